@@ -86,7 +86,10 @@ func (a *app) checkPrivate(s settings.Settings) error {
 	}
 	dir := s.Server.DataDir
 	if dir == "" {
-		dir = "the user's data directory"
+		var err error
+		if dir, err = pgserver.DefaultDataDir(); err != nil {
+			return &exitError{codeConfiguration, err}
+		}
 	}
 	_, shown := terminal(a.stderr, a.environ)
 	switch {

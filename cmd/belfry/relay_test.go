@@ -373,3 +373,14 @@ func TestProcess_SecondTermCutsCallsShort(t *testing.T) {
 	require.Zero(t, count(t, d.db, "belfry.leases"))
 	require.LessOrEqual(t, d.fakes.Summary().Of(fake.FCM).Accepted, count(t, d.db, "belfry.attempts WHERE outcome = 'unknown'"))
 }
+
+// Without a terminal a relay refuses the private server, and names the directory it would be in.
+func TestRelay_WithoutDatabaseURL(t *testing.T) {
+	t.Parallel()
+	dir := privateDir(t)
+	r := start(t, []string{"HOME=" + dir, "XDG_DATA_HOME=" + dir,
+		`BELFRY_SENDERS=[{"name": "hook", "kind": "webhook", "webhook": {"url": "https://example.com/x", "secrets": ["whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"]}}]`}, "relay")
+	require.Equal(t, codeConfiguration, r.exit(t), r.stderr.String())
+	require.Equal(t, "belfry: database.url is not set: set BELFRY_DATABASE_URL or database.url of the configuration file; or --private, to work on the private PostgreSQL in "+
+		filepath.Join(dir, "belfry")+"\n", r.stderr.String())
+}

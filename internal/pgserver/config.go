@@ -21,7 +21,7 @@ const systemDataDir = "/var/lib/belfry"
 // runs.
 type Config struct {
 	// DataDir is the directory of the cluster and its lock files. Empty means
-	// defaultDataDir.
+	// DefaultDataDir.
 	DataDir string
 
 	// Install is the PostgreSQL to use. Nil means the newest one that fits: the
@@ -128,20 +128,20 @@ func volatileSettings() map[string]string {
 // withDataDir makes DataDir absolute.
 func (c Config) withDataDir() (_ Config, err error) {
 	if c.DataDir == "" {
-		c.DataDir, err = defaultDataDir()
+		c.DataDir, err = DefaultDataDir()
 	} else {
 		c.DataDir, err = filepath.Abs(c.DataDir)
 	}
 	return c, err
 }
 
-// defaultDataDir is where the user's data is kept:
+// DefaultDataDir is where the user's data is kept:
 //
 //   - $XDG_DATA_HOME/belfry if that variable is set;
 //   - ~/Library/Application Support/belfry on macOS, ~/.local/share/belfry elsewhere;
 //   - /var/lib/belfry for root, and a directory in it, named after the place
 //     above, when the account that runs the server for root cannot enter that.
-func defaultDataDir() (string, error) {
+func DefaultDataDir() (string, error) {
 	acct, err := serverAccount()
 	if err != nil {
 		return "", err

@@ -39,17 +39,17 @@ func TestConfig_StockIsNotTuned(t *testing.T) {
 func TestDefaultDataDir_FollowsTheEnvironment(t *testing.T) {
 	reachable := filepath.Dir(newDir(t, person{}))
 	t.Setenv("XDG_DATA_HOME", reachable)
-	dir, err := defaultDataDir()
+	dir, err := DefaultDataDir()
 	require.NoError(t, err)
 	require.Equal(t, filepath.Join(reachable, "belfry"), dir)
 
 	t.Setenv("XDG_DATA_HOME", "not/absolute")
-	_, err = defaultDataDir()
+	_, err = DefaultDataDir()
 	require.ErrorContains(t, err, `XDG_DATA_HOME: "not/absolute" is not an absolute path`)
 
 	t.Setenv("XDG_DATA_HOME", "")
 	t.Setenv("HOME", reachable)
-	dir, err = defaultDataDir()
+	dir, err = DefaultDataDir()
 	require.NoError(t, err)
 	switch {
 	case os.Geteuid() == 0:
@@ -66,7 +66,7 @@ func TestDefaultDataDir_OfRootIsReachable(t *testing.T) {
 	closed := newDir(t, person{})
 	require.NoError(t, os.Mkdir(closed, 0o700))
 	t.Setenv("XDG_DATA_HOME", closed)
-	dir, err := defaultDataDir()
+	dir, err := DefaultDataDir()
 	require.NoError(t, err)
 	require.Equal(t, systemDataDir, filepath.Dir(dir))
 	other, err := ReachableDir(filepath.Join(closed, "other"))
