@@ -23,7 +23,7 @@ func ExampleNew() {
 
 	cfg := provider.DefaultSMS()
 	cfg.URL, cfg.From = gateway.URL+"/v1/messages", "15881234"
-	cfg.Body = `{"to": {{to | digits | json}}, "from": {{from | json}}, "text": {{text | json}}}`
+	cfg.Body = `{"to": {{.to | digits | json}}, "from": {{.from | json}}, "text": {{.text | json}}}`
 	cfg.MessageIDPath, cfg.CodePath = "messages.0.id", "messages.0.status"
 	cfg.Success.Codes = []string{"queued"}
 	cfg.InvalidAddress.Codes = []string{"invalid_number"}

@@ -46,7 +46,7 @@ func TestSMS_ReadsNumbers(t *testing.T) {
 	t.Parallel()
 	var got smsCall
 	cfg := DefaultSMS()
-	cfg.URL, cfg.ContentType, cfg.Body = smsCapture(t, &got), "text/plain", "{{to | digits | raw}} {{to | raw}}"
+	cfg.URL, cfg.ContentType, cfg.Body = smsCapture(t, &got), "text/plain", "{{.to | digits}} {{.to}}"
 	s := open(t, cfg, smsNow)
 	to := func(s Client, address string) sender.Result {
 		d := smsDelivery()
@@ -64,6 +64,6 @@ func TestSMS_ReadsNumbers(t *testing.T) {
 	require.Equal(t, "112 112", got.body)
 	require.Equal(t, refuseAddress("address", "does not match address_pattern"), to(s, "+82"))
 	require.Equal(t, refuseAddress("address", notNumber), to(s, "01012345678.0"))
-	cfg.AddressPattern, cfg.Body = "", "{{data.s | digits | raw}}"
-	require.Equal(t, refuseContent("content", "data.s is not a telephone number, and the filter digits drops nothing else than what is between digits"), to(open(t, cfg, smsNow), "01012345678"))
+	cfg.AddressPattern, cfg.Body = "", "{{.data.s | digits}}"
+	require.Equal(t, refuseContent("content", "data.s is not a telephone number, and a template uses its digits"), to(open(t, cfg, smsNow), "01012345678"))
 }

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"net/http"
 	"regexp"
 	"slices"
@@ -23,36 +22,24 @@ type smsClient struct {
 	http      *httpClient
 	cfg       SMSConfig
 	secret    string
-	url, body smsTemplate
-	headers   map[string]smsTemplate
-	number    *regexp.Regexp // nil: a telephone number
-	phones    []string       // values of which only the digits count, and which are telephone numbers
+	templates smsTemplates
+	number    *regexp.Regexp // of addresses; nil means a telephone number
+	phones    []string       // values of which a template uses the digits
+	members   []string       // members of data that a template uses
 	reader    smsReader
-	usesData  bool
 }
 
 func (c *SMSConfig) kind() string { return "sms" }
 
 // open implements Config.
 func (c *SMSConfig) open(now func() time.Time) (Client, error) {
-	client := &smsClient{cfg: *c, headers: map[string]smsTemplate{}}
+	client := &smsClient{cfg: *c, templates: c.parse(&sender.Problems{})} // New has validated c
 	var err error
 	if client.secret, err = readSecret("secret", c.Secret, c.SecretFile); err != nil {
 		return nil, err
 	}
 	if controls.MatchString(client.secret) {
 		return nil, errors.New("secret_file: has control characters; none are allowed")
-	}
-	if client.url, err = c.urlTemplate(); err != nil {
-		return nil, fmt.Errorf("url: %w", err)
-	}
-	if client.body, err = c.bodyTemplate(); err != nil {
-		return nil, fmt.Errorf("body: %w", err)
-	}
-	for name, text := range c.Headers {
-		if client.headers[name], err = smsHeader(text); err != nil {
-			return nil, fmt.Errorf("headers.%s: %w", name, err)
-		}
 	}
 	if c.AddressPattern != "" {
 		if client.number, err = regexp.Compile(c.AddressPattern); err != nil {
@@ -62,15 +49,14 @@ func (c *SMSConfig) open(now func() time.Time) (Client, error) {
 	if client.reader, err = c.reader(); err != nil {
 		return nil, err
 	}
-	isData := func(name string) bool { return strings.HasPrefix(name, "data.") }
-	for _, t := range append([]smsTemplate{client.url, client.body}, slices.Collect(maps.Values(client.headers))...) {
-		for _, p := range t {
-			if p.digits && isPhoneValue(p.name) {
-				client.phones = append(client.phones, p.name)
+	client.phones = client.templates.phones()
+	for _, t := range client.templates.all() {
+		for _, value := range t.values {
+			if name, ok := strings.CutPrefix(value, "data."); ok {
+				client.members = append(client.members, name)
 			}
 		}
 	}
-	client.usesData = client.url.uses(isData) || client.body.uses(isData)
 	client.http, err = newHTTPClient(HTTPConfig{CAFile: c.CAFile}, httpOptions{fresh: c.Method == http.MethodGet, now: now})
 	return &oneByOne{Closer: client.http, deliver: client.deliver}, err
 }
@@ -96,16 +82,18 @@ func (c *smsClient) deliver(ctx context.Context, d sender.Delivery) sender.Resul
 	case c.number != nil && !c.number.MatchString(d.Address):
 		return refuseAddress("address", "does not match address_pattern")
 	}
-	value, err := c.values(d)
+	values, data, err := c.values(d)
 	if err != nil {
 		return refuseContent("content", "data is no JSON object")
 	}
 	for _, name := range c.phones {
-		if _, _, ok := readNumber(value(name)); !ok && value(name) != "" {
-			return refuseContent("content", name+" is not a telephone number, and the filter digits drops nothing else than what is between digits")
+		if member, ok := strings.CutPrefix(name, "data."); ok && data[member] != "" {
+			if _, _, ok := readNumber(data[member]); !ok {
+				return refuseContent("content", name+" is not a telephone number, and a template uses its digits")
+			}
 		}
 	}
-	req, err := c.request(ctx, d.Key, value)
+	req, err := c.request(ctx, d.Key, values)
 	if err != nil {
 		return refuseContent("request", "the request is not valid HTTP")
 	}
@@ -116,15 +104,28 @@ func (c *smsClient) deliver(ctx context.Context, d sender.Delivery) sender.Resul
 	return c.reader.read(answer)
 }
 
-// request puts the values into the templates.
-func (c *smsClient) request(ctx context.Context, key string, value func(string) string) (*http.Request, error) {
+// request renders the templates.
+func (c *smsClient) request(ctx context.Context, key string, values map[string]any) (*http.Request, error) {
+	var failed error
+	render := func(t smsTemplate) string {
+		text, err := t.render(values)
+		failed = errors.Join(failed, err)
+		return text
+	}
+	url := render(c.templates.path)
+	if query := render(c.templates.query); query != "" {
+		url += "?" + query
+	}
 	var body io.Reader = http.NoBody
 	if c.cfg.Body != "" {
-		body = strings.NewReader(c.body.render(value))
+		body = strings.NewReader(render(c.templates.body))
 	}
-	req, err := http.NewRequestWithContext(ctx, c.cfg.Method, c.url.render(value), body)
+	req, err := http.NewRequestWithContext(ctx, c.cfg.Method, url, body)
 	if err != nil {
 		return nil, err
+	}
+	for name, t := range c.templates.headers {
+		req.Header.Set(name, render(t))
 	}
 	if c.cfg.Body != "" {
 		req.Header.Set("Content-Type", c.cfg.ContentType)
@@ -138,18 +139,19 @@ func (c *smsClient) request(ctx context.Context, key string, value func(string) 
 	case "bearer":
 		req.Header.Set("Authorization", "Bearer "+c.secret)
 	}
-	for name, t := range c.headers {
-		req.Header.Set(name, t.render(value))
-	}
-	return req, nil
+	return req, failed
 }
 
-// values finds a delivery's value by name.
-func (c *smsClient) values(d sender.Delivery) (func(string) string, error) {
-	var data map[string]json.RawMessage
-	if c.usesData {
-		if err := json.Unmarshal(d.Data, &data); err != nil {
-			return nil, err
+// values returns a delivery's values for the templates. data are its members that a template uses.
+func (c *smsClient) values(d sender.Delivery) (values map[string]any, data map[string]string, err error) {
+	data = map[string]string{}
+	if len(c.members) > 0 {
+		var members map[string]json.RawMessage
+		if err := json.Unmarshal(d.Data, &members); err != nil {
+			return nil, nil, err
+		}
+		for _, name := range c.members {
+			data[name] = smsMember(members[name])
 		}
 	}
 	text := d.Body
@@ -159,24 +161,19 @@ func (c *smsClient) values(d sender.Delivery) (func(string) string, error) {
 	case d.Title != "":
 		text = d.Title + "\n" + d.Body
 	}
-	fixed := map[string]string{
+	return map[string]any{
 		"to": d.Address, "text": text, "title": d.Title, "body": d.Body, "key": d.Key, "from": c.cfg.From, "secret": c.secret,
 		"job_id": strconv.FormatInt(d.JobID, 10), "channel_id": strconv.FormatInt(d.ChannelID, 10),
-		"external_id": d.ExternalID, "category": d.Category, "locale": d.Locale,
-	}
-	return func(name string) string {
-		if member, ok := strings.CutPrefix(name, "data."); ok {
-			return smsMember(data[member])
-		}
-		return fixed[name]
-	}, nil
+		"external_id": d.ExternalID, "category": d.Category, "locale": d.Locale, "data": data,
+	}, data, nil
 }
 
-// smsMember is a member of data as text: a text itself, else its JSON; "" for none.
+// smsMember returns a member of data as text: a string's own text, other JSON as it is written,
+// and "" if there is none or it is null.
 func smsMember(value json.RawMessage) string {
 	var text string
 	if len(value) == 0 || json.Unmarshal(value, &text) == nil {
-		return text // of null too
+		return text
 	}
 	var compact bytes.Buffer
 	if err := json.Compact(&compact, value); err != nil {

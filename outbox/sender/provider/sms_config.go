@@ -2,10 +2,9 @@ package provider
 
 import (
 	"encoding/json"
-	"errors"
+	"maps"
 	"mime"
 	"net/http"
-	"net/url"
 	"regexp"
 	"slices"
 	"strings"
@@ -14,15 +13,15 @@ import (
 	"github.com/belfryhq/belfry/outbox/sender"
 )
 
-// SMSConfig describes a gateway that takes text messages by HTTP: method, URL, headers and
-// body are templates, and what an answer means is said here too.
+// SMSConfig describes a gateway that takes text messages by HTTP. URL, headers and body
+// are templates; lists of statuses and codes classify its answers.
 //
 //	sms:
 //	  url: https://sms.example.com/v1/messages
 //	  auth: bearer
 //	  secret_file: /run/secrets/sms
 //	  from: "+821012345678"
-//	  body: '{"to": {{to | digits | json}}, "from": {{from | json}}, "text": {{text | json}}}'
+//	  body: '{"to": {{.to | digits | json}}, "from": {{.from | json}}, "text": {{.text | json}}}'
 //	  message_id_path: messages.0.id
 //	  code_path: error.code
 //	  success: {statuses: [201]}
@@ -30,26 +29,28 @@ import (
 //
 // # Templates
 //
-// {{name | escape}} stands for a value, escaped for where it stands; the escape is not
-// optional, so no number and no text of a message can break out of its place:
+// Templates are those of package text/template with one kind of action: a value, its function for
+// the place, and nothing else. The function is required, so that no address and no text of a
+// message breaks out of its place:
 //
-//	path   in the URL's path    to key from secret job_id channel_id
+//	path   in the URL's path    .to .key .from .secret .job_id .channel_id
 //	query  in the URL's query   every value
-//	(none) in headers           key from secret job_id channel_id
+//	(none) in headers           .key .from .secret .job_id .channel_id
 //	json   application/json     every value, as a JSON string with its quotes
 //	form   application/x-www-form-urlencoded, every value
 //	xml    application/xml, text/xml, every value
-//	raw    text/plain           every value, as it is
+//	(none) text/plain           every value
 //
-// Values: to (the address), text (title and body, a line break between), title, body,
-// key, from, secret, job_id, channel_id, external_id, category, locale, and data.NAME, a
-// member of the message's data. The filter digits before the escape leaves
-// the digits alone, as in {{to | digits | json}}. What is no telephone number is refused.
+// Values: .to (the address), .text (title and body, a line break between), .title, .body,
+// .key, .from, .secret, .job_id, .channel_id, .external_id, .category, .locale, and .data.NAME,
+// a member of the message's data, empty if data has none. NAME is letters, digits and _, and
+// does not begin with a digit. The function digits returns the digits of the telephone number in
+// .to, .from or .data.NAME, as in {{.to | digits | json}}; other text is refused.
 //
 // # The idempotency key
 //
 // It is sent as the header that idempotency_header names, Idempotency-Key unless changed,
-// and is the value key for gateways that have their own place for it, such as a client
+// and is the value .key for gateways that have their own place for it, such as a client
 // reference. A gateway that knows neither sends a repeated request twice.
 //
 // # Answers
@@ -72,7 +73,7 @@ type SMSConfig struct {
 	// AllowHTTP lets URL be http beyond this machine.
 	AllowHTTP bool              `mapstructure:"allow_http"`
 	Headers   map[string]string `mapstructure:"headers"` // templates
-	// ContentType decides the body's escape.
+	// ContentType decides the function of the body's values.
 	ContentType string `mapstructure:"content_type"`
 	Body        string `mapstructure:"body"` // a template; by GET empty
 	// IdempotencyHeader is the header of the key; empty: none.
@@ -85,7 +86,7 @@ type SMSConfig struct {
 	Auth     string `mapstructure:"auth"`     // none, basic (Username, secret) or bearer (secret)
 	Username string `mapstructure:"username"` // of auth basic
 	// Secret, or the content of SecretFile, is the password or token, and the value
-	// secret for gateways that want it elsewhere.
+	// .secret for gateways that require it elsewhere.
 	Secret     string `mapstructure:"secret"`
 	SecretFile string `mapstructure:"secret_file"`
 
@@ -110,12 +111,12 @@ type SMSMatch struct {
 	Codes    []string `mapstructure:"codes"` // at CodePath; numbers as they are written
 }
 
-// DefaultSMS posts a small JSON object; URL is the operator's to say.
+// DefaultSMS returns settings that post a small JSON object. They have no URL.
 func DefaultSMS() *SMSConfig {
 	return &SMSConfig{
 		Method:            http.MethodPost,
 		ContentType:       "application/json",
-		Body:              `{"to": {{to | json}}, "from": {{from | json}}, "text": {{text | json}}, "key": {{key | json}}}`,
+		Body:              `{"to": {{.to | json}}, "from": {{.from | json}}, "text": {{.text | json}}, "key": {{.key | json}}}`,
 		IdempotencyHeader: "Idempotency-Key",
 		Auth:              "none",
 	}
@@ -150,13 +151,14 @@ func (c *SMSConfig) classes() []smsClass {
 // validate implements Config.
 func (c *SMSConfig) validate(p *sender.Problems) {
 	p.Check(slices.Contains([]string{http.MethodPost, http.MethodPut, http.MethodGet}, c.Method), "method", "%q is not allowed; allowed are POST, PUT and GET", c.Method)
-	c.checkURL(p)
-	c.checkHeaders(p)
-	c.checkBody(p)
+	t := c.parse(p)
 	p.Check(!controls.MatchString(c.From), "from", "has control characters; none are allowed")
+	if _, _, ok := readNumber(c.From); !ok && c.From != "" {
+		p.Check(!slices.Contains(t.phones(), "from"), "from", "is not a telephone number, and a template uses its digits")
+	}
 	_, err := regexp.Compile(c.AddressPattern)
 	p.Check(err == nil, "address_pattern", "%q is no regular expression", c.AddressPattern)
-	c.checkAuth(p)
+	c.checkAuth(p, t)
 	for _, at := range []struct{ key, path string }{{"message_id_path", c.MessageIDPath}, {"code_path", c.CodePath}} {
 		_, err := parseSMSPath(at.path)
 		p.Check(err == nil, at.key, "%v", err)
@@ -164,29 +166,78 @@ func (c *SMSConfig) validate(p *sender.Problems) {
 	c.checkAnswers(p)
 }
 
-func (c *SMSConfig) checkURL(p *sender.Problems) {
-	t, err := c.urlTemplate()
-	if err != nil {
-		p.Check(false, "url", "%v", err)
-		return
-	}
-	if len(t) > 1 {
-		p.Check(fixedHost.MatchString(t[0].literal), "url", "its scheme and host must be fixed; allowed are values in path and query")
-	}
-	_, err = parseEndpoint(t.render(smsSample), c.AllowHTTP)
-	p.Check(err == nil, "url", "%v", err)
+// smsTemplates are the templates of a request. path is everything before the question mark.
+type smsTemplates struct {
+	path, query, body smsTemplate
+	headers           map[string]smsTemplate
 }
 
-func (c *SMSConfig) urlTemplate() (smsTemplate, error) {
-	if c.URL == "" {
-		return nil, errors.New("is missing")
+// parse parses the templates, and notes the problems of URL, headers and body.
+func (c *SMSConfig) parse(p *sender.Problems) smsTemplates {
+	parse := func(key, text string, place smsPlace) smsTemplate {
+		t, err := parseSMSTemplate(text, place)
+		p.Check(err == nil, key, "%v", err)
+		return t
 	}
-	return parseSMSTemplate(c.URL, func(before string) smsRule {
-		if strings.Contains(before, "?") {
-			return smsRule{names: smsAllNames, data: true, escapes: []string{"query"}}
-		}
-		return smsRule{names: smsPlainNames, escapes: []string{"path"}}
-	})
+	path, query, _ := strings.Cut(c.URL, "?")
+	t := smsTemplates{
+		path:    parse("url", path, smsPlace{values: smsPathValues, quote: "path"}),
+		query:   parse("url", query, smsPlace{values: smsAllValues, quote: "query"}),
+		headers: map[string]smsTemplate{},
+	}
+	for name, text := range c.Headers {
+		t.headers[name] = parse("headers."+name, text, smsPlace{values: smsHeaderValues})
+	}
+	c.checkURL(p, t)
+	c.checkHeaders(p)
+	if c.Method == http.MethodGet {
+		p.Check(c.Body == "", "body", "is set; by GET allowed is none")
+		return t
+	}
+	quote, ok := c.bodyQuote()
+	if !ok {
+		p.Check(false, "content_type", "%q is not allowed; allowed are application/json, application/x-www-form-urlencoded, application/xml, text/xml and text/plain", c.ContentType)
+		return t
+	}
+	t.body = parse("body", c.Body, smsPlace{values: smsAllValues, quote: quote})
+	if t.body.tree != nil && quote == "json" && c.Body != "" {
+		p.Check(json.Valid([]byte(t.body.sample())), "body", "is no JSON once its values are put in; values bring their own quotes")
+	}
+	return t
+}
+
+// all returns every template that is parsed.
+func (t smsTemplates) all() []smsTemplate {
+	return slices.AppendSeq([]smsTemplate{t.path, t.query, t.body}, maps.Values(t.headers))
+}
+
+// phones returns the values of which a template uses the digits.
+func (t smsTemplates) phones() (names []string) {
+	for _, one := range t.all() {
+		names = append(names, one.phones...)
+	}
+	return names
+}
+
+// uses reports whether a template uses a value.
+func (t smsTemplates) uses(value string) bool {
+	return slices.ContainsFunc(t.all(), func(t smsTemplate) bool { return slices.Contains(t.values, value) })
+}
+
+func (c *SMSConfig) checkURL(p *sender.Problems, t smsTemplates) {
+	if t.path.tree == nil || t.query.tree == nil {
+		return
+	}
+	if c.URL == "" {
+		p.Check(false, "url", "is missing")
+		return
+	}
+	if before, _, found := strings.Cut(c.URL, "{{"); found && !fixedHost.MatchString(before) {
+		p.Check(false, "url", "its scheme and host must be fixed; allowed are values in path and query")
+		return
+	}
+	_, err := parseEndpoint(t.path.sample()+"?"+t.query.sample(), c.AllowHTTP)
+	p.Check(err == nil, "url", "%v", err)
 }
 
 func (c *SMSConfig) checkHeaders(p *sender.Problems) {
@@ -196,57 +247,28 @@ func (c *SMSConfig) checkHeaders(p *sender.Problems) {
 		p.Check(!slices.Contains(reservedHeaders, http.CanonicalHeaderKey(name)), key, "is not allowed; it is set otherwise")
 		p.Check(c.Auth == "none" || http.CanonicalHeaderKey(name) != "Authorization", key, "is not allowed with auth %s", c.Auth)
 		p.Check(!controls.MatchString(text), key, "has control characters; none are allowed")
-		_, err := smsHeader(text)
-		p.Check(err == nil, key, "%v", err)
 	}
 	p.Check(c.IdempotencyHeader == "" || headerName().MatchString(c.IdempotencyHeader) && !slices.Contains(reservedHeaders, http.CanonicalHeaderKey(c.IdempotencyHeader)),
 		"idempotency_header", "%q is not allowed; allowed is the name of a header, or nothing", c.IdempotencyHeader)
 }
 
-func smsHeader(text string) (smsTemplate, error) {
-	return parseSMSTemplate(text, func(string) smsRule { return smsRule{names: smsFixedNames} })
-}
-
-func (c *SMSConfig) checkBody(p *sender.Problems) {
-	if c.Method == http.MethodGet {
-		p.Check(c.Body == "", "body", "is set; by GET allowed is none")
-		return
-	}
-	escapes := c.escapes()
-	p.Check(escapes != nil, "content_type", "%q is not allowed; allowed are application/json, application/x-www-form-urlencoded, application/xml, text/xml and text/plain", c.ContentType)
-	if escapes == nil {
-		return
-	}
-	t, err := c.bodyTemplate()
-	if err != nil {
-		p.Check(false, "body", "%v", err)
-		return
-	}
-	if escapes[0] == "json" && c.Body != "" {
-		p.Check(json.Valid([]byte(t.render(smsSample))), "body", "is no JSON once its values are put in; values bring their own quotes")
-	}
-}
-
-// escapes are those of the body, nil for a content type that is not known.
-func (c *SMSConfig) escapes() []string {
+// bodyQuote returns the function of the body's values; false for an unknown content type.
+func (c *SMSConfig) bodyQuote() (string, bool) {
 	kind, _, err := mime.ParseMediaType(c.ContentType)
 	if err != nil {
-		return nil
+		return "", false
 	}
-	return map[string][]string{
-		"application/json":                  {"json"},
-		"application/x-www-form-urlencoded": {"form"},
-		"application/xml":                   {"xml"},
-		"text/xml":                          {"xml"},
-		"text/plain":                        {"raw"},
+	quote, ok := map[string]string{
+		"application/json":                  "json",
+		"application/x-www-form-urlencoded": "form",
+		"application/xml":                   "xml",
+		"text/xml":                          "xml",
+		"text/plain":                        "",
 	}[kind]
+	return quote, ok
 }
 
-func (c *SMSConfig) bodyTemplate() (smsTemplate, error) {
-	return parseSMSTemplate(c.Body, func(string) smsRule { return smsRule{names: smsAllNames, data: true, escapes: c.escapes()} })
-}
-
-func (c *SMSConfig) checkAuth(p *sender.Problems) {
+func (c *SMSConfig) checkAuth(p *sender.Problems, t smsTemplates) {
 	p.Check(slices.Contains([]string{"none", "basic", "bearer"}, c.Auth), "auth", "%q is not allowed; allowed are none, basic and bearer", c.Auth)
 	p.Check(c.Secret == "" || c.SecretFile == "", "secret", "both secret and secret_file are set; allowed is one of them")
 	p.Check(!controls.MatchString(c.Secret), "secret", "has control characters; none are allowed")
@@ -254,27 +276,7 @@ func (c *SMSConfig) checkAuth(p *sender.Problems) {
 	p.Check(c.Auth != "basic" || c.Username != "", "username", "is missing; auth basic requires it")
 	hasSecret := c.Secret != "" || c.SecretFile != ""
 	p.Check(hasSecret || c.Auth == "none", "secret", "is missing; auth %s requires secret or secret_file", c.Auth)
-	p.Check(hasSecret || !c.usesSecret(), "secret", "is missing; a template uses it")
-}
-
-// usesSecret reports whether a template has a place for the secret. Templates that do not
-// parse are reported elsewhere.
-func (c *SMSConfig) usesSecret() bool {
-	all := make([]smsTemplate, 0, len(c.Headers)+2)
-	if t, err := c.urlTemplate(); err == nil {
-		all = append(all, t)
-	}
-	if t, err := c.bodyTemplate(); err == nil {
-		all = append(all, t)
-	}
-	for _, text := range c.Headers {
-		if t, err := smsHeader(text); err == nil {
-			all = append(all, t)
-		}
-	}
-	return slices.ContainsFunc(all, func(t smsTemplate) bool {
-		return t.uses(func(name string) bool { return name == "secret" })
-	})
+	p.Check(hasSecret || !t.uses("secret"), "secret", "is missing; a template uses it")
 }
 
 func (c *SMSConfig) checkAnswers(p *sender.Problems) {
@@ -301,12 +303,4 @@ func (c *SMSConfig) checkAnswers(p *sender.Problems) {
 		}
 		p.Check(len(class.match.Codes) == 0 || c.CodePath != "", class.key+".codes", "is set without code_path")
 	}
-}
-
-// smsSample is a value that would show a missing escape.
-func smsSample(name string) string {
-	if slices.Contains(smsPlainNames, name) {
-		return "1"
-	}
-	return url.QueryEscape(`a"b`) + "\"\n<&"
 }

@@ -3,159 +3,185 @@ package provider
 import (
 	"encoding/json"
 	"encoding/xml"
+	"errors"
 	"fmt"
 	"net/url"
-	"regexp"
 	"slices"
 	"strings"
-	"sync"
+	"text/template"
+	"text/template/parse"
 )
 
-// smsTemplate is text with places for values.
-type smsTemplate []smsPart
-
-// smsPart is literal text or a place: a value's name, whether only its digits count, and
-// the escape, "" for none.
-type smsPart struct {
-	literal      string
-	name, escape string
-	digits       bool
+// smsTemplate is one template of a request, checked by parseSMSTemplate.
+type smsTemplate struct {
+	tree   *template.Template
+	values []string // names of the values that it uses, without the dot
+	phones []string // values of which it uses the digits
 }
 
-// smsRule says what may stand at a place.
-type smsRule struct {
-	names   []string
-	data    bool     // data.NAME as well
-	escapes []string // one of them; none: no escape
+// smsPlace specifies the values that a template may use, and the function that each of them ends
+// with. An empty function means that values are inserted unchanged.
+type smsPlace struct {
+	values []string
+	quote  string
 }
 
-// What may stand in a path, in a header, and elsewhere.
-var smsPlainNames = []string{"to", "key", "from", "secret", "job_id", "channel_id"}
+// smsAnyMember in smsPlace.values allows every member of data.
+const smsAnyMember = "data.NAME"
 
-var smsFixedNames = []string{"key", "from", "secret", "job_id", "channel_id"}
+// Values that are allowed in headers and in the URL's path. They have no text of a message, since
+// a header has no quoting and a path could contain "..".
+var smsHeaderValues = []string{"key", "from", "secret", "job_id", "channel_id"}
 
-var smsAllNames = []string{"to", "text", "title", "body", "key", "from", "secret", "job_id", "channel_id", "external_id", "category", "locale"}
+var smsPathValues = []string{"to", "key", "from", "secret", "job_id", "channel_id"}
 
-var smsDataName = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^data\.[A-Za-z0-9_-]{1,64}$`) })
+// smsAllValues are allowed elsewhere.
+var smsAllValues = []string{"to", "text", "title", "body", "key", "from", "secret", "job_id", "channel_id", "external_id", "category", "locale", smsAnyMember}
 
-// parseSMSTemplate reads a template; rules are by the literal text before the place.
-func parseSMSTemplate(text string, rules func(before string) smsRule) (smsTemplate, error) {
+// smsFunctions returns the only functions of templates. json writes the quotes of the string too.
+func smsFunctions() template.FuncMap {
+	return template.FuncMap{
+		"digits": smsDigits,
+		"form":   url.QueryEscape,
+		"json":   smsJSON,
+		"path":   url.PathEscape,
+		"query":  url.QueryEscape,
+		"xml":    smsXML,
+	}
+}
+
+// parseSMSTemplate parses a template of package text/template. The only actions are a value with
+// the place's function, such as {{.text | json}}, and with digits before it, such as
+// {{.to | digits | json}}. An error names the action and the allowed values.
+func parseSMSTemplate(text string, place smsPlace) (smsTemplate, error) {
+	const name = "line"
 	var t smsTemplate
-	var before strings.Builder
-	for text != "" {
-		literal, rest, found := strings.Cut(text, "{{")
-		if literal != "" {
-			t = append(t, smsPart{literal: literal})
-			before.WriteString(literal)
-		}
-		if !found {
-			break
-		}
-		inner, after, found := strings.Cut(rest, "}}")
-		if !found {
-			return nil, fmt.Errorf("{{%s: the closing }} is missing", excerpt(inner))
-		}
-		p, err := parseSMSPlace(inner, rules(before.String()))
-		if err != nil {
-			return nil, fmt.Errorf("{{%s}}: %w", excerpt(inner), err)
-		}
-		t = append(t, p)
-		text = after
+	tree, trees := parse.New(name), map[string]*parse.Tree{}
+	tree.Mode = parse.SkipFuncCheck // place.use names the allowed functions
+	if _, err := tree.Parse(text, "", "", trees); err != nil {
+		return t, errors.New(strings.Replace(err.Error(), "template: "+name+":", "line ", 1))
 	}
-	return t, nil
-}
-
-func excerpt(text string) string {
-	if len(text) > 40 {
-		return text[:40] + "…"
+	if len(trees) > 1 {
+		return t, errors.New("{{define}} is not allowed")
 	}
-	return text
-}
-
-// parseSMSPlace reads name | filter | escape.
-func parseSMSPlace(inner string, r smsRule) (smsPart, error) {
-	words := strings.Split(inner, "|")
-	for i := range words {
-		words[i] = strings.TrimSpace(words[i])
-	}
-	p := smsPart{name: words[0]}
-	if !slices.Contains(r.names, p.name) && !(r.data && smsDataName().MatchString(p.name)) {
-		allowed := strings.Join(r.names, ", ")
-		if r.data {
-			allowed += ", data.NAME"
-		}
-		return smsPart{}, fmt.Errorf("no such value here; allowed are %s", allowed)
-	}
-	words = words[1:]
-	if len(words) > 0 && words[0] == "digits" {
-		p.digits = true
-		words = words[1:]
-	}
-	switch {
-	case len(words) == 0 && len(r.escapes) == 0:
-		return p, nil
-	case len(r.escapes) == 0:
-		return smsPart{}, fmt.Errorf("%q is not allowed; allowed is the filter digits, and no escape", words[0])
-	case len(words) == 1 && slices.Contains(r.escapes, words[0]):
-		p.escape = words[0]
-		return p, nil
-	}
-	return smsPart{}, fmt.Errorf("an escape is missing or not allowed; allowed here is %s at the end, and the filter digits before it", strings.Join(r.escapes, ", "))
-}
-
-// uses reports whether a value has a place.
-func (t smsTemplate) uses(match func(name string) bool) bool {
-	return slices.ContainsFunc(t, func(p smsPart) bool { return p.name != "" && match(p.name) })
-}
-
-// render puts the values in.
-func (t smsTemplate) render(value func(name string) string) string {
-	var out strings.Builder
-	for _, p := range t {
-		if p.name == "" {
-			out.WriteString(p.literal)
+	for _, node := range tree.Root.Nodes {
+		if node.Type() == parse.NodeText {
 			continue
 		}
-		text := value(p.name)
-		if number, _, ok := readNumber(text); ok && p.digits && isPhoneValue(p.name) {
-			text = number
-		} else if p.digits {
-			text = strings.Map(func(r rune) rune {
-				if r >= '0' && r <= '9' {
-					return r
-				}
-				return -1
-			}, text)
-		}
-		out.WriteString(smsEscape(p.escape, text))
-	}
-	return out.String()
-}
-
-// isPhoneValue reports whether digits reads a value as a telephone number. Of others, such as
-// the key, it drops all but digits.
-func isPhoneValue(name string) bool {
-	return name == "to" || name == "from" || strings.HasPrefix(name, "data.")
-}
-
-func smsEscape(escape, text string) string {
-	switch escape {
-	case "json":
-		quoted, err := json.Marshal(text)
+		value, digits, err := place.use(node)
 		if err != nil {
-			return `""` // a string always marshals
+			return t, fmt.Errorf("%.60s: %w", node, err)
 		}
-		return string(quoted)
-	case "form", "query":
-		return url.QueryEscape(text)
-	case "path":
-		return url.PathEscape(text)
-	case "xml":
-		var out strings.Builder
-		if err := xml.EscapeText(&out, []byte(text)); err != nil {
-			return "" // a Builder does not fail
+		t.values = append(t.values, value)
+		if digits {
+			t.phones = append(t.phones, value)
 		}
-		return out.String()
 	}
-	return text
+	var err error
+	t.tree, err = template.New(name).Funcs(smsFunctions()).Option("missingkey=zero").AddParseTree(name, tree)
+	return t, err
+}
+
+// use returns the value of an action, and whether only its digits are inserted.
+func (p smsPlace) use(node parse.Node) (value string, digits bool, err error) {
+	words, ok := smsWords(node)
+	if !ok {
+		return "", false, fmt.Errorf("not allowed; allowed is a value, such as %s", p.pipe("{{.key", "}}"))
+	}
+	value = words[0]
+	_, member := strings.CutPrefix(value, "data.")
+	if member = member && strings.Count(value, ".") == 1; !slices.Contains(p.values, value) && !(member && slices.Contains(p.values, smsAnyMember)) {
+		return "", false, fmt.Errorf(".%s is not allowed here; allowed values: .%s", value, strings.Join(p.values, ", ."))
+	}
+	functions := words[1:]
+	if len(functions) > 0 && functions[0] == "digits" {
+		if digits = value == "to" || value == "from" || member; !digits {
+			return "", false, fmt.Errorf("digits is not allowed for .%s; allowed values: .to, .from, .%s", value, smsAnyMember)
+		}
+		functions = functions[1:]
+	}
+	if p.quote == "" && len(functions) > 0 || p.quote != "" && !slices.Equal(functions, []string{p.quote}) {
+		return "", false, fmt.Errorf("the functions are not allowed; allowed here: {{.NAME%s or, for telephone numbers, {{.NAME | digits%s", p.pipe("", "}}"), p.pipe("", "}}"))
+	}
+	return value, digits, nil
+}
+
+// pipe returns the place's function between two texts.
+func (p smsPlace) pipe(before, after string) string {
+	if p.quote == "" {
+		return before + after
+	}
+	return before + " | " + p.quote + after
+}
+
+// smsWords returns the names of {{.value | function | function}}; false for every other node.
+func smsWords(node parse.Node) (words []string, ok bool) {
+	action, ok := node.(*parse.ActionNode)
+	if !ok || len(action.Pipe.Decl) > 0 {
+		return nil, false
+	}
+	for i, command := range action.Pipe.Cmds {
+		if len(command.Args) != 1 {
+			return nil, false
+		}
+		switch arg := command.Args[0].(type) {
+		case *parse.FieldNode:
+			ok = i == 0
+			words = append(words, strings.Join(arg.Ident, "."))
+		case *parse.IdentifierNode:
+			ok = i > 0
+			words = append(words, arg.Ident)
+		default:
+			ok = false
+		}
+		if !ok {
+			return nil, false
+		}
+	}
+	return words, len(words) > 0
+}
+
+// render inserts the values. Their keys are the names, and data is a map[string]string.
+func (t smsTemplate) render(values map[string]any) (string, error) {
+	var out strings.Builder
+	err := t.tree.Execute(&out, values)
+	return out.String(), err
+}
+
+// sample renders the template with one text for every value. Outside of quotes, neither the text
+// nor its digits after a string are JSON, so that a value inside a string literal is found.
+func (t smsTemplate) sample() string {
+	const text = "+1 202 555 0123"
+	data := map[string]string{}
+	values := map[string]any{"data": data}
+	for _, name := range t.values {
+		values[name] = text
+		data[strings.TrimPrefix(name, "data.")] = text
+	}
+	out, err := t.render(values)
+	if err != nil {
+		return "" // no function fails with this text
+	}
+	return out
+}
+
+// smsDigits returns the digits of a telephone number, "" for no text. It drops only characters
+// that separate digits (number.go).
+func smsDigits(text string) (string, error) {
+	digits, _, ok := readNumber(text)
+	if !ok && text != "" {
+		return "", errors.New(notNumber)
+	}
+	return digits, nil
+}
+
+func smsJSON(text string) (string, error) {
+	quoted, err := json.Marshal(text)
+	return string(quoted), err
+}
+
+func smsXML(text string) (string, error) {
+	var out strings.Builder
+	err := xml.EscapeText(&out, []byte(text))
+	return out.String(), err
 }

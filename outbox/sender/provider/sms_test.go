@@ -72,9 +72,9 @@ func TestSMS_EveryPlaceIsEscaped(t *testing.T) {
 	}
 	got = with(func(c *SMSConfig) {
 		c.Method, c.Body = http.MethodGet, ""
-		c.URL += "/v1/{{to | digits | path}}/{{to | path}}?text={{text | query}}&id={{external_id|query}}&n={{data.n | query}}&none={{data.none | query}}"
+		c.URL += "/v1/{{.to | digits | path}}/{{.to | path}}?text={{.text | query}}&id={{.external_id|query}}&n={{.data.n | query}}&none={{.data.none | query}}"
 		c.IdempotencyHeader = "X-Request-Ref"
-		c.Headers = map[string]string{"x-ref": "job {{job_id}} channel {{channel_id}} {{key}}"}
+		c.Headers = map[string]string{"x-ref": "job {{.job_id}} channel {{.channel_id}} {{.key}}"}
 		c.Auth, c.Username, c.Secret = "basic", "me", "s3cret"
 	})
 	u, err := url.ParseRequestURI(got.uri)
@@ -91,7 +91,7 @@ func TestSMS_EveryPlaceIsEscaped(t *testing.T) {
 
 	got = with(func(c *SMSConfig) {
 		c.Method, c.ContentType = http.MethodPut, "application/x-www-form-urlencoded; charset=utf-8"
-		c.Body = "to={{to | digits | form}}&text={{text|form}}&pw={{secret | form}}&z={{data.z | form}}"
+		c.Body = "to={{.to | digits | form}}&text={{.text|form}}&pw={{.secret | form}}&z={{.data.z | form}}"
 		c.Secret = "p&q=r"
 		c.IdempotencyHeader = ""
 	})
@@ -101,7 +101,7 @@ func TestSMS_EveryPlaceIsEscaped(t *testing.T) {
 	require.Empty(t, got.header.Get("Idempotency-Key"))
 
 	got = with(func(c *SMSConfig) {
-		c.ContentType, c.Body = "text/xml", `<sms to="{{to | xml}}"><text>{{text | xml}}</text></sms>`
+		c.ContentType, c.Body = "text/xml", `<sms to="{{.to | xml}}"><text>{{.text | xml}}</text></sms>`
 	})
 	var doc struct {
 		To   string `xml:"to,attr"`
@@ -112,12 +112,12 @@ func TestSMS_EveryPlaceIsEscaped(t *testing.T) {
 	require.Equal(t, "+82 10-1234-5678", doc.To)
 
 	got = with(func(c *SMSConfig) {
-		c.ContentType, c.Body = "text/plain", "{{title | raw}}: {{body | raw}} {{data.o | raw}}"
+		c.ContentType, c.Body = "text/plain", "{{.title}}: {{.body}} {{.data.o}}"
 	})
 	require.Equal(t, "say \"hi\": a&b=<c>\n안녕 {\"a\":1}", got.body)
 
 	// Braces that close a JSON object stay what they are.
-	got = with(func(c *SMSConfig) { c.Body = `{"message":{"to":{{to | json}}}}` })
+	got = with(func(c *SMSConfig) { c.Body = `{"message":{"to":{{.to | json}}}}` })
 	require.JSONEq(t, `{"message":{"to":"+82 10-1234-5678"}}`, got.body)
 
 	// A host alone needs no path.
@@ -130,7 +130,7 @@ func TestSMS_TextOfTitleOrBodyAlone(t *testing.T) {
 	t.Parallel()
 	var got smsCall
 	cfg := DefaultSMS()
-	cfg.URL, cfg.ContentType, cfg.Body = smsCapture(t, &got), "text/plain", "{{text | raw}}"
+	cfg.URL, cfg.ContentType, cfg.Body = smsCapture(t, &got), "text/plain", "{{.text}}"
 	s := open(t, cfg, smsNow)
 	d := smsDelivery()
 	d.Title = ""
@@ -257,7 +257,7 @@ func TestSMS_ByGETIsNeverRepeatedUnseen(t *testing.T) {
 func TestSMS_NotWorthACall(t *testing.T) {
 	t.Parallel()
 	cfg := DefaultSMS()
-	cfg.URL, cfg.ContentType, cfg.Body = "http://127.0.0.1:1", "text/plain", "{{data.a | raw}}"
+	cfg.URL, cfg.ContentType, cfg.Body = "http://127.0.0.1:1", "text/plain", "{{.data.a}}"
 	s := open(t, cfg, smsNow)
 	for _, address := range []string{"", "me", "1", "+82\n1012345678", "0101234567801012345678010123456780"} {
 		d := smsDelivery()
