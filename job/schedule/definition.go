@@ -294,7 +294,7 @@ func (d Definition) zoneName() string {
 // next returns the first n occurrences after an instant, fewer when there are none for
 // nine years. Intervals count from anchor, which is the created_at of a stored schedule.
 func (d Definition) next(anchor, after time.Time, n int) ([]time.Time, error) {
-	t, err := d.timetable(anchor)
+	t, err := d.recurrence(anchor)
 	if err != nil {
 		return nil, err
 	}
@@ -308,14 +308,14 @@ func (d Definition) next(anchor, after time.Time, n int) ([]time.Time, error) {
 	return list, nil
 }
 
-// timetable is when occurrences are.
-type timetable interface {
+// recurrence computes the occurrences of a schedule.
+type recurrence interface {
 	// next returns the first occurrence after an instant, in UTC, or the zero time when
 	// there is none.
 	next(after time.Time) time.Time
 }
 
-func (d Definition) timetable(anchor time.Time) (timetable, error) {
+func (d Definition) recurrence(anchor time.Time) (recurrence, error) {
 	if d.Cron == "" {
 		every, err := parseSpan(d.Every)
 		if err == nil && every < time.Second {

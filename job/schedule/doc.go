@@ -1,6 +1,6 @@
-// Package schedule enqueues jobs on recurring timetables.
+// Package schedule enqueues recurring jobs.
 //
-// A schedule is a row of belfry.schedules: a name, a timetable (cron in a time zone,
+// A schedule is a row of belfry.schedules: a name, a recurrence (cron in a time zone,
 // or an interval), a template of the job, or of the group of jobs, and optionally a
 // query of the operator's, each row of which becomes one job. Rows come from plain
 // SQL, from a Store, or from the configuration file (SyncConfig).

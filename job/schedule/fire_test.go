@@ -161,7 +161,7 @@ func TestFire_AcrossChangesOfTheClocks(t *testing.T) {
 	require.Len(t, b.keys(t), 4)
 }
 
-// A pause drops what falls into it; a new timetable counts from its change.
+// A pause drops what falls into it; a new recurrence counts from its change.
 func TestFire_PausesAndChanges(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -190,7 +190,7 @@ func TestFire_PausesAndChanges(t *testing.T) {
 	change, err := b.store.Put(ctx, d, schedule.FromDatabase, operator)
 	require.NoError(t, err)
 	require.Equal(t, schedule.Changed, change)
-	require.NotNil(t, b.get(t, "popular").NextAt, "another title is the same timetable")
+	require.NotNil(t, b.get(t, "popular").NextAt, "another title is the same recurrence")
 	d.Cron = "30 * * * *"
 	_, err = b.store.Put(ctx, d, schedule.FromDatabase, operator)
 	require.NoError(t, err)
@@ -201,7 +201,7 @@ func TestFire_PausesAndChanges(t *testing.T) {
 	require.Equal(t, "lee: back", one[string](t, b, `SELECT actor || ': ' || reason FROM belfry.events WHERE kind = 'resumed'`))
 }
 
-// RunNow is one firing more; the timetable does not notice, nor does a pause.
+// RunNow is one firing more. It moves no occurrence, and a pause does not prevent it.
 func TestRunNow_IsOneMore(t *testing.T) {
 	t.Parallel()
 	b := setup(t)

@@ -42,20 +42,20 @@ type firing struct {
 
 // goThrough decides about everything that is due and does it.
 func (f *firing) goThrough(ctx context.Context) error {
-	table, r, err := f.read()
+	recurs, r, err := f.read()
 	if err != nil {
 		return f.failed(ctx, err)
 	}
 	var next time.Time
 	if f.NextAt != nil {
 		next = *f.NextAt
-	} else if next = table.next(f.ArmedAt); next.IsZero() {
+	} else if next = recurs.next(f.ArmedAt); next.IsZero() {
 		return f.failed(ctx, errors.New("no occurrence within nine years"))
 	} else if err := f.arm(ctx, next); err != nil {
 		return err
 	}
 	if f.hopeless(next, r) {
-		next = table.next(next)
+		next = recurs.next(next)
 		if err := f.skip(ctx, 1, next, fmt.Sprintf("gave up after %d attempts: %s", f.Failures, f.LastError)); err != nil {
 			return err
 		}
@@ -63,7 +63,7 @@ func (f *firing) goThrough(ctx context.Context) error {
 	if next.IsZero() || next.After(f.Now) {
 		return nil
 	}
-	d := decide(table, next, f.Now, r)
+	d := decide(recurs, next, f.Now, r)
 	if err := f.skip(ctx, d.expired, d.live, "older than template.expires_after"); err != nil {
 		return err
 	}
@@ -74,7 +74,7 @@ func (f *firing) goThrough(ctx context.Context) error {
 		if i > 0 && time.Since(f.began) > fireBudget {
 			break // the rest at the next tick
 		}
-		if goOn, err := f.fireOne(ctx, table, o); err != nil || !goOn {
+		if goOn, err := f.fireOne(ctx, recurs, o); err != nil || !goOn {
 			return err
 		}
 	}
@@ -83,8 +83,8 @@ func (f *firing) goThrough(ctx context.Context) error {
 
 // read makes of the row what decides. What Go refuses is written into the row by the
 // caller; plain SQL checks less.
-func (f *firing) read() (timetable, rules, error) {
-	table, err := f.timetable(f.CreatedAt)
+func (f *firing) read() (recurrence, rules, error) {
+	recurs, err := f.recurrence(f.CreatedAt)
 	if err != nil {
 		return nil, rules{}, err
 	}
@@ -97,7 +97,7 @@ func (f *firing) read() (timetable, rules, error) {
 			return nil, rules{}, fmt.Errorf("template.expires_after: %w", err)
 		}
 	}
-	return table, r, nil
+	return recurs, r, nil
 }
 
 // hopeless reports that the occurrence has been failing for as long as it is worth.
@@ -124,7 +124,7 @@ func (f *firing) skip(ctx context.Context, count int, next time.Time, reason str
 
 // fireOne enqueues one occurrence and moves on, or records why it cannot and reports
 // false.
-func (f *firing) fireOne(ctx context.Context, table timetable, o time.Time) (bool, error) {
+func (f *firing) fireOne(ctx context.Context, recurs recurrence, o time.Time) (bool, error) {
 	if err := actor(ctx, f.tx, job.Act{Actor: f.name}); err != nil {
 		return false, err
 	}
@@ -143,7 +143,7 @@ func (f *firing) fireOne(ctx context.Context, table timetable, o time.Time) (boo
 		return false, err
 	}
 	_, err = f.tx.Exec(ctx, queries.scheduleFired, pgx.StrictNamedArgs{
-		"name": f.Name, "last_at": o, "now": f.Now, "jobs": jobs, "next_at": orNever(table.next(o)),
+		"name": f.Name, "last_at": o, "now": f.Now, "jobs": jobs, "next_at": orNever(recurs.next(o)),
 	})
 	f.done.Occurrences = append(f.done.Occurrences, Occurrence{Schedule: f.Name, At: o, Jobs: jobs})
 	return err == nil, err

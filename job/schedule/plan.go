@@ -27,7 +27,7 @@ type decision struct {
 }
 
 // decide looks at the occurrences from due on, which is one of them, up to now.
-func decide(t timetable, due, now time.Time, r rules) decision {
+func decide(t recurrence, due, now time.Time, r rules) decision {
 	d := decision{next: due}
 	if r.expiresAfter > 0 {
 		d.expired = d.drop(t, now.Add(1-r.expiresAfter), maxCounted)
@@ -56,7 +56,7 @@ func (d *decision) before(at time.Time) bool { return !d.next.IsZero() && d.next
 
 // drop moves next to the first occurrence not before until and returns how many it
 // skipped, at most limit.
-func (d *decision) drop(t timetable, until time.Time, limit int) (n int) {
+func (d *decision) drop(t recurrence, until time.Time, limit int) (n int) {
 	for ; n < limit && d.before(until); n++ {
 		d.next = t.next(d.next)
 	}
@@ -64,14 +64,14 @@ func (d *decision) drop(t timetable, until time.Time, limit int) (n int) {
 }
 
 // onTime reports whether there is an occurrence in [cut, now].
-func onTime(t timetable, cut, now time.Time) bool {
+func onTime(t recurrence, cut, now time.Time) bool {
 	first := t.next(cut.Add(-1))
 	return !first.IsZero() && !first.After(now)
 }
 
 // last returns the last occurrence in [from, cut), from being one, by looking back
 // over ever longer windows.
-func last(t timetable, from, cut time.Time) time.Time {
+func last(t recurrence, from, cut time.Time) time.Time {
 	for window := time.Minute; ; window *= 4 {
 		o, start := from, cut.Add(-window)
 		if whole := window > maxEvery*horizon || !start.After(from); !whole {

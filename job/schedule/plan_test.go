@@ -94,6 +94,6 @@ func TestLast_FindsTheNewestBefore(t *testing.T) {
 	require.Equal(t, "2026-01-01T03:50:00Z", last(table, from, time.Date(2026, 11, 1, 0, 0, 0, 0, time.UTC)).Format(time.RFC3339))
 	require.Equal(t, "2026-01-01T03:00:00Z", last(table, from, time.Date(2026, 1, 1, 3, 10, 0, 0, time.UTC)).Format(time.RFC3339))
 	require.Equal(t, from, last(table, from, from.Add(1)))
-	off := from.Add(time.Hour + 17) // set by hand: it counts as one, though it is not on the timetable
+	off := from.Add(time.Hour + 17) // set by hand: it counts as one, though it is no occurrence
 	require.Equal(t, off, last(table, off, off.Add(time.Hour)))
 }

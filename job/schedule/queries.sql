@@ -121,7 +121,7 @@ UPDATE belfry.schedules
  WHERE name = @name;
 
 -- name: ScheduleRan :exec
--- Records a firing that an operator asked for; the timetable is as it was.
+-- Records a firing that an operator requested. The next occurrence stays as it is.
 UPDATE belfry.schedules SET fired = fired + 1, last_fired_at = @now, last_jobs = @jobs::bigint[] WHERE name = @name;
 
 -- name: ScheduleFailed :exec

@@ -181,7 +181,7 @@ const (
 )
 
 // Put makes the schedule of d's name be d. A pause, and what was recorded of firings,
-// stay; a new timetable counts from now on. A schedule from another source stays as it
+// stay; a new recurrence counts from now on. A schedule from another source stays as it
 // is and is a *SourceError; bad input is what Validate says, or a *job.InvalidError.
 func (s *Store) Put(ctx context.Context, d Definition, source Source, act job.Act) (change Change, err error) {
 	if err := d.Validate(""); err != nil {
@@ -300,8 +300,8 @@ func (s *Store) turn(ctx context.Context, statement, name string, act job.Act) (
 }
 
 // RunNow fires a schedule once more, at once, paused or not, and returns the jobs it
-// enqueued; none when the query has no rows. The timetable stays as it is. What is wrong
-// with the query or a row is the error, and nothing is enqueued. Repeated after
+// enqueued; none when the query has no rows. The next occurrence stays as it is.
+// If the query or a row is wrong, RunNow returns the error and enqueues nothing. Repeated after
 // job.ErrUnreachable it may fire twice.
 func (s *Store) RunNow(ctx context.Context, name string, act job.Act) (jobs []int64, err error) {
 	is, err := s.Get(ctx, name)

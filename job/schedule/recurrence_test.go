@@ -153,22 +153,22 @@ func drawCron(t *rapid.T) string {
 }
 
 // The next one is the same whether one walks or jumps, and it is always later.
-func TestTimetable_NextIsMonotone(t *testing.T) {
+func TestRecurrence_NextIsMonotone(t *testing.T) {
 	t.Parallel()
 	random := rand.New(rand.NewPCG(1, 2))
-	tables := map[string]timetable{
+	recurrences := map[string]recurrence{
 		"interval": interval{anchor: time.Date(2026, 1, 1, 0, 0, 7, 0, time.UTC), every: 17 * time.Second},
 		"wall":     mustCron(t, "*/10 1-3 * * *", zone(t, "America/New_York")),
 		"real":     mustCron(t, "*/10 * * * *", zone(t, "Australia/Lord_Howe")),
 	}
-	for name, table := range tables {
+	for name, recurs := range recurrences {
 		for range 500 {
 			from := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC).Add(time.Duration(random.Int64N(int64(366 * 24 * time.Hour))))
-			first := table.next(from)
+			first := recurs.next(from)
 			require.True(t, first.After(from), name)
-			require.Equal(t, first, table.next(first.Add(-1)), name)
+			require.Equal(t, first, recurs.next(first.Add(-1)), name)
 			between := from.Add(first.Sub(from) / 2)
-			require.Equal(t, first, table.next(between), name)
+			require.Equal(t, first, recurs.next(between), name)
 		}
 	}
 }
