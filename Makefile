@@ -26,6 +26,9 @@ build: ## build bin/belfry, a static binary
 man: build ## write the manual pages into man/man1
 	@rm -rf man && bin/belfry man man/man1
 
+reference: ## write the command reference of a release, docs/cli.md
+	@BELFRY_REFERENCE=$(CURDIR)/docs/cli.md $(GO) test ./cmd/belfry -count 1 -run '^TestReference$$'
+
 lint: ## run golangci-lint (.golangci.yml)
 	for dir in . bench; do (cd $$dir && $(GO) tool -modfile=$(CURDIR)/tools/go.mod golangci-lint run ./...) || exit 1; done
 

@@ -35,7 +35,7 @@ const (
 	codeConfiguration code = 78 // EX_CONFIG
 )
 
-// exitCodes documents every code once, for `belfry help exit-codes` and docs/cli.md.
+// exitCodes documents every code once, for `belfry help exit-codes` and the reference.
 var exitCodes = []struct {
 	code    code
 	meaning string

@@ -9,6 +9,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -22,7 +23,7 @@ type replacedWord struct {
 }
 
 // replacedWords are those that mean nothing else anywhere; the glossary has more.
-func replacedWords() (list []replacedWord) {
+var replacedWords = sync.OnceValue(func() (list []replacedWord) {
 	for _, w := range [][3]string{
 		{"run", "tenure", `\btenures?\b`},
 		{"preferences", "wish", `\bwish(es)?\b`},
@@ -44,7 +45,7 @@ func replacedWords() (list []replacedWord) {
 		list = append(list, replacedWord{w[0], w[1], regexp.MustCompile(w[2])})
 	}
 	return list
-}
+})
 
 // hinted reports whether a text may have the word.
 func (w *replacedWord) hinted(text string) bool {
@@ -75,6 +76,22 @@ func joined(text string) string {
 	return b.String()
 }
 
+// checkWords fails for each replaced word of a text. The names are identifiers that it may contain.
+func checkWords(t *testing.T, path, text string, names []string) {
+	t.Helper()
+	text = joined(strings.ToLower(text)) // a phrase may go over two lines
+	for _, w := range replacedWords() {
+		if !w.hinted(text) {
+			continue
+		}
+		for _, at := range w.word.FindAllStringIndex(text, -1) {
+			if found := text[at[0]:at[1]]; !slices.Contains(names, found) {
+				t.Errorf("%s: %q: docs/glossary.md says %s: …%s…", path, found, w.instead, text[max(0, at[0]-40):min(len(text), at[1]+40)])
+			}
+		}
+	}
+}
+
 // conflict begins or ends what a merge has left.
 var conflict = regexp.MustCompile(`(?m)^(<{7}|>{7}) `)
 
@@ -82,20 +99,6 @@ var conflict = regexp.MustCompile(`(?m)^(<{7}|>{7}) `)
 // left both of its sides.
 func TestDocs_WordsAreThoseOfTheGlossary(t *testing.T) {
 	t.Parallel()
-	list := replacedWords()
-	check := func(path, text string, names []string) {
-		text = joined(strings.ToLower(text)) // a phrase may go over two lines
-		for _, w := range list {
-			if !w.hinted(text) {
-				continue
-			}
-			for _, at := range w.word.FindAllStringIndex(text, -1) {
-				if found := text[at[0]:at[1]]; !slices.Contains(names, found) {
-					t.Errorf("%s: %q: docs/glossary.md says %s: …%s…", path, found, w.instead, text[max(0, at[0]-40):min(len(text), at[1]+40)])
-				}
-			}
-		}
-	}
 	err := filepath.WalkDir(tree, func(path string, d fs.DirEntry, err error) error {
 		name := filepath.ToSlash(path)
 		switch {
@@ -122,9 +125,9 @@ func TestDocs_WordsAreThoseOfTheGlossary(t *testing.T) {
 		}
 		if filepath.Ext(path) == ".go" {
 			prose, names := proseOf(text)
-			check(name, prose, names)
+			checkWords(t, name, prose, names)
 		} else {
-			check(name, string(text), nil)
+			checkWords(t, name, string(text), nil)
 		}
 		return nil
 	})
