@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"strings"
 	"testing"
 	"time"
@@ -75,6 +76,29 @@ func TestColor_IsATerminals(t *testing.T) {
 		require.Equal(t, c.colored, strings.Contains(shown, "\x1b[33mABORTED\x1b[0m"), "%+v: %q", c, shown)
 		require.Equal(t, c.colored, strings.Contains(shown, "\x1b"), "%+v: %q", c, shown)
 	}
+}
+
+// Stored text does not steer a terminal in any form, and JSON and files keep its value.
+func TestOutput_StoredTextDoesNotSteerATerminal(t *testing.T) {
+	t.Parallel()
+	db := stage(t)
+	const evil = "a\x1b]0;t\ab\u009b31m\u202ec\u2066d\u2028e\x7ff"
+	_, err := db.Pool.Exec(t.Context(), `INSERT INTO belfry.jobs (type, category, title) VALUES ('inbox', 'operator_notice', $1)`, evil)
+	require.NoError(t, err)
+	environ := []string{"BELFRY_DATABASE_URL=" + db.DSN}
+	for _, form := range []string{"table", "json", "csv"} {
+		for _, kind := range []string{"TERM=xterm", "TERM=dumb"} {
+			shown := atTerminal(t, t.Context(), append([]string{kind}, environ...), []string{"jobs", "list", "--color", "never", "-o", form}, nil)
+			require.Contains(t, shown, "31m", form)
+			require.False(t, strings.ContainsAny(shown, "\x1b\a\u009b\u202e\u2066\u2028\x7f"), "%s, %s: %q", form, kind, shown)
+		}
+	}
+	r := command(t, environ, "jobs", "list", "-o", "json")
+	var list []struct{ Title string }
+	require.NoError(t, json.Unmarshal([]byte(r.stdout), &list), r.stdout)
+	require.Equal(t, evil, list[0].Title)
+	require.NotContains(t, r.stdout, "\u202e")
+	require.Contains(t, command(t, environ, "jobs", "list", "-o", "csv").stdout, evil)
 }
 
 // A terminal that cannot move its cursor is written to line by line; on one that can, what is redrawn

@@ -148,11 +148,13 @@ type csvRows struct {
 	out  *output
 	into *sheet.Writer
 	head bool // the headings are out
+	live bool // a terminal shows the rows
 }
 
 // newRows begins CSV on standard output.
 func (a *app) newRows(out *output) *csvRows {
-	return &csvRows{out: out, into: sheet.NewWriter(a.stdout), head: out.bare}
+	_, live := onTerminal(a.stdout)
+	return &csvRows{out: out, into: sheet.NewWriter(a.stdout), head: out.bare, live: live}
 }
 
 // add adds a record, or a slice of them.
@@ -163,7 +165,17 @@ func (r *csvRows) add(records any) error {
 			return err
 		}
 	}
-	return r.out.records.Each(records, r.into.Row)
+	return r.out.records.Each(records, r.row)
+}
+
+// row adds a row. A file has its bytes as they are stored, a terminal none that it obeys.
+func (r *csvRows) row(cells ...string) error {
+	if r.live {
+		for i, cell := range cells {
+			cells[i] = printer.Clean(cell)
+		}
+	}
+	return r.into.Row(cells...)
 }
 
 // end writes the headings where nothing came, and hands everything over.

@@ -1,10 +1,12 @@
 package main
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -15,23 +17,29 @@ import (
 )
 
 // printJSON writes the one JSON document of a command.
-func (a *app) printJSON(v any) error {
-	e := json.NewEncoder(a.stdout)
-	e.SetEscapeHTML(false)
-	e.SetIndent("", "  ")
-	return e.Encode(v)
-}
+func (a *app) printJSON(v any) error { return a.encodeJSON(v, "  ") }
 
 // printLines writes JSON documents, one a line.
 func (a *app) printLines(documents []any) error {
-	e := json.NewEncoder(a.stdout)
-	e.SetEscapeHTML(false)
 	for _, one := range documents {
-		if err := e.Encode(one); err != nil {
+		if err := a.encodeJSON(one, ""); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// encodeJSON writes a JSON document in which stored text has no character that a terminal obeys.
+func (a *app) encodeJSON(v any, indent string) error {
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	e.SetIndent("", indent)
+	if err := e.Encode(v); err != nil {
+		return err
+	}
+	_, err := a.stdout.Write(printer.EscapeJSON(b.Bytes()))
+	return err
 }
 
 // checkedWriter remembers the first error, so that a command whose data did not
@@ -97,17 +105,18 @@ func (a *app) parseTimes(text string) (printer.Times, error) {
 // terminal reports whether w is a terminal that understands cursor movement, and
 // its file descriptor.
 func terminal(w io.Writer, environ []string) (fd int, ok bool) {
+	fd, ok = onTerminal(w)
+	return fd, ok && !slices.Contains(environ, "TERM=dumb")
+}
+
+// onTerminal reports whether w is a terminal of any kind, and its file descriptor.
+func onTerminal(w io.Writer) (fd int, ok bool) {
 	if checked, is := w.(*checkedWriter); is {
 		w = checked.w
 	}
 	f, isFile := w.(*os.File)
 	if !isFile || !term.IsTerminal(int(f.Fd())) {
 		return 0, false
-	}
-	for _, e := range environ {
-		if e == "TERM=dumb" {
-			return 0, false
-		}
 	}
 	return int(f.Fd()), true
 }

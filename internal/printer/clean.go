@@ -1,6 +1,8 @@
 package printer
 
 import (
+	"bytes"
+	"fmt"
 	"strings"
 	"unicode/utf8"
 )
@@ -32,6 +34,23 @@ func obeyed(r rune) bool {
 		return true
 	}
 	return r >= '\u202a' && r <= '\u202e' || r >= '\u2066' && r <= '\u2069' || r == '\u2028' || r == '\u2029'
+}
+
+// EscapeJSON writes what a terminal obeys as \uXXXX in a JSON document, which has it in texts alone
+// and stays the same value.
+func EscapeJSON(document []byte) []byte {
+	if bytes.IndexFunc(document, obeyed) < 0 {
+		return document
+	}
+	var b bytes.Buffer
+	for _, r := range string(document) {
+		if obeyed(r) {
+			fmt.Fprintf(&b, `\u%04x`, r)
+		} else {
+			b.WriteRune(r)
+		}
+	}
+	return b.Bytes()
 }
 
 // clean is Clean of a text in which the colours of statuses stay if it may have some.
