@@ -246,6 +246,9 @@ func enqueue(ctx context.Context, env *Env, in enqueueInput) (made enqueued, err
 		made.count, err = countOf(ctx, env, audience)
 	case in.Preview:
 		made.preview, err = preview(ctx, env, in.content(env.now()), audience)
+		if err == nil {
+			err = in.withinLimits(ctx, env, audience)
+		}
 		if err == nil && len(in.Types) > 0 {
 			made.preview.Lane = conflictsOf(ctx, env, job.Request{Types: in.Types, Spec: in.spec(env, audience)})
 		}
@@ -264,6 +267,31 @@ func enqueue(ctx context.Context, env *Env, in enqueueInput) (made enqueued, err
 		return enqueued{}, err
 	}
 	return made, nil
+}
+
+// withinLimits refuses a preview of a request that the limits of its role refuse: the database checks
+// the job, and it is rolled back. No limit refuses a request without the two parameters.
+func (in enqueueInput) withinLimits(ctx context.Context, env *Env, audience channels.Audience) error {
+	if env.Role >= Operator || in.Priority <= 0 && in.MaxRecipients == nil {
+		return nil
+	}
+	in.IdempotencyKey = ""
+	if len(in.Types) == 0 {
+		in.Types = []string{outbox.TypeInbox}
+	}
+	if strings.TrimSpace(in.Title) == "" {
+		in.Title = "-"
+	}
+	spec := in.spec(env, audience)
+	_, err := env.enqueuer().EnqueueAll(ctx, []job.Request{{Types: in.Types, Spec: spec}}, func([]job.Requested) error { return errPlanned })
+	var at *job.RequestError
+	switch {
+	case errors.Is(err, errPlanned):
+		return nil
+	case errors.As(err, &at):
+		return enqueueRefused(at.Err, spec)
+	}
+	return err
 }
 
 // content is what a preview composes.
@@ -304,7 +332,7 @@ func (in enqueueInput) ceiling(ctx context.Context, env *Env) (*int, error) {
 	}
 	n := int(min(*in.ConfirmCount, job.MostRecipients/2))
 	n += max(n/2, leastGrowth)
-	lower, err := env.Jobs.HasCeiling(ctx, in.Category, n)
+	lower, err := env.enqueuer().HasCeiling(ctx, in.Category, n)
 	if err != nil || lower {
 		return nil, err
 	}
@@ -324,9 +352,9 @@ func enqueueJobs(ctx context.Context, env *Env, types []string, spec job.Spec) (
 	if len(types) == 1 {
 		spec.Type = types[0]
 		ids = make([]int64, 1)
-		ids[0], err = env.Jobs.Enqueue(ctx, spec)
+		ids[0], err = env.enqueuer().Enqueue(ctx, spec)
 	} else {
-		ids, err = env.Jobs.EnqueueGroup(ctx, types, spec)
+		ids, err = env.enqueuer().EnqueueGroup(ctx, types, spec)
 	}
 	if err != nil {
 		return nil, enqueueRefused(err, spec)

@@ -248,7 +248,7 @@ func enqueueMany(ctx context.Context, env *Env, in enqueueManyInput) (out enqueu
 	}
 	var fresh int64
 	var seen []job.Requested
-	made, err := env.Jobs.EnqueueAll(ctx, asked, func(made []job.Requested) error {
+	made, err := env.enqueuer().EnqueueAll(ctx, asked, func(made []job.Requested) error {
 		seen, fresh = made, freshOf(made)
 		switch {
 		case in.Expect != nil && fresh != *in.Expect:

@@ -55,6 +55,15 @@ type Env struct {
 	each func(item any) error // takes the items of a stream; nil: nobody does
 }
 
+// enqueuer enqueues jobs as the role may: belfry.limits binds an author as it binds a role of the database
+// that may INSERT jobs and not UPDATE them.
+func (e *Env) enqueuer() *job.Store {
+	if e.Role >= Operator {
+		return e.Jobs
+	}
+	return e.Jobs.Limited("authors")
+}
+
 func (e *Env) now() time.Time {
 	if e.Now == nil {
 		return time.Now()

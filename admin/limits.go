@@ -39,7 +39,8 @@ func limitOperations() []Operation {
 			Long: `List how far a database role that may INSERT jobs, and not UPDATE them, may go in what
 a job asks of the database and of other jobs. What is beyond a ceiling, or below a floor
 (min_…), is refused at the INSERT, and a job that asks for no max_recipients gets the
-ceiling. Roles that may UPDATE a column of belfry.jobs are not bound by its limits.`,
+ceiling. Roles that may UPDATE a column of belfry.jobs are not bound by its limits.
+Authors over HTTP are bound by all of them.`,
 			SQL: `SELECT * FROM belfry.limits`,
 		}, func(ctx context.Context, env *Env, _ None) (job.Limits, error) { return env.Jobs.Limits(ctx) },
 			func(p *printer.Page, _ None, l job.Limits) { limitsText(p, l) }),

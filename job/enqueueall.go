@@ -46,6 +46,9 @@ func (e *RequestError) Unwrap() error { return e.Err }
 func (s *Store) EnqueueAll(ctx context.Context, requests []Request, agree func([]Requested) error) (made []Requested, err error) {
 	err = db.InTx(ctx, s.pool, db.Options{Limit: enqueueAllTimeout, Wait: KeyWait, Often: true}, func(ctx context.Context, tx pgx.Tx) error {
 		made = make([]Requested, len(requests))
+		if err := s.limit(ctx, tx); err != nil {
+			return err
+		}
 		var began time.Time
 		if err := tx.QueryRow(ctx, queries.txClock).Scan(&began); err != nil {
 			return fmt.Errorf("enqueue: %w", err)

@@ -9,7 +9,7 @@ import (
 )
 
 // Limits is the row of belfry.limits: how far a role that may INSERT jobs, and not UPDATE
-// them, may go in what a job asks for: ceilings, and floors (Min…). Nil means no limit.
+// them, and an author over HTTP, may go in what a job asks for: ceilings, and floors (Min…). Nil means no limit.
 type Limits struct {
 	Priority         *int     `json:"priority"`
 	MaxRowsPerSecond *int     `json:"max_rows_per_second"`

@@ -115,9 +115,9 @@ SELECT id, group_id, type, category, title, body, data, variants, route, audienc
 
 -- name: JobHasCeiling :one
 -- Whether a job of a category that asks for no ceiling gets one of at most @most, as the trigger
--- jobs_limit has it.
+-- jobs_limit has it; @limited: of one that is enqueued for others, who are bound by belfry.limits.
 SELECT coalesce(least(belfry.most_recipients(@category),
-                      CASE WHEN NOT has_column_privilege('belfry.jobs', 'max_recipients', 'UPDATE')
+                      CASE WHEN @limited OR NOT has_column_privilege('belfry.jobs', 'max_recipients', 'UPDATE')
                            THEN (SELECT l.max_recipients FROM belfry.limits l) END) <= @most::integer, false);
 
 -- name: JobEvents :many
@@ -639,6 +639,11 @@ UPDATE belfry.jobs
                         ORDER BY j.expires_at LIMIT @limit
                           FOR UPDATE SKIP LOCKED))
 RETURNING id;
+
+-- name: JobsLimited :exec
+-- Binds the jobs that this transaction enqueues to belfry.limits, whatever its role may UPDATE; @limited
+-- is whom errors name.
+SELECT set_config('belfry.limited', @limited, true);
 
 -- name: ActAs :exec
 -- Names who acts, and why, to the triggers that record it, until the end of the

@@ -16,7 +16,7 @@ type querySet struct {
 	jobEnqueue, jobEnqueueGroup, jobGet, jobGetAll, jobSpan, jobsLooked, jobsAwaiting, jobEvents, jobEventLast, jobLock, jobGroupIDs, jobAbort,
 	jobResume, jobRetry, jobRetrySkipped, jobActsFor, jobApprove, jobSet, jobResumeEdited, jobsStuck, jobHasCeiling, jobSkips, jobRevisions,
 	laneList, lanesPaused, lanePause, laneResume, eventList, actsSince, jobActs, otherActs, newestEvents, jobsUpcoming, jobDurations, typesRegister, jobClaim, jobResumeDead,
-	jobGiveUp, jobRelease, jobExpire, actAs, runEvict, jobsHeld, runBegin,
+	jobGiveUp, jobRelease, jobExpire, jobsLimited, actAs, runEvict, jobsHeld, runBegin,
 	runFreeze, chunkCommit, probeConstraints, skipAdd, skipNext, skipRemove, skipKeep,
 	runBook, runHold, runBeat, runAbort, runExceeds, runFinish, runFail, runHandBack, tableBound,
 	tablePage, jobsLook, healthProbe, halt, haltLift, haltGet, rowHolders, limitsGet, limitsSet, groupsFirst, serverClock, txClock string

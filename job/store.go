@@ -25,8 +25,9 @@ const rowWait = 5 * time.Second
 // own that takes 15 seconds at the most; one that waits 5 seconds for a row that
 // another session keeps locked is ErrLocked. It is safe for concurrent use.
 type Store struct {
-	pool  *pgxpool.Pool
-	cache AbortCache // nil: none
+	pool    *pgxpool.Pool
+	cache   AbortCache // nil: none
+	limited string     // whom belfry.limits binds; empty: the role of the database decides
 }
 
 // NewStore returns a Store over pool, which stays the caller's to close.
@@ -46,9 +47,31 @@ func (s *Store) change(ctx context.Context, act Act, do func(context.Context, pg
 // whoever repeats a request keeps a connection for no longer.
 const KeyWait = 2 * time.Second
 
+// Limited returns a Store whose requests of jobs are bound by belfry.limits as those of a role that may
+// INSERT jobs and not UPDATE them, whatever the role may. Errors name who, as "authors".
+func (s *Store) Limited(who string) *Store {
+	limited := *s
+	limited.limited = who
+	return &limited
+}
+
+// limit binds a transaction's requests of jobs.
+func (s *Store) limit(ctx context.Context, tx pgx.Tx) error {
+	if s.limited == "" {
+		return nil
+	}
+	_, err := tx.Exec(ctx, queries.jobsLimited, pgx.StrictNamedArgs{"limited": s.limited})
+	return err
+}
+
 // enqueues is inTx for requests of jobs, which many callers may make many times a second.
 func (s *Store) enqueues(ctx context.Context, do func(context.Context, pgx.Tx) error) error {
-	return mapEnqueued(db.InTx(ctx, s.pool, db.Options{Limit: storeTimeout, Wait: KeyWait, Often: true}, do))
+	return mapEnqueued(db.InTx(ctx, s.pool, db.Options{Limit: storeTimeout, Wait: KeyWait, Often: true}, func(ctx context.Context, tx pgx.Tx) error {
+		if err := s.limit(ctx, tx); err != nil {
+			return err
+		}
+		return do(ctx, tx)
+	}))
 }
 
 // read runs do in one short transaction that only reads, as on a standby.
@@ -171,7 +194,7 @@ func (s *Store) LastEvent(ctx context.Context, id int64, kind string) (last *Eve
 // HasCeiling reports whether a job of a category that asks for no max_recipients gets one of at most
 // n, by its category or by the limits of who inserts it.
 func (s *Store) HasCeiling(ctx context.Context, category string, n int) (has bool, err error) {
-	if err = s.pool.QueryRow(ctx, queries.jobHasCeiling, pgx.StrictNamedArgs{"category": category, "most": n}).Scan(&has); err != nil {
+	if err = s.pool.QueryRow(ctx, queries.jobHasCeiling, pgx.StrictNamedArgs{"category": category, "most": n, "limited": s.limited != ""}).Scan(&has); err != nil {
 		return false, fmt.Errorf("read the ceiling of category %q: %w", category, err)
 	}
 	return has, nil

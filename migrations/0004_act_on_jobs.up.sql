@@ -4,7 +4,8 @@
 
 -- How far a role that may only INSERT may go in what a job asks of the database, and how many it may
 -- reach, in one row: ceilings, and floors (min_…), since a job that writes a row per second keeps its lane for
--- days. NULL: as far as the column goes. Roles that may UPDATE a column of jobs are not bound by its limits.
+-- days. NULL: as far as the column goes. Roles that may UPDATE a column of jobs are not bound by its limits;
+-- authors over HTTP are.
 CREATE TABLE belfry.limits (
     only_row            boolean NOT NULL DEFAULT true CONSTRAINT limits_pkey PRIMARY KEY CONSTRAINT limits_only_row_check CHECK (only_row),
     priority            integer DEFAULT 0     CONSTRAINT limits_priority_check CHECK (priority BETWEEN 0 AND 1000),
@@ -72,7 +73,8 @@ END $$;
 
 -- Refuses what is beyond a ceiling, boundless where there is one, or below a floor. It runs with the rights
 -- of the role that executes the INSERT, a SECURITY DEFINER function's owner for instance:
--- what that role may UPDATE afterwards is not refused before.
+-- what that role may UPDATE afterwards is not refused before, unless the transaction enqueues for others,
+-- whom belfry.limited names.
 -- Of max_recipients there are two ceilings, the category's and that of belfry.limits. The
 -- lower is that of a job that asks for none; who may UPDATE the column has the category's. With
 -- it a job is measured by its category's rule of approval, whoever inserts it.
@@ -80,6 +82,7 @@ CREATE FUNCTION belfry.jobs_limit() RETURNS trigger
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     asked   constant jsonb := to_jsonb(NEW);
+    limited constant text := nullif(current_setting('belfry.limited', true), '');
     usual   constant text := 'null (the runner''s setting), ';
     col     text;
     most    integer := belfry.most_recipients(NEW.category);
@@ -90,13 +93,13 @@ BEGIN
     -- A lane runs its jobs by priority, then schedule_at: a past one would go before others. Times that
     -- were allowed stay so, since a request may be repeated later: deliver_at moves along, and a job
     -- that has expired is not run.
-    IF NEW.schedule_at < now() AND coalesce(NEW.expires_at > now(), true) AND NOT has_column_privilege('belfry.jobs', 'schedule_at', 'UPDATE') THEN
+    IF NEW.schedule_at < now() AND coalesce(NEW.expires_at > now(), true) AND (limited IS NOT NULL OR NOT has_column_privilege('belfry.jobs', 'schedule_at', 'UPDATE')) THEN
         IF NEW.deliver_at >= NEW.schedule_at THEN
             NEW.deliver_at := greatest(NEW.deliver_at, now());
         END IF;
         NEW.schedule_at := now();
     END IF;
-    IF NOT has_column_privilege('belfry.jobs', 'max_recipients', 'UPDATE') THEN
+    IF limited IS NOT NULL OR NOT has_column_privilege('belfry.jobs', 'max_recipients', 'UPDATE') THEN
         most := least(most, (SELECT l.max_recipients FROM belfry.limits l));
     END IF;
     IF NEW.max_recipients IS NULL THEN
@@ -121,9 +124,10 @@ BEGIN
             l.of ->> v.floor IS NOT NULL AND asked ->> v.col IS NOT NULL AND asked -> v.col < l.of -> v.floor AND asked -> v.col IS DISTINCT FROM v.boundless AS under) c
          WHERE c.over OR c.under
     LOOP
-        ok := has_column_privilege('belfry.jobs', col, 'UPDATE')
-            OR belfry.reject('jobs', col, format('%s is %s for %s; allowed values: %s', asked ->> col, problem, current_user, allowed),
-                format('Roles that may UPDATE belfry.jobs (%s) go further. An operator moves the %s: belfry limits set %s=…', col,
+        ok := limited IS NULL AND has_column_privilege('belfry.jobs', col, 'UPDATE')
+            OR belfry.reject('jobs', col, format('%s is %s for %s; allowed values: %s', asked ->> col, problem, coalesce(limited, current_user), allowed),
+                format('%s go further. An %s moves the %s: belfry limits set %s=…',
+                    CASE WHEN limited IS NULL THEN format('Roles that may UPDATE belfry.jobs (%s)', col) ELSE 'Operators' END, CASE WHEN limited IS NULL THEN 'operator' ELSE 'admin' END,
                     CASE problem WHEN 'below the floor' THEN 'floor' ELSE 'ceiling' END, CASE WHEN problem <> 'below the floor' THEN replace(col, '_ms', '') ELSE 'min_' || replace(replace(col, 'max_', ''), '_ms', '') END)
                     || CASE col WHEN 'max_recipients' THEN format(', or belfry categories set %s max_recipients=…', NEW.category) ELSE '' END);
     END LOOP;

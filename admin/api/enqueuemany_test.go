@@ -41,7 +41,7 @@ func idsOf(t *testing.T, a answer) (ids [][]int64) {
 func TestEnqueueMany_InTheirOrder(t *testing.T) {
 	t.Parallel()
 	b := setup(t, nil)
-	group := strings.Replace(request("Two", `, "priority": 5`), `["inbox"]`, `["push", "inbox"]`, 1)
+	group := strings.Replace(request("Two", `, "priority": -5`), `["inbox"]`, `["push", "inbox"]`, 1)
 	a := b.call(t, "author", "POST", "/jobs/enqueue", many(request("One", ""), group, request("Three", `, "lane": "night"`)))
 	ids := idsOf(t, a)
 	require.Len(t, ids, 3)
@@ -49,7 +49,7 @@ func TestEnqueueMany_InTheirOrder(t *testing.T) {
 	require.Less(t, ids[0][0], ids[1][0])
 	require.Less(t, ids[1][0], ids[2][0])
 	require.Equal(t, 1, b.count(t, `SELECT count(*) FROM belfry.jobs WHERE id = $1 AND title = 'Three' AND lane = 'night' AND requested_by = 'the-author'`, ids[2][0]))
-	require.Equal(t, 1, b.count(t, `SELECT count(DISTINCT group_id) FROM belfry.jobs WHERE id = ANY ($1) AND type IN ('push', 'inbox') AND priority = 5`, ids[1]))
+	require.Equal(t, 1, b.count(t, `SELECT count(DISTINCT group_id) FROM belfry.jobs WHERE id = ANY ($1) AND type IN ('push', 'inbox') AND priority = -5`, ids[1]))
 	require.Contains(t, a.text, `"concerned":4`)
 	require.Equal(t, http.StatusForbidden, b.call(t, "viewer", "POST", "/jobs/enqueue", many(request("One", ""))).status)
 }
