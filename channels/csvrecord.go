@@ -3,209 +3,171 @@ package channels
 import (
 	"bufio"
 	"bytes"
+	"encoding/csv"
 	"errors"
 	"fmt"
 	"io"
-	"slices"
 	"strings"
 )
 
-// maxRecord bounds one CSV record, and thus the memory a stray quote can take.
+// maxRecord bounds one CSV record in bytes, and thus the rows that an unclosed quote can take.
 const maxRecord = 1 << 20
 
-// record is one CSV record or what cannot be one.
+// errTooLong reports that a record exceeds maxRecord.
+var errTooLong = errors.New("record too long")
+
+// record is one CSV record, or one that encoding/csv refused.
 type record struct {
-	line   int            // where it begins, from 1
-	fields []string       // nil when problem is set
-	lines  []physicalLine // what it was read from; at least one
-	// problem says why there are no fields.
-	problem string
+	line, last int // its first and last line, from 1
+	fields     []string
+	problem    string // why there are no fields; "" if there are
+	raw        string // its bytes in the file without the line end, if it has a problem
 }
 
-// raw is the text of the record's first line.
-func (r record) raw() string {
-	return r.lines[0].text
+// lines names the lines of a record that has several, as a prefix of a reason.
+func (r record) lines() string {
+	if r.last == r.line {
+		return ""
+	}
+	return fmt.Sprintf("lines %d to %d are one record, perhaps by a stray quote: ", r.line, r.last)
 }
 
-// physicalLine is one line of the file. One above maxRecord is kept by its
-// first hundred bytes, to be shown, not read.
-type physicalLine struct {
-	text string
-	long bool
-}
-
-// recordReader reads RFC 4180 records and never loses its place: encoding/csv
-// takes everything up to the next quote, or the end of the file, as part of a
-// field whose quote is not closed. Here such a record is rejected by its first
-// line alone and reading goes on with the second.
+// recordReader reads CSV by encoding/csv and retains the bytes of the current record.
+//
+// A record that encoding/csv refuses ends with the line of the problem, and reading continues with
+// the next line. An unclosed quote is an error that ends the reading, because it makes one
+// record of everything up to the next quote.
 type recordReader struct {
-	source  *bufio.Reader
-	pending []physicalLine // lines given back, the next one first
-	line    int            // number of the line last taken
-	err     error          // of the source, after the last whole line
+	csv  *csv.Reader
+	held heldBytes
+	line int // the last line of the last record
 }
 
-func newRecordReader(r io.Reader) *recordReader {
-	return &recordReader{source: bufio.NewReaderSize(r, 1<<16)}
+func newRecordReader(source io.Reader) *recordReader {
+	r := &recordReader{held: heldBytes{source: source}}
+	r.csv = csv.NewReader(bufio.NewReaderSize(&r.held, 1<<16))
+	r.csv.FieldsPerRecord = -1
+	return r
 }
 
-// takeLine returns the next line without its end. io.EOF ends the file; another
-// error is the source's, and a line it cut off is not returned: half a row could
-// pass for a whole one.
-func (r *recordReader) takeLine() (physicalLine, error) {
-	if len(r.pending) > 0 {
-		line := r.pending[0]
-		r.pending = r.pending[1:]
-		r.line++
-		return line, nil
-	}
-	if r.err != nil {
-		return physicalLine{}, r.err
-	}
-	var text []byte
-	long := false
-	for {
-		part, err := r.source.ReadSlice('\n')
-		if long = long || len(text)+len(part) > maxRecord; long {
-			text = append(text, part...)[:min(len(text)+len(part), 100)]
-		} else {
-			text = append(text, part...)
-		}
-		if errors.Is(err, bufio.ErrBufferFull) {
-			continue
-		}
-		if errors.Is(err, io.EOF) {
-			r.err = io.EOF
-			if len(text) == 0 {
-				return physicalLine{}, io.EOF
-			}
-		} else if err != nil {
-			r.err = fmt.Errorf("read the file: %w", err)
-			return physicalLine{}, r.err
-		}
-		break
-	}
-	r.line++
-	text = bytes.TrimSuffix(bytes.TrimSuffix(text, []byte("\n")), []byte("\r"))
-	return physicalLine{text: string(text), long: long}, nil
-}
-
-// giveBack returns all lines of a record but the first.
-func (r *recordReader) giveBack(rec record) {
-	rest := rec.lines[1:]
-	r.pending = slices.Concat(rest, r.pending)
-	r.line -= len(rest)
-}
-
-// next returns the next record that is not a blank line. A record with a problem
-// is its first line; the lines after it have been given back.
+// next returns the next record that is not a blank line. io.EOF ends the file. After another error
+// the record that was being read is lost, since half of a row could pass for a whole one.
 func (r *recordReader) next() (record, error) {
-	for {
-		first, err := r.takeLine()
-		if err != nil {
-			return record{}, err
-		}
-		rec := record{line: r.line, lines: []physicalLine{first}}
-		switch {
-		case first.long:
-			rec.problem = fmt.Sprintf("the line is longer than %d bytes; only its beginning is here: take line %d from the imported file", maxRecord, r.line)
-			return rec, nil
-		case first.text == "":
-			continue
-		}
-		if rec.problem = r.complete(&rec); rec.problem != "" {
-			r.giveBack(rec)
-		}
+	fields, err := r.csv.Read()
+	var refused *csv.ParseError
+	if err != nil && !errors.As(err, &refused) {
+		return record{}, r.failed(err)
+	}
+	ended := r.held.ended(r.csv.InputOffset())
+	if refused != nil && ended && !errors.Is(r.held.err, io.EOF) {
+		return record{}, r.failed(r.held.err)
+	}
+	raw := r.held.take(r.csv.InputOffset())
+	text, blank := trimBlank(raw)
+	rec := record{line: r.line + r.held.blank + blank + 1, fields: fields}
+	r.held.blank = 0
+	text = bytes.TrimSuffix(bytes.TrimSuffix(text, []byte("\n")), []byte("\r"))
+	rec.last = rec.line + bytes.Count(text, []byte("\n"))
+	if refused == nil {
+		r.line = rec.last
 		return rec, nil
 	}
-}
-
-// complete reads the fields of a record that begins with its first line, and
-// the lines they take. It returns the problem if it is no record.
-func (r *recordReader) complete(rec *record) string {
-	var p fieldParser
-	size := 0
-	for line := rec.lines[0]; ; {
-		if size += len(line.text) + 1; line.long || size > maxRecord {
-			return fmt.Sprintf("a quote is opened and not closed within %d bytes", maxRecord)
-		}
-		if !p.feed(line.text) {
-			break
-		}
-		var err error
-		if line, err = r.takeLine(); err != nil {
-			return "a quote is opened and never closed"
-		}
-		rec.lines = append(rec.lines, line)
+	if ended && errors.Is(refused, csv.ErrQuote) && bytes.Count(text, []byte(`"`))%2 == 1 {
+		return record{}, fmt.Errorf("the row that begins at line %d has a quote that is never closed; no row from there on was imported", rec.line)
 	}
-	if p.problem == "" {
-		rec.fields = p.fields
+	r.line = rec.last
+	rec.fields, rec.raw = nil, string(text)
+	rec.problem = rec.lines() + "text after the closing quote of a field; double the quotes inside a quoted field"
+	if errors.Is(refused, csv.ErrBareQuote) {
+		rec.problem = rec.lines() + "a quote in the middle of a field; quote the whole field and double the quotes in it"
 	}
-	return p.problem
+	return rec, nil
 }
 
-// fieldParser splits one record, fed line by line.
-type fieldParser struct {
-	fields  []string
-	field   strings.Builder
-	quoted  bool // inside a quoted field
-	problem string
+// failed describes an error of the source.
+func (r *recordReader) failed(err error) error {
+	switch {
+	case errors.Is(err, io.EOF):
+		return io.EOF
+	case !errors.Is(err, errTooLong):
+		return fmt.Errorf("read the file: %w", err)
+	case r.line == 0 && bytes.IndexByte(r.held.rest(), '\n') < 0 && bytes.IndexByte(r.held.rest(), '\r') >= 0:
+		return errors.New(crAlone)
+	}
+	line := r.line + r.held.blank + 1
+	return fmt.Errorf("the row that begins at line %d has more than %d bytes, perhaps by a quote that is not closed; no row from there on was imported", line, maxRecord)
 }
 
-// feed takes the next line and reports whether the record goes on in another.
-func (p *fieldParser) feed(line string) (more bool) {
-	i := 0
+// crAlone is the problem of a file whose lines end in CR.
+const crAlone = "its line ends are CR alone; save the file as CSV UTF-8, with line ends LF or CR LF"
+
+// endsInCR reports whether a header is the beginning of a file whose lines end in CR.
+func (r record) endsInCR() bool {
+	return strings.Contains(r.raw, "\r") || strings.Contains(strings.Join(r.fields, ""), "\r")
+}
+
+// heldBytes passes its source on and retains the bytes of the record that is being read.
+type heldBytes struct {
+	source io.Reader
+	bytes  []byte
+	start  int   // of the record in bytes
+	at     int64 // offset of bytes in the source
+	blank  int   // blank lines dropped before the record
+	err    error // of the source, or errTooLong
+}
+
+// Read implements io.Reader. The caller has used up all earlier bytes, so that those from start
+// belong to one record and to blank lines before it.
+func (h *heldBytes) Read(p []byte) (int, error) {
+	h.drop(h.start)
+	if len(h.bytes) > maxRecord {
+		rest, blank := trimBlank(h.bytes)
+		h.blank += blank
+		h.drop(len(h.bytes) - len(rest))
+		if len(h.bytes) > maxRecord {
+			h.err = errTooLong
+			return 0, h.err
+		}
+	}
+	n, err := h.source.Read(p)
+	h.bytes = append(h.bytes, p[:n]...)
+	h.err = err
+	return n, err
+}
+
+// drop removes n bytes from the beginning.
+func (h *heldBytes) drop(n int) {
+	h.bytes = h.bytes[:copy(h.bytes, h.bytes[n:])]
+	h.at += int64(n)
+	h.start = 0
+}
+
+// take returns the record that ends at an offset of the source, until the next Read.
+func (h *heldBytes) take(end int64) []byte {
+	from := h.start
+	h.start = int(end - h.at)
+	return h.bytes[from:h.start]
+}
+
+// rest returns the bytes after the last record that was taken.
+func (h *heldBytes) rest() []byte { return h.bytes[h.start:] }
+
+// ended reports whether the source has ended at an offset.
+func (h *heldBytes) ended(offset int64) bool {
+	return h.err != nil && offset == h.at+int64(len(h.bytes))
+}
+
+// trimBlank removes the blank lines at the beginning and returns their number.
+func trimBlank(text []byte) (rest []byte, lines int) {
 	for {
-		if !p.quoted {
-			if i < len(line) && line[i] == '"' {
-				p.quoted = true
-				i++
-			} else {
-				end := strings.IndexByte(line[i:], ',')
-				text := line[i:]
-				if end >= 0 {
-					text = line[i : i+end]
-				}
-				if at := strings.IndexByte(text, '"'); at >= 0 {
-					p.problem = fmt.Sprintf("a quote in the middle of field %d; quote the whole field and double the quotes in it", len(p.fields)+1)
-					return false
-				}
-				p.fields = append(p.fields, text)
-				if end < 0 {
-					return false
-				}
-				i += end + 1
-				continue
-			}
-		}
-		at := strings.IndexByte(line[i:], '"')
-		if at < 0 {
-			p.field.WriteString(line[i:])
-			p.field.WriteByte('\n')
-			return true
-		}
-		p.field.WriteString(line[i : i+at])
-		i += at + 1
 		switch {
-		case i < len(line) && line[i] == '"':
-			p.field.WriteByte('"')
-			i++
-		case i == len(line):
-			p.close()
-			return false
-		case line[i] == ',':
-			p.close()
-			i++
+		case bytes.HasPrefix(text, []byte("\n")):
+			text = text[1:]
+		case bytes.HasPrefix(text, []byte("\r\n")):
+			text = text[2:]
 		default:
-			p.problem = fmt.Sprintf("text after the closing quote of field %d; double the quotes inside a quoted field", len(p.fields)+1)
-			return false
+			return text, lines
 		}
+		lines++
 	}
-}
-
-// close ends the quoted field.
-func (p *fieldParser) close() {
-	p.fields = append(p.fields, p.field.String())
-	p.field.Reset()
-	p.quoted = false
 }

@@ -89,8 +89,11 @@
 //
 // ImportOptions.Columns maps other names to these. A column that is not in the file leaves what is there. Among rows with the same
 // external_id the last one wins. A bad row is rejected with its line and the
-// reason and keeps no other from being imported; a quote that is never closed
-// costs one line, not the rest of the file. In the file of rejects nothing begins as a
+// reason; the other rows are imported. A record that encoding/csv refuses is rejected with the
+// bytes of all its lines, and a record of several lines names them, because a stray quote
+// joins everything up to the next quote. A quote that is closed neither within 1 MiB nor by
+// the end of the file stops the import with the line of its row; rows before it are imported.
+// In the file of rejects nothing begins as a
 // formula of a spreadsheet does: an apostrophe stands before it, which an import of that
 // file takes away again.
 //

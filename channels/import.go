@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"io"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -164,9 +163,9 @@ func (im *importer) readHeader(ctx context.Context) error {
 	case errors.Is(err, io.EOF):
 		return errors.New("the file is empty; its first row must name the columns: " + importColumns)
 	case err != nil:
-		return fmt.Errorf("read line 1: %w", err)
-	case strings.Contains(rec.raw(), "\r"):
-		return fmt.Errorf("line %d: its line ends are CR alone; save the file as CSV UTF-8, with line ends LF or CR LF", rec.line)
+		return fmt.Errorf("read the header: %w", err)
+	case rec.endsInCR():
+		return fmt.Errorf("line %d: %s", rec.line, crAlone)
 	case rec.problem != "":
 		return fmt.Errorf("line %d: %s", rec.line, rec.problem)
 	}
@@ -230,21 +229,15 @@ func (im *importer) readBatch() ([]importRow, error) {
 		}
 		im.result.Rows++
 		if rec.problem != "" {
-			if err := im.reject(rec.line, rec.problem, []string{rec.raw()}); err != nil {
+			if err := im.reject(rec.line, rec.problem, []string{rec.raw}); err != nil {
 				return batch, err
 			}
 			continue
 		}
 		im.unguard(rec.fields)
-		row, reason, misread := im.parser.parse(rec)
+		row, reason := im.parser.parse(rec)
 		if reason != "" {
-			fields := rec.fields
-			if misread && len(rec.lines) > 1 {
-				// Its lines may be rows of their own, joined by a stray quote.
-				im.reader.giveBack(rec)
-				fields = []string{rec.raw()}
-			}
-			if err := im.reject(rec.line, reason, fields); err != nil {
+			if err := im.reject(rec.line, rec.lines()+reason, rec.fields); err != nil {
 				return batch, err
 			}
 			continue

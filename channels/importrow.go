@@ -143,34 +143,30 @@ func (z knownZones) has(name string) bool {
 	return known
 }
 
-// parse returns the row, or the reason why there is none. misread tells that
-// the reason may be a stray quote that joined several lines into one record.
-func (p rowParser) parse(rec record) (row importRow, reason string, misread bool) {
+// parse returns the row, or the reason why there is none.
+func (p rowParser) parse(rec record) (row importRow, reason string) {
 	if len(rec.fields) != len(p.header.names) {
-		return row, fmt.Sprintf("%d fields; the header has %d", len(rec.fields), len(p.header.names)), true
+		return row, fmt.Sprintf("%d fields; the header has %d", len(rec.fields), len(p.header.names))
 	}
 	for i, f := range rec.fields {
 		name := p.header.names[i]
 		if !utf8.ValidString(f) {
-			return row, fmt.Sprintf("%s: not UTF-8", name), true
+			return row, fmt.Sprintf("%s: not UTF-8", name)
 		}
 		if name == "attributes" || name == "addresses" {
 			continue // JSON may have line breaks, and escapes everything else
 		}
 		if at := strings.IndexFunc(f, unicode.IsControl); at >= 0 {
-			return row, fmt.Sprintf("%s: control character %q", name, rune(f[at])), true
+			return row, fmt.Sprintf("%s: control character %q", name, rune(f[at]))
 		}
 	}
 	row = importRow{line: rec.line, fields: rec.fields, removed: []string{}}
-	for _, part := range []func([]string, *importRow) string{p.identity, p.place, p.texts} {
+	for _, part := range []func([]string, *importRow) string{p.identity, p.place, p.texts, p.objects} {
 		if reason := part(rec.fields, &row); reason != "" {
-			return importRow{}, reason, false
+			return importRow{}, reason
 		}
 	}
-	if reason := p.objects(rec.fields, &row); reason != "" {
-		return importRow{}, reason, true
-	}
-	return row, "", false
+	return row, ""
 }
 
 // cell returns the field of a column, "" when the file has no such column.

@@ -30,9 +30,11 @@ out; the flag may be repeated.
 
 Rows that cannot be imported go to the file of rejects with their line number and
 the reason; that file, fixed, can be imported as it is. It has the bytes of FILE, so that
-another encoding can be converted; of a row over 1 MiB it has the beginning. An apostrophe before = + - @
-there keeps a spreadsheet from taking a cell for a formula. Repeating an import is
-safe. Exit code 1 when rows were rejected; the rest is imported all the same.`,
+another encoding can be converted. An apostrophe before = + - @ there keeps a spreadsheet from
+taking a cell for a formula. Exit code 1 when rows were rejected; the rest is imported.
+
+A quote that is not closed stops the import and names the line of its row, as does a row
+over 1 MiB. The rows before it are imported; repeating the import is safe.`,
 		Example: `  belfry channels import users.csv.gz
   belfry channels import users.csv --rejects bad.csv --json
   belfry channels import crm.csv --map uid=external_id --map os=platform --map signed_up=`,
