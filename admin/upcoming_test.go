@@ -123,6 +123,7 @@ func TestUpcoming_PagesHaveEachEntryOnce(t *testing.T) {
 		for {
 			list, next := d.upcoming(given...)
 			paged = append(paged, list...)
+			require.LessOrEqual(t, len(paged), len(all), "a page repeats entries")
 			if next == "" {
 				break
 			}

@@ -17,7 +17,7 @@ func TestUpcoming_ListsEveryLaneTypeAndPriorityInOneOrder(t *testing.T) {
 	ctx := t.Context()
 	for _, sql := range []string{ // many are due at the same time
 		`INSERT INTO belfry.jobs (type, category, title, lane, priority, schedule_at)
-			SELECT (ARRAY['inbox', 'push'])[1 + g % 2], 'operator_notice', 'job ' || g, (ARRAY['lane-1', 'lane_1', 'lane0'])[1 + g % 3], g % 5, now() + (g * 7919 % 90 - 20) * interval '1 minute'
+			SELECT (ARRAY['inbox', 'push'])[1 + g % 2], 'operator_notice', 'job ' || g, (ARRAY['lane-1', 'lane_1', 'lane0'])[1 + g % 3], g % 5, now() + (g * 7919 % 89 - 20) * interval '1 minute'
 			  FROM generate_series(1, 400) g`,
 		`UPDATE belfry.jobs SET abort_requested = true WHERE id % 10 = 0`,
 		`SELECT belfry.pause_lane('lane0', 'ann', 'x')`,
