@@ -1,7 +1,9 @@
 package provider
 
 import (
+	"regexp"
 	"strings"
+	"sync"
 	"unicode"
 )
 
@@ -34,8 +36,9 @@ func cleanNumber(text string) string {
 
 // readNumber returns the digits of a telephone number, and whether it begins with + and the
 // country's code. It never drops a digit, except for the (0) of +44 (0)20, which is not
-// dialled from abroad; with Italy's code, where it is, the number is refused. A last group of a
-// single digit is refused as well: 01012345678.0 is a number of a spreadsheet.
+// dialled from abroad. It refuses (0) with Italy's code, where the zero is dialled, and after
+// digits without +, such as 0049 (0)30. A last group of a single digit is refused as well:
+// 01012345678.0 is a number of a spreadsheet.
 func readNumber(text string) (digits string, international, ok bool) {
 	text, international = strings.CutPrefix(cleanNumber(text), "+")
 	if whole, fraction, is := strings.Cut(text, "."); is && whole != "" && strings.Trim(fraction, "0") == "" {
@@ -54,8 +57,11 @@ func readNumber(text string) (digits string, international, ok bool) {
 			continue
 		case r == '(' && opened < 0:
 			opened = out.Len()
-			if international && strings.HasPrefix(text[i:], "(0)") && opened > 0 {
-				return joinNumber(out.String(), text[i+len("(0)"):])
+			if zero := nationalZero().FindString(text[i:]); zero != "" && opened > 0 {
+				if !international {
+					return "", false, false
+				}
+				return joinNumber(out.String(), text[i+len(zero):])
 			}
 		case r == ')' && opened >= 0 && out.Len() > opened:
 			opened = -1
@@ -69,6 +75,9 @@ func readNumber(text string) (digits string, international, ok bool) {
 	}
 	return out.String(), international, opened < 0 && group >= 2
 }
+
+// nationalZero matches the zero in parentheses that is dialled within a country alone.
+var nationalZero = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^\( *0 *\)`) })
 
 // joinNumber is the number of a country's code and of what follows (0).
 func joinNumber(code, rest string) (digits string, international, ok bool) {

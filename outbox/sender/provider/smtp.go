@@ -35,11 +35,11 @@ func (c *SMTPConfig) open(now func() time.Time) (Client, error) {
 	client := &smtpClient{cfg: *c, now: now}
 	var err error
 	if client.from, err = parseMailbox(c.From); err != nil {
-		return nil, errors.New("smtp.from: is not an address")
+		return nil, fmt.Errorf("smtp.from: %w", err)
 	}
 	if c.ReplyTo != "" {
 		if client.reply, err = parseMailbox(c.ReplyTo); err != nil {
-			return nil, errors.New("smtp.reply_to: is not an address")
+			return nil, fmt.Errorf("smtp.reply_to: %w", err)
 		}
 	}
 	client.domain = c.messageIDDomain(client.from)
@@ -136,8 +136,8 @@ type smtpMessage struct {
 // compose makes the mail. The result is that of a delivery without one.
 func (c *smtpClient) compose(d sender.Delivery) (*smtpMessage, sender.Result) {
 	to, err := parseMailbox(d.Address)
-	if err != nil || strings.ContainsFunc(d.Address, unicode.IsControl) { // a comment may hold them
-		return nil, refuseAddress("address", "the address is not one of mail; allowed is user@host of up to 254 bytes")
+	if err != nil {
+		return nil, refuseAddress("address", "the address "+err.Error()+smtpAllowed)
 	}
 	m := gomail.NewMsg(gomail.WithNoDefaultUserAgent())
 	m.FromMailAddress(c.from)

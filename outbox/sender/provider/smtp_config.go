@@ -1,6 +1,8 @@
 package provider
 
 import (
+	"errors"
+	"fmt"
 	"net/mail"
 	"net/url"
 	"regexp"
@@ -126,11 +128,11 @@ func (c *SMTPConfig) validate(p *sender.Problems) {
 	check(c.Password == "" || c.PasswordFile == "", "password", "is set, and so is password_file; allowed is one of them")
 	check(c.Username == "" || c.Password != "" || c.PasswordFile != "", "password", "is empty; allowed is a password, or a file in password_file, since username is set")
 	check(c.Username != "" || c.Password == "" && c.PasswordFile == "", "username", "is empty; allowed is a name, since a password is set")
-	from, err := parseMailbox(c.From)
-	check(err == nil && c.validOwn(c.From, from), "from", smtpOwnAddress)
+	from, err := parseOwnMailbox(c.From)
+	check(err == nil, "from", "%v", err)
 	if c.ReplyTo != "" {
-		reply, err := parseMailbox(c.ReplyTo)
-		check(err == nil && c.validOwn(c.ReplyTo, reply), "reply_to", smtpOwnAddress)
+		_, err := parseOwnMailbox(c.ReplyTo)
+		check(err == nil, "reply_to", "%v", err)
 	}
 	if c.MessageIDDomain != "" || from != nil {
 		domain := c.messageIDDomain(from)
@@ -145,14 +147,22 @@ func (c *SMTPConfig) validate(p *sender.Problems) {
 	check(c.MaxPerConnection >= 1 && c.MaxPerConnection <= 1_000_000, "max_per_connection", "%d is not allowed; allowed are 1 to 1000000", c.MaxPerConnection)
 }
 
-// smtpOwnAddress says which addresses From and ReplyTo may be.
-const smtpOwnAddress = "is not an address; allowed is user@host or \"Name <user@host>\" of up to 500 bytes, ASCII before the @"
-
-// validOwn reports whether a server without SMTPUTF8 takes an address of the sender's own, and
-// a line of a header holds it.
-func (*SMTPConfig) validOwn(text string, parsed *mail.Address) bool {
-	return len(text) <= 500 && isASCII(parsed.Address)
+// parseOwnMailbox reads From or ReplyTo: an address that a server without SMTPUTF8 takes, and
+// that fits into a line of a header.
+func parseOwnMailbox(text string) (*mail.Address, error) {
+	parsed, err := parseMailbox(text)
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("%w%s", err, smtpAllowed+smtpOwn)
+	case len(text) > 500:
+		return nil, errors.New("is too long" + smtpAllowed + smtpOwn)
+	case !isASCII(parsed.Address):
+		return nil, errors.New("has characters beyond ASCII before the @" + smtpAllowed + smtpOwn)
+	}
+	return parsed, nil
 }
+
+const smtpOwn = ", or \"Name <user@host>\" of up to 500, ASCII before the @"
 
 // messageIDDomain is the domain of every Message-ID; from is From, parsed.
 func (c *SMTPConfig) messageIDDomain(from *mail.Address) string {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net/mail"
 	"strings"
+	"unicode"
 	"unicode/utf8"
 
 	"golang.org/x/net/idna"
@@ -14,26 +15,59 @@ import (
 // without its angle brackets.
 const smtpMaxMailbox = 254
 
-// parseMailbox reads an address, alone or after a name. A domain beyond ASCII becomes its
-// A-labels, by which every server knows it (RFC 5891).
+// smtpAllowed follows the reasons for which parseMailbox refuses an address.
+const smtpAllowed = "; allowed is user@host of up to 254 bytes"
+
+var (
+	errNoMailbox = errors.New("is not one of mail")
+	errLiteral   = errors.New("has an IP address in place of a domain")
+)
+
+// parseMailbox reads one address, alone or after a name. A domain beyond ASCII becomes its
+// A-labels, by which every server knows it (RFC 5891). An error continues the words "the
+// address" and does not quote the text.
 func parseMailbox(text string) (*mail.Address, error) {
 	parsed, err := mail.ParseAddress(text)
-	if err != nil {
-		return nil, err
+	switch {
+	case strings.ContainsFunc(text, unicode.IsControl): // a comment may hold them
+		return nil, errNoMailbox
+	case err != nil && strings.Contains(text, "@[IPv6:"): // the library reads literals of IPv4 alone
+		return nil, errLiteral
+	case err != nil:
+		return nil, errNoMailbox
+	}
+	if _, err := mail.ParseAddress("x:" + text + ";"); err != nil { // a group in a group
+		return nil, errors.New("is a group")
 	}
 	at := strings.LastIndexByte(parsed.Address, '@')
 	local, domain := parsed.Address[:at], parsed.Address[at+1:]
+	switch {
+	case strings.HasPrefix(domain, "["):
+		return nil, errLiteral
+	case strings.ContainsFunc(local, unseen), strings.ContainsFunc(domain, func(r rune) bool { return unseen(r) && !joins(r) }):
+		return nil, errors.New("has a blank or an invisible character")
+	}
 	if !isASCII(domain) {
 		if domain, err = idna.Lookup.ToASCII(domain); err != nil {
-			return nil, errors.New("the domain is not an international domain name")
+			return nil, errors.New("has a domain that is not an international domain name")
 		}
 		parsed.Address = local + "@" + domain
 	}
 	if len(parsed.Address) > smtpMaxMailbox {
-		return nil, errors.New("the address is too long")
+		return nil, errors.New("is too long")
 	}
 	return parsed, nil
 }
+
+// unseen reports whether a character of an address does not show: such an address is not the
+// one that people read. A blank in ASCII is allowed; it stands within quotation marks.
+func unseen(r rune) bool {
+	return !unicode.IsPrint(r) || unicode.In(r, unicode.Other_Default_Ignorable_Code_Point, unicode.Variation_Selector)
+}
+
+// joins reports whether r is U+200C or U+200D, which words of some languages need; idna permits
+// them in a domain only there.
+func joins(r rune) bool { return unicode.Is(unicode.Join_Control, r) }
 
 func isASCII(text string) bool {
 	return !strings.ContainsFunc(text, func(r rune) bool { return r >= utf8.RuneSelf })

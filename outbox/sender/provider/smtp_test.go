@@ -111,6 +111,9 @@ func TestSMTP_ClassifiesAnswers(t *testing.T) {
 		"DATA refused":             {reply("DATA", "554 5.5.1 no"), sender.Permanent, "554 5.5.1"},
 		"content busy":             {reply("DOT", "452 4.3.1 no space"), sender.Retryable, "452 4.3.1"},
 		"content refused":          {reply("DOT", "554 5.6.0 spam"), sender.Permanent, "554 5.6.0"},
+		"malware (Exim)":           {reply("DOT", "550 This message contains malware (Eicar)"), sender.Permanent, "550"},
+		"too large (Exim)":         {reply("DOT", "552 Message size exceeds maximum permitted"), sender.Permanent, "552"},
+		"content busy (Exim)":      {reply("DOT", "451 Temporary local problem - please try later"), sender.Retryable, "451"},
 		"not a mailbox, too late":  {reply("DOT", "550 5.1.1 no"), sender.Permanent, "550 5.1.1"},
 		"garbage greeting":         {reply("GREETING", "HTTP/1.1 200 OK"), sender.Retryable, "connection"},
 		"garbage after the dot":    {reply("DOT", "what"), sender.Unknown, "connection"},
@@ -166,7 +169,16 @@ func TestSMTP_OnlyAnAnswerAboutTheAddressMakesItInvalid(t *testing.T) {
 			"554 5.7.1 relay access denied":                                sender.Permanent,
 			"553 5.6.7 addresses beyond ASCII":                             sender.Permanent,
 			"550 5.2.1 the mailbox takes no mail now":                      sender.Permanent,
-			"450 4.1.1 not verified yet":                                   sender.Retryable,
+			// Exim 4.96
+			"550 Unrouteable address": sender.Permanent,
+			"550-5.1.1 <kim@example.org>: Recipient address rejected:\r\n550 5.1.1 User unknown": sender.InvalidAddress,
+			"550 rejected because 127.0.0.1 is in a black list at bl.example":                    sender.Permanent,
+			"501 <kim@example.org>: domain literals not allowed":                                 sender.Permanent,
+			"451 greylisted, try again later":                                                    sender.Retryable,
+			"451 Temporary local problem - please try later":                                     sender.Retryable,
+			"452 4.2.2 <kim@example.org>: Mailbox is full":                                       sender.Retryable,
+			"421 too many messages in this connection":                                           sender.Retryable,
+			"450 4.1.1 not verified yet":                                                         sender.Retryable,
 		} {
 			srv.set(func(s *smtpServer) { s.replies["RCPT"] = reply })
 			require.Equal(t, class, deliver(t, s, smtpDelivery()).Class, "%s, announced %v", reply, announced)
@@ -216,6 +228,39 @@ func TestSMTP_InternationalAddresses(t *testing.T) {
 			require.Equal(t, "<hilfe@xn--bcher-kva.example>", content.Header.Get("Reply-To"))
 			require.Equal(t, "<"+d.Key+"@xn--bcher-kva.example>", content.Header.Get("Message-ID"))
 		}
+	}
+}
+
+// One address, whose host is a domain and which is what it looks like.
+func TestSMTP_RefusesAddressesThatAreNotOneMailbox(t *testing.T) {
+	t.Parallel()
+	const (
+		group     = "the address is a group"
+		literal   = "the address has an IP address in place of a domain"
+		invisible = "the address has a blank or an invisible character"
+	)
+	srv, s := smtpSetup(t, nil, nil)
+	d := smtpDelivery()
+	for address, reason := range map[string]string{
+		"group: kim@example.org;": group, "g: kim@example.org; (c)": group, "g: Kim <kim@example.org>;": group,
+		"kim@[192.0.2.1]": literal, "kim@[IPv6:2001:db8::1]": literal, "Kim <kim@[IPv6:2001:db8::1]>": literal,
+		"kim\u200b@example.org": invisible, "\ufeffkim@example.org": invisible, "k\u2060im@example.org": invisible, "kim\u00ad@example.org": invisible,
+		"kim\u00a0@example.org": invisible, "kim\u3000@example.org": invisible, "kim\u3164@example.org": invisible,
+		"kim@example.org\u200b": invisible, "kim@example.org\ufeff": invisible, "kim@example.org\u00a0": invisible, "kim@ex\u00adample.org": invisible,
+	} {
+		d.Address = address
+		require.Equal(t, refuseAddress("address", reason+smtpAllowed), deliver(t, s, d), "%+q", address)
+		cfg := DefaultSMTP()
+		cfg.Host, cfg.From = "mail.example.org", address
+		require.ErrorContains(t, Validate("x", cfg), "from: "+strings.TrimPrefix(reason, "the address ")+smtpAllowed, "%+q", address)
+	}
+	for address, to := range map[string]string{
+		`"A; B: c" <kim@example.org>`: "kim@example.org", `"k:i;m"@example.org`: `"k:i;m"@example.org`, `"@["@example.org`: `"@["@example.org`,
+		"Kim\u200b <kim@example.org>": "kim@example.org", "kim@example.org (a: b;)": "kim@example.org", "kim@نامه\u200cای.test": "kim@xn--mgba3gch31f060k.test",
+	} {
+		d.Address = address
+		require.Equal(t, sender.Accepted, deliver(t, s, d).Class, "%+q", address)
+		require.Contains(t, srv.seen().lines, "RCPT TO:<"+to+">")
 	}
 }
 
@@ -473,7 +518,7 @@ func TestSMTP_Validate(t *testing.T) {
 	t.Parallel()
 	require.EqualError(t, Validate("senders[2].smtp", DefaultSMTP()), strings.Join([]string{
 		`senders[2].smtp.host: "" is not allowed; allowed is a host name or an IP address`,
-		`senders[2].smtp.from: is not an address; allowed is user@host or "Name <user@host>" of up to 500 bytes, ASCII before the @`,
+		`senders[2].smtp.from: is not one of mail; allowed is user@host of up to 254 bytes, or "Name <user@host>" of up to 500, ASCII before the @`,
 	}, "\n"))
 	valid := DefaultSMTP()
 	valid.Host, valid.From = "mail.example", "notice@mail.example"

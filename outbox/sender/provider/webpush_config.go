@@ -1,7 +1,6 @@
 package provider
 
 import (
-	"net/mail"
 	"slices"
 	"strings"
 	"time"
@@ -79,8 +78,8 @@ func (c *WebPushConfig) validate(p *sender.Problems) {
 
 func validVAPIDSubject(subject string) bool {
 	if address, ok := strings.CutPrefix(subject, "mailto:"); ok {
-		_, err := mail.ParseAddress(address)
-		return err == nil
+		parsed, err := parseMailbox(address)
+		return err == nil && parsed.Address == address
 	}
 	_, err := parseURL(subject, false)
 	return err == nil

@@ -347,12 +347,14 @@ func TestWebPush_Validate(t *testing.T) {
 	valid := DefaultWebPush()
 	valid.PrivateKey, valid.Subject = webpushPrivateKey, "https://example.org/contact"
 	refuses(t, valid, map[string]func(*WebPushConfig){
-		"private_key":         func(c *WebPushConfig) { c.PrivateKey = "topsecret" },
-		"private_key: is set": func(c *WebPushConfig) { c.PrivateKeyFile = "topsecret" },
-		"subject":             func(c *WebPushConfig) { c.Subject = "ops@example.org" },
-		"ttl":                 func(c *WebPushConfig) { c.TTL = -time.Second },
-		"urgency":             func(c *WebPushConfig) { c.Urgency = "now" },
-		"allow_addresses[0]":  func(c *WebPushConfig) { c.HTTP.AllowAddresses = []string{"anywhere"} },
+		"private_key":                             func(c *WebPushConfig) { c.PrivateKey = "topsecret" },
+		"private_key: is set":                     func(c *WebPushConfig) { c.PrivateKeyFile = "topsecret" },
+		"subject":                                 func(c *WebPushConfig) { c.Subject = "ops@example.org" },
+		`subject: "mailto:g: ops@example.org;"`:   func(c *WebPushConfig) { c.Subject = "mailto:g: ops@example.org;" },
+		`subject: "mailto:Ops <ops@example.org>"`: func(c *WebPushConfig) { c.Subject = "mailto:Ops <ops@example.org>" },
+		"ttl":                func(c *WebPushConfig) { c.TTL = -time.Second },
+		"urgency":            func(c *WebPushConfig) { c.Urgency = "now" },
+		"allow_addresses[0]": func(c *WebPushConfig) { c.HTTP.AllowAddresses = []string{"anywhere"} },
 	})
 }
 
