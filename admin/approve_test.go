@@ -2,7 +2,6 @@ package admin_test
 
 import (
 	"encoding/json"
-	"strconv"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -45,10 +44,11 @@ func TestApprove_IsOfWhatWasShown(t *testing.T) {
 	for _, shown := range []string{"Hello", "everyone", "requested", "kim", "job 1: would be approved: 100 recipients"} {
 		require.Contains(t, d.out, shown)
 	}
-	require.Contains(t, d.notes, "--expect 100 --if-version 0 approves this")
-	seen := func(expect int, version int64) []string {
-		return []string{"id", "1", "expect", strconv.Itoa(expect), "if_version", strconv.FormatInt(version, 10)}
+	require.Contains(t, d.notes, "--plan "+p.Token+" does exactly this")
+	seen := func(p admin.Plan, count int64) []string {
+		return []string{"id", "1", "plan", admin.Retoken(p.Token, &count, nil)}
 	}
+	none := d.planned("jobs approve", "id", "2")
 
 	before := d.everything()
 	for name, c := range map[string]struct {
@@ -58,14 +58,13 @@ func TestApprove_IsOfWhatWasShown(t *testing.T) {
 		want  string
 		kind  errkind.Kind
 	}{
-		"no count":      {"lee", admin.Operator, []string{"id", "1", "if_version", "0"}, "takes --expect N and --if-version N", errkind.Invalid},
-		"no version":    {"lee", admin.Operator, []string{"id", "1", "expect", "100"}, "takes --expect N and --if-version N", errkind.Invalid},
-		"another count": {"lee", admin.Operator, seen(94, 0), "expect: 100 recipients would be approved", errkind.Invalid},
-		"too many":      {"lee", admin.Operator, seen(106, 0), "expect: 100 recipients would be approved", errkind.Invalid},
-		"the author":    {"kim", admin.Operator, seen(100, 0), "kim enqueued or changed job 1", errkind.Conflict},
-		"an author":     {"lee", admin.Author, seen(100, 0), "jobs approve needs the role operator; this is author", errkind.Denied},
-		"needs none":    {"lee", admin.Operator, []string{"id", "2", "expect", "100", "if_version", "0"}, "job 2 needs no approval", errkind.Conflict},
-		"no such job":   {"lee", admin.Operator, []string{"id", "77", "expect", "100", "if_version", "0"}, "no such job", errkind.NotFound},
+		"no plan":       {"lee", admin.Operator, []string{"id", "1"}, "takes --plan TOKEN, which --dry-run shows", errkind.Invalid},
+		"another job":   {"lee", admin.Operator, []string{"id", "77", "plan", p.Token}, "plan: is the token of another request", errkind.Invalid},
+		"another count": {"lee", admin.Operator, seen(p, 94), "100 recipients would be approved", errkind.Conflict},
+		"too many":      {"lee", admin.Operator, seen(p, 106), "100 recipients would be approved", errkind.Conflict},
+		"the author":    {"kim", admin.Operator, seen(p, 100), "kim enqueued or changed job 1", errkind.Conflict},
+		"an author":     {"lee", admin.Author, seen(p, 100), "jobs approve needs the role operator; this is author", errkind.Denied},
+		"needs none":    {"lee", admin.Operator, []string{"id", "2", "plan", none.Token}, "would be approved", errkind.Conflict},
 	} {
 		err := d.as(c.by, c.role).run("jobs approve", c.given...)
 		require.ErrorContains(t, err, c.want, name)
@@ -77,21 +76,23 @@ func TestApprove_IsOfWhatWasShown(t *testing.T) {
 	require.NoError(t, d.as("max", admin.Operator).run("jobs set", "id", "1", "title", "Other"))
 	var changed job.Job
 	require.NoError(t, json.Unmarshal([]byte(d.json), &changed))
-	err := d.as("lee", admin.Operator).run("jobs approve", seen(100, 0)...)
+	err := d.as("lee", admin.Operator).run("jobs approve", seen(p, 100)...)
 	require.Equal(t, errkind.Stale, errkind.Of(err))
 	require.ErrorContains(t, err, "job 1 was changed since: changed title by max")
-	require.ErrorContains(t, d.as("max", admin.Operator).run("jobs approve", seen(100, changed.Version)...), "max enqueued or changed job 1")
+	q := d.as("lee", admin.Operator).planned("jobs approve", "id", "1")
+	require.Equal(t, changed.Version, *q.Version)
+	require.ErrorContains(t, d.as("max", admin.Operator).run("jobs approve", seen(q, 100)...), "max enqueued or changed job 1")
 	own = d.planned("jobs approve", "id", "1")
 	require.Zero(t, own.Count, "a plan says so too")
 	require.Equal(t, "max enqueued or changed job 1; a second person approves it, who did neither", own.Outcomes[0].Detail)
-	require.NoError(t, d.as("lee", admin.Operator).run("jobs approve", append(seen(98, changed.Version), "reason", "read it")...))
+	require.NoError(t, d.as("lee", admin.Operator).run("jobs approve", append(seen(q, 98), "reason", "read it")...))
 	require.Contains(t, d.json, `"approved_by":"lee","approved_count":98,"approved_recipients":103`)
 	require.Contains(t, d.json, `"receipt":{`)
 	require.NoError(t, d.run("jobs show", "id", "1"))
 	require.Contains(t, d.out, "for 98 recipients; no more than 103 rows are written")
 	require.NoError(t, d.run("jobs events", "id", "1"))
 	require.Contains(t, d.out, "read it; approved_by null -> \"lee\"")
-	require.ErrorContains(t, d.run("jobs approve", seen(100, changed.Version)...), "job 1 was changed since: approved by lee")
+	require.ErrorContains(t, d.run("jobs approve", seen(q, 100)...), "job 1 was changed since: approved by lee")
 }
 
 // The doctor says who is waited for, and a correction waits with what is left to send.

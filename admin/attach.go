@@ -67,7 +67,7 @@ type Verified struct {
 }
 
 func (v *Verified) affected(string) affected {
-	return affected{n: differs(v.Drift), noun: "channel", planned: v.Plan != nil}
+	return affected{n: differs(v.Drift), noun: "channel", plan: v.Plan}
 }
 
 // Verdict says that something differs, and still does.
@@ -198,7 +198,7 @@ func attachRefused(err error) error {
 func verifyAttached(ctx context.Context, env *Env, in verifyInput) (*Verified, error) {
 	began := time.Now()
 	options := channels.AttachOptions{BatchSize: in.Batch, By: in.of(env), Progress: env.drift("compared", began)}
-	if in.looks() {
+	if in.counts() {
 		asOf, err := env.Jobs.Now(ctx)
 		if err != nil {
 			return nil, err
@@ -209,11 +209,10 @@ func verifyAttached(ctx context.Context, env *Env, in verifyInput) (*Verified, e
 			return nil, err
 		}
 		plan := verifyPlan(found, asOf)
-		err = in.agrees(plan, "channel", "repaired")
 		if in.DryRun {
-			return verifiedAs(ctx, env, plan, found, began, err)
+			return verifiedAs(ctx, env, plan, found, began)
 		}
-		if err != nil {
+		if err := in.agrees(plan, "channel", "repaired"); err != nil {
 			return nil, err
 		}
 		options.DryRun = false
@@ -222,13 +221,13 @@ func verifyAttached(ctx context.Context, env *Env, in verifyInput) (*Verified, e
 	if err != nil {
 		return nil, err
 	}
-	return verifiedAs(ctx, env, nil, found, began, nil)
+	return verifiedAs(ctx, env, nil, found, began)
 }
 
-func verifiedAs(ctx context.Context, env *Env, plan *Plan, found channels.Drift, began time.Time, problem error) (*Verified, error) {
+func verifiedAs(ctx context.Context, env *Env, plan *Plan, found channels.Drift, began time.Time) (*Verified, error) {
 	took := time.Since(began).Seconds()
 	unlisted, err := env.Channels.UnlistedPlatforms(ctx, env.DB)
-	return &Verified{plan, found, took, unlisted}, errors.Join(problem, err)
+	return &Verified{plan, found, took, unlisted}, err
 }
 
 func notePlatforms(p *printer.Page, unlisted []string) {

@@ -19,14 +19,14 @@ type DeadReport struct {
 }
 
 func (r *DeadReport) affected(string) affected {
-	return affected{n: r.Changed, noun: "message", planned: r.Plan != nil}
+	return affected{n: r.Changed, noun: "message", plan: r.Plan}
 }
 
 // deadActInput is the input of an act on dead letters.
 type deadActInput struct {
 	deadFilter
 	All bool `flag:"all" help:"every dead letter there is"`
-	datedChoice
+	planChoice
 	Act
 }
 
@@ -73,9 +73,9 @@ func (a deadAct) operation(short, long string) Operation {
 		Long: long + `
 
 It goes in bounded steps. Interrupted, it leaves what it did done; repeating it goes on.
-What dies after it has begun is left. --dry-run only counts, by job, medium and reason,
-and says as of when; given to --as-of, that time leaves what died since, and --expect
-refuses another number.
+Messages that die after it has begun are left. --dry-run only counts, by job, medium and
+reason. With the token of that plan (--plan) messages that died since are left, and another
+number is refused.
 
 ` + deadHelp(),
 		Example: "  belfry " + name + ` --job 17 --dead-reason exhausted --reason "provider was down"` +
@@ -101,16 +101,15 @@ func (a deadAct) run(ctx context.Context, env *Env, in deadActInput, o delivery.
 	if filter.Until == nil || filter.Until.After(asOf) {
 		filter.Until = &asOf
 	}
-	if in.looks() {
+	if in.counts() {
 		plan, err := a.plan(ctx, env, filter, words, asOf)
 		if err != nil {
 			return nil, err
 		}
-		err = in.agrees(plan.Plan, "message", a.done)
 		if in.DryRun {
-			return plan, err
+			return plan, nil
 		}
-		if err != nil {
+		if err := in.agrees(plan.Plan, "message", a.done); err != nil {
 			return nil, err
 		}
 	}
@@ -204,7 +203,7 @@ func (in deadActInput) words(f delivery.DeadFilter) string {
 
 func (a deadAct) text(p *printer.Page, out *DeadReport) {
 	if out.Plan != nil {
-		out.Plan.datedText(p, "message", a.done)
+		out.Plan.text(p, "message", a.done)
 		return
 	}
 	p.Printf("%s\n", deadLine(a.done, out.DeadDone))

@@ -176,7 +176,7 @@ func (e enqueued) masked(mask func(any) any) any {
 
 func (e enqueued) affected(string) affected {
 	if e.jobs == nil {
-		return affected{planned: true}
+		return affected{nothing: true}
 	}
 	return affected{n: int64(len(e.jobs.Jobs)), noun: "job"}
 }

@@ -171,7 +171,7 @@ type enqueuedOne struct {
 }
 
 func (e enqueuedMany) affected(string) affected {
-	a := affected{noun: "job", planned: e.Plan != nil}
+	a := affected{noun: "job", plan: e.Plan}
 	for _, one := range e.Jobs {
 		a.n += int64(len(one.IDs))
 	}
@@ -193,7 +193,7 @@ enqueued before changes nothing and has the first one's ids; give each request o
 the whole can be repeated.
 
 --dry-run enqueues nothing, and shows for each request whether it would be enqueued, and how many
-channels it is for. --expect refuses another number of jobs that are not there yet.`,
+channels it is for. --plan refuses another number of new jobs.`,
 		Example: `  belfry jobs enqueue --from monday.jsonl --dry-run
   belfry jobs enqueue --from monday.jsonl
   echo '{"type": ["push"], "category": "popular_content", "title": "This week", "everyone": true}' | belfry jobs enqueue --from -`,
@@ -251,8 +251,8 @@ func enqueueMany(ctx context.Context, env *Env, in enqueueManyInput) (out enqueu
 	made, err := env.enqueuer().EnqueueAll(ctx, asked, func(made []job.Requested) error {
 		seen, fresh = made, freshOf(made)
 		switch {
-		case in.Expect != nil && fresh != *in.Expect:
-			return unexpected(fresh, *in.Expect, "job", "enqueued", asOf)
+		case in.Plan != nil && fresh != in.Plan.count:
+			return unexpected(fresh, in.Plan.count, "job", "enqueued", asOf)
 		case in.DryRun:
 			return errPlanned
 		}

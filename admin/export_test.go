@@ -1,6 +1,9 @@
 package admin
 
-import "reflect"
+import (
+	"reflect"
+	"time"
+)
 
 // SendRefused is what `send` makes of the database's errors.
 func SendRefused(err error, repeatable bool) error { return sendRefused(err, repeatable) }
@@ -62,4 +65,20 @@ func CountsThings(o Operation) bool {
 		}
 	}
 	return false
+}
+
+// Retoken returns a token with another number and another moment; nil leaves them.
+func Retoken(token string, count *int64, asOf *time.Time) string {
+	t := new(PlanToken)
+	if err := t.UnmarshalText([]byte(token)); err != nil {
+		panic(err)
+	}
+	if count != nil {
+		t.count = *count
+	}
+	if asOf != nil {
+		t.asOf = *asOf
+	}
+	text, _ := t.MarshalText()
+	return string(text)
 }

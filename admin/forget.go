@@ -37,7 +37,7 @@ type Forgotten struct {
 }
 
 func (f *Forgotten) affected(string) affected {
-	return affected{n: f.Rows(), noun: "row", planned: f.Plan != nil}
+	return affected{n: f.Rows(), noun: "row", plan: f.Plan}
 }
 
 func forgetOperation() Operation {
@@ -59,7 +59,7 @@ What was counted stays counted, and audits of jobs agree. The act is kept in the
 how many rows of each kind, and without the channel: do not name it in --reason. Words of a
 job, backups, the logs and the application's own table are not belfry's to erase.`,
 		Example: `  belfry channels forget --external-id user-4711 --dry-run
-  belfry channels forget --external-id user-4711 --expect 38 --reason "ticket 815"
+  belfry channels forget --external-id user-4711 --plan TOKEN --reason "ticket 815"
   belfry channels forget 4711`,
 	}, forgetChannel, func(p *printer.Page, _ forgetInput, out *Forgotten) {
 		if out.Plan != nil {
@@ -82,7 +82,7 @@ func forgetChannel(ctx context.Context, env *Env, in forgetInput) (*Forgotten, e
 	if err != nil {
 		return nil, err
 	}
-	if in.looks() {
+	if in.counts() {
 		asOf, err := env.Jobs.Now(ctx)
 		if err != nil {
 			return nil, err
@@ -92,11 +92,10 @@ func forgetChannel(ctx context.Context, env *Env, in forgetInput) (*Forgotten, e
 			return nil, err
 		}
 		plan := forgetPlan(counts, asOf)
-		err = in.agrees(plan, "row", "erased")
 		if in.DryRun {
-			return &Forgotten{Plan: plan, Forgotten: counts, Remark: remark}, err
+			return &Forgotten{Plan: plan, Forgotten: counts, Remark: remark}, nil
 		}
-		if err != nil {
+		if err := in.agrees(plan, "row", "erased"); err != nil {
 			return nil, err
 		}
 	}

@@ -22,9 +22,9 @@ const groupHelp = `
 GROUP is a group's id or the id of any job of it: ` + "`belfry jobs list`" + ` shows the jobs,
 ` + "`belfry jobs show ID`" + ` the group. A job that is in no group is one by itself.
 
---dry-run says what would become of each job, for how many people, and as of when. With
---expect or --as-of the act is one transaction, on all of the jobs that allow it or on
-none; it leaves the others, and what is younger.`
+--dry-run shows the effect on each job, and for how many people. With the token of that
+plan (--plan) the act is one transaction on as many jobs, or on none; it leaves jobs that
+do not allow it, and newer ones.`
 
 // maxGroup bounds a group that is acted on job by job: it has a job for each type.
 const maxGroup = 1000
@@ -86,13 +86,13 @@ func (a actedJobs) ResourceVersion() (version int64, one bool) {
 }
 
 func (a actedJobs) affected(string) affected {
-	return affected{n: int64(len(a.Jobs)), noun: "job", planned: a.Plan != nil}
+	return affected{n: int64(len(a.Jobs)), noun: "job", plan: a.Plan}
 }
 
 // standText tells where jobs are.
 func standText(p *printer.Page, jobs actedJobs, verb jobVerb) {
 	if jobs.Plan != nil {
-		jobs.Plan.datedText(p, "job", verb.done)
+		jobs.Plan.text(p, "job", verb.done)
 	}
 	for _, j := range jobs.Jobs {
 		p.Printf("%s\n", statusLine(j.Job))
@@ -118,7 +118,7 @@ type jobsAct struct {
 // planned returns the plan of an act, or acts: on a group, and on what a plan or a version
 // describes, in one transaction; on other jobs one by one, so that a job which cannot be changed
 // does not keep the others from it.
-func (act jobsAct) planned(ctx context.Context, env *Env, c datedChoice, ids []int64, group *uuid.UUID, who job.Act) (done actedJobs, err error) {
+func (act jobsAct) planned(ctx context.Context, env *Env, c planChoice, ids []int64, group *uuid.UUID, who job.Act) (done actedJobs, err error) {
 	var jobs []job.Job
 	switch {
 	case c.DryRun:
@@ -160,12 +160,12 @@ func actedJobsOf(jobs []job.Job) (done actedJobs) {
 }
 
 // bound reports whether an act has to match its plan.
-func (c datedChoice) bound() bool { return c.Expect != nil || c.AsOf != nil }
+func (c planChoice) bound() bool { return c.Plan != nil }
 
 // selection is the jobs of an act that has to match its plan.
-func (c datedChoice) selection(ctx context.Context, env *Env, ids []int64, group *uuid.UUID) (job.Selection, error) {
+func (c planChoice) selection(ctx context.Context, env *Env, ids []int64, group *uuid.UUID) (job.Selection, error) {
 	asOf, err := c.moment(ctx, env)
-	return job.Selection{IDs: ids, Group: group, Count: c.Expect, AsOf: &asOf}, err
+	return job.Selection{IDs: ids, Group: group, Count: c.expected(), AsOf: &asOf}, err
 }
 
 // unlike adds the plan's parameter to the error of another count.
@@ -196,7 +196,7 @@ func recallInstead(err error, of string) error {
 
 type jobsInput struct {
 	jobsOrGroup
-	datedChoice
+	planChoice
 	ifVersion
 	Act
 }
@@ -204,7 +204,7 @@ type jobsInput struct {
 type abortInput struct {
 	jobsOrGroup
 	Recall bool `flag:"recall" help:"then take back what nobody has seen yet, as belfry recall does"`
-	datedChoice
+	planChoice
 	ifVersion
 	Act
 }
@@ -247,7 +247,7 @@ belfry jobs set 17 expires_at=+2h` + groupHelp,
 			if err != nil {
 				return actedJobs{}, err
 			}
-			return jobsAct{retrying(), env.Jobs.Get, env.Jobs.Retry}.planned(ctx, env, in.datedChoice, ids, group, actBy(env, in))
+			return jobsAct{retrying(), env.Jobs.Get, env.Jobs.Retry}.planned(ctx, env, in.planChoice, ids, group, actBy(env, in))
 		}, func(p *printer.Page, _ jobsInput, out actedJobs) { standText(p, out, retrying()) }),
 		recallOperation(),
 	}
@@ -273,12 +273,12 @@ Interrupted, it leaves what it took back taken back; repeating it goes on.` + gr
 			return actedJobs{}, err
 		}
 		if in.DryRun {
-			return planJobs(ctx, env, recalling(), false, in.datedChoice, ids, group)
+			return planJobs(ctx, env, recalling(), false, in.planChoice, ids, group)
 		}
-		return recallJobs(ctx, env, in.datedChoice, ids, group, actBy(env, in))
+		return recallJobs(ctx, env, in.planChoice, ids, group, actBy(env, in))
 	}, func(p *printer.Page, _ jobsInput, out actedJobs) {
 		if out.Plan != nil {
-			out.Plan.datedText(p, "job", recalled)
+			out.Plan.text(p, "job", recalled)
 		}
 		recallText(p, out)
 	})
@@ -295,9 +295,9 @@ func abortJobs(ctx context.Context, env *Env, in abortInput) (actedJobs, error) 
 		return actedJobs{}, err
 	}
 	if in.DryRun {
-		return planJobs(brief, env, aborting(), in.Recall, in.datedChoice, ids, group)
+		return planJobs(brief, env, aborting(), in.Recall, in.planChoice, ids, group)
 	}
-	done, err := jobsAct{aborting(), env.Jobs.Get, env.Jobs.Abort}.planned(brief, env, in.datedChoice, ids, group, who)
+	done, err := jobsAct{aborting(), env.Jobs.Get, env.Jobs.Abort}.planned(brief, env, in.planChoice, ids, group, who)
 	var flagged *job.FlaggedError
 	if errors.As(err, &flagged) {
 		names := make([]string, len(flagged.JobIDs))
@@ -316,10 +316,10 @@ func abortJobs(ctx context.Context, env *Env, in abortInput) (actedJobs, error) 
 	}
 	back := stopped
 	if group != nil {
-		back = in.alsoRecalled(env, done.Jobs)
+		back = in.alsoRecalled(done.Jobs)
 	}
 	who.If = nil // the abort has met it, and changed the version
-	recalled, recallErr := recallJobs(ctx, env, datedChoice{}, back, nil, who)
+	recalled, recallErr := recallJobs(ctx, env, planChoice{}, back, nil, who)
 	for _, r := range recalled.Jobs {
 		if i := slices.Index(stopped, r.ID); i >= 0 {
 			done.Jobs[i] = r
@@ -330,10 +330,9 @@ func abortJobs(ctx context.Context, env *Env, in abortInput) (actedJobs, error) 
 
 // alsoRecalled are the jobs of a group that an abort recalls: those that it stopped, and those
 // that were at rest before.
-func (in abortInput) alsoRecalled(env *Env, jobs []actedJob) (ids []int64) {
-	asOf := in.AsOf.at(env)
+func (in abortInput) alsoRecalled(jobs []actedJob) (ids []int64) {
 	for _, j := range jobs {
-		younger := asOf != nil && (j.CreatedAt.After(*asOf) || j.Status != job.Aborted && j.FinishedAt != nil && j.FinishedAt.After(*asOf))
+		younger := in.Plan != nil && (j.CreatedAt.After(in.Plan.asOf) || j.Status != job.Aborted && j.FinishedAt != nil && j.FinishedAt.After(in.Plan.asOf))
 		if slices.Contains(recalling().from, j.Status) && !younger {
 			ids = append(ids, j.ID)
 		}
@@ -343,7 +342,7 @@ func (in abortInput) alsoRecalled(env *Env, jobs []actedJob) (ids []int64) {
 
 // recallJobs takes jobs back, one after the other, or those of a group that can be. One that
 // cannot be recalled does not keep the others from it, unless they are to be as a plan says.
-func recallJobs(ctx context.Context, env *Env, c datedChoice, ids []int64, group *uuid.UUID, who job.Act) (done actedJobs, err error) {
+func recallJobs(ctx context.Context, env *Env, c planChoice, ids []int64, group *uuid.UUID, who job.Act) (done actedJobs, err error) {
 	if group != nil {
 		if ids, err = recallable(ctx, env.Jobs, *group); err != nil {
 			return done, noSuchJob(err)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/belfryhq/belfry/internal/db"
@@ -18,16 +17,23 @@ const approved = "approved"
 type approveInput struct {
 	jobRef
 	planChoice
-	ifVersion
 	Act
 }
 
-// check wants an approval to be of what was looked at.
+// check requires the plan that the operator has read.
 func (in approveInput) check(o Operation, _ time.Time) error {
-	if !in.DryRun && (in.Expect == nil || in.precondition() == nil) {
-		return invalid("", "%s takes --expect N and --if-version N, as --dry-run says them: what was looked at is approved, and nothing else", o.Name)
+	if !in.counts() {
+		return invalid("", "%s takes --plan TOKEN, which --dry-run shows: an approval is of the content that was read", o.Name)
 	}
 	return nil
+}
+
+// precondition is the version of the job in the plan.
+func (in approveInput) precondition() *Precondition {
+	if in.Plan == nil {
+		return nil
+	}
+	return &Precondition{Versions: []int64{in.Plan.version}}
 }
 
 // approval is a job that was approved, or would be.
@@ -37,7 +43,7 @@ type approval struct {
 }
 
 func (a approval) affected(string) affected {
-	return affected{n: 1, since: a.ApprovedAt, planned: a.Plan != nil}
+	return affected{n: 1, since: a.ApprovedAt, plan: a.Plan}
 }
 
 func approveOperation() Operation {
@@ -47,7 +53,7 @@ func approveOperation() Operation {
 enqueued it. Until then it is not claimed, and no message of it goes out.
 
 --dry-run shows what the job says, to whom and when, and counts its audience. The approval
-is of that: of the version that was shown (--if-version), and for so many (--expect). An
+is of that plan (--plan): of the version that was shown, and for as many recipients. An
 audience that is another by more than 5 % when the approval is given is refused. The walk
 writes 5 % more rows than were approved at the most; a job whose audience has grown beyond
 that stops there, and waits for another approval when it is resumed.
@@ -58,7 +64,7 @@ approval, also of what is still to be sent of a job that has run: aborted, corre
 resumed, it waits again.`,
 		SQL: "SELECT * FROM belfry.approve(17, 12000, 'kim', 'read it');",
 		Example: `  belfry jobs approve 17 --dry-run
-  belfry jobs approve 17 --expect 12000 --if-version 423 --reason "read it"`,
+  belfry jobs approve 17 --plan TOKEN --reason "read it"`,
 	}, approveJob, approvalText)
 }
 
@@ -67,7 +73,7 @@ func approveJob(ctx context.Context, env *Env, in approveInput) (approval, error
 	if err != nil {
 		return approval{}, noSuchJob(err)
 	}
-	if m := in.precondition(); m != nil && !m.Exists && !slices.Contains(m.Versions, j.Version) { // no need to count
+	if in.Plan != nil && in.Plan.version != j.Version { // no need to count
 		return approval{}, &db.StaleError{Subject: subjectJob, Name: printer.Int(j.ID), Version: j.Version}
 	}
 	asOf, err := env.Jobs.Now(ctx)
@@ -79,19 +85,20 @@ func approveJob(ctx context.Context, env *Env, in approveInput) (approval, error
 		return approval{}, err
 	}
 	who := actBy(env, in)
-	if in.Expect != nil && (n > job.MostApproved(*in.Expect) || *in.Expect > job.MostApproved(n)) {
-		return approval{}, unexpected(n, *in.Expect, "recipient", approved, asOf)
-	}
 	if in.DryRun {
 		p, err := planApproval(j, n, asOf, env.Jobs.MayApprove(ctx, in.ID, who))
 		return approval{Plan: p, Job: j}, err
 	}
-	if *in.Expect < 1 || *in.Expect > job.MostRecipients {
-		return approval{}, invalid("expect", "%s cannot be approved; allowed values: 1 to %s", printer.Counted(*in.Expect, "recipient"), printer.Grouped(job.MostRecipients))
+	count := in.Plan.count
+	switch {
+	case n > job.MostApproved(count) || count > job.MostApproved(n):
+		return approval{}, unexpected(n, count, "recipient", approved, asOf)
+	case count < 1 || count > job.MostRecipients:
+		return approval{}, conflict("%s cannot be approved, only 1 to %s", printer.Counted(count, "recipient"), printer.Grouped(job.MostRecipients))
 	}
 	brief, cancel := context.WithTimeout(ctx, DefaultDeadline)
 	defer cancel()
-	j, err = env.Jobs.Approve(brief, in.ID, int(*in.Expect), who)
+	j, err = env.Jobs.Approve(brief, in.ID, int(count), who)
 	if errors.As(err, new(*job.NotAwaitingError)) {
 		err = advise(err, fmt.Sprintf("`belfry jobs show %d` shows it", in.ID))
 	}
@@ -129,9 +136,9 @@ func approvalText(p *printer.Page, _ approveInput, a approval) {
 		p.Field("deliver", "%s", p.Clock(*a.DeliverAt))
 	}
 	p.Field("requested", "%s by %s", p.Clock(a.CreatedAt), a.RequestedBy)
-	a.Plan.told(p, "recipient", approved)
+	a.Plan.table(p, "recipient", approved)
 	if a.Plan.Count > 0 {
-		p.Note("as of %s; --expect %d --if-version %d approves this and refuses what was changed since", p.Clock(a.Plan.AsOf), a.Plan.Count, a.Version)
+		a.Plan.note(p)
 	}
 }
 

@@ -55,8 +55,8 @@ type jobsPlan struct {
 	stuck  map[int64]string // whom the act does not let go on, and why
 }
 
-// planJobs makes the plan. A count that was not expected is an error beside it.
-func planJobs(ctx context.Context, env *Env, verb jobVerb, recall bool, c datedChoice, ids []int64, group *uuid.UUID) (actedJobs, error) {
+// planJobs returns the plan of an act on jobs.
+func planJobs(ctx context.Context, env *Env, verb jobVerb, recall bool, c planChoice, ids []int64, group *uuid.UUID) (actedJobs, error) {
 	asOf, err := c.moment(ctx, env)
 	if err != nil {
 		return actedJobs{}, err
@@ -98,7 +98,7 @@ func planJobs(ctx context.Context, env *Env, verb jobVerb, recall bool, c datedC
 	case len(names) > namedJobs:
 		p.Selection = printer.Counted(int64(len(names)), "job") + " from " + names[0] + " to " + names[len(names)-1]
 	}
-	return actedJobs{Plan: p, Jobs: []actedJob{}}, c.agrees(p, "job", verb.done)
+	return actedJobs{Plan: p, Jobs: []actedJob{}}, nil
 }
 
 // chosenJobs reads the jobs, each once, in the order of their ids.

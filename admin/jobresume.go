@@ -19,7 +19,7 @@ type resumeInput struct {
 	Data     jsonObject `flag:"data" label:"JSON" help:"with --edit: further content as an object, up to 16,384 bytes" allowed:"JSON objects of up to 16384 bytes"`
 	Variants jsonObject `flag:"variants" label:"JSON" file:"true" help:"with --edit: titles and bodies by locale, as {\"ko\": {\"title\": \"…\", \"body\": \"…\"}}, or a file with it" allowed:"JSON objects of up to 131072 bytes, as {\"ko\": {\"title\": \"…\", \"body\": \"…\"}}, or a FILE with one"`
 	audienceChoice
-	datedChoice
+	planChoice
 	ifVersion
 	Act
 }
@@ -93,7 +93,7 @@ together: a change that one of them does not allow changes none.
 			}
 			act = correction(env.Jobs, changes)
 		}
-		return act.planned(ctx, env, in.datedChoice, ids, group, actBy(env, in))
+		return act.planned(ctx, env, in.planChoice, ids, group, actBy(env, in))
 	}, func(p *printer.Page, in resumeInput, out actedJobs) {
 		verb := resuming()
 		if in.Edit {

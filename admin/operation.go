@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"reflect"
 	"slices"
@@ -294,6 +295,9 @@ func (o Operation) Check(in any, now time.Time) error {
 			return err
 		}
 	}
+	if err := o.checkPlan(in); err != nil {
+		return err
+	}
 	return checkPrecondition(in)
 }
 
@@ -319,7 +323,10 @@ func (o Operation) Run(ctx context.Context, env *Env, in any) (any, error) {
 		return nil, err
 	}
 	out = complete(env.shown(out))
-	if o.Changes && !Plans(in) {
+	switch {
+	case Plans(in):
+		err = errors.Join(err, o.sign(in, out))
+	case o.Changes:
 		out = receipted(ctx, env, o, asked, out)
 	}
 	return out, err

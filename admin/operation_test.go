@@ -148,7 +148,7 @@ func TestParam_SaysWhatIsAllowed(t *testing.T) {
 		{"dead-letters list", "since", "7d", ""},
 		{"dead-letters list", "since", "2026-11-20 08:50", ""},
 		{"dead-letters list", "since", "+2h", `allowed values: RFC 3339 as 2026-11-20T08:50:00+09:00, "2026-11-20 08:50" in local time, or the time since then, as 90m, 2h or 7d`},
-		{"dead-letters redrive", "expect", "-1", "allowed values: whole numbers from 0"},
+		{"dead-letters redrive", "plan", "312", "allowed values: the token that --dry-run shows"},
 		{"limits set", "duty_cycle", "50%", ""},
 		{"limits set", "duty_cycle", "NaN", `"NaN" is not allowed; allowed values: 0.01 to 1, as 0.5 or 50%, or none`},
 		{"limits set", "duty_cycle", "none", ""},

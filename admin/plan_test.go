@@ -42,18 +42,17 @@ func (d *desk) planned(name string, given ...string) admin.Plan {
 func (d *desk) refuses(p admin.Plan, name string, given ...string) {
 	d.t.Helper()
 	before := d.everything()
-	err := d.run(name, append(given, "expect", strconv.FormatInt(p.Count+1, 10))...)
-	require.ErrorAs(d.t, err, new(*admin.InvalidError), name)
-	require.ErrorContains(d.t, err, fmt.Sprintf("expect: %d ", p.Count), name)
-	require.ErrorContains(d.t, err, fmt.Sprintf(", not %d; nothing was changed", p.Count+1), name)
+	other := p.Count + 1
+	err := d.run(name, append(given, "plan", admin.Retoken(p.Token, &other, nil))...)
+	require.Equal(d.t, errkind.Conflict, errkind.Of(err), name)
+	require.ErrorContains(d.t, err, fmt.Sprintf("the plan is out of date: %d ", p.Count), name)
+	require.ErrorContains(d.t, err, fmt.Sprintf(", not %d; nothing was changed", other), name)
 	require.Empty(d.t, d.out)
 	require.Equal(d.t, before, d.everything(), "%s: another count changes nothing", name)
 }
 
-// as are the parameters that do what a plan says and nothing else.
-func as(p admin.Plan) []string {
-	return []string{"as_of", p.AsOf.Format("2006-01-02T15:04:05.999999Z07:00"), "expect", strconv.FormatInt(p.Count, 10)}
-}
+// as are the parameters that do exactly what a plan shows.
+func as(p admin.Plan) []string { return []string{"plan", p.Token} }
 
 // troop makes jobs in each status: 1 PENDING, 2 RUNNING, 3 ABORTED, 4 FAILED, 5 PROCESSED with
 // messages that wait, 6 PROCESSED without, 7 EXPIRED in a time that is lifted, 8 EXPIRED, and 9
@@ -146,27 +145,21 @@ func TestPlan_ActsOnJobsAreAsPlanned(t *testing.T) {
 			require.Equal(t, c.outcomes, text)
 			require.Equal(t, n, p.Count)
 			require.Equal(t, "jobs 1, 2, 3, 4, 5, 6, 7, 8, 9", p.Selection)
-			require.Contains(t, d.notes, fmt.Sprintf("--as-of %s --expect %d does this", as(p)[1], p.Count))
+			require.Contains(t, d.notes, "--plan "+p.Token+" does exactly this")
 			d.refuses(p, c.name, given...)
 
 			young := d.member()
 			id, err := strconv.ParseInt(young, 10, 64)
 			require.NoError(t, err)
 			d.stands(id, c.younger)
-			given = append(given, "id", young)
+			require.ErrorContains(t, d.run(c.name, append(append(given, "id", young), as(p)...)...), "plan: is the token of another request")
 			require.NoError(t, d.run(c.name, append(given, as(p)...)...))
-			require.Equal(t, c.younger, d.status(young), "what is younger is left")
-			require.Equal(t, "0", d.one(`SELECT count(*)::text FROM belfry.job_events WHERE actor = 'ann@host' AND job_id = `+young))
+			require.Equal(t, c.younger, d.status(young))
 			for i, want := range c.after {
 				require.Equal(t, string(want), d.status(strconv.Itoa(i+1)), "job %d", i+1)
 			}
 			require.Equal(t, fmt.Sprint(p.Count), d.one(`SELECT count(DISTINCT job_id)::text FROM belfry.job_events WHERE actor = 'ann@host'`))
 			require.Equal(t, p.Count, d.receipt().Concerned)
-
-			p = d.planned(c.name, append(given, as(p)[:2]...)...)
-			last := p.Outcomes[len(p.Outcomes)-1]
-			require.Equal(t, "left", last.Outcome)
-			require.Equal(t, "it is younger", last.Detail)
 		})
 	}
 }
@@ -184,9 +177,7 @@ func TestPlan_OfAGroup(t *testing.T) {
 	d.refuses(p, "abort", "group", "1")
 	d.exec(`INSERT INTO belfry.job_types (name) VALUES ('letter') ON CONFLICT DO NOTHING`)
 	d.exec(`INSERT INTO belfry.jobs (type, category, title, group_id) SELECT 'letter', category, title, group_id FROM belfry.jobs WHERE id = 1`)
-	err := d.run("abort", "group", "1", "expect", "2")
-	require.ErrorContains(t, err, "expect: 3 jobs would be aborted as of ")
-	require.NoError(t, d.run("abort", append([]string{"group", "1"}, as(p)...)...))
+	require.NoError(t, d.run("abort", append([]string{"group", "1"}, as(p)...)...), "a newer job of the group is left")
 	require.Equal(t, "ABORTED,ABORTED,PENDING", d.one(`SELECT string_agg(status, ',' ORDER BY id) FROM belfry.jobs`))
 
 	d.exec(`UPDATE belfry.jobs SET lane = 'night' WHERE id = 1; UPDATE belfry.jobs SET lane = 'day' WHERE id IN (2, 3)`)
@@ -197,12 +188,13 @@ func TestPlan_OfAGroup(t *testing.T) {
 	require.Contains(t, p.Outcomes[0].Detail, "; waits: lane night is paused")
 	require.Contains(t, p.Outcomes[1].Detail, "; waits: job 3 runs in lane day")
 	require.NoError(t, d.run("resume", append([]string{"group", "1"}, as(p)...)...))
-	err = d.run("abort", "group", "1", "as_of", "2999-01-01T00:00:00Z")
-	require.ErrorContains(t, err, "as_of: 2999-01-01T00:00:00Z is still to come; allowed values: times up to now")
-	require.ErrorIs(t, d.run("abort", "id", "1", "id", "99", "expect", "1"), job.ErrNotFound)
-	require.Equal(t, "PENDING", d.status("1"), "all or none")
-	err = d.run("abort", "id", "1", "as_of", "2001-01-01T00:00:00Z")
-	require.ErrorContains(t, err, "job 1 is younger than 2001-01-01T00:00:00Z and is left")
+	p = d.planned("abort", "id", "1")
+	future, early := noon().AddDate(900, 0, 0), noon().AddDate(-20, 0, 0)
+	err := d.run("abort", "id", "1", "plan", admin.Retoken(p.Token, nil, &future))
+	require.ErrorContains(t, err, "plan: is a token of the future")
+	require.ErrorIs(t, d.run("abort", "id", "1", "id", "99", "dry_run", "on"), job.ErrNotFound)
+	err = d.run("abort", "id", "1", "plan", admin.Retoken(p.Token, nil, &early))
+	require.ErrorContains(t, err, "the plan is out of date: 0 jobs would be aborted")
 	require.Equal(t, errkind.Conflict, errkind.Of(err))
 	require.Equal(t, "PENDING", d.status("1"))
 }
@@ -243,8 +235,7 @@ func TestPlan_RecallLeavesWhatWentOnSince(t *testing.T) {
 	d.exec(`INSERT INTO belfry.messages (job_id, channel_id, next_attempt_at) SELECT 3, n, now() FROM generate_series(1, 8) n`)
 	d.exec(`INSERT INTO belfry.job_deliveries (job_id, relay, written) VALUES (3, '', 8)`)
 	before := d.everything()
-	require.ErrorContains(t, d.run("recall", append([]string{"id", "3"}, as(p)...)...), "expect: 0 jobs would be recalled as of ")
-	require.ErrorContains(t, d.run("recall", append([]string{"id", "3"}, as(p)[:2]...)...), "job 3 is younger than ")
+	require.ErrorContains(t, d.run("recall", append([]string{"id", "3"}, as(p)...)...), "the plan is out of date: 0 jobs would be recalled as of ")
 	require.Equal(t, before, d.everything())
 }
 
@@ -252,14 +243,12 @@ func TestPlan_RecallLeavesWhatWentOnSince(t *testing.T) {
 func TestPlan_StuckJobsAreLeft(t *testing.T) {
 	t.Parallel()
 	d := troop(t)
-	err := d.run("retry", "id", "8", "as_of", "2001-01-01T00:00:00Z")
-	require.ErrorContains(t, err, "expired at")
 	p := d.planned("retry", "id", "4", "id", "8", "id", "9")
 	require.Equal(t, "it expired; `belfry jobs set 8 expires_at=default` lifts that", p.Outcomes[1].Detail)
 	require.Equal(t, "it is ABORTED", p.Outcomes[2].Detail)
 	require.NoError(t, d.run("retry", append([]string{"id", "4", "id", "8", "id", "9"}, as(p)...)...))
 	require.Equal(t, "retention deletes its rows", d.planned("resume", "id", "9").Outcomes[0].Detail)
-	require.ErrorContains(t, d.run("resume", "id", "9", "expect", "1"), "expect: 0 jobs would be resumed")
+	d.refuses(d.planned("resume", "id", "9"), "resume", "id", "9")
 	require.ErrorContains(t, d.run("resume", "id", "9"), "retention deletes its rows since")
 	require.Equal(t, "PENDING,EXPIRED,ABORTED", d.status("4")+","+d.status("8")+","+d.status("9"))
 }
@@ -287,13 +276,9 @@ func TestPlan_DeadLettersAreAsPlanned(t *testing.T) {
 			require.EqualValues(t, 6, p.Outcomes[0].Count)
 			d.refuses(p, name, "job", "5", "medium", "push")
 			d.exec(`UPDATE belfry.messages SET status = 'DEAD', reason = 'exhausted', next_attempt_at = clock_timestamp() WHERE channel_id > 6`)
-			err := d.run(name, "all", "on", "expect", "6")
-			require.ErrorContains(t, err, "expect: 8 messages would be ")
-			require.NoError(t, d.run(name, append([]string{"job", "5"}, as(p)...)...))
+			require.NoError(t, d.run(name, append([]string{"job", "5", "medium", "push"}, as(p)...)...))
 			require.EqualValues(t, 6, d.receipt().Concerned)
 			require.Equal(t, "6,2", d.one(`SELECT concat_ws(',', count(*) FILTER (WHERE status = '`+becomes+`' AND channel_id <= 6), count(*) FILTER (WHERE status = 'DEAD' AND channel_id > 6)) FROM belfry.messages`))
-			err = d.run(name, "all", "on", "as_of", "2999-01-01T00:00:00Z")
-			require.ErrorContains(t, err, "as_of: 2999-01-01T00:00:00Z is still to come")
 		})
 	}
 }
@@ -349,14 +334,12 @@ func TestPlan_PruneIsAsPlanned(t *testing.T) {
 	// The same plan, made 30 days ago in the eyes of the act: everything is older than 5 days, and
 	// what was not 30 days ago stays.
 	before := d.everything()
-	past := d.one(`SELECT to_char((now() - interval '30 days') AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"')`)
-	q := d.planned("prune", "older_than", "5d", "as_of", past)
-	require.Equal(t, p.Outcomes, q.Outcomes)
-	require.EqualValues(t, 41, d.planned("prune", "older_than", "5d").Count)
-	err := d.run("prune", "older_than", "5d", "expect", "20")
-	require.ErrorContains(t, err, "expect: 41 rows would be deleted as of ")
+	q := d.planned("prune", "older_than", "5d")
+	require.EqualValues(t, 41, q.Count)
+	require.ErrorContains(t, d.run("prune", "older_than", "5d", "plan", admin.Retoken(q.Token, &p.Count, nil)), "the plan is out of date: 41 rows would be deleted as of ")
 	require.Equal(t, before, d.everything())
-	require.NoError(t, d.run("prune", append([]string{"older_than", "5d"}, as(q)...)...))
+	past := q.AsOf.AddDate(0, 0, -30)
+	require.NoError(t, d.run("prune", "older_than", "5d", "plan", admin.Retoken(q.Token, &p.Count, &past)))
 	require.Equal(t, p.Count, d.receipt().Concerned)
 	require.Equal(t, "3,4,5|8|8|1", d.one(`SELECT concat_ws('|', (SELECT string_agg(id::text, ',' ORDER BY id) FROM belfry.jobs), (SELECT count(*) FROM belfry.notifications),
 		(SELECT count(*) FROM belfry.messages WHERE job_id > 0), (SELECT count(*) FROM belfry.events WHERE subject = 'lane'))`))

@@ -75,7 +75,10 @@ func SetPrecondition(in any, p Precondition) error {
 
 // Conditional reports whether an operation takes a precondition.
 func (o Operation) Conditional() bool {
-	_, is := o.NewInput().(conditional)
+	_, is := o.NewInput().(interface {
+		conditional
+		setPrecondition(p Precondition)
+	})
 	return is
 }
 

@@ -12,7 +12,7 @@ import (
 // pruneInput is the input of `prune`.
 type pruneInput struct {
 	OlderThan *age `flag:"older-than" label:"AGE" help:"delete everything older than this, as 90d or 36h, whatever retention says; what a cap counts stays"`
-	datedChoice
+	planChoice
 	Act
 }
 
@@ -25,7 +25,7 @@ type PruneReport struct {
 }
 
 func (r *PruneReport) affected(string) affected {
-	return affected{n: r.Rows(), noun: "row", planned: r.Plan != nil}
+	return affected{n: r.Rows(), noun: "row", plan: r.Plan}
 }
 
 func pruneOperation() Operation {
@@ -39,8 +39,8 @@ category with a cap for as long as the cap looks back. A daemon does the same ev
 retention.interval; any number of them at once does no harm. Interrupted, it leaves
 deleted what it deleted; repeating it goes on.
 
---dry-run counts, and says as of when; with --as-of that time is what ages are counted
-back from, so that nothing is deleted that was too young then. Notifications are counted
+--dry-run counts the rows. With the token of that plan (--plan) ages are counted back from
+the time of the plan, so that no row is deleted that was too young then. Notifications are counted
 by the sums of their jobs; those of job types of your own are not, and are deleted.`,
 		Example: `  belfry prune --dry-run
   belfry prune
@@ -50,7 +50,7 @@ by the sums of their jobs; those of job types of your own are not, and are delet
 			p.Note("retention keeps everything permanently: set retention.notifications, messages, jobs or events, or say --older-than 90d")
 		}
 		if out.Plan != nil {
-			out.Plan.datedText(p, "row", "deleted")
+			out.Plan.text(p, "row", "deleted")
 			return
 		}
 		p.Printf("%s\n", prunedLine("deleted", out.Pruned))
@@ -68,17 +68,16 @@ func prune(ctx context.Context, env *Env, in pruneInput) (*PruneReport, error) {
 	if err != nil {
 		return nil, err
 	}
-	if in.looks() {
+	if in.counts() {
 		would, err := delivery.Prune(ctx, env.DB, r, delivery.PruneOptions{DryRun: true, AsOf: &asOf})
 		if err != nil {
 			return nil, err
 		}
 		plan := prunePlan(would, words, asOf)
-		err = in.agrees(plan, "row", "deleted")
 		if in.DryRun {
-			return &PruneReport{plan, would, r.Off()}, err
+			return &PruneReport{plan, would, r.Off()}, nil
 		}
-		if err != nil {
+		if err := in.agrees(plan, "row", "deleted"); err != nil {
 			return nil, err
 		}
 	}

@@ -51,7 +51,7 @@ func WithQuestions(list []Operation) []Operation {
 }
 
 // account: a question is no act.
-func (Question) affected(string) affected { return affected{planned: true} }
+func (Question) affected(string) affected { return affected{nothing: true} }
 
 // ToldError is an error by its kind and its text: one that another process told, or that an
 // operation tells itself.

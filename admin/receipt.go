@@ -70,7 +70,8 @@ type affected struct {
 	since   *time.Time // since when the result has been in force; nil: event decides
 	event   eventKind  // the newest event of this kind made the result; zero: it is in force from now on
 	halted  bool       // n is the number of jobs that the newest halt stopped
-	planned bool       // the result is a plan, or another result of an act that changed nothing
+	plan    *Plan      // the result is this plan, and nothing was changed
+	nothing bool       // nothing was changed for another reason
 }
 
 // eventKind is a kind of events of one object; with lifted, those that set this member to null.
@@ -106,7 +107,7 @@ const receiptLimit = 2 * time.Second
 // receipted adds the receipt to what came of an act.
 func receipted(ctx context.Context, env *Env, o Operation, asked time.Time, result any) any {
 	a := affectedBy(o.Verb(), result)
-	if a.planned {
+	if a.plan != nil || a.nothing {
 		return result
 	}
 	r := Receipt{AskedAt: asked.UTC(), InForceSince: a.since, Concerned: a.n}

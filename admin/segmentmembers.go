@@ -81,7 +81,7 @@ type SegmentMembers struct {
 }
 
 func (m *SegmentMembers) affected(string) affected {
-	return affected{n: m.Added + m.Removed, noun: "member", planned: m.Plan != nil}
+	return affected{n: m.Added + m.Removed, noun: "member", plan: m.Plan}
 }
 
 // membersAct is a change of a segment's members from a list.
@@ -112,7 +112,7 @@ of keys at once, a line end counted as two; on the database itself a file has an
 // run changes the members, or takes it back once it is known what would be changed.
 func (act membersAct) run(ctx context.Context, env *Env, in membersInput) (*SegmentMembers, error) {
 	var asOf time.Time
-	if in.looks() {
+	if in.counts() {
 		var err error
 		if asOf, err = env.Jobs.Now(ctx); err != nil {
 			return nil, err

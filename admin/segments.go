@@ -46,7 +46,7 @@ type SegmentDropped struct {
 }
 
 func (d *SegmentDropped) affected(string) affected {
-	return affected{n: d.Members, noun: "member", planned: d.Plan != nil}
+	return affected{n: d.Members, noun: "member", plan: d.Plan}
 }
 
 func segmentOperations() []Operation {
@@ -75,10 +75,10 @@ func segmentOperations() []Operation {
 			Name: "channels segment drop", Short: "Remove a segment, not its channels", Role: Operator, Changes: true, Events: "the segment's events",
 			Long: `Remove a segment, not its channels. A job on it that is under way finds no further
 members and ends early. --dry-run counts the members, and names the jobs that wait or run
-and the schedules that are for them; --expect refuses another number of members.`,
+and the schedules that are for them; --plan refuses another number of members.`,
 			SQL: `DELETE FROM belfry.segments WHERE name = 'beta';`,
 			Example: `  belfry channels segment drop beta --dry-run
-  belfry channels segment drop beta --expect 120`,
+  belfry channels segment drop beta --plan TOKEN`,
 		}, dropSegment, func(p *printer.Page, _ segmentDrop, out *SegmentDropped) {
 			if out.Plan != nil {
 				out.Plan.text(p, "member", "removed")
@@ -103,7 +103,7 @@ func segmentsText(p *printer.Page, _ None, out List[channels.Segment]) {
 func dropSegment(ctx context.Context, env *Env, in segmentDrop) (*SegmentDropped, error) {
 	out := &SegmentDropped{Segment: in.Name}
 	plan := &Plan{Selection: "segment " + in.Name, Outcomes: []Outcome{}}
-	if in.looks() {
+	if in.counts() {
 		var err error
 		if plan.AsOf, err = env.Jobs.Now(ctx); err != nil {
 			return nil, err

@@ -38,7 +38,7 @@ type EndedSessions struct {
 }
 
 func (e EndedSessions) affected(string) affected {
-	return affected{n: int64(len(e.Sessions)), noun: "session", planned: e.Plan != nil}
+	return affected{n: int64(len(e.Sessions)), noun: "session", plan: e.Plan}
 }
 
 type sessionFilter struct {
@@ -48,7 +48,7 @@ type sessionFilter struct {
 type sessionAct struct {
 	IDs  []int64 `arg:"[ID]..." values:"sessions list" is:"a session's id" min:"1" allowed:"whole numbers from 1, as belfry sessions list shows them"`
 	User string  `flag:"user" label:"NAME" values:"users list" help:"all of this user's"`
-	datedChoice
+	planChoice
 	Act
 }
 
@@ -68,13 +68,13 @@ func sessionOperations() []Operation {
 		}, listSessions, sessionsText),
 		Define(Operation{
 			Name: "sessions revoke", Short: "End sessions at once", Role: Admin, Changes: true, Events: "the user's events", Usage: "{ID... | --user NAME}",
-			Long: `End sessions at once, and links that nobody has used. --dry-run counts them by user, and
-says as of when; given to --as-of, that time leaves sessions that were opened since, and
---expect refuses another number.`,
+			Long: `End sessions at once, and links that nobody has used. --dry-run counts them by user.
+With the token of that plan (--plan) sessions that were opened since are left, and another
+number is refused.`,
 			Example: "  belfry sessions revoke 17\n  belfry sessions revoke --user ann --dry-run\n  belfry sessions revoke --user ann --reason \"lost laptop\"",
 		}, revokeSessions, func(p *printer.Page, _ sessionAct, out EndedSessions) {
 			if out.Plan != nil {
-				out.Plan.datedText(p, "session", "ended")
+				out.Plan.text(p, "session", "ended")
 				return
 			}
 			p.Printf("%s ended\n", printer.Counted(int64(len(out.Sessions)), "session"))
@@ -126,7 +126,7 @@ func revokeSessions(ctx context.Context, env *Env, in sessionAct) (out EndedSess
 		case in.DryRun:
 			out = EndedSessions{plan, []Session{}}
 			return errPlanned
-		case len(ended) == 0 && in.Expect == nil:
+		case len(ended) == 0 && in.Plan == nil:
 			return ErrNoSession
 		}
 		out.Sessions = ended

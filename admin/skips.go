@@ -17,7 +17,7 @@ type skipPage struct {
 // retrySkippedInput is the input of `jobs retry-skipped`.
 type retrySkippedInput struct {
 	jobRef
-	datedChoice
+	planChoice
 	ifVersion
 	Act
 }
@@ -29,7 +29,7 @@ type retriedSkipped struct {
 }
 
 func (r retriedSkipped) affected(string) affected {
-	return affected{n: r.Skipped, noun: "recipient", planned: r.Plan != nil}
+	return affected{n: r.Skipped, noun: "recipient", plan: r.Plan}
 }
 
 // acted is the job that was acted on, unless it was not: then nothing is shown of it.
@@ -59,13 +59,13 @@ KEY is the channel's id, for a job type of your own the key it walks.`,
 nobody else but those that a FAILED job has not reached: the job is PENDING, and
 the next run does it. Who fails again stays in ` + "`belfry jobs skips ID`" + `.
 
---dry-run counts them, and says as of when; given to --as-of, that time leaves a job that
-has run since, and may have skipped more, and --expect refuses another number.`,
+--dry-run counts them. With the token of that plan (--plan) a job that has run since, and
+may have skipped more, is left, and another number is refused.`,
 			Example: `  belfry jobs retry-skipped 17 --dry-run
   belfry jobs retry-skipped 17 --reason "constraint dropped"`,
 		}, retrySkipped, func(p *printer.Page, _ retrySkippedInput, r retriedSkipped) {
 			if r.Plan != nil {
-				r.Plan.datedText(p, "recipient", triedAgain)
+				r.Plan.text(p, "recipient", triedAgain)
 				return
 			}
 			p.Printf("%s; %s tried again by the next run\n", statusLine(r.Job), printer.Counted(r.Skipped, "skipped recipient"))
@@ -108,9 +108,7 @@ func retrySkipped(ctx context.Context, env *Env, in retrySkippedInput) (retriedS
 
 // planSkipped is the plan of an act on one job, which counts recipients.
 func planSkipped(ctx context.Context, env *Env, in retrySkippedInput) (out retriedSkipped, err error) {
-	choice := in.datedChoice
-	choice.Expect = nil // of jobs
-	planned, err := planJobs(ctx, env, retryingSkipped(), false, choice, []int64{in.ID}, nil)
+	planned, err := planJobs(ctx, env, retryingSkipped(), false, in.planChoice, []int64{in.ID}, nil)
 	if err != nil {
 		return out, err
 	}
@@ -119,7 +117,7 @@ func planSkipped(ctx context.Context, env *Env, in retrySkippedInput) (out retri
 	}
 	out.Plan = planned.Plan
 	out.Plan.Count = out.Plan.Outcomes[0].Count
-	return out, in.agrees(out.Plan, "recipient", triedAgain)
+	return out, nil
 }
 
 func skipsText(p *printer.Page, in skipPage, out List[job.Skip]) {

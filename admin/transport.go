@@ -58,7 +58,7 @@ type TransportDone struct {
 }
 
 func (d *TransportDone) affected(string) affected {
-	return affected{n: d.Messages, noun: "message", planned: d.Plan != nil}
+	return affected{n: d.Messages, noun: "message", plan: d.Plan}
 }
 
 // transportAct is the input of what is done to all that is QUEUED.
@@ -90,7 +90,7 @@ memory, or pushes, is rebuilt without this command, and a copy that is lost alon
 pushed again after delivery.requeue_after. The relay that pushes begins within ten
 seconds. What the carrier still has may come up twice; each message is claimed once.
 
---dry-run counts it, by queue, and --expect refuses another number. It asks on a terminal;
+--dry-run counts it, by queue, and --plan refuses another number. It asks on a terminal;
 elsewhere say --yes.`,
 			Example: `  belfry transport rebuild --dry-run
   belfry transport rebuild --yes --reason "restored from a snapshot"`,
@@ -120,7 +120,7 @@ but for the emptying. Interrupted, it leaves what it did done, and repeating it 
 
 While relays work on a carrier it names them, does nothing, and ends with exit code 75;
 with 69 when all was taken back and the carrier does not answer to be emptied. --dry-run
-counts, by queue, also what is inside the carrier, and --expect refuses another number of
+counts, by queue, also what is inside the carrier, and --plan refuses another number of
 messages. It asks on a terminal; elsewhere say --yes.`,
 		Example: `  belfry transport drain --dry-run
   belfry transport drain --yes --reason "moving to another server"`,

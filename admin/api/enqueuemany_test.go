@@ -128,7 +128,7 @@ func TestEnqueueMany_IsIdempotent(t *testing.T) {
 	require.Equal(t, 22, b.jobs(t), "at once, each key made one")
 }
 
-// A plan says what would become of each request and enqueues nothing; expect holds to its count.
+// A plan says what would become of each request and enqueues nothing; its token enqueues exactly these.
 func TestEnqueueMany_PlansAndHoldsToThePlan(t *testing.T) {
 	t.Parallel()
 	b := setup(t, nil)
@@ -140,6 +140,7 @@ func TestEnqueueMany_PlansAndHoldsToThePlan(t *testing.T) {
 	require.Equal(t, http.StatusOK, a.status, a.text)
 	var out struct {
 		Plan struct {
+			Token    string
 			Count    int64
 			Outcomes []struct {
 				Of, Outcome, Detail string
@@ -156,9 +157,10 @@ func TestEnqueueMany_PlansAndHoldsToThePlan(t *testing.T) {
 	require.Equal(t, "left", out.Plan.Outcomes[2].Outcome)
 	require.Contains(t, out.Plan.Outcomes[2].Detail, "has its idempotency key")
 	require.Equal(t, 1, b.jobs(t), "a plan enqueues nothing")
-	a = b.call(t, "author", "POST", "/jobs/enqueue", body(`, "expect": 3`))
-	require.Equal(t, "body.expect", a.problem(t).Errors[0].Location)
+	plan := `, "plan": "` + out.Plan.Token + `"`
+	a = b.call(t, "author", "POST", "/jobs/enqueue", strings.Replace(body(plan), `"One"`, `"Other"`, 1))
+	require.Equal(t, "body.plan", a.problem(t).Errors[0].Location)
 	require.Equal(t, 1, b.jobs(t))
-	require.Len(t, idsOf(t, b.call(t, "author", "POST", "/jobs/enqueue", body(`, "expect": 2`))), 3)
+	require.Len(t, idsOf(t, b.call(t, "author", "POST", "/jobs/enqueue", body(plan))), 3)
 	require.Equal(t, 3, b.jobs(t))
 }

@@ -10,7 +10,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/belfryhq/belfry/admin"
 	"github.com/belfryhq/belfry/internal/printer"
@@ -139,7 +138,7 @@ func (v *visit) backFrom(o admin.Operation, values url.Values) tab {
 func (v *visit) plan(o admin.Operation, page *operationPage, values url.Values) (status int, faults map[string]string) {
 	asked := url.Values{planSwitch(o): {"on"}}
 	for name, texts := range values {
-		if name != "expect" && name != "as_of" && name != "if_version" {
+		if name != "plan" && name != "if_version" {
 			asked[name] = texts
 		}
 	}
@@ -161,28 +160,10 @@ func (v *visit) plan(o admin.Operation, page *operationPage, values url.Values) 
 			what = "changed, or another number by more than 5 %,"
 		}
 		page.Told.Note("counted as of " + printer.LocalClock(plan.AsOf) + "; if it is " + what + " when it is done, nothing is done")
-		page.Hidden = append(slices.DeleteFunc(page.Hidden, func(i input) bool { return plan.Version != nil && i.Name == "if_version" }), v.bound(o, plan)...)
+		page.Hidden = append(page.Hidden, input{Name: "plan", Value: plan.Token})
 		page.Idle = plan.Idle()
 	}
 	return http.StatusOK, nil
-}
-
-// bound are the fields that bind an act to a plan.
-func (v *visit) bound(o admin.Operation, plan *admin.Plan) []input {
-	var fields []input
-	for _, p := range o.Params() {
-		switch p.Name {
-		case "expect":
-			fields = append(fields, input{Name: p.Name, Value: strconv.FormatInt(plan.Count, 10)})
-		case "as_of":
-			fields = append(fields, input{Name: p.Name, Value: plan.AsOf.Format(time.RFC3339Nano)})
-		case "if_version":
-			if plan.Version != nil {
-				fields = append(fields, input{Name: p.Name, Value: strconv.FormatInt(*plan.Version, 10)})
-			}
-		}
-	}
-	return fields
 }
 
 // planIn is the plan that a result has; nil: it has none.
@@ -266,10 +247,8 @@ func (v *visit) agreed(o admin.Operation, page *operationPage, in any) (asks boo
 	if question.About != nil {
 		page.Agree.About = v.tell(o, in, question.About)
 	}
-	for _, name := range []string{"expect", "as_of"} { // what was seen is what is done
-		if text := v.req.PostForm.Get(name); text != "" {
-			page.Hidden = append(page.Hidden, input{Name: name, Value: text})
-		}
+	if token := v.req.PostForm.Get("plan"); token != "" { // exactly the plan that was shown
+		page.Hidden = append(page.Hidden, input{Name: "plan", Value: token})
 	}
 	return true, nil
 }

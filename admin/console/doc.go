@@ -35,7 +35,7 @@
 //
 // A GET of an act shows its form and, where the operation can say beforehand what it would do
 // (dry_run), that plan in numbers. A POST does it; what it does is bound to what was shown, by the
-// plan's count and moment (expect, as_of) and by the version of the thing (if_version), and to a key
+// token of the plan (plan), by the version of the object (if_version), and by a key
 // of the form: sent twice, it is done once. What a person has to agree to first is shown with the
 // number to type, if there is one. An act on all jobs that pass a filter is on those that passed it
 // when its form was shown (matching.go): the form has their ids.

@@ -25,7 +25,7 @@ type input struct {
 // aside reports whether a form has a parameter in its own way: what binds an act to its plan, and
 // what the page of a list has as a link.
 func aside(p admin.Param) bool {
-	return slices.Contains([]string{"dry_run", "preview", "expect", "as_of", "if_version"}, p.Name) || slices.Contains(admin.Pagers(), p.Name)
+	return slices.Contains([]string{"dry_run", "preview", "plan", "if_version"}, p.Name) || slices.Contains(admin.Pagers(), p.Name)
 }
 
 // flags are how help calls other parameters on the command line; standardInput is how a file does.

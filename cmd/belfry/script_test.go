@@ -3,8 +3,10 @@ package main
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os/exec"
 	"path/filepath"
 	"slices"
@@ -18,6 +20,7 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 	"github.com/stretchr/testify/require"
 
+	"github.com/belfryhq/belfry/admin"
 	"github.com/belfryhq/belfry/internal/config"
 	"github.com/belfryhq/belfry/internal/settings"
 	"github.com/belfryhq/belfry/migrations/dbtest"
@@ -112,6 +115,7 @@ func scriptParams(path string, names ...string) testscript.Params {
 			"sql":    scriptSQL,
 			"until":  scriptUntil,
 			"keep":   scriptKeep,
+			"plan":   scriptPlan,
 		},
 	}
 }
@@ -156,6 +160,10 @@ func wantExit(ts *testscript.TestScript, want, got code) {
 
 // runHere runs belfry in this process, with the script's environment.
 func runHere(ts *testscript.TestScript, args []string) code {
+	return runTo(ts, ts.Stdout(), args)
+}
+
+func runTo(ts *testscript.TestScript, stdout io.Writer, args []string) code {
 	environ := []string{config.FileVariable + "=" + ts.Getenv(config.FileVariable)}
 	for _, k := range config.Keys(settings.Default()) {
 		environ = append(environ, k.Variable+"="+ts.Getenv(k.Variable))
@@ -163,7 +171,7 @@ func runHere(ts *testscript.TestScript, args []string) code {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*patience)
 	defer cancel()
 	environ, args = throughHere(ts, environ, args)
-	a := &app{stdout: ts.Stdout(), stderr: ts.Stderr(), environ: environ, now: time.Now}
+	a := &app{stdout: stdout, stderr: ts.Stderr(), environ: environ, now: time.Now}
 	return a.execute(ctx, args)
 }
 
@@ -212,6 +220,18 @@ func scriptKeep(ts *testscript.TestScript, neg bool, args []string) {
 		ts.Fatalf("usage: keep NAME")
 	}
 	ts.Setenv(args[0], strings.TrimSpace(ts.ReadFile("stdout")))
+}
+
+// scriptPlan keeps the token of the plan that belfry ARG... --dry-run shows in a variable.
+func scriptPlan(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) < 3 || args[1] != "belfry" {
+		ts.Fatalf("usage: plan NAME belfry ARG...")
+	}
+	var shown bytes.Buffer
+	runTo(ts, &shown, append(args[2:], "--dry-run", "--json"))
+	var out struct{ Plan admin.Plan }
+	ts.Check(json.Unmarshal(shown.Bytes(), &out))
+	ts.Setenv(args[0], out.Plan.Token)
 }
 
 // until waits until an SQL condition is true in committed state; it asks less often the

@@ -119,7 +119,7 @@ func scenes(t *testing.T) (lines []string) {
 }
 
 // What differs from run to run.
-var volatile = regexp.MustCompile(`"database_oid": \d+|in database \d+|belfry_[A-Za-z0-9_-]{20,}|[A-Za-z0-9_-]{43}|belfry_test_\w+|20\d\d-\d\d-\d\d[T ]\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)?|done at \d\d:\d\d:\d\d|[0-9a-f]{8}-[0-9a-f-]{27}|(\d+h)?\d*m?[0-9.]+m?s\b|\d+h\d+m\b|"in_ms": \d+|"(keys|sent)_per_second": ?(null|[0-9.]+)|"connections": \d+|connections +\d+|"(due_in|[a-z_]*seconds|age)[a-z_]*": [0-9.]+`)
+var volatile = regexp.MustCompile(`--plan [A-Za-z0-9_-]{16,}|"token": ?"[A-Za-z0-9_-]+"|"database_oid": \d+|in database \d+|belfry_[A-Za-z0-9_-]{20,}|[A-Za-z0-9_-]{43}|belfry_test_\w+|20\d\d-\d\d-\d\d[T ]\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)?|done at \d\d:\d\d:\d\d|[0-9a-f]{8}-[0-9a-f-]{27}|(\d+h)?\d*m?[0-9.]+m?s\b|\d+h\d+m\b|"in_ms": \d+|"(keys|sent)_per_second": ?(null|[0-9.]+)|"connections": \d+|connections +\d+|"(due_in|[a-z_]*seconds|age)[a-z_]*": [0-9.]+`)
 
 // plain is a text without what differs from run to run, and the widths of columns that have it.
 func plain(text string) string {
@@ -172,6 +172,7 @@ func TestLong_OperationsAreTheSameThroughEachTransport(t *testing.T) {
 			continue
 		}
 		line, refused := strings.CutPrefix(line, "! ")
+		line, withPlan := strings.CutPrefix(line, "planned ")
 		o, rest := operationOf(t, root, strings.Fields(line))
 		forms := [][]string{nil, {"--json"}}
 		if o.Changes || refused || done[o.Name] {
@@ -179,11 +180,16 @@ func TestLong_OperationsAreTheSameThroughEachTransport(t *testing.T) {
 		}
 		for _, form := range forms {
 			args := append(strings.Fields(line), form...)
-			want, got := command(t, atHand, args...), command(t, server, args...)
+			onServer, onBare := args, append(rest, form...)
+			if withPlan {
+				args, onServer = planned(t, atHand, args), planned(t, server, args)
+				onBare = append(onBare, tokenOf(t, []string{"BELFRY_SERVER=" + url, config.TokenVariable + "=any"}, append(strings.Fields(line), form...))...)
+			}
+			want, got := command(t, atHand, args...), command(t, server, onServer...)
 			require.Equal(t, refused, want.code != codeDone, "%s: %s", line, want.stderr)
 			sameSaid(t, line, want, got)
 			if !strings.Contains(want.stderr, "say --yes") { // to which a bare request is the answer
-				sameBare(t, url, o, append(rest, form...), want)
+				sameBare(t, url, o, onBare, want)
 			}
 		}
 		done[o.Name] = done[o.Name] || !refused
@@ -196,11 +202,27 @@ func TestLong_OperationsAreTheSameThroughEachTransport(t *testing.T) {
 	require.Equal(t, recorded(t, here), recorded(t, bare))
 }
 
+// tokenOf is --plan with the token of the plan of a command line.
+func tokenOf(t *testing.T, environ, args []string) []string {
+	t.Helper()
+	var out struct{ Plan admin.Plan }
+	r := command(t, environ, append(slices.DeleteFunc(slices.Clone(args), func(arg string) bool { return arg == "--json" }), "--dry-run", "--json")...)
+	require.NoError(t, json.Unmarshal([]byte(r.stdout), &out), r.stderr)
+	return []string{"--plan", out.Plan.Token}
+}
+
+// planned is a command line with the token of its plan.
+func planned(t *testing.T, environ, args []string) []string {
+	t.Helper()
+	return slices.Concat(args, tokenOf(t, environ, args))
+}
+
 func TestOperations_EachHasAScene(t *testing.T) {
 	t.Parallel()
 	root, done := newRootCommand(&app{stdout: io.Discard, stderr: io.Discard, now: time.Now}), make(map[string]bool)
 	for _, line := range scenes(t) {
 		if !strings.HasPrefix(line, "sql ") && !strings.HasPrefix(line, "! ") {
+			line = strings.TrimPrefix(line, "planned ")
 			o, _ := operationOf(t, root, strings.Fields(line))
 			done[o.Name] = true
 		}

@@ -1,0 +1,179 @@
+package admin
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/binary"
+	"slices"
+	"time"
+
+	"github.com/belfryhq/belfry/internal/printer"
+)
+
+// planChoice are the parameters of an act that has a plan.
+type planChoice struct {
+	DryRun bool       `flag:"dry-run" help:"only show what would be done, with the token of that plan"`
+	Plan   *PlanToken `flag:"plan" label:"TOKEN" help:"do exactly what --dry-run showed with this token, or nothing"`
+}
+
+// PlanToken identifies a plan: the request, the moment, the number, and for an act on one object
+// its version. An act with the token does what the plan shows or fails: objects that are newer than
+// the plan are left, and another number or version is an error. The token is no secret and no
+// proof: whoever may act may make one.
+type PlanToken struct {
+	asOf    time.Time
+	count   int64
+	version int64 // of the one object; 0 if the plan has none
+	request [8]byte
+}
+
+// planForm is the first byte of a token.
+const planForm = 1
+
+// MarshalText encodes the token in URL-safe base64.
+func (t PlanToken) MarshalText() ([]byte, error) {
+	b := []byte{planForm}
+	for _, n := range []int64{t.asOf.UnixMicro(), t.count, t.version} {
+		b = binary.AppendVarint(b, n)
+	}
+	return base64.RawURLEncoding.AppendEncode(nil, append(b, t.request[:]...)), nil
+}
+
+// UnmarshalText decodes a token.
+func (t *PlanToken) UnmarshalText(text []byte) error {
+	bad := &notAllowedError{"the token that --dry-run shows"}
+	b, err := base64.RawURLEncoding.AppendDecode(nil, text)
+	if err != nil || len(b) == 0 || b[0] != planForm {
+		return bad
+	}
+	r := bytes.NewReader(b[1:])
+	var numbers [3]int64
+	for i := range numbers {
+		if numbers[i], err = binary.ReadVarint(r); err != nil {
+			return bad
+		}
+	}
+	if r.Len() != len(t.request) {
+		return bad
+	}
+	*t = PlanToken{asOf: time.UnixMicro(numbers[0]).UTC(), count: numbers[1], version: numbers[2]}
+	_, _ = r.Read(t.request[:]) // exactly as long
+	return nil
+}
+
+// tokenOf returns the token of a plan that was made for an input.
+func tokenOf(o Operation, in any, p *Plan) (t PlanToken, err error) {
+	t = PlanToken{asOf: p.AsOf, count: p.Count}
+	if p.Version != nil {
+		t.version = *p.Version
+	}
+	t.request, err = o.requestHash(in)
+	return t, err
+}
+
+// sign sets the token of the plan in a result.
+func (o Operation) sign(in, out any) error {
+	p := affectedBy(o.Verb(), out).plan
+	if p == nil {
+		return nil
+	}
+	token, err := tokenOf(o, in, p)
+	if err != nil {
+		return err
+	}
+	text, err := token.MarshalText()
+	p.Token = string(text)
+	return err
+}
+
+// requestHash is a hash of the parameters that an act and its plan have in common.
+func (o Operation) requestHash(in any) (hash [8]byte, err error) {
+	h := sha256.New()
+	h.Write([]byte(o.Name))
+	for _, p := range o.params {
+		if slices.Contains([]string{"dry_run", "plan", "reason", "actor", "if_version"}, p.Name) || p.Reads(in) {
+			continue
+		}
+		raw, err := p.JSON(in, o)
+		if err != nil {
+			return hash, err
+		}
+		if raw != nil {
+			h.Write([]byte("\n" + p.Name + " "))
+			h.Write(raw)
+		}
+	}
+	return [8]byte(h.Sum(nil)), nil
+}
+
+// withPlan is an input with a planChoice.
+type withPlan interface {
+	plans() bool
+	token() *PlanToken
+}
+
+func (c planChoice) plans() bool       { return c.DryRun }
+func (c planChoice) token() *PlanToken { return c.Plan }
+
+// Plans reports whether an input asks only for the plan of an act. Nothing is changed then.
+func Plans(in any) bool {
+	plan, is := in.(interface{ plans() bool })
+	return is && plan.plans()
+}
+
+// checkPlan refuses the token of another request.
+func (o Operation) checkPlan(in any) error {
+	c, is := in.(withPlan)
+	if !is || c.token() == nil {
+		return nil
+	}
+	hash, err := o.requestHash(in)
+	switch {
+	case err != nil:
+		return err
+	case c.plans():
+		return invalid("plan", "is for the act and not for another plan; leave one of the two out")
+	case hash != c.token().request:
+		return invalid("plan", "is the token of another request; repeat --dry-run, and give the same parameters")
+	}
+	return nil
+}
+
+// counts reports whether the effect of the act has to be counted first.
+func (c planChoice) counts() bool { return c.DryRun || c.Plan != nil }
+
+// expected is the number of the plan; nil: any.
+func (c planChoice) expected() *int64 {
+	if c.Plan == nil {
+		return nil
+	}
+	return &c.Plan.count
+}
+
+// moment is the time after which objects are left: that of the plan, or now by the database's clock.
+func (c planChoice) moment(ctx context.Context, env *Env) (time.Time, error) {
+	now, err := env.Jobs.Now(ctx)
+	switch {
+	case err != nil || c.Plan == nil:
+		return now, err
+	case c.Plan.asOf.After(now):
+		return now, invalid("plan", "is a token of the future; repeat --dry-run")
+	}
+	return c.Plan.asOf, nil
+}
+
+// agrees refuses another number than that of the plan.
+func (c planChoice) agrees(p *Plan, noun, done string) error {
+	if c.Plan == nil || p.Count == c.Plan.count {
+		return nil
+	}
+	return unexpected(p.Count, c.Plan.count, noun, done, p.AsOf)
+}
+
+// unexpected is the error of another number than that of the plan.
+func unexpected(would, expected int64, noun, done string, asOf time.Time) error {
+	return conflict("the plan is out of date: %s would be %s as of %s, not %s; nothing was changed, repeat --dry-run",
+		printer.Counted(would, noun), done, asOf.Format(time.RFC3339Nano), printer.Grouped(expected))
+}
