@@ -206,7 +206,7 @@ func (e *env) due() {
 			defer closeBroker()
 			client := provider{called: make(chan time.Time)}
 			counted := &tracer{}
-			running, stop := e.start(e.newRelay(e.connect(e.dsn, counted), client, calls, broker).Run)
+			running, stop := e.start(newRelay(e.connect(e.dsn, counted), e.store, client, calls, broker).Run)
 			defer stop()
 			if broker != nil && t != "jetstream" {
 				e.report(e.whileIdle(counted), "idle-statements/s", atMost(1))

@@ -68,76 +68,54 @@ func (c *child) next() (n int64, ok bool) {
 	return n, err == nil
 }
 
+// must returns the value, and ends a child process that has an error.
+func must[T any](value T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return value
+}
+
 // runAsChild runs due jobs or delivers messages and exits if this process is a child.
 func runAsChild() {
 	text := os.Getenv(childEnv)
 	if text == "" {
 		return
 	}
-	err := func() error {
-		ctx := context.Background()
-		var spec childSpec
-		if err := json.Unmarshal([]byte(text), &spec); err != nil {
-			return err
-		}
-		store, err := channels.New(channels.Config{Relation: spec.Relation})
-		if err != nil {
-			return err
-		}
-		pool, err := pgxpool.New(ctx, spec.DSN)
-		if err != nil {
-			return err
-		}
-		defer pool.Close()
-		if spec.Transport != "" {
-			return deliverAsChild(ctx, pool, store, spec)
-		}
-		return runJobsAsChild(ctx, pool, store)
-	}()
-	if err != nil {
-		fmt.Fprintf(os.Stderr, "child process of the benchmark: %v\n", err)
-		os.Exit(1) //nolint:revive // it ends like this
+	ctx := context.Background()
+	var spec childSpec
+	must(0, json.Unmarshal([]byte(text), &spec))
+	store := must(channels.New(channels.Config{Relation: spec.Relation}))
+	pool := must(pgxpool.New(ctx, spec.DSN))
+	if spec.Transport != "" {
+		deliverAsChild(ctx, pool, store, spec)
+	} else {
+		runJobsAsChild(ctx, pool, store)
 	}
+	pool.Close()
 	os.Exit(0) //nolint:revive // it ends like this
 }
 
 // runJobsAsChild runs the due jobs and writes the process's peak of resident memory in bytes.
-func runJobsAsChild(ctx context.Context, pool *pgxpool.Pool, store *channels.Store) error {
+func runJobsAsChild(ctx context.Context, pool *pgxpool.Pool, store *channels.Store) {
 	debug.SetGCPercent(50) // like cmd/belfry
-	runner, err := job.NewRunner(pool, job.DefaultConfig(), outbox.Types(store))
-	if err != nil {
-		return err
-	}
-	if _, err := runner.RunDue(ctx); err != nil {
-		return err
-	}
+	must(must(job.NewRunner(pool, job.DefaultConfig(), outbox.Types(store))).RunDue(ctx))
 	// VmHWM is the process's own peak. On Linux a child inherits its parent's ru_maxrss.
-	status, err := os.ReadFile("/proc/self/status")
-	_, value, _ := strings.Cut(string(status), "VmHWM:")
+	_, value, _ := strings.Cut(string(must(os.ReadFile("/proc/self/status"))), "VmHWM:")
 	var kib int64
-	if _, scanErr := fmt.Sscanf(value, "%d kB", &kib); err == nil {
-		err = scanErr
-	}
+	must(fmt.Sscanf(value, "%d kB", &kib))
 	fmt.Fprintln(os.Stdout, kib<<10)
-	return err
 }
 
 // deliverAsChild writes 0 when it is ready, delivers from the first line of its
 // input until the input ends, and writes each increase of its count of sent messages.
-func deliverAsChild(ctx context.Context, pool *pgxpool.Pool, store *channels.Store, spec childSpec) error {
+func deliverAsChild(ctx context.Context, pool *pgxpool.Pool, store *channels.Store, spec childSpec) {
 	debug.SetGCPercent(gcRelay)
 	var broker relay.Broker
 	if open := spec.Servers.brokers()[spec.Transport]; open != nil {
-		var err error
-		if broker, err = open(); err != nil {
-			return err
-		}
-		defer func() { _ = broker.Close() }() // the process ends
+		broker = must(open())
 	}
-	r, err := newRelay(pool, store, provider{}, calls, broker)
-	if err != nil {
-		return err
-	}
+	r := newRelay(pool, store, provider{}, calls, broker)
 	fmt.Fprintln(os.Stdout, 0)
 	input := bufio.NewScanner(os.Stdin)
 	input.Scan()
@@ -154,7 +132,10 @@ func deliverAsChild(ctx context.Context, pool *pgxpool.Pool, store *channels.Sto
 			reported = sent
 		}
 	}
-	return <-ended
+	must(0, <-ended)
+	if broker != nil {
+		must(0, broker.Close())
+	}
 }
 
 // memory compares the peak memory of runner processes with a tenth of the

@@ -74,24 +74,15 @@ func (p provider) Send(ctx context.Context, batch []sender.Delivery) []sender.Re
 
 // newRelay returns a relay with one sender and default settings. Without a broker it
 // uses PostgreSQL alone.
-func newRelay(pool *pgxpool.Pool, store *channels.Store, client sender.Sender, calls int, broker relay.Broker) (*relay.Relay, error) {
-	composer, err := compose.New(pool, store, compose.DefaultConfig(), nil)
-	if err != nil {
-		return nil, err
-	}
+func newRelay(pool *pgxpool.Pool, store *channels.Store, client sender.Sender, calls int, broker relay.Broker) *relay.Relay {
 	config := relay.DefaultSenderConfig()
 	config.Name, config.Medium, config.Concurrency = "bench", "push", calls
 	var options []relay.Option
 	if broker != nil {
 		options = append(options, relay.WithBroker(broker, relay.RequeueAfter))
 	}
-	return relay.New(pool, composer, relay.DefaultConfig(), []relay.Sender{{SenderConfig: config, Client: client}}, options...)
-}
-
-func (e *env) newRelay(pool *pgxpool.Pool, client sender.Sender, calls int, broker relay.Broker) *relay.Relay {
-	r, err := newRelay(pool, e.store, client, calls, broker)
-	require.NoError(e, err)
-	return r
+	composer := must(compose.New(pool, store, compose.DefaultConfig(), nil))
+	return must(relay.New(pool, composer, relay.DefaultConfig(), []relay.Sender{{SenderConfig: config, Client: client}}, options...))
 }
 
 // deliver writes the messages of push jobs to everyone and lets a relay deliver them.
@@ -103,7 +94,7 @@ func (e *env) deliver(jobs int, before func()) (speed float64, claims []float64)
 	traced := &tracer{}
 	pool := e.connect(e.dsn, traced)
 	defer pool.Close()
-	r := e.newRelay(pool, provider{}, calls, nil)
+	r := newRelay(pool, e.store, provider{}, calls, nil)
 	began := time.Now()
 	running, stop := e.start(r.Run)
 	for r.Stats().Sent < messages {
@@ -234,7 +225,7 @@ func (e *env) orders() {
 	const clients, arrivals = 4, 400 // transactions a second
 	e.do(queries.outboxEmpty, queries.jobsEmpty, queries.ordersCreate)
 	e.checkpoint()
-	delivering := e.newRelay(e.connect(e.dsn, nil), provider{hangs: true}, relay.DefaultSenderConfig().Concurrency, nil)
+	delivering := newRelay(e.connect(e.dsn, nil), e.store, provider{hangs: true}, relay.DefaultSenderConfig().Concurrency, nil)
 	_, stop := e.start(delivering.Run)
 	defer stop()
 	var took [3][]float64 // by kind: the order alone, two statements, one statement

@@ -97,7 +97,7 @@ INSERT INTO belfry.activities (channel_id, title, body) VALUES (@customer, 'Your
 -- name: ActivityInsertLater :one
 -- A message that falls due later; returns its due time.
 INSERT INTO belfry.activities (channel_id, title, body, deliver_at)
-VALUES (@channel, 'Somebody likes it', 'Look', clock_timestamp() + make_interval(secs => @seconds)) RETURNING deliver_at;
+VALUES (@channel, 'Kim likes it', 'Look', clock_timestamp() + make_interval(secs => @seconds)) RETURNING deliver_at;
 
 -- name: OrderAndActivityInsert :exec
 -- The order and its message in one statement.
