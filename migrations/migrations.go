@@ -43,12 +43,20 @@ const lockKey = 0x62656c667279
 // versionTable is goose's bookkeeping.
 const versionTable = "belfry.schema_migrations"
 
-// lockLimit is how long a node waits for another that migrates. Any login can take the lock.
-const lockLimit = 30 * time.Second
-
 // statementTimeout bounds one migration. Building an index on a large table may
 // take long, so it is generous; it exists so that a migration never hangs forever.
 const statementTimeout = time.Hour
+
+// Config is how migrations are applied.
+type Config struct {
+	// LockTimeout is how long to wait for another node that migrates, whose lock any login can take, and
+	// for each lock of a table; then the error is a *HeldError. With a deadline of the context half of
+	// what is left of it, if that is less.
+	LockTimeout time.Duration
+}
+
+// DefaultConfig returns a Config that waits 30 seconds.
+func DefaultConfig() Config { return Config{LockTimeout: 30 * time.Second} }
 
 // Status is one migration and whether this database has it.
 type Status struct {
@@ -61,11 +69,22 @@ type Status struct {
 // version this binary does not know. The newer binary must be used.
 var ErrNewer = errors.New("the database schema is newer than this belfry")
 
+// Up is Up of the default Config.
+func Up(ctx context.Context, dsn string) ([]int64, error) { return DefaultConfig().Up(ctx, dsn) }
+
+// Down is Down of the default Config.
+func Down(ctx context.Context, dsn string, to int64) ([]int64, error) {
+	return DefaultConfig().Down(ctx, dsn, to)
+}
+
+// List is List of the default Config.
+func List(ctx context.Context, dsn string) ([]Status, error) { return DefaultConfig().List(ctx, dsn) }
+
 // Up applies every pending migration to the database at dsn and returns the
 // versions it applied, oldest first; none when the schema was current.
-func Up(ctx context.Context, dsn string) ([]int64, error) {
+func (c Config) Up(ctx context.Context, dsn string) ([]int64, error) {
 	var applied []int64
-	err := withProvider(ctx, dsn, primary, func(p *goose.Provider) error {
+	err := c.withProvider(ctx, dsn, primary, func(p *goose.Provider) error {
 		if err := rejectNewer(ctx, p); err != nil {
 			return err
 		}
@@ -83,9 +102,9 @@ func Up(ctx context.Context, dsn string) ([]int64, error) {
 
 // Down undoes migrations down to, and not including, version to and returns the
 // versions it undid, newest first. Zero removes everything, data included.
-func Down(ctx context.Context, dsn string, to int64) ([]int64, error) {
+func (c Config) Down(ctx context.Context, dsn string, to int64) ([]int64, error) {
 	var undone []int64
-	err := withProvider(ctx, dsn, primary, func(p *goose.Provider) error {
+	err := c.withProvider(ctx, dsn, primary, func(p *goose.Provider) error {
 		if err := rejectNewer(ctx, p); err != nil {
 			return err
 		}
@@ -105,9 +124,9 @@ func Down(ctx context.Context, dsn string, to int64) ([]int64, error) {
 // this database applied it. It changes nothing but the schema belfry and its
 // bookkeeping table, which it creates when they are missing. The database must
 // grant two connections, here and in Up and Down: one holds the lock.
-func List(ctx context.Context, dsn string) ([]Status, error) {
+func (c Config) List(ctx context.Context, dsn string) ([]Status, error) {
 	var list []Status
-	err := withProvider(ctx, dsn, nil, func(p *goose.Provider) error {
+	err := c.withProvider(ctx, dsn, nil, func(p *goose.Provider) error {
 		states, err := p.Status(ctx)
 		if err != nil {
 			return err
@@ -155,7 +174,7 @@ func primary(_ context.Context, conn *pgconn.PgConn) error {
 
 // withProvider opens the database on a server that fits, unless the URL says which that is,
 // takes the lock, and runs do with a provider.
-func withProvider(ctx context.Context, dsn string, fits pgconn.ValidateConnectFunc, do func(*goose.Provider) error) (err error) {
+func (c Config) withProvider(ctx context.Context, dsn string, fits pgconn.ValidateConnectFunc, do func(*goose.Provider) error) (err error) {
 	config, err := pgx.ParseConfig(dsn)
 	if err != nil {
 		return fmt.Errorf("parse database url: %w", err)
@@ -181,55 +200,27 @@ func withProvider(ctx context.Context, dsn string, fits pgconn.ValidateConnectFu
 		return err
 	}
 	defer func() { _ = tx.Rollback() }() // ends the lock; nothing was written in it
-	if _, err := tx.ExecContext(ctx, fmt.Sprintf("SET LOCAL idle_in_transaction_session_timeout = 0; SET LOCAL statement_timeout = 0; SET LOCAL lock_timeout = %d", lockWait(ctx).Milliseconds())); err != nil {
+	c.LockTimeout = c.wait(ctx)
+	if _, err := tx.ExecContext(ctx, fmt.Sprintf("SET LOCAL idle_in_transaction_session_timeout = 0; SET LOCAL statement_timeout = 0; SET LOCAL lock_timeout = %d", c.LockTimeout.Milliseconds())); err != nil {
 		return err
 	}
 	//sql:allow migrations stands alone
 	if _, err := tx.ExecContext(ctx, "SELECT pg_advisory_xact_lock($1)", int64(lockKey)); err != nil {
-		return explainLock(ctx, db, err)
+		return c.explainLock(ctx, db, err, true)
 	}
-	if err := createSchema(ctx, db); err != nil {
-		return explainRights(ctx, db, err)
+	if err := c.createSchema(ctx, db); err != nil {
+		return explainRights(ctx, db, c.explainLock(ctx, db, err, false))
 	}
-	provider, err := newProvider(db)
+	provider, err := c.newProvider(db)
 	if err != nil {
 		return err
 	}
-	return explainRights(ctx, db, do(provider))
-}
-
-// lockWait is how long to wait for lockKey: lockLimit, or less, so that a caller with a deadline still
-// gets the reason.
-func lockWait(ctx context.Context) time.Duration {
-	if deadline, ok := ctx.Deadline(); ok {
-		return max(min(lockLimit, time.Until(deadline)/2), time.Millisecond)
-	}
-	return lockLimit
-}
-
-// explainLock adds to the error of a lock that was not given which session has it.
-func explainLock(ctx context.Context, db *sql.DB, err error) error {
-	var pg *pgconn.PgError
-	if !errors.As(err, &pg) || pg.Code != "55P03" { // lock_not_available
-		return err
-	}
-	var pid int
-	var role, application string
-	//sql:allow migrations stands alone
-	errHolder := db.QueryRowContext(ctx, `SELECT l.pid, coalesce(a.usename::text, ''), coalesce(a.application_name, '')
-		  FROM pg_locks l
-		  LEFT JOIN pg_stat_activity a ON a.pid = l.pid
-		 WHERE l.locktype = 'advisory' AND l.granted AND l.objsubid = 1 AND l.database = (SELECT d.oid FROM pg_database d WHERE d.datname = current_database())
-		   AND l.classid::bigint = $1::bigint >> 32 AND l.objid::bigint = $1::bigint & 4294967295`, int64(lockKey)).Scan(&pid, &role, &application)
-	if errHolder != nil {
-		return fmt.Errorf("another session has the lock of the migrations: %w", err)
-	}
-	return fmt.Errorf("session %d of %s (%s) has the lock of the migrations; wait for its end if it migrates, or end it: SELECT pg_terminate_backend(%d): %w", pid, role, application, pid, err)
+	return explainRights(ctx, db, c.explainLock(ctx, db, do(provider), false))
 }
 
 // createSchema creates the schema and its bookkeeping if they are missing; a role that
 // may not create them can still use what is there.
-func createSchema(ctx context.Context, db *sql.DB) (err error) {
+func (c Config) createSchema(ctx context.Context, db *sql.DB) (err error) {
 	var schema, table bool
 	//sql:allow migrations stands alone
 	err = db.QueryRowContext(ctx, "SELECT to_regnamespace('belfry') IS NOT NULL, to_regclass($1) IS NOT NULL", versionTable).Scan(&schema, &table)
@@ -241,7 +232,7 @@ func createSchema(ctx context.Context, db *sql.DB) (err error) {
 		return err
 	}
 	defer func() { _ = tx.Rollback() }() // nothing is left to undo after a commit
-	if err := begin(ctx, tx); err != nil {
+	if err := c.begin(ctx, tx); err != nil {
 		return err
 	}
 	if !schema {
@@ -264,17 +255,17 @@ func createSchema(ctx context.Context, db *sql.DB) (err error) {
 // begin makes a new transaction one that writes and reads SQL as it is written here,
 // whatever the defaults of the role are. The server splits a text into statements before
 // it executes the first, so this has to be a text of its own.
-func begin(ctx context.Context, tx *sql.Tx) error {
-	_, err := tx.ExecContext(ctx, fmt.Sprintf("SET TRANSACTION READ WRITE; SET LOCAL standard_conforming_strings = on; SET LOCAL row_security = off; SET LOCAL statement_timeout = %d",
-		statementTimeout.Milliseconds()))
+func (c Config) begin(ctx context.Context, tx *sql.Tx) error {
+	_, err := tx.ExecContext(ctx, fmt.Sprintf("SET TRANSACTION READ WRITE; SET LOCAL standard_conforming_strings = on; SET LOCAL row_security = off; SET LOCAL statement_timeout = %d; SET LOCAL lock_timeout = %d",
+		statementTimeout.Milliseconds(), c.LockTimeout.Milliseconds()))
 	return err
 }
 
-func newProvider(db *sql.DB) (*goose.Provider, error) {
+func (c Config) newProvider(db *sql.DB) (*goose.Provider, error) {
 	versions, pairs := files()
 	steps := make([]*goose.Migration, 0, len(versions))
 	for _, v := range versions {
-		steps = append(steps, goose.NewGoMigration(v, script(pairs[v].up), script(pairs[v].down)))
+		steps = append(steps, goose.NewGoMigration(v, c.script(pairs[v].up), c.script(pairs[v].down)))
 	}
 	return goose.NewProvider(goose.DialectPostgres, db, nil,
 		goose.WithGoMigrations(steps...),
@@ -284,13 +275,13 @@ func newProvider(db *sql.DB) (*goose.Provider, error) {
 
 // script runs one file in goose's transaction. Without arguments pgx uses the
 // simple protocol, so a file may hold any number of statements and functions.
-func script(file string) *goose.GoFunc {
+func (c Config) script(file string) *goose.GoFunc {
 	return &goose.GoFunc{RunTx: func(ctx context.Context, tx *sql.Tx) error {
 		text, err := fs.ReadFile(FS, file)
 		if err != nil {
 			return err
 		}
-		if err := begin(ctx, tx); err != nil {
+		if err := c.begin(ctx, tx); err != nil {
 			return err
 		}
 		if _, err := tx.ExecContext(ctx, string(text)); err != nil {

@@ -2,7 +2,6 @@ package migrations_test
 
 import (
 	"context"
-	"fmt"
 	"io/fs"
 	"strings"
 	"sync"
@@ -87,7 +86,7 @@ func TestMigrations_SeveralNodesMayMigrateAtOnce(t *testing.T) {
 	errs := make([]error, len(counts))
 	for i := range counts {
 		nodes.Go(func() {
-			applied, err := migrations.Up(context.Background(), db.DSN)
+			applied, err := migrations.Config{LockTimeout: time.Hour}.Up(context.Background(), db.DSN)
 			counts[i], errs[i] = len(applied), err
 		})
 	}
@@ -167,24 +166,4 @@ func TestMigrations_JobsHaveAtMostFiveTriggers(t *testing.T) {
 	require.NoError(t, db.Pool.QueryRow(context.Background(),
 		`SELECT count(*) FROM pg_trigger WHERE tgrelid = 'belfry.jobs'::regclass AND NOT tgisinternal`).Scan(&triggers))
 	require.LessOrEqual(t, triggers, 5)
-}
-
-// Once a login without any right could keep migrations waiting forever, without a word.
-func TestMigrations_NameTheSessionThatHasTheirLock(t *testing.T) {
-	t.Parallel()
-	db := dbtest.New(t)
-	conn, err := db.Role(t).Pool.Acquire(t.Context())
-	require.NoError(t, err)
-	defer conn.Release()
-	_, err = conn.Exec(t.Context(), `SELECT pg_advisory_lock(108187749872249)`)
-	require.NoError(t, err)
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second) // it gives up at half of that
-	defer cancel()
-	_, err = migrations.Up(ctx, db.DSN)
-	require.ErrorContains(t, err, fmt.Sprintf("session %d of %s ", conn.Conn().PgConn().PID(), conn.Conn().Config().User))
-	require.ErrorContains(t, err, "has the lock of the migrations")
-	_, err = conn.Exec(t.Context(), `SELECT pg_advisory_unlock_all()`)
-	require.NoError(t, err)
-	_, err = migrations.Up(t.Context(), db.DSN)
-	require.NoError(t, err)
 }

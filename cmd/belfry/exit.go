@@ -45,7 +45,7 @@ var exitCodes = []struct {
 	{codeUsage, "usage: a flag, an argument or a value given with one is wrong. Nothing was done."},
 	{codeAborted, "run: a job it ran was aborted by an operator. run --deliver: or it aborted a job, because a sender failed too many of its messages in a row (abort_after)."},
 	{codeUnavailable, "the database, or the server that --server names, is unreachable, refuses connections, or is a standby and the command writes. Trying again may help. abort: with abort.cache the job may be flagged there all the same, which the message says; repeat it to have it recorded. transport: the carrier does not answer. daemon and relay: another process listens where metrics.listen says; daemon and serve: where api.listen says."},
-	{codeHeld, "run: another runner holds the lane, nothing was run; or belfry is halted, and belfry go lifts it. run, daemon and relay: a living process has the name that runner.name or delivery.name gives. transport drain: relays work on a carrier. Trying again later helps."},
+	{codeHeld, "run: another runner holds the lane, nothing was run; or belfry is halted, and belfry go lifts it. run, daemon and relay: a living process has the name that runner.name or delivery.name gives. transport drain: relays work on a carrier. migrate, and --migrate: another session held a lock for longer than --lock-timeout, or 30 seconds. Trying again later helps."},
 	{codeConfiguration, "the configuration is wrong, the server refuses user, password, database or token, the database's encoding is not UTF8, a pooler is in statement mode, or the schema's version is not this belfry's. Nothing was done, and trying again does not help. run --deliver: the database is a copy or was moved, and belfry adopt has to say that messages may leave it; jobs were run all the same."},
 }
 
@@ -85,7 +85,7 @@ func codeOf(err error) code {
 		return exit.code
 	case errors.As(err, new(*admin.UnavailableError)), errors.As(err, new(*job.FlaggedError)): // whatever kept the database from recording it
 		return codeUnavailable
-	case errors.As(err, new(*admin.HeldError)), errors.As(err, new(*lifecycle.HeldError)):
+	case errors.As(err, new(*admin.HeldError)), errors.As(err, new(*lifecycle.HeldError)), errors.As(err, new(*migrations.HeldError)):
 		return codeHeld
 	case errors.As(err, new(*admin.InvalidError)):
 		return codeUsage

@@ -18,6 +18,7 @@ import (
 	"github.com/belfryhq/belfry/internal/config"
 	"github.com/belfryhq/belfry/internal/pgserver"
 	"github.com/belfryhq/belfry/job"
+	"github.com/belfryhq/belfry/migrations"
 	"github.com/belfryhq/belfry/migrations/dbtest"
 	"github.com/belfryhq/belfry/outbox/relay"
 )
@@ -35,6 +36,7 @@ func TestCodeOf(t *testing.T) {
 		{errors.New("something"), codeFailure},
 		{usagef("bad"), codeUsage},
 		{wrapped(&exitError{codeHeld, errors.New("held")}), codeHeld},
+		{wrapped(&migrations.HeldError{Err: &pgconn.PgError{Code: "55P03"}}), codeHeld},
 		{&config.Error{Problems: []config.Problem{flag}}, codeUsage},
 		{&config.Error{Problems: []config.Problem{flag, {}}}, codeConfiguration},
 		{&pgserver.NotInstalledError{}, codeUnavailable},

@@ -2,9 +2,11 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"reflect"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -29,19 +31,38 @@ type migrationReport struct {
 	Version int64   `json:"version"`
 }
 
+// addLockTimeout adds --lock-timeout, and returns a Config with it.
+func addLockTimeout(cmd *cobra.Command) func() migrations.Config {
+	c := migrations.DefaultConfig()
+	wait := flagOf(cmd.Flags(), "lock-timeout", "DURATION", "give up after waiting so long for another session's lock, 100ms to 1h (default 30s)", func(text string) (time.Duration, error) {
+		d, err := time.ParseDuration(text)
+		if err != nil || d < 100*time.Millisecond || d > time.Hour {
+			return 0, errors.New("allowed values: durations of 100ms to 1h, as 30s or 5m")
+		}
+		return d, nil
+	})
+	return func() migrations.Config {
+		c.LockTimeout = wait.or(c.LockTimeout)
+		return c
+	}
+}
+
 func newMigrateUpCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "up",
 		Short: "Apply every pending migration",
 		Long: `Apply every pending migration, each in a transaction of its own. Several nodes may
-do this at once: one works, the others wait and then find nothing to do. A
-channels.relation that is configured is then recorded in the database.`,
+do this at once: one works, the others wait and then find nothing to do. Whoever has waited
+for --lock-timeout, for another node or for the lock of a table, gives up with exit code
+75 and names the session, if it may read it. A channels.relation that is configured is
+then recorded in the database.`,
 		Args: noArgs,
 	}
+	wait := addLockTimeout(cmd)
 	out := addOutput(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		return a.withDatabase(cmd, schemaAny, 0, func(ctx context.Context, s settings.Settings, db *database) error {
-			applied, err := migrations.Up(ctx, db.DSN)
+			applied, err := wait().Up(ctx, db.DSN)
 			if err != nil {
 				return err
 			}
@@ -75,6 +96,7 @@ at once.`,
 	}
 	to := flagOf(cmd.Flags(), "to", "VERSION", "the version to end at; 0 removes everything", intBetween(0, math.MaxInt64))
 	yes := cmd.Flags().Bool("yes", false, "yes, lose the data")
+	wait := addLockTimeout(cmd)
 	out := addOutput(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if to.value == nil {
@@ -84,7 +106,7 @@ at once.`,
 			return usagef("migrate down loses the data of what it undoes; say --yes if that is meant")
 		}
 		return a.withDatabase(cmd, schemaAny, 0, func(ctx context.Context, _ settings.Settings, db *database) error {
-			undone, err := migrations.Down(ctx, db.DSN, *to.value)
+			undone, err := wait().Down(ctx, db.DSN, *to.value)
 			if err != nil {
 				return err
 			}

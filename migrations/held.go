@@ -1,0 +1,68 @@
+package migrations
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgconn"
+)
+
+// HeldError reports that another session held a lock that a migration needs for LockTimeout.
+type HeldError struct {
+	Waited time.Duration
+	// OfTable tells a lock of a table, which applications, runners and relays take as well, from the one
+	// that serialises migrating nodes.
+	OfTable bool
+	// PID, Role and Application are those of the session, if they could be read; a PID of 0: not so.
+	PID               int
+	Role, Application string
+	Err               error
+}
+
+// Error names the session, if it is known, and what to do.
+func (e *HeldError) Error() string {
+	switch {
+	case e.OfTable:
+		return fmt.Sprintf("another session kept a table locked for %s: stop what uses belfry, or migrate when less is done", e.Waited)
+	case e.PID == 0:
+		return fmt.Sprintf("another session has had the lock of the migrations for %s: wait for its end if it migrates, or end it", e.Waited)
+	}
+	return fmt.Sprintf("session %d of %s (%s) has had the lock of the migrations for %s: wait for its end if it migrates, or end it: SELECT pg_terminate_backend(%d)",
+		e.PID, e.Role, e.Application, e.Waited, e.PID)
+}
+
+func (e *HeldError) Unwrap() error { return e.Err }
+
+// wait is how long to wait for a lock, so that a caller with a deadline still gets the reason.
+func (c Config) wait(ctx context.Context) time.Duration {
+	wait := c.LockTimeout
+	if deadline, ok := ctx.Deadline(); ok {
+		wait = min(wait, time.Until(deadline)/2)
+	}
+	return max(wait.Round(time.Millisecond), time.Millisecond) // 0 would be forever
+}
+
+// explainLock makes a *HeldError of the error of a lock that was not given: lockKey, or one of a table.
+func (c Config) explainLock(ctx context.Context, db *sql.DB, err error, ofKey bool) error {
+	var pg *pgconn.PgError
+	if !errors.As(err, &pg) || pg.Code != "55P03" { // lock_not_available
+		return err
+	}
+	held := &HeldError{Waited: c.LockTimeout, OfTable: !ofKey, Err: err}
+	if !ofKey {
+		return held
+	}
+	//sql:allow migrations stands alone
+	errHolder := db.QueryRowContext(ctx, `SELECT l.pid, coalesce(a.usename::text, '?'), coalesce(nullif(a.application_name, ''), 'unnamed')
+		  FROM pg_locks l
+		  LEFT JOIN pg_stat_activity a ON a.pid = l.pid
+		 WHERE l.locktype = 'advisory' AND l.granted AND l.objsubid = 1 AND l.database = (SELECT d.oid FROM pg_database d WHERE d.datname = current_database())
+		   AND l.classid::bigint = $1::bigint >> 32 AND l.objid::bigint = $1::bigint & 4294967295`, int64(lockKey)).Scan(&held.PID, &held.Role, &held.Application)
+	if errHolder != nil { // it has ended, or this login may not read sessions
+		held.PID = 0
+	}
+	return held
+}
