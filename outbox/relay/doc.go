@@ -91,7 +91,7 @@
 // has waited longest. The breaker opens after a number of failures in a row: outcomes
 // that are unknown, retryable answers but 429, and those that tell of the credentials,
 // by 401 or the provider's word. Answers about one address or message are a sign of
-// life. As many 429 in a row hold the sender for the Retry-After of the last, a minute
+// life, a mail server's 4.1.z and 4.2.z among them. As many 429 in a row hold the sender for the Retry-After of the last, a minute
 // at most. What a sender cannot take is not attempted: it grants no credit, and what is
 // claimed already becomes PENDING, each due at its turn at the sender's pace, activities
 // and bulk apart, so that the end of an outage or pause is no stampede. A turn is at most

@@ -239,8 +239,13 @@ var credentials = []string{
 	"InvalidProviderToken", "MissingProviderToken", "UnrelatedKeyIdInToken",
 }
 
+// addresses are the enhanced codes (RFC 3463) by which a mail server that is well cannot take
+// mail for one address now: it does not know the domain or the mailbox yet, or the mailbox is
+// full, disabled or greylisted. 4.1.7 and 4.1.8 are not among them: they are about the sender.
+var addresses = []string{"4.1.1", "4.1.2", "4.1.3", "4.1.6", "4.1.10", "4.2.0", "4.2.1", "4.2.2", "4.2.3", "4.2.4"}
+
 // judge says what one call's results tell about the provider. An answer about a single
-// address or message is a sign of life, also a refusal.
+// address or message is a sign of life, also a refusal, for good or for now.
 func judge(results []sender.Result) error {
 	if len(results) == 0 {
 		return errNoCall
@@ -262,6 +267,9 @@ func judge(results []sender.Result) error {
 			}
 			verdict = errFailing
 		case sender.Retryable:
+			if _, enhanced, _ := strings.Cut(r.Code, " "); slices.Contains(addresses, enhanced) {
+				return nil
+			}
 			if !says(r.Code, "429", throttling) {
 				verdict = errFailing
 			}

@@ -268,6 +268,28 @@ func TestLimits_RefusalsOfTheClientDoNotKeepTheBreakerClosed(t *testing.T) {
 	require.Equal(t, outbox.ReasonBreakerOpen, reason)
 }
 
+// A mail server that cannot take mail for one address now, such as a full mailbox, is alive: a
+// breaker that opened would let one such message through in half a minute, and hold all others.
+func TestLimits_ATemporaryRefusalOfOneAddressIsASignOfLife(t *testing.T) {
+	t.Parallel()
+	for code, reason := range map[string]outbox.Reason{
+		"450 4.1.1": "", "450 4.1.2": "", "450 4.2.0": "", "450 4.2.1": "", "452 4.2.2": "",
+		"450 4.1.8": outbox.ReasonBreakerOpen, // the sender's domain
+		"451 4.3.0": outbox.ReasonBreakerOpen, "450 4.7.1": outbox.ReasonBreakerOpen, "451": outbox.ReasonBreakerOpen, "": outbox.ReasonBreakerOpen, "421 4.4.2": outbox.ReasonBreakerOpen,
+	} {
+		c := settings("s", "email")
+		c.Breaker = relay.BreakerConfig{Failures: 3, OpenFor: time.Hour, Probes: 1}
+		l := limits(c, 1, 0)
+		for range 3 {
+			permits, _ := relay.Admit(l, 0, 1, 1, time.Now())
+			require.Len(t, permits, 1, code)
+			answered(l, permits, sender.Result{Class: sender.Retryable, Code: code})
+		}
+		got, _ := relay.Blocked(l, time.Now())
+		require.Equal(t, reason, got, code)
+	}
+}
+
 // A sender that was slow and is fast again stands idle for as long as what it could not
 // take was deferred.
 func TestLimits_SlowSenderThatRecoversStandsIdle(t *testing.T) {
