@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/belfryhq/belfry/channels"
-	"github.com/belfryhq/belfry/internal/cities"
 	"github.com/belfryhq/belfry/internal/printer"
 )
 
@@ -18,8 +17,7 @@ type audienceChoice struct {
 	Everyone    bool        `flag:"everyone" help:"every active channel"`
 	Platforms   []string    `flag:"platform" label:"PLATFORMS" values:"platforms" help:"channels on any of these, as ios,android"`
 	Near        *Point      `flag:"near" label:"LAT,LON" help:"channels within --radius of this point, in degrees"`
-	City        *string     `flag:"city" label:"CITY" suggests:"cities" help:"channels within --radius of this one, as Seoul or Seoul,KR"`
-	Radius      *Distance   `flag:"radius" label:"DISTANCE" help:"great-circle distance for --near or --city, as 30km, 500m or 20mi"`
+	Radius      *Distance   `flag:"radius" label:"DISTANCE" help:"great-circle distance for --near, as 30km, 500m or 20mi"`
 	Segment     *string     `flag:"segment" label:"NAME" values:"channels segment list" help:"members of this segment"`
 	ChannelIDs  []int64     `flag:"channel-id" label:"IDS" help:"channels with these ids" allowed:"whole numbers, separated by commas"`
 	ExternalIDs []string    `flag:"external-id" label:"ID" list:"one" help:"the channel with this external ID; may be repeated"`
@@ -27,9 +25,9 @@ type audienceChoice struct {
 }
 
 // audienceHelp is part of the help of operations that take an audience.
-const audienceHelp = `The audience is one of --everyone, --platform (one or more), --near or --city with
---radius, --segment, --channel-id, --external-id, or --audience with its JSON.
---platform also narrows --near, --city and --segment.`
+const audienceHelp = `The audience is one of --everyone, --platform (one or more), --near with --radius,
+--segment, --channel-id, --external-id, or --audience with its JSON. --platform also
+narrows --near and --segment.`
 
 // given reports whether anything is said about the audience.
 func (c audienceChoice) given() bool {
@@ -43,7 +41,7 @@ func (c audienceChoice) kinds() []string {
 		flag  string
 		given bool
 	}{
-		{"--everyone", c.Everyone}, {"--near", c.Near != nil}, {"--city", c.City != nil}, {"--segment", c.Segment != nil},
+		{"--everyone", c.Everyone}, {"--near", c.Near != nil}, {"--segment", c.Segment != nil},
 		{"--channel-id", c.ChannelIDs != nil}, {"--external-id", c.ExternalIDs != nil}, {"--audience", c.JSON != nil},
 	} {
 		if kind.given {
@@ -53,64 +51,47 @@ func (c audienceChoice) kinds() []string {
 	return given
 }
 
-// audience is the one that is chosen, and what a person should know of the choice.
-func (c audienceChoice) audience() (chosen channels.Audience, remark string, err error) {
+// audience returns the audience that the flags select.
+func (c audienceChoice) audience() (chosen channels.Audience, err error) {
 	given, narrows := c.kinds(), len(c.Platforms) > 0
 	switch {
 	case len(given) > 1:
-		return chosen, "", invalid("", "%s exclude each other; give one audience", strings.Join(given, " and "))
-	case c.Radius != nil && c.Near == nil && c.City == nil:
-		return chosen, "", invalid("", "--radius needs --near LAT,LON or --city NAME")
+		return chosen, invalid("", "%s exclude each other; give one audience", strings.Join(given, " and "))
+	case c.Radius != nil && c.Near == nil:
+		return chosen, invalid("", "--radius needs --near LAT,LON")
 	case len(given) == 0 && !narrows:
-		return chosen, "", invalid("", "an audience is needed: --everyone, --platform, --near or --city with --radius, --segment, --channel-id, --external-id or --audience")
-	case c.Radius == nil && (c.Near != nil || c.City != nil):
-		return chosen, "", invalid("", "%s needs --radius, as --radius 30km", given[0])
-	case narrows && len(given) == 1 && c.Near == nil && c.City == nil && c.Segment == nil:
-		return chosen, "", invalid("", "--platform cannot be combined with %s; it narrows --near, --city and --segment, and by itself selects whole platforms", given[0])
+		return chosen, invalid("", "an audience is needed: --everyone, --platform, --near with --radius, --segment, --channel-id, --external-id or --audience")
+	case c.Radius == nil && c.Near != nil:
+		return chosen, invalid("", "--near needs --radius, as --radius 30km")
+	case narrows && len(given) == 1 && c.Near == nil && c.Segment == nil:
+		return chosen, invalid("", "--platform cannot be combined with %s; it narrows --near and --segment, and by itself selects whole platforms", given[0])
 	}
-	if chosen, remark, err = c.build(); err != nil {
-		return chosen, "", err
-	}
+	chosen = c.build()
 	if narrows {
 		chosen.Platforms = c.Platforms
 	}
 	if err := chosen.Validate(); err != nil {
-		return chosen, "", invalid(audienceParam(err.Error()), "%s", err)
+		return chosen, invalid(audienceParam(err.Error()), "%s", err)
 	}
-	return chosen, remark, nil
+	return chosen, nil
 }
 
-// remarkText says what a person should know of the choice.
-func (c audienceChoice) remarkText(p *printer.Page) {
-	if _, remark, err := c.audience(); err == nil && remark != "" {
-		p.Note("%s", remark)
-	}
-}
-
-func (c audienceChoice) build() (channels.Audience, string, error) {
+func (c audienceChoice) build() channels.Audience {
 	switch {
 	case c.Near != nil:
-		return channels.Within(c.Near.Latitude, c.Near.Longitude, float64(*c.Radius)), "", nil
-	case c.City != nil:
-		name, country, _ := strings.Cut(*c.City, ",")
-		at, err := cities.Find(strings.TrimSpace(name), strings.ToUpper(strings.TrimSpace(country)))
-		if err != nil {
-			return channels.Audience{}, "", invalid("city", "%s", err)
-		}
-		return channels.Within(at.Latitude, at.Longitude, float64(*c.Radius)),
-			"--city: " + at.Name + ", " + at.Country + ", " + printer.Counted(at.Population, "inhabitant"), nil
+		return channels.Within(c.Near.Latitude, c.Near.Longitude, float64(*c.Radius))
 	case c.Segment != nil:
-		return channels.InSegment(*c.Segment), "", nil
+		return channels.InSegment(*c.Segment)
 	case c.ChannelIDs != nil:
-		return channels.WithIDs(c.ChannelIDs...), "", nil
+		return channels.WithIDs(c.ChannelIDs...)
 	case c.ExternalIDs != nil:
-		return channels.WithExternalIDs(c.ExternalIDs...), "", nil
+		return channels.WithExternalIDs(c.ExternalIDs...)
 	case c.JSON != nil:
-		return channels.Audience(*c.JSON), "", nil
+		return channels.Audience(*c.JSON)
 	case c.Everyone:
-		return channels.Everyone(), "", nil
+		return channels.Everyone()
 	}
-	return channels.OnPlatforms(c.Platforms...), "", nil
+	return channels.OnPlatforms(c.Platforms...)
 }
 
 // audienceParam is the parameter that gave a part of the audience, from the path in a
@@ -152,7 +133,7 @@ type countInput struct {
 }
 
 func (in countInput) check(Operation, time.Time) error {
-	_, _, err := in.audience()
+	_, err := in.audience()
 	return err
 }
 
@@ -161,9 +142,9 @@ func countOperation() Operation {
 		Name: "channels count", Short: "Count the channels that an audience matches now", Role: Viewer, Usage: "AUDIENCE", Deadline: -1,
 		Long: "Count the active channels that an audience matches now. Nothing is written.\n\n" + audienceHelp,
 		Example: `  belfry channels count --everyone
-  belfry channels count --city Seoul --radius 30km --platform ios`,
+  belfry channels count --near 37.57,126.98 --radius 30km --platform ios`,
 	}, func(ctx context.Context, env *Env, in countInput) (*audienceCount, error) {
-		audience, _, err := in.audience()
+		audience, err := in.audience()
 		if err != nil {
 			return nil, err
 		}
@@ -177,8 +158,7 @@ func countOperation() Operation {
 			return nil, err
 		}
 		return countOf(ctx, env, audience)
-	}, func(p *printer.Page, in countInput, out *audienceCount) {
-		in.remarkText(p)
+	}, func(p *printer.Page, _ countInput, out *audienceCount) {
 		out.text(p)
 	})
 }

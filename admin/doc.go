@@ -23,7 +23,7 @@
 // prompt alone. Beside it stand help, label (what help shows
 // for a flag's value), min, max, default, allowed (what an error says may be given), reset
 // (the words that take a Change back), is (what an argument is, for errors), list:"one" (a text is one of several, whatever commas
-// it has), suggests (of what some of very many values are) and required:"true"; local:"true" is for the command line alone. A struct that is
+// it has) and required:"true"; local:"true" is for the command line alone. A struct that is
 // embedded adds its fields. The field's type decides what is understood: strings, numbers
 // and switches as they are, pointers to them where "not given" differs from zero, slices for
 // what may be given several times, and any type that implements encoding.TextUnmarshaler,

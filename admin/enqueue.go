@@ -52,7 +52,7 @@ func (in enqueueInput) plans() bool { return in.Preview }
 
 // check checks what can be checked without the database.
 func (in enqueueInput) check(_ Operation, now time.Time) error {
-	if _, _, err := in.audience(); err != nil || in.Preview {
+	if _, err := in.audience(); err != nil || in.Preview {
 		return err
 	}
 	var missing []string
@@ -93,7 +93,7 @@ func confirmLate(ctx context.Context, env *Env, in enqueueInput) (Question, erro
 // reach is how many channels the audience has now; 0 if that cannot be told. What is wrong with
 // an audience is said by the act, and a count that takes too long keeps nobody from a yes.
 func (in enqueueInput) reach(ctx context.Context, env *Env) int64 {
-	audience, _, err := in.audience()
+	audience, err := in.audience()
 	if err != nil {
 		return 0
 	}
@@ -226,7 +226,7 @@ Times: RFC 3339 as 2026-11-20T08:50:00+09:00, +10m from now, or "2026-11-20 08:5
 in the local time zone.`,
 		SQL: `INSERT INTO belfry.jobs (type, category, title) VALUES ('inbox', 'popular_content', 'This week');`,
 		Example: `  belfry enqueue --type inbox,push --category popular_content --title "This week" --everyone
-  belfry enqueue --type push --category question_content --title "Who knows?" --city Seoul --radius 30km
+  belfry enqueue --type push --category question_content --title "Who knows?" --near 37.57,126.98 --radius 30km
   belfry enqueue --type push --category popular_content --title "This week" --variants week.json --route push,sms --everyone
   belfry enqueue --type inbox --category operator_notice --title "Maintenance" --platform ios,android --at "2026-11-20 08:50"
   belfry enqueue --near 37.57,126.98 --radius 30km --preview`,
@@ -234,7 +234,7 @@ in the local time zone.`,
 }
 
 func enqueue(ctx context.Context, env *Env, in enqueueInput) (made enqueued, err error) {
-	audience, _, err := in.audience()
+	audience, err := in.audience()
 	if err != nil {
 		return enqueued{}, err
 	}
@@ -406,7 +406,6 @@ func enqueuedText(p *printer.Page, in enqueueInput, out enqueued) {
 	case out.count != nil:
 		out.count.text(p)
 	}
-	in.remarkText(p)
 	if out.jobs != nil {
 		for _, remark := range out.jobs.Remarks {
 			p.Note("%s", remark)
@@ -438,7 +437,7 @@ func (e *enqueuedJobs) text(p *printer.Page, in enqueueInput) {
 
 // differing names what a repeated request says otherwise than the first one's job does now.
 func (in enqueueInput) differing(j job.Job) string {
-	audience, _, err := in.audience()
+	audience, err := in.audience()
 	var names []string
 	for _, one := range []struct {
 		name string

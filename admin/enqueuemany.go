@@ -233,7 +233,7 @@ func enqueueMany(ctx context.Context, env *Env, in enqueueManyInput) (out enqueu
 	}
 	asked := make([]job.Request, len(list))
 	for i, one := range list {
-		audience, _, err := one.audience()
+		audience, err := one.audience()
 		if err != nil {
 			return out, err
 		}

@@ -55,7 +55,7 @@ func (in resumeInput) changes() (job.Changes, error) {
 	if !in.given() {
 		return changes, nil
 	}
-	audience, _, err := in.audience()
+	audience, err := in.audience()
 	changes["audience"] = audience
 	return changes, err
 }

@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/belfryhq/belfry/internal/cities"
 	"github.com/belfryhq/belfry/internal/printer"
 	"github.com/belfryhq/belfry/job/schedule"
 )
@@ -61,18 +60,6 @@ func (p Param) Listed() (operation, field string) {
 	operation, field, _ = strings.Cut(p.values, ":")
 	return operation, field
 }
-
-// Suggestions are some of the values of a parameter that takes very many, those that are given the
-// most: the largest cities. The others can be given all the same.
-func (p Param) Suggestions() []string {
-	if p.suggests == "cities" {
-		return cities.Largest(suggestedCities)
-	}
-	return nil
-}
-
-// suggestedCities is how many cities are suggested.
-const suggestedCities = 500
 
 // SeveralIn reports whether one text may have several values, separated by commas.
 func (p Param) SeveralIn() bool { return p.Place != Argument && p.several && !p.whole }

@@ -198,10 +198,9 @@ func TestRun_RefusesWhatDoesNotGoTogether(t *testing.T) {
 		{"resume", [][2]string{{"id", "1"}, {"title", ""}}, "title, body, data, variants and audience are corrected with --edit only; allowed values: --edit with at least one of them, or none"},
 		{"resume", [][2]string{{"id", "1"}, {"edit", "on"}}, "--edit needs what to correct: --title, --body, --data, --variants or an audience"},
 		{"resume", [][2]string{{"id", "1"}, {"edit", "on"}, {"everyone", "on"}, {"segment", "beta"}}, "--everyone and --segment exclude each other; give one audience"},
-		{"resume", [][2]string{{"id", "1"}, {"edit", "on"}, {"radius", "1km"}}, "--radius needs --near LAT,LON or --city NAME"},
-		{"resume", [][2]string{{"id", "1"}, {"edit", "on"}, {"city", "Seoul"}}, "--city needs --radius, as --radius 30km"},
-		{"resume", [][2]string{{"id", "1"}, {"edit", "on"}, {"city", "Seuol"}, {"radius", "1km"}}, "city: no such city: \"Seuol\""},
-		{"resume", [][2]string{{"id", "1"}, {"edit", "on"}, {"everyone", "on"}, {"platform", "ios"}}, "--platform cannot be combined with --everyone; it narrows --near, --city and --segment, and by itself selects whole platforms"},
+		{"resume", [][2]string{{"id", "1"}, {"edit", "on"}, {"radius", "1km"}}, "--radius needs --near LAT,LON"},
+		{"resume", [][2]string{{"id", "1"}, {"edit", "on"}, {"near", "37.57,126.98"}}, "--near needs --radius, as --radius 30km"},
+		{"resume", [][2]string{{"id", "1"}, {"edit", "on"}, {"everyone", "on"}, {"platform", "ios"}}, "--platform cannot be combined with --everyone; it narrows --near and --segment, and by itself selects whole platforms"},
 		{"resume", [][2]string{{"id", "1"}, {"edit", "on"}, {"external_id", ""}}, "external_id: audience.external_ids: \"\" is not an external id; allowed values: texts of 1 to 200 characters"},
 	} {
 		o := operation(t, test.operation)

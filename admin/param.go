@@ -60,7 +60,6 @@ type Param struct {
 	of        reflect.Type // of one value
 	choices   []string
 	values    string // where values are: an operation that lists them, or a vocabulary
-	suggests  string // what some of very many values are of
 	reset     []string
 	index     []int
 }
@@ -235,7 +234,7 @@ func paramsOf(o Operation, in reflect.Type) []Param {
 		p := Param{
 			index: f.Index, Help: strings.ReplaceAll(f.Tag.Get("help"), "{events}", o.Events), Label: f.Tag.Get("label"),
 			Allowed: f.Tag.Get("allowed"), Default: f.Tag.Get("default"), Required: f.Tag.Get("required") == "true", Local: f.Tag.Get("local") == "true",
-			File: f.Tag.Get("file") == "true", whole: f.Tag.Get("list") == "one", Column: f.Tag.Get("column"), values: f.Tag.Get("values"), suggests: f.Tag.Get("suggests"), Is: f.Tag.Get("is"), Unit: f.Tag.Get("unit"),
+			File: f.Tag.Get("file") == "true", whole: f.Tag.Get("list") == "one", Column: f.Tag.Get("column"), values: f.Tag.Get("values"), Is: f.Tag.Get("is"), Unit: f.Tag.Get("unit"),
 			low: math.Inf(-1), high: math.Inf(1),
 		}
 		p.choices, p.reset = words(f.Tag.Get("choices")), words(f.Tag.Get("reset"))

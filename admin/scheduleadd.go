@@ -64,7 +64,7 @@ func (in scheduleInput) definition() (d schedule.Definition, err error) {
 	var audience json.RawMessage
 	if in.given() || d.Query == "" {
 		var chosen channels.Audience
-		if chosen, _, err = in.audience(); err != nil {
+		if chosen, err = in.audience(); err != nil {
 			return d, err
 		}
 		if audience, err = json.Marshal(chosen); err != nil {
@@ -156,7 +156,6 @@ place.`,
 		}
 		return keptSchedule{s, change, makes}, nil
 	}, func(p *printer.Page, in scheduleInput, out keptSchedule) {
-		in.remarkText(p)
 		p.Printf("schedule %s %s; `belfry schedules next %s` says when it fires\n", out.Name, strings.ToLower(string(out.Change)), out.Name)
 		if !in.NoTry {
 			p.Note("%s", wouldMakeText(out.WouldMake))

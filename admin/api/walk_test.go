@@ -109,7 +109,7 @@ func (w *walker) word(name string) string {
 	for part, list := range map[string][]string{
 		"type": {"push", "inbox"}, "category": {"operator_notice", "question", "mine"}, "lane": {"default", "night"}, "sender": {"fcm", "sms"}, "status": {"PENDING", "RUNNING", "ABORTED"},
 		"at": {"2031-01-02T03:04:05Z", "+1h", "-1h"}, "since": {"1h", "2026-01-01T00:00:00Z"}, "until": {"2031-01-01T00:00:00Z"}, "role": {"viewer", "admin"}, "medium": {"push", "sms"}, "route": {"push", "sms"},
-		"cron": {"0 9 * * *"}, "city": {"Seoul"}, "platform": {"ios", "android"}, "quiet": {"22:00-08:00", "none"}, "zone": {"Asia/Seoul", "UTC"}, "cap": {"3/24h", "none"},
+		"cron": {"0 9 * * *"}, "platform": {"ios", "android"}, "quiet": {"22:00-08:00", "none"}, "zone": {"Asia/Seoul", "UTC"}, "cap": {"3/24h", "none"},
 	} {
 		if strings.Contains(name, part) && !w.one(4) {
 			return pick(w.random, list...)

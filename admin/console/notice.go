@@ -27,7 +27,7 @@ type card struct{ About, Title, Body string }
 
 // firstInputs are the fields of a notification that stand before "More".
 func firstInputs() []string {
-	return []string{"type", "category", "title", "body", "variants", "everyone", "platform", "city", "near", "radius", "segment", "external_id", "at"}
+	return []string{"type", "category", "title", "body", "variants", "everyone", "platform", "near", "radius", "segment", "external_id", "at"}
 }
 
 // arrange orders the fields of a notification and offers the values of those that an operation lists.
@@ -47,7 +47,7 @@ func (v *visit) arrange(o admin.Operation, page *operationPage) {
 		case in.Name == "body" || in.Name == "external_id":
 			page.Inputs[i].Kind = "area"
 		case in.Kind == "text" && len(in.Offers) == 0:
-			page.Inputs[i].Offers = append(p.Suggestions(), v.valuesFor(p)...)
+			page.Inputs[i].Offers = v.valuesFor(p)
 		}
 	}
 }

@@ -94,8 +94,6 @@ var badInput = [][]string{
 	with("--radius", "30km"),
 	with("--near", "37.57,126.98", "--radius", "30"),
 	with("--near", "37.57,126.98", "--radius", "30000km"),
-	with("--city", "Seuol", "--radius", "30km"),
-	with("--city", "Xanadu-on-Sea", "--radius", "30km"),
 	with("--platform", "windows"),
 	with("--segment", "nobody"),
 	with("--channel-id", "1,two"),

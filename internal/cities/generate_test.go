@@ -111,45 +111,6 @@ func TestJitter_StaysOnEarth(t *testing.T) {
 	require.InDelta(t, 5000, math.Hypot(north, east)*math.Pi/180*6371008.8, 5)
 }
 
-// What is suggested is found, and no other place by the same name.
-func TestLargest_AreFoundByTheirNames(t *testing.T) {
-	t.Parallel()
-	names := Largest(500)
-	require.Len(t, names, 500)
-	require.Contains(t, names, "Seoul,KR")
-	before := int64(1 << 40)
-	for _, name := range names {
-		city, country, _ := strings.Cut(name, ",")
-		c, err := Find(city, country)
-		require.NoError(t, err)
-		require.LessOrEqual(t, c.Population, before, name)
-		before = c.Population
-	}
-}
-
-func TestFind(t *testing.T) {
-	t.Parallel()
-	for _, tt := range []struct{ name, country, want, in string }{
-		{"Seoul", "", "Seoul", "KR"}, {"seoul", "kr", "Seoul", "KR"}, {"sao paulo", "", "São Paulo", "BR"}, {"São Paulo", "BR", "São Paulo", "BR"},
-		{"tromso", "", "Tromsø", "NO"}, {"London", "", "London", "GB"}, {"London", "CA", "London", "CA"}, {"  New York City ", "", "New York City", "US"},
-	} {
-		c, err := Find(tt.name, tt.country)
-		require.NoError(t, err)
-		require.Equal(t, [2]string{tt.want, tt.in}, [2]string{c.Name, c.Country})
-	}
-	for _, tt := range []struct{ name, country, want string }{
-		{"Seol", "", `no such city: "Seol"; near names: Seoul (KR)`},
-		{"Londn", "", "near names: London (GB), London (CA)"},
-		{"Seoul", "JP", `no such city: "Seoul" in JP; near names: Seoul (KR)`},
-		{"San Franc", "", "San Francisco (US)"},
-		{"", "", `no such city: ""`}, {"--", "", `no such city: "--"`}, {"Xqzvwk Jjj", "", `no such city: "Xqzvwk Jjj"`},
-	} {
-		_, err := Find(tt.name, tt.country)
-		require.ErrorIs(t, err, errNoCity)
-		require.ErrorContains(t, err, tt.want)
-	}
-}
-
 func TestAtlas_IsWhole(t *testing.T) {
 	t.Parallel()
 	a := world()

@@ -2,7 +2,6 @@ package cities
 
 import (
 	"context"
-	"fmt"
 	"testing"
 	"time"
 
@@ -41,14 +40,4 @@ func (b bundle) queryIDs(t *testing.T, sql string) (ids []int64) {
 	t.Helper()
 	require.NoError(t, b.pool.QueryRow(b.ctx, sql).Scan(&ids))
 	return ids
-}
-
-func ExampleFind() {
-	c, err := Find("sao paulo", "BR")
-	fmt.Println(c.Name, c.Country, err)
-	_, err = Find("Seol", "")
-	fmt.Println(err)
-	// Output:
-	// São Paulo BR <nil>
-	// no such city: "Seol"; near names: Seoul (KR)
 }
