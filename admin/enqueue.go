@@ -275,15 +275,16 @@ func (in enqueueInput) withinLimits(ctx context.Context, env *Env, audience chan
 	if env.Role >= Operator || in.Priority <= 0 && in.MaxRecipients == nil {
 		return nil
 	}
-	in.IdempotencyKey = ""
-	if len(in.Types) == 0 {
-		in.Types = []string{outbox.TypeInbox}
+	request := in
+	request.IdempotencyKey = ""
+	if len(request.Types) == 0 {
+		request.Types = []string{outbox.TypeInbox}
 	}
-	if strings.TrimSpace(in.Title) == "" {
-		in.Title = "-"
+	if strings.TrimSpace(request.Title) == "" {
+		request.Title = "-"
 	}
-	spec := in.spec(env, audience)
-	_, err := env.enqueuer().EnqueueAll(ctx, []job.Request{{Types: in.Types, Spec: spec}}, func([]job.Requested) error { return errPlanned })
+	spec := request.spec(env, audience)
+	_, err := env.enqueuer().EnqueueAll(ctx, []job.Request{{Types: request.Types, Spec: spec}}, func([]job.Requested) error { return errPlanned })
 	var at *job.RequestError
 	switch {
 	case errors.Is(err, errPlanned):
