@@ -433,13 +433,16 @@ WITH near AS MATERIALIZED (
     SELECT (SELECT min(r.channel_id) FROM near r)::numeric AS low,
            (SELECT m.channel_id FROM belfry.messages m WHERE m.job_id = @job_id ORDER BY m.channel_id DESC LIMIT 1)::numeric AS high,
            greatest(1, (SELECT count(*) FROM near r) * 2 / @n::integer) AS step
-), found AS (
-    SELECT s.channel_id
+), points AS MATERIALIZED ( -- a condition with random() itself would be none of an index
+    SELECT (e.low + (e.high - e.low) * ((i + random()) / (@n::integer / 2 + 1))::numeric)::bigint AS at
       FROM ends e
      CROSS JOIN generate_series(0, @n::integer / 2) i
+), found AS (
+    SELECT s.channel_id
+      FROM points p
      CROSS JOIN LATERAL (SELECT o.channel_id
                            FROM (SELECT m.channel_id, m.status FROM belfry.messages m
-                                  WHERE m.job_id = @job_id AND m.channel_id >= (e.low + (e.high - e.low) * ((i + random()) / (@n::integer / 2 + 1))::numeric)::bigint
+                                  WHERE m.job_id = @job_id AND m.channel_id >= p.at
                                   ORDER BY m.channel_id LIMIT 2000) o
                           WHERE o.status IN ('PENDING', 'QUEUED') LIMIT 1) s
     UNION

@@ -39,6 +39,9 @@ func TestLong_QueriesTheLedgerKeepsItsPlans(t *testing.T) {
 				require.Contains(t, due, "Index Scan using messages_due_idx")
 				require.NotContains(t, due, "Sort")
 			}
+			if strings.HasPrefix(plan, "JobSample") {
+				require.Contains(t, plan, "(channel_id >= p.at))", "a point is found by its key, and not by reading the job from its first message")
+			}
 			if strings.HasPrefix(plan, "MessageLook") || strings.HasPrefix(plan, "MessagesSent") || strings.HasPrefix(plan, "MessagesSettle") {
 				require.Contains(t, plan, "TID Cond: (ctid = ANY (", "one scan, and not one for each key")
 			}
@@ -135,6 +138,7 @@ func (b *bundle) ledgerPlans(t *testing.T, id int64, explain string) string {
 	explainOn(t, tx, &out, explain, "LeasesEnd", pgx.StrictNamedArgs{"ids": []int64{4}})
 	explainOn(t, tx, &out, explain, "LeaseMessagesLock", pgx.StrictNamedArgs{"id": int64(4)})
 	explainOn(t, tx, &out, explain, "JobWaiting", pgx.StrictNamedArgs{"id": id})
+	explainOn(t, tx, &out, explain, "JobSample", pgx.StrictNamedArgs{"job_id": id, "n": 100})
 	explainOn(t, tx, &out, explain, "JobMarkDelivered", pgx.StrictNamedArgs{"id": id})
 	return out.String()
 }
