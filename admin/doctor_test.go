@@ -66,6 +66,28 @@ func TestDoctor_LooksAtTheProcess(t *testing.T) {
 	require.Equal(t, admin.HealthOK, found(d.examined(), "installation")[0].Status)
 }
 
+// An empty relation is filled by who owns it: belfry imports into its own table only.
+func TestDoctor_SaysWhoFillsAnEmptyRelation(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t)
+	empty := func() string {
+		f := found(d.examined(), "channels")
+		require.NotEmpty(t, f)
+		last := f[len(f)-1]
+		require.Contains(t, last.Detail, " is empty")
+		return last.Remedy
+	}
+	require.Equal(t, "`belfry channels import FILE.csv` or `belfry channels generate 300000` fills it", empty())
+	d.exec(`CREATE TABLE members (id uuid PRIMARY KEY)`)
+	require.NoError(t, d.run("channels attach", "relation", "members", "external_id", "id"))
+	require.Equal(t, "it follows public.members: insert users there; `belfry channels verify` repairs what is not in step", empty())
+	d.exec(`CREATE VIEW users AS SELECT * FROM belfry.channels`)
+	var err error
+	d.env.Channels, err = channels.New(channels.Config{Relation: "users"})
+	require.NoError(t, err)
+	require.Equal(t, "insert users into what users reads, or set channels.relation to the relation that has them", empty())
+}
+
 // A check that fails makes the report a failure, and its text tells what to do.
 func TestDoctor_FailsWithACheck(t *testing.T) {
 	t.Parallel()

@@ -8,6 +8,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/belfryhq/belfry/channels"
 	"github.com/belfryhq/belfry/internal/lifecycle"
 	"github.com/belfryhq/belfry/internal/printer"
 	"github.com/belfryhq/belfry/job"
@@ -42,11 +43,31 @@ func (d *doctor) checkChannels(ctx context.Context, check string) error {
 	case err != nil:
 		return err
 	case bound.IsZero():
-		d.warn(check, "`belfry channels import FILE.csv` or `belfry channels generate 300000` fills it", "%s is empty", relation)
+		remedy, err := d.fillRemedy(ctx, relation)
+		if err != nil {
+			return err
+		}
+		d.warn(check, remedy, "%s is empty", relation)
 	case len(faults) == 0:
 		d.ok(check, "%s keeps the contract", relation)
 	}
 	return nil
+}
+
+// fillRemedy says how an empty relation of channels gets some: belfry writes only its own table, and that
+// only if it follows no other.
+func (d *doctor) fillRemedy(ctx context.Context, relation string) (string, error) {
+	if relation != channels.DefaultRelation {
+		return "insert users into what " + relation + " reads, or set channels.relation to the relation that has them", nil
+	}
+	attached, err := d.Channels.Attached(ctx, d.reads())
+	switch {
+	case err != nil:
+		return "", err
+	case attached != nil:
+		return "it follows " + attached.Relation + ": insert users there; `belfry channels verify` repairs what is not in step", nil
+	}
+	return "`belfry channels import FILE.csv` or `belfry channels generate 300000` fills it", nil
 }
 
 // overdueAfter is how long a due job may wait before it looks as if nobody came.
