@@ -113,7 +113,7 @@ type audienceCount struct {
 	Audience channels.Audience `json:"audience"`
 	Channels int64             `json:"channels"`
 	// AtMost is what Channels may be less than if it is as low, to who reads no contents; 0: it is what it is.
-	AtMost int64 `json:"at_most,omitempty"`
+	AtMost int64 `json:"at_most,omitempty" doc:"channels that is not above it may be any number from 0 to it: viewers and authors are not told of so few; absent: channels is exact"`
 }
 
 // countOf counts an audience, as the role may read it.

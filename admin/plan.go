@@ -34,7 +34,7 @@ type Outcome struct {
 	Of      string `json:"of"`      // "job 17 (push)", "messages"
 	Outcome string `json:"outcome"` // "aborted", "erased", "left"
 	Count   int64  `json:"count"`
-	AtMost  int64  `json:"at_most,omitempty"` // what Count may be less than if it is as low; 0: it is what it is
+	AtMost  int64  `json:"at_most,omitempty" doc:"count that is not above it may be any number from 0 to it: viewers and authors are not told of so few; absent: count is exact"`
 	Unknown bool   `json:"unknown,omitempty"` // how many cannot be told yet
 	Detail  string `json:"detail,omitempty"`  // such as the overlaps, as text
 }

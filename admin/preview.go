@@ -33,7 +33,7 @@ type jobPreview struct {
 
 	// AtMost is what every count that is as low may be less than, too, to who reads no contents; of an
 	// audience that is as small nothing more is told. 0: counts are what they are.
-	AtMost int64 `json:"at_most,omitempty"`
+	AtMost int64 `json:"at_most,omitempty" doc:"a count that is not above it may be any number from 0 to it: viewers and authors are not told of so few; absent: counts are exact"`
 	// HasMessages tells that there is more than notifications.
 	HasMessages bool `json:"has_messages"`
 	// Addressless is the relation of channels, if it has no addresses and they are needed.

@@ -1,6 +1,8 @@
 package admin_test
 
 import (
+	"fmt"
+	"strconv"
 	"testing"
 	"time"
 
@@ -11,6 +13,7 @@ import (
 	"github.com/belfryhq/belfry/internal/printer"
 	"github.com/belfryhq/belfry/job"
 	"github.com/belfryhq/belfry/outbox"
+	"github.com/belfryhq/belfry/outbox/outboxtest"
 )
 
 // The first message of a user's life is not sent: who reads the end of a run knows why.
@@ -68,4 +71,26 @@ func TestStandstill_SaysWhyAndWhatToDo(t *testing.T) {
 	} {
 		require.Equal(t, admin.Standstill{Why: c.why, Remedy: c.remedy, Moving: c.moving}, c.carriers.Standstill(c.job, noon()), name)
 	}
+}
+
+// A job whose messages relays take after those of other jobs of its lane names these.
+func TestJobsShow_NamesTheJobsAhead(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t)
+	d.exec(`INSERT INTO belfry.relays (name, media, heartbeat_at) VALUES ('r1', '{push}', now() + interval '10 minutes')`)
+	rest := &outboxtest.Database{DB: d.db}
+	show := func(id int64) string {
+		require.NoError(t, d.run("jobs show", "id", strconv.FormatInt(id, 10)))
+		return d.out
+	}
+	jobs := make([]int64, 5)
+	for i := range jobs {
+		jobs[i] = rest.Rest(t, outbox.TypePush, 2, job.Processed)
+		if i == 1 {
+			require.Regexp(t, fmt.Sprintf(`(?m)^waiting +behind job %d of this lane \(2 messages\)`, jobs[0]), show(jobs[1]))
+		}
+	}
+	require.Regexp(t, `(?m)^waiting +relays are sending them`, show(jobs[0]))
+	require.Regexp(t, fmt.Sprintf(`(?m)^waiting +behind jobs %d, %d and %d of this lane \(6 messages\)`, jobs[0], jobs[1], jobs[2]), show(jobs[3]))
+	require.Regexp(t, fmt.Sprintf(`(?m)^waiting +behind jobs %d, %d, %d and 1 more of this lane \(8 messages\)`, jobs[0], jobs[1], jobs[2]), show(jobs[4]))
 }

@@ -55,6 +55,7 @@ func TestLong_QueriesOfStepsKeepTheirPlans(t *testing.T) {
 	b.explain(t, &out, "JobsWithOldMessages", list)
 	b.explain(t, &out, "JobsPrunable", list)
 	b.explain(t, &out, "EventsPrune", pgx.StrictNamedArgs{"as_of": nil, "seconds": 3600.0, "keys": 100})
+	b.explain(t, &out, "UnsentAhead", pgx.StrictNamedArgs{"id": ids[7], "limit": 20})
 	of := func(more pgx.StrictNamedArgs) pgx.StrictNamedArgs {
 		args := pgx.StrictNamedArgs{"channel_id": int64(3), "after": int64(0), "keys": 1000, "dry_run": false}
 		for k, v := range more {

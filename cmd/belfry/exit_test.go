@@ -88,9 +88,16 @@ func (deadEnd) Write([]byte) (int, error) { return 0, syscall.ENOSPC }
 func TestExecute_DataThatDoesNotArriveIsAFailure(t *testing.T) {
 	t.Parallel()
 	var stderr bytes.Buffer
-	a := &app{stdout: deadEnd{}, stderr: &stderr, now: time.Now}
-	require.Equal(t, codeFailure, a.execute(t.Context(), []string{"version"}))
-	require.Equal(t, "belfry: write standard output: no space left on device\n", stderr.String())
+	a := &app{stderr: &stderr, environ: []string{"BELFRY_DATABASE_URL=" + dbtest.New(t).DSN}, now: time.Now}
+	for _, args := range [][]string{
+		{"version"}, {"--help"}, {"config", "show"}, {"roles", "--for", "run"}, {"jobs", "list", "--json"}, {"jobs", "list", "-o", "csv"}, {"jobs", "list"}, {"limits", "list"},
+		{"doctor"}, {"migrate", "status"}, {"enqueue", "--type", "inbox", "--category", "operator_notice", "--title", "x", "--everyone"},
+	} {
+		stderr.Reset()
+		a.stdout = deadEnd{}
+		require.Equal(t, codeFailure, a.execute(t.Context(), args), args)
+		require.Regexp(t, `(?m)^belfry: .*no space left on device$`, stderr.String(), args)
+	}
 }
 
 // What a signal cut short is no failure of a command that ends by one, whether a function
