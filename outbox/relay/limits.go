@@ -245,7 +245,7 @@ var credentials = []string{
 var addresses = []string{"4.1.1", "4.1.2", "4.1.3", "4.1.6", "4.1.10", "4.2.0", "4.2.1", "4.2.2", "4.2.3", "4.2.4"}
 
 // judge says what one call's results tell about the provider. An answer about a single
-// address or message is a sign of life, also a refusal, for good or for now.
+// address or message is a sign of life, also a refusal, permanent or temporary.
 func judge(results []sender.Result) error {
 	if len(results) == 0 {
 		return errNoCall
