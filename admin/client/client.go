@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"mime"
-	"net"
 	"net/http"
 	"time"
 
@@ -16,46 +15,11 @@ import (
 	"github.com/belfryhq/belfry/internal/errkind"
 )
 
-// Client does operations through a server. It is safe for concurrent use; Close ends its
-// connections.
+// Client does operations through the API of this process. It is safe for concurrent use.
 type Client struct {
-	root, token string // the token may be missing of one in the server's own process
-	http        *http.Client
-	key         string // Idempotency-Key of acts; "": none
+	http *http.Client
+	key  string // Idempotency-Key of acts; "": none
 }
-
-// UnfitError is a token or a file of Config that cannot be used, or a token that the server
-// does not take. Trying again does not help.
-type UnfitError struct{ Err error }
-
-// Error is that of Err.
-func (e *UnfitError) Error() string { return e.Err.Error() }
-
-// Unwrap is Err.
-func (e *UnfitError) Unwrap() error { return e.Err }
-
-// New returns a client of c.Server. A token that is given is used rather than c.TokenFile's. It
-// connects to nothing; an error is an *UnfitError.
-func New(c Config, token string) (*Client, error) {
-	at, err := root(c.Server)
-	if err != nil {
-		return nil, &UnfitError{err}
-	}
-	if token, err = c.tokenOf(token); err != nil {
-		return nil, &UnfitError{err}
-	}
-	transport, err := c.transport()
-	if err != nil {
-		return nil, &UnfitError{err}
-	}
-	return &Client{root: at, token: token, http: &http.Client{
-		Transport:     transport,
-		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-	}}, nil
-}
-
-// Close ends the connections that wait.
-func (c *Client) Close() { c.http.CloseIdleConnections() }
 
 const (
 	// slack is what a request may take beside its operation.
@@ -75,11 +39,11 @@ func (c *Client) Question(ctx context.Context, o admin.Operation, in any) (admin
 	return question, err
 }
 
-// Run is admin's Operation.Run, in the server, as whom the token says.
+// Run is admin's Operation.Run with the identity of the page's request.
 func (c *Client) Run(ctx context.Context, o admin.Operation, in any) (any, error) {
 	ctx, cancel := context.WithTimeout(ctx, o.Limit()+slack)
 	defer cancel()
-	req, err := api.NewRequest(ctx, c.root, o, in)
+	req, err := api.NewRequest(ctx, localRoot, o, in)
 	if err != nil {
 		return nil, err
 	}
@@ -108,11 +72,8 @@ func (c *Client) Run(ctx context.Context, o admin.Operation, in any) (any, error
 	return c.problem(o, res, body)
 }
 
-// send sends a request with the token and returns the head of the answer.
+// send sends a request and returns the head of the answer.
 func (c *Client) send(ctx context.Context, o admin.Operation, req *http.Request) (*http.Response, error) {
-	if c.token != "" {
-		req.Header.Set("Authorization", "Bearer "+c.token)
-	}
 	if c.key != "" && o.Changes {
 		req.Header.Set("Idempotency-Key", c.key)
 	}
@@ -123,25 +84,19 @@ func (c *Client) send(ctx context.Context, o admin.Operation, req *http.Request)
 	return res, nil
 }
 
-// silent is the error of a request without an answer. One that was sent may have been acted on.
+// silent is the error of a request without an answer. An act may have taken effect.
 func (c *Client) silent(ctx context.Context, o admin.Operation, err error) error {
-	var network *net.OpError
-	err = reason(err)
-	unsent := errors.As(err, &network) && network.Op == "dial" || errors.As(err, new(*tlsError))
-	told := fmt.Errorf("the server at %s does not answer: %w", c.root, err)
 	switch {
-	case o.Changes && !unsent:
-		return &admin.UnknownOutcomeError{Err: &admin.UnavailableError{Err: fmt.Errorf("%w; this may or may not have taken effect: look before you repeat it", told)}}
+	case o.Changes:
+		return &admin.UnknownOutcomeError{Err: &admin.UnavailableError{Err: fmt.Errorf("no answer: %w; this may or may not have taken effect: look before you repeat it", err)}}
 	case errors.Is(ctx.Err(), context.Canceled):
 		return context.Cause(ctx)
 	}
-	return &admin.UnavailableError{Err: told}
+	return &admin.UnavailableError{Err: fmt.Errorf("no answer: %w", err)}
 }
 
-// strange is an answer that this belfry does not understand.
-func (c *Client) strange(err error) error {
-	return fmt.Errorf("the server at %s answers otherwise than this belfry expects; it may be of another version, or no belfry: %w", c.root, err)
-}
+// strange is an answer that the console does not understand.
+func (c *Client) strange(err error) error { return fmt.Errorf("unexpected answer of the API: %w", err) }
 
 // problem is the error that the server told, with what was done all the same.
 func (c *Client) problem(o admin.Operation, res *http.Response, body []byte) (any, error) {
@@ -162,7 +117,7 @@ func (c *Client) problem(o admin.Operation, res *http.Response, body []byte) (an
 	err := told.Err(o)
 	switch {
 	case told.Status == http.StatusUnauthorized:
-		return nil, &UnfitError{fmt.Errorf("the server at %s: %w", c.root, err)}
+		return nil, err
 	case told.Kind == "":
 		return nil, c.strange(err)
 	}

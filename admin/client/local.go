@@ -11,7 +11,7 @@ import (
 // Local returns a client of an API in this process. It asks as whoever sent a request: with its
 // cookies and tokens, from its address.
 func Local(h http.Handler, as *http.Request) *Client {
-	return &Client{root: localRoot, http: &http.Client{
+	return &Client{http: &http.Client{
 		Transport:     Within(h, as),
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}}

@@ -27,13 +27,13 @@ const (
 // errQuiet is the cause of a stream that said nothing for too long.
 var errQuiet = errors.New("nothing came for " + quiet.String())
 
-// Stream is admin's Operation.Stream, in the server, as whom the token says.
+// Stream is admin's Operation.Stream with the identity of the page's request.
 func (c *Client) Stream(ctx context.Context, o admin.Operation, in any, each func(item any) error) (any, error) {
 	asked, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	giveUp := time.AfterFunc(quiet, func() { cancel(errQuiet) })
 	defer giveUp.Stop()
-	req, err := api.NewRequest(asked, c.root, o, in)
+	req, err := api.NewRequest(asked, localRoot, o, in)
 	if err != nil {
 		return nil, err
 	}

@@ -42,13 +42,13 @@ func addWatch(cmd *cobra.Command, o admin.Operation) *parsed[time.Duration] {
 
 // lookAgain runs an operation again and again, until ctx ends, which is no error. Once something
 // was seen, an outage is said once, and is no end.
-func (a *app) lookAgain(ctx context.Context, by doer, o admin.Operation, in any, form *output, every time.Duration) error {
+func (a *app) lookAgain(ctx context.Context, run func(context.Context, admin.Operation, any) (any, error), o admin.Operation, in any, form *output, every time.Duration) error {
 	next := time.NewTicker(every)
 	defer next.Stop()
 	s := &screen{app: a, page: a.pageOf(form), rows: a.newRows(form), form: form}
 	seen, away := false, false
 	for {
-		out, err := by.Run(ctx, o, in)
+		out, err := run(ctx, o, in)
 		switch {
 		case ctx.Err() != nil:
 			return nil

@@ -23,7 +23,7 @@ func (a *app) person(cmd *cobra.Command) (bool, error) {
 		return false, nil
 	}
 	s, err := a.settings(cmd)
-	return !s.Client.NoInput, err
+	return !s.CLI.NoInput, err
 }
 
 // agreed asks a person at a terminal; without one nobody agrees. A signal ends the question.
@@ -55,7 +55,7 @@ func (a *app) agreed(ctx context.Context, cmd *cobra.Command, q admin.Question) 
 }
 
 // confirm asks what an operation wants to be agreed to. Without a yes it is not run.
-func (a *app) confirm(ctx context.Context, cmd *cobra.Command, by doer, o admin.Operation, in any, form *output) error {
+func (a *app) confirm(ctx context.Context, cmd *cobra.Command, by executor, o admin.Operation, in any, form *output) error {
 	q, err := by.Question(ctx, o, in)
 	if err != nil || q.Text == "" {
 		return err

@@ -11,7 +11,6 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
-	"github.com/belfryhq/belfry/internal/config"
 	"github.com/belfryhq/belfry/outbox/relay"
 )
 
@@ -86,32 +85,29 @@ func TestAdopt_AsksAtATerminal(t *testing.T) {
 	require.Equal(t, "true", adopted())
 }
 
-// What goes to many is agreed to by their number, also through a server. A yes is none.
+// An act that reaches many people is confirmed by their number; a yes does not confirm it.
 func TestLong_AskToManyTheirNumberIsTyped(t *testing.T) {
 	t.Parallel()
 	d := deliverable(t, newKept(t), 1001)
 	adopted := func() string { return text(t, d.db, `SELECT belfry.delivers()::text`) }
-	server := []string{"BELFRY_SERVER=" + serveHere(t, nil, d.db, "ann@host"), config.TokenVariable + "=any"}
-	for _, environ := range [][]string{d.environ(), server} {
-		_, err := d.db.Pool.Exec(t.Context(), `UPDATE belfry.installation SET database_oid = NULL`)
+	_, err := d.db.Pool.Exec(t.Context(), `UPDATE belfry.installation SET database_oid = NULL`)
+	require.NoError(t, err)
+	for _, answer := range []string{"y", "yes", "", "100", "1001"} {
+		p, person := startAtTerminal(t, d.environ(), "adopt")
+		p.says(t, "Adopt it? Type 1,001, to how many it goes: ")
+		_, err := person.WriteString(answer + "\n")
 		require.NoError(t, err)
-		for _, answer := range []string{"y", "yes", "", "100", "1001"} {
-			p, person := startAtTerminal(t, environ, "adopt")
-			p.says(t, "Adopt it? Type 1,001, to how many it goes: ")
-			_, err := person.WriteString(answer + "\n")
-			require.NoError(t, err)
-			if answer == "1001" {
-				require.Equal(t, codeDone, p.exit(t), p.stderr.String())
-				require.Equal(t, "true", adopted())
-				continue
-			}
-			require.Equal(t, codeUsage, p.exit(t), p.stderr.String())
-			require.Equal(t, "false", adopted(), "%q", answer)
+		if answer == "1001" {
+			require.Equal(t, codeDone, p.exit(t), p.stderr.String())
+			require.Equal(t, "true", adopted())
+			continue
 		}
+		require.Equal(t, codeUsage, p.exit(t), p.stderr.String())
+		require.Equal(t, "false", adopted(), "%q", answer)
 	}
 	p, person := startAtTerminal(t, d.environ(), "enqueue", "--type", "inbox", "--category", "operator_notice", "--title", "Hello", "--everyone", "--at", "2020-01-02 03:04")
 	p.says(t, "Enqueue it? Type 1,001, to how many it goes: ")
-	_, err := person.WriteString("1,001\n")
+	_, err = person.WriteString("1,001\n")
 	require.NoError(t, err)
 	require.Equal(t, codeDone, p.exit(t), p.stderr.String())
 }

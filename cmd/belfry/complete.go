@@ -13,8 +13,6 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/belfryhq/belfry/admin"
-	"github.com/belfryhq/belfry/admin/client"
-	"github.com/belfryhq/belfry/internal/config"
 	"github.com/belfryhq/belfry/job"
 )
 
@@ -195,14 +193,6 @@ func (a *app) lookUp(ctx context.Context, cmd *cobra.Command, o admin.Operation)
 				return nil, err
 			}
 		}
-	}
-	if throughServer(s) {
-		there, err := client.New(s.Client, a.variable(config.TokenVariable))
-		if err != nil {
-			return nil, err
-		}
-		defer there.Close()
-		return there.Run(ctx, o, in)
 	}
 	if s.Database.URL == "" {
 		return nil, errNotAsked

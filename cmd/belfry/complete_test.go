@@ -12,7 +12,6 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/stretchr/testify/require"
 
-	"github.com/belfryhq/belfry/internal/config"
 	"github.com/belfryhq/belfry/migrations/dbtest"
 )
 
@@ -53,7 +52,6 @@ func TestLong_CompletionOffersWhatThereIs(t *testing.T) {
 	t.Parallel()
 	db := completable(t)
 	here := []string{"BELFRY_DATABASE_URL=" + db.DSN}
-	there := []string{"BELFRY_SERVER=" + serveHere(t, nil, db, "ann"), config.TokenVariable + "=any"}
 	jobs := []string{"4\tPENDING Together", "3\tPENDING Together", "2\tPENDING Two  [31mlines 17 $(id)", "1\tPENDING Older"}
 	const keepOrder, noSpace, files, directories = ":36", ":38", ":0", ":16"
 	for _, c := range []struct {
@@ -108,18 +106,16 @@ func TestLong_CompletionOffersWhatThereIs(t *testing.T) {
 		{"channels opt-outs --external-id u", nil, keepOrder},
 		{"jobs test-send 1 --to u", nil, keepOrder},
 	} {
-		for way, environ := range map[string][]string{"database": here, "server": there} {
-			got, directive := offered(t, patience, environ, c.line)
-			require.ElementsMatch(t, c.want, got, "%s: %s", way, c.line)
-			if len(got) > 0 || c.directive != keepOrder { // of nothing there is no order
-				require.Equal(t, c.directive, directive, "%s: %s", way, c.line)
-			}
-			if strings.HasPrefix(c.line, "jobs show") {
-				require.Equal(t, c.want, append([]string(nil), got...), "newest first")
-			}
+		got, directive := offered(t, patience, here, c.line)
+		require.ElementsMatch(t, c.want, got, c.line)
+		if len(got) > 0 || c.directive != keepOrder { // of nothing there is no order
+			require.Equal(t, c.directive, directive, c.line)
+		}
+		if strings.HasPrefix(c.line, "jobs show") {
+			require.Equal(t, c.want, append([]string(nil), got...), "newest first")
 		}
 	}
-	got, _ := offered(t, patience, here, "jobs list --server http://127.0.0.1:1 --lane ")
+	got, _ := offered(t, patience, here, "jobs list --database-url postgres://127.0.0.1:1/x --lane ")
 	require.Empty(t, got, "flags of the line count")
 }
 
@@ -130,14 +126,10 @@ func TestCompletion_SaysNothingWhereNothingAnswers(t *testing.T) {
 	silent, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0") // accepts, and never answers
 	require.NoError(t, err)
 	defer silent.Close() //nolint:errcheck // the test is over
-	token := config.TokenVariable + "=any"
 	for name, environ := range map[string][]string{
 		"no database":          {"BELFRY_LOG_LEVEL=debug"},
 		"refused":              {"BELFRY_DATABASE_URL=postgres://127.0.0.1:1/x", "BELFRY_LOG_LEVEL=debug"},
 		"silent":               {"BELFRY_DATABASE_URL=postgres://" + silent.Addr().String() + "/x", "BELFRY_LOG_LEVEL=debug"},
-		"no server":            {"BELFRY_SERVER=http://127.0.0.1:1", token},
-		"silent server":        {"BELFRY_SERVER=http://" + silent.Addr().String(), token},
-		"no token":             {"BELFRY_SERVER=http://127.0.0.1:1"},
 		"a configuration none": {"BELFRY_LANE=1"},
 	} {
 		began := time.Now()

@@ -119,7 +119,6 @@ func sample(t *testing.T, k config.Key) string {
 		"delivery.time_zone":               "Asia/Seoul",
 		"senders":                          `[{"name": "hook", "kind": "webhook", "webhook": {"url": "https://example.com/x", "secrets": ["whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"]}}]`,
 		"api.listen":                       "127.0.0.1:8470",
-		"client.server":                    "https://belfry.example.com",
 		"api.environment.colour":           "red",
 		"api.public_url":                   "https://example.com/belfry",
 		"api.proxy.addresses":              "10.0.0.7,10.1.0.0/16",

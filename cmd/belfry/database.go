@@ -81,7 +81,7 @@ func privateFlag(a *app, cmd *cobra.Command) {
 // --private asks for it: cron and systemd have no BELFRY_DATABASE_URL of a shell, and nothing
 // would ever be sent. At a terminal it says where the process works.
 func (a *app) checkPrivate(s settings.Settings) error {
-	if s.Database.URL != "" || throughServer(s) {
+	if s.Database.URL != "" {
 		return nil
 	}
 	dir := s.Server.DataDir
@@ -108,9 +108,6 @@ func (a *app) openPrimary(ctx context.Context, s settings.Settings, need schemaN
 }
 
 func (a *app) opened(ctx context.Context, db *database, s settings.Settings, need schemaNeed, logger zerolog.Logger) (*database, error) {
-	if throughServer(s) {
-		return nil, &exitError{codeConfiguration, fmt.Errorf("client.server: %s names a server, and this is done on the database itself; unset it here, or name the database by --database-url", s.Source("client.server"))}
-	}
 	if db.DSN == "" {
 		if err := db.startPrivate(ctx, s, logger); err != nil {
 			return nil, err

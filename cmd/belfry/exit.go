@@ -9,7 +9,6 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/belfryhq/belfry/admin"
-	"github.com/belfryhq/belfry/admin/client"
 	"github.com/belfryhq/belfry/internal/config"
 	"github.com/belfryhq/belfry/internal/db"
 	"github.com/belfryhq/belfry/internal/errkind"
@@ -44,9 +43,9 @@ var exitCodes = []struct {
 	{codeFailure, "failure. run: a job FAILED, or it was interrupted before everything due was done; the job is handed back and the next run goes on from its cursor; or a schedule could not be taken over or fired. doctor: a check failed. jobs audit: the accounts do not agree."},
 	{codeUsage, "usage: a flag, an argument or a value given with one is wrong. Nothing was done."},
 	{codeAborted, "run: a job it ran was aborted by an operator. run --deliver: or it aborted a job, because a sender failed too many of its messages in a row (abort_after)."},
-	{codeUnavailable, "the database, or the server that --server names, is unreachable, refuses connections, or is a standby and the command writes. Trying again may help. abort: with abort.cache the job may be flagged there all the same, which the message says; repeat it to have it recorded. transport: the carrier does not answer. daemon and relay: another process listens where metrics.listen says; daemon and serve: where api.listen says."},
+	{codeUnavailable, "the database is unreachable, refuses connections, or is a standby and the command writes. Trying again may help. abort: with abort.cache the job may be flagged there all the same, which the message says; repeat it to have it recorded. transport: the carrier does not answer. daemon and relay: another process listens where metrics.listen says; daemon and serve: where api.listen says."},
 	{codeHeld, "run: another runner holds the lane, nothing was run; or belfry is halted, and belfry go lifts it. run, daemon and relay: a living process has the name that runner.name or delivery.name gives. transport drain: relays work on a carrier. migrate, and --migrate: another session held a lock for longer than --lock-timeout, or 30 seconds. Trying again later helps."},
-	{codeConfiguration, "the configuration is wrong, the server refuses user, password, database or token, the database's encoding is not UTF8, a pooler is in statement mode, or the schema's version is not this belfry's. Nothing was done, and trying again does not help. run --deliver: the database is a copy or was moved, and belfry adopt has to say that messages may leave it; jobs were run all the same."},
+	{codeConfiguration, "the configuration is wrong, the server refuses user, password or database, the database's encoding is not UTF8, a pooler is in statement mode, or the schema's version is not this belfry's. Nothing was done, and trying again does not help. run --deliver: the database is a copy or was moved, and belfry adopt has to say that messages may leave it; jobs were run all the same."},
 }
 
 // exitError is an error that decides the exit code.
@@ -94,7 +93,7 @@ func codeOf(err error) code {
 			return codeUsage
 		}
 		return codeConfiguration
-	case loginRefused(err), errors.Is(err, admin.ErrSchema), errors.Is(err, migrations.ErrNewer), errors.As(err, new(*settings.UnfitError)), errors.As(err, new(*client.UnfitError)),
+	case loginRefused(err), errors.Is(err, admin.ErrSchema), errors.Is(err, migrations.ErrNewer), errors.As(err, new(*settings.UnfitError)),
 		errors.As(err, new(*node.UnfitError)), errors.Is(err, db.ErrStatementPooling):
 		return codeConfiguration
 	case errors.Is(err, pgserver.ErrNotInstalled), errors.As(err, new(*node.BusyError)), node.Unreachable(err):

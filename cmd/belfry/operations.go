@@ -116,7 +116,7 @@ func (a *app) operate(cmd *cobra.Command, o admin.Operation, in any, form *outpu
 	if err := o.Check(in, a.now()); err != nil {
 		return operationProblem(o, err)
 	}
-	return a.withDoer(cmd, o, func(ctx context.Context, by doer) error {
+	return a.withExecutor(cmd, o, func(ctx context.Context, by executor) error {
 		if !yes {
 			if err := a.confirm(ctx, cmd, by, o, in, form); err != nil {
 				return operationProblem(o, err)
@@ -126,7 +126,7 @@ func (a *app) operate(cmd *cobra.Command, o admin.Operation, in any, form *outpu
 			return operationProblem(o, a.stream(ctx, by, o, in, form))
 		}
 		if every != nil && every.value != nil {
-			return operationProblem(o, a.lookAgain(ctx, by, o, in, form, *every.value))
+			return operationProblem(o, a.lookAgain(ctx, by.Run, o, in, form, *every.value))
 		}
 		out, err := by.Run(ctx, o, in)
 		if out != nil {
@@ -143,12 +143,11 @@ const (
 )
 
 // stream runs an operation whose result comes piece by piece, and shows each piece as it comes.
-func (a *app) stream(ctx context.Context, by doer, o admin.Operation, in any, form *output) error {
+func (a *app) stream(ctx context.Context, by executor, o admin.Operation, in any, form *output) error {
 	page, tell, rows := a.pageOf(form), o.Teller(in), a.newRows(form)
-	if here, is := by.(atHand); is && page.Columns > 0 && form.forPeople() {
-		here.env.Interval = looksLive
-	} else if is {
-		here.env.Interval = looksPlain
+	by.env.Interval = looksPlain
+	if page.Columns > 0 && form.forPeople() {
+		by.env.Interval = looksLive
 	}
 	came := false
 	out, err := by.Stream(ctx, o, in, func(item any) error {

@@ -28,22 +28,18 @@ Without database.url it runs a private PostgreSQL in the user's data directory.`
 		Example: `  belfry channels generate 300000
   belfry enqueue --type inbox,push --category operator_notice --title "Maintenance at 9" --everyone
   belfry run`,
-		SilenceErrors:     true,
-		SilenceUsage:      true,
-		Args:              cobra.ArbitraryArgs,
-		RunE:              runGroup,
-		PersistentPreRunE: onlyHere,
-		Version:           thisBuild().String(),
+		SilenceErrors: true,
+		SilenceUsage:  true,
+		Args:          cobra.ArbitraryArgs,
+		RunE:          runGroup,
+		Version:       thisBuild().String(),
 	}
 	root.SetVersionTemplate("{{.Version}}\n")
 	root.Flags().BoolP("version", "V", false, "show version, commit, Go and platform")
 	flags := root.PersistentFlags()
 	flags.StringArrayVar(&a.configFiles, "config", nil, "configuration `FILE`; may be given several times, and the later wins (default: $BELFRY_CONFIG, else ./config.yaml if it exists)")
 	keyFlag(flags, "database-url", "database.url", "`URL` of the database")
-	keyFlag(flags, "server", "client.server", "`URL` of a belfry that does it, instead of a database: https://…, with a token in $BELFRY_TOKEN")
-	keyFlag(flags, "token-file", "client.token_file", "`FILE` with the token for --server")
-	keyFlag(flags, "ca-file", "client.ca_file", "`FILE` with the authority of --server's certificate")
-	keySwitch(flags, "no-input", "client.no_input", "ask nothing, also at a terminal: for scripts")
+	keySwitch(flags, "no-input", "cli.no_input", "ask nothing, also at a terminal: for scripts")
 	keyFlag(flags, "data-dir", "server.data_dir", "`DIRECTORY` of the private PostgreSQL")
 	a.color = choiceOf(flags, "color", "WHEN", "colours of statuses in text: auto (on a terminal, unless NO_COLOR is set or TERM is dumb), always, never (default auto)", "auto", "always", "never")
 	a.times = flagOf(flags, "times", "HOW", "times in text: local, utc, relative (3m ago, in 2h), or a time zone as Europe/Berlin; JSON and CSV have UTC; errors, questions and what doctor finds do not follow it (default local)", a.parseTimes)

@@ -170,7 +170,6 @@ func runTo(ts *testscript.TestScript, stdout io.Writer, args []string) code {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 2*patience)
 	defer cancel()
-	environ, args = throughHere(ts, environ, args)
 	a := &app{stdout: stdout, stderr: ts.Stderr(), environ: environ, now: time.Now}
 	return a.execute(ctx, args)
 }

@@ -90,9 +90,6 @@ const DefaultFile = "config.yaml"
 // FileVariable names a file; it is no key.
 const FileVariable = variablePrefix + "CONFIG"
 
-// TokenVariable has a token of the API; it is no key, because files are shown.
-const TokenVariable = variablePrefix + "TOKEN"
-
 const variablePrefix = "BELFRY_"
 
 // foreignPrefixes belong to belfry's tests and to the watchdog of the private
@@ -179,7 +176,7 @@ func variables(environ []string) map[string]string {
 // overlay lays variables over the files, and flags over these. viper's own reading of the
 // environment takes the process's only.
 func (l *loader) overlay(environ map[string]string, flags map[string]Flag) {
-	known := []string{FileVariable, TokenVariable}
+	known := []string{FileVariable}
 	for _, k := range l.keys {
 		known = append(known, k.Variable)
 		if value, ok := environ[k.Variable]; ok {

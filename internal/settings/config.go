@@ -11,7 +11,6 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/belfryhq/belfry/admin/api"
-	"github.com/belfryhq/belfry/admin/client"
 	"github.com/belfryhq/belfry/admin/delivery"
 	"github.com/belfryhq/belfry/channels"
 	"github.com/belfryhq/belfry/internal/config"
@@ -35,7 +34,7 @@ type Config struct {
 	Senders   Senders               `mapstructure:"senders"`
 	Schedules []schedule.Definition `mapstructure:"schedules"`
 	API       api.Config            `mapstructure:"api"`
-	Client    client.Config         `mapstructure:"client"`
+	CLI       CLI                   `mapstructure:"cli"`
 	Metrics   metrics.Config        `mapstructure:"metrics"`
 	Log       Log                   `mapstructure:"log"`
 }
@@ -80,6 +79,12 @@ var logFormats = []string{"auto", "json", "console"}
 // listens, one to look at the job's row while the first is stuck.
 const MinConnections = 3
 
+// CLI is the behaviour of the command line.
+type CLI struct {
+	// NoInput refuses what the command line would ask at a terminal.
+	NoInput bool `mapstructure:"no_input" variable:"NO_INPUT"`
+}
+
 // Default is what holds when nothing is said.
 func Default() Config {
 	return Config{
@@ -92,7 +97,6 @@ func Default() Config {
 		Senders:   Senders{},
 		Schedules: []schedule.Definition{},
 		API:       api.DefaultConfig(),
-		Client:    client.DefaultConfig(),
 		Metrics:   metrics.DefaultConfig(),
 		Log:       Log{Level: zerolog.LevelInfoValue, Format: "auto"},
 	}
@@ -123,7 +127,7 @@ func (c Config) Validate() error {
 		errs = append(errs, fmt.Errorf("database.max_connections: %d is too few to deliver as well: a relay uses %d beside the %d of a runner; allowed values: %d to 1000, or delivery.enabled: false",
 			c.Database.MaxConnections, relay.Connections, MinConnections, MinConnections+relay.Connections))
 	}
-	errs = append(errs, c.Runner.Validate(), c.Channels.Validate(), c.Abort.Validate(), c.Retention.Validate(), c.API.Validate(), c.Client.Validate(), c.Metrics.Validate(),
+	errs = append(errs, c.Runner.Validate(), c.Channels.Validate(), c.Abort.Validate(), c.Retention.Validate(), c.API.Validate(), c.Metrics.Validate(),
 		c.Delivery.Compose.Validate("delivery"), c.Delivery.Carrier.validate(c.Delivery.Relay))
 	errs = append(errs, c.validateLinks()...)
 	delivery := config.Flatten(c.Delivery.Relay.Validate("delivery"))

@@ -9,14 +9,12 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
-	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/rogpeppe/go-internal/testscript"
 	"github.com/rs/zerolog"
 	"github.com/spf13/cobra"
 	"github.com/stretchr/testify/require"
@@ -51,64 +49,10 @@ func serveHere(t testing.TB, environ []string, db *dbtest.DB, who string) string
 	return server.URL
 }
 
-// throughScripts are those that use operations alone, beside what sets the stage.
-var throughScripts = []string{"acts", "audit", "categories", "dead", "edit", "forget", "jobs", "lanes", "recall", "segment", "senders", "set", "skips"}
-
-// The scripts say the same through a server.
-func TestLong_ScriptsThroughAServer(t *testing.T) {
-	t.Parallel()
-	runThrough(t, throughScripts[1:])
-}
-
-// One of them, for every day.
-func TestScripts_ThroughAServer(t *testing.T) {
-	t.Parallel()
-	runThrough(t, throughScripts[:1])
-}
-
-func runThrough(t *testing.T, scripts []string) {
-	t.Helper()
-	params := scriptParams(filepath.Dir(binary(t)), scripts...)
-	setup := params.Setup
-	params.Setup = func(env *testscript.Env) error {
-		if err := setup(env); err != nil {
-			return err
-		}
-		env.Values[throughKey{}] = true
-		return nil
-	}
-	testscript.Run(t, params)
-}
-
-// throughKey marks a script whose operations are done through a server.
-type throughKey struct{}
-
-// throughHere adds the server to the environment of a script's command, if it is an operation.
-// The token is of who acts.
-func throughHere(ts *testscript.TestScript, environ, args []string) (environWith, argsWith []string) {
-	if through, is := ts.Value(throughKey{}).(bool); !is || !through {
-		return environ, args
-	}
-	cmd, _, err := newRootCommand(&app{stdout: io.Discard, stderr: io.Discard, environ: environ, now: time.Now}).Find(args)
-	if err != nil || cmd.Annotations[operationAnnotation] == "" {
-		return environ, args
-	}
-	tb, is := ts.Value(testKey{}).(testing.TB)
-	db, isDB := ts.Value(dbKey{}).(*dbtest.DB)
-	if !is || !isDB {
-		return environ, args
-	}
-	who := (&app{environ: environ}).whoami()
-	if i := slices.IndexFunc(args, func(arg string) bool { return arg == "--actor" || arg == "--requested-by" }); i >= 0 && i+1 < len(args) {
-		who, args = args[i+1], slices.Concat(args[:i], args[i+2:])
-	}
-	return append(environ, "BELFRY_SERVER="+serveHere(tb, environ, db, who), config.TokenVariable+"=any"), args
-}
-
-// scenes are the lines of testdata/through.txt, which says what they are.
+// scenes are the lines of testdata/overhttp.txt, which says what they are.
 func scenes(t *testing.T) (lines []string) {
 	t.Helper()
-	text, err := os.ReadFile("testdata/through.txt")
+	text, err := os.ReadFile("testdata/overhttp.txt")
 	require.NoError(t, err)
 	for line := range strings.Lines(string(text)) {
 		if line = strings.TrimSpace(line); line != "" && line[0] != '#' {
@@ -153,19 +97,17 @@ var elsewhere = map[string]string{
 	"events watch": "ends with a signal alone: TestEventsWatch_TellsWhatIsDone; `jobs watch` is a stream like it",
 }
 
-// I14: an operation has the same result, the same error and the same events at the command line,
-// through a server, and over bare HTTP.
-func TestLong_OperationsAreTheSameThroughEachTransport(t *testing.T) {
+// I14: an operation has the same result, the same error and the same events at the command line and
+// over HTTP.
+func TestLong_OperationsAreTheSameOverHTTP(t *testing.T) {
 	t.Parallel()
-	here, there, bare := stage(t), stage(t), stage(t)
-	who := new(app).whoami()
-	atHand := []string{"BELFRY_DATABASE_URL=" + here.DSN}
-	server := []string{"BELFRY_SERVER=" + serveHere(t, nil, there, who), config.TokenVariable + "=any"}
-	url := serveHere(t, nil, bare, who)
+	here, there := stage(t), stage(t)
+	environ := []string{"BELFRY_DATABASE_URL=" + here.DSN}
+	url := serveHere(t, nil, there, new(app).whoami())
 	root, done := newRootCommand(&app{stdout: io.Discard, stderr: io.Discard, now: time.Now}), make(map[string]bool)
 	for i, line := range scenes(t) {
 		if statement, is := strings.CutPrefix(line, "sql "); is {
-			for _, db := range []*dbtest.DB{here, there, bare} {
+			for _, db := range []*dbtest.DB{here, there} {
 				_, err := db.Pool.Exec(t.Context(), statement)
 				require.NoError(t, err, statement)
 			}
@@ -180,41 +122,61 @@ func TestLong_OperationsAreTheSameThroughEachTransport(t *testing.T) {
 		}
 		for _, form := range forms {
 			args := append(strings.Fields(line), form...)
-			onServer, onBare := args, append(rest, form...)
+			onHTTP := append(rest, form...)
 			if withPlan {
-				args, onServer = planned(t, atHand, args), planned(t, server, args)
-				onBare = append(onBare, tokenOf(t, []string{"BELFRY_SERVER=" + url, config.TokenVariable + "=any"}, append(strings.Fields(line), form...))...)
+				args, onHTTP = planned(t, environ, args), append(onHTTP, "--plan", tokenOverHTTP(t, url, o, onHTTP))
 			}
-			want, got := command(t, atHand, args...), command(t, server, onServer...)
+			want := command(t, environ, args...)
 			require.Equal(t, refused, want.code != codeDone, "%s: %s", line, want.stderr)
-			sameSaid(t, line, want, got)
-			if !strings.Contains(want.stderr, "say --yes") { // to which a bare request is the answer
-				sameBare(t, url, o, onBare, want)
+			if !strings.Contains(want.stderr, "say --yes") { // a request over HTTP is the answer
+				sameOverHTTP(t, url, o, onHTTP, want)
 			}
 		}
 		done[o.Name] = done[o.Name] || !refused
 	}
-	for _, list := range []string{"jobs list --limit 2", "jobs events 1", "senders list", "limits list", "lanes list --no-headers"} {
-		args := append(strings.Fields(list), "-o", "csv")
-		sameSaid(t, list, command(t, atHand, args...), command(t, server, args...))
-	}
 	require.Equal(t, recorded(t, here), recorded(t, there))
-	require.Equal(t, recorded(t, here), recorded(t, bare))
 }
 
-// tokenOf is --plan with the token of the plan of a command line.
-func tokenOf(t *testing.T, environ, args []string) []string {
+// tokenOf is the token of the plan of a command line.
+func tokenOf(t *testing.T, environ, args []string) string {
 	t.Helper()
 	var out struct{ Plan admin.Plan }
 	r := command(t, environ, append(slices.DeleteFunc(slices.Clone(args), func(arg string) bool { return arg == "--json" }), "--dry-run", "--json")...)
 	require.NoError(t, json.Unmarshal([]byte(r.stdout), &out), r.stderr)
-	return []string{"--plan", out.Plan.Token}
+	return out.Plan.Token
+}
+
+// tokenOverHTTP is the token of the plan of an operation over HTTP.
+func tokenOverHTTP(t *testing.T, url string, o admin.Operation, args []string) string {
+	t.Helper()
+	in := o.NewInput()
+	cmd := (&app{stdout: io.Discard, stderr: io.Discard, now: time.Now}).operationCommandOn(o, in)
+	require.NoError(t, cmd.ParseFlags(append(slices.Clone(args), "--dry-run")))
+	require.NoError(t, cmd.Args(cmd, cmd.Flags().Args()))
+	var out struct{ Plan admin.Plan }
+	_, body, _ := overHTTP(t, url, o, in)
+	require.NoError(t, json.Unmarshal(body, &out), "%s", body)
+	return out.Plan.Token
+}
+
+// overHTTP sends a request for an operation.
+func overHTTP(t *testing.T, url string, o admin.Operation, in any) (status int, body []byte, header http.Header) {
+	t.Helper()
+	req, err := api.NewRequest(t.Context(), url, o, in)
+	require.NoError(t, err)
+	req.Header.Set("Authorization", "Bearer any")
+	res, err := http.DefaultClient.Do(req)
+	require.NoError(t, err)
+	body, err = io.ReadAll(res.Body)
+	require.NoError(t, err)
+	require.NoError(t, res.Body.Close())
+	return res.StatusCode, body, res.Header
 }
 
 // planned is a command line with the token of its plan.
 func planned(t *testing.T, environ, args []string) []string {
 	t.Helper()
-	return slices.Concat(args, tokenOf(t, environ, args))
+	return append(slices.Clone(args), "--plan", tokenOf(t, environ, args))
 }
 
 func TestOperations_EachHasAScene(t *testing.T) {
@@ -234,16 +196,6 @@ func TestOperations_EachHasAScene(t *testing.T) {
 		}
 	}
 	require.ElementsMatch(t, slices.Collect(maps.Keys(elsewhere)), left, "a scene does each operation, or elsewhere says what does")
-}
-
-// sameSaid compares what two ways said; an error of the kind failed is told in the server's log.
-func sameSaid(t *testing.T, line string, want, got result) {
-	t.Helper()
-	require.Equal(t, want.code, got.code, "%s: %s%s", line, want.stderr, got.stderr)
-	require.Equal(t, plain(want.stdout), plain(got.stdout), line)
-	if !strings.Contains(got.stderr, "belfry's log has the error") {
-		require.Equal(t, plain(want.stderr), plain(got.stderr), line)
-	}
 }
 
 // sameRefused compares an error at the command line with the problem of the API, which calls
@@ -277,9 +229,9 @@ func operationOf(t *testing.T, root *cobra.Command, args []string) (o admin.Oper
 	return operationNamed(cmd.Annotations[operationAnnotation]), slices.Clip(rest)
 }
 
-// sameBare does an operation, with what a command line gives to it, without belfry's client, and
-// compares what comes of it.
-func sameBare(t *testing.T, url string, o admin.Operation, args []string, want result) {
+// sameOverHTTP does an operation over HTTP with the parameters of a command line, and compares the
+// results.
+func sameOverHTTP(t *testing.T, url string, o admin.Operation, args []string, want result) {
 	t.Helper()
 	line := o.Name + " " + strings.Join(args, " ")
 	var shown bytes.Buffer
@@ -290,18 +242,11 @@ func sameBare(t *testing.T, url string, o admin.Operation, args []string, want r
 		require.Equal(t, codeUsage, want.code, "%s: %s", line, want.stderr) // the command line is wrong by itself
 		return
 	}
-	req, err := api.NewRequest(t.Context(), url, o, in)
-	require.NoError(t, err)
-	req.Header.Set("Authorization", "Bearer any")
-	res, err := http.DefaultClient.Do(req)
-	require.NoError(t, err)
-	body, err := io.ReadAll(res.Body)
-	require.NoError(t, err)
-	require.NoError(t, res.Body.Close())
+	status, body, header := overHTTP(t, url, o, in)
 	form := outputOf(cmd)
 	switch {
-	case res.StatusCode != http.StatusOK:
-		require.GreaterOrEqual(t, res.StatusCode, http.StatusBadRequest, line)
+	case status != http.StatusOK:
+		require.GreaterOrEqual(t, status, http.StatusBadRequest, line)
 		require.NotEqual(t, codeDone, want.code, "%s: %s", line, body)
 		sameRefused(t, o, line, want.stderr, body)
 		return
@@ -312,7 +257,7 @@ func sameBare(t *testing.T, url string, o admin.Operation, args []string, want r
 	case form.json():
 		shown.WriteString(reindented(t, body))
 	default:
-		next, err := api.NextPage(o, res.Header)
+		next, err := api.NextPage(o, header)
 		require.NoError(t, err, line)
 		out, err := o.ReadResult(body, next)
 		require.NoError(t, err, line)
@@ -329,33 +274,4 @@ func reindented(t *testing.T, body []byte) string {
 	e.SetIndent("", "  ")
 	require.NoError(t, e.Encode(json.RawMessage(body)))
 	return out.String()
-}
-
-// What no server does says so by name, and a flag for the database is at hand all the same.
-func TestServer_DoesOperationsAlone(t *testing.T) {
-	t.Parallel()
-	for _, args := range [][]string{{"run"}, {"daemon"}, {"relay"}, {"serve"}, {"migrate", "up"}, {"config", "show"}, {"config", "check"}, {"version"}} {
-		r := command(t, nil, append(args, "--server", "https://belfry.example.com")...)
-		require.Equal(t, codeUsage, r.code, r.stderr)
-		require.Contains(t, r.stderr, strings.Join(args, " ")+" is done here and not through a server; leave --server out")
-	}
-	named := []string{"BELFRY_SERVER=http://127.0.0.1:1", config.TokenVariable + "=any"}
-	for _, args := range [][]string{{"run"}, {"migrate", "status"}} {
-		r := command(t, named, args...)
-		require.Equal(t, codeConfiguration, r.code, r.stderr)
-		require.Contains(t, r.stderr, "client.server: BELFRY_SERVER names a server, and this is done on the database itself")
-	}
-	r := command(t, named, "lanes", "list")
-	require.Equal(t, codeUnavailable, r.code, r.stderr)
-	require.Contains(t, r.stderr, "the server at http://127.0.0.1:1 does not answer")
-	db := stage(t)
-	r = command(t, named, "lanes", "list", "--database-url", db.DSN)
-	require.Equal(t, codeDone, r.code, r.stderr)
-	r = command(t, named[:1], "lanes", "list")
-	require.Equal(t, codeConfiguration, r.code)
-	require.Contains(t, r.stderr, "client.token_file: there is no token; allowed values: BELFRY_TOKEN")
-	r = command(t, nil, "lanes", "list", "--server", "http://belfry.example.com")
-	require.Equal(t, codeUsage, r.code)
-	require.Contains(t, r.stderr, "beyond this machine, where a token does not travel in the clear")
-	require.Equal(t, codeUsage, command(t, named, "lanes", "pause", "x", "--actor", "somebody").code, "the token says who acts")
 }
