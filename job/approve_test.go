@@ -339,6 +339,17 @@ func TestApproval_CannotBeForgedByWhoMayEnqueue(t *testing.T) {
 	require.NoError(t, err)
 	_, err = writer.Pool.Exec(t.Context(), `SELECT set_config('belfry.acts_for', 'zed', false), (belfry.approve(id, 1, 'zed')).note FROM belfry.jobs WHERE title = 'mine'`)
 	require.ErrorContains(t, err, "belfry.jobs.approved_by: '"+writer.User+"' enqueued or changed job", "whatever it says whom it acts for")
+	// Another login approves it in the name of neither, however the name is written.
+	other := b.db.Role(t, `GRANT USAGE ON SCHEMA belfry TO :role`, `GRANT SELECT, UPDATE (approved_count) ON belfry.jobs TO :role`)
+	_, err = writer.Pool.Exec(t.Context(), `INSERT INTO belfry.jobs (type, category, title, needs_approval, requested_by) VALUES ('push', 'operator_notice', 'blanks', true, ' Kim ')`)
+	require.NoError(t, err)
+	for _, who := range []string{"kim", " KIM", "kim  ", writer.User, " " + writer.User} {
+		_, err = other.Pool.Exec(t.Context(), `SELECT belfry.approve(id, 1, $1) FROM belfry.jobs WHERE title = 'blanks'`, who)
+		require.ErrorContains(t, err, "enqueued or changed job", who)
+	}
+	_, err = other.Pool.Exec(t.Context(), `SELECT belfry.approve(id, 1, 'zed') FROM belfry.jobs WHERE title = 'blanks'`)
+	require.NoError(t, err)
+	b.exec(t, `SELECT belfry.abort(id) FROM belfry.jobs WHERE title = 'blanks'`)
 	require.ErrorContains(t, try(`SELECT belfry.act('lee', 'forged'); UPDATE belfry.jobs SET approved_count = 10 WHERE id = `+text(id)), "permission denied")
 	require.NoError(t, try(`SELECT FROM belfry.abort($1, 'lee')`, id))
 	require.NoError(t, try(`SELECT FROM belfry.resume($1, 'lee')`, id))

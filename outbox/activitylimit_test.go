@@ -59,6 +59,10 @@ func TestActivities_WaitForNobodyAndSoAreLimited(t *testing.T) {
 	var by string
 	require.NoError(t, db.Pool.QueryRow(t.Context(), `SELECT logged_in_as FROM belfry.activities WHERE requested_by = 'b'`).Scan(&by))
 	require.Equal(t, web.User, by, "whatever requested_by says")
+	_, err = web.Pool.Exec(t.Context(), `INSERT INTO belfry.activities (channel_id, title, requested_by, logged_in_as) VALUES (1, 'liked', 'forger', 'postgres')`)
+	require.NoError(t, err)
+	require.NoError(t, db.Pool.QueryRow(t.Context(), `SELECT logged_in_as FROM belfry.activities WHERE requested_by = 'forger'`).Scan(&by))
+	require.Equal(t, web.User, by, "whatever logged_in_as says")
 }
 
 // People of the HTTP API share a role, which may approve: an author sends none, the others are
@@ -80,7 +84,7 @@ func TestSendActivity_CountsPeople(t *testing.T) {
 // A test of a job that waits for approval reaches testers, five times an hour, and nobody else.
 func TestSendTest_OfAJobThatWaitsReachesTesters(t *testing.T) {
 	t.Parallel()
-	db, _ := limited(t)
+	db, web := limited(t)
 	var id int64
 	require.NoError(t, db.Pool.QueryRow(t.Context(), `SELECT belfry.enqueue('push', 'notice', 'Hello')`).Scan(&id))
 	_, err := outbox.SendTest(t.Context(), db.Pool, id, 6, "ann", true)
@@ -99,4 +103,9 @@ func TestSendTest_OfAJobThatWaitsReachesTesters(t *testing.T) {
 		}
 	}
 	require.ErrorContains(t, err, "belfry.activities.test_of: 5 tests of job ")
+
+	// Also of a job whose category demands no approval, by SQL.
+	require.NoError(t, db.Pool.QueryRow(t.Context(), `INSERT INTO belfry.jobs (type, category, title, needs_approval) VALUES ('push', 'popular_content', 'Hello', true) RETURNING id`).Scan(&id))
+	_, err = web.Pool.Exec(t.Context(), `INSERT INTO belfry.activities (channel_id, category, title, test_of) VALUES (7, 'popular_content', 'Hello', $1)`, id)
+	require.ErrorContains(t, err, "channel 7 is not in the segment testers")
 }

@@ -31,7 +31,19 @@ func reserved(t *testing.T, c *api.Options) {
 	t.Cleanup(pool.Close)
 	env := c.Env
 	env.DB, env.Jobs = pool, job.NewStore(pool)
-	c.Stops = &api.Reserve{Env: env, Authenticate: c.Authenticate}
+	authenticate := c.Authenticate
+	on := func(pool *pgxpool.Pool) func(context.Context, string) (admin.Identity, error) { // as tokens are looked up
+		return func(ctx context.Context, secret string) (admin.Identity, error) {
+			ctx, cancel := context.WithTimeout(ctx, patience)
+			defer cancel()
+			if err := pool.Ping(ctx); err != nil {
+				return admin.Identity{}, err
+			}
+			return authenticate(ctx, secret)
+		}
+	}
+	c.Authenticate = on(c.Env.DB)
+	c.Stops = &api.Reserve{Env: env, Authenticate: on(pool)}
 }
 
 // stops are requests that stop something, or let it go on, as an operator sends them; id is a job's.
