@@ -60,6 +60,9 @@ func (a *app) lookAgain(ctx context.Context, run func(context.Context, admin.Ope
 			if err := s.show(o, in, out); err != nil {
 				return err
 			}
+			if err := a.written(); err != nil {
+				return err
+			}
 			seen = true
 		case !seen || !node.Unreachable(err):
 			return err

@@ -39,8 +39,7 @@ type app struct {
 func (a *app) execute(ctx context.Context, args []string) code {
 	ctx, stop := a.watchSignals(ctx)
 	defer stop()
-	out := &checkedWriter{w: a.stdout}
-	a.stdout = out
+	a.stdout = &checkedWriter{w: a.stdout}
 	root := newRootCommand(a)
 	if completing(args) {
 		a.completeFlags(root)
@@ -49,8 +48,8 @@ func (a *app) execute(ctx context.Context, args []string) code {
 	root.SetOut(a.stdout)
 	root.SetErr(a.stderr)
 	cmd, err := root.ExecuteContextC(ctx)
-	if err == nil && out.err != nil {
-		err = fmt.Errorf("write standard output: %w", out.err)
+	if err == nil {
+		err = a.written()
 	}
 	exit := codeOf(err)
 	if err != nil {

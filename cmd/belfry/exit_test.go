@@ -92,6 +92,7 @@ func TestExecute_DataThatDoesNotArriveIsAFailure(t *testing.T) {
 	for _, args := range [][]string{
 		{"version"}, {"--help"}, {"config", "show"}, {"roles", "--for", "run"}, {"jobs", "list", "--json"}, {"jobs", "list", "-o", "csv"}, {"jobs", "list"}, {"limits", "list"},
 		{"doctor"}, {"migrate", "status"}, {"enqueue", "--type", "inbox", "--category", "operator_notice", "--title", "x", "--everyone"},
+		{"jobs", "watch", "1", "--follow"}, {"jobs", "list", "--watch"}, {"jobs", "list", "--watch", "--json"},
 	} {
 		stderr.Reset()
 		a.stdout = deadEnd{}

@@ -166,7 +166,7 @@ func (a *app) stream(ctx context.Context, by executor, o admin.Operation, in any
 			page.Columns, page.Rows = sizeOf(fd)
 		}
 		tell(page, item)
-		return nil
+		return a.written()
 	})
 	if form.form == asCSV && err == nil {
 		err = rows.end()

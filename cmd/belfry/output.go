@@ -57,6 +57,14 @@ func (c *checkedWriter) Write(b []byte) (int, error) {
 	return n, err
 }
 
+// written returns the error of standard output, after which more results are lost.
+func (a *app) written() error {
+	if out, is := a.stdout.(*checkedWriter); is && out.err != nil {
+		return fmt.Errorf("write standard output: %w", out.err)
+	}
+	return nil
+}
+
 // printf writes data for people to standard output.
 func (a *app) printf(format string, args ...any) { _, _ = fmt.Fprintf(a.stdout, format, args...) }
 
