@@ -200,22 +200,22 @@ func (c Config) withProvider(ctx context.Context, dsn string, fits pgconn.Valida
 		return err
 	}
 	defer func() { _ = tx.Rollback() }() // ends the lock; nothing was written in it
-	c.LockTimeout = c.wait(ctx)
-	if _, err := tx.ExecContext(ctx, fmt.Sprintf("SET LOCAL idle_in_transaction_session_timeout = 0; SET LOCAL statement_timeout = 0; SET LOCAL lock_timeout = %d", c.LockTimeout.Milliseconds())); err != nil {
+	bounded := Config{LockTimeout: c.wait(ctx)}
+	if _, err := tx.ExecContext(ctx, fmt.Sprintf("SET LOCAL idle_in_transaction_session_timeout = 0; SET LOCAL statement_timeout = 0; SET LOCAL lock_timeout = %d", bounded.LockTimeout.Milliseconds())); err != nil {
 		return err
 	}
 	//sql:allow migrations stands alone
 	if _, err := tx.ExecContext(ctx, "SELECT pg_advisory_xact_lock($1)", int64(lockKey)); err != nil {
-		return c.explainLock(ctx, db, err, true)
+		return bounded.explainLock(ctx, db, err, true)
 	}
-	if err := c.createSchema(ctx, db); err != nil {
-		return explainRights(ctx, db, c.explainLock(ctx, db, err, false))
+	if err := bounded.createSchema(ctx, db); err != nil {
+		return explainRights(ctx, db, bounded.explainLock(ctx, db, err, false))
 	}
-	provider, err := c.newProvider(db)
+	provider, err := bounded.newProvider(db)
 	if err != nil {
 		return err
 	}
-	return explainRights(ctx, db, c.explainLock(ctx, db, do(provider), false))
+	return explainRights(ctx, db, bounded.explainLock(ctx, db, do(provider), false))
 }
 
 // createSchema creates the schema and its bookkeeping if they are missing; a role that
