@@ -111,7 +111,6 @@ func recallText(p *printer.Page, jobs actedJobs) {
 // jobsAct is an act on jobs.
 type jobsAct struct {
 	verb jobVerb
-	get  func(context.Context, int64) (job.Job, error)
 	do   func(context.Context, job.Selection, job.Act) ([]job.Job, error)
 }
 
@@ -132,20 +131,20 @@ func (act jobsAct) planned(ctx context.Context, env *Env, c planChoice, ids []in
 		return actedJobsOf(jobs), noSuchJob(unlike(err, sel, act.verb))
 	case group != nil:
 		if jobs, err = act.do(ctx, job.Selection{Group: group}, who); err != nil {
-			err = recallInstead(noSuchJob(err), "--group "+group.String())
+			err = recallInstead(noSuchJob(err), "--group "+group.String(), func() bool {
+				members, unread := env.Jobs.List(ctx, job.Filter{GroupID: group, Type: outbox.TypeInbox, Limit: 1})
+				return unread == nil && len(members) > 0
+			})
 		}
 		return actedJobsOf(jobs), err
 	}
 	for _, id := range ids {
 		one, failed := act.do(ctx, job.One(id), who)
 		if failed != nil {
-			failed = noSuchJob(act.unsure(failed, id))
-			if instead := recallInstead(failed, printer.Int(id)); instead != failed { //nolint:errorlint // the very one
-				if j, unread := act.get(ctx, id); unread == nil && j.Type == outbox.TypeInbox {
-					failed = instead
-				}
-			}
-			err = errors.Join(err, failed)
+			err = errors.Join(err, recallInstead(noSuchJob(act.unsure(failed, id)), printer.Int(id), func() bool {
+				j, unread := env.Jobs.Get(ctx, id)
+				return unread == nil && j.Type == outbox.TypeInbox
+			}))
 		}
 		jobs = append(jobs, one...)
 	}
@@ -186,9 +185,9 @@ func (act jobsAct) unsure(err error, id int64) error {
 }
 
 // recallInstead names the recall if an abort comes too late for a job that wrote notifications.
-func recallInstead(err error, of string) error {
+func recallInstead(err error, of string, notifies func() bool) error {
 	var wrong *job.WrongStatusError
-	if !errors.As(err, &wrong) || wrong.Act != "abort" || !wrong.Delivered || wrong.Status != job.Processed {
+	if !errors.As(err, &wrong) || wrong.Act != "abort" || !wrong.Delivered || wrong.Status != job.Processed || !notifies() {
 		return err
 	}
 	return advise(err, "`belfry recall "+of+"` takes back notifications that are not read yet")
@@ -247,7 +246,7 @@ belfry jobs set 17 expires_at=+2h` + groupHelp,
 			if err != nil {
 				return actedJobs{}, err
 			}
-			return jobsAct{retrying(), env.Jobs.Get, env.Jobs.Retry}.planned(ctx, env, in.planChoice, ids, group, actBy(env, in))
+			return jobsAct{retrying(), env.Jobs.Retry}.planned(ctx, env, in.planChoice, ids, group, actBy(env, in))
 		}, func(p *printer.Page, _ jobsInput, out actedJobs) { standText(p, out, retrying()) }),
 		recallOperation(),
 	}
@@ -297,7 +296,7 @@ func abortJobs(ctx context.Context, env *Env, in abortInput) (actedJobs, error) 
 	if in.DryRun {
 		return planJobs(brief, env, aborting(), in.Recall, in.planChoice, ids, group)
 	}
-	done, err := jobsAct{aborting(), env.Jobs.Get, env.Jobs.Abort}.planned(brief, env, in.planChoice, ids, group, who)
+	done, err := jobsAct{aborting(), env.Jobs.Abort}.planned(brief, env, in.planChoice, ids, group, who)
 	var flagged *job.FlaggedError
 	if errors.As(err, &flagged) {
 		names := make([]string, len(flagged.JobIDs))

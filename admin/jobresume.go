@@ -85,7 +85,7 @@ together: a change that one of them does not allow changes none.
 		if err != nil {
 			return actedJobs{}, err
 		}
-		act := jobsAct{resuming(), env.Jobs.Get, env.Jobs.Resume}
+		act := jobsAct{resuming(), env.Jobs.Resume}
 		if in.Edit {
 			changes, err := in.changes()
 			if err != nil {
@@ -105,7 +105,7 @@ together: a change that one of them does not allow changes none.
 
 // correction resumes jobs with changes.
 func correction(store *job.Store, changes job.Changes) jobsAct {
-	return jobsAct{correcting(), store.Get, func(ctx context.Context, sel job.Selection, who job.Act) ([]job.Job, error) {
+	return jobsAct{correcting(), func(ctx context.Context, sel job.Selection, who job.Act) ([]job.Job, error) {
 		jobs, err := store.ResumeEdited(ctx, sel, changes, who)
 		var bad *job.InvalidError
 		if errors.As(err, &bad) { // about the job's column, whatever parameter gave it

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -109,6 +111,30 @@ func TestAbort_OfAGroupRecallsItsOtherJobsToo(t *testing.T) {
 	err := d.run("abort", "group", "1")
 	var wrong *job.WrongStatusError
 	require.ErrorAs(t, err, &wrong)
+}
+
+// A job that is over is not stopped: only what is in notification centres can be taken back.
+func TestAbort_NamesTheRecallForNotificationsAlone(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t)
+	const recall = "takes back notifications"
+	for group, types := range []string{"push", "push,push", "inbox,push"} {
+		ids := strings.Split(types, ",")
+		for i, kind := range ids {
+			ids[i] = d.one(fmt.Sprintf(`INSERT INTO belfry.jobs (type, category, title, lane, group_id)
+				VALUES ('%s', 'operator_notice', 'Hello', 'lane%d', '00000000-0000-4000-8000-00000000000%d') RETURNING id::text`, kind, i, group))
+			id, err := strconv.ParseInt(ids[i], 10, 64)
+			require.NoError(t, err)
+			d.stands(id, "PROCESSED")
+			d.exec(`UPDATE belfry.jobs SET delivered_at = now() WHERE id = ` + ids[i])
+			err = d.run("abort", "id", ids[i])
+			require.ErrorContains(t, err, "is PROCESSED and has no message left to send")
+			require.Equal(t, kind == "inbox", strings.Contains(err.Error(), recall), err)
+		}
+		err := d.run("abort", "group", ids[0])
+		require.ErrorContains(t, err, "has no message left to send")
+		require.Equal(t, types == "inbox,push", strings.Contains(err.Error(), recall), err)
+	}
 }
 
 // What is acted on one by one is told, though others could not be.
@@ -315,4 +341,34 @@ func TestJobsShow_SaysWhoAborted(t *testing.T) {
 	d.exec(`SELECT belfry.abort(` + id + `, 'kim', 'wrong text')`)
 	require.NoError(t, d.run("jobs show", "id", id))
 	require.Regexp(t, `(?m)^status +ABORTED; .*\naborted +\S+ \S+ by kim: wrong text$`, d.out)
+}
+
+// Runs that were lost are shown where there are any: not the attempts of a job that went well.
+func TestJobsShow_CountsTheRunsThatWereLost(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t)
+	for attempts, lost := range []string{"", "", "1 before the last one", "2 before the last one"} {
+		id := d.member()
+		d.exec(fmt.Sprintf(`UPDATE belfry.jobs SET status = 'RUNNING', runner = 'r', heartbeat_at = now(), fence = 1, attempts = %d WHERE id = %s`, attempts, id))
+		require.NoError(t, d.run("jobs show", "id", id))
+		if lost == "" {
+			require.NotRegexp(t, `(?m)^(attempts|runs lost) `, d.out)
+		} else {
+			require.Regexp(t, `(?m)^runs lost +`+lost+`$`, d.out)
+		}
+	}
+}
+
+// What limits a walk that is over is stored, and said to change nothing.
+func TestJobsSet_SaysThatTheWalkIsOver(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t)
+	d.enqueue("push")
+	require.NoError(t, d.run("jobs set", "id", "1", "max_rows_per_second", "500"))
+	require.NotContains(t, d.notes, "no effect")
+	d.stands(1, "PROCESSED")
+	require.NoError(t, d.run("jobs set", "id", "1", "max_rows_per_second", "400"))
+	require.Contains(t, d.notes, "job 1 is PROCESSED: settings of the walk have no effect any more\n")
+	require.NoError(t, d.run("jobs set", "id", "1", "priority", "5"))
+	require.NotContains(t, d.notes, "no effect")
 }
