@@ -5,6 +5,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -228,4 +229,15 @@ func TestDocs_TheConfigurationsAreValid(t *testing.T) {
 		}
 	}
 	require.Greater(t, found, 10)
+}
+
+// What make builds has no debugging information, which is a third of the file, and make run prints
+// the console's link without the lines for programs.
+func TestDocs_MakeBuildsASmallBinaryAndPrintsALink(t *testing.T) {
+	t.Parallel()
+	cmd := exec.CommandContext(t.Context(), "make", "-n", "-C", tree, "build", "run", "MAKEFLAGS=")
+	out, err := cmd.CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	require.Regexp(t, `-trimpath -ldflags '-s -w `, string(out))
+	require.Regexp(t, `(?m)^echo "console: http://\S+/sign-in#link=\$\(bin/belfry users link make-run 2>/dev/null\)"$`, string(out))
 }
