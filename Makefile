@@ -5,7 +5,7 @@ GO ?= go
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null)
 COMMIT ?= $(shell git rev-parse HEAD 2>/dev/null)
 # make test PKG=./job/... RUN=Resumes: a part of the tests. The slowest packages come first.
-PKG ?= ./cmd/belfry ./outbox/sender/provider ./outbox/relay ./job ./admin ./migrations/dbtest ./...
+PKG ?= ./cmd/belfry ./outbox/sender/provider ./outbox/relay ./job ./admin ./dev/dbtest ./...
 RUN ?=
 # Tests wait for the database as often as they compute.
 PARALLEL ?= $$(($$(getconf _NPROCESSORS_ONLN) * 2))
@@ -14,8 +14,8 @@ FAULT_TESTS = ^Test(Browser|Chaos|DemoProcess|Fault|Long|Model|Process)_
 GO_TEST = GO='$(GO)' $(CURDIR)/.ci/go-test -shuffle=on -vet=off -timeout 15m $(if $(RUN),-run '$(RUN)')
 # Without a C compiler there is no race detector. This counts as a skipped test.
 WITH_RACE = if $(GO) test -race -run '^$$' ./cursor >/dev/null 2>&1; then race=-race; else export LEFT_OUT='race detector: no C compiler'; fi
-# bench/ is a module of its own: compared libraries stay out of go.mod. benchstat reads the output.
-BENCH = cd bench && $(GO) test -vet=off -timeout 0 -run '^$$' -benchtime 1x
+# dev/bench is a module of its own: compared libraries stay out of go.mod. benchstat reads the output.
+BENCH = cd dev/bench && $(GO) test -vet=off -timeout 0 -run '^$$' -benchtime 1x
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -30,7 +30,7 @@ reference: ## write the command reference of a release, docs/cli.md
 	@BELFRY_REFERENCE=$(CURDIR)/docs/cli.md $(GO) test ./cmd/belfry -count 1 -run '^TestReference$$'
 
 lint: ## run golangci-lint (.golangci.yml)
-	for dir in . bench; do (cd $$dir && $(GO) tool -modfile=$(CURDIR)/tools/go.mod golangci-lint run ./...) || exit 1; done
+	for dir in . dev/bench; do (cd $$dir && $(GO) tool -modfile=$(CURDIR)/tools/go.mod golangci-lint run ./...) || exit 1; done
 
 test: servers ## run the fast tests under the race detector (PKG= RUN=)
 	@$(WITH_RACE); $(GO_TEST) $$race -parallel $(PARALLEL) $(if $(RUN),,-skip '$(FAULT_TESTS)') $(PKG)
@@ -59,7 +59,7 @@ chaos: servers ## break running jobs and delivering relays at random; measure ta
 	@BELFRY_TEST_MESSAGES=$(or $(MESSAGES),100000) $(GO) test -v -count 1 -timeout 1h -run '^TestProcess_KilledRelays' ./cmd/belfry
 
 cross: ## check that everything compiles on macOS
-	for dir in . bench; do CGO_ENABLED=0 GOOS=darwin GOARCH=arm64 $(GO) vet -C $$dir ./... || exit 1; done
+	for dir in . dev/bench; do CGO_ENABLED=0 GOOS=darwin GOARCH=arm64 $(GO) vet -C $$dir ./... || exit 1; done
 
 bench: postgres ## compare a job with plain SQL (ARGS='-bench Jobs/walk -count 6': flags of go test)
 	@$(BENCH) -count 3 -bench 'Jobs/^(walk|offset|level|memory|latency|idle|radius)' $(ARGS)
@@ -71,7 +71,7 @@ bench-carriers: servers ## compare the carriers with PostgreSQL alone and with a
 	@$(BENCH) -count 3 -bench 'Delivery/^(carriers|due)' -messages 500000 $(ARGS)
 bench-seed: build ## fill the empty database of BELFRY_DATABASE_URL with a long past
 	@bin/belfry migrate up >/dev/null && bin/belfry channels generate 1000000
-	@PGOPTIONS='-c bench.jobs=1000000 -c bench.history=20000000' psql -q -1 -v ON_ERROR_STOP=1 -f bench/seed.sql "$$BELFRY_DATABASE_URL"
+	@PGOPTIONS='-c bench.jobs=1000000 -c bench.history=20000000' psql -q -1 -v ON_ERROR_STOP=1 -f dev/bench/seed.sql "$$BELFRY_DATABASE_URL"
 test-bench: servers ## check that all benchmarks work, with small sizes
 	@$(BENCH) -short -bench .
 

@@ -15,10 +15,10 @@ import (
 	"github.com/belfryhq/belfry/admin"
 	"github.com/belfryhq/belfry/internal/config"
 	"github.com/belfryhq/belfry/internal/lifecycle"
-	"github.com/belfryhq/belfry/internal/node"
-	"github.com/belfryhq/belfry/internal/settings"
 	"github.com/belfryhq/belfry/job"
 	"github.com/belfryhq/belfry/migrations"
+	"github.com/belfryhq/belfry/node"
+	"github.com/belfryhq/belfry/node/settings"
 	"github.com/belfryhq/belfry/outbox/relay"
 )
 

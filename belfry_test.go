@@ -20,9 +20,9 @@ import (
 
 	"github.com/belfryhq/belfry"
 	"github.com/belfryhq/belfry/channels"
+	"github.com/belfryhq/belfry/dev/dbtest"
 	"github.com/belfryhq/belfry/job"
 	"github.com/belfryhq/belfry/job/schedule"
-	"github.com/belfryhq/belfry/migrations/dbtest"
 	"github.com/belfryhq/belfry/outbox/relay"
 	"github.com/belfryhq/belfry/outbox/sender"
 )

@@ -10,8 +10,8 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/rs/zerolog"
 
-	"github.com/belfryhq/belfry/internal/metrics"
 	"github.com/belfryhq/belfry/job"
+	"github.com/belfryhq/belfry/node/metrics"
 	"github.com/belfryhq/belfry/outbox/relay"
 )
 

@@ -10,9 +10,9 @@ import (
 
 	"github.com/belfryhq/belfry/admin"
 	"github.com/belfryhq/belfry/admin/delivery"
+	"github.com/belfryhq/belfry/dev/dbtest"
 	"github.com/belfryhq/belfry/internal/errkind"
 	"github.com/belfryhq/belfry/job"
-	"github.com/belfryhq/belfry/migrations/dbtest"
 )
 
 // everything is one text of all rows that an act may change.

@@ -10,10 +10,10 @@ import (
 
 	"github.com/belfryhq/belfry/admin"
 	"github.com/belfryhq/belfry/admin/delivery"
+	"github.com/belfryhq/belfry/dev/outboxtest"
 	"github.com/belfryhq/belfry/internal/printer"
 	"github.com/belfryhq/belfry/job"
 	"github.com/belfryhq/belfry/outbox"
-	"github.com/belfryhq/belfry/outbox/outboxtest"
 )
 
 // The first message of a user's life is not sent: who reads the end of a run knows why.

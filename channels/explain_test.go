@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/belfryhq/belfry/cursor"
-	"github.com/belfryhq/belfry/migrations/dbtest"
+	"github.com/belfryhq/belfry/dev/dbtest"
 )
 
 // goldenVersion is the PostgreSQL whose wording the golden plans have. The other

@@ -16,7 +16,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/belfryhq/belfry/cursor"
-	"github.com/belfryhq/belfry/migrations/dbtest"
+	"github.com/belfryhq/belfry/dev/dbtest"
 )
 
 // person is a channel of the model.

@@ -3,7 +3,7 @@ package cursor_test
 import (
 	"testing"
 
-	"github.com/belfryhq/belfry/migrations/dbtest"
+	"github.com/belfryhq/belfry/dev/dbtest"
 )
 
 func TestMain(m *testing.M) {

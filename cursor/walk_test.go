@@ -14,7 +14,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/belfryhq/belfry/cursor"
-	"github.com/belfryhq/belfry/migrations/dbtest"
+	"github.com/belfryhq/belfry/dev/dbtest"
 )
 
 // relation is what a walk reads.

@@ -8,9 +8,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/belfryhq/belfry/channels"
+	"github.com/belfryhq/belfry/dev/dbtest"
 	"github.com/belfryhq/belfry/job"
 	"github.com/belfryhq/belfry/job/abortcache"
-	"github.com/belfryhq/belfry/migrations/dbtest"
 	"github.com/belfryhq/belfry/outbox"
 )
 

@@ -8,8 +8,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/belfryhq/belfry/dev/dbtest"
 	"github.com/belfryhq/belfry/job"
-	"github.com/belfryhq/belfry/migrations/dbtest"
 	"github.com/belfryhq/belfry/outbox"
 )
 

@@ -8,8 +8,8 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/stretchr/testify/require"
 
+	"github.com/belfryhq/belfry/dev/dbtest"
 	"github.com/belfryhq/belfry/internal/pgserver"
-	"github.com/belfryhq/belfry/migrations/dbtest"
 )
 
 // Once a transaction that enqueued could not be prepared: it had notified. With the bell

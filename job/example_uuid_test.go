@@ -8,8 +8,8 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/belfryhq/belfry/cursor"
+	"github.com/belfryhq/belfry/dev/dbtest"
 	"github.com/belfryhq/belfry/job"
-	"github.com/belfryhq/belfry/migrations/dbtest"
 )
 
 // account is a row of the service's own table, keyed by uuid.

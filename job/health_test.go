@@ -11,8 +11,8 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
+	"github.com/belfryhq/belfry/dev/dbtest"
 	"github.com/belfryhq/belfry/internal/db"
-	"github.com/belfryhq/belfry/migrations/dbtest"
 )
 
 // everything are health checks that look at all there is.

@@ -15,9 +15,9 @@ import (
 
 	"github.com/belfryhq/belfry/channels"
 	"github.com/belfryhq/belfry/cursor"
+	"github.com/belfryhq/belfry/dev/dbtest"
 	"github.com/belfryhq/belfry/internal/db"
 	"github.com/belfryhq/belfry/job"
-	"github.com/belfryhq/belfry/migrations/dbtest"
 	"github.com/belfryhq/belfry/outbox"
 )
 

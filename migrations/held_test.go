@@ -8,8 +8,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/belfryhq/belfry/dev/dbtest"
 	"github.com/belfryhq/belfry/migrations"
-	"github.com/belfryhq/belfry/migrations/dbtest"
 )
 
 // Once a login without any right could keep migrations waiting forever, without a word.

@@ -12,8 +12,8 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
+	"github.com/belfryhq/belfry/dev/dbtest"
 	"github.com/belfryhq/belfry/migrations"
-	"github.com/belfryhq/belfry/migrations/dbtest"
 )
 
 func TestMain(m *testing.M) { dbtest.Main(m) }

@@ -9,8 +9,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/belfryhq/belfry/dev/dbtest"
 	"github.com/belfryhq/belfry/migrations"
-	"github.com/belfryhq/belfry/migrations/dbtest"
 )
 
 // fresh creates a role without any right, whose name needs quotes, and returns its name

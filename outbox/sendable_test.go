@@ -9,10 +9,10 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
+	"github.com/belfryhq/belfry/dev/dbtest"
+	"github.com/belfryhq/belfry/dev/outboxtest"
 	"github.com/belfryhq/belfry/job"
-	"github.com/belfryhq/belfry/migrations/dbtest"
 	"github.com/belfryhq/belfry/outbox"
-	"github.com/belfryhq/belfry/outbox/outboxtest"
 )
 
 // dueSQL is what a relay may take: due messages of every job that is not held, by due

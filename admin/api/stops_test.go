@@ -15,10 +15,10 @@ import (
 
 	"github.com/belfryhq/belfry/admin"
 	"github.com/belfryhq/belfry/admin/api"
+	"github.com/belfryhq/belfry/dev/dbtest"
 	"github.com/belfryhq/belfry/internal/errkind"
 	"github.com/belfryhq/belfry/internal/printer"
 	"github.com/belfryhq/belfry/job"
-	"github.com/belfryhq/belfry/migrations/dbtest"
 )
 
 // reserved gives an API a pool of its own for what stops something, and returns it.

@@ -19,8 +19,8 @@ import (
 	"github.com/belfryhq/belfry/admin/api"
 	"github.com/belfryhq/belfry/admin/console"
 	"github.com/belfryhq/belfry/channels"
+	"github.com/belfryhq/belfry/dev/dbtest"
 	"github.com/belfryhq/belfry/job"
-	"github.com/belfryhq/belfry/migrations/dbtest"
 	"github.com/belfryhq/belfry/outbox"
 	"github.com/belfryhq/belfry/outbox/compose"
 )

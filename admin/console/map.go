@@ -7,7 +7,7 @@ import (
 	"strings"
 
 	"github.com/belfryhq/belfry/channels"
-	"github.com/belfryhq/belfry/internal/cities"
+	"github.com/belfryhq/belfry/dev/cities"
 	"github.com/belfryhq/belfry/internal/printer"
 )
 

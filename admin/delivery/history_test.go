@@ -10,8 +10,8 @@ import (
 
 	"github.com/belfryhq/belfry/admin/delivery"
 	"github.com/belfryhq/belfry/channels"
+	"github.com/belfryhq/belfry/dev/dbtest"
 	"github.com/belfryhq/belfry/job"
-	"github.com/belfryhq/belfry/migrations/dbtest"
 	"github.com/belfryhq/belfry/outbox"
 )
 

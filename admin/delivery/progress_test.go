@@ -7,8 +7,8 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/belfryhq/belfry/admin/delivery"
+	"github.com/belfryhq/belfry/dev/dbtest"
 	"github.com/belfryhq/belfry/job"
-	"github.com/belfryhq/belfry/migrations/dbtest"
 	"github.com/belfryhq/belfry/outbox"
 )
 

@@ -11,8 +11,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/belfryhq/belfry/admin"
-	"github.com/belfryhq/belfry/internal/node"
 	"github.com/belfryhq/belfry/internal/printer"
+	"github.com/belfryhq/belfry/node"
 )
 
 // Bounds of --watch, and what it is without a value.

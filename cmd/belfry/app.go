@@ -18,7 +18,7 @@ import (
 
 	"github.com/belfryhq/belfry/internal/config"
 	"github.com/belfryhq/belfry/internal/printer"
-	"github.com/belfryhq/belfry/internal/settings"
+	"github.com/belfryhq/belfry/node/settings"
 )
 
 // app is one invocation of belfry.

@@ -8,8 +8,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/belfryhq/belfry/dev/dbtest"
 	"github.com/belfryhq/belfry/internal/printer"
-	"github.com/belfryhq/belfry/migrations/dbtest"
 )
 
 // good is a request that nothing is wrong with.

@@ -2,7 +2,7 @@ package main
 
 import (
 	"github.com/belfryhq/belfry/admin"
-	"github.com/belfryhq/belfry/internal/settings"
+	"github.com/belfryhq/belfry/node/settings"
 	"github.com/belfryhq/belfry/outbox/relay"
 )
 

@@ -13,7 +13,7 @@ import (
 	"github.com/belfryhq/belfry/channels"
 	"github.com/belfryhq/belfry/internal/config"
 	"github.com/belfryhq/belfry/internal/printer"
-	"github.com/belfryhq/belfry/internal/settings"
+	"github.com/belfryhq/belfry/node/settings"
 )
 
 func newChannelsImportCommand(a *app) *cobra.Command {

@@ -16,9 +16,9 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/belfryhq/belfry/channels"
-	"github.com/belfryhq/belfry/internal/fake"
-	"github.com/belfryhq/belfry/internal/settings"
-	"github.com/belfryhq/belfry/migrations/dbtest"
+	"github.com/belfryhq/belfry/dev/dbtest"
+	"github.com/belfryhq/belfry/dev/fake"
+	"github.com/belfryhq/belfry/node/settings"
 	"github.com/belfryhq/belfry/outbox/compose"
 	"github.com/belfryhq/belfry/outbox/relay"
 )

@@ -10,9 +10,9 @@ import (
 
 	"github.com/belfryhq/belfry/internal/config"
 	"github.com/belfryhq/belfry/internal/printer"
-	"github.com/belfryhq/belfry/internal/settings"
 	"github.com/belfryhq/belfry/internal/sheet"
 	"github.com/belfryhq/belfry/job/schedule"
+	"github.com/belfryhq/belfry/node/settings"
 )
 
 func newConfigCommand(a *app) *cobra.Command {

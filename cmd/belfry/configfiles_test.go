@@ -10,9 +10,9 @@ import (
 	"github.com/rs/zerolog"
 	"github.com/stretchr/testify/require"
 
+	"github.com/belfryhq/belfry/dev/dbtest"
 	"github.com/belfryhq/belfry/internal/config"
-	"github.com/belfryhq/belfry/internal/settings"
-	"github.com/belfryhq/belfry/migrations/dbtest"
+	"github.com/belfryhq/belfry/node/settings"
 	"github.com/belfryhq/belfry/outbox/sender/provider"
 )
 

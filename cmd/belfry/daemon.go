@@ -12,9 +12,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/belfryhq/belfry/internal/lifecycle"
-	"github.com/belfryhq/belfry/internal/metrics"
-	"github.com/belfryhq/belfry/internal/node"
-	"github.com/belfryhq/belfry/internal/settings"
+	"github.com/belfryhq/belfry/node"
+	"github.com/belfryhq/belfry/node/metrics"
+	"github.com/belfryhq/belfry/node/settings"
 )
 
 func newDaemonCommand(a *app) *cobra.Command {

@@ -17,12 +17,12 @@ import (
 	"github.com/belfryhq/belfry/admin"
 	"github.com/belfryhq/belfry/internal/config"
 	"github.com/belfryhq/belfry/internal/db"
-	"github.com/belfryhq/belfry/internal/node"
 	"github.com/belfryhq/belfry/internal/pgserver"
 	"github.com/belfryhq/belfry/internal/printer"
-	"github.com/belfryhq/belfry/internal/settings"
 	"github.com/belfryhq/belfry/job"
 	"github.com/belfryhq/belfry/migrations"
+	"github.com/belfryhq/belfry/node"
+	"github.com/belfryhq/belfry/node/settings"
 )
 
 // statementDeadline bounds the statements of a short command: no command waits

@@ -9,8 +9,8 @@ import (
 	"github.com/rs/zerolog"
 	"github.com/stretchr/testify/require"
 
+	"github.com/belfryhq/belfry/dev/dbtest"
 	"github.com/belfryhq/belfry/job"
-	"github.com/belfryhq/belfry/migrations/dbtest"
 	"github.com/belfryhq/belfry/outbox"
 	"github.com/belfryhq/belfry/outbox/relay"
 )

@@ -13,11 +13,11 @@ import (
 	"github.com/belfryhq/belfry/internal/db"
 	"github.com/belfryhq/belfry/internal/errkind"
 	"github.com/belfryhq/belfry/internal/lifecycle"
-	"github.com/belfryhq/belfry/internal/node"
 	"github.com/belfryhq/belfry/internal/pgserver"
-	"github.com/belfryhq/belfry/internal/settings"
 	"github.com/belfryhq/belfry/job"
 	"github.com/belfryhq/belfry/migrations"
+	"github.com/belfryhq/belfry/node"
+	"github.com/belfryhq/belfry/node/settings"
 )
 
 // code is an exit code. The values follow sysexits(3) where it has one, so that

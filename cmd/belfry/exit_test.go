@@ -15,11 +15,11 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/belfryhq/belfry/admin"
+	"github.com/belfryhq/belfry/dev/dbtest"
 	"github.com/belfryhq/belfry/internal/config"
 	"github.com/belfryhq/belfry/internal/pgserver"
 	"github.com/belfryhq/belfry/job"
 	"github.com/belfryhq/belfry/migrations"
-	"github.com/belfryhq/belfry/migrations/dbtest"
 	"github.com/belfryhq/belfry/outbox/relay"
 )
 

@@ -13,7 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/belfryhq/belfry/internal/fake"
+	"github.com/belfryhq/belfry/dev/fake"
 	"github.com/belfryhq/belfry/internal/printer"
 )
 

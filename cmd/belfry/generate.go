@@ -9,10 +9,10 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/belfryhq/belfry/channels"
-	"github.com/belfryhq/belfry/internal/cities"
-	"github.com/belfryhq/belfry/internal/fake"
+	"github.com/belfryhq/belfry/dev/cities"
+	"github.com/belfryhq/belfry/dev/fake"
 	"github.com/belfryhq/belfry/internal/printer"
-	"github.com/belfryhq/belfry/internal/settings"
+	"github.com/belfryhq/belfry/node/settings"
 )
 
 // maxGenerated keeps a slip of the finger from filling the disk.

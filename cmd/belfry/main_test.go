@@ -13,8 +13,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/belfryhq/belfry/dev/dbtest"
 	"github.com/belfryhq/belfry/internal/pgserver"
-	"github.com/belfryhq/belfry/migrations/dbtest"
 )
 
 // mainVariable makes the test binary belfry. Processes that belfry starts inherit

@@ -12,11 +12,11 @@ import (
 
 	"github.com/belfryhq/belfry/admin"
 	"github.com/belfryhq/belfry/internal/config"
-	"github.com/belfryhq/belfry/internal/node"
 	"github.com/belfryhq/belfry/internal/printer"
-	"github.com/belfryhq/belfry/internal/settings"
 	"github.com/belfryhq/belfry/internal/sheet"
 	"github.com/belfryhq/belfry/migrations"
+	"github.com/belfryhq/belfry/node"
+	"github.com/belfryhq/belfry/node/settings"
 )
 
 func newMigrateCommand(a *app) *cobra.Command {

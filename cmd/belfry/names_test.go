@@ -6,8 +6,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/belfryhq/belfry/dev/dbtest"
 	"github.com/belfryhq/belfry/internal/printer"
-	"github.com/belfryhq/belfry/migrations/dbtest"
 )
 
 // Two processes under one name, as of a copied unit file: one of them runs, the other names

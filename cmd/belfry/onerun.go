@@ -13,11 +13,11 @@ import (
 	"github.com/belfryhq/belfry/admin"
 	"github.com/belfryhq/belfry/admin/delivery"
 	"github.com/belfryhq/belfry/internal/config"
-	"github.com/belfryhq/belfry/internal/node"
 	"github.com/belfryhq/belfry/internal/printer"
-	"github.com/belfryhq/belfry/internal/settings"
 	"github.com/belfryhq/belfry/job"
 	"github.com/belfryhq/belfry/job/schedule"
+	"github.com/belfryhq/belfry/node"
+	"github.com/belfryhq/belfry/node/settings"
 	"github.com/belfryhq/belfry/outbox"
 	"github.com/belfryhq/belfry/outbox/relay"
 )

@@ -12,10 +12,10 @@ import (
 
 	"github.com/belfryhq/belfry/admin"
 	"github.com/belfryhq/belfry/channels"
-	"github.com/belfryhq/belfry/internal/node"
 	"github.com/belfryhq/belfry/internal/printer"
-	"github.com/belfryhq/belfry/internal/settings"
 	"github.com/belfryhq/belfry/job"
+	"github.com/belfryhq/belfry/node"
+	"github.com/belfryhq/belfry/node/settings"
 )
 
 // nounCommand is the group of a noun's operations, and of commands that are none.

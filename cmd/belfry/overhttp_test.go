@@ -22,10 +22,10 @@ import (
 	"github.com/belfryhq/belfry/admin"
 	"github.com/belfryhq/belfry/admin/api"
 	"github.com/belfryhq/belfry/channels"
+	"github.com/belfryhq/belfry/dev/dbtest"
 	"github.com/belfryhq/belfry/internal/config"
-	"github.com/belfryhq/belfry/internal/settings"
 	"github.com/belfryhq/belfry/job"
-	"github.com/belfryhq/belfry/migrations/dbtest"
+	"github.com/belfryhq/belfry/node/settings"
 )
 
 // serveHere serves the operations of this process's command line on a database, to a token of

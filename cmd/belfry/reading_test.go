@@ -11,8 +11,8 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/stretchr/testify/require"
 
+	"github.com/belfryhq/belfry/dev/dbtest"
 	"github.com/belfryhq/belfry/migrations"
-	"github.com/belfryhq/belfry/migrations/dbtest"
 )
 
 // What looks at something is named so in each group, and only reads; config asks no database.

@@ -7,8 +7,8 @@ import (
 	"strings"
 
 	"github.com/belfryhq/belfry/channels"
-	"github.com/belfryhq/belfry/internal/settings"
 	"github.com/belfryhq/belfry/job"
+	"github.com/belfryhq/belfry/node/settings"
 )
 
 // withoutAddress says which of the jobs' messages find no address, because the relation

@@ -6,7 +6,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/belfryhq/belfry/internal/config"
-	"github.com/belfryhq/belfry/internal/settings"
+	"github.com/belfryhq/belfry/node/settings"
 )
 
 func TestConfig_SecretsOfSendersAreNotShown(t *testing.T) {

@@ -12,9 +12,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/belfryhq/belfry/internal/fake"
+	"github.com/belfryhq/belfry/dev/dbtest"
+	"github.com/belfryhq/belfry/dev/fake"
 	"github.com/belfryhq/belfry/job"
-	"github.com/belfryhq/belfry/migrations/dbtest"
 )
 
 // courierTest is a database with messages to deliver, and providers to deliver them to.

@@ -13,7 +13,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
-	"github.com/belfryhq/belfry/internal/fake"
+	"github.com/belfryhq/belfry/dev/fake"
 	"github.com/belfryhq/belfry/job"
 )
 

@@ -10,7 +10,7 @@ import (
 	"github.com/rs/zerolog"
 	"github.com/spf13/cobra"
 
-	"github.com/belfryhq/belfry/internal/node"
+	"github.com/belfryhq/belfry/node"
 )
 
 // reloads has a node read the configuration of cmd again at SIGHUP, until the returned

@@ -14,7 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/belfryhq/belfry/admin"
-	"github.com/belfryhq/belfry/migrations/dbtest"
+	"github.com/belfryhq/belfry/dev/dbtest"
 	"github.com/belfryhq/belfry/outbox"
 )
 

@@ -12,7 +12,7 @@ import (
 
 	"github.com/belfryhq/belfry/internal/config"
 	"github.com/belfryhq/belfry/internal/printer"
-	"github.com/belfryhq/belfry/internal/settings"
+	"github.com/belfryhq/belfry/node/settings"
 )
 
 // newRootCommand returns the whole command tree.

@@ -12,10 +12,10 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/belfryhq/belfry/internal/lifecycle"
-	"github.com/belfryhq/belfry/internal/node"
 	"github.com/belfryhq/belfry/internal/printer"
-	"github.com/belfryhq/belfry/internal/settings"
 	"github.com/belfryhq/belfry/job"
+	"github.com/belfryhq/belfry/node"
+	"github.com/belfryhq/belfry/node/settings"
 )
 
 // runFlags are common to run and daemon.

@@ -19,10 +19,10 @@ import (
 	"github.com/belfryhq/belfry/admin/console"
 	"github.com/belfryhq/belfry/admin/oidc"
 	"github.com/belfryhq/belfry/channels/unsubscribe"
-	"github.com/belfryhq/belfry/internal/node"
-	"github.com/belfryhq/belfry/internal/settings"
 	"github.com/belfryhq/belfry/job"
 	"github.com/belfryhq/belfry/job/abortcache"
+	"github.com/belfryhq/belfry/node"
+	"github.com/belfryhq/belfry/node/settings"
 )
 
 // apiConnections is how many connections the HTTP API has, all of its own: whoever asks a lot

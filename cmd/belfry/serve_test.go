@@ -23,7 +23,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/belfryhq/belfry/channels/unsubscribe"
-	"github.com/belfryhq/belfry/migrations/dbtest"
+	"github.com/belfryhq/belfry/dev/dbtest"
 )
 
 // served waits until a process serves the API and returns its URL.

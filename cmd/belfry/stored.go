@@ -7,8 +7,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/belfryhq/belfry/internal/settings"
 	"github.com/belfryhq/belfry/job"
+	"github.com/belfryhq/belfry/node/settings"
 )
 
 // stored calls do with a store that knows the abort cache, if there is one.

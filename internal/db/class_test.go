@@ -13,8 +13,8 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/stretchr/testify/require"
 
+	"github.com/belfryhq/belfry/dev/dbtest"
 	"github.com/belfryhq/belfry/internal/db"
-	"github.com/belfryhq/belfry/migrations/dbtest"
 )
 
 // Every code that belfry decides by, and the neighbours that must not be taken for it.

@@ -9,8 +9,8 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
+	"github.com/belfryhq/belfry/dev/dbtest"
 	"github.com/belfryhq/belfry/internal/db"
-	"github.com/belfryhq/belfry/migrations/dbtest"
 )
 
 // What is read goes through one connection, which each statement gives back, however it ended, and

@@ -6,8 +6,8 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/stretchr/testify/require"
 
+	"github.com/belfryhq/belfry/dev/dbtest"
 	"github.com/belfryhq/belfry/internal/db"
-	"github.com/belfryhq/belfry/migrations/dbtest"
 )
 
 // A NULL where none may be is said as any other value that a rule refuses, and what is no

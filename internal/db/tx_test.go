@@ -10,8 +10,8 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
+	"github.com/belfryhq/belfry/dev/dbtest"
 	"github.com/belfryhq/belfry/internal/db"
-	"github.com/belfryhq/belfry/migrations/dbtest"
 )
 
 // planOf executes a statement on a table in a transaction of o, and returns how.

@@ -7,8 +7,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/belfryhq/belfry/dev/dbtest"
 	"github.com/belfryhq/belfry/internal/lifecycle"
-	"github.com/belfryhq/belfry/migrations/dbtest"
 )
 
 // A name is one living process's: another is refused while it beats, also of the same kind

@@ -10,8 +10,8 @@ import (
 	"github.com/rs/zerolog"
 	"github.com/stretchr/testify/require"
 
+	"github.com/belfryhq/belfry/dev/dbtest"
 	"github.com/belfryhq/belfry/internal/lifecycle"
-	"github.com/belfryhq/belfry/migrations/dbtest"
 )
 
 const patience = time.Minute

@@ -6,8 +6,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/belfryhq/belfry/dev/dbtest"
 	"github.com/belfryhq/belfry/internal/redisdb"
-	"github.com/belfryhq/belfry/migrations/dbtest"
 )
 
 func TestMain(m *testing.M) { dbtest.Main(m) }

@@ -17,8 +17,8 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"github.com/belfryhq/belfry/dev/dbtest"
 	"github.com/belfryhq/belfry/internal/redisdb"
-	"github.com/belfryhq/belfry/migrations/dbtest"
 )
 
 const patience = time.Minute

@@ -13,9 +13,9 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"github.com/belfryhq/belfry/dev/dbtest"
 	"github.com/belfryhq/belfry/job"
 	"github.com/belfryhq/belfry/job/abortcache"
-	"github.com/belfryhq/belfry/migrations/dbtest"
 )
 
 func TestMain(m *testing.M) {

@@ -5,9 +5,9 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/belfryhq/belfry/dev/dbtest"
 	"github.com/belfryhq/belfry/job"
 	"github.com/belfryhq/belfry/job/schedule"
-	"github.com/belfryhq/belfry/migrations/dbtest"
 )
 
 // The three most viewed posts of the day, at noon in Seoul, as a push message each.

@@ -11,9 +11,9 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
+	"github.com/belfryhq/belfry/dev/dbtest"
 	"github.com/belfryhq/belfry/job"
 	"github.com/belfryhq/belfry/job/schedule"
-	"github.com/belfryhq/belfry/migrations/dbtest"
 )
 
 // The operator's query feeds the template: the most viewed rows of his table.

@@ -10,8 +10,8 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
+	"github.com/belfryhq/belfry/dev/dbtest"
 	"github.com/belfryhq/belfry/job/schedule"
-	"github.com/belfryhq/belfry/migrations/dbtest"
 )
 
 // patience is a limit that only a hang reaches.

@@ -11,9 +11,9 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/stretchr/testify/require"
 
+	"github.com/belfryhq/belfry/dev/dbtest"
 	"github.com/belfryhq/belfry/job"
 	"github.com/belfryhq/belfry/job/schedule"
-	"github.com/belfryhq/belfry/migrations/dbtest"
 )
 
 // good is a template that nothing is wrong with.

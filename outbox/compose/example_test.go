@@ -5,7 +5,7 @@ import (
 	"fmt"
 
 	"github.com/belfryhq/belfry/channels"
-	"github.com/belfryhq/belfry/migrations/dbtest"
+	"github.com/belfryhq/belfry/dev/dbtest"
 	"github.com/belfryhq/belfry/outbox"
 	"github.com/belfryhq/belfry/outbox/compose"
 )

@@ -13,7 +13,7 @@ import (
 	natsjs "github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
 
-	"github.com/belfryhq/belfry/migrations/dbtest"
+	"github.com/belfryhq/belfry/dev/dbtest"
 	"github.com/belfryhq/belfry/outbox"
 	"github.com/belfryhq/belfry/outbox/jetstream"
 	"github.com/belfryhq/belfry/outbox/relay"

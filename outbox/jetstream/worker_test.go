@@ -6,9 +6,9 @@ import (
 
 	"github.com/rs/zerolog"
 
-	"github.com/belfryhq/belfry/migrations/dbtest"
+	"github.com/belfryhq/belfry/dev/dbtest"
+	"github.com/belfryhq/belfry/dev/outboxtest"
 	"github.com/belfryhq/belfry/outbox/jetstream"
-	"github.com/belfryhq/belfry/outbox/outboxtest"
 	"github.com/belfryhq/belfry/outbox/relay"
 )
 

@@ -10,9 +10,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/belfryhq/belfry/dev/dbtest"
+	"github.com/belfryhq/belfry/dev/outboxtest"
 	"github.com/belfryhq/belfry/internal/redisdb"
-	"github.com/belfryhq/belfry/migrations/dbtest"
-	"github.com/belfryhq/belfry/outbox/outboxtest"
 )
 
 // Sentence 19: on a cluster, with each queue on another node, it is the carrier that it is on one

@@ -5,8 +5,8 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"github.com/belfryhq/belfry/migrations/dbtest"
-	"github.com/belfryhq/belfry/outbox/outboxtest"
+	"github.com/belfryhq/belfry/dev/dbtest"
+	"github.com/belfryhq/belfry/dev/outboxtest"
 )
 
 // I8, I10, I13: it is a transport as PostgreSQL is, and a carrier.

@@ -9,10 +9,10 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/belfryhq/belfry/admin/delivery"
+	"github.com/belfryhq/belfry/dev/dbtest"
+	"github.com/belfryhq/belfry/dev/outboxtest"
 	"github.com/belfryhq/belfry/job"
-	"github.com/belfryhq/belfry/migrations/dbtest"
 	"github.com/belfryhq/belfry/outbox"
-	"github.com/belfryhq/belfry/outbox/outboxtest"
 	"github.com/belfryhq/belfry/outbox/relay"
 )
 

@@ -5,7 +5,7 @@ import (
 	"fmt"
 
 	"github.com/belfryhq/belfry/channels"
-	"github.com/belfryhq/belfry/migrations/dbtest"
+	"github.com/belfryhq/belfry/dev/dbtest"
 	"github.com/belfryhq/belfry/outbox/compose"
 	"github.com/belfryhq/belfry/outbox/relay"
 	"github.com/belfryhq/belfry/outbox/sender"

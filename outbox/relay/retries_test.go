@@ -7,8 +7,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/belfryhq/belfry/dev/outboxtest"
 	"github.com/belfryhq/belfry/outbox"
-	"github.com/belfryhq/belfry/outbox/outboxtest"
 	"github.com/belfryhq/belfry/outbox/relay"
 	"github.com/belfryhq/belfry/outbox/sender"
 )

@@ -6,7 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/belfryhq/belfry/outbox/outboxtest"
+	"github.com/belfryhq/belfry/dev/outboxtest"
 	"github.com/belfryhq/belfry/outbox/relay"
 )
 

@@ -4,7 +4,7 @@ import (
 	"context"
 	"testing"
 
-	"github.com/belfryhq/belfry/outbox/outboxtest"
+	"github.com/belfryhq/belfry/dev/outboxtest"
 	"github.com/belfryhq/belfry/outbox/relay"
 )
 

@@ -11,7 +11,7 @@ import (
 	"github.com/chromedp/chromedp"
 	"github.com/stretchr/testify/require"
 
-	"github.com/belfryhq/belfry/internal/fake"
+	"github.com/belfryhq/belfry/dev/fake"
 	"github.com/belfryhq/belfry/internal/printer"
 	"github.com/belfryhq/belfry/job"
 )

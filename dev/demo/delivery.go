@@ -1,0 +1,115 @@
+package demo
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/belfryhq/belfry/dev/fake"
+)
+
+// relayLease is how long a relay that was killed holds its messages back.
+const relayLease = 3 * time.Second
+
+// faults are what the providers of the demo do to a tenth of the calls.
+const faults = `
+- {for: fcm, status: 503, share: 0.03}
+- {for: fcm, status: 429, retry_after: 1s, share: 0.01}
+- {for: fcm, status: 502, share: 0.01}
+- {for: fcm, do: reset, share: 0.02}
+- {for: fcm, status: 400, share: 0.01}
+- {for: fcm, do: invalid-address, share: 0.02}
+- {for: sms, status: 500, share: 0.05}
+- {for: sms, status: 400, share: 0.05}
+`
+
+// deliverMessages is the fourth act: relays deliver what the job wrote, through
+// providers that fail a tenth of the calls, and one relay is killed meanwhile.
+func (s *stage) deliverMessages(ctx context.Context) error {
+	s.screen.act("Delivery: kill -9 again, and providers that fail a tenth of the calls")
+	limit := 2*s.patience() + time.Duration(s.Channels)*time.Millisecond
+	wait, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("gave up after %s", limit))
+	defer cancel()
+	if err := s.startFakes(wait); err != nil {
+		return fmt.Errorf("start the fakes: %w", err)
+	}
+	if err := s.startCarrier(wait); err != nil {
+		return fmt.Errorf("start the carrier: %w", err)
+	}
+	d := &deliveryReport{Transport: s.Transport}
+	s.report.Delivery = d
+	if err := scan(wait, s.pool, queries.messagesCount, nil, &d.Messages); err != nil {
+		return err
+	}
+	began := time.Now()
+	victim, err := s.start(ctx, "relay", "--relay-name", "relay-1")
+	if err != nil {
+		return err
+	}
+	other, err := s.start(ctx, "relay", "--relay-name", "relay-2")
+	if err != nil {
+		return err
+	}
+	accepted := func() int64 { return s.fakes.Summary().Total().Accepted }
+	err = s.await(wait, victim, "providers have their share", func(context.Context) (bool, error) { return accepted() >= d.Messages/4, nil })
+	if err != nil {
+		return err
+	}
+	if d.Killed, err = victim.kill(wait); err != nil {
+		return err
+	}
+	d.AcceptedAtKill = accepted()
+	s.screen.say("two relays share %s messages; %s to one of them after %s", grouped(d.Messages), s.screen.paint(red, "kill -9"), grouped(d.AcceptedAtKill))
+	err = s.await(wait, other, "everything is delivered", func(ctx context.Context) (done bool, err error) {
+		err = scan(ctx, s.pool, queries.allDelivered, nil, &done)
+		return done, err
+	})
+	if err != nil {
+		return err
+	}
+	d.ElapsedMS = inMillis(time.Since(began))
+	if err := other.stop(wait); err != nil {
+		return err
+	}
+	if err := scan(wait, s.pool, queries.deliveryAccount, nil, &d.Sent, &d.Dead, &d.Unfinished, &d.Retried, &d.FailedOver, &d.Ambiguous, &d.Carried); err != nil {
+		return err
+	}
+	seen := s.fakes.Summary().Total()
+	d.Calls, d.Accepted, d.Duplicates, d.Early = seen.Calls, seen.Accepted, seen.Duplicates, seen.Early
+	s.screen.say("%s: %s sent, %s dead letters, %s left; %s were tried again, %s went by sms after push had failed permanently",
+		millis(d.ElapsedMS), grouped(d.Sent), grouped(d.Dead), grouped(d.Unfinished), grouped(d.Retried), grouped(d.FailedOver))
+	if s.carrier != nil {
+		s.screen.say("the ids of %s messages went by %s; what it holds may be lost at any time", grouped(d.Carried), s.Transport)
+	}
+	s.screen.say("the providers counted %s duplicates; belfry recorded %s attempts whose outcome it could not know", grouped(d.Duplicates), grouped(d.Ambiguous))
+	return nil
+}
+
+// startFakes starts the providers, which end with the stage, and has the runners that are
+// started from now on know them.
+func (s *stage) startFakes(ctx context.Context) (err error) {
+	c := fake.DefaultConfig()
+	c.RecentCalls = 1
+	if c.Faults, err = fake.ParseFaults(faults); err != nil {
+		return err
+	}
+	if s.fakes, err = fake.Start(ctx, c); err != nil {
+		return err
+	}
+	var list []map[string]any
+	for _, sender := range s.fakes.Senders() {
+		if sender.Kind == "fcm" || sender.Kind == "sms" {
+			list = append(list, map[string]any{
+				"name": sender.Name, "kind": sender.Kind, sender.Kind: sender.Settings, "concurrency": 64, "timeout": "5s",
+				"retry": map[string]any{"attempts": 3, "initial": "200ms", "max": "2s"},
+			})
+		}
+	}
+	senders, err := json.Marshal(list)
+	s.extra = []string{
+		"BELFRY_SENDERS=" + string(senders), "BELFRY_DELIVERY_LEASE=" + relayLease.String(),
+		"BELFRY_DELIVERY_STATEMENT_TIMEOUT=1s", "BELFRY_DELIVERY_POLL_INTERVAL=" + pollInterval.String(),
+	}
+	return err
+}

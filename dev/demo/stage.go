@@ -1,0 +1,298 @@
+package demo
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/rs/zerolog"
+
+	"github.com/belfryhq/belfry/dev/fake"
+	"github.com/belfryhq/belfry/internal/db"
+	"github.com/belfryhq/belfry/migrations"
+)
+
+const (
+	// requester is jobs.requested_by of every job the demo enqueues.
+	requester = "belfry demo"
+	// stageMark is the comment by which the demo knows its own schema.
+	stageMark = "made by belfry demo; the next demo drops it"
+	// stageLock is the advisory lock of a running demo: "demo" in ASCII.
+	stageLock = 0x64656d6f
+	// stageConnections are the demo's own: one holds the lock.
+	stageConnections = 4
+)
+
+// errNotOurs reports that the database holds something the demo did not make.
+// Nothing was changed.
+var errNotOurs = errors.New("the demo does not touch what it did not make")
+
+// errBusy reports that another demo runs in the same database.
+var errBusy = errors.New("another demo is running in this database")
+
+// stage is one demonstration: its database, its runners, and what was seen.
+type stage struct {
+	Config
+
+	screen  *screen
+	dsn     string
+	pool    *pgxpool.Pool
+	unlock  func(context.Context)
+	hitAt   int64 // channels read when the runner is killed; at twice as many the job is aborted
+	runners []*runner
+	heir    *runner // that took over from the one that was killed
+	job     int64
+	fakes   *fake.Server
+	carrier *carrier // nil: PostgreSQL alone
+	extra   []string // variables of the processes that are started
+	report  *Report
+}
+
+// open makes the database if need be, takes the lock, and leaves an empty, migrated
+// schema. What it opened, close closes, also after an error.
+func (s *stage) open(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, s.patience())
+	defer cancel()
+	if err := s.free(ctx); err != nil {
+		return err
+	}
+	if err := s.createDatabase(ctx); err != nil {
+		return err
+	}
+	var err error
+	if s.dsn, err = db.WithDatabase(s.DSN, s.Database); err != nil {
+		return err
+	}
+	config, err := pgxpool.ParseConfig(s.dsn)
+	if err != nil {
+		return errors.New("the database's address cannot be given another database name") // the text may hold a password
+	}
+	config.MaxConns = stageConnections
+	config.ConnConfig.ConnectTimeout = s.Server.Config().ConnConfig.ConnectTimeout
+	config.ConnConfig.RuntimeParams["application_name"] = requester
+	if s.pool, err = db.Open(ctx, config, zerolog.Nop()); err != nil { // what the runners say of a pooler is enough
+		return fmt.Errorf("connect to database %s: %w", s.Database, err)
+	}
+	if err := s.clear(ctx); err != nil {
+		return fmt.Errorf("database %s: %w", s.Database, err)
+	}
+	if _, err := migrations.Up(ctx, s.dsn); err != nil {
+		return err
+	}
+	if _, err := s.pool.Exec(ctx, queries.routes); err != nil {
+		return fmt.Errorf("set routes: %w", err)
+	}
+	return scan(ctx, s.pool, queries.serverVersion, nil, &s.report.Database.Version)
+}
+
+func (s *stage) createDatabase(ctx context.Context) error {
+	var exists bool
+	if err := scan(ctx, s.Server, queries.databaseExists, pgx.StrictNamedArgs{"name": s.Database}, &exists); err != nil || exists {
+		return err
+	}
+	_, err := s.Server.Exec(ctx, render(queries.databaseCreate, map[string]string{"name": pgx.Identifier{s.Database}.Sanitize()}))
+	switch {
+	case err != nil && db.MadeMeanwhile(err):
+		return nil
+	case db.ClassOf(err) == db.Forbidden:
+		return fmt.Errorf(`make database %s: %w
+the demo wants a database of its own; three ways out:
+  1. ALTER ROLE … CREATEDB for the role that belfry connects as
+  2. CREATE DATABASE %[1]s OWNER … by somebody who may
+  3. leave database.url unset: belfry then runs a private PostgreSQL`, s.Database, err)
+	case err != nil:
+		return fmt.Errorf("make database %s: %w", s.Database, err)
+	}
+	return nil
+}
+
+// clear takes the lock and drops what the last demo
+// left, if that is all there is (D3).
+func (s *stage) clear(ctx context.Context) error {
+	tx, err := s.pool.Begin(ctx)
+	if err != nil {
+		return err
+	}
+	s.unlock = func(ctx context.Context) { _ = tx.Rollback(ctx) } // nothing was written in it
+	var ours, schema, jobs bool
+	var mark *string
+	if err := scan(ctx, tx, queries.stageLock, pgx.StrictNamedArgs{"key": int64(stageLock)}, &ours); err != nil {
+		return err
+	}
+	if !ours {
+		return errBusy
+	}
+	if err := scan(ctx, s.pool, queries.stageLook, nil, &schema, &mark, &jobs); err != nil {
+		return err
+	}
+	if schema && (mark == nil || *mark != stageMark) {
+		return fmt.Errorf("it has a belfry schema, and no demo made it: %w; choose another database with --database", errNotOurs)
+	}
+	var foreign *string
+	if jobs {
+		if err := scan(ctx, s.pool, queries.stageForeignJobs, pgx.StrictNamedArgs{"ours": []string{requester, visitor, "schedule demo-news", "schedule demo-evening", "schedule demo-hourly"}}, &foreign); err != nil {
+			return err
+		}
+	}
+	if foreign != nil {
+		return fmt.Errorf("it holds jobs that are not the demo's (%s): %w; choose another database with --database, or drop this one", *foreign, errNotOurs)
+	}
+	_, err = s.pool.Exec(ctx, queries.stageClear)
+	return err
+}
+
+// close ends the runners and gives lock and connections back. ctx may be over.
+func (s *stage) close(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.patience())
+	defer cancel()
+	var errs []error
+	for _, r := range s.runners {
+		if !r.gone() {
+			_ = r.cmd.Process.Kill() // it may end by itself in this moment
+		}
+		_, err := r.exit(ctx)
+		errs = append(errs, err)
+	}
+	if s.fakes != nil {
+		errs = append(errs, s.fakes.Close())
+	}
+	errs = append(errs, s.carrier.close())
+	if s.unlock != nil {
+		s.unlock(ctx)
+	}
+	if s.pool != nil {
+		s.pool.Close()
+	}
+	return errors.Join(errs...)
+}
+
+// look is how far a job is.
+type look struct {
+	Status       string
+	Cursor       string
+	Bound        string
+	Fence        int64
+	Chunks       int64
+	ChannelsRead int64
+	RowsWritten  int64
+}
+
+// inMiddle reports whether a job is after its first and before its last chunk.
+func (l look) inMiddle() bool {
+	return l.Status != processed && l.Chunks > 0 && l.Cursor != "" && l.Cursor != l.Bound
+}
+
+// The statuses of a job that the demo decides by.
+const (
+	running   = "RUNNING"
+	processed = "PROCESSED"
+	aborted   = "ABORTED"
+)
+
+func (s *stage) look(ctx context.Context) (l look, err error) {
+	err = row(ctx, s.pool, queries.jobLook, pgx.StrictNamedArgs{"id": s.job}, &l)
+	return l, err
+}
+
+// verify compares the rows of a job with the channels that match its audience: all up to
+// its bound, or with atCursor those up to its cursor.
+func verify(ctx context.Context, q querier, id int64, atCursor bool) (j jobReport, err error) {
+	err = row(ctx, q, queries.verify, pgx.StrictNamedArgs{"id": id, "at_cursor": atCursor}, &j)
+	return j, err
+}
+
+// lookEvery is how often something is looked at while it is waited for.
+const lookEvery = 2 * time.Millisecond
+
+// await looks until done says so, as long as the runner lives; nil: whoever lives.
+func (s *stage) await(ctx context.Context, r *runner, what string, done func(context.Context) (bool, error)) error {
+	again := time.NewTicker(lookEvery)
+	defer again.Stop()
+	for {
+		ended := r != nil && r.gone()
+		ok, err := done(ctx)
+		switch {
+		case err != nil:
+			return fmt.Errorf("wait until %s: %w", what, err)
+		case ok:
+			return nil
+		case ended:
+			return r.complaint("ended before " + what)
+		}
+		select {
+		case <-again.C:
+		case <-ctx.Done():
+			return fmt.Errorf("wait until %s: %w", what, context.Cause(ctx))
+		}
+	}
+}
+
+// until looks at the job until done says so, as long as the runner lives.
+func (s *stage) until(ctx context.Context, r *runner, what string, done func(look) bool) (l look, err error) {
+	err = s.await(ctx, r, "the job "+what, func(ctx context.Context) (_ bool, err error) {
+		l, err = s.look(ctx)
+		return err == nil && done(l), err
+	})
+	if err != nil {
+		err = fmt.Errorf("the job is %s: %w", l.Status, err)
+	}
+	return l, err
+}
+
+// untilRead waits until the job has read so many channels, or is done already.
+func (s *stage) untilRead(ctx context.Context, r *runner, n int64) (look, error) {
+	return s.until(ctx, r, fmt.Sprintf("has read %s channels", grouped(n)), func(l look) bool {
+		return l.Chunks > 0 && l.ChannelsRead >= n || l.Status == processed
+	})
+}
+
+// settled waits until the server has no session of a run of the job left, and looks at it.
+func (s *stage) settled(ctx context.Context) (look, error) {
+	err := s.await(ctx, nil, "the sessions of the job end", func(ctx context.Context) (bool, error) {
+		var n int
+		err := scan(ctx, s.pool, queries.runSessions, pgx.StrictNamedArgs{"id": s.job}, &n)
+		return n == 0, err
+	})
+	if err != nil {
+		return look{}, err
+	}
+	return s.look(ctx)
+}
+
+// querier is a pool, a connection or a transaction.
+type querier interface {
+	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
+	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
+}
+
+// scan reads the values of a statement's one row.
+func scan(ctx context.Context, q querier, statement string, args pgx.StrictNamedArgs, into ...any) error {
+	if err := q.QueryRow(ctx, statement, args).Scan(into...); err != nil {
+		return fmt.Errorf("%s: %w", db.QueryName(queries, statement), err)
+	}
+	return nil
+}
+
+// row is scan for a struct, by the names of the columns.
+func row[T any](ctx context.Context, q querier, statement string, args pgx.StrictNamedArgs, into *T) error {
+	rows, err := q.Query(ctx, statement, args)
+	if err == nil {
+		*into, err = pgx.CollectExactlyOneRow(rows, pgx.RowToStructByName[T])
+	}
+	if err != nil {
+		return fmt.Errorf("%s: %w", db.QueryName(queries, statement), err)
+	}
+	return nil
+}
+
+// render fills the {{marks}} of a statement with numbers and quoted text.
+func render(sql string, marks map[string]string) string {
+	for mark, text := range marks {
+		sql = strings.ReplaceAll(sql, "{{"+mark+"}}", text)
+	}
+	return sql
+}

@@ -1,0 +1,152 @@
+package outboxtest
+
+import (
+	"context"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+
+	"github.com/belfryhq/belfry/dev/dbtest"
+	"github.com/belfryhq/belfry/job"
+	"github.com/belfryhq/belfry/outbox"
+)
+
+// Past executes a statement past the triggers.
+func (d *Database) Past(t require.TestingT, sql string, args ...any) {
+	dbtest.Past(t, d.DB.Pool, sql, args...)
+}
+
+// OldChannels makes n channels with the ids 1 to n, made and changed a day ago.
+func (d *Database) OldChannels(t require.TestingT, n int) {
+	d.Exec(t, `INSERT INTO belfry.channels (id, external_id, platform, created_at, updated_at)
+		SELECT g, 'u-' || g, CASE WHEN g % 3 = 0 THEN 'android' ELSE 'ios' END, now() - interval '1 day', now() - interval '1 day'
+		  FROM generate_series(1, $1::bigint) g`, n)
+}
+
+// Rest makes a job of a type that has written the channels 1 to n and is in the
+// given status: ABORTED, PROCESSED or FAILED, under fence 1.
+func (d *Database) Rest(t require.TestingT, kind string, n int, status job.Status) int64 {
+	id := One[int64](t, d, `INSERT INTO belfry.jobs (type, category, title) VALUES ($1, 'operator_notice', 'told') RETURNING id`, kind)
+	d.Exec(t, `UPDATE belfry.jobs SET status = 'RUNNING', fence = 1, runner = 'r', heartbeat_at = now(), started_at = now() WHERE id = $1`, id)
+	d.Exec(t, `UPDATE belfry.jobs SET bound = $2, "cursor" = nullif($2, '0'), chunks = 1, channels_read = $3, channels_matched = $3, rows_written = $3 WHERE id = $1`, id, strconv.Itoa(n), n)
+	switch kind {
+	case outbox.TypeInbox:
+		d.Exec(t, `INSERT INTO belfry.notifications (channel_id, job_id) SELECT g, $1 FROM generate_series(1, $2::bigint) g`, id, n)
+	case outbox.TypePush:
+		d.Exec(t, `INSERT INTO belfry.messages (job_id, channel_id, next_attempt_at) SELECT $1, g, now() FROM generate_series(1, $2::bigint) g`, id, n)
+	}
+	d.Exec(t, `UPDATE belfry.jobs SET status = $2 WHERE id = $1`, id, string(status))
+	dbtest.Recount(t, d.DB.Pool)
+	return id
+}
+
+// JobsThatWait makes so many more jobs, past their triggers, which are what each would cost.
+func (d *Database) JobsThatWait(t require.TestingT, n int) {
+	d.Past(t, `INSERT INTO belfry.jobs (id, type, category, title, route)
+		SELECT nextval('belfry.jobs_id_seq'), 'push', 'operator_notice', 'waits', '{push}' FROM generate_series(1, $1::bigint)`, n)
+}
+
+// ActivitiesFor enqueues one activity each for the channels 1 to n, and returns their
+// ids in that order.
+func (d *Database) ActivitiesFor(t require.TestingT, n int) []int64 {
+	d.Exec(t, `INSERT INTO belfry.channels (id, external_id, platform) SELECT g, 'a-' || g, 'ios' FROM generate_series(1, $1::bigint) g ON CONFLICT DO NOTHING`, n)
+	return One[[]int64](t, d, `WITH made AS (INSERT INTO belfry.activities (channel_id, title) SELECT g, 'hi' FROM generate_series(1, $1::bigint) g RETURNING id, channel_id)
+		SELECT array_agg(id ORDER BY channel_id) FROM made`, n)
+}
+
+// States sets the statuses of the messages 1, 2, 3 … of a job, in turn.
+func (d *Database) States(t require.TestingT, id int64, statuses ...string) {
+	lease := One[int64](t, d, `INSERT INTO belfry.leases (id, relay, expires_at, job_ids, channel_ids)
+		SELECT (SELECT coalesce(max(id), 0) + 1 FROM belfry.leases), 'relay', now() + interval '1 hour', array_agg(job_id), array_agg(channel_id) FROM belfry.messages WHERE job_id = $1 RETURNING id`, id)
+	d.Exec(t, `UPDATE belfry.messages m SET status = s.next, lease_id = CASE s.next WHEN 'PROCESSING' THEN $3::bigint END,
+			reason = CASE s.next WHEN 'DEAD' THEN 'exhausted' WHEN 'CANCELLED' THEN 'recalled' END
+		  FROM (SELECT k.channel_id, ($2::text[])[1 + (k.channel_id - 1) % cardinality($2::text[])] AS next FROM belfry.messages k WHERE k.job_id = $1) s
+		 WHERE m.job_id = $1 AND m.channel_id = s.channel_id`, id, statuses, lease)
+	dbtest.Recount(t, d.DB.Pool)
+}
+
+// Statuses counts a job's messages by status.
+func (d *Database) Statuses(t require.TestingT, id int64) map[string]int {
+	rows, err := d.DB.Pool.Query(context.Background(), `SELECT status, count(*) FROM belfry.messages WHERE job_id = $1 GROUP BY status`, id)
+	require.NoError(t, err)
+	counts := make(map[string]int)
+	var status string
+	var n int
+	_, err = pgx.ForEachRow(rows, []any{&status, &n}, func() error {
+		counts[status] = n
+		return nil
+	})
+	require.NoError(t, err)
+	return counts
+}
+
+// Age makes the jobs at rest for that long, and their messages what they are.
+func (d *Database) Age(t require.TestingT, age string, ids ...int64) {
+	d.Exec(t, `UPDATE belfry.jobs SET finished_at = finished_at - $1::interval WHERE id = ANY ($2)`, age, ids)
+	d.Exec(t, `UPDATE belfry.messages SET next_attempt_at = next_attempt_at - $1::interval, sent_at = sent_at - $1::interval WHERE job_id = ANY ($2)`, age, ids)
+}
+
+// Fill makes jobs whose messages are of every kind, and returns one in the middle.
+func (d *Database) Fill(t testing.TB) int64 {
+	t.Helper()
+	ids := make([]int64, 6)
+	for i := range ids {
+		ids[i] = d.Rest(t, outbox.TypePush, 2500, job.Processed)
+		d.States(t, ids[i], "PENDING", "SENT", "PENDING", "PROCESSING", "DEAD")
+	}
+	d.Exec(t, `UPDATE belfry.messages SET receipt = 'x', lease_id = NULL WHERE job_id = $1 AND status = 'PROCESSING' AND channel_id % 3 = 0`, ids[2])
+	d.JobsThatWait(t, 2000)
+	d.Exec(t, `INSERT INTO belfry.attempts (job_id, channel_id, step, attempt, medium, outcome) SELECT m.job_id, m.channel_id, 0, 1, 'push', 'unknown' FROM belfry.messages m`)
+	d.Exec(t, `INSERT INTO belfry.handovers (lease_id, job_ids, channel_ids, steps) SELECT l.id, l.job_ids, l.channel_ids, array_fill(0::smallint, ARRAY[cardinality(l.job_ids)]) FROM belfry.leases l`)
+	d.ActivitiesFor(t, 300)
+	return ids[3]
+}
+
+// Grown runs f on the statistics that a planner may have of a database that Fill has filled, with
+// a job in its middle: "analyzed", and "stale", which are those of empty tables.
+func Grown(t *testing.T, f func(t *testing.T, d *Database, name string, id int64)) {
+	t.Helper()
+	for name, stale := range map[string]bool{"analyzed": false, "stale": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			d := &Database{DB: dbtest.New(t)}
+			id := int64(0)
+			if !stale {
+				id = d.Fill(t)
+			}
+			for _, table := range []string{"messages", "jobs", "leases", "handovers", "attempts"} {
+				d.Exec(t, "ANALYZE belfry."+table)
+			}
+			if stale {
+				id = d.Fill(t)
+			}
+			f(t, d, name, id)
+		})
+	}
+}
+
+// Compiles has the server compile what is expensive, as one with the settings of a stock
+// installation does, whose jit is on.
+func (d *Database) Compiles(t testing.TB) {
+	t.Helper()
+	d.Exec(t, `DO $$BEGIN EXECUTE format('ALTER DATABASE %I SET jit = on', current_database()); EXECUTE format('ALTER DATABASE %I SET jit_above_cost = 100000', current_database()); END$$`)
+	d.DB.Pool.Reset()
+}
+
+// Querier is a pool, a connection or a transaction.
+type Querier interface {
+	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
+}
+
+// Plan adds the lines that an EXPLAIN answers with to out, headed by name.
+func Plan(t testing.TB, on Querier, out *strings.Builder, name, explain string, args ...any) {
+	t.Helper()
+	rows, err := on.Query(t.Context(), explain, args...)
+	require.NoError(t, err, name)
+	lines, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	require.NoError(t, err, name)
+	out.WriteString("# " + name + "\n" + strings.Join(lines, "\n") + "\n")
+}

@@ -1,9 +1,0 @@
-package metrics
-
-import (
-	"testing"
-
-	"github.com/belfryhq/belfry/migrations/dbtest"
-)
-
-func TestMain(m *testing.M) { dbtest.Main(m) }

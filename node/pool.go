@@ -1,0 +1,93 @@
+package node
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/rs/zerolog"
+
+	"github.com/belfryhq/belfry/admin"
+	"github.com/belfryhq/belfry/internal/db"
+	"github.com/belfryhq/belfry/internal/errkind"
+	"github.com/belfryhq/belfry/node/settings"
+)
+
+// statementTimeout bounds the statements with which a process begins.
+const statementTimeout = 30 * time.Second
+
+// OpenPool returns a pool on the database at dsn, which connects with its first use. To what
+// writes, a standby is a server that does not answer, until it is promoted.
+func OpenPool(ctx context.Context, dsn string, c settings.Database, writes bool, log zerolog.Logger) (*pgxpool.Pool, error) {
+	return openPool(ctx, dsn, c, 0, writes, log)
+}
+
+// OpenReserve returns a pool for what writes, of so many connections, which it keeps open from the
+// start: a server without a free place for another one takes none of them.
+func OpenReserve(ctx context.Context, dsn string, c settings.Database, connections int, log zerolog.Logger) (*pgxpool.Pool, error) {
+	c.MaxConnections = connections
+	return openPool(ctx, dsn, c, connections, true, log)
+}
+
+func openPool(ctx context.Context, dsn string, c settings.Database, kept int, writes bool, log zerolog.Logger) (*pgxpool.Pool, error) {
+	cfg, err := pgxpool.ParseConfig(dsn)
+	if err != nil {
+		return nil, fmt.Errorf("database.url: %s", settings.ParseProblem(err))
+	}
+	cfg.MaxConns = int32(c.MaxConnections) //nolint:gosec // Validate allows up to 1000
+	cfg.MinConns = int32(kept)             //nolint:gosec // no more than those
+	if !strings.Contains(dsn, "connect_timeout") {
+		cfg.ConnConfig.ConnectTimeout = c.ConnectTimeout
+	}
+	if cfg.ConnConfig.RuntimeParams["application_name"] == "" {
+		cfg.ConnConfig.RuntimeParams["application_name"] = "belfry"
+	}
+	cfg.ConnConfig.RuntimeParams["client_encoding"] = "UTF8" // whatever the database, the role or the URL has
+	cfg.AfterConnect = standardSession
+	if writes && cfg.ConnConfig.ValidateConnect == nil { // no target_session_attrs
+		cfg.ConnConfig.ValidateConnect = notStandby
+	}
+	pool, err := db.Open(ctx, cfg, log)
+	if err != nil {
+		return nil, fmt.Errorf("open connection pool: %w", err)
+	}
+	return pool, nil
+}
+
+// ConnectTimeout returns the time that one attempt to connect may take. A pool without a limit,
+// such as one that pgxpool.New opens, has the default of database.connect_timeout.
+func ConnectTimeout(pool *pgxpool.Pool) time.Duration {
+	return cmp.Or(pool.Config().ConnConfig.ConnectTimeout, settings.Default().Database.ConnectTimeout)
+}
+
+// Ping has the server answer once, in the time that is given to one attempt to connect to each
+// of its addresses.
+func Ping(ctx context.Context, pool *pgxpool.Pool) error {
+	attempts := 1 + len(pool.Config().ConnConfig.Fallbacks)
+	ctx, cancel := context.WithTimeout(ctx, time.Duration(attempts)*ConnectTimeout(pool))
+	defer cancel()
+	return pool.Ping(ctx)
+}
+
+// Unreachable reports whether err means that no statement can reach the database, or none that
+// writes, rather than that a statement went wrong.
+func Unreachable(err error) bool {
+	if unknown := new(admin.UnknownOutcomeError); errors.As(err, &unknown) {
+		err = unknown.Err
+	}
+	kind := errkind.Of(err)
+	return kind == errkind.Unavailable || kind == errkind.Standby
+}
+
+// notStandby refuses a server that tells that it only follows another.
+func notStandby(_ context.Context, conn *pgconn.PgConn) error {
+	if conn.ParameterStatus("in_hot_standby") == "on" {
+		return pgconn.ErrStandbyConnection
+	}
+	return nil
+}

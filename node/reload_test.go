@@ -1,0 +1,56 @@
+package node
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/rs/zerolog"
+	"github.com/stretchr/testify/require"
+
+	"github.com/belfryhq/belfry/dev/dbtest"
+	"github.com/belfryhq/belfry/internal/config"
+	"github.com/belfryhq/belfry/node/settings"
+)
+
+// A reload reads the keys of links again, which is told by the key that names their file. A file
+// that cannot be used is refused with that name.
+func TestReloader_ReadsTheKeysOfLinks(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "keys")
+	write := func(text string) { require.NoError(t, os.WriteFile(file, []byte(text), 0o600)) }
+	write(strings.Repeat("a", 32))
+	s, err := settings.Load(config.Input{Environ: []string{
+		"BELFRY_API_PUBLIC_URL=https://example.com", "BELFRY_API_UNSUBSCRIBE_KEYS_FILE=" + file,
+		`BELFRY_SENDERS=[{"name": "mail", "kind": "smtp", "smtp": {"host": "127.0.0.1", "port": 25, "tls": "none", "from": "a@example.com", "list_unsubscribe": "{unsubscribe_url}"}}]`,
+	}}, nil)
+	require.NoError(t, err)
+	d, err := NewDrain(s, dbtest.New(t).Pool, nil, zerolog.Nop())
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, d.Close()) })
+	r := newReloader(Options{Settings: s}, nil, d)
+
+	changed, waiting, err := r.reload(s.Config)
+	require.NoError(t, err)
+	require.Empty(t, changed)
+	require.Empty(t, waiting)
+
+	write("short")
+	_, _, err = r.reload(s.Config)
+	require.ErrorContains(t, err, "api.unsubscribe_keys_file: "+file)
+
+	write(strings.Repeat("b", 32))
+	changed, waiting, err = r.reload(s.Config)
+	require.NoError(t, err)
+	require.Equal(t, []string{"api.unsubscribe_keys_file"}, changed)
+	require.Empty(t, waiting)
+
+	next := s.Config
+	next.API.UnsubscribeKeysFile = file + ".other"
+	write(strings.Repeat("c", 32))
+	changed, waiting, err = r.reload(next)
+	require.NoError(t, err)
+	require.Empty(t, changed)
+	require.Equal(t, []string{"api.unsubscribe_keys_file"}, waiting, "another file waits for a restart")
+}
