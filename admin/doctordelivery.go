@@ -68,7 +68,7 @@ func (d *doctor) checkHalt(ctx context.Context, check string) error {
 	case err != nil:
 		return err
 	case h.At != nil:
-		d.warn(check, "`belfry go` lifts it", "%s", h.Err())
+		d.warn(check, "`belfry unhalt` ends it", "%s", h.Err())
 	default:
 		d.ok(check, "belfry is not halted")
 	}

@@ -52,7 +52,7 @@ func TestEventsWatch_TellsWhatIsDone(t *testing.T) {
 	require.Contains(t, d.watch([]func(){acts[2]}, "all", "on"), "r: job 1 throttled")
 	require.Regexp(t, `^\S+ \S+ ann@host: everything is halted \(wrong link\)\n\S+ \S+ ann@host: everything goes on\n$`, d.watch([]func(){
 		func() { require.NoError(t, d.run("halt", "reason", "wrong link")) },
-		func() { require.NoError(t, d.run("go")) },
+		func() { require.NoError(t, d.run("unhalt")) },
 	}))
 	require.Empty(t, d.watch([]func(){acts[2]}, "of", "lane", "all", "on"))
 	require.Empty(t, d.watch([]func(){acts[2]}, "by", "ann@host", "all", "on"))

@@ -7,7 +7,7 @@ import (
 	"github.com/belfryhq/belfry/job"
 )
 
-// haltAct is the input of `halt` and `go`.
+// haltAct is the input of `halt` and `unhalt`.
 type haltAct struct{ Act }
 
 // haltState is whether everything is halted after an act.
@@ -36,7 +36,7 @@ func haltOperations() []Operation {
 			Long: `Stop everything, in every process that works on this database. When the command has
 returned, no further row of a job is committed, and no message is sent that was not
 handed to a provider before, activities too. Jobs that ran are PENDING, with their
-cursors. No job starts and no schedule fires until ` + "`belfry go`" + `. Jobs, activities and
+cursors. No job starts and no schedule fires until ` + "`belfry unhalt`" + `. Jobs, activities and
 acts are accepted, and wait. Processes go on running, and say so. A session that keeps
 the row of a job locked delays the halt for 2 seconds at most and is named: what it has
 written of this job it may still commit.`,
@@ -53,19 +53,19 @@ written of this job it may still commit.`,
 				p.Printf("%s; nothing was changed\n", haltText(h.Halt, p.Times))
 				return
 			}
-			p.Printf("halted: nothing more is written or sent; `belfry go` lifts it\n")
+			p.Printf("halted: nothing more is written or sent; `belfry unhalt` ends it\n")
 			if h.Locked != "" {
 				p.Note("rows are locked: %s; what such a session has written of its job it may still commit", h.Locked)
 			}
 		}),
 		Define(Operation{
-			Name: "go", Short: "Lift a halt: everything goes on where it was", Role: Operator, Changes: true, Stops: true, Events: haltEvents,
-			Long: `Lift a halt: jobs go on from their cursors, messages are sent, and schedules fire,
+			Name: "unhalt", Short: "Lift a halt: jobs and deliveries continue where they were", Role: Operator, Changes: true, Stops: true, Events: haltEvents,
+			Long: `End a halt: jobs continue from their cursors, messages are sent, and schedules fire,
 without a restart of any process. What became of occurrences that a schedule missed is
 for its own policy to say (` + "`belfry schedules show NAME`" + `). A job that did not start before
 its expires_at is EXPIRED.`,
-			SQL:     `SELECT * FROM belfry.go('ann', 'corrected');`,
-			Example: `  belfry go --reason "the link is corrected"`,
+			SQL:     `SELECT * FROM belfry.unhalt('ann', 'corrected');`,
+			Example: `  belfry unhalt --reason "the link is corrected"`,
 		}, func(ctx context.Context, env *Env, in haltAct) (h haltState, err error) {
 			h.Changed, err = env.Jobs.Lift(ctx, in.by(env))
 			return h, refused(err, nil)

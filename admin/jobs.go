@@ -192,7 +192,7 @@ func jobsText(p *printer.Page, in jobFilter, out List[JobState]) {
 	p.Table(t)
 	for _, j := range out.Items {
 		if j.HaltedAt != nil {
-			p.Note("belfry is halted since %s; `belfry doctor` says by whom, `belfry go` lifts it", p.Clock(*j.HaltedAt))
+			p.Note("belfry is halted since %s; `belfry doctor` says by whom, `belfry unhalt` ends it", p.Clock(*j.HaltedAt))
 			break
 		}
 	}

@@ -80,7 +80,7 @@ func jobText(p *printer.Page, _ jobRef, r jobReport) {
 		field("aborted", "%s by %s%s", p.Clock(by.At), by.Actor, why)
 	}
 	if r.HaltedAt != nil {
-		field("halted", "since %s, everything is; `belfry go` lifts it", p.Clock(*r.HaltedAt))
+		field("halted", "since %s, everything is; `belfry unhalt` ends it", p.Clock(*r.HaltedAt))
 	}
 	if j.Throttle != "" {
 		field("throttled", "%s", ThrottledBy(j))

@@ -83,7 +83,7 @@ func TestReceipt_SaysSinceWhenThingsGoOn(t *testing.T) {
 		require.Equal(t, resumed, *d.receipt().InForceSince, noun)
 	}
 
-	require.NoError(t, d.run("go"))
+	require.NoError(t, d.run("unhalt"))
 	require.Nil(t, d.receipt().InForceSince, "it was never halted")
 	require.Zero(t, d.receipt().Concerned)
 	require.Contains(t, d.notes, ", 0 jobs")
@@ -95,11 +95,11 @@ func TestReceipt_SaysSinceWhenThingsGoOn(t *testing.T) {
 	require.NoError(t, d.run("halt"))
 	require.Equal(t, halted, *d.receipt().InForceSince)
 	require.Zero(t, d.receipt().Concerned)
-	require.NoError(t, d.run("go"))
+	require.NoError(t, d.run("unhalt"))
 	lifted := *d.receipt().InForceSince
 	require.True(t, lifted.After(halted))
 	require.EqualValues(t, 1, d.receipt().Concerned)
-	require.NoError(t, d.run("go"))
+	require.NoError(t, d.run("unhalt"))
 	require.Equal(t, lifted, *d.receipt().InForceSince)
 	require.Zero(t, d.receipt().Concerned)
 }

@@ -52,7 +52,7 @@ func readStatus(ctx context.Context, env *Env, _ None) (s Status, err error) {
 func statusText(p *printer.Page, _ None, s Status) {
 	if s.Halted() {
 		p.Printf("%s\n", haltText(s.Halt, p.Times))
-		p.Note("`belfry go` lifts it")
+		p.Note("`belfry unhalt` ends it")
 	} else {
 		p.Printf("belfry is not halted\n")
 	}

@@ -28,7 +28,7 @@ func TestStatus_TellsWhatWasStopped(t *testing.T) {
 	d.env.Role = admin.Viewer
 	require.NoError(t, d.run("status"))
 	require.Regexp(t, `^everything is halted since \S+ \S+ by ann@host: wrong link\n0 jobs running\n`, d.out)
-	require.Contains(t, d.notes, "`belfry go` lifts it")
+	require.Contains(t, d.notes, "`belfry unhalt` ends it")
 	var told admin.Status
 	require.NoError(t, json.Unmarshal([]byte(d.json), &told))
 	require.Equal(t, "wrong\nlink", told.Reason)

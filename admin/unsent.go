@@ -67,7 +67,7 @@ func (c Carriers) Standstill(u delivery.Unsent, now time.Time) Standstill {
 	case u.Held:
 		return Standstill{Why: "held, lane " + u.Lane + " is paused", Remedy: "`belfry lanes resume " + u.Lane + "`"}
 	case c.Halted:
-		return Standstill{Why: "held, belfry is halted", Remedy: "`belfry go`"}
+		return Standstill{Why: "held, belfry is halted", Remedy: "`belfry unhalt`"}
 	case c.Copied:
 		return Standstill{Why: "the database is a copy or was moved, and relays wait", Remedy: "`belfry adopt` shows what would leave, and lets it"}
 	case len(lacking) == len(u.Route) && len(c.Configured) == 0 && len(c.Live) == 0:

@@ -82,7 +82,7 @@ func readHalt(ctx context.Context, tx pgx.Tx) (Halt, error) {
 func (r *Runner) tellHalt(now Halt) {
 	switch was := r.halted; {
 	case now.At != nil && !was:
-		r.log.Warn().Err(now.Err()).Msg("no job runs before `belfry go`")
+		r.log.Warn().Err(now.Err()).Msg("no job runs before `belfry unhalt`")
 	case now.At == nil && was:
 		r.log.Info().Msg("belfry goes on: jobs run again")
 	}

@@ -193,7 +193,7 @@ func TestHalt_IsRecordedOnce(t *testing.T) {
 	require.Equal(t, again, now)
 	require.Contains(t, now.Err().Error(), " by ann: wrong link")
 	b.lift(t)
-	require.Equal(t, "it was not halted", one[string](t, b, `SELECT note FROM belfry.go()`))
+	require.Equal(t, "it was not halted", one[string](t, b, `SELECT note FROM belfry.unhalt()`))
 	rows, err := b.db.Pool.Query(t.Context(), `SELECT kind || ' ' || actor || ' ' || reason || ' ' || (detail -> 'after' ->> 'halted_at' IS NOT NULL) FROM belfry.events WHERE subject = 'installation' AND kind IN ('halted', 'lifted') ORDER BY id`)
 	require.NoError(t, err)
 	events, err := pgx.CollectRows(rows, pgx.RowTo[string])
@@ -208,7 +208,7 @@ func TestHalt_ByPlainSQL(t *testing.T) {
 	b := setup(t, 10)
 	enqueuer := b.db.Role(t, `GRANT USAGE ON SCHEMA belfry TO :role`, `GRANT INSERT ON belfry.jobs TO :role`)
 	for _, statement := range []string{
-		`SELECT belfry.halt()`, `SELECT belfry.go()`, `UPDATE belfry.installation SET halted_at = now(), halted_by = 'x'`,
+		`SELECT belfry.halt()`, `SELECT belfry.unhalt()`, `UPDATE belfry.installation SET halted_at = now(), halted_by = 'x'`,
 		`SELECT FROM belfry.installation FOR UPDATE`, `SELECT belfry.installation_halt()`,
 	} {
 		_, err := enqueuer.Pool.Exec(t.Context(), statement)
@@ -227,7 +227,7 @@ func TestHalt_ByPlainSQL(t *testing.T) {
 	require.Empty(t, b.state(t, id).Rows)
 	_, err = enqueuer.Pool.Exec(t.Context(), `INSERT INTO belfry.jobs (type, category, title) VALUES ('inbox', 'operator_notice', 'x')`)
 	require.NoError(t, err, "what is enqueued waits")
-	_, err = operator.Pool.Exec(t.Context(), `SELECT belfry.go('ann')`)
+	_, err = operator.Pool.Exec(t.Context(), `SELECT belfry.unhalt('ann')`)
 	require.NoError(t, err)
 	_, err = operator.Pool.Exec(t.Context(), `BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT belfry.halt('ann'); COMMIT`)
 	require.ErrorContains(t, err, "belfry.installation.halted_at: cannot be set in a transaction that is REPEATABLE READ; allowed values: in one that is READ COMMITTED")
@@ -253,14 +253,14 @@ func TestHalt_ARunnerGoesOnByItself(t *testing.T) {
 			ended := make(chan error, 1)
 			go func() { ended <- r.Run(ctx) }()
 			defer func() { stop(); require.NoError(t, <-ended) }()
-			for began := time.Now(); !strings.Contains(log.String(), "no job runs before `belfry go`"); {
+			for began := time.Now(); !strings.Contains(log.String(), "no job runs before `belfry unhalt`"); {
 				require.Less(t, time.Since(began), patience)
 				b.eventually(t, `SELECT true`)
 			}
 			require.Equal(t, job.Pending, b.state(t, id).Status)
 			b.lift(t)
 			b.eventually(t, `SELECT status = 'PROCESSED' FROM belfry.jobs WHERE id = $1`, id)
-			require.Equal(t, 1, strings.Count(log.String(), "no job runs before `belfry go`"))
+			require.Equal(t, 1, strings.Count(log.String(), "no job runs before `belfry unhalt`"))
 			require.Contains(t, log.String(), "belfry is halted since ")
 			require.Equal(t, 1, strings.Count(log.String(), "belfry goes on: jobs run again"))
 		})

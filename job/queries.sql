@@ -875,8 +875,8 @@ SELECT (SELECT count(*)::integer FROM pg_stat_activity
 SELECT halted_at, coalesce(halted_by, ''), halt_reason, note FROM belfry.halt(@actor, @reason);
 
 -- name: HaltLift :one
--- Lifts a halt (belfry.go). What is not halted stays as it is, and note says so.
-SELECT halted_at, coalesce(halted_by, ''), coalesce(halt_reason, ''), note FROM belfry.go(@actor, @reason);
+-- Ends a halt (belfry.unhalt). What is not halted stays as it is, and note says so.
+SELECT halted_at, coalesce(halted_by, ''), coalesce(halt_reason, ''), note FROM belfry.unhalt(@actor, @reason);
 
 -- name: HaltGet :one
 -- Since when, by whom and why belfry is halted. Always one row.

@@ -663,13 +663,13 @@ BEGIN
     SELECT i.halted_at, i.halted_by, i.halt_reason INTO halt.halted_at, halt.halted_by, halt.halt_reason FROM belfry.installation i;
 END $$;
 
--- Lifts a halt: everything goes on where it was. What is not halted stays as it is.
-CREATE FUNCTION belfry.go(actor text DEFAULT NULL, reason text DEFAULT NULL, OUT halted_at timestamptz, OUT halted_by text, OUT halt_reason text, OUT note text)
+-- Ends a halt: jobs and deliveries continue where they were. What is not halted stays as it is.
+CREATE FUNCTION belfry.unhalt(actor text DEFAULT NULL, reason text DEFAULT NULL, OUT halted_at timestamptz, OUT halted_by text, OUT halt_reason text, OUT note text)
 LANGUAGE plpgsql AS $$
 BEGIN
     PERFORM belfry.act(actor, reason);
     UPDATE belfry.installation i SET halted_at = NULL, halted_by = NULL, halt_reason = '' WHERE i.one AND i.halted_at IS NOT NULL;
     note := CASE WHEN FOUND THEN '' ELSE 'it was not halted' END;
     PERFORM belfry.act(NULL, NULL);
-    SELECT i.halted_at, i.halted_by, i.halt_reason INTO go.halted_at, go.halted_by, go.halt_reason FROM belfry.installation i;
+    SELECT i.halted_at, i.halted_by, i.halt_reason INTO unhalt.halted_at, unhalt.halted_by, unhalt.halt_reason FROM belfry.installation i;
 END $$;

@@ -85,7 +85,7 @@ func TestDocument_AnswersAreAsItSays(t *testing.T) {
 		{"resume", "/resume", `{"id": [2]}`},
 		{"send", "/send", `{"channel": 1, "category": "operator_notice", "title": "Hello"}`},
 		{"halt", "/halt", ""},
-		{"go", "/go", ""},
+		{"unhalt", "/unhalt", ""},
 		{"lanes-pause", "/lanes/night/pause", ""},
 		{"lanes-resume", "/lanes/night/resume", ""},
 		{"senders-pause", "/senders/fcm/pause", ""},

@@ -50,7 +50,7 @@ func reserved(t *testing.T, c *api.Options) {
 func stops(id int64) [][2]string {
 	return [][2]string{
 		{"/halt", `{"reason": "stop"}`},
-		{"/go", `{"reason": "again"}`},
+		{"/unhalt", `{"reason": "again"}`},
 		{"/abort", fmt.Sprintf(`{"id": [%d], "reason": "wrong link"}`, id)},
 		{"/lanes/night/pause", `{"reason": "stop"}`},
 		{"/lanes/night/resume", `{"reason": "again"}`},
@@ -91,7 +91,7 @@ func TestStops_AreThese(t *testing.T) {
 			require.True(t, o.Changes, o.Name)
 		}
 	}
-	require.ElementsMatch(t, []string{"abort", "halt", "go", "lanes pause", "lanes resume", "senders pause", "senders resume"}, names)
+	require.ElementsMatch(t, []string{"abort", "halt", "unhalt", "lanes pause", "lanes resume", "senders pause", "senders resume"}, names)
 }
 
 // What changes something is limited for one identity, too; what stops something is not kept by it.
@@ -113,7 +113,7 @@ func TestTurns_LimitWhatChangesSomething(t *testing.T) {
 	<-l.begun
 	require.Equal(t, http.StatusTooManyRequests, b.call(t, "operator", "POST", "/people/move", "").status)
 	require.Equal(t, http.StatusOK, b.call(t, "operator", "POST", "/halt", "").status)
-	require.Equal(t, http.StatusOK, b.call(t, "operator", "POST", "/go", "").status)
+	require.Equal(t, http.StatusOK, b.call(t, "operator", "POST", "/unhalt", "").status)
 	l.end <- struct{}{}
 	asking.Wait()
 }

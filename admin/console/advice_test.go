@@ -22,7 +22,7 @@ func TestAdvice_IsALinkToWhatItSays(t *testing.T) {
 		"jobs watch":                            "/x/",
 		"lanes resume 'two words'":              "/x/lanes/two%20words/resume",
 		"dead-letters list --job 17":            "/x/dead-letters?job=17",
-		"go":                                    "/x/go",
+		"unhalt":                                "/x/unhalt",
 		"channels segment list":                 "/x/channels/segment",
 		"jobs show ID":                          "", // a word to be filled in
 		"jobs show":                             "", // it says not which

@@ -263,8 +263,8 @@ func titleOf(o admin.Operation, values url.Values) string {
 		return sentence(noun)
 	case verb == "halt":
 		return "Halt everything"
-	case verb == "go":
-		return "Let everything go on"
+	case verb == "unhalt":
+		return "End the halt"
 	case noun == "":
 		if len(about) > 0 {
 			noun = "job"

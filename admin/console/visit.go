@@ -182,8 +182,8 @@ func (v *visit) status() (s admin.Status) {
 // halted is whether everything is.
 func (v *visit) halted() halted {
 	h := halted{Text: v.unmarked(v.state.HaltText())}
-	if lift, there := v.named("go"); there && lift.Allowed(v.who.Role) == nil {
-		h.Lift = tab{Name: "Let everything go on…", Link: v.linkWith(lift, nil)}
+	if lift, there := v.named("unhalt"); there && lift.Allowed(v.who.Role) == nil {
+		h.Lift = tab{Name: "End the halt…", Link: v.linkWith(lift, nil)}
 	}
 	return h
 }

@@ -16,7 +16,7 @@ func (a *app) groups() []helpGroup {
 	return []helpGroup{
 		{"jobs", "Jobs:", []*cobra.Command{
 			a.verbCommand("enqueue"), a.nounCommand("jobs"), a.verbCommand("abort"), a.verbCommand("resume"), a.verbCommand("retry"), a.verbCommand("recall"),
-			a.verbCommand("status"), a.verbCommand("health"), a.verbCommand("halt"), a.verbCommand("go"), a.nounCommand("lanes"), a.nounCommand("schedules"), a.verbCommand("upcoming"), a.nounCommand("categories"), a.nounCommand("limits"),
+			a.verbCommand("status"), a.verbCommand("health"), a.verbCommand("halt"), a.verbCommand("unhalt"), a.nounCommand("lanes"), a.nounCommand("schedules"), a.verbCommand("upcoming"), a.nounCommand("categories"), a.nounCommand("limits"),
 		}},
 		{"delivery", "Delivery:", []*cobra.Command{
 			a.verbCommand("send"), a.nounCommand("dead-letters"), a.nounCommand("senders"), a.nounCommand("transport"),

@@ -279,7 +279,7 @@ func (r *oneRun) judge() error {
 	case len(aborted) > 0:
 		return &exitError{codeAborted, errors.New(strings.Join(aborted, "\n  "))}
 	case r.halted != nil:
-		return &exitError{codeHeld, fmt.Errorf("%w\n  `belfry go` lifts it", r.halted)}
+		return &exitError{codeHeld, fmt.Errorf("%w\n  `belfry unhalt` ends it", r.halted)}
 	case r.copied != nil:
 		return &exitError{codeConfiguration, fmt.Errorf("%w\n  `belfry adopt` shows what would leave, and lets it", r.copied)}
 	case r.slow != nil:

@@ -18,7 +18,7 @@ func TestSuggestions_LeadFromOtherWordsToTheCommand(t *testing.T) {
 	t.Parallel()
 	for line, want := range map[string]string{
 		"stop": "abort", "pause": "abort", "cancel": "abort", "kill": "abort", "suspend": "abort",
-		"freeze": "halt", "unfreeze": "go", "undo": "recall", "revoke": "recall",
+		"freeze": "halt", "unfreeze": "unhalt", "go": "unhalt", "resume-all": "unhalt", "start": "unhalt", "undo": "recall", "revoke": "recall",
 		"jobs stop": "abort", "jobs pause": "abort", "jobs cancel": "abort", "jobs kill": "abort", "jobs suspend": "abort",
 		"jobs freeze": "halt", "jobs undo": "recall", "jobs revoke": "recall",
 		"jobs abort": "abort", "jobs resume": "resume", "jobs edit": "jobs set", "jobs recall": "recall", "jobs retry": "retry",

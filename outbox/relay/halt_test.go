@@ -55,7 +55,7 @@ func TestHalt_InMidDeliveryHoldsEverything(t *testing.T) {
 			require.Len(t, s.all(), before, "nothing is sent after the halt returned")
 			require.Zero(t, one[int](t, b, `SELECT count(*) FROM belfry.messages WHERE status NOT IN ('PENDING', 'QUEUED', 'SENT')`))
 			require.Zero(t, one[int](t, b, `SELECT count(*) FROM belfry.sendable_messages`))
-			require.Equal(t, 1, strings.Count(log.String(), "nothing is delivered before `belfry go`"))
+			require.Equal(t, 1, strings.Count(log.String(), "nothing is delivered before `belfry unhalt`"))
 			require.Empty(t, dbtest.Miscounted(t, b.DB.Pool))
 
 			changed, err = jobs.Lift(t.Context(), job.Act{Actor: "ann", Reason: "corrected"})

@@ -41,7 +41,7 @@ func (r *Relay) let(ctx context.Context, delivers bool) {
 		}
 		r.kept.Store(&where)
 		if errors.Is(err, job.ErrHalted) {
-			r.log.Warn().Err(err).Str("worker_id", r.name).Str("transport", r.transport.String()).Msg("nothing is delivered before `belfry go`")
+			r.log.Warn().Err(err).Str("worker_id", r.name).Str("transport", r.transport.String()).Msg("nothing is delivered before `belfry unhalt`")
 			return
 		}
 		r.log.Error().Err(err).Str("worker_id", r.name).Str("transport", r.transport.String()).Msg("nothing is delivered before `belfry adopt`, which shows what would leave")

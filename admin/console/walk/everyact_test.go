@@ -90,7 +90,7 @@ func TestBrowser_EveryActIsDoneAndRecorded(t *testing.T) {
 		{"jobs enqueue", given{"jobs": two}, "SELECT count(*) = 2 FROM belfry.jobs WHERE requested_by = 'the-admin'"},
 		{"send", given{"external_id": "u3", "category": "operator_notice", "title": "To one"}, "SELECT EXISTS (SELECT FROM belfry.activities WHERE title = 'To one' AND requested_by = 'the-admin')"},
 		{"halt", nil, "SELECT EXISTS (SELECT FROM belfry.events WHERE kind = 'halted')"},
-		{"go", nil, "SELECT kind <> 'halted' FROM belfry.events WHERE subject = 'installation' ORDER BY id DESC LIMIT 1"},
+		{"unhalt", nil, "SELECT kind <> 'halted' FROM belfry.events WHERE subject = 'installation' ORDER BY id DESC LIMIT 1"},
 		{"lanes pause", given{"lane": "day"}, "SELECT paused_by = 'the-admin' FROM belfry.lanes WHERE name = 'day'"},
 		{"lanes resume", given{"lane": "day"}, "SELECT paused_at IS NULL FROM belfry.lanes WHERE name = 'day'"},
 		{"categories add", given{"category": "storms", "route": "push,sms"}, "SELECT EXISTS (SELECT FROM belfry.categories WHERE name = 'storms')"},

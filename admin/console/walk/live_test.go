@@ -201,7 +201,7 @@ func TestBrowser_WhatOthersDoIsSeen(t *testing.T) {
 		require.True(t, evaluate[bool](p, `document.querySelector("a.halt").hidden`))
 		require.True(t, evaluate[bool](p, `place === document.querySelector("main h1").getBoundingClientRect().top`), "the page has moved")
 	}
-	h.run("go")
+	h.run("unhalt")
 	for _, p := range all {
 		until(t, func() bool {
 			return evaluate[bool](p, `document.getElementById("halted").hidden && !document.querySelector("a.halt").hidden`)
