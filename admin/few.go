@@ -70,14 +70,6 @@ func (r Role) coarse(n int64) (shown, atMost int64) {
 	return max(n, mostHidden), mostHidden
 }
 
-// coarsePart is coarse of a part of a count, which may be none.
-func coarsePart(n int64) int64 {
-	if n == 0 {
-		return 0
-	}
-	return max(n, mostHidden)
-}
-
 // atMostText tells a count that may be less.
 func atMostText(n, atMost int64) string {
 	if atMost > 0 && n <= atMost {
@@ -86,35 +78,21 @@ func atMostText(n, atMost int64) string {
 	return printer.Grouped(n)
 }
 
-// coarsen takes out of a preview what finds out where one person is, for who reads no contents: whose
-// samples they are and, where few are meant, everything that is told of them.
+// coarsen removes from a preview, for a role that reads no contents, what would locate one person:
+// the samples, and the counts of at most mostHidden channels. A count that is 0 without such a channel
+// and not 0 with it would find out whether the circle contains the channel.
 func (out *jobPreview) coarsen(r Role) {
-	all := out.Channels
-	if out.Channels, out.AtMost = r.coarse(all); out.AtMost == 0 {
+	if out.Channels, out.AtMost = r.coarse(out.Channels); out.AtMost == 0 {
 		return
 	}
 	out.LookedAt = max(out.LookedAt, mostHidden)
-	for i := range out.Samples {
-		out.Samples[i].ChannelID = 0
-	}
-	counts := []*int64{&out.NoAddress, &out.InvalidAddress, &out.OptedOut, &out.BadContent, &out.QuietHours, &out.Capped}
-	tallies := []map[string]int64{out.Platforms, out.Locales, out.Media, out.MissingAttributes}
-	if all <= mostHidden {
-		out.Samples = nil
-		for _, n := range counts {
+	out.Samples = nil
+	for _, n := range []*int64{&out.NoAddress, &out.InvalidAddress, &out.OptedOut, &out.BadContent, &out.QuietHours, &out.Capped} {
+		if *n <= mostHidden {
 			*n = 0
 		}
-		for _, tally := range tallies {
-			clear(tally)
-		}
-		return
 	}
-	for _, n := range counts {
-		*n = coarsePart(*n)
-	}
-	for _, tally := range tallies {
-		for name := range maps.Clone(tally) {
-			tally[name] = coarsePart(tally[name])
-		}
+	for _, tally := range []map[string]int64{out.Platforms, out.Locales, out.Media, out.MissingAttributes} {
+		maps.DeleteFunc(tally, func(_ string, n int64) bool { return n <= mostHidden })
 	}
 }

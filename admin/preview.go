@@ -31,9 +31,9 @@ type jobPreview struct {
 	Audience channels.Audience `json:"audience"`
 	compose.Preview
 
-	// AtMost is what every count that is as low may be less than, too, to who reads no contents; of an
-	// audience that is as small nothing more is told. 0: counts are what they are.
-	AtMost int64 `json:"at_most,omitempty" doc:"a count that is not above it may be any number from 0 to it: viewers and authors are not told of so few; absent: counts are exact"`
+	// AtMost is the highest value of Channels that may stand for a lower one, for viewers and authors:
+	// parts of at most AtMost channels are left out or 0, and so are samples. 0 means exact counts.
+	AtMost int64 `json:"at_most,omitempty" doc:"channels that is not above it may be any number from 0 to it, parts of so few channels are left out or 0, and there are no samples: viewers and authors are not told of so few; absent: counts are exact"`
 	// HasMessages tells that there is more than notifications.
 	HasMessages bool `json:"has_messages"`
 	// Addressless is the relation of channels, if it has no addresses and they are needed.
@@ -101,11 +101,11 @@ func previewText(p *printer.Page, out *jobPreview) {
 	p.Field("by locale", "%s", tallied(out.Locales))
 	if out.HasMessages {
 		p.Field("first medium", "%s", tallied(out.Media))
-		p.Field("without address", "%s", printer.Grouped(out.NoAddress))
-		p.Field("invalid address", "%s", printer.Grouped(out.InvalidAddress))
-		p.Field("opted out", "%s", printer.Grouped(out.OptedOut))
-		p.Field("in quiet hours", "%s", printer.Grouped(out.QuietHours))
-		p.Field("over the cap", "%s", printer.Grouped(out.Capped))
+		p.Field("without address", "%s", atMostText(out.NoAddress, out.AtMost))
+		p.Field("invalid address", "%s", atMostText(out.InvalidAddress, out.AtMost))
+		p.Field("opted out", "%s", atMostText(out.OptedOut, out.AtMost))
+		p.Field("in quiet hours", "%s", atMostText(out.QuietHours, out.AtMost))
+		p.Field("over the cap", "%s", atMostText(out.Capped, out.AtMost))
 		if out.BadContent > 0 {
 			p.Field("bad content", "%s", printer.Grouped(out.BadContent))
 		}

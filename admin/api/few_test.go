@@ -15,6 +15,7 @@ func TestMask_NobodyIsFoundByWhereTheyAre(t *testing.T) {
 	b := setup(t, nil)
 	b.exec(t, `INSERT INTO belfry.channels (external_id, platform, location, addresses) VALUES ('one', 'ios', point(120.23587, 22.96186), '{"push": "t"}')`)
 	b.exec(t, `INSERT INTO belfry.channels (external_id, platform, location, addresses) SELECT 'many-' || i, CASE WHEN i < 3 THEN 'web' ELSE 'ios' END, point(10, 50), '{"push": "t"}' FROM generate_series(1, 20) i`)
+	b.exec(t, `INSERT INTO belfry.opt_outs (channel_id, category, medium) SELECT id, 'popular_content', 'push' FROM belfry.channels WHERE external_id IN ('one', 'many-1', 'many-4', 'many-5')`)
 	ask := func(role, near, radius string) answer {
 		return b.call(t, role, "POST", "/enqueue", `{"type": ["push"], "category": "popular_content", "title": "x", "near": "`+near+`", "radius": "`+radius+`", "preview": true}`)
 	}
@@ -45,7 +46,9 @@ func TestMask_NobodyIsFoundByWhereTheyAre(t *testing.T) {
 	many := ask("author", crowd, "500m").text
 	require.NotContains(t, many, "channel_id")
 	require.NotContains(t, many, "many-")
-	require.Contains(t, many, `"platforms":{"ios":18,"web":9}`)
+	require.Contains(t, many, `"platforms":{"ios":18},`, "a circle without the two on the web is told alike")
+	require.Contains(t, many, `"opted_out":0,`)
+	require.Contains(t, ask("operator", crowd, "500m").text, `"opted_out":3,`)
 	require.Contains(t, ask("operator", crowd, "500m").text, `"channel_id":`)
 
 	confirmed := func(n string) answer {
@@ -90,7 +93,7 @@ func TestMask_JobsToARadiusTellNobodyWhoIsInside(t *testing.T) {
 	t.Parallel()
 	b := setup(t, nil)
 	b.exec(t, `INSERT INTO belfry.channels (external_id, platform, location) VALUES ('one', 'ios', point(10, 50))`)
-	b.exec(t, `INSERT INTO belfry.jobs (type, category, title, audience, schedule_at) VALUES ('inbox', 'popular_content', 'near', belfry.audience_radius(50, 10, 500), now() + interval '1 year'), ('inbox', 'popular_content', 'all', belfry.audience_everyone(), now() + interval '1 year')`)
+	b.exec(t, `INSERT INTO belfry.jobs (type, category, title, audience, schedule_at) VALUES ('inbox', 'popular_content', 'near', belfry.audience_radius(50, 10, 500), now() + interval '1 year'), ('inbox', 'popular_content', 'all', belfry.audience_everyone(), now() + interval '1 year'), ('inbox', 'popular_content', 'near', belfry.audience_radius(50, 10, 500), now() + interval '1 year'); SELECT belfry.abort(3)`)
 	for _, role := range []string{"viewer", "author"} {
 		for _, path := range []string{"/jobs/1/audit", "/jobs/1/recipients", "/jobs/1/recipients?external_id=one", "/jobs/1/report"} {
 			a := b.call(t, role, "GET", path, "")
@@ -100,8 +103,11 @@ func TestMask_JobsToARadiusTellNobodyWhoIsInside(t *testing.T) {
 		}
 		person := b.call(t, role, "GET", "/channels/show?channel=1", "").text
 		require.NotContains(t, person, `"job_id":1,`)
+		require.NotContains(t, person, `"job_id":3,`, "one that does not wait")
 		require.Contains(t, person, `"job_id":2,`)
 	}
 	require.Contains(t, b.call(t, "operator", "GET", "/jobs/1/recipients?external_id=one", "").text, "not_reached")
-	require.Contains(t, b.call(t, "operator", "GET", "/channels/show?channel=1", "").text, `"job_id":1,`)
+	person := b.call(t, "operator", "GET", "/channels/show?channel=1", "").text
+	require.Contains(t, person, `"job_id":1,`)
+	require.Contains(t, person, `"job_id":3,`)
 }

@@ -75,6 +75,7 @@ func TestStops_NeedNoConnectionOfOthers(t *testing.T) {
 		got := b.call(t, "operator", "POST", stop[0], stop[1], "Idempotency-Key", fmt.Sprint("stop-", i))
 		require.Equal(t, http.StatusOK, got.status, "%s: %s", stop[0], got.text)
 	}
+	require.NotContains(t, b.log.String(), "cannot keep the answer", "the answer has a key")
 	for _, conn := range all {
 		conn.Release()
 	}
@@ -110,12 +111,35 @@ func TestTurns_LimitWhatChangesSomething(t *testing.T) {
 	b.handler.SetTurns(1, 20*time.Millisecond)
 	var asking sync.WaitGroup
 	asking.Go(func() { b.call(t, "operator", "POST", "/people/move", "") })
+	defer asking.Wait()
+	defer close(l.end)
 	<-l.begun
 	require.Equal(t, http.StatusTooManyRequests, b.call(t, "operator", "POST", "/people/move", "").status)
 	require.Equal(t, http.StatusOK, b.call(t, "operator", "POST", "/halt", "").status)
 	require.Equal(t, http.StatusOK, b.call(t, "operator", "POST", "/unhalt", "").status)
-	l.end <- struct{}{}
-	asking.Wait()
+}
+
+// An abort that waits for a lock keeps no halt of the same operator's waiting.
+func TestStops_OfOneIdentityDoNotWaitForEachOther(t *testing.T) {
+	t.Parallel()
+	b := setup(t, func(c *api.Options) { reserved(t, c) })
+	id := b.waiting(t)
+	tx, err := b.db.Pool.Begin(t.Context())
+	require.NoError(t, err)
+	_, err = tx.Exec(t.Context(), `SELECT FROM belfry.jobs WHERE id = $1 FOR UPDATE`, id)
+	require.NoError(t, err)
+	var asking sync.WaitGroup
+	asking.Go(func() {
+		b.ask(t.Context(), "operator", "POST", "/abort", fmt.Sprintf(`{"id": [%d], "reason": "wrong link"}`, id))
+	})
+	defer asking.Wait()
+	defer func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) }()
+	require.Eventually(t, func() (waits bool) {
+		require.NoError(t, b.db.Pool.QueryRow(t.Context(), `SELECT EXISTS (SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock')`).Scan(&waits))
+		return waits
+	}, patience, time.Millisecond)
+	got := b.call(t, "operator", "POST", "/halt", "")
+	require.Equal(t, http.StatusOK, got.status, got.text)
 }
 
 // waiting enqueues a job that waits, and returns its id.

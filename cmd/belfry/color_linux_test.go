@@ -99,6 +99,9 @@ func TestOutput_StoredTextDoesNotSteerATerminal(t *testing.T) {
 	require.Equal(t, evil, list[0].Title)
 	require.NotContains(t, r.stdout, "\u202e")
 	require.Contains(t, command(t, environ, "jobs", "list", "-o", "csv").stdout, evil)
+	var stderr dbtest.Buffer
+	(&app{stderr: &stderr}).remark("%s", evil)
+	require.Equal(t, "a ]0;t b 31m c d e f\n", stderr.String(), "errors quote rows")
 }
 
 // A terminal that cannot move its cursor is written to line by line; on one that can, what is redrawn

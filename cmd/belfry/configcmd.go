@@ -113,7 +113,7 @@ func newConfigCheckCommand(a *app) *cobra.Command {
 		}
 		a.printf("ok: %s read, %s set, the rest at defaults\n", readFrom(s), printer.Counted(int64(given), "key"))
 		for _, file := range s.OpenFiles() {
-			_, _ = fmt.Fprintf(a.stderr, "%s has a secret, and other accounts of this machine may read it: chmod 600 %s\n", file, printer.ShellWord(file))
+			a.remark("%s has a secret, and other accounts of this machine may read it: chmod 600 %s", file, printer.ShellWord(file))
 		}
 		return nil
 	}

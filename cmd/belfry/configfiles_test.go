@@ -1,6 +1,7 @@
 package main
 
 import (
+	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -150,8 +151,10 @@ func TestConfig_NamesOpenFilesWithSecrets(t *testing.T) {
 		return path
 	}
 	password := write("password", "secret", 0o604)
+	certificate(t, dir, 1)
+	require.NoError(t, os.Chmod(filepath.Join(dir, "cert.pem"), 0o644))
 	open := write("open.yaml", "senders: [{name: hook, kind: webhook, webhook: {url: https://example.com/x, secrets: [whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw]}}]\n", 0o640)
-	mail := write("mail.yaml", "senders: [{name: mail, kind: smtp, smtp: {host: mx.example, from: a@example.com, username: u, password_file: password}}]\n", 0o644)
+	mail := write("mail.yaml", "senders: [{name: mail, kind: smtp, smtp: {host: mx.example, from: a@example.com, username: u, password_file: password, ca_file: cert.pem}}]\n", 0o644)
 	private := write("private.yaml", "database: {url: 'postgres://u:secret@db.example/app'}\n", 0o600)
 	args := []string{"--config", open, "--config", mail, "--config", private, "config", "check"}
 	r := command(t, nil, args...)
@@ -162,7 +165,16 @@ func TestConfig_NamesOpenFilesWithSecrets(t *testing.T) {
 		}
 		return text
 	}
-	require.Equal(t, lines(open, password), r.stderr)
+	require.Equal(t, lines(open, password), r.stderr, "an authority is public")
+	var report struct {
+		OpenFiles []string `json:"open_files"`
+	}
+	require.NoError(t, json.Unmarshal([]byte(command(t, nil, append(args, "-o", "json")...).stdout), &report))
+	require.Equal(t, []string{open, password}, report.OpenFiles)
+	doctor := command(t, []string{"BELFRY_DATABASE_URL=" + dbtest.Reused(t, 4).DSN}, "--config", open, "--config", mail, "doctor")
+	for _, file := range []string{open, password} {
+		require.Contains(t, strings.Join(strings.Fields(doctor.stdout), " "), "warning files "+file+" has a secret", doctor.stderr)
+	}
 	require.NoError(t, os.Chmod(private, 0o644))
 	require.Equal(t, lines(open, password, private), command(t, nil, args...).stderr)
 	for _, f := range []string{open, password, private} {

@@ -102,6 +102,8 @@ func TestLong_RolesEachIsEnoughForWhatItDoes(t *testing.T) {
 	<-ended
 	_, err = relay.Pool.Exec(t.Context(), `UPDATE belfry.messages SET channel_id = 1`)
 	require.ErrorContains(t, err, "permission denied", "whose message it is")
+	_, err = relay.Pool.Exec(t.Context(), `UPDATE belfry.jobs SET title = 'x'`)
+	require.ErrorContains(t, err, "permission denied", "what a job says")
 	requireAborts(t, relay, try(operator, "enqueue", "--type", "push", "--category", "operator_notice", "--title", "later", "--everyone", "--at", "+1h"))
 	both := withProfiles(t, empty, owner.User, "run,deliver")
 	try(both, "run", "--deliver", "--quiet")

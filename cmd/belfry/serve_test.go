@@ -16,6 +16,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -77,6 +78,41 @@ func TestProcess_ServeAndDaemonServeTheAPI(t *testing.T) {
 			require.NoError(t, p.Process.Signal(syscall.SIGHUP))
 			require.Equal(t, http.StatusOK, answered(t, "GET", url+"/lanes", secret), "it goes on")
 		}
+		p.terminate(t)
+		require.Equal(t, codeDone, p.exit(t), p.stderr.String())
+	}
+}
+
+// A halt is done while requests for a locked table have all of the API's other connections.
+func TestProcess_HaltHasConnectionsOfItsOwn(t *testing.T) {
+	t.Parallel()
+	db := newKept(t)
+	environ := []string{"BELFRY_DATABASE_URL=" + db.DSN}
+	tokens := map[string]string{}
+	for _, role := range []string{"viewer", "author", "operator"} {
+		tokens[role] = newToken(t, environ, role)
+	}
+	for _, command := range []string{"serve", "daemon"} {
+		p := start(t, environ, command, "--listen", "127.0.0.1:0")
+		url := p.served(t)
+		tx, err := db.Pool.Begin(t.Context())
+		require.NoError(t, err)
+		_, err = tx.Exec(t.Context(), `LOCK TABLE belfry.segments IN ACCESS EXCLUSIVE MODE`)
+		require.NoError(t, err)
+		var asking sync.WaitGroup
+		for _, role := range []string{"viewer", "author"} {
+			for range apiConnections / 2 {
+				asking.Go(func() { answered(t, "GET", url+"/channels/segment", tokens[role]) })
+			}
+		}
+		require.Eventually(t, func() bool {
+			var waiting int
+			require.NoError(t, tx.QueryRow(t.Context(), `SELECT count(*) FROM pg_locks WHERE relation = 'belfry.segments'::regclass AND NOT granted`).Scan(&waiting))
+			return waiting == apiConnections
+		}, patience, time.Millisecond)
+		require.Equal(t, http.StatusOK, answered(t, "POST", url+"/halt", tokens["operator"]), command)
+		require.NoError(t, tx.Rollback(t.Context()))
+		asking.Wait()
 		p.terminate(t)
 		require.Equal(t, codeDone, p.exit(t), p.stderr.String())
 	}
