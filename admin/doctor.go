@@ -48,18 +48,12 @@ type Setup struct {
 	OpenFiles []string
 	// Private tells that the server is belfry's own: the next command migrates it.
 	Private bool
-	// Connections is how many the process may have.
-	Connections int
 	// Listens tells that a runner or a relay of this configuration is to be notified.
 	Listens bool
 	// StaleAfter is when a runner's job is taken over.
 	StaleAfter time.Duration
 	// Health is what the health checks of runs look at.
 	Health job.HealthConfig
-	// AbortCache says where the abort cache is, without user and password, and AskCache asks
-	// it something. nil: there is none.
-	AbortCache string
-	AskCache   func(context.Context) error
 }
 
 // doctorInput is the input of `doctor`.
@@ -71,10 +65,10 @@ func doctorOperation() Operation {
 	return Define(Operation{
 		Name: "doctor", Rows: "findings", Short: "Check configuration, database, schema, channels, jobs, schedules and delivery",
 		Long: `Check configuration, connection, server, what a pooler keeps, schema, privileges, the
-contract of channels.relation, jobs that are stuck or held back, paused lanes, schedules
-that fail, a database that is a copy, routes without a sender, senders without a relay,
-messages that are due and not moved, leases left behind, dead letters, the carrier
-that relays work on, what health checks may see, and the abort cache. Each finding comes with what to do about it.
+contract of channels.relation, jobs that are stuck or wait for approval, paused lanes,
+schedules that fail, a database that is a copy, a halt, senders without a relay, messages
+that are due and not moved, the carrier that relays work on, and whether health checks may
+read the server's statistics. Each finding comes with what to do about it.
 Nothing is changed. Exit code 1 when a check failed, 0 otherwise; warnings do not count.`,
 		Role: Operator, Need: NeedServer, Deadline: 2 * DefaultDeadline,
 	}, func(ctx context.Context, env *Env, in doctorInput) (*DoctorReport, error) {
@@ -157,6 +151,19 @@ func (d *doctor) quiet(check string) bool {
 	return true
 }
 
+// check is one of the doctor's checks: its name in the report and the function that makes it.
+type check struct {
+	name string
+	made func(context.Context, string) error
+}
+
+// make makes checks in their order.
+func (d *doctor) make(ctx context.Context, list ...check) {
+	for _, c := range list {
+		d.look(ctx, c.name, c.made)
+	}
+}
+
 // examine makes every check.
 func (d *doctor) examine(ctx context.Context) {
 	if d.Setup.Configuration != "" {
@@ -165,26 +172,26 @@ func (d *doctor) examine(ctx context.Context) {
 	for _, file := range d.Setup.OpenFiles {
 		d.warn("files", "chmod 600 "+printer.ShellWord(file), "%s has a secret, and other accounts of this machine may read it", file)
 	}
-	d.look(ctx, "connection", d.checkConnection)
-	d.look(ctx, "server", d.checkServer)
+	d.make(ctx, check{"connection", d.checkConnection}, check{"server", d.checkServer})
+	privileges := check{"privileges", d.checkPrivileges}
 	if d.enqueuesOnly(ctx) {
-		d.look(ctx, "privileges", d.checkPrivileges)
+		d.make(ctx, privileges)
 		return
 	}
-	d.look(ctx, "health checks", d.checkStatistics)
-	if d.checkSchema(ctx) {
-		d.look(ctx, "privileges", d.checkPrivileges)
-		d.look(ctx, "row security", d.checkSecured)
-		d.look(ctx, "channels", d.checkChannels)
-		d.look(ctx, "jobs", d.checkJobs)
-		d.look(ctx, "approvals", d.checkApprovals)
-		d.look(ctx, "load", d.checkRunning)
-		d.look(ctx, "names", d.checkNames)
-		d.look(ctx, "lanes", d.checkLanes)
-		d.look(ctx, "schedules", d.checkSchedules)
-		d.checkDelivery(ctx)
+	d.make(ctx, check{"health checks", d.checkStatistics})
+	if !d.checkSchema(ctx) {
+		return
 	}
-	d.checkAbortCache(ctx)
+	d.make(ctx, privileges,
+		check{"row security", d.checkSecured},
+		check{"channels", d.checkChannels},
+		check{"jobs", d.checkJobs},
+		check{"approvals", d.checkApprovals},
+		check{"names", d.checkNames},
+		check{"lanes", d.checkLanes},
+		check{"schedules", d.checkSchedules},
+	)
+	d.checkDelivery(ctx)
 }
 
 // checkSecured looks for policies on belfry's own tables that hide rows.

@@ -30,15 +30,6 @@ SELECT c.oid::regclass::text, coalesce((SELECT string_agg(quote_ident(p.polname)
    AND c.relname NOT IN ('users', 'tokens', 'sessions', 'requests', 'channels')
  ORDER BY 1;
 
--- name: DoctorConnections :one
--- Connections that are left for ordinary users. Without pg_read_all_stats other
--- users' backends are still counted, only their details are hidden. Always one
--- row.
-SELECT current_setting('max_connections')::int - current_setting('superuser_reserved_connections')::int AS allowed,
-       count(*)::int                                               AS used
-  FROM pg_stat_activity
- WHERE backend_type = 'client backend';
-
 -- name: DoctorPrivileges :many
 -- Privileges that the connected user lacks: of @privileges on @relations, which stand side
 -- by side, on @columns of it where there are any ('a, b'), on a function where FUNCTION
@@ -93,27 +84,8 @@ SELECT count(*), coalesce((array_agg(a.id ORDER BY a.since, a.id))[1], 0), coale
          ORDER BY j.id LIMIT @most) a;
 
 -- name: DoctorStatistics :one
--- Whether this role may read the statistics of other users' sessions, which health
--- checks look at, and the standbys it sees: how many, and the replay lag of the one
--- furthest behind; NULL when that is caught up, or there is none. Always one row.
-SELECT pg_has_role(current_user, 'pg_read_all_stats', 'USAGE')     AS may_read,
-       count(*)::int                                               AS standbys,
-       max(replay_lag)                                             AS lag
-  FROM pg_stat_replication;
-
--- name: DoctorRoutes :many
--- Media that routes name and that are not in @media, with the categories, and then the
--- jobs with messages left, whose routes they are: five jobs at most. Relies on
--- jobs_undelivered_idx. No row: none.
-SELECT medium, string_agg(source, ', ' ORDER BY source) AS sources
-  FROM (SELECT unnest(c.route) AS medium, 'category ' || c.name AS source FROM belfry.categories c
-        UNION ALL
-        (SELECT unnest(j.route), 'job ' || j.id FROM belfry.jobs j
-          WHERE j.delivered_at IS NULL AND j.started_at IS NOT NULL AND j.type = 'push' AND NOT j.route <@ @media::text[]
-          ORDER BY j.id LIMIT 5)) n
- WHERE medium <> ALL (@media::text[])
- GROUP BY medium
- ORDER BY medium;
+-- Whether this role may read the statistics of other users' sessions. Always one row.
+SELECT pg_has_role(current_user, 'pg_read_all_stats', 'USAGE');
 
 -- name: DoctorUnsent :many
 -- Jobs whose first due message is due for longer than @longer_than, ten at most, and
@@ -131,20 +103,6 @@ UNION ALL
    FROM belfry.messages
   WHERE status = 'PENDING' AND job_id < 0 AND next_attempt_at < now() - @longer_than::interval
   ORDER BY next_attempt_at LIMIT 1);
-
--- name: DoctorLeases :one
--- Leases that ran out more than five seconds ago: how many, and for how long. Relies on
--- leases_expiry_idx. Always one row.
-SELECT count(*), coalesce(now() - min(expires_at), '0')
-  FROM belfry.leases
- WHERE expires_at < now() - interval '5 seconds';
-
--- name: DoctorDead :many
--- Dead letters by reason, of the first @most. Relies on messages_dead_idx. No row: none.
-SELECT coalesce(reason, '') AS reason, count(*) AS n
-  FROM (SELECT reason FROM belfry.messages WHERE status = 'DEAD' LIMIT @most) m
- GROUP BY 1
- ORDER BY n DESC, 1;
 
 -- name: DoctorNames :many
 -- Names that another process was refused within ten minutes. No row: none.

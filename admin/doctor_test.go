@@ -2,7 +2,6 @@ package admin_test
 
 import (
 	"context"
-	"errors"
 	"testing"
 	"time"
 
@@ -39,30 +38,25 @@ func TestDoctor_LooksAtTheProcess(t *testing.T) {
 	d := newDesk(t)
 	d.env.Carrier.Transport = outbox.NoCarrier
 	d.env.Setup = admin.Setup{
-		Configuration: "belfry.yaml", Database: "given by --database-url", Address: "db.example:5432", Connections: 16, StaleAfter: time.Minute,
-		Health: job.DefaultConfig().Load.Health, AbortCache: "redis://cache.example", AskCache: func(context.Context) error { return errors.New("it is off") },
+		Configuration: "belfry.yaml", Database: "given by --database-url", Address: "db.example:5432", StaleAfter: time.Minute,
+		Health: job.DefaultConfig().Load.Health,
 	}
 	r := d.examined()
 	require.True(t, r.OK, "there are warnings only")
 	require.NoError(t, admin.Verdict(r))
 	require.Equal(t, admin.Finding{Check: "configuration", Status: admin.HealthOK, Detail: "belfry.yaml read"}, r.Findings[0])
-	require.Contains(t, found(r, "connection")[0].Detail, "db.example:5432, given by --database-url; answers in ")
-	require.Equal(t, "redis://cache.example: it is off", found(r, "abort cache")[0].Detail)
+	require.Contains(t, found(r, "connection")[0].Detail, "db.example:5432, given by --database-url")
 	require.Equal(t, "belfry.channels is empty", found(r, "channels")[0].Detail)
 	require.Equal(t, "postgres; 0 messages QUEUED", found(r, "transport")[0].Detail)
 
-	d.env.Setup.AskCache = func(context.Context) error { return nil }
-	d.env.Setup.Connections, d.env.Senders, d.env.Media = 1_000_000, []string{"fcm"}, []string{"push"}
+	d.env.Senders, d.env.Media = []string{"fcm"}, []string{"push"}
 	d.env.Setup.Health.Enabled = false
 	r = d.examined()
-	require.Contains(t, found(r, "abort cache")[0].Detail, "redis://cache.example answers in ")
-	require.Contains(t, found(r, "connections")[0].Detail, "are in use, belfry may want 1000000")
 	require.Equal(t, "no live relay has sender fcm", found(r, "senders")[0].Detail)
-	require.Equal(t, "off (runner.load.health.enabled)", found(r, "health checks")[0].Detail)
+	require.Empty(t, found(r, "health checks"))
 	require.Equal(t, admin.HealthWarning, found(r, "installation")[0].Status)
 	require.Contains(t, found(r, "installation")[0].Detail, "no delivery.place is recorded")
-	d.env.Setup.AskCache, d.env.Setup.Private = nil, true
-	require.Empty(t, found(d.examined(), "abort cache"))
+	d.env.Setup.Private = true
 	require.Equal(t, admin.HealthOK, found(d.examined(), "installation")[0].Status)
 }
 

@@ -16,26 +16,24 @@ import (
 	"github.com/belfryhq/belfry/outbox/relay"
 )
 
-// checkDelivery looks at the installation, routes, senders, relays, their carrier and what they have not sent.
+// checkDelivery looks at the installation, senders, relays, their carrier and what they have not sent.
 func (d *doctor) checkDelivery(ctx context.Context) {
 	states, relays, err := delivery.SenderStates(ctx, d.DB, RelayAlive)
 	delivers := len(d.Senders) > 0 || slices.ContainsFunc(relays, func(r delivery.RelayState) bool { return r.Live })
-	d.look(ctx, "installation", func(ctx context.Context, check string) error { return d.checkInstallation(ctx, check, delivers) })
-	d.look(ctx, "halt", d.checkHalt)
+	d.make(ctx,
+		check{"installation", func(ctx context.Context, name string) error { return d.checkInstallation(ctx, name, delivers) }},
+		check{"halt", d.checkHalt},
+	)
 	if err != nil {
 		d.fail("senders", "", "%s", err)
 		return
 	}
 	live := slices.DeleteFunc(relays, func(r delivery.RelayState) bool { return !r.Live })
 	d.checkSenders("senders", states, live)
-	with := func(check func(context.Context, string, []delivery.RelayState) error) func(context.Context, string) error {
-		return func(ctx context.Context, name string) error { return check(ctx, name, live) }
-	}
-	d.look(ctx, "routes", with(d.checkRoutes))
-	d.look(ctx, "transport", with(d.checkTransport))
-	d.look(ctx, "delivery", with(d.checkDue))
-	d.look(ctx, "leases", with(d.checkLeases))
-	d.look(ctx, "dead letters", d.checkDead)
+	d.make(ctx,
+		check{"transport", func(ctx context.Context, name string) error { return d.checkTransport(ctx, name, live) }},
+		check{"delivery", func(ctx context.Context, name string) error { return d.checkDue(ctx, name, live) }},
+	)
 }
 
 // checkInstallation wants the database to be where belfry was made or adopted, and, if messages
@@ -75,29 +73,6 @@ func (d *doctor) checkHalt(ctx context.Context, check string) error {
 	return nil
 }
 
-// checkRoutes wants a sender for every medium that a route names, of this configuration or
-// of a relay that lives.
-func (d *doctor) checkRoutes(ctx context.Context, check string, live []delivery.RelayState) error {
-	media := slices.Clone(d.Media)
-	for _, r := range live {
-		media = append(media, r.Media...)
-	}
-	if len(media) == 0 {
-		d.ok(check, "not looked at: no senders are configured here, and no relay lives")
-		return nil
-	}
-	type named struct{ Medium, Sources string }
-	lacking, err := collect[named](ctx, d, queries.doctorRoutes, pgx.StrictNamedArgs{"media": media})
-	for _, l := range lacking {
-		d.warn(check, "add a sender with medium: "+l.Medium+", or change the route with `belfry categories set`",
-			"no sender here or of a live relay has medium %s, which is in the route of %s: what gets there waits", l.Medium, l.Sources)
-	}
-	if err == nil && len(lacking) == 0 {
-		d.ok(check, "every medium of a route has a sender")
-	}
-	return err
-}
-
 // checkSenders wants a live relay for every configured sender, and says which are
 // paused.
 func (d *doctor) checkSenders(check string, states []delivery.SenderState, live []delivery.RelayState) {
@@ -121,10 +96,6 @@ func (d *doctor) checkSenders(check string, states []delivery.SenderState, live 
 	}
 	if d.quiet(check) {
 		d.ok(check, "%s configured, %s alive", printer.Counted(int64(len(d.Senders)), "sender"), printer.Counted(int64(len(live)), "relay"))
-	}
-	if have := d.Setup.Connections; len(d.Senders) > 0 && have < relay.Connections {
-		d.warn(check, fmt.Sprintf("set database.max_connections to %d or more", relay.Connections),
-			"a relay uses up to %d connections, database.max_connections is %d", relay.Connections, have)
 	}
 }
 
@@ -262,53 +233,4 @@ func (d *doctor) checkCarriers(ctx context.Context, check string) (told []int64,
 		}
 	}
 	return told, nil
-}
-
-// checkLeases looks for leases that ran out and were not taken back.
-func (d *doctor) checkLeases(ctx context.Context, check string, live []delivery.RelayState) error {
-	var n int64
-	var longest time.Duration
-	if err := d.reads().QueryRow(ctx, queries.doctorLeases).Scan(&n, &longest); err != nil {
-		return err
-	}
-	switch {
-	case n > 0 && len(live) == 0:
-		d.warn(check, "any relay takes them back: start one", "%s of relays that died, the first for %s", printer.Counted(n, "lease"), printer.Short(longest))
-	case n > 0 && longest > unmovedAfter:
-		d.warn(check, "look at the relays' log", "%s ran out, the first %s ago, and no relay takes them back", printer.Counted(n, "lease"), printer.Short(longest))
-	default:
-		d.ok(check, "none is left behind")
-	}
-	return nil
-}
-
-// deadCounted is up to how many dead letters are counted.
-const deadCounted = 100_000
-
-// checkDead counts the dead letters.
-func (d *doctor) checkDead(ctx context.Context, check string) error {
-	type dead struct {
-		Reason string
-		N      int64
-	}
-	list, err := collect[dead](ctx, d, queries.doctorDead, pgx.StrictNamedArgs{"most": deadCounted})
-	if err != nil {
-		return err
-	}
-	var total int64
-	var reasons []string
-	for _, l := range list {
-		total += l.N
-		reasons = append(reasons, l.Reason+" "+printer.Grouped(l.N))
-	}
-	if total == 0 {
-		d.ok(check, "none")
-		return nil
-	}
-	text := printer.Counted(total, "message")
-	if total >= deadCounted {
-		text = printer.Grouped(total) + " messages or more"
-	}
-	d.warn(check, "`belfry dead-letters list` shows them, `belfry dead-letters redrive` and `discard` act on them", "%s: %s", text, strings.Join(reasons, ", "))
-	return nil
 }

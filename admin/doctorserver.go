@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"strings"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -12,42 +11,14 @@ import (
 	"github.com/belfryhq/belfry/internal/db"
 	"github.com/belfryhq/belfry/internal/pgserver"
 	"github.com/belfryhq/belfry/internal/printer"
-	"github.com/belfryhq/belfry/job"
 )
 
-const (
-	// slowAnswer is a round trip that makes every chunk wait noticeably.
-	slowAnswer = 50 * time.Millisecond
-	// maxSkew is how far the clocks may differ before relative times surprise.
-	maxSkew = 2 * time.Second
-)
-
-// checkConnection takes the time that the database needs to answer, and reads its clock.
+// checkConnection asks the database whether it answers.
 func (d *doctor) checkConnection(ctx context.Context, check string) error {
-	const rounds = 5
-	best, skew := time.Duration(0), time.Duration(0)
-	for range rounds {
-		begin := time.Now()
-		server, err := job.NewStore(d.DB).Now(ctx)
-		if err != nil {
-			return fmt.Errorf("%s: %w", d.Setup.Address, err)
-		}
-		if took := time.Since(begin); best == 0 || took < best {
-			best, skew = took, begin.Add(took/2).Sub(server)
-		}
+	if err := d.DB.Ping(ctx); err != nil {
+		return fmt.Errorf("%s: %w", d.Setup.Address, err)
 	}
-	if best > slowAnswer {
-		d.warn(check, "run belfry nearer to its database: every chunk waits for several answers",
-			"%s, %s; it takes %s to answer", d.Setup.Address, d.Setup.Database, printer.Short(best))
-	} else {
-		d.ok(check, "%s, %s; answers in %s", d.Setup.Address, d.Setup.Database, best.Round(10*time.Microsecond))
-	}
-	if skew.Abs() > maxSkew {
-		d.warn("clock", "synchronise the clocks; schedules follow the database's, `--at +10m` this machine's",
-			"this machine is %s %s the database", printer.Short(skew.Abs()), map[bool]string{true: "ahead of", false: "behind"}[skew > 0])
-	} else {
-		d.ok("clock", "within %s of the database's", maxSkew)
-	}
+	d.ok(check, "%s, %s", d.Setup.Address, d.Setup.Database)
 	return nil
 }
 
@@ -103,7 +74,6 @@ func (d *doctor) checkServer(ctx context.Context, check string) error {
 	if found.Pooler {
 		d.checkPooler(found, unknown)
 	}
-	d.look(ctx, "connections", d.checkConnections)
 	return nil
 }
 
@@ -147,67 +117,19 @@ func (d *doctor) checkDurability(facts serverFacts) {
 	}
 }
 
-func (d *doctor) checkConnections(ctx context.Context, check string) error {
-	var allowed, used int
-	if err := d.reads().QueryRow(ctx, queries.doctorConnections).Scan(&allowed, &used); err != nil {
-		return err
-	}
-	// The doctor's own connections are among those used.
-	free := allowed - used + int(d.DB.Stat().TotalConns())
-	if free < d.Setup.Connections {
-		d.warn(check, "lower database.max_connections or raise the server's max_connections", "%d of %d are in use, belfry may want %d", used, allowed, d.Setup.Connections)
-		return nil
-	}
-	d.ok(check, "%d of %d in use", used, allowed)
-	return nil
-}
-
-// statistics is the row of DoctorStatistics.
-type statistics struct {
-	MayRead  bool
-	Standbys int
-	Lag      *time.Duration
-}
-
-// checkStatistics says whether health checks see what they look at.
+// checkStatistics warns if the role may not read what the health check of replicas reads.
 func (d *doctor) checkStatistics(ctx context.Context, check string) error {
-	health := d.Setup.Health
-	if !health.Enabled {
-		d.ok(check, "off (runner.load.health.enabled)")
+	if health := d.Setup.Health; !health.Enabled || health.ReplicaLag == 0 {
 		return nil
 	}
-	rows, err := collect[statistics](ctx, d, queries.doctorStatistics)
-	if err != nil {
+	var may bool
+	if err := d.reads().QueryRow(ctx, queries.doctorStatistics).Scan(&may); err != nil {
 		return err
 	}
-	seen := rows[0]
-	switch {
-	case !seen.MayRead && health.ReplicaLag > 0:
+	if !may {
 		d.warn(check, "GRANT pg_monitor TO "+d.quoted(), "%s may not read the server's statistics: replica_lag sees nothing and holds nothing back", d.user)
-	case seen.Standbys == 0:
-		d.ok(check, "no standby is attached here")
-	case health.ReplicaLag > 0 && seen.Lag != nil && *seen.Lag > health.ReplicaLag:
-		d.warn(check, "jobs pause until it catches up", "a standby lags by %s; allowed are %s", printer.Short(*seen.Lag), health.ReplicaLag)
-	default:
-		lag := "caught up"
-		if seen.Lag != nil {
-			lag = "at most " + printer.Short(*seen.Lag) + " behind"
-		}
-		d.ok(check, "%d of the server's standbys seen, %s", seen.Standbys, lag)
+		return nil
 	}
+	d.ok(check, "%s may read the server's statistics", d.user)
 	return nil
-}
-
-// checkAbortCache asks the abort cache something.
-func (d *doctor) checkAbortCache(ctx context.Context) {
-	if d.Setup.AskCache == nil {
-		return
-	}
-	const check = "abort cache"
-	began := time.Now()
-	if err := d.Setup.AskCache(ctx); err != nil {
-		d.warn(check, "start it, or correct abort.cache; until then an abort needs the database", "%s: %s", d.Setup.AbortCache, err)
-		return
-	}
-	d.ok(check, "%s answers in %s", d.Setup.AbortCache, time.Since(began).Round(10*time.Microsecond))
 }

@@ -126,24 +126,6 @@ func (d *doctor) checkApprovals(ctx context.Context, check string) error {
 	return nil
 }
 
-// checkRunning lists the jobs that run and are held back.
-func (d *doctor) checkRunning(ctx context.Context, check string) error {
-	running, err := job.NewStore(d.DB).List(ctx, job.Filter{Statuses: []job.Status{job.Running}, Limit: 1000})
-	if err != nil {
-		return err
-	}
-	for _, j := range running {
-		if j.Throttle != "" {
-			d.warn(check, fmt.Sprintf("it goes on by itself; `belfry jobs set %d health_checks=off` goes on regardless", j.ID),
-				"job %d is held back by %s; %s in all", j.ID, ThrottledBy(j), printer.Short(time.Duration(j.ThrottledMS)*time.Millisecond))
-		}
-	}
-	if d.quiet(check) {
-		d.ok(check, "%s RUNNING, none held back", printer.Counted(int64(len(running)), "job"))
-	}
-	return nil
-}
-
 // checkNames looks for names that two processes want.
 func (d *doctor) checkNames(ctx context.Context, check string) error {
 	type wanted struct{ Kind, Name, Holder, Rival string }

@@ -16,9 +16,8 @@ type querySet struct {
 	tokenCreate, tokenList, tokenRevoke, tokenFind, tokenUse, jobsToRadius                       string
 	requestForget, requestBegin, requestRead, requestAnswer, requestGiveBack                     string
 	statusRead, healthRead, segmentUsers, eventNewest, jobsUnderWay, schemaExists, schemaVersion string
-	doctorServer, doctorSecured, doctorConnections, doctorPrivileges, doctorWrites, doctorStale  string
-	doctorOverdue, doctorAwaiting, doctorStatistics, doctorRoutes, doctorUnsent, doctorLeases    string
-	doctorDead, doctorNames                                                                      string
+	doctorServer, doctorSecured, doctorPrivileges, doctorWrites, doctorStale                     string
+	doctorOverdue, doctorAwaiting, doctorStatistics, doctorUnsent, doctorNames                   string
 
 	userCreate, userList, userChange, userRemove, userPassword, userLink, userSignedIn, userLockedOut, userKnownFrom            string
 	sessionOpen, sessionExchange, sessionPrune, sessionFind, sessionsLook, sessionUse, sessionClose, sessionList, sessionRevoke string

@@ -265,21 +265,10 @@ func (a *app) wholeEnv(s settings.Settings, db *database, store *job.Store) (*ad
 func setupOf(s settings.Settings, db *database) admin.Setup {
 	setup := admin.Setup{
 		Configuration: readFrom(s), OpenFiles: s.OpenFiles(), Database: "given by " + s.Source("database.url").String(), Address: db.Address.String(), Private: db.Private != nil,
-		Connections: s.Database.MaxConnections, Listens: s.Runner.Listen || s.Delivery.Relay.Listen, StaleAfter: s.Runner.StaleAfter, Health: s.Runner.Load.Health,
+		Listens: s.Runner.Listen || s.Delivery.Relay.Listen, StaleAfter: s.Runner.StaleAfter, Health: s.Runner.Load.Health,
 	}
 	if db.Private != nil {
 		setup.Database = "private server, PostgreSQL " + db.Private.Install().Version + " of " + db.Private.Install().BinDir
-	}
-	if s.Abort.URL != "" {
-		setup.AbortCache = settings.WithoutUser(s.Abort.URL)
-		setup.AskCache = func(ctx context.Context) error {
-			cache, err := s.OpenCache()
-			if err != nil {
-				return err
-			}
-			_, err = cache.Get(ctx, 0) // no job has this id
-			return errors.Join(err, cache.Close())
-		}
 	}
 	return setup
 }
