@@ -337,7 +337,8 @@ func TestApproval_CannotBeForgedByWhoMayEnqueue(t *testing.T) {
 	writer := b.db.Role(t, `GRANT USAGE ON SCHEMA belfry TO :role`, `GRANT INSERT ON belfry.jobs TO :role`, `GRANT SELECT, UPDATE (approved_count) ON belfry.jobs TO :role`)
 	_, err := writer.Pool.Exec(t.Context(), `INSERT INTO belfry.jobs (type, category, title, needs_approval, requested_by) VALUES ('push', 'operator_notice', 'mine', true, 'ceo')`)
 	require.NoError(t, err)
-	_, err = writer.Pool.Exec(t.Context(), `SELECT set_config('belfry.acts_for', 'zed', false), (belfry.approve(id, 1, 'zed')).note FROM belfry.jobs WHERE title = 'mine'`)
+	_, err = writer.Pool.Exec(t.Context(), `WITH login AS MATERIALIZED (SELECT set_config('belfry.acts_for', 'zed', true) AS name)
+		SELECT a.note FROM login, belfry.jobs j, LATERAL belfry.approve(j.id, 1, login.name) a WHERE j.title = 'mine'`)
 	require.ErrorContains(t, err, "belfry.jobs.approved_by: '"+writer.User+"' enqueued or changed job", "whatever it says whom it acts for")
 	// Another login approves it in the name of neither, however the name is written.
 	other := b.db.Role(t, `GRANT USAGE ON SCHEMA belfry TO :role`, `GRANT SELECT, UPDATE (approved_count) ON belfry.jobs TO :role`)

@@ -99,9 +99,12 @@ func TestStops_AreThese(t *testing.T) {
 func TestTurns_LimitWhatChangesSomething(t *testing.T) {
 	t.Parallel()
 	l := newLong()
-	act := admin.Define(admin.Operation{Name: "people move", Short: "Move", Role: admin.Viewer, Changes: true}, func(context.Context, *admin.Env, admin.None) (sum, error) {
+	act := admin.Define(admin.Operation{Name: "people move", Short: "Move", Role: admin.Viewer, Changes: true}, func(ctx context.Context, _ *admin.Env, _ admin.None) (sum, error) {
 		l.begun <- struct{}{}
-		<-l.end
+		select {
+		case <-l.end:
+		case <-ctx.Done():
+		}
 		return sum{}, nil
 	}, func(*printer.Page, admin.None, sum) {})
 	b := setup(t, func(c *api.Options) {

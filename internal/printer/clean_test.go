@@ -22,7 +22,7 @@ func TestPage_TakesNothingThatATerminalObeys(t *testing.T) {
 		table.Add(evil, evil, evil+"\n"+evil+"\t")
 		p.Table(table)
 		p.Printf("%s: %s\n", evil, evil)
-		p.Field("status", "%s", evil)
+		p.Field("status", "%s", evil+"\n"+evil+"\t")
 		p.Note("%s", evil)
 		require.Equal(t, 4, strings.Count(out.String(), "\n"), "a heading and three lines: %q", out.String())
 		for _, text := range []string{out.String(), notes.String()} {
