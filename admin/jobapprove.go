@@ -55,7 +55,7 @@ enqueued it. Until then it is not claimed, and no message of it goes out.
 --dry-run shows what the job says, to whom and when, and counts its audience. The approval
 is of that plan (--plan): of the version that was shown, and for as many recipients. An
 audience that is another by more than 5 % when the approval is given is refused. The walk
-writes 5 % more rows than were approved at the most; a job whose audience has grown beyond
+writes at most 5 % more rows than were approved, rounded up; a job whose audience has grown beyond
 that stops there, and waits for another approval when it is resumed.
 
 Whoever enqueued the job, or changed what it says, does not approve it; of a schedule's job

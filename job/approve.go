@@ -57,7 +57,7 @@ func (*NotAwaitingError) Kind() errkind.Kind { return errkind.Conflict }
 func (j Job) AwaitsApproval() bool { return j.AwaitsApprovalSince != nil }
 
 // MostApproved is how many rows a walk writes at most, beside those that are written, that is
-// approved for count recipients: 5 % more, as an audience lives on between the look and the walk.
+// approved for count recipients: 5 % more, rounded up, as an audience lives on between the look and the walk.
 func MostApproved(count int64) int64 { return count + (count+19)/20 }
 
 // Approve lets a job go on that waits for approval, for count recipients: the walk writes rows for
