@@ -45,6 +45,9 @@ there are more.
   belfry dead-letters errors --since 2h --json`,
 	}, func(ctx context.Context, env *Env, in deadErrorsInput) (delivery.DeadErrorList, error) {
 		filter, err := in.find(ctx, env)
+		if err == nil {
+			err = env.mayLocateBy(ctx, "dead-letters errors", filter)
+		}
 		if err != nil {
 			return delivery.DeadErrorList{}, err
 		}
@@ -53,6 +56,12 @@ there are more.
 			newest = 0
 		}
 		list, err := delivery.DeadErrors(ctx, env.DB, filter, in.Limit, newest)
+		if !env.Role.readsContents() {
+			for i := range list.Errors { // whom they name
+				list.Errors[i].ExampleJobID, list.Errors[i].ExampleChannelID = 0, 0
+			}
+			list.DownTo = nil
+		}
 		return list, deadProblem(err)
 	}, deadErrorsText)
 }

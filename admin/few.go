@@ -3,6 +3,7 @@ package admin
 import (
 	"context"
 	"maps"
+	"reflect"
 	"slices"
 
 	"github.com/jackc/pgx/v5"
@@ -10,6 +11,8 @@ import (
 	"github.com/belfryhq/belfry/admin/delivery"
 	"github.com/belfryhq/belfry/channels"
 	"github.com/belfryhq/belfry/internal/printer"
+	"github.com/belfryhq/belfry/job"
+	"github.com/belfryhq/belfry/outbox"
 )
 
 // What who reads no contents may find out of where people are: nothing of an audience within less than
@@ -30,17 +33,98 @@ func (r Role) mayFind(a channels.Audience) error {
 // mayLocate refuses, to a role that reads no contents, an operation that answers which channels an
 // audience by radius has: their places would follow from its centre and radius.
 func (e *Env) mayLocate(ctx context.Context, operation string, jobID int64) error {
+	locates, err := e.locates(ctx, jobID)
+	if err != nil || !locates {
+		return err
+	}
+	return &DeniedError{Operation: operation + " of a job to a radius", Has: e.Role, Needs: Operator}
+}
+
+// locates reports whether a job is to a radius and the role reads no contents: then its rows would
+// find out where people are.
+func (e *Env) locates(ctx context.Context, jobID int64) (bool, error) {
 	if e.Role.readsContents() {
-		return nil
+		return false, nil
 	}
 	j, err := e.Jobs.Get(ctx, jobID)
 	if err != nil {
-		return noSuchJob(err)
+		return false, noSuchJob(err)
 	}
-	if j.Audience.Kind != channels.KindRadius {
+	return j.Audience.Kind == channels.KindRadius, nil
+}
+
+// hideFew removes from a job what would locate one person, for a role that reads no contents: the
+// cursor, which is the id of the last channel, and counts of at most mostHidden channels. A 0 would
+// otherwise find out that a circle does not contain a channel, and a 1 that it does.
+func hideFew(v reflect.Value) {
+	if !v.CanAddr() || !v.Addr().CanInterface() {
+		return
+	}
+	switch s := v.Addr().Interface().(type) {
+	case *job.Job:
+		if s.Audience.Kind != channels.KindRadius {
+			return
+		}
+		s.Cursor = ""
+		zeroFew(&s.ChannelsRead, &s.ChannelsMatched, &s.RowsWritten, &s.Declined, &s.Skipped, &s.Recalled, &s.Erased)
+		if total := s.ChannelsTotal; total != nil && *total <= mostHidden {
+			s.ChannelsTotal = nil
+		}
+	case *JobState:
+		if s.Audience.Kind == channels.KindRadius {
+			hideProgress(&s.Messages)
+		}
+	case *jobReport: // its revisions are a copy already
+		if s.Audience.Kind == channels.KindRadius {
+			s.Deliveries = nil
+			for i := range s.Revisions {
+				s.Revisions[i].Cursor = ""
+			}
+		}
+	case *WatchedJob: // has no audience
+		zeroFew(&s.ChannelsRead, &s.RowsWritten, &s.Skipped)
+		hideProgress(&s.Messages)
+	}
+}
+
+func hideProgress(p *outbox.Progress) {
+	v := reflect.ValueOf(p).Elem()
+	for i := range v.NumField() {
+		if n, is := v.Field(i).Addr().Interface().(*int64); is && v.Type().Field(i).Name != "JobID" {
+			zeroFew(n)
+		}
+	}
+}
+
+func zeroFew(counts ...*int64) {
+	for _, n := range counts {
+		if *n <= mostHidden {
+			*n = 0
+		}
+	}
+}
+
+// mayLocateBy refuses, to a role that reads no contents, dead letters of one channel or of a job to a
+// radius.
+func (e *Env) mayLocateBy(ctx context.Context, operation string, f delivery.DeadFilter) error {
+	switch {
+	case e.Role.readsContents():
 		return nil
+	case f.ChannelID != nil:
+		return &DeniedError{Operation: operation + " of one channel", Has: e.Role, Needs: Operator}
+	case f.JobID > 0:
+		return e.mayLocate(ctx, operation, f.JobID)
 	}
-	return &DeniedError{Operation: operation + " of a job to a radius", Has: e.Role, Needs: Operator}
+	return nil
+}
+
+// toRadius are those of the jobs that are to a radius.
+func (e *Env) toRadius(ctx context.Context, ids []int64) ([]int64, error) {
+	rows, err := e.reads().Query(ctx, queries.jobsToRadius, pgx.StrictNamedArgs{"ids": ids})
+	if err != nil {
+		return nil, err
+	}
+	return pgx.CollectRows(rows, pgx.RowTo[int64])
 }
 
 // notByRadius removes the jobs to a radius from a channel's history, for a role that reads no
@@ -53,11 +137,7 @@ func (e *Env) notByRadius(ctx context.Context, lines []delivery.HistoryLine) ([]
 	for _, l := range lines {
 		ids = append(ids, l.JobID)
 	}
-	rows, err := e.reads().Query(ctx, queries.jobsToRadius, pgx.StrictNamedArgs{"ids": ids})
-	if err != nil {
-		return nil, err
-	}
-	hidden, err := pgx.CollectRows(rows, pgx.RowTo[int64])
+	hidden, err := e.toRadius(ctx, ids)
 	return slices.DeleteFunc(lines, func(l delivery.HistoryLine) bool { return slices.Contains(hidden, l.JobID) }), err
 }
 

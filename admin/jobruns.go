@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/belfryhq/belfry/channels"
 	"github.com/belfryhq/belfry/internal/printer"
 	"github.com/belfryhq/belfry/job"
 )
@@ -64,7 +65,16 @@ func jobRuns(ctx context.Context, env *Env, in jobRef) (JobRuns, error) {
 		return JobRuns{}, err
 	}
 	events, complete, err := timelineOf(ctx, env, in.ID)
-	return runsOf(j, events, complete, now), err
+	runs := runsOf(j, events, complete, now)
+	if !env.Role.readsContents() && j.Audience.Kind == channels.KindRadius {
+		for i := range runs.Runs {
+			run := &runs.Runs[i]
+			if zeroFew(&run.Rows); run.Rows == 0 {
+				run.RowsPerSecond = nil
+			}
+		}
+	}
+	return runs, err
 }
 
 // timelineOf reads the events of a job, oldest first, and whether they are all.

@@ -106,6 +106,14 @@ was, belfry.job_content(ID, CHANNEL) answers by SQL.`,
 			Example: "  belfry jobs revisions 17",
 		}, func(ctx context.Context, env *Env, in jobRef) (List[job.Revision], error) {
 			list, err := env.Jobs.Revisions(ctx, in.ID)
+			if err == nil {
+				var locates bool
+				if locates, err = env.locates(ctx, in.ID); locates {
+					for i := range list {
+						list[i].Cursor = ""
+					}
+				}
+			}
 			return List[job.Revision]{Items: list}, noSuchJob(err)
 		}, revisionsText),
 	}
@@ -208,6 +216,14 @@ type jobTimeline struct {
 
 func listJobEvents(ctx context.Context, env *Env, in jobTimeline) (List[job.Event], error) {
 	list, err := env.Jobs.Events(ctx, in.ID, in.After, in.Limit+1)
+	if err == nil {
+		var locates bool
+		if locates, err = env.locates(ctx, in.ID); locates {
+			for i := range list { // which have the cursor, and how many rows
+				list[i].Detail = json.RawMessage("{}")
+			}
+		}
+	}
 	return pageOf(list, in.Limit, func(last job.Event) string { return printer.Int(last.ID) }), noSuchJob(err)
 }
 

@@ -28,7 +28,7 @@ const masksKey = "mask"
 
 // maskedKeys are the names under which JSON within JSON has what is masked: as events have it
 // of what was changed. A test holds them to the fields.
-var maskedKeys = []string{"body", "data", "variants", "external_ids", "external_id", "place", "query", "last_error", "error", "address", "receipt", "sha256", "unknown_sample"}
+var maskedKeys = []string{"body", "data", "variants", "external_ids", "external_id", "place", "query", "last_error", "error", "address", "receipt", "sha256", "unknown_sample", "cursor", "rows_written"}
 
 // failureKinds are the kinds of events whose reason is an error, and may quote a row.
 var failureKinds = []string{job.EventFailed, job.EventInterrupted, "skipped"}
@@ -105,6 +105,7 @@ func maskValue(v reflect.Value) {
 				maskValue(v.Field(i))
 			}
 		}
+		hideFew(v)
 	default:
 		panic("a result has marks in a " + v.Type().String())
 	}

@@ -50,6 +50,9 @@ KEY is the channel's id, for a job type of your own the key it walks.`,
 			Example: `  belfry jobs skips 17
   belfry jobs skips 17 --json --limit 1000 --after 4711`,
 		}, func(ctx context.Context, env *Env, in skipPage) (List[job.Skip], error) {
+			if err := env.mayLocate(ctx, "jobs skips", in.ID); err != nil {
+				return List[job.Skip]{}, err
+			}
 			list, err := env.Jobs.Skips(ctx, in.ID, in.After, in.Limit+1)
 			return pageOf(list, in.Limit, func(last job.Skip) string { return last.Key }), noSuchJob(err)
 		}, skipsText),

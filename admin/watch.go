@@ -25,7 +25,7 @@ type WatchedJob struct {
 	AwaitsSince    *time.Time      `json:"awaits_approval_since"` // null: it does not wait for approval
 	ScheduleAt     time.Time       `json:"schedule_at"`
 	WalkedAt       *time.Time      `json:"walked_at"`
-	Cursor         string          `json:"cursor"`
+	Cursor         string          `json:"cursor" mask:"text"`
 	ChannelsRead   int64           `json:"channels_read"`
 	ChannelsTotal  *int64          `json:"channels_total"`
 	RowsWritten    int64           `json:"rows_written"`

@@ -473,6 +473,11 @@ func TestApproval_ManySmallJobsOfOneRequesterNeedIt(t *testing.T) {
 		t.Fatalf("%d recipients without approval", n)
 	}
 	had := free()
+	for _, zone := range []string{"<z>+00:01", "<z>+00:31", "Asia/Kathmandu"} {
+		_, err := enqueuer.Pool.Exec(t.Context(), `SET timezone = '`+zone+`'; INSERT INTO belfry.jobs (type, category, title, max_recipients, requested_by) VALUES ('inbox', 'many', 'x', 10, 'x')`)
+		require.NoError(t, err)
+	}
+	require.Equal(t, had, free(), "another time zone begins no other hour")
 	_, err := other.Pool.Exec(t.Context(), `INSERT INTO belfry.jobs (type, category, title, max_recipients) VALUES ('inbox', 'many', 'x', 100)`)
 	require.NoError(t, err)
 	require.Equal(t, had+100, free(), "another login has its own sum")

@@ -53,7 +53,8 @@ RETURN coalesce((SELECT coalesce($2 > c.approval_above, c.approval_above IS NOT 
 
 -- Whether so many recipients more in this clock hour take what a requester's jobs of the category reach
 -- without approval above approval_above: otherwise many small jobs would need none. It counts what
--- stays within; transactions of one requester wait for each other here. Requesters are told apart as
+-- stays within; transactions of one requester wait for each other here. The hour is one of UTC: a
+-- caller's TimeZone of +00:01 would begin another. Requesters are told apart as
 -- activities_limit does. A repeated idempotency key is not counted, and neither is a category without
 -- approval_above.
 CREATE FUNCTION belfry.approval_exceeded(category text, recipients bigint, requested_by text, type text DEFAULT NULL, idempotency_key text DEFAULT NULL) RETURNS boolean
@@ -66,7 +67,7 @@ BEGIN
         RETURN false;
     END IF;
     DELETE FROM belfry.activity_counts c WHERE c.category = $1 AND c.requester = sender AND c.hour < now() - interval '2 hours';
-    INSERT INTO belfry.activity_counts AS c VALUES ($1, sender, date_trunc('hour', now()), greatest($2, 0))
+    INSERT INTO belfry.activity_counts AS c VALUES ($1, sender, date_trunc('hour', now(), 'UTC'), greatest($2, 0))
         ON CONFLICT ON CONSTRAINT activity_counts_pkey DO UPDATE SET sent = c.sent + excluded.sent WHERE c.sent + excluded.sent::bigint <= most;
     RETURN NOT FOUND;
 END $$;

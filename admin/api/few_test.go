@@ -1,6 +1,7 @@
 package api_test
 
 import (
+	"encoding/base64"
 	"net/http"
 	"strings"
 	"testing"
@@ -107,6 +108,29 @@ func TestMask_JobsToARadiusTellNobodyWhoIsInside(t *testing.T) {
 		require.Contains(t, person, `"job_id":2,`)
 	}
 	require.Contains(t, b.call(t, "operator", "GET", "/jobs/1/recipients?external_id=one", "").text, "not_reached")
+
+	b.exec(t, `INSERT INTO belfry.jobs (type, category, title, audience, route) VALUES ('push', 'popular_content', 'ran', belfry.audience_radius(50, 10, 500), '{push}');
+		UPDATE belfry.jobs SET status = 'RUNNING', runner = 'r', heartbeat_at = now(), fence = fence + 1, bound = '1' WHERE id = 4;
+		UPDATE belfry.jobs SET cursor = '1', chunks = 1, channels_total = 1, channels_read = 1, channels_matched = 1, rows_written = 1 WHERE id = 4;
+		UPDATE belfry.jobs SET status = 'FAILED', last_error = 'x' WHERE id = 4;
+		INSERT INTO belfry.messages (job_id, channel_id, status, reason, next_attempt_at) VALUES (4, 1, 'DEAD', 'no_address', now()), (2, 1, 'DEAD', 'no_address', now());
+		INSERT INTO belfry.job_deliveries (job_id, relay, written, dead) VALUES (4, '', 1, 1)`)
+	for _, role := range []string{"viewer", "author"} {
+		for _, path := range []string{"/dead-letters/show?job=4&channel=1", "/dead-letters/show?job=4&channel=2", "/dead-letters?external_id=one", "/dead-letters?job=4", "/dead-letters/errors?channel=1", "/dead-letters/errors?job=4", "/jobs/4/skips"} {
+			require.Equal(t, http.StatusForbidden, b.call(t, role, "GET", path, "").status, "%s %s", role, path)
+		}
+		require.NotContains(t, b.call(t, role, "GET", "/dead-letters", "").text, `"job_id":4`)
+		require.Contains(t, b.call(t, role, "GET", "/dead-letters?limit=1", "").header.Get("Link"), base64.RawURLEncoding.EncodeToString([]byte("dead-letters list\x004:-9223372036854775807")), "it names no channel")
+		require.NotContains(t, b.call(t, role, "GET", "/dead-letters/errors", "").text, `"example_channel_id":1`)
+		for _, path := range []string{"/jobs/4", "/jobs", "/jobs/4/events", "/jobs/4/runs", "/jobs/watch"} {
+			text := b.call(t, role, "GET", path, "").text
+			for _, found := range []string{`"cursor":"1"`, `"rows_written":1`, `"channels_matched":1`, `"channels_read":1`, `"channels_total":1`, `"dead":1`, `"messages":1`, `"rows":1`} {
+				require.NotContains(t, text, found, "%s %s", role, path)
+			}
+		}
+	}
+	require.Contains(t, b.call(t, "operator", "GET", "/jobs/4", "").text, `"cursor":"1"`)
+	require.Contains(t, b.call(t, "operator", "GET", "/dead-letters?external_id=one", "").text, `"job_id":4`)
 	person := b.call(t, "operator", "GET", "/channels/show?channel=1", "").text
 	require.Contains(t, person, `"job_id":1,`)
 	require.Contains(t, person, `"job_id":3,`)
