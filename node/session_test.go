@@ -24,9 +24,9 @@ var odd = map[string]string{
 	"default_transaction_isolation": "serializable", "default_transaction_deferrable": "on", "default_transaction_read_only": "on",
 }
 
-// inSessions are pinned for sessions only: BEGIN names isolation, access mode and deferrability, and
-// no transaction is idle for an hour.
-var inSessions = []string{"idle_session_timeout", "default_transaction_isolation", "default_transaction_deferrable", "default_transaction_read_only"}
+// inSessions are pinned for sessions only: BEGIN names isolation, access mode and deferrability, no
+// transaction is idle for an hour, and a program's pool with a transaction_timeout is refused.
+var inSessions = []string{"idle_session_timeout", "transaction_timeout", "default_transaction_isolation", "default_transaction_deferrable", "default_transaction_read_only"}
 
 // No default of a role reaches belfry's transactions: not in a session of belfry's, not behind a
 // pooler in transaction mode, and not in a pool that the program opened. A session of belfry's is

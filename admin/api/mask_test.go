@@ -86,7 +86,9 @@ func TestLong_MaskWhoLooksReadsNoContents(t *testing.T) {
 		}
 		if a := b.call(t, "operator", "GET", list[id], ""); strings.Contains(a.text, "s3cret") && id != "doctor" && id != "schedules-preview" { // which are operators'
 			told = append(told, id)
-			require.Contains(t, b.call(t, "viewer", "GET", list[id], "").text, `masked`, id)
+			if shown := b.call(t, "viewer", "GET", list[id], ""); shown.status != http.StatusForbidden {
+				require.Contains(t, shown.text, `masked`, id)
+			}
 		}
 	}
 	require.Equal(t, []string{
