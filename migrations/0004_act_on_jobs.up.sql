@@ -66,8 +66,8 @@ BEGIN
     IF most IS NULL OR EXISTS (SELECT FROM belfry.jobs j WHERE j.idempotency_key = $5 AND j.type = $4) THEN
         RETURN false;
     END IF;
-    DELETE FROM belfry.activity_counts c WHERE c.category = $1 AND c.requester = sender AND c.hour < now() - interval '2 hours';
-    INSERT INTO belfry.activity_counts AS c VALUES ($1, sender, date_trunc('hour', now(), 'UTC'), greatest($2, 0))
+    DELETE FROM belfry.activity_counts c WHERE c.category = $1 AND c.requester = sender AND c.hour < clock_timestamp() - interval '2 hours';
+    INSERT INTO belfry.activity_counts AS c VALUES ($1, sender, date_trunc('hour', clock_timestamp(), 'UTC'), greatest($2, 0))
         ON CONFLICT ON CONSTRAINT activity_counts_pkey DO UPDATE SET sent = c.sent + excluded.sent WHERE c.sent + excluded.sent::bigint <= most;
     RETURN NOT FOUND;
 END $$;

@@ -187,10 +187,10 @@ LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     n integer;
 BEGIN
-    INSERT INTO belfry.activity_counts AS c VALUES (category, requester, date_trunc('hour', now(), 'UTC'), 1)
+    INSERT INTO belfry.activity_counts AS c VALUES (category, requester, date_trunc('hour', clock_timestamp(), 'UTC'), 1)
         ON CONFLICT ON CONSTRAINT activity_counts_pkey DO UPDATE SET sent = c.sent + 1 RETURNING c.sent INTO n;
     IF n = 1 THEN
-        DELETE FROM belfry.activity_counts c WHERE c.category = $1 AND c.requester = $2 AND c.hour < now() - interval '2 hours';
+        DELETE FROM belfry.activity_counts c WHERE c.category = $1 AND c.requester = $2 AND c.hour < clock_timestamp() - interval '2 hours';
     END IF;
     RETURN n <= most;
 END $$;
