@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -164,7 +163,7 @@ type messageRef struct {
 func deadOperations() []Operation {
 	return append([]Operation{
 		Define(Operation{
-			Name: "dead-letters list", Short: "List dead letters, those of the newest jobs first", Role: Viewer, Deadline: -1,
+			Name: "dead-letters list", Short: "List dead letters, those of the newest jobs first", Role: Operator, Deadline: -1,
 			Long: `List dead letters, those of the newest jobs first and activities last. A page looks at
 three thousand letters, so that a filter that few pass shows less than it may; the next
 page goes on.
@@ -175,7 +174,7 @@ page goes on.
   belfry dead-letters list --dead-reason permanent --limit 1000 --json`,
 		}, listDead, deadText),
 		Define(Operation{
-			Name: "dead-letters show", Short: "Show one message and everything that was recorded of it", Role: Viewer,
+			Name: "dead-letters show", Short: "Show one message and everything that was recorded of it", Role: Operator,
 			Usage: "--job ID {--channel ID | --external-id ID}",
 			Long: `Show one message, dead or not, and everything that was recorded of it: each attempt
 that was no plain success, and each medium that was bypassed.`,
@@ -192,9 +191,6 @@ that was no plain success, and each medium that was bypassed.`,
 
 func listDead(ctx context.Context, env *Env, in deadPage) (List[delivery.DeadLetter], error) {
 	filter, err := in.find(ctx, env)
-	if err == nil {
-		err = env.mayLocateBy(ctx, "dead-letters list", filter)
-	}
 	if err != nil {
 		return List[delivery.DeadLetter]{}, err
 	}
@@ -207,27 +203,7 @@ func listDead(ctx context.Context, env *Env, in deadPage) (List[delivery.DeadLet
 	if lookedTo != nil {
 		page.Next = fmt.Sprintf("%d:%d", lookedTo.JobID, lookedTo.ChannelID)
 	}
-	if err == nil && !env.Role.readsContents() {
-		err = env.withoutRadius(ctx, &page)
-	}
 	return page, deadProblem(err)
-}
-
-// withoutRadius removes the dead letters of jobs to a radius from a page. The next page begins below
-// such a job, so that its address names no channel of it.
-func (e *Env) withoutRadius(ctx context.Context, page *List[delivery.DeadLetter]) error {
-	next, _, _ := strings.Cut(page.Next, ":")
-	nextJob, _ := strconv.ParseInt(next, 10, 64) // 0: there is no next page
-	ids := []int64{nextJob}
-	for _, d := range page.Items {
-		ids = append(ids, d.JobID)
-	}
-	hidden, err := e.toRadius(ctx, ids)
-	page.Items = slices.DeleteFunc(page.Items, func(d delivery.DeadLetter) bool { return slices.Contains(hidden, d.JobID) })
-	if slices.Contains(hidden, nextJob) {
-		page.Next = fmt.Sprintf("%d:%d", nextJob, int64(-math.MaxInt64))
-	}
-	return err
 }
 
 func deadText(p *printer.Page, in deadPage, out List[delivery.DeadLetter]) {
@@ -269,11 +245,6 @@ func redriveNote(held bool, kept string) string {
 func showMessage(ctx context.Context, env *Env, in messageRef) (m delivery.MessageRecord, err error) {
 	if in.Job == 0 || (in.Channel != nil) == (in.ExternalID != nil) {
 		return m, invalid("", "dead-letters show takes --job ID and either --channel ID or --external-id ID")
-	}
-	if in.Job > 0 {
-		if err := env.mayLocate(ctx, "dead-letters show", int64(in.Job)); err != nil {
-			return m, err
-		}
 	}
 	key := outbox.Key{JobID: int64(in.Job)}
 	if in.Channel != nil {

@@ -12,7 +12,6 @@ import (
 	"github.com/belfryhq/belfry/channels"
 	"github.com/belfryhq/belfry/internal/printer"
 	"github.com/belfryhq/belfry/job"
-	"github.com/belfryhq/belfry/outbox"
 )
 
 // What who reads no contents may find out of where people are: nothing of an audience within less than
@@ -53,10 +52,10 @@ func (e *Env) locates(ctx context.Context, jobID int64) (bool, error) {
 	return j.Audience.Kind == channels.KindRadius, nil
 }
 
-// hideFew removes from a job what would locate one person, for a role that reads no contents: the
-// cursor, which is the id of the last channel, and counts of at most mostHidden channels. A 0 would
-// otherwise find out that a circle does not contain a channel, and a 1 that it does.
-func hideFew(v reflect.Value) {
+// hideWho removes from a job to a radius, for a role that reads no contents, every part that differs
+// with a person inside and outside the circle: the cursor, which is the id of the last channel, counts
+// of at most mostHidden channels, and the traces of having written so few rows.
+func hideWho(v reflect.Value) {
 	if !v.CanAddr() || !v.Addr().CanInterface() {
 		return
 	}
@@ -66,32 +65,24 @@ func hideFew(v reflect.Value) {
 			return
 		}
 		s.Cursor = ""
+		if s.ChannelsMatched <= mostHidden {
+			s.Chunks, s.Throttle, s.ThrottleDetail, s.ThrottledMS = 0, "", "", 0
+		}
 		zeroFew(&s.ChannelsRead, &s.ChannelsMatched, &s.RowsWritten, &s.Declined, &s.Skipped, &s.Recalled, &s.Erased)
 		if total := s.ChannelsTotal; total != nil && *total <= mostHidden {
 			s.ChannelsTotal = nil
 		}
 	case *JobState:
 		if s.Audience.Kind == channels.KindRadius {
-			hideProgress(&s.Messages)
+			s.HaltedAt = nil // while messages wait
+			zeroFew(&s.Messages.Messages, &s.Messages.Sent, &s.Messages.Dead, &s.Messages.Cancelled, &s.Messages.Waiting)
 		}
 	case *jobReport: // its revisions are a copy already
 		if s.Audience.Kind == channels.KindRadius {
-			s.Deliveries = nil
+			s.Waits, s.Remedy, s.Deliveries = "", "", nil
 			for i := range s.Revisions {
 				s.Revisions[i].Cursor = ""
 			}
-		}
-	case *WatchedJob: // has no audience
-		zeroFew(&s.ChannelsRead, &s.RowsWritten, &s.Skipped)
-		hideProgress(&s.Messages)
-	}
-}
-
-func hideProgress(p *outbox.Progress) {
-	v := reflect.ValueOf(p).Elem()
-	for i := range v.NumField() {
-		if n, is := v.Field(i).Addr().Interface().(*int64); is && v.Type().Field(i).Name != "JobID" {
-			zeroFew(n)
 		}
 	}
 }
@@ -102,20 +93,6 @@ func zeroFew(counts ...*int64) {
 			*n = 0
 		}
 	}
-}
-
-// mayLocateBy refuses, to a role that reads no contents, dead letters of one channel or of a job to a
-// radius.
-func (e *Env) mayLocateBy(ctx context.Context, operation string, f delivery.DeadFilter) error {
-	switch {
-	case e.Role.readsContents():
-		return nil
-	case f.ChannelID != nil:
-		return &DeniedError{Operation: operation + " of one channel", Has: e.Role, Needs: Operator}
-	case f.JobID > 0:
-		return e.mayLocate(ctx, operation, f.JobID)
-	}
-	return nil
 }
 
 // toRadius are those of the jobs that are to a radius.

@@ -69,8 +69,8 @@ func jobRuns(ctx context.Context, env *Env, in jobRef) (JobRuns, error) {
 	if !env.Role.readsContents() && j.Audience.Kind == channels.KindRadius {
 		for i := range runs.Runs {
 			run := &runs.Runs[i]
-			if zeroFew(&run.Rows); run.Rows == 0 {
-				run.RowsPerSecond = nil
+			if run.Rows <= mostHidden {
+				run.Rows, run.Chunks, run.RowsPerSecond, run.ChunkMS = 0, 0, nil, nil
 			}
 		}
 	}

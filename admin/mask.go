@@ -105,7 +105,7 @@ func maskValue(v reflect.Value) {
 				maskValue(v.Field(i))
 			}
 		}
-		hideFew(v)
+		hideWho(v)
 	default:
 		panic("a result has marks in a " + v.Type().String())
 	}

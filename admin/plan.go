@@ -21,6 +21,8 @@ type Plan struct {
 	Outcomes []Outcome `json:"outcomes"`
 	// Token executes exactly this plan, as the parameter plan of the same request.
 	Token string `json:"token"`
+	// Content is a hash of the file that the request streams, in hexadecimal; empty without one.
+	Content string `json:"content,omitempty"`
 }
 
 // Idle reports whether the act has nothing to do: neither anything that is counted, nor anything

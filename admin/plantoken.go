@@ -7,6 +7,7 @@ import (
 	"encoding/base64"
 	"encoding/binary"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/belfryhq/belfry/internal/printer"
@@ -27,6 +28,7 @@ type PlanToken struct {
 	count   int64
 	version int64 // of the one object; 0 if the plan has none
 	request [8]byte
+	content [8]byte // of Plan.Content; zero without one
 }
 
 // planForm is the first byte of a token.
@@ -38,7 +40,7 @@ func (t PlanToken) MarshalText() ([]byte, error) {
 	for _, n := range []int64{t.asOf.UnixMicro(), t.count, t.version} {
 		b = binary.AppendVarint(b, n)
 	}
-	return base64.RawURLEncoding.AppendEncode(nil, append(b, t.request[:]...)), nil
+	return base64.RawURLEncoding.AppendEncode(nil, slices.Concat(b, t.request[:], t.content[:])), nil
 }
 
 // UnmarshalText decodes a token.
@@ -55,17 +57,19 @@ func (t *PlanToken) UnmarshalText(text []byte) error {
 			return bad
 		}
 	}
-	if r.Len() != len(t.request) {
+	if r.Len() != len(t.request)+len(t.content) {
 		return bad
 	}
 	*t = PlanToken{asOf: time.UnixMicro(numbers[0]).UTC(), count: numbers[1], version: numbers[2]}
 	_, _ = r.Read(t.request[:]) // exactly as long
+	_, _ = r.Read(t.content[:])
 	return nil
 }
 
 // tokenOf returns the token of a plan that was made for an input.
 func tokenOf(o Operation, in any, p *Plan) (t PlanToken, err error) {
 	t = PlanToken{asOf: p.AsOf, count: p.Count}
+	copy(t.content[:], p.Content)
 	if p.Version != nil {
 		t.version = *p.Version
 	}
@@ -166,7 +170,12 @@ func (c planChoice) moment(ctx context.Context, env *Env) (time.Time, error) {
 
 // agrees refuses another number than that of the plan.
 func (c planChoice) agrees(p *Plan, noun, done string) error {
-	if c.Plan == nil || p.Count == c.Plan.count {
+	switch {
+	case c.Plan == nil:
+		return nil
+	case p.Content != strings.TrimRight(string(c.Plan.content[:]), "\x00"):
+		return conflict("the plan is of another file; nothing was changed, repeat --dry-run")
+	case p.Count == c.Plan.count:
 		return nil
 	}
 	return unexpected(p.Count, c.Plan.count, noun, done, p.AsOf)

@@ -56,13 +56,16 @@ type conditional interface {
 	resource() resource
 }
 
+// conditionable is a conditional input whose precondition a header may set.
+type conditionable interface {
+	conditional
+	setPrecondition(p Precondition)
+}
+
 // SetPrecondition adds the precondition of a request's If-Match to an input. An input that has a
 // precondition, or does not support one, is an error.
 func SetPrecondition(in any, p Precondition) error {
-	c, is := in.(interface {
-		conditional
-		setPrecondition(p Precondition)
-	})
+	c, is := in.(conditionable)
 	switch {
 	case !is:
 		return errors.New("this operation does not support a precondition; leave it out")
@@ -75,10 +78,7 @@ func SetPrecondition(in any, p Precondition) error {
 
 // Conditional reports whether an operation takes a precondition.
 func (o Operation) Conditional() bool {
-	_, is := o.NewInput().(interface {
-		conditional
-		setPrecondition(p Precondition)
-	})
+	_, is := o.NewInput().(conditionable)
 	return is
 }
 
@@ -110,24 +110,25 @@ func actBy(env *Env, in interface {
 	return who
 }
 
-// ActSince is an act that changed a thing since somebody saw it.
+// ActSince is a change of an object since the caller read it.
 type ActSince struct {
-	Version int64     `json:"version"` // that it made
+	Version int64     `json:"version"` // the version after it
 	At      time.Time `json:"at"`
 	Kind    string    `json:"kind"`
 	Actor   string    `json:"actor"`
 	Reason  string    `json:"reason"`
-	Fields  []string  `json:"fields"` // that differ since; none where the kind says it all
+	Fields  []string  `json:"fields"` // the changed fields; empty if the kind is specific enough
 }
 
-// StaleError is an act on a thing that was changed since the caller saw it. Nothing was done.
+// StaleError reports that the object of an act has changed since the caller read it. Nothing was
+// done.
 type StaleError struct {
 	Thing   string     // "job 17"
-	Missing bool       // there is none
-	Changes []ActSince // newest first; none: the version was never its own
+	Missing bool       // the object does not exist
+	Changes []ActSince // newest first; empty if the object never had the expected version
 }
 
-// Error says what was changed, by whom and when.
+// Error names the changes, who made them and when.
 func (e *StaleError) Error() string {
 	switch {
 	case e.Missing:
@@ -155,7 +156,7 @@ func fieldsText(fields []string) string {
 	return " " + strings.Join(fields, ", ")
 }
 
-// mostActs is how many acts a StaleError tells.
+// mostActs bounds StaleError.Changes.
 const mostActs = 10
 
 // stale returns the error of an act whose object was changed since the caller read it, with the
@@ -192,7 +193,7 @@ func stale(ctx context.Context, env *Env, in any, err error) error {
 	return advise(changed, "see `belfry "+r.show+"`")
 }
 
-// differing are the names of what a change changed.
+// differing returns the names of the fields that a change changed.
 func differing(event job.ControlEvent) []string {
 	var detail struct{ After map[string]json.RawMessage }
 	if event.Kind != job.EventChanged || json.Unmarshal(event.Detail, &detail) != nil {

@@ -2,6 +2,8 @@ package admin
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -121,16 +123,18 @@ func (act membersAct) run(ctx context.Context, env *Env, in membersInput) (*Segm
 	out := new(SegmentMembers)
 	keys := in.Keys.reader()
 	defer keys.Close() //nolint:errcheck // it was only read
+	content := sha256.New()
 	change, err := act.do(env.Channels, ctx, env.DB, channels.SegmentEdit{
 		Segment: in.Name, Key: channels.MemberKey(in.By), By: in.of(env), Agree: func(c channels.SegmentChange) error {
 			plan := membersPlan(in.Name, c, asOf)
+			plan.Content = hex.EncodeToString(content.Sum(nil)[:4])
 			if err := in.agrees(plan, "member", "changed"); err != nil || !in.DryRun {
 				return err
 			}
 			out.Plan = plan
 			return errPlanned
 		},
-	}, keys)
+	}, io.TeeReader(keys, content))
 	out.SegmentChange = change
 	if out.Plan != nil {
 		return out, nil

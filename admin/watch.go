@@ -25,7 +25,7 @@ type WatchedJob struct {
 	AwaitsSince    *time.Time      `json:"awaits_approval_since"` // null: it does not wait for approval
 	ScheduleAt     time.Time       `json:"schedule_at"`
 	WalkedAt       *time.Time      `json:"walked_at"`
-	Cursor         string          `json:"cursor" mask:"text"`
+	Cursor         string          `json:"cursor"`
 	ChannelsRead   int64           `json:"channels_read"`
 	ChannelsTotal  *int64          `json:"channels_total"`
 	RowsWritten    int64           `json:"rows_written"`
@@ -153,6 +153,11 @@ prints a JSON document a line for each job.`,
 
 // watchJobs looks until the jobs are at rest, if it does not follow.
 func watchJobs(ctx context.Context, env *Env, in watchInput, each func([]WatchedJob) error) (None, error) {
+	for _, id := range in.IDs {
+		if err := env.mayLocate(ctx, "jobs watch", id); err != nil {
+			return None{}, err
+		}
+	}
 	w := watcher{shared: sharedBy(env), named: in.IDs, follows: in.Follow, after: in.After}
 	w.shared.watch(w.wanted(), 1)
 	defer func() { w.shared.watch(w.wanted(), -1) }()
@@ -260,6 +265,9 @@ func (w *watcher) look(ctx context.Context, env *Env) ([]WatchedJob, error) {
 	slices.Sort(ids)
 	jobs := make([]WatchedJob, 0, len(ids))
 	for _, id := range slices.Compact(ids) {
+		if !env.Role.readsContents() && found.toRadius[id] { // how it goes on would find out who is inside
+			continue
+		}
 		if one, there := found.jobs[id]; there { // otherwise it was pruned meanwhile
 			jobs = append(jobs, one)
 		}

@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/belfryhq/belfry/admin/delivery"
+	"github.com/belfryhq/belfry/channels"
 	"github.com/belfryhq/belfry/internal/db"
 	"github.com/belfryhq/belfry/internal/printer"
 	"github.com/belfryhq/belfry/job"
@@ -65,7 +66,8 @@ type looked struct {
 	follows  bool           // what is new was looked for
 	underWay []int64
 	jobs     map[int64]WatchedJob
-	news     []numbered // of this look and of those before, as far as they are kept
+	toRadius map[int64]bool // of jobs
+	news     []numbered     // of this look and of those before, as far as they are kept
 }
 
 // numbered is an event, and the look that found it.
@@ -201,7 +203,7 @@ func (w *Watches) lookAgain(ctx context.Context, env *Env) error {
 	w.fresh = nil
 	next := &looked{
 		number: 1, ids: make(map[int64]bool), others: what.underWay, follows: what.news,
-		underWay: read.underWay, jobs: make(map[int64]WatchedJob),
+		underWay: read.underWay, jobs: make(map[int64]WatchedJob), toRadius: make(map[int64]bool),
 	}
 	if w.last != nil {
 		next.number = w.last.number + 1
@@ -222,6 +224,7 @@ func (w *Watches) lookAgain(ctx context.Context, env *Env) error {
 			p = new(paces)
 		}
 		w.paces[s.ID] = p
+		next.toRadius[s.ID] = s.Audience.Kind == channels.KindRadius
 		next.jobs[s.ID] = watchedJob(s, read.why[s.ID], p, now)
 	}
 	w.last = next

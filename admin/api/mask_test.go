@@ -86,7 +86,7 @@ func TestLong_MaskWhoLooksReadsNoContents(t *testing.T) {
 		}
 		if a := b.call(t, "operator", "GET", list[id], ""); strings.Contains(a.text, "s3cret") && id != "doctor" && id != "schedules-preview" { // which are operators'
 			told = append(told, id)
-			if shown := b.call(t, "viewer", "GET", list[id], ""); shown.status != http.StatusForbidden {
+			if shown := b.call(t, "viewer", "GET", list[id], ""); !strings.HasPrefix(id, "dead-letters-") { // which are operators', too
 				require.Contains(t, shown.text, `masked`, id)
 			}
 		}
@@ -99,15 +99,17 @@ func TestLong_MaskWhoLooksReadsNoContents(t *testing.T) {
 	require.Contains(t, b.call(t, "operator", "GET", "/channels/opt-outs?channel=1", "").text, "Xl5eXl5e")
 }
 
-// The errors of dead letters are without addresses for everybody, and for operators alone all the
-// same: what is left of a text may have a name.
+// Dead letters are for operators alone, and their errors are without addresses for everybody.
 func TestMask_ErrorsOfDeadLettersAreForOperators(t *testing.T) {
 	t.Parallel()
 	b := secrets(t)
-	for role, said := range map[string]string{"viewer": admin.Masked, "author": admin.Masked, "operator": "no such user: #", "admin": "no such user: #"} {
+	for _, role := range []string{"viewer", "author"} {
+		require.Equal(t, http.StatusForbidden, b.call(t, role, "GET", "/dead-letters/errors", "").status)
+	}
+	for _, role := range []string{"operator", "admin"} {
 		a := b.call(t, role, "GET", "/dead-letters/errors", "")
 		require.Equal(t, http.StatusOK, a.status, a.text)
-		require.Contains(t, a.text, `"error":"`+said+`"`, role)
+		require.Contains(t, a.text, `"error":"no such user: #"`, role)
 		require.Contains(t, a.text, `"letters":1`, role)
 		require.NotContains(t, a.text, "s3cret", role)
 	}
