@@ -182,7 +182,7 @@ func TestWatches_ManyCostNoMoreThanOne(t *testing.T) {
 			looks.Add(1)
 			return running(ids...), nil
 		}
-		env := &Env{Watches: shared}
+		env := &Env{Role: Admin, Watches: shared}
 		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second+time.Millisecond)
 		defer cancel()
 		told := make([]atomic.Int64, 50)
@@ -225,7 +225,7 @@ func TestWatches_OneThatLeavesTakesNothingFromTheOthers(t *testing.T) {
 				return running(ids...), nil
 			}
 		}
-		env := &Env{Watches: shared}
+		env := &Env{Role: Admin, Watches: shared}
 		leaving, leave := context.WithCancel(t.Context())
 		ended := make(chan error, 1)
 		go func() {
@@ -272,7 +272,7 @@ func TestWatch_ShowsTheEndOfWhatWasUnderWay(t *testing.T) {
 			return r, nil
 		}
 		var looks [][]WatchedJob
-		_, err := watchJobs(t.Context(), &Env{Watches: shared}, watchInput{}, func(jobs []WatchedJob) error {
+		_, err := watchJobs(t.Context(), &Env{Role: Admin, Watches: shared}, watchInput{}, func(jobs []WatchedJob) error {
 			looks = append(looks, jobs)
 			require.LessOrEqual(t, len(shared.ids), watchMost)
 			return nil
@@ -297,7 +297,7 @@ func TestWatch_ShowsTheEndOfWhatWasUnderWay(t *testing.T) {
 func followed(t *testing.T, shared *Watches, most int, each func(look int, jobs []WatchedJob)) {
 	t.Helper()
 	enough, look := errors.New("enough"), 0
-	_, err := watchJobs(t.Context(), &Env{Watches: shared}, watchInput{Follow: true}, func(jobs []WatchedJob) error {
+	_, err := watchJobs(t.Context(), &Env{Role: Admin, Watches: shared}, watchInput{Follow: true}, func(jobs []WatchedJob) error {
 		each(look, jobs)
 		if look++; look == most {
 			return enough
@@ -358,7 +358,7 @@ func TestWatch_FollowsWhatAnothersLookFound(t *testing.T) {
 			return r, nil
 		}
 		go func() {
-			_, _ = watchJobs(t.Context(), &Env{Watches: shared}, watchInput{Follow: true}, func([]WatchedJob) error { return nil })
+			_, _ = watchJobs(t.Context(), &Env{Role: Admin, Watches: shared}, watchInput{Follow: true}, func([]WatchedJob) error { return nil })
 		}()
 		told, first := make(map[int64]bool), int64(0)
 		followed(t, shared, 6, func(look int, jobs []WatchedJob) {
@@ -413,7 +413,7 @@ func TestWatches_AnActIsLookedAtAtOnce(t *testing.T) {
 			looks.Add(1)
 			return running(ids...), nil
 		}
-		env := &Env{Watches: shared}
+		env := &Env{Role: Admin, Watches: shared}
 		for range 3 {
 			go func() {
 				_, _ = watchJobs(t.Context(), env, watchInput{IDs: []int64{1}}, func([]WatchedJob) error { return nil })
