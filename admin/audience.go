@@ -2,13 +2,17 @@ package admin
 
 import (
 	"context"
+	"encoding/json"
+	"errors"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/belfryhq/belfry/channels"
 	"github.com/belfryhq/belfry/internal/printer"
+	"github.com/belfryhq/belfry/job"
 )
 
 // audienceChoice selects channels. Nobody is ever selected by default: a bulk to
@@ -224,4 +228,64 @@ func (p *Point) UnmarshalText(text []byte) error {
 func (p Point) MarshalText() ([]byte, error) {
 	degrees := func(n float64) string { return strconv.FormatFloat(n, 'f', -1, 64) }
 	return []byte(degrees(p.Latitude) + "," + degrees(p.Longitude)), nil
+}
+
+// audienceOf is an audience by its JSON.
+type audienceOf channels.Audience
+
+// jsonObject is a JSON object.
+type jsonObject json.RawMessage
+
+// UnmarshalText reads one. Its parameter is named beside an error by who tells it.
+func (a *audienceOf) UnmarshalText(text []byte) error {
+	audience, err := channels.ParseAudience(text)
+	*a = audienceOf(audience)
+	if err != nil {
+		if of, is := strings.CutPrefix(err.Error(), channels.ErrAudience.Error()+": "); is {
+			return errors.New(of)
+		}
+	}
+	return err
+}
+
+// MarshalJSON is that of the audience.
+func (a audienceOf) MarshalJSON() ([]byte, error) { return json.Marshal(channels.Audience(a)) }
+
+// UnmarshalText reads one.
+func (o *jsonObject) UnmarshalText(text []byte) error {
+	var object map[string]json.RawMessage
+	if json.Unmarshal(text, &object) != nil || object == nil {
+		return &notAllowedError{"JSON objects"}
+	}
+	*o = slices.Clone(text)
+	return nil
+}
+
+// MarshalJSON is the object.
+func (o jsonObject) MarshalJSON() ([]byte, error) { return json.RawMessage(o).MarshalJSON() }
+
+func (jsonObject) isObject() {}
+
+func (audienceOf) isObject() {}
+
+// refusedContent names the parameter at fault for what the database refused of a job or an
+// activity that was to be made.
+func refusedContent(bad *job.InvalidError) error {
+	param, text := bad.Column, bad.Message
+	if place, problem, ok := strings.Cut(text, ": "); ok && strings.HasPrefix(place, "belfry.") {
+		text = problem
+		if parts := strings.SplitN(place, ".", 4); len(parts) == 4 && parts[2] == "variants" { // belfry.jobs.variants.ko.title
+			text = parts[3] + ": " + problem
+		}
+		if bad.Column == "audience" {
+			param = audienceParam(place)
+		}
+	}
+	if param == "schedule_at" {
+		param = "at"
+	}
+	if bad.Hint != "" && !strings.Contains(text, bad.Hint) {
+		text += "\n  " + bad.Hint
+	}
+	return invalid(param, "%s", text)
 }

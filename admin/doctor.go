@@ -5,13 +5,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 
 	"github.com/belfryhq/belfry/internal/errkind"
 	"github.com/belfryhq/belfry/internal/printer"
-	"github.com/belfryhq/belfry/job"
 	"github.com/belfryhq/belfry/migrations"
 )
 
@@ -37,23 +35,6 @@ type Finding struct {
 type DoctorReport struct {
 	OK       bool      `json:"ok"` // no check failed; there may be warnings
 	Findings []Finding `json:"findings"`
-}
-
-// Setup is how this process is set up, for the doctor. The zero value tells of nothing.
-type Setup struct {
-	// Configuration says where it was read from, Database where its address is given, and
-	// Address what that is, without a password.
-	Configuration, Database, Address string
-	// OpenFiles are files with secrets that other accounts of the machine may read.
-	OpenFiles []string
-	// Private tells that the server is belfry's own: the next command migrates it.
-	Private bool
-	// Listens tells that a runner or a relay of this configuration is to be notified.
-	Listens bool
-	// StaleAfter is when a runner's job is taken over.
-	StaleAfter time.Duration
-	// Health is what the health checks of runs look at.
-	Health job.HealthConfig
 }
 
 // doctorInput is the input of `doctor`.

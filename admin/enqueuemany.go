@@ -223,9 +223,6 @@ func confirmManyLate(ctx context.Context, env *Env, in enqueueManyInput) (Questi
 	return asked.toMany(reach), nil
 }
 
-// errPlanned keeps a plan from being enqueued.
-var errPlanned = errors.New("it was a plan")
-
 func enqueueMany(ctx context.Context, env *Env, in enqueueManyInput) (out enqueuedMany, err error) {
 	list, err := in.Jobs.read(env.now())
 	if err != nil {

@@ -48,7 +48,7 @@ type Env struct {
 	// say; 0: a second.
 	Interval time.Duration
 	// Watches shares the looks of all that watch; nil: each looks for itself.
-	Watches *Watches
+	Watches Watcher
 	// Progress is told how a long operation goes, a line now and then; nil: nobody looks.
 	Progress func(line string)
 
@@ -106,3 +106,23 @@ func (a Act) by(env *Env) job.Act {
 
 // None is the input of an operation without parameters.
 type None struct{}
+
+// Setup is how this process is set up, for the doctor. The zero value tells of nothing.
+type Setup struct {
+	// Configuration says where it was read from, Database where its address is given, and
+	// Address what that is, without a password.
+	Configuration, Database, Address string
+	// OpenFiles are files with secrets that other accounts of the machine may read.
+	OpenFiles []string
+	// Private tells that the server is belfry's own: the next command migrates it.
+	Private bool
+	// Listens tells that a runner or a relay of this configuration is to be notified.
+	Listens bool
+	// StaleAfter is when a runner's job is taken over.
+	StaleAfter time.Duration
+	// Health is what the health checks of runs look at.
+	Health job.HealthConfig
+}
+
+// Watcher is told after each operation that has changed something, so that it reads again soon.
+type Watcher interface{ Acted() }

@@ -2,13 +2,10 @@ package admin
 
 import (
 	"context"
-	"maps"
 	"reflect"
-	"slices"
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/belfryhq/belfry/admin/delivery"
 	"github.com/belfryhq/belfry/channels"
 	"github.com/belfryhq/belfry/internal/printer"
 	"github.com/belfryhq/belfry/job"
@@ -52,10 +49,14 @@ func (e *Env) locates(ctx context.Context, jobID int64) (bool, error) {
 	return j.Audience.Kind == channels.KindRadius, nil
 }
 
-// hideWho removes from a job to a radius, for a role that reads no contents, every part that differs
+// locating is a part of a result that differs with a person inside and outside the circle of a job to a
+// radius. hideLocation removes the difference, for a role that reads no contents.
+type locating interface{ hideLocation() }
+
+// hideLocation removes from a job to a radius, for a role that reads no contents, every part that differs
 // with a person inside and outside the circle: the cursor, which is the id of the last channel, counts
 // of at most mostHidden channels, and the traces of having written so few rows.
-func hideWho(v reflect.Value) {
+func hideLocation(v reflect.Value) {
 	if !v.CanAddr() || !v.Addr().CanInterface() {
 		return
 	}
@@ -72,18 +73,8 @@ func hideWho(v reflect.Value) {
 		if total := s.ChannelsTotal; total != nil && *total <= mostHidden {
 			s.ChannelsTotal = nil
 		}
-	case *JobState:
-		if s.Audience.Kind == channels.KindRadius {
-			s.HaltedAt = nil // while messages wait
-			zeroFew(&s.Messages.Messages, &s.Messages.Sent, &s.Messages.Dead, &s.Messages.Cancelled, &s.Messages.Waiting)
-		}
-	case *jobReport: // its revisions are a copy already
-		if s.Audience.Kind == channels.KindRadius {
-			s.Waits, s.Remedy, s.Deliveries = "", "", nil
-			for i := range s.Revisions {
-				s.Revisions[i].Cursor = ""
-			}
-		}
+	case locating:
+		s.hideLocation()
 	}
 }
 
@@ -104,20 +95,6 @@ func (e *Env) toRadius(ctx context.Context, ids []int64) ([]int64, error) {
 	return pgx.CollectRows(rows, pgx.RowTo[int64])
 }
 
-// notByRadius removes the jobs to a radius from a channel's history, for a role that reads no
-// contents.
-func (e *Env) notByRadius(ctx context.Context, lines []delivery.HistoryLine) ([]delivery.HistoryLine, error) {
-	if e.Role.readsContents() || len(lines) == 0 {
-		return lines, nil
-	}
-	ids := make([]int64, 0, len(lines))
-	for _, l := range lines {
-		ids = append(ids, l.JobID)
-	}
-	hidden, err := e.toRadius(ctx, ids)
-	return slices.DeleteFunc(lines, func(l delivery.HistoryLine) bool { return slices.Contains(hidden, l.JobID) }), err
-}
-
 // coarse is a count as the role may read it. atMost is what a count that is as low may be less than,
 // too; 0: counts are what they are.
 func (r Role) coarse(n int64) (shown, atMost int64) {
@@ -133,23 +110,4 @@ func atMostText(n, atMost int64) string {
 		return "fewer than " + printer.Grouped(atMost+1)
 	}
 	return printer.Grouped(n)
-}
-
-// coarsen removes from a preview, for a role that reads no contents, what would locate one person:
-// the samples, and the counts of at most mostHidden channels. A count that is 0 without such a channel
-// and not 0 with it would find out whether the circle contains the channel.
-func (out *jobPreview) coarsen(r Role) {
-	if out.Channels, out.AtMost = r.coarse(out.Channels); out.AtMost == 0 {
-		return
-	}
-	out.LookedAt = max(out.LookedAt, mostHidden)
-	out.Samples = nil
-	for _, n := range []*int64{&out.NoAddress, &out.InvalidAddress, &out.OptedOut, &out.BadContent, &out.QuietHours, &out.Capped} {
-		if *n <= mostHidden {
-			*n = 0
-		}
-	}
-	for _, tally := range []map[string]int64{out.Platforms, out.Locales, out.Media, out.MissingAttributes} {
-		maps.DeleteFunc(tally, func(_ string, n int64) bool { return n <= mostHidden })
-	}
 }

@@ -24,9 +24,6 @@ func (h haltState) affected(string) affected {
 	return affected{noun: "job", since: h.At, event: eventKind{subjectInstallation, "", "lifted", ""}, halted: h.Changed}
 }
 
-// subjectInstallation is the subject of the events of halts and adoptions.
-const subjectInstallation = "installation"
-
 const haltEvents = "belfry.events"
 
 func haltOperations() []Operation {

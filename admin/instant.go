@@ -176,3 +176,18 @@ func (p *past) at(env *Env) *time.Time {
 	t := p.At(env.now())
 	return &t
 }
+
+// secondsSpan is what seconds was made of.
+func secondsSpan(s *float64) time.Duration {
+	if s == nil {
+		return -1
+	}
+	return time.Duration(*s * float64(time.Second))
+}
+
+func known(rate float64, known bool) *float64 {
+	if !known {
+		return nil
+	}
+	return &rate
+}

@@ -23,9 +23,6 @@ type jobVerb struct {
 
 const aborted, recalled, triedAgain = "aborted", "recalled", "tried again"
 
-// namedJobs is how many jobs a plan names one by one.
-const namedJobs = 20
-
 func aborting() jobVerb { // others as well, with messages that are left
 	return jobVerb{done: aborted, from: []job.Status{job.Pending, job.Running}}
 }

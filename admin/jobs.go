@@ -3,7 +3,6 @@ package admin
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -15,18 +14,7 @@ import (
 	"github.com/belfryhq/belfry/job"
 )
 
-// jobRef names one job.
-type jobRef struct {
-	ID int64 `arg:"ID" values:"jobs list" is:"a job's id" min:"1" allowed:"whole numbers from 1, as belfry jobs list shows them"`
-}
-
 const subjectJob = "job"
-
-func (r jobRef) resource() resource {
-	return resource{subject: subjectJob, name: printer.Int(r.ID), show: "jobs show " + printer.Int(r.ID), notFound: func(context.Context, *Env) error {
-		return noSuchJob(fmt.Errorf("job %d: %w", r.ID, job.ErrNotFound))
-	}}
-}
 
 // jobFilter is the input of `jobs list`.
 type jobFilter struct {
@@ -117,14 +105,6 @@ was, belfry.job_content(ID, CHANNEL) answers by SQL.`,
 			return List[job.Revision]{Items: list}, noSuchJob(err)
 		}, revisionsText),
 	}
-}
-
-// noSuchJob says where to look when there is no such job.
-func noSuchJob(err error) error {
-	if errors.Is(err, job.ErrNotFound) {
-		return advise(err, "`belfry jobs list` shows what there is")
-	}
-	return err
 }
 
 func listJobs(ctx context.Context, env *Env, in jobFilter) (page List[JobState], err error) {

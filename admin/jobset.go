@@ -3,12 +3,10 @@ package admin
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
 
-	"github.com/belfryhq/belfry/channels"
 	"github.com/belfryhq/belfry/internal/printer"
 	"github.com/belfryhq/belfry/job"
 )
@@ -38,44 +36,6 @@ type jobChange struct {
 	ifVersion
 	Act
 }
-
-// jsonObject is a JSON object.
-type jsonObject json.RawMessage
-
-// UnmarshalText reads one.
-func (o *jsonObject) UnmarshalText(text []byte) error {
-	var object map[string]json.RawMessage
-	if json.Unmarshal(text, &object) != nil || object == nil {
-		return &notAllowedError{"JSON objects"}
-	}
-	*o = slices.Clone(text)
-	return nil
-}
-
-func (jsonObject) isObject() {}
-
-// MarshalJSON is the object.
-func (o jsonObject) MarshalJSON() ([]byte, error) { return json.RawMessage(o).MarshalJSON() }
-
-// audienceOf is an audience by its JSON.
-type audienceOf channels.Audience
-
-// UnmarshalText reads one. Its parameter is named beside an error by who tells it.
-func (a *audienceOf) UnmarshalText(text []byte) error {
-	audience, err := channels.ParseAudience(text)
-	*a = audienceOf(audience)
-	if err != nil {
-		if of, is := strings.CutPrefix(err.Error(), channels.ErrAudience.Error()+": "); is {
-			return errors.New(of)
-		}
-	}
-	return err
-}
-
-func (audienceOf) isObject() {}
-
-// MarshalJSON is that of the audience.
-func (a audienceOf) MarshalJSON() ([]byte, error) { return json.Marshal(channels.Audience(a)) }
 
 // changes are by column what the input asks for.
 func (in jobChange) changes(env *Env) job.Changes {

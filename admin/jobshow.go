@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/belfryhq/belfry/admin/delivery"
+	"github.com/belfryhq/belfry/channels"
 	"github.com/belfryhq/belfry/internal/printer"
 	"github.com/belfryhq/belfry/job"
 	"github.com/belfryhq/belfry/outbox"
@@ -290,4 +291,15 @@ func locales(variants json.RawMessage) string {
 		return printer.OrNone("")
 	}
 	return printer.OrNone(strings.Join(slices.Sorted(maps.Keys(by)), ", "))
+}
+
+// hideLocation implements locating. The revisions are a copy already.
+func (r *jobReport) hideLocation() {
+	if r.Audience.Kind != channels.KindRadius {
+		return
+	}
+	r.Waits, r.Remedy, r.Deliveries = "", "", nil
+	for i := range r.Revisions {
+		r.Revisions[i].Cursor = ""
+	}
 }

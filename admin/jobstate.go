@@ -7,6 +7,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/belfryhq/belfry/channels"
 	"github.com/belfryhq/belfry/internal/printer"
 	"github.com/belfryhq/belfry/job"
 	"github.com/belfryhq/belfry/outbox"
@@ -174,3 +175,11 @@ func ThrottledBy(j job.Job) string {
 
 // heldBack is for how long a job's runs were held back, in all.
 func heldBack(j job.Job) time.Duration { return time.Duration(j.ThrottledMS) * time.Millisecond }
+
+// hideLocation implements locating.
+func (s *JobState) hideLocation() {
+	if s.Audience.Kind == channels.KindRadius {
+		s.HaltedAt = nil // while messages wait
+		zeroFew(&s.Messages.Messages, &s.Messages.Sent, &s.Messages.Dead, &s.Messages.Cancelled, &s.Messages.Waiting)
+	}
+}

@@ -105,7 +105,7 @@ func maskValue(v reflect.Value) {
 				maskValue(v.Field(i))
 			}
 		}
-		hideWho(v)
+		hideLocation(v)
 	default:
 		panic("a result has marks in a " + v.Type().String())
 	}

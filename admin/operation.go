@@ -316,7 +316,9 @@ func (o Operation) Run(ctx context.Context, env *Env, in any) (any, error) {
 	asked := env.now()
 	out, err := o.run(ctx, env, in)
 	if o.Changes {
-		env.Watches.Acted()
+		if env.Watches != nil {
+			env.Watches.Acted()
+		}
 		err = outcome(stale(ctx, env, in, err))
 	}
 	if err = env.told(err); err != nil && (out == nil || reflect.ValueOf(out).IsZero()) {

@@ -2,7 +2,6 @@ package admin
 
 import (
 	"context"
-	"fmt"
 	"strings"
 	"time"
 
@@ -12,30 +11,6 @@ import (
 	"github.com/belfryhq/belfry/internal/db"
 	"github.com/belfryhq/belfry/internal/printer"
 )
-
-// channelRef names one channel.
-type channelRef struct {
-	Channel    *int64  `flag:"channel" label:"ID" help:"the channel with this id"`
-	ExternalID *string `flag:"external-id" label:"ID" help:"the channel with this external ID"`
-}
-
-// find returns the id of the channel, which exists.
-func (c channelRef) find(ctx context.Context, env *Env, operation string) (int64, error) {
-	if (c.Channel != nil) == (c.ExternalID != nil) {
-		return 0, invalid("", "%s takes either --channel ID or --external-id ID", operation)
-	}
-	if c.ExternalID != nil {
-		return env.Channels.Resolve(ctx, env.reads(), *c.ExternalID)
-	}
-	found, err := env.Channels.Recipients(ctx, env.reads(), []int64{*c.Channel})
-	if err != nil {
-		return 0, err
-	}
-	if len(found) == 0 {
-		return 0, fmt.Errorf("%w with id %d in %s", channels.ErrNoChannel, *c.Channel, env.Channels.Relation())
-	}
-	return *c.Channel, nil
-}
 
 // preferenceLimit bounds the transaction of an opt-out or an opt-in.
 const preferenceLimit = 10 * time.Second
@@ -178,22 +153,6 @@ func optInText(p *printer.Page, in optIn, removed OptedIn) {
 	if len(removed.OptOuts) == 0 {
 		p.Printf("%s had no such opt-out; `belfry channels opt-outs %s` lists what it has\n", in.text(), in.flags())
 	}
-}
-
-// text names the channel as it was given.
-func (c channelRef) text() string {
-	if c.ExternalID != nil {
-		return "channel " + printer.OneLine(*c.ExternalID, 60)
-	}
-	return "channel " + printer.Int(*c.Channel)
-}
-
-// flags are the flags that name the channel.
-func (c channelRef) flags() string {
-	if c.ExternalID != nil {
-		return "--external-id " + printer.OneLine(*c.ExternalID, 60)
-	}
-	return "--channel " + printer.Int(*c.Channel)
 }
 
 // unwanted completes a sentence about messages with those of an opt-out.

@@ -237,3 +237,17 @@ func historyText(p *printer.Page, l delivery.HistoryLine) string {
 	}
 	return text
 }
+
+// notByRadius removes the jobs to a radius from a channel's history, for a role that reads no
+// contents.
+func (e *Env) notByRadius(ctx context.Context, lines []delivery.HistoryLine) ([]delivery.HistoryLine, error) {
+	if e.Role.readsContents() || len(lines) == 0 {
+		return lines, nil
+	}
+	ids := make([]int64, 0, len(lines))
+	for _, l := range lines {
+		ids = append(ids, l.JobID)
+	}
+	hidden, err := e.toRadius(ctx, ids)
+	return slices.DeleteFunc(lines, func(l delivery.HistoryLine) bool { return slices.Contains(hidden, l.JobID) }), err
+}

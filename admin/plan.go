@@ -1,6 +1,7 @@
 package admin
 
 import (
+	"errors"
 	"slices"
 	"time"
 
@@ -65,3 +66,9 @@ func (p *Plan) table(page *printer.Page, noun, done string) {
 	}
 	page.Printf("%s: would be %s: %s\n", p.Selection, done, printer.Counted(p.Count, noun))
 }
+
+// errPlanned keeps a plan from being enqueued.
+var errPlanned = errors.New("it was a plan")
+
+// namedJobs is how many jobs a plan names one by one.
+const namedJobs = 20

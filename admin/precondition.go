@@ -224,3 +224,6 @@ func VersionOf(out any) (version int64, one bool) {
 	}
 	return 0, false
 }
+
+// subjectInstallation is the subject of the events of halts and adoptions.
+const subjectInstallation = "installation"

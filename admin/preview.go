@@ -150,3 +150,22 @@ func tallied(counts map[string]int64) string {
 	}
 	return printer.OrNone(strings.Join(parts, ", "))
 }
+
+// coarsen removes from a preview, for a role that reads no contents, what would locate one person:
+// the samples, and the counts of at most mostHidden channels. A count that is 0 without such a channel
+// and not 0 with it would find out whether the circle contains the channel.
+func (out *jobPreview) coarsen(r Role) {
+	if out.Channels, out.AtMost = r.coarse(out.Channels); out.AtMost == 0 {
+		return
+	}
+	out.LookedAt = max(out.LookedAt, mostHidden)
+	out.Samples = nil
+	for _, n := range []*int64{&out.NoAddress, &out.InvalidAddress, &out.OptedOut, &out.BadContent, &out.QuietHours, &out.Capped} {
+		if *n <= mostHidden {
+			*n = 0
+		}
+	}
+	for _, tally := range []map[string]int64{out.Platforms, out.Locales, out.Media, out.MissingAttributes} {
+		maps.DeleteFunc(tally, func(_ string, n int64) bool { return n <= mostHidden })
+	}
+}

@@ -75,28 +75,6 @@ func refused(err error, columns map[string]string) error {
 	return refusedText(bad.Message, bad.Hint, columns)
 }
 
-// refusedContent names the parameter at fault for what the database refused of a job or an
-// activity that was to be made.
-func refusedContent(bad *job.InvalidError) error {
-	param, text := bad.Column, bad.Message
-	if place, problem, ok := strings.Cut(text, ": "); ok && strings.HasPrefix(place, "belfry.") {
-		text = problem
-		if parts := strings.SplitN(place, ".", 4); len(parts) == 4 && parts[2] == "variants" { // belfry.jobs.variants.ko.title
-			text = parts[3] + ": " + problem
-		}
-		if bad.Column == "audience" {
-			param = audienceParam(place)
-		}
-	}
-	if param == "schedule_at" {
-		param = "at"
-	}
-	if bad.Hint != "" && !strings.Contains(text, bad.Hint) {
-		text += "\n  " + bad.Hint
-	}
-	return invalid(param, "%s", text)
-}
-
 // refusedColumn is refused where no parameter is at fault: the column is named in the text.
 func refusedColumn(bad *job.InvalidError) error {
 	text := strings.TrimPrefix(bad.Message, "belfry.jobs.")

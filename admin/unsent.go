@@ -131,19 +131,6 @@ func jobNames(ids []int64) string {
 	return "jobs " + someNames(names)
 }
 
-// someNames lists three names at most.
-func someNames(names []string) string {
-	const most = 3
-	if n := len(names) - most; n > 0 {
-		names = append(slices.Clone(names[:most]), fmt.Sprintf("%d more", n))
-	}
-	last := len(names) - 1
-	if last == 0 {
-		return names[0]
-	}
-	return strings.Join(names[:last], ", ") + " and " + names[last]
-}
-
 // waitsFor says what a message waits for, in brackets.
 func waitsFor(r outbox.Reason) string {
 	if r == "" {

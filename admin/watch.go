@@ -71,13 +71,6 @@ func watchedJob(s JobState, still Standstill, p *paces, now time.Time) WatchedJo
 	return w
 }
 
-func known(rate float64, known bool) *float64 {
-	if !known {
-		return nil
-	}
-	return &rate
-}
-
 // seconds is a span that may be told; nil: it is negative.
 func seconds(d time.Duration) *float64 {
 	if d < 0 {
@@ -85,14 +78,6 @@ func seconds(d time.Duration) *float64 {
 	}
 	s := d.Seconds()
 	return &s
-}
-
-// secondsSpan is what seconds was made of.
-func secondsSpan(s *float64) time.Duration {
-	if s == nil {
-		return -1
-	}
-	return time.Duration(*s * float64(time.Second))
 }
 
 // watchInterval is between looks.
@@ -175,10 +160,10 @@ func watchJobs(ctx context.Context, env *Env, in watchInput, each func([]Watched
 
 // sharedBy are the looks that env shares, or its own.
 func sharedBy(env *Env) *Watches {
-	if env.Watches == nil {
-		return NewWatches(0)
+	if shared, is := env.Watches.(*Watches); is {
+		return shared
 	}
-	return env.Watches
+	return NewWatches(0)
 }
 
 // lookOften looks until it is over, with an error or without, or ctx ends. It outlives a database that

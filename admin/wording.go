@@ -1,7 +1,9 @@
 package admin
 
 import (
+	"fmt"
 	"regexp"
+	"slices"
 	"strings"
 )
 
@@ -40,4 +42,17 @@ func (o Operation) WithFlags(text string) string {
 		}
 		return name
 	})
+}
+
+// someNames lists three names at most.
+func someNames(names []string) string {
+	const most = 3
+	if n := len(names) - most; n > 0 {
+		names = append(slices.Clone(names[:most]), fmt.Sprintf("%d more", n))
+	}
+	last := len(names) - 1
+	if last == 0 {
+		return names[0]
+	}
+	return strings.Join(names[:last], ", ") + " and " + names[last]
 }
