@@ -14,7 +14,7 @@ import (
 	"github.com/belfryhq/belfry/internal/printer"
 )
 
-// takeArguments gives the arguments of a command line to the input.
+// takeArguments sets the parameters of the input from the arguments of a command line.
 func takeArguments(cmd *cobra.Command, o admin.Operation, in any, args []string) error {
 	var keys []admin.Param
 	var names []string
@@ -45,7 +45,7 @@ func takeArguments(cmd *cobra.Command, o admin.Operation, in any, args []string)
 	return takeKeys(keys, names, in, rest)
 }
 
-// argumentProblem says which argument it is whose text is not allowed.
+// argumentProblem names the argument whose text is not allowed.
 func argumentProblem(p admin.Param, text string, err error) error {
 	allowed := strings.HasPrefix(err.Error(), "allowed values")
 	switch {
@@ -59,11 +59,10 @@ func argumentProblem(p admin.Param, text string, err error) error {
 	return fmt.Errorf("%s: %w", p.Label, err)
 }
 
-// maxFile bounds a file with a parameter's value.
+// maxFile is the maximum size of a file with a parameter's value, in bytes.
 const maxFile = 1 << 20
 
-// give sets a parameter. One that may be long takes the name of a file for it: whatever does
-// not begin as JSON does.
+// give sets a parameter. For a long one, text that does not begin like JSON is the name of a file.
 func give(p admin.Param, in any, text string) error {
 	if p.Secret {
 		return giveSecret(p, in, text)
@@ -83,7 +82,7 @@ func give(p admin.Param, in any, text string) error {
 	if err != nil {
 		return fmt.Errorf("%w; allowed values: %s", err, p.Allowed)
 	}
-	defer file.Close() //nolint:errcheck // it was only read
+	defer file.Close() //nolint:errcheck // it is only read
 	content, err := io.ReadAll(io.LimitReader(file, maxFile+1))
 	switch {
 	case err != nil:
@@ -94,7 +93,7 @@ func give(p admin.Param, in any, text string) error {
 	return p.Set(in, string(content))
 }
 
-// miscounted is the error of too few or too many arguments.
+// miscounted returns the error for too few or too many arguments.
 func miscounted(cmd *cobra.Command, o admin.Operation, n int) error {
 	usage := usageOf(o)
 	optional := strings.HasPrefix(usage, "[") && !strings.Contains(usage, " ")
@@ -103,7 +102,7 @@ func miscounted(cmd *cobra.Command, o admin.Operation, n int) error {
 		return usagef("%s takes no arguments, got %q", named(cmd), printer.OneLine(cmd.Flags().Arg(0), 60))
 	case optional:
 		return usagef("%s takes one %s or none, got %s", named(cmd), strings.Trim(usage, "[]"), printer.Counted(int64(n), "argument"))
-	case n > 1 && strings.HasPrefix(usage, "{"): // one, or a flag instead
+	case n > 1 && strings.HasPrefix(usage, "{"): // an argument or a flag
 		return usagef("%s takes one %s, got %s", named(cmd), strings.Fields(usage[1:])[0], printer.Counted(int64(n), "argument"))
 	case n == 0 && strings.HasPrefix(usage, "KEY=VALUE"):
 		return usagef("%s takes %s, got none", named(cmd), usage)
@@ -111,8 +110,7 @@ func miscounted(cmd *cobra.Command, o admin.Operation, n int) error {
 	return usagef("%s takes %s, got %s", named(cmd), usage, printer.Counted(int64(n), "argument"))
 }
 
-// takeKeys gives KEY=VALUE arguments to the input, each with one of the keys, none twice.
-// It reports every one that is wrong.
+// takeKeys sets parameters from KEY=VALUE arguments. It reports every invalid one.
 func takeKeys(keys []admin.Param, names []string, in any, args []string) error {
 	var problems []string
 	seen := make(map[string]bool)

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -33,7 +32,7 @@ func atTerminal(t *testing.T, ctx context.Context, environ, args []string, seen 
 			}
 		}
 	}()
-	a := &app{stdout: tty, stderr: &stderr, environ: environ, now: time.Now}
+	a := newApp(tty, &stderr, environ)
 	exit := a.execute(ctx, args)
 	require.NoError(t, tty.Close())
 	<-read
@@ -100,7 +99,7 @@ func TestOutput_StoredTextDoesNotSteerATerminal(t *testing.T) {
 	require.NotContains(t, r.stdout, "\u202e")
 	require.Contains(t, command(t, environ, "jobs", "list", "-o", "csv").stdout, evil)
 	var stderr dbtest.Buffer
-	(&app{stderr: &stderr}).remark("%s", evil)
+	newApp(nil, &stderr, nil).remark("%s", evil)
 	require.Equal(t, "a ]0;t b 31m c d e f\n", stderr.String(), "errors quote rows")
 }
 

@@ -16,50 +16,53 @@ import (
 	"github.com/belfryhq/belfry/job"
 )
 
-// completeWithin bounds a look for what a word may become: a person waits for it.
+// completeWithin is the deadline of a completion's query: a person waits for it.
 const completeWithin = time.Second
 
-// Few values come in an order of their own, newest first, and none is the name of a file.
+// noFiles keeps the order of the values, such as newest first, and offers no names of files.
 const noFiles = cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveKeepOrder
 
-// completing reports whether a command line asks what a word may become.
+// completing reports whether the shell requests a completion.
 func completing(args []string) bool {
 	return len(args) > 0 && (args[0] == cobra.ShellCompRequestCmd || args[0] == cobra.ShellCompNoDescRequestCmd)
 }
 
-// completeFlags says of each flag what its value may be. cobra keeps that for the whole process,
-// so that it is asked for only where it is needed.
-func (a *app) completeFlags(cmd *cobra.Command) {
+// completer completes words of the command line.
+type completer struct{ app *app }
+
+// addTo adds completions to the flags and file arguments of a command tree. cobra stores those of flags
+// for the whole process, so that they are added only for a completion.
+func (c completer) addTo(cmd *cobra.Command) {
 	for _, flags := range []*pflag.FlagSet{cmd.LocalNonPersistentFlags(), cmd.PersistentFlags()} {
 		flags.VisitAll(func(f *pflag.Flag) {
 			if cmd.Flags().Lookup(f.Name) == nil && cmd.PersistentFlags().Lookup(f.Name) == nil {
 				return
 			}
-			_ = cmd.RegisterFlagCompletionFunc(f.Name, a.flagCompletion(f)) // an error is that it has one
+			_ = cmd.RegisterFlagCompletionFunc(f.Name, c.flag(f)) // the error reports that it has one already
 		})
 	}
 	if cmd.ValidArgsFunction == nil && strings.Contains(cmd.Use, "FILE") {
 		cmd.ValidArgsFunction = filesAlone
 	}
-	for _, c := range cmd.Commands() {
-		a.completeFlags(c)
+	for _, sub := range cmd.Commands() {
+		c.addTo(sub)
 	}
 }
 
-// flagCompletion is what completes a flag's value.
-func (a *app) flagCompletion(f *pflag.Flag) cobra.CompletionFunc {
+// flag returns the completion of a flag's value.
+func (c completer) flag(f *pflag.Flag) cobra.CompletionFunc {
 	if known, is := f.Value.(interface{ choices() []string }); is && known.choices() != nil {
-		return offering(func(*cobra.Command) []admin.Offer { return words(known.choices()) })
+		return fixed(known.choices())
 	}
 	if known := fixedFlags[f.Name]; known != nil && f.Annotations[keyAnnotation] != nil {
-		return offering(func(*cobra.Command) []admin.Offer { return words(known) })
+		return fixed(known)
 	}
 	param, is := f.Value.(*paramFlag)
 	label, _ := pflag.UnquoteUsage(f)
 	switch {
 	case is && !param.param.File && !param.param.Secret:
 		return func(cmd *cobra.Command, _ []string, typed string) ([]string, cobra.ShellCompDirective) {
-			return a.offersOf(cmd, param.param, "", typed)
+			return c.parameter(cmd, param.param, "", typed)
 		}
 	case label == "DIRECTORY":
 		return func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
@@ -71,13 +74,13 @@ func (a *app) flagCompletion(f *pflag.Flag) cobra.CompletionFunc {
 	return cobra.NoFileCompletions
 }
 
-// fixedFlags are the values of flags for keys that have few.
+// fixedFlags are the values of flags that stand for keys with few values.
 var fixedFlags = map[string][]string{
 	"log-level":  {"debug", "info", "warn", "error"},
 	"log-format": {"auto", "json", "console"},
 }
 
-// filesAlone has the shell offer files.
+// filesAlone lets the shell offer files.
 func filesAlone(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
 	return nil, cobra.ShellCompDirectiveDefault
 }
@@ -90,15 +93,15 @@ func words(list []string) []admin.Offer {
 	return offers
 }
 
-// offering completes with offers as they are.
-func offering(offers func(*cobra.Command) []admin.Offer) cobra.CompletionFunc {
-	return func(cmd *cobra.Command, _ []string, typed string) ([]string, cobra.ShellCompDirective) {
-		return completions("", typed, offers(cmd)), noFiles
+// fixed returns a completion that offers a list of words.
+func fixed(list []string) cobra.CompletionFunc {
+	return func(_ *cobra.Command, _ []string, typed string) ([]string, cobra.ShellCompDirective) {
+		return completions("", typed, words(list)), noFiles
 	}
 }
 
-// argumentsOf completes the arguments of an operation.
-func (a *app) argumentsOf(o admin.Operation) cobra.CompletionFunc {
+// arguments returns the completion of an operation's arguments.
+func (c completer) arguments(o admin.Operation) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
 		given := args
 		var keys []admin.Offer
@@ -107,7 +110,7 @@ func (a *app) argumentsOf(o admin.Operation) cobra.CompletionFunc {
 			case p.Place == admin.Argument && p.File && len(given) == 0:
 				return filesAlone(cmd, args, typed)
 			case p.Place == admin.Argument && (len(given) == 0 || p.Repeated):
-				found, directive := a.offersOf(cmd, p, "", typed)
+				found, directive := c.parameter(cmd, p, "", typed)
 				return slices.DeleteFunc(found, func(offer string) bool {
 					value, _, _ := strings.Cut(offer, "\t")
 					return slices.Contains(given, value)
@@ -116,7 +119,7 @@ func (a *app) argumentsOf(o admin.Operation) cobra.CompletionFunc {
 				given = given[1:]
 			case p.Place != admin.Key:
 			case strings.HasPrefix(typed, p.Name+"="):
-				return a.offersOf(cmd, p, p.Name+"=", typed)
+				return c.parameter(cmd, p, p.Name+"=", typed)
 			case !slices.ContainsFunc(given, func(arg string) bool { return strings.HasPrefix(arg, p.Name+"=") }):
 				about := p.Help
 				if about == "" {
@@ -129,11 +132,11 @@ func (a *app) argumentsOf(o admin.Operation) cobra.CompletionFunc {
 	}
 }
 
-// offersOf are what a parameter may be, after a head of the word that stands.
-func (a *app) offersOf(cmd *cobra.Command, p admin.Param, head, typed string) ([]string, cobra.ShellCompDirective) {
+// parameter returns the values of a parameter, after the head of the word, which stays.
+func (c completer) parameter(cmd *cobra.Command, p admin.Param, head, typed string) ([]string, cobra.ShellCompDirective) {
 	offers := words(p.Choices())
 	if operation, field := p.Listed(); operation != "" {
-		offers = slices.Concat(a.offers(cmd, operation, field), offers)
+		offers = slices.Concat(c.listed(cmd, operation, field), offers)
 	}
 	if p.SeveralIn() {
 		head = typed[:max(len(head), strings.LastIndexByte(typed, ',')+1)]
@@ -141,7 +144,7 @@ func (a *app) offersOf(cmd *cobra.Command, p admin.Param, head, typed string) ([
 	return completions(head, typed, offers), noFiles
 }
 
-// completions are the offers that go on with what is typed, as cobra has them.
+// completions returns the offers that begin with the typed word, in cobra's form.
 func completions(head, typed string, offers []admin.Offer) (list []string) {
 	for _, offer := range offers {
 		if word := head + offer.Value; strings.HasPrefix(word, typed) {
@@ -151,16 +154,16 @@ func completions(head, typed string, offers []admin.Offer) (list []string) {
 	return list
 }
 
-// offers are what an operation lists. It says nothing of what goes wrong, and does not wait for
-// what has not answered in time: the process ends with the completion.
-func (a *app) offers(cmd *cobra.Command, operation, field string) []admin.Offer {
-	ctx, cancel := context.WithTimeout(cmd.Context(), cmp.Or(a.lookLimit, completeWithin))
+// listed returns the values that an operation lists. It reports no errors and does not wait for a query
+// beyond the deadline: the process ends with the completion.
+func (c completer) listed(cmd *cobra.Command, operation, field string) []admin.Offer {
+	ctx, cancel := context.WithTimeout(cmd.Context(), cmp.Or(c.app.lookupLimit, completeWithin))
 	defer cancel()
 	found := make(chan []admin.Offer, 1)
 	go func() {
 		o := operationNamed(operation)
 		var offers []admin.Offer
-		if out, err := a.lookUp(ctx, cmd, o); err == nil {
+		if out, err := c.query(ctx, cmd, o); err == nil {
 			offers, _ = o.Offered(out, field)
 		}
 		found <- offers
@@ -173,16 +176,16 @@ func (a *app) offers(cmd *cobra.Command, operation, field string) []admin.Offer 
 	}
 }
 
-// completePage is how many of a list are looked at.
+// completePage is the limit of a list that a completion reads.
 const completePage = "100"
 
-// errNotAsked is why nothing was looked up.
-var errNotAsked = errors.New("a private server is not started for a completion")
+// errNotQueried is the error of a query without a database.
+var errNotQueried = errors.New("a private server is not started for a completion")
 
-// lookUp runs an operation that lists, through the server or on the database that any command
-// would use. It starts no private server, and logs nothing.
-func (a *app) lookUp(ctx context.Context, cmd *cobra.Command, o admin.Operation) (any, error) {
-	s, err := a.settings(cmd)
+// query runs an operation that lists, on the configured database. It starts no private server and logs
+// nothing.
+func (c completer) query(ctx context.Context, cmd *cobra.Command, o admin.Operation) (any, error) {
+	s, err := c.app.options(cmd).settings()
 	if err != nil {
 		return nil, err
 	}
@@ -195,14 +198,14 @@ func (a *app) lookUp(ctx context.Context, cmd *cobra.Command, o admin.Operation)
 		}
 	}
 	if s.Database.URL == "" {
-		return nil, errNotAsked
+		return nil, errNotQueried
 	}
 	db := &database{DSN: s.Database.URL}
 	if err := db.prepare(ctx, s, zerolog.Nop()); err != nil {
 		return nil, err
 	}
-	defer db.close() //nolint:errcheck // it was only read
-	env, err := a.wholeEnv(s, db, job.NewStore(db.Pool))
+	defer db.close() //nolint:errcheck // the query only reads
+	env, err := c.app.env(s, db, job.NewStore(db.Pool))
 	if err != nil {
 		return nil, err
 	}

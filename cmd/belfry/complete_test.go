@@ -19,7 +19,8 @@ import (
 func offered(t *testing.T, limit time.Duration, environ []string, line string) (offers []string, directive string) {
 	t.Helper()
 	var stdout, stderr bytes.Buffer
-	a := &app{stdout: &stdout, stderr: &stderr, environ: environ, now: time.Now, lookLimit: limit}
+	a := newApp(&stdout, &stderr, environ)
+	a.lookupLimit = limit
 	require.Equal(t, codeDone, a.execute(t.Context(), append([]string{cobra.ShellCompRequestCmd}, strings.Split(line, " ")...)), line)
 	require.Regexp(t, `^Completion ended with directive: \w+(, \w+)*\n$`, stderr.String(), line)
 	lines := strings.Split(strings.TrimSpace(stdout.String()), "\n")
@@ -137,9 +138,9 @@ func TestCompletion_SaysNothingWhereNothingAnswers(t *testing.T) {
 		require.Empty(t, got, name)
 		require.Less(t, time.Since(began), patience/2, name)
 	}
-	a := &app{stdout: io.Discard, stderr: io.Discard, now: time.Now}
-	_, err = a.lookUp(t.Context(), newRootCommand(a), operationNamed("jobs list"))
-	require.ErrorIs(t, err, errNotAsked, "without an address libpq has one of its own")
+	a := newApp(io.Discard, io.Discard, nil)
+	_, err = completer{a}.query(t.Context(), newRootCommand(a), operationNamed("jobs list"))
+	require.ErrorIs(t, err, errNotQueried, "without an address libpq has one of its own")
 	made, err := os.ReadDir(dir)
 	require.NoError(t, err)
 	require.Empty(t, made, "a private server was started")
@@ -151,7 +152,7 @@ func TestHelp_EveryCommandHasAGroup(t *testing.T) {
 	r := command(t, nil, "help")
 	require.Equal(t, codeDone, r.code)
 	require.NotContains(t, r.stdout, "Additional Commands")
-	root := newRootCommand(&app{stdout: io.Discard, stderr: io.Discard, now: time.Now})
+	root := newRootCommand(newApp(io.Discard, io.Discard, nil))
 	var titles []string
 	for _, g := range root.Groups() {
 		require.NotEmpty(t, g.ID)

@@ -18,6 +18,7 @@ import (
 )
 
 func newDaemonCommand(a *app) *cobra.Command {
+	o := &daemonOptions{}
 	cmd := &cobra.Command{
 		Use:   "daemon",
 		Short: "Run jobs as they fall due, until a signal",
@@ -41,52 +42,57 @@ RestartPreventExitStatus=2 78, and a TimeoutStopSec longer than runner.grace_per
   belfry daemon --migrate --log-format json`,
 		Args: noArgs,
 	}
-	flags := addRunFlags(cmd)
+	o.addRunnerFlags(cmd)
 	keyFlag(cmd.Flags(), "relay-name", "delivery.name", "`NAME` of the relay in it, unique among the living")
-	metricsFlag(cmd)
-	apiFlags(cmd)
-	privateFlag(a, cmd)
-	noDeliver := cmd.Flags().Bool("no-deliver", false, "run jobs only, deliver nothing")
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		return untilSignal(cmd.Context(), a.daemon(cmd, flags.schema(), !*noDeliver))
-	}
+	addMetricsFlag(cmd)
+	addAPIFlags(cmd)
+	o.addPrivate(cmd)
+	cmd.Flags().BoolVar(&o.noDeliver, "no-deliver", false, "run jobs only, deliver nothing")
+	cmd.RunE = a.run(&o.commandOptions, func(ctx context.Context) error { return untilSignal(ctx, runDaemon(ctx, o)) })
 	return cmd
 }
 
-// daemon is `belfry daemon`.
-func (a *app) daemon(cmd *cobra.Command, need schemaNeed, deliver bool) (err error) {
-	s, err := settings.Load(a.configInput(cmd), func(c settings.Config) bool { return deliver && c.Delivers() })
+// daemonOptions are the options of `belfry daemon`.
+type daemonOptions struct {
+	processOptions
+
+	noDeliver bool
+}
+
+// runDaemon runs jobs, schedules and retention, and delivers messages if senders are configured.
+func runDaemon(ctx context.Context, o *daemonOptions) (err error) {
+	s, err := settings.Load(o.sources, func(c settings.Config) bool { return !o.noDeliver && c.Delivers() })
 	if err != nil {
 		return err
 	}
-	ctx := cmd.Context()
-	logger, level := a.liveLogger(s, a.stderr)
-	if deliver = deliver && s.Delivers(); deliver {
+	logger, level := o.liveLogger(s, o.stderr)
+	deliver := !o.noDeliver && s.Delivers()
+	if deliver {
 		collect(gcRelay)
 	}
-	n, err := a.openNode(ctx, need, node.Options{Settings: s, Log: logger, Run: true, Deliver: deliver})
+	n, err := openNode(ctx, &o.processOptions, node.Options{Settings: s, Log: logger, Run: true, Deliver: deliver})
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, n.close()) }()
-	served, err := a.openAPIBeside(ctx, s, n.db, n.shown, logger)
+	served, err := openAPIBeside(ctx, o.app, s, n.db, n.shown, logger)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, served.close()) }()
-	defer a.reloads(cmd, n.Node, logger, level)()
+	defer reloadOnHangup(ctx, o.sources, n.Node, logger, level)()
 	if err := n.Start(ctx); err != nil {
 		return err
 	}
 	logger.Info().Str("worker_id", n.Name()).Msg("daemon started")
-	if err := a.serve(ctx, logger, "stopping after the chunk in progress; a second signal stops at once", served.beside(n.shown, n.Loops()...)...); err != nil {
+	if err := serve(ctx, o.streams, logger, "stopping after the chunk in progress; a second signal stops at once", served.beside(n.shown, n.Loops()...)...); err != nil {
 		return err
 	}
 	logger.Info().Msg("daemon stopped")
 	return nil
 }
 
-// running is a node with what it stands on.
+// running is a node with its database and its monitor.
 type running struct {
 	*node.Node
 
@@ -95,10 +101,10 @@ type running struct {
 	closers []func() error
 }
 
-// openNode opens what a node stands on, and it. Pool and Monitor are openNode's to give. The
-// second signal stops it at once.
-func (a *app) openNode(ctx context.Context, need schemaNeed, o node.Options) (n *running, err error) {
-	if err := a.checkPrivate(o.Settings); err != nil {
+// openNode opens a node with its database and its monitor, and sets Pool and Monitor of o. The second
+// signal stops the node at once.
+func openNode(ctx context.Context, process *processOptions, o node.Options) (n *running, err error) {
+	if err := process.checkPrivate(o.Settings); err != nil {
 		return nil, err
 	}
 	n = &running{}
@@ -113,7 +119,7 @@ func (a *app) openNode(ctx context.Context, need schemaNeed, o node.Options) (n 
 	}
 	o.Monitor = n.shown
 	n.closers = append(n.closers, n.shown.Close)
-	if n.db, err = a.openPrimary(ctx, o.Settings, need, o.Log); err != nil {
+	if n.db, err = openDatabase(ctx, o.Settings, process.schema(), true, o.Log); err != nil {
 		return n, err
 	}
 	n.closers = append(n.closers, n.db.close)
@@ -121,12 +127,12 @@ func (a *app) openNode(ctx context.Context, need schemaNeed, o node.Options) (n 
 	if n.Node, err = node.Open(ctx, o); err != nil {
 		return n, err
 	}
-	over := a.stopHard(n.StopNow)
+	over := process.onHardStop(n.StopNow)
 	n.closers = append(n.closers, n.Node.Close, func() error { over(); return nil })
 	return n, nil
 }
 
-// openMonitor shows this process where the configuration says.
+// openMonitor serves the metrics of this process on metrics.listen.
 func openMonitor(ctx context.Context, s settings.Settings, logger zerolog.Logger) (*node.Monitor, error) {
 	b := thisBuild()
 	return node.OpenMonitor(ctx, s.Metrics, metrics.Build{Version: b.Version, Commit: b.Commit, Go: b.Go}, logger)
@@ -140,28 +146,28 @@ func (n *running) close() error {
 	return errors.Join(errs...)
 }
 
-// serve runs loops that end when their context is cancelled, and tells the service
-// manager. One that ends with an error ends the others.
-func (a *app) serve(ctx context.Context, logger zerolog.Logger, stopping string, loops ...func(context.Context) error) error {
-	a.notifySystemd(logger, "READY=1")
-	over, told := make(chan struct{}), make(chan struct{})
+// serve runs loops until ctx is cancelled, and notifies the service manager. A loop that ends with an
+// error ends the others.
+func serve(ctx context.Context, x *streams, logger zerolog.Logger, stopping string, loops ...func(context.Context) error) error {
+	notifySystemd(x, logger, "READY=1")
+	over, notified := make(chan struct{}), make(chan struct{})
 	go func() {
-		defer close(told)
+		defer close(notified)
 		select {
 		case <-ctx.Done():
-			a.notifySystemd(logger, "STOPPING=1")
+			notifySystemd(x, logger, "STOPPING=1")
 			logger.Info().Msg(stopping)
 		case <-over:
 		}
 	}()
 	err := lifecycle.Together(ctx, loops...)
 	close(over)
-	<-told
+	<-notified
 	return err
 }
 
-// untilSignal is what became of a command that ends by a signal only: one that came while
-// the command started cuts that short, and is no failure either.
+// untilSignal returns the error of a command that runs until a signal. A signal that interrupts its
+// start is not an error.
 func untilSignal(ctx context.Context, err error) error {
 	if errors.Is(err, context.Canceled) && errors.Is(context.Cause(ctx), errInterrupted) {
 		return nil
@@ -169,10 +175,10 @@ func untilSignal(ctx context.Context, err error) error {
 	return err
 }
 
-// notifySystemd tells the service manager, if there is one, what state the
-// daemon is in; see sd_notify(3). That it cannot be told is no reason to stop.
-func (a *app) notifySystemd(logger zerolog.Logger, state string) {
-	path := a.variable("NOTIFY_SOCKET")
+// notifySystemd sends the state of the process to the service manager, if there is one; see
+// sd_notify(3). A failure is only logged.
+func notifySystemd(x *streams, logger zerolog.Logger, state string) {
+	path := x.variable("NOTIFY_SOCKET")
 	if path == "" {
 		return
 	}

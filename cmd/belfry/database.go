@@ -19,45 +19,43 @@ import (
 	"github.com/belfryhq/belfry/internal/db"
 	"github.com/belfryhq/belfry/internal/pgserver"
 	"github.com/belfryhq/belfry/internal/printer"
-	"github.com/belfryhq/belfry/job"
 	"github.com/belfryhq/belfry/migrations"
 	"github.com/belfryhq/belfry/node"
 	"github.com/belfryhq/belfry/node/settings"
 )
 
-// statementDeadline bounds the statements of a short command: no command waits
-// without end on a database that has stopped answering.
+// statementDeadline bounds the statements of a short command, so that no command waits forever for a
+// database that has stopped responding.
 const statementDeadline = 30 * time.Second
 
-// closeDeadline bounds giving the private server up, its shutdown included.
+// closeDeadline bounds the release of the private server, including its shutdown.
 const closeDeadline = time.Minute
 
-// privateDatabase is the database that belfry uses in its private server.
+// privateDatabase is the name of belfry's database in the private server.
 const privateDatabase = "belfry"
 
-// schemaNeed is what a command asks of the schema.
+// schemaNeed is the requirement of a command on the schema.
 type schemaNeed int
 
 const (
-	schemaCurrent schemaNeed = iota // refuse a database that is not migrated
+	schemaCurrent schemaNeed = iota // reject a database that is not migrated
 	schemaMigrate                   // migrate it
-	schemaAny                       // take it as it is
+	schemaAny                       // accept any version
 )
 
-// database is an open connection pool, and the private server beneath it if
-// there is one.
+// database is an open connection pool, and its private server if there is one.
 type database struct {
 	Pool    *pgxpool.Pool
 	DSN     string
-	Private *pgserver.Server // nil: the database was given
+	Private *pgserver.Server // nil if database.url is set
 	Address address
 
-	writes bool // a standby will not do
+	writes bool // a standby does not suffice
 }
 
-// address is what may be shown of where a database is.
+// address is the address of a database without secrets.
 type address struct {
-	Host     string `json:"host"` // with the port; the socket's directory if it is local
+	Host     string `json:"host"` // with the port, or the directory of a Unix socket
 	Database string `json:"database"`
 	User     string `json:"user"`
 }
@@ -66,21 +64,35 @@ func (a address) String() string {
 	return fmt.Sprintf("%s (database %s, user %s)", a.Host, a.Database, a.User)
 }
 
-// open connects to the configured database, or starts the private server, which
-// is always migrated because nobody else would. The caller closes the result.
-func (a *app) open(ctx context.Context, s settings.Settings, need schemaNeed, logger zerolog.Logger) (*database, error) {
-	return a.opened(ctx, &database{DSN: s.Database.URL}, s, need, logger)
+// processOptions are the options that the commands running jobs, messages or the HTTP API share.
+type processOptions struct {
+	commandOptions
+
+	migrate bool // first
+	private bool // the private PostgreSQL may be used without a terminal
 }
 
-// privateFlag is the flag of the processes that work by themselves.
-func privateFlag(a *app, cmd *cobra.Command) {
-	cmd.Flags().BoolVar(&a.private, "private", false, "without database.url, work on the private PostgreSQL where there is no terminal, too")
+// addPrivate adds --private.
+func (o *processOptions) addPrivate(cmd *cobra.Command) {
+	cmd.Flags().BoolVar(&o.private, "private", false, "without database.url, work on the private PostgreSQL even without a terminal")
 }
 
-// checkPrivate refuses the private server to a process that works by itself without a terminal, unless
-// --private asks for it: cron and systemd have no BELFRY_DATABASE_URL of a shell, and nothing
-// would ever be sent. At a terminal it says where the process works.
-func (a *app) checkPrivate(s settings.Settings) error {
+// addMigrate adds --migrate.
+func (o *processOptions) addMigrate(cmd *cobra.Command) {
+	cmd.Flags().BoolVar(&o.migrate, "migrate", false, "apply pending migrations first")
+}
+
+func (o *processOptions) schema() schemaNeed {
+	if o.migrate {
+		return schemaMigrate
+	}
+	return schemaCurrent
+}
+
+// checkPrivate rejects the private server for a process without a terminal unless --private is given:
+// cron and systemd lack the BELFRY_DATABASE_URL of a shell, and messages would never be sent. On a
+// terminal it names the server.
+func (o *processOptions) checkPrivate(s settings.Settings) error {
 	if s.Database.URL != "" {
 		return nil
 	}
@@ -91,52 +103,49 @@ func (a *app) checkPrivate(s settings.Settings) error {
 			return &exitError{codeConfiguration, err}
 		}
 	}
-	_, shown := terminal(a.stderr, a.environ)
+	_, shown := terminal(o.stderr, o.environ)
 	switch {
 	case shown:
-		a.remark("on the private PostgreSQL in %s (database.url is not set)", dir)
-	case !a.private:
+		o.remark("on the private PostgreSQL in %s (database.url is not set)", dir)
+	case !o.private:
 		return &exitError{codeConfiguration, fmt.Errorf("database.url is not set: set BELFRY_DATABASE_URL or database.url of the configuration file; or --private, to work on the private PostgreSQL in %s", dir)}
 	}
 	return nil
 }
 
-// openPrimary is open for what writes: to it a standby is a server that does not answer,
-// until it is promoted.
-func (a *app) openPrimary(ctx context.Context, s settings.Settings, need schemaNeed, logger zerolog.Logger) (*database, error) {
-	return a.opened(ctx, &database{DSN: s.Database.URL, writes: true}, s, need, logger)
-}
-
-func (a *app) opened(ctx context.Context, db *database, s settings.Settings, need schemaNeed, logger zerolog.Logger) (*database, error) {
-	if db.DSN == "" {
-		if err := db.startPrivate(ctx, s, logger); err != nil {
+// openDatabase connects to the configured database. Without one it starts the private server and
+// migrates it. If writes is set, a standby counts as unreachable until it is promoted. The caller closes
+// the result.
+func openDatabase(ctx context.Context, s settings.Settings, need schemaNeed, writes bool, logger zerolog.Logger) (*database, error) {
+	d := &database{DSN: s.Database.URL, writes: writes}
+	if d.DSN == "" {
+		if err := d.startPrivate(ctx, s, logger); err != nil {
 			return nil, err
 		}
 		if need == schemaCurrent {
 			need = schemaMigrate
 		}
 	}
-	err := db.connect(ctx, s, logger)
+	err := d.connect(ctx, s, logger)
 	if err == nil {
-		err = db.ensureSchema(ctx, need)
+		err = d.ensureSchema(ctx, need)
 	}
 	if err != nil {
-		return nil, errors.Join(err, db.close())
+		return nil, errors.Join(err, d.close())
 	}
-	return db, nil
+	return d, nil
 }
 
-// withDatabase opens the database, a standby only for a command that only reads, calls do
-// with a deadline (none if zero), and closes.
-func (a *app) withDatabase(cmd *cobra.Command, need schemaNeed, limit time.Duration,
+// withDatabase opens the database, calls do with a deadline (0 means none), and closes the database. A
+// standby suffices for a command that only reads.
+func (c commandOptions) withDatabase(ctx context.Context, need schemaNeed, limit time.Duration,
 	do func(ctx context.Context, s settings.Settings, db *database) error,
 ) (err error) {
-	s, err := a.settings(cmd)
+	s, err := c.settings()
 	if err != nil {
 		return err
 	}
-	ctx := cmd.Context()
-	db, err := a.opened(ctx, &database{DSN: s.Database.URL, writes: !onlyReads(cmd)}, s, need, a.briefLogger(s))
+	db, err := openDatabase(ctx, s, need, !c.reads, c.briefLogger(s))
 	if err != nil {
 		return &unopenedError{err}
 	}
@@ -148,6 +157,30 @@ func (a *app) withDatabase(cmd *cobra.Command, need schemaNeed, limit time.Durat
 	}
 	return do(ctx, s, db)
 }
+
+// withUncheckedDatabase is withDatabase without the check of the schema if there is an abort cache, so
+// that the abort flag can be set while the database is down.
+func (c commandOptions) withUncheckedDatabase(ctx context.Context, do func(ctx context.Context, s settings.Settings, db *database) error) (err error) {
+	s, err := c.settings()
+	if err != nil {
+		return err
+	}
+	if s.Abort.URL == "" || s.Database.URL == "" {
+		return c.withDatabase(ctx, schemaCurrent, 0, do)
+	}
+	db := &database{DSN: s.Database.URL, writes: true}
+	if err := db.prepare(ctx, s, c.briefLogger(s)); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, db.close()) }()
+	return do(ctx, s, db)
+}
+
+// unopenedError reports a database that could not be opened.
+type unopenedError struct{ err error }
+
+func (e *unopenedError) Error() string { return e.err.Error() }
+func (e *unopenedError) Unwrap() error { return e.err }
 
 func (d *database) startPrivate(ctx context.Context, s settings.Settings, logger zerolog.Logger) error {
 	server, err := pgserver.Open(ctx, pgserver.Config{DataDir: s.Server.DataDir, Durable: true, Logger: logger})
@@ -162,7 +195,7 @@ func (d *database) startPrivate(ctx context.Context, s settings.Settings, logger
 	return nil
 }
 
-// prepare opens the pool, which connects with its first use.
+// prepare opens the pool, which connects on first use.
 func (d *database) prepare(ctx context.Context, s settings.Settings, logger zerolog.Logger) (err error) {
 	if d.Pool, err = node.OpenPool(ctx, d.DSN, s.Database, d.writes, logger); err != nil {
 		return err
@@ -171,7 +204,7 @@ func (d *database) prepare(ctx context.Context, s settings.Settings, logger zero
 	return nil
 }
 
-// connect opens the pool and has the server answer once.
+// connect opens the pool and pings the server.
 func (d *database) connect(ctx context.Context, s settings.Settings, logger zerolog.Logger) error {
 	if err := d.prepare(ctx, s, logger); err != nil {
 		return err
@@ -188,7 +221,7 @@ func (d *database) connect(ctx context.Context, s settings.Settings, logger zero
 	return nil
 }
 
-// reached reports whether err is a server's answer to a statement rather than to the attempt to connect.
+// reached reports whether err is the response of a server to a statement, not to a connection attempt.
 func reached(err error) bool {
 	return errors.As(err, new(*node.UnfitError)) || errors.Is(err, db.ErrStatementPooling) ||
 		db.Code(err) != "" && !errors.As(err, new(*pgconn.ConnectError)) && !node.Unreachable(err)
@@ -202,7 +235,7 @@ func addressOf(c *pgx.ConnConfig) address {
 	return address{Host: host, Database: c.Database, User: c.User}
 }
 
-// close ends the pool and then, if this was its last user, the private server.
+// close closes the pool, and stops the private server if this process was its last user.
 func (d *database) close() error {
 	if d.Pool != nil {
 		d.Pool.Close()
@@ -215,31 +248,25 @@ func (d *database) close() error {
 	return d.Private.Close(ctx)
 }
 
-// ensureSchema brings the schema to what a command needs, or says how to.
+// ensureSchema migrates or checks the schema, as need requires.
 func (d *database) ensureSchema(ctx context.Context, need schemaNeed) error {
 	if need == schemaAny {
 		return nil
 	}
-	look, cancel := context.WithTimeout(ctx, statementDeadline)
+	checking, cancel := context.WithTimeout(ctx, statementDeadline)
 	defer cancel()
-	version, err := admin.SchemaVersion(look, d.Pool)
+	version, err := admin.SchemaVersion(checking, d.Pool)
 	if err != nil {
 		return err
 	}
 	if need == schemaMigrate && version < migrations.Latest() {
-		_, err := migrations.Up(ctx, d.DSN) // bounded by the migrations themselves
+		_, err := migrations.Up(ctx, d.DSN) // the migrations have their own deadline
 		return err
 	}
 	return admin.SchemaProblem(version, migrations.Latest())
 }
 
-// now returns the database's clock.
-func (d *database) now(ctx context.Context) (time.Time, error) {
-	return job.NewStore(d.Pool).Now(ctx)
-}
-
-// unreachableError says that no connection could be made, where to, and what to
-// do about it.
+// unreachableError reports a failed connection, its address and the remedies.
 type unreachableError struct {
 	at     address
 	from   config.Source
@@ -254,7 +281,7 @@ func (e *unreachableError) Unwrap() error {
 	return &exitError{codeUnavailable, e.err}
 }
 
-// Error names the host, the reason and the ways out.
+// Error names the host, the reason and the remedies.
 func (e *unreachableError) Error() string {
 	where := "database.url"
 	if e.from.Name != "" {
@@ -278,7 +305,7 @@ three ways out:
   3. leave database.url unset everywhere: belfry then runs a private PostgreSQL`, e.at, e.reason(), where)
 }
 
-// reason is the kernel's or the server's own word, without the driver's.
+// reason returns the message of the kernel or of the server, without the driver's.
 func (e *unreachableError) reason() string {
 	var server *pgconn.PgError
 	var network *net.OpError

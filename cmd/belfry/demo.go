@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -47,59 +46,63 @@ outcomes; otherwise 1.`, demo.DefaultDatabase),
   belfry demo --json | jq '.jobs[] | {id, status, missing, duplicates}'`,
 		Args: noArgs,
 	}
-	n := flagOf(cmd.Flags(), "channels", "N", fmt.Sprintf("how many channels to generate (default %s)", printer.Grouped(demo.DefaultChannels)),
+	o := &demoOptions{}
+	o.channels = flagOf(cmd.Flags(), "channels", "N", fmt.Sprintf("how many channels to generate (default %s)", printer.Grouped(demo.DefaultChannels)),
 		intBetween(demo.LeastChannels, demo.MostChannels))
-	name := flagOf(cmd.Flags(), "database", "NAME", "database to make and to empty (default "+demo.DefaultDatabase+")",
-		func(text string) (string, error) { return text, demo.CheckDatabase(text) })
-	transport := flagOf(cmd.Flags(), "transport", "NAME", "where relays get the ids of messages from: "+strings.Join(demo.Transports(), ", ")+"; the server of a carrier is started (default postgres)",
-		func(text string) (string, error) {
-			if !slices.Contains(demo.Transports(), text) {
-				return "", fmt.Errorf("%q is not allowed; allowed values: %s", printer.OneLine(text, 60), strings.Join(demo.Transports(), ", "))
-			}
-			return text, nil
-		})
-	server := cmd.Flags().String("carrier-server", "", "`PROGRAM` that is the carrier's server (default: redis-server, valkey-server or nats-server on PATH)")
-	serves := flagOf(cmd.Flags(), "serve", "HOST:PORT", "leave the console open afterwards, on a database in which something happens, until Ctrl-C; alone: at "+demo.DefaultListen,
-		func(text string) (string, error) { return text, demo.CheckListen(text) })
+	o.database = flagOf(cmd.Flags(), "database", "NAME", "database to make and to empty (default "+demo.DefaultDatabase+")", checked(demo.CheckDatabase))
+	o.transport = choiceOf(cmd.Flags(), "transport", "NAME", "source of message ids for relays: "+strings.Join(demo.Transports(), ", ")+"; the server of a carrier is started (default postgres)", demo.Transports()...)
+	cmd.Flags().StringVar(&o.carrierServer, "carrier-server", "", "`PROGRAM` that is the carrier's server (default: redis-server, valkey-server or nats-server on PATH)")
+	o.listen = flagOf(cmd.Flags(), "serve", "HOST:PORT", "leave the console open afterwards, on a database in which something happens, until Ctrl-C; alone: at "+demo.DefaultListen, checked(demo.CheckListen))
 	cmd.Flags().Lookup("serve").NoOptDefVal = demo.DefaultListen
-	out := addOutput(cmd)
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		return a.withDatabase(cmd, schemaAny, 0, func(ctx context.Context, _ settings.Settings, db *database) error {
-			return a.demo(ctx, db, demo.Config{Channels: n.or(demo.DefaultChannels), Database: name.or(demo.DefaultDatabase), Transport: transport.or(outbox.NoCarrier), CarrierServer: *server, Listen: serves.or("")}, out.json())
-		})
-	}
+	o.out = addOutput(cmd)
+	cmd.RunE = a.run(&o.commandOptions, func(ctx context.Context) error {
+		return o.withDatabase(ctx, schemaAny, 0, func(ctx context.Context, _ settings.Settings, db *database) error { return runDemo(ctx, o, db) })
+	})
 	return cmd
 }
 
-// demo is `belfry demo`.
-func (a *app) demo(ctx context.Context, db *database, c demo.Config, asJSON bool) error {
+// demoOptions are the options of `belfry demo`.
+type demoOptions struct {
+	commandOptions
+
+	channels                    *parsed[int64]
+	database, transport, listen *parsed[string]
+	carrierServer               string
+	out                         *output
+}
+
+// runDemo runs the demo on the server of db.
+func runDemo(ctx context.Context, o *demoOptions, db *database) error {
 	executable, err := os.Executable()
 	if err != nil {
 		return fmt.Errorf("find belfry's own binary: %w", err)
 	}
-	screen := a.stdout
-	if asJSON {
-		screen = a.stderr
+	screen := o.stdout
+	if o.out.json() {
+		screen = o.stderr
 	}
-	_, tty := terminal(screen, a.environ)
-	c.Server, c.DSN, c.Executable, c.Environ = db.Pool, db.DSN, executable, a.environ
-	c.Screen, c.Color = screen, tty && !a.hasVariable("NO_COLOR")
+	_, tty := terminal(screen, o.environ)
+	c := demo.Config{
+		Channels: o.channels.or(demo.DefaultChannels), Database: o.database.or(demo.DefaultDatabase), Transport: o.transport.or(outbox.NoCarrier),
+		CarrierServer: o.carrierServer, Listen: o.listen.or(""),
+		Server: db.Pool, DSN: db.DSN, Executable: executable, Environ: o.environ, Screen: screen, Color: tty && o.variable("NO_COLOR") == "",
+	}
 	report, err := demo.Run(ctx, c)
-	if asJSON {
-		err = errors.Join(err, a.printJSON(report))
+	if o.out.json() {
+		err = errors.Join(err, o.printJSON(report))
 	}
 	switch {
 	case err != nil:
 		return fmt.Errorf("demo: %w", err)
 	case !report.OK:
 		return &exitError{codeFailure, errors.New("demo: a promise was broken")}
-	case !asJSON && c.Listen == "":
-		a.printf("%s", whatNext(db, c.Database))
+	case !o.out.json() && c.Listen == "":
+		o.printf("%s", whatNext(db, c.Database))
 	}
 	return nil
 }
 
-// whatNext says how to go on from a demo.
+// whatNext returns the commands to try after the demo.
 func whatNext(db *database, name string) string {
 	text := `
 Try next:

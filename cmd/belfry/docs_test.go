@@ -11,7 +11,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/stretchr/testify/require"
@@ -160,7 +159,7 @@ var (
 // Each command of the pages exists, with its flags.
 func TestDocs_TheCommandsExist(t *testing.T) {
 	t.Parallel()
-	root := newRootCommand(&app{stdout: io.Discard, stderr: io.Discard, now: time.Now})
+	root := newRootCommand(newApp(io.Discard, io.Discard, nil))
 	root.InitDefaultHelpFlag()
 	root.InitDefaultHelpCmd()
 	root.InitDefaultCompletionCmd("bash")

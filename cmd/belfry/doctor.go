@@ -8,28 +8,29 @@ import (
 	"github.com/belfryhq/belfry/admin"
 )
 
-// newDoctorCommand is the operation's, but where others end with an error the doctor has a
-// finding: of a configuration that cannot be used, and of a database that does not answer.
+// newDoctorCommand returns the command of the operation. It reports an invalid configuration and an
+// unreachable database as findings instead of errors.
 func newDoctorCommand(a *app) *cobra.Command {
-	o := operationNamed("doctor")
-	cmd := a.operationCommand(o)
+	op := operationNamed("doctor")
+	cmd := newOperationCommand(a, op)
 	run := cmd.RunE
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		err := run(cmd, args)
-		findings := a.undiagnosed(cmd, err)
+		c := a.options(cmd)
+		findings := findingsOf(c, err)
 		if findings == nil {
 			return err
 		}
-		return a.show(o, o.NewInput(), admin.ReportOf(findings), outputOf(cmd))
+		return operationOptions{commandOptions: c, operation: op, input: op.NewInput(), out: outputOf(cmd)}.show(admin.ReportOf(findings))
 	}
 	return cmd
 }
 
-// undiagnosed is what an error of the doctor's says of the installation; nil: nothing.
-func (a *app) undiagnosed(cmd *cobra.Command, err error) (findings []admin.Finding) {
-	s, wrong := a.settings(cmd)
-	if wrong != nil {
-		for _, line := range problemLines(wrong) {
+// findingsOf returns the findings for an error of the doctor, or nil if the error is none.
+func findingsOf(c commandOptions, err error) (findings []admin.Finding) {
+	s, invalid := c.settings()
+	if invalid != nil {
+		for _, line := range problemLines(invalid) {
 			findings = append(findings, admin.Finding{Check: "configuration", Status: admin.HealthFailed, Detail: line, Remedy: "see `belfry help configuration` and config.yaml"})
 		}
 		return findings
@@ -38,13 +39,7 @@ func (a *app) undiagnosed(cmd *cobra.Command, err error) (findings []admin.Findi
 		return nil
 	}
 	return []admin.Finding{
-		{Check: "configuration", Status: admin.HealthOK, Detail: readFrom(s) + " read"},
+		{Check: "configuration", Status: admin.HealthOK, Detail: filesRead(s) + " read"},
 		{Check: "connection", Status: admin.HealthFailed, Detail: err.Error()},
 	}
 }
-
-// unopenedError is why a database could not be opened.
-type unopenedError struct{ err error }
-
-func (e *unopenedError) Error() string { return e.err.Error() }
-func (e *unopenedError) Unwrap() error { return e.err }

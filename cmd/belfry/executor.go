@@ -2,10 +2,15 @@ package main
 
 import (
 	"context"
-
-	"github.com/spf13/cobra"
+	"errors"
 
 	"github.com/belfryhq/belfry/admin"
+	"github.com/belfryhq/belfry/channels"
+	"github.com/belfryhq/belfry/internal/printer"
+	"github.com/belfryhq/belfry/job"
+	"github.com/belfryhq/belfry/node"
+	"github.com/belfryhq/belfry/node/settings"
+	"github.com/belfryhq/belfry/outbox/relay"
 )
 
 // executor runs operations on the database.
@@ -24,15 +29,98 @@ func (x executor) Question(ctx context.Context, o admin.Operation, in any) (admi
 
 // Run runs an operation within its deadline. On a terminal a line shows its progress.
 func (x executor) Run(ctx context.Context, o admin.Operation, in any) (any, error) {
-	return x.app.runOperation(ctx, x.env, o, in)
+	if o.Deadline > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, o.Deadline)
+		defer cancel()
+	}
+	show := newProgress(x.app.streams)
+	defer show.end()
+	if show.width != nil {
+		x.env.Progress = show.line
+	}
+	return o.Run(ctx, x.env, in)
 }
 
-// Stream runs an operation whose result comes item by item.
-func (x executor) Stream(ctx context.Context, o admin.Operation, in any, each func(item any) error) (any, error) {
-	return o.Stream(ctx, x.env, in, each)
+// withExecutor connects to the database as far as an operation needs it, and calls do.
+func (c commandOptions) withExecutor(ctx context.Context, o admin.Operation, do func(context.Context, executor) error) error {
+	run := func(ctx context.Context, s settings.Settings, db *database) (err error) {
+		cache, err := s.OpenCache()
+		if err != nil {
+			return err
+		}
+		store := job.NewStore(db.Pool)
+		if cache != nil {
+			defer func() { err = errors.Join(err, cache.Close()) }()
+			store = store.WithAbortCache(cache)
+		}
+		env, err := c.env(s, db, store)
+		if err != nil {
+			return err
+		}
+		env.InStep = func(ctx context.Context) error {
+			return node.RecordRecipients(ctx, db.Pool, s.Channels, c.progressLogger(s, c.stderr))
+		}
+		return do(ctx, executor{c.app, env})
+	}
+	switch o.Need {
+	case admin.NeedServer:
+		return c.withDatabase(ctx, schemaAny, 0, run)
+	case admin.NeedNothing:
+		return c.withUncheckedDatabase(ctx, run)
+	case admin.NeedConfiguration:
+		s, err := c.settings()
+		if err != nil {
+			return err
+		}
+		return run(ctx, s, new(database))
+	case admin.NeedSchema:
+	}
+	return c.withDatabase(ctx, schemaCurrent, 0, run)
 }
 
-// withExecutor connects to the database and runs do.
-func (a *app) withExecutor(cmd *cobra.Command, o admin.Operation, do func(context.Context, executor) error) error {
-	return a.withEnv(cmd, o, func(ctx context.Context, env *admin.Env) error { return do(ctx, executor{a, env}) })
+// env returns the environment of operations. Jobs are read and written through store.
+func (a *app) env(s settings.Settings, db *database, store *job.Store) (*admin.Env, error) {
+	recipients, err := channels.New(s.Channels)
+	if err != nil {
+		return nil, err
+	}
+	env := &admin.Env{
+		DB: db.Pool, Jobs: store, Channels: recipients, Carrier: a.carrier(s), Setup: setupOf(s, db),
+		Actor: a.whoami(), Role: admin.Admin, Now: a.now, Compose: s.Delivery.Compose, Retention: s.Retention,
+	}
+	for _, sender := range s.Senders {
+		env.Senders, env.Media = append(env.Senders, sender.Name), append(env.Media, sender.Medium)
+	}
+	env.Compose.NoAddress = s.Senders.Targeted()
+	for _, file := range s.Files {
+		env.ConfigFlags += " --config " + printer.ShellWord(file)
+	}
+	return env, nil
+}
+
+// carrier returns the configured carrier of message ids.
+func (a *app) carrier(s settings.Settings) admin.Carrier {
+	c := s.Delivery.Carrier
+	at, carried := c.At()
+	if !carried {
+		return admin.Carrier{Transport: c.Transport}
+	}
+	key, most := c.TakenMost()
+	return admin.Carrier{
+		Transport: c.Transport, Server: at, TakenKey: key, TakenMost: most, InFlight: s.Delivery.Relay.MaxInFlight,
+		Open: func() (relay.Broker, error) { return c.Open(s.Delivery.Relay, a.briefLogger(s)) },
+	}
+}
+
+// setupOf describes this process to the doctor.
+func setupOf(s settings.Settings, db *database) admin.Setup {
+	setup := admin.Setup{
+		Configuration: filesRead(s), OpenFiles: s.OpenFiles(), Database: "given by " + s.Source("database.url").String(), Address: db.Address.String(), Private: db.Private != nil,
+		Listens: s.Runner.Listen || s.Delivery.Relay.Listen, StaleAfter: s.Runner.StaleAfter, Health: s.Runner.Load.Health,
+	}
+	if db.Private != nil {
+		setup.Database = "private server, PostgreSQL " + db.Private.Install().Version + " of " + db.Private.Install().BinDir
+	}
+	return setup
 }

@@ -9,7 +9,6 @@ import (
 	"net/url"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/stretchr/testify/require"
@@ -48,7 +47,7 @@ func TestCodeOf(t *testing.T) {
 		{server("53300"), codeUnavailable},
 		{server("57014"), codeFailure},
 		{server("25006"), codeUnavailable},
-		{(&oneRun{quiet: true, slow: relay.ErrSlowStart}).judge(), codeUnavailable},
+		{(&oneRun{runOptions: &runOptions{quiet: true}, slow: relay.ErrSlowStart}).judge(), codeUnavailable},
 		{server("42P01"), codeFailure},
 		{&exitError{codeUnavailable, context.Canceled}, codeFailure},
 		{&unreachableError{err: errors.New("refused")}, codeUnavailable},
@@ -88,7 +87,7 @@ func (deadEnd) Write([]byte) (int, error) { return 0, syscall.ENOSPC }
 func TestExecute_DataThatDoesNotArriveIsAFailure(t *testing.T) {
 	t.Parallel()
 	var stderr bytes.Buffer
-	a := &app{stderr: &stderr, environ: []string{"BELFRY_DATABASE_URL=" + dbtest.New(t).DSN}, now: time.Now}
+	a := newApp(nil, &stderr, []string{"BELFRY_DATABASE_URL=" + dbtest.New(t).DSN})
 	for _, args := range [][]string{
 		{"version"}, {"--help"}, {"config", "show"}, {"roles", "--for", "run"}, {"jobs", "list", "--json"}, {"jobs", "list", "-o", "csv"}, {"jobs", "list"}, {"limits", "list"},
 		{"doctor"}, {"migrate", "status"}, {"enqueue", "--type", "inbox", "--category", "operator_notice", "--title", "x", "--everyone"},
@@ -113,8 +112,8 @@ func TestUntilSignal_KnowsErrorAndCause(t *testing.T) {
 		require.Equal(t, "interrupted by a signal", explain(ctx, err))
 	}
 	require.Error(t, untilSignal(ctx, errors.New("disk full")))
-	own := &exitError{codeFailure, fmt.Errorf("%w; run again to go on", errInterrupted)}
-	require.Equal(t, "interrupted by a signal; run again to go on", explain(ctx, own))
+	own := &exitError{codeFailure, fmt.Errorf("%w; run again to resume", errInterrupted)}
+	require.Equal(t, "interrupted by a signal; run again to resume", explain(ctx, own))
 }
 
 // A service manager that tries again and again after 69 has to be told apart what

@@ -77,7 +77,7 @@ func TestFault_AFailoverNeedsNoAdoption(t *testing.T) {
 func readsOnAStandby(t *testing.T, standby *dbtest.DB) {
 	t.Helper()
 	environ := []string{"BELFRY_DATABASE_URL=" + standby.DSN}
-	for path := range reading {
+	for path := range readOnlyCommands {
 		args := strings.Fields(path)[1:]
 		switch path {
 		case "belfry channels count":

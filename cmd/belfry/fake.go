@@ -17,7 +17,7 @@ import (
 	"github.com/belfryhq/belfry/internal/printer"
 )
 
-// Where the fakes listen unless told otherwise, and how long a result of AlimTalk takes.
+// The default address of the fakes, and the delay of an AlimTalk result.
 const (
 	fakeListen   = "127.0.0.1:8925"
 	fakeReceipts = 3 * time.Second
@@ -51,21 +51,30 @@ It has no authentication and shows what it is sent: keep it off public addresses
 		Args: noArgs,
 	}
 	flags := cmd.Flags()
-	listen := flagOf(flags, "listen", "HOST:PORT", fmt.Sprintf("where to listen for HTTP, 1.1 and 2 without TLS; SMTP is at the next port (default %s)", fakeListen),
-		func(text string) (string, error) { return text, fake.CheckAddress(text) })
+	listen := flagOf(flags, "listen", "HOST:PORT", fmt.Sprintf("where to listen for HTTP, 1.1 and 2 without TLS; SMTP is at the next port (default %s)", fakeListen), checked(fake.CheckAddress))
 	var ordered faultList
 	flags.Var(&ordered, "fault", "a fault to order; may be given several times, and the first that applies decides")
 	honour := flags.Bool("honour-keys", false, "answer a repeated idempotency key as the first time, and do nothing")
 	seed := flagOf(flags, "seed", "N", "the same seed draws the same faults (default random, printed)", intBetween(0, math.MaxInt64))
-	write := flags.String("write", "", "write the senders to `FILE`, which --config takes, instead of printing them")
-	out := addOutput(cmd)
+	o := &fakeOptions{Config: fake.DefaultConfig()}
+	flags.StringVar(&o.write, "write", "", "write the senders to `FILE`, which --config takes, instead of printing them")
+	o.out = addOutput(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		c := fake.DefaultConfig()
-		c.Listen, c.Faults, c.HonourKeys, c.ReceiptDelay = listen.or(fakeListen), ordered.list, *honour, fakeReceipts
-		c.Seed = uint64(seed.or(rand.Int64N(1_000_000))) //nolint:gosec // not negative, and no secret
-		return a.fake(cmd.Context(), c, *write, out.json())
+		o.commandOptions = a.options(cmd)
+		o.Listen, o.Faults, o.HonourKeys, o.ReceiptDelay = listen.or(fakeListen), ordered.list, *honour, fakeReceipts
+		o.Seed = uint64(seed.or(rand.Int64N(1_000_000))) //nolint:gosec // not negative, and not a secret
+		return runFake(cmd.Context(), o)
 	}
 	return cmd
+}
+
+// fakeOptions are the options of `belfry fake`.
+type fakeOptions struct {
+	commandOptions
+	fake.Config
+
+	write string // a file
+	out   *output
 }
 
 // indented puts a margin before every line that is not empty.
@@ -79,7 +88,7 @@ func indented(text, margin string) string {
 	return strings.Join(lines, "\n")
 }
 
-// faultList is a flag that may be given several times.
+// faultList is a repeatable flag.
 type faultList struct {
 	list []fake.Fault
 	text []string
@@ -97,11 +106,11 @@ func (f *faultList) Set(text string) error {
 func (f *faultList) String() string { return strings.Join(f.text, "; ") }
 func (f *faultList) Type() string   { return "FAULT" }
 
-// fake is `belfry fake`.
-func (a *app) fake(ctx context.Context, c fake.Config, write string, asJSON bool) (err error) {
-	server, err := fake.Start(ctx, c)
+// runFake serves the fake providers.
+func runFake(ctx context.Context, o *fakeOptions) (err error) {
+	server, err := fake.Start(ctx, o.Config)
 	if err != nil {
-		// A port that is taken is a matter of this command, not of the database.
+		// A port in use concerns this command, not the database.
 		return &exitError{codeFailure, err}
 	}
 	defer func() { err = errors.Join(err, server.Close()) }()
@@ -110,32 +119,32 @@ func (a *app) fake(ctx context.Context, c fake.Config, write string, asJSON bool
 		return err
 	}
 	switch {
-	case write != "":
-		if err := writeSenders(write, config); err != nil {
+	case o.write != "":
+		if err := writeSenders(o.write, config); err != nil {
 			return err
 		}
-		a.remark("senders written to %s: give it to belfry by --config, after another one if there is", write)
-	case asJSON:
-		a.remark("%s", strings.TrimSuffix(config, "\n"))
+		o.remark("senders written to %s: give it to belfry by --config, after another one if there is", o.write)
+	case o.out.json():
+		o.remark("%s", strings.TrimSuffix(config, "\n"))
 	default:
-		a.printf("%s", config)
+		o.printf("%s", config)
 	}
-	a.remark("the fakes are ready; seed %d; Ctrl-C ends them", c.Seed)
-	a.watchFakes(ctx, server)
+	o.remark("the fakes are ready; seed %d; Ctrl-C ends them", o.Seed)
+	watchFakes(ctx, o.streams, server)
 	summary := server.Summary()
-	if asJSON {
-		return a.printJSON(summary)
+	if o.out.json() {
+		return o.printJSON(summary)
 	}
-	a.fakeTable(summary)
+	printFakes(o.streams, summary)
 	return nil
 }
 
-// fakesEvery is how often the live line of the fakes is drawn.
+// fakesEvery is the interval of the live line.
 const fakesEvery = time.Second
 
-// watchFakes shows on a terminal what comes in, until ctx ends.
-func (a *app) watchFakes(ctx context.Context, server *fake.Server) {
-	live := a.newProgress()
+// watchFakes shows the calls on a terminal, until ctx ends.
+func watchFakes(ctx context.Context, x *streams, server *fake.Server) {
+	live := newProgress(x)
 	defer live.end()
 	if live.width == nil {
 		<-ctx.Done()
@@ -155,7 +164,7 @@ func (a *app) watchFakes(ctx context.Context, server *fake.Server) {
 	}
 }
 
-// fakeLine is one line about all calls; lately is how many the last second brought.
+// fakeLine renders all calls as one line; lately is the number of calls in the last second.
 func fakeLine(sum fake.Tally, lately int64) string {
 	line := fmt.Sprintf("%s, %s/s: %s accepted", printer.Counted(sum.Calls, "call"), printer.Grouped(max(lately, 0)), printer.Grouped(sum.Accepted))
 	for _, part := range []struct {
@@ -172,14 +181,14 @@ func fakeLine(sum fake.Tally, lately int64) string {
 	return line
 }
 
-// fakeTable writes what the providers saw.
-func (a *app) fakeTable(s fake.Summary) {
+// printFakes writes a table of the calls that each provider received.
+func printFakes(x *streams, s fake.Summary) {
 	total := s.Total()
 	if total.Calls == 0 {
-		a.printf("\nnobody called\n")
+		x.printf("\nno calls\n")
 		return
 	}
-	a.printf("\n")
+	x.printf("\n")
 	t := printer.NewTable("PROVIDER", ">CALLS", ">ACCEPTED", ">KEYS", ">DUPLICATES", ">REPEATS", ">REFUSED", ">DROPPED", ">UNANSWERED", ">EARLY", "REFUSED BY CODE")
 	row := func(name string, p fake.Tally) {
 		var codes []string
@@ -195,5 +204,5 @@ func (a *app) fakeTable(s fake.Summary) {
 		}
 	}
 	row("all", total)
-	a.page().Table(t)
+	x.page().Table(t)
 }

@@ -227,5 +227,5 @@ func TestWatchFakes_EndsWithItsContext(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	(&app{stderr: io.Discard, now: time.Now}).watchFakes(ctx, nil)
+	watchFakes(ctx, newApp(nil, io.Discard, nil).streams, nil)
 }

@@ -13,11 +13,11 @@ import (
 	"github.com/belfryhq/belfry/dev/fake"
 )
 
-// fakeNotice begins a file that belfry fake wrote, and may write again.
+// fakeNotice is the first line of a file that belfry fake writes. It overwrites only such files.
 const fakeNotice = "# Senders that deliver to the fakes of belfry fake."
 
-// writeSenders puts the configuration into a file for its owner alone, since it has
-// credentials, in one step. It replaces nothing that it has not written.
+// writeSenders writes the configuration to a file atomically. Only the owner may read the file, which
+// contains credentials. It replaces no file that belfry fake has not written.
 func writeSenders(name, text string) error {
 	before, err := os.ReadFile(name)
 	switch {
@@ -40,7 +40,7 @@ func writeSenders(name, text string) error {
 	return nil
 }
 
-// fakeSenders is the configuration with which belfry delivers to the fakes.
+// fakeSenders returns the configuration with which belfry delivers to the fakes.
 func fakeSenders(s *fake.Server) (string, error) {
 	type entry struct {
 		Name, Kind string

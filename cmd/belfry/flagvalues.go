@@ -13,14 +13,14 @@ import (
 	"github.com/belfryhq/belfry/internal/config"
 )
 
-// parsed is a flag whose text becomes a T. Its errors say what is allowed; pflag
-// puts the flag's name before them.
+// parsed is a flag whose text becomes a T. Its errors list the allowed values; pflag prefixes the name of
+// the flag.
 type parsed[T any] struct {
 	parse func(string) (T, error)
-	kind  string   // what help shows after the flag's name
-	words []string // that parse takes, for completion; nil: it takes none
+	kind  string   // of the value, for the help
+	words []string // the allowed values, for completion; may be nil
 	text  string
-	value *T // nil until given
+	value *T // nil until set
 }
 
 func (p *parsed[T]) Set(text string) error {
@@ -37,7 +37,7 @@ func (p *parsed[T]) choices() []string { return p.words }
 func (p *parsed[T]) String() string { return p.text }
 func (p *parsed[T]) Type() string   { return p.kind }
 
-// or returns the given value, or otherwise the default.
+// or returns the value of the flag, or a default.
 func (p *parsed[T]) or(value T) T {
 	if p == nil || p.value == nil {
 		return value
@@ -45,21 +45,26 @@ func (p *parsed[T]) or(value T) T {
 	return *p.value
 }
 
-// flagOf adds a flag that parse understands.
+// flagOf adds a flag with a parser.
 func flagOf[T any](flags *pflag.FlagSet, name, kind, usage string, parse func(string) (T, error)) *parsed[T] {
 	p := &parsed[T]{parse: parse, kind: kind}
 	flags.Var(p, name, usage)
 	return p
 }
 
-// choiceOf adds a flag for one of a list.
+// choiceOf adds a flag for one of the allowed values.
 func choiceOf(flags *pflag.FlagSet, name, kind, usage string, allowed ...string) *parsed[string] {
 	p := flagOf(flags, name, kind, usage, oneOf(allowed...))
 	p.words = allowed
 	return p
 }
 
-// intBetween parses whole numbers of a range.
+// checked returns a parser of texts that check accepts.
+func checked(check func(string) error) func(string) (string, error) {
+	return func(text string) (string, error) { return text, check(text) }
+}
+
+// intBetween returns a parser of whole numbers in a range.
 func intBetween(low, high int64) func(string) (int64, error) {
 	return func(text string) (int64, error) {
 		n, err := strconv.ParseInt(text, 10, 64)
@@ -73,7 +78,7 @@ func intBetween(low, high int64) func(string) (int64, error) {
 	}
 }
 
-// oneOf parses one of a list.
+// oneOf returns a parser of one of the allowed values.
 func oneOf(allowed ...string) func(string) (string, error) {
 	return func(text string) (string, error) {
 		if !slices.Contains(allowed, text) {
@@ -87,7 +92,7 @@ func oneOf(allowed ...string) func(string) (string, error) {
 func parseDuration(text string) (time.Duration, error) {
 	d, err := time.ParseDuration(text)
 	if err != nil || d < 0 {
-		return 0, fmt.Errorf("allowed values: durations with their unit, as 30s, 5m or 1h30m")
+		return 0, fmt.Errorf("allowed values: durations with their unit, such as 30s, 5m or 1h30m")
 	}
 	return d, nil
 }

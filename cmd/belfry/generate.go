@@ -15,10 +15,11 @@ import (
 	"github.com/belfryhq/belfry/node/settings"
 )
 
-// maxGenerated keeps a slip of the finger from filling the disk.
+// maxGenerated limits the effect of a typing error.
 const maxGenerated = 1_000_000_000
 
-func newChannelsGenerateCommand(a *app) *cobra.Command {
+func newGenerateCommand(a *app) *cobra.Command {
+	o := &generateOptions{}
 	cmd := &cobra.Command{
 		Use:   "generate N",
 		Short: "Make N channels at real cities, for trials and benchmarks",
@@ -30,39 +31,52 @@ all of them. All channels are written, or none.`,
   belfry channels generate 1000000 --seed 7`,
 		Args: exactArgs("N"),
 	}
-	seed := flagOf(cmd.Flags(), "seed", "N", "the same seed makes the same channels, named gen-SEED-1 and on (default 0)", intBetween(0, math.MaxInt64))
-	at := flagOf(cmd.Flags(), "fake", "HOST:PORT", fmt.Sprintf("where the fake will listen to which the subscriptions of browsers lead (default %s)", fakeListen),
-		func(text string) (string, error) { return text, fake.CheckAddress(text) })
-	out := addOutput(cmd)
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		n, err := strconv.ParseInt(args[0], 10, 64)
-		if err != nil || n < 1 || n > maxGenerated {
+	o.seed = flagOf(cmd.Flags(), "seed", "N", "the same seed makes the same channels, named gen-SEED-1 and on (default 0)", intBetween(0, math.MaxInt64))
+	o.fake = flagOf(cmd.Flags(), "fake", "HOST:PORT", fmt.Sprintf("where the fake will listen to which the subscriptions of browsers lead (default %s)", fakeListen), checked(fake.CheckAddress))
+	o.out = addOutput(cmd)
+	cmd.RunE = func(cmd *cobra.Command, args []string) (err error) {
+		o.commandOptions = a.options(cmd)
+		if o.count, err = strconv.ParseInt(args[0], 10, 64); err != nil || o.count < 1 || o.count > maxGenerated {
 			return usagef("%q channels cannot be generated; allowed values: 1 to %d", printer.OneLine(args[0], 60), maxGenerated)
 		}
-		return a.withDatabase(cmd, schemaCurrent, 0, func(ctx context.Context, s settings.Settings, db *database) error {
-			store, err := channels.New(s.Channels)
-			if err != nil {
-				return err
-			}
-			show := a.newTicker()
-
-			result, err := cities.Generate(ctx, store, db.Pool, n, cities.Options{
-				Seed:         uint64(seed.or(0)), //nolint:gosec // not negative
-				Subscription: func(externalID string) string { return fake.Subscription("http://"+at.or(fakeListen), externalID) },
-				Progress: func(made int64) {
-					show.tell("%s / %s channels, %d%%, %s", printer.Grouped(made), printer.Grouped(n), 100*made/n, show.perSecond(made))
-				},
-			})
-			took := show.end()
-			if err != nil {
-				return err
-			}
-			if out.json() {
-				return a.printJSON(result)
-			}
-			a.printf("%s in %s\n", printer.Counted(result.Channels, "channel"), took)
-			return nil
-		})
+		return runGenerate(cmd.Context(), o)
 	}
 	return cmd
+}
+
+// generateOptions are the options of `belfry channels generate`.
+type generateOptions struct {
+	commandOptions
+
+	count int64
+	seed  *parsed[int64]
+	fake  *parsed[string]
+	out   *output
+}
+
+// runGenerate makes channels at real cities.
+func runGenerate(ctx context.Context, o *generateOptions) error {
+	return o.withDatabase(ctx, schemaCurrent, 0, func(ctx context.Context, s settings.Settings, db *database) error {
+		store, err := channels.New(s.Channels)
+		if err != nil {
+			return err
+		}
+		progress := newTicker(o.streams)
+		result, err := cities.Generate(ctx, store, db.Pool, o.count, cities.Options{
+			Seed:         uint64(o.seed.or(0)), //nolint:gosec // not negative
+			Subscription: func(externalID string) string { return fake.Subscription("http://"+o.fake.or(fakeListen), externalID) },
+			Progress: func(made int64) {
+				progress.show("%s / %s channels, %d%%, %s", printer.Grouped(made), printer.Grouped(o.count), 100*made/o.count, progress.perSecond(made))
+			},
+		})
+		took := progress.end()
+		if err != nil {
+			return err
+		}
+		if o.out.json() {
+			return o.printJSON(result)
+		}
+		o.printf("%s in %s\n", printer.Counted(result.Channels, "channel"), took)
+		return nil
+	})
 }

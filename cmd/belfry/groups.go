@@ -2,40 +2,42 @@ package main
 
 import "github.com/spf13/cobra"
 
-// helpGroup is a part of `belfry help`: what is about one thing.
+// helpGroup is a section of `belfry help`.
 type helpGroup struct {
 	id, title string
 	commands  []*cobra.Command
 }
 
-// groupTools is the group of what cobra adds.
+// groupTools is the group of the commands that cobra adds.
 const groupTools = "tools"
 
-// groups are the commands of belfry, in the order of its help.
-func (a *app) groups() []helpGroup {
+// helpGroups returns the commands of belfry, in the order of its help.
+func helpGroups(a *app) []helpGroup {
 	return []helpGroup{
 		{"jobs", "Jobs:", []*cobra.Command{
-			a.verbCommand("enqueue"), a.nounCommand("jobs"), a.verbCommand("abort"), a.verbCommand("resume"), a.verbCommand("retry"), a.verbCommand("recall"),
-			a.verbCommand("status"), a.verbCommand("health"), a.verbCommand("halt"), a.verbCommand("unhalt"), a.nounCommand("lanes"), a.nounCommand("schedules"), a.verbCommand("upcoming"), a.nounCommand("categories"), a.nounCommand("limits"),
+			newVerbCommand(a, "enqueue"), newNounCommand(a, "jobs"), newVerbCommand(a, "abort"), newVerbCommand(a, "resume"), newVerbCommand(a, "retry"), newVerbCommand(a, "recall"),
+			newVerbCommand(a, "status"), newVerbCommand(a, "health"), newVerbCommand(a, "halt"), newVerbCommand(a, "unhalt"), newNounCommand(a, "lanes"), newNounCommand(a, "schedules"), newVerbCommand(a, "upcoming"), newNounCommand(a, "categories"), newNounCommand(a, "limits"),
 		}},
 		{"delivery", "Delivery:", []*cobra.Command{
-			a.verbCommand("send"), a.nounCommand("dead-letters"), a.nounCommand("senders"), a.nounCommand("transport"),
+			newVerbCommand(a, "send"), newNounCommand(a, "dead-letters"), newNounCommand(a, "senders"), newNounCommand(a, "transport"),
 		}},
-		{"recipients", "Recipients:", []*cobra.Command{newChannelsCommand(a)}},
+		{"recipients", "Recipients:", []*cobra.Command{
+			newNounCommand(a, "channels", newImportCommand(a), newGenerateCommand(a), newNounCommand(a, "channels segment")),
+		}},
 		{"people", "People and programs:", []*cobra.Command{
-			a.nounCommand("users"), a.nounCommand("sessions"), a.nounCommand("tokens"), a.verbCommand("roles"),
+			newNounCommand(a, "users"), newNounCommand(a, "sessions"), newNounCommand(a, "tokens"), newVerbCommand(a, "roles"),
 		}},
 		{"processes", "Processes:", []*cobra.Command{newRunCommand(a), newDaemonCommand(a), newRelayCommand(a), newServeCommand(a)}},
 		{"installation", "Installation:", []*cobra.Command{
-			newMigrateCommand(a), newConfigCommand(a), newDoctorCommand(a), a.nounCommand("events"), a.verbCommand("adopt"), a.verbCommand("prune"),
+			newMigrateCommand(a), newConfigCommand(a), newDoctorCommand(a), newNounCommand(a, "events"), newVerbCommand(a, "adopt"), newVerbCommand(a, "prune"),
 		}},
 		{groupTools, "Tools:", []*cobra.Command{newFakeCommand(a), newDemoCommand(a), newManCommand(a), newVersionCommand(a)}},
 	}
 }
 
-// addGroups adds them to the program.
-func (a *app) addGroups(root *cobra.Command) {
-	for _, g := range a.groups() {
+// addGroups adds the commands to the program.
+func addGroups(a *app, root *cobra.Command) {
+	for _, g := range helpGroups(a) {
 		root.AddGroup(&cobra.Group{ID: g.id, Title: g.title})
 		for _, c := range g.commands {
 			c.GroupID = g.id

@@ -4,7 +4,6 @@ import (
 	"context"
 	"os"
 	"runtime/debug"
-	"time"
 	_ "time/tzdata" // schedules have time zones, and not every machine has their data
 
 	"github.com/belfryhq/belfry/internal/pgserver"
@@ -31,6 +30,6 @@ func collect(percent int) {
 func main() {
 	pgserver.Watchdog() // never returns in the private server's watchdog
 	collect(gcRunner)
-	a := &app{stdout: os.Stdout, stderr: os.Stderr, environ: os.Environ(), now: time.Now}
+	a := newApp(os.Stdout, os.Stderr, os.Environ())
 	os.Exit(int(a.execute(context.Background(), os.Args[1:])))
 }

@@ -76,7 +76,7 @@ func command(t *testing.T, environ []string, args ...string) result {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	var stdout, stderr bytes.Buffer
-	a := &app{stdout: &stdout, stderr: &stderr, environ: environ, now: time.Now}
+	a := newApp(&stdout, &stderr, environ)
 	exit := a.execute(ctx, args)
 	return result{stdout.String(), stderr.String(), exit}
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// newManCommand writes the manual pages. It is for who makes a package: `make man` calls it.
+// newManCommand returns the command that writes the manual pages, for `make man` and packagers.
 func newManCommand(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use: "man DIRECTORY", Short: "Write the manual pages, one for each command", Hidden: true, Args: exactArgs("DIRECTORY"),
@@ -34,7 +34,7 @@ func newManCommand(a *app) *cobra.Command {
 	}
 }
 
-// manCommands are the commands with a page: all that help shows, and its topics.
+// manCommands returns the commands with a page: those that help lists, and its topics.
 func manCommands(c *cobra.Command) (list []*cobra.Command) {
 	if c.Hidden || c.Name() == "help" {
 		return nil
@@ -46,11 +46,11 @@ func manCommands(c *cobra.Command) (list []*cobra.Command) {
 	return list
 }
 
-// manName is the name of a command's page.
+// manName returns the name of a command's page.
 func manName(c *cobra.Command) string { return strings.ReplaceAll(c.CommandPath(), " ", "-") }
 
-// manPage writes the page of a command, of its own help alone: it has no date, so that one
-// source makes one page.
+// manPage writes the page of a command from its help. The page has no date, so that builds are
+// reproducible.
 func manPage(w io.Writer, c *cobra.Command) {
 	name := manName(c)
 	fmt.Fprintf(w, ".TH %q \"1\" \"\" \"belfry %s\" \"belfry manual\"\n", strings.ToUpper(name), thisBuild().Version)
@@ -123,7 +123,7 @@ func manFlags(w io.Writer, title string, flags *pflag.FlagSet) {
 	})
 }
 
-// manText writes paragraphs: one with an indented line is left as it is.
+// manText writes paragraphs. A paragraph with an indented line is verbatim.
 func manText(w io.Writer, text string) {
 	for i, paragraph := range strings.Split(strings.Trim(text, "\n"), "\n\n") {
 		if i > 0 {
@@ -148,12 +148,12 @@ func manVerbatim(w io.Writer, lines []string) {
 	fmt.Fprint(w, ".fi\n")
 }
 
-// roff is a text that means itself.
+// roff escapes a text.
 func roff(text string) string {
 	return strings.NewReplacer(`\`, `\e`, "-", `\-`, "\n", " ").Replace(text)
 }
 
-// roffLine is a line of text, which is no request whatever it begins with.
+// roffLine escapes a line, so that it is not a request.
 func roffLine(text string) string {
 	text = roff(text)
 	if strings.HasPrefix(text, ".") || strings.HasPrefix(text, "'") {

@@ -8,7 +8,6 @@ import (
 	"regexp"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/stretchr/testify/require"
@@ -66,7 +65,7 @@ func TestMan_EachCommandHasAPage(t *testing.T) {
 			look(sub)
 		}
 	}
-	root := newRootCommand(&app{stdout: io.Discard, stderr: io.Discard, now: time.Now})
+	root := newRootCommand(newApp(io.Discard, io.Discard, nil))
 	root.InitDefaultCompletionCmd("bash")
 	look(root)
 	written, err := os.ReadDir(filepath.Join(dirs[0], "man1"))

@@ -31,23 +31,36 @@ type migrationReport struct {
 	Version int64   `json:"version"`
 }
 
-// addLockTimeout adds --lock-timeout, and returns a Config with it.
-func addLockTimeout(cmd *cobra.Command) func() migrations.Config {
+// migrateOptions are the options of `belfry migrate up`, `down` and `status`.
+type migrateOptions struct {
+	commandOptions
+
+	lockTimeout *parsed[time.Duration]
+	to          *parsed[int64] // of down
+	yes         bool           // of down
+	out         *output
+}
+
+// config returns the configuration of migrations.
+func (o *migrateOptions) config() migrations.Config {
 	c := migrations.DefaultConfig()
-	wait := flagOf(cmd.Flags(), "lock-timeout", "DURATION", "give up after waiting so long for another session's lock, 100ms to 1h (default 30s)", func(text string) (time.Duration, error) {
+	c.LockTimeout = o.lockTimeout.or(c.LockTimeout)
+	return c
+}
+
+// addLockTimeout adds --lock-timeout.
+func (o *migrateOptions) addLockTimeout(cmd *cobra.Command) {
+	o.lockTimeout = flagOf(cmd.Flags(), "lock-timeout", "DURATION", "maximum wait for another session's lock, 100ms to 1h (default 30s)", func(text string) (time.Duration, error) {
 		d, err := time.ParseDuration(text)
 		if err != nil || d < 100*time.Millisecond || d > time.Hour {
-			return 0, errors.New("allowed values: durations of 100ms to 1h, as 30s or 5m")
+			return 0, errors.New("allowed values: durations of 100ms to 1h, such as 30s or 5m")
 		}
 		return d, nil
 	})
-	return func() migrations.Config {
-		c.LockTimeout = wait.or(c.LockTimeout)
-		return c
-	}
 }
 
 func newMigrateUpCommand(a *app) *cobra.Command {
+	o := &migrateOptions{}
 	cmd := &cobra.Command{
 		Use:   "up",
 		Short: "Apply every pending migration",
@@ -58,33 +71,42 @@ for --lock-timeout, for another node or for the lock of a table, gives up with e
 then recorded in the database.`,
 		Args: noArgs,
 	}
-	wait := addLockTimeout(cmd)
-	out := addOutput(cmd)
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		return a.withDatabase(cmd, schemaAny, 0, func(ctx context.Context, s settings.Settings, db *database) error {
-			applied, err := wait().Up(ctx, db.DSN)
-			if err != nil {
-				return err
-			}
-			if s.Source("channels.relation").Kind != config.FromDefault {
-				if err := node.RecordRecipients(ctx, db.Pool, s.Channels, a.logger(s, a.stderr)); err != nil {
-					return err
-				}
-			}
-			if out.json() {
-				return a.printJSON(migrationReport{emptyList(applied), []int64{}, migrations.Latest()})
-			}
-			for _, v := range applied {
-				a.printf("applied %d\n", v)
-			}
-			a.printf("the schema is at version %d\n", migrations.Latest())
-			return nil
-		})
-	}
+	o.addLockTimeout(cmd)
+	o.out = addOutput(cmd)
+	cmd.RunE = a.run(&o.commandOptions, func(ctx context.Context) error { return runMigrateUp(ctx, o) })
 	return cmd
 }
 
+// runMigrateUp applies the pending migrations.
+func runMigrateUp(ctx context.Context, o *migrateOptions) error {
+	return o.withDatabase(ctx, schemaAny, 0, func(ctx context.Context, s settings.Settings, db *database) error {
+		applied, err := o.config().Up(ctx, db.DSN)
+		if err != nil {
+			return err
+		}
+		if s.Source("channels.relation").Kind != config.FromDefault {
+			if err := node.RecordRecipients(ctx, db.Pool, s.Channels, o.progressLogger(s, o.stderr)); err != nil {
+				return err
+			}
+		}
+		return o.report("applied", applied, migrationReport{emptyList(applied), []int64{}, migrations.Latest()})
+	})
+}
+
+// report shows the migrations that were applied or undone.
+func (o *migrateOptions) report(done string, versions []int64, r migrationReport) error {
+	if o.out.json() {
+		return o.printJSON(r)
+	}
+	for _, v := range versions {
+		o.printf("%s %d\n", done, v)
+	}
+	o.printf("the schema is at version %d\n", r.Version)
+	return nil
+}
+
 func newMigrateDownCommand(a *app) *cobra.Command {
+	o := &migrateOptions{}
 	cmd := &cobra.Command{
 		Use:   "down --to VERSION",
 		Short: "Undo migrations, and with them their data",
@@ -94,68 +116,68 @@ at once.`,
 		Example: "  belfry migrate down --to 2 --yes",
 		Args:    noArgs,
 	}
-	to := flagOf(cmd.Flags(), "to", "VERSION", "the version to end at; 0 removes everything", intBetween(0, math.MaxInt64))
-	yes := cmd.Flags().Bool("yes", false, "yes, lose the data")
-	wait := addLockTimeout(cmd)
-	out := addOutput(cmd)
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		if to.value == nil {
-			return usagef("migrate down needs --to VERSION; 0 removes everything")
-		}
-		if !*yes {
-			return usagef("migrate down loses the data of what it undoes; say --yes if that is meant")
-		}
-		return a.withDatabase(cmd, schemaAny, 0, func(ctx context.Context, _ settings.Settings, db *database) error {
-			undone, err := wait().Down(ctx, db.DSN, *to.value)
-			if err != nil {
-				return err
-			}
-			version, err := admin.SchemaVersion(ctx, db.Pool)
-			if err != nil {
-				return err
-			}
-			if out.json() {
-				return a.printJSON(migrationReport{[]int64{}, emptyList(undone), version})
-			}
-			for _, v := range undone {
-				a.printf("undone %d\n", v)
-			}
-			a.printf("the schema is at version %d\n", version)
-			return nil
-		})
-	}
+	o.to = flagOf(cmd.Flags(), "to", "VERSION", "the version to end at; 0 removes everything", intBetween(0, math.MaxInt64))
+	cmd.Flags().BoolVar(&o.yes, "yes", false, "yes, lose the data")
+	o.addLockTimeout(cmd)
+	o.out = addOutput(cmd)
+	cmd.RunE = a.run(&o.commandOptions, func(ctx context.Context) error { return runMigrateDown(ctx, o) })
 	return cmd
 }
 
-func newMigrateStatusCommand(a *app) *cobra.Command {
-	cmd := &cobra.Command{Use: "status", Short: "List migrations and when they were applied", Args: noArgs}
-	out := addListOutput(cmd, sheet.RecordsOf(reflect.TypeFor[migrations.Status]()))
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		return a.withDatabase(cmd, schemaAny, statementDeadline, func(ctx context.Context, _ settings.Settings, db *database) error {
-			list, err := migrations.List(ctx, db.DSN)
-			if err != nil {
-				return err
-			}
-			if !out.forPeople() {
-				return a.printList(out, emptyList(list))
-			}
-			page, t := a.pageOf(out), printer.NewTable(">VERSION", "APPLIED", "TITLE")
-			pending := 0
-			for _, m := range list {
-				at := "pending"
-				if m.Applied != nil {
-					at = page.Clock(*m.Applied)
-				} else {
-					pending++
-				}
-				t.Add(fmt.Sprint(m.Version), at, m.Title)
-			}
-			page.Table(t)
-			if pending > 0 {
-				a.remark("%s pending; apply with `belfry migrate up`", printer.Counted(int64(pending), "migration"))
-			}
-			return nil
-		})
+// runMigrateDown undoes migrations.
+func runMigrateDown(ctx context.Context, o *migrateOptions) error {
+	if o.to.value == nil {
+		return usagef("migrate down needs --to VERSION; 0 removes everything")
 	}
+	if !o.yes {
+		return usagef("migrate down loses the data of what it undoes; say --yes if that is meant")
+	}
+	return o.withDatabase(ctx, schemaAny, 0, func(ctx context.Context, _ settings.Settings, db *database) error {
+		undone, err := o.config().Down(ctx, db.DSN, *o.to.value)
+		if err != nil {
+			return err
+		}
+		version, err := admin.SchemaVersion(ctx, db.Pool)
+		if err != nil {
+			return err
+		}
+		return o.report("undone", undone, migrationReport{[]int64{}, emptyList(undone), version})
+	})
+}
+
+func newMigrateStatusCommand(a *app) *cobra.Command {
+	o := &migrateOptions{}
+	cmd := &cobra.Command{Use: "status", Short: "List migrations and when they were applied", Args: noArgs}
+	o.out = addListOutput(cmd, sheet.RecordsOf(reflect.TypeFor[migrations.Status]()))
+	cmd.RunE = a.run(&o.commandOptions, func(ctx context.Context) error { return runMigrateStatus(ctx, o) })
 	return cmd
+}
+
+// runMigrateStatus lists the migrations.
+func runMigrateStatus(ctx context.Context, o *migrateOptions) error {
+	return o.withDatabase(ctx, schemaAny, statementDeadline, func(ctx context.Context, _ settings.Settings, db *database) error {
+		list, err := migrations.List(ctx, db.DSN)
+		if err != nil {
+			return err
+		}
+		if !o.out.forPeople() {
+			return printList(o.streams, o.out, emptyList(list))
+		}
+		page, t := o.pageOf(o.out), printer.NewTable(">VERSION", "APPLIED", "TITLE")
+		pending := 0
+		for _, m := range list {
+			at := "pending"
+			if m.Applied != nil {
+				at = page.Clock(*m.Applied)
+			} else {
+				pending++
+			}
+			t.Add(fmt.Sprint(m.Version), at, m.Title)
+		}
+		page.Table(t)
+		if pending > 0 {
+			o.remark("%s pending; apply with `belfry migrate up`", printer.Counted(int64(pending), "migration"))
+		}
+		return nil
+	})
 }

@@ -11,40 +11,36 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/belfryhq/belfry/admin"
-	"github.com/belfryhq/belfry/channels"
-	"github.com/belfryhq/belfry/internal/printer"
-	"github.com/belfryhq/belfry/job"
-	"github.com/belfryhq/belfry/node"
-	"github.com/belfryhq/belfry/node/settings"
 )
 
-// nounCommand is the group of a noun's operations, and of commands that are none.
-func (a *app) nounCommand(noun string, others ...*cobra.Command) *cobra.Command {
+// newNounCommand returns the command of a noun, with a subcommand for each of its operations and the
+// given hand-written ones.
+func newNounCommand(a *app, noun string, others ...*cobra.Command) *cobra.Command {
 	nouns := admin.Nouns()
 	i := slices.IndexFunc(nouns, func(n admin.Noun) bool { return n.Name == noun })
 	group := newGroup(noun[strings.LastIndexByte(noun, ' ')+1:], nouns[i].Short)
 	group.Aliases = nouns[i].Aliases
 	for _, o := range admin.Operations() {
 		if o.Noun() == noun {
-			group.AddCommand(a.operationCommand(o))
+			group.AddCommand(newOperationCommand(a, o))
 		}
 	}
 	group.AddCommand(others...)
 	return group
 }
 
-// verbCommand is the command of an operation without a noun.
-func (a *app) verbCommand(name string) *cobra.Command {
-	return a.operationCommand(operationNamed(name))
+// newVerbCommand returns the command of an operation without a noun.
+func newVerbCommand(a *app, name string) *cobra.Command {
+	return newOperationCommand(a, operationNamed(name))
 }
 
-// operationNamed is one that there is.
+// operationNamed returns an existing operation by its name.
 func operationNamed(name string) admin.Operation {
 	all := admin.Operations()
 	return all[slices.IndexFunc(all, func(o admin.Operation) bool { return o.Name == name })]
 }
 
-// synonyms are other programs' words for a verb.
+// synonyms are the words of other programs for a verb.
 var synonyms = map[string][]string{
 	"add": {"create", "new"}, "create": {"add", "new"}, "drop": {"delete", "remove", "rm"}, "list": {"ls"}, "remove": {"delete", "drop", "rm"},
 	"revoke": {"delete", "remove", "rm"}, "set": {"edit", "update", "change"}, "show": {"get", "describe", "status"},
@@ -52,40 +48,52 @@ var synonyms = map[string][]string{
 	"pause": {"stop", "cancel", "kill", "suspend", "freeze"}, "resume": {"start", "unpause", "continue"},
 }
 
-// operationCommand is the command of an operation.
-func (a *app) operationCommand(o admin.Operation) *cobra.Command {
-	return a.operationCommandOn(o, o.NewInput())
+// operationOptions are the options of an operation's command.
+type operationOptions struct {
+	commandOptions
+
+	operation admin.Operation
+	input     any
+	out       *output
+	yes       bool
+	watch     *parsed[time.Duration] // nil if the command has no --watch
 }
 
-// operationCommandOn is the command of an operation, which gives its parameters to an input.
-func (a *app) operationCommandOn(o admin.Operation, in any) *cobra.Command {
+// newOperationCommand returns the command of an operation.
+func newOperationCommand(a *app, op admin.Operation) *cobra.Command {
+	return newOperationCommandOn(a, op, op.NewInput())
+}
+
+// newOperationCommandOn returns the command of an operation, which sets its parameters in input.
+func newOperationCommandOn(a *app, op admin.Operation, input any) *cobra.Command {
+	o := operationOptions{operation: op, input: input}
 	cmd := &cobra.Command{
-		Use: strings.TrimSpace(o.Verb() + " " + usageOf(o)), Short: o.Short, Long: longOf(o), Example: o.Example,
-		Annotations:       annotationsOf(o),
-		SuggestFor:        synonyms[o.Verb()],
-		Args:              func(cmd *cobra.Command, args []string) error { return takeArguments(cmd, o, in, args) },
-		ValidArgsFunction: a.argumentsOf(o),
+		Use: strings.TrimSpace(op.Verb() + " " + usageOf(op)), Short: op.Short, Long: longOf(op), Example: op.Example,
+		Annotations:       annotationsOf(op),
+		SuggestFor:        synonyms[op.Verb()],
+		Args:              func(cmd *cobra.Command, args []string) error { return takeArguments(cmd, op, input, args) },
+		ValidArgsFunction: completer{a}.arguments(op),
 	}
-	cmd.Flags().SortFlags = false // they stand as in the input
-	for _, p := range o.Params() {
+	cmd.Flags().SortFlags = false // they keep the order of the input's fields
+	for _, p := range op.Params() {
 		if p.Place != admin.Flag {
 			continue
 		}
-		if p.Switch(in) {
-			cmd.Flags().VarPF(&paramFlag{p, in, "bool", ""}, p.Flag, "", p.Help).NoOptDefVal = "true"
+		if p.Switch(input) {
+			cmd.Flags().VarPF(&paramFlag{p, input, "bool", ""}, p.Flag, "", p.Help).NoOptDefVal = "true"
 			continue
 		}
 		kind := p.Label
 		if kind == "" {
 			kind = "string"
 		}
-		cmd.Flags().Var(&paramFlag{p, in, kind, ""}, p.Flag, p.Help)
+		cmd.Flags().Var(&paramFlag{p, input, kind, ""}, p.Flag, p.Help)
 	}
-	out, yes, every := addOperationOutput(cmd, o), new(bool), addWatch(cmd, o)
-	if o.Confirm != nil {
-		cmd.Flags().BoolVar(yes, "yes", false, "do it without asking")
+	o.out, o.watch = addOperationOutput(cmd, op), addWatch(cmd, op)
+	if op.Confirm != nil {
+		cmd.Flags().BoolVar(&o.yes, "yes", false, "do it without asking")
 	}
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return a.operate(cmd, o, in, out, *yes, every) }
+	cmd.RunE = a.run(&o.commandOptions, func(ctx context.Context) error { return runOperation(ctx, o) })
 	return cmd
 }
 
@@ -93,11 +101,11 @@ func (a *app) operationCommandOn(o admin.Operation, in any) *cobra.Command {
 type paramFlag struct {
 	param admin.Param
 	in    any
-	kind  string // what help shows for its value
+	kind  string // of the value, for the help
 	text  string
 }
 
-// Set understands the flag's value.
+// Set parses the flag's value.
 func (f *paramFlag) Set(text string) error {
 	f.text = text
 	return give(f.param, f.in, text)
@@ -105,188 +113,104 @@ func (f *paramFlag) Set(text string) error {
 
 func (f *paramFlag) String() string { return f.text }
 
-// Type is what help shows.
+// Type implements pflag.Value.
 func (f *paramFlag) Type() string { return f.kind }
 
-// operate asks if it has to, runs an operation and shows what came of it.
-func (a *app) operate(cmd *cobra.Command, o admin.Operation, in any, form *output, yes bool, every *parsed[time.Duration]) error {
-	if err := a.askSecrets(cmd, o, in); err != nil {
+// runOperation asks for secrets and for a confirmation if it must, runs the operation and shows its
+// result.
+func runOperation(ctx context.Context, o operationOptions) error {
+	if err := o.promptSecrets(ctx); err != nil {
 		return err
 	}
-	if err := o.Check(in, a.now()); err != nil {
-		return operationProblem(o, err)
+	if err := o.operation.Check(o.input, o.now()); err != nil {
+		return operationProblem(o.operation, err)
 	}
-	return a.withExecutor(cmd, o, func(ctx context.Context, by executor) error {
-		if !yes {
-			if err := a.confirm(ctx, cmd, by, o, in, form); err != nil {
-				return operationProblem(o, err)
+	return o.withExecutor(ctx, o.operation, func(ctx context.Context, by executor) error {
+		if !o.yes {
+			if err := o.confirm(ctx, by); err != nil {
+				return operationProblem(o.operation, err)
 			}
 		}
-		if o.Item() != nil {
-			return operationProblem(o, a.stream(ctx, by, o, in, form))
+		if o.operation.Item() != nil {
+			return operationProblem(o.operation, o.stream(ctx, by))
 		}
-		if every != nil && every.value != nil {
-			return operationProblem(o, a.lookAgain(ctx, by.Run, o, in, form, *every.value))
+		if o.watch != nil && o.watch.value != nil {
+			return operationProblem(o.operation, watchOperation(ctx, o, by.Run, *o.watch.value))
 		}
-		out, err := by.Run(ctx, o, in)
+		out, err := by.Run(ctx, o.operation, o.input)
 		if out != nil {
-			err = errors.Join(a.show(o, in, out, form), err)
+			err = errors.Join(o.show(out), err)
 		}
-		return operationProblem(o, err)
+		return operationProblem(o.operation, err)
 	})
 }
 
-// The time between the looks of what looks again and again, on a terminal and elsewhere.
+// The intervals at which a streamed operation polls, on a terminal and elsewhere.
 const (
-	looksLive  = time.Second
-	looksPlain = 5 * time.Second
+	pollLive  = time.Second
+	pollPlain = 5 * time.Second
 )
 
-// stream runs an operation whose result comes piece by piece, and shows each piece as it comes.
-func (a *app) stream(ctx context.Context, by executor, o admin.Operation, in any, form *output) error {
-	page, tell, rows := a.pageOf(form), o.Teller(in), a.newRows(form)
-	by.env.Interval = looksPlain
-	if page.Columns > 0 && form.forPeople() {
-		by.env.Interval = looksLive
+// stream runs an operation that returns its result item by item, and shows each item when it arrives.
+func (o operationOptions) stream(ctx context.Context, by executor) error {
+	op := o.operation
+	page, render, rows := o.pageOf(o.out), op.Teller(o.input), newRows(o.streams, o.out)
+	by.env.Interval = pollPlain
+	if page.Columns > 0 && o.out.forPeople() {
+		by.env.Interval = pollLive
 	}
 	came := false
-	out, err := by.Stream(ctx, o, in, func(item any) error {
+	out, err := op.Stream(ctx, by.env, o.input, func(item any) error {
 		came = true
-		switch form.form {
+		switch o.out.format {
 		case asJSON:
-			return a.printLines(admin.Lines(item))
+			return o.printLines(admin.Lines(item)...)
 		case asCSV:
-			if err := rows.add(o.Listed(item)); err != nil {
+			if err := rows.add(op.Listed(item)); err != nil {
 				return err
 			}
 			return rows.into.Flush()
 		case asTable, asText:
 		}
-		if fd, is := terminal(a.stdout, a.environ); is { // it may have another size now
+		if fd, is := terminal(o.stdout, o.environ); is { // its size may have changed
 			page.Columns, page.Rows = sizeOf(fd)
 		}
-		tell(page, item)
-		return a.written()
+		render(page, item)
+		return o.written()
 	})
-	if form.form == asCSV && err == nil {
+	if o.out.format == asCSV && err == nil {
 		err = rows.end()
 	}
-	if !came && err == nil && o.Nothing != "" {
-		a.remark("%s", o.Nothing)
+	if !came && err == nil && op.Nothing != "" {
+		o.remark("%s", op.Nothing)
 	}
 	switch {
 	case ctx.Err() != nil && page.Drawn():
-		a.printf("\n") // what the terminal shows a Ctrl-C in
+		o.printf("\n") // below the ^C that the terminal echoes
 	case out == nil:
-	case form.json():
-		err = errors.Join(a.printLines([]any{out}), err)
-	case form.forPeople():
-		o.Text(page, in, out)
+	case o.out.json():
+		err = errors.Join(o.printLines(out), err)
+	case o.out.forPeople():
+		op.Text(page, o.input, out)
 	}
 	return err
 }
 
-// show shows a result of an operation; the error is also what is to be said of it.
-func (a *app) show(o admin.Operation, in, out any, form *output) error {
-	switch form.form {
+// show shows the result of the operation. It returns the problem that the result reports, if any.
+func (o operationOptions) show(out any) error {
+	switch o.out.format {
 	case asJSON:
-		return errors.Join(a.printJSON(out), admin.Verdict(out))
+		return errors.Join(o.printJSON(out), admin.Verdict(out))
 	case asCSV:
-		a.remarkNextPage(o, out)
-		return errors.Join(a.printRows(form, o.Listed(out)), admin.Verdict(out))
+		o.remarkNextPage(out)
+		return errors.Join(printRows(o.streams, o.out, o.operation.Listed(out)), admin.Verdict(out))
 	case asTable, asText:
 	}
-	o.Text(a.pageOf(form), in, out)
+	o.operation.Text(o.pageOf(o.out), o.input, out)
 	return admin.Verdict(out)
 }
 
-// runOperation runs an operation within its deadline. On a terminal a line says how it goes.
-func (a *app) runOperation(ctx context.Context, env *admin.Env, o admin.Operation, in any) (any, error) {
-	if o.Deadline > 0 {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, o.Deadline)
-		defer cancel()
-	}
-	show := a.newProgress()
-	defer show.end()
-	if show.width != nil {
-		env.Progress = show.line
-	}
-	return o.Run(ctx, env, in)
-}
-
-// withEnv opens what an operation works with.
-func (a *app) withEnv(cmd *cobra.Command, o admin.Operation, do func(context.Context, *admin.Env) error) error {
-	open, schema := a.withDatabase, schemaCurrent
-	switch o.Need {
-	case admin.NeedSchema:
-	case admin.NeedServer:
-		schema = schemaAny
-	case admin.NeedNothing:
-		open = a.withUnaskedDatabase
-	case admin.NeedConfiguration:
-		open = a.withoutDatabase
-	}
-	return open(cmd, schema, 0, func(ctx context.Context, s settings.Settings, db *database) error {
-		return stored(s, db, func(store *job.Store) error {
-			env, err := a.wholeEnv(s, db, store)
-			if err != nil {
-				return err
-			}
-			env.InStep = func(ctx context.Context) error {
-				return node.RecordRecipients(ctx, db.Pool, s.Channels, a.logger(s, a.stderr))
-			}
-			return do(ctx, env)
-		})
-	})
-}
-
-// withoutDatabase is withDatabase where none is needed.
-func (a *app) withoutDatabase(cmd *cobra.Command, _ schemaNeed, _ time.Duration, do func(context.Context, settings.Settings, *database) error) error {
-	s, err := a.settings(cmd)
-	if err != nil {
-		return err
-	}
-	return do(cmd.Context(), s, new(database))
-}
-
-// wholeEnv is what operations work with, jobs through that store.
-func (a *app) wholeEnv(s settings.Settings, db *database, store *job.Store) (*admin.Env, error) {
-	recipients, err := channels.New(s.Channels)
-	if err != nil {
-		return nil, err
-	}
-	env := a.env(s, db)
-	env.Jobs, env.Channels, env.Carrier, env.Setup = store, recipients, a.operated(s), setupOf(s, db)
-	return env, nil
-}
-
-// setupOf is how this process is set up, for the doctor.
-func setupOf(s settings.Settings, db *database) admin.Setup {
-	setup := admin.Setup{
-		Configuration: readFrom(s), OpenFiles: s.OpenFiles(), Database: "given by " + s.Source("database.url").String(), Address: db.Address.String(), Private: db.Private != nil,
-		Listens: s.Runner.Listen || s.Delivery.Relay.Listen, StaleAfter: s.Runner.StaleAfter, Health: s.Runner.Load.Health,
-	}
-	if db.Private != nil {
-		setup.Database = "private server, PostgreSQL " + db.Private.Install().Version + " of " + db.Private.Install().BinDir
-	}
-	return setup
-}
-
-// env is what needs neither jobs nor channels of it.
-func (a *app) env(s settings.Settings, db *database) *admin.Env {
-	env := &admin.Env{DB: db.Pool, Actor: a.whoami(), Role: admin.Admin, Now: a.now, Compose: s.Delivery.Compose, Retention: s.Retention}
-	for _, sender := range s.Senders {
-		env.Senders, env.Media = append(env.Senders, sender.Name), append(env.Media, sender.Medium)
-	}
-	env.Compose.NoAddress = s.Senders.Targeted()
-	for _, file := range s.Files {
-		env.ConfigFlags += " --config " + printer.ShellWord(file)
-	}
-	return env
-}
-
-// usageOf is how an operation's parameters are written.
+// usageOf returns the parameters of an operation as its usage line has them.
 func usageOf(o admin.Operation) string {
 	if o.Usage != "" {
 		return o.Usage
@@ -314,7 +238,7 @@ func usageOf(o admin.Operation) string {
 	return strings.Join(parts, " ")
 }
 
-// longOf is an operation's help, with its keys.
+// longOf returns the help of an operation, including its keys.
 func longOf(o admin.Operation) string {
 	if !strings.Contains(o.Long, "{keys}") {
 		return o.Long
@@ -339,8 +263,8 @@ func longOf(o admin.Operation) string {
 	return strings.ReplaceAll(o.Long, "{keys}", strings.Join(lines, "\n"))
 }
 
-// wrapped breaks a text into lines of at most so many characters, each but the first under
-// the first's text.
+// wrapped breaks text into lines of at most width characters. Lines after the first are indented to
+// the end of head.
 func wrapped(head, text string, width int) string {
 	indent := strings.Repeat(" ", len(head))
 	line, lines := head, []string(nil)
@@ -353,7 +277,7 @@ func wrapped(head, text string, width int) string {
 	return strings.Join(append(lines, strings.TrimRight(line, " ")), "\n")
 }
 
-// operationProblem says what is wrong with an input as the command line has it.
+// operationProblem names the flags and arguments of an invalid input.
 func operationProblem(o admin.Operation, err error) error {
 	var bad *admin.InvalidError
 	if !errors.As(err, &bad) {

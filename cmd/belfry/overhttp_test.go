@@ -13,7 +13,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/rs/zerolog"
 	"github.com/spf13/cobra"
@@ -21,7 +20,6 @@ import (
 
 	"github.com/belfryhq/belfry/admin"
 	"github.com/belfryhq/belfry/admin/api"
-	"github.com/belfryhq/belfry/channels"
 	"github.com/belfryhq/belfry/dev/dbtest"
 	"github.com/belfryhq/belfry/internal/config"
 	"github.com/belfryhq/belfry/job"
@@ -32,13 +30,11 @@ import (
 // somebody.
 func serveHere(t testing.TB, environ []string, db *dbtest.DB, who string) string {
 	t.Helper()
-	a := &app{stdout: io.Discard, stderr: io.Discard, environ: environ, now: time.Now}
+	a := newApp(io.Discard, io.Discard, environ)
 	s, err := settings.Load(config.Input{Environ: environ}, nil)
 	require.NoError(t, err)
-	recipients, err := channels.New(s.Channels)
+	env, err := a.env(s, &database{Pool: db.Pool}, job.NewStore(db.Pool))
 	require.NoError(t, err)
-	env := a.env(s, &database{Pool: db.Pool})
-	env.Jobs, env.Channels, env.Carrier = job.NewStore(db.Pool), recipients, a.operated(s)
 	server := httptest.NewServer(api.New(api.Options{
 		Operations: admin.Operations(), Env: *env, Log: zerolog.Nop(),
 		Authenticate: func(context.Context, string) (admin.Identity, error) {
@@ -103,8 +99,8 @@ func TestLong_OperationsAreTheSameOverHTTP(t *testing.T) {
 	t.Parallel()
 	here, there := stage(t), stage(t)
 	environ := []string{"BELFRY_DATABASE_URL=" + here.DSN}
-	url := serveHere(t, nil, there, new(app).whoami())
-	root, done := newRootCommand(&app{stdout: io.Discard, stderr: io.Discard, now: time.Now}), make(map[string]bool)
+	url := serveHere(t, nil, there, newApp(nil, nil, nil).whoami())
+	root, done := newRootCommand(newApp(io.Discard, io.Discard, nil)), make(map[string]bool)
 	for i, line := range scenes(t) {
 		if statement, is := strings.CutPrefix(line, "sql "); is {
 			for _, db := range []*dbtest.DB{here, there} {
@@ -150,7 +146,7 @@ func tokenOf(t *testing.T, environ, args []string) string {
 func tokenOverHTTP(t *testing.T, url string, o admin.Operation, args []string) string {
 	t.Helper()
 	in := o.NewInput()
-	cmd := (&app{stdout: io.Discard, stderr: io.Discard, now: time.Now}).operationCommandOn(o, in)
+	cmd := newOperationCommandOn(newApp(io.Discard, io.Discard, nil), o, in)
 	require.NoError(t, cmd.ParseFlags(append(slices.Clone(args), "--dry-run")))
 	require.NoError(t, cmd.Args(cmd, cmd.Flags().Args()))
 	var out struct{ Plan admin.Plan }
@@ -181,7 +177,7 @@ func planned(t *testing.T, environ, args []string) []string {
 
 func TestOperations_EachHasAScene(t *testing.T) {
 	t.Parallel()
-	root, done := newRootCommand(&app{stdout: io.Discard, stderr: io.Discard, now: time.Now}), make(map[string]bool)
+	root, done := newRootCommand(newApp(io.Discard, io.Discard, nil)), make(map[string]bool)
 	for _, line := range scenes(t) {
 		if !strings.HasPrefix(line, "sql ") && !strings.HasPrefix(line, "! ") {
 			line = strings.TrimPrefix(line, "planned ")
@@ -235,9 +231,9 @@ func sameOverHTTP(t *testing.T, url string, o admin.Operation, args []string, wa
 	t.Helper()
 	line := o.Name + " " + strings.Join(args, " ")
 	var shown bytes.Buffer
-	a := &app{stdout: &shown, stderr: io.Discard, now: time.Now}
+	a := newApp(&shown, io.Discard, nil)
 	in := o.NewInput()
-	cmd := a.operationCommandOn(o, in)
+	cmd := newOperationCommandOn(a, o, in)
 	if cmd.ParseFlags(args) != nil || cmd.Args(cmd, cmd.Flags().Args()) != nil {
 		require.Equal(t, codeUsage, want.code, "%s: %s", line, want.stderr) // the command line is wrong by itself
 		return
@@ -261,7 +257,7 @@ func sameOverHTTP(t *testing.T, url string, o admin.Operation, args []string, wa
 		require.NoError(t, err, line)
 		out, err := o.ReadResult(body, next)
 		require.NoError(t, err, line)
-		require.Equal(t, want.code != codeDone, a.show(o, in, out, form) != nil, line)
+		require.Equal(t, want.code != codeDone, operationOptions{commandOptions: a.options(cmd), operation: o, input: in, out: form}.show(out) != nil, line)
 	}
 	require.Equal(t, plain(want.stdout), plain(shown.String()), line)
 }

@@ -153,7 +153,7 @@ func TestProcess_TermHandsTheJobBackAtItsCursor(t *testing.T) {
 	p.terminate(t)
 	require.Equal(t, codeFailure, p.exit(t), p.stderr.String())
 	require.Contains(t, p.stderr.String(), "job 1 (inbox): handed back at cursor ")
-	require.Contains(t, p.stderr.String(), "belfry: interrupted by a signal; run again to go on\n")
+	require.Contains(t, p.stderr.String(), "belfry: interrupted by a signal; run again to resume\n")
 	require.Contains(t, p.stdout.String(), `"interrupted":true`)
 
 	j := only(t, db)

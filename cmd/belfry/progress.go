@@ -18,30 +18,30 @@ const (
 	plainEvery  = 2 * time.Second        // between lines about one job
 )
 
-// Events of job.Progress that are no entries of a timeline.
+// Events of job.Progress that are not entries of a timeline.
 const (
 	eventChunk = "chunk"
 	eventLost  = "lost"
 )
 
-// progress shows how a run goes: one line that is redrawn on a terminal, lines
-// now and then elsewhere. Logs go through it too, so that they do not end up in
-// the middle of the live line. It is safe for concurrent use.
+// progress shows the progress of a run: on a terminal one line that is redrawn, elsewhere a line every
+// plainEvery. Logs pass through it, so that they do not break the live line. It is safe for concurrent
+// use.
 type progress struct {
 	mu    sync.Mutex
 	out   io.Writer
 	now   func() time.Time
-	width func() int // of the terminal; nil: not a terminal
+	width func() int // of the terminal; nil if there is none
 	live  string     // the line on the terminal, not ended yet
 	shown map[int64]time.Time
 	drawn time.Time
 }
 
 // newProgress writes to standard error.
-func (a *app) newProgress() *progress {
-	p := &progress{out: a.stderr, now: a.now, shown: make(map[int64]time.Time)}
-	if fd, ok := terminal(a.stderr, a.environ); ok {
-		p.width = func() int { return columnsOf(fd) }
+func newProgress(x *streams) *progress {
+	p := &progress{out: x.stderr, now: x.now, shown: make(map[int64]time.Time)}
+	if fd, ok := terminal(x.stderr, x.environ); ok {
+		p.width = func() int { columns, _ := sizeOf(fd); return columns }
 	}
 	return p
 }
@@ -69,7 +69,7 @@ func (p *progress) observe(u job.Progress) {
 	}
 }
 
-// Write passes logs on, above the live line.
+// Write writes logs above the live line.
 func (p *progress) Write(b []byte) (int, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -80,7 +80,7 @@ func (p *progress) Write(b []byte) (int, error) {
 	return n, err
 }
 
-// line shows a line: in place of the last one on a terminal, below it elsewhere.
+// line shows a line: on a terminal in place of the last one, elsewhere below it.
 func (p *progress) line(text string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -118,7 +118,7 @@ func (p *progress) draw(line string) {
 	p.live = line
 }
 
-// advance is one line about a job that is under way.
+// advance renders the progress of a running job as one line.
 func advance(u job.Progress) string {
 	j := u.Job
 	line := admin.JobLabel(j) + ": " + walked(j)
@@ -131,7 +131,7 @@ func advance(u job.Progress) string {
 	return line
 }
 
-// walked is how far the walk of a job is.
+// walked renders the number of channels and rows of a job.
 func walked(j job.Job) string {
 	line := printer.Grouped(j.ChannelsRead)
 	if total, known := j.Total(); known {
@@ -142,7 +142,7 @@ func walked(j job.Job) string {
 	return line + ", " + printer.Counted(j.RowsWritten, "row")
 }
 
-// transition is one line about what became of a job.
+// transition renders an event of a job as one line.
 func transition(u job.Progress) string {
 	j := u.Job
 	from := "from the start"
@@ -161,7 +161,7 @@ func transition(u job.Progress) string {
 	case job.EventFailed:
 		return admin.JobLabel(j) + ": failed at cursor " + printer.OrNone(j.Cursor) + ": " + printer.OneLine(j.LastError, 500) + admin.NextStep(j)
 	case job.EventInterrupted:
-		return admin.JobLabel(j) + ": handed back at cursor " + printer.OrNone(j.Cursor) + ", " + printer.Counted(j.RowsWritten, "row") + " written; the next run goes on from there"
+		return admin.JobLabel(j) + ": handed back at cursor " + printer.OrNone(j.Cursor) + ", " + printer.Counted(j.RowsWritten, "row") + " written; the next run resumes there"
 	case job.EventPreempted:
 		return admin.JobLabel(j) + ": handed back at cursor " + printer.OrNone(j.Cursor) + " for a more urgent job of lane " + j.Lane
 	case job.EventLanePaused:
@@ -178,7 +178,7 @@ func transition(u job.Progress) string {
 	return admin.JobLabel(j) + ": " + u.Event
 }
 
-// took is how long a job took from its first claim, pauses included.
+// took renders the time from the first claim of a job to its end, pauses included.
 func took(j job.Job) string {
 	if j.StartedAt == nil || j.FinishedAt == nil {
 		return ""

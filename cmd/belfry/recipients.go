@@ -11,8 +11,8 @@ import (
 	"github.com/belfryhq/belfry/node/settings"
 )
 
-// withoutAddress says which of the jobs' messages find no address, because the relation
-// has no column for them.
+// withoutAddress returns a remark for each job whose messages have no address, because the relation has
+// no column addresses.
 func withoutAddress(ctx context.Context, db *database, s settings.Settings, jobs []job.Job) (remarks []string, err error) {
 	store, err := channels.New(s.Channels)
 	if err != nil {
@@ -31,7 +31,7 @@ func withoutAddress(ctx context.Context, db *database, s settings.Settings, jobs
 	return remarks, nil
 }
 
-// addressed are the media of a route that need an address of the channel.
+// addressed returns the media of a route that need an address of the channel.
 func addressed(route []string, s settings.Settings) []string {
 	own := s.Senders.Targeted()
 	return slices.DeleteFunc(slices.Clone(route), func(medium string) bool { return slices.Contains(own, medium) })

@@ -7,7 +7,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -22,7 +21,7 @@ import (
 // the text to the file of BELFRY_REFERENCE.
 func TestReference(t *testing.T) {
 	t.Parallel()
-	root := newRootCommand(&app{stdout: io.Discard, stderr: io.Discard, now: time.Now})
+	root := newRootCommand(newApp(io.Discard, io.Discard, nil))
 	root.InitDefaultHelpCmd()
 	root.InitDefaultCompletionCmd("bash")
 	var b strings.Builder

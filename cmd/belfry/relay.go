@@ -2,6 +2,7 @@ package main
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"maps"
@@ -17,10 +18,11 @@ import (
 	"github.com/belfryhq/belfry/outbox/relay"
 )
 
-// stoppingCalls is what a signal to a relay says.
+// stoppingCalls is the message of a relay after the first signal.
 const stoppingCalls = "stopping after the calls in flight; a second signal stops at once"
 
 func newRelayCommand(a *app) *cobra.Command {
+	o := &processOptions{}
 	cmd := &cobra.Command{
 		Use:   "relay",
 		Short: "Deliver messages through the configured senders, until a signal",
@@ -45,39 +47,37 @@ restart. ` + "`belfry senders set`" + ` and pause change a sender on all relays 
 		Args: noArgs,
 	}
 	keyFlag(cmd.Flags(), "relay-name", "delivery.name", "`NAME` of this relay, unique among the living")
-	metricsFlag(cmd)
-	privateFlag(a, cmd)
-	migrate := cmd.Flags().Bool("migrate", false, "apply pending migrations first")
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		return untilSignal(cmd.Context(), a.relay(cmd, runFlags{migrate}.schema()))
-	}
+	addMetricsFlag(cmd)
+	o.addPrivate(cmd)
+	o.addMigrate(cmd)
+	cmd.RunE = a.run(&o.commandOptions, func(ctx context.Context) error { return untilSignal(ctx, runRelay(ctx, o)) })
 	return cmd
 }
 
-// relay is `belfry relay`.
-func (a *app) relay(cmd *cobra.Command, need schemaNeed) (err error) {
-	s, err := settings.Load(a.configInput(cmd), settings.Always)
+// runRelay delivers messages.
+func runRelay(ctx context.Context, o *processOptions) (err error) {
+	s, err := settings.Load(o.sources, settings.Always)
 	if err != nil {
 		return err
 	}
-	show := a.newProgress()
+	show := newProgress(o.streams)
 	defer show.end()
-	logger, level := a.liveLogger(s, show)
+	logger, level := o.liveLogger(s, show)
 	if err := canDeliver(s); err != nil {
 		return err
 	}
 	collect(gcRelay)
-	n, err := a.openNode(cmd.Context(), need, node.Options{Settings: s, Log: logger, Deliver: true})
+	n, err := openNode(ctx, o, node.Options{Settings: s, Log: logger, Deliver: true})
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, n.close()) }()
-	defer a.reloads(cmd, n.Node, logger, level)()
-	defer a.follow(cmd.Context(), n.db, show, &logger, n.Stats)()
-	return a.serve(cmd.Context(), logger, stoppingCalls, n.Loops()...)
+	defer reloadOnHangup(ctx, o.sources, n.Node, logger, level)()
+	defer follow(ctx, n.db, show, &logger, n.Stats)()
+	return serve(ctx, o.streams, logger, stoppingCalls, n.Loops()...)
 }
 
-// canDeliver reports what is missing for a relay to be run.
+// canDeliver reports the settings that a relay lacks.
 func canDeliver(s settings.Settings) error {
 	var problems []error
 	if len(s.Senders) == 0 {
@@ -92,7 +92,7 @@ func canDeliver(s settings.Settings) error {
 	return nil
 }
 
-// delivered says what one drain came to.
+// delivered renders the result of a drain.
 func delivered(st relay.Stats) string {
 	var parts []string
 	for _, part := range []struct {
@@ -126,7 +126,7 @@ func delivered(st relay.Stats) string {
 	return text
 }
 
-// deaths is of what letters died, most first, in brackets.
+// deaths renders the reasons of dead letters, the most frequent first, in parentheses.
 func deaths(by map[outbox.Reason]int64) string {
 	reasons := slices.SortedFunc(maps.Keys(by), func(a, b outbox.Reason) int {
 		return cmp.Or(cmp.Compare(by[b], by[a]), cmp.Compare(a, b))

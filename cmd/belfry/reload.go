@@ -8,19 +8,20 @@ import (
 	"syscall"
 
 	"github.com/rs/zerolog"
-	"github.com/spf13/cobra"
 
+	"github.com/belfryhq/belfry/internal/config"
 	"github.com/belfryhq/belfry/node"
+	"github.com/belfryhq/belfry/node/settings"
 )
 
-// reloads has a node read the configuration of cmd again at SIGHUP, until the returned
-// function is called, which waits for the end. Signals count from the moment reloads returns.
-func (a *app) reloads(cmd *cobra.Command, p *node.Node, logger zerolog.Logger, level *liveLevel) (end func()) {
-	ctx, cancel := context.WithCancel(cmd.Context())
+// reloadOnHangup reloads the configuration of a node at SIGHUP, until the returned function is called,
+// which waits for the end. Signals are received from the moment reloadOnHangup returns.
+func reloadOnHangup(ctx context.Context, sources config.Input, n *node.Node, logger zerolog.Logger, level *liveLevel) (end func()) {
+	ctx, cancel := context.WithCancel(ctx)
 	hangups := make(chan os.Signal, 1)
 	signal.Notify(hangups, syscall.SIGHUP)
 	var loop sync.WaitGroup
-	loop.Go(func() { on(ctx, hangups, func(ctx context.Context) { a.reload(ctx, cmd, p, logger, level) }) })
+	loop.Go(func() { on(ctx, hangups, func(ctx context.Context) { reload(ctx, sources, n, logger, level) }) })
 	return func() {
 		cancel()
 		loop.Wait()
@@ -28,13 +29,12 @@ func (a *app) reloads(cmd *cobra.Command, p *node.Node, logger zerolog.Logger, l
 	}
 }
 
-// reload reads the configuration again. A bad one changes nothing, and every problem of it is
-// logged.
-func (a *app) reload(ctx context.Context, cmd *cobra.Command, p *node.Node, logger zerolog.Logger, level *liveLevel) {
-	next, err := a.settings(cmd)
+// reload reads the configuration again. An invalid one changes nothing, and all of its problems are logged.
+func reload(ctx context.Context, sources config.Input, n *node.Node, logger zerolog.Logger, level *liveLevel) {
+	next, err := settings.Load(sources, nil)
 	var changed, waiting []string
 	if err == nil {
-		changed, waiting, err = p.Reload(ctx, next.Config)
+		changed, waiting, err = n.Reload(ctx, next.Config)
 	}
 	if err != nil {
 		for _, line := range problemLines(err) {

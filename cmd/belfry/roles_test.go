@@ -94,7 +94,7 @@ func TestLong_RolesEachIsEnoughForWhatItDoes(t *testing.T) {
 	d.db = relay
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan code, 1)
-	a := &app{stdout: io.Discard, stderr: io.Discard, environ: d.environ(), now: time.Now}
+	a := newApp(io.Discard, io.Discard, d.environ())
 	go func() { ended <- a.execute(ctx, []string{"relay"}) }()
 	require.Eventually(t, func() bool { return d.statuses()["PENDING"]+d.statuses()["PROCESSING"] == 0 }, time.Minute, 20*time.Millisecond)
 	cancel()

@@ -15,7 +15,7 @@ import (
 	"github.com/belfryhq/belfry/node/settings"
 )
 
-// newRootCommand returns the whole command tree.
+// newRootCommand returns the command tree.
 func newRootCommand(a *app) *cobra.Command {
 	root := &cobra.Command{
 		Use:   "belfry",
@@ -39,17 +39,17 @@ Without database.url it runs a private PostgreSQL in the user's data directory.`
 	flags := root.PersistentFlags()
 	flags.StringArrayVar(&a.configFiles, "config", nil, "configuration `FILE`; may be given several times, and the later wins (default: $BELFRY_CONFIG, else ./config.yaml if it exists)")
 	keyFlag(flags, "database-url", "database.url", "`URL` of the database")
-	keySwitch(flags, "no-input", "cli.no_input", "ask nothing, also at a terminal: for scripts")
+	keySwitch(flags, "no-input", "cli.no_input", "never prompt, even at a terminal: for scripts")
 	keyFlag(flags, "data-dir", "server.data_dir", "`DIRECTORY` of the private PostgreSQL")
 	a.color = choiceOf(flags, "color", "WHEN", "colours of statuses in text: auto (on a terminal, unless NO_COLOR is set or TERM is dumb), always, never (default auto)", "auto", "always", "never")
-	a.times = flagOf(flags, "times", "HOW", "times in text: local, utc, relative (3m ago, in 2h), or a time zone as Europe/Berlin; JSON and CSV have UTC; errors, questions and what doctor finds do not follow it (default local)", a.parseTimes)
+	a.times = flagOf(flags, "times", "HOW", "times in text: local, utc, relative (3m ago, in 2h), or a time zone such as Europe/Berlin; JSON and CSV have UTC, and errors, questions and findings of doctor ignore it (default local)", a.parseTimes)
 	a.times.words = timesWords
 	keyFlag(flags, "log-level", "log.level", "`LEVEL` of logs: debug, info, warn, error")
 	keyFlag(flags, "log-format", "log.format", "`FORMAT` of logs: auto, json, console")
 
 	root.SetFlagErrorFunc(flagProblem)
 	root.CompletionOptions.SetDefaultShellCompDirective(cobra.ShellCompDirectiveNoFileComp)
-	a.addGroups(root)
+	addGroups(a, root)
 	root.AddCommand(newExitCodesTopic(), newConfigurationTopic())
 	return root
 }
@@ -57,13 +57,13 @@ Without database.url it runs a private PostgreSQL in the user's data directory.`
 // keyAnnotation marks a flag that stands for a key of the configuration.
 const keyAnnotation = "belfry_key"
 
-// keyFlag adds such a flag. Its value is text, as a variable's is.
+// keyFlag adds a flag for a key. Its value is text, like the value of a variable.
 func keyFlag(flags *pflag.FlagSet, name, key, usage string) {
 	flags.String(name, "", usage+" (key "+key+")")
 	flags.Lookup(name).Annotations = map[string][]string{keyAnnotation: {key}}
 }
 
-// keySwitch adds such a flag for a key that is on or off.
+// keySwitch adds a flag for a boolean key.
 func keySwitch(flags *pflag.FlagSet, name, key, usage string) {
 	flags.Bool(name, false, usage+" (key "+key+")")
 	flags.Lookup(name).Annotations = map[string][]string{keyAnnotation: {key}}
@@ -72,12 +72,12 @@ func keySwitch(flags *pflag.FlagSet, name, key, usage string) {
 // newGroup returns a command that only has subcommands.
 func newGroup(use, short string, subcommands ...*cobra.Command) *cobra.Command {
 	c := &cobra.Command{Use: use, Short: short, Args: cobra.ArbitraryArgs, RunE: runGroup}
-	c.FParseErrWhitelist.UnknownFlags = true // they are those of a subcommand that there is not, which is said
+	c.FParseErrWhitelist.UnknownFlags = true // runGroup reports the unknown subcommand
 	c.AddCommand(subcommands...)
 	return c
 }
 
-// runGroup answers a group named without, or with an unknown, subcommand.
+// runGroup reports a missing or unknown subcommand.
 func runGroup(cmd *cobra.Command, args []string) error {
 	var names, near []string
 	for _, c := range cmd.Commands() {
@@ -96,7 +96,7 @@ func runGroup(cmd *cobra.Command, args []string) error {
 	}
 	suggestion := config.Hint(args[0], near)
 	for _, c := range slices.Concat(cmd.Root().Commands(), cmd.Commands()) {
-		synonym := slices.Contains(c.SuggestFor, args[0]) && (c.Parent() == cmd || named(cmd) == "jobs") // acts on jobs have no noun
+		synonym := slices.Contains(c.SuggestFor, args[0]) && (c.Parent() == cmd || named(cmd) == "jobs") // operations on jobs have no noun
 		if c.IsAvailableCommand() && (c.Name() == args[0] || synonym) {
 			suggestion = "; did you mean `" + c.CommandPath() + "`?"
 		}
@@ -107,8 +107,8 @@ func runGroup(cmd *cobra.Command, args []string) error {
 	return usagef("unknown command %q for %q%s", printer.OneLine(args[0], 60), cmd.CommandPath(), suggestion)
 }
 
-// flagProblem adds what was probably meant to an unknown flag. An unknown command with flags is
-// answered as one without.
+// flagProblem adds the nearest flag to the error of an unknown one. An unknown command with flags is
+// reported like one without.
 func flagProblem(cmd *cobra.Command, err error) error {
 	var unknown *pflag.NotExistError
 	if errors.As(err, &unknown) && !cmd.HasParent() && cmd.Flags().NArg() > 0 {
@@ -120,18 +120,18 @@ func flagProblem(cmd *cobra.Command, err error) error {
 		return usagef("%w%s", err, config.Hint("--"+unknown.GetSpecifiedName(), names))
 	}
 	var invalid *pflag.InvalidValueError
-	if file := new(fs.PathError); errors.As(err, &invalid) && errors.As(err, &file) { // the value is a file's name
+	if file := new(fs.PathError); errors.As(err, &invalid) && errors.As(err, &file) { // the value names a file
 		return usagef("--%s: %w", invalid.GetFlag().Name, invalid.Unwrap())
 	}
 	return &exitError{codeUsage, err}
 }
 
-// named is a command without the program's name, which every message starts with.
+// named returns the path of a command without the name of the program.
 func named(cmd *cobra.Command) string {
 	return strings.TrimPrefix(cmd.CommandPath(), cmd.Root().Name()+" ")
 }
 
-// noArgs refuses arguments.
+// noArgs rejects arguments.
 func noArgs(cmd *cobra.Command, args []string) error {
 	if len(args) > 0 {
 		return usagef("%s takes no arguments, got %q", named(cmd), printer.OneLine(args[0], 60))
@@ -139,7 +139,7 @@ func noArgs(cmd *cobra.Command, args []string) error {
 	return nil
 }
 
-// exactArgs wants the named arguments.
+// exactArgs requires the named arguments.
 func exactArgs(names ...string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if len(args) != len(names) {
@@ -149,7 +149,7 @@ func exactArgs(names ...string) cobra.PositionalArgs {
 	}
 }
 
-// newExitCodesTopic is `belfry help exit-codes`.
+// newExitCodesTopic returns `belfry help exit-codes`.
 func newExitCodesTopic() *cobra.Command {
 	var b strings.Builder
 	b.WriteString("Exit codes are part of belfry's interface:\n\n")
@@ -159,7 +159,7 @@ func newExitCodesTopic() *cobra.Command {
 	return &cobra.Command{Use: "exit-codes", Short: "What belfry's exit codes mean", Long: b.String()}
 }
 
-// newConfigurationTopic is `belfry help configuration`.
+// newConfigurationTopic returns `belfry help configuration`.
 func newConfigurationTopic() *cobra.Command {
 	var b strings.Builder
 	b.WriteString(`Defaults, then files, then environment variables, then flags; the later wins.

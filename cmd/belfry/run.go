@@ -18,28 +18,30 @@ import (
 	"github.com/belfryhq/belfry/node/settings"
 )
 
-// runFlags are common to run and daemon.
-type runFlags struct{ migrate *bool }
-
-func addRunFlags(cmd *cobra.Command) runFlags {
+// addRunnerFlags adds the flags of run and daemon.
+func (o *processOptions) addRunnerFlags(cmd *cobra.Command) {
 	keyFlag(cmd.Flags(), "lane", "runner.lanes", "serve only these `LANES`, separated by commas")
 	keyFlag(cmd.Flags(), "runner-name", "runner.name", "`NAME` of this runner, unique among the living")
-	return runFlags{cmd.Flags().Bool("migrate", false, "apply pending migrations first")}
+	o.addMigrate(cmd)
 }
 
-// metricsFlag is of the commands that run until a signal.
-func metricsFlag(cmd *cobra.Command) {
+// addMetricsFlag adds the flag of the commands that run until a signal.
+func addMetricsFlag(cmd *cobra.Command) {
 	keyFlag(cmd.Flags(), "metrics-listen", "metrics.listen", "`HOST:PORT` where metrics and health are shown")
 }
 
-func (f runFlags) schema() schemaNeed {
-	if *f.migrate {
-		return schemaMigrate
-	}
-	return schemaCurrent
+// runOptions are the options of `belfry run`.
+type runOptions struct {
+	processOptions
+
+	wait    *parsed[time.Duration]
+	deliver bool
+	quiet   bool
+	out     *output
 }
 
 func newRunCommand(a *app) *cobra.Command {
+	o := &runOptions{}
 	cmd := &cobra.Command{
 		Use:   "run",
 		Short: "Run what is due, then exit (for cron, a systemd timer, a Kubernetes CronJob)",
@@ -72,45 +74,36 @@ printed on a terminal only.`,
   */5 * * * * belfry run --json >>/var/log/belfry.json    # crontab`,
 		Args: noArgs,
 	}
-	flags := addRunFlags(cmd)
-	wait := flagOf(cmd.Flags(), "wait", "DURATION", "wait so long for a lane that another runner holds (default 1s, in which the server notices one that died)", parseDuration)
-	deliver := cmd.Flags().Bool("deliver", false, "then send the messages that are due")
-	quiet := cmd.Flags().Bool("quiet", false, "show no progress")
-	privateFlag(a, cmd)
-	out := addOutput(cmd)
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		return a.run(cmd, flags.schema(), runOptions{wait: wait.or(noticing), deliver: *deliver, quiet: *quiet, json: out.json()})
-	}
+	o.addRunnerFlags(cmd)
+	o.wait = flagOf(cmd.Flags(), "wait", "DURATION", "wait so long for a lane that another runner holds (default 1s, in which the server notices one that died)", parseDuration)
+	cmd.Flags().BoolVar(&o.deliver, "deliver", false, "then send the messages that are due")
+	cmd.Flags().BoolVar(&o.quiet, "quiet", false, "show no progress")
+	o.addPrivate(cmd)
+	o.out = addOutput(cmd)
+	cmd.RunE = a.run(&o.commandOptions, func(ctx context.Context) error { return runRun(ctx, o) })
 	return cmd
 }
 
-// noticing is how long a server may take to see that the connection of a runner that
-// died is gone: until then the runner holds its lane.
+// noticing is the time in which a server detects the closed connection of a dead runner. Until then
+// the runner holds its lane.
 const noticing = time.Second
 
-// runOptions are the flags of `belfry run`.
-type runOptions struct {
-	wait                 time.Duration
-	deliver, quiet, json bool
-}
-
-// run is `belfry run`.
-func (a *app) run(cmd *cobra.Command, need schemaNeed, o runOptions) (err error) {
-	s, err := settings.Load(a.configInput(cmd), func(settings.Config) bool { return o.deliver })
+// runRun runs the due jobs, and sends the due messages with --deliver.
+func runRun(ctx context.Context, o *runOptions) (err error) {
+	s, err := settings.Load(o.sources, func(settings.Config) bool { return o.deliver })
 	if err == nil && o.deliver {
 		err = canDeliver(s)
 	}
 	if err != nil {
 		return err
 	}
-	if err := a.checkPrivate(s); err != nil {
+	if err := o.checkPrivate(s); err != nil {
 		return err
 	}
-	ctx := cmd.Context()
-	show := a.newProgress()
+	show := newProgress(o.streams)
 	defer show.end()
-	logger := a.logger(s, show)
-	db, err := a.openPrimary(ctx, s, need, logger)
+	logger := o.progressLogger(s, show)
+	db, err := openDatabase(ctx, s, o.schema(), true, logger)
 	if err != nil {
 		return err
 	}
@@ -132,29 +125,29 @@ func (a *app) run(cmd *cobra.Command, need schemaNeed, o runOptions) (err error)
 		return err
 	}
 	defer func() { err = errors.Join(err, done()) }()
-	defer a.stopHard(runner.StopNow)()
-	r := oneRun{app: a, settings: s, db: db, runner: runner, quiet: o.quiet, show: show}
-	err = r.walkAndDeliver(ctx, held, o, logger)
+	defer o.onHardStop(runner.StopNow)()
+	r := oneRun{runOptions: o, settings: s, db: db, runner: runner, show: show}
+	err = r.walkAndDeliver(ctx, held, logger)
 	show.end()
 	if err != nil {
 		return err
 	}
-	r.look(ctx)
-	if o.json {
-		if err := a.printLines([]any{r.report()}); err != nil {
+	r.findUnsent(ctx)
+	if o.out.json() {
+		if err := o.printLines(r.report()); err != nil {
 			return err
 		}
 	}
 	return r.judge()
 }
 
-// walkAndDeliver walks what is due and then, if asked, delivers. It tells what a signal
-// stops, which depends on which of the two is going on.
-func (r *oneRun) walkAndDeliver(ctx context.Context, held *lifecycle.Hold, o runOptions, logger zerolog.Logger) error {
+// walkAndDeliver runs the due jobs, and then delivers with --deliver. At a signal it reports the work
+// that stops.
+func (r *oneRun) walkAndDeliver(ctx context.Context, held *lifecycle.Hold, logger zerolog.Logger) error {
 	var delivering atomic.Bool
-	told := make(chan struct{})
-	tell := context.AfterFunc(ctx, func() {
-		defer close(told)
+	reported := make(chan struct{})
+	cancel := context.AfterFunc(ctx, func() {
+		defer close(reported)
 		if delivering.Load() {
 			fmt.Fprintln(r.show, stoppingCalls)
 			return
@@ -162,45 +155,27 @@ func (r *oneRun) walkAndDeliver(ctx context.Context, held *lifecycle.Hold, o run
 		fmt.Fprintln(r.show, "stopping after the chunk in progress; a second signal rolls it back")
 	})
 	err := held.During(ctx, func(ctx context.Context) error {
-		if err := r.do(ctx, o.wait); err != nil || !o.deliver {
+		if err := r.walk(ctx, r.wait.or(noticing)); err != nil || !r.deliver {
 			return err
 		}
 		delivering.Store(true)
-		return r.deliver(ctx, logger)
+		return r.drain(ctx, logger)
 	})
-	if !tell() {
-		<-told
+	if !cancel() {
+		<-reported
 	}
 	return err
 }
 
-// stopHard passes the second signal on. The returned function ends that and waits for
-// it.
-func (a *app) stopHard(stopNow func(cause error)) func() {
-	over, ended := make(chan struct{}), make(chan struct{})
-	go func() {
-		defer close(ended)
-		select {
-		case <-a.hard:
-			stopNow(errInterrupted)
-		case <-over:
-		}
-	}()
-	return func() {
-		close(over)
-		<-ended
-	}
-}
-
-// heldBy says who holds the lanes and until when, in the database's clock.
+// heldBy renders the runners that hold the lanes, and the time until their takeover.
 func heldBy(held []job.Job, staleAfter time.Duration, db *database) string {
 	ctx, cancel := context.WithTimeout(context.Background(), statementDeadline)
 	defer cancel()
-	now, err := db.now(ctx)
+	now, err := job.NewStore(db.Pool).Now(ctx)
 	lines := make([]string, 0, len(held))
 	for _, j := range held {
 		line := fmt.Sprintf("lane %s is held: job %d (%s) is RUNNING on %s", j.Lane, j.ID, j.Type, j.Runner)
-		if err == nil && j.HeartbeatAt != nil { // the clock only adds detail
+		if err == nil && j.HeartbeatAt != nil { // the ages are optional
 			age := now.Sub(*j.HeartbeatAt)
 			line += fmt.Sprintf(", last heartbeat %s ago; without another it would be taken over in %s", printer.Short(age), printer.Short(staleAfter-age))
 		}

@@ -170,7 +170,7 @@ func runTo(ts *testscript.TestScript, stdout io.Writer, args []string) code {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 2*patience)
 	defer cancel()
-	a := &app{stdout: stdout, stderr: ts.Stderr(), environ: environ, now: time.Now}
+	a := newApp(stdout, ts.Stderr(), environ)
 	return a.execute(ctx, args)
 }
 

@@ -25,15 +25,16 @@ import (
 	"github.com/belfryhq/belfry/node/settings"
 )
 
-// apiConnections is how many connections the HTTP API has, all of its own: whoever asks a lot
-// takes none from jobs and messages.
+// apiConnections is the size of the HTTP API's own pool, so that requests take no connections from jobs
+// and messages.
 const apiConnections = 6
 
-// stopConnections is how many more it has for the operations that stop something, and for who asks
-// for them: an abort may wait for a lock, and a halt is done beside it.
+// stopConnections is the size of the reserved pool of operations that stop something, and of their
+// authentication: a halt must not wait behind an abort that waits for a lock.
 const stopConnections = 3
 
 func newServeCommand(a *app) *cobra.Command {
+	o := &processOptions{}
 	cmd := &cobra.Command{
 		Use:   "serve",
 		Short: "Serve the HTTP API and the console, until a signal",
@@ -51,44 +52,39 @@ nothing is changed through it, and a standby will do.`,
   belfry serve --listen 127.0.0.1:8470 --read-only`,
 		Args: noArgs,
 	}
-	apiFlags(cmd)
-	metricsFlag(cmd)
-	privateFlag(a, cmd)
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return untilSignal(cmd.Context(), a.serveAlone(cmd)) }
+	addAPIFlags(cmd)
+	addMetricsFlag(cmd)
+	o.addPrivate(cmd)
+	cmd.RunE = a.run(&o.commandOptions, func(ctx context.Context) error { return untilSignal(ctx, runServe(ctx, o)) })
 	return cmd
 }
 
-// apiFlags are those of the commands that serve the API.
-func apiFlags(cmd *cobra.Command) {
+// addAPIFlags adds the flags of the commands that serve the API.
+func addAPIFlags(cmd *cobra.Command) {
 	keyFlag(cmd.Flags(), "listen", "api.listen", "`HOST:PORT` where the HTTP API is served")
 	keySwitch(cmd.Flags(), "read-only", "api.read_only", "change nothing through the HTTP API")
 }
 
-// serveAlone is `belfry serve`.
-func (a *app) serveAlone(cmd *cobra.Command) (err error) {
-	s, err := a.settings(cmd)
+// runServe serves the HTTP API and the console.
+func runServe(ctx context.Context, o *processOptions) (err error) {
+	s, err := o.settings()
 	if err != nil {
 		return err
 	}
 	if s.API.Listen == "" {
-		return &exitError{codeConfiguration, errors.New("api.listen: is empty; allowed values: HOST:PORT, as 127.0.0.1:8470, here or by --listen")}
+		return &exitError{codeConfiguration, errors.New("api.listen: is empty; allowed values: HOST:PORT, such as 127.0.0.1:8470, here or by --listen")}
 	}
-	if err := a.checkPrivate(s); err != nil {
+	if err := o.checkPrivate(s); err != nil {
 		return err
 	}
-	ctx := cmd.Context()
-	logger, _ := a.liveLogger(s, a.stderr)
+	logger, _ := o.liveLogger(s, o.stderr)
 	shown, err := openMonitor(ctx, s, logger)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, shown.Close()) }()
-	open := a.openPrimary
-	if s.API.ReadOnly {
-		open = a.open
-	}
 	s.Database.MaxConnections = min(s.Database.MaxConnections, apiConnections)
-	db, err := open(ctx, s, schemaCurrent, logger)
+	db, err := openDatabase(ctx, s, schemaCurrent, !s.API.ReadOnly, logger)
 	if err != nil {
 		return err
 	}
@@ -98,29 +94,29 @@ func (a *app) serveAlone(cmd *cobra.Command) (err error) {
 			return err
 		}
 	}
-	served, err := a.openAPI(ctx, s, db, shown, logger)
+	served, err := openAPI(ctx, o.app, s, db, shown, logger)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, served.close()) }()
-	return a.serve(ctx, logger, "stopping after the requests in progress; a second signal stops at once", shown.Serving(s, db.Pool, served.run)...)
+	return serve(ctx, o.streams, logger, "stopping after the requests in progress; a second signal stops at once", shown.Serving(s, db.Pool, served.run)...)
 }
 
-// apiServer serves the HTTP API in this process. nil serves nothing.
+// apiServer serves the HTTP API in this process. Nil serves nothing.
 type apiServer struct {
 	server   *api.Server
 	cache    *abortcache.Cache
-	provider *oidc.Provider     // nil: there is none
-	links    *unsubscribe.Links // of recipients; nil: there are none
-	db       *database          // of its own; nil: not
-	reserve  *pgxpool.Pool      // of what stops something; nil: nothing is changed
+	provider *oidc.Provider     // may be nil
+	links    *unsubscribe.Links // of recipients; may be nil
+	db       *database          // of its own; may be nil
+	reserve  *pgxpool.Pool      // of operations that stop something; nil if the API is read-only
 	log      zerolog.Logger
-	over     func() // nothing is cut off by a signal any more
+	over     func() // ends the wait for the second signal
 }
 
-// openAPIBeside opens the API of a daemon, with a pool of its own on the daemon's database,
-// if it is to be served.
-func (a *app) openAPIBeside(ctx context.Context, s settings.Settings, beside *database, shown *node.Monitor, logger zerolog.Logger) (*apiServer, error) {
+// openAPIBeside opens the API of a daemon, with a pool of its own on the daemon's database. It returns nil
+// if api.listen is empty.
+func openAPIBeside(ctx context.Context, a *app, s settings.Settings, beside *database, shown *node.Monitor, logger zerolog.Logger) (*apiServer, error) {
 	if s.API.Listen == "" {
 		return nil, nil //nolint:nilnil // nothing to serve
 	}
@@ -129,7 +125,7 @@ func (a *app) openAPIBeside(ctx context.Context, s settings.Settings, beside *da
 	if err := own.prepare(ctx, s, logger); err != nil {
 		return nil, err
 	}
-	x, err := a.openAPI(ctx, s, own, shown, logger)
+	x, err := openAPI(ctx, a, s, own, shown, logger)
 	if err != nil {
 		return nil, errors.Join(err, own.close())
 	}
@@ -137,8 +133,8 @@ func (a *app) openAPIBeside(ctx context.Context, s settings.Settings, beside *da
 	return x, nil
 }
 
-// openAPI listens where the configuration says.
-func (a *app) openAPI(ctx context.Context, s settings.Settings, db *database, shown *node.Monitor, logger zerolog.Logger) (*apiServer, error) {
+// openAPI listens on api.listen.
+func openAPI(ctx context.Context, a *app, s settings.Settings, db *database, shown *node.Monitor, logger zerolog.Logger) (*apiServer, error) {
 	x := &apiServer{log: logger}
 	var err error
 	if x.links, err = s.API.UnsubscribeLinks(); err != nil {
@@ -154,7 +150,7 @@ func (a *app) openAPI(ctx context.Context, s settings.Settings, db *database, sh
 	if x.cache, err = s.OpenCache(); err != nil {
 		return nil, err
 	}
-	all, err := a.reach(s, db, x.cache)
+	all, err := openReserve(a, s, db, x.cache)
 	if err != nil {
 		return nil, errors.Join(err, x.closeReserve())
 	}
@@ -163,7 +159,7 @@ func (a *app) openAPI(ctx context.Context, s settings.Settings, db *database, sh
 		if x.reserve, err = node.OpenReserve(ctx, db.DSN, s.Database, stopConnections, logger); err != nil {
 			return nil, errors.Join(err, x.closeReserve())
 		}
-		if stops, err = a.reach(s, &database{Pool: x.reserve, DSN: db.DSN, Address: db.Address}, x.cache); err != nil {
+		if stops, err = openReserve(a, s, &database{Pool: x.reserve, DSN: db.DSN, Address: db.Address}, x.cache); err != nil {
 			return nil, errors.Join(err, x.closeReserve())
 		}
 	}
@@ -183,18 +179,18 @@ func (a *app) openAPI(ctx context.Context, s settings.Settings, db *database, sh
 		}
 		return nil, errors.Join(&exitError{code, fmt.Errorf("%w; allowed values: HOST:PORT of this machine that is free", err)}, x.closeReserve())
 	}
-	x.over = a.stopHard(func(error) { _ = x.server.Close() })
+	x.over = a.onHardStop(func(error) { _ = x.server.Close() })
 	logger.Info().Str("detail", x.server.URL()).Msg("the HTTP API is served")
 	return x, nil
 }
 
-// reach is what requests are answered by through the connections of db.
-func (a *app) reach(s settings.Settings, db *database, cache *abortcache.Cache) (*api.Reserve, error) {
+// openReserve returns the environment of requests that use the connections of db.
+func openReserve(a *app, s settings.Settings, db *database, cache *abortcache.Cache) (*api.Reserve, error) {
 	store := job.NewStore(db.Pool)
 	if cache != nil {
 		store = store.WithAbortCache(cache)
 	}
-	env, err := a.wholeEnv(s, db, store)
+	env, err := a.env(s, db, store)
 	if err != nil {
 		return nil, err
 	}
@@ -207,7 +203,7 @@ func (a *app) reach(s settings.Settings, db *database, cache *abortcache.Cache) 
 	return r, err
 }
 
-// beside adds the API to the loops of a daemon.
+// beside returns the loops of a daemon and of the API.
 func (x *apiServer) beside(shown *node.Monitor, loops ...func(context.Context) error) []func(context.Context) error {
 	if x == nil {
 		return loops
@@ -215,7 +211,7 @@ func (x *apiServer) beside(shown *node.Monitor, loops ...func(context.Context) e
 	return append(loops, shown.Loop("api", x.run))
 }
 
-// run serves until ctx is cancelled. SIGHUP has the certificate and the keys of links read again.
+// run serves until ctx is cancelled. At SIGHUP it reads the certificate and the keys of links again.
 func (x *apiServer) run(ctx context.Context) error {
 	hangups := make(chan os.Signal, 1)
 	signal.Notify(hangups, syscall.SIGHUP)
@@ -243,7 +239,7 @@ func (x *apiServer) run(ctx context.Context) error {
 	return err
 }
 
-// closeReserve closes what openAPI opened beside the server.
+// closeReserve closes the reserved pool and the abort cache.
 func (x *apiServer) closeReserve() error {
 	if x.reserve != nil {
 		x.reserve.Close()

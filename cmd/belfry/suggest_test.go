@@ -5,7 +5,6 @@ import (
 	"regexp"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/stretchr/testify/require"
@@ -56,7 +55,7 @@ func TestSuggestions_BySpellingNameNothingThatDiscards(t *testing.T) {
 			require.NotRegexp(t, "did you mean .*\\b"+regexp.QuoteMeta(name)+"\\b", err, "%s for %s", slip, c.CommandPath())
 		}
 	}
-	visit(newRootCommand(&app{stdout: io.Discard, stderr: io.Discard, now: time.Now}))
+	visit(newRootCommand(newApp(io.Discard, io.Discard, nil)))
 	require.Greater(t, found, 12)
 
 	removes := regexp.MustCompile(`(?i)\b(delete|remove|erase|discard|drop|cancel|end|revoke|withdraw|take back|nothing any more|permanently)\b`)

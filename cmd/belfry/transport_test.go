@@ -26,7 +26,7 @@ func (d *courierTest) relays(environ []string, args ...string) (stop func()) {
 	d.Helper()
 	ctx, cancel := context.WithCancel(d.Context())
 	ended := make(chan code, 1)
-	a := &app{stdout: io.Discard, stderr: io.Discard, environ: environ, now: time.Now}
+	a := newApp(io.Discard, io.Discard, environ)
 	go func() { ended <- a.execute(ctx, append([]string{"relay"}, args...)) }()
 	var once bool
 	stop = func() {
@@ -290,7 +290,7 @@ func TestLong_TransportRelayWaitsForItsCarrier(t *testing.T) {
 		ctx, stop := context.WithCancel(t.Context())
 		log := &dbtest.Buffer{}
 		ended := make(chan code, 1)
-		a := &app{stdout: io.Discard, stderr: log, environ: environ, now: time.Now}
+		a := newApp(io.Discard, log, environ)
 		go func() { ended <- a.execute(ctx, []string{"relay"}) }()
 		require.Eventually(t, func() bool { return strings.Contains(log.String(), "messages are not handed to the carrier") }, patience, 10*time.Millisecond)
 		require.NoError(t, redis.Start(t.Context()))

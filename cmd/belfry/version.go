@@ -15,7 +15,7 @@ var (
 	commit  = ""
 )
 
-// build says what this binary is.
+// build identifies this binary.
 type build struct {
 	Version  string `json:"version"`
 	Commit   string `json:"commit"`
@@ -23,7 +23,7 @@ type build struct {
 	Platform string `json:"platform"`
 }
 
-// thisBuild takes what the linker was told, else what the Go tool recorded.
+// thisBuild returns the values set by the linker, or else those recorded by the Go tool.
 func thisBuild() build {
 	b := build{Version: version, Commit: commit, Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH}
 	if info, ok := debug.ReadBuildInfo(); ok {
@@ -38,7 +38,7 @@ func thisBuild() build {
 	return b
 }
 
-// String is the one line that `belfry version` and `belfry --version` print.
+// String returns the line that `belfry version` and `belfry --version` print.
 func (b build) String() string {
 	return fmt.Sprintf("belfry %s, commit %s, %s, %s", b.Version, b.Commit, b.Go, b.Platform)
 }

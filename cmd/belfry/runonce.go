@@ -22,52 +22,51 @@ import (
 	"github.com/belfryhq/belfry/outbox/relay"
 )
 
-// unsentShown is of how many jobs it is said why their messages wait.
+// unsentShown is the number of jobs whose waiting messages are explained.
 const unsentShown = 10
 
-// unsentMessages is the JSON of what is not sent of one job, and why.
+// unsentMessages is the JSON of the waiting messages of one job, and of the reason.
 type unsentMessages struct {
 	JobID    int64  `json:"job_id"`
 	Messages int64  `json:"messages"`
 	Why      string `json:"why"`
-	Remedy   string `json:"remedy"` // "": nothing is to be done
+	Remedy   string `json:"remedy"` // may be empty
 }
 
-// oneRun is one `belfry run`.
+// oneRun is the state of one `belfry run`.
 type oneRun struct {
-	*app
+	*runOptions
 
 	settings settings.Settings
 	db       *database
 	runner   *job.Runner
-	quiet    bool
 	show     *progress
 
 	fired    schedule.Fired
 	problems []string // of schedules
 	outcome  job.Outcome
 	expired  []job.Job
-	givenUp  []job.Job    // FAILED without a run of this one's
-	paused   []job.Lane   // lanes with due jobs that nobody may run
-	lost     []string     // whose messages find no address
-	sent     *relay.Stats // nil: nothing was to be delivered
-	copied   error        // the database is not adopted, so that nothing was delivered
-	halted   error        // everything is
-	slow     error        // the database was too slow, so that nothing was delivered
+	givenUp  []job.Job    // FAILED without a run by this process
+	paused   []job.Lane   // lanes with due jobs
+	lost     []string     // remarks about messages without an address
+	sent     *relay.Stats // nil without --deliver
+	copied   error        // the database is not adopted, so that no message was sent
+	halted   error        // belfry is halted
+	slow     error        // the database was too slow, so that no message was sent
 	unsent   []unsentMessages
 }
 
 // runReport is the JSON of `belfry run`.
 type runReport struct {
 	At          time.Time        `json:"at"`      // when the run ended
-	Jobs        []job.Job        `json:"jobs"`    // as they were when their run ended
+	Jobs        []job.Job        `json:"jobs"`    // at the end of their run
 	Held        []job.Job        `json:"held"`    // RUNNING under other runners
 	Expired     []job.Job        `json:"expired"` // did not start in time
 	Fired       []occurrence     `json:"fired"`   // schedules
 	Problems    []string         `json:"problems"`
 	Delivery    *relay.Stats     `json:"delivery"` // null without --deliver
 	Unsent      []unsentMessages `json:"unsent"`   // jobs whose messages wait, the ten most urgent
-	Halt        job.Halt         `json:"halt"`     // everything is, where halted_at is set
+	Halt        job.Halt         `json:"halt"`     // belfry is halted if halted_at is set
 	Interrupted bool             `json:"interrupted"`
 }
 
@@ -88,8 +87,8 @@ func (r *oneRun) report() runReport {
 	}
 }
 
-// do fires what is due, runs what is due, and looks at what could not be run.
-func (r *oneRun) do(ctx context.Context, wait time.Duration) error {
+// walk fires the due schedules, runs the due jobs, and finds the jobs that could not run.
+func (r *oneRun) walk(ctx context.Context, wait time.Duration) error {
 	if err := r.fire(ctx); err != nil && ctx.Err() == nil {
 		return err
 	}
@@ -124,13 +123,13 @@ func (r *oneRun) do(ctx context.Context, wait time.Duration) error {
 	return nil
 }
 
-// deliver sends what is due, once.
-func (r *oneRun) deliver(ctx context.Context, logger zerolog.Logger) (err error) {
+// drain sends the due messages once.
+func (r *oneRun) drain(ctx context.Context, logger zerolog.Logger) (err error) {
 	if ctx.Err() != nil {
 		r.outcome.Interrupted = true
 		return nil
 	}
-	if !r.quiet && r.show.width != nil && r.settings.QuietLog() { // the lines of a terminal count them
+	if !r.quiet && r.show.width != nil && r.settings.QuietLog() { // the live line counts them
 		logger = logger.Hook(zerolog.HookFunc(func(e *zerolog.Event, _ zerolog.Level, message string) {
 			if message == relay.DeadLetter {
 				e.Discard()
@@ -143,10 +142,10 @@ func (r *oneRun) deliver(ctx context.Context, logger zerolog.Logger) (err error)
 		return err
 	}
 	defer func() { err = errors.Join(err, c.Close()) }()
-	defer r.stopHard(c.StopNow)()
+	defer r.onHardStop(c.StopNow)()
 	end := func() {}
 	if !r.quiet {
-		end = r.follow(ctx, r.db, r.show, nil, c.Stats)
+		end = follow(ctx, r.db, r.show, nil, c.Stats)
 	}
 	stats, err := c.Drain(ctx)
 	end()
@@ -155,7 +154,7 @@ func (r *oneRun) deliver(ctx context.Context, logger zerolog.Logger) (err error)
 		r.outcome.Interrupted = true
 		return nil
 	}
-	if errors.Is(err, outbox.ErrNotAdopted) { // what was run is told all the same
+	if errors.Is(err, outbox.ErrNotAdopted) { // the jobs that ran are reported all the same
 		r.copied, err = err, nil
 	}
 	if errors.Is(err, job.ErrHalted) {
@@ -167,20 +166,24 @@ func (r *oneRun) deliver(ctx context.Context, logger zerolog.Logger) (err error)
 	return err
 }
 
-// look finds out what is not sent, and why. That it cannot be told is no failure of the run.
-func (r *oneRun) look(ctx context.Context) {
+// findUnsent finds the jobs with waiting messages, and the reasons. Its error is only a remark.
+func (r *oneRun) findUnsent(ctx context.Context) {
 	if r.slow != nil {
-		return // it would be as slow
+		return // the query would be as slow
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), statementDeadline)
 	defer cancel()
-	c, err := admin.CarriersOf(ctx, r.env(r.settings, r.db))
+	var c admin.Carriers
 	var list []delivery.Unsent
+	env, err := r.env(r.settings, r.db, job.NewStore(r.db.Pool))
+	if err == nil {
+		c, err = admin.CarriersOf(ctx, env)
+	}
 	if err == nil {
 		list, err = delivery.UnsentJobs(ctx, r.db.Pool, nil, unsentShown)
 	}
 	if err != nil {
-		r.remark("what is not sent cannot be told: %s", err)
+		r.remark("cannot find out which messages wait: %s", err)
 		return
 	}
 	for _, u := range list {
@@ -189,7 +192,7 @@ func (r *oneRun) look(ctx context.Context) {
 	}
 }
 
-// jobsOf reads jobs that may have been pruned meanwhile.
+// jobsOf reads jobs. It skips those that have been pruned meanwhile.
 func jobsOf(ctx context.Context, store *job.Store, ids []int64) (list []job.Job, err error) {
 	for _, id := range ids {
 		j, err := store.Get(ctx, id)
@@ -204,8 +207,8 @@ func jobsOf(ctx context.Context, store *job.Store, ids []int64) (list []job.Job,
 	return list, nil
 }
 
-// fire brings the configuration's schedules into the database and fires what is due.
-// The error is the database's.
+// fire stores the configured schedules in the database and fires the due ones. It returns only errors of
+// the database; problems of schedules are in r.problems.
 func (r *oneRun) fire(ctx context.Context) error {
 	_, err := node.SyncSchedules(ctx, r.db.Pool, r.settings.Schedules, r.runner.Name())
 	for _, one := range config.Flatten(err) {
@@ -214,7 +217,7 @@ func (r *oneRun) fire(ctx context.Context) error {
 		}
 		r.problems = append(r.problems, one.Error())
 	}
-	firer := schedule.NewFirer(r.db.Pool, schedule.WithName(r.runner.Name())) // what it would log is said here
+	firer := schedule.NewFirer(r.db.Pool, schedule.WithName(r.runner.Name())) // its problems are reported here
 	r.fired, err = firer.FireDue(ctx)
 	for _, f := range r.fired.Failed {
 		r.problems = append(r.problems, fmt.Sprintf("schedule %s: %s", f.Schedule, f.Err))
@@ -227,20 +230,20 @@ func (r *oneRun) fire(ctx context.Context) error {
 	return err
 }
 
-// runDue runs what is due. While other runners hold the lanes and nothing could
-// be run, it looks again every watch or poll interval until wait is over.
+// runDue runs the due jobs. While other runners hold all lanes it tries again at the watch or poll
+// interval, until wait is over.
 func (r *oneRun) runDue(ctx context.Context, wait time.Duration) (err error) {
 	patience := time.NewTimer(wait)
 	defer patience.Stop()
-	look := time.NewTicker(min(r.settings.Runner.PollInterval, r.settings.Runner.WatchInterval))
-	defer look.Stop()
+	again := time.NewTicker(min(r.settings.Runner.PollInterval, r.settings.Runner.WatchInterval))
+	defer again.Stop()
 	for {
 		r.outcome, err = r.runner.RunDue(ctx)
 		if err != nil || r.outcome.Interrupted || len(r.outcome.Jobs) > 0 || len(r.outcome.Held) == 0 || wait == 0 {
 			return err
 		}
 		select {
-		case <-look.C:
+		case <-again.C:
 		case <-patience.C:
 			return nil
 		case <-ctx.Done():
@@ -250,7 +253,7 @@ func (r *oneRun) runDue(ctx context.Context, wait time.Duration) (err error) {
 	}
 }
 
-// judge decides the exit code and says why.
+// judge returns the error of the run, which decides the exit code.
 func (r *oneRun) judge() error {
 	if !r.quiet {
 		r.remarkOnOthers()
@@ -275,7 +278,7 @@ func (r *oneRun) judge() error {
 	case len(failed) > 0:
 		return &exitError{codeFailure, errors.New(strings.Join(append(failed, aborted...), "\n  "))}
 	case r.outcome.Interrupted:
-		return &exitError{codeFailure, fmt.Errorf("%w; run again to go on", errInterrupted)}
+		return &exitError{codeFailure, fmt.Errorf("%w; run again to resume", errInterrupted)}
 	case len(aborted) > 0:
 		return &exitError{codeAborted, errors.New(strings.Join(aborted, "\n  "))}
 	case r.halted != nil:
@@ -286,13 +289,13 @@ func (r *oneRun) judge() error {
 		return &exitError{codeUnavailable, fmt.Errorf("nothing was delivered: %w; run again, or raise delivery.statement_timeout", r.slow)}
 	case len(r.outcome.Jobs) == 0 && len(r.outcome.Held) > 0:
 		return &exitError{codeHeld, errors.New(heldBy(r.outcome.Held, r.settings.Runner.StaleAfter, r.db))}
-	case len(r.outcome.Jobs) == 0 && !r.quiet && r.show.width != nil && r.sent == nil: // cron mails what is printed
+	case len(r.outcome.Jobs) == 0 && !r.quiet && r.show.width != nil && r.sent == nil: // cron mails the output
 		r.remark("nothing is due")
 	}
 	return nil
 }
 
-// remarkOnOthers says what was not run, and was not held by another runner either.
+// remarkOnOthers writes remarks about jobs and messages that wait for a reason other than a held lane.
 func (r *oneRun) remarkOnOthers() {
 	for _, j := range r.expired {
 		r.remark("job %d (%s) EXPIRED: it did not start before %s%s", j.ID, j.Type, r.page().ClockOr(j.ExpiresAt, "its time"), admin.NextStep(j))
@@ -300,16 +303,16 @@ func (r *oneRun) remarkOnOthers() {
 	for _, line := range r.lost {
 		r.remark("%s", line)
 	}
-	if r.sent != nil && r.copied == nil { // of a copy follows what is not sent
+	if r.sent != nil && r.copied == nil { // an error follows about a copy
 		r.remark("%s", delivered(*r.sent))
 	}
-	told := "" // the remedy
+	shown := "" // the last remedy
 	for _, u := range r.unsent {
 		text := fmt.Sprintf("%s of job %d not sent: %s", printer.Counted(u.Messages, "message"), u.JobID, u.Why)
-		if u.Remedy != "" && u.Remedy != told { // once is enough
+		if u.Remedy != "" && u.Remedy != shown {
 			text += "\n  -> " + u.Remedy
 		}
-		told = u.Remedy
+		shown = u.Remedy
 		r.remark("%s", text)
 	}
 	for _, l := range r.paused {

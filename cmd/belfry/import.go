@@ -16,7 +16,8 @@ import (
 	"github.com/belfryhq/belfry/node/settings"
 )
 
-func newChannelsImportCommand(a *app) *cobra.Command {
+func newImportCommand(a *app) *cobra.Command {
+	o := &importOptions{}
 	cmd := &cobra.Command{
 		Use:   "import FILE.csv[.gz]",
 		Short: "Upsert channels from a CSV file, plain or gzip",
@@ -40,54 +41,70 @@ over 1 MiB. The rows before it are imported; repeating the import is safe.`,
   belfry channels import crm.csv --map uid=external_id --map os=platform --map signed_up=`,
 		Args: exactArgs("FILE"),
 	}
-	rejects := cmd.Flags().String("rejects", "", "`FILE` for rejected rows (default: FILE.rejects.csv, made only when needed)")
-	maps := cmd.Flags().StringArray("map", nil, "read a `COLUMN` of the file as a field: COLUMN=FIELD; may be repeated")
-	batch := flagOf(cmd.Flags(), "batch", "ROWS", "rows per transaction, 1 to 100000 (default 10000)", intBetween(1, 100_000))
-	out := addOutput(cmd)
-	cmd.RunE = func(cmd *cobra.Command, args []string) (err error) {
-		columns, err := columnMap(*maps)
-		if err != nil {
-			return err
-		}
-		file, size, err := openInput(args[0])
-		if err != nil {
-			return usagef("%s", config.ReadProblem(args[0], err))
-		}
-		defer func() { _ = file.Close() }() // read only
-		bad := &rejectFile{name: *rejects}
-		if bad.name == "" {
-			bad.name = rejectName(args[0])
-		}
-		defer func() { err = errors.Join(err, bad.close()) }()
-		return a.withDatabase(cmd, schemaCurrent, 0, func(ctx context.Context, s settings.Settings, db *database) error {
-			store, err := channels.New(s.Channels)
-			if err != nil {
-				return err
-			}
-			show := a.newTicker()
-			result, err := store.Import(ctx, db.Pool, file, channels.ImportOptions{
-				BatchSize: int(batch.or(0)), Columns: columns, Rejects: bad,
-				Progress: func(p channels.ImportProgress) {
-					of := ""
-					if size > 0 {
-						of = fmt.Sprintf(" (%d%% of the file)", 100*p.Bytes/size)
-					}
-					show.tell("%s read%s, %s, %s rejected", printer.Counted(p.Rows, "row"), of, show.perSecond(p.Rows), printer.Grouped(p.Rejected))
-				},
-			})
-			return a.reportImport(importReport{result, bad.made()}, show.end(), err, out.json())
-		})
+	cmd.Flags().StringVar(&o.rejects.name, "rejects", "", "`FILE` for rejected rows (default: FILE.rejects.csv, made only when needed)")
+	cmd.Flags().StringArrayVar(&o.maps, "map", nil, "read a `COLUMN` of the file as a field: COLUMN=FIELD; may be repeated")
+	o.batch = flagOf(cmd.Flags(), "batch", "ROWS", "rows per transaction, 1 to 100000 (default 10000)", intBetween(1, 100_000))
+	o.out = addOutput(cmd)
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		o.commandOptions, o.file = a.options(cmd), args[0]
+		return runImport(cmd.Context(), o)
 	}
 	return cmd
 }
 
-// columnMap reads the values of --map. A column's name may contain =, a field's does not.
+// importOptions are the options of `belfry channels import`.
+type importOptions struct {
+	commandOptions
+
+	file    string
+	rejects rejectFile
+	maps    []string
+	batch   *parsed[int64]
+	out     *output
+}
+
+// runImport upserts channels from a CSV file.
+func runImport(ctx context.Context, o *importOptions) (err error) {
+	columns, err := columnMap(o.maps)
+	if err != nil {
+		return err
+	}
+	file, size, err := openInput(o.file)
+	if err != nil {
+		return usagef("%s", config.ReadProblem(o.file, err))
+	}
+	defer func() { _ = file.Close() }() // it is only read
+	if o.rejects.name == "" {
+		o.rejects.name = rejectName(o.file)
+	}
+	defer func() { err = errors.Join(err, o.rejects.close()) }()
+	return o.withDatabase(ctx, schemaCurrent, 0, func(ctx context.Context, s settings.Settings, db *database) error {
+		store, err := channels.New(s.Channels)
+		if err != nil {
+			return err
+		}
+		progress := newTicker(o.streams)
+		result, err := store.Import(ctx, db.Pool, file, channels.ImportOptions{
+			BatchSize: int(o.batch.or(0)), Columns: columns, Rejects: &o.rejects,
+			Progress: func(p channels.ImportProgress) {
+				of := ""
+				if size > 0 {
+					of = fmt.Sprintf(" (%d%% of the file)", 100*p.Bytes/size)
+				}
+				progress.show("%s read%s, %s, %s rejected", printer.Counted(p.Rows, "row"), of, progress.perSecond(p.Rows), printer.Grouped(p.Rejected))
+			},
+		})
+		return o.report(importReport{result, o.rejects.made()}, progress.end(), err)
+	})
+}
+
+// columnMap parses the values of --map. The name of a column may contain =, the name of a field does not.
 func columnMap(values []string) (map[string]string, error) {
 	columns := make(map[string]string, len(values))
 	for _, value := range values {
 		i := strings.LastIndexByte(value, '=')
 		if i < 1 {
-			return nil, usagef("--map %q is not allowed; write COLUMN=FIELD, as --map uid=external_id", printer.OneLine(value, 60))
+			return nil, usagef("--map %q is not allowed; write COLUMN=FIELD, such as --map uid=external_id", printer.OneLine(value, 60))
 		}
 		column := strings.TrimSpace(value[:i])
 		if _, again := columns[column]; again {
@@ -102,17 +119,17 @@ func columnMap(values []string) (map[string]string, error) {
 type importReport struct {
 	channels.ImportResult
 
-	RejectsFile string `json:"rejects_file"` // empty: nothing was rejected
+	RejectsFile string `json:"rejects_file"` // empty if no row was rejected
 }
 
-// reportImport says what became of the rows, also when the import ended early.
-func (a *app) reportImport(r importReport, took string, failure error, asJSON bool) error {
-	if asJSON {
-		if err := a.printJSON(r); err != nil {
+// report shows the result of an import, even of one that failed.
+func (o *importOptions) report(r importReport, took string, failure error) error {
+	if o.out.json() {
+		if err := o.printJSON(r); err != nil {
 			return errors.Join(failure, err)
 		}
 	} else {
-		a.printf("%s in %s: %s inserted, %s updated, %s unchanged, %s repeated, %s rejected\n", printer.Counted(r.Rows, "row"), took,
+		o.printf("%s in %s: %s inserted, %s updated, %s unchanged, %s repeated, %s rejected\n", printer.Counted(r.Rows, "row"), took,
 			printer.Grouped(r.Inserted), printer.Grouped(r.Updated), printer.Grouped(r.Unchanged), printer.Grouped(r.Repeated), printer.Grouped(r.Rejected))
 	}
 	if failure != nil {
@@ -167,7 +184,7 @@ func (r *rejectFile) Write(b []byte) (int, error) {
 	return r.file.Write(b)
 }
 
-// made is the name of the file if there is one.
+// made returns the name of the file if it was created.
 func (r *rejectFile) made() string {
 	if r.file == nil {
 		return ""

@@ -41,19 +41,20 @@ func TestWatch_GoesOnThroughAnOutage(t *testing.T) {
 	const beta = `[{"name":"beta"}]`
 	watch := func(args string, results ...any) (string, string, error) {
 		var stdout, stderr bytes.Buffer
-		a := &app{stdout: &stdout, stderr: &stderr, now: time.Now}
-		cmd := a.operationCommand(o)
+		a := newApp(&stdout, &stderr, nil)
+		cmd := newOperationCommand(a, o)
 		require.NoError(t, cmd.ParseFlags(strings.Fields(args)))
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
-		err := a.lookAgain(ctx, (&looks{results, cancel}).run, o, o.NewInput(), outputOf(cmd), time.Millisecond)
+		options := operationOptions{commandOptions: a.options(cmd), operation: o, input: o.NewInput(), out: outputOf(cmd)}
+		err := watchOperation(ctx, options, (&looks{results, cancel}).run, time.Millisecond)
 		return stdout.String(), stderr.String(), err
 	}
 	out, said, err := watch("-o json", beta, gone, gone, `[]`, gone, beta)
 	require.NoError(t, err)
 	require.Equal(t, 3, strings.Count(out, "\n"), "a document a look, a line each: %s", out)
 	require.Contains(t, out, "[]\n")
-	require.Equal(t, 2, strings.Count(said, "looking again every 1ms\n"), said)
+	require.Equal(t, 2, strings.Count(said, "trying again every 1ms\n"), said)
 	require.Equal(t, 2, strings.Count(said, "belfry: it answers again\n"), said)
 
 	out, _, err = watch("-o csv", beta, beta)
@@ -84,7 +85,7 @@ func TestWatch_EndsWithASignal(t *testing.T) {
 		r := command(t, nil, "jobs", "list", "--watch="+value)
 		require.Equal(t, code, r.code)
 		require.Contains(t, r.stderr, "--watch")
-		require.Contains(t, r.stderr, "allowed values: durations from 1s to 1h, as 5s")
+		require.Contains(t, r.stderr, "allowed values: durations from 1s to 1h, such as 5s")
 	}
 }
 
@@ -97,7 +98,8 @@ func TestLong_TimesAreShownAsAsked(t *testing.T) {
 	environ := []string{"BELFRY_DATABASE_URL=" + db.DSN}
 	told := func(args string) string {
 		var stdout, stderr bytes.Buffer
-		a := &app{stdout: &stdout, stderr: &stderr, environ: environ, now: func() time.Time { return time.Date(2040, 11, 20, 7, 0, 0, 0, time.UTC) }}
+		a := newApp(&stdout, &stderr, environ)
+		a.now = func() time.Time { return time.Date(2040, 11, 20, 7, 0, 0, 0, time.UTC) }
 		require.Equal(t, codeDone, a.execute(t.Context(), strings.Fields(args)), "%s: %s", args, &stderr)
 		return stdout.String()
 	}

@@ -13,30 +13,30 @@ import (
 )
 
 const (
-	followEvery = 500 * time.Millisecond // how often a delivery that is shown is looked at
+	followEvery = 500 * time.Millisecond // between queries of a delivery that is shown
 	followLog   = 10 * time.Second       // between log entries about it
 )
 
-// following shows how a delivery goes: as one line on a terminal, elsewhere as lines now
-// and then, or as entries of the log.
+// following renders the progress of a delivery: on a terminal as one line, elsewhere as a line every
+// plainEvery, or as entries of the log.
 type following struct {
 	stats   func() relay.Stats
 	waiting int64
-	own     printer.Pace // what this relay has made final
-	fall    printer.Pace // how fast what waits becomes less, whoever sends it
+	own     printer.Pace // messages that this relay finished
+	fall    printer.Pace // decrease of the waiting messages, through every relay
 }
 
-// look takes note of the delivery at a time.
-func (f *following) look(now time.Time, waiting int64) {
+// observe records a measurement.
+func (f *following) observe(now time.Time, waiting int64) {
 	f.waiting = waiting
 	f.own.Look(now, settledBy(f.stats()))
 	f.fall.Look(now, -waiting)
 }
 
-// settledBy is how many messages a relay has made final.
+// settledBy returns the number of messages that a relay has finished.
 func settledBy(st relay.Stats) int64 { return st.Sent + st.Dead + st.Refused + st.Cancelled }
 
-// line is one line about the delivery, with a bar of so many characters.
+// line renders the delivery as one line, with a bar of size characters; 0 means no bar.
 func (f *following) line(size int) string {
 	st := f.stats()
 	done := settledBy(st)
@@ -66,9 +66,9 @@ func deadText(n int64) string {
 	return ", " + printer.Grouped(n) + " dead"
 }
 
-// follow shows a delivery until the returned function is called, which waits for the end.
-// Without a terminal and with a log it is the log that tells, as long as messages move.
-func (a *app) follow(ctx context.Context, db *database, show *progress, log *zerolog.Logger, stats func() relay.Stats) func() {
+// follow shows a delivery until the returned function is called, which waits for its end. Without a
+// terminal it writes to log, if there is one, while messages are sent.
+func follow(ctx context.Context, db *database, show *progress, log *zerolog.Logger, stats func() relay.Stats) func() {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	ended := make(chan struct{})
 	go func() {
@@ -76,31 +76,31 @@ func (a *app) follow(ctx context.Context, db *database, show *progress, log *zer
 		f := &following{stats: stats}
 		again := time.NewTicker(followEvery)
 		defer again.Stop()
-		told, before := a.now(), int64(0)
+		shown, before := show.now(), int64(0)
 		for {
 			select {
 			case <-ctx.Done():
 				return
 			case <-again.C:
 			}
-			now := a.now()
-			if show.width != nil || log == nil { // the log tells nothing of what waits
+			now := show.now()
+			if show.width != nil || log == nil { // the log does not contain the waiting messages
 				waiting, err := messagesWaiting(ctx, db)
 				if err != nil {
-					continue // the relay says so
+					continue // the relay logs it
 				}
-				f.look(now, waiting)
+				f.observe(now, waiting)
 			}
 			switch done := settledBy(stats()); {
 			case show.width != nil:
 				show.line(f.line(max(0, min(20, show.width()/4))))
-			case log != nil && now.Sub(told) >= followLog:
+			case log != nil && now.Sub(shown) >= followLog:
 				if done > before {
-					log.Info().Int64("rows", done-before).Int64("elapsed_ms", now.Sub(told).Milliseconds()).Msg("messages delivered")
+					log.Info().Int64("rows", done-before).Int64("elapsed_ms", now.Sub(shown).Milliseconds()).Msg("messages delivered")
 				}
-				told, before = now, done
-			case log == nil && now.Sub(told) >= plainEvery:
-				told = now
+				shown, before = now, done
+			case log == nil && now.Sub(shown) >= plainEvery:
+				shown = now
 				show.line(f.line(0))
 			}
 		}
@@ -111,7 +111,7 @@ func (a *app) follow(ctx context.Context, db *database, show *progress, log *zer
 	}
 }
 
-// messagesWaiting is how many messages of jobs may be sent now.
+// messagesWaiting returns the number of due messages of jobs.
 func messagesWaiting(ctx context.Context, db *database) (n int64, err error) {
 	ctx, cancel := context.WithTimeout(ctx, statementDeadline)
 	defer cancel()

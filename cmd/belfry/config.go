@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"reflect"
@@ -21,33 +22,44 @@ func newConfigCommand(a *app) *cobra.Command {
 }
 
 func newConfigShowCommand(a *app) *cobra.Command {
+	o := &configOptions{}
 	cmd := &cobra.Command{
 		Use:   "show",
 		Short: "Show every setting in effect and where it comes from",
 		Long:  "Show every setting in effect and where it comes from. Passwords are left out; of senders\nonly what is known to be no secret is shown, with --json.",
 		Args:  noArgs,
 	}
-	out := addListOutput(cmd, sheet.RecordsOf(reflect.TypeFor[settings.Shown]()))
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		s, err := a.settings(cmd)
-		if err != nil {
-			return err
-		}
-		shown := s.Shown()
-		if !out.forPeople() {
-			return a.printList(out, shown)
-		}
-		t := printer.NewTable("KEY", "VALUE", "SOURCE")
-		for _, line := range shown {
-			t.Add(line.Key, showValue(line.Value), line.Source)
-		}
-		a.pageOf(out).Table(t)
-		return nil
-	}
+	o.out = addListOutput(cmd, sheet.RecordsOf(reflect.TypeFor[settings.Shown]()))
+	cmd.RunE = a.run(&o.commandOptions, func(context.Context) error { return runConfigShow(o) })
 	return cmd
 }
 
-// showValue renders a value as it is written in a file.
+// configOptions are the options of `belfry config show` and `check`.
+type configOptions struct {
+	commandOptions
+
+	out *output
+}
+
+// runConfigShow shows every setting and its source.
+func runConfigShow(o *configOptions) error {
+	s, err := o.settings()
+	if err != nil {
+		return err
+	}
+	shown := s.Shown()
+	if !o.out.forPeople() {
+		return printList(o.streams, o.out, shown)
+	}
+	t := printer.NewTable("KEY", "VALUE", "SOURCE")
+	for _, line := range shown {
+		t.Add(line.Key, showValue(line.Value), line.Source)
+	}
+	o.pageOf(o.out).Table(t)
+	return nil
+}
+
+// showValue renders a value in the notation of a file.
 func showValue(v any) string {
 	switch v := v.(type) {
 	case nil:
@@ -76,52 +88,56 @@ type configReport struct {
 	OK       bool     `json:"ok"`
 	Files    []string `json:"files"` // that were read
 	Problems []string `json:"problems"`
-	// OpenFiles are files with secrets that other accounts of the machine may read.
+	// OpenFiles are the files with secrets that other accounts of the machine may read.
 	OpenFiles []string `json:"open_files"`
 }
 
 func newConfigCheckCommand(a *app) *cobra.Command {
+	o := &configOptions{}
 	cmd := &cobra.Command{
 		Use:   "check",
 		Short: "Check files, environment and flags, and report every problem",
 		Long:  "Check files, environment and flags, the files that senders name included, and report\nevery problem. It connects to nothing.",
 		Args:  noArgs,
 	}
-	out := addOutput(cmd)
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		s, err := settings.Load(a.configInput(cmd), settings.Always)
-		if out.json() {
-			report := configReport{OK: err == nil, Files: []string{}, Problems: []string{}, OpenFiles: []string{}}
-			if err != nil {
-				report.Problems = problemLines(err)
-			} else {
-				report.Files, report.OpenFiles = emptyList(s.Files), emptyList(s.OpenFiles())
-			}
-			if printErr := a.printJSON(report); printErr != nil {
-				return printErr
-			}
-			return err
-		}
-		if err != nil {
-			return err
-		}
-		given := 0
-		for _, k := range config.Keys(s.Config) {
-			if s.Source(k.Name).Kind != config.FromDefault {
-				given++
-			}
-		}
-		a.printf("ok: %s read, %s set, the rest at defaults\n", readFrom(s), printer.Counted(int64(given), "key"))
-		for _, file := range s.OpenFiles() {
-			a.remark("%s has a secret, and other accounts of this machine may read it: chmod 600 %s", file, printer.ShellWord(file))
-		}
-		return nil
-	}
+	o.out = addOutput(cmd)
+	cmd.RunE = a.run(&o.commandOptions, func(context.Context) error { return runConfigCheck(o) })
 	return cmd
 }
 
-// readFrom names the files that were read.
-func readFrom(s settings.Settings) string {
+// runConfigCheck reports every problem of the configuration.
+func runConfigCheck(o *configOptions) error {
+	s, err := settings.Load(o.sources, settings.Always)
+	if o.out.json() {
+		report := configReport{OK: err == nil, Files: []string{}, Problems: []string{}, OpenFiles: []string{}}
+		if err != nil {
+			report.Problems = problemLines(err)
+		} else {
+			report.Files, report.OpenFiles = emptyList(s.Files), emptyList(s.OpenFiles())
+		}
+		if printErr := o.printJSON(report); printErr != nil {
+			return printErr
+		}
+		return err
+	}
+	if err != nil {
+		return err
+	}
+	given := 0
+	for _, k := range config.Keys(s.Config) {
+		if s.Source(k.Name).Kind != config.FromDefault {
+			given++
+		}
+	}
+	o.printf("ok: %s read, %s set, the rest at defaults\n", filesRead(s), printer.Counted(int64(given), "key"))
+	for _, file := range s.OpenFiles() {
+		o.remark("%s has a secret, and other accounts of this machine may read it: chmod 600 %s", file, printer.ShellWord(file))
+	}
+	return nil
+}
+
+// filesRead lists the configuration files that were read.
+func filesRead(s settings.Settings) string {
 	if len(s.Files) == 0 {
 		return "no file"
 	}

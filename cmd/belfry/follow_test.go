@@ -19,20 +19,20 @@ func TestFollowing_TellsRateAndTimeLeft(t *testing.T) {
 	t.Parallel()
 	st := relay.Stats{}
 	f := following{stats: func() relay.Stats { return st }}
-	f.look(noon(), 10_000)
+	f.observe(noon(), 10_000)
 	require.Equal(t, "delivery: [----------] 0%; 0 / 10,000 messages", f.line(10))
 	st.Sent, st.Dead = 900, 100
-	f.look(noon().Add(time.Second), 9_000)
+	f.observe(noon().Add(time.Second), 9_000)
 	require.Equal(t, "delivery: 10%, 1,000/s; 1,000 / 10,000 messages, 100 dead", f.line(0))
 	st.Sent = 2900
-	f.look(noon().Add(3*time.Second), 7_000)
+	f.observe(noon().Add(3*time.Second), 7_000)
 	require.Equal(t, "delivery: [###-------] 30%, 1,000/s, 7s left; 3,000 / 10,000 messages, 100 dead", f.line(10))
 	require.Equal(t, "delivery: 30%, 1,000/s, 7s left; 3,000 / 10,000 messages, 100 dead", f.line(0))
 	st.Sent = 3900
-	f.look(noon().Add(4*time.Second), 1_000) // another relay sent 5,000
+	f.observe(noon().Add(4*time.Second), 1_000) // another relay sent 5,000
 	require.Equal(t, "delivery: 80%, 1,000/s, 500ms left; 4,000 / 5,000 messages, 100 dead", f.line(0))
 	st.Sent = 4900
-	f.look(noon().Add(5*time.Second), 0)
+	f.observe(noon().Add(5*time.Second), 0)
 	require.Equal(t, "delivery: 5,000 messages, 100 dead, nothing waits", f.line(10))
 }
 
@@ -54,8 +54,9 @@ func TestFollow_IsNoSilence(t *testing.T) {
 	} {
 		var out dbtest.Buffer
 		var sent, asked atomic.Int64
-		a := &app{stderr: &out, now: func() time.Time { return noon().Add(time.Duration(asked.Add(1)) * time.Minute) }}
-		show := a.newProgress()
+		a := newApp(nil, &out, nil)
+		a.now = func() time.Time { return noon().Add(time.Duration(asked.Add(1)) * time.Minute) }
+		show := newProgress(a.streams)
 		var log *zerolog.Logger
 		switch name {
 		case "terminal":
@@ -63,7 +64,7 @@ func TestFollow_IsNoSilence(t *testing.T) {
 		case "log":
 			log = new(zerolog.New(show))
 		}
-		end := a.follow(t.Context(), &database{Pool: db.Pool}, show, log, func() relay.Stats {
+		end := follow(t.Context(), &database{Pool: db.Pool}, show, log, func() relay.Stats {
 			sent.CompareAndSwap(0, 20)
 			return relay.Stats{Sent: sent.Load()}
 		})

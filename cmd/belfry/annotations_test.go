@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/stretchr/testify/require"
@@ -30,13 +29,13 @@ func TestReading_IsWhatLooks(t *testing.T) {
 		}
 		reads := slices.Contains(looks, cmd.Name())
 		require.Equal(t, reads, onlyReads(cmd), cmd.CommandPath())
-		if reading[cmd.CommandPath()] {
+		if readOnlyCommands[cmd.CommandPath()] {
 			require.Empty(t, cmd.Annotations[readsAnnotation], "%s: the operation says so", cmd.CommandPath())
 			found++
 		}
 	}
-	walk(newRootCommand(&app{stdout: io.Discard, stderr: io.Discard, now: time.Now}))
-	require.Len(t, reading, found, "each is a command")
+	walk(newRootCommand(newApp(io.Discard, io.Discard, nil)))
+	require.Len(t, readOnlyCommands, found, "each is a command")
 }
 
 // Which server is looked for is the URL's to say, for what writes too.
