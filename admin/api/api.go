@@ -2,7 +2,6 @@ package api
 
 import (
 	"context"
-	"errors"
 	"net/http"
 	"path"
 	"runtime/debug"
@@ -40,9 +39,9 @@ type Options struct {
 	OIDC *oidc.Provider
 	// Unsubscribe reads the links of recipients, who have no token; nil: none is answered.
 	Unsubscribe *unsubscribe.Links
-	// Pages makes what answers outside of /api, for people, of this API and of the path that
-	// begins every address; it asks the API as whoever asks it. nil: nothing does.
-	Pages func(api http.Handler, at string) http.Handler
+	// Pages returns the handler of all paths outside of /api, which runs operations by this API.
+	// at is the path that begins every address. Nil means that there are no pages.
+	Pages func(api *Handler, at string) http.Handler
 	// Observe is told of each request that was answered, from many goroutines; nil: nobody is.
 	Observe func(Answered)
 	Log     zerolog.Logger
@@ -67,17 +66,18 @@ const (
 // Handler is the API.
 type Handler struct {
 	Options
-	mux       *http.ServeMux
-	stops     map[string]bool // patterns of mux
-	document  func() []byte   // made when it is first asked for, and once
-	lockout   *lockout        // of requests without a good token or session, by address
-	signIns   signIns
-	public    public
-	streams   *streams
-	turns     *turns
-	stopTurns *turns       // of what stops something, by operation and identity
-	pages     http.Handler // nil: there are none
-	outer     http.Handler
+	mux           *http.ServeMux
+	stops         map[string]bool // patterns of mux
+	document      func() []byte   // made for the first request of it
+	lockout       *lockout        // of requests without a good token or session, by address
+	signIns       signIns
+	public        public
+	sites         *http.CrossOriginProtection
+	streams       *streams
+	turns         *turns
+	stopTurns     *turns // of acts that stop something, by operation and identity
+	unsubscribing unsubscribing
+	pages         http.Handler // nil: there are none
 }
 
 // New returns the API. It panics if two operations have one route, or if the PublicURL is
@@ -91,7 +91,7 @@ func New(c Options) *Handler {
 	h.lockout = newLockout(20, 6*time.Second, func(from string) {
 		h.Log.Warn().Str("detail", from).Msg("too many requests of the API without a good token from one address")
 	})
-	h.signIns = h.newSignIns()
+	h.signIns, h.unsubscribing = h.newSignIns(), h.newUnsubscribing()
 	if h.Env.Watches == nil {
 		h.Env.Watches = admin.NewWatches(looksEvery)
 	}
@@ -102,19 +102,14 @@ func New(c Options) *Handler {
 		h.mux.HandleFunc(pattern, func(w http.ResponseWriter, req *http.Request) { h.operate(o, r, w, req) })
 		h.stops[pattern] = o.Stops
 	}
-	own, err := at.sites(http.HandlerFunc(h.serve))
-	if err != nil {
+	if h.sites, err = at.sites(); err != nil {
 		panic(err)
 	}
 	if c.Pages != nil {
 		h.pages = c.Pages(h, at.path)
 	}
-	h.outer = h.recovering(h.observed(h.private(at.stripped(h.recipients(own)))))
 	return h
 }
-
-// ServeHTTP answers a request. It is safe for concurrent use.
-func (h *Handler) ServeHTTP(w http.ResponseWriter, req *http.Request) { h.outer.ServeHTTP(w, req) }
 
 // Document returns the OpenAPI document of operations.
 func Document(operations []admin.Operation) []byte {
@@ -126,56 +121,57 @@ func Document(operations []admin.Operation) []byte {
 	return d.json()
 }
 
-// recovering answers a panic with 500 and one line of the log, and sets what every answer has.
-func (h *Handler) recovering(next http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
-		defer func() {
-			switch cause := recover(); cause {
-			case nil:
-			case http.ErrAbortHandler:
-				panic(cause)
-			default:
-				h.panicked(cause)
-				problemf(http.StatusInternalServerError, "belfry's log has the error").write(w)
-			}
-		}()
-		header := w.Header()
-		header.Set("X-Content-Type-Options", "nosniff")
-		header.Set("Cache-Control", "no-store")
-		header.Set("Content-Security-Policy", "default-src 'none'; frame-ancestors 'none'")
-		header.Set("Referrer-Policy", "no-referrer")
-		if h.public.secure(req) {
-			header.Set("Strict-Transport-Security", "max-age=31536000")
-		}
-		req.Body = http.MaxBytesReader(w, req.Body, maxBody)
-		next.ServeHTTP(w, req)
-	})
+// ServeHTTP answers a request. It is safe for concurrent use. It applies the rules of every request,
+// for programs, pages and recipients; serve finds out whose it is.
+func (h *Handler) ServeHTTP(w http.ResponseWriter, req *http.Request) {
+	req.Body = http.MaxBytesReader(w, req.Body, maxBody)
+	if h.Observe != nil {
+		n := &noted{ResponseWriter: w, answered: Answered{Method: req.Method}, began: time.Now()}
+		w, req = n, req.WithContext(context.WithValue(req.Context(), notedKey{}, n))
+		defer func() { h.Observe(n.end()) }() // also if the handler panics to cut a stream off
+	}
+	defer h.recovered(w)
+	header := w.Header()
+	header.Set("X-Content-Type-Options", "nosniff")
+	header.Set("Cache-Control", "no-store")
+	header.Set("Content-Security-Policy", "default-src 'none'; frame-ancestors 'none'")
+	header.Set("Referrer-Policy", "no-referrer")
+	if h.public.secure(req) {
+		header.Set("Strict-Transport-Security", "max-age=31536000")
+	}
+	if h.Proxy.inTheClear(req) {
+		problemf(http.StatusForbidden, "without TLS this is served to this machine and through the proxy of api.proxy; go to "+h.public.url("")).write(w)
+		return
+	}
+	req = h.public.stripped(req)
+	if h.Unsubscribe != nil && strings.HasPrefix(req.URL.EscapedPath(), unsubscribePath) {
+		h.recipient(w, req)
+		return
+	}
+	if h.sites.Check(req) != nil {
+		problemf(http.StatusForbidden, h.public.otherSite()).write(w)
+		return
+	}
+	h.serve(w, req)
 }
 
-// private refuses what goes past the proxy in the clear.
-func (h *Handler) private(next http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
-		if h.Proxy.inTheClear(req) {
-			problemf(http.StatusForbidden, "without TLS this is served to this machine and through the proxy of api.proxy; go to "+h.public.url("")).write(w)
-			return
-		}
-		next.ServeHTTP(w, req)
-	})
+// recovered is deferred: it answers a panic with 500 and logs it.
+func (h *Handler) recovered(w http.ResponseWriter) {
+	switch cause := recover(); cause {
+	case nil:
+	case http.ErrAbortHandler:
+		panic(cause)
+	default:
+		h.panicked(cause)
+		problemf(http.StatusInternalServerError, "belfry's log has the error").write(w)
+	}
 }
-
-// errPanicked is what a stream ends with whose operation panicked.
-var errPanicked = errors.New("the operation panicked")
 
 func (h *Handler) panicked(cause any) {
 	h.Log.Error().Interface("reason", cause).Bytes("detail", debug.Stack()).Msg("panic in an operation of the API")
 }
 
-// failed has the log tell of what is nobody's to see.
-func (h *Handler) failed(o admin.Operation, who admin.Identity, err error, p *Problem) {
-	h.Log.Warn().Err(err).Str("detail", o.Name+" for "+who.Key()).Str("reason", string(p.Kind)).Msg("operation of the API did not succeed")
-}
-
-// reserve is what a request is answered by.
+// reserve returns the connections and sessions for a request.
 func (h *Handler) reserve(stops bool) *Reserve {
 	if stops && h.Stops != nil {
 		return h.Stops
@@ -183,7 +179,9 @@ func (h *Handler) reserve(stops bool) *Reserve {
 	return &Reserve{Env: h.Env, Authenticate: h.Authenticate, Sessions: h.Sessions}
 }
 
-// serve finds out who asks, and then for what: who is nobody learns of no route.
+// serve routes a request: to the document, to signing in, to the pages, or to an operation. It
+// authenticates before it tells whether an operation has that path, so that anonymous clients
+// cannot discover routes.
 func (h *Handler) serve(w http.ResponseWriter, req *http.Request) {
 	if req.URL.Path == Prefix+"/openapi.json" && req.Method == http.MethodGet {
 		w.Header().Set("Content-Type", "application/openapi+json")
@@ -198,9 +196,9 @@ func (h *Handler) serve(w http.ResponseWriter, req *http.Request) {
 		return
 	}
 	_, pattern := h.mux.Handler(req)
-	who, problem := h.authenticated(h.reserve(h.stops[pattern]), req, req.Context().Value(unattendedKey{}) != nil)
-	if problem != nil {
-		problem.write(w)
+	who, err := h.authenticated(h.reserve(h.stops[pattern]), req, false)
+	if err != nil {
+		problemOf(route{}, err).write(w)
 		return
 	}
 	escaped := req.URL.EscapedPath()
@@ -212,7 +210,7 @@ func (h *Handler) serve(w http.ResponseWriter, req *http.Request) {
 		h.lost(w, req)
 		return
 	}
-	h.mux.ServeHTTP(w, req.WithContext(context.WithValue(req.Context(), identityKey{}, who)))
+	h.mux.ServeHTTP(w, req.WithContext(context.WithValue(req.Context(), callerKey{}, &Caller{who, req})))
 }
 
 // lost answers for a path, or a method, that there is not.
@@ -233,115 +231,55 @@ func (h *Handler) lost(w http.ResponseWriter, req *http.Request) {
 	problemf(http.StatusMethodNotAllowed, "allowed methods: "+list).with("Allow", list).write(w)
 }
 
-// unattendedKey is where a context says that nobody asks by hand.
-type unattendedKey struct{}
+// callerKey is where the context of a request has its *Caller.
+type callerKey struct{}
 
-// Unattended returns a context for requests within the process that a page makes by itself, again
-// and again: they are no use of a session, which would never end otherwise.
-func Unattended(ctx context.Context) context.Context {
-	return context.WithValue(ctx, unattendedKey{}, true)
-}
-
-// Stays says of a request that its answer lasts as long as somebody reads it.
-func Stays(req *http.Request) { note(req, "", true) }
-
-// identityKey is where a request's context has who asks.
-type identityKey struct{}
-
-// asking is a request that may be answered.
-type asking struct {
-	who   admin.Identity
-	in    any
-	once  admin.Request // zero: without a key
-	looks bool          // nothing is changed
-}
-
-// asked reads a request for an operation, or says why it is not answered.
-func (h *Handler) asked(o admin.Operation, r route, req *http.Request) (a asking, problem *Problem) {
-	a.who, _ = req.Context().Value(identityKey{}).(admin.Identity)
-	if h.ReadOnly && o.Changes {
-		return a, problemf(http.StatusForbidden, "this belfry is read-only (api.read_only): nothing is changed through it")
-	}
-	if err := o.Allowed(a.who.Role); err != nil {
-		return a, problemOf(r, err)
-	}
-	key, keyed, problem := keyOf(req)
-	if problem != nil && o.Changes {
-		return a, problem
-	}
-	read := fingerprintOf(req, o, a.who.Role)
-	if a.in, problem = inputOf(o, r, req); problem != nil {
-		return a, problem
-	}
-	if problem := matched(o, a.in, req); problem != nil {
-		return a, problem
-	}
-	a.looks = !o.Changes || admin.Plans(a.in) && !keyed
-	if keyed && o.Changes {
-		a.once = admin.Request{Who: a.who.Key(), Key: key, Fingerprint: [32]byte(read.Sum(nil))}
-	}
-	return a, nil
-}
-
-// operate runs an operation for a request.
+// operate decodes a request for an operation, has Do or Stream run it, and encodes the answer.
 func (h *Handler) operate(o admin.Operation, r route, w http.ResponseWriter, req *http.Request) {
-	note(req, o.Name, o.Item() != nil)
-	a, problem := h.asked(o, r, req)
+	Note(req, o.Name, o.Item() != nil)
+	c, problem := h.callOf(o, r, req)
 	if problem != nil {
 		problem.write(w)
 		return
 	}
 	if o.Item() != nil {
-		h.follow(o, r, w, req, a.who, a.in)
+		h.follow(r, w, req, c)
 		return
 	}
-	stops := o.Stops && !a.looks
-	turns, turn := h.turns, a.who.Key()
-	if stops {
-		turns, turn = h.stopTurns, o.Name+" "+turn // an abort that waits for a lock keeps no halt from being done
-	}
-	leave, problem := turns.soon(req.Context(), turn)
-	if problem != nil {
-		problem.write(w)
-		return
-	}
-	defer leave()
-	limit := o.Limit()
-	ends := http.NewResponseController(w) // one of a test has no deadlines
-	_ = ends.SetWriteDeadline(time.Now().Add(limit + writeSlack))
-	ctx := req.Context()
-	if !a.looks {
-		ctx = context.WithoutCancel(ctx)
-	}
-	ctx, cancel := context.WithTimeout(ctx, limit)
-	defer cancel()
-	env := h.reserve(stops).Env
-	env.Actor, env.Role = a.who.Name, a.who.Role
-	keep := func(int, any, *Problem) {}
-	if a.once.Key != "" {
-		if !h.begin(ctx, env.DB, w, o, a.once, limit+writeSlack) {
-			return
-		}
-		keep = func(status int, answer any, p *Problem) { h.finish(ctx, env.DB, a.once, o, status, answer, p) }
-	}
-	out, err := o.Run(ctx, &env, a.in)
-	if err != nil {
-		if req.Context().Err() != nil && a.looks {
-			return // nobody listens any more
-		}
+	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(h.turns.within + o.Limit() + writeSlack)) // one of a test has none
+	out, err := h.Do(req.Context(), c)
+	switch {
+	case out.Replay != nil:
+		out.Replay.write(w, out.Result)
+	case err != nil && req.Context().Err() != nil && c.reads(): // the client is gone
+	case err != nil:
 		p := problemOf(r, err)
-		p.Result = out
-		if p.Status >= http.StatusInternalServerError {
-			h.failed(o, a.who, err, p)
-		}
-		keep(p.Status, p, p)
+		p.Result = out.Result
 		p.write(w)
-		return
+	default:
+		if link := h.nextPage(r, req, out.Result); link != "" {
+			w.Header().Set("Link", link)
+		}
+		tagged(w, out.Result)
+		respond(w, http.StatusOK, "application/json", out.Result)
 	}
-	keep(http.StatusOK, out, nil)
-	if link := h.nextPage(r, req, out); link != "" {
-		w.Header().Set("Link", link)
+}
+
+// callOf decodes a request for an operation. It reads no body of a caller who may not run it.
+func (h *Handler) callOf(o admin.Operation, r route, req *http.Request) (c Call, problem *Problem) {
+	c.Operation = o
+	c.Caller, _ = req.Context().Value(callerKey{}).(*Caller)
+	if err := h.allowed(c); err != nil {
+		return c, problemOf(r, err)
 	}
-	tagged(w, out)
-	respond(w, http.StatusOK, "application/json", out)
+	if o.Changes {
+		if c.Key, problem = keyOf(req); problem != nil {
+			return c, problem
+		}
+		if c.Match, problem = matchOf(req); problem != nil {
+			return c, problem
+		}
+	}
+	c.Input, problem = inputOf(o, r, req)
+	return c, problem
 }

@@ -1,6 +1,16 @@
-// Package api serves what package admin holds over HTTP: every [admin.Operation], under
-// /api/v1, by one rule. It knows no operation by name, so that a new one is served as soon
-// as it stands in the list.
+// Package api runs the operations of package admin for authenticated callers, and serves every
+// [admin.Operation] over HTTP, under /api/v1, by one rule. It knows no operation by name, so that a
+// new one is served as soon as it is in the list.
+//
+// # Calls
+//
+// [Handler.Do] runs an operation, and [Handler.Stream] a stream. They hold every check that does not
+// depend on HTTP. An HTTP route decodes a request, calls one of them, and encodes the outcome; a page
+// of the console (package console) calls the same functions with an input of its own.
+//
+//	request ──► route ──► input ─┐
+//	                             ├──► Do: read-only? role, precondition, limit, key ──► operation
+//	page ─────► form ───► input ─┘
 //
 // # Routes
 //
@@ -21,8 +31,8 @@
 //
 // # A request
 //
-//	headers ──► cross-site? ──► who is it? ──► route ──► input ──► role ──► operation
-//	   408/431      403         401, 429     404, 405  400–422     403      200 or by its kind
+//	headers ──► cross-site? ──► credentials ──► route ──► role ──► input ──► Do
+//	   408/431      403         401, 429     404, 405   403   400–422    200 or by the kind of its error
 //
 // # Answers
 //
@@ -41,12 +51,12 @@
 // asks still may. Streams are counted, and each write has a deadline: a reader that stalls holds
 // nothing. They end when the server stops.
 //
-// # Turns
+// # Limits
 //
-// What looks has turns (turns.go): so many of one identity at once, fewer than the pool has
-// connections, so that one who asks for much does not keep others waiting. A stream has one while it
-// reads, and none while it is read. What changes something needs none, and neither does a watch. The
-// plan of an act changes nothing: it has a turn, and ends when who asks has gone.
+// The calls of one identity that run at once are limited (turns.go), to fewer than the pool has
+// connections, so that one identity does not delay the others. A stream counts while it reads, and not
+// while its reader takes an item; a watch does not count. An act that stops something has a limit and
+// connections of its own. The plan of an act is a read: it ends when its client is gone.
 //
 // # Signing in
 //
@@ -66,15 +76,15 @@
 //  2. What looks ends with its client, and its statement with it. What changes something
 //     goes to its end, or its deadline: a client that hangs up does not leave half.
 //  3. An act whose outcome is not known is said to be that, never to have failed.
-//  4. What has a key (Idempotency-Key) is done once within 24 hours. The key is kept before
-//     anything is done, and the answer after it: a process that dies in between leaves a key
-//     whose outcome is said to be unknown, and no second execution.
-//  5. An act that says which version it expects (If-Match) is done on that version or not at all,
-//     whoever acts at the same time.
+//  4. A call with an idempotency key runs once within 24 hours. The key is stored before the
+//     operation runs, the answer after it: a process that dies in between leaves a key with an
+//     unknown outcome, and no second execution.
+//  5. An act with an expected version (If-Match) runs on that version or not at all, whatever other
+//     acts run at the same time.
 //  6. The document at /api/v1/openapi.json is made of the same parameters that are
 //     understood, and names every status that is answered.
 //
-// It keeps no sessions itself (package admin does), and renders nothing for people but the pages of
-// a link and of a sign-in through a provider. The pages at all other paths are those of Options.Pages
-// (package console), which asks the API as who asks it.
+// It stores no sessions itself (package admin does), and renders nothing for people except the pages of
+// a link and of a sign-in through a provider. Options.Pages (package console) has the pages at all
+// other paths.
 package api

@@ -200,8 +200,8 @@ func (d *document) describeSignIn() {
 		case "logout":
 			answer = &huma.Schema{Type: huma.TypeObject, AdditionalProperties: false, Properties: map[string]*huma.Schema{}}
 		case "login-ways":
-			answer = d.schemas.Schema(reflect.TypeFor[WaysIn](), true, "WaysIn")
-			d.encoded(answer, reflect.TypeFor[WaysIn]())
+			answer = d.schemas.Schema(reflect.TypeFor[LoginOptions](), true, "LoginOptions")
+			d.encoded(answer, reflect.TypeFor[LoginOptions]())
 		}
 		o.Responses = map[string]*huma.Response{"200": {Description: "what came of it", Content: map[string]*huma.MediaType{"application/json": {Schema: answer}}}}
 		for _, status := range refusals {

@@ -4,13 +4,11 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/json"
-	"hash"
-	"io"
+	"errors"
+	"fmt"
 	"net/http"
-	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
@@ -25,106 +23,156 @@ const (
 	replayedHeader = "Idempotent-Replayed"
 )
 
-// keyOf is the key of a request; given is false where it has none. It is a string of structured
+// keyOf returns the idempotency key of a request, "" without one. It is a string of structured
 // fields (RFC 9651), or the same without the quotes.
-func keyOf(req *http.Request) (key string, given bool, problem *Problem) {
+func keyOf(req *http.Request) (key string, problem *Problem) {
 	values := req.Header.Values(keyHeader)
 	if len(values) == 0 {
-		return "", false, nil
+		return "", nil
 	}
 	malformed := problemf(http.StatusBadRequest, keyHeader+`: is malformed; allowed values: "1 to 255 visible ASCII characters", given once`)
 	key = strings.TrimSpace(values[0])
 	if strings.HasPrefix(key, `"`) {
 		if len(key) < 2 || !strings.HasSuffix(key, `"`) {
-			return "", true, malformed
+			return "", malformed
 		}
 		key = key[1 : len(key)-1]
 	}
 	for _, c := range []byte(key) {
 		if c <= ' ' || c > '~' || strings.IndexByte(`"\,;`, c) >= 0 {
-			return "", true, malformed
+			return "", malformed
 		}
 	}
 	if len(values) > 1 || len(key) == 0 || len(key) > 255 {
-		return "", true, malformed
+		return "", malformed
 	}
-	return key, true, nil
+	return key, nil
 }
 
-// fingerprint has what a request asks for run through it while it is read. A body with a
-// password is left out: a fast hash that is kept would have the password guessed by it. The role
-// is in it, because an answer has what the role may read.
-type fingerprint struct{ hash.Hash }
-
-func fingerprintOf(req *http.Request, o admin.Operation, role admin.Role) fingerprint {
-	f := fingerprint{sha256.New()}
-	f.Write([]byte(req.Method + " " + req.URL.RequestURI() + " " + strings.Join(req.Header.Values(matchHeader), ",") + " " + role.String() + "\n"))
-	if slices.ContainsFunc(o.Params(), func(p admin.Param) bool { return p.Secret }) {
-		return f
+// fingerprint is a hash of an act: of its operation, its parameters, its precondition and the role,
+// because an answer contains what the role may read. A password is left out: somebody who reads a
+// fast hash could guess it.
+func fingerprint(c Call) ([32]byte, error) {
+	o, h := c.Operation, sha256.New()
+	fmt.Fprintf(h, "%s %s\n", o.Name, c.Caller.Role)
+	if c.Match != nil {
+		fmt.Fprintf(h, "%t %v\n", c.Match.Exists, c.Match.Versions)
 	}
-	req.Body = struct {
-		io.Reader
-		io.Closer
-	}{io.TeeReader(req.Body, f), req.Body}
-	return f
-}
-
-// begin claims a key, or answers for the request that had it first.
-func (h *Handler) begin(ctx context.Context, on *pgxpool.Pool, w http.ResponseWriter, o admin.Operation, r admin.Request, within time.Duration) (mine bool) {
-	s, err := r.Begin(ctx, on, within)
-	if err != nil {
-		h.Log.Warn().Err(err).Msg("cannot keep the key of a request")
-		problemOf(route{}, err).write(w)
-		return false
-	}
-	var p *Problem
-	switch {
-	case s.New:
-		return true
-	case !s.Same:
-		p = problemf(http.StatusUnprocessableEntity, keyHeader+": this key was used for another request")
-		p.Kind = errkind.Invalid
-	case s.Status == 0 && !s.Over:
-		p = problemf(http.StatusConflict, "the first request with this key is still in progress").with("Retry-After", strconv.Itoa(int(retryAfter.Seconds())))
-		p.Kind = errkind.Conflict
-	case s.Status == 0:
-		p = problemf(http.StatusInternalServerError, "the first request with this key was cut short: it may or may not have taken effect; look before you repeat it with another key")
-		p.Kind = errkind.Unknown
-	case s.Answer == nil:
-		p = problemf(http.StatusConflict, "the first request with this key was done, with status "+strconv.Itoa(s.Status)+"; its answer is not kept: it is long, or has a secret")
-		p.Kind = errkind.Conflict
-	default:
-		kind := "application/json"
-		if s.Status >= http.StatusBadRequest {
-			kind = "application/problem+json"
-		} else if out, err := o.ReadResult(s.Answer, ""); err == nil {
-			tagged(w, out)
+	for _, p := range o.Params() {
+		if p.Secret {
+			continue
 		}
-		w.Header().Set(replayedHeader, "true")
-		respond(w, s.Status, kind, json.RawMessage(s.Answer))
-		return false
+		value, err := p.JSON(c.Input, o)
+		if err != nil {
+			return [32]byte{}, err
+		}
+		if value != nil {
+			fmt.Fprintf(h, "%s %s\n", p.Name, value)
+		}
 	}
-	p.write(w)
-	return false
+	return [32]byte(h.Sum(nil)), nil
 }
 
-// finish keeps what a request was answered, or frees its key if nothing was done. What cannot
-// be kept leaves a key whose outcome is not known.
-func (h *Handler) finish(ctx context.Context, on *pgxpool.Pool, r admin.Request, o admin.Operation, status int, answer any, p *Problem) {
+// Replay is the stored answer of an act that is not run again, as HTTP has it.
+type Replay struct {
+	Status int
+	Answer json.RawMessage // of the result, or of a *Problem
+}
+
+// write answers with the replay, whose result is out, nil if it is an error.
+func (r *Replay) write(w http.ResponseWriter, out any) {
+	kind := "application/json"
+	if r.Status >= http.StatusBadRequest {
+		kind = "application/problem+json"
+	} else {
+		tagged(w, out)
+	}
+	w.Header().Set(replayedHeader, "true")
+	respond(w, r.Status, kind, r.Answer)
+}
+
+// once runs an act, unless its key was used before. The key is stored before the act, in a
+// transaction of its own, and the answer after it.
+func (h *Handler) once(ctx context.Context, env *admin.Env, c Call) (Outcome, error) {
+	sum, err := fingerprint(c)
+	if err != nil {
+		return Outcome{}, h.conceal(ctx, c, err)
+	}
+	request := admin.Request{Who: c.Caller.Key(), Key: c.Key, Fingerprint: sum}
+	state, err := request.Begin(ctx, env.DB, c.Operation.Limit()+writeSlack)
+	if err != nil {
+		h.Log.Warn().Err(err).Msg("cannot store the key of a request")
+		return Outcome{}, concealed(err)
+	}
+	if !state.New {
+		return replayed(c.Operation, state)
+	}
+	out, err := h.run(ctx, env, c)
+	panicked := errors.Is(err, errPanicked) // then the key stays, with an unknown outcome
+	if err = h.conceal(ctx, c, err); !panicked {
+		h.store(ctx, env.DB, request, c.Operation, out, err)
+	}
+	return Outcome{Result: out}, err
+}
+
+// replayed returns the stored outcome of the first call with a key, or why there is none.
+func replayed(o admin.Operation, s admin.RequestState) (out Outcome, err error) {
+	switch {
+	case !s.Same:
+		return out, refused(http.StatusUnprocessableEntity, errkind.Invalid, keyHeader+": this key was used for another request")
+	case s.Status == 0 && !s.Over:
+		return out, refused(http.StatusConflict, errkind.Conflict, "the first request with this key is still in progress").again(retryAfter)
+	case s.Status == 0:
+		return out, refused(http.StatusInternalServerError, errkind.Unknown, "the first request with this key was cut short: it may or may not have taken effect; look before you repeat it with another key")
+	case s.Answer == nil:
+		return out, refused(http.StatusConflict, errkind.Conflict, "the first request with this key was done, with status "+strconv.Itoa(s.Status)+"; its answer is not kept: it is long, or has a secret")
+	}
+	out.Replay = &Replay{s.Status, s.Answer}
+	if s.Status < http.StatusBadRequest {
+		out.Result, err = o.ReadResult(s.Answer, "")
+		return out, err
+	}
+	var stored struct {
+		Problem
+
+		Result json.RawMessage `json:"result"`
+	}
+	if err := json.Unmarshal(s.Answer, &stored); err != nil {
+		return out, fmt.Errorf("the stored answer of %s: %w", o.Name, err)
+	}
+	if len(stored.Result) > 0 {
+		if out.Result, err = o.ReadResult(stored.Result, ""); err != nil {
+			return out, err
+		}
+	}
+	return out, &admin.ToldError{Of: stored.Kind, Text: strings.TrimSuffix(stored.Detail+"; "+stored.Next, "; ")}
+}
+
+// store stores the answer of an act, or frees its key if the act did nothing. If neither succeeds,
+// the key stays, with an unknown outcome.
+func (h *Handler) store(ctx context.Context, on *pgxpool.Pool, r admin.Request, o admin.Operation, out any, err error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), writeSlack)
 	defer cancel()
-	var err error
-	if p != nil && p.Result == nil && nothingDone(p.Kind) {
-		err = r.GiveBack(ctx, on)
-	} else {
-		body, broken := json.Marshal(answer)
-		if o.Secret && p == nil || broken != nil || len(body) > admin.MaxAnswer {
-			body = nil
-		}
-		err = r.Answer(ctx, on, status, body)
-	}
+	status, answer := http.StatusOK, out
 	if err != nil {
-		h.Log.Warn().Err(err).Str("detail", o.Name).Msg("cannot keep the answer of a request that has a key")
+		p := problemOf(routeOf(o), err)
+		if out == nil && nothingDone(p.Kind) {
+			h.logUnstored(o, r.GiveBack(ctx, on))
+			return
+		}
+		p.Result = out
+		status, answer = p.Status, p
+	}
+	body, broken := json.Marshal(answer)
+	if o.Secret && err == nil || broken != nil || len(body) > admin.MaxAnswer {
+		body = nil
+	}
+	h.logUnstored(o, r.Answer(ctx, on, status, body))
+}
+
+func (h *Handler) logUnstored(o admin.Operation, err error) {
+	if err != nil {
+		h.Log.Warn().Err(err).Str("detail", o.Name).Msg("cannot store the answer of a request that has a key")
 	}
 }
 

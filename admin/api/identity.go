@@ -2,9 +2,7 @@ package api
 
 import (
 	"errors"
-	"math"
 	"net/http"
-	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -12,31 +10,55 @@ import (
 	"golang.org/x/time/rate"
 
 	"github.com/belfryhq/belfry/admin"
+	"github.com/belfryhq/belfry/internal/errkind"
 )
 
-// authenticated finds out who asks, or why nothing is done for them. A token that is given
-// decides; without one, whom the proxy names, and then the cookie of a session. again: it was
-// found out before, for the same request, which is no use of the session.
-func (h *Handler) authenticated(by *Reserve, req *http.Request, again bool) (admin.Identity, *Problem) {
-	from := h.Proxy.client(req)
-	who, err := h.identified(by, req, again)
+// Caller returns the authenticated sender of a request for a page, or nil if it has no credentials or
+// bad ones. With background, the request does not extend its session: a page sends it without the
+// person. An error is a *RefusedError, such as after too many bad credentials of one address.
+func (h *Handler) Caller(req *http.Request, background bool) (*Caller, error) {
+	who, err := h.identified(h.reserve(false), req, background)
 	switch {
 	case err == nil:
-		h.lockout.good(from)
-		return who, nil
+		h.lockout.good(h.Proxy.client(req))
+		return &Caller{who, req}, nil
+	case errors.Is(err, errNoCredentials): // such as the first request of a browser
+		return nil, nil
+	}
+	if err := h.unauthenticated(req, err); err.Status != http.StatusUnauthorized {
+		return nil, err
+	}
+	return nil, nil
+}
+
+// authenticated returns the identity of a request, or a *RefusedError. A token decides, if there is
+// one; then the user whom the proxy names; then the cookie of a session, which background requests do
+// not extend.
+func (h *Handler) authenticated(by *Reserve, req *http.Request, background bool) (admin.Identity, error) {
+	who, err := h.identified(by, req, background)
+	if err != nil {
+		return who, h.unauthenticated(req, err)
+	}
+	h.lockout.good(h.Proxy.client(req))
+	return who, nil
+}
+
+// unauthenticated returns the error of a request whose identity is not known, and counts it.
+func (h *Handler) unauthenticated(req *http.Request, err error) *RefusedError {
+	switch {
 	case errors.Is(err, errProxyUser), errors.Is(err, errProxyRole):
-		return who, problemf(http.StatusForbidden, err.Error())
+		return refused(http.StatusForbidden, errkind.Denied, err.Error())
 	case !nobody(err):
-		return who, h.unanswered(err)
+		return h.unanswered(err)
 	}
-	if wait := h.lockout.bad(from); wait > 0 {
-		return who, tooMany(wait, "too many requests from this address had no good token")
+	if wait := h.lockout.bad(h.Proxy.client(req)); wait > 0 {
+		return tooMany(wait, "too many requests from this address had no good token")
 	}
-	challenge, detail := `Bearer realm="belfry"`, err.Error()
-	if errors.Is(err, admin.ErrToken) {
-		challenge += `, error="invalid_token"`
+	e := refused(http.StatusUnauthorized, errkind.Denied, err.Error())
+	if e.challenge = `Bearer realm="belfry"`; errors.Is(err, admin.ErrToken) {
+		e.challenge += `, error="invalid_token"`
 	}
-	return who, problemf(http.StatusUnauthorized, detail).with("WWW-Authenticate", challenge)
+	return e
 }
 
 // errNoCredentials is a request with neither a token nor a session.
@@ -47,7 +69,7 @@ func nobody(err error) bool {
 	return errors.Is(err, admin.ErrToken) || errors.Is(err, admin.ErrSession) || errors.Is(err, errNoCredentials)
 }
 
-func (h *Handler) identified(by *Reserve, req *http.Request, again bool) (admin.Identity, error) {
+func (h *Handler) identified(by *Reserve, req *http.Request, background bool) (admin.Identity, error) {
 	if token, given := bearer(req); given {
 		return by.Authenticate(req.Context(), token)
 	}
@@ -55,7 +77,7 @@ func (h *Handler) identified(by *Reserve, req *http.Request, again bool) (admin.
 		return who, err
 	}
 	if secret, given := h.cookie(req); given && by.Sessions != nil && len(req.Header.Values("Authorization")) == 0 {
-		if again {
+		if background {
 			return by.Sessions.Look(req.Context(), secret)
 		}
 		return by.Sessions.Find(req.Context(), secret)
@@ -63,18 +85,22 @@ func (h *Handler) identified(by *Reserve, req *http.Request, again bool) (admin.
 	return admin.Identity{}, errNoCredentials
 }
 
-// unanswered is the problem of a database that did not say who asks.
-func (h *Handler) unanswered(err error) *Problem {
-	h.Log.Warn().Err(err).Msg("cannot look up who asks")
-	p := problemOf(route{}, err)
+// unanswered returns the error of a request whose credentials the database could not check.
+func (h *Handler) unanswered(err error) *RefusedError {
+	h.Log.Warn().Err(err).Msg("cannot check the credentials of a request")
+	p := problemOf(route{}, concealed(err))
 	if p.Status < http.StatusInternalServerError {
-		p = problemf(http.StatusInternalServerError, "belfry's log has the error")
+		return refused(http.StatusInternalServerError, errkind.Failed, "belfry's log has the error")
 	}
-	return p
+	e := refused(p.Status, p.Kind, p.Detail)
+	if p.header != nil {
+		e.After = retryAfter
+	}
+	return e
 }
 
-func tooMany(wait time.Duration, detail string) *Problem {
-	return problemf(http.StatusTooManyRequests, detail).with("Retry-After", strconv.Itoa(int(math.Ceil(wait.Seconds()))))
+func tooMany(wait time.Duration, text string) *RefusedError {
+	return refused(http.StatusTooManyRequests, errkind.Unavailable, text).again(wait)
 }
 
 // bearer is the token of a request; false: none that could be one.

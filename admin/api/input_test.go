@@ -60,21 +60,6 @@ func FuzzPageToken(f *testing.F) {
 	})
 }
 
-// A Link of another version's is not taken for the end of a list.
-func TestNextPage_RefusesWhatItDoesNotUnderstand(t *testing.T) {
-	t.Parallel()
-	o := admin.Operation{Name: "lanes events"}
-	for link, want := range map[string]string{"": "", `</x?page_token=` + tokenOf(o, "17") + `>; rel="next"`: "17"} {
-		next, err := NextPage(o, http.Header{"Link": {link}})
-		require.NoError(t, err)
-		require.Equal(t, want, next)
-	}
-	for _, link := range []string{`</x?before=17>; rel="next"`, `</x?page_token=x>; rel="next"`, "<:>"} {
-		_, err := NextPage(o, http.Header{"Link": {link}})
-		require.ErrorContains(t, err, "the Link to the next page", link)
-	}
-}
-
 // What is taken for an object is one to everybody else.
 func FuzzObject(f *testing.F) {
 	for _, body := range []string{`{}`, `{"a": 1, "b": [{}]}`, `{"a": 1} x`, `{"a": 1, "a": 2}`, `{`, ``, `{"a"`, `null`, "\xff"} {

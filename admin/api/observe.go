@@ -1,7 +1,6 @@
 package api
 
 import (
-	"context"
 	"net/http"
 	"time"
 )
@@ -20,33 +19,21 @@ type noted struct {
 	http.ResponseWriter
 
 	answered Answered
+	began    time.Time
 }
 
 // notedKey is where a request's context has its *noted.
 type notedKey struct{}
 
-// observed tells Options.Observe of each request.
-func (h *Handler) observed(next http.Handler) http.Handler {
-	if h.Observe == nil {
-		return next
-	}
-	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
-		n := &noted{ResponseWriter: w, answered: Answered{Method: req.Method}}
-		began, ended := time.Now(), false
-		defer func() { // also where a stream is cut off by a panic, or recovering answers
-			if !ended && n.answered.Status == 0 {
-				n.answered.Status = http.StatusInternalServerError
-			}
-			n.answered.Took = time.Since(began)
-			h.Observe(n.answered)
-		}()
-		next.ServeHTTP(n, req.WithContext(context.WithValue(req.Context(), notedKey{}, n)))
-		ended = true
-	})
+// end returns the answered request.
+func (n *noted) end() Answered {
+	n.answered.Took = time.Since(n.began)
+	return n.answered
 }
 
-// note says which operation a request is for.
-func note(req *http.Request, operation string, stream bool) {
+// Note notes for Options.Observe which operation a request is for. The answer of a stream lasts as
+// long as its reader stays.
+func Note(req *http.Request, operation string, stream bool) {
 	if n, is := req.Context().Value(notedKey{}).(*noted); is {
 		n.answered.Operation, n.answered.Stream = operation, stream
 	}

@@ -82,7 +82,7 @@ func (h *Handler) fromProvider(w http.ResponseWriter, req *http.Request) *Proble
 	}
 	from, ctx := h.Proxy.client(req), context.WithoutCancel(req.Context())
 	if wait := h.signIns.addresses.bad(from); wait > 0 {
-		return tooMany(wait, "too many sign-ins from this address were refused")
+		return tooMany(wait, "too many sign-ins from this address were refused").problem()
 	}
 	query, err := url.ParseQuery(req.URL.RawQuery)
 	if err != nil {
@@ -104,7 +104,7 @@ func (h *Handler) fromProvider(w http.ResponseWriter, req *http.Request) *Proble
 	case errors.Is(err, admin.ErrNotAdmitted):
 		return h.notSignedIn(ctx, &oidc.RefusedError{Why: oidc.Nobody, Text: err.Error(), Name: person.Name}, from)
 	case err != nil:
-		return h.unanswered(err)
+		return h.unanswered(err).problem()
 	}
 	h.signIns.names.good(who.UserName())
 	h.opened(ctx, w, req, opened, from)
@@ -125,7 +125,7 @@ func (h *Handler) fromProvider(w http.ResponseWriter, req *http.Request) *Proble
 func (h *Handler) notSignedIn(ctx context.Context, err error, from string) *Problem {
 	refused := new(oidc.RefusedError)
 	if !errors.As(err, &refused) {
-		return h.unanswered(err)
+		return h.unanswered(err).problem()
 	}
 	if h.signIns.refusals.Allow() {
 		h.Log.Warn().Err(err).Str("detail", from).Msg("sign-in through the provider refused")
@@ -137,7 +137,7 @@ func (h *Handler) notSignedIn(ctx context.Context, err error, from string) *Prob
 	}
 	if refused.Name != "" {
 		if wait := h.count(ctx, admin.Admission{Name: refused.Name}.UserName(), from); wait > 0 {
-			return tooMany(wait, "too many sign-ins by this name were refused")
+			return tooMany(wait, "too many sign-ins by this name were refused").problem()
 		}
 	}
 	p := problemf(map[oidc.Why]int{

@@ -3,7 +3,6 @@ package api
 import (
 	"encoding/base64"
 	"errors"
-	"fmt"
 	"net/http"
 	"net/url"
 	"strings"
@@ -85,24 +84,4 @@ func (h *Handler) nextPage(r route, req *http.Request, out any) string {
 	query.Set(pageToken, tokenOf(r.of, list.NextPage()))
 	next.RawQuery = query.Encode()
 	return "<" + h.public.path + next.RequestURI() + `>; rel="next"`
-}
-
-// NextPage is what the parameter of a list that pages takes for the page that a Link header names;
-// empty: there is none. It is for belfry's own client. A Link that it does not understand, as of a
-// belfry of another version, is an error: a list that is longer is not shown as if it were whole.
-func NextPage(o admin.Operation, header http.Header) (string, error) {
-	link := header.Get("Link")
-	if link == "" {
-		return "", nil
-	}
-	path, _, _ := strings.Cut(strings.TrimPrefix(link, "<"), `>; rel="next"`)
-	at, err := url.Parse(path)
-	if err != nil {
-		return "", fmt.Errorf("the Link to the next page: %w", err)
-	}
-	begins, err := beginOf(o, at.Query().Get(pageToken))
-	if err != nil {
-		return "", fmt.Errorf("the Link to the next page: %s %w", pageToken, err)
-	}
-	return begins, nil
 }

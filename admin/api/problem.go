@@ -4,12 +4,11 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"math"
 	"net/http"
 	"strconv"
 	"strings"
 	"time"
-
-	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/belfryhq/belfry/admin"
 	"github.com/belfryhq/belfry/internal/errkind"
@@ -77,8 +76,12 @@ func (p *Problem) with(name, value string) *Problem {
 	return p
 }
 
-// problemOf is an operation's error.
+// problemOf returns the problem of an error that a caller may read, of an operation at a route.
 func problemOf(r route, err error) *Problem {
+	var rejected *RefusedError
+	if errors.As(err, &rejected) {
+		return rejected.problem()
+	}
 	kind := errkind.Of(err)
 	p := problemf(statuses[kind], r.of.WithNames(err.Error()))
 	p.Kind = kind
@@ -99,28 +102,21 @@ func problemOf(r route, err error) *Problem {
 	if old := new(admin.StaleError); errors.As(err, &old) {
 		p.Changes = old.Changes
 	}
-	switch kind {
-	case errkind.Failed:
-		p.Detail = "belfry's log has the error"
-	case errkind.Unavailable:
-		if !errors.As(err, new(*admin.UnavailableError)) {
-			p.Detail = "the database does not answer; nothing was done"
-		}
-	case errkind.TooSlow:
-		p.Detail = "this took too long and was ended"
-	case errkind.Standby:
-		p.Detail = "the database is a standby, and takes no rows before it is promoted"
-	case errkind.Unknown:
-		p.Detail = "the database went silent before it confirmed: this may or may not have taken effect; look before you repeat it"
-	case errkind.Forbidden:
-		p.Next = "`belfry roles --for …` prints the GRANTs that belfry's role in the database needs; `belfry doctor` names those that it lacks"
-		if server := new(pgconn.PgError); errors.As(err, &server) {
-			p.Detail = server.Message
-		}
-	case errkind.Invalid, errkind.NotFound, errkind.Conflict, errkind.Stale, errkind.Held, errkind.Denied:
-	}
 	if p.Status == http.StatusServiceUnavailable || kind == errkind.Held {
 		p.with("Retry-After", strconv.Itoa(int(retryAfter.Seconds())))
+	}
+	return p
+}
+
+// problem returns the problem of a call that was refused before it began.
+func (e *RefusedError) problem() *Problem {
+	p := problemf(e.Status, e.Text)
+	p.Kind = e.Of
+	if e.After > 0 {
+		p.with("Retry-After", strconv.Itoa(int(math.Ceil(e.After.Seconds()))))
+	}
+	if e.challenge != "" {
+		p.with("WWW-Authenticate", e.challenge)
 	}
 	return p
 }

@@ -62,36 +62,32 @@ func (p public) url(at string) string {
 // secure reports whether a browser reaches the API by TLS, whatever stands in between.
 func (p public) secure(req *http.Request) bool { return p.scheme == "https" || req.TLS != nil }
 
-// stripped serves below the path what next serves at the root, and at the root too: a proxy
-// may have taken the path off already, and this machine needs none.
-func (p public) stripped(next http.Handler) http.Handler {
-	if p.path == "" {
-		return next
+// stripped returns a request without the path that begins every address. A request without it stays
+// as it is: a proxy may have removed it, and this machine needs none.
+func (p public) stripped(req *http.Request) *http.Request {
+	if p.path == "" || !strings.HasPrefix(req.URL.EscapedPath(), p.path+"/") {
+		return req
 	}
-	below := http.StripPrefix(p.path, next)
-	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
-		if strings.HasPrefix(req.URL.EscapedPath(), p.path+"/") {
-			below.ServeHTTP(w, req)
-			return
-		}
-		next.ServeHTTP(w, req)
-	})
+	own, to := *req, *req.URL
+	to.Path, to.RawPath = strings.TrimPrefix(to.Path, p.path), strings.TrimPrefix(to.RawPath, p.path)
+	own.URL = &to
+	return &own
 }
 
-// sites refuses what the page of another site has a browser do.
-func (p public) sites(next http.Handler) (http.Handler, error) {
+// sites returns the protection against requests that a browser sends for the page of another site.
+func (p public) sites() (*http.CrossOriginProtection, error) {
 	protection := http.NewCrossOriginProtection()
-	if p.host != "" {
-		if err := protection.AddTrustedOrigin(p.origin()); err != nil {
-			return nil, err
-		}
+	if p.host == "" {
+		return protection, nil
 	}
-	said := "a page of another site asked for this; if it was belfry's own, api.public_url has to be the address that the browser shows"
+	return protection, protection.AddTrustedOrigin(p.origin())
+}
+
+// otherSite is the error of a request from the page of another site.
+func (p public) otherSite() string {
+	text := "a page of another site asked for this; if it was belfry's own, api.public_url has to be the address that the browser shows"
 	if p.host != "" {
-		said += ", which is " + p.origin() + " here"
+		text += ", which is " + p.origin() + " here"
 	}
-	protection.SetDenyHandler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		problemf(http.StatusForbidden, said).write(w)
-	}))
-	return protection.Handler(next), nil
+	return text
 }

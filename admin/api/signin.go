@@ -9,10 +9,12 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"golang.org/x/time/rate"
 
 	"github.com/belfryhq/belfry/admin"
+	"github.com/belfryhq/belfry/internal/errkind"
 )
 
 // The paths of signing in and out.
@@ -48,11 +50,11 @@ func (h *Handler) newSignIns() signIns {
 	}
 }
 
-// signsInOrOut answers what is about a session rather than an operation; false: it is not.
+// signsInOrOut answers a request about a session rather than an operation; false if it is none.
 func (h *Handler) signsInOrOut(w http.ResponseWriter, req *http.Request) bool {
 	answers := map[string]map[string]func(http.ResponseWriter, *http.Request) *Problem{
-		loginPath:    {http.MethodGet: h.waysIn, http.MethodPost: h.signIn},
-		logoutPath:   {http.MethodPost: h.signOut},
+		loginPath:    {http.MethodGet: h.answerOptions, http.MethodPost: h.answerSignIn},
+		logoutPath:   {http.MethodPost: h.answerSignOut},
 		oidcPath:     {http.MethodGet: h.toProvider},
 		callbackPath: {http.MethodGet: h.fromProvider},
 	}[req.URL.Path]
@@ -65,8 +67,8 @@ func (h *Handler) signsInOrOut(w http.ResponseWriter, req *http.Request) bool {
 	case !allowed:
 		list := strings.Join(slices.Sorted(maps.Keys(answers)), ", ")
 		problem = problemf(http.StatusMethodNotAllowed, "allowed methods: "+list).with("Allow", list)
-	case h.Sessions == nil && (req.URL.Path != loginPath || req.Method != http.MethodGet):
-		problem = problemf(http.StatusForbidden, "nobody signs in here: this belfry is read-only (api.read_only), and writes no sessions; use a token")
+	case h.Sessions == nil && answers[http.MethodPost] == nil:
+		problem = h.withoutSessions().problem()
 	default:
 		problem = answer(w, req)
 	}
@@ -80,75 +82,112 @@ func (h *Handler) signsInOrOut(w http.ResponseWriter, req *http.Request) bool {
 	return true
 }
 
-// WaysIn is how people sign in here.
-type WaysIn struct {
-	// As is who asks; null: nobody, or somebody whose token or session is not good.
+// withoutSessions is the error of a sign-in, or a sign-out, without Options.Sessions.
+func (h *Handler) withoutSessions() *RefusedError {
+	return refused(http.StatusForbidden, errkind.Denied, "nobody signs in here: this belfry is read-only (api.read_only), and writes no sessions; use a token")
+}
+
+// LoginOptions are the ways to sign in here.
+type LoginOptions struct {
+	// As is the sender of the request; null if it has no credentials, or bad ones.
 	As *SignedInAs `json:"as"`
 	// Password tells whether POST /login takes names and passwords.
 	Password bool `json:"password"`
 	// Provider is the other way; null: there is none.
-	Provider *WayIn `json:"provider"`
+	Provider *LoginProvider `json:"provider"`
 }
 
-// SignedInAs is who a request is from.
+// SignedInAs is the sender of a request.
 type SignedInAs struct {
 	Name string     `json:"name"`
 	Role admin.Role `json:"role"`
 }
 
-// WayIn is a button: what it says, and where it leads to.
-type WayIn struct {
+// LoginProvider is a button: its text, and the path that it leads to.
+type LoginProvider struct {
 	Label string `json:"label"`
 	Path  string `json:"path"`
 }
 
-// waysIn tells whoever asks. It is no use of a session.
-func (h *Handler) waysIn(w http.ResponseWriter, req *http.Request) *Problem {
-	ways := WaysIn{Password: h.Sessions != nil}
-	switch who, err := h.identified(h.reserve(false), req, true); {
-	case err == nil:
-		ways.As = &SignedInAs{who.Name, who.Role}
-	case errors.Is(err, errNoCredentials):
-	case nobody(err):
-		if wait := h.lockout.bad(h.Proxy.client(req)); wait > 0 {
-			return tooMany(wait, "too many requests from this address had no good token")
-		}
-	case errors.Is(err, errProxyUser), errors.Is(err, errProxyRole):
-		return problemf(http.StatusForbidden, err.Error())
-	default:
-		return h.unanswered(err)
+// LoginOptions returns the ways to sign in. The request does not extend its session.
+func (h *Handler) LoginOptions(req *http.Request) (options LoginOptions, err error) {
+	who, err := h.Caller(req, true)
+	if err != nil {
+		return options, err
 	}
+	if who != nil {
+		options.As = &SignedInAs{who.Name, who.Role}
+	}
+	options.Password = h.Sessions != nil
 	if h.Sessions != nil && h.OIDC != nil {
-		ways.Provider = &WayIn{h.signInLabel(), h.public.path + oidcPath}
+		options.Provider = &LoginProvider{h.signInLabel(), h.public.path + oidcPath}
 	}
-	respond(w, http.StatusOK, "application/json", ways)
+	return options, nil
+}
+
+func (h *Handler) answerOptions(w http.ResponseWriter, req *http.Request) *Problem {
+	options, err := h.LoginOptions(req)
+	if err != nil {
+		return problemOf(route{}, err)
+	}
+	respond(w, http.StatusOK, "application/json", options)
 	return nil
 }
 
-// signIn opens a session by {"name", "password"} or {"link"}. A session that the request has
-// ends by it.
-func (h *Handler) signIn(w http.ResponseWriter, req *http.Request) *Problem {
+// Credentials are a name and a password, or a sign-in link.
+type Credentials struct{ Name, Password, Link string }
+
+// maxCredential is how many bytes a name, a password or a link may have.
+const maxCredential = 4000
+
+func (c Credentials) valid() bool {
+	for _, text := range []string{c.Name, c.Password, c.Link} {
+		if len(text) > maxCredential || !utf8.ValidString(text) || strings.ContainsRune(text, 0) {
+			return false
+		}
+	}
+	return true
+}
+
+// SignIn opens a session for the sender of a request, and ends the one that the request has. It sets
+// the cookie of the new session. An error is a *RefusedError.
+func (h *Handler) SignIn(w http.ResponseWriter, req *http.Request, given Credentials) (SignedIn, error) {
+	switch {
+	case h.Sessions == nil:
+		return SignedIn{}, h.withoutSessions()
+	case !given.valid():
+		return SignedIn{}, badCredentials()
+	}
+	from, ctx := h.Proxy.client(req), context.WithoutCancel(req.Context())
+	if wait := h.signIns.addresses.bad(from); wait > 0 {
+		return SignedIn{}, tooMany(wait, "too many sign-ins from this address were refused")
+	}
+	opened, err := h.open(ctx, given, from)
+	switch locked := new(lockedError); {
+	case errors.As(err, &locked):
+		return SignedIn{}, tooMany(locked.wait, locked.Error())
+	case errors.Is(err, admin.ErrSignIn):
+		e := refused(http.StatusUnauthorized, errkind.Denied, admin.ErrSignIn.Error())
+		e.challenge = `Bearer realm="belfry"`
+		return SignedIn{}, e
+	case err != nil:
+		return SignedIn{}, h.unanswered(err)
+	}
+	h.signIns.names.good(given.Name)
+	h.opened(ctx, w, req, opened, from)
+	return SignedIn{opened.Name, opened.Role, opened.ExpiresAt}, nil
+}
+
+func (h *Handler) answerSignIn(w http.ResponseWriter, req *http.Request) *Problem {
 	given, problem := credentialsOf(req)
 	if problem != nil {
 		return problem
 	}
-	from, ctx := h.Proxy.client(req), context.WithoutCancel(req.Context())
-	if wait := h.signIns.addresses.bad(from); wait > 0 {
-		return tooMany(wait, "too many sign-ins from this address were refused")
+	who, err := h.SignIn(w, req, given)
+	if err != nil {
+		return problemOf(route{}, err)
 	}
-	name := given["name"]
-	opened, err := h.open(ctx, given, from)
-	switch locked := new(lockedError); {
-	case errors.As(err, &locked):
-		return tooMany(locked.wait, locked.Error())
-	case errors.Is(err, admin.ErrSignIn):
-		return problemf(http.StatusUnauthorized, admin.ErrSignIn.Error()).with("WWW-Authenticate", `Bearer realm="belfry"`)
-	case err != nil:
-		return h.unanswered(err)
-	}
-	h.signIns.names.good(name)
-	h.opened(ctx, w, req, opened, from)
-	respond(w, http.StatusOK, "application/json", SignedIn{opened.Name, opened.Role, opened.ExpiresAt})
+	respond(w, http.StatusOK, "application/json", who)
 	return nil
 }
 
@@ -170,19 +209,19 @@ func (*lockedError) Error() string {
 	return "too many sign-ins by this name were refused; `belfry users link` makes a link that signs in all the same"
 }
 
-// open opens a session by what was given. Each attempt by a name counts before its password is
-// looked at: many at once are no way around.
-func (h *Handler) open(ctx context.Context, given map[string]string, from string) (admin.Opened, error) {
-	if link, by := given["link"]; by {
-		return h.Sessions.Exchange(ctx, link, from)
+// open opens a session by credentials. Each attempt by a name counts before its password is
+// checked, so that many at once do not get around the limit.
+func (h *Handler) open(ctx context.Context, given Credentials, from string) (admin.Opened, error) {
+	if given.Link != "" {
+		return h.Sessions.Exchange(ctx, given.Link, from)
 	}
-	if wait := h.count(ctx, given["name"], from); wait > 0 {
-		// Who guesses elsewhere does not keep somebody out from where they work.
-		if known, err := h.Sessions.KnownFrom(ctx, given["name"], from); err != nil || !known {
+	if wait := h.count(ctx, given.Name, from); wait > 0 {
+		// Guesses from elsewhere do not lock a user out of an address where the user has signed in.
+		if known, err := h.Sessions.KnownFrom(ctx, given.Name, from); err != nil || !known {
 			return admin.Opened{}, errors.Join(err, &lockedError{wait})
 		}
 	}
-	return h.Sessions.SignIn(ctx, given["name"], given["password"], from)
+	return h.Sessions.SignIn(ctx, given.Name, given.Password, from)
 }
 
 // count counts a sign-in by a name, and records when a lockout begins; it returns how long the
@@ -201,36 +240,44 @@ func (h *Handler) count(ctx context.Context, name, from string) time.Duration {
 }
 
 // credentialsOf reads {"name", "password"} or {"link"}, all texts.
-func credentialsOf(req *http.Request) (map[string]string, *Problem) {
+func credentialsOf(req *http.Request) (given Credentials, problem *Problem) {
 	fields, problem := bodyOf(req)
 	if problem != nil {
-		return nil, problem
+		return given, problem
 	}
-	given, text := make(map[string]string), true
-	for name, raw := range fields {
-		var value string
-		text = text && json.Unmarshal(raw, &value) == nil && !slices.Contains([]byte(value), 0) && len(value) <= maxCredential
-		given[name] = value
+	names, text := slices.Sorted(maps.Keys(fields)), true
+	for name, into := range map[string]*string{"name": &given.Name, "password": &given.Password, "link": &given.Link} {
+		text = text && (fields[name] == nil || json.Unmarshal(fields[name], into) == nil)
 	}
-	names := slices.Sorted(maps.Keys(given))
 	if !text || req.URL.RawQuery != "" || !slices.Equal(names, []string{"link"}) && !slices.Equal(names, []string{"name", "password"}) {
-		return nil, problemf(http.StatusUnprocessableEntity, `allowed: {"name": …, "password": …} or {"link": …}, each a text of up to 4000 bytes, and no query`)
+		return given, badCredentials().problem()
 	}
 	return given, nil
 }
 
-// maxCredential is how many bytes a name, a password or a link may have.
-const maxCredential = 4000
+func badCredentials() *RefusedError {
+	return refused(http.StatusUnprocessableEntity, errkind.Invalid, `allowed: {"name": …, "password": …} or {"link": …}, each a text of up to 4000 bytes, and no query`)
+}
 
-// signOut ends the session of the request's cookie, if it has one.
-func (h *Handler) signOut(w http.ResponseWriter, req *http.Request) *Problem {
-	secret, has := h.cookie(req)
-	if has {
+// SignOut ends the session of the request's cookie, if it has one, and clears the cookie. An error is
+// a *RefusedError.
+func (h *Handler) SignOut(w http.ResponseWriter, req *http.Request) error {
+	if h.Sessions == nil {
+		return h.withoutSessions()
+	}
+	if secret, has := h.cookie(req); has {
 		if err := h.Sessions.SignOut(context.WithoutCancel(req.Context()), secret); err != nil {
 			return h.unanswered(err)
 		}
 	}
 	http.SetCookie(w, h.cookieOf(req, "", time.Unix(1, 0)))
+	return nil
+}
+
+func (h *Handler) answerSignOut(w http.ResponseWriter, req *http.Request) *Problem {
+	if err := h.SignOut(w, req); err != nil {
+		return problemOf(route{}, err)
+	}
 	respond(w, http.StatusOK, "application/json", struct{}{})
 	return nil
 }

@@ -2,7 +2,6 @@ package api
 
 import (
 	"bytes"
-	"context"
 	"encoding/json"
 	"math"
 	"mime"
@@ -13,6 +12,7 @@ import (
 	"time"
 
 	"github.com/belfryhq/belfry/admin"
+	"github.com/belfryhq/belfry/internal/errkind"
 )
 
 // Limits of streams. Each takes a goroutine or two and the memory of an item; the looks are
@@ -50,16 +50,17 @@ func newStreams() *streams {
 	}
 }
 
-// enter counts one of somebody's; false: there are too many.
-func (s *streams) enter(name string) bool {
+// enter counts a stream of an identity. The error is a *RefusedError if there are too many.
+func (s *streams) enter(name string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.open >= s.most || s.by[name] >= s.own {
-		return false
+		text := "too many streams are open; allowed: " + strconv.Itoa(s.own) + " of one identity, " + strconv.Itoa(s.most) + " in all"
+		return refused(http.StatusServiceUnavailable, errkind.Unavailable, text).again(retryAfter)
 	}
 	s.open++
 	s.by[name]++
-	return true
+	return nil
 }
 
 func (s *streams) leave(name string) {
@@ -96,94 +97,27 @@ type stream struct {
 	within time.Duration
 	id     uint64
 	begun  bool
+	failed bool // a write has failed
 }
 
-// piece is what the operation has to say next.
-type piece struct {
-	item any
-	end  bool
-	err  error // of the end
-}
-
-// follow answers with the pieces of a stream. The first decides the status: what goes wrong
-// before it is a problem like any other.
-func (h *Handler) follow(o admin.Operation, r route, w http.ResponseWriter, req *http.Request, who admin.Identity, in any) {
+// follow answers a request with a stream. An error before the first item has a status like any other.
+func (h *Handler) follow(r route, w http.ResponseWriter, req *http.Request, c Call) {
 	events, acceptable := formOf(req)
-	switch {
-	case !acceptable:
+	if !acceptable {
 		problemf(http.StatusNotAcceptable, "allowed Accept: "+eventStream+", "+jsonLines).write(w)
-		return
-	case !h.streams.enter(who.Name):
-		problemf(http.StatusServiceUnavailable, "too many streams are open; allowed: "+strconv.Itoa(h.streams.own)+" of one identity, "+strconv.Itoa(h.streams.most)+" in all").
-			with("Retry-After", strconv.Itoa(int(retryAfter.Seconds()))).write(w)
-		return
-	}
-	defer h.streams.leave(who.Name)
-	own := &streamTurn{turns: h.turns, name: who.Key(), free: o.Shared}
-	if problem := own.begin(req.Context()); problem != nil {
-		problem.write(w)
 		return
 	}
 	s := &stream{w: w, ctl: http.NewResponseController(w), events: events, within: h.streams.event}
 	s.id, _ = strconv.ParseUint(req.Header.Get("Last-Event-ID"), 10, 32)
 	_ = s.ctl.SetWriteDeadline(time.Time{})
-	ctx, cancel := context.WithCancel(req.Context())
-	pieces := make(chan piece)
-	var running sync.WaitGroup
-	defer running.Wait()
-	defer cancel()
-	running.Go(func() { h.run(ctx, o, in, who, own, pieces) })
-	beats := time.NewTimer(h.streams.nextBeat())
-	defer beats.Stop()
-	for {
-		var err error
-		select {
-		case <-ctx.Done():
-			return
-		case <-h.streams.stopping:
-			s.cut(problemf(http.StatusServiceUnavailable, "this belfry stops"))
-			return
-		case p := <-pieces:
-			if p.end {
-				s.last(h, o, r, who, p)
-				return
-			}
-			err = s.item(p.item)
-		case <-beats.C:
-			if again, problem := h.authenticated(h.reserve(false), req, true); problem != nil && problem.Status < http.StatusInternalServerError || problem == nil && o.Allowed(again.Role) != nil {
-				s.cut(problemf(http.StatusUnauthorized, admin.ErrToken.Error()))
-				return
-			}
-			beats.Reset(h.streams.nextBeat())
-			err = s.beat()
-		}
-		if err != nil {
-			return // nobody reads any more, or too slowly
-		}
+	out, err := h.Stream(req.Context(), c, s.item, s.beat)
+	switch {
+	case s.failed || req.Context().Err() != nil: // the reader is gone, or too slow
+	case err != nil:
+		s.cut(problemOf(r, err))
+	default:
+		s.last(out)
 	}
-}
-
-// run runs the operation, which ends with ctx. It has the turn, and gives it back.
-func (h *Handler) run(ctx context.Context, o admin.Operation, in any, who admin.Identity, own *streamTurn, pieces chan<- piece) {
-	say := func(p piece) error {
-		select {
-		case pieces <- p:
-			return nil
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-	}
-	defer own.end()
-	defer func() {
-		if cause := recover(); cause != nil {
-			h.panicked(cause)
-			_ = say(piece{end: true, err: errPanicked})
-		}
-	}()
-	env := h.Env
-	env.Actor, env.Role = who.Name, who.Role
-	out, err := o.Stream(ctx, &env, in, func(item any) error { return own.sending(ctx, func() error { return say(piece{item: item}) }) })
-	_ = say(piece{item: out, end: true, err: err})
 }
 
 // formOf is the form that a request asks for.
@@ -234,7 +168,8 @@ func (s *stream) begin(b *bytes.Buffer) {
 }
 
 // send writes, and waits until it is on its way. Between writes there is no deadline.
-func (s *stream) send(b *bytes.Buffer) error {
+func (s *stream) send(b *bytes.Buffer) (err error) {
+	defer func() { s.failed = err != nil }()
 	_ = s.ctl.SetWriteDeadline(time.Now().Add(s.within))
 	if _, err := s.w.Write(b.Bytes()); err != nil {
 		return err
@@ -299,24 +234,16 @@ func (s *stream) beat() error {
 	return s.send(&b)
 }
 
-// last ends the stream as the operation did.
-func (s *stream) last(h *Handler, o admin.Operation, r route, who admin.Identity, p piece) {
-	if p.err != nil {
-		problem := problemOf(r, p.err)
-		if problem.Status >= http.StatusInternalServerError {
-			h.failed(o, who, p.err, problem)
-		}
-		s.cut(problem)
-		return
-	}
+// last ends the stream with the result of its operation; nil is none.
+func (s *stream) last(out any) {
 	var b bytes.Buffer
 	s.begin(&b)
 	var err error
 	switch {
-	case !s.events && p.item != nil:
-		err = s.lines(&b, p.item)
-	case s.events && p.item != nil:
-		err = s.event(&b, "end", p.item)
+	case !s.events && out != nil:
+		err = s.lines(&b, out)
+	case s.events && out != nil:
+		err = s.event(&b, "end", out)
 	case s.events:
 		err = s.event(&b, "end", struct{}{})
 	}

@@ -4,12 +4,12 @@ import (
 	"context"
 	"fmt"
 	"net/http"
-	"strconv"
 	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/belfryhq/belfry/internal/errkind"
 	"github.com/belfryhq/belfry/internal/printer"
 )
 
@@ -77,15 +77,15 @@ func (t *turns) enter(ctx context.Context, name string) (leave func()) {
 	}
 }
 
-// soon is enter for a request that nothing has been answered to yet: it waits so long at most.
-func (t *turns) soon(ctx context.Context, name string) (leave func(), problem *Problem) {
+// soon is enter with a limit to the wait: the error is a *RefusedError.
+func (t *turns) soon(ctx context.Context, name string) (leave func(), err error) {
 	ctx, cancel := context.WithTimeout(ctx, t.within)
 	defer cancel()
 	if leave := t.enter(ctx, name); leave != nil {
 		return leave, nil
 	}
-	return nil, problemf(http.StatusTooManyRequests, fmt.Sprintf("too much is asked for at once; allowed: %s of one identity, and others wait for %s", printer.Counted(int64(t.own), "request"), t.within)).
-		with("Retry-After", strconv.Itoa(int(retryAfter.Seconds())))
+	text := fmt.Sprintf("too much is asked for at once; allowed: %s of one identity, and others wait for %s", printer.Counted(int64(t.own), "request"), t.within)
+	return nil, refused(http.StatusTooManyRequests, errkind.Unavailable, text).again(retryAfter)
 }
 
 // streamTurn is the turn of a stream, which has none while its reader takes a piece. It is for one
@@ -99,11 +99,11 @@ type streamTurn struct {
 }
 
 // begin is soon.
-func (s *streamTurn) begin(ctx context.Context) (problem *Problem) {
+func (s *streamTurn) begin(ctx context.Context) (err error) {
 	if !s.free {
-		s.leave, problem = s.turns.soon(ctx, s.name)
+		s.leave, err = s.turns.soon(ctx, s.name)
 	}
-	return problem
+	return err
 }
 
 // end gives the turn back, if there is one.

@@ -42,51 +42,55 @@ func (c Config) UnsubscribeURL(links *unsubscribe.Links, link unsubscribe.Link) 
 	return at.url(unsubscribePath + links.Sign(link))
 }
 
-// recipients answers the links of recipients, who have no token. The link is the authority:
-// whose page has a browser ask does not matter. Everything else is for next.
+// unsubscribing bounds requests of recipients.
+type unsubscribing struct {
+	strangers *lockout      // of bad links, by address
+	repeats   *lockout      // of good links, by channel
+	acting    chan struct{} // opt-outs that are recorded now
+}
+
+func (h *Handler) newUnsubscribing() unsubscribing {
+	return unsubscribing{
+		strangers: newLockout(20, 6*time.Second, func(from string) {
+			h.Log.Warn().Str("detail", from).Msg("too many invalid unsubscribe links from one address")
+		}),
+		repeats: newLockout(20, 6*time.Second, func(string) {}),
+		acting:  make(chan struct{}, unsubscribeAtOnce),
+	}
+}
+
+// recipient answers the link of a recipient, who has no token. The link is the authority, so that the
+// origin of the request does not matter.
 //
-//	GET   a page with a button; changes nothing, for scanners follow links
+//	GET   a page with a button; changes nothing, because scanners follow links
 //	POST  List-Unsubscribe=One-Click (RFC 8058) records the opt-out
 //
-// Whether there is such a channel makes no difference to any answer.
-func (h *Handler) recipients(next http.Handler) http.Handler {
-	if h.Unsubscribe == nil {
-		return next
+// The answers do not depend on whether the channel exists.
+func (h *Handler) recipient(w http.ResponseWriter, req *http.Request) {
+	signed := strings.TrimPrefix(req.URL.EscapedPath(), unsubscribePath)
+	post := req.Method == http.MethodPost
+	if !post && req.Method != http.MethodGet && req.Method != http.MethodHead {
+		w.Header().Set("Allow", "GET, HEAD, POST")
+		answerPage(w, http.StatusMethodNotAllowed, "This cannot be done", "Allowed methods: GET, HEAD, POST.")
+		return
 	}
-	strangers := newLockout(20, 6*time.Second, func(from string) {
-		h.Log.Warn().Str("detail", from).Msg("too many links that are none from one address")
-	})
-	repeats, acting := newLockout(20, 6*time.Second, func(string) {}), make(chan struct{}, unsubscribeAtOnce)
-	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
-		signed, is := strings.CutPrefix(req.URL.EscapedPath(), unsubscribePath)
-		if !is {
-			next.ServeHTTP(w, req)
+	link, err := h.Unsubscribe.Read(signed)
+	if err != nil {
+		if tooOften(w, h.unsubscribing.strangers.bad(h.Proxy.client(req))) {
 			return
 		}
-		post := req.Method == http.MethodPost
-		if !post && req.Method != http.MethodGet && req.Method != http.MethodHead {
-			w.Header().Set("Allow", "GET, HEAD, POST")
-			answerPage(w, http.StatusMethodNotAllowed, "This cannot be done", "Allowed methods: GET, HEAD, POST.")
-			return
-		}
-		link, err := h.Unsubscribe.Read(signed)
-		if err != nil {
-			if tooOften(w, strangers.bad(h.Proxy.client(req))) {
-				return
-			}
-			answerPage(w, http.StatusNotFound, "This link is not good", "It may have been cut off. Open it from the message again.")
-			return
-		}
-		if !post {
-			w.Header().Set("Content-Security-Policy", "default-src 'none'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'")
-			answerPage(w, http.StatusOK, "Unsubscribe", unsubscribeForm)
-			return
-		}
-		// By address good links are not counted: a provider asks for all its people from a few.
-		if !tooOften(w, repeats.bad(strconv.FormatInt(link.ChannelID, 10))) {
-			h.unsubscribe(w, req, link, acting)
-		}
-	})
+		answerPage(w, http.StatusNotFound, "This link is not good", "It may have been cut off. Open it from the message again.")
+		return
+	}
+	if !post {
+		w.Header().Set("Content-Security-Policy", "default-src 'none'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'")
+		answerPage(w, http.StatusOK, "Unsubscribe", unsubscribeForm)
+		return
+	}
+	// Good links are not counted by address: a provider sends those of all its people from a few.
+	if !tooOften(w, h.unsubscribing.repeats.bad(strconv.FormatInt(link.ChannelID, 10))) {
+		h.unsubscribe(w, req, link)
+	}
 }
 
 // tooOften answers if there is something to wait for.
@@ -100,7 +104,7 @@ func tooOften(w http.ResponseWriter, wait time.Duration) bool {
 }
 
 // unsubscribe records an opt-out to its end, whether or not who asked waits.
-func (h *Handler) unsubscribe(w http.ResponseWriter, req *http.Request, link unsubscribe.Link, acting chan struct{}) {
+func (h *Handler) unsubscribe(w http.ResponseWriter, req *http.Request, link unsubscribe.Link) {
 	req.Body = http.MaxBytesReader(w, req.Body, unsubscribeBody)
 	if req.PostFormValue("List-Unsubscribe") != "One-Click" {
 		answerPage(w, http.StatusBadRequest, "Nothing has changed", "The allowed body is List-Unsubscribe=One-Click, as a form.")
@@ -110,7 +114,7 @@ func (h *Handler) unsubscribe(w http.ResponseWriter, req *http.Request, link uns
 	defer cancel()
 	err := errReadOnly
 	if !h.ReadOnly {
-		err = h.optOut(ctx, link, acting)
+		err = h.optOut(ctx, link)
 	}
 	switch {
 	case err == nil:
@@ -127,11 +131,11 @@ func (h *Handler) unsubscribe(w http.ResponseWriter, req *http.Request, link uns
 // errReadOnly is api.read_only.
 var errReadOnly = errors.New("this belfry is read-only (api.read_only)")
 
-// optOut waits for its turn.
-func (h *Handler) optOut(ctx context.Context, link unsubscribe.Link, acting chan struct{}) error {
+// optOut records an opt-out; a few run at a time.
+func (h *Handler) optOut(ctx context.Context, link unsubscribe.Link) error {
 	select {
-	case acting <- struct{}{}:
-		defer func() { <-acting }()
+	case h.unsubscribing.acting <- struct{}{}:
+		defer func() { <-h.unsubscribing.acting }()
 	case <-ctx.Done():
 		return ctx.Err()
 	}

@@ -146,7 +146,7 @@ func (v *visit) plan(o admin.Operation, page *operationPage, values url.Values) 
 	if len(faults) > 0 {
 		return http.StatusUnprocessableEntity, faults
 	}
-	out, err := v.ask.Run(v.req.Context(), o, in)
+	out, err := v.do(v.req.Context(), o, in)
 	if err != nil {
 		faults, rest := faultsOf(o, err)
 		page.Fault = v.inline(rest)
@@ -188,14 +188,14 @@ func (v *visit) act(o admin.Operation) {
 	}
 	page := v.actPage(o, values)
 	page.Hidden = append(page.Hidden, was(v.wasSent())...)
-	status, faults := v.do(o, &page, v.corrections(o, values))
+	status, faults := v.submit(o, &page, v.corrections(o, values))
 	page.Inputs, page.More = v.inputs(o, values, faults)
 	v.settle(o, &page)
 	v.show(status, "operation", frame{Title: page.Title, About: about(o, values), Page: page})
 }
 
-// do does it, or says what stands in the way.
-func (v *visit) do(o admin.Operation, page *operationPage, values url.Values) (status int, faults map[string]string) {
+// submit runs an act, or shows why it cannot run.
+func (v *visit) submit(o admin.Operation, page *operationPage, values url.Values) (status int, faults map[string]string) {
 	if o.Name == enqueueOf {
 		return v.enqueue(o, page, values)
 	}
@@ -216,7 +216,7 @@ func (v *visit) do(o admin.Operation, page *operationPage, values url.Values) (s
 	} else if asks {
 		return http.StatusOK, nil
 	}
-	out, err := v.ask.Keyed(keyOf(v.req)).Run(v.req.Context(), o, in)
+	out, err := v.doOnce(o, in)
 	if out != nil {
 		page.Result = v.tell(o, in, out)
 	}
@@ -232,7 +232,7 @@ func (v *visit) agreed(o admin.Operation, page *operationPage, in any) (asks boo
 	if o.Confirm == nil {
 		return false, nil
 	}
-	question, err := v.ask.Question(v.req.Context(), o, in)
+	question, err := v.question(o, in)
 	if err != nil || question.Text == "" {
 		return false, err
 	}

@@ -245,7 +245,7 @@ func (v *visit) chartsOf(id string, counts *delivery.Counts) (drawn charts, err 
 		return drawn, nil
 	}
 	in, _ := read(o, url.Values{"id": {id}})
-	out, err := v.ask.Run(v.req.Context(), o, in)
+	out, err := v.do(v.req.Context(), o, in)
 	if runs, is := out.(admin.JobRuns); is {
 		drawn.Walk = v.walkOverTime(runs, time.Now())
 	}

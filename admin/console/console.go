@@ -11,6 +11,7 @@ import (
 	"io/fs"
 	"net/http"
 	"path"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -27,7 +28,7 @@ const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src
 
 // Console is the pages. It is safe for concurrent use.
 type Console struct {
-	api        http.Handler
+	api        *api.Handler
 	at         string // the path that every address begins with; "": the root
 	called     api.Environment
 	zone       *time.Location // of whoever asks, of the copy for one request; nil: the server's
@@ -46,9 +47,9 @@ type asset struct {
 	version string        // of its content
 }
 
-// New returns the pages of operations that served has, for addresses that begin with a path, which
-// say in what environment they are.
-func New(served http.Handler, at string, operations []admin.Operation, called api.Environment) *Console {
+// New returns the pages of operations that the API serves, for addresses that begin with a path. Each
+// page shows the environment.
+func New(served *api.Handler, at string, operations []admin.Operation, called api.Environment) *Console {
 	c := &Console{api: served, at: at, called: called, operations: operations, routes: http.NewServeMux(), assets: readAssets(), gauges: new(gauges)}
 	c.pages = c.parse()
 	c.routes.HandleFunc("GET /assets/{name}", c.asset)
@@ -60,19 +61,23 @@ func New(served http.Handler, at string, operations []admin.Operation, called ap
 	c.routes.HandleFunc("GET /live", c.signedIn((*visit).live))
 	c.routes.HandleFunc("GET /jump", c.signedIn((*visit).jump))
 	for _, o := range operations {
+		serve := func(pattern string, show func(*visit, admin.Operation)) {
+			c.routes.HandleFunc(pattern, c.signedIn(func(v *visit) {
+				api.Note(v.req, o.Name, false)
+				show(v, o)
+			}))
+		}
 		switch {
-		case o.Shared: // what /live tells
+		case o.Shared: // /live has it
 		case o.Changes:
-			c.routes.HandleFunc("GET "+pathOf(o), c.signedIn(func(v *visit) { v.form(o) }))
-			c.routes.HandleFunc("POST "+pathOf(o), c.signedIn(func(v *visit) { v.act(o) }))
-			if bare := barePath(o); bare != pathOf(o) {
-				c.routes.HandleFunc("GET "+bare, c.signedIn(func(v *visit) { v.form(o) }))
-				c.routes.HandleFunc("POST "+bare, c.signedIn(func(v *visit) { v.act(o) }))
+			for _, at := range slices.Compact([]string{pathOf(o), barePath(o)}) {
+				serve("GET "+at, (*visit).form)
+				serve("POST "+at, (*visit).act)
 			}
 		case o.Name == "jobs show":
-			c.routes.HandleFunc("GET "+pathOf(o), c.signedIn(func(v *visit) { v.job(o) }))
+			serve("GET "+pathOf(o), (*visit).job)
 		default:
-			c.routes.HandleFunc("GET "+pathOf(o), c.signedIn(func(v *visit) { v.look(o) }))
+			serve("GET "+pathOf(o), (*visit).look)
 		}
 	}
 	c.routes.HandleFunc("/", c.signedIn((*visit).lost))

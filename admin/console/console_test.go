@@ -51,6 +51,9 @@ func TestConsole_SignsInAndOut(t *testing.T) {
 	require.Equal(t, http.StatusUnauthorized, p.status)
 	require.Contains(t, p.source, `value="ann"`)
 	require.Contains(t, p.source, `name="return_to" value="/jobs"`)
+	for _, name := range []string{"a\x00", "a\xff", strings.Repeat("a", 4001)} {
+		require.Equal(t, http.StatusUnprocessableEntity, b.post(t, "/sign-in", url.Values{"name": {name}, "password": {"wrong"}}).status)
+	}
 	p = b.post(t, "/sign-in", url.Values{"name": {"ann"}, "password": {"correct horse battery"}, "return_to": {"/jobs"}})
 	require.Equal(t, http.StatusSeeOther, p.status)
 	require.Equal(t, "/jobs", p.header.Get("Location"))
@@ -79,6 +82,10 @@ func TestConsole_NobodySignsInWhereItIsReadOnly(t *testing.T) {
 	h := open(t, func(c *api.Options) { c.ReadOnly, c.Sessions = true, nil })
 	id := h.enqueue(t, "Hello")
 	require.Contains(t, h.as(t, "").get(t, "/sign-in").text, "This belfry is read-only")
+	refused := h.as(t, "").post(t, "/sign-in", url.Values{"name": {"ann"}, "password": {"correct horse battery"}})
+	require.Equal(t, http.StatusForbidden, refused.status)
+	require.Contains(t, refused.text, "nobody signs in here")
+	require.Equal(t, http.StatusForbidden, h.as(t, "").post(t, "/sign-out", url.Values{}).status)
 	require.Equal(t, http.StatusOK, h.as(t, "admin").get(t, "/jobs/"+printer.Int(id)).status)
 	p := h.as(t, "admin").post(t, "/abort", url.Values{"id": {printer.Int(id)}})
 	require.Equal(t, http.StatusForbidden, p.status)
@@ -458,7 +465,7 @@ func TestConsole_SaysWhichOneItIs(t *testing.T) {
 		require.Contains(t, p.source, "· production &lt;1&gt; · belfry</title>")
 	}
 	nameless := open(t, func(c *api.Options) {
-		c.Pages = func(served http.Handler, at string) http.Handler {
+		c.Pages = func(served *api.Handler, at string) http.Handler {
 			return console.New(served, at, admin.Operations(), api.Environment{})
 		}
 	})

@@ -35,7 +35,7 @@ func (v *visit) present(o admin.Operation, values url.Values) (shown url.Values,
 	if len(faults) > 0 {
 		return values, nil // the act says what is wrong with it
 	}
-	out, err := v.ask.Run(v.req.Context(), show, in)
+	out, err := v.do(v.req.Context(), show, in)
 	report, is := out.(interface{ State() admin.JobState })
 	if err != nil || !is {
 		return values, nil
@@ -69,7 +69,7 @@ func (v *visit) asItIs(o admin.Operation, values url.Values, fields []input) {
 		if !there || look.Allowed(v.who.Role) != nil || slices.ContainsFunc(look.Params(), func(p admin.Param) bool { return p.Required }) {
 			continue
 		}
-		out, err := v.ask.Run(v.req.Context(), look, look.NewInput())
+		out, err := v.do(v.req.Context(), look, look.NewInput())
 		text, bad := json.Marshal(out)
 		if err != nil || bad != nil {
 			continue // the form is good without

@@ -58,10 +58,10 @@ func (v *visit) sheet(o admin.Operation, in any, values url.Values) {
 	r := &rows{v: v, of: o, name: fileName(o, values), into: sheet.NewWriter(v.w)}
 	var err error
 	if o.Item() != nil {
-		_, err = v.ask.Stream(v.req.Context(), o, in, func(item any) error { return r.add(o.Listed(item)) })
+		_, err = v.stream(v.req.Context(), o, in, func(item any) error { return r.add(o.Listed(item)) })
 	} else {
 		var out any
-		if out, err = v.ask.Run(v.req.Context(), o, in); err == nil {
+		if out, err = v.do(v.req.Context(), o, in); err == nil {
 			err = r.add(o.Listed(out))
 		}
 	}

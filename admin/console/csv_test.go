@@ -118,7 +118,7 @@ func TestConsole_ASheetThatBreaksOffIsCut(t *testing.T) {
 			}, nil, func(*printer.Page, admin.None, admin.None) {})
 		h := open(t, func(c *api.Options) {
 			c.Operations = []admin.Operation{list}
-			c.Pages = func(served http.Handler, at string) http.Handler {
+			c.Pages = func(served *api.Handler, at string) http.Handler {
 				return console.New(served, at, c.Operations, api.Environment{})
 			}
 		})

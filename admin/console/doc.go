@@ -15,13 +15,13 @@
 // What the text says to do next, `belfry lanes resume default`, is a link to the page of that
 // operation with those parameters.
 //
-// # How it asks
+// # A request
 //
-//	browser ──► API: cross-site? ──► page ──► API, within the process, as who asks ──► operation
+//	browser ──► api.Handler: cross-site? ──► page ──► input ──► api.Handler.Do ──► typed result ──► HTML
 //
-// A page asks the API as any client would (package client), with the cookie and from the address of
-// the request it answers: who may do what, what is masked, what is read-only, what was done once
-// already for a key, and what is counted, is decided and done in one place, which is not here.
+// A page authenticates its request once (api.Handler.Caller), builds the input of an operation from
+// the form, and runs the operation by api.Handler.Do, which the HTTP routes call too. Roles, masks,
+// read-only mode, limits, idempotency keys and deadlines are there and nowhere in this package.
 //
 // # Pictures
 //

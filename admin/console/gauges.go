@@ -73,7 +73,7 @@ func (v *visit) senders(ctx context.Context) ([]delivery.SenderState, error) {
 	if !there {
 		return nil, nil
 	}
-	out, err := v.ask.Run(ctx, list, list.NewInput())
+	out, err := v.do(ctx, list, list.NewInput())
 	if err != nil {
 		return nil, err
 	}
@@ -117,7 +117,7 @@ func (v *visit) health() (*told, error) {
 	if !there {
 		return nil, nil
 	}
-	out, err := v.ask.Run(v.req.Context(), o, o.NewInput())
+	out, err := v.do(v.req.Context(), o, o.NewInput())
 	if err != nil {
 		return nil, err
 	}
@@ -129,7 +129,7 @@ func (v *visit) health() (*told, error) {
 	}
 	ctx, cancel := context.WithTimeout(v.req.Context(), carrierTime)
 	defer cancel()
-	inside, down := v.ask.Run(ctx, carrier, carrier.NewInput())
+	inside, down := v.do(ctx, carrier, carrier.NewInput())
 	if inside != nil {
 		t.Blocks = append(t.Blocks, v.tell(carrier, carrier.NewInput(), inside).Blocks...)
 	}

@@ -44,7 +44,7 @@ func (v *visit) job(o admin.Operation) {
 		v.lost()
 		return
 	}
-	out, err := v.ask.Run(v.req.Context(), o, in)
+	out, err := v.do(v.req.Context(), o, in)
 	if err != nil {
 		v.problem(statusFor(err), err)
 		return

@@ -43,7 +43,7 @@ func (v *visit) meant(q string) string {
 	}
 	if o, there := v.named("channels show"); there && q != "" {
 		if in, faults := read(o, map[string][]string{"external_id": {q}, "limit": {"1"}}); len(faults) == 0 {
-			if _, err := v.ask.Run(v.req.Context(), o, in); err == nil {
+			if _, err := v.do(v.req.Context(), o, in); err == nil {
 				return v.to("channels show", "external_id", q)
 			}
 		}
@@ -66,7 +66,7 @@ func (v *visit) listed(name, thing string) bool {
 	if !there {
 		return false
 	}
-	out, err := v.ask.Run(v.req.Context(), o, o.NewInput())
+	out, err := v.do(v.req.Context(), o, o.NewInput())
 	if err != nil {
 		return false
 	}

@@ -98,8 +98,8 @@ func (v *visit) live() {
 	if f.send(liveEvent{}) != nil {
 		return
 	}
-	api.Stays(v.req)
-	ctx := api.Unattended(v.req.Context())
+	api.Note(v.req, "", true)
+	ctx := v.req.Context()
 	for ctx.Err() == nil {
 		err := v.follow(ctx, jobs, events, f)
 		if err != nil && errkind.Of(err) != errkind.Unavailable { // who asks may not any more, or is gone
@@ -137,7 +137,7 @@ func (v *visit) follow(ctx context.Context, jobs, events admin.Operation, f *fee
 	ended := make(chan error, 2)
 	running.Go(func() {
 		in, _ := read(jobs, url.Values{"follow": {"on"}, "after": after})
-		_, err := v.ask.Stream(ctx, jobs, in, func(item any) error {
+		_, err := v.stream(ctx, jobs, in, func(item any) error {
 			watched, _ := item.([]admin.WatchedJob)
 			return f.look(watched)
 		})
@@ -145,7 +145,7 @@ func (v *visit) follow(ctx context.Context, jobs, events admin.Operation, f *fee
 	})
 	running.Go(func() {
 		in, _ := read(events, url.Values{"after": after})
-		_, err := v.ask.Stream(ctx, events, in, func(item any) error {
+		_, err := v.stream(ctx, events, in, func(item any) error {
 			acts, _ := item.([]job.ControlEvent)
 			return f.tell(acts)
 		})

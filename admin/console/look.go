@@ -89,7 +89,7 @@ func (v *visit) run(o admin.Operation, in any, values url.Values) (*told, string
 		t, err := v.items(o, in)
 		return t, "", err
 	}
-	out, err := v.ask.Run(v.req.Context(), o, in)
+	out, err := v.do(v.req.Context(), o, in)
 	if out == nil {
 		return nil, "", err
 	}
@@ -110,7 +110,7 @@ func (v *visit) items(o admin.Operation, in any) (*told, error) {
 			}
 		}
 	}
-	out, err := v.ask.Stream(v.req.Context(), o, in, func(item any) error {
+	out, err := v.stream(v.req.Context(), o, in, func(item any) error {
 		tell(page, item)
 		if n++; n == mostItems {
 			return errEnough

@@ -59,7 +59,7 @@ func open(t *testing.T, change func(*api.Options)) *house {
 			Carrier: admin.Carrier{Transport: outbox.NoCarrier}, Compose: compose.DefaultConfig(),
 		},
 		Authenticate: tokens,
-		Pages: func(served http.Handler, at string) http.Handler {
+		Pages: func(served *api.Handler, at string) http.Handler {
 			return console.New(served, at, admin.Operations(), api.Environment{Name: "production <1>", Colour: "red"})
 		},
 		Log: zerolog.New(h.log),

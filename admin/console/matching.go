@@ -78,7 +78,7 @@ func (v *visit) match(o admin.Operation, values url.Values) (more bool, err erro
 	for name, fault := range faults {
 		return false, unmatchedError(name + ": " + fault)
 	}
-	out, err := v.ask.Run(v.req.Context(), list, in)
+	out, err := v.do(v.req.Context(), list, in)
 	if err != nil {
 		return false, err
 	}

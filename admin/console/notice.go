@@ -60,7 +60,7 @@ func (v *visit) valuesFor(p admin.Param) []string {
 		return nil
 	}
 	in, _ := read(list, url.Values{})
-	out, err := v.ask.Run(v.req.Context(), list, in)
+	out, err := v.do(v.req.Context(), list, in)
 	if err != nil {
 		return nil
 	}
@@ -108,7 +108,7 @@ func (v *visit) enqueue(o admin.Operation, page *operationPage, values url.Value
 	} else if asks {
 		return v.preview(o, page, values, in)
 	}
-	out, err := v.ask.Keyed(keyOf(v.req)).Run(v.req.Context(), o, in)
+	out, err := v.doOnce(o, in)
 	if out != nil {
 		page.Result, page.Acts = v.tell(o, in, out), v.opensJobs(out)
 	}
@@ -136,7 +136,7 @@ func (v *visit) preview(o admin.Operation, page *operationPage, values url.Value
 	asked := maps.Clone(values)
 	asked.Set("preview", "on")
 	in, _ = read(o, asked)
-	out, err := v.ask.Run(v.req.Context(), o, in)
+	out, err := v.do(v.req.Context(), o, in)
 	if err != nil {
 		faults, rest := faultsOf(o, err)
 		page.Agree, page.Fault = nil, v.inline(rest)

@@ -63,7 +63,7 @@ func (v *visit) now() {
 		return
 	}
 	var page nowPage
-	_, err := v.ask.Stream(v.req.Context(), watch, watch.NewInput(), func(item any) error {
+	_, err := v.stream(v.req.Context(), watch, watch.NewInput(), func(item any) error {
 		jobs, _ := item.([]admin.WatchedJob)
 		for _, one := range jobs {
 			page.Jobs = append(page.Jobs, v.running(one))
@@ -108,7 +108,7 @@ func (v *visit) upcoming() (*told, error) {
 		return nil, nil
 	}
 	in, _ := read(list, map[string][]string{"skip_held": {"on"}, "limit": {"12"}})
-	out, err := v.ask.Run(v.req.Context(), list, in)
+	out, err := v.do(v.req.Context(), list, in)
 	entries, is := out.(admin.List[admin.UpcomingEntry])
 	if err != nil || !is {
 		return nil, err
@@ -126,7 +126,7 @@ func (v *visit) awaiting() (*told, error) {
 		return nil, nil
 	}
 	in, _ := read(list, map[string][]string{"awaiting_approval": {"on"}, "limit": {"20"}})
-	out, err := v.ask.Run(v.req.Context(), list, in)
+	out, err := v.do(v.req.Context(), list, in)
 	if jobs, is := out.(admin.List[admin.JobState]); err != nil || !is || len(jobs.Items) == 0 {
 		return nil, err
 	}

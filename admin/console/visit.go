@@ -2,17 +2,14 @@ package console
 
 import (
 	"bytes"
-	"encoding/json"
 	"errors"
 	"html/template"
-	"io"
 	"net/http"
 	"net/url"
 	"time"
 
 	"github.com/belfryhq/belfry/admin"
 	"github.com/belfryhq/belfry/admin/api"
-	"github.com/belfryhq/belfry/admin/client"
 	"github.com/belfryhq/belfry/internal/errkind"
 )
 
@@ -20,11 +17,11 @@ import (
 type visit struct {
 	*Console
 
-	w     http.ResponseWriter
-	req   *http.Request
-	ask   *client.Client // as who asks
-	who   api.SignedInAs
-	state admin.Status // when the page was begun; the zero value: it could not be told
+	w      http.ResponseWriter
+	req    *http.Request
+	caller *api.Caller
+	who    api.SignedInAs // the caller
+	state  admin.Status   // when the page was begun; the zero value: it could not be told
 }
 
 // slack is what a page may take beside its operation.
@@ -64,57 +61,29 @@ type tab struct {
 	Here       bool
 }
 
-// signedIn serves a page to who is signed in, and to others the way to be.
+// signedIn redirects to the sign-in page unless the request has a caller. Events do not extend a
+// session: an open page receives them without the person.
 func (c *Console) signedIn(serve func(*visit)) http.HandlerFunc {
 	return func(w http.ResponseWriter, req *http.Request) {
-		ways, status, err := c.ways(req)
+		events := req.URL.Path == "/live"
+		caller, err := c.api.Caller(req, events)
 		switch {
 		case err != nil:
-			c.problem(w, req, status, err)
-		case ways.As != nil:
+			c.problem(w, req, statusFor(err), err)
+		case caller != nil:
 			own := *c
 			own.zone = zoneOf(req)
-			v := &visit{&own, w, req, client.Local(c.api, req), *ways.As, admin.Status{}}
+			v := &visit{&own, w, req, caller, api.SignedInAs{Name: caller.Name, Role: caller.Role}, admin.Status{}}
 			v.state = v.status()
 			serve(v)
 		case req.Method != http.MethodGet:
 			c.signedOut(w, req)
-		case req.URL.Path == "/live":
+		case events:
 			http.Error(w, "not signed in", http.StatusUnauthorized)
 		default:
 			http.Redirect(w, req, c.link("/sign-in")+"?"+url.Values{"return_to": {c.link(req.URL.RequestURI())}}.Encode(), http.StatusSeeOther)
 		}
 	}
-}
-
-// ways asks the API who it is and how people sign in.
-func (c *Console) ways(req *http.Request) (ways api.WaysIn, status int, err error) {
-	asked, err := http.NewRequestWithContext(req.Context(), http.MethodGet, api.Prefix+"/login", nil)
-	if err != nil {
-		return ways, http.StatusInternalServerError, err
-	}
-	res, err := client.Within(c.api, req).RoundTrip(asked)
-	if err != nil {
-		return ways, http.StatusInternalServerError, err
-	}
-	defer res.Body.Close() //nolint:errcheck // it was only read
-	body, err := io.ReadAll(res.Body)
-	if err == nil && res.StatusCode != http.StatusOK {
-		return ways, res.StatusCode, problemIn(body)
-	}
-	if err == nil {
-		err = json.Unmarshal(body, &ways)
-	}
-	return ways, http.StatusInternalServerError, err
-}
-
-// problemIn is the error in an answer of the API.
-func problemIn(body []byte) error {
-	var told api.Problem
-	if err := json.Unmarshal(body, &told); err != nil {
-		return errors.New("belfry's log has the error")
-	}
-	return told.Err(admin.Operation{})
 }
 
 // places are where the frame leads to, and the operations behind them.
@@ -173,7 +142,7 @@ func (v *visit) show(status int, page string, f frame) {
 // status is whether belfry goes on. If that cannot be told, the page is shown without.
 func (v *visit) status() (s admin.Status) {
 	if o, there := v.named("status"); there && v.req.URL.Path != "/live" {
-		out, _ := v.ask.Run(v.req.Context(), o, o.NewInput())
+		out, _ := v.do(v.req.Context(), o, o.NewInput())
 		s, _ = out.(admin.Status)
 	}
 	return s
@@ -221,5 +190,10 @@ func (v *visit) lost() {
 	v.problem(http.StatusNotFound, errors.New("there is no page at this address"))
 }
 
-// statusFor is the status of a page with an error in it, which is the API's.
-func statusFor(err error) int { return api.StatusOf(errkind.Of(err)) }
+// statusFor returns the status of a page with an error, which is the API's.
+func statusFor(err error) int {
+	if refused := new(api.RefusedError); errors.As(err, &refused) {
+		return refused.Status
+	}
+	return api.StatusOf(errkind.Of(err))
+}

@@ -3,11 +3,13 @@ package main
 import (
 	"bytes"
 	"context"
+	"encoding/base64"
 	"encoding/json"
 	"io"
 	"maps"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"os"
 	"regexp"
 	"slices"
@@ -158,8 +160,7 @@ func tokenOverHTTP(t *testing.T, url string, o admin.Operation, args []string) s
 // overHTTP sends a request for an operation.
 func overHTTP(t *testing.T, url string, o admin.Operation, in any) (status int, body []byte, header http.Header) {
 	t.Helper()
-	req, err := api.NewRequest(t.Context(), url, o, in)
-	require.NoError(t, err)
+	req := requestFor(t, url, o, in)
 	req.Header.Set("Authorization", "Bearer any")
 	res, err := http.DefaultClient.Do(req)
 	require.NoError(t, err)
@@ -167,6 +168,54 @@ func overHTTP(t *testing.T, url string, o admin.Operation, in any) (status int, 
 	require.NoError(t, err)
 	require.NoError(t, res.Body.Close())
 	return res.StatusCode, body, res.Header
+}
+
+// requestFor returns the HTTP request of an operation with an input, as docs/api.md describes it.
+func requestFor(t *testing.T, root string, o admin.Operation, in any) *http.Request {
+	t.Helper()
+	method, path, query, fields := http.MethodPost, api.PathOf(o), url.Values{}, make(map[string]json.RawMessage)
+	switch {
+	case !o.Changes:
+		method = http.MethodGet
+	case o.Noun() != "" && o.Verb() == "set":
+		method = http.MethodPatch
+	}
+	for _, p := range o.Params() {
+		texts, err := p.Texts(in, o)
+		require.NoError(t, err)
+		raw, err := p.JSON(in, o)
+		require.NoError(t, err)
+		switch in := "{" + p.Name + "}"; {
+		case raw == nil:
+		case strings.Contains(path, in):
+			path = strings.Replace(path, in, url.PathEscape(texts[0]), 1)
+		case o.Changes:
+			fields[p.Name] = raw
+		default:
+			query[p.Name] = texts
+		}
+	}
+	body, err := json.Marshal(fields)
+	require.NoError(t, err)
+	if len(fields) == 0 {
+		body = nil
+	}
+	req, err := http.NewRequestWithContext(t.Context(), method, root+api.Prefix+path+"?"+query.Encode(), bytes.NewReader(body))
+	require.NoError(t, err)
+	req.Header.Set("Content-Type", "application/json")
+	return req
+}
+
+// nextPage returns the parameter of the page that a Link header names, "" without one.
+func nextPage(t *testing.T, header http.Header) string {
+	t.Helper()
+	_, token, _ := strings.Cut(header.Get("Link"), "page_token=")
+	token, _, _ = strings.Cut(token, ">")
+	token, _, _ = strings.Cut(token, "&")
+	text, err := base64.RawURLEncoding.DecodeString(token)
+	require.NoError(t, err)
+	_, begins, _ := strings.Cut(string(text), "\x00")
+	return begins
 }
 
 // planned is a command line with the token of its plan.
@@ -253,9 +302,7 @@ func sameOverHTTP(t *testing.T, url string, o admin.Operation, args []string, wa
 	case form.json():
 		shown.WriteString(reindented(t, body))
 	default:
-		next, err := api.NextPage(o, header)
-		require.NoError(t, err, line)
-		out, err := o.ReadResult(body, next)
+		out, err := o.ReadResult(body, nextPage(t, header))
 		require.NoError(t, err, line)
 		require.Equal(t, want.code != codeDone, operationOptions{commandOptions: a.options(cmd), operation: o, input: in, out: form}.show(out) != nil, line)
 	}

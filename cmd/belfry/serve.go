@@ -165,7 +165,7 @@ func openAPI(ctx context.Context, a *app, s settings.Settings, db *database, sho
 	}
 	var handler *api.Handler
 	handler = api.New(api.Options{
-		Pages: func(served http.Handler, at string) http.Handler {
+		Pages: func(served *api.Handler, at string) http.Handler {
 			return console.New(served, at, admin.Operations(), s.API.Environment)
 		},
 		Observe:    shown.API(func() int { return handler.Streams() }),

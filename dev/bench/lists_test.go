@@ -37,7 +37,7 @@ func (e *env) lists() {
 		Authenticate: func(context.Context, string) (admin.Identity, error) {
 			return admin.Identity{Name: application, Role: admin.Admin}, nil
 		},
-		Pages: func(served http.Handler, at string) http.Handler {
+		Pages: func(served *api.Handler, at string) http.Handler {
 			return console.New(served, at, admin.Operations(), api.Environment{})
 		},
 		Log: zerolog.Nop(),
