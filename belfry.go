@@ -12,7 +12,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/rs/zerolog"
 
-	"github.com/belfryhq/belfry/admin"
+	"github.com/belfryhq/belfry/admin/doctor"
 	"github.com/belfryhq/belfry/internal/config"
 	"github.com/belfryhq/belfry/internal/lifecycle"
 	"github.com/belfryhq/belfry/job"
@@ -201,9 +201,9 @@ func (i *Instance) open(ctx context.Context, c Config) (pool *pgxpool.Pool, err 
 	}
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
-	version, err := admin.SchemaVersion(ctx, pool)
+	version, err := doctor.SchemaVersion(ctx, pool)
 	if err == nil {
-		err = admin.SchemaProblem(version, migrations.Latest())
+		err = doctor.SchemaProblem(version, migrations.Latest())
 	}
 	if err != nil || i.pool == nil {
 		return pool, err

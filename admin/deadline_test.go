@@ -14,6 +14,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/belfryhq/belfry/admin"
+	"github.com/belfryhq/belfry/admin/admintest"
+	"github.com/belfryhq/belfry/admin/operation"
 	"github.com/belfryhq/belfry/channels"
 	"github.com/belfryhq/belfry/internal/errkind"
 	"github.com/belfryhq/belfry/job"
@@ -38,26 +40,26 @@ func (*unbounded) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndDat
 // settings are, which no transaction may change first.
 func TestOperations_LooksAreEndedByTheServer(t *testing.T) {
 	t.Parallel()
-	d := newDesk(t)
-	d.exec(`INSERT INTO belfry.channels (external_id, platform, addresses) SELECT 'u' || n, 'ios', '{"push": "token"}' FROM generate_series(1, 3) n`)
-	d.exec(`UPDATE belfry.categories SET cap = 3, cap_window = '1 day' WHERE name = 'operator_notice'`)
-	d.enqueue("push")
+	d := admintest.NewDesk(t)
+	d.Exec(`INSERT INTO belfry.channels (external_id, platform, addresses) SELECT 'u' || n, 'ios', '{"push": "token"}' FROM generate_series(1, 3) n`)
+	d.Exec(`UPDATE belfry.categories SET cap = 3, cap_window = '1 day' WHERE name = 'operator_notice'`)
+	d.Enqueue("push")
 	sent := new(unbounded)
-	pc, err := pgxpool.ParseConfig(d.db.DSN)
+	pc, err := pgxpool.ParseConfig(d.DB.DSN)
 	require.NoError(t, err)
 	pc.ConnConfig.Tracer = sent
 	pool, err := pgxpool.NewWithConfig(t.Context(), pc)
 	require.NoError(t, err)
 	t.Cleanup(pool.Close)
-	d.env.DB, d.env.Jobs = pool, job.NewStore(pool)
+	d.Env.DB, d.Env.Jobs = pool, job.NewStore(pool)
 	looked := 0
 	for _, o := range admin.Operations() {
-		told := slices.ContainsFunc(o.Params(), func(p admin.Param) bool { return p.Required })
+		told := slices.ContainsFunc(o.Params(), func(p operation.Param) bool { return p.Required })
 		if o.Changes || o.Item() != nil || told {
 			continue
 		}
 		sent.statements = nil
-		if _, err := o.Run(t.Context(), d.env, o.NewInput()); err == nil {
+		if _, err := o.Run(t.Context(), d.Env, o.NewInput()); err == nil {
 			looked++
 		}
 		require.Empty(t, sent.statements, o.Name)
@@ -69,7 +71,7 @@ func TestOperations_LooksAreEndedByTheServer(t *testing.T) {
 		{"dead-letters list", "external_id", "u1"},
 	} {
 		sent.statements = nil
-		require.NoError(t, d.run(given[0], given[1:]...), given)
+		require.NoError(t, d.Run(given[0], given[1:]...), given)
 		require.Empty(t, sent.statements, given)
 	}
 }
@@ -103,33 +105,33 @@ func TestOperations_SlowLooksAreEndedByTheServer(t *testing.T) {
 	for _, given := range [][]string{{"jobs preview", "id", "1"}, {"doctor"}, {"channels count", "everyone", "on"}, {"channels show", "external_id", "u1"}} {
 		t.Run(given[0], func(t *testing.T) {
 			t.Parallel()
-			d := newDesk(t)
-			d.exec(`INSERT INTO belfry.channels (external_id, platform) VALUES ('u1', 'ios')`)
-			d.enqueue("inbox")
-			d.exec(`CREATE VIEW slow AS SELECT c.* FROM belfry.channels c WHERE pg_sleep(600) IS NOT NULL`)
+			d := admintest.NewDesk(t)
+			d.Exec(`INSERT INTO belfry.channels (external_id, platform) VALUES ('u1', 'ios')`)
+			d.Enqueue("inbox")
+			d.Exec(`CREATE VIEW slow AS SELECT c.* FROM belfry.channels c WHERE pg_sleep(600) IS NOT NULL`)
 			var err error
-			d.env.Channels, err = channels.New(channels.Config{Relation: "public.slow"})
+			d.Env.Channels, err = channels.New(channels.Config{Relation: "public.slow"})
 			require.NoError(t, err)
-			d.env.DB = pooled(t, d.db.DSN)
-			d.env.Jobs = job.NewStore(d.env.DB)
+			d.Env.DB = pooled(t, d.DB.DSN)
+			d.Env.Jobs = job.NewStore(d.Env.DB)
 			running := func() bool {
-				return d.one(`SELECT count(*)::text FROM pg_stat_activity WHERE datname = current_database() AND state = 'active' AND wait_event = 'PgSleep'`) != "0"
+				return d.One(`SELECT count(*)::text FROM pg_stat_activity WHERE datname = current_database() AND state = 'active' AND wait_event = 'PgSleep'`) != "0"
 			}
-			o, in := d.input(given[0], given[1:]...)
+			o, in := d.Input(given[0], given[1:]...)
 			for limit, slept := 2*time.Second, false; !slept; limit *= 2 { // until it comes to the slow statement in time
-				require.Less(t, limit, patience)
+				require.Less(t, limit, admintest.Patience)
 				ctx, cancel := context.WithTimeout(t.Context(), limit)
 				ended := make(chan error, 1)
 				go func() {
-					_, err := o.Run(ctx, d.env, in)
+					_, err := o.Run(ctx, d.Env, in)
 					ended <- err
 				}()
-				require.Eventually(t, func() bool { slept = slept || running(); return slept || len(ended) > 0 }, patience, 10*time.Millisecond)
+				require.Eventually(t, func() bool { slept = slept || running(); return slept || len(ended) > 0 }, admintest.Patience, 10*time.Millisecond)
 				err = <-ended
 				cancel()
 				require.True(t, err == nil || errkind.Of(err) == errkind.TooSlow, "%v", err) // the doctor's is a finding
 			}
-			require.Eventually(t, func() bool { return !running() }, patience, 10*time.Millisecond, "the server goes on")
+			require.Eventually(t, func() bool { return !running() }, admintest.Patience, 10*time.Millisecond, "the server goes on")
 		})
 	}
 }

@@ -12,6 +12,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/belfryhq/belfry/admin"
+	"github.com/belfryhq/belfry/admin/admintest"
+	"github.com/belfryhq/belfry/admin/operation"
 	"github.com/belfryhq/belfry/internal/printer"
 )
 
@@ -41,7 +43,7 @@ func textFields(found func(owner reflect.Type, f reflect.StructField)) {
 			}
 		}
 	}
-	for _, o := range admin.WithQuestions(admin.Operations()) {
+	for _, o := range operation.WithQuestions(admin.Operations()) {
 		for _, r := range o.Results() {
 			walk(r)
 		}
@@ -97,10 +99,10 @@ func TestMask_KeysAreThoseOfTheFields(t *testing.T) {
 	textFields(func(owner reflect.Type, f reflect.StructField) {
 		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
 		if f.Tag.Get("mask") == "text" && name != "title" && name != "" {
-			require.Contains(t, admin.MaskedKeys(), name, "%s.%s", owner, f.Name)
+			require.Contains(t, admintest.MaskedKeys(), name, "%s.%s", owner, f.Name)
 		}
 	})
-	require.Contains(t, admin.MaskedKeys(), "external_ids", "of an audience, whose JSON is its own")
+	require.Contains(t, admintest.MaskedKeys(), "external_ids", "of an audience, whose JSON is its own")
 }
 
 // fill sets everything that can hold a text to one that nobody may see.
@@ -151,8 +153,8 @@ func TestMask_NothingMarkedIsLeft(t *testing.T) {
 			v := reflect.New(typ).Elem()
 			fill(v, 0)
 			before := fmt.Sprintf("%+v", v.Interface())
-			require.Equal(t, v.Interface(), admin.ShownTo(admin.Operator, v.Interface()))
-			shown := admin.ShownTo(admin.Author, v.Interface())
+			require.Equal(t, v.Interface(), admintest.ShownTo(operation.Operator, v.Interface()))
+			shown := admintest.ShownTo(operation.Author, v.Interface())
 			require.Equal(t, typ, reflect.TypeOf(shown), o.Name)
 			requireNoSecret(t, o.Name, reflect.ValueOf(shown))
 			require.Equal(t, before, fmt.Sprintf("%+v", v.Interface()), o.Name)
@@ -194,12 +196,12 @@ func TestMask_ItemsOfStreamsToo(t *testing.T) {
 		Words string `json:"words" mask:"text"`
 	}
 	given := []item{{"secret"}}
-	o := admin.DefineStream(admin.Operation{Name: "jobs tail", Role: admin.Viewer}, func(_ context.Context, _ *admin.Env, _ admin.None, each func([]item) error) (admin.None, error) {
-		return admin.None{}, each(given)
-	}, func(admin.None) func(*printer.Page, []item) { return nil }, nil)
-	for role, want := range map[admin.Role]string{admin.Viewer: admin.Masked, admin.Author: admin.Masked, admin.Operator: "secret", admin.Admin: "secret"} {
+	o := operation.DefineStream(operation.Operation{Name: "jobs tail", Role: operation.Viewer}, func(_ context.Context, _ *operation.Env, _ operation.None, each func([]item) error) (operation.None, error) {
+		return operation.None{}, each(given)
+	}, func(operation.None) func(*printer.Page, []item) { return nil }, nil)
+	for role, want := range map[operation.Role]string{operation.Viewer: operation.Masked, operation.Author: operation.Masked, operation.Operator: "secret", operation.Admin: "secret"} {
 		var got any
-		_, err := o.Stream(t.Context(), &admin.Env{Role: role}, o.NewInput(), func(i any) error { got = i; return nil })
+		_, err := o.Stream(t.Context(), &operation.Env{Role: role}, o.NewInput(), func(i any) error { got = i; return nil })
 		require.NoError(t, err)
 		require.Equal(t, []item{{want}}, got, role)
 	}

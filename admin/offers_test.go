@@ -7,6 +7,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/belfryhq/belfry/admin/access"
+	"github.com/belfryhq/belfry/admin/operation"
 	"github.com/belfryhq/belfry/dev/dbtest"
 )
 
@@ -18,18 +20,18 @@ func TestOffers_NameWhatThereIs(t *testing.T) {
 	named := 0
 	for _, o := range all {
 		for _, p := range o.Params() {
-			operation, field := p.Listed()
-			if operation == "" {
+			listing, field := p.Listed()
+			if listing == "" {
 				continue
 			}
-			i := slices.IndexFunc(all, func(other Operation) bool { return other.Name == operation })
-			require.GreaterOrEqual(t, i, 0, "%s: %s: %s is no operation", o.Name, p.Name, operation)
+			i := slices.IndexFunc(all, func(other operation.Operation) bool { return other.Name == listing })
+			require.GreaterOrEqual(t, i, 0, "%s: %s: %s is no operation", o.Name, p.Name, listing)
 			list := all[i]
-			require.NotEmpty(t, list.Offers, "%s: %s: %s offers nothing", o.Name, p.Name, operation)
-			require.Equal(t, Viewer, list.Role, list.Name)
+			require.NotEmpty(t, list.Offers, "%s: %s: %s offers nothing", o.Name, p.Name, listing)
+			require.Equal(t, operation.Viewer, list.Role, list.Name)
 			require.False(t, list.Changes, list.Name)
 			for name := range strings.FieldsSeq(list.Offers + " " + field) {
-				require.Contains(t, list.records.Names(), name, list.Name)
+				require.Contains(t, list.Records().Names(), name, list.Name)
 				require.NotContains(t, name, "external_id", list.Name)
 				require.NotContains(t, name, "address", list.Name)
 			}
@@ -46,7 +48,7 @@ func TestOffers_VocabulariesAreTheSchemas(t *testing.T) {
 	for name, table := range map[string]string{"types": "job_types", "media": "media", "platforms": "platforms"} {
 		var words []string
 		require.NoError(t, db.Pool.QueryRow(t.Context(), "SELECT array_agg(name) FROM belfry."+table).Scan(&words))
-		require.ElementsMatch(t, words, Vocabularies()[name], name)
+		require.ElementsMatch(t, words, operation.Vocabularies()[name], name)
 	}
 }
 
@@ -54,8 +56,8 @@ func TestOffers_VocabulariesAreTheSchemas(t *testing.T) {
 func TestOffers_NeedNoQuotes(t *testing.T) {
 	t.Parallel()
 	all := Operations()
-	o := all[slices.IndexFunc(all, func(o Operation) bool { return o.Name == "users list" })]
-	list := List[User]{Items: []User{{Name: "ann@example.com"}, {Name: "$(id)"}, {Name: "--yes"}, {Name: "a b"}, {Name: ""}, {Name: "ann@example.com"}}}
+	o := all[slices.IndexFunc(all, func(o operation.Operation) bool { return o.Name == "users list" })]
+	list := operation.List[access.User]{Items: []access.User{{Name: "ann@example.com"}, {Name: "$(id)"}, {Name: "--yes"}, {Name: "a b"}, {Name: ""}, {Name: "ann@example.com"}}}
 	offers, err := o.Offered(list, "")
 	require.NoError(t, err)
 	require.Len(t, offers, 1)

@@ -11,6 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/belfryhq/belfry/admin"
+	"github.com/belfryhq/belfry/admin/admintest"
+	"github.com/belfryhq/belfry/admin/operation"
 	"github.com/belfryhq/belfry/channels"
 )
 
@@ -27,7 +29,7 @@ func TestOperations_AreWhole(t *testing.T) {
 		// The doctor reports where servers are and what roles lack. A preview of a schedule runs its query.
 		// Dead letters of a job to a radius would find out where a person is.
 		if !slices.Contains([]string{"doctor", "schedules preview", "dead-letters list", "dead-letters errors", "dead-letters show"}, o.Name) {
-			require.Equal(t, o.Role > admin.Viewer, o.Changes, "%s: who may only look changes nothing, and looking needs no more", o.Name)
+			require.Equal(t, o.Role > operation.Viewer, o.Changes, "%s: who may only look changes nothing, and looking needs no more", o.Name)
 		}
 		if o.Noun() != "" {
 			require.True(t, slices.ContainsFunc(nouns, func(n admin.Noun) bool { return n.Name == o.Noun() }), "%s: no such noun", o.Name)
@@ -39,13 +41,13 @@ func TestOperations_AreWhole(t *testing.T) {
 				require.True(t, p.Local, "%s: over HTTP the token says who it is, and so do the events", o.Name)
 			}
 			switch p.Place {
-			case admin.Argument:
+			case operation.Argument:
 				require.False(t, optional && p.Required, "%s: what may be left out comes last", o.Name)
 				optional = !p.Required
-			case admin.Flag:
+			case operation.Flag:
 				require.NotEmpty(t, p.Help, "%s: --%s", o.Name, p.Flag)
 				require.NotContains(t, p.Help, "{events}", "%s: --%s", o.Name, p.Flag)
-			case admin.Key:
+			case operation.Key:
 				require.NotEmpty(t, p.Help+p.Allowed, "%s: %s", o.Name, p.Name)
 				require.False(t, p.Given(in), "%s: %s", o.Name, p.Name)
 			}
@@ -98,23 +100,6 @@ func giveAudiences(v reflect.Value) {
 	}
 }
 
-// operation finds one by its name.
-func operation(t *testing.T, name string) admin.Operation {
-	t.Helper()
-	list := admin.Operations()
-	i := slices.IndexFunc(list, func(o admin.Operation) bool { return o.Name == name })
-	require.GreaterOrEqual(t, i, 0, name)
-	return list[i]
-}
-
-// set gives a text to a parameter.
-func set(t *testing.T, o admin.Operation, in any, name, text string) error {
-	t.Helper()
-	i := slices.IndexFunc(o.Params(), func(p admin.Param) bool { return p.Name == name })
-	require.GreaterOrEqual(t, i, 0, "%s: %s", o.Name, name)
-	return o.Params()[i].Set(in, text)
-}
-
 func TestParam_SaysWhatIsAllowed(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct{ operation, param, text, problem string }{
@@ -160,9 +145,9 @@ func TestParam_SaysWhatIsAllowed(t *testing.T) {
 		{"senders set", "rate_per_second", "none", ""},
 		{"categories set", "cap", "3", `"3" is not allowed; allowed values: a number of messages from 1 to 10000 and a time from 1m to 8784h, such as 3/24h, or none`},
 	} {
-		o := operation(t, test.operation)
+		o := admintest.Operation(t, test.operation)
 		in := o.NewInput()
-		err := set(t, o, in, test.param, test.text)
+		err := admintest.Set(t, o, in, test.param, test.text)
 		if test.problem == "" {
 			require.NoError(t, err, "%s %s=%q", test.operation, test.param, test.text)
 			continue
@@ -177,12 +162,12 @@ func TestParam_SaysWhatIsAllowed(t *testing.T) {
 // What is missing is named, all of it, before anything is done: there is no database here.
 func TestRun_NamesWhatIsMissing(t *testing.T) {
 	t.Parallel()
-	o := operation(t, "lanes pause")
-	out, err := o.Run(t.Context(), &admin.Env{Role: admin.Operator}, o.NewInput())
+	o := admintest.Operation(t, "lanes pause")
+	out, err := o.Run(t.Context(), &operation.Env{Role: operation.Operator}, o.NewInput())
 	require.Nil(t, out)
-	var bad *admin.InvalidError
+	var bad *operation.InvalidError
 	require.ErrorAs(t, err, &bad)
-	require.Equal(t, []admin.Problem{{Param: "lane", Text: "is required"}}, bad.Problems)
+	require.Equal(t, []operation.Problem{{Param: "lane", Text: "is required"}}, bad.Problems)
 }
 
 // What cannot go together is refused before anything is done: there is no database here.
@@ -204,12 +189,12 @@ func TestRun_RefusesWhatDoesNotGoTogether(t *testing.T) {
 		{"resume", [][2]string{{"id", "1"}, {"edit", "on"}, {"everyone", "on"}, {"platform", "ios"}}, "--platform cannot be combined with --everyone; it narrows --near and --segment, and by itself selects whole platforms"},
 		{"resume", [][2]string{{"id", "1"}, {"edit", "on"}, {"external_id", ""}}, "external_id: audience.external_ids: \"\" is not an external id; allowed values: texts of 1 to 200 characters"},
 	} {
-		o := operation(t, test.operation)
+		o := admintest.Operation(t, test.operation)
 		in := o.NewInput()
 		for _, p := range test.given {
-			require.NoError(t, set(t, o, in, p[0], p[1]), test.problem)
+			require.NoError(t, admintest.Set(t, o, in, p[0], p[1]), test.problem)
 		}
-		out, err := o.Run(t.Context(), &admin.Env{Role: admin.Admin}, in)
+		out, err := o.Run(t.Context(), &operation.Env{Role: operation.Admin}, in)
 		require.Nil(t, out)
 		require.EqualError(t, err, test.problem)
 	}
@@ -219,7 +204,7 @@ func TestRun_RefusesWhatDoesNotGoTogether(t *testing.T) {
 // belfry's own client.
 func TestOperations_TextsNameParametersAsTheirReadersDo(t *testing.T) {
 	t.Parallel()
-	o := operation(t, "enqueue")
+	o := admintest.Operation(t, "enqueue")
 	const text = "--channel-id and --near exclude each other; `belfry channels count --near` looks, --json shows"
 	require.Equal(t, "`channel_id` and `near` exclude each other; `belfry channels count --near` looks, --json shows", o.WithNames(text))
 	require.Equal(t, text, o.WithFlags(o.WithNames(text)))
@@ -237,13 +222,13 @@ func TestOperations_TextsNameParametersAsTheirReadersDo(t *testing.T) {
 // A list has one form in JSON, and reads its own.
 func TestList_JSONIsThatOfItsItems(t *testing.T) {
 	t.Parallel()
-	b, err := json.Marshal(admin.List[int]{})
+	b, err := json.Marshal(operation.List[int]{})
 	require.NoError(t, err)
 	require.Equal(t, "[]", string(b))
-	b, err = json.Marshal(admin.List[int]{Items: []int{1, 2}, Next: "2"})
+	b, err = json.Marshal(operation.List[int]{Items: []int{1, 2}, Next: "2"})
 	require.NoError(t, err)
 	require.Equal(t, "[1,2]", string(b))
-	var back admin.List[int]
+	var back operation.List[int]
 	require.NoError(t, json.Unmarshal(b, &back))
 	require.Equal(t, []int{1, 2}, back.Items)
 }
@@ -260,8 +245,8 @@ func TestParam_ObjectsAreObjectsInJSON(t *testing.T) {
 		{"jobs set", "variants", "null", ""},
 		{"jobs set", "data", "[1]", "allowed values: JSON objects of up to 16384 bytes"},
 	} {
-		o := operation(t, test.operation)
-		i := slices.IndexFunc(o.Params(), func(p admin.Param) bool { return p.Name == test.param })
+		o := admintest.Operation(t, test.operation)
+		i := slices.IndexFunc(o.Params(), func(p operation.Param) bool { return p.Name == test.param })
 		err := o.Params()[i].SetJSON(o.NewInput(), json.RawMessage(test.raw))
 		if test.problem == "" {
 			require.NoError(t, err, "%s %s", test.param, test.raw)

@@ -1,39 +1,51 @@
+// Package admin lists what an operator can do with belfry: every operation, each defined once in the
+// package of its subject.
+//
+//	admin/operation    what an operation is: parameters, role, result, plan, precondition, receipt
+//	admin/jobs         list, watch, stop, correct and resume jobs; lanes, halt, limits
+//	admin/enqueue      create jobs and messages, preview their reach
+//	admin/schedules    recurring schedules
+//	admin/upcoming     what comes next
+//	admin/recipients   attached tables, segments, opt-outs, categories, erasure
+//	admin/accounts     who got it, and why not
+//	admin/delivery     dead letters, senders, carrier, retention
+//	admin/access       tokens, users, sessions
+//	admin/doctor       checks of an installation
+//
+// The command line, the HTTP API (admin/api) and the console (admin/console) are built from the list.
 package admin
 
 import (
 	"slices"
 	"sync"
+
+	"github.com/belfryhq/belfry/admin/access"
+	"github.com/belfryhq/belfry/admin/accounts"
+	"github.com/belfryhq/belfry/admin/delivery"
+	"github.com/belfryhq/belfry/admin/doctor"
+	"github.com/belfryhq/belfry/admin/enqueue"
+	"github.com/belfryhq/belfry/admin/jobs"
+	"github.com/belfryhq/belfry/admin/operation"
+	"github.com/belfryhq/belfry/admin/recipients"
+	"github.com/belfryhq/belfry/admin/schedules"
+	"github.com/belfryhq/belfry/admin/upcoming"
 )
 
-// Operations are all of them, by noun in the order of the help.
-func Operations() []Operation { return slices.Clone(operations()) }
+// Operations returns all operations, by subject.
+func Operations() []operation.Operation { return slices.Clone(operations()) }
 
-// operations are made once: each reads its parameters by reflection.
-var operations = sync.OnceValue(func() []Operation {
+// operations is evaluated once: each operation reads its parameters by reflection.
+var operations = sync.OnceValue(func() []operation.Operation {
 	return slices.Concat(
-		jobOperations(),
-		auditOperations(),
-		skipOperations(),
-		jobActOperations(),
-		[]Operation{jobSetOperation(), approveOperation(), enqueueOperation(), enqueueManyOperation(), sendOperation(), previewOperation(), testSendOperation()},
-		haltOperations(),
-		eventOperations(),
-		laneOperations(),
-		categoryOperations(),
-		senderOperations(),
-		limitOperations(),
-		optOutOperations(),
-		[]Operation{personOperation(), forgetOperation()},
-		tokenOperations(),
-		userOperations(),
-		sessionOperations(),
-		transportOperations(),
-		deadOperations(),
-		scheduleOperations(),
-		[]Operation{upcomingOperation()},
-		segmentOperations(),
-		attachOperations(),
-		[]Operation{countOperation(), checkOperation(), pruneOperation(), statusOperation(), healthOperation(), adoptOperation(), doctorOperation(), rolesOperation()},
+		jobs.Operations(),
+		enqueue.Operations(),
+		schedules.Operations(),
+		upcoming.Operations(),
+		recipients.Operations(),
+		accounts.Operations(),
+		delivery.Operations(),
+		access.Operations(),
+		doctor.Operations(),
 	)
 })
 

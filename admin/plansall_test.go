@@ -10,6 +10,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/belfryhq/belfry/admin"
+	"github.com/belfryhq/belfry/admin/access"
+	"github.com/belfryhq/belfry/admin/admintest"
+	"github.com/belfryhq/belfry/admin/operation"
 	"github.com/belfryhq/belfry/dev/dbtest"
 )
 
@@ -33,11 +36,11 @@ var uncounted = map[string]string{
 }
 
 // aboutMany says why an act may be about more than one thing; "": it is about one.
-func aboutMany(o admin.Operation) string {
+func aboutMany(o operation.Operation) string {
 	one := false
 	for _, p := range o.Params() {
 		switch {
-		case p.Place == admin.Argument && p.Repeated:
+		case p.Place == operation.Argument && p.Repeated:
 			return "it takes several " + p.Label
 		case p.Name == "group", p.Name == "all":
 			return "it takes --" + p.Flag
@@ -45,7 +48,7 @@ func aboutMany(o admin.Operation) string {
 		one = one || p.Required
 	}
 	switch {
-	case admin.CountsThings(o):
+	case admintest.CountsThings(o):
 		return "its receipt counts"
 	case !one:
 		return "nothing says what it is about: it is about everything"
@@ -61,7 +64,7 @@ func TestPlan_IsOfEveryActOnMany(t *testing.T) {
 	for _, o := range admin.Operations() {
 		why := aboutMany(o)
 		has := func(name string) bool {
-			return slices.ContainsFunc(o.Params(), func(p admin.Param) bool { return p.Name == name })
+			return slices.ContainsFunc(o.Params(), func(p operation.Param) bool { return p.Name == name })
 		}
 		if !o.Changes {
 			require.False(t, has("dry_run"), "%s changes nothing", o.Name)
@@ -89,17 +92,17 @@ func hasPlan(t reflect.Type) bool {
 		t = t.Elem()
 	}
 	return t.Kind() == reflect.Struct && slices.ContainsFunc(reflect.VisibleFields(t), func(f reflect.StructField) bool {
-		return f.Type == reflect.TypeFor[*admin.Plan]()
+		return f.Type == reflect.TypeFor[*operation.Plan]()
 	})
 }
 
 // Whoever is signed in is counted by user, and a session that was opened since is left.
 func TestPlan_SessionsAreAsPlanned(t *testing.T) {
 	t.Parallel()
-	d := newDesk(t)
-	d.exec(`INSERT INTO belfry.users (name, role, identity, password_at, created_by) VALUES ('oidc:ann', 'admin', 'idp#1', NULL, 'root'), ('oidc:kim', 'viewer', 'idp#2', NULL, 'root')`)
+	d := admintest.NewDesk(t)
+	d.Exec(`INSERT INTO belfry.users (name, role, identity, password_at, created_by) VALUES ('oidc:ann', 'admin', 'idp#1', NULL, 'root'), ('oidc:kim', 'viewer', 'idp#2', NULL, 'root')`)
 	opened := func(id, kind, name string) {
-		d.exec(`INSERT INTO belfry.sessions (id, kind, sha256, name, role, via, created_at, expires_at) OVERRIDING SYSTEM VALUE
+		d.Exec(`INSERT INTO belfry.sessions (id, kind, sha256, name, role, via, created_at, expires_at) OVERRIDING SYSTEM VALUE
 			SELECT ` + id + `, '` + kind + `', sha256('` + id + `'), name, role, 'password', clock_timestamp(), now() + interval '1 hour' FROM belfry.users WHERE name = '` + name + `'`)
 	}
 	for id, name := range map[string]string{"11": "oidc:ann", "12": "oidc:ann", "14": "oidc:kim"} {
@@ -107,100 +110,100 @@ func TestPlan_SessionsAreAsPlanned(t *testing.T) {
 	}
 	opened("13", "link", "oidc:ann")
 	there := func() string {
-		return d.one(`SELECT coalesce(string_agg(id::text, ',' ORDER BY id), '') FROM belfry.sessions`)
+		return d.One(`SELECT coalesce(string_agg(id::text, ',' ORDER BY id), '') FROM belfry.sessions`)
 	}
 
-	p := d.planned("sessions revoke", "user", "oidc:ann")
+	p := d.Planned("sessions revoke", "user", "oidc:ann")
 	require.Equal(t, "all of user oidc:ann", p.Selection)
 	require.EqualValues(t, 3, p.Count)
-	require.Equal(t, []admin.Outcome{{Of: "sessions of oidc:ann", Outcome: "ended", Count: 2}, {Of: "links of oidc:ann", Outcome: "ended", Count: 1}}, p.Outcomes)
-	d.refuses(p, "sessions revoke", "user", "oidc:ann")
+	require.Equal(t, []operation.Outcome{{Of: "sessions of oidc:ann", Outcome: "ended", Count: 2}, {Of: "links of oidc:ann", Outcome: "ended", Count: 1}}, p.Outcomes)
+	d.Refuses(p, "sessions revoke", "user", "oidc:ann")
 	require.Equal(t, "11,12,13,14", there())
 	opened("15", "session", "oidc:ann")
-	require.NoError(t, d.run("sessions revoke", append([]string{"user", "oidc:ann"}, as(p)...)...))
-	require.EqualValues(t, 3, d.receipt().Concerned)
+	require.NoError(t, d.Run("sessions revoke", append([]string{"user", "oidc:ann"}, admintest.As(p)...)...))
+	require.EqualValues(t, 3, d.Receipt().Concerned)
 	require.Equal(t, "14,15", there())
 
-	p = d.planned("sessions revoke", "id", "14", "id", "99")
+	p = d.Planned("sessions revoke", "id", "14", "id", "99")
 	require.Equal(t, "sessions 14, 99", p.Selection)
-	require.Equal(t, admin.Outcome{Of: "session 99", Outcome: "left", Detail: "there was none as of then"}, p.Outcomes[1])
-	require.NoError(t, d.run("sessions revoke", append([]string{"id", "14", "id", "99"}, as(p)...)...))
-	require.NoError(t, d.run("sessions revoke", "user", "oidc:ann"))
+	require.Equal(t, operation.Outcome{Of: "session 99", Outcome: "left", Detail: "there was none as of then"}, p.Outcomes[1])
+	require.NoError(t, d.Run("sessions revoke", append([]string{"id", "14", "id", "99"}, admintest.As(p)...)...))
+	require.NoError(t, d.Run("sessions revoke", "user", "oidc:ann"))
 	require.Empty(t, there(), "without a time what is opened this moment is ended too")
-	require.Zero(t, d.planned("sessions revoke", "user", "oidc:ann").Count)
-	require.ErrorIs(t, d.run("sessions revoke", "user", "oidc:ann"), admin.ErrNoSession)
+	require.Zero(t, d.Planned("sessions revoke", "user", "oidc:ann").Count)
+	require.ErrorIs(t, d.Run("sessions revoke", "user", "oidc:ann"), access.ErrNoSession)
 }
 
 // A segment is dropped with as many members as its plan counts, which names who is left with nobody.
 func TestPlan_SegmentIsDroppedAsPlanned(t *testing.T) {
 	t.Parallel()
-	d := newDesk(t)
-	d.exec(`INSERT INTO belfry.segments (name) VALUES ('beta'), ('other')`)
-	d.exec(`INSERT INTO belfry.segment_members (segment, channel_id) SELECT 'beta', n FROM generate_series(1, 3) n`)
-	d.exec(`INSERT INTO belfry.jobs (type, category, title, audience, lane) SELECT 'push', 'operator_notice', 'Hello', jsonb_build_object('kind', 'segment', 'segment', s), 'l' || n
+	d := admintest.NewDesk(t)
+	d.Exec(`INSERT INTO belfry.segments (name) VALUES ('beta'), ('other')`)
+	d.Exec(`INSERT INTO belfry.segment_members (segment, channel_id) SELECT 'beta', n FROM generate_series(1, 3) n`)
+	d.Exec(`INSERT INTO belfry.jobs (type, category, title, audience, lane) SELECT 'push', 'operator_notice', 'Hello', jsonb_build_object('kind', 'segment', 'segment', s), 'l' || n
 		FROM unnest(ARRAY['beta', 'beta', 'beta', 'other']) WITH ORDINALITY u(s, n)`)
-	d.stands(1, "RUNNING")
-	d.stands(3, "PROCESSED")
-	d.exec(`INSERT INTO belfry.schedules (name, cron, template) VALUES ('daily', '0 9 * * *', '{"type": "push", "category": "operator_notice", "title": "Hello", "audience": {"kind": "segment", "segment": "beta"}}')`)
-	members := func() string { return d.one(`SELECT count(*)::text FROM belfry.segment_members`) }
+	d.Stands(1, "RUNNING")
+	d.Stands(3, "PROCESSED")
+	d.Exec(`INSERT INTO belfry.schedules (name, cron, template) VALUES ('daily', '0 9 * * *', '{"type": "push", "category": "operator_notice", "title": "Hello", "audience": {"kind": "segment", "segment": "beta"}}')`)
+	members := func() string { return d.One(`SELECT count(*)::text FROM belfry.segment_members`) }
 
-	p := d.planned("channels segment drop", "name", "beta")
+	p := d.Planned("channels segment drop", "name", "beta")
 	require.Equal(t, "segment beta", p.Selection)
 	require.EqualValues(t, 3, p.Count)
-	require.Equal(t, []admin.Outcome{
+	require.Equal(t, []operation.Outcome{
 		{Of: "members", Outcome: "removed", Count: 3},
 		{Of: "job 1 (push)", Outcome: "left", Detail: "finds no further members, and ends early"},
 		{Of: "job 2 (push)", Outcome: "left", Detail: "finds no further members, and ends early"},
 		{Of: "schedule daily", Outcome: "left", Detail: "its jobs are refused from then on"},
 	}, p.Outcomes)
-	d.refuses(p, "channels segment drop", "name", "beta")
+	d.Refuses(p, "channels segment drop", "name", "beta")
 	require.Equal(t, "3", members())
-	d.exec(`INSERT INTO belfry.segment_members (segment, channel_id) VALUES ('beta', 4)`)
-	require.ErrorContains(t, d.run("channels segment drop", append([]string{"name", "beta"}, as(p)...)...), "the plan is out of date: 4 members would be removed as of ")
+	d.Exec(`INSERT INTO belfry.segment_members (segment, channel_id) VALUES ('beta', 4)`)
+	require.ErrorContains(t, d.Run("channels segment drop", append([]string{"name", "beta"}, admintest.As(p)...)...), "the plan is out of date: 4 members would be removed as of ")
 	require.Equal(t, "4", members())
-	require.NoError(t, d.run("channels segment drop", append([]string{"name", "beta", "reason", "over"}, as(d.planned("channels segment drop", "name", "beta"))...)...))
-	require.EqualValues(t, 4, d.receipt().Concerned)
+	require.NoError(t, d.Run("channels segment drop", append([]string{"name", "beta", "reason", "over"}, admintest.As(d.Planned("channels segment drop", "name", "beta"))...)...))
+	require.EqualValues(t, 4, d.Receipt().Concerned)
 	require.Equal(t, "0", members())
-	require.Equal(t, "removed over", d.one(`SELECT kind || ' ' || reason FROM belfry.events WHERE subject = 'segment' AND actor = 'ann@host'`))
-	require.ErrorContains(t, d.run("channels segment drop", "name", "beta", "dry_run", "on"), "no such segment")
+	require.Equal(t, "removed over", d.One(`SELECT kind || ' ' || reason FROM belfry.events WHERE subject = 'segment' AND actor = 'ann@host'`))
+	require.ErrorContains(t, d.Run("channels segment drop", "name", "beta", "dry_run", "on"), "no such segment")
 }
 
 // Skipped recipients are tried again as planned, unless the job has run since.
 func TestPlan_SkippedAreTriedAgainAsPlanned(t *testing.T) {
 	t.Parallel()
-	d := troop(t)
+	d := admintest.Troop(t)
 	skip := func(id int64, n int) {
-		d.exec(`INSERT INTO belfry.job_skips (job_id, key, after, error) SELECT ` + strconv.FormatInt(id, 10) + `, 'k' || n, '', 'poison' FROM generate_series(1, ` + strconv.Itoa(n) + `) n`)
-		dbtest.Past(t, d.db.Pool, `UPDATE belfry.jobs SET skipped = $2 WHERE id = $1`, id, n)
+		d.Exec(`INSERT INTO belfry.job_skips (job_id, key, after, error) SELECT ` + strconv.FormatInt(id, 10) + `, 'k' || n, '', 'poison' FROM generate_series(1, ` + strconv.Itoa(n) + `) n`)
+		dbtest.Past(t, d.DB.Pool, `UPDATE belfry.jobs SET skipped = $2 WHERE id = $1`, id, n)
 	}
 	skip(4, 2)
 	skip(5, 3)
-	d.exec(`INSERT INTO belfry.lanes (name, paused_at, paused_by) VALUES ('lane4', now(), 'kim') ON CONFLICT (name) DO UPDATE SET paused_at = now(), paused_by = 'kim'`)
-	p := d.planned("jobs retry-skipped", "id", "5")
+	d.Exec(`INSERT INTO belfry.lanes (name, paused_at, paused_by) VALUES ('lane4', now(), 'kim') ON CONFLICT (name) DO UPDATE SET paused_at = now(), paused_by = 'kim'`)
+	p := d.Planned("jobs retry-skipped", "id", "5")
 	require.Equal(t, "job 5", p.Selection)
 	require.EqualValues(t, 3, p.Count)
-	require.Equal(t, []admin.Outcome{{Of: "job 5 (push)", Outcome: "tried again", Count: 3, Detail: "8 written, 0 sent; waits: lane lane4 is paused"}}, p.Outcomes)
-	require.Contains(t, d.planned("jobs retry-skipped", "id", "4").Outcomes[0].Detail, "; and whoever it has not reached")
+	require.Equal(t, []operation.Outcome{{Of: "job 5 (push)", Outcome: "tried again", Count: 3, Detail: "8 written, 0 sent; waits: lane lane4 is paused"}}, p.Outcomes)
+	require.Contains(t, d.Planned("jobs retry-skipped", "id", "4").Outcomes[0].Detail, "; and whoever it has not reached")
 	for id, why := range map[string]string{"2": "it is RUNNING", "6": "nobody was skipped"} {
-		left := d.planned("jobs retry-skipped", "id", id)
+		left := d.Planned("jobs retry-skipped", "id", id)
 		require.Zero(t, left.Count)
 		require.Equal(t, why, left.Outcomes[0].Detail)
 	}
-	d.refuses(p, "jobs retry-skipped", "id", "5")
-	require.NoError(t, d.run("jobs retry-skipped", append([]string{"id", "5"}, as(p)...)...))
-	require.EqualValues(t, 3, d.receipt().Concerned)
-	require.Equal(t, "PENDING", d.status("5"))
+	d.Refuses(p, "jobs retry-skipped", "id", "5")
+	require.NoError(t, d.Run("jobs retry-skipped", append([]string{"id", "5"}, admintest.As(p)...)...))
+	require.EqualValues(t, 3, d.Receipt().Concerned)
+	require.Equal(t, "PENDING", d.Status("5"))
 
-	p = d.planned("jobs retry-skipped", "id", "4")
-	d.exec(`SELECT belfry.retry(4)`)
-	d.exec(`UPDATE belfry.jobs SET status = 'RUNNING', runner = 'r', heartbeat_at = now(), fence = fence + 1 WHERE id = 4`)
-	d.exec(`UPDATE belfry.jobs SET status = 'FAILED', last_error = 'disk' WHERE id = 4`) // it has run since
-	before := d.everything()
-	require.ErrorContains(t, d.run("jobs retry-skipped", append([]string{"id", "4"}, as(p)...)...), "the plan is out of date: 0 recipients would be tried again as of ")
-	require.Equal(t, before, d.everything())
-	require.NoError(t, d.run("jobs retry-skipped", append([]string{"id", "4"}, as(d.planned("jobs retry-skipped", "id", "4"))...)...))
+	p = d.Planned("jobs retry-skipped", "id", "4")
+	d.Exec(`SELECT belfry.retry(4)`)
+	d.Exec(`UPDATE belfry.jobs SET status = 'RUNNING', runner = 'r', heartbeat_at = now(), fence = fence + 1 WHERE id = 4`)
+	d.Exec(`UPDATE belfry.jobs SET status = 'FAILED', last_error = 'disk' WHERE id = 4`) // it has run since
+	before := d.Everything()
+	require.ErrorContains(t, d.Run("jobs retry-skipped", append([]string{"id", "4"}, admintest.As(p)...)...), "the plan is out of date: 0 recipients would be tried again as of ")
+	require.Equal(t, before, d.Everything())
+	require.NoError(t, d.Run("jobs retry-skipped", append([]string{"id", "4"}, admintest.As(d.Planned("jobs retry-skipped", "id", "4"))...)...))
 
 	var answer struct{ Version int64 }
-	require.NoError(t, json.Unmarshal([]byte(d.json), &answer))
+	require.NoError(t, json.Unmarshal([]byte(d.JSON), &answer))
 	require.NotZero(t, answer.Version, "what an act on it may be held to")
 }

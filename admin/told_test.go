@@ -8,6 +8,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/belfryhq/belfry/admin"
+	"github.com/belfryhq/belfry/admin/admintest"
+	"github.com/belfryhq/belfry/admin/jobs"
+	"github.com/belfryhq/belfry/admin/operation"
 )
 
 // samples are texts of which every parameter takes at least one.
@@ -36,7 +39,7 @@ func TestParam_IsUnderstoodAsItIsWritten(t *testing.T) {
 					require.NoError(t, p.SetJSON(back, raw), "%s: %s as %s", o.Name, p.Name, raw)
 				}
 				require.Equal(t, in, back, "%s: %s as %s", o.Name, p.Name, raw)
-				if p.Place == admin.Key { // which no URL has
+				if p.Place == operation.Key { // which no URL has
 					continue
 				}
 				texts, err := p.Texts(in, o)
@@ -85,13 +88,13 @@ func TestResults_AreAllInTheirJSON(t *testing.T) {
 // A page knows the one after it wherever it comes from.
 func TestOperation_ReadsItsResult(t *testing.T) {
 	t.Parallel()
-	out, err := operation(t, "jobs list").ReadResult([]byte(`[{"id": 17, "title": "x"}]`), "17")
+	out, err := admintest.Operation(t, "jobs list").ReadResult([]byte(`[{"id": 17, "title": "x"}]`), "17")
 	require.NoError(t, err)
-	page, is := out.(admin.List[admin.JobState])
+	page, is := out.(operation.List[jobs.JobState])
 	require.True(t, is)
 	require.Equal(t, "17", page.Next)
 	require.EqualValues(t, 17, page.Items[0].ID)
-	_, err = operation(t, "jobs list").ReadResult([]byte(`{}`), "")
+	_, err = admintest.Operation(t, "jobs list").ReadResult([]byte(`{}`), "")
 	require.ErrorContains(t, err, "the result of jobs list")
 }
 

@@ -12,6 +12,8 @@ import (
 
 	"github.com/belfryhq/belfry/admin"
 	"github.com/belfryhq/belfry/admin/api"
+	"github.com/belfryhq/belfry/admin/doctor"
+	"github.com/belfryhq/belfry/admin/operation"
 	"github.com/belfryhq/belfry/job"
 	"github.com/belfryhq/belfry/migrations"
 	"github.com/belfryhq/belfry/node/metrics"
@@ -117,7 +119,7 @@ func (m *Monitor) API(open func() int) func(api.Answered) {
 		return nil
 	}
 	var names []string
-	for _, o := range admin.WithQuestions(admin.Operations()) {
+	for _, o := range operation.WithQuestions(admin.Operations()) {
 		names = append(names, o.Name)
 	}
 	return m.metrics.API(names, open)
@@ -130,7 +132,7 @@ func (m *Monitor) looks(pool *pgxpool.Pool, carrier relay.Broker, senders []rela
 	failing := false
 	looker := m.metrics.Looker(m.every, m.health, func(ctx context.Context) (problem string, err error) {
 		began := time.Now()
-		version, err := admin.SchemaVersion(ctx, pool)
+		version, err := doctor.SchemaVersion(ctx, pool)
 		if errors.Is(context.Cause(ctx), context.Canceled) {
 			return "", err // by a stop
 		}
@@ -140,7 +142,7 @@ func (m *Monitor) looks(pool *pgxpool.Pool, carrier relay.Broker, senders []rela
 		if failing = err != nil; failing {
 			return "", err
 		}
-		if wrong := admin.SchemaProblem(version, migrations.Latest()); wrong != nil {
+		if wrong := doctor.SchemaProblem(version, migrations.Latest()); wrong != nil {
 			problem = wrong.Error()
 		}
 		return problem, nil

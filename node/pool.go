@@ -12,7 +12,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/rs/zerolog"
 
-	"github.com/belfryhq/belfry/admin"
+	"github.com/belfryhq/belfry/admin/operation"
 	"github.com/belfryhq/belfry/internal/db"
 	"github.com/belfryhq/belfry/internal/errkind"
 	"github.com/belfryhq/belfry/node/settings"
@@ -77,7 +77,7 @@ func Ping(ctx context.Context, pool *pgxpool.Pool) error {
 // Unreachable reports whether err means that no statement can reach the database, or none that
 // writes, rather than that a statement went wrong.
 func Unreachable(err error) bool {
-	if unknown := new(admin.UnknownOutcomeError); errors.As(err, &unknown) {
+	if unknown := new(operation.UnknownOutcomeError); errors.As(err, &unknown) {
 		err = unknown.Err
 	}
 	kind := errkind.Of(err)

@@ -13,7 +13,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
-	"github.com/belfryhq/belfry/admin"
+	"github.com/belfryhq/belfry/admin/doctor"
 	"github.com/belfryhq/belfry/dev/dbtest"
 	"github.com/belfryhq/belfry/node/settings"
 )
@@ -67,11 +67,11 @@ func TestStart_AServerThatCrashesIsUnreachable(t *testing.T) {
 	db := dbtest.New(t)
 	for words, start := range map[string]func(ctx context.Context, pool *pgxpool.Pool) error{
 		"to_regclass": func(ctx context.Context, pool *pgxpool.Pool) error {
-			_, err := admin.SchemaVersion(ctx, pool)
+			_, err := doctor.SchemaVersion(ctx, pool)
 			return err
 		},
 		"FROM belfry.schema_migrations": func(ctx context.Context, pool *pgxpool.Pool) error {
-			_, err := admin.SchemaVersion(ctx, pool)
+			_, err := doctor.SchemaVersion(ctx, pool)
 			return err
 		},
 		"belfry.names": func(ctx context.Context, pool *pgxpool.Pool) error {

@@ -9,9 +9,12 @@ import (
 	"sync"
 	"time"
 
+	"github.com/belfryhq/belfry/admin/access"
+	"github.com/belfryhq/belfry/admin/jobs"
+	"github.com/belfryhq/belfry/admin/operation"
+
 	"github.com/rs/zerolog"
 
-	"github.com/belfryhq/belfry/admin"
 	"github.com/belfryhq/belfry/admin/oidc"
 	"github.com/belfryhq/belfry/channels/unsubscribe"
 )
@@ -19,14 +22,14 @@ import (
 // Options are what the API serves, and to whom.
 type Options struct {
 	// Operations are those that are served.
-	Operations []admin.Operation
+	Operations []operation.Operation
 	// Env is what they work with; actor and role are those of each request.
-	Env admin.Env
-	// Authenticate tells whose a token is. An error that is not admin.ErrToken is one of
+	Env operation.Env
+	// Authenticate tells whose a token is. An error that is not access.ErrToken is one of
 	// the database.
-	Authenticate func(ctx context.Context, token string) (admin.Identity, error)
+	Authenticate func(ctx context.Context, token string) (access.Identity, error)
 	// Sessions signs people in; nil: nobody signs in here.
-	Sessions *admin.Sessions
+	Sessions *access.Sessions
 	// Stops is what the operations that stop something are done by; nil: as all others.
 	Stops *Reserve
 	// ReadOnly refuses whatever changes something.
@@ -48,11 +51,11 @@ type Options struct {
 }
 
 // Reserve does what Env, Authenticate and Sessions of Options do, on connections that only requests
-// to stop something take (admin.Operation.Stops): however much is asked for, a stop is done at once.
+// to stop something take (operation.Operation.Stops): however much is asked for, a stop is done at once.
 type Reserve struct {
-	Env          admin.Env
-	Authenticate func(ctx context.Context, token string) (admin.Identity, error)
-	Sessions     *admin.Sessions // as those of Options
+	Env          operation.Env
+	Authenticate func(ctx context.Context, token string) (access.Identity, error)
+	Sessions     *access.Sessions // as those of Options
 }
 
 const (
@@ -93,10 +96,10 @@ func New(c Options) *Handler {
 	})
 	h.signIns, h.unsubscribing = h.newSignIns(), h.newUnsubscribing()
 	if h.Env.Watches == nil {
-		h.Env.Watches = admin.NewWatches(looksEvery)
+		h.Env.Watches = jobs.NewWatches(looksEvery)
 	}
 	h.document = sync.OnceValue(func() []byte { return Document(c.Operations) })
-	for _, o := range admin.WithQuestions(c.Operations) {
+	for _, o := range operation.WithQuestions(c.Operations) {
 		r := routeOf(o)
 		pattern := r.method + " " + Prefix + r.path
 		h.mux.HandleFunc(pattern, func(w http.ResponseWriter, req *http.Request) { h.operate(o, r, w, req) })
@@ -112,9 +115,9 @@ func New(c Options) *Handler {
 }
 
 // Document returns the OpenAPI document of operations.
-func Document(operations []admin.Operation) []byte {
+func Document(operations []operation.Operation) []byte {
 	d := newDocument()
-	for _, o := range admin.WithQuestions(operations) {
+	for _, o := range operation.WithQuestions(operations) {
 		d.open.AddOperation(d.describe(o, routeOf(o)))
 	}
 	d.describeSignIn()
@@ -235,7 +238,7 @@ func (h *Handler) lost(w http.ResponseWriter, req *http.Request) {
 type callerKey struct{}
 
 // operate decodes a request for an operation, has Do or Stream run it, and encodes the answer.
-func (h *Handler) operate(o admin.Operation, r route, w http.ResponseWriter, req *http.Request) {
+func (h *Handler) operate(o operation.Operation, r route, w http.ResponseWriter, req *http.Request) {
 	Note(req, o.Name, o.Item() != nil)
 	c, problem := h.callOf(o, r, req)
 	if problem != nil {
@@ -266,7 +269,7 @@ func (h *Handler) operate(o admin.Operation, r route, w http.ResponseWriter, req
 }
 
 // callOf decodes a request for an operation. It reads no body of a caller who may not run it.
-func (h *Handler) callOf(o admin.Operation, r route, req *http.Request) (c Call, problem *Problem) {
+func (h *Handler) callOf(o operation.Operation, r route, req *http.Request) (c Call, problem *Problem) {
 	c.Operation = o
 	c.Caller, _ = req.Context().Value(callerKey{}).(*Caller)
 	if err := h.allowed(c); err != nil {

@@ -12,6 +12,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/belfryhq/belfry/admin/operation"
+
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/stretchr/testify/require"
 
@@ -91,7 +93,7 @@ func TestAPI_ServesWhateverIsDefined(t *testing.T) {
 		Tags  []string `json:"tags"`
 		Level int      `json:"level"`
 	}
-	say := func(_ context.Context, env *admin.Env, in input) (output, error) {
+	say := func(_ context.Context, env *operation.Env, in input) (output, error) {
 		out := output{Said: env.Actor + " greets " + in.Name, Tags: in.Tags}
 		if in.Loud {
 			out.Said += "!"
@@ -103,9 +105,9 @@ func TestAPI_ServesWhateverIsDefined(t *testing.T) {
 	}
 	text := func(*printer.Page, input, output) {}
 	b := setup(t, func(c *api.Options) {
-		c.Operations = []admin.Operation{
-			admin.Define(admin.Operation{Name: "people greet", Short: "Greet", Role: admin.Author, Changes: true}, say, text),
-			admin.Define(admin.Operation{Name: "people show", Short: "Look", Role: admin.Viewer}, say, text),
+		c.Operations = []operation.Operation{
+			operation.Define(operation.Operation{Name: "people greet", Short: "Greet", Role: operation.Author, Changes: true}, say, text),
+			operation.Define(operation.Operation{Name: "people show", Short: "Look", Role: operation.Viewer}, say, text),
 		}
 	})
 	a := b.call(t, "author", "POST", "/people/Ann/greet", `{"loud": true, "tag": ["a,b", "c"], "level": 2}`)
@@ -240,7 +242,7 @@ func TestAPI_RefusesMalformedCursors(t *testing.T) {
 	lists := 0
 	for _, o := range read(t) {
 		for _, p := range o.Parameters {
-			if p.In != "query" || !slices.Contains(admin.Pagers(), p.Name) || o.ID == "jobs-skips" { // whose places are keys, which may be any text
+			if p.In != "query" || !slices.Contains(operation.Pagers(), p.Name) || o.ID == "jobs-skips" { // whose places are keys, which may be any text
 				continue
 			}
 			lists++
@@ -318,7 +320,7 @@ func TestAPI_EachRoleDoesWhatItMay(t *testing.T) {
 			}
 		}
 	}
-	operations := admin.WithQuestions(admin.Operations())
+	operations := operation.WithQuestions(admin.Operations())
 	require.Len(t, document, len(operations)+5, "and to sign in and out")
 	for _, o := range operations {
 		at := document[strings.ReplaceAll(o.Name, " ", "-")]
@@ -336,7 +338,7 @@ func TestLong_APIEachPathHasItsMethods(t *testing.T) {
 	t.Parallel()
 	b := setup(t, nil)
 	document := read(t)
-	for _, o := range admin.WithQuestions(admin.Operations()) {
+	for _, o := range operation.WithQuestions(admin.Operations()) {
 		path := filled(document[strings.ReplaceAll(o.Name, " ", "-")].path)
 		var allowed []string
 		for _, other := range document {
@@ -365,9 +367,9 @@ func TestLong_APIEachPathHasItsMethods(t *testing.T) {
 }
 
 // requireRoleOf asks for an operation, with nothing that it may need, as a role.
-func requireRoleOf(t *testing.T, b *bundle, o admin.Operation, method, path, role string) {
+func requireRoleOf(t *testing.T, b *bundle, o operation.Operation, method, path, role string) {
 	t.Helper()
-	var has admin.Role
+	var has operation.Role
 	if role != "" {
 		require.NoError(t, has.UnmarshalText([]byte(role)))
 	}
@@ -405,8 +407,8 @@ func TestAPI_ErrorsByKind(t *testing.T) {
 	type input struct{}
 	var next error
 	b := setup(t, func(c *api.Options) {
-		c.Operations = []admin.Operation{admin.Define(admin.Operation{Name: "thing do", Short: "Do", Role: admin.Operator, Changes: true},
-			func(context.Context, *admin.Env, input) (map[string]int, error) {
+		c.Operations = []operation.Operation{operation.Define(operation.Operation{Name: "thing do", Short: "Do", Role: operation.Operator, Changes: true},
+			func(context.Context, *operation.Env, input) (map[string]int, error) {
 				if next == nil {
 					panic("something odd")
 				}

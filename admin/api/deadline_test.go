@@ -6,10 +6,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/belfryhq/belfry/admin/operation"
+
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
-	"github.com/belfryhq/belfry/admin"
 	"github.com/belfryhq/belfry/admin/api"
 	"github.com/belfryhq/belfry/internal/db"
 	"github.com/belfryhq/belfry/internal/errkind"
@@ -18,15 +19,15 @@ import (
 
 // endless is an operation whose statement does not end by itself, within a deadline here and a limit
 // of the server.
-func endless(name string, deadline, limit time.Duration) admin.Operation {
-	o := admin.Operation{Name: name, Short: "Sleep", Role: admin.Viewer, Deadline: deadline}
-	return admin.Define(o, func(ctx context.Context, env *admin.Env, _ admin.None) (none admin.None, err error) {
+func endless(name string, deadline, limit time.Duration) operation.Operation {
+	o := operation.Operation{Name: name, Short: "Sleep", Role: operation.Viewer, Deadline: deadline}
+	return operation.Define(o, func(ctx context.Context, env *operation.Env, _ operation.None) (none operation.None, err error) {
 		err = db.InTx(ctx, env.DB, db.Options{Limit: limit, Grace: time.Minute, Reads: true}, func(ctx context.Context, tx pgx.Tx) error {
 			_, err := tx.Exec(ctx, `SELECT pg_sleep(600)`)
 			return err
 		})
 		return none, err
-	}, func(*printer.Page, admin.None, admin.None) {})
+	}, func(*printer.Page, operation.None, operation.None) {})
 }
 
 // A request that takes longer than its operation may is answered, and leaves no query behind,
@@ -35,7 +36,7 @@ func TestAPI_RequestsOverTheirTimeLeaveNoQueryRunning(t *testing.T) {
 	t.Parallel()
 	const short = 200 * time.Millisecond
 	b := setup(t, func(c *api.Options) {
-		c.Operations = []admin.Operation{endless("here", short, 10*time.Minute), endless("there", 10*time.Minute, short)}
+		c.Operations = []operation.Operation{endless("here", short, 10*time.Minute), endless("there", 10*time.Minute, short)}
 	})
 	for _, path := range []string{"/here", "/there"} {
 		a := b.call(t, "viewer", "GET", path, "")

@@ -7,15 +7,17 @@ import (
 	"sync"
 	"time"
 
+	"github.com/belfryhq/belfry/admin/access"
+	"github.com/belfryhq/belfry/admin/operation"
+
 	"github.com/jackc/pgx/v5/pgconn"
 
-	"github.com/belfryhq/belfry/admin"
 	"github.com/belfryhq/belfry/internal/errkind"
 )
 
 // Caller is the authenticated sender of a request, as Handler.Caller returns it.
 type Caller struct {
-	admin.Identity
+	access.Identity
 
 	request *http.Request // with the credentials, which Stream checks again
 }
@@ -23,12 +25,12 @@ type Caller struct {
 // Call is one execution of an operation for a caller.
 type Call struct {
 	Caller    *Caller
-	Operation admin.Operation
+	Operation operation.Operation
 	// Input is one of Operation.NewInput.
 	Input any
 	// Match is the precondition of an If-Match header. Nil if there is none; Input may have one
 	// all the same (if_version).
-	Match *admin.Precondition
+	Match *operation.Precondition
 	// Key makes an act run once within 24 hours. Empty if the act may run again. Operations that
 	// change nothing ignore it.
 	Key string
@@ -77,7 +79,7 @@ func (h *Handler) Do(ctx context.Context, c Call) (Outcome, error) {
 
 // reads reports whether a call changes nothing. A plan with a key stores its answer.
 func (c Call) reads() bool {
-	return !c.Operation.Changes || admin.Plans(c.Input) && c.Key == ""
+	return !c.Operation.Changes || operation.Plans(c.Input) && c.Key == ""
 }
 
 // allowed returns the error of an operation that the caller may not run here.
@@ -96,13 +98,13 @@ func (h *Handler) check(c Call) error {
 	o := c.Operation
 	for _, p := range o.Params() {
 		if p.Local && p.Given(c.Input) { // such as the actor, which is the caller
-			return &admin.InvalidError{Problems: []admin.Problem{{Param: p.Name, Text: "is a parameter of the command line; the caller is the actor here"}}}
+			return &operation.InvalidError{Problems: []operation.Problem{{Param: p.Name, Text: "is a parameter of the command line; the caller is the actor here"}}}
 		}
 	}
 	if c.Match == nil || !o.Changes { // a read needs no precondition
 		return nil
 	}
-	if err := admin.SetPrecondition(c.Input, *c.Match); err != nil {
+	if err := operation.SetPrecondition(c.Input, *c.Match); err != nil {
 		return refused(http.StatusBadRequest, errkind.Invalid, matchHeader+": "+err.Error())
 	}
 	return nil
@@ -117,7 +119,7 @@ func (h *Handler) acquire(ctx context.Context, c Call, reads bool) (leave func()
 }
 
 // env returns the environment of a call: an act that stops something uses reserved connections.
-func (h *Handler) env(c Call, reads bool) *admin.Env {
+func (h *Handler) env(c Call, reads bool) *operation.Env {
 	env := h.reserve(c.Operation.Stops && !reads).Env
 	env.Actor, env.Role = c.Caller.Name, c.Caller.Role
 	return &env
@@ -127,7 +129,7 @@ func (h *Handler) env(c Call, reads bool) *admin.Env {
 var errPanicked = errors.New("the operation panicked")
 
 // run runs the operation of a call. If it panics, the error is errPanicked.
-func (h *Handler) run(ctx context.Context, env *admin.Env, c Call) (out any, err error) {
+func (h *Handler) run(ctx context.Context, env *operation.Env, c Call) (out any, err error) {
 	defer func() {
 		if cause := recover(); cause != nil {
 			h.panicked(cause)
@@ -196,7 +198,7 @@ func (h *Handler) stillAllowed(c Call) error {
 	if err != nil && problemOf(route{}, err).Status >= http.StatusInternalServerError {
 		return nil
 	}
-	return refused(http.StatusUnauthorized, errkind.Denied, admin.ErrToken.Error())
+	return refused(http.StatusUnauthorized, errkind.Denied, access.ErrToken.Error())
 }
 
 // piece is an item of a stream, or its end.
@@ -275,7 +277,7 @@ func concealed(err error) error {
 	case errkind.Failed:
 		text = "belfry's log has the error"
 	case errkind.Unavailable:
-		if !errors.As(err, new(*admin.UnavailableError)) {
+		if !errors.As(err, new(*operation.UnavailableError)) {
 			text = "the database does not answer; nothing was done"
 		}
 	case errkind.TooSlow:
@@ -291,15 +293,15 @@ func concealed(err error) error {
 		}
 	case errkind.Invalid, errkind.NotFound, errkind.Conflict, errkind.Stale, errkind.Held, errkind.Denied:
 	}
-	if text == "" || errors.As(err, new(*admin.InvalidError)) {
+	if text == "" || errors.As(err, new(*operation.InvalidError)) {
 		return err
 	}
-	if advised := new(admin.AdvisedError); next == "" && errors.As(err, &advised) {
+	if advised := new(operation.AdvisedError); next == "" && errors.As(err, &advised) {
 		next = advised.Next
 	}
-	err = &admin.ToldError{Of: kind, Text: text}
+	err = &operation.ToldError{Of: kind, Text: text}
 	if next != "" {
-		err = &admin.AdvisedError{Err: err, Next: next}
+		err = &operation.AdvisedError{Err: err, Next: next}
 	}
 	return err
 }

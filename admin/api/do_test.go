@@ -11,6 +11,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/belfryhq/belfry/admin/access"
+	"github.com/belfryhq/belfry/admin/jobs"
+	"github.com/belfryhq/belfry/admin/operation"
+
 	"github.com/stretchr/testify/require"
 
 	"github.com/belfryhq/belfry/admin"
@@ -32,16 +36,16 @@ func caller(t *testing.T, h *api.Handler, role string) *api.Caller {
 }
 
 // named returns an operation of belfry.
-func named(t *testing.T, name string) admin.Operation {
+func named(t *testing.T, name string) operation.Operation {
 	t.Helper()
 	all := admin.Operations()
-	i := slices.IndexFunc(all, func(o admin.Operation) bool { return o.Name == name })
+	i := slices.IndexFunc(all, func(o operation.Operation) bool { return o.Name == name })
 	require.GreaterOrEqual(t, i, 0, name)
 	return all[i]
 }
 
 // set sets parameters of an input by name.
-func set(t *testing.T, o admin.Operation, in any, values map[string]string) any {
+func set(t *testing.T, o operation.Operation, in any, values map[string]string) any {
 	t.Helper()
 	for _, p := range o.Params() {
 		if text, has := values[p.Name]; has {
@@ -59,11 +63,11 @@ func TestDo_RefusesWhatTheCallerMayNot(t *testing.T) {
 	paused := func() int { return b.count(t, `SELECT count(*) FROM belfry.lanes WHERE paused_at IS NOT NULL`) }
 
 	_, err := b.handler.Do(t.Context(), api.Call{Caller: caller(t, b.handler, "author"), Operation: pause, Input: given(map[string]string{"lane": "night"})})
-	require.ErrorAs(t, err, new(*admin.DeniedError))
+	require.ErrorAs(t, err, new(*operation.DeniedError))
 	operator := caller(t, b.handler, "operator")
 	_, err = b.handler.Do(t.Context(), api.Call{Caller: operator, Operation: pause, Input: given(map[string]string{"lane": "night", "actor": "mallory"})})
 	require.ErrorContains(t, err, "actor: is a parameter of the command line")
-	_, err = b.handler.Do(t.Context(), api.Call{Caller: operator, Operation: pause, Input: given(map[string]string{"lane": "night"}), Match: &admin.Precondition{Versions: []int64{7}}})
+	_, err = b.handler.Do(t.Context(), api.Call{Caller: operator, Operation: pause, Input: given(map[string]string{"lane": "night"}), Match: &operation.Precondition{Versions: []int64{7}}})
 	require.Equal(t, errkind.Stale, errkind.Of(err), "%v", err)
 	require.Zero(t, paused())
 
@@ -87,10 +91,10 @@ func TestDo_ResultsContainWhatTheRoleMayRead(t *testing.T) {
 	require.NoError(t, err)
 	b.exec(t, `UPDATE belfry.jobs SET body = 'the secret words'`)
 	show := named(t, "jobs show")
-	for role, body := range map[string]string{"viewer": admin.Masked, "operator": "the secret words"} {
+	for role, body := range map[string]string{"viewer": operation.Masked, "operator": "the secret words"} {
 		out, err := b.handler.Do(t.Context(), api.Call{Caller: caller(t, b.handler, role), Operation: show, Input: set(t, show, show.NewInput(), map[string]string{"id": strconv.FormatInt(id, 10)})})
 		require.NoError(t, err)
-		report, is := out.Result.(interface{ State() admin.JobState })
+		report, is := out.Result.(interface{ State() jobs.JobState })
 		require.True(t, is)
 		require.Equal(t, body, report.State().Body, role)
 	}
@@ -108,12 +112,12 @@ func TestDo_RunsAnActOnceForAKey(t *testing.T) {
 	again, err := b.handler.Do(t.Context(), api.Call{Caller: author, Operation: o, Input: input(map[string]string{"pad": "3"}), Key: "k"})
 	require.NoError(t, err)
 	require.NotNil(t, again.Replay)
-	require.Equal(t, first.Result.(admin.Acted).Result, again.Result.(admin.Acted).Result)
+	require.Equal(t, first.Result.(operation.Acted).Result, again.Result.(operation.Acted).Result)
 	byHTTP := b.call(t, "author", "POST", "/things/count", `{ "pad" : 3 }`, "Idempotency-Key", "k")
 	require.Equal(t, "true", byHTTP.header.Get("Idempotent-Replayed"), byHTTP.text)
 	require.EqualValues(t, 1, done.Load())
 	promoted := *author
-	promoted.Role = admin.Operator
+	promoted.Role = operation.Operator
 	for _, other := range []api.Call{
 		{Caller: &promoted, Operation: o, Input: input(map[string]string{"pad": "3"}), Key: "k"}, // who may read more
 		{Caller: author, Operation: o, Input: input(map[string]string{"pad": "4"}), Key: "k"},
@@ -158,9 +162,9 @@ func TestDo_ConcealsInternalErrors(t *testing.T) {
 	t.Parallel()
 	b := setup(t, nil)
 	for _, run := range []func() error{func() error { return errors.New("the inner words") }, func() error { panic("the inner words") }} {
-		o := admin.Define(admin.Operation{Name: "people fail", Short: "Fail", Role: admin.Viewer}, func(context.Context, *admin.Env, admin.None) (sum, error) {
+		o := operation.Define(operation.Operation{Name: "people fail", Short: "Fail", Role: operation.Viewer}, func(context.Context, *operation.Env, operation.None) (sum, error) {
 			return sum{}, run()
-		}, func(*printer.Page, admin.None, sum) {})
+		}, func(*printer.Page, operation.None, sum) {})
 		_, err := b.handler.Do(t.Context(), api.Call{Caller: caller(t, b.handler, "viewer"), Operation: o, Input: o.NewInput()})
 		require.EqualError(t, err, "belfry's log has the error")
 		require.Equal(t, errkind.Failed, errkind.Of(err))
@@ -172,10 +176,10 @@ func TestDo_ConcealsInternalErrors(t *testing.T) {
 func TestDo_APanicLeavesAnUnknownOutcome(t *testing.T) {
 	t.Parallel()
 	b, ran := setup(t, nil), 0
-	o := admin.Define(admin.Operation{Name: "people fail", Short: "Fail", Role: admin.Viewer, Changes: true}, func(context.Context, *admin.Env, admin.None) (sum, error) {
+	o := operation.Define(operation.Operation{Name: "people fail", Short: "Fail", Role: operation.Viewer, Changes: true}, func(context.Context, *operation.Env, operation.None) (sum, error) {
 		ran++
 		panic("the inner words")
-	}, func(*printer.Page, admin.None, sum) {})
+	}, func(*printer.Page, operation.None, sum) {})
 	call := api.Call{Caller: caller(t, b.handler, "viewer"), Operation: o, Input: o.NewInput(), Key: "k"}
 	_, err := b.handler.Do(t.Context(), call)
 	require.EqualError(t, err, "belfry's log has the error")
@@ -193,10 +197,10 @@ func TestDo_OnlyReadsEndWithTheirClient(t *testing.T) {
 	b := setup(t, nil)
 	for _, changes := range []bool{false, true} {
 		ctx, leave := context.WithCancel(t.Context())
-		o := admin.Define(admin.Operation{Name: "people wait", Short: "Wait", Role: admin.Viewer, Changes: changes}, func(ctx context.Context, _ *admin.Env, _ admin.None) (sum, error) {
+		o := operation.Define(operation.Operation{Name: "people wait", Short: "Wait", Role: operation.Viewer, Changes: changes}, func(ctx context.Context, _ *operation.Env, _ operation.None) (sum, error) {
 			leave()
 			return sum{}, ctx.Err()
-		}, func(*printer.Page, admin.None, sum) {})
+		}, func(*printer.Page, operation.None, sum) {})
 		_, err := b.handler.Do(ctx, api.Call{Caller: caller(t, b.handler, "viewer"), Operation: o, Input: o.NewInput()})
 		if changes {
 			require.NoError(t, err)
@@ -212,7 +216,7 @@ func TestDo_StreamsEnd(t *testing.T) {
 	o := talking(sayWords)
 	s := serveStream(t, o, false, func(h *api.Handler, _ *http.Server) { h.SetStreams(8, 1, time.Millisecond, time.Minute) })
 	viewer := caller(t, s.handler, "viewer")
-	words := func(o admin.Operation, fail string) api.Call {
+	words := func(o operation.Operation, fail string) api.Call {
 		return api.Call{Caller: viewer, Operation: o, Input: &talk{Words: []string{"hi", "ho"}, Fail: fail}}
 	}
 	var items []any
@@ -240,7 +244,7 @@ func TestDo_StreamsEnd(t *testing.T) {
 	require.NoError(t, err)
 	endless = forever("hi", make(chan struct{}))
 	_, err = s.handler.Stream(t.Context(), words(endless, ""), func(any) error { s.revoked.Store(true); return nil }, nil)
-	require.EqualError(t, err, admin.ErrToken.Error())
+	require.EqualError(t, err, access.ErrToken.Error())
 	s.revoked.Store(false)
 	endless = forever("hi", make(chan struct{}))
 	_, err = s.handler.Stream(t.Context(), words(endless, ""), func(any) error { s.handler.EndStreams(); return nil }, nil)

@@ -1,5 +1,5 @@
 // Package api runs the operations of package admin for authenticated callers, and serves every
-// [admin.Operation] over HTTP, under /api/v1, by one rule. It knows no operation by name, so that a
+// [operation.Operation] over HTTP, under /api/v1, by one rule. It knows no operation by name, so that a
 // new one is served as soon as it is in the list.
 //
 // # Calls
@@ -40,11 +40,11 @@
 // application/problem+json ([Problem]), whose status is that of its [errkind.Kind]; it lists
 // what is wrong with the input by location (path.lane, query.limit, body.reason), each with
 // what is allowed. A list with a next page has it in a Link header, rel="next".
-// What shows one thing that people change has its version in an ETag header ([admin.VersionOf]).
+// What shows one thing that people change has its version in an ETag header ([operation.VersionOf]).
 //
 // # Streams
 //
-// A stream ([admin.DefineStream]) is text/event-stream where that is asked for: an event for
+// A stream ([operation.DefineStream]) is text/event-stream where that is asked for: an event for
 // each item, then "end", or "problem" before an early end; otherwise a JSON document a line, and
 // an early end breaks the answer off. What goes wrong before the first item has a status as
 // anything else. A comment, or an empty line, goes out every 15 s; then it is looked whether who

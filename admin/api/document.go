@@ -10,6 +10,8 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/belfryhq/belfry/admin/operation"
+
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/belfryhq/belfry/admin"
@@ -46,7 +48,7 @@ func tags() []*huma.Tag {
 }
 
 // nounOf is the tag of an operation: its noun, also of one that asks what is to be agreed to before.
-func nounOf(o admin.Operation) string {
+func nounOf(o operation.Operation) string {
 	for _, n := range slices.Backward(admin.Nouns()) { // "channels segment" is after "channels"
 		if strings.HasPrefix(o.Name, n.Name+" ") {
 			return n.Name
@@ -98,7 +100,7 @@ func schemaName(t reflect.Type, hint string) string {
 }
 
 // describe is an operation in the document.
-func (d *document) describe(o admin.Operation, r route) *huma.Operation {
+func (d *document) describe(o operation.Operation, r route) *huma.Operation {
 	described := &huma.Operation{
 		OperationID: strings.ReplaceAll(o.Name, " ", "-"),
 		Method:      r.method, Path: r.path,
@@ -146,7 +148,7 @@ func (d *document) describe(o admin.Operation, r route) *huma.Operation {
 }
 
 // addParams adds the parameters that stand in the address, and returns the body with the others.
-func addParams(described *huma.Operation, o admin.Operation, r route) (body *huma.Schema) {
+func addParams(described *huma.Operation, o operation.Operation, r route) (body *huma.Schema) {
 	body = &huma.Schema{Type: huma.TypeObject, Properties: make(map[string]*huma.Schema), AdditionalProperties: false}
 	in := o.NewInput()
 	for _, p := range o.Params() {
@@ -231,7 +233,7 @@ func (d *document) refusal(status int) *huma.Response {
 }
 
 // result is the answer of an operation that succeeded.
-func (d *document) result(o admin.Operation, r route) *huma.Response {
+func (d *document) result(o operation.Operation, r route) *huma.Response {
 	var forms []*huma.Schema
 	for _, t := range o.Results() {
 		form := d.schemas.Schema(t, true, schemaHint(o))
@@ -269,14 +271,14 @@ func (d *document) withReceipt(result *huma.Schema) *huma.Schema {
 	if own.Properties == nil {
 		own.Properties = make(map[string]*huma.Schema)
 	}
-	receipt := reflect.TypeFor[admin.Receipt]()
+	receipt := reflect.TypeFor[operation.Receipt]()
 	own.Properties["receipt"] = d.schemas.Schema(receipt, true, "Receipt")
 	d.encoded(own.Properties["receipt"], receipt)
 	return &own
 }
 
 // stream is the answer of an operation whose result comes piece by piece.
-func (d *document) stream(o admin.Operation) *huma.Response {
+func (d *document) stream(o operation.Operation) *huma.Response {
 	item := d.schemas.Schema(o.Item(), true, schemaHint(o))
 	d.encoded(item, o.Item())
 	line := item
@@ -334,7 +336,7 @@ func (d *document) encoded(s *huma.Schema, t reflect.Type) {
 	}
 }
 
-func schemaHint(o admin.Operation) string {
+func schemaHint(o operation.Operation) string {
 	var b strings.Builder
 	for word := range strings.FieldsFuncSeq(o.Name, func(c rune) bool { return c == ' ' || c == '-' }) {
 		b.WriteString(strings.ToUpper(word[:1]) + word[1:])
@@ -355,7 +357,7 @@ func answered(r route) []int {
 }
 
 // fieldsOf is the schema of an object with the fields of an operation.
-func fieldsOf(o admin.Operation) *huma.Schema {
+func fieldsOf(o operation.Operation) *huma.Schema {
 	s := &huma.Schema{Type: huma.TypeObject, Properties: make(map[string]*huma.Schema), AdditionalProperties: false}
 	in := o.NewInput()
 	for _, p := range o.Params() {
@@ -367,7 +369,7 @@ func fieldsOf(o admin.Operation) *huma.Schema {
 }
 
 // schemaOf is the schema of a parameter.
-func schemaOf(p admin.Param, shape admin.Shape) *huma.Schema {
+func schemaOf(p operation.Param, shape operation.Shape) *huma.Schema {
 	one := &huma.Schema{Type: shape.Types[0], Minimum: shape.Low, Maximum: shape.High}
 	for _, choice := range shape.Choices {
 		one.Enum = append(one.Enum, choice)
@@ -397,7 +399,7 @@ func schemaOf(p admin.Param, shape admin.Shape) *huma.Schema {
 }
 
 // defaultOf is a default as JSON.
-func defaultOf(p admin.Param, shape admin.Shape) any {
+func defaultOf(p operation.Param, shape operation.Shape) any {
 	var value any
 	if shape.Types[0] != "string" && json.Unmarshal([]byte(p.Default), &value) == nil {
 		return value

@@ -3,7 +3,7 @@ package api
 import (
 	"time"
 
-	"github.com/belfryhq/belfry/admin"
+	"github.com/belfryhq/belfry/admin/operation"
 )
 
 // SetStreams sets the limits of streams, before the first.
@@ -41,4 +41,4 @@ func NextBeat() time.Duration { return newStreams().nextBeat() }
 func (s *Server) Hurry(by int) { s.http.ReadTimeout /= time.Duration(by) }
 
 // TokenOf is the page_token of a list's page.
-func TokenOf(list, begins string) string { return tokenOf(admin.Operation{Name: list}, begins) }
+func TokenOf(list, begins string) string { return tokenOf(operation.Operation{Name: list}, begins) }

@@ -10,9 +10,10 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/belfryhq/belfry/admin/operation"
+
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/belfryhq/belfry/admin"
 	"github.com/belfryhq/belfry/internal/errkind"
 )
 
@@ -93,12 +94,12 @@ func (r *Replay) write(w http.ResponseWriter, out any) {
 
 // once runs an act, unless its key was used before. The key is stored before the act, in a
 // transaction of its own, and the answer after it.
-func (h *Handler) once(ctx context.Context, env *admin.Env, c Call) (Outcome, error) {
+func (h *Handler) once(ctx context.Context, env *operation.Env, c Call) (Outcome, error) {
 	sum, err := fingerprint(c)
 	if err != nil {
 		return Outcome{}, h.conceal(ctx, c, err)
 	}
-	request := admin.Request{Who: c.Caller.Key(), Key: c.Key, Fingerprint: sum}
+	request := operation.Request{Who: c.Caller.Key(), Key: c.Key, Fingerprint: sum}
 	state, err := request.Begin(ctx, env.DB, c.Operation.Limit()+writeSlack)
 	if err != nil {
 		h.Log.Warn().Err(err).Msg("cannot store the key of a request")
@@ -116,7 +117,7 @@ func (h *Handler) once(ctx context.Context, env *admin.Env, c Call) (Outcome, er
 }
 
 // replayed returns the stored outcome of the first call with a key, or why there is none.
-func replayed(o admin.Operation, s admin.RequestState) (out Outcome, err error) {
+func replayed(o operation.Operation, s operation.RequestState) (out Outcome, err error) {
 	switch {
 	case !s.Same:
 		return out, refused(http.StatusUnprocessableEntity, errkind.Invalid, keyHeader+": this key was used for another request")
@@ -145,12 +146,12 @@ func replayed(o admin.Operation, s admin.RequestState) (out Outcome, err error) 
 			return out, err
 		}
 	}
-	return out, &admin.ToldError{Of: stored.Kind, Text: strings.TrimSuffix(stored.Detail+"; "+stored.Next, "; ")}
+	return out, &operation.ToldError{Of: stored.Kind, Text: strings.TrimSuffix(stored.Detail+"; "+stored.Next, "; ")}
 }
 
 // store stores the answer of an act, or frees its key if the act did nothing. If neither succeeds,
 // the key stays, with an unknown outcome.
-func (h *Handler) store(ctx context.Context, on *pgxpool.Pool, r admin.Request, o admin.Operation, out any, err error) {
+func (h *Handler) store(ctx context.Context, on *pgxpool.Pool, r operation.Request, o operation.Operation, out any, err error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), writeSlack)
 	defer cancel()
 	status, answer := http.StatusOK, out
@@ -164,13 +165,13 @@ func (h *Handler) store(ctx context.Context, on *pgxpool.Pool, r admin.Request, 
 		status, answer = p.Status, p
 	}
 	body, broken := json.Marshal(answer)
-	if o.Secret && err == nil || broken != nil || len(body) > admin.MaxAnswer {
+	if o.Secret && err == nil || broken != nil || len(body) > operation.MaxAnswer {
 		body = nil
 	}
 	h.logUnstored(o, r.Answer(ctx, on, status, body))
 }
 
-func (h *Handler) logUnstored(o admin.Operation, err error) {
+func (h *Handler) logUnstored(o operation.Operation, err error) {
 	if err != nil {
 		h.Log.Warn().Err(err).Str("detail", o.Name).Msg("cannot store the answer of a request that has a key")
 	}

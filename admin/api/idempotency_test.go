@@ -10,9 +10,10 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/belfryhq/belfry/admin/operation"
+
 	"github.com/stretchr/testify/require"
 
-	"github.com/belfryhq/belfry/admin"
 	"github.com/belfryhq/belfry/admin/api"
 	"github.com/belfryhq/belfry/internal/errkind"
 	"github.com/belfryhq/belfry/internal/printer"
@@ -34,7 +35,7 @@ type countInput struct {
 func counting(t *testing.T, wait <-chan struct{}) (*bundle, *atomic.Int64) {
 	t.Helper()
 	done := new(atomic.Int64)
-	act := func(ctx context.Context, _ *admin.Env, in countInput) (count, error) {
+	act := func(ctx context.Context, _ *operation.Env, in countInput) (count, error) {
 		n := done.Add(1)
 		if wait != nil {
 			<-wait
@@ -51,10 +52,10 @@ func counting(t *testing.T, wait <-chan struct{}) (*bundle, *atomic.Int64) {
 	}
 	text := func(*printer.Page, countInput, count) {}
 	b := setup(t, func(c *api.Options) {
-		c.Operations = []admin.Operation{
-			admin.Define(admin.Operation{Name: "things count", Short: "Count", Role: admin.Author, Changes: true}, act, text),
-			admin.Define(admin.Operation{Name: "things hide", Short: "Count", Role: admin.Author, Changes: true, Secret: true}, act, text),
-			admin.Define(admin.Operation{Name: "things show", Short: "Look", Role: admin.Viewer}, act, text),
+		c.Operations = []operation.Operation{
+			operation.Define(operation.Operation{Name: "things count", Short: "Count", Role: operation.Author, Changes: true}, act, text),
+			operation.Define(operation.Operation{Name: "things hide", Short: "Count", Role: operation.Author, Changes: true, Secret: true}, act, text),
+			operation.Define(operation.Operation{Name: "things show", Short: "Look", Role: operation.Viewer}, act, text),
 		}
 	})
 	return b, done
@@ -114,7 +115,7 @@ func TestIdempotency_OnlyWhatDidNothingIsDoneAgain(t *testing.T) {
 		require.Equal(t, texts[0], texts[1])
 		require.Equal(t, want.done, done.Load(), fail)
 	}
-	for path, body := range map[string]string{"/things/hide": "", "/things/count": fmt.Sprintf(`{"pad": %d}`, admin.MaxAnswer)} {
+	for path, body := range map[string]string{"/things/hide": "", "/things/count": fmt.Sprintf(`{"pad": %d}`, operation.MaxAnswer)} {
 		done.Store(0)
 		require.Equal(t, http.StatusOK, b.call(t, "author", "POST", path, body, "Idempotency-Key", path[8:]).status)
 		a := b.call(t, "author", "POST", path, body, "Idempotency-Key", path[8:])

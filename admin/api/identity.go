@@ -7,9 +7,10 @@ import (
 	"sync"
 	"time"
 
+	"github.com/belfryhq/belfry/admin/access"
+
 	"golang.org/x/time/rate"
 
-	"github.com/belfryhq/belfry/admin"
 	"github.com/belfryhq/belfry/internal/errkind"
 )
 
@@ -34,7 +35,7 @@ func (h *Handler) Caller(req *http.Request, background bool) (*Caller, error) {
 // authenticated returns the identity of a request, or a *RefusedError. A token decides, if there is
 // one; then the user whom the proxy names; then the cookie of a session, which background requests do
 // not extend.
-func (h *Handler) authenticated(by *Reserve, req *http.Request, background bool) (admin.Identity, error) {
+func (h *Handler) authenticated(by *Reserve, req *http.Request, background bool) (access.Identity, error) {
 	who, err := h.identified(by, req, background)
 	if err != nil {
 		return who, h.unauthenticated(req, err)
@@ -55,7 +56,7 @@ func (h *Handler) unauthenticated(req *http.Request, err error) *RefusedError {
 		return tooMany(wait, "too many requests from this address had no good token")
 	}
 	e := refused(http.StatusUnauthorized, errkind.Denied, err.Error())
-	if e.challenge = `Bearer realm="belfry"`; errors.Is(err, admin.ErrToken) {
+	if e.challenge = `Bearer realm="belfry"`; errors.Is(err, access.ErrToken) {
 		e.challenge += `, error="invalid_token"`
 	}
 	return e
@@ -66,10 +67,10 @@ var errNoCredentials = errors.New("give a token: Authorization: Bearer belfry_â€
 
 // nobody reports an error of a request that is nobody's, rather than of the database.
 func nobody(err error) bool {
-	return errors.Is(err, admin.ErrToken) || errors.Is(err, admin.ErrSession) || errors.Is(err, errNoCredentials)
+	return errors.Is(err, access.ErrToken) || errors.Is(err, access.ErrSession) || errors.Is(err, errNoCredentials)
 }
 
-func (h *Handler) identified(by *Reserve, req *http.Request, background bool) (admin.Identity, error) {
+func (h *Handler) identified(by *Reserve, req *http.Request, background bool) (access.Identity, error) {
 	if token, given := bearer(req); given {
 		return by.Authenticate(req.Context(), token)
 	}
@@ -82,7 +83,7 @@ func (h *Handler) identified(by *Reserve, req *http.Request, background bool) (a
 		}
 		return by.Sessions.Find(req.Context(), secret)
 	}
-	return admin.Identity{}, errNoCredentials
+	return access.Identity{}, errNoCredentials
 }
 
 // unanswered returns the error of a request whose credentials the database could not check.

@@ -6,10 +6,12 @@ import (
 	"net/http"
 	"testing"
 
+	"github.com/belfryhq/belfry/admin/access"
+	"github.com/belfryhq/belfry/admin/operation"
+
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
-	"github.com/belfryhq/belfry/admin"
 	"github.com/belfryhq/belfry/admin/api"
 )
 
@@ -19,16 +21,16 @@ func TestAPI_Tokens(t *testing.T) {
 	var pool *pgxpool.Pool
 	b := setup(t, func(c *api.Options) {
 		pool = c.Env.DB
-		c.Authenticate = func(ctx context.Context, secret string) (admin.Identity, error) {
+		c.Authenticate = func(ctx context.Context, secret string) (access.Identity, error) {
 			if secret == "root" {
-				return admin.Identity{Name: "root", Role: admin.Admin}, nil
+				return access.Identity{Name: "root", Role: operation.Admin}, nil
 			}
-			return admin.Authenticate(ctx, pool, secret, true)
+			return access.Authenticate(ctx, pool, secret, true)
 		}
 	})
 	a := b.call(t, "root", "POST", "/tokens/ci/create", `{"role": "operator", "expires_at": "+1h"}`)
 	require.Equal(t, http.StatusOK, a.status, a.text)
-	var token admin.NewToken
+	var token access.NewToken
 	require.NoError(t, json.Unmarshal([]byte(a.text), &token))
 	require.Equal(t, "root", token.CreatedBy)
 	a = b.call(t, token.Secret, "POST", "/lanes/night/pause", "")
@@ -68,13 +70,13 @@ func TestAPI_Tokens(t *testing.T) {
 func TestAPI_TokenOfADatabaseThatIsAway(t *testing.T) {
 	t.Parallel()
 	b := setup(t, func(c *api.Options) {
-		c.Authenticate = func(ctx context.Context, _ string) (admin.Identity, error) {
+		c.Authenticate = func(ctx context.Context, _ string) (access.Identity, error) {
 			pool, err := pgxpool.New(ctx, "postgres://127.0.0.1:1/x")
 			if err != nil {
-				return admin.Identity{}, err
+				return access.Identity{}, err
 			}
 			defer pool.Close()
-			return admin.Authenticate(ctx, pool, "belfry_x", false)
+			return access.Authenticate(ctx, pool, "belfry_x", false)
 		}
 	})
 	a := b.call(t, "belfry_x", "GET", "/lanes", "")

@@ -15,7 +15,8 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"github.com/belfryhq/belfry/admin"
+	"github.com/belfryhq/belfry/admin/operation"
+
 	"github.com/belfryhq/belfry/internal/config"
 	"github.com/belfryhq/belfry/internal/errkind"
 	"github.com/belfryhq/belfry/internal/printer"
@@ -26,7 +27,7 @@ const maxBody = 1 << 20
 
 // reading collects what is wrong with a request while its input is made.
 type reading struct {
-	op     admin.Operation
+	op     operation.Operation
 	route  route
 	in     any
 	faults []Fault
@@ -34,7 +35,7 @@ type reading struct {
 
 // inputOf makes an operation's input of a request. The problem lists everything that is
 // wrong with it.
-func inputOf(o admin.Operation, r route, req *http.Request) (any, *Problem) {
+func inputOf(o operation.Operation, r route, req *http.Request) (any, *Problem) {
 	read := &reading{op: o, route: r, in: o.NewInput()}
 	for _, p := range o.Params() {
 		if r.in[p.Name] == inPath {
@@ -70,7 +71,7 @@ func (r *reading) note(at place, name string, err error) {
 }
 
 // param finds what stands at a place under a name; what does not is refused by name.
-func (r *reading) param(at place, name string) (admin.Param, bool) {
+func (r *reading) param(at place, name string) (operation.Param, bool) {
 	var names []string
 	for _, p := range r.op.Params() {
 		switch {
@@ -89,7 +90,7 @@ func (r *reading) param(at place, name string) (admin.Param, bool) {
 	} else {
 		r.note(at, name, fmt.Errorf("is not known; allowed: %s%s", strings.Join(names, ", "), config.Hint(name, names)))
 	}
-	return admin.Param{}, false
+	return operation.Param{}, false
 }
 
 func (r *reading) takeQuery(query url.Values) {
@@ -133,7 +134,7 @@ var errTwice = errors.New("is given more than once")
 var errNUL = errors.New("is no text; allowed values: UTF-8 without NUL")
 
 // setText gives a text of the URL to a parameter.
-func setText(p admin.Param, in any, text string) error {
+func setText(p operation.Param, in any, text string) error {
 	if !utf8.ValidString(text) || strings.ContainsRune(text, 0) {
 		return errNUL
 	}
@@ -159,7 +160,7 @@ func bodyOf(req *http.Request) (map[string]json.RawMessage, *Problem) {
 	case err != nil:
 		return nil, problemf(http.StatusBadRequest, "the body ended early")
 	}
-	fields, err := admin.FieldsOf(body)
+	fields, err := operation.FieldsOf(body)
 	if err != nil {
 		return nil, problemf(http.StatusBadRequest, "the body is no JSON object: "+err.Error())
 	}

@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/belfryhq/belfry/admin/operation"
+
 	"github.com/stretchr/testify/require"
 
 	"github.com/belfryhq/belfry/admin"
@@ -66,7 +68,7 @@ func FuzzObject(f *testing.F) {
 		f.Add([]byte(body))
 	}
 	f.Fuzz(func(t *testing.T, body []byte) {
-		fields, err := admin.FieldsOf(body)
+		fields, err := operation.FieldsOf(body)
 		if err != nil {
 			return
 		}

@@ -9,9 +9,10 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/belfryhq/belfry/admin/access"
+
 	"github.com/stretchr/testify/require"
 
-	"github.com/belfryhq/belfry/admin"
 	"github.com/belfryhq/belfry/admin/api"
 	"github.com/belfryhq/belfry/channels"
 )
@@ -149,7 +150,7 @@ func TestMask_KeptAnswersAreForTheRoleThatAsked(t *testing.T) {
 	t.Parallel()
 	role := "operator"
 	b := setup(t, func(c *api.Options) {
-		c.Authenticate = func(ctx context.Context, _ string) (admin.Identity, error) {
+		c.Authenticate = func(ctx context.Context, _ string) (access.Identity, error) {
 			who, err := tokens(ctx, role)
 			who.Name = "one"
 			return who, err

@@ -5,7 +5,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/belfryhq/belfry/admin"
+	"github.com/belfryhq/belfry/admin/operation"
 )
 
 // matchHeader is the version that an act expects, and tagHeader the version that an answer shows
@@ -21,14 +21,14 @@ func tagOf(version int64) string { return `"` + strconv.FormatInt(version, 10) +
 
 // tagged sets the ETag of an answer that shows one object.
 func tagged(w http.ResponseWriter, out any) {
-	if version, known := admin.VersionOf(out); known {
+	if version, known := operation.VersionOf(out); known {
 		w.Header().Set(tagHeader, tagOf(version))
 	}
 }
 
 // matchOf returns the precondition of a request's If-Match header, nil without one. A weak tag, and a
 // tag in another form, matches no version.
-func matchOf(req *http.Request) (m *admin.Precondition, problem *Problem) {
+func matchOf(req *http.Request) (m *operation.Precondition, problem *Problem) {
 	values := req.Header.Values(matchHeader)
 	if len(values) == 0 {
 		return nil, nil
@@ -36,9 +36,9 @@ func matchOf(req *http.Request) (m *admin.Precondition, problem *Problem) {
 	malformed := problemf(http.StatusBadRequest, matchHeader+`: is malformed; allowed values: *, or ETags of answers as "17", with commas between`)
 	rest := strings.Trim(strings.Join(values, ","), " \t,")
 	if rest == "*" {
-		return &admin.Precondition{Exists: true}, nil
+		return &operation.Precondition{Exists: true}, nil
 	}
-	m = new(admin.Precondition)
+	m = new(operation.Precondition)
 	for {
 		weak := strings.HasPrefix(rest, "W/")
 		rest = strings.TrimPrefix(rest, "W/")

@@ -7,9 +7,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/belfryhq/belfry/admin/operation"
+
 	"github.com/stretchr/testify/require"
 
-	"github.com/belfryhq/belfry/admin"
 	"github.com/belfryhq/belfry/admin/api"
 	"github.com/belfryhq/belfry/internal/printer"
 )
@@ -26,8 +27,8 @@ func TestObserve_TellsOfEachRequestOnce(t *testing.T) {
 			a.Took = min(a.Took, time.Nanosecond)
 			told = append(told, a)
 		}
-		c.Operations = append(c.Operations, admin.Define(admin.Operation{Name: "jobs panic", Short: "Panic", Role: admin.Viewer},
-			func(context.Context, *admin.Env, admin.None) (admin.None, error) { panic("oh") }, func(*printer.Page, admin.None, admin.None) {}))
+		c.Operations = append(c.Operations, operation.Define(operation.Operation{Name: "jobs panic", Short: "Panic", Role: operation.Viewer},
+			func(context.Context, *operation.Env, operation.None) (operation.None, error) { panic("oh") }, func(*printer.Page, operation.None, operation.None) {}))
 	})
 	for _, one := range []struct {
 		role, method, path string

@@ -10,7 +10,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/belfryhq/belfry/admin"
+	"github.com/belfryhq/belfry/admin/access"
+
 	"github.com/belfryhq/belfry/admin/oidc"
 )
 
@@ -96,12 +97,12 @@ func (h *Handler) fromProvider(w http.ResponseWriter, req *http.Request) *Proble
 	if err != nil {
 		return h.notSignedIn(ctx, err, from)
 	}
-	who := admin.Admission{Name: person.Name, Role: person.Role, Identity: person.Identity, State: person.State}
+	who := access.Admission{Name: person.Name, Role: person.Role, Identity: person.Identity, State: person.State}
 	opened, err := h.Sessions.Admit(ctx, who, from)
 	switch {
-	case errors.Is(err, admin.ErrReplayed):
-		return h.notSignedIn(ctx, &oidc.RefusedError{Why: oidc.Stray, Text: admin.ErrReplayed.Error()}, from)
-	case errors.Is(err, admin.ErrNotAdmitted):
+	case errors.Is(err, access.ErrReplayed):
+		return h.notSignedIn(ctx, &oidc.RefusedError{Why: oidc.Stray, Text: access.ErrReplayed.Error()}, from)
+	case errors.Is(err, access.ErrNotAdmitted):
 		return h.notSignedIn(ctx, &oidc.RefusedError{Why: oidc.Nobody, Text: err.Error(), Name: person.Name}, from)
 	case err != nil:
 		return h.unanswered(err).problem()
@@ -136,7 +137,7 @@ func (h *Handler) notSignedIn(ctx context.Context, err error, from string) *Prob
 		}
 	}
 	if refused.Name != "" {
-		if wait := h.count(ctx, admin.Admission{Name: refused.Name}.UserName(), from); wait > 0 {
+		if wait := h.count(ctx, access.Admission{Name: refused.Name}.UserName(), from); wait > 0 {
 			return tooMany(wait, "too many sign-ins by this name were refused").problem()
 		}
 	}

@@ -7,9 +7,10 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/belfryhq/belfry/admin/operation"
+
 	"github.com/stretchr/testify/require"
 
-	"github.com/belfryhq/belfry/admin"
 	"github.com/belfryhq/belfry/admin/api"
 	"github.com/belfryhq/belfry/admin/oidc/oidctest"
 )
@@ -97,7 +98,7 @@ func TestOIDC_ASessionLikeAnyOther(t *testing.T) {
 	t.Parallel()
 	d := newDoor(t, nil)
 	session, who := d.signedIn(t)
-	require.Equal(t, []any{"oidc:ann", admin.Operator}, []any{who.Name, who.Role})
+	require.Equal(t, []any{"oidc:ann", operation.Operator}, []any{who.Name, who.Role})
 	a := d.call(t, "", "POST", "/lanes/night/pause", `{"reason": "x"}`, "Cookie", session)
 	require.Equal(t, http.StatusOK, a.status, a.text)
 	require.Contains(t, a.text, `"paused_by":"oidc:ann"`)
@@ -111,7 +112,7 @@ func TestOIDC_ASessionLikeAnyOther(t *testing.T) {
 
 	d.claims["groups"] = []string{"staff"}
 	lower, who := d.signedIn(t)
-	require.Equal(t, admin.Viewer, who.Role)
+	require.Equal(t, operation.Viewer, who.Role)
 	require.Equal(t, http.StatusOK, d.status(t, lower, "GET", "/lanes"))
 	for _, old := range []string{session, again} {
 		require.Equal(t, http.StatusUnauthorized, d.status(t, old, "GET", "/lanes"), "another role ends the sessions")

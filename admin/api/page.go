@@ -7,7 +7,7 @@ import (
 	"net/url"
 	"strings"
 
-	"github.com/belfryhq/belfry/admin"
+	"github.com/belfryhq/belfry/admin/operation"
 )
 
 // pageToken is the parameter that asks for the page after another one. Its values are opaque, as
@@ -22,7 +22,7 @@ func (r route) pager() string {
 	if r.of.Item() != nil {
 		return ""
 	}
-	for _, name := range admin.Pagers() {
+	for _, name := range operation.Pagers() {
 		if r.in[name] == inQuery {
 			return name
 		}
@@ -31,12 +31,12 @@ func (r route) pager() string {
 }
 
 // tokenOf hides how a page begins, and the list that has it.
-func tokenOf(o admin.Operation, begins string) string {
+func tokenOf(o operation.Operation, begins string) string {
 	return base64.RawURLEncoding.EncodeToString([]byte(o.Name + "\x00" + begins))
 }
 
 // beginOf is how a token's page begins.
-func beginOf(o admin.Operation, token string) (string, error) {
+func beginOf(o operation.Operation, token string) (string, error) {
 	text, err := base64.RawURLEncoding.Strict().DecodeString(token)
 	name, begins, whole := strings.Cut(string(text), "\x00")
 	if err != nil || !whole || name != o.Name || begins == "" {

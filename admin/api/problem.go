@@ -10,7 +10,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/belfryhq/belfry/admin"
+	"github.com/belfryhq/belfry/admin/operation"
+
 	"github.com/belfryhq/belfry/internal/errkind"
 )
 
@@ -23,7 +24,7 @@ type Problem struct {
 	Kind   errkind.Kind `json:"kind,omitempty"`
 	Errors []Fault      `json:"errors,omitempty"`
 	// Changes are the acts that changed a thing since the caller saw it, newest first.
-	Changes []admin.ActSince `json:"changes,omitempty"`
+	Changes []operation.ActSince `json:"changes,omitempty"`
 	// Next says what to do about it.
 	Next string `json:"next,omitempty"`
 	// Result is what was done or found all the same.
@@ -85,7 +86,7 @@ func problemOf(r route, err error) *Problem {
 	kind := errkind.Of(err)
 	p := problemf(statuses[kind], r.of.WithNames(err.Error()))
 	p.Kind = kind
-	var bad *admin.InvalidError
+	var bad *operation.InvalidError
 	if errors.As(err, &bad) {
 		p.Detail = "the request was not understood; nothing was done"
 		if kind == errkind.NotFound {
@@ -95,11 +96,11 @@ func problemOf(r route, err error) *Problem {
 			p.Errors = append(p.Errors, Fault{r.located(one.Param), r.of.WithNames(one.Text)})
 		}
 	}
-	advised, is := err.(*admin.AdvisedError) //nolint:errorlint // one of several advises on that alone, and is in the text
+	advised, is := err.(*operation.AdvisedError) //nolint:errorlint // one of several advises on that alone, and is in the text
 	if is {
 		p.Detail, p.Next = r.of.WithNames(advised.Err.Error()), advised.Next
 	}
-	if old := new(admin.StaleError); errors.As(err, &old) {
+	if old := new(operation.StaleError); errors.As(err, &old) {
 		p.Changes = old.Changes
 	}
 	if p.Status == http.StatusServiceUnavailable || kind == errkind.Held {

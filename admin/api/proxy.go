@@ -13,7 +13,9 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/belfryhq/belfry/admin"
+	"github.com/belfryhq/belfry/admin/access"
+	"github.com/belfryhq/belfry/admin/operation"
+
 	"github.com/belfryhq/belfry/internal/printer"
 )
 
@@ -74,8 +76,8 @@ func (p ProxyConfig) validate() error {
 		}
 	}
 	for _, text := range p.Roles {
-		if _, _, err := admin.GroupRole(text); err != nil {
-			bad("roles", "%q is not allowed; allowed values: "+admin.GroupRoles, printer.OneLine(text, 60))
+		if _, _, err := access.GroupRole(text); err != nil {
+			bad("roles", "%q is not allowed; allowed values: "+access.GroupRoles, printer.OneLine(text, 60))
 		}
 	}
 	return errors.Join(errs...)
@@ -119,7 +121,7 @@ type Proxy struct {
 	config   ProxyConfig
 	networks []netip.Prefix
 	secret   [sha256.Size]byte
-	roles    map[string]admin.Role
+	roles    map[string]operation.Role
 }
 
 // TrustedProxy reads the secret of a configuration that Validate lets pass; nil: there is no
@@ -128,7 +130,7 @@ func (c Config) TrustedProxy() (*Proxy, error) {
 	if len(c.Proxy.Addresses) == 0 {
 		return nil, nil //nolint:nilnil // there is none
 	}
-	p := &Proxy{config: c.Proxy, roles: make(map[string]admin.Role)}
+	p := &Proxy{config: c.Proxy, roles: make(map[string]operation.Role)}
 	for _, text := range c.Proxy.Addresses {
 		network, err := networkOf(text)
 		if err != nil {
@@ -137,7 +139,7 @@ func (c Config) TrustedProxy() (*Proxy, error) {
 		p.networks = append(p.networks, network)
 	}
 	for _, text := range c.Proxy.Roles {
-		group, role, err := admin.GroupRole(text)
+		group, role, err := access.GroupRole(text)
 		if err != nil {
 			return nil, fmt.Errorf("api.proxy.roles: %w", err)
 		}
@@ -193,7 +195,7 @@ var errProxyUser = errors.New("the proxy has to name one user, of up to 100 visi
 var errProxyRole = errors.New("none of the groups that the proxy names has a role here (api.proxy.roles)")
 
 // identity is whom the proxy names; false: nobody.
-func (p *Proxy) identity(req *http.Request) (who admin.Identity, named bool, err error) {
+func (p *Proxy) identity(req *http.Request) (who access.Identity, named bool, err error) {
 	if p == nil || p.config.UserHeader == "" || !p.sent(req) {
 		return who, false, nil
 	}
@@ -205,7 +207,7 @@ func (p *Proxy) identity(req *http.Request) (who admin.Identity, named bool, err
 	if len(users) > 1 || len(groups) > 1 || !proxyUser.MatchString(name) {
 		return who, false, errProxyUser
 	}
-	who = admin.Identity{Name: name, Proxy: true}
+	who = access.Identity{Name: name, Proxy: true}
 	for group := range strings.SplitSeq(strings.Join(groups, ""), ",") {
 		who.Role = max(who.Role, p.roles[strings.TrimSpace(group)])
 	}

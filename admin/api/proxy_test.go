@@ -9,9 +9,10 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/belfryhq/belfry/admin/access"
+
 	"github.com/stretchr/testify/require"
 
-	"github.com/belfryhq/belfry/admin"
 	"github.com/belfryhq/belfry/admin/api"
 )
 
@@ -187,7 +188,7 @@ func TestProxy_SettingsAreChecked(t *testing.T) {
 func TestProxy_IdentitiesHaveTheirOwnKeys(t *testing.T) {
 	t.Parallel()
 	keys := make(map[string]bool)
-	for _, who := range []admin.Identity{{Name: "ann"}, {Name: "ann", User: true}, {Name: "ann", Proxy: true}} {
+	for _, who := range []access.Identity{{Name: "ann"}, {Name: "ann", User: true}, {Name: "ann", Proxy: true}} {
 		keys[who.Key()] = true
 	}
 	require.Len(t, keys, 3)

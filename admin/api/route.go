@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/belfryhq/belfry/admin/operation"
+
 	"github.com/belfryhq/belfry/admin"
 )
 
@@ -15,7 +17,7 @@ const Prefix = "/api/v1"
 type route struct {
 	method, path string
 	in           map[string]place // by the parameter's name
-	of           admin.Operation
+	of           operation.Operation
 }
 
 // place is where a parameter stands in a request.
@@ -31,10 +33,10 @@ const (
 func (p place) location(name string) string { return string(p) + "." + name }
 
 // PathOf is the path of an operation below Prefix: /jobs/{id}, /lanes/{lane}/pause.
-func PathOf(o admin.Operation) string { return routeOf(o).path }
+func PathOf(o operation.Operation) string { return routeOf(o).path }
 
 // routeOf is the one rule of the paths.
-func routeOf(o admin.Operation) route {
+func routeOf(o operation.Operation) route {
 	r := route{method: http.MethodPost, in: make(map[string]place), of: o}
 	var b strings.Builder
 	for word := range strings.FieldsSeq(o.Noun()) {
@@ -49,7 +51,7 @@ func routeOf(o admin.Operation) route {
 	for _, p := range o.Params() {
 		switch {
 		case p.Local:
-		case p.Place == admin.Argument && p.Required && !p.Repeated && !p.File && !begins:
+		case p.Place == operation.Argument && p.Required && !p.Repeated && !p.File && !begins:
 			b.WriteString("/{" + p.Name + "}")
 			r.in[p.Name], named = inPath, true
 		default:

@@ -14,10 +14,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/belfryhq/belfry/admin/operation"
+
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
-	"github.com/belfryhq/belfry/admin"
 	"github.com/belfryhq/belfry/admin/api"
 	"github.com/belfryhq/belfry/internal/printer"
 )
@@ -26,19 +27,19 @@ import (
 const patience = time.Minute
 
 // sleeper is an operation whose statement does not end by itself.
-func sleeper(name string, changes bool) admin.Operation {
-	o := admin.Operation{Name: name, Short: "Sleep", Role: admin.Viewer, Changes: changes, Deadline: 10 * time.Minute}
-	return admin.Define(o, func(ctx context.Context, env *admin.Env, _ admin.None) (admin.None, error) {
+func sleeper(name string, changes bool) operation.Operation {
+	o := operation.Operation{Name: name, Short: "Sleep", Role: operation.Viewer, Changes: changes, Deadline: 10 * time.Minute}
+	return operation.Define(o, func(ctx context.Context, env *operation.Env, _ operation.None) (operation.None, error) {
 		_, err := env.DB.Exec(ctx, `SELECT pg_sleep(600)`)
-		return admin.None{}, err
-	}, func(*printer.Page, admin.None, admin.None) {})
+		return operation.None{}, err
+	}, func(*printer.Page, operation.None, operation.None) {})
 }
 
 // Clients that give up leave no query behind, be it that theirs run or that they wait for a
 // connection: all that may look at once do, and every connection is taken.
 func TestAPI_GivenUpRequestsLeaveNoQueryRunning(t *testing.T) {
 	t.Parallel()
-	b := setup(t, func(c *api.Options) { c.Operations = []admin.Operation{sleeper("sleep", false)} })
+	b := setup(t, func(c *api.Options) { c.Operations = []operation.Operation{sleeper("sleep", false)} })
 	aside, err := pgx.Connect(t.Context(), b.db.DSN)
 	require.NoError(t, err)
 	defer aside.Close(context.WithoutCancel(t.Context())) //nolint:errcheck // it only looked
@@ -128,12 +129,12 @@ func TestFault_SlowAndLargeHeadersAreCutOff(t *testing.T) {
 func TestAPI_SlowBodiesAreCutOff(t *testing.T) {
 	t.Parallel()
 	var done atomic.Int64
-	o := admin.Define(admin.Operation{Name: "lanes pause", Short: "Pause", Role: admin.Operator, Changes: true},
-		func(context.Context, *admin.Env, admin.None) (map[string]bool, error) {
+	o := operation.Define(operation.Operation{Name: "lanes pause", Short: "Pause", Role: operation.Operator, Changes: true},
+		func(context.Context, *operation.Env, operation.None) (map[string]bool, error) {
 			done.Add(1)
 			return map[string]bool{}, nil
-		}, func(*printer.Page, admin.None, map[string]bool) {})
-	answered := listening(t, api.New(api.Options{Operations: []admin.Operation{o}, Authenticate: tokens}), 60)
+		}, func(*printer.Page, operation.None, map[string]bool) {})
+	answered := listening(t, api.New(api.Options{Operations: []operation.Operation{o}, Authenticate: tokens}), 60)
 	const head = "POST /api/v1/lanes/pause HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer operator\r\nContent-Type: application/json\r\n"
 	drips := func(piece string) func(net.Conn) {
 		return func(conn net.Conn) {
@@ -155,13 +156,13 @@ func TestAPI_SlowBodiesAreCutOff(t *testing.T) {
 func TestServer_StopLetsARequestEnd(t *testing.T) {
 	t.Parallel()
 	began, release := make(chan struct{}), make(chan struct{})
-	o := admin.Define(admin.Operation{Name: "wait", Short: "Wait", Role: admin.Operator, Changes: true},
-		func(context.Context, *admin.Env, admin.None) (map[string]bool, error) {
+	o := operation.Define(operation.Operation{Name: "wait", Short: "Wait", Role: operation.Operator, Changes: true},
+		func(context.Context, *operation.Env, operation.None) (map[string]bool, error) {
 			close(began)
 			<-release
 			return map[string]bool{"done": true}, nil
-		}, func(*printer.Page, admin.None, map[string]bool) {})
-	server, err := api.Listen(t.Context(), api.Config{Listen: "127.0.0.1:0"}, api.New(api.Options{Operations: []admin.Operation{o}, Authenticate: tokens}))
+		}, func(*printer.Page, operation.None, map[string]bool) {})
+	server, err := api.Listen(t.Context(), api.Config{Listen: "127.0.0.1:0"}, api.New(api.Options{Operations: []operation.Operation{o}, Authenticate: tokens}))
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)

@@ -11,12 +11,14 @@ import (
 	"testing"
 	"time"
 
+	"github.com/belfryhq/belfry/admin/access"
+	"github.com/belfryhq/belfry/admin/operation"
+
 	"github.com/rs/zerolog"
 	"github.com/stretchr/testify/require"
 
 	"github.com/belfryhq/belfry/admin"
 	"github.com/belfryhq/belfry/admin/api"
-	"github.com/belfryhq/belfry/admin/delivery"
 	"github.com/belfryhq/belfry/channels"
 	"github.com/belfryhq/belfry/dev/dbtest"
 	"github.com/belfryhq/belfry/job"
@@ -36,11 +38,11 @@ type bundle struct {
 }
 
 // tokens are good: each is the name of its role, or begins with it, as viewer-2.
-func tokens(_ context.Context, token string) (admin.Identity, error) {
-	var who admin.Identity
+func tokens(_ context.Context, token string) (access.Identity, error) {
+	var who access.Identity
 	role, _, _ := strings.Cut(token, "-")
 	if who.Role.UnmarshalText([]byte(role)) != nil {
-		return who, admin.ErrToken
+		return who, access.ErrToken
 	}
 	who.Name = "the-" + token
 	return who, nil
@@ -60,14 +62,14 @@ func setupOn(t *testing.T, db *dbtest.DB, change func(*api.Options)) *bundle {
 	require.NoError(t, err)
 	c := api.Options{
 		Operations: admin.Operations(),
-		Env: admin.Env{
-			DB: b.db.Pool, Jobs: job.NewStore(b.db.Pool), Channels: recipients, Retention: delivery.DefaultRetention(), Compose: compose.DefaultConfig(),
-			Carrier: admin.Carrier{Transport: outbox.NoCarrier},
+		Env: operation.Env{
+			DB: b.db.Pool, Jobs: job.NewStore(b.db.Pool), Channels: recipients, Retention: outbox.DefaultRetention(), Compose: compose.DefaultConfig(),
+			Carrier: operation.Carrier{Transport: outbox.NoCarrier},
 		},
 		Authenticate: tokens,
 		Log:          zerolog.New(b.log),
 	}
-	c.Sessions, err = admin.NewSessions(b.db.Pool, 12*time.Hour, time.Hour)
+	c.Sessions, err = access.NewSessions(b.db.Pool, 12*time.Hour, time.Hour)
 	require.NoError(t, err)
 	if change != nil {
 		change(&c)

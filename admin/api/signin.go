@@ -11,9 +11,11 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/belfryhq/belfry/admin/access"
+	"github.com/belfryhq/belfry/admin/operation"
+
 	"golang.org/x/time/rate"
 
-	"github.com/belfryhq/belfry/admin"
 	"github.com/belfryhq/belfry/internal/errkind"
 )
 
@@ -25,9 +27,9 @@ const (
 
 // SignedIn is the answer to a sign-in. The cookie beside it is the session.
 type SignedIn struct {
-	Name      string     `json:"name"`
-	Role      admin.Role `json:"role"`
-	ExpiresAt time.Time  `json:"expires_at"`
+	Name      string         `json:"name"`
+	Role      operation.Role `json:"role"`
+	ExpiresAt time.Time      `json:"expires_at"`
 }
 
 // signIns bounds the sign-ins that are refused: by the address that they come from, and by
@@ -99,8 +101,8 @@ type LoginOptions struct {
 
 // SignedInAs is the sender of a request.
 type SignedInAs struct {
-	Name string     `json:"name"`
-	Role admin.Role `json:"role"`
+	Name string         `json:"name"`
+	Role operation.Role `json:"role"`
 }
 
 // LoginProvider is a button: its text, and the path that it leads to.
@@ -166,8 +168,8 @@ func (h *Handler) SignIn(w http.ResponseWriter, req *http.Request, given Credent
 	switch locked := new(lockedError); {
 	case errors.As(err, &locked):
 		return SignedIn{}, tooMany(locked.wait, locked.Error())
-	case errors.Is(err, admin.ErrSignIn):
-		e := refused(http.StatusUnauthorized, errkind.Denied, admin.ErrSignIn.Error())
+	case errors.Is(err, access.ErrSignIn):
+		e := refused(http.StatusUnauthorized, errkind.Denied, access.ErrSignIn.Error())
 		e.challenge = `Bearer realm="belfry"`
 		return SignedIn{}, e
 	case err != nil:
@@ -192,7 +194,7 @@ func (h *Handler) answerSignIn(w http.ResponseWriter, req *http.Request) *Proble
 }
 
 // opened gives the browser its new session, and ends the one that it had.
-func (h *Handler) opened(ctx context.Context, w http.ResponseWriter, req *http.Request, opened admin.Opened, from string) {
+func (h *Handler) opened(ctx context.Context, w http.ResponseWriter, req *http.Request, opened access.Opened, from string) {
 	h.signIns.addresses.good(from)
 	if before, has := h.cookie(req); has {
 		if err := h.Sessions.SignOut(ctx, before); err != nil {
@@ -211,14 +213,14 @@ func (*lockedError) Error() string {
 
 // open opens a session by credentials. Each attempt by a name counts before its password is
 // checked, so that many at once do not get around the limit.
-func (h *Handler) open(ctx context.Context, given Credentials, from string) (admin.Opened, error) {
+func (h *Handler) open(ctx context.Context, given Credentials, from string) (access.Opened, error) {
 	if given.Link != "" {
 		return h.Sessions.Exchange(ctx, given.Link, from)
 	}
 	if wait := h.count(ctx, given.Name, from); wait > 0 {
 		// Guesses from elsewhere do not lock a user out of an address where the user has signed in.
 		if known, err := h.Sessions.KnownFrom(ctx, given.Name, from); err != nil || !known {
-			return admin.Opened{}, errors.Join(err, &lockedError{wait})
+			return access.Opened{}, errors.Join(err, &lockedError{wait})
 		}
 	}
 	return h.Sessions.SignIn(ctx, given.Name, given.Password, from)

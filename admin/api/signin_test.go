@@ -12,10 +12,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/belfryhq/belfry/admin/access"
+	"github.com/belfryhq/belfry/admin/operation"
+
 	"github.com/rs/zerolog"
 	"github.com/stretchr/testify/require"
 
-	"github.com/belfryhq/belfry/admin"
 	"github.com/belfryhq/belfry/admin/api"
 )
 
@@ -51,7 +53,7 @@ func TestSignIn_ASessionFromLoginToLogout(t *testing.T) {
 	var who api.SignedIn
 	require.NoError(t, json.Unmarshal([]byte(a.text), &who))
 	require.Equal(t, "ann", who.Name)
-	require.Equal(t, admin.Operator, who.Role)
+	require.Equal(t, operation.Operator, who.Role)
 	require.NotContains(t, a.text, cookie.Value, "no script reads the secret")
 	session := "belfry=" + cookie.Value
 	a = b.call(t, "", "POST", "/lanes/night/pause", `{"reason": "x"}`, "Cookie", session)
@@ -84,7 +86,7 @@ func TestSignIn_ASessionFromLoginToLogout(t *testing.T) {
 	b.call(t, "", "POST", "/logout", "").cookie(t)
 
 	a = b.call(t, "admin", "POST", "/users/ann/link", "")
-	var link admin.SignInLink
+	var link access.SignInLink
 	require.NoError(t, json.Unmarshal([]byte(a.text), &link))
 	body := fmt.Sprintf(`{"link": %q}`, link.Secret)
 	require.Empty(t, b.call(t, "", "GET", "/login", "").header.Get("Set-Cookie"))
@@ -99,8 +101,8 @@ func TestSignIn_ASessionFromLoginToLogout(t *testing.T) {
 func TestSignIn_KeysOfRequestsAreTheUsers(t *testing.T) {
 	t.Parallel()
 	b := setup(t, func(c *api.Options) {
-		c.Authenticate = func(context.Context, string) (admin.Identity, error) {
-			return admin.Identity{Name: "ann", Role: admin.Admin}, nil
+		c.Authenticate = func(context.Context, string) (access.Identity, error) {
+			return access.Identity{Name: "ann", Role: operation.Admin}, nil
 		}
 	})
 	b.withAnn(t)
@@ -164,7 +166,7 @@ func TestSignIn_LocksANameOut(t *testing.T) {
 	require.Equal(t, []int{401, 429}, []int{anns[9].status, anns[10].status})
 	require.Equal(t, http.StatusTooManyRequests, b.call(t, "", "POST", "/login", login).status, "the right one is not looked at, either")
 	a := b.call(t, "admin", "POST", "/users/ann/link", "")
-	var link admin.SignInLink
+	var link access.SignInLink
 	require.NoError(t, json.Unmarshal([]byte(a.text), &link))
 	require.Equal(t, http.StatusOK, b.call(t, "", "POST", "/login", fmt.Sprintf(`{"link": %q}`, link.Secret)).status, "ann is not kept out")
 	require.Equal(t, anns, guess("nobody"), "a name that is nobody's has the same answers")
@@ -252,10 +254,10 @@ func TestSignIn_AStreamIsNoUse(t *testing.T) {
 	b := setup(t, nil)
 	b.withAnn(t)
 	session := "belfry=" + b.call(t, "", "POST", "/login", login).cookie(t).Value
-	sessions, err := admin.NewSessions(b.db.Pool, 12*time.Hour, time.Hour)
+	sessions, err := access.NewSessions(b.db.Pool, 12*time.Hour, time.Hour)
 	require.NoError(t, err)
 	ended := make(chan struct{})
-	h := api.New(api.Options{Operations: []admin.Operation{forever("hi", ended)}, Log: zerolog.Nop(), Authenticate: tokens, Sessions: sessions})
+	h := api.New(api.Options{Operations: []operation.Operation{forever("hi", ended)}, Log: zerolog.Nop(), Authenticate: tokens, Sessions: sessions})
 	h.SetStreams(8, 8, 10*time.Millisecond, time.Minute)
 	server := httptest.NewServer(h)
 	t.Cleanup(server.Close)

@@ -10,6 +10,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/belfryhq/belfry/admin/access"
+	"github.com/belfryhq/belfry/admin/operation"
+
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
@@ -32,12 +35,12 @@ func reserved(t *testing.T, c *api.Options) {
 	env := c.Env
 	env.DB, env.Jobs = pool, job.NewStore(pool)
 	authenticate := c.Authenticate
-	on := func(pool *pgxpool.Pool) func(context.Context, string) (admin.Identity, error) { // as tokens are looked up
-		return func(ctx context.Context, secret string) (admin.Identity, error) {
+	on := func(pool *pgxpool.Pool) func(context.Context, string) (access.Identity, error) { // as tokens are looked up
+		return func(ctx context.Context, secret string) (access.Identity, error) {
 			ctx, cancel := context.WithTimeout(ctx, patience)
 			defer cancel()
 			if err := pool.Ping(ctx); err != nil {
-				return admin.Identity{}, err
+				return access.Identity{}, err
 			}
 			return authenticate(ctx, secret)
 		}
@@ -99,14 +102,14 @@ func TestStops_AreThese(t *testing.T) {
 func TestTurns_LimitWhatChangesSomething(t *testing.T) {
 	t.Parallel()
 	l := newLong()
-	act := admin.Define(admin.Operation{Name: "people move", Short: "Move", Role: admin.Viewer, Changes: true}, func(ctx context.Context, _ *admin.Env, _ admin.None) (sum, error) {
+	act := operation.Define(operation.Operation{Name: "people move", Short: "Move", Role: operation.Viewer, Changes: true}, func(ctx context.Context, _ *operation.Env, _ operation.None) (sum, error) {
 		l.begun <- struct{}{}
 		select {
 		case <-l.end:
 		case <-ctx.Done():
 		}
 		return sum{}, nil
-	}, func(*printer.Page, admin.None, sum) {})
+	}, func(*printer.Page, operation.None, sum) {})
 	b := setup(t, func(c *api.Options) {
 		c.Operations = append(c.Operations, act)
 		reserved(t, c)

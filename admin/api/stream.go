@@ -11,12 +11,13 @@ import (
 	"sync"
 	"time"
 
-	"github.com/belfryhq/belfry/admin"
+	"github.com/belfryhq/belfry/admin/operation"
+
 	"github.com/belfryhq/belfry/internal/errkind"
 )
 
 // Limits of streams. Each takes a goroutine or two and the memory of an item; the looks are
-// shared (admin.Watches).
+// shared (jobs.Watches).
 const (
 	maxStreams    = 512              // of the process: a browser with pages that are live has two
 	maxOwnStreams = 32               // of who asks
@@ -215,7 +216,7 @@ func (s *stream) item(item any) error {
 	if s.events {
 		err = s.event(&b, "", item)
 	} else {
-		err = s.lines(&b, admin.Lines(item)...)
+		err = s.lines(&b, operation.Lines(item)...)
 	}
 	if err != nil {
 		panic(err) // no operation's item is one that JSON does not have

@@ -13,10 +13,13 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/belfryhq/belfry/admin/access"
+	"github.com/belfryhq/belfry/admin/jobs"
+	"github.com/belfryhq/belfry/admin/operation"
+
 	"github.com/rs/zerolog"
 	"github.com/stretchr/testify/require"
 
-	"github.com/belfryhq/belfry/admin"
 	"github.com/belfryhq/belfry/admin/api"
 	"github.com/belfryhq/belfry/internal/printer"
 	"github.com/belfryhq/belfry/job"
@@ -32,12 +35,12 @@ type sum struct {
 }
 
 // talking is an operation that says words, one an item.
-func talking(run func(context.Context, *admin.Env, talk, func([]string) error) (sum, error)) admin.Operation {
-	return admin.DefineStream(admin.Operation{Name: "people talk", Short: "Talk", Role: admin.Viewer}, run,
+func talking(run func(context.Context, *operation.Env, talk, func([]string) error) (sum, error)) operation.Operation {
+	return operation.DefineStream(operation.Operation{Name: "people talk", Short: "Talk", Role: operation.Viewer}, run,
 		func(talk) func(*printer.Page, []string) { return func(*printer.Page, []string) {} }, func(*printer.Page, talk, sum) {})
 }
 
-func sayWords(_ context.Context, _ *admin.Env, in talk, each func([]string) error) (sum, error) {
+func sayWords(_ context.Context, _ *operation.Env, in talk, each func([]string) error) (sum, error) {
 	for _, word := range in.Words {
 		if err := each([]string{word, "!"}); err != nil {
 			return sum{}, err
@@ -53,8 +56,8 @@ func sayWords(_ context.Context, _ *admin.Env, in talk, each func([]string) erro
 }
 
 // forever says a word again and again, and closes ended.
-func forever(word string, ended chan<- struct{}) admin.Operation {
-	return talking(func(ctx context.Context, _ *admin.Env, _ talk, each func([]string) error) (sum, error) {
+func forever(word string, ended chan<- struct{}) operation.Operation {
+	return talking(func(ctx context.Context, _ *operation.Env, _ talk, each func([]string) error) (sum, error) {
 		defer close(ended)
 		for ctx.Err() == nil {
 			if err := each([]string{word}); err != nil {
@@ -76,14 +79,14 @@ type streaming struct {
 	revoked atomic.Bool
 }
 
-func serveStream(t *testing.T, o admin.Operation, http2 bool, change func(*api.Handler, *http.Server)) *streaming {
+func serveStream(t *testing.T, o operation.Operation, http2 bool, change func(*api.Handler, *http.Server)) *streaming {
 	t.Helper()
 	s := new(streaming)
 	s.handler = api.New(api.Options{
-		Operations: []admin.Operation{o}, Log: zerolog.Nop(),
-		Authenticate: func(ctx context.Context, token string) (admin.Identity, error) {
+		Operations: []operation.Operation{o}, Log: zerolog.Nop(),
+		Authenticate: func(ctx context.Context, token string) (access.Identity, error) {
 			if s.revoked.Load() {
-				return admin.Identity{}, admin.ErrToken
+				return access.Identity{}, access.ErrToken
 			}
 			return tokens(ctx, token)
 		},
@@ -234,7 +237,7 @@ func TestStream_Ends(t *testing.T) {
 func TestStream_EndsWithItsServer(t *testing.T) {
 	t.Parallel()
 	ended := make(chan struct{})
-	handler := api.New(api.Options{Operations: []admin.Operation{forever("hi", ended)}, Log: zerolog.Nop(), Authenticate: tokens})
+	handler := api.New(api.Options{Operations: []operation.Operation{forever("hi", ended)}, Log: zerolog.Nop(), Authenticate: tokens})
 	server, err := api.Listen(t.Context(), api.Config{Listen: "127.0.0.1:0"}, handler)
 	require.NoError(t, err)
 	ctx, stop := context.WithCancel(t.Context())
@@ -284,14 +287,14 @@ func TestStream_OutlivesTheTimeToRead(t *testing.T) {
 func TestAPI_OutlivesTheTimeToRead(t *testing.T) {
 	t.Parallel()
 	const read = time.Second
-	slow := admin.Define(admin.Operation{Name: "people talk", Short: "Talk", Role: admin.Viewer}, func(ctx context.Context, _ *admin.Env, _ admin.None) (sum, error) {
+	slow := operation.Define(operation.Operation{Name: "people talk", Short: "Talk", Role: operation.Viewer}, func(ctx context.Context, _ *operation.Env, _ operation.None) (sum, error) {
 		select {
 		case <-ctx.Done():
 			return sum{}, ctx.Err()
 		case <-time.After(3 * read / 2):
 			return sum{3}, nil
 		}
-	}, func(*printer.Page, admin.None, sum) {})
+	}, func(*printer.Page, operation.None, sum) {})
 	s := serveStream(t, slow, false, func(_ *api.Handler, c *http.Server) { c.ReadTimeout, c.WriteTimeout = read, read })
 	res := s.get(t, t.Context(), "")
 	text, err := io.ReadAll(res.body)
@@ -302,7 +305,7 @@ func TestAPI_OutlivesTheTimeToRead(t *testing.T) {
 func TestStream_AreNotMoreThanSoMany(t *testing.T) {
 	t.Parallel()
 	ended := make(chan struct{})
-	s := serveStream(t, talking(func(ctx context.Context, _ *admin.Env, _ talk, each func([]string) error) (sum, error) {
+	s := serveStream(t, talking(func(ctx context.Context, _ *operation.Env, _ talk, each func([]string) error) (sum, error) {
 		if err := each([]string{"hi"}); err != nil {
 			return sum{}, err
 		}
@@ -349,7 +352,7 @@ func TestStream_AllBeatAtOneMoment(t *testing.T) {
 // As the documents have it: 32 of one identity, and 512 in all.
 func TestStream_LimitsAreThoseOfTheDocuments(t *testing.T) {
 	t.Parallel()
-	watch := talking(func(ctx context.Context, _ *admin.Env, _ talk, each func([]string) error) (sum, error) {
+	watch := talking(func(ctx context.Context, _ *operation.Env, _ talk, each func([]string) error) (sum, error) {
 		if err := each([]string{"hi"}); err != nil {
 			return sum{}, err
 		}
@@ -374,7 +377,7 @@ func TestStream_LimitsAreThoseOfTheDocuments(t *testing.T) {
 // Jobs are watched until all is at rest, each look an event.
 func TestAPI_WatchesJobs(t *testing.T) {
 	t.Parallel()
-	b := setup(t, func(c *api.Options) { c.Env.Watches = admin.NewWatches(10 * time.Millisecond) })
+	b := setup(t, func(c *api.Options) { c.Env.Watches = jobs.NewWatches(10 * time.Millisecond) })
 	store := job.NewStore(b.db.Pool)
 	id, err := store.Enqueue(t.Context(), job.Spec{Type: "inbox", Category: "operator_notice", Title: "Hello"})
 	require.NoError(t, err)

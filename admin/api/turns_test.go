@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/belfryhq/belfry/admin/operation"
+
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
@@ -26,8 +28,8 @@ type long struct {
 
 func newLong() *long { return &long{begun: make(chan struct{}, 100), end: make(chan struct{})} }
 
-func (l *long) operation() admin.Operation {
-	return admin.Define(admin.Operation{Name: "people count", Short: "Count", Role: admin.Viewer}, func(ctx context.Context, _ *admin.Env, _ admin.None) (sum, error) {
+func (l *long) operation() operation.Operation {
+	return operation.Define(operation.Operation{Name: "people count", Short: "Count", Role: operation.Viewer}, func(ctx context.Context, _ *operation.Env, _ operation.None) (sum, error) {
 		n := l.running.Add(1)
 		defer l.running.Add(-1)
 		l.begun <- struct{}{}
@@ -37,7 +39,7 @@ func (l *long) operation() admin.Operation {
 		case <-ctx.Done():
 			return sum{}, ctx.Err()
 		}
-	}, func(*printer.Page, admin.None, sum) {})
+	}, func(*printer.Page, operation.None, sum) {})
 }
 
 // However much one identity looks up, it leaves connections to others, and to its own acts. What
@@ -106,7 +108,7 @@ func TestTurns_AreFewerThanConnections(t *testing.T) {
 		c.MaxConns = connections
 		pool, err := pgxpool.NewWithConfig(t.Context(), c)
 		require.NoError(t, err)
-		require.Equal(t, own, api.New(api.Options{Env: admin.Env{DB: pool}}).OwnTurns(), connections)
+		require.Equal(t, own, api.New(api.Options{Env: operation.Env{DB: pool}}).OwnTurns(), connections)
 		pool.Close()
 	}
 }
@@ -115,7 +117,7 @@ func TestTurns_AreFewerThanConnections(t *testing.T) {
 func TestTurns_OfAStreamThatIsNotReadAreOthers(t *testing.T) {
 	t.Parallel()
 	reading, goOn := make(chan struct{}), make(chan struct{})
-	s := serveStream(t, talking(func(ctx context.Context, _ *admin.Env, in talk, each func([]string) error) (sum, error) {
+	s := serveStream(t, talking(func(ctx context.Context, _ *operation.Env, in talk, each func([]string) error) (sum, error) {
 		if in.Fail == "" {
 			return sum{}, each([]string{"hi"})
 		}
@@ -155,7 +157,7 @@ func TestTurns_AreNotAWatchs(t *testing.T) {
 		require.Equal(t, o.Verb() == "watch", o.Shared, o.Name)
 	}
 	ended := make(chan struct{}, 2)
-	watch := talking(func(ctx context.Context, _ *admin.Env, _ talk, each func([]string) error) (sum, error) {
+	watch := talking(func(ctx context.Context, _ *operation.Env, _ talk, each func([]string) error) (sum, error) {
 		defer func() { ended <- struct{}{} }()
 		if err := each([]string{"hi"}); err != nil {
 			return sum{}, err

@@ -11,7 +11,8 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/belfryhq/belfry/admin"
+	"github.com/belfryhq/belfry/admin/operation"
+
 	"github.com/belfryhq/belfry/internal/printer"
 )
 
@@ -24,7 +25,7 @@ type agreement struct {
 }
 
 // form shows what an act needs to know and, if it can be said, what it would do.
-func (v *visit) form(o admin.Operation) {
+func (v *visit) form(o operation.Operation) {
 	v.allow(o)
 	values, err := v.given(o)
 	if err != nil {
@@ -61,7 +62,7 @@ func (v *visit) form(o admin.Operation) {
 }
 
 // settle leaves out of a form what its address says, and arranges the fields of a notification.
-func (v *visit) settle(o admin.Operation, page *operationPage) {
+func (v *visit) settle(o operation.Operation, page *operationPage) {
 	if o.Name == enqueueOf {
 		v.arrange(o, page)
 	}
@@ -69,7 +70,7 @@ func (v *visit) settle(o admin.Operation, page *operationPage) {
 }
 
 // planSwitch is the parameter by which an act says beforehand what it would do; "": it cannot.
-func planSwitch(o admin.Operation) string {
+func planSwitch(o operation.Operation) string {
 	for _, p := range o.Params() {
 		if p.Name == "dry_run" || p.Name == "preview" {
 			return p.Name
@@ -80,14 +81,14 @@ func planSwitch(o admin.Operation) string {
 
 // aboutAny reports whether values say what an act is about: without, it is about everything, which
 // nobody asked for by opening its form.
-func aboutAny(o admin.Operation, values url.Values) bool {
-	return slices.ContainsFunc(o.Params(), func(p admin.Param) bool {
+func aboutAny(o operation.Operation, values url.Values) bool {
+	return slices.ContainsFunc(o.Params(), func(p operation.Param) bool {
 		return !aside(p) && p.Name != "reason" && len(values[p.Name]) > 0
 	})
 }
 
 // actPage is the page of an act before anything is known.
-func (v *visit) actPage(o admin.Operation, values url.Values) operationPage {
+func (v *visit) actPage(o operation.Operation, values url.Values) operationPage {
 	page := operationPage{
 		Title: titleOf(o, values), Short: o.Short + ".", Method: "post", Action: v.link(v.req.URL.Path), Plans: planSwitch(o) != "", Danger: dangerous(o),
 		Button: titleOf(o, values), Back: v.backFrom(o, values),
@@ -111,12 +112,12 @@ func keyOf(req *http.Request) string {
 }
 
 // dangerous reports whether an act ends something.
-func dangerous(o admin.Operation) bool {
+func dangerous(o operation.Operation) bool {
 	return o.Discards() || slices.Contains([]string{"abort", "halt", "pause", "disable"}, o.Verb())
 }
 
 // backFrom is the page of what an act is about.
-func (v *visit) backFrom(o admin.Operation, values url.Values) tab {
+func (v *visit) backFrom(o operation.Operation, values url.Values) tab {
 	args := arguments(o)
 	if len(args) > 0 && len(values[args[0].Name]) == 1 {
 		if of, _ := args[0].Listed(); of != "" {
@@ -135,7 +136,7 @@ func (v *visit) backFrom(o admin.Operation, values url.Values) tab {
 }
 
 // plan has an act say what it would do, and binds the form to that.
-func (v *visit) plan(o admin.Operation, page *operationPage, values url.Values) (status int, faults map[string]string) {
+func (v *visit) plan(o operation.Operation, page *operationPage, values url.Values) (status int, faults map[string]string) {
 	asked := url.Values{planSwitch(o): {"on"}}
 	for name, texts := range values {
 		if name != "plan" && name != "if_version" {
@@ -167,10 +168,10 @@ func (v *visit) plan(o admin.Operation, page *operationPage, values url.Values) 
 }
 
 // planIn is the plan that a result has; nil: it has none.
-func planIn(out any) *admin.Plan {
+func planIn(out any) *operation.Plan {
 	text, err := json.Marshal(out)
 	var result struct {
-		Plan *admin.Plan `json:"plan"`
+		Plan *operation.Plan `json:"plan"`
 	}
 	if err != nil || json.Unmarshal(text, &result) != nil {
 		return nil
@@ -179,7 +180,7 @@ func planIn(out any) *admin.Plan {
 }
 
 // act does what a form asks for.
-func (v *visit) act(o admin.Operation) {
+func (v *visit) act(o operation.Operation) {
 	v.allow(o)
 	values, err := v.given(o)
 	if err != nil {
@@ -195,7 +196,7 @@ func (v *visit) act(o admin.Operation) {
 }
 
 // submit runs an act, or shows why it cannot run.
-func (v *visit) submit(o admin.Operation, page *operationPage, values url.Values) (status int, faults map[string]string) {
+func (v *visit) submit(o operation.Operation, page *operationPage, values url.Values) (status int, faults map[string]string) {
 	if o.Name == enqueueOf {
 		return v.enqueue(o, page, values)
 	}
@@ -228,7 +229,7 @@ func (v *visit) submit(o admin.Operation, page *operationPage, values url.Values
 }
 
 // agreed asks what a person has to agree to, unless it was agreed to.
-func (v *visit) agreed(o admin.Operation, page *operationPage, in any) (asks bool, err error) {
+func (v *visit) agreed(o operation.Operation, page *operationPage, in any) (asks bool, err error) {
 	if o.Confirm == nil {
 		return false, nil
 	}

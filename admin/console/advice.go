@@ -5,11 +5,11 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/belfryhq/belfry/admin"
+	"github.com/belfryhq/belfry/admin/operation"
 )
 
 // linkWith is the address of an operation's page with values of its parameters.
-func (c *Console) linkWith(o admin.Operation, values map[string][]string) string {
+func (c *Console) linkWith(o operation.Operation, values map[string][]string) string {
 	path, query := pathOf(o), url.Values{}
 	for name, texts := range values {
 		if place := "{" + name + "}"; strings.Contains(path, place) && len(texts) == 1 {
@@ -47,7 +47,7 @@ func (c *Console) advised(text string) string {
 }
 
 // valuesOf reads the words after an operation's name.
-func valuesOf(o admin.Operation, words []string) (values map[string][]string, understood bool) {
+func valuesOf(o operation.Operation, words []string) (values map[string][]string, understood bool) {
 	values = make(map[string][]string)
 	args := arguments(o)
 	for i := 0; i < len(words); i++ {
@@ -57,9 +57,9 @@ func valuesOf(o admin.Operation, words []string) (values map[string][]string, un
 		switch {
 		case !known && strings.HasPrefix(word, "-"):
 			return nil, false
-		case known && p.Place == admin.Flag && !given && p.Switch(o.NewInput()):
+		case known && p.Place == operation.Flag && !given && p.Switch(o.NewInput()):
 			text = "on"
-		case known && p.Place == admin.Flag && !given:
+		case known && p.Place == operation.Flag && !given:
 			if i++; i == len(words) {
 				return nil, false
 			}
@@ -82,23 +82,23 @@ func valuesOf(o admin.Operation, words []string) (values map[string][]string, un
 }
 
 // parameter is the flag or the key that a word gives.
-func parameter(o admin.Operation, word, name string) (admin.Param, bool) {
+func parameter(o operation.Operation, word, name string) (operation.Param, bool) {
 	all := o.Params()
-	i := slices.IndexFunc(all, func(p admin.Param) bool {
+	i := slices.IndexFunc(all, func(p operation.Param) bool {
 		if strings.HasPrefix(word, "--") {
-			return p.Place == admin.Flag && p.Flag == name && !p.Local
+			return p.Place == operation.Flag && p.Flag == name && !p.Local
 		}
-		return p.Place == admin.Key && strings.Contains(word, "=") && (p.Name == name || p.Column == name)
+		return p.Place == operation.Key && strings.Contains(word, "=") && (p.Name == name || p.Column == name)
 	})
 	if i < 0 {
-		return admin.Param{}, false
+		return operation.Param{}, false
 	}
 	return all[i], true
 }
 
 // placeholder reports whether a word of a command line stands for another: ID, NAME.
-func placeholder(o admin.Operation, word string) bool {
-	return slices.ContainsFunc(o.Params(), func(p admin.Param) bool {
+func placeholder(o operation.Operation, word string) bool {
+	return slices.ContainsFunc(o.Params(), func(p operation.Param) bool {
 		return word == p.Label || word == strings.ToUpper(p.Name)
 	}) && word == strings.ToUpper(word) && word != ""
 }

@@ -9,7 +9,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/belfryhq/belfry/admin"
+	"github.com/belfryhq/belfry/admin/jobs"
+
 	"github.com/belfryhq/belfry/admin/delivery"
 	"github.com/belfryhq/belfry/internal/printer"
 	"github.com/belfryhq/belfry/outbox"
@@ -173,13 +174,13 @@ func (c *Console) deliveryOverTime(counts delivery.Counts) *columns {
 }
 
 // walkOverTime draws the runs of a job: how fast each wrote, from when to when. nil: it has not run.
-func (c *Console) walkOverTime(runs admin.JobRuns, now time.Time) *columns {
+func (c *Console) walkOverTime(runs jobs.JobRuns, now time.Time) *columns {
 	if len(runs.Runs) == 0 {
 		return nil
 	}
 	begin, end := runs.Runs[0].BeganAt, runs.Runs[0].BeganAt
 	var most float64
-	until := func(r admin.JobRun) time.Time {
+	until := func(r jobs.JobRun) time.Time {
 		if r.EndedAt != nil {
 			return *r.EndedAt
 		}
@@ -211,8 +212,8 @@ func (c *Console) walkOverTime(runs admin.JobRuns, now time.Time) *columns {
 		one.Parts = append(one.Parts, part{portion(most-rate, most), portion(rate, most), "sent"})
 		chart.Columns = append(chart.Columns, one)
 		chart.Table.add(c.instant(r.BeganAt), ended, escaped(r.How()), escaped(r.Runner),
-			escaped(printer.Grouped(r.Rows)), escaped(printer.Grouped(r.Chunks)), escaped(admin.WholeOr(r.RowsPerSecond)), escaped(admin.WholeOr(r.ChunkMS)))
-		words = append(words, fmt.Sprintf("%s, %s rows/s", r.How(), admin.WholeOr(r.RowsPerSecond)))
+			escaped(printer.Grouped(r.Rows)), escaped(printer.Grouped(r.Chunks)), escaped(jobs.WholeOr(r.RowsPerSecond)), escaped(jobs.WholeOr(r.ChunkMS)))
+		words = append(words, fmt.Sprintf("%s, %s rows/s", r.How(), jobs.WholeOr(r.RowsPerSecond)))
 	}
 	more := ""
 	if n := len(words) - 10; n > 0 {
@@ -246,7 +247,7 @@ func (v *visit) chartsOf(id string, counts *delivery.Counts) (drawn charts, err 
 	}
 	in, _ := read(o, url.Values{"id": {id}})
 	out, err := v.do(v.req.Context(), o, in)
-	if runs, is := out.(admin.JobRuns); is {
+	if runs, is := out.(jobs.JobRuns); is {
 		drawn.Walk = v.walkOverTime(runs, time.Now())
 	}
 	return drawn, err

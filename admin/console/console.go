@@ -16,7 +16,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/belfryhq/belfry/admin"
+	"github.com/belfryhq/belfry/admin/operation"
+
 	"github.com/belfryhq/belfry/admin/api"
 )
 
@@ -32,7 +33,7 @@ type Console struct {
 	at         string // the path that every address begins with; "": the root
 	called     api.Environment
 	zone       *time.Location // of whoever asks, of the copy for one request; nil: the server's
-	operations []admin.Operation
+	operations []operation.Operation
 	routes     *http.ServeMux
 	pages      map[string]*template.Template
 	assets     map[string]asset
@@ -49,7 +50,7 @@ type asset struct {
 
 // New returns the pages of operations that the API serves, for addresses that begin with a path. Each
 // page shows the environment.
-func New(served *api.Handler, at string, operations []admin.Operation, called api.Environment) *Console {
+func New(served *api.Handler, at string, operations []operation.Operation, called api.Environment) *Console {
 	c := &Console{api: served, at: at, called: called, operations: operations, routes: http.NewServeMux(), assets: readAssets(), gauges: new(gauges)}
 	c.pages = c.parse()
 	c.routes.HandleFunc("GET /assets/{name}", c.asset)
@@ -61,7 +62,7 @@ func New(served *api.Handler, at string, operations []admin.Operation, called ap
 	c.routes.HandleFunc("GET /live", c.signedIn((*visit).live))
 	c.routes.HandleFunc("GET /jump", c.signedIn((*visit).jump))
 	for _, o := range operations {
-		serve := func(pattern string, show func(*visit, admin.Operation)) {
+		serve := func(pattern string, show func(*visit, operation.Operation)) {
 			c.routes.HandleFunc(pattern, c.signedIn(func(v *visit) {
 				api.Note(v.req, o.Name, false)
 				show(v, o)
@@ -85,7 +86,7 @@ func New(served *api.Handler, at string, operations []admin.Operation, called ap
 }
 
 // pathOf is the path of an operation's page.
-func pathOf(o admin.Operation) string {
+func pathOf(o operation.Operation) string {
 	at := api.PathOf(o)
 	if o.Changes && o.Verb() == "set" { // where the API has another method
 		at += "/set"
@@ -94,7 +95,7 @@ func pathOf(o admin.Operation) string {
 }
 
 // barePath is the path of an act's page that does not say yet what it is about: /new/tokens/create.
-func barePath(o admin.Operation) string {
+func barePath(o operation.Operation) string {
 	var b strings.Builder
 	for word := range strings.SplitSeq(strings.TrimPrefix(pathOf(o), "/"), "/") {
 		if !strings.HasPrefix(word, "{") {
@@ -173,13 +174,13 @@ func (c *Console) assetLink(name string) string {
 }
 
 // named finds an operation.
-func (c *Console) named(name string) (admin.Operation, bool) {
+func (c *Console) named(name string) (operation.Operation, bool) {
 	for _, o := range c.operations {
 		if o.Name == name {
 			return o, true
 		}
 	}
-	return admin.Operation{}, false
+	return operation.Operation{}, false
 }
 
 // parse reads the templates: each page with the frame.

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/belfryhq/belfry/admin/operation"
+
 	"github.com/stretchr/testify/require"
 	"golang.org/x/net/html"
 
@@ -94,10 +96,10 @@ func TestConsole_NobodySignsInWhereItIsReadOnly(t *testing.T) {
 }
 
 // about are values for what operations are about, by parameter.
-func about(o admin.Operation, id int64) url.Values {
+func about(o operation.Operation, id int64) url.Values {
 	values := make(url.Values)
 	for _, p := range o.Params() {
-		if p.Place != admin.Argument && !p.Required {
+		if p.Place != operation.Argument && !p.Required {
 			continue
 		}
 		switch p.Name {
@@ -130,7 +132,7 @@ func TestLong_ConsoleEveryOperationHasAPage(t *testing.T) {
 			require.NotContains(t, to, "{", path+": an address with a part that was not filled in")
 		}
 		p = viewer.get(t, path)
-		if o.Role > admin.Viewer {
+		if o.Role > operation.Viewer {
 			require.Equal(t, http.StatusForbidden, p.status, path)
 			if o.Changes {
 				require.Equal(t, http.StatusForbidden, viewer.post(t, path, url.Values{}).status, path)
@@ -142,7 +144,7 @@ func TestLong_ConsoleEveryOperationHasAPage(t *testing.T) {
 }
 
 // addressOf is the path of an operation's page with values.
-func addressOf(o admin.Operation, values url.Values) string {
+func addressOf(o operation.Operation, values url.Values) string {
 	path, query := api.PathOf(o), make(url.Values)
 	if o.Changes && o.Verb() == "set" {
 		path += "/set"

@@ -8,7 +8,9 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/belfryhq/belfry/admin"
+	"github.com/belfryhq/belfry/admin/jobs"
+	"github.com/belfryhq/belfry/admin/operation"
+
 	"github.com/belfryhq/belfry/internal/printer"
 )
 
@@ -22,11 +24,11 @@ func corrected() []string {
 }
 
 // corrects reports whether an operation corrects a job, whose form shows it as it is.
-func corrects(o admin.Operation) bool { return o.Name == "jobs set" }
+func corrects(o operation.Operation) bool { return o.Name == "jobs set" }
 
 // present is what the form of an act shows: what it was given, and of a correction what the job has.
 // The fields bind it to that.
-func (v *visit) present(o admin.Operation, values url.Values) (shown url.Values, fields []input) {
+func (v *visit) present(o operation.Operation, values url.Values) (shown url.Values, fields []input) {
 	show, there := v.named("jobs show")
 	if !there || !corrects(o) {
 		return values, nil
@@ -36,7 +38,7 @@ func (v *visit) present(o admin.Operation, values url.Values) (shown url.Values,
 		return values, nil // the act says what is wrong with it
 	}
 	out, err := v.do(v.req.Context(), show, in)
-	report, is := out.(interface{ State() admin.JobState })
+	report, is := out.(interface{ State() jobs.JobState })
 	if err != nil || !is {
 		return values, nil
 	}
@@ -60,13 +62,13 @@ func (v *visit) present(o admin.Operation, values url.Values) (shown url.Values,
 }
 
 // asItIs has the fields of a change say what there is now, of a thing that a list or a page has.
-func (v *visit) asItIs(o admin.Operation, values url.Values, fields []input) {
+func (v *visit) asItIs(o operation.Operation, values url.Values, fields []input) {
 	if o.Verb() != "set" || corrects(o) {
 		return
 	}
 	for _, verb := range []string{"show", "list"} {
 		look, there := v.named(o.Noun() + " " + verb)
-		if !there || look.Allowed(v.who.Role) != nil || slices.ContainsFunc(look.Params(), func(p admin.Param) bool { return p.Required }) {
+		if !there || look.Allowed(v.who.Role) != nil || slices.ContainsFunc(look.Params(), func(p operation.Param) bool { return p.Required }) {
 			continue
 		}
 		out, err := v.do(v.req.Context(), look, look.NewInput())
@@ -122,7 +124,7 @@ func textOf(value json.RawMessage) string {
 
 // corrections are the values of which something is asked: not those that are as they were. What was
 // there and was emptied is asked for as nothing.
-func (v *visit) corrections(o admin.Operation, values url.Values) url.Values {
+func (v *visit) corrections(o operation.Operation, values url.Values) url.Values {
 	if !corrects(o) {
 		return values
 	}

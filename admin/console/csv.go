@@ -8,7 +8,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/belfryhq/belfry/admin"
+	"github.com/belfryhq/belfry/admin/operation"
+
 	"github.com/belfryhq/belfry/internal/sheet"
 )
 
@@ -16,7 +17,7 @@ import (
 const formOf = "_form"
 
 // sheetLink is the address of a list as CSV. It is empty if the page shows no list.
-func (v *visit) sheetLink(o admin.Operation) string {
+func (v *visit) sheetLink(o operation.Operation) string {
 	if o.Records() == nil || o.Changes {
 		return ""
 	}
@@ -28,7 +29,7 @@ func (v *visit) sheetLink(o admin.Operation) string {
 // rows are CSV on its way: the answer begins with the first row.
 type rows struct {
 	v       *visit
-	of      admin.Operation
+	of      operation.Operation
 	name    string
 	into    *sheet.Writer
 	started bool
@@ -54,7 +55,7 @@ func (r *rows) add(records any) error {
 
 // sheet answers with what an operation lists, as CSV: the page of a list, all of a stream. One that
 // breaks off is cut, so that nobody takes it for the whole.
-func (v *visit) sheet(o admin.Operation, in any, values url.Values) {
+func (v *visit) sheet(o operation.Operation, in any, values url.Values) {
 	r := &rows{v: v, of: o, name: fileName(o, values), into: sheet.NewWriter(v.w)}
 	var err error
 	if o.Item() != nil {
@@ -81,7 +82,7 @@ func (v *visit) sheet(o admin.Operation, in any, values url.Values) {
 var unsafe = regexp.MustCompile(`[^A-Za-z0-9._-]+`)
 
 // fileName is the operation's, and what it is about: jobs-report-17.
-func fileName(o admin.Operation, values url.Values) string {
+func fileName(o operation.Operation, values url.Values) string {
 	name := strings.ReplaceAll(o.Name, " ", "-")
 	for _, p := range arguments(o) {
 		for _, text := range values[p.Name] {

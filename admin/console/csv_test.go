@@ -10,9 +10,10 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/belfryhq/belfry/admin/operation"
+
 	"github.com/stretchr/testify/require"
 
-	"github.com/belfryhq/belfry/admin"
 	"github.com/belfryhq/belfry/admin/api"
 	"github.com/belfryhq/belfry/admin/console"
 	"github.com/belfryhq/belfry/channels"
@@ -107,17 +108,17 @@ func TestConsole_ASheetThatBreaksOffIsCut(t *testing.T) {
 		ID int `json:"id"`
 	}
 	for _, n := range []int{1, 10_000} {
-		list := admin.DefineStream(admin.Operation{Name: "things walk", Short: "Walk by", Role: admin.Viewer},
-			func(_ context.Context, _ *admin.Env, _ admin.None, each func(thing) error) (admin.None, error) {
+		list := operation.DefineStream(operation.Operation{Name: "things walk", Short: "Walk by", Role: operation.Viewer},
+			func(_ context.Context, _ *operation.Env, _ operation.None, each func(thing) error) (operation.None, error) {
 				for id := range n {
 					if err := each(thing{id}); err != nil {
-						return admin.None{}, err
+						return operation.None{}, err
 					}
 				}
-				return admin.None{}, errors.New("the disk is full")
-			}, nil, func(*printer.Page, admin.None, admin.None) {})
+				return operation.None{}, errors.New("the disk is full")
+			}, nil, func(*printer.Page, operation.None, operation.None) {})
 		h := open(t, func(c *api.Options) {
-			c.Operations = []admin.Operation{list}
+			c.Operations = []operation.Operation{list}
 			c.Pages = func(served *api.Handler, at string) http.Handler {
 				return console.New(served, at, c.Operations, api.Environment{})
 			}

@@ -7,9 +7,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/belfryhq/belfry/admin/operation"
+
 	"github.com/stretchr/testify/require"
 
-	"github.com/belfryhq/belfry/admin"
 	"github.com/belfryhq/belfry/admin/api"
 	"github.com/belfryhq/belfry/internal/printer"
 )
@@ -64,6 +65,6 @@ func TestConsole_ActsBindTheRequester(t *testing.T) {
 	require.NoError(t, h.db.Pool.QueryRow(t.Context(), `SELECT paused_by FROM belfry.lanes WHERE name = 'default'`).Scan(&actor))
 	require.Equal(t, "the-operator", actor)
 	p = h.as(t, "viewer").get(t, "/jobs/"+printer.Int(h.enqueue(t, "Hello")))
-	require.Contains(t, p.text, admin.Masked)
+	require.Contains(t, p.text, operation.Masked)
 	require.NotContains(t, p.text, "It says more.")
 }

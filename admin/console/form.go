@@ -10,7 +10,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"github.com/belfryhq/belfry/admin"
+	"github.com/belfryhq/belfry/admin/operation"
 )
 
 // input is a parameter in a form.
@@ -24,8 +24,8 @@ type input struct {
 
 // aside reports whether a form has a parameter in its own way: what binds an act to its plan, and
 // what the page of a list has as a link.
-func aside(p admin.Param) bool {
-	return slices.Contains([]string{"dry_run", "preview", "plan", "if_version"}, p.Name) || slices.Contains(admin.Pagers(), p.Name)
+func aside(p operation.Param) bool {
+	return slices.Contains([]string{"dry_run", "preview", "plan", "if_version"}, p.Name) || slices.Contains(operation.Pagers(), p.Name)
 }
 
 // flags are how help calls other parameters on the command line; standardInput is how a file does.
@@ -45,7 +45,7 @@ func fieldsFor(text string) string {
 }
 
 // inputs are the parameters of an operation in a form: those that matter first, and the others.
-func (c *Console) inputs(o admin.Operation, given url.Values, faults map[string]string) (first, more []input) {
+func (c *Console) inputs(o operation.Operation, given url.Values, faults map[string]string) (first, more []input) {
 	in := o.NewInput()
 	for _, p := range o.Params() {
 		if p.Local || aside(p) {
@@ -77,7 +77,7 @@ func (c *Console) inputs(o admin.Operation, given url.Values, faults map[string]
 		if p.Help == "" && p.Is != "" {
 			one.Help = c.inline(fieldsFor(p.Is))
 		}
-		if p.Required || one.Value != "" || one.Fault != "" || p.Place == admin.Argument || p.Name == "reason" || p.Place == admin.Key && !corrects(o) {
+		if p.Required || one.Value != "" || one.Fault != "" || p.Place == operation.Argument || p.Name == "reason" || p.Place == operation.Key && !corrects(o) {
 			first = append(first, one)
 		} else {
 			more = append(more, one)
@@ -97,7 +97,7 @@ func (c *Console) inputs(o admin.Operation, given url.Values, faults map[string]
 
 // given are the texts of a request for an operation: of its path, its query, and its form. Times
 // without a zone have that of whoever asks.
-func (v *visit) given(o admin.Operation) (url.Values, error) {
+func (v *visit) given(o operation.Operation) (url.Values, error) {
 	req := v.req
 	if err := req.ParseForm(); err != nil {
 		return nil, errors.New("the form was not understood: " + err.Error())
@@ -139,13 +139,13 @@ func typedCount(text string) string {
 }
 
 // read makes an input of texts; faults are what is wrong, by parameter.
-func read(o admin.Operation, values url.Values) (in any, faults map[string]string) {
+func read(o operation.Operation, values url.Values) (in any, faults map[string]string) {
 	in, faults = o.NewInput(), make(map[string]string)
 	for _, p := range o.Params() {
 		for _, text := range values[p.Name] {
 			parts := []string{text}
 			switch {
-			case p.Repeated && p.Place == admin.Argument:
+			case p.Repeated && p.Place == operation.Argument:
 				parts = strings.FieldsFunc(text, func(r rune) bool { return r == ' ' || r == ',' || r == '\n' })
 			case p.Repeated:
 				parts = strings.Split(text, "\n")
@@ -164,23 +164,23 @@ func read(o admin.Operation, values url.Values) (in any, faults map[string]strin
 
 // missing reports whether a parameter that has to be given is not, or none of several of which one
 // has to be.
-func missing(o admin.Operation, values url.Values) bool {
+func missing(o operation.Operation, values url.Values) bool {
 	if strings.HasPrefix(o.Usage, "{") && len(values) == 0 {
 		return true
 	}
-	return slices.ContainsFunc(o.Params(), func(p admin.Param) bool { return p.Required && !p.Local && len(values[p.Name]) == 0 })
+	return slices.ContainsFunc(o.Params(), func(p operation.Param) bool { return p.Required && !p.Local && len(values[p.Name]) == 0 })
 }
 
 // faultsOf are the faults that an error tells, by parameter; rest is what is of none.
-func faultsOf(o admin.Operation, err error) (faults map[string]string, rest string) {
+func faultsOf(o operation.Operation, err error) (faults map[string]string, rest string) {
 	faults = make(map[string]string)
-	var bad *admin.InvalidError
+	var bad *operation.InvalidError
 	if !errors.As(err, &bad) {
 		return faults, err.Error()
 	}
 	var others []string
 	for _, p := range bad.Problems {
-		if slices.ContainsFunc(o.Params(), func(known admin.Param) bool { return known.Name == p.Param && !aside(known) }) {
+		if slices.ContainsFunc(o.Params(), func(known operation.Param) bool { return known.Name == p.Param && !aside(known) }) {
 			faults[p.Param] = fieldsFor(p.Text)
 		} else {
 			others = append(others, fieldsFor(strings.TrimPrefix(p.Param+": "+p.Text, ": ")))

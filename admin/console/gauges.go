@@ -9,7 +9,8 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/belfryhq/belfry/admin"
+	"github.com/belfryhq/belfry/admin/doctor"
+
 	"github.com/belfryhq/belfry/admin/delivery"
 )
 
@@ -61,9 +62,9 @@ func senderCell(s delivery.SenderState, name string) string { return "sender." +
 
 // senderCells are the texts about a sender that change, by the names of their cells.
 func senderCells(s delivery.SenderState) map[string]string {
-	shown := admin.SenderShown(s)
+	shown := delivery.SenderShown(s)
 	return map[string]string{
-		"status": shown, "tone": toneOf(shown), "sent": admin.PerSecond(s.SentPerSecond), "failed": admin.PerSecond(s.FailedPerSecond), "waiting": strconv.Itoa(s.Waiting),
+		"status": shown, "tone": toneOf(shown), "sent": delivery.PerSecond(s.SentPerSecond), "failed": delivery.PerSecond(s.FailedPerSecond), "waiting": strconv.Itoa(s.Waiting),
 	}
 }
 
@@ -77,7 +78,7 @@ func (v *visit) senders(ctx context.Context) ([]delivery.SenderState, error) {
 	if err != nil {
 		return nil, err
 	}
-	all, _ := out.(admin.Senders)
+	all, _ := out.(delivery.Senders)
 	senders := slices.DeleteFunc(all.Senders, func(s delivery.SenderState) bool { return s.Relays == 0 && s.PausedAt == nil })
 	slices.SortFunc(senders, func(a, b delivery.SenderState) int {
 		return cmp.Or(cmp.Compare(a.Medium, b.Medium), cmp.Compare(a.Name, b.Name))
@@ -121,7 +122,7 @@ func (v *visit) health() (*told, error) {
 	if err != nil {
 		return nil, err
 	}
-	health, _ := out.(admin.ServerHealth)
+	health, _ := out.(doctor.ServerHealth)
 	t := v.tell(o, o.NewInput(), out)
 	carrier, there := v.named("transport status")
 	if _, plain := health.Relays["postgres"]; len(health.Relays) == 0 || plain && len(health.Relays) == 1 || !there {

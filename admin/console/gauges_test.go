@@ -8,10 +8,11 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/belfryhq/belfry/admin/operation"
+
 	"github.com/stretchr/testify/require"
 	"golang.org/x/net/html"
 
-	"github.com/belfryhq/belfry/admin"
 	"github.com/belfryhq/belfry/admin/api"
 	"github.com/belfryhq/belfry/outbox/relay"
 )
@@ -109,7 +110,7 @@ func TestConsole_NowShowsTheCarrier(t *testing.T) {
 	t.Parallel()
 	away := false
 	h := open(t, func(c *api.Options) {
-		c.Env.Carrier = admin.Carrier{Transport: "redislist", Server: "queue.example:6379", Open: func() (relay.Broker, error) {
+		c.Env.Carrier = operation.Carrier{Transport: "redislist", Server: "queue.example:6379", Open: func() (relay.Broker, error) {
 			away = true
 			return nil, errors.New("no route to queue.example")
 		}}

@@ -10,7 +10,9 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/belfryhq/belfry/admin"
+	"github.com/belfryhq/belfry/admin/jobs"
+	"github.com/belfryhq/belfry/admin/operation"
+
 	"github.com/belfryhq/belfry/admin/delivery"
 	"github.com/belfryhq/belfry/internal/printer"
 	"github.com/belfryhq/belfry/job"
@@ -18,7 +20,7 @@ import (
 
 // jobPage is one job.
 type jobPage struct {
-	State    admin.JobState
+	State    jobs.JobState
 	Cards    []card // what it says, in the default first, then by locale
 	ID       string
 	Status   *status
@@ -37,7 +39,7 @@ type jobPage struct {
 }
 
 // job shows one job: where it stands, what became of it, and its timeline.
-func (v *visit) job(o admin.Operation) {
+func (v *visit) job(o operation.Operation) {
 	values, err := v.given(o)
 	in, faults := read(o, values)
 	if err != nil || len(faults) > 0 {
@@ -50,7 +52,7 @@ func (v *visit) job(o admin.Operation) {
 		return
 	}
 	report, is := out.(interface {
-		State() admin.JobState
+		State() jobs.JobState
 		Rows() *delivery.Counts
 	})
 	if !is {
@@ -59,11 +61,11 @@ func (v *visit) job(o admin.Operation) {
 	s := report.State()
 	id := printer.Int(s.ID)
 	page := jobPage{
-		State: s, Cards: cardsOf(s.Job), ID: id, Status: statusOf(s.Shown()+s.Marks(), id+".status"), Walk: progress{walked(s), admin.WalkDone(s.Job)},
+		State: s, Cards: cardsOf(s.Job), ID: id, Status: statusOf(s.Shown()+s.Marks(), id+".status"), Walk: progress{walked(s), jobs.WalkDone(s.Job)},
 		Told: v.tell(o, in, out), Tabs: v.tabs(o), Audience: areaOf(s.Audience),
 	}
 	if s.Messages.Messages > 0 {
-		page.Delivery = &progress{delivered(s), admin.MessagesText(s.Messages)}
+		page.Delivery = &progress{delivered(s), jobs.MessagesText(s.Messages)}
 	}
 	page.Acts = v.jobActs(s, id)
 	if !s.AtRest() {
@@ -106,7 +108,7 @@ func cardsOf(j job.Job) []card {
 }
 
 // jobActs are what may be done about a job as it stands, the next step first.
-func (v *visit) jobActs(s admin.JobState, id string) []tab {
+func (v *visit) jobActs(s jobs.JobState, id string) []tab {
 	names := []string{"jobs set", "jobs test-send"}
 	switch s.Status {
 	case job.Pending, job.Running:

@@ -7,9 +7,9 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/google/uuid"
+	"github.com/belfryhq/belfry/admin/operation"
 
-	"github.com/belfryhq/belfry/admin"
+	"github.com/google/uuid"
 )
 
 // jobNumber is how people write which job they mean: 17, job 17, #17.
@@ -74,5 +74,5 @@ func (v *visit) listed(name, thing string) bool {
 	if err != nil {
 		return false
 	}
-	return slices.ContainsFunc(offers, func(offer admin.Offer) bool { return offer.Value == thing })
+	return slices.ContainsFunc(offers, func(offer operation.Offer) bool { return offer.Value == thing })
 }

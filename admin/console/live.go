@@ -11,7 +11,9 @@ import (
 	"sync"
 	"time"
 
-	"github.com/belfryhq/belfry/admin"
+	"github.com/belfryhq/belfry/admin/jobs"
+	"github.com/belfryhq/belfry/admin/operation"
+
 	"github.com/belfryhq/belfry/admin/api"
 	"github.com/belfryhq/belfry/admin/delivery"
 	"github.com/belfryhq/belfry/internal/errkind"
@@ -29,11 +31,11 @@ const (
 )
 
 // cellsOf are the texts about a job that change, by the names of their cells.
-func (c *Console) cellsOf(w admin.WatchedJob) map[string]string {
+func (c *Console) cellsOf(w jobs.WatchedJob) map[string]string {
 	s := w.State()
 	id := printer.Int(w.ID) + "."
 	cells := map[string]string{
-		id + "status": s.Shown() + s.Marks(), id + "tone": toneOf(s.Shown()), id + "walked": admin.WalkDone(s.Job), id + "walk": c.unmarked(w.WalkText(printer.Times{})),
+		id + "status": s.Shown() + s.Marks(), id + "tone": toneOf(s.Shown()), id + "walked": jobs.WalkDone(s.Job), id + "walk": c.unmarked(w.WalkText(printer.Times{})),
 		id + "walk-bar": percent(walked(s)), id + "rows": printer.Grouped(w.RowsWritten), id + "waits": c.unmarked(w.Waits()), id + "slowed": "",
 	}
 	for name, rate := range map[string]*float64{"walk-rate": w.KeysPerSecond, "chunk-ms": w.ChunkMS, "delivery-rate": w.SentPerSecond} {
@@ -42,7 +44,7 @@ func (c *Console) cellsOf(w admin.WatchedJob) map[string]string {
 		}
 	}
 	if s.Throttle != "" {
-		cells[id+"slowed"] = admin.ThrottledBy(s.Job)
+		cells[id+"slowed"] = jobs.ThrottledBy(s.Job)
 	}
 	if w.Messages.Messages > 0 {
 		cells[id+"sent"], cells[id+"delivery"], cells[id+"delivery-bar"] = printer.Grouped(w.Messages.Sent), w.DeliveryText(), percent(delivered(s))
@@ -116,7 +118,7 @@ func (v *visit) live() {
 }
 
 // follow sends what changes and what is done until a watch ends.
-func (v *visit) follow(ctx context.Context, jobs, events admin.Operation, f *feed) error {
+func (v *visit) follow(ctx context.Context, watch, events operation.Operation, f *feed) error {
 	var running sync.WaitGroup
 	defer running.Wait()
 	ctx, cancel := context.WithCancel(ctx)
@@ -136,9 +138,9 @@ func (v *visit) follow(ctx context.Context, jobs, events admin.Operation, f *fee
 	})
 	ended := make(chan error, 2)
 	running.Go(func() {
-		in, _ := read(jobs, url.Values{"follow": {"on"}, "after": after})
-		_, err := v.stream(ctx, jobs, in, func(item any) error {
-			watched, _ := item.([]admin.WatchedJob)
+		in, _ := read(watch, url.Values{"follow": {"on"}, "after": after})
+		_, err := v.stream(ctx, watch, in, func(item any) error {
+			watched, _ := item.([]jobs.WatchedJob)
 			return f.look(watched)
 		})
 		ended <- err
@@ -164,7 +166,7 @@ func (f *feed) broken() {
 }
 
 // look sends what differs from what the page has.
-func (f *feed) look(jobs []admin.WatchedJob) error {
+func (f *feed) look(jobs []jobs.WatchedJob) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	t := liveEvent{Cells: make(map[string]string)}
@@ -209,7 +211,7 @@ func (f *feed) tell(acts []job.ControlEvent) error {
 	}
 	var t liveEvent
 	for _, e := range acts {
-		t.Acts = append(t.Acts, happened{e.ID, e.Subject, e.Name, e.Kind, e.Actor, admin.EventText(e)})
+		t.Acts = append(t.Acts, happened{e.ID, e.Subject, e.Name, e.Kind, e.Actor, jobs.EventText(e)})
 	}
 	return f.send(t)
 }
@@ -248,7 +250,7 @@ var subjects = map[string]string{
 
 // about is what a page of an operation shows, for the events that are news on it: a subject, one of
 // a kind, one of a name; "*" is everything.
-func about(o admin.Operation, values url.Values) []string {
+func about(o operation.Operation, values url.Values) []string {
 	subject := subjects[o.Noun()]
 	switch o.Name {
 	case jobsList: // the cells of those that are listed come up to date by themselves

@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/belfryhq/belfry/admin/jobs"
+
 	"github.com/stretchr/testify/require"
 
 	"github.com/belfryhq/belfry/admin"
@@ -18,7 +20,7 @@ func TestFeed_HasPagesReadAgainAfterABrokenWatch(t *testing.T) {
 	t.Parallel()
 	w := httptest.NewRecorder()
 	f := &feed{c: New(nil, "", admin.Operations(), api.Environment{}), w: w, ctl: http.NewResponseController(w), sent: make(map[int64]map[string]string)}
-	running := []admin.WatchedJob{{ID: 17, Status: job.Running}}
+	running := []jobs.WatchedJob{{ID: 17, Status: job.Running}}
 	_ = f.look(running) // the recorder has no deadlines, and says so
 	require.NotContains(t, w.Body.String(), `"again"`)
 	w.Body.Reset()
@@ -31,7 +33,7 @@ func TestFeed_HasPagesReadAgainAfterABrokenWatch(t *testing.T) {
 	_ = f.look(running)
 	require.NotContains(t, w.Body.String(), `"again"`)
 	require.Contains(t, w.Body.String(), `"17.status":"RUNNING"`)
-	_ = f.look([]admin.WatchedJob{{ID: 17, Status: job.Aborted, AtRest: true}})
+	_ = f.look([]jobs.WatchedJob{{ID: 17, Status: job.Aborted, AtRest: true}})
 	require.Empty(t, f.sent, "what is at rest is not kept")
 }
 

@@ -9,7 +9,8 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/belfryhq/belfry/admin"
+	"github.com/belfryhq/belfry/admin/operation"
+
 	"github.com/belfryhq/belfry/internal/printer"
 )
 
@@ -45,7 +46,7 @@ const mostItems = 200
 var errEnough = errors.New("the page is full")
 
 // look shows what an operation that changes nothing tells.
-func (v *visit) look(o admin.Operation) {
+func (v *visit) look(o operation.Operation) {
 	v.allow(o)
 	values, err := v.given(o)
 	if err != nil {
@@ -84,7 +85,7 @@ func (v *visit) look(o admin.Operation) {
 }
 
 // run runs an operation that changes nothing, and has it told.
-func (v *visit) run(o admin.Operation, in any, values url.Values) (*told, string, error) {
+func (v *visit) run(o operation.Operation, in any, values url.Values) (*told, string, error) {
 	if o.Item() != nil {
 		t, err := v.items(o, in)
 		return t, "", err
@@ -97,13 +98,13 @@ func (v *visit) run(o admin.Operation, in any, values url.Values) (*told, string
 }
 
 // items shows the beginning of a stream.
-func (v *visit) items(o admin.Operation, in any) (*told, error) {
+func (v *visit) items(o operation.Operation, in any) (*told, error) {
 	t := &told{c: v.Console, of: o, role: v.who.Role}
 	page, n := &printer.Page{Parts: t}, 0
 	tell := o.Teller(in)
 	if tell == nil {
 		tell = func(p *printer.Page, item any) {
-			for _, one := range admin.Lines(item) {
+			for _, one := range operation.Lines(item) {
 				if text, err := json.Marshal(one); err == nil {
 					p.Printf(" %s\n", text)
 				}
@@ -132,13 +133,13 @@ func (v *visit) items(o admin.Operation, in any) (*told, error) {
 }
 
 // next is the address of the page after a result.
-func (v *visit) next(o admin.Operation, out any, values url.Values) string {
+func (v *visit) next(o operation.Operation, out any, values url.Values) string {
 	list, is := out.(interface{ NextPage() string })
 	if !is || list.NextPage() == "" {
 		return ""
 	}
-	for _, name := range admin.Pagers() {
-		if slices.ContainsFunc(o.Params(), func(p admin.Param) bool { return p.Name == name }) {
+	for _, name := range operation.Pagers() {
+		if slices.ContainsFunc(o.Params(), func(p operation.Param) bool { return p.Name == name }) {
 			after := make(map[string][]string)
 			for other, texts := range values {
 				after[other] = texts
@@ -151,7 +152,7 @@ func (v *visit) next(o admin.Operation, out any, values url.Values) string {
 }
 
 // tabs are the other things to look at of the same noun, about the same thing if there is one.
-func (v *visit) tabs(o admin.Operation) []tab {
+func (v *visit) tabs(o operation.Operation) []tab {
 	var tabs []tab
 	same := make(map[string][]string)
 	for _, p := range arguments(o) {
@@ -172,10 +173,10 @@ func (v *visit) tabs(o admin.Operation) []tab {
 }
 
 // aboutOne reports whether an operation is about one thing that its path names.
-func aboutOne(o admin.Operation) bool { return strings.Contains(pathOf(o), "{") }
+func aboutOne(o operation.Operation) bool { return strings.Contains(pathOf(o), "{") }
 
 // beside are the acts of a list's noun that are about none of the things in it.
-func (v *visit) beside(o admin.Operation, values url.Values) []tab {
+func (v *visit) beside(o operation.Operation, values url.Values) []tab {
 	if o.Verb() != "list" {
 		return nil
 	}
@@ -202,7 +203,7 @@ func (v *visit) beside(o admin.Operation, values url.Values) []tab {
 
 // narrowed is how a list is narrowed, for an act that can be narrowed so and says beforehand what it
 // would do: it is about what is seen.
-func narrowed(act admin.Operation, values url.Values) url.Values {
+func narrowed(act operation.Operation, values url.Values) url.Values {
 	of := make(url.Values)
 	if planSwitch(act) == "" {
 		return of
@@ -228,7 +229,7 @@ func (v *visit) actsOnPerson(values url.Values) []tab {
 	}
 	var acts []tab
 	for _, o := range v.operations {
-		takes := slices.ContainsFunc(o.Params(), func(p admin.Param) bool { return p.Name == "external_id" })
+		takes := slices.ContainsFunc(o.Params(), func(p operation.Param) bool { return p.Name == "external_id" })
 		if o.Noun() == "channels" && o.Changes && takes && o.Allowed(v.who.Role) == nil {
 			acts = append(acts, tab{Name: sentence(strings.ReplaceAll(o.Verb(), "-", " ")) + "…", Link: v.linkWith(o, who)})
 		}
@@ -238,7 +239,7 @@ func (v *visit) actsOnPerson(values url.Values) []tab {
 
 // titleOf names an operation and what it is about: "Jobs", "Pause lane default"; what the frame leads
 // to as the frame does.
-func titleOf(o admin.Operation, values url.Values) string {
+func titleOf(o operation.Operation, values url.Values) string {
 	var about []string
 	for _, p := range arguments(o) {
 		about = append(about, values[p.Name]...)

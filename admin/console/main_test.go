@@ -11,6 +11,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/belfryhq/belfry/admin/access"
+	"github.com/belfryhq/belfry/admin/jobs"
+	"github.com/belfryhq/belfry/admin/operation"
+
 	"github.com/rs/zerolog"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/net/html"
@@ -36,10 +40,10 @@ type house struct {
 }
 
 // tokens are good: each is the name of its role.
-func tokens(_ context.Context, token string) (admin.Identity, error) {
-	var who admin.Identity
+func tokens(_ context.Context, token string) (access.Identity, error) {
+	var who access.Identity
 	if who.Role.UnmarshalText([]byte(token)) != nil {
-		return who, admin.ErrToken
+		return who, access.ErrToken
 	}
 	who.Name = "the-" + token
 	return who, nil
@@ -54,9 +58,9 @@ func open(t *testing.T, change func(*api.Options)) *house {
 	require.NoError(t, err)
 	c := api.Options{
 		Operations: admin.Operations(),
-		Env: admin.Env{
-			DB: h.db.Pool, Jobs: h.jobs, Channels: recipients, Watches: admin.NewWatches(10 * time.Millisecond),
-			Carrier: admin.Carrier{Transport: outbox.NoCarrier}, Compose: compose.DefaultConfig(),
+		Env: operation.Env{
+			DB: h.db.Pool, Jobs: h.jobs, Channels: recipients, Watches: jobs.NewWatches(10 * time.Millisecond),
+			Carrier: operation.Carrier{Transport: outbox.NoCarrier}, Compose: compose.DefaultConfig(),
 		},
 		Authenticate: tokens,
 		Pages: func(served *api.Handler, at string) http.Handler {
@@ -64,7 +68,7 @@ func open(t *testing.T, change func(*api.Options)) *house {
 		},
 		Log: zerolog.New(h.log),
 	}
-	c.Sessions, err = admin.NewSessions(h.db.Pool, 12*time.Hour, time.Hour)
+	c.Sessions, err = access.NewSessions(h.db.Pool, 12*time.Hour, time.Hour)
 	require.NoError(t, err)
 	if change != nil {
 		change(&c)

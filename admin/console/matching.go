@@ -5,7 +5,9 @@ import (
 	"slices"
 	"strconv"
 
-	"github.com/belfryhq/belfry/admin"
+	"github.com/belfryhq/belfry/admin/jobs"
+	"github.com/belfryhq/belfry/admin/operation"
+
 	"github.com/belfryhq/belfry/internal/printer"
 	"github.com/belfryhq/belfry/job"
 )
@@ -32,7 +34,7 @@ func (e unmatchedError) Error() string { return string(e) }
 func (v *visit) actsOnMatching(values url.Values) (acts []tab) {
 	filter := make(url.Values)
 	for name, texts := range values {
-		if name != "limit" && !slices.Contains(admin.Pagers(), name) {
+		if name != "limit" && !slices.Contains(operation.Pagers(), name) {
 			filter[name] = texts
 		}
 	}
@@ -62,7 +64,7 @@ func (v *visit) actsOnMatching(values url.Values) (acts []tab) {
 
 // match has values name the jobs that pass the filter of the form's address, if it has one, and says
 // whether there are more.
-func (v *visit) match(o admin.Operation, values url.Values) (more bool, err error) {
+func (v *visit) match(o operation.Operation, values url.Values) (more bool, err error) {
 	encoded := v.req.URL.Query().Get(matchingOf)
 	list, there := v.named(jobsList)
 	args := arguments(o)
@@ -82,7 +84,7 @@ func (v *visit) match(o admin.Operation, values url.Values) (more bool, err erro
 	if err != nil {
 		return false, err
 	}
-	page, is := out.(admin.List[admin.JobState])
+	page, is := out.(operation.List[jobs.JobState])
 	if !is {
 		panic("jobs list tells no jobs")
 	}

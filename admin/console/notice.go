@@ -11,7 +11,8 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/belfryhq/belfry/admin"
+	"github.com/belfryhq/belfry/admin/operation"
+
 	"github.com/belfryhq/belfry/internal/printer"
 )
 
@@ -31,7 +32,7 @@ func firstInputs() []string {
 }
 
 // arrange orders the fields of a notification and offers the values of those that an operation lists.
-func (v *visit) arrange(o admin.Operation, page *operationPage) {
+func (v *visit) arrange(o operation.Operation, page *operationPage) {
 	all := slices.Concat(page.Inputs, page.More)
 	page.Inputs, page.More = nil, nil
 	for _, name := range firstInputs() {
@@ -41,7 +42,7 @@ func (v *visit) arrange(o admin.Operation, page *operationPage) {
 	}
 	page.More = slices.DeleteFunc(all, func(in input) bool { return in.Name == "confirm_count" })
 	for i, in := range page.Inputs {
-		n := slices.IndexFunc(o.Params(), func(p admin.Param) bool { return p.Name == in.Name })
+		n := slices.IndexFunc(o.Params(), func(p operation.Param) bool { return p.Name == in.Name })
 		p := o.Params()[n]
 		switch {
 		case in.Name == "body" || in.Name == "external_id":
@@ -53,7 +54,7 @@ func (v *visit) arrange(o admin.Operation, page *operationPage) {
 }
 
 // valuesFor returns the values of a parameter that an operation lists, if the requester may list them.
-func (v *visit) valuesFor(p admin.Param) []string {
+func (v *visit) valuesFor(p operation.Param) []string {
 	name, field := p.Listed()
 	list, there := v.named(name)
 	if !there || list.Allowed(v.who.Role) != nil {
@@ -76,7 +77,7 @@ func (v *visit) valuesFor(p admin.Param) []string {
 }
 
 // enqueue requests the notification of a form that was previewed and agreed to, and otherwise previews it.
-func (v *visit) enqueue(o admin.Operation, page *operationPage, values url.Values) (status int, faults map[string]string) {
+func (v *visit) enqueue(o operation.Operation, page *operationPage, values url.Values) (status int, faults map[string]string) {
 	if err := o.Allowed(v.who.Role); err != nil {
 		page.Fault = v.inline(err.Error())
 		return statusFor(err), nil
@@ -125,7 +126,7 @@ func (v *visit) enqueue(o admin.Operation, page *operationPage, values url.Value
 }
 
 // preview shows what would come of a notification, and binds the form to that.
-func (v *visit) preview(o admin.Operation, page *operationPage, values url.Values, in any) (status int, faults map[string]string) {
+func (v *visit) preview(o operation.Operation, page *operationPage, values url.Values, in any) (status int, faults map[string]string) {
 	if page.Agree == nil {
 		if _, err := v.agreed(o, page, in); err != nil {
 			faults, rest := faultsOf(o, err)
@@ -142,7 +143,7 @@ func (v *visit) preview(o admin.Operation, page *operationPage, values url.Value
 		page.Agree, page.Fault = nil, v.inline(rest)
 		return statusFor(err), faults
 	}
-	if acted, is := out.(admin.Acted); is { // a preview has no receipt
+	if acted, is := out.(operation.Acted); is { // a preview has no receipt
 		out = acted.Result
 	}
 	var found struct {
@@ -155,7 +156,7 @@ func (v *visit) preview(o admin.Operation, page *operationPage, values url.Value
 	}
 	for _, s := range found.Samples {
 		shown := slices.ContainsFunc(page.Cards, func(c card) bool { return c.Title == s.Title && c.Body == s.Body })
-		if s.Title != admin.Masked && !shown {
+		if s.Title != operation.Masked && !shown {
 			about := slices.DeleteFunc([]string{s.Platform, s.Locale, s.Medium}, func(text string) bool { return text == "" })
 			page.Cards = append(page.Cards, card{strings.Join(about, ", "), s.Title, s.Body})
 		}
@@ -175,7 +176,7 @@ func (v *visit) preview(o admin.Operation, page *operationPage, values url.Value
 	if values.Get("max_recipients") == "" {
 		page.Agree.Bound += " If the audience has grown by half when it runs, it stops before."
 	}
-	if page.Agree.Count = ""; found.Channels > admin.TypedAbove {
+	if page.Agree.Count = ""; found.Channels > operation.TypedAbove {
 		page.Agree.Count = strconv.FormatInt(found.Channels, 10)
 	}
 	page.Hidden = append(page.Hidden, input{Name: "confirm_count", Value: strconv.FormatInt(found.Channels, 10)}, input{Name: seenField, Value: digest(values)})
@@ -189,7 +190,7 @@ func digest(values url.Values) string {
 	return hex.EncodeToString(sum[:8])
 }
 
-// agreedCount is the number of channels that was agreed to: above admin.TypedAbove the typed number.
+// agreedCount is the number of channels that was agreed to: above operation.TypedAbove the typed number.
 func agreedCount(form url.Values) (n int64, agreed bool) {
 	if form.Get("_agreed") == "" {
 		return 0, false
@@ -198,7 +199,7 @@ func agreedCount(form url.Values) (n int64, agreed bool) {
 		return n, true
 	}
 	n, err := strconv.ParseInt(form.Get("confirm_count"), 10, 64)
-	return n, err == nil && n >= 0 && n <= admin.TypedAbove
+	return n, err == nil && n >= 0 && n <= operation.TypedAbove
 }
 
 // opensJobs are the jobs of a result, and a test of those that have messages.

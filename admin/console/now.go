@@ -4,7 +4,10 @@ import (
 	"errors"
 	"html/template"
 
-	"github.com/belfryhq/belfry/admin"
+	"github.com/belfryhq/belfry/admin/jobs"
+	"github.com/belfryhq/belfry/admin/operation"
+	"github.com/belfryhq/belfry/admin/upcoming"
+
 	"github.com/belfryhq/belfry/internal/printer"
 	"github.com/belfryhq/belfry/job"
 )
@@ -45,7 +48,7 @@ func bar(part, whole int64) float64 {
 }
 
 // walked and delivered are how far a job is, in percent.
-func walked(s admin.JobState) float64 {
+func walked(s jobs.JobState) float64 {
 	if s.Status == job.Processed || s.WalkedAt != nil {
 		return 100
 	}
@@ -53,7 +56,7 @@ func walked(s admin.JobState) float64 {
 	return bar(s.ChannelsRead, total)
 }
 
-func delivered(s admin.JobState) float64 { return bar(s.Settled(), s.Messages.Messages) }
+func delivered(s jobs.JobState) float64 { return bar(s.Settled(), s.Messages.Messages) }
 
 // now shows what is under way.
 func (v *visit) now() {
@@ -64,7 +67,7 @@ func (v *visit) now() {
 	}
 	var page nowPage
 	_, err := v.stream(v.req.Context(), watch, watch.NewInput(), func(item any) error {
-		jobs, _ := item.([]admin.WatchedJob)
+		jobs, _ := item.([]jobs.WatchedJob)
 		for _, one := range jobs {
 			page.Jobs = append(page.Jobs, v.running(one))
 		}
@@ -109,7 +112,7 @@ func (v *visit) upcoming() (*told, error) {
 	}
 	in, _ := read(list, map[string][]string{"skip_held": {"on"}, "limit": {"12"}})
 	out, err := v.do(v.req.Context(), list, in)
-	entries, is := out.(admin.List[admin.UpcomingEntry])
+	entries, is := out.(operation.List[upcoming.UpcomingEntry])
 	if err != nil || !is {
 		return nil, err
 	}
@@ -127,14 +130,14 @@ func (v *visit) awaiting() (*told, error) {
 	}
 	in, _ := read(list, map[string][]string{"awaiting_approval": {"on"}, "limit": {"20"}})
 	out, err := v.do(v.req.Context(), list, in)
-	if jobs, is := out.(admin.List[admin.JobState]); err != nil || !is || len(jobs.Items) == 0 {
+	if jobs, is := out.(operation.List[jobs.JobState]); err != nil || !is || len(jobs.Items) == 0 {
 		return nil, err
 	}
 	return v.tell(list, in, out), nil
 }
 
 // running is a job of a look.
-func (v *visit) running(w admin.WatchedJob) running {
+func (v *visit) running(w jobs.WatchedJob) running {
 	s := w.State()
 	id := printer.Int(w.ID)
 	r := running{
@@ -142,7 +145,7 @@ func (v *visit) running(w admin.WatchedJob) running {
 		Walk: &progress{walked(s), v.unmarked(w.WalkText(printer.Times{}))}, Waits: v.inline(w.Waits()),
 	}
 	if s.Throttle != "" {
-		r.Slowed = admin.ThrottledBy(s.Job)
+		r.Slowed = jobs.ThrottledBy(s.Job)
 	}
 	if w.Messages.Messages > 0 {
 		r.Delivery = &progress{delivered(s), w.DeliveryText()}

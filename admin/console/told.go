@@ -7,15 +7,16 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/belfryhq/belfry/admin"
+	"github.com/belfryhq/belfry/admin/operation"
+
 	"github.com/belfryhq/belfry/internal/printer"
 )
 
 // told is what a result says, piece by piece. It implements printer.Parts.
 type told struct {
 	c      *Console
-	of     admin.Operation
-	role   admin.Role
+	of     operation.Operation
+	role   operation.Role
 	Blocks []block
 }
 
@@ -257,7 +258,7 @@ func (c *Console) aboutIn(column, text string) string {
 }
 
 // opens is the page of a thing in a list; "": it has none.
-func (c *Console) opens(list admin.Operation, key string) string {
+func (c *Console) opens(list operation.Operation, key string) string {
 	o, there := c.named(list.Noun() + " show")
 	if !there || key == "" {
 		return ""
@@ -270,7 +271,7 @@ func (c *Console) opens(list admin.Operation, key string) string {
 }
 
 // actsOn are the acts on a thing in a list that a role may do.
-func (c *Console) actsOn(list admin.Operation, key string, role admin.Role) []tab {
+func (c *Console) actsOn(list operation.Operation, key string, role operation.Role) []tab {
 	var acts []tab
 	for _, o := range c.operations {
 		args := arguments(o)
@@ -290,10 +291,10 @@ func (c *Console) actsOn(list admin.Operation, key string, role admin.Role) []ta
 }
 
 // arguments are the parameters that say what an operation is about.
-func arguments(o admin.Operation) []admin.Param {
-	var args []admin.Param
+func arguments(o operation.Operation) []operation.Param {
+	var args []operation.Param
 	for _, p := range o.Params() {
-		if p.Place == admin.Argument && !p.Local {
+		if p.Place == operation.Argument && !p.Local {
 			args = append(args, p)
 		}
 	}
@@ -355,7 +356,7 @@ func (c *Console) unmarked(text string) string {
 }
 
 // tell has an operation tell a result.
-func (v *visit) tell(o admin.Operation, in, out any) *told {
+func (v *visit) tell(o operation.Operation, in, out any) *told {
 	t := &told{c: v.Console, of: o, role: v.who.Role}
 	o.Text(&printer.Page{Parts: t}, in, out)
 	return t

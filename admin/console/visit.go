@@ -8,7 +8,9 @@ import (
 	"net/url"
 	"time"
 
-	"github.com/belfryhq/belfry/admin"
+	"github.com/belfryhq/belfry/admin/jobs"
+	"github.com/belfryhq/belfry/admin/operation"
+
 	"github.com/belfryhq/belfry/admin/api"
 	"github.com/belfryhq/belfry/internal/errkind"
 )
@@ -21,14 +23,14 @@ type visit struct {
 	req    *http.Request
 	caller *api.Caller
 	who    api.SignedInAs // the caller
-	state  admin.Status   // when the page was begun; the zero value: it could not be told
+	state  jobs.Status    // when the page was begun; the zero value: it could not be told
 }
 
 // slack is what a page may take beside its operation.
 const slack = 30 * time.Second
 
 // allow gives the answer as long as the operation may take.
-func (v *visit) allow(o admin.Operation) {
+func (v *visit) allow(o operation.Operation) {
 	_ = http.NewResponseController(v.w).SetWriteDeadline(time.Now().Add(o.Limit() + slack)) // one of a test has none
 }
 
@@ -73,7 +75,7 @@ func (c *Console) signedIn(serve func(*visit)) http.HandlerFunc {
 		case caller != nil:
 			own := *c
 			own.zone = zoneOf(req)
-			v := &visit{&own, w, req, caller, api.SignedInAs{Name: caller.Name, Role: caller.Role}, admin.Status{}}
+			v := &visit{&own, w, req, caller, api.SignedInAs{Name: caller.Name, Role: caller.Role}, jobs.Status{}}
 			v.state = v.status()
 			serve(v)
 		case req.Method != http.MethodGet:
@@ -140,10 +142,10 @@ func (v *visit) show(status int, page string, f frame) {
 }
 
 // status is whether belfry goes on. If that cannot be told, the page is shown without.
-func (v *visit) status() (s admin.Status) {
+func (v *visit) status() (s jobs.Status) {
 	if o, there := v.named("status"); there && v.req.URL.Path != "/live" {
 		out, _ := v.do(v.req.Context(), o, o.NewInput())
-		s, _ = out.(admin.Status)
+		s, _ = out.(jobs.Status)
 	}
 	return s
 }

@@ -7,7 +7,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/belfryhq/belfry/admin"
+	"github.com/belfryhq/belfry/admin/operation"
+
 	"github.com/belfryhq/belfry/internal/printer"
 )
 
@@ -81,7 +82,7 @@ func (c *Console) offset(at time.Time) int {
 
 // inZone is an instant as a text has it, in the zone of whoever asks.
 func (c *Console) inZone(instant string) string {
-	i, err := admin.ParseInstant(instant, time.UTC)
+	i, err := operation.ParseInstant(instant, time.UTC)
 	if err != nil || c.zone == nil {
 		return instant
 	}
@@ -90,7 +91,7 @@ func (c *Console) inZone(instant string) string {
 
 // instantOf is the instant that a text says, for a script; "": it says none.
 func instantOf(text string) string {
-	i, err := admin.ParseInstant(text, time.UTC)
+	i, err := operation.ParseInstant(text, time.UTC)
 	if err != nil {
 		return ""
 	}
@@ -109,7 +110,7 @@ func (c *Console) zoned(text string) (string, error) {
 	if c.zone != nil {
 		zone = c.zone
 	}
-	i, err := admin.ParseInstant(text, zone)
+	i, err := operation.ParseInstant(text, zone)
 	if err != nil {
 		return "", err
 	}

@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/belfryhq/belfry/admin/operation"
 	"github.com/belfryhq/belfry/job"
 	"github.com/belfryhq/belfry/outbox"
 )
@@ -15,7 +16,7 @@ import (
 // Adopt lets messages leave from where the database is now, records who decided so, and
 // wakes the relays. place is the delivery.place of those that deliver; "" leaves it as it is. One that is adopted already stays as it is.
 func Adopt(ctx context.Context, pool *pgxpool.Pool, place string, act job.Act) (i outbox.Installation, err error) {
-	err = inTx(ctx, pool, func(ctx context.Context, tx pgx.Tx) error {
+	err = operation.StepTx(ctx, pool, func(ctx context.Context, tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, queries.installationAdopt, pgx.StrictNamedArgs{"actor": optional(act.Actor), "reason": act.Reason, "place": optional(place)}); err != nil {
 			return err
 		}
@@ -47,7 +48,7 @@ type BacklogAge struct {
 // ReadBacklog returns what a relay would send, now or later. What is held, of ABORTED jobs
 // and paused lanes, does not count.
 func ReadBacklog(ctx context.Context, pool *pgxpool.Pool) (b Backlog, err error) {
-	err = inSnapshot(ctx, pool, func(ctx context.Context, tx pgx.Tx) error {
+	err = operation.SnapshotTx(ctx, pool, func(ctx context.Context, tx pgx.Tx) error {
 		rows, err := tx.Query(ctx, queries.backlogAges)
 		if err != nil {
 			return err

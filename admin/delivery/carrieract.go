@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/belfryhq/belfry/admin/operation"
 	"github.com/belfryhq/belfry/job"
 	"github.com/belfryhq/belfry/outbox"
 )
@@ -47,7 +48,7 @@ func CountQueues(ctx context.Context, pool *pgxpool.Pool) ([]QueueState, error) 
 }
 
 func readQueues(ctx context.Context, pool *pgxpool.Pool, most *int64) (list []QueueState, err error) {
-	err = inSnapshot(ctx, pool, func(ctx context.Context, tx pgx.Tx) error {
+	err = operation.SnapshotTx(ctx, pool, func(ctx context.Context, tx pgx.Tx) error {
 		list, err = queueStates(ctx, tx, most)
 		return err
 	})
@@ -72,7 +73,7 @@ func queueStates(ctx context.Context, tx pgx.Tx, most *int64) ([]QueueState, err
 // it from being done; nil: agreed.
 func RebuildQueues(ctx context.Context, pool *pgxpool.Pool, act job.Act, agree func(queued int64) error) (queued int64, err error) {
 	var refused error
-	err = inTx(ctx, pool, func(ctx context.Context, tx pgx.Tx) error {
+	err = operation.StepTx(ctx, pool, func(ctx context.Context, tx pgx.Tx) error {
 		rows, err := tx.Query(ctx, queries.queuesRebuild)
 		if err != nil {
 			return err
@@ -119,7 +120,7 @@ func TakeBackQueued(ctx context.Context, pool *pgxpool.Pool, act job.Act, observ
 	var event int64
 	for {
 		var n int64
-		err := inTx(ctx, pool, func(ctx context.Context, tx pgx.Tx) error {
+		err := operation.StepTx(ctx, pool, func(ctx context.Context, tx pgx.Tx) error {
 			var err error
 			if n, err = outbox.UnservedTx(ctx, tx, outbox.MaxBatch); err != nil || n == 0 {
 				return err
@@ -147,7 +148,7 @@ func TakeBackQueued(ctx context.Context, pool *pgxpool.Pool, act job.Act, observ
 
 // RecordEmptied records that a carrier of that transport was emptied.
 func RecordEmptied(ctx context.Context, pool *pgxpool.Pool, transport string, act job.Act) error {
-	err := inTx(ctx, pool, func(ctx context.Context, tx pgx.Tx) error {
+	err := operation.StepTx(ctx, pool, func(ctx context.Context, tx pgx.Tx) error {
 		_, err := recordTransport(ctx, tx, "emptied", transport, nil, act)
 		return err
 	})

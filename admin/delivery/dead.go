@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/belfryhq/belfry/admin/operation"
 	"github.com/belfryhq/belfry/internal/errkind"
 	"github.com/belfryhq/belfry/job"
 	"github.com/belfryhq/belfry/outbox"
@@ -75,7 +76,7 @@ func (f DeadFilter) check(ctx context.Context, pool *pgxpool.Pool) error {
 	if f.JobID != 0 {
 		jobID = &f.JobID
 	}
-	return reading(ctx, pool, func(ctx context.Context, tx pgx.Tx) error {
+	return operation.ReadTx(ctx, pool, func(ctx context.Context, tx pgx.Tx) error {
 		var known, medium, category bool
 		var media, categories string
 		err := tx.QueryRow(ctx, queries.deadSubjectExists, pgx.StrictNamedArgs{"job_id": jobID, "medium": optional(f.Medium), "category": optional(f.Category)}).
@@ -179,7 +180,7 @@ func deadLetters(ctx context.Context, pool *pgxpool.Pool, f DeadFilter, before *
 	// One more is looked at in the end, to say whether there are more.
 	for look, left := min(limit, keys), keys; left >= 0; look, left = max(1, min(4*look, left-look)), left-look {
 		more := false
-		err := reading(ctx, pool, func(ctx context.Context, tx pgx.Tx) error {
+		err := operation.ReadTx(ctx, pool, func(ctx context.Context, tx pgx.Tx) error {
 			rows, err := tx.Query(ctx, queries.deadList, f.args(pgx.StrictNamedArgs{
 				"before_job_id": high.JobID, "before_channel_id": high.ChannelID, "low_job_id": low.JobID, "low_channel_id": low.ChannelID,
 				"keys": look, "limit": limit - len(list),
@@ -340,7 +341,7 @@ type MessageRecord struct {
 
 // Becoming says what has become of the message, as an audit does, and why.
 func (m MessageRecord) Becoming() (r, why outbox.Reason) {
-	return reasonOf(m.Status, m.Reason, m.Receipt != "", m.Held)
+	return ReasonOf(m.Status, m.Reason, m.Receipt != "", m.Held)
 }
 
 // AttemptRecord is an attempt that was no plain success, or a step that was
@@ -360,7 +361,7 @@ type AttemptRecord struct {
 // ShowMessage returns a message in whatever status, with the newest thousand entries
 // of its record, oldest first. ErrNoMessage when there is none.
 func ShowMessage(ctx context.Context, pool *pgxpool.Pool, key outbox.Key) (m MessageRecord, err error) {
-	err = inSnapshot(ctx, pool, func(ctx context.Context, tx pgx.Tx) error {
+	err = operation.SnapshotTx(ctx, pool, func(ctx context.Context, tx pgx.Tx) error {
 		rows, err := tx.Query(ctx, queries.messageShow, pgx.StrictNamedArgs{"job_id": key.JobID, "channel_id": key.ChannelID})
 		if err != nil {
 			return err

@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/belfryhq/belfry/admin/operation"
 	"github.com/belfryhq/belfry/job"
 	"github.com/belfryhq/belfry/outbox"
 )
@@ -93,7 +94,7 @@ func (w deadWalk) each(ctx context.Context, do func(context.Context, pgx.Tx, []d
 	for retries := 0; ; {
 		end := position
 		var more bool
-		err := inTx(ctx, w.pool, func(ctx context.Context, tx pgx.Tx) error {
+		err := operation.StepTx(ctx, w.pool, func(ctx context.Context, tx pgx.Tx) error {
 			found, err := w.step(ctx, tx, &end, high)
 			if more = end != position; err != nil || !more {
 				return err

@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/belfryhq/belfry/admin/operation"
 	"github.com/belfryhq/belfry/outbox"
 )
 
@@ -117,7 +118,7 @@ func (w *deadErrorWalk) run(ctx context.Context, limit int) (DeadErrorList, erro
 	}
 	for {
 		end := high
-		err := reading(ctx, w.pool, func(ctx context.Context, tx pgx.Tx) error {
+		err := operation.ReadTx(ctx, w.pool, func(ctx context.Context, tx pgx.Tx) error {
 			rows, err := tx.Query(ctx, queries.deadErrors, w.filter.args(pgx.StrictNamedArgs{
 				"before_job_id": high.JobID, "before_channel_id": high.ChannelID, "low_job_id": low.JobID, "low_channel_id": low.ChannelID, "keys": w.keys,
 			}))

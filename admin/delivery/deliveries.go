@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/belfryhq/belfry/admin/operation"
 	"github.com/belfryhq/belfry/job"
 	"github.com/belfryhq/belfry/outbox"
 )
@@ -86,7 +87,7 @@ func deliveries(ctx context.Context, pool *pgxpool.Pool, jobID int64, until time
 	after := int64(math.MinInt64)
 	for !c.Complete {
 		var last *int64
-		err := reading(ctx, pool, func(ctx context.Context, tx pgx.Tx) (err error) {
+		err := operation.ReadTx(ctx, pool, func(ctx context.Context, tx pgx.Tx) (err error) {
 			last, err = step(ctx, tx, &c, pgx.StrictNamedArgs{"job_id": jobID, "after": after, "keys": deliveriesKeys}, high)
 			return err
 		})
@@ -105,7 +106,7 @@ func deliveries(ctx context.Context, pool *pgxpool.Pool, jobID int64, until time
 	if j.Type != outbox.TypeInbox {
 		c.Media, c.Flow = media.list(j.Route), flow.told()
 		if err := pool.QueryRow(ctx, queries.lanePaused, pgx.StrictNamedArgs{"lane": j.Lane}).Scan(&c.LanePaused); err != nil {
-			return c, mapError(err)
+			return c, operation.Answered(err)
 		}
 	}
 	if j.Status == job.Aborted || j.AwaitsApproval() || c.LanePaused {
@@ -130,8 +131,8 @@ func messageCounts(ctx context.Context, tx pgx.Tx, c *Counts, media mediaCounts,
 			last = new(high)
 		}
 		*c.of(outbox.Status(status)) += n
-		r, why := reasonOf(outbox.Status(status), outbox.Reason(reason), awaited, false)
-		c.Why.add(r, why, n)
+		r, why := ReasonOf(outbox.Status(status), outbox.Reason(reason), awaited, false)
+		c.Why.Add(r, why, n)
 		media[mediumKey{step, r, why}] += n
 		if at != nil {
 			flow.add(*at, outbox.Status(status), n)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/belfryhq/belfry/admin/accounts"
 	"github.com/belfryhq/belfry/admin/delivery"
 	"github.com/belfryhq/belfry/job"
 	"github.com/belfryhq/belfry/outbox"
@@ -83,7 +84,7 @@ func TestDeliveries_CountByReason(t *testing.T) {
 	require.Equal(t, tally("pending retry 4", "pending quiet_hours 2", "sending receipt 1", "dead no_address 1", "dead unknown 3",
 		"cancelled capped 1", "cancelled opted_out 3"), got.Why)
 
-	report, _ := b.audit(t, id)
+	report := b.audited(t, id)
 	require.Equal(t, got.Why, report.Why)
 }
 
@@ -95,11 +96,11 @@ func TestAudit_RefusedMessagesAreNotRecalledOnes(t *testing.T) {
 	id := b.Rest(t, outbox.TypePush, 3, job.Processed)
 	b.States(t, id, "CANCELLED")
 	b.Exec(t, `UPDATE belfry.jobs SET recalled = 3 WHERE id = $1`, id)
-	report, _ := b.audit(t, id)
+	report := b.audited(t, id)
 	require.True(t, report.Agree, "%v", report.Disagreements)
 	b.Exec(t, `UPDATE belfry.messages SET reason = 'opted_out' WHERE job_id = $1 AND channel_id = 1`, id)
 	b.Exec(t, `UPDATE belfry.messages SET reason = 'discarded' WHERE job_id = $1 AND channel_id = 2`, id)
-	report, _ = b.audit(t, id)
+	report = b.audited(t, id)
 	require.Equal(t, []string{"3 rows were recalled, and 1 are marked so"}, report.Disagreements)
 	require.Equal(t, tally("cancelled recalled 1", "cancelled opted_out 1", "cancelled discarded 1"), report.Why)
 }
@@ -112,4 +113,11 @@ func TestDeliveries_EndWithTheirTime(t *testing.T) {
 	got, err := delivery.DeliveriesUntil(t.Context(), b.DB.Pool, id, time.Now())
 	require.NoError(t, err)
 	require.Equal(t, delivery.Counts{Pending: 20000, UpTo: 20000, Why: tally()}, rows(got))
+}
+
+func (b *bundle) audited(t *testing.T, id int64) accounts.Report {
+	t.Helper()
+	report, err := accounts.Audit(t.Context(), b.DB.Pool, b.who, id, accounts.AuditOptions{})
+	require.NoError(t, err)
+	return report
 }

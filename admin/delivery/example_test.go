@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/belfryhq/belfry/admin/accounts"
 	"github.com/belfryhq/belfry/admin/delivery"
 	"github.com/belfryhq/belfry/channels"
 	"github.com/belfryhq/belfry/dev/dbtest"
@@ -25,7 +26,7 @@ func Example() {
 	id := must(jobs.Enqueue(ctx, job.Spec{Type: outbox.TypePush, Category: "operator_notice", Title: "hello", Audience: channels.OnPlatforms("ios")}))
 	must(must(job.NewRunner(db.Pool, job.DefaultConfig(), outbox.Types(who))).RunDue(ctx))
 
-	report := must(delivery.Audit(ctx, db.Pool, who, id, delivery.AuditOptions{Each: func(e delivery.Entry) error {
+	report := must(accounts.Audit(ctx, db.Pool, who, id, accounts.AuditOptions{Each: func(e accounts.Entry) error {
 		fmt.Printf("channel %d %s\n", e.ChannelID, e.Reason.Text())
 		return nil
 	}}))
@@ -38,7 +39,7 @@ func Example() {
 
 	must(db.Pool.Exec(ctx, `UPDATE belfry.jobs SET finished_at = finished_at - interval '90 days'`))
 	must(db.Pool.Exec(ctx, `UPDATE belfry.messages SET next_attempt_at = next_attempt_at - interval '90 days'`))
-	retention := delivery.DefaultRetention()
+	retention := outbox.DefaultRetention()
 	retention.Messages, retention.Jobs = 30*24*time.Hour, 60*24*time.Hour
 	pruned := must(delivery.Prune(ctx, db.Pool, retention, delivery.PruneOptions{Act: job.Act{Actor: "ann"}}))
 	fmt.Println("deleted:", pruned.Messages, "messages,", pruned.Jobs, "job")

@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/belfryhq/belfry/admin/operation"
 	"github.com/belfryhq/belfry/channels"
 	"github.com/belfryhq/belfry/internal/errkind"
 	"github.com/belfryhq/belfry/internal/lifecycle"
@@ -128,7 +129,7 @@ func (f *forget) begin(ctx context.Context) error {
 	if f.options.DryRun {
 		return nil
 	}
-	return inTx(ctx, f.pool, func(ctx context.Context, tx pgx.Tx) error {
+	return operation.StepTx(ctx, f.pool, func(ctx context.Context, tx pgx.Tx) error {
 		err := tx.QueryRow(ctx, queries.forgetRecord, pgx.StrictNamedArgs{
 			"actor": f.options.Act.Actor, "reason": f.options.Act.Reason, "deleted": "{}",
 		}).Scan(&f.event)
@@ -142,7 +143,7 @@ func (f *forget) begin(ctx context.Context) error {
 // step is one transaction. What it erases is in the event when it commits.
 func (f *forget) step(ctx context.Context, do func(context.Context, pgx.Tx) (Forgotten, error)) error {
 	var sum Forgotten
-	err := inTx(ctx, f.pool, func(ctx context.Context, tx pgx.Tx) error {
+	err := operation.StepTx(ctx, f.pool, func(ctx context.Context, tx pgx.Tx) error {
 		d, err := do(ctx, tx)
 		if err != nil {
 			return err
@@ -328,7 +329,7 @@ func (f *forget) lists(ctx context.Context) error {
 type walking struct{ JobID, Fence, Chunks int64 }
 
 func (f *forget) running(ctx context.Context) (list []walking, err error) {
-	err = inTx(ctx, f.pool, func(ctx context.Context, tx pgx.Tx) error {
+	err = operation.StepTx(ctx, f.pool, func(ctx context.Context, tx pgx.Tx) error {
 		rows, err := tx.Query(ctx, queries.forgetRunning, pgx.StrictNamedArgs{"channel_id": f.id})
 		if err != nil {
 			return err

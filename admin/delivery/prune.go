@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/belfryhq/belfry/admin/operation"
 	"github.com/belfryhq/belfry/internal/lifecycle"
 	"github.com/belfryhq/belfry/job"
 	"github.com/belfryhq/belfry/outbox"
@@ -68,7 +69,7 @@ type PruneOptions struct {
 // or when the process is killed, what was committed stays deleted and the next prune
 // goes on. One event tells what each call deleted, written with its first step and
 // raised with each later one. Pruned is what this call knows to be committed.
-func Prune(ctx context.Context, pool *pgxpool.Pool, r Retention, o PruneOptions) (Pruned, error) {
+func Prune(ctx context.Context, pool *pgxpool.Pool, r outbox.Retention, o PruneOptions) (Pruned, error) {
 	if err := r.Validate(); err != nil {
 		return Pruned{}, err
 	}
@@ -102,7 +103,7 @@ func Prune(ctx context.Context, pool *pgxpool.Pool, r Retention, o PruneOptions)
 // prune is one call of Prune.
 type prune struct {
 	pool      *pgxpool.Pool
-	retention Retention
+	retention outbox.Retention
 	options   PruneOptions
 	done      Pruned
 	event     int64 // 0: nothing was deleted yet
@@ -114,7 +115,7 @@ func (p *prune) step(ctx context.Context, do func(context.Context, pgx.Tx) (Prun
 	began := time.Now()
 	var sum Pruned
 	var event int64
-	err := inTx(ctx, p.pool, func(ctx context.Context, tx pgx.Tx) error {
+	err := operation.StepTx(ctx, p.pool, func(ctx context.Context, tx pgx.Tx) error {
 		deleted, err := do(ctx, tx)
 		if err != nil {
 			return err
@@ -163,7 +164,7 @@ func (p *prune) eachJob(ctx context.Context, statement string, age time.Duration
 	after := ended{at: time.Time{}.AddDate(1, 0, 0), id: math.MinInt64}
 	for {
 		var list []ended
-		err := inTx(ctx, p.pool, func(ctx context.Context, tx pgx.Tx) error {
+		err := operation.StepTx(ctx, p.pool, func(ctx context.Context, tx pgx.Tx) error {
 			rows, err := tx.Query(ctx, statement, pgx.StrictNamedArgs{
 				"as_of": p.options.AsOf, "seconds": age.Seconds(), "after_at": after.at, "after_id": after.id, "jobs": pruneJobs,
 			})
@@ -207,7 +208,7 @@ func (p *prune) messages(ctx context.Context) error {
 		if e.kind != outbox.TypePush {
 			return nil
 		}
-		return inTx(ctx, p.pool, func(ctx context.Context, tx pgx.Tx) error {
+		return operation.StepTx(ctx, p.pool, func(ctx context.Context, tx pgx.Tx) error {
 			return p.markPruned(ctx, tx, []int64{e.id})
 		})
 	})
@@ -260,7 +261,7 @@ func (p *prune) activities(ctx context.Context) error {
 // mark makes a job's rest final before anything of it is deleted. It is not going
 // when the job went on meanwhile.
 func (p *prune) mark(ctx context.Context, id int64, age time.Duration) (going bool, err error) {
-	err = inTx(ctx, p.pool, func(ctx context.Context, tx pgx.Tx) error {
+	err = operation.StepTx(ctx, p.pool, func(ctx context.Context, tx pgx.Tx) error {
 		tag, err := tx.Exec(ctx, queries.jobMarkRetention, pgx.StrictNamedArgs{"as_of": p.options.AsOf, "id": id, "seconds": age.Seconds()})
 		going = tag.RowsAffected() > 0
 		return err
@@ -317,7 +318,7 @@ func (p *prune) notifications(ctx context.Context) error {
 				return err
 			}
 		}
-		err := inTx(ctx, p.pool, func(ctx context.Context, tx pgx.Tx) (err error) {
+		err := operation.StepTx(ctx, p.pool, func(ctx context.Context, tx pgx.Tx) (err error) {
 			more, err = p.beginWalk(ctx, tx)
 			return err
 		})
@@ -368,7 +369,7 @@ func (p *prune) walkStep(ctx context.Context, tx pgx.Tx) (found bool, left, dele
 func (p *prune) countNotifications(ctx context.Context) error {
 	jobs := p.retention.Jobs
 	if jobs == 0 {
-		jobs = maxRetention
+		jobs = outbox.MaxRetention
 	}
 	return p.step(ctx, func(ctx context.Context, tx pgx.Tx) (d Pruned, err error) {
 		err = tx.QueryRow(ctx, queries.notificationsPrunable, pgx.StrictNamedArgs{

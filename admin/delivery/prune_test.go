@@ -17,8 +17,8 @@ import (
 const day = 24 * time.Hour
 
 // month keeps everything for 30 days and deletes in small steps.
-func month() delivery.Retention {
-	r := delivery.DefaultRetention()
+func month() outbox.Retention {
+	r := outbox.DefaultRetention()
 	r.Notifications, r.Messages, r.Jobs, r.Events = 30*day, 30*day, 30*day, 30*day
 	r.StepRows = 100
 	return r
@@ -217,7 +217,7 @@ func TestPrune_KeepsForEverWhatHasNoLimit(t *testing.T) {
 	inbox, push := b.Rest(t, outbox.TypeInbox, 5, job.Processed), b.Rest(t, outbox.TypePush, 5, job.Processed)
 	b.States(t, push, "SENT")
 	b.Age(t, "400 days", inbox, push)
-	r := delivery.DefaultRetention()
+	r := outbox.DefaultRetention()
 	require.True(t, r.Off())
 	got, err := delivery.Prune(t.Context(), b.DB.Pool, r, delivery.PruneOptions{})
 	require.NoError(t, err)
@@ -350,9 +350,9 @@ func TestPrune_DeletesActivitiesAndAttempts(t *testing.T) {
 
 func TestRetention_ValidateNamesEachKey(t *testing.T) {
 	t.Parallel()
-	require.NoError(t, delivery.DefaultRetention().Validate())
+	require.NoError(t, outbox.DefaultRetention().Validate())
 	require.NoError(t, month().Validate())
-	r := delivery.Retention{Notifications: time.Second, Messages: -1, Jobs: 2_000_000 * time.Hour, Events: time.Millisecond, Interval: 0, StepRows: 5}
+	r := outbox.Retention{Notifications: time.Second, Messages: -1, Jobs: 2_000_000 * time.Hour, Events: time.Millisecond, Interval: 0, StepRows: 5}
 	require.EqualError(t, r.Validate(), `retention.notifications: 1s is not allowed; allowed are 0 (permanently), 1m0s to 876000h0m0s
 retention.messages: -1ns is not allowed; allowed are 0 (permanently), 1m0s to 876000h0m0s
 retention.jobs: 2000000h0m0s is not allowed; allowed are 0 (permanently), 1m0s to 876000h0m0s

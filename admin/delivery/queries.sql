@@ -1,5 +1,4 @@
 -- What recalls, audits and reports say. The other .sql files have the rest, each by its subject.
-
 -- name: MessagesRing :exec
 -- Wakes relays when the transaction commits.
 SELECT belfry.ring('belfry_messages');
@@ -120,16 +119,6 @@ SELECT k.status, coalesce(k.reason, ''), k.receipt IS NOT NULL, k.step::integer,
 -- Whether a lane is paused, and its messages held (lanes_pkey).
 SELECT EXISTS (SELECT FROM belfry.lanes l WHERE l.name = @lane AND l.paused_at IS NOT NULL);
 
--- name: MessageSlice :many
--- A job's messages in key order: at most @keys after @after, up to @bound
--- (messages_pkey), with the revision of the content that a provider took; NULL: none did.
-SELECT m.channel_id, m.status, coalesce(m.last_error, ''), coalesce(m.reason, ''), m.receipt IS NOT NULL,
-       CASE WHEN m.status = 'SENT' OR m.receipt IS NOT NULL THEN coalesce(m.revision, 0)::integer END
-  FROM belfry.messages m
- WHERE m.job_id = @job_id AND m.channel_id > @after::bigint AND m.channel_id <= @bound::bigint
- ORDER BY m.channel_id
- LIMIT @keys;
-
 -- name: NotificationSlice :many
 -- The next @keys channels with any notification after @after, up to @bound, in key
 -- order, and of each the row of this job, if it has one (notifications_pkey, two
@@ -151,33 +140,6 @@ SELECT w.channel_id, m.state, '', '', false, NULL::integer
   LEFT JOIN LATERAL (SELECT CASE WHEN f.withdrawn_at IS NOT NULL THEN 'withdrawn' WHEN f.read_at IS NOT NULL THEN 'read' ELSE 'unread' END AS state
                        FROM belfry.notifications f
                       WHERE f.channel_id = w.channel_id AND f.job_id = @job_id LIMIT 1) m ON true;
-
--- name: SkipsOf :many
--- Those of @keys that a job skipped, and why (job_skips_pkey).
-SELECT s.key::bigint, s.error
-  FROM belfry.job_skips s
- WHERE s.job_id = @job_id AND s.key = ANY (@keys::text[]);
-
--- name: JobLeft :one
--- Whether retention deletes a job's rows, and how many skips it has (job_skips_pkey).
--- No row: no such job.
-SELECT j.retention_at IS NOT NULL, (SELECT count(*) FROM belfry.job_skips s WHERE s.job_id = j.id)
-  FROM belfry.jobs j
- WHERE j.id = @id;
-
--- name: ReportPage :many
--- The next @limit messages of job @id above the channel @after, in their order: the medium
--- of the route where each is or ended, the sender that took it, what became of it, its times, and
--- the revision of the content that was sent. Relies on messages_pkey.
-SELECT m.channel_id, coalesce(j.route[least(m.step + 1, cardinality(j.route))], ''), coalesce(m.sender, ''), m.status, coalesce(m.reason, ''), m.attempts::integer,
-       CASE WHEN m.status IN ('PENDING', 'QUEUED') OR m.receipt IS NOT NULL AND m.status = 'PROCESSING' THEN m.next_attempt_at END,
-       m.sent_at, CASE WHEN m.status = 'DEAD' THEN m.next_attempt_at END,
-       CASE WHEN m.status = 'SENT' OR m.receipt IS NOT NULL THEN coalesce(m.revision, 0)::integer END
-  FROM belfry.messages m
-  JOIN belfry.jobs j ON j.id = m.job_id
- WHERE m.job_id = @id AND m.channel_id > @after
- ORDER BY m.channel_id
- LIMIT @limit;
 
 -- name: UnsentJobs :many
 -- Jobs with messages that are not final, most urgent first: @limit at most, or of those

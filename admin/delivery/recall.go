@@ -14,6 +14,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/belfryhq/belfry/admin/operation"
 	"github.com/belfryhq/belfry/internal/errkind"
 	"github.com/belfryhq/belfry/internal/lifecycle"
 	"github.com/belfryhq/belfry/job"
@@ -114,7 +115,7 @@ func BeginRecalls(ctx context.Context, pool *pgxpool.Pool, sel job.Selection, ac
 	case n == 0:
 		return nil, refusal(ctx, pool, act, refused)
 	}
-	err = change(ctx, pool, act, func(ctx context.Context, tx pgx.Tx) error {
+	err = operation.ChangeTx(ctx, pool, act, func(ctx context.Context, tx pgx.Tx) error {
 		for _, r := range begun { // in id order: two operators never deadlock
 			if err := r.record(ctx, tx); err != nil { // one that went on since
 				return fmt.Errorf("recall job %d: %w", r.job.ID, err)
@@ -160,7 +161,7 @@ func (r *recall) begin(ctx context.Context, jobID int64) error {
 	if err := r.find(ctx, jobID); err != nil {
 		return refusal(ctx, r.pool, r.act, err)
 	}
-	return change(ctx, r.pool, r.act, r.record)
+	return operation.ChangeTx(ctx, r.pool, r.act, r.record)
 }
 
 // refusal returns the reason why a recall does not begin: the *db.StaleError of a job that has
@@ -169,7 +170,7 @@ func refusal(ctx context.Context, pool *pgxpool.Pool, act job.Act, err error) er
 	if !errors.As(err, new(*job.WrongStatusError)) || act.If == nil {
 		return err
 	}
-	stale := change(ctx, pool, act, func(context.Context, pgx.Tx) error { return nil })
+	stale := operation.ChangeTx(ctx, pool, act, func(context.Context, pgx.Tx) error { return nil })
 	return cmp.Or(stale, err)
 }
 
@@ -218,7 +219,7 @@ func (r *recall) walk(ctx context.Context) error {
 	if r.done.Messages+r.done.Notifications == 0 {
 		return nil
 	}
-	return inTx(ctx, r.pool, r.record)
+	return operation.StepTx(ctx, r.pool, r.record)
 }
 
 // notificationBound is the highest channel that may have a notification of the job:
@@ -286,7 +287,7 @@ func (r *recall) each(ctx context.Context, t table) error {
 // step is one transaction: rows first, in the order of their keys and skipping
 // locked ones, the job's row last, which decides (as in a chunk).
 func (r *recall) step(ctx context.Context, t table, after int64) (l looked, err error) {
-	err = inTx(ctx, r.pool, func(ctx context.Context, tx pgx.Tx) error {
+	err = operation.StepTx(ctx, r.pool, func(ctx context.Context, tx pgx.Tx) error {
 		err := tx.QueryRow(ctx, t.statement, pgx.StrictNamedArgs{
 			"job_id": r.job.ID, "after": after, "bound": t.bound, "keys": recallKeys,
 		}).Scan(&l.keys, &l.last, &l.recalled, &l.late, &l.left)

@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/belfryhq/belfry/admin/operation"
 	"github.com/belfryhq/belfry/job"
 	"github.com/belfryhq/belfry/outbox"
 )
@@ -65,7 +66,7 @@ type RelayState struct {
 // something about, and the relays, each by name. A relay lives that beat within alive,
 // in the database's clock.
 func SenderStates(ctx context.Context, pool *pgxpool.Pool, alive time.Duration) (senders []SenderState, relays []RelayState, err error) {
-	err = inSnapshot(ctx, pool, func(ctx context.Context, tx pgx.Tx) error {
+	err = operation.SnapshotTx(ctx, pool, func(ctx context.Context, tx pgx.Tx) error {
 		if senders, err = senderStates(ctx, tx, "", alive); err != nil {
 			return err
 		}
@@ -122,7 +123,7 @@ func ResumeSender(ctx context.Context, pool *pgxpool.Pool, name string, alive ti
 }
 
 func senderAct(ctx context.Context, pool *pgxpool.Pool, name string, alive time.Duration, act job.Act, statement string, args pgx.StrictNamedArgs) (s SenderState, err error) {
-	err = change(ctx, pool, act, func(ctx context.Context, tx pgx.Tx) error {
+	err = operation.ChangeTx(ctx, pool, act, func(ctx context.Context, tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, queries.operatorAct, pgx.StrictNamedArgs{"actor": act.Actor, "reason": act.Reason}); err != nil {
 			return err
 		}

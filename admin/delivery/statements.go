@@ -27,13 +27,9 @@ type querySet struct {
 	forgetMessages, forgetNotifications, forgetActivities, forgetDelivered, forgetErased,
 	forgetListed, forgetListing, forgetRunning, forgetRecord, forgetRecordMore string
 
-	// history.sql
-	historyRows, historyActivities string
-
 	// queries.sql
 	messagesRing, operatorAct, recallRecord, recallCount, messageRecall, notificationRecall,
-	deliveryCounts, lanePaused, messageSlice, notificationSlice, skipsOf, jobLeft, reportPage,
-	unsentJobs, unsentAhead string
+	deliveryCounts, lanePaused, notificationSlice, unsentJobs, unsentAhead string
 
 	// retention.sql
 	retentionWalk, retentionWalkExists, retentionWalkBegin, notificationPrune,

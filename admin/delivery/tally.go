@@ -4,7 +4,7 @@ import "github.com/belfryhq/belfry/outbox"
 
 // reasonOf is what a message's row says of its channel, and why. awaited tells that a
 // receipt is awaited.
-func reasonOf(status outbox.Status, reason outbox.Reason, awaited, aborted bool) (r, why outbox.Reason) {
+func ReasonOf(status outbox.Status, reason outbox.Reason, awaited, aborted bool) (r, why outbox.Reason) {
 	switch status {
 	case outbox.Pending, outbox.Queued:
 		if aborted {
@@ -28,7 +28,7 @@ func reasonOf(status outbox.Status, reason outbox.Reason, awaited, aborted bool)
 // Tally counts messages by what has become of them, and by why.
 type Tally map[outbox.Reason]map[outbox.Reason]int64
 
-func (t Tally) add(r, why outbox.Reason, n int64) {
+func (t Tally) Add(r, why outbox.Reason, n int64) {
 	if why == "" {
 		return
 	}

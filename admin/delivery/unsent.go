@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/belfryhq/belfry/admin/operation"
 	"github.com/belfryhq/belfry/job"
 	"github.com/belfryhq/belfry/outbox"
 )
@@ -29,7 +30,7 @@ type Unsent struct {
 // UnsentJobs returns the jobs with messages that are not final, the most urgent first and
 // at most so many; with ids only those among them. None: nothing is left to send.
 func UnsentJobs(ctx context.Context, pool *pgxpool.Pool, ids []int64, most int) (list []Unsent, err error) {
-	err = reading(ctx, pool, func(ctx context.Context, tx pgx.Tx) error {
+	err = operation.ReadTx(ctx, pool, func(ctx context.Context, tx pgx.Tx) error {
 		rows, err := tx.Query(ctx, queries.unsentJobs, pgx.StrictNamedArgs{"ids": ids, "limit": most})
 		if err != nil {
 			return err
@@ -50,7 +51,7 @@ const ahead = 20
 // same lane and more urgent, or as urgent and older, and the number of these messages. It reads the
 // twenty most urgent.
 func Ahead(ctx context.Context, pool *pgxpool.Pool, id int64) (jobs []int64, messages int64, err error) {
-	err = reading(ctx, pool, func(ctx context.Context, tx pgx.Tx) error {
+	err = operation.ReadTx(ctx, pool, func(ctx context.Context, tx pgx.Tx) error {
 		return tx.QueryRow(ctx, queries.unsentAhead, pgx.StrictNamedArgs{"id": id, "limit": ahead}).Scan(&jobs, &messages)
 	})
 	if err != nil {

@@ -6,7 +6,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/belfryhq/belfry/admin"
+	"github.com/belfryhq/belfry/admin/operation"
 	"github.com/belfryhq/belfry/internal/printer"
 )
 
@@ -65,7 +65,7 @@ func (p *Provider) person(all sources, identity string) (Person, *RefusedError) 
 			}
 		}
 	}
-	var role admin.Role
+	var role operation.Role
 	for _, group := range groups {
 		role = max(role, p.roles[group])
 	}

@@ -8,7 +8,7 @@ import (
 	"os"
 	"strings"
 
-	"github.com/belfryhq/belfry/admin"
+	"github.com/belfryhq/belfry/admin/access"
 	"github.com/belfryhq/belfry/internal/printer"
 )
 
@@ -78,8 +78,8 @@ func (c Config) Validate() error {
 		}
 	}
 	for _, text := range c.Roles {
-		if _, _, err := admin.GroupRole(text); err != nil {
-			bad("roles", "%q is not allowed; allowed values: "+admin.GroupRoles, printer.OneLine(text, 60))
+		if _, _, err := access.GroupRole(text); err != nil {
+			bad("roles", "%q is not allowed; allowed values: "+access.GroupRoles, printer.OneLine(text, 60))
 		}
 	}
 	if c.Label == "" || c.Label != printer.OneLine(c.Label, 60) || c.Label != strings.TrimSpace(c.Label) {
@@ -103,7 +103,7 @@ func (c Config) Together(publicURL string) error {
 		bad("client_id", "is empty; allowed values: what the provider calls belfry")
 	}
 	if len(c.Roles) == 0 {
-		bad("roles", "are none, and nobody could sign in; allowed values: "+admin.GroupRoles)
+		bad("roles", "are none, and nobody could sign in; allowed values: "+access.GroupRoles)
 	}
 	if publicURL == "" {
 		errs = append(errs, errors.New("api.public_url: is empty, and the provider sends people back there; allowed values: where they reach belfry, as https://belfry.example.com"))

@@ -15,7 +15,8 @@ import (
 	goidc "github.com/coreos/go-oidc/v3/oidc"
 	"golang.org/x/oauth2"
 
-	"github.com/belfryhq/belfry/admin"
+	"github.com/belfryhq/belfry/admin/access"
+	"github.com/belfryhq/belfry/admin/operation"
 	"github.com/belfryhq/belfry/internal/printer"
 )
 
@@ -30,7 +31,7 @@ const (
 type Provider struct {
 	config   Config
 	redirect string
-	roles    map[string]admin.Role
+	roles    map[string]operation.Role
 	client   *http.Client
 	within   time.Duration
 	now      func() time.Time
@@ -46,7 +47,7 @@ type Provider struct {
 type Person struct {
 	// Name is what they are called there.
 	Name string
-	Role admin.Role
+	Role operation.Role
 	// Identity is the issuer and the subject: of one person, whatever the name.
 	Identity string
 	// State is of this sign-in alone; 43 characters.
@@ -61,9 +62,9 @@ func New(c Config, redirect string) (*Provider, error) {
 	if err := errors.Join(c.Validate(), c.Check()); err != nil {
 		return nil, err
 	}
-	p := &Provider{config: c, redirect: redirect, roles: make(map[string]admin.Role), within: answerTime, now: time.Now, asking: make(chan struct{}, 1)}
+	p := &Provider{config: c, redirect: redirect, roles: make(map[string]operation.Role), within: answerTime, now: time.Now, asking: make(chan struct{}, 1)}
 	for _, text := range c.Roles {
-		group, role, err := admin.GroupRole(text)
+		group, role, err := access.GroupRole(text)
 		if err != nil {
 			return nil, problem("roles", "%w", err)
 		}

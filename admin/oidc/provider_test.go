@@ -16,9 +16,9 @@ import (
 	lib "github.com/coreos/go-oidc/v3/oidc/oidctest"
 	"github.com/stretchr/testify/require"
 
-	"github.com/belfryhq/belfry/admin"
 	"github.com/belfryhq/belfry/admin/oidc"
 	"github.com/belfryhq/belfry/admin/oidc/oidctest"
+	"github.com/belfryhq/belfry/admin/operation"
 )
 
 const redirect = "https://belfry.example.com/a/api/v1/login/oidc/callback"
@@ -96,7 +96,7 @@ func TestProvider_NamesSomebodyWithTheHighestRole(t *testing.T) {
 			require.NoError(t, err)
 			require.Equal(t, query.Get("state"), who.State)
 			who.State = ""
-			require.Equal(t, oidc.Person{Name: "ann", Role: admin.Operator, Identity: `"` + d.issuer.URL + `" "1"`, ReturnTo: "/jobs?id=7"}, who)
+			require.Equal(t, oidc.Person{Name: "ann", Role: operation.Operator, Identity: `"` + d.issuer.URL + `" "1"`, ReturnTo: "/jobs?id=7"}, who)
 		})
 	}
 }

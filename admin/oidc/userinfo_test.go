@@ -8,9 +8,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/belfryhq/belfry/admin"
 	"github.com/belfryhq/belfry/admin/oidc"
 	"github.com/belfryhq/belfry/admin/oidc/oidctest"
+	"github.com/belfryhq/belfry/admin/operation"
 )
 
 // informed is a provider whose ID token lacks claims, and whose userinfo endpoint says something.
@@ -43,17 +43,17 @@ func TestUserinfo_SaysWhatTheTokenLacks(t *testing.T) {
 	for name, test := range map[string]struct {
 		change func(*oidc.Config, *oidctest.Issuer)
 		asked  int
-		role   admin.Role
+		role   operation.Role
 	}{
-		"the groups":   {informed(groups, map[string]any{"sub": "1", "groups": []string{"root"}}), 1, admin.Admin},
-		"the name":     {informed([]string{"preferred_username"}, map[string]any{"sub": "1", "preferred_username": "ann", "groups": "root"}), 1, admin.Operator},
-		"both":         {informed([]string{"preferred_username", "groups"}, map[string]any{"sub": "1", "preferred_username": "ann", "groups": "root"}), 1, admin.Admin},
-		"another name": {informed(groups, map[string]any{"sub": "1", "preferred_username": "boss", "groups": "root"}), 1, admin.Admin},
-		"nothing":      {informed(nil, map[string]any{"sub": "1", "groups": "root"}), 0, admin.Operator},
+		"the groups":   {informed(groups, map[string]any{"sub": "1", "groups": []string{"root"}}), 1, operation.Admin},
+		"the name":     {informed([]string{"preferred_username"}, map[string]any{"sub": "1", "preferred_username": "ann", "groups": "root"}), 1, operation.Operator},
+		"both":         {informed([]string{"preferred_username", "groups"}, map[string]any{"sub": "1", "preferred_username": "ann", "groups": "root"}), 1, operation.Admin},
+		"another name": {informed(groups, map[string]any{"sub": "1", "preferred_username": "boss", "groups": "root"}), 1, operation.Admin},
+		"nothing":      {informed(nil, map[string]any{"sub": "1", "groups": "root"}), 0, operation.Operator},
 		"a path into an object that the token has too": {then(informed(groups, map[string]any{"sub": "1", "realm_access": map[string]any{"roles": "root"}}), func(c *oidc.Config, i *oidctest.Issuer) {
 			c.GroupsClaim = "realm_access.roles"
 			i.Claims = func(all map[string]any) { all["realm_access"] = map[string]any{"verify": true} }
-		}), 1, admin.Admin},
+		}), 1, operation.Admin},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -11,7 +11,6 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
-	"github.com/belfryhq/belfry/admin"
 	"github.com/belfryhq/belfry/admin/delivery"
 	"github.com/belfryhq/belfry/dev/dbtest"
 	"github.com/belfryhq/belfry/job"
@@ -85,7 +84,7 @@ func requireNothingLeaves(t *testing.T, copied func(*dbtest.DB) *dbtest.DB) {
 	require.Contains(t, r.stderr, "nothing was changed; say --yes")
 	r = command(t, d.environ(), "adopt", "--json")
 	require.Equal(t, codeUsage, r.code)
-	var report admin.Adoption
+	var report delivery.Adoption
 	require.NoError(t, json.Unmarshal([]byte(r.stdout), &report))
 	require.False(t, report.Adopted)
 	require.EqualValues(t, 40, report.Backlog.Ages[0].Messages)

@@ -3,7 +3,7 @@ package main
 import (
 	"github.com/spf13/cobra"
 
-	"github.com/belfryhq/belfry/admin"
+	"github.com/belfryhq/belfry/admin/operation"
 )
 
 // readOnlyCommands are the hand-written commands that only read. These and the operations that change
@@ -19,7 +19,7 @@ const readsAnnotation = "belfry_reads"
 const operationAnnotation = "belfry_operation"
 
 // annotationsOf returns the annotations of an operation's command.
-func annotationsOf(o admin.Operation) map[string]string {
+func annotationsOf(o operation.Operation) map[string]string {
 	if o.Changes {
 		return map[string]string{operationAnnotation: o.Name}
 	}

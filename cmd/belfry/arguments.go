@@ -7,23 +7,24 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/belfryhq/belfry/admin/operation"
+
 	"github.com/spf13/cobra"
 
-	"github.com/belfryhq/belfry/admin"
 	"github.com/belfryhq/belfry/internal/config"
 	"github.com/belfryhq/belfry/internal/printer"
 )
 
 // takeArguments sets the parameters of the input from the arguments of a command line.
-func takeArguments(cmd *cobra.Command, o admin.Operation, in any, args []string) error {
-	var keys []admin.Param
+func takeArguments(cmd *cobra.Command, o operation.Operation, in any, args []string) error {
+	var keys []operation.Param
 	var names []string
 	rest := args
 	for _, p := range o.Params() {
 		switch {
-		case p.Place == admin.Key:
+		case p.Place == operation.Key:
 			keys, names = append(keys, p), append(names, p.Name)
-		case p.Place != admin.Argument:
+		case p.Place != operation.Argument:
 		case len(rest) == 0 && p.Required:
 			return miscounted(cmd, o, len(args))
 		default:
@@ -46,7 +47,7 @@ func takeArguments(cmd *cobra.Command, o admin.Operation, in any, args []string)
 }
 
 // argumentProblem names the argument whose text is not allowed.
-func argumentProblem(p admin.Param, text string, err error) error {
+func argumentProblem(p operation.Param, text string, err error) error {
 	allowed := strings.HasPrefix(err.Error(), "allowed values")
 	switch {
 	case p.File:
@@ -63,7 +64,7 @@ func argumentProblem(p admin.Param, text string, err error) error {
 const maxFile = 1 << 20
 
 // give sets a parameter. For a long one, text that does not begin like JSON is the name of a file.
-func give(p admin.Param, in any, text string) error {
+func give(p operation.Param, in any, text string) error {
 	if p.Secret {
 		return giveSecret(p, in, text)
 	}
@@ -94,7 +95,7 @@ func give(p admin.Param, in any, text string) error {
 }
 
 // miscounted returns the error for too few or too many arguments.
-func miscounted(cmd *cobra.Command, o admin.Operation, n int) error {
+func miscounted(cmd *cobra.Command, o operation.Operation, n int) error {
 	usage := usageOf(o)
 	optional := strings.HasPrefix(usage, "[") && !strings.Contains(usage, " ")
 	switch {
@@ -111,12 +112,12 @@ func miscounted(cmd *cobra.Command, o admin.Operation, n int) error {
 }
 
 // takeKeys sets parameters from KEY=VALUE arguments. It reports every invalid one.
-func takeKeys(keys []admin.Param, names []string, in any, args []string) error {
+func takeKeys(keys []operation.Param, names []string, in any, args []string) error {
 	var problems []string
 	seen := make(map[string]bool)
 	for _, arg := range args {
 		key, value, ok := strings.Cut(arg, "=")
-		i := slices.IndexFunc(keys, func(p admin.Param) bool { return key == p.Name || key == p.Column && key != "" })
+		i := slices.IndexFunc(keys, func(p operation.Param) bool { return key == p.Name || key == p.Column && key != "" })
 		switch {
 		case !ok:
 			problems = append(problems, fmt.Sprintf("%q is no change; write KEY=VALUE", printer.OneLine(arg, 60)))

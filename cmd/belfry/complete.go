@@ -8,11 +8,12 @@ import (
 	"strings"
 	"time"
 
+	"github.com/belfryhq/belfry/admin/operation"
+
 	"github.com/rs/zerolog"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/belfryhq/belfry/admin"
 	"github.com/belfryhq/belfry/job"
 )
 
@@ -85,8 +86,8 @@ func filesAlone(*cobra.Command, []string, string) ([]string, cobra.ShellCompDire
 	return nil, cobra.ShellCompDirectiveDefault
 }
 
-func words(list []string) []admin.Offer {
-	offers := make([]admin.Offer, len(list))
+func words(list []string) []operation.Offer {
+	offers := make([]operation.Offer, len(list))
 	for i, word := range list {
 		offers[i].Value = word
 	}
@@ -101,23 +102,23 @@ func fixed(list []string) cobra.CompletionFunc {
 }
 
 // arguments returns the completion of an operation's arguments.
-func (c completer) arguments(o admin.Operation) cobra.CompletionFunc {
+func (c completer) arguments(o operation.Operation) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
 		given := args
-		var keys []admin.Offer
+		var keys []operation.Offer
 		for _, p := range o.Params() {
 			switch {
-			case p.Place == admin.Argument && p.File && len(given) == 0:
+			case p.Place == operation.Argument && p.File && len(given) == 0:
 				return filesAlone(cmd, args, typed)
-			case p.Place == admin.Argument && (len(given) == 0 || p.Repeated):
+			case p.Place == operation.Argument && (len(given) == 0 || p.Repeated):
 				found, directive := c.parameter(cmd, p, "", typed)
 				return slices.DeleteFunc(found, func(offer string) bool {
 					value, _, _ := strings.Cut(offer, "\t")
 					return slices.Contains(given, value)
 				}), directive
-			case p.Place == admin.Argument:
+			case p.Place == operation.Argument:
 				given = given[1:]
-			case p.Place != admin.Key:
+			case p.Place != operation.Key:
 			case strings.HasPrefix(typed, p.Name+"="):
 				return c.parameter(cmd, p, p.Name+"=", typed)
 			case !slices.ContainsFunc(given, func(arg string) bool { return strings.HasPrefix(arg, p.Name+"=") }):
@@ -125,7 +126,7 @@ func (c completer) arguments(o admin.Operation) cobra.CompletionFunc {
 				if about == "" {
 					about = p.Allowed
 				}
-				keys = append(keys, admin.Offer{Value: p.Name + "=", About: about})
+				keys = append(keys, operation.Offer{Value: p.Name + "=", About: about})
 			}
 		}
 		return completions("", typed, keys), noFiles | cobra.ShellCompDirectiveNoSpace
@@ -133,10 +134,10 @@ func (c completer) arguments(o admin.Operation) cobra.CompletionFunc {
 }
 
 // parameter returns the values of a parameter, after the head of the word, which stays.
-func (c completer) parameter(cmd *cobra.Command, p admin.Param, head, typed string) ([]string, cobra.ShellCompDirective) {
+func (c completer) parameter(cmd *cobra.Command, p operation.Param, head, typed string) ([]string, cobra.ShellCompDirective) {
 	offers := words(p.Choices())
-	if operation, field := p.Listed(); operation != "" {
-		offers = slices.Concat(c.listed(cmd, operation, field), offers)
+	if list, field := p.Listed(); list != "" {
+		offers = slices.Concat(c.listed(cmd, list, field), offers)
 	}
 	if p.SeveralIn() {
 		head = typed[:max(len(head), strings.LastIndexByte(typed, ',')+1)]
@@ -145,7 +146,7 @@ func (c completer) parameter(cmd *cobra.Command, p admin.Param, head, typed stri
 }
 
 // completions returns the offers that begin with the typed word, in cobra's form.
-func completions(head, typed string, offers []admin.Offer) (list []string) {
+func completions(head, typed string, offers []operation.Offer) (list []string) {
 	for _, offer := range offers {
 		if word := head + offer.Value; strings.HasPrefix(word, typed) {
 			list = append(list, cobra.CompletionWithDesc(word, offer.About))
@@ -156,13 +157,13 @@ func completions(head, typed string, offers []admin.Offer) (list []string) {
 
 // listed returns the values that an operation lists. It reports no errors and does not wait for a query
 // beyond the deadline: the process ends with the completion.
-func (c completer) listed(cmd *cobra.Command, operation, field string) []admin.Offer {
+func (c completer) listed(cmd *cobra.Command, list, field string) []operation.Offer {
 	ctx, cancel := context.WithTimeout(cmd.Context(), cmp.Or(c.app.lookupLimit, completeWithin))
 	defer cancel()
-	found := make(chan []admin.Offer, 1)
+	found := make(chan []operation.Offer, 1)
 	go func() {
-		o := operationNamed(operation)
-		var offers []admin.Offer
+		o := operationNamed(list)
+		var offers []operation.Offer
 		if out, err := c.query(ctx, cmd, o); err == nil {
 			offers, _ = o.Offered(out, field)
 		}
@@ -184,7 +185,7 @@ var errNotQueried = errors.New("a private server is not started for a completion
 
 // query runs an operation that lists, on the configured database. It starts no private server and logs
 // nothing.
-func (c completer) query(ctx context.Context, cmd *cobra.Command, o admin.Operation) (any, error) {
+func (c completer) query(ctx context.Context, cmd *cobra.Command, o operation.Operation) (any, error) {
 	s, err := c.app.options(cmd).settings()
 	if err != nil {
 		return nil, err

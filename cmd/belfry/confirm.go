@@ -10,9 +10,10 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/belfryhq/belfry/admin/operation"
+
 	"golang.org/x/term"
 
-	"github.com/belfryhq/belfry/admin"
 	"github.com/belfryhq/belfry/internal/printer"
 )
 
@@ -48,7 +49,7 @@ func prompt(ctx context.Context, x *streams, question string, read func() (strin
 }
 
 // agreed asks a person to confirm q. Without a terminal the answer is no.
-func (c commandOptions) agreed(ctx context.Context, q admin.Question) (bool, error) {
+func (c commandOptions) agreed(ctx context.Context, q operation.Question) (bool, error) {
 	if can, err := c.canPrompt(); err != nil || !can {
 		return false, err
 	}

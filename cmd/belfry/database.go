@@ -8,13 +8,14 @@ import (
 	"strings"
 	"time"
 
+	"github.com/belfryhq/belfry/admin/doctor"
+
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/rs/zerolog"
 	"github.com/spf13/cobra"
 
-	"github.com/belfryhq/belfry/admin"
 	"github.com/belfryhq/belfry/internal/config"
 	"github.com/belfryhq/belfry/internal/db"
 	"github.com/belfryhq/belfry/internal/pgserver"
@@ -255,7 +256,7 @@ func (d *database) ensureSchema(ctx context.Context, need schemaNeed) error {
 	}
 	checking, cancel := context.WithTimeout(ctx, statementDeadline)
 	defer cancel()
-	version, err := admin.SchemaVersion(checking, d.Pool)
+	version, err := doctor.SchemaVersion(checking, d.Pool)
 	if err != nil {
 		return err
 	}
@@ -263,7 +264,7 @@ func (d *database) ensureSchema(ctx context.Context, need schemaNeed) error {
 		_, err := migrations.Up(ctx, d.DSN) // the migrations have their own deadline
 		return err
 	}
-	return admin.SchemaProblem(version, migrations.Latest())
+	return doctor.SchemaProblem(version, migrations.Latest())
 }
 
 // unreachableError reports a failed connection, its address and the remedies.

@@ -3,9 +3,9 @@ package main
 import (
 	"errors"
 
-	"github.com/spf13/cobra"
+	"github.com/belfryhq/belfry/admin/doctor"
 
-	"github.com/belfryhq/belfry/admin"
+	"github.com/spf13/cobra"
 )
 
 // newDoctorCommand returns the command of the operation. It reports an invalid configuration and an
@@ -21,25 +21,25 @@ func newDoctorCommand(a *app) *cobra.Command {
 		if findings == nil {
 			return err
 		}
-		return operationOptions{commandOptions: c, operation: op, input: op.NewInput(), out: outputOf(cmd)}.show(admin.ReportOf(findings))
+		return operationOptions{commandOptions: c, operation: op, input: op.NewInput(), out: outputOf(cmd)}.show(doctor.ReportOf(findings))
 	}
 	return cmd
 }
 
 // findingsOf returns the findings for an error of the doctor, or nil if the error is none.
-func findingsOf(c commandOptions, err error) (findings []admin.Finding) {
+func findingsOf(c commandOptions, err error) (findings []doctor.Finding) {
 	s, invalid := c.settings()
 	if invalid != nil {
 		for _, line := range problemLines(invalid) {
-			findings = append(findings, admin.Finding{Check: "configuration", Status: admin.HealthFailed, Detail: line, Remedy: "see `belfry help configuration` and config.yaml"})
+			findings = append(findings, doctor.Finding{Check: "configuration", Status: doctor.HealthFailed, Detail: line, Remedy: "see `belfry help configuration` and config.yaml"})
 		}
 		return findings
 	}
 	if !errors.As(err, new(*unopenedError)) {
 		return nil
 	}
-	return []admin.Finding{
-		{Check: "configuration", Status: admin.HealthOK, Detail: filesRead(s) + " read"},
-		{Check: "connection", Status: admin.HealthFailed, Detail: err.Error()},
+	return []doctor.Finding{
+		{Check: "configuration", Status: doctor.HealthOK, Detail: filesRead(s) + " read"},
+		{Check: "connection", Status: doctor.HealthFailed, Detail: err.Error()},
 	}
 }

@@ -4,7 +4,8 @@ import (
 	"context"
 	"errors"
 
-	"github.com/belfryhq/belfry/admin"
+	"github.com/belfryhq/belfry/admin/operation"
+
 	"github.com/belfryhq/belfry/channels"
 	"github.com/belfryhq/belfry/internal/printer"
 	"github.com/belfryhq/belfry/job"
@@ -16,19 +17,19 @@ import (
 // executor runs operations on the database.
 type executor struct {
 	app *app
-	env *admin.Env
+	env *operation.Env
 }
 
 // Question returns the confirmation that the operation asks for; the zero value if it asks for none.
-func (x executor) Question(ctx context.Context, o admin.Operation, in any) (admin.Question, error) {
+func (x executor) Question(ctx context.Context, o operation.Operation, in any) (operation.Question, error) {
 	if o.Confirm == nil {
-		return admin.Question{}, nil
+		return operation.Question{}, nil
 	}
 	return o.Confirm(ctx, x.env, in)
 }
 
 // Run runs an operation within its deadline. On a terminal a line shows its progress.
-func (x executor) Run(ctx context.Context, o admin.Operation, in any) (any, error) {
+func (x executor) Run(ctx context.Context, o operation.Operation, in any) (any, error) {
 	if o.Deadline > 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, o.Deadline)
@@ -43,7 +44,7 @@ func (x executor) Run(ctx context.Context, o admin.Operation, in any) (any, erro
 }
 
 // withExecutor connects to the database as far as an operation needs it, and calls do.
-func (c commandOptions) withExecutor(ctx context.Context, o admin.Operation, do func(context.Context, executor) error) error {
+func (c commandOptions) withExecutor(ctx context.Context, o operation.Operation, do func(context.Context, executor) error) error {
 	run := func(ctx context.Context, s settings.Settings, db *database) (err error) {
 		cache, err := s.OpenCache()
 		if err != nil {
@@ -64,30 +65,30 @@ func (c commandOptions) withExecutor(ctx context.Context, o admin.Operation, do 
 		return do(ctx, executor{c.app, env})
 	}
 	switch o.Need {
-	case admin.NeedServer:
+	case operation.NeedServer:
 		return c.withDatabase(ctx, schemaAny, 0, run)
-	case admin.NeedNothing:
+	case operation.NeedNothing:
 		return c.withUncheckedDatabase(ctx, run)
-	case admin.NeedConfiguration:
+	case operation.NeedConfiguration:
 		s, err := c.settings()
 		if err != nil {
 			return err
 		}
 		return run(ctx, s, new(database))
-	case admin.NeedSchema:
+	case operation.NeedSchema:
 	}
 	return c.withDatabase(ctx, schemaCurrent, 0, run)
 }
 
 // env returns the environment of operations. Jobs are read and written through store.
-func (a *app) env(s settings.Settings, db *database, store *job.Store) (*admin.Env, error) {
+func (a *app) env(s settings.Settings, db *database, store *job.Store) (*operation.Env, error) {
 	recipients, err := channels.New(s.Channels)
 	if err != nil {
 		return nil, err
 	}
-	env := &admin.Env{
+	env := &operation.Env{
 		DB: db.Pool, Jobs: store, Channels: recipients, Carrier: a.carrier(s), Setup: setupOf(s, db),
-		Actor: a.whoami(), Role: admin.Admin, Now: a.now, Compose: s.Delivery.Compose, Retention: s.Retention,
+		Actor: a.whoami(), Role: operation.Admin, Now: a.now, Compose: s.Delivery.Compose, Retention: s.Retention,
 	}
 	for _, sender := range s.Senders {
 		env.Senders, env.Media = append(env.Senders, sender.Name), append(env.Media, sender.Medium)
@@ -100,22 +101,22 @@ func (a *app) env(s settings.Settings, db *database, store *job.Store) (*admin.E
 }
 
 // carrier returns the configured carrier of message ids.
-func (a *app) carrier(s settings.Settings) admin.Carrier {
+func (a *app) carrier(s settings.Settings) operation.Carrier {
 	c := s.Delivery.Carrier
 	at, carried := c.At()
 	if !carried {
-		return admin.Carrier{Transport: c.Transport}
+		return operation.Carrier{Transport: c.Transport}
 	}
 	key, most := c.TakenMost()
-	return admin.Carrier{
+	return operation.Carrier{
 		Transport: c.Transport, Server: at, TakenKey: key, TakenMost: most, InFlight: s.Delivery.Relay.MaxInFlight,
 		Open: func() (relay.Broker, error) { return c.Open(s.Delivery.Relay, a.briefLogger(s)) },
 	}
 }
 
 // setupOf describes this process to the doctor.
-func setupOf(s settings.Settings, db *database) admin.Setup {
-	setup := admin.Setup{
+func setupOf(s settings.Settings, db *database) operation.Setup {
+	setup := operation.Setup{
 		Configuration: filesRead(s), OpenFiles: s.OpenFiles(), Database: "given by " + s.Source("database.url").String(), Address: db.Address.String(), Private: db.Private != nil,
 		Listens: s.Runner.Listen || s.Delivery.Relay.Listen, StaleAfter: s.Runner.StaleAfter, Health: s.Runner.Load.Health,
 	}

@@ -6,9 +6,11 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/belfryhq/belfry/admin/doctor"
+	"github.com/belfryhq/belfry/admin/operation"
+
 	"github.com/jackc/pgx/v5/pgconn"
 
-	"github.com/belfryhq/belfry/admin"
 	"github.com/belfryhq/belfry/internal/config"
 	"github.com/belfryhq/belfry/internal/db"
 	"github.com/belfryhq/belfry/internal/errkind"
@@ -82,18 +84,18 @@ func codeOf(err error) code {
 		return codeFailure
 	case errors.As(err, &exit):
 		return exit.code
-	case errors.As(err, new(*admin.UnavailableError)), errors.As(err, new(*job.FlaggedError)): // whatever kept the database from recording it
+	case errors.As(err, new(*operation.UnavailableError)), errors.As(err, new(*job.FlaggedError)): // whatever kept the database from recording it
 		return codeUnavailable
-	case errors.As(err, new(*admin.HeldError)), errors.As(err, new(*lifecycle.HeldError)), errors.As(err, new(*migrations.HeldError)):
+	case errors.As(err, new(*operation.HeldError)), errors.As(err, new(*lifecycle.HeldError)), errors.As(err, new(*migrations.HeldError)):
 		return codeHeld
-	case errors.As(err, new(*admin.InvalidError)):
+	case errors.As(err, new(*operation.InvalidError)):
 		return codeUsage
 	case errors.As(err, &problems):
 		if problems.FlagsOnly() {
 			return codeUsage
 		}
 		return codeConfiguration
-	case loginRefused(err), errors.Is(err, admin.ErrSchema), errors.Is(err, migrations.ErrNewer), errors.As(err, new(*settings.UnfitError)),
+	case loginRefused(err), errors.Is(err, doctor.ErrSchema), errors.Is(err, migrations.ErrNewer), errors.As(err, new(*settings.UnfitError)),
 		errors.As(err, new(*node.UnfitError)), errors.Is(err, db.ErrStatementPooling):
 		return codeConfiguration
 	case errors.Is(err, pgserver.ErrNotInstalled), errors.As(err, new(*node.BusyError)), node.Unreachable(err):

@@ -10,10 +10,11 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/belfryhq/belfry/admin/doctor"
+
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/stretchr/testify/require"
 
-	"github.com/belfryhq/belfry/admin"
 	"github.com/belfryhq/belfry/dev/dbtest"
 	"github.com/belfryhq/belfry/internal/config"
 	"github.com/belfryhq/belfry/internal/pgserver"
@@ -51,9 +52,9 @@ func TestCodeOf(t *testing.T) {
 		{server("42P01"), codeFailure},
 		{&exitError{codeUnavailable, context.Canceled}, codeFailure},
 		{&unreachableError{err: errors.New("refused")}, codeUnavailable},
-		{admin.SchemaProblem(0, 6), codeConfiguration},
-		{admin.SchemaProblem(5, 6), codeConfiguration},
-		{admin.SchemaProblem(7, 6), codeConfiguration},
+		{doctor.SchemaProblem(0, 6), codeConfiguration},
+		{doctor.SchemaProblem(5, 6), codeConfiguration},
+		{doctor.SchemaProblem(7, 6), codeConfiguration},
 	} {
 		require.Equal(t, c.want, codeOf(c.err), "%v", c.err)
 	}

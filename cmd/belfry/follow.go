@@ -5,9 +5,10 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/belfryhq/belfry/admin/jobs"
+
 	"github.com/rs/zerolog"
 
-	"github.com/belfryhq/belfry/admin"
 	"github.com/belfryhq/belfry/internal/printer"
 	"github.com/belfryhq/belfry/outbox/relay"
 )
@@ -48,7 +49,7 @@ func (f *following) line(size int) string {
 	if size > 0 {
 		text += printer.Bar(done, all, size) + " "
 	}
-	text += admin.Percent(done, all)
+	text += jobs.Percent(done, all)
 	if rate, known := f.own.Rate(); known {
 		fastest := &f.own
 		if all, _ := f.fall.Rate(); all > rate { // other relays send too

@@ -6,9 +6,10 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/belfryhq/belfry/admin/operation"
+
 	"github.com/spf13/cobra"
 
-	"github.com/belfryhq/belfry/admin"
 	"github.com/belfryhq/belfry/internal/config"
 	"github.com/belfryhq/belfry/internal/printer"
 	"github.com/belfryhq/belfry/internal/sheet"
@@ -42,7 +43,7 @@ func addListOutput(cmd *cobra.Command, records *sheet.Records) *output {
 }
 
 // addOperationOutput adds the flags of an operation's result.
-func addOperationOutput(cmd *cobra.Command, o admin.Operation) *output {
+func addOperationOutput(cmd *cobra.Command, o operation.Operation) *output {
 	switch {
 	case o.Records() == nil:
 		return addOutput(cmd)
@@ -192,7 +193,7 @@ func (o operationOptions) remarkNextPage(out any) {
 		return
 	}
 	for _, p := range o.operation.Params() {
-		if slices.Contains(admin.Pagers(), p.Name) {
+		if slices.Contains(operation.Pagers(), p.Name) {
 			o.remark("there are more: --%s %s shows the next page", p.Flag, printer.ShellWord(list.NextPage()))
 		}
 	}

@@ -8,9 +8,10 @@ import (
 	"reflect"
 	"time"
 
+	"github.com/belfryhq/belfry/admin/doctor"
+
 	"github.com/spf13/cobra"
 
-	"github.com/belfryhq/belfry/admin"
 	"github.com/belfryhq/belfry/internal/config"
 	"github.com/belfryhq/belfry/internal/printer"
 	"github.com/belfryhq/belfry/internal/sheet"
@@ -137,7 +138,7 @@ func runMigrateDown(ctx context.Context, o *migrateOptions) error {
 		if err != nil {
 			return err
 		}
-		version, err := admin.SchemaVersion(ctx, db.Pool)
+		version, err := doctor.SchemaVersion(ctx, db.Pool)
 		if err != nil {
 			return err
 		}

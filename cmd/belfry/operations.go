@@ -8,6 +8,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/belfryhq/belfry/admin/operation"
+
 	"github.com/spf13/cobra"
 
 	"github.com/belfryhq/belfry/admin"
@@ -35,9 +37,9 @@ func newVerbCommand(a *app, name string) *cobra.Command {
 }
 
 // operationNamed returns an existing operation by its name.
-func operationNamed(name string) admin.Operation {
+func operationNamed(name string) operation.Operation {
 	all := admin.Operations()
-	return all[slices.IndexFunc(all, func(o admin.Operation) bool { return o.Name == name })]
+	return all[slices.IndexFunc(all, func(o operation.Operation) bool { return o.Name == name })]
 }
 
 // synonyms are the words of other programs for a verb.
@@ -52,7 +54,7 @@ var synonyms = map[string][]string{
 type operationOptions struct {
 	commandOptions
 
-	operation admin.Operation
+	operation operation.Operation
 	input     any
 	out       *output
 	yes       bool
@@ -60,12 +62,12 @@ type operationOptions struct {
 }
 
 // newOperationCommand returns the command of an operation.
-func newOperationCommand(a *app, op admin.Operation) *cobra.Command {
+func newOperationCommand(a *app, op operation.Operation) *cobra.Command {
 	return newOperationCommandOn(a, op, op.NewInput())
 }
 
 // newOperationCommandOn returns the command of an operation, which sets its parameters in input.
-func newOperationCommandOn(a *app, op admin.Operation, input any) *cobra.Command {
+func newOperationCommandOn(a *app, op operation.Operation, input any) *cobra.Command {
 	o := operationOptions{operation: op, input: input}
 	cmd := &cobra.Command{
 		Use: strings.TrimSpace(op.Verb() + " " + usageOf(op)), Short: op.Short, Long: longOf(op), Example: op.Example,
@@ -76,7 +78,7 @@ func newOperationCommandOn(a *app, op admin.Operation, input any) *cobra.Command
 	}
 	cmd.Flags().SortFlags = false // they keep the order of the input's fields
 	for _, p := range op.Params() {
-		if p.Place != admin.Flag {
+		if p.Place != operation.Flag {
 			continue
 		}
 		if p.Switch(input) {
@@ -99,7 +101,7 @@ func newOperationCommandOn(a *app, op admin.Operation, input any) *cobra.Command
 
 // paramFlag is a parameter as a flag.
 type paramFlag struct {
-	param admin.Param
+	param operation.Param
 	in    any
 	kind  string // of the value, for the help
 	text  string
@@ -164,7 +166,7 @@ func (o operationOptions) stream(ctx context.Context, by executor) error {
 		came = true
 		switch o.out.format {
 		case asJSON:
-			return o.printLines(admin.Lines(item)...)
+			return o.printLines(operation.Lines(item)...)
 		case asCSV:
 			if err := rows.add(op.Listed(item)); err != nil {
 				return err
@@ -200,18 +202,18 @@ func (o operationOptions) stream(ctx context.Context, by executor) error {
 func (o operationOptions) show(out any) error {
 	switch o.out.format {
 	case asJSON:
-		return errors.Join(o.printJSON(out), admin.Verdict(out))
+		return errors.Join(o.printJSON(out), operation.Verdict(out))
 	case asCSV:
 		o.remarkNextPage(out)
-		return errors.Join(printRows(o.streams, o.out, o.operation.Listed(out)), admin.Verdict(out))
+		return errors.Join(printRows(o.streams, o.out, o.operation.Listed(out)), operation.Verdict(out))
 	case asTable, asText:
 	}
 	o.operation.Text(o.pageOf(o.out), o.input, out)
-	return admin.Verdict(out)
+	return operation.Verdict(out)
 }
 
 // usageOf returns the parameters of an operation as its usage line has them.
-func usageOf(o admin.Operation) string {
+func usageOf(o operation.Operation) string {
 	if o.Usage != "" {
 		return o.Usage
 	}
@@ -222,13 +224,13 @@ func usageOf(o admin.Operation) string {
 			text += "..."
 		}
 		switch {
-		case p.Place == admin.Key:
+		case p.Place == operation.Key:
 			if text = "KEY=VALUE..."; slices.Contains(parts, text) {
 				continue
 			}
-		case p.Place == admin.Flag && p.Required:
+		case p.Place == operation.Flag && p.Required:
 			text = "--" + p.Flag + " " + p.Label
-		case p.Place == admin.Flag:
+		case p.Place == operation.Flag:
 			continue
 		case !p.Required:
 			text = "[" + text + "]"
@@ -239,19 +241,19 @@ func usageOf(o admin.Operation) string {
 }
 
 // longOf returns the help of an operation, including its keys.
-func longOf(o admin.Operation) string {
+func longOf(o operation.Operation) string {
 	if !strings.Contains(o.Long, "{keys}") {
 		return o.Long
 	}
 	width := 0
 	for _, p := range o.Params() {
-		if p.Place == admin.Key {
+		if p.Place == operation.Key {
 			width = max(width, len(p.Name))
 		}
 	}
 	var lines []string
 	for _, p := range o.Params() {
-		if p.Place != admin.Key {
+		if p.Place != operation.Key {
 			continue
 		}
 		text := p.Help
@@ -278,8 +280,8 @@ func wrapped(head, text string, width int) string {
 }
 
 // operationProblem names the flags and arguments of an invalid input.
-func operationProblem(o admin.Operation, err error) error {
-	var bad *admin.InvalidError
+func operationProblem(o operation.Operation, err error) error {
+	var bad *operation.InvalidError
 	if !errors.As(err, &bad) {
 		return err
 	}
@@ -300,9 +302,9 @@ func operationProblem(o admin.Operation, err error) error {
 		for _, p := range o.Params() {
 			switch {
 			case p.Name != name:
-			case p.Place == admin.Flag:
+			case p.Place == operation.Flag:
 				name = "--" + p.Flag
-			case p.Place == admin.Argument:
+			case p.Place == operation.Argument:
 				name = p.Label
 			}
 		}

@@ -16,6 +16,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/belfryhq/belfry/admin/access"
+	"github.com/belfryhq/belfry/admin/operation"
+
 	"github.com/rs/zerolog"
 	"github.com/spf13/cobra"
 	"github.com/stretchr/testify/require"
@@ -39,8 +42,8 @@ func serveHere(t testing.TB, environ []string, db *dbtest.DB, who string) string
 	require.NoError(t, err)
 	server := httptest.NewServer(api.New(api.Options{
 		Operations: admin.Operations(), Env: *env, Log: zerolog.Nop(),
-		Authenticate: func(context.Context, string) (admin.Identity, error) {
-			return admin.Identity{Name: who, Role: admin.Admin}, nil
+		Authenticate: func(context.Context, string) (access.Identity, error) {
+			return access.Identity{Name: who, Role: operation.Admin}, nil
 		},
 	}))
 	t.Cleanup(server.Close)
@@ -138,27 +141,27 @@ func TestLong_OperationsAreTheSameOverHTTP(t *testing.T) {
 // tokenOf is the token of the plan of a command line.
 func tokenOf(t *testing.T, environ, args []string) string {
 	t.Helper()
-	var out struct{ Plan admin.Plan }
+	var out struct{ Plan operation.Plan }
 	r := command(t, environ, append(slices.DeleteFunc(slices.Clone(args), func(arg string) bool { return arg == "--json" }), "--dry-run", "--json")...)
 	require.NoError(t, json.Unmarshal([]byte(r.stdout), &out), r.stderr)
 	return out.Plan.Token
 }
 
 // tokenOverHTTP is the token of the plan of an operation over HTTP.
-func tokenOverHTTP(t *testing.T, url string, o admin.Operation, args []string) string {
+func tokenOverHTTP(t *testing.T, url string, o operation.Operation, args []string) string {
 	t.Helper()
 	in := o.NewInput()
 	cmd := newOperationCommandOn(newApp(io.Discard, io.Discard, nil), o, in)
 	require.NoError(t, cmd.ParseFlags(append(slices.Clone(args), "--dry-run")))
 	require.NoError(t, cmd.Args(cmd, cmd.Flags().Args()))
-	var out struct{ Plan admin.Plan }
+	var out struct{ Plan operation.Plan }
 	_, body, _ := overHTTP(t, url, o, in)
 	require.NoError(t, json.Unmarshal(body, &out), "%s", body)
 	return out.Plan.Token
 }
 
 // overHTTP sends a request for an operation.
-func overHTTP(t *testing.T, url string, o admin.Operation, in any) (status int, body []byte, header http.Header) {
+func overHTTP(t *testing.T, url string, o operation.Operation, in any) (status int, body []byte, header http.Header) {
 	t.Helper()
 	req := requestFor(t, url, o, in)
 	req.Header.Set("Authorization", "Bearer any")
@@ -171,7 +174,7 @@ func overHTTP(t *testing.T, url string, o admin.Operation, in any) (status int, 
 }
 
 // requestFor returns the HTTP request of an operation with an input, as docs/api.md describes it.
-func requestFor(t *testing.T, root string, o admin.Operation, in any) *http.Request {
+func requestFor(t *testing.T, root string, o operation.Operation, in any) *http.Request {
 	t.Helper()
 	method, path, query, fields := http.MethodPost, api.PathOf(o), url.Values{}, make(map[string]json.RawMessage)
 	switch {
@@ -245,7 +248,7 @@ func TestOperations_EachHasAScene(t *testing.T) {
 
 // sameRefused compares an error at the command line with the problem of the API, which calls
 // parameters by their names.
-func sameRefused(t *testing.T, o admin.Operation, line, stderr string, body []byte) {
+func sameRefused(t *testing.T, o operation.Operation, line, stderr string, body []byte) {
 	t.Helper()
 	var told api.Problem
 	require.NoError(t, json.Unmarshal(body, &told), line)
@@ -266,7 +269,7 @@ func sameRefused(t *testing.T, o admin.Operation, line, stderr string, body []by
 }
 
 // operationOf is the operation that a command line does, and what is given to it.
-func operationOf(t *testing.T, root *cobra.Command, args []string) (o admin.Operation, rest []string) {
+func operationOf(t *testing.T, root *cobra.Command, args []string) (o operation.Operation, rest []string) {
 	t.Helper()
 	cmd, rest, err := root.Find(args)
 	require.NoError(t, err)
@@ -276,7 +279,7 @@ func operationOf(t *testing.T, root *cobra.Command, args []string) (o admin.Oper
 
 // sameOverHTTP does an operation over HTTP with the parameters of a command line, and compares the
 // results.
-func sameOverHTTP(t *testing.T, url string, o admin.Operation, args []string, want result) {
+func sameOverHTTP(t *testing.T, url string, o operation.Operation, args []string, want result) {
 	t.Helper()
 	line := o.Name + " " + strings.Join(args, " ")
 	var shown bytes.Buffer

@@ -8,7 +8,8 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"github.com/belfryhq/belfry/admin"
+	"github.com/belfryhq/belfry/admin/jobs"
+
 	"github.com/belfryhq/belfry/internal/printer"
 	"github.com/belfryhq/belfry/job"
 )
@@ -121,7 +122,7 @@ func (p *progress) draw(line string) {
 // advance renders the progress of a running job as one line.
 func advance(u job.Progress) string {
 	j := u.Job
-	line := admin.JobLabel(j) + ": " + walked(j)
+	line := jobs.JobLabel(j) + ": " + walked(j)
 	if u.KeysPerSecond > 0 {
 		line += fmt.Sprintf(", %s/s", printer.Grouped(int64(u.KeysPerSecond)))
 	}
@@ -135,7 +136,7 @@ func advance(u job.Progress) string {
 func walked(j job.Job) string {
 	line := printer.Grouped(j.ChannelsRead)
 	if total, known := j.Total(); known {
-		line += fmt.Sprintf(" / %s channels, %s", printer.Grouped(total), admin.WalkDone(j))
+		line += fmt.Sprintf(" / %s channels, %s", printer.Grouped(total), jobs.WalkDone(j))
 	} else {
 		line += " channels"
 	}
@@ -151,31 +152,31 @@ func transition(u job.Progress) string {
 	}
 	switch u.Event {
 	case job.EventClaimed:
-		return admin.JobLabel(j) + ": claimed, " + from + ": " + printer.OneLine(j.Title, 60)
+		return jobs.JobLabel(j) + ": claimed, " + from + ": " + printer.OneLine(j.Title, 60)
 	case job.EventResumed:
-		return admin.JobLabel(j) + ": taken over, its run was stale, " + from
+		return jobs.JobLabel(j) + ": taken over, its run was stale, " + from
 	case job.EventFinished:
-		return admin.JobLabel(j) + ": processed, " + printer.Counted(j.RowsWritten, "row") + " in " + printer.Counted(j.Chunks, eventChunk) + took(j)
+		return jobs.JobLabel(j) + ": processed, " + printer.Counted(j.RowsWritten, "row") + " in " + printer.Counted(j.Chunks, eventChunk) + took(j)
 	case job.EventAborted:
-		return admin.JobLabel(j) + ": aborted at cursor " + printer.OrNone(j.Cursor) + ", " + printer.Counted(j.RowsWritten, "row") + " written" + admin.NextStep(j)
+		return jobs.JobLabel(j) + ": aborted at cursor " + printer.OrNone(j.Cursor) + ", " + printer.Counted(j.RowsWritten, "row") + " written" + jobs.NextStep(j)
 	case job.EventFailed:
-		return admin.JobLabel(j) + ": failed at cursor " + printer.OrNone(j.Cursor) + ": " + printer.OneLine(j.LastError, 500) + admin.NextStep(j)
+		return jobs.JobLabel(j) + ": failed at cursor " + printer.OrNone(j.Cursor) + ": " + printer.OneLine(j.LastError, 500) + jobs.NextStep(j)
 	case job.EventInterrupted:
-		return admin.JobLabel(j) + ": handed back at cursor " + printer.OrNone(j.Cursor) + ", " + printer.Counted(j.RowsWritten, "row") + " written; the next run resumes there"
+		return jobs.JobLabel(j) + ": handed back at cursor " + printer.OrNone(j.Cursor) + ", " + printer.Counted(j.RowsWritten, "row") + " written; the next run resumes there"
 	case job.EventPreempted:
-		return admin.JobLabel(j) + ": handed back at cursor " + printer.OrNone(j.Cursor) + " for a more urgent job of lane " + j.Lane
+		return jobs.JobLabel(j) + ": handed back at cursor " + printer.OrNone(j.Cursor) + " for a more urgent job of lane " + j.Lane
 	case job.EventLanePaused:
-		return admin.JobLabel(j) + ": handed back at cursor " + printer.OrNone(j.Cursor) + ", lane " + j.Lane + " was paused; `belfry lanes resume " + j.Lane + "` opens it"
+		return jobs.JobLabel(j) + ": handed back at cursor " + printer.OrNone(j.Cursor) + ", lane " + j.Lane + " was paused; `belfry lanes resume " + j.Lane + "` opens it"
 	case job.EventExpired:
-		return admin.JobLabel(j) + ": expired, it did not start in time" + admin.NextStep(j)
+		return jobs.JobLabel(j) + ": expired, it did not start in time" + jobs.NextStep(j)
 	case job.EventThrottled:
-		return admin.JobLabel(j) + ": slowed down, " + admin.ThrottledBy(j)
+		return jobs.JobLabel(j) + ": slowed down, " + jobs.ThrottledBy(j)
 	case job.EventReleased:
-		return admin.JobLabel(j) + ": at full speed again"
+		return jobs.JobLabel(j) + ": at full speed again"
 	case eventLost:
-		return admin.JobLabel(j) + ": this run is over, another runner has the job"
+		return jobs.JobLabel(j) + ": this run is over, another runner has the job"
 	}
-	return admin.JobLabel(j) + ": " + u.Event
+	return jobs.JobLabel(j) + ": " + u.Event
 }
 
 // took renders the time from the first claim of a job to its end, pauses included.

@@ -6,9 +6,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/belfryhq/belfry/admin/jobs"
+
 	"github.com/stretchr/testify/require"
 
-	"github.com/belfryhq/belfry/admin"
 	"github.com/belfryhq/belfry/dev/dbtest"
 	"github.com/belfryhq/belfry/internal/printer"
 	"github.com/belfryhq/belfry/job"
@@ -46,7 +47,7 @@ func TestProgress_DoesNotGoBeyondAnEstimate(t *testing.T) {
 	require.Equal(t, "19,188 / 19,189 channels, 99%, 0 rows", walked(j))
 	j.ChannelsRead = 46_125
 	require.Equal(t, "46,125 channels, 0 rows", walked(j))
-	require.Equal(t, "-", admin.WalkDone(j))
+	require.Equal(t, "-", jobs.WalkDone(j))
 	_, known := j.Total()
 	require.False(t, known)
 }

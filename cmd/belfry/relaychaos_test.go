@@ -14,10 +14,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/belfryhq/belfry/admin/delivery"
+
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
-	"github.com/belfryhq/belfry/admin"
 	"github.com/belfryhq/belfry/dev/dbtest"
 	"github.com/belfryhq/belfry/dev/fake"
 	"github.com/belfryhq/belfry/internal/pgserver"
@@ -314,10 +315,10 @@ func (c *relayChaos) emptied() {
 	if c.carrier == nil {
 		return
 	}
-	var r admin.Transport
+	var r delivery.Transport
 	require.Eventually(c, func() bool {
 		got := command(c.T, c.environ, "transport", "status", "--json")
-		r = admin.Transport{}
+		r = delivery.Transport{}
 		if got.code != codeDone || json.Unmarshal([]byte(got.stdout), &r) != nil {
 			return false
 		}

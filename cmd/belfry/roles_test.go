@@ -10,10 +10,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/belfryhq/belfry/admin/operation"
+
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
-	"github.com/belfryhq/belfry/admin"
 	"github.com/belfryhq/belfry/dev/dbtest"
 	"github.com/belfryhq/belfry/outbox"
 )
@@ -255,7 +256,7 @@ func TestRoles_OnlyOperateSeesTokensAndUsers(t *testing.T) {
 	r := command(t, at(operator), "tokens", "create", "ci", "--role", "viewer")
 	require.Equal(t, codeDone, r.code, r.stderr)
 	require.Regexp(t, `^belfry_\S{43}\n$`, r.stdout)
-	key := admin.Request{Who: "ci", Key: "k"}
+	key := operation.Request{Who: "ci", Key: "k"}
 	state, err := key.Begin(t.Context(), operator.Pool, time.Minute)
 	require.NoError(t, err)
 	require.True(t, state.New)

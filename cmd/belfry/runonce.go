@@ -8,9 +8,11 @@ import (
 	"strings"
 	"time"
 
+	"github.com/belfryhq/belfry/admin/jobs"
+	"github.com/belfryhq/belfry/admin/schedules"
+
 	"github.com/rs/zerolog"
 
-	"github.com/belfryhq/belfry/admin"
 	"github.com/belfryhq/belfry/admin/delivery"
 	"github.com/belfryhq/belfry/internal/config"
 	"github.com/belfryhq/belfry/internal/printer"
@@ -173,11 +175,11 @@ func (r *oneRun) findUnsent(ctx context.Context) {
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), statementDeadline)
 	defer cancel()
-	var c admin.Carriers
+	var c delivery.Carriers
 	var list []delivery.Unsent
 	env, err := r.env(r.settings, r.db, job.NewStore(r.db.Pool))
 	if err == nil {
-		c, err = admin.CarriersOf(ctx, env)
+		c, err = delivery.CarriersOf(ctx, env)
 	}
 	if err == nil {
 		list, err = delivery.UnsentJobs(ctx, r.db.Pool, nil, unsentShown)
@@ -224,7 +226,7 @@ func (r *oneRun) fire(ctx context.Context) error {
 	}
 	if !r.quiet {
 		for _, o := range r.fired.Occurrences {
-			r.remark("schedule %s fired for %s: %s", o.Schedule, r.page().Clock(o.At), admin.JobList(o.Jobs))
+			r.remark("schedule %s fired for %s: %s", o.Schedule, r.page().Clock(o.At), schedules.JobList(o.Jobs))
 		}
 	}
 	return err
@@ -298,7 +300,7 @@ func (r *oneRun) judge() error {
 // remarkOnOthers writes remarks about jobs and messages that wait for a reason other than a held lane.
 func (r *oneRun) remarkOnOthers() {
 	for _, j := range r.expired {
-		r.remark("job %d (%s) EXPIRED: it did not start before %s%s", j.ID, j.Type, r.page().ClockOr(j.ExpiresAt, "its time"), admin.NextStep(j))
+		r.remark("job %d (%s) EXPIRED: it did not start before %s%s", j.ID, j.Type, r.page().ClockOr(j.ExpiresAt, "its time"), jobs.NextStep(j))
 	}
 	for _, line := range r.lost {
 		r.remark("%s", line)

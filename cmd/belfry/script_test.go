@@ -15,12 +15,13 @@ import (
 	"testing"
 	"time"
 
+	"github.com/belfryhq/belfry/admin/operation"
+
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/rogpeppe/go-internal/testscript"
 	"github.com/stretchr/testify/require"
 
-	"github.com/belfryhq/belfry/admin"
 	"github.com/belfryhq/belfry/dev/dbtest"
 	"github.com/belfryhq/belfry/internal/config"
 	"github.com/belfryhq/belfry/node/settings"
@@ -228,7 +229,7 @@ func scriptPlan(ts *testscript.TestScript, neg bool, args []string) {
 	}
 	var shown bytes.Buffer
 	runTo(ts, &shown, append(args[2:], "--dry-run", "--json"))
-	var out struct{ Plan admin.Plan }
+	var out struct{ Plan operation.Plan }
 	ts.Check(json.Unmarshal(shown.Bytes(), &out))
 	ts.Setenv(args[0], out.Plan.Token)
 }

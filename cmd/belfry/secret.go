@@ -9,9 +9,9 @@ import (
 	"os"
 	"strings"
 
-	"golang.org/x/term"
+	"github.com/belfryhq/belfry/admin/operation"
 
-	"github.com/belfryhq/belfry/admin"
+	"golang.org/x/term"
 )
 
 // maxSecret is the maximum size of a file with a secret parameter, in bytes.
@@ -19,7 +19,7 @@ const maxSecret = 64 << 10
 
 // giveSecret sets a secret parameter from a file, or from standard input for "-": other processes and
 // the shell's history can read a command line. A byte order mark and a final newline are removed.
-func giveSecret(p admin.Param, in any, name string) error {
+func giveSecret(p operation.Param, in any, name string) error {
 	from := os.Stdin
 	if name != "-" {
 		file, err := os.Open(name)

@@ -10,6 +10,8 @@ import (
 	"sync"
 	"syscall"
 
+	"github.com/belfryhq/belfry/admin/access"
+
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/rs/zerolog"
 	"github.com/spf13/cobra"
@@ -194,11 +196,11 @@ func openReserve(a *app, s settings.Settings, db *database, cache *abortcache.Ca
 	if err != nil {
 		return nil, err
 	}
-	r := &api.Reserve{Env: *env, Authenticate: func(ctx context.Context, secret string) (admin.Identity, error) {
-		return admin.Authenticate(ctx, db.Pool, secret, !s.API.ReadOnly)
+	r := &api.Reserve{Env: *env, Authenticate: func(ctx context.Context, secret string) (access.Identity, error) {
+		return access.Authenticate(ctx, db.Pool, secret, !s.API.ReadOnly)
 	}}
 	if !s.API.ReadOnly {
-		r.Sessions, err = admin.NewSessions(db.Pool, s.API.Sessions.Lifetime, s.API.Sessions.Idle)
+		r.Sessions, err = access.NewSessions(db.Pool, s.API.Sessions.Lifetime, s.API.Sessions.Idle)
 	}
 	return r, err
 }

@@ -8,9 +8,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/belfryhq/belfry/admin/delivery"
+
 	"github.com/stretchr/testify/require"
 
-	"github.com/belfryhq/belfry/admin"
 	"github.com/belfryhq/belfry/dev/dbtest"
 	"github.com/belfryhq/belfry/dev/fake"
 	"github.com/belfryhq/belfry/job"
@@ -41,7 +42,7 @@ func (d *courierTest) relays(environ []string, args ...string) (stop func()) {
 }
 
 // status is `belfry transport status --json`.
-func (d *courierTest) status(environ []string, want code) (r admin.Transport) {
+func (d *courierTest) status(environ []string, want code) (r delivery.Transport) {
 	d.Helper()
 	got := command(d.T, environ, "transport", "status", "--json")
 	require.Equal(d, want, got.code, got.stderr)

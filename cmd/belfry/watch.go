@@ -8,9 +8,10 @@ import (
 	"strings"
 	"time"
 
+	"github.com/belfryhq/belfry/admin/operation"
+
 	"github.com/spf13/cobra"
 
-	"github.com/belfryhq/belfry/admin"
 	"github.com/belfryhq/belfry/internal/printer"
 	"github.com/belfryhq/belfry/node"
 )
@@ -25,7 +26,7 @@ const (
 var watched = []string{"list", "show", "status"}
 
 // addWatch adds --watch to the command of an operation that only reads. It returns nil for other operations.
-func addWatch(cmd *cobra.Command, o admin.Operation) *parsed[time.Duration] {
+func addWatch(cmd *cobra.Command, o operation.Operation) *parsed[time.Duration] {
 	if o.Changes || o.Item() != nil || !slices.Contains(watched, o.Verb()) {
 		return nil
 	}
@@ -42,7 +43,7 @@ func addWatch(cmd *cobra.Command, o admin.Operation) *parsed[time.Duration] {
 
 // watchOperation runs the operation repeatedly until ctx ends, which is not an error. After the first
 // result an outage is reported once and the watch continues.
-func watchOperation(ctx context.Context, o operationOptions, run func(context.Context, admin.Operation, any) (any, error), every time.Duration) error {
+func watchOperation(ctx context.Context, o operationOptions, run func(context.Context, operation.Operation, any) (any, error), every time.Duration) error {
 	next := time.NewTicker(every)
 	defer next.Stop()
 	s := &screen{operationOptions: o, page: o.pageOf(o.out), rows: newRows(o.streams, o.out)}

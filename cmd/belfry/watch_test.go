@@ -8,9 +8,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/stretchr/testify/require"
+	"github.com/belfryhq/belfry/admin/operation"
 
-	"github.com/belfryhq/belfry/admin"
+	"github.com/stretchr/testify/require"
 )
 
 // looks has the results of a watch beforehand; after the last the watch ends.
@@ -19,7 +19,7 @@ type looks struct {
 	end     context.CancelFunc
 }
 
-func (l *looks) run(_ context.Context, o admin.Operation, _ any) (any, error) {
+func (l *looks) run(_ context.Context, o operation.Operation, _ any) (any, error) {
 	if len(l.results) == 0 {
 		l.end()
 		return nil, context.Canceled
@@ -36,7 +36,7 @@ func (l *looks) run(_ context.Context, o admin.Operation, _ any) (any, error) {
 // what is no outage, ends it.
 func TestWatch_GoesOnThroughAnOutage(t *testing.T) {
 	t.Parallel()
-	gone := &admin.UnavailableError{Err: context.DeadlineExceeded}
+	gone := &operation.UnavailableError{Err: context.DeadlineExceeded}
 	o := operationNamed("channels segment list")
 	const beta = `[{"name":"beta"}]`
 	watch := func(args string, results ...any) (string, string, error) {
@@ -69,8 +69,8 @@ func TestWatch_GoesOnThroughAnOutage(t *testing.T) {
 
 	_, _, err = watch("", gone, beta)
 	require.ErrorIs(t, err, context.DeadlineExceeded, "it never answered")
-	_, _, err = watch("", beta, &admin.DeniedError{})
-	require.ErrorAs(t, err, new(*admin.DeniedError))
+	_, _, err = watch("", beta, &operation.DeniedError{})
+	require.ErrorAs(t, err, new(*operation.DeniedError))
 }
 
 // A watch ends with Ctrl-C and 0, and looks once a second at most.

@@ -11,13 +11,13 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/belfryhq/belfry/admin/api"
-	"github.com/belfryhq/belfry/admin/delivery"
 	"github.com/belfryhq/belfry/channels"
 	"github.com/belfryhq/belfry/internal/config"
 	"github.com/belfryhq/belfry/job"
 	"github.com/belfryhq/belfry/job/abortcache"
 	"github.com/belfryhq/belfry/job/schedule"
 	"github.com/belfryhq/belfry/node/metrics"
+	"github.com/belfryhq/belfry/outbox"
 	"github.com/belfryhq/belfry/outbox/compose"
 	"github.com/belfryhq/belfry/outbox/relay"
 )
@@ -29,7 +29,7 @@ type Config struct {
 	Runner    job.Config            `mapstructure:"runner"`
 	Channels  channels.Config       `mapstructure:"channels"`
 	Abort     abortcache.Config     `mapstructure:"abort"`
-	Retention delivery.Retention    `mapstructure:"retention"`
+	Retention outbox.Retention      `mapstructure:"retention"`
 	Delivery  Delivery              `mapstructure:"delivery"`
 	Senders   Senders               `mapstructure:"senders"`
 	Schedules []schedule.Definition `mapstructure:"schedules"`
@@ -92,7 +92,7 @@ func Default() Config {
 		Runner:    job.DefaultConfig(),
 		Channels:  channels.DefaultConfig(),
 		Abort:     abortcache.DefaultConfig(),
-		Retention: delivery.DefaultRetention(),
+		Retention: outbox.DefaultRetention(),
 		Delivery:  Delivery{Enabled: true, Carrier: defaultCarrier(), Relay: relay.DefaultConfig(), Compose: compose.DefaultConfig()},
 		Senders:   Senders{},
 		Schedules: []schedule.Definition{},

@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/belfryhq/belfry/admin/operation"
+
 	"github.com/chromedp/chromedp"
 	"github.com/stretchr/testify/require"
 
@@ -144,7 +146,7 @@ func TestBrowser_EveryActIsDoneAndRecorded(t *testing.T) {
 func (p *tab) does(h *house, d deed) {
 	p.Helper()
 	const acts = "SELECT (SELECT count(*) FROM belfry.events WHERE actor = 'the-admin') + (SELECT count(*) FROM belfry.job_events WHERE actor = 'the-admin')"
-	at := slices.IndexFunc(admin.Operations(), func(o admin.Operation) bool { return o.Name == d.operation })
+	at := slices.IndexFunc(admin.Operations(), func(o operation.Operation) bool { return o.Name == d.operation })
 	require.GreaterOrEqual(p, at, 0, d.operation)
 	o := admin.Operations()[at]
 	before := h.number(acts)
@@ -152,7 +154,7 @@ func (p *tab) does(h *house, d deed) {
 	if o.Verb() == "set" {
 		path += "/set"
 	}
-	plans := slices.ContainsFunc(o.Params(), func(q admin.Param) bool { return q.Name == "dry_run" })
+	plans := slices.ContainsFunc(o.Params(), func(q operation.Param) bool { return q.Name == "dry_run" })
 	for name, text := range d.given {
 		if place := "{" + name + "}"; strings.Contains(path, place) {
 			path = strings.ReplaceAll(path, place, text)

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/belfryhq/belfry/admin/operation"
+
 	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/cdproto/page"
 	"github.com/stretchr/testify/require"
@@ -19,7 +21,7 @@ import (
 )
 
 // addressOf is the path of an operation's page, about this job.
-func addressOf(o admin.Operation, id int64) string {
+func addressOf(o operation.Operation, id int64) string {
 	path, query := api.PathOf(o), make(url.Values)
 	if o.Changes && o.Verb() == "set" {
 		path += "/set"

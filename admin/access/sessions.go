@@ -1,0 +1,165 @@
+package access
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/belfryhq/belfry/admin/operation"
+	"github.com/belfryhq/belfry/internal/db"
+	"github.com/belfryhq/belfry/internal/errkind"
+	"github.com/belfryhq/belfry/internal/printer"
+)
+
+// ErrNoSession reports that none of the sessions that were to end is there.
+var ErrNoSession = errkind.New(errkind.NotFound, "no such session")
+
+// Session is what may be known of somebody who is signed in, or of a link that waits for its
+// user.
+type Session struct {
+	ID        int64          `json:"id" db:"id"`
+	Kind      string         `json:"kind" db:"kind"`
+	Name      string         `json:"name" db:"name"`
+	Role      operation.Role `json:"role" db:"role"`
+	Via       string         `json:"via" db:"via"`
+	Address   string         `json:"address" db:"address" mask:"text"`
+	CreatedAt time.Time      `json:"created_at" db:"created_at"`
+	UsedAt    time.Time      `json:"used_at" db:"used_at"`
+	ExpiresAt time.Time      `json:"expires_at" db:"expires_at"`
+}
+
+// EndedSessions are sessions and links that were ended.
+type EndedSessions struct {
+	Plan     *operation.Plan `json:"plan,omitempty"` // then none was
+	Sessions []Session       `json:"sessions"`
+}
+
+func (e EndedSessions) Affected(string) operation.Affected {
+	return operation.Affected{N: int64(len(e.Sessions)), Noun: "session", Plan: e.Plan}
+}
+
+type sessionFilter struct {
+	User string `flag:"user" label:"NAME" values:"users list" help:"only those of this user"`
+}
+
+type sessionAct struct {
+	IDs  []int64 `arg:"[ID]..." values:"sessions list" is:"a session's id" min:"1" allowed:"whole numbers from 1, as belfry sessions list shows them"`
+	User string  `flag:"user" label:"NAME" values:"users list" help:"all of this user's"`
+	operation.PlanFlags
+	operation.Act
+}
+
+// check refuses an act on nothing, or on two things at once.
+func (in *sessionAct) Check(operation.Operation, time.Time) error {
+	if (len(in.IDs) == 0) == (in.User == "") {
+		return operation.Invalid("", "sessions revoke takes either the ids of sessions or --user NAME")
+	}
+	return nil
+}
+
+func sessionOperations() []operation.Operation {
+	return []operation.Operation{
+		operation.Define(operation.Operation{
+			Name: "sessions list", Offers: "id name", Short: "List who is signed in to the HTTP API", Role: operation.Viewer,
+			Long: "List the sessions of the HTTP API that have not expired, and the links that nobody has used.",
+		}, listSessions, sessionsText),
+		operation.Define(operation.Operation{
+			Name: "sessions revoke", Short: "End sessions at once", Role: operation.Admin, Changes: true, Events: "the user's events", Usage: "{ID... | --user NAME}",
+			Long: `End sessions at once, and links that nobody has used. --dry-run counts them by user.
+With the token of that plan (--plan) sessions that were opened since are left, and another
+number is refused.`,
+			Example: "  belfry sessions revoke 17\n  belfry sessions revoke --user ann --dry-run\n  belfry sessions revoke --user ann --reason \"lost laptop\"",
+		}, revokeSessions, func(p *printer.Page, _ sessionAct, out EndedSessions) {
+			if out.Plan != nil {
+				out.Plan.Text(p, "session", "ended")
+				return
+			}
+			p.Printf("%s ended\n", printer.Counted(int64(len(out.Sessions)), "session"))
+		}),
+	}
+}
+
+func listSessions(ctx context.Context, env *operation.Env, in sessionFilter) (operation.List[Session], error) {
+	return operation.AccessList[Session](ctx, env, queries.sessionList, pgx.StrictNamedArgs{"name": in.User})
+}
+
+func sessionsText(p *printer.Page, _ sessionFilter, out operation.List[Session]) {
+	if len(out.Items) == 0 {
+		p.Printf("nobody is signed in\n")
+		return
+	}
+	t := printer.NewTable("ID", "KIND", "USER", "ROLE", "BY", "FROM", "SINCE", "USED", "UNTIL")
+	for _, s := range out.Items {
+		t.Add(printer.Int(s.ID), s.Kind, s.Name, s.Role.String(), s.Via, s.Address, p.Clock(s.CreatedAt), p.Clock(s.UsedAt), p.Clock(s.ExpiresAt))
+	}
+	p.Table(t)
+}
+
+// revokeSessions ends them, or takes it back once it is known which would be ended.
+func revokeSessions(ctx context.Context, env *operation.Env, in sessionAct) (out EndedSessions, err error) {
+	who := in.By(env)
+	args := pgx.StrictNamedArgs{"actor": who.Actor, "reason": who.Reason, "ids": in.IDs, "name": in.User, "as_of": nil}
+	var asOf time.Time
+	if in.DryRun || in.Bound() { // else what is opened this moment is ended too
+		if asOf, err = in.Moment(ctx, env); err != nil {
+			return out, err
+		}
+		args["as_of"] = asOf
+	}
+	err = db.InTx(ctx, env.DB, db.Options{Policies: true, Limit: tokenLimit}, func(ctx context.Context, tx pgx.Tx) error {
+		out = EndedSessions{}
+		rows, err := tx.Query(ctx, queries.sessionRevoke, args)
+		if err != nil {
+			return err
+		}
+		ended, err := pgx.CollectRows(rows, pgx.RowToStructByName[Session])
+		if err != nil {
+			return err
+		}
+		plan := in.plan(ended, asOf)
+		switch err := in.Agrees(plan, "session", "ended"); {
+		case err != nil:
+			return err
+		case in.DryRun:
+			out = EndedSessions{plan, []Session{}}
+			return operation.ErrPlanned
+		case len(ended) == 0 && in.Plan == nil:
+			return ErrNoSession
+		}
+		out.Sessions = ended
+		return nil
+	})
+	if errors.Is(err, operation.ErrPlanned) {
+		err = nil
+	}
+	return out, err
+}
+
+// plan counts sessions and links by user, and names the ids that are of none.
+func (in sessionAct) plan(ended []Session, asOf time.Time) *operation.Plan {
+	p := &operation.Plan{Selection: "all of user " + in.User, AsOf: asOf, Count: int64(len(ended)), Outcomes: []operation.Outcome{}}
+	for _, s := range ended {
+		of := s.Kind + "s of " + s.Name
+		i := slices.IndexFunc(p.Outcomes, func(o operation.Outcome) bool { return o.Of == of })
+		if i < 0 {
+			i, p.Outcomes = len(p.Outcomes), append(p.Outcomes, operation.Outcome{Of: of, Outcome: "ended"})
+		}
+		p.Outcomes[i].Count++
+	}
+	if in.User != "" {
+		return p
+	}
+	names := make([]string, len(in.IDs))
+	for i, id := range in.IDs {
+		names[i] = printer.Int(id)
+		if !slices.ContainsFunc(ended, func(s Session) bool { return s.ID == id }) {
+			p.Outcomes = append(p.Outcomes, operation.Outcome{Of: "session " + names[i], Outcome: "left", Detail: "there was none as of then"})
+		}
+	}
+	p.Selection = "sessions " + strings.Join(names, ", ")
+	return p
+}

@@ -1,0 +1,21 @@
+package access
+
+import (
+	"embed"
+
+	"github.com/belfryhq/belfry/internal/db"
+)
+
+//go:embed *.sql
+var sqlFiles embed.FS
+
+var queries = db.MustQueries[querySet](sqlFiles)
+
+// querySet has the statements of queries.sql.
+type querySet struct {
+	tokenCreate, tokenList, tokenRevoke, tokenFind, tokenUse, requestForget, userCreate, userList,
+	userChange, userRemove, userPassword, userLink, userSignedIn, userLockedOut, userKnownFrom,
+	sessionOpen, sessionExchange, signInOnce, userMeet, userRole, sessionAdmit, userOfIdentity,
+	sessionDismiss, sessionPrune, sessionFind, sessionsLook, sessionUse, sessionClose, sessionList,
+	sessionRevoke string
+}

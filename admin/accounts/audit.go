@@ -1,0 +1,315 @@
+package accounts
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/belfryhq/belfry/admin/operation"
+	"github.com/belfryhq/belfry/internal/config"
+	"github.com/belfryhq/belfry/internal/printer"
+	"github.com/belfryhq/belfry/outbox"
+)
+
+// JobAudit is who got a job and who did not, counted from its rows.
+type JobAudit struct {
+	Report
+
+	Sums []AuditSum `json:"sums"` // of counts and why, in the order of a report, with their meaning
+}
+
+// AuditSum is how many channels have one reason, or one why below it.
+type AuditSum struct {
+	Reason   outbox.Reason `json:"reason"`
+	Why      outbox.Reason `json:"why"` // "": all of the reason
+	Channels int64         `json:"channels"`
+	Meaning  string        `json:"meaning"`
+}
+
+// sumsOf are those of a report; of a reason without channels there is none, but for missing.
+func sumsOf(r Report) (list []AuditSum) {
+	for _, reason := range outbox.Reasons() {
+		n := r.Counts[reason]
+		if n == 0 && reason != outbox.ReasonMissing {
+			continue
+		}
+		list = append(list, AuditSum{reason, "", n, reason.Text()})
+		for _, why := range outbox.Whys(reason) {
+			if n := r.Why[reason][why]; n > 0 {
+				list = append(list, AuditSum{reason, why, n, outbox.WhyText(reason, why)})
+			}
+		}
+	}
+	return list
+}
+
+// Verdict is an error where the rows do not agree with the job's accounts.
+func (r JobAudit) Verdict() error {
+	if r.Agree || r.Moving {
+		return nil
+	}
+	return errors.New("the accounts of job " + printer.Int(r.Job.ID) + " do not agree:\n  " + strings.Join(r.Disagreements, "\n  "))
+}
+
+// line is one line about the sums.
+func (r JobAudit) line() string {
+	text := fmt.Sprintf("job %d (%s) %s: %s, %s; ", r.Job.ID, r.Job.Type, r.Job.Status, printer.Counted(r.Channels, "channel"), printer.Counted(r.Rows, "row"))
+	switch {
+	case r.Moving:
+		return text + "it went on meanwhile, so the sums were not compared"
+	case r.Agree:
+		return text + "the sums agree with its accounts"
+	}
+	return text + "the sums do not agree with its accounts"
+}
+
+// auditReason is a reason or a why of outbox.
+type auditReason outbox.Reason
+
+// UnmarshalText reads one.
+func (r *auditReason) UnmarshalText(text []byte) error {
+	known := r.Choices()
+	if !slices.Contains(known, string(text)) {
+		return &operation.NotAllowedError{Allowed: strings.Join(known, ", ") + config.Hint(string(text), known)}
+	}
+	*r = auditReason(text)
+	return nil
+}
+
+// Choices are the reasons there are.
+func (auditReason) Choices() (known []string) {
+	for _, reason := range slices.Concat(outbox.Reasons(), allWhys()) {
+		if !slices.Contains(known, string(reason)) {
+			known = append(known, string(reason))
+		}
+	}
+	return known
+}
+
+// MarshalText writes its name.
+func (r auditReason) MarshalText() ([]byte, error) { return []byte(r), nil }
+
+func allWhys() (list []outbox.Reason) {
+	for _, r := range outbox.Reasons() {
+		list = append(list, outbox.Whys(r)...)
+	}
+	return list
+}
+
+// recipientFilter is the input of `jobs recipients`.
+type recipientFilter struct {
+	operation.JobRef
+
+	Reasons    []auditReason `flag:"reason" label:"REASONS" help:"only channels of these reasons"`
+	Channel    *int64        `flag:"channel" label:"ID" help:"only the channel with this id" allowed:"whole numbers"`
+	ExternalID *string       `flag:"external-id" label:"ID" help:"only the channel with this external id"`
+}
+
+func (in *recipientFilter) Check(operation.Operation, time.Time) error {
+	if in.Channel != nil && in.ExternalID != nil {
+		return operation.Invalid("external_id", "excludes channel; give one of them")
+	}
+	if (in.Channel != nil || in.ExternalID != nil) && len(in.Reasons) > 0 {
+		return operation.Invalid("reason", "excludes channel and external_id; leave it out for one channel")
+	}
+	return nil
+}
+
+func auditOperations() []operation.Operation {
+	return []operation.Operation{
+		operation.Define(operation.Operation{
+			Name: "jobs audit", Short: "Count who got a job, who did not, and why", Role: operation.Viewer, Deadline: -1, Rows: "sums",
+			Long: `Compare every channel with the rows of a job, count who got it, who did not, and
+why, from the data; then compare the sums with the job's accounts. Nothing is
+written. Exit code 1 when they do not agree. ` + "`belfry jobs recipients ID`" + ` names the channels.`,
+			Example: `  belfry jobs audit 17
+  belfry jobs audit 17 -o csv`,
+		}, auditJob, func(p *printer.Page, _ operation.JobRef, out JobAudit) {
+			t := printer.NewTable("REASON", ">CHANNELS", "MEANING")
+			for _, sum := range out.Sums {
+				name, meaning := string(sum.Reason), sum.Meaning
+				switch {
+				case sum.Why != "":
+					name, meaning = "  "+string(sum.Why), "  "+meaning
+				case sum.Reason.Mark():
+					name = "(" + name + ")"
+				}
+				t.Add(name, printer.Grouped(sum.Channels), meaning)
+			}
+			p.Table(t)
+			p.Printf("%s\n", out.line())
+		}),
+		operation.DefineStream(operation.Operation{
+			Name: "jobs recipients", Short: "Name who got a job, who did not, and why", Role: operation.Viewer, Nothing: "no channel has such a reason",
+			Long: `Name the channels, one to a line with id, reason and a sentence, in the order of their
+ids; --channel or --external-id answers for one alone, at once. It reads page by page,
+whatever the size of the job. Reasons, and below some why; a held message waits for
+what a pending one does:
+
+` + reasonsHelp() + `
+
+` + "`belfry jobs audit ID`" + ` counts them, and says whether the sums agree.`,
+			Example: `  belfry jobs recipients 17 --reason missing,skipped
+  belfry jobs recipients 17 --external-id user-4711`,
+		}, eachRecipient, func(recipientFilter) func(*printer.Page, []Entry) { return tellRecipients }, func(*printer.Page, recipientFilter, operation.None) {}),
+		operation.DefineStream(operation.Operation{
+			Name: "jobs report", Short: "Write what became of each message of a job, as CSV or as JSON", Role: operation.Viewer, Nothing: "the job has no messages",
+			Long: `Write what became of each message of a job, a line each, in the order of the channels'
+ids: external_id (empty: the channel is there no more), channel_id, medium, sender (that
+took it), status, reason, attempts by that medium, and the times due_at (of those that
+wait), sent_at and dead_at, in UTC; revision, the content that was sent (0 the first, then
+each correction; empty: not sent); locale, of the channel now. It reads page by page,
+whatever the size of the job; a job that is being delivered is reported as each page was
+when it was read.
+
+With -o json it writes a document to a line.
+
+An inbox job has no messages: ` + "`belfry jobs recipients`" + ` says who got its notifications.`,
+			Example: `  belfry jobs report 17 -o csv >report.csv`,
+		}, reportJob, nil, func(*printer.Page, operation.JobRef, operation.None) {}),
+	}
+}
+
+// reasonsHelp lists the reasons with what they mean.
+func reasonsHelp() string {
+	var text strings.Builder
+	for _, r := range outbox.Reasons() {
+		fmt.Fprintf(&text, "  %-16s %s\n", r, r.Text())
+		for _, why := range outbox.Whys(r) {
+			if r != outbox.ReasonHeld {
+				fmt.Fprintf(&text, "    %-14s %s\n", why, outbox.WhyText(r, why))
+			}
+		}
+	}
+	return strings.TrimRight(text.String(), "\n")
+}
+
+func auditJob(ctx context.Context, env *operation.Env, in operation.JobRef) (JobAudit, error) {
+	if err := env.MayLocate(ctx, "jobs audit", in.ID); err != nil {
+		return JobAudit{}, err
+	}
+	line := auditLines()
+	report, err := Audit(ctx, env.DB, env.Channels, in.ID, AuditOptions{Observe: func(p AuditProgress) {
+		env.Progressf("%s", line(env.Time(), p))
+	}})
+	if err != nil {
+		return JobAudit{}, operation.NoSuchJob(err)
+	}
+	return JobAudit{report, sumsOf(report)}, nil
+}
+
+// auditLines make a line about an audit that is under way. The total is an estimate, which may
+// be too low.
+func auditLines() func(now time.Time, p AuditProgress) string {
+	var pace printer.Pace
+	return func(now time.Time, p AuditProgress) string {
+		pace.Look(now, p.Channels)
+		how := printer.PaceText(operation.Known(pace.Rate()), pace.Left(max(p.Total-p.Channels, 0)))
+		if p.Total < p.Channels {
+			return fmt.Sprintf("%s and %s compared%s", printer.Counted(p.Channels, "channel"), printer.Counted(p.Rows, "row"), how)
+		}
+		return fmt.Sprintf("%s / %s and %s compared, %d%%%s", printer.Grouped(p.Channels), printer.Counted(p.Total, "channel"), printer.Counted(p.Rows, "row"), 100*p.Channels/max(p.Total, 1), how)
+	}
+}
+
+// streamedRows is how many rows a stream's item has at most.
+const streamedRows = 1000
+
+// inBatches hands rows on in slices of streamedRows; the function that it returns last hands on
+// what is left.
+func inBatches[T any](each func([]T) error) (add func(T) error, end func() error) {
+	var rows []T
+	end = func() error {
+		if len(rows) == 0 {
+			return nil
+		}
+		full := rows
+		rows = nil // who takes them keeps them
+		return each(full)
+	}
+	return func(row T) error {
+		if rows = append(rows, row); len(rows) < streamedRows {
+			return nil
+		}
+		return end()
+	}, end
+}
+
+func eachRecipient(ctx context.Context, env *operation.Env, in recipientFilter, each func([]Entry) error) (operation.None, error) {
+	var one Entry
+	err := env.MayLocate(ctx, "jobs recipients", in.ID)
+	switch {
+	case err != nil:
+		return operation.None{}, err
+	case in.Channel != nil:
+		one, err = AuditChannel(ctx, env.DB, env.Channels, in.ID, *in.Channel)
+	case in.ExternalID != nil:
+		one, err = AuditExternalID(ctx, env.DB, env.Channels, in.ID, *in.ExternalID)
+	default:
+		add, end := inBatches(each)
+		options := AuditOptions{Each: add}
+		for _, r := range in.Reasons {
+			options.List = append(options.List, outbox.Reason(r))
+		}
+		if _, err = Audit(ctx, env.DB, env.Channels, in.ID, options); err == nil {
+			err = end()
+		}
+		return operation.None{}, operation.NoSuchJob(err)
+	}
+	if err != nil {
+		return operation.None{}, operation.NoSuchJob(err)
+	}
+	return operation.None{}, each([]Entry{one})
+}
+
+func tellRecipients(p *printer.Page, list []Entry) {
+	for _, e := range list {
+		reason := string(e.Reason)
+		if e.Why != "" {
+			reason += ", " + string(e.Why)
+		}
+		p.Printf("%d\t%s\t%s\n", e.ChannelID, reason, entryText(e))
+	}
+}
+
+// entryText is a sentence about a channel.
+func entryText(e Entry) string {
+	text := e.Reason.Text()
+	if why := outbox.WhyText(e.Reason, e.Why); why != "" {
+		text += "; " + why
+	}
+	switch {
+	case e.Revision == nil:
+	case *e.Revision == 0:
+		text += "; it was sent before the content was corrected"
+	default:
+		text += fmt.Sprintf("; it was sent after correction %d of the content", *e.Revision)
+	}
+	if e.LeftSince {
+		text += "; it would not be in the audience now"
+	}
+	if e.ChannelDeleted {
+		text += "; it is gone"
+	}
+	if e.Error != "" {
+		text += ": " + printer.OneLine(e.Error, 500)
+	}
+	return text
+}
+
+func reportJob(ctx context.Context, env *operation.Env, in operation.JobRef, each func([]ReportLine) error) (operation.None, error) {
+	if _, err := env.Jobs.Get(ctx, in.ID); err != nil {
+		return operation.None{}, operation.NoSuchJob(err)
+	}
+	if err := env.MayLocate(ctx, "jobs report", in.ID); err != nil {
+		return operation.None{}, err
+	}
+	add, end := inBatches(each)
+	if err := EachMessage(ctx, env.DB, env.Channels, in.ID, add); err != nil {
+		return operation.None{}, err
+	}
+	return operation.None{}, end()
+}

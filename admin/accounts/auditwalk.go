@@ -1,0 +1,388 @@
+package accounts
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"math"
+	"strconv"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/belfryhq/belfry/admin/delivery"
+	"github.com/belfryhq/belfry/admin/operation"
+	"github.com/belfryhq/belfry/channels"
+	"github.com/belfryhq/belfry/job"
+	"github.com/belfryhq/belfry/outbox"
+)
+
+// auditSlack is how long before the start a change may have been made and yet have
+// been committed after it.
+const auditSlack = time.Minute
+
+// facts is what the job's row says about every key.
+type facts struct {
+	aborted bool
+	cursor  int64 // keys at or below it were walked; the lowest number: none
+	passed  int64 // as cursor, and the bound once the job is PROCESSED
+	bound   int64 // keys above it arrived after the start; the highest number: it has not started
+	since   time.Time
+}
+
+func factsOf(j job.Job) (f facts, err error) {
+	f = facts{aborted: j.Status == job.Aborted, cursor: math.MinInt64, passed: math.MinInt64, bound: math.MaxInt64}
+	if j.StartedAt != nil {
+		f.since = j.StartedAt.Add(-auditSlack)
+	}
+	if j.Cursor != "" {
+		if f.cursor, err = strconv.ParseInt(j.Cursor, 10, 64); err != nil {
+			return f, fmt.Errorf("cursor %q is not the key of a channel: one bigint", j.Cursor)
+		}
+		f.passed = f.cursor
+	}
+	if j.Bound == nil {
+		return f, nil
+	}
+	f.bound = math.MinInt64 // there was no channel
+	if *j.Bound != "" {
+		if f.bound, err = strconv.ParseInt(*j.Bound, 10, 64); err != nil {
+			return f, fmt.Errorf("bound %q is not the key of a channel: one bigint", *j.Bound)
+		}
+	}
+	if j.Status == job.Processed || j.WalkedAt != nil {
+		f.passed = f.bound
+	}
+	return f, nil
+}
+
+// keyRange is the part of the keys, up to and including high, that was or will be
+// walked with one audience.
+type keyRange struct {
+	high     int64
+	audience channels.Audience
+}
+
+// rangesOf cuts the keys at the cursors where the job was corrected.
+func rangesOf(j job.Job, revisions []job.Revision) ([]keyRange, error) {
+	var list []keyRange
+	for _, r := range revisions {
+		var k keyRange
+		var err error
+		if k.high, err = strconv.ParseInt(r.Cursor, 10, 64); err != nil {
+			return nil, fmt.Errorf("revision %d: cursor %q is not the key of a channel: one bigint", r.Revision, r.Cursor)
+		}
+		if err := json.Unmarshal(r.Audience, &k.audience); err != nil {
+			return nil, fmt.Errorf("revision %d: %w", r.Revision, err)
+		}
+		list = append(list, k)
+	}
+	return append(list, keyRange{high: math.MaxInt64, audience: j.Audience}), nil
+}
+
+// row is one of the job's rows, or a channel with notifications of other jobs only.
+type row struct {
+	id    int64
+	state string // empty: no row of this job
+	err   string
+	// Of a message.
+	reason   outbox.Reason
+	awaited  bool // its receipt
+	revision *int // of its content; nil: no provider took it
+}
+
+// slice is what one step of the walk has read: all channels and rows up to high.
+type slice struct {
+	high  int64
+	end   bool // of the range
+	who   []channels.Inspected
+	rows  []row
+	skips map[int64]string
+}
+
+// walk goes through all ranges.
+func (a *audit) walk(ctx context.Context) error {
+	if err := a.size(ctx); err != nil {
+		return err
+	}
+	after := int64(math.MinInt64)
+	for _, k := range a.ranges {
+		inspection, err := a.inspect(ctx, k.audience)
+		if err != nil {
+			return err
+		}
+		for end := after >= k.high; !end; {
+			s, err := a.read(ctx, inspection, after, k.high)
+			if err != nil {
+				return err
+			}
+			if err := a.merge(s, k.audience.Kind); err != nil {
+				return err
+			}
+			after, end = s.high, s.end
+			if a.options.Observe != nil {
+				a.options.Observe(AuditProgress{Channels: a.report.Channels, Rows: a.report.Rows, Total: a.total})
+			}
+		}
+	}
+	return nil
+}
+
+// size estimates how far the walk has to go, if anybody observes it.
+func (a *audit) size(ctx context.Context) error {
+	if a.options.Observe == nil {
+		return nil
+	}
+	return operation.ReadTx(ctx, a.pool, func(ctx context.Context, tx pgx.Tx) (err error) {
+		a.total, err = a.store.Estimate(ctx, tx)
+		return err
+	})
+}
+
+func (a *audit) inspect(ctx context.Context, audience channels.Audience) (i *channels.Inspection, err error) {
+	err = operation.ReadTx(ctx, a.pool, func(ctx context.Context, tx pgx.Tx) error {
+		i, err = a.store.Inspect(ctx, tx, audience)
+		return err
+	})
+	return i, err
+}
+
+// read reads a page of channels and the rows beside it in one snapshot. Where the
+// rows are the denser side, as with many deleted channels, they end the slice.
+func (a *audit) read(ctx context.Context, inspection *channels.Inspection, after, high int64) (s slice, err error) {
+	limit := a.options.PageKeys
+	err = operation.SnapshotTx(ctx, a.pool, func(ctx context.Context, tx pgx.Tx) (err error) {
+		s = slice{high: high, end: true}
+		if s.who, err = inspection.Page(ctx, tx, after, high, limit); err != nil {
+			return err
+		}
+		if len(s.who) == limit {
+			s.high, s.end = s.who[limit-1].ID, s.who[limit-1].ID == high
+		}
+		if s.rows, err = a.rows(ctx, tx, after, s.high, limit); err != nil {
+			return err
+		}
+		if len(s.rows) == limit && s.rows[limit-1].id < s.high {
+			s.high, s.end = s.rows[limit-1].id, false
+			n := len(s.who)
+			for n > 0 && s.who[n-1].ID > s.high {
+				n--
+			}
+			s.who = s.who[:n]
+		}
+		s.skips, err = a.skips(ctx, tx, s.who)
+		return err
+	})
+	return s, err
+}
+
+func (a *audit) rows(ctx context.Context, tx pgx.Tx, after, bound int64, limit int) ([]row, error) {
+	statement := queries.messageSlice
+	if a.report.Job.Type == outbox.TypeInbox {
+		statement = queries.notificationSlice
+	}
+	rows, err := tx.Query(ctx, statement, pgx.StrictNamedArgs{"job_id": a.report.Job.ID, "after": after, "bound": bound, "keys": limit})
+	if err != nil {
+		return nil, err
+	}
+	return pgx.CollectRows(rows, func(r pgx.CollectableRow) (found row, err error) {
+		var state *string
+		err = r.Scan(&found.id, &state, &found.err, &found.reason, &found.awaited, &found.revision)
+		if state != nil {
+			found.state = *state
+		}
+		return found, err
+	})
+}
+
+// skips reads which of the channels the job skipped, and why.
+func (a *audit) skips(ctx context.Context, tx pgx.Tx, who []channels.Inspected) (map[int64]string, error) {
+	if a.recorded == 0 || len(who) == 0 {
+		return nil, nil
+	}
+	keys := make([]string, len(who))
+	for i, c := range who {
+		keys[i] = strconv.FormatInt(c.ID, 10)
+	}
+	rows, err := tx.Query(ctx, queries.skipsOf, pgx.StrictNamedArgs{"job_id": a.report.Job.ID, "keys": keys})
+	if err != nil {
+		return nil, err
+	}
+	skips := make(map[int64]string)
+	var id int64
+	var text string
+	_, err = pgx.ForEachRow(rows, []any{&id, &text}, func() error {
+		skips[id] = text
+		return nil
+	})
+	return skips, err
+}
+
+// merge judges every channel and row of a slice, in key order.
+func (a *audit) merge(s slice, kind channels.Kind) error {
+	i := 0
+	alone := func(below int64) error { // rows without a channel
+		for ; i < len(s.rows) && s.rows[i].id < below; i++ {
+			if s.rows[i].state == "" {
+				continue
+			}
+			if err := a.add(a.withRow(s.rows[i], true, false)); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	for _, c := range s.who {
+		if err := alone(c.ID); err != nil {
+			return err
+		}
+		a.report.Channels++
+		var e Entry
+		if i < len(s.rows) && s.rows[i].id == c.ID && s.rows[i].state != "" {
+			e = a.withRow(s.rows[i], false, !c.Matches || !c.Active)
+		} else if text, skipped := s.skips[c.ID]; skipped {
+			e = Entry{ChannelID: c.ID, Reason: outbox.ReasonSkipped, Error: text}
+			a.skipped++
+		} else {
+			e = Entry{ChannelID: c.ID, Reason: a.facts.withoutRow(c, kind)}
+		}
+		if i < len(s.rows) && s.rows[i].id == c.ID {
+			i++
+		}
+		if err := a.add(e); err != nil {
+			return err
+		}
+	}
+	if err := alone(s.high); err != nil {
+		return err
+	}
+	if i < len(s.rows) && s.rows[i].state != "" { // a row at high itself
+		return a.add(a.withRow(s.rows[i], true, false))
+	}
+	return nil
+}
+
+// withRow is the entry of a channel with a row.
+func (a *audit) withRow(r row, deleted, left bool) Entry {
+	a.report.Rows++
+	if r.id > a.facts.cursor {
+		a.above++
+	}
+	e := Entry{ChannelID: r.id, Reason: outbox.Reason(r.state), ChannelDeleted: deleted, LeftSince: left, Error: r.err}
+	if a.report.Job.Type == outbox.TypePush {
+		e.Reason, e.Why = delivery.ReasonOf(outbox.Status(r.state), r.reason, r.awaited, a.facts.aborted)
+		if a.report.Job.Revision > 0 {
+			e.Revision = r.revision
+		}
+	}
+	return e
+}
+
+// withoutRow is why a channel has neither a row nor a skip.
+func (f facts) withoutRow(c channels.Inspected, kind channels.Kind) outbox.Reason {
+	after := func(at *time.Time) bool { return at == nil || at.After(f.since) }
+	switch {
+	case !c.Matches:
+		return outbox.ReasonOutOfAudience
+	case !c.Active:
+		return outbox.ReasonInactive
+	case c.ID > f.bound:
+		return outbox.ReasonArrivedLater
+	case c.ID > f.passed:
+		return outbox.ReasonNotReached
+	case c.CreatedAt != nil && after(c.CreatedAt):
+		return outbox.ReasonArrivedLater
+	case kind == channels.KindSegment || after(c.UpdatedAt):
+		return outbox.ReasonJoinedSince
+	}
+	return outbox.ReasonMissing
+}
+
+// one judges one channel.
+func (a *audit) one(ctx context.Context, id int64) (Entry, error) {
+	if id == math.MinInt64 {
+		return Entry{}, channels.ErrNoChannel
+	}
+	for _, k := range a.ranges {
+		if id > k.high {
+			continue
+		}
+		inspection, err := a.inspect(ctx, k.audience)
+		if err != nil {
+			return Entry{}, err
+		}
+		s, err := a.read(ctx, inspection, id-1, id)
+		if err != nil {
+			return Entry{}, err
+		}
+		var found *Entry
+		a.options.Each = func(e Entry) error {
+			found = &e
+			return nil
+		}
+		if err := a.merge(s, k.audience.Kind); err != nil {
+			return Entry{}, err
+		}
+		if found == nil {
+			return a.deletedSkip(ctx, id)
+		}
+		return *found, nil
+	}
+	return Entry{}, channels.ErrNoChannel
+}
+
+// deletedSkip is the answer for a channel that is gone and has no row.
+func (a *audit) deletedSkip(ctx context.Context, id int64) (e Entry, err error) {
+	err = operation.ReadTx(ctx, a.pool, func(ctx context.Context, tx pgx.Tx) error {
+		skips, err := a.skips(ctx, tx, []channels.Inspected{{ID: id}})
+		if text, skipped := skips[id]; skipped {
+			e = Entry{ChannelID: id, Reason: outbox.ReasonSkipped, ChannelDeleted: true, Error: text}
+			return nil
+		}
+		if err == nil {
+			err = channels.ErrNoChannel
+		}
+		return err
+	})
+	return e, err
+}
+
+// skipsWithoutChannel finds the skipped channels that are gone: those of the
+// recorded skips that the walk has not met.
+func (a *audit) skipsWithoutChannel(ctx context.Context) error {
+	if a.skipped == a.recorded {
+		return nil
+	}
+	inspection, err := a.inspect(ctx, channels.Everyone())
+	if err != nil {
+		return err
+	}
+	for after := ""; ; {
+		page, err := a.jobs.Skips(ctx, a.report.Job.ID, after, a.options.PageKeys)
+		if err != nil || len(page) == 0 {
+			return err
+		}
+		for _, skip := range page {
+			after = skip.Key
+			if err := a.deleted(ctx, inspection, skip); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+func (a *audit) deleted(ctx context.Context, inspection *channels.Inspection, skip job.Skip) error {
+	id, err := strconv.ParseInt(skip.Key, 10, 64)
+	if err != nil {
+		return fmt.Errorf("skip %q is not the key of a channel: one bigint", skip.Key)
+	}
+	var there []channels.Inspected
+	err = operation.ReadTx(ctx, a.pool, func(ctx context.Context, tx pgx.Tx) (err error) {
+		there, err = inspection.Page(ctx, tx, id-1, id, 1)
+		return err
+	})
+	if err != nil || len(there) > 0 {
+		return err
+	}
+	return a.add(Entry{ChannelID: id, Reason: outbox.ReasonSkipped, ChannelDeleted: true, Error: skip.Error})
+}

@@ -1,0 +1,254 @@
+package accounts
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/belfryhq/belfry/admin/operation"
+	"github.com/belfryhq/belfry/admin/recipients"
+	"github.com/belfryhq/belfry/channels"
+	"github.com/belfryhq/belfry/internal/printer"
+)
+
+// historyKey is where a page of a history ends, as JOB:ACTIVITY.
+type historyKey struct{ HistoryKey }
+
+// UnmarshalText reads both ids.
+func (k *historyKey) UnmarshalText(text []byte) error {
+	first, second, ok := strings.Cut(string(text), ":")
+	jobID, err1 := strconv.ParseInt(first, 10, 64)
+	activityID, err2 := strconv.ParseInt(second, 10, 64)
+	if !ok || err1 != nil || err2 != nil || jobID < 0 || activityID > 0 {
+		return &operation.NotAllowedError{Allowed: "JOB:ACTIVITY, as 17:-4, with 0 for none"}
+	}
+	k.HistoryKey = HistoryKey{JobID: jobID, ActivityID: activityID}
+	return nil
+}
+
+// MarshalText writes both ids.
+func (k historyKey) MarshalText() ([]byte, error) {
+	return fmt.Appendf(nil, "%d:%d", k.JobID, k.ActivityID), nil
+}
+
+// personPage is the input of `channels show`.
+type personPage struct {
+	ID         *int64      `arg:"[CHANNEL]" is:"a channel's id"`
+	ExternalID *string     `flag:"external-id" label:"ID" help:"the channel with this external ID"`
+	Limit      int         `flag:"limit" label:"N" help:"at most so many jobs and single messages, 1 to 200 (default 50)" min:"1" max:"200" default:"50"`
+	Before     *historyKey `flag:"before" label:"JOB:ACTIVITY" help:"only those listed after these, for the next page"`
+}
+
+func (in personPage) Check(operation.Operation, time.Time) error {
+	if (in.ID != nil) == (in.ExternalID != nil) {
+		return operation.Invalid("", "channels show takes either CHANNEL or --external-id ID")
+	}
+	return nil
+}
+
+// Person is one channel, and what became of each job for it.
+type Person struct {
+	ExternalID         string        `json:"external_id" mask:"text"` // "": the channel is gone
+	Gone               bool          `json:"gone"`                    // there is no such channel now; what is below is what it had
+	Active             bool          `json:"active"`
+	Platform           string        `json:"platform"`
+	Locale             string        `json:"locale"`            // "": unknown
+	TimeZone           string        `json:"time_zone"`         // "": unknown
+	Place              string        `json:"place" mask:"text"` // latitude and longitude; "": none
+	Media              []string      `json:"media"`             // by which it has an address
+	CreatedAt          *time.Time    `json:"created_at"`        // null: the relation does not tell
+	recipients.OptOuts               // with the channel's id
+	ToCome             []HistoryLine `json:"to_come"` // of jobs that wait, on the first page
+	History            []HistoryLine `json:"history"` // of other jobs and of single messages, newest first
+	Next               string        `json:"next"`    // what before takes for the page after this one; "": there is none
+}
+
+// NextPage is how the page after this one begins.
+func (p Person) NextPage() string { return p.Next }
+
+func personOperation() operation.Operation {
+	return operation.Define(operation.Operation{
+		Name: "channels show", Short: "Show what one channel got, will get and did not get, and why", Usage: "{CHANNEL | --external-id ID}", Role: operation.Viewer, Rows: "history",
+		Long: `Show who a channel is, what it does not want, and what became of each job for it, newest
+first, in the words of ` + "`belfry jobs recipients`" + `: the notification, the message and how it was
+sent, when it is tried next or why it is not sent, or why there is none. Single messages are
+among the jobs by the time they were sent, with negative ids. "To come" are, of the newest
+jobs that wait, those in whose audience the channel is.
+
+Each job costs a few look-ups by key, whatever its size. Of a channel that was deleted there
+are the jobs that have a row of it; its id finds them. As CSV it is the history.`,
+		Example: `  belfry channels show --external-id user-4711
+  belfry channels show 4711 --limit 200 -o csv`,
+	}, showPerson, personText)
+}
+
+func showPerson(ctx context.Context, env *operation.Env, in personPage) (Person, error) {
+	id, external, err := recipients.ForgetInput{ID: in.ID, ExternalID: in.ExternalID}.Find(ctx, env)
+	if err != nil {
+		return Person{}, err
+	}
+	options := HistoryOptions{Limit: in.Limit}
+	if in.Before != nil {
+		options.Before = in.Before.HistoryKey
+	}
+	h, err := ReadHistory(ctx, env.DB, env.Channels, id, external, options)
+	if err != nil {
+		return Person{}, err
+	}
+	if h.Gone && h.Next == nil && len(h.Waiting)+len(h.Lines) == 0 && in.Before == nil {
+		return Person{}, fmt.Errorf("%w with id %d in %s", channels.ErrNoChannel, id, env.Channels.Relation())
+	}
+	p := Person{Gone: h.Gone, Media: []string{}, CreatedAt: h.CreatedAt, ToCome: h.Waiting, History: h.Lines}
+	if h.Next != nil {
+		p.Next = fmt.Sprintf("%d:%d", h.Next.JobID, h.Next.ActivityID)
+	}
+	if p.ToCome, err = notByRadius(ctx, env, p.ToCome); err != nil {
+		return Person{}, err
+	}
+	if p.History, err = notByRadius(ctx, env, p.History); err != nil {
+		return Person{}, err
+	}
+	if p.OptOuts, err = recipients.OptOutsOf(ctx, env, id); err != nil {
+		return Person{}, err
+	}
+	if err = p.describe(ctx, env, id); err != nil {
+		return Person{}, err
+	}
+	return p, nil
+}
+
+// describe reads who the channel is.
+func (p *Person) describe(ctx context.Context, env *operation.Env, id int64) error {
+	found, err := env.Channels.RecipientsBare(ctx, env.Reads(), []int64{id})
+	if err != nil || len(found) == 0 {
+		return err
+	}
+	r := found[0]
+	p.ExternalID, p.Active, p.Platform, p.Locale, p.TimeZone = r.ExternalID, r.Active, r.Platform, r.Locale, r.TimeZone
+	var addresses map[string]json.RawMessage
+	if json.Unmarshal(r.Addresses, &addresses) == nil { // the contract has an object there
+		p.Media = slices.Sorted(maps.Keys(addresses))
+	}
+	latitude, longitude, err := env.Channels.Place(ctx, env.Reads(), id)
+	if err == nil && latitude != nil && longitude != nil {
+		p.Place = fmt.Sprintf("%g, %g", *latitude, *longitude)
+	}
+	return err
+}
+
+func personText(p *printer.Page, in personPage, out Person) {
+	if in.Before == nil {
+		whoText(p, out)
+		p.Printf("\ndoes not want:\n")
+		recipients.OptOutsText(p, operation.ChannelRef{}, out.OptOuts)
+		if len(out.ToCome) > 0 {
+			p.Printf("\nto come:\n")
+			p.Table(historyTable(p, out.ToCome))
+		}
+		p.Printf("\njobs and single messages:\n")
+	}
+	switch {
+	case len(out.History) > 0:
+		p.Table(historyTable(p, out.History))
+	case in.Before != nil || out.Next != "":
+		p.Printf("none of these jobs has anything of channel %d\n", out.ChannelID)
+	default:
+		p.Printf("no job has begun, and no single message was sent to channel %d\n", out.ChannelID)
+	}
+	if slices.ContainsFunc(slices.Concat(out.ToCome, out.History), func(l HistoryLine) bool { return l.Medium != "" }) {
+		p.Note("`belfry dead-letters show --job JOB --channel %d` shows each attempt of a message, and each medium that was bypassed", out.ChannelID)
+	}
+	operation.More(p, "before", out.Next)
+}
+
+// whoText tells who a channel is.
+func whoText(p *printer.Page, out Person) {
+	if out.Gone {
+		p.Field("channel", "%d, which is gone", out.ChannelID)
+		return
+	}
+	active := ""
+	if !out.Active {
+		active = ", not active: nothing is sent to it"
+	}
+	p.Field("channel", "%d%s", out.ChannelID, active)
+	p.Field("external id", "%s", out.ExternalID)
+	p.Field("platform", "%s", out.Platform)
+	p.Field("locale", "%s", cmp.Or(out.Locale, "unknown"))
+	p.Field("time zone", "%s", cmp.Or(out.TimeZone, "unknown"))
+	if out.Place != "" {
+		p.Field("place", "%s", out.Place)
+	}
+	p.Field("addresses", "%s", cmp.Or(strings.Join(out.Media, ", "), "none"))
+	if out.CreatedAt != nil {
+		p.Field("created", "%s", p.Clock(*out.CreatedAt))
+	}
+}
+
+// historyTable has a line for each job or single message.
+func historyTable(p *printer.Page, list []HistoryLine) *printer.Table {
+	t := printer.NewTable(">JOB", "ENQUEUED", "CATEGORY", "TITLE", "STATUS", "OUTCOME", "WHAT BECAME OF IT")
+	t.Dispensable(30, "ENQUEUED", "CATEGORY", "STATUS")
+	for _, l := range list {
+		outcome, status := string(l.Reason), string(l.Status)
+		if l.Why != "" {
+			outcome += ", " + string(l.Why)
+		}
+		if l.Type == TypeActivity {
+			status = TypeActivity
+		}
+		t.Add(printer.Int(l.JobID), p.Clock(l.CreatedAt), l.Category, printer.OneLine(cmp.Or(l.JobTitle, l.Title), 40), status, outcome, historyText(p, l))
+	}
+	return t
+}
+
+// historyText is the sentence of `jobs recipients` about a channel, with how and when before its
+// error.
+func historyText(p *printer.Page, l HistoryLine) string {
+	var how []string
+	if l.Medium != "" {
+		by := "by " + l.Medium
+		if l.Sender != "" {
+			by += " through " + l.Sender
+		}
+		if l.Attempts > 1 {
+			by += ", " + printer.Counted(int64(l.Attempts), "attempt")
+		}
+		how = append(how, by)
+	}
+	for _, one := range []struct {
+		what string
+		at   *time.Time
+	}{{"sent", l.SentAt}, {"next try", l.DueAt}, {"dead since", l.DeadAt}, {"read", l.ReadAt}, {"recalled", l.Withdrawn}, {"the job begins", l.StartsAt}} {
+		if one.at != nil {
+			how = append(how, one.what+" "+p.Clock(*one.at))
+		}
+	}
+	said := l.Entry
+	said.Error = ""
+	text := strings.Join(append([]string{entryText(said)}, how...), "; ")
+	if l.Error != "" {
+		text += ": " + printer.OneLine(l.Error, 200)
+	}
+	return text
+}
+
+// notByRadius removes the jobs to a radius from a channel's history, for a role that reads no
+// contents.
+func notByRadius(ctx context.Context, env *operation.Env, lines []HistoryLine) ([]HistoryLine, error) {
+	if env.Role.ReadsContents() || len(lines) == 0 {
+		return lines, nil
+	}
+	ids := make([]int64, 0, len(lines))
+	for _, l := range lines {
+		ids = append(ids, l.JobID)
+	}
+	hidden, err := env.ToRadius(ctx, ids)
+	return slices.DeleteFunc(lines, func(l HistoryLine) bool { return slices.Contains(hidden, l.JobID) }), err
+}

@@ -1,0 +1,101 @@
+-- name: MessageSlice :many
+-- A job's messages in key order: at most @keys after @after, up to @bound
+-- (messages_pkey), with the revision of the content that a provider took; NULL: none did.
+SELECT m.channel_id, m.status, coalesce(m.last_error, ''), coalesce(m.reason, ''), m.receipt IS NOT NULL,
+       CASE WHEN m.status = 'SENT' OR m.receipt IS NOT NULL THEN coalesce(m.revision, 0)::integer END
+  FROM belfry.messages m
+ WHERE m.job_id = @job_id AND m.channel_id > @after::bigint AND m.channel_id <= @bound::bigint
+ ORDER BY m.channel_id
+ LIMIT @keys;
+
+-- name: NotificationSlice :many
+-- The next @keys channels with any notification after @after, up to @bound, in key
+-- order, and of each the row of this job, if it has one (notifications_pkey, two
+-- descents a channel). The state is NULL where it has none.
+WITH RECURSIVE walk (channel_id, n) AS (
+    (SELECT f.channel_id, 1 FROM belfry.notifications f
+      WHERE f.channel_id > @after::bigint AND f.channel_id <= @bound::bigint
+      ORDER BY f.channel_id LIMIT 1)
+    UNION ALL
+    SELECT x.channel_id, w.n + 1
+      FROM walk w
+     CROSS JOIN LATERAL (SELECT f.channel_id FROM belfry.notifications f
+                          WHERE f.channel_id > w.channel_id AND f.channel_id <= @bound::bigint
+                          ORDER BY f.channel_id LIMIT 1) x
+     WHERE w.n < @keys
+)
+SELECT w.channel_id, m.state, '', '', false, NULL::integer
+  FROM walk w
+  LEFT JOIN LATERAL (SELECT CASE WHEN f.withdrawn_at IS NOT NULL THEN 'withdrawn' WHEN f.read_at IS NOT NULL THEN 'read' ELSE 'unread' END AS state
+                       FROM belfry.notifications f
+                      WHERE f.channel_id = w.channel_id AND f.job_id = @job_id LIMIT 1) m ON true;
+
+-- name: SkipsOf :many
+-- Those of @keys that a job skipped, and why (job_skips_pkey).
+SELECT s.key::bigint, s.error
+  FROM belfry.job_skips s
+ WHERE s.job_id = @job_id AND s.key = ANY (@keys::text[]);
+
+-- name: JobLeft :one
+-- Whether retention deletes a job's rows, and how many skips it has (job_skips_pkey).
+-- No row: no such job.
+SELECT j.retention_at IS NOT NULL, (SELECT count(*) FROM belfry.job_skips s WHERE s.job_id = j.id)
+  FROM belfry.jobs j
+ WHERE j.id = @id;
+
+-- name: ReportPage :many
+-- The next @limit messages of job @id above the channel @after, in their order: the medium
+-- of the route where each is or ended, the sender that took it, what became of it, its times, and
+-- the revision of the content that was sent. Relies on messages_pkey.
+SELECT m.channel_id, coalesce(j.route[least(m.step + 1, cardinality(j.route))], ''), coalesce(m.sender, ''), m.status, coalesce(m.reason, ''), m.attempts::integer,
+       CASE WHEN m.status IN ('PENDING', 'QUEUED') OR m.receipt IS NOT NULL AND m.status = 'PROCESSING' THEN m.next_attempt_at END,
+       m.sent_at, CASE WHEN m.status = 'DEAD' THEN m.next_attempt_at END,
+       CASE WHEN m.status = 'SENT' OR m.receipt IS NOT NULL THEN coalesce(m.revision, 0)::integer END
+  FROM belfry.messages m
+  JOIN belfry.jobs j ON j.id = m.job_id
+ WHERE m.job_id = @id AND m.channel_id > @after
+ ORDER BY m.channel_id
+ LIMIT @limit;
+
+-- The history of one channel, which no index of the large tables has: jobs and activities are
+-- found first, and of each its row by its key.
+-- name: HistoryRows :many
+-- What there is of the channel @channel_id of each of the jobs @job_ids, in their order: its
+-- message, its notification or its skip (messages_pkey, notifications_pkey, job_skips_pkey),
+-- and whether retention deletes the job's rows. The LIMITs keep it to one descent each. A job
+-- that is gone has no row.
+SELECT j.id AS job_id, j.retention_at IS NOT NULL AS pruned, coalesce(f.state, '') AS state, f.read_at, f.withdrawn_at, s.error AS skip,
+       coalesce(m.status, '') AS status, coalesce(m.reason, '') AS reason, coalesce(m.last_error, '') AS error, m.revision, coalesce(m.awaited, false) AS awaited,
+       CASE WHEN m.status IS NULL THEN '' ELSE coalesce(j.route[least(m.step + 1, cardinality(j.route))], '') END AS medium,
+       coalesce(m.sender, '') AS sender, coalesce(m.attempts, 0)::integer AS attempts, m.due_at, m.sent_at, m.dead_at
+  FROM unnest(@job_ids::bigint[]) WITH ORDINALITY k (id, n)
+ CROSS JOIN LATERAL (SELECT j.id, j.route, j.retention_at FROM belfry.jobs j WHERE j.id = k.id LIMIT 1) j
+  LEFT JOIN LATERAL (SELECT CASE WHEN f.withdrawn_at IS NOT NULL THEN 'withdrawn' WHEN f.read_at IS NOT NULL THEN 'read' ELSE 'unread' END AS state, f.read_at, f.withdrawn_at
+                       FROM belfry.notifications f WHERE f.channel_id = @channel_id AND f.job_id = k.id LIMIT 1) f ON true
+  LEFT JOIN LATERAL (SELECT s.error FROM belfry.job_skips s WHERE s.job_id = k.id AND s.key = @channel_id::bigint::text LIMIT 1) s ON true
+  LEFT JOIN LATERAL (SELECT m.status, m.reason, m.last_error, m.receipt IS NOT NULL AS awaited, m.step, m.sender, m.attempts, m.sent_at,
+                            CASE WHEN m.status = 'SENT' OR m.receipt IS NOT NULL THEN coalesce(m.revision, 0)::integer END AS revision,
+                            CASE WHEN m.status IN ('PENDING', 'QUEUED') OR m.receipt IS NOT NULL AND m.status = 'PROCESSING' THEN m.next_attempt_at END AS due_at,
+                            CASE WHEN m.status = 'DEAD' THEN m.next_attempt_at END AS dead_at
+                       FROM belfry.messages m WHERE m.job_id = k.id AND m.channel_id = @channel_id LIMIT 1) m ON true
+ ORDER BY k.n;
+
+-- name: HistoryActivities :many
+-- The @limit newest activities to @channel_id that are older than the activity @before, 0: of
+-- all (activities_channel_idx), newest first, with what became of their messages
+-- (messages_pkey). No row where @before was deleted: so were those that are older.
+SELECT a.id AS job_id, a.category, a.title, a.created_at, coalesce(m.status, '') AS status, coalesce(m.reason, '') AS reason, coalesce(m.last_error, '') AS error,
+       NULL::integer AS revision, coalesce(m.awaited, false) AS awaited,
+       CASE WHEN m.status IS NULL THEN '' ELSE coalesce(a.route[least(m.step + 1, cardinality(a.route))], '') END AS medium,
+       coalesce(m.sender, '') AS sender, coalesce(m.attempts, 0)::integer AS attempts, m.due_at, m.sent_at, m.dead_at
+  FROM (SELECT CASE WHEN @before::bigint = 0 THEN 'infinity' ELSE (SELECT b.created_at FROM belfry.activities b WHERE b.id = @before) END AS at) e
+ CROSS JOIN LATERAL (SELECT t.id, t.category, t.title, t.route, t.created_at
+                       FROM belfry.activities t
+                      WHERE t.channel_id = @channel_id AND t.created_at <= e.at AND (t.created_at < e.at OR t.id > @before)
+                      ORDER BY t.created_at DESC, t.id
+                      LIMIT @limit) a
+  LEFT JOIN LATERAL (SELECT m.status, m.reason, m.last_error, m.receipt IS NOT NULL AS awaited, m.step, m.sender, m.attempts, m.sent_at,
+                            CASE WHEN m.status IN ('PENDING', 'QUEUED') OR m.receipt IS NOT NULL AND m.status = 'PROCESSING' THEN m.next_attempt_at END AS due_at,
+                            CASE WHEN m.status = 'DEAD' THEN m.next_attempt_at END AS dead_at
+                       FROM belfry.messages m WHERE m.job_id = a.id AND m.channel_id = @channel_id LIMIT 1) m ON true
+ ORDER BY a.created_at DESC, a.id;

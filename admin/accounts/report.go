@@ -1,0 +1,92 @@
+package accounts
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/belfryhq/belfry/admin/operation"
+	"github.com/belfryhq/belfry/channels"
+	"github.com/belfryhq/belfry/outbox"
+)
+
+// ReportLine is what became of one message.
+type ReportLine struct {
+	ExternalID string        `json:"external_id" mask:"text"` // "": the channel is there no more
+	ChannelID  int64         `json:"channel_id"`
+	Medium     string        `json:"medium"` // of the route, where the message is or ended
+	Sender     string        `json:"sender"` // that took it; "": none has
+	Status     outbox.Status `json:"status"`
+	Reason     string        `json:"reason"`   // why it is DEAD or CANCELLED, or what it waits for
+	Attempts   int           `json:"attempts"` // calls by that medium
+	DueAt      *time.Time    `json:"due_at"`   // when it is tried next; nil: it is final, or in flight
+	SentAt     *time.Time    `json:"sent_at"`
+	DeadAt     *time.Time    `json:"dead_at"`
+	Revision   *int          `json:"revision"` // content that was sent: 0 the first, then each correction; nil: not sent
+	Locale     string        `json:"locale"`   // of the channel at the time of the report; "": it has none
+}
+
+// reportPage is how many messages one statement reads.
+const reportPage = 5000
+
+// EachMessage calls each with every message of a job, in the order of the channels' ids, and
+// stops at its first error. It reads in pages, each as of its moment, and keeps one of them
+// in memory: a message that moves meanwhile is reported once, as it was when its page was
+// read. A job without messages has no line.
+func EachMessage(ctx context.Context, pool *pgxpool.Pool, store *channels.Store, jobID int64, each func(ReportLine) error) error {
+	for after, more := int64(math.MinInt64), true; more; {
+		var page []ReportLine
+		err := operation.ReadTx(ctx, pool, func(ctx context.Context, tx pgx.Tx) (err error) {
+			page, err = readReport(ctx, tx, store, jobID, after)
+			return err
+		})
+		if err != nil {
+			return fmt.Errorf("report on job %d: %w", jobID, err)
+		}
+		for _, line := range page {
+			if err := each(line); err != nil {
+				return err
+			}
+			after = line.ChannelID
+		}
+		more = len(page) == reportPage
+	}
+	return nil
+}
+
+func readReport(ctx context.Context, tx pgx.Tx, store *channels.Store, jobID, after int64) ([]ReportLine, error) {
+	rows, err := tx.Query(ctx, queries.reportPage, pgx.StrictNamedArgs{"id": jobID, "after": after, "limit": reportPage})
+	if err != nil {
+		return nil, err
+	}
+	page, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (l ReportLine, err error) {
+		var status string
+		err = row.Scan(&l.ChannelID, &l.Medium, &l.Sender, &status, &l.Reason, &l.Attempts, &l.DueAt, &l.SentAt, &l.DeadAt, &l.Revision)
+		l.Status = outbox.Status(status)
+		return l, err
+	})
+	if err != nil || len(page) == 0 {
+		return nil, err
+	}
+	ids := make([]int64, len(page))
+	for i, l := range page {
+		ids[i] = l.ChannelID
+	}
+	people, err := store.RecipientsBare(ctx, tx, ids)
+	if err != nil {
+		return nil, err
+	}
+	found := make(map[int64]channels.Recipient, len(people))
+	for _, p := range people {
+		found[p.ID] = p
+	}
+	for i := range page {
+		p := found[page[i].ChannelID]
+		page[i].ExternalID, page[i].Locale = p.ExternalID, p.Locale
+	}
+	return page, nil
+}

@@ -1,0 +1,362 @@
+package admintest
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+
+	"github.com/belfryhq/belfry/admin"
+	"github.com/belfryhq/belfry/admin/accounts"
+	"github.com/belfryhq/belfry/admin/doctor"
+	"github.com/belfryhq/belfry/admin/jobs"
+	"github.com/belfryhq/belfry/admin/operation"
+	"github.com/belfryhq/belfry/admin/upcoming"
+	"github.com/belfryhq/belfry/channels"
+	"github.com/belfryhq/belfry/dev/dbtest"
+	"github.com/belfryhq/belfry/internal/errkind"
+	"github.com/belfryhq/belfry/internal/printer"
+	"github.com/belfryhq/belfry/job"
+	"github.com/belfryhq/belfry/outbox/compose"
+)
+
+// desk is where an operator sits: a database of its own, and what came of the last operation.
+type Desk struct {
+	T   *testing.T
+	DB  *dbtest.DB
+	Env *operation.Env
+
+	Out, Notes string // of the text
+	JSON       string
+}
+
+func NewDesk(t *testing.T) *Desk {
+	t.Helper()
+	db := dbtest.Reused(t, 10)
+	recipients, err := channels.New(channels.Config{Relation: channels.DefaultRelation})
+	require.NoError(t, err)
+	return &Desk{T: t, DB: db, Env: &operation.Env{
+		DB: db.Pool, Jobs: job.NewStore(db.Pool), Channels: recipients, Actor: "ann@host", Role: operation.Admin,
+		Compose: compose.DefaultConfig(), Now: Noon,
+	}}
+}
+
+// as has somebody else sit at the desk.
+func (d *Desk) As(actor string, role operation.Role) *Desk {
+	d.Env.Actor, d.Env.Role = actor, role
+	return d
+}
+
+// examined is what the doctor says of a desk.
+func (d *Desk) Examined(given ...string) *doctor.DoctorReport {
+	d.T.Helper()
+	o, in := d.Input("doctor", given...)
+	out, err := o.Run(d.T.Context(), d.Env, in)
+	require.NoError(d.T, err)
+	return out.(*doctor.DoctorReport)
+}
+
+// watch follows events while acts are done, one after each look, and returns what was told.
+func (d *Desk) Watch(acts []func(), given ...string) string {
+	d.T.Helper()
+	d.Env.Watches = jobs.NewWatches(50 * time.Millisecond)
+	o, in := d.Input("events watch", given...)
+	var out strings.Builder
+	page, tell, looks := &printer.Page{Output: &out}, o.Teller(in), 0
+	_, err := o.Stream(d.T.Context(), d.Env, in, func(item any) error {
+		tell(page, item)
+		if looks < len(acts) {
+			acts[looks]()
+		}
+		if looks++; looks == len(acts)+3 {
+			return ErrEnough
+		}
+		return nil
+	})
+	require.ErrorIs(d.T, err, ErrEnough)
+	return out.String()
+}
+
+// one reads a single text.
+func (d *Desk) One(statement string) (text string) {
+	d.T.Helper()
+	require.NoError(d.T, d.DB.Pool.QueryRow(d.T.Context(), statement).Scan(&text))
+	return text
+}
+
+// kept are the rows in which a table mentions the third channel or its external id.
+func (d *Desk) Kept() (list []string) {
+	d.T.Helper()
+	rows, err := d.DB.Pool.Query(d.T.Context(), `
+SELECT t.what FROM (
+    SELECT 'channels' AS what, to_jsonb(x) AS r FROM belfry.channels x UNION ALL SELECT 'opt_outs', to_jsonb(x) FROM belfry.opt_outs x
+    UNION ALL SELECT 'invalid_addresses', to_jsonb(x) FROM belfry.invalid_addresses x UNION ALL SELECT 'segment_members', to_jsonb(x) FROM belfry.segment_members x
+    UNION ALL SELECT 'messages', to_jsonb(x) FROM belfry.messages x UNION ALL SELECT 'attempts', to_jsonb(x) FROM belfry.attempts x
+    UNION ALL SELECT 'notifications', to_jsonb(x) FROM belfry.notifications x UNION ALL SELECT 'activities', to_jsonb(x) FROM belfry.activities x
+    UNION ALL SELECT 'jobs', to_jsonb(x) FROM belfry.jobs x UNION ALL SELECT 'job_revisions', to_jsonb(x) FROM belfry.job_revisions x
+    UNION ALL SELECT 'job_events', to_jsonb(x) FROM belfry.job_events x UNION ALL SELECT 'schedules', to_jsonb(x) FROM belfry.schedules x
+    UNION ALL SELECT 'events', to_jsonb(x) FROM belfry.events x) t
+ WHERE t.r ->> 'channel_id' = '3' OR t.r ->> 'name' = '3' OR t.r ->> 'reason' LIKE 'u3 %' OR t.r::text LIKE '%"u3"%' OR t.r::text LIKE '%busy: token%' GROUP BY 1 ORDER BY 1`)
+	require.NoError(d.T, err)
+	list, err = pgx.CollectRows(rows, pgx.RowTo[string])
+	require.NoError(d.T, err)
+	return list
+}
+
+// audited wants a job's accounts to agree with its rows.
+func (d *Desk) Audited(id int64) accounts.Report {
+	d.T.Helper()
+	store, err := channels.New(channels.Config{Relation: channels.DefaultRelation})
+	require.NoError(d.T, err)
+	r, err := accounts.Audit(d.T.Context(), d.DB.Pool, store, id, accounts.AuditOptions{})
+	require.NoError(d.T, err)
+	require.True(d.T, r.Agree, r.Disagreements)
+	return r
+}
+
+// exec runs SQL.
+func (d *Desk) Exec(statement string) {
+	d.T.Helper()
+	_, err := d.DB.Pool.Exec(d.T.Context(), statement)
+	require.NoError(d.T, err)
+}
+
+// input is an operation's, given pairs of a parameter and its text.
+func (d *Desk) Input(name string, given ...string) (operation.Operation, any) {
+	d.T.Helper()
+	o := Operation(d.T, name)
+	in := o.NewInput()
+	for i := 0; i < len(given); i += 2 {
+		require.NoError(d.T, Set(d.T, o, in, given[i], given[i+1]), given[i])
+	}
+	return o, in
+}
+
+// run runs an operation.
+func (d *Desk) Run(name string, given ...string) error {
+	d.T.Helper()
+	o, in := d.Input(name, given...)
+	out, err := o.Run(d.T.Context(), d.Env, in)
+	d.Out, d.Notes, d.JSON = "", "", ""
+	if out == nil {
+		return err
+	}
+	text, jsonErr := json.Marshal(out)
+	require.NoError(d.T, jsonErr)
+	var output, notes bytes.Buffer
+	o.Text(&printer.Page{Output: &output, Notes: &notes}, in, out)
+	d.Out, d.Notes, d.JSON = output.String(), notes.String(), string(text)
+	return err
+}
+
+// enqueue requests jobs, one for each type.
+func (d *Desk) Enqueue(types string, more ...string) {
+	d.T.Helper()
+	require.NoError(d.T, d.Run("enqueue", append([]string{"type", types, "category", "operator_notice", "title", "Hello", "everyone", "on"}, more...)...))
+}
+
+// everything is one text of all rows that an act may change.
+func (d *Desk) Everything() string {
+	d.T.Helper()
+	return d.One(`SELECT md5(string_agg(r, E'\n' ORDER BY r)) FROM (
+		SELECT to_jsonb(x)::text AS r FROM belfry.jobs x UNION ALL SELECT to_jsonb(x)::text FROM belfry.job_events x
+		UNION ALL SELECT to_jsonb(x)::text FROM belfry.job_revisions x UNION ALL SELECT to_jsonb(x)::text FROM belfry.events x
+		UNION ALL SELECT to_jsonb(x)::text FROM belfry.messages x UNION ALL SELECT to_jsonb(x)::text FROM belfry.notifications x
+		UNION ALL SELECT to_jsonb(x)::text FROM belfry.activities x UNION ALL SELECT to_jsonb(x)::text FROM belfry.job_deliveries x) t`)
+}
+
+// planned makes the plan of an act, which has to change nothing.
+func (d *Desk) Planned(name string, given ...string) operation.Plan {
+	d.T.Helper()
+	before := d.Everything()
+	require.NoError(d.T, d.Run(name, append(given, "dry_run", "on")...))
+	require.Equal(d.T, before, d.Everything(), "a plan changes nothing")
+	require.NotContains(d.T, d.JSON, "receipt")
+	var answer struct{ Plan *operation.Plan }
+	require.NoError(d.T, json.Unmarshal([]byte(d.JSON), &answer))
+	require.NotNil(d.T, answer.Plan, d.JSON)
+	return *answer.Plan
+}
+
+// refuses wants another count to be refused with both, and nothing to be changed.
+func (d *Desk) Refuses(p operation.Plan, name string, given ...string) {
+	d.T.Helper()
+	before := d.Everything()
+	other := p.Count + 1
+	err := d.Run(name, append(given, "plan", Retoken(p.Token, &other, nil))...)
+	require.Equal(d.T, errkind.Conflict, errkind.Of(err), name)
+	require.ErrorContains(d.T, err, fmt.Sprintf("the plan is out of date: %d ", p.Count), name)
+	require.ErrorContains(d.T, err, fmt.Sprintf(", not %d; nothing was changed", other), name)
+	require.Empty(d.T, d.Out)
+	require.Equal(d.T, before, d.Everything(), "%s: another count changes nothing", name)
+}
+
+// member is one more job of its lane, and its id.
+func (d *Desk) Member() string {
+	d.T.Helper()
+	return d.One(`INSERT INTO belfry.jobs (type, category, title, lane) VALUES ('push', 'operator_notice', 'Hello', 'lane' || (SELECT count(*) FROM belfry.jobs)) RETURNING id::text`)
+}
+
+// stands brings a job that is PENDING into a status at rest.
+func (d *Desk) Stands(id int64, status string) {
+	d.T.Helper()
+	switch status {
+	case "PENDING":
+		return
+	case "ABORTED":
+		d.Exec(fmt.Sprintf(`SELECT belfry.abort(%d)`, id))
+		return
+	case "RUNNING":
+		d.Exec(fmt.Sprintf(Walked, id))
+		return
+	}
+	d.Exec(fmt.Sprintf(Walked, id))
+	d.Exec(fmt.Sprintf(`UPDATE belfry.jobs SET status = '%s', last_error = CASE '%[1]s' WHEN 'FAILED' THEN 'disk' END WHERE id = %d`, status, id))
+}
+
+func (d *Desk) Status(id string) string {
+	d.T.Helper()
+	return d.One(`SELECT status FROM belfry.jobs WHERE id = ` + id)
+}
+
+// letters makes dead letters of all messages of job 5, an hour ago.
+func (d *Desk) Letters() {
+	d.T.Helper()
+	d.Exec(`UPDATE belfry.messages SET status = 'DEAD', reason = 'exhausted', next_attempt_at = now() - interval '1 hour' WHERE job_id = 5`)
+}
+
+// receipt is that of the last operation.
+func (d *Desk) Receipt() operation.Receipt {
+	d.T.Helper()
+	var answer struct{ Receipt *operation.Receipt }
+	require.NoError(d.T, json.Unmarshal([]byte(d.JSON), &answer))
+	require.NotNil(d.T, answer.Receipt, d.JSON)
+	return *answer.Receipt
+}
+
+// dbNow is the database's clock.
+func (d *Desk) DbNow() time.Time {
+	d.T.Helper()
+	now, err := d.Env.Jobs.Now(d.T.Context())
+	require.NoError(d.T, err)
+	return now
+}
+
+// upcoming returns a page of the list, and the position of the next page.
+func (d *Desk) Upcoming(given ...string) (list []upcoming.UpcomingEntry, next string) {
+	d.T.Helper()
+	o, in := d.Input("upcoming", given...)
+	out, err := o.Run(d.T.Context(), d.Env, in)
+	require.NoError(d.T, err)
+	page, is := out.(operation.List[upcoming.UpcomingEntry])
+	require.True(d.T, is)
+	return page.Items, page.Next
+}
+
+// finished inserts a PROCESSED job whose walk took some minutes.
+func (d *Desk) Finished(kind, lane string, minutes int) {
+	d.T.Helper()
+	dbtest.Past(d.T, d.DB.Pool, `INSERT INTO belfry.jobs (id, type, category, title, lane, route, status, fence, started_at, finished_at)
+		VALUES (nextval('belfry.jobs_id_seq'), $1, 'operator_notice', 'x', $2, '{}', 'PROCESSED', 1, now() - $3 * interval '1 minute', now())`, kind, lane, minutes)
+}
+
+// lines renders entries, one to a line: due in minutes from now, lane, label, expected minutes, note.
+func (d *Desk) Lines(list []upcoming.UpcomingEntry) string {
+	d.T.Helper()
+	var b strings.Builder
+	for _, e := range list {
+		expected := "?"
+		if e.ExpectedMS != nil {
+			expected = (time.Duration(*e.ExpectedMS) * time.Millisecond).String()
+		}
+		fmt.Fprintln(&b, strings.TrimSpace(fmt.Sprintf("%s %s %s %s %s%s", e.At.Sub(d.DbNow()).Round(time.Minute), e.Lane, e.Name, expected, strings.Join(e.Overlaps, ", "), e.Held)))
+	}
+	return b.String()
+}
+
+// operation finds one by its name.
+func Operation(t *testing.T, name string) operation.Operation {
+	t.Helper()
+	list := admin.Operations()
+	i := slices.IndexFunc(list, func(o operation.Operation) bool { return o.Name == name })
+	require.GreaterOrEqual(t, i, 0, name)
+	return list[i]
+}
+
+// set gives a text to a parameter.
+func Set(t *testing.T, o operation.Operation, in any, name, text string) error {
+	t.Helper()
+	i := slices.IndexFunc(o.Params(), func(p operation.Param) bool { return p.Name == name })
+	require.GreaterOrEqual(t, i, 0, "%s: %s", o.Name, name)
+	return o.Params()[i].Set(in, text)
+}
+
+func Noon() time.Time { return time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC) }
+
+// crowd makes eight channels, of whom the third has everything that somebody may have.
+func Crowd(t *testing.T) *Desk {
+	t.Helper()
+	d := NewDesk(t)
+	d.Exec(`INSERT INTO belfry.channels (external_id, platform, addresses) SELECT 'u' || n, 'ios', '{"push": "token"}' FROM generate_series(1, 8) n`)
+	d.Exec(`UPDATE belfry.channels SET created_at = now() - interval '1 day', updated_at = now() - interval '1 day'`)
+	d.Enqueue("push") // 1: walked, delivered in part
+	d.Enqueue("inbox")
+	for id := 1; id <= 2; id++ {
+		d.Exec(fmt.Sprintf(Walked, id))
+		d.Exec(fmt.Sprintf(`UPDATE belfry.jobs SET status = 'PROCESSED' WHERE id = %d`, id))
+	}
+	d.Exec(`INSERT INTO belfry.messages (job_id, channel_id, next_attempt_at) SELECT 1, n, now() FROM generate_series(1, 8) n`)
+	d.Exec(`INSERT INTO belfry.job_deliveries (job_id, relay, written) VALUES (1, '', 8)`)
+	d.Exec(`INSERT INTO belfry.notifications (job_id, channel_id) SELECT 2, n FROM generate_series(1, 8) n`)
+	d.Exec(`INSERT INTO belfry.attempts (job_id, channel_id, step, attempt, medium, outcome, error) VALUES (1, 3, 0, 1, 'push', 'retryable', 'busy: token')`)
+	d.Exec(`SELECT belfry.opt_out(3, '*', 'sms', 'asked for it')`)
+	d.Exec(`INSERT INTO belfry.invalid_addresses (channel_id, medium, sha256) VALUES (3, 'push', decode(repeat('00', 32), 'hex'))`)
+	d.Exec(`INSERT INTO belfry.segments (name) VALUES ('beta')`)
+	d.Exec(`INSERT INTO belfry.segment_members VALUES ('beta', 3), ('beta', 4)`)
+	d.Exec(`SELECT belfry.send(3, 'activity', 'Kim likes your answer')`)
+	return d
+}
+
+// troop makes jobs in each status: 1 PENDING, 2 RUNNING, 3 ABORTED, 4 FAILED, 5 PROCESSED with
+// messages that wait, 6 PROCESSED without, 7 EXPIRED in a time that is lifted, 8 EXPIRED, and 9
+// ABORTED in the hands of retention.
+func Troop(t *testing.T) *Desk {
+	t.Helper()
+	d := NewDesk(t)
+	d.Exec(`INSERT INTO belfry.channels (external_id, platform, addresses) SELECT 'u' || n, 'ios', '{"push": "token"}' FROM generate_series(1, 8) n`)
+	for range 9 {
+		d.Member()
+	}
+	d.Exec(`UPDATE belfry.jobs SET expires_at = now() + interval '1 hour' WHERE id IN (7, 8)`)
+	d.Exec(`UPDATE belfry.jobs SET status = 'EXPIRED' WHERE id IN (7, 8)`)
+	dbtest.Past(t, d.DB.Pool, `UPDATE belfry.jobs SET expires_at = CASE id WHEN 8 THEN now() - interval '1 hour' END WHERE id IN (7, 8)`)
+	d.Stands(3, "ABORTED")
+	d.Stands(4, "FAILED")
+	d.Stands(5, "PROCESSED")
+	d.Exec(`INSERT INTO belfry.messages (job_id, channel_id, next_attempt_at) SELECT 5, n, now() FROM generate_series(1, 8) n`)
+	d.Exec(`INSERT INTO belfry.job_deliveries (job_id, relay, written) VALUES (5, '', 8)`)
+	d.Stands(6, "PROCESSED")
+	d.Stands(9, "ABORTED")
+	d.Exec(`UPDATE belfry.jobs SET retention_at = clock_timestamp() WHERE id = 9`)
+	d.Exec(fmt.Sprintf(Walked, 2))
+	return d
+}
+
+// as are the parameters that do exactly what a plan shows.
+func As(p operation.Plan) []string { return []string{"plan", p.Token} }
+
+// patience bounds every wait for a state; nothing normally takes that long.
+const Patience = time.Minute
+
+// walked pretends that a run has walked a job of eight channels, with a row for each.
+const Walked = `UPDATE belfry.jobs SET status = 'RUNNING', runner = 'r', heartbeat_at = now(), fence = 1, started_at = now() WHERE id = %[1]d;
+UPDATE belfry.jobs SET cursor = '8', bound = '8', chunks = 1, channels_read = 8, channels_matched = 8, rows_written = 8 WHERE id = %[1]d`
+
+var ErrEnough = errors.New("enough")

@@ -1,0 +1,337 @@
+package delivery
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/belfryhq/belfry/admin/operation"
+	"github.com/belfryhq/belfry/internal/config"
+	"github.com/belfryhq/belfry/internal/printer"
+	"github.com/belfryhq/belfry/outbox"
+)
+
+// messageJob is what a message belongs to: the id of a job, or a negative one of an
+// activity.
+type messageJob int64
+
+// UnmarshalText reads an id.
+func (m *messageJob) UnmarshalText(text []byte) error {
+	id, err := strconv.ParseInt(string(text), 10, 64)
+	if err != nil || id == 0 {
+		return &operation.NotAllowedError{Allowed: "whole numbers from 1, as `belfry jobs list` shows them, or from -1 down for activities"}
+	}
+	*m = messageJob(id)
+	return nil
+}
+
+// MarshalText writes the id.
+func (m messageJob) MarshalText() ([]byte, error) { return strconv.AppendInt(nil, int64(m), 10), nil }
+
+// messageKey names a message, as JOB:CHANNEL.
+type messageKey struct{ outbox.Key }
+
+// UnmarshalText reads both ids.
+func (k *messageKey) UnmarshalText(text []byte) error {
+	first, second, ok := strings.Cut(string(text), ":")
+	jobID, err1 := strconv.ParseInt(first, 10, 64)
+	channelID, err2 := strconv.ParseInt(second, 10, 64)
+	if !ok || err1 != nil || err2 != nil {
+		return &operation.NotAllowedError{Allowed: "JOB:CHANNEL, as 17:4711"}
+	}
+	k.Key = outbox.Key{JobID: jobID, ChannelID: channelID}
+	return nil
+}
+
+// MarshalText writes both ids.
+func (k messageKey) MarshalText() ([]byte, error) {
+	return fmt.Appendf(nil, "%d:%d", k.JobID, k.ChannelID), nil
+}
+
+// deadReason is why a message died.
+type deadReason outbox.Reason
+
+// UnmarshalText reads one of the reasons there are.
+func (r *deadReason) UnmarshalText(text []byte) error {
+	names := r.Choices()
+	if !slices.Contains(names, string(text)) {
+		return &operation.NotAllowedError{Allowed: strings.Join(names, ", ") + config.Hint(string(text), names)}
+	}
+	*r = deadReason(text)
+	return nil
+}
+
+// Choices are the reasons.
+func (deadReason) Choices() (names []string) {
+	for _, known := range outbox.Whys(outbox.ReasonDead) {
+		names = append(names, string(known))
+	}
+	return names
+}
+
+// deadFilter selects dead letters, by everything that is given.
+type deadFilter struct {
+	Job        messageJob      `flag:"job" label:"ID" values:"jobs list" help:"only messages of this job, or with a negative id of this activity"`
+	Medium     *string         `flag:"medium" label:"MEDIUM" values:"media" help:"only those whose last MEDIUM this was"`
+	DeadReason deadReason      `flag:"dead-reason" label:"REASON" help:"only those that died for this reason"`
+	Since      *operation.Past `flag:"since" label:"TIME" help:"only those that died then or later"`
+	Until      *operation.Past `flag:"until" label:"TIME" help:"only those that died before"`
+	Channel    *int64          `flag:"channel" label:"ID" help:"only those to the channel with this id"`
+	ExternalID *string         `flag:"external-id" label:"ID" help:"only those to the channel with this external ID"`
+	Category   *string         `flag:"category" label:"CATEGORY" values:"categories list" help:"only those of this category"`
+	Sender     *string         `flag:"sender" label:"SENDER" values:"senders list" help:"only those whose last attempt was of this sender"`
+}
+
+// given reports whether it may leave letters out.
+func (f deadFilter) given() bool { return f != deadFilter{} }
+
+// find is the filter as the outbox knows it.
+func (f deadFilter) find(ctx context.Context, env *operation.Env) (d DeadFilter, err error) {
+	switch {
+	case f.Channel != nil && f.ExternalID != nil:
+		return d, operation.Invalid("", "--channel and --external-id exclude each other; give one")
+	case f.Medium != nil && *f.Medium == "":
+		return d, operation.Invalid("medium", "is empty; allowed values: the name of a medium, as push")
+	case f.Category != nil && *f.Category == "":
+		return d, operation.Invalid("category", "is empty; allowed values: the name of a category, as operator_notice")
+	case f.Sender != nil && *f.Sender == "":
+		return d, operation.Invalid("sender", "is empty; allowed values: the name of a sender, as `belfry senders list` shows it")
+	}
+	d = DeadFilter{JobID: int64(f.Job), Reason: outbox.Reason(f.DeadReason), Since: f.Since.Before(env), Until: f.Until.Before(env), ChannelID: f.Channel}
+	d.Medium, d.Category, d.Sender = givenText(f.Medium), givenText(f.Category), givenText(f.Sender)
+	if f.ExternalID != nil {
+		id, err := env.Channels.Resolve(ctx, env.Reads(), *f.ExternalID)
+		if err != nil {
+			return d, err
+		}
+		d.ChannelID = &id
+	}
+	return d, nil
+}
+
+// givenText is what is given; "": nothing is.
+func givenText(text *string) string {
+	if text == nil {
+		return ""
+	}
+	return *text
+}
+
+// deadProblem makes a filter of what there is not a matter of the input.
+func deadProblem(err error) error {
+	var bad *DeadFilterError
+	if !errors.As(err, &bad) {
+		return operation.NoSuchJob(err)
+	}
+	if bad.Field == "reason" {
+		return operation.Invalid("dead_reason", "%s", bad.Problem)
+	}
+	return operation.Invalid(bad.Field, "%s", bad.Problem)
+}
+
+// deadHelp says what the flags of a filter mean.
+func deadHelp() string {
+	var b strings.Builder
+	b.WriteString(`A dead letter is a message that is not tried any more: a provider refused it permanently,
+or every medium of its route failed as often as it may. --job takes the id of a job, or
+a negative one, which is an activity's. --since and --until are about when it died, as
+RFC 3339, as "2026-11-20 08:50" in local time, or as the time that has passed since: 2h,
+7d. Filters are taken together. Reasons:
+
+`)
+	for _, r := range outbox.Whys(outbox.ReasonDead) {
+		fmt.Fprintf(&b, "  %-16s %s\n", r, outbox.WhyText(outbox.ReasonDead, r))
+	}
+	return strings.TrimRight(b.String(), "\n")
+}
+
+type deadPageInput struct {
+	deadFilter
+	Limit  int         `flag:"limit" label:"N" help:"at most so many, 1 to 1000 (default 100)" min:"1" max:"1000" default:"100"`
+	Before *messageKey `flag:"before" label:"JOB:CHANNEL" help:"only those listed after this one, for the next page"`
+}
+
+type messageRef struct {
+	Job        messageJob `flag:"job" label:"ID" values:"jobs list" help:"the message's job, or with a negative id its activity"`
+	Channel    *int64     `flag:"channel" label:"ID" help:"its channel's id"`
+	ExternalID *string    `flag:"external-id" label:"ID" help:"its channel's external ID"`
+}
+
+func deadOperations() []operation.Operation {
+	return append([]operation.Operation{
+		operation.Define(operation.Operation{
+			Name: "dead-letters list", Short: "List dead letters, those of the newest jobs first", Role: operation.Operator, Deadline: -1,
+			Long: `List dead letters, those of the newest jobs first and activities last. A page looks at
+three thousand letters, so that a filter that few pass shows less than it may; the next
+page goes on.
+
+` + deadHelp(),
+			Example: `  belfry dead-letters list
+  belfry dead-letters list --job 17 --medium sms --since 2h
+  belfry dead-letters list --dead-reason permanent --limit 1000 --json`,
+		}, listDead, deadText),
+		operation.Define(operation.Operation{
+			Name: "dead-letters show", Short: "Show one message and everything that was recorded of it", Role: operation.Operator,
+			Usage: "--job ID {--channel ID | --external-id ID}",
+			Long: `Show one message, dead or not, and everything that was recorded of it: each attempt
+that was no plain success, and each medium that was bypassed.`,
+			Example: `  belfry dead-letters show --job 17 --channel 4711
+  belfry dead-letters show --job -12 --external-id user-4711 --json`,
+		}, showMessage, messageText),
+		deadErrorsOperation(),
+		operation.Timeline{
+			Noun: "dead-letters", Subject: SubjectDeadLetter, Label: "JOB", Short: "Show what was redriven and discarded, newest first",
+			Example: "  belfry dead-letters events\n  belfry dead-letters events 17 --json", None: "no dead letter was ever redriven or discarded",
+		}.Events(),
+	}, deadActs()...)
+}
+
+func listDead(ctx context.Context, env *operation.Env, in deadPageInput) (operation.List[DeadLetter], error) {
+	filter, err := in.find(ctx, env)
+	if err != nil {
+		return operation.List[DeadLetter]{}, err
+	}
+	var before *outbox.Key
+	if in.Before != nil {
+		before = &in.Before.Key
+	}
+	list, lookedTo, err := DeadLetters(ctx, env.DB, filter, before, in.Limit+1)
+	page := operation.PageOf(list, in.Limit, func(last DeadLetter) string { return fmt.Sprintf("%d:%d", last.JobID, last.ChannelID) })
+	if lookedTo != nil {
+		page.Next = fmt.Sprintf("%d:%d", lookedTo.JobID, lookedTo.ChannelID)
+	}
+	return page, deadProblem(err)
+}
+
+func deadText(p *printer.Page, in deadPageInput, out operation.List[DeadLetter]) {
+	switch {
+	case len(out.Items) == 0 && out.Next != "":
+		operation.NonePasses(p, out.Next)
+		return
+	case len(out.Items) == 0 && in.Before != nil:
+		p.Printf("no more dead letters\n")
+		return
+	case len(out.Items) == 0 && in.given():
+		p.Printf("no dead letter matches; `belfry dead-letters list` without flags shows all\n")
+		return
+	case len(out.Items) == 0:
+		p.Printf("no dead letters: every message is sent, cancelled, or still to be sent\n")
+		return
+	}
+	t := printer.NewTable(">JOB", ">CHANNEL", "MEDIUM", "REASON", ">ATTEMPTS", "DEAD SINCE", "REDRIVE", "ERROR")
+	for _, d := range out.Items {
+		t.Add(printer.Int(d.JobID), printer.Int(d.ChannelID), d.Medium, string(d.Reason), printer.Int(int64(d.Attempts)), p.Clock(d.DeadAt), redriveNote(d.Held, d.Kept), printer.OneLine(d.Error, 120))
+	}
+	p.Table(t)
+	operation.More(p, "before", out.Next)
+}
+
+// redriveNote says in a word what a redrive does with a dead letter.
+func redriveNote(held bool, kept string) string {
+	switch {
+	case kept == "retention":
+		return "no, being deleted"
+	case kept != "":
+		return "no, recalled"
+	case held:
+		return "held, job aborted"
+	}
+	return "possible"
+}
+
+func showMessage(ctx context.Context, env *operation.Env, in messageRef) (m MessageRecord, err error) {
+	if in.Job == 0 || (in.Channel != nil) == (in.ExternalID != nil) {
+		return m, operation.Invalid("", "dead-letters show takes --job ID and either --channel ID or --external-id ID")
+	}
+	key := outbox.Key{JobID: int64(in.Job)}
+	if in.Channel != nil {
+		key.ChannelID = *in.Channel
+	} else if key.ChannelID, err = env.Channels.Resolve(ctx, env.Reads(), *in.ExternalID); err != nil {
+		return m, err
+	}
+	m, err = ShowMessage(ctx, env.DB, key)
+	switch {
+	case errors.Is(err, ErrNoMessage):
+		return MessageRecord{}, operation.Advise(err, "`belfry dead-letters list` shows what gave up")
+	case err != nil:
+		return MessageRecord{}, err
+	}
+	return m, nil
+}
+
+// messageText tells a message, a field to a line, and its record.
+func messageText(p *printer.Page, _ messageRef, m MessageRecord) {
+	field := func(name, format string, args ...any) {
+		p.Field(name, "%s", printer.OneLine(fmt.Sprintf(format, args...), 500))
+	}
+	of := "job"
+	if m.JobID < 0 {
+		of = "activity"
+	}
+	field("message", "%s %d to channel %d", of, m.JobID, m.ChannelID)
+	field("status", "%s", messageStatus(m))
+	field("category", "%s", m.Category)
+	field("title", "%s", m.Title)
+	route := slices.Clone(m.Route)
+	if m.Step < len(route) && m.Status != outbox.Sent {
+		route[m.Step] = "[" + route[m.Step] + "]"
+	}
+	field("route", "%s", printer.OrNone(strings.Join(route, ", ")))
+	field("attempts", "%d by this medium", m.Attempts)
+	if m.Crashes > 0 {
+		field("crashes", "%s died sending it", printer.Counted(int64(m.Crashes), "relay"))
+	}
+	switch {
+	case m.DeadAt != nil:
+		field("dead since", "%s", p.Clock(*m.DeadAt))
+		field("redrive", "%s", redriveAdvice(m))
+	case m.SentAt != nil:
+		field("sent", "%s", p.Clock(*m.SentAt))
+	case !m.Status.Final():
+		field("due", "%s", p.Clock(m.NextAttemptAt))
+	}
+	if m.Receipt != "" {
+		field("receipt", "%s", m.Receipt)
+	}
+	if m.Error != "" {
+		field("last error", "%s", m.Error)
+	}
+	if len(m.Record) == 0 {
+		p.Printf("nothing was recorded of it: no attempt went wrong\n")
+		return
+	}
+	p.Printf("\n")
+	t := printer.NewTable("AT", "MEDIUM", "SENDER", ">ATTEMPT", "OUTCOME", "REASON", "CODE", "ERROR")
+	for _, r := range m.Record {
+		attempt := "-"
+		if r.Attempt > 0 {
+			attempt = printer.Int(int64(r.Attempt))
+		}
+		t.Add(p.Clock(r.At), r.Medium, r.Sender, attempt, string(r.Outcome), string(r.Reason), printer.OneLine(r.Code, 40), printer.OneLine(r.Error, 200))
+	}
+	p.Table(t)
+}
+
+// messageStatus is a message's status, and why.
+func messageStatus(m MessageRecord) string {
+	text := string(m.Status)
+	if of, why := m.Becoming(); why != "" {
+		text += ", " + string(why) + ": " + outbox.WhyText(of, why)
+	}
+	if m.Held && m.DeadAt == nil {
+		text += "; held, its job is ABORTED"
+	}
+	return text
+}
+
+// redriveAdvice says what a redrive does with a dead message.
+func redriveAdvice(m MessageRecord) string {
+	note := redriveNote(m.Held, m.Kept)
+	if m.Kept != "" {
+		return note
+	}
+	return fmt.Sprintf("%s: `belfry dead-letters redrive --job %d --channel %d`", note, m.JobID, m.ChannelID)
+}

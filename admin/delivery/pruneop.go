@@ -1,0 +1,105 @@
+package delivery
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/belfryhq/belfry/admin/operation"
+	"github.com/belfryhq/belfry/internal/printer"
+)
+
+// pruneInput is the input of `prune`.
+type pruneInput struct {
+	OlderThan *operation.Age `flag:"older-than" label:"AGE" help:"delete everything older than this, as 90d or 36h, whatever retention says; what a cap counts stays"`
+	operation.PlanFlags
+	operation.Act
+}
+
+// PruneReport is what was deleted, or would be.
+type PruneReport struct {
+	Plan *operation.Plan `json:"plan,omitempty"` // then nothing was done
+	Pruned
+	// KeepsAll tells that retention deletes nothing.
+	KeepsAll bool `json:"keeps_all"`
+}
+
+func (r *PruneReport) Affected(string) operation.Affected {
+	return operation.Affected{N: r.Rows(), Noun: "row", Plan: r.Plan}
+}
+
+func pruneOperation() operation.Operation {
+	return operation.Define(operation.Operation{
+		Name: "prune", Short: "Delete what is older than its retention", Role: operation.Admin, Changes: true, Deadline: -1, Events: "the events of retention",
+		Long: `Delete notifications of jobs that ended longer ago than retention allows, messages that
+were sent, died or were cancelled longer ago, then jobs of which nothing is left with
+their events, and old events of lanes, schedules and retention, in bounded steps.
+Jobs that wait or run, and messages that are not delivered, stay, and those of a
+category with a cap for as long as the cap looks back. A daemon does the same every
+retention.interval; any number of them at once does no harm. Interrupted, it leaves
+deleted what it deleted; repeating it goes on.
+
+--dry-run counts the rows. With the token of that plan (--plan) ages are counted back from
+the time of the plan, so that no row is deleted that was too young then. Notifications are counted
+by the sums of their jobs; those of job types of your own are not, and are deleted.`,
+		Example: `  belfry prune --dry-run
+  belfry prune
+  belfry prune --older-than 90d --reason "disk is full"`,
+	}, runPrune, func(p *printer.Page, _ pruneInput, out *PruneReport) {
+		if out.KeepsAll {
+			p.Note("retention keeps everything permanently: set retention.notifications, messages, jobs or events, or say --older-than 90d")
+		}
+		if out.Plan != nil {
+			out.Plan.Text(p, "row", "deleted")
+			return
+		}
+		p.Printf("%s\n", prunedLine("deleted", out.Pruned))
+	})
+}
+
+func runPrune(ctx context.Context, env *operation.Env, in pruneInput) (*PruneReport, error) {
+	r, words := env.Retention, "what is older than its retention"
+	if in.OlderThan != nil {
+		old := time.Duration(*in.OlderThan)
+		r.Notifications, r.Messages, r.Jobs, r.Events = old, old, old, old
+		words = "what is older than " + in.OlderThan.String()
+	}
+	asOf, err := in.Moment(ctx, env)
+	if err != nil {
+		return nil, err
+	}
+	if in.Counts() {
+		would, err := Prune(ctx, env.DB, r, PruneOptions{DryRun: true, AsOf: &asOf})
+		if err != nil {
+			return nil, err
+		}
+		plan := prunePlan(would, words, asOf)
+		if in.DryRun {
+			return &PruneReport{plan, would, r.Off()}, nil
+		}
+		if err := in.Agrees(plan, "row", "deleted"); err != nil {
+			return nil, err
+		}
+	}
+	pruned, err := Prune(ctx, env.DB, r, PruneOptions{AsOf: &asOf, Act: in.By(env), Observe: func(p Pruned) {
+		env.Progressf("%s", prunedLine("so far", p))
+	}})
+	return &PruneReport{nil, pruned, r.Off()}, err
+}
+
+func prunePlan(would Pruned, words string, asOf time.Time) *operation.Plan {
+	p := &operation.Plan{Selection: words, AsOf: asOf, Count: would.Rows(), Outcomes: []operation.Outcome{}}
+	for _, o := range []operation.Outcome{
+		{Of: "notifications", Count: would.Notifications}, {Of: "messages", Count: would.Messages},
+		{Of: "jobs", Count: would.Jobs}, {Of: "events", Count: would.Events},
+	} {
+		if o.Outcome = "deleted"; o.Count > 0 {
+			p.Outcomes = append(p.Outcomes, o)
+		}
+	}
+	return p
+}
+
+func prunedLine(what string, p Pruned) string {
+	return fmt.Sprintf("%s: %s, %s, %s, %s", what, printer.Counted(p.Notifications, "notification"), printer.Counted(p.Messages, "message"), printer.Counted(p.Jobs, "job"), printer.Counted(p.Events, "event"))
+}

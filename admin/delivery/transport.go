@@ -1,0 +1,310 @@
+package delivery
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/belfryhq/belfry/admin/operation"
+	"github.com/belfryhq/belfry/internal/printer"
+	"github.com/belfryhq/belfry/outbox"
+	"github.com/belfryhq/belfry/outbox/relay"
+)
+
+// Transport is what `transport status` shows.
+type Transport struct {
+	Transport string           `json:"transport"` // configured here
+	Server    string           `json:"server"`    // of the carrier, without user and password; "": there is none
+	Error     string           `json:"error"`     // why the carrier does not tell what is inside; "": it does
+	Queues    []TransportQueue `json:"queues"`
+	Relays    []RelayState     `json:"relays"` // by their last heartbeat
+}
+
+// TransportQueue is one queue, as the database and as the carrier know it.
+type TransportQueue struct {
+	QueueState
+
+	Carrier *CarrierQueue `json:"carrier"` // null: no carrier is configured, or it does not answer
+}
+
+// CarrierQueue is what is inside of a queue of the carrier.
+type CarrierQueue struct {
+	InStep  bool            `json:"in_step"` // its memory is that of the present epoch
+	Ready   int64           `json:"ready"`
+	Later   int64           `json:"later"`
+	Taken   int64           `json:"taken"`
+	Most    int64           `json:"most"` // that may be taken and later together; 0: as many as there are
+	Dead    int64           `json:"dead"`
+	Full    bool            `json:"full"`
+	Workers []CarrierWorker `json:"workers"`
+}
+
+// CarrierWorker is a relay that takes from a queue.
+type CarrierWorker struct {
+	Name  string     `json:"name"`
+	Taken int64      `json:"taken"`
+	Seen  *time.Time `json:"seen"` // null: it does not live, and has left something
+}
+
+// TransportDone is what came of a rebuild or a drain.
+type TransportDone struct {
+	Plan     *operation.Plan `json:"plan,omitempty"` // then nothing was done
+	Messages int64           `json:"messages"`       // pushed again soon, or taken back
+	By       string          `json:"by"`             // the relay that pushes; "": none now
+	Emptied  bool            `json:"emptied"`        // the carrier
+}
+
+func (d *TransportDone) Affected(string) operation.Affected {
+	return operation.Affected{N: d.Messages, Noun: "message", Plan: d.Plan}
+}
+
+// transportAct is the input of what is done to all that is QUEUED.
+type transportAct struct {
+	operation.PlanFlags
+	operation.Act
+}
+
+const drained, pushedAgain = "taken back", "pushed again"
+
+func transportOperations() []operation.Operation {
+	return []operation.Operation{
+		operation.Define(operation.Operation{
+			Name: "transport status", Short: "Show what is in the carrier, who works on it, and what is QUEUED", Role: operation.Viewer, Rows: "queues",
+			Long: `Show where relays of this configuration get their messages from, and for each of a
+carrier's two queues what is inside: READY to be taken, LATER, TAKEN by workers, where
+that is bounded how many may be taken and later AT MOST, and ids of DEAD letters that
+are kept for a look; and what the database says: how many messages are QUEUED, counted
+to 10,000, for how long at most, who pushes, and since when the epoch is. An epoch begins
+when a carrier has lost its memory, or is rebuilt. Then its workers, and the relays.
+
+Exit code 69 when the carrier does not answer; what the database knows is shown.`,
+		}, transportStatus, transportText),
+		operation.Define(operation.Operation{
+			Name: "transport rebuild", Short: "Have all that is QUEUED handed to the carrier again",
+			Long: `Have all that is QUEUED handed to the carrier again, in bounded pushes, while work goes
+on: for a carrier that has lost something which nobody noticed. One that has lost its
+memory, or pushes, is rebuilt without this command, and a copy that is lost alone is
+pushed again after delivery.requeue_after. The relay that pushes begins within ten
+seconds. What the carrier still has may come up twice; each message is claimed once.
+
+--dry-run counts it, by queue, and --plan refuses another number. It asks on a terminal;
+elsewhere say --yes.`,
+			Example: `  belfry transport rebuild --dry-run
+  belfry transport rebuild --yes --reason "restored from a snapshot"`,
+			Role: operation.Operator, Changes: true, Events: "the transport's events",
+			Confirm: operation.Confirming(func(_ context.Context, _ *operation.Env, in transportAct) (operation.Question, error) {
+				if in.DryRun {
+					return operation.Question{}, nil
+				}
+				return operation.Question{Text: "Push all that is queued again?", If: "all that is queued is to be pushed again"}, nil
+			}),
+		}, rebuildTransport, rebuiltText),
+		drainOperation(),
+		operation.Timeline{
+			Noun: "transport", Subject: SubjectTransport, Label: "TRANSPORT", Short: "Show when carriers were rebuilt, drained and emptied, newest first",
+			Example: "  belfry transport events\n  belfry transport events redislist --json", None: "no carrier was ever rebuilt or drained",
+		}.Events(),
+	}
+}
+
+func drainOperation() operation.Operation {
+	return operation.Define(operation.Operation{
+		Name: "transport drain", Short: "Take everything back from a carrier that no relay works on, and empty it",
+		Long: `Take everything back from a carrier that no relay works on: what is QUEUED becomes
+PENDING, in bounded steps, and the configured carrier is emptied. It is how a carrier is
+given up at once; relays without one do the same by themselves within a minute or so,
+but for the emptying. Interrupted, it leaves what it did done, and repeating it goes on.
+
+While relays work on a carrier it names them, does nothing, and ends with exit code 75;
+with 69 when all was taken back and the carrier does not answer to be emptied. --dry-run
+counts, by queue, also what is inside the carrier, and --plan refuses another number of
+messages. It asks on a terminal; elsewhere say --yes.`,
+		Example: `  belfry transport drain --dry-run
+  belfry transport drain --yes --reason "moving to another server"`,
+		Role: operation.Operator, Changes: true, Events: "the transport's events", Deadline: -1,
+		Confirm: operation.Confirming(func(ctx context.Context, env *operation.Env, in transportAct) (operation.Question, error) {
+			if in.DryRun {
+				return operation.Question{}, nil
+			}
+			return operation.Question{Text: "Take back all that is queued?", If: "all that is queued is to be taken back and the carrier emptied"}, carrierFree(ctx, env)
+		}),
+	}, drainTransport, func(p *printer.Page, _ transportAct, done *TransportDone) {
+		if done.Plan != nil {
+			done.Plan.Text(p, "message", drained)
+			return
+		}
+		p.Printf("%s taken back%s\n", printer.Counted(done.Messages, "message"), map[bool]string{true: "; the carrier is empty", false: ""}[done.Emptied])
+	})
+}
+
+// transportStatus asks the database and the carrier. With a result an error is the carrier's.
+func transportStatus(ctx context.Context, env *operation.Env, _ operation.None) (*Transport, error) {
+	states, err := QueueStates(ctx, env.DB)
+	if err != nil {
+		return nil, err
+	}
+	_, relays, err := SenderStates(ctx, env.DB, RelayAlive)
+	if err != nil {
+		return nil, err
+	}
+	out := &Transport{Transport: env.Carrier.Transport, Relays: relays}
+	for _, q := range states {
+		out.Queues = append(out.Queues, TransportQueue{QueueState: q})
+	}
+	if env.Carrier.Open == nil {
+		return out, nil
+	}
+	out.Server = env.Carrier.Server
+	broker, err := env.Carrier.Open()
+	if err != nil {
+		return out, err
+	}
+	inside, err := insideCarrier(ctx, broker)
+	if err != nil {
+		out.Error = err.Error()
+		return out, &operation.UnavailableError{Err: fmt.Errorf("the carrier at %s: %w", out.Server, err)}
+	}
+	for _, in := range inside {
+		for i := range out.Queues {
+			if q := &out.Queues[i]; q.Name == string(in.Queue) {
+				q.Carrier = insideOf(q.QueueState, in)
+			}
+		}
+	}
+	return out, nil
+}
+
+// insideCarrier asks the carrier what is inside its queues, once.
+func insideCarrier(ctx context.Context, broker relay.Broker) ([]relay.QueueStatus, error) {
+	inside, err := broker.Queues(ctx)
+	return inside, errors.Join(err, broker.Close())
+}
+
+func insideOf(q QueueState, in relay.QueueStatus) *CarrierQueue {
+	c := &CarrierQueue{
+		InStep: in.Epoch == q.Epoch && in.Last <= q.LastPush || q.LastPush == 0 && in.Epoch == "",
+		Ready:  in.Ready, Later: in.Later, Taken: in.Taken, Most: in.Most, Dead: in.Dead, Full: in.Full, Workers: []CarrierWorker{},
+	}
+	for _, w := range in.Workers {
+		worker := CarrierWorker{Name: w.Name, Taken: w.Taken}
+		if !w.Seen.IsZero() {
+			worker.Seen = &w.Seen
+		}
+		c.Workers = append(c.Workers, worker)
+	}
+	return c
+}
+
+func transportText(p *printer.Page, _ operation.None, out *Transport) {
+	if out.Server == "" {
+		p.Printf("transport %s: relays claim from the database, and there is no carrier\n\n", out.Transport)
+	} else {
+		p.Printf("transport %s at %s\n\n", out.Transport, out.Server)
+	}
+	t := printer.NewTable("QUEUE", ">READY", ">LATER", ">TAKEN", ">AT MOST", ">DEAD", ">QUEUED", ">OLDEST", "PUSHED BY", "EPOCH SINCE", "STATE")
+	workers := printer.NewTable("WORKER", "QUEUE", ">TAKEN", "SEEN")
+	bounded := false
+	for _, q := range out.Queues {
+		cells := []string{q.Name, "", "", "", "", ""}
+		if c := q.Carrier; c != nil {
+			most := ""
+			if c.Most > 0 {
+				most, bounded = printer.Grouped(c.Most), true
+			}
+			cells = []string{q.Name, printer.Grouped(c.Ready), printer.Grouped(c.Later), printer.Grouped(c.Taken), most, printer.Grouped(c.Dead)}
+			for _, w := range c.Workers {
+				workers.Add(printer.OneLine(w.Name, 80), q.Name, printer.Grouped(w.Taken), p.ClockOr(w.Seen, "not alive"))
+			}
+		}
+		oldest, by := "", "nobody"
+		if q.Oldest != nil {
+			oldest = printer.Short(*q.Oldest)
+		}
+		if q.LeadsUntil != nil {
+			by = printer.OneLine(q.Dispatcher, 60)
+		}
+		t.Add(append(cells, printer.Bounded(q.Queued, QueueCounts), oldest, by, p.ClockOr(q.EpochAt, "never"), queueText(out, q))...)
+	}
+	if out.Server == "" {
+		for _, heading := range []string{"READY", "LATER", "TAKEN", "DEAD"} {
+			t.Drop(heading)
+		}
+	}
+	if !bounded {
+		t.Drop("AT MOST")
+	}
+	p.Table(t)
+	if !workers.Empty() {
+		p.Printf("\n")
+		p.Table(workers)
+	}
+	if len(out.Relays) == 0 {
+		return
+	}
+	p.Printf("\n")
+	relays := printer.NewTable("RELAY", "STATE", "TRANSPORT", ">IN FLIGHT", "HEARTBEAT")
+	for _, r := range out.Relays {
+		state := "live"
+		if !r.Live {
+			state = "dead"
+		}
+		relays.Add(printer.OneLine(r.Name, 80), state, r.Transport, printer.Grouped(int64(r.InFlight)), p.Clock(r.HeartbeatAt))
+	}
+	p.Table(relays)
+}
+
+// queueText is in a word or two what is particular about a queue.
+func queueText(out *Transport, q TransportQueue) string {
+	var parts []string
+	if q.LeadsUntil != nil && out.Transport != q.Transport {
+		parts = append(parts, "pushed to "+q.Transport)
+	}
+	if q.LeadsUntil == nil && q.Queued > 0 {
+		parts = append(parts, "nobody pushes")
+	}
+	if c := q.Carrier; c != nil {
+		if c.Full {
+			parts = append(parts, "full")
+		}
+		if c.Most > 0 && c.Taken+c.Later >= c.Most {
+			parts = append(parts, "no more may be taken")
+		}
+		if !c.InStep && q.Queued > 0 { // else there is nothing that it was to remember
+			parts = append(parts, "memory lost")
+		}
+	}
+	if len(parts) == 0 {
+		return "ok"
+	}
+	return strings.Join(parts, ", ")
+}
+
+// carrierFree refuses while relays work on a carrier, or one that died may still be taken to push.
+func carrierFree(ctx context.Context, env *operation.Env) error {
+	_, relays, err := SenderStates(ctx, env.DB, RelayAlive)
+	if err != nil {
+		return err
+	}
+	states, err := QueueStates(ctx, env.DB)
+	if err != nil {
+		return err
+	}
+	var names []string
+	for _, r := range relays {
+		if r.Live && r.Transport != outbox.NoCarrier {
+			names = append(names, r.Name+" ("+r.Transport+")")
+		}
+	}
+	for _, q := range states {
+		if q.LeadsUntil != nil && !slices.ContainsFunc(names, func(n string) bool { return strings.HasPrefix(n, q.Dispatcher+" (") }) {
+			names = append(names, fmt.Sprintf("%s (%s, until %s unless it lives)", q.Dispatcher, q.Transport, printer.LocalClock(*q.LeadsUntil)))
+		}
+	}
+	if len(names) == 0 {
+		return nil
+	}
+	return &operation.HeldError{Err: fmt.Errorf("relays work on a carrier: %s; stop them first, or start them with delivery.transport: %s", strings.Join(names, ", "), outbox.NoCarrier)}
+}

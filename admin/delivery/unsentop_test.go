@@ -1,0 +1,96 @@
+package delivery_test
+
+import (
+	"fmt"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/belfryhq/belfry/admin/admintest"
+	"github.com/belfryhq/belfry/admin/delivery"
+	"github.com/belfryhq/belfry/dev/outboxtest"
+	"github.com/belfryhq/belfry/internal/printer"
+	"github.com/belfryhq/belfry/job"
+	"github.com/belfryhq/belfry/outbox"
+)
+
+// The first message of a user's life is not sent: who reads the end of a run knows why.
+func TestStandstill_SaysWhyAndWhatToDo(t *testing.T) {
+	t.Parallel()
+	in, past := 5*time.Minute, -time.Second
+	pushes := []delivery.RelayState{{Media: []string{"push"}}}
+	for name, c := range map[string]struct {
+		carriers delivery.Carriers
+		job      delivery.Unsent
+		why      string
+		remedy   string
+		moving   bool
+	}{
+		"no senders at all": {
+			delivery.Carriers{Flags: " --config config.yaml"}, delivery.Unsent{Route: []string{"push", "sms"}, DueIn: &past},
+			"nobody has a sender for push or sms", "to try it, leave `belfry fake --write fake.yaml` running and `belfry run --deliver --config config.yaml --config fake.yaml`; real ones are `senders` in the configuration", false,
+		},
+		"no sender of the medium": {
+			delivery.Carriers{Configured: []string{"sms"}}, delivery.Unsent{Route: []string{"push", "sms"}, DueIn: &past},
+			"nobody has a sender for push", "add one with medium: push to `senders` in the configuration", false,
+		},
+		"a copy": {
+			delivery.Carriers{Live: pushes, Copied: true}, delivery.Unsent{JobID: 7, Route: []string{"push"}, DueIn: &past},
+			"the database is a copy or was moved, and relays wait", "`belfry adopt` shows what would leave, and lets it", false,
+		},
+		"aborted": {
+			delivery.Carriers{}, delivery.Unsent{JobID: 7, Status: job.Aborted, Held: true, Route: []string{"push"}},
+			"held, the job is ABORTED", "`belfry resume 7`", false,
+		},
+		"lane paused": {
+			delivery.Carriers{Live: pushes}, delivery.Unsent{JobID: 7, Status: job.Processed, Lane: "night", Held: true, Route: []string{"push"}},
+			"held, lane night is paused", "`belfry lanes resume night`", false,
+		},
+		"due later": {
+			delivery.Carriers{Live: pushes}, delivery.Unsent{Route: []string{"push"}, DueIn: &in, Reason: outbox.ReasonQuietHours},
+			"the first is due " + printer.LocalClock(admintest.Noon().Add(in)) + " (it waits for the end of the channel's quiet hours)", "", false,
+		},
+		"due later, for nobody": {
+			delivery.Carriers{Configured: []string{"push"}}, delivery.Unsent{Route: []string{"push"}, DueIn: &in},
+			"the first is due " + printer.LocalClock(admintest.Noon().Add(in)), "`belfry run --deliver` sends them then, or `belfry relay` or a daemon", false,
+		},
+		"a relay has them": {
+			delivery.Carriers{Live: pushes}, delivery.Unsent{JobID: 7, Route: []string{"push", "sms"}},
+			"relays are sending them", "`belfry jobs watch 7`", true,
+		},
+		"the provider is down": {
+			delivery.Carriers{Live: pushes}, delivery.Unsent{JobID: 7, Route: []string{"push"}, DueIn: &past, Reason: outbox.ReasonBreakerOpen},
+			"relays are sending them (it waits for the provider to recover)", "`belfry jobs watch 7`", false,
+		},
+		"no relay": {
+			delivery.Carriers{Configured: []string{"push"}}, delivery.Unsent{Route: []string{"push"}, DueIn: &past},
+			"due, and no relay is running", "`belfry run --deliver` sends them, or `belfry relay` or a daemon", false,
+		},
+	} {
+		require.Equal(t, delivery.Standstill{Why: c.why, Remedy: c.remedy, Moving: c.moving}, c.carriers.Standstill(c.job, admintest.Noon()), name)
+	}
+}
+
+// A job whose messages relays take after those of other jobs of its lane names these.
+func TestJobsShow_NamesTheJobsAhead(t *testing.T) {
+	t.Parallel()
+	d := admintest.NewDesk(t)
+	d.Exec(`INSERT INTO belfry.relays (name, media, heartbeat_at) VALUES ('r1', '{push}', now() + interval '10 minutes')`)
+	rest := &outboxtest.Database{DB: d.DB}
+	show := func(id int64) string {
+		require.NoError(t, d.Run("jobs show", "id", strconv.FormatInt(id, 10)))
+		return d.Out
+	}
+	jobs := make([]int64, 5)
+	for i := range jobs {
+		jobs[i] = rest.Rest(t, outbox.TypePush, 2, job.Processed)
+		if i == 1 {
+			require.Regexp(t, fmt.Sprintf(`(?m)^waiting +behind job %d of this lane \(2 messages\)`, jobs[0]), show(jobs[1]))
+		}
+	}
+	require.Regexp(t, `(?m)^waiting +relays are sending them`, show(jobs[0]))
+	require.Regexp(t, fmt.Sprintf(`(?m)^waiting +behind jobs %d, %d and %d of this lane \(6 messages\)`, jobs[0], jobs[1], jobs[2]), show(jobs[3]))
+	require.Regexp(t, fmt.Sprintf(`(?m)^waiting +behind jobs %d, %d, %d and 1 more of this lane \(8 messages\)`, jobs[0], jobs[1], jobs[2]), show(jobs[4]))
+}

@@ -1,0 +1,130 @@
+package doctor_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/belfryhq/belfry/admin/admintest"
+	"github.com/belfryhq/belfry/admin/doctor"
+	"github.com/belfryhq/belfry/admin/operation"
+	"github.com/belfryhq/belfry/channels"
+	"github.com/belfryhq/belfry/job"
+	"github.com/belfryhq/belfry/outbox"
+)
+
+// found are the findings of a check.
+func found(r *doctor.DoctorReport, check string) (list []doctor.Finding) {
+	for _, f := range r.Findings {
+		if f.Check == check {
+			list = append(list, f)
+		}
+	}
+	return list
+}
+
+// What only a process knows of itself is told by who runs the doctor.
+func TestDoctor_LooksAtTheProcess(t *testing.T) {
+	t.Parallel()
+	d := admintest.NewDesk(t)
+	d.Env.Carrier.Transport = outbox.NoCarrier
+	d.Env.Setup = operation.Setup{
+		Configuration: "belfry.yaml", Database: "given by --database-url", Address: "db.example:5432", StaleAfter: time.Minute,
+		Health: job.DefaultConfig().Load.Health,
+	}
+	r := d.Examined()
+	require.True(t, r.OK, "there are warnings only")
+	require.NoError(t, operation.Verdict(r))
+	require.Equal(t, doctor.Finding{Check: "configuration", Status: doctor.HealthOK, Detail: "belfry.yaml read"}, r.Findings[0])
+	require.Contains(t, found(r, "connection")[0].Detail, "db.example:5432, given by --database-url")
+	require.Equal(t, "belfry.channels is empty", found(r, "channels")[0].Detail)
+	require.Equal(t, "postgres; 0 messages QUEUED", found(r, "transport")[0].Detail)
+
+	d.Env.Senders, d.Env.Media = []string{"fcm"}, []string{"push"}
+	d.Env.Setup.Health.Enabled = false
+	r = d.Examined()
+	require.Equal(t, "no live relay has sender fcm", found(r, "senders")[0].Detail)
+	require.Empty(t, found(r, "health checks"))
+	require.Equal(t, doctor.HealthWarning, found(r, "installation")[0].Status)
+	require.Contains(t, found(r, "installation")[0].Detail, "no delivery.place is recorded")
+	d.Env.Setup.Private = true
+	require.Equal(t, doctor.HealthOK, found(d.Examined(), "installation")[0].Status)
+}
+
+// An empty relation is filled by who owns it: belfry imports into its own table only.
+func TestDoctor_SaysWhoFillsAnEmptyRelation(t *testing.T) {
+	t.Parallel()
+	d := admintest.NewDesk(t)
+	empty := func() string {
+		f := found(d.Examined(), "channels")
+		require.NotEmpty(t, f)
+		last := f[len(f)-1]
+		require.Contains(t, last.Detail, " is empty")
+		return last.Remedy
+	}
+	require.Equal(t, "`belfry channels import FILE.csv` or `belfry channels generate 300000` fills it", empty())
+	d.Exec(`CREATE TABLE members (id uuid PRIMARY KEY)`)
+	require.NoError(t, d.Run("channels attach", "relation", "members", "external_id", "id"))
+	require.Equal(t, "it follows public.members: insert users there; `belfry channels verify` repairs what is not in step", empty())
+	d.Exec(`CREATE VIEW users AS SELECT * FROM belfry.channels`)
+	var err error
+	d.Env.Channels, err = channels.New(channels.Config{Relation: "users"})
+	require.NoError(t, err)
+	require.Equal(t, "insert users into what users reads, or set channels.relation to the relation that has them", empty())
+}
+
+// A check that fails makes the report a failure, and its text tells what to do.
+func TestDoctor_FailsWithACheck(t *testing.T) {
+	t.Parallel()
+	d := admintest.NewDesk(t)
+	d.Exec(`CREATE TABLE users (id uuid PRIMARY KEY, platform text); UPDATE belfry.installation SET database_oid = NULL`)
+	var err error
+	d.Env.Channels, err = channels.New(channels.Config{Relation: "users"})
+	require.NoError(t, err)
+	r := d.Examined()
+	require.False(t, r.OK)
+	require.EqualError(t, operation.Verdict(r), "4 checks failed, 3 warnings", "%+v", r.Findings)
+	require.NoError(t, d.Run("doctor"))
+	require.Regexp(t, `(?m)^failed   channels       users\.id: .*\n {23} -> `, d.Out)
+	require.Regexp(t, `(?m)^failed   installation   this database is a copy or was moved`, d.Out)
+
+	require.NoError(t, d.Run("channels check"))
+	require.Regexp(t, `(?m)^failed   users\.id: `, d.Out)
+	require.NotContains(t, d.Out, "keeps the contract")
+	o, in := d.Input("channels check")
+	out, err := o.Run(t.Context(), d.Env, in)
+	require.NoError(t, err)
+	require.EqualError(t, operation.Verdict(out), "users does not keep the contract: 3 faults")
+}
+
+// It tells where servers are and what a role lacks: that is for who may act.
+func TestDoctor_IsForOperators(t *testing.T) {
+	t.Parallel()
+	d := admintest.NewDesk(t)
+	d.Env.Role = operation.Author
+	require.ErrorContains(t, d.Run("doctor"), "doctor needs the role operator; this is author")
+	d.Env.Role = operation.Operator
+	require.NoError(t, d.Run("doctor"))
+}
+
+// What the database knows of the relation is brought in step where the process may do so, and
+// of a relation that can be walked.
+func TestChannelsCheck_BringsInStep(t *testing.T) {
+	t.Parallel()
+	d := admintest.NewDesk(t)
+	d.Env.Role = operation.Viewer
+	require.NoError(t, d.Run("channels check"))
+	require.Equal(t, "belfry.channels keeps the contract\n", d.Out)
+	require.JSONEq(t, `{"relation": "belfry.channels", "faults": [], "attached": null}`, d.JSON)
+	asked := 0
+	d.Env.InStep = func(context.Context) error { asked++; return nil }
+	require.NoError(t, d.Run("channels check"))
+	require.Equal(t, 1, asked)
+	var err error
+	d.Env.Channels, err = channels.New(channels.Config{Relation: "nowhere"})
+	require.NoError(t, err)
+	_ = d.Run("channels check")
+	require.Equal(t, 1, asked, "not of what no job could walk")
+}

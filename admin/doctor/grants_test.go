@@ -1,0 +1,85 @@
+package doctor_test
+
+import (
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/belfryhq/belfry/admin/admintest"
+	"github.com/belfryhq/belfry/admin/doctor"
+	"github.com/belfryhq/belfry/admin/operation"
+	"github.com/belfryhq/belfry/channels"
+)
+
+// grants are the statements for a role, by its operation, which has no database.
+func grants(t *testing.T, relation string, given ...string) *doctor.RoleGrants {
+	t.Helper()
+	recipients, err := channels.New(channels.Config{Relation: relation})
+	require.NoError(t, err)
+	d := &admintest.Desk{T: t, Env: &operation.Env{Role: operation.Viewer, Channels: recipients}}
+	o, in := d.Input("roles", given...)
+	out, err := o.Run(t.Context(), d.Env, in)
+	require.NoError(t, err)
+	return out.(*doctor.RoleGrants)
+}
+
+// docsRow is a profile as docs/roles.md shows it.
+func docsRow(t *testing.T, name, does string) string {
+	t.Helper()
+	var list []string
+	for _, statement := range grants(t, channels.DefaultRelation, "for", name, "role", "ROLE").Statements {
+		switch {
+		case strings.HasPrefix(statement, "DO "):
+			statement = "GRANT CREATE ON DATABASE"
+		default:
+			statement = strings.NewReplacer(` TO "ROLE"`, "", "GRANT ", "", "belfry.", "", " IN SCHEMA belfry", "").Replace(statement)
+			statement = strings.TrimPrefix(statement, "ALTER DEFAULT PRIVILEGES ")
+			if strings.HasSuffix(statement, " ON TABLES") {
+				statement += " to come"
+			}
+		}
+		list = append(list, statement)
+	}
+	return "| `" + name + "` | " + does + " | " + strings.Join(list, "; ") + " |\n"
+}
+
+func TestRoles_DocsSayThem(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile("../../docs/roles.md")
+	require.NoError(t, err)
+	for name, does := range doctor.ProfilesDo() {
+		require.Contains(t, string(text), docsRow(t, name, does))
+	}
+}
+
+// What a role needs of the recipients is of the relation that is configured; nothing is said
+// twice of a role that does two things.
+func TestRoles_GrantWhatIsConfigured(t *testing.T) {
+	t.Parallel()
+	out := grants(t, "app.users", "for", "run,deliver")
+	require.Equal(t, "belfry_run", out.Role)
+	seen := make(map[string]bool)
+	for _, statement := range out.Statements {
+		require.False(t, seen[statement], statement)
+		seen[statement] = true
+	}
+	require.Contains(t, out.Statements, `GRANT SELECT ON app.users TO "belfry_run"`)
+	out = grants(t, channels.DefaultRelation, "for", "enqueue", "role", `Robert"; DROP TABLE students`)
+	require.Contains(t, out.Statements, `GRANT INSERT ON belfry.activities TO "Robert""; DROP TABLE students"`)
+}
+
+// Whoever asks for a kind of roles that there is not is told which there are, here and by the
+// doctor.
+func TestRoles_AreOfTheKindsThatThereAre(t *testing.T) {
+	t.Parallel()
+	for _, name := range []string{"roles", "doctor"} {
+		o := admintest.Operation(t, name)
+		require.ErrorContains(t, admintest.Set(t, o, o.NewInput(), "for", "rule"), "allowed values: migrate, enqueue, run, deliver, operate, monitor")
+		for kind := range doctor.ProfilesDo() {
+			require.NoError(t, admintest.Set(t, o, o.NewInput(), "for", kind), kind)
+		}
+	}
+	require.Len(t, doctor.ProfilesDo(), 6)
+}

@@ -1,0 +1,122 @@
+-- name: HealthRead :one
+-- How the server is, from its statistics, and the relays that beat within @seconds by what they
+-- get their messages from. NULL: the role may not see it, or there is nothing. Always one row.
+SELECT clock_timestamp() AS at, current_setting('server_version') AS server, pg_is_in_recovery() AS standby,
+       (SELECT sum(d.numbackends)::integer FROM pg_stat_database d) AS connections, current_setting('max_connections')::integer AS max_connections,
+       CASE WHEN pg_has_role(current_user, 'pg_read_all_stats', 'USAGE')
+            THEN (SELECT coalesce(extract(epoch FROM clock_timestamp() - min(a.xact_start)), 0)::double precision FROM pg_stat_activity a WHERE a.backend_type = 'client backend' AND a.pid <> pg_backend_pid()) END AS oldest_transaction,
+       (SELECT extract(epoch FROM max(r.replay_lag))::double precision FROM pg_stat_replication r) AS replay_lag,
+       coalesce((SELECT jsonb_object_agg(k.transport, k.n) FROM (SELECT r.transport, count(*) AS n FROM belfry.relays r
+                  WHERE r.heartbeat_at > clock_timestamp() - make_interval(secs => @seconds) GROUP BY r.transport) k), '{}') AS relays;
+
+-- The statements of the doctor, and the schema's version.
+-- name: SchemaExists :one
+-- Whether the database was ever migrated. Always one row.
+SELECT to_regclass('belfry.schema_migrations') IS NOT NULL;
+
+-- name: SchemaVersion :one
+-- The newest migration applied; 0 after all were undone. Always one row.
+-- Without privileges on the table this is an error, which says so.
+SELECT coalesce(max(version_id), 0) FROM belfry.schema_migrations WHERE is_applied;
+
+-- name: DoctorServer :one
+-- What kind of server this is and how safe its commits are. Always one row.
+SELECT current_setting('server_version_num')::int                  AS version_number,
+       split_part(current_setting('server_version'), ' ', 1)       AS version,
+       pg_is_in_recovery()                                         AS standby,
+       current_setting('transaction_read_only') = 'on'             AS read_only,
+       current_setting('fsync') = 'on'                             AS fsync,
+       current_setting('full_page_writes') = 'on'                  AS full_page_writes,
+       current_setting('synchronous_commit')                       AS synchronous_commit,
+       current_setting('synchronous_standby_names')                AS synchronous_standby_names,
+       (SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'SyncRep') AS waiting_commits;
+
+-- name: DoctorSecured :many
+-- Tables of belfry's whose rows row-level security hides from this user. No row: there are none,
+-- but for the four whose policies are belfry's own.
+SELECT c.oid::regclass::text, coalesce((SELECT string_agg(quote_ident(p.polname), ', ' ORDER BY p.polname) FROM pg_policy p WHERE p.polrelid = c.oid), '')
+  FROM pg_class c
+ WHERE c.relnamespace = 'belfry'::regnamespace AND c.relkind IN ('r', 'p') AND row_security_active(c.oid)
+   AND c.relname NOT IN ('users', 'tokens', 'sessions', 'requests', 'channels')
+ ORDER BY 1;
+
+-- name: DoctorPrivileges :many
+-- Privileges that the connected user lacks: of @privileges on @relations, which stand side
+-- by side, on @columns of it where there are any ('a, b'), on a function where FUNCTION
+-- stands before its name, and with @reads SELECT on every relation of the schema. One row
+-- for each relation, the privileges as GRANT has them. No row: none is missing.
+SELECT n.relation, array_agg(n.privilege || coalesce(' (' || nullif(n.columns, '') || ')', '') ORDER BY n.ord) AS missing
+  FROM (SELECT relation, privilege, columns, ord
+          FROM unnest(@relations::text[], @privileges::text[], @columns::text[]) WITH ORDINALITY u (relation, privilege, columns, ord)
+        UNION ALL
+        SELECT 'belfry.' || c.relname, 'SELECT', '', 0
+          FROM pg_class c
+         WHERE @reads AND c.relnamespace = to_regnamespace('belfry') AND c.relkind IN ('r', 'v')) n
+ WHERE CASE WHEN n.relation LIKE 'FUNCTION %' THEN to_regprocedure(substr(n.relation, 10)) IS NULL ELSE to_regclass(n.relation) IS NULL END
+    OR NOT CASE WHEN n.relation LIKE 'FUNCTION %' THEN has_function_privilege(substr(n.relation, 10), n.privilege)
+                WHEN n.columns <> '' THEN (SELECT bool_and(has_column_privilege(n.relation, c, n.privilege)) FROM unnest(string_to_array(n.columns, ', ')) c)
+                ELSE has_table_privilege(n.relation, n.privilege) END
+ GROUP BY n.relation
+ ORDER BY n.relation;
+
+-- name: DoctorWrites :one
+-- Whether the connected user may change any of belfry's tables. Always one row.
+SELECT EXISTS (SELECT FROM pg_class c
+                WHERE c.relnamespace = to_regnamespace('belfry') AND c.relkind = 'r' AND has_table_privilege(c.oid, 'INSERT, UPDATE, DELETE'));
+
+-- name: DoctorStale :many
+-- RUNNING jobs whose heartbeat is older than @stale_after, longest first: any
+-- runner that serves their lane resumes them. No row is the healthy case. At most
+-- one row a lane, by jobs_one_running_per_lane.
+SELECT id, lane, runner, now() - heartbeat_at AS age
+  FROM belfry.jobs
+ WHERE status = 'RUNNING' AND heartbeat_at < now() - @stale_after::interval
+ ORDER BY heartbeat_at;
+
+-- name: DoctorOverdue :one
+-- Due jobs that wait in lanes that are not paused: how many, since when, and the
+-- types among them that are not in @types. Reads jobs_waiting_idx. Always one row.
+SELECT count(*)                                                    AS jobs,
+       coalesce(now() - min(schedule_at), '0')                     AS longest,
+       coalesce(array_agg(DISTINCT type) FILTER (WHERE type <> ALL (@types::text[])), '{}') AS unknown_types
+  FROM belfry.jobs j
+ WHERE status = 'PENDING' AND NOT awaits_approval AND schedule_at <= now()
+   AND NOT EXISTS (SELECT FROM belfry.lanes l WHERE l.name = j.lane AND l.paused_at IS NOT NULL);
+
+-- name: DoctorAwaiting :one
+-- Jobs that wait for the approval of a second person, of the first @most: how many, the one that
+-- waits longest, for how long, and who requested it. Relies on jobs_approval_idx. Always one row.
+SELECT count(*), coalesce((array_agg(a.id ORDER BY a.since, a.id))[1], 0), coalesce(now() - min(a.since), '0'),
+       coalesce((array_agg(a.requested_by ORDER BY a.since, a.id))[1], '')
+  FROM (SELECT j.id, coalesce(j.unapproved_at, j.created_at) AS since, j.requested_by
+          FROM belfry.jobs j
+         WHERE j.awaits_approval
+         ORDER BY j.id LIMIT @most) a;
+
+-- name: DoctorStatistics :one
+-- Whether this role may read the statistics of other users' sessions. Always one row.
+SELECT pg_has_role(current_user, 'pg_read_all_stats', 'USAGE');
+
+-- name: DoctorUnsent :many
+-- Jobs whose first due message is due for longer than @longer_than, ten at most, and
+-- activities as job 0. reason is what that message waited for. Relies on messages_due_idx
+-- and messages_activity_idx. No row is the healthy case.
+(SELECT j.job_id, now() - m.next_attempt_at AS for, coalesce(m.reason, '') AS reason
+   FROM belfry.sendable_jobs j
+  CROSS JOIN LATERAL (SELECT next_attempt_at, reason FROM belfry.messages
+                       WHERE job_id = j.job_id AND job_id > 0 AND status = 'PENDING'
+                       ORDER BY next_attempt_at, channel_id LIMIT 1) m
+  WHERE m.next_attempt_at < now() - @longer_than::interval
+  ORDER BY m.next_attempt_at LIMIT 10)
+UNION ALL
+(SELECT 0, now() - next_attempt_at, coalesce(reason, '')
+   FROM belfry.messages
+  WHERE status = 'PENDING' AND job_id < 0 AND next_attempt_at < now() - @longer_than::interval
+  ORDER BY next_attempt_at LIMIT 1);
+
+-- name: DoctorNames :many
+-- Names that another process was refused within ten minutes. No row: none.
+SELECT n.kind, n.name, n.host || ':' || n.pid AS holder, n.rival
+  FROM belfry.names n
+ WHERE n.rival_at > clock_timestamp() - interval '10 minutes'
+ ORDER BY n.kind, n.name;

@@ -1,0 +1,51 @@
+package doctor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/belfryhq/belfry/channels"
+	"github.com/belfryhq/belfry/job"
+	"github.com/belfryhq/belfry/migrations"
+)
+
+// ErrSchema is a schema that is missing, or older than this belfry.
+var ErrSchema = errors.New("the schema is not this belfry's")
+
+// schemaError is an ErrSchema in its own words.
+type schemaError struct{ text string }
+
+func (e *schemaError) Error() string        { return e.text }
+func (e *schemaError) Is(target error) bool { return target == ErrSchema }
+
+// SchemaVersion returns the newest migration that the database has; 0 when it
+// has none, or no belfry schema at all.
+func SchemaVersion(ctx context.Context, q channels.Querier) (int64, error) {
+	var exists bool
+	if err := q.QueryRow(ctx, queries.schemaExists).Scan(&exists); err != nil {
+		return 0, job.Unanswered(fmt.Errorf("look for the belfry schema: %w", err), job.ErrLocked)
+	}
+	if !exists {
+		return 0, nil
+	}
+	var version int64
+	if err := q.QueryRow(ctx, queries.schemaVersion).Scan(&version); err != nil {
+		return 0, job.Unanswered(fmt.Errorf("read the schema's version: %w", err), job.ErrLocked)
+	}
+	return version, nil
+}
+
+// SchemaProblem compares the database's version with the binary's: it is an ErrSchema, or a
+// migrations.ErrNewer.
+func SchemaProblem(have, latest int64) error {
+	switch {
+	case have == 0:
+		return &schemaError{"this database has no belfry schema yet; create it with `belfry migrate up`"}
+	case have < latest:
+		return &schemaError{fmt.Sprintf("the schema is at version %d, this belfry needs %d; bring it up with `belfry migrate up`", have, latest)}
+	case have > latest:
+		return fmt.Errorf("%w: it is at version %d, this belfry knows up to %d; use the newer belfry", migrations.ErrNewer, have, latest)
+	}
+	return nil
+}

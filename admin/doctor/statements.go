@@ -1,0 +1,18 @@
+package doctor
+
+import (
+	"embed"
+
+	"github.com/belfryhq/belfry/internal/db"
+)
+
+//go:embed *.sql
+var sqlFiles embed.FS
+
+var queries = db.MustQueries[querySet](sqlFiles)
+
+// querySet has the statements of queries.sql.
+type querySet struct {
+	healthRead, schemaExists, schemaVersion, doctorServer, doctorSecured, doctorPrivileges, doctorWrites,
+	doctorStale, doctorOverdue, doctorAwaiting, doctorStatistics, doctorUnsent, doctorNames string
+}

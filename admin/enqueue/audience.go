@@ -1,0 +1,292 @@
+package enqueue
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/belfryhq/belfry/admin/operation"
+	"github.com/belfryhq/belfry/channels"
+	"github.com/belfryhq/belfry/internal/printer"
+	"github.com/belfryhq/belfry/job"
+)
+
+// audienceChoice selects channels. Nobody is ever selected by default: a bulk to
+// everyone has to be asked for.
+type AudienceChoice struct {
+	Everyone    bool        `flag:"everyone" help:"every active channel"`
+	Platforms   []string    `flag:"platform" label:"PLATFORMS" values:"platforms" help:"channels on any of these, as ios,android"`
+	Near        *Point      `flag:"near" label:"LAT,LON" help:"channels within --radius of this point, in degrees"`
+	Radius      *Distance   `flag:"radius" label:"DISTANCE" help:"great-circle distance for --near, as 30km, 500m or 20mi"`
+	Segment     *string     `flag:"segment" label:"NAME" values:"channels segment list" help:"members of this segment"`
+	ChannelIDs  []int64     `flag:"channel-id" label:"IDS" help:"channels with these ids" allowed:"whole numbers, separated by commas"`
+	ExternalIDs []string    `flag:"external-id" label:"ID" list:"one" help:"the channel with this external ID; may be repeated"`
+	JSON        *AudienceOf `flag:"audience" label:"JSON" help:"the audience as in belfry.jobs.audience"`
+}
+
+// audienceHelp is part of the help of operations that take an audience.
+const AudienceHelp = `The audience is one of --everyone, --platform (one or more), --near with --radius,
+--segment, --channel-id, --external-id, or --audience with its JSON. --platform also
+narrows --near and --segment.`
+
+// given reports whether anything is said about the audience.
+func (c AudienceChoice) Given() bool {
+	return len(c.kinds()) > 0 || len(c.Platforms) > 0 || c.Radius != nil
+}
+
+// kinds are the ways that are given to choose an audience; they exclude each other.
+func (c AudienceChoice) kinds() []string {
+	var given []string
+	for _, kind := range []struct {
+		flag  string
+		given bool
+	}{
+		{"--everyone", c.Everyone}, {"--near", c.Near != nil}, {"--segment", c.Segment != nil},
+		{"--channel-id", c.ChannelIDs != nil}, {"--external-id", c.ExternalIDs != nil}, {"--audience", c.JSON != nil},
+	} {
+		if kind.given {
+			given = append(given, kind.flag)
+		}
+	}
+	return given
+}
+
+// audience returns the audience that the flags select.
+func (c AudienceChoice) Audience() (chosen channels.Audience, err error) {
+	given, narrows := c.kinds(), len(c.Platforms) > 0
+	switch {
+	case len(given) > 1:
+		return chosen, operation.Invalid("", "%s exclude each other; give one audience", strings.Join(given, " and "))
+	case c.Radius != nil && c.Near == nil:
+		return chosen, operation.Invalid("", "--radius needs --near LAT,LON")
+	case len(given) == 0 && !narrows:
+		return chosen, operation.Invalid("", "an audience is needed: --everyone, --platform, --near with --radius, --segment, --channel-id, --external-id or --audience")
+	case c.Radius == nil && c.Near != nil:
+		return chosen, operation.Invalid("", "--near needs --radius, as --radius 30km")
+	case narrows && len(given) == 1 && c.Near == nil && c.Segment == nil:
+		return chosen, operation.Invalid("", "--platform cannot be combined with %s; it narrows --near and --segment, and by itself selects whole platforms", given[0])
+	}
+	chosen = c.build()
+	if narrows {
+		chosen.Platforms = c.Platforms
+	}
+	if err := chosen.Validate(); err != nil {
+		return chosen, operation.Invalid(audienceParam(err.Error()), "%s", err)
+	}
+	return chosen, nil
+}
+
+func (c AudienceChoice) build() channels.Audience {
+	switch {
+	case c.Near != nil:
+		return channels.Within(c.Near.Latitude, c.Near.Longitude, float64(*c.Radius))
+	case c.Segment != nil:
+		return channels.InSegment(*c.Segment)
+	case c.ChannelIDs != nil:
+		return channels.WithIDs(c.ChannelIDs...)
+	case c.ExternalIDs != nil:
+		return channels.WithExternalIDs(c.ExternalIDs...)
+	case c.JSON != nil:
+		return channels.Audience(*c.JSON)
+	case c.Everyone:
+		return channels.Everyone()
+	}
+	return channels.OnPlatforms(c.Platforms...)
+}
+
+// audienceParam is the parameter that gave a part of the audience, from the path in a
+// message: audience.platforms.
+func audienceParam(message string) string {
+	for _, pair := range [][2]string{
+		{"audience.platforms", "platform"}, {"audience.segment", "segment"}, {"audience.ids", "channel_id"},
+		{"audience.external_ids", "external_id"}, {"audience.radius_m", "radius"}, {"audience.l", "near"},
+	} {
+		if strings.Contains(message, pair[0]) {
+			return pair[1]
+		}
+	}
+	return "audience"
+}
+
+// audienceCount is how many channels an audience matches.
+type audienceCount struct {
+	Audience channels.Audience `json:"audience"`
+	Channels int64             `json:"channels"`
+	// AtMost is what Channels may be less than if it is as low, to who reads no contents; 0: it is what it is.
+	AtMost int64 `json:"at_most,omitempty" doc:"channels that is not above it may be any number from 0 to it: viewers and authors are not told of so few; absent: channels is exact"`
+}
+
+// countOf counts an audience, as the role may read it.
+func countOf(ctx context.Context, env *operation.Env, audience channels.Audience) (*audienceCount, error) {
+	n, err := env.Channels.Count(ctx, env.Reads(), audience)
+	if err != nil {
+		return nil, err
+	}
+	c := &audienceCount{Audience: audience}
+	c.Channels, c.AtMost = env.Role.Coarse(n)
+	return c, nil
+}
+
+type countInput struct {
+	AudienceChoice
+	Timeout *operation.Span `flag:"timeout" label:"DURATION" help:"give up after this time (default 2m)"`
+}
+
+func (in countInput) Check(operation.Operation, time.Time) error {
+	_, err := in.Audience()
+	return err
+}
+
+func countOperation() operation.Operation {
+	return operation.Define(operation.Operation{
+		Name: "channels count", Short: "Count the channels that an audience matches now", Role: operation.Viewer, Usage: "AUDIENCE", Deadline: -1,
+		Long: "Count the active channels that an audience matches now. Nothing is written.\n\n" + AudienceHelp,
+		Example: `  belfry channels count --everyone
+  belfry channels count --near 37.57,126.98 --radius 30km --platform ios`,
+	}, func(ctx context.Context, env *operation.Env, in countInput) (*audienceCount, error) {
+		audience, err := in.Audience()
+		if err != nil {
+			return nil, err
+		}
+		limit := PreviewDeadline // as a preview, it has to look at every candidate
+		if in.Timeout != nil {
+			limit = time.Duration(*in.Timeout)
+		}
+		ctx, cancel := context.WithTimeout(ctx, limit)
+		defer cancel()
+		if err := env.Role.MayFind(audience); err != nil {
+			return nil, err
+		}
+		return countOf(ctx, env, audience)
+	}, func(p *printer.Page, _ countInput, out *audienceCount) {
+		out.text(p)
+	})
+}
+
+func (c *audienceCount) text(p *printer.Page) {
+	if c.AtMost > 0 && c.Channels <= c.AtMost {
+		p.Printf("%s\n", operation.AtMostText(c.Channels, c.AtMost))
+		return
+	}
+	p.Printf("%d\n", c.Channels)
+	p.Note("%s: %s", c.Audience, printer.Counted(c.Channels, "active channel"))
+}
+
+// Distance is a great-circle distance, in metres.
+type Distance float64
+
+// MaxDistance is half the earth's circumference: no two places are farther apart.
+const MaxDistance Distance = 20_037_509
+
+// UnmarshalText reads 30km, 500m or 12.5mi. A bare number is refused: 30 metres and 30
+// kilometres are not the same bulk.
+func (d *Distance) UnmarshalText(text []byte) error {
+	for _, unit := range []struct {
+		name   string
+		metres float64
+	}{{"km", 1000}, {"mi", 1609.344}, {"m", 1}} { // the longer name first where one ends another
+		number, ok := strings.CutSuffix(strings.ToLower(strings.TrimSpace(string(text))), unit.name)
+		if !ok {
+			continue
+		}
+		n, err := strconv.ParseFloat(strings.TrimSpace(number), 64)
+		if metres := Distance(n * unit.metres); err == nil && metres >= 1 && metres <= MaxDistance {
+			*d = metres
+			return nil
+		}
+		break
+	}
+	return &operation.NotAllowedError{Allowed: "1m to 20037.509km, with the unit m, km or mi, as 30km"}
+}
+
+// MarshalText writes it in metres.
+func (d Distance) MarshalText() ([]byte, error) {
+	return []byte(strconv.FormatFloat(float64(d), 'f', -1, 64) + "m"), nil
+}
+
+// Point is a place on the earth.
+type Point channels.Point
+
+// UnmarshalText reads LATITUDE,LONGITUDE in degrees.
+func (p *Point) UnmarshalText(text []byte) error {
+	first, second, ok := strings.Cut(string(text), ",")
+	latitude, err1 := strconv.ParseFloat(strings.TrimSpace(first), 64)
+	longitude, err2 := strconv.ParseFloat(strings.TrimSpace(second), 64)
+	within := math.Abs(latitude) <= 90 && math.Abs(longitude) <= 180 // false for NaN
+	if !ok || err1 != nil || err2 != nil || !within {
+		return &operation.NotAllowedError{Allowed: "LATITUDE,LONGITUDE in degrees, -90 to 90 and -180 to 180, as 37.57,126.98"}
+	}
+	*p = Point{Latitude: latitude, Longitude: longitude}
+	return nil
+}
+
+// MarshalText writes it as UnmarshalText reads it.
+func (p Point) MarshalText() ([]byte, error) {
+	degrees := func(n float64) string { return strconv.FormatFloat(n, 'f', -1, 64) }
+	return []byte(degrees(p.Latitude) + "," + degrees(p.Longitude)), nil
+}
+
+// audienceOf is an audience by its JSON.
+type AudienceOf channels.Audience
+
+// jsonObject is a JSON object.
+type JsonObject json.RawMessage
+
+// UnmarshalText reads one. Its parameter is named beside an error by who tells it.
+func (a *AudienceOf) UnmarshalText(text []byte) error {
+	audience, err := channels.ParseAudience(text)
+	*a = AudienceOf(audience)
+	if err != nil {
+		if of, is := strings.CutPrefix(err.Error(), channels.ErrAudience.Error()+": "); is {
+			return errors.New(of)
+		}
+	}
+	return err
+}
+
+// MarshalJSON is that of the audience.
+func (a AudienceOf) MarshalJSON() ([]byte, error) { return json.Marshal(channels.Audience(a)) }
+
+// UnmarshalText reads one.
+func (o *JsonObject) UnmarshalText(text []byte) error {
+	var object map[string]json.RawMessage
+	if json.Unmarshal(text, &object) != nil || object == nil {
+		return &operation.NotAllowedError{Allowed: "JSON objects"}
+	}
+	*o = slices.Clone(text)
+	return nil
+}
+
+// MarshalJSON is the object.
+func (o JsonObject) MarshalJSON() ([]byte, error) { return json.RawMessage(o).MarshalJSON() }
+
+func (JsonObject) IsObject() {}
+
+func (AudienceOf) IsObject() {}
+
+// refusedContent names the parameter at fault for what the database refused of a job or an
+// activity that was to be made.
+func refusedContent(bad *job.InvalidError) error {
+	param, text := bad.Column, bad.Message
+	if place, problem, ok := strings.Cut(text, ": "); ok && strings.HasPrefix(place, "belfry.") {
+		text = problem
+		if parts := strings.SplitN(place, ".", 4); len(parts) == 4 && parts[2] == "variants" { // belfry.jobs.variants.ko.title
+			text = parts[3] + ": " + problem
+		}
+		if bad.Column == "audience" {
+			param = audienceParam(place)
+		}
+	}
+	if param == "schedule_at" {
+		param = "at"
+	}
+	if bad.Hint != "" && !strings.Contains(text, bad.Hint) {
+		text += "\n  " + bad.Hint
+	}
+	return operation.Invalid(param, "%s", text)
+}

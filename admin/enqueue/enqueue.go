@@ -1,0 +1,463 @@
+package enqueue
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/belfryhq/belfry/admin/operation"
+	"github.com/belfryhq/belfry/admin/upcoming"
+	"github.com/belfryhq/belfry/channels"
+	"github.com/belfryhq/belfry/internal/printer"
+	"github.com/belfryhq/belfry/job"
+	"github.com/belfryhq/belfry/outbox"
+	"github.com/belfryhq/belfry/outbox/compose"
+)
+
+// contentInput is what is said, and by which media.
+type ContentInput struct {
+	Title    string     `flag:"title" label:"TITLE" help:"1 to 200 characters"`
+	Body     string     `flag:"body" label:"TEXT" help:"up to 10,000 characters"`
+	Data     JsonObject `flag:"data" label:"JSON" help:"further content as an object, up to 16,384 bytes" allowed:"JSON objects of up to 16384 bytes"`
+	Variants JsonObject `flag:"variants" label:"JSON" file:"true" help:"titles and bodies by locale, as {\"ko\": {\"title\": \"…\", \"body\": \"…\"}}, or a file with it" allowed:"JSON objects of up to 131072 bytes, as {\"ko\": {\"title\": \"…\", \"body\": \"…\"}}, or a FILE with one"`
+	Route    []string   `flag:"route" label:"MEDIA" values:"media" help:"media in the order in which they are tried, as push,sms (default: the category's)"`
+}
+
+// enqueueInput is the input of `enqueue`.
+type enqueueInput struct {
+	Types    []string `flag:"type" label:"TYPE" values:"types" help:"job type, as inbox or push; several make a group"`
+	Category string   `flag:"category" label:"CATEGORY" values:"categories list" help:"popular_content, question_content, operator_notice, or your own"`
+	ContentInput
+	AudienceChoice
+	At             *operation.Instant `flag:"at" label:"TIME" help:"do not start before this time (default: now)"`
+	DeliverAt      *operation.Instant `flag:"deliver-at" label:"TIME" help:"deliver messages at this time, which may be after --at (default: at once)"`
+	ExpiresAt      *operation.Instant `flag:"expires-at" label:"TIME" help:"EXPIRED if it did not start by this time (default: never)"`
+	ExpiresIn      *operation.Span    `flag:"expires-in" label:"DURATION" help:"EXPIRED if it did not start so long after --at"`
+	Lane           string             `flag:"lane" label:"LANE" values:"lanes list" help:"jobs in one lane exclude each other (default: default)"`
+	Priority       int                `flag:"priority" label:"N" min:"-1000" max:"1000" help:"-1000 to 1000, higher is more urgent (default 0)"`
+	MaxRecipients  *int               `flag:"max-recipients" label:"N" min:"1" max:"2000000000" help:"stop before more rows are written, each job by itself (default: the category's ceiling)"`
+	NeedsApproval  bool               `flag:"needs-approval" help:"wait for a second person's approval, also where the category does not demand it"`
+	IdempotencyKey string             `flag:"idempotency-key" label:"KEY" help:"repeating the request with it returns the first job"`
+	RequestedBy    string             `flag:"requested-by" local:"true" label:"WHO" help:"who asks (default: user@host)"`
+	ConfirmCount   *int64             `flag:"confirm-count" label:"N" min:"0" help:"enqueue only if the audience has exactly so many channels now"`
+	Preview        bool               `flag:"preview" help:"enqueue nothing, show what would come of it"`
+}
+
+func (in enqueueInput) Plans() bool { return in.Preview }
+
+// check checks what can be checked without the database.
+func (in enqueueInput) Check(_ operation.Operation, now time.Time) error {
+	if _, err := in.Audience(); err != nil || in.Preview {
+		return err
+	}
+	var missing []string
+	for _, f := range []struct{ flag, value string }{
+		{"--type", strings.Join(in.Types, "")}, {"--category", in.Category}, {"--title", in.Title},
+	} {
+		if strings.TrimSpace(f.value) == "" {
+			missing = append(missing, f.flag)
+		}
+	}
+	at, expires, deliver := in.At.Given(now), in.ExpiresAt.Given(now), in.DeliverAt.Given(now)
+	switch {
+	case len(missing) > 0:
+		return operation.Invalid("", "%s needed", strings.Join(missing, ", "))
+	case at != nil && deliver != nil && deliver.Before(*at):
+		return operation.Invalid("deliver_at", "is before --at; allowed values: the same time or a later one")
+	case in.ExpiresAt != nil && in.ExpiresIn != nil:
+		return operation.Invalid("", "--expires-at and --expires-in exclude each other; give one")
+	case expires != nil && at != nil && !expires.After(*at):
+		return operation.Invalid("expires_at", "is not after --at; allowed values: later times")
+	}
+	return nil
+}
+
+// late is how long ago a time may lie that was meant as now.
+const late = time.Minute
+
+// confirmLate asks whether a time that lies in the past is meant.
+func confirmLate(ctx context.Context, env *operation.Env, in enqueueInput) (operation.Question, error) {
+	at := in.At.Given(env.Time())
+	if at == nil || in.Preview || env.Time().Sub(*at) <= late {
+		return operation.Question{}, nil
+	}
+	why := fmt.Sprintf("--at %s is %s ago: the job would start at once", printer.LocalClock(*at), printer.Short(env.Time().Sub(*at)))
+	return operation.Question{Why: why, Text: why + ". Enqueue it?", If: "that is meant"}.ToMany(in.reach(ctx, env)), nil
+}
+
+// reach is how many channels the audience has now; 0 if that cannot be told. What is wrong with
+// an audience is said by the act, and a count that takes too long keeps nobody from a yes.
+func (in enqueueInput) reach(ctx context.Context, env *operation.Env) int64 {
+	audience, err := in.Audience()
+	if err != nil {
+		return 0
+	}
+	ctx, cancel := context.WithTimeout(ctx, PreviewDeadline)
+	defer cancel()
+	n, err := env.Channels.Count(ctx, env.Reads(), audience)
+	if err != nil {
+		return 0
+	}
+	return n
+}
+
+// spec is the request for one job.
+func (in enqueueInput) spec(env *operation.Env, audience channels.Audience) job.Spec {
+	now := env.Time()
+	spec := job.Spec{
+		Category: in.Category, Title: in.Title, Body: in.Body, Data: json.RawMessage(in.Data), Variants: json.RawMessage(in.Variants),
+		Route: in.Route, Audience: audience, Lane: in.Lane, Priority: in.Priority, MaxRecipients: in.MaxRecipients, NeedsApproval: in.NeedsApproval,
+		ScheduleAt: in.At.Given(now), DeliverAt: in.DeliverAt.Given(now), ExpiresAt: in.ExpiresAt.Given(now),
+		IdempotencyKey: in.IdempotencyKey, RequestedBy: in.RequestedBy,
+	}
+	if in.ExpiresIn != nil { // without --at from now, by this machine's clock
+		if spec.ScheduleAt != nil {
+			now = *spec.ScheduleAt
+		}
+		expires := now.Add(time.Duration(*in.ExpiresIn)).UTC()
+		spec.ExpiresAt = &expires
+	}
+	if spec.RequestedBy == "" {
+		spec.RequestedBy = env.Actor
+	}
+	return spec
+}
+
+// enqueued is what a request made, or what would have come of it. Its JSON is that of the
+// one that it is.
+type enqueued struct {
+	jobs    *enqueuedJobs
+	preview *jobPreview
+	count   *audienceCount
+}
+
+// MarshalJSON renders the one that it is.
+func (e enqueued) MarshalJSON() ([]byte, error) {
+	switch {
+	case e.jobs != nil:
+		return json.Marshal(e.jobs)
+	case e.preview != nil:
+		return json.Marshal(e.preview)
+	}
+	return json.Marshal(e.count)
+}
+
+// UnmarshalJSON reads the one that it is.
+func (e *enqueued) UnmarshalJSON(b []byte) error {
+	var has map[string]json.RawMessage
+	if err := json.Unmarshal(b, &has); err != nil {
+		return err
+	}
+	switch {
+	case has["jobs"] != nil:
+		return json.Unmarshal(b, &e.jobs)
+	case has["has_messages"] != nil:
+		return json.Unmarshal(b, &e.preview)
+	}
+	return json.Unmarshal(b, &e.count)
+}
+
+func (enqueued) JSONTypes() []reflect.Type {
+	return []reflect.Type{reflect.TypeFor[enqueuedJobs](), reflect.TypeFor[jobPreview](), reflect.TypeFor[audienceCount]()}
+}
+
+// masked masks the one that it is.
+func (e enqueued) Masked(mask func(any) any) any {
+	e.jobs, _ = mask(e.jobs).(*enqueuedJobs)
+	e.preview, _ = mask(e.preview).(*jobPreview)
+	e.count, _ = mask(e.count).(*audienceCount)
+	return e
+}
+
+func (e enqueued) Affected(string) operation.Affected {
+	if e.jobs == nil {
+		return operation.Affected{Nothing: true}
+	}
+	return operation.Affected{N: int64(len(e.jobs.Jobs)), Noun: "job"}
+}
+
+// enqueuedJobs are the jobs of a request, of several types as a group.
+type enqueuedJobs struct {
+	GroupID *uuid.UUID `json:"group_id"`
+	Jobs    []job.Job  `json:"jobs"`
+	// AskedAt is the database's clock before: a job that is older is that of an earlier
+	// request with the same idempotency key.
+	AskedAt time.Time `json:"asked_at"`
+	// Remarks are what the request cannot have meant.
+	Remarks []string `json:"remarks,omitempty"`
+}
+
+func enqueueOperation() operation.Operation {
+	return operation.Define(operation.Operation{
+		Name: "enqueue", Short: "Request a bulk notification, or several of different types as a group",
+		Usage: "--type TYPE --category CATEGORY --title TITLE AUDIENCE", Role: operation.Author, Changes: true, Deadline: PreviewDeadline,
+		Confirm: operation.Confirming(confirmLate),
+		Long: `Request a bulk notification: one job, or with several types a group of jobs that
+are shown, aborted and resumed together. The ids are printed, one to a line.
+
+` + AudienceHelp + `
+
+Messages go by the category's media, or by those of --route. TITLE, TEXT and variants
+may refer to the channel, as {{attributes.name | default "friend"}}; a channel gets the
+variant of its locale where there is one.
+
+With --category, --preview shows what would come of it; without, it counts.
+` + previewHelp + `
+
+A job whose walk is about to write more rows than --max-recipients is ABORTED before it
+does, and says how to go on. With --confirm-count it is half as many again, and 10 more at
+least, where nothing lower is said: an audience that doubles until the job runs is no accident.
+
+A job of a category with approval_above waits for a second person (` + "`belfry jobs approve`" + `)
+unless its --max-recipients is not above that; with --needs-approval any job does.
+
+A time that is over is asked about at a terminal, and elsewhere needs --yes. If it would go
+to more than 1,000 channels, their number is to be typed.
+
+A job that did not start before --expires-at, because its lane was paused or
+nothing ran, is EXPIRED rather than sent at 3 a.m.
+
+Times: RFC 3339 as 2026-11-20T08:50:00+09:00, +10m from now, or "2026-11-20 08:50"
+in the local time zone.`,
+		SQL: `INSERT INTO belfry.jobs (type, category, title) VALUES ('inbox', 'popular_content', 'This week');`,
+		Example: `  belfry enqueue --type inbox,push --category popular_content --title "This week" --everyone
+  belfry enqueue --type push --category question_content --title "Who knows?" --near 37.57,126.98 --radius 30km
+  belfry enqueue --type push --category popular_content --title "This week" --variants week.json --route push,sms --everyone
+  belfry enqueue --type inbox --category operator_notice --title "Maintenance" --platform ios,android --at "2026-11-20 08:50"
+  belfry enqueue --near 37.57,126.98 --radius 30km --preview`,
+	}, enqueue, enqueuedText)
+}
+
+func enqueue(ctx context.Context, env *operation.Env, in enqueueInput) (made enqueued, err error) {
+	audience, err := in.Audience()
+	if err != nil {
+		return enqueued{}, err
+	}
+	if err := env.Role.MayFind(audience); err != nil {
+		return enqueued{}, err
+	}
+	switch {
+	case in.Preview && in.Category == "":
+		made.count, err = countOf(ctx, env, audience)
+	case in.Preview:
+		made.preview, err = preview(ctx, env, in.content(env.Time()), audience)
+		if err == nil {
+			err = in.withinLimits(ctx, env, audience)
+		}
+		if err == nil && len(in.Types) > 0 {
+			made.preview.Lane = upcoming.ConflictsOf(ctx, env, job.Request{Types: in.Types, Spec: in.spec(env, audience)})
+		}
+	default:
+		if err = in.confirmCount(ctx, env, audience); err == nil {
+			in.MaxRecipients, err = in.ceiling(ctx, env)
+		}
+		if err == nil {
+			made.jobs, err = enqueueJobs(ctx, env, in.Types, in.spec(env, audience))
+		}
+		if err == nil {
+			made.jobs.Remarks = unknownChannels(ctx, env, audience)
+		}
+	}
+	if err != nil {
+		return enqueued{}, err
+	}
+	return made, nil
+}
+
+// withinLimits refuses a preview of a request that the limits of its role refuse: the database checks
+// the job, and it is rolled back. No limit refuses a request without the two parameters.
+func (in enqueueInput) withinLimits(ctx context.Context, env *operation.Env, audience channels.Audience) error {
+	if env.Role >= operation.Operator || in.Priority <= 0 && in.MaxRecipients == nil {
+		return nil
+	}
+	request := in
+	request.IdempotencyKey = ""
+	if len(request.Types) == 0 {
+		request.Types = []string{outbox.TypeInbox}
+	}
+	if strings.TrimSpace(request.Title) == "" {
+		request.Title = "-"
+	}
+	spec := request.spec(env, audience)
+	_, err := env.Enqueuer().EnqueueAll(ctx, []job.Request{{Types: request.Types, Spec: spec}}, func([]job.Requested) error { return operation.ErrPlanned })
+	var at *job.RequestError
+	switch {
+	case errors.Is(err, operation.ErrPlanned):
+		return nil
+	case errors.As(err, &at):
+		return enqueueRefused(at.Err, spec)
+	}
+	return err
+}
+
+// content is what a preview composes.
+func (in enqueueInput) content(now time.Time) compose.Content {
+	what := compose.Content{
+		Category: in.Category, Title: in.Title, Body: in.Body, Data: json.RawMessage(in.Data), Variants: json.RawMessage(in.Variants), Route: in.Route,
+		Messages: len(in.Types) == 0 || slices.ContainsFunc(in.Types, func(t string) bool { return t != outbox.TypeInbox }),
+	}
+	for _, at := range []*operation.Instant{in.DeliverAt, in.At} {
+		if at != nil && what.At.IsZero() {
+			what.At = at.At(now)
+		}
+	}
+	return what
+}
+
+// confirmCount refuses an audience of another size than the one that was seen.
+func (in enqueueInput) confirmCount(ctx context.Context, env *operation.Env, audience channels.Audience) error {
+	if in.ConfirmCount == nil {
+		return nil
+	}
+	c, err := countOf(ctx, env, audience)
+	if err != nil || c.Channels == max(*in.ConfirmCount, c.AtMost) {
+		return err
+	}
+	return operation.Conflict("the audience has %s channels now, and --confirm-count says %s; nothing was enqueued", operation.AtMostText(c.Channels, c.AtMost), printer.Grouped(*in.ConfirmCount))
+}
+
+// leastGrowth is by how much an audience that was counted may grow at least.
+const leastGrowth = 10
+
+// ceiling is how many rows a job may write that asks for no other limit: half as many again as
+// channels were confirmed, so that an audience that doubles after it was seen is no accident; nil: its
+// category's ceiling, which is lower, or nobody has confirmed a number.
+func (in enqueueInput) ceiling(ctx context.Context, env *operation.Env) (*int, error) {
+	if in.ConfirmCount == nil || in.MaxRecipients != nil {
+		return in.MaxRecipients, nil
+	}
+	n := int(min(*in.ConfirmCount, job.MostRecipients/2))
+	n += max(n/2, leastGrowth)
+	lower, err := env.Enqueuer().HasCeiling(ctx, in.Category, n)
+	if err != nil || lower {
+		return nil, err
+	}
+	return &n, nil
+}
+
+// enqueueJobs requests the jobs.
+func enqueueJobs(ctx context.Context, env *operation.Env, types []string, spec job.Spec) (*enqueuedJobs, error) {
+	ctx, cancel := context.WithTimeout(ctx, operation.DefaultDeadline)
+	defer cancel()
+	now, err := env.Jobs.Now(ctx)
+	if err != nil {
+		return nil, err
+	}
+	made := &enqueuedJobs{Jobs: make([]job.Job, 0, len(types)), AskedAt: now}
+	var ids []int64
+	if len(types) == 1 {
+		spec.Type = types[0]
+		ids = make([]int64, 1)
+		ids[0], err = env.Enqueuer().Enqueue(ctx, spec)
+	} else {
+		ids, err = env.Enqueuer().EnqueueGroup(ctx, types, spec)
+	}
+	if err != nil {
+		return nil, enqueueRefused(err, spec)
+	}
+	for _, id := range ids {
+		j, err := env.Jobs.Get(ctx, id)
+		if err != nil {
+			return nil, err
+		}
+		made.Jobs, made.GroupID = append(made.Jobs, j), j.GroupID
+	}
+	return made, nil
+}
+
+// enqueueRefused names the parameter at fault for what the database refused, and says
+// how to repeat a request whose outcome is unknown.
+func enqueueRefused(err error, spec job.Spec) error {
+	var bad *job.InvalidError
+	switch {
+	case errors.As(err, &bad):
+		return refusedContent(bad)
+	case errors.Is(err, job.ErrKeyHeld):
+		return &operation.HeldError{Err: err}
+	case errors.Is(err, job.ErrUnreachable) && spec.IdempotencyKey == "":
+		return operation.Advise(err, "the job may have been enqueued, see `belfry jobs list` before repeating (--idempotency-key makes repeating safe)")
+	}
+	return err
+}
+
+// unknownChannels names the channels that an audience lists and that there are not. A role
+// that may only enqueue cannot look for them.
+func unknownChannels(ctx context.Context, env *operation.Env, audience channels.Audience) []string {
+	n, sample, err := env.Channels.Unknown(ctx, env.Reads(), audience)
+	switch {
+	case err != nil:
+		return []string{"whether each listed channel is there could not be looked at: " + printer.OneLine(err.Error(), 200)}
+	case n > 0:
+		return []string{printer.Counted(n, "listed id") + " without a channel now, as " + strings.Join(sample, ", ")}
+	}
+	return nil
+}
+
+func enqueuedText(p *printer.Page, in enqueueInput, out enqueued) {
+	switch {
+	case out.jobs != nil:
+		out.jobs.text(p, in)
+	case out.preview != nil:
+		previewText(p, out.preview)
+	case out.count != nil:
+		out.count.text(p)
+	}
+	if out.jobs != nil {
+		for _, remark := range out.jobs.Remarks {
+			p.Note("%s", remark)
+		}
+	}
+}
+
+// text prints the jobs' ids, and what was done beside it.
+func (e *enqueuedJobs) text(p *printer.Page, in enqueueInput) {
+	for _, j := range e.Jobs {
+		p.Printf("%d\n", j.ID)
+		if j.CreatedAt.Before(e.AskedAt) {
+			p.Note("job %d was enqueued before, at %s, with the same idempotency key; it is %s%s", j.ID, p.Clock(j.CreatedAt), j.Status, in.differing(j))
+			continue
+		}
+		due := "now; `belfry run` or a running daemon takes it"
+		if wait := j.ScheduleAt.Sub(e.AskedAt); wait > time.Second {
+			due = p.Clock(j.ScheduleAt) + ", in " + printer.Short(wait)
+		}
+		p.Note("enqueued job %d (%s) in lane %s, due %s", j.ID, j.Type, j.Lane, due)
+		if j.AwaitsApproval() {
+			p.Note("it waits for the approval of a second person: `belfry jobs approve %d --dry-run`", j.ID)
+		}
+	}
+	if e.GroupID != nil {
+		p.Note("group %s", e.GroupID)
+	}
+}
+
+// differing names what a repeated request says otherwise than the first one's job does now.
+func (in enqueueInput) differing(j job.Job) string {
+	audience, err := in.Audience()
+	var names []string
+	for _, one := range []struct {
+		name string
+		same bool
+	}{
+		{"category", j.Category == in.Category},
+		{"title", j.Title == in.Title},
+		{"body", j.Body == in.Body},
+		{"audience", err == nil && reflect.DeepEqual(j.Audience, audience)},
+		{"route", in.Route == nil || slices.Equal(j.Route, in.Route)},
+	} {
+		if !one.same {
+			names = append(names, one.name)
+		}
+	}
+	if len(names) == 0 {
+		return ""
+	}
+	return "; warning: this request has another " + strings.Join(names, ", ") + ", and changes nothing"
+}

@@ -1,0 +1,174 @@
+package enqueue
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/belfryhq/belfry/admin/operation"
+	"github.com/belfryhq/belfry/admin/recipients"
+	"github.com/belfryhq/belfry/admin/upcoming"
+	"github.com/belfryhq/belfry/channels"
+	"github.com/belfryhq/belfry/internal/printer"
+	"github.com/belfryhq/belfry/outbox"
+	"github.com/belfryhq/belfry/outbox/compose"
+)
+
+// previewDeadline bounds a preview, which has to look at every candidate.
+const PreviewDeadline = compose.PreviewLimit
+
+// previewHelp is part of the help of operations that preview.
+const previewHelp = `The preview counts the channels, tells how many there are by platform, locale and first
+usable medium, how many have no address, opted out, are in their quiet hours when it is
+to be sent or over the category's cap now, names the attributes that the words refer to
+without a default and that channels lack, and shows three messages as they would be
+composed. For a request with its types it lists the entries of its lane with which it is
+expected to overlap. It looks at up to 100,000 ids: of larger audiences at slices that lie evenly
+over the ids, which it says. It ends after two minutes at most.`
+
+// jobPreview is what would come of content for an audience.
+type jobPreview struct {
+	Audience channels.Audience `json:"audience"`
+	compose.Preview
+
+	// AtMost is the highest value of Channels that may stand for a lower one, for viewers and authors:
+	// parts of at most AtMost channels are left out or 0, and so are samples. 0 means exact counts.
+	AtMost int64 `json:"at_most,omitempty" doc:"channels that is not above it may be any number from 0 to it, parts of so few channels are left out or 0, and there are no samples: viewers and authors are not told of so few; absent: counts are exact"`
+	// HasMessages tells that there is more than notifications.
+	HasMessages bool `json:"has_messages"`
+	// Addressless is the relation of channels, if it has no addresses and they are needed.
+	Addressless string `json:"addressless,omitempty"`
+	// Lane are the conflicts in its lane. It is nil for an existing job, and for a request without a type.
+	Lane *upcoming.LaneConflicts `json:"lane,omitempty"`
+}
+
+func previewOperation() operation.Operation {
+	return operation.Define(operation.Operation{
+		Name: "jobs preview", Short: "Show who would get a job now, by which medium, and what they would read", Role: operation.Viewer, Deadline: PreviewDeadline,
+		Long: `Show who would get a job, if it were walked now from the start, by which medium, and
+what they would read. Nothing is written.
+
+` + previewHelp,
+		Example: "  belfry jobs preview 17",
+	}, func(ctx context.Context, env *operation.Env, in operation.JobRef) (*jobPreview, error) {
+		j, err := env.Jobs.Get(ctx, in.ID)
+		if err != nil {
+			return nil, operation.NoSuchJob(err)
+		}
+		at := j.ScheduleAt
+		if j.DeliverAt != nil {
+			at = *j.DeliverAt
+		}
+		return preview(ctx, env, compose.Content{
+			Category: j.Category, Title: j.Title, Body: j.Body, Data: j.Data, Variants: j.Variants, Route: j.Route,
+			Messages: j.Type != outbox.TypeInbox, At: at,
+		}, j.Audience)
+	}, func(p *printer.Page, _ operation.JobRef, out *jobPreview) { previewText(p, out) })
+}
+
+// preview composes content for an audience.
+func preview(ctx context.Context, env *operation.Env, what compose.Content, audience channels.Audience) (*jobPreview, error) {
+	composer, err := compose.New(env.DB, env.Channels, env.Compose, nil)
+	if err != nil {
+		return nil, err
+	}
+	p, err := composer.Preview(ctx, what, audience)
+	switch {
+	case errors.Is(err, channels.ErrNoCategory):
+		return nil, recipients.UnknownCategory(ctx, env.Reads(), what.Category)
+	case err != nil:
+		return nil, err
+	}
+	out := &jobPreview{Audience: audience, Preview: p, HasMessages: what.Messages}
+	out.coarsen(env.Role)
+	if !what.Messages {
+		return out, nil
+	}
+	has, err := env.Channels.HasAddresses(ctx, env.Reads())
+	if err == nil && !has {
+		out.Addressless = env.Channels.Relation()
+	}
+	return out, err
+}
+
+func previewText(p *printer.Page, out *jobPreview) {
+	looked := ""
+	if !out.Exact {
+		looked = ", the rest is of a sample of " + printer.Grouped(out.LookedAt)
+	}
+	p.Field("channels", "%s%s", operation.AtMostText(out.Channels, out.AtMost), looked)
+	p.Field("by platform", "%s", tallied(out.Platforms))
+	p.Field("by locale", "%s", tallied(out.Locales))
+	if out.HasMessages {
+		p.Field("first medium", "%s", tallied(out.Media))
+		p.Field("without address", "%s", operation.AtMostText(out.NoAddress, out.AtMost))
+		p.Field("invalid address", "%s", operation.AtMostText(out.InvalidAddress, out.AtMost))
+		p.Field("opted out", "%s", operation.AtMostText(out.OptedOut, out.AtMost))
+		p.Field("in quiet hours", "%s", operation.AtMostText(out.QuietHours, out.AtMost))
+		p.Field("over the cap", "%s", operation.AtMostText(out.Capped, out.AtMost))
+		if out.BadContent > 0 {
+			p.Field("bad content", "%s", printer.Grouped(out.BadContent))
+		}
+		for _, name := range slices.Sorted(maps.Keys(out.MissingAttributes)) {
+			p.Field("missing", "attributes.%s of %s, and no default in the words", name, printer.Counted(out.MissingAttributes[name], "channel"))
+		}
+	}
+	if out.Lane != nil {
+		p.Field("lane", "%s", out.Lane.Text())
+	}
+	for _, one := range out.Samples {
+		by := []string{one.Platform}
+		for _, more := range []string{one.Locale, one.Medium} {
+			if more != "" {
+				by = append(by, more)
+			}
+		}
+		p.Field("sample", "%s (%s): %s", one.ExternalID, strings.Join(by, ", "), one.Title)
+		if one.Body != "" {
+			p.Field("", "%s", one.Body)
+		}
+	}
+	if out.Addressless != "" {
+		p.Note("%s has no column addresses; `belfry channels check` says more", out.Addressless)
+	}
+}
+
+// tallied lists counts, the largest first, at most ten of them.
+func tallied(counts map[string]int64) string {
+	names := slices.SortedFunc(maps.Keys(counts), func(x, y string) int { return cmp.Or(cmp.Compare(counts[y], counts[x]), cmp.Compare(x, y)) })
+	var parts []string
+	var rest int64
+	for i, name := range names {
+		if i >= 10 {
+			rest += counts[name]
+			continue
+		}
+		parts = append(parts, printer.OrNone(name)+" "+printer.Grouped(counts[name]))
+	}
+	if rest > 0 {
+		parts = append(parts, "others "+printer.Grouped(rest))
+	}
+	return printer.OrNone(strings.Join(parts, ", "))
+}
+
+// coarsen removes from a preview, for a role that reads no contents, what would locate one person:
+// the samples, and the counts of at most mostHidden channels. A count that is 0 without such a channel
+// and not 0 with it would find out whether the circle contains the channel.
+func (out *jobPreview) coarsen(r operation.Role) {
+	if out.Channels, out.AtMost = r.Coarse(out.Channels); out.AtMost == 0 {
+		return
+	}
+	out.LookedAt = max(out.LookedAt, operation.MostHidden)
+	out.Samples = nil
+	for _, n := range []*int64{&out.NoAddress, &out.InvalidAddress, &out.OptedOut, &out.BadContent, &out.QuietHours, &out.Capped} {
+		if *n <= operation.MostHidden {
+			*n = 0
+		}
+	}
+	for _, tally := range []map[string]int64{out.Platforms, out.Locales, out.Media, out.MissingAttributes} {
+		maps.DeleteFunc(tally, func(_ string, n int64) bool { return n <= operation.MostHidden })
+	}
+}

@@ -1,0 +1,159 @@
+package jobs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/belfryhq/belfry/admin/enqueue"
+	"github.com/belfryhq/belfry/admin/operation"
+	"github.com/belfryhq/belfry/internal/db"
+	"github.com/belfryhq/belfry/internal/printer"
+	"github.com/belfryhq/belfry/job"
+)
+
+const approved = "approved"
+
+// approveInput is the input of `jobs approve`.
+type approveInput struct {
+	operation.JobRef
+	operation.PlanFlags
+	operation.Act
+}
+
+// check requires the plan that the operator has read.
+func (in approveInput) Check(o operation.Operation, _ time.Time) error {
+	if !in.Counts() {
+		return operation.Invalid("", "%s takes --plan TOKEN, which --dry-run shows: an approval is of the content that was read", o.Name)
+	}
+	return nil
+}
+
+// precondition is the version of the job in the plan.
+func (in approveInput) Precondition() *operation.Precondition {
+	if in.Plan == nil {
+		return nil
+	}
+	return &operation.Precondition{Versions: []int64{in.Plan.Version}}
+}
+
+// approval is a job that was approved, or would be.
+type approval struct {
+	Plan *operation.Plan `json:"plan,omitempty"` // then nothing was done
+	job.Job
+}
+
+func (a approval) Affected(string) operation.Affected {
+	return operation.Affected{N: 1, Since: a.ApprovedAt, Plan: a.Plan}
+}
+
+func approveOperation() operation.Operation {
+	return operation.Define(operation.Operation{
+		Name: "jobs approve", Short: "Approve a job that waits for a second person", Role: operation.Operator, Changes: true, Events: "the job's events", Deadline: enqueue.PreviewDeadline,
+		Long: `Approve a job that waits for a second person: its category demands that, or whoever
+enqueued it. Until then it is not claimed, and no message of it goes out.
+
+--dry-run shows what the job says, to whom and when, and counts its audience. The approval
+is of that plan (--plan): of the version that was shown, and for as many recipients. An
+audience that is another by more than 5 % when the approval is given is refused. The walk
+writes at most 5 % more rows than were approved, rounded up; a job whose audience has grown beyond
+that stops there, and waits for another approval when it is resumed.
+
+Whoever enqueued the job, or changed what it says, does not approve it; of a schedule's job
+that is who wrote the schedule. A change of what it says, to whom, or when voids the
+approval, also of what is still to be sent of a job that has run: aborted, corrected and
+resumed, it waits again.`,
+		SQL: "SELECT * FROM belfry.approve(17, 12000, 'kim', 'read it');",
+		Example: `  belfry jobs approve 17 --dry-run
+  belfry jobs approve 17 --plan TOKEN --reason "read it"`,
+	}, approveJob, approvalText)
+}
+
+func approveJob(ctx context.Context, env *operation.Env, in approveInput) (approval, error) {
+	j, err := env.Jobs.Get(ctx, in.ID)
+	if err != nil {
+		return approval{}, operation.NoSuchJob(err)
+	}
+	if in.Plan != nil && in.Plan.Version != j.Version { // no need to count
+		return approval{}, &db.StaleError{Subject: operation.SubjectJob, Name: printer.Int(j.ID), Version: j.Version}
+	}
+	asOf, err := env.Jobs.Now(ctx)
+	if err != nil {
+		return approval{}, err
+	}
+	n, err := env.Channels.Count(ctx, env.Reads(), j.Audience)
+	if err != nil {
+		return approval{}, err
+	}
+	who := operation.ActBy(env, in)
+	if in.DryRun {
+		p, err := planApproval(j, n, asOf, env.Jobs.MayApprove(ctx, in.ID, who))
+		return approval{Plan: p, Job: j}, err
+	}
+	count := in.Plan.Count
+	switch {
+	case n > job.MostApproved(count) || count > job.MostApproved(n):
+		return approval{}, operation.Unexpected(n, count, "recipient", approved, asOf)
+	case count < 1 || count > job.MostRecipients:
+		return approval{}, operation.Conflict("%s cannot be approved, only 1 to %s", printer.Counted(count, "recipient"), printer.Grouped(job.MostRecipients))
+	}
+	brief, cancel := context.WithTimeout(ctx, operation.DefaultDeadline)
+	defer cancel()
+	j, err = env.Jobs.Approve(brief, in.ID, int(count), who)
+	if errors.As(err, new(*job.NotAwaitingError)) {
+		err = operation.Advise(err, fmt.Sprintf("`belfry jobs show %d` shows it", in.ID))
+	}
+	if err != nil {
+		return approval{}, operation.NoSuchJob(err)
+	}
+	return approval{Job: j}, nil
+}
+
+// planApproval says what an approval would do, of which refusal is why it may not be.
+func planApproval(j job.Job, n int64, asOf time.Time, refusal error) (*operation.Plan, error) {
+	o := operation.Outcome{Of: JobLabel(j), Outcome: approved, Count: n, Detail: "goes out to " + printer.Grouped(job.MostApproved(n)) + " at most"}
+	if written := j.RowsWritten; written > 0 {
+		o.Detail += ", beside " + printer.Grouped(written) + " that are written"
+	}
+	switch {
+	case errors.As(refusal, new(*job.NotAwaitingError)), errors.As(refusal, new(*job.OwnJobError)):
+		o.Outcome, o.Count, o.Detail = "left", 0, refusal.Error()
+	case refusal != nil:
+		return nil, operation.NoSuchJob(refusal)
+	case n == 0:
+		o.Outcome, o.Detail = "left", "nobody is in its audience now"
+	}
+	return &operation.Plan{Selection: "job " + printer.Int(j.ID), AsOf: asOf, Count: o.Count, Version: &j.Version, Outcomes: []operation.Outcome{o}}, nil
+}
+
+func approvalText(p *printer.Page, _ approveInput, a approval) {
+	if a.Plan == nil {
+		p.Printf("%s: approved %s\n", JobLabel(a.Job), approvalOf(p.Times, a.Job))
+		return
+	}
+	showContent(a.Job, p.Field)
+	p.Field("due", "%s", p.Clock(a.ScheduleAt))
+	if a.DeliverAt != nil {
+		p.Field("deliver", "%s", p.Clock(*a.DeliverAt))
+	}
+	p.Field("requested", "%s by %s", p.Clock(a.CreatedAt), a.RequestedBy)
+	a.Plan.Table(p, "recipient", approved)
+	if a.Plan.Count > 0 {
+		a.Plan.Note(p)
+	}
+}
+
+// approvalOf is what there is to say of a job's approval; "": it needs none.
+func approvalOf(times printer.Times, j job.Job) string {
+	switch {
+	case j.AwaitsApproval():
+		return fmt.Sprintf("awaited since %s, by an operator who did not write it (%s did)", times.Clock(*j.AwaitsApprovalSince), j.RequestedBy)
+	case j.ApprovedAt != nil && j.ApprovedCount != nil && j.ApprovedRecipients != nil:
+		return fmt.Sprintf("by %s at %s, for %s; no more than %s rows are written", j.ApprovedBy, times.Clock(*j.ApprovedAt),
+			printer.Counted(int64(*j.ApprovedCount), "recipient"), printer.Grouped(int64(*j.ApprovedRecipients)))
+	case j.NeedsApproval:
+		return "none; resumed or retried, it waits for one"
+	}
+	return ""
+}

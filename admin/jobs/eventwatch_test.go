@@ -1,0 +1,108 @@
+package jobs_test
+
+import (
+	"context"
+	"encoding/json"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/belfryhq/belfry/admin/admintest"
+	"github.com/belfryhq/belfry/admin/jobs"
+	"github.com/belfryhq/belfry/admin/operation"
+	"github.com/belfryhq/belfry/job"
+)
+
+func TestEventsWatch_TellsWhatIsDone(t *testing.T) {
+	t.Parallel()
+	d := admintest.NewDesk(t)
+	d.Enqueue("inbox") // before anybody watches
+	acts := []func(){
+		func() { require.NoError(t, d.Run("lanes pause", "lane", "news", "reason", "database move")) },
+		func() { require.NoError(t, d.Run("abort", "id", "1")) },
+		func() { d.Exec(`INSERT INTO belfry.job_events (job_id, kind, actor) VALUES (1, 'throttled', 'r')`) },
+	}
+	told := d.Watch(acts)
+	require.Regexp(t, `^\S+ \S+ ann@host: lane news paused \(database move\)\n\S+ \S+ ann@host: job 1 aborted\n$`, told)
+	require.Contains(t, d.Watch([]func(){acts[2]}, "all", "on"), "r: job 1 throttled")
+	require.Regexp(t, `^\S+ \S+ ann@host: everything is halted \(wrong link\)\n\S+ \S+ ann@host: everything goes on\n$`, d.Watch([]func(){
+		func() { require.NoError(t, d.Run("halt", "reason", "wrong link")) },
+		func() { require.NoError(t, d.Run("unhalt")) },
+	}))
+	require.Empty(t, d.Watch([]func(){acts[2]}, "of", "lane", "all", "on"))
+	require.Empty(t, d.Watch([]func(){acts[2]}, "by", "ann@host", "all", "on"))
+}
+
+// Whoever watches sees at once what is done through the same process.
+func TestWatch_SeesAnActAtOnce(t *testing.T) {
+	t.Parallel()
+	d := admintest.NewDesk(t)
+	d.Env.Watches = jobs.NewWatches(time.Hour)
+	ctx, cancel := context.WithTimeout(t.Context(), admintest.Patience)
+	defer cancel()
+	o, in := d.Input("events watch")
+	looks := 0
+	_, err := o.Stream(ctx, d.Env, in, func(item any) error {
+		if looks++; looks == 1 {
+			require.NoError(t, d.Run("lanes pause", "lane", "news"))
+			return nil
+		}
+		require.Len(t, item, 1)
+		return admintest.ErrEnough
+	})
+	require.ErrorIs(t, err, admintest.ErrEnough, "it was looked at")
+}
+
+// Who knows a place is told of what was done since, whoever else watches.
+func TestEventsWatch_GoesOnFromAPlace(t *testing.T) {
+	t.Parallel()
+	d := admintest.NewDesk(t)
+	require.NoError(t, d.Run("lanes pause", "lane", "before"))
+	require.NoError(t, d.Run("status"))
+	var s jobs.Status
+	require.NoError(t, json.Unmarshal([]byte(d.JSON), &s))
+	require.NoError(t, d.Run("lanes pause", "lane", "after"))
+	d.Enqueue("inbox")
+	told := d.Watch(nil, "after", s.Place)
+	require.NotContains(t, told, "lane before")
+	require.Contains(t, told, "lane after paused")
+	require.Contains(t, told, "job 1 enqueued")
+
+	o, in := d.Input("jobs watch", "follow", "on", "after", s.Place)
+	looks, changes := 0, 0
+	_, err := o.Stream(t.Context(), d.Env, in, func(item any) error {
+		changes += len(item.([]jobs.WatchedJob))
+		if looks++; looks == 3 {
+			return admintest.ErrEnough
+		}
+		return nil
+	})
+	require.ErrorIs(t, err, admintest.ErrEnough)
+	require.Equal(t, 1, changes, "the job that was enqueued since, once")
+}
+
+// Who may not read what jobs say is not told so as it is changed either.
+func TestEventsWatch_IsMaskedAsTheListIs(t *testing.T) {
+	t.Parallel()
+	d := admintest.NewDesk(t)
+	d.Enqueue("inbox")
+	d.Env.Watches = jobs.NewWatches(50 * time.Millisecond)
+	viewer := *d.Env
+	viewer.Role = operation.Viewer
+	o, in := d.Input("events watch")
+	looks := 0
+	_, err := o.Stream(t.Context(), &viewer, in, func(item any) error {
+		if looks++; looks == 1 {
+			require.NoError(t, d.Run("jobs set", "id", "1", "body", "Call +821012345678"))
+		}
+		for _, e := range item.([]job.ControlEvent) {
+			require.Equal(t, "changed", e.Kind)
+			require.Contains(t, string(e.Detail), `"body"`)
+			require.NotContains(t, string(e.Detail), "+821012345678")
+			return admintest.ErrEnough
+		}
+		return nil
+	})
+	require.ErrorIs(t, err, admintest.ErrEnough)
+}

@@ -1,0 +1,256 @@
+package jobs
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/google/uuid"
+
+	"github.com/belfryhq/belfry/admin/operation"
+	"github.com/belfryhq/belfry/internal/printer"
+	"github.com/belfryhq/belfry/job"
+)
+
+// jobFilter is the input of `jobs list`.
+type jobFilter struct {
+	Status   []jobStatus     `flag:"status" label:"STATUSES" help:"only jobs in these statuses: PENDING, RUNNING, PROCESSED, ABORTED, FAILED, EXPIRED"`
+	Type     string          `flag:"type" label:"TYPE" values:"types" help:"only jobs of this type"`
+	Category string          `flag:"category" label:"CATEGORY" values:"categories list" help:"only jobs of this category"`
+	Lane     string          `flag:"lane" label:"LANE" values:"lanes list" help:"only jobs of this lane"`
+	Group    *groupRef       `flag:"group" label:"GROUP" values:"jobs list:group_job" help:"only jobs of this group: its id, or that of a job of it"`
+	Awaiting bool            `flag:"awaiting-approval" help:"only jobs that wait for the approval of a second person"`
+	Since    *operation.Past `flag:"since" label:"TIME" help:"only jobs that were requested then or later"`
+	Until    *operation.Past `flag:"until" label:"TIME" help:"only jobs that were requested before"`
+	Limit    int             `flag:"limit" label:"N" help:"at most so many, 1 to 1000 (default 20)" min:"1" max:"1000" default:"20"`
+	Before   int64           `flag:"before" label:"ID" help:"only jobs older than this one, for the next page" min:"1"`
+}
+
+// narrows reports whether it may leave jobs out.
+func (f jobFilter) narrows() bool {
+	return f.Type+f.Category+f.Lane != "" || f.Group != nil || f.Since != nil || f.Until != nil || f.Awaiting || f.Before != 0 || len(f.Status) > 0
+}
+
+// jobStatus is a status, in any case.
+type jobStatus string
+
+// UnmarshalText reads one.
+func (s *jobStatus) UnmarshalText(text []byte) error {
+	if *s = jobStatus(strings.ToUpper(string(text))); job.Status(*s).Valid() {
+		return nil
+	}
+	return &operation.NotAllowedError{Allowed: strings.Join(s.Choices(), ", ")}
+}
+
+// Choices are the statuses.
+func (jobStatus) Choices() (names []string) {
+	for _, status := range job.Statuses() {
+		names = append(names, string(status))
+	}
+	return names
+}
+
+func jobOperations() []operation.Operation {
+	return []operation.Operation{
+		operation.Define(operation.Operation{
+			Name: "jobs list", Offers: "id status title", Short: "List jobs, newest first", Role: operation.Viewer,
+			Long: `List jobs, newest first. STATUS is what a job is doing: DELIVERING when its walk is
+over and messages are left, which are PROCESSED for --status and --json, and WAITS for
+approval, whatever its status, while a second person has to approve it. WALK is how far
+the walk is, ROWS what it wrote, SENT how many of its messages are sent, GROUP the first
+job of the job's group. On a terminal that is too narrow columns are left out: CATEGORY,
+LANE, DUE.
+
+With several of --lane, --category and --type a page looks at the newest two thousand jobs
+of each status, so that filters that few jobs pass together show less than they may; the
+next page goes on.`,
+			Example: `  belfry jobs list
+  belfry jobs list --status RUNNING,PENDING --lane default
+  belfry jobs list --status ABORTED,FAILED --since 7d
+  belfry jobs list --limit 100 --before 1234 --json`,
+		}, listJobs, jobsText),
+		operation.Define(operation.Operation{
+			Name: "jobs show", Short: "Show one job: where it stands, its accounts, what holds it back", Role: operation.Viewer,
+			Long: `Show one job: where it stands, what holds it back, its settings that differ from
+the runner's, its accounts, what became of its rows, and its corrections.`,
+			Example: "  belfry jobs show 17",
+		}, showJob, jobText),
+		watchOperation(),
+		operation.Define(operation.Operation{
+			Name: "jobs events", Short: "Show a job's timeline, oldest first", Role: operation.Viewer, Example: "  belfry jobs events 17 --json",
+		}, listJobEvents, jobEventsText),
+		runsOperation(),
+		operation.Define(operation.Operation{
+			Name: "jobs revisions", Short: "Show what a job said, and to whom, before it was corrected", Role: operation.Viewer,
+			Long: `Show what a job said, and to whom, before it was corrected after its walk had begun,
+oldest first. The rows up to a revision's cursor, above that of the one before, were
+written under it; those above the last were, or will be, written under what
+` + "`belfry jobs show ID`" + ` shows. A message says what its job says when it is sent: what that
+was, belfry.job_content(ID, CHANNEL) answers by SQL.`,
+			Example: "  belfry jobs revisions 17",
+		}, func(ctx context.Context, env *operation.Env, in operation.JobRef) (operation.List[job.Revision], error) {
+			list, err := env.Jobs.Revisions(ctx, in.ID)
+			if err == nil {
+				var locates bool
+				if locates, err = env.Locates(ctx, in.ID); locates {
+					for i := range list {
+						list[i].Cursor = ""
+					}
+				}
+			}
+			return operation.List[job.Revision]{Items: list}, operation.NoSuchJob(err)
+		}, revisionsText),
+	}
+}
+
+func listJobs(ctx context.Context, env *operation.Env, in jobFilter) (page operation.List[JobState], err error) {
+	filter := job.Filter{Type: in.Type, Category: in.Category, Lane: in.Lane, Awaiting: in.Awaiting, BeforeID: in.Before, Limit: in.Limit + 1}
+	for _, s := range in.Status {
+		filter.Statuses = append(filter.Statuses, job.Status(s))
+	}
+	filter.Since, filter.Until = in.Since.Before(env), in.Until.Before(env)
+	if in.Group != nil {
+		if filter.GroupID, err = in.Group.find(ctx, env.Jobs); err != nil {
+			return page, operation.NoSuchJob(err)
+		}
+		if filter.GroupID == nil {
+			return page, operation.Conflict("job %d is in no group; `belfry jobs show %d` shows it", in.Group.jobID, in.Group.jobID)
+		}
+	}
+	jobs, lookedTo, err := env.Jobs.Page(ctx, filter)
+	if err != nil {
+		return page, err
+	}
+	cut := operation.PageOf(jobs, in.Limit, func(last job.Job) string { return printer.Int(last.ID) })
+	if page.Next = cut.Next; lookedTo != 0 {
+		page.Next = printer.Int(lookedTo)
+	}
+	if page.Items, err = JobStates(ctx, env.DB, cut.Items); err != nil {
+		return page, err
+	}
+	var groups []uuid.UUID
+	for _, j := range cut.Items {
+		if j.GroupID != nil {
+			groups = append(groups, *j.GroupID)
+		}
+	}
+	first, err := env.Jobs.FirstOfGroups(ctx, groups)
+	for i, j := range page.Items {
+		if j.GroupID != nil {
+			page.Items[i].GroupJob = first[*j.GroupID]
+		}
+	}
+	return page, err
+}
+
+// jobsText prints the table, or what to do when there is nothing in it.
+func jobsText(p *printer.Page, in jobFilter, out operation.List[JobState]) {
+	switch {
+	case len(out.Items) > 0:
+	case out.Next != "":
+		operation.NonePasses(p, out.Next)
+		return
+	case in.narrows():
+		p.Printf("no job matches; `belfry jobs list` without flags shows the newest of all\n")
+		return
+	default:
+		p.Printf("no jobs yet; enqueue one with\n  belfry enqueue --type inbox --category operator_notice --title \"Hello\" --everyone\n")
+		return
+	}
+	t := printer.NewTable(">ID", ">GROUP", "STATUS", "TYPE", "CATEGORY", "LANE", ">WALK", ">ROWS", ">SENT", "DUE", "TITLE")
+	grouped := false
+	for _, j := range out.Items {
+		group, sent := "", ""
+		if j.GroupID != nil {
+			group, grouped = printer.Int(j.GroupJob), true
+		}
+		if j.Messages.Messages > 0 {
+			sent = printer.Grouped(j.Messages.Sent)
+		}
+		t.Add(printer.Int(j.ID), group, j.Shown()+j.Marks(), j.Type, j.Category, j.Lane, WalkDone(j.Job), printer.Grouped(j.RowsWritten), sent, p.Clock(j.ScheduleAt), printer.OneLine(j.Title, 60))
+	}
+	if !grouped {
+		t.Drop("GROUP")
+	}
+	t.Dispensable(16, "CATEGORY", "LANE", "DUE")
+	p.Table(t)
+	for _, j := range out.Items {
+		if j.HaltedAt != nil {
+			p.Note("belfry is halted since %s; `belfry doctor` says by whom, `belfry unhalt` ends it", p.Clock(*j.HaltedAt))
+			break
+		}
+	}
+	operation.More(p, "before", out.Next)
+}
+
+// jobTimeline is the input of `jobs events`.
+type jobTimeline struct {
+	operation.JobRef
+	Limit int   `flag:"limit" label:"N" help:"at most so many, 1 to 1000 (default 100)" min:"1" max:"1000" default:"100"`
+	After int64 `flag:"after" label:"ID" help:"only events after this one, for the next page" min:"0"`
+}
+
+func listJobEvents(ctx context.Context, env *operation.Env, in jobTimeline) (operation.List[job.Event], error) {
+	list, err := env.Jobs.Events(ctx, in.ID, in.After, in.Limit+1)
+	if err == nil {
+		var locates bool
+		if locates, err = env.Locates(ctx, in.ID); locates {
+			for i := range list { // which have the cursor, and how many rows
+				list[i].Detail = json.RawMessage("{}")
+			}
+		}
+	}
+	return operation.PageOf(list, in.Limit, func(last job.Event) string { return printer.Int(last.ID) }), operation.NoSuchJob(err)
+}
+
+func jobEventsText(p *printer.Page, _ jobTimeline, out operation.List[job.Event]) {
+	if len(out.Items) == 0 {
+		p.Printf("no more events\n")
+		return
+	}
+	t := printer.NewTable("AT", "EVENT", "BY", ">ROWS", "CURSOR", "REASON")
+	for _, e := range out.Items {
+		var detail struct {
+			Cursor string                     `json:"cursor"`
+			Rows   *int64                     `json:"rows_written"`
+			Before map[string]json.RawMessage `json:"before"`
+			After  map[string]json.RawMessage `json:"after"`
+		}
+		rows := ""
+		// A detail of another shape has nothing for these columns.
+		if err := json.Unmarshal(e.Detail, &detail); err == nil && detail.Rows != nil {
+			rows = printer.Grouped(*detail.Rows)
+		}
+		reason := e.Reason
+		if e.Kind == job.EventChanged || e.Kind == job.EventApproved {
+			reason = strings.TrimPrefix(reason+"; "+corrections(detail.Before, detail.After), "; ")
+		}
+		t.Add(p.Clock(e.At), e.Kind, e.Actor, rows, detail.Cursor, printer.OneLine(reason, 200))
+	}
+	p.Table(t)
+	operation.More(p, "after", out.Next)
+}
+
+// corrections says what an event changed of a job, before and after.
+func corrections(before, after map[string]json.RawMessage) string {
+	var parts []string
+	for _, column := range slices.Sorted(maps.Keys(after)) {
+		parts = append(parts, fmt.Sprintf("%s %s -> %s", column, printer.OneLine(operation.Compacted(before[column]), 60), printer.OneLine(operation.Compacted(after[column]), 60)))
+	}
+	return strings.Join(parts, ", ")
+}
+
+func revisionsText(p *printer.Page, in operation.JobRef, out operation.List[job.Revision]) {
+	if len(out.Items) == 0 {
+		p.Printf("job %d was never corrected after its walk had begun\n", in.ID)
+		return
+	}
+	t := printer.NewTable(">REVISION", "UP TO CURSOR", "REPLACED", "BY", "REASON", "TITLE", "AUDIENCE")
+	for _, r := range out.Items {
+		t.Add(printer.Int(int64(r.Revision)), r.Cursor, p.Clock(r.EditedAt), r.EditedBy, printer.OneLine(r.Reason, 60), printer.OneLine(r.Title, 60), printer.OneLine(operation.Compacted(r.Audience), 80))
+	}
+	p.Table(t)
+}

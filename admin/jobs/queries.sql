@@ -1,0 +1,22 @@
+-- name: StatusRead :one
+-- Whether belfry is halted, how many jobs run (jobs_one_running_per_lane), and which lanes and
+-- senders are paused, the first @limit of each; and where the events end (job_events_pkey,
+-- events_pkey). Always one row.
+SELECT i.halted_at, coalesce(i.halted_by, '') AS halted_by, coalesce(i.halt_reason, '') AS halt_reason,
+       (SELECT count(*) FROM belfry.jobs j WHERE j.status = 'RUNNING') AS running,
+       coalesce((SELECT max(e.id) FROM belfry.job_events e), 0)::text || '.' || coalesce((SELECT max(e.id) FROM belfry.events e), 0) AS place,
+       ARRAY(SELECT l.name FROM belfry.lanes l WHERE l.paused_at IS NOT NULL ORDER BY l.name LIMIT @limit) AS paused_lanes,
+       ARRAY(SELECT s.name FROM belfry.senders s WHERE s.paused_at IS NOT NULL ORDER BY s.name LIMIT @limit) AS paused_senders
+  FROM (SELECT true) o(one) LEFT JOIN belfry.installation i ON i.one = o.one;
+
+-- name: JobsUnderWay :many
+-- The jobs that run or are being delivered, oldest first, @limit at most. Relies on
+-- jobs_one_running_per_lane, jobs_undelivered_idx and job_deliveries_pkey. No row: none.
+SELECT id FROM belfry.jobs WHERE status = 'RUNNING'
+ UNION
+SELECT j.id
+  FROM belfry.jobs j
+  JOIN belfry.job_progress p ON p.job_id = j.id
+ WHERE j.delivered_at IS NULL AND j.started_at IS NOT NULL AND j.status NOT IN ('ABORTED', 'PENDING') AND p.waiting > 0
+ ORDER BY id
+ LIMIT @limit;

@@ -1,0 +1,146 @@
+package jobs
+
+import (
+	"context"
+
+	"github.com/belfryhq/belfry/admin/operation"
+	"github.com/belfryhq/belfry/internal/printer"
+	"github.com/belfryhq/belfry/job"
+)
+
+// skipPage is the input of `jobs skips`.
+type skipPage struct {
+	operation.JobRef
+	Limit int    `flag:"limit" label:"N" help:"at most so many, 1 to 1000 (default 100)" min:"1" max:"1000" default:"100"`
+	After string `flag:"after" label:"KEY" help:"only those after this one, for the next page"`
+}
+
+// retrySkippedInput is the input of `jobs retry-skipped`.
+type retrySkippedInput struct {
+	operation.JobRef
+	operation.PlanFlags
+	operation.VersionFlag
+	operation.Act
+}
+
+// retriedSkipped is a job whose skipped recipients are tried again, or would be.
+type retriedSkipped struct {
+	Plan *operation.Plan `json:"plan,omitempty"` // then they are not
+	job.Job
+}
+
+func (r retriedSkipped) Affected(string) operation.Affected {
+	return operation.Affected{N: r.Skipped, Noun: "recipient", Plan: r.Plan}
+}
+
+// acted is the job that was acted on, unless it was not: then nothing is shown of it.
+func acted(j job.Job, err error) (job.Job, error) {
+	if err != nil {
+		return job.Job{}, err
+	}
+	return j, nil
+}
+
+func skipOperations() []operation.Operation {
+	return []operation.Operation{
+		operation.Define(operation.Operation{
+			Name: "jobs skips", Short: "List the recipients that a job skipped, and why", Role: operation.Viewer,
+			Long: `List the recipients that a job skipped because their rows cannot be written,
+with the error. ` + "`belfry jobs retry-skipped ID`" + ` tries them again once the cause is fixed.
+KEY is the channel's id, for a job type of your own the key it walks.`,
+			Example: `  belfry jobs skips 17
+  belfry jobs skips 17 --json --limit 1000 --after 4711`,
+		}, func(ctx context.Context, env *operation.Env, in skipPage) (operation.List[job.Skip], error) {
+			if err := env.MayLocate(ctx, "jobs skips", in.ID); err != nil {
+				return operation.List[job.Skip]{}, err
+			}
+			list, err := env.Jobs.Skips(ctx, in.ID, in.After, in.Limit+1)
+			return operation.PageOf(list, in.Limit, func(last job.Skip) string { return last.Key }), operation.NoSuchJob(err)
+		}, skipsText),
+		operation.Define(operation.Operation{
+			Name: "jobs retry-skipped", Short: "Have the recipients that a job skipped tried again", Role: operation.Operator, Changes: true, Events: "the job's events",
+			Long: `Have every recipient that a PROCESSED or FAILED job skipped tried again, and
+nobody else but those that a FAILED job has not reached: the job is PENDING, and
+the next run does it. Who fails again stays in ` + "`belfry jobs skips ID`" + `.
+
+--dry-run counts them. With the token of that plan (--plan) a job that has run since, and
+may have skipped more, is left, and another number is refused.`,
+			Example: `  belfry jobs retry-skipped 17 --dry-run
+  belfry jobs retry-skipped 17 --reason "constraint dropped"`,
+		}, retrySkipped, func(p *printer.Page, _ retrySkippedInput, r retriedSkipped) {
+			if r.Plan != nil {
+				r.Plan.Text(p, "recipient", triedAgain)
+				return
+			}
+			p.Printf("%s; %s tried again by the next run\n", statusLine(r.Job), printer.Counted(r.Skipped, "skipped recipient"))
+		}),
+	}
+}
+
+// retrySkipped says whom it would have tried again, or has them tried. The count that is
+// compared is the act's own.
+func retrySkipped(ctx context.Context, env *operation.Env, in retrySkippedInput) (retriedSkipped, error) {
+	asOf, err := in.Moment(ctx, env)
+	if err != nil {
+		return retriedSkipped{}, err
+	}
+	if in.DryRun {
+		return planSkipped(ctx, env, in)
+	}
+	var agree func(job.Job) error
+	if in.Bound() {
+		agree = func(j job.Job) error {
+			made, p := jobsPlan{verb: retryingSkipped(), asOf: asOf}, &operation.Plan{AsOf: asOf}
+			if made.leaves(JobState{Job: j}) == "" {
+				p.Count = j.Skipped
+			}
+			if err := in.Agrees(p, "recipient", triedAgain); err != nil {
+				return err
+			}
+			if made.younger(JobState{Job: j}) {
+				return &job.YoungerError{JobID: j.ID, AsOf: asOf}
+			}
+			return nil
+		}
+	}
+	j, err := env.Jobs.RetrySkipped(ctx, in.ID, operation.ActBy(env, in), agree)
+	if err != nil {
+		return retriedSkipped{}, operation.NoSuchJob(err)
+	}
+	return retriedSkipped{Job: j}, nil
+}
+
+// planSkipped is the plan of an act on one job, which counts recipients.
+func planSkipped(ctx context.Context, env *operation.Env, in retrySkippedInput) (out retriedSkipped, err error) {
+	planned, err := planJobs(ctx, env, retryingSkipped(), false, in.PlanFlags, []int64{in.ID}, nil)
+	if err != nil {
+		return out, err
+	}
+	if out.Job, err = env.Jobs.Get(ctx, in.ID); err != nil {
+		return out, operation.NoSuchJob(err)
+	}
+	out.Plan = planned.Plan
+	out.Plan.Count = out.Plan.Outcomes[0].Count
+	return out, nil
+}
+
+func skipsText(p *printer.Page, in skipPage, out operation.List[job.Skip]) {
+	switch {
+	case len(out.Items) == 0 && in.After != "":
+		p.Printf("no more recipients were skipped\n")
+		return
+	case len(out.Items) == 0:
+		p.Printf("job %d skipped nobody\n", in.ID)
+		return
+	}
+	t := printer.NewTable("KEY", "SKIPPED", "LAST TRIED", ">ATTEMPTS", "NEXT RUN", "SQLSTATE", "ERROR")
+	for _, s := range out.Items {
+		next := "-"
+		if s.Retry {
+			next = "tries again"
+		}
+		t.Add(printer.OneLine(s.Key, 60), p.Clock(s.SkippedAt), p.Clock(s.TriedAt), printer.Int(int64(s.Attempts)), next, s.SQLState, printer.OneLine(s.Error, 200))
+	}
+	p.Table(t)
+	operation.More(p, "after", out.Next)
+}

@@ -1,0 +1,86 @@
+package jobs
+
+import (
+	"context"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/belfryhq/belfry/admin/operation"
+	"github.com/belfryhq/belfry/internal/printer"
+	"github.com/belfryhq/belfry/job"
+)
+
+// statusMost is how many names of what is paused a status has.
+const statusMost = 100
+
+// Status is whether belfry goes on.
+type Status struct {
+	job.Halt
+
+	Running       int64    `json:"running" db:"running"`               // jobs
+	PausedLanes   []string `json:"paused_lanes" db:"paused_lanes"`     // the first hundred, by name
+	PausedSenders []string `json:"paused_senders" db:"paused_senders"` // as well
+	// Place is where the events end, for watches that are to follow from there.
+	Place string `json:"place" db:"place"`
+}
+
+// Halted reports whether everything is.
+func (s Status) Halted() bool { return s.At != nil }
+
+func statusOperation() operation.Operation {
+	return operation.Define(operation.Operation{
+		Name: "status", Short: "Show whether belfry goes on: halted, paused, how many jobs run", Role: operation.Viewer,
+		Long: `Show in a few lines whether operators have stopped anything: a halt, with who said why, and
+the lanes and senders that are paused. The command ends with exit code 0 whatever it
+finds; ` + "`belfry doctor`" + ` finds what is wrong.`,
+		Example: "  belfry status\n  belfry status --json | jq .halted_at",
+	}, readStatus, statusText)
+}
+
+func readStatus(ctx context.Context, env *operation.Env, _ operation.None) (s Status, err error) {
+	err = operation.Reading(ctx, env, func(ctx context.Context, tx pgx.Tx) error {
+		rows, err := tx.Query(ctx, queries.statusRead, pgx.StrictNamedArgs{"limit": statusMost})
+		if err != nil {
+			return err
+		}
+		s, err = pgx.CollectExactlyOneRow(rows, pgx.RowToStructByName[Status])
+		return err
+	})
+	return s, err
+}
+
+func statusText(p *printer.Page, _ operation.None, s Status) {
+	if s.Halted() {
+		p.Printf("%s\n", haltText(s.Halt, p.Times))
+		p.Note("`belfry unhalt` ends it")
+	} else {
+		p.Printf("belfry is not halted\n")
+	}
+	p.Printf("%s\n", printer.Counted(s.Running, "job")+" running")
+	for _, paused := range []struct {
+		noun  string
+		names []string
+	}{{"lane", s.PausedLanes}, {"sender", s.PausedSenders}} {
+		if len(paused.names) > 0 {
+			p.Printf("paused %ss: %s\n", paused.noun, strings.Join(paused.names, ", "))
+		}
+	}
+}
+
+// haltText says since when, by whom and why.
+func haltText(h job.Halt, times printer.Times) string {
+	text := "everything is halted since " + times.Clock(*h.At) + " by " + h.By
+	if h.Reason != "" {
+		text += ": " + printer.OneLine(h.Reason, 200)
+	}
+	return text
+}
+
+// HaltText is what is to be said of a halt; "": there is none.
+func (s Status) HaltText() string {
+	if !s.Halted() {
+		return ""
+	}
+	return haltText(s.Halt, printer.Times{})
+}

@@ -1,0 +1,91 @@
+package jobs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/belfryhq/belfry/admin/enqueue"
+	"github.com/belfryhq/belfry/admin/operation"
+	"github.com/belfryhq/belfry/channels"
+	"github.com/belfryhq/belfry/internal/printer"
+	"github.com/belfryhq/belfry/job"
+	"github.com/belfryhq/belfry/outbox"
+)
+
+type testSend struct {
+	operation.JobRef
+	To          string `flag:"to" label:"CHANNEL" help:"external id, or id, of the channel"`
+	RequestedBy string `flag:"requested-by" local:"true" label:"WHO" help:"who asks, kept in {events} (default: user@host)"`
+}
+
+func (in testSend) Check(operation.Operation, time.Time) error {
+	if in.To == "" {
+		return operation.Invalid("", "--to CHANNEL is needed: an external id or an id")
+	}
+	return nil
+}
+
+func testSendOperation() operation.Operation {
+	return operation.Define(operation.Operation{
+		Name: "jobs test-send", Short: "Send a job's content to one channel now, as a test", Usage: "ID --to CHANNEL", Role: operation.Author, Changes: true, Events: enqueue.SentEvents,
+		Long: `Send what a job says now to one channel, before all bulk: an activity that names the job
+in belfry.activities.test_of. The job itself is not concerned: its counts, its report and
+its audit do not know of it, and the channel gets the job all the same. Its words, its
+route, opt-outs, quiet hours and caps are those of the job's category. Who sent it to
+which channel is in ` + "`belfry events list`" + `.
+
+A test of a job that waits for approval reaches the channels of the segment testers only, five
+times in a clock hour. In a category with approval_above other tests count as activities
+(activities_per_hour).
+
+CHANNEL is an external id, or the id of a channel where no external id is that. A running
+daemon or ` + "`belfry relay`" + ` delivers it.`,
+		Example: "  belfry jobs test-send 17 --to kim@example.org\n  belfry jobs test-send 17 --to 4711",
+	}, sendTest, func(p *printer.Page, in testSend, sent outbox.Activity) {
+		p.Printf("%d\n", sent.ID)
+		p.Note("activity %d, a test of job %d, to channel %d; a running daemon or `belfry relay` delivers it", sent.ID, in.ID, sent.ChannelID)
+	})
+}
+
+func sendTest(ctx context.Context, env *operation.Env, in testSend) (outbox.Activity, error) {
+	j, err := env.Jobs.Get(ctx, in.ID)
+	switch {
+	case err != nil:
+		return outbox.Activity{}, operation.NoSuchJob(err)
+	case j.Type == outbox.TypeInbox:
+		return outbox.Activity{}, operation.Invalid("", "job %d is of type inbox; allowed values: a job with messages, as of type push", in.ID)
+	}
+	channel, err := findChannel(ctx, env, in.To)
+	if err != nil {
+		return outbox.Activity{}, err
+	}
+	who := in.RequestedBy
+	if who == "" {
+		who = env.Actor
+	}
+	sent, err := outbox.SendTest(ctx, env.DB, in.ID, channel, who, env.Role >= operation.Operator)
+	if err != nil && !errors.Is(err, job.ErrNotFound) {
+		return sent, enqueue.SendRefused(err, false)
+	}
+	return sent, err
+}
+
+// findChannel finds a channel by its external id, or by its id.
+func findChannel(ctx context.Context, env *operation.Env, name string) (int64, error) {
+	found, unknown := env.Channels.Resolve(ctx, env.Reads(), name)
+	if unknown == nil {
+		return found, nil
+	}
+	id, err := strconv.ParseInt(name, 10, 64)
+	if err != nil {
+		return 0, unknown
+	}
+	people, err := env.Channels.RecipientsBare(ctx, env.Reads(), []int64{id})
+	if err == nil && len(people) == 0 {
+		err = fmt.Errorf("%w with external id or id %s in %s", channels.ErrNoChannel, name, env.Channels.Relation())
+	}
+	return id, err
+}

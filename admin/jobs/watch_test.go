@@ -1,0 +1,438 @@
+package jobs
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+	"unicode/utf8"
+
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/stretchr/testify/require"
+
+	"github.com/belfryhq/belfry/admin/delivery"
+	"github.com/belfryhq/belfry/admin/operation"
+	"github.com/belfryhq/belfry/dev/dbtest"
+	"github.com/belfryhq/belfry/internal/printer"
+	"github.com/belfryhq/belfry/job"
+	"github.com/belfryhq/belfry/outbox"
+)
+
+// watchedStates are a walk, then a delivery, then rest.
+func watchedStates() []JobState {
+	total := int64(60_000)
+	j := job.Job{
+		ID: 2, Type: "push", Title: "A title that is longer than any narrow terminal has room for beside the rest", Status: job.Running,
+		Cursor: "15000", ChannelsTotal: &total, ChannelsRead: 15_000, RowsWritten: 14_000, Throttle: "rate", ThrottleDetail: "limit 15000/s",
+	}
+	walks := JobState{Job: j, Messages: outbox.Progress{Messages: 14_000, Waiting: 14_000}}
+	j.ChannelsRead, j.RowsWritten = 30_000, 28_000
+	goes := JobState{Job: j, Messages: outbox.Progress{Messages: 28_000, Sent: 900, Dead: 100, Waiting: 27_000}}
+	j.Status, j.Throttle, j.ThrottleDetail, j.ChannelsRead, j.RowsWritten = job.Processed, "", "", 60_000, 56_000
+	delivers := JobState{Job: j, Messages: outbox.Progress{Messages: 56_000, Sent: 9_000, Dead: 1_000, Waiting: 46_000}}
+	ends := JobState{Job: j, Messages: outbox.Progress{Messages: 56_000, Sent: 54_000, Dead: 1_900, Cancelled: 100}}
+	return []JobState{walks, goes, delivers, ends}
+}
+
+// lookedAt are the jobs of one look at states.
+func lookedAt(p map[int64]*paces, now time.Time, why delivery.Standstill, states ...JobState) []WatchedJob {
+	var jobs []WatchedJob
+	for _, s := range states {
+		if p[s.ID] == nil {
+			p[s.ID] = new(paces)
+		}
+		jobs = append(jobs, WatchJob(s, why, p[s.ID], now))
+	}
+	return jobs
+}
+
+func TestBoard_ShowsWalkAndDelivery(t *testing.T) {
+	t.Parallel()
+	noon := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
+	p := make(map[int64]*paces)
+	var lines, screens []string
+	for i, s := range watchedStates() {
+		why := delivery.Standstill{Why: "nobody has a sender for push", Remedy: "add one"}
+		if i == 3 {
+			why = delivery.Standstill{}
+		}
+		jobs := lookedAt(p, noon.Add(time.Duration(i)*3*time.Second), why, s)
+		lines = append(lines, jobs[0].line(printer.Times{}))
+		screens = append(screens, strings.Join(boardLines(printer.Times{}, jobs, 79, 23), "\n"))
+		require.Equal(t, i == 3, jobs[0].AtRest)
+		for _, line := range boardLines(printer.Times{}, jobs, 40, 23) {
+			require.LessOrEqual(t, utf8.RuneCountInString(line), 40)
+		}
+	}
+	got := strings.Join(lines, "\n") + "\n\n" + strings.Join(screens, "\n\n") + "\n"
+	dbtest.Golden(t, "testdata/watch.golden", got)
+}
+
+// A chunk takes as long as it is from one to the next, while the walk goes on.
+func TestWatch_TellsHowLongAChunkTakes(t *testing.T) {
+	t.Parallel()
+	noon := time.Date(2026, 11, 26, 12, 0, 0, 0, time.UTC)
+	p := make(map[int64]*paces)
+	s := JobState{Job: job.Job{ID: 1, Type: "inbox", Title: "x", Status: job.Running}}
+	var last WatchedJob
+	for second := range 10 {
+		s.Chunks = int64(5 * second)
+		last = lookedAt(p, noon.Add(time.Duration(second)*time.Second), delivery.Standstill{}, s)[0]
+		require.Equal(t, s.Chunks, last.Chunks)
+	}
+	require.NotNil(t, last.ChunkMS)
+	require.InDelta(t, 200, *last.ChunkMS, 1)
+	s.Status = job.Processed
+	require.Nil(t, lookedAt(p, noon.Add(11*time.Second), delivery.Standstill{}, s)[0].ChunkMS)
+}
+
+// Elsewhere than on a terminal a job has a line when there is news of it, and that time goes by is
+// none.
+func TestBoard_TellsRelativeTimesOnce(t *testing.T) {
+	t.Parallel()
+	due := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
+	now := due.Add(-3 * time.Minute)
+	var out strings.Builder
+	page := &printer.Page{Output: &out, Times: printer.Times{Relative: true, Now: func() time.Time { return now }}}
+	b := newBoard(false)
+	jobs := lookedAt(make(map[int64]*paces), now, delivery.Standstill{}, JobState{Job: job.Job{ID: 1, Type: "inbox", Title: "x", Status: job.Pending, ScheduleAt: due}})
+	b.tell(page, jobs)
+	now = due.Add(-time.Minute)
+	b.tell(page, jobs)
+	require.Equal(t, 1, strings.Count(out.String(), "\n"), out.String())
+	require.Contains(t, out.String(), "due in 3m")
+	jobs[0].ScheduleAt = due.Add(time.Minute)
+	b.tell(page, jobs)
+	require.Contains(t, out.String(), "due in 2m", "that is news")
+}
+
+// What follows says once that nothing goes on, and keeps on the screen what is not told of any more.
+func TestBoard_KeepsWhatItFollowed(t *testing.T) {
+	t.Parallel()
+	var out, notes strings.Builder
+	page := &printer.Page{Output: &out, Notes: &notes, Columns: 80, Rows: 200}
+	b := newBoard(true)
+	b.tell(page, nil)
+	b.tell(page, nil)
+	require.Equal(t, 1, strings.Count(notes.String(), "no job runs"))
+	p := make(map[int64]*paces)
+	for id := int64(1); id <= watchMost+20; id++ {
+		status := job.Aborted
+		if id == 1 {
+			status = job.Running
+		}
+		b.tell(page, lookedAt(p, time.Now(), delivery.Standstill{}, JobState{Job: job.Job{ID: id, Type: "inbox", Title: "x", Status: status}}))
+	}
+	require.Len(t, b.kept, watchMost)
+	require.EqualValues(t, 1, b.kept[0].ID, "what is at rest goes first")
+	require.EqualValues(t, 22, b.kept[1].ID)
+	require.EqualValues(t, watchMost+20, b.kept[watchMost-1].ID)
+}
+
+// A place is for what follows whatever happens.
+func TestWatch_RefusesAPlaceThatItDoesNotFollowFrom(t *testing.T) {
+	t.Parallel()
+	place := new(actPosition)
+	for _, in := range []watchInput{{After: place}, {After: place, Follow: true, IDs: []int64{1}}} {
+		require.ErrorContains(t, in.Check(operation.Operation{}, time.Now()), "--follow")
+	}
+	require.NoError(t, (&watchInput{After: place, Follow: true}).Check(operation.Operation{}, time.Now()))
+}
+
+func TestBoard_SaysWhatItHasNoRoomFor(t *testing.T) {
+	t.Parallel()
+	states := make([]JobState, 10)
+	for i := range states {
+		states[i] = watchedStates()[2]
+		states[i].ID = int64(i + 1)
+	}
+	jobs := lookedAt(make(map[int64]*paces), time.Now(), delivery.Standstill{}, states...)
+	lines := boardLines(printer.Times{}, jobs, 79, 11)
+	require.Len(t, lines, 10)
+	require.Equal(t, "and 7 jobs more; a taller terminal shows them, or name those to watch", lines[9])
+	require.Len(t, boardLines(printer.Times{}, jobs, 79, 29), 28)
+	require.Len(t, boardLines(printer.Times{}, jobs, 79, 30), 30)
+}
+
+func TestInterval_HasBounds(t *testing.T) {
+	t.Parallel()
+	require.NoError(t, new(watchInterval).UnmarshalText([]byte("2s")))
+	for _, text := range []string{"", "2", "99ms", "61m", "-1s"} {
+		require.EqualError(t, new(watchInterval).UnmarshalText([]byte(text)), "allowed values: durations from 100ms to 1h, as 2s")
+	}
+}
+
+// running are jobs under way, as a look finds them.
+func running(ids ...int64) watchReading {
+	r := watchReading{underWay: ids}
+	for _, id := range ids {
+		r.states = append(r.states, JobState{Job: job.Job{ID: id, Status: job.Running}})
+	}
+	return r
+}
+
+// I13: fifty pages are one look a second, whenever they were opened and whatever they show.
+func TestWatches_ManyCostNoMoreThanOne(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var looks atomic.Int64
+		shared := NewWatches(time.Second)
+		shared.read = func(_ context.Context, _ *operation.Env, ids []int64, _ bool) (watchReading, error) {
+			looks.Add(1)
+			return running(ids...), nil
+		}
+		env := &operation.Env{Role: operation.Admin, Watches: shared}
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second+time.Millisecond)
+		defer cancel()
+		told := make([]atomic.Int64, 50)
+		ended := make(chan error)
+		for i := range told {
+			go func() {
+				<-time.After(time.Duration(i) * 37 * time.Millisecond)
+				_, err := watchJobs(ctx, env, watchInput{IDs: []int64{int64(i%7) + 1}, Interval: watchInterval(100+i) * watchInterval(time.Millisecond)}, func(jobs []WatchedJob) error {
+					if len(jobs) != 1 || jobs[0].ID != int64(i%7)+1 {
+						return errors.New("another's jobs")
+					}
+					told[i].Add(1)
+					return nil
+				})
+				ended <- err
+			}()
+		}
+		for range told {
+			require.NoError(t, <-ended)
+		}
+		require.LessOrEqual(t, looks.Load(), int64(21))
+		for i := range told {
+			require.GreaterOrEqual(t, told[i].Load(), int64(17), "watch %d", i)
+		}
+		require.Empty(t, shared.ids, "who leaves asks for nothing any more")
+		require.Zero(t, shared.others)
+	})
+}
+
+// One that goes away in the middle of the look that others wait for does not take it from them.
+func TestWatches_OneThatLeavesTakesNothingFromTheOthers(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		shared := NewWatches(time.Second)
+		shared.read = func(ctx context.Context, _ *operation.Env, ids []int64, _ bool) (watchReading, error) {
+			select {
+			case <-ctx.Done():
+				return watchReading{}, ctx.Err()
+			case <-time.After(100 * time.Millisecond):
+				return running(ids...), nil
+			}
+		}
+		env := &operation.Env{Role: operation.Admin, Watches: shared}
+		leaving, leave := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		go func() {
+			_, err := watchJobs(leaving, env, watchInput{IDs: []int64{1}}, func([]WatchedJob) error { return errors.New("it looked") })
+			ended <- err
+		}()
+		synctest.Wait()
+		stays := errors.New("enough")
+		other := make(chan error, 1)
+		go func() {
+			_, err := watchJobs(t.Context(), env, watchInput{IDs: []int64{2}}, func(jobs []WatchedJob) error {
+				if jobs[0].ID != 2 {
+					return errors.New("another's job")
+				}
+				return stays
+			})
+			other <- err
+		}()
+		synctest.Wait()
+		leave()
+		require.NoError(t, <-ended)
+		require.ErrorIs(t, <-other, stays)
+	})
+}
+
+// Whatever is under way is shown until its end, each watch what it has seen; what was pruned
+// is shown no more, and a page that stays open for days keeps no more than a screen.
+func TestWatch_ShowsTheEndOfWhatWasUnderWay(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		shared := NewWatches(0)
+		n := int64(0)
+		shared.read = func(_ context.Context, _ *operation.Env, ids []int64, _ bool) (watchReading, error) {
+			n++
+			r := running(n)
+			for _, id := range ids {
+				if id != n && id != 2 { // 2 is pruned as soon as it is over
+					r.states = append(r.states, JobState{Job: job.Job{ID: id, Status: job.Processed}})
+				}
+			}
+			if n == 300 {
+				r.states[0].Status = job.Processed
+			}
+			return r, nil
+		}
+		var looks [][]WatchedJob
+		_, err := watchJobs(t.Context(), &operation.Env{Role: operation.Admin, Watches: shared}, watchInput{}, func(jobs []WatchedJob) error {
+			looks = append(looks, jobs)
+			require.LessOrEqual(t, len(shared.ids), watchMost)
+			return nil
+		})
+		require.NoError(t, err)
+		require.Len(t, looks, 300, "until all are at rest")
+		ids := func(jobs []WatchedJob) (ids []int64) {
+			for _, j := range jobs {
+				ids = append(ids, j.ID)
+			}
+			return ids
+		}
+		require.Equal(t, []int64{1}, ids(looks[0]))
+		require.Equal(t, []int64{1, 3, 4}, ids(looks[3]))
+		require.Equal(t, job.Processed, looks[3][0].Status)
+		require.Len(t, looks[299], watchMost)
+		require.EqualValues(t, 300, looks[299][watchMost-1].ID)
+	})
+}
+
+// followed are the looks of a watch that follows, until enough were told.
+func followed(t *testing.T, shared *Watches, most int, each func(look int, jobs []WatchedJob)) {
+	t.Helper()
+	enough, look := errors.New("enough"), 0
+	_, err := watchJobs(t.Context(), &operation.Env{Role: operation.Admin, Watches: shared}, watchInput{Follow: true}, func(jobs []WatchedJob) error {
+		each(look, jobs)
+		if look++; look == most {
+			return enough
+		}
+		return nil
+	})
+	require.ErrorIs(t, err, enough)
+}
+
+// Whoever follows is told of every job that something happens to, though it never was under way at a
+// look; and of what is at rest no more.
+func TestWatch_FollowsWhatIsActedOn(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		shared := NewWatches(time.Second)
+		n := 0
+		shared.news = func(context.Context, *operation.Env) ([]job.NewEvent, error) {
+			if n++; n == 3 {
+				return []job.NewEvent{
+					{ControlEvent: job.ControlEvent{ID: 7, Subject: job.SubjectJob, Name: "17", Kind: job.EventAborted}, Act: true},
+					{ControlEvent: job.ControlEvent{ID: 3, Subject: "lane", Name: "19", Kind: "paused"}, Act: true},
+				}, nil
+			}
+			return nil, nil
+		}
+		shared.read = func(_ context.Context, _ *operation.Env, ids []int64, _ bool) (r watchReading, err error) {
+			for _, id := range ids {
+				r.states = append(r.states, JobState{Job: job.Job{ID: id, Status: job.Aborted}})
+			}
+			return r, nil
+		}
+		var told []int64
+		followed(t, shared, 5, func(look int, jobs []WatchedJob) {
+			for _, one := range jobs {
+				told = append(told, int64(look), one.ID)
+			}
+		})
+		require.Equal(t, []int64{2, 17}, told)
+		require.Empty(t, shared.ids, "who leaves asks for nothing any more")
+		require.Zero(t, shared.follow)
+	})
+}
+
+// A look that was another's is not lost to whoever was slow to be told.
+func TestWatch_FollowsWhatAnothersLookFound(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		shared := NewWatches(time.Second)
+		var n atomic.Int64
+		shared.news = func(context.Context, *operation.Env) ([]job.NewEvent, error) {
+			id := n.Add(1)
+			return []job.NewEvent{{ControlEvent: job.ControlEvent{ID: id, Subject: job.SubjectJob, Name: printer.Int(id)}}}, nil
+		}
+		shared.read = func(_ context.Context, _ *operation.Env, ids []int64, _ bool) (r watchReading, err error) {
+			for _, id := range ids {
+				r.states = append(r.states, JobState{Job: job.Job{ID: id, Status: job.Processed}})
+			}
+			return r, nil
+		}
+		go func() {
+			_, _ = watchJobs(t.Context(), &operation.Env{Role: operation.Admin, Watches: shared}, watchInput{Follow: true}, func([]WatchedJob) error { return nil })
+		}()
+		told, first := make(map[int64]bool), int64(0)
+		followed(t, shared, 6, func(look int, jobs []WatchedJob) {
+			if look == 0 {
+				first = n.Load()
+			}
+			for _, one := range jobs {
+				told[one.ID] = true
+			}
+			<-time.After(4 * time.Second)
+		})
+		for id := first + 1; id <= first+16; id++ {
+			require.Contains(t, told, id, "since %d", first)
+		}
+	})
+}
+
+// What was found by a look that failed then is told by the next.
+func TestWatch_LosesNothingToALookThatFailed(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		shared := NewWatches(time.Second)
+		looks := 0
+		shared.news = func(context.Context, *operation.Env) ([]job.NewEvent, error) {
+			if looks++; looks == 3 {
+				return []job.NewEvent{{ControlEvent: job.ControlEvent{ID: 7, Subject: job.SubjectJob, Name: "17"}}}, nil
+			}
+			return nil, nil
+		}
+		shared.read = func(_ context.Context, _ *operation.Env, ids []int64, _ bool) (r watchReading, err error) {
+			if looks == 3 {
+				return r, &pgconn.PgError{Code: "57P01", Message: "terminating connection due to administrator command"}
+			}
+			for _, id := range ids {
+				r.states = append(r.states, JobState{Job: job.Job{ID: id, Status: job.Aborted}})
+			}
+			return r, nil
+		}
+		told := 0
+		followed(t, shared, 5, func(_ int, jobs []WatchedJob) { told += len(jobs) })
+		require.Equal(t, 1, told)
+	})
+}
+
+// An act is seen at once, by whoever watches; many acts are not as many looks.
+func TestWatches_AnActIsLookedAtAtOnce(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var looks atomic.Int64
+		shared := NewWatches(time.Minute)
+		shared.read = func(_ context.Context, _ *operation.Env, ids []int64, _ bool) (watchReading, error) {
+			looks.Add(1)
+			return running(ids...), nil
+		}
+		env := &operation.Env{Role: operation.Admin, Watches: shared}
+		for range 3 {
+			go func() {
+				_, _ = watchJobs(t.Context(), env, watchInput{IDs: []int64{1}}, func([]WatchedJob) error { return nil })
+			}()
+		}
+		<-time.After(time.Second)
+		require.EqualValues(t, 1, looks.Load())
+		env.Watches.Acted()
+		synctest.Wait()
+		require.EqualValues(t, 2, looks.Load(), "at once")
+		for range 1_000 {
+			<-time.After(time.Millisecond)
+			env.Watches.Acted()
+		}
+		<-time.After(time.Second)
+		require.LessOrEqual(t, looks.Load(), int64(2+11))
+		require.Greater(t, looks.Load(), int64(2+8))
+		(*Watches)(nil).Acted()
+	})
+}

@@ -1,0 +1,236 @@
+package operation
+
+import (
+	"bytes"
+	"encoding"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"reflect"
+	"strings"
+
+	"github.com/belfryhq/belfry/internal/printer"
+)
+
+// Shape is what a parameter's value looks like in JSON.
+type Shape struct {
+	// Types are those of JSON Schema: string, integer, number, boolean, object.
+	Types []string
+	// List is an array of such.
+	List bool
+	// Nullable is a change that null takes back.
+	Nullable bool
+	// Choices are the only texts; none: any.
+	Choices []string
+	// Low and High are the range of a number; nil: none.
+	Low, High *float64
+}
+
+// Shape returns the shape of the parameter's values.
+func (p Param) Shape(in any) Shape {
+	v := p.element(p.field(reflect.ValueOf(in).Elem()).Type())
+	s := Shape{Types: jsonTypes(v), Nullable: p.Place == Key && len(p.reset) > 0, Choices: p.choices}
+	_, s.List = p.list(p.field(reflect.ValueOf(in).Elem()).Type())
+	if !math.IsInf(p.low, 0) {
+		s.Low = &p.low
+	}
+	if !math.IsInf(p.high, 0) {
+		s.High = &p.high
+	}
+	return s
+}
+
+// list unwraps pointers and a Change; it reports whether the rest is a list.
+func (p Param) list(t reflect.Type) (reflect.Type, bool) {
+	if c, is := reflect.New(t).Interface().(changing); is {
+		t = c.value().Type()
+	}
+	t = pointed(t)
+	return t, t.Kind() == reflect.Slice && !texts(t)
+}
+
+// element is the type of one value.
+func (p Param) element(t reflect.Type) reflect.Type {
+	t, isList := p.list(t)
+	if isList {
+		return p.element(t.Elem())
+	}
+	return t
+}
+
+// texts reports whether a type reads itself from a text.
+func texts(t reflect.Type) bool {
+	return reflect.PointerTo(t).Implements(reflect.TypeFor[encoding.TextUnmarshaler]())
+}
+
+// objectValue is a value that is an object in JSON, and its text too.
+type objectValue interface{ IsObject() }
+
+// arrayValue is a value that is an array in JSON of objects with the fields of an operation, and
+// its text too.
+type arrayValue interface{ Each() Operation }
+
+// Each is the operation whose fields the objects of an array have; false: the parameter is none.
+func (p Param) Each(in any) (Operation, bool) {
+	list, is := p.field(reflect.ValueOf(in).Elem()).Interface().(arrayValue)
+	if !is {
+		return Operation{}, false
+	}
+	return list.Each(), true
+}
+
+// jsonTypes are the types of JSON that a value may have.
+func jsonTypes(t reflect.Type) []string {
+	switch {
+	case t.Implements(reflect.TypeFor[objectValue]()):
+		return []string{"object"}
+	case t.Implements(reflect.TypeFor[arrayValue]()):
+		return []string{"array"}
+	case texts(t) && t.Kind() == reflect.Float64: // a share is 0.5 or "50%"
+		return []string{"number", "string"}
+	case texts(t):
+		return []string{"string"}
+	}
+	switch t.Kind() {
+	case reflect.Bool:
+		return []string{"boolean"}
+	case reflect.Int, reflect.Int64:
+		return []string{"integer"}
+	case reflect.Float64:
+		return []string{"number"}
+	}
+	return []string{"string"}
+}
+
+// JSON is the parameter's value as SetJSON takes it, in whatever time zone; nil where it is
+// that of a new input.
+func (p Param) JSON(in any, o Operation) (json.RawMessage, error) {
+	value := p.field(reflect.ValueOf(in).Elem()).Interface()
+	if reflect.DeepEqual(value, p.field(reflect.ValueOf(o.NewInput()).Elem()).Interface()) {
+		return nil, nil
+	}
+	raw, err := json.Marshal(value)
+	if own := new(json.MarshalerError); errors.As(err, &own) {
+		err = own.Err
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", p.Name, err)
+	}
+	return raw, nil
+}
+
+// Texts is the value of an argument or a flag as texts that Set takes, one after the other;
+// none where it is that of a new input.
+func (p Param) Texts(in any, o Operation) ([]string, error) {
+	raw, err := p.JSON(in, o)
+	if raw == nil || err != nil {
+		return nil, err
+	}
+	items := []json.RawMessage{raw}
+	if raw[0] == '[' {
+		if err := json.Unmarshal(raw, &items); err != nil {
+			return nil, fmt.Errorf("%s: %w", p.Name, err)
+		}
+	}
+	texts := make([]string, len(items))
+	for i, item := range items {
+		if json.Unmarshal(item, &texts[i]) != nil { // a number, a switch, an object
+			texts[i] = string(item)
+		}
+	}
+	return texts, nil
+}
+
+// SetJSON understands a value of JSON as the parameter's. The error says what is allowed.
+func (p Param) SetJSON(in any, raw json.RawMessage) error {
+	if halved(raw) {
+		return errHalf
+	}
+	field, shape := p.field(reflect.ValueOf(in).Elem()), p.Shape(in)
+	raw = bytes.TrimSpace(raw)
+	c, isChange := field.Addr().Interface().(changing)
+	switch {
+	case string(raw) == "null" && shape.Nullable:
+		c.clear()
+		return nil
+	case !shape.List:
+		text, err := p.jsonText(raw, shape)
+		if err != nil {
+			return err
+		}
+		return p.set(reflect.ValueOf(in).Elem(), text)
+	}
+	var items []json.RawMessage
+	if json.Unmarshal(raw, &items) != nil || items == nil {
+		return fmt.Errorf("%s is not allowed; allowed values: arrays of %ss", printer.OneLine(string(raw), 60), strings.Join(shape.Types, " or "))
+	}
+	v := field
+	if isChange {
+		v = c.value()
+	}
+	one := p
+	one.Place = Argument // a comma is a comma
+	for _, item := range items {
+		text, err := p.jsonText(item, shape)
+		if err == nil {
+			err = one.appendTo(v, text)
+		}
+		if err == nil {
+			continue
+		}
+		if isChange {
+			c.forget()
+		} else {
+			v.SetZero()
+		}
+		return err
+	}
+	return nil
+}
+
+// jsonText is one value as the command line has it.
+func (p Param) jsonText(raw json.RawMessage, shape Shape) (string, error) {
+	var value any
+	d := json.NewDecoder(bytes.NewReader(raw))
+	d.UseNumber()
+	if err := d.Decode(&value); err != nil {
+		return "", fmt.Errorf("is not JSON: %w", err)
+	}
+	for _, kind := range shape.Types {
+		switch v := value.(type) {
+		case string:
+			if kind == "string" {
+				return v, nil
+			}
+		case bool:
+			if kind == "boolean" {
+				return fmt.Sprint(v), nil
+			}
+		case []any:
+			if kind == "array" {
+				return string(raw), nil
+			}
+		case map[string]any:
+			if kind == "object" {
+				return string(raw), nil
+			}
+		case json.Number:
+			if kind == "number" || kind == "integer" {
+				return v.String(), nil
+			}
+		}
+	}
+	allowed := strings.Join(shape.Types, " or ") + "s"
+	switch {
+	case shape.Types[0] == "integer" && !p.Repeated:
+		allowed = "whole numbers" + p.span()
+	case shape.Types[0] == "boolean":
+		allowed = "true, false"
+	}
+	err := p.notAllowed(allowed)
+	if shape.Nullable && p.Allowed == "" {
+		err = errors.New(err.Error() + ", or null")
+	}
+	return "", fmt.Errorf("%s is not allowed; %w", printer.OneLine(string(raw), 60), err)
+}

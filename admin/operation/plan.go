@@ -1,0 +1,74 @@
+package operation
+
+import (
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/belfryhq/belfry/internal/printer"
+)
+
+// Plan is the effect of an act as of a moment. Nothing is changed.
+type Plan struct {
+	// Selection describes the objects of the act: "jobs 17, 18", "dead letters by sms".
+	Selection string `json:"selection"`
+	// AsOf is the time of the plan, by the database's clock. Newer objects are not counted.
+	AsOf time.Time `json:"as_of"`
+	// Count is the number of objects that the act would change.
+	Count int64 `json:"count"`
+	// Version is the version of the one object of the act, if the act requires it.
+	Version *int64 `json:"version,omitempty"`
+	// Outcomes lists each effect with its count.
+	Outcomes []Outcome `json:"outcomes"`
+	// Token executes exactly this plan, as the parameter plan of the same request.
+	Token string `json:"token"`
+	// Content is a hash of the file that the request streams, in hexadecimal; empty without one.
+	Content string `json:"content,omitempty"`
+}
+
+// Idle reports whether the act has nothing to do: neither anything that is counted, nor anything
+// beside it, as the ids in a carrier where no message is QUEUED.
+func (p *Plan) Idle() bool {
+	return p.Count == 0 && !slices.ContainsFunc(p.Outcomes, func(o Outcome) bool { return o.Outcome != "left" && (o.Count > 0 || o.Unknown) })
+}
+
+// Outcome is a part of a plan.
+type Outcome struct {
+	Of      string `json:"of"`      // "job 17 (push)", "messages"
+	Outcome string `json:"outcome"` // "aborted", "erased", "left"
+	Count   int64  `json:"count"`
+	AtMost  int64  `json:"at_most,omitempty" doc:"count that is not above it may be any number from 0 to it: viewers and authors are not told of so few; absent: count is exact"`
+	Unknown bool   `json:"unknown,omitempty"` // how many cannot be told yet
+	Detail  string `json:"detail,omitempty"`  // such as the overlaps, as text
+}
+
+// text renders a plan.
+func (p *Plan) Text(page *printer.Page, noun, done string) {
+	p.Table(page, noun, done)
+	p.Note(page)
+}
+
+func (p *Plan) Note(page *printer.Page) {
+	page.Note("as of %s; --plan %s does exactly this", p.AsOf.Format(time.RFC3339Nano), p.Token)
+}
+
+func (p *Plan) Table(page *printer.Page, noun, done string) {
+	t := printer.NewTable("OF", "OUTCOME", ">COUNT", "DETAIL")
+	for _, o := range p.Outcomes {
+		count := AtMostText(o.Count, o.AtMost)
+		if o.Unknown {
+			count = "?"
+		}
+		t.Add(o.Of, o.Outcome, count, printer.OneLine(o.Detail, 300))
+	}
+	if !t.Empty() {
+		page.Table(t)
+	}
+	page.Printf("%s: would be %s: %s\n", p.Selection, done, printer.Counted(p.Count, noun))
+}
+
+// errPlanned keeps a plan from being enqueued.
+var ErrPlanned = errors.New("it was a plan")
+
+// namedJobs is how many jobs a plan names one by one.
+const NamedJobs = 20

@@ -1,0 +1,229 @@
+package operation
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/belfryhq/belfry/internal/db"
+	"github.com/belfryhq/belfry/internal/errkind"
+	"github.com/belfryhq/belfry/internal/printer"
+	"github.com/belfryhq/belfry/job"
+)
+
+// Precondition is the version that an act on one object expects, as If-Match of HTTP.
+type Precondition struct {
+	// Versions are the accepted versions. Without any, no version is accepted.
+	Versions []int64
+	// Exists accepts every version of an object that exists.
+	Exists bool
+}
+
+// ifVersion is the precondition among the parameters of an act on one object.
+type VersionFlag struct {
+	IfVersion *int64 `flag:"if-version" label:"N" min:"0" help:"do it only if this is still the version, as --json shows it: nobody has changed it since"`
+
+	header *Precondition // of If-Match; nil if the request has none
+}
+
+func (e *VersionFlag) setPrecondition(p Precondition) { e.header = &p }
+
+// precondition returns the precondition of an input; nil accepts any version.
+func (e VersionFlag) Precondition() *Precondition {
+	if e.IfVersion != nil {
+		return &Precondition{Versions: []int64{*e.IfVersion}}
+	}
+	return e.header
+}
+
+// resource is the object of an act. The zero value stands for several objects.
+type Resource struct {
+	Subject, Name string // of its events
+	Show          string // the command that shows it, without "belfry"
+	// notFound returns the error of an object that does not exist. Nil: the act creates it.
+	NotFound func(ctx context.Context, env *Env) error
+}
+
+// conditional is the input of an act on one object, whose version may be a precondition.
+type conditional interface {
+	Precondition() *Precondition
+	Resource() Resource
+}
+
+// conditionable is a conditional input whose precondition a header may set.
+type conditionable interface {
+	conditional
+	setPrecondition(p Precondition)
+}
+
+// SetPrecondition adds the precondition of a request's If-Match to an input. An input that has a
+// precondition, or does not support one, is an error.
+func SetPrecondition(in any, p Precondition) error {
+	c, is := in.(conditionable)
+	switch {
+	case !is:
+		return errors.New("this operation does not support a precondition; leave it out")
+	case c.Precondition() != nil:
+		return errors.New("if_version is the same precondition; give one of the two")
+	}
+	c.setPrecondition(p)
+	return nil
+}
+
+// Conditional reports whether an operation takes a precondition.
+func (o Operation) Conditional() bool {
+	_, is := o.NewInput().(conditionable)
+	return is
+}
+
+// checkPrecondition refuses a precondition of a plan, and of an act on several objects.
+func checkPrecondition(in any) error {
+	c, is := in.(conditional)
+	if !is || c.Precondition() == nil {
+		return nil
+	}
+	if Plans(in) {
+		return Invalid("if_version", "is for the act and not for its plan; leave one of the two out")
+	}
+	if c.Resource().Subject == "" {
+		return Invalid("if_version", "is for one job; give one id, and no group")
+	}
+	return nil
+}
+
+// actBy returns who acts, why, and the version that the input expects.
+func ActBy(env *Env, in interface {
+	conditional
+	By(env *Env) job.Act
+}) job.Act {
+	who := in.By(env)
+	if p := in.Precondition(); p != nil {
+		r := in.Resource()
+		who.If = &job.Precondition{Subject: r.Subject, Name: r.Name, Versions: p.Versions, Exists: p.Exists}
+	}
+	return who
+}
+
+// ActSince is a change of an object since the caller read it.
+type ActSince struct {
+	Version int64     `json:"version"` // the version after it
+	At      time.Time `json:"at"`
+	Kind    string    `json:"kind"`
+	Actor   string    `json:"actor"`
+	Reason  string    `json:"reason"`
+	Fields  []string  `json:"fields"` // the changed fields; empty if the kind is specific enough
+}
+
+// StaleError reports that the object of an act has changed since the caller read it. Nothing was
+// done.
+type StaleError struct {
+	Thing   string     // "job 17"
+	Missing bool       // the object does not exist
+	Changes []ActSince // newest first; empty if the object never had the expected version
+}
+
+// Error names the changes, who made them and when.
+func (e *StaleError) Error() string {
+	switch {
+	case e.Missing:
+		return "there is no " + e.Thing + "; nothing was done"
+	case len(e.Changes) == 0:
+		return e.Thing + " has another version; nothing was done"
+	}
+	acts := make([]string, len(e.Changes))
+	for i, c := range e.Changes {
+		acts[i] = fmt.Sprintf("%s%s by %s at %s", c.Kind, fieldsText(c.Fields), c.Actor, printer.LocalClock(c.At))
+		if c.Reason != "" {
+			acts[i] += " (" + printer.OneLine(c.Reason, 80) + ")"
+		}
+	}
+	return e.Thing + " was changed since: " + strings.Join(acts, "; ") + "; nothing was done"
+}
+
+// Kind returns errkind.Stale.
+func (*StaleError) Kind() errkind.Kind { return errkind.Stale }
+
+func fieldsText(fields []string) string {
+	if len(fields) == 0 {
+		return ""
+	}
+	return " " + strings.Join(fields, ", ")
+}
+
+// mostActs bounds StaleError.Changes.
+const mostActs = 10
+
+// stale returns the error of an act whose object was changed since the caller read it, with the
+// changes. Other errors stay as they are.
+func stale(ctx context.Context, env *Env, in any, err error) error {
+	var found *db.StaleError
+	c, is := in.(conditional)
+	if !is || !errors.As(err, &found) {
+		return err
+	}
+	r := c.Resource()
+	if found.Missing && r.NotFound != nil {
+		return r.NotFound(ctx, env)
+	}
+	changed := &StaleError{Thing: strings.TrimSpace(found.Subject + " " + found.Name), Missing: found.Missing}
+	if found.Missing {
+		return changed
+	}
+	versions := c.Precondition().Versions
+	seen, most := int64(0), mostActs
+	if len(versions) > 0 {
+		seen = slices.Max(versions)
+	}
+	if seen >= found.Version || len(versions) == 0 { // the version that the caller read is unknown: the newest change
+		seen, most = 0, 1
+	}
+	events, listErr := env.Jobs.ActsSince(ctx, found.Subject, found.Name, seen, most)
+	if listErr != nil { // without the changes the error is still right
+		events = nil
+	}
+	for _, event := range events {
+		changed.Changes = append(changed.Changes, ActSince{event.ID, event.At.UTC(), event.Kind, event.Actor, event.Reason, differing(event)})
+	}
+	return Advise(changed, "see `belfry "+r.Show+"`")
+}
+
+// differing returns the names of the fields that a change changed.
+func differing(event job.ControlEvent) []string {
+	var detail struct{ After map[string]json.RawMessage }
+	if event.Kind != job.EventChanged || json.Unmarshal(event.Detail, &detail) != nil {
+		return []string{}
+	}
+	return slices.Sorted(maps.Keys(detail.After))
+}
+
+// Versioned is a result that shows one object with its version. A result that may show several
+// objects returns false for them.
+type Versioned interface {
+	ResourceVersion() (version int64, one bool)
+}
+
+// Versioned reports whether results show one object with its version.
+func (o Operation) Versioned() bool {
+	return slices.ContainsFunc(o.outputs, func(t reflect.Type) bool { return t.Implements(reflect.TypeFor[Versioned]()) })
+}
+
+// VersionOf returns the version of the object that a result shows; false if it shows none, or
+// several.
+func VersionOf(out any) (version int64, one bool) {
+	if acted, is := out.(Acted); is {
+		out = acted.Result
+	}
+	if v, is := out.(Versioned); is {
+		return v.ResourceVersion()
+	}
+	return 0, false
+}
+
+// subjectInstallation is the subject of the events of halts and adoptions.
+const SubjectInstallation = "installation"

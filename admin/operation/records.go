@@ -1,0 +1,54 @@
+package operation
+
+import (
+	"fmt"
+	"reflect"
+	"strings"
+
+	"github.com/belfryhq/belfry/internal/sheet"
+)
+
+// Records are the columns of what an operation lists; nil: its result is no list.
+func (o Operation) Records() *sheet.Records { return o.records }
+
+// Listed is what Records has a row for each of, in a result of Run or an item of Stream.
+func (o Operation) Listed(result any) any {
+	if list, is := result.(interface{ items() any }); is {
+		return list.items()
+	}
+	if o.listed == nil {
+		return result
+	}
+	return o.listed(reflect.Indirect(reflect.ValueOf(result)))
+}
+
+// recordsOf are the columns of a result, and what takes the rows out of one that is more than
+// its rows. It panics if o.Rows is no list.
+func recordsOf(o Operation) (*sheet.Records, func(reflect.Value) any) {
+	t := pointed(o.outputs[0])
+	switch {
+	case o.Rows == "" && t.Kind() == reflect.Slice:
+		return recordsOfItems(t), nil
+	case o.Rows == "":
+		return nil, nil
+	case o.Rows == ".":
+		return sheet.RecordsOf(t), nil
+	}
+	for _, f := range reflect.VisibleFields(t) {
+		if name, _, _ := strings.Cut(f.Tag.Get("json"), ","); name == o.Rows && f.Type.Kind() == reflect.Slice {
+			return recordsOfItems(f.Type), func(result reflect.Value) any { return result.FieldByIndex(f.Index).Interface() }
+		}
+	}
+	panic(fmt.Sprintf("%s: no list %s in a %s", o.Name, o.Rows, t))
+}
+
+// recordsOfItems are the columns of a list's items, or of a stream's; nil: they have no fields.
+func recordsOfItems(t reflect.Type) *sheet.Records {
+	if t.Kind() == reflect.Slice {
+		t = t.Elem()
+	}
+	if pointed(t).Kind() != reflect.Struct {
+		return nil
+	}
+	return sheet.RecordsOf(t)
+}

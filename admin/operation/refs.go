@@ -1,0 +1,72 @@
+package operation
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/belfryhq/belfry/channels"
+	"github.com/belfryhq/belfry/internal/printer"
+	"github.com/belfryhq/belfry/job"
+)
+
+// noSuchJob says where to look when there is no such job.
+func NoSuchJob(err error) error {
+	if errors.Is(err, job.ErrNotFound) {
+		return Advise(err, "`belfry jobs list` shows what there is")
+	}
+	return err
+}
+
+// jobRef names one job.
+type JobRef struct {
+	ID int64 `arg:"ID" values:"jobs list" is:"a job's id" min:"1" allowed:"whole numbers from 1, as belfry jobs list shows them"`
+}
+
+// channelRef names one channel.
+type ChannelRef struct {
+	Channel    *int64  `flag:"channel" label:"ID" help:"the channel with this id"`
+	ExternalID *string `flag:"external-id" label:"ID" help:"the channel with this external ID"`
+}
+
+// find returns the id of the channel, which exists.
+func (c ChannelRef) Find(ctx context.Context, env *Env, operation string) (int64, error) {
+	if (c.Channel != nil) == (c.ExternalID != nil) {
+		return 0, Invalid("", "%s takes either --channel ID or --external-id ID", operation)
+	}
+	if c.ExternalID != nil {
+		return env.Channels.Resolve(ctx, env.Reads(), *c.ExternalID)
+	}
+	found, err := env.Channels.Recipients(ctx, env.Reads(), []int64{*c.Channel})
+	if err != nil {
+		return 0, err
+	}
+	if len(found) == 0 {
+		return 0, fmt.Errorf("%w with id %d in %s", channels.ErrNoChannel, *c.Channel, env.Channels.Relation())
+	}
+	return *c.Channel, nil
+}
+
+// text names the channel as it was given.
+func (c ChannelRef) Text() string {
+	if c.ExternalID != nil {
+		return "channel " + printer.OneLine(*c.ExternalID, 60)
+	}
+	return "channel " + printer.Int(*c.Channel)
+}
+
+// flags are the flags that name the channel.
+func (c ChannelRef) Flags() string {
+	if c.ExternalID != nil {
+		return "--external-id " + printer.OneLine(*c.ExternalID, 60)
+	}
+	return "--channel " + printer.Int(*c.Channel)
+}
+
+func (r JobRef) Resource() Resource {
+	return Resource{Subject: SubjectJob, Name: printer.Int(r.ID), Show: "jobs show " + printer.Int(r.ID), NotFound: func(context.Context, *Env) error {
+		return NoSuchJob(fmt.Errorf("job %d: %w", r.ID, job.ErrNotFound))
+	}}
+}
+
+const SubjectJob = "job"

@@ -1,0 +1,17 @@
+package operation
+
+import (
+	"embed"
+
+	"github.com/belfryhq/belfry/internal/db"
+)
+
+//go:embed *.sql
+var sqlFiles embed.FS
+
+var queries = db.MustQueries[querySet](sqlFiles)
+
+// querySet has the statements of queries.sql.
+type querySet struct {
+	requestForget, requestBegin, requestRead, requestAnswer, requestGiveBack, eventNewest, jobsToRadius string
+}

@@ -1,0 +1,134 @@
+package operation
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/belfryhq/belfry/internal/printer"
+	"github.com/belfryhq/belfry/job"
+)
+
+// timeline is one kind of subject in belfry.events.
+type Timeline struct {
+	Noun, Subject  string
+	Label          string // of what may be named, to see it alone
+	Short, Example string
+	None           string // what is said when there is nothing
+	Values         string // as of the tag, of what may be named
+}
+
+// timelineInput is the input of every timeline. The argument's label is the timeline's.
+type timelineInput struct {
+	Name   string `arg:"[NAME]"`
+	Limit  int    `flag:"limit" label:"N" help:"at most so many, 1 to 1000 (default 100)" min:"1" max:"1000" default:"100"`
+	Before int64  `flag:"before" label:"ID" help:"only events before this one, for the next page" min:"1"`
+}
+
+// events is the operation that shows a timeline, newest first.
+func (t Timeline) Events() Operation {
+	o := Define(Operation{
+		Name: t.Noun + " events", Short: t.Short, Example: t.Example, Role: Viewer,
+	}, func(ctx context.Context, env *Env, in timelineInput) (List[job.ControlEvent], error) {
+		list, err := env.Jobs.ControlEvents(ctx, t.Subject, in.Name, in.Before, in.Limit+1)
+		return PageOf(list, in.Limit, func(last job.ControlEvent) string { return printer.Int(last.ID) }), err
+	}, t.text)
+	o.params[0].Label, o.params[0].Name, o.params[0].values = t.Label, strings.ToLower(t.Label), t.Values
+	return o
+}
+
+func (t Timeline) text(p *printer.Page, in timelineInput, out List[job.ControlEvent]) {
+	switch {
+	case len(out.Items) == 0 && in.Before != 0:
+		p.Printf("no more events\n")
+		return
+	case len(out.Items) == 0 && in.Name != "":
+		p.Printf("no events of %s\n", printer.OneLine(in.Name, 70))
+		return
+	case len(out.Items) == 0:
+		p.Printf("%s\n", t.None)
+		return
+	}
+	table := printer.NewTable("AT", t.Label, "EVENT", "BY", "CHANGE", "REASON")
+	for _, e := range out.Items {
+		table.Add(p.Clock(e.At), e.Name, e.Kind, e.Actor, printer.OneLine(Changes(e.Detail), 200), printer.OneLine(e.Reason, 200))
+	}
+	p.Table(table)
+	More(p, "before", out.Next)
+}
+
+// more says how to see the next page, if there is one.
+func More(p *printer.Page, flag, next string) {
+	if next != "" {
+		p.Note("there are more: --%s %s shows the next page", flag, printer.ShellWord(next))
+	}
+}
+
+// nonePasses is the text of a page that looked at as many as it may and has none.
+func NonePasses(p *printer.Page, next string) {
+	p.Printf("none of those that this page looked at passes the filters\n")
+	More(p, "before", next)
+}
+
+// compacted is JSON as a text has it: without blanks, which JSON over HTTP has lost.
+func Compacted(raw json.RawMessage) string {
+	var b bytes.Buffer
+	if json.Compact(&b, raw) != nil {
+		return string(raw)
+	}
+	return b.String()
+}
+
+// changes tells what an event changed, by the two states in its detail: values that one of
+// them does not have are "unset". Who paused, when and why the event itself says. Of an
+// event that only counts messages, or members of a segment, it is their number; of one message to
+// one channel it is which.
+func Changes(detail json.RawMessage) string {
+	var d struct {
+		Before, After  map[string]json.RawMessage
+		Messages       *int64
+		Added, Removed *int64
+		Activity       *int64
+		TestOf         *int64 `json:"test_of"`
+	}
+	switch err := json.Unmarshal(detail, &d); {
+	case err == nil && d.Messages != nil:
+		return printer.Counted(*d.Messages, "message")
+	case err == nil && d.Added != nil && d.Removed != nil:
+		return printer.Counted(*d.Added, "member") + " added, " + printer.Grouped(*d.Removed) + " removed"
+	case err == nil && d.Activity != nil && d.TestOf != nil:
+		return fmt.Sprintf("activity %d, a test of job %d", *d.Activity, *d.TestOf)
+	case err == nil && d.Activity != nil:
+		return fmt.Sprintf("activity %d", *d.Activity)
+	case err != nil || d.Before == nil || d.After == nil:
+		return "" // nothing was before, or is after; or this kind of event has another detail
+	}
+	value := func(state map[string]json.RawMessage, key string) string {
+		raw, ok := state[key]
+		var text string
+		var list []string
+		switch {
+		case !ok || string(raw) == "null":
+			return "unset"
+		case json.Unmarshal(raw, &text) == nil && text != "":
+			return text
+		case json.Unmarshal(raw, &list) == nil && len(list) > 0:
+			return strings.Join(list, ",")
+		default:
+			return Compacted(raw)
+		}
+	}
+	keys := slices.AppendSeq(slices.Collect(maps.Keys(d.Before)), maps.Keys(d.After))
+	slices.Sort(keys)
+	var parts []string
+	for _, key := range slices.Compact(keys) {
+		if was, is := value(d.Before, key), value(d.After, key); was != is && !slices.Contains([]string{"paused_at", "paused_by", "pause_reason"}, key) {
+			parts = append(parts, key+" "+was+" → "+is)
+		}
+	}
+	return strings.Join(parts, ", ")
+}

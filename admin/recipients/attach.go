@@ -1,0 +1,277 @@
+package recipients
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/belfryhq/belfry/admin/operation"
+	"github.com/belfryhq/belfry/channels"
+	"github.com/belfryhq/belfry/internal/printer"
+)
+
+// detachWait bounds how long detach looks for a moment without writers.
+const detachWait = 10 * time.Minute
+
+type attachInput struct {
+	Relation   string `arg:"RELATION"`
+	ExternalID string `flag:"external-id" label:"COLUMN" required:"true" help:"COLUMN of the service's user id, with a unique index: uuid, text or an integer" allowed:"a column with a unique index of its own"`
+	Platform   string `flag:"platform" label:"COLUMN" help:"COLUMN, or =VALUE for all (default =unknown)"`
+	Active     string `flag:"active" label:"COLUMN" help:"boolean COLUMN, or !COLUMN: active while it is null or false (default: all are)"`
+	Locale     string `flag:"locale" label:"COLUMN" help:"COLUMN, or =VALUE for all"`
+	TimeZone   string `flag:"time-zone" label:"COLUMN" help:"COLUMN, or =VALUE for all"`
+	Location   string `flag:"location" label:"COLUMN" help:"point COLUMN, or LATITUDE,LONGITUDE as two columns"`
+	Attributes string `flag:"attributes" label:"COLUMN" help:"jsonb COLUMN, or columns: NAME=COLUMN,COLUMN,…"`
+	Addresses  string `flag:"addresses" label:"COLUMN" help:"jsonb COLUMN, or columns by medium: push=COLUMN,email=COLUMN"`
+	attachBatch
+	Wait operation.Span `flag:"wait" label:"DURATION" default:"10m" help:"look so long for a moment without writers (default 10m)"`
+	operation.Act
+}
+
+// attachBatch is how much of a table one transaction takes.
+type attachBatch struct {
+	Batch int `flag:"batch" label:"ROWS" min:"1" max:"100000" default:"2000" help:"rows per transaction, 1 to 100000 (default 2000)"`
+}
+
+type verifyInput struct {
+	attachBatch
+	operation.PlanFlags
+	operation.Act
+}
+
+// Attachment is what belfry.channels follows.
+type Attachment struct {
+	channels.Attached
+
+	TookSeconds float64 `json:"took_seconds"` // to bring over what was there before
+	// UnlistedPlatforms are up to ten platforms that no audience can name.
+	UnlistedPlatforms []string `json:"unlisted_platforms"`
+}
+
+// affected counts the rows that were ever brought over.
+func (a *Attachment) Affected(string) operation.Affected {
+	return operation.Affected{N: a.Filled, Noun: "row"}
+}
+
+// Detached is a relation that is followed no more.
+type Detached struct {
+	Relation string `json:"relation"`
+}
+
+// Verified is what differed between the attached relation and belfry.channels.
+type Verified struct {
+	Plan *operation.Plan `json:"plan,omitempty"` // then nothing was repaired
+	channels.Drift
+
+	TookSeconds       float64  `json:"took_seconds"`
+	UnlistedPlatforms []string `json:"unlisted_platforms"` // as of Attachment
+}
+
+func (v *Verified) Affected(string) operation.Affected {
+	return operation.Affected{N: differs(v.Drift), Noun: "channel", Plan: v.Plan}
+}
+
+// Verdict says that something differs, and still does.
+func (v *Verified) Verdict() error {
+	if v.Plan == nil || v.None() {
+		return nil
+	}
+	return errors.New("belfry.channels is not in step; `belfry channels verify` repairs it")
+}
+
+func differs(d channels.Drift) int64 { return d.Missing + d.Different + d.Strays }
+
+func attachOperations() []operation.Operation {
+	const events = "the events of what is attached"
+	return []operation.Operation{
+		operation.Define(operation.Operation{
+			Name: "channels attach", Short: "Have belfry.channels follow a table of the application, of uuid or text keys",
+			Role: operation.Admin, Changes: true, Deadline: -1, Usage: "RELATION --external-id COLUMN", Events: events,
+			Long: `Have belfry.channels follow a table of the application, whose keys may be uuid, text or
+integers. Triggers on RELATION write the channel in the same transaction as its row.
+What was there before is brought over in steps of a transaction each, in the order of
+COLUMN's unique index, without a lock on any row of the application. An interrupted
+attach is repeated: it goes on where it was. With other columns it begins anew.
+A server ends it after five minutes; it is repeated then.
+
+A row that is deleted leaves its channel behind, inactive and without location,
+attributes and addresses. TRUNCATE does that to all. A value that a channel cannot have,
+such as a platform with a blank, is left empty. No write of the application fails because
+of the triggers: if a channel cannot be written (a lock for 5 seconds, a snapshot in
+REPEATABLE READ older than the channel), the channel stays as it is, and 'belfry doctor'
+asks for 'belfry channels verify'. If a column of the mapping is renamed, dropped or
+changes its type, channels stay as they are until the table is attached again.
+
+Partitioned, unlogged and temporary tables, VIRTUAL generated columns and DEFERRABLE keys
+are refused. Names may have double quotes, as in SQL.
+
+CREATE TRIGGER keeps writers out for a moment. It is tried for half a second at a time,
+until --wait is over, so that no writer waits longer behind a long transaction.
+
+The database user owns the schema belfry and needs SELECT and TRIGGER on RELATION, from
+its owner; the application needs nothing. Without these rights an error has the remedy.`,
+			Example: `  belfry channels attach app.users --external-id id --platform os --active '!deleted_at' \
+      --locale lang --time-zone tz --location lat,lon --attributes first_name,plan --addresses push=push_token,email=email
+  belfry channels attach shop.customers --external-id login --platform =web --addresses contacts`,
+		}, attachRelation, func(p *printer.Page, _ attachInput, out *Attachment) {
+			if out.FilledAt == nil {
+				p.Printf("%s attached, %s brought over so far\n", out.Relation, printer.Counted(out.Filled, "row"))
+				return
+			}
+			p.Printf("%s attached, %s brought over in %s\n", out.Relation, printer.Counted(out.Filled, "row"), lasted(out.TookSeconds))
+			if out.Unusable > 0 {
+				p.Note("%s without an external id of 1 to 200 characters, and so without a channel", printer.Counted(out.Unusable, "row"))
+			}
+			notePlatforms(p, out.UnlistedPlatforms)
+			p.Note("channels that were there before and have no row are as they were; `belfry channels verify` deactivates them")
+		}),
+		operation.Define(operation.Operation{
+			Name: "channels detach", Short: "Have belfry.channels follow nothing any more", Role: operation.Admin, Changes: true, Deadline: -1, Events: events,
+			Long: `Take the triggers off the attached relation, and forget it. The channels stay as they
+are. Only the relation's owner may drop its triggers.`,
+		}, func(ctx context.Context, env *operation.Env, in operation.Act) (Detached, error) {
+			ctx, cancel := context.WithTimeout(ctx, detachWait)
+			defer cancel()
+			relation, err := env.Channels.Detach(ctx, env.DB, in.ChannelsBy(env))
+			return Detached{relation}, err
+		}, func(p *printer.Page, _ operation.Act, out Detached) { p.Printf("%s detached\n", out.Relation) }),
+		operation.Define(operation.Operation{
+			Name: "channels verify", Short: "Compare the attached relation with belfry.channels, and repair what differs",
+			Role: operation.Operator, Changes: true, Deadline: -1, Events: events,
+			Long: `Compare every row of the attached relation with its channel, and every active channel
+with its row, in steps of a transaction each, and repair what differs: channels that
+are missing are made, others changed, those without a row deactivated. There is nothing
+to repair unless a write could not be followed, which 'belfry doctor' reports, or went
+around the triggers: session_replication_role = replica, a restore of one table, a
+trigger that was disabled. Exit code 1 when --dry-run found a difference.`,
+		}, verifyAttached, verifiedText),
+	}
+}
+
+func attachRelation(ctx context.Context, env *operation.Env, in attachInput) (*Attachment, error) {
+	waiting, cancel := context.WithTimeout(ctx, time.Duration(in.Wait))
+	err := env.Channels.Attach(waiting, env.DB, channels.Attachment{
+		Relation: in.Relation, ExternalID: in.ExternalID, Platform: in.Platform, Active: in.Active, Locale: in.Locale,
+		TimeZone: in.TimeZone, Location: in.Location, Attributes: in.Attributes, Addresses: in.Addresses,
+	}, in.ChannelsBy(env))
+	cancel()
+	if err != nil {
+		return nil, attachRefused(err)
+	}
+	began := time.Now()
+	if _, err = env.Channels.Backfill(ctx, env.DB, channels.AttachOptions{BatchSize: in.Batch, Progress: drift(env, "brought over", began)}); err != nil {
+		return nil, fmt.Errorf("%w; the same command goes on from there", err)
+	}
+	state, err := env.Channels.Attached(ctx, env.DB)
+	switch {
+	case err != nil:
+		return nil, err
+	case state == nil:
+		return nil, channels.ErrNotAttached
+	}
+	took := time.Since(began).Seconds()
+	unlisted, err := env.Channels.UnlistedPlatforms(ctx, env.DB)
+	return &Attachment{*state, took, unlisted}, err
+}
+
+// attachRefused names the fields that a table cannot be attached by.
+func attachRefused(err error) error {
+	if !errors.Is(err, channels.ErrAttachment) {
+		return err
+	}
+	var bad operation.InvalidError
+	for one := range strings.SplitSeq(err.Error(), "\n") {
+		param, text, named := strings.Cut(strings.TrimPrefix(one, channels.ErrAttachment.Error()+": "), ": ")
+		if !named || strings.Contains(param, " ") {
+			param, text = "relation", strings.TrimPrefix(one, channels.ErrAttachment.Error()+": ")
+		}
+		bad.Add(param, "%s", text)
+	}
+	return &bad
+}
+
+func verifyAttached(ctx context.Context, env *operation.Env, in verifyInput) (*Verified, error) {
+	began := time.Now()
+	options := channels.AttachOptions{BatchSize: in.Batch, By: in.ChannelsBy(env), Progress: drift(env, "compared", began)}
+	if in.Counts() {
+		asOf, err := env.Jobs.Now(ctx)
+		if err != nil {
+			return nil, err
+		}
+		options.DryRun = true
+		found, err := env.Channels.Verify(ctx, env.DB, options)
+		if err != nil {
+			return nil, err
+		}
+		plan := verifyPlan(found, asOf)
+		if in.DryRun {
+			return verifiedAs(ctx, env, plan, found, began)
+		}
+		if err := in.Agrees(plan, "channel", "repaired"); err != nil {
+			return nil, err
+		}
+		options.DryRun = false
+	}
+	found, err := env.Channels.Verify(ctx, env.DB, options)
+	if err != nil {
+		return nil, err
+	}
+	return verifiedAs(ctx, env, nil, found, began)
+}
+
+func verifiedAs(ctx context.Context, env *operation.Env, plan *operation.Plan, found channels.Drift, began time.Time) (*Verified, error) {
+	took := time.Since(began).Seconds()
+	unlisted, err := env.Channels.UnlistedPlatforms(ctx, env.DB)
+	return &Verified{plan, found, took, unlisted}, err
+}
+
+func notePlatforms(p *printer.Page, unlisted []string) {
+	if len(unlisted) > 0 {
+		p.Note("no audience can name these platforms of channels: %s; allowed values: those of belfry.platforms, in which INSERT adds one", strings.Join(unlisted, ", "))
+	}
+}
+
+func verifyPlan(d channels.Drift, asOf time.Time) *operation.Plan {
+	p := &operation.Plan{Selection: "the attached relation", AsOf: asOf, Count: differs(d), Outcomes: []operation.Outcome{}}
+	for _, o := range []operation.Outcome{
+		{Of: "rows without a channel", Outcome: "made", Count: d.Missing},
+		{Of: "rows with another channel", Outcome: "changed", Count: d.Different},
+		{Of: "channels without a row", Outcome: "deactivated", Count: d.Strays},
+	} {
+		if o.Count > 0 {
+			p.Outcomes = append(p.Outcomes, o)
+		}
+	}
+	return p
+}
+
+func verifiedText(p *printer.Page, _ verifyInput, out *Verified) {
+	repaired := ""
+	if out.Plan == nil && !out.None() {
+		repaired = "; all of it repaired"
+	}
+	p.Printf("%s compared in %s: %s without a channel, %s with another, %s without a row%s\n", printer.Counted(out.Rows, "row"), lasted(out.TookSeconds),
+		printer.Grouped(out.Missing), printer.Grouped(out.Different), printer.Counted(out.Strays, "channel"), repaired)
+	if out.Unusable > 0 {
+		p.Note("%s without an external id of 1 to 200 characters, and so without a channel", printer.Counted(out.Unusable, "row"))
+	}
+	notePlatforms(p, out.UnlistedPlatforms)
+	if out.Plan != nil {
+		out.Plan.Note(p)
+	}
+}
+
+// lasted is for how long something went on.
+func lasted(seconds float64) string {
+	return printer.Short(time.Duration(seconds * float64(time.Second)))
+}
+
+// drift tells how far the steps over a table have come.
+func drift(env *operation.Env, done string, began time.Time) func(channels.Drift) {
+	return func(d channels.Drift) {
+		rate := float64(d.Rows) / max(time.Since(began).Seconds(), 0.001)
+		env.Progressf("%s %s, %s/s", printer.Counted(d.Rows, "row"), done, printer.Grouped(int64(rate)))
+	}
+}

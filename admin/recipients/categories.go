@@ -1,0 +1,210 @@
+package recipients
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/belfryhq/belfry/admin/operation"
+	"github.com/belfryhq/belfry/channels"
+	"github.com/belfryhq/belfry/internal/config"
+	"github.com/belfryhq/belfry/internal/printer"
+)
+
+// categoryKeys are what may be said of a category.
+type categoryKeys struct {
+	Route    operation.Change[[]string]            `change:"route" values:"media" help:"media in the order in which they are tried, as push,sms,alimtalk"`
+	Quiet    operation.Change[channels.QuietHours] `change:"quiet_hours" reset:"none" help:"a time of day in each channel's time zone, as 21:00-08:00, or none: what would be sent then waits until it is over"`
+	Cap      operation.Change[channels.Cap]        `change:"cap" reset:"none" help:"how many messages a channel gets at most within a time, as 3/24h, or none: what is above is cancelled"`
+	Most     operation.Change[int]                 `change:"max_recipients" min:"1" max:"2000000000" reset:"none" allowed:"1 to 2000000000, or none" help:"the most rows that a job enqueued from now on may write unless it has a ceiling of its own, or none"`
+	Approval operation.Change[int]                 `change:"approval_above" min:"0" max:"2000000000" reset:"none" allowed:"0 (each job) to 2000000000, or none" help:"jobs enqueued from now on that may reach more than so many wait for the approval of a second person, or none; needs the role admin"`
+	Hourly   operation.Change[int]                 `change:"activities_per_hour" min:"0" max:"2000000000" reset:"default" allowed:"0 to 2000000000, or default" help:"how many activities a requester may send in a clock hour if approval_above is set, or default: 10, and 0 for those who may not approve; needs the role admin"`
+}
+
+func (k categoryKeys) change() channels.CategoryChange {
+	c := channels.CategoryChange{
+		Quiet: k.Quiet.To, ClearQuiet: k.Quiet.Asked && k.Quiet.To == nil,
+		Cap: k.Cap.To, ClearCap: k.Cap.Asked && k.Cap.To == nil,
+		ApprovalAbove: k.Approval.To, ClearApprovalAbove: k.Approval.Asked && k.Approval.To == nil,
+		ActivitiesPerHour: k.Hourly.To, ClearActivitiesPerHour: k.Hourly.Asked && k.Hourly.To == nil,
+		MaxRecipients: k.Most.To, ClearMaxRecipients: k.Most.Asked && k.Most.To == nil,
+	}
+	if k.Route.To != nil {
+		c.Route = *k.Route.To
+	}
+	return c
+}
+
+// allowed refuses the rule of approval to roles whom it binds.
+func (k categoryKeys) allowed(name string, env *operation.Env) error {
+	if k.Approval.Asked && env.Role < operation.Admin {
+		return &operation.DeniedError{Operation: name + " approval_above", Has: env.Role, Needs: operation.Admin}
+	}
+	if k.Hourly.Asked && env.Role < operation.Admin {
+		return &operation.DeniedError{Operation: name + " activities_per_hour", Has: env.Role, Needs: operation.Admin}
+	}
+	return nil
+}
+
+type categoryChange struct {
+	Category string `arg:"CATEGORY" values:"categories list"`
+	categoryKeys
+	operation.VersionFlag
+	operation.Act
+}
+
+const subjectCategory = "category"
+
+func (in categoryChange) Resource() operation.Resource {
+	return operation.Resource{Subject: subjectCategory, Name: in.Category, Show: "categories list", NotFound: func(ctx context.Context, env *operation.Env) error {
+		return noSuchCategory(ctx, env, in.Category)
+	}}
+}
+
+type newCategory struct {
+	Category string `arg:"CATEGORY"`
+	categoryKeys
+	Description string `flag:"description" help:"what the category is for"`
+	operation.Act
+}
+
+func categoryOperations() []operation.Operation {
+	return []operation.Operation{
+		operation.Define(operation.Operation{
+			Name: "categories list", Offers: "name description", Short: "List categories, and what holds for their messages", Role: operation.Viewer,
+			Long: `List categories: the route by which their messages go, the time of day in which none
+is sent, how many a channel gets at most within a time, how many rows a job may write, and
+above how many recipients it waits for the approval of a second person.
+
+` + "`belfry categories add`" + ` makes one, and so does INSERT INTO belfry.categories.`,
+		}, func(ctx context.Context, env *operation.Env, _ operation.None) (operation.List[channels.Category], error) {
+			return operation.Listed(ctx, env, func(ctx context.Context, tx pgx.Tx) ([]channels.Category, error) { return channels.Categories(ctx, tx) })
+		}, categoriesText),
+		operation.Define(operation.Operation{
+			Name: "categories add", Short: "Add a category", Role: operation.Operator, Changes: true, Events: "the category's events",
+			Long: `Add a category: 1 to 63 of a-z, 0-9 and _, starting with a letter. Its messages go by
+push, at any time, without a cap, a ceiling or an approval, unless keys say otherwise; they are those of
+` + "`belfry categories set`" + `.`,
+			SQL:   `INSERT INTO belfry.categories (name, description) VALUES ('digest', 'the weekly digest');`,
+			Usage: "CATEGORY [KEY=VALUE...]",
+			Example: `  belfry categories add digest --description "the weekly digest"
+  belfry categories add digest route=email,push quiet_hours=21:00-08:00 cap=1/24h`,
+		}, addCategory, func(p *printer.Page, _ newCategory, c channels.Category) { categoryLine(p, c) }),
+		operation.Define(operation.Operation{
+			Name: "categories set", Short: "Change a category's route, quiet hours, cap, ceiling or approval", Role: operation.Operator, Changes: true, Events: "the category's events",
+			Long: `Change what holds for the messages of a category. A route counts for jobs and
+activities that are enqueued from now on, and so do max_recipients and approval_above for
+jobs; quiet hours and the cap count for every message that is not sent yet. Keys:
+
+{keys}`,
+			Example: `  belfry categories set operator_notice route=push,sms
+  belfry categories set popular_content quiet_hours=21:00-08:00 cap=3/24h --reason "fewer at night"
+  belfry categories set popular_content quiet_hours=none`,
+		}, setCategory, func(p *printer.Page, _ categoryChange, c channels.Category) { categoryLine(p, c) }),
+		operation.Timeline{
+			Noun: "categories", Values: "categories list", Subject: "category", Label: "CATEGORY", Short: "Show when categories were changed, newest first",
+			Example: "  belfry categories events\n  belfry categories events operator_notice --json", None: "no category was ever changed",
+		}.Events(),
+	}
+}
+
+func categoriesText(p *printer.Page, _ operation.None, out operation.List[channels.Category]) {
+	t := printer.NewTable("CATEGORY", "ROUTE", "QUIET HOURS", "CAP", "MAX RECIPIENTS", "APPROVAL ABOVE", "DESCRIPTION")
+	for _, c := range out.Items {
+		t.Add(c.Name, strings.Join(c.Route, ", "), quietText(c), capText(c), numberText(c.MaxRecipients), numberText(c.ApprovalAbove), printer.OneLine(c.Description, 80))
+	}
+	p.Table(t)
+}
+
+func categoryLine(p *printer.Page, c channels.Category) {
+	p.Printf("category %s: route %s, quiet hours %s, cap %s, max_recipients %s, approval_above %s\n", c.Name, strings.Join(c.Route, ", "), quietText(c), capText(c), numberText(c.MaxRecipients), numberText(c.ApprovalAbove))
+}
+
+func numberText(n *int) string {
+	if n == nil {
+		return "none"
+	}
+	return printer.Grouped(int64(*n))
+}
+
+func quietText(c channels.Category) string {
+	if c.Quiet == nil {
+		return "none"
+	}
+	return c.Quiet.String()
+}
+
+func capText(c channels.Category) string {
+	if c.Cap == nil {
+		return "none"
+	}
+	return c.Cap.String()
+}
+
+func addCategory(ctx context.Context, env *operation.Env, in newCategory) (channels.Category, error) {
+	if err := in.allowed("categories add", env); err != nil {
+		return channels.Category{}, err
+	}
+	who := in.By(env)
+	c, err := channels.AddCategory(ctx, env.DB, in.Category, in.Description, in.change(), channels.By(who))
+	if errors.Is(err, channels.ErrCategoryExists) {
+		return c, operation.Advise(channels.ErrCategoryExists, "`belfry categories set "+in.Category+" …` changes it")
+	}
+	return c, preferenceRefused(err)
+}
+
+func setCategory(ctx context.Context, env *operation.Env, in categoryChange) (channels.Category, error) {
+	if err := in.allowed("categories set", env); err != nil {
+		return channels.Category{}, err
+	}
+	who := operation.ActBy(env, in)
+	c, err := channels.SetCategory(ctx, env.DB, in.Category, in.change(), channels.By(who))
+	if errors.Is(err, channels.ErrNoCategory) {
+		return c, noSuchCategory(ctx, env, in.Category)
+	}
+	return c, preferenceRefused(err)
+}
+
+// noSuchCategory is the error of an act on a category that there is not.
+func noSuchCategory(ctx context.Context, env *operation.Env, name string) error {
+	unknown := UnknownCategory(ctx, env.Reads(), name)
+	if bad := new(operation.InvalidError); errors.As(unknown, &bad) {
+		bad.Err = channels.ErrNoCategory // the one to act on, not a value of something else
+	}
+	return unknown
+}
+
+// UnknownCategory is the error of a category that there is not.
+func UnknownCategory(ctx context.Context, q channels.Querier, name string) error {
+	list, err := channels.Categories(ctx, q)
+	if err != nil {
+		return err
+	}
+	names := make([]string, len(list))
+	for i, c := range list {
+		names[i] = c.Name
+	}
+	slices.Sort(names)
+	return operation.Invalid("category", "%q is not a category; allowed values: %s%s", printer.OneLine(name, 60), strings.Join(names, ", "), config.Hint(name, names))
+}
+
+// preferenceRefused makes a preference that is not allowed a matter of the input.
+func preferenceRefused(err error) error {
+	var server *pgconn.PgError
+	switch {
+	case !errors.Is(err, channels.ErrPreference):
+		return err
+	case errors.As(err, &server):
+		return operation.RefusedText(server.Message, server.Hint, nil)
+	}
+	_, text, _ := strings.Cut(err.Error(), channels.ErrPreference.Error()+": ")
+	param, problem, named := strings.Cut(text, ": ")
+	if !named {
+		return operation.Invalid("", "%s", text)
+	}
+	return operation.Invalid(param, "%s", problem)
+}

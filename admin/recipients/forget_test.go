@@ -1,0 +1,158 @@
+package recipients_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/belfryhq/belfry/admin/admintest"
+	"github.com/belfryhq/belfry/admin/delivery"
+	"github.com/belfryhq/belfry/admin/operation"
+	"github.com/belfryhq/belfry/channels"
+	"github.com/belfryhq/belfry/internal/errkind"
+	"github.com/belfryhq/belfry/job"
+)
+
+// Nothing in any table tells of a channel that was forgotten; what was counted stays counted,
+// and audits agree. The act is recorded, and not of whom.
+func TestForget_LeavesNothingOfTheChannel(t *testing.T) {
+	t.Parallel()
+	d := admintest.Crowd(t)
+	require.NoError(t, d.Run("channels opt-out", "channel", "3", "category", "popular_content", "reason", "u3 asked"))
+	require.Equal(t, []string{"activities", "attempts", "channels", "events", "invalid_addresses", "messages", "notifications", "opt_outs", "segment_members"}, d.Kept())
+	d.Audited(1)
+	require.NoError(t, d.Run("channels forget", "external_id", "u3", "reason", "ticket 815"))
+	require.Equal(t, "erased: 1 channel, 2 opt-outs, 1 invalid address, 1 membership, 2 messages, 1 attempt, 1 notification, 1 activity\n", d.Out)
+	require.EqualValues(t, 10, d.Receipt().Concerned)
+	require.Empty(t, d.Kept())
+	require.Equal(t, "|ann@host|", d.One(`SELECT concat_ws('|', name, actor, reason) FROM belfry.events WHERE kind = 'opted_out'`))
+
+	for id, rows := range map[int64]int64{1: 7, 2: 7} {
+		r := d.Audited(id)
+		require.Equal(t, rows, r.Rows)
+		require.EqualValues(t, 1, r.Job.Erased)
+		require.EqualValues(t, 8, r.Job.RowsWritten)
+	}
+	require.Equal(t, "8|1|7", d.One(`SELECT concat_ws('|', messages, cancelled, waiting) FROM belfry.job_progress WHERE job_id = 1`))
+	require.Equal(t, "ann@host|ticket 815|1|2", d.One(`SELECT concat_ws('|', actor, reason, detail #>> '{deleted,channels}', detail #>> '{deleted,messages}')
+		FROM belfry.events WHERE subject = 'channel' AND kind = 'forgotten'`))
+	require.ErrorIs(t, d.Run("channels forget", "external_id", "u3"), channels.ErrNoChannel)
+	require.NoError(t, d.Run("channels forget", "channel", "3"), "what is gone has left nothing")
+	require.Equal(t, "erased: none\n", d.Out)
+	require.NoError(t, d.Run("jobs show", "id", "1"))
+	require.Regexp(t, `(?m)^erased +1 row of people who were forgotten$`, d.Out)
+}
+
+// What is counted beforehand is what is erased, and another count is refused.
+func TestForget_PlanCountsAndChangesNothing(t *testing.T) {
+	t.Parallel()
+	d := admintest.Crowd(t)
+	before := d.Kept()
+	require.NoError(t, d.Run("channels forget", "channel", "3", "dry_run", "on"))
+	var answer struct{ Plan operation.Plan }
+	require.NoError(t, json.Unmarshal([]byte(d.JSON), &answer))
+	require.EqualValues(t, 9, answer.Plan.Count)
+	require.Contains(t, d.Out, "one channel: would be erased: 9 rows\n")
+	require.NotContains(t, d.JSON, "receipt")
+	other := int64(8)
+	err := d.Run("channels forget", "channel", "3", "plan", admintest.Retoken(answer.Plan.Token, &other, nil))
+	require.Equal(t, errkind.Conflict, errkind.Of(err))
+	require.ErrorContains(t, err, "9 rows would be erased as of ")
+	require.Equal(t, before, d.Kept())
+	require.Empty(t, d.One(`SELECT coalesce(max(kind), '') FROM belfry.events WHERE kind = 'forgotten'`))
+	require.NoError(t, d.Run("channels forget", "channel", "3", "plan", answer.Plan.Token))
+	require.Empty(t, d.Kept())
+}
+
+// An external id goes out of lists, whatever the job's status, of what was said of them in
+// revisions and events, and of schedules. Who else is listed stays, and the jobs still run.
+func TestForget_LeavesNoListWithTheExternalID(t *testing.T) {
+	t.Parallel()
+	d := admintest.NewDesk(t)
+	d.Exec(`INSERT INTO belfry.channels (external_id, platform) SELECT 'u' || n, 'ios' FROM generate_series(1, 8) n`)
+	list := `'{"kind": "channels", "external_ids": ["u3", "u4"]}'`
+	d.Exec(`INSERT INTO belfry.jobs (type, category, title, audience) SELECT 'push', 'operator_notice', 'x', ` + list + ` FROM generate_series(1, 3)`)
+	d.Exec(`INSERT INTO belfry.jobs (type, category, title, audience) VALUES ('push', 'operator_notice', 'x', '{"kind": "channels", "external_ids": ["u3"]}')`)
+	d.Exec(fmt.Sprintf(admintest.Walked, 1))
+	d.Exec(`UPDATE belfry.jobs SET status = 'PROCESSED' WHERE id = 1`)
+	d.Exec(fmt.Sprintf(admintest.Walked, 2)) // runs, beyond the channel
+	d.Exec(`SELECT belfry.abort(3)`)
+	d.Exec(`SELECT belfry.set(3, '{"audience": {"kind": "channels", "external_ids": ["u3", "u5"]}}')`)
+	d.Exec(`INSERT INTO belfry.schedules (name, every, template) VALUES ('daily', '1 day', '{"type": "push", "category": "operator_notice", "title": "x", "audience": {"kind": "channels", "external_ids": ["u3", "u4"]}}')`)
+	d.Exec(`INSERT INTO belfry.job_revisions (job_id, revision, cursor, title, body, data, audience, edited_by) VALUES (3, 1, '1', 'x', '', '{}', ` + list + `, 'ann')`)
+	require.Equal(t, []string{"channels", "events", "job_events", "job_revisions", "jobs", "schedules"}, d.Kept())
+	p := d.Planned("channels forget", "external_id", "u3")
+	require.Contains(t, d.Out, "6 rows")
+	require.NoError(t, d.Run("channels forget", append([]string{"external_id", "u3"}, admintest.As(p)...)...))
+	require.Empty(t, d.Kept())
+	require.Equal(t, `["u4"]["u4"]["u5"]["(erased)"]`, d.One(`SELECT string_agg((audience -> 'external_ids')::text, '' ORDER BY id) FROM belfry.jobs`))
+	require.Equal(t, "0|RUNNING", d.One(`SELECT revision || '|' || status FROM belfry.jobs WHERE id = 2`), "it is no correction")
+	require.Equal(t, "4", d.One(`SELECT count(*)::text FROM belfry.job_events WHERE detail ->> 'erased' = 'audience.external_ids'`), "and is recorded without whom")
+}
+
+// The path that takes an id out of a list does nothing else, whoever takes it.
+func TestForget_ItsWayIntoJobsIsNoOther(t *testing.T) {
+	t.Parallel()
+	d := admintest.Crowd(t)
+	d.Exec(`INSERT INTO belfry.jobs (type, category, title, audience) VALUES ('push', 'operator_notice', 'x', '{"kind": "channels", "external_ids": ["u3", "u4"]}')`)
+	d.Exec(fmt.Sprintf(admintest.Walked, 3))
+	for _, audience := range []string{`{"kind": "channels", "external_ids": ["u5"]}`, `{"kind": "everyone"}`, `{"kind": "channels", "external_ids": ["u3"]}`} {
+		_, err := d.DB.Pool.Exec(t.Context(), `WITH s AS MATERIALIZED (SELECT set_config('belfry.forget', 'u3', false)) UPDATE belfry.jobs SET audience = '`+audience+`' FROM s WHERE id = 3`)
+		require.ErrorContains(t, err, "job 3 is RUNNING; allowed changes: none", audience)
+	}
+}
+
+// A message that a relay has in flight is not taken from it: it is waited for, and until then
+// the channel is found by its external id.
+func TestForget_WaitsForWhatIsInFlight(t *testing.T) {
+	t.Parallel()
+	d := admintest.Crowd(t)
+	d.Exec(`INSERT INTO belfry.leases (id, relay, expires_at, job_ids, channel_ids) VALUES (7, 'r', now() + interval '1 hour', '{1}', '{3}')`)
+	d.Exec(`UPDATE belfry.messages SET status = 'PROCESSING', lease_id = 7 WHERE job_id = 1 AND channel_id = 3`)
+	store := d.Env.Channels
+	done, err := delivery.Forget(t.Context(), d.DB.Pool, store, 3, "u3", delivery.ForgetOptions{})
+	require.ErrorIs(t, err, delivery.ErrStillSent)
+	require.EqualValues(t, 1, done.Messages, "the activity's")
+	require.Equal(t, []string{"attempts", "channels", "invalid_addresses", "messages", "opt_outs", "segment_members"}, d.Kept())
+	require.Equal(t, "false{}", d.One(`SELECT active::text || addresses::text FROM belfry.channels WHERE id = 3`), "nothing more reaches it")
+
+	d.Exec(`UPDATE belfry.messages SET status = 'SENT', sent_at = now(), lease_id = NULL WHERE job_id = 1 AND channel_id = 3`)
+	d.Exec(`INSERT INTO belfry.job_deliveries (job_id, relay, sent) VALUES (1, 'r', 1)`)
+	require.NoError(t, d.Run("channels forget", "external_id", "u3"))
+	require.Empty(t, d.Kept())
+	require.Equal(t, "8|1|0|7", d.One(`SELECT concat_ws('|', messages, sent, cancelled, waiting) FROM belfry.job_progress WHERE job_id = 1`))
+	d.Audited(1)
+}
+
+// A chunk that read the channel before it was emptied may still write its row: that is erased
+// as well.
+func TestForget_ErasesWhatAChunkInProgressWrites(t *testing.T) {
+	t.Parallel()
+	d := admintest.Crowd(t)
+	d.Enqueue("push")
+	d.Exec(`UPDATE belfry.jobs SET status = 'RUNNING', runner = 'r', heartbeat_at = now(), fence = 1, started_at = now() WHERE id = 3`)
+	_, err := delivery.Forget(t.Context(), d.DB.Pool, d.Env.Channels, 3, "u3", delivery.ForgetOptions{})
+	require.ErrorIs(t, err, delivery.ErrStillSent)
+	require.ErrorContains(t, err, "the run of job 3 has not ended its chunk")
+	seen := make(chan struct{})
+	ended := make(chan error, 1)
+	go func() {
+		first := true
+		_, err := delivery.Forget(t.Context(), d.DB.Pool, d.Env.Channels, 3, "u3", delivery.ForgetOptions{Act: job.Act{}, Patience: admintest.Patience, Observe: func(delivery.Forgotten) {
+			if first {
+				first = false
+				close(seen)
+			}
+		}})
+		ended <- err
+	}()
+	<-seen
+	d.Exec(`BEGIN; INSERT INTO belfry.messages (job_id, channel_id, next_attempt_at) SELECT 3, n, now() FROM generate_series(1, 8) n;
+		INSERT INTO belfry.job_deliveries (job_id, relay, written) VALUES (3, '', 8);
+		UPDATE belfry.jobs SET cursor = '8', bound = '8', chunks = 1, channels_read = 8, channels_matched = 8, rows_written = 8 WHERE id = 3; COMMIT`)
+	require.NoError(t, <-ended)
+	require.Empty(t, d.Kept())
+	require.Equal(t, "8|1|7", d.One(`SELECT concat_ws('|', messages, cancelled, waiting) FROM belfry.job_progress WHERE job_id = 3`))
+}

@@ -1,0 +1,120 @@
+package schedules
+
+import (
+	"cmp"
+	"context"
+	"strings"
+	"time"
+
+	"github.com/belfryhq/belfry/admin/enqueue"
+	"github.com/belfryhq/belfry/admin/operation"
+	"github.com/belfryhq/belfry/channels"
+	"github.com/belfryhq/belfry/internal/printer"
+	"github.com/belfryhq/belfry/job"
+	"github.com/belfryhq/belfry/job/schedule"
+)
+
+// wouldMake is a job, or with several types a group, that a schedule would enqueue if it fired now.
+type wouldMake struct {
+	Types    []string          `json:"types"`
+	Category string            `json:"category"`
+	Title    string            `json:"title"`
+	Lane     string            `json:"lane"`
+	Audience channels.Audience `json:"audience"`
+	// Channels is how many active channels the audience has; nil: they were not counted in time.
+	Channels *int64 `json:"channels"`
+}
+
+// scheduleCounts bounds the counting of the audiences of a schedule.
+const scheduleCounts = 10 * time.Second
+
+// trySchedule returns what a schedule would enqueue now. Its query runs with the rights that a
+// firing by this process has.
+func trySchedule(ctx context.Context, env *operation.Env, s schedule.Schedule, act job.Act) ([]wouldMake, error) {
+	made, err := schedule.NewStore(env.DB).Try(ctx, s, act)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, scheduleCounts)
+	defer cancel()
+	counted := make(map[string]*int64)
+	list := make([]wouldMake, 0, len(made))
+	for _, r := range made {
+		audience := r.Spec.Audience.String()
+		n, known := counted[audience]
+		if !known {
+			if count, err := env.Channels.Count(ctx, env.Reads(), r.Spec.Audience); err == nil {
+				n = &count
+			}
+			counted[audience] = n
+		}
+		list = append(list, wouldMake{r.Types, r.Spec.Category, r.Spec.Title, cmp.Or(r.Spec.Lane, "default"), r.Spec.Audience, n})
+	}
+	return list, nil
+}
+
+// wouldMakeText is one line on what a schedule would enqueue now.
+func wouldMakeText(list []wouldMake) string {
+	if len(list) == 0 {
+		return "its query has no rows now: it would make no job"
+	}
+	var jobs int64
+	audiences := make([]string, 0, 2)
+	known := make(map[string]bool)
+	for _, one := range list {
+		jobs += int64(len(one.Types))
+		text := one.audienceText()
+		if known[text] {
+			continue
+		}
+		if known[text] = true; len(known) <= cap(audiences) {
+			audiences = append(audiences, text)
+		}
+	}
+	text := "now it would make " + printer.Counted(jobs, "job") + " for " + strings.Join(audiences, ", ")
+	if more := len(known) - len(audiences); more > 0 {
+		text += " and " + printer.Counted(int64(more), "other audience")
+	}
+	return text
+}
+
+// audienceText is the audience and how many channels it has.
+func (w wouldMake) audienceText() string {
+	if w.Channels == nil {
+		return w.Audience.String()
+	}
+	return w.Audience.String() + " (" + printer.Counted(*w.Channels, "channel") + ")"
+}
+
+func schedulePreviewOperation() operation.Operation {
+	return operation.Define(operation.Operation{
+		Name: "schedules preview", Short: "Show the jobs that a schedule would make now", Role: operation.Operator, Deadline: enqueue.PreviewDeadline,
+		Long: `Show the jobs that a schedule would make if it fired now: their types and titles, for
+whom, and how many channels that is. Its query runs read only, in its role, as at a
+firing by this process, and the database checks each job. Nothing is enqueued.`,
+		Example: "  belfry schedules preview digest",
+	}, func(ctx context.Context, env *operation.Env, in scheduleRef) (operation.List[wouldMake], error) {
+		s, err := schedule.NewStore(env.DB).Get(ctx, in.Name)
+		if err != nil {
+			return operation.List[wouldMake]{}, scheduleProblem(err)
+		}
+		list, err := trySchedule(ctx, env, s, job.Act{Actor: env.Actor})
+		if schedule.OwnFault(err) {
+			err = operation.Conflict("schedule %s would fail now: %s", in.Name, err)
+		}
+		return operation.List[wouldMake]{Items: list}, err
+	}, func(p *printer.Page, _ scheduleRef, out operation.List[wouldMake]) {
+		t := printer.NewTable("TYPES", "TITLE", "AUDIENCE", ">CHANNELS", "LANE", "CATEGORY")
+		for _, one := range out.Items {
+			n := "unknown"
+			if one.Channels != nil {
+				n = printer.Grouped(*one.Channels)
+			}
+			t.Add(strings.Join(one.Types, ","), printer.OneLine(one.Title, 60), printer.OneLine(one.Audience.String(), 60), n, one.Lane, one.Category)
+		}
+		if len(out.Items) > 0 {
+			p.Table(t)
+		}
+		p.Note("%s", wouldMakeText(out.Items))
+	})
+}
