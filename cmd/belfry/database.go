@@ -184,7 +184,7 @@ func (e *unopenedError) Error() string { return e.err.Error() }
 func (e *unopenedError) Unwrap() error { return e.err }
 
 func (d *database) startPrivate(ctx context.Context, s settings.Settings, logger zerolog.Logger) error {
-	server, err := pgserver.Open(ctx, pgserver.Config{DataDir: s.Server.DataDir, Durable: true, Logger: logger})
+	server, err := pgserver.Open(ctx, pgserver.Config{DataDir: s.Server.DataDir, Logger: logger})
 	if err != nil {
 		return fmt.Errorf("private PostgreSQL (database.url is not set): %w", &exitError{codeUnavailable, err})
 	}

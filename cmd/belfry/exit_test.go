@@ -39,7 +39,7 @@ func TestCodeOf(t *testing.T) {
 		{wrapped(&migrations.HeldError{Err: &pgconn.PgError{Code: "55P03"}}), codeHeld},
 		{&config.Error{Problems: []config.Problem{flag}}, codeUsage},
 		{&config.Error{Problems: []config.Problem{flag, {}}}, codeConfiguration},
-		{&pgserver.NotInstalledError{}, codeUnavailable},
+		{pgserver.ErrNotInstalled, codeUnavailable},
 		{wrapped(job.ErrUnreachable), codeUnavailable},
 		{wrapped(&pgconn.ConnectError{}), codeUnavailable},
 		{&net.OpError{Op: "read", Err: syscall.ECONNRESET}, codeUnavailable},

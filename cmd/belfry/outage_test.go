@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -41,7 +42,7 @@ func TestProcess_DaemonSaysOnceThatTheDatabaseIsAwayAndOnceThatItIsBack(t *testi
 	p := start(t, d.environ("BELFRY_LOG_LEVEL=debug", "BELFRY_DELIVERY_LEASE=2m", "BELFRY_DELIVERY_STATEMENT_TIMEOUT=1s", "BELFRY_RUNNER_POLL_INTERVAL=50ms", "BELFRY_RUNNER_STATEMENT_TIMEOUT=5s"), "daemon")
 	waitUntil(t, d.db.Pool, "SELECT count(*) = 0 FROM "+left)
 	const tried = "the database does not answer; trying again"
-	for _, mode := range []pgserver.StopMode{pgserver.Fast, pgserver.Immediate} {
+	for _, mode := range []syscall.Signal{pgserver.Fast, pgserver.Immediate} {
 		begin := len(p.stderr.String())
 		log := func() string { return p.stderr.String()[begin:] }
 		ctx, cancel := context.WithTimeout(t.Context(), patience)

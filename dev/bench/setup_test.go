@@ -91,7 +91,7 @@ func open(b *testing.B, channelCount int64, stock bool) *env {
 		data, err := pgserver.ReachableDir(dir)
 		require.NoError(e, err)
 		e.Cleanup(func() { require.NoError(e, os.RemoveAll(data)) })
-		server, err := pgserver.Open(e.Context(), pgserver.Config{DataDir: data, Durable: true, Stock: stock})
+		server, err := pgserver.Open(e.Context(), pgserver.Config{DataDir: data, Stock: stock})
 		require.NoError(e, err)
 		e.Cleanup(func() { require.NoError(e, server.Close(context.WithoutCancel(e.Context()))) })
 		e.admin = server.DSN("postgres")

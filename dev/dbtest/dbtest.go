@@ -23,42 +23,38 @@ import (
 )
 
 const (
-	// setupTimeout bounds what is done for one test before and after it,
-	// including the first start of the server and the first migration.
+	// setupTimeout bounds setup and cleanup of one test, including the first start of the server and the first
+	// migration.
 	setupTimeout = 3 * time.Minute
 
-	// releaseTimeout is how long a test's connections may take to come back to
-	// the pool after the test.
+	// releaseTimeout bounds the time until a test's connections are back in the pool after the test.
 	releaseTimeout = 30 * time.Second
 
-	// poolSize is the number of connections a test may use at once, unless it
-	// makes a pool of its own from the DSN.
+	// poolSize is the size of a test's pool. A test may open another pool with the DSN.
 	poolSize = 10
-	// checks is how often a property is tried, unless checksEnv says: on a database a try
-	// costs a hundred times what it does in memory. CI and make test-fault try it a
-	// hundred times.
+	// checks is the default number of tries of a property, because a try on a database takes a hundred times longer
+	// than in memory. checksEnv overrides it. CI and make test-fault use 100.
 	checks    = "10"
 	checksEnv = "BELFRY_TEST_CHECKS"
 )
 
 // DB is a database of one test.
 type DB struct {
-	Pool *pgxpool.Pool // up to ten connections, or what Reused was told; closed when the test ends
+	Pool *pgxpool.Pool // of ten connections, except from Reused; closed when the test ends
 	DSN  string        // connection URL, for pgx, libpq and other processes
 	Name string        // begins with belfry_test_
 	User string        // of Role: the role's name; otherwise empty
 }
 
-// Main runs the tests of a package; call it from TestMain and do nothing else
-// there. It ends the process: with the tests' status, and with 1 if the server
-// could not be stopped or goroutines were left over. Each option is an exception
-// from the second rule and deserves a comment.
+// Main runs the tests of a package. TestMain calls it and nothing else. It ends the process with the tests' status, or
+// with 1 if the server could not be stopped or goroutines were left over. Each option is an exception from the
+// second rule and needs a comment.
 func Main(m *testing.M, options ...goleak.Option) {
 	pgserver.Watchdog()
-	if f := flag.Lookup("rapid.checks"); f != nil { // what the command line says comes later, and wins
+	if f := flag.Lookup("rapid.checks"); f != nil { // the command line is read later and overrides it
 		if err := f.Value.Set(cmp.Or(os.Getenv(checksEnv), checks)); err != nil {
 			fmt.Fprintf(os.Stderr, "dbtest: %s: %v\n", checksEnv, err)
-			os.Exit(1) //nolint:revive // TestMain is to end like this
+			os.Exit(1) //nolint:revive // TestMain ends like this
 		}
 	}
 	code := m.Run()
@@ -74,7 +70,7 @@ func Main(m *testing.M, options ...goleak.Option) {
 			code = 1
 		}
 	}
-	os.Exit(code) //nolint:revive // TestMain is to end like this
+	os.Exit(code) //nolint:revive // TestMain ends like this
 }
 
 // New returns a fresh database with all migrations applied.
@@ -91,8 +87,8 @@ func New(t testing.TB) *DB {
 	return db
 }
 
-// CopyOf returns a copy of a test's database as CREATE DATABASE … TEMPLATE makes it: one
-// out of which relays send nothing. It closes the pool of the first.
+// CopyOf returns a copy of a test's database by CREATE DATABASE … TEMPLATE. Relays refuse to send from such a copy. It
+// closes the pool of db.
 func CopyOf(t testing.TB, db *DB) *DB {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), setupTimeout)
@@ -101,8 +97,7 @@ func CopyOf(t testing.TB, db *DB) *DB {
 	require.NoError(t, err)
 	closePool(t, db.Pool, releaseTimeout)
 	name := databaseName(t)
-	_, err = h.admin.Exec(ctx, "CREATE DATABASE "+quote(name)+" TEMPLATE "+quote(db.Name)+" STRATEGY file_copy")
-	require.NoError(t, err)
+	require.NoError(t, h.create(ctx, name, db.Name))
 	return h.use(ctx, t, name, poolSize)
 }
 
@@ -114,39 +109,33 @@ func NewEmpty(t testing.TB) *DB {
 	h, err := shared.open(ctx)
 	require.NoError(t, err)
 	name := databaseName(t)
-	require.NoError(t, h.create(ctx, name))
+	require.NoError(t, h.create(ctx, name, "template0"))
 	return h.use(ctx, t, name, poolSize)
 }
 
-// NewServer returns a private server that only this test uses, so that it may be
-// stopped, crashed and started at will. It takes about a second. With durable
-// set it runs with the settings of a stock server, and an immediate stop loses
-// nothing that was committed; otherwise it loses the last moments' commits.
-// Server and data are removed when the test ends; if it failed, the end of the
+// NewServer returns a private server for one test, which may stop, crash and start it. It takes about a second. A
+// durable server has the settings of a stock server, and an immediate stop loses no commits. Another one loses
+// the latest commits. Server and data are removed when the test ends. If the test failed, the end of the
 // server's log is logged.
 func NewServer(t testing.TB, durable bool) *pgserver.Server {
 	t.Helper()
 	return newServer(t, durable, func(context.Context, string) {})
 }
 
-// newServer starts a server, of the cluster that fill puts into its directory if it does.
+// newServer starts a server. fill may put a cluster into its directory.
 func newServer(t testing.TB, durable bool, fill func(ctx context.Context, dir string)) *pgserver.Server {
 	t.Helper()
-	// Not t.TempDir: its path is long for a socket, and closed to the account
-	// that runs the server for root.
+	// Not t.TempDir: its path is long for a socket, and the account that runs the server for root cannot enter it.
 	dir, err := os.MkdirTemp(serverRoot(durable), "belfry-pg-")
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, os.RemoveAll(dir)) })
-	if os.Geteuid() == 0 { // the server's account has to pass through
+	if os.Geteuid() == 0 { // for the server's account
 		require.NoError(t, os.Chmod(dir, 0o755))
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), setupTimeout)
 	defer cancel()
-	config, err := serverConfig(ctx, dir)
-	require.NoError(t, err)
-	config.Durable = durable
 	fill(ctx, dir)
-	server, err := pgserver.Open(ctx, config)
+	server, err := pgserver.Open(ctx, serverConfig(dir, durable))
 	require.NoError(t, err)
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), setupTimeout)
@@ -159,9 +148,8 @@ func newServer(t testing.TB, durable bool, fill func(ctx context.Context, dir st
 	return server
 }
 
-// NewOn returns a fresh database with all migrations applied on the given
-// server. It goes when the server does. Its pool must not hold connections that
-// are in use when the test ends.
+// NewOn returns a fresh database with all migrations applied on the given server. It is removed with the server. Its
+// pool must not have connections in use when the test ends.
 func NewOn(t testing.TB, server *pgserver.Server) *DB {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), setupTimeout)
@@ -177,7 +165,7 @@ func NewOn(t testing.TB, server *pgserver.Server) *DB {
 	return db
 }
 
-// use connects a test to its database and arranges for the end of both.
+// use connects a test to its database. After the test, it closes the pool and drops the database.
 func (h *host) use(ctx context.Context, t testing.TB, name string, connections int32) *DB {
 	t.Helper()
 	db := &DB{Name: name}
@@ -186,7 +174,7 @@ func (h *host) use(ctx context.Context, t testing.TB, name string, connections i
 	require.NoError(t, err)
 	t.Cleanup(func() {
 		if t.Failed() {
-			t.Logf("database kept: %s%s", db.DSN, h.howToStart())
+			t.Logf("database retained: %s%s", db.DSN, h.howToStart())
 			return
 		}
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), setupTimeout)
@@ -209,8 +197,7 @@ func openPool(ctx context.Context, dsn string, size int32) (*pgxpool.Pool, error
 	return pgxpool.NewWithConfig(ctx, config)
 }
 
-// closePool fails the test instead of hanging when a connection was never
-// released.
+// closePool closes the pool. If a connection was never released, it fails the test instead of hanging.
 func closePool(t testing.TB, pool *pgxpool.Pool, patience time.Duration) {
 	t.Helper()
 	closed := make(chan struct{})
@@ -223,8 +210,8 @@ func closePool(t testing.TB, pool *pgxpool.Pool, patience time.Duration) {
 	}
 }
 
-// Names carry the time of their making, for pruning, and as much of the test's
-// name as fits into PostgreSQL's 63 bytes.
+// Names of databases contain the time of their creation, for pruning, and the test's name, cut to PostgreSQL's limit of 63
+// bytes.
 const (
 	databasePrefix = "belfry_test_"
 	maxIdentifier  = 63
@@ -242,7 +229,7 @@ func newName(of string) string {
 	return databasePrefix + strconv.FormatInt(time.Now().Unix(), 10) + "_" + hex.EncodeToString(random[:]) + "_" + of
 }
 
-// plain keeps what needs no quoting anywhere.
+// plain replaces all characters that would require quotes.
 func plain(name string) string {
 	return strings.Map(func(r rune) rune {
 		switch {
@@ -256,7 +243,7 @@ func plain(name string) string {
 	}, name)
 }
 
-// madeAt reads the time from a database's name.
+// madeAt returns the time of creation in a database's name.
 func madeAt(name string) (time.Time, error) {
 	seconds, _, ok := strings.Cut(strings.TrimPrefix(name, databasePrefix), "_")
 	if !ok {

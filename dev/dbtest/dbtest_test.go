@@ -106,7 +106,7 @@ func TestNew_KeepsTheDatabaseOfAFailedTest(t *testing.T) {
 	db := New(r)
 	r.end()
 	require.True(t, exists(t, db.Name))
-	require.Contains(t, r.logged.String(), "database kept: "+db.DSN)
+	require.Contains(t, r.logged.String(), "database retained: "+db.DSN)
 	h, err := shared.open(t.Context())
 	require.NoError(t, err)
 	require.NoError(t, h.drop(t.Context(), db.Name))
@@ -205,7 +205,7 @@ func vanishedTemplateIsMadeAgain(t *testing.T, h *host) {
 	require.NoError(t, err)
 	// As left by a process that was killed in mid-migration, with its connection
 	// still there.
-	require.NoError(t, h.create(ctx, h.template+"_new"))
+	require.NoError(t, h.create(ctx, h.template+"_new", "template0"))
 	dsn, err := h.dsn(h.template + "_new")
 	require.NoError(t, err)
 	stuck, err := pgx.Connect(ctx, dsn)
@@ -224,7 +224,7 @@ func prunesWhatNobodyUsedForADay(t *testing.T, open func(*testing.T) *host) {
 	old, young, busy := databasePrefix+at(25*time.Hour)+"_a", databasePrefix+at(23*time.Hour)+"_b", databasePrefix+at(48*time.Hour)+"_c"
 	oldTemplate, youngTemplate, foreign := templatePrefix+"old", templatePrefix+"young", databasePrefix+"mine"
 	for _, name := range []string{old, young, busy, oldTemplate, youngTemplate, foreign} {
-		require.NoError(t, h.create(ctx, name))
+		require.NoError(t, h.create(ctx, name, "template0"))
 	}
 	note := func(name, age string) {
 		_, err := h.admin.Exec(ctx, "COMMENT ON DATABASE "+quote(name)+" IS '"+usedNote+age+"'")
@@ -264,7 +264,7 @@ func takesURLsAndKeywords(t *testing.T, s *pgserver.Server) {
 	} {
 		h, err := openHost(t.Context(), databaseURL)
 		require.NoError(t, err, databaseURL)
-		require.NoError(t, h.create(t.Context(), "made_here"))
+		require.NoError(t, h.create(t.Context(), "made_here", "template0"))
 		dsn, err := h.dsn("made_here")
 		require.NoError(t, err)
 		conn, err := pgx.Connect(t.Context(), dsn)

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -20,14 +21,15 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/belfryhq/belfry/internal/db"
 	"github.com/belfryhq/belfry/internal/pgserver"
 	"github.com/belfryhq/belfry/migrations"
 )
 
 // Environment variables.
 const (
-	databaseURLEnv = "BELFRY_TEST_DATABASE_URL" // a server to use instead of a private one
-	binDirEnv      = "BELFRY_TEST_PG_BINDIR"    // the PostgreSQL for private servers, instead of the newest
+	databaseURLEnv = "BELFRY_TEST_DATABASE_URL" // a server instead of a private one
+	binDirEnv      = "BELFRY_TEST_PG_BINDIR"    // PostgreSQL for private servers instead of the newest
 )
 
 const (
@@ -37,25 +39,19 @@ const (
 	adminPoolSize  = 4
 )
 
-// SQLSTATEs.
-const (
-	codeNoDatabase = "3D000" // invalid_catalog_name
-)
-
-// environment opens the server when the first test needs it.
+// environment opens the server for the first test that needs it.
 type environment struct {
 	mu   sync.Mutex
 	host *host
 	err  error
 }
 
-// shared is the server of all tests in this process. Tests reach it through
-// functions that take nothing but t, so it cannot live anywhere else; Main
-// closes it.
+// shared is the server of all tests in this process. Main closes it. It is a variable because tests pass only t to
+// the functions of this package.
 var shared environment //nolint:gochecknoglobals // see above
 
-// open returns the server, starting it and making the template the first time.
-// A failure is final: the other tests would only wait for the same one.
+// open returns the server. The first call starts it and creates the template. A failure is final, so that the other
+// tests fail without waiting.
 func (e *environment) open(ctx context.Context) (*host, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -78,33 +74,32 @@ func (e *environment) close(ctx context.Context) error {
 
 // host is a server with a template database.
 type host struct {
-	server   *pgserver.Server // nil when BELFRY_TEST_DATABASE_URL is set
-	url      string           // nonempty when it is
-	admin    *pgxpool.Pool    // to the database postgres
+	server   *pgserver.Server // nil if BELFRY_TEST_DATABASE_URL is set
+	url      string           // of that variable
+	admin    *pgxpool.Pool    // connects to the database postgres
 	template string
 
 	mu       sync.Mutex
-	free     []*clone // that the next tests may use
+	free     []*clone // databases for the next tests
 	restorer restorer
 }
 
-// openHost connects to the server at url, or to a private one if url is empty.
-func openHost(ctx context.Context, url string) (*host, error) {
+// openHost connects to the server at url, or to a private server if url is empty.
+func openHost(ctx context.Context, url string) (_ *host, err error) {
 	h := &host{url: url, template: templateName()}
 	if url == "" {
 		dir, err := privateDir()
 		if err != nil {
 			return nil, err
 		}
-		config, err := serverConfig(ctx, dir)
-		if err != nil {
-			return nil, err
-		}
-		if h.server, err = pgserver.Open(ctx, config); err != nil {
+		if h.server, err = pgserver.Open(ctx, serverConfig(dir, false)); err != nil {
 			return nil, err
 		}
 	}
-	err := h.connect(ctx)
+	dsn, err := h.dsn("postgres")
+	if err == nil {
+		h.admin, err = openPool(ctx, dsn, adminPoolSize)
+	}
 	if err == nil {
 		err = h.prepareTemplate(ctx)
 	}
@@ -112,21 +107,6 @@ func openHost(ctx context.Context, url string) (*host, error) {
 		return nil, errors.Join(fmt.Errorf("dbtest: %w", err), h.close(ctx))
 	}
 	return h, nil
-}
-
-func (h *host) connect(ctx context.Context) error {
-	dsn, err := h.dsn("postgres")
-	if err != nil {
-		return err
-	}
-	h.admin, err = openPool(ctx, dsn, adminPoolSize)
-	if err != nil {
-		return err
-	}
-	if err := h.admin.Ping(ctx); err != nil {
-		return fmt.Errorf("connect to the test server: %w", err)
-	}
-	return nil
 }
 
 func (h *host) close(ctx context.Context) error {
@@ -144,31 +124,35 @@ func (h *host) close(ctx context.Context) error {
 	return errors.Join(problems...)
 }
 
-// serverConfig describes a server for tests in dir: a stock one, but for what commits
-// promise and how many may connect.
-func serverConfig(ctx context.Context, dir string) (pgserver.Config, error) {
-	config := pgserver.Config{DataDir: dir, Stock: true, Settings: map[string]string{
-		"max_wal_size": "256MB", // the directory may be in memory, and stays
-		// Every package and every test runs beside others, each with some connections.
+// serverConfig returns the configuration of a test's server in dir: stock settings, except durability and the number
+// of connections.
+func serverConfig(dir string, durable bool) pgserver.Config {
+	settings := map[string]string{
+		"max_wal_size": "256MB", // the directory may be in memory
+		// Packages and tests run in parallel, and each needs some connections.
 		"max_connections": strconv.Itoa(max(300, 60*runtime.NumCPU())),
-	}}
-	if binDir := os.Getenv(binDirEnv); binDir != "" {
-		in, err := pgserver.InstallAt(ctx, binDir)
-		if err != nil {
-			return pgserver.Config{}, fmt.Errorf("%s: %w", binDirEnv, err)
-		}
-		config.Install = &in
 	}
-	return config, nil
+	if !durable {
+		maps.Copy(settings, map[string]string{
+			"fsync": "off", "full_page_writes": "off", "synchronous_commit": "off",
+			"wal_level": "minimal", "max_wal_senders": "0", "checkpoint_timeout": "1h",
+			// Files in the cluster's directory are removed with it. Killed servers would fill /dev/shm, which is
+			// small in containers.
+			"dynamic_shared_memory_type": "mmap",
+			// Tests run ANALYZE and VACUUM themselves. Autovacuum would change plans and timings from run to run.
+			"autovacuum": "off",
+		})
+	}
+	return pgserver.Config{DataDir: dir, BinDir: os.Getenv(binDirEnv), Volatile: !durable, Stock: true, Settings: settings}
 }
 
-// dsn is the connection string for one database of the server.
+// dsn returns the connection string for one database of the server.
 func (h *host) dsn(database string) (string, error) {
 	if h.server != nil {
 		return h.server.DSN(database), nil
 	}
 	if !strings.HasPrefix(h.url, "postgres://") && !strings.HasPrefix(h.url, "postgresql://") {
-		return h.url + " dbname=" + database, nil // of repeated keywords the last counts
+		return h.url + " dbname=" + database, nil // the last of repeated keywords counts
 	}
 	u, err := url.Parse(h.url)
 	if err != nil {
@@ -178,53 +162,44 @@ func (h *host) dsn(database string) (string, error) {
 	return u.String(), nil
 }
 
-// howToStart says how to look at a kept database when its server has stopped.
+// howToStart returns instructions for reading the database of a failed test when its server has stopped.
 func (h *host) howToStart() string {
 	if h.server == nil {
 		return ""
 	}
-	u, err := url.Parse(h.server.DSN("postgres"))
-	if err != nil {
-		return ""
-	}
-	return fmt.Sprintf("\nits server stops with the last test; to look inside, as the owner of the directory:"+
+	return fmt.Sprintf("\nits server stops with the last test; to read it, as the owner of the directory:"+
 		"\n  %s -D '%s' -o \"-c listen_addresses= -k '%s'\" -l /dev/null start",
-		filepath.Join(h.server.Install().BinDir, "pg_ctl"), h.server.DataDir(), u.Query().Get("host"))
+		filepath.Join(h.server.Install().BinDir, "pg_ctl"), h.server.DataDir(), filepath.Dir(h.server.DataDir()))
 }
 
 // templateName depends on every byte of the migrations.
 func templateName() string {
 	hash := sha256.New()
-	err := fs.WalkDir(migrations.FS, ".", func(path string, entry fs.DirEntry, err error) error {
-		if err != nil || entry.IsDir() {
-			return err
-		}
-		text, err := fs.ReadFile(migrations.FS, path)
+	// Embedded files are always readable.
+	_ = fs.WalkDir(migrations.FS, ".", func(path string, _ fs.DirEntry, _ error) error {
+		text, _ := fs.ReadFile(migrations.FS, path) // empty for directories
 		fmt.Fprintf(hash, "%s %d\n%s", path, len(text), text)
-		return err
+		return nil
 	})
-	if err != nil {
-		panic(fmt.Sprintf("dbtest: read embedded migrations: %v", err))
-	}
 	return templatePrefix + hex.EncodeToString(hash.Sum(nil)[:8])
 }
 
-// prepareTemplate makes the template unless it exists, notes that it is in use,
-// and drops what nobody used for a day.
+// prepareTemplate creates the template unless it exists, updates the time of its last use, and drops databases that
+// were not used for a day.
 func (h *host) prepareTemplate(ctx context.Context) (err error) {
 	conn, err := h.admin.Acquire(ctx)
 	if err != nil {
-		return err
+		return fmt.Errorf("connect to the test server: %w", err)
 	}
 	defer conn.Release()
+	// The session's end releases the lock if the unlock fails.
 	key := pgx.StrictNamedArgs{"key": int64(templateLock)}
 	if _, err := conn.Exec(ctx, queries.templateLock, key); err != nil {
 		return fmt.Errorf("lock templates: %w", err)
 	}
 	defer func() {
 		if _, unlockErr := conn.Exec(ctx, queries.templateUnlock, key); unlockErr != nil {
-			_ = conn.Conn().Close(ctx) // the lock ends with its session
-			err = errors.Join(err, fmt.Errorf("unlock templates: %w", unlockErr))
+			err = errors.Join(err, unlockErr, conn.Conn().Close(ctx))
 		}
 	}()
 	var used string
@@ -232,52 +207,45 @@ func (h *host) prepareTemplate(ctx context.Context) (err error) {
 	if errors.Is(err, pgx.ErrNoRows) {
 		err = h.makeTemplate(ctx, conn)
 	}
+	// The comment requires a lock that delays clones. It is written at most once an hour.
+	if at, timeErr := usedAt(used); err == nil && (timeErr != nil || time.Since(at) > time.Hour) {
+		note := usedNote + strconv.FormatInt(time.Now().Unix(), 10)
+		_, err = conn.Exec(ctx, "COMMENT ON DATABASE "+quote(h.template)+" IS '"+note+"'")
+	}
 	if err != nil {
 		return fmt.Errorf("template database: %w", err)
-	}
-	// Not each time: the note needs a lock that clones have to wait for.
-	if at, err := usedAt(used); err != nil || time.Since(at) > time.Hour {
-		note := usedNote + strconv.FormatInt(time.Now().Unix(), 10)
-		if _, err := conn.Exec(ctx, "COMMENT ON DATABASE "+quote(h.template)+" IS '"+note+"'"); err != nil {
-			return fmt.Errorf("template database: %w", err)
-		}
 	}
 	return h.prune(ctx, conn)
 }
 
-// makeTemplate migrates a new database and then gives it the template's name.
+// makeTemplate migrates a new database, forbids connections to it, because they would prevent clones, and then gives
+// it the template's name.
 func (h *host) makeTemplate(ctx context.Context, conn *pgxpool.Conn) error {
 	unfinished := h.template + "_new"
 	dsn, err := h.dsn(unfinished)
 	if err != nil {
 		return err
 	}
-	for _, statement := range []string{
-		"DROP DATABASE IF EXISTS " + quote(unfinished) + " (FORCE)",
-		"CREATE DATABASE " + quote(unfinished),
-	} {
-		if _, err := conn.Exec(ctx, statement); err != nil {
-			return err
+	run := func(statements ...string) error {
+		for _, statement := range statements {
+			if _, err := conn.Exec(ctx, statement); err != nil {
+				return err
+			}
 		}
+		return nil
+	}
+	if err := run("DROP DATABASE IF EXISTS "+quote(unfinished)+" (FORCE)", "CREATE DATABASE "+quote(unfinished)); err != nil {
+		return err
 	}
 	if _, err := migrations.Up(ctx, dsn); err != nil {
 		return err
 	}
-	for _, statement := range []string{
-		// A database with connections cannot be cloned.
-		"ALTER DATABASE " + quote(unfinished) + " ALLOW_CONNECTIONS false",
-		"ALTER DATABASE " + quote(unfinished) + " RENAME TO " + quote(h.template),
-	} {
-		if _, err := conn.Exec(ctx, statement); err != nil {
-			return err
-		}
-	}
-	return nil
+	return run("ALTER DATABASE "+quote(unfinished)+" ALLOW_CONNECTIONS false",
+		"ALTER DATABASE "+quote(unfinished)+" RENAME TO "+quote(h.template))
 }
 
-// prune drops databases that were made, and templates that were last used, more
-// than a day ago. Those that are in use or belong to somebody else stay. The
-// caller holds the template lock.
+// prune drops databases that were created, and templates that were last used, more than a day ago. Databases with
+// connections and databases of other owners stay. The caller has the template lock.
 func (h *host) prune(ctx context.Context, conn *pgxpool.Conn) error {
 	rows, err := conn.Query(ctx, queries.leftoverList,
 		pgx.StrictNamedArgs{"databases": databasePrefix, "templates": templatePrefix})
@@ -298,15 +266,14 @@ func (h *host) prune(ctx context.Context, conn *pgxpool.Conn) error {
 			continue
 		}
 		_, err = conn.Exec(ctx, "DROP DATABASE IF EXISTS "+quote(l.Name))
-		var refused *pgconn.PgError
-		if err != nil && !errors.As(err, &refused) {
+		if err != nil && !errors.As(err, new(*pgconn.PgError)) {
 			return fmt.Errorf("drop left-over database %s: %w", l.Name, err)
 		}
 	}
 	return nil
 }
 
-// usedNote begins the comment of a template; seconds since 1970 follow.
+// usedNote is the comment of a template, followed by seconds since 1970.
 const usedNote = "belfry test template, last used at "
 
 func usedAt(comment string) (time.Time, error) {
@@ -314,46 +281,37 @@ func usedAt(comment string) (time.Time, error) {
 	return time.Unix(unix, 0), err
 }
 
-// clone makes a database like the template. A template that another process
-// pruned meanwhile is made again, once.
+// clone creates a database from the template. If another process has dropped the template, clone creates it again,
+// once. STRATEGY file_copy takes half the time of the default.
 func (h *host) clone(ctx context.Context, name string) error {
-	statement := "CREATE DATABASE " + quote(name) + " TEMPLATE " + quote(h.template) + " STRATEGY file_copy"
-	_, err := h.admin.Exec(ctx, statement)
-	if hasCode(err, codeNoDatabase) {
+	err := h.create(ctx, name, h.template)
+	if db.Code(err) == db.NoSuchDatabase {
 		if err := h.prepareTemplate(ctx); err != nil {
 			return err
 		}
-		_, err = h.admin.Exec(ctx, statement)
+		err = h.create(ctx, name, h.template)
 	}
-	if err != nil {
-		return fmt.Errorf("clone template database: %w", err)
-	}
-	return nil
+	return err
 }
 
-// adopt lets messages leave a clone.
+// adopt enables a clone to send messages.
 func adopt(ctx context.Context, pool *pgxpool.Pool) error {
 	_, err := pool.Exec(ctx, queries.cloneAdopt)
 	return err
 }
 
-func (h *host) create(ctx context.Context, name string) error {
-	if _, err := h.admin.Exec(ctx, "CREATE DATABASE "+quote(name)+" TEMPLATE template0 STRATEGY file_copy"); err != nil {
+func (h *host) create(ctx context.Context, name, template string) error {
+	_, err := h.admin.Exec(ctx, "CREATE DATABASE "+quote(name)+" TEMPLATE "+quote(template)+" STRATEGY file_copy")
+	if err != nil {
 		return fmt.Errorf("create database: %w", err)
 	}
 	return nil
 }
 
-// drop drops a test's database, with whatever connections other processes of the
-// test have left in it.
+// drop drops a test's database and ends its connections.
 func (h *host) drop(ctx context.Context, name string) error {
 	if _, err := h.admin.Exec(ctx, "DROP DATABASE IF EXISTS "+quote(name)+" (FORCE)"); err != nil {
 		return fmt.Errorf("drop database: %w", err)
 	}
 	return nil
-}
-
-func hasCode(err error, code string) bool {
-	var answer *pgconn.PgError
-	return errors.As(err, &answer) && answer.Code == code
 }

@@ -5,8 +5,8 @@ import (
 	"fmt"
 )
 
-// Open is New for what has no testing.TB: an Example. The caller calls drop when it
-// is done. Both panic on failure, the only way in which an Example can fail.
+// Open is New for Examples, which have no testing.TB. The caller calls drop at the end. Both panic on failure, because
+// an Example has no other way to fail.
 func Open() (db *DB, drop func()) {
 	ctx, cancel := context.WithTimeout(context.Background(), setupTimeout)
 	defer cancel()

@@ -1,6 +1,7 @@
 package dbtest
 
 import (
+	"os"
 	"os/exec"
 	"path/filepath"
 	"testing"
@@ -8,24 +9,19 @@ import (
 	"github.com/belfryhq/belfry/internal/pgserver"
 )
 
-// Program is the path of one of PostgreSQL's own programs, such as pg_dump, of the
-// installation that private servers come from. A test is skipped where that has none:
-// some packages hold the server alone.
+// Program returns the path of a PostgreSQL program, such as pg_dump, from the installation of private servers. It
+// skips the test if the program is absent, because some packages contain only the server.
 func Program(t testing.TB, name string) string {
 	t.Helper()
-	config, err := serverConfig(t.Context(), t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
-	install := config.Install
-	if install == nil {
+	binDir := os.Getenv(binDirEnv)
+	if binDir == "" {
 		found, err := pgserver.Find(t.Context())
 		if err != nil {
 			t.Skipf("no %s: %s", name, err)
 		}
-		install = &found
+		binDir = found.BinDir
 	}
-	path, err := exec.LookPath(filepath.Join(install.BinDir, name))
+	path, err := exec.LookPath(filepath.Join(binDir, name))
 	if err != nil {
 		t.Skipf("no %s: %s", name, err)
 	}

@@ -57,7 +57,7 @@ func Reused(t testing.TB, connections int32) *DB {
 	t.Cleanup(func() {
 		if t.Failed() {
 			closePool(t, c.Pool, releaseTimeout)
-			t.Logf("database kept: %s%s", c.DSN, h.howToStart())
+			t.Logf("database retained: %s%s", c.DSN, h.howToStart())
 			return
 		}
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), setupTimeout)

@@ -4,29 +4,31 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"os/user"
 	"path/filepath"
 	"strconv"
 	"syscall"
+
+	"golang.org/x/sys/unix"
 )
 
-// account is the unprivileged account that runs watchdog and server for root; nil
-// everywhere else, where they run as the user itself.
+// account is the unprivileged account that runs watchdog and server for root. Nil means that they run as the
+// current user.
 type account struct {
 	Name     string
 	UID, GID int
 }
 
-// serverAccount returns nil unless this process is root; then postgres if there
-// is such an account and otherwise nobody.
+// serverAccount returns nil unless the current user is root. For root it returns the account postgres, or
+// nobody if there is no postgres.
 func serverAccount() (*account, error) {
 	if os.Geteuid() != 0 {
-		return nil, nil //nolint:nilnil // nil is the account of everybody but root, by the type's definition
+		return nil, nil //nolint:nilnil // nil is the current user, by the type's definition
 	}
 	for _, name := range []string{"postgres", "nobody"} {
 		a, err := lookupAccount(name)
-		var unknown user.UnknownUserError
-		if !errors.As(err, &unknown) {
+		if !errors.As(err, new(user.UnknownUserError)) {
 			return a, err
 		}
 	}
@@ -34,14 +36,10 @@ func serverAccount() (*account, error) {
 		"add one, run belfry as another user, or set BELFRY_DATABASE_URL")
 }
 
-// Credential is as whom a server runs that is started here: nil, as the caller itself,
-// unless that is root.
+// Credential returns the account for servers that this process starts. Nil means the current user.
 func Credential() (*syscall.Credential, error) {
 	a, err := serverAccount()
-	if a == nil {
-		return nil, err
-	}
-	return &syscall.Credential{Uid: uint32(a.UID), Gid: uint32(a.GID)}, nil //nolint:gosec // ids of accounts are 32 bits
+	return a.credential(), err
 }
 
 func lookupAccount(name string) (*account, error) {
@@ -49,89 +47,50 @@ func lookupAccount(name string) (*account, error) {
 	if err != nil {
 		return nil, fmt.Errorf("look up account %s: %w", name, err)
 	}
-	uid, errU := strconv.ParseUint(u.Uid, 10, 32)
-	gid, errG := strconv.ParseUint(u.Gid, 10, 32)
-	if err := errors.Join(errU, errG); err != nil {
-		return nil, fmt.Errorf("look up account %s: %w", name, err)
-	}
-	return &account{Name: name, UID: int(uid), GID: int(gid)}, nil
+	uid, errU := strconv.Atoi(u.Uid)
+	gid, errG := strconv.Atoi(u.Gid)
+	return &account{Name: name, UID: uid, GID: gid}, errors.Join(errU, errG)
 }
 
-// ownerOf returns the account that owns path, without following a symbolic link.
+// ownerOf returns the account that owns path. It does not follow symbolic links.
 func ownerOf(path string) (*account, error) {
-	info, err := os.Lstat(path)
-	if err != nil {
-		return nil, err
+	var stat unix.Stat_t
+	if err := unix.Lstat(path, &stat); err != nil {
+		return nil, fmt.Errorf("owner of %s: %w", path, err)
 	}
-	stat, ok := info.Sys().(*syscall.Stat_t)
-	if !ok {
-		return nil, fmt.Errorf("owner of %s: not known on this system", path)
-	}
-	name := strconv.Itoa(int(stat.Uid))
-	if u, err := user.LookupId(name); err == nil {
-		name = u.Username
-	}
-	return &account{Name: name, UID: int(stat.Uid), GID: int(stat.Gid)}, nil
+	return &account{Name: strconv.Itoa(int(stat.Uid)), UID: int(stat.Uid), GID: int(stat.Gid)}, nil
 }
 
-// become gives up the rights of root for those of the account.
+// become drops the rights of root in favour of the account's rights.
 func (a *account) become() error {
 	if a == nil {
 		return nil
 	}
-	for _, step := range []func() error{
-		func() error { return syscall.Setgroups([]int{}) },
-		func() error { return syscall.Setgid(a.GID) },
-		func() error { return syscall.Setuid(a.UID) },
-	} {
-		if err := step(); err != nil {
-			return fmt.Errorf("become %s: %w", a.Name, err)
-		}
+	if err := errors.Join(syscall.Setgroups([]int{}), syscall.Setgid(a.GID), syscall.Setuid(a.UID)); err != nil {
+		return fmt.Errorf("become %s: %w", a.Name, err)
 	}
 	return nil
 }
 
-// effectiveUID is the user id the server runs with.
-func (a *account) effectiveUID() int {
-	if a == nil {
-		return os.Geteuid()
-	}
-	return a.UID
-}
-
-// canEnter reports whether the account may pass through every directory down to
-// dir. Parts that do not exist yet do not count: this package will create them.
-// It judges by mode bits and so knows nothing of access control lists.
+// canEnter reports whether the account may enter dir, or the nearest existing parent of a missing directory.
 func (a *account) canEnter(dir string) bool {
 	if a == nil || a.UID == 0 {
 		return true
 	}
-	if resolved, err := filepath.EvalSymlinks(dir); err == nil {
-		dir = resolved
-	}
-	for {
-		if info, err := os.Stat(dir); err == nil && !a.mayPass(info) {
-			return false
+	for ; ; dir = filepath.Dir(dir) {
+		if _, err := os.Stat(dir); err == nil || dir == filepath.Dir(dir) {
+			break
 		}
-		parent := filepath.Dir(dir)
-		if parent == dir {
-			return true
-		}
-		dir = parent
 	}
+	cmd := exec.Command("/bin/sh", "-c", `cd "$1"`, "sh", dir) //nolint:noctx // ends by itself
+	cmd.Dir = "/"
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: a.credential()}
+	return cmd.Run() == nil
 }
 
-// mayPass applies the one class of mode bits that counts for the account.
-func (a *account) mayPass(info os.FileInfo) bool {
-	stat, ok := info.Sys().(*syscall.Stat_t)
-	switch {
-	case !ok:
-		return false
-	case int(stat.Uid) == a.UID:
-		return info.Mode()&0o100 != 0
-	case int(stat.Gid) == a.GID:
-		return info.Mode()&0o010 != 0
-	default:
-		return info.Mode()&0o001 != 0
+func (a *account) credential() *syscall.Credential {
+	if a == nil {
+		return nil
 	}
+	return &syscall.Credential{Uid: uint32(a.UID), Gid: uint32(a.GID)} //nolint:gosec // ids of accounts are 32 bits
 }

@@ -13,57 +13,30 @@ import (
 	"syscall"
 )
 
-// cluster is one PostgreSQL cluster and the directory around it: who runs it, with which
-// programs and settings. A user decides these, and a watchdog is told them.
+// cluster is one PostgreSQL cluster: its directory, account, programs and settings. A client fills it in and
+// passes it to the watchdog.
 type cluster struct {
 	Install  Install
 	Account  *account
 	Home     string // DataDir/pg15
-	Durable  bool
+	Volatile bool
 	Settings map[string]string
 }
 
-func (c *cluster) data() string    { return filepath.Join(c.Home, "data") }
-func (c *cluster) logFile() string { return filepath.Join(c.Home, "postgresql.log") }
+func (c *cluster) lockFile() string { return filepath.Join(c.Home, "cluster.lock") }
+func (c *cluster) pidFile() string  { return filepath.Join(c.DataDir(), "postmaster.pid") }
 
-// volatileMark is in the names of clusters that run without fsync. The rest of such a name
-// is that of the boot during which it was made: after a restart of the machine nobody
-// knows which of its pages had reached the disk.
-const volatileMark = "-volatile-"
+// DataDir returns the cluster's directory for "pg_ctl -D".
+func (c *cluster) DataDir() string { return filepath.Join(c.Home, "data") }
 
-// home names the directory of a cluster.
-func home(cfg Config, major int) string {
-	dir := filepath.Join(cfg.DataDir, "pg"+strconv.Itoa(major))
-	if !cfg.Durable {
-		dir += volatileMark + shortHash(bootID())
-	}
-	return dir
-}
+// LogFile returns the path of the server's log.
+func (c *cluster) LogFile() string { return filepath.Join(c.Home, "postgresql.log") }
 
-// MismatchError reports a durable cluster that no installed PostgreSQL can open:
-// only the major version that made it can.
-type MismatchError struct {
-	DataDir   string
-	Clusters  []int     // major versions of the clusters in DataDir
-	Installed []Install // what is installed, newest first
-}
+// volatileSuffix separates tests' clusters from durable clusters.
+const volatileSuffix = "-volatile"
 
-// Error names both sides and the ways out.
-func (e *MismatchError) Error() string {
-	var have, need []string
-	for _, in := range e.Installed {
-		have = append(have, in.Version)
-	}
-	for _, major := range e.Clusters {
-		need = append(need, strconv.Itoa(major))
-	}
-	return fmt.Sprintf("the data in %s was made by PostgreSQL %s, and only PostgreSQL %s is installed: "+
-		"install that version again, move the data with pg_upgrade or pg_dump, or choose another data directory",
-		e.DataDir, strings.Join(need, ", "), strings.Join(have, ", "))
-}
-
-// locate decides which installation and which cluster to use, and as whom.
-func locate(ctx context.Context, cfg Config, places search) (*cluster, error) {
+// locate chooses the installation, the cluster and its account.
+func locate(ctx context.Context, cfg Config, places dirs) (*cluster, error) {
 	acct, err := serverAccount()
 	if err != nil {
 		return nil, err
@@ -72,142 +45,88 @@ func locate(ctx context.Context, cfg Config, places search) (*cluster, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &cluster{Install: chosen, Account: acct, Home: home(cfg, chosen.Major), Durable: cfg.Durable, Settings: cfg.settings()}
-	if err := c.adoptOwner(); err != nil {
-		return nil, err
+	home := filepath.Join(cfg.DataDir, "pg"+strconv.Itoa(chosen.Major))
+	if cfg.Volatile {
+		home += volatileSuffix
+	}
+	// The server listens in Home. Its socket's path has a limit of 103 bytes on macOS, 107 on Linux.
+	if len(filepath.Join(home, socket)) > maxSocketPath || strings.ContainsAny(home, ",\"'\\\n") {
+		return nil, fmt.Errorf("the data directory %s is not allowed, because a Unix socket in it would have a path of more than %d "+
+			"characters, or a quote, comma or backslash in it: choose another data directory", cfg.DataDir, maxSocketPath)
+	}
+	c := &cluster{Install: chosen, Account: acct, Home: home, Volatile: cfg.Volatile, Settings: cfg.settings()}
+	if owner, err := ownerOf(c.DataDir()); err == nil && acct != nil {
+		c.Account = owner // PostgreSQL accepts no other
 	}
 	if !c.Account.canEnter(cfg.DataDir) {
 		return nil, fmt.Errorf("account %s, which runs the server for root, cannot enter %s: "+
-			"choose a data directory that it can reach, such as %s", c.Account.Name, cfg.DataDir, systemDataDir)
+			"choose a data directory that it can enter, such as %s", c.Account.Name, cfg.DataDir, systemDataDir)
 	}
 	return c, nil
 }
 
-// choose decides which installation to use. A cluster that exists goes before a newer
-// PostgreSQL: data that people keep must not seem to vanish when they upgrade.
-func choose(ctx context.Context, cfg Config, places search, acct *account) (Install, error) {
-	if cfg.Install != nil {
-		return *cfg.Install, nil
+// choose prefers the version of an existing durable cluster to a newer PostgreSQL, so that an upgrade of
+// PostgreSQL does not hide the user's data.
+func choose(ctx context.Context, cfg Config, places dirs, acct *account) (Install, error) {
+	if cfg.BinDir != "" {
+		return inspect(ctx, cfg.BinDir)
 	}
 	installs, err := places.all(ctx, acct)
 	if err != nil {
 		return Install{}, err
 	}
-	majors, err := clusterMajors(cfg.DataDir)
-	if err != nil {
-		return Install{}, err
+	made, err := fs.Glob(os.DirFS(cfg.DataDir), "pg[0-9][0-9]/data/PG_VERSION")
+	if err != nil || cfg.Volatile || len(made) == 0 {
+		return installs[0], err
 	}
-	if !cfg.Durable || len(majors) == 0 {
-		return installs[0], nil
-	}
+	var versions []string
 	for _, in := range installs {
-		if slices.Contains(majors, in.Major) {
+		if slices.Contains(made, fmt.Sprintf("pg%d/data/PG_VERSION", in.Major)) {
 			return in, nil
 		}
+		versions = append(versions, in.Version)
 	}
-	return Install{}, &MismatchError{DataDir: cfg.DataDir, Clusters: majors, Installed: installs}
+	for i := range made {
+		made[i] = made[i][len("pg"):len("pg15")]
+	}
+	return Install{}, fmt.Errorf("the data in %s was made by PostgreSQL %s, and only PostgreSQL %s is installed: "+
+		"install that version again, move the data with pg_upgrade or pg_dump, or choose another data directory",
+		cfg.DataDir, strings.Join(made, ", "), strings.Join(versions, ", "))
 }
 
-// clusterMajors lists the major versions of the durable clusters in dataDir.
-func clusterMajors(dataDir string) (majors []int, err error) {
-	entries, err := os.ReadDir(dataDir)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("read data directory: %w", err)
-	}
-	for _, entry := range entries {
-		number, ok := strings.CutPrefix(entry.Name(), "pg")
-		major, err := strconv.Atoi(number)
-		if !ok || err != nil {
-			continue
-		}
-		if _, err := os.Stat(filepath.Join(dataDir, entry.Name(), "data", "PG_VERSION")); err == nil {
-			majors = append(majors, major)
-		}
-	}
-	return majors, nil
-}
-
-// adoptOwner makes the account that owns an existing cluster run it: PostgreSQL insists.
-func (c *cluster) adoptOwner() error {
-	owner, err := ownerOf(c.data())
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		return nil
-	case err != nil:
-		return fmt.Errorf("open cluster: %w", err)
-	case c.Account != nil && owner.UID == 0:
-		return fmt.Errorf("the cluster in %s belongs to root, as whom PostgreSQL refuses to run: "+
-			"give it to an account with chown -R", c.data())
-	case c.Account != nil:
-		c.Account = owner
-	case owner.UID != os.Geteuid():
-		return fmt.Errorf("the cluster in %s belongs to %s: only that user and root can run it", c.data(), owner.Name)
-	}
-	return nil
-}
-
-// prepareHome makes the directory around the cluster. Root gives it to the account, and
-// leaves those above open for the account to pass through; everybody else keeps all private.
-func (c *cluster) prepareHome() error {
+// openHome creates the directory around the cluster if necessary and opens it. For root, the directory belongs
+// to the account and its parents are readable. For other users, all created directories are private.
+func (c *cluster) openHome() (*os.File, error) {
 	mode := os.FileMode(0o700)
 	if c.Account != nil {
 		mode = 0o755
 	}
 	if err := makeDirs(c.Home, mode); err != nil {
-		return fmt.Errorf("create data directory: %w", err)
-	}
-	if c.Account == nil {
-		return nil
+		return nil, fmt.Errorf("create data directory: %w", err)
 	}
 	dir, err := os.OpenFile(c.Home, os.O_RDONLY|syscall.O_DIRECTORY|syscall.O_NOFOLLOW, 0)
+	if err == nil && c.Account != nil {
+		err = dir.Chown(c.Account.UID, c.Account.GID)
+	}
 	if err != nil {
-		return fmt.Errorf("create data directory: %w", err)
+		_ = dir.Close() // accepts nil
+		return nil, fmt.Errorf("open data directory: %w", err)
 	}
-	if err := errors.Join(dir.Chown(c.Account.UID, c.Account.GID), dir.Close()); err != nil {
-		return fmt.Errorf("create data directory: %w", err)
-	}
-	return nil
+	return dir, nil
 }
 
-// makeDirs is MkdirAll whose mode does not depend on the umask, for the
-// directories it creates.
+// makeDirs is MkdirAll with a mode that does not depend on the umask.
 func makeDirs(dir string, mode os.FileMode) error {
-	if info, err := os.Stat(dir); err == nil {
-		if !info.IsDir() {
-			return fmt.Errorf("%s is not a directory", dir)
-		}
+	if _, err := os.Stat(dir); err == nil {
 		return nil
 	}
 	if err := makeDirs(filepath.Dir(dir), mode); err != nil {
 		return err
 	}
-	err := os.Mkdir(dir, mode)
-	if errors.Is(err, fs.ErrExist) {
+	if err := os.Mkdir(dir, mode); errors.Is(err, fs.ErrExist) {
 		return nil // another process was quicker, and sets the mode
-	}
-	if err != nil {
+	} else if err != nil {
 		return err
 	}
 	return os.Chmod(dir, mode)
-}
-
-// sweepVolatile removes the clusters of tests that earlier boots of the machine left.
-func (c *cluster) sweepVolatile() error {
-	if c.Durable {
-		return nil
-	}
-	dataDir := filepath.Dir(c.Home)
-	entries, err := os.ReadDir(dataDir)
-	if err != nil {
-		return fmt.Errorf("sweep test clusters: %w", err)
-	}
-	_, current, _ := strings.Cut(filepath.Base(c.Home), volatileMark)
-	for _, entry := range entries {
-		if _, boot, ok := strings.Cut(entry.Name(), volatileMark); ok && boot != current {
-			if err := os.RemoveAll(filepath.Join(dataDir, entry.Name())); err != nil {
-				return fmt.Errorf("sweep test clusters: %w", err)
-			}
-		}
-	}
-	return nil
 }

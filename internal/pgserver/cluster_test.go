@@ -4,19 +4,20 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 )
 
 // install makes a search that finds the given versions.
-func installed(t *testing.T, versions ...string) search {
+func installed(t *testing.T, versions ...string) dirs {
 	t.Helper()
 	root := newDir(t, person{})
 	for _, v := range versions {
 		fakeInstall(t, filepath.Join(root, v), "postgres (PostgreSQL) "+v, "")
 	}
-	return search{globs: []string{filepath.Join(root, "*")}}
+	return dirs{filepath.Join(root, "*")}
 }
 
 // made fakes a cluster of a major version.
@@ -35,19 +36,19 @@ func TestLocate_ClusterGoesBeforeNewerPostgreSQL(t *testing.T) {
 	dir := newDir(t, person{})
 	places := installed(t, "15.1", "17.2")
 
-	c, err := locate(testContext(t), Config{DataDir: dir, Durable: true}, places)
+	c, err := locate(testContext(t), Config{DataDir: dir}, places)
 	require.NoError(t, err)
-	require.Equal(t, filepath.Join(dir, "pg17", "data"), c.data())
+	require.Equal(t, filepath.Join(dir, "pg17", "data"), c.DataDir())
 
 	made(t, dir, "15")
 	require.NoError(t, os.MkdirAll(filepath.Join(dir, "pg17"), 0o755)) // no cluster in it
 	require.NoError(t, os.MkdirAll(filepath.Join(dir, "pgsomething", "data"), 0o755))
-	c, err = locate(testContext(t), Config{DataDir: dir, Durable: true}, places)
+	c, err = locate(testContext(t), Config{DataDir: dir}, places)
 	require.NoError(t, err)
 	require.Equal(t, 15, c.Install.Major)
 
 	made(t, dir, "17")
-	c, err = locate(testContext(t), Config{DataDir: dir, Durable: true}, places)
+	c, err = locate(testContext(t), Config{DataDir: dir}, places)
 	require.NoError(t, err)
 	require.Equal(t, 17, c.Install.Major)
 }
@@ -58,18 +59,17 @@ func TestLocate_ClusterWithoutItsPostgreSQL(t *testing.T) {
 	made(t, dir, "15")
 	made(t, dir, "16")
 	places := installed(t, "17.2")
-	_, err := locate(testContext(t), Config{DataDir: dir, Durable: true}, places)
-	var mismatch *MismatchError
-	require.ErrorAs(t, err, &mismatch)
+	_, err := locate(testContext(t), Config{DataDir: dir}, places)
+	require.Error(t, err)
 	golden(t, "mismatch.txt", strings.ReplaceAll(err.Error(), dir, "DIR"))
 
-	// Tests need no data of old, and whoever names a version gets it.
-	c, err := locate(testContext(t), Config{DataDir: dir}, places)
+	// Tests need no old data, and a chosen version has priority.
+	c, err := locate(testContext(t), Config{DataDir: dir, Volatile: true}, places)
 	require.NoError(t, err)
 	require.Equal(t, 17, c.Install.Major)
-	c, err = locate(testContext(t), Config{DataDir: dir, Durable: true, Install: &Install{Major: 18}}, places)
+	c, err = locate(testContext(t), Config{DataDir: dir, BinDir: filepath.Join(filepath.Dir(places[0]), "17.2")}, nil)
 	require.NoError(t, err)
-	require.Equal(t, filepath.Join(dir, "pg18", "data"), c.data())
+	require.Equal(t, filepath.Join(dir, "pg17", "data"), c.DataDir())
 }
 
 func TestLocate_UnreachableDirectory(t *testing.T) {
@@ -77,47 +77,42 @@ func TestLocate_UnreachableDirectory(t *testing.T) {
 	needRoot(t)
 	dir := newDir(t, person{})
 	require.NoError(t, os.Mkdir(dir, 0o700))
-	_, err := locate(testContext(t), Config{DataDir: filepath.Join(dir, "below")}, localSearch())
+	_, err := locate(testContext(t), Config{DataDir: filepath.Join(dir, "below")}, localDirs())
 	require.ErrorContains(t, err, "cannot enter "+filepath.Join(dir, "below"))
 }
 
-// Tests never get at what somebody keeps, in whatever directory, and the other way round.
-func TestVolatile_IsNeverMistakenForKeptData(t *testing.T) {
+// Tests never use the user's cluster, and vice versa.
+func TestVolatile_IsSeparateFromDurableData(t *testing.T) {
 	t.Parallel()
 	dir := newDir(t, person{})
-	kept, err := locate(testContext(t), Config{DataDir: dir, Durable: true}, localSearch())
+	durable, err := locate(testContext(t), Config{DataDir: dir}, localDirs())
 	require.NoError(t, err)
-	volatile, err := locate(testContext(t), Config{DataDir: dir}, localSearch())
+	volatile, err := locate(testContext(t), Config{DataDir: dir, Volatile: true}, localDirs())
 	require.NoError(t, err)
-	require.NotEqual(t, kept.Home, volatile.Home)
-	require.Equal(t, kept.Install, volatile.Install)
+	require.NotEqual(t, durable.Home, volatile.Home)
+	require.Equal(t, durable.Install, volatile.Install)
 }
 
-func TestFault_VolatileClusterIsMadeAnewAfterARestartOfTheMachine(t *testing.T) {
+func TestFault_VolatileClusterIsCreatedAnewAfterACrash(t *testing.T) {
 	t.Parallel()
-	if bootID() == "" {
-		t.Skip("needs a system that tells its restarts apart")
-	}
 	ctx := testContext(t)
-	cfg := Config{DataDir: madeDir(t, person{})}
+	cfg := Config{DataDir: newDir(t, person{}), Volatile: true, Settings: map[string]string{"fsync": "off"}}
 	s := openServer(t, cfg)
 	require.NoError(t, s.EnsureDatabase(ctx, "before"))
+	require.NoError(t, s.Stop(ctx, Immediate))
+	require.NoError(t, s.Start(ctx))
+	require.True(t, hasDatabase(t, s, "before"), "stopped by a test")
 	require.NoError(t, s.Close(ctx))
 
 	s = openServer(t, cfg)
-	require.True(t, hasDatabase(t, s, "before"), "the same boot")
+	require.True(t, hasDatabase(t, s, "before"), "shut down")
+	pid := s.PID()
+	require.NoError(t, syscall.Kill(pid, syscall.SIGKILL))
+	awaitGone(t, pid)
 	require.NoError(t, s.Close(ctx))
 
-	old := strings.ReplaceAll(s.cluster.Home, shortHash(bootID()), "another")
-	require.NotEqual(t, s.cluster.Home, old)
-	require.NoError(t, os.Rename(s.cluster.Home, old))
-	kept := filepath.Join(cfg.DataDir, "pg15")
-	require.NoError(t, os.MkdirAll(kept, 0o755))
 	s = openServer(t, cfg)
 	require.False(t, hasDatabase(t, s, "before"))
-	require.NoDirExists(t, old)
-	require.DirExists(t, kept)
-	require.NoError(t, s.Close(ctx))
 }
 
 func hasDatabase(t *testing.T, s *Server, name string) bool {
@@ -126,19 +121,4 @@ func hasDatabase(t *testing.T, s *Server, name string) bool {
 	require.NoError(t, connectTo(t, s.DSN("postgres")).QueryRow(testContext(t),
 		"SELECT EXISTS (SELECT FROM pg_database WHERE datname = $1)", name).Scan(&found))
 	return found
-}
-
-func TestLong_LogThatIsLargeIsMovedAside(t *testing.T) {
-	t.Parallel()
-	cfg := Config{DataDir: madeDir(t, person{})}
-	c, err := locate(testContext(t), cfg, localSearch())
-	require.NoError(t, err)
-	require.NoError(t, os.Truncate(c.logFile(), maxLogSize+1))
-	s := openServer(t, cfg)
-	info, err := os.Stat(s.LogFile() + ".1")
-	require.NoError(t, err)
-	require.EqualValues(t, maxLogSize+1, info.Size())
-	info, err = os.Stat(s.LogFile())
-	require.NoError(t, err)
-	require.Less(t, info.Size(), int64(maxLogSize))
 }

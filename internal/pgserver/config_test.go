@@ -9,30 +9,23 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Whatever the caller adds, the server is where the package looks for it.
 func TestConfig_SettingsOverrideDefaults(t *testing.T) {
 	t.Parallel()
-	s := Config{Durable: true, Settings: map[string]string{"max_wal_size": "1GB"}}.settings()
+	s := Config{Settings: map[string]string{"max_wal_size": "1GB"}}.settings()
 	require.Equal(t, "1GB", s["max_wal_size"])
-	require.Equal(t, "on", s["fsync"])
-	require.Equal(t, "off", Config{}.settings()["fsync"])
-	require.Equal(t, "200", Config{}.settings()["max_connections"])
+	require.Equal(t, "256MB", s["shared_buffers"])
 }
 
-// A stock server differs from PostgreSQL's defaults in nothing that decides a plan or a
-// speed; neither does one that keeps nothing. Only the users' own server is tuned.
+// A stock server has PostgreSQL's defaults in all settings that affect plans or speed.
 func TestConfig_StockIsNotTuned(t *testing.T) {
 	t.Parallel()
-	require.Equal(t, "off", Config{Durable: true}.settings()["jit"])
-	stock := Config{Durable: true, Stock: true}.settings()
-	require.Equal(t, "on", stock["fsync"])
+	require.Equal(t, "off", Config{}.settings()["jit"])
+	stock := Config{Stock: true}.settings()
 	for name := range tunedSettings() {
 		require.NotContains(t, stock, name)
 	}
-	for _, s := range []map[string]string{stock, Config{}.settings(), Config{Stock: true}.settings()} {
-		for name := range s {
-			require.NotRegexp(t, "^(jit|enable|cpu|random|seq|effective|work_mem|plan|geqo|default_statistics)", name)
-		}
+	for name := range stock {
+		require.NotRegexp(t, "^(jit|enable|cpu|random|seq|effective|work_mem|plan|geqo|default_statistics)", name)
 	}
 }
 
@@ -76,44 +69,38 @@ func TestDefaultDataDir_OfRootIsReachable(t *testing.T) {
 
 func TestAccount_CanEnter(t *testing.T) {
 	t.Parallel()
-	base := filepath.Dir(newDir(t, person{}))
-	require.NoError(t, os.Chmod(base, 0o755))
-	dir := filepath.Join(base, "d")
+	require.True(t, (*account)(nil).canEnter("/nowhere"), "the current user")
+	needRoot(t)
+	dir := filepath.Join(filepath.Dir(newDir(t, person{})), "d")
 	require.NoError(t, os.Mkdir(dir, 0o755))
 	owner, err := ownerOf(dir)
 	require.NoError(t, err)
-	deep := filepath.Join(dir, "not", "there", "yet")
+	link := dir + "link"
+	require.NoError(t, os.Symlink(dir, link))
 	for _, c := range []struct {
 		name string
-		acct *account
+		acct account
 		mode os.FileMode
 		want bool
 	}{
-		{"nil is the user itself", nil, 0o000, true},
-		{"others may pass", &account{UID: 4242, GID: 4242}, 0o701, true},
-		{"others may not", &account{UID: 4242, GID: 4242}, 0o770, false},
-		{"group may pass", &account{UID: 4242, GID: owner.GID}, 0o710, true},
-		{"group may not, others may", &account{UID: 4242, GID: owner.GID}, 0o701, false},
-		{"owner", &account{UID: owner.UID, GID: 4242}, 0o700, true},
+		{"others may pass", account{UID: 4242, GID: 4242}, 0o701, true},
+		{"others may not", account{UID: 4242, GID: 4242}, 0o770, false},
+		{"group may pass", account{UID: 4242, GID: owner.GID}, 0o710, true},
+		{"group may not, others may", account{UID: 4242, GID: owner.GID}, 0o701, false},
 	} {
 		require.NoError(t, os.Chmod(dir, c.mode))
-		require.Equal(t, c.want, c.acct.canEnter(dir), c.name)
-		if c.mode&0o100 != 0 || os.Geteuid() == 0 {
-			require.Equal(t, c.want, c.acct.canEnter(deep), "%s, below", c.name)
+		for _, path := range []string{dir, filepath.Join(dir, "not", "there", "yet"), link} {
+			require.Equal(t, c.want, c.acct.canEnter(path), "%s: %s", c.name, path)
 		}
 	}
-	link := filepath.Join(base, "link")
-	require.NoError(t, os.Symlink(dir, link))
-	require.NoError(t, os.Chmod(dir, 0o700))
-	require.False(t, (&account{UID: 4242, GID: 4242}).canEnter(link))
 }
 
-func TestPostmaster_Parse(t *testing.T) {
+func TestPID_OfNoServer(t *testing.T) {
 	t.Parallel()
-	full := "123\n/data\n1763640000\n5432\n/sock dir\n\n  5432001         3\nready   \n"
-	require.Equal(t, postmaster{123, endpoint{"/sock dir", 5432}}, parsePostmaster(full))
-	for _, partial := range []string{"", "\n", "x\n", "-5\n", "0\n"} {
-		require.Zero(t, parsePostmaster(partial), "%q", partial)
+	c := &cluster{Home: newDir(t, person{})}
+	require.NoError(t, os.MkdirAll(c.DataDir(), 0o755))
+	for _, text := range []string{"", "\n", "x\n", "-5\n", "0\n", itoa(os.Getpid()) + "\n/data\n"} {
+		require.NoError(t, os.WriteFile(c.pidFile(), []byte(text), 0o600))
+		require.Zero(t, c.PID(), "%q", text)
 	}
-	require.Equal(t, postmaster{pid: 77}, parsePostmaster("77"))
 }

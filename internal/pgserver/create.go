@@ -1,7 +1,6 @@
 package pgserver
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -15,87 +14,68 @@ import (
 	"github.com/belfryhq/belfry/internal/child"
 )
 
-// unfinished begins the names of directories in which initdb works.
+// unfinished is the name prefix of directories in which initdb works.
 const unfinished = "init-"
 
-// ensureCreated creates the cluster if it is absent (P4), and says whether it was. The
-// caller holds the cluster's lock.
-func (c *cluster) ensureCreated(ctx context.Context) (created bool, err error) {
-	if _, err := os.Stat(filepath.Join(c.data(), "PG_VERSION")); err == nil || !errors.Is(err, fs.ErrNotExist) {
-		return false, err
+// ensureCreated creates the cluster if it is absent (P4). The caller has the cluster's lock, and no server runs.
+func (c *cluster) ensureCreated(ctx context.Context) error {
+	if _, err := os.Lstat(c.pidFile()); err == nil && c.Volatile { // its server crashed
+		if err := os.RemoveAll(c.DataDir()); err != nil {
+			return err
+		}
+	}
+	if _, err := os.Stat(filepath.Join(c.DataDir(), "PG_VERSION")); err == nil || !errors.Is(err, fs.ErrNotExist) {
+		return err
 	}
 	entries, err := os.ReadDir(c.Home)
 	if err != nil {
-		return false, err
+		return err
 	}
-	for _, entry := range entries { // what a watchdog that was killed left behind
-		if strings.HasPrefix(entry.Name(), unfinished) {
-			_ = os.RemoveAll(filepath.Join(c.Home, entry.Name())) // the next one tries again
+	for _, entry := range entries {
+		if strings.HasPrefix(entry.Name(), unfinished) { // from a killed watchdog
+			_ = os.RemoveAll(filepath.Join(c.Home, entry.Name())) // if this fails, the next start tries again
 		}
 	}
-	return true, c.create(ctx)
+	return c.create(ctx)
 }
 
-// create runs initdb beside the cluster's place and moves the result there.
+// create runs initdb in a sibling directory and renames the result.
 func (c *cluster) create(ctx context.Context) error {
 	temp, err := os.MkdirTemp(c.Home, unfinished)
 	if err != nil {
 		return err
 	}
-	defer func() { _ = os.RemoveAll(temp) }() // what stays is swept by the next start
-	// C.UTF-8 gives upper() and lower() their meaning; not every system has it.
+	defer func() { _ = os.RemoveAll(temp) }() // if this fails, the next start tries again
+	// C.UTF-8 supports upper() and lower() for all letters. Some systems do not have it.
 	out, err := c.initdb(ctx, temp, "C.UTF-8")
 	if err != nil && ctx.Err() == nil && strings.Contains(out, "locale") {
 		out, err = c.initdb(ctx, temp, "C")
 	}
 	if err != nil {
-		return fmt.Errorf("initdb: %w\n%s", err, indent(child.LastLines(out)))
+		return fmt.Errorf("initdb: %w\n%s", err, child.LastLines(out))
 	}
-	if err := os.Rename(temp, c.data()); err != nil {
+	if err := os.Rename(temp, c.DataDir()); err != nil {
 		return err
 	}
-	if c.Durable {
-		return syncDir(c.Home)
+	home, err := os.Open(c.Home)
+	if err != nil {
+		return err
 	}
-	return nil
+	return errors.Join(home.Sync(), home.Close()) // the rename survives a power cut
 }
 
-// initdb creates a cluster in dir and returns what the program printed.
+// initdb creates a cluster in dir and returns the program's output. If ctx ends, initdb removes its files.
 func (c *cluster) initdb(ctx context.Context, dir, ctype string) (string, error) {
-	// Text compares by its bytes: the fastest order, the same everywhere, and
-	// the one that keysets over text need.
+	// Text sorts by its bytes: the fastest order, equal on all systems, and required by keysets over text.
 	args := []string{"-D", dir, "-U", "postgres", "-A", "trust", "-E", "UTF8",
 		"--locale=C", "--lc-ctype=" + ctype, "--no-instructions"}
-	if !c.Durable {
+	if c.Volatile {
 		args = append(args, "--no-sync")
 	}
-	var out bytes.Buffer
-	cmd := exec.Command(c.Install.initdb(), args...) //nolint:noctx // see below
-	cmd.Stdout, cmd.Stderr = &out, &out
-	p, err := child.Start(cmd, syscall.SIGINT)
-	if err != nil {
-		return "", err
-	}
-	select {
-	case <-p.Ended():
-	case <-ctx.Done():
-		return "", errors.Join(context.Cause(ctx), p.Stop(endings()...)) // it removes what it made
-	}
-	if !cmd.ProcessState.Success() {
-		return out.String(), p.Err()
-	}
-	return out.String(), nil
-}
-
-// syncDir makes a rename in dir survive a power cut.
-func syncDir(dir string) error {
-	f, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	return errors.Join(f.Sync(), f.Close())
-}
-
-func indent(text string) string {
-	return "  " + strings.ReplaceAll(text, "\n", "\n  ")
+	cmd := exec.CommandContext(ctx, c.Install.initdb(), args...)
+	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGINT) }
+	cmd.WaitDelay = killGrace
+	cmd.Dir, cmd.Env = "/", child.Env(os.Environ())
+	out, err := cmd.CombinedOutput()
+	return string(out), err
 }

@@ -24,7 +24,7 @@ func ExampleOpen() {
 	}
 
 	ctx := context.Background()
-	server, err := pgserver.Open(ctx, pgserver.Config{DataDir: filepath.Join(dir, "data"), Durable: true})
+	server, err := pgserver.Open(ctx, pgserver.Config{DataDir: filepath.Join(dir, "data")})
 	if err != nil {
 		panic(err)
 	}

@@ -3,6 +3,7 @@ package pgserver
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -92,18 +93,6 @@ func madeDir(t *testing.T, p person) string {
 	return dir
 }
 
-// keptDir is madeDir for a server that is to lose nothing.
-func keptDir(t *testing.T) string {
-	t.Helper()
-	dir := madeDir(t, person{})
-	made, err := filepath.Glob(filepath.Join(dir, "*"+volatileMark+"*"))
-	require.NoError(t, err)
-	require.Len(t, made, 1)
-	kept, _, _ := strings.Cut(made[0], volatileMark)
-	require.NoError(t, os.Rename(made[0], kept))
-	return dir
-}
-
 func copyCluster(t *testing.T, p person, dir string) {
 	t.Helper()
 	out, err := exec.Command("cp", "-Rp", templates.get(t, p), dir).CombinedOutput()
@@ -148,14 +137,6 @@ func (p person) give(t *testing.T, path string) {
 	if p.account != nil {
 		require.NoError(t, os.Lchown(path, p.account.UID, p.account.GID))
 	}
-}
-
-// credential is as whom the person's processes run.
-func (p person) credential() *syscall.Credential {
-	if p.account == nil {
-		return nil
-	}
-	return &syscall.Credential{Uid: uint32(p.account.UID), Gid: uint32(p.account.GID)}
 }
 
 // forEachPerson runs a test as the current user and, when that is root, as an
@@ -238,7 +219,7 @@ func spawnUser(t *testing.T, p person, dir string, env ...string) *process {
 	cmd.Args = []string{"pgserver-test-user"}
 	cmd.Dir = "/"
 	cmd.Env = append(os.Environ(), append(env, userEnv+"="+dir, "GORACE=atexit_sleep_ms=0")...)
-	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: p.credential(), Setpgid: true}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: p.account.credential(), Setpgid: true}
 	stdin, err := cmd.StdinPipe()
 	require.NoError(t, err)
 	stdout, err := cmd.StdoutPipe()
@@ -304,6 +285,12 @@ func query(t *testing.T, dsn string) {
 	var one int
 	require.NoError(t, conn.QueryRow(ctx, "SELECT 1").Scan(&one))
 	require.NoError(t, conn.Close(ctx))
+}
+
+// alive reports whether a process exists. Zombies count.
+func alive(pid int) bool {
+	err := syscall.Kill(pid, 0)
+	return err == nil || errors.Is(err, syscall.EPERM)
 }
 
 // gone reports whether a process has ended, reaped or not.

@@ -1,180 +1,234 @@
 package pgserver
 
 import (
+	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os"
-	"sync"
+	"os/exec"
+	"path/filepath"
+	"strings"
 	"syscall"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/rs/zerolog"
+	"golang.org/x/sys/unix"
 
+	"github.com/belfryhq/belfry/internal/child"
 	"github.com/belfryhq/belfry/internal/db"
 )
 
-// ErrClosed reports the use of a Server after Close.
-var ErrClosed = errors.New("database server: already closed")
-
-// StopMode is how Stop ends a server.
-type StopMode string
-
-// The two ways to stop a server.
 const (
-	Fast      StopMode = "fast"      // roll open transactions back, write a checkpoint
-	Immediate StopMode = "immediate" // end like a crash: the next start recovers from the log
+	// Fast rolls back open transactions and writes a checkpoint.
+	Fast = syscall.SIGINT
+	// Immediate ends without a checkpoint, so that the next start recovers.
+	Immediate = syscall.SIGQUIT
+
+	// reportTime is the time after which Open logs that it waits.
+	reportTime = 10 * time.Second
 )
 
-// Server is one user of a private server. The server runs at least until Close,
-// unless it crashes or is stopped with Stop. All methods may be called
-// concurrently; Close, Start and Stop of one Server exclude each other.
+// Server is one client of a private server. The server runs at least until Close, unless it crashes or Stop stops
+// it. The kernel releases the client's lock when the process ends. Start, Stop and Close must not be called
+// concurrently.
 type Server struct {
-	cluster *cluster
-	logger  zerolog.Logger
+	*cluster
 
-	mu  sync.Mutex
-	use *use // nil once closed
-	at  endpoint
+	logger   zerolog.Logger
+	home     *os.File  // has a shared lock; nil once closed
+	watchdog *exec.Cmd // nil unless this client started one
 }
 
-// Open creates the cluster if it is absent, starts its server if it does not
-// run, joins it if it does, and returns when it accepts connections. Several
-// processes may do this at once. Whether or not Close is called, the server
-// stops once no process uses it.
+// Open creates the cluster if it is absent, starts its server or joins the running one, and returns when the
+// server accepts connections. Several processes may call it at once. The server stops when no process uses it,
+// even without Close.
 //
-// The error is a *NotInstalledError when there is no PostgreSQL, and a
-// *MismatchError when a durable cluster needs another version. One about a
-// server that does not start ends with the last lines of its log. The main
-// function must have called Watchdog.
+// The error wraps ErrNotInstalled if there is no PostgreSQL. If the server does not start, the error contains the
+// end of its log. The main function must have called Watchdog.
 func Open(ctx context.Context, cfg Config) (*Server, error) {
 	if os.Getenv(watchdogEnv) != "" {
 		return nil, errors.New("open database server: main has to call pgserver.Watchdog first")
 	}
-	cfg, err := cfg.withDataDir()
+	var err error
+	if cfg.DataDir == "" {
+		cfg.DataDir, err = DefaultDataDir()
+	} else {
+		cfg.DataDir, err = filepath.Abs(cfg.DataDir)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("open database server: %w", err)
 	}
-	c, err := locate(ctx, cfg, localSearch())
+	c, err := locate(ctx, cfg, localDirs())
 	if err != nil {
 		return nil, err
 	}
 	s := &Server{cluster: c, logger: cfg.Logger}
-	if err := errors.Join(c.prepareHome(), c.sweepVolatile()); err != nil {
+	if err := s.join(ctx); err != nil {
 		return nil, fmt.Errorf("open database server: %w", err)
 	}
-	if s.use, err = c.join(ctx, s.logger); err != nil {
-		return nil, fmt.Errorf("open database server: %w", err)
-	}
-	s.at = s.use.at
 	return s, nil
 }
 
-// Close gives the server up. If this was its last user, Close returns when the
-// server and its watchdog are gone (P3). When ctx ends before that, the server is
-// given up nevertheless, the watchdog goes on stopping it, and the error is that
-// of ctx. A second Close does nothing.
-func (s *Server) Close(ctx context.Context) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.use == nil {
+// join locks the cluster's directory and makes sure that the server runs. On failure, it undoes both.
+func (s *Server) join(ctx context.Context) (err error) {
+	if s.home, err = s.openHome(); err != nil {
+		return err
+	}
+	// A watchdog that stops its server has an exclusive lock.
+	err = child.Poll(ctx, func() (bool, error) { return tryLock(s.home, unix.LOCK_SH) })
+	if err != nil {
+		return errors.Join(fmt.Errorf("wait for the server in %s: %w", s.Home, err), s.home.Close())
+	}
+	if err = s.Start(ctx); err != nil {
+		// ctx may have ended, but the server must stop anyway.
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout+3*killGrace)
+		defer cancel()
+		err = errors.Join(err, s.Close(ctx))
+	}
+	return err
+}
+
+// Start starts the server after Stop or after a crash, and returns when it accepts connections. It does not
+// restart a running server, unless its watchdog was killed.
+func (s *Server) Start(ctx context.Context) error {
+	if s.connect(ctx) == nil && s.watched() {
 		return nil
 	}
-	u := s.use
-	s.use = nil
-	if err := u.leave(ctx); err != nil {
-		return fmt.Errorf("close database server: %w", err)
+	if s.watchdog != nil {
+		_ = s.watchdog.Process.Release() // it ends with its server
 	}
+	began := time.Now()
+	waiting := time.AfterFunc(reportTime, func() {
+		s.logger.Warn().Str("data_dir", s.DataDir()).Msg("waiting for the database server to start")
+	})
+	defer waiting.Stop()
+	output, err := s.startWatchdog()
+	if err != nil {
+		return fmt.Errorf("start watchdog: %w", err)
+	}
+	defer func() { _ = output.Close() }() // only read
+	stop := context.AfterFunc(ctx, func() { _ = output.SetReadDeadline(time.Unix(1, 0)) })
+	defer stop()
+	text, err := io.ReadAll(output)
+	switch {
+	case err != nil:
+		return fmt.Errorf("wait for the server in %s: %w", s.Home, cmp.Or(context.Cause(ctx), err))
+	case len(text) > 0:
+		return errors.New(strings.TrimSpace(string(text)))
+	}
+	s.logger.Info().Int64("elapsed_ms", time.Since(began).Milliseconds()).Str("data_dir", s.DataDir()).
+		Str("postgresql", s.cluster.Install.Version).Msg("database server started")
 	return nil
 }
 
-// Stop stops the server under all of its users, who stay its users: for tests of
-// what happens then. It returns when the server is gone.
-func (s *Server) Stop(ctx context.Context, mode StopMode) error {
-	signal, ok := map[StopMode]syscall.Signal{Fast: syscall.SIGINT, Immediate: syscall.SIGQUIT}[mode]
-	if !ok {
-		return fmt.Errorf("stop database server: unknown mode %q", mode)
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.use == nil {
-		return ErrClosed
-	}
-	pm, up, err := s.cluster.running()
-	if err != nil || !up {
-		return err
-	}
-	return s.cluster.stopPostmaster(ctx, pm.pid, signal)
-}
-
-// Start starts the server again after Stop or after it died, and returns when it
-// accepts connections. If it runs, Start only makes sure that it answers.
-func (s *Server) Start(ctx context.Context) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.use == nil {
-		return ErrClosed
-	}
-	u, err := s.cluster.join(ctx, s.logger) // each new user is given a server that runs
+// startWatchdog starts this executable again as a watchdog in its own session, and returns its output: the error if
+// it fails, nothing if the server accepts connections.
+func (s *Server) startWatchdog() (output *os.File, err error) {
+	spec, err := json.Marshal(s.cluster)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	before := s.use
-	if u.watchdog == nil {
-		u.watchdog = before.watchdog
-		before.watchdog = nil
+	exe, err := executable()
+	if err != nil {
+		return nil, err
 	}
-	s.use, s.at = u, u.at
-	return before.leave(ctx)
+	output, theirs, err := os.Pipe()
+	if err != nil {
+		return nil, err
+	}
+	cmd := exec.Command(exe) //nolint:noctx // ends after the last client
+	cmd.Args = []string{"belfry-watchdog", s.Home}
+	cmd.Dir = "/" // keeps no directory of the caller in use
+	cmd.Env = append(child.Env(os.Environ()), watchdogEnv+"="+string(spec),
+		"GORACE=atexit_sleep_ms=0") // the race detector would delay the end by a second
+	cmd.Stdout, cmd.Stderr = theirs, theirs
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	err = cmd.Start()
+	_ = theirs.Close() // the watchdog has a copy
+	if err != nil {
+		return nil, errors.Join(err, output.Close())
+	}
+	s.watchdog = cmd
+	return output, nil
 }
 
-// DSN returns a connection URL for a database of the server, as its superuser
-// through the Unix socket. pgx and libpq both understand it.
-func (s *Server) DSN(database string) string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.at.dsn(database)
+// executable returns the running program, on Linux even if its file was replaced.
+func executable() (string, error) {
+	if _, err := os.Stat("/proc/self/exe"); err == nil {
+		return "/proc/self/exe", nil
+	}
+	return os.Executable()
 }
 
-// EnsureDatabase creates a database unless it exists. Several processes may do
-// this at once.
-func (s *Server) EnsureDatabase(ctx context.Context, name string) error {
-	ctx, cancel := context.WithTimeout(ctx, startTimeout)
-	defer cancel()
-	conn, err := pgconn.Connect(ctx, s.DSN(name))
+// watched reports whether a watchdog has the cluster's lock.
+func (c *cluster) watched() bool {
+	lock, err := os.OpenFile(c.lockFile(), os.O_RDONLY|syscall.O_NOFOLLOW, 0)
+	if err != nil {
+		return false
+	}
+	defer func() { _ = lock.Close() }() // releases the lock
+	free, err := tryLock(lock, unix.LOCK_SH)
+	return err == nil && !free
+}
+
+// Close releases the lock. If no other client has one, Close returns after the end of server and watchdog (P3). If
+// ctx ends before that, Close returns its error, and the watchdog continues to stop the server. If two clients
+// close at the same moment, one of them waits. A second Close does nothing.
+func (s *Server) Close(ctx context.Context) error {
+	if s.home == nil {
+		return nil
+	}
+	home, others := s.home, false
+	s.home = nil
+	defer func() { _ = home.Close() }() // releases the lock
+	err := unix.Flock(int(home.Fd()), unix.LOCK_UN)
 	if err == nil {
-		return conn.Close(ctx)
+		err = child.Poll(ctx, func() (bool, error) {
+			if !s.watched() {
+				return true, nil
+			}
+			// An exclusive lock is possible if there are no clients, and a shared one if there are other clients.
+			// Neither is possible while the watchdog stops its server.
+			for _, how := range []int{unix.LOCK_EX, unix.LOCK_SH} {
+				if locked, err := tryLock(home, how); err != nil || locked {
+					others = how == unix.LOCK_SH
+					return others, errors.Join(err, unix.Flock(int(home.Fd()), unix.LOCK_UN))
+				}
+			}
+			return false, nil
+		})
 	}
-	if db.Code(err) != db.NoSuchDatabase {
+	switch {
+	case s.watchdog == nil:
+	case err != nil || others:
+		_ = s.watchdog.Process.Release() // another client sees its end
+	default:
+		_ = s.watchdog.Wait() // its error is in the server's log
+	}
+	return err
+}
+
+// EnsureDatabase creates a database unless it exists. Several processes may call it at once.
+func (s *Server) EnsureDatabase(ctx context.Context, name string) error {
+	conn, err := pgconn.Connect(ctx, s.DSN(name))
+	if db.Code(err) == db.NoSuchDatabase {
+		if conn, err = pgconn.Connect(ctx, s.DSN("postgres")); err == nil {
+			_, err = conn.Exec(ctx, "CREATE DATABASE "+pgx.Identifier{name}.Sanitize()).ReadAll()
+		}
+	}
+	if conn != nil {
+		_ = conn.Close(ctx) // all statements were answered
+	}
+	if err != nil && !db.MadeMeanwhile(err) {
 		return fmt.Errorf("database %s: %w", name, err)
 	}
-	conn, err = pgconn.Connect(ctx, s.DSN("postgres"))
-	if err != nil {
-		return fmt.Errorf("create database %s: %w", name, err)
-	}
-	defer func() { _ = conn.Close(ctx) }() // everything was already sent and answered
-	_, err = conn.Exec(ctx, "CREATE DATABASE "+pgx.Identifier{name}.Sanitize()).ReadAll()
-	if err != nil && !db.MadeMeanwhile(err) {
-		return fmt.Errorf("create database %s: %w", name, err)
-	}
 	return nil
 }
 
-// PID returns the process id of the postmaster, or 0 when no server runs.
-func (s *Server) PID() int {
-	pm, up, err := s.cluster.running()
-	if err != nil || !up {
-		return 0
-	}
-	return pm.pid
-}
-
-// Install returns the PostgreSQL the server belongs to.
+// Install returns the server's PostgreSQL installation.
 func (s *Server) Install() Install { return s.cluster.Install }
-
-// DataDir returns the cluster's own directory, as in "pg_ctl -D".
-func (s *Server) DataDir() string { return s.cluster.data() }
-
-// LogFile returns the path of the server's log.
-func (s *Server) LogFile() string { return s.cluster.logFile() }

@@ -15,7 +15,6 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
-	"github.com/rs/zerolog"
 	"github.com/stretchr/testify/require"
 
 	"github.com/belfryhq/belfry/internal/db"
@@ -63,7 +62,7 @@ func show(t *testing.T, conn *pgx.Conn, setting string) string {
 func TestOpen_ColdThenWarmKeepsData(t *testing.T) {
 	t.Parallel()
 	ctx := testContext(t)
-	cfg := Config{DataDir: newDir(t, person{}), Durable: true, Settings: map[string]string{"work_mem": "5MB"}}
+	cfg := Config{DataDir: newDir(t, person{}), Settings: map[string]string{"work_mem": "5MB"}}
 
 	began := time.Now()
 	s := openServer(t, cfg)
@@ -87,8 +86,6 @@ func TestOpen_ColdThenWarmKeepsData(t *testing.T) {
 	require.True(t, gone(pid), "P3")
 	require.Zero(t, s.PID())
 	require.NoError(t, s.Close(ctx), "a second Close does nothing")
-	require.ErrorIs(t, s.Start(ctx), ErrClosed)
-	require.ErrorIs(t, s.Stop(ctx, Fast), ErrClosed)
 
 	began = time.Now()
 	s = openServer(t, cfg)
@@ -103,71 +100,36 @@ func TestOpen_ColdThenWarmKeepsData(t *testing.T) {
 // requirePrivate proves that only the server's account and root can connect.
 func requirePrivate(t *testing.T, s *Server) {
 	t.Helper()
-	for _, path := range []string{s.at.SocketDir, filepath.Join(s.at.SocketDir, serverSocket)} {
-		info, err := os.Stat(path)
+	info, err := os.Stat(filepath.Join(s.Home, socket))
+	require.NoError(t, err)
+	require.Equal(t, os.FileMode(0o700), info.Mode().Perm())
+	if os.Geteuid() != 0 {
+		info, err = os.Stat(s.Home)
 		require.NoError(t, err)
-		require.Equal(t, os.FileMode(0o700), info.Mode().Perm(), path)
+		require.Equal(t, os.FileMode(0o700), info.Mode().Perm())
 	}
 	text, err := os.ReadFile(filepath.Join(s.DataDir(), "postmaster.pid"))
 	require.NoError(t, err)
 	require.Empty(t, strings.Split(string(text), "\n")[5], "the address it listens on")
 }
 
-// Every path has to survive the command line, postmaster.pid and the URL.
+// Paths appear on the command line and in URLs.
 func TestOpen_PathsWithUnusualCharacters(t *testing.T) {
 	t.Parallel()
-	s := openServer(t, Config{DataDir: filepath.Join(newDir(t, person{}), "Ünï code+%41*[b]?'comma,")})
+	s := openServer(t, Config{DataDir: filepath.Join(newDir(t, person{}), "Ünï code+%41*[b]?")})
 	query(t, s.DSN("postgres"))
 	require.NoError(t, s.EnsureDatabase(testContext(t), "odd name/%?&'\""))
 	query(t, s.DSN("odd name/%?&'\""))
 }
 
-func TestProcess_LongPathUsesTheTemporaryDirectory(t *testing.T) {
+func TestOpen_PathsThatNoSocketCanHaveAreRejected(t *testing.T) {
 	t.Parallel()
-	forEachPerson(t, func(t *testing.T, p person) {
-		dir := filepath.Join(newDir(t, p), strings.Repeat("long/", 30))
-		require.NoError(t, os.MkdirAll(filepath.Dir(dir), 0o755))
-		copyCluster(t, p, dir)
-		a := startUser(t, p, dir)
-		require.Contains(t, a.dsn, "host=/tmp/belfry-")
-		query(t, a.dsn)
-		// Another process may have another idea of the temporary directory.
-		b := startUser(t, p, dir, "TMPDIR="+newDir(t, p))
-		require.Equal(t, a.dsn, b.dsn)
-		config, err := pgx.ParseConfig(a.dsn)
-		require.NoError(t, err)
-		require.DirExists(t, config.Host)
-		a.close()
-		b.close()
-		require.NoDirExists(t, config.Host)
-	})
-}
-
-// A stranger may have made the directory in /tmp first.
-func TestSocketDir_OfSomebodyElseIsRefused(t *testing.T) {
-	t.Parallel()
-	needRoot(t)
-	c := &cluster{Account: nobody(t), Home: filepath.Join(newDir(t, person{}), strings.Repeat("long/", 30))}
-	dir := c.socketDir()
-	require.Equal(t, "/tmp", filepath.Dir(dir))
-	t.Cleanup(func() { require.NoError(t, os.RemoveAll(dir)) })
-	require.NoError(t, os.Mkdir(dir, 0o777))
-	require.NoError(t, os.Chown(dir, 4242, 4242))
-	require.ErrorContains(t, c.makeSocketDir(), "belongs to user id 4242")
-	_, err := c.dial()
-	require.ErrorContains(t, err, "belongs to user id 4242")
-
-	require.NoError(t, os.Chown(dir, c.Account.UID, c.Account.GID))
-	require.NoError(t, c.makeSocketDir())
-	info, err := os.Stat(dir)
-	require.NoError(t, err)
-	require.Equal(t, os.FileMode(0o700), info.Mode().Perm())
-
-	target := newDir(t, person{})
-	require.NoError(t, os.Mkdir(target, 0o700))
-	require.NoError(t, os.Remove(dir))
-	require.NoError(t, os.Symlink(target, dir))
-	require.ErrorContains(t, c.makeSocketDir(), "is not a directory")
+	for _, name := range []string{strings.Repeat("long/", 30), "it's", "a,b"} {
+		dir := filepath.Join(newDir(t, person{}), name)
+		_, err := Open(testContext(t), Config{DataDir: dir})
+		require.ErrorContains(t, err, "the data directory "+dir+" is not allowed")
+		require.NoDirExists(t, dir)
+	}
 }
 
 func TestLong_OpenFailureShowsTheEndOfTheLog(t *testing.T) {
@@ -185,10 +147,8 @@ func TestOpen_InitdbFailureShowsItsOutput(t *testing.T) {
 	t.Parallel()
 	bin := newDir(t, person{})
 	fakeInstall(t, bin, "postgres (PostgreSQL) 17.2", "echo disk is made of cheese >&2; exit 1")
-	in, err := InstallAt(testContext(t), bin)
-	require.NoError(t, err)
 	dir := newDir(t, person{})
-	_, err = Open(testContext(t), Config{DataDir: dir, Install: &in})
+	_, err := Open(testContext(t), Config{DataDir: dir, BinDir: bin})
 	require.ErrorContains(t, err, "disk is made of cheese")
 	left, err := filepath.Glob(filepath.Join(dir, "pg17", "*init-*"))
 	require.NoError(t, err)
@@ -197,11 +157,11 @@ func TestOpen_InitdbFailureShowsItsOutput(t *testing.T) {
 
 func TestFault_StoppedServerStartsAgain(t *testing.T) {
 	t.Parallel()
-	for _, mode := range []StopMode{Fast, Immediate} {
-		t.Run(string(mode), func(t *testing.T) {
+	for _, mode := range []syscall.Signal{Fast, Immediate} {
+		t.Run(mode.String(), func(t *testing.T) {
 			t.Parallel()
 			ctx := testContext(t)
-			s := openServer(t, Config{DataDir: keptDir(t), Durable: true})
+			s := openServer(t, Config{DataDir: madeDir(t, person{})})
 			conn := connectTo(t, s.DSN("postgres"))
 			_, err := conn.Exec(ctx, "CREATE TABLE committed (id int)")
 			require.NoError(t, err)
@@ -220,8 +180,6 @@ func TestFault_StoppedServerStartsAgain(t *testing.T) {
 			require.NoError(t, err)
 		})
 	}
-	s := &Server{}
-	require.ErrorContains(t, s.Stop(testContext(t), "gently"), `unknown mode "gently"`)
 }
 
 // The users of a server stay its users while it is down.
@@ -247,7 +205,7 @@ func TestLong_CloseGivesUpWaitingButTheServerStops(t *testing.T) {
 	t.Parallel()
 	s, err := Open(testContext(t), Config{DataDir: madeDir(t, person{})})
 	require.NoError(t, err)
-	pid, watchdog := s.PID(), s.use.watchdog
+	pid, watchdog := s.PID(), s.watchdog
 	ctx, cancel := context.WithCancelCause(t.Context())
 	reason := errors.New("in a hurry")
 	cancel(reason)
@@ -261,7 +219,7 @@ func TestLong_CloseGivesUpWaitingButTheServerStops(t *testing.T) {
 func TestLong_OpenEndsWithItsContext(t *testing.T) {
 	t.Parallel()
 	dir := madeDir(t, person{})
-	c, err := locate(testContext(t), Config{DataDir: dir}, localSearch())
+	c, err := locate(testContext(t), Config{DataDir: dir}, localDirs())
 	require.NoError(t, err)
 	busy, err := os.OpenFile(filepath.Join(c.Home, "cluster.lock"), os.O_RDWR, 0)
 	require.NoError(t, err)
@@ -269,7 +227,7 @@ func TestLong_OpenEndsWithItsContext(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(t.Context())
 	reason := errors.New("operator left")
 	cancel(reason)
-	_, err = c.join(ctx, zerolog.Nop())
+	err = (&Server{cluster: c}).join(ctx)
 	require.ErrorIs(t, err, reason)
 	require.ErrorContains(t, err, "wait for the server in "+c.Home)
 
@@ -282,7 +240,7 @@ func TestLong_OpenEndsWithItsContext(t *testing.T) {
 func TestFault_PostmasterKilled(t *testing.T) {
 	t.Parallel()
 	ctx := testContext(t)
-	s := openServer(t, Config{DataDir: newDir(t, person{}), Durable: true})
+	s := openServer(t, Config{DataDir: newDir(t, person{})})
 	conn := connectTo(t, s.DSN("postgres"))
 	_, err := conn.Exec(ctx, "CREATE TABLE kept (id int)")
 	require.NoError(t, err)
@@ -346,21 +304,21 @@ func TestFault_StalePostmasterPid(t *testing.T) {
 		dir := madeDir(t, p)
 		u := startUser(t, p, dir)
 		cfg := Config{DataDir: dir}
-		c, err := locate(testContext(t), cfg, localSearch())
+		c, err := locate(testContext(t), cfg, localDirs())
 		require.NoError(t, err)
-		pidFile := filepath.Join(c.data(), "postmaster.pid")
+		pidFile := c.pidFile()
 		text, err := os.ReadFile(pidFile)
 		require.NoError(t, err)
-		socketLock := filepath.Join(c.Home, "sock", serverSocket+".lock")
+		socketLock := filepath.Join(c.Home, socket+".lock")
 		u.close()
 
 		// A stranger with the id, of the same account: that is the hard case,
 		// PostgreSQL disregards processes it cannot signal.
-		as, err := ownerOf(c.data())
+		as, err := ownerOf(c.DataDir())
 		require.NoError(t, err)
 		stranger := exec.Command("sleep", "600")
 		if os.Geteuid() == 0 {
-			stranger.SysProcAttr = &syscall.SysProcAttr{Credential: person{account: as}.credential()}
+			stranger.SysProcAttr = &syscall.SysProcAttr{Credential: as.credential()}
 		}
 		require.NoError(t, stranger.Start())
 		t.Cleanup(func() { _ = stranger.Process.Kill(); _ = stranger.Wait() })
@@ -392,8 +350,8 @@ func writeOwned(t *testing.T, path, text string, as *account) {
 	}
 }
 
-// Whoever keeps a server of his own on the directory keeps it.
-func TestLong_OpenJoinsAServerStartedByHand(t *testing.T) {
+// No watchdog would stop this server.
+func TestLong_OpenReplacesAServerWithoutWatchdog(t *testing.T) {
 	t.Parallel()
 	ctx := testContext(t)
 	cfg := Config{DataDir: madeDir(t, person{})}
@@ -401,24 +359,18 @@ func TestLong_OpenJoinsAServerStartedByHand(t *testing.T) {
 	c := first.cluster
 	require.NoError(t, first.Close(ctx))
 
-	byHand := exec.Command(c.Install.postgres(), "-D", c.data(), "-c", "listen_addresses=",
-		"-c", "unix_socket_directories="+filepath.Join(c.Home, "sock"), "-p", "5999")
+	byHand := exec.Command(c.Install.postgres(), "-D", c.DataDir(), "-c", "listen_addresses=",
+		"-c", "unix_socket_directories="+c.Home, "-p", port)
 	byHand.Dir = "/"
-	byHand.SysProcAttr = &syscall.SysProcAttr{Credential: person{account: c.Account}.credential()}
+	byHand.SysProcAttr = &syscall.SysProcAttr{Credential: c.Account.credential()}
 	require.NoError(t, byHand.Start())
-	t.Cleanup(func() {
-		_ = byHand.Process.Signal(syscall.SIGINT)
-		_ = byHand.Wait()
-	})
-	require.Eventually(t, func() bool {
-		_, err := c.connect(ctx)
-		return err == nil
-	}, patience, poll)
+	ended := make(chan error, 1)
+	go func() { ended <- byHand.Wait() }()
+	require.Eventually(t, func() bool { return c.connect(ctx) == nil }, patience, poll)
 
 	s := openServer(t, cfg)
-	require.Equal(t, byHand.Process.Pid, s.PID())
-	query(t, s.DSN("postgres"))
-	require.NoError(t, s.Close(ctx))
+	require.NoError(t, <-ended)
+	require.NotEqual(t, byHand.Process.Pid, s.PID())
 	query(t, s.DSN("postgres"))
 }
 
@@ -436,7 +388,7 @@ func TestProcess_RootUsesTheClusterOfAUser(t *testing.T) {
 	s := openServer(t, Config{DataDir: dir})
 	as, err := ownerOf(filepath.Join("/proc", itoa(s.PID())))
 	require.NoError(t, err)
-	require.Equal(t, p.account, as)
+	require.Equal(t, p.account.UID, as.UID)
 	u := startUser(t, p, dir)
 	require.Equal(t, s.PID(), u.pid)
 	require.NoError(t, s.Close(testContext(t)))

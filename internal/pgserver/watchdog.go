@@ -6,194 +6,183 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
+	"maps"
 	"os"
+	"os/exec"
 	"os/signal"
-	"path/filepath"
-	"sync"
+	"slices"
+	"strings"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/belfryhq/belfry/internal/child"
 )
 
-// watchdogEnv marks a process as a watchdog; its value is a cluster.
-const watchdogEnv = "BELFRY_PGSERVER_WATCHDOG"
+const (
+	// watchdogEnv marks a process as a watchdog. Its value is a cluster in JSON.
+	watchdogEnv = "BELFRY_PGSERVER_WATCHDOG"
 
-// firstUser is where a watchdog finds the connection of the user that started it.
-const firstUser = 3
+	// connectTimeout bounds one attempt to connect.
+	connectTimeout = 5 * time.Second
+	// orphanTimeout bounds the wait for backends of a crashed server, and orphanPause is the time between two attempts.
+	orphanTimeout = time.Minute
+	orphanPause   = 50 * time.Millisecond
+	// stopTimeout bounds a fast shutdown. An immediate shutdown follows. It loses no data, but the next start
+	// has to recover.
+	stopTimeout = 30 * time.Second
+	// killGrace bounds an immediate shutdown. A postmaster kills its backends after five seconds.
+	killGrace = 15 * time.Second
+)
 
-// maxLogSize is from where on a start moves the log aside.
-const maxLogSize = 8 << 20
-
-// watchdog runs the server of a cluster as long as it has users.
+// watchdog is the parent process of a server.
 type watchdog struct {
 	*cluster
 
-	lock *os.File // flock: one watchdog at a time
-	log  *os.File
-	used context.Context //nolint:containedctx // as long as there is a user: the watchdog's life
-	end  context.CancelFunc
-
-	mu    sync.Mutex
-	users int
-	last  net.Conn // of the last user, who waits until it ends with this process
-
-	starting sync.Mutex     // whoever starts or stops the server
-	server   *child.Process // nil: not started yet, or by somebody else
+	log     *os.File
+	clients context.Context //nolint:containedctx // ends with the last client: the watchdog's own lifetime
+	server  *child.Process  // nil means another watchdog's server
 }
 
-// Watchdog must be the first call of main, and of TestMain in tests that open a
-// server: Open starts the running executable again as the server's watchdog. In
-// a watchdog it does not return; in every other process it returns at once.
+// Watchdog must be the first call of main, and of TestMain in tests that open a server. Open starts the running
+// executable again as a watchdog. In a watchdog, this function does not return.
 func Watchdog() {
-	text := os.Getenv(watchdogEnv)
-	if text == "" {
+	spec := os.Getenv(watchdogEnv)
+	if spec == "" {
 		return
 	}
-	if err := watch(text); err != nil {
-		fmt.Fprintf(os.Stderr, "watchdog: %v\n", err)
-		os.Exit(1) //nolint:revive // a watchdog is a process of its own, see the comment above
+	if err := watch(spec); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1) //nolint:revive // a watchdog is a process of its own
 	}
 	os.Exit(0) //nolint:revive // as above
 }
 
-// watch runs a watchdog. What it holds ends with the process.
-func watch(text string) error {
-	syscall.CloseOnExec(firstUser)
-	// A watchdog ends with its users, not when a terminal or a service manager
-	// signals every process it can find. Caught rather than ignored, because
-	// ignored signals are inherited by the server.
+// watch starts the server and stops it after the last client's end. Its files are closed with the process.
+// Standard output and error belong to the client that started the watchdog, until the server accepts connections.
+func watch(spec string) error {
+	// Terminals and service managers signal every process, but a watchdog ends with its clients. The signals
+	// are caught and not ignored, because the server would inherit ignored signals.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT)
-	w := &watchdog{cluster: &cluster{}, users: 1}
-	if err := json.Unmarshal([]byte(text), w.cluster); err != nil {
+	w := &watchdog{cluster: &cluster{}}
+	if err := json.Unmarshal([]byte(spec), w.cluster); err != nil {
 		return err
 	}
 	if err := w.Account.become(); err != nil {
 		return err
 	}
-	first, err := unixConn(os.NewFile(firstUser, "first user"))
-	if err != nil {
+	if err := w.watchClients(); err != nil {
 		return err
 	}
-	w.used, w.end = context.WithCancel(context.Background())
-	go w.attend(first)
-	if err := w.takeOver(); err != nil {
-		if errors.Is(err, errOver) {
-			send(first, message{What: another})
-			return nil
+	if joined, err := w.lockCluster(); joined || err != nil {
+		return err
+	}
+	err := w.start()
+	if err == nil {
+		err = errors.Join(unix.Dup2(int(w.log.Fd()), 1), unix.Dup2(int(w.log.Fd()), 2))
+	}
+	if err == nil {
+		select {
+		case <-w.clients.Done():
+		case <-w.server.Ended():
 		}
-		return err
 	}
-	listener, err := w.listen()
-	if err != nil {
-		return err
+	if w.server != nil {
+		err = errors.Join(err, w.server.Stop(child.Step{Signal: Fast, Wait: stopTimeout},
+			child.Step{Signal: Immediate, Wait: killGrace}, child.Step{Signal: syscall.SIGKILL, Wait: killGrace}))
 	}
-	go w.accept(listener)
-	go w.answer(first)
-	<-w.used.Done()
-	_ = listener.Close()
-	return w.stop()
+	return err
 }
 
-// takeOver takes the cluster's lock. Whoever has it either runs a server, and takes users,
-// or is about to end.
-func (w *watchdog) takeOver() error {
-	var err error
-	w.lock, err = os.OpenFile(filepath.Join(w.Home, "cluster.lock"), os.O_RDWR|os.O_CREATE, 0o600)
+// watchClients ends w.clients after the last client. Each client has a shared lock on the cluster's directory. The
+// watchdog then has an exclusive lock until its own end: new clients wait for that.
+func (w *watchdog) watchClients() error {
+	home, err := os.Open(w.Home)
 	if err != nil {
 		return err
 	}
-	return child.Poll(w.used, func() (bool, error) {
-		err := unix.Flock(int(w.lock.Fd()), unix.LOCK_EX|unix.LOCK_NB)
-		if !errors.Is(err, unix.EWOULDBLOCK) {
-			return err == nil, err
+	var lastEnded context.CancelFunc
+	w.clients, lastEnded = context.WithCancel(context.Background())
+	go func() {
+		_ = unix.Flock(int(home.Fd()), unix.LOCK_EX)
+		lastEnded()
+	}()
+	return nil
+}
+
+// lockCluster waits until this watchdog has the cluster's lock (P1), or until the server of another watchdog
+// accepts connections: then joined is true. The lock ends with the process.
+func (w *watchdog) lockCluster() (joined bool, err error) {
+	lock, err := os.OpenFile(w.lockFile(), os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return false, err
+	}
+	return joined, child.Poll(w.clients, func() (bool, error) {
+		if locked, err := tryLock(lock, unix.LOCK_EX); locked || err != nil {
+			return true, err
 		}
-		if conn, err := net.Dial("unix", filepath.Join(w.socketDir(), watchdogSocket)); err == nil { //nolint:noctx // local
-			return false, errors.Join(errOver, conn.Close())
-		}
-		return false, nil
+		joined = w.connect(w.clients) == nil
+		return joined, nil
 	})
 }
 
-// listen makes what other users find, and turns to the log.
-func (w *watchdog) listen() (net.Listener, error) {
-	if info, err := os.Lstat(w.logFile()); err == nil && info.Size() > maxLogSize {
-		if err := os.Rename(w.logFile(), w.logFile()+".1"); err != nil {
-			return nil, fmt.Errorf("rotate server log: %w", err)
-		}
+// tryLock reports whether it has locked an open file or directory. It does not wait.
+func tryLock(f *os.File, how int) (bool, error) {
+	err := unix.Flock(int(f.Fd()), how|unix.LOCK_NB)
+	if errors.Is(err, unix.EWOULDBLOCK) {
+		return false, nil
+	}
+	return err == nil, err
+}
+
+// start creates the cluster if necessary and starts the server. After a crash, it retries until the orphaned
+// backends have ended. They end by themselves, at the latest after their current statement.
+func (w *watchdog) start() error {
+	if err := w.Stop(w.clients, Fast); err != nil { // its watchdog was killed
+		return err
+	}
+	if err := w.ensureCreated(w.clients); err != nil {
+		return fmt.Errorf("create cluster in %s: %w", w.DataDir(), err)
 	}
 	var err error
-	w.log, err = os.OpenFile(w.logFile(), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
+	w.log, err = os.OpenFile(w.LogFile(), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
 	if err != nil {
-		return nil, fmt.Errorf("open server log: %w", err)
+		return fmt.Errorf("open server log: %w", err)
 	}
-	if err := w.makeSocketDir(); err != nil {
-		return nil, err
-	}
-	path := filepath.Join(w.socketDir(), watchdogSocket)
-	_ = os.Remove(path)                       // of one that was killed
-	listener, err := net.Listen("unix", path) //nolint:noctx // local
-	if err != nil {
-		return nil, err
-	}
-	// Standard output and error have belonged to the first user.
-	for _, stream := range []*os.File{os.Stdout, os.Stderr} {
-		if err := unix.Dup2(int(w.log.Fd()), int(stream.Fd())); err != nil {
-			return nil, fmt.Errorf("open server log: %w", err)
+	for began := time.Now(); ; <-time.After(orphanPause) {
+		offset, err := w.log.Seek(0, io.SeekEnd)
+		if err == nil {
+			err = w.startServer()
+		}
+		if err == nil {
+			return nil
+		}
+		log := child.Tail(w.LogFile(), offset)
+		orphans := errors.Is(err, child.ErrEnded) && strings.Contains(log, "pre-existing shared memory block")
+		if !orphans || time.Since(began) > orphanTimeout {
+			return fmt.Errorf("start database server in %s: %w\nthe end of its log, %s:\n%s", w.DataDir(), err, w.LogFile(), log)
 		}
 	}
-	return listener, nil
 }
 
-// accept takes further users until the last one has left.
-func (w *watchdog) accept(listener net.Listener) {
-	for {
-		conn, err := listener.Accept()
-		if err != nil {
-			return
-		}
-		w.mu.Lock()
-		if w.users == 0 {
-			_ = conn.Close() // the user starts another watchdog, which waits for the end of this one
-		} else {
-			w.users++
-			go w.attend(conn)
-			go w.answer(conn)
-		}
-		w.mu.Unlock()
+// startServer starts the server and waits until it accepts connections, however long it recovers.
+func (w *watchdog) startServer() error {
+	if err := w.disownFiles(); err != nil {
+		return fmt.Errorf("files of a crashed server: %w", err)
 	}
-}
-
-// attend waits until a user leaves or dies.
-func (w *watchdog) attend(user net.Conn) {
-	_, _ = io.Copy(io.Discard, user)
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.users--
-	if w.users == 0 {
-		w.last = user
-		w.end()
-		return
+	args := []string{"-D", w.DataDir()}
+	for _, name := range slices.Sorted(maps.Keys(w.Settings)) {
+		args = append(args, "-c", name+"="+w.Settings[name])
 	}
-	send(user, message{What: left})
-	_ = user.Close()
-}
-
-// answer makes sure for a user that the server runs.
-func (w *watchdog) answer(user net.Conn) {
-	at, err := w.ensureRunning(func(m message) { send(user, m) })
+	args = append(args, "-c", "cluster_name=belfry", "-c", "listen_addresses=", "-c", "port="+port,
+		"-c", "unix_socket_directories="+w.Home, "-c", "unix_socket_permissions=0700", "-c", "logging_collector=off")
+	cmd := exec.Command(w.Install.postgres(), args...) //nolint:noctx // stopped by watch
+	cmd.Stdout, cmd.Stderr = w.log, w.log
+	var err error
+	w.server, err = child.Start(cmd, syscall.SIGINT) // a fast shutdown if the watchdog is killed
 	if err != nil {
-		send(user, message{What: failed, Text: err.Error()})
-		return
+		return err
 	}
-	send(user, message{What: ready, At: at})
-}
-
-// send tells a user something, who may be gone.
-func send(user net.Conn, m message) {
-	if text, err := json.Marshal(m); err == nil {
-		_, _ = user.Write(append(text, '\n'))
-	}
+	return child.Await(w.clients, w.server, w.connect)
 }
