@@ -15,7 +15,6 @@ import (
 
 	"github.com/rs/zerolog"
 
-	"github.com/belfryhq/belfry/admin/oidc"
 	"github.com/belfryhq/belfry/channels/unsubscribe"
 )
 
@@ -39,7 +38,7 @@ type Options struct {
 	// Proxy is the one whose headers are believed; nil: none is.
 	Proxy *Proxy
 	// OIDC signs people in beside Sessions, which then are not nil; nil: nobody else does.
-	OIDC *oidc.Provider
+	OIDC *Provider
 	// Unsubscribe reads the links of recipients, who have no token; nil: none is answered.
 	Unsubscribe *unsubscribe.Links
 	// Pages returns the handler of all paths outside of /api, which runs operations by this API.

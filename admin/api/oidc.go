@@ -1,6 +1,7 @@
 package api
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -13,59 +14,78 @@ import (
 	"github.com/belfryhq/belfry/admin/access"
 
 	"github.com/belfryhq/belfry/admin/oidc"
+	"github.com/belfryhq/belfry/internal/printer"
 )
 
-// The paths of signing in through the provider: where a browser begins, and where the provider
-// sends it back to.
+// The paths of a sign-in through the provider: the start, and the redirect URI.
 const (
 	oidcPath     = loginPath + "/oidc"
 	callbackPath = oidcPath + "/callback"
 )
 
-// returnTo is the parameter with the way back.
+// returnTo is the query parameter with the path to return to.
 const returnTo = "return_to"
 
-// maxPending bounds the cookie of a sign-in that has begun.
+// maxPending limits the length of the cookie of a pending sign-in.
 const maxPending = 3000
 
-// Provider returns who signs people in, of a configuration that Validate lets pass; nil: nobody
-// does but belfry itself.
-func (c Config) Provider() (*oidc.Provider, error) {
+// Provider signs users in and maps their groups to roles.
+type Provider struct {
+	*oidc.Provider
+
+	config oidc.Config
+	roles  groupRoles
+}
+
+// Provider returns the provider of a valid configuration, or nil if none is configured.
+func (c Config) Provider() (*Provider, error) {
 	if c.OIDC.Issuer == "" {
-		return nil, nil //nolint:nilnil // there is none
+		return nil, nil //nolint:nilnil // none is configured
 	}
 	at, err := publicOf(c.PublicURL)
 	if err != nil {
 		return nil, err
 	}
-	return oidc.New(c.OIDC, at.url(callbackPath))
-}
-
-// CheckOIDC tries the file with the secret for the provider, where the API is served. What
-// Validate has to say of the configuration is not said again.
-func (c Config) CheckOIDC() error {
-	if sound := c.Validate() == nil; c.Listen == "" || !sound || c.OIDC.Issuer == "" {
-		return nil
+	roles, err := parseGroupRoles("api.oidc.roles", c.OIDC.Roles)
+	if err != nil {
+		return nil, err
 	}
-	return c.OIDC.Check()
+	provider, err := oidc.New(c.OIDC, at.url(callbackPath))
+	return &Provider{provider, c.OIDC, roles}, err
 }
 
-// errNoProvider is a sign-in through a provider that there is not.
-const errNoProvider = "there is no provider to sign in through (api.oidc.issuer)"
+// admission checks the groups of a user.
+func (p *Provider) admission(person oidc.Person) (access.Admission, error) {
+	who := access.Admission{Name: person.Name, Identity: person.Identity, State: person.State}
+	for _, group := range person.Groups {
+		who.Role = max(who.Role, p.roles[group])
+	}
+	if who.Role == 0 {
+		return who, &oidc.RefusedError{
+			Status: http.StatusForbidden, Name: person.Name, Identity: person.Identity,
+			Text: fmt.Sprintf("none of your groups has a role in belfry (api.oidc.roles); the claim %q (api.oidc.groups_claim) has: %s",
+				p.config.GroupsClaim, cmp.Or(printer.OneLine(strings.Join(person.Groups, ", "), 300), "none")),
+		}
+	}
+	return who, nil
+}
 
-// toProvider sends a browser to the provider. It guesses nothing, and is not counted.
+// errNoProvider is the problem of a sign-in through a provider if none is configured.
+const errNoProvider = "no OpenID Connect provider is configured (api.oidc.issuer)"
+
+// toProvider redirects a browser to the provider. The request is not a guess and is not counted.
 func (h *Handler) toProvider(w http.ResponseWriter, req *http.Request) *Problem {
 	if h.OIDC == nil {
 		return problemf(http.StatusNotFound, errNoProvider)
 	}
 	query, err := url.ParseQuery(req.URL.RawQuery)
-	way := query.Get(returnTo)
-	if err != nil || len(query) > 1 || len(query) == 1 && len(query[returnTo]) != 1 || way != "" && !oidc.Path(way) {
+	path := query.Get(returnTo)
+	if err != nil || len(query) > 1 || len(query) == 1 && len(query[returnTo]) != 1 || path != "" && !oidc.LocalPath(path) {
 		p := problemf(http.StatusUnprocessableEntity, "the request was not understood; nothing was done")
-		p.Errors = []Fault{{"query." + returnTo, "allowed values: a path of belfry's own of up to 1000 characters, below api.public_url, as /api/v1/jobs; nothing else in the query"}}
+		p.Errors = []Fault{{"query." + returnTo, "allowed values: a path of up to 1000 characters below api.public_url, such as /api/v1/jobs; no other parameters"}}
 		return p
 	}
-	cookie, location, err := h.OIDC.Begin(req.Context(), way)
+	cookie, location, err := h.OIDC.Begin(req.Context(), path)
 	if err != nil {
 		return h.notSignedIn(req.Context(), err, h.Proxy.client(req))
 	}
@@ -75,8 +95,8 @@ func (h *Handler) toProvider(w http.ResponseWriter, req *http.Request) *Problem 
 	return nil
 }
 
-// fromProvider opens a session for whom the provider names. Whatever comes of it, the sign-in has
-// ended.
+// fromProvider opens a session for the user whom the provider has authenticated. It always deletes
+// the cookie of the sign-in.
 func (h *Handler) fromProvider(w http.ResponseWriter, req *http.Request) *Problem {
 	if h.OIDC == nil {
 		return problemf(http.StatusNotFound, errNoProvider)
@@ -97,13 +117,16 @@ func (h *Handler) fromProvider(w http.ResponseWriter, req *http.Request) *Proble
 	if err != nil {
 		return h.notSignedIn(ctx, err, from)
 	}
-	who := access.Admission{Name: person.Name, Role: person.Role, Identity: person.Identity, State: person.State}
+	who, err := h.OIDC.admission(person)
+	if err != nil {
+		return h.notSignedIn(ctx, err, from)
+	}
 	opened, err := h.Sessions.Admit(ctx, who, from)
 	switch {
 	case errors.Is(err, access.ErrReplayed):
-		return h.notSignedIn(ctx, &oidc.RefusedError{Why: oidc.Stray, Text: access.ErrReplayed.Error()}, from)
+		return h.notSignedIn(ctx, &oidc.RefusedError{Status: http.StatusBadRequest, Text: err.Error()}, from)
 	case errors.Is(err, access.ErrNotAdmitted):
-		return h.notSignedIn(ctx, &oidc.RefusedError{Why: oidc.Nobody, Text: err.Error(), Name: person.Name}, from)
+		return h.notSignedIn(ctx, &oidc.RefusedError{Status: http.StatusForbidden, Text: err.Error(), Name: person.Name}, from)
 	case err != nil:
 		return h.unanswered(err).problem()
 	}
@@ -121,11 +144,11 @@ func (h *Handler) fromProvider(w http.ResponseWriter, req *http.Request) *Proble
 	return nil
 }
 
-// notSignedIn is the problem of a sign-in through the provider that came to nothing. Whom the
-// provider has named counts by name, and loses what sessions there are with the role.
+// notSignedIn returns the problem of a failed sign-in through the provider. A user whom the
+// provider has named is counted by that name and loses existing sessions.
 func (h *Handler) notSignedIn(ctx context.Context, err error, from string) *Problem {
-	refused := new(oidc.RefusedError)
-	if !errors.As(err, &refused) {
+	refused, is := errors.AsType[*oidc.RefusedError](err)
+	if !is {
 		return h.unanswered(err).problem()
 	}
 	if h.signIns.refusals.Allow() {
@@ -133,7 +156,7 @@ func (h *Handler) notSignedIn(ctx context.Context, err error, from string) *Prob
 	}
 	if refused.Identity != "" {
 		if err := h.Sessions.Dismiss(ctx, refused.Identity); err != nil {
-			h.Log.Warn().Err(err).Msg("cannot end the sessions of somebody without a role")
+			h.Log.Warn().Err(err).Msg("cannot end the sessions of a user without a role")
 		}
 	}
 	if refused.Name != "" {
@@ -141,28 +164,25 @@ func (h *Handler) notSignedIn(ctx context.Context, err error, from string) *Prob
 			return tooMany(wait, "too many sign-ins by this name were refused").problem()
 		}
 	}
-	p := problemf(map[oidc.Why]int{
-		oidc.Stray: http.StatusBadRequest, oidc.Denied: http.StatusForbidden, oidc.Untrusted: http.StatusForbidden, oidc.Nobody: http.StatusForbidden,
-		oidc.Unset: http.StatusInternalServerError, oidc.Away: http.StatusServiceUnavailable,
-	}[refused.Why], refused.Text)
+	p := problemf(refused.Status, refused.Text)
 	if p.Status == http.StatusServiceUnavailable {
 		p.with("Retry-After", fmt.Sprint(int(retryAfter.Seconds())))
 	}
 	return p
 }
 
-// pendingName is what the cookie of a sign-in that has begun is called.
+// pendingName returns the name of the cookie of a pending sign-in.
 func (h *Handler) pendingName(req *http.Request) string { return h.cookieName(req) + "-oidc" }
 
-// signInLabel is what the button says.
-func (h *Handler) signInLabel() string { return "Sign in with " + h.OIDC.Label() }
+// signInLabel returns the label of the sign-in button.
+func (h *Handler) signInLabel() string { return "Sign in with " + h.OIDC.config.Label }
 
-// forPeople reports whether a browser shows the answer to a person.
+// forPeople reports whether the client is a browser.
 func forPeople(req *http.Request) bool {
 	return strings.Contains(strings.Join(req.Header.Values("Accept"), ","), "text/html")
 }
 
-// page answers a person with a problem, and with the way to begin again.
+// page renders a problem as HTML with a link to sign in again.
 func (h *Handler) page(w http.ResponseWriter, p *Problem) {
 	for name, values := range p.header {
 		w.Header()[name] = values

@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"net/http"
 	"net/url"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -36,7 +38,9 @@ func newDoor(t *testing.T, change func(*api.Options)) *door {
 	}
 	c := api.DefaultConfig()
 	c.PublicURL = "http://localhost:8470/a/b/"
-	c.OIDC.Issuer, c.OIDC.ClientID, c.OIDC.ClientSecret, c.OIDC.Roles, c.OIDC.Label = d.issuer.URL, oidctest.ClientID, oidctest.ClientSecret, []string{"ops=operator", "staff=viewer", "root=admin"}, "A & B"
+	c.OIDC.Issuer, c.OIDC.ClientID, c.OIDC.Roles, c.OIDC.Label = d.issuer.URL, oidctest.ClientID, []string{"ops=operator", "staff=viewer", "root=admin"}, "A & B"
+	c.OIDC.ClientSecretFile = filepath.Join(t.TempDir(), "secret")
+	require.NoError(t, os.WriteFile(c.OIDC.ClientSecretFile, []byte(oidctest.ClientSecret), 0o600))
 	provider, err := c.Provider()
 	require.NoError(t, err)
 	t.Cleanup(provider.Close)
@@ -169,11 +173,11 @@ func TestOIDC_RefusesAndSaysWhy(t *testing.T) {
 		status              int
 		text                string
 	}{
-		{name: "replayed", cookie: cookie, query: path, status: 400, text: "does not take the code"},
+		{name: "replayed", cookie: cookie, query: path, status: 400, text: "refused the code"},
 		{name: "forged", query: callback + "?state=x&code=y", status: 400, text: "another sign-in"},
-		{name: "given up", query: "error=access_denied", status: 403, text: "given up"},
+		{name: "refused", query: "error=access_denied", status: 403, text: "access_denied"},
 		{name: "markup", query: "error=%3Cscript%3E", status: 403, text: "<script>"},
-		{name: "another's token", claims: map[string]any{"aud": "other"}, status: 403, text: "is not good"},
+		{name: "another's token", claims: map[string]any{"aud": "other"}, status: 403, text: "cannot be verified"},
 		{name: "nobody", claims: map[string]any{"groups": []string{"<b>"}}, status: 403, text: "api.oidc.roles"},
 		{name: "somebody else's name", claims: map[string]any{"sub": "2"}, status: 403, text: "another account of the provider has signed in by this name"},
 	} {
@@ -299,7 +303,7 @@ func TestOIDC_AwayIsNobodyElsesTrouble(t *testing.T) {
 	a := d.call(t, "", "GET", "/login/oidc", "")
 	require.Equal(t, http.StatusServiceUnavailable, a.status, a.text)
 	require.NotEmpty(t, a.header.Get("Retry-After"))
-	require.Contains(t, a.problem(t).Detail, "sign in by name and password")
+	require.Contains(t, a.problem(t).Detail, "sign in with a name and password")
 	require.Equal(t, http.StatusOK, d.call(t, "", "POST", "/login", login).status)
 }
 
@@ -351,12 +355,12 @@ func TestConfig_OIDCNeedsAPublicURLWhereItIsServed(t *testing.T) {
 	c.OIDC.Issuer = "https://login.example.com"
 	require.NoError(t, c.Validate(), "nothing is served")
 	c.Listen = "127.0.0.1:0"
-	for _, problem := range []string{"api.public_url: is empty", "api.oidc.client_id: is empty", "api.oidc.roles: are none"} {
+	for _, problem := range []string{"api.public_url is empty", "api.oidc.client_id: is empty", "api.oidc.roles: is empty"} {
 		require.ErrorContains(t, c.Validate(), problem)
 	}
 	c.PublicURL, c.OIDC.ClientID, c.OIDC.Roles, c.OIDC.ClientSecretFile = "https://belfry.example.com", "x", []string{"a=viewer"}, "/nowhere/secret"
 	require.NoError(t, c.Validate())
-	require.ErrorContains(t, c.CheckOIDC(), "api.oidc.client_secret_file: open ")
+	require.ErrorContains(t, c.CheckSecrets(), "api.oidc.client_secret_file: open ")
 	_, err := c.Provider()
 	require.ErrorContains(t, err, "api.oidc.client_secret_file: open ")
 }

@@ -14,7 +14,6 @@ import (
 	"strings"
 
 	"github.com/belfryhq/belfry/admin/access"
-	"github.com/belfryhq/belfry/admin/operation"
 
 	"github.com/belfryhq/belfry/internal/printer"
 )
@@ -75,12 +74,8 @@ func (p ProxyConfig) validate() error {
 			bad(h.key, "%q is not allowed; allowed values: a name of a header that nothing else has, and none of %s", printer.OneLine(h.name, 60), strings.Join(refusedHeaders, ", "))
 		}
 	}
-	for _, text := range p.Roles {
-		if _, _, err := access.GroupRole(text); err != nil {
-			bad("roles", "%q is not allowed; allowed values: "+access.GroupRoles, printer.OneLine(text, 60))
-		}
-	}
-	return errors.Join(errs...)
+	_, err := parseGroupRoles("api.proxy.roles", p.Roles)
+	return errors.Join(append(errs, err)...)
 }
 
 // together checks what goes with what, where the API is served.
@@ -121,7 +116,7 @@ type Proxy struct {
 	config   ProxyConfig
 	networks []netip.Prefix
 	secret   [sha256.Size]byte
-	roles    map[string]operation.Role
+	roles    groupRoles
 }
 
 // TrustedProxy reads the secret of a configuration that Validate lets pass; nil: there is no
@@ -130,20 +125,17 @@ func (c Config) TrustedProxy() (*Proxy, error) {
 	if len(c.Proxy.Addresses) == 0 {
 		return nil, nil //nolint:nilnil // there is none
 	}
-	p := &Proxy{config: c.Proxy, roles: make(map[string]operation.Role)}
+	roles, err := parseGroupRoles("api.proxy.roles", c.Proxy.Roles)
+	if err != nil {
+		return nil, err
+	}
+	p := &Proxy{config: c.Proxy, roles: roles}
 	for _, text := range c.Proxy.Addresses {
 		network, err := networkOf(text)
 		if err != nil {
 			return nil, fmt.Errorf("api.proxy.addresses: %w", err)
 		}
 		p.networks = append(p.networks, network)
-	}
-	for _, text := range c.Proxy.Roles {
-		group, role, err := access.GroupRole(text)
-		if err != nil {
-			return nil, fmt.Errorf("api.proxy.roles: %w", err)
-		}
-		p.roles[group] = max(p.roles[group], role)
 	}
 	file, err := os.ReadFile(c.Proxy.SecretFile)
 	if err != nil {
@@ -158,14 +150,15 @@ func (c Config) TrustedProxy() (*Proxy, error) {
 	return p, nil
 }
 
-// CheckProxy tries the file with the proxy's secret, where the API is served. What Validate has
-// to say of the configuration is not said again.
-func (c Config) CheckProxy() error {
-	if sound := c.Validate() == nil; c.Listen == "" || !sound {
+// CheckSecrets reads the secret files of the proxy and of the OpenID Connect provider if the API is
+// served. An invalid configuration is reported by Validate only.
+func (c Config) CheckSecrets() error {
+	if c.Listen == "" || c.Validate() != nil {
 		return nil
 	}
-	_, err := c.TrustedProxy()
-	return err
+	_, badProxy := c.TrustedProxy()
+	_, badProvider := c.Provider()
+	return errors.Join(badProxy, badProvider)
 }
 
 // sent reports whether a request comes from the proxy. The hashes are compared, in a time that

@@ -114,9 +114,10 @@ func DefaultConfig() Config {
 // Validate returns every problem at once, each with its key path, or nil.
 func (c Config) Validate() error {
 	_, err := publicOf(c.PublicURL)
-	errs := []error{err, c.validateListen(), c.Proxy.validate(), c.Sessions.validate(), c.Environment.validate(), c.OIDC.Validate()}
+	_, noRoles := parseGroupRoles("api.oidc.roles", c.OIDC.Roles)
+	errs := []error{err, c.validateListen(), c.Proxy.validate(), c.Sessions.validate(), c.Environment.validate(), c.OIDC.Validate(), noRoles}
 	if c.Listen != "" {
-		errs = append(errs, c.OIDC.Together(c.PublicURL))
+		errs = append(errs, c.OIDC.ValidateServed(c.PublicURL))
 	}
 	return errors.Join(errs...)
 }

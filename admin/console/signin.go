@@ -47,7 +47,7 @@ func (c *Console) showSignIn(w http.ResponseWriter, req *http.Request, status in
 
 // back returns where a sign-in leads to: a path of this belfry.
 func (c *Console) back(to string) string {
-	if !oidc.Path(to) || !strings.HasPrefix(to, c.at+"/") {
+	if !oidc.LocalPath(to) || !strings.HasPrefix(to, c.at+"/") {
 		return c.link("/")
 	}
 	return to

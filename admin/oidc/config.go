@@ -8,144 +8,100 @@ import (
 	"os"
 	"strings"
 
-	"github.com/belfryhq/belfry/admin/access"
 	"github.com/belfryhq/belfry/internal/printer"
 )
 
-// Config names the provider. DefaultConfig has every default.
+// Config describes the provider. DefaultConfig has the defaults.
 type Config struct {
-	// Issuer is the provider as it calls itself: https://HOST[/PATH], with or without the slash at
-	// the end. Empty: there is none.
+	// Issuer is the issuer URL exactly as the provider writes it. Empty disables sign-in by a provider.
 	Issuer string `mapstructure:"issuer"`
-	// ClientID is what the provider calls belfry.
+	// ClientID is belfry's client id at the provider.
 	ClientID string `mapstructure:"client_id"`
-	// ClientSecret is what belfry shows for it. Empty, and no ClientSecretFile: a public client,
-	// which has PKCE alone.
-	ClientSecret string `mapstructure:"client_secret"`
-	// ClientSecretFile has the secret in its first line. It is read at each sign-in.
+	// ClientSecretFile contains the client's secret in its first line. It is read at each sign-in.
+	// Empty is a public client, which uses PKCE alone.
 	ClientSecretFile string `mapstructure:"client_secret_file"`
-	// Scopes are asked for, beside openid.
+	// Scopes are requested in addition to openid.
 	Scopes []string `mapstructure:"scopes"`
-	// NameClaim is the claim of the ID token with what people are called. A dot leads into an
-	// object: a.b.
+	// NameClaim is the claim with the user's name. A dot selects a member of an object: a.b.
 	NameClaim string `mapstructure:"name_claim"`
-	// GroupsClaim is the claim, a text or a list of them, that gives people a role.
+	// GroupsClaim is the claim with the user's groups, a string or a list of strings.
 	GroupsClaim string `mapstructure:"groups_claim"`
-	// Userinfo has the provider's userinfo endpoint asked for these two claims where the ID token
-	// lacks one of them.
+	// Userinfo also queries the userinfo endpoint for the two claims. The ID token takes precedence.
 	Userinfo bool `mapstructure:"userinfo"`
-	// Roles are GROUP=ROLE. The highest counts; who has none may not sign in.
+	// Roles map groups to roles, each as GROUP=ROLE. The highest role counts. Users without a role
+	// are refused. Package api reads them.
 	Roles []string `mapstructure:"roles"`
-	// Label is what the provider is called where people choose: "Sign in with LABEL".
+	// Label names the provider on the sign-in page: "Sign in with LABEL".
 	Label string `mapstructure:"label"`
 }
 
-// DefaultConfig is what config.yaml documents: no provider.
+// DefaultConfig returns the configuration that config.yaml documents, without a provider.
 func DefaultConfig() Config {
 	return Config{Scopes: []string{"profile", "email"}, NameClaim: "preferred_username", GroupsClaim: "groups", Roles: []string{}, Label: "single sign-on"}
 }
 
-// problem is what is wrong with a setting.
-func problem(key, format string, args ...any) error {
-	return fmt.Errorf("api.oidc."+key+": "+format, args...)
+// problems are invalid settings.
+type problems []error
+
+func (p *problems) check(valid bool, key, format string, args ...any) {
+	if !valid {
+		*p = append(*p, fmt.Errorf("api.oidc."+key+": "+format, args...))
+	}
 }
 
-// Validate checks each setting by itself. It returns every problem at once, each with its key
-// path, or nil.
+// Validate returns all invalid settings, each with its key path.
 func (c Config) Validate() error {
-	var errs []error
-	bad := func(key, format string, args ...any) { errs = append(errs, problem(key, format, args...)) }
-	if c.Issuer != "" && (!private(c.Issuer) || strings.ContainsAny(c.Issuer, "?#")) {
-		bad("issuer", "%q is not allowed; allowed values: https://HOST[:PORT][/PATH] exactly as the provider writes it, or http:// with localhost or an address of this machine, without user, query and fragment; or empty", printer.OneLine(c.Issuer, 100))
-	}
-	if !plain(c.ClientID, 0, 255) {
-		bad("client_id", "%q is not allowed; allowed values: up to 255 visible ASCII characters", printer.OneLine(c.ClientID, 60))
-	}
-	if !plain(c.ClientSecret, 0, 1000) {
-		bad("client_secret", "is not allowed; allowed values: up to 1000 visible ASCII characters")
-	}
-	if c.ClientSecret != "" && c.ClientSecretFile != "" {
-		bad("client_secret_file", "is set beside api.oidc.client_secret; allowed values: one of them, or none for a public client")
-	}
+	var all problems
+	issuer, err := url.Parse(c.Issuer)
+	all.check(c.Issuer == "" || err == nil && secure(issuer) && visible(c.Issuer, 1, 1000) && !strings.ContainsAny(c.Issuer, "?#"), "issuer", "%q is not allowed; allowed values: https://HOST[:PORT][/PATH] exactly as the provider writes it, or http:// with localhost or a loopback address, without user, query and fragment; or empty", printer.OneLine(c.Issuer, 100))
+	all.check(visible(c.ClientID, 0, 255), "client_id", "%q is not allowed; allowed values: up to 255 visible ASCII characters", printer.OneLine(c.ClientID, 60))
 	for _, scope := range c.Scopes {
-		if !plain(scope, 1, 255) || strings.ContainsAny(scope, `"\`) {
-			bad("scopes", "%q is not allowed; allowed values: scopes that the provider knows, as profile, email, groups", printer.OneLine(scope, 60))
-		}
+		all.check(visible(scope, 1, 255) && !strings.ContainsAny(scope, `"\`), "scopes", "%q is not allowed; allowed values: scopes of the provider, such as profile, email or groups", printer.OneLine(scope, 60))
 	}
-	for _, claim := range []struct{ key, name string }{{"name_claim", c.NameClaim}, {"groups_claim", c.GroupsClaim}} {
-		if !plain(claim.name, 1, 255) {
-			bad(claim.key, "%q is not allowed; allowed values: the name of a claim, as groups, or a path of names, as realm_access.roles", printer.OneLine(claim.name, 60))
-		}
+	for key, claim := range map[string]string{"name_claim": c.NameClaim, "groups_claim": c.GroupsClaim} {
+		all.check(visible(claim, 1, 255), key, "%q is not allowed; allowed values: the name of a claim, such as groups, or a path, such as realm_access.roles", printer.OneLine(claim, 60))
 	}
-	for _, text := range c.Roles {
-		if _, _, err := access.GroupRole(text); err != nil {
-			bad("roles", "%q is not allowed; allowed values: "+access.GroupRoles, printer.OneLine(text, 60))
-		}
-	}
-	if c.Label == "" || c.Label != printer.OneLine(c.Label, 60) || c.Label != strings.TrimSpace(c.Label) {
-		bad("label", "%q is not allowed; allowed values: a line of 1 to 60 characters", printer.OneLine(c.Label, 60))
-	}
-	return errors.Join(errs...)
+	all.check(c.Label != "" && c.Label == printer.OneLine(c.Label, 60) && c.Label == strings.TrimSpace(c.Label), "label", "%q is not allowed; allowed values: a line of 1 to 60 characters", printer.OneLine(c.Label, 60))
+	return errors.Join(all...)
 }
 
-// Together checks what goes with what, where people can sign in. publicURL is api.public_url.
-func (c Config) Together(publicURL string) error {
-	var errs []error
-	bad := func(key, format string, args ...any) { errs = append(errs, problem(key, format, args...)) }
-	others := c.ClientID != "" || c.ClientSecret != "" || c.ClientSecretFile != "" || len(c.Roles) > 0
-	switch {
-	case c.Issuer == "" && !others:
+// ValidateServed returns all settings that a process with the API lacks. publicURL is api.public_url.
+func (c Config) ValidateServed(publicURL string) error {
+	var all problems
+	if c.Issuer == "" && c.ClientID == "" && c.ClientSecretFile == "" && len(c.Roles) == 0 {
 		return nil
-	case c.Issuer == "":
-		bad("issuer", "is empty; allowed values: the provider, as https://login.example.com, or none of client_id, client_secret, client_secret_file and roles")
 	}
-	if c.ClientID == "" {
-		bad("client_id", "is empty; allowed values: what the provider calls belfry")
-	}
-	if len(c.Roles) == 0 {
-		bad("roles", "are none, and nobody could sign in; allowed values: "+access.GroupRoles)
-	}
-	if publicURL == "" {
-		errs = append(errs, errors.New("api.public_url: is empty, and the provider sends people back there; allowed values: where they reach belfry, as https://belfry.example.com"))
-	}
-	return errors.Join(errs...)
+	all.check(c.Issuer != "", "issuer", "is empty; allowed values: the issuer URL of the provider, such as https://login.example.com, or no client_id, client_secret_file and roles")
+	all.check(c.ClientID != "", "client_id", "is empty; allowed values: belfry's client id at the provider")
+	all.check(len(c.Roles) > 0, "roles", "is empty and no user could sign in; allowed values: one or more GROUP=ROLE")
+	all.check(publicURL != "", "issuer", "is set and api.public_url is empty; allowed values of api.public_url: the URL to which the provider redirects users, such as https://belfry.example.com")
+	return errors.Join(all...)
 }
 
-// Check tries the file with the client's secret.
-func (c Config) Check() error {
-	_, err := c.secret()
-	return err
-}
-
-// secret is the client's; "": it has none.
-func (c Config) secret() (string, error) {
+// Secret returns the client's secret, or "" for a public client. It reads ClientSecretFile.
+func (c Config) Secret() (string, error) {
 	if c.ClientSecretFile == "" {
-		return c.ClientSecret, nil
+		return "", nil
 	}
 	content, err := os.ReadFile(c.ClientSecretFile)
 	if err != nil {
-		return "", problem("client_secret_file", "%w", err)
+		return "", fmt.Errorf("api.oidc.client_secret_file: %w", err)
 	}
 	line, _, _ := strings.Cut(string(content), "\n")
-	if line = strings.TrimRight(line, "\r"); !plain(line, 1, 1000) {
-		return "", problem("client_secret_file", "the first line of %s is no secret; allowed values: 1 to 1000 visible ASCII characters", c.ClientSecretFile)
+	if line = strings.TrimRight(line, "\r"); !visible(line, 1, 1000) {
+		return "", fmt.Errorf("api.oidc.client_secret_file: the first line of %s is not a secret; allowed values: 1 to 1000 visible ASCII characters", c.ClientSecretFile)
 	}
 	return line, nil
 }
 
-// plain reports whether a text has so many characters, all visible and of ASCII.
-func plain(text string, least, most int) bool {
+// visible reports whether text has least to most characters, all of them visible ASCII characters.
+func visible(text string, least, most int) bool {
 	return len(text) >= least && len(text) <= most && !strings.ContainsFunc(text, func(c rune) bool { return c <= ' ' || c > '~' })
 }
 
-// private reports whether a text is a URL on whose way nobody reads along: https, or on this
-// machine.
-func private(text string) bool {
-	u, err := url.Parse(text)
-	if err != nil || u.User != nil || u.Hostname() == "" || u.Opaque != "" || !plain(text, 1, 1000) {
-		return false
-	}
+// secure reports whether traffic to u is protected by TLS or stays on this machine.
+func secure(u *url.URL) bool {
 	address, err := netip.ParseAddr(u.Hostname())
-	here := u.Hostname() == "localhost" || err == nil && address.IsLoopback()
-	return u.Scheme == "https" || u.Scheme == "http" && here
+	local := u.Hostname() == "localhost" || err == nil && address.IsLoopback()
+	return u.User == nil && u.Hostname() != "" && (u.Scheme == "https" || u.Scheme == "http" && local)
 }

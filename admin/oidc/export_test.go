@@ -2,16 +2,16 @@ package oidc
 
 import "time"
 
-// SetClock has another clock, and another deadline of a step, before the first sign-in.
-func (p *Provider) SetClock(now func() time.Time, within time.Duration) {
-	p.now, p.within = now, within
+// SetClock replaces the clock and the deadline of a step before the first sign-in.
+func (p *Provider) SetClock(now func() time.Time, timeout time.Duration) {
+	p.now, p.timeout = now, timeout
 }
 
-// At finds a claim.
-func At(all map[string]any, path string) (any, bool) { return claims(all).at(path) }
+// Find returns a claim.
+func Find(all map[string]any, path string) (any, bool) { return claims(all).find(path) }
 
-// Resumed reports whether a text is a cookie of a sign-in, and reads the way back.
-func Resumed(cookie string) (returnTo string, ok bool) {
-	p, ok := resumed(cookie)
-	return p.returnTo, ok
+// ParseCookie returns the return path of a cookie.
+func ParseCookie(cookie string) (returnTo string, ok bool) {
+	_, returnTo, ok = parseCookie(cookie)
+	return returnTo, ok
 }

@@ -8,7 +8,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -18,32 +17,31 @@ import (
 
 	"github.com/belfryhq/belfry/admin/oidc"
 	"github.com/belfryhq/belfry/admin/oidc/oidctest"
-	"github.com/belfryhq/belfry/admin/operation"
 )
 
 const redirect = "https://belfry.example.com/a/api/v1/login/oidc/callback"
 
-// desk is an issuer and its client.
-type desk struct {
+// fixture is an issuer and a provider that uses it.
+type fixture struct {
 	issuer   *oidctest.Issuer
 	provider *oidc.Provider
-	now      atomic.Int64 // ahead of the real clock, in seconds
+	now      atomic.Int64 // seconds that the clock is ahead
 }
 
-// newDesk makes one; change may be nil.
-func newDesk(t *testing.T, change func(*oidc.Config, *oidctest.Issuer)) *desk {
+// newFixture starts an issuer; change may be nil.
+func newFixture(t *testing.T, change func(*oidc.Config, *oidctest.Issuer)) *fixture {
 	t.Helper()
-	d := &desk{issuer: oidctest.New()}
+	d := &fixture{issuer: oidctest.New()}
 	t.Cleanup(d.issuer.Close)
 	c := oidc.DefaultConfig()
-	c.Issuer, c.ClientID, c.ClientSecret = d.issuer.URL, oidctest.ClientID, ""
+	c.Issuer, c.ClientID = d.issuer.URL, oidctest.ClientID
 	c.ClientSecretFile = filepath.Join(t.TempDir(), "secret")
 	require.NoError(t, os.WriteFile(c.ClientSecretFile, []byte(oidctest.ClientSecret+"\n"), 0o600))
 	c.Roles = []string{"staff=viewer", "ops=operator", "root=admin"}
 	if change != nil {
 		change(&c, d.issuer)
 	}
-	require.NoError(t, c.Together(redirect))
+	require.NoError(t, c.ValidateServed(redirect))
 	var err error
 	d.provider, err = oidc.New(c, redirect)
 	require.NoError(t, err)
@@ -52,8 +50,8 @@ func newDesk(t *testing.T, change func(*oidc.Config, *oidctest.Issuer)) *desk {
 	return d
 }
 
-// begun is a sign-in whose user has agreed at the provider.
-func (d *desk) begun(t *testing.T, returnTo string) (cookie string, query url.Values) {
+// begin returns the cookie and the redirect of a sign-in whose user has agreed at the provider.
+func (d *fixture) begin(t *testing.T, returnTo string) (cookie string, query url.Values) {
 	t.Helper()
 	cookie, location, err := d.provider.Begin(t.Context(), returnTo)
 	require.NoError(t, err)
@@ -62,20 +60,18 @@ func (d *desk) begun(t *testing.T, returnTo string) (cookie string, query url.Va
 	return cookie, query
 }
 
-// Invariant 1, as it should be: once with the secret in a header, once in the body, once without.
-func TestProvider_NamesSomebodyWithTheHighestRole(t *testing.T) {
+// Invariant 1: valid sign-ins, with the secret in a header, in the body and without a secret.
+func TestProvider_ReturnsNameAndGroups(t *testing.T) {
 	t.Parallel()
 	for name, change := range map[string]func(*oidc.Config, *oidctest.Issuer){
-		"header": nil,
-		"body": func(_ *oidc.Config, i *oidctest.Issuer) {
-			i.Published = func(d map[string]any) { d["token_endpoint_auth_methods_supported"] = []string{"client_secret_post"} }
-		},
+		"header":              nil,
+		"body":                published("token_endpoint_auth_methods_supported", []string{"client_secret_post"}),
 		"public":              func(c *oidc.Config, i *oidctest.Issuer) { c.ClientSecretFile, i.Public = "", true },
 		"its answers name it": promised,
 		"a path of claims": func(c *oidc.Config, i *oidctest.Issuer) {
 			c.GroupsClaim, c.NameClaim = "realm_access.roles", "https://example.com/who.name"
 			i.Claims = func(c map[string]any) {
-				c["realm_access"] = map[string]any{"roles": "ops"}
+				c["realm_access"] = map[string]any{"roles": []any{"staff", "ops", 7}}
 				c["https://example.com/who"] = map[string]any{"name": "ann"}
 				delete(c, "groups")
 			}
@@ -89,19 +85,19 @@ func TestProvider_NamesSomebodyWithTheHighestRole(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			d := newDesk(t, change)
-			cookie, query := d.begun(t, "/jobs?id=7")
+			d := newFixture(t, change)
+			cookie, query := d.begin(t, "/jobs?id=7")
 			query.Set("iss", d.issuer.URL)
 			who, err := d.provider.Finish(t.Context(), cookie, query)
 			require.NoError(t, err)
 			require.Equal(t, query.Get("state"), who.State)
 			who.State = ""
-			require.Equal(t, oidc.Person{Name: "ann", Role: operation.Operator, Identity: `"` + d.issuer.URL + `" "1"`, ReturnTo: "/jobs?id=7"}, who)
+			require.Equal(t, oidc.Person{Name: "ann", Groups: []string{"staff", "ops"}, Identity: `"` + d.issuer.URL + `" "1"`, ReturnTo: "/jobs?id=7"}, who)
 		})
 	}
 }
 
-// unsigned is a token with the algorithm none.
+// unsigned returns a token with the algorithm none.
 func unsigned(claims map[string]any) string {
 	raw, err := json.Marshal(claims)
 	if err != nil {
@@ -111,15 +107,15 @@ func unsigned(claims map[string]any) string {
 	return e.EncodeToString([]byte(`{"alg":"none"}`)) + "." + e.EncodeToString(raw) + "."
 }
 
-// attack is a sign-in that is to come to nothing.
+// attack is a sign-in that must fail.
 type attack struct {
-	change func(*oidc.Config, *oidctest.Issuer)                                        // what the provider does
-	attack func(t *testing.T, d *desk, cookie string, query url.Values) (other string) // what the browser brings
-	why    oidc.Why
+	change func(*oidc.Config, *oidctest.Issuer)                                             // by the provider
+	attack func(t *testing.T, d *fixture, cookie string, query url.Values) (changed string) // by the browser
+	status int
 	text   string
 }
 
-// claim has the ID token say something else; nil: nothing.
+// claim changes a claim of the ID token; nil deletes it.
 func claim(name string, value any) func(*oidc.Config, *oidctest.Issuer) {
 	return func(_ *oidc.Config, i *oidctest.Issuer) {
 		i.Claims = func(c map[string]any) {
@@ -130,14 +126,14 @@ func claim(name string, value any) func(*oidc.Config, *oidctest.Issuer) {
 	}
 }
 
-// sign has it signed otherwise.
+// sign replaces the signature.
 func sign(how func(i *oidctest.Issuer, claims map[string]any) string) func(*oidc.Config, *oidctest.Issuer) {
 	return func(_ *oidc.Config, i *oidctest.Issuer) {
 		i.Sign = func(claims map[string]any) string { return how(i, claims) }
 	}
 }
 
-// at has a path answered otherwise.
+// at replaces the response of a path; "" is every path.
 func at(path string, status int, body string) func(*oidc.Config, *oidctest.Issuer) {
 	return func(_ *oidc.Config, i *oidctest.Issuer) {
 		i.Answer = func(w http.ResponseWriter, req *http.Request) bool {
@@ -152,7 +148,7 @@ func at(path string, status int, body string) func(*oidc.Config, *oidctest.Issue
 	}
 }
 
-// moved has a path answered at another, to which it leads.
+// moved redirects a path to itself with a query.
 func moved(path string) func(*oidc.Config, *oidctest.Issuer) {
 	return func(_ *oidc.Config, i *oidctest.Issuer) {
 		i.Answer = func(w http.ResponseWriter, req *http.Request) bool {
@@ -166,134 +162,134 @@ func moved(path string) func(*oidc.Config, *oidctest.Issuer) {
 	}
 }
 
-// promised is a provider whose answers all name it.
-func promised(_ *oidc.Config, i *oidctest.Issuer) {
-	i.Published = func(d map[string]any) { d["authorization_response_iss_parameter_supported"] = true }
+// promised is a provider that promises its issuer in each response.
+func promised(c *oidc.Config, i *oidctest.Issuer) {
+	published("authorization_response_iss_parameter_supported", true)(c, i)
 }
 
-// Invariant 2: what a browser brings that is not the answer to its own question.
-func TestProvider_RefusesWhatBelongsToNoSignIn(t *testing.T) {
+// Invariant 2: redirects that do not belong to the browser's sign-in.
+func TestProvider_RefusesForeignRedirects(t *testing.T) {
 	t.Parallel()
-	query := func(name string, values ...string) func(*testing.T, *desk, string, url.Values) string {
-		return func(_ *testing.T, _ *desk, cookie string, query url.Values) string {
+	query := func(name string, values ...string) func(*testing.T, *fixture, string, url.Values) string {
+		return func(_ *testing.T, _ *fixture, cookie string, query url.Values) string {
 			query[name] = values
 			return cookie
 		}
 	}
-	way := func(path string) func(*testing.T, *desk, string, url.Values) string {
-		return func(_ *testing.T, _ *desk, c string, _ url.Values) string {
+	way := func(path string) func(*testing.T, *fixture, string, url.Values) string {
+		return func(_ *testing.T, _ *fixture, c string, _ url.Values) string {
 			return c[:strings.LastIndexByte(c, '.')+1] + base64.RawURLEncoding.EncodeToString([]byte(path))
 		}
 	}
 	refuses(t, map[string]attack{
-		"forged state":    {attack: query("state", strings.Repeat("A", 43)), why: oidc.Stray, text: "another sign-in"},
-		"no state":        {attack: query("state"), why: oidc.Stray, text: "another sign-in"},
-		"empty state":     {attack: query("state", ""), why: oidc.Stray, text: "another sign-in"},
-		"two codes":       {attack: query("code", "a", "b"), why: oidc.Stray, text: "has code twice"},
-		"no code":         {attack: query("code"), why: oidc.Stray, text: "has no code"},
-		"code of nobody":  {attack: query("code", "x"), why: oidc.Stray, text: "does not take the code"},
-		"mixed-up issuer": {attack: query("iss", "https://evil.example"), why: oidc.Stray, text: "another provider"},
-		"issuer in errors": {attack: func(_ *testing.T, _ *desk, c string, q url.Values) string {
+		"forged state":    {attack: query("state", strings.Repeat("A", 43)), status: http.StatusBadRequest, text: "another sign-in"},
+		"no state":        {attack: query("state"), status: http.StatusBadRequest, text: "another sign-in"},
+		"empty state":     {attack: query("state", ""), status: http.StatusBadRequest, text: "another sign-in"},
+		"no code":         {attack: query("code"), status: http.StatusForbidden, text: "refused the sign-in"},
+		"code of nobody":  {attack: query("code", "x"), status: http.StatusBadRequest, text: "refused the code"},
+		"mixed-up issuer": {attack: query("iss", "https://evil.example"), status: http.StatusBadRequest, text: "not from the provider of api.oidc.issuer"},
+		"issuer in errors": {attack: func(_ *testing.T, _ *fixture, c string, q url.Values) string {
 			q["iss"], q["error"] = []string{"https://evil.example"}, []string{"x"}
 			return c
-		}, why: oidc.Stray, text: "another provider"},
-		"no issuer where it is promised": {change: promised, why: oidc.Stray, text: "does not say whose it is"},
-		"no cookie":                      {attack: func(*testing.T, *desk, string, url.Values) string { return "" }, why: oidc.Stray, text: "not begun in this browser"},
-		"another cookie":                 {attack: func(t *testing.T, d *desk, _ string, _ url.Values) string { c, _ := d.begun(t, ""); return c }, why: oidc.Stray, text: "another sign-in"},
-		"another way back":               {attack: way("/evil"), why: oidc.Stray, text: "another sign-in"},
-		"a way out":                      {attack: way("//evil.example"), why: oidc.Stray, text: "not begun in this browser"},
-		"late":                           {attack: func(_ *testing.T, d *desk, c string, _ url.Values) string { d.now.Store(601); return c }, why: oidc.Stray, text: "longer than 10 minutes"},
-		"replayed": {attack: func(t *testing.T, d *desk, c string, q url.Values) string {
+		}, status: http.StatusBadRequest, text: "not from the provider of api.oidc.issuer"},
+		"no issuer where it is promised": {change: promised, status: http.StatusBadRequest, text: "not from the provider of api.oidc.issuer"},
+		"no cookie":                      {attack: func(*testing.T, *fixture, string, url.Values) string { return "" }, status: http.StatusBadRequest, text: "no pending sign-in"},
+		"another cookie":                 {attack: func(t *testing.T, d *fixture, _ string, _ url.Values) string { c, _ := d.begin(t, ""); return c }, status: http.StatusBadRequest, text: "another sign-in"},
+		"another way back":               {attack: way("/evil"), status: http.StatusBadRequest, text: "another sign-in"},
+		"a way out":                      {attack: way("//evil.example"), status: http.StatusBadRequest, text: "no pending sign-in"},
+		"late":                           {attack: func(_ *testing.T, d *fixture, c string, _ url.Values) string { d.now.Store(601); return c }, status: http.StatusBadRequest, text: "longer than 10 minutes"},
+		"replayed": {attack: func(t *testing.T, d *fixture, c string, q url.Values) string {
 			_, err := d.provider.Finish(t.Context(), c, q)
 			require.NoError(t, err)
 			return c
-		}, why: oidc.Stray, text: "does not take the code"},
-		"stolen code": {attack: func(t *testing.T, d *desk, _ string, q url.Values) string {
-			c, own := d.begun(t, "")
+		}, status: http.StatusBadRequest, text: "refused the code"},
+		"stolen code": {attack: func(t *testing.T, d *fixture, _ string, q url.Values) string {
+			c, own := d.begin(t, "")
 			q.Set("state", own.Get("state"))
 			return c
-		}, why: oidc.Stray, text: "another browser's"},
-		"given up": {attack: query("error", "access_denied"), why: oidc.Denied, text: "given up"},
-		"refused":  {attack: query("error", "login_required"), why: oidc.Denied, text: "login_required"},
+		}, status: http.StatusBadRequest, text: "another browser;"},
+		"refused": {attack: query("error", "access_denied"), status: http.StatusForbidden, text: "refused the sign-in: access_denied"},
 	})
 }
 
-// Invariants 1 and 3: what the provider, or who stands in its place, answers a code with.
-func TestProvider_RefusesTokensThatProveNothing(t *testing.T) {
+// Invariants 1 and 3: invalid responses to a code.
+func TestProvider_RefusesInvalidTokens(t *testing.T) {
 	t.Parallel()
 	refuses(t, map[string]attack{
-		"no token":        {change: sign(func(*oidctest.Issuer, map[string]any) string { return "" }), why: oidc.Untrusted, text: "has no ID token"},
-		"no token at all": {change: at("/token", 200, `{"access_token": "x"}`), why: oidc.Untrusted, text: "has no ID token"},
-		"garbage":         {change: sign(func(*oidctest.Issuer, map[string]any) string { return "a.b.c" }), why: oidc.Untrusted, text: "is not good"},
-		"alg none":        {change: sign(func(_ *oidctest.Issuer, c map[string]any) string { return unsigned(c) }), why: oidc.Untrusted, text: "is not good"},
+		"no token":        {change: sign(func(*oidctest.Issuer, map[string]any) string { return "" }), status: http.StatusForbidden, text: "is missing or cannot be verified"},
+		"no token at all": {change: at("/token", 200, `{"access_token": "x"}`), status: http.StatusForbidden, text: "is missing or cannot be verified"},
+		"garbage":         {change: sign(func(*oidctest.Issuer, map[string]any) string { return "a.b.c" }), status: http.StatusForbidden, text: "cannot be verified"},
+		"alg none":        {change: sign(func(_ *oidctest.Issuer, c map[string]any) string { return unsigned(c) }), status: http.StatusForbidden, text: "cannot be verified"},
 		"another's key": {change: sign(func(_ *oidctest.Issuer, c map[string]any) string {
 			other := oidctest.New()
 			defer other.Close()
 			return other.Signed(c)
-		}), why: oidc.Untrusted, text: "is not good"},
+		}), status: http.StatusForbidden, text: "cannot be verified"},
 		"the client's secret": {change: sign(func(_ *oidctest.Issuer, c map[string]any) string {
 			raw, err := json.Marshal(c)
 			if err != nil {
 				panic(err)
 			}
 			return lib.SignIDToken([]byte(strings.Repeat(oidctest.ClientSecret, 2)), "k", "HS256", string(raw))
-		}), why: oidc.Untrusted, text: "is not good"},
+		}), status: http.StatusForbidden, text: "cannot be verified"},
 		"a changed token": {change: sign(func(i *oidctest.Issuer, c map[string]any) string {
 			good := strings.Split(i.Signed(c), ".")
 			c["groups"] = []string{"root"}
 			return good[0] + "." + strings.Split(unsigned(c), ".")[1] + "." + good[2]
-		}), why: oidc.Untrusted, text: "is not good"},
-		"another issuer":         {change: claim("iss", "https://evil.example"), why: oidc.Untrusted, text: "is not good"},
-		"another audience":       {change: claim("aud", "other"), why: oidc.Untrusted, text: "is not good"},
-		"no audience":            {change: claim("aud", nil), why: oidc.Untrusted, text: "is not good"},
-		"another party":          {change: claim("azp", "other"), why: oidc.Untrusted, text: "another client"},
-		"audiences and no party": {change: claim("aud", []string{"other", oidctest.ClientID}), why: oidc.Untrusted, text: "another client"},
-		"expired":                {change: claim("exp", time.Now().Add(-2*time.Minute).Unix()), why: oidc.Untrusted, text: "one of the clocks may be wrong"},
-		"no expiry":              {change: claim("exp", nil), why: oidc.Untrusted, text: "expired"},
-		"of the future":          {change: claim("nbf", time.Now().Add(time.Hour).Unix()), why: oidc.Untrusted, text: "is not good"},
-		"another nonce":          {change: claim("nonce", "x"), why: oidc.Untrusted, text: "(nonce)"},
-		"no nonce":               {change: claim("nonce", nil), why: oidc.Untrusted, text: "(nonce)"},
-		"nobody":                 {change: claim("sub", ""), why: oidc.Untrusted, text: "names nobody"},
-		"a wrong secret":         {change: func(c *oidc.Config, _ *oidctest.Issuer) { c.ClientSecretFile, c.ClientSecret = "", "x" }, why: oidc.Unset, text: "invalid_client (api.oidc.client_id, client_secret)"},
-		"a redirected code":      {change: moved("/token"), why: oidc.Away, text: "does not answer as it should"},
-		"an error page":          {change: at("/token", 502, `<html>`), why: oidc.Away, text: "does not answer as it should"},
-		"keys away":              {change: at("/keys", 503, ""), why: oidc.Away, text: "does not answer as it should"},
+		}), status: http.StatusForbidden, text: "cannot be verified"},
+		"another issuer":         {change: claim("iss", "https://evil.example"), status: http.StatusForbidden, text: "cannot be verified"},
+		"another audience":       {change: claim("aud", "other"), status: http.StatusForbidden, text: "cannot be verified"},
+		"no audience":            {change: claim("aud", nil), status: http.StatusForbidden, text: "cannot be verified"},
+		"another party":          {change: claim("azp", "other"), status: http.StatusForbidden, text: "another client"},
+		"audiences and no party": {change: claim("aud", []string{"other", oidctest.ClientID}), status: http.StatusForbidden, text: "another client"},
+		"expired":                {change: claim("exp", time.Now().Add(-2*time.Minute).Unix()), status: http.StatusForbidden, text: "one of the clocks may be wrong"},
+		"no expiry":              {change: claim("exp", nil), status: http.StatusForbidden, text: "expired"},
+		"of the future":          {change: claim("nbf", time.Now().Add(time.Hour).Unix()), status: http.StatusForbidden, text: "cannot be verified"},
+		"another nonce":          {change: claim("nonce", "x"), status: http.StatusForbidden, text: "(nonce)"},
+		"no nonce":               {change: claim("nonce", nil), status: http.StatusForbidden, text: "(nonce)"},
+		"nobody":                 {change: claim("sub", ""), status: http.StatusForbidden, text: "has no subject"},
+		"a wrong secret": {change: func(c *oidc.Config, _ *oidctest.Issuer) {
+			c.ClientSecretFile = filepath.Join(filepath.Dir(c.ClientSecretFile), "wrong")
+			if err := os.WriteFile(c.ClientSecretFile, []byte("x"), 0o600); err != nil {
+				panic(err)
+			}
+		}, status: http.StatusInternalServerError, text: "invalid_client (api.oidc.client_id, client_secret_file)"},
+		"a redirected code":  {change: moved("/token"), status: http.StatusServiceUnavailable, text: "does not respond as expected"},
+		"an error page":      {change: at("/token", 502, `<html>`), status: http.StatusServiceUnavailable, text: "does not respond as expected"},
+		"no keys":            {change: at("/keys", 503, ""), status: http.StatusForbidden, text: "cannot be verified"},
+		"keys in the clear":  {change: published("jwks_uri", "http://login.example.com/keys"), status: http.StatusForbidden, text: "cannot be verified"},
+		"token in the clear": {change: published("token_endpoint", "http://login.example.com/token"), status: http.StatusServiceUnavailable, text: "does not respond as expected"},
 	})
 }
 
-// Invariant 4: whom nothing gives a name or a role.
-func TestProvider_RefusesWhoIsNobodyHere(t *testing.T) {
+func TestProvider_RefusesUsersWithoutNameOrGroups(t *testing.T) {
 	t.Parallel()
 	refuses(t, map[string]attack{
-		"no name":                       {change: claim("preferred_username", nil), why: oidc.Nobody, text: `no claim "preferred_username" to call you by (api.oidc.name_claim)`},
-		"a name that is a number":       {change: claim("preferred_username", 7), why: oidc.Nobody, text: "is no name"},
-		"a name that looks like others": {change: claim("preferred_username", "аnn"), why: oidc.Nobody, text: "is no name"},
-		"a name with a line":            {change: claim("preferred_username", "ann\nroot"), why: oidc.Nobody, text: "is no name"},
-		"a long name":                   {change: claim("preferred_username", strings.Repeat("x", 101)), why: oidc.Nobody, text: "is no name"},
+		"no name":                       {change: claim("preferred_username", nil), status: http.StatusForbidden, text: `no claim "preferred_username" for your name (api.oidc.name_claim)`},
+		"a name that is a number":       {change: claim("preferred_username", 7), status: http.StatusForbidden, text: "is not a name"},
+		"a name that looks like others": {change: claim("preferred_username", "аnn"), status: http.StatusForbidden, text: "is not a name"},
+		"a name with a line":            {change: claim("preferred_username", "ann\nroot"), status: http.StatusForbidden, text: "is not a name"},
+		"a long name":                   {change: claim("preferred_username", strings.Repeat("x", 101)), status: http.StatusForbidden, text: "is not a name"},
 		"an address of somebody else": {change: func(c *oidc.Config, i *oidctest.Issuer) {
 			c.NameClaim = "email"
 			i.Claims = func(c map[string]any) { c["email"], c["email_verified"] = "boss@example.com", false }
-		}, why: oidc.Nobody, text: "not verified"},
+		}, status: http.StatusForbidden, text: "has not verified your email address"},
 		"an address of somebody else, as text": {change: func(c *oidc.Config, i *oidctest.Issuer) {
 			c.NameClaim = "email"
 			i.Claims = func(c map[string]any) { c["email"], c["email_verified"] = "boss@example.com", "false" }
-		}, why: oidc.Nobody, text: "not verified"},
-		"no groups":              {change: claim("groups", nil), why: oidc.Nobody, text: `no claim "groups" to give you a role by (api.oidc.groups_claim)`},
-		"empty groups":           {change: claim("groups", []string{}), why: oidc.Nobody, text: "it has: nothing"},
-		"groups without a role":  {change: claim("groups", []any{"sales", 7, nil}), why: oidc.Nobody, text: "has a role here (api.oidc.roles); it has: sales"},
-		"groups that look alike": {change: claim("groups", []string{"OPS", " ops", "ops,root"}), why: oidc.Nobody, text: "has a role here"},
+		}, status: http.StatusForbidden, text: "has not verified your email address"},
+		"no groups": {change: claim("groups", nil), status: http.StatusForbidden, text: `no claim "groups" for your groups (api.oidc.groups_claim)`},
 	})
 }
 
-// refuses tries each attack.
+// refuses runs each attack.
 func refuses(t *testing.T, attacks map[string]attack) {
 	t.Helper()
 	for name, test := range attacks {
-
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			d := newDesk(t, test.change)
-			cookie, query := d.begun(t, "")
+			d := newFixture(t, test.change)
+			cookie, query := d.begin(t, "")
 			if test.attack != nil {
 				cookie = test.attack(t, d, cookie, query)
 			}
@@ -302,45 +298,33 @@ func refuses(t *testing.T, attacks map[string]attack) {
 			refused := new(oidc.RefusedError)
 			require.ErrorAs(t, err, &refused)
 			require.Contains(t, refused.Text, test.text)
-			require.Equal(t, test.why, refused.Why, err)
-			require.Equal(t, test.why == oidc.Nobody, refused.Identity != "", "somebody was named: %v", err)
+			require.Equal(t, test.status, refused.Status, err)
+			require.Equal(t, strings.Contains(refused.Text, "_claim"), refused.Identity != "", "the user is known: %v", err)
 			require.Empty(t, who)
 			require.NotContains(t, err.Error(), oidctest.ClientSecret)
 		})
 	}
 }
 
-// Invariant 3: nothing is sent to where somebody on the way reads it along, or to another issuer.
-func TestProvider_IsHeldToItsOwnDocument(t *testing.T) {
+// Invariant 3: the discovery document is the issuer's, bounded and not redirected.
+func TestProvider_RefusesInvalidDiscovery(t *testing.T) {
 	t.Parallel()
-	for name, change := range map[string]func(*oidctest.Issuer){
-		"another issuer": func(i *oidctest.Issuer) {
-			i.Published = func(d map[string]any) { d["issuer"] = "https://evil.example" }
-		},
-		"token in the clear": func(i *oidctest.Issuer) {
-			i.Published = func(d map[string]any) { d["token_endpoint"] = "http://login.example.com/token" }
-		},
-		"keys in the clear": func(i *oidctest.Issuer) {
-			i.Published = func(d map[string]any) { d["jwks_uri"] = "http://login.example.com/keys" }
-		},
-		"a script": func(i *oidctest.Issuer) {
-			i.Published = func(d map[string]any) { d["authorization_endpoint"] = "javascript:alert(1)" }
-		},
-		"no token endpoint": func(i *oidctest.Issuer) { i.Published = func(d map[string]any) { delete(d, "token_endpoint") } },
-		"redirected":        func(i *oidctest.Issuer) { moved(discovery)(nil, i) },
-		"an endless answer": func(i *oidctest.Issuer) {
-			i.Published = func(d map[string]any) { d["padding"] = strings.Repeat("x", 2<<20) }
-		},
-		"no document at all": func(i *oidctest.Issuer) { at("", http.StatusNotFound, "")(nil, i) },
+	for name, change := range map[string]func(*oidc.Config, *oidctest.Issuer){
+		"another issuer":     published("issuer", "https://evil.example"),
+		"in the clear":       published("authorization_endpoint", "http://login.example.com/auth"),
+		"a script":           published("authorization_endpoint", "javascript:alert(1)"),
+		"redirected":         moved(discovery),
+		"an endless answer":  published("padding", strings.Repeat("x", 2<<20)),
+		"no document at all": at("", http.StatusNotFound, strings.Repeat("<html>", 1000)),
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			d := newDesk(t, func(_ *oidc.Config, i *oidctest.Issuer) { change(i) })
+			d := newFixture(t, change)
 			_, location, err := d.provider.Begin(t.Context(), "")
 			refused := new(oidc.RefusedError)
 			require.ErrorAs(t, err, &refused, location)
-			require.Equal(t, oidc.Away, refused.Why)
-			require.Error(t, refused.Err, "the log says what")
+			require.Equal(t, http.StatusServiceUnavailable, refused.Status)
+			require.Error(t, refused.Err, "the log has the cause")
 			require.LessOrEqual(t, len(err.Error()), 700)
 		})
 	}
@@ -348,115 +332,81 @@ func TestProvider_IsHeldToItsOwnDocument(t *testing.T) {
 
 const discovery = "/.well-known/openid-configuration"
 
-// A provider that is away is asked once for all who wait, and again after a while; what it has
-// published is kept.
-func TestProvider_IsAskedSeldom(t *testing.T) {
+// The discovery document is fetched at the first sign-in, once an hour and after a token that cannot
+// be verified, and a failed fetch is repeated at the next sign-in.
+func TestProvider_CachesDiscovery(t *testing.T) {
 	t.Parallel()
-	d := newDesk(t, nil)
-	var broken atomic.Bool
-	d.issuer.Answer = func(w http.ResponseWriter, _ *http.Request) bool {
-		if broken.Load() {
-			w.WriteHeader(http.StatusServiceUnavailable)
-		}
-		return broken.Load()
-	}
-	require.Zero(t, d.issuer.Calls(discovery), "nothing is asked before the first sign-in")
-	broken.Store(true)
-	all := func() (failed int64) {
-		var n atomic.Int64
-		var group sync.WaitGroup
-		for range 20 {
-			group.Go(func() {
-				if _, _, err := d.provider.Begin(t.Context(), ""); err != nil {
-					n.Add(1)
-				}
-			})
-		}
-		group.Wait()
-		return n.Load()
-	}
-	require.EqualValues(t, 20, all())
-	require.Equal(t, 1, d.issuer.Calls(discovery), "one asks for all")
-	broken.Store(false)
-	require.EqualValues(t, 20, all(), "the failure is the answer for a while")
-	d.now.Store(6)
-	require.Zero(t, all())
-	require.Equal(t, 2, d.issuer.Calls(discovery))
-	for range 2 {
-		cookie, query := d.begun(t, "")
-		_, err := d.provider.Finish(t.Context(), cookie, query)
-		require.NoError(t, err)
-	}
-	require.Equal(t, []int{2, 1}, []int{d.issuer.Calls(discovery), d.issuer.Calls("/keys")}, "keys are kept")
-	d.now.Store(3700)
-	broken.Store(true)
-	require.Zero(t, all(), "what was published is good while the provider is away")
-	require.Equal(t, 3, d.issuer.Calls(discovery))
-}
-
-// Whoever hangs up, or sends codes that are none, keeps nobody else from signing in.
-func TestProvider_OneFailureIsNotEverybodys(t *testing.T) {
-	t.Parallel()
-	d := newDesk(t, func(_ *oidc.Config, i *oidctest.Issuer) {
-		i.Answer = func(w http.ResponseWriter, req *http.Request) bool {
-			if bad := req.PostFormValue("code") == "bad"; bad {
-				w.WriteHeader(http.StatusInternalServerError)
-				return true
+	var down atomic.Bool
+	var algorithm atomic.Value
+	algorithm.Store("ES256")
+	d := newFixture(t, func(_ *oidc.Config, i *oidctest.Issuer) {
+		i.Answer = func(w http.ResponseWriter, _ *http.Request) bool {
+			if down.Load() {
+				w.WriteHeader(http.StatusServiceUnavailable)
 			}
-			return false
+			return down.Load()
 		}
-	})
-	gone, hangUp := contextOf(t)
-	hangUp()
-	_, _, err := d.provider.Begin(gone, "")
-	require.NoError(t, err, "the question was asked to its end")
-	cookie, query := d.begun(t, "")
-	query.Set("code", "bad")
-	_, err = d.provider.Finish(t.Context(), cookie, query)
-	require.ErrorContains(t, err, "does not answer")
-	_, _, err = d.provider.Begin(t.Context(), "")
-	require.NoError(t, err)
-}
-
-// A provider that goes silent is given up.
-func TestProvider_SilenceHasADeadline(t *testing.T) {
-	t.Parallel()
-	end := make(chan struct{})
-	d := newDesk(t, func(_ *oidc.Config, i *oidctest.Issuer) {
-		i.Answer = func(http.ResponseWriter, *http.Request) bool { <-end; return true }
-	})
-	defer close(end)
-	d.provider.SetClock(time.Now, 50*time.Millisecond)
-	_, _, err := d.provider.Begin(t.Context(), "")
-	refused := new(oidc.RefusedError)
-	require.ErrorAs(t, err, &refused)
-	require.Equal(t, oidc.Away, refused.Why)
-}
-
-// A provider that signs by another algorithm than it published before is asked again, at most once in
-// five seconds, and its tokens are good at once.
-func TestProvider_IsAskedAgainWhenItSignsOtherwise(t *testing.T) {
-	t.Parallel()
-	var signs atomic.Value
-	signs.Store("RS256")
-	d := newDesk(t, func(_ *oidc.Config, i *oidctest.Issuer) {
-		i.Published = func(d map[string]any) { d["id_token_signing_alg_values_supported"] = []any{signs.Load()} }
+		i.Claims = func(c map[string]any) { c["exp"] = time.Now().Add(2 * time.Hour).Unix() }
+		i.Published = func(d map[string]any) { d["id_token_signing_alg_values_supported"] = []any{algorithm.Load()} }
 	})
 	finish := func() error {
-		cookie, query := d.begun(t, "")
+		cookie, query := d.begin(t, "")
 		_, err := d.provider.Finish(t.Context(), cookie, query)
 		return err
 	}
-	require.Error(t, finish(), "it was asked a moment ago")
-	require.Error(t, finish())
-	require.Equal(t, 1, d.issuer.Calls(discovery))
-	d.now.Store(6)
-	require.Error(t, finish(), "it says the same")
-	require.Error(t, finish())
-	require.Equal(t, 2, d.issuer.Calls(discovery), "once in five seconds")
-	signs.Store("ES256")
-	d.now.Store(12)
+	require.Zero(t, d.issuer.Calls(discovery))
+	down.Store(true)
+	_, _, err := d.provider.Begin(t.Context(), "")
+	require.ErrorContains(t, err, "does not respond as expected")
+	down.Store(false)
 	require.NoError(t, finish())
 	require.NoError(t, finish())
+	require.Equal(t, []int{2, 1}, []int{d.issuer.Calls(discovery), d.issuer.Calls("/keys")})
+	d.now.Store(3700)
+	algorithm.Store("RS256")
+	require.ErrorContains(t, finish(), "cannot be verified")
 	require.Equal(t, 3, d.issuer.Calls(discovery))
+	algorithm.Store("ES256")
+	require.NoError(t, finish())
+	require.Equal(t, 4, d.issuer.Calls(discovery))
+}
+
+func TestProvider_CallsHaveADeadline(t *testing.T) {
+	t.Parallel()
+	for _, path := range []string{discovery, "/token", "/keys", "/userinfo"} {
+		t.Run(path, func(t *testing.T) {
+			t.Parallel()
+			end, reached := make(chan struct{}), make(chan struct{}, 10)
+			d := newFixture(t, func(c *oidc.Config, i *oidctest.Issuer) {
+				c.Userinfo = true
+				i.Userinfo = func() map[string]any { return nil }
+				i.Answer = func(_ http.ResponseWriter, req *http.Request) bool {
+					if req.URL.Path == path {
+						reached <- struct{}{}
+						<-end
+					}
+					return req.URL.Path == path
+				}
+			})
+			defer close(end)
+			var err error
+			for timeout := 500 * time.Millisecond; len(reached) == 0; timeout *= 2 { // until the call is reached in time
+				d.provider.SetClock(time.Now, timeout)
+				var cookie, location string
+				if cookie, location, err = d.provider.Begin(t.Context(), ""); err == nil {
+					query, failed := d.issuer.Authorize(location)
+					require.NoError(t, failed)
+					_, err = d.provider.Finish(t.Context(), cookie, query)
+				}
+			}
+			require.Error(t, err)
+		})
+	}
+}
+
+// published changes a field of the discovery document.
+func published(name string, value any) func(*oidc.Config, *oidctest.Issuer) {
+	return func(_ *oidc.Config, i *oidctest.Issuer) {
+		i.Published = func(d map[string]any) { d[name] = value }
+	}
 }

@@ -3,6 +3,8 @@ package main
 import (
 	"net/http"
 	"net/http/cookiejar"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -25,11 +27,13 @@ func TestRoles_OperateIsEnoughToSignInThroughAProvider(t *testing.T) {
 
 	issuer := oidctest.New()
 	t.Cleanup(issuer.Close)
+	secret := filepath.Join(t.TempDir(), "secret")
+	require.NoError(t, os.WriteFile(secret, []byte(oidctest.ClientSecret), 0o600))
 	groups := []string{"ops"}
 	issuer.Claims = func(claims map[string]any) { claims["groups"] = groups }
 	p := start(t, []string{
 		"BELFRY_DATABASE_URL=" + operator.DSN, "BELFRY_API_PUBLIC_URL=http://127.0.0.1:8470/",
-		"BELFRY_API_OIDC_ISSUER=" + issuer.URL, "BELFRY_API_OIDC_CLIENT_ID=" + oidctest.ClientID, "BELFRY_API_OIDC_CLIENT_SECRET=" + oidctest.ClientSecret,
+		"BELFRY_API_OIDC_ISSUER=" + issuer.URL, "BELFRY_API_OIDC_CLIENT_ID=" + oidctest.ClientID, "BELFRY_API_OIDC_CLIENT_SECRET_FILE=" + secret,
 		"BELFRY_API_OIDC_ROLES=ops=operator,staff=viewer",
 	}, "serve", "--listen", "127.0.0.1:0")
 	at := p.served(t)

@@ -19,7 +19,6 @@ import (
 	"github.com/belfryhq/belfry/admin"
 	"github.com/belfryhq/belfry/admin/api"
 	"github.com/belfryhq/belfry/admin/console"
-	"github.com/belfryhq/belfry/admin/oidc"
 	"github.com/belfryhq/belfry/channels/unsubscribe"
 	"github.com/belfryhq/belfry/job"
 	"github.com/belfryhq/belfry/job/abortcache"
@@ -108,7 +107,7 @@ func runServe(ctx context.Context, o *processOptions) (err error) {
 type apiServer struct {
 	server   *api.Server
 	cache    *abortcache.Cache
-	provider *oidc.Provider     // may be nil
+	provider *api.Provider      // may be nil
 	links    *unsubscribe.Links // of recipients; may be nil
 	db       *database          // of its own; may be nil
 	reserve  *pgxpool.Pool      // of operations that stop something; nil if the API is read-only

@@ -69,7 +69,7 @@ func shownText(key, value string) string {
 		return WithoutPassword(value)
 	case "abort.cache", "delivery.redis.url":
 		return WithoutUser(value)
-	case "delivery.nats.password", "api.oidc.client_secret":
+	case "delivery.nats.password":
 		return hidden(value)
 	}
 	return value

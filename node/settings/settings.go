@@ -31,7 +31,7 @@ func Load(in config.Input, secrets func(Config) bool) (Settings, error) {
 	loaded.Check(c.Validate())
 	if secrets != nil && secrets(c) {
 		_, noLinks := c.API.UnsubscribeLinks()
-		loaded.Check(errors.Join(c.Senders.checkSecrets(loaded.Wrong), noLinks, c.API.CheckProxy(), c.API.CheckOIDC()))
+		loaded.Check(errors.Join(c.Senders.checkSecrets(loaded.Wrong), noLinks, c.API.CheckSecrets()))
 	}
 	if err := loaded.Err(); err != nil {
 		return Settings{}, err
