@@ -482,3 +482,16 @@ func TestApproval_ManySmallJobsOfOneRequesterNeedIt(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, had+100, free(), "another login has its own sum")
 }
+
+// An operator who raised the jobs of many requesters was counted as each of them.
+func TestApproval_RaisedJobsCountForTheOperator(t *testing.T) {
+	t.Parallel()
+	b := setup(t, 0)
+	b.exec(t, `INSERT INTO belfry.categories (name, approval_above) VALUES ('raised', 100)`)
+	for i := range 4 {
+		b.exec(t, `INSERT INTO belfry.jobs (type, category, title, max_recipients, requested_by) VALUES ('inbox', 'raised', 'x', 10, $1)`, fmt.Sprint("requester ", i))
+	}
+	b.exec(t, `SELECT belfry.set(id, '{"max_recipients": 100}', 'ann') FROM belfry.jobs ORDER BY id`)
+	free := one[int](t, b, `SELECT sum(max_recipients - 10) FROM belfry.jobs WHERE NOT needs_approval`)
+	require.Contains(t, []int{90, 180}, free, "180: another clock hour began")
+}

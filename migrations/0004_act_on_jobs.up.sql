@@ -55,13 +55,14 @@ RETURN coalesce((SELECT coalesce($2 > c.approval_above, c.approval_above IS NOT 
 -- without approval above approval_above: otherwise many small jobs would need none. It counts what
 -- stays within; transactions of one requester wait for each other here. The hour is one of UTC: a
 -- caller's TimeZone of +00:01 would begin another. Requesters are told apart as
--- activities_limit does. A repeated idempotency key is not counted, and neither is a category without
+-- activities_limit does. All schedules count as one requester: any operator can create another one. A repeated idempotency key is not counted, and neither is a category without
 -- approval_above.
 CREATE FUNCTION belfry.approval_exceeded(category text, recipients bigint, requested_by text, type text DEFAULT NULL, idempotency_key text DEFAULT NULL) RETURNS boolean
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     most   constant integer := (SELECT c.approval_above FROM belfry.categories c WHERE c.name = $1);
-    sender constant text := 'jobs of ' || session_user || CASE WHEN has_column_privilege(session_user, 'belfry.jobs', 'approved_count', 'UPDATE') THEN ' for ' || lower(btrim($3)) ELSE '' END;
+    sender constant text := 'jobs of ' || CASE WHEN NOT has_column_privilege(session_user, 'belfry.jobs', 'approved_count', 'UPDATE') THEN session_user
+        WHEN lower(btrim($3)) LIKE 'schedule %' THEN 'schedules' ELSE session_user || ' for ' || lower(btrim($3)) END;
 BEGIN
     IF most IS NULL OR EXISTS (SELECT FROM belfry.jobs j WHERE j.idempotency_key = $5 AND j.type = $4) THEN
         RETURN false;
@@ -193,7 +194,7 @@ BEGIN
     is_now.needs_approval := is_now.needs_approval
         OR (is_now.category, is_now.max_recipients) IS DISTINCT FROM (was.category, was.max_recipients) AND belfry.approval_needed(is_now.category, is_now.max_recipients);
     IF NOT is_now.needs_approval AND is_now.max_recipients IS NOT NULL AND (is_now.category <> was.category OR is_now.max_recipients > coalesce(was.max_recipients, 0)) THEN
-        is_now.needs_approval := belfry.approval_exceeded(is_now.category, is_now.max_recipients - CASE WHEN is_now.category = was.category THEN coalesce(was.max_recipients, 0) ELSE 0 END, is_now.requested_by);
+        is_now.needs_approval := belfry.approval_exceeded(is_now.category, is_now.max_recipients - CASE WHEN is_now.category = was.category THEN coalesce(was.max_recipients, 0) ELSE 0 END, approver); -- not the job's requester, of which there are many
     END IF;
     IF num_nonnulls(was.approved_count, is_now.approved_count) > 0 THEN
         changed := ARRAY(SELECT k FROM unnest(belfry.approval_binds()) k, to_jsonb(was) o, to_jsonb(is_now) n

@@ -1,6 +1,7 @@
 package schedule_test
 
 import (
+	"fmt"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -43,4 +44,22 @@ func TestFire_AsksForApprovalWhereTheTemplateOrTheRowDoes(t *testing.T) {
 		_, err := b.db.Pool.Exec(t.Context(), `UPDATE belfry.schedules SET template = template || jsonb_build_object('needs_approval', $1::text::jsonb)`, value)
 		require.ErrorContains(t, err, "belfry.schedules.template.needs_approval: "+value+" is not allowed; allowed values: true, false")
 	}
+}
+
+// Each schedule had a sum of its own: an operator could create any number of them and run each at once.
+func TestRunNow_ManySchedulesOfACategoryShareOneSum(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.exec(t, `UPDATE belfry.categories SET approval_above = 100 WHERE name = 'popular_content'`)
+	most := 100
+	for i := range 4 {
+		d := popular()
+		d.Name, d.Template.MaxRecipients = fmt.Sprint("popular-", i), &most
+		b.put(t, d, "05-01 08:00:00")
+		_, err := b.store.RunNow(t.Context(), d.Name, operator)
+		require.NoError(t, err)
+	}
+	free := one[int](t, b, `SELECT sum(max_recipients) FROM belfry.jobs WHERE NOT awaits_approval`)
+	require.Contains(t, []int{100, 200}, free, "200: another clock hour began")
+	require.Equal(t, 4, one[int](t, b, `SELECT count(*) FROM belfry.jobs`))
 }
