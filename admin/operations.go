@@ -35,6 +35,8 @@ import (
 func Operations() []operation.Operation { return slices.Clone(operations()) }
 
 // operations is evaluated once: each operation reads its parameters by reflection.
+//
+//nolint:gochecknoglobals // evaluated once
 var operations = sync.OnceValue(func() []operation.Operation {
 	return slices.Concat(
 		jobs.Operations(),

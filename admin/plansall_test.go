@@ -11,8 +11,8 @@ import (
 
 	"github.com/belfryhq/belfry/admin"
 	"github.com/belfryhq/belfry/admin/access"
-	"github.com/belfryhq/belfry/admin/admintest"
 	"github.com/belfryhq/belfry/admin/operation"
+	"github.com/belfryhq/belfry/dev/admintest"
 	"github.com/belfryhq/belfry/dev/dbtest"
 )
 

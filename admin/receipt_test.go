@@ -5,9 +5,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/belfryhq/belfry/admin/admintest"
 	"github.com/belfryhq/belfry/admin/delivery"
 	"github.com/belfryhq/belfry/admin/operation"
+	"github.com/belfryhq/belfry/dev/admintest"
 	"github.com/belfryhq/belfry/outbox"
 )
 
@@ -16,7 +16,7 @@ import (
 func TestReceipt_AnswersEveryAct(t *testing.T) {
 	t.Parallel()
 	d := admintest.NewDesk(t)
-	before := d.DbNow()
+	before := d.DBNow()
 	d.Enqueue("inbox,push")
 	require.EqualValues(t, 2, d.Receipt().Concerned)
 	require.Regexp(t, `(?m)^done at \d\d:\d\d:\d\d, 2 jobs$`, d.Notes)
@@ -27,7 +27,7 @@ func TestReceipt_AnswersEveryAct(t *testing.T) {
 	require.EqualValues(t, 2, r.Concerned)
 	require.Equal(t, admintest.Noon().UTC(), r.AskedAt)
 	require.False(t, r.InForceSince.Before(before))
-	require.False(t, r.InForceSince.After(d.DbNow()))
+	require.False(t, r.InForceSince.After(d.DBNow()))
 
 	for _, act := range [][]string{
 		{"lanes pause", "lane", "night"},

@@ -38,6 +38,7 @@ type EndedSessions struct {
 	Sessions []Session       `json:"sessions"`
 }
 
+// Affected returns what a receipt counts.
 func (e EndedSessions) Affected(string) operation.Affected {
 	return operation.Affected{N: int64(len(e.Sessions)), Noun: "session", Plan: e.Plan}
 }

@@ -48,6 +48,7 @@ type Token struct {
 	LastUsedAt *time.Time     `json:"last_used_at" db:"last_used_at"`
 }
 
+// Affected returns what a receipt counts.
 func (t Token) Affected(verb string) operation.Affected {
 	if verb == "revoke" {
 		return operation.Affected{N: 1, Since: t.RevokedAt}

@@ -39,6 +39,7 @@ type User struct {
 	SignedInAt *time.Time     `json:"signed_in_at" db:"signed_in_at"`
 }
 
+// Affected returns what a receipt counts.
 func (u User) Affected(verb string) operation.Affected {
 	switch verb {
 	case "disable":

@@ -6,9 +6,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/belfryhq/belfry/admin/admintest"
 	"github.com/belfryhq/belfry/admin/operation"
 	"github.com/belfryhq/belfry/channels"
+	"github.com/belfryhq/belfry/dev/admintest"
 )
 
 // Support's question in one look: who it is, what it does not want, what is to come, and what

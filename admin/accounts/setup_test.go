@@ -1,7 +1,6 @@
 package accounts_test
 
 import (
-	"context"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -13,7 +12,6 @@ import (
 )
 
 var (
-	bg  = context.Background()
 	ann = job.Act{Actor: "ann", Reason: "wrong text"}
 )
 

@@ -104,7 +104,7 @@ func (h *Handler) check(c Call) error {
 	if c.Match == nil || !o.Changes { // a read needs no precondition
 		return nil
 	}
-	if err := operation.SetPrecondition(c.Input, *c.Match); err != nil {
+	if err := operation.ApplyPrecondition(c.Input, *c.Match); err != nil {
 		return refused(http.StatusBadRequest, errkind.Invalid, matchHeader+": "+err.Error())
 	}
 	return nil

@@ -112,7 +112,7 @@ func (v *visit) upcoming() (*told, error) {
 	}
 	in, _ := read(list, map[string][]string{"skip_held": {"on"}, "limit": {"12"}})
 	out, err := v.do(v.req.Context(), list, in)
-	entries, is := out.(operation.List[upcoming.UpcomingEntry])
+	entries, is := out.(operation.List[upcoming.Entry])
 	if err != nil || !is {
 		return nil, err
 	}

@@ -67,7 +67,7 @@ func (in adoptInput) done(a *Adoption) bool {
 	return a.Adopted && (in.Place == "" || in.Place == a.Name)
 }
 
-// affected is the installation, since its last adoption.
+// Affected is the installation, since its last adoption.
 func (a *Adoption) Affected(string) operation.Affected {
 	return operation.Affected{N: 1, Event: operation.EventKind{Subject: operation.SubjectInstallation, Name: "", Kind: "adopted", Lifted: ""}}
 }

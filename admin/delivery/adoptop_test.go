@@ -5,9 +5,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/belfryhq/belfry/admin/admintest"
 	"github.com/belfryhq/belfry/admin/delivery"
 	"github.com/belfryhq/belfry/admin/operation"
+	"github.com/belfryhq/belfry/dev/admintest"
 	"github.com/belfryhq/belfry/outbox"
 )
 

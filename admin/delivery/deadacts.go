@@ -18,6 +18,7 @@ type DeadReport struct {
 	DeadDone
 }
 
+// Affected returns what a receipt counts.
 func (r *DeadReport) Affected(string) operation.Affected {
 	return operation.Affected{N: r.Changed, Noun: "message", Plan: r.Plan}
 }

@@ -24,6 +24,7 @@ type PruneReport struct {
 	KeepsAll bool `json:"keeps_all"`
 }
 
+// Affected returns what a receipt counts.
 func (r *PruneReport) Affected(string) operation.Affected {
 	return operation.Affected{N: r.Rows(), Noun: "row", Plan: r.Plan}
 }

@@ -2,7 +2,7 @@ package delivery
 
 import "github.com/belfryhq/belfry/outbox"
 
-// reasonOf is what a message's row says of its channel, and why. awaited tells that a
+// ReasonOf is what a message's row says of its channel, and why. awaited tells that a
 // receipt is awaited.
 func ReasonOf(status outbox.Status, reason outbox.Reason, awaited, aborted bool) (r, why outbox.Reason) {
 	switch status {
@@ -28,6 +28,7 @@ func ReasonOf(status outbox.Status, reason outbox.Reason, awaited, aborted bool)
 // Tally counts messages by what has become of them, and by why.
 type Tally map[outbox.Reason]map[outbox.Reason]int64
 
+// Add counts n rows of a reason and its cause.
 func (t Tally) Add(r, why outbox.Reason, n int64) {
 	if why == "" {
 		return

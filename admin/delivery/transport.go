@@ -57,6 +57,7 @@ type TransportDone struct {
 	Emptied  bool            `json:"emptied"`        // the carrier
 }
 
+// Affected returns what a receipt counts.
 func (d *TransportDone) Affected(string) operation.Affected {
 	return operation.Affected{N: d.Messages, Noun: "message", Plan: d.Plan}
 }

@@ -98,7 +98,7 @@ func (s Standstill) Text() string {
 	return s.Why + ": " + s.Remedy
 }
 
-// standstillOf says why the messages of one job are not sent; nothing when none waits.
+// StandstillOf says why the messages of one job are not sent; nothing when none waits.
 func StandstillOf(ctx context.Context, env *operation.Env, id int64) (Standstill, error) {
 	c, err := CarriersOf(ctx, env)
 	if err != nil {

@@ -32,8 +32,8 @@ type Finding struct {
 	Remedy string `json:"remedy"` // empty when there is nothing to do
 }
 
-// DoctorReport is the findings, in the order in which they were made.
-type DoctorReport struct {
+// Report is the findings, in the order in which they were made.
+type Report struct {
 	OK       bool      `json:"ok"` // no check failed; there may be warnings
 	Findings []Finding `json:"findings"`
 }
@@ -53,11 +53,11 @@ that are due and not moved, the carrier that relays work on, and whether health 
 read the server's statistics. Each finding comes with what to do about it.
 Nothing is changed. Exit code 1 when a check failed, 0 otherwise; warnings do not count.`,
 		Role: operation.Operator, Need: operation.NeedServer, Deadline: 2 * operation.DefaultDeadline,
-	}, func(ctx context.Context, env *operation.Env, in doctorInput) (*DoctorReport, error) {
+	}, func(ctx context.Context, env *operation.Env, in doctorInput) (*Report, error) {
 		d := &doctor{Env: env, user: env.DB.Config().ConnConfig.User, profiles: profilesNamed(in.For)}
 		d.examine(ctx)
 		return ReportOf(d.findings), nil
-	}, func(p *printer.Page, _ doctorInput, out *DoctorReport) {
+	}, func(p *printer.Page, _ doctorInput, out *Report) {
 		for _, f := range out.Findings {
 			p.Printf("%s %-14s %s\n", p.Status(fmt.Sprintf("%-8s", f.Status)), f.Check, f.Detail)
 			if f.Remedy != "" {
@@ -68,14 +68,14 @@ Nothing is changed. Exit code 1 when a check failed, 0 otherwise; warnings do no
 }
 
 // ReportOf is the doctor's report of these findings.
-func ReportOf(findings []Finding) *DoctorReport {
-	r := &DoctorReport{Findings: findings}
+func ReportOf(findings []Finding) *Report {
+	r := &Report{Findings: findings}
 	r.OK = r.count(HealthFailed) == 0
 	return r
 }
 
 // Verdict says how many checks failed.
-func (r *DoctorReport) Verdict() error {
+func (r *Report) Verdict() error {
 	failed, warnings := r.count(HealthFailed), r.count(HealthWarning)
 	if failed == 0 {
 		return nil
@@ -83,7 +83,7 @@ func (r *DoctorReport) Verdict() error {
 	return fmt.Errorf("%s failed, %s", printer.Counted(failed, "check"), printer.Counted(warnings, "warning"))
 }
 
-func (r *DoctorReport) count(status Health) (n int64) {
+func (r *Report) count(status Health) (n int64) {
 	for _, f := range r.Findings {
 		if f.Status == status {
 			n++

@@ -7,16 +7,16 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/belfryhq/belfry/admin/admintest"
 	"github.com/belfryhq/belfry/admin/doctor"
 	"github.com/belfryhq/belfry/admin/operation"
 	"github.com/belfryhq/belfry/channels"
+	"github.com/belfryhq/belfry/dev/admintest"
 	"github.com/belfryhq/belfry/job"
 	"github.com/belfryhq/belfry/outbox"
 )
 
 // found are the findings of a check.
-func found(r *doctor.DoctorReport, check string) (list []doctor.Finding) {
+func found(r *doctor.Report, check string) (list []doctor.Finding) {
 	for _, f := range r.Findings {
 		if f.Check == check {
 			list = append(list, f)

@@ -7,10 +7,10 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/belfryhq/belfry/admin/admintest"
 	"github.com/belfryhq/belfry/admin/doctor"
 	"github.com/belfryhq/belfry/admin/operation"
 	"github.com/belfryhq/belfry/channels"
+	"github.com/belfryhq/belfry/dev/admintest"
 )
 
 // grants are the statements for a role, by its operation, which has no database.

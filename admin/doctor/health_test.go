@@ -5,7 +5,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/belfryhq/belfry/admin/admintest"
+	"github.com/belfryhq/belfry/dev/admintest"
 )
 
 // What a role may not see is left out, and asked for nothing else.

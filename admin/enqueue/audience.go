@@ -16,7 +16,7 @@ import (
 	"github.com/belfryhq/belfry/job"
 )
 
-// audienceChoice selects channels. Nobody is ever selected by default: a bulk to
+// AudienceChoice selects channels. Nobody is ever selected by default: a bulk to
 // everyone has to be asked for.
 type AudienceChoice struct {
 	Everyone    bool        `flag:"everyone" help:"every active channel"`
@@ -29,12 +29,12 @@ type AudienceChoice struct {
 	JSON        *AudienceOf `flag:"audience" label:"JSON" help:"the audience as in belfry.jobs.audience"`
 }
 
-// audienceHelp is part of the help of operations that take an audience.
+// AudienceHelp is part of the help of operations that take an audience.
 const AudienceHelp = `The audience is one of --everyone, --platform (one or more), --near with --radius,
 --segment, --channel-id, --external-id, or --audience with its JSON. --platform also
 narrows --near and --segment.`
 
-// given reports whether anything is said about the audience.
+// Given reports whether anything is said about the audience.
 func (c AudienceChoice) Given() bool {
 	return len(c.kinds()) > 0 || len(c.Platforms) > 0 || c.Radius != nil
 }
@@ -56,7 +56,7 @@ func (c AudienceChoice) kinds() []string {
 	return given
 }
 
-// audience returns the audience that the flags select.
+// Audience returns the audience that the flags select.
 func (c AudienceChoice) Audience() (chosen channels.Audience, err error) {
 	given, narrows := c.kinds(), len(c.Platforms) > 0
 	switch {
@@ -231,11 +231,11 @@ func (p Point) MarshalText() ([]byte, error) {
 	return []byte(degrees(p.Latitude) + "," + degrees(p.Longitude)), nil
 }
 
-// audienceOf is an audience by its JSON.
+// AudienceOf is an audience by its JSON.
 type AudienceOf channels.Audience
 
-// jsonObject is a JSON object.
-type JsonObject json.RawMessage
+// JSONObject is a JSON object.
+type JSONObject json.RawMessage
 
 // UnmarshalText reads one. Its parameter is named beside an error by who tells it.
 func (a *AudienceOf) UnmarshalText(text []byte) error {
@@ -253,7 +253,7 @@ func (a *AudienceOf) UnmarshalText(text []byte) error {
 func (a AudienceOf) MarshalJSON() ([]byte, error) { return json.Marshal(channels.Audience(a)) }
 
 // UnmarshalText reads one.
-func (o *JsonObject) UnmarshalText(text []byte) error {
+func (o *JSONObject) UnmarshalText(text []byte) error {
 	var object map[string]json.RawMessage
 	if json.Unmarshal(text, &object) != nil || object == nil {
 		return &operation.NotAllowedError{Allowed: "JSON objects"}
@@ -263,10 +263,12 @@ func (o *JsonObject) UnmarshalText(text []byte) error {
 }
 
 // MarshalJSON is the object.
-func (o JsonObject) MarshalJSON() ([]byte, error) { return json.RawMessage(o).MarshalJSON() }
+func (o JSONObject) MarshalJSON() ([]byte, error) { return json.RawMessage(o).MarshalJSON() }
 
-func (JsonObject) IsObject() {}
+// IsObject marks a value that is a JSON object.
+func (JSONObject) IsObject() {}
 
+// IsObject marks a value that is a JSON object.
 func (AudienceOf) IsObject() {}
 
 // refusedContent names the parameter at fault for what the database refused of a job or an

@@ -21,12 +21,12 @@ import (
 	"github.com/belfryhq/belfry/outbox/compose"
 )
 
-// contentInput is what is said, and by which media.
+// ContentInput is what is said, and by which media.
 type ContentInput struct {
 	Title    string     `flag:"title" label:"TITLE" help:"1 to 200 characters"`
 	Body     string     `flag:"body" label:"TEXT" help:"up to 10,000 characters"`
-	Data     JsonObject `flag:"data" label:"JSON" help:"further content as an object, up to 16,384 bytes" allowed:"JSON objects of up to 16384 bytes"`
-	Variants JsonObject `flag:"variants" label:"JSON" file:"true" help:"titles and bodies by locale, as {\"ko\": {\"title\": \"…\", \"body\": \"…\"}}, or a file with it" allowed:"JSON objects of up to 131072 bytes, as {\"ko\": {\"title\": \"…\", \"body\": \"…\"}}, or a FILE with one"`
+	Data     JSONObject `flag:"data" label:"JSON" help:"further content as an object, up to 16,384 bytes" allowed:"JSON objects of up to 16384 bytes"`
+	Variants JSONObject `flag:"variants" label:"JSON" file:"true" help:"titles and bodies by locale, as {\"ko\": {\"title\": \"…\", \"body\": \"…\"}}, or a file with it" allowed:"JSON objects of up to 131072 bytes, as {\"ko\": {\"title\": \"…\", \"body\": \"…\"}}, or a FILE with one"`
 	Route    []string   `flag:"route" label:"MEDIA" values:"media" help:"media in the order in which they are tried, as push,sms (default: the category's)"`
 }
 

@@ -17,7 +17,7 @@ import (
 	"github.com/belfryhq/belfry/outbox/compose"
 )
 
-// previewDeadline bounds a preview, which has to look at every candidate.
+// PreviewDeadline bounds a preview, which has to look at every candidate.
 const PreviewDeadline = compose.PreviewLimit
 
 // previewHelp is part of the help of operations that preview.

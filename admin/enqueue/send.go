@@ -28,7 +28,7 @@ type sendInput struct {
 	RequestedBy    string             `flag:"requested-by" local:"true" label:"WHO" help:"who asks, kept in {events} (default: user@host)"`
 }
 
-// sentEvents has what is sent by an operation to one channel.
+// SentEvents has what is sent by an operation to one channel.
 const SentEvents = "the channel's events"
 
 func (in sendInput) Check(o operation.Operation, _ time.Time) error {
@@ -105,7 +105,7 @@ func sentText(p *printer.Page, _ sendInput, sent sentActivity) {
 	}
 }
 
-// sendRefused names the parameter at fault for what the database refused, and says how to
+// SendRefused names the parameter at fault for what the database refused, and says how to
 // repeat an act whose outcome is unknown.
 func SendRefused(err error, repeatable bool) error {
 	var bad *job.InvalidError

@@ -18,8 +18,8 @@ type resumeInput struct {
 	Edit     bool               `flag:"edit" help:"correct the job first, with the flags that follow"`
 	Title    *string            `flag:"title" label:"TITLE" help:"with --edit: 1 to 200 characters"`
 	Body     *string            `flag:"body" label:"TEXT" help:"with --edit: up to 10,000 characters"`
-	Data     enqueue.JsonObject `flag:"data" label:"JSON" help:"with --edit: further content as an object, up to 16,384 bytes" allowed:"JSON objects of up to 16384 bytes"`
-	Variants enqueue.JsonObject `flag:"variants" label:"JSON" file:"true" help:"with --edit: titles and bodies by locale, as {\"ko\": {\"title\": \"…\", \"body\": \"…\"}}, or a file with it" allowed:"JSON objects of up to 131072 bytes, as {\"ko\": {\"title\": \"…\", \"body\": \"…\"}}, or a FILE with one"`
+	Data     enqueue.JSONObject `flag:"data" label:"JSON" help:"with --edit: further content as an object, up to 16,384 bytes" allowed:"JSON objects of up to 16384 bytes"`
+	Variants enqueue.JSONObject `flag:"variants" label:"JSON" file:"true" help:"with --edit: titles and bodies by locale, as {\"ko\": {\"title\": \"…\", \"body\": \"…\"}}, or a file with it" allowed:"JSON objects of up to 131072 bytes, as {\"ko\": {\"title\": \"…\", \"body\": \"…\"}}, or a FILE with one"`
 	enqueue.AudienceChoice
 	operation.PlanFlags
 	operation.VersionFlag
@@ -49,7 +49,7 @@ func (in resumeInput) changes() (job.Changes, error) {
 			changes[column] = *text
 		}
 	}
-	for column, object := range map[string]enqueue.JsonObject{"data": in.Data, "variants": in.Variants} {
+	for column, object := range map[string]enqueue.JSONObject{"data": in.Data, "variants": in.Variants} {
 		if object != nil {
 			changes[column] = json.RawMessage(object)
 		}

@@ -7,8 +7,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/belfryhq/belfry/admin/admintest"
 	"github.com/belfryhq/belfry/admin/jobs"
+	"github.com/belfryhq/belfry/dev/admintest"
 )
 
 // The runs of a job are told by the events of its transitions: what each wrote, how it ended, and

@@ -31,8 +31,8 @@ type jobChange struct {
 	Category         operation.Change[string]             `change:"category" values:"categories list" allowed:"categories of belfry.categories"`
 	Title            operation.Change[string]             `change:"title" allowed:"texts of 1 to 200 characters"`
 	Body             operation.Change[string]             `change:"body" allowed:"texts of up to 10000 characters"`
-	Data             operation.Change[enqueue.JsonObject] `change:"data" allowed:"JSON objects of up to 16384 bytes"`
-	Variants         operation.Change[enqueue.JsonObject] `change:"variants" file:"true" reset:"none,default" allowed:"JSON objects of titles and bodies by locale, files with one, or none"`
+	Data             operation.Change[enqueue.JSONObject] `change:"data" allowed:"JSON objects of up to 16384 bytes"`
+	Variants         operation.Change[enqueue.JSONObject] `change:"variants" file:"true" reset:"none,default" allowed:"JSON objects of titles and bodies by locale, files with one, or none"`
 	Route            operation.Change[[]string]           `change:"route" values:"media" reset:"default,none" allowed:"media in the order in which they are tried, as push,sms, or default (the category's)"`
 	Audience         operation.Change[enqueue.AudienceOf] `change:"audience" allowed:"JSON as in belfry.jobs.audience"`
 	operation.VersionFlag

@@ -177,7 +177,7 @@ func ThrottledBy(j job.Job) string {
 // heldBack is for how long a job's runs were held back, in all.
 func heldBack(j job.Job) time.Duration { return time.Duration(j.ThrottledMS) * time.Millisecond }
 
-// hideLocation implements locating.
+// HideLocation implements locating.
 func (s *JobState) HideLocation() {
 	if s.Audience.Kind == channels.KindRadius {
 		s.HaltedAt = nil // while messages wait

@@ -5,8 +5,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/belfryhq/belfry/admin/admintest"
 	"github.com/belfryhq/belfry/admin/jobs"
+	"github.com/belfryhq/belfry/dev/admintest"
 	"github.com/belfryhq/belfry/job"
 	"github.com/belfryhq/belfry/outbox"
 )

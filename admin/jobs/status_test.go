@@ -6,9 +6,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/belfryhq/belfry/admin/admintest"
 	"github.com/belfryhq/belfry/admin/jobs"
 	"github.com/belfryhq/belfry/admin/operation"
+	"github.com/belfryhq/belfry/dev/admintest"
 )
 
 func TestStatus_TellsWhatWasStopped(t *testing.T) {

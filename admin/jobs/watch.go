@@ -45,7 +45,7 @@ type WatchedJob struct {
 	Why            string          `json:"why"`    // messages wait; "": nothing stands in their way
 }
 
-// watchedJob is a job at a look; its paces look, too.
+// WatchJob is a job at a look; its paces look, too.
 func WatchJob(s JobState, still delivery.Standstill, p *paces, now time.Time) WatchedJob {
 	p.walk.Look(now, s.ChannelsRead)
 	p.delivery.Look(now, s.Settled())

@@ -55,7 +55,7 @@ type Env struct {
 	each func(item any) error // takes the items of a stream; nil: nobody does
 }
 
-// enqueuer enqueues jobs as the role may: belfry.limits binds an author as it binds a role of the database
+// Enqueuer enqueues jobs as the role may: belfry.limits binds an author as it binds a role of the database
 // that may INSERT jobs and not UPDATE them.
 func (e *Env) Enqueuer() *job.Store {
 	if e.Role >= Operator {
@@ -64,6 +64,7 @@ func (e *Env) Enqueuer() *job.Store {
 	return e.Jobs.Limited("authors")
 }
 
+// Time returns the present time.
 func (e *Env) Time() time.Time {
 	if e.Now == nil {
 		return time.Now()
@@ -89,13 +90,14 @@ type Act struct {
 	Actor  string `flag:"actor" help:"who, kept in {events} (default: user@host)" local:"true"`
 }
 
-// progress tells how the operation goes.
+// Progressf tells how the operation goes.
 func (e *Env) Progressf(format string, args ...any) {
 	if e.Progress != nil {
 		e.Progress(fmt.Sprintf(format, args...))
 	}
 }
 
+// By returns the actor and the reason of an act; without an actor, the actor of env.
 func (a Act) By(env *Env) job.Act {
 	who := job.Act{Actor: a.Actor, Reason: a.Reason}
 	if who.Actor == "" {
@@ -127,7 +129,7 @@ type Setup struct {
 // Watcher is told after each operation that has changed something, so that it reads again soon.
 type Watcher interface{ Acted() }
 
-// of is who acts and why, for package channels.
+// ChannelsBy is who acts and why, for package channels.
 func (a Act) ChannelsBy(env *Env) channels.By {
 	who := a.By(env)
 	return channels.By{Actor: who.Actor, Reason: who.Reason}

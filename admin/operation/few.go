@@ -18,7 +18,7 @@ const (
 	leastRadius = 500
 )
 
-// mayFind refuses an audience that finds out where one person is, to who reads no contents.
+// MayFind refuses an audience that finds out where one person is, to who reads no contents.
 func (r Role) MayFind(a channels.Audience) error {
 	if r.ReadsContents() || a.Kind != channels.KindRadius || a.RadiusM >= leastRadius {
 		return nil
@@ -26,7 +26,7 @@ func (r Role) MayFind(a channels.Audience) error {
 	return Invalid("radius", "is too small; allowed values for viewers and authors: %dm or more", leastRadius)
 }
 
-// mayLocate refuses, to a role that reads no contents, an operation that answers which channels an
+// MayLocate refuses, to a role that reads no contents, an operation that answers which channels an
 // audience by radius has: their places would follow from its centre and radius.
 func (e *Env) MayLocate(ctx context.Context, operation string, jobID int64) error {
 	locates, err := e.Locates(ctx, jobID)
@@ -36,7 +36,7 @@ func (e *Env) MayLocate(ctx context.Context, operation string, jobID int64) erro
 	return &DeniedError{Operation: operation + " of a job to a radius", Has: e.Role, Needs: Operator}
 }
 
-// locates reports whether a job is to a radius and the role reads no contents: then its rows would
+// Locates reports whether a job is to a radius and the role reads no contents: then its rows would
 // find out where people are.
 func (e *Env) Locates(ctx context.Context, jobID int64) (bool, error) {
 	if e.Role.ReadsContents() {
@@ -78,6 +78,7 @@ func hideLocation(v reflect.Value) {
 	}
 }
 
+// ZeroFew sets counts that are too small to be shown to 0.
 func ZeroFew(counts ...*int64) {
 	for _, n := range counts {
 		if *n <= MostHidden {
@@ -86,7 +87,7 @@ func ZeroFew(counts ...*int64) {
 	}
 }
 
-// toRadius are those of the jobs that are to a radius.
+// ToRadius are those of the jobs that are to a radius.
 func (e *Env) ToRadius(ctx context.Context, ids []int64) ([]int64, error) {
 	rows, err := e.Reads().Query(ctx, queries.jobsToRadius, pgx.StrictNamedArgs{"ids": ids})
 	if err != nil {
@@ -95,7 +96,7 @@ func (e *Env) ToRadius(ctx context.Context, ids []int64) ([]int64, error) {
 	return pgx.CollectRows(rows, pgx.RowTo[int64])
 }
 
-// coarse is a count as the role may read it. atMost is what a count that is as low may be less than,
+// Coarse is a count as the role may read it. atMost is what a count that is as low may be less than,
 // too; 0: counts are what they are.
 func (r Role) Coarse(n int64) (shown, atMost int64) {
 	if r.ReadsContents() {
@@ -104,7 +105,7 @@ func (r Role) Coarse(n int64) (shown, atMost int64) {
 	return max(n, MostHidden), MostHidden
 }
 
-// atMostText tells a count that may be less.
+// AtMostText tells a count that may be less.
 func AtMostText(n, atMost int64) string {
 	if atMost > 0 && n <= atMost {
 		return "fewer than " + printer.Grouped(atMost+1)

@@ -97,7 +97,7 @@ func (i *Instant) Given(now time.Time) *time.Time {
 	return &t
 }
 
-// span is a duration that is longer than nothing.
+// Span is a duration that is longer than nothing.
 type Span time.Duration
 
 // UnmarshalText reads one.
@@ -113,7 +113,7 @@ func (s *Span) UnmarshalText(text []byte) error {
 // MarshalText writes a duration.
 func (s Span) MarshalText() ([]byte, error) { return []byte(time.Duration(s).String()), nil }
 
-// age is a span of a minute to a hundred years.
+// Age is a span of a minute to a hundred years.
 type Age time.Duration
 
 // UnmarshalText reads a duration, also in days.
@@ -142,7 +142,7 @@ func (a Age) String() string {
 	return printer.Short(time.Duration(a))
 }
 
-// past is a moment that is no matter of the future: an Instant, or how long ago it was.
+// Past is a moment that is no matter of the future: an Instant, or how long ago it was.
 type Past struct{ Instant }
 
 // UnmarshalText reads either.
@@ -177,7 +177,7 @@ func (p *Past) Before(env *Env) *time.Time {
 	return &t
 }
 
-// secondsSpan is what seconds was made of.
+// SecondsSpan is what seconds was made of.
 func SecondsSpan(s *float64) time.Duration {
 	if s == nil {
 		return -1
@@ -185,6 +185,7 @@ func SecondsSpan(s *float64) time.Duration {
 	return time.Duration(*s * float64(time.Second))
 }
 
+// Known returns a rate, or nil if it is not known yet.
 func Known(rate float64, known bool) *float64 {
 	if !known {
 		return nil

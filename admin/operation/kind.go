@@ -28,7 +28,7 @@ func (*UnknownOutcomeError) Kind() errkind.Kind { return errkind.Unknown }
 
 func (e *UnknownOutcomeError) Unwrap() error { return e.Err }
 
-// outcome tells an act that may have taken effect from one that has not. What the server
+// UnlessUnknown tells an act that may have taken effect from one that has not. What the server
 // itself answered, and what never reached it, has not.
 func UnlessUnknown(err error) error {
 	var connect *pgconn.ConnectError

@@ -42,6 +42,7 @@ func (l *List[T]) setNextPage(next string) { l.Next = next }
 
 func (l List[T]) items() any { return l.Items }
 
+// JSONTypes returns the types of the result in JSON.
 func (l List[T]) JSONTypes() []reflect.Type { return []reflect.Type{reflect.TypeFor[[]T]()} }
 
 // resultTypes are the types of which an Out has the JSON of one.
@@ -68,17 +69,17 @@ func pointed(t reflect.Type) reflect.Type {
 	return t
 }
 
-// reading runs what only reads, on a standby too, in one transaction whose statements the server ends
+// Reading runs what only reads, on a standby too, in one transaction whose statements the server ends
 // when an operation's time is over: behind a pooler, which takes no cancel request, nothing else does.
 func Reading(ctx context.Context, env *Env, do func(context.Context, pgx.Tx) error) error {
 	return db.InTx(ctx, env.DB, db.Options{Limit: db.Left(ctx, DefaultDeadline), Reads: true}, do)
 }
 
-// reads is for what reads one statement at a time, also for longer than DefaultDeadline where its
+// Reads is for what reads one statement at a time, also for longer than DefaultDeadline where its
 // operation may: the server ends each when the operation's time is over.
 func (e *Env) Reads() db.Reader { return db.NewReader(e.DB, longest) }
 
-// listed is a list that is read whole.
+// Listed is a list that is read whole.
 func Listed[T any](ctx context.Context, env *Env, read func(context.Context, pgx.Tx) ([]T, error)) (out List[T], err error) {
 	err = Reading(ctx, env, func(ctx context.Context, tx pgx.Tx) error {
 		out.Items, err = read(ctx, tx)
@@ -87,7 +88,7 @@ func Listed[T any](ctx context.Context, env *Env, read func(context.Context, pgx
 	return out, err
 }
 
-// accessList is a list of a table whose policies are belfry's own: a role that may not change it
+// AccessList is a list of a table whose policies are belfry's own: a role that may not change it
 // reads no rows of it.
 func AccessList[T any](ctx context.Context, env *Env, statement string, args ...any) (out List[T], err error) {
 	o := db.Options{Policies: true, Limit: db.Left(ctx, DefaultDeadline), Reads: true}
@@ -102,7 +103,7 @@ func AccessList[T any](ctx context.Context, env *Env, statement string, args ...
 	return out, err
 }
 
-// pageOf cuts a list that was read with one item more than limit, and says by next how the
+// PageOf cuts a list that was read with one item more than limit, and says by next how the
 // page after it begins.
 func PageOf[T any](items []T, limit int, next func(last T) string) List[T] {
 	if len(items) <= limit {

@@ -26,14 +26,14 @@ const Masked = "[masked]"
 //	reason  a text beside a field Kind: where it is the error of something that failed
 const masksKey = "mask"
 
-// maskedKeys are the names under which JSON within JSON has what is masked: as events have it
+// MaskedKeys are the names under which JSON within JSON has what is masked: as events have it
 // of what was changed. A test holds them to the fields.
 var MaskedKeys = []string{"body", "data", "variants", "external_ids", "external_id", "place", "query", "last_error", "error", "address", "receipt", "sha256", "unknown_sample", "cursor", "rows_written"}
 
 // failureKinds are the kinds of events whose reason is an error, and may quote a row.
 var failureKinds = []string{job.EventFailed, job.EventInterrupted, "skipped"}
 
-// readsContents reports whether a role reads what is said to whom: bodies and data of messages,
+// ReadsContents reports whether a role reads what is said to whom: bodies and data of messages,
 // external ids and addresses, and errors that may quote them.
 func (r Role) ReadsContents() bool { return r >= Operator }
 
@@ -43,7 +43,7 @@ type masking interface {
 	Masked(mask func(any) any) any
 }
 
-// shown is a result, or an item of a stream, as the role may read it. What it is given stays as
+// Shown is a result, or an item of a stream, as the role may read it. What it is given stays as
 // it is: others may have it too.
 func (e *Env) Shown(out any) any {
 	if e.Role.ReadsContents() || out == nil {
@@ -256,7 +256,7 @@ func looksForMarks(t reflect.Type, within []reflect.Type) bool {
 	return false
 }
 
-// told is an error as the role may read it. What the database says of a value may quote any row;
+// Told is an error as the role may read it. What the database says of a value may quote any row;
 // what it says of the input does not.
 func (e *Env) Told(err error) error {
 	server := new(pgconn.PgError)

@@ -143,7 +143,7 @@ type Question struct {
 // it was read.
 const TypedAbove = 1000
 
-// toMany is the question when so many are sent to.
+// ToMany is the question when so many are sent to.
 func (q Question) ToMany(n int64) Question {
 	if n > TypedAbove {
 		q.Count = n

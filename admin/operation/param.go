@@ -138,7 +138,7 @@ func (p Param) change(c changing, text string) error {
 	return fmt.Errorf("%w%s", err, or)
 }
 
-// notAllowedError is a value of another kind or range.
+// NotAllowedError is a value of another kind or range.
 type NotAllowedError struct{ Allowed string }
 
 func (e *NotAllowedError) Error() string { return "allowed values: " + e.Allowed }

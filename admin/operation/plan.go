@@ -42,16 +42,18 @@ type Outcome struct {
 	Detail  string `json:"detail,omitempty"`  // such as the overlaps, as text
 }
 
-// text renders a plan.
+// Text renders a plan.
 func (p *Plan) Text(page *printer.Page, noun, done string) {
 	p.Table(page, noun, done)
 	p.Note(page)
 }
 
+// Note writes how to execute the plan.
 func (p *Plan) Note(page *printer.Page) {
 	page.Note("as of %s; --plan %s does exactly this", p.AsOf.Format(time.RFC3339Nano), p.Token)
 }
 
+// Table writes the outcomes of a plan.
 func (p *Plan) Table(page *printer.Page, noun, done string) {
 	t := printer.NewTable("OF", "OUTCOME", ">COUNT", "DETAIL")
 	for _, o := range p.Outcomes {
@@ -67,8 +69,8 @@ func (p *Plan) Table(page *printer.Page, noun, done string) {
 	page.Printf("%s: would be %s: %s\n", p.Selection, done, printer.Counted(p.Count, noun))
 }
 
-// errPlanned keeps a plan from being enqueued.
+// ErrPlanned keeps a plan from being enqueued.
 var ErrPlanned = errors.New("it was a plan")
 
-// namedJobs is how many jobs a plan names one by one.
+// NamedJobs is how many jobs a plan names one by one.
 const NamedJobs = 20

@@ -13,7 +13,7 @@ import (
 	"github.com/belfryhq/belfry/internal/printer"
 )
 
-// planChoice are the parameters of an act that has a plan.
+// PlanFlags are the parameters of an act that has a plan.
 type PlanFlags struct {
 	DryRun bool       `flag:"dry-run" help:"only show what would be done, with the token of that plan"`
 	Plan   *PlanToken `flag:"plan" label:"TOKEN" help:"do exactly what --dry-run showed with this token, or nothing"`
@@ -118,6 +118,7 @@ type withPlan interface {
 	token() *PlanToken
 }
 
+// Plans reports whether the input asks for a plan.
 func (c PlanFlags) Plans() bool       { return c.DryRun }
 func (c PlanFlags) token() *PlanToken { return c.Plan }
 
@@ -145,10 +146,10 @@ func (o Operation) checkPlan(in any) error {
 	return nil
 }
 
-// counts reports whether the effect of the act has to be counted first.
+// Counts reports whether the effect of the act has to be counted first.
 func (c PlanFlags) Counts() bool { return c.DryRun || c.Plan != nil }
 
-// expected is the number of the plan; nil: any.
+// Expected is the number of the plan; nil: any.
 func (c PlanFlags) Expected() *int64 {
 	if c.Plan == nil {
 		return nil
@@ -156,7 +157,7 @@ func (c PlanFlags) Expected() *int64 {
 	return &c.Plan.Count
 }
 
-// moment is the time after which objects are left: that of the plan, or now by the database's clock.
+// Moment is the time after which objects are left: that of the plan, or now by the database's clock.
 func (c PlanFlags) Moment(ctx context.Context, env *Env) (time.Time, error) {
 	now, err := env.Jobs.Now(ctx)
 	switch {
@@ -168,7 +169,7 @@ func (c PlanFlags) Moment(ctx context.Context, env *Env) (time.Time, error) {
 	return c.Plan.AsOf, nil
 }
 
-// agrees refuses another number than that of the plan.
+// Agrees refuses another number than that of the plan.
 func (c PlanFlags) Agrees(p *Plan, noun, done string) error {
 	switch {
 	case c.Plan == nil:
@@ -181,11 +182,11 @@ func (c PlanFlags) Agrees(p *Plan, noun, done string) error {
 	return Unexpected(p.Count, c.Plan.Count, noun, done, p.AsOf)
 }
 
-// unexpected is the error of another number than that of the plan.
+// Unexpected is the error of another number than that of the plan.
 func Unexpected(would, expected int64, noun, done string, asOf time.Time) error {
 	return Conflict("the plan is out of date: %s would be %s as of %s, not %s; nothing was changed, repeat --dry-run",
 		printer.Counted(would, noun), done, asOf.Format(time.RFC3339Nano), printer.Grouped(expected))
 }
 
-// bound reports whether an act has to match its plan.
+// Bound reports whether an act has to match its plan.
 func (c PlanFlags) Bound() bool { return c.Plan != nil }

@@ -25,16 +25,17 @@ type Precondition struct {
 	Exists bool
 }
 
-// ifVersion is the precondition among the parameters of an act on one object.
+// VersionFlag is the precondition among the parameters of an act on one object.
 type VersionFlag struct {
 	IfVersion *int64 `flag:"if-version" label:"N" min:"0" help:"do it only if this is still the version, as --json shows it: nobody has changed it since"`
 
 	header *Precondition // of If-Match; nil if the request has none
 }
 
-func (e *VersionFlag) setPrecondition(p Precondition) { e.header = &p }
+// SetPrecondition sets the precondition of a request.
+func (e *VersionFlag) SetPrecondition(p Precondition) { e.header = &p }
 
-// precondition returns the precondition of an input; nil accepts any version.
+// Precondition returns the precondition of an input; nil accepts any version.
 func (e VersionFlag) Precondition() *Precondition {
 	if e.IfVersion != nil {
 		return &Precondition{Versions: []int64{*e.IfVersion}}
@@ -42,7 +43,7 @@ func (e VersionFlag) Precondition() *Precondition {
 	return e.header
 }
 
-// resource is the object of an act. The zero value stands for several objects.
+// Resource is the object of an act. The zero value stands for several objects.
 type Resource struct {
 	Subject, Name string // of its events
 	Show          string // the command that shows it, without "belfry"
@@ -59,12 +60,12 @@ type conditional interface {
 // conditionable is a conditional input whose precondition a header may set.
 type conditionable interface {
 	conditional
-	setPrecondition(p Precondition)
+	SetPrecondition(p Precondition)
 }
 
-// SetPrecondition adds the precondition of a request's If-Match to an input. An input that has a
+// ApplyPrecondition adds the precondition of a request's If-Match to an input. An input that has a
 // precondition, or does not support one, is an error.
-func SetPrecondition(in any, p Precondition) error {
+func ApplyPrecondition(in any, p Precondition) error {
 	c, is := in.(conditionable)
 	switch {
 	case !is:
@@ -72,7 +73,7 @@ func SetPrecondition(in any, p Precondition) error {
 	case c.Precondition() != nil:
 		return errors.New("if_version is the same precondition; give one of the two")
 	}
-	c.setPrecondition(p)
+	c.SetPrecondition(p)
 	return nil
 }
 
@@ -97,7 +98,7 @@ func checkPrecondition(in any) error {
 	return nil
 }
 
-// actBy returns who acts, why, and the version that the input expects.
+// ActBy returns who acts, why, and the version that the input expects.
 func ActBy(env *Env, in interface {
 	conditional
 	By(env *Env) job.Act
@@ -225,5 +226,5 @@ func VersionOf(out any) (version int64, one bool) {
 	return 0, false
 }
 
-// subjectInstallation is the subject of the events of halts and adoptions.
+// SubjectInstallation is the subject of the events of halts and adoptions.
 const SubjectInstallation = "installation"

@@ -46,10 +46,12 @@ func (e *InvalidError) Error() string {
 	return strings.Join(lines, "\n  ")
 }
 
+// Add appends a problem of a parameter.
 func (e *InvalidError) Add(param, format string, args ...any) {
 	e.Problems = append(e.Problems, Problem{param, fmt.Sprintf(format, args...)})
 }
 
+// OrNil returns nil if there is no problem.
 func (e *InvalidError) OrNil() error {
 	if len(e.Problems) == 0 {
 		return nil
@@ -57,14 +59,14 @@ func (e *InvalidError) OrNil() error {
 	return e
 }
 
-// invalid returns an error about one parameter.
+// Invalid returns an error about one parameter.
 func Invalid(param, format string, args ...any) error {
 	e := new(InvalidError)
 	e.Add(param, format, args...)
 	return e
 }
 
-// refused makes what the database refused a matter of the input. Its message begins with
+// Refused makes what the database refused a matter of the input. Its message begins with
 // the table and the column; columns says which parameter gives a column that has another
 // name.
 func Refused(err error, columns map[string]string) error {
@@ -75,7 +77,7 @@ func Refused(err error, columns map[string]string) error {
 	return RefusedText(bad.Message, bad.Hint, columns)
 }
 
-// refusedColumn is refused where no parameter is at fault: the column is named in the text.
+// RefusedColumn is refused where no parameter is at fault: the column is named in the text.
 func RefusedColumn(bad *job.InvalidError) error {
 	text := strings.TrimPrefix(bad.Message, "belfry.jobs.")
 	if bad.Hint != "" && !strings.Contains(text, bad.Hint) {
@@ -84,6 +86,7 @@ func RefusedColumn(bad *job.InvalidError) error {
 	return Invalid("", "%s", text)
 }
 
+// RefusedText returns an error for a message of the database. columns maps columns to parameters.
 func RefusedText(message, hint string, columns map[string]string) error {
 	param, text := "", message
 	if place, problem, ok := strings.Cut(message, ": "); ok && strings.HasPrefix(place, "belfry.") && !strings.Contains(place, " ") {
@@ -110,6 +113,7 @@ func (a *AdvisedError) Error() string { return a.Err.Error() + "; " + a.Next }
 
 func (a *AdvisedError) Unwrap() error { return a.Err }
 
+// Advise adds the next step to an error.
 func Advise(err error, next string) error { return &AdvisedError{err, next} }
 
 // UnavailableError is something beside the database that does not answer. Trying again may

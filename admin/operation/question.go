@@ -50,8 +50,8 @@ func WithQuestions(list []Operation) []Operation {
 	return all
 }
 
-// account: a question is no act.
-func (Question) affected(string) Affected { return Affected{Nothing: true} }
+// Affected returns nothing: a question changes nothing.
+func (Question) Affected(string) Affected { return Affected{Nothing: true} }
 
 // ToldError is an error by its kind and its text: one that another process told, or that an
 // operation tells itself.
@@ -66,7 +66,7 @@ func (e *ToldError) Error() string { return e.Text }
 // Kind returns the kind that the other process reported.
 func (e *ToldError) Kind() errkind.Kind { return e.Of }
 
-// conflict is an error of the state of things.
+// Conflict is an error of the state of things.
 func Conflict(format string, args ...any) error {
 	return &ToldError{errkind.Conflict, fmt.Sprintf(format, args...)}
 }

@@ -63,7 +63,7 @@ func plainJSON(v any) ([]byte, error) {
 	return bytes.TrimSpace(b.Bytes()), err
 }
 
-// affected describes what an act affected, for its receipt.
+// Affected describes what an act affected, for its receipt.
 type Affected struct {
 	N       int64
 	Noun    string     // of the objects that n counts; "": the result shows one object
@@ -74,7 +74,7 @@ type Affected struct {
 	Nothing bool       // nothing was changed for another reason
 }
 
-// eventKind is a kind of events of one object; with lifted, those that set this member to null.
+// EventKind is a kind of events of one object; with lifted, those that set this member to null.
 type EventKind struct{ Subject, Name, Kind, Lifted string }
 
 // pausable is a result that shows an object which can be paused and resumed.
@@ -82,7 +82,7 @@ type pausable interface {
 	PausedSince() (since *time.Time, subject, name string)
 }
 
-// affectedBy returns what an act affected. A result describes that itself in a method affected; a
+// AffectedBy returns what an act affected. A result describes that itself in a method affected; a
 // pausable one has been in force since its pause, or since its newest resumption. Any other result
 // is one object, and in force from now on.
 func AffectedBy(verb string, result any) Affected {

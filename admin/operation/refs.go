@@ -10,7 +10,7 @@ import (
 	"github.com/belfryhq/belfry/job"
 )
 
-// noSuchJob says where to look when there is no such job.
+// NoSuchJob says where to look when there is no such job.
 func NoSuchJob(err error) error {
 	if errors.Is(err, job.ErrNotFound) {
 		return Advise(err, "`belfry jobs list` shows what there is")
@@ -18,18 +18,18 @@ func NoSuchJob(err error) error {
 	return err
 }
 
-// jobRef names one job.
+// JobRef names one job.
 type JobRef struct {
 	ID int64 `arg:"ID" values:"jobs list" is:"a job's id" min:"1" allowed:"whole numbers from 1, as belfry jobs list shows them"`
 }
 
-// channelRef names one channel.
+// ChannelRef names one channel.
 type ChannelRef struct {
 	Channel    *int64  `flag:"channel" label:"ID" help:"the channel with this id"`
 	ExternalID *string `flag:"external-id" label:"ID" help:"the channel with this external ID"`
 }
 
-// find returns the id of the channel, which exists.
+// Find returns the id of the channel, which exists.
 func (c ChannelRef) Find(ctx context.Context, env *Env, operation string) (int64, error) {
 	if (c.Channel != nil) == (c.ExternalID != nil) {
 		return 0, Invalid("", "%s takes either --channel ID or --external-id ID", operation)
@@ -47,7 +47,7 @@ func (c ChannelRef) Find(ctx context.Context, env *Env, operation string) (int64
 	return *c.Channel, nil
 }
 
-// text names the channel as it was given.
+// Text names the channel as it was given.
 func (c ChannelRef) Text() string {
 	if c.ExternalID != nil {
 		return "channel " + printer.OneLine(*c.ExternalID, 60)
@@ -55,7 +55,7 @@ func (c ChannelRef) Text() string {
 	return "channel " + printer.Int(*c.Channel)
 }
 
-// flags are the flags that name the channel.
+// Flags are the flags that name the channel.
 func (c ChannelRef) Flags() string {
 	if c.ExternalID != nil {
 		return "--external-id " + printer.OneLine(*c.ExternalID, 60)
@@ -63,10 +63,12 @@ func (c ChannelRef) Flags() string {
 	return "--channel " + printer.Int(*c.Channel)
 }
 
+// Resource returns the object of the precondition.
 func (r JobRef) Resource() Resource {
 	return Resource{Subject: SubjectJob, Name: printer.Int(r.ID), Show: "jobs show " + printer.Int(r.ID), NotFound: func(context.Context, *Env) error {
 		return NoSuchJob(fmt.Errorf("job %d: %w", r.ID, job.ErrNotFound))
 	}}
 }
 
+// SubjectJob is the subject of events of jobs.
 const SubjectJob = "job"

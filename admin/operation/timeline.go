@@ -13,7 +13,7 @@ import (
 	"github.com/belfryhq/belfry/job"
 )
 
-// timeline is one kind of subject in belfry.events.
+// Timeline is one kind of subject in belfry.events.
 type Timeline struct {
 	Noun, Subject  string
 	Label          string // of what may be named, to see it alone
@@ -29,7 +29,7 @@ type timelineInput struct {
 	Before int64  `flag:"before" label:"ID" help:"only events before this one, for the next page" min:"1"`
 }
 
-// events is the operation that shows a timeline, newest first.
+// Events is the operation that shows a timeline, newest first.
 func (t Timeline) Events() Operation {
 	o := Define(Operation{
 		Name: t.Noun + " events", Short: t.Short, Example: t.Example, Role: Viewer,
@@ -61,20 +61,20 @@ func (t Timeline) text(p *printer.Page, in timelineInput, out List[job.ControlEv
 	More(p, "before", out.Next)
 }
 
-// more says how to see the next page, if there is one.
+// More says how to see the next page, if there is one.
 func More(p *printer.Page, flag, next string) {
 	if next != "" {
 		p.Note("there are more: --%s %s shows the next page", flag, printer.ShellWord(next))
 	}
 }
 
-// nonePasses is the text of a page that looked at as many as it may and has none.
+// NonePasses is the text of a page that looked at as many as it may and has none.
 func NonePasses(p *printer.Page, next string) {
 	p.Printf("none of those that this page looked at passes the filters\n")
 	More(p, "before", next)
 }
 
-// compacted is JSON as a text has it: without blanks, which JSON over HTTP has lost.
+// Compacted is JSON as a text has it: without blanks, which JSON over HTTP has lost.
 func Compacted(raw json.RawMessage) string {
 	var b bytes.Buffer
 	if json.Compact(&b, raw) != nil {
@@ -83,7 +83,7 @@ func Compacted(raw json.RawMessage) string {
 	return b.String()
 }
 
-// changes tells what an event changed, by the two states in its detail: values that one of
+// Changes tells what an event changed, by the two states in its detail: values that one of
 // them does not have are "unset". Who paused, when and why the event itself says. Of an
 // event that only counts messages, or members of a segment, it is their number; of one message to
 // one channel it is which.

@@ -16,27 +16,27 @@ import (
 // fifths of it at the most.
 const stepTimeout = 15 * time.Second
 
-// inTx runs do in one short durable transaction. An error of the connection may be
+// StepTx runs do in one short durable transaction. An error of the connection may be
 // that of the COMMIT, whose outcome is then unknown: every step here can be done
 // again.
 func StepTx(ctx context.Context, pool *pgxpool.Pool, do func(context.Context, pgx.Tx) error) error {
 	return Answered(db.InTx(ctx, pool, db.Options{Limit: stepTimeout}, do))
 }
 
-// change is inTx for a change by an operator; it checks act.If first.
+// ChangeTx is inTx for a change by an operator; it checks act.If first.
 func ChangeTx(ctx context.Context, pool *pgxpool.Pool, act job.Act, do func(context.Context, pgx.Tx) error) error {
 	return Answered(db.InTx(ctx, pool, db.Options{Limit: stepTimeout, If: act.If}, do))
 }
 
-// reading runs do in one short transaction that only reads, as on a standby.
+// ReadTx runs do in one short transaction that only reads, as on a standby.
 func ReadTx(ctx context.Context, pool *pgxpool.Pool, do func(context.Context, pgx.Tx) error) error {
 	return Answered(db.InTx(ctx, pool, db.Options{Limit: stepTimeout, Reads: true}, do))
 }
 
-// inSnapshot is reading, all of it as of one moment.
+// SnapshotTx is reading, all of it as of one moment.
 func SnapshotTx(ctx context.Context, pool *pgxpool.Pool, do func(context.Context, pgx.Tx) error) error {
 	return Answered(db.InTx(ctx, pool, db.Options{Limit: stepTimeout, Snapshot: true}, do))
 }
 
-// mapError translates an answer of PostgreSQL into the errors of package job.
+// Answered translates an answer of PostgreSQL into the errors of package job.
 func Answered(err error) error { return job.Answered(err, job.ErrLocked, "") }

@@ -44,7 +44,7 @@ func (o Operation) WithFlags(text string) string {
 	})
 }
 
-// someNames lists three names at most.
+// SomeNames lists three names at most.
 func SomeNames(names []string) string {
 	const most = 3
 	if n := len(names) - most; n > 0 {

@@ -50,7 +50,7 @@ type Attachment struct {
 	UnlistedPlatforms []string `json:"unlisted_platforms"`
 }
 
-// affected counts the rows that were ever brought over.
+// Affected counts the rows that were ever brought over.
 func (a *Attachment) Affected(string) operation.Affected {
 	return operation.Affected{N: a.Filled, Noun: "row"}
 }
@@ -69,6 +69,7 @@ type Verified struct {
 	UnlistedPlatforms []string `json:"unlisted_platforms"` // as of Attachment
 }
 
+// Affected returns what a receipt counts.
 func (v *Verified) Affected(string) operation.Affected {
 	return operation.Affected{N: differs(v.Drift), Noun: "channel", Plan: v.Plan}
 }

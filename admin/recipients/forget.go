@@ -14,6 +14,7 @@ import (
 // forgetPatience is for how long relays and runs that work on the channel are waited for.
 const forgetPatience = time.Minute
 
+// ForgetInput identifies one person, by channel id or external id.
 type ForgetInput struct {
 	ID         *int64  `arg:"[CHANNEL]" is:"a channel's id"`
 	ExternalID *string `flag:"external-id" label:"ID" help:"the channel with this external ID"`
@@ -21,6 +22,7 @@ type ForgetInput struct {
 	operation.Act
 }
 
+// Check returns what is wrong with the input.
 func (in ForgetInput) Check(operation.Operation, time.Time) error {
 	if (in.ID != nil) == (in.ExternalID != nil) {
 		return operation.Invalid("", "channels forget takes either CHANNEL or --external-id ID")
@@ -28,7 +30,7 @@ func (in ForgetInput) Check(operation.Operation, time.Time) error {
 	return nil
 }
 
-// Forgotten is what was erased of a channel, or would be. It does not say whose it was.
+// ForgetReport is what was erased of a channel, or would be. It does not say whose it was.
 type ForgetReport struct {
 	Plan *operation.Plan `json:"plan,omitempty"`
 	delivery.Forgotten
@@ -37,6 +39,7 @@ type ForgetReport struct {
 	Remark string `json:"remark,omitempty"`
 }
 
+// Affected returns what a receipt counts.
 func (f *ForgetReport) Affected(string) operation.Affected {
 	return operation.Affected{N: f.Rows(), Noun: "row", Plan: f.Plan}
 }
@@ -110,7 +113,7 @@ func forgetChannel(ctx context.Context, env *operation.Env, in ForgetInput) (*Fo
 	return &ForgetReport{Forgotten: done, Remark: remark}, err
 }
 
-// find returns the channel's id and its external id. One that is gone may have left rows:
+// Find returns the channel's id and its external id. One that is gone may have left rows:
 // its id finds them.
 func (in ForgetInput) Find(ctx context.Context, env *operation.Env) (id int64, external string, err error) {
 	if in.ExternalID != nil {

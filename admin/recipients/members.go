@@ -83,6 +83,7 @@ type SegmentMembers struct {
 	channels.SegmentChange
 }
 
+// Affected returns what a receipt counts.
 func (m *SegmentMembers) Affected(string) operation.Affected {
 	return operation.Affected{N: m.Added + m.Removed, Noun: "member", Plan: m.Plan}
 }

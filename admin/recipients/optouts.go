@@ -95,7 +95,7 @@ func listOptOuts(ctx context.Context, env *operation.Env, in operation.ChannelRe
 	return OptOutsOf(ctx, env, id)
 }
 
-// optOutsOf are those of a channel.
+// OptOutsOf are those of a channel.
 func OptOutsOf(ctx context.Context, env *operation.Env, id int64) (OptOuts, error) {
 	list, err := channels.OptOuts(ctx, env.Reads(), []int64{id})
 	if err != nil {
@@ -105,6 +105,7 @@ func OptOutsOf(ctx context.Context, env *operation.Env, id int64) (OptOuts, erro
 	return OptOuts{id, list, addresses}, err
 }
 
+// OptOutsText renders the opt-outs of a channel.
 func OptOutsText(p *printer.Page, _ operation.ChannelRef, out OptOuts) {
 	if len(out.OptOuts) == 0 {
 		p.Printf("channel %d has opted out of nothing\n", out.ChannelID)
@@ -123,6 +124,7 @@ func OptOutsText(p *printer.Page, _ operation.ChannelRef, out OptOuts) {
 // OptedOut is an opt-out that is recorded, now or earlier.
 type OptedOut struct{ channels.OptOut }
 
+// Affected returns what a receipt counts.
 func (o OptedOut) Affected(string) operation.Affected {
 	return operation.Affected{N: 1, Since: &o.OptedOutAt}
 }
@@ -132,6 +134,7 @@ type OptedIn struct {
 	OptOuts []channels.OptOut `json:"opt_outs"`
 }
 
+// Affected returns what a receipt counts.
 func (o OptedIn) Affected(string) operation.Affected {
 	return operation.Affected{N: int64(len(o.OptOuts)), Noun: "opt-out"}
 }

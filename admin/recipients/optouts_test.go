@@ -5,7 +5,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/belfryhq/belfry/admin/admintest"
+	"github.com/belfryhq/belfry/dev/admintest"
 )
 
 // What an operator records and takes back is an event with its actor, once for each change; what the

@@ -46,6 +46,7 @@ type SegmentDropped struct {
 	Members int64           `json:"members"` // that it had
 }
 
+// Affected returns what a receipt counts.
 func (d *SegmentDropped) Affected(string) operation.Affected {
 	return operation.Affected{N: d.Members, Noun: "member", Plan: d.Plan}
 }

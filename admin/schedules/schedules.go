@@ -53,6 +53,7 @@ type Occurrence struct {
 	Jobs     []int64 `json:"jobs"`
 }
 
+// Affected returns what a receipt counts.
 func (o Occurrence) Affected(string) operation.Affected {
 	return operation.Affected{N: int64(len(o.Jobs)), Noun: "job"}
 }

@@ -19,18 +19,18 @@ const (
 	comparedAround = 6 * time.Hour
 )
 
-// laneConflicts are the entries of its lane with which a requested job is expected to overlap.
+// LaneConflicts are the entries of its lane with which a requested job is expected to overlap.
 type LaneConflicts struct {
 	Lane       string    `json:"lane"`
 	At         time.Time `json:"at"`          // due time, UTC
-	ExpectedMS *int64    `json:"expected_ms"` // as of an UpcomingEntry
+	ExpectedMS *int64    `json:"expected_ms"` // as of an Entry
 	Behind     []string  `json:"behind"`      // entries that run first
 	AheadOf    []string  `json:"ahead_of"`    // entries that wait for the requested job
 	Held       string    `json:"held"`
 	Unknown    string    `json:"unknown"` // the reason why entries were not compared
 }
 
-// conflictsOf compares a requested job with upcoming entries and running jobs. An error, such as a missing
+// ConflictsOf compares a requested job with upcoming entries and running jobs. An error, such as a missing
 // right, does not prevent the preview; it is reported in Unknown.
 func ConflictsOf(ctx context.Context, env *operation.Env, r job.Request) *LaneConflicts {
 	ctx, cancel := context.WithTimeout(ctx, operation.DefaultDeadline)
@@ -60,7 +60,7 @@ func (c *LaneConflicts) find(ctx context.Context, env *operation.Env, r job.Requ
 	if err != nil {
 		return err
 	}
-	entries = append(entries, UpcomingEntry{At: c.At, Lane: c.Lane, Types: r.Types, Category: r.Spec.Category, Priority: r.Spec.Priority})
+	entries = append(entries, Entry{At: c.At, Lane: c.Lane, Types: r.Types, Category: r.Spec.Category, Priority: r.Spec.Priority})
 	running, err := expectDurations(ctx, env, c.Lane, entries, now)
 	if err != nil {
 		return err
@@ -85,7 +85,7 @@ func (c *LaneConflicts) find(ctx context.Context, env *operation.Env, r job.Requ
 	return nil
 }
 
-// text describes the conflicts in one sentence.
+// Text describes the conflicts in one sentence.
 func (c LaneConflicts) Text() string {
 	var parts []string
 	switch {

@@ -64,8 +64,8 @@ func (p upcomingPosition) compare(other upcomingPosition) int {
 	return cmp.Or(p.at.Compare(other.at), cmp.Compare(p.lane, other.lane), cmp.Compare(p.job, other.job), cmp.Compare(p.schedule, other.schedule))
 }
 
-// UpcomingEntry is a pending job or an occurrence of a schedule.
-type UpcomingEntry struct {
+// Entry is a pending job or an occurrence of a schedule.
+type Entry struct {
 	At       time.Time `json:"at"`       // due time, UTC
 	Name     string    `json:"name"`     // such as "job 17" or "schedule digest"
 	Lane     string    `json:"lane"`     // empty if the query of the schedule specifies it
@@ -84,13 +84,13 @@ type UpcomingEntry struct {
 	Held string `json:"held"`
 }
 
-func (e UpcomingEntry) position() upcomingPosition {
+func (e Entry) position() upcomingPosition {
 	return upcomingPosition{e.At, e.Lane, *cmp.Or(e.JobID, new(int64)), e.Schedule}
 }
 
 // interval returns when the entry is expected to run if nothing else runs in its lane. An unknown
 // duration counts as one nanosecond.
-func (e UpcomingEntry) interval(now time.Time) (start, end time.Time) {
+func (e Entry) interval(now time.Time) (start, end time.Time) {
 	start, end = latest(e.At, now), latest(e.At, now).Add(1)
 	if e.ExpectedMS != nil {
 		end = latest(end, start.Add(time.Duration(*e.ExpectedMS)*time.Millisecond))
@@ -121,7 +121,7 @@ with a query specifies its lane and its jobs when it fires.`,
 	}, listUpcoming, upcomingText)
 }
 
-func listUpcoming(ctx context.Context, env *operation.Env, in upcomingInput) (page operation.List[UpcomingEntry], err error) {
+func listUpcoming(ctx context.Context, env *operation.Env, in upcomingInput) (page operation.List[Entry], err error) {
 	q := upcomingQuery{lane: in.Lane, until: in.Until.Given(env.Time()), skipHeld: in.SkipHeld, occurrences: in.Each, limit: in.Limit + 1}
 	if from := in.From.Given(env.Time()); from != nil {
 		q.from = *from
@@ -133,7 +133,7 @@ func listUpcoming(ctx context.Context, env *operation.Env, in upcomingInput) (pa
 	if err != nil {
 		return page, err
 	}
-	page = operation.PageOf(list, in.Limit, func(last UpcomingEntry) string { return last.position().String() })
+	page = operation.PageOf(list, in.Limit, func(last Entry) string { return last.position().String() })
 	running, err := expectDurations(ctx, env, in.Lane, page.Items, now)
 	if err != nil {
 		return page, err
@@ -172,7 +172,7 @@ func holds(ctx context.Context, env *operation.Env) (func(lane string) string, e
 }
 
 // readUpcoming returns entries in the order of their positions, and the database's clock.
-func readUpcoming(ctx context.Context, env *operation.Env, q upcomingQuery) (list []UpcomingEntry, now time.Time, err error) {
+func readUpcoming(ctx context.Context, env *operation.Env, q upcomingQuery) (list []Entry, now time.Time, err error) {
 	if now, err = env.Jobs.Now(ctx); err != nil {
 		return nil, now, err
 	}
@@ -190,17 +190,17 @@ func readUpcoming(ctx context.Context, env *operation.Env, q upcomingQuery) (lis
 	if err != nil {
 		return nil, now, err
 	}
-	add := func(e UpcomingEntry) {
+	add := func(e Entry) {
 		e.Overlaps, e.Held = []string{}, cmp.Or(e.Held, held(e.Lane))
 		if !q.skipHeld || e.Held == "" {
 			list = append(list, e)
 		}
 	}
 	for _, j := range jobs {
-		add(UpcomingEntry{At: j.ScheduleAt, Name: "job " + printer.Int(j.ID), Lane: j.Lane, JobID: &j.ID, Types: []string{j.Type}, Category: j.Category, Title: j.Title, Priority: j.Priority})
+		add(Entry{At: j.ScheduleAt, Name: "job " + printer.Int(j.ID), Lane: j.Lane, JobID: &j.ID, Types: []string{j.Type}, Category: j.Category, Title: j.Title, Priority: j.Priority})
 	}
 	for _, s := range schedules {
-		e := UpcomingEntry{Name: "schedule " + s.Name, Schedule: s.Name, Types: s.Template.Types, Category: s.Template.Category, Title: s.Template.Title, Priority: s.Template.Priority}
+		e := Entry{Name: "schedule " + s.Name, Schedule: s.Name, Types: s.Template.Types, Category: s.Template.Category, Title: s.Template.Title, Priority: s.Template.Priority}
 		if s.Query == "" {
 			e.Lane = cmp.Or(s.Template.Lane, "default")
 		}
@@ -218,7 +218,7 @@ func readUpcoming(ctx context.Context, env *operation.Env, q upcomingQuery) (lis
 			}
 		}
 	}
-	slices.SortFunc(list, func(a, b UpcomingEntry) int { return a.position().compare(b.position()) })
+	slices.SortFunc(list, func(a, b Entry) int { return a.position().compare(b.position()) })
 	return list[:min(len(list), q.limit)], now, nil
 }
 
@@ -241,13 +241,13 @@ func occurrences(s schedule.Schedule, q upcomingQuery, now time.Time) (times []t
 
 // expectDurations sets the expected durations of entries. It returns the running jobs of a lane, or of
 // all lanes, as entries that are due now and take the rest of their expected durations.
-func expectDurations(ctx context.Context, env *operation.Env, lane string, entries []UpcomingEntry, now time.Time) (running []UpcomingEntry, err error) {
+func expectDurations(ctx context.Context, env *operation.Env, lane string, entries []Entry, now time.Time) (running []Entry, err error) {
 	jobs, err := env.Jobs.List(ctx, job.Filter{Statuses: []job.Status{job.Running}, Lane: lane, Limit: runningRead})
 	if err != nil {
 		return nil, err
 	}
 	for _, j := range jobs {
-		running = append(running, UpcomingEntry{At: *cmp.Or(j.StartedAt, &now), Name: "job " + printer.Int(j.ID), Lane: j.Lane, Types: []string{j.Type}, Category: j.Category, Priority: j.Priority})
+		running = append(running, Entry{At: *cmp.Or(j.StartedAt, &now), Name: "job " + printer.Int(j.ID), Lane: j.Lane, Types: []string{j.Type}, Category: j.Category, Priority: j.Priority})
 	}
 	kinds := make(map[job.Kind]bool)
 	for _, e := range slices.Concat(running, entries) {
@@ -259,7 +259,7 @@ func expectDurations(ctx context.Context, env *operation.Env, lane string, entri
 	if err != nil {
 		return nil, err
 	}
-	expected := func(e UpcomingEntry) *int64 {
+	expected := func(e Entry) *int64 {
 		var ms int64
 		for _, t := range e.Types {
 			d, known := took[job.Kind{Type: t, Category: e.Category, Lane: e.Lane}]
@@ -285,8 +285,8 @@ func expectDurations(ctx context.Context, env *operation.Env, lane string, entri
 }
 
 // markOverlaps sets the overlaps of entries that are ordered by due time.
-func markOverlaps(entries, running []UpcomingEntry, now time.Time) {
-	active := make(map[string][]UpcomingEntry)
+func markOverlaps(entries, running []Entry, now time.Time) {
+	active := make(map[string][]Entry)
 	for _, e := range running {
 		active[e.Lane] = append(active[e.Lane], e)
 	}
@@ -295,7 +295,7 @@ func markOverlaps(entries, running []UpcomingEntry, now time.Time) {
 			continue
 		}
 		start, _ := e.interval(now)
-		before := slices.DeleteFunc(active[e.Lane], func(b UpcomingEntry) bool {
+		before := slices.DeleteFunc(active[e.Lane], func(b Entry) bool {
 			_, end := b.interval(now)
 			return !end.After(start)
 		})
@@ -306,7 +306,7 @@ func markOverlaps(entries, running []UpcomingEntry, now time.Time) {
 	}
 }
 
-func upcomingText(p *printer.Page, in upcomingInput, out operation.List[UpcomingEntry]) {
+func upcomingText(p *printer.Page, in upcomingInput, out operation.List[Entry]) {
 	if len(out.Items) == 0 && in.After == nil {
 		p.Printf("no pending job and no schedule matches; `belfry enqueue --at TIME …` plans a job, `belfry schedules add` a schedule\n")
 		return

@@ -7,8 +7,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/belfryhq/belfry/admin/admintest"
 	"github.com/belfryhq/belfry/admin/upcoming"
+	"github.com/belfryhq/belfry/dev/admintest"
 )
 
 func TestUpcoming_ListsJobsAndOccurrencesByTimeAndLane(t *testing.T) {
@@ -81,9 +81,9 @@ func TestUpcoming_PagesHaveEachEntryOnce(t *testing.T) {
 	all, next := d.Upcoming("limit", "500", "until", "+3h30m")
 	require.Len(t, all, 60+3*3)
 	require.Empty(t, next)
-	require.True(t, slices.IsSortedFunc(all, func(a, b upcoming.UpcomingEntry) int { return a.At.Compare(b.At) }))
+	require.True(t, slices.IsSortedFunc(all, func(a, b upcoming.Entry) int { return a.At.Compare(b.At) }))
 	for _, limit := range []string{"1", "7"} {
-		var paged []upcoming.UpcomingEntry
+		var paged []upcoming.Entry
 		given := []string{"limit", limit, "until", "+3h30m"}
 		for {
 			list, next := d.Upcoming(given...)

@@ -1,3 +1,4 @@
+// Package admintest gives the tests of operations a database and an operator who runs operations by name.
 package admintest
 
 import (
@@ -27,7 +28,7 @@ import (
 	"github.com/belfryhq/belfry/outbox/compose"
 )
 
-// desk is where an operator sits: a database of its own, and what came of the last operation.
+// Desk is where an operator sits: a database of its own, and what came of the last operation.
 type Desk struct {
 	T   *testing.T
 	DB  *dbtest.DB
@@ -37,6 +38,7 @@ type Desk struct {
 	JSON       string
 }
 
+// NewDesk returns a desk with an empty database.
 func NewDesk(t *testing.T) *Desk {
 	t.Helper()
 	db := dbtest.Reused(t, 10)
@@ -48,22 +50,24 @@ func NewDesk(t *testing.T) *Desk {
 	}}
 }
 
-// as has somebody else sit at the desk.
+// As has somebody else sit at the desk.
 func (d *Desk) As(actor string, role operation.Role) *Desk {
 	d.Env.Actor, d.Env.Role = actor, role
 	return d
 }
 
-// examined is what the doctor says of a desk.
-func (d *Desk) Examined(given ...string) *doctor.DoctorReport {
+// Examined is what the doctor says of a desk.
+func (d *Desk) Examined(given ...string) *doctor.Report {
 	d.T.Helper()
 	o, in := d.Input("doctor", given...)
 	out, err := o.Run(d.T.Context(), d.Env, in)
 	require.NoError(d.T, err)
-	return out.(*doctor.DoctorReport)
+	report, is := out.(*doctor.Report)
+	require.True(d.T, is)
+	return report
 }
 
-// watch follows events while acts are done, one after each look, and returns what was told.
+// Watch follows events while acts are done, one after each look, and returns what was told.
 func (d *Desk) Watch(acts []func(), given ...string) string {
 	d.T.Helper()
 	d.Env.Watches = jobs.NewWatches(50 * time.Millisecond)
@@ -84,14 +88,14 @@ func (d *Desk) Watch(acts []func(), given ...string) string {
 	return out.String()
 }
 
-// one reads a single text.
+// One reads a single text.
 func (d *Desk) One(statement string) (text string) {
 	d.T.Helper()
 	require.NoError(d.T, d.DB.Pool.QueryRow(d.T.Context(), statement).Scan(&text))
 	return text
 }
 
-// kept are the rows in which a table mentions the third channel or its external id.
+// Kept are the rows in which a table mentions the third channel or its external id.
 func (d *Desk) Kept() (list []string) {
 	d.T.Helper()
 	rows, err := d.DB.Pool.Query(d.T.Context(), `
@@ -110,7 +114,7 @@ SELECT t.what FROM (
 	return list
 }
 
-// audited wants a job's accounts to agree with its rows.
+// Audited wants a job's accounts to agree with its rows.
 func (d *Desk) Audited(id int64) accounts.Report {
 	d.T.Helper()
 	store, err := channels.New(channels.Config{Relation: channels.DefaultRelation})
@@ -121,14 +125,14 @@ func (d *Desk) Audited(id int64) accounts.Report {
 	return r
 }
 
-// exec runs SQL.
+// Exec runs SQL.
 func (d *Desk) Exec(statement string) {
 	d.T.Helper()
 	_, err := d.DB.Pool.Exec(d.T.Context(), statement)
 	require.NoError(d.T, err)
 }
 
-// input is an operation's, given pairs of a parameter and its text.
+// Input is an operation's, given pairs of a parameter and its text.
 func (d *Desk) Input(name string, given ...string) (operation.Operation, any) {
 	d.T.Helper()
 	o := Operation(d.T, name)
@@ -139,7 +143,7 @@ func (d *Desk) Input(name string, given ...string) (operation.Operation, any) {
 	return o, in
 }
 
-// run runs an operation.
+// Run runs an operation.
 func (d *Desk) Run(name string, given ...string) error {
 	d.T.Helper()
 	o, in := d.Input(name, given...)
@@ -156,13 +160,13 @@ func (d *Desk) Run(name string, given ...string) error {
 	return err
 }
 
-// enqueue requests jobs, one for each type.
+// Enqueue requests jobs, one for each type.
 func (d *Desk) Enqueue(types string, more ...string) {
 	d.T.Helper()
 	require.NoError(d.T, d.Run("enqueue", append([]string{"type", types, "category", "operator_notice", "title", "Hello", "everyone", "on"}, more...)...))
 }
 
-// everything is one text of all rows that an act may change.
+// Everything is one text of all rows that an act may change.
 func (d *Desk) Everything() string {
 	d.T.Helper()
 	return d.One(`SELECT md5(string_agg(r, E'\n' ORDER BY r)) FROM (
@@ -172,7 +176,7 @@ func (d *Desk) Everything() string {
 		UNION ALL SELECT to_jsonb(x)::text FROM belfry.activities x UNION ALL SELECT to_jsonb(x)::text FROM belfry.job_deliveries x) t`)
 }
 
-// planned makes the plan of an act, which has to change nothing.
+// Planned makes the plan of an act, which has to change nothing.
 func (d *Desk) Planned(name string, given ...string) operation.Plan {
 	d.T.Helper()
 	before := d.Everything()
@@ -185,7 +189,7 @@ func (d *Desk) Planned(name string, given ...string) operation.Plan {
 	return *answer.Plan
 }
 
-// refuses wants another count to be refused with both, and nothing to be changed.
+// Refuses wants another count to be refused with both, and nothing to be changed.
 func (d *Desk) Refuses(p operation.Plan, name string, given ...string) {
 	d.T.Helper()
 	before := d.Everything()
@@ -198,13 +202,13 @@ func (d *Desk) Refuses(p operation.Plan, name string, given ...string) {
 	require.Equal(d.T, before, d.Everything(), "%s: another count changes nothing", name)
 }
 
-// member is one more job of its lane, and its id.
+// Member is one more job of its lane, and its id.
 func (d *Desk) Member() string {
 	d.T.Helper()
 	return d.One(`INSERT INTO belfry.jobs (type, category, title, lane) VALUES ('push', 'operator_notice', 'Hello', 'lane' || (SELECT count(*) FROM belfry.jobs)) RETURNING id::text`)
 }
 
-// stands brings a job that is PENDING into a status at rest.
+// Stands brings a job that is PENDING into a status at rest.
 func (d *Desk) Stands(id int64, status string) {
 	d.T.Helper()
 	switch status {
@@ -221,18 +225,19 @@ func (d *Desk) Stands(id int64, status string) {
 	d.Exec(fmt.Sprintf(`UPDATE belfry.jobs SET status = '%s', last_error = CASE '%[1]s' WHEN 'FAILED' THEN 'disk' END WHERE id = %d`, status, id))
 }
 
+// Status returns the status of a job.
 func (d *Desk) Status(id string) string {
 	d.T.Helper()
 	return d.One(`SELECT status FROM belfry.jobs WHERE id = ` + id)
 }
 
-// letters makes dead letters of all messages of job 5, an hour ago.
+// Letters makes dead letters of all messages of job 5, an hour ago.
 func (d *Desk) Letters() {
 	d.T.Helper()
 	d.Exec(`UPDATE belfry.messages SET status = 'DEAD', reason = 'exhausted', next_attempt_at = now() - interval '1 hour' WHERE job_id = 5`)
 }
 
-// receipt is that of the last operation.
+// Receipt is that of the last operation.
 func (d *Desk) Receipt() operation.Receipt {
 	d.T.Helper()
 	var answer struct{ Receipt *operation.Receipt }
@@ -241,34 +246,34 @@ func (d *Desk) Receipt() operation.Receipt {
 	return *answer.Receipt
 }
 
-// dbNow is the database's clock.
-func (d *Desk) DbNow() time.Time {
+// DBNow is the database's clock.
+func (d *Desk) DBNow() time.Time {
 	d.T.Helper()
 	now, err := d.Env.Jobs.Now(d.T.Context())
 	require.NoError(d.T, err)
 	return now
 }
 
-// upcoming returns a page of the list, and the position of the next page.
-func (d *Desk) Upcoming(given ...string) (list []upcoming.UpcomingEntry, next string) {
+// Upcoming returns a page of the list, and the position of the next page.
+func (d *Desk) Upcoming(given ...string) (list []upcoming.Entry, next string) {
 	d.T.Helper()
 	o, in := d.Input("upcoming", given...)
 	out, err := o.Run(d.T.Context(), d.Env, in)
 	require.NoError(d.T, err)
-	page, is := out.(operation.List[upcoming.UpcomingEntry])
+	page, is := out.(operation.List[upcoming.Entry])
 	require.True(d.T, is)
 	return page.Items, page.Next
 }
 
-// finished inserts a PROCESSED job whose walk took some minutes.
+// Finished inserts a PROCESSED job whose walk took some minutes.
 func (d *Desk) Finished(kind, lane string, minutes int) {
 	d.T.Helper()
 	dbtest.Past(d.T, d.DB.Pool, `INSERT INTO belfry.jobs (id, type, category, title, lane, route, status, fence, started_at, finished_at)
 		VALUES (nextval('belfry.jobs_id_seq'), $1, 'operator_notice', 'x', $2, '{}', 'PROCESSED', 1, now() - $3 * interval '1 minute', now())`, kind, lane, minutes)
 }
 
-// lines renders entries, one to a line: due in minutes from now, lane, label, expected minutes, note.
-func (d *Desk) Lines(list []upcoming.UpcomingEntry) string {
+// Lines renders entries, one to a line: due in minutes from now, lane, label, expected minutes, note.
+func (d *Desk) Lines(list []upcoming.Entry) string {
 	d.T.Helper()
 	var b strings.Builder
 	for _, e := range list {
@@ -276,12 +281,12 @@ func (d *Desk) Lines(list []upcoming.UpcomingEntry) string {
 		if e.ExpectedMS != nil {
 			expected = (time.Duration(*e.ExpectedMS) * time.Millisecond).String()
 		}
-		fmt.Fprintln(&b, strings.TrimSpace(fmt.Sprintf("%s %s %s %s %s%s", e.At.Sub(d.DbNow()).Round(time.Minute), e.Lane, e.Name, expected, strings.Join(e.Overlaps, ", "), e.Held)))
+		fmt.Fprintln(&b, strings.TrimSpace(fmt.Sprintf("%s %s %s %s %s%s", e.At.Sub(d.DBNow()).Round(time.Minute), e.Lane, e.Name, expected, strings.Join(e.Overlaps, ", "), e.Held)))
 	}
 	return b.String()
 }
 
-// operation finds one by its name.
+// Operation finds one by its name.
 func Operation(t *testing.T, name string) operation.Operation {
 	t.Helper()
 	list := admin.Operations()
@@ -290,7 +295,7 @@ func Operation(t *testing.T, name string) operation.Operation {
 	return list[i]
 }
 
-// set gives a text to a parameter.
+// Set gives a text to a parameter.
 func Set(t *testing.T, o operation.Operation, in any, name, text string) error {
 	t.Helper()
 	i := slices.IndexFunc(o.Params(), func(p operation.Param) bool { return p.Name == name })
@@ -298,9 +303,10 @@ func Set(t *testing.T, o operation.Operation, in any, name, text string) error {
 	return o.Params()[i].Set(in, text)
 }
 
+// Noon is the time of day of a desk.
 func Noon() time.Time { return time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC) }
 
-// crowd makes eight channels, of whom the third has everything that somebody may have.
+// Crowd makes eight channels, of whom the third has everything that somebody may have.
 func Crowd(t *testing.T) *Desk {
 	t.Helper()
 	d := NewDesk(t)
@@ -324,7 +330,7 @@ func Crowd(t *testing.T) *Desk {
 	return d
 }
 
-// troop makes jobs in each status: 1 PENDING, 2 RUNNING, 3 ABORTED, 4 FAILED, 5 PROCESSED with
+// Troop makes jobs in each status: 1 PENDING, 2 RUNNING, 3 ABORTED, 4 FAILED, 5 PROCESSED with
 // messages that wait, 6 PROCESSED without, 7 EXPIRED in a time that is lifted, 8 EXPIRED, and 9
 // ABORTED in the hands of retention.
 func Troop(t *testing.T) *Desk {
@@ -349,14 +355,15 @@ func Troop(t *testing.T) *Desk {
 	return d
 }
 
-// as are the parameters that do exactly what a plan shows.
+// As are the parameters that do exactly what a plan shows.
 func As(p operation.Plan) []string { return []string{"plan", p.Token} }
 
-// patience bounds every wait for a state; nothing normally takes that long.
+// Patience bounds every wait for a state; nothing normally takes that long.
 const Patience = time.Minute
 
-// walked pretends that a run has walked a job of eight channels, with a row for each.
+// Walked pretends that a run has walked a job of eight channels, with a row for each.
 const Walked = `UPDATE belfry.jobs SET status = 'RUNNING', runner = 'r', heartbeat_at = now(), fence = 1, started_at = now() WHERE id = %[1]d;
 UPDATE belfry.jobs SET cursor = '8', bound = '8', chunks = 1, channels_read = 8, channels_matched = 8, rows_written = 8 WHERE id = %[1]d`
 
+// ErrEnough ends a stream that a test has read far enough.
 var ErrEnough = errors.New("enough")
