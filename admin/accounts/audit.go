@@ -11,6 +11,7 @@ import (
 	"github.com/belfryhq/belfry/admin/operation"
 	"github.com/belfryhq/belfry/internal/config"
 	"github.com/belfryhq/belfry/internal/printer"
+	"github.com/belfryhq/belfry/internal/rate"
 	"github.com/belfryhq/belfry/outbox"
 )
 
@@ -204,9 +205,9 @@ func auditJob(ctx context.Context, env *operation.Env, in operation.JobRef) (Job
 // auditLines make a line about an audit that is under way. The total is an estimate, which may
 // be too low.
 func auditLines() func(now time.Time, p AuditProgress) string {
-	var pace printer.Pace
+	var pace rate.Meter
 	return func(now time.Time, p AuditProgress) string {
-		pace.Look(now, p.Channels)
+		pace.Observe(now, p.Channels)
 		how := printer.PaceText(operation.Known(pace.Rate()), pace.Left(max(p.Total-p.Channels, 0)))
 		if p.Total < p.Channels {
 			return fmt.Sprintf("%s and %s compared%s", printer.Counted(p.Channels, "channel"), printer.Counted(p.Rows, "row"), how)

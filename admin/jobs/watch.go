@@ -47,9 +47,9 @@ type WatchedJob struct {
 
 // WatchJob is a job at a look; its paces look, too.
 func WatchJob(s JobState, still delivery.Standstill, p *paces, now time.Time) WatchedJob {
-	p.walk.Look(now, s.ChannelsRead)
-	p.delivery.Look(now, s.Settled())
-	p.chunks.Look(now, s.Chunks)
+	p.walk.Observe(now, s.ChannelsRead)
+	p.delivery.Observe(now, s.Settled())
+	p.chunks.Observe(now, s.Chunks)
 	w := WatchedJob{
 		At: now.UTC(), ID: s.ID, Type: s.Type, Title: s.Title, Lane: s.Lane, Status: s.Status, Delivering: s.Delivering(), AtRest: s.AtRest(),
 		AwaitsSince: s.AwaitsApprovalSince, ScheduleAt: s.ScheduleAt, WalkedAt: s.WalkedAt, Cursor: s.Cursor, ChannelsRead: s.ChannelsRead, ChannelsTotal: s.ChannelsTotal,

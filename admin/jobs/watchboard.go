@@ -9,6 +9,7 @@ import (
 	"github.com/belfryhq/belfry/admin/delivery"
 	"github.com/belfryhq/belfry/admin/operation"
 	"github.com/belfryhq/belfry/internal/printer"
+	"github.com/belfryhq/belfry/internal/rate"
 	"github.com/belfryhq/belfry/job"
 )
 
@@ -129,7 +130,7 @@ func (w WatchedJob) Waits() string {
 	if w.AwaitsSince != nil {
 		return strings.TrimPrefix(NextStep(w.State().Job), "; ")
 	}
-	if w.Messages.Waiting == 0 || w.Why == "" || w.SentPerSecond != nil && *w.SentPerSecond >= printer.Moving {
+	if w.Messages.Waiting == 0 || w.Why == "" || w.SentPerSecond != nil && *w.SentPerSecond >= rate.Moving {
 		return ""
 	}
 	return delivery.Standstill{Why: w.Why, Remedy: w.Remedy}.Text()

@@ -14,7 +14,7 @@ import (
 	"github.com/belfryhq/belfry/admin/operation"
 	"github.com/belfryhq/belfry/channels"
 	"github.com/belfryhq/belfry/internal/db"
-	"github.com/belfryhq/belfry/internal/printer"
+	"github.com/belfryhq/belfry/internal/rate"
 	"github.com/belfryhq/belfry/job"
 )
 
@@ -86,7 +86,7 @@ type wanted struct {
 }
 
 // paces are those of one job.
-type paces struct{ walk, delivery, chunks printer.Pace }
+type paces struct{ walk, delivery, chunks rate.Meter }
 
 // NewWatches returns Watches whose looks are so long apart, at least.
 func NewWatches(every time.Duration) *Watches {

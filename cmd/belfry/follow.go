@@ -10,6 +10,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/belfryhq/belfry/internal/printer"
+	"github.com/belfryhq/belfry/internal/rate"
 	"github.com/belfryhq/belfry/outbox/relay"
 )
 
@@ -23,15 +24,15 @@ const (
 type following struct {
 	stats   func() relay.Stats
 	waiting int64
-	own     printer.Pace // messages that this relay finished
-	fall    printer.Pace // decrease of the waiting messages, through every relay
+	own     rate.Meter // messages that this relay finished
+	fall    rate.Meter // decrease of the waiting messages, through every relay
 }
 
 // observe records a measurement.
 func (f *following) observe(now time.Time, waiting int64) {
 	f.waiting = waiting
-	f.own.Look(now, settledBy(f.stats()))
-	f.fall.Look(now, -waiting)
+	f.own.Observe(now, settledBy(f.stats()))
+	f.fall.Observe(now, -waiting)
 }
 
 // settledBy returns the number of messages that a relay has finished.

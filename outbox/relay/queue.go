@@ -5,7 +5,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/belfryhq/belfry/internal/printer"
+	"github.com/belfryhq/belfry/internal/rate"
 	"github.com/belfryhq/belfry/outbox"
 	"github.com/belfryhq/belfry/outbox/sender"
 )
@@ -34,7 +34,7 @@ type queue struct {
 	handing    int // groups that are being handed over
 
 	sent, failed         int64 // results of calls
-	sentPace, failedPace printer.Pace
+	sentRate, failedRate rate.Meter
 
 	woken chan struct{} // size 1: something was enqueued, a call ended, a limit changed
 }

@@ -180,10 +180,10 @@ func (q *queue) work(now time.Time) outbox.SenderWork {
 	s, limits := q.stats(), q.limits.inForce()
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.sentPace.Look(now, q.sent)
-	q.failedPace.Look(now, q.failed)
-	sent, _ := q.sentPace.Rate()
-	failed, _ := q.failedPace.Rate()
+	q.sentRate.Observe(now, q.sent)
+	q.failedRate.Observe(now, q.failed)
+	sent, _ := q.sentRate.Rate()
+	failed, _ := q.failedRate.Rate()
 	return outbox.SenderWork{
 		SenderLimits: limits, Medium: s.Medium, Breaker: s.Breaker, Waiting: s.Waiting, Calling: s.Calling,
 		SentPerSecond: tenths(sent), FailedPerSecond: tenths(failed),

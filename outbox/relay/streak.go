@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"sync"
 
-	"github.com/belfryhq/belfry/internal/printer"
 	"github.com/belfryhq/belfry/outbox/sender"
 )
 
@@ -72,9 +71,9 @@ func (s *streaks) add(job int64, r sender.Result, most int) (full streak, is boo
 func (q *queue) abort(ctx context.Context, failing []streak) {
 	r, name := q.relay, q.settings().Name
 	for _, f := range failing {
-		code, reason := printer.OneLine(f.code, 100), fmt.Sprintf("%s: %d permanent failures in a row", name, f.length)
-		if code != "" {
-			reason += ", the last with the code " + code
+		reason := fmt.Sprintf("%s: %d permanent failures in a row", name, f.length)
+		if f.code != "" {
+			reason += fmt.Sprintf(", the last with the code %.100q", f.code) // without control characters
 		}
 		var done bool
 		err := r.within(ctx, func(ctx context.Context) (err error) {
@@ -86,7 +85,7 @@ func (q *queue) abort(ctx context.Context, failing []streak) {
 			r.log.Error().Err(err).Int64("job_id", f.job).Str("sender", name).Int("failures", f.length).Msg("a job that keeps failing is not aborted")
 		case done:
 			r.tally.abort(f.job)
-			r.log.Warn().Int64("job_id", f.job).Str("sender", name).Int("failures", f.length).Str("code", code).Msg("aborted a job that keeps failing")
+			r.log.Warn().Int64("job_id", f.job).Str("sender", name).Int("failures", f.length).Str("code", f.code).Msg("aborted a job that keeps failing")
 		}
 	}
 }

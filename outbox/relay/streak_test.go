@@ -92,7 +92,7 @@ func TestRelay_AbortsAJobThatFails(t *testing.T) {
 	require.Less(t, failed, n/2, "an abort takes one transaction")
 	require.Equal(t, n-failed, one[int](t, b, `SELECT count(*) FROM belfry.messages WHERE job_id = $1 AND status = 'PENDING'`, failing), "what is left waits")
 	require.Equal(t, 3, one[int](t, b, `SELECT count(*) FROM belfry.messages WHERE job_id = $1 AND status = 'SENT'`, other))
-	require.Regexp(t, `^aborted r apns: 10 permanent failures in a row, the last with the code (404|BadDeviceToken)$`,
+	require.Regexp(t, `^aborted r apns: 10 permanent failures in a row, the last with the code "(404|BadDeviceToken)"$`,
 		one[string](t, b, `SELECT concat_ws(' ', kind, actor, reason) FROM belfry.job_events WHERE job_id = $1 AND kind = 'aborted'`, failing))
 	require.Eventually(t, func() bool { return strings.Contains(log.String(), "aborted a job that keeps failing") }, patience, time.Millisecond, "written after the COMMIT")
 
@@ -217,7 +217,7 @@ func TestRelay_AbortsAJobWhoseReceiptsFail(t *testing.T) {
 	c.Client = p
 	b.start(t, config("r"), []relay.Sender{c})
 	b.eventually(t, `SELECT status = 'ABORTED' FROM belfry.jobs WHERE id = $1`, id)
-	require.Equal(t, "alimtalk: 10 permanent failures in a row, the last with the code NotApproved",
+	require.Equal(t, "alimtalk: 10 permanent failures in a row, the last with the code \"NotApproved\"",
 		one[string](t, b, `SELECT reason FROM belfry.job_events WHERE job_id = $1 AND kind = 'aborted' ORDER BY id LIMIT 1`, id))
 }
 
