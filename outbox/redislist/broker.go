@@ -19,19 +19,19 @@ import (
 const (
 	// path is the key of the server in the configuration.
 	path = "delivery.redis"
-	// carriers is how many relays of one process wait for ids at the same time; more wait for
-	// each other.
+	// carriers is the number of relays of one process that can wait for ids concurrently. Further
+	// relays queue for a connection.
 	carriers = 8
-	// window is how many ids at the head are looked at for those of jobs with credit.
+	// window is the number of ids at the head among which ids of jobs with credit are searched.
 	window = 1000
-	// deadKept is how many ids of dead letters are kept.
+	// deadKept is the maximum number of stored ids of dead letters.
 	deadKept = 1000
 )
 
 //go:embed *.lua
 var files embed.FS
 
-// script is one .lua file, which says what its keys and arguments are.
+// script reads NAME.lua, which documents its keys and arguments.
 func script(name string) *redis.Script {
 	text, err := files.ReadFile(name + ".lua")
 	if err != nil {
@@ -40,53 +40,52 @@ func script(name string) *redis.Script {
 	return redis.NewScript(string(text))
 }
 
-// scripts are the steps that are one.
+// scripts are the atomic operations.
 type scripts struct{ push, take, settle, keep, giveBack, status *redis.Script }
 
-// Options are what a Broker works with beside its server.
+// Options configures a Broker, in addition to its server.
 type Options struct {
-	// MaxQueued is how many ids wait in each queue at most; a push that would make it more is
-	// full. A push fits into an empty queue in any case.
+	// MaxQueued is the maximum number of waiting ids per queue. A push that exceeds it is answered with
+	// full, except if the queue is empty.
 	MaxQueued int
-	Log       zerolog.Logger // is told once that the server is away, and once that it is back
+	Log       zerolog.Logger // receives one line when the server becomes unreachable and one when it is back
 }
 
-// pace is how often things are done that go by the clock; tests have others.
-type pace struct {
-	block time.Duration // how long one call waits for an id
-	tick  time.Duration // between signs of life, at most
-	alive time.Duration // after the last one a worker is dead
-	stuck time.Duration // after which what a live one has is returned as well
-	scan  time.Duration // between looks through all keys for what workers have left that are not registered
-	held  time.Duration // without credit, after which ids of a job may be deferred
-	off   time.Duration // for which they are
+// intervals are the timings of a carrier. Tests shorten them.
+type intervals struct {
+	block time.Duration // timeout of one blocking call
+	tick  time.Duration // maximum time between heartbeats
+	alive time.Duration // age of the last heartbeat after which a worker is dead
+	stuck time.Duration // age after which an id of a live worker is returned
+	scan  time.Duration // between scans of all keys for the ids of unregistered workers
+	held  time.Duration // time without credit after which ids of a job may be deferred
+	off   time.Duration // delay of deferred ids
 }
 
-// Broker is a server, or a Cluster of servers, whose lists carry ids. It may be used from any
-// goroutine.
+// Broker carries ids in lists of a server or a Cluster. It is safe for concurrent use.
 type Broker struct {
 	db      *redisdb.DB
 	queues  [2]keys // activities, bulk
 	options Options
-	pace    pace
+	pace    intervals
 	scripts scripts
-	voice   voice
+	health  health
 }
 
-// New returns a broker for a valid configuration. Its errors name the keys. It connects when it
-// is first used; the caller closes it.
+// New returns a broker for a valid configuration. Its errors name the configuration keys. The broker
+// connects on first use; the caller closes it.
 func New(config redisdb.Config, options Options) (*Broker, error) {
 	if options.MaxQueued < 1 {
-		return nil, fmt.Errorf("delivery.max_queued: %d is not allowed; allowed are 1 and more", options.MaxQueued)
+		return nil, fmt.Errorf("delivery.max_queued: %d is not allowed; allowed values: 1 or more", options.MaxQueued)
 	}
 	db, err := redisdb.Open(config, path, 2*carriers)
 	if err != nil {
 		return nil, err
 	}
 	return &Broker{
-		db: db, options: options, voice: voice{log: options.Log},
+		db: db, options: options, health: health{log: options.Log},
 		queues: [2]keys{keysOf(db, relay.Activities), keysOf(db, relay.Bulk)},
-		pace: pace{
+		pace: intervals{
 			block: time.Second, tick: time.Second, alive: 30 * time.Second, stuck: relay.RequeueAfter, scan: 5 * time.Minute,
 			held: time.Second, off: 2 * time.Second,
 		},
@@ -94,7 +93,7 @@ func New(config redisdb.Config, options Options) (*Broker, error) {
 	}, nil
 }
 
-// keys are those of one queue.
+// keys are the Redis keys of one queue.
 type keys struct {
 	name                                                relay.Queue
 	tag                                                 string
@@ -111,7 +110,7 @@ func keysOf(db *redisdb.DB, name relay.Queue) keys {
 
 func (k keys) processing(worker string) string { return k.lists + worker }
 
-// The places of the queues in Broker.queues.
+// Indexes of Broker.queues.
 const (
 	activities = 0
 	bulk       = 1
@@ -131,7 +130,7 @@ func queueOf(k outbox.Key) int {
 	return bulk
 }
 
-// run runs a script once. A stop does not cut it short: what it has moved must be known.
+// run runs a script once, ignoring the cancellation of ctx: the caller must know which ids it moved.
 func (b *Broker) run(ctx context.Context, s *redis.Script, keys []string, args ...any) *redis.Cmd {
 	return s.Run(context.WithoutCancel(ctx), b.db.Do, keys, args...)
 }
@@ -151,10 +150,10 @@ func (b *Broker) Check(ctx context.Context) (warnings []string, err error) {
 	if err == nil {
 		err = b.rehearse(ctx)
 		if redisdb.Full(err) {
-			err = nil // it drains by itself
+			err = nil // a full server drains
 		}
 		if err != nil && !redisdb.Away(err) {
-			return warnings, fmt.Errorf("%s.url: the user may not do what is needed: %w "+
+			return warnings, fmt.Errorf("%s.url: the user lacks permissions: %w "+
 				"(ACL SETUSER … ~%s* +@list +@hash +@sortedset +eval +evalsha +get +set +del +unlink +scan +time +info)", path, err, strings.TrimSuffix(b.db.Tag(""), "}:"))
 		}
 	}
@@ -164,8 +163,8 @@ func (b *Broker) Check(ctx context.Context) (warnings []string, err error) {
 	return warnings, err
 }
 
-// rehearse does everything once with a queue of its own. Relays that start at the same time share
-// it: what one of them has taken away, Nil, another may do.
+// rehearse runs each operation once on a separate queue. Relays that start at the same time share the
+// queue, so redis.Nil, an id taken by another relay, is not an error.
 func (b *Broker) rehearse(ctx context.Context) error {
 	k := keysOf(b.db, "check")
 	empty := func() error { return b.empty(ctx, k) }
@@ -210,7 +209,7 @@ func (b *Broker) empty(ctx context.Context, k keys) error {
 	return nil
 }
 
-// scan finds the workers that have taken something, registered or not.
+// scan returns the workers that have a processing key, registered or not.
 func (b *Broker) scan(ctx context.Context, k keys) (workers []string, err error) {
 	node, err := b.db.Master(ctx, k.main)
 	if err != nil {
@@ -219,7 +218,7 @@ func (b *Broker) scan(ctx context.Context, k keys) (workers []string, err error)
 	for cursor := uint64(0); ; {
 		var found []string
 		if found, cursor, err = node.Scan(ctx, cursor, k.lists+"*", 1000).Result(); err != nil {
-			return nil, fmt.Errorf("look for what workers of the queue %s have taken: %w", k.name, err)
+			return nil, fmt.Errorf("scan for the ids taken by workers of the queue %s: %w", k.name, err)
 		}
 		for _, key := range found {
 			workers = append(workers, strings.TrimPrefix(key, k.lists))

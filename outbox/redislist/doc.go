@@ -1,62 +1,61 @@
-// Package redislist is a carrier of ids on the lists of a Redis or Valkey server: the reliable
-// queue. It implements relay.Broker; PostgreSQL remains the truth, and what the server loses is
-// pushed again by the relay's dispatcher.
+// Package redislist carries message ids in lists of a Redis or Valkey server, by the reliable-queue
+// pattern. It implements relay.Broker. PostgreSQL holds the messages; the relay's dispatcher pushes ids
+// again that the server has lost.
 //
-//	          Push                    take, many at once                 Settled: final
-//	push.lua ──────► main (list) ───────────────────────► processing:r1 ───────────────► gone
+//	          Push                    take, up to 1,000              Settled: final
+//	push.lua ──────► main (list) ───────────────────────► processing:r1 ───────────────► removed
 //	  full ◄──┘        ▲   ▲  ▲                              │   │   │     DEAD ─► dead (list)
 //	                   │   │  └── tail: r1 is dead ──────────┘   │   │
-//	                   │   └───── head: nobody has it ───────────┘   │ PENDING, "later"
+//	                   │   └───── head: reply was lost ──────────┘   │ PENDING, "later"
 //	                   └── due ── waiting (sorted by due time) ◄─────┘
 //
-// There are two queues, activities and bulk, each with a hash tag of its own, {belfry:bulk}:
-// one queue lives on one node of a Cluster. Its keys:
+// There are two queues, activities and bulk. Each has its own hash tag, such as {belfry:bulk}, so that
+// all keys of a queue are on the same node of a Cluster:
 //
 //	state          hash       epoch, first and last push
-//	main           list       ids that may be taken, oldest at the head
+//	main           list       ids that can be taken, oldest at the head
 //	waiting        sorted set ids that are due later, by the server's clock in ms
-//	processing:r1  hash       ids that the relay r1 has taken, each with when
-//	workers        sorted set relays, by their last sign of life
-//	monitor        string     the relay that looks after dead ones
-//	dead           list       the last 1000 ids whose messages became DEAD, newest first
+//	processing:r1  hash       ids that the relay r1 has taken, with the time of each
+//	workers        sorted set relays by their last heartbeat
+//	monitor        string     the relay that returns the ids of dead relays
+//	dead           list       the last 1,000 ids whose messages became DEAD, newest first
 //
-// An id is push/job/channel/lane, the push of twelve digits.
+// An id is push/job/channel/lane. The push has twelve digits.
 //
-// # How it is taken
+// # Taking ids
 //
-// A script moves up to a thousand ids into the worker's processing and says what they are; one
-// statement claims them all. What waits for the first id is a BLMOVE from the head of main to
-// the same place: a look that blocks. No id is ever on its way by a call that
-// can be given up, and a reply that is lost strands nothing there. Processing is a hash and not
-// a list, so that removal does not depend on how much is in flight.
+// A script moves up to 1,000 ids to the worker's processing and returns them; one SQL statement claims
+// them all. While main is empty, the worker waits in a BLMOVE from the head of main to the head of
+// main, which moves nothing. So no id moves in a call that can be cancelled, and a lost reply strands
+// no id. Processing is a hash, so that the cost of removal does not depend on the number of ids in
+// flight.
 //
-// # What holds
+// # Guarantees
 //
-//   - An id is in exactly one of main, waiting and processing of one worker: every change is one
-//     script. Nothing is removed that was not claimed, recorded, or answered by a verdict.
-//   - Pushes are compared and counted by the script that takes them, and idempotent.
-//   - A command is sent once. After an error, and whenever more is in processing than the
-//     worker knows of, it reads its processing and puts what it does not know back to the head.
-//   - What a worker has taken when it dies returns to the tail of main, not before its last sign
-//     of life is Config.WorkerTTL old. Crashes are counted by the lease: until then the claim
-//     answers "another", the copy is dropped, and the dispatcher pushes the message when its
-//     lease was recovered. Who has died is read from the keys there are, found by SCAN, and not
-//     only from the register. A worker that was thought dead and is not finds its ids elsewhere,
-//     which is passed, and the claim decides.
-//   - At maxmemory all goes on but pushes: scripts begin with a write that needs no memory, and
-//     Redis refuses only the first. Pushes are answered with full from 80 % on, so a full server
-//     drains by itself.
+//   - An id is in exactly one of main, waiting and one worker's processing: every change is one script.
+//     An id is removed only after its claim's verdict or its outcome.
+//   - Pushes are idempotent: the script that adds the ids compares and records the push number.
+//   - A command is sent once. After an error, or if processing contains more ids than the worker knows,
+//     the worker reads its processing and returns unknown ids to the head.
+//   - The ids of a dead worker return to the tail of main once its last heartbeat is older than
+//     Config.WorkerTTL. Crashes are counted by the lease: until the lease is recovered the claim answers
+//     "another" and the copy is dropped; the dispatcher pushes the message afterwards. Dead workers are
+//     found by SCAN for their keys, and not only in the register. A live worker that was considered dead
+//     skips ids that have moved, and the claim decides.
+//   - At maxmemory only pushes stop: each script begins with a write that needs no memory, and Redis
+//     checks only the first write. Pushes are answered with full from 80 % of maxmemory, so a full server
+//     drains.
 //
-// # Failure behaviour
+// # Failures
 //
-// While the server is away, every call fails, the relay pauses, and one line says so; one says
-// that it is back. What was settled meanwhile is repeated. How much the server remembers the
-// dispatcher asks; the oldest push inside is read from the copies, so that lost ones are
-// noticed that no counter would miss.
+// While the server is unreachable, every call fails and the relay pauses. One line is logged at the
+// beginning and one at the end. Outcomes recorded in the meantime are applied later. The dispatcher
+// reads the server's last and oldest push; the oldest push is computed from the copies, because a
+// counter would include lost ones.
 //
-// # What it does not promise
+// # Not guaranteed
 //
-// Order: what is deferred, returned or due again goes to the tail. That nothing is lost by the
-// server: replication and the append-only file are asynchronous. That a Redis shared with
-// millions of other keys does not notice the SCAN every five minutes.
+// Order: deferred, returned and later due ids go to the tail. Durability in the server: replication and
+// the append-only file are asynchronous. Isolation: a server shared with millions of other keys pays
+// for a SCAN every five minutes.
 package redislist

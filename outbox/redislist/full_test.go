@@ -91,7 +91,7 @@ func TestPush_FitsIntoAnEmptyQueue(t *testing.T) {
 	receive(t, c, &credits{}, 1000)
 	require.Equal(t, relay.PushDone, pushed(t, c, 2, 8, 1000))
 	_, err := redislist.New(s.config(), redislist.Options{})
-	require.ErrorContains(t, err, "delivery.max_queued: 0 is not allowed; allowed are 1 and more")
+	require.ErrorContains(t, err, "delivery.max_queued: 0 is not allowed; allowed values: 1 or more")
 }
 
 // What operators see of each queue, and what is left when it was emptied.
@@ -151,7 +151,7 @@ func TestBroker_CheckTriesWhatTheUserMay(t *testing.T) {
 
 	s.Do(t, "ACL", "SETUSER", "bell", "-zadd")
 	_, err = b.Check(t.Context())
-	require.ErrorContains(t, err, "delivery.redis.url: the user may not do what is needed")
+	require.ErrorContains(t, err, "delivery.redis.url: the user lacks permissions")
 	require.ErrorContains(t, err, "ACL SETUSER … ~{belfry:*")
 	require.NotContains(t, err.Error(), "s3cret")
 	require.Empty(t, s.client.Keys(t.Context(), "{belfry:check}*").Val())

@@ -29,7 +29,7 @@ func (c *carrier) Keep(ctx context.Context) {
 	both.Wait()
 }
 
-// listen waits for ids in main whenever Receive has found none, and wakes it.
+// listen waits for ids in main after Receive has found none, and wakes Receive.
 func (c *carrier) listen(ctx context.Context, t *taken) {
 	for {
 		select {
@@ -37,14 +37,14 @@ func (c *carrier) listen(ctx context.Context, t *taken) {
 			return
 		case <-t.wanted:
 		}
-		// It moves nothing, so that there is nothing to handle or put back when it ends.
+		// BLMOVE to the same end moves nothing, so an interrupted call needs no cleanup.
 		err := c.db.Wait(ctx, func(on redis.Cmdable) error {
 			return on.BLMove(context.WithoutCancel(ctx), t.main, t.main, "LEFT", "LEFT", c.pace.block).Err()
 		})
 		switch {
 		case errors.Is(err, redis.Nil):
 		case err != nil:
-			if !redisdb.Full(err) { // at maxmemory even this is refused: take.lua is not
+			if !redisdb.Full(err) { // at maxmemory the server refuses BLMOVE, but not take.lua
 				t.doubts()
 			}
 			_ = lifecycle.Pause(ctx, c.pace.block/4)
@@ -56,23 +56,23 @@ func (c *carrier) listen(ctx context.Context, t *taken) {
 	}
 }
 
-// keep shows that the worker lives, moves what is due, repeats what failed and looks after dead
-// workers, until ctx ends.
+// keep sends heartbeats, moves due ids, repeats failed changes and returns the ids of dead workers
+// until ctx ends.
 func (c *carrier) keep(ctx context.Context, t *taken) {
-	var looked, scanned time.Time
+	var recovered, scanned time.Time
 	for ctx.Err() == nil {
-		again, wait, looks, err := c.beat(ctx, t)
+		again, wait, monitors, err := c.heartbeat(ctx, t)
 		if err == nil {
 			err = c.repeat(ctx, t)
 		}
-		if err == nil && looks && time.Since(looked) > c.pace.alive/3 {
-			if err = c.lookAfter(ctx, t, time.Since(scanned) > c.pace.scan); err == nil {
-				if looked = time.Now(); time.Since(scanned) > c.pace.scan {
-					scanned = looked
+		if err == nil && monitors && time.Since(recovered) > c.pace.alive/3 {
+			if err = c.recover(ctx, t, time.Since(scanned) > c.pace.scan); err == nil {
+				if recovered = time.Now(); time.Since(scanned) > c.pace.scan {
+					scanned = recovered
 				}
 			}
 		}
-		c.voice.heard(c.name, err)
+		c.health.observe(c.name, err)
 		if again {
 			continue
 		}
@@ -86,21 +86,22 @@ func (c *carrier) keep(ctx context.Context, t *taken) {
 	}
 }
 
-// beat runs keep.lua. again: more is due; wait: until there is something to do.
-func (c *carrier) beat(ctx context.Context, t *taken) (again bool, wait time.Duration, looks bool, err error) {
-	said, err := c.run(ctx, c.scripts.keep, []string{t.state, t.main, t.waiting, t.workers, t.monitor}, c.name, c.pace.alive.Milliseconds(), outbox.MaxBatch).Int64Slice()
+// heartbeat runs keep.lua. It reports whether more ids are due, the time until the next call, and
+// whether this worker is the monitor.
+func (c *carrier) heartbeat(ctx context.Context, t *taken) (again bool, wait time.Duration, monitors bool, err error) {
+	reply, err := c.run(ctx, c.scripts.keep, []string{t.state, t.main, t.waiting, t.workers, t.monitor}, c.name, c.pace.alive.Milliseconds(), outbox.MaxBatch).Int64Slice()
 	if err != nil {
 		t.doubts()
-		return false, c.pace.tick, false, fmt.Errorf("show that the worker lives: %w", err)
+		return false, c.pace.tick, false, fmt.Errorf("send the worker's heartbeat: %w", err)
 	}
 	wait = c.pace.tick
-	if said[1] >= 0 {
-		wait = min(wait, time.Duration(said[1])*time.Millisecond+time.Millisecond)
+	if reply[1] >= 0 {
+		wait = min(wait, time.Duration(reply[1])*time.Millisecond+time.Millisecond)
 	}
-	return said[0] == outbox.MaxBatch, wait, said[2] == 1, nil
+	return reply[0] == outbox.MaxBatch, wait, reply[2] == 1, nil
 }
 
-// repeat makes the changes that failed.
+// repeat retries the changes that failed.
 func (c *carrier) repeat(ctx context.Context, t *taken) error {
 	t.mu.Lock()
 	late := slices.Clone(t.late)
@@ -117,8 +118,8 @@ func (c *carrier) repeat(ctx context.Context, t *taken) error {
 	return nil
 }
 
-// lookAfter returns what dead workers have taken.
-func (c *carrier) lookAfter(ctx context.Context, t *taken, scan bool) error {
+// recover returns the ids of dead workers.
+func (c *carrier) recover(ctx context.Context, t *taken, scan bool) error {
 	workers, err := c.db.Do.ZRange(ctx, t.workers, 0, -1).Result()
 	if err != nil {
 		return fmt.Errorf("list the workers of the queue %s: %w", t.name, err)
@@ -138,7 +139,7 @@ func (c *carrier) lookAfter(ctx context.Context, t *taken, scan bool) error {
 			return err
 		}
 		if n > 0 {
-			c.options.Log.Warn().Str("worker_id", w).Str("transport", c.String()).Str("detail", string(t.name)).Int("rows", n).Msg("what a worker has left is returned")
+			c.options.Log.Warn().Str("worker_id", w).Str("transport", c.String()).Str("detail", string(t.name)).Int("rows", n).Msg("returned the ids of a dead worker")
 		}
 	}
 	return nil
@@ -147,13 +148,12 @@ func (c *carrier) lookAfter(ctx context.Context, t *taken, scan bool) error {
 func (c *carrier) giveBack(ctx context.Context, t *taken, worker string, alive, stuck time.Duration) (int, error) {
 	n, err := c.run(ctx, c.scripts.giveBack, []string{t.state, t.main, t.workers, t.processing(worker)}, worker, alive.Milliseconds(), stuck.Milliseconds()).Int()
 	if err != nil {
-		return 0, fmt.Errorf("return what a worker has taken of the queue %s: %w", t.name, err)
+		return 0, fmt.Errorf("return the ids of a worker of the queue %s: %w", t.name, err)
 	}
 	return n, nil
 }
 
-// leave takes back that the worker lives. What it has taken and not settled is another's to
-// claim.
+// leave unregisters the worker and returns its ids, so that other workers can claim them.
 func (c *carrier) leave(ctx context.Context, t *taken) {
 	ctx = context.WithoutCancel(ctx)
 	err := c.repeat(ctx, t)
@@ -161,16 +161,17 @@ func (c *carrier) leave(ctx context.Context, t *taken) {
 		_, err = c.giveBack(ctx, t, c.name, -time.Millisecond, 0)
 	}
 	if err != nil {
-		c.options.Log.Debug().Err(err).Str("worker_id", c.name).Str("transport", c.String()).Msg("the worker is dead to others later")
+		c.options.Log.Debug().Err(err).Str("worker_id", c.name).Str("transport", c.String()).Msg("the worker's ids are returned later, when its heartbeat has expired")
 	}
 }
 
-// parseJob reads the id of a job, as a script says it.
-func parseJob(said any) int64 {
-	text, _ := said.(string)
+// parseJob decodes a job id of a script's reply. It returns 0, which is no job's id, for any other
+// text.
+func parseJob(reply any) int64 {
+	text, _ := reply.(string)
 	id, err := strconv.ParseInt(text, 10, 64)
 	if err != nil {
-		return 0 // no job has it: it gets no credit
+		return 0 // gets no credit
 	}
 	return id
 }

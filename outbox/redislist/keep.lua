@@ -1,13 +1,14 @@
--- Shows that a worker lives, moves ids that are due from waiting to main, and makes the worker
--- the one that looks after dead ones, unless another is.
+-- Records the worker's heartbeat, moves due ids from waiting to main, and makes the worker the
+-- monitor of dead workers if there is no other monitor.
 --
 -- KEYS  state main waiting workers monitor
 -- ARGV  worker ttl most
---       ttl     ms for which it is the one
---       most    ids at most
--- returns {ids moved, ms until the next is due or -1, 1 if it looks after dead workers}
+--       ttl     duration of the monitor role in ms
+--       most    maximum number of ids to move
+-- returns {ids moved, ms until the next id is due or -1, 1 if the worker is the monitor}
 --
--- The first write asks for no memory (take.lua); what is moved is added before it is removed.
+-- The first write needs no memory (take.lua). Ids are added to main before they are removed from
+-- waiting.
 redis.call('HDEL', KEYS[1], '')
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
@@ -21,9 +22,9 @@ local next, wait = redis.call('ZRANGE', KEYS[3], 0, 0, 'WITHSCORES'), -1
 if next[2] then
   wait = math.max(0, next[2] - now)
 end
-local who, looks = redis.call('GET', KEYS[5]), 0
-if not who or who == ARGV[1] then
+local holder, monitors = redis.call('GET', KEYS[5]), 0
+if not holder or holder == ARGV[1] then
   redis.call('SET', KEYS[5], ARGV[1], 'PX', ARGV[2])
-  looks = 1
+  monitors = 1
 end
-return {#due, wait, looks}
+return {#due, wait, monitors}

@@ -49,13 +49,13 @@ func (b *Broker) Queues(ctx context.Context) (list []relay.QueueStatus, err erro
 
 func (b *Broker) status(ctx context.Context, k keys) (relay.QueueStatus, error) {
 	s := relay.QueueStatus{Queue: k.name}
-	said, err := b.run(ctx, b.scripts.status, []string{k.state, k.main, k.waiting, k.workers, k.dead}, k.tag, b.options.MaxQueued).Slice()
+	reply, err := b.run(ctx, b.scripts.status, []string{k.state, k.main, k.waiting, k.workers, k.dead}, k.tag, b.options.MaxQueued).Slice()
 	if err != nil {
-		return s, fmt.Errorf("ask what is inside of the queue %s: %w", k.name, err)
+		return s, fmt.Errorf("read the status of the queue %s: %w", k.name, err)
 	}
 	var full int64
-	read := func(i int, to *int64) { *to, _ = said[i].(int64) } // as status.lua has it
-	s.Epoch, _ = said[0].(string)
+	read := func(i int, to *int64) { *to, _ = reply[i].(int64) } // the order of status.lua
+	s.Epoch, _ = reply[0].(string)
 	read(1, &s.Last)
 	read(2, &s.Oldest)
 	read(3, &s.Ready)
@@ -66,10 +66,10 @@ func (b *Broker) status(ctx context.Context, k keys) (relay.QueueStatus, error) 
 	if s.Oldest < 0 {
 		s.Oldest = s.Last + 1
 	}
-	for i := 7; i+2 < len(said); i += 3 {
+	for i := 7; i+2 < len(reply); i += 3 {
 		var w relay.WorkerStatus
 		var seen int64
-		w.Name, _ = said[i].(string)
+		w.Name, _ = reply[i].(string)
 		read(i+1, &seen)
 		read(i+2, &w.Taken)
 		if at := time.UnixMilli(seen).UTC(); time.Since(at) < b.pace.alive {

@@ -1,12 +1,12 @@
--- Makes a push: takes its ids and counts it, in one step, once.
+-- Adds the ids of a push to main and records the push, atomically and once.
 --
 -- KEYS  state main waiting workers
 -- ARGV  tag epoch first number max item...
---       tag     what all keys of the queue begin with
---       max     how many ids wait here at most
--- returns done, gap or full, as relay.Push has it. An error OOM says that nothing was done.
+--       tag     prefix of all keys of the queue
+--       max     maximum number of ids in main and waiting
+-- returns done, gap or full (relay.PushAnswer). An OOM error means that the script changed nothing.
 --
--- A new epoch forgets the copies of the one before: they are pushed again, or not wanted.
+-- A new epoch deletes the copies of the previous epoch: the dispatcher pushes the due ones again.
 local tag, epoch, first, number, max = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
 local state = redis.call('HMGET', KEYS[1], 'epoch', 'last')
 local known, last = state[1] == epoch, tonumber(state[2])
@@ -22,7 +22,7 @@ if known and n > 0 then
     if inside + n > max then
       return 'full'
     end
-    local memory = redis.pcall('INFO', 'memory') -- a user may not be allowed to ask
+    local memory = redis.pcall('INFO', 'memory') -- the user may lack the permission
     if type(memory) == 'string' then
       local limit = tonumber(memory:match('maxmemory:(%d+)'))
       if limit and limit > 0 and tonumber(memory:match('used_memory:(%d+)')) > 0.8 * limit then

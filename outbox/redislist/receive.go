@@ -16,57 +16,58 @@ import (
 )
 
 const (
-	// recheck is how often credits are asked for while there is something that has none.
+	// recheck is the interval of credit checks while ids wait for credit.
 	recheck = 10 * time.Millisecond
-	// lookAgain is how often the head is looked at meanwhile: other jobs may have come.
-	lookAgain = 100 * time.Millisecond
-	// seenFor is how long a job is asked credits for after its last id was seen.
+	// headEvery is the interval at which the head is read in that time, because ids of other jobs may
+	// have arrived.
+	headEvery = 100 * time.Millisecond
+	// seenFor is how long credits are requested for a job after its last id was seen.
 	seenFor = 5 * time.Second
-	// manyJobs is how many jobs are remembered at most.
+	// manyJobs is the maximum number of remembered jobs.
 	manyJobs = 500
 )
 
-// carrier is what one relay has of a Broker.
+// carrier connects one relay to a Broker.
 type carrier struct {
 	*Broker
 	name    string
 	claim   relay.Claim
 	taken   [2]*taken
-	arrived chan struct{} // size 1: something is in main
+	arrived chan struct{} // size 1: main has ids
 
-	// Of Receive alone:
-	jobs    map[int64]*jobSeen // of bulk, that had ids at the head
-	blocked bool               // at the last look there were ids without credit
+	// Only used by Receive:
+	jobs    map[int64]*jobSeen // bulk jobs with ids at the head
+	blocked bool               // the last read found only ids without credit
 }
 
-// taken is what a worker has taken of one queue, as far as it knows.
+// taken records the ids that a worker has taken from one queue.
 type taken struct {
 	keys
-	wanted  chan struct{} // size 1: main was empty, and there are credits
-	earlier chan struct{} // size 1: something is due earlier than was known
-	news    atomic.Bool   // something came to main
+	wanted  chan struct{} // size 1: main was empty while there were credits
+	earlier chan struct{} // size 1: an id is due earlier than expected
+	news    atomic.Bool   // ids arrived in main
 
-	// Of Receive alone:
-	looked time.Time
-	empty  bool // main was, then
+	// Only used by Receive:
+	readAt time.Time
+	empty  bool // main was empty at readAt
 
 	mu      sync.Mutex
-	claimed map[outbox.Key]string // the items of what is in flight
-	late    []change              // that could not be made
-	doubt   bool                  // there may be more in processing
+	claimed map[outbox.Key]string // items in flight
+	late    []change              // failed changes
+	doubt   bool                  // processing may contain unknown ids
 }
 
-// change is what becomes of an item in processing: as settle.lua has it.
+// change is a change to an item in processing (settle.lua).
 type change struct {
 	item string
-	what any // drop, dead, head, tail, or ms
+	to   any // drop, dead, head, tail, or a delay in ms
 }
 
-// jobSeen is a job of which there are ids.
+// jobSeen is a job with ids in the queue.
 type jobSeen struct {
 	lane  string
 	seen  time.Time
-	broke time.Time // since when it has no credit; zero: it has
+	broke time.Time // when its credit ended; zero while it has credit
 }
 
 // String implements relay.Transport.
@@ -91,7 +92,7 @@ func (c *carrier) Receive(ctx context.Context, credits relay.Credits) ([]outbox.
 	return nil, ctx.Err()
 }
 
-// take takes what there are credits for, activities first.
+// take takes ids within the credits, activities first.
 func (c *carrier) take(ctx context.Context, credits relay.Credits) (found []string, err error) {
 	if n := min(credits.Activities(), outbox.MaxBatch); n > 0 && !c.quiet(c.taken[activities]) {
 		_, _, found, err = c.takeOf(ctx, c.taken[activities], n, true, nil)
@@ -104,26 +105,26 @@ func (c *carrier) take(ctx context.Context, credits relay.Credits) (found []stri
 	return found, err
 }
 
-// quiet reports whether main was empty and nothing was heard of it since, and has that listened
-// for.
+// quiet reports whether main was empty at the last read and no ids have arrived since. It then makes
+// listen wait for ids.
 func (c *carrier) quiet(t *taken) bool {
-	if !t.empty || t.news.Swap(false) || time.Since(t.looked) > c.pace.block {
+	if !t.empty || t.news.Swap(false) || time.Since(t.readAt) > c.pace.block {
 		return false
 	}
 	wake(t.wanted)
 	return true
 }
 
-// takeBulk takes ids of the jobs that have credit. Which jobs have ids only the server knows:
-// it says so for those that it is not told a limit of.
+// takeBulk takes ids of jobs that have credit. The server knows which jobs have ids: take.lua returns
+// the jobs for which it was given no limit.
 func (c *carrier) takeBulk(ctx context.Context, credits relay.Credits, n int) ([]string, error) {
 	t := c.taken[bulk]
 	for range 3 {
 		limits, most := c.limits(credits)
-		if most == 0 && c.blocked && time.Since(t.looked) < lookAgain {
+		if most == 0 && c.blocked && time.Since(t.readAt) < headEvery {
 			return nil, nil
 		}
-		room := n // jobs may share a sender: together they get what one of them may
+		room := n // jobs may share a sender, so together they get the largest credit
 		if len(c.jobs) > 0 {
 			room = max(1, min(n, most))
 		}
@@ -137,7 +138,8 @@ func (c *carrier) takeBulk(ctx context.Context, credits relay.Credits, n int) ([
 	return nil, nil
 }
 
-// limits asks for the credits of the jobs that had ids at the head. -1: its ids may be deferred.
+// limits returns the credits of the jobs that had ids at the head, as arguments of take.lua. -1 allows
+// to defer a job's ids.
 func (c *carrier) limits(credits relay.Credits) (limits []any, most int) {
 	now, lanes := time.Now(), make(map[string]struct{})
 	for id, j := range c.jobs {
@@ -163,7 +165,7 @@ func (c *carrier) limits(credits relay.Credits) (limits []any, most int) {
 	return limits, most
 }
 
-// saw notes of which jobs there are ids.
+// saw records the jobs that have ids.
 func (c *carrier) saw(items []string, unknown []any) {
 	now := time.Now()
 	for i := 0; i+1 < len(unknown); i += 2 {
@@ -177,8 +179,7 @@ func (c *carrier) saw(items []string, unknown []any) {
 	}
 }
 
-// takeOf runs the script that takes, after what is in doubt was put back. length is that of
-// main afterwards.
+// takeOf runs take.lua after unknown ids were returned. length is the length of main afterwards.
 func (c *carrier) takeOf(ctx context.Context, t *taken, n int, anyJob bool, limits []any) (unknown []any, length int64, items []string, err error) {
 	if err := c.clear(ctx, t); err != nil {
 		return nil, 0, nil, err
@@ -188,15 +189,15 @@ func (c *carrier) takeOf(ctx context.Context, t *taken, n int, anyJob bool, limi
 		all = 1
 	}
 	args := append([]any{c.name, n, window, c.pace.off.Milliseconds(), all}, limits...)
-	said, err := c.run(ctx, c.scripts.take, []string{t.state, t.main, t.waiting, t.workers, t.processing(c.name)}, args...).Slice()
+	reply, err := c.run(ctx, c.scripts.take, []string{t.state, t.main, t.waiting, t.workers, t.processing(c.name)}, args...).Slice()
 	if err != nil {
 		t.doubts()
 		return nil, 0, nil, fmt.Errorf("take ids of the queue %s: %w", t.name, err)
 	}
-	list, _ := said[0].([]any) // as take.lua has it
-	unknown, _ = said[1].([]any)
-	length, _ = said[2].(int64)
-	inside, _ := said[3].(int64)
+	list, _ := reply[0].([]any) // the order of take.lua
+	unknown, _ = reply[1].([]any)
+	length, _ = reply[2].(int64)
+	inside, _ := reply[3].(int64)
 	items = make([]string, 0, len(list))
 	for _, item := range list {
 		text, _ := item.(string)
@@ -205,12 +206,12 @@ func (c *carrier) takeOf(ctx context.Context, t *taken, n int, anyJob bool, limi
 	t.mu.Lock()
 	t.doubt = t.doubt || int(inside) > len(t.claimed)+len(t.late)+len(items)
 	t.mu.Unlock()
-	t.looked, t.empty = time.Now(), length == 0
+	t.readAt, t.empty = time.Now(), length == 0
 	return unknown, length, items, nil
 }
 
-// clear puts back to the head what is in processing and unknown here: taken by a call whose
-// answer was lost, or by a worker of this name before this one.
+// clear returns unknown ids in processing to the head. A call whose reply was lost has taken them, or a
+// previous worker of the same name.
 func (c *carrier) clear(ctx context.Context, t *taken) error {
 	t.mu.Lock()
 	doubt := t.doubt
@@ -220,7 +221,7 @@ func (c *carrier) clear(ctx context.Context, t *taken) error {
 	}
 	list, err := c.db.Do.HKeys(context.WithoutCancel(ctx), t.processing(c.name)).Result()
 	if err != nil {
-		return fmt.Errorf("read what was taken of the queue %s: %w", t.name, err)
+		return fmt.Errorf("read the processing ids of the queue %s: %w", t.name, err)
 	}
 	t.mu.Lock()
 	known := make(map[string]struct{}, len(t.claimed)+len(t.late))
@@ -251,13 +252,13 @@ func (t *taken) doubts() {
 	t.mu.Unlock()
 }
 
-// claimAll claims what was taken, and does with each what the verdict says.
+// claimAll claims the taken ids and applies the verdict of each.
 func (c *carrier) claimAll(ctx context.Context, items []string) (claimed []outbox.Claimed, err error) {
 	copies, kept := make([]outbox.Copy, 0, len(items)), items[:0]
 	changes := [2][]change{}
 	for _, item := range items {
 		copied, err := parse(item)
-		if err != nil { // not ours: whoever wrote it may look at it
+		if err != nil { // not written by belfry: stored for inspection
 			changes[bulk] = append(changes[bulk], change{item, "dead"})
 			changes[activities] = append(changes[activities], change{item, "dead"})
 			continue
@@ -280,11 +281,11 @@ func (c *carrier) claimAll(ctx context.Context, items []string) (claimed []outbo
 		case outbox.CopyLater:
 			changes[q] = append(changes[q], change{kept[i], max(0, a.Wait).Milliseconds()})
 		case outbox.CopyFinished, outbox.CopyAnother, outbox.CopyHeld, outbox.CopyNotQueued:
-			what := "drop"
+			to := "drop"
 			if a.Dead {
-				what = "dead"
+				to = "dead"
 			}
-			changes[q] = append(changes[q], change{kept[i], what})
+			changes[q] = append(changes[q], change{kept[i], to})
 		}
 	}
 	for i, t := range c.taken {
@@ -298,7 +299,7 @@ func (c *carrier) claimAll(ctx context.Context, items []string) (claimed []outbo
 	return claimed, err
 }
 
-// change makes changes of items in processing. After an error some may have been made.
+// change applies changes to items in processing. After an error it may have applied some of them.
 func (c *carrier) change(ctx context.Context, t *taken, changes []change) error {
 	for from := 0; from < len(changes); from += outbox.MaxBatch {
 		part := changes[from:min(from+outbox.MaxBatch, len(changes))]
@@ -306,8 +307,8 @@ func (c *carrier) change(ctx context.Context, t *taken, changes []change) error 
 		args = append(args, deadKept)
 		soon := false
 		for _, ch := range part {
-			args = append(args, ch.item, ch.what)
-			if _, due := ch.what.(int64); due {
+			args = append(args, ch.item, ch.to)
+			if _, due := ch.to.(int64); due {
 				soon = true
 			}
 		}
@@ -321,7 +322,7 @@ func (c *carrier) change(ctx context.Context, t *taken, changes []change) error 
 	return nil
 }
 
-// later has changes made when the server is back.
+// later schedules changes for the time when the server is back.
 func (t *taken) later(changes []change) {
 	t.mu.Lock()
 	t.late = append(t.late, changes...)
@@ -341,22 +342,22 @@ func (c *carrier) Settled(ctx context.Context, outcomes []relay.Settled) error {
 				continue
 			}
 			done = append(done, o.Key)
-			what := any("drop")
+			to := any("drop")
 			switch o.Status {
 			case "":
-				what = "tail"
+				to = "tail"
 			case outbox.Pending:
-				what = max(0, o.Wait).Milliseconds()
+				to = max(0, o.Wait).Milliseconds()
 			case outbox.Dead:
-				what = "dead"
+				to = "dead"
 			case outbox.Sent, outbox.Cancelled, outbox.Queued, outbox.Processing:
 			}
-			changes = append(changes, change{item, what})
+			changes = append(changes, change{item, to})
 		}
 		t.mu.Unlock()
 		err := c.change(ctx, t, changes)
 		t.mu.Lock()
-		for _, k := range done { // not before: what is in processing and not here is in doubt
+		for _, k := range done { // only after the change: clear would return unknown ids
 			delete(t.claimed, k)
 		}
 		if err != nil {
@@ -368,7 +369,7 @@ func (c *carrier) Settled(ctx context.Context, outcomes []relay.Settled) error {
 	return failed
 }
 
-// wait waits for ids, credits or a stop.
+// wait waits for ids, credits or the end of ctx.
 func (c *carrier) wait(ctx context.Context, credits relay.Credits) {
 	pause := c.pace.block
 	for _, t := range c.taken {
@@ -396,15 +397,15 @@ func wake(signal chan struct{}) {
 	}
 }
 
-// voice says once that the server is away, or what else is wrong, and once that it is back.
-type voice struct {
+// health logs changes of the server's state: unreachable, failing, and back.
+type health struct {
 	log zerolog.Logger
 	mu  sync.Mutex
-	bad string // what was said
+	bad string // the logged problem; "" while there is none
 }
 
-// heard takes note of what came of a call.
-func (v *voice) heard(worker string, err error) {
+// observe records the result of a call.
+func (v *health) observe(worker string, err error) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	switch {
@@ -417,6 +418,6 @@ func (v *voice) heard(worker string, err error) {
 		v.log.Warn().Err(err).Str("transport", "redislist").Str("worker_id", worker).Msg("the carrier is away")
 	case !redisdb.Away(err) && v.bad == "":
 		v.bad = "refuses"
-		v.log.Error().Err(err).Str("transport", "redislist").Str("worker_id", worker).Msg("the carrier refuses")
+		v.log.Error().Err(err).Str("transport", "redislist").Str("worker_id", worker).Msg("the carrier returns errors")
 	}
 }

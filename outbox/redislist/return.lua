@@ -1,15 +1,15 @@
--- Returns what a dead worker has taken to the tail of main, and what a live one has had for
--- too long. Whether any of it is in flight the claim says.
+-- Returns the ids in a dead worker's processing to the tail of main, and the ids that a live worker has
+-- held for too long. The claim decides whether an id is still in flight.
 --
 -- KEYS  state main workers processing
 -- ARGV  worker ttl stuck
---       ttl     ms after its last sign of life that a worker is dead; -1: it ends
---       stuck   ms after which an id is returned all the same
--- returns how many
+--       ttl     ms after its last heartbeat at which a worker is dead; -1: the worker is stopping
+--       stuck   ms after which an id of a live worker is returned
+-- returns the number of returned ids
 --
--- A worker that has left something and is not registered is from now on: what it took is
--- returned when it has not shown itself for the ttl. The first write asks for no memory
--- (take.lua); what is moved is added before it is removed.
+-- A worker that has a processing key but is not registered is registered here: its ids are returned
+-- if it sends no heartbeat within the ttl. The first write needs no memory (take.lua). Ids are added to
+-- main before they are removed from processing.
 redis.call('HDEL', KEYS[1], '')
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)

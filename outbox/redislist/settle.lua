@@ -1,14 +1,15 @@
--- Does with ids that a worker has taken what the claim or the outcome says. An id that is not
--- in its processing any more is another's business, and is passed.
+-- Applies the verdict of the claim, or the recorded outcome, to ids in a worker's processing. An id
+-- that is no longer there belongs to another worker and is skipped.
 --
 -- KEYS  state main waiting dead processing
--- ARGV  bound (item what)...
---       bound   how many dead ones are kept
---       what    drop: it leaves; dead: it leaves, and is kept for a look; head, tail: back to
---               main; a number: due in so many ms
--- returns how many ids are left in processing
+-- ARGV  bound (item change)...
+--       bound   maximum length of the list of dead letters
+--       change  drop: remove; dead: remove and add to dead; head, tail: return to main; a number: move
+--               to waiting, due in that many ms
+-- returns the number of ids left in processing
 --
--- The first write asks for no memory (take.lua); what is moved is added before it is removed.
+-- The first write needs no memory (take.lua). Ids are added to their new place before they are removed
+-- from processing.
 redis.call('HDEL', KEYS[1], '')
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
@@ -19,16 +20,16 @@ end
 local there, gone = redis.call('HMGET', KEYS[5], unpack(items)), {}
 for i, taken in ipairs(there) do
   if taken then
-    local what = ARGV[2 * i + 1]
-    if what == 'dead' then
+    local change = ARGV[2 * i + 1]
+    if change == 'dead' then
       redis.call('LPUSH', KEYS[4], items[i])
       redis.call('LTRIM', KEYS[4], 0, ARGV[1] - 1)
-    elseif what == 'head' then
+    elseif change == 'head' then
       redis.call('LPUSH', KEYS[2], items[i])
-    elseif what == 'tail' then
+    elseif change == 'tail' then
       redis.call('RPUSH', KEYS[2], items[i])
-    elseif what ~= 'drop' then
-      redis.call('ZADD', KEYS[3], now + what, items[i])
+    elseif change ~= 'drop' then
+      redis.call('ZADD', KEYS[3], now + change, items[i])
     end
     gone[#gone + 1] = items[i]
   end

@@ -1,14 +1,14 @@
--- Says what is inside of a queue.
+-- Reports the contents of a queue.
 --
 -- KEYS  state main waiting workers dead
 -- ARGV  tag max
--- returns {epoch or '', last push, oldest push of a copy or -1, length of main, of waiting, of
---          dead, 1 if full, worker, ms of its last sign of life, ids in its processing, ...}
+-- returns {epoch or '', last push, oldest push of a copy or -1, length of main, of waiting, of dead,
+--          1 if full, then for each worker: name, ms of its last heartbeat, ids in its processing}
 --
--- The oldest push is read from the copies themselves: a count of them would go on counting
--- those that the server has lost. 50,000 copies take some 15 ms.
+-- The oldest push is computed from the copies: a counter would include copies that the server has
+-- lost. Reading 50,000 copies takes about 15 ms.
 local oldest = -1
-local function look(items)
+local function scan(items)
   local pushes = {}
   for _, item in ipairs(items) do
     pushes[item:sub(1, 12)] = true
@@ -23,15 +23,15 @@ end
 local state = redis.call('HMGET', KEYS[1], 'epoch', 'last')
 local main, waiting = redis.call('LLEN', KEYS[2]), redis.call('ZCARD', KEYS[3])
 for from = 0, main - 1, 1000 do
-  look(redis.call('LRANGE', KEYS[2], from, from + 999))
+  scan(redis.call('LRANGE', KEYS[2], from, from + 999))
 end
 for from = 0, waiting - 1, 1000 do
-  look(redis.call('ZRANGE', KEYS[3], from, from + 999))
+  scan(redis.call('ZRANGE', KEYS[3], from, from + 999))
 end
 local workers, list = redis.call('ZRANGE', KEYS[4], 0, -1, 'WITHSCORES'), {}
 for i = 1, #workers, 2 do
   local taken = redis.call('HKEYS', ARGV[1] .. 'processing:' .. workers[i])
-  look(taken)
+  scan(taken)
   list[#list + 1] = workers[i]
   list[#list + 1] = tonumber(workers[i + 1])
   list[#list + 1] = #taken

@@ -1,17 +1,17 @@
--- Moves ids from the head of main to a worker's processing, as far as credits go. Ids of jobs
--- without credit are passed, and stay at the head; where they fill the window, ids of jobs that
--- have been without credit for long are put off, so that those behind them are seen.
+-- Moves ids from the head of main to a worker's processing, within the credits of their jobs. Ids of
+-- jobs without credit stay at the head. If they fill the window, ids of jobs that have had no credit for
+-- long move to waiting, so that the ids behind them can be taken.
 --
 -- KEYS  state main waiting workers processing
 -- ARGV  worker n window later any (job limit)...
---       n       ids at most
---       window  how many are looked at
---       later   ms for which ids of jobs with the limit -1 are put off
---       any     1: of any job, as of activities; 0: of the jobs that follow, each with a limit
+--       n       maximum number of ids
+--       window  number of ids that are read from the head
+--       later   delay in ms for ids of jobs with the limit -1
+--       any     1: take ids of any job (activities); 0: take ids of the listed jobs, within their limits
 -- returns {items, unknown jobs as job lane pairs, length of main, ids in processing}
 --
--- The first write asks for no memory, so that the others are allowed at maxmemory too, in
--- every version. What is moved is added before it is removed.
+-- The first write needs no memory, so that every server version allows the later writes at maxmemory.
+-- Ids are added to their new place before they are removed from main.
 redis.call('HDEL', KEYS[1], '')
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
@@ -31,7 +31,7 @@ while #taken < n and from < window do
     local job = not any and item:match('^%d+/([^/]+)/[^/]+/')
     local limit = job and limits[job]
     if not job then
-      limit = 1 -- of any, or none that belfry has written: it is not to stay here
+      limit = 1 -- any job, or not an item of belfry, which is taken in order to be removed
     end
     if limit and limit > 0 and #taken < n then
       taken[#taken + 1] = item
