@@ -112,8 +112,8 @@ func (m *Monitor) Serving(s settings.Settings, pool *pgxpool.Pool, serve func(co
 	return append(m.looks(pool, nil, s.Senders.Configs(), job.NewOutage(m.log)), m.Loop("api", serve))
 }
 
-// API has an HTTP API counted, of which open says how many streams it has open; nil: nothing is
-// counted.
+// API returns a function that counts a request to the HTTP API, or nil without metrics. open returns
+// the number of open streams.
 func (m *Monitor) API(open func() int) func(api.Answered) {
 	if m == nil {
 		return nil
@@ -122,7 +122,8 @@ func (m *Monitor) API(open func() int) func(api.Answered) {
 	for _, o := range operation.WithQuestions(admin.Operations()) {
 		names = append(names, o.Name)
 	}
-	return m.metrics.API(names, open)
+	count := m.metrics.API(names, open)
+	return func(r api.Answered) { count(metrics.Request(r)) }
 }
 
 // looks adds what is known of the database, and returns the loops that look at it.

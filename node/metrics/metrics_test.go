@@ -11,7 +11,6 @@ import (
 	"github.com/rs/zerolog"
 	"github.com/stretchr/testify/require"
 
-	"github.com/belfryhq/belfry/admin/api"
 	"github.com/belfryhq/belfry/dev/dbtest"
 	"github.com/belfryhq/belfry/job"
 	"github.com/belfryhq/belfry/outbox"
@@ -34,7 +33,7 @@ func full(t *testing.T) (*Metrics, func(job.Progress), relay.Observer) {
 	})
 	pool := dbtest.Reused(t, 2).Pool
 	m.Database(pool, job.NewOutage(zerolog.Nop()))
-	m.API([]string{"jobs list"}, func() int { return 3 })(api.Answered{Operation: "jobs list", Method: "GET", Status: 200, Took: time.Millisecond})
+	m.API([]string{"jobs list"}, func() int { return 3 })(Request{Operation: "jobs list", Method: "GET", Status: 200, Took: time.Millisecond})
 	m.Looker(time.Second, NewHealth(time.Second), nil)
 	c := m.Collector(time.Hour, pool, carrier{}, senders(), nil, zerolog.Nop())
 	var values []sample
@@ -212,7 +211,7 @@ func TestMetrics_CountRequests(t *testing.T) {
 		`belfry_api_requests_total{code="5xx",operation="none"}`:      0,
 		`belfry_api_streams`: 3,
 	})
-	for _, a := range []api.Answered{
+	for _, a := range []Request{
 		{Operation: "jobs list", Method: "GET", Status: 200}, {Operation: "jobs list", Method: "GET", Status: 304}, {Operation: "jobs list", Method: "HEAD", Status: 200},
 		{Operation: "jobs watch", Method: "GET", Status: 200, Stream: true}, {Method: "FORGED", Status: 401}, {Method: "GET"},
 	} {
