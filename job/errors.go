@@ -28,9 +28,9 @@ var (
 	// ErrTooSlow reports that the server ended a statement, or a transaction, that took too
 	// long. Nothing changed.
 	ErrTooSlow = errkind.New(errkind.TooSlow, "the statement took too long")
-	// ErrLocked reports that another session kept the job's row locked for so long
-	// that the act was given up. Nothing changed.
-	ErrLocked = errkind.New(errkind.Conflict, "the job is locked by another session")
+	// ErrLocked reports that another session locked a row for longer than the operation waits.
+	// Nothing changed. Errors of acts name the object and the session.
+	ErrLocked = errkind.New(errkind.Conflict, "a row is locked by another session")
 	// ErrKeyHeld reports that a request of a job waited in vain for another transaction, which has
 	// enqueued its idempotency key and not ended, or locks what the request needs. Nothing was enqueued.
 	ErrKeyHeld = errors.New("another transaction that has not ended has the idempotency key, or locks what this needs; nothing was done: end that transaction, or repeat this with the same key when it has ended")
@@ -114,7 +114,7 @@ func (*WrongStatusError) Kind() errkind.Kind { return errkind.Conflict }
 // this package's errors and leaves any other error as it is.
 func mapError(err error) error {
 	var own writerError
-	if errors.As(err, &own) {
+	if errors.As(err, &own) || errors.Is(err, ErrLocked) {
 		return err
 	}
 	return Answered(err, ErrLocked, "belfry.jobs")

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/belfryhq/belfry/internal/db"
 )
 
 // ErrHalted means that an operator has halted belfry: no job runs, no schedule fires, and no
@@ -56,7 +58,7 @@ func (s *Store) switchHalt(ctx context.Context, statement string, act Act) (h Ha
 		return err
 	})
 	if err != nil {
-		return Halt{}, false, fmt.Errorf("halt: %w", mapError(err))
+		return Halt{}, false, fmt.Errorf("halt: %w", db.ExplainLock(ctx, s.pool, err, "the row of belfry.installation", "installation", ""))
 	}
 	return h, changed, nil
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/belfryhq/belfry/dev/dbtest"
+	"github.com/belfryhq/belfry/internal/errkind"
 	"github.com/belfryhq/belfry/job"
 	"github.com/belfryhq/belfry/outbox"
 )
@@ -342,4 +343,49 @@ func TestHalt_AClaimThatCommitsLaterWritesNothing(t *testing.T) {
 	tag, err := b.db.Pool.Exec(t.Context(), `UPDATE belfry.jobs SET "cursor" = '5', rows_written = 5 WHERE id = $1 AND status = 'RUNNING' AND fence = $2`, id, fence+1)
 	require.NoError(t, err)
 	require.Zero(t, tag.RowsAffected(), "no chunk moves while belfry is halted")
+}
+
+// A login that locks the row of an act kept it waiting for 5 seconds, and the error spoke of "the
+// job" and named no session.
+func TestStore_NamesTheSessionThatLocksTheObjectOfAnAct(t *testing.T) {
+	t.Parallel()
+	for object, c := range map[string]struct {
+		lock string
+		act  func(context.Context, *job.Store) error
+	}{
+		"the row of belfry.installation": {`SELECT FROM belfry.installation FOR UPDATE`, func(ctx context.Context, s *job.Store) error {
+			_, _, err := s.Halt(ctx, job.Act{Actor: "ann"})
+			return err
+		}},
+		"lane default": {`SELECT FROM belfry.lanes WHERE name = 'default' FOR UPDATE`, func(ctx context.Context, s *job.Store) error {
+			_, err := s.PauseLane(ctx, "default", job.Act{Actor: "ann"})
+			return err
+		}},
+		"the row of belfry.limits": {`UPDATE belfry.limits SET max_skips = max_skips`, func(ctx context.Context, s *job.Store) error {
+			_, err := s.SetLimits(ctx, job.Changes{"max_skips": 7}, job.Act{Actor: "ann"})
+			return err
+		}},
+	} {
+		t.Run(object, func(t *testing.T) {
+			t.Parallel()
+			b := setup(t, 0)
+			b.exec(t, `INSERT INTO belfry.lanes (name) VALUES ('default'), ('other')`)
+			holder := b.db.Role(t, `GRANT USAGE ON SCHEMA belfry TO :role`, `GRANT SELECT, UPDATE ON belfry.installation, belfry.lanes, belfry.limits TO :role`)
+			tx, err := holder.Pool.Begin(t.Context())
+			require.NoError(t, err)
+			_, err = tx.Exec(t.Context(), c.lock)
+			require.NoError(t, err)
+			pid := tx.Conn().PgConn().PID()
+
+			err = c.act(t.Context(), b.jobs)
+			require.ErrorIs(t, err, job.ErrLocked)
+			require.Equal(t, 1, strings.Count(err.Error(), "locked"), err)
+			require.Equal(t, errkind.Conflict, errkind.Of(err))
+			require.ErrorContains(t, err, fmt.Sprintf("%s is locked by session %d of %s", object, pid, holder.User))
+			require.ErrorContains(t, err, "in a transaction since "+one[time.Time](t, b, `SELECT xact_start FROM pg_stat_activity WHERE pid = $1`, pid).UTC().Format(time.DateTime))
+			require.ErrorContains(t, err, fmt.Sprintf("SELECT pg_terminate_backend(%d)", pid))
+			require.NoError(t, tx.Rollback(t.Context()))
+			require.NoError(t, c.act(t.Context(), b.jobs))
+		})
+	}
 }

@@ -33,17 +33,9 @@ func (s *Store) Holders(ctx context.Context, ids ...int64) string {
 
 func holder(row pgx.CollectableRow) (string, error) {
 	var id int64
-	var pid int32
-	var role, application string
-	err := row.Scan(&id, &pid, &role, &application)
-	name := fmt.Sprintf("job %d by session %d of %s", id, pid, role)
-	switch {
-	case pid == 0:
-		name = fmt.Sprintf("job %d by a prepared transaction", id)
-	case application != "":
-		name += " (" + application + ")"
-	}
-	return name, err
+	var h db.LockHolder
+	err := row.Scan(&id, &h.PID, &h.Role, &h.Application, &h.Since)
+	return fmt.Sprintf("job %d by %s", id, h), err
 }
 
 // named adds to an error of a locked row which sessions keep the rows of these jobs locked.

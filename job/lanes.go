@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/belfryhq/belfry/internal/db"
 )
 
 // Lane is one group of jobs that exclude each other, and what is in it.
@@ -102,7 +104,7 @@ func (s *Store) actLane(ctx context.Context, statement, name string, act Act) (l
 		}
 		return nil
 	})
-	return l, err
+	return l, db.ExplainLock(ctx, s.pool, err, "lane "+name, "lanes", name)
 }
 
 // The subjects of a ControlEvent.

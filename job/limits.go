@@ -6,6 +6,8 @@ import (
 	"fmt"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/belfryhq/belfry/internal/db"
 )
 
 // Limits is the row of belfry.limits: how far a role that may INSERT jobs, and not UPDATE
@@ -56,7 +58,7 @@ func (s *Store) SetLimits(ctx context.Context, changes Changes, act Act) (l Limi
 		l, err = readLimits(ctx, tx)
 		return err
 	})
-	return l, err
+	return l, db.ExplainLock(ctx, s.pool, err, "the row of belfry.limits", "limits", "")
 }
 
 func readLimits(ctx context.Context, tx pgx.Tx) (Limits, error) {

@@ -887,7 +887,7 @@ SELECT i.halted_at, coalesce(i.halted_by, '') AS halted_by, coalesce(i.halt_reas
 -- The jobs @ids, NULL: all that are RUNNING, and the sessions that keep their rows locked: those
 -- whose transactions locked or changed them last. A pid is 0 of a prepared transaction. No row: none
 -- is locked now, or several sessions share the lock.
-SELECT j.id, coalesce(a.pid, 0), coalesce(a.usename::text, ''), coalesce(a.application_name, '')
+SELECT j.id, coalesce(a.pid, 0), coalesce(a.usename::text, ''), coalesce(a.application_name, ''), a.xact_start
   FROM belfry.jobs j
   JOIN pg_locks l ON l.locktype = 'transactionid' AND l.granted AND l.transactionid = j.xmax
   LEFT JOIN pg_stat_activity a ON a.pid = l.pid

@@ -38,3 +38,14 @@ SELECT belfry.lock_version(@subject, @name);
 -- name: VersionUnlock :exec
 -- Takes back the row that VersionLock made to have one to lock, where the act did nothing to it.
 SELECT belfry.unlock_version(@subject, @name);
+
+-- name: LockHolders :many
+-- The sessions whose open transactions locked or changed the row named @name of {{table}} last, or
+-- any of its rows if @name is empty. A prepared transaction has pid 0. No row: the row is not locked,
+-- or several sessions share the lock.
+SELECT DISTINCT coalesce(a.pid, 0) AS pid, coalesce(a.usename::text, '') AS role, coalesce(a.application_name, '') AS application, a.xact_start AS since
+  FROM {{table}} t
+  JOIN pg_locks l ON l.locktype = 'transactionid' AND l.granted AND l.transactionid = t.xmax
+  LEFT JOIN pg_stat_activity a ON a.pid = l.pid
+ WHERE @name = '' OR to_jsonb(t) ->> 'name' = @name
+ ORDER BY 1;

@@ -116,6 +116,11 @@ func (s *Store) change(ctx context.Context, limit time.Duration, act job.Act, do
 	return mapError(db.InTx(ctx, s.pool, db.Options{Limit: limit, If: act.If}, do))
 }
 
+// explainLock adds the session that locks a schedule's row to an error of a lock.
+func (s *Store) explainLock(ctx context.Context, err error, name string) error {
+	return db.ExplainLock(ctx, s.pool, err, "schedule "+name, "schedules", name)
+}
+
 // read runs do in one short transaction that only reads, as on a standby.
 func (s *Store) read(ctx context.Context, do func(context.Context, pgx.Tx) error) error {
 	return mapError(db.InTx(ctx, s.pool, db.Options{Limit: storeTimeout, Reads: true}, do))
@@ -151,7 +156,7 @@ func (s *Store) Get(ctx context.Context, name string) (one Schedule, err error) 
 		one, err = get(ctx, tx, name)
 		return err
 	})
-	return one, err
+	return one, s.explainLock(ctx, err, name)
 }
 
 func get(ctx context.Context, tx pgx.Tx, name string) (Schedule, error) {
@@ -261,7 +266,7 @@ func (s *Store) SyncConfig(ctx context.Context, list []Definition, act job.Act) 
 // Remove deletes a schedule, or is ErrNotFound. Its jobs and events stay. One from the
 // configuration file comes back at the next SyncConfig unless it goes from there too.
 func (s *Store) Remove(ctx context.Context, name string, act job.Act) error {
-	return s.change(ctx, storeTimeout, act, func(ctx context.Context, tx pgx.Tx) error {
+	return s.explainLock(ctx, s.change(ctx, storeTimeout, act, func(ctx context.Context, tx pgx.Tx) error {
 		if err := actor(ctx, tx, act); err != nil {
 			return err
 		}
@@ -273,7 +278,7 @@ func (s *Store) Remove(ctx context.Context, name string, act job.Act) error {
 			return fmt.Errorf("remove schedule %s: %w", name, err)
 		}
 		return nil
-	})
+	}), name)
 }
 
 // Pause holds a schedule: none of its occurrences fires until Resume. Pausing a paused
@@ -296,7 +301,7 @@ func (s *Store) turn(ctx context.Context, statement, name string, act job.Act) (
 		one, err = get(ctx, tx, name)
 		return err
 	})
-	return one, err
+	return one, s.explainLock(ctx, err, name)
 }
 
 // RunNow fires a schedule once more, at once, paused or not, and returns the jobs it
@@ -331,7 +336,7 @@ func (s *Store) RunNow(ctx context.Context, name string, act job.Act) (jobs []in
 		return err
 	})
 	if err != nil {
-		return nil, err
+		return nil, s.explainLock(ctx, err, name)
 	}
 	return jobs, nil
 }

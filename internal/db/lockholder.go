@@ -1,0 +1,93 @@
+package db
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// lockHoldersTimeout bounds the query for lock holders. The caller's own statement has failed by then.
+const lockHoldersTimeout = 2 * time.Second
+
+// LockHolder is a session whose open transaction locks a row. A PID of 0 is a prepared transaction.
+type LockHolder struct {
+	PID         int32      `db:"pid"`
+	Role        string     `db:"role"`
+	Application string     `db:"application"`
+	Since       *time.Time `db:"since"` // start of its transaction; nil if the caller may not read it
+}
+
+// String returns the session's number, role, application and age, such as "session 4711 of app_web
+// (psql), in a transaction since 2026-01-31 09:00:00Z".
+func (h LockHolder) String() string {
+	if h.PID == 0 {
+		return "a prepared transaction"
+	}
+	text := fmt.Sprintf("session %d of %s", h.PID, h.Role)
+	if h.Application != "" {
+		text += " (" + h.Application + ")"
+	}
+	if h.Since != nil {
+		text += ", in a transaction since " + h.Since.UTC().Format(time.DateTime) + "Z"
+	}
+	return text
+}
+
+// Remedy returns the statement that ends the holder's lock.
+func (h LockHolder) Remedy() string {
+	if h.PID == 0 {
+		return "ROLLBACK PREPARED ends it (see pg_prepared_xacts)"
+	}
+	return fmt.Sprintf("SELECT pg_terminate_backend(%d) ends the session", h.PID)
+}
+
+// LockHolders returns the sessions that lock the row of a table of schema belfry with a name, or
+// every row of the table if name is empty. It returns none if several sessions share the lock, if the
+// role may not read the table, or if the database does not answer.
+func LockHolders(ctx context.Context, on beginner, table, name string) (list []LockHolder) {
+	statement := strings.ReplaceAll(queries.lockHolders, "{{table}}", pgx.Identifier{"belfry", table}.Sanitize())
+	_ = InTx(context.WithoutCancel(ctx), on, Options{Limit: lockHoldersTimeout, Reads: true}, func(ctx context.Context, tx pgx.Tx) error {
+		rows, err := tx.Query(ctx, statement, pgx.StrictNamedArgs{"name": name})
+		if err != nil {
+			return fmt.Errorf("sessions that lock belfry.%s: %w", table, err)
+		}
+		list, err = pgx.CollectRows(rows, pgx.RowToStructByName[LockHolder])
+		return err
+	})
+	return list
+}
+
+// LockedError reports that a transaction gave up waiting for the lock of an object.
+type LockedError struct {
+	Object  string       // such as "lane default"
+	Holders []LockHolder // empty if they could not be determined
+	Err     error
+}
+
+// Error names the object and the sessions that lock it.
+func (e *LockedError) Error() string {
+	if len(e.Holders) == 0 {
+		return e.Object + " is locked by another session; nothing was changed"
+	}
+	var names, remedies []string
+	for _, h := range e.Holders {
+		names, remedies = append(names, h.String()), append(remedies, h.Remedy())
+	}
+	return fmt.Sprintf("%s is locked by %s; nothing was changed; %s", e.Object, strings.Join(names, " and "), strings.Join(remedies, ", "))
+}
+
+// Unwrap returns the error of the transaction.
+func (e *LockedError) Unwrap() error { return e.Err }
+
+// ExplainLock wraps an error of the class Locked in a *LockedError for an object: the row of a table
+// of schema belfry with a name, or any row of the table if name is empty. Other errors stay as they
+// are.
+func ExplainLock(ctx context.Context, on beginner, err error, object, table, name string) error {
+	if ClassOf(err) != Locked {
+		return err
+	}
+	return &LockedError{Object: object, Holders: LockHolders(ctx, on, table, name), Err: err}
+}
