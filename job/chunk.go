@@ -123,8 +123,7 @@ func (u *run) move(ctx context.Context, tx pgx.Tx, s step, to string) error {
 func (u *run) inTx(ctx context.Context, asyncCommit bool, do func(context.Context, pgx.Tx) error) error {
 	ctx, cancel := context.WithTimeout(ctx, u.config.StaleAfter)
 	defer cancel()
-	conn, err := u.link.get(ctx)
-	if err != nil {
+	if _, err := u.link.get(ctx); err != nil {
 		return fmt.Errorf("connect: %w", err)
 	}
 	if u.link.moved() {
@@ -132,23 +131,9 @@ func (u *run) inTx(ctx context.Context, asyncCommit bool, do func(context.Contex
 			return fmt.Errorf("record connection: %w", err)
 		}
 	}
-	tx, err := db.Begin(ctx, conn)
-	if err != nil {
-		return fmt.Errorf("begin: %w", err)
-	}
-	defer func() {
-		clean, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupTimeout)
-		defer cancel()
-		_ = tx.Rollback(clean) // after a commit it does nothing
-	}()
-	if err := u.check(ctx, tx, asyncCommit); err != nil {
+	check := func(ctx context.Context, tx pgx.Tx) error { return u.check(ctx, tx, asyncCommit) }
+	if err := u.link.inTx(ctx, db.Options{Limit: u.config.StaleAfter, First: check}, do); err != nil {
 		return err
-	}
-	if err := do(ctx, tx); err != nil {
-		return err
-	}
-	if err := tx.Commit(ctx); err != nil {
-		return fmt.Errorf("commit: %w", err)
 	}
 	return u.at(ctx, pointCommitting)
 }

@@ -44,6 +44,9 @@ type Options struct {
 	// Policies has row-level security hide rows, as for tables whose policies are belfry's own
 	// (users, tokens, sessions, requests). Elsewhere a policy that hides rows is ErrRowSecurity.
 	Policies bool
+	// First runs before the other statements and sets the transaction's limits on the server
+	// itself. Nil sets them from the other options.
+	First func(context.Context, pgx.Tx) error
 	// If is checked before do, in a transaction that writes. Nil checks nothing.
 	If *Precondition
 }
@@ -61,22 +64,44 @@ const planned = "belfry planned"
 func InTx(ctx context.Context, on beginner, o Options, do func(context.Context, pgx.Tx) error) error {
 	ctx, cancel := context.WithTimeout(ctx, o.Limit+o.Grace)
 	defer cancel()
-	err := pgx.BeginTxFunc(ctx, server{on}, o.begin(), func(tx pgx.Tx) error {
-		if err := o.set(ctx, tx); err != nil {
-			return err
-		}
-		if o.readsOnly() {
-			return do(ctx, tx)
-		}
-		if err := o.If.Check(ctx, tx); err != nil {
-			return err
-		}
-		if err := do(ctx, tx); err != nil {
-			return err
-		}
-		return o.If.release(ctx, tx)
-	})
+	tx, err := server{on}.BeginTx(ctx, o.begin())
+	if err != nil {
+		return err
+	}
+	defer func() {
+		clean, cancel := context.WithTimeout(context.WithoutCancel(ctx), rollbackTimeout)
+		defer cancel()
+		_ = tx.Rollback(clean) // has no effect after a commit
+	}()
+	if err = o.run(ctx, tx, do); err == nil {
+		err = tx.Commit(ctx)
+	}
 	return explainHidden(err)
+}
+
+// rollbackTimeout bounds a rollback, which also runs after the context has ended, so that the
+// connection remains usable.
+const rollbackTimeout = 5 * time.Second
+
+// run executes all statements of the transaction.
+func (o Options) run(ctx context.Context, tx pgx.Tx, do func(context.Context, pgx.Tx) error) error {
+	first := o.First
+	if first == nil {
+		first = o.set
+	}
+	if err := first(ctx, tx); err != nil {
+		return err
+	}
+	if o.readsOnly() {
+		return do(ctx, tx)
+	}
+	if err := o.If.Check(ctx, tx); err != nil {
+		return err
+	}
+	if err := do(ctx, tx); err != nil {
+		return err
+	}
+	return o.If.release(ctx, tx)
 }
 
 // explainHidden adds ErrRowSecurity to an error that HidesRows knows.
@@ -111,12 +136,6 @@ func forgetPlans(ctx context.Context, tx pgx.Tx) error {
 	_, err := tx.Exec(ctx, queries.forgetPlans)
 	data[planned] = time.Now()
 	return err
-}
-
-// Begin begins a transaction that writes, without deadlines: for one whose first statement
-// sets them beside others.
-func Begin(ctx context.Context, on beginner) (pgx.Tx, error) {
-	return server{on}.BeginTx(ctx, Options{}.begin())
 }
 
 func (o Options) begin() pgx.TxOptions {
