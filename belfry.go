@@ -43,7 +43,7 @@ func Load(files ...string) (Config, error) {
 
 // NameHeldError says that runner.name or delivery.name belongs to another living process, or to
 // another Instance of this one. A name that is left empty is made up, and nobody else's.
-type NameHeldError = lifecycle.HeldError
+type NameHeldError = lifecycle.NameInUseError
 
 // Instance is one belfry inside of a program. All methods are safe for concurrent use.
 type Instance struct {

@@ -8,33 +8,31 @@ import (
 	"strings"
 )
 
-// AbortCache keeps abort flags outside PostgreSQL, where they can be set and read
-// while the database does not answer an UPDATE any more. It is an optional brake
-// beside the abort itself, which is the UPDATE: runs look at it before each chunk.
+// AbortCache stores abort flags outside PostgreSQL, so that jobs can be stopped while the database cannot
+// execute an UPDATE. It is optional. The abort itself is the UPDATE; runs also check the flag before each
+// chunk.
 type AbortCache interface {
-	// Set flags the job; the newest call wins. The flag ends by itself after its time
-	// to live.
+	// Set flags the job; the newest call wins. The flag expires after its time to live.
 	Set(ctx context.Context, jobID int64, act Act) error
-	// Get returns the flag, or nil when there is none.
+	// Get returns the flag, or nil if there is none.
 	Get(ctx context.Context, jobID int64) (*Act, error)
-	// Clear removes the flag; removing none is no error.
+	// Clear removes the flag. It is no error if there is none.
 	Clear(ctx context.Context, jobID int64) error
 }
 
-// WithAbortCache returns a Store whose Abort flags the job in cache first, and
-// whose acts that let a job go on remove the flag first. Abort of a job that is
-// ABORTED already is then no error: a run may have been faster.
+// WithAbortCache returns a Store whose Abort first sets the job's flag in cache, and whose Resume and Retry
+// first remove it. Abort of an ABORTED job is then no error, because a run may have aborted it.
 func (s *Store) WithAbortCache(cache AbortCache) *Store { return &Store{pool: s.pool, cache: cache} }
 
-// FlaggedError reports an abort that the database did not acknowledge, but whose
-// flags are in the abort cache: runs stop before their next chunk and record the abort
-// as soon as the database answers. It wraps the database's error.
+// FlaggedError reports an abort that the database did not acknowledge, but whose flags are in the abort
+// cache. Runs stop before their next chunk and record the abort when the database is reachable again. It
+// wraps the database's error.
 type FlaggedError struct {
 	JobIDs []int64 // one, or the members of a group
 	Err    error
 }
 
-// Error says what holds and what does not.
+// Error describes the flags and the database's error.
 func (e *FlaggedError) Error() string {
 	names := make([]string, len(e.JobIDs))
 	for i, id := range e.JobIDs {
@@ -50,10 +48,9 @@ func (e *FlaggedError) Error() string {
 // Unwrap returns the database's error.
 func (e *FlaggedError) Unwrap() error { return e.Err }
 
-// flagged runs an abort between setting the jobs' flags and removing them. The flags
-// stay unless the database said what became of the abort: the operator gave up
-// waiting, the disk is full, the connection was lost. A cache that does not answer
-// never keeps the abort from the database.
+// flagged sets the jobs' flags, runs an abort and removes the flags. The flags remain if the outcome is
+// unknown, for example because the operator stopped waiting, the disk is full, or the connection was lost.
+// An unreachable cache never prevents the abort in the database.
 func (s *Store) flagged(ctx context.Context, ids []int64, act Act, abort func() error) error {
 	if s.cache == nil {
 		return abort()
@@ -65,7 +62,7 @@ func (s *Store) flagged(ctx context.Context, ids []int64, act Act, abort func() 
 	err := abort()
 	var wrong *WrongStatusError
 	if errors.As(err, &wrong) && wrong.Status == Aborted && errSet == nil {
-		err = nil // it may well be the flag that did it
+		err = nil // probably because of the flag
 	}
 	decided := err == nil || errors.As(err, &wrong) || errors.Is(err, ErrNotFound)
 	switch {
@@ -74,8 +71,7 @@ func (s *Store) flagged(ctx context.Context, ids []int64, act Act, abort func() 
 	case !decided:
 		return errors.Join(err, errSet)
 	case errSet == nil:
-		// A flag that stays behind stops nothing that is ABORTED, and letting the job go
-		// on removes it.
+		// A remaining flag has no effect on an ABORTED job, and Resume removes it.
 		for _, id := range ids {
 			_ = s.cache.Clear(context.WithoutCancel(ctx), id)
 		}
@@ -83,8 +79,7 @@ func (s *Store) flagged(ctx context.Context, ids []int64, act Act, abort func() 
 	return err
 }
 
-// unflag removes the job's flag before an act that lets it go on: a flag left
-// behind would abort it again.
+// unflag removes the job's flag before it is resumed. A remaining flag would abort it again.
 func (s *Store) unflag(ctx context.Context, id int64) error {
 	if s.cache == nil {
 		return nil
@@ -95,7 +90,7 @@ func (s *Store) unflag(ctx context.Context, id int64) error {
 	return nil
 }
 
-// unflagAll is unflag of several jobs.
+// unflagAll removes the flags of several jobs.
 func (s *Store) unflagAll(ctx context.Context, jobs []Job) error {
 	for _, j := range jobs {
 		if err := s.unflag(ctx, j.ID); err != nil {

@@ -10,38 +10,38 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// SubjectJob is the Subject of a ControlEvent that is an act on a job.
+// SubjectJob is the Subject of ControlEvents for acts on jobs.
 const SubjectJob = "job"
 
-// actsLookedAt is how many entries of each of the two timelines Acts looks at for one page.
-const actsLookedAt = 2_000
+// actsExamined is the number of entries of each timeline that Acts examines for one page.
+const actsExamined = 2_000
 
-// ActFilter selects acts, by everything that is given.
+// ActFilter selects acts that match all given fields.
 type ActFilter struct {
-	Subject string     // "": acts on anything
-	Actor   string     // "": anybody's
-	Since   *time.Time // nil: from the first
+	Subject string     // "" means all subjects
+	Actor   string     // "" means all actors
+	Since   *time.Time // nil means from the first act
 	Before  ActPosition
-	Limit   int // 0: 100
+	Limit   int // 0 means 100
 }
 
-// ActPosition is a place in the two timelines that Acts goes through: what comes next has ids
-// below these. 0 is the end of a timeline, where the newest is; negative: nothing comes any more.
+// ActPosition is a position in the two timelines that Acts merges: the next page has ids below these. Zero
+// is the newest end of a timeline; a negative value means that the timeline is exhausted.
 type ActPosition struct {
 	Job   int64 // of belfry.job_events
 	Event int64 // of belfry.events
 }
 
-// acts is one of the timelines, newest first, as far as it was looked at.
+// acts is the examined part of one timeline, newest first.
 type acts struct {
 	list  []ControlEvent // that pass the filter
-	after int64          // the id that was looked at last; 0: all were
+	after int64          // the last examined id; 0 if all were
 }
 
-// Acts returns who did what to whatever there is, newest first: the acts on jobs, that they were
-// enqueued included, and all events of other things but what schedules did by the clock. next is
-// where the page after this one begins, the zero value when there is none. A page looks at a bounded
-// number of entries, so it may be short, or have nothing, although there is a next one.
+// Acts returns the acts of all actors, newest first: acts on jobs, including enqueuing, and all events of
+// other subjects except scheduled firings. next is the position of the next page, or the zero value if this
+// is the last. A page examines a bounded number of entries, so it may be short or empty although there is a
+// next page.
 func (s *Store) Acts(ctx context.Context, f ActFilter) (list []ControlEvent, next ActPosition, err error) {
 	if f.Limit <= 0 {
 		f.Limit = 100
@@ -65,8 +65,8 @@ func (s *Store) Acts(ctx context.Context, f ActFilter) (list []ControlEvent, nex
 	return list, next, nil
 }
 
-// actsOf reads one timeline below an id; 0: from its end, negative: there is nothing more. args are
-// those of this timeline alone.
+// actsOf reads one timeline below an id. Zero means from its newest end, a negative id that it is exhausted.
+// args are the arguments of this timeline.
 func actsOf(ctx context.Context, tx pgx.Tx, statement string, f ActFilter, before int64, args pgx.StrictNamedArgs) (a acts, err error) {
 	if before < 0 {
 		return a, nil
@@ -74,7 +74,7 @@ func actsOf(ctx context.Context, tx pgx.Tx, statement string, f ActFilter, befor
 	if before == 0 {
 		before = math.MaxInt64
 	}
-	args["before"], args["looks"], args["actor"], args["since"], args["limit"] = before, actsLookedAt, f.Actor, f.Since, f.Limit+1
+	args["before"], args["looks"], args["actor"], args["since"], args["limit"] = before, actsExamined, f.Actor, f.Since, f.Limit+1
 	rows, err := tx.Query(ctx, statement, args)
 	if err != nil {
 		return a, fmt.Errorf("list acts: %w", err)
@@ -90,15 +90,15 @@ func actsOf(ctx context.Context, tx pgx.Tx, statement string, f ActFilter, befor
 	if err != nil {
 		return acts{}, fmt.Errorf("list acts: %w", err)
 	}
-	if len(a.list) > f.Limit { // what comes after the first left out was not asked for
+	if len(a.list) > f.Limit { // the page ends here
 		a.after = a.list[len(a.list)-1].ID
 	}
 	return a, nil
 }
 
-// merge puts the acts of both timelines into one order, as far as it is known: one that was not
-// looked at to its end may go on with what is newer than the other's next. Within a timeline the
-// order is that of the ids, so that a page begins where the one before has ended.
+// merge merges both timelines by time, up to the point where the order is known: an incompletely examined
+// timeline may continue with acts that are newer than the other's next act. Within a timeline the ids
+// determine the order, so that pages are contiguous.
 func merge(jobs, others acts, limit int) (list []ControlEvent, next ActPosition) {
 	from := [2]*acts{&jobs, &others}
 	var taken [2]int

@@ -34,11 +34,11 @@ type operation struct {
 	name      string
 	statement string
 	from      []Status
-	changes   []byte // of operations that change columns: a JSON object; nil otherwise
+	changes   []byte // a JSON object for operations that change columns; nil otherwise
 }
 
-// letsGoOn reports whether the act makes a job at rest PENDING again.
-func (o operation) letsGoOn() bool { return !slices.Contains(o.from, Pending) }
+// resumes reports whether the act lets a finished or aborted job continue.
+func (o operation) resumes() bool { return !slices.Contains(o.from, Pending) }
 
 const abortName = "abort"
 
@@ -58,31 +58,31 @@ func retrySkippedOperation() operation {
 	return operation{"retry-skipped", queries.jobRetrySkipped, []Status{Processed, Failed}, nil}
 }
 
-// Selection is the jobs of one act, which changes all of them in one transaction or none. A job
-// that the act does not allow is left as it is; an act that changes no job is an error.
+// Selection contains the jobs of one act, which changes all of them in one transaction or none. A job whose
+// status does not allow the act is skipped. An act that changes no job returns an error.
 type Selection struct {
 	IDs   []int64
-	Group *uuid.UUID // all jobs of this group; nil: IDs
+	Group *uuid.UUID // all jobs of this group; nil means IDs
 	// Count is the number of jobs that the act must change; another number is a *CountError.
 	// Nil accepts any number from 1.
 	Count *int64
-	// AsOf leaves jobs that were enqueued later, by the database's clock. Nil leaves none.
+	// AsOf skips jobs that were enqueued later, by the database's clock. Nil skips none.
 	AsOf *time.Time
 }
 
 // One selects one job.
 func One(id int64) Selection { return Selection{IDs: []int64{id}} }
 
-// Abort makes PENDING and RUNNING jobs ABORTED, and PROCESSED or FAILED ones that have a message
-// that is not final. When it returns without error no further row and no cursor movement of these
-// jobs is committed, and no message of them that was not handed to a provider is sent (I6). It
-// returns the jobs that it changed, and of a group all jobs.
+// Abort makes PENDING and RUNNING jobs ABORTED, and PROCESSED or FAILED ones that have a message that is not
+// final. When it returns without error no further row and no cursor movement of these jobs is committed, and
+// no message of them that was not handed to a provider is sent (I6). It returns the jobs that it changed, or
+// for a group all jobs.
 //
-// If it would change no job, the error is that of the first: *WrongStatusError, *YoungerError, or
-// ErrNotFound; a missing job among several is ErrNotFound too. After ErrUnreachable the jobs may
-// be ABORTED; repeat the call. With an abort cache the jobs are flagged there first, and a
-// database that does not answer is a *FlaggedError; with a Count or a precondition they are not,
-// because a flag would stop a run before the number or the version is known.
+// If it would change no job, it returns the first job's error: *WrongStatusError, *YoungerError, or
+// ErrNotFound. A missing job among several is also ErrNotFound. After ErrUnreachable the jobs may be
+// ABORTED; repeat the call. With an abort cache the jobs are flagged there first, and an unreachable
+// database is a *FlaggedError. With a Count or a precondition they are not flagged, because a flag would
+// stop a run before the count or the version is checked.
 func (s *Store) Abort(ctx context.Context, sel Selection, act Act) (list []Job, err error) {
 	o := abortOperation()
 	if s.cache == nil || sel.Count != nil || sel.AsOf != nil || act.If != nil {
@@ -108,25 +108,24 @@ func (s *Store) Abort(ctx context.Context, sel Selection, act Act) (list []Job, 
 	return list, err
 }
 
-// Resume lets ABORTED jobs continue. A job whose walk was complete (Job.WalkedAt) is PROCESSED and
-// its delivery continues at once; another is PENDING and continues from its cursor. Jobs that are
-// Stuck are left. Results and errors are those of Abort.
+// Resume lets ABORTED jobs continue. A job with a complete walk (Job.WalkedAt) becomes PROCESSED and its
+// delivery continues at once. Any other job becomes PENDING and continues from its cursor. NotResumable jobs
+// are skipped. Results and errors are as for Abort.
 func (s *Store) Resume(ctx context.Context, sel Selection, act Act) ([]Job, error) {
 	return s.act(ctx, resumeOperation(), sel, act)
 }
 
-// Retry makes FAILED jobs PENDING again; they continue from their cursor. EXPIRED ones too, if
-// their expires_at was lifted or is in the future again (see Set); a job whose time is over is an
-// *InvalidError if it is the only one. Otherwise as Resume.
+// Retry makes FAILED jobs PENDING again; they continue from their cursor. It also retries EXPIRED jobs whose
+// expires_at was removed or moved to the future (see Set). If the only job is still expired, it returns an
+// *InvalidError. Otherwise it is like Resume.
 func (s *Store) Retry(ctx context.Context, sel Selection, act Act) ([]Job, error) {
 	return s.act(ctx, retryOperation(), sel, act)
 }
 
-// CountError reports that another number of jobs would have been changed than was expected.
-// Nothing was changed.
+// CountError reports that the act would have changed an unexpected number of jobs. Nothing was changed.
 type CountError struct{ Would, Expected int64 }
 
-// Error says both numbers.
+// Error contains both numbers.
 func (e *CountError) Error() string {
 	return fmt.Sprintf("%d jobs would be changed, not %d; nothing was changed", e.Would, e.Expected)
 }
@@ -134,8 +133,8 @@ func (e *CountError) Error() string {
 // Kind returns errkind.Conflict.
 func (*CountError) Kind() errkind.Kind { return errkind.Conflict }
 
-// YoungerError reports a job that is younger than the moment as of which it was to be acted on:
-// it was enqueued, or for a recall came to rest, after it. It was left as it is.
+// YoungerError reports a job that was enqueued, or for a recall finished, after Selection.AsOf. It was not
+// changed.
 type YoungerError struct {
 	JobID int64
 	AsOf  time.Time
@@ -143,15 +142,15 @@ type YoungerError struct {
 
 // Error names the job and the moment.
 func (e *YoungerError) Error() string {
-	return fmt.Sprintf("job %d is younger than %s and is left", e.JobID, e.AsOf.Format(time.RFC3339Nano))
+	return fmt.Sprintf("job %d is younger than %s and was skipped", e.JobID, e.AsOf.Format(time.RFC3339Nano))
 }
 
 // Kind returns errkind.Conflict.
 func (*YoungerError) Kind() errkind.Kind { return errkind.Conflict }
 
-// RetrySkipped has every skipped recipient of a PROCESSED or FAILED job tried again,
-// whatever else the job has left to do. ErrNoSkips when it has none. agree looks at the job
-// before, under its lock, and an error leaves it as it is and is returned; nil: agreed.
+// RetrySkipped retries every skipped recipient of a PROCESSED or FAILED job. It returns ErrNoSkips if there
+// are none. It calls agree, unless nil, with the job under its lock first; an error of agree is returned and
+// nothing is changed.
 func (s *Store) RetrySkipped(ctx context.Context, id int64, act Act, agree func(Job) error) (j Job, err error) {
 	err = s.change(ctx, act, func(ctx context.Context, tx pgx.Tx) error {
 		if agree != nil {
@@ -170,8 +169,7 @@ func (s *Store) RetrySkipped(ctx context.Context, id int64, act Act, agree func(
 	return j, err
 }
 
-// agreed locks a job and asks whether an act on it is agreed to. One that is not there is left to
-// the act.
+// agreed locks a job and calls agree with it. It ignores a missing job, which the act reports.
 func agreed(ctx context.Context, tx pgx.Tx, id int64, agree func(Job) error) error {
 	var status Status
 	err := tx.QueryRow(ctx, queries.jobLock, pgx.StrictNamedArgs{"id": id}).Scan(&status)
@@ -211,12 +209,12 @@ func (s *Store) act(ctx context.Context, o operation, sel Selection, act Act) (l
 		switch n := int64(len(changed)); {
 		case sel.Count != nil && n != *sel.Count:
 			return &CountError{n, *sel.Count}
-		case sel.Count == nil && n == 0 && refused == nil && len(ids) > 0: // all are stuck
+		case sel.Count == nil && n == 0 && refused == nil && len(ids) > 0: // none is resumable
 			_, err := actTx(ctx, tx, o, ids[0], act) // returns the reason
 			return err
 		case sel.Count == nil && n == 0:
 			return refused
-		case o.letsGoOn():
+		case o.resumes():
 			return s.unflagAll(ctx, changed)
 		}
 		return nil
@@ -227,12 +225,12 @@ func (s *Store) act(ctx context.Context, o operation, sel Selection, act Act) (l
 	return list, nil
 }
 
-// actEach acts on each job that the act allows and that is not stuck, in the order of the ids,
-// so that two operators never deadlock. refused is why the first was left.
+// actEach acts on each job that allows the act and is resumable, in the order of the ids, so that two
+// operators never deadlock. refused is the error of the first skipped job.
 func actEach(ctx context.Context, tx pgx.Tx, o operation, ids []int64, asOf *time.Time, act Act) (changed []Job, refused, err error) {
 	var why map[int64]string
-	if o.letsGoOn() {
-		if why, err = stuck(ctx, tx, ids); err != nil {
+	if o.resumes() {
+		if why, err = notResumable(ctx, tx, ids); err != nil {
 			return nil, nil, err
 		}
 	}
@@ -264,20 +262,20 @@ func getEach(ctx context.Context, tx pgx.Tx, ids []int64) ([]Job, error) {
 	return list, nil
 }
 
-// Stuck returns those of the jobs that no act lets go on, and why: "expired", their expires_at
-// is over, or "retention" deletes their rows.
-func (s *Store) Stuck(ctx context.Context, ids []int64) (why map[int64]string, err error) {
+// NotResumable returns the jobs that no act can resume, with the reason: "expired" if their expires_at has
+// passed, "retention" if their rows are being deleted.
+func (s *Store) NotResumable(ctx context.Context, ids []int64) (why map[int64]string, err error) {
 	err = s.read(ctx, func(ctx context.Context, tx pgx.Tx) error {
-		why, err = stuck(ctx, tx, ids)
+		why, err = notResumable(ctx, tx, ids)
 		return err
 	})
 	return why, err
 }
 
-func stuck(ctx context.Context, tx pgx.Tx, ids []int64) (map[int64]string, error) {
-	rows, err := tx.Query(ctx, queries.jobsStuck, pgx.StrictNamedArgs{"ids": ids})
+func notResumable(ctx context.Context, tx pgx.Tx, ids []int64) (map[int64]string, error) {
+	rows, err := tx.Query(ctx, queries.jobsNotResumable, pgx.StrictNamedArgs{"ids": ids})
 	if err != nil {
-		return nil, fmt.Errorf("jobs that are stuck: %w", err)
+		return nil, fmt.Errorf("jobs that are not resumable: %w", err)
 	}
 	why := make(map[int64]string)
 	var id int64
@@ -289,7 +287,7 @@ func stuck(ctx context.Context, tx pgx.Tx, ids []int64) (map[int64]string, error
 	return why, err
 }
 
-// actNotYounger is actTx, unless the job was enqueued after a moment.
+// actNotYounger is actTx for a job that was not enqueued after asOf.
 func actNotYounger(ctx context.Context, tx pgx.Tx, o operation, id int64, asOf *time.Time, act Act) (Job, error) {
 	if asOf != nil {
 		j, err := get(ctx, tx, id)
@@ -319,8 +317,8 @@ func groupIDs(ctx context.Context, tx pgx.Tx, o operation, group uuid.UUID) ([]i
 	return ids, nil
 }
 
-// actTx locks the job, checks the edge, acts, and returns the job as it is then;
-// with a *WrongStatusError, as it was.
+// actTx locks the job, checks the transition, acts, and returns the changed job, or the unchanged one with a
+// *WrongStatusError.
 func actTx(ctx context.Context, tx pgx.Tx, o operation, id int64, act Act) (Job, error) {
 	var status Status
 	err := tx.QueryRow(ctx, queries.jobLock, pgx.StrictNamedArgs{"id": id}).Scan(&status)

@@ -10,44 +10,43 @@ import (
 	"github.com/belfryhq/belfry/internal/errkind"
 )
 
-// A job may need the approval of a second person: it asks for it (Spec.NeedsApproval), or its
-// category does. Until then it waits: it is not claimed, and no message of it goes out. The
-// trigger jobs_approve keeps all of that for whoever writes, and says what an approval binds to.
+// A job can require the approval of a second person, by Spec.NeedsApproval or by its category. Until the
+// approval it is not claimed and no message of it is sent. The trigger jobs_approve enforces this for all
+// clients and defines the content that an approval covers.
 
-// OwnJobError reports an approval by somebody who enqueued the job or changed what it says.
-// Nothing changed.
+// OwnJobError reports an approval by a person who enqueued the job or changed its content. Nothing changed.
 type OwnJobError struct {
 	JobID int64
-	Actor string // "": who is logged in to the database
+	Actor string // "" means the database session's user
 }
 
-// Error names both.
+// Error names the actor and the job.
 func (e *OwnJobError) Error() string {
 	who := e.Actor
 	if who == "" {
-		who = "whoever is logged in"
+		who = "the database session's user"
 	}
-	return fmt.Sprintf("%s enqueued or changed job %d; a second person approves it, who did neither", who, e.JobID)
+	return fmt.Sprintf("%s enqueued or changed job %d; another person must approve it", who, e.JobID)
 }
 
 // Kind returns errkind.Conflict.
 func (*OwnJobError) Kind() errkind.Kind { return errkind.Conflict }
 
-// NotAwaitingError reports an approval of a job that waits for none. Nothing changed.
+// NotAwaitingError reports an approval of a job that does not wait for approval. Nothing changed.
 type NotAwaitingError struct {
-	Job Job // as it is
+	Job Job
 }
 
-// Error says what the job is instead.
+// Error describes the job's state.
 func (e *NotAwaitingError) Error() string {
 	j := e.Job
 	switch {
 	case j.ApprovedAt != nil:
-		return fmt.Sprintf("job %d is approved already, by %s", j.ID, j.ApprovedBy)
+		return fmt.Sprintf("job %d is already approved by %s", j.ID, j.ApprovedBy)
 	case !j.NeedsApproval:
 		return fmt.Sprintf("job %d needs no approval", j.ID)
 	}
-	return fmt.Sprintf("job %d is %s and waits for no approval; resumed or retried it does", j.ID, j.Status)
+	return fmt.Sprintf("job %d is %s and does not wait for approval; resume or retry it first", j.ID, j.Status)
 }
 
 // Kind returns errkind.Conflict.
@@ -56,31 +55,30 @@ func (*NotAwaitingError) Kind() errkind.Kind { return errkind.Conflict }
 // AwaitsApproval reports whether the job waits for a second person.
 func (j Job) AwaitsApproval() bool { return j.AwaitsApprovalSince != nil }
 
-// MostApproved is how many rows a walk writes at most, beside those that are written, that is
-// approved for count recipients: 5 % more, rounded up, as an audience lives on between the look and the walk.
+// MostApproved is the maximum number of further rows for a job that is approved for count recipients. It is
+// 5 % higher, rounded up, because the audience can grow between the preview and the walk.
 func MostApproved(count int64) int64 { return count + (count+19)/20 }
 
-// Approve lets a job go on that waits for approval, for count recipients: the walk writes rows for
-// MostApproved of them at the most. It binds to the job's content at that moment, with act.If to
-// the version that was read. A job that waits for none is a *NotAwaitingError, and an
-// actor who had a hand in it an *OwnJobError.
+// Approve approves a job for count recipients. Its walk then writes rows for at most MostApproved(count) of
+// them. The approval covers the job's present content, or with act.If the version that the caller read. It
+// returns a *NotAwaitingError if the job does not wait for approval, and an *OwnJobError if the actor
+// enqueued or changed it.
 func (s *Store) Approve(ctx context.Context, id int64, count int, act Act) (j Job, err error) {
 	return s.approve(ctx, id, count, act, nil)
 }
 
-// errLooked undoes an approval that was made to see whether it can be.
-var errLooked = errors.New("looked")
+// errDryRun rolls back a trial approval.
+var errDryRun = errors.New("dry run")
 
-// MayApprove reports why the actor may not approve the job now, as Approve does; nil: they may.
-// Nothing stays changed.
+// MayApprove returns the error that Approve would return now, or nil. It changes nothing.
 func (s *Store) MayApprove(ctx context.Context, id int64, act Act) error {
-	if _, err := s.approve(ctx, id, 1, act, errLooked); !errors.Is(err, errLooked) {
+	if _, err := s.approve(ctx, id, 1, act, errDryRun); !errors.Is(err, errDryRun) {
 		return err
 	}
 	return nil
 }
 
-// approve approves, unless it ends with an error.
+// approve approves the job and then returns end, which rolls it back unless nil.
 func (s *Store) approve(ctx context.Context, id int64, count int, act Act, end error) (j Job, err error) {
 	err = s.change(ctx, act, func(ctx context.Context, tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, queries.jobLock, pgx.StrictNamedArgs{"id": id}); err != nil {

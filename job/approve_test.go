@@ -257,7 +257,7 @@ func TestApproval_EndsWithTheJob(t *testing.T) {
 	id := b.enqueue(t, job.Spec{NeedsApproval: true})
 	_, err := b.jobs.Abort(t.Context(), job.One(id), job.Act{Actor: "kim"})
 	require.NoError(t, err)
-	refused(id, "job %d is ABORTED and waits for no approval; resumed or retried it does")
+	refused(id, "job %d is ABORTED and does not wait for approval; resume or retry it first")
 	_, err = b.db.Pool.Exec(t.Context(), `SELECT belfry.approve($1, 10, 'lee')`, id)
 	require.ErrorContains(t, err, "is ABORTED and waits for no approval; allowed values now: null")
 	_, err = b.jobs.Resume(t.Context(), job.One(id), job.Act{Actor: "kim"})
@@ -265,7 +265,7 @@ func TestApproval_EndsWithTheJob(t *testing.T) {
 	require.True(t, b.awaits(t, id))
 	_, err = b.jobs.Approve(t.Context(), id, 1000, second)
 	require.NoError(t, err)
-	refused(id, "job %d is approved already, by lee")
+	refused(id, "job %d is already approved by lee")
 	refused(b.enqueue(t, job.Spec{Lane: "b"}), "job %d needs no approval")
 
 	late := b.enqueue(t, job.Spec{NeedsApproval: true, Lane: "c"})
@@ -289,7 +289,7 @@ func TestApproval_EndsWithTheJob(t *testing.T) {
 	s.wait(t)
 	b.requireDone(t, id, everyone(350))
 	require.Equal(t, "EXPIRED", one[string](t, b, `SELECT status FROM belfry.jobs WHERE id = $1`, late))
-	refused(late, "job %d is EXPIRED and waits for no approval; resumed or retried it does")
+	refused(late, "job %d is EXPIRED and does not wait for approval; resume or retry it first")
 }
 
 // Who may only enqueue, and abort and resume, approves nothing, by no way.

@@ -17,7 +17,7 @@ const (
 	pointWritten    = "written"     // rows are written, the cursor has not moved
 	pointMoved      = "moved"       // the cursor has moved, nothing is committed
 	pointCommitted  = "committed"   // COMMIT was acknowledged by the server
-	pointCommitting = "commit-lost" // stands for a COMMIT whose acknowledgement is lost
+	pointCommitting = "commit-lost" // simulates a COMMIT whose acknowledgement is lost
 )
 
 // chunk runs one chunk and reports whether the keys are exhausted.
@@ -51,7 +51,7 @@ func (u *run) chunk(ctx context.Context) (exhausted bool, err error) {
 		return u.at(ctx, pointMoved)
 	})
 	switch {
-	case err != nil && moving: // what refuses to change the job's row is no recipient's fault
+	case err != nil && moving: // no recipient causes an error of the job's row
 		return false, err
 	case err != nil:
 		return false, u.blame(s, err)
@@ -63,10 +63,10 @@ func (u *run) chunk(ctx context.Context) (exhausted bool, err error) {
 	return false, u.at(ctx, pointCommitted)
 }
 
-// limit is how many keys the next chunk may examine.
+// limit returns the maximum number of keys of the next chunk.
 func (u *run) limit() int { return u.poison.limit(u.governor.rows()) }
 
-// moved takes a committed chunk into the run's own sums.
+// moved adds a committed chunk to the run's own counts.
 func (u *run) moved(s step, to string, took time.Duration) {
 	u.after, u.job.Cursor = s.next, to
 	u.job.Chunks++
@@ -85,9 +85,8 @@ func (u *run) moved(s step, to string, took time.Duration) {
 	u.report("chunk", s.rows, took)
 }
 
-// follows checks a Source's and a Writer's word: the walk must advance, and not past
-// the bound, or it would never end or write somebody twice, and the accounts of the
-// chunk must agree.
+// follows checks the contract of the Source and the Writer: the walk must advance but not pass the bound,
+// otherwise it would not end or would write recipients twice, and the chunk's counts must agree.
 func (u *run) follows(s step) error {
 	keyset := u.kind.keyset
 	if err := keyset.Check(s.next); err != nil {
@@ -100,8 +99,8 @@ func (u *run) follows(s step) error {
 	return s.agrees()
 }
 
-// move is the last statement of a chunk: the cursor moves iff the job is RUNNING
-// under this run's fence and nobody moved it since.
+// move executes the last statement of a chunk. It moves the cursor if and only if the job is RUNNING under
+// this run's fence and the cursor is unchanged.
 func (u *run) move(ctx context.Context, tx pgx.Tx, s step, to string) error {
 	tag, err := tx.Exec(ctx, queries.chunkCommit, pgx.StrictNamedArgs{
 		"id": u.id, "fence": u.fence, "before": u.job.Cursor, "cursor": to, "read": s.read, "rows": s.rows,
@@ -117,28 +116,27 @@ func (u *run) move(ctx context.Context, tx pgx.Tx, s step, to string) error {
 	return nil
 }
 
-// inTx runs do in one transaction of the run: begun with the run's deadlines and
-// the check that the job is still ours, committed when do returns nil. Any error
-// may be that of a COMMIT, whose outcome is then unknown.
+// inTx runs do in one transaction of the run, after check has set its limits and checked that the job still
+// belongs to the run. After any error the outcome of a COMMIT may be unknown.
 func (u *run) inTx(ctx context.Context, asyncCommit bool, do func(context.Context, pgx.Tx) error) error {
 	ctx, cancel := context.WithTimeout(ctx, u.config.StaleAfter)
 	defer cancel()
-	if _, err := u.link.get(ctx); err != nil {
+	if _, err := u.conn.get(ctx); err != nil {
 		return fmt.Errorf("connect: %w", err)
 	}
-	if u.link.moved() {
-		if _, err := u.beat(ctx, nil); err != nil {
+	if u.conn.moved() {
+		if _, err := u.heartbeat(ctx, nil); err != nil {
 			return fmt.Errorf("record connection: %w", err)
 		}
 	}
 	check := func(ctx context.Context, tx pgx.Tx) error { return u.check(ctx, tx, asyncCommit) }
-	if err := u.link.inTx(ctx, db.Options{Limit: u.config.StaleAfter, First: check}, do); err != nil {
+	if err := u.conn.inTx(ctx, db.Options{Limit: u.config.StaleAfter, First: check}, do); err != nil {
 		return err
 	}
 	return u.at(ctx, pointCommitting)
 }
 
-// begun is what RunBegin finds.
+// begun is the result of RunBegin.
 type begun struct {
 	Set        bool   `db:"set"`
 	Status     Status `db:"status"`
@@ -152,10 +150,9 @@ type begun struct {
 	jobSettings
 }
 
-// check sets the transaction's deadlines, looks at the abort flag and the fence,
-// whether the run has to yield, and takes over what an operator has set since the
-// last chunk. It locks nothing: the guard in ChunkCommit decides, this spares the
-// work.
+// check sets the transaction's limits, checks the job's status and fence and whether the run must yield, and
+// applies settings that an operator has changed since the last chunk. It locks nothing. The guard in
+// ChunkCommit decides; check only avoids useless work.
 func (u *run) check(ctx context.Context, tx pgx.Tx, asyncCommit bool) error {
 	rows, err := tx.Query(ctx, queries.runBegin, pgx.StrictNamedArgs{
 		"id": u.id, "application": application(u.id, u.fence), "types": u.names,
@@ -191,7 +188,8 @@ func (u *run) check(ctx context.Context, tx pgx.Tx, asyncCommit bool) error {
 	return nil
 }
 
-// yieldError ends a run whose job has to make room; it goes back to PENDING.
+// yieldError ends a run whose job returns to PENDING in favour of another job, or because of a pause or a
+// halt.
 type yieldError struct{ kind, reason string }
 
 func (e yieldError) Error() string { return "yields: " + e.reason }

@@ -149,7 +149,7 @@ func (s situation) claim(t *testing.T, db *dbtest.DB, known knowledge) plan {
 		require.NoError(t, err, "%s: %s", name, sql)
 	}
 	types := []string{"inbox", "push"}
-	look := explained(t, db, "JobsLook", pgx.StrictNamedArgs{"runner": "r2", "types": types, "lanes": nil, "stale_after": "30s"})
+	look := explained(t, db, "JobsSnapshot", pgx.StrictNamedArgs{"runner": "r2", "types": types, "lanes": nil, "stale_after": "30s"})
 	require.LessOrEqual(t, look.looked("jobs"), 2*s.rows, "%s: %s", name, look)
 	require.LessOrEqual(t, look.Hit+look.Read, 4*s.rows+20, "%s: %s", name, look)
 	claim := explained(t, db, "JobClaim", pgx.StrictNamedArgs{"runner": "r2", "types": types, "lanes": nil, "pid": 1})

@@ -18,26 +18,24 @@ var (
 	ErrNotFound = errkind.New(errkind.NotFound, "no such job")
 	// ErrNoSkips reports that a job has no skipped recipient to try again.
 	ErrNoSkips = errkind.New(errkind.Conflict, "no recipient was skipped")
-	// ErrUnreachable reports that the database did not answer: the connection was
-	// refused, lost or timed out. What was being committed at that moment may or may
-	// not be; the job's row says.
+	// ErrUnreachable reports that the database did not answer: the connection was refused, lost or timed
+	// out. A transaction in progress may or may not be committed; read the job's row.
 	ErrUnreachable = errkind.New(errkind.Unavailable, "database unreachable")
-	// errNoAnswer is the ErrUnreachable of a database that did not answer within the
-	// deadline: it is slow, or cut off.
+	// errNoAnswer is an ErrUnreachable: the database did not respond within the deadline, because it is slow
+	// or cut off.
 	errNoAnswer error = noAnswerError{}
-	// ErrTooSlow reports that the server ended a statement, or a transaction, that took too
-	// long. Nothing changed.
+	// ErrTooSlow reports that the server ended a statement or a transaction at its timeout. Nothing changed.
 	ErrTooSlow = errkind.New(errkind.TooSlow, "the statement took too long")
 	// ErrLocked reports that another session locked a row for longer than the operation waits.
 	// Nothing changed. Errors of acts name the object and the session.
 	ErrLocked = errkind.New(errkind.Conflict, "a row is locked by another session")
-	// ErrKeyHeld reports that a request of a job waited in vain for another transaction, which has
-	// enqueued its idempotency key and not ended, or locks what the request needs. Nothing was enqueued.
-	ErrKeyHeld = errors.New("another transaction that has not ended has the idempotency key, or locks what this needs; nothing was done: end that transaction, or repeat this with the same key when it has ended")
-	// errMoved reports that a chunk's guard matched no row. The job's row says why.
+	// ErrKeyHeld reports that a request waited too long for another open transaction that has enqueued the
+	// same idempotency key, or locks a row that the request needs. Nothing was enqueued.
+	ErrKeyHeld = errors.New("another open transaction has the idempotency key, or locks a row that this request needs; nothing was done: end that transaction, or repeat the request with the same key after its end")
+	// errMoved reports that a chunk's guard matched no row. Read the job's row for the reason.
 	errMoved = errors.New("the job moved under the run")
-	// errRunOver reports that the job is not this run's any more: aborted, taken over
-	// under a higher fence, or deleted. The chunk in progress was rolled back.
+	// errRunOver reports that the job no longer belongs to this run: it was aborted, taken over under a
+	// higher fence, or deleted. The chunk in progress was rolled back.
 	errRunOver = errors.New("the run is over")
 )
 
@@ -47,11 +45,10 @@ func (noAnswerError) Error() string        { return "the database did not answer
 func (noAnswerError) Is(target error) bool { return target == ErrUnreachable }
 func (noAnswerError) Kind() errkind.Kind   { return errkind.Unavailable }
 
-// Unanswered wraps an error of a database that cannot be reached, or was silent, in
-// ErrUnreachable, of a statement that it ended in ErrTooSlow, and of a row that stayed
-// locked in locked, and adds a remedy where a pooler has lost a statement. Any other error
-// stays as it is.
-func Unanswered(err, locked error) error {
+// TranslateOutage wraps an error of an unreachable or unresponsive database in ErrUnreachable, a timeout of
+// the server in ErrTooSlow, and a lock timeout in locked. It adds the remedy if a pooler has lost a
+// statement. Other errors stay as they are.
+func TranslateOutage(err, locked error) error {
 	switch class := db.ClassOf(err); {
 	case class == db.Unreachable:
 		return fmt.Errorf("%w: %w", ErrUnreachable, err)
@@ -65,11 +62,11 @@ func Unanswered(err, locked error) error {
 	return db.Explain(err)
 }
 
-// InvalidError is bad input that the database refused. Nothing was written.
+// InvalidError is invalid input that the database rejected. Nothing was written.
 type InvalidError struct {
-	Column  string // the column of belfry.jobs at fault; empty: not known
+	Column  string // the invalid column of belfry.jobs, or "" if unknown
 	Message string // names the column and the allowed values
-	Hint    string // how to get what was probably wanted; may be empty
+	Hint    string // a suggestion; may be empty
 }
 
 // Error returns the message and the hint.
@@ -83,19 +80,17 @@ func (e *InvalidError) Error() string {
 // Kind returns errkind.Invalid.
 func (*InvalidError) Kind() errkind.Kind { return errkind.Invalid }
 
-// WrongStatusError reports an operator's act on a job whose status does not allow
-// it. Nothing changed.
+// WrongStatusError reports an act on a job whose status does not allow it. Nothing changed.
 type WrongStatusError struct {
 	JobID  int64
 	Act    string   // "abort", "resume" or "retry"
-	Status Status   // what the job is
-	Needs  []Status // what the act starts from
-	// Delivered tells that the status would do, but no message of the job is left to be
-	// held by an abort.
+	Status Status   // the job's status
+	Needs  []Status // the statuses that allow the act
+	// Delivered means that the status allows the act, but no message is left for an abort to hold.
 	Delivered bool
 }
 
-// Error names the job, what it is and what the act needs.
+// Error names the job, its status and the required statuses.
 func (e *WrongStatusError) Error() string {
 	var needs []string
 	for _, s := range e.Needs {
@@ -117,27 +112,25 @@ func mapError(err error) error {
 	if errors.As(err, &own) || errors.Is(err, ErrLocked) {
 		return err
 	}
-	return Answered(err, ErrLocked, "belfry.jobs")
+	return TranslateError(err, ErrLocked, "belfry.jobs")
 }
 
-// mapEnqueued is mapError of a request of a job.
+// mapEnqueued is mapError for enqueue requests.
 func mapEnqueued(err error) error {
 	if errors.Is(err, ErrKeyHeld) {
 		return err
 	}
-	return Answered(err, ErrKeyHeld, "belfry.jobs")
+	return TranslateError(err, ErrKeyHeld, "belfry.jobs")
 }
 
-// Answered translates what PostgreSQL answered, by its SQLSTATE and schema: what a rule of
-// belfry's refuses of the table that a statement writes is an *InvalidError, and so is a text that
-// the encoding refuses. Where table is empty, the statement writes what belfry itself makes of
-// rows: only a refusal that names a column is somebody's input then, and any other stays what the
-// server said, for whoever has to tell one bad row from many. For the rest see Unanswered. A nil
-// error stays nil.
-func Answered(err, locked error, table string) error {
+// TranslateError translates an error of PostgreSQL by its SQLSTATE and schema. A violation of belfry's own
+// constraints on table, and a text that the encoding rejects, is an *InvalidError. If table is empty, the
+// statement writes rows that belfry generates: then only a violation that names a column is invalid input,
+// and the others stay PostgreSQL's errors. For other errors see TranslateOutage. A nil error stays nil.
+func TranslateError(err, locked error, table string) error {
 	var pg *pgconn.PgError
 	if !errors.As(err, &pg) {
-		return Unanswered(err, locked)
+		return TranslateOutage(err, locked)
 	}
 	if message, refused := db.Refusal(pg); refused && (table != "" || pg.ColumnName != "") {
 		return &InvalidError{Column: pg.ColumnName, Message: message, Hint: pg.Hint}
@@ -145,7 +138,7 @@ func Answered(err, locked error, table string) error {
 	if table != "" && (pg.Code == db.BadText || pg.Code == db.BadJSONText) {
 		return &InvalidError{Message: table + ": a text " + pg.Message + "; allowed values: UTF-8 without NUL"}
 	}
-	return Unanswered(err, locked)
+	return TranslateOutage(err, locked)
 }
 
 // laneTaken reports that another runner claimed a job of the same lane first (I4).
@@ -168,15 +161,15 @@ type writerError struct{ cause error }
 func (e writerError) Error() string { return e.cause.Error() }
 func (e writerError) Unwrap() error { return e.cause }
 
-// contractError is a broken word of a Source or Writer about keys or counts: no
-// recipient's fault, and a retry cannot fix it.
+// contractError is a violation of the contract of Source or Writer about keys or counts. No recipient causes
+// it, and a retry cannot fix it.
 type contractError struct{ cause error }
 
 func (e contractError) Error() string { return e.cause.Error() }
 func (e contractError) Unwrap() error { return e.cause }
 
-// judgeWriter marks a Writer's own errors. While the connection lives and time is
-// left, only PostgreSQL's errors are judged by what they are.
+// judgeWriter marks a Writer's own errors. While the connection is open and the context valid, only
+// PostgreSQL's errors keep their type.
 func judgeWriter(ctx context.Context, tx pgx.Tx, err error) error {
 	var pg *pgconn.PgError
 	if errors.As(err, &pg) || tx.Conn().IsClosed() || ctx.Err() != nil {
@@ -185,28 +178,27 @@ func judgeWriter(ctx context.Context, tx pgx.Tx, err error) error {
 	return writerError{err}
 }
 
-// retryable reports whether the same chunk may succeed when it is tried again:
-// serialisation failures, deadlocks, timeouts, lost connections, a server that
-// shuts down or starts up, resources that run out and come back, prepared statements
-// that a pooler has lost, and a constraint that refuses everybody. Everything else (data
-// exceptions, other constraint violations, what triggers raise, missing relations, a
-// Writer's own errors) fails the same way each time.
+// retryable reports whether the same chunk may succeed when it is tried again: serialisation failures,
+// deadlocks, timeouts, lost connections, a server that shuts down or starts up, resources that run out and
+// come back, prepared statements that a pooler has lost, and a constraint that rejects all rows. All other
+// errors (data exceptions, other constraint violations, errors of triggers, missing relations, a Writer's
+// own errors) would recur.
 func retryable(err error) bool {
 	var own writerError
 	if errors.As(err, &own) {
 		return false
 	}
-	if errors.As(err, new(outageError)) || errors.Is(err, errMoved) {
+	if errors.As(err, new(refusedForAllError)) || errors.Is(err, errMoved) {
 		return true
 	}
 	return db.ClassOf(err).Passes() || errors.Is(err, ErrUnreachable)
 }
 
-// shortage reports that the server lacks something that somebody has to bring back,
-// which takes longer than a deadlock: room on its disk, memory, connections, files, leave
-// to write, or a constraint that lets anybody's rows through.
+// shortage reports whether an administrator has to intervene, which takes longer than a deadlock: the server
+// is out of disk space, memory, connections or files, is read-only, or has a constraint that rejects all
+// rows.
 func shortage(err error) bool {
-	if errors.As(err, new(outageError)) {
+	if errors.As(err, new(refusedForAllError)) {
 		return true
 	}
 	class := db.ClassOf(err)

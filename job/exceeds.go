@@ -7,32 +7,31 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// A job has a ceiling, max_recipients: the most rows that its walk may write. The statement
-// that moves the cursor refuses the chunk that would pass it, rows and cursor together, so
-// that no committed state has more rows than that. The job is then ABORTED: an operator
-// raises the ceiling and resumes it, or leaves it. What a job was approved for is a ceiling as well;
-// resumed, a job that was stopped there waits for another approval.
+// The ceiling of a job, max_recipients, is the maximum number of rows that its walk may write. The statement
+// that moves the cursor rejects a chunk that would exceed it, so that no committed state has more rows. The
+// job is then ABORTED, and an operator can raise the ceiling and resume it. The approved number of
+// recipients is a ceiling too; a job that was stopped there waits for another approval after it is resumed.
 
-// exceedsError ends a run whose next rows would pass the job's ceiling.
+// exceedsError ends a run whose next rows would exceed the job's ceiling.
 type exceedsError struct {
 	job           int64
 	written, rows int64
 	most          int
-	approved      bool // that it was approved for
+	approved      bool // the ceiling is the approved number
 }
 
-// Error says what was written, what the ceiling is and how the job goes on.
+// Error contains the written rows, the ceiling and the remedy.
 func (e exceedsError) Error() string {
 	if e.approved {
-		return fmt.Sprintf("it is approved for %d: %d rows are written and the next chunk has %d; `belfry resume %d` has it wait for another approval",
+		return fmt.Sprintf("it is approved for %d: %d rows are written and the next chunk has %d; after `belfry resume %d` it waits for another approval",
 			e.most, e.written, e.rows, e.job)
 	}
-	return fmt.Sprintf("max_recipients is %d: %d rows are written and the next chunk has %d; `belfry jobs set %d max_recipients=N` raises it, `belfry resume %d` goes on",
+	return fmt.Sprintf("max_recipients is %d: %d rows are written and the next chunk has %d; `belfry jobs set %d max_recipients=N` raises it, `belfry resume %d` continues",
 		e.most, e.written, e.rows, e.job, e.job)
 }
 
-// refused is why the guard of a statement that counts so many rows matched no row: the
-// ceiling, as this run knows it, or whatever the job's row says.
+// refused returns the error for a guard that matched no row: exceedsError if the rows would exceed the
+// ceiling that this run knows, otherwise errMoved.
 func (u *run) refused(rows int64) error {
 	if most := u.job.MaxRecipients; most != nil && u.job.RowsWritten+rows > int64(*most) {
 		approved := u.job.ApprovedRecipients
@@ -41,8 +40,8 @@ func (u *run) refused(rows int64) error {
 	return errMoved
 }
 
-// exceed makes the job ABORTED for its ceiling, under the runner's name. Where an operator
-// has moved the ceiling meanwhile, errMoved: the job is RUNNING without a run, and this
+// exceed makes the job ABORTED because of its ceiling, with the runner as the actor. If an operator has
+// changed the ceiling in the meantime it returns errMoved; the job is then RUNNING without a run, and this
 // runner's next claim takes it over.
 func (u *run) exceed(ctx context.Context, e exceedsError) error {
 	return u.wait(ctx, func(ctx context.Context, tx pgx.Tx) error {

@@ -36,7 +36,7 @@ func TestQueries_HotStatementsKeepTheirPlans(t *testing.T) {
 	}
 	dbtest.Vacuum(t, db.Pool, "belfry.jobs", "belfry.job_events", "belfry.events")
 	var out strings.Builder
-	explain(t, db, &out, "JobsLook", pgx.StrictNamedArgs{"runner": "r2", "types": []string{"inbox"}, "lanes": nil, "stale_after": "30s"})
+	explain(t, db, &out, "JobsSnapshot", pgx.StrictNamedArgs{"runner": "r2", "types": []string{"inbox"}, "lanes": nil, "stale_after": "30s"})
 	explain(t, db, &out, "JobClaim", pgx.StrictNamedArgs{"runner": "r2", "types": []string{"inbox"}, "lanes": nil, "pid": 1})
 	explain(t, db, &out, "JobResumeDead", pgx.StrictNamedArgs{"runner": "r2", "types": []string{"inbox"}, "lanes": nil, "stale_after": "30s", "pid": 1, "gone": []int64{3}})
 	explain(t, db, &out, "JobGiveUp", pgx.StrictNamedArgs{"runner": "r2", "types": []string{"inbox"}, "lanes": nil, "stale_after": "30s", "max_takeovers": 5, "gone": []int64{3}})
@@ -47,7 +47,7 @@ func TestQueries_HotStatementsKeepTheirPlans(t *testing.T) {
 		"matched": 1, "declined": 0, "skipped": 0, "throttle": "", "detail": "", "throttled_ms": 0})
 	explain(t, db, &out, "RunHold", pgx.StrictNamedArgs{"id": int64(5), "fence": int64(1), "throttle": "", "detail": "", "throttled_ms": 0})
 	explain(t, db, &out, "SkipNext", pgx.StrictNamedArgs{"job_id": int64(5)})
-	explain(t, db, &out, "RunBeat", pgx.StrictNamedArgs{"id": int64(5), "fence": int64(1), "error": "", "pid": 1})
+	explain(t, db, &out, "RunHeartbeat", pgx.StrictNamedArgs{"id": int64(5), "fence": int64(1), "error": "", "pid": 1})
 	for _, filter := range []pgx.StrictNamedArgs{ // what few or none pass is found at once
 		{"by": "status"}, {"by": "type", "type": "push"}, {"by": "category", "category": "question"}, {"by": "lane", "lane": "night"},
 		{"by": "group", "group_id": "00000000-0000-0000-0000-000000000001"}, {"by": "category", "lane": "default", "category": "popular_content", "type": "push"},

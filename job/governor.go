@@ -5,13 +5,12 @@ import (
 	"time"
 )
 
-// governor decides how large the next chunk is and how long to wait before it. It
-// is a pure state machine: it does no I/O, and time is what its caller says. A run
-// asks and tells it around every chunk, from one goroutine.
+// governor decides the size of the next chunk and the pause before it. It is a pure state machine without
+// I/O, and the caller passes the time. A run calls it around every chunk, from one goroutine.
 //
-// Three things hold a run back, and the strictest counts:
+// Three inputs throttle a run, and the strictest applies:
 //
-//   - limits that somebody set: rows per second, duty cycle;
+//   - configured limits: rows per second, duty cycle;
 //   - the server's vitals, which judge turns into pausing or slow walking;
 //   - the run's own chunks: contention (see there) notices that they take longer than
 //     unloaded ones.
@@ -37,8 +36,8 @@ const slowDuty = 0.25
 // rateBurst is how much of a second's allowance one chunk may write at once.
 const rateBurst = 250 * time.Millisecond
 
-// newGovernor returns the governor of one run. b is what this runner learnt of
-// unloaded chunks in earlier runs of the type, and learns in this one; nil: nothing.
+// newGovernor returns the governor of one run. b holds the costs of unloaded chunks that this runner
+// measured in earlier runs of the type, and is updated. Nil means none.
 func newGovernor(s loadSettings, b *baseline) governor {
 	if b == nil {
 		b = newBaseline()
@@ -48,10 +47,10 @@ func newGovernor(s loadSettings, b *baseline) governor {
 	return g
 }
 
-// configure changes the settings; what was learnt so far stays.
+// configure changes the settings and keeps the measurements.
 func (g *governor) configure(s loadSettings) {
 	if s.maxRowsPerSecond != g.s.maxRowsPerSecond {
-		g.rateAt = time.Time{} // what the old limit deferred is not owed to the new one
+		g.rateAt = time.Time{} // a delay by the old limit does not apply to the new one
 	}
 	if s.dutyCycle != g.s.dutyCycle {
 		g.dutyAt = time.Time{}
@@ -69,7 +68,7 @@ func (g *governor) resize(rows int) {
 	g.size = min(max(rows, g.s.chunk.MinRows), g.s.chunk.MaxRows)
 }
 
-// rows is how many keys the next chunk may examine.
+// rows returns the maximum number of keys of the next chunk.
 func (g *governor) rows() int {
 	n := g.size
 	if g.gentle() {
@@ -87,8 +86,8 @@ func (g *governor) gentle() bool {
 	return g.vitals.reaction >= gentle || g.contention.contended()
 }
 
-// observe takes a committed chunk into account: read keys examined, rows written,
-// begin to commit. now is when its commit was known.
+// observe records a committed chunk: the keys it read, the rows it wrote, and its duration. now is the time
+// of the commit.
 func (g *governor) observe(now time.Time, read int, rows int64, took time.Duration) {
 	if read <= 0 {
 		return
@@ -112,16 +111,15 @@ func (g *governor) observe(now time.Time, read int, rows int64, took time.Durati
 	small := g.gentle()
 	g.contention.observe(now, chunkCost{read, rows, took}, small)
 	if small && took <= g.s.chunk.Target {
-		return // its size says nothing about the one for full speed
+		return // its size is not comparable with full speed
 	}
 	if small || !g.gentle() {
 		g.adapt(asked, read, took)
 	}
 }
 
-// adapt aims at the size that would have met the target, but at most doubles and at
-// least halves, so that one outlier (a checkpoint, a cold cache) does not swing it.
-// A short page, the last one, says nothing about speed.
+// adapt aims at the size that would have met the target, but at most doubles and at least halves, so that
+// one outlier (a checkpoint, a cold cache) does not swing it. A short last page is ignored.
 func (g *governor) adapt(asked, read int, took time.Duration) {
 	if read < asked {
 		return
@@ -139,7 +137,7 @@ func (g *governor) shrink() {
 	g.resize(min(g.size, g.rows()) / 2)
 }
 
-// duty is the share of time that the run may spend in chunks.
+// duty returns the share of time that the run may spend in chunks.
 func (g *governor) duty() float64 {
 	d := g.s.dutyCycle
 	if d <= 0 || d > 1 {
@@ -157,19 +155,18 @@ func (g *governor) probeDue(now time.Time) bool {
 	return g.s.health.probes() && g.vitals.due(now, g.s.health.Interval)
 }
 
-// judge takes the result of a health probe into account.
+// judge records the result of a health probe.
 func (g *governor) judge(now time.Time, v vitals) { g.vitals.judge(now, v, g.s.health) }
 
-// pause is how long not to begin the next chunk, 0 meaning go, and what holds the
-// run back. The caller waits that long at most and asks again, with a health probe
-// in between if one is due.
+// pause returns the time to wait before the next chunk, zero for none, and the reason. The caller waits at
+// most that long and calls pause again, with a health probe in between if one is due.
 func (g *governor) pause(now time.Time) (time.Duration, throttle) {
 	g.vitals.expire(now, g.s.health)
 	wait := max(g.rateAt.Sub(now), g.dutyAt.Sub(now), g.contention.restAt.Sub(now), g.vitals.hold(now, g.s.health), 0)
 	return wait, g.label.show(now, g.cause(now))
 }
 
-// cause is the most urgent rule that holds the run back now.
+// cause returns the most urgent rule that throttles the run now.
 func (g *governor) cause(now time.Time) throttle {
 	switch {
 	case g.vitals.verdict.Rule != "":
@@ -184,7 +181,7 @@ func (g *governor) cause(now time.Time) throttle {
 	return throttle{}
 }
 
-// rest is the pause after a chunk that keeps the duty cycle d.
+// rest returns the pause after a chunk that maintains the duty cycle d.
 func rest(took time.Duration, d float64) time.Duration {
 	return time.Duration(float64(took) * (1/d - 1))
 }
@@ -198,9 +195,8 @@ func later(a, b time.Time) time.Time {
 
 func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
 
-// label bounds how often the rule that is shown changes, because each change is an
-// event: four changes at once, then one every fifteen seconds. What is shown lags
-// behind by that; what is done does not.
+// label limits the changes of the displayed rule, because each change is an event: a burst of four, then one
+// every fifteen seconds. Only the display lags behind, not the throttling.
 type label struct {
 	shown throttle
 	spent float64 // changes not yet paid back

@@ -7,18 +7,16 @@ import (
 	"time"
 )
 
-// contention notices from the run's own chunks that the server is busy: a chunk is
-// slow when it takes more than HealthConfig.ChunkLatency times what a quick one of
-// its size takes.
+// contention detects from the run's own chunks that the server is busy. A chunk is slow if it takes more
+// than HealthConfig.ChunkLatency times the duration of a quick chunk of its size.
 //
-// At full speed three slow chunks in a row make the run contended: it turns to small
-// chunks for a moment, then tries full speed again, and waits twice as long each time
-// that was too soon. While the run walks in small chunks, for this or another reason, each
-// slow one doubles the rest after it and each quick one halves it, so that the run
-// works in the moments that others leave it.
+// At full speed three slow chunks in a row make the run contended: it turns to small chunks for a moment,
+// then tries full speed again, and doubles the wait each time that was too soon. While the run walks in
+// small chunks, for this or another reason, each slow chunk doubles the rest after it and each quick chunk
+// halves it, so that the run uses the server's idle moments.
 type contention struct {
 	base  *baseline
-	limit float64 // 0: off
+	limit float64 // 0 means off
 	small int     // keys of a small chunk
 
 	until time.Time     // small chunks until then
@@ -64,8 +62,8 @@ func (c *contention) configure(s loadSettings) {
 
 func (c *contention) contended() bool { return c.on }
 
-// told reports whether the run is contended or has just been: it is not over until
-// full speed has gone well for a while.
+// told reports whether the run is contended or has just been. Contention ends when full speed has succeeded
+// for a while.
 func (c *contention) told(now time.Time) bool {
 	return c.on || c.limit > 0 && !c.freed.IsZero() && now.Sub(c.freed) < c.again
 }
@@ -74,8 +72,7 @@ func (c *contention) detail() string {
 	return fmt.Sprintf("a chunk took %.1f times its unloaded time, allowed %v", c.ratio, c.limit)
 }
 
-// observe takes a committed chunk into account; small says that the run walks in
-// small chunks.
+// observe records a committed chunk; small means that the run walks in small chunks.
 func (c *contention) observe(now time.Time, chunk chunkCost, small bool) {
 	ratio := c.base.learn(chunk)
 	isSlow := c.limit > 0 && ratio > c.limit
@@ -98,7 +95,7 @@ func (c *contention) observe(now time.Time, chunk chunkCost, small bool) {
 	c.restAt = now.Add(c.rest)
 	if c.on && !now.Before(c.until) {
 		c.on, c.freed = false, now
-		c.slow = slowRun - 1 // another slow one now is enough
+		c.slow = slowRun - 1 // one more slow chunk is enough
 	}
 }
 
@@ -120,11 +117,10 @@ type chunkCost struct {
 	took time.Duration
 }
 
-// baseline is what unloaded chunks cost: of the latest chunks of about one size and
-// density the time that a fifth of them keep to. Under load there are always some
-// that nobody disturbs: beside a server kept busy by four clients the quickest fifth
-// of small chunks took hardly longer than on an idle one, while half took a third
-// longer. A change that lasts becomes the new normal. It is used by one run at a time.
+// baseline holds the cost of unloaded chunks: for each class of size and density, the 20th percentile of the
+// latest chunks. Under load some chunks always remain undisturbed: on a server with four busy clients the
+// quickest fifth of small chunks took hardly longer than on an idle server, while half took a third longer.
+// A lasting change becomes the new baseline. It is used by one run at a time.
 type baseline struct{ classes map[chunkClass]*costs }
 
 // chunkClass are chunks that should cost about the same per key.
@@ -141,15 +137,14 @@ type costs struct {
 
 const (
 	costsKept = 64
-	costsMin  = 12 // fewer say nothing
+	costsMin  = 12 // fewer are not significant
 )
 
 func newBaseline() *baseline { return &baseline{classes: make(map[chunkClass]*costs)} }
 
-// learn takes a chunk into account and returns how many times its unloaded time it
-// took; 0: not known yet. While nothing is known of its class it is compared with
-// chunks of about twice its size: a long chunk that gets longer is made smaller, and
-// must not pass for quick because of that.
+// learn records a chunk and returns the ratio of its time to its unloaded time, or 0 if that is not known
+// yet. Without data for its class it is compared with chunks of about twice its size, because the governor
+// shrinks slow chunks, and a smaller class must not make them look quick.
 func (b *baseline) learn(chunk chunkCost) float64 {
 	eighths := chunk.rows * 8 / int64(chunk.read)
 	class := chunkClass{bits.Len(uint(chunk.read)), bits.Len(uint(max(eighths, 0)))}
@@ -169,7 +164,7 @@ func (b *baseline) learn(chunk chunkCost) float64 {
 	return ratio
 }
 
-// least is the cost per key that a fifth of the chunks keep to.
+// least returns the 20th percentile of the cost per key.
 func (c *costs) least() (cost float64, known bool) {
 	if c == nil || len(c.ring) < costsMin {
 		return 0, false

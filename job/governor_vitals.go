@@ -10,8 +10,8 @@ import (
 // when two probes in a row find its value a fifth below: a value that swings around
 // the limit does not make the run flap.
 type vitalSigns struct {
-	next    time.Time // when the next probe is due; zero: now
-	heard   time.Time // when judge last had a result
+	next    time.Time // when the next probe is due; zero means now
+	heard   time.Time // the time of the last probe result
 	verdict throttle  // the most urgent rule in force
 	calm    map[string]int
 	details map[string]string // of the rules in force
@@ -25,7 +25,7 @@ type vitalSigns struct {
 	relays   int64 // of this database's relays in the last interval
 }
 
-// reaction is what a rule makes a run do, the stronger the higher.
+// reaction is the effect of a rule on a run; higher values are stronger.
 type reaction int
 
 const (
@@ -52,17 +52,17 @@ type checkpointCount struct {
 const (
 	calmProbes = 2
 	calmShare  = 0.8
-	// checkpointWindow is the minute that HealthConfig.Checkpoints counts in.
+	// checkpointWindow is the period of HealthConfig.Checkpoints.
 	checkpointWindow = time.Minute
-	// verdictLife is how long a verdict stands when probes bring no news: a check that
-	// broke while it held the run must not hold it permanently.
+	// verdictLife is the lifetime of a verdict without new probe results, so that a broken check does not
+	// throttle a run permanently.
 	verdictLife = 30 * time.Second
 	// firstInterval is the time between the first probe and the second: backends report
 	// their transactions every second.
 	firstInterval = time.Second
 )
 
-// configure ends the rules whose checks were turned off.
+// configure ends the rules of disabled checks.
 func (v *vitalSigns) configure(c HealthConfig) {
 	if !c.probes() {
 		*v = vitalSigns{}
@@ -87,7 +87,7 @@ func (v *vitalSigns) due(now time.Time, interval time.Duration) bool {
 	return true
 }
 
-// hold is how long a pausing rule holds the run: until the next probe.
+// hold returns the time until the next probe, for which a pausing rule holds the run.
 func (v *vitalSigns) hold(now time.Time, c HealthConfig) time.Duration {
 	if v.reaction != paused {
 		return 0
@@ -95,7 +95,7 @@ func (v *vitalSigns) hold(now time.Time, c HealthConfig) time.Duration {
 	return min(max(v.next.Sub(now), time.Millisecond), c.Interval)
 }
 
-// expire ends verdicts that no probe has confirmed for long.
+// expire ends verdicts that no probe has confirmed for verdictLife.
 func (v *vitalSigns) expire(now time.Time, c HealthConfig) {
 	life := max(verdictLife, 5*c.Interval)
 	if v.verdict.Rule != "" && now.Sub(v.heard) > life {
@@ -108,8 +108,7 @@ func (v *vitalSigns) expire(now time.Time, c HealthConfig) {
 	}
 }
 
-// judge compares a probe's values with their limits. A value that is missing leaves
-// its rule as it is.
+// judge compares a probe's values with their limits. A missing value does not change its rule.
 func (v *vitalSigns) judge(now time.Time, found vitals, c HealthConfig) {
 	if v.details == nil {
 		v.details, v.calm = make(map[string]string), make(map[string]int)
@@ -133,12 +132,11 @@ func (v *vitalSigns) judge(now time.Time, found vitals, c HealthConfig) {
 	v.settle()
 }
 
-// judgeTransactions turns the server's counter into others' transactions a second.
-// The first probe has nothing to compare with: it takes two backends that did
-// something within the last second for others at work, until the next one knows. A
-// backend reports its transactions up to a second late, so this run's own are those
-// of this interval or the one before, whichever are more; so are those of belfry's relays,
-// which say about every second how many they have made. One that ends takes its count with it.
+// judgeTransactions computes the rate of other programs' transactions from the server's counter. The first
+// probe has no previous value: until the next one, two recently active backends count as foreign load. A
+// backend reports its transactions up to a second late, so the run's own transactions are the larger number
+// of this and the previous interval. The same applies to belfry's relays, which report their number about
+// every second. The count of a relay disappears when it ends.
 func (v *vitalSigns) judgeTransactions(now time.Time, found vitals, c HealthConfig) {
 	before := v.seen
 	v.seen = transactionCount{now, *found.Transactions, found.OfRelays}
@@ -155,17 +153,17 @@ func (v *vitalSigns) judgeTransactions(now time.Time, found vitals, c HealthConf
 		v.next = now.Add(min(c.Interval, firstInterval))
 		if recent := found.RecentBackends; recent != nil && *recent >= 2 {
 			v.calm[ruleForeground] = calmProbes - 1 // the next probe may end it
-			v.details[ruleForeground] = fmt.Sprintf("%d other connections at work", *recent)
+			v.details[ruleForeground] = fmt.Sprintf("%d other active connections", *recent)
 		}
 	case took <= 0 || v.seen.count < before.count: // the statistics were reset
 	default:
 		others := max(float64(v.seen.count-before.count-own)/took, 0)
-		v.weigh(ruleForeground, others, float64(c.Transactions), fmt.Sprintf("%.0f transactions/s of others, allowed %d", others, c.Transactions))
+		v.weigh(ruleForeground, others, float64(c.Transactions), fmt.Sprintf("%.0f foreign transactions/s, allowed %d", others, c.Transactions))
 	}
 }
 
-// judgeCheckpoints counts requested checkpoints over the last minute. The counter
-// goes back when somebody resets the statistics; counting then begins again.
+// judgeCheckpoints counts requested checkpoints over the last minute. It starts again if the server's
+// statistics are reset.
 func (v *vitalSigns) judgeCheckpoints(now time.Time, found vitals, c HealthConfig) {
 	seen := checkpointCount{at: now, count: *found.Checkpoints}
 	if found.WALBytes != nil {
@@ -188,7 +186,7 @@ func (v *vitalSigns) judgeCheckpoints(now time.Time, found vitals, c HealthConfi
 	v.weigh(ruleCheckpoints, float64(requested), float64(c.Checkpoints), detail)
 }
 
-// weigh brings a rule into force above its limit and ends it after enough calm.
+// weigh activates a rule above its limit and ends it after enough calm probes.
 func (v *vitalSigns) weigh(rule string, value, limit float64, detail string) {
 	_, held := v.details[rule]
 	switch {

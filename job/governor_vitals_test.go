@@ -124,10 +124,10 @@ func TestVitals_RelaysAreNoOthers(t *testing.T) {
 	require.Empty(t, pass(0, 0))
 	require.Empty(t, pass(60, 2000))
 	require.Empty(t, pass(2060, 0), "what a relay has told of already is reported a second later")
-	require.Equal(t, throttle{"foreground", "55 transactions/s of others, allowed 50"}, pass(110, 2000))
+	require.Equal(t, throttle{"foreground", "55 foreign transactions/s, allowed 50"}, pass(110, 2000))
 	relays = 0 // they have ended
-	require.Equal(t, throttle{"foreground", "60 transactions/s of others, allowed 50"}, pass(2120, 0))
-	require.Equal(t, "60 transactions/s of others, allowed 50", pass(120, 0).Detail)
+	require.Equal(t, throttle{"foreground", "60 foreign transactions/s, allowed 50"}, pass(2120, 0))
+	require.Equal(t, "60 foreign transactions/s, allowed 50", pass(120, 0).Detail)
 }
 
 // Of several rules the one that asks for most is told and followed.

@@ -40,17 +40,17 @@ func (h Halt) Err() error {
 // sessions that keep rows of jobs locked (see Holders), each of which may still commit what it has written. What is halted stays as it
 // is, which changed tells. When the error is ErrUnreachable it may have happened; repeat it.
 func (s *Store) Halt(ctx context.Context, act Act) (h Halt, changed bool, err error) {
-	return s.switchHalt(ctx, queries.halt, act)
+	return s.setHalt(ctx, queries.halt, act)
 }
 
 // Lift ends a Halt: everything goes on where it was, in the processes that are there. What is
 // not halted stays as it is.
-func (s *Store) Lift(ctx context.Context, act Act) (changed bool, err error) {
-	_, changed, err = s.switchHalt(ctx, queries.haltLift, act)
+func (s *Store) Unhalt(ctx context.Context, act Act) (changed bool, err error) {
+	_, changed, err = s.setHalt(ctx, queries.unhalt, act)
 	return changed, err
 }
 
-func (s *Store) switchHalt(ctx context.Context, statement string, act Act) (h Halt, changed bool, err error) {
+func (s *Store) setHalt(ctx context.Context, statement string, act Act) (h Halt, changed bool, err error) {
 	err = s.inTx(ctx, func(ctx context.Context, tx pgx.Tx) error {
 		var note string
 		err := tx.QueryRow(ctx, statement, pgx.StrictNamedArgs{"actor": optional(act.Actor), "reason": act.Reason}).Scan(&h.At, &h.By, &h.Reason, &note)
@@ -81,12 +81,12 @@ func readHalt(ctx context.Context, tx pgx.Tx) (Halt, error) {
 }
 
 // tellHalt logs, once each, that everything is halted and that it is no more.
-func (r *Runner) tellHalt(now Halt) {
+func (r *Runner) logHalt(now Halt) {
 	switch was := r.halted; {
 	case now.At != nil && !was:
 		r.log.Warn().Err(now.Err()).Msg("no job runs before `belfry unhalt`")
 	case now.At == nil && was:
-		r.log.Info().Msg("belfry goes on: jobs run again")
+		r.log.Info().Msg("belfry is no longer halted; jobs run again")
 	}
 	r.halted = now.At != nil
 }

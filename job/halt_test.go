@@ -30,7 +30,7 @@ func (b *bundle) halt(t tester) {
 
 func (b *bundle) lift(t tester) {
 	t.Helper()
-	changed, err := b.jobs.Lift(t.Context(), job.Act{Actor: "ben", Reason: "corrected"})
+	changed, err := b.jobs.Unhalt(t.Context(), job.Act{Actor: "ben", Reason: "corrected"})
 	require.NoError(t, err)
 	require.True(t, changed)
 }
@@ -180,7 +180,7 @@ func TestHalt_IsRecordedOnce(t *testing.T) {
 	now, err := b.jobs.Halted(t.Context())
 	require.NoError(t, err)
 	require.NoError(t, now.Err())
-	changed, err := b.jobs.Lift(t.Context(), job.Act{})
+	changed, err := b.jobs.Unhalt(t.Context(), job.Act{})
 	require.NoError(t, err)
 	require.False(t, changed, "it was not halted")
 	b.halt(t)
@@ -263,7 +263,7 @@ func TestHalt_ARunnerGoesOnByItself(t *testing.T) {
 			b.eventually(t, `SELECT status = 'PROCESSED' FROM belfry.jobs WHERE id = $1`, id)
 			require.Equal(t, 1, strings.Count(log.String(), "no job runs before `belfry unhalt`"))
 			require.Contains(t, log.String(), "belfry is halted since ")
-			require.Equal(t, 1, strings.Count(log.String(), "belfry goes on: jobs run again"))
+			require.Equal(t, 1, strings.Count(log.String(), "belfry is no longer halted; jobs run again"))
 		})
 	}
 }

@@ -53,7 +53,7 @@ func (s *Store) SetLimits(ctx context.Context, changes Changes, act Act) (l Limi
 			return fmt.Errorf("limits: %w", err)
 		}
 		if _, err := tx.Exec(ctx, queries.limitsSet, pgx.StrictNamedArgs{"changes": string(document)}); err != nil {
-			return fmt.Errorf("limits: %w", Answered(err, ErrLocked, "belfry.limits"))
+			return fmt.Errorf("limits: %w", TranslateError(err, ErrLocked, "belfry.limits"))
 		}
 		l, err = readLimits(ctx, tx)
 		return err

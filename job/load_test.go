@@ -199,7 +199,7 @@ func TestGovernor_GivesWayToOthersAndComesBack(t *testing.T) {
 	require.Equal(t, smallRows, g.rows())
 	_, why := g.pause(m.now)
 	require.Equal(t, ruleForeground, why.Rule)
-	require.Contains(t, why.Detail, "transactions/s of others, allowed 50")
+	require.Contains(t, why.Detail, "foreign transactions/s, allowed 50")
 	require.GreaterOrEqual(t, m.walk(&g, 10*time.Second, 1), int64(500_000), "goal: 50,000 rows/s")
 
 	m.others, m.backends = 0, 0

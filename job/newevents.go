@@ -50,7 +50,7 @@ func (e NewEvent) key() newEventKey { return newEventKey{e.Subject == SubjectJob
 
 // Look returns what is new, the oldest first as far as the order is known. The first look returns
 // the last few hundred.
-func (n *NewEvents) Look(ctx context.Context, s *Store) (list []NewEvent, err error) {
+func (n *NewEvents) Poll(ctx context.Context, s *Store) (list []NewEvent, err error) {
 	limit := newEventsMost
 	if n.seen == nil {
 		limit = newEventsLate

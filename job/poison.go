@@ -128,7 +128,7 @@ func (u *run) blame(s step, err error) error {
 
 // isolate narrows a fault down, or skips the recipient when it is found. The
 // server has answered and rolled the chunk back, so its outcome is known. It returns
-// any other error as it is, an outageError when everybody's rows are refused, and the
+// any other error as it is, an refusedForAllError when everybody's rows are refused, and the
 // cause of the fault when nobody more may be skipped.
 func (u *run) isolate(ctx context.Context, err error) error {
 	var fault faultError
@@ -139,7 +139,7 @@ func (u *run) isolate(ctx context.Context, err error) error {
 		u.poison.failed(fault.step.read)
 		return nil
 	}
-	if over, err := u.outage(ctx, fault); over || err != nil {
+	if over, err := u.refusesAll(ctx, fault); over || err != nil {
 		return err
 	}
 	switch {

@@ -141,7 +141,7 @@ SELECT id, job_id, at, kind, actor, reason, detail
 -- No row: there is no such job.
 SELECT status FROM belfry.jobs WHERE id = @id FOR UPDATE;
 
--- name: JobsStuck :many
+-- name: JobsNotResumable :many
 -- Those of the jobs @ids that cannot go on whatever act lets them, as the trigger
 -- jobs_transition has it, and why: they are "expired" and their time is over, or "retention"
 -- deletes their rows (jobs_pkey).
@@ -431,7 +431,7 @@ SELECT t.name, t.description
  WHERE NOT EXISTS (SELECT FROM belfry.job_types k WHERE k.name = t.name)
     ON CONFLICT DO NOTHING;
 
--- name: JobsLook :one
+-- name: JobsSnapshot :one
 -- What there is to do for a runner of these types and lanes; always one row. Whether its
 -- types are registered, whether jobs are RUNNING in its lanes, which of them have lost
 -- their server connection, whether another one is to be taken over, given up or handed
@@ -650,7 +650,7 @@ SELECT set_config('belfry.limited', @limited, true);
 -- transaction. @kind tells apart why a run hands its job back.
 SELECT belfry.act(@actor, @reason), set_config('belfry.kind', @kind, true);
 
--- name: RunEvict :many
+-- name: RunTerminateOldBackends :many
 -- Ends the server connections that this run and earlier ones of its job left
 -- behind: a runner that was stopped in the middle of a COPY keeps its uncommitted
 -- keys locked, and the next run would wait for them. Its transactions bear the job
@@ -788,7 +788,7 @@ UPDATE belfry.jobs
        throttled_ms = throttled_ms + @throttled_ms
  WHERE id = @id AND fence = @fence AND status = 'RUNNING';
 
--- name: RunBeat :one
+-- name: RunHeartbeat :one
 -- Renews the heartbeat between retries under the connection that the run has now,
 -- records the error that is being retried, and returns the progress as it is. No
 -- row: the run is over.
@@ -874,7 +874,7 @@ SELECT (SELECT count(*)::integer FROM pg_stat_activity
 -- Stops everything (belfry.halt). What is halted stays as it is, and note says so.
 SELECT halted_at, coalesce(halted_by, ''), halt_reason, note FROM belfry.halt(@actor, @reason);
 
--- name: HaltLift :one
+-- name: Unhalt :one
 -- Ends a halt (belfry.unhalt). What is not halted stays as it is, and note says so.
 SELECT halted_at, coalesce(halted_by, ''), coalesce(halt_reason, ''), note FROM belfry.unhalt(@actor, @reason);
 

@@ -24,12 +24,12 @@ func (u *run) recover(ctx, hard context.Context, cause error) error {
 		if lost {
 			u.pool.Reset() // idle connections to a server that went away fail one by one
 		}
-		u.link.drop()
-		u.evict(hard)
+		u.conn.drop()
+		u.terminateOldBackends(hard)
 		began := time.Now()
-		now, err := u.beat(hard, cause)
+		now, err := u.heartbeat(hard, cause)
 		if err == nil {
-			u.away.Tried(began, nil)
+			u.Runner.outage.Observe(began, nil)
 			u.job.Chunks, u.job.ChannelsRead, u.job.ChannelsMatched = now.Chunks, now.ChannelsRead, now.ChannelsMatched
 			u.job.RowsWritten, u.job.Declined, u.job.Skipped = now.RowsWritten, now.Declined, now.Skipped
 		}
@@ -108,11 +108,11 @@ func (u *run) adopt(now progress) error {
 // beat takes another connection, renews the heartbeat under it and returns the
 // row's progress; errRunOver when the row is not this run's any more. It has the
 // patience of StaleAfter, as wait does.
-func (u *run) beat(ctx context.Context, cause error) (progress, error) {
+func (u *run) heartbeat(ctx context.Context, cause error) (progress, error) {
 	var now progress
-	err := u.link.act(ctx, u.config.StaleAfter, func(ctx context.Context, tx pgx.Tx) error {
-		rows, err := tx.Query(ctx, queries.runBeat, pgx.StrictNamedArgs{
-			"id": u.id, "fence": u.fence, "pid": u.link.pid(), "error": errorText(cause),
+	err := u.conn.act(ctx, u.config.StaleAfter, func(ctx context.Context, tx pgx.Tx) error {
+		rows, err := tx.Query(ctx, queries.runHeartbeat, pgx.StrictNamedArgs{
+			"id": u.id, "fence": u.fence, "pid": u.conn.pid(), "error": errorText(cause),
 		})
 		if err != nil {
 			return err
@@ -124,7 +124,7 @@ func (u *run) beat(ctx context.Context, cause error) (progress, error) {
 		return err
 	})
 	if err == nil {
-		u.link.recorded = u.link.pid()
+		u.conn.recorded = u.conn.pid()
 	}
 	return now, err
 }
@@ -132,7 +132,7 @@ func (u *run) beat(ctx context.Context, cause error) (progress, error) {
 // wait runs do in a short transaction with the patience of StaleAfter: the row may
 // be locked by a connection that the run lost, until the server ends that.
 func (u *run) wait(ctx context.Context, do func(context.Context, pgx.Tx) error) error {
-	return u.link.act(ctx, u.config.StaleAfter, do)
+	return u.conn.act(ctx, u.config.StaleAfter, do)
 }
 
 // errorText is an error, or nil, as last_error can keep it: valid text without NUL, of
@@ -152,10 +152,10 @@ func errorText(err error) string {
 // evict ends connections that a broken or stale run, this one or an earlier one,
 // left in a transaction. It is a help, not a guarantee: where the role may not, their
 // own timeouts end them.
-func (u *run) evict(ctx context.Context) {
+func (u *run) terminateOldBackends(ctx context.Context) {
 	var ended int64
-	err := u.link.act(ctx, cleanupTimeout, func(ctx context.Context, tx pgx.Tx) error {
-		tag, err := tx.Exec(ctx, queries.runEvict, pgx.StrictNamedArgs{"id": u.id, "fence": u.fence})
+	err := u.conn.act(ctx, cleanupTimeout, func(ctx context.Context, tx pgx.Tx) error {
+		tag, err := tx.Exec(ctx, queries.runTerminateOldBackends, pgx.StrictNamedArgs{"id": u.id, "fence": u.fence})
 		ended = tag.RowsAffected()
 		return err
 	})

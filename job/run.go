@@ -15,7 +15,7 @@ import (
 // run is one runner's time with a job: from its claim to its end, under one fence.
 type run struct {
 	*Runner
-	grant
+	claimed
 	job      Job
 	kind     Type
 	log      zerolog.Logger
@@ -45,12 +45,12 @@ const cleanupTimeout = 5 * time.Second
 // run takes the claimed job to the end of its run and returns the job's row then.
 // ctx is the soft stop, hard the hard one; jobs that expire meanwhile are added to
 // out. An error means that the database does not answer any more.
-func (r *Runner) run(ctx, hard context.Context, t grant, out *Outcome) (Job, error) {
+func (r *Runner) run(ctx, hard context.Context, t claimed, out *Outcome) (Job, error) {
 	u := &run{
-		Runner: r, grant: t, job: Job{ID: t.id, Fence: t.fence}, outcome: out,
+		Runner: r, claimed: t, job: Job{ID: t.id, Fence: t.fence}, outcome: out,
 		log: r.log.With().Int64("job_id", t.id).Int64("fence", t.fence).Logger(),
 	}
-	defer t.link.drop()
+	defer t.conn.drop()
 	err := u.begin(context.WithoutCancel(hard)) // the job is ours: a stop has to hand it back
 	if err == nil {
 		err = u.walk(ctx, hard)
@@ -75,7 +75,7 @@ func (r *Runner) run(ctx, hard context.Context, t grant, out *Outcome) (Job, err
 // ends it.
 func (u *run) begin(ctx context.Context) error {
 	if u.resumed {
-		u.evict(ctx)
+		u.terminateOldBackends(ctx)
 	}
 	j, err := u.read(ctx)
 	switch {
@@ -103,7 +103,7 @@ func (u *run) begin(ctx context.Context) error {
 
 // read returns the job's row as it is now, without its Version.
 func (u *run) read(ctx context.Context) (j Job, err error) {
-	err = u.link.act(ctx, storeTimeout, func(ctx context.Context, tx pgx.Tx) error {
+	err = u.conn.act(ctx, storeTimeout, func(ctx context.Context, tx pgx.Tx) error {
 		j, err = find(ctx, tx, u.id, false)
 		return err
 	})
@@ -155,7 +155,7 @@ func (u *run) step(soft, ctx context.Context) (done bool, err error) {
 		return false, u.open(ctx)
 	}
 	if u.overdue {
-		u.clear(ctx)
+		u.expireOverdue(ctx)
 		return false, nil
 	}
 	if waited, err := u.hold(soft, ctx); waited || err != nil {
@@ -174,17 +174,17 @@ func (u *run) step(soft, ctx context.Context) (done bool, err error) {
 // clear makes jobs EXPIRED that did not start in time: a run may take hours, and the
 // look for a more urgent job before each chunk would step over all of them. Where it
 // fails, the next chunk's look tries again.
-func (u *run) clear(ctx context.Context) {
+func (u *run) expireOverdue(ctx context.Context) {
 	var expired []int64
-	err := u.link.act(ctx, u.config.StatementTimeout, func(ctx context.Context, tx pgx.Tx) (err error) {
+	err := u.conn.act(ctx, u.config.StatementTimeout, func(ctx context.Context, tx pgx.Tx) (err error) {
 		expired, err = u.expire(ctx, tx)
 		return err
 	})
 	if u.overdue = err == nil && len(expired) == expireLimit; err != nil {
-		u.log.WithLevel(u.quietly(err)).Err(err).Msg("expired jobs not cleared away")
+		u.log.WithLevel(u.quietly(err)).Err(err).Msg("overdue jobs not expired")
 		return
 	}
-	u.tellExpired(expired, u.outcome)
+	u.logExpired(expired, u.outcome)
 }
 
 // open begins the walk at the job's cursor; the first run of a job freezes its

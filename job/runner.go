@@ -25,7 +25,7 @@ type Runner struct {
 	types   map[string]Type
 	names   []string
 	log     zerolog.Logger
-	away    *Outage
+	outage  *Outage
 	observe func(Progress)
 	at      func(ctx context.Context, point string) error // failpoint of tests
 	cache   AbortCache                                    // nil: none
@@ -87,8 +87,8 @@ func NewRunner(pool *pgxpool.Pool, config Config, types []Type, options ...Optio
 	for _, option := range options {
 		option(r)
 	}
-	if r.away == nil {
-		r.away = NewOutage(r.log)
+	if r.outage == nil {
+		r.outage = NewOutage(r.log)
 	}
 	return r, nil
 }
@@ -127,7 +127,7 @@ func (r *Runner) RunDue(ctx context.Context) (Outcome, error) {
 }
 
 // runDue is RunDue, and says what it saw last.
-func (r *Runner) runDue(ctx context.Context) (out Outcome, seen look, err error) {
+func (r *Runner) runDue(ctx context.Context) (out Outcome, seen snapshot, err error) {
 	hard, release := r.stop.After(ctx, func() time.Duration { return r.config.GracePeriod })
 	defer release()
 	seen, err = r.drain(ctx, hard, &out)
@@ -138,10 +138,10 @@ func (r *Runner) runDue(ctx context.Context) (out Outcome, seen look, err error)
 	return out, seen, err
 }
 
-func (r *Runner) drain(ctx, hard context.Context, out *Outcome) (seen look, err error) {
+func (r *Runner) drain(ctx, hard context.Context, out *Outcome) (seen snapshot, err error) {
 	sure := false
 	for ctx.Err() == nil && hard.Err() == nil {
-		var t grant
+		var t claimed
 		t, seen, err = r.claim(hard, out)
 		if err != nil {
 			return seen, err

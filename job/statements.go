@@ -14,10 +14,10 @@ var queries = db.MustQueries[querySet](sqlFiles)
 // querySet has the statements of the .sql files.
 type querySet struct {
 	jobEnqueue, jobEnqueueGroup, jobGet, jobGetAll, jobSpan, jobsLooked, jobsAwaiting, jobEvents, jobEventLast, jobLock, jobGroupIDs, jobAbort,
-	jobResume, jobRetry, jobRetrySkipped, jobActsFor, jobApprove, jobSet, jobResumeEdited, jobsStuck, jobHasCeiling, jobSkips, jobRevisions,
+	jobResume, jobRetry, jobRetrySkipped, jobActsFor, jobApprove, jobSet, jobResumeEdited, jobsNotResumable, jobHasCeiling, jobSkips, jobRevisions,
 	laneList, lanesPaused, lanePause, laneResume, eventList, actsSince, jobActs, otherActs, newestEvents, jobsUpcoming, jobDurations, typesRegister, jobClaim, jobResumeDead,
-	jobGiveUp, jobRelease, jobExpire, jobsLimited, actAs, runEvict, jobsHeld, runBegin,
+	jobGiveUp, jobRelease, jobExpire, jobsLimited, actAs, runTerminateOldBackends, jobsHeld, runBegin,
 	runFreeze, chunkCommit, probeConstraints, skipAdd, skipNext, skipRemove, skipKeep,
-	runBook, runHold, runBeat, runAbort, runExceeds, runFinish, runFail, runHandBack, tableBound,
-	tablePage, jobsLook, healthProbe, halt, haltLift, haltGet, rowHolders, limitsGet, limitsSet, groupsFirst, serverClock, txClock string
+	runBook, runHold, runHeartbeat, runAbort, runExceeds, runFinish, runFail, runHandBack, tableBound,
+	tablePage, jobsSnapshot, healthProbe, halt, unhalt, haltGet, rowHolders, limitsGet, limitsSet, groupsFirst, serverClock, txClock string
 }

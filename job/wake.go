@@ -32,7 +32,7 @@ func (r *Runner) Run(ctx context.Context) (err error) {
 	hint, poll, watch := make(chan struct{}, 1), make(chan struct{}, 1), make(chan struct{}, 1)
 	var ears *lifecycle.Listener
 	if r.config.Listen {
-		ears = lifecycle.NewListener(r.pool, channel, r.config.StatementTimeout, func() { ask(hint); r.hint() }, r.away, r.log)
+		ears = lifecycle.NewListener(r.pool, channel, r.config.StatementTimeout, func() { ask(hint); r.hint() }, r.outage, r.log)
 		var listening sync.WaitGroup
 		listening.Go(func() { ears.Run(ctx) })
 		defer func() { cancel(); listening.Wait() }()
@@ -54,7 +54,7 @@ func (r *Runner) Run(ctx context.Context) (err error) {
 			if resting {
 				continue // there was no run whose end could be missed
 			}
-			if gone, err := r.orphaned(ctx); err != nil || !gone {
+			if gone, err := r.lostConnection(ctx); err != nil || !gone {
 				continue // the poll says what is wrong
 			}
 		case <-poll:
@@ -70,7 +70,7 @@ func (r *Runner) Run(ctx context.Context) (err error) {
 		}
 		began := time.Now()
 		_, seen, err := r.runDue(ctx)
-		if ctx.Err() == nil && !r.away.Tried(began, err) {
+		if ctx.Err() == nil && !r.outage.Observe(began, err) {
 			r.log.Warn().Err(err).Msg("run of due jobs failed; will try again")
 		}
 		until, resting = seen.rest(time.Now())
@@ -86,7 +86,7 @@ func (r *Runner) Listening() bool { return r.ears.Load().Listening() }
 func (r *Runner) idle(ctx context.Context) (until time.Time, idle bool) {
 	ctx, cancel := context.WithTimeout(ctx, r.config.StatementTimeout)
 	defer cancel()
-	seen, err := r.look(ctx, r.pool)
+	seen, err := r.readSnapshot(ctx, r.pool)
 	if err != nil {
 		return time.Time{}, false
 	}
@@ -95,7 +95,7 @@ func (r *Runner) idle(ctx context.Context) (until time.Time, idle bool) {
 
 // rest is whether nothing runs or is due, and until when a daemon that hears hints may
 // believe it.
-func (l look) rest(now time.Time) (until time.Time, idle bool) {
+func (l snapshot) rest(now time.Time) (until time.Time, idle bool) {
 	if l.running || l.seconds != nil && *l.seconds <= 0 && l.halt.At == nil { // what is due is due in no seconds
 		return time.Time{}, false
 	}

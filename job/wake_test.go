@@ -151,7 +151,7 @@ func TestLong_RunIdleDaemonAsksOften(t *testing.T) {
 
 	id := b.enqueue(t, job.Spec{})
 	b.eventually(t, `SELECT status = 'PROCESSED' FROM belfry.jobs WHERE id = $1`, id)
-	looks := func(q question) bool { return q.sql == job.Statement("JobsLook") }
+	looks := func(q question) bool { return q.sql == job.Statement("JobsSnapshot") }
 	require.Eventually(t, func() bool {
 		two := trace.last(2)
 		return len(two) == 2 && looks(two[0]) && looks(two[1]) && two[1].at.Sub(two[0].at) > time.Second

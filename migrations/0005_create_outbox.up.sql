@@ -349,7 +349,7 @@ INSERT INTO belfry.locks VALUES ('claims');
 
 -- The one rule of what may be sent: not finished, not recalled, no receipt awaited, belfry is
 -- not halted, and its job is neither ABORTED (I6) nor of a paused lane, nor waits for approval. What a relay claims, and looks at
--- again right before it calls a provider, is of these (MessageClaim and MessageLook in
+-- again right before it calls a provider, is of these (MessageClaim and MessageRecheck in
 -- outbox/ledger.sql repeat the rule; a test compares). Locking its rows locks messages only.
 CREATE VIEW belfry.sendable_messages AS
 SELECT m.job_id, m.channel_id, m.status, m.next_attempt_at, m.attempts, m.step, m.crashes, m.lease_id

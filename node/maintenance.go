@@ -91,7 +91,7 @@ func (t *maintenance) prune(ctx context.Context) {
 	t.pruned = time.Now()
 	act := job.Act{Actor: t.runner.Name(), Reason: "retention"}
 	pruned, err := delivery.Prune(ctx, t.pool, retention, delivery.PruneOptions{Act: act})
-	if ctx.Err() == nil && !t.outage.Tried(time.Time{}, err) {
+	if ctx.Err() == nil && !t.outage.Observe(time.Time{}, err) {
 		t.log.Warn().Err(err).Msg("maintenance cut short; the next one goes on")
 	}
 	if n := pruned.Notifications + pruned.Messages + pruned.Jobs + pruned.Events; n > 0 {
@@ -109,7 +109,7 @@ func (t *maintenance) sync(ctx context.Context) {
 		case ctx.Err() != nil:
 		case Unreachable(one):
 			behind = true
-			if t.outage.Tried(time.Time{}, one) {
+			if t.outage.Observe(time.Time{}, one) {
 				continue
 			}
 			t.log.Warn().Err(one).Msg("schedules of the configuration not taken over; will try again")

@@ -137,7 +137,7 @@ func (m *Monitor) looks(pool *pgxpool.Pool, carrier relay.Broker, senders []rela
 		if errors.Is(context.Cause(ctx), context.Canceled) {
 			return "", err // by a stop
 		}
-		if !outage.Tried(began, err) && !failing {
+		if !outage.Observe(began, err) && !failing {
 			m.log.Warn().Err(err).Msg("the database cannot be looked at for metrics")
 		}
 		if failing = err != nil; failing {

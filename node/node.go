@@ -41,7 +41,7 @@ func (o Options) senders(s settings.Senders) []relay.SenderConfig {
 // Close.
 type Node struct {
 	o           Options
-	held        *lifecycle.Hold
+	held        *lifecycle.NameLock
 	outage      *job.Outage
 	runner      *job.Runner // nil: jobs are not run here
 	delivery    *Delivery   // nil: nothing is delivered here
@@ -51,7 +51,7 @@ type Node struct {
 }
 
 // Open makes a process. It takes the names that the settings give, which another process may
-// hold: a *lifecycle.HeldError. Something that they name and that is unfit is a
+// hold: a *lifecycle.NameInUseError. Something that they name and that is unfit is a
 // *settings.UnfitError. Close follows the end of all loops.
 func Open(ctx context.Context, o Options) (n *Node, err error) {
 	s := o.Settings
@@ -179,16 +179,16 @@ func (n *Node) Close() error {
 
 // HoldNames takes the names of the runner and of the relay, those of them that are given: a
 // name that belfry makes up is nobody else's. They are to be released.
-func HoldNames(ctx context.Context, s settings.Settings, pool *pgxpool.Pool, runner, relay bool) (*lifecycle.Hold, error) {
-	var given []lifecycle.Given
+func HoldNames(ctx context.Context, s settings.Settings, pool *pgxpool.Pool, runner, relay bool) (*lifecycle.NameLock, error) {
+	var given []lifecycle.Name
 	if runner && s.Runner.Name != "" {
-		given = append(given, lifecycle.Given{Kind: lifecycle.RunnerName, Name: s.Runner.Name})
+		given = append(given, lifecycle.Name{Kind: lifecycle.RunnerName, Name: s.Runner.Name})
 	}
 	if relay && s.Delivery.Relay.Name != "" {
-		given = append(given, lifecycle.Given{Kind: lifecycle.RelayName, Name: s.Delivery.Relay.Name})
+		given = append(given, lifecycle.Name{Kind: lifecycle.RelayName, Name: s.Delivery.Relay.Name})
 	}
-	hold, err := lifecycle.Take(ctx, pool, given...)
-	return hold, job.Unanswered(err, job.ErrLocked)
+	hold, err := lifecycle.LockNames(ctx, pool, given...)
+	return hold, job.TranslateOutage(err, job.ErrLocked)
 }
 
 // NewRunner makes a runner of belfry's own job types and of others. The returned function

@@ -14,8 +14,8 @@ import (
 	"github.com/belfryhq/belfry/job"
 )
 
-// Activity is a row of belfry.activities, one message to one channel ahead of every bulk,
-// and what became of it. Instants are in UTC.
+// Activity is a row of belfry.activities, one message to one channel that precedes all bulk messages, with
+// the state of its message. Instants are in UTC.
 type Activity struct {
 	ID             int64           `json:"id" db:"id"` // negative
 	ChannelID      int64           `json:"channel_id" db:"channel_id"`
@@ -25,12 +25,12 @@ type Activity struct {
 	Data           json.RawMessage `json:"data" db:"data" mask:"text"`
 	Variants       json.RawMessage `json:"variants" db:"variants" mask:"text"`
 	Route          []string        `json:"route" db:"route" nullable:"true"`
-	DeliverAt      *time.Time      `json:"deliver_at" db:"deliver_at"` // null: at once
+	DeliverAt      *time.Time      `json:"deliver_at" db:"deliver_at"` // null means at once
 	IdempotencyKey *string         `json:"idempotency_key" db:"idempotency_key"`
 	RequestedBy    string          `json:"requested_by" db:"requested_by"`
 	CreatedAt      time.Time       `json:"created_at" db:"created_at"`
-	TestOf         *int64          `json:"test_of" db:"test_of"` // the job that it tests; null: none
-	Status         string          `json:"status" db:"status"`   // of its message; "": that is deleted
+	TestOf         *int64          `json:"test_of" db:"test_of"` // the job that it tests, if any
+	Status         string          `json:"status" db:"status"`   // of its message; "" if that was deleted
 	Reason         *string         `json:"reason" db:"reason"`   // null: none
 }
 
@@ -54,11 +54,11 @@ func ReadActivity(ctx context.Context, pool *pgxpool.Pool, id int64) (a Activity
 	return a, nil
 }
 
-// SendActivity sends a message and returns its activity with no more than the id: the first
-// one's where its idempotency key was seen. No Route is the category's, no DeliverAt at once. An
-// event says who requested it, and for which channel; activities that are inserted, or sent by
-// belfry.send, have none. Content that cannot be sent is a *job.InvalidError, and so is a category
-// that demands approval if mayApprove is false or the requester sent enough in this hour.
+// SendActivity sends a message and returns its activity with only the id set. For a known idempotency key it
+// returns the first activity. Without a Route the category's route applies; without a DeliverAt it is due at
+// once. An event records the requester and the channel; activities that are inserted, or sent by
+// belfry.send, have no event. It returns a *job.InvalidError for content that cannot be sent, and for a
+// category that requires approval if mayApprove is false or the requester has reached the hourly limit.
 func SendActivity(ctx context.Context, pool *pgxpool.Pool, a Activity, mayApprove bool) (sent Activity, err error) {
 	object := func(raw json.RawMessage) *string {
 		if raw == nil {
@@ -81,14 +81,14 @@ func SendActivity(ctx context.Context, pool *pgxpool.Pool, a Activity, mayApprov
 		return recordActivity(ctx, tx, sent.ID, a.RequestedBy)
 	})
 	if err != nil {
-		return Activity{}, fmt.Errorf("send: %w", job.Answered(err, job.ErrKeyHeld, ""))
+		return Activity{}, fmt.Errorf("send: %w", job.TranslateError(err, job.ErrKeyHeld, ""))
 	}
 	return sent, nil
 }
 
-// SendTest sends what a job says to one channel, as a test of it. It is job.ErrNotFound when
-// there is no such job, and a *job.InvalidError when the content cannot be sent. It is no
-// repeatable act: each sends a message, and is recorded and limited as SendActivity's.
+// SendTest sends a job's content to one channel as a test. It returns job.ErrNotFound if the job does not
+// exist, and a *job.InvalidError if the content cannot be sent. Each call sends a message. It is recorded
+// and limited like SendActivity.
 func SendTest(ctx context.Context, pool *pgxpool.Pool, jobID, channelID int64, requestedBy string, mayApprove bool) (Activity, error) {
 	var id int64
 	err := inTx(ctx, pool, func(ctx context.Context, tx pgx.Tx) error {
@@ -114,7 +114,7 @@ func SendTest(ctx context.Context, pool *pgxpool.Pool, jobID, channelID int64, r
 	return ReadActivity(ctx, pool, id)
 }
 
-// approves tells belfry.activities_limit that the requester may not approve.
+// approves sets, for belfry.activities_limit, whether the requester may approve.
 func approves(ctx context.Context, tx pgx.Tx, mayApprove bool) error {
 	if mayApprove {
 		return nil
@@ -125,6 +125,6 @@ func approves(ctx context.Context, tx pgx.Tx, mayApprove bool) error {
 
 // recordActivity writes the event of an activity, if this transaction sent it.
 func recordActivity(ctx context.Context, tx pgx.Tx, id int64, actor string) error {
-	_, err := tx.Exec(ctx, queries.activityTold, pgx.StrictNamedArgs{"id": id, "actor": actor})
+	_, err := tx.Exec(ctx, queries.activityRecord, pgx.StrictNamedArgs{"id": id, "actor": actor})
 	return err
 }

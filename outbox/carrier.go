@@ -10,22 +10,21 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 )
 
-// PushQueue is how far the pushes of one of a carrier's two queues are.
+// PushQueue is the progress of the pushes of one of a carrier's two queues.
 type PushQueue struct {
 	Name  string // activities or bulk
-	Epoch string // a UUID, new whenever a carrier is to forget what it has been told
-	// First is the number of the epoch's first push, Last that of the last one that was
-	// made; First-1 when none was.
+	Epoch string // a UUID; a new one makes a carrier discard its contents
+	// First and Last are the numbers of the epoch's first and last pushes. Without a push, Last is First-1.
 	First, Last int64
 }
 
-// activities reports whether it is the queue of the messages of activities.
+// activities reports whether the queue is for messages of activities.
 func (q PushQueue) activities() bool { return q.Name == "activities" }
 
-// Lead makes this relay the one that pushes, to a transport of that name, for so long, or
-// goes on with it, and returns both queues. None: another relay does, or the database is not
-// adopted. Two that believe it at the same time do no harm: each push has a number of its
-// own, and one that comes out of turn is a gap to the carrier.
+// Lead makes this relay the leader, which pushes to the named transport, for a limited time, or renews that,
+// and returns both queues. It returns none if another relay leads or the database is not adopted. Two relays
+// that both believe to lead do no harm: each push has a unique number, and the carrier treats a push out of
+// order as a gap.
 func (l *Ledger) Lead(ctx context.Context, transport string, seconds time.Duration) ([]PushQueue, error) {
 	return list(ctx, l, "lead the pushes", queries.queueLead, pgx.StrictNamedArgs{
 		"relay": l.relay, "transport": transport, "seconds": seconds.Seconds(),
@@ -37,14 +36,14 @@ func scanQueue(row pgx.CollectableRow) (q PushQueue, err error) {
 	return q, err
 }
 
-// StopLeading lets another relay push at once.
+// StopLeading ends this relay's lead, so that another relay can push at once.
 func (l *Ledger) StopLeading(ctx context.Context) error {
 	_, err := list(ctx, l, "stop leading the pushes", queries.queueLeave, pgx.StrictNamedArgs{"relay": l.relay}, pgx.RowTo[string])
 	return err
 }
 
-// RenewQueue begins a new epoch of a queue, whose first push is the earliest that a message is
-// QUEUED by. false: this relay does not push any more, or another one has begun one.
+// RenewQueue begins a new epoch of a queue. Its first push is the earliest push with QUEUED messages. It
+// returns false if this relay no longer leads, or if another relay has begun an epoch.
 func (l *Ledger) RenewQueue(ctx context.Context, q PushQueue) (PushQueue, bool, error) {
 	var renewed []PushQueue
 	var b pgx.Batch
@@ -63,10 +62,9 @@ func (l *Ledger) RenewQueue(ctx context.Context, q PushQueue) (PushQueue, bool, 
 	return renewed[0], true, nil
 }
 
-// QueueJob makes a push of up to limit due messages of one job: they are QUEUED by it when it
-// returns, durably. Which they are and next are as with ClaimJob, whatever their media; push
-// is its number, 0 when there are none, or when this relay does not push in that epoch any
-// more.
+// QueueJob makes a push of up to limit due messages of one job, which are durably QUEUED when it returns. It
+// selects them as ClaimJob does, for all media, and returns the same next. push is the number of the push,
+// or 0 if there are no messages or if this relay no longer pushes in that epoch.
 func (l *Ledger) QueueJob(ctx context.Context, q PushQueue, jobID int64, after Position, limit int, tries Tries) (keys []Key, push int64, next Position, err error) {
 	next = after
 	keys, push, err = l.queue(ctx, fmt.Sprintf("queue messages of job %d", jobID), queries.messageQueue, q, limit, pgx.StrictNamedArgs{
@@ -78,8 +76,7 @@ func (l *Ledger) QueueJob(ctx context.Context, q PushQueue, jobID int64, after P
 	return keys, push, next, nil
 }
 
-// QueueActivities makes a push of up to limit due messages of activities. since and next are as
-// with ClaimActivities, the rest as with QueueJob.
+// QueueActivities is QueueJob for messages of activities. since and next are those of ClaimActivities.
 func (l *Ledger) QueueActivities(ctx context.Context, q PushQueue, since time.Time, limit int, tries Tries) (keys []Key, push int64, next time.Time, err error) {
 	next = since
 	keys, push, err = l.queue(ctx, "queue messages of activities", queries.activityQueue, q, limit, pgx.StrictNamedArgs{"since": since, "retries": tries.retries()},
@@ -109,8 +106,8 @@ func (l *Ledger) queue(ctx context.Context, what, statement string, q PushQueue,
 	return keys, push, nil
 }
 
-// QueuedBy lists what is still QUEUED by a push, in key order, and the lane of its job, "" of
-// activities: all of a push are of one job, or of activities.
+// QueuedBy lists the messages that are still QUEUED by a push, in key order, and the lane of their job, or
+// "" for activities. All messages of a push belong to one job, or to activities.
 func (l *Ledger) QueuedBy(ctx context.Context, q PushQueue, number int64) (keys []Key, lane string, err error) {
 	keys, err = take(ctx, l, fmt.Sprintf("read push %d of the queue %s", number, q.Name), queries.pushKeys, pgx.StrictNamedArgs{
 		"activities": q.activities(), "number": number,
@@ -121,10 +118,9 @@ func (l *Ledger) QueuedBy(ctx context.Context, q PushQueue, number int64) (keys 
 	return keys, lane, err
 }
 
-// Unqueue takes back up to limit QUEUED messages that the carrier has lost, PENDING as they
-// were: their push is earlier than oldest, the oldest push inside the carrier, and was made
-// longer than age ago. It returns how many. Without a limit on the age, copies that a worker
-// has just taken out and not claimed yet would be pushed again in vain.
+// Unqueue returns up to limit QUEUED messages that the carrier has lost to PENDING, and returns their
+// number. Their push precedes oldest, the oldest push in the carrier, and is older than age. Without the
+// limit on the age, copies that a worker has taken out and not claimed yet would be pushed again.
 func (l *Ledger) Unqueue(ctx context.Context, q PushQueue, oldest int64, age time.Duration, limit int) (int, error) {
 	of, err := take(ctx, l, "take back what the queue "+q.Name+" has lost", queries.messagesUnqueue, pgx.StrictNamedArgs{
 		"activities": q.activities(), "name": q.Name, "oldest": oldest, "seconds": age.Seconds(), "keys": limit,
@@ -132,9 +128,9 @@ func (l *Ledger) Unqueue(ctx context.Context, q PushQueue, oldest int64, age tim
 	return len(of), err
 }
 
-// Unserved takes back up to limit QUEUED messages, PENDING as they were, if no relay pushes to a
-// carrier: whoever did has stopped, or works without one now. It returns how many. A copy that a
-// carrier still has is valid all the same.
+// Unserved returns up to limit QUEUED messages to PENDING if no relay pushes to a carrier, because the
+// relays have stopped or work without a carrier. It returns their number. Copies that remain in a carrier
+// stay valid.
 func (l *Ledger) Unserved(ctx context.Context, limit int) (int, error) {
 	of, err := take(ctx, l, "take back what no relay with a carrier looks after", queries.messagesUnserved, pgx.StrictNamedArgs{"keys": limit}, pgx.RowTo[int64])
 	return len(of), err
@@ -146,8 +142,7 @@ func UnservedTx(ctx context.Context, tx pgx.Tx, limit int) (int64, error) {
 	return tag.RowsAffected(), err
 }
 
-// ForgetPushes deletes what is known of pushes that no message is QUEUED by any more, but of
-// those that were made within age.
+// ForgetPushes deletes the records of pushes that have no QUEUED message and are older than age.
 func (l *Ledger) ForgetPushes(ctx context.Context, q PushQueue, age time.Duration) error {
 	_, err := take(ctx, l, "forget pushes of the queue "+q.Name, queries.pushesForget, pgx.StrictNamedArgs{
 		"activities": q.activities(), "name": q.Name, "seconds": age.Seconds(),
@@ -155,27 +150,26 @@ func (l *Ledger) ForgetPushes(ctx context.Context, q PushQueue, age time.Duratio
 	return err
 }
 
-// Copy is what a carrier has of a message: its key, and the number of the push that it came
-// by, or, of one that was deferred since, that it came by last.
+// Copy is a carrier's copy of a message: its key and the number of the last push that contained it.
 type Copy struct {
 	Key
 	Push int64
 }
 
-// CopyVerdict is what the claim of a copy says, and what becomes of the copy.
+// CopyVerdict is the result of the claim of a copy. It determines the treatment of the copy.
 type CopyVerdict string
 
 // The verdicts.
 const (
-	CopyClaimed   CopyVerdict = "claimed"    // in flight: its copy goes when it is settled
+	CopyClaimed   CopyVerdict = "claimed"    // in flight: drop the copy when it is settled
 	CopyFinished  CopyVerdict = "finished"   // SENT, DEAD or CANCELLED: drop it
-	CopyAnother   CopyVerdict = "another"    // in flight elsewhere, whose business it is: drop it
+	CopyAnother   CopyVerdict = "another"    // in flight at another relay: drop the copy
 	CopyLater     CopyVerdict = "later"      // due later, or locked: put it back for Answer.Wait
-	CopyHeld      CopyVerdict = "held"       // PENDING until its job may be sent, and pushed again then: drop it
-	CopyNotQueued CopyVerdict = "not queued" // by that push, but by a later one, or there is no such message: drop it
+	CopyHeld      CopyVerdict = "held"       // PENDING until its job may be sent, and then pushed again: drop the copy
+	CopyNotQueued CopyVerdict = "not queued" // by that push, but by a later one, or the message does not exist: drop the copy
 )
 
-// Answer is what became of a copy.
+// Answer is the result for one copy.
 type Answer struct {
 	Verdict CopyVerdict
 	Claimed Claimed       // with CopyClaimed; else its Key
@@ -183,15 +177,14 @@ type Answer struct {
 	Wait    time.Duration // with CopyLater
 }
 
-// lockedFor is how long a copy waits whose message was locked.
+// lockedFor is the delay of a copy whose message is locked.
 const lockedFor = 100 * time.Millisecond
 
-// ClaimCopies claims by key: up to MaxBatch copies in one statement, one answer each, in their
-// order. A message is claimed if it is QUEUED, or PENDING and due, and may be sent, whichever
-// copy comes first; but while a later push than a copy's has queued it, that one's copy is the
-// one. What is claimed is under one new lease, of whatever jobs, and may be forgotten by a crash of
-// the server; what CopyHeld and CopyAnother say may not. In a database that nothing may leave
-// (Installation.Err) it returns an error.
+// ClaimCopies claims up to MaxBatch copies by key in one statement and returns one answer each, in their
+// order. A message is claimed with the first copy, if it is QUEUED, or PENDING and due, and may be sent. If
+// a later push has queued it, only the copy of that push counts. The claimed messages, of any jobs, have one
+// new lease. A server crash can lose the claims, but not the states behind CopyHeld and CopyAnother. It
+// returns an error if messages may not leave the database (Installation.Err).
 func (l *Ledger) ClaimCopies(ctx context.Context, copies []Copy) ([]Answer, error) {
 	what := fmt.Sprintf("claim %d messages by key", len(copies))
 	if err := checkBatch(len(copies)); err != nil || len(copies) == 0 {
@@ -231,9 +224,9 @@ func (l *Ledger) ClaimCopies(ctx context.Context, copies []Copy) ([]Answer, erro
 	return answers, nil
 }
 
-// makeSure makes durable what drops copies of messages that are not finished, which is a claim
-// of this relay or another's: a crash of the server that forgot it would leave them QUEUED
-// without a copy. What cannot be made durable now is asked for again.
+// makeSure makes the claims durable for which copies of unfinished messages are dropped. Otherwise a server
+// crash could lose such a claim, of this relay or another, and leave the messages QUEUED without a copy. If
+// that fails, the copies are answered again later.
 func (l *Ledger) makeSure(ctx context.Context, answers []Answer) {
 	var unsure []int
 	for i := range answers {
@@ -273,7 +266,7 @@ func letOr(tag pgconn.CommandTag, err error) error {
 	return err
 }
 
-// of completes an answer of the database.
+// of completes an answer from the database.
 func (a Answer) of(k Key, lease int64, wait float64, tid pgtype.TID) Answer {
 	switch a.Verdict {
 	case CopyClaimed:
@@ -287,7 +280,7 @@ func (a Answer) of(k Key, lease int64, wait float64, tid pgtype.TID) Answer {
 	return a
 }
 
-// latest marks one copy of each message, of the latest push.
+// latest marks the copy of each message with the latest push.
 func latest(copies []Copy) []bool {
 	best, at := make([]bool, len(copies)), make(map[Key]int, len(copies))
 	for i, c := range copies {

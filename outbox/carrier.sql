@@ -1,9 +1,9 @@
--- Carriers of ids: pushes, claims by key, and what a carrier has lost.
+-- Carriers: pushes, claims by key, and messages that a carrier has lost.
 
 -- name: QueueLead :many
--- Makes @relay the one that pushes to both queues for @seconds, or goes on with it, and
--- returns how far they are (queues_pkey). No row: another one does, or nothing may leave the
--- database (belfry.delivers).
+-- Makes @relay the leader, which pushes to both queues, for @seconds, or renews that, and returns the
+-- progress of the queues (queues_pkey). No row: another relay leads, or messages may not leave the database
+-- (belfry.delivers).
 INSERT INTO belfry.queues AS q (name, transport, dispatcher, leads_until)
 SELECT n.name, @transport, @relay, clock_timestamp() + make_interval(secs => @seconds)
   FROM unnest('{activities,bulk}'::text[]) n(name)
@@ -19,8 +19,8 @@ RETURNING q.name, q.epoch::text, q.first_push, q.last_push;
 UPDATE belfry.queues q SET leads_until = '-infinity' WHERE q.dispatcher = @relay;
 
 -- name: QueueRenew :many
--- Begins a new epoch of a queue, whose first push is the earliest that a message is QUEUED
--- by (messages_queued_idx). No row: another relay pushes, or has begun one.
+-- Begins a new epoch of a queue. Its first push is the earliest push with QUEUED messages
+-- (messages_queued_idx). No row: another relay leads, or has begun an epoch.
 UPDATE belfry.queues q
    SET epoch = gen_random_uuid(), epoch_at = clock_timestamp(),
        first_push = coalesce((SELECT m.push FROM belfry.messages m
@@ -30,10 +30,10 @@ UPDATE belfry.queues q
 RETURNING q.name, q.epoch::text, q.first_push, q.last_push;
 
 -- name: MessageQueue :many
--- Makes a push of up to @keys due messages of one job, in the order and under the conditions
--- of MessageClaim, whatever their media: PENDING → QUEUED. No row: nothing is due there, the
--- job is held or gone, nothing may leave the database, or @relay does not push in
--- @epoch any more. Rows first, the queue's last.
+-- Makes a push of up to @keys due messages of one job, in the order and under the conditions of
+-- MessageClaim, for all media: PENDING → QUEUED. No row: no message is due there, the job is held or
+-- deleted, messages may not leave the database, or @relay no longer pushes in @epoch. Locks messages first
+-- and the queue's row last.
 WITH due AS MATERIALIZED (
     SELECT m.ctid AS tid
       FROM belfry.messages m
@@ -65,8 +65,7 @@ SELECT k.job_id, k.channel_id, k.push, k.next_attempt_at
  ORDER BY k.next_attempt_at, k.channel_id;
 
 -- name: ActivityQueue :many
--- As MessageQueue, of the messages of all activities that are due at @since or later
--- (messages_activity_idx).
+-- MessageQueue for the messages of all activities that are due at @since or later (messages_activity_idx).
 WITH due AS MATERIALIZED (
     SELECT m.ctid AS tid
       FROM belfry.messages m
@@ -95,26 +94,25 @@ SELECT k.job_id, k.channel_id, k.push, k.next_attempt_at
  ORDER BY k.next_attempt_at, k.job_id, k.channel_id;
 
 -- name: PushKeys :many
--- The messages that are still QUEUED by the push @number of a queue, with the lane of
--- their job, '' of activities (messages_queued_idx, jobs_pkey).
+-- The messages that are still QUEUED by the push @number of a queue, with the lane of their job, or '' for
+-- activities (messages_queued_idx, jobs_pkey).
 SELECT m.job_id, m.channel_id, coalesce((SELECT j.lane FROM belfry.jobs j WHERE j.id = m.job_id), '')
   FROM belfry.messages m
  WHERE m.status = 'QUEUED' AND (m.job_id < 0) = @activities::boolean AND m.push = @number
  ORDER BY m.job_id, m.channel_id;
 
 -- name: CopiesClaim :many
--- The claim by key: one verdict for each copy of an id, in their order (messages_pkey,
--- jobs_pkey). The same message is not among them twice. No row: nothing may leave the
--- database.
+-- The claim by key: one verdict for each copy of an id, in their order (messages_pkey, jobs_pkey). No
+-- message may occur twice. No row: messages may not leave the database.
 --   claimed     in flight at @relay under the lease @lease of @seconds: it was QUEUED, or
 --               PENDING and due
---   held        its job is ABORTED, of a paused lane, waits for approval or is gone. A QUEUED one is PENDING now: it
---               is pushed again when it is held no more
---   later       due in so many seconds, or locked by somebody at the moment
---   not queued  a later push than the copy's has queued it, or there is no such message
+--   held        its job is ABORTED, in a paused lane, waits for approval or is deleted. A QUEUED message is
+--               PENDING now and is pushed again when it is no longer held
+--   later       due in the returned number of seconds, or locked by another session
+--   not queued  a later push than the copy's has queued it, or the message does not exist
 --   another     PROCESSING
---   finished    SENT, CANCELLED, or DEAD, which is said beside it
--- Locked ones are skipped: nobody waits. The lease names the claimed keys only.
+--   finished    SENT, CANCELLED or DEAD; another column marks DEAD
+-- Skips locked messages. The lease contains only the claimed keys.
 WITH k AS MATERIALIZED (
     SELECT k.job_id, k.channel_id, k.push, k.n
       FROM unnest(@job_ids::bigint[], @channel_ids::bigint[], @pushes::bigint[]) WITH ORDINALITY k(job_id, channel_id, push, n)
@@ -167,9 +165,8 @@ SELECT coalesce(w.verdict, CASE WHEN o.status IS NULL THEN 'not queued' WHEN o.s
  ORDER BY k.n;
 
 -- name: CopiesSure :many
--- Locks messages, as nobody but a deletion waits for, and returns which, numbered from 1
--- (messages_pkey): the COMMIT writes something then, and so flushes all that was committed
--- before it. Locked ones are skipped.
+-- Locks messages with a lock that only deletions wait for, and returns their numbers from 1 (messages_pkey).
+-- The COMMIT then has to be flushed, with all earlier commits. Skips locked messages.
 SELECT k.n
   FROM unnest(@job_ids::bigint[], @channel_ids::bigint[]) WITH ORDINALITY k(job_id, channel_id, n)
  CROSS JOIN LATERAL (SELECT FROM belfry.messages m
@@ -177,9 +174,9 @@ SELECT k.n
                         FOR KEY SHARE SKIP LOCKED) m;
 
 -- name: MessagesUnqueue :many
--- Takes back up to @keys messages of a queue whose push is earlier than @oldest, which the
--- carrier has no copy of, and was made more than @seconds ago: QUEUED → PENDING
--- (messages_queued_idx, pushes_pkey). Returns their jobs. Locked ones are skipped.
+-- Returns up to @keys messages of a queue whose push precedes @oldest, so that the carrier has no copy of
+-- them, and is older than @seconds: QUEUED → PENDING (messages_queued_idx, pushes_pkey). Returns their jobs.
+-- Locked ones are skipped.
 WITH lost AS MATERIALIZED (
     SELECT m.ctid AS tid
       FROM belfry.messages m
@@ -196,8 +193,8 @@ UPDATE belfry.messages m
 RETURNING m.job_id;
 
 -- name: MessagesUnserved :many
--- Takes back up to @keys QUEUED messages of both queues while nobody pushes to them: QUEUED →
--- PENDING (messages_queued_idx, queues_pkey). Returns their jobs. Locked ones are skipped.
+-- Returns up to @keys messages of both queues while no relay leads: QUEUED → PENDING (messages_queued_idx,
+-- queues_pkey). Returns their jobs. Locked ones are skipped.
 WITH left_over AS MATERIALIZED (
     SELECT m.ctid AS tid
       FROM belfry.messages m
@@ -212,8 +209,8 @@ UPDATE belfry.messages m
 RETURNING m.job_id;
 
 -- name: PushesForget :exec
--- Deletes the pushes of a queue before the earliest that a message is QUEUED by
--- (messages_queued_idx, pushes_pkey), but what was made in the last @seconds.
+-- Deletes the pushes of a queue before the earliest push with QUEUED messages (messages_queued_idx,
+-- pushes_pkey), except pushes of the last @seconds.
 DELETE FROM belfry.pushes p
  WHERE p.queue = @name AND p.made_at <= clock_timestamp() - make_interval(secs => @seconds)
    AND p.number < coalesce((SELECT m.push FROM belfry.messages m

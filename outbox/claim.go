@@ -10,32 +10,31 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// Position is how far claims of one job have come. The zero value is the beginning.
+// Position is the progress of the claims of one job. The zero value is the beginning.
 type Position struct {
 	DueAt     time.Time
 	ChannelID int64
 }
 
-// newLeaseID is one that no other lease has or had: 63 random bits. A sequence in the
-// database would not do: a claim is not durable by itself, so that a crash of the server
-// may forget it and give its number to another relay's.
+// newLeaseID returns a unique id of 63 random bits. A database sequence is not sufficient: claims commit
+// asynchronously, so that a server crash can lose a claim and assign its number to another relay.
 func newLeaseID() int64 {
 	var b [8]byte
 	_, _ = rand.Read(b[:]) // never fails
 	return max(1, int64(binary.BigEndian.Uint64(b[:])>>1))
 }
 
-// Tries says which messages a claim or a push takes. The zero value is AnyTry.
+// Tries selects the messages of a claim or a push. The zero value is AnyTry.
 type Tries int
 
 // The tries.
 const (
 	AnyTry   Tries = iota
-	FirstTry       // messages that nobody has tried to send yet
-	LaterTry       // those that somebody has: by this medium, by one before it, or by a relay that died
+	FirstTry       // messages without an attempt
+	LaterTry       // messages with an attempt: by this medium, an earlier one, or a relay that died
 )
 
-// retries is the parameter of that name.
+// retries returns the statement parameter @retries.
 func (t Tries) retries() *bool {
 	if t == AnyTry {
 		return nil
@@ -48,10 +47,10 @@ func (t Tries) retries() *bool {
 // after a position, in the order of their due time and channel, under one new lease. next
 // is the position of the last one, or after when there is none.
 //
-// A claim costs by what it takes, not by what was taken before it. What becomes due
-// behind a position, because it was returned as it was or written by a transaction
-// that ended late, is found by a claim from the beginning. That one steps over
-// everything that was taken since the last vacuum: it is to be rare.
+// The cost of a claim depends on the messages it takes, not on earlier claims. Messages can become due
+// behind a position, because they were returned unchanged or were written by a transaction that committed
+// late. A claim from the beginning finds them. Such a claim steps over all rows taken since the last vacuum,
+// so it must be rare.
 func (l *Ledger) ClaimJob(ctx context.Context, jobID int64, after Position, limit int, tries Tries) (claimed []Claimed, next Position, err error) {
 	next = after
 	claimed, err = l.claim(ctx, fmt.Sprintf("claim messages of job %d", jobID), queries.messageClaim, limit, pgx.StrictNamedArgs{
@@ -64,10 +63,10 @@ func (l *Ledger) ClaimJob(ctx context.Context, jobID int64, after Position, limi
 }
 
 // ClaimActivities takes up to limit due messages of activities that this relay serves, in the order of their
-// due time, under one new lease: those due at since or later, all when it is zero.
-// next is the due time of the last one, or since when there is none. An activity may
-// become visible later than it is due, so that since is to lag behind next by as long
-// as the service's transactions take, and to be zero from time to time (see ClaimJob).
+// due time, under one new lease: those due at since or later, all when it is zero. next is the due time of
+// the last one, or since if there is none. An activity can become visible after its due time. since must
+// therefore lag behind next by the duration of the service's transactions, and be zero from time to time
+// (see ClaimJob).
 func (l *Ledger) ClaimActivities(ctx context.Context, since time.Time, limit int, tries Tries) (claimed []Claimed, next time.Time, err error) {
 	next = since
 	claimed, err = l.claim(ctx, "claim messages of activities", queries.activityClaim, limit, pgx.StrictNamedArgs{"since": since, "retries": tries.retries()},
@@ -78,14 +77,14 @@ func (l *Ledger) ClaimActivities(ctx context.Context, since time.Time, limit int
 	return claimed, next, nil
 }
 
-// Next says in how long the next message is due that is due later than now and is not held;
-// false: none is.
+// Next returns the time until the next message is due that is not due yet and not held. ok is false if there
+// is none.
 func (l *Ledger) Next(ctx context.Context) (wait time.Duration, ok bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, ledgerTimeout)
 	defer cancel()
 	var seconds *float64
 	if err := l.pool.QueryRow(ctx, queries.messagesNext).Scan(&seconds); err != nil {
-		return 0, false, fmt.Errorf("look for the next message: %w", mapError(err))
+		return 0, false, fmt.Errorf("read the time of the next message: %w", mapError(err))
 	}
 	if seconds == nil {
 		return 0, false, nil
@@ -105,7 +104,7 @@ func (l *Ledger) claim(ctx context.Context, what, statement string, limit int, a
 		var dueAt time.Time
 		_, err := pgx.ForEachRow(rows, []any{&c.JobID, &c.ChannelID, &c.LeaseID, &c.Step, &c.Attempts, &c.Crashes, &c.Reason, &c.Ambiguous, &dueAt, &c.tid}, func() error {
 			if claimed == nil {
-				claimed = make([]Claimed, 0, limit) // what there is one of, there is mostly more of
+				claimed = make([]Claimed, 0, limit)
 			}
 			claimed = append(claimed, c)
 			each(dueAt, c)

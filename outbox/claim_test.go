@@ -267,18 +267,18 @@ func TestLook_SaysWhatTheRuleSays(t *testing.T) {
 		}
 	}
 	ask, want = append(ask, outbox.Claimed{Key: outbox.Key{JobID: fine, ChannelID: 5000}, LeaseID: leases["live"]}), append(want, outbox.VerdictLost)
-	got, err := l.Look(ctx, ask)
+	got, err := l.Recheck(ctx, ask)
 	require.NoError(t, err)
 	require.Equal(t, want, got)
 	slices.Reverse(ask)
 	slices.Reverse(want)
-	got, err = l.Look(ctx, ask)
+	got, err = l.Recheck(ctx, ask)
 	require.NoError(t, err)
 	require.Equal(t, want, got, "in the order of the question")
-	got, err = l.Look(ctx, nil)
+	got, err = l.Recheck(ctx, nil)
 	require.NoError(t, err)
 	require.Empty(t, got)
-	_, err = l.Look(ctx, make([]outbox.Claimed, outbox.MaxBatch+1))
+	_, err = l.Recheck(ctx, make([]outbox.Claimed, outbox.MaxBatch+1))
 	require.ErrorContains(t, err, "1001 messages are not allowed")
 }
 
@@ -327,7 +327,7 @@ func TestFault_ClaimForgottenByACrashGivesItsLeaseToNobody(t *testing.T) {
 	handOver(t, b.ledger("before"), before, nil)
 	handOver(t, b.ledger("after"), after, nil)
 	for name, claimed := range map[string][]outbox.Claimed{"before": before, "after": after} {
-		verdicts, err := b.ledger(name).Look(ctx, claimed)
+		verdicts, err := b.ledger(name).Recheck(ctx, claimed)
 		require.NoError(t, err)
 		require.Equal(t, all(5, map[string]outbox.Verdict{"before": outbox.VerdictLost, "after": outbox.VerdictSend}[name]), verdicts, name)
 	}
@@ -398,7 +398,7 @@ func TestHandOver_SaysWhatItRecorded(t *testing.T) {
 	recorded, err := l.HandOver(t.Context(), all, nil)
 	require.NoError(t, err)
 	require.NoError(t, tx.Commit(t.Context()))
-	verdicts, err := l.Look(t.Context(), all)
+	verdicts, err := l.Recheck(t.Context(), all)
 	require.NoError(t, err)
 	require.Equal(t, slices.Repeat([]outbox.Verdict{outbox.VerdictSend}, 6), verdicts, "it is alive again")
 	require.Equal(t, []int64{other[0].LeaseID}, recorded)

@@ -7,18 +7,17 @@ import (
 	"github.com/belfryhq/belfry/outbox/sender"
 )
 
-// Action is what is to be done with a message that was composed.
+// Action is the next step for a composed message.
 type Action string
 
 // The actions.
 const (
 	ActionSend   Action = "send"   // hand Delivery to a sender of its medium
-	ActionRefuse Action = "refuse" // it ends as Status, for Reason
-	ActionDefer  Action = "defer"  // it is due again after Wait, for Reason
+	ActionRefuse Action = "refuse" // finish it with Status and Reason
+	ActionDefer  Action = "defer"  // defer it by Wait, with Reason
 )
 
-// Composed is one message and what is to be done with it now: package compose says it,
-// the relay does it.
+// Composed is a composed message with the action that the relay must take.
 type Composed struct {
 	Claimed Claimed
 	Action  Action
@@ -27,21 +26,20 @@ type Composed struct {
 	// Category and Route are empty when the content is gone.
 	Category string
 	Route    []string
-	// Step and Attempts are, with ActionSend, the step of Delivery.Medium and how many
-	// calls it has had; otherwise those of Claimed.
+	// With ActionSend, Step is the step of Delivery.Medium and Attempts the number of its calls so far.
+	// Otherwise they are Claimed's values.
 	Step, Attempts int
-	// Record is the media that were bypassed. It belongs before the record of the call,
-	// and nowhere when the call is deferred: they are looked at again then.
+	// Record lists the skipped media. The relay stores it before the record of the call, and discards it if
+	// the call is deferred, because they are then evaluated again.
 	Record []Attempt
 	// Status, with ActionRefuse, is DEAD or CANCELLED.
 	Status Status
 	Reason Reason // with ActionRefuse and ActionDefer
-	// Wait, with ActionDefer, is from the database's now.
+	// Wait, with ActionDefer, counts from the database's present time.
 	Wait time.Duration
 }
 
-// AddressHash is how belfry.invalid_addresses knows an address: the SHA-256 of
-// Delivery.Address.
+// AddressHash returns the SHA-256 of Delivery.Address, the key of belfry.invalid_addresses.
 func AddressHash(address string) []byte {
 	sum := sha256.Sum256([]byte(address))
 	return sum[:]

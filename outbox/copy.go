@@ -8,11 +8,10 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// copyRows streams n rows of fixed-width columns in PostgreSQL's binary COPY
-// format. pgx's own CopyFrom prepares a statement for each call and boxes every
-// value; here each value is 8 bytes known beforehand, and chunks are short, so
-// both would show. The format is that of the PostgreSQL manual, "COPY", "Binary
-// Format".
+// copyRows streams n rows of fixed-width columns in PostgreSQL's binary COPY format. pgx's own CopyFrom
+// prepares a statement for each call and boxes every value. Here each value has 8 bytes and chunks are
+// short, so that both costs would be noticeable. The format is documented in the PostgreSQL manual, "COPY",
+// "Binary Format".
 type copyRows struct {
 	n, columns int
 	rowBytes   int // field count, then per column its length and its value
@@ -24,7 +23,7 @@ type copyRows struct {
 	done bool   // the trailer is in buf or read
 }
 
-// copyBuffer is what is encoded at once: the size pgconn sends in one message.
+// copyBuffer is the buffer size, equal to the size of one message of pgconn.
 const copyBuffer = 64 << 10
 
 const (

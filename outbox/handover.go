@@ -8,14 +8,11 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// HandOver records that messages are about to be handed to providers, and returns the leases
-// whose messages it has recorded: those of a lease that it found expired are not, and must not
-// be called, whatever Look says. When it has returned without an error the record is durable:
-// of the messages that a dead relay had in flight these have an unknown outcome, and no
-// others. Step of each is the one
-// that the call is for. bypassed are the refusals of the steps between the one that the
-// message was claimed at and that one, of the few that have some: whoever recovers the
-// message appends them to its attempts. It may be made again.
+// HandOver durably records that messages are about to be handed to providers, and returns the leases whose
+// messages it recorded. Messages of an expired lease are not recorded and must not be sent, whatever Recheck
+// returns. If a relay dies, only its recorded messages have an unknown outcome. The step of each message is
+// the step of the call. bypassed are the refusals of the steps between the claimed step and that one, if
+// there are any; a recovery appends them to the attempts. HandOver can be repeated.
 func (l *Ledger) HandOver(ctx context.Context, messages []Claimed, bypassed map[Key][]Attempt) (recorded []int64, err error) {
 	if err := checkBatch(len(messages)); err != nil || len(messages) == 0 {
 		return nil, err
@@ -25,7 +22,7 @@ func (l *Ledger) HandOver(ctx context.Context, messages []Claimed, bypassed map[
 	for i := range messages {
 		steps = append(steps, small(messages[i].Step))
 	}
-	var reasons []string // "" of the steps that are called; nil: of all
+	var reasons []string // "" for steps that are called; nil means all
 	if len(bypassed) > 0 {
 		reasons = slices.Repeat([]string{""}, len(messages))
 		for i := range messages {
@@ -49,7 +46,7 @@ func (l *Ledger) HandOver(ctx context.Context, messages []Claimed, bypassed map[
 	return recorded, nil
 }
 
-// different returns the different values of ids, ascending.
+// different returns the distinct values of ids, ascending.
 func different(ids []int64) []int64 {
 	sorted := slices.Clone(ids)
 	slices.Sort(sorted)

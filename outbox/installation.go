@@ -14,21 +14,20 @@ import (
 	"github.com/belfryhq/belfry/job"
 )
 
-// ErrNotAdopted means that this database is not where its installation was made or
-// adopted: a copy, out of which no message is claimed before an operator adopts it.
+// ErrNotAdopted means that this database is a copy: it is not on the server where its installation was
+// created or adopted. No message is claimed until an operator adopts it.
 var ErrNotAdopted = errkind.New(errkind.Conflict, "this database is a copy or was moved: it is not where belfry was made or adopted, and nothing leaves it")
 
-// errKept means that a claim found that nothing may leave the database: Installation.Err says
-// why.
+// errKept means that messages may not leave the database. Installation.Err returns the reason.
 var errKept = errors.New("nothing leaves the database: it is halted, or not where belfry was made or adopted")
 
-// Place is where a database is, as far as its server tells.
+// Place is the location of a database, as reported by its server.
 type Place struct {
-	SystemIdentifier *int64  `json:"system_identifier,string"` // of the server and its standbys; null: not told
-	DatabaseOID      *uint32 `json:"database_oid"`             // null: nowhere
+	SystemIdentifier *int64  `json:"system_identifier,string"` // of the server and its standbys; null if unknown
+	DatabaseOID      *uint32 `json:"database_oid"`             // null if unknown
 }
 
-// String is the place in words.
+// String returns the place as text.
 func (p Place) String() string {
 	if p.DatabaseOID == nil {
 		return "nowhere"
@@ -40,19 +39,19 @@ func (p Place) String() string {
 	return fmt.Sprintf("database %d of %s", *p.DatabaseOID, server)
 }
 
-// Installation is the name of a database among others that use the same providers, and
-// where messages may leave it.
+// Installation identifies a database among databases that use the same providers, and the place from which
+// messages may leave it.
 type Installation struct {
-	ID      *uuid.UUID `json:"id"`      // null: its row is missing
+	ID      *uuid.UUID `json:"id"`      // null if its row is missing
 	Made    Place      `json:"made"`    // or adopted
 	Here    Place      `json:"here"`    // where it is now
-	Adopted bool       `json:"adopted"` // the two are one: relays deliver, unless it is halted
-	// Name is the delivery.place of the relays that deliver from here; "": those without.
+	Adopted bool       `json:"adopted"` // Made equals Here: relays deliver, unless belfry is halted
+	// Name is the delivery.place of the relays that deliver from here. Empty means relays without a place.
 	Name string `json:"place"`
 	job.Halt
 }
 
-// Err is nil, or why nothing leaves the database: ErrNotAdopted with both places, or else
+// Err returns an error if messages may not leave the database: ErrNotAdopted with both places, or
 // job.ErrHalted.
 func (i Installation) Err() error {
 	if i.Adopted {
@@ -61,8 +60,8 @@ func (i Installation) Err() error {
 	return fmt.Errorf("%w: made on %s, now on %s", ErrNotAdopted, i.Made, i.Here)
 }
 
-// ErrAt is Err for a relay whose delivery.place is name: another one than the database's is a
-// reason as well. A copy of the server's files is told from the original by nothing else.
+// ErrAt is Err for a relay with a delivery.place. A place that differs from the database's is also an error.
+// Nothing else distinguishes a copy of the server's files from the original.
 func (i Installation) ErrAt(name string) error {
 	if err := i.Err(); err != nil || i.Name == name {
 		return err
@@ -70,7 +69,7 @@ func (i Installation) ErrAt(name string) error {
 	return fmt.Errorf("%w: delivery.place is %q, and the database is adopted for %q", ErrNotAdopted, name, i.Name)
 }
 
-// ReadInstallation returns where the database was made and where it is.
+// ReadInstallation returns the database's installation.
 func ReadInstallation(ctx context.Context, pool *pgxpool.Pool) (i Installation, err error) {
 	err = inSnapshot(ctx, pool, func(ctx context.Context, tx pgx.Tx) error {
 		i, err = ReadInstallationTx(ctx, tx)

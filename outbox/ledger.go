@@ -16,55 +16,53 @@ import (
 )
 
 const (
-	// ledgerTimeout bounds each call of the ledger, here and, where it is more than one
-	// statement, on the server.
+	// ledgerTimeout bounds each call of the ledger in this process, and on the server if it has more than
+	// one statement.
 	ledgerTimeout = 10 * time.Second
-	// orphanAge is how long ago a lease was claimed that its relay may call an orphan:
-	// longer than any claim is on its way.
+	// orphanAge is the age from which a relay may treat a lease of its own as lost. It is longer than any
+	// claim takes.
 	orphanAge = ledgerTimeout + 5*time.Second
-	// MaxBatch is how many messages one call of the ledger takes.
+	// MaxBatch is the maximum number of messages of one call.
 	MaxBatch = 1000
 )
 
 // NoCarrier is the transport of relays that claim from the database.
 const NoCarrier = "postgres"
 
-// Ledger is one relay's way to the messages: every transition that a relay causes is
-// one of its statements, each a conditional UPDATE by whoever holds the message (I8).
+// Ledger executes all transitions that a relay causes. Each is a conditional UPDATE by the owner of the
+// message (I8).
 //
 //	PENDING ──ClaimJob, ClaimActivities──► PROCESSING, under a lease
-//	                                          │ HandOver, then Look, then the call
+//	                                          │ HandOver, then Recheck, then the call
 //	   SENT, DEAD, PENDING, CANCELLED ◄─Settle─┤
 //	   PENDING as it was ◄──Settle(Release)────┤
 //	   awaiting a receipt ◄─────────────Settle─┤
 //	   by any relay, when the lease expired ◄──┘ Recover
 //
-// A Ledger keeps no state but its names and how many transactions it has made, and is safe
-// for concurrent use. Each call has
-// a deadline of ten seconds within its context's. An error that is
-// job.ErrUnreachable may be that of a COMMIT, whose outcome is unknown: every call can
-// be made again. What a claim took whose answer was lost, Lost finds.
+// A Ledger has no state except its names and the number of its transactions, and is safe for concurrent use.
+// Each call ends after ten seconds, or with its context. After job.ErrUnreachable the outcome of a COMMIT is
+// unknown; every call can be repeated. Lost finds the messages of a claim whose response was lost.
 type Ledger struct {
 	pool      *pgxpool.Pool
 	relay     string
 	leaseTime time.Duration
 	media     []string     // nil: all
 	senders   []string     // nil: all
-	transport string       // that the relay gets its messages from
+	transport string       // of this relay
 	place     string       // of the relay
-	readOnly  atomic.Bool  // transactions are, unless they say otherwise
-	made      atomic.Int64 // transactions, for Beat
+	readOnly  atomic.Bool  // the role's transactions are read-only by default
+	made      atomic.Int64 // number of transactions, for Beat
 }
 
-// NewLedger returns the ledger of the relay with that name, which must be different
-// for each process. leaseTime is how long what it claims is its own without Renew.
+// NewLedger returns the ledger of a relay. The name must be different for each process. Messages it claims
+// belong to it for leaseTime without Renew.
 func NewLedger(pool *pgxpool.Pool, relay string, leaseTime time.Duration) *Ledger {
 	return &Ledger{pool: pool, relay: relay, leaseTime: leaseTime, transport: NoCarrier}
 }
 
-// Serve leaves to other relays what this one has no sender for: claims take messages
-// that are to be sent by one of the media, and receipts those that one of the senders has
-// accepted. Before the first use; without it the ledger takes them all.
+// Serve restricts the ledger to the media and senders of this relay: claims take only messages for the
+// media, and receipts only messages that the senders accepted. Call it before the first use. By default the
+// ledger takes all messages.
 func (l *Ledger) Serve(media, senders []string) { l.media, l.senders = media, senders }
 
 // Candidate is a job that may have messages to send.
@@ -74,8 +72,8 @@ type Candidate struct {
 	Priority int
 }
 
-// Candidates lists the jobs that may have messages to send, most urgent first, then by
-// id. ABORTED ones are not among them, nor those that MarkDelivered has marked.
+// Candidates lists the jobs that may have messages to send, most urgent first, then by id. It omits ABORTED
+// jobs and jobs that MarkDelivered has marked.
 func (l *Ledger) Candidates(ctx context.Context) ([]Candidate, error) {
 	return list(ctx, l, "list jobs to deliver", queries.candidateList, nil, func(row pgx.CollectableRow) (c Candidate, err error) {
 		err = row.Scan(&c.JobID, &c.Lane, &c.Priority)
@@ -83,9 +81,9 @@ func (l *Ledger) Candidates(ctx context.Context) ([]Candidate, error) {
 	})
 }
 
-// MarkDelivered marks a job at rest of which nothing is left to send, and reports
-// whether it did: by its counts (belfry.job_progress), without looking at a message. Of a
-// job with messages left it only reads, which costs no durable commit.
+// MarkDelivered marks a finished job without messages left to send and reports whether it did. It reads the
+// job's counts (belfry.job_progress) and no messages. If messages are left it only reads, which costs no
+// durable commit.
 func (l *Ledger) MarkDelivered(ctx context.Context, jobID int64) (bool, error) {
 	args := pgx.StrictNamedArgs{"id": jobID}
 	waiting, err := list(ctx, l, fmt.Sprintf("mark job %d delivered", jobID), queries.jobWaiting, args, pgx.RowTo[int64])
@@ -105,9 +103,8 @@ func (l *Ledger) MarkDelivered(ctx context.Context, jobID int64) (bool, error) {
 	return marked, nil
 }
 
-// Abort makes a job ABORTED in the relay's name, as an operator would, and reports whether it
-// did: not one that is already, that has no message left, that is no more, or that an operator has
-// resumed.
+// Abort makes a job ABORTED in the relay's name and reports whether it did. It does nothing if the job is
+// ABORTED already, has no message left, does not exist, or was resumed by an operator.
 func (l *Ledger) Abort(ctx context.Context, jobID int64, reason string) (done bool, err error) {
 	var b pgx.Batch
 	b.Queue(queries.jobAbort, pgx.StrictNamedArgs{"id": jobID, "actor": l.relay, "reason": reason}).Query(func(rows pgx.Rows) error {
@@ -120,8 +117,8 @@ func (l *Ledger) Abort(ctx context.Context, jobID int64, reason string) (done bo
 	return done, nil
 }
 
-// Sample returns up to n messages of a job that are not sent, spread over them. abortable is false
-// if an operator has resumed the job, which a relay does not abort then.
+// Sample returns up to n unsent messages of a job, distributed over all of them. abortable is false if an
+// operator has resumed the job; relays do not abort such a job.
 func (l *Ledger) Sample(ctx context.Context, jobID int64, n int) (keys []Key, abortable bool, err error) {
 	resumed, err := list(ctx, l, fmt.Sprintf("read the acts on job %d", jobID), queries.jobResumed, pgx.StrictNamedArgs{"job_id": jobID}, pgx.RowTo[bool])
 	if err != nil || len(resumed) != 1 || resumed[0] {
@@ -135,8 +132,7 @@ func (l *Ledger) Sample(ctx context.Context, jobID int64, n int) (keys []Key, ab
 	return keys, true, err
 }
 
-// Installation returns the name of this database among others that use the same
-// providers, a UUID.
+// Installation returns the UUID of this database. It distinguishes databases that use the same providers.
 func (l *Ledger) Installation(ctx context.Context) (id [16]byte, err error) {
 	ctx, cancel := context.WithTimeout(ctx, ledgerTimeout)
 	defer cancel()
@@ -146,8 +142,7 @@ func (l *Ledger) Installation(ctx context.Context) (id [16]byte, err error) {
 	return id, nil
 }
 
-// list runs one statement that reads or, in a transaction of its own, writes, and
-// collects its rows.
+// list runs one statement in a transaction of its own and collects its rows.
 func list[T any](ctx context.Context, l *Ledger, what, statement string, args pgx.StrictNamedArgs, scan pgx.RowToFunc[T]) ([]T, error) {
 	ctx, cancel := context.WithTimeout(ctx, ledgerTimeout)
 	defer cancel()
@@ -163,8 +158,7 @@ func list[T any](ctx context.Context, l *Ledger, what, statement string, args pg
 	return all, nil
 }
 
-// take is list for a statement that takes rows in their order. It is not durable before
-// the next commit that is.
+// take is list for a statement that updates rows in order. It becomes durable with the next durable commit.
 func take[T any](ctx context.Context, l *Ledger, what, statement string, args pgx.StrictNamedArgs, scan pgx.RowToFunc[T]) (all []T, err error) {
 	var b pgx.Batch
 	b.Queue(statement, args).Query(func(rows pgx.Rows) (err error) {
@@ -177,7 +171,7 @@ func take[T any](ctx context.Context, l *Ledger, what, statement string, args pg
 	return all, nil
 }
 
-// atOnce runs statements as one transaction that is sent in one piece.
+// atOnce sends statements as one transaction in one message.
 func (l *Ledger) atOnce(ctx context.Context, durable bool, b *pgx.Batch) error {
 	ctx, cancel := context.WithTimeout(ctx, ledgerTimeout)
 	defer cancel()
@@ -187,9 +181,9 @@ func (l *Ledger) atOnce(ctx context.Context, durable bool, b *pgx.Batch) error {
 	return mapError(l.send(ctx, &all))
 }
 
-// send sends a batch as one transaction that writes. Where the role's transactions are
-// read-only by default the server refuses the first that does, and executes nothing of it:
-// from then on each is begun as one that writes, which costs round trips more.
+// send sends a batch as one transaction that writes. If the role's transactions are read-only by default,
+// the server rejects the first batch as a whole. From then on each transaction begins as READ WRITE, which
+// costs more round trips.
 func (l *Ledger) send(ctx context.Context, b *pgx.Batch) error {
 	l.made.Add(1)
 	if !l.readOnly.Load() {
@@ -198,7 +192,7 @@ func (l *Ledger) send(ctx context.Context, b *pgx.Batch) error {
 			return err
 		}
 		l.readOnly.Store(true)
-		var again pgx.Batch // what was sent knows how its connection has prepared it
+		var again pgx.Batch // a sent batch contains its connection's prepared statements
 		for _, q := range b.QueuedQueries {
 			again.QueuedQueries = append(again.QueuedQueries, &pgx.QueuedQuery{SQL: q.SQL, Arguments: q.Arguments, Fn: q.Fn})
 		}
@@ -213,7 +207,7 @@ func beginArgs(durable bool) pgx.StrictNamedArgs {
 	return pgx.StrictNamedArgs{"durable": durable, "timeout_ms": strconv.FormatInt(ledgerTimeout.Milliseconds(), 10)}
 }
 
-// keys are messages in columns, as statements take them.
+// keys are the columns of messages, as array parameters.
 type keys struct {
 	leases, jobs, channels []int64
 	tids                   []pgtype.TID
@@ -236,7 +230,7 @@ func keysOf(messages []Claimed) keys {
 	return k
 }
 
-// checkBatch refuses what would be too much for one statement.
+// checkBatch rejects batches that are too large for one statement.
 func checkBatch(n int) error {
 	if n > MaxBatch {
 		return fmt.Errorf("%d messages are not allowed; allowed are 0 to %d", n, MaxBatch)

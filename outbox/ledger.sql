@@ -1,14 +1,12 @@
--- The ledger: claims, handovers, looks, settlements, receipts.
+-- The ledger: claims, handovers, rechecks, settlements, receipts.
 
 -- name: LedgerBegin :exec
--- Opens a transaction of the ledger that is sent in one piece: its deadline on the
--- server; durability whatever the role's defaults, or with @durable false none of its
--- own, which is for claims: a handover that is durable makes them so; times that a
--- client without prepared statements can read, whatever the role's DateStyle; no plan
--- that reads or sorts more than it needs for a few keys, however old the statistics are;
--- no planning of what is planned already, which takes longer than some statements; and no
--- compiling: what is switched off costs 1e10, which is above every threshold of jit. Hash
--- joins stay: of keys with the rows that were found by their ctids.
+-- Begins a transaction of the ledger, which is sent in one message, and sets: its deadline on the server;
+-- durability whatever the role's defaults are, or an asynchronous commit with @durable false, for claims,
+-- which become durable with their handover; a DateStyle that a client without prepared statements can parse;
+-- plans for few keys that do not scan or sort whole tables, however old the statistics are; generic plans,
+-- because planning takes longer than some of the statements; and no JIT, because disabled plan types cost
+-- 1e10, above every threshold of JIT. Hash joins remain, for keys with the rows that their ctids return.
 SELECT set_config('statement_timeout', @timeout_ms::text, true),
        set_config('lock_timeout', @timeout_ms::text, true),
        set_config('datestyle', 'ISO', true),
@@ -23,16 +21,14 @@ SELECT set_config('statement_timeout', @timeout_ms::text, true),
 SELECT s.job_id, s.lane, s.priority FROM belfry.sendable_jobs s;
 
 -- name: MessageClaim :many
--- Puts up to @keys due messages of one job in flight at @relay, in the order of
--- messages_due_idx after (@after_at, @after_channel), under the new lease @lease of
--- @seconds: those that are at a step by one of @media, NULL: any, and that were tried before
--- or not, as @retries says, NULL: either. Locked ones are skipped. No row: nothing is due
--- there, or the job is ABORTED, of a paused lane, waits for approval, is gone, or by other media, or nothing may
--- leave the database (belfry.delivers).
--- The lease may name more keys than were taken: they count for nothing.
--- What due has found is locked and goes by ctid: the UPDATE needs no other guard, and
--- one that an index could serve would let a plan walk that index, dead entries and all.
--- The ctids that it returns are where the messages are now.
+-- Puts up to @keys due messages of one job in flight at @relay, in the order of messages_due_idx after
+-- (@after_at, @after_channel), under the new lease @lease of @seconds: messages at a step by one of @media
+-- (NULL means any), with an attempt or without one as @retries specifies (NULL means both). Locked ones are
+-- skipped. No row: no message is due there, the job is ABORTED, in a paused lane, waits for approval, is
+-- deleted or uses other media, or messages may not leave the database (belfry.delivers). The lease may
+-- contain more keys than were taken, which has no effect. The rows of due are locked and updated by ctid.
+-- The UPDATE needs no other guard; a guard with an index could make the plan scan that index with all its
+-- dead entries. It returns the new ctids of the messages.
 WITH due AS MATERIALIZED (
     SELECT m.ctid AS tid, m.job_id, m.channel_id
       FROM belfry.messages m
@@ -68,8 +64,8 @@ SELECT c.job_id, c.channel_id, c.lease_id, c.step, c.attempts, c.crashes, coales
  ORDER BY c.next_attempt_at, c.channel_id;
 
 -- name: ActivityClaim :many
--- As MessageClaim, of the messages of all activities that are due at @since or later
--- (messages_activity_idx, activities_pkey).
+-- MessageClaim for the messages of all activities that are due at @since or later (messages_activity_idx,
+-- activities_pkey).
 WITH due AS MATERIALIZED (
     SELECT m.ctid AS tid, m.job_id, m.channel_id
       FROM belfry.messages m
@@ -100,10 +96,10 @@ SELECT c.job_id, c.channel_id, c.lease_id, c.step, c.attempts, c.crashes, coales
  ORDER BY c.next_attempt_at, c.job_id, c.channel_id;
 
 -- name: HandoverRecord :many
--- Writes what is about to be handed to providers, and by which step of its route, one
--- row per lease that lives, and returns those leases. Steps that were bypassed before come
--- with a reason; @reasons is NULL when there are none. A lease that has expired gets no row,
--- whatever the look that follows says: a renewal may commit between the two.
+-- Records the messages that are about to be handed to providers, with the step of their routes, one row per
+-- valid lease, and returns these leases. Steps that were skipped before have a reason; @reasons is NULL if
+-- there are none. An expired lease gets no row, whatever the recheck that follows returns, because a renewal
+-- may commit between the two.
 INSERT INTO belfry.handovers (lease_id, job_ids, channel_ids, steps, reasons)
 SELECT k.lease_id, array_agg(k.job_id), array_agg(k.channel_id), array_agg(k.step), CASE WHEN @reasons::text[] IS NOT NULL THEN array_agg(nullif(k.reason, '')) END
   FROM unnest(@lease_ids::bigint[], @job_ids::bigint[], @channel_ids::bigint[], @steps::smallint[], @reasons::text[]) k(lease_id, job_id, channel_id, step, reason)
@@ -111,15 +107,14 @@ SELECT k.lease_id, array_agg(k.job_id), array_agg(k.channel_id), array_agg(k.ste
  GROUP BY k.lease_id
 RETURNING lease_id;
 
--- name: MessageLook :one
--- What a look right before the call needs, in one snapshot: whether everything is halted;
--- those of @jobs whose messages may be sent, with the revisions of their contents
--- (jobs_pkey); and the messages that are in flight under those of @leases that live
--- (leases_pkey), with what the view sendable_messages asks of them. They are looked for where
--- their claims left them, @tids, in which some may be NULL, and by keys, @job_ids and
--- @channel_ids (messages_pkey). The ctids are one scan: a scan for each asks the operating
--- system for the table's size each time, and takes four times as long. No key is joined with
--- them: what is found may be another message, which its key and lease tell.
+-- name: MessageRecheck :one
+-- The data of a recheck in one snapshot: whether belfry is halted; the jobs of @jobs whose messages may be
+-- sent, with the revisions of their contents (jobs_pkey); and the messages in flight under the valid leases
+-- of @leases (leases_pkey), with the columns that the view sendable_messages checks. Messages are found by
+-- position, @tids, in which some may be NULL, and by keys, @job_ids and @channel_ids (messages_pkey). All
+-- ctids are read in one scan: one scan per ctid queries the file size each time and takes four times as
+-- long. Keys are not joined to positions: a position may hold another message, which the caller detects by
+-- its key and lease.
 WITH found AS (
     SELECT m.job_id, m.channel_id, m.lease_id, m.recalled_at
       FROM belfry.messages m
@@ -140,12 +135,11 @@ SELECT (SELECT i.halted_at FROM belfry.installation i WHERE i.one) IS NOT NULL, 
               WHERE f.lease_id = ANY (ARRAY(SELECT l.id FROM belfry.leases l WHERE l.id = ANY (@leases::bigint[]) AND l.expires_at > clock_timestamp()))) f;
 
 -- name: MessagesSent :one
--- Settles plain successes: PROCESSING → SENT, by their owner, those that are where their
--- claim left them: by ctid, all in one scan, as in MessageLook. Returns the numbers of the
--- keys that it changed. Of the others MessagesSettle says what became of them. Leaves to
--- DeliveriesSettled whose messages they were.
--- Status and receipt are compared as keys are, with what is always true, and the + 0 hides the key: statistics, which
--- may be old, then cannot say that one row is left, for which a nested loop would do.
+-- Settles plain successes: PROCESSING → SENT, by their owner, for messages that are still at the position of
+-- their claim, by ctid in one scan as in MessageRecheck. Returns the numbers of the changed keys.
+-- MessagesSettle handles the others. Passes the jobs of the messages to DeliveriesSettled. Status and
+-- receipt are compared through expressions that are always true, and + 0 hides the key. Otherwise old
+-- statistics can estimate one row, and the planner chooses a nested loop.
 WITH changed AS (
     UPDATE belfry.messages m
        SET status = 'SENT', sent_at = statement_timestamp(), attempts = k.attempts, receipt = nullif(k.receipt, ''), sender = nullif(k.sender, ''),
@@ -159,15 +153,12 @@ WITH changed AS (
 SELECT coalesce(array_agg(c.n), '{}'), set_config('belfry.sent_jobs', coalesce(array_agg(c.job_id), '{}')::text, true) FROM changed c;
 
 -- name: MessagesSettle :one
--- Settles any outcomes of messages in PROCESSING: by their owner, or where lease_id is
--- 0 by the receipt that is awaited (messages_pkey). What was recalled meanwhile
--- becomes CANCELLED where it would be PENDING or DEAD. The records are appended to
--- the attempts, and the addresses to the invalid ones, of those keys only that were
--- changed. With @take the owner changes: its lease is taken from it. Returns the numbers
--- of the keys and the status each has now: those changed, those that a call before had
--- changed, and '' for those that somebody has just changed otherwise: try these again.
--- Keys that are not returned have another owner. Leaves those it changed to
--- DeliveriesSettled.
+-- Settles any outcomes of messages in PROCESSING, by their owner or, if lease_id is 0, by the receipt
+-- (messages_pkey). A message that was recalled in the meantime becomes CANCELLED instead of PENDING or DEAD.
+-- Appends the attempts and invalid addresses of changed keys only. With @take the lease is taken from its
+-- owner. Returns the numbers of the keys with their new status: changed keys, keys that an earlier call
+-- changed, and '' for keys that another transaction has just changed, which the caller retries. Keys that
+-- are not returned have another owner. Passes the changed keys to DeliveriesSettled.
 WITH looked AS MATERIALIZED (
     SELECT k.lease_id, k.status, k.reason, k.untouched, k.step, k.attempts, k.crashed, k.wait, k.receipt, k.error, k.sender, k.revision, k.n,
            m.tid, m.status AS was, m.receipt AS had
@@ -223,11 +214,10 @@ SELECT coalesce(array_agg(r.n), '{}'), coalesce(array_agg(r.status), '{}'),
           FROM looked k WHERE k.n NOT IN (SELECT c.n FROM changed c)) r;
 
 -- name: DeliveriesSettled :exec
--- Adds what MessagesSent and MessagesSettle have changed in this transaction to the counts
--- of their jobs, in this relay's rows (job_deliveries_pkey): the transaction's last
--- statement, so that these rows are locked for no longer than its COMMIT takes, and in
--- the order of the jobs, so that two of one relay's never wait for each other. The
--- statements hand the keys on by settings of the transaction: it is sent in one piece.
+-- Adds the changes of MessagesSent and MessagesSettle in this transaction to the counts of their jobs, in
+-- this relay's rows (job_deliveries_pkey). It is the last statement, so that these rows are locked only
+-- during COMMIT, and proceeds in the order of the jobs, so that two transactions of one relay never
+-- deadlock. The statements pass the keys in settings of the transaction, because it is sent in one message.
 INSERT INTO belfry.job_deliveries AS d (job_id, relay, sent, dead, cancelled)
 SELECT k.job_id, @relay, count(*) FILTER (WHERE k.status = 'SENT'), count(*) FILTER (WHERE k.status = 'DEAD'), count(*) FILTER (WHERE k.status = 'CANCELLED')
   FROM (SELECT u.job_id, 'SENT' AS status
@@ -243,11 +233,10 @@ SELECT k.job_id, @relay, count(*) FILTER (WHERE k.status = 'SENT'), count(*) FIL
    SET sent = d.sent + excluded.sent, dead = d.dead + excluded.dead, cancelled = d.cancelled + excluded.cancelled;
 
 -- name: LeasesEnd :exec
--- Deletes those of @ids, with their handovers, of which nothing is left in PROCESSING
--- (leases_pkey, handovers_lease_idx). Keys of one job that lie close together, as those of
--- a claim do, are one range of messages_pkey with whatever lies between them; otherwise it
--- is one descent a key. A lease that another session has locked stays, and goes when it
--- expires.
+-- Deletes the leases @ids that have no message in PROCESSING, with their handovers (leases_pkey,
+-- handovers_lease_idx). Keys of one job that lie close together, such as the keys of a claim, are read as
+-- one range of messages_pkey; otherwise there is one index descent per key. A lease that another session has
+-- locked remains until it expires.
 WITH locked AS MATERIALIZED (
     SELECT l.id, l.job_ids, l.channel_ids FROM belfry.leases l WHERE l.id = ANY (@ids::bigint[]) ORDER BY l.id FOR UPDATE SKIP LOCKED
 ), spans AS MATERIALIZED (
@@ -274,20 +263,19 @@ DELETE FROM belfry.handovers h
  WHERE h.lease_id = ANY (ARRAY(SELECT g.id FROM gone g));
 
 -- name: LeasesOf :many
--- The leases of @relay: few, but for those that its stop has not ended yet.
+-- The leases of @relay: few, except during its stop.
 SELECT l.id FROM belfry.leases l WHERE l.relay = @relay;
 
 -- name: LeaseRenew :many
--- Prolongs leases of @relay that have not expired (leases_pkey). Returns their ids.
+-- Extends the leases of @relay that have not expired (leases_pkey). Returns their ids.
 UPDATE belfry.leases l
    SET expires_at = clock_timestamp() + make_interval(secs => @seconds)
  WHERE l.id = ANY (@ids::bigint[]) AND l.relay = @relay AND l.expires_at > clock_timestamp()
 RETURNING l.id;
 
 -- name: LeasesLost :many
--- Up to @n leases of @relay that live, are not among @known and were claimed longer than
--- @seconds ago, the oldest first, and up to @n that have expired, those first that did
--- first, without @stay (leases_expiry_idx).
+-- Up to @n valid leases of @relay that are not in @known and were claimed more than @seconds ago, oldest
+-- first, and up to @n expired leases in order of expiry, without @stay (leases_expiry_idx).
 SELECT o.id, o.relay, true
   FROM (SELECT l.id, l.relay FROM belfry.leases l
          WHERE l.relay = @relay AND NOT l.id = ANY (@known::bigint[]) AND l.claimed_at < clock_timestamp() - make_interval(secs => @seconds)
@@ -300,11 +288,10 @@ SELECT e.id, e.relay, false
          ORDER BY l.expires_at LIMIT @n) e;
 
 -- name: LeaseMessages :many
--- What is PROCESSING under some leases, and whether it was handed to a provider
--- (leases_pkey, handovers_lease_idx, messages_pkey). One that was is at the step that it
--- was called by: those before were bypassed, and their attempts do not count. Of these come
--- the steps and the reasons, in order, and as often as the handover was made.
--- OFFSET 0 keeps the planner of 17 and later from a hash of all attempts.
+-- The messages in PROCESSING under some leases, and whether they were handed to a provider (leases_pkey,
+-- handovers_lease_idx, messages_pkey). A handed message is at the step of its call: earlier steps were
+-- skipped and their attempts do not count. Their steps and reasons are returned in order, once per handover.
+-- OFFSET 0 prevents a hash of all attempts in PostgreSQL 17 and later.
 WITH handed AS MATERIALIZED (
     SELECT h.lease_id, u.job_id, u.channel_id, max(u.step) AS step,
            array_agg(u.step ORDER BY u.step) FILTER (WHERE u.reason IS NOT NULL) AS bypassed,
@@ -328,23 +315,21 @@ SELECT m.job_id, m.channel_id, l.id, greatest(m.step, h.step), CASE WHEN h.step 
  ORDER BY l.id, m.job_id, m.channel_id;
 
 -- name: LeaseExpire :exec
--- Ends a living lease of @relay now, in a transaction of its own (leases_pkey): a look
--- that comes later finds it expired, and what was handed over for an earlier one is
--- seen by the recovery that follows.
+-- Ends a valid lease of @relay now, in its own transaction (leases_pkey). A later recheck finds it expired,
+-- and the recovery that follows finds the handovers of earlier rechecks.
 UPDATE belfry.leases l
    SET expires_at = clock_timestamp()
  WHERE l.id = @id AND l.relay = @relay AND l.expires_at > clock_timestamp();
 
 -- name: LeaseLock :one
--- Locks a lease that has expired (leases_pkey). No row: it is gone, it lives, or
--- somebody else is at it.
+-- Locks an expired lease (leases_pkey). No row: it is deleted, valid, or locked by another session.
 SELECT l.id FROM belfry.leases l
  WHERE l.id = @id AND l.expires_at <= clock_timestamp()
    FOR UPDATE SKIP LOCKED;
 
 -- name: LeaseMessagesLock :many
--- Locks what is PROCESSING under a lease, in key order, and says of each whether it was
--- handed to a provider. Locked ones are skipped.
+-- Locks the messages in PROCESSING under a lease, in key order, and returns for each whether it was handed
+-- to a provider. Skips locked messages.
 SELECT m.job_id, m.channel_id,
        (m.job_id, m.channel_id) IN (SELECT v.job_id, v.channel_id FROM belfry.handovers h
                                      CROSS JOIN LATERAL unnest(h.job_ids, h.channel_ids) v(job_id, channel_id)
@@ -359,7 +344,7 @@ SELECT m.job_id, m.channel_id,
                         FOR UPDATE SKIP LOCKED) m;
 
 -- name: LeaseLeft :one
--- How many messages are still PROCESSING under a lease; 0 when it has ended.
+-- The number of messages in PROCESSING under a lease; 0 if it has ended.
 SELECT count(*)
   FROM belfry.leases l
  CROSS JOIN LATERAL unnest(l.job_ids, l.channel_ids) u(job_id, channel_id)
@@ -367,17 +352,17 @@ SELECT count(*)
                       WHERE m.job_id = u.job_id AND m.channel_id = u.channel_id AND m.lease_id = l.id AND m.status = 'PROCESSING' LIMIT 1) x
  WHERE l.id = @id;
 
--- name: HandoversSweep :exec
--- Deletes handovers of leases that are gone: a relay that was just losing its lease
--- wrote them. A handover is never seen before its lease (leases_pkey).
+-- name: HandoversDeleteOrphans :exec
+-- Deletes handovers of deleted leases, which a relay wrote while it lost its lease. A handover is never
+-- visible before its lease (leases_pkey).
 DELETE FROM belfry.handovers h
  WHERE NOT EXISTS (SELECT FROM belfry.leases l WHERE l.id = h.lease_id);
 
 -- name: ReceiptsDue :many
--- Takes up to @keys messages whose receipt is to be looked for (messages_receipt_idx),
--- so that nobody else does for @seconds, with what is recorded of their acceptance
--- (attempts_message_idx): those that one of @senders has accepted, NULL: any, and those
--- that whoever has the sender has not come to twice. By ctid as MessageClaim.
+-- Takes up to @keys messages that are due for a receipt query (messages_receipt_idx), hides them from other
+-- relays for @seconds, and returns their recorded acceptance (attempts_message_idx). It takes messages that
+-- one of @senders accepted (NULL means any), and messages that their own relays have missed twice. By ctid
+-- as in MessageClaim.
 WITH due AS MATERIALIZED (
     SELECT m.ctid AS tid
       FROM belfry.messages m
@@ -407,11 +392,11 @@ SELECT t.job_id, t.channel_id, 0, t.step, t.attempts, t.crashes, coalesce(t.reas
  ORDER BY t.job_id, t.channel_id;
 
 -- name: JobWaiting :one
--- How many messages of a job are not final (job_deliveries_pkey). No row: no such job.
+-- The number of a job's messages that are not final (job_deliveries_pkey). No row: the job does not exist.
 SELECT p.waiting FROM belfry.job_progress p WHERE p.job_id = @id;
 
 -- name: JobAbort :many
--- An operator's abort, and whether it changed the job. No row: no such job, or an operator has
+-- Aborts a job and returns whether that changed it. No row: the job does not exist, or an operator has
 -- resumed it (job_events_acts_idx).
 SELECT a.note = ''
   FROM (SELECT @id::bigint AS id
@@ -421,9 +406,9 @@ SELECT a.note = ''
  CROSS JOIN LATERAL belfry.abort(j.id, @actor, @reason) a;
 
 -- name: JobSample :many
--- Up to @n messages of a job that are not sent, spread over them: half of them by id, from the
--- first that is PENDING to the last, half by rank among the next 20,000 that are due. No row: none
--- is left (messages_due_idx, messages_pkey). Points with 2,000 others behind them find none.
+-- Up to @n unsent messages of a job, distributed over all of them: half by id between the first and the last
+-- PENDING message, half by rank among the next 20,000 due messages. No row: none is left (messages_due_idx,
+-- messages_pkey). A sample point that is followed by 2,000 other messages returns none.
 WITH near AS MATERIALIZED (
     SELECT m.channel_id, row_number() OVER () AS rank
       FROM (SELECT m.channel_id FROM belfry.messages m
@@ -456,27 +441,25 @@ SELECT EXISTS (SELECT FROM belfry.job_events e
                 WHERE e.job_id = @job_id AND belfry.is_job_act(e.kind) AND e.kind = 'resume_requested');
 
 -- name: JobLockUndelivered :exec
--- Locks a job at rest that is not known to be delivered, so that a redrive of its
--- messages, which writes its row too, is before or after (jobs_pkey).
+-- Locks a finished job that is not marked as delivered. This serialises with a redrive of its messages,
+-- which also writes the job's row (jobs_pkey).
 SELECT j.id FROM belfry.jobs j
  WHERE j.id = @id AND j.delivered_at IS NULL AND j.finished_at IS NOT NULL
    FOR NO KEY UPDATE;
 
 -- name: JobMarkDelivered :exec
--- Marks a job at rest delivered whose messages are all final (job_deliveries_pkey). Zero
--- rows: there is something left.
+-- Marks a finished job as delivered if all its messages are final (job_deliveries_pkey). Zero rows: messages
+-- are left.
 UPDATE belfry.jobs j
    SET delivered_at = clock_timestamp()
  WHERE j.id = @id AND j.delivered_at IS NULL AND j.finished_at IS NOT NULL
    AND (SELECT p.waiting = 0 FROM belfry.job_progress p WHERE p.job_id = @id);
 
--- name: RelayBeat :many
--- Renews a relay's heartbeat, with how many @transactions it has made, and tells for each
--- of its senders how many relays with it beat within @seconds, itself included, and what
--- operators set about it, and in each row whether anything may leave the database by a relay of
--- that @place. Without
--- senders: one row of the latter, for the sender ''. Relays not heard of for an hour are
--- forgotten.
+-- name: RelayHeartbeat :many
+-- Renews a relay's heartbeat and its number of @transactions. Returns for each of its senders the number of
+-- relays with a heartbeat within @seconds, itself included, and the operators' overrides, and in each row
+-- whether messages may leave the database by a relay of that @place. Without senders it returns one row with
+-- the last value, for the sender ''. Deletes relays without a heartbeat for an hour.
 WITH beat AS (
     INSERT INTO belfry.relays (name, senders, media, in_flight, transactions, transport, limits)
     VALUES (@relay, @senders, @media, @in_flight, @transactions, @transport, @limits)
@@ -497,14 +480,13 @@ SELECT coalesce(s.name, ''), 1 + (SELECT count(*) FROM belfry.relays r
   LEFT JOIN belfry.senders o ON o.name = s.name;
 
 -- name: RelayLeave :exec
--- Forgets a relay that ends, and wakes the others: what it has handed back is theirs.
+-- Deletes a stopping relay and wakes the others, which take over its returned messages.
 WITH gone AS (DELETE FROM belfry.relays r WHERE r.name = @relay)
 SELECT belfry.ring('belfry_messages');
 
 -- name: MessagesNext :one
--- In how many seconds the first message is due that is due later than now and is not held
--- (messages_activity_idx, and messages_due_idx once for each job that may have messages to
--- send). NULL: none is.
+-- The seconds until the first message is due that is not due yet and not held (messages_activity_idx, and
+-- messages_due_idx once for each job that may have messages to send). NULL: there is none.
 SELECT extract(epoch FROM least(
            (SELECT m.next_attempt_at FROM belfry.messages m
              WHERE m.job_id < 0 AND m.status = 'PENDING' AND m.next_attempt_at > statement_timestamp()
@@ -516,5 +498,5 @@ SELECT extract(epoch FROM least(
                                   ORDER BY m.next_attempt_at LIMIT 1) n)) - statement_timestamp())::double precision;
 
 -- name: InstallationID :one
--- The name of this database among others that use the same providers.
+-- The id that distinguishes this database from others that use the same providers.
 SELECT i.id FROM belfry.installation i;

@@ -48,7 +48,7 @@ func sendAll(b *testing.B, pool *pgxpool.Pool, id int64, workers, batch int) {
 		wg.Go(func() {
 			for claimed := range batches {
 				handOver(b, l, claimed, nil)
-				_, err := l.Look(b.Context(), claimed)
+				_, err := l.Recheck(b.Context(), claimed)
 				require.NoError(b, err)
 				_, err = l.Settle(b.Context(), each(claimed, sent), []int64{claimed[0].LeaseID})
 				require.NoError(b, err)

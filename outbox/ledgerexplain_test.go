@@ -42,7 +42,7 @@ func TestLong_QueriesTheLedgerKeepsItsPlans(t *testing.T) {
 			if strings.HasPrefix(plan, "JobSample") {
 				require.Contains(t, plan, "(channel_id >= p.at))", "a point is found by its key, and not by reading the job from its first message")
 			}
-			if strings.HasPrefix(plan, "MessageLook") || strings.HasPrefix(plan, "MessagesSent") || strings.HasPrefix(plan, "MessagesSettle") {
+			if strings.HasPrefix(plan, "MessageRecheck") || strings.HasPrefix(plan, "MessagesSent") || strings.HasPrefix(plan, "MessagesSettle") {
 				require.Contains(t, plan, "TID Cond: (ctid = ANY (", "one scan, and not one for each key")
 			}
 			if strings.HasPrefix(plan, "MessagesSent") || strings.HasPrefix(plan, "MessagesSettle") {
@@ -125,7 +125,7 @@ func (b *bundle) ledgerPlans(t *testing.T, id int64, explain string) string {
 	explainOn(t, tx, &out, explain, "ActivityClaim", with(pgx.StrictNamedArgs{"since": time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC), "retries": nil}))
 	explainOn(t, tx, &out, explain, "ReceiptsDue", pgx.StrictNamedArgs{"keys": 100, "seconds": 10.0, "senders": []string{"fcm"}})
 	explainOn(t, tx, &out, explain, "HandoverRecord", keys(pgx.StrictNamedArgs{"leases": []int64{4}, "steps": small, "reasons": texts}))
-	explainGeneric(t, tx, &out, explain, "MessageLook", pgx.StrictNamedArgs{"job_ids": jobs, "channel_ids": channels, "tids": tids, "leases": []int64{4}, "jobs": []int64{id}})
+	explainGeneric(t, tx, &out, explain, "MessageRecheck", pgx.StrictNamedArgs{"job_ids": jobs, "channel_ids": channels, "tids": tids, "leases": []int64{4}, "jobs": []int64{id}})
 	explainGeneric(t, tx, &out, explain, "MessagesSent", keys(pgx.StrictNamedArgs{"tids": tids, "attempts": small, "receipts": texts, "senders": texts}))
 	explainOn(t, tx, &out, explain, "MessagesSettle", keys(pgx.StrictNamedArgs{
 		"statuses": statuses, "reasons": texts, "untouched": flags, "steps": small, "attempts": small, "crashed": small, "waits": make([]float64, n),

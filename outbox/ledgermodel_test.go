@@ -156,7 +156,7 @@ func (p *postOffice) send(t *rapid.T) {
 	if rapid.IntRange(0, 3).Draw(t, "pause") == 0 { // and never looks, or later
 		return
 	}
-	verdicts, err := p.relays[r].Look(bg, list)
+	verdicts, err := p.relays[r].Recheck(bg, list)
 	require.NoError(t, err)
 	for i, h := range some {
 		m, lease := p.letters[h.ChannelID], p.leases[h.LeaseID]
@@ -398,7 +398,7 @@ func (p *postOffice) finish(t *rapid.T) {
 		require.NoError(t, err)
 	}
 	if claimed := handed(t, l, p.id, 100); len(claimed) > 0 {
-		verdicts, err := l.Look(bg, claimed)
+		verdicts, err := l.Recheck(bg, claimed)
 		require.NoError(t, err)
 		require.Equal(t, all(len(claimed), outbox.VerdictSend), verdicts)
 		_, err = l.Settle(bg, each(claimed, sent), []int64{claimed[0].LeaseID})

@@ -6,7 +6,7 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 )
 
-// Status is where a message stands.
+// Status is the state of a message.
 type Status string
 
 // The statuses, as in the database.
@@ -19,7 +19,7 @@ const (
 	Cancelled  Status = "CANCELLED"
 )
 
-// edges are the legal transitions of a message, and who causes each.
+// edges are the allowed transitions of a message, with the cause of each.
 var edges = map[Status][]Status{
 	Pending: {
 		Queued,     // a carrier takes its id
@@ -32,10 +32,10 @@ var edges = map[Status][]Status{
 		Cancelled,  // a recall
 	},
 	Processing: {
-		Processing, // accepted, and the provider's receipt is awaited
+		Processing, // accepted; it awaits the provider's receipt
 		Pending,    // another attempt, the next medium, a deferral, or a relay that died
-		Sent,       // the provider took it
-		Dead,       // gave up, with a reason
+		Sent,       // the provider accepted it
+		Dead,       // the relay gave up, with a reason
 		Cancelled,  // refused before it was sent, or recalled and the attempt failed
 	},
 	Dead: {
@@ -46,7 +46,7 @@ var edges = map[Status][]Status{
 	Cancelled: {},
 }
 
-// May reports whether a message may go from s to next.
+// May reports whether the transition from s to next is allowed.
 func (s Status) May(next Status) bool {
 	for _, to := range edges[s] {
 		if to == next {
@@ -56,18 +56,18 @@ func (s Status) May(next Status) bool {
 	return false
 }
 
-// Final reports whether relays are done with a message.
+// Final reports whether s is a final state for relays.
 func (s Status) Final() bool { return s == Sent || s == Dead || s == Cancelled }
 
 // Why a message is DEAD.
 const (
 	ReasonPermanent      Reason = "permanent"       // the provider refused it permanently
 	ReasonInvalidAddress Reason = "invalid_address" // the provider does not know the address
-	ReasonExhausted      Reason = "exhausted"       // the last medium failed as often as it may
-	ReasonUnknown        Reason = "unknown"         // as exhausted, and an attempt may have been accepted
+	ReasonExhausted      Reason = "exhausted"       // the last medium reached its maximum of attempts
+	ReasonUnknown        Reason = "unknown"         // as exhausted, but the provider may have accepted an attempt
 	ReasonCrashed        Reason = "crashed"         // relays died sending it
 	ReasonNoAddress      Reason = "no_address"      // the channel has no address for any medium of the route
-	ReasonBadContent     Reason = "bad_content"     // its content cannot be made
+	ReasonBadContent     Reason = "bad_content"     // its content cannot be rendered
 )
 
 // Why a message is CANCELLED.
@@ -78,7 +78,7 @@ const (
 	ReasonDiscarded Reason = "discarded" // a dead letter that an operator discarded
 )
 
-// What a PENDING message waits for.
+// The reasons for which a PENDING message waits.
 const (
 	ReasonRetry        Reason = "retry"         // the next attempt
 	ReasonFailover     Reason = "failover"      // its first attempt by the next medium
@@ -90,7 +90,7 @@ const (
 	ReasonRedriven     Reason = "redriven"      // its turn, after an operator returned it
 )
 
-// Key names a message. A negative JobID is an activity's id.
+// Key identifies a message. A negative JobID is the id of an activity.
 type Key struct{ JobID, ChannelID int64 }
 
 // Compare orders keys by job, then channel.
@@ -98,23 +98,22 @@ func (k Key) Compare(other Key) int {
 	return cmp.Or(cmp.Compare(k.JobID, other.JobID), cmp.Compare(k.ChannelID, other.ChannelID))
 }
 
-// Claimed is a message in flight: a relay has claimed it and not recorded yet what became
-// of it.
+// Claimed is a message in flight: claimed by a relay, without a recorded result.
 type Claimed struct {
 	Key
 	LeaseID  int64
-	Lane     string // of its job, set by who claims; "" of an activity
+	Lane     string // of its job, set by the caller of the claim; "" for an activity
 	Step     int    // index into the route
 	Attempts int    // calls of this step so far
 	Crashes  int    // relays that died sending it
-	Reason   Reason // what it has waited for, "" for a first attempt
-	// Ambiguous tells that an attempt by any medium is recorded as unknown or crashed:
-	// the message may have been accepted.
+	Reason   Reason // the reason for which it waited; "" before the first attempt
+	// Ambiguous means that an attempt by any medium is recorded as unknown or crashed, so that a provider
+	// may have accepted the message.
 	Ambiguous bool
 
-	// Revision is that of the content which the message was composed from: the composer
-	// sets it, and Look compares it with the job's.
+	// Revision is the revision of the content that the message was composed from. The composer sets it, and
+	// Recheck compares it with the job's revision.
 	Revision int
 
-	tid pgtype.TID // where its row was when it was claimed; a hint that may be wrong or NULL
+	tid pgtype.TID // position of its row when it was claimed; a hint that can be wrong or NULL
 }

@@ -29,7 +29,7 @@ func TestLedger_FindsMessagesThatMoved(t *testing.T) {
 	claimed[5] = outbox.Misplaced(claimed[5], claimed[6]) // channels 6 and 7
 	claimed[7] = outbox.Anywhere(claimed)[7]
 	handOver(t, l, claimed, nil)
-	verdicts, err := l.Look(ctx, claimed)
+	verdicts, err := l.Recheck(ctx, claimed)
 	require.NoError(t, err)
 	require.Equal(t, []outbox.Verdict{"send", "send", "send", "recalled", "lost", "send", "send", "send"}, verdicts)
 
@@ -80,7 +80,7 @@ func TestLook_IsOfOneSnapshot(t *testing.T) {
 	pool, err := pgxpool.NewWithConfig(t.Context(), config)
 	require.NoError(t, err)
 	defer pool.Close()
-	verdicts, err := outbox.NewLedger(pool, "r1", time.Minute).Look(t.Context(), claimed)
+	verdicts, err := outbox.NewLedger(pool, "r1", time.Minute).Recheck(t.Context(), claimed)
 	require.NoError(t, err)
 	require.Equal(t, []outbox.Verdict{"held", "held", "held"}, verdicts)
 	require.Zero(t, abort.n)

@@ -10,15 +10,15 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// Progress is what has become of a job's messages: exact in every committed state, and
-// read without counting them (belfry.job_progress). What retention has deleted stays in it.
+// Progress counts a job's messages by their state. It is exact in every committed state and is read from
+// counters (belfry.job_progress). Messages that retention has deleted remain counted.
 type Progress struct {
 	JobID     int64 `json:"job_id" db:"job_id"`
 	Messages  int64 `json:"messages" db:"messages"` // written
 	Sent      int64 `json:"sent" db:"sent"`
 	Dead      int64 `json:"dead" db:"dead"`
 	Cancelled int64 `json:"cancelled" db:"cancelled"`
-	Waiting   int64 `json:"waiting" db:"waiting"` // not final yet: the rest
+	Waiting   int64 `json:"waiting" db:"waiting"` // not final yet
 }
 
 // ProgressOf returns the progress of jobs by their ids, from one snapshot. A job that does
@@ -42,7 +42,7 @@ func ProgressOf(ctx context.Context, pool *pgxpool.Pool, jobIDs []int64) (map[in
 	return of, nil
 }
 
-// ProgressChange is what a chunk or an operator's act adds to the Progress of one job.
+// ProgressChange is a change of one job's Progress by a chunk or an operator's act.
 type ProgressChange struct{ Written, Dead, Cancelled int64 }
 
 // ChangeProgressTx adds to the Progress of jobs by their ids, in the transaction that changed

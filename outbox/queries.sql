@@ -1,5 +1,5 @@
--- What writers say, and activities. ledger.sql has what relays do, carrier.sql what they do with
--- a carrier, installation.sql where the database is.
+-- Statements of the writers and of activities. ledger.sql has the statements of relays, carrier.sql those
+-- for carriers, installation.sql the place of the database.
 
 -- name: NotificationCopy :exec
 -- One notification per channel of a chunk, binary rows from the client. A
@@ -12,9 +12,8 @@ COPY belfry.notifications (channel_id, job_id) FROM STDIN (FORMAT binary);
 COPY belfry.messages (job_id, channel_id, next_attempt_at) FROM STDIN (FORMAT binary);
 
 -- name: DeliveriesAdd :exec
--- Adds to the counts of jobs, each once in @job_ids and in that order, ascending, what a
--- chunk or an operator's act has changed: after the messages and before the jobs' own
--- rows (job_deliveries_pkey).
+-- Adds the changes of a chunk or an operator's act to the counts of jobs. @job_ids is ascending and
+-- distinct. Runs after the changes of messages and before changes of the jobs' rows (job_deliveries_pkey).
 INSERT INTO belfry.job_deliveries AS d (job_id, relay, written, dead, cancelled)
 SELECT k.job_id, '', k.written, k.dead, k.cancelled
   FROM unnest(@job_ids::bigint[], @written::bigint[], @dead::bigint[], @cancelled::bigint[]) k (job_id, written, dead, cancelled)
@@ -22,17 +21,17 @@ SELECT k.job_id, '', k.written, k.dead, k.cancelled
    SET written = d.written + excluded.written, dead = d.dead + excluded.dead, cancelled = d.cancelled + excluded.cancelled;
 
 -- name: JobProgress :many
--- What has become of the messages of some jobs (jobs_pkey, job_deliveries_pkey).
+-- The counts of the messages of some jobs (jobs_pkey, job_deliveries_pkey).
 SELECT p.job_id, p.messages, p.sent, p.dead, p.cancelled, p.waiting FROM belfry.job_progress p WHERE p.job_id = ANY (@ids::bigint[]);
 
 -- name: ChunkDue :one
--- When a chunk's messages are due: at @deliver_at, or NULL: when the chunk's transaction
--- began. Relays are woken when that commits.
+-- The due time of a chunk's messages: @deliver_at or, if that is NULL, the start of the chunk's transaction.
+-- Wakes relays when it commits.
 SELECT coalesce(@deliver_at::timestamptz, now()) FROM belfry.ring('belfry_messages');
 
 -- name: ActivityTest :one
--- Sends what the job @job_id says to the channel @channel_id, as a test of it, and returns
--- the activity's id. No row: no such job.
+-- Sends the content of the job @job_id to the channel @channel_id as a test, and returns the activity's id.
+-- No row: the job does not exist.
 INSERT INTO belfry.activities (channel_id, category, title, body, data, variants, route, requested_by, test_of)
 SELECT @channel_id, j.category, j.title, j.body, j.data, j.variants, j.route, @requested_by, j.id
   FROM belfry.jobs j
@@ -40,12 +39,12 @@ SELECT @channel_id, j.category, j.title, j.body, j.data, j.variants, j.route, @r
 RETURNING id;
 
 -- name: ActivityUnapproved :exec
--- For this transaction: the requester is a person who may not approve, although this role may.
+-- Marks the requester of this transaction as a person who may not approve, although this role may.
 SELECT set_config('belfry.may_approve', 'off', true);
 
--- name: ActivityTold :exec
--- The event of the activity @id, which this transaction sent for @actor; none where an earlier
--- one has its idempotency key (activities_pkey). It says to whom, and not what.
+-- name: ActivityRecord :exec
+-- Writes the event of the activity @id, which this transaction sent for @actor, unless an earlier activity
+-- has its idempotency key (activities_pkey). The event contains the channel but not the content.
 INSERT INTO belfry.events (subject, name, kind, actor, detail)
 SELECT 'channel', a.channel_id::text, 'sent_to', coalesce(nullif(@actor, ''), session_user),
        jsonb_strip_nulls(jsonb_build_object('session_user', session_user, 'activity', a.id, 'category', a.category, 'test_of', a.test_of))
@@ -53,8 +52,8 @@ SELECT 'channel', a.channel_id::text, 'sent_to', coalesce(nullif(@actor, ''), se
  WHERE a.id = @id AND a.xmin = pg_current_xact_id()::xid;
 
 -- name: ActivityGet :one
--- Reads the activity @id and what became of its message, '' when that is deleted. Relies
--- on activities_pkey and messages_pkey. No row: it was deleted, with its message.
+-- Reads the activity @id and the status of its message, '' if that is deleted. Relies on activities_pkey and
+-- messages_pkey. No row: it was deleted with its message.
 SELECT a.id, a.channel_id, a.category, a.title, a.body, a.data, a.variants, a.route, a.deliver_at, a.idempotency_key,
        a.requested_by, a.created_at, a.test_of, coalesce(m.status, '') AS status, m.reason
   FROM belfry.activities a
@@ -62,10 +61,9 @@ SELECT a.id, a.channel_id, a.category, a.title, a.body, a.data, a.variants, a.ro
  WHERE a.id = @id;
 
 -- name: ActivitySend :one
--- Sends one message to the channel @channel_id, in a transaction of its own, and returns
--- the activity's id. NULL: @route the category's, @deliver_at at once. With an
--- @idempotency_key that was seen, the first one's id. Bad input raises 23514 with the
--- column in the error. Always one row.
+-- Sends one message to the channel @channel_id, in a transaction of its own, and returns the activity's id.
+-- A NULL @route means the category's route, a NULL @deliver_at at once. For a known @idempotency_key it
+-- returns the id of the first activity. Bad input raises 23514 with the column in the error. Always one row.
 SELECT belfry.send(
     channel_id => @channel_id, category => @category, title => @title, body => @body, data => coalesce(@data::jsonb, '{}'),
     variants => coalesce(@variants::jsonb, '{}'), route => @route, deliver_at => @deliver_at,

@@ -1,9 +1,9 @@
 package outbox
 
-// Reason says what became of one channel in one job.
+// Reason is the result, or the present state, of one channel in one job.
 type Reason string
 
-// What has become of a channel's row: of a notification, and of a message.
+// The states of a channel's notification or message.
 const (
 	ReasonUnread    Reason = "unread"
 	ReasonRead      Reason = "read"
@@ -16,7 +16,7 @@ const (
 	ReasonDead      Reason = "dead"
 )
 
-// Why a channel has no row.
+// The reasons for which a channel has no row.
 const (
 	ReasonSkipped       Reason = "skipped"
 	ReasonInactive      Reason = "inactive"
@@ -27,22 +27,22 @@ const (
 	ReasonMissing       Reason = "missing"
 )
 
-// ReasonReceipt is what a message that is being sent may wait for.
-const ReasonReceipt Reason = "receipt" // the provider's, which comes later
+// ReasonReceipt is the reason of a message in flight that awaits its provider's receipt.
+const ReasonReceipt Reason = "receipt"
 
-// Marks are counted beside another reason.
+// Marks are counted in addition to another reason.
 const (
 	ReasonLeftSince      Reason = "left_since"
 	ReasonChannelDeleted Reason = "channel_deleted"
 )
 
-// Why a history cannot tell what an audit is refused.
+// The reasons for which the history is not sufficient for an audit.
 const (
 	ReasonPruned  Reason = "pruned"
 	ReasonOwnType Reason = "own_type"
 )
 
-// texts says each reason to people, in the order of a report.
+// texts has the text of each reason, in the order of a report.
 var texts = []struct {
 	reason Reason
 	text   string
@@ -67,8 +67,8 @@ var texts = []struct {
 	{ReasonChannelDeleted, "of those with a row or skipped: the channel is gone"},
 }
 
-// whys says to people why a message is dead or cancelled, and what one waits for that
-// is still to be sent or being sent, in the order of a report.
+// whys has the texts of the reasons for which messages are dead, cancelled or waiting, in the order of a
+// report.
 var whys = []struct {
 	of, why Reason
 	text    string
@@ -96,8 +96,8 @@ var whys = []struct {
 	{ReasonDead, ReasonBadContent, "its content cannot be made"},
 }
 
-// Whys lists why a channel's message is what r says, in the order of a report. What a
-// held message waits for is as for one that is still to be sent.
+// Whys lists the detailed reasons for a state r, in the order of a report. A held message has the same
+// reasons as a waiting one.
 func Whys(r Reason) (list []Reason) {
 	if r == ReasonHeld {
 		r = ReasonWaiting
@@ -110,7 +110,7 @@ func Whys(r Reason) (list []Reason) {
 	return list
 }
 
-// WhyText says why a channel's message is what r says; "" without a why.
+// WhyText returns the text of a detailed reason for state r, or "" for none.
 func WhyText(r, why Reason) string {
 	if r == ReasonHeld {
 		r = ReasonWaiting
@@ -148,5 +148,5 @@ func (r Reason) Text() string {
 	return string(r)
 }
 
-// Mark reports whether r is counted beside another reason.
+// Mark reports whether r is counted in addition to another reason.
 func (r Reason) Mark() bool { return r == ReasonLeftSince || r == ReasonChannelDeleted }

@@ -8,21 +8,21 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// Awaited is a message that a provider has accepted and whose result comes later. Its
-// LeaseID is 0: it is settled by its receipt.
+// Awaited is a message that a provider has accepted and that awaits its result. Its LeaseID is 0; it is
+// settled by its receipt.
 type Awaited struct {
 	Claimed
-	Route   []string // of its job or activity, empty when that is gone
+	Route   []string // of its job or activity; empty if that was deleted
 	Receipt string
-	Medium  string        // by which it was accepted, "" when that is not recorded
-	Sender  string        // by which it was accepted, "" when that is not recorded
+	Medium  string        // that accepted it; "" if not recorded
+	Sender  string        // that accepted it; "" if not recorded
 	Age     time.Duration // since it was accepted, in the database's clock
 }
 
-// ReceiptsDue takes up to limit messages whose receipt is to be looked for now, of any
-// relay's claims and of held jobs too. Nobody else gets them for hold, so that two relays
-// do not both ask; a relay that dies with them holds them up no longer. Those of senders
-// that are not served here come only when no relay has looked for twice that time.
+// ReceiptsDue takes up to limit messages whose receipt is due for a query, including messages of other
+// relays' claims and of held jobs. Other relays do not get them for the duration hold, so that only one
+// relay queries; if it dies, they are due again after hold. Messages of senders that this relay does not
+// serve are returned only if no relay has queried for twice that time.
 func (l *Ledger) ReceiptsDue(ctx context.Context, limit int, hold time.Duration) ([]Awaited, error) {
 	if limit < 1 || limit > MaxBatch {
 		return nil, fmt.Errorf("receipts due: %d messages are not allowed; allowed are 1 to %d", limit, MaxBatch)

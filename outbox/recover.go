@@ -8,28 +8,27 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// Lost is a lease whose relay does not know or prolong it any more, with what is in
-// PROCESSING under it.
+// Lost is a lease that its relay no longer renews, with the messages in PROCESSING under it.
 type Lost struct {
 	LeaseID int64
 	Relay   string
-	// Handed are those that were handed to providers: their outcome is unknown.
+	// Handed are the messages that were handed to providers; their outcome is unknown.
 	Handed []Handed
-	// Unhanded is how many were surely never sent.
+	// Unhanded is the number of messages that were certainly not sent.
 	Unhanded int
 
 	orphan bool
 }
 
-// Handed is a message that was handed to a provider by a relay that is gone. Step is
-// the one that the call was for, Attempts its calls before that.
+// Handed is a message that a stopped relay had handed to a provider. Step is the step of that call, Attempts
+// the number of earlier calls of the step.
 type Handed struct {
 	Claimed
-	Route    []string  // of its job or activity, empty when that is gone
-	Bypassed []Attempt // refusals of steps before that one, not recorded yet
+	Route    []string  // of its job or activity; empty if that was deleted
+	Bypassed []Attempt // refusals of earlier steps that are not recorded yet
 }
 
-// bypassedSteps are the refusals that a handover says, however often it was made.
+// bypassedSteps returns the refusals of a handover, once each even if it was repeated.
 func bypassedSteps(steps []int, reasons, route []string) (bypassed []Attempt) {
 	for i, step := range steps {
 		if i > 0 && step == steps[i-1] {
@@ -44,9 +43,8 @@ func bypassedSteps(steps []int, reasons, route []string) (bypassed []Attempt) {
 	return bypassed
 }
 
-// Renew prolongs leases by the lease time from the database's now, and returns those
-// that it could not: they have expired, and were or will be recovered. An expired
-// lease is never renewed.
+// Renew extends leases to the lease time from the database's present time. It returns the leases that have
+// expired and were or will be recovered. An expired lease is never renewed.
 func (l *Ledger) Renew(ctx context.Context, leaseIDs []int64) (lost []int64, err error) {
 	if len(leaseIDs) == 0 {
 		return nil, nil
@@ -69,15 +67,15 @@ func (l *Ledger) Renew(ctx context.Context, leaseIDs []int64) (lost []int64, err
 	return lost, nil
 }
 
-// Lost lists up to limit orphans and up to limit expired leases of any relay, without those
-// of stay. It locks nothing: Recover decides who takes one.
+// Lost lists up to limit orphans and up to limit expired leases of any relay, except the leases in stay. It
+// locks nothing; Recover decides which relay takes a lease.
 //
-// An orphan bears this relay's name and is not among known: it is of a claim whose answer
-// was lost, or of a process before this one. A lease younger than fifteen seconds is none:
-// its claim may still be on its way. Recover ends an orphan before it takes anything back.
+// An orphan has this relay's name and is not in known: its claim's response was lost, or it belongs to an
+// earlier process. A lease younger than fifteen seconds is not an orphan, because its claim may be in
+// progress. Recover ends an orphan before it takes messages back.
 func (l *Ledger) Lost(ctx context.Context, known, stay []int64, limit int) ([]Lost, error) {
 	const what = "find lost leases"
-	stay = append([]int64{}, stay...) // not NULL, from which nothing differs
+	stay = append([]int64{}, stay...) // not NULL, which compares as unknown
 	known = append(slices.Clone(stay), known...)
 	leases, err := list(ctx, l, what, queries.leasesLost, pgx.StrictNamedArgs{
 		"relay": l.relay, "known": known, "stay": stay,
@@ -111,25 +109,23 @@ func (l *Ledger) Lost(ctx context.Context, known, stay []int64, limit int) ([]Lo
 	return leases, err
 }
 
-// Recovered is what Recover did.
+// Recovered is the result of Recover.
 type Recovered struct {
-	// Gone tells that nothing was done: another relay was first, or the lease lives.
+	// Gone means that nothing was done: another relay was first, or the lease is valid.
 	Gone bool
-	// Released counts messages that were never sent and are due as they were. Settled
-	// are those handed to providers, as the settlements said. Left were locked, or
-	// handed over since they were looked at, and keep the lease for another time.
+	// Released counts messages that were never sent and are due unchanged. Settled counts messages handed to
+	// providers, settled as given. Left counts messages that were locked, or handed over since Lost; the
+	// lease remains for them.
 	Released, Settled, Left int
-	// Statuses are what the messages have become, in the order of the settlements; ""
-	// where one was not settled.
+	// Statuses are the new statuses of the messages, in the order of the settlements, or "" for a message
+	// that was not settled.
 	Statuses []Status
 }
 
-// Recover takes back what is left under a lost lease, in one transaction: those
-// that were not handed to a provider become PENDING as they were, the others what
-// settlements say, which decides of each of lost.Handed and records what was bypassed and
-// that it crashed; their crashes are raised by one. Whatever was recalled becomes CANCELLED
-// unless it is SENT.
-// The lease ends with the last of them.
+// Recover takes back the messages of a lost lease in one transaction. Messages that were not handed to a
+// provider become PENDING unchanged. settlements decides each message of lost.Handed, and records the
+// skipped steps and the crash; their crashes increase by one. Recalled messages become CANCELLED unless they
+// are SENT. The lease ends with its last message.
 func (l *Ledger) Recover(ctx context.Context, lost Lost, settlements []Settlement) (r Recovered, err error) {
 	decided := make(map[Key]int, len(settlements))
 	for i, s := range settlements {
@@ -155,7 +151,7 @@ func (l *Ledger) Recover(ctx context.Context, lost Lost, settlements []Settlemen
 			return err
 		}
 		var all []Settlement
-		var of []*Status // where to say what becomes of each
+		var of []*Status // the status of each message
 		rows, err := tx.Query(ctx, queries.leaseMessagesLock, pgx.StrictNamedArgs{"id": lost.LeaseID})
 		if err != nil {
 			return err
@@ -189,16 +185,16 @@ func (l *Ledger) Recover(ctx context.Context, lost Lost, settlements []Settlemen
 	return r, nil
 }
 
-// expire ends a lease of this relay's name. Committed before anything is taken back:
-// whoever still has it, a process before this one that lives, passes no look from now on.
+// expire ends a lease of this relay's name. It commits before messages are taken back, so that an earlier
+// process that is still alive fails every recheck from now on.
 func (l *Ledger) expire(ctx context.Context, lease int64) error {
 	var b pgx.Batch
 	b.Queue(queries.leaseExpire, pgx.StrictNamedArgs{"id": lease, "relay": l.relay})
 	return l.atOnce(ctx, true, &b)
 }
 
-// takeBack writes the settlements of a recovery, says what becomes of each, ends the lease
-// and counts what keeps it.
+// takeBack writes the settlements of a recovery, sets the status of each, ends the lease, and counts the
+// messages that prevent its end.
 func (l *Ledger) takeBack(ctx context.Context, tx pgx.Tx, lease int64, all []Settlement, of []*Status, left *int) error {
 	var b pgx.Batch
 	todo := make([]int, len(all))
@@ -212,7 +208,7 @@ func (l *Ledger) takeBack(ctx context.Context, tx pgx.Tx, lease int64, all []Set
 		}
 	})
 	b.Queue(queries.leasesEnd, pgx.StrictNamedArgs{"ids": []int64{lease}})
-	b.Queue(queries.handoversSweep)
+	b.Queue(queries.handoversDeleteOrphans)
 	b.Queue(queries.deliveriesSettled, pgx.StrictNamedArgs{"relay": l.relay})
 	if err := tx.SendBatch(ctx, &b).Close(); err != nil {
 		return err

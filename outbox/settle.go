@@ -14,84 +14,81 @@ import (
 )
 
 const (
-	// What is kept of texts, in characters, as attempts_error_check wants it.
+	// Maximum lengths of stored texts in characters, as in attempts_error_check.
 	keptError = 1000
 	keptCode  = 100
-	// settleRounds is how often messages are tried again that somebody has just changed
-	// otherwise: a recall marks each of them once.
+	// settleRounds bounds the retries for messages that another transaction has just changed, such as a
+	// recall, which marks each message once.
 	settleRounds = 100
 )
 
-// ErrRowsLocked reports that other sessions keep rows of the job locked, so that they cannot be
-// changed. What was changed until then stays changed.
+// ErrRowsLocked reports that other sessions have locked rows of the job. Changes made before that are
+// retained.
 var ErrRowsLocked = errkind.New(errkind.Conflict, "rows of the job are locked by other sessions")
 
-// Settlement is what is to be recorded about a message in flight.
+// Settlement is the result to record for a message in flight.
 type Settlement struct {
-	// Claimed says which message and whose. With a zero LeaseID it is one whose receipt
-	// is awaited.
+	// Claimed identifies the message and its owner. A zero LeaseID means that the message awaits a receipt.
 	Claimed
 	// To is PENDING, SENT, DEAD, CANCELLED, or PROCESSING with a Receipt.
 	To     Status
-	Reason Reason // required with DEAD and CANCELLED, says what PENDING waits for
-	// What the message has from now on. Claimed.Step and Claimed.Attempts say what it had.
+	Reason Reason // required for DEAD and CANCELLED; for PENDING the reason for the wait
+	// The new step and attempts; Claimed has the old ones.
 	NextStep, NextAttempts int
-	// Untouched returns it to PENDING as it was: due when it was, for the reason it had.
-	// NextStep, NextAttempts, Reason, Wait and Error do not count then. See Release.
+	// Untouched returns the message to PENDING with its previous due time and reason, and ignores NextStep,
+	// NextAttempts, Reason, Wait and Error. See Release.
 	Untouched bool
-	// Wait is until the next attempt is due, or the next look for the receipt, from the
-	// database's now.
+	// Wait is the time until the next attempt or the next receipt query, from the database's present time.
 	Wait time.Duration
-	// Receipt is what the provider calls the message: required with PROCESSING, kept for
-	// support with SENT. Of a message whose receipt is awaited it is that one, whatever To
-	// is.
+	// Receipt is the provider's id of the message: required for PROCESSING, stored for support with SENT.
+	// For a message that awaits a receipt it must be that receipt, whatever To is.
 	Receipt string
-	// Sender is who took the message, kept with SENT and PROCESSING.
+	// Sender is the sender that accepted the message, stored with SENT and PROCESSING.
 	Sender string
-	// Error is kept with the message; empty keeps none.
+	// Error is stored with the message. Empty stores none.
 	Error string
-	// Record is appended to the attempts, in order. None for a plain success. When a
-	// receipt is to come, the last one is accepted.
+	// Record is appended to the attempts, in order. It is empty for a plain success. If a receipt will
+	// follow, its last outcome is accepted.
 	Record []Attempt
-	// InvalidAddress is the SHA-256 of an address that a provider called invalid; nil:
-	// none. It is recorded with the medium and sender of the last of Record.
+	// InvalidAddress is the SHA-256 of an address that a provider reported as invalid, or nil. It is
+	// recorded with the medium and sender of the last entry of Record.
 	InvalidAddress []byte
 }
 
-// Release returns a message to PENDING as it was, or to CANCELLED when it was recalled:
-// its job is held, or the relay stops before it was sent.
+// Release returns a message to PENDING unchanged, or to CANCELLED if it was recalled. It is for messages of
+// held jobs and for a relay that stops before the call.
 func Release(c Claimed) Settlement {
 	return Settlement{Claimed: c, To: Pending, NextStep: c.Step, NextAttempts: c.Attempts, Untouched: true}
 }
 
-// Outcome is what an attempt came to.
+// Outcome is the result of an attempt.
 type Outcome string
 
-// The outcomes that are recorded.
+// The recorded outcomes.
 const (
 	OutcomeRetryable      Outcome = "retryable"
 	OutcomePermanent      Outcome = "permanent"
 	OutcomeInvalidAddress Outcome = "invalid_address"
 	OutcomeUnknown        Outcome = "unknown"
 	OutcomeCrashed        Outcome = "crashed"     // the relay died, or lost its lease
-	OutcomeRefused        Outcome = "refused"     // no call was made: the medium was bypassed
-	OutcomeAccepted       Outcome = "accepted"    // and the receipt is awaited
-	OutcomeUnconfirmed    Outcome = "unconfirmed" // no receipt came in time
+	OutcomeRefused        Outcome = "refused"     // no call was made: the medium was skipped
+	OutcomeAccepted       Outcome = "accepted"    // awaits the receipt
+	OutcomeUnconfirmed    Outcome = "unconfirmed" // no receipt arrived in time
 )
 
-// Attempt is one entry in the record of what was tried.
+// Attempt is one entry in the record of attempts.
 type Attempt struct {
 	Step    int
-	Attempt int // of the step, from 1; 0: no call was made
+	Attempt int // of the step, from 1; 0 means that no call was made
 	Medium  string
 	Sender  string
 	Outcome Outcome
 	Reason  Reason // of a refusal
-	Code    string // the provider's; 100 characters are kept
-	Error   string // 1,000 characters are kept
+	Code    string // the provider's; at most 100 characters are stored
+	Error   string // at most 1,000 characters are stored
 }
 
-// problem says what no relay may ask for, or nil.
+// problem returns an error if the settlement is not allowed.
 func (s Settlement) problem() error {
 	problem := func(field, allowed string) error {
 		return fmt.Errorf("settlement of message %d/%d: %s is not allowed; allowed is %s", s.JobID, s.ChannelID, field, allowed)
@@ -113,20 +110,18 @@ func (s Settlement) problem() error {
 	return nil
 }
 
-// plain reports whether s says no more than that the message was sent, and with its job's
-// first content.
+// plain reports whether s only records that the message was sent with its job's first content.
 func (s Settlement) plain() bool {
 	return s.To == Sent && s.LeaseID != 0 && len(s.Record) == 0 && s.InvalidAddress == nil && s.Error == "" && s.Reason == "" && s.NextStep == s.Step && s.Revision == 0
 }
 
-// Settle records what became of messages, in one transaction and one round trip, and
-// deletes those of doneLeases under which nothing is left in flight. It
-// returns the status that each message has now, in the order of settlements: CANCELLED
-// where it would be PENDING or DEAD but was recalled meanwhile, and "" where it was
-// not this owner's any more and nothing was recorded.
+// Settle records the results of messages in one transaction and one round trip, and deletes the doneLeases
+// that have no message in flight. It returns the new status of each message, in the order of settlements:
+// CANCELLED instead of PENDING or DEAD if the message was recalled, and "" if this owner had lost the
+// message and nothing was recorded.
 //
-// After an error it is to be made again: what a call before has recorded is told and
-// not recorded twice, as long as no other relay has claimed the message since.
+// Repeat it after an error. A result that an earlier call recorded is returned and not recorded twice,
+// unless another relay has claimed the message since.
 func (l *Ledger) Settle(ctx context.Context, settlements []Settlement, doneLeases []int64) ([]Status, error) {
 	err := checkBatch(len(settlements))
 	for i := range settlements {
@@ -174,7 +169,7 @@ func (l *Ledger) Settle(ctx context.Context, settlements []Settlement, doneLease
 	return statuses, nil
 }
 
-// parted tells plain successes from the rest.
+// parted separates plain successes from the other settlements.
 func parted(all []Settlement) (sent, other []int) {
 	for i := range all {
 		if all[i].plain() {
@@ -186,8 +181,8 @@ func parted(all []Settlement) (sent, other []int) {
 	return sent, other
 }
 
-// queueSent adds the statement for plain successes. settled gets "" for those that it
-// did not change: why not is for the general statement to tell.
+// queueSent adds the statement for plain successes. settled gets "" for messages that it did not change; the
+// general statement determines the reason.
 func queueSent(b *pgx.Batch, all []Settlement, of []int, settled func(i int, s Status)) {
 	if len(of) == 0 {
 		return
@@ -212,9 +207,8 @@ func queueSent(b *pgx.Batch, all []Settlement, of []int, settled func(i int, s S
 	})
 }
 
-// queueSettlements adds the statement for any of all that todo says. settled gets what
-// it returns, "" for one that is to be tried again. crashed is 1 when they are taken
-// from a relay that died.
+// queueSettlements adds the statement for the settlements with the indexes todo. settled gets its results,
+// "" for a message to retry. crashed is 1 if the messages belonged to a relay that died.
 func queueSettlements(b *pgx.Batch, all []Settlement, todo []int, crashed int, settled func(i int, s Status)) {
 	if len(todo) == 0 {
 		return
@@ -295,10 +289,10 @@ func settleArgs(all []Settlement, of []int, crashed int) pgx.StrictNamedArgs {
 	}
 }
 
-// small is n as the database keeps counters.
+// small converts n to the type of the database's counters.
 func small(n int) int16 { return int16(min(max(n, 0), 32767)) }
 
-// cut returns at most n characters of a text, as the database can keep it.
+// cut returns at most n characters of a text, without characters that the database cannot store.
 func cut(s string, n int) string {
 	if len(s) <= n && utf8.ValidString(s) && strings.IndexByte(s, 0) < 0 {
 		return s

@@ -21,13 +21,13 @@ type querySet struct {
 	installationRead string
 
 	// ledger.sql
-	ledgerBegin, candidateList, messageClaim, activityClaim, handoverRecord, messageLook,
+	ledgerBegin, candidateList, messageClaim, activityClaim, handoverRecord, messageRecheck,
 	messagesSent, messagesSettle, deliveriesSettled, leasesEnd, leasesOf, leaseRenew, leasesLost,
-	leaseMessages, leaseExpire, leaseLock, leaseMessagesLock, leaseLeft, handoversSweep,
-	receiptsDue, jobWaiting, jobAbort, jobSample, jobResumed, jobLockUndelivered, jobMarkDelivered, relayBeat, relayLeave,
+	leaseMessages, leaseExpire, leaseLock, leaseMessagesLock, leaseLeft, handoversDeleteOrphans,
+	receiptsDue, jobWaiting, jobAbort, jobSample, jobResumed, jobLockUndelivered, jobMarkDelivered, relayHeartbeat, relayLeave,
 	messagesNext, installationID string
 
 	// queries.sql
-	notificationCopy, messageCopy, deliveriesAdd, jobProgress, chunkDue, activityTest, activityTold, activityUnapproved,
+	notificationCopy, messageCopy, deliveriesAdd, jobProgress, chunkDue, activityTest, activityRecord, activityUnapproved,
 	activityGet, activitySend string
 }

@@ -11,26 +11,25 @@ import (
 	"github.com/belfryhq/belfry/job"
 )
 
-// stepTimeout bounds each short transaction, on the server and here. Waiting for a row
-// that another session keeps locked takes four fifths of it at the most.
+// stepTimeout bounds each short transaction, on the server and in this process. The wait for a locked row
+// takes at most four fifths of it.
 const stepTimeout = 15 * time.Second
 
-// inTx runs do in one short durable transaction. An error of the connection may be
-// that of the COMMIT, whose outcome is then unknown: every step here can be done
-// again.
+// inTx runs do in one short durable transaction. After an error of the connection the outcome of COMMIT may
+// be unknown. All transactions of this package can be repeated.
 func inTx(ctx context.Context, pool *pgxpool.Pool, do func(context.Context, pgx.Tx) error) error {
 	return mapError(db.InTx(ctx, pool, db.Options{Limit: stepTimeout}, do))
 }
 
-// reading runs do in one short transaction that only reads, as on a standby.
+// reading runs do in one short read-only transaction, which also works on a standby.
 func reading(ctx context.Context, pool *pgxpool.Pool, do func(context.Context, pgx.Tx) error) error {
 	return mapError(db.InTx(ctx, pool, db.Options{Limit: stepTimeout, Reads: true}, do))
 }
 
-// inSnapshot is reading, all of it as of one moment.
+// inSnapshot is reading in one snapshot.
 func inSnapshot(ctx context.Context, pool *pgxpool.Pool, do func(context.Context, pgx.Tx) error) error {
 	return mapError(db.InTx(ctx, pool, db.Options{Limit: stepTimeout, Snapshot: true}, do))
 }
 
-// mapError translates an answer of PostgreSQL into the errors of package job.
-func mapError(err error) error { return job.Answered(err, job.ErrLocked, "") }
+// mapError translates PostgreSQL's errors into the errors of package job.
+func mapError(err error) error { return job.TranslateError(err, job.ErrLocked, "") }

@@ -21,10 +21,9 @@ func (Inbox) Write(ctx context.Context, tx pgx.Tx, j job.Job, ids []int64) (int6
 	})
 }
 
-// Push writes one message per channel, PENDING and due at the job's deliver_at or
-// at the time its chunk's transaction began (database clock), and counts them
-// (belfry.job_progress): a job type of one's own writes messages by calling it. It is safe
-// for concurrent use.
+// Push writes one message per channel, PENDING and due at the job's deliver_at or at the time its chunk's
+// transaction began (database clock), and counts them (belfry.job_progress). Custom job types call it to
+// write messages. It is safe for concurrent use.
 type Push struct{}
 
 // Write implements job.Writer.
@@ -46,7 +45,7 @@ func (Push) Write(ctx context.Context, tx pgx.Tx, j job.Job, ids []int64) (int64
 	return n, ChangeProgressTx(ctx, tx, map[int64]ProgressChange{j.ID: {Written: n}})
 }
 
-// dueAt is when the chunk's messages may first be sent. It has relays woken then.
+// dueAt returns the time from which the chunk's messages may be sent, and wakes relays then.
 func dueAt(ctx context.Context, tx pgx.Tx, j job.Job) (due time.Time, err error) {
 	err = tx.QueryRow(ctx, queries.chunkDue, pgx.StrictNamedArgs{"deliver_at": j.DeliverAt}).Scan(&due)
 	return due, err

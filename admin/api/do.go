@@ -283,7 +283,7 @@ func concealed(err error) error {
 	case errkind.TooSlow:
 		text = "this took too long and was ended"
 	case errkind.Standby:
-		text = "the database is a standby, and takes no rows before it is promoted"
+		text = "the database is a standby and accepts no writes before it is promoted"
 	case errkind.Unknown:
 		text = "the database went silent before it confirmed: this may or may not have taken effect; look before you repeat it"
 	case errkind.Forbidden:

@@ -24,14 +24,14 @@ func (e *schemaError) Is(target error) bool { return target == ErrSchema }
 func SchemaVersion(ctx context.Context, q channels.Querier) (int64, error) {
 	var exists bool
 	if err := q.QueryRow(ctx, queries.schemaExists).Scan(&exists); err != nil {
-		return 0, job.Unanswered(fmt.Errorf("look for the belfry schema: %w", err), job.ErrLocked)
+		return 0, job.TranslateOutage(fmt.Errorf("look for the belfry schema: %w", err), job.ErrLocked)
 	}
 	if !exists {
 		return 0, nil
 	}
 	var version int64
 	if err := q.QueryRow(ctx, queries.schemaVersion).Scan(&version); err != nil {
-		return 0, job.Unanswered(fmt.Errorf("read the schema's version: %w", err), job.ErrLocked)
+		return 0, job.TranslateOutage(fmt.Errorf("read the schema's version: %w", err), job.ErrLocked)
 	}
 	return version, nil
 }

@@ -41,7 +41,7 @@ func (d *doctor) checkServer(ctx context.Context, check string) error {
 	var found db.Found
 	var unknown error // why the rest of it was not found out
 	err := d.DB.AcquireFunc(ctx, func(c *pgxpool.Conn) error {
-		if found, unknown = db.Look(ctx, c.Conn()); unknown != nil && !found.Pooler {
+		if found, unknown = db.DetectPooler(ctx, c.Conn()); unknown != nil && !found.Pooler {
 			return unknown
 		}
 		rows, err := c.Query(ctx, queries.doctorServer)

@@ -31,7 +31,7 @@ func TestApprove_IsOfWhatWasShown(t *testing.T) {
 
 	own := d.Planned("jobs approve", "id", "1")
 	require.Zero(t, own.Count)
-	require.Equal(t, "kim enqueued or changed job 1; a second person approves it, who did neither", own.Outcomes[0].Detail)
+	require.Equal(t, "kim enqueued or changed job 1; another person must approve it", own.Outcomes[0].Detail)
 	d.As("lee", operation.Operator)
 	p := d.Planned("jobs approve", "id", "1")
 	require.EqualValues(t, 100, p.Count)
@@ -79,7 +79,7 @@ func TestApprove_IsOfWhatWasShown(t *testing.T) {
 	require.ErrorContains(t, d.As("max", operation.Operator).Run("jobs approve", seen(q, 100)...), "max enqueued or changed job 1")
 	own = d.Planned("jobs approve", "id", "1")
 	require.Zero(t, own.Count, "a plan says so too")
-	require.Equal(t, "max enqueued or changed job 1; a second person approves it, who did neither", own.Outcomes[0].Detail)
+	require.Equal(t, "max enqueued or changed job 1; another person must approve it", own.Outcomes[0].Detail)
 	require.NoError(t, d.As("lee", operation.Operator).Run("jobs approve", append(seen(q, 98), "reason", "read it")...))
 	require.Contains(t, d.JSON, `"approved_by":"lee","approved_count":98,"approved_recipients":103`)
 	require.Contains(t, d.JSON, `"receipt":{`)

@@ -65,7 +65,7 @@ its expires_at is EXPIRED.`,
 			SQL:     `SELECT * FROM belfry.unhalt('ann', 'corrected');`,
 			Example: `  belfry unhalt --reason "the link is corrected"`,
 		}, func(ctx context.Context, env *operation.Env, in haltAct) (h haltState, err error) {
-			h.Changed, err = env.Jobs.Lift(ctx, in.By(env))
+			h.Changed, err = env.Jobs.Unhalt(ctx, in.By(env))
 			return h, operation.Refused(err, nil)
 		}, func(p *printer.Page, _ haltAct, h haltState) {
 			if !h.Changed {

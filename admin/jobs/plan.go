@@ -73,7 +73,7 @@ func planJobs(ctx context.Context, env *operation.Env, verb jobVerb, recall bool
 	}
 	made := jobsPlan{verb: verb, recall: recall, asOf: asOf, lanes: lanes}
 	if verb.goesOn {
-		if made.stuck, err = env.Jobs.Stuck(ctx, jobIDs(jobs)); err != nil {
+		if made.stuck, err = env.Jobs.NotResumable(ctx, jobIDs(jobs)); err != nil {
 			return actedJobs{}, err
 		}
 	}

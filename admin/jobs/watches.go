@@ -94,7 +94,7 @@ func NewWatches(every time.Duration) *Watches {
 	return &Watches{
 		every: every, read: readWatched, turn: make(chan struct{}, 1),
 		ids: make(map[int64]int), paces: make(map[int64]*paces), acted: make(chan struct{}),
-		news: func(ctx context.Context, env *operation.Env) ([]job.NewEvent, error) { return news.Look(ctx, env.Jobs) },
+		news: func(ctx context.Context, env *operation.Env) ([]job.NewEvent, error) { return news.Poll(ctx, env.Jobs) },
 	}
 }
 

@@ -39,4 +39,4 @@ func SnapshotTx(ctx context.Context, pool *pgxpool.Pool, do func(context.Context
 }
 
 // Answered translates an answer of PostgreSQL into the errors of package job.
-func Answered(err error) error { return job.Answered(err, job.ErrLocked, "") }
+func Answered(err error) error { return job.TranslateError(err, job.ErrLocked, "") }

@@ -297,7 +297,7 @@ func (e *unreachableError) Error() string {
 			e.at, e.reason(), remedy, where)
 	}
 	if errors.Is(e.err, pgconn.ErrStandbyConnection) {
-		return fmt.Sprintf("PostgreSQL at %s is a standby, and takes no rows before it is promoted\npoint %s at the primary, or name both hosts", e.at, where)
+		return fmt.Sprintf("PostgreSQL at %s is a standby and accepts no writes before it is promoted\npoint %s at the primary, or name both hosts", e.at, where)
 	}
 	return fmt.Sprintf(`cannot reach PostgreSQL at %s: %s
 three ways out:

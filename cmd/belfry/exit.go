@@ -86,7 +86,7 @@ func codeOf(err error) code {
 		return exit.code
 	case errors.As(err, new(*operation.UnavailableError)), errors.As(err, new(*job.FlaggedError)): // whatever kept the database from recording it
 		return codeUnavailable
-	case errors.As(err, new(*operation.HeldError)), errors.As(err, new(*lifecycle.HeldError)), errors.As(err, new(*migrations.HeldError)):
+	case errors.As(err, new(*operation.HeldError)), errors.As(err, new(*lifecycle.NameInUseError)), errors.As(err, new(*migrations.HeldError)):
 		return codeHeld
 	case errors.As(err, new(*operation.InvalidError)):
 		return codeUsage

@@ -37,7 +37,7 @@ func TestFault_AFailoverNeedsNoAdoption(t *testing.T) {
 	first, second := d.db, sameOn(t, d.db, standby)
 	r := command(t, append(d.environ(), "BELFRY_DATABASE_URL="+second.DSN), "run", "--deliver")
 	require.Equal(t, codeUnavailable, r.code, r.stderr)
-	require.Contains(t, r.stderr, "is a standby, and takes no rows before it is promoted\npoint BELFRY_DATABASE_URL at the primary, or name both hosts")
+	require.Contains(t, r.stderr, "is a standby and accepts no writes before it is promoted\npoint BELFRY_DATABASE_URL at the primary, or name both hosts")
 	r = command(t, []string{"BELFRY_DATABASE_URL=" + second.DSN}, "doctor")
 	require.Contains(t, r.stdout, "installation   made or adopted here, in database ")
 
@@ -112,7 +112,7 @@ func writesNothingToAStandby(t *testing.T, standby *dbtest.DB) {
 		for _, attrs := range []string{"", "&target_session_attrs=any"} {
 			r := command(t, []string{"BELFRY_DATABASE_URL=" + standby.DSN + attrs}, args...)
 			require.Equal(t, codeUnavailable, r.code, "%v: %s", args, r.stderr)
-			require.Regexp(t, `PostgreSQL at \S+ \(database \S+, user postgres\) is a standby, and takes no rows before it is promoted\npoint BELFRY_DATABASE_URL at the primary`, r.stderr)
+			require.Regexp(t, `PostgreSQL at \S+ \(database \S+, user postgres\) is a standby and accepts no writes before it is promoted\npoint BELFRY_DATABASE_URL at the primary`, r.stderr)
 		}
 	}
 	// Behind a pooler nothing tells a standby before a statement is refused.

@@ -35,7 +35,7 @@ func TestLong_NamesTwoProcessesUnderOneName(t *testing.T) {
 				refused, lives = first, second
 			}
 			require.Equal(t, codeHeld, refused.exit(t), refused.stderr.String())
-			require.Regexp(t, `belfry: `+c.key+` "one" belongs to process `+printer.Int(int64(lives.Process.Pid))+` on .+, which runs since 20.+: give each process a name of its own, or none, or stop that one`, refused.stderr.String())
+			require.Regexp(t, `belfry: `+c.key+` "one" is in use by process `+printer.Int(int64(lives.Process.Pid))+` on .+, which has run since 20.+: give each process its own name, or none, or stop that process`, refused.stderr.String())
 			r := command(t, d.environ(), "doctor")
 			require.Regexp(t, `(?m)^warning  names          `+c.key+` "one" belongs to process .+:`+printer.Int(int64(lives.Process.Pid))+`, and process .+:`+printer.Int(int64(refused.Process.Pid))+` wanted it`, r.stdout)
 			lives.terminate(t)

@@ -10,7 +10,7 @@ import (
 )
 
 // withoutPrepared is what the log says of a pooler, once in each process.
-const withoutPrepared = "a pooler in transaction mode loses prepared statements; going on without any"
+const withoutPrepared = "a pooler in transaction mode loses prepared statements; they are not used any more"
 
 func requireSaidOnce(t *testing.T, name, stderr string) {
 	t.Helper()
@@ -64,7 +64,7 @@ func TestProcess_APoolerMayChangeItsModeWhileBelfryRuns(t *testing.T) {
 	environ := d.environ("BELFRY_DATABASE_URL="+pooler.DSN(d.db.Name), "BELFRY_RUNNER_POLL_INTERVAL=50ms")
 	daemon := start(t, environ, "daemon")
 	waitUntil(t, d.db.Pool, "SELECT count(*) = 0 FROM "+left)
-	require.NotContains(t, daemon.stderr.String(), "going on without any")
+	require.NotContains(t, daemon.stderr.String(), "they are not used any more")
 
 	require.NoError(t, pooler.Stop())
 	pooler.Configure(t, map[string]string{"pool_mode": "transaction", "default_pool_size": "3"})
@@ -78,7 +78,7 @@ func TestProcess_APoolerMayChangeItsModeWhileBelfryRuns(t *testing.T) {
 	require.Zero(t, count(t, d.db, "belfry.job_skips"))
 	daemon.terminate(t)
 	require.Equal(t, codeDone, daemon.exit(t), daemon.stderr.String())
-	require.Equal(t, 1, strings.Count(daemon.stderr.String(), "going on without any"), daemon.stderr.String())
+	require.Equal(t, 1, strings.Count(daemon.stderr.String(), "they are not used any more"), daemon.stderr.String())
 }
 
 // The doctor tries prepared statements where a pooler stands, and says what it found.
@@ -102,7 +102,7 @@ func TestLong_DoctorTriesPreparedStatementsBehindAPooler(t *testing.T) {
 		{transaction + "&default_query_exec_mode=cache_describe", []string{without}},
 		{transaction + "&default_query_exec_mode=exec", []string{without}},
 		{session, []string{"ok       statements     the pooler keeps prepared statements, by a trial over several transactions on two connections\n"}},
-		{full, []string{"warning  statements     whether the pooler keeps prepared statements was not found out, and belfry goes on without any: look for a pooler: ", remedy}},
+		{full, []string{"warning  statements     whether the pooler keeps prepared statements was not found out, and belfry goes on without any: detect a pooler: ", remedy}},
 	} {
 		r := command(t, []string{"BELFRY_DATABASE_URL=" + c.dsn}, "doctor")
 		require.Equal(t, codeDone, r.code, r.stdout)

@@ -143,7 +143,7 @@ func runRun(ctx context.Context, o *runOptions) (err error) {
 
 // walkAndDeliver runs the due jobs, and then delivers with --deliver. At a signal it reports the work
 // that stops.
-func (r *oneRun) walkAndDeliver(ctx context.Context, held *lifecycle.Hold, logger zerolog.Logger) error {
+func (r *oneRun) walkAndDeliver(ctx context.Context, held *lifecycle.NameLock, logger zerolog.Logger) error {
 	var delivering atomic.Bool
 	reported := make(chan struct{})
 	cancel := context.AfterFunc(ctx, func() {

@@ -96,7 +96,7 @@ const variablePrefix = "BELFRY_"
 // server.
 var foreignPrefixes = []string{"BELFRY_TEST_", "BELFRY_PGSERVER_"}
 
-// Loaded says what was read, where each value came from, and what is wrong.
+// Loaded is a configuration with the source of each value and its problems.
 type Loaded struct {
 	Files []string // that were read
 

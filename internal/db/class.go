@@ -9,30 +9,30 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// Class is what an error of the database means to whoever asked for something.
+// Class is the meaning of a database error for the caller.
 type Class string
 
 // The classes. An error has one, or Other.
 const (
 	Other       Class = ""            // anything else: the same statement fails the same way
-	Unreachable Class = "unreachable" // no statement reaches the server: it is away, ends, starts, or has no connection left
-	Refused     Class = "login"       // it refuses the login: user, password, database
-	NoAnswer    Class = "no answer"   // none came within the caller's deadline: it is slow, or cut off
-	TooSlow     Class = "too slow"    // the server ended a statement, or a transaction, that took too long
-	Locked      Class = "locked"      // another session keeps something locked
-	Conflict    Class = "conflict"    // another transaction came in between: a deadlock, no serial order
-	Shortage    Class = "shortage"    // room, memory or files have run out, and somebody has to bring them back
-	ReadOnly    Class = "read-only"   // the server, or the transaction, takes no rows: a standby
-	Unprepared  Class = "unprepared"  // a pooler has lost a prepared statement, or kept one of somebody else
-	Invalid     Class = "invalid"     // no value that the type, the function or an index takes
+	Unreachable Class = "unreachable" // no statement reaches the server: it is down, starting, stopping, or has no connection left
+	Refused     Class = "login"       // the server rejects the login: user, password, database
+	NoAnswer    Class = "no answer"   // no response within the caller's deadline: the server is slow or cut off
+	TooSlow     Class = "too slow"    // the server ended a statement or a transaction at its timeout
+	Locked      Class = "locked"      // another session holds a lock
+	Conflict    Class = "conflict"    // a deadlock or a serialization failure
+	Shortage    Class = "shortage"    // disk space, memory or files have run out, until an administrator intervenes
+	ReadOnly    Class = "read-only"   // the server or the transaction is read-only, such as a standby
+	Unprepared  Class = "unprepared"  // a pooler has lost a prepared statement, or confused it with another client's
+	Invalid     Class = "invalid"     // a value that the type, the function or an index does not accept
 	Violation   Class = "violation"   // a constraint
 	Raised      Class = "raised"      // an error of a PL/pgSQL function: a plain RAISE EXCEPTION, above all
 	Forbidden   Class = "forbidden"   // the role lacks a right
-	Missing     Class = "missing"     // no such table, column, function or schema, or one of another type
-	Internal    Class = "internal"    // the server's own: damaged data, or what it did not expect
+	Missing     Class = "missing"     // a table, column, function or schema does not exist or has another type
+	Internal    Class = "internal"    // an internal error of the server, such as damaged data
 )
 
-// The SQLSTATEs that decide something by themselves.
+// The SQLSTATEs that belfry handles individually.
 const (
 	featureNotSupported  = "0A000"
 	BadText              = "22021" // a NUL or invalid UTF-8
@@ -50,10 +50,10 @@ const (
 	StartingUp           = "57P03" // or recovering, or stopping
 )
 
-// classes has the class of each SQLSTATE, or of all that begin so; the longest wins.
+// classes maps SQLSTATEs, or their prefixes, to classes. The longest prefix wins.
 var classes = map[string]Class{
 	"08": Unreachable,
-	// A pooler's too many are its own 08P01.
+	// A pooler reports too many connections as 08P01.
 	TooManyConnections: Unreachable, "57P": Unreachable,
 	"28": Refused, NoSuchDatabase: Refused,
 	// statement_timeout or an administrator; idle_in_transaction_session_timeout; transaction_timeout.
@@ -71,8 +71,8 @@ var classes = map[string]Class{
 	"XX": Internal,
 }
 
-// ClassOf returns the class of an error. nil, what ctx's owner has cancelled, and what comes
-// neither from the server nor from the connection are Other.
+// ClassOf returns the class of an error. Other is returned for nil, for a cancelled context, and for errors
+// that come neither from the server nor from the connection.
 func ClassOf(err error) Class {
 	var pg *pgconn.PgError
 	var connect *pgconn.ConnectError
@@ -105,7 +105,7 @@ func classOf(code string) Class {
 	return Other
 }
 
-// Code returns the SQLSTATE of the server's error in err; empty: there is none.
+// Code returns the SQLSTATE of the server's error in err, or "" if there is none.
 func Code(err error) string {
 	var pg *pgconn.PgError
 	if !errors.As(err, &pg) {
@@ -114,14 +114,13 @@ func Code(err error) string {
 	return pg.Code
 }
 
-// MadeMeanwhile reports that a database was not created because another session was quicker.
+// MadeMeanwhile reports whether a database was not created because another session created it first.
 func MadeMeanwhile(err error) bool {
 	code := Code(err)
 	return code == databaseExists || code == UniqueViolation // in pg_database
 }
 
-// Passes reports whether the same may succeed when it is tried again, with nothing changed
-// in what was asked for.
+// Passes reports whether the same statement may succeed when it is repeated.
 func (c Class) Passes() bool {
 	switch c {
 	case Unreachable, Refused, NoAnswer, TooSlow, Locked, Conflict, Shortage, ReadOnly, Unprepared:
@@ -131,10 +130,10 @@ func (c Class) Passes() bool {
 	return false
 }
 
-// OfRows reports whether the rows are to blame: others may be taken.
+// OfRows reports whether the rows are the cause, so that other rows may succeed.
 func (c Class) OfRows() bool { return c == Invalid || c == Violation || c == Raised }
 
-// disconnected reports an error of the connection itself rather than of the server's answer.
+// disconnected reports whether err is an error of the connection and not a response of the server.
 func disconnected(err error) bool {
 	var network net.Error // errors of the operating system and net.ErrClosed are some
 	return errors.As(err, &network) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || pgconn.SafeToRetry(err)

@@ -41,6 +41,7 @@ func (h LockHolder) Remedy() string {
 	if h.PID == 0 {
 		return "ROLLBACK PREPARED ends it (see pg_prepared_xacts)"
 	}
+	//sql:allow text for people
 	return fmt.Sprintf("SELECT pg_terminate_backend(%d) ends the session", h.PID)
 }
 

@@ -17,22 +17,22 @@ import (
 )
 
 const (
-	// Remedy has nothing prepared from the start.
+	// Remedy is the advice for a pooler that loses prepared statements.
 	Remedy = "add default_query_exec_mode=cache_describe to the database's URL, or have the pooler carry prepared statements (PgBouncer 1.21 and later: max_prepared_statements)"
-	// probeTimeout bounds the connections of a look. A pooler that is full lets them wait.
+	// probeTimeout bounds DetectPooler. A full pooler makes its connections wait.
 	probeTimeout = 3 * time.Second
-	// descriptions is how many a connection keeps, as pgx has it.
+	// descriptions is pgx's default size of a connection's description cache.
 	descriptions = 512
-	// way is where a connection keeps the QueryExecMode it was opened with.
+	// way is the key in a connection's custom data for the QueryExecMode it was opened with.
 	way = "belfry.query_exec_mode"
 )
 
-// ErrLost reports a statement that a pooler in transaction mode has lost, or has kept of
-// somebody else.
+// ErrLost reports a prepared statement that a pooler in transaction mode has lost, or that belongs to
+// another client.
 var ErrLost = errors.New("a pooler in transaction mode loses prepared statements: " + Remedy)
 
-// Explain adds ErrLost or ErrRowSecurity, which name the remedy, to an error that Lost or HidesRows
-// knows.
+// Explain adds ErrLost or ErrRowSecurity, which contain the remedy, to an error that Lost or HidesRows
+// recognises.
 func Explain(err error) error {
 	if HidesRows(err) {
 		return explainHidden(err)
@@ -43,25 +43,24 @@ func Explain(err error) error {
 	return fmt.Errorf("%w: %w", ErrLost, err)
 }
 
-// Lost reports whether err is that of a prepared statement which a pooler in transaction
-// mode has lost, or has kept of somebody else. Nothing was executed.
+// Lost reports whether err means that a pooler in transaction mode has lost a prepared statement, or has
+// confused it with another client's. Nothing was executed.
 func Lost(err error) bool { return classOf(Code(err)) == Unprepared }
 
-// Prepares reports whether statements of the mode are prepared on one server connection
-// and executed later, maybe on another.
+// Prepares reports whether the mode prepares statements and executes them later, possibly on another server
+// connection.
 func Prepares(mode pgx.QueryExecMode) bool {
 	return mode == pgx.QueryExecModeCacheStatement || mode == pgx.QueryExecModeDescribeExec
 }
 
-// lookKey marks the context of a look, which connects with a connection's own config.
-type lookKey struct{}
+// detectKey marks the context of DetectPooler, which connects with a connection's own config.
+type detectKey struct{}
 
-// errNoCancel is the answer to a cancel request that a pooler does not get.
+// errNoCancel replaces a cancel request, which must not go through a pooler.
 var errNoCancel = errors.New("no cancel request is sent through a pooler")
 
-// Open returns a pool over config that works through a pooler. BeforeConnect, PrepareConn
-// and the connections' Tracer are Open's own to set; AfterConnect is called first. Like
-// pgxpool it connects with the first use.
+// Open returns a pool that also works through a pooler. It sets BeforeConnect, PrepareConn and the
+// connections' Tracer, and calls config's AfterConnect first. Like pgxpool it connects at the first use.
 func Open(ctx context.Context, config *pgxpool.Config, log zerolog.Logger) (*pgxpool.Pool, error) {
 	g := &guard{log: log, welcome: config.AfterConnect}
 	config.BeforeConnect, config.AfterConnect = g.beforeConnect, g.afterConnect
@@ -71,14 +70,14 @@ func Open(ctx context.Context, config *pgxpool.Config, log zerolog.Logger) (*pgx
 	return pgxpool.NewWithConfig(ctx, config)
 }
 
-// guard decides for one pool whether statements are prepared, and whether a statement whose
-// context ends is cancelled in the server.
+// guard decides for one pool whether statements are prepared, and whether the end of a context cancels the
+// statement on the server.
 type guard struct {
-	log     zerolog.Logger
-	welcome func(context.Context, *pgx.Conn) error // may be nil
-	without atomic.Bool                            // nothing is prepared any more
-	pooled  atomic.Bool                            // behind a pooler
-	looking sync.Mutex                             // one looks at a time
+	log       zerolog.Logger
+	welcome   func(context.Context, *pgx.Conn) error // may be nil
+	without   atomic.Bool                            // statements are no longer prepared
+	pooled    atomic.Bool                            // behind a pooler
+	detecting sync.Mutex                             // held during DetectPooler
 }
 
 func (g *guard) beforeConnect(_ context.Context, c *pgx.ConnConfig) error {
@@ -86,11 +85,11 @@ func (g *guard) beforeConnect(_ context.Context, c *pgx.ConnConfig) error {
 		c.DefaultQueryExecMode = pgx.QueryExecModeCacheDescribe
 		c.DescriptionCacheCapacity = cmp.Or(c.DescriptionCacheCapacity, descriptions)
 	}
-	// Once it is connected, a connection dials for a cancel request only.
+	// After the connection is established, pgx dials only for cancel requests.
 	var connected atomic.Bool
 	dial, after := c.DialFunc, c.AfterConnect
 	c.DialFunc = func(ctx context.Context, network, address string) (net.Conn, error) {
-		if connected.Load() && g.pooled.Load() && ctx.Value(lookKey{}) == nil {
+		if connected.Load() && g.pooled.Load() && ctx.Value(detectKey{}) == nil {
 			return nil, errNoCancel
 		}
 		return dial(ctx, network, address)
@@ -113,8 +112,8 @@ func (g *guard) afterConnect(ctx context.Context, conn *pgx.Conn) error {
 	}
 	mode := conn.Config().DefaultQueryExecMode
 	conn.PgConn().CustomData()[way] = mode
-	g.looking.Lock()
-	defer g.looking.Unlock()
+	g.detecting.Lock()
+	defer g.detecting.Unlock()
 	if g.pooled.Load() {
 		return nil
 	}
@@ -129,13 +128,13 @@ func (g *guard) afterConnect(ctx context.Context, conn *pgx.Conn) error {
 		g.pooled.Store(pooler)
 		return nil
 	}
-	found, err := Look(ctx, conn)
+	found, err := DetectPooler(ctx, conn)
 	g.pooled.Store(found.Pooler)
 	switch {
 	case found.Loses:
-		g.goWithout(nil, "a pooler in transaction mode loses prepared statements; going on without any")
+		g.goWithout(nil, "a pooler in transaction mode loses prepared statements; they are not used any more")
 	case found.Pooler && err != nil:
-		g.goWithout(err, "a pooler may lose prepared statements; going on without any")
+		g.goWithout(err, "a pooler may lose prepared statements; they are not used any more")
 	}
 	if found.Pooler {
 		return nil
@@ -143,7 +142,7 @@ func (g *guard) afterConnect(ctx context.Context, conn *pgx.Conn) error {
 	return err
 }
 
-// prepareConn has a connection that prepares replaced, once nothing is to be prepared.
+// prepareConn replaces connections that prepare statements after goWithout.
 func (g *guard) prepareConn(_ context.Context, conn *pgx.Conn) (bool, error) {
 	if !g.without.Load() {
 		return true, nil
@@ -152,7 +151,7 @@ func (g *guard) prepareConn(_ context.Context, conn *pgx.Conn) (bool, error) {
 	return !Prepares(mode), nil
 }
 
-// goWithout ends preparing, and says so once.
+// goWithout stops preparing statements and logs it once.
 func (g *guard) goWithout(err error, why string) {
 	if !g.without.Swap(true) {
 		g.log.Warn().Err(err).Str("detail", Remedy).Msg(why)
@@ -161,7 +160,7 @@ func (g *guard) goWithout(err error, why string) {
 
 func (g *guard) saw(err error) {
 	if Lost(err) {
-		g.goWithout(err, "a prepared statement was lost, as by a pooler in transaction mode; going on without any")
+		g.goWithout(err, "a prepared statement was lost, probably by a pooler in transaction mode; they are not used any more")
 	}
 }
 
@@ -170,7 +169,7 @@ func (g *guard) TraceQueryStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceQue
 	return ctx
 }
 
-// TraceQueryEnd sees the error of a statement.
+// TraceQueryEnd checks the error of a statement.
 func (g *guard) TraceQueryEnd(_ context.Context, _ *pgx.Conn, data pgx.TraceQueryEndData) {
 	g.saw(data.Err)
 }
@@ -180,12 +179,12 @@ func (g *guard) TraceBatchStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceBat
 	return ctx
 }
 
-// TraceBatchQuery sees the error of a statement of a batch.
+// TraceBatchQuery checks the error of a statement of a batch.
 func (g *guard) TraceBatchQuery(_ context.Context, _ *pgx.Conn, data pgx.TraceBatchQueryData) {
 	g.saw(data.Err)
 }
 
-// TraceBatchEnd sees the error of a batch.
+// TraceBatchEnd checks the error of a batch.
 func (g *guard) TraceBatchEnd(_ context.Context, _ *pgx.Conn, data pgx.TraceBatchEndData) {
 	g.saw(data.Err)
 }
@@ -195,7 +194,7 @@ func (g *guard) TracePrepareStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceP
 	return ctx
 }
 
-// TracePrepareEnd sees the error of what was to be prepared, a COPY's description too.
+// TracePrepareEnd checks the error of a PREPARE, also for the description of a COPY.
 func (g *guard) TracePrepareEnd(_ context.Context, _ *pgx.Conn, data pgx.TracePrepareEndData) {
 	g.saw(data.Err)
 }

@@ -25,7 +25,9 @@ var noon = time.Date(2025, 1, 31, 12, 0, 0, 123000, time.UTC)
 func TestMain(m *testing.M) { dbtest.Main(m) }
 
 // warnings counts those of a log that nothing is prepared any more.
-func warnings(log *dbtest.Buffer) int { return strings.Count(log.String(), "going on without any") }
+func warnings(log *dbtest.Buffer) int {
+	return strings.Count(log.String(), "they are not used any more")
+}
 
 // open returns a pool of Open and its log.
 func open(t *testing.T, dsn string, connections int32) (*pgxpool.Pool, *dbtest.Buffer) {
@@ -246,7 +248,7 @@ func TestLook_SeesWhatIsInBetween(t *testing.T) {
 		for range 5 {
 			conn, err := pgx.Connect(t.Context(), c.dsn)
 			require.NoError(t, err)
-			found, err := db.Look(t.Context(), conn)
+			found, err := db.DetectPooler(t.Context(), conn)
 			require.NoError(t, err)
 			require.Equal(t, c.want, found)
 			require.NoError(t, conn.Close(t.Context()))

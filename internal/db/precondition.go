@@ -8,9 +8,9 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// Precondition is the version of an object that a change expects, as If-Match of HTTP. A
-// transaction checks it under a lock of the object and before any other statement ([Options].If),
-// so that of two changes that expect the same version only one is made.
+// Precondition is the version of an object that a change expects, as If-Match of HTTP. A transaction checks
+// it under a lock of the object and before any other statement ([Options].If), so that only one of two
+// changes that expect the same version succeeds.
 type Precondition struct {
 	// Subject and Name identify the object as its events do; a job is "job" and its id.
 	Subject, Name string

@@ -1,27 +1,25 @@
--- Statements of the look for a pooler, and of transactions.
+-- Statements for the detection of a pooler and for transactions.
 
 -- name: BackendPID :one
--- The server process that executes this. Always one row.
+-- The server process of this session. Always one row.
 SELECT pg_backend_pid();
 
 -- name: Probe :one
--- What is prepared to see whether it is still there: @mark, which tells whose it is. Always
+-- A statement that is prepared to test whether a pooler loses it. {{mark}} identifies the connection. Always
 -- one row.
 SELECT {{mark}}::text;
 
 -- name: ForgetPlans :exec
--- Has the session's statements, those of its functions too, planned anew.
+-- Discards the plans of the session's statements, including the statements of functions.
 DISCARD PLANS;
 
 -- name: TxBegin :exec
--- Deadlines for one short transaction, in milliseconds: a row that another session keeps
--- locked ends it with 55P03 rather than with a lost connection, a client that is stopped in
--- the middle of it keeps nothing locked for long, and what it commits is durable whatever
--- the role's defaults. Its statements are planned for the tables as they are now: a plan
--- that a connection made of a small one scans it when it has grown. Only in the session
--- @fresh, whose plans are new, may they be kept; behind a pooler, which has sessions of its
--- own, there is none. None is compiled: a recursive statement is thought to cost more than
--- it does, and compiling it takes 0.1 s.
+-- Sets the limits of one short transaction, in milliseconds. A row that another session locks ends it with
+-- 55P03 and not with a lost connection. A client that is stopped in the middle holds its locks only until
+-- the timeout. The commit is durable whatever the role's defaults are. Statements are planned for the
+-- present size of the tables, because a cached plan for a small table scans it after it has grown. Only the
+-- session @fresh, whose plans are new, caches them; behind a pooler no session matches. JIT is off: the
+-- planner overestimates recursive statements, and compiling one takes 0.1 s.
 SELECT set_config('lock_timeout', @lock_timeout_ms::text, true),
        set_config('statement_timeout', @timeout_ms::text, true),
        set_config('idle_in_transaction_session_timeout', @timeout_ms::text, true),
@@ -31,12 +29,12 @@ SELECT set_config('lock_timeout', @lock_timeout_ms::text, true),
            ELSE current_setting('synchronous_commit') END, true);
 
 -- name: VersionLock :one
--- Locks what is named until the transaction ends, and returns its version. NULL: there is no
--- such thing. Always one row.
+-- Locks an object until the transaction ends and returns its version. NULL means that it does not exist.
+-- Always one row.
 SELECT belfry.lock_version(@subject, @name);
 
 -- name: VersionUnlock :exec
--- Takes back the row that VersionLock made to have one to lock, where the act did nothing to it.
+-- Deletes the row that VersionLock inserted in order to lock it, unless the act changed it.
 SELECT belfry.unlock_version(@subject, @name);
 
 -- name: LockHolders :many

@@ -7,10 +7,10 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// leastLeft is what the server is given at least: none would be as long as it likes.
+// leastLeft is the shortest timeout for the server; zero would mean no timeout.
 const leastLeft = time.Millisecond
 
-// Left is how long ctx leaves, and limit at most or where it has no deadline.
+// Left returns the time until ctx's deadline, at most limit. It returns limit if ctx has no deadline.
 func Left(ctx context.Context, limit time.Duration) time.Duration {
 	if deadline, has := ctx.Deadline(); has {
 		limit = min(limit, time.Until(deadline))
@@ -18,16 +18,15 @@ func Left(ctx context.Context, limit time.Duration) time.Duration {
 	return max(limit, leastLeft)
 }
 
-// Reader reads through a pool, each statement in a transaction of its own that only reads, on a
-// standby too, and that the server ends when the time is up: for what reads much in many steps, of
-// which none is to keep a snapshot or a lock. Its plans are kept for a second. Rows have to be read
-// to their end or closed. It is safe for concurrent use.
+// Reader runs each statement in a read-only transaction of its own, with a deadline on the server. It is for
+// long work in many steps that must not hold a snapshot or a lock, and also works on a standby. Plans are
+// cached for one second. Callers must read rows to the end or close them. It is safe for concurrent use.
 type Reader struct {
 	on    beginner
 	limit time.Duration
 }
 
-// NewReader returns a Reader of a pool. A statement may take limit, or what its context leaves.
+// NewReader returns a Reader of a pool. Each statement may take limit, or less if its context ends earlier.
 func NewReader(pool beginner, limit time.Duration) Reader { return Reader{pool, limit} }
 
 // Query sends a statement.
@@ -61,14 +60,14 @@ func (r Reader) QueryRow(ctx context.Context, sql string, args ...any) pgx.Row {
 	return readRow{rows, err}
 }
 
-// readRows end their transaction.
+// readRows are rows that end their transaction.
 type readRows struct {
 	pgx.Rows
 
 	end func()
 }
 
-// Next ends it after the last row.
+// Next also ends the transaction after the last row.
 func (r *readRows) Next() bool {
 	if r.Rows.Next() {
 		return true
@@ -77,7 +76,7 @@ func (r *readRows) Next() bool {
 	return false
 }
 
-// Close ends it.
+// Close ends the transaction.
 func (r *readRows) Close() {
 	r.Rows.Close()
 	if r.end != nil {
@@ -86,13 +85,13 @@ func (r *readRows) Close() {
 	}
 }
 
-// readRow is the first row, or why there is none.
+// readRow is the first row, or the error of its query.
 type readRow struct {
 	rows pgx.Rows
 	err  error
 }
 
-// Scan reads it.
+// Scan reads the row.
 func (r readRow) Scan(dest ...any) error {
 	if r.err != nil {
 		return r.err

@@ -6,8 +6,9 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// Refusal is what a rule of schema belfry says about a value that it refused: the column
-// and what is allowed. The server's own words about a NULL name no allowed values.
+// Refusal returns the message of a constraint of schema belfry that rejected a value. The message names the
+// column and the allowed values. For a NULL it is written here, because the server's message has no allowed
+// values.
 func Refusal(pg *pgconn.PgError) (message string, refused bool) {
 	switch {
 	case pg.SchemaName != "belfry":

@@ -7,23 +7,23 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// Setting is a setting of a session that changes what a statement means, and the value that
-// belfry's statements are written for.
+// Setting is a session setting that changes the meaning of statements, with the value that belfry's
+// statements require.
 type Setting struct {
 	Name, Value string
-	// Transaction has every transaction of this package set it, whoever opened the connection.
+	// Transaction sets it in every transaction of this package, also on the program's own pools.
 	Transaction bool
-	// Pooled has a session set it behind a pooler too, whose server connections other programs
-	// use as well. Without it only a session of belfry's own is set.
+	// Pooled also sets it behind a pooler, whose server connections other programs share. Otherwise only
+	// belfry's own sessions set it.
 	Pooled bool
-	// Foreign refuses a pool of the program's whose sessions have another value: some
-	// statements are in no transaction of this package.
+	// Foreign rejects a pool of the program whose sessions have another value, because some statements run
+	// outside the transactions of this package.
 	Foreign bool
 }
 
-// Settings returns every setting that is pinned. Of the others that change what a statement
-// means, these are treated elsewhere:
-//   - client_encoding is asked for when a connection begins; server_encoding, session_replication_role
+// Settings returns all pinned settings. Other settings that change the meaning of statements are handled
+// elsewhere:
+//   - client_encoding is requested when a connection begins; server_encoding, session_replication_role
 //     and a search_path with pg_catalog behind another schema are refused (node.UnfitError).
 //   - statement_timeout, lock_timeout, idle_in_transaction_session_timeout, synchronous_commit,
 //     plan_cache_mode and jit are set in each transaction, by its purpose (TxBegin, RunBegin, the
@@ -34,22 +34,22 @@ type Setting struct {
 //     default_text_search_config change nothing that belfry uses.
 func Settings() []Setting {
 	return []Setting{
-		// A row that a policy hides is not a row that does not exist: the statement fails.
+		// A statement fails if a policy hides rows from it.
 		{"row_security", "off", true, false, false},
-		// They change how SQL is read, that of functions and of EXECUTE too.
+		// They change the parsing of SQL, including functions and EXECUTE.
 		{"standard_conforming_strings", "on", true, true, true},
 		{"backslash_quote", "safe_encoding", true, true, false},
 		{"array_nulls", "on", true, true, true},
 		{"transform_null_equals", "off", true, true, true},
-		// They change the text of names and values.
+		// They change the text form of names and values.
 		{"quote_all_identifiers", "off", true, true, true},
 		{"datestyle", "ISO, MDY", true, true, false},
 		{"intervalstyle", "postgres", true, true, false},
 		{"extra_float_digits", "1", true, true, false},
 		{"bytea_output", "hex", true, true, false},
-		// It leaves rows out of what a GIN index finds.
+		// It truncates the result of a GIN index.
 		{"gin_fuzzy_search_limit", "0", true, true, false},
-		// They end what takes long, and a connection that rests.
+		// They end long transactions and idle connections.
 		{"transaction_timeout", "0", false, true, true}, // PostgreSQL 17
 		{"idle_session_timeout", "0", false, false, false},
 		// For statements without BEGIN.
@@ -59,7 +59,7 @@ func Settings() []Setting {
 	}
 }
 
-// pins is what follows BEGIN, in the same message.
+// pins returns the SET LOCAL statements that follow BEGIN in the same message.
 func pins(policies bool) string {
 	var b strings.Builder
 	for _, s := range Settings() {
@@ -76,21 +76,20 @@ func pins(policies bool) string {
 }
 
 var (
-	// ErrRowSecurity reports that a policy would hide rows of a table, which the server's error
-	// names.
-	ErrRowSecurity = errors.New("row-level security hides rows from this role, and belfry does not take them for missing: ALTER ROLE … BYPASSRLS, or drop the policy (`belfry channels check` and `belfry doctor` name it)")
+	// ErrRowSecurity reports that a policy would hide rows of a table. The server's error names the table.
+	ErrRowSecurity = errors.New("row-level security hides rows from this role, which belfry does not accept: ALTER ROLE … BYPASSRLS, or drop the policy (`belfry channels check` and `belfry doctor` name it)")
 	// ErrStatementPooling reports a pooler that belfry cannot work through.
 	ErrStatementPooling = errors.New("the pooler is in statement mode, and belfry needs transaction or session mode (PgBouncer: pool_mode)")
 )
 
-// HidesRows reports whether err is the server's refusal to leave out rows that a policy hides.
+// HidesRows reports whether the server rejected a statement because a policy hides rows.
 func HidesRows(err error) bool {
 	var pg *pgconn.PgError
 	return errors.As(err, &pg) && pg.Routine == "check_enable_rls"
 }
 
-// statementPooling reports whether err is PgBouncer's answer to BEGIN in statement mode. Its code
-// is that of every error of PgBouncer, and its texts are not translated.
+// statementPooling reports whether err is PgBouncer's response to BEGIN in statement mode. All errors of
+// PgBouncer have one code, and their texts are not translated.
 func statementPooling(err error) bool {
 	var pg *pgconn.PgError
 	return errors.As(err, &pg) && pg.Code == "08P01" && strings.Contains(pg.Message, "statement pooling")

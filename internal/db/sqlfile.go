@@ -11,8 +11,7 @@ import (
 	"strings"
 )
 
-// errSyntax marks files that do not follow the format that MustQueries tells, or do not
-// agree with the fields.
+// errSyntax reports files that do not follow the format of MustQueries or do not match the fields.
 var errSyntax = errors.New("db: malformed file")
 
 // MustQueries reads the annotated SQL files that stand beside the Go code that runs them:
@@ -29,11 +28,10 @@ var errSyntax = errors.New("db: malformed file")
 //	WHERE id = @id AND fence = @fence
 //	RETURNING id;
 //
-// The mode says what the caller reads: at most `:one` row, `:many` rows, `:exec` only
-// the count of rows, or `:script` several statements run without arguments.
-// The text after the comment is the statement, verbatim, without blank and
-// comment lines at its end, and, except in a script, without a closing
-// semicolon.
+// The mode specifies the result that the caller reads: at most `:one` row, `:many` rows, `:exec` only the
+// count of rows, or `:script` several statements run without arguments. The text after the comment is the
+// statement, verbatim, without blank and comment lines at its end, and, except in a script, without a
+// closing semicolon.
 //
 // The package that owns the files embeds them in its statements.go, with a field for
 // each statement, whose name begins in lower case, and reads them once, into a variable
@@ -50,9 +48,9 @@ var errSyntax = errors.New("db: malformed file")
 //
 //	rows, err := tx.Query(ctx, queries.jobFinish, pgx.StrictNamedArgs{…})
 //
-// Thus a wrong name does not compile, and the linter unused reports a statement that no
-// Go file of the package reads: it looks at fields in lower case of types that have a
-// name. A test of this package finds SQL in other Go code.
+// A wrong name therefore does not compile, and the linter unused reports a statement that no Go file of the
+// package uses: it checks the unexported fields of named types. A test of this package finds SQL in other Go
+// code.
 //
 // A malformed file, a field without a statement and a statement without a field panic when
 // the program starts, and so in every test of the package, with an errSyntax that names
@@ -70,7 +68,7 @@ func MustQueries[T any](fsys fs.FS) T {
 	return queries
 }
 
-// QueriesByName returns what MustQueries read, for tests that go by names.
+// QueriesByName returns the statements of MustQueries by name, for tests.
 func QueriesByName[T any](queries T) map[string]string {
 	v := reflect.ValueOf(queries)
 	all := make(map[string]string, v.NumField())
@@ -228,7 +226,7 @@ func (p *scanner) finish() {
 	}
 	s.sql = join(p.script, p.body)
 	if !p.doc {
-		p.problem(s.line, "%s has no comment under its header; say its purpose, its parameters and what no row means", s.name)
+		p.problem(s.line, "%s has no comment under its header; describe its purpose, its parameters and the meaning of no row", s.name)
 	}
 	if s.sql == "" {
 		p.problem(s.line, "%s has no statement", s.name)

@@ -11,38 +11,34 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// ErrStandby reports that the server follows another one: it can be read, and takes no rows
-// before it is promoted.
-var ErrStandby = errors.New("the database is a standby, and takes no rows before it is promoted")
+// ErrStandby reports that the server is a standby. It accepts reads, and no writes before it is promoted.
+var ErrStandby = errors.New("the database is a standby and accepts no writes before it is promoted")
 
 // beginner is a pool, or one connection of it.
 type beginner interface {
 	BeginTx(ctx context.Context, options pgx.TxOptions) (pgx.Tx, error)
 }
 
-// Options is what a transaction is, whatever the role's defaults are. The zero value but
-// for Limit is one that writes, at READ COMMITTED: its guards count on seeing a row as it is
-// after a lock wait.
+// Options are the properties of a transaction, independent of the role's defaults. With only Limit set, the
+// transaction writes at READ COMMITTED; guards rely on reading the current row after a lock wait.
 type Options struct {
-	// Limit bounds the transaction here, and on the server each of its statements and each
-	// pause between two.
+	// Limit bounds the transaction in this process and, on the server, each statement and each pause between
+	// statements.
 	Limit time.Duration
-	// Wait is how long a row that another session keeps locked is waited for; 0: four fifths of
-	// Limit.
+	// Wait bounds the wait for a row that another session has locked. Zero means four fifths of Limit.
 	Wait time.Duration
-	// Grace is how much longer than Limit this side waits, for a server that is to be the
-	// first to say that time is up.
+	// Grace is added to Limit in this process, so that the server's deadline is the first to pass.
 	Grace time.Duration
-	// Reads is a transaction that only reads, on a standby too.
+	// Reads makes the transaction read-only. It then also runs on a standby.
 	Reads bool
-	// Snapshot is a transaction that only reads, all of it as of one moment.
+	// Snapshot makes the transaction read-only, and all its statements read one snapshot.
 	Snapshot bool
-	// Often is a transaction that is begun many times a second: its statements' plans are
-	// kept for a second, where the connection is the server's own. Others are planned at
-	// each execution, and what they execute in functions too.
+	// Often is for transactions that begin many times a second. Their plans are cached for one second,
+	// unless a pooler is in between. Other transactions plan every statement at each execution, including
+	// the statements of functions.
 	Often bool
-	// Policies has row-level security hide rows, as for tables whose policies are belfry's own
-	// (users, tokens, sessions, requests). Elsewhere a policy that hides rows is ErrRowSecurity.
+	// Policies applies row-level security, for tables with belfry's own policies (users, tokens, sessions,
+	// requests). Without it, a policy that hides rows causes ErrRowSecurity.
 	Policies bool
 	// First runs before the other statements and sets the transaction's limits on the server
 	// itself. Nil sets them from the other options.
@@ -51,16 +47,15 @@ type Options struct {
 	If *Precondition
 }
 
-// planLife is how old a plan may be that is kept. Planning all of a claim takes
-// some 2 ms; a plan of a table that was small is slow for so long at the most.
+// planLife is the maximum age of a cached plan. Planning a claim takes about 2 ms. A plan that was made for
+// a small table is slow for at most this time after the table has grown.
 const planLife = time.Second
 
-// planned is the key of a connection's custom data for when its plans were forgotten.
+// planned is the key in a connection's custom data for the time when its plans were discarded.
 const planned = "belfry planned"
 
-// InTx runs do in one transaction and commits it when do returns nil; what it commits is
-// durable. The error may be that of the COMMIT, whose outcome is then unknown. A standby refuses a
-// transaction that writes with ErrStandby.
+// InTx runs do in one transaction and commits it durably when do returns nil. If COMMIT itself fails, its
+// outcome is unknown. On a standby, a transaction that writes fails with ErrStandby.
 func InTx(ctx context.Context, on beginner, o Options, do func(context.Context, pgx.Tx) error) error {
 	ctx, cancel := context.WithTimeout(ctx, o.Limit+o.Grace)
 	defer cancel()
@@ -104,7 +99,7 @@ func (o Options) run(ctx context.Context, tx pgx.Tx, do func(context.Context, pg
 	return o.If.release(ctx, tx)
 }
 
-// explainHidden adds ErrRowSecurity to an error that HidesRows knows.
+// explainHidden adds ErrRowSecurity to an error that HidesRows recognises.
 func explainHidden(err error) error {
 	if !HidesRows(err) || errors.Is(err, ErrRowSecurity) {
 		return err
@@ -112,7 +107,7 @@ func explainHidden(err error) error {
 	return fmt.Errorf("%w: %w", ErrRowSecurity, err)
 }
 
-// set tells the server what the transaction is.
+// set sets the transaction's limits on the server.
 func (o Options) set(ctx context.Context, tx pgx.Tx) error {
 	args := pgx.StrictNamedArgs{"lock_timeout_ms": milliseconds(cmp.Or(o.Wait, o.Limit*4/5)), "timeout_ms": milliseconds(o.Limit), "fresh": 0}
 	if o.Often {
@@ -127,7 +122,7 @@ func (o Options) set(ctx context.Context, tx pgx.Tx) error {
 
 func (o Options) readsOnly() bool { return o.Reads || o.Snapshot }
 
-// forgetPlans leaves no plan in the connection's session that is older than planLife.
+// forgetPlans discards the session's plans if they are older than planLife.
 func forgetPlans(ctx context.Context, tx pgx.Tx) error {
 	data := tx.Conn().PgConn().CustomData()
 	if at, ok := data[planned].(time.Time); ok && time.Since(at) < planLife {
@@ -150,11 +145,10 @@ func (o Options) begin() pgx.TxOptions {
 	return is
 }
 
-// server knows what a standby says.
+// server translates the errors of BEGIN on a standby and through a pooler in statement mode.
 type server struct{ beginner }
 
-// BeginTx is the Beginner's; all that a server does not support of BEGIN is to write during
-// recovery.
+// BeginTx begins a transaction. The only unsupported feature of BEGIN is to write during recovery.
 func (s server) BeginTx(ctx context.Context, options pgx.TxOptions) (pgx.Tx, error) {
 	tx, err := s.beginner.BeginTx(ctx, options)
 	switch {

@@ -1,15 +1,12 @@
-// Package lifecycle wakes what waits for the database, says when it is away, stops what is
-// under way, and keeps the names of processes apart (Hold).
+// Package lifecycle contains the building blocks of long-running loops: notifications (Listener), one log of
+// database outages (Outage), soft and hard stops (Stop), and exclusive process names (NameLock).
 //
-// A process that has nothing to do asks the database seldom, because the database says
-// when there may be work: triggers notify a channel when a transaction commits. That is a
-// hint and no more. A notification that is lost, or left out by the setting belfry.bell,
-// costs time and never work: who listens still looks from time to time, and often while
-// Listening is false.
+// An idle process polls the database rarely, because triggers notify a channel when a transaction commits
+// new work. A notification is only a hint. If it is lost, or switched off by the setting belfry.bell, work
+// starts later but is never lost: listeners still poll at long intervals, and at short ones while Listening
+// is false.
 //
-// A process has many loops that ask the database. While it is away they go on trying, and
-// Outage speaks for all of them.
+// The loops of a process continue to try while the database is unreachable. One Outage logs for all of them.
 //
-// Whoever finishes something before it ends can be stopped softly and hard (Stop), and whoever
-// waits for time alone can be stopped in it (Pause).
+// Stop is for loops that finish work before they end, Pause for loops that only wait.
 package lifecycle

@@ -17,9 +17,9 @@ import (
 )
 
 const (
-	// closeTimeout bounds the end of a connection of which nothing is wanted any more.
+	// closeTimeout bounds the close of a connection.
 	closeTimeout = time.Second
-	// The first pause before another connection is tried, and the longest.
+	// The first and the longest pause before another connection attempt.
 	firstPause   = time.Second
 	longestPause = time.Minute
 )
@@ -27,8 +27,8 @@ const (
 // errDeaf reports a connection on which notifications do not arrive.
 var errDeaf = errors.New("notifications do not arrive: a pooler in transaction mode is in between, or belfry.bell is off")
 
-// Listener hears what is notified on one channel, on a connection of its own beside the
-// pool. It is safe for concurrent use.
+// Listener receives the notifications of one channel on a connection outside the pool. It is safe for
+// concurrent use.
 type Listener struct {
 	pool    *pgxpool.Pool
 	channel string
@@ -39,19 +39,18 @@ type Listener struct {
 	sure    atomic.Bool
 }
 
-// NewListener returns a Listener on a channel, a plain identifier. wake is called at every
-// notification, and whenever Listening changes, because what was notified before is lost
-// and afterwards it has to be looked for; it must return at once. timeout bounds the set-up
-// of a connection and each of its statements. outage speaks of a database that is away.
+// NewListener returns a Listener on a channel, a plain identifier. It calls wake at every notification and
+// at every change of Listening, because earlier notifications may be lost; wake must return at once. timeout
+// bounds the set-up of a connection and each of its statements. outage logs an unreachable database.
 func NewListener(pool *pgxpool.Pool, channel string, timeout time.Duration, wake func(), outage *Outage, log zerolog.Logger) *Listener {
 	return &Listener{pool: pool, channel: channel, timeout: timeout, wake: wake, outage: outage, log: log}
 }
 
-// Listening reports whether notifications arrive: one that the Listener caused itself,
-// through the pool, has arrived on the present connection. A nil Listener does not listen.
+// Listening reports whether notifications arrive on the present connection. The Listener tests it with a
+// notification of its own through the pool. A nil Listener does not listen.
 func (l *Listener) Listening() bool { return l != nil && l.sure.Load() }
 
-// Run listens until ctx ends, on one connection after the other.
+// Run listens until ctx ends and reconnects after failures.
 func (l *Listener) Run(ctx context.Context) {
 	for failures := 0; ctx.Err() == nil; {
 		err := l.once(ctx)
@@ -62,8 +61,8 @@ func (l *Listener) Run(ctx context.Context) {
 		if ctx.Err() != nil {
 			return
 		}
-		if !l.outage.Tried(time.Time{}, err) && failures == 0 {
-			l.log.Warn().Err(err).Msg("not listening for hints; polling goes on")
+		if !l.outage.Observe(time.Time{}, err) && failures == 0 {
+			l.log.Warn().Err(err).Msg("not listening for notifications; polling continues")
 		}
 		timer := time.NewTimer(min(firstPause<<min(failures, 10), longestPause))
 		failures++
@@ -116,7 +115,7 @@ func (l *Listener) once(ctx context.Context) error {
 	l.sure.Store(true)
 	l.wake()
 	for {
-		// A silent half-open connection costs only the hint.
+		// A half-open connection costs only notifications.
 		if err := conn.PgConn().WaitForNotification(ctx); err != nil {
 			return err
 		}
@@ -127,7 +126,7 @@ func (l *Listener) once(ctx context.Context) error {
 func (l *Listener) connect(ctx context.Context, heard func(channel string)) (*pgx.Conn, error) {
 	config := l.pool.Config().ConnConfig
 	config.OnNotification = func(_ *pgconn.PgConn, n *pgconn.Notification) { heard(n.Channel) }
-	if prepare := l.pool.Config().BeforeConnect; prepare != nil { // a rotating password, say
+	if prepare := l.pool.Config().BeforeConnect; prepare != nil { // such as a rotating password
 		if err := prepare(ctx, config); err != nil {
 			return nil, err
 		}

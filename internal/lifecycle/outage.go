@@ -7,37 +7,34 @@ import (
 	"github.com/rs/zerolog"
 )
 
-// sayEvery is how often an outage is said at the most.
-const sayEvery = time.Minute
+// warnInterval is the shortest time between two warnings.
+const warnInterval = time.Minute
 
-// Outage is the one voice of all loops that share it about a database that does not
-// answer: a warning when it goes, one for each minute that it stays away, and one line when
-// it is back, with how long it was away. What is tried meanwhile is logged at debug. An
-// outage that begins within a minute of a warning is silent until the minute is over. It is
-// safe for concurrent use; nil says nothing.
+// Outage logs that the database is unreachable, once for all loops that share it: a warning at the beginning
+// and every minute, and one line with the duration at the end. Failed attempts in between are logged at
+// debug. If an outage begins within a minute of a warning, the next warning waits for the end of the minute.
+// It is safe for concurrent use. A nil Outage logs nothing.
 type Outage struct {
 	log  zerolog.Logger
 	away func(error) bool
 
 	mu     sync.Mutex
-	since  time.Time // zero: it answers
-	failed time.Time // the last try that failed
+	since  time.Time // zero: reachable
+	failed time.Time // the last failure
 	said   time.Time // the last warning
-	told   bool      // this outage was said
+	told   bool      // a warning for this outage was logged
 	seen   int64     // outages so far
 }
 
-// NewOutage returns an Outage; away reports whether an error means that the database did
-// not answer.
+// NewOutage returns an Outage. away reports whether an error means that the database is unreachable.
 func NewOutage(log zerolog.Logger, away func(error) bool) *Outage {
 	return &Outage{log: log, away: away}
 }
 
-// Tried takes note of what came of a try that began then, and reports whether nothing is
-// left to log: it succeeded, or the Outage speaks of its error. Only a try that began after
-// the last one that failed ends an outage; began is zero where there is nothing to tell of
-// a success. What a stop has cut short must not be given.
-func (o *Outage) Tried(began time.Time, err error) bool {
+// Observe records the result of an attempt and reports whether the caller has nothing to log, because the
+// attempt succeeded or the Outage logs its error. Only a successful attempt that began after the last
+// failure ends an outage; a zero began never does. Do not pass attempts that a stop has cancelled.
+func (o *Outage) Observe(began time.Time, err error) bool {
 	if o == nil {
 		return err == nil
 	}
@@ -54,8 +51,8 @@ func (o *Outage) Tried(began time.Time, err error) bool {
 	return err == nil
 }
 
-// Seen returns how many outages began so far, and since when the database does not answer;
-// zero: it does.
+// Seen returns the number of outages so far and the start of the present one, or a zero time if the database
+// is reachable.
 func (o *Outage) Seen() (outages int64, since time.Time) {
 	if o == nil {
 		return 0, time.Time{}
@@ -72,7 +69,7 @@ func (o *Outage) fails(now time.Time, err error) {
 	}
 	o.failed = now
 	level := zerolog.DebugLevel
-	if o.said.IsZero() || now.Sub(o.said) >= sayEvery {
+	if o.said.IsZero() || now.Sub(o.said) >= warnInterval {
 		o.said, o.told, level = now, true, zerolog.WarnLevel
 	}
 	o.log.WithLevel(level).Err(err).Int64("elapsed_ms", now.Sub(o.since).Milliseconds()).Msg("the database does not answer; trying again")

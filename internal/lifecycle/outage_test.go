@@ -44,7 +44,7 @@ func TestOutage_IsSaidOnceAMinuteByAllLoopsTogether(t *testing.T) {
 		try := func(loops int, err error, logged bool) {
 			t.Helper()
 			for range loops {
-				require.Equal(t, logged, o.Tried(time.Now(), err))
+				require.Equal(t, logged, o.Observe(time.Now(), err))
 			}
 			<-time.After(time.Second)
 		}
@@ -57,7 +57,7 @@ func TestOutage_IsSaidOnceAMinuteByAllLoopsTogether(t *testing.T) {
 		require.Equal(t, []string{gone + "0s", still + "1m0s", still + "2m0s"}, said(t, log))
 		early := time.Now()
 		try(1, away, true)
-		require.True(t, o.Tried(early.Add(-time.Second), nil)) // it was slow, and began before
+		require.True(t, o.Observe(early.Add(-time.Second), nil)) // it was slow, and began before
 		require.Empty(t, said(t, log))
 		try(3, nil, true)
 		require.Equal(t, []string{back + "2m31s"}, said(t, log))
@@ -87,6 +87,6 @@ func TestOutage_IsSaidOnceAMinuteByAllLoopsTogether(t *testing.T) {
 func TestOutage_NobodyHasToListen(t *testing.T) {
 	t.Parallel()
 	var o *lifecycle.Outage
-	require.True(t, o.Tried(time.Now(), nil))
-	require.False(t, o.Tried(time.Now(), errors.New("away")))
+	require.True(t, o.Observe(time.Now(), nil))
+	require.False(t, o.Observe(time.Now(), errors.New("away")))
 }

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// Pause waits for d, or returns the cause of ctx's end before it.
+// Pause waits for d. If ctx ends earlier, it returns the cause.
 func Pause(ctx context.Context, d time.Duration) error {
 	timer := time.NewTimer(d)
 	defer timer.Stop()

@@ -13,5 +13,5 @@ var queries = db.MustQueries[querySet](sqlFiles)
 
 // querySet has the statements of the .sql files.
 type querySet struct {
-	listen, echo, nameTake, nameHolder, namesBeat, nameRefused, namesRelease string
+	listen, echo, nameLock, nameHolder, namesHeartbeat, nameRefused, namesUnlock string
 }

@@ -44,7 +44,7 @@ func mapError(err error) error {
 	if errors.Is(err, job.ErrUnreachable) || errors.Is(err, job.ErrTooSlow) {
 		return err // package job's
 	}
-	return job.Answered(err, ErrLocked, "belfry.schedules")
+	return job.TranslateError(err, ErrLocked, "belfry.schedules")
 }
 
 // transient reports an answer of the server that may be another one at the next tick,

@@ -210,7 +210,7 @@ func (f *Firer) Run(ctx context.Context, ticks, hints <-chan struct{}, listening
 
 // complain says what came of a try that began then, unless a stop cut it short.
 func (f *Firer) complain(ctx context.Context, began time.Time, err error) {
-	if ctx.Err() == nil && !f.away.Tried(began, err) {
+	if ctx.Err() == nil && !f.away.Observe(began, err) {
 		f.log.Warn().Err(err).Msg("schedules not fired; will try again")
 	}
 }

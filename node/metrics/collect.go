@@ -182,7 +182,7 @@ func (c *Collector) collect(ctx context.Context, p *part) {
 		return
 	}
 	if err == nil {
-		p.outage.Tried(began, nil)
+		p.outage.Observe(began, nil)
 		p.failing = false
 		for _, v := range values {
 			if v.Value == nil {
@@ -201,7 +201,7 @@ func (c *Collector) collect(ctx context.Context, p *part) {
 		return
 	}
 	c.failures.WithLabelValues(p.name).Inc()
-	if !p.outage.Tried(began, err) && !p.failing {
+	if !p.outage.Observe(began, err) && !p.failing {
 		c.log.Warn().Err(err).Str("detail", p.name).Msg("metrics are not collected")
 	}
 	p.failing = true

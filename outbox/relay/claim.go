@@ -43,7 +43,7 @@ func (r *Relay) claim(ctx context.Context, out chan<- batch) {
 		if carrier { // it tells nothing of the database
 			text = "messages are not taken out of the carrier"
 		} else {
-			spoken = ctx.Err() == nil && r.outage.Tried(began, err)
+			spoken = ctx.Err() == nil && r.outage.Observe(began, err)
 		}
 		switch {
 		case over && r.drained(ctx):

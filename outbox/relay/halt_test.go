@@ -58,7 +58,7 @@ func TestHalt_InMidDeliveryHoldsEverything(t *testing.T) {
 			require.Equal(t, 1, strings.Count(log.String(), "nothing is delivered before `belfry unhalt`"))
 			require.Empty(t, dbtest.Miscounted(t, b.DB.Pool))
 
-			changed, err = jobs.Lift(t.Context(), job.Act{Actor: "ann", Reason: "corrected"})
+			changed, err = jobs.Unhalt(t.Context(), job.Act{Actor: "ann", Reason: "corrected"})
 			require.NoError(t, err)
 			require.True(t, changed)
 			b.Delivered(t)

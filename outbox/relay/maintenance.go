@@ -31,7 +31,7 @@ func (r *Relay) every(ctx context.Context, between func() time.Duration, asked <
 		if err == nil {
 			err = f(ctx)
 		}
-		if ctx.Err() == nil && !r.outage.Tried(began, err) && !failing {
+		if ctx.Err() == nil && !r.outage.Observe(began, err) && !failing {
 			r.log.WithLevel(levelOf(err)).Err(err).Str("worker_id", r.name).Str("transport", r.transport.String()).Msg(problem)
 		}
 		failing = err != nil

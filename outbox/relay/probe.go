@@ -253,7 +253,7 @@ func (r *Relay) claimSample(ctx context.Context, job int64) (claimed []outbox.Cl
 		}
 		return err
 	})
-	if err != nil && ctx.Err() == nil && !r.outage.Tried(began, err) {
+	if err != nil && ctx.Err() == nil && !r.outage.Observe(began, err) {
 		r.log.Warn().Err(err).Int64("job_id", job).Msg("a sample of a job that keeps failing is not claimed")
 	}
 	if len(claimed) > 0 {

@@ -17,7 +17,7 @@ func (r *Relay) recheck(hard context.Context, claimed []outbox.Claimed) (verdict
 				return err
 			}
 			began = time.Now()
-			verdicts, err = r.ledger.Look(ctx, claimed)
+			verdicts, err = r.ledger.Recheck(ctx, claimed)
 			return err
 		})
 		if err != nil {

@@ -310,7 +310,7 @@ func (r *Relay) insist(ctx context.Context, what string, act func(context.Contex
 	for failures := 0; ; failures++ {
 		began := time.Now()
 		err := r.within(ctx, act)
-		spoken := ctx.Err() == nil && r.outage.Tried(began, err)
+		spoken := ctx.Err() == nil && r.outage.Observe(began, err)
 		if err == nil || ctx.Err() != nil || refused(err, failures) {
 			return err
 		}

@@ -335,7 +335,7 @@ func TestBrowser_ANoticeIsWrittenCountedAndApproved(t *testing.T) {
 	author.shows("WAITS for approval")
 	author.picture("approval")
 	author.follow("Approve job " + name + "…")
-	author.shows("a second person approves it")
+	author.shows("another person must approve it")
 	require.Equal(t, "PENDING", h.text("SELECT status FROM belfry.jobs WHERE id = $1", id))
 
 	second.signIn("the-admin", password)

@@ -7,40 +7,40 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// Verdict is what the look right before a provider's call says.
+// Verdict is the result of a recheck for one message.
 type Verdict string
 
 // The verdicts.
 const (
 	VerdictSend     Verdict = "send"
-	VerdictHeld     Verdict = "held"     // its job is ABORTED or waits for approval, its lane is paused, or all is halted: back to PENDING, as it was
-	VerdictEdited   Verdict = "edited"   // its job's content was corrected: back to PENDING, as it was, to be composed anew
-	VerdictRecalled Verdict = "recalled" // becomes CANCELLED
-	VerdictLost     Verdict = "lost"     // another owner has it, or it is finished, or its lease has expired: forget it
+	VerdictHeld     Verdict = "held"     // its job is ABORTED or waits for approval, its lane is paused, or belfry is halted: return it to PENDING unchanged
+	VerdictEdited   Verdict = "edited"   // its job's content was corrected: return it to PENDING unchanged, to be composed again
+	VerdictRecalled Verdict = "recalled" // it becomes CANCELLED
+	VerdictLost     Verdict = "lost"     // another owner has it, it is finished, or its lease has expired: ignore it
 )
 
-// Look is the look right before the call, after HandOver: one verdict per message, in
-// their order, from one snapshot. Only VerdictSend, under a lease that HandOver has
-// returned, allows a call, and the call is to follow at once: the message counts as handed to
-// the provider from now on (I6).
-func (l *Ledger) Look(ctx context.Context, messages []Claimed) ([]Verdict, error) {
+// Recheck returns one verdict per message, in the same order, from one snapshot. The relay calls it after
+// HandOver and right before the provider's call. Only VerdictSend, under a lease that HandOver has returned,
+// allows a call. The call must follow at once: from now on the message counts as handed to the provider
+// (I6).
+func (l *Ledger) Recheck(ctx context.Context, messages []Claimed) ([]Verdict, error) {
 	if err := checkBatch(len(messages)); err != nil || len(messages) == 0 {
 		return nil, err
 	}
 	k := keysOf(messages)
 	of := keys{tids: k.tids}
-	v, err := l.look(ctx, k, of)
+	v, err := l.recheck(ctx, k, of)
 	if err != nil {
 		return nil, err
 	}
 	for i := range messages {
-		if v.verdict(&messages[i]) == VerdictLost { // or it is where its claim did not leave it
+		if v.verdict(&messages[i]) == VerdictLost { // or its row has moved since its claim
 			of.jobs, of.channels = append(of.jobs, k.jobs[i]), append(of.channels, k.channels[i])
 		}
 	}
 	if len(of.jobs) > 0 {
-		// All of them again: what the first look let pass may be held by now.
-		if v, err = l.look(ctx, k, of); err != nil {
+		// All messages again: one that passed the first check may be held by now.
+		if v, err = l.recheck(ctx, k, of); err != nil {
 			return nil, err
 		}
 	}
@@ -51,11 +51,11 @@ func (l *Ledger) Look(ctx context.Context, messages []Claimed) ([]Verdict, error
 	return verdicts, nil
 }
 
-// view is what one look has found.
+// view is the result of one recheck query.
 type view struct {
 	halted bool
-	jobs   map[int64]int32 // whose messages may be sent: the revisions of their contents
-	owned  map[Key]owned   // what is in flight under leases that live
+	jobs   map[int64]int32 // content revisions of the jobs whose messages may be sent
+	owned  map[Key]owned   // messages in flight under valid leases
 }
 
 type owned struct {
@@ -80,12 +80,11 @@ func (v *view) verdict(m *Claimed) Verdict {
 	return VerdictSend
 }
 
-// look asks for messages by their places and by their keys, as of says; all has the leases and
-// jobs of every one.
-func (l *Ledger) look(ctx context.Context, all, of keys) (*view, error) {
+// recheck queries the messages in of by their row positions and keys, and the leases and jobs of all.
+func (l *Ledger) recheck(ctx context.Context, all, of keys) (*view, error) {
 	v := &view{}
 	var b pgx.Batch
-	b.Queue(queries.messageLook, pgx.StrictNamedArgs{
+	b.Queue(queries.messageRecheck, pgx.StrictNamedArgs{
 		"tids": of.tids, "job_ids": of.jobs, "channel_ids": of.channels, "leases": different(all.leases), "jobs": different(all.jobs),
 	}).QueryRow(func(row pgx.Row) error {
 		var revisions []int32
@@ -104,7 +103,7 @@ func (l *Ledger) look(ctx context.Context, all, of keys) (*view, error) {
 		return nil
 	})
 	if err := l.atOnce(ctx, false, &b); err != nil {
-		return nil, fmt.Errorf("look at %d messages: %w", len(all.jobs), err)
+		return nil, fmt.Errorf("recheck %d messages: %w", len(all.jobs), err)
 	}
 	return v, nil
 }

@@ -100,7 +100,7 @@ func TestLook_DaemonPollsWhileAJobRunsElsewhere(t *testing.T) {
 	go func() { ended <- r.Run(ctx) }()
 	t.Cleanup(func() { stop(); require.NoError(t, <-ended) })
 	// One that rests asks every five seconds.
-	require.Eventually(t, func() bool { return trace.count("JobsLook") >= 30 }, patience, 10*time.Millisecond)
+	require.Eventually(t, func() bool { return trace.count("JobsSnapshot") >= 30 }, patience, 10*time.Millisecond)
 	g.release(nil)
 	other.wait(t)
 }
@@ -180,7 +180,7 @@ func TestLook_RulesOutWhatIsNotAskedFor(t *testing.T) {
 			c.prepare(t, b)
 			trace := &asked{}
 			require.Empty(t, b.runDue(t, b.runnerWith(t, b.traced(t, trace), config("r"), c.types(b))).Jobs)
-			require.Positive(t, trace.count("JobsLook"))
+			require.Positive(t, trace.count("JobsSnapshot"))
 			for _, statement := range c.never {
 				require.Zero(t, trace.count(statement), statement)
 			}

@@ -9,22 +9,20 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// Over says which transport this relay gets its messages from, before it beats; postgres
-// unless it is said.
+// Over sets the transport of this relay, before the first heartbeat. The default is postgres.
 func (l *Ledger) Over(transport string) { l.transport = transport }
 
-// At says what the place of this relay is called, before it beats (Installation.ErrAt).
+// At sets the relay's delivery.place, before the first heartbeat (Installation.ErrAt).
 func (l *Ledger) At(place string) { l.place = place }
 
-// SenderLimits are what a relay works by: an operator's, where one set them, else its
-// configuration's.
+// SenderLimits are the limits of a sender: an operator's override, or the configured value.
 type SenderLimits struct {
 	Name          string  `json:"name,omitempty"`
-	RatePerSecond float64 `json:"rate_per_second"` // of all relays together; 0: no limit
-	Concurrency   int     `json:"concurrency"`     // calls at once of each relay
+	RatePerSecond float64 `json:"rate_per_second"` // of all relays together; 0 means no limit
+	Concurrency   int     `json:"concurrency"`     // concurrent calls per relay
 }
 
-// SenderWork is what a sender of one relay does.
+// SenderWork is the present state of one relay's sender.
 type SenderWork struct {
 	SenderLimits
 
@@ -32,32 +30,30 @@ type SenderWork struct {
 	Breaker         string  `json:"breaker"`           // closed, open, half_open or off
 	Waiting         int     `json:"waiting"`           // messages in its queue
 	Calling         int     `json:"calling"`           // calls in progress
-	SentPerSecond   float64 `json:"sent_per_second"`   // that the provider took, over the last seconds
-	FailedPerSecond float64 `json:"failed_per_second"` // that it did not, or may not have
+	SentPerSecond   float64 `json:"sent_per_second"`   // accepted by the provider, over the last seconds
+	FailedPerSecond float64 `json:"failed_per_second"` // rejected, or with an unknown result
 }
 
-// LiveSender is a sender of relays that live, as the database knows it.
+// LiveSender is a sender of live relays.
 type LiveSender struct {
-	Relays int // that have it
+	Relays int // the number of live relays with this sender
 	SenderOverride
 }
 
-// SenderOverride is what an operator has set about a sender while relays run. The zero value
-// is that nothing is set.
+// SenderOverride is an operator's override for a sender at run time. The zero value overrides nothing.
 type SenderOverride struct {
-	RatePerSecond *float64 // nil: the configuration's
-	Concurrency   *int     // nil: the configuration's
+	RatePerSecond *float64 // nil means the configured value
+	Concurrency   *int     // nil means the configured value
 	Paused        bool
 	PauseReason   string
 }
 
-// Beat says that this relay lives, what its senders do and by what limits, and how many messages
-// it holds, and returns by name how each of its senders stands, this relay counted, and whether
-// messages may leave the database (Installation.ErrAt): otherwise claims find nothing. besides is
-// how many transactions the relay has made so far beside the ledger's: a run takes all of them
-// off what it sees of others on the server (job.HealthConfig). It is to
-// come about every second: a relay that has not beaten for a third of the lease time counts as
-// dead.
+// Beat renews this relay's heartbeat and records the state and limits of its senders and the number of
+// messages in flight. It returns the state of each sender by name, this relay included, and whether messages
+// may leave the database (Installation.ErrAt); if not, claims return nothing. besides is the number of the
+// relay's transactions outside the ledger so far; a run subtracts belfry's own transactions from the
+// server's load (job.HealthConfig). Call Beat about every second: a relay without a heartbeat for a third of
+// the lease time counts as dead.
 func (l *Ledger) Beat(ctx context.Context, senders []SenderWork, inFlight int, besides int64) (states map[string]LiveSender, delivers bool, err error) {
 	if senders == nil {
 		senders = []SenderWork{}
@@ -75,7 +71,7 @@ func (l *Ledger) Beat(ctx context.Context, senders []SenderWork, inFlight int, b
 		media = []string{}
 	}
 	states = make(map[string]LiveSender, len(senders))
-	_, err = list(ctx, l, "renew the relay's heartbeat", queries.relayBeat, pgx.StrictNamedArgs{
+	_, err = list(ctx, l, "renew the relay's heartbeat", queries.relayHeartbeat, pgx.StrictNamedArgs{
 		"relay": l.relay, "senders": names, "limits": string(limits), "media": media, "in_flight": inFlight, "transactions": l.made.Load() + besides, "transport": l.transport, "place": l.place, "seconds": l.leaseTime.Seconds() / 3,
 	}, func(row pgx.CollectableRow) (s LiveSender, err error) {
 		var sender string
@@ -90,10 +86,10 @@ func (l *Ledger) Beat(ctx context.Context, senders []SenderWork, inFlight int, b
 	return states, delivers, nil
 }
 
-// Deregister forgets this relay, which has ended, and ends those of its leases under which nothing
-// is in flight: a lease that was locked when its last message was recorded is left until then.
+// Deregister removes this relay when it has ended, and its leases without messages in flight. A lease can be
+// left over if it was locked when its last message was recorded.
 func (l *Ledger) Deregister(ctx context.Context) error {
-	leases, err := list(ctx, l, "read the leases of a relay that ends", queries.leasesOf, pgx.StrictNamedArgs{"relay": l.relay}, pgx.RowTo[int64])
+	leases, err := list(ctx, l, "read the leases of a stopping relay", queries.leasesOf, pgx.StrictNamedArgs{"relay": l.relay}, pgx.RowTo[int64])
 	if err != nil {
 		return err
 	}
@@ -105,7 +101,7 @@ func (l *Ledger) Deregister(ctx context.Context) error {
 	}
 	b.Queue(queries.relayLeave, pgx.StrictNamedArgs{"relay": l.relay})
 	if err := l.send(ctx, &b); err != nil {
-		return fmt.Errorf("forget relay %s: %w", l.relay, mapError(err))
+		return fmt.Errorf("remove relay %s: %w", l.relay, mapError(err))
 	}
 	return nil
 }

@@ -6,8 +6,8 @@ import (
 	"sync"
 )
 
-// Together runs loops side by side that end when their context does, and returns when all have
-// ended. One that ends with an error ends the others.
+// Together runs loops concurrently and returns when all have ended. Each loop ends when its context ends. A
+// loop that returns an error cancels the others.
 func Together(ctx context.Context, loops ...func(context.Context) error) error {
 	ctx, end := context.WithCancel(ctx)
 	defer end()

@@ -13,7 +13,7 @@ import (
 // link is the server connection that a run holds from its claim to its end. Its
 // backend is recorded in the job's row: when the runner's process dies, so does the
 // backend, and any other runner sees that at once.
-type link struct {
+type conn struct {
 	pool *pgxpool.Pool
 	conn *pgxpool.Conn // nil: none now
 	// recorded is the pid that the job's row was last told; see moved.
@@ -21,7 +21,7 @@ type link struct {
 }
 
 // get returns the connection, a new one if the last was lost or dropped.
-func (l *link) get(ctx context.Context) (*pgxpool.Conn, error) {
+func (l *conn) get(ctx context.Context) (*pgxpool.Conn, error) {
 	if l.conn != nil && l.conn.Conn().IsClosed() {
 		l.drop()
 	}
@@ -36,7 +36,7 @@ func (l *link) get(ctx context.Context) (*pgxpool.Conn, error) {
 }
 
 // drop gives the connection up; the next get takes another.
-func (l *link) drop() {
+func (l *conn) drop() {
 	if l.conn != nil {
 		l.conn.Release()
 		l.conn = nil
@@ -45,7 +45,7 @@ func (l *link) drop() {
 
 // pid is what the connection believes its backend to be; 0 without a connection.
 // Behind a pooler in transaction mode that is a number the server does not know.
-func (l *link) pid() int64 {
+func (l *conn) pid() int64 {
 	if l.conn == nil {
 		return 0
 	}
@@ -54,19 +54,19 @@ func (l *link) pid() int64 {
 
 // moved reports whether the job's row names another connection than this one: the
 // one that it names is gone, and the run looks dead.
-func (l *link) moved() bool { return l.pid() != l.recorded }
+func (l *conn) moved() bool { return l.pid() != l.recorded }
 
 // act runs do in one short transaction on the connection (see db.InTx).
-func (l *link) act(ctx context.Context, limit time.Duration, do func(context.Context, pgx.Tx) error) error {
+func (l *conn) act(ctx context.Context, limit time.Duration, do func(context.Context, pgx.Tx) error) error {
 	return l.inTx(ctx, db.Options{Limit: limit}, do)
 }
 
 // often is act for a claim. A run does not have its plans forgotten every second.
-func (l *link) often(ctx context.Context, limit time.Duration, do func(context.Context, pgx.Tx) error) error {
+func (l *conn) often(ctx context.Context, limit time.Duration, do func(context.Context, pgx.Tx) error) error {
 	return l.inTx(ctx, db.Options{Limit: limit, Often: true}, do)
 }
 
-func (l *link) inTx(ctx context.Context, o db.Options, do func(context.Context, pgx.Tx) error) error {
+func (l *conn) inTx(ctx context.Context, o db.Options, do func(context.Context, pgx.Tx) error) error {
 	ctx, cancel := context.WithTimeout(ctx, o.Limit)
 	defer cancel()
 	conn, err := l.get(ctx)

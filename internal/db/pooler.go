@@ -8,41 +8,40 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// Found is what Look found out about the way between a connection and its server.
+// Found describes the pooler between a connection and its server.
 type Found struct {
-	Pooler bool // another process than PostgreSQL's answers the connection
-	Loses  bool // statements that were prepared in one transaction are lost in another
+	Pooler bool // a process other than PostgreSQL answers the connection
+	Loses  bool // statements prepared in one transaction are missing in the next
 }
 
 const (
-	// probeName is always the same: what a pooler keeps of it is one statement for each of
-	// its server connections.
+	// probeName is constant, so that at most one statement remains in each server connection of a pooler.
 	probeName = "belfry_probe"
 	rounds    = 3
 	tries     = 2 // in each round
 )
 
-// Look finds out whether a pooler stands between conn and the server, by the number of the
-// server's process, and whether it loses prepared statements: two connections made like
-// conn prepare different ones under one name and execute them over several transactions.
-// An error with Pooler means that only the second was not found out, for instance because
-// the pooler is full.
-func Look(ctx context.Context, conn *pgx.Conn) (found Found, err error) {
+// DetectPooler reports whether a pooler is between conn and the server, and whether it loses prepared
+// statements. It detects a pooler by the number of the server's process. For the second result, two more
+// connections prepare different statements under one name and execute them in several transactions. If it
+// returns an error and found.Pooler is true, only found.Loses is unknown, for example because the pooler is
+// full.
+func DetectPooler(ctx context.Context, conn *pgx.Conn) (found Found, err error) {
 	if found.Pooler, err = behindPooler(ctx, conn); err != nil || !found.Pooler {
 		return found, err
 	}
-	ctx, cancel := context.WithTimeout(context.WithValue(ctx, lookKey{}, true), probeTimeout)
+	ctx, cancel := context.WithTimeout(context.WithValue(ctx, detectKey{}, true), probeTimeout)
 	defer cancel()
 	var pair []*pgx.Conn
 	defer func() {
 		for _, c := range pair {
-			_ = c.Close(ctx) // nothing is wanted of it any more
+			_ = c.Close(ctx)
 		}
 	}()
 	for range 2 {
 		c, err := pgx.ConnectConfig(ctx, conn.Config())
 		if err != nil {
-			return found, fmt.Errorf("look for a pooler: %w", err)
+			return found, fmt.Errorf("detect a pooler: %w", err)
 		}
 		pair = append(pair, c)
 	}
@@ -54,16 +53,16 @@ func Look(ctx context.Context, conn *pgx.Conn) (found Found, err error) {
 	return found, nil
 }
 
-// behindPooler reports whether another process answers conn than the server's.
+// behindPooler reports whether a process other than the server answers conn.
 func behindPooler(ctx context.Context, conn *pgx.Conn) (bool, error) {
 	var pid uint32
 	if err := conn.QueryRow(ctx, queries.backendPID, pgx.QueryExecModeSimpleProtocol).Scan(&pid); err != nil {
-		return false, fmt.Errorf("look for a pooler: %w", err)
+		return false, fmt.Errorf("detect a pooler: %w", err)
 	}
 	return pid != conn.PgConn().PID(), nil
 }
 
-// transacts tries a transaction, which a pooler in statement mode refuses.
+// transacts begins and ends a transaction, which a pooler in statement mode rejects.
 func transacts(ctx context.Context, conn *pgx.Conn) error {
 	tx, err := server{conn}.BeginTx(ctx, pgx.TxOptions{AccessMode: pgx.ReadOnly})
 	if err != nil {
@@ -72,7 +71,7 @@ func transacts(ctx context.Context, conn *pgx.Conn) error {
 	return tx.Rollback(ctx)
 }
 
-// loses reports whether one of connections meets what it has not prepared itself.
+// loses reports whether a connection executes a statement that another connection prepared, or none.
 func loses(ctx context.Context, connections []*pgx.Conn) (lost bool, err error) {
 	mark := func(i int) string { return fmt.Sprint(i) }
 	for i, c := range connections {
@@ -100,10 +99,10 @@ func loses(ctx context.Context, connections []*pgx.Conn) (lost bool, err error) 
 	return false, nil
 }
 
-// otherwise is an error that says something else than that a statement was lost.
+// otherwise returns err unless it reports a lost statement.
 func otherwise(err error) error {
 	if Lost(err) {
 		return nil
 	}
-	return fmt.Errorf("look for a pooler: %w", err)
+	return fmt.Errorf("detect a pooler: %w", err)
 }

@@ -18,18 +18,18 @@ func TestHold_OneLivingProcessHasAName(t *testing.T) {
 	db := dbtest.New(t)
 	ctx, stop := context.WithTimeout(t.Context(), time.Minute)
 	defer stop()
-	first, err := lifecycle.Take(ctx, db.Pool, lifecycle.Given{Kind: lifecycle.RunnerName, Name: "a"})
+	first, err := lifecycle.LockNames(ctx, db.Pool, lifecycle.Name{Kind: lifecycle.RunnerName, Name: "a"})
 	require.NoError(t, err)
-	_, err = lifecycle.Take(ctx, db.Pool, lifecycle.Given{Kind: lifecycle.RelayName, Name: "a"})
+	_, err = lifecycle.LockNames(ctx, db.Pool, lifecycle.Name{Kind: lifecycle.RelayName, Name: "a"})
 	require.NoError(t, err, "names of relays are others")
 
 	beating, cease := context.WithCancel(ctx)
 	ended := make(chan error, 1)
 	go func() { ended <- first.Run(beating) }()
-	_, err = lifecycle.Take(ctx, db.Pool, lifecycle.Given{Kind: lifecycle.RunnerName, Name: "a"})
-	var held *lifecycle.HeldError
+	_, err = lifecycle.LockNames(ctx, db.Pool, lifecycle.Name{Kind: lifecycle.RunnerName, Name: "a"})
+	var held *lifecycle.NameInUseError
 	require.ErrorAs(t, err, &held)
-	require.ErrorContains(t, err, `runner.name "a" belongs to process `)
+	require.ErrorContains(t, err, `runner.name "a" is in use by process `)
 	var rivals int
 	require.NoError(t, db.Pool.QueryRow(ctx, `SELECT count(*) FROM belfry.names WHERE rival IS NOT NULL AND rival_at IS NOT NULL`).Scan(&rivals))
 	require.Equal(t, 1, rivals)
@@ -38,14 +38,14 @@ func TestHold_OneLivingProcessHasAName(t *testing.T) {
 
 	_, err = db.Pool.Exec(ctx, `UPDATE belfry.names SET beat_at = now() - interval '7 seconds'`)
 	require.NoError(t, err)
-	second, err := lifecycle.Take(ctx, db.Pool, lifecycle.Given{Kind: lifecycle.RunnerName, Name: "a"})
+	second, err := lifecycle.LockNames(ctx, db.Pool, lifecycle.Name{Kind: lifecycle.RunnerName, Name: "a"})
 	require.NoError(t, err)
 	require.ErrorAs(t, first.Run(ctx), &held, "it has been silent")
 	require.NoError(t, first.Release(ctx), "and gives back what is not its own")
 	_, err = db.Pool.Exec(ctx, `UPDATE belfry.names SET beat_at = now()`)
 	require.NoError(t, err)
 	require.NoError(t, second.Release(ctx))
-	_, err = lifecycle.Take(ctx, db.Pool, lifecycle.Given{Kind: lifecycle.RunnerName, Name: "a"})
+	_, err = lifecycle.LockNames(ctx, db.Pool, lifecycle.Name{Kind: lifecycle.RunnerName, Name: "a"})
 	require.NoError(t, err)
 }
 
@@ -56,7 +56,7 @@ func TestHold_SeveralNamesHaveOneBeat(t *testing.T) {
 	db := dbtest.New(t)
 	ctx, stop := context.WithTimeout(t.Context(), time.Minute)
 	defer stop()
-	h, err := lifecycle.Take(ctx, db.Pool, lifecycle.Given{Kind: lifecycle.RunnerName, Name: "a"}, lifecycle.Given{Kind: lifecycle.RelayName, Name: "b"})
+	h, err := lifecycle.LockNames(ctx, db.Pool, lifecycle.Name{Kind: lifecycle.RunnerName, Name: "a"}, lifecycle.Name{Kind: lifecycle.RelayName, Name: "b"})
 	require.NoError(t, err)
 	ended := make(chan error, 1)
 	go func() { ended <- h.Run(ctx) }()
@@ -68,7 +68,7 @@ func TestHold_SeveralNamesHaveOneBeat(t *testing.T) {
 	}, 30*time.Second, 10*time.Millisecond)
 	_, err = db.Pool.Exec(ctx, `UPDATE belfry.names SET instance = gen_random_uuid() WHERE name = 'b'`)
 	require.NoError(t, err)
-	var held *lifecycle.HeldError
+	var held *lifecycle.NameInUseError
 	require.ErrorAs(t, <-ended, &held)
 	require.Equal(t, "b", held.Name)
 	require.NoError(t, h.Release(ctx))
