@@ -140,9 +140,9 @@ func (r *races) race(t *testing.T, mode raceMode, i int) (took time.Duration, ra
 	began := time.Now()
 	b.abort(t, r.id)
 	took = time.Since(began)
-	acknowledged := r.readSnapshot(t)
+	acknowledged := r.look(t)
 	s.wait(t)
-	require.Equal(t, acknowledged, r.readSnapshot(t), "race %d, %s: something was committed after the acknowledgement", i, mode.name)
+	require.Equal(t, acknowledged, r.look(t), "race %d, %s: something was committed after the acknowledgement", i, mode.name)
 	require.Zero(t, acknowledged.Ahead, "race %d, %s: rows above the cursor", i, mode.name)
 	require.Equal(t, acknowledged.Channels, acknowledged.Since, "race %d, %s: rows up to the cursor", i, mode.name)
 	r.checked = acknowledged.Cursor

@@ -83,7 +83,7 @@ func TestApproval_IsForSoManyAndNoMore(t *testing.T) {
 	s := b.state(t, id)
 	require.Equal(t, job.Aborted, s.Status)
 	require.Equal(t, everyone(200), s.Rows, "no committed state has more rows than were approved")
-	require.Equal(t, fmt.Sprintf("it is approved for 210: 200 rows are written and the next chunk has 100; `belfry resume %d` has it wait for another approval", id), s.LastError)
+	require.Equal(t, fmt.Sprintf("it is approved for 210: 200 rows are written and the next chunk has 100; after `belfry resume %d` it waits for another approval", id), s.LastError)
 
 	_, err = b.jobs.Resume(t.Context(), job.One(id), job.Act{Actor: "kim"})
 	require.NoError(t, err)

@@ -221,13 +221,12 @@ func (r *Runner) take(ctx context.Context, held *conn, statement string, args pg
 	return t, nil
 }
 
-// reconnectGrace is how long a run whose server connection is gone has to record
-// another one before it is taken over: a connection that broke under a run that lives
-// is replaced in a few milliseconds, on a machine with nine busy processes in a few hundred.
+// reconnectGrace is the time that a run without its server connection has to record a new one before it is
+// taken over. A live run reconnects in a few milliseconds, and in a few hundred on a machine with nine busy
+// processes.
 const reconnectGrace = 500 * time.Millisecond
 
-// application names the transactions of a run in pg_stat_activity; RunTerminateOldBackends reads
-// it back.
+// application returns the application_name of a run's transactions; RunTerminateOldBackends parses it.
 func application(jobID, fence int64) string {
 	return fmt.Sprintf("belfry job %d fence %d", jobID, fence)
 }

@@ -11,22 +11,20 @@ import (
 // Config sets how a Runner claims and walks. DefaultConfig has every default;
 // zero values are not defaults and Validate refuses them where they make no sense.
 type Config struct {
-	// Name tells this runner from others in jobs.runner and in events. It must be
-	// unique among live runners: a runner resumes at once a RUNNING job that bears its
-	// own name. Nothing here sees to that: belfry's commands hold the names that they are
-	// given (belfry.names) and refuse the second process; a program of one's own gives
-	// each process another, or none. Empty: host name, process id and a random suffix.
+	// Name identifies this runner in jobs.runner and in events. It must be unique among live runners,
+	// because a runner resumes a RUNNING job with its own name at once. This package does not enforce that:
+	// belfry's commands lock their names (belfry.names) and refuse a second process, and your own program
+	// must give each process another name, or none. Empty means host name, process id and a random suffix.
 	Name string `mapstructure:"name"`
-	// Lanes are those this runner serves; none means all.
+	// Lanes are the lanes that this runner serves; none means all.
 	Lanes []string `mapstructure:"lanes"`
-	// PollInterval is how often the daemon looks for due and stale jobs while one is
-	// RUNNING or due; see Runner.Run.
+	// PollInterval is the time between two polls for due and stale jobs while a job is RUNNING or due; see
+	// Runner.Run.
 	PollInterval time.Duration `mapstructure:"poll_interval"`
-	// WatchInterval is how often a daemon without a job looks, while any is RUNNING,
-	// whether the server connection of its runner is gone, to take that job over.
+	// WatchInterval is the time between two checks, by a daemon without a job, whether the runner of a
+	// RUNNING job has lost its server connection, so that the job can be taken over.
 	WatchInterval time.Duration `mapstructure:"watch_interval"`
-	// Listen has the daemon LISTEN for the database's hints. Off, or where they do not
-	// arrive, polling alone finds everything.
+	// Listen makes the daemon LISTEN for the database's notifications. Without them polling finds all work.
 	Listen bool `mapstructure:"listen"`
 	// StaleAfter is how old, in the database's clock, a RUNNING job's heartbeat must
 	// be before any runner may take the job over. At least twice StatementTimeout.
@@ -37,19 +35,19 @@ type Config struct {
 	// GracePeriod is how long the chunk in progress may still take after a soft stop
 	// before it is cancelled.
 	GracePeriod time.Duration `mapstructure:"grace_period"`
-	// MaxTakeovers is how many runs of a job may be lost in a row without a committed
-	// chunk; the next one that is lost makes the job FAILED.
+	// MaxTakeovers is the number of runs of a job that may be lost in a row without a committed chunk; the
+	// next lost run makes the job FAILED.
 	MaxTakeovers int `mapstructure:"max_takeovers"`
-	// MaxSkips is how many recipients of a job may be skipped because their rows cannot
-	// be written; the next one makes the job FAILED. A job's own max_skips overrides it.
+	// MaxSkips is the number of recipients of a job that may be skipped because their rows cannot be
+	// written; the next one makes the job FAILED. A job's own max_skips overrides it.
 	MaxSkips int         `mapstructure:"max_skips"`
 	Chunk    ChunkConfig `mapstructure:"chunk"`
 	Load     LoadConfig  `mapstructure:"load"`
 	Retry    RetryConfig `mapstructure:"retry"`
 }
 
-// ChunkConfig sets how many keys a chunk examines. The size adapts, within its
-// bounds, so that a chunk takes Target.
+// ChunkConfig sets the number of keys of a chunk. The size adapts within its bounds, so that a chunk takes
+// Target.
 type ChunkConfig struct {
 	InitialRows int           `mapstructure:"initial_rows"` // of a run's first chunk
 	MinRows     int           `mapstructure:"min_rows"`
@@ -59,10 +57,10 @@ type ChunkConfig struct {
 
 // RetryConfig sets how a run repeats a chunk after an error that a retry can fix.
 type RetryConfig struct {
-	Limit int `mapstructure:"limit"` // retries of one chunk in a row; 0: none
-	// For is how long a chunk is repeated while the server is short of something (disk,
-	// memory, connections, files) or read-only, or a constraint refuses everybody's rows;
-	// these tries do not count for Limit.
+	Limit int `mapstructure:"limit"` // retries of one chunk in a row; 0 means none
+	// For is the time for which a chunk is retried while the server is out of disk, memory, connections or
+	// files, is read-only, or has a constraint that rejects all rows. These retries do not count towards
+	// Limit.
 	For     time.Duration `mapstructure:"for"`
 	Initial time.Duration `mapstructure:"initial"` // the first pause; each next one doubles
 	Max     time.Duration `mapstructure:"max"`     // the longest pause

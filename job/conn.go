@@ -10,13 +10,12 @@ import (
 	"github.com/belfryhq/belfry/internal/db"
 )
 
-// link is the server connection that a run holds from its claim to its end. Its
-// backend is recorded in the job's row: when the runner's process dies, so does the
-// backend, and any other runner sees that at once.
+// conn is the server connection that a run holds from its claim to its end. Its backend is recorded in the
+// job's row: when the runner's process dies, so does the backend, and any other runner detects that at once.
 type conn struct {
 	pool *pgxpool.Pool
-	conn *pgxpool.Conn // nil: none now
-	// recorded is the pid that the job's row was last told; see moved.
+	conn *pgxpool.Conn // nil if there is none now
+	// recorded is the pid that was last written to the job's row; see moved.
 	recorded int64
 }
 
@@ -43,8 +42,8 @@ func (l *conn) drop() {
 	}
 }
 
-// pid is what the connection believes its backend to be; 0 without a connection.
-// Behind a pooler in transaction mode that is a number the server does not know.
+// pid returns the backend pid of the connection, or 0 without one. Behind a pooler in transaction mode the
+// server does not know that number.
 func (l *conn) pid() int64 {
 	if l.conn == nil {
 		return 0
@@ -52,8 +51,8 @@ func (l *conn) pid() int64 {
 	return int64(l.conn.Conn().PgConn().PID())
 }
 
-// moved reports whether the job's row names another connection than this one: the
-// one that it names is gone, and the run looks dead.
+// moved reports whether the job's row contains another connection than this one. That connection is closed,
+// so that the run seems dead.
 func (l *conn) moved() bool { return l.pid() != l.recorded }
 
 // act runs do in one short transaction on the connection (see db.InTx).
@@ -61,7 +60,7 @@ func (l *conn) act(ctx context.Context, limit time.Duration, do func(context.Con
 	return l.inTx(ctx, db.Options{Limit: limit}, do)
 }
 
-// often is act for a claim. A run does not have its plans forgotten every second.
+// often is act for a claim, which caches its plans for one second.
 func (l *conn) often(ctx context.Context, limit time.Duration, do func(context.Context, pgx.Tx) error) error {
 	return l.inTx(ctx, db.Options{Limit: limit, Often: true}, do)
 }

@@ -13,19 +13,18 @@ import (
 	"github.com/belfryhq/belfry/internal/db"
 )
 
-// refusedForAllError is a constraint that refuses everybody's rows: a CHECK or trigger that somebody
-// has added, a partition that is missing. No recipient is to blame, and it lasts until
-// somebody fixes it, as a shortage does.
+// refusedForAllError reports a constraint that rejects the rows of all recipients, such as a new CHECK or
+// trigger, or a missing partition. No recipient is the cause, and like a shortage it lasts until an
+// administrator fixes it.
 type refusedForAllError struct{ cause error }
 
 func (e refusedForAllError) Error() string {
-	return "everybody's rows are refused alike; the fault is not the recipients': " + e.cause.Error()
+	return "the rows of all recipients are rejected, so no recipient is the cause: " + e.cause.Error()
 }
 func (e refusedForAllError) Unwrap() error { return e.cause }
 
-// constraint names what refuses a row: a constraint (class 23), or a function of the user's
-// that raises an error of its own (class P0), by the place in it. The message does not count:
-// it may name the row.
+// constraint identifies the cause of a rejected row: a constraint (class 23), or the place in a user's
+// function that raises an error (class P0). The message is ignored, because it may contain the row.
 type constraint struct{ code, schema, table, name string }
 
 func violated(err error) (c constraint, ok bool) {
@@ -47,25 +46,24 @@ func violated(err error) (c constraint, ok bool) {
 	return constraint{}, false
 }
 
-// ofItself reports a row that is refused because it is there already: whoever has one is
-// refused so, and it says nothing of others.
+// ofItself reports whether the row was rejected because it exists already. That is no evidence about other
+// recipients.
 func (c constraint) ofItself() bool {
 	return c.code == db.UniqueViolation || c.code == db.ExclusionViolation
 }
 
-// probeKeys bounds how many keys a probe reads: few of them may be recipients.
+// probeKeys bounds the keys that a probe reads, because few of them may be recipients.
 const probeKeys = 10 * maxSkipsInARow
 
 // errProbed rolls a probe back.
 var errProbed = errors.New("probed")
 
-// outage decides, before a recipient is skipped for a constraint, whether that refuses
-// everybody: so it is when the next recipients, as many as would be too many skips in a row,
-// are refused by it too, or all that are left and somebody who has a row already, or all
-// there are when nobody has. It writes their rows one by one and rolls everything back. Where
-// it is not so, the constraint may have been fixed since the fault, so the recipient is
-// tried again: over reports that it is refused no more, once for each recipient. If it still
-// is, recipients up to the sound one are skipped without another look.
+// refusesAll decides, before a recipient is skipped because of a constraint, whether the constraint rejects
+// all recipients. That is so if it also rejects the next maxSkipsInARow recipients; or all remaining
+// recipients and one that has a row already; or all recipients if none has a row. It writes their rows one
+// by one and rolls everything back. Otherwise the constraint may have been fixed since the fault, so the
+// recipient is tried again, once: over reports that it is no longer rejected. If it still is, recipients
+// before the first accepted one are skipped without another probe.
 func (u *run) refusesAll(ctx context.Context, fault faultError) (over bool, err error) {
 	keyset := u.kind.keyset
 	kind, ok := violated(fault.cause)
@@ -125,11 +123,11 @@ func (u *run) refusesAll(ctx context.Context, fault faultError) (over bool, err 
 	return over, nil
 }
 
-// refusesEarlier reports whether a constraint refuses somebody who has a row already. Of the
-// first recipients of the walk no more are without one than were skipped: so it is when one
-// more than these is refused. A row that is stopped by its own copy shows that the constraint
-// let it through, unless that is looked at after the keys, as by triggers after the INSERT:
-// then nothing is known, and the recipients are to blame.
+// refusesEarlier reports whether a constraint rejects a recipient that has a row already. Among the first
+// recipients of the walk at most Skipped have no row, so the constraint rejects one with a row if it rejects
+// more than Skipped of them. A row that is rejected as a duplicate passed the constraint, unless the
+// constraint is checked after the keys, such as by an AFTER trigger. Then nothing is known, and the
+// recipients count as the cause.
 func (u *run) refusesEarlier(ctx context.Context, tx pgx.Tx, kind constraint) (bool, error) {
 	if kind.ofItself() {
 		return false, nil
@@ -157,8 +155,8 @@ func (u *run) refusesEarlier(ctx context.Context, tx pgx.Tx, kind constraint) (b
 	return false, nil
 }
 
-// ask tries the recipient after a key, and reports whether the same constraint refuses it.
-// A step that read nothing means that there is none.
+// ask tries the recipient after a key, and reports whether the same constraint rejects it. A step that read
+// nothing means that there is none.
 func (u *run) ask(ctx context.Context, tx pgx.Tx, w walker, after cursor.Position, kind constraint) (s step, same bool, err error) {
 	s, err = u.try(ctx, tx, w, after)
 	if err != nil && (retryable(err) || s.read == 0) {
@@ -168,8 +166,7 @@ func (u *run) ask(ctx context.Context, tx pgx.Tx, w walker, after cursor.Positio
 	return s, ok && other == kind, nil
 }
 
-// try writes the rows of the recipient after a key, checks what would be checked at COMMIT,
-// and takes it back.
+// try writes the rows of the recipient after a key, checks deferred constraints, and rolls back.
 func (u *run) try(ctx context.Context, tx pgx.Tx, w walker, after cursor.Position) (s step, err error) {
 	nested, err := tx.Begin(ctx)
 	if err != nil {

@@ -58,7 +58,7 @@ func TestLong_PoisonConstraintThatRefusesEverybodyIsAnOutage(t *testing.T) {
 			require.Equal(t, c.written, j.RowsWritten, j.LastError)
 			if c.patience != patience {
 				require.Equal(t, job.Failed, j.Status)
-				require.Regexp(t, "gave up after [0-9]+ tries in .*everybody's rows are refused alike.*23514", j.LastError)
+				require.Regexp(t, "gave up after [0-9]+ tries in .*the rows of all recipients are rejected.*23514", j.LastError)
 			}
 			b.requireAccounts(t, id)
 		})
@@ -121,7 +121,7 @@ func TestLong_PoisonConstraintThatRefusesTheRest(t *testing.T) {
 			require.Equal(t, c.skipped, j.Skipped, j.LastError)
 			if c.outage {
 				require.Equal(t, job.Failed, j.Status)
-				require.Regexp(t, "gave up after [0-9]+ tries in .*everybody's rows are refused alike", j.LastError)
+				require.Regexp(t, "gave up after [0-9]+ tries in .*the rows of all recipients are rejected", j.LastError)
 			} else {
 				require.Equal(t, job.Processed, j.Status, j.LastError)
 			}

@@ -13,9 +13,8 @@ import (
 	"github.com/belfryhq/belfry/channels"
 )
 
-// Spec is a request for one job. Zero values take the database's defaults: the
-// default lane, priority 0, scheduled now, delivered at once, requested by the
-// session's user, everyone as the audience.
+// Spec is a request for one job. Zero values mean the database's defaults: the default lane, priority 0,
+// scheduled now, delivered at once, requested by the session's user, everyone as the audience.
 type Spec struct {
 	Type           string // a registered job type: inbox, push, or the user's own
 	Category       string // popular_content, question_content, operator_notice, or the user's own
@@ -23,15 +22,15 @@ type Spec struct {
 	Body           string // up to 10,000 characters
 	Data           json.RawMessage
 	Variants       json.RawMessage // titles and bodies by locale: {"ko": {"title": "…", "body": "…"}}
-	Route          []string        // the media of its messages, in the order in which they are tried; nil: its category's
+	Route          []string        // the media of its messages, in order of use; nil means the category's route
 	Audience       channels.Audience
 	Lane           string
 	Priority       int        // -1000 to 1000, higher is more urgent
-	ScheduleAt     *time.Time // not before this instant; nil: now
-	DeliverAt      *time.Time // messages are due then; nil: as soon as they are written
-	ExpiresAt      *time.Time // not started by then, the job is EXPIRED; nil: never
-	MaxRecipients  *int       // the walk stops before it writes more rows; nil: the category's ceiling
-	NeedsApproval  bool       // a second person has to approve it; false: if its category says so
+	ScheduleAt     *time.Time // not before this instant; nil means now
+	DeliverAt      *time.Time // messages are due then; nil means at once
+	ExpiresAt      *time.Time // a job not started by then is EXPIRED; nil means never
+	MaxRecipients  *int       // the walk stops before it writes more rows; nil means the category's ceiling
+	NeedsApproval  bool       // a second person must approve it; false means as the category requires
 	IdempotencyKey string     // with the type, makes a repeated enqueue return the first job
 	GroupID        *uuid.UUID
 	RequestedBy    string

@@ -13,36 +13,35 @@ import (
 // enqueueAllTimeout bounds the transaction of EnqueueAll.
 const enqueueAllTimeout = 30 * time.Second
 
-// Request is a request of several: one job, or with several types a group. The Spec's Type and
+// Request is one request of EnqueueAll: one job, or a group if it has several types. The Spec's Type and
 // GroupID are not used.
 type Request struct {
 	Types []string
 	Spec  Spec
 }
 
-// Requested is what came of a Request.
+// Requested is the result of a Request.
 type Requested struct {
 	Jobs []Job // one for each type, in their order
-	// Before tells of each whether it was there before, with the same idempotency key.
+	// Before reports for each job whether it existed already, with the same idempotency key.
 	Before []bool
 }
 
-// RequestError is bad input of one Request among several. Nothing was enqueued.
+// RequestError is invalid input of one Request among several. Nothing was enqueued.
 type RequestError struct {
 	Index int // of the Request, from 0
 	Err   error
 }
 
-// Error is that of Err, with the index before it.
+// Error returns the text of Err after the index.
 func (e *RequestError) Error() string { return fmt.Sprintf("request %d: %v", e.Index, e.Err) }
 
 func (e *RequestError) Unwrap() error { return e.Err }
 
-// EnqueueAll enqueues every request, in order and in one transaction, or none. Before it is
-// committed agree sees what was made; an error of it keeps anything from being enqueued, and is
-// the error. Bad input is a *RequestError with an *InvalidError; otherwise as Enqueue. Two calls
-// with the same idempotency keys in another order may be a deadlock, of which one is refused and
-// can be repeated.
+// EnqueueAll enqueues all requests in order in one transaction, or none. It calls agree with the jobs before
+// the commit; an error of agree rolls everything back and is returned. Invalid input is a *RequestError with
+// an *InvalidError. Otherwise it is like Enqueue. Two calls with the same idempotency keys in different
+// order can deadlock; one of them then fails and can be repeated.
 func (s *Store) EnqueueAll(ctx context.Context, requests []Request, agree func([]Requested) error) (made []Requested, err error) {
 	err = db.InTx(ctx, s.pool, db.Options{Limit: enqueueAllTimeout, Wait: KeyWait, Often: true}, func(ctx context.Context, tx pgx.Tx) error {
 		made = make([]Requested, len(requests))
@@ -66,8 +65,7 @@ func (s *Store) EnqueueAll(ctx context.Context, requests []Request, agree func([
 	return made, nil
 }
 
-// enqueueRequest enqueues one request. A job that is not as old as the transaction was there
-// before.
+// enqueueRequest enqueues one request. A job that is older than the transaction existed before.
 func enqueueRequest(ctx context.Context, tx pgx.Tx, r Request, began time.Time) (made Requested, err error) {
 	ids := make([]int64, 1)
 	if len(r.Types) == 1 {

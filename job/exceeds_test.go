@@ -32,7 +32,7 @@ func TestMaxRecipients_StopsTheWalkBeforeItIsPassed(t *testing.T) {
 			require.Equal(t, everyone(200), s.Rows)
 			s.requireAtomic(t, everyone(n))
 			want := "max_recipients is 250: 200 rows are written and the next chunk has 100; `belfry jobs set " +
-				text(id) + " max_recipients=N` raises it, `belfry resume " + text(id) + "` goes on"
+				text(id) + " max_recipients=N` raises it, `belfry resume " + text(id) + "` continues"
 			require.Equal(t, want, s.LastError)
 			require.Equal(t, []string{"enqueued", "claimed", "aborted"}, b.kinds(t, id))
 			events, err := b.jobs.Events(t.Context(), id, 0, 0)

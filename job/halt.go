@@ -11,18 +11,18 @@ import (
 	"github.com/belfryhq/belfry/internal/db"
 )
 
-// ErrHalted means that an operator has halted belfry: no job runs, no schedule fires, and no
-// message leaves the database, whatever process works on it, until it is lifted.
+// ErrHalted means that an operator has halted belfry: no job runs, no schedule fires, and no message leaves
+// the database, in any process, until `belfry unhalt`.
 var ErrHalted = errors.New("belfry is halted")
 
-// Halt is whether everything is halted, in the database's clock.
+// Halt is the state of the halt, in the database's clock.
 type Halt struct {
-	At     *time.Time `json:"halted_at" db:"halted_at"` // nil: it is not
+	At     *time.Time `json:"halted_at" db:"halted_at"` // nil if belfry is not halted
 	By     string     `json:"halted_by" db:"halted_by"`
 	Reason string     `json:"halt_reason" db:"halt_reason"`
 }
 
-// Err is nil, or ErrHalted with since when, by whom and why.
+// Err returns nil, or ErrHalted with the time, the actor and the reason.
 func (h Halt) Err() error {
 	if h.At == nil {
 		return nil
@@ -34,17 +34,17 @@ func (h Halt) Err() error {
 	return fmt.Errorf("%w since %s by %s%s", ErrHalted, h.At.UTC().Format("2006-01-02 15:04:05Z"), h.By, why)
 }
 
-// Halt stops generation and delivery of everything. When it returns without error no further
-// row and no cursor movement of any job is committed, and no message that was not handed to a
-// provider is sent. Jobs that ran are PENDING, with their cursors. It waits for 2 seconds for
-// sessions that keep rows of jobs locked (see Holders), each of which may still commit what it has written. What is halted stays as it
-// is, which changed tells. When the error is ErrUnreachable it may have happened; repeat it.
+// Halt stops generation and delivery of everything. When it returns without error no further row and no
+// cursor movement of any job is committed, and no message that was not handed to a provider is sent. RUNNING
+// jobs become PENDING and retain their cursors. It waits up to 2 seconds for sessions that have locked rows
+// of jobs (see Holders); such a session can still commit the rows it has written. If belfry is halted
+// already, changed is false. After ErrUnreachable the halt may have taken effect; repeat the call.
 func (s *Store) Halt(ctx context.Context, act Act) (h Halt, changed bool, err error) {
 	return s.setHalt(ctx, queries.halt, act)
 }
 
-// Lift ends a Halt: everything goes on where it was, in the processes that are there. What is
-// not halted stays as it is.
+// Unhalt ends a halt. The running processes continue all work where it was. If belfry is not halted, changed
+// is false.
 func (s *Store) Unhalt(ctx context.Context, act Act) (changed bool, err error) {
 	_, changed, err = s.setHalt(ctx, queries.unhalt, act)
 	return changed, err
@@ -63,7 +63,7 @@ func (s *Store) setHalt(ctx context.Context, statement string, act Act) (h Halt,
 	return h, changed, nil
 }
 
-// Halted returns whether everything is halted.
+// Halted returns the state of the halt.
 func (s *Store) Halted(ctx context.Context) (h Halt, err error) {
 	err = s.read(ctx, func(ctx context.Context, tx pgx.Tx) error {
 		h, err = readHalt(ctx, tx)
@@ -80,7 +80,7 @@ func readHalt(ctx context.Context, tx pgx.Tx) (Halt, error) {
 	return pgx.CollectExactlyOneRow(rows, pgx.RowToStructByName[Halt])
 }
 
-// tellHalt logs, once each, that everything is halted and that it is no more.
+// logHalt logs the beginning and the end of a halt, once each.
 func (r *Runner) logHalt(now Halt) {
 	switch was := r.halted; {
 	case now.At != nil && !was:

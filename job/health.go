@@ -16,12 +16,12 @@ import (
 	"github.com/belfryhq/belfry/internal/db"
 )
 
-// vitals are what one health probe found. A nil field says nothing: its check is
-// off, there is nothing of the kind, or this role may not see it (Hidden).
+// vitals are the result of one health probe. A nil field means that its check is off, there is nothing of
+// the kind, or this role may not see it (Hidden).
 type vitals struct {
 	RecentBackends *int           // client backends that did something within the last second, belfry's own not among them
-	Transactions   *int64         // of everybody on the server since the statistics were reset
-	OfRelays       int64          // of them those of this database's relays, by their last heartbeats, since each began
+	Transactions   *int64         // of all clients of the server since the statistics were reset
+	OfRelays       int64          // of these, the transactions of this database's relays, by their last heartbeats
 	ReplicaLag     *time.Duration // replay lag of the standby furthest behind; 0: none lags
 	Checkpoints    *int64         // requested checkpoints since the statistics were reset
 	WALBytes       *int64         // position in the WAL
@@ -44,9 +44,8 @@ type probed struct {
 	WALBytes       *int64   `db:"wal_bytes"`
 }
 
-// probe reads what the enabled checks need, in read-only transactions of its own:
-// one statement over the server's statistics, then the user's query, whose failure
-// is QueryError and not an error.
+// probe reads the values of the enabled checks, in read-only transactions of its own: one statement over the
+// server's statistics, then the user's query, whose failure is QueryError and not an error.
 func probe(ctx context.Context, pool *pgxpool.Pool, c HealthConfig) (v vitals, err error) {
 	if c.readsStatistics() {
 		if v, err = probeStatistics(ctx, pool, c); err != nil {
@@ -129,7 +128,7 @@ func serverMajor(conn *pgx.Conn) int {
 	return major
 }
 
-// errNoNumber reports a user's query that does not return what it has to.
+// errNoNumber reports a user's query that does not return one number.
 var errNoNumber = errors.New("it must return one row with one number")
 
 // probeQuery runs the user's query, which has to return one row of one number.
@@ -189,7 +188,7 @@ func asNumber(v any) (float64, error) {
 	return 0, fmt.Errorf("%w, not a %T", errNoNumber, v)
 }
 
-// finite refuses what no threshold can be compared with.
+// finite rejects values that are not comparable with a threshold.
 func finite(f float64) (float64, error) {
 	if math.IsNaN(f) || math.IsInf(f, 0) {
 		return 0, fmt.Errorf("%w, not %v", errNoNumber, f)

@@ -9,17 +9,17 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// pace is what a run knows about being held back.
+// pace is the throttling state of a run.
 type pace struct {
 	why     throttle      // in force now
 	written throttle      // as the job's row has it
-	held    time.Duration // waited since the row was last told
+	held    time.Duration // waited since the row was last updated
 	toldAt  time.Time     // when that was
-	mute    bool          // a health probe failed, and that was said
+	mute    bool          // a failed health probe was logged
 	blind   bool          // a health probe may not see something, and that was said
 }
 
-// holdSlice is how long a run that is held back waits before it looks again.
+// holdSlice is the longest wait of a throttled run before its next check.
 const holdSlice = 500 * time.Millisecond
 
 // tellEvery is how often a run that is held back renews its heartbeat: several times
@@ -51,7 +51,7 @@ func (u *run) hold(soft, hard context.Context) (waited bool, err error) {
 	return true, u.tell(hard)
 }
 
-// tell writes the heartbeat and what holds the run back into the job's row.
+// tell writes the heartbeat and the throttling reason into the job's row.
 func (u *run) tell(ctx context.Context) error {
 	err := u.inTx(ctx, false, func(ctx context.Context, tx pgx.Tx) error {
 		tag, err := tx.Exec(ctx, queries.runHold, pgx.StrictNamedArgs{
@@ -72,8 +72,8 @@ func (u *run) tell(ctx context.Context) error {
 	return nil
 }
 
-// told notes that the job's row says what holds the run back now, and announces it
-// when the rule is another.
+// told records that the job's row contains the present throttling reason, and announces it when the rule is
+// another.
 func (u *run) told() {
 	p := &u.pace
 	changed := p.why.Rule != p.written.Rule

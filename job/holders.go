@@ -12,18 +12,18 @@ import (
 	"github.com/belfryhq/belfry/internal/db"
 )
 
-// holdersLimit bounds the search for the sessions that keep rows locked: the act has failed.
+// holdersLimit bounds the query for lock holders. The act has failed by then.
 const holdersLimit = 2 * time.Second
 
-// Holders names the sessions that keep the rows of these jobs locked now, without ids those of all
-// RUNNING jobs, such as "job 17 by session 4711 of app_web (psql)". It is empty if there are none, if
-// several sessions share a lock, or if the database does not answer.
+// Holders describes the sessions that lock rows of these jobs now, or of all RUNNING jobs without ids, such
+// as "job 17 by session 4711 of app_web (psql)". It is empty if there are none, if several sessions share a
+// lock, or if the database does not answer.
 func (s *Store) Holders(ctx context.Context, ids ...int64) string {
 	var names []string
 	_ = db.InTx(context.WithoutCancel(ctx), s.pool, db.Options{Limit: holdersLimit, Reads: true}, func(ctx context.Context, tx pgx.Tx) error {
 		rows, err := tx.Query(ctx, queries.rowHolders, pgx.StrictNamedArgs{"ids": ids})
 		if err != nil {
-			return fmt.Errorf("sessions that keep jobs locked: %w", err)
+			return fmt.Errorf("sessions that lock jobs: %w", err)
 		}
 		names, err = pgx.CollectRows(rows, holder)
 		return err
@@ -38,7 +38,7 @@ func holder(row pgx.CollectableRow) (string, error) {
 	return fmt.Sprintf("job %d by %s", id, h), err
 }
 
-// named adds to an error of a locked row which sessions keep the rows of these jobs locked.
+// named adds the sessions that lock the rows of these jobs to a lock error.
 func (s *Store) named(ctx context.Context, err error, ids ...int64) error {
 	if !errors.Is(err, ErrLocked) || len(ids) == 0 {
 		return err

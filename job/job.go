@@ -30,7 +30,7 @@ type Job struct {
 	IdempotencyKey *string           `json:"idempotency_key" db:"idempotency_key"`
 	RequestedBy    string            `json:"requested_by" db:"requested_by"`
 
-	// NeedsApproval tells that a second person has to approve it; see AwaitsApprovalSince.
+	// NeedsApproval means that a second person must approve it; see AwaitsApprovalSince.
 	NeedsApproval bool `json:"needs_approval" db:"needs_approval"`
 	// MaxRecipients is the most rows that the walk may write; nil: no ceiling.
 	MaxRecipients *int `json:"max_recipients" db:"max_recipients"`
@@ -73,8 +73,8 @@ type Job struct {
 	CreatedAt      time.Time  `json:"created_at" db:"created_at"`
 	StartedAt      *time.Time `json:"started_at" db:"started_at"`
 	FinishedAt     *time.Time `json:"finished_at" db:"finished_at"`
-	// WalkedAt tells that the walk is complete, also while the job is ABORTED: no runner has
-	// anything to do about it.
+	// WalkedAt is set when the walk is complete, also while the job is ABORTED: no runner has anything to do
+	// about it.
 	WalkedAt *time.Time `json:"walked_at" db:"walked_at"`
 	// Revision counts corrections of the content or the audience since the walk began.
 	Revision int `json:"revision" db:"revision"`
@@ -117,7 +117,7 @@ type Event struct {
 	Detail json.RawMessage `json:"detail" db:"detail" mask:"keys"`
 }
 
-// The kinds of Event that Go tells apart.
+// The kinds of Event that Go code distinguishes.
 const (
 	EventClaimed     = "claimed"     // a runner took the due job
 	EventResumed     = "resumed"     // a runner took over a dead or stale run
@@ -129,7 +129,7 @@ const (
 	EventFinished    = "finished"    // PROCESSED
 	EventFailed      = "failed"      // gave up; the reason is the error
 	EventExpired     = "expired"     // did not start before expires_at
-	EventChanged     = "changed"     // an operator changed what the job asks for or its settings
+	EventChanged     = "changed"     // an operator changed the job's content or settings
 	EventApproved    = "approved"    // a second person approved it
 	EventThrottled   = "throttled"   // the walk slowed down or paused; the reason is the rule
 	EventReleased    = "released"    // the walk is at full speed again

@@ -11,18 +11,18 @@ import (
 	"github.com/belfryhq/belfry/internal/db"
 )
 
-// Lane is one group of jobs that exclude each other, and what is in it.
+// Lane is a group of jobs that exclude each other, with the counts of its jobs.
 type Lane struct {
 	Name        string     `json:"name" db:"name"`
-	PausedAt    *time.Time `json:"paused_at" db:"paused_at"` // nil: open
+	PausedAt    *time.Time `json:"paused_at" db:"paused_at"` // nil if open
 	PausedBy    string     `json:"paused_by" db:"paused_by"`
 	PauseReason string     `json:"pause_reason" db:"pause_reason"`
 	Running     *int64     `json:"running" db:"running"` // id of its RUNNING job
-	// Due and Later are the PENDING jobs whose time has come, and is to come. LaneCounts+1 are
-	// more than LaneCounts: further nobody counts.
+	// Due and Later count the PENDING jobs that are due, and due later. The value LaneCounts+1 means more
+	// than LaneCounts.
 	Due   int64 `json:"due" db:"due"`
 	Later int64 `json:"later" db:"later"`
-	// Version is the id of the event of the newest act on it; 0: there was none.
+	// Version is the id of the event of the newest act on it, or 0 if there was none.
 	Version int64 `json:"version" db:"version"`
 }
 
@@ -34,7 +34,7 @@ func (l Lane) PausedSince() (since *time.Time, subject, name string) {
 	return l.PausedAt, SubjectLane, l.Name
 }
 
-// LaneCounts is how far the jobs that wait in a lane are counted.
+// LaneCounts is the maximum count of the waiting jobs of a lane.
 const LaneCounts = 10_000
 
 // Lanes returns every lane that was ever paused or has a job waiting or running, by
@@ -113,7 +113,7 @@ const (
 	SubjectSchedule = "schedule"
 )
 
-// ControlEvent is one entry of the timeline of whatever is no job.
+// ControlEvent is one entry of the timeline of objects other than jobs.
 type ControlEvent struct {
 	ID      int64           `json:"id" db:"id"`
 	At      time.Time       `json:"at" db:"at"`
@@ -125,9 +125,9 @@ type ControlEvent struct {
 	Detail  json.RawMessage `json:"detail" db:"detail" mask:"keys"`
 }
 
-// ActsSince returns the acts on a thing after event afterID, newest first, at most limit: on a
-// job, of the subject "job" and named by its id, or on what has ControlEvents. The newest one's
-// id is the thing's version.
+// ActsSince returns the acts on an object after event afterID, newest first, at most limit. The object is a
+// job, with the subject "job" and its id as the name, or any object with ControlEvents. The newest act's id
+// is the object's version.
 func (s *Store) ActsSince(ctx context.Context, subject, name string, afterID int64, limit int) (list []ControlEvent, err error) {
 	err = s.read(ctx, func(ctx context.Context, tx pgx.Tx) error {
 		rows, err := tx.Query(ctx, queries.actsSince, pgx.StrictNamedArgs{"subject": subject, "name": name, "after": afterID, "limit": limit})
@@ -142,9 +142,8 @@ func (s *Store) ActsSince(ctx context.Context, subject, name string, afterID int
 	return list, err
 }
 
-// ControlEvents returns the events of one lane, schedule, or of the retention,
-// newest first, below event beforeID (0: from the newest), at most limit (0: 100).
-// An empty name means every one of the subject.
+// ControlEvents returns the events of one lane, schedule, or of the retention, newest first, below event
+// beforeID (0: from the newest), at most limit (0: 100). An empty name means all objects of the subject.
 func (s *Store) ControlEvents(ctx context.Context, subject, name string, beforeID int64, limit int) (list []ControlEvent, err error) {
 	args := pgx.StrictNamedArgs{"subject": subject, "name": name, "before_id": int64(1<<63 - 1), "limit": 100}
 	if beforeID > 0 {

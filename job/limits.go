@@ -10,8 +10,8 @@ import (
 	"github.com/belfryhq/belfry/internal/db"
 )
 
-// Limits is the row of belfry.limits: how far a role that may INSERT jobs, and not UPDATE
-// them, and an author over HTTP, may go in what a job asks for: ceilings, and floors (Min…). Nil means no limit.
+// Limits is the row of belfry.limits. It restricts the settings of jobs from roles that may INSERT but not
+// UPDATE jobs, and from authors over HTTP, by ceilings and floors (Min…). Nil means no limit.
 type Limits struct {
 	Priority         *int     `json:"priority"`
 	MaxRowsPerSecond *int     `json:"max_rows_per_second"`
@@ -25,7 +25,7 @@ type Limits struct {
 	MinDutyCycle     *float64 `json:"min_duty_cycle"`
 	MinChunkTargetMS *int     `json:"min_chunk_target_ms"`
 	MinChunkRows     *int     `json:"min_chunk_rows"` // the least MaxChunkRows
-	// Version is the id of the event of the newest change; 0: there was none.
+	// Version is the id of the event of the newest change, or 0 if there was none.
 	Version int64 `json:"version"`
 }
 
@@ -41,8 +41,8 @@ func (s *Store) Limits(ctx context.Context) (l Limits, err error) {
 	return l, err
 }
 
-// SetLimits changes ceilings and floors by their column, nil lifts one, and records who did, and why.
-// They count for jobs that are enqueued from now on.
+// SetLimits changes ceilings and floors by their column and records the actor and the reason. A nil value
+// removes a limit. Limits apply to jobs that are enqueued from now on.
 func (s *Store) SetLimits(ctx context.Context, changes Changes, act Act) (l Limits, err error) {
 	document, err := json.Marshal(changes)
 	if err != nil {

@@ -26,8 +26,8 @@ type Filter struct {
 	Limit    int        // at most this many; 0: 100
 }
 
-// pageLooks is how many of the newest jobs of each status a page looks at, at most, by each of
-// its filters.
+// pageLooks is the maximum number of the newest jobs of each status that a page examines by each of its
+// filters.
 const pageLooks = 1000
 
 // List returns the jobs that f selects, newest first. See Page.

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// LoadConfig limits what a run asks of the database. A job's own columns
-// (max_rows_per_second, duty_cycle, health_checks) override it.
+// LoadConfig limits the load of a run on the database. A job's own columns (max_rows_per_second, duty_cycle,
+// health_checks) override it.
 type LoadConfig struct {
 	// MaxRowsPerSecond bounds the rows that a run writes; 0: no bound. A chunk is
 	// written whole, so a second may see one chunk more.
@@ -100,13 +100,13 @@ type loadSettings struct {
 	health           HealthConfig
 }
 
-// throttle says what holds a run back. The zero value is full speed.
+// throttle is the reason for which a run is throttled. The zero value means full speed.
 type throttle struct {
 	Rule   string // one of the rules below, stable: for scripts
 	Detail string // for people, as "12s, allowed 10s"
 }
 
-// The rules, most urgent first: of several that hold a run back the first is told.
+// The rules, most urgent first. If several apply, the first is reported.
 const (
 	ruleReplicaLag    = "replica_lag"
 	ruleQuery         = "query"

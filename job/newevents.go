@@ -10,7 +10,7 @@ import (
 
 // Limits of NewEvents.
 const (
-	// newEventsMost is how many entries of each timeline one look reads.
+	// newEventsMost is the number of entries of each timeline that one poll reads.
 	newEventsMost = 1_000
 	// newEventsLate is how many ids lower than the newest one an entry is found that is
 	// committed after it.
@@ -32,13 +32,13 @@ func (e NewEvent) After(place ActPosition) bool {
 	return e.ID > place.Event
 }
 
-// NewEvents finds what was written into the two timelines since it looked last. Ids are given out
-// before their transactions commit, in another order, so it remembers what it has seen of the last
-// few hundred. What commits later than that, or as one of very many between two looks, it does not
-// find: it tells people what goes on, and Acts has everything. It is for one goroutine at a time.
+// NewEvents returns the entries of the two timelines since the previous poll. Ids are assigned before their
+// transactions commit, in a different order, so it remembers the last few hundred ids. It can miss entries
+// that commit later, or among very many between two polls: it is for live displays, and Acts is complete. It
+// is for one goroutine at a time.
 type NewEvents struct {
 	after ActPosition
-	seen  map[newEventKey]struct{} // of what is above after; nil: it has not looked yet
+	seen  map[newEventKey]struct{} // the ids above after; nil before the first poll
 }
 
 type newEventKey struct {
@@ -48,8 +48,8 @@ type newEventKey struct {
 
 func (e NewEvent) key() newEventKey { return newEventKey{e.Subject == SubjectJob, e.ID} }
 
-// Look returns what is new, the oldest first as far as the order is known. The first look returns
-// the last few hundred.
+// Poll returns new entries, the oldest first as far as the order is known. The first poll returns the last
+// few hundred.
 func (n *NewEvents) Poll(ctx context.Context, s *Store) (list []NewEvent, err error) {
 	limit := newEventsMost
 	if n.seen == nil {
@@ -64,12 +64,12 @@ func (n *NewEvents) Poll(ctx context.Context, s *Store) (list []NewEvent, err er
 		return err
 	})
 	if err != nil {
-		return nil, fmt.Errorf("look for new events: %w", err)
+		return nil, fmt.Errorf("poll new events: %w", err)
 	}
 	return n.unseen(list), nil
 }
 
-// unseen leaves out what was seen before, and remembers the rest.
+// unseen removes known entries and remembers the others.
 func (n *NewEvents) unseen(list []NewEvent) []NewEvent {
 	before := n.seen
 	for _, e := range list {

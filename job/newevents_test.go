@@ -12,7 +12,7 @@ import (
 // told looks, and returns what is new as "SUBJECT NAME KIND", with a star if somebody did it.
 func told(t *testing.T, n *job.NewEvents, s *job.Store) (texts []string) {
 	t.Helper()
-	list, err := n.Look(t.Context(), s)
+	list, err := n.Poll(t.Context(), s)
 	require.NoError(t, err)
 	for _, e := range list {
 		text := e.Subject + " " + e.Name + " " + e.Kind

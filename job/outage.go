@@ -9,22 +9,21 @@ import (
 	"github.com/belfryhq/belfry/internal/lifecycle"
 )
 
-// Outage is one voice about a database that does not answer, for all loops that share it:
-// a Runner, a relay and what fires schedules in one process. It warns when the database
-// goes and once for each minute in which it stays away, and says when it is back, and after
-// how long. Each of them has one of its own unless it is given one.
+// Outage logs that the database is unreachable, once for all loops of a process that share it, such as a
+// Runner, a relay and a Firer. It warns at the beginning and every minute, and logs the end with the
+// duration. Each loop has its own unless one is passed.
 type Outage = lifecycle.Outage
 
-// NewOutage returns an Outage that speaks of ErrUnreachable.
+// NewOutage returns an Outage for ErrUnreachable.
 func NewOutage(log zerolog.Logger) *Outage {
 	return lifecycle.NewOutage(log, func(err error) bool { return errors.Is(mapError(err), ErrUnreachable) })
 }
 
-// WithOutage has others speak of a database that does not answer as well, with one voice.
+// WithOutage shares an Outage with other loops of the process.
 func WithOutage(o *Outage) Option { return func(r *Runner) { r.outage = o } }
 
-// quietly is the level of what a run says of an error beside the Outage, which does not
-// speak of a single statement that was slow.
+// quietly returns the log level for an error of a run: debug if the Outage logs it, otherwise warn. The
+// Outage does not log a single slow statement.
 func (r *Runner) quietly(err error) zerolog.Level {
 	if !errors.Is(mapError(err), errNoAnswer) && r.outage.Observe(time.Time{}, err) {
 		return zerolog.DebugLevel

@@ -96,19 +96,19 @@ type writingError struct{ cause error }
 func (e writingError) Error() string { return e.cause.Error() }
 func (e writingError) Unwrap() error { return e.cause }
 
-// faultError is the failure of a chunk for which one of its recipients is to blame.
+// faultError is the failure of a chunk that one of its recipients causes.
 type faultError struct {
-	step  step // what the chunk read
+	step  step // the rows that the chunk read
 	cause error
 }
 
 func (e faultError) Error() string { return e.cause.Error() }
 func (e faultError) Unwrap() error { return e.cause }
 
-// blame decides whether an error of a chunk is its recipients' fault: one of
-// writing them, or of the constraints that are checked at COMMIT, that is a data
-// exception, a constraint violation, what a trigger of the user's raises, or the Writer's
-// own. Missing tables, missing rights and the like are nobody's.
+// blame decides whether an error of a chunk is its recipients' fault: one of writing them, or of the
+// constraints that are checked at COMMIT, that is a data exception, a constraint violation, an error of a
+// user's trigger, or the Writer's own error. No recipient causes missing tables, missing rights and similar
+// errors.
 func (u *run) blame(s step, err error) error {
 	if s.matched == 0 || retryable(err) || errors.As(err, new(contractError)) {
 		return err
@@ -117,7 +117,7 @@ func (u *run) blame(s step, err error) error {
 	var own writerError
 	writing := errors.As(err, new(writingError))
 	switch {
-	case errors.As(err, &own): // before pg: what a Writer's own error wraps is not the chunk's
+	case errors.As(err, &own): // before pg: an error that a Writer's own error wraps is not the chunk's
 	case db.ClassOf(err).OfRows():
 	case writing && !errors.As(err, &pg): // a panic
 	default:
@@ -126,10 +126,9 @@ func (u *run) blame(s step, err error) error {
 	return faultError{s, err}
 }
 
-// isolate narrows a fault down, or skips the recipient when it is found. The
-// server has answered and rolled the chunk back, so its outcome is known. It returns
-// any other error as it is, an refusedForAllError when everybody's rows are refused, and the
-// cause of the fault when nobody more may be skipped.
+// isolate narrows a fault down, or skips the recipient when it is found. The server has answered and rolled
+// the chunk back, so its outcome is known. It returns any other error as it is, a refusedForAllError if the
+// rows of all recipients are rejected, and the cause of the fault when nobody more may be skipped.
 func (u *run) isolate(ctx context.Context, err error) error {
 	var fault faultError
 	if !errors.As(err, &fault) {
@@ -239,7 +238,7 @@ func (u *run) retrySkip(ctx context.Context) error {
 		return nil
 	}
 	var fault faultError
-	if !booking && errors.As(u.blame(s, err), &fault) { // what refuses to change the job's row is no recipient's fault
+	if !booking && errors.As(u.blame(s, err), &fault) { // no recipient causes an error of the job's row
 		return u.keepSkip(ctx, key, fault.cause)
 	}
 	if err == nil {

@@ -295,5 +295,5 @@ func TestAccounts_ThatDoNotAgreeAreNotProcessed(t *testing.T) {
 	s.wait(t)
 	j := b.get(t, id)
 	require.Equal(t, job.Failed, j.Status)
-	require.Equal(t, "the accounts do not agree: read 300, matched 300, written 299, declined 0, skipped 0; belfry jobs audit 1 tells who has what", j.LastError)
+	require.Equal(t, "the counts do not agree: read 300, matched 300, written 299, declined 0, skipped 0; `belfry jobs audit 1` shows the recipients", j.LastError)
 }

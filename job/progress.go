@@ -2,7 +2,7 @@ package job
 
 import "time"
 
-// Progress is what an observer sees at each transition and each committed chunk.
+// Progress is passed to observers at each transition and each committed chunk.
 type Progress struct {
 	// Event is one of the Event kinds of a run (claimed, resumed, interrupted,
 	// aborted, finished, failed), "chunk", or "lost": the run ended without knowing

@@ -10,8 +10,8 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// recover decides after an error: the job's row, read on a fresh connection, says
-// what became of the chunk. nil means go on from the row's cursor.
+// recover decides after an error. The job's row, read on a new connection, determines what became of the
+// chunk. nil means go on from the row's cursor.
 func (u *run) recover(ctx, hard context.Context, cause error) error {
 	for {
 		if u.failed++; u.failed == 1 {
@@ -79,7 +79,7 @@ type givenUpError struct{ cause error }
 func (e givenUpError) Error() string { return e.cause.Error() }
 func (e givenUpError) Unwrap() error { return e.cause }
 
-// progress is how far the job's row says the job is.
+// progress is the progress in the job's row.
 type progress struct {
 	Cursor          string `db:"cursor"`
 	Chunks          int64  `db:"chunks"`
@@ -105,9 +105,8 @@ func (u *run) adopt(now progress) error {
 	return nil
 }
 
-// beat takes another connection, renews the heartbeat under it and returns the
-// row's progress; errRunOver when the row is not this run's any more. It has the
-// patience of StaleAfter, as wait does.
+// heartbeat takes another connection, renews the heartbeat under it and returns the row's progress, or
+// errRunOver if the row no longer belongs to this run. It waits up to StaleAfter, as wait does.
 func (u *run) heartbeat(ctx context.Context, cause error) (progress, error) {
 	var now progress
 	err := u.conn.act(ctx, u.config.StaleAfter, func(ctx context.Context, tx pgx.Tx) error {
@@ -129,14 +128,13 @@ func (u *run) heartbeat(ctx context.Context, cause error) (progress, error) {
 	return now, err
 }
 
-// wait runs do in a short transaction with the patience of StaleAfter: the row may
-// be locked by a connection that the run lost, until the server ends that.
+// wait runs do in a short transaction that may wait up to StaleAfter, because a lost connection of the run
+// can lock the row until the server ends it.
 func (u *run) wait(ctx context.Context, do func(context.Context, pgx.Tx) error) error {
 	return u.conn.act(ctx, u.config.StaleAfter, do)
 }
 
-// errorText is an error, or nil, as last_error can keep it: valid text without NUL, of
-// bounded length, whatever a Writer put into it.
+// errorText returns an error's text for last_error: valid UTF-8 without NUL, of bounded length. Nil is "".
 func errorText(err error) string {
 	if err == nil {
 		return ""
@@ -149,9 +147,8 @@ func errorText(err error) string {
 	return text
 }
 
-// evict ends connections that a broken or stale run, this one or an earlier one,
-// left in a transaction. It is a help, not a guarantee: where the role may not, their
-// own timeouts end them.
+// terminateOldBackends ends connections that this or an earlier run left in a transaction. It is optional:
+// if the role lacks the right, their own timeouts end them.
 func (u *run) terminateOldBackends(ctx context.Context) {
 	var ended int64
 	err := u.conn.act(ctx, cleanupTimeout, func(ctx context.Context, tx pgx.Tx) error {
@@ -161,9 +158,9 @@ func (u *run) terminateOldBackends(ctx context.Context) {
 	})
 	switch {
 	case err != nil:
-		u.log.Warn().Err(err).Msg("left-over connections not ended")
+		u.log.Warn().Err(err).Msg("old connections not terminated")
 	case ended > 0:
-		u.log.Warn().Int64("rows", ended).Msg("left-over connections ended")
+		u.log.Warn().Int64("rows", ended).Msg("old connections terminated")
 	}
 }
 

@@ -12,7 +12,7 @@ import (
 	"github.com/belfryhq/belfry/cursor"
 )
 
-// run is one runner's time with a job: from its claim to its end, under one fence.
+// run is one runner's tenure of a job, from its claim to its end, under one fence.
 type run struct {
 	*Runner
 	claimed
@@ -27,16 +27,16 @@ type run struct {
 	poison   poison
 	meter    meter
 	failed   int       // errors in a row since the last progress
-	short    int       // those of them that are shortages
+	short    int       // of these, the shortages
 	since    time.Time // the first of them
-	retrying bool      // skipped recipients are to be tried again first
-	overdue  bool      // jobs wait that did not start in time
+	retrying bool      // skipped recipients must be retried first
+	overdue  bool      // some waiting jobs did not start in time
 	outcome  *Outcome
 
-	deafUntil time.Time // the abort cache did not answer and is not asked before; zero: it did
+	deafUntil time.Time // the abort cache did not answer and is not queried before this time; zero if it answered
 }
 
-// errInterrupted reports a soft or hard stop; the job is to be handed back.
+// errInterrupted reports a soft or hard stop. The job must be handed back.
 var errInterrupted = errors.New("interrupted")
 
 // cleanupTimeout bounds the statements that end a run after its context did.
@@ -51,7 +51,7 @@ func (r *Runner) run(ctx, hard context.Context, t claimed, out *Outcome) (Job, e
 		log: r.log.With().Int64("job_id", t.id).Int64("fence", t.fence).Logger(),
 	}
 	defer t.conn.drop()
-	err := u.begin(context.WithoutCancel(hard)) // the job is ours: a stop has to hand it back
+	err := u.begin(context.WithoutCancel(hard)) // the job belongs to this run: a stop must hand it back
 	if err == nil {
 		err = u.walk(ctx, hard)
 	}
@@ -70,9 +70,8 @@ func (r *Runner) run(ctx, hard context.Context, t claimed, out *Outcome) (Job, e
 	return u.job, nil
 }
 
-// begin ends what a stale run left behind, reads the claimed job, and announces
-// the run. A row that cannot be read, or a job that is not this run's any more,
-// ends it.
+// begin terminates the connections of a stale run, reads the claimed job, and announces the run. An
+// unreadable row, or a job that no longer belongs to this run, ends it.
 func (u *run) begin(ctx context.Context) error {
 	if u.resumed {
 		u.terminateOldBackends(ctx)
@@ -145,8 +144,8 @@ func (u *run) walk(ctx, hard context.Context) error {
 	}
 }
 
-// step does the next thing: open the walk, wait while the load says so, try a
-// skipped recipient again, run a chunk, or finish.
+// step takes the next step: it opens the walk, waits because of the load, retries a skipped recipient, runs
+// a chunk, or finishes.
 func (u *run) step(soft, ctx context.Context) (done bool, err error) {
 	if err := u.flagged(ctx); err != nil {
 		return false, err
@@ -171,9 +170,8 @@ func (u *run) step(soft, ctx context.Context) (done bool, err error) {
 	return true, u.finish(ctx)
 }
 
-// clear makes jobs EXPIRED that did not start in time: a run may take hours, and the
-// look for a more urgent job before each chunk would step over all of them. Where it
-// fails, the next chunk's look tries again.
+// expireOverdue makes jobs that did not start in time EXPIRED. A run may take hours, and the check for a
+// more urgent job before each chunk would read over all of them. After a failure the next chunk tries again.
 func (u *run) expireOverdue(ctx context.Context) {
 	var expired []int64
 	err := u.conn.act(ctx, u.config.StatementTimeout, func(ctx context.Context, tx pgx.Tx) (err error) {
@@ -237,7 +235,7 @@ func (u *run) open(ctx context.Context) error {
 func (u *run) freeze(ctx context.Context, tx pgx.Tx, j *Job, bound string, total int64) error {
 	j.Bound = &bound
 	if total > 0 {
-		total += j.ChannelsRead // what an audience that was edited since has left
+		total += j.ChannelsRead // the remainder of an audience that was edited since
 		j.ChannelsTotal = &total
 	}
 	tag, err := tx.Exec(ctx, queries.runFreeze, pgx.StrictNamedArgs{
@@ -252,8 +250,7 @@ func (u *run) freeze(ctx context.Context, tx pgx.Tx, j *Job, bound string, total
 	return nil
 }
 
-// finish makes the job PROCESSED, in a transaction of its own that commits
-// synchronously. A job whose accounts do not agree is not.
+// finish makes the job PROCESSED, in its own synchronous transaction, unless its counts disagree.
 func (u *run) finish(ctx context.Context) error {
 	err := u.change(ctx, queries.runFinish, pgx.StrictNamedArgs{"before": u.job.Cursor})
 	if !errors.Is(err, errMoved) {
@@ -261,7 +258,7 @@ func (u *run) finish(ctx context.Context) error {
 	}
 	j, errGet := u.read(ctx)
 	if errGet == nil && u.owns(j) && j.Cursor == u.job.Cursor {
-		return givenUpError{fmt.Errorf("the accounts do not agree: read %d, matched %d, written %d, declined %d, skipped %d; belfry jobs audit %d tells who has what",
+		return givenUpError{fmt.Errorf("the counts do not agree: read %d, matched %d, written %d, declined %d, skipped %d; `belfry jobs audit %d` shows the recipients",
 			j.ChannelsRead, j.ChannelsMatched, j.RowsWritten, j.Declined, j.Skipped, j.ID)}
 	}
 	return err
@@ -279,7 +276,7 @@ func (u *run) change(ctx context.Context, statement string, args pgx.StrictNamed
 	})
 }
 
-// handBack makes the job PENDING again, and says why when the run yields.
+// handBack makes the job PENDING again, and records the reason if the run yields.
 func (u *run) handBack(ctx context.Context, why yieldError) error {
 	return u.wait(ctx, func(ctx context.Context, tx pgx.Tx) error {
 		_, err := tx.Exec(ctx, queries.actAs, pgx.StrictNamedArgs{"actor": u.config.Name, "reason": why.reason, "kind": why.kind})

@@ -49,11 +49,11 @@ func WithLogger(log zerolog.Logger) Option { return func(r *Runner) { r.log = lo
 // transition and after every committed chunk. It must return quickly.
 func WithObserver(f func(Progress)) Option { return func(r *Runner) { r.observe = f } }
 
-// WithHint has f called at every hint of the database's that Run hears, and when it begins
-// or ceases to hear them. Schedules that change are among the hints. f must return at once.
+// WithHint calls f at every notification that Run receives, and when it starts or stops receiving them.
+// Changes of schedules notify too. f must return at once.
 func WithHint(f func()) Option { return func(r *Runner) { r.hint = f } }
 
-// WithAbortCache has runs look at cache before each chunk (see AbortCache).
+// WithAbortCache makes runs check cache before each chunk (see AbortCache).
 func WithAbortCache(cache AbortCache) Option { return func(r *Runner) { r.cache = cache } }
 
 // NewRunner returns a Runner for the given types over pool, which stays the
@@ -103,10 +103,10 @@ func uniqueName() string {
 	return fmt.Sprintf("%s:%d:%s", host, os.Getpid(), hex.EncodeToString(suffix[:]))
 }
 
-// Name is what jobs.runner and the events call this runner.
+// Name returns the runner's name in jobs.runner and in events.
 func (r *Runner) Name() string { return r.config.Name }
 
-// Outcome says what RunDue did.
+// Outcome is the result of RunDue.
 type Outcome struct {
 	Jobs        []Job   // the jobs it ran, in order, as they were when their run ended
 	Held        []Job   // RUNNING under other runners when it looked last
@@ -126,7 +126,7 @@ func (r *Runner) RunDue(ctx context.Context) (Outcome, error) {
 	return out, err
 }
 
-// runDue is RunDue, and says what it saw last.
+// runDue is RunDue and also returns the last snapshot.
 func (r *Runner) runDue(ctx context.Context) (out Outcome, seen snapshot, err error) {
 	hard, release := r.stop.After(ctx, func() time.Duration { return r.config.GracePeriod })
 	defer release()
@@ -176,11 +176,11 @@ func (r *Runner) held(ctx context.Context) (list []Job, err error) {
 	err = NewStore(r.pool).inTx(ctx, func(ctx context.Context, tx pgx.Tx) error {
 		rows, err := tx.Query(ctx, queries.jobsHeld, pgx.StrictNamedArgs{"lanes": r.lanes()})
 		if err != nil {
-			return fmt.Errorf("look for held lanes: %w", err)
+			return fmt.Errorf("read held lanes: %w", err)
 		}
 		ids, err := pgx.CollectRows(rows, pgx.RowTo[int64])
 		if err != nil {
-			return fmt.Errorf("look for held lanes: %w", err)
+			return fmt.Errorf("read held lanes: %w", err)
 		}
 		for _, id := range ids {
 			j, err := get(ctx, tx, id)

@@ -52,7 +52,7 @@ func resumeEditedOperation() operation {
 	return operation{"resume --edit", queries.jobResumeEdited, []Status{Aborted, Failed}, nil}
 }
 
-// altering is the operation with what it changes.
+// altering returns the operation with its changes.
 func (o operation) altering(changes Changes) (operation, error) {
 	if len(changes) == 0 {
 		return o, &InvalidError{Column: "changes", Message: "belfry.jobs.changes: nothing is to be changed; allowed values: at least one column"}

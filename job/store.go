@@ -17,17 +17,17 @@ import (
 // ends even when the database does not answer.
 const storeTimeout = 15 * time.Second
 
-// rowWait is how long an act waits at most for a row that another session keeps locked. It is
-// shorter than the deadline of the HTTP API, so that its callers get the reason.
+// rowWait bounds the wait of an act for a row that another session has locked. It is shorter than the
+// deadline of the HTTP API, so that callers get the reason.
 const rowWait = 5 * time.Second
 
-// Store reads jobs and carries out operators' acts, each in a transaction of its
-// own that takes 15 seconds at the most; one that waits 5 seconds for a row that
-// another session keeps locked is ErrLocked. It is safe for concurrent use.
+// Store reads jobs and carries out operators' acts, each in a transaction of its own of at most 15 seconds.
+// An act that waits 5 seconds for a row that another session has locked fails with ErrLocked. It is safe for
+// concurrent use.
 type Store struct {
 	pool    *pgxpool.Pool
 	cache   AbortCache // nil: none
-	limited string     // whom belfry.limits binds; empty: the role of the database decides
+	limited string     // the requester that belfry.limits binds; empty means that the database role decides
 }
 
 // NewStore returns a Store over pool, which stays the caller's to close.
@@ -43,8 +43,8 @@ func (s *Store) change(ctx context.Context, act Act, do func(context.Context, pg
 	return mapError(db.InTx(ctx, s.pool, db.Options{Limit: storeTimeout, Wait: rowWait, If: act.If}, do))
 }
 
-// KeyWait is how long a request waits at most for another transaction with its idempotency key:
-// whoever repeats a request keeps a connection for no longer.
+// KeyWait bounds the wait of a request for another transaction with its idempotency key, and so the time for
+// which a repeated request occupies a connection.
 const KeyWait = 2 * time.Second
 
 // Limited returns a Store whose requests of jobs are bound by belfry.limits as those of a role that may
@@ -74,7 +74,7 @@ func (s *Store) enqueues(ctx context.Context, do func(context.Context, pgx.Tx) e
 	}))
 }
 
-// read runs do in one short transaction that only reads, as on a standby.
+// read runs do in one short read-only transaction, which also works on a standby.
 func (s *Store) read(ctx context.Context, do func(context.Context, pgx.Tx) error) error {
 	return mapError(db.InTx(ctx, s.pool, db.Options{Limit: storeTimeout, Reads: true}, do))
 }
@@ -121,7 +121,7 @@ func (s *Store) GetAll(ctx context.Context, ids []int64) (list []Job, err error)
 	return list, err
 }
 
-// FirstOfGroups returns the lowest id of the jobs of each group: its name for people.
+// FirstOfGroups returns the lowest job id of each group, which people use as its name.
 func (s *Store) FirstOfGroups(ctx context.Context, groups []uuid.UUID) (first map[uuid.UUID]int64, err error) {
 	first = make(map[uuid.UUID]int64, len(groups))
 	if len(groups) == 0 {
@@ -134,7 +134,7 @@ func (s *Store) FirstOfGroups(ctx context.Context, groups []uuid.UUID) (first ma
 	err = s.read(ctx, func(ctx context.Context, tx pgx.Tx) error {
 		rows, err := tx.Query(ctx, queries.groupsFirst, pgx.StrictNamedArgs{"groups": ids})
 		if err != nil {
-			return fmt.Errorf("look for groups: %w", err)
+			return fmt.Errorf("read groups: %w", err)
 		}
 		var group uuid.UUID
 		var id int64
@@ -143,7 +143,7 @@ func (s *Store) FirstOfGroups(ctx context.Context, groups []uuid.UUID) (first ma
 			return nil
 		})
 		if err != nil {
-			return fmt.Errorf("look for groups: %w", err)
+			return fmt.Errorf("read groups: %w", err)
 		}
 		return nil
 	})
@@ -172,7 +172,7 @@ func (s *Store) Events(ctx context.Context, id, afterID int64, limit int) (list 
 	return list, err
 }
 
-// LastEvent returns a job's newest event of one kind, EventAborted for instance; nil: it has none.
+// LastEvent returns a job's newest event of one kind, such as EventAborted, or nil if there is none.
 func (s *Store) LastEvent(ctx context.Context, id int64, kind string) (last *Event, err error) {
 	err = s.read(ctx, func(ctx context.Context, tx pgx.Tx) error {
 		rows, err := tx.Query(ctx, queries.jobEventLast, pgx.StrictNamedArgs{"job_id": id, "kind": kind})

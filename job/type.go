@@ -78,7 +78,7 @@ type Type struct {
 // Name is the text of jobs.type.
 func (t Type) Name() string { return t.name }
 
-// Description is what belfry.job_types says of the type.
+// Description is the description in belfry.job_types.
 func (t Type) Description() string { return t.description }
 
 // TypeOption sets an optional property of a Type.
@@ -133,7 +133,7 @@ type walker interface {
 	only(ctx context.Context, tx pgx.Tx, j Job, after, key cursor.Position) (step, error)
 }
 
-// step is what one chunk did before its cursor moves.
+// step is the work of one chunk before its cursor moves.
 type step struct {
 	read    int             // keys examined; 0: exhausted
 	matched int             // recipients among them
@@ -164,7 +164,7 @@ type typedWalk[R any] struct {
 
 func (w *typedWalk[R]) total() int64 { return w.walk.Total() }
 
-// step reads one page and writes it. When writing fails it still says what it read.
+// step reads one page and writes it. If writing fails it still returns the page.
 func (w *typedWalk[R]) step(ctx context.Context, tx pgx.Tx, j Job, after cursor.Position, limit int) (s step, err error) {
 	defer caught(&err)
 	page, err := w.walk.Page(ctx, tx, after, limit)

@@ -16,7 +16,7 @@ import (
 // or is due. Hints end the rest; what committed without one waits for its end.
 const restAtMost = 5 * time.Second
 
-// channel is what the database notifies when a job is due, now or later, or runs.
+// channel is notified by the database when a job is due, now or later, or runs.
 const channel = "belfry_jobs"
 
 // Run is the daemon: RunDue at once, and whenever there is something to do, until ctx is
@@ -55,7 +55,7 @@ func (r *Runner) Run(ctx context.Context) (err error) {
 				continue // there was no run whose end could be missed
 			}
 			if gone, err := r.lostConnection(ctx); err != nil || !gone {
-				continue // the poll says what is wrong
+				continue // the poll logs the error
 			}
 		case <-poll:
 			if resting && time.Now().Before(until) && r.Listening() {
@@ -78,7 +78,7 @@ func (r *Runner) Run(ctx context.Context) (err error) {
 	}
 }
 
-// Listening reports whether Run hears the database's hints.
+// Listening reports whether Run receives the database's notifications.
 func (r *Runner) Listening() bool { return r.ears.Load().Listening() }
 
 // idle looks whether nothing runs or is due, with one statement and no transaction: a
@@ -93,10 +93,9 @@ func (r *Runner) idle(ctx context.Context) (until time.Time, idle bool) {
 	return seen.rest(time.Now())
 }
 
-// rest is whether nothing runs or is due, and until when a daemon that hears hints may
-// believe it.
+// rest reports whether no job runs or is due, and the time until which a listening daemon may rely on it.
 func (l snapshot) rest(now time.Time) (until time.Time, idle bool) {
-	if l.running || l.seconds != nil && *l.seconds <= 0 && l.halt.At == nil { // what is due is due in no seconds
+	if l.running || l.seconds != nil && *l.seconds <= 0 && l.halt.At == nil { // a due job has no seconds left
 		return time.Time{}, false
 	}
 	rest := restAtMost.Seconds()
@@ -106,7 +105,7 @@ func (l snapshot) rest(now time.Time) (until time.Time, idle bool) {
 	return now.Add(time.Duration(rest * float64(time.Second))), true
 }
 
-// ask asks for a look; asking twice before the look is asking once.
+// ask requests a poll. Requests before the poll are merged.
 func ask(c chan<- struct{}) {
 	select {
 	case c <- struct{}{}:

@@ -80,8 +80,8 @@ func (c *Cache) Set(ctx context.Context, jobID int64, act job.Act) error {
 	return wrap("set", jobID, c.client.Set(ctx, key(jobID), value, c.ttl).Err())
 }
 
-// Get returns who flagged the job and why, or nil when nobody did. An error is
-// neither: ask the database.
+// Get returns the actor and the reason of the flag, or nil if there is none. An error is neither: ask the
+// database.
 func (c *Cache) Get(ctx context.Context, jobID int64) (*job.Act, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.timeout)
 	defer cancel()

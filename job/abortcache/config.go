@@ -18,7 +18,7 @@ type Config struct {
 	//
 	// Empty: no cache, abort flags are in the database alone.
 	URL string `mapstructure:"cache"`
-	// TTL is how long a flag that nobody clears stays.
+	// TTL is the lifetime of a flag.
 	TTL time.Duration `mapstructure:"ttl"`
 	// Timeout bounds each call, connecting included.
 	Timeout time.Duration `mapstructure:"timeout"`

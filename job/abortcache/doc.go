@@ -13,7 +13,7 @@
 //	   ▲                                   │ ▲  │ to live begins anew
 //	   └── Clear, DEL, time to live over ──┘ └──┘
 //
-// # What holds
+// # Guarantees
 //
 //  1. A Set that returned nil is seen by every later Get until Clear, the end of
 //     its time to live, or the loss of what that Redis holds.

@@ -15,9 +15,8 @@ import (
 	"github.com/belfryhq/belfry/job"
 )
 
-// Definition is what an operator says about a schedule, in the configuration file or
-// to a Store. Durations are texts of hours, minutes and seconds such as 45s, 15m or
-// 1h30m.
+// Definition is an operator's definition of a schedule, in the configuration file or to a Store. Durations
+// are texts of hours, minutes and seconds such as 45s, 15m or 1h30m.
 type Definition struct {
 	Name     string   `json:"name" db:"name" mapstructure:"name"`                          // 1 to 63 of a-z, 0-9, _ and -
 	Cron     string   `json:"cron,omitempty" db:"cron" mapstructure:"cron"`                // five fields, or @daily and the like
@@ -35,20 +34,19 @@ type Definition struct {
 	After  string `json:"missed_after" db:"missed_after" mapstructure:"missed_after"` // later than this is missed: 1s to 744h; empty: 10m
 }
 
-// Policy says what becomes of missed occurrences.
+// Policy is the treatment of missed occurrences.
 type Policy string
 
-// The policies; the values are those of schedules.missed.
+// The policies, with the values of schedules.missed.
 const (
 	Skip Policy = "skip" // drop them
 	Once Policy = "once" // one firing stands for all of them
 	All  Policy = "all"  // fire each, 100 per tick
 )
 
-// Template is the job that an occurrence enqueues, or with several Types the group of
-// jobs. Zero values take a job's defaults. With a query, columns of the same names
-// replace what the template says; Types alone cannot be replaced. Title, Body and the
-// texts of Variants may refer to the channel: see package outbox/compose.
+// Template is the job that an occurrence enqueues, or with several Types the group of jobs. Zero values take
+// a job's defaults. With a query, columns of the same names replace the template's values; only Types cannot
+// be replaced. Title, Body and the texts of Variants may refer to the channel: see package outbox/compose.
 type Template struct {
 	Types         []string       `json:"types" mapstructure:"types"`
 	Type          string         `json:"type,omitempty" mapstructure:"type"` // one type, instead of Types

@@ -47,17 +47,15 @@ func mapError(err error) error {
 	return job.TranslateError(err, ErrLocked, "belfry.schedules")
 }
 
-// transient reports an answer of the server that may be another one at the next tick,
-// whatever the schedule says: it goes away, is a standby now, is locked, out of
-// resources or out of time, or in disorder.
+// transient reports an error of the server that may pass by the next tick, independent of the schedule: a
+// shutdown, a standby, a lock, a shortage, a timeout, or an internal error.
 func transient(err error) bool {
 	class := db.ClassOf(err)
 	return class.Passes() && class != db.Unprepared || class == db.Internal
 }
 
-// OwnFault reports an error that is the schedule's and not the database's: the same
-// occurrence fails the same way until somebody changes something, if only the rows that
-// its query reads.
+// OwnFault reports an error of the schedule and not of the database: the same occurrence fails again until
+// the schedule, or the rows that its query reads, are changed.
 func OwnFault(err error) bool {
 	var fault *faultError
 	var invalid *job.InvalidError
@@ -65,7 +63,7 @@ func OwnFault(err error) bool {
 	return errors.As(err, &fault) || errors.As(err, &invalid) || errors.As(err, &pg) && !transient(err)
 }
 
-// faultError is what is wrong with a schedule, its query or a row of it.
+// faultError is a fault of a schedule, its query or a row of it.
 type faultError struct{ cause error }
 
 func (e *faultError) Error() string { return e.cause.Error() }
@@ -75,8 +73,8 @@ func faultf(format string, args ...any) error {
 	return &faultError{fmt.Errorf(format, args...)}
 }
 
-// queryFault words an error of the operator's query. What is transient elsewhere is
-// the query's own here, when it takes too long or wants to write.
+// queryFault translates an error of the operator's query. A timeout and an attempt to write are transient
+// elsewhere, but faults of the query here.
 func (s Schedule) queryFault(err error) error {
 	var pg *pgconn.PgError
 	switch {
@@ -90,7 +88,7 @@ func (s Schedule) queryFault(err error) error {
 	return faultf("query: %s (SQLSTATE %s)", pg.Message, pg.Code)
 }
 
-// roleFault words that a role cannot be become, and guardFault that it can make no
+// roleFault translates the failure to become a role, guardFault the failure of that role to create a
 // function. user and database are quoted.
 func roleFault(err error, role, user string) error {
 	var pg *pgconn.PgError

@@ -46,7 +46,7 @@ func WithLogger(log zerolog.Logger) Option { return func(f *Firer) { f.log = log
 // Without it, it is belfry.
 func WithName(name string) Option { return func(f *Firer) { f.name = name } }
 
-// WithOutage has others speak of a database that does not answer as well, with one voice.
+// WithOutage shares an Outage with other loops of the process.
 func WithOutage(o *job.Outage) Option { return func(f *Firer) { f.away = o } }
 
 // WithClock replaces the database's clock, for tests and rehearsals.
@@ -86,7 +86,7 @@ type Occurrence struct {
 	Jobs     []int64   // what it enqueued; none when the query has no rows
 }
 
-// Failure is what keeps a schedule from firing; it is in last_error too.
+// Failure is the reason for which a schedule does not fire. It is also in last_error.
 type Failure struct {
 	Schedule string
 	Err      error
@@ -179,7 +179,7 @@ func (f *Firer) due(ctx context.Context, busy []string) (list []due, err error) 
 // named is names, never NULL.
 func named(names []string) []string { return append([]string{}, names...) }
 
-// restAtMost is how long Run does not look at the schedules while none is due.
+// restAtMost is the longest time between two polls of Run while no schedule is due.
 const restAtMost = 5 * time.Second
 
 // Run fires what is due until ctx is cancelled, and logs what does not succeed: at ticks,
@@ -208,7 +208,7 @@ func (f *Firer) Run(ctx context.Context, ticks, hints <-chan struct{}, listening
 	}
 }
 
-// complain says what came of a try that began then, unless a stop cut it short.
+// complain logs the result of an attempt, unless a stop cancelled it.
 func (f *Firer) complain(ctx context.Context, began time.Time, err error) {
 	if ctx.Err() == nil && !f.away.Observe(began, err) {
 		f.log.Warn().Err(err).Msg("schedules not fired; will try again")

@@ -17,7 +17,7 @@ type locked struct {
 	Now time.Time `db:"now"`
 }
 
-// lock runs one of the statements that lock a schedule. pgx.ErrNoRows: see there.
+// lock runs one of the statements that lock a schedule. For pgx.ErrNoRows see the statement.
 func lock(ctx context.Context, tx pgx.Tx, statement string, args pgx.StrictNamedArgs) (l locked, err error) {
 	rows, err := tx.Query(ctx, statement, args)
 	if err == nil {
@@ -149,7 +149,7 @@ func (f *firing) fireOne(ctx context.Context, recurs recurrence, o time.Time) (b
 	return err == nil, err
 }
 
-// failed records what is wrong and when to try again.
+// failed records the fault and the time of the next attempt.
 func (f *firing) failed(ctx context.Context, cause error) error {
 	if err := actor(ctx, f.tx, job.Act{Actor: f.name}); err != nil {
 		return err

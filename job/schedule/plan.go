@@ -10,14 +10,14 @@ const (
 	maxCounted = 10_000
 )
 
-// rules are what decides about due occurrences.
+// rules are the settings that decide about due occurrences.
 type rules struct {
 	missed       Policy
 	missedAfter  time.Duration
 	expiresAfter time.Duration // 0: never
 }
 
-// decision is what becomes of the due occurrences of one schedule, in this order.
+// decision is the treatment of the due occurrences of one schedule, in this order.
 type decision struct {
 	expired int         // dropped, because their jobs would be EXPIRED at once
 	live    time.Time   // the first occurrence after those
@@ -26,14 +26,14 @@ type decision struct {
 	fire    []time.Time // from next on, at most maxFirings
 }
 
-// decide looks at the occurrences from due on, which is one of them, up to now.
+// decide examines the occurrences from due, which is one of them, up to now.
 func decide(t recurrence, due, now time.Time, r rules) decision {
 	d := decision{next: due}
 	if r.expiresAfter > 0 {
 		d.expired = d.drop(t, now.Add(1-r.expiresAfter), maxCounted)
 	}
 	d.live = d.next
-	cut := now.Add(-r.missedAfter) // what comes before is missed
+	cut := now.Add(-r.missedAfter) // earlier occurrences are missed
 	if first := onTime(t, cut, now); d.before(cut) {
 		switch {
 		case r.missed == Skip, r.missed == Once && first:

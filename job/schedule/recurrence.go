@@ -77,7 +77,7 @@ func (c *crontab) next(after time.Time) time.Time {
 	return c.nextWall(after)
 }
 
-// A wall time is what a clock on the wall shows, kept as if it were UTC.
+// A wall time is local time, stored as if it were UTC.
 
 // nextWall goes through the matching wall times in order. The instants at which a
 // clock shows them first never go back, so the first one above after is the answer:

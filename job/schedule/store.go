@@ -17,7 +17,7 @@ import (
 // storeTimeout bounds each transaction of a Store.
 const storeTimeout = 15 * time.Second
 
-// Source says where a schedule is defined.
+// Source is the place of a schedule's definition.
 type Source string
 
 // The sources; the values are those of schedules.source.
@@ -36,7 +36,7 @@ type Schedule struct {
 	PausedBy     string     `json:"paused_by,omitempty" db:"paused_by"`
 	PauseReason  string     `json:"pause_reason,omitempty" db:"pause_reason"`
 	ArmedAt      time.Time  `json:"armed_at" db:"armed_at"`                           // occurrences after it count
-	NextAt       *time.Time `json:"next_at" db:"next_at"`                             // nil: paused, or not looked at since it was made or changed
+	NextAt       *time.Time `json:"next_at" db:"next_at"`                             // nil if paused, or not examined since it was created or changed
 	RetryAt      *time.Time `json:"retry_at" db:"retry_at"`                           // nil: not failing
 	FailingSince *time.Time `json:"failing_since" db:"failing_since"`                 // of the occurrence at NextAt
 	LastAt       *time.Time `json:"last_at" db:"last_at"`                             // the last occurrence that fired
@@ -103,7 +103,7 @@ func (s *Store) CheckQuery(ctx context.Context, c Schedule) error {
 	})
 }
 
-// checkTimeout bounds a look at a schedule's query.
+// checkTimeout bounds a check of a schedule's query.
 const checkTimeout = 10 * time.Second
 
 // inTx runs do in one short transaction.
@@ -126,7 +126,7 @@ func (s *Store) read(ctx context.Context, do func(context.Context, pgx.Tx) error
 	return mapError(db.InTx(ctx, s.pool, db.Options{Limit: storeTimeout, Reads: true}, do))
 }
 
-// actor says who acts in the rest of the transaction.
+// actor sets the actor for the rest of the transaction.
 func actor(ctx context.Context, tx pgx.Tx, act job.Act) error {
 	_, err := tx.Exec(ctx, queries.actorSet, pgx.StrictNamedArgs{"actor": act.Actor, "reason": act.Reason})
 	return err
@@ -175,7 +175,7 @@ func get(ctx context.Context, tx pgx.Tx, name string) (Schedule, error) {
 	return one, nil
 }
 
-// Change says what Put did.
+// Change is the result of Put.
 type Change string
 
 // What Put may have done.
