@@ -100,16 +100,16 @@ func (m *Monitor) watch(n *Node) []func(context.Context) error {
 		m.metrics.RelayStats(n.delivery.Stats)
 		carrier = n.delivery.broker
 	}
-	return m.looks(n.o.Pool, carrier, n.o.senders(n.o.Settings.Senders), n.outage)
+	return m.polls(n.o.Pool, carrier, n.o.senders(n.o.Settings.Senders), n.outage)
 }
 
-// Serving returns the loops of a process that serves the HTTP API and is no Node: serve, and
-// those that look at its database.
+// Serving returns the loops of a process that serves the HTTP API without a Node: serve, and the polls
+// of its database.
 func (m *Monitor) Serving(s settings.Settings, pool *pgxpool.Pool, serve func(context.Context) error) []func(context.Context) error {
 	if m == nil {
 		return []func(context.Context) error{serve}
 	}
-	return append(m.looks(pool, nil, s.Senders.Configs(), job.NewOutage(m.log)), m.Loop("api", serve))
+	return append(m.polls(pool, nil, s.Senders.Configs(), job.NewOutage(m.log)), m.Loop("api", serve))
 }
 
 // API returns a function that counts a request to the HTTP API, or nil without metrics. open returns
@@ -126,12 +126,12 @@ func (m *Monitor) API(open func() int) func(api.Answered) {
 	return func(r api.Answered) { count(metrics.Request(r)) }
 }
 
-// looks adds what is known of the database, and returns the loops that look at it.
-func (m *Monitor) looks(pool *pgxpool.Pool, carrier relay.Broker, senders []relay.SenderConfig, outage *job.Outage) []func(context.Context) error {
+// polls registers the metrics of the database and returns the loops that poll it.
+func (m *Monitor) polls(pool *pgxpool.Pool, carrier relay.Broker, senders []relay.SenderConfig, outage *job.Outage) []func(context.Context) error {
 	m.metrics.Database(pool, outage)
 	collector := m.metrics.Collector(m.every, pool, carrier, senders, outage, m.log)
 	failing := false
-	looker := m.metrics.Looker(m.every, m.health, func(ctx context.Context) (problem string, err error) {
+	poller := m.metrics.Poller(m.every, m.health, func(ctx context.Context) (problem string, err error) {
 		began := time.Now()
 		version, err := doctor.SchemaVersion(ctx, pool)
 		if errors.Is(context.Cause(ctx), context.Canceled) {
@@ -148,7 +148,7 @@ func (m *Monitor) looks(pool *pgxpool.Pool, carrier relay.Broker, senders []rela
 		}
 		return problem, nil
 	})
-	return []func(context.Context) error{m.Loop("look", looker.Run), m.Loop("collect", collector.Run)}
+	return []func(context.Context) error{m.Loop("look", poller.Run), m.Loop("collect", collector.Run)}
 }
 
 // Close ends the listener.

@@ -19,50 +19,50 @@ import (
 )
 
 const (
-	// collectTimeout bounds each of a Collector's transactions.
+	// collectTimeout limits each transaction of a Collector.
 	collectTimeout = 5 * time.Second
-	// countAtMost is how far anything is counted.
+	// countAtMost is the largest count.
 	countAtMost = 10_000
 )
 
-// Collector asks the database by its own timer, and keeps what it has answered for scrapes.
-// Several processes may each have one: a collection costs little and is bounded.
+// Collector queries the database on its own timer and stores the results for scrapes. Several processes
+// may each run one, because a collection is cheap and bounded.
 //
-//	every so often, one part after the other:
-//	  answered ─────────────► its values are shown, with their time
-//	  refused (privileges) ─► it is shown no more, which is said once
-//	  failed ───────────────► its last values are shown for another while, and no longer
+//	at each interval, one part after the other:
+//	  answered ─────────────► its values are exported, with their time
+//	  refused (privileges) ─► it is no longer exported, which is logged once
+//	  failed ───────────────► its last values are exported until they are too old
 type Collector struct {
 	every time.Duration
 	pool  *pgxpool.Pool
 	log   zerolog.Logger
 	parts []*part
-	media map[string]bool // that are labels; others are otherMedium
+	media map[string]bool // allowed labels; other media are otherMedium
 
 	failures *prometheus.CounterVec
 }
 
-// part is what is collected at once.
+// part is a group of metrics that one query collects.
 type part struct {
 	name    string
 	ask     func(context.Context) ([]sample, error)
-	outage  *lifecycle.Outage // that of whom is asked; nil: nobody speaks of it
+	outage  *lifecycle.Outage // of the source; may be nil
 	failing bool
-	said    map[string]bool // what was logged once and for all
+	said    map[string]bool // messages that were logged
 
 	mu     sync.Mutex
 	values []sample
-	at     time.Time // zero: there is nothing to show
+	at     time.Time // zero before the first result
 }
 
 // sample is one value of a metric.
 type sample struct {
 	Metric string
 	Labels []string
-	Value  *float64 // nil: the role may not see it
+	Value  *float64 // nil without the privilege
 }
 
-// collected are the metrics of a Collector.
+// collected lists the metrics of a Collector.
 func collected() []definition {
 	byQueue := []string{"queue"}
 	return []definition{
@@ -91,8 +91,8 @@ func collected() []definition {
 	}
 }
 
-// Collector registers what is collected of the database, and of a carrier, which may be nil.
-// outage speaks of a database that is away. The senders have the media that are labels.
+// Collector registers the metrics of the database and of a carrier, which may be nil. outage logs
+// outages of the database. The media of senders are the allowed labels.
 func (m *Metrics) Collector(every time.Duration, pool *pgxpool.Pool, carrier relay.Broker, senders []relay.SenderConfig, outage *lifecycle.Outage, log zerolog.Logger) *Collector {
 	c := &Collector{every: every, pool: pool, log: log, media: make(map[string]bool)}
 	for _, medium := range []string{"push", "sms", "alimtalk", "email", "webhook"} {
@@ -122,7 +122,7 @@ func (c *Collector) add(name string, outage *lifecycle.Outage, ask func(context.
 	c.parts = append(c.parts, &part{name: name, ask: ask, outage: outage, said: make(map[string]bool)})
 }
 
-// statement asks the database by one statement, in a transaction that only reads.
+// statement queries the database with one statement in a read-only transaction.
 func (c *Collector) statement(sql string, args pgx.StrictNamedArgs) func(context.Context) ([]sample, error) {
 	return func(ctx context.Context) (list []sample, err error) {
 		err = db.InTx(ctx, c.pool, db.Options{Limit: collectTimeout, Reads: true}, func(ctx context.Context, tx pgx.Tx) error {
@@ -136,7 +136,7 @@ func (c *Collector) statement(sql string, args pgx.StrictNamedArgs) func(context
 	}
 }
 
-// inside asks a carrier.
+// inside queries a carrier.
 func inside(ctx context.Context, carrier relay.Broker) (list []sample, err error) {
 	ctx, cancel := context.WithTimeout(ctx, collectTimeout)
 	defer cancel()
@@ -157,7 +157,7 @@ func inside(ctx context.Context, carrier relay.Broker) (list []sample, err error
 	return list, nil
 }
 
-// Run collects at once and then every so often, until ctx ends. It returns nil.
+// Run collects immediately and then at each interval, until ctx ends. It returns nil.
 func (c *Collector) Run(ctx context.Context) error {
 	tick := time.NewTicker(c.every)
 	defer tick.Stop()
@@ -207,7 +207,7 @@ func (c *Collector) collect(ctx context.Context, p *part) {
 	p.failing = true
 }
 
-// hidden says once of each metric that it needs a right.
+// hidden logs once for each metric that it requires a privilege.
 func (c *Collector) hidden(p *part, metric string) {
 	if !p.said[metric] {
 		p.said[metric] = true
@@ -215,7 +215,7 @@ func (c *Collector) hidden(p *part, metric string) {
 	}
 }
 
-// bounded leaves out what is not to be seen, and adds up what is by a medium of no sender.
+// bounded drops values without privilege and sums the values of media without a sender.
 func (c *Collector) bounded(values []sample) []sample {
 	sums := make(map[string]sample)
 	for _, v := range values {
@@ -241,7 +241,7 @@ func (p *part) keep(values []sample, at time.Time) {
 	p.values, p.at = values, at
 }
 
-// show emits what was collected last, unless that is too long ago.
+// show emits the last results unless they are too old.
 func (c *Collector) show(give emit) {
 	index := make(map[string]int)
 	for i, d := range collected() {

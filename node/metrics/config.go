@@ -8,24 +8,22 @@ import (
 	"time"
 )
 
-// Config says where a process shows its metrics and its health. DefaultConfig has every
-// default.
+// Config specifies the address of metrics and health. DefaultConfig has the defaults.
 type Config struct {
-	// Listen is HOST:PORT, or :PORT for all addresses; port 0: any that is free. Empty:
-	// nothing is shown, and nothing is counted.
+	// Listen is HOST:PORT, or :PORT for all addresses. Port 0 is any free port. Empty disables metrics.
 	Listen string `mapstructure:"listen"`
-	// PProf serves profiles of the process as well.
+	// PProf also serves profiles of the process.
 	PProf bool `mapstructure:"pprof"`
-	// CollectEvery is how often the database is looked at.
+	// CollectEvery is the interval of database polls.
 	CollectEvery time.Duration `mapstructure:"collect_every"`
 }
 
-// DefaultConfig is what config.yaml documents.
+// DefaultConfig returns the defaults that config.yaml documents.
 func DefaultConfig() Config { return Config{CollectEvery: 15 * time.Second} }
 
 const minCollect, maxCollect = time.Second, time.Hour
 
-// Validate returns every problem at once, each with its key path, or nil.
+// Validate returns all invalid settings, each with its key path, or nil.
 func (c Config) Validate() error {
 	var problems []error
 	if c.Listen != "" && !isAddress(c.Listen) {

@@ -6,8 +6,7 @@ import (
 	"github.com/belfryhq/belfry/internal/lifecycle"
 )
 
-// Database registers what a process knows of its database without asking it: its pool, and
-// its outages.
+// Database registers metrics of the pool and of outages, which need no query.
 func (m *Metrics) Database(pool *pgxpool.Pool, outage *lifecycle.Outage) {
 	m.read([]definition{
 		{"belfry_pool_connections", "gauge", "Connections of this process's pool, by what they do: acquired, idle, or being opened.", []string{"state"}},

@@ -1,6 +1,5 @@
-// Package metrics is what a process shows of itself to whoever watches it: counts in the
-// format of Prometheus, whether it lives, and whether it is ready. Nothing else of belfry
-// knows of Prometheus.
+// Package metrics exports the metrics of a process in the Prometheus format, its liveness and its
+// readiness. No other package of belfry depends on Prometheus.
 //
 //	job.Runner ── observer ──┐
 //	relay.Relay ─ observer ──┼─► Metrics ──── /metrics ──┐
@@ -8,29 +7,28 @@
 //	pool, outage, Stats ─────┤                           ├── Server, on metrics.listen
 //	Collector ───────────────┘ by its own timer          │
 //	loops ──────────┐                                    │
-//	Looker, by its  ├─► Health ──── /livez, /readyz ─────┘
+//	Poller, by its  ├─► Health ──── /livez, /readyz ─────┘
 //	own timer ──────┘
 //
-// What holds:
+// # Invariants
 //
-//  1. No request asks the database, or waits for anything that does: it reads what is known
-//     in this process, and of the database what the last look found, with its age.
-//  2. The values of each label are from a set that the program or the configuration bounds.
-//     Jobs, lanes, channels and texts are in no label, nor is what a request says.
-//  3. Whoever is observed is not held up: an observer adds to counters, and no more.
-//  4. What is collected of the database is bounded, however much there is in it: it is read by
-//     indexes, nothing is counted beyond 10,000, of messages only those that a carrier has,
-//     and each statement has 5 seconds.
-//  5. The name, type, labels and meaning of each metric are in docs/metrics.md, and stay.
+//  1. No request queries the database or waits for a query. It reads values of this process, and the
+//     results of the last poll of the database with their age.
+//  2. The values of each label come from a set that the program or the configuration bounds. Jobs,
+//     lanes, channels, texts and content of requests are not labels.
+//  3. An observer only adds to counters and never blocks its caller.
+//  4. Queries of the database are bounded at every size of the tables: they use indexes, count at most
+//     10,000 rows, read only messages that a carrier has, and time out after 5 seconds.
+//  5. The name, type, labels and meaning of each metric are in docs/metrics.md and do not change.
 //
-// A process is live from the start of its Server on, until a loop of its ends that nobody
-// told to, or no look at the database ends any more, well or badly: it hangs. It is ready while all of its loops run, the last look found the database with the
-// schema that this program needs, and no stop has begun:
+// A process is live from the start of its Server until one of its loops ends without a stop, or until
+// polls of the database no longer end. It is ready while all loops run, the last poll found the schema
+// that this program needs, and no stop has begun:
 //
-//	starting ──loops run, a look succeeded──► ready ──a stop──► stopping
+//	starting ──loops run, a poll succeeded──► ready ──a stop──► stopping
 //	                                           │ ▲
-//	              a look fails, or is too old  ▼ │ a look succeeds
+//	              a poll fails, or is too old  ▼ │ a poll succeeds
 //	                                         not ready
 //
-// A database that is away makes no process less live: to start it again would not help.
+// A database that is down does not make a process less live, because a restart would not help.
 package metrics

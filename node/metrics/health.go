@@ -8,30 +8,29 @@ import (
 	"time"
 )
 
-// Health is what a process knows of its own health. It is safe for concurrent use, and none
-// of its methods waits for anything.
+// Health tracks the health of a process. It is safe for concurrent use, and its methods do not block.
 type Health struct {
-	patience time.Duration // how old the last look may be
+	patience time.Duration // maximum age of the last poll
 
-	mu       sync.Mutex
-	loops    []*loop
-	stopping bool
-	tried    time.Time // when the last look at the database ended; zero: none has
-	looked   time.Time // when the last look at the database succeeded; zero: none did
-	failed   bool      // the last one did not
-	problem  string    // what the last one that succeeded found wrong
+	mu        sync.Mutex
+	loops     []*loop
+	stopping  bool
+	tried     time.Time // end of the last poll; zero before the first
+	succeeded time.Time // end of the last successful poll; zero before the first
+	failed    bool      // whether the last poll failed
+	problem   string    // of the last successful poll
 }
 
-// loop is one of the process's.
+// loop is a loop of the process.
 type loop struct {
 	name           string
-	running, ended bool // ended: and nobody told it to
+	running, ended bool // ended without a stop
 }
 
-// NewHealth returns the Health of a process that looks at its database every so often.
-func NewHealth(every time.Duration) *Health { return &Health{patience: 2*every + lookTimeout} }
+// NewHealth returns the Health of a process that polls its database at an interval of every.
+func NewHealth(every time.Duration) *Health { return &Health{patience: 2*every + pollTimeout} }
 
-// Loop returns run, the state of which counts from now on.
+// Loop registers a loop and returns run with its state tracked.
 func (h *Health) Loop(name string, run func(context.Context) error) func(context.Context) error {
 	l := &loop{name: name}
 	h.mu.Lock()
@@ -49,27 +48,27 @@ func (h *Health) Loop(name string, run func(context.Context) error) func(context
 	}
 }
 
-// Stop says that the process is told to end.
+// Stop marks the process as stopping.
 func (h *Health) Stop() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.stopping = true
 }
 
-// Looked says what came of a look at the database that ended then. problem is what stands in
-// the way of using it, for people; "": nothing.
-func (h *Health) Looked(at time.Time, problem string, err error) {
+// Polled records a poll of the database that ended at the time at. problem is the reason why the
+// database cannot be used, for operators, or "".
+func (h *Health) Polled(at time.Time, problem string, err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.tried = at
 	if h.failed = err != nil; err == nil {
-		h.looked, h.problem = at, problem
+		h.succeeded, h.problem = at, problem
 	}
 }
 
-// Live returns why the process should be started again, one line each; none: it lives. A look
-// ends within lookTimeout, whatever the database does: where none has for much longer, the
-// process hangs.
+// Live returns the reasons to restart the process, one line each; none if it is healthy. A poll ends
+// within pollTimeout even if the database does not respond. The process hangs if no poll has ended
+// for much longer.
 func (h *Health) Live(now time.Time) (problems []string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -84,10 +83,10 @@ func (h *Health) Live(now time.Time) (problems []string) {
 	return problems
 }
 
-// hangs is after how many times the patience a process hangs in which nobody looks.
+// hangs is the multiple of patience after which a process without polls is considered hanging.
 const hangs = 3
 
-// Ready returns why the process does not do its work now, one line each; none: it does.
+// Ready returns the reasons why the process is not ready, one line each; none if it is.
 func (h *Health) Ready(now time.Time) (problems []string) {
 	problems = h.Live(now)
 	h.mu.Lock()
@@ -98,8 +97,8 @@ func (h *Health) Ready(now time.Time) (problems []string) {
 	if waiting := slices.ContainsFunc(h.loops, func(l *loop) bool { return !l.running && !l.ended }); waiting || len(h.loops) == 0 {
 		problems = append(problems, "the process is starting")
 	}
-	switch age := now.Sub(h.looked); {
-	case h.looked.IsZero():
+	switch age := now.Sub(h.succeeded); {
+	case h.succeeded.IsZero():
 		problems = append(problems, "the database has not answered yet")
 	case h.failed, age > h.patience:
 		problems = append(problems, fmt.Sprintf("the database answered last %s ago", age.Round(time.Second)))

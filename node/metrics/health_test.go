@@ -42,23 +42,23 @@ func TestHealth_FromStartToStop(t *testing.T) {
 		runner, relay := h.Loop("runner", loop), h.Loop("relay", loop)
 		first := run(ctx, runner)
 		synctest.Wait()
-		h.Looked(time.Now(), "", nil)
+		h.Polled(time.Now(), "", nil)
 		ready("the process is starting")
 		second := run(ctx, relay)
 		synctest.Wait()
 		ready()
 
-		h.Looked(time.Now(), "the schema is at version 3, this belfry needs 6", nil)
+		h.Polled(time.Now(), "the schema is at version 3, this belfry needs 6", nil)
 		ready("the schema is at version 3, this belfry needs 6")
-		h.Looked(time.Now(), "", nil)
+		h.Polled(time.Now(), "", nil)
 		ready()
 		<-time.After(10 * time.Second)
-		h.Looked(time.Now(), "", errors.New("connection refused"))
+		h.Polled(time.Now(), "", errors.New("connection refused"))
 		ready("the database answered last 10s ago")
 		require.Empty(t, h.Live(time.Now()), "to start it again would not help")
-		h.Looked(time.Now(), "", nil)
+		h.Polled(time.Now(), "", nil)
 		ready()
-		<-time.After(2*every + lookTimeout)
+		<-time.After(2*every + pollTimeout)
 		ready()
 		<-time.After(time.Second) // nobody looks any more
 		ready("the database answered last 36s ago")
@@ -66,9 +66,9 @@ func TestHealth_FromStartToStop(t *testing.T) {
 		require.Empty(t, h.Live(time.Now()))
 		<-time.After(time.Second)
 		require.Equal(t, []string{"nothing has looked at the database for 1m46s: the process hangs"}, h.Live(time.Now()))
-		h.Looked(time.Now(), "", errors.New("connection refused"))
+		h.Polled(time.Now(), "", errors.New("connection refused"))
 		require.Empty(t, h.Live(time.Now()), "who looks and finds it away does not hang")
-		h.Looked(time.Now(), "", nil)
+		h.Polled(time.Now(), "", nil)
 
 		fail <- nil
 		synctest.Wait()
@@ -85,13 +85,13 @@ func TestHealth_FromStartToStop(t *testing.T) {
 	})
 }
 
-func TestLooker_TellsHealthWhatItFinds(t *testing.T) {
+func TestPoller_ReportsToHealth(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		m, h := New(Build{}), NewHealth(time.Minute)
 		answers := make(chan error, 1)
 		var hang atomic.Bool
-		l := m.Looker(time.Minute, h, func(ctx context.Context) (string, error) {
+		l := m.Poller(time.Minute, h, func(ctx context.Context) (string, error) {
 			if hang.Load() {
 				<-ctx.Done()
 				return "", ctx.Err()
@@ -115,10 +115,10 @@ func TestLooker_TellsHealthWhatItFinds(t *testing.T) {
 		require.Equal(t, []string{"the database answered last 1m0s ago"}, h.Ready(time.Now()))
 		m.shows(t, map[string]float64{"belfry_look_failures_total": 1, "belfry_last_look_timestamp_seconds": at})
 		hang.Store(true)
-		<-time.After(time.Minute + lookTimeout)
+		<-time.After(time.Minute + pollTimeout)
 		synctest.Wait()
 		m.shows(t, map[string]float64{"belfry_look_failures_total": 2})
-		<-time.After(time.Minute - lookTimeout) // it hangs again
+		<-time.After(time.Minute - pollTimeout) // it hangs again
 		stop()
 		require.NoError(t, <-ended)
 		m.shows(t, map[string]float64{"belfry_look_failures_total": 2})

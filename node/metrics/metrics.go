@@ -10,25 +10,23 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
 
-// Metrics are those of one process. It is safe for concurrent use, but for what registers:
-// Runner, Relay and Database, each of which is called once at the most, before the Server
-// answers or after.
+// Metrics are the metrics of one process. It is safe for concurrent use, except Runner, Relay and
+// Database, which register metrics and are called at most once each.
 type Metrics struct {
 	registry *prometheus.Registry
 	known    []definition
 }
 
-// definition is what docs/metrics.md says of a metric.
+// definition is the entry of a metric in docs/metrics.md.
 type definition struct {
 	name, kind, help string
 	labels           []string
 }
 
-// Build says what this binary is.
+// Build identifies the binary.
 type Build struct{ Version, Commit, Go string }
 
-// New returns the Metrics of a process, with those of its build, of Go and of the process
-// itself.
+// New returns Metrics with the metrics of the build, of Go and of the process.
 func New(b Build) *Metrics {
 	m := &Metrics{registry: prometheus.NewRegistry()}
 	m.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
@@ -37,12 +35,12 @@ func New(b Build) *Metrics {
 	return m
 }
 
-// Handler answers a scrape.
+// Handler serves scrapes.
 func (m *Metrics) Handler() http.Handler {
 	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{MaxRequestsInFlight: 4, Timeout: scrapeTimeout, ErrorHandling: promhttp.ContinueOnError})
 }
 
-// scrapeTimeout bounds a scrape, which asks nobody: only a machine that stands still needs it.
+// scrapeTimeout limits a scrape. A scrape does not block; only an overloaded machine reaches the limit.
 const scrapeTimeout = 10 * time.Second
 
 func (m *Metrics) define(name, kind, help string, labels []string) {
@@ -70,17 +68,17 @@ func (m *Metrics) histogram(name, help string, buckets []float64, labels ...stri
 	return v
 }
 
-// reading is a collector whose values are read at each scrape, from this process.
+// reading is a collector that reads values of this process at each scrape.
 type reading struct {
 	descs []*prometheus.Desc
 	kinds []prometheus.ValueType
 	read  func(emit)
 }
 
-// emit gives the value of one of a reading's metrics, by its index.
+// emit sets the value of the metric with the given index.
 type emit func(metric int, value float64, labels ...string)
 
-// read registers metrics, the values of which f emits at each scrape.
+// read registers metrics whose values f emits at each scrape.
 func (m *Metrics) read(list []definition, f func(emit)) {
 	r := reading{read: f}
 	for _, d := range list {
@@ -108,7 +106,7 @@ func (r reading) Collect(to chan<- prometheus.Metric) {
 	})
 }
 
-// truth is a gauge's value.
+// truth returns the value of a gauge: 1 for true, 0 for false.
 func truth(b bool) float64 {
 	if b {
 		return 1

@@ -34,7 +34,7 @@ func full(t *testing.T) (*Metrics, func(job.Progress), relay.Observer) {
 	pool := dbtest.Reused(t, 2).Pool
 	m.Database(pool, job.NewOutage(zerolog.Nop()))
 	m.API([]string{"jobs list"}, func() int { return 3 })(Request{Operation: "jobs list", Method: "GET", Status: 200, Took: time.Millisecond})
-	m.Looker(time.Second, NewHealth(time.Second), nil)
+	m.Poller(time.Second, NewHealth(time.Second), nil)
 	c := m.Collector(time.Hour, pool, carrier{}, senders(), nil, zerolog.Nop())
 	var values []sample
 	for i, d := range collected() {

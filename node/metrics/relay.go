@@ -11,7 +11,7 @@ import (
 	"github.com/belfryhq/belfry/outbox/sender"
 )
 
-// relayed counts what one relay does. It is a relay.Observer.
+// relayed counts the events of one relay. It is a relay.Observer.
 type relayed struct {
 	messages, results, dead, rebuilds *prometheus.CounterVec
 	calls                             *prometheus.HistogramVec
@@ -24,7 +24,7 @@ const (
 )
 
 // Relay registers the metrics of a relay with these senders, and returns its observer
-// (relay.WithObserver). RelayStats adds what the relay itself knows.
+// (relay.WithObserver). RelayStats adds the state of the relay.
 func (m *Metrics) Relay(senders []relay.SenderConfig) relay.Observer {
 	r := &relayed{
 		messages: m.counter("belfry_messages_recorded_total", "Outcomes of messages that this relay recorded, by the medium of the last call.", "medium", "outcome"),
@@ -90,8 +90,7 @@ func (r *relayed) Rebuilt(q relay.Queue) { r.rebuilds.WithLabelValues(string(q))
 // breakers are the states of a circuit breaker.
 func breakers() []string { return []string{"closed", "open", "half_open", "off"} }
 
-// RelayStats registers what is read of a relay at each scrape. stats must not wait for
-// anything.
+// RelayStats registers metrics that each scrape reads from a relay. stats must not block.
 func (m *Metrics) RelayStats(stats func() relay.Stats) {
 	bySender := []string{"sender"}
 	m.read([]definition{

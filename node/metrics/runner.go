@@ -8,7 +8,7 @@ import (
 	"github.com/belfryhq/belfry/job"
 )
 
-// runner counts what one job.Runner does.
+// runner counts the events of one job.Runner.
 type runner struct {
 	claims, takeovers, rows, runs, throttles, throttled *prometheus.CounterVec
 	chunk, lag                                          *prometheus.HistogramVec
@@ -19,7 +19,7 @@ type runner struct {
 	toldM int64  // of the job's ThrottledMS, milliseconds that were counted
 }
 
-// endings are how a run ends, in the words of job.Progress, and as the label has it.
+// endings maps the ends of a run in job.Progress to labels.
 func endings() map[string]string {
 	return map[string]string{
 		job.EventFinished: "processed", job.EventAborted: "aborted", job.EventFailed: "failed", job.EventInterrupted: "interrupted",
@@ -79,8 +79,8 @@ func (r *runner) observe(p job.Progress) {
 	}
 }
 
-// hold counts what holds a run back. What was recorded since the last step is put down to
-// the rule that is in force now, or else to the last one.
+// hold counts the time that a run is held back. The time since the last step is attributed to the
+// current rule, or otherwise to the last one.
 func (r *runner) hold(p job.Progress) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -14,29 +14,29 @@ import (
 	"time"
 )
 
-// The Server's patience with who asks it.
+// The Server's limits.
 const (
 	readTimeout  = 10 * time.Second
 	writeTimeout = 15 * time.Second
-	// stopTimeout is how long answers under way may still take when the process ends.
+	// stopTimeout limits the responses in progress when the process stops.
 	stopTimeout = 2 * time.Second
 	maxHeader   = 16 << 10
 )
 
-// Server answers on metrics.listen.
+// Server serves metrics.listen.
 //
-//	/metrics        in the formats of Prometheus
-//	/livez          200 while the process lives, else 503 and why
-//	/readyz         200 while it does its work, else 503 and why
-//	/debug/pprof/   where metrics.pprof is true; but for cmdline, which could show a password
+//	/metrics        in the Prometheus formats
+//	/livez          200 while the process is live, else 503 with the reasons
+//	/readyz         200 while the process is ready, else 503 with the reasons
+//	/debug/pprof/   if metrics.pprof is true, except cmdline, which could contain a password
 type Server struct {
 	http   http.Server
 	at     string
 	served sync.WaitGroup
 }
 
-// Listen begins to answer. ctx bounds starting alone; Close ends it. The error wraps that of
-// the system, as syscall.EADDRINUSE.
+// Listen starts the server. ctx applies to the start only; Close stops the server. The error wraps
+// the system's error, such as syscall.EADDRINUSE.
 func Listen(ctx context.Context, c Config, m *Metrics, h *Health) (*Server, error) {
 	var config net.ListenConfig
 	l, err := config.Listen(ctx, "tcp", c.Listen)
@@ -52,10 +52,10 @@ func Listen(ctx context.Context, c Config, m *Metrics, h *Health) (*Server, erro
 	return s, nil
 }
 
-// Addr is HOST:PORT where it listens.
+// Addr returns the HOST:PORT that the server listens on.
 func (s *Server) Addr() string { return s.at }
 
-// Close ends answers that are under way after a moment, and returns when all have ended.
+// Close waits for responses in progress up to stopTimeout, then aborts them.
 func (s *Server) Close() error {
 	ctx, cancel := context.WithTimeout(context.Background(), stopTimeout)
 	defer cancel()
@@ -81,7 +81,7 @@ func handler(c Config, m *Metrics, h *Health) http.Handler {
 	return mux
 }
 
-// answer says ok, or each problem.
+// answer writes ok or the problems.
 func answer(w http.ResponseWriter, problems []string) {
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	w.Header().Set("Cache-Control", "no-store")

@@ -55,7 +55,7 @@ func TestServer_ShowsMetricsAndHealth(t *testing.T) {
 	runs := make(chan struct{})
 	ended := run(ctx, h.Loop("runner", func(ctx context.Context) error { close(runs); <-ctx.Done(); return nil }))
 	<-runs
-	h.Looked(time.Now(), "", nil)
+	h.Polled(time.Now(), "", nil)
 	status, body = get(t, http.MethodGet, base+"/readyz")
 	require.Equal(t, http.StatusOK, status, body)
 	stop()

@@ -55,13 +55,13 @@ func TestServer_AnswersWhileTheDatabaseStandsStill(t *testing.T) {
 	outage := job.NewOutage(zerolog.Nop())
 	m.Database(pool, outage)
 	looking := make(chan struct{}, 1000)
-	looker := m.Looker(time.Hour, h, func(ctx context.Context) (string, error) {
+	poller := m.Poller(time.Hour, h, func(ctx context.Context) (string, error) {
 		looking <- struct{}{}
 		return "", pool.Ping(ctx)
 	})
 	collector := m.Collector(time.Hour, pool, nil, senders(), outage, zerolog.Nop())
 	ctx, stop := context.WithCancel(t.Context())
-	looked, collected := run(ctx, h.Loop("look", looker.Run)), run(ctx, h.Loop("collect", collector.Run))
+	looked, collected := run(ctx, h.Loop("look", poller.Run)), run(ctx, h.Loop("collect", collector.Run))
 	<-called // somebody waits for an answer
 	<-looking
 	for path, want := range map[string]int{"/metrics": http.StatusOK, "/livez": http.StatusOK, "/readyz": http.StatusServiceUnavailable} {
