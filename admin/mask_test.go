@@ -13,8 +13,10 @@ import (
 
 	"github.com/belfryhq/belfry/admin"
 	"github.com/belfryhq/belfry/admin/operation"
+	"github.com/belfryhq/belfry/channels"
 	"github.com/belfryhq/belfry/dev/admintest"
 	"github.com/belfryhq/belfry/internal/printer"
+	"github.com/belfryhq/belfry/job"
 )
 
 // textFields calls found for each field of the operations' results, and of the items of streams,
@@ -206,4 +208,21 @@ func TestMask_ItemsOfStreamsToo(t *testing.T) {
 		require.Equal(t, []item{{want}}, got, role)
 	}
 	require.Equal(t, "secret", given[0].Words)
+}
+
+// The approval of a job to a radius counts the people inside.
+func TestMask_ApprovalOfAJobToARadiusIsNotCounted(t *testing.T) {
+	t.Parallel()
+	few, many := 1, 20
+	approved := func(count *int, a channels.Audience) *job.Job {
+		return &job.Job{Audience: a, ApprovedCount: count, ApprovedRecipients: count}
+	}
+	for _, c := range []struct {
+		of    *job.Job
+		shown *int
+	}{{approved(&few, channels.Within(50, 10, 500)), nil}, {approved(&many, channels.Within(50, 10, 500)), &many}, {approved(&few, channels.Everyone()), &few}} {
+		shown := admintest.ShownTo(operation.Viewer, c.of).(*job.Job)
+		require.Equal(t, c.shown, shown.ApprovedCount)
+		require.Equal(t, c.shown, shown.ApprovedRecipients)
+	}
 }

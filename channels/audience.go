@@ -147,7 +147,13 @@ func (a Audience) foreignField() error {
 	return nil
 }
 
+// mostPlatforms bounds the list of an audience, which each reading of its job repeats.
+const mostPlatforms = 100
+
 func (a Audience) validatePlatforms() error {
+	if len(a.Platforms) > mostPlatforms {
+		return audienceError("platforms", "has %d entries; allowed are 1 to %d", len(a.Platforms), mostPlatforms)
+	}
 	for _, p := range a.Platforms {
 		if !platformName().MatchString(p) {
 			return audienceError("platforms", "%s is not a platform's name; allowed values: 1 to 32 letters, digits, _ and -, the first a letter", clip(p))

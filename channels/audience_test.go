@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 	"testing"
 
@@ -103,6 +104,7 @@ func TestAudience_ValidateRefusesForeignFieldsAndLongLists(t *testing.T) {
 	for want, a := range map[string]Audience{
 		"audience.segment: is not allowed with kind everyone":     both,
 		"must be a list of 1 to 10000 entries; it has 10001":      list,
+		"audience.platforms: has 101 entries; allowed are 1 to":   OnPlatforms(slices.Repeat([]string{"ios"}, mostPlatforms+1)...),
 		"audience.kind: is required":                              {},
 		"audience.latitude: NaN is not allowed":                   Within(math.NaN(), 0, 10),
 		"audience.radius_m: +Inf is not allowed":                  Within(0, 0, math.Inf(1)),

@@ -51,6 +51,7 @@ var badSQL = []struct{ name, sql string }{
 	{"audience with a stray key", `INSERT INTO belfry.jobs (type, category, title, audience) VALUES ('push', 'operator_notice', 'x', '{"kind": "everyone", "radius": 5}')`},
 	{"platforms missing", `INSERT INTO belfry.jobs (type, category, title, audience) VALUES ('push', 'operator_notice', 'x', '{"kind": "platforms"}')`},
 	{"platforms empty", `INSERT INTO belfry.jobs (type, category, title, audience) VALUES ('push', 'operator_notice', 'x', '{"kind": "platforms", "platforms": []}')`},
+	{"too many platforms", `INSERT INTO belfry.jobs (type, category, title, audience) SELECT 'push', 'operator_notice', 'x', jsonb_build_object('kind', 'platforms', 'platforms', jsonb_agg('ios'::text)) FROM generate_series(1, 101) g`},
 	{"platform unknown", `INSERT INTO belfry.jobs (type, category, title, audience) VALUES ('push', 'operator_notice', 'x', belfry.audience_platforms('ios', 'iso'))`},
 	{"latitude too far north", `INSERT INTO belfry.jobs (type, category, title, audience) VALUES ('push', 'operator_notice', 'x', belfry.audience_radius(91, 0, 1000))`},
 	{"longitude as text", `INSERT INTO belfry.jobs (type, category, title, audience) VALUES ('push', 'operator_notice', 'x', '{"kind": "radius", "latitude": 1, "longitude": "east", "radius_m": 1000}')`},

@@ -495,6 +495,8 @@ BEGIN
     IF a ? 'platforms' THEN
         ok := a @? 'strict $.platforms[0]'
             OR belfry.reject(tab, 'audience.platforms', 'must be a list of at least one platform; allowed values: ' || belfry.known('platform'));
+        ok := jsonb_array_length(a -> 'platforms') <= 100
+            OR belfry.reject(tab, 'audience.platforms', 'has ' || jsonb_array_length(a -> 'platforms') || ' entries; allowed are 1 to 100');
         PERFORM belfry.check_word(tab, 'audience.platforms', 'platform', CASE jsonb_typeof(e) WHEN 'string' THEN e #>> '{}' ELSE 'JSON ' || jsonb_typeof(e) END) FROM jsonb_array_elements(a -> 'platforms') e;
     END IF;
 

@@ -62,6 +62,23 @@ func TestMask_NobodyIsFoundByWhereTheyAre(t *testing.T) {
 	require.Contains(t, refused.text, "the audience has fewer than 10 channels now")
 }
 
+// Delivered, a job to a radius changes what is shown about each person inside: the one of an author waits
+// for approval, also in a batch.
+func TestEnqueue_AuthorsJobToARadiusWaitsForApproval(t *testing.T) {
+	t.Parallel()
+	b := setup(t, nil)
+	const near = `{"type": ["push"], "category": "popular_content", "title": "x", "near": "50,10", "radius": "5km"}`
+	const all = `{"type": ["push"], "category": "popular_content", "title": "x", "everyone": true}`
+	for role, want := range map[string][]bool{"author": {true, true, false}, "operator": {false, false, false}} {
+		b.exec(t, `DELETE FROM belfry.jobs`)
+		require.Equal(t, http.StatusOK, b.call(t, role, "POST", "/enqueue", near).status)
+		require.Equal(t, http.StatusOK, b.call(t, role, "POST", "/jobs/enqueue", `{"jobs": [`+near+`, `+all+`]}`).status)
+		var needs []bool
+		require.NoError(t, b.db.Pool.QueryRow(t.Context(), `SELECT array_agg(needs_approval ORDER BY id) FROM belfry.jobs`).Scan(&needs))
+		require.Equal(t, want, needs, role)
+	}
+}
+
 // A text is taken as it is, or refused: half of a character is none.
 func TestInput_HalfACharacterIsRefused(t *testing.T) {
 	t.Parallel()

@@ -113,7 +113,7 @@ func (in enqueueInput) spec(env *operation.Env, audience channels.Audience) job.
 	now := env.Time()
 	spec := job.Spec{
 		Category: in.Category, Title: in.Title, Body: in.Body, Data: json.RawMessage(in.Data), Variants: json.RawMessage(in.Variants),
-		Route: in.Route, Audience: audience, Lane: in.Lane, Priority: in.Priority, MaxRecipients: in.MaxRecipients, NeedsApproval: in.NeedsApproval,
+		Route: in.Route, Audience: audience, Lane: in.Lane, Priority: in.Priority, MaxRecipients: in.MaxRecipients, NeedsApproval: in.NeedsApproval || env.Role.NeedsApproval(audience),
 		ScheduleAt: in.At.Given(now), DeliverAt: in.DeliverAt.Given(now), ExpiresAt: in.ExpiresAt.Given(now),
 		IdempotencyKey: in.IdempotencyKey, RequestedBy: in.RequestedBy,
 	}

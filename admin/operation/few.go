@@ -26,6 +26,13 @@ func (r Role) MayFind(a channels.Audience) error {
 	return Invalid("radius", "is too small; allowed values for viewers and authors: %dm or more", leastRadius)
 }
 
+// NeedsApproval reports whether a job of the role to an audience waits for approval whatever its category
+// says. A job to a radius changes what is shown about each person it reaches, such as caps, invalid
+// addresses and the rates of senders: its author could find out who is inside.
+func (r Role) NeedsApproval(a channels.Audience) bool {
+	return !r.ReadsContents() && a.Kind == channels.KindRadius
+}
+
 // MayLocate refuses, to a role that reads no contents, an operation that answers which channels an
 // audience by radius has: their places would follow from its centre and radius.
 func (e *Env) MayLocate(ctx context.Context, operation string, jobID int64) error {
@@ -70,6 +77,11 @@ func hideLocation(v reflect.Value) {
 			s.Chunks, s.Throttle, s.ThrottleDetail, s.ThrottledMS = 0, "", "", 0
 		}
 		ZeroFew(&s.ChannelsRead, &s.ChannelsMatched, &s.RowsWritten, &s.Declined, &s.Skipped, &s.Recalled, &s.Erased)
+		for _, n := range []**int{&s.ApprovedCount, &s.ApprovedRecipients} {
+			if *n != nil && **n <= MostHidden+1 { // the walk may write 5 % more, rounded up
+				*n = nil
+			}
+		}
 		if total := s.ChannelsTotal; total != nil && *total <= MostHidden {
 			s.ChannelsTotal = nil
 		}
