@@ -3,9 +3,7 @@ package api
 import (
 	"context"
 	"net/http"
-	"path"
 	"runtime/debug"
-	"strings"
 	"sync"
 	"time"
 
@@ -123,52 +121,6 @@ func Document(operations []operation.Operation) []byte {
 	return d.json()
 }
 
-// ServeHTTP answers a request. It is safe for concurrent use. It applies the rules of every request,
-// for programs, pages and recipients; serve finds out whose it is.
-func (h *Handler) ServeHTTP(w http.ResponseWriter, req *http.Request) {
-	req.Body = http.MaxBytesReader(w, req.Body, maxBody)
-	if h.Observe != nil {
-		n := &noted{ResponseWriter: w, answered: Answered{Method: req.Method}, began: time.Now()}
-		w, req = n, req.WithContext(context.WithValue(req.Context(), notedKey{}, n))
-		defer func() { h.Observe(n.end()) }() // also if the handler panics to cut a stream off
-	}
-	defer h.recovered(w)
-	header := w.Header()
-	header.Set("X-Content-Type-Options", "nosniff")
-	header.Set("Cache-Control", "no-store")
-	header.Set("Content-Security-Policy", "default-src 'none'; frame-ancestors 'none'")
-	header.Set("Referrer-Policy", "no-referrer")
-	if h.public.secure(req) {
-		header.Set("Strict-Transport-Security", "max-age=31536000")
-	}
-	if h.Proxy.inTheClear(req) {
-		problemf(http.StatusForbidden, "without TLS this is served to this machine and through the proxy of api.proxy; go to "+h.public.url("")).write(w)
-		return
-	}
-	req = h.public.stripped(req)
-	if h.Unsubscribe != nil && strings.HasPrefix(req.URL.EscapedPath(), unsubscribePath) {
-		h.recipient(w, req)
-		return
-	}
-	if h.sites.Check(req) != nil {
-		problemf(http.StatusForbidden, h.public.otherSite()).write(w)
-		return
-	}
-	h.serve(w, req)
-}
-
-// recovered is deferred: it answers a panic with 500 and logs it.
-func (h *Handler) recovered(w http.ResponseWriter) {
-	switch cause := recover(); cause {
-	case nil:
-	case http.ErrAbortHandler:
-		panic(cause)
-	default:
-		h.panicked(cause)
-		problemf(http.StatusInternalServerError, "belfry's log has the error").write(w)
-	}
-}
-
 func (h *Handler) panicked(cause any) {
 	h.Log.Error().Interface("reason", cause).Bytes("detail", debug.Stack()).Msg("panic in an operation of the API")
 }
@@ -179,109 +131,4 @@ func (h *Handler) reserve(stops bool) *Reserve {
 		return h.Stops
 	}
 	return &Reserve{Env: h.Env, Authenticate: h.Authenticate, Sessions: h.Sessions}
-}
-
-// serve routes a request: to the document, to signing in, to the pages, or to an operation. It
-// authenticates before it tells whether an operation has that path, so that anonymous clients
-// cannot discover routes.
-func (h *Handler) serve(w http.ResponseWriter, req *http.Request) {
-	if req.URL.Path == Prefix+"/openapi.json" && req.Method == http.MethodGet {
-		w.Header().Set("Content-Type", "application/openapi+json")
-		_, _ = w.Write(h.document())
-		return
-	}
-	if h.signsInOrOut(w, req) {
-		return
-	}
-	if h.pages != nil && !strings.HasPrefix(req.URL.Path, "/api/") {
-		h.pages.ServeHTTP(w, req)
-		return
-	}
-	_, pattern := h.mux.Handler(req)
-	who, err := h.authenticated(h.reserve(h.stops[pattern]), req, false)
-	if err != nil {
-		problemOf(route{}, err).write(w)
-		return
-	}
-	escaped := req.URL.EscapedPath()
-	if !strings.HasPrefix(escaped, "/") || path.Clean(escaped) != escaped {
-		problemf(http.StatusNotFound, "there is nothing at this path").write(w)
-		return
-	}
-	if pattern == "" {
-		h.lost(w, req)
-		return
-	}
-	h.mux.ServeHTTP(w, req.WithContext(context.WithValue(req.Context(), callerKey{}, &Caller{who, req})))
-}
-
-// lost answers for a path, or a method, that there is not.
-func (h *Handler) lost(w http.ResponseWriter, req *http.Request) {
-	var allowed []string
-	for _, method := range []string{http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPatch} {
-		other := req.Clone(req.Context())
-		other.Method = method
-		if _, pattern := h.mux.Handler(other); pattern != "" {
-			allowed = append(allowed, method)
-		}
-	}
-	if allowed == nil {
-		problemf(http.StatusNotFound, "there is nothing at this path").write(w)
-		return
-	}
-	list := strings.Join(allowed, ", ")
-	problemf(http.StatusMethodNotAllowed, "allowed methods: "+list).with("Allow", list).write(w)
-}
-
-// callerKey is where the context of a request has its *Caller.
-type callerKey struct{}
-
-// operate decodes a request for an operation, has Do or Stream run it, and encodes the answer.
-func (h *Handler) operate(o operation.Operation, r route, w http.ResponseWriter, req *http.Request) {
-	Note(req, o.Name, o.Item() != nil)
-	c, problem := h.callOf(o, r, req)
-	if problem != nil {
-		problem.write(w)
-		return
-	}
-	if o.Item() != nil {
-		h.follow(r, w, req, c)
-		return
-	}
-	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(h.turns.within + o.Limit() + writeSlack)) // one of a test has none
-	out, err := h.Do(req.Context(), c)
-	switch {
-	case out.Replay != nil:
-		out.Replay.write(w, out.Result)
-	case err != nil && req.Context().Err() != nil && c.reads(): // the client is gone
-	case err != nil:
-		p := problemOf(r, err)
-		p.Result = out.Result
-		p.write(w)
-	default:
-		if link := h.nextPage(r, req, out.Result); link != "" {
-			w.Header().Set("Link", link)
-		}
-		tagged(w, out.Result)
-		respond(w, http.StatusOK, "application/json", out.Result)
-	}
-}
-
-// callOf decodes a request for an operation. It reads no body of a caller who may not run it.
-func (h *Handler) callOf(o operation.Operation, r route, req *http.Request) (c Call, problem *Problem) {
-	c.Operation = o
-	c.Caller, _ = req.Context().Value(callerKey{}).(*Caller)
-	if err := h.allowed(c); err != nil {
-		return c, problemOf(r, err)
-	}
-	if o.Changes {
-		if c.Key, problem = keyOf(req); problem != nil {
-			return c, problem
-		}
-		if c.Match, problem = matchOf(req); problem != nil {
-			return c, problem
-		}
-	}
-	c.Input, problem = inputOf(o, r, req)
-	return c, problem
 }

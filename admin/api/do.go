@@ -59,7 +59,7 @@ func (h *Handler) Do(ctx context.Context, c Call) (Outcome, error) {
 		return Outcome{}, err
 	}
 	reads := c.reads()
-	leave, err := h.acquire(ctx, c, reads)
+	env, leave, err := h.acquire(ctx, c, reads)
 	if err != nil {
 		return Outcome{}, err
 	}
@@ -69,7 +69,6 @@ func (h *Handler) Do(ctx context.Context, c Call) (Outcome, error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, c.Operation.Limit())
 	defer cancel()
-	env := h.env(c, reads)
 	if c.Key != "" && c.Operation.Changes {
 		return h.once(ctx, env, c)
 	}
@@ -110,19 +109,16 @@ func (h *Handler) check(c Call) error {
 	return nil
 }
 
-// acquire waits until the caller may run one more operation, and returns the function that ends it.
-func (h *Handler) acquire(ctx context.Context, c Call, reads bool) (leave func(), err error) {
-	if c.Operation.Stops && !reads { // an abort that waits for a lock does not delay a halt
-		return h.stopTurns.soon(ctx, c.Operation.Name+" "+c.Caller.Key())
+// acquire waits until the caller may run one more operation. It returns the environment of the call,
+// and the function that ends it. An act that stops something uses reserved connections.
+func (h *Handler) acquire(ctx context.Context, c Call, reads bool) (env *operation.Env, leave func(), err error) {
+	own, limit, name := h.reserve(false).Env, h.turns, c.Caller.Key()
+	if c.Operation.Stops && !reads { // each act by itself: an abort that waits for a lock does not delay a halt
+		own, limit, name = h.reserve(true).Env, h.stopTurns, c.Operation.Name+" "+name
 	}
-	return h.turns.soon(ctx, c.Caller.Key())
-}
-
-// env returns the environment of a call: an act that stops something uses reserved connections.
-func (h *Handler) env(c Call, reads bool) *operation.Env {
-	env := h.reserve(c.Operation.Stops && !reads).Env
-	env.Actor, env.Role = c.Caller.Name, c.Caller.Role
-	return &env
+	leave, err = limit.soon(ctx, name)
+	own.Actor, own.Role = c.Caller.Name, c.Caller.Role
+	return &own, leave, err
 }
 
 // errPanicked is the error of an operation that panicked. Its outcome is unknown.
@@ -228,8 +224,10 @@ func (h *Handler) produce(ctx context.Context, c Call, own *streamTurn, pieces c
 		last.err = h.conceal(ctx, c, last.err)
 		_ = send(last)
 	}()
+	env := h.Env
+	env.Actor, env.Role = c.Caller.Name, c.Caller.Role
 	each := func(item any) error { return own.sending(ctx, func() error { return send(piece{item: item}) }) }
-	last.item, last.err = c.Operation.Stream(ctx, h.env(c, true), c.Input, each)
+	last.item, last.err = c.Operation.Stream(ctx, &env, c.Input, each)
 }
 
 // RefusedError is a call, or a sign-in, that was refused before it began.

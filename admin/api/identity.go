@@ -14,36 +14,6 @@ import (
 	"github.com/belfryhq/belfry/internal/errkind"
 )
 
-// Caller returns the authenticated sender of a request for a page, or nil if it has no credentials or
-// bad ones. With background, the request does not extend its session: a page sends it without the
-// person. An error is a *RefusedError, such as after too many bad credentials of one address.
-func (h *Handler) Caller(req *http.Request, background bool) (*Caller, error) {
-	who, err := h.identified(h.reserve(false), req, background)
-	switch {
-	case err == nil:
-		h.lockout.good(h.Proxy.client(req))
-		return &Caller{who, req}, nil
-	case errors.Is(err, errNoCredentials): // such as the first request of a browser
-		return nil, nil
-	}
-	if err := h.unauthenticated(req, err); err.Status != http.StatusUnauthorized {
-		return nil, err
-	}
-	return nil, nil
-}
-
-// authenticated returns the identity of a request, or a *RefusedError. A token decides, if there is
-// one; then the user whom the proxy names; then the cookie of a session, which background requests do
-// not extend.
-func (h *Handler) authenticated(by *Reserve, req *http.Request, background bool) (access.Identity, error) {
-	who, err := h.identified(by, req, background)
-	if err != nil {
-		return who, h.unauthenticated(req, err)
-	}
-	h.lockout.good(h.Proxy.client(req))
-	return who, nil
-}
-
 // unauthenticated returns the error of a request whose identity is not known, and counts it.
 func (h *Handler) unauthenticated(req *http.Request, err error) *RefusedError {
 	switch {
@@ -70,22 +40,6 @@ func nobody(err error) bool {
 	return errors.Is(err, access.ErrToken) || errors.Is(err, access.ErrSession) || errors.Is(err, errNoCredentials)
 }
 
-func (h *Handler) identified(by *Reserve, req *http.Request, background bool) (access.Identity, error) {
-	if token, given := bearer(req); given {
-		return by.Authenticate(req.Context(), token)
-	}
-	if who, named, err := h.Proxy.identity(req); named || err != nil {
-		return who, err
-	}
-	if secret, given := h.cookie(req); given && by.Sessions != nil && len(req.Header.Values("Authorization")) == 0 {
-		if background {
-			return by.Sessions.Look(req.Context(), secret)
-		}
-		return by.Sessions.Find(req.Context(), secret)
-	}
-	return access.Identity{}, errNoCredentials
-}
-
 // unanswered returns the error of a request whose credentials the database could not check.
 func (h *Handler) unanswered(err error) *RefusedError {
 	h.Log.Warn().Err(err).Msg("cannot check the credentials of a request")
@@ -102,6 +56,24 @@ func (h *Handler) unanswered(err error) *RefusedError {
 
 func tooMany(wait time.Duration, text string) *RefusedError {
 	return refused(http.StatusTooManyRequests, errkind.Unavailable, text).again(wait)
+}
+
+// Caller returns the authenticated sender of a request for a page, or nil if it has no credentials or
+// bad ones. With background, the request does not extend its session: a page sends it without the
+// person. An error is a *RefusedError, such as after too many bad credentials of one address.
+func (h *Handler) Caller(req *http.Request, background bool) (*Caller, error) {
+	who, err := h.identified(h.reserve(false), req, background)
+	switch {
+	case err == nil:
+		h.lockout.good(h.Proxy.client(req))
+		return &Caller{who, req}, nil
+	case errors.Is(err, errNoCredentials): // such as the first request of a browser
+		return nil, nil
+	}
+	if err := h.unauthenticated(req, err); err.Status != http.StatusUnauthorized {
+		return nil, err
+	}
+	return nil, nil
 }
 
 // bearer is the token of a request; false: none that could be one.

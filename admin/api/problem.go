@@ -1,8 +1,6 @@
 package api
 
 import (
-	"bytes"
-	"encoding/json"
 	"errors"
 	"math"
 	"net/http"
@@ -137,17 +135,4 @@ func (p *Problem) write(w http.ResponseWriter) {
 		w.Header()[name] = values
 	}
 	respond(w, p.Status, "application/problem+json", p)
-}
-
-// respond writes a JSON answer.
-func respond(w http.ResponseWriter, status int, contentType string, v any) {
-	var body bytes.Buffer
-	e := json.NewEncoder(&body)
-	e.SetEscapeHTML(false)              // texts are as on the command line; no browser takes this for HTML
-	if err := e.Encode(v); err != nil { // of a result: no operation's is one that JSON does not have
-		panic(err)
-	}
-	w.Header().Set("Content-Type", contentType)
-	w.WriteHeader(status)
-	_, _ = w.Write(body.Bytes()) // who has gone reads no error
 }
