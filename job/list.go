@@ -45,9 +45,9 @@ func (s *Store) List(ctx context.Context, f Filter) (list []Job, err error) {
 	}
 }
 
-// Page is List for somebody who waits: it looks at a bounded number of jobs, since many may pass
-// each of several filters, and few or none all. If it has fewer than Limit by then, perhaps
-// none, lookedTo is the lowest id that it looked at, and a BeforeID of that goes on. Otherwise it is 0.
+// Page is List for interactive use: it examines a bounded number of jobs, because many jobs may pass each of
+// several filters, but few or none all of them. If it finds fewer than Limit, possibly none, lookedTo is the
+// lowest examined id, and the next call continues with that as BeforeID. Otherwise it is 0.
 func (s *Store) Page(ctx context.Context, f Filter) (list []Job, lookedTo int64, err error) {
 	err = s.read(ctx, func(ctx context.Context, tx pgx.Tx) error {
 		args := f.args()
@@ -103,8 +103,7 @@ func (f Filter) args() pgx.StrictNamedArgs {
 	return args
 }
 
-// indexed names those of the filters which an index serves together with the status; of several
-// none does.
+// indexed returns the filters that an index serves together with the status. No index serves several.
 func (f Filter) indexed() (by []string) {
 	if f.GroupID != nil { // a group is small
 		return []string{"group"}
@@ -120,9 +119,8 @@ func (f Filter) indexed() (by []string) {
 	return by
 }
 
-// looked returns the ids of a page: those that pass all filters of the jobs that pass one, by
-// which looking came to the last job, or farthest. Most pages are full after the first look, at
-// no more than is asked for.
+// looked returns the ids of a page: the jobs that pass all filters, out of the jobs that pass one filter. It
+// uses the filter that reaches the last job, or the lowest id. Most pages are full after the first query.
 func (f Filter) looked(ctx context.Context, tx pgx.Tx, args pgx.StrictNamedArgs) (ids []int64, lookedTo int64, err error) {
 	limit := cmp.Or(f.Limit, 100)
 	most := max(limit, pageLooks)

@@ -42,8 +42,8 @@ func (p *poison) triedAgain(keyset cursor.Keyset, at cursor.Position) bool {
 // maxSkipsInARow is where a run stops to believe in faults of single recipients.
 const maxSkipsInARow = 100
 
-// limit is the size of the next chunk: half of what is under suspicion, or what the
-// governor says, within the cap.
+// limit returns the size of the next chunk: half of the suspected keys, or the governor's size, within the
+// cap.
 func (p *poison) limit(rows int) int {
 	switch {
 	case p.suspect > 1:
@@ -128,7 +128,7 @@ func (u *run) blame(s step, err error) error {
 
 // isolate narrows a fault down, or skips the recipient when it is found. The server has answered and rolled
 // the chunk back, so its outcome is known. It returns any other error as it is, a refusedForAllError if the
-// rows of all recipients are rejected, and the cause of the fault when nobody more may be skipped.
+// rows of all recipients are rejected, and the cause of the fault if no more recipients may be skipped.
 func (u *run) isolate(ctx context.Context, err error) error {
 	var fault faultError
 	if !errors.As(err, &fault) {

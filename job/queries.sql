@@ -57,20 +57,19 @@ SELECT id, group_id, type, category, title, body, data, variants, route, audienc
  ORDER BY id;
 
 -- name: JobSpan :one
--- Between which ids the jobs are that were requested from @since on and before @until
--- (jobs_created_idx); NULL: without an end. What was inserted an hour or more after its transaction
--- began may be beyond them.
+-- The range of the ids of jobs that were requested from @since and before @until (jobs_created_idx). NULL
+-- means no bound. Jobs that were inserted an hour or more after the start of their transaction can be
+-- outside the range.
 SELECT CASE WHEN @since::timestamptz IS NULL THEN 1 ELSE coalesce((
            SELECT j.id FROM belfry.jobs j WHERE j.created_at >= @since::timestamptz - interval '1 hour' ORDER BY j.created_at LIMIT 1), 9223372036854775807) END AS lowest,
        coalesce((SELECT j.id FROM belfry.jobs j WHERE j.created_at >= @until::timestamptz + interval '1 hour' ORDER BY j.created_at LIMIT 1), 9223372036854775807) AS beyond;
 
 -- name: JobsLooked :many
--- Looks at the newest @looks jobs, below @before_id, that are in one of @statuses and pass the
--- filter whose name is @by: lane, category, type, group, or status, which all pass. Says which of
--- them pass the others too. NULL filters match everything. Each status is read by itself, from
--- the index that has the order of @by (jobs_lane_idx, jobs_kind_idx, jobs_type_idx,
--- jobs_status_idx; a group is small, and read from jobs_group_idx). Of a time are those from id
--- @lowest on that JobSpan knows.
+-- Examines the newest @looks jobs, below @before_id, that are in one of @statuses and pass the filter named
+-- @by: lane, category, type, group, or status, which all pass. Returns which of them also pass the other
+-- filters. NULL filters match everything. Each status is read by itself, from the index that has the order
+-- of @by (jobs_lane_idx, jobs_kind_idx, jobs_type_idx, jobs_status_idx; a group is small, and read from
+-- jobs_group_idx). Of a time are those from id @lowest on that JobSpan knows.
 SELECT j.id, j.passes
   FROM (SELECT DISTINCT unnest(@statuses::text[])) s(status)
  CROSS JOIN LATERAL (
@@ -157,8 +156,8 @@ SELECT j.id, CASE WHEN j.retention_at IS NULL THEN 'expired' ELSE 'retention' EN
 SELECT id FROM belfry.jobs WHERE group_id = @group_id ORDER BY id;
 
 -- name: JobAbort :exec
--- The operator's abort: PENDING or RUNNING, and what has messages left, becomes ABORTED
--- in this statement.
+-- An operator's abort: PENDING and RUNNING jobs, and jobs with messages left, become ABORTED in this
+-- statement.
 SELECT FROM belfry.abort(@id, @actor, @reason);
 
 -- name: JobResume :exec
@@ -201,7 +200,7 @@ SELECT job_id, key, sqlstate, error, attempts, retry, skipped_at, tried_at
  LIMIT @limit;
 
 -- name: JobRevisions :many
--- What a job said before it was corrected, oldest first (job_revisions_pkey).
+-- The contents of a job before its corrections, oldest first (job_revisions_pkey).
 SELECT job_id, revision, "cursor", title, body, data, variants, audience, edited_at, edited_by, reason
   FROM belfry.job_revisions
  WHERE job_id = @job_id
@@ -212,8 +211,8 @@ SELECT job_id, revision, "cursor", title, body, data, variants, audience, edited
 SELECT l.name FROM belfry.lanes l WHERE l.paused_at IS NOT NULL;
 
 -- name: LaneList :many
--- Every lane that is paused, running or waiting, by name. Lanes that wait are found one after the
--- other, and what waits in each is counted up to @most, in jobs_waiting_idx alone.
+-- Every lane that is paused, running or waiting, by name. Lanes with waiting jobs are found one after the
+-- other, and their waiting jobs counted up to @most, in jobs_waiting_idx alone.
 WITH RECURSIVE waiting(lane) AS (
     (SELECT j.lane FROM belfry.jobs j WHERE j.status = 'PENDING' AND NOT j.awaits_approval ORDER BY j.lane LIMIT 1)
      UNION ALL
@@ -246,8 +245,8 @@ SELECT FROM belfry.pause_lane(@name, @actor, @reason);
 SELECT FROM belfry.resume_lane(@name, @actor, @reason);
 
 -- name: EventList :many
--- The timeline of a lane, a schedule or the retention (events_subject_idx), newest
--- first, below @before_id. An empty name means every one of the subject.
+-- The timeline of a lane, a schedule or the retention (events_subject_idx), newest first, below @before_id.
+-- An empty name means all objects of the subject.
 SELECT id, at, subject, name, kind, actor, reason, detail
   FROM belfry.events
  WHERE subject = @subject AND (@name::text = '' OR name = @name) AND id < @before_id
@@ -255,8 +254,8 @@ SELECT id, at, subject, name, kind, actor, reason, detail
  LIMIT @limit;
 
 -- name: ActsSince :many
--- The acts on a thing after event @after, newest first: on a job, whose id is @name
--- (job_events_acts_idx), or on what belfry.events tells of (events_acts_idx).
+-- The acts on an object after event @after, newest first: on a job with the id @name (job_events_acts_idx),
+-- or on an object of belfry.events (events_acts_idx).
 SELECT e.id, e.at, @subject::text AS subject, @name::text AS name, e.kind, e.actor, e.reason, e.detail
   FROM (SELECT j.id, j.at, j.kind, j.actor, j.reason, j.detail
           FROM belfry.job_events j
@@ -269,10 +268,10 @@ SELECT e.id, e.at, @subject::text AS subject, @name::text AS name, e.kind, e.act
  LIMIT @limit;
 
 -- name: JobActs :many
--- Who did what to jobs below the event @before, newest first: at most @limit acts out of the last
--- @looks events, by @actor ('': anybody) and since @since (NULL: ever). Always one row at least,
--- with the event that was looked at last, 0 when there are no earlier ones, and 0 as the id of an
--- act that is none (job_events_pkey).
+-- The acts on jobs below the event @before, newest first: at most @limit acts out of the last @looks events,
+-- by @actor ('' means any) and since @since (NULL means no bound). Returns at least one row with the last
+-- examined event, or 0 if there are no earlier events; a row without an act has the act id 0
+-- (job_events_pkey).
 WITH looked AS MATERIALIZED (
     SELECT e.id, e.at, e.job_id, e.kind, e.actor, e.reason, e.detail
       FROM belfry.job_events e
@@ -293,8 +292,7 @@ SELECT u.id, coalesce(a.id, 0), coalesce(a.at, 'epoch'), 'job', coalesce(a.job_i
  ORDER BY a.id DESC;
 
 -- name: OtherActs :many
--- As JobActs, of @subject ('': of everything that is no job), without what schedules did by the
--- clock (events_pkey).
+-- JobActs for @subject ('' means all objects other than jobs), without scheduled firings (events_pkey).
 WITH looked AS MATERIALIZED (
     SELECT e.id, e.at, e.subject, e.name, e.kind, e.actor, e.reason, e.detail
       FROM belfry.events e
@@ -316,8 +314,8 @@ SELECT u.id, coalesce(a.id, 0), coalesce(a.at, 'epoch'), coalesce(a.subject, '')
  ORDER BY a.id DESC;
 
 -- name: NewestEvents :many
--- What jobs' events tell above the event @job, and belfry.events above @other: the newest @limit of
--- each (job_events_pkey, events_pkey). act: somebody did it, as JobActs and OtherActs have it.
+-- The events of jobs above the event @job, and of belfry.events above @other: the newest @limit of each
+-- (job_events_pkey, events_pkey). act marks acts, as in JobActs and OtherActs.
 (SELECT 'job' AS subject, e.job_id::text AS name, e.id, e.at, e.kind, e.actor, e.reason, e.detail, belfry.is_job_act(e.kind) OR e.kind = 'enqueued' AS act
    FROM belfry.job_events e
   WHERE e.id > @job
@@ -497,12 +495,11 @@ SELECT (SELECT bool_and((SELECT k.name FROM belfry.job_types k WHERE k.name = t.
   LEFT JOIN belfry.installation i ON i.one;
 
 -- name: JobClaim :one
--- Takes the most urgent due job of a free, open lane: PENDING to RUNNING, fence + 1
--- (I4 by jobs_one_running_per_lane). The fence that is returned is the run's for life.
--- @pid is what the connection believes its backend's pid to be: where the server says
--- otherwise a pooler stands between, and the row bears no backend. No row: nothing is
--- due for these types and lanes, or belfry is halted (jobs_transition). A unique violation on the lane's index: another
--- runner was first.
+-- Takes the most urgent due job of a free, open lane: PENDING to RUNNING, fence + 1 (I4 by
+-- jobs_one_running_per_lane). The returned fence never changes for this run. @pid is the backend pid that
+-- the connection knows: if the server's differs, a pooler is in between and the row records no backend. No
+-- row: no job is due for these types and lanes, or belfry is halted (jobs_transition). A unique violation on
+-- the lane's index: another runner was first.
 --
 -- What it reads does not depend on how many jobs wait: of jobs_waiting_idx one entry
 -- for each lane, and in each open one for each type and priority, the head. Of heads
@@ -587,9 +584,9 @@ UPDATE belfry.jobs
 RETURNING id, fence;
 
 -- name: JobGiveUp :many
--- Ends RUNNING jobs that would be taken over once more although @max_takeovers runs
--- in a row were lost without a committed chunk: FAILED, so that they hide nobody
--- else (JobResumeDead has the conditions). No row: there is none.
+-- Ends RUNNING jobs that would be taken over once more although @max_takeovers runs in a row were lost
+-- without a committed chunk: FAILED, so that they do not hide other jobs (JobResumeDead has the conditions).
+-- No row: there is none.
 UPDATE belfry.jobs
    SET status = 'FAILED',
        last_error = format('gave up: %s runs in a row were lost without a committed chunk, the last on %s%s',
@@ -627,9 +624,9 @@ UPDATE belfry.jobs
 RETURNING id;
 
 -- name: JobExpire :many
--- The late-start guard: PENDING jobs that were never started before expires_at
--- become EXPIRED (jobs_expiry_idx, whose condition says PENDING without the word),
--- whatever their type and lane, @limit at most. No row: none.
+-- The late-start guard: PENDING jobs that were never started before expires_at become EXPIRED
+-- (jobs_expiry_idx, whose condition implies PENDING), of all types and lanes, at most @limit. No row: there
+-- is none.
 UPDATE belfry.jobs
    SET status = 'EXPIRED'
  WHERE id = ANY (ARRAY(SELECT j.id
@@ -646,18 +643,17 @@ RETURNING id;
 SELECT set_config('belfry.limited', @limited, true);
 
 -- name: ActAs :exec
--- Names who acts, and why, to the triggers that record it, until the end of the
--- transaction. @kind tells apart why a run hands its job back.
+-- Sets the actor and the reason for the triggers that record them, until the end of the transaction. @kind
+-- is the reason for which a run hands its job back.
 SELECT belfry.act(@actor, @reason), set_config('belfry.kind', @kind, true);
 
 -- name: RunTerminateOldBackends :many
--- Ends the server connections that this run and earlier ones of its job left
--- behind: a runner that was stopped in the middle of a COPY keeps its uncommitted
--- keys locked, and the next run would wait for them. Its transactions bear the job
--- and the fence in application_name (see RunBegin). A run asks only between its own
--- transactions, so whatever bears its fence or a lower one is left over; a higher
--- one is the run that took the job over from this one. Fencing, not this, keeps
--- left-overs from committing.
+-- Terminates the server connections that this run and earlier runs of its job left: a runner that was
+-- stopped during a COPY keeps its uncommitted keys locked, and the next run would wait for them. The
+-- transactions of a run have the job and the fence in application_name (see RunBegin). A run executes this
+-- only between its own transactions, so a connection with its fence or a lower one is left over; a higher
+-- fence is the run that took the job over. Fencing, not this statement, prevents old transactions from
+-- committing.
 SELECT pg_terminate_backend(pid)
   FROM pg_stat_activity
  WHERE datname = current_database() AND pid <> pg_backend_pid()
@@ -666,20 +662,19 @@ SELECT pg_terminate_backend(pid)
        END;
 
 -- name: JobsHeld :many
--- RUNNING jobs in these lanes, whoever runs them.
+-- RUNNING jobs in these lanes, of all runners.
 SELECT id FROM belfry.jobs
  WHERE status = 'RUNNING' AND (@lanes::text[] IS NULL OR lane = ANY (@lanes))
  ORDER BY id
  LIMIT 100;
 
 -- name: RunBegin :one
--- Deadlines and name for one transaction of a run: each setting ends with the
--- transaction, so it is safe behind a transaction-mode pooler. Returns whether the
--- run is still the job's run, its cursor, the settings that hold from this chunk on,
--- whether its lane is paused or belfry halted, whether any job is overdue to expire (jobs_expiry_idx),
--- the lower of its ceiling and what it is approved for, and the more urgent due job of its lane if there is one, found as JobClaim finds it;
--- one that is locked cannot be claimed now, and nobody yields to it. No row: the job
--- was deleted.
+-- Deadlines and name for one transaction of a run: each setting ends with the transaction, so it is safe
+-- behind a transaction-mode pooler. Returns whether the run is still the job's run, its cursor, the settings
+-- that hold from this chunk on, whether its lane is paused or belfry halted, whether any job is overdue to
+-- expire (jobs_expiry_idx), the lower of its ceiling and its approved number, and the more urgent due job of
+-- its lane if there is one, found as in JobClaim, without locked jobs, which cannot be claimed now. No row:
+-- the job was deleted.
 SELECT set_config('application_name', @application, true) IS NOT NULL
    AND set_config('statement_timeout', @timeout_ms::text, true) IS NOT NULL
    AND set_config('idle_in_transaction_session_timeout', @timeout_ms::text, true) IS NOT NULL
@@ -730,10 +725,9 @@ UPDATE belfry.jobs
  WHERE id = @id AND fence = @fence AND status = 'RUNNING' AND (bound IS NULL OR channels_total IS NULL);
 
 -- name: ChunkCommit :exec
--- Moves the cursor as the last statement of a chunk's transaction, iff the job is
--- RUNNING under this fence and nobody moved the cursor since (I3, I5, I6: an abort
--- makes it ABORTED), and its rows stay within max_recipients and its approval, and records the chunk. Zero
--- rows: roll back.
+-- Moves the cursor as the last statement of a chunk's transaction, iff the job is RUNNING under this fence
+-- with an unchanged cursor (I3, I5, I6: an abort makes it ABORTED), and its rows stay within max_recipients
+-- and its approval, and records the chunk. Zero rows: roll back.
 UPDATE belfry.jobs
    SET "cursor" = @cursor, chunks = chunks + 1, channels_read = channels_read + @read,
        channels_matched = channels_matched + @matched, rows_written = rows_written + @rows,
@@ -781,8 +775,7 @@ UPDATE belfry.jobs
    AND (rows_written + @rows > least(max_recipients, approved_recipients)) IS NOT TRUE;
 
 -- name: RunHold :exec
--- Renews the heartbeat of a run that is held back, and says why. Zero rows: the run
--- is over.
+-- Renews the heartbeat of a throttled run and records the reason. Zero rows: the run is over.
 UPDATE belfry.jobs
    SET heartbeat_at = clock_timestamp(), throttle = nullif(@throttle, ''), throttle_detail = nullif(@detail, ''),
        throttled_ms = throttled_ms + @throttled_ms
@@ -807,10 +800,9 @@ UPDATE belfry.jobs
  WHERE id = @id AND fence = @fence AND status = 'RUNNING';
 
 -- name: RunExceeds :exec
--- Makes a job ABORTED whose next @rows rows, after @written, would pass its ceiling @most:
--- what ChunkCommit and RunBook refused. An approval that was for no more is void with that: whoever
--- resumes it has it wait for another. Zero rows: the run is over, or an operator has
--- moved the ceiling since.
+-- Makes a job ABORTED whose next @rows rows, after @written, would pass its ceiling @most: after ChunkCommit
+-- or RunBook rejected them. If the approved number is the ceiling, the approval becomes void, and a resumed
+-- job waits for another approval. Zero rows: the run is over, or an operator has moved the ceiling since.
 UPDATE belfry.jobs
    SET abort_requested = true, last_error = @error, approved_count = CASE WHEN approved_recipients > @most THEN approved_count END
  WHERE id = @id AND fence = @fence AND status = 'RUNNING' AND least(max_recipients, approved_recipients) = @most AND rows_written = @written
@@ -847,12 +839,11 @@ SELECT {{columns}} FROM {{relation}} ORDER BY {{order}} LIMIT 1;
 SELECT {{columns}} FROM {{relation}} WHERE {{window}} ORDER BY {{order}} LIMIT @limit;
 
 -- name: HealthProbe :one
--- What the enabled health checks need, from the server's statistics; the marks name
--- the view and column of the checkpointer's counter, which differ by version. NULL:
--- the check is off, there is nothing to measure, or the role may not see it, which
--- replicas_hidden tells from the others: standbys show no state without pg_monitor.
--- Backends that are belfry's own are known by their name, and relays say themselves how
--- many transactions they have made.
+-- The values of the enabled health checks, from the server's statistics; the marks name the view and column
+-- of the checkpointer's counter, which differ by version. NULL means that the check is off, that there is
+-- nothing to measure, or that the role may not see the value. replicas_hidden distinguishes the last case:
+-- standbys show no state without pg_monitor. belfry's own backends are recognised by their name, and relays
+-- report the number of their transactions.
 SELECT (SELECT count(*)::integer FROM pg_stat_activity
          WHERE @transactions::boolean AND pid <> pg_backend_pid()
            AND (state = 'active' OR state_change > clock_timestamp() - interval '1 second')
@@ -871,11 +862,11 @@ SELECT (SELECT count(*)::integer FROM pg_stat_activity
          WHERE @replicas::boolean) r;
 
 -- name: Halt :one
--- Stops everything (belfry.halt). What is halted stays as it is, and note says so.
+-- Stops everything (belfry.halt). If belfry is halted already, nothing changes and note is set.
 SELECT halted_at, coalesce(halted_by, ''), halt_reason, note FROM belfry.halt(@actor, @reason);
 
 -- name: Unhalt :one
--- Ends a halt (belfry.unhalt). What is not halted stays as it is, and note says so.
+-- Ends a halt (belfry.unhalt). If belfry is not halted, nothing changes and note is set.
 SELECT halted_at, coalesce(halted_by, ''), coalesce(halt_reason, ''), note FROM belfry.unhalt(@actor, @reason);
 
 -- name: HaltGet :one
@@ -921,5 +912,5 @@ SELECT group_id, min(id) FROM belfry.jobs WHERE group_id = ANY (@groups::text[]:
 SELECT clock_timestamp();
 
 -- name: TxClock :one
--- When the transaction began, which is what it gives jobs as created_at. Always one row.
+-- The start of the transaction, which is the created_at of its jobs. Always one row.
 SELECT now();

@@ -65,8 +65,7 @@ func (o operation) altering(changes Changes) (operation, error) {
 	return o, nil
 }
 
-// Revision is what a job said, and to whom, before it was corrected once its walk had
-// begun.
+// Revision is the content and audience of a job before a correction after the start of its walk.
 type Revision struct {
 	JobID    int64           `json:"job_id" db:"job_id"`
 	Revision int             `json:"revision" db:"revision"` // that this correction made; messages sent under the content have one less

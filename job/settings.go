@@ -47,7 +47,7 @@ func (r *Runner) settings(own jobSettings) loadSettings {
 	return s
 }
 
-// learnt is what this runner knows of the unloaded cost of a type's chunks.
+// learnt returns the measured unloaded cost of a type's chunks.
 func (r *Runner) learnt(kind string) *baseline {
 	b, ok := r.baselines[kind]
 	if !ok {

@@ -1,14 +1,12 @@
--- The words that everything else is written in: platforms, job types, media and
--- categories, each a table that a service extends by a plain INSERT; the one form of
--- error; what is recorded of operators' acts; and the checks that jobs, activities,
+-- The vocabulary: platforms, job types, media and categories, each a table that a service extends by a plain
+-- INSERT; the common form of errors; the record of operators' acts; and the checks that jobs, activities,
 -- schedules and categories share.
 
--- Raises the one form of error that every rule below uses: the message itself names the
--- column and what is allowed, for drivers that show no more. A rule is written one way,
--- in a CHECK as in a function: rule OR belfry.reject(…). The server itself says that a
--- column is null, before any CHECK. A function assigns it, and what a SELECT says in an
--- assignment before: of a PERFORM or a SELECT psql shows the whole text in the error's
--- CONTEXT. tab may be a JSON column, as table.column.
+-- Raises the common form of error of every rule below. The message itself contains the column and the
+-- allowed values, for drivers that show only the message. A rule has the same form in a CHECK and in a
+-- function: rule OR belfry.reject(…). The server reports a null column before any CHECK. Functions assign
+-- the result, and compute its arguments in an earlier assignment, because psql shows the whole text of a
+-- PERFORM or a SELECT in the error's CONTEXT. tab may be a JSON column, such as table.column.
 CREATE FUNCTION belfry.reject(tab text, col text, problem text, hint text DEFAULT NULL) RETURNS boolean
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -21,22 +19,22 @@ BEGIN
     RAISE EXCEPTION USING ERRCODE = 'check_violation', SCHEMA = 'belfry', TABLE = path[1], COLUMN = path[2], MESSAGE = message, HINT = hint;
 END $$;
 
--- Says who acts, and why, for the events of what follows in this transaction; the acts
--- below call it before and, with nulls, after.
+-- Sets the actor and the reason for the events that follow in this transaction. The acts below call it
+-- before and, with nulls, after their changes.
 CREATE FUNCTION belfry.act(actor text, reason text) RETURNS void
 LANGUAGE sql AS $$ SELECT set_config('belfry.actor', coalesce(actor, ''), true), set_config('belfry.reason', coalesce(reason, ''), true) $$;
 
--- Who acts, and why: what belfry.act said, or else who is logged in.
+-- The actor and the reason set by belfry.act, or else the login.
 CREATE FUNCTION belfry.actor() RETURNS text
 LANGUAGE sql STABLE RETURN coalesce(nullif(current_setting('belfry.actor', true), ''), session_user);
 
 CREATE FUNCTION belfry.reason() RETURNS text
 LANGUAGE sql STABLE RETURN coalesce(current_setting('belfry.reason', true), '');
 
--- Wakes who listens, when the transaction commits: a hint that there may be work, which is
--- found without it too, later. With the setting belfry.bell = off, of the session, its
--- role or the database, nobody is woken: a transaction that has notified cannot be
--- prepared for two-phase commit, and commits of those that have wait for each other.
+-- Notifies listeners when the transaction commits. A notification is a hint that there may be work; polling
+-- finds the work later without it. The setting belfry.bell = off, of the session, its role or the database,
+-- switches notifications off: a transaction that has notified cannot be prepared for two-phase commit, and
+-- the commits of such transactions wait for each other.
 CREATE FUNCTION belfry.ring(bell text, payload text DEFAULT '') RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -51,8 +49,8 @@ BEGIN
     END IF;
 END $$;
 
--- What happened to things other than jobs, kept permanently: who did it, when, why, before and
--- after. name is that thing's name, as subject says.
+-- The permanent event log of objects other than jobs: actor, time, reason, values before and after. subject
+-- is the kind of the object, name its name.
 CREATE TABLE belfry.events (
     id      bigint GENERATED ALWAYS AS IDENTITY CONSTRAINT events_pkey PRIMARY KEY,
     at      timestamptz NOT NULL DEFAULT clock_timestamp(),
@@ -67,8 +65,8 @@ CREATE TABLE belfry.events (
 
 CREATE INDEX events_subject_idx ON belfry.events (subject, name, id);
 
--- Whether an event is an act on the thing itself. What a schedule does by the clock is none, and
--- is most of its events.
+-- Whether an event is an act on the object itself. A scheduled firing is not an act, and is most of its
+-- events.
 CREATE FUNCTION belfry.is_act(kind text, detail jsonb) RETURNS boolean
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
 RETURN kind IN ('created', 'changed', 'removed', 'paused', 'resumed') OR kind = 'fired' AND detail -> 'occurrence' = 'null';
@@ -124,11 +122,11 @@ BEGIN
     RETURN NULL;
 END $$;
 
--- It and the triggers' functions below run with their owner's rights, so that a role that
--- may only write a table can. Nobody may attach one to a table of his own.
+-- It and the triggers' functions below run with their owner's rights, so that a role that may only write a
+-- table can. No role may attach it to a table of its own.
 REVOKE EXECUTE ON FUNCTION belfry.record() FROM PUBLIC;
 
--- Pauses what has a name in a table, or lets it go on. What is so already stays as it is.
+-- Pauses or resumes the row with a name in a table. It does nothing if the row is in that state already.
 CREATE FUNCTION belfry.pause(tab text, name text, paused boolean, actor text, reason text) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
@@ -189,7 +187,7 @@ CREATE TABLE belfry.requests (
 
 CREATE INDEX requests_at_idx ON belfry.requests (at); -- for those that are over
 
--- Only who serves sees any: answers have what roles of the API hide from each other.
+-- Only the serving role can read them: responses contain data that roles of the API hide from each other.
 ALTER TABLE belfry.requests ENABLE ROW LEVEL SECURITY;
 CREATE POLICY requests_operate ON belfry.requests USING ((SELECT pg_catalog.has_table_privilege('belfry.requests', 'UPDATE')));
 
@@ -241,9 +239,9 @@ CREATE TABLE belfry.sessions (
 CREATE INDEX sessions_name_idx ON belfry.sessions (name, id);
 CREATE INDEX sessions_expires_at_idx ON belfry.sessions (expires_at);
 
--- Ends the sessions and links of a user who has another password or role now, or is
--- disabled, whoever writes it. A sign-in keeps the user's row locked: it ends before, and
--- its session is seen here, or it finds the row changed.
+-- Ends the sessions and links of a user who has another password or role now, or is disabled, for all
+-- clients. A sign-in locks the user's row: it ends before, and its session is seen here, or it finds the row
+-- changed.
 CREATE FUNCTION belfry.users_end_sessions() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -376,14 +374,14 @@ SELECT 'platform', name FROM belfry.platforms
  UNION ALL
 SELECT 'medium', name FROM belfry.media;
 
--- The words of a kind, as errors list them. It runs with its owner's rights: whoever may
--- only INSERT is told as well.
+-- The allowed values of a kind, as errors list them. It runs with its owner's rights, so that it also works
+-- for roles that may only INSERT.
 CREATE FUNCTION belfry.known(kind text) RETURNS text
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
     SELECT coalesce(string_agg(v.name, ', ' ORDER BY v.name), 'none') FROM belfry.vocabulary v WHERE v.kind = $1
 $$;
 
--- Raises through belfry.reject unless a word is one of its kind.
+-- Raises through belfry.reject unless a value is one of its kind.
 CREATE FUNCTION belfry.check_word(tab text, col text, kind text, word text, OUT ok boolean)
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -400,7 +398,7 @@ LANGUAGE plpgsql IMMUTABLE AS $$
 DECLARE
     col text;
 BEGIN
-    ok := jsonb_strip_nulls(fresh - asked) <@ begins; -- the quick way: what is belfry's are scalars
+    ok := jsonb_strip_nulls(fresh - asked) <@ begins; -- fast path: belfry's columns are scalars
     IF NOT ok THEN
         col := (SELECT min(k) FROM jsonb_each(fresh) e(k, v) WHERE k <> ALL (asked) AND v <> 'null' AND v IS DISTINCT FROM begins -> k);
         ok := belfry.reject(tab, col, format('belongs to belfry; allowed values for a new %s: none, leave it out', rtrim(tab, 's')));

@@ -1,10 +1,9 @@
--- Jobs: one row is one bulk-notification request. Plain SQL is an API here: an
--- INSERT enqueues inside the caller's transaction, UPDATE … SET abort_requested
--- stops. The triggers below make bad input fail with the column and the allowed
--- values, keep the status machine legal whoever writes, and record every transition in
+-- Jobs: one row is one bulk-notification request. Plain SQL is an API here: an INSERT enqueues inside the
+-- caller's transaction, UPDATE … SET abort_requested stops. The triggers below make bad input fail with the
+-- column and the allowed values, enforce the status machine for all clients, and record every transition in
 -- job_events in the same transaction. No trigger needs to come before another.
 
--- Lanes with something to say about them; a lane needs no row to be used.
+-- Lanes that have been paused. A lane can be used without a row.
 CREATE TABLE belfry.lanes (
     name         text CONSTRAINT lanes_pkey PRIMARY KEY,
     paused_at    timestamptz, -- NULL: open
@@ -34,16 +33,16 @@ LANGUAGE sql AS $$
     SELECT * FROM belfry.lanes l WHERE l.name = $1
 $$;
 
--- Ids of jobs, drawn by jobs_validate alone. An identity column could be overridden by
--- whoever may INSERT, who could then take the numbers of jobs to come, or of deleted ones.
+-- Ids of jobs, drawn only by jobs_validate. Every role that may INSERT could override an identity column and
+-- use the numbers of future or deleted jobs.
 CREATE SEQUENCE belfry.jobs_id_seq;
 
 CREATE TABLE belfry.jobs (
-    id              bigint CONSTRAINT jobs_pkey PRIMARY KEY, -- from jobs_id_seq, whoever writes
+    id              bigint CONSTRAINT jobs_pkey PRIMARY KEY, -- from jobs_id_seq, for all clients
     group_id        uuid,
-    -- What to send, to whom, when: set by whoever enqueues. route is the category's unless
-    -- the job has its own, and stands once the job has started. variants are titles and
-    -- bodies by locale: {"ko": {"title": "…", "body": "…"}}.
+    -- Content, audience and time, set by the client that enqueues. route is the category's unless the job
+    -- has its own, and is fixed once the job has started. variants are titles and bodies by locale: {"ko":
+    -- {"title": "…", "body": "…"}}.
     type            text        NOT NULL,
     category        text        NOT NULL,
     title           text        NOT NULL,
@@ -78,16 +77,15 @@ CREATE TABLE belfry.jobs (
     fence           bigint      NOT NULL DEFAULT 0,
     runner          text,
     heartbeat_at    timestamptz,
-    -- The server connection that the run holds as long as it lives; NULL where that
-    -- cannot be known (a pooler between), and then only the heartbeat tells.
+    -- The server connection that the run holds. NULL if it is unknown because of a pooler; then only the
+    -- heartbeat shows whether the run is alive.
     backend_pid     integer,
     backend_start   timestamptz,
     attempts        integer     NOT NULL DEFAULT 0,
     takeovers       integer     NOT NULL DEFAULT 0, -- since the last committed chunk
     last_error      text,
-    -- The accounts: channels_read = out of audience + channels_matched, and
-    -- channels_matched = rows_written + declined + skipped. recalled counts rows that
-    -- were taken back after they were written, erased those of people who were forgotten.
+    -- The accounts: channels_read = out of audience + channels_matched, and channels_matched = rows_written
+    -- + declined + skipped. recalled counts rows that a recall withdrew, erased the rows of erased channels.
     chunks           bigint     NOT NULL DEFAULT 0,
     channels_read    bigint     NOT NULL DEFAULT 0,
     channels_total   bigint,
@@ -115,16 +113,16 @@ CREATE TABLE belfry.jobs (
     approved_at         timestamptz,
     approved_by         text,
     unapproved_at       timestamptz,
-    -- It waits for a second person: nobody claims it, and no message of it goes out.
+    -- The job waits for a second person: it is not claimed, and no message of it is sent.
     awaits_approval     boolean GENERATED ALWAYS AS (needs_approval AND approved_count IS NULL AND status NOT IN ('ABORTED', 'EXPIRED')) STORED,
-    -- delivered_at: the job is at rest and no message of it is left to send. Relays look
-    -- for work among the others.
+    -- delivered_at is set when the job is finished and no message of it is left to send. Relays only check
+    -- the other jobs.
     delivered_at    timestamptz,
-    -- Retention: retention_at says that a job's rows are being deleted, so that it cannot be
-    -- walked again, nor, ABORTED before then, be resumed; pruned_at that none of them is left.
+    -- Retention: retention_at is set while a job's rows are being deleted; the job then cannot be walked
+    -- again or, if it was ABORTED before, be resumed. pruned_at is set when all rows are deleted.
     retention_at    timestamptz,
     pruned_at       timestamptz,
-    CONSTRAINT jobs_id_check CHECK (id > 0), -- those of activities are negative
+    CONSTRAINT jobs_id_check CHECK (id > 0), -- ids of activities are negative
     CONSTRAINT jobs_idempotency_key UNIQUE (idempotency_key, type),
     CONSTRAINT jobs_status_check CHECK (status IN ('PENDING', 'RUNNING', 'PROCESSED', 'ABORTED', 'FAILED', 'EXPIRED')),
     CONSTRAINT jobs_abort_check CHECK (abort_requested = (status = 'ABORTED')),
@@ -144,10 +142,9 @@ ALTER SEQUENCE belfry.jobs_id_seq OWNED BY belfry.jobs.id;
 
 -- I4: at most one RUNNING job per lane, kept by the database.
 CREATE UNIQUE INDEX jobs_one_running_per_lane ON belfry.jobs (lane) WHERE status = 'RUNNING';
--- Serves the claim and the check for a more urgent job before each chunk: what waits
--- in a lane, of a type, by urgency. Lanes, types and priorities are few, so each is
--- found by one probe, however many jobs wait.
--- Those that wait for approval are not among them.
+-- For the claim and the check for a more urgent job before each chunk: the waiting jobs of a lane and type
+-- by urgency. Lanes, types and priorities are few, so each is found by one probe, however many jobs wait. It
+-- excludes jobs that wait for approval.
 CREATE INDEX jobs_waiting_idx ON belfry.jobs (lane, type, priority DESC, schedule_at, id) WHERE status = 'PENDING' AND NOT awaits_approval;
 CREATE INDEX jobs_approval_idx ON belfry.jobs (id) WHERE awaits_approval;
 -- Serves the late-start guard: PENDING and never started, which the CHECKs above make
@@ -156,7 +153,7 @@ CREATE INDEX jobs_approval_idx ON belfry.jobs (id) WHERE awaits_approval;
 CREATE INDEX jobs_expiry_idx ON belfry.jobs (expires_at)
     WHERE expires_at IS NOT NULL AND started_at IS NULL AND finished_at IS NULL AND runner IS NULL;
 CREATE INDEX jobs_group_idx ON belfry.jobs (group_id) WHERE group_id IS NOT NULL;
--- Serve retention's search for what is old.
+-- For retention's queries of old rows.
 CREATE INDEX jobs_unpruned_idx ON belfry.jobs (finished_at, id) WHERE finished_at IS NOT NULL AND pruned_at IS NULL;
 CREATE INDEX jobs_pruned_idx ON belfry.jobs (finished_at, id) WHERE pruned_at IS NOT NULL;
 CREATE INDEX jobs_undelivered_idx ON belfry.jobs (id) WHERE delivered_at IS NULL AND started_at IS NOT NULL;
@@ -170,7 +167,7 @@ CREATE INDEX jobs_status_idx ON belfry.jobs (status, (-id));
 CREATE INDEX jobs_lane_idx ON belfry.jobs (lane, status, (0 - id));
 CREATE INDEX jobs_kind_idx ON belfry.jobs (category, status, (-1 * id));
 CREATE INDEX jobs_type_idx ON belfry.jobs (type, status, (id * -1));
--- Serves lists of the jobs of a time, by telling which ids those have.
+-- For lists of the jobs of a period, which it translates into a range of ids.
 CREATE INDEX jobs_created_idx ON belfry.jobs (created_at);
 
 -- The timeline of each job.
@@ -188,8 +185,8 @@ CREATE TABLE belfry.job_events (
 );
 CREATE INDEX job_events_job_idx ON belfry.job_events (job_id, id);
 
--- Whether a job's event is an act on it. What a run does is none, and is most of them; nor is
--- that the job was enqueued.
+-- Whether a job's event is an act on it. Events of runs, which are the majority, are not, nor is that the
+-- job was enqueued.
 CREATE FUNCTION belfry.is_job_act(kind text) RETURNS boolean
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
 RETURN kind IN ('aborted', 'resume_requested', 'retry_requested', 'retry_skipped_requested', 'changed', 'approved', 'recalled');
@@ -223,9 +220,9 @@ CREATE TABLE belfry.job_skips (
 
 CREATE INDEX job_skips_retry_idx ON belfry.job_skips (job_id, key) WHERE retry;
 
--- What a job said, and to whom, before its correction number "revision": the rows up to
--- and including "cursor", and above that of the revision before, were written under it, and
--- the messages sent under it have this number less one as their revision, 0 as NULL.
+-- The content and audience of a job before its correction number "revision". The rows above the previous
+-- revision's cursor, up to and including "cursor", were written under it. Messages that were sent under it
+-- have this number less one as their revision, with NULL for 0.
 CREATE TABLE belfry.job_revisions (
     job_id    bigint      NOT NULL CONSTRAINT job_revisions_job_fkey REFERENCES belfry.jobs (id) ON DELETE CASCADE,
     revision  integer     NOT NULL,
@@ -241,12 +238,11 @@ CREATE TABLE belfry.job_revisions (
     CONSTRAINT job_revisions_pkey PRIMARY KEY (job_id, revision)
 );
 
--- What has become of a job's messages, without counting them. Whoever changes messages
--- adds to a row of its own in the same transaction, so that the sums are exact in every
--- committed state and no two relays wait for each other: chunks and operators to the row
--- with the relay '', each relay to that of its name. dead is lowered by a redrive, so
--- that a single row's may be below zero. What retention deletes stays counted. The rows
--- come last in a transaction, in the order of their jobs, and before the job's own.
+-- Counters of a job's messages by state. Every transaction that changes messages adds to a row of its own in
+-- the same transaction, so that the sums are exact in every committed state and no two relays wait for each
+-- other: chunks and operators to the row with the relay '', each relay to that of its name. dead is lowered
+-- by a redrive, so that a single row's may be below zero. Messages that retention deletes stay counted. The
+-- rows come last in a transaction, in the order of their jobs, and before the job's own.
 CREATE TABLE belfry.job_deliveries (
     job_id    bigint NOT NULL,
     relay     text   NOT NULL,
@@ -266,21 +262,20 @@ SELECT j.id AS job_id, d.messages, d.sent, d.dead, d.cancelled, d.messages - d.s
                             coalesce(sum(r.dead), 0)::bigint AS dead, coalesce(sum(r.cancelled), 0)::bigint AS cancelled
                        FROM belfry.job_deliveries r WHERE r.job_id = j.id) d;
 
--- The columns that whoever enqueues sets. The others are belfry's.
+-- The columns that clients set when they enqueue. The others belong to belfry.
 CREATE FUNCTION belfry.jobs_asked() RETURNS text[]
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
 RETURN '{type,category,title,body,data,variants,route,audience,lane,priority,schedule_at,deliver_at,expires_at,idempotency_key,requested_by,group_id,needs_approval,max_recipients,max_rows_per_second,duty_cycle,chunk_target_ms,max_chunk_rows,health_checks,max_skips}'::text[];
 
--- Whether an audience only lost the external id that belfry.forget_listed takes out of lists
--- in this transaction. That may be done to any job, whatever its status: it selects nobody.
+-- Whether an audience only lost the external id that belfry.forget_listed takes out of lists in this
+-- transaction. That is allowed for jobs in every status, because it adds no recipient.
 CREATE FUNCTION belfry.jobs_forget(was jsonb, is_now jsonb) RETURNS boolean
 LANGUAGE sql STABLE PARALLEL SAFE
 RETURN is_now <> was AND is_now = belfry.audience_without(was, current_setting('belfry.forget', true));
 
--- Validates what is asked for, when a job is enqueued and when it is corrected; gives a job
--- its id, whoever inserts it and however; and says what may still change. What a job asks for stands still while it runs, and once it has begun only its
--- content and its audience may change, for what is still to come. A job without a route of
--- its own takes its category's.
+-- Validates a job when it is enqueued and when it is corrected, assigns its id for all clients, and
+-- restricts changes. A RUNNING job cannot be corrected, and after its first claim only its content and its
+-- audience can change, for the remaining recipients. A job without a route of its own takes its category's.
 CREATE FUNCTION belfry.jobs_validate() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -320,7 +315,7 @@ BEGIN
         END IF;
     END IF;
 
-    -- These would be CHECKs if each chunk did not read those of its job (ADR 0028).
+    -- These are not CHECKs, because every chunk would evaluate them for its job (ADR 0028).
     SELECT v.col, v.problem INTO col, problem
       FROM (VALUES
         ('lane', NEW.lane ~ '^[a-z0-9][a-z0-9_-]{0,62}$',
@@ -372,27 +367,23 @@ CREATE TRIGGER jobs_validate BEFORE INSERT OR UPDATE OF
     needs_approval, approved_count, approved_recipients, approved_at, approved_by, unapproved_at
     ON belfry.jobs FOR EACH ROW EXECUTE FUNCTION belfry.jobs_validate();
 
--- The status machine, for whoever writes. Derived columns follow the status.
--- Setting abort_requested IS the abort: PENDING or RUNNING becomes ABORTED in the
--- same statement, so no runner has to be alive to acknowledge it, and the guard
--- of the chunk's last statement (job/queries.sql, ChunkCommit) does the rest (I6).
--- A PROCESSED or FAILED job is aborted too as long as a message of it is not final: what
--- is left is held by the relays' look before each call.
--- Clearing it on an ABORTED job resumes: a job whose walk is complete is PROCESSED again,
--- and its delivery goes on without a runner or the lane; another is PENDING and goes on
--- from its cursor. On any other job both are a NOTICE, not an error: aborting a whole
--- group must not fail because one member is done.
--- What retention deletes of a job keeps it from being walked again, whole or in part; what
--- it still has to deliver may be stopped, and go on until retention deletes what was held.
--- A RUNNING job is not deleted under its runner.
--- While belfry is halted no job is claimed or taken over: the claim shares the lock of the row
--- claims of belfry.locks, for which a halt waits, so that the halt finds the job, or the claim the
--- halt. It waits for nobody: who claims has the job's row locked, which the halt may want. Its
--- statement changes no row then.
--- A chunk moves nothing while belfry is halted. A halt hands back what runs, but for jobs whose rows
--- another session keeps locked (belfry.installation_halt). The check runs under the row's lock, with a
--- snapshot that is younger. No row is changed then, so the chunk is rolled back.
--- It runs with its owner's rights: who may abort need not see deliveries or skips.
+-- The status machine, for all clients. Derived columns follow the status. Setting abort_requested IS the
+-- abort: PENDING or RUNNING becomes ABORTED in the same statement, so no runner has to be alive to
+-- acknowledge it, and the guard of the chunk's last statement (job/queries.sql, ChunkCommit) does the rest
+-- (I6). A PROCESSED or FAILED job is aborted too as long as a message of it is not final: the relays'
+-- recheck before each call holds the remaining messages. Clearing it on an ABORTED job resumes: a job whose
+-- walk is complete is PROCESSED again, and its delivery goes on without a runner or the lane; another is
+-- PENDING and goes on from its cursor. On any other job both are a NOTICE, not an error: aborting a whole
+-- group must not fail because one member is done. What retention deletes of a job keeps it from being walked
+-- again, whole or in part; what it still has to deliver may be stopped, and go on until retention deletes
+-- what was held. A RUNNING job is not deleted under its runner. While belfry is halted no job is claimed or
+-- taken over: the claim shares the lock of the row claims of belfry.locks, for which a halt waits, so that
+-- the halt finds the job, or the claim the halt. It waits for nobody: who claims has the job's row locked,
+-- which the halt may want. Its statement changes no row then. A chunk moves nothing while belfry is halted.
+-- A halt hands back what runs, but for jobs whose rows another session keeps locked
+-- (belfry.installation_halt). The check runs under the row's lock, with a snapshot that is younger. No row
+-- is changed then, so the chunk is rolled back. It runs with its owner's rights: who may abort need not see
+-- deliveries or skips.
 CREATE FUNCTION belfry.jobs_transition() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -478,14 +469,13 @@ END $$;
 CREATE TRIGGER jobs_transition BEFORE DELETE OR UPDATE OF status, abort_requested, fence, "cursor", rows_written
     ON belfry.jobs FOR EACH ROW EXECUTE FUNCTION belfry.jobs_transition();
 
--- Writes the timeline and wakes runners (NOTIFY belfry_jobs), which find the job by a look:
--- it is due, now or later, or it runs and its runner may die. Relays are woken when what
--- was held may be sent again. The actor is who is said to act; detail.session_user is who
--- was logged in. Of what an operator changed it keeps only what differs, before and after,
--- and the content that a job in mid-walk has already written.
--- The chunks of a recall add to recalled; recalled_at is set when a recall begins, and again
--- when one that took something back ends. So before is what the event before said, and a
--- recall that died in the middle is in the next one's numbers.
+-- Writes the timeline and wakes runners (NOTIFY belfry_jobs), which find the job by a look: it is due, now
+-- or later, or it runs and its runner may die. Relays are woken when what was held may be sent again. The
+-- actor is the value of belfry.actor(); detail.session_user is the login. Of what an operator changed it
+-- keeps only what differs, before and after, and the content that a job in mid-walk has already written. The
+-- chunks of a recall add to recalled; recalled_at is set when a recall begins, and again when one that took
+-- something back ends. So before is what the event before said, and a recall that died in the middle is in
+-- the next one's numbers.
 CREATE FUNCTION belfry.jobs_record() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -530,7 +520,7 @@ BEGIN
             'before', jsonb_build_object('status', OLD.status, 'fence', OLD.fence),
             'after', jsonb_build_object('status', NEW.status, 'fence', NEW.fence),
             'cursor', NEW."cursor", 'rows_written', NEW.rows_written, 'chunks', NEW.chunks, 'skipped', NEW.skipped));
-        -- Nobody is called for a job that made room: whom it made room for comes first.
+        -- No runner is woken for a preempted job, because the more urgent job comes first.
         IF NEW.status = 'RUNNING' OR NEW.status = 'PENDING' AND kind NOT IN ('preempted', 'lane_paused', 'halted') THEN
             PERFORM belfry.ring('belfry_jobs');
         END IF;

@@ -1,11 +1,10 @@
--- What people and programs do with jobs by SQL: how far who enqueues one may go, and what a
--- second person has to approve; enqueue one or a group, abort, resume, retry, correct and
--- approve them, and ask what a job said to a channel.
+-- The SQL interface to jobs: limits of requests and approval by a second person; functions that enqueue a
+-- job or a group, abort, resume, retry, correct and approve jobs, and return a job's content for a channel.
 
--- How far a role that may only INSERT may go in what a job asks of the database, and how many it may
--- reach, in one row: ceilings, and floors (min_…), since a job that writes a row per second keeps its lane for
--- days. NULL: as far as the column goes. Roles that may UPDATE a column of jobs are not bound by its limits;
--- authors over HTTP are.
+-- One row of limits for jobs of roles that may only INSERT, on their load and number of recipients:
+-- ceilings, and floors (min_…), because a job that writes one row per second occupies its lane for days.
+-- NULL means no limit. Roles that may UPDATE a column of jobs are not bound by its limits; authors over HTTP
+-- are.
 CREATE TABLE belfry.limits (
     only_row            boolean NOT NULL DEFAULT true CONSTRAINT limits_pkey PRIMARY KEY CONSTRAINT limits_only_row_check CHECK (only_row),
     priority            integer DEFAULT 0     CONSTRAINT limits_priority_check CHECK (priority BETWEEN 0 AND 1000),
@@ -32,21 +31,21 @@ CREATE TABLE belfry.limits (
 
 INSERT INTO belfry.limits DEFAULT VALUES;
 
--- Whoever enqueues is measured by them.
+-- They apply to every request.
 GRANT SELECT ON belfry.limits TO PUBLIC;
 
 CREATE TRIGGER limits_record AFTER UPDATE ON belfry.limits
     FOR EACH ROW EXECUTE FUNCTION belfry.record('limits');
 
--- The most recipients of a job of this category that asks for none; NULL: no ceiling. It runs
--- with its owner's rights: whoever may only INSERT cannot read categories.
+-- The ceiling of a job of this category without max_recipients. NULL means no ceiling. It runs with its
+-- owner's rights, because roles that may only INSERT cannot read categories.
 CREATE FUNCTION belfry.most_recipients(category text) RETURNS integer
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 RETURN (SELECT c.max_recipients FROM belfry.categories c WHERE c.name = $1);
 
--- Whether jobs of this category that reach so many at most (NULL: any number) need the approval
--- of a second person. Nobody is counted for that: a job that says how many it reaches at most
--- is stopped there. As most_recipients.
+-- Whether jobs of this category that reach so many at most (NULL: any number) need the approval of a second
+-- person. Recipients are not counted: a job with max_recipients is stopped there. Rights as for
+-- most_recipients.
 CREATE FUNCTION belfry.approval_needed(category text, max_recipients integer) RETURNS boolean
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 RETURN coalesce((SELECT coalesce($2 > c.approval_above, c.approval_above IS NOT NULL) FROM belfry.categories c WHERE c.name = $1), false);
@@ -139,14 +138,13 @@ END $$;
 CREATE TRIGGER jobs_limit BEFORE INSERT ON belfry.jobs
     FOR EACH ROW EXECUTE FUNCTION belfry.jobs_limit();
 
--- What an approval binds to, beside the count: a change of it voids the approval.
+-- The content that an approval covers in addition to the count: a change voids the approval.
 CREATE FUNCTION belfry.approval_binds() RETURNS text[]
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
 RETURN '{type,category,title,body,data,variants,route,audience,schedule_at,deliver_at,requested_by}'::text[];
 
--- Who had a hand in what a job says, by the names under which they acted and those that were
--- logged in: who enqueued it, who changed what an approval binds to, and of a schedule's job who
--- wrote the schedule. None of them approves it.
+-- The authors of a job, by actor and by login: the persons who enqueued it, changed the content that an
+-- approval covers, or wrote its schedule. None of them may approve it.
 CREATE FUNCTION belfry.job_hands(id bigint) RETURNS SETOF text
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
     WITH hands(name) AS (
@@ -168,15 +166,14 @@ $$;
 
 REVOKE EXECUTE ON FUNCTION belfry.job_hands(bigint) FROM PUBLIC;
 
--- Approval by a second person, for whoever writes: what jobs_validate does about it. Setting
--- approved_count IS the approval, by belfry.actor(), of what the job says at that moment, for so
--- many recipients: the walk writes 5 % more rows at most, beside those that are written, as an
--- audience lives on between the look and the walk. NULL takes it back, and so does every change
--- of what it binds to. A job that has none waits (awaits_approval) unless it is ABORTED or
--- EXPIRED: it is not claimed, no message of it goes out, and it may be aborted and expires as
--- any other. A RUNNING job does not come to need one: aborted, corrected and resumed it waits.
--- What needs approval keeps needing it, whatever its category says later; what may reach more
--- now, or is of another category, is measured again.
+-- The part of jobs_validate for the approval by a second person, for all clients. Setting approved_count IS
+-- the approval by belfry.actor() of the job's present content for that number of recipients: the walk writes
+-- at most 5 % more rows in addition to the written ones, because an audience can grow between the preview
+-- and the walk. NULL revokes it, and so does every change of the covered content. A job without approval
+-- waits (awaits_approval) unless it is ABORTED or EXPIRED: it is not claimed and no message of it is sent,
+-- but it can be aborted and expires like any other job. A RUNNING job never starts to need approval; after
+-- abort, correction and resume it waits. A job that needs approval keeps needing it when its category
+-- changes. A job with a higher ceiling or another category is evaluated again.
 CREATE FUNCTION belfry.jobs_approve(was belfry.jobs, is_now belfry.jobs) RETURNS belfry.jobs
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -239,8 +236,8 @@ END $$;
 
 REVOKE EXECUTE ON FUNCTION belfry.jobs_approve(belfry.jobs, belfry.jobs) FROM PUBLIC;
 
--- Whether the job that was enqueued under a key says this, for whoever repeats the key and
--- may not read what jobs say: it runs with its owner's rights, and answers yes or no.
+-- Whether the job that was enqueued under a key has this content, for clients that repeat the key and may
+-- not read jobs: it runs with its owner's rights and returns only a boolean.
 CREATE FUNCTION belfry.says(idempotency_key text, type text, category text, title text, body text, audience jsonb, data jsonb, variants jsonb) RETURNS boolean
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
     SELECT coalesce(bool_and((j.category, j.title, j.body, j.audience, j.data, j.variants) IS NOT DISTINCT FROM ($3, $4, $5, $6, $7, $8)), true)
@@ -342,14 +339,13 @@ BEGIN
         JOIN belfry.jobs j ON j.id = ANY (ids) AND j.type = u.type ORDER BY u.o;
 END $$;
 
--- What an act did to a job, as an operator reads it in psql. note is why nothing happened,
--- or what was changed.
+-- The result of an act on a job, for operators in psql. note contains the changes, or the reason why nothing
+-- changed.
 CREATE TYPE belfry.job_act AS (id bigint, type text, was text, status text, note text);
 
--- Changes what may change of one job: its place in the queue at any time, its load
--- while it runs, its content while it does not. NULL takes a setting back to the
--- runner's. Returns the job and what was changed; no row means there is no such job. A route
--- of null takes the category's, and max_recipients of null lifts the ceiling.
+-- Changes one job: its place in the queue at any time, its load settings while it runs, its content while it
+-- does not. NULL resets a setting to the runner's. Returns the job and the changes. No row: the job does not
+-- exist. A route of null takes the category's, and max_recipients of null lifts the ceiling.
 CREATE FUNCTION belfry.set(id bigint, changes jsonb, actor text DEFAULT NULL, reason text DEFAULT NULL) RETURNS SETOF belfry.job_act
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -384,10 +380,10 @@ BEGIN
       FROM belfry.jobs j WHERE j.id = $1;
 END $$;
 
--- Locks what people change until the transaction ends, and returns its version (belfry.version,
--- belfry.job_version): whoever decided by what they saw learns whether it was changed since, and
--- nobody changes it before their act is done. NULL: there is no such thing. name is a job's id.
--- Lanes and senders need no row to be changed, and get one to be locked by.
+-- Locks an object until the transaction ends, and returns its version (belfry.version, belfry.job_version).
+-- The caller can thus check that it has not changed since it was read, and no other transaction changes it
+-- before the act ends. NULL means that the object does not exist. For jobs, name is the id. A lane or sender
+-- without a row gets one to lock.
 CREATE FUNCTION belfry.lock_version(subject text, name text) RETURNS bigint
 LANGUAGE plpgsql AS $$
 BEGIN
@@ -406,20 +402,20 @@ BEGIN
     RETURN CASE WHEN NOT FOUND THEN NULL WHEN subject = 'job' THEN belfry.job_version($2::bigint) ELSE belfry.version(subject, $2) END;
 END $$;
 
--- Takes back the row that lock_version made in the same transaction, where the act has done
--- nothing to it: resuming a lane that was never paused says nothing of it.
+-- Deletes the row that lock_version inserted in the same transaction, unless the act has changed it:
+-- resuming a lane that was never paused leaves no row.
 CREATE FUNCTION belfry.unlock_version(subject text, name text) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
     CASE subject
         WHEN 'lane' THEN DELETE FROM belfry.lanes l WHERE l.name = $2 AND l.xmin = pg_current_xact_id()::xid AND belfry.version($1, $2) = 0;
         WHEN 'sender' THEN DELETE FROM belfry.senders s WHERE s.name = $2 AND s.xmin = pg_current_xact_id()::xid AND belfry.version($1, $2) = 0;
-        ELSE NULL; -- the others have a row of their own, or are not there
+        ELSE NULL; -- the others have a permanent row, or do not exist
     END CASE;
 END $$;
 
--- What each act below does, to one job after the other, in the order of the ids. Who may
--- only UPDATE abort_requested may abort and resume.
+-- Implements the acts below, one job after the other in the order of the ids. A role that may only UPDATE
+-- abort_requested may abort and resume.
 CREATE FUNCTION belfry.act_on(act text, ids bigint[], actor text, reason text, changes jsonb DEFAULT NULL) RETURNS SETOF belfry.job_act
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -461,13 +457,12 @@ BEGIN
     END LOOP;
 END $$;
 
--- The operator's acts, with actor and reason, on one job or on all of a group. Each returns
--- what it did; no row means there is no such job. On a job in another status nothing
--- changes, and note says why.
--- abort stops a job that is PENDING or RUNNING, and one that is PROCESSED or FAILED as long
--- as messages are left: they are held. resume goes on: with them, if the walk is complete,
--- otherwise from the cursor. retry runs a FAILED job again, and an EXPIRED one when its
--- expires_at is lifted or lies ahead again.
+-- The operator's acts, with actor and reason, on one job or on all of a group. Each returns its result; no
+-- row means that the job does not exist. If the status does not allow the act, nothing changes and note
+-- contains the reason. abort stops a job that is PENDING or RUNNING, and one that is PROCESSED or FAILED as
+-- long as messages are left: they are held. resume goes on: with them, if the walk is complete, otherwise
+-- from the cursor. retry runs a FAILED job again, and an EXPIRED one when its expires_at is lifted or lies
+-- ahead again.
 CREATE FUNCTION belfry.abort(id bigint, actor text DEFAULT NULL, reason text DEFAULT NULL) RETURNS SETOF belfry.job_act
 LANGUAGE sql AS $$ SELECT * FROM belfry.act_on('abort', ARRAY[$1], $2, $3) $$;
 
@@ -486,9 +481,9 @@ LANGUAGE sql AS $$ SELECT * FROM belfry.act_on('resume', ARRAY(SELECT j.id FROM 
 CREATE FUNCTION belfry.retry_group(group_id uuid, actor text DEFAULT NULL, reason text DEFAULT NULL) RETURNS SETOF belfry.job_act
 LANGUAGE sql AS $$ SELECT * FROM belfry.act_on('retry', ARRAY(SELECT j.id FROM belfry.jobs j WHERE j.group_id = $1 ORDER BY j.id), $2, $3) $$;
 
--- Corrects what an ABORTED or FAILED job still has to say, and to whom, and lets
--- it go on as resume or retry do: one act. changes as for belfry.set. Messages that are
--- not sent yet get the new content, also those that were composed with the old one.
+-- Corrects the content or audience of an ABORTED or FAILED job and lets it continue as resume or retry do,
+-- in one act. changes as for belfry.set. Messages that are not sent yet get the new content, also those that
+-- were composed with the old one.
 CREATE FUNCTION belfry.resume_edited(id bigint, changes jsonb, actor text DEFAULT NULL, reason text DEFAULT NULL) RETURNS SETOF belfry.job_act
 LANGUAGE sql AS $$ SELECT * FROM belfry.act_on('resume_edited', ARRAY[$1], $3, $4, $2) $$;
 
@@ -497,9 +492,9 @@ LANGUAGE sql AS $$ SELECT * FROM belfry.act_on('resume_edited', ARRAY[$1], $3, $
 CREATE FUNCTION belfry.retry_skipped(id bigint, actor text DEFAULT NULL, reason text DEFAULT NULL) RETURNS SETOF belfry.job_act
 LANGUAGE sql AS $$ SELECT * FROM belfry.act_on('retry_skipped', ARRAY[$1], $2, $3) $$;
 
--- Approves a job that waits for it (jobs_approve), for so many recipients as whoever approves
--- has counted. version, unless it is NULL, is what they have seen (belfry.lock_version). No row
--- means there is no such job; one that is approved for so many stays so.
+-- Approves a job that waits for it (jobs_approve), for the number of recipients that the approver has
+-- counted. version, unless NULL, is the version that the approver has read (belfry.lock_version). No row:
+-- the job does not exist. If it is approved for that number already, nothing changes.
 CREATE FUNCTION belfry.approve(id bigint, count integer, actor text DEFAULT NULL, reason text DEFAULT NULL, version bigint DEFAULT NULL) RETURNS SETOF belfry.job_act
 LANGUAGE plpgsql AS $$
 DECLARE

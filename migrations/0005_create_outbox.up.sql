@@ -1,13 +1,11 @@
--- The outbox: what chunks write, what single senders write, and what relays need to
--- deliver it at least once. notifications and messages are hot (one row per job and
--- channel), hence narrow rows, no foreign keys, no surrogate ids and nothing that needs
--- ON CONFLICT: uniqueness comes from the key, integrity from the chunk's transaction.
--- Title, body and data live once, in the job.
+-- The outbox: the rows of chunks and activities, and the state that relays need to deliver messages at least
+-- once. notifications and messages are hot (one row per job and channel), hence narrow rows, no foreign
+-- keys, no surrogate ids and nothing that needs ON CONFLICT: uniqueness comes from the key, integrity from
+-- the chunk's transaction. Title, body and data live once, in the job.
 
--- One notification per (job, channel) (I2). The key starts with the channel so
--- that one index carries both uniqueness and the inbox listing, newest job first.
--- Withdrawn ones stay, marked, so that an audit can tell who had one: an inbox lists
--- those whose withdrawn_at is NULL. A NULL costs no space.
+-- One notification per (job, channel) (I2). The key starts with the channel so that one index carries both
+-- uniqueness and the inbox listing, newest job first. Withdrawn notifications remain, marked, for audits: an
+-- inbox lists only notifications whose withdrawn_at is NULL. A NULL costs no space.
 CREATE TABLE belfry.notifications (
     channel_id   bigint NOT NULL,
     job_id       bigint NOT NULL,
@@ -16,17 +14,15 @@ CREATE TABLE belfry.notifications (
     CONSTRAINT notifications_pkey PRIMARY KEY (channel_id, job_id)
 );
 
--- One message per (job, channel) (I2), PENDING and due at next_attempt_at: the job's
--- deliver_at, or the time its chunk was written; of one that is DEAD or CANCELLED it says
--- since when. step is the place in the route that it is at, attempts counts the calls of
--- that step. reason says why a message is DEAD or CANCELLED, or what a PENDING one waits
--- for. receipt is what the provider calls a message whose result comes later. recalled_at is
--- set by a recall on a message that it found PROCESSING: the attempt in progress is the
--- last; when it fails the message becomes CANCELLED, and the constraint keeps it from
--- becoming due again. push is the last of belfry.pushes that queued it: a QUEUED message
--- always has one, a message that no carrier ever had has none.
--- Every statement that writes a message reads these conditions first, and takes the longer
--- the longer they are: array literals, and one that says what waiting messages have not.
+-- One message per (job, channel) (I2), PENDING and due at next_attempt_at: the job's deliver_at, or the time
+-- its chunk was written; for a DEAD or CANCELLED message the time of that. step is its position in the
+-- route, attempts counts the calls of that step. reason is the reason why a message is DEAD or CANCELLED, or
+-- for which a PENDING message waits. receipt is the provider's id of a message that awaits its result.
+-- recalled_at is set by a recall on a message that it found PROCESSING: the attempt in progress is the last;
+-- when it fails the message becomes CANCELLED, and the constraint keeps it from becoming due again. push is
+-- the last of belfry.pushes that queued it: a QUEUED message always has one, a message that no carrier ever
+-- had has none. Every statement that writes a message reads these conditions first, and its time grows with
+-- their length: hence array literals, and one condition on the columns that waiting messages must not have.
 CREATE TABLE belfry.messages (
     job_id           bigint      NOT NULL,
     channel_id       bigint      NOT NULL,
@@ -51,9 +47,9 @@ CREATE TABLE belfry.messages (
     CONSTRAINT messages_reason_check CHECK (status <> ALL ('{DEAD,CANCELLED}') OR reason IS NOT NULL)
 );
 
--- What a channel was told by a job of belfry's own types, or is to be told. A message that
--- a provider took has the content that it was sent with, one that is not sent yet the
--- job's present one. A notification has that of the revision under which it was written.
+-- The content for a channel of a job of belfry's own types. A message that a provider accepted has the
+-- content that was sent, an unsent message the job's present content, and a notification the content of the
+-- revision under which it was written.
 CREATE FUNCTION belfry.job_content(job_id bigint, channel_id bigint) RETURNS TABLE (title text, body text, data jsonb)
 LANGUAGE sql STABLE AS $$
     SELECT coalesce(r.title, j.title), coalesce(r.body, j.body), coalesce(r.data, j.data)
@@ -73,7 +69,7 @@ $$;
 CREATE INDEX messages_due_idx ON belfry.messages (job_id, next_attempt_at, channel_id) WHERE status = 'PENDING' AND job_id > 0;
 CREATE INDEX messages_activity_idx ON belfry.messages (next_attempt_at, job_id, channel_id) WHERE status = 'PENDING' AND job_id < 0;
 CREATE INDEX messages_receipt_idx ON belfry.messages (next_attempt_at) WHERE status = 'PROCESSING' AND receipt IS NOT NULL;
--- Of each queue, by their pushes: those of one, and those of pushes that a carrier has lost.
+-- The QUEUED messages of each queue by push, for one push and for lost pushes.
 CREATE INDEX messages_queued_idx ON belfry.messages ((job_id < 0), push, job_id, channel_id) WHERE status = 'QUEUED';
 CREATE INDEX messages_dead_idx ON belfry.messages (job_id, channel_id) WHERE status = 'DEAD';
 -- Serves the frequency cap: a channel's activities that were sent or are in flight.
@@ -86,7 +82,7 @@ CREATE INDEX messages_channel_idx ON belfry.messages (channel_id, status, sent_a
 CREATE SEQUENCE belfry.activities_id_seq INCREMENT BY -1;
 
 CREATE TABLE belfry.activities (
-    id              bigint CONSTRAINT activities_pkey PRIMARY KEY, -- from activities_id_seq, whoever writes
+    id              bigint CONSTRAINT activities_pkey PRIMARY KEY, -- from activities_id_seq, for all clients
     channel_id      bigint      NOT NULL,
     category        text        NOT NULL DEFAULT 'activity',
     title           text        NOT NULL,
@@ -108,7 +104,7 @@ ALTER SEQUENCE belfry.activities_id_seq OWNED BY belfry.activities.id;
 
 CREATE INDEX activities_channel_idx ON belfry.activities (channel_id, created_at);
 
--- Validates an activity, and lets nobody change one: its message may be on its way.
+-- Validates an activity and rejects every change, because its message may be in flight.
 CREATE FUNCTION belfry.activities_validate() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -116,8 +112,8 @@ DECLARE
     drawn bigint;
     ok    boolean;
 BEGIN
-    -- One statement finds that all is in order. PL/pgSQL prepares every expression anew in
-    -- every transaction: what follows costs three times as much, and says what is wrong.
+    -- One statement checks valid rows. PL/pgSQL prepares every expression again in every transaction, so the
+    -- checks below, which produce the error message, cost three times as much.
     SELECT nextval('belfry.activities_id_seq'), c.route, c.approval_above IS NOT NULL OR NEW.test_of IS NOT NULL, session_user INTO drawn, usual, NEW.limited, NEW.logged_in_as FROM belfry.categories c
      WHERE c.name = NEW.category AND TG_OP = 'INSERT' AND NEW.route IS NULL AND NEW.variants = '{}'
        AND NEW.id IS NULL AND NEW.created_at = now() AND NEW.channel_id IS NOT NULL
@@ -195,12 +191,11 @@ BEGIN
     RETURN n <= most;
 END $$;
 
--- Activities reach people without the approval of a second person, so a category that demands
--- it takes only so many of each requester. A role that may approve is trusted with the names of
--- the people it acts for (requested_by), others are counted by their login. The HTTP API sets
--- belfry.may_approve to off for authors. A test of a job that waits for approval, or is of such
--- a category, may reach the channels of the segment testers, five times an hour. It runs after
--- the INSERT: a repeated idempotency key is not counted.
+-- Activities are sent without approval by a second person, so a category that requires approval limits them
+-- per requester. For a role that may approve, requested_by names the requester; other requesters are counted
+-- by their login. The HTTP API sets belfry.may_approve to off for authors. A test of a job that waits for
+-- approval, or is of such a category, may reach the channels of the segment testers, five times an hour. It
+-- runs after the INSERT: a repeated idempotency key is not counted.
 CREATE FUNCTION belfry.activities_limit() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -240,10 +235,10 @@ REVOKE EXECUTE ON FUNCTION belfry.activities_limit(), belfry.activities_count(te
 -- at once and none waits.
 CREATE SEQUENCE belfry.activities_woken_seq MINVALUE 0;
 
--- Wakes relays when the transaction commits. Of transactions that commit within 20 ms one does:
--- PostgreSQL has commits that notify wait for each other, and each for the disk. A relay
--- that one of them wakes goes on looking for longer than the others take to commit. Which one it is
--- depends on no lock, which another session might keep.
+-- Wakes relays when the transaction commits. Of transactions that commit within 20 ms one does: PostgreSQL
+-- has commits that notify wait for each other, and each for the disk. A woken relay continues to poll until
+-- the other transactions have committed. Which one it is depends on no lock, which another session might
+-- keep.
 CREATE FUNCTION belfry.activities_wake() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -288,9 +283,9 @@ BEGIN
     RETURN activity_id;
 END $$;
 
--- The id of the channel of channels.relation (belfry.recipients) with an external id. Whoever
--- calls it needs SELECT on the relation. A row that a policy hides from the caller is an error
--- and not an id that is no channel's.
+-- The id of the channel of channels.relation (belfry.recipients) with an external id. A role that calls it
+-- needs SELECT on the relation. A row that a policy hides from the caller is an error and not an id that is
+-- no channel's.
 CREATE FUNCTION belfry.channel_id(external_id text) RETURNS bigint
 LANGUAGE plpgsql STABLE SET row_security = off AS $$
 DECLARE
@@ -322,11 +317,10 @@ BEGIN
     RETURN belfry.send(belfry.channel_id($1), $2, $3, $4, $5, $6, $7, $8, $9, $10);
 END $$;
 
--- The name of this database among others that use the same provider, part of every
--- idempotency key, and where it was made or adopted: what leaves a copy of it elsewhere
--- would reach people a second time. NULL as a system identifier: the server does not tell.
--- While halted_at is set nothing is generated and nothing leaves: no job runs, no message is
--- claimed, and the look right before a call lets none pass.
+-- The id that distinguishes this database from others that use the same provider, part of every idempotency
+-- key, and the place where it was created or adopted: messages from a copy elsewhere would reach people a
+-- second time. A NULL system identifier is unknown. While halted_at is set no job runs, no message is
+-- claimed, and the recheck right before a call rejects all messages.
 CREATE TABLE belfry.installation (
     one               boolean CONSTRAINT installation_pkey PRIMARY KEY DEFAULT true,
     id                uuid NOT NULL DEFAULT gen_random_uuid(),
@@ -347,10 +341,11 @@ CREATE TABLE belfry.locks (name text CONSTRAINT locks_pkey PRIMARY KEY);
 
 INSERT INTO belfry.locks VALUES ('claims');
 
--- The one rule of what may be sent: not finished, not recalled, no receipt awaited, belfry is
--- not halted, and its job is neither ABORTED (I6) nor of a paused lane, nor waits for approval. What a relay claims, and looks at
--- again right before it calls a provider, is of these (MessageClaim and MessageRecheck in
--- outbox/ledger.sql repeat the rule; a test compares). Locking its rows locks messages only.
+-- The only definition of sendable messages: not finished, not recalled, not awaiting a receipt, while belfry
+-- is not halted, and of a job that is not ABORTED (I6), not in a paused lane and does not wait for approval.
+-- Relays claim only such messages and recheck them right before they call a provider (MessageClaim and
+-- MessageRecheck in outbox/ledger.sql repeat the rule; a test compares them). Locking its rows locks only
+-- messages.
 CREATE VIEW belfry.sendable_messages AS
 SELECT m.job_id, m.channel_id, m.status, m.next_attempt_at, m.attempts, m.step, m.crashes, m.lease_id
   FROM belfry.messages m
@@ -359,7 +354,8 @@ SELECT m.job_id, m.channel_id, m.status, m.next_attempt_at, m.attempts, m.step, 
    AND (m.job_id < 0 OR coalesce((SELECT j.status <> 'ABORTED' AND NOT j.awaits_approval AND NOT EXISTS (SELECT FROM belfry.lanes l WHERE l.name = j.lane AND l.paused_at IS NOT NULL)
                                       FROM belfry.jobs j WHERE j.id = m.job_id), false));
 
--- The jobs that may have messages to send, most urgent first: not those of a paused lane, nor those that wait for approval.
+-- The jobs that may have messages to send, most urgent first, without jobs of paused lanes and jobs that
+-- wait for approval.
 CREATE VIEW belfry.sendable_jobs AS
 SELECT j.id AS job_id, j.lane, j.priority
   FROM belfry.jobs j
@@ -369,9 +365,9 @@ SELECT j.id AS job_id, j.lane, j.priority
 
 -- One row per message that is DEAD (messages_dead_idx, by job).
 --
---   medium   the last one that was tried or bypassed
---   dead_at  since when: a message that dies is due no more, so its due time says it
---   held     its job is ABORTED, or waits for approval: redriven, it waits with the job
+--   medium   the last medium that was tried or skipped
+--   dead_at  the time of its death, stored as its due time
+--   held     its job is ABORTED or waits for approval: after a redrive it waits with the job
 --   kept     NULL, or why a redrive leaves it: 'recalled', its job was recalled after it
 --            died; 'retention', its job is ABORTED for so long that it cannot be resumed, or
 --            is deleted, and then a discard leaves it as well
@@ -387,9 +383,9 @@ SELECT m.job_id, m.channel_id, coalesce(j.category, t.category) AS category, m.s
   LEFT JOIN belfry.activities t ON t.id = m.job_id AND m.job_id < 0
  WHERE m.status = 'DEAD';
 
--- The walk of retention through the notifications, whose key does not begin with the
--- job: which jobs it is about, and the channel up to which theirs are deleted. Every
--- node moves the same one, and the next goes on where one died.
+-- The progress of retention's walk through the notifications, whose key does not begin with the job: the
+-- jobs, and the channel up to which their notifications are deleted. All nodes share it, so that another
+-- node continues after a crash.
 CREATE TABLE belfry.retention_walks (
     name        text        CONSTRAINT retention_walks_pkey PRIMARY KEY,
     job_ids     bigint[]    NOT NULL,
@@ -398,10 +394,9 @@ CREATE TABLE belfry.retention_walks (
     CONSTRAINT retention_walks_name_check CHECK (name = 'notifications')
 );
 
--- One claim of one relay, for as long as any message of it is in flight.
--- An expired one is taken back: its messages are found by their keys. The relay draws
--- the id at random: a claim is not durable by itself, and a sequence might give its
--- number to another after a crash.
+-- One claim of one relay, while any message of it is in flight. An expired lease is recovered: its messages
+-- are found by their keys. The relay draws the id at random, because a claim commits asynchronously and a
+-- sequence could assign its number again after a crash.
 CREATE TABLE belfry.leases (
     id          bigint CONSTRAINT leases_pkey PRIMARY KEY,
     relay       text        NOT NULL,
@@ -412,15 +407,14 @@ CREATE TABLE belfry.leases (
     CONSTRAINT leases_keys_check CHECK (cardinality(job_ids) = cardinality(channel_ids) AND cardinality(job_ids) > 0)
 ) WITH (fillfactor = 70); -- room for renewals
 
--- Keys do not compress, and trying costs a microsecond each.
+-- Keys do not compress, and each attempt costs a microsecond.
 ALTER TABLE belfry.leases ALTER COLUMN job_ids SET STORAGE EXTERNAL, ALTER COLUMN channel_ids SET STORAGE EXTERNAL;
 
 CREATE INDEX leases_expiry_idx ON belfry.leases (expires_at);
 
--- What was about to be handed to a provider under a lease, and by which step of its
--- route. Of the messages of an expired lease these have an unknown outcome, the others
--- were never sent. A step that has a reason was bypassed for it on the way to the one that
--- is called: nobody else could say so when the relay is gone.
+-- The messages that were about to be handed to a provider under a lease, with the step of their routes.
+-- After the lease has expired these have an unknown outcome; the others were never sent. A step with a
+-- reason was skipped before the called step. It is recorded here for the recovery after the relay has died.
 CREATE TABLE belfry.handovers (
     lease_id    bigint     NOT NULL,
     job_ids     bigint[]   NOT NULL,
@@ -469,11 +463,10 @@ CREATE TABLE belfry.relays (
     limits       jsonb       NOT NULL DEFAULT '[]' -- of each sender: name, rate_per_second (0: none) and concurrency in force, and what it did lately
 ) WITH (fillfactor = 70);
 
--- The two queues of a carrier of ids, activities and bulk; no row: there has been none. Ids
--- are handed over in pushes, numbered without gaps, each after the COMMIT that made its
--- messages QUEUED. A carrier that answers to another epoch, or to a lower number, has lost
--- what it was told. first_push is the first that it was told in this epoch, which began at
--- epoch_at. dispatcher is the relay that pushes, until another may at leads_until.
+-- The two queues of a carrier of ids, activities and bulk; no row: there has been none. Ids are handed over
+-- in pushes, numbered without gaps, each after the COMMIT that made its messages QUEUED. A carrier with
+-- another epoch, or with a lower number, has lost data. first_push is its first push in this epoch, which
+-- began at epoch_at. dispatcher is the relay that pushes, until another may at leads_until.
 CREATE TABLE belfry.queues (
     name        text        CONSTRAINT queues_pkey PRIMARY KEY,
     transport   text        NOT NULL,
@@ -487,8 +480,7 @@ CREATE TABLE belfry.queues (
     CONSTRAINT queues_push_check CHECK (first_push BETWEEN 1 AND last_push + 1)
 ) WITH (fillfactor = 70);
 
--- When each push was made, for as long as messages may be QUEUED by it. Which they are
--- says belfry.messages.
+-- The time of each push, while messages may be QUEUED by it. belfry.messages contains its messages.
 CREATE TABLE belfry.pushes (
     queue   text        NOT NULL,
     number  bigint      NOT NULL,
@@ -496,7 +488,7 @@ CREATE TABLE belfry.pushes (
     CONSTRAINT pushes_pkey PRIMARY KEY (queue, number)
 );
 
--- What operators set about a sender while relays run; NULL: the configuration's.
+-- Operators' overrides for a sender at run time. NULL means the configured value.
 CREATE TABLE belfry.senders (
     name            text CONSTRAINT senders_pkey PRIMARY KEY,
     rate_per_second double precision,
@@ -516,9 +508,9 @@ CREATE TABLE belfry.senders (
 CREATE TRIGGER senders_record AFTER INSERT OR UPDATE OR DELETE ON belfry.senders
     FOR EACH ROW EXECUTE FUNCTION belfry.record('sender');
 
--- Where this database is: the server's system identifier, which standbys and their
--- primary share and no other server has, and the database's oid. It runs with its owner's
--- rights, so that every role is told the same. NULL: the server does not tell the owner.
+-- Where this database is: the server's system identifier, which standbys and their primary share and no
+-- other server has, and the database's oid. It runs with its owner's rights, so that all roles get the same
+-- result. NULL means that the owner may not read it.
 CREATE FUNCTION belfry.here(OUT system_identifier bigint, OUT database_oid oid)
 LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -561,9 +553,9 @@ BEGIN
     RETURN QUERY SELECT * FROM belfry.installation i;
 END $$;
 
--- Records it, whoever writes, and wakes the relays. Identifiers are text: they are beyond
--- what JSON's numbers hold elsewhere. A carrier that has ids of the database which this one
--- is a copy of has none of this one's: its queues begin a new epoch.
+-- Records it for all clients, and wakes the relays. Identifiers are text: they are beyond what JSON's
+-- numbers hold elsewhere. A carrier that has ids of the database which this one is a copy of has none of
+-- this one's: its queues begin a new epoch.
 CREATE FUNCTION belfry.installation_record() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -586,13 +578,12 @@ SELECT h.system_identifier, h.database_oid FROM belfry.here() h;
 CREATE TRIGGER installation_record AFTER INSERT OR UPDATE OF system_identifier, database_oid, place ON belfry.installation
     FOR EACH ROW EXECUTE FUNCTION belfry.installation_record();
 
--- A halt, whoever writes it. It hands back what runs, so that the guard of each statement of a
--- run (RUNNING) refuses the chunk in progress, rows and cursor together, as after an abort: a
--- halt waits for one COMMIT of each. jobs_transition keeps others from being claimed
--- meanwhile. What is RUNNING is found by a snapshot that is younger than the lock of claims.
--- It waits for 2 seconds in all, since roles that may UPDATE jobs can keep a row locked in an open
--- transaction. A job whose row stays locked stays RUNNING: jobs_transition refuses its chunks, and its run
--- hands it back. halted_at is the end of the wait, right before the COMMIT.
+-- A halt, for all clients. It hands back RUNNING jobs, so that the guards of their runs' statements reject
+-- the chunk in progress, rows and cursor together, as after an abort: a halt waits for one COMMIT of each
+-- run. jobs_transition prevents new claims in the meantime. The RUNNING jobs are read by a snapshot that is
+-- younger than the lock of claims. It waits for 2 seconds in all, since roles that may UPDATE jobs can keep
+-- a row locked in an open transaction. A job whose row stays locked stays RUNNING: jobs_transition refuses
+-- its chunks, and its run hands it back. halted_at is the end of the wait, right before the COMMIT.
 CREATE FUNCTION belfry.installation_halt() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -642,10 +633,10 @@ REVOKE EXECUTE ON FUNCTION belfry.installation_halt() FROM PUBLIC;
 CREATE TRIGGER installation_halt BEFORE UPDATE OF halted_at ON belfry.installation
     FOR EACH ROW WHEN ((OLD.halted_at IS NULL) <> (NEW.halted_at IS NULL)) EXECUTE FUNCTION belfry.installation_halt();
 
--- Stops generation and delivery of everything. When it has returned, no further row of a job
--- is committed, and no message is sent that was not handed to a provider before. A halted one
--- stays as it is, and note says so. locked are the jobs whose rows other sessions keep locked: what
--- such a session has written of the job it may still commit, and nothing more is written.
+-- Stops all generation and delivery. When it has returned, no further row of a job is committed, and no
+-- message is sent that was not handed to a provider before. If belfry is halted already, nothing changes and
+-- note contains that. locked are the jobs whose rows other sessions have locked: such a session can still
+-- commit the rows it has written for the job, but no further rows are written.
 CREATE FUNCTION belfry.halt(actor text DEFAULT NULL, reason text DEFAULT NULL, OUT halted_at timestamptz, OUT halted_by text, OUT halt_reason text, OUT note text, OUT locked bigint[])
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -663,7 +654,7 @@ BEGIN
     SELECT i.halted_at, i.halted_by, i.halt_reason INTO halt.halted_at, halt.halted_by, halt.halt_reason FROM belfry.installation i;
 END $$;
 
--- Ends a halt: jobs and deliveries continue where they were. What is not halted stays as it is.
+-- Ends a halt: jobs and deliveries continue where they were. If belfry is not halted, nothing changes.
 CREATE FUNCTION belfry.unhalt(actor text DEFAULT NULL, reason text DEFAULT NULL, OUT halted_at timestamptz, OUT halted_by text, OUT halt_reason text, OUT note text)
 LANGUAGE plpgsql AS $$
 BEGIN

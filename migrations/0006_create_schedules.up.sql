@@ -11,7 +11,7 @@ RETURN extract(year FROM i) = 0 AND extract(month FROM i) = 0 AND extract(epoch 
 CREATE TABLE belfry.schedules (
     name          text CONSTRAINT schedules_pkey PRIMARY KEY,
     source        text        NOT NULL DEFAULT 'database',
-    -- When: one of cron and every.
+    -- The times: one of cron and every.
     cron          text,
     every         interval,
     time_zone     text        NOT NULL DEFAULT 'UTC',
@@ -21,7 +21,7 @@ CREATE TABLE belfry.schedules (
     query_timeout interval    NOT NULL DEFAULT '10 seconds',
     query_role    text, -- that the query runs as; NULL: the node's
     query_by      name, -- the role that stored query and query_role, set by schedules_check_role
-    -- Occurrences that are older than missed_after when a node looks are missed.
+    -- Occurrences that are older than missed_after when a node checks are missed.
     missed        text        NOT NULL DEFAULT 'once',
     missed_after  interval    NOT NULL DEFAULT '10 minutes',
     paused_at     timestamptz, -- NULL: not paused

@@ -13,16 +13,16 @@ import (
 // HeldError reports that another session held a lock that a migration needs for LockTimeout.
 type HeldError struct {
 	Waited time.Duration
-	// OfTable tells a lock of a table, which applications, runners and relays take as well, from the one
-	// that serialises migrating nodes.
+	// OfTable means a lock of a table, which applications, runners and relays also take. Otherwise it is the
+	// lock that serialises migrating nodes.
 	OfTable bool
-	// PID, Role and Application are those of the session, if they could be read; a PID of 0: not so.
+	// PID, Role and Application identify the session. A PID of 0 means that they could not be read.
 	PID               int
 	Role, Application string
 	Err               error
 }
 
-// Error names the session, if it is known, and what to do.
+// Error names the session, if it is known, and the remedy.
 func (e *HeldError) Error() string {
 	switch {
 	case e.OfTable:
@@ -36,7 +36,7 @@ func (e *HeldError) Error() string {
 
 func (e *HeldError) Unwrap() error { return e.Err }
 
-// wait is how long to wait for a lock, so that a caller with a deadline still gets the reason.
+// wait returns the time to wait for a lock, so that a caller with a deadline still gets the reason.
 func (c Config) wait(ctx context.Context) time.Duration {
 	wait := c.LockTimeout
 	if deadline, ok := ctx.Deadline(); ok {

@@ -24,8 +24,8 @@ const (
 	maxRetryPause = time.Minute
 )
 
-// Firer fires what is due. Any number of Firers may work on one database; one is safe
-// for concurrent use.
+// Firer fires due schedules. Any number of Firers may work on one database. A Firer is safe for concurrent
+// use.
 type Firer struct {
 	pool *pgxpool.Pool
 	name string
@@ -92,11 +92,10 @@ type Failure struct {
 	Err      error
 }
 
-// FireDue fires every schedule that is due, each in a transaction of its own, those with a
-// query beside each other, and says what it did. A schedule that fails is in Fired.Failed
-// and no error; an error is the database's, what fired before it stays, and the next call
-// goes on. When nothing is due it costs one statement. Cancelling ctx rolls back the
-// firings in progress.
+// FireDue fires all due schedules, each in its own transaction and schedules with a query concurrently, and
+// returns the results. A schedule that fails is in Fired.Failed and is not an error. After an error of the
+// database the earlier firings remain, and the next call continues. If no schedule is due it costs one
+// statement. Cancelling ctx rolls back the firings in progress.
 func (f *Firer) FireDue(ctx context.Context) (Fired, error) {
 	var out Fired
 	list, err := f.due(ctx, nil)
@@ -182,10 +181,10 @@ func named(names []string) []string { return append([]string{}, names...) }
 // restAtMost is the longest time between two polls of Run while no schedule is due.
 const restAtMost = 5 * time.Second
 
-// Run fires what is due until ctx is cancelled, and logs what does not succeed: at ticks,
-// unless it is known that nothing is due, and at hints that a schedule may have changed.
-// While listening says that no such hints are heard, every tick is a look. A query that
-// takes its time keeps no other schedule waiting. Run returns when all firings have ended.
+// Run fires due schedules until ctx is cancelled, and logs failures. It polls at ticks, unless it knows that
+// no schedule is due, and when a notification reports that a schedule may have changed. While listening
+// returns false, it polls at every tick. A slow query does not delay other schedules. Run returns when all
+// firings have ended.
 func (f *Firer) Run(ctx context.Context, ticks, hints <-chan struct{}, listening func() bool) {
 	var asking sync.WaitGroup
 	defer asking.Wait()
