@@ -170,7 +170,7 @@ func TestEnqueue_WaitsForItsKeyTwoSecondsAtMost(t *testing.T) {
 		got := b.call(t, "author", "POST", path, body)
 		require.Equal(t, http.StatusConflict, got.status, got.text)
 		require.Equal(t, errkind.Held, got.problem(t).Kind)
-		require.Contains(t, got.text, "repeat this with the same key")
+		require.Contains(t, got.text, "repeat the request with the same key")
 		require.Equal(t, "5", got.header.Get("Retry-After"))
 		require.Less(t, time.Since(began), 10*time.Second, "it waited as long as for any lock")
 	}
