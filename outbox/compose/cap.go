@@ -14,8 +14,8 @@ import (
 	"github.com/belfryhq/belfry/outbox"
 )
 
-// The wait of a message that others in flight may leave no room for under a cap, or that
-// there was no time to count for.
+// capWait is how long a message waits if messages in flight may fill its cap, or if the count did not
+// finish in time.
 const (
 	capWait   = time.Second
 	capSpread = 9 * time.Second
@@ -27,8 +27,7 @@ type pair struct {
 	category string
 }
 
-// capped refuses and defers what a cap leaves no room for: first come, first served
-// within the batch.
+// capped refuses and defers messages beyond a cap, first come, first served within the batch.
 func (c *Composer) capped(ctx context.Context, q channels.Querier, b *batch, list []outbox.Composed, turn int64) error {
 	var pairs []pair
 	limits := make(map[pair]channels.Cap)
@@ -73,7 +72,7 @@ func (c *Composer) capped(ctx context.Context, q channels.Querier, b *batch, lis
 	return nil
 }
 
-// limit is the cap that holds for a message that is to be sent; nil: none.
+// limit returns the cap of a message, or nil if it has none.
 func (b *batch) limit(out *outbox.Composed) *channels.Cap {
 	if out.Action != outbox.ActionSend {
 		return nil
@@ -81,22 +80,21 @@ func (b *batch) limit(out *outbox.Composed) *channels.Cap {
 	return b.contents[out.Claimed.JobID].cap
 }
 
-// mine is a batch: its turn and its messages.
+// mine is a batch with its turn and its messages.
 type mine struct {
 	turn int64
 	keys map[outbox.Key]bool
 }
 
-// room is what a cap leaves for one pair.
+// room is the remaining cap of one pair.
 type room struct {
 	left int
-	full bool // by what was sent: no message in flight can make a difference
+	full bool // by sent messages, whatever is in flight
 }
 
-// roomInTime counts for all pairs in half of the time that ctx leaves. When that is too
-// much work it goes on by an eighth of them, in half of what is left then, and so on, for
-// as long as there is time: of any batch some get on. The pairs there was no time for are
-// not in the result.
+// roomInTime counts all pairs in half of the time that ctx leaves. If that does not finish, it
+// continues with an eighth of the pairs in half of the remaining time, and so on, so that some messages
+// of each batch make progress. The result contains only the counted pairs.
 func (c *Composer) roomInTime(ctx context.Context, q channels.Querier, pairs []pair, limits map[pair]channels.Cap, here mine) (map[pair]*room, error) {
 	counted := make(map[pair]*room, len(pairs))
 	deadline, limited := ctx.Deadline()
@@ -128,7 +126,7 @@ func (c *Composer) roomInTime(ctx context.Context, q channels.Querier, pairs []p
 	return counted, nil
 }
 
-// room counts for all pairs what is sent and what is in the hands of others.
+// room counts, for all pairs, sent messages and messages in flight.
 func (c *Composer) room(ctx context.Context, q channels.Querier, pairs []pair, limits map[pair]channels.Cap, here mine) (map[pair]*room, error) {
 	var ids, lows, highs []int64
 	var categories, spanned []string
@@ -164,17 +162,17 @@ func (c *Composer) room(ctx context.Context, q channels.Querier, pairs []pair, l
 	return found, err
 }
 
-// span is a stretch of ids with channels of pairs in it.
+// span is a range of ids that contains the channels of some pairs.
 type span struct {
 	category  string
 	low, high int64
 }
 
-// spanGap is up to how far apart two ids may lie in one span: reading as many messages of
-// a job on the way costs about what another look at the index costs.
+// spanGap is the largest distance of two ids in one span. Reading that many messages of a job costs
+// about as much as another index scan.
 const spanGap = 16
 
-// spans returns few spans that hold every pair.
+// spans returns a small number of spans that contain every pair.
 func spans(pairs []pair) []span {
 	sorted := slices.Clone(pairs)
 	slices.SortFunc(sorted, func(a, b pair) int {
@@ -182,7 +180,7 @@ func spans(pairs []pair) []span {
 	})
 	var list []span
 	for _, p := range sorted {
-		// Ids may lie further apart than an int64 counts.
+		// The distance of two ids may exceed an int64.
 		if n := len(list); n > 0 && list[n-1].category == p.category && uint64(p.channel)-uint64(list[n-1].high) <= spanGap { //nolint:gosec // wraps as it should
 			list[n-1].high = p.channel
 			continue

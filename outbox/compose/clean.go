@@ -6,8 +6,8 @@ import (
 	"unicode/utf8"
 )
 
-// clean takes what is no text out of a value: control characters and line ends become
-// blanks, and characters that turn the direction of what follows go.
+// clean replaces control characters and line ends by blanks and removes characters that change the text
+// direction.
 func clean(s string) string {
 	return strings.Map(func(r rune) rune {
 		switch {
@@ -20,7 +20,7 @@ func clean(s string) string {
 	}, s)
 }
 
-// oneLine makes blanks of line ends and tabs.
+// oneLine replaces line ends and tabs by blanks.
 func oneLine(s string) string {
 	if !strings.ContainsAny(s, "\n\r\t\v\f\u0085\u2028\u2029") {
 		return s
@@ -35,9 +35,8 @@ func oneLine(s string) string {
 	}, s)
 }
 
-// cut shortens s to at most limit characters, the last of them … when something is
-// missing. It keeps together what is one character to a reader: a letter with its
-// marks, an emoji with its modifiers.
+// cut shortens s to at most limit characters, the last of them … if it removes text. It never splits a
+// grapheme: a letter with its marks, or an emoji with its modifiers.
 func cut(s string, limit int) string {
 	if len(s) <= limit || utf8.RuneCountInString(s) <= limit {
 		return s

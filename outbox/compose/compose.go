@@ -17,8 +17,7 @@ import (
 	"github.com/belfryhq/belfry/outbox/sender"
 )
 
-// Composer composes messages. It keeps nothing of them, only time zones, and is safe for
-// concurrent use.
+// Composer composes messages. It stores only time zones and is safe for concurrent use.
 type Composer struct {
 	pool   *pgxpool.Pool
 	who    *channels.Store
@@ -30,8 +29,8 @@ type Composer struct {
 	made   atomic.Int64 // transactions
 }
 
-// New returns a Composer over pool, which stays the caller's to close. random returns
-// numbers in [0, 1), from any goroutine; nil: math/rand/v2.
+// New returns a Composer over pool, which the caller closes. random returns numbers in [0, 1) and must
+// be safe for concurrent use; nil means math/rand/v2.
 func New(pool *pgxpool.Pool, who *channels.Store, config Config, random func() float64) (*Composer, error) {
 	if err := config.Validate("compose"); err != nil {
 		return nil, err
@@ -46,11 +45,11 @@ func New(pool *pgxpool.Pool, who *channels.Store, config Config, random func() f
 	}, nil
 }
 
-// Expect says that messages will be composed which are claimed: what is composed before them
-// need not wait for them under a cap. It is optional, and for the first Compose of a claim.
+// Expect announces claimed messages, so that earlier batches need not wait for them under a cap. It is
+// optional, and applies to the first Compose of a claim.
 func (c *Composer) Expect(claimed []outbox.Claimed) { c.turns.expect(claimed) }
 
-// Transactions returns how many transactions Compose has made so far: each statement is one.
+// Transactions returns the number of transactions that Compose has made; each statement is one.
 func (c *Composer) Transactions() int64 { return c.made.Load() }
 
 // counting counts statements that are transactions of their own.
@@ -72,9 +71,9 @@ func (q counting) QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
 	return q.Querier.QueryRow(ctx, sql, args...)
 }
 
-// Compose says of each message, in order, what is to be done with it now. It takes up to
-// 1,000 messages whose claims are committed, reads, and writes nothing: it may be called
-// again for the same ones. ctx needs a deadline.
+// Compose returns a decision for each message, in order: send, defer or refuse. It takes up to 1,000
+// messages whose claims are committed. It only reads, so it may be called again for the same messages.
+// ctx must have a deadline.
 func (c *Composer) Compose(ctx context.Context, claimed []outbox.Claimed) ([]outbox.Composed, error) {
 	if len(claimed) == 0 {
 		return nil, nil
@@ -104,7 +103,7 @@ func (c *Composer) Compose(ctx context.Context, claimed []outbox.Claimed) ([]out
 	return list, nil
 }
 
-// batch is what was read about the messages of one Compose.
+// batch contains the data of the messages of one Compose.
 type batch struct {
 	installation [16]byte
 	now          time.Time // the database's
@@ -112,8 +111,7 @@ type batch struct {
 	people       map[int64]*person
 }
 
-// route decides which medium a message goes by, or that none is left. Media in targeted
-// need no address.
+// route chooses a message's medium, or finds that none is left. Media in targeted need no address.
 func (b *batch) route(m outbox.Claimed, targeted []string) outbox.Composed {
 	out := outbox.Composed{Claimed: m, Action: outbox.ActionRefuse, Step: m.Step, Attempts: m.Attempts}
 	content, known := b.contents[m.JobID]
@@ -150,8 +148,8 @@ func (b *batch) route(m outbox.Claimed, targeted []string) outbox.Composed {
 	return out
 }
 
-// undecided marks, inside of Compose, a message without a medium left whose end depends
-// on what its last call came to.
+// undecided marks, within Compose, a message without a remaining medium whose outcome depends on its
+// last call.
 const undecided outbox.Reason = ""
 
 // quiet defers a message whose channel has quiet hours now.
@@ -169,7 +167,7 @@ func (c *Composer) quiet(b *batch, out *outbox.Composed) {
 	}
 }
 
-// write fills in the words.
+// write fills in title, body and data.
 func (b *batch) write(out *outbox.Composed) {
 	if out.Action != outbox.ActionSend {
 		return
@@ -188,8 +186,7 @@ func (b *batch) write(out *outbox.Composed) {
 	out.Delivery.Title, out.Delivery.Body = words.title.title(values), words.body.body(values)
 }
 
-// refuse ends a message, as it was claimed. One that a provider may have accepted is
-// never called anything but unknown.
+// refuse ends a claimed message. If a provider may have accepted it, the reason is always unknown.
 func refuse(out *outbox.Composed, status outbox.Status, reason outbox.Reason) {
 	if out.Claimed.Ambiguous {
 		status, reason = outbox.Dead, outbox.ReasonUnknown
@@ -200,7 +197,7 @@ func refuse(out *outbox.Composed, status outbox.Status, reason outbox.Reason) {
 	}
 }
 
-// putOff makes a message due later, as it was claimed.
+// putOff makes a claimed message due later.
 func putOff(out *outbox.Composed, reason outbox.Reason, wait time.Duration) {
 	*out = outbox.Composed{
 		Claimed: out.Claimed, Action: outbox.ActionDefer, Reason: reason, Wait: wait, Category: out.Category, Route: out.Route,
@@ -208,7 +205,7 @@ func putOff(out *outbox.Composed, reason outbox.Reason, wait time.Duration) {
 	}
 }
 
-// members decodes a JSON object; whatever else has none.
+// members decodes a JSON object. It returns no members for any other value.
 func members(raw json.RawMessage) map[string]json.RawMessage {
 	var object map[string]json.RawMessage
 	if string(raw) == "{}" || json.Unmarshal(raw, &object) != nil {

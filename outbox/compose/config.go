@@ -8,22 +8,21 @@ import (
 
 // Config is the settings of the package.
 type Config struct {
-	// TimeZone is an IANA name: the time zone of channels that have none, or one that
-	// is not known, for quiet hours.
+	// TimeZone is the IANA name of the time zone whose quiet hours apply to channels without a known
+	// time zone.
 	TimeZone string `mapstructure:"time_zone"`
-	// Jitter is over how long the messages are spread that wait for the end of quiet
-	// hours. 0: all are due at once.
+	// Jitter is the period over which messages are spread that wait for the end of quiet hours. 0 makes
+	// all of them due at once.
 	Jitter time.Duration `mapstructure:"quiet_hours_jitter"`
-	// NoAddress are the media whose senders have a target of their own, as a webhook with
-	// one URL for everybody: they reach a channel that has no address for them. Set by
-	// whoever knows the senders.
+	// NoAddress lists media whose senders have a fixed target, such as a webhook with one URL. They
+	// reach channels that have no address for them. The owner of the senders sets it.
 	NoAddress []string `mapstructure:"-"`
 }
 
-// maxJitter is the most that a message may wait beyond its quiet hours.
+// maxJitter is the maximum of Jitter.
 const maxJitter = time.Hour
 
-// DefaultConfig is UTC, spread over five minutes.
+// DefaultConfig returns UTC and a jitter of five minutes.
 func DefaultConfig() Config { return Config{TimeZone: "UTC", Jitter: 5 * time.Minute} }
 
 // Validate returns every problem at once, each with its key below path, or nil.

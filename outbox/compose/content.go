@@ -8,8 +8,7 @@ import (
 	"github.com/belfryhq/belfry/channels"
 )
 
-// content is what the messages of one job, or of one activity, say, and what holds for
-// their category.
+// content is the text of one job's, or one activity's, messages, with the limits of its category.
 type content struct {
 	created  time.Time // the job or activity
 	category string
@@ -29,17 +28,17 @@ type content struct {
 // variant is a title or a body of one locale, or both.
 type variant struct {
 	Title, Body *string
-	locale      string // as it is written in the job
+	locale      string // as written in the job
 }
 
-// wording is what one locale reads.
+// wording is the text for one locale.
 type wording struct {
 	locale      string // of the variant; "": the job's own words
 	title, body *template
 	err         error
 }
 
-// in returns the words for a channel's locale. They are parsed once a batch.
+// in returns the words for a channel's locale. They are parsed once per batch.
 func (c *content) in(locale string) *wording {
 	locale = strings.ToLower(strings.ReplaceAll(locale, "_", "-"))
 	if w, ok := c.words[locale]; ok {
@@ -53,13 +52,13 @@ func (c *content) in(locale string) *wording {
 	return w
 }
 
-// scripts are those of Chinese by region, for locales that name none.
+// scripts maps regions to the Chinese scripts, for locales without a script.
 var scripts = map[string]string{"tw": "hant", "hk": "hant", "mo": "hant", "cn": "hans", "sg": "hans"}
 
-// renamed are languages by another code of theirs: Android and Java have the old ones.
+// renamed maps deprecated language codes, which Android and Java still use, to the current ones.
 var renamed = map[string]string{"iw": "he", "he": "iw", "in": "id", "id": "in", "ji": "yi", "yi": "ji"}
 
-// fallbacks are the names under which a locale's words are looked up, in lower case and in order.
+// fallbacks returns the names under which a locale's words are searched, in lower case and in order.
 func fallbacks(locale string) (names []string) {
 	language, rest, _ := strings.Cut(locale, "-")
 	chains := []string{locale}
@@ -136,5 +135,5 @@ func (c *content) needsAttributes() bool {
 	return false
 }
 
-// seconds makes a duration of whole seconds.
+// seconds converts whole seconds to a duration.
 func seconds(n int64) time.Duration { return time.Duration(n) * time.Second }

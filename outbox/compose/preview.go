@@ -16,18 +16,18 @@ import (
 	"github.com/belfryhq/belfry/outbox"
 )
 
-// Content is what a preview composes: of a job, or of one that is not enqueued yet.
+// Content is the content of a job, enqueued or not, for a preview.
 type Content struct {
 	Category, Title, Body string
 	Data, Variants        json.RawMessage
-	Route                 []string  // nil: the category's
-	Messages              bool      // false: notifications, for which nothing is composed
-	At                    time.Time // when it is to be sent; earlier than now: now
+	Route                 []string  // nil: the route of the category
+	Messages              bool      // false for notifications, which are not composed
+	At                    time.Time // time of sending; a past time means now
 }
 
-// Sample is what one channel would get.
+// Sample is a composed message for one channel.
 type Sample struct {
-	ChannelID  int64           `json:"channel_id,omitempty"` // 0: who asks does not read whose it is
+	ChannelID  int64           `json:"channel_id,omitempty"` // 0 if the requester may not see it
 	ExternalID string          `json:"external_id" mask:"text"`
 	Platform   string          `json:"platform"`
 	Locale     string          `json:"locale"`
@@ -37,13 +37,12 @@ type Sample struct {
 	Data       json.RawMessage `json:"data" mask:"text"`
 }
 
-// Preview is what an audience would get. Each channel that was looked at is in one of
-// Media, NoAddress, InvalidAddress, OptedOut and BadContent; QuietHours and Capped are
-// among those in Media.
+// Preview summarizes the messages for an audience. Each read channel counts in one of Media, NoAddress,
+// InvalidAddress, OptedOut and BadContent; QuietHours and Capped are subsets of Media.
 type Preview struct {
-	Channels  int64            `json:"channels"`  // that the audience has now
-	LookedAt  int64            `json:"looked_at"` // those that everything below is of
-	Exact     bool             `json:"exact"`     // all of them; otherwise a sample
+	Channels  int64            `json:"channels"`  // current size of the audience
+	LookedAt  int64            `json:"looked_at"` // channels read; the fields below count these
+	Exact     bool             `json:"exact"`     // all channels were read; otherwise a sample
 	Platforms map[string]int64 `json:"platforms"`
 	Locales   map[string]int64 `json:"locales"`
 	Media     map[string]int64 `json:"media"` // by the first usable medium of the route
@@ -55,29 +54,29 @@ type Preview struct {
 	QuietHours     int64 `json:"quiet_hours"`
 	Capped         int64 `json:"capped"`
 
-	// MissingAttributes are, by attribute that the words refer to without a default, how
-	// many channels have none.
+	// MissingAttributes counts, for each attribute to which the words refer without a default, the
+	// channels without a value.
 	MissingAttributes map[string]int64 `json:"missing_attributes"`
 	Samples           []Sample         `json:"samples"`
 }
 
-// PreviewLimit is how long the server lets a statement of a Preview run at most.
+// PreviewLimit is the server's time limit for a statement of a Preview.
 const PreviewLimit = 2 * time.Minute
 
 const (
-	// previewKeys is how many keys a preview looks at, whatever the size of the audience.
+	// previewKeys is the maximum number of keys that a preview reads.
 	previewKeys = 100_000
-	// maxNames bounds how many locales and platforms are told apart.
+	// maxNames is the maximum number of counted locales and of platforms.
 	maxNames = 1000
 	samples  = 3
 	others   = "(others)"
 )
 
-// Preview composes content for the channels that an audience has now, and counts. It
-// looks at up to 100,000 keys, so that its cost does not grow with the audience, but for
-// the count of a larger one (channels.Store.Count). It writes nothing. A malformed audience
-// is channels.ErrAudience, an unknown category channels.ErrNoCategory; ctx needs a deadline,
-// at which the server ends a statement, too.
+// Preview composes content for an audience's current channels and counts the results. It reads up to
+// 100,000 keys, so that its cost does not grow with the audience, except for the count of a larger
+// audience (channels.Store.Count). It writes nothing. A malformed audience is channels.ErrAudience, an
+// unknown category channels.ErrNoCategory. ctx must have a deadline; the server also ends a statement
+// then.
 func (c *Composer) Preview(ctx context.Context, what Content, audience channels.Audience) (Preview, error) {
 	p := Preview{
 		Platforms: map[string]int64{}, Locales: map[string]int64{}, Media: map[string]int64{},
@@ -103,7 +102,7 @@ func (c *Composer) Preview(ctx context.Context, what Content, audience channels.
 	return p, nil
 }
 
-// previewed reads what holds for the category.
+// previewed reads the settings of the category.
 func previewed(ctx context.Context, reads db.Reader, what Content) (*batch, error) {
 	b := &batch{}
 	t := &content{category: what.Category, title: what.Title, body: what.Body, data: what.Data, variants: what.Variants, route: what.Route}
@@ -136,7 +135,7 @@ func previewed(ctx context.Context, reads db.Reader, what Content) (*batch, erro
 	return b, nil
 }
 
-// preview is one Preview under way.
+// preview is a running Preview.
 type preview struct {
 	composer *Composer
 	reads    db.Reader
@@ -144,7 +143,7 @@ type preview struct {
 	what     Content
 	out      *Preview
 	seen     map[string]bool   // locales that have a sample
-	spare    []Sample          // of locales that had one already
+	spare    []Sample          // further samples, of locales that have one
 	list     []outbox.Composed // page's, for the next slice
 	trial    []outbox.Composed // the same
 }
@@ -159,7 +158,7 @@ func (v *preview) page(ctx context.Context, ids []int64) error {
 	list := v.list[:0]
 	for _, id := range ids {
 		if b.people[id] == nil {
-			continue // it went meanwhile
+			continue // the channel was deleted in the meantime
 		}
 		m := outbox.Claimed{Key: outbox.Key{ChannelID: id}}
 		if v.what.Messages {
@@ -197,7 +196,7 @@ func (v *preview) page(ctx context.Context, ids []int64) error {
 	return nil
 }
 
-// count counts a channel and what comes of its route.
+// count counts a channel and the result of its route.
 func (v *preview) count(out *outbox.Composed) {
 	p := v.batch.people[out.Claimed.ChannelID]
 	v.out.LookedAt++
@@ -215,7 +214,7 @@ func (v *preview) count(out *outbox.Composed) {
 	}
 }
 
-// name counts by name, up to maxNames of them.
+// name counts a name, for up to maxNames names.
 func name(counts map[string]int64, key string) {
 	if _, known := counts[key]; !known && len(counts) >= maxNames {
 		key = others
@@ -223,7 +222,7 @@ func name(counts map[string]int64, key string) {
 	counts[key]++
 }
 
-// words renders what a channel would read, and keeps samples.
+// words renders a channel's message and stores samples.
 func (v *preview) words(out *outbox.Composed) {
 	p := v.batch.people[out.Claimed.ChannelID]
 	sample := Sample{ChannelID: p.ID, ExternalID: p.ExternalID, Platform: p.Platform, Locale: p.Locale, Title: v.what.Title, Body: v.what.Body, Data: v.what.Data}

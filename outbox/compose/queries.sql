@@ -1,15 +1,13 @@
--- Statements of package compose. Each reads what concerns a whole batch of messages. The
--- LIMITs and OFFSETs keep the planner to one look at an index per key, whatever it
--- believes about the sizes of the tables.
+-- Statements of package compose. Each reads data of a whole batch of messages. LIMITs and OFFSETs keep the
+-- planner to one index scan per key, whatever its estimates of the tables' sizes.
 
 -- name: Contents :many
--- What the jobs and activities of @ids say, with what holds for their categories: quiet
--- hours in seconds since midnight, the cap's window in seconds; NULL: none. One that does
--- not exist has no row (jobs_pkey, activities_pkey, categories_pkey). An id is looked for
--- in both tables, and its sign decides nothing: the checks of the tables keep it out of
--- one of them, so that no id has two contents. Each row also has the database's now and
--- the installation's name. The array stands in a query of its own, whose length no plan
--- knows: otherwise one for the array at hand always seems to be worth its making.
+-- Returns the contents of the jobs and activities of @ids with the settings of their categories: quiet hours
+-- in seconds since midnight, the cap's window in seconds; NULL means none. An unknown id has no row
+-- (jobs_pkey, activities_pkey, categories_pkey). An id is searched in both tables: the tables' checks keep it
+-- out of one of them, so that no id has two contents. Each row also has the database's now and the
+-- installation's id. The array is in a subquery, so that the plan does not depend on its length: otherwise
+-- PostgreSQL would prefer a custom plan for each array.
 SELECT statement_timestamp(), (SELECT i.id FROM belfry.installation i), t.id, t.created_at, t.category, t.title, t.body, t.data, t.variants, t.route, t.revision,
        extract(epoch FROM c.quiet_start)::bigint, extract(epoch FROM c.quiet_end)::bigint, c.cap, extract(epoch FROM c.cap_window)::bigint
   FROM (SELECT j.id, j.created_at, j.category, j.title, j.body, j.data, j.variants, j.route, j.revision
@@ -24,16 +22,16 @@ SELECT statement_timestamp(), (SELECT i.id FROM belfry.installation i), t.id, t.
   LEFT JOIN belfry.categories c ON c.name = t.category;
 
 -- name: PreviewCategory :one
--- What holds for @category, as in Contents, for a job that is not enqueued yet. No row: no
--- such category.
+-- Returns the settings of @category, as Contents does, for a job that is not enqueued. An unknown category
+-- has no row.
 SELECT statement_timestamp(), (SELECT i.id FROM belfry.installation i), c.route,
        extract(epoch FROM c.quiet_start)::bigint, extract(epoch FROM c.quiet_end)::bigint, c.cap, extract(epoch FROM c.cap_window)::bigint
   FROM belfry.categories c
  WHERE c.name = @category;
 
 -- name: LastFailures :many
--- What the last call of each message of @job_ids and @channel_ids, which stand side by
--- side, came to. One without a recorded call has no row (attempts_message_idx).
+-- Returns the outcome of the last call of each message of the parallel arrays @job_ids and @channel_ids. A
+-- message without a recorded call has no row (attempts_message_idx).
 SELECT k.n::integer, a.outcome
   FROM unnest(@job_ids::bigint[], @channel_ids::bigint[]) WITH ORDINALITY k (job_id, channel_id, n)
  CROSS JOIN LATERAL (SELECT f.outcome
@@ -44,14 +42,12 @@ SELECT k.n::integer, a.outcome
                       LIMIT 1) a;
 
 -- name: CapCounts :many
--- For each channel with a category and a window in seconds, of arrays that stand side by
--- side: how many messages count against the cap, and the jobs of those that are in
--- flight and may come to count. A message awaiting its receipt was taken by the
--- provider. A pair without any has no row. @span_categories, @lows and @highs are spans of
--- ids that hold the channels of a category. Looks at each job of the category that may
--- have sent something in the window (jobs_category_idx): once, when it has few messages,
--- and otherwise once per span (messages_pkey); and at each channel's activities
--- (messages_channel_idx, activities_pkey).
+-- Returns, for each channel with a category and a window in seconds (parallel arrays), the number of messages
+-- that count against the cap, and the jobs of the messages in flight that may come to count. A message that
+-- awaits its receipt was accepted by the provider. A pair without messages has no row. @span_categories,
+-- @lows and @highs are ranges of ids that contain the channels of a category. Reads each job of the category
+-- that may have sent messages in the window (jobs_category_idx): once if it has few messages, otherwise once
+-- per span (messages_pkey); and each channel's activities (messages_channel_idx, activities_pkey).
   WITH k AS MATERIALIZED (
         SELECT k.n::integer, k.channel_id, k.category, k.seconds
           FROM unnest(@channel_ids::bigint[], @categories::text[], @windows::float8[]) WITH ORDINALITY k (channel_id, category, seconds, n)),

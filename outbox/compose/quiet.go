@@ -7,9 +7,9 @@ import (
 	"github.com/belfryhq/belfry/channels"
 )
 
-// quietUntil tells whether now lies in quiet hours, and when they end. A clock time that
-// the zone's clocks leave out that day is the moment at which they change; of one that
-// comes twice, the first begins quiet hours and the second ends them.
+// quietUntil reports whether now is within quiet hours, and their end. A local time that is skipped
+// that day stands for the moment of the clock change. If it occurs twice, quiet hours begin at the
+// first and end at the second occurrence.
 func quietUntil(now time.Time, h channels.QuietHours, zone *time.Location) (end time.Time, quiet bool) {
 	year, month, day := now.In(zone).Date()
 	for offset := -1; offset <= 0; offset++ { // over midnight: those that began yesterday
@@ -26,8 +26,8 @@ func quietUntil(now time.Time, h channels.QuietHours, zone *time.Location) (end 
 	return time.Time{}, false
 }
 
-// instants returns the first and the last instant at which the clocks of a zone show a
-// time of a day. Both are the moment of the change when a change leaves it out.
+// instants returns the first and the last instant at which the local time of a zone is a time of day.
+// Both are the moment of the clock change if the time is skipped.
 func instants(year int, month time.Month, day int, clock time.Duration, zone *time.Location) (first, last time.Time) {
 	wall := time.Date(year, month, day, 0, 0, 0, 0, time.UTC).Add(clock) // as if the zone were UTC
 	at := func(near time.Time) (time.Time, bool) {
@@ -50,17 +50,17 @@ func instants(year int, month time.Month, day int, clock time.Duration, zone *ti
 	return change, change
 }
 
-// zones are the time zones by name that were asked for. Names come from users' data:
-// the memory is bounded, and beyond it each look goes to the zone database.
+// zones caches time zones by name. Names come from users' data, so the cache is bounded; beyond the
+// bound each call reads the zone database.
 type zones struct {
 	mu    sync.Mutex
-	known map[string]*time.Location // nil: there is none
+	known map[string]*time.Location // nil if the name is unknown
 }
 
 // maxZones is more than the names of the IANA database.
 const maxZones = 2048
 
-// get returns a zone, or otherwise when there is none of that name.
+// get returns the zone of a name, or otherwise if the name is unknown.
 func (z *zones) get(name string, otherwise *time.Location) *time.Location {
 	z.mu.Lock()
 	defer z.mu.Unlock()
@@ -79,7 +79,7 @@ func (z *zones) get(name string, otherwise *time.Location) *time.Location {
 	return zone
 }
 
-// loadZone is time.LoadLocation without its own names for here and nowhere.
+// loadZone is time.LoadLocation without the names "Local" and "".
 func loadZone(name string) (*time.Location, bool) {
 	if name == "" || name == "Local" {
 		return nil, false

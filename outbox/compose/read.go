@@ -10,7 +10,7 @@ import (
 	"github.com/belfryhq/belfry/outbox"
 )
 
-// read asks for everything that does not depend on an answer, one statement a kind.
+// read executes one statement per kind of data, for all data that does not depend on another result.
 func (c *Composer) read(ctx context.Context, claimed []outbox.Claimed) (*batch, error) {
 	b := &batch{contents: make(map[int64]*content), people: make(map[int64]*person, len(claimed))}
 	jobs, ids := []int64(nil), make([]int64, 0, len(claimed))
@@ -111,8 +111,7 @@ func (b *batch) readPeople(ctx context.Context, q channels.Querier, who *channel
 	return nil
 }
 
-// endUnsent decides how those end that have no medium left: by the last call of those
-// that were called before.
+// endUnsent ends messages without a remaining medium, by the last call of each message that had one.
 func (c *Composer) endUnsent(ctx context.Context, q channels.Querier, list []outbox.Composed) error {
 	var jobs, ids []int64
 	var asked []int

@@ -12,14 +12,14 @@ import (
 	"github.com/belfryhq/belfry/outbox"
 )
 
-// person is a recipient with what he does not want and what does not reach him.
+// person is a recipient with its opt-outs and invalid addresses.
 type person struct {
 	channels.Recipient
 	optOuts []channels.OptOut
 	invalid []channels.InvalidAddress
 }
 
-// optedOut reports whether the channel wants nothing of the category by the medium.
+// optedOut reports whether the channel opted out of the category or the medium.
 func (p *person) optedOut(category, medium string) bool {
 	for _, o := range p.optOuts {
 		if o.Covers(category, medium) {
@@ -29,7 +29,7 @@ func (p *person) optedOut(category, medium string) bool {
 	return false
 }
 
-// address returns the channel's address for a medium, and otherwise why there is none.
+// address returns the channel's address for a medium, or the reason for having none.
 func (p *person) address(medium string) (string, outbox.Reason) {
 	address := addressText(member(p.Addresses, medium))
 	if address == "" {
@@ -50,9 +50,9 @@ func (p *person) address(medium string) (string, outbox.Reason) {
 	return address, ""
 }
 
-// member returns the value of one member of a JSON object, as it is written. nil: there is
-// none. A message needs one of them, and decoding all would take longer than the rest of
-// its composing. Keys are names of media, which have nothing that is special in a path.
+// member returns the raw value of one member of a JSON object, or nil if it is missing. A message needs
+// one member, and decoding all would take longer than the rest of composing. Keys are names of media,
+// which contain no special characters of a path.
 func member(object json.RawMessage, key string) json.RawMessage {
 	if len(object) == 0 || object[0] != '{' {
 		return nil
@@ -60,8 +60,8 @@ func member(object json.RawMessage, key string) json.RawMessage {
 	return json.RawMessage(gjson.GetBytes(object, key).Raw)
 }
 
-// addressText is the text of an address: a string's own, a number's digits, an object's
-// JSON; nothing of whatever else.
+// addressText returns an address as text: a string's content, a number's digits or an object's JSON. It
+// returns "" for any other value.
 func addressText(raw json.RawMessage) string {
 	if len(raw) == 0 {
 		return ""
@@ -82,15 +82,15 @@ func addressText(raw json.RawMessage) string {
 	return ""
 }
 
-// choice is the step of a route that a message goes by, and those it bypasses.
+// choice is the chosen step of a route and the bypassed steps.
 type choice struct {
-	step    int // len(route): none is left
+	step    int // len(route) if no medium is left
 	address string
 	passed  []outbox.Attempt
 }
 
-// choose walks the route from a step on to the first medium that may be used. Media in
-// targeted need no address of the channel's.
+// choose returns the first usable medium of the route from a step on. Media in targeted need no address
+// of the channel.
 func choose(p *person, category string, route, targeted []string, from int) choice {
 	c := choice{step: from}
 	for ; c.step < len(route); c.step++ {
@@ -106,9 +106,8 @@ func choose(p *person, category string, route, targeted []string, from int) choi
 	return c
 }
 
-// verdict says how a message ends that has no medium left and that no provider accepted.
-// failure is the outcome of its
-// last call; "": no call was made, or none is recorded.
+// verdict returns the outcome of a message without a remaining medium that no provider accepted.
+// failure is the outcome of its last call, or "" if no call was made or recorded.
 func verdict(m outbox.Claimed, passed []outbox.Attempt, failure outbox.Outcome) (outbox.Status, outbox.Reason) {
 	has := func(reason outbox.Reason) bool {
 		for _, a := range passed {
@@ -125,7 +124,7 @@ func verdict(m outbox.Claimed, passed []outbox.Attempt, failure outbox.Outcome) 
 		return outbox.Dead, outbox.ReasonPermanent
 	case called(m) && failure == outbox.OutcomeInvalidAddress:
 		return outbox.Dead, outbox.ReasonInvalidAddress
-	case called(m) && m.Attempts == 0: // the step before failed as often as it may
+	case called(m) && m.Attempts == 0: // the previous step used all its attempts
 		return outbox.Dead, outbox.ReasonExhausted
 	case has(outbox.ReasonInvalidAddress):
 		return outbox.Dead, outbox.ReasonInvalidAddress
@@ -133,11 +132,10 @@ func verdict(m outbox.Claimed, passed []outbox.Attempt, failure outbox.Outcome) 
 	return outbox.Dead, outbox.ReasonNoAddress
 }
 
-// called reports whether a provider was called for the message before.
+// called reports whether a provider has been called for the message.
 func called(m outbox.Claimed) bool { return m.Step > 0 || m.Attempts > 0 || m.Crashes > 0 }
 
-// telling drops the record of passed-over media that say no more than the message's own
-// reason does.
+// telling drops the records of bypassed media if they add nothing to the message's own reason.
 func telling(passed []outbox.Attempt, reason outbox.Reason) []outbox.Attempt {
 	for _, a := range passed {
 		if a.Reason != reason {

@@ -11,7 +11,7 @@ var sqlFiles embed.FS
 
 var queries = db.MustQueries[querySet](sqlFiles)
 
-// querySet has the statements of the .sql files.
+// querySet contains the statements of the .sql files.
 type querySet struct {
 	contents, previewCategory, lastFailures, capCounts string
 }

@@ -10,7 +10,7 @@ import (
 	"sync"
 )
 
-// What an output has at most, in characters.
+// Maximum lengths of outputs in characters.
 const (
 	maxTitle = 200
 	maxBody  = 10000
@@ -31,13 +31,13 @@ var (
 	templateCall = regexp.MustCompile(`\|[ \t]*(upper|lower|trim|default|truncate)(?:[ \t]+(?:"([^"{}]*)"|([0-9]+)))?`)
 )
 
-// templateValues are what a template may refer to.
+// templateValues are the values to which a template can refer.
 type templateValues struct {
 	Locale, Platform, ExternalID, TimeZone string
 	Attributes                             map[string]json.RawMessage
 }
 
-// template makes a title or a body of a message: a text with values of the recipient in it.
+// template renders a title or a body: a text with values of the recipient.
 //
 //	Hello {{attributes.name | trim | default "friend"}}, {{attributes.count}} new answers
 //	      └── value ──────┘ └─ functions, applied from left to right ─┘
@@ -46,38 +46,36 @@ type templateValues struct {
 //	function   upper, lower, trim, default "text", truncate 1 to 200
 //	{{"{{"}}   two braces
 //
-// NAME is 1 to 63 letters, digits and _, not beginning with a digit. The text of
-// default has up to 200 characters and none of " { }. Blanks and tabs may stand around
-// each part. Whatever else begins with {{ is an error; a text without {{ is a template
-// that says itself.
+// NAME is 1 to 63 letters, digits and _, and does not begin with a digit. The text of default has up to
+// 200 characters and none of " { }. Blanks and tabs are allowed around each part. {{ in any other form
+// is an error. A text without {{ renders as itself.
 //
 // # Invariants
 //
-//  1. The grammar is that of belfry.template_problem, which refuses a bad template when
-//     a job is enqueued: both call the same texts templates.
-//  2. A template does nothing but put values in: no condition, no loop, no look at
-//     anything else, and its cost is bounded by its own length.
-//  3. A title has at most 200 characters and stands on one line, a body has at most
-//     10,000, and one value at most 200; what is longer ends in ….
-//  4. No control character of a value reaches the output, nor one that turns the
-//     direction of the text around it.
+//  1. The grammar equals the grammar of belfry.template_problem, which rejects a bad template when a job
+//     is enqueued.
+//  2. A template only inserts values: it has no condition, loop or access to other data, and its cost is
+//     bounded by its own length.
+//  3. A title has at most 200 characters on one line, a body at most 10,000, and one value at most 200.
+//     Longer text is cut and ends in ….
+//  4. Control characters of a value, and characters that change the text direction, never reach the output.
 //
 // # Values
 //
-// A string attribute is its text, a number and a boolean what JSON writes. Whatever
-// else, and an attribute that is not there, is empty. default stands in for a value
-// that is empty or blank at that point of the chain.
+// A string attribute renders as its text, a number or a boolean as in JSON. Any other value, and a
+// missing attribute, is empty. default replaces a value that is empty or blank at that point of the
+// chain.
 //
-// # Failure behaviour
+// # Failures
 //
-// parseTemplate names what is not allowed, and what is. Execution cannot fail.
+// Errors of parseTemplate name the invalid part and the allowed forms. Execution cannot fail.
 //
-// # What it does not promise
+// # Not guaranteed
 //
-// upper and lower know no language: a Turkish i becomes I. Nothing is escaped: a sender
-// whose format needs it escapes what it sends.
+// upper and lower do not depend on the language: a Turkish i becomes I. Nothing is escaped: a sender
+// escapes the text if its format requires it.
 //
-// A template is not changed by its use and safe for concurrent use.
+// A template is immutable and safe for concurrent use.
 type template struct {
 	parts      []templatePart
 	attributes bool
@@ -136,8 +134,8 @@ func (t *template) literal(text string) error {
 // needsAttributes reports whether the template refers to an attribute.
 func (t *template) needsAttributes() bool { return t.attributes }
 
-// missing returns the attributes that the template refers to without a default and that
-// the values have nothing for, each once.
+// missing returns the attributes without a value to which the template refers without a default, each
+// once.
 func (t *template) missing(v templateValues) (names []string) {
 	for _, p := range t.parts {
 		name, attribute := strings.CutPrefix(p.value, "attributes.")
@@ -207,7 +205,7 @@ func (v templateValues) get(name string) string {
 	return attributeText(v.Attributes[strings.TrimPrefix(name, "attributes.")])
 }
 
-// attributeText is what an attribute says: a string, a number or a boolean; else nothing.
+// attributeText returns a string, a number or a boolean as text, and "" for any other value.
 func attributeText(raw json.RawMessage) string {
 	if len(raw) == 0 {
 		return ""

@@ -7,22 +7,20 @@ import (
 	"github.com/belfryhq/belfry/outbox"
 )
 
-// turns is the order in which the batches of one Composer look at what is in flight. Two that
-// look at once would each find the other's messages there, and both would wait. A batch
-// whose turn comes later looks after the claims of the one before were committed: it finds
-// these and leaves them their room, so that the one before need not.
-//
-// Only claims that were expected have a turn, and have one once: what is composed again
-// counts for others from its first time on. A lease's id is never given twice, so that a
-// claim that never comes does no harm.
+// turns orders the batches of one Composer that count messages in flight. Two batches that count at
+// once would each find the messages of the other in flight, and both would wait. A batch with a later
+// turn counts after the claims of the earlier batch were committed, so it finds them and waits for
+// them; the earlier batch ignores the messages of the later one. Only claims that were expected have a
+// turn, and have it once: a batch that is composed again counts for other batches from its first time
+// on. A lease id is never reused, so that a turn cannot belong to another claim.
 type turns struct {
 	mu     sync.Mutex
 	last   int64
-	turn   map[int64]int64 // of expected leases; 0: yet to come
-	active map[int64]bool  // turns that are being taken
+	turn   map[int64]int64 // of expected leases; 0 before its turn
+	active map[int64]bool  // turns in progress
 }
 
-// expect notes claims that are on their way to be composed.
+// expect registers claims that will be composed.
 func (t *turns) expect(claimed []outbox.Claimed) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -33,7 +31,7 @@ func (t *turns) expect(claimed []outbox.Claimed) {
 	}
 }
 
-// begin is called before a batch looks at what is in flight, and returns its turn.
+// begin returns the turn of a batch. It must be called before the batch counts messages in flight.
 func (t *turns) begin(claimed []outbox.Claimed) int64 {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -47,8 +45,8 @@ func (t *turns) begin(claimed []outbox.Claimed) int64 {
 	return t.last
 }
 
-// later reports whether all that is in flight under a lease leaves its room to the batch whose
-// turn it is.
+// later reports whether the batch of a lease has a later turn, so that its messages in flight do not
+// count.
 func (t *turns) later(lease, turn int64) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -56,7 +54,7 @@ func (t *turns) later(lease, turn int64) bool {
 	return known && (other == 0 || other > turn)
 }
 
-// end ends a turn, and forgets what nobody asks for any more.
+// end ends a turn and drops turns that no batch needs any more.
 func (t *turns) end(turn int64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -68,7 +66,7 @@ func (t *turns) end(turn int64) {
 	maps.DeleteFunc(t.turn, func(_, at int64) bool { return at != 0 && at < oldest })
 }
 
-// leases are those of claimed messages: one, unless they are put together by hand.
+// leases returns the leases of claimed messages: one lease, except in batches assembled by a test.
 func leases(claimed []outbox.Claimed) (ids []int64) {
 	for i, m := range claimed {
 		if i == 0 || m.LeaseID != claimed[i-1].LeaseID {
