@@ -10,9 +10,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Away reports whether an error says that the server does not answer now, or not as the one
-// that is written to: it is gone, starts, hands over to another, or has no room for one more
-// connection. What was sent may or may not have been done.
+// Away reports whether an error means that the server is unreachable or cannot serve writes now: it is
+// down, starting, failing over, or out of connections. The command may or may not have been executed.
 func Away(err error) bool {
 	var network net.Error
 	switch {
@@ -26,24 +25,24 @@ func Away(err error) bool {
 		"LOADING", "READONLY", "MASTERDOWN", "CLUSTERDOWN", "NOREPLICAS", "UNBLOCKED", "TRYAGAIN", "MOVED ", "ASK ", "BUSY ",
 		"max number of clients reached",
 	} {
-		if Says(err, prefix) {
+		if HasCode(err, prefix) {
 			return true
 		}
 	}
-	text := err.Error() // what go-redis says without a type
+	text := err.Error() // go-redis returns these errors without a type
 	return strings.Contains(text, "connection pool") || strings.Contains(text, "all sentinels") || strings.Contains(text, "cluster has no nodes")
 }
 
 // Full reports whether the server refused a write because its memory is full: maxmemory.
-func Full(err error) bool { return Says(err, "OOM") }
+func Full(err error) bool { return HasCode(err, "OOM") }
 
 // Denied reports whether the server's user may not run a command, or use a key.
-func Denied(err error) bool { return Says(err, "NOPERM") }
+func Denied(err error) bool { return HasCode(err, "NOPERM") }
 
-// Says reports whether the server answered with an error of that code, itself or of a command
-// in a script. Redis 6.2 puts the latter into a sentence of its own: "ERR Error running script
-// (call to f_…): @user_script:3: -OOM command not allowed". go-redis looks behind an "ERR ".
-func Says(err error, code string) bool {
+// HasCode reports whether the server returned an error of a code, directly or from a command in a
+// script. Redis 6.2 wraps the latter: "ERR Error running script (call to f_…): @user_script:3: -OOM
+// command not allowed". go-redis strips an "ERR " prefix.
+func HasCode(err error, code string) bool {
 	if redis.HasErrorPrefix(err, code) {
 		return true
 	}

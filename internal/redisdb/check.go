@@ -12,9 +12,9 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Check asks the server, or each master of a Cluster, whether it is fit to carry ids. The error
-// joins all that makes it unfit, each with what to do; warnings are what may be meant so, and
-// what a server did not tell.
+// Check tests whether the server, or each master of a Cluster, is fit to carry ids. The error joins all
+// reasons why it is unfit, each with a remedy. Warnings report settings that may be intended, and
+// settings that the server did not disclose.
 func (d *DB) Check(ctx context.Context) (warnings []string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, d.config.Timeout)
 	defer cancel()
@@ -47,7 +47,7 @@ func (d *DB) Check(ctx context.Context) (warnings []string, err error) {
 	return warnings, errors.Join(append(problems, err)...)
 }
 
-// info is what INFO says.
+// info is the parsed reply of INFO.
 type info map[string]string
 
 func parseInfo(text string) info {
@@ -64,12 +64,12 @@ func parseInfo(text string) info {
 func (i info) number(name string) int64 {
 	n, err := strconv.ParseInt(i[name], 10, 64)
 	if err != nil {
-		return 0 // it does not say
+		return 0 // not reported
 	}
 	return n
 }
 
-// judge decides what one server's INFO means.
+// judge evaluates one server's INFO.
 func (d *DB) judge(i info, addr string) (unfit []error, odd []string) {
 	problem := func(format string, args ...any) { unfit = append(unfit, fmt.Errorf(addr+": "+format, args...)) }
 	if version := i["redis_version"]; version != "" && older(version) && i["server_name"] != "valkey" {
@@ -100,7 +100,7 @@ func (d *DB) judge(i info, addr string) (unfit []error, odd []string) {
 	return unfit, odd
 }
 
-// Connections is how many connections there may be to each server.
+// Connections returns the maximum number of connections to each server.
 func (d *DB) Connections() int { return commands + d.blocking + 1 }
 
 // older reports whether a version is less than 6.2.

@@ -14,7 +14,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Config is the part "delivery.redis" of the configuration.
+// Config is the section "delivery.redis" of the configuration.
 type Config struct {
 	// URL of a Redis or Valkey server, 6.2 or later:
 	//
@@ -22,29 +22,28 @@ type Config struct {
 	//	rediss://…                                    the same over TLS; skip_verify=true skips its checks
 	//	unix://[user:password@]/path/to/socket[?db=N]
 	//
-	// User and password are percent-encoded. With Cluster or Sentinel it names one of the
-	// nodes or Sentinels, and addr=host:port, as often as need be, the others.
-	// sentinel_username and sentinel_password are for the Sentinels, user and password for
-	// the server that they name.
+	// User and password are percent-encoded. With Cluster or Sentinel the URL names one of the nodes or
+	// Sentinels; addr=host:port, which can be repeated, names further ones. sentinel_username and
+	// sentinel_password are for the Sentinels, user and password for the master.
 	URL string `mapstructure:"url"`
-	// Cluster: the server is one of a Redis Cluster. A Cluster has no db but 0.
+	// Cluster means that the server belongs to a Redis Cluster, which has only db 0.
 	Cluster bool `mapstructure:"cluster"`
-	// Sentinel is the name under which Sentinels know the master; empty: there are none.
+	// Sentinel is the name of the master at the Sentinels. Empty means no Sentinels.
 	Sentinel string `mapstructure:"sentinel"`
-	// KeyPrefix is what all keys begin with: letters, digits and ._:-. Two installations on one
-	// server need different ones. It stands inside the hash tag of a Cluster.
+	// KeyPrefix is the prefix of all keys: letters, digits and ._:-. Two installations on one server
+	// need different prefixes. In a Cluster the prefix is part of the hash tag.
 	KeyPrefix string `mapstructure:"key_prefix"`
-	// CAFile holds certificates, in PEM, that sign those of the servers; empty: the system's.
+	// CAFile contains the certificates, in PEM, of the servers' authorities. Empty means the system's.
 	CAFile string `mapstructure:"ca_file"`
-	// CertFile and KeyFile are the client's own certificate and key, in PEM, which a server
-	// with tls-auth-clients asks for; empty: none.
+	// CertFile and KeyFile are the client's certificate and key, in PEM, for servers with
+	// tls-auth-clients. Empty means none.
 	CertFile string `mapstructure:"cert_file"`
 	KeyFile  string `mapstructure:"key_file"`
-	// Timeout bounds each command, and connecting.
+	// Timeout limits each command and each connection attempt.
 	Timeout time.Duration `mapstructure:"timeout"`
 }
 
-// DefaultConfig is what config.yaml documents: a server on this machine.
+// DefaultConfig returns the defaults documented in config.yaml: a server on this machine.
 func DefaultConfig() Config {
 	return Config{URL: "redis://127.0.0.1:6379", KeyPrefix: "belfry", Timeout: 5 * time.Second}
 }
@@ -53,8 +52,7 @@ const minTimeout, maxTimeout = 100 * time.Millisecond, time.Minute
 
 var keyPrefix = regexp.MustCompile(`^[A-Za-z0-9._:-]{1,64}$`)
 
-// Validate returns every problem at once, each with its key below path, or nil. No message
-// repeats the URL.
+// Validate returns all problems, each with its key below path, or nil. No message contains the URL.
 func (c Config) Validate(path string) error {
 	var problems []error
 	problem := func(key, format string, args ...any) {
@@ -66,7 +64,7 @@ func (c Config) Validate(path string) error {
 	case err != nil:
 		problem("url", "%w", err)
 	case several && options.Network == "unix":
-		problem("url", "a socket is one server; allowed with cluster and sentinel are redis:// and rediss://")
+		problem("url", "a socket names one server; allowed values with cluster and sentinel: redis:// and rediss://")
 	case !several && len(query["addr"]) > 0:
 		problem("url", "addr= is for cluster and sentinel; allowed is one server")
 	case c.Cluster && options.DB != 0:
@@ -74,7 +72,7 @@ func (c Config) Validate(path string) error {
 	case c.Sentinel == "" && (query.Has("sentinel_username") || query.Has("sentinel_password")):
 		problem("url", "sentinel_username and sentinel_password are for Sentinels; allowed with sentinel only")
 	case options.TLSConfig == nil && c.CAFile+c.CertFile+c.KeyFile != "":
-		problem("url", "files of certificates are for TLS; allowed with them is rediss://")
+		problem("url", "certificate files require TLS; allowed values: rediss://")
 	}
 	if c.Cluster && c.Sentinel != "" {
 		problem("sentinel", "a cluster has no Sentinels; allowed is one of cluster and sentinel")
@@ -91,9 +89,9 @@ func (c Config) Validate(path string) error {
 	return errors.Join(problems...)
 }
 
-// ErrURL says what is allowed and nothing of what was given: a password with a character that
-// ought to have been escaped may turn up in any part of a URL.
-var ErrURL = errors.New("not a usable URL; allowed are redis://[user:password@]host[:port][/db], " +
+// ErrURL lists the allowed forms without the given value: a password with an unescaped character may
+// end up in any part of a URL.
+var ErrURL = errors.New("not a usable URL; allowed values: redis://[user:password@]host[:port][/db], " +
 	"rediss:// (?skip_verify=true) and unix://[user:password@]/path[?db=N], with user and password percent-encoded")
 
 // parse reads the URL of one server, and parameters of the names more.
@@ -111,7 +109,7 @@ func parse(text string, more ...string) (*redis.Options, url.Values, error) {
 	}
 	for name := range query {
 		if name != "db" && name != "skip_verify" {
-			return nil, nil, ErrURL // timeouts and pools are decided here, and must not seem to be the URL's
+			return nil, nil, ErrURL // timeouts and pools cannot be set by the URL
 		}
 	}
 	for _, addr := range own["addr"] {
@@ -130,7 +128,7 @@ func parse(text string, more ...string) (*redis.Options, url.Values, error) {
 	return options, own, nil
 }
 
-// certificates completes what the URL says of TLS. An error names the key.
+// certificates adds the configured certificates to the TLS settings. Errors name the key.
 func (c Config) certificates(path string, t *tls.Config) error {
 	if c.CAFile != "" {
 		pem, err := os.ReadFile(c.CAFile)
@@ -152,7 +150,7 @@ func (c Config) certificates(path string, t *tls.Config) error {
 	return nil
 }
 
-// hosts are the addresses of all servers of the configuration.
+// hosts returns the addresses of all configured servers.
 func hosts(options *redis.Options, query url.Values) []string {
 	return append([]string{options.Addr}, query["addr"]...)
 }

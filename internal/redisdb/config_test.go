@@ -45,7 +45,7 @@ func TestConfig_ValidateNamesEveryProblem(t *testing.T) {
 	t.Parallel()
 	err := redisdb.Config{Cluster: true, Sentinel: "m", KeyPrefix: "a{b}", CertFile: "c.pem"}.Validate(path)
 	for _, message := range []string{
-		"delivery.redis.url: not a usable URL; allowed are redis://",
+		"delivery.redis.url: not a usable URL; allowed values: redis://",
 		"delivery.redis.sentinel: a cluster has no Sentinels",
 		`delivery.redis.key_prefix: "a{b}" is not allowed; allowed are up to 64 letters, digits and ._:-`,
 		"delivery.redis.cert_file: a certificate needs its key",
@@ -54,14 +54,14 @@ func TestConfig_ValidateNamesEveryProblem(t *testing.T) {
 		require.ErrorContains(t, err, message)
 	}
 	for message, c := range map[string]redisdb.Config{
-		"allowed is one server":              with(func(c *redisdb.Config) { c.URL = "redis://a?addr=b:1" }),
-		"allowed is 0":                       with(func(c *redisdb.Config) { c.URL, c.Cluster = "redis://a/1", true }),
-		"a socket is one server":             with(func(c *redisdb.Config) { c.URL, c.Cluster = "unix:///a", true }),
-		"allowed with sentinel only":         with(func(c *redisdb.Config) { c.URL = "redis://a?sentinel_password=x" }),
-		"allowed with them is rediss://":     with(func(c *redisdb.Config) { c.CAFile = "ca.pem" }),
-		"delivery.redis.url: not a usable":   with(func(c *redisdb.Config) { c.URL, c.Cluster = "redis://a?addr=b", true }),
-		"timeout: 2m0s is not allowed":       with(func(c *redisdb.Config) { c.Timeout = 2 * time.Minute }),
-		"not a usable URL; allowed are redi": with(func(c *redisdb.Config) { c.URL = "redis://a?pool_size=3" }),
+		"allowed is one server":                  with(func(c *redisdb.Config) { c.URL = "redis://a?addr=b:1" }),
+		"allowed is 0":                           with(func(c *redisdb.Config) { c.URL, c.Cluster = "redis://a/1", true }),
+		"a socket names one server":              with(func(c *redisdb.Config) { c.URL, c.Cluster = "unix:///a", true }),
+		"allowed with sentinel only":             with(func(c *redisdb.Config) { c.URL = "redis://a?sentinel_password=x" }),
+		"allowed values: rediss://":              with(func(c *redisdb.Config) { c.CAFile = "ca.pem" }),
+		"delivery.redis.url: not a usable":       with(func(c *redisdb.Config) { c.URL, c.Cluster = "redis://a?addr=b", true }),
+		"timeout: 2m0s is not allowed":           with(func(c *redisdb.Config) { c.Timeout = 2 * time.Minute }),
+		"not a usable URL; allowed values: redi": with(func(c *redisdb.Config) { c.URL = "redis://a?pool_size=3" }),
 	} {
 		require.ErrorContains(t, c.Validate(path), message)
 	}

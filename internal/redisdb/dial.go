@@ -6,10 +6,9 @@ import (
 	"time"
 )
 
-// dialer connects with connect and reports a failure as that of the first write.
-// The client's pool has its own ways with a failed dial: it logs to a logger of
-// the whole process, answers for a second without asking, and keeps a goroutine
-// that may outlive Close. A failed write it returns to the caller, as is wanted.
+// dialer connects with connect and reports a failed connection as a failed write. go-redis' pool treats
+// a failed dial specially: it logs to a process-wide logger, returns the error for one second without
+// retrying, and starts a goroutine that may outlive Close. It returns a failed write to the caller.
 func dialer(connect func(context.Context, string, string) (net.Conn, error)) func(context.Context, string, string) (net.Conn, error) {
 	return func(ctx context.Context, network, address string) (net.Conn, error) {
 		conn, err := connect(ctx, network, address)
@@ -20,7 +19,7 @@ func dialer(connect func(context.Context, string, string) (net.Conn, error)) fun
 	}
 }
 
-// refused is a connection that was never made.
+// refused is a connection that could not be established.
 type refused struct{ err error }
 
 func (r refused) Read([]byte) (int, error)       { return 0, r.err }

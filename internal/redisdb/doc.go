@@ -1,27 +1,23 @@
-// Package redisdb is what belfry knows of Redis and Valkey servers: how they are named in the
-// configuration, how clients of them behave, what must be right about them, and which errors
-// say that a server is away. The carriers of ids and the abort cache stand on it; what they
-// keep there is theirs.
+// Package redisdb configures, connects to and checks Redis and Valkey servers, and classifies their
+// errors. The carriers of ids and the abort cache build on it.
 //
 //	Config ── Validate ──► Open ──► DB ┬─ Do      commands and scripts, each within Timeout
-//	                        │          ├─ Block   takes that wait, on connections of their own
+//	                        │          ├─ Block   blocking calls, on a separate pool
 //	                        │          └─ Check   version, memory policy, role, connections
 //	     one server, the servers of a Cluster, or the master that Sentinels name
 //
-// # What holds
+// # Guarantees
 //
-//  1. A command is sent once. go-redis repeats commands after network errors unless it is
-//     told not to, in a Cluster under another name, and a BLMOVE that runs twice strands an
-//     item. Only MOVED is answered by asking again: it says that nothing was done.
-//  2. Takes that wait have a pool of their own: nothing else waits for a connection behind
-//     them.
-//  3. Nothing connects before it is used, and what uses it goes on by itself after the server
-//     was away.
-//  4. No error holds the URL, a user or a password.
+//  1. A command is sent once. By default go-redis repeats commands after network errors, in a Cluster
+//     under another option, and a repeated BLMOVE strands an item. Only MOVED is followed: it means that
+//     the command was not executed.
+//  2. Blocking calls have their own pool, so that no other command waits behind them for a connection.
+//  3. Connections are opened on first use and again after an outage.
+//  4. No error contains the URL, a user or a password.
 //
-// # What it does not promise
+// # Not guaranteed
 //
-// That Check sees everything: a server may refuse INFO to its users, which is a warning. That
-// nothing but belfry's log says something: go-redis writes a line to the standard error when
-// the master that Sentinels name changes, or a connection that waits is cut.
+// Check is incomplete: a server may deny INFO to its users, which is a warning. go-redis writes a line
+// to the standard error when the Sentinels' master changes or a blocked connection is cut; it cannot be
+// redirected.
 package redisdb

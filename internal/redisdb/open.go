@@ -11,29 +11,28 @@ import (
 )
 
 const (
-	// commands is how many connections there are at most for what does not wait.
+	// commands is the maximum number of connections for non-blocking commands.
 	commands = 16
-	// moves is how often a command is sent where a Cluster says that its key has moved to, and
-	// movePause how long it takes at least to learn where that is.
+	// moves is how often a command is sent again after MOVED, and movePause the first pause before it.
 	moves     = 5
 	movePause = 20 * time.Millisecond
 )
 
-// DB is a server, the servers of a Cluster, or the master that Sentinels name. It may be used
-// from any goroutine.
+// DB connects to a server, the servers of a Cluster, or the master that Sentinels name. It is safe for
+// concurrent use.
 type DB struct {
-	// Do runs commands and scripts that do not wait.
+	// Do runs non-blocking commands and scripts.
 	Do redis.UniversalClient
-	// Block runs those that do: each has a connection to itself as long as it waits. Cancelling
-	// a context does not end them; a deadline does, and breaks the connection.
+	// Block runs blocking calls, each on its own connection. Cancelling a context does not end them; a
+	// deadline does, and closes the connection.
 	Block redis.UniversalClient
 
 	config   Config
 	blocking int
 }
 
-// Single returns the options of a client of one server, by its URL, whose calls last no longer
-// than timeout. The error is ErrURL.
+// Single returns the options of a client of the server at a URL, whose calls take at most timeout. Its
+// error is ErrURL.
 func Single(url string, timeout time.Duration) (*redis.Options, error) {
 	options, _, err := parse(url)
 	if err != nil {
@@ -48,8 +47,8 @@ func single(options *redis.Options, u *redis.UniversalOptions) *redis.Options {
 	return one
 }
 
-// universal are the options of every client: a command is sent once, within timeout. A new
-// connection says no more than it must: AUTH and SELECT.
+// universal returns the options of every client: a command is sent once, within timeout. A new
+// connection sends only AUTH and SELECT.
 func universal(options *redis.Options, timeout time.Duration) *redis.UniversalOptions {
 	return &redis.UniversalOptions{
 		Addrs: []string{options.Addr}, Username: options.Username, Password: options.Password, DB: options.DB,
@@ -57,16 +56,16 @@ func universal(options *redis.Options, timeout time.Duration) *redis.UniversalOp
 		MaxRetries: -1, MaxRedirects: -1, DialerRetries: 1, // none
 		DialTimeout: timeout, ReadTimeout: timeout, WriteTimeout: timeout, PoolTimeout: timeout,
 		ContextTimeoutEnabled: true,
-		PipelinePoolSize:      -1, // pipelines go with the others
+		PipelinePoolSize:      -1, // pipelines share the pool
 		Protocol:              2, DisableIdentity: true,
 		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
 		Dialer:                   dialer(redis.NewDialer(&redis.Options{DialTimeout: timeout, TLSConfig: options.TLSConfig})),
 	}
 }
 
-// Open returns clients for a valid configuration, with as many connections for takes that
-// wait at the same time. Errors are about files of certificates, and name the keys below path.
-// The caller closes it.
+// Open returns clients for a valid configuration, with the given number of connections for concurrent
+// blocking calls. Errors concern certificate files and name the keys below path. The caller closes the
+// DB.
 func Open(c Config, path string, blocking int) (*DB, error) {
 	if err := c.Validate(path); err != nil {
 		return nil, err
@@ -93,14 +92,14 @@ func (c Config) client(path string, connections int) (redis.UniversalClient, err
 		}
 	}
 	if options.TLSConfig != nil && (c.Cluster || c.Sentinel != "") {
-		options.TLSConfig.ServerName = "" // each server's certificate has the name that it is called by
+		options.TLSConfig.ServerName = "" // each server's certificate has its own name
 	}
 	u := universal(options, c.Timeout)
 	u.PoolSize, u.Addrs = connections, hosts(options, query)
 	switch {
 	case c.Cluster:
 		cluster := u.Cluster()
-		cluster.DisableRoutingPolicies = true // by the key alone, without asking about commands
+		cluster.DisableRoutingPolicies = true // route by key, without COMMAND
 		client := redis.NewClusterClient(cluster)
 		client.AddHook(moved{})
 		return client, nil
@@ -113,22 +112,21 @@ func (c Config) client(path string, connections int) (redis.UniversalClient, err
 	return redis.NewClient(single(options, u)), nil
 }
 
-// Wait makes a call that waits, on a connection of Block, and has the server end its waiting when
-// ctx ends: the call returns redis.Nil then, or what came before. Of a Cluster, and where the
-// user may not run CLIENT, the call's own timeout has to do. What a call took that ended so is
-// the caller's to handle.
+// Wait makes a blocking call on a connection of Block. When ctx ends, the server unblocks the call,
+// which returns redis.Nil or its result. In a Cluster, or if the user may not run CLIENT, the call ends
+// by its own timeout. The caller must handle a result of an interrupted call.
 func (d *DB) Wait(ctx context.Context, call func(on redis.Cmdable) error) error {
 	client, one := d.Block.(*redis.Client)
 	if !one {
 		return call(d.Block)
 	}
 	conn := client.Conn()
-	defer func() { _ = conn.Close() }() // it goes back to the pool
+	defer func() { _ = conn.Close() }() // returns it to the pool
 	if id, err := conn.ClientID(ctx).Result(); err == nil {
 		defer context.AfterFunc(ctx, func() {
 			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), d.config.Timeout)
 			defer cancel()
-			_ = d.Do.ClientUnblock(ctx, id).Err() // the timeout ends it as well
+			_ = d.Do.ClientUnblock(ctx, id).Err() // otherwise the timeout ends it
 		})()
 	}
 	return call(conn)
@@ -142,10 +140,10 @@ func (d *DB) Close() error {
 	return nil
 }
 
-// Tag is what all keys of one queue begin with: they are on one node of a Cluster.
+// Tag returns the prefix of all keys of one queue, which puts them on one node of a Cluster.
 func (d *DB) Tag(queue string) string { return "{" + d.config.KeyPrefix + ":" + queue + "}:" }
 
-// Master is the server that has a key, for what no key says.
+// Master returns the client of the server that has a key, for commands without a key.
 func (d *DB) Master(ctx context.Context, key string) (*redis.Client, error) {
 	switch c := d.Do.(type) {
 	case *redis.ClusterClient:
@@ -156,8 +154,8 @@ func (d *DB) Master(ctx context.Context, key string) (*redis.Client, error) {
 	return nil, fmt.Errorf("%T is no client of one server", d.Do)
 }
 
-// moved sends a command again that a Cluster's node did not run because it does not have the
-// key any more. Every other error is the caller's: what it says of what was done is nothing.
+// moved sends a command again if a Cluster's node answered MOVED. It returns every other error: the
+// command may have been executed.
 type moved struct{}
 
 func (moved) DialHook(next redis.DialHook) redis.DialHook { return next }
@@ -173,7 +171,7 @@ func (moved) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 			if _, is := redis.IsMovedError(err); !is {
 				break
 			}
-			timer := time.NewTimer(movePause << n) // the client has begun to ask where keys are
+			timer := time.NewTimer(movePause << n) // the client is reloading the slots
 			select {
 			case <-ctx.Done():
 				timer.Stop()

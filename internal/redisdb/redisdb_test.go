@@ -239,7 +239,7 @@ func TestCluster_FollowsAKeyThatMoves(t *testing.T) {
 	}, patience, 10*time.Millisecond)
 	require.Eventually(t, func() bool {
 		err := db.Do.RPush(ctx, key, "y").Err()
-		require.True(t, err == nil || redisdb.Away(err) && !redisdb.Says(err, "MOVED"), "%v", err)
+		require.True(t, err == nil || redisdb.Away(err) && !redisdb.HasCode(err, "MOVED"), "%v", err)
 		return err == nil
 	}, patience, 10*time.Millisecond)
 	require.Equal(t, ":1", b.Do(t, "LLEN", key))

@@ -19,7 +19,7 @@ func TestConfig_DefaultIsValidAndOff(t *testing.T) {
 func TestConfig_ValidateNamesEveryProblem(t *testing.T) {
 	t.Parallel()
 	err := abortcache.Config{URL: "localhost", TTL: time.Millisecond, Timeout: time.Hour}.Validate()
-	require.ErrorContains(t, err, "abort.cache: not a usable URL; allowed are redis://")
+	require.ErrorContains(t, err, "abort.cache: not a usable URL; allowed values: redis://")
 	require.ErrorContains(t, err, "abort.ttl: 1ms is not allowed; allowed are 1s to 720h0m0s")
 	require.ErrorContains(t, err, "abort.timeout: 1h0m0s is not allowed; allowed are 10ms to 10s")
 }

@@ -235,7 +235,7 @@ func (b *Broker) rehearse(ctx context.Context) error {
 		run(b.scripts.beat, []string{q.stream, q.consumers}, group, "check", 1000),
 		run(b.scripts.leave, []string{q.stream, q.consumers}, group, "check"),
 	} {
-		if err != nil && !errors.Is(err, redis.Nil) && !noGroup(err) && !redisdb.Says(err, "no such key") {
+		if err != nil && !errors.Is(err, redis.Nil) && !noGroup(err) && !redisdb.HasCode(err, "no such key") {
 			_ = b.empty(ctx, q)
 			return err
 		}
@@ -347,4 +347,4 @@ func memoryFull(ctx context.Context, server *redis.Client) bool {
 }
 
 // noGroup reports whether there is no consumer group, or no stream.
-func noGroup(err error) bool { return redisdb.Says(err, "NOGROUP") }
+func noGroup(err error) bool { return redisdb.HasCode(err, "NOGROUP") }

@@ -70,7 +70,7 @@ func (l *line) read(ctx context.Context, n int) ([]redis.XMessage, bool, error) 
 			return nil, own, err
 		}
 		l.doubt()
-	case errors.As(err, &network) && network.Timeout(), redisdb.Says(err, "UNBLOCKED"):
+	case errors.As(err, &network) && network.Timeout(), redisdb.HasCode(err, "UNBLOCKED"):
 		l.breakOff()
 	default:
 		l.breakOff()
