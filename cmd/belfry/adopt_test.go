@@ -64,7 +64,7 @@ func requireNothingLeaves(t *testing.T, copied func(*dbtest.DB) *dbtest.DB) {
 	relay := start(t, d.environ(), "relay")
 	daemon := start(t, d.environ(), "daemon")
 	for _, p := range []*process{relay, daemon} {
-		p.says(t, "nothing is delivered before `belfry adopt`")
+		p.says(t, "delivery waits until the database is adopted")
 	}
 
 	r := command(t, d.environ(), "run", "--deliver")
@@ -96,7 +96,7 @@ func requireNothingLeaves(t *testing.T, copied func(*dbtest.DB) *dbtest.DB) {
 	require.Contains(t, r.stdout, "adopted: relays deliver from database ")
 	waitUntil(t, d.db.Pool, "SELECT count(*) = 40 FROM belfry.messages WHERE status = 'SENT'")
 	for _, p := range []*process{relay, daemon} {
-		p.says(t, "the database was adopted: relay goes on")
+		p.says(t, "the database was adopted: the relay continues")
 		p.terminate(t)
 		require.Equal(t, codeDone, p.exit(t))
 	}

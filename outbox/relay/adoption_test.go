@@ -46,7 +46,7 @@ func TestLong_RelayWaitsOnACopyUntilItIsAdopted(t *testing.T) {
 			require.Empty(t, provider.all())
 			require.Equal(t, was, b.statuses(t))
 			require.Zero(t, r.Stats().Claimed)
-			require.Equal(t, 1, strings.Count(log.String(), "nothing is delivered before `belfry adopt`"))
+			require.Equal(t, 1, strings.Count(log.String(), "delivery waits until the database is adopted"))
 			require.Equal(t, 1, strings.Count(log.String(), outbox.ErrNotAdopted.Error()))
 
 			i, err := delivery.Adopt(t.Context(), b.DB.Pool, "", job.Act{Actor: "ann", Reason: "moved"})
@@ -109,7 +109,7 @@ func TestCarrier_RelayOfAnotherPlaceDoesNotLead(t *testing.T) {
 	c.Place = "production"
 	b.job(t, "default", 1, 50)
 	b.start(t, c, []relay.Sender{push(&script{})}, on(memory, time.Hour), relay.WithLogger(zerolog.New(log)))
-	require.Eventually(t, func() bool { return strings.Contains(log.String(), "nothing is delivered before") }, patience, time.Millisecond)
+	require.Eventually(t, func() bool { return strings.Contains(log.String(), "delivery waits until") }, patience, time.Millisecond)
 	b.eventually(t, `SELECT count(*) = 1 FROM belfry.relays WHERE heartbeat_at > started_at + interval '1 second'`)
 	require.Equal(t, map[string]int{"PENDING": 50}, b.statuses(t))
 	_, err := delivery.Adopt(t.Context(), b.DB.Pool, "production", job.Act{Actor: "ann"})

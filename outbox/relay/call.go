@@ -9,8 +9,8 @@ import (
 	"github.com/belfryhq/belfry/outbox/sender"
 )
 
-// call calls the provider once and has the outcomes recorded. It returns the jobs that have
-// failed too often in a row.
+// call calls the provider once and records the outcomes. It returns the jobs that have failed too often
+// in a row.
 func (q *queue) call(ctx context.Context, c call) (failing []streak) {
 	batch := make([]sender.Delivery, len(c.items))
 	for i, it := range c.items {
@@ -27,7 +27,7 @@ func (q *queue) call(ctx context.Context, c call) (failing []streak) {
 		r.outcomes.add(decide(it.Composed, config.Name, config.Retry, r.settings().Receipts.Interval, results[i], r.random()))
 		final, accepted := counts(it.Composed, results[i]), results[i].Class == sender.Accepted || results[i].Class == sender.Pending
 		if p := q.probes.of(it.Claimed.JobID); p != nil {
-			p.hear(it.Claimed.Key, results[i].Class, final)
+			p.observe(it.Claimed.Key, results[i].Class, final)
 			continue
 		}
 		if !final && !accepted {
@@ -40,13 +40,13 @@ func (q *queue) call(ctx context.Context, c call) (failing []streak) {
 	return failing
 }
 
-// send is Send with its promises kept.
+// send calls Send and enforces its contract.
 func (q *queue) send(ctx context.Context, batch []sender.Delivery) []sender.Result {
 	return q.guard(len(batch), func() []sender.Result { return q.client.Send(ctx, batch) })
 }
 
-// guard returns n results, also when the client returns fewer, or panics: a message that
-// makes it panic must not take its neighbours along.
+// guard returns n results even if the client returns fewer, or panics: a message that causes a panic
+// must not affect its neighbours.
 func (q *queue) guard(n int, f func() []sender.Result) (results []sender.Result) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -56,7 +56,7 @@ func (q *queue) guard(n int, f func() []sender.Result) (results []sender.Result)
 	}()
 	results = f()
 	for len(results) < n {
-		results = append(results, sender.Result{Class: sender.Unknown, Code: "no_result", Detail: "the sender did not say what became of it"})
+		results = append(results, sender.Result{Class: sender.Unknown, Code: "no_result", Detail: "the sender returned no result"})
 	}
 	return results[:n]
 }

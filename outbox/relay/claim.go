@@ -9,7 +9,7 @@ import (
 	"github.com/belfryhq/belfry/outbox"
 )
 
-// batch is what one Receive claimed, on its way to be composed.
+// batch contains the messages of one Receive until they are composed.
 type batch struct {
 	messages []outbox.Claimed
 	spent    []int // credits of each queue
@@ -21,7 +21,7 @@ type batch struct {
 func (r *Relay) claim(ctx context.Context, out chan<- batch) {
 	failures := 0
 	for ctx.Err() == nil {
-		if r.waits() {
+		if r.blocked() {
 			if r.draining.Load() || !r.restUntilLet(ctx) {
 				return
 			}
@@ -29,7 +29,7 @@ func (r *Relay) claim(ctx context.Context, out chan<- batch) {
 		}
 		began := time.Now()
 		messages, err := r.transport.Receive(ctx, r.credits)
-		if len(messages) > 0 { // also beside an error: nothing that was taken is dropped
+		if len(messages) > 0 { // even with an error: claimed messages must not be dropped
 			r.took(messages, began)
 			r.composer.Expect(messages)
 			out <- r.credits.spend(messages) // a composer takes it: they end after this
@@ -40,7 +40,7 @@ func (r *Relay) claim(ctx context.Context, out chan<- batch) {
 		}
 		text, carrier := "messages are not claimed", errors.As(err, new(carrierError))
 		spoken := false
-		if carrier { // it tells nothing of the database
+		if carrier { // the error does not concern the database
 			text = "messages are not taken out of the carrier"
 		} else {
 			spoken = ctx.Err() == nil && r.outage.Observe(began, err)
@@ -59,15 +59,15 @@ func (r *Relay) claim(ctx context.Context, out chan<- batch) {
 	}
 }
 
-// took notes what was claimed.
+// took records claimed messages.
 func (r *Relay) took(found []outbox.Claimed, began time.Time) {
 	r.inflight.take(found)
 	r.tally.claimed.Add(int64(len(found)))
 	r.log.Debug().Int64("job_id", found[0].JobID).Int("rows", len(found)).Int64("elapsed_ms", time.Since(began).Milliseconds()).Msg("claimed messages")
 }
 
-// drained reports whether a drain of which nothing is due is over. One that has deferred
-// messages that wait for others under a cap waits until these are due.
+// drained reports whether a drain without due messages is finished. A drain with messages deferred
+// under a cap waits until they are due.
 func (r *Relay) drained(ctx context.Context) bool {
 	wait := time.Duration(r.capped.Swap(0))
 	return wait == 0 || lifecycle.Pause(ctx, wait) != nil

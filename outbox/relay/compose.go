@@ -12,21 +12,21 @@ import (
 	"github.com/belfryhq/belfry/outbox"
 )
 
-// Composer makes of claimed messages what may be sent, in their order, or says why not.
-// It is called with a deadline and by several goroutines, and writes nothing.
+// Composer decides for each claimed message, in order, whether it is sent, deferred or refused. It is
+// called with a deadline and concurrently, and writes nothing.
 type Composer interface {
-	// Expect says before Compose that it is to come for a claim. It is quick.
+	// Expect announces a claim that will be composed. It returns at once.
 	Expect(claimed []outbox.Claimed)
 	Compose(ctx context.Context, claimed []outbox.Claimed) ([]outbox.Composed, error)
-	// Transactions is how many it has made in the database so far.
+	// Transactions returns the number of its transactions in the database.
 	Transactions() int64
 }
 
-// composers is how many batches are composed at once.
+// composers is the number of batches that are composed concurrently.
 const composers = 2
 
-// compose composes batches until the channel is closed, and enqueues what may be sent.
-// After the stop it gives back what comes.
+// compose composes batches until the channel is closed, and enqueues messages to be sent. After the
+// stop it returns them.
 func (r *Relay) compose(ctx context.Context, in <-chan batch) {
 	for b := range in {
 		composed, unsent := r.composed(ctx, b.messages)
@@ -35,13 +35,12 @@ func (r *Relay) compose(ctx context.Context, in <-chan batch) {
 	}
 }
 
-// composed composes messages. Those that cannot be composed, or not before the stop, are
-// settled instead: what makes a whole batch fail is searched for by halves, and ends
-// alone.
+// composed composes messages. Messages that cannot be composed, or not before the stop, are settled
+// instead: a message that fails its whole batch is found by bisection and fails alone.
 func (r *Relay) composed(ctx context.Context, messages []outbox.Claimed) (composed []outbox.Composed, unsent []outbox.Settlement) {
 	err := context.Cause(ctx)
 	if err == nil {
-		err = r.insist(ctx, "messages are not composed yet", func(ctx context.Context) (err error) {
+		err = r.retry(ctx, "messages are not composed yet", func(ctx context.Context) (err error) {
 			composed, err = r.composer.Compose(ctx, messages)
 			return err
 		})
@@ -112,12 +111,10 @@ func (r *Relay) enqueue(b batch, composed []outbox.Composed) map[int64][]int {
 	return went
 }
 
-// hurry is by how much shorter a drain defers messages that wait for others under a cap: it
-// waits for them.
+// hurry divides the wait of a drain for messages in flight under a cap.
 const hurry = 4
 
-// waitOf is how long a composed message is deferred. A drain goes on until those that wait for
-// others in flight under a cap have gone or ended.
+// waitOf returns the deferral of a composed message. A drain waits for messages in flight under a cap.
 func (r *Relay) waitOf(m *outbox.Composed) time.Duration {
 	if m.Reason != outbox.ReasonCapped || !r.draining.Load() {
 		return m.Wait
@@ -131,9 +128,8 @@ func (r *Relay) waitOf(m *outbox.Composed) time.Duration {
 	}
 }
 
-// unserved leaves a message that nobody here can send. At a medium of other relays it is
-// theirs at once: they do not claim it before it has come to their step. A platform that
-// no sender takes is waited for.
+// unserved settles a message without a sender here. A medium of other relays is left to them at once:
+// they do not claim the message before its step. A platform without a sender is waited for.
 func (r *Relay) unserved(m *outbox.Composed, now time.Time) outbox.Settlement {
 	medium := m.Delivery.Medium
 	if !slices.ContainsFunc(r.queues, func(q *queue) bool { return q.settings().Medium == medium }) && m.Step != m.Claimed.Step {
@@ -153,8 +149,7 @@ const (
 	absentRate = 500
 )
 
-// absent has the messages for which there is no sender come again one after the other,
-// activities apart.
+// absent spaces the returns of messages without a sender, activities and bulk separately.
 type absent struct {
 	mu               sync.Mutex
 	activities, bulk time.Time // when the next one does

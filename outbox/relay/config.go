@@ -14,73 +14,69 @@ import (
 	"github.com/belfryhq/belfry/outbox/sender"
 )
 
-// Config sets how a Relay claims, retries and stops. DefaultConfig has every default;
-// zero values are not defaults and Validate refuses them where they make no sense.
+// Config specifies how a Relay claims, retries and stops. DefaultConfig contains all defaults. Zero
+// values are not defaults; Validate rejects them if they make no sense.
 type Config struct {
-	// Name tells this relay from others in belfry.relays and belfry.leases. It must be
-	// unique among live relays: a relay takes back leases of its own name that it does not
-	// know, once they are fifteen seconds old. Nothing here sees to that: belfry's commands
-	// hold the names that they are given (belfry.names) and refuse the second process; a
-	// program of one's own gives each process another, or none. Empty: host name, process
-	// id and a random suffix; then what a process before this one held waits until its
-	// leases run out.
+	// Name identifies this relay in belfry.relays and belfry.leases. It must be unique among live
+	// relays: a relay recovers unknown leases of its own name once they are fifteen seconds old. The
+	// relay does not enforce it. belfry's commands lock their names (belfry.names) and reject a second
+	// process; a custom program must give each process a different name, or none. Empty means host
+	// name, process id and a random suffix; messages of a previous process then wait until their leases
+	// expire.
 	Name string `mapstructure:"name"`
-	// Place is the name of where this relay delivers from, which the database has as well
-	// (belfry adopt --place): with another one nothing is delivered. "": none.
+	// Place names the place from which this relay delivers. The database stores a place too (belfry
+	// adopt --place): if they differ, nothing is delivered. "" means no place.
 	Place string `mapstructure:"place"`
-	// Batch is how many messages one claim takes, and one hand-over, at most.
+	// Batch is the maximum number of messages per claim and per hand-over.
 	Batch int `mapstructure:"batch"`
 	// MaxInFlight bounds the messages in flight in this relay, whatever their state.
 	MaxInFlight int `mapstructure:"max_in_flight"`
-	// Lease is how long a claim lasts without a renewal, in the database's clock. A relay
-	// that dies holds its messages back for as long, and a drain tries for as long to
-	// start in a database that is slow.
+	// Lease is the duration of a claim without a renewal, in the database's clock. A dead relay delays
+	// its messages for that long, and a drain tries for that long to start in a slow database.
 	Lease time.Duration `mapstructure:"lease"`
-	// PollInterval is how often a relay looks for messages while there are any. One that
-	// has found none for a while rests; see Listen.
+	// PollInterval is the interval of claims while there are messages. After a while without messages a
+	// relay rests; see Listen.
 	PollInterval time.Duration `mapstructure:"poll_interval"`
-	// Listen has the relay LISTEN for the database's hints that there are messages: with
-	// nothing to do it asks for nothing for up to ten seconds. Off, or where hints do not
-	// arrive, it looks ever more seldom, down to once a second.
+	// Listen makes the relay LISTEN for the database's hints: without messages it then polls only every
+	// ten seconds. Without Listen, or if no hints arrive, polling slows down to once per second.
 	Listen bool `mapstructure:"listen"`
-	// StatementTimeout bounds every statement and COMMIT.
+	// StatementTimeout limits each statement and COMMIT.
 	StatementTimeout time.Duration `mapstructure:"statement_timeout"`
-	// GracePeriod is how long calls in flight may still take after a soft stop before
-	// they are cancelled.
+	// GracePeriod is the time that calls in flight have after a soft stop before they are cancelled.
 	GracePeriod time.Duration `mapstructure:"grace_period"`
-	// MaxCrashes is how many relays may die sending a message; the last one of them makes
-	// it a dead letter.
+	// MaxCrashes is the number of relays that may die while sending a message; the last crash makes it
+	// a dead letter.
 	MaxCrashes int `mapstructure:"max_crashes"`
-	// ActivityShare is the share of MaxInFlight, and of every sender's calls, that bulk
-	// messages leave to activities.
+	// ActivityShare is the share of MaxInFlight, and of each sender's calls, that is reserved for
+	// activities.
 	ActivityShare float64 `mapstructure:"activity_share"`
-	// Retries says whether messages that somebody has tried to send before are taken when they
-	// are due, or when nothing else is left that a sender takes.
+	// Retries specifies whether retries are claimed when they are due, or only when no other message is
+	// left that a sender takes.
 	Retries  Retries       `mapstructure:"retries"`
 	Receipts ReceiptConfig `mapstructure:"receipts"`
-	// Retry is for messages whose sender this relay does not know, as after a crash, and
+	// Retry applies to messages whose sender this relay does not know, such as after a crash, and is
 	// the default of senders.
 	Retry RetryConfig `mapstructure:"retry"`
 }
 
-// Retries says when messages are taken that somebody has tried to send before.
+// Retries specifies when retries are claimed.
 type Retries string
 
-// When retries are taken.
+// The values of Retries.
 const (
-	RetriesMixed Retries = "mixed" // when they are due, among the others
-	// RetriesLast leaves them until nothing else is due that a sender takes now. Attempts at a
+	RetriesMixed Retries = "mixed" // when they are due, among other messages
+	// RetriesLast claims them when no other message is due that a sender currently takes. Attempts at a
 	// next medium count as retries.
 	RetriesLast Retries = "last"
 )
 
-// ReceiptConfig sets how results that come later are waited for.
+// ReceiptConfig specifies how the relay waits for results that arrive later.
 type ReceiptConfig struct {
-	Interval time.Duration `mapstructure:"interval"` // between two looks for one receipt
+	Interval time.Duration `mapstructure:"interval"` // between two reads of a receipt
 	Limit    time.Duration `mapstructure:"limit"`    // after which the message is SENT, unconfirmed
 }
 
-// Policy says how the pauses between attempts grow.
+// Policy specifies how the pauses between attempts grow.
 type Policy string
 
 // The policies.
@@ -89,57 +85,56 @@ const (
 	Linear      Policy = "linear"      // grows by the first pause each time
 )
 
-// RetryConfig sets how often a medium is tried, and when. The pause before an attempt is
-// the policy's, less a part that is drawn evenly up to Jitter of it, and MinDelay at least;
-// a Retry-After comes on top of it.
+// RetryConfig specifies the number and times of attempts at a medium. The pause before an attempt is
+// the policy's pause, minus an evenly distributed random part of up to Jitter of it, and at least
+// MinDelay. A Retry-After is added to it.
 type RetryConfig struct {
-	Attempts int           `mapstructure:"attempts"` // calls per message and medium, the first included, at most
+	Attempts int           `mapstructure:"attempts"` // maximum calls per message and medium, including the first
 	Policy   Policy        `mapstructure:"policy"`
 	Initial  time.Duration `mapstructure:"initial"`
 	Max      time.Duration `mapstructure:"max"`       // the longest pause without a Retry-After
-	MinDelay time.Duration `mapstructure:"min_delay"` // the shortest, whatever is drawn
-	// Jitter is the share of a pause that is drawn: 1, from nothing to the whole of it; 0,
-	// none is, and a linear policy is that to the millisecond.
+	MinDelay time.Duration `mapstructure:"min_delay"` // the minimum after jitter
+	// Jitter is the random share of a pause: 1 draws the whole pause, 0 makes pauses exact.
 	Jitter float64 `mapstructure:"jitter"`
 }
 
-// BreakerConfig sets when a sender's circuit breaker opens, and closes again.
+// BreakerConfig specifies when a sender's circuit breaker opens and closes.
 type BreakerConfig struct {
 	Failures int           `mapstructure:"failures"` // in a row, that open it; 0: no breaker
 	OpenFor  time.Duration `mapstructure:"open_for"` // until probes are let through
 	Probes   int           `mapstructure:"probes"`   // at once, and successes in a row that close it
 }
 
-// SenderConfig sets which messages a sender takes, and how fast.
+// SenderConfig specifies a sender's messages and limits.
 type SenderConfig struct {
 	Name   string `mapstructure:"name"`
 	Medium string `mapstructure:"medium"`
-	// Platforms are those of the channels it takes; none: all.
+	// Platforms lists the platforms of the sender's channels. Empty means all.
 	Platforms   []string `mapstructure:"platforms"`
 	Concurrency int      `mapstructure:"concurrency"` // calls at once
-	// RatePerSecond is shared by the live relays that have the sender: messages, not
-	// calls. 0: no limit.
+	// RatePerSecond is the number of messages, not calls, per second. The live relays that have the
+	// sender share it. 0 means no limit.
 	RatePerSecond float64 `mapstructure:"rate_per_second"`
-	// Burst is how many messages may go at once after a pause. 0: a tenth of a second's,
-	// at least one.
+	// Burst is the number of messages that may be sent at once after a pause. 0 means a tenth of a
+	// second's, at least one.
 	Burst   int           `mapstructure:"burst"`
 	Timeout time.Duration `mapstructure:"timeout"` // of one call
 	Retry   RetryConfig   `mapstructure:"retry"`
 	Breaker BreakerConfig `mapstructure:"breaker"`
-	// AbortAfter is how many messages of a job the provider refuses permanently, in a row and
-	// by the answers to one relay, before that relay tries a sample of the rest, and makes the job
-	// ABORTED if none of it is accepted (probe.go). Invalid addresses count; messages that
-	// continue by another medium and refusals of the client's own do not. 0: none.
+	// AbortAfter is the number of consecutive permanent failures of a job's messages, among the replies
+	// to one relay, after which that relay tries a sample of the rest and makes the job ABORTED if the
+	// provider accepts none of it (probe.go). Invalid addresses count; messages that continue by
+	// another medium, and refusals by the client itself, do not. 0 disables it.
 	AbortAfter int `mapstructure:"abort_after"`
 }
 
-// Sender is a provider client and how to use it.
+// Sender is a provider client with its configuration.
 type Sender struct {
 	SenderConfig
 	Client sender.Sender
 }
 
-// DefaultConfig is what config.yaml documents.
+// DefaultConfig returns the defaults documented in config.yaml.
 func DefaultConfig() Config {
 	return Config{
 		Batch:            500,
@@ -157,7 +152,7 @@ func DefaultConfig() Config {
 	}
 }
 
-// DefaultSenderConfig has a sender's defaults; Name and Medium have none.
+// DefaultSenderConfig returns a sender's defaults; Name and Medium are empty.
 func DefaultSenderConfig() SenderConfig {
 	return SenderConfig{
 		Concurrency: 16,
@@ -168,10 +163,10 @@ func DefaultSenderConfig() SenderConfig {
 	}
 }
 
-// DefaultMailSenderConfig has the defaults of a sender of mail; Name and Medium have none. A mail
-// server may take minutes for each step, and the time of the call is the sum of all
-// (RFC 5321 §4.5.3.2). Greylisting and "come back later" last for minutes to hours
-// (RFC 6647), so that the ten attempts take two to four hours.
+// DefaultMailSenderConfig returns the defaults of a mail sender; Name and Medium are empty. A mail
+// server may take minutes for each step, and a call's time is the sum of all steps (RFC 5321 §4.5.3.2).
+// Greylisting and temporary refusals last for minutes to hours (RFC 6647), so the ten attempts take two
+// to four hours.
 func DefaultMailSenderConfig() SenderConfig {
 	c := DefaultSenderConfig()
 	c.Timeout = 30 * time.Minute
@@ -184,7 +179,7 @@ var (
 	mediumName = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[a-z][a-z0-9_]{0,30}$`) })
 )
 
-// checker gathers problems under a key path.
+// checker collects problems under a key path.
 type checker struct{ sender.Problems }
 
 func check(path string) *checker { return &checker{sender.Problems{Path: path}} }
@@ -252,8 +247,8 @@ func (c SenderConfig) validate(path string) error {
 	return v.Err(c.Retry.validate(path + ".retry"))
 }
 
-// ValidateSenders returns every problem of every sender and of the list: names that come
-// twice, and senders that no message can reach.
+// ValidateSenders returns all problems of each sender and of the list: duplicate names, and senders
+// that no message can reach.
 func ValidateSenders(path string, senders []SenderConfig) error {
 	var problems []error
 	for i, s := range senders {
@@ -271,7 +266,7 @@ func ValidateSenders(path string, senders []SenderConfig) error {
 	return errors.Join(problems...)
 }
 
-// covers reports that no message reaches other when c comes first.
+// covers reports whether no message reaches other if c comes first.
 func (c SenderConfig) covers(other SenderConfig) bool {
 	if c.Medium != other.Medium || len(c.Platforms) == 0 {
 		return c.Medium == other.Medium
@@ -284,18 +279,17 @@ func (c SenderConfig) covers(other SenderConfig) bool {
 	return len(other.Platforms) > 0
 }
 
-// takes reports whether a message of the medium to a channel of the platform is for c.
+// takes reports whether the sender takes messages of the medium for channels of the platform.
 func (c SenderConfig) takes(medium, platform string) bool {
 	return c.Medium == medium && (len(c.Platforms) == 0 || slices.Contains(c.Platforms, platform))
 }
 
-// draw is the pause before the attempt that follows the given number of them, for random
-// in [0, 1).
+// draw returns the pause after the given number of attempts, for random in [0, 1).
 func (c RetryConfig) draw(attempts int, random float64) time.Duration {
 	return max(c.MinDelay, time.Duration((1-c.Jitter+c.Jitter*random)*float64(c.pause(attempts))))
 }
 
-// pause is the longest pause before the attempt that follows the given number of them.
+// pause returns the longest pause after the given number of attempts.
 func (c RetryConfig) pause(attempts int) time.Duration {
 	factor := float64(attempts)
 	if c.Policy == Exponential {
@@ -304,7 +298,7 @@ func (c RetryConfig) pause(attempts int) time.Duration {
 	return time.Duration(math.Min(factor*float64(c.Initial), float64(c.Max)))
 }
 
-// burst is the token bucket's size at a rate.
+// burst returns the size of the token bucket at a rate.
 func (c SenderConfig) burst(rate float64) int {
 	if c.Burst > 0 {
 		return c.Burst

@@ -9,28 +9,27 @@ import (
 )
 
 const (
-	// probeAfter is how long what is known of a job's messages counts against it: its next
-	// ones may be for another sender.
+	// probeAfter is how long the known destinations of a job limit it: its next messages may be for
+	// another sender.
 	probeAfter = 5 * time.Second
-	// forgetAfter is how long it is known at all of a job that nothing is claimed of.
+	// forgetAfter is how long the destinations of a job without claims are remembered.
 	forgetAfter = time.Minute
 )
 
-// credits are what the senders' queues have room for, less what is claimed and not enqueued
-// yet. A job's messages may go to any sender, and only composing says to which: a job spends
-// the credits of the queues that its last claim was enqueued to, each that got a tenth of it
-// or more. Of a job of which nothing is known one batch is claimed; of one whose queues have
-// no credit a tenth of a batch every five seconds.
+// credits are the free slots of the senders' queues, minus claimed messages that are not enqueued yet.
+// Only composing knows a message's sender. So a job spends the credits of the queues that received a
+// tenth or more of its last claim. One batch is claimed of a job without known queues, and a tenth of a
+// batch every five seconds of a job whose queues have no credit.
 type credits struct {
 	relay *Relay
 
 	mu        sync.Mutex
 	spent     []int // by queue
 	jobs      map[int64]*destination
-	forgotten time.Time // when old ones were looked for
+	forgotten time.Time // when old entries were last removed
 }
 
-// destination is where a job's messages go.
+// destination describes the queues of a job's messages.
 type destination struct {
 	underway int       // messages that are claimed and not enqueued
 	known    bool      // some have been composed
@@ -60,7 +59,7 @@ func (c *credits) Changed() <-chan struct{} { return c.relay.inflight.changed }
 // Job implements Credits.
 func (c *credits) Job(id int64, lane string, lanes int) int {
 	if c.relay.probing(id) {
-		return 0 // but for its sample
+		return 0 // except its sample
 	}
 	config, now := c.relay.settings(), time.Now()
 	room := c.relay.inflight.room(config, lane, lanes, false)
@@ -88,8 +87,8 @@ func (c *credits) Job(id int64, lane string, lanes int) int {
 	return 0
 }
 
-// free is how many messages the queues take that a job's go to, and how many are worth a
-// claim: half a queue.
+// free returns the number of messages that the job's queues take, and the number worth a claim: half a
+// queue.
 func (c *credits) free(d *destination, now time.Time) (free, enough int) {
 	share := c.relay.inflight.share(c.relay.settings())
 	for i, n := range d.to {
@@ -105,7 +104,7 @@ func (c *credits) free(d *destination, now time.Time) (free, enough int) {
 	return free, enough
 }
 
-// spend takes credits for messages that are claimed, as their jobs' last ones went.
+// spend takes credits for claimed messages, in the proportions of their jobs' last claims.
 func (c *credits) spend(messages []outbox.Claimed) batch {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -138,8 +137,8 @@ func (c *credits) spend(messages []outbox.Claimed) batch {
 	return b
 }
 
-// feedback gives a batch's credits back, which is composed and enqueued or deferred by now,
-// and notes where the messages of each of its jobs went.
+// feedback returns the credits of a batch after it was enqueued or deferred, and records the queues of
+// its jobs.
 func (c *credits) feedback(b batch, went map[int64][]int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -7,8 +7,8 @@ import (
 	"github.com/belfryhq/belfry/outbox/sender"
 )
 
-// decide says what is to be recorded about a message that was handed to a sender, given
-// what came of it. random is even in [0, 1).
+// decide returns the settlement of a message that was handed to a sender, for its result. random is
+// even in [0, 1).
 //
 //	accepted ──────────► SENT
 //	pending ───────────► PROCESSING, its receipt awaited
@@ -44,8 +44,8 @@ func decide(c *outbox.Composed, name string, retry RetryConfig, look time.Durati
 	return failed.again(tried, outbox.OutcomeUnknown, retry, r.RetryAfter, random)
 }
 
-// decideCrash says what becomes of a message that was handed over by a relay whose lease
-// ran out: its outcome is unknown. The ledger counts the crash.
+// decideCrash returns the settlement of a message that was handed over by a relay whose lease expired:
+// its outcome is unknown. The ledger counts the crash.
 func decideCrash(c outbox.Handed, retry RetryConfig, maxCrashes int, random float64) outbox.Settlement {
 	tried := outbox.Attempt{Step: c.Step, Attempt: c.Attempts + 1, Medium: medium(c.Route, c.Step), Error: "the relay's lease ran out after the message had been handed over"}
 	failed := failure{
@@ -60,8 +60,8 @@ func decideCrash(c outbox.Handed, retry RetryConfig, maxCrashes int, random floa
 	return failed.again(tried, outbox.OutcomeCrashed, retry, 0, random)
 }
 
-// decideReceipt says what becomes of a message whose receipt was looked for, and whether
-// anything is to be recorded now.
+// decideReceipt returns the settlement of a message for its receipt, and whether it must be recorded
+// now.
 func decideReceipt(a outbox.Awaited, limit time.Duration, r sender.Result) (outbox.Settlement, bool) {
 	s := outbox.Settlement{Claimed: a.Claimed, NextStep: a.Step, NextAttempts: a.Attempts, Receipt: a.Receipt}
 	answer := outbox.Attempt{Step: a.Step, Attempt: a.Attempts, Medium: a.Medium, Sender: a.Sender, Code: r.Code, Error: r.Detail}
@@ -77,7 +77,7 @@ func decideReceipt(a outbox.Awaited, limit time.Duration, r sender.Result) (outb
 	case sender.Pending, sender.Retryable, sender.Unknown:
 	}
 	if a.Age < limit {
-		return s, false // looked for again when its hold is over
+		return s, false // read again when its hold expires
 	}
 	answer.Outcome, answer.Error = outbox.OutcomeUnconfirmed, "no result within "+limit.String()
 	s.To, s.Record = outbox.Sent, []outbox.Attempt{answer}

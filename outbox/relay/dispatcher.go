@@ -12,117 +12,114 @@ import (
 )
 
 const (
-	// leadAtMost is how long a dispatcher that dies keeps the others from pushing, or its relay's
-	// lease if that is shorter.
+	// leadAtMost is the longest time for which a dead dispatcher keeps other dispatchers from pushing;
+	// a shorter lease of its relay shortens it.
 	leadAtMost = 30 * time.Second
-	// RequeueAfter is how long a message is QUEUED before a carrier that has no copy of it is
-	// believed to have lost it.
+	// RequeueAfter is the time after which a QUEUED message without a copy in the carrier is considered
+	// lost.
 	RequeueAfter = 10 * time.Minute
-	// onePass is how long it looks for what is due at least, whatever else there is to do.
+	// onePass is the minimum time of a search for due messages, whatever else there is to do.
 	onePass = 200 * time.Millisecond
 )
 
-// dispatcher queues due messages and hands their ids to a carrier: one at a time over the
-// database, in the relay that leads.
+// dispatcher queues due messages and pushes their ids to a carrier. One dispatcher per database does so
+// at a time, in the relay that leads.
 //
 //	find, as the PostgreSQL transport ─► QUEUED by push n, COMMIT ─► Push n ─► done
-//	     ▲                                                             │ full: no more until there is room
-//	     │ PENDING, swept                                              │ gap: again from the first that
+//	     ▲                                                             │ full: wait until there is room
+//	     │ PENDING, swept                                              │ gap: again from the first push that
 //	     └──────── the carrier has no copy, and the push is old ◄──────┘      the carrier does not know
 //
-// What holds there:
+// Invariants:
 //
-//   - A push is QUEUED durably before its ids are handed over, and at most one of a queue is
-//     QUEUED and not handed over by one dispatcher. A crash before the COMMIT leaves its
-//     messages PENDING, a crash after it a number that the carrier does not have.
-//   - Which ids a push has is read from the messages themselves: those still QUEUED by it. So
-//     it can be made again as often as need be, whatever has become of the others since.
-//   - What a carrier has lost shows by Inside, which is asked at least every ten seconds and
-//     after every error and gap: with a lower number its pushes are made again from there,
-//     with another epoch, or a higher number, in a new epoch and from the earliest push that a
-//     message is QUEUED by.
-//   - A copy that is lost alone is found by the sweep: its message is QUEUED by a push that is
-//     older than RequeueAfter and than all that the carrier has copies of. A long backlog is
-//     not pushed again: its pushes are inside. What is swept is PENDING and pushed as any.
-//   - Two dispatchers that both believe they lead make pushes of different numbers. The one
-//     that comes out of turn is a gap; both then push what is recorded, once.
-//   - A dispatcher that fails to use the carrier for a sixth of the lead's time gives the lead away.
-//     It competes for the lead again when the carrier is usable again, or, if the carrier answers
-//     Inside all the while, after the others have had time to take the lead.
+//   - A push is QUEUED durably before its ids are pushed, and one dispatcher has at most one such push of a queue
+//     outstanding. A crash before the COMMIT leaves its messages PENDING, a crash after it a number that the carrier
+//     does not have.
+//   - The ids of a push are read from the messages that are still QUEUED by it, so that a push can be repeated at any
+//     time.
+//   - Inside reveals losses of the carrier. It is called at least every ten seconds and after every error and gap: for a
+//     lower number, pushes are repeated from there; for another epoch or a higher number, in a new epoch, from the
+//     earliest push with a QUEUED message.
+//   - The sweep finds single lost copies: messages QUEUED by a push that is older than RequeueAfter and than every copy
+//     in the carrier. A long backlog is not pushed again, because its copies are inside. Swept messages are PENDING and
+//     are pushed like any other.
+//   - Two dispatchers that both believe they lead make pushes with different numbers. The push out of turn is a gap; both
+//     dispatchers then push the recorded pushes, once.
+//   - A dispatcher that cannot use the carrier for a sixth of the lead's time gives up the lead. It competes again when
+//     the carrier is usable, or, if Inside succeeds all the while, after other dispatchers have had time to take the lead.
 type dispatcher struct {
 	DispatchOptions
 	walk    *postgres
-	queues  []*pushing // none: another relay leads
-	led     time.Time  // when it took the lead, or went on with it
-	leads   bool       // it has asked for the lead since it gave it away last
-	failing time.Time  // since when the carrier fails here; zero: it does not
+	queues  []*pushing // empty while another relay leads
+	led     time.Time  // when the lead was taken or renewed
+	leads   bool       // it has requested the lead since it last gave it up
+	failing time.Time  // since when the carrier fails; zero while it works
 	swept   time.Time
-	made    *pushing // the queue of the push that was made last, and its number
+	made    *pushing // queue and number of the last push
 	number  int64
 	changed chan struct{} // size 1: there may be something to push, or to lead
 }
 
-// DispatchOptions are what Dispatch works with.
+// DispatchOptions configures Dispatch.
 type DispatchOptions struct {
-	Ledger *outbox.Ledger // of a relay's name that no other dispatcher has
+	Ledger *outbox.Ledger // under a name that no other dispatcher uses
 	To     Carrier
 	Config func() Config // Batch, PollInterval, Lease, StatementTimeout
-	// RequeueAfter is how old a push is at least that the carrier has no copy of, before its
-	// messages are pushed again.
+	// RequeueAfter is the age after which a push without a copy in the carrier is pushed again.
 	RequeueAfter time.Duration
 	Log          zerolog.Logger
 
-	name  string
-	hears func() bool // hints
-	at    func(ctx context.Context, point string) error
-	waits func() bool // nothing may leave by this relay
-	// rebuilt hears of a queue that has lost its memory.
+	name    string
+	hears   func() bool // hints
+	at      func(ctx context.Context, point string) error
+	blocked func() bool // messages may not leave the database
+	// rebuilt is called for a queue that has lost its memory.
 	rebuilt func(Queue)
 }
 
-// pushing is how far the pushes of one queue are.
+// pushing is the progress of the pushes of one queue.
 type pushing struct {
 	outbox.PushQueue
-	handed int64 // the carrier has all up to this one
-	known  bool  // and was asked whether it has
+	handed int64 // the carrier has all pushes up to this number
+	known  bool  // handed was confirmed by the carrier
 	full   bool
 }
 
-// Dispatch hands the ids of due messages to a carrier until ctx ends, as each relay with a
-// carrier does, in turn with other dispatchers of the same database.
+// Dispatch pushes the ids of due messages to a carrier until ctx ends, as each relay with a carrier
+// does, in turn with other dispatchers of the database.
 func Dispatch(ctx context.Context, o DispatchOptions) { newDispatcher(o).run(ctx) }
 
 func newDispatcher(o DispatchOptions) *dispatcher {
 	if o.at == nil { // outside of a relay
-		o.waits = func() bool { return false }
+		o.blocked = func() bool { return false }
 		o.hears, o.at, o.rebuilt = func() bool { return false }, func(context.Context, string) error { return nil }, func(Queue) {}
 	}
 	d := &dispatcher{DispatchOptions: o, changed: make(chan struct{}, 1)}
 	d.walk = newPostgres(postgresOptions{
 		ledger: o.Ledger, claims: d, config: o.Config, rest: restAtMost, hears: o.hears, resting: func(bool) {},
-		act:  d.within,
+		act:  d.withTimeout,
 		pass: func() error { return nil },
 		name: o.name, transport: o.To.String(), log: o.Log,
 	})
 	return d
 }
 
-// within makes a statement, which no stop cuts short.
-func (d *dispatcher) within(act func(context.Context) error) error {
+// withTimeout executes a statement with a timeout, regardless of stops.
+func (d *dispatcher) withTimeout(act func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(context.Background(), d.Config().StatementTimeout)
 	defer cancel()
 	return act(ctx)
 }
 
-// leadFor is how long it leads without going on with it.
+// leadFor is how long the lead lasts without a renewal.
 func (d *dispatcher) leadFor() time.Duration { return min(leadAtMost, d.Config().Lease) }
 
-// turn is how often a dispatcher that does not lead asks for the lead, and how long one that leads
-// bears with a carrier that fails.
+// turn is the interval at which a dispatcher requests the lead, and the time for which a leader
+// tolerates a failing carrier.
 func (d *dispatcher) turn() time.Duration { return d.leadFor() / 6 }
 
-// run pushes until ctx ends. What fails is tried again, at most a second later, and by another
-// relay if this one does not reach the carrier.
+// run pushes until ctx ends. A failure is retried after at most one second, or by another relay if this
+// one cannot reach the carrier.
 func (d *dispatcher) run(ctx context.Context) {
 	failures, resigned := 0, false
 	for ctx.Err() == nil {
@@ -153,8 +150,8 @@ func (d *dispatcher) run(ctx context.Context) {
 	d.stopLeading()
 }
 
-// outOfPatience notes that the carrier failed and reports whether it has done so for long enough
-// to leave the lead to a relay that may reach it.
+// outOfPatience records a failure of the carrier and reports whether the lead should pass to a relay
+// that may reach it.
 func (d *dispatcher) outOfPatience() bool {
 	if d.failing.IsZero() {
 		d.failing = time.Now()
@@ -162,20 +159,20 @@ func (d *dispatcher) outOfPatience() bool {
 	return time.Since(d.failing) >= d.turn()
 }
 
-// stopLeading lets another relay push at once, whether this one leads or has only asked to.
+// stopLeading lets another relay lead at once, whether this one leads or has only requested the lead.
 func (d *dispatcher) stopLeading() {
 	if !d.leads {
 		return
 	}
-	if err := d.within(d.Ledger.StopLeading); err != nil {
+	if err := d.withTimeout(d.Ledger.StopLeading); err != nil {
 		d.Log.Debug().Err(err).Str("worker_id", d.name).Msg("another relay leads later")
 		return
 	}
 	d.leads = false
 }
 
-// standBack waits until the carrier can be reached again. A carrier that answers all the while
-// has refused a push: then the wait is two turns of the others.
+// standBack waits until the carrier is reachable again. If the carrier answered all the while, it has
+// refused a push: then the wait is two turns of the other dispatchers.
 func (d *dispatcher) standBack(ctx context.Context) {
 	began, unreachable := time.Now(), false
 	for lifecycle.Pause(ctx, min(time.Second, d.turn())) == nil {
@@ -190,7 +187,7 @@ func (d *dispatcher) standBack(ctx context.Context) {
 	}
 }
 
-// reach asks the carrier something about both queues.
+// reach calls Inside for both queues.
 func (d *dispatcher) reach(ctx context.Context) error {
 	for _, name := range []Queue{Activities, Bulk} {
 		if _, err := d.To.Inside(ctx, name); err != nil {
@@ -200,9 +197,9 @@ func (d *dispatcher) reach(ctx context.Context) error {
 	return nil
 }
 
-// step makes at most one push that is new.
+// step makes at most one new push.
 func (d *dispatcher) step(ctx context.Context) error {
-	if d.waits() {
+	if d.blocked() {
 		d.stopLeading()
 		d.doubt()
 	} else if err := d.lead(); err != nil {
@@ -223,7 +220,7 @@ func (d *dispatcher) step(ctx context.Context) error {
 	return d.dispatch(ctx)
 }
 
-// lead takes the lead, or goes on with it when a third of its time is over.
+// lead takes the lead, or renews it after a third of its time.
 func (d *dispatcher) lead() error {
 	if len(d.queues) > 0 && time.Since(d.led) < d.leadFor()/3 {
 		return nil
@@ -231,7 +228,7 @@ func (d *dispatcher) lead() error {
 	began := time.Now()
 	var queues []outbox.PushQueue
 	d.leads = true
-	err := d.within(func(ctx context.Context) (err error) {
+	err := d.withTimeout(func(ctx context.Context) (err error) {
 		queues, err = d.Ledger.Lead(ctx, d.To.String(), d.leadFor())
 		return err
 	})
@@ -245,7 +242,7 @@ func (d *dispatcher) lead() error {
 	return nil
 }
 
-// follow waits for a turn to lead. Who leads asks which jobs are delivered.
+// follow waits until it may request the lead. The leader marks delivered jobs.
 func (d *dispatcher) follow(ctx context.Context) {
 	d.walk.forgetSettled()
 	timer := time.NewTimer(d.turn())
@@ -257,10 +254,10 @@ func (d *dispatcher) follow(ctx context.Context) {
 	}
 }
 
-// doubt has it ask the database and the carrier how far they are.
+// doubt schedules a comparison of the database and the carrier.
 func (d *dispatcher) doubt() { d.queues = nil }
 
-// handOver pushes what is QUEUED and was not handed over.
+// handOver pushes the pushes that are QUEUED and not in the carrier.
 func (d *dispatcher) handOver(ctx context.Context, q *pushing) error {
 	if !q.known {
 		if err := d.compare(ctx, q); err != nil {
@@ -270,7 +267,7 @@ func (d *dispatcher) handOver(ctx context.Context, q *pushing) error {
 	for q.full = false; q.known && !q.full && q.handed < q.Last && ctx.Err() == nil; {
 		var keys []outbox.Key
 		var lane string
-		err := d.within(func(ctx context.Context) (err error) {
+		err := d.withTimeout(func(ctx context.Context) (err error) {
 			keys, lane, err = d.Ledger.QueuedBy(ctx, q.PushQueue, q.handed+1)
 			return err
 		})
@@ -284,8 +281,8 @@ func (d *dispatcher) handOver(ctx context.Context, q *pushing) error {
 	return nil
 }
 
-// compare asks the carrier how much it remembers, and begins a new epoch if it has lost the
-// present one, or knows pushes that the database has lost.
+// compare reads the carrier's memory and begins a new epoch if it has lost the present one, or knows
+// pushes that the database has lost.
 func (d *dispatcher) compare(ctx context.Context, q *pushing) error {
 	inside, err := d.To.Inside(ctx, Queue(q.Name))
 	if err != nil {
@@ -297,10 +294,10 @@ func (d *dispatcher) compare(ctx context.Context, q *pushing) error {
 		q.handed = inside.Last
 		return nil
 	case inside.Epoch != q.Epoch && q.Last < q.First:
-		return nil // nothing of this epoch was told to anybody
+		return nil // no push of this epoch was made
 	}
 	var renewed bool
-	err = d.within(func(ctx context.Context) (err error) {
+	err = d.withTimeout(func(ctx context.Context) (err error) {
 		q.PushQueue, renewed, err = d.Ledger.RenewQueue(ctx, q.PushQueue)
 		return err
 	})
@@ -318,7 +315,7 @@ func (d *dispatcher) compare(ctx context.Context, q *pushing) error {
 	return nil
 }
 
-// push hands over the next push of a queue.
+// push makes the next push of a queue.
 func (d *dispatcher) push(ctx context.Context, q *pushing, lane string, keys []outbox.Key) error {
 	if err := d.at(ctx, pointPush); err != nil {
 		return err
@@ -338,7 +335,7 @@ func (d *dispatcher) push(ctx context.Context, q *pushing, lane string, keys []o
 	return nil
 }
 
-// dispatch makes the next push, if something is due soon.
+// dispatch makes the next push if messages are due soon.
 func (d *dispatcher) dispatch(ctx context.Context) error {
 	if len(d.queues) == 0 {
 		return nil
@@ -349,14 +346,14 @@ func (d *dispatcher) dispatch(ctx context.Context) error {
 			limit = min(limit, d.Config().PollInterval)
 		}
 	}
-	limit = max(min(limit, time.Until(d.swept.Add(d.betweenSweeps()))), onePass)
+	limit = max(min(limit, time.Until(d.swept.Add(d.sweepInterval()))), onePass)
 	until, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	d.made = nil
 	found, err := d.walk.Receive(until, d)
 	if q := d.made; len(found) > 0 && q != nil {
 		if next := d.number == q.Last+1; !next || q.handed != q.Last {
-			q.Last, q.known = d.number, false // another one believes that it leads
+			q.Last, q.known = d.number, false // another dispatcher believes that it leads
 			return nil
 		}
 		q.Last = d.number
@@ -372,29 +369,29 @@ func (d *dispatcher) dispatch(ctx context.Context) error {
 	return err
 }
 
-// betweenSweeps is how often is looked for what the carrier has lost.
-func (d *dispatcher) betweenSweeps() time.Duration { return d.RequeueAfter / 10 }
+// sweepInterval is the interval of searches for copies that the carrier has lost.
+func (d *dispatcher) sweepInterval() time.Duration { return d.RequeueAfter / 10 }
 
-// sweep takes back what the carrier has no copy of.
+// sweep returns messages to PENDING whose copies the carrier has lost.
 func (d *dispatcher) sweep(ctx context.Context) error {
-	if time.Since(d.swept) < d.betweenSweeps() {
+	if time.Since(d.swept) < d.sweepInterval() {
 		return nil
 	}
-	defer func() { d.swept = time.Now() }() // however long it takes, there is time for pushes
+	defer func() { d.swept = time.Now() }() // even a slow sweep leaves time for pushes
 	for _, q := range d.queues {
 		inside, err := d.To.Inside(ctx, Queue(q.Name))
 		if err != nil {
 			return carrierError{err}
 		}
 		if q.handed < q.First {
-			continue // it was told nothing in this epoch
+			continue // no push of this epoch was made
 		}
 		if q.known = q.known && inside.Epoch == q.Epoch && inside.Last == q.handed; !q.known {
-			continue // what it has lost is pushed again
+			continue // its lost pushes are made again
 		}
 		swept := 0
 		for n := outbox.MaxBatch; n == outbox.MaxBatch && ctx.Err() == nil; swept += n {
-			err := d.within(func(ctx context.Context) (err error) {
+			err := d.withTimeout(func(ctx context.Context) (err error) {
 				n, err = d.Ledger.Unqueue(ctx, q.PushQueue, inside.Oldest, d.RequeueAfter, outbox.MaxBatch)
 				return err
 			})
@@ -406,14 +403,14 @@ func (d *dispatcher) sweep(ctx context.Context) error {
 			d.walk.fresh()
 			d.Log.Warn().Int("rows", swept).Str("worker_id", d.name).Str("transport", d.To.String()).Str("detail", q.Name).Msg("the carrier has lost messages; they are pushed again")
 		}
-		if err := d.within(func(ctx context.Context) error { return d.Ledger.ForgetPushes(ctx, q.PushQueue, d.RequeueAfter) }); err != nil {
+		if err := d.withTimeout(func(ctx context.Context) error { return d.Ledger.ForgetPushes(ctx, q.PushQueue, d.RequeueAfter) }); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// wake has it look for what is due.
+// wake starts a search for due messages.
 func (d *dispatcher) wake() {
 	select {
 	case d.changed <- struct{}{}:
@@ -421,7 +418,7 @@ func (d *dispatcher) wake() {
 	}
 }
 
-// queue is the one that may be pushed to now; nil: none.
+// queue returns the queue that can be pushed to, or nil.
 func (d *dispatcher) queue(name Queue) *pushing {
 	for _, q := range d.queues {
 		if q.Name == string(name) && q.known && !q.full {
@@ -451,7 +448,7 @@ func (d *dispatcher) ClaimActivities(ctx context.Context, since time.Time, limit
 	return d.pushes(q, number, keys), next, err
 }
 
-// pushes notes the push that was made.
+// pushes records the push that was made.
 func (d *dispatcher) pushes(q *pushing, number int64, keys []outbox.Key) []outbox.Claimed {
 	found := make([]outbox.Claimed, len(keys))
 	for i, k := range keys {
@@ -461,7 +458,7 @@ func (d *dispatcher) pushes(q *pushing, number int64, keys []outbox.Key) []outbo
 	return found
 }
 
-// Activities implements Credits: what one push takes.
+// Activities implements Credits: the size of one push.
 func (d *dispatcher) Activities() int { return d.room(Activities) }
 
 // Bulk implements Credits.
@@ -477,7 +474,7 @@ func (d *dispatcher) room(name Queue) int {
 	return d.Config().Batch
 }
 
-// Idle implements Credits: what is in flight is the relays'.
+// Idle implements Credits: messages in flight belong to the relays.
 func (*dispatcher) Idle() bool { return true }
 
 // Changed implements Credits.

@@ -105,7 +105,7 @@ func Learned(s outbox.Settlement) (open []int) {
 			batch, _, _ := b.next()
 			b.settled(batch)
 		}
-		b.learn(s)
+		b.addReceipt(s)
 		open = append(open, b.waiting())
 	}
 	return open

@@ -55,7 +55,7 @@ func TestHalt_InMidDeliveryHoldsEverything(t *testing.T) {
 			require.Len(t, s.all(), before, "nothing is sent after the halt returned")
 			require.Zero(t, one[int](t, b, `SELECT count(*) FROM belfry.messages WHERE status NOT IN ('PENDING', 'QUEUED', 'SENT')`))
 			require.Zero(t, one[int](t, b, `SELECT count(*) FROM belfry.sendable_messages`))
-			require.Equal(t, 1, strings.Count(log.String(), "nothing is delivered before `belfry unhalt`"))
+			require.Equal(t, 1, strings.Count(log.String(), "delivery is halted: resume it with `belfry unhalt`"))
 			require.Empty(t, dbtest.Miscounted(t, b.DB.Pool))
 
 			changed, err = jobs.Unhalt(t.Context(), job.Act{Actor: "ann", Reason: "corrected"})
@@ -64,7 +64,7 @@ func TestHalt_InMidDeliveryHoldsEverything(t *testing.T) {
 			b.Delivered(t)
 			require.Len(t, s.all(), 140)
 			require.Zero(t, one[int](t, b, `SELECT count(*) FROM belfry.attempts`), "no attempt was counted")
-			require.Equal(t, 1, strings.Count(log.String(), "belfry goes on: relay delivers again"))
+			require.Equal(t, 1, strings.Count(log.String(), "the halt was lifted: the relay continues"))
 		})
 	}
 }

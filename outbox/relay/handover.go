@@ -9,8 +9,8 @@ import (
 	"github.com/belfryhq/belfry/outbox"
 )
 
-// handOver hands a group over: the durable record first, then a recheck of every message,
-// then the calls at once. Nothing is called that was not recorded, or that the recheck does not let pass (I6, I8).
+// handOver hands over a group: the durable record, then a recheck of every message, then the calls at
+// once. A message is called only if it was recorded and the recheck allows it (I6, I8).
 func (q *queue) handOver(hard context.Context, calls []call) {
 	r := q.relay
 	claimed := make([]outbox.Claimed, 0, len(calls))
@@ -34,8 +34,8 @@ func (q *queue) handOver(hard context.Context, calls []call) {
 		verdicts, err = r.recheck(hard, claimed)
 	}
 	for i := range verdicts {
-		// What was not recorded is not called: a renewal that committed after the record may
-		// have brought a lease back that it found expired.
+		// Unrecorded messages are not called: a renewal that committed after the record may have
+		// restored a lease that it found expired.
 		if verdicts[i] == outbox.VerdictSend && !slices.Contains(recorded, claimed[i].LeaseID) {
 			verdicts[i] = outbox.VerdictHeld
 		}
@@ -67,7 +67,7 @@ func (q *queue) handOver(hard context.Context, calls []call) {
 // recordHandOver records what is about to be handed to a provider, and returns the leases
 // under which it did. It gives up only when the relay is stopped hard.
 func (r *Relay) recordHandOver(hard context.Context, claimed []outbox.Claimed, bypassed map[outbox.Key][]outbox.Attempt) (leases []int64, err error) {
-	err = r.insist(hard, "messages are not handed over yet", func(ctx context.Context) (err error) {
+	err = r.retry(hard, "messages are not handed over yet", func(ctx context.Context) (err error) {
 		if err = r.at(ctx, pointHandOver); err != nil {
 			return err
 		}

@@ -6,48 +6,48 @@ import (
 )
 
 const (
-	// calmPasses is how many passes find nothing before a transport rests.
+	// calmPasses is the number of passes without a result before a transport rests.
 	calmPasses = 5
-	// restAtMost is how long one that hears hints rests (Relay.rest), and blindAtMost one
-	// that does not: what committed without a hint waits for the end.
+	// restAtMost is the longest rest of a transport that receives hints (Relay.rest), and blindAtMost
+	// of a transport that does not: it finds messages that were committed without a hint at its end.
 	restAtMost  = 10 * time.Second
 	blindAtMost = time.Second
 )
 
-// lull is how far a transport that finds nothing has come to ask for nothing.
+// idleness is the state of a transport between its first pass without a result and its rest.
 //
 //	passes find nothing, calmPasses of them
-//	  │ ask when the next message is due, then make one pass more, over everything
+//	  │ read when the next message is due, then make one more pass, over everything
 //	  ▼
 //	sleeping until then, a hint or restAtMost ──► one pass over everything ──► …
 //
-// What is due by the answer's time and can be claimed is found by that pass, what falls due
-// later ends the sleep, and what commits later comes with a hint: its own, or that of an
-// activity that was being committed at the same time, after which there are the calm passes.
-type lull struct {
-	calm     int           // passes in a row that found nothing
-	next     time.Time     // when the next message is due, once it was asked for
-	asked    bool          // next is set
-	blind    time.Duration // how long the last sleep without hints was
+// That pass finds claimable messages that are due by the returned time. Messages that are due later end
+// the sleep. Messages that are committed later come with a hint: their own, or the hint of an activity
+// that was being committed at the same time, after which the calm passes follow.
+type idleness struct {
+	calm     int           // consecutive passes that found nothing
+	next     time.Time     // when the next message is due, if asked
+	asked    bool          // next was read
+	blind    time.Duration // duration of the last sleep without hints
 	sleeping bool
-	woken    bool // by something else than time
-	heard    bool // something else than time, after which nobody has looked and asked for next
+	woken    bool // by a hint or a change, not by time
+	pending  bool // a wake-up that no pass and read of next has followed
 }
 
-// calm is called after a pass that found nothing, idle when it began, and says how long to
-// wait for the next. Nobody says when a sender has credits again that a job waits for.
+// calm is called after a pass that found nothing, idle when it began, and returns the pause before the
+// next. No event signals that a sender has credits again for a waiting job.
 func (p *postgres) calm(credits Credits, idle bool) time.Duration {
 	pause := p.config().PollInterval / 2
 	if !idle || !credits.Idle() || p.starved {
-		p.lull = lull{blind: p.lull.blind, heard: p.lull.heard}
+		p.idleness = idleness{blind: p.idleness.blind, pending: p.idleness.pending}
 		return pause
 	}
-	if p.lull.calm++; p.lull.calm < calmPasses {
+	if p.idleness.calm++; p.idleness.calm < calmPasses {
 		return p.soon(pause)
 	}
-	if !p.lull.asked {
-		if err := p.askNext(); err != nil {
-			p.lull = lull{}
+	if !p.idleness.asked {
+		if err := p.planSleep(); err != nil {
+			p.idleness = idleness{}
 			return time.Second
 		}
 		p.fresh()
@@ -55,63 +55,63 @@ func (p *postgres) calm(credits Credits, idle bool) time.Duration {
 	}
 	sleep := p.rest
 	if !p.hears() {
-		p.lull.blind = min(max(2*p.lull.blind, pause), blindAtMost)
-		sleep = p.lull.blind
+		p.idleness.blind = min(max(2*p.idleness.blind, pause), blindAtMost)
+		sleep = p.idleness.blind
 	}
-	if !p.lull.next.IsZero() {
-		sleep = min(sleep, time.Until(p.lull.next))
+	if !p.idleness.next.IsZero() {
+		sleep = min(sleep, time.Until(p.idleness.next))
 	}
 	sleep = max(sleep, p.cost(), time.Millisecond)
-	p.lull.sleeping = true
+	p.idleness.sleeping = true
 	p.resting(true)
 	return sleep
 }
 
-// soon shortens a pause before a calm pass: an activity that a hint was about is found when it
-// falls due, and not up to a pause later. That takes a question and a pass more for each pass
-// that follows a hint, or the time that was told before, and finds nothing. Those that follow
-// hints are twenty in a PollInterval at most.
+// soon shortens a pause before a calm pass, so that an activity announced by a hint is found when it is
+// due and not up to a pause later. It costs one more read and pass for each pass that follows a hint,
+// or that follows the previous due time, and finds nothing. At most twenty passes per PollInterval
+// follow hints.
 func (p *postgres) soon(pause time.Duration) time.Duration {
 	a := &p.activities
-	if p.lull.heard && !a.looked {
+	if p.idleness.pending && !a.looked {
 		a.next = a.last.Add(p.config().PollInterval / 20)
 		return max(min(pause, time.Until(a.next)), time.Millisecond)
 	}
-	passed := !p.lull.next.IsZero() && time.Until(p.lull.next) <= 0
-	if p.lull.heard || passed {
-		if p.lull.heard = p.readNext() != nil; p.lull.heard {
+	passed := !p.idleness.next.IsZero() && time.Until(p.idleness.next) <= 0
+	if p.idleness.pending || passed {
+		if p.idleness.pending = p.readNext() != nil; p.idleness.pending {
 			return min(pause, time.Second)
 		}
-		a.next = time.Time{} // what fell due since the pass, and is not later than the answer
+		a.next = time.Time{} // messages that became due since the pass, up to the returned time
 		return time.Millisecond
 	}
-	if p.lull.next.IsZero() || time.Until(p.lull.next) >= pause {
+	if p.idleness.next.IsZero() || time.Until(p.idleness.next) >= pause {
 		return pause
 	}
-	if p.lull.next.Before(a.next) {
-		a.next = p.lull.next
+	if p.idleness.next.Before(a.next) {
+		a.next = p.idleness.next
 	}
-	return max(time.Until(p.lull.next), time.Millisecond)
+	return max(time.Until(p.idleness.next), time.Millisecond)
 }
 
-// askNext reads when the next message is due, before a rest.
-func (p *postgres) askNext() error {
-	p.lull.asked = true
+// planSleep reads when the next message is due, before a rest.
+func (p *postgres) planSleep() error {
+	p.idleness.asked = true
 	return p.readNext()
 }
 
 func (p *postgres) readNext() error {
-	p.lull.next = time.Time{}
+	p.idleness.next = time.Time{}
 	return p.act(func(ctx context.Context) error {
 		wait, ok, err := p.ledger.Next(ctx)
-		if ok { // counted from the answer: a pass must not come before the time is reached
-			p.lull.next = time.Now().Add(min(wait, time.Hour) + 2*time.Millisecond)
+		if ok { // counted from the reply: a pass must not come before that time
+			p.idleness.next = time.Now().Add(min(wait, time.Hour) + 2*time.Millisecond)
 		}
 		return err
 	})
 }
 
-// cost is how long a pass over everything must not be repeated: it steps over what is dead.
+// cost is the minimum interval of passes over everything: they skip over dead index entries.
 func (p *postgres) cost() time.Duration {
 	sum := p.atLeast()
 	for _, w := range p.order {
@@ -123,20 +123,20 @@ func (p *postgres) cost() time.Duration {
 	return sum
 }
 
-// busy ends a lull. What was heard before may have been about more than what was found.
+// busy ends idleness. An earlier hint may have been about more messages than were found.
 func (p *postgres) busy() {
-	p.lull = lull{heard: true}
+	p.idleness = idleness{pending: true}
 	p.resting(false)
 }
 
-// stir ends a sleep. One that time has ended goes on after a pass that finds nothing.
+// stir ends a sleep. A sleep that time has ended continues after a pass that finds nothing.
 func (p *postgres) stir() {
-	slept, woken := p.lull.sleeping, p.lull.woken
-	p.lull.sleeping, p.lull.woken = false, false
+	slept, woken := p.idleness.sleeping, p.idleness.woken
+	p.idleness.sleeping, p.idleness.woken = false, false
 	if !slept {
 		return
 	}
-	if woken || p.askNext() != nil {
+	if woken || p.planSleep() != nil {
 		p.busy()
 	}
 	p.fresh()

@@ -9,8 +9,8 @@ import (
 	"github.com/belfryhq/belfry/outbox"
 )
 
-// inflight is what this relay has claimed and not recorded yet: the leases of its claims,
-// and how many messages there are, by lane. All of it is bounded (I13).
+// inflight contains the claimed messages that are not recorded: the leases of the claims, and the
+// counts by lane. All of it is bounded (I13).
 type inflight struct {
 	mu         sync.Mutex
 	leases     map[int64]int  // messages that are not recorded, by lease
@@ -44,7 +44,7 @@ func (f *inflight) add(c *outbox.Claimed, n int) {
 	}
 }
 
-// finishing returns the leases of which nothing is left once these messages are recorded.
+// finishing returns the leases that have no messages left once these are recorded.
 func (f *inflight) finishing(messages iter.Seq[*outbox.Claimed]) (done []int64) {
 	counts := make(map[int64]int)
 	for c := range messages {
@@ -60,8 +60,8 @@ func (f *inflight) finishing(messages iter.Seq[*outbox.Claimed]) (done []int64) 
 	return done
 }
 
-// drop takes messages out that are recorded or lost, and returns the leases of which
-// nothing is left. They stay until they have ended.
+// drop removes recorded or lost messages and returns the leases without messages left. The leases stay
+// until they have ended.
 func (f *inflight) drop(messages iter.Seq[*outbox.Claimed]) (done []int64) {
 	f.mu.Lock()
 	for c := range messages {
@@ -97,7 +97,7 @@ func (f *inflight) holds(lease int64) bool {
 	return f.leases[lease] > 0
 }
 
-// wake has who waits for credits look again.
+// wake makes waiting receivers check the credits again.
 func (f *inflight) wake() {
 	select {
 	case f.changed <- struct{}{}:
@@ -125,9 +125,8 @@ func (f *inflight) size() int {
 	return f.total
 }
 
-// room is how many more messages of a lane, or activities, may be claimed. One lane
-// never gets all of it, however many there are: a lane whose sender hangs leaves the
-// others theirs.
+// room returns the number of messages of a lane, or of activities, that may be claimed. No lane gets
+// all of it, so that a lane whose sender hangs leaves room for the other lanes.
 func (f *inflight) room(c Config, lane string, lanes int, activity bool) int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -149,7 +148,7 @@ func (f *inflight) bulkRoom(c Config) int {
 	return min(c.MaxInFlight-kept(c)-f.bulk(), c.MaxInFlight-f.total)
 }
 
-// kept is what bulk messages leave to activities.
+// kept returns the room that bulk messages leave to activities.
 func kept(c Config) int { return int(c.ActivityShare * float64(c.MaxInFlight)) }
 
 // part is how many messages one lane may have in flight.

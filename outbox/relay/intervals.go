@@ -2,14 +2,14 @@ package relay
 
 import "time"
 
-// channel is what the database notifies when there may be messages to send, now or later.
+// channel is the notification channel on which the database announces messages, due now or later.
 const channel = "belfry_messages"
 
-// wake is called at hints: there may be messages, or something about senders has changed.
-// A relay that is at work looks at both soon enough.
+// wake is called for hints: there may be messages, or a sender's settings have changed. A busy relay
+// reads both soon enough.
 func (r *Relay) wake() {
 	if r.resting.Load() {
-		r.beatNow()
+		r.heartbeatNow()
 	}
 	r.inflight.wake()
 	if r.dispatch != nil {
@@ -17,24 +17,24 @@ func (r *Relay) wake() {
 	}
 }
 
-// setResting says whether nothing is asked for, for a while; the heartbeat is slower then.
+// setResting records whether the transport rests; the heartbeat is slower then.
 func (r *Relay) setResting(yes bool) {
 	if r.resting.Swap(yes) && !yes {
-		r.beatNow()
+		r.heartbeatNow()
 	}
 }
 
-// beatNow has the heartbeat not wait.
-func (r *Relay) beatNow() {
+// heartbeatNow triggers a heartbeat.
+func (r *Relay) heartbeatNow() {
 	select {
 	case r.beatSoon <- struct{}{}:
 	default:
 	}
 }
 
-// betweenBeats is the pace of the heartbeat: a relay at rest counts as living by two beats
-// in the time after which others believe it dead, a third of the lease.
-func (r *Relay) betweenBeats() time.Duration {
+// heartbeatInterval is the interval of heartbeats. A resting relay sends two in the time after which
+// other relays consider it dead, a third of the lease.
+func (r *Relay) heartbeatInterval() time.Duration {
 	lease := r.settings().Lease
 	if r.resting.Load() && r.listener.Load().Listening() {
 		return lease / 7
@@ -42,7 +42,7 @@ func (r *Relay) betweenBeats() time.Duration {
 	return min(time.Second, lease/9)
 }
 
-// expectReceipts has receipts looked for often for a while.
+// expectReceipts shortens the interval of receipt searches for a while.
 func (r *Relay) expectReceipts() {
 	now := time.Now()
 	if r.awaited.Swap(now.Add(2*r.settings().Receipts.Interval+time.Second).UnixNano()) < now.UnixNano() {
@@ -53,8 +53,8 @@ func (r *Relay) expectReceipts() {
 	}
 }
 
-// betweenReceipts is the pace of the search for receipts.
-func (r *Relay) betweenReceipts() time.Duration {
+// receiptInterval is the interval of searches for receipts.
+func (r *Relay) receiptInterval() time.Duration {
 	interval := r.settings().Receipts.Interval
 	if r.resting.Load() && time.Now().UnixNano() > r.awaited.Load() {
 		return max(min(time.Second, interval/4), 3*min(interval, r.rest))
@@ -62,8 +62,8 @@ func (r *Relay) betweenReceipts() time.Duration {
 	return min(time.Second, interval/4)
 }
 
-// betweenRecoveries is the pace of the search for lost leases.
-func (r *Relay) betweenRecoveries() time.Duration {
+// recoveryInterval is the interval of searches for lost leases.
+func (r *Relay) recoveryInterval() time.Duration {
 	lease := r.settings().Lease
 	if r.resting.Load() {
 		return min(lease/3, r.rest)

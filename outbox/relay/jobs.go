@@ -8,7 +8,7 @@ import (
 	"github.com/belfryhq/belfry/outbox"
 )
 
-// work is a job with messages to claim.
+// work is a job with claimable messages.
 type work struct {
 	outbox.Candidate
 	after     outbox.Position
@@ -19,17 +19,15 @@ type work struct {
 	asked     time.Time     // whether anything is left, last
 }
 
-// askAgain is how often it is asked of a job whether anything is left of it of which this
-// relay records nothing. Another one may have recorded the last of it and died before it
-// asked.
+// askAgain is the interval at which a job is checked for remaining messages if this relay records none
+// of them: another relay may have recorded the last one and died before its check.
 const askAgain = 10 * time.Second
 
-// atLeast is how long a job without a due message is left alone: two hundred claims a
-// second find nothing, however many jobs there are.
+// atLeast is how long a job without a due message is skipped, so that at most two hundred claims per
+// second find nothing.
 func (p *postgres) atLeast() time.Duration { return time.Duration(len(p.order)) * 5 * time.Millisecond }
 
-// claimBulk makes one claim that finds something, if any does in the time that
-// activities can wait.
+// claimBulk makes one claim that finds messages, if any does in the time that activities can wait.
 func (p *postgres) claimBulk(ctx context.Context, credits Credits) ([]outbox.Claimed, error) {
 	p.more, p.starved = false, false
 	if err := p.refresh(); err != nil {
@@ -50,10 +48,9 @@ func (p *postgres) claimBulk(ctx context.Context, credits Credits) ([]outbox.Cla
 	return nil, nil
 }
 
-// next is the job to claim from, and how much, in the next lane that has a ready one.
-// Zero rows of a claim move on to the next lane, too. In a lane, the most urgent of the
-// jobs that have more to claim and the one that has waited longest of those that had run
-// out take turns: neither kind starves the other, however many there are.
+// next returns the next job to claim from, and the number of messages, in the next lane with a ready
+// job. In a lane, the most urgent of the jobs that have more to claim and the job that has waited
+// longest of the jobs that had run out take turns, so that neither kind starves the other.
 func (p *postgres) next(credits Credits, now time.Time) (*work, int) {
 	for range p.lanes {
 		lane := p.lanes[p.turn%len(p.lanes)]
@@ -131,14 +128,12 @@ func (p *postgres) claimJob(w *work, limit int) (found []outbox.Claimed, err err
 	return found, err
 }
 
-// rescan has the job's next claim begin at the beginning: behind the position are
-// messages that were locked, or came back as they were. It costs as much as there are
-// dead entries, so its turns are far between.
+// rescan makes the job's next claim begin at the beginning: messages behind the position were locked,
+// or were returned. It costs as much as there are dead index entries, so it is rare.
 func (w *work) rescan(now time.Time) { w.after, w.rescanned, w.took = outbox.Position{}, now, 0 }
 
-// delivered marks a job of which nothing is left, so that nobody looks at it any more. It
-// asks when something of the job was recorded, and from time to time, for what other relays
-// record.
+// delivered marks a job without remaining messages as delivered. It is checked after outcomes of the
+// job, and from time to time for messages recorded by other relays.
 func (p *postgres) delivered(w *work, began time.Time) error {
 	p.mu.Lock()
 	settled := p.settled[w.JobID]

@@ -15,32 +15,32 @@ import (
 	"github.com/belfryhq/belfry/outbox/sender"
 )
 
-// limits say how many messages a sender may be given right now: its calls at once, a
-// share of them kept for activities, its rate, its circuit breaker, and an operator's
-// pause. All of it changes live.
+// limits controls how many messages a sender may be given now: its concurrent calls, a share of them
+// reserved for activities, its rate, its circuit breaker, and an operator's pause. All of it can change
+// at run time.
 type limits struct {
 	mu       sync.Mutex
 	config   SenderConfig
-	override outbox.SenderOverride // an operator's, over the configuration
-	relays   int                   // live ones that share the rate
-	reserve  float64               // the share of calls kept for activities
+	override outbox.SenderOverride // set by an operator, takes precedence over the configuration
+	relays   int                   // live relays that share the rate
+	reserve  float64               // the share of calls reserved for activities
 	perCall  int                   // messages per call
 	bucket   *rate.Limiter
 	breaker  *breaker
 	calls    int // in flight
-	bulk     int // of them without activities
+	bulk     int // calls with bulk messages
 	passed   int // calls of activities in a row while bulk messages were waiting
 
 	throttled int       // answers 429 in a row
-	heldUntil time.Time // by a provider that answers nothing but 429
+	heldUntil time.Time // by a provider that only answers 429
 
-	took  time.Duration // by a call, smoothed; 0: not known yet
+	took  time.Duration // by a call, smoothed; 0 if unknown
 	turns turns
 	log   zerolog.Logger
 }
 
-// turns say when the last message that was deferred is due: activities do not wait
-// behind what is left of a bulk job.
+// turns contains the due times of the last deferred messages, for activities and bulk separately, so
+// that activities do not wait behind a bulk job.
 type turns struct{ activities, bulk time.Time }
 
 func newLimits(c SenderConfig, perCall int, reserve float64, log zerolog.Logger) *limits {
@@ -50,8 +50,7 @@ func newLimits(c SenderConfig, perCall int, reserve float64, log zerolog.Logger)
 	return l
 }
 
-// configure sets what the configuration says. A breaker whose settings change starts
-// closed.
+// configure applies the configuration. A breaker whose settings change is closed.
 func (l *limits) configure(c SenderConfig, reserve float64, now time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -62,8 +61,8 @@ func (l *limits) configure(c SenderConfig, reserve float64, now time.Time) {
 	l.adjust(now)
 }
 
-// operate sets what operators say, and how many live relays share the rate; below one
-// keeps what was known.
+// operate applies an operator's settings and the number of live relays that share the rate; below one
+// keeps the known number.
 func (l *limits) operate(o outbox.SenderOverride, relays int, now time.Time) (changed bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -78,7 +77,7 @@ func (l *limits) operate(o outbox.SenderOverride, relays int, now time.Time) (ch
 	return changed
 }
 
-// adjust brings the token bucket in line. A rate that did not change keeps its tokens.
+// adjust updates the token bucket. An unchanged rate keeps its tokens.
 func (l *limits) adjust(now time.Time) {
 	perSecond := l.rate()
 	limit, burst := rate.Inf, 1
@@ -90,21 +89,21 @@ func (l *limits) adjust(now time.Time) {
 	}
 	if l.bucket.Limit() != limit {
 		l.bucket.SetLimitAt(now, limit)
-		l.turns = turns{} // the pace is another
+		l.turns = turns{} // the pace has changed
 	}
 }
 
-// inForce is what the sender works by.
+// inForce returns the effective settings.
 func (l *limits) inForce() outbox.SenderLimits {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return outbox.SenderLimits{Name: l.config.Name, RatePerSecond: l.perSecond(), Concurrency: l.concurrency()}
 }
 
-// rate is this relay's share of the sender's rate; 0: no limit.
+// rate returns this relay's share of the sender's rate; 0 means no limit.
 func (l *limits) rate() float64 { return l.perSecond() / float64(l.relays) }
 
-// perSecond is the sender's rate over all relays; 0: no limit.
+// perSecond returns the sender's rate over all relays; 0 means no limit.
 func (l *limits) perSecond() float64 {
 	if l.override.RatePerSecond != nil {
 		return *l.override.RatePerSecond
@@ -119,19 +118,18 @@ func (l *limits) concurrency() int {
 	return l.config.Concurrency
 }
 
-// permit is leave for one call of n messages. It must be ended.
+// permit allows one call of n messages. It must be ended.
 type permit struct {
 	n    int
 	bulk bool
 	done func(error)
 }
 
-// bulkTurn is how many calls of activities may go before one of bulk messages that wait.
+// bulkTurn is the number of calls of activities after which a waiting bulk message has its turn.
 const bulkTurn = 4
 
-// admit gives leave for calls, activities before bulk but for bulk's turns, for as many
-// messages of both as are waiting and at most limit. None: look again after pause, or
-// when a permit ends.
+// admit permits calls, activities before bulk except for bulk's turns, for at most limit of the waiting
+// messages. Without a permit, call it again after pause, or when a permit ends.
 func (l *limits) admit(activities, bulk, limit int, now time.Time) (permits []permit, pause time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -182,19 +180,19 @@ func (l *limits) admit(activities, bulk, limit int, now time.Time) (permits []pe
 	return permits, time.Second
 }
 
-// free is how many messages could be in one more round of calls.
+// free returns the number of messages that fit into another round of calls.
 func (l *limits) free() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return max(0, l.concurrency()-l.calls) * l.perCall
 }
 
-// reserved is how many calls bulk messages leave to activities. One is always bulk's.
+// reserved returns the number of calls reserved for activities. One call is always left to bulk.
 func (l *limits) reserved() int {
 	return min(int(math.Ceil(l.reserve*float64(l.concurrency()))), l.concurrency()-1)
 }
 
-// end returns a permit, after a call that took so long. No results: no call was made.
+// end returns a permit, with the results and duration of its call. Without results no call was made.
 func (l *limits) end(p permit, results []sender.Result, took time.Duration, now time.Time) {
 	verdict := judge(results)
 	p.done(verdict)
@@ -218,7 +216,7 @@ func (l *limits) end(p permit, results []sender.Result, took time.Duration, now 
 	l.throttled++
 	if l.config.Breaker.Failures > 0 && l.throttled >= l.config.Breaker.Failures {
 		l.heldUntil = now.Add(min(max(results[0].RetryAfter, time.Second), time.Minute))
-		l.throttled = l.config.Breaker.Failures / 2 // one answer of another kind resets it
+		l.throttled = l.config.Breaker.Failures / 2 // an answer of another kind resets it
 	}
 }
 
@@ -228,24 +226,24 @@ var (
 	errNoCall    = errors.New("no call was made")
 )
 
-// throttling are the words by which providers ask for fewer calls, besides the status 429.
+// throttling lists providers' codes for too many calls, in addition to the status 429.
 var throttling = []string{"QUOTA_EXCEEDED", "RESOURCE_EXHAUSTED", "TooManyRequests"}
 
-// credentials are those by which they refuse all calls and not just one message, besides
-// the status 401. Apple's come with the status 403.
+// credentials lists providers' codes for refusing all calls, not one message, in addition to the status
+// 401. Apple's have the status 403.
 var credentials = []string{
 	"UNAUTHENTICATED", "PERMISSION_DENIED", "THIRD_PARTY_AUTH_ERROR",
 	"BadCertificate", "BadCertificateEnvironment", "BadEnvironmentKeyIdInToken", "ExpiredProviderToken", "Forbidden",
 	"InvalidProviderToken", "MissingProviderToken", "UnrelatedKeyIdInToken",
 }
 
-// addresses are the enhanced codes (RFC 3463) by which a mail server that is well cannot take
-// mail for one address now: it does not know the domain or the mailbox yet, or the mailbox is
-// full, disabled or greylisted. 4.1.7 and 4.1.8 are not among them: they are about the sender.
+// addresses lists the enhanced codes (RFC 3463) with which a healthy mail server temporarily refuses
+// one address: the domain or mailbox is not known yet, or the mailbox is full, disabled or greylisted.
+// 4.1.7 and 4.1.8 concern the sender and are not listed.
 var addresses = []string{"4.1.1", "4.1.2", "4.1.3", "4.1.6", "4.1.10", "4.2.0", "4.2.1", "4.2.2", "4.2.3", "4.2.4"}
 
-// judge says what one call's results tell about the provider. An answer about a single
-// address or message is a sign of life, also a refusal, permanent or temporary.
+// judge rates the provider by the results of one call. An answer about a single address or message is a
+// sign of life, even a permanent or temporary refusal.
 func judge(results []sender.Result) error {
 	if len(results) == 0 {
 		return errNoCall
@@ -253,7 +251,7 @@ func judge(results []sender.Result) error {
 	verdict := errNoCall
 	for _, r := range results {
 		if r.Refusal != "" {
-			continue // the client's own: the provider was not called
+			continue // refused by the client: the provider was not called
 		}
 		if errors.Is(verdict, errNoCall) {
 			verdict = errThrottled
@@ -262,7 +260,7 @@ func judge(results []sender.Result) error {
 		case sender.Accepted, sender.Pending, sender.InvalidAddress:
 			return nil
 		case sender.Permanent:
-			if !says(r.Code, "401", credentials) {
+			if !matches(r.Code, "401", credentials) {
 				return nil
 			}
 			verdict = errFailing
@@ -270,7 +268,7 @@ func judge(results []sender.Result) error {
 			if _, enhanced, _ := strings.Cut(r.Code, " "); slices.Contains(addresses, enhanced) {
 				return nil
 			}
-			if !says(r.Code, "429", throttling) {
+			if !matches(r.Code, "429", throttling) {
 				verdict = errFailing
 			}
 		case sender.Unknown:
@@ -282,15 +280,15 @@ func judge(results []sender.Result) error {
 	return verdict
 }
 
-// says reports that a code is the status, by itself or before a provider's own word, or
-// that the word is one of those given, by itself or after a status.
-func says(code, status string, words []string) bool {
+// matches reports whether a code is the status, alone or before a provider's code, or one of the given
+// provider codes, alone or after a status.
+func matches(code, status string, words []string) bool {
 	first, second, _ := strings.Cut(code, " ")
 	return first == status || slices.Contains(words, first) || slices.Contains(words, second)
 }
 
-// blocked says why the sender takes nothing for now, and for how long at least; an empty
-// reason: it does.
+// blocked returns the reason why the sender currently takes nothing, and the minimum time until it
+// does. An empty reason means that it is not blocked.
 func (l *limits) blocked(now time.Time) (outbox.Reason, time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -303,9 +301,8 @@ func (l *limits) blocked(now time.Time) (outbox.Reason, time.Duration) {
 	return "", 0
 }
 
-// depth is how many bulk messages may wait for the sender, those of a job that come after
-// them are left where they are: what it takes in five seconds, but not more than share, and
-// at least two rounds of calls.
+// depth returns the number of bulk messages that may wait for the sender; further ones are not claimed.
+// It is what the sender takes in five seconds, at most share and at least two rounds of calls.
 func (l *limits) depth(share int) int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -319,8 +316,8 @@ func (l *limits) depth(share int) int {
 	return max(least, min(int(5*l.pace()), share))
 }
 
-// pace is how many messages per second the sender probably takes, by Little's law. Before
-// the first call ends, calls are taken to last a tenth of a second.
+// pace estimates the messages per second that the sender takes, by Little's law. Before the first call
+// ends, a call is assumed to take a tenth of a second.
 func (l *limits) pace() float64 {
 	took := l.took.Seconds()
 	if took == 0 {
@@ -334,16 +331,16 @@ func (l *limits) pace() float64 {
 }
 
 const (
-	// longestBlocked bounds how long a message is deferred because its sender takes
-	// nothing: an operator may resume it before.
+	// longestBlocked limits how long a message is deferred for a blocked sender: an operator may resume
+	// it earlier.
 	longestBlocked = 5 * time.Minute
-	// longestTurn bounds how long it waits for its turn after that: the pace was measured
-	// when the sender was slow, and a sender that is fast again would stand idle.
+	// longestTurn limits the wait for a turn after that: the pace was measured while the sender was
+	// slow, and a sender that is fast again would be idle.
 	longestTurn = 20 * time.Second
 )
 
-// nextTurns gives n messages that cannot go now their turns after all of their kind that
-// were deferred before them, at the sender's pace: from start, evenly over span.
+// nextTurns assigns turns to n deferred messages, after all deferred messages of their kind, at the
+// sender's pace: from start, evenly over span.
 func (l *limits) nextTurns(n int, bulk bool, after time.Duration, now time.Time) (start, span time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -13,8 +13,8 @@ import (
 	"github.com/belfryhq/belfry/outbox"
 )
 
-// every calls f at once, then as often as between says, and when it is asked for, until ctx
-// ends, and logs its first error of a row that the Outage does not speak of.
+// every calls f at once, then at the interval that between returns and when requested, until ctx ends.
+// It logs the first of consecutive errors, except errors that the Outage logs.
 func (r *Relay) every(ctx context.Context, between func() time.Duration, asked <-chan struct{}, problem string, f func(context.Context) error) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -39,11 +39,11 @@ func (r *Relay) every(ctx context.Context, between func() time.Duration, asked <
 	}
 }
 
-// always is one pace.
+// always returns a constant interval.
 func always(d time.Duration) func() time.Duration { return func() time.Duration { return d } }
 
-// levelOf is the level at which an error is logged that is met by trying again. That
-// transactions could not be serialized is everyday where that is the default isolation.
+// levelOf returns the log level of an error that is retried. Serialization failures are normal where
+// serializable is the default isolation level.
 func levelOf(err error) zerolog.Level {
 	if db.Code(err) == db.SerializationFailure {
 		return zerolog.DebugLevel
@@ -51,15 +51,15 @@ func levelOf(err error) zerolog.Level {
 	return zerolog.WarnLevel
 }
 
-// renew prolongs the leases in flight. One that is lost stays in flight until its messages
-// are found to be another's: by the recheck before they are sent, or when they are recorded.
+// renew prolongs the leases in flight. A lost lease stays in flight until the recheck or the recording
+// finds that its messages belong to another relay.
 func (r *Relay) renew(ctx context.Context) error {
 	ids := r.inflight.ids()
 	if len(ids) == 0 {
 		return nil
 	}
 	var lost []int64
-	err := r.within(ctx, func(ctx context.Context) (err error) {
+	err := r.withTimeout(ctx, func(ctx context.Context) (err error) {
 		lost, err = r.ledger.Renew(ctx, ids)
 		return err
 	})
@@ -82,13 +82,12 @@ func (r *Relay) renew(ctx context.Context) error {
 	return nil
 }
 
-// ErrSlowStart reports a drain that a slow database has not let start for Config.Lease.
-// Nothing was delivered.
+// ErrSlowStart reports that a slow database did not let a drain start within Config.Lease. Nothing was
+// delivered.
 var ErrSlowStart = errors.New("the database was too slow for delivery to start")
 
-// announce beats for the first time. A database that is only slow, as behind a pooler that
-// is full, is no reason to end: that is said once, and tried again. Only a drain, which is
-// to end, gives up, after Config.Lease.
+// announce sends the first heartbeat. A slow database, such as behind a full pooler, is logged once and
+// retried. Only a drain, which must end, gives up after Config.Lease.
 func (r *Relay) announce(ctx context.Context) error {
 	began := time.Now()
 	for said := false; ; said = true {
@@ -108,13 +107,13 @@ func (r *Relay) announce(ctx context.Context) error {
 	}
 }
 
-// slow reports whether a statement took too long, whoever ended it.
+// slow reports whether a statement timed out, in the server or in the client.
 func slow(err error) bool {
 	class := db.ClassOf(err)
 	return class == db.TooSlow || class == db.NoAnswer || class == db.Locked
 }
 
-// beat says that this relay lives, and takes up what operators have set about senders.
+// beat sends the relay's heartbeat and reads operators' settings of senders.
 func (r *Relay) beat(ctx context.Context) error {
 	senders := make([]outbox.SenderWork, len(r.queues))
 	for i, q := range r.queues {
@@ -122,14 +121,14 @@ func (r *Relay) beat(ctx context.Context) error {
 	}
 	var states map[string]outbox.LiveSender
 	var delivers bool
-	err := r.within(ctx, func(ctx context.Context) (err error) {
+	err := r.withTimeout(ctx, func(ctx context.Context) (err error) {
 		states, delivers, err = r.ledger.Beat(ctx, senders, r.inflight.size(), r.composer.Transactions())
 		return err
 	})
 	if err != nil {
-		return err // what was known last goes on
+		return err // the last known settings stay in force
 	}
-	r.let(ctx, delivers)
+	r.setGate(ctx, delivers)
 	for i, q := range r.queues {
 		name := senders[i].Name
 		if s := states[name]; q.limits.operate(s.SenderOverride, s.Relays, time.Now()) {
@@ -140,17 +139,17 @@ func (r *Relay) beat(ctx context.Context) error {
 	return nil
 }
 
-// leasesAtOnce is how many lost leases are read at once.
+// leasesAtOnce is the number of lost leases per read.
 const leasesAtOnce = 10
 
-// recover takes back what relays that died have left, and claims of its own name that
-// it does not know. One that cannot be taken back holds up none of the others.
+// recover recovers the leases of dead relays, and unknown leases of its own name. A lease that cannot
+// be recovered does not delay others.
 func (r *Relay) recover(ctx context.Context) error {
-	if r.waits() {
+	if r.blocked() {
 		return nil
 	}
 	var problems []error
-	var stay []int64 // the leases of which nothing could be moved
+	var stay []int64 // leases without movable messages
 	for ctx.Err() == nil {
 		lost, err := r.lost(ctx, stay)
 		if err != nil {
@@ -172,19 +171,19 @@ func (r *Relay) recover(ctx context.Context) error {
 	return errors.Join(problems...)
 }
 
-// betweenUnserved is how often a relay without a carrier looks for what others with one have
-// left.
+// betweenUnserved is the interval at which a relay without a carrier searches for messages left by
+// relays with one.
 const betweenUnserved = time.Minute
 
-// takeBackQueued takes back what is QUEUED while no relay with a carrier pushes. What is taken back may
-// be claimed at once, here or by whoever takes its copy out of the carrier.
+// takeBackQueued returns QUEUED messages to PENDING while no relay with a carrier pushes. They can be
+// claimed at once, here or by a relay that takes their copies from the carrier.
 func (r *Relay) takeBackQueued(ctx context.Context) error {
-	if r.waits() {
+	if r.blocked() {
 		return nil
 	}
 	sum := 0
 	for n := outbox.MaxBatch; n == outbox.MaxBatch && ctx.Err() == nil; sum += n {
-		err := r.within(ctx, func(ctx context.Context) (err error) {
+		err := r.withTimeout(ctx, func(ctx context.Context) (err error) {
 			n, err = r.ledger.Unserved(ctx, outbox.MaxBatch)
 			return err
 		})
@@ -199,16 +198,16 @@ func (r *Relay) takeBackQueued(ctx context.Context) error {
 	return nil
 }
 
-// lost reads the next lost leases, without those that are known to stay.
+// lost reads the next lost leases, except leases that could not be recovered.
 func (r *Relay) lost(ctx context.Context, stay []int64) (lost []outbox.Lost, err error) {
-	err = r.within(ctx, func(ctx context.Context) error {
+	err = r.withTimeout(ctx, func(ctx context.Context) error {
 		lost, err = r.ledger.Lost(ctx, r.inflight.ids(), stay, leasesAtOnce)
 		return err
 	})
 	return lost, err
 }
 
-// takeBack recovers one lease and says how many messages it moved.
+// takeBack recovers one lease and returns the number of moved messages.
 func (r *Relay) takeBack(ctx context.Context, lost outbox.Lost) (int, error) {
 	settlements := make([]outbox.Settlement, len(lost.Handed))
 	config := r.settings()
@@ -216,7 +215,7 @@ func (r *Relay) takeBack(ctx context.Context, lost outbox.Lost) (int, error) {
 		settlements[i] = decideCrash(h, r.retryOf(medium(h.Route, h.Step)), config.MaxCrashes, r.random())
 	}
 	var done outbox.Recovered
-	err := r.within(ctx, func(ctx context.Context) (err error) {
+	err := r.withTimeout(ctx, func(ctx context.Context) (err error) {
 		done, err = r.ledger.Recover(ctx, lost, settlements)
 		return err
 	})
@@ -225,7 +224,7 @@ func (r *Relay) takeBack(ctx context.Context, lost outbox.Lost) (int, error) {
 	}
 	r.tally.recovered.Add(int64(done.Released + done.Settled))
 	r.inform(ctx, settlements, done.Statuses)
-	r.inflight.wake() // what was taken back may be claimed
+	r.inflight.wake() // the messages can be claimed
 	for i, status := range done.Statuses {
 		if status != "" {
 			r.tally.settledOne(&settlements[i], status)
@@ -240,7 +239,7 @@ func (r *Relay) takeBack(ctx context.Context, lost outbox.Lost) (int, error) {
 	return moved, nil
 }
 
-// retryOf is how a medium is retried when the sender is not known.
+// retryOf returns the retry settings of a medium whose sender is unknown.
 func (r *Relay) retryOf(medium string) RetryConfig {
 	for _, q := range r.queues {
 		if c := q.settings(); c.Medium == medium {

@@ -7,14 +7,14 @@ import (
 	"github.com/belfryhq/belfry/outbox/sender"
 )
 
-// Recorded is what was recorded about a message. Each outcome is one of them.
+// Recorded is the kind of a recorded outcome.
 type Recorded string
 
-// What can be recorded.
+// The recorded outcomes.
 const (
 	RecordedSent        Recorded = "sent"
 	RecordedUnconfirmed Recorded = "unconfirmed" // SENT, and no receipt came in time
-	RecordedAwaiting    Recorded = "awaiting"    // accepted, and a receipt is to come
+	RecordedAwaiting    Recorded = "awaiting"    // accepted; a receipt follows
 	RecordedRetried     Recorded = "retried"     // put back for another attempt
 	RecordedFailedOver  Recorded = "failed_over" // put back for the next medium
 	RecordedDeferred    Recorded = "deferred"    // put back without an attempt
@@ -22,7 +22,7 @@ const (
 	RecordedDead        Recorded = "dead"
 	RecordedRefused     Recorded = "refused"   // CANCELLED before a call
 	RecordedCancelled   Recorded = "cancelled" // CANCELLED because it was recalled
-	RecordedLost        Recorded = "lost"      // another relay's
+	RecordedLost        Recorded = "lost"      // the message belongs to another relay
 )
 
 // AllRecorded lists them.
@@ -33,7 +33,7 @@ func AllRecorded() []Recorded {
 	}
 }
 
-// recordedOf is what the status that a message got tells; none: it was not recorded.
+// recordedOf maps a message's new status to a kind. Without a status it is RecordedLost.
 func recordedOf(s *outbox.Settlement, status outbox.Status) Recorded {
 	switch status {
 	case outbox.Sent:
@@ -65,30 +65,29 @@ func recordedOf(s *outbox.Settlement, status outbox.Status) Recorded {
 	}
 }
 
-// Outcome is what was recorded about some messages at once. Reason is a dead letter's.
-// Medium is that of the last call; "": there was none.
+// Outcome describes messages that were recorded alike. Reason is set for dead letters. Medium is the
+// medium of the last call, or "" without a call.
 type Outcome struct {
 	Recorded Recorded
 	Medium   string
 	Reason   outbox.Reason
 }
 
-// Observer hears what a relay does, from the goroutines that do it: several at a time. It
-// must return at once.
+// Observer receives a relay's events, from several goroutines. Its methods must return at once.
 type Observer interface {
-	// Called tells of one call of a provider, its results, and how long it took.
+	// Called reports one call of a provider with its results and duration.
 	Called(sender string, results []sender.Result, took time.Duration)
-	// Recorded tells that the outcome of n messages was recorded.
+	// Recorded reports that the outcome of n messages was recorded.
 	Recorded(o Outcome, n int)
-	// Rebuilt tells that a queue of the carrier has lost its memory.
+	// Rebuilt reports that a queue of the carrier has lost its memory.
 	Rebuilt(q Queue)
 }
 
-// WithObserver has o hear what the relay does.
+// WithObserver sets the receiver of the relay's events.
 func WithObserver(o Observer) Option { return func(r *Relay) { r.observer = o } }
 
-// observe tells the observer of a batch, once for each different outcome. A message without
-// a status was not recorded, as in tally.
+// observe reports a batch to the observer, once for each distinct outcome. A message without a status
+// was not recorded, as in tally.
 func (r *Relay) observe(batch []outbox.Settlement, statuses []outbox.Status) {
 	if r.observer == nil {
 		return
@@ -110,7 +109,7 @@ func (r *Relay) observe(batch []outbox.Settlement, statuses []outbox.Status) {
 	}
 }
 
-// mediumOf is the medium by which a message was tried last; "": by none.
+// mediumOf returns the medium of a message's last attempt, or "".
 func (r *Relay) mediumOf(s *outbox.Settlement) string {
 	if n := len(s.Record); n > 0 {
 		return s.Record[n-1].Medium

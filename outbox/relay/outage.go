@@ -8,25 +8,25 @@ import (
 )
 
 const (
-	// sayAgain is how long a refusal of a carrier is not said again.
-	sayAgain = time.Minute
-	// lateError is how long an error may be on its way: of a call that began before the carrier
-	// answered again, it tells nothing new. What is really away is noticed by the call after.
+	// repeatAfter is the interval at which a refusal of a carrier is logged again.
+	repeatAfter = time.Minute
+	// lateError is the longest delay of an error of a call that began before the carrier answered
+	// again. Such an error is ignored: if the server is unreachable, the next call fails too.
 	lateError = time.Second
 )
 
-// carrierError is an error of the carrier, and not of the database.
+// carrierError marks an error of the carrier, not of the database.
 type carrierError struct{ error }
 
 func (e carrierError) Unwrap() error { return e.error }
 
-// claimError is an error of the database that a carrier's Receive returns.
+// claimError marks an error of the database that a carrier's Receive returns.
 type claimError struct{ error }
 
 func (e claimError) Unwrap() error { return e.error }
 
-// Outage says once that a carrier's server is away, and once that it is back, whoever of the
-// process notices. It may be used from any goroutine.
+// Outage logs once that a carrier's server is unreachable, and once that it is back, whichever part of
+// the process notices. It is safe for concurrent use.
 type Outage struct {
 	log     zerolog.Logger
 	away    func(error) bool
@@ -34,17 +34,17 @@ type Outage struct {
 
 	mu       sync.Mutex
 	gone     bool
-	answered time.Time // when it did what it was asked, last
-	refused  time.Time // when was said last that it is there and refuses something
+	answered time.Time // time of the last success
+	refused  time.Time // time of the last logged refusal
 }
 
-// NewOutage returns the outage of the transport of that name. away reports that an error means
-// that the server does not answer; refuses, that another is to be said, once a minute.
+// NewOutage returns the outage of a transport. away reports whether an error means that the server is
+// unreachable; refuses, whether another error is logged, once a minute.
 func NewOutage(log zerolog.Logger, transport string, away, refuses func(error) bool) *Outage {
 	return &Outage{log: log.With().Str("transport", transport).Logger(), away: away, refuses: refuses}
 }
 
-// Tried notes what came of a call that the server answers, and returns it.
+// Tried records the result of a call that the server answers, and returns it.
 func (o *Outage) Tried(err error) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -59,14 +59,14 @@ func (o *Outage) Tried(err error) error {
 		if time.Since(o.answered) > lateError {
 			o.begins(err)
 		}
-	case o.refuses(err) && time.Since(o.refused) > sayAgain:
+	case o.refuses(err) && time.Since(o.refused) > repeatAfter:
 		o.refused = time.Now()
 		o.log.Error().Err(err).Msg("the carrier refuses what it is asked")
 	}
 	return err
 }
 
-// Disconnected notes that the connection was lost, which is never late.
+// Disconnected records that the connection was lost, which is never a late error.
 func (o *Outage) Disconnected(err error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -80,7 +80,7 @@ func (o *Outage) begins(err error) {
 	}
 }
 
-// Lasts reports whether the server is away, as far as is known.
+// Lasts reports whether the server is unreachable, as far as known.
 func (o *Outage) Lasts() bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -36,7 +36,7 @@ func TestOutage_ALateErrorIsNone(t *testing.T) {
 		require.True(t, o.Lasts(), "the connection itself is never late")
 		_, _ = o.Tried(io.ErrShortWrite), o.Tried(io.ErrShortWrite)
 		require.Equal(t, 1, said("refuses"))
-		<-time.After(2 * sayAgain)
+		<-time.After(2 * repeatAfter)
 		_, _ = o.Tried(io.ErrShortWrite), o.Tried(io.ErrNoProgress)
 		require.Equal(t, 2, said("refuses"), "once a minute, and only what is to be said")
 		require.True(t, o.Lasts(), "a refusal is no answer that was asked for")

@@ -12,42 +12,42 @@ import (
 	"github.com/belfryhq/belfry/outbox"
 )
 
-// postgres is the Transport that reads belfry.messages itself: taking an id and claiming it
-// are one statement. Activities come first, then jobs by turns of their lanes. Each claim
-// goes on where the one before it ended; what became due behind that is found by claims from
-// the beginning, far between. It is also how a dispatcher finds what is to be pushed.
+// postgres is the Transport that reads belfry.messages itself: one statement selects and claims
+// messages. Activities come first, then jobs by turns of their lanes. Each claim continues at the end
+// of the previous one; occasional claims from the beginning find messages that became due behind that
+// position. Dispatchers use it to find messages to push.
 //
-// With Config.Retries last, retries are a second walk over the same jobs, with positions of its
-// own, which claims when the first one has found nothing that it may take.
+// With Config.Retries last, retries are a second walk over the same jobs with its own positions, which
+// claims when the first walk finds nothing to claim.
 type postgres struct {
 	postgresOptions
 	tries      outbox.Tries
-	later      *postgres // the walk of retries; nil: it is that
+	later      *postgres // the walk of retries; nil if this is that walk
 	jobs       map[int64]*work
 	order      []*work // most urgent first
 	lanes      []string
 	turn       int // index into lanes of the next one
 	refreshed  time.Time
-	more       bool            // the present pass did not get to all jobs
-	starved    bool            // the present pass left out a job for want of credits
+	more       bool            // this pass did not reach all jobs
+	starved    bool            // this pass skipped a job without credits
 	probed     map[string]bool // lanes whose last turn went to a job that had run out
-	lull       lull
+	idleness   idleness
 	activities struct {
-		since     time.Time // claims go on from here
+		since     time.Time // position of the next claim
 		rescanned time.Time
 		took      time.Duration
 		next      time.Time // not claimed before
-		last      time.Time // when they were claimed, or looked for
+		last      time.Time // time of the last claim or search
 		looked    bool      // by the last pass
-		full      bool      // as many may be due again
+		full      bool      // more may be due
 	}
 
 	mu       sync.Mutex
-	progress bool           // something was recorded since a drain looked last that may be followed by more
-	settled  map[int64]bool // jobs of which something was recorded
+	progress bool           // outcomes since a drain's last pass may make more messages due
+	settled  map[int64]bool // jobs with recorded outcomes
 }
 
-// postgresOptions are what the transport has from its relay.
+// postgresOptions are the parts of the relay that the transport uses.
 type postgresOptions struct {
 	ledger  *outbox.Ledger
 	claims  claims
@@ -55,9 +55,9 @@ type postgresOptions struct {
 	drain   bool
 	rest    time.Duration // at most, where hints are heard
 	hears   func() bool   // hints
-	resting func(bool)    // is told when it asks for nothing for a while
-	// act makes a statement, with its deadline. A soft stop does not cut it short: whether it
-	// was committed would not be known.
+	resting func(bool)    // called when polling pauses or resumes
+	// act executes a statement with a timeout. A soft stop does not interrupt it, because the result of
+	// its COMMIT would be unknown.
 	act       func(func(context.Context) error) error
 	pass      func() error // at the beginning of each pass, for tests
 	name      string       // of the relay, for the log
@@ -65,7 +65,7 @@ type postgresOptions struct {
 	log       zerolog.Logger
 }
 
-// claims take due messages: a Ledger's, to send them, or a dispatcher's, to push their ids.
+// claims claims due messages: a Ledger's claims send them, a dispatcher's push their ids.
 type claims interface {
 	ClaimJob(ctx context.Context, jobID int64, after outbox.Position, limit int, tries outbox.Tries) ([]outbox.Claimed, outbox.Position, error)
 	ClaimActivities(ctx context.Context, since time.Time, limit int, tries outbox.Tries) ([]outbox.Claimed, time.Time, error)
@@ -81,15 +81,15 @@ func newPostgres(options postgresOptions) *postgres {
 func newWalk(options postgresOptions) *postgres {
 	return &postgres{
 		postgresOptions: options, jobs: make(map[int64]*work), probed: make(map[string]bool),
-		progress: true, settled: make(map[int64]bool), lull: lull{heard: true},
+		progress: true, settled: make(map[int64]bool), idleness: idleness{pending: true},
 	}
 }
 
 // String implements Transport.
 func (p *postgres) String() string { return p.transport }
 
-// Settled implements Transport: a job of which something was recorded may be delivered, and
-// a drain looks once more, unless no sender took what was recorded.
+// Settled implements Transport: a job with a recorded outcome may be delivered, and a drain makes
+// another pass, unless no sender took the recorded messages.
 func (p *postgres) Settled(_ context.Context, outcomes []Settled) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -109,7 +109,7 @@ func (p *postgres) Settled(_ context.Context, outcomes []Settled) error {
 	return nil
 }
 
-// forgetSettled drops what was heard by Settled of jobs that another relay looks after.
+// forgetSettled drops settled jobs for which another relay is responsible.
 func (p *postgres) forgetSettled() {
 	p.mu.Lock()
 	clear(p.settled)
@@ -147,15 +147,15 @@ func (p *postgres) Receive(ctx context.Context, credits Credits) ([]outbox.Claim
 		case <-ctx.Done():
 		case <-timer.C:
 		case <-credits.Changed():
-			p.lull.woken, p.lull.heard = true, true
+			p.idleness.woken, p.idleness.pending = true, true
 		}
 		p.stir()
 	}
 	return nil, ctx.Err()
 }
 
-// claim makes one claim that finds something, if any does: of retries, where they come last,
-// if all others that it looked at are not due.
+// claim makes one claim that finds messages, if any does. If retries come last, it claims retries when
+// all other checked messages are not due.
 func (p *postgres) claim(ctx context.Context, credits Credits) ([]outbox.Claimed, error) {
 	if err := p.pass(); err != nil {
 		return nil, err
@@ -174,7 +174,7 @@ func (p *postgres) claim(ctx context.Context, credits Credits) ([]outbox.Claimed
 	return found, err
 }
 
-// walk claims activities, or else of the jobs in turn.
+// walk claims activities, or else messages of the jobs in turn.
 func (p *postgres) walk(ctx context.Context, credits Credits) ([]outbox.Claimed, error) {
 	if p.activities.full { // bulk has a claim in between, however many there are
 		p.activities.full = false
@@ -189,8 +189,8 @@ func (p *postgres) walk(ctx context.Context, credits Credits) ([]outbox.Claimed,
 	return p.claimBulk(ctx, credits)
 }
 
-// late is how long after its due time an activity may be committed and still be found
-// by the next claim. A rescan finds what is later.
+// late is how long after its due time an activity can be committed and still be found by the next
+// claim. A rescan finds later ones.
 const late = 3 * time.Second
 
 func (p *postgres) claimActivities(credits Credits) (found []outbox.Claimed, err error) {
@@ -225,8 +225,8 @@ func (p *postgres) claimActivities(credits Credits) (found []outbox.Claimed, err
 	return found, nil
 }
 
-// drained is called when a drain has found nothing with nothing in flight: it is over, or one
-// pass over everything follows.
+// drained is called when a drain has found nothing with nothing in flight. The drain ends, or a pass
+// over everything follows.
 func (p *postgres) drained() bool {
 	p.mu.Lock()
 	over := !p.progress
@@ -236,7 +236,7 @@ func (p *postgres) drained() bool {
 	return over
 }
 
-// fresh has the next pass look at everything from the beginning.
+// fresh makes the next pass read everything from the beginning.
 func (p *postgres) fresh() {
 	now := time.Now()
 	p.refreshed, p.activities.next, p.activities.rescanned = time.Time{}, time.Time{}, time.Time{}
@@ -264,16 +264,16 @@ func (p *postgres) refresh() error {
 	}); err != nil {
 		return err
 	}
-	p.over(list)
-	p.later.over(list)
+	p.setJobs(list)
+	p.later.setJobs(list)
 	p.mu.Lock()
 	maps.DeleteFunc(p.settled, func(id int64, _ bool) bool { return p.jobs[id] == nil })
 	p.mu.Unlock()
 	return nil
 }
 
-// over has the walk go over these jobs, on from where it was in those that it knows.
-func (p *postgres) over(list []outbox.Candidate) {
+// setJobs sets the jobs of the walk and retains the positions of known jobs.
+func (p *postgres) setJobs(list []outbox.Candidate) {
 	known := p.jobs
 	p.refreshed = time.Now()
 	p.jobs, p.order, p.lanes = make(map[int64]*work, len(list)), p.order[:0], p.lanes[:0]

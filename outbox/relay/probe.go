@@ -21,32 +21,31 @@ const (
 	sampleFor = time.Minute
 )
 
-// probe is a job's sample at one sender, which decides whether the job is aborted. A row of
-// failures alone may be the oldest addresses of a list that is in order otherwise.
+// probe is a job's sample at one sender, which decides whether the job is aborted. A row of failures
+// alone may consist of the oldest addresses of a good list.
 //
 //	counting ──a row of failures──► suspected ──an acceptance──► counting, twice as many in a row
 //	    ▲                               │
 //	    ├── resumed by an operator,     ├──sampleOf failures, or of all that are left──► the job is ABORTED
 //	    └── or deferred, or too slow ───┘
 //
-// While it is suspected, this relay claims no other message of the job, and returns those that
-// wait for the sender, for sampleFor at most. The state is this relay's, in memory, as the row is:
-// each relay tries a sample of its own, and one that starts again counts anew. Only that an
-// operator has resumed the job is durable, and excludes another abort by a relay (Ledger.Sample,
-// Ledger.Abort).
+// While a job is suspected, for sampleFor at most, this relay claims no other message of it, and
+// returns its messages that wait for the sender. The state is in this relay's memory: each relay tries
+// its own sample, and starts again after a restart. Only an operator's resume is durable, and prevents
+// another abort by a relay (Ledger.Sample, Ledger.Abort).
 type probe struct {
 	queue *queue
 	streak
 
 	mu       sync.Mutex
-	keys     map[outbox.Key]bool // of the sample; true: it was answered
-	failed   int                 // of them, permanently
-	deferred int                 // of them, to be tried again
+	keys     map[outbox.Key]bool // of the sample; true if answered
+	failed   int                 // permanent failures in the sample
+	deferred int                 // messages of the sample that will be retried
 	accepted bool                // any message of the job
 }
 
-// hear takes note of the sender's answer to a message of the job. final is what counts returns.
-func (p *probe) hear(k outbox.Key, class sender.Class, final bool) {
+// observe records the sender's answer to a message of the job. final is the result of counts.
+func (p *probe) observe(k outbox.Key, class sender.Class, final bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	answered, is := p.keys[k]
@@ -87,7 +86,7 @@ func (p *probe) has(k outbox.Key) bool {
 	return is
 }
 
-// takenAny reports whether the sender has accepted a message of the job.
+// takenAny reports whether the sender has accepted any message of the job.
 func (p *probe) takenAny() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -103,7 +102,7 @@ func (p *probe) expect(claimed []outbox.Claimed) {
 	}
 }
 
-// probes are a sender's, by job.
+// probes are the probes of a sender, by job.
 type probes struct {
 	mu  sync.Mutex
 	all map[int64]*probe
@@ -136,7 +135,7 @@ func (r *Relay) probing(job int64) bool {
 	return false
 }
 
-// suspect has a sample of a job tried.
+// suspect starts the sample of a job.
 func (q *queue) suspect(failing []streak) {
 	for _, f := range failing {
 		if q.probes.of(f.job) != nil {
@@ -148,21 +147,20 @@ func (q *queue) suspect(failing []streak) {
 		select {
 		case q.relay.suspects <- p:
 			q.putBack(p)
-		default: // many others are suspected: it is after as many failures again
+		default: // too many suspected jobs: try again after as many failures
 			q.acquit(p)
 		}
 	}
 }
 
-// acquit lets the job go on.
+// acquit lets the job continue.
 func (q *queue) acquit(p *probe) {
 	q.probes.set(p.job, nil)
 	q.relay.suspected.Add(-1)
 	q.relay.inflight.wake()
 }
 
-// putBack returns the messages of a suspected job that wait for the sender and are not of the
-// sample.
+// putBack returns the suspected job's messages that wait for the sender and are not in the sample.
 func (q *queue) putBack(p *probe) {
 	var out []item
 	q.mu.Lock()
@@ -201,8 +199,8 @@ func (r *Relay) probeAll(ctx context.Context, out chan<- batch) {
 	}
 }
 
-// failsSample claims messages that are spread over the rest of the job, has them delivered, and
-// reports whether they decide against it (probe.fails).
+// failsSample delivers a sample that is spread over the rest of the job, and reports whether it decides
+// against the job (probe.fails).
 func (r *Relay) failsSample(ctx context.Context, p *probe, out chan<- batch) bool {
 	limited, cancel := context.WithTimeout(ctx, sampleFor)
 	defer cancel()
@@ -213,7 +211,7 @@ func (r *Relay) failsSample(ctx context.Context, p *probe, out chan<- batch) boo
 		if err != nil || !left {
 			break
 		}
-		if len(claimed) == 0 { // what is in flight here, and is put back, may be all there is
+		if len(claimed) == 0 { // all remaining messages may be in flight here and be returned
 			if exhausted = r.inflight.empty(); exhausted {
 				break
 			}
@@ -227,7 +225,7 @@ func (r *Relay) failsSample(ctx context.Context, p *probe, out chan<- batch) boo
 		}
 	}
 	if p.takenAny() {
-		p.queue.answers.believe(p.job)
+		p.queue.answers.acquit(p.job)
 	}
 	return p.fails(exhausted) && ctx.Err() == nil
 }
@@ -236,7 +234,7 @@ func (r *Relay) failsSample(ctx context.Context, p *probe, out chan<- batch) boo
 // aborted, because an operator has resumed it.
 func (r *Relay) claimSample(ctx context.Context, job int64) (claimed []outbox.Claimed, left bool, err error) {
 	began := time.Now()
-	err = r.within(ctx, func(ctx context.Context) error {
+	err = r.withTimeout(ctx, func(ctx context.Context) error {
 		var keys []outbox.Key
 		if keys, left, err = r.ledger.Sample(ctx, job, sampleOf); err != nil || len(keys) == 0 {
 			return err
@@ -254,7 +252,7 @@ func (r *Relay) claimSample(ctx context.Context, job int64) (claimed []outbox.Cl
 		return err
 	})
 	if err != nil && ctx.Err() == nil && !r.outage.Observe(began, err) {
-		r.log.Warn().Err(err).Int64("job_id", job).Msg("a sample of a job that keeps failing is not claimed")
+		r.log.Warn().Err(err).Int64("job_id", job).Msg("cannot claim a sample of a failing job")
 	}
 	if len(claimed) > 0 {
 		r.took(claimed, began)
@@ -263,8 +261,8 @@ func (r *Relay) claimSample(ctx context.Context, job int64) (claimed []outbox.Cl
 	return claimed, left, err
 }
 
-// counts reports whether a failure tells of the job: the message ends by it, and it is an answer
-// of the provider and no refusal of the client's own.
+// counts reports whether a failure concerns the job: it ends the message, and it is an answer of the
+// provider, not a refusal by the client.
 func counts(c *outbox.Composed, r sender.Result) bool {
 	return r.Refusal == "" && c.Step+1 >= len(c.Route) && (r.Class == sender.Permanent || r.Class == sender.InvalidAddress)
 }

@@ -16,8 +16,8 @@ type item struct {
 	since time.Time // when it was enqueued
 }
 
-// queue is what waits for one sender, activities before bulk, in memory and bounded. What
-// it cannot take, and what has waited too long, is deferred: PENDING again, due in turn.
+// queue holds the waiting messages of one sender in memory, bounded, activities before bulk. Messages
+// that do not fit, or wait for too long, are deferred: PENDING again and due in turn.
 type queue struct {
 	relay  *Relay
 	client sender.Sender
@@ -60,7 +60,7 @@ func (q *queue) reload(c SenderConfig, reserve float64) {
 	q.wake()
 }
 
-// wake has the queue look again.
+// wake makes the queue check its messages again.
 func (q *queue) wake() {
 	select {
 	case q.woken <- struct{}{}:
@@ -68,14 +68,14 @@ func (q *queue) wake() {
 	}
 }
 
-// waiting counts what is in the queue.
+// waiting returns the number of queued messages.
 func (q *queue) waiting() (activities, bulk int) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return len(q.activities), len(q.bulk)
 }
 
-// grants is how many more bulk messages the queue takes, of which it may hold share.
+// grants returns the number of further bulk messages that the queue takes, of which it may hold share.
 func (q *queue) grants(share int, now time.Time) int {
 	if reason, _ := q.limits.blocked(now); reason != "" {
 		return 0
@@ -84,8 +84,8 @@ func (q *queue) grants(share int, now time.Time) int {
 	return q.limits.depth(share) - bulk
 }
 
-// enqueue adds messages, or defers those that the queue has no room for. In a drain all
-// have: nothing else is waiting to be claimed instead of them.
+// enqueue adds messages and defers messages beyond the queue's bound. A drain has no bound: no other
+// message waits to be claimed instead.
 func (q *queue) enqueue(messages []*outbox.Composed, share int, now time.Time) {
 	if reason, after := q.limits.blocked(now); reason != "" {
 		q.deferAll(messages, reason, after, now)
@@ -120,8 +120,8 @@ func (q *queue) enqueue(messages []*outbox.Composed, share int, now time.Time) {
 	}
 }
 
-// deferAll records messages PENDING as they were, due in turn at the sender's pace:
-// activities in turns of their own.
+// deferAll records messages PENDING, due in turn at the sender's pace. Activities and bulk have
+// separate turns.
 func (q *queue) deferAll(messages []*outbox.Composed, reason outbox.Reason, after time.Duration, now time.Time) {
 	var kinds [2][]*outbox.Composed // activities, bulk
 	for _, c := range messages {
@@ -149,12 +149,12 @@ func deferred(c outbox.Claimed, reason outbox.Reason, pause time.Duration) outbo
 	return outbox.Settlement{Claimed: c, To: outbox.Pending, Reason: reason, NextStep: c.Step, NextAttempts: c.Attempts, Wait: pause}
 }
 
-// longestQueued is how long a message may wait in a queue: its content, its recipient's
-// preferences and address were read when it was enqueued.
+// longestQueued is the longest wait in a queue: a message's content and its recipient's preferences and
+// address were read when it was enqueued.
 const longestQueued = 15 * time.Second
 
-// expire defers what a blocked sender's queue holds, and what has waited too long. A
-// drain gives the latter back instead, to claim and compose it anew.
+// expire defers the messages of a blocked sender, and messages that have waited for too long. A drain
+// returns the latter instead, so that they are claimed and composed again.
 func (q *queue) expire(now time.Time) {
 	blocked, after := q.limits.blocked(now)
 	limit := longestQueued
@@ -186,7 +186,7 @@ func (q *queue) expire(now time.Time) {
 	}
 }
 
-// shift drops the first n of a queue without keeping what they point to.
+// shift removes the first n items and their pointers.
 func shift(items []item, n int) []item {
 	clear(items[:n])
 	if n == len(items) {
@@ -195,18 +195,18 @@ func shift(items []item, n int) []item {
 	return items[n:]
 }
 
-// call is one call of the sender, allowed and not yet made.
+// call is an allowed call of the sender that has not been made.
 type call struct {
 	permit
 	items []item
 }
 
-// dequeue takes what may be sent now, at most limit messages.
+// dequeue removes messages that may be sent now, at most limit.
 func (q *queue) dequeue(limit int, now time.Time) (calls []call, pause time.Duration) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	ready := min(len(q.activities)+len(q.bulk), q.limits.free())
-	if ready == 0 || q.handing > 0 && ready < fewest {
+	if ready == 0 || q.handing > 0 && ready < minConcurrentGroup {
 		return nil, time.Second
 	}
 	permits, pause := q.limits.admit(len(q.activities), len(q.bulk), limit, now)
@@ -225,12 +225,12 @@ func (q *queue) dequeue(limit int, now time.Time) (calls []call, pause time.Dura
 	return calls, pause
 }
 
-// fewest is how many messages are worth a second hand-over at the same time: it takes
-// two round trips and a COMMIT, in which the next group gathers.
-const fewest = 64
+// minConcurrentGroup is the minimum size of a second concurrent hand-over. A hand-over takes two round
+// trips and a COMMIT, in which the next group accumulates.
+const minConcurrentGroup = 64
 
-// run hands over what the limits allow until ctx is cancelled and nothing is enqueued any
-// more, and gives back what is left. Its calls outlive it: the relay waits for them.
+// run hands over messages within the limits until ctx is cancelled and enqueued is closed, and returns
+// the remaining messages. Its calls outlive it: the relay waits for them.
 func (q *queue) run(ctx, hard context.Context, enqueued <-chan struct{}) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -247,15 +247,15 @@ func (q *queue) run(ctx, hard context.Context, enqueued <-chan struct{}) {
 	}
 }
 
-// serve hands over groups until the queue is empty or a limit is reached, and says when
-// to look again.
+// serve hands over groups until the queue is empty or a limit is reached, and returns the pause before
+// the next call.
 func (q *queue) serve(ctx, hard context.Context) time.Duration {
 	for ctx.Err() == nil {
 		q.expire(time.Now())
 		if a, b := q.waiting(); a+b == 0 {
 			return time.Second
 		}
-		// The hand-over's turn comes first: while others have it, what is allowed grows.
+		// The hand-over's turn comes first: while other queues use it, more messages become allowed.
 		select {
 		case q.relay.handing <- struct{}{}:
 		case <-ctx.Done():
@@ -271,7 +271,7 @@ func (q *queue) serve(ctx, hard context.Context) time.Duration {
 	return 0
 }
 
-// giveBack records what was not handed over as it was.
+// giveBack returns the messages that were not handed over.
 func (q *queue) giveBack() {
 	q.mu.Lock()
 	items := append(q.activities, q.bulk...) //nolint:gocritic // both are dropped

@@ -8,14 +8,13 @@ import (
 	"github.com/belfryhq/belfry/outbox/sender"
 )
 
-// receiptsAtOnce is how many receipts are taken for a look at once.
+// receiptsAtOnce is the number of receipts per read.
 const receiptsAtOnce = 500
 
-// lookForReceipts asks the providers for results that are due, while there is room for
-// what they say (I13). A message whose limit is over is SENT, unconfirmed, also when
-// nobody can be asked.
+// lookForReceipts reads due results from the providers while there is room for outcomes (I13). A
+// message whose limit has expired is SENT, unconfirmed, even if no provider can be reached.
 func (r *Relay) lookForReceipts(ctx context.Context) error {
-	for ctx.Err() == nil && !r.waits() {
+	for ctx.Err() == nil && !r.blocked() {
 		config := r.settings()
 		limit := min(receiptsAtOnce, config.MaxInFlight-r.outcomes.waiting())
 		if limit <= 0 {
@@ -23,7 +22,7 @@ func (r *Relay) lookForReceipts(ctx context.Context) error {
 		}
 		r.outcomes.forget()
 		var due []outbox.Awaited
-		err := r.within(ctx, func(ctx context.Context) (err error) {
+		err := r.withTimeout(ctx, func(ctx context.Context) (err error) {
 			due, err = r.ledger.ReceiptsDue(ctx, limit, config.Receipts.Interval)
 			return err
 		})
@@ -49,15 +48,15 @@ func (r *Relay) lookForReceipts(ctx context.Context) error {
 	return nil
 }
 
-// waiting counts the outcomes that nobody is recording yet.
+// waiting returns the number of outcomes that are not being recorded.
 func (b *batcher) waiting() int {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return len(b.open)
 }
 
-// askFor looks for the results of messages that one sender has accepted; no queue: it is
-// not known here, and a relay that has it gets the time for two more looks.
+// askFor reads the results of messages that one sender has accepted. Without a queue the sender is
+// unknown here; a relay that has it gets the time of two more reads.
 func (r *Relay) askFor(ctx context.Context, q *queue, list []outbox.Awaited, config ReceiptConfig) {
 	results := make([]sender.Result, len(list))
 	for i := range results {
@@ -72,7 +71,7 @@ func (r *Relay) askFor(ctx context.Context, q *queue, list []outbox.Awaited, con
 	var failing []streak
 	for i, a := range list {
 		if s, settled := decideReceipt(a, limit, results[i]); settled {
-			r.outcomes.learn(s)
+			r.outcomes.addReceipt(s)
 		}
 		if q != nil && (results[i].Class == sender.Accepted || a.Step+1 >= len(a.Route)) && results[i].Class != sender.Pending {
 			if s, full := q.confirmations.add(a.JobID, results[i], q.settings().AbortAfter); full {

@@ -7,12 +7,12 @@ import (
 	"github.com/belfryhq/belfry/outbox"
 )
 
-// recheck looks at messages right before their calls, after the durable record of the
-// hand-over: one verdict each. It gives up only when the relay is stopped hard.
+// recheck returns a verdict for each message right before its call, after the durable record of the
+// hand-over. It gives up only when the relay is stopped hard.
 func (r *Relay) recheck(hard context.Context, claimed []outbox.Claimed) (verdicts []outbox.Verdict, err error) {
 	for {
 		var began time.Time
-		err = r.insist(hard, "messages are not rechecked yet", func(ctx context.Context) (err error) {
+		err = r.retry(hard, "messages are not rechecked yet", func(ctx context.Context) (err error) {
 			if err = r.at(ctx, pointRecheck); err != nil {
 				return err
 			}
@@ -29,15 +29,15 @@ func (r *Relay) recheck(hard context.Context, claimed []outbox.Claimed) (verdict
 		if hard.Err() != nil {
 			return nil, context.Cause(hard)
 		}
-		// What a recheck said holds while the lease does. A process that was stopped
-		// meanwhile asks again.
+		// A verdict holds as long as the lease. A process that was frozen in the meantime rechecks
+		// again.
 		if time.Since(began) < r.settings().Lease/3 {
 			return verdicts, nil
 		}
 	}
 }
 
-// rechecked returns what may be sent, and records what may not.
+// rechecked returns the messages that may be sent and records the others.
 func (r *Relay) rechecked(hard context.Context, items []item, verdicts []outbox.Verdict) (send []item) {
 	send = items[:0]
 	var lost []outbox.Settlement
@@ -57,8 +57,8 @@ func (r *Relay) rechecked(hard context.Context, items []item, verdicts []outbox.
 	return send
 }
 
-// lose forgets messages that are not this relay's any more, and has the transport put their
-// copies back: a carrier would keep them as a live worker's.
+// lose drops messages that belong to another relay, and returns their copies to the transport:
+// otherwise a carrier would keep them as copies of a live worker.
 func (r *Relay) lose(hard context.Context, lost []outbox.Settlement) {
 	if len(lost) == 0 {
 		return
@@ -68,5 +68,5 @@ func (r *Relay) lose(hard context.Context, lost []outbox.Settlement) {
 		r.log.Debug().Int64("job_id", lost[i].JobID).Int64("channel_id", lost[i].ChannelID).Msg("the message is not this relay's any more")
 	}
 	r.inform(hard, lost, make([]outbox.Status, len(lost)))
-	r.outcomes.over(r.inflight.drop(claimedOf(lost)))
+	r.outcomes.endLeases(r.inflight.drop(claimedOf(lost)))
 }

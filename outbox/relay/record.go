@@ -18,26 +18,26 @@ import (
 	"github.com/belfryhq/belfry/outbox"
 )
 
-// batcher gathers outcomes while earlier ones are being committed, and records them
-// together: group commit.
+// batcher collects outcomes while earlier ones are being committed, and records them together: group
+// commit.
 type batcher struct {
 	mu     sync.Mutex
 	open   []outbox.Settlement
 	taken  int                 // outcomes that are being committed
 	spare  []outbox.Settlement // empty, what open is next
-	leases []int64             // of which nothing is left, to be deleted
+	leases []int64             // without remaining messages, to be deleted
 	closed bool
 	woken  chan struct{} // size settlers
 
-	// Of receipts, those whose result is known, and whether that is done with: one may be
-	// due for a look again before the first look's result is recorded.
+	// receipts with a known result, and whether it is recorded: a receipt may become due for another
+	// read before the result of the first is recorded.
 	known map[outbox.Key]bool
 }
 
 const (
-	// settlers is how many COMMITs of outcomes may be under way at once.
+	// settlers is the number of concurrent COMMITs of outcomes.
 	settlers = 2
-	// mostSettled is how many outcomes one transaction takes.
+	// mostSettled is the maximum number of outcomes in one transaction.
 	mostSettled = outbox.MaxBatch
 )
 
@@ -45,16 +45,15 @@ func newBatcher() *batcher {
 	return &batcher{woken: make(chan struct{}, settlers), known: make(map[outbox.Key]bool)}
 }
 
-// forget is called before each search for due receipts: the search finds no more what is
-// recorded.
+// forget is called before each search for due receipts, which does not find recorded ones.
 func (b *batcher) forget() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	maps.DeleteFunc(b.known, func(_ outbox.Key, recorded bool) bool { return recorded })
 }
 
-// learn has the result of a receipt recorded, unless an earlier search has brought one.
-func (b *batcher) learn(s outbox.Settlement) {
+// addReceipt records the result of a receipt, unless an earlier search has returned one.
+func (b *batcher) addReceipt(s outbox.Settlement) {
 	b.mu.Lock()
 	_, twice := b.known[s.Key]
 	if !twice {
@@ -66,7 +65,7 @@ func (b *batcher) learn(s outbox.Settlement) {
 	}
 }
 
-// add has outcomes recorded. It does not wait for that.
+// add queues outcomes for recording.
 func (b *batcher) add(settlements ...outbox.Settlement) {
 	if len(settlements) == 0 {
 		return
@@ -77,8 +76,8 @@ func (b *batcher) add(settlements ...outbox.Settlement) {
 	b.wake()
 }
 
-// over has leases deleted.
-func (b *batcher) over(leases []int64) {
+// endLeases queues leases for deletion.
+func (b *batcher) endLeases(leases []int64) {
 	if len(leases) == 0 {
 		return
 	}
@@ -88,7 +87,7 @@ func (b *batcher) over(leases []int64) {
 	b.wake()
 }
 
-// close lets the settlers end once all is settled.
+// close ends the settlers when all outcomes are settled.
 func (b *batcher) close() {
 	b.mu.Lock()
 	b.closed = true
@@ -105,7 +104,7 @@ func (b *batcher) wake() {
 	}
 }
 
-// next takes what has gathered.
+// next removes the collected outcomes.
 func (b *batcher) next() (batch []outbox.Settlement, leases []int64, closed bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -122,7 +121,7 @@ func (b *batcher) next() (batch []outbox.Settlement, leases []int64, closed bool
 	return batch, leases, b.closed
 }
 
-// settled takes note of outcomes that were taken and are done with.
+// settled counts outcomes that are finished.
 func (b *batcher) settled(batch []outbox.Settlement) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -134,15 +133,15 @@ func (b *batcher) settled(batch []outbox.Settlement) {
 	}
 }
 
-// quiet reports whether no outcome is to be recorded.
+// quiet reports whether no outcome waits.
 func (b *batcher) quiet() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return len(b.open)+b.taken == 0
 }
 
-// recycle takes a batch back that nobody reads any more.
-func (b *batcher) recycle(batch []outbox.Settlement) {
+// reuse takes back the memory of a batch that is no longer read.
+func (b *batcher) reuse(batch []outbox.Settlement) {
 	clear(batch)
 	b.mu.Lock()
 	if cap(batch) > cap(b.spare) {
@@ -158,7 +157,7 @@ func (r *Relay) settleAll(ctx context.Context) {
 		switch {
 		case len(batch)+len(leases) > 0:
 			r.settle(ctx, batch, leases)
-			r.outcomes.recycle(batch)
+			r.outcomes.reuse(batch)
 		case closed:
 			return
 		default:
@@ -174,14 +173,14 @@ func (r *Relay) settleAll(ctx context.Context) {
 	}
 }
 
-// settle records one batch, however often the database has to be asked: a repetition
-// after an unknown COMMIT records nothing twice.
+// settle records one batch and retries until the database accepts it: a repetition after an unknown
+// COMMIT records nothing twice.
 func (r *Relay) settle(ctx context.Context, batch []outbox.Settlement, leases []int64) {
 	messages := claimedOf(batch)
 	leases = append(leases, r.inflight.finishing(messages)...)
 	var statuses []outbox.Status
 	began := time.Now()
-	err := r.insist(ctx, "outcomes are not settled yet", func(ctx context.Context) (err error) {
+	err := r.retry(ctx, "outcomes are not settled yet", func(ctx context.Context) (err error) {
 		if err = r.at(ctx, pointSettle); err != nil {
 			return err
 		}
@@ -195,7 +194,7 @@ func (r *Relay) settle(ctx context.Context, batch []outbox.Settlement, leases []
 	case ctx.Err() != nil:
 		return // the leases run out, and the outcomes are unknown
 	case len(batch) > 1:
-		// One of them the database will never take. The others must not suffer for it.
+		// The database will never accept one of them; the others must not be affected.
 		half := len(batch) / 2
 		r.settle(ctx, batch[:half], nil)
 		r.settle(ctx, batch[half:], leases)
@@ -224,15 +223,14 @@ func (r *Relay) settle(ctx context.Context, batch []outbox.Settlement, leases []
 	r.observe(batch, statuses)
 	r.inform(ctx, batch, statuses)
 	r.outcomes.settled(batch)
-	r.outcomes.over(without(r.inflight.drop(messages), leases))
+	r.outcomes.endLeases(without(r.inflight.drop(messages), leases))
 	r.inflight.ended(leases)
 }
 
-// DeadLetter is the log message of each message that has become a dead letter.
+// DeadLetter is the log message for each new dead letter.
 const DeadLetter = "dead letter"
 
-// died writes a line about a message that has become a dead letter: with what it is found
-// by, and never an address or what a provider said of it.
+// died logs a dead letter: its identifiers, but never an address or a provider's text.
 func (r *Relay) died(s *outbox.Settlement, now outbox.Status) {
 	if now != outbox.Dead || s.To != outbox.Dead {
 		return
@@ -247,9 +245,9 @@ func (r *Relay) died(s *outbox.Settlement, now outbox.Status) {
 	}).Str("reason", string(s.Reason)).Msg(DeadLetter)
 }
 
-// withoutTexts returns the outcome without what the provider said of it, which is what a
-// database may be unable to keep, and whether it had said anything. A receipt that is
-// awaited stays: it is how the message is settled.
+// withoutTexts returns the outcome without the provider's texts, which the database may be unable to
+// store, and whether it had any. The receipt of an awaited message stays: it is needed to settle the
+// message.
 func withoutTexts(s outbox.Settlement) (plain outbox.Settlement, had bool) {
 	had = s.Error != ""
 	s.Error = ""
@@ -265,7 +263,7 @@ func withoutTexts(s outbox.Settlement) (plain outbox.Settlement, had bool) {
 	return s, had
 }
 
-// claimedOf are the messages of a batch.
+// claimedOf returns the messages of a batch.
 func claimedOf(batch []outbox.Settlement) iter.Seq[*outbox.Claimed] {
 	return func(yield func(*outbox.Claimed) bool) {
 		for i := range batch {
@@ -276,7 +274,7 @@ func claimedOf(batch []outbox.Settlement) iter.Seq[*outbox.Claimed] {
 	}
 }
 
-// inform has the transport hear what was recorded.
+// inform reports recorded outcomes to the transport.
 func (r *Relay) inform(ctx context.Context, batch []outbox.Settlement, statuses []outbox.Status) {
 	outcomes := make([]Settled, len(statuses))
 	for i, status := range statuses {
@@ -290,7 +288,7 @@ func (r *Relay) inform(ctx context.Context, batch []outbox.Settlement, statuses 
 	}
 }
 
-// without returns those of ids that are not in done.
+// without returns the ids that are not in done.
 func without(ids, done []int64) (left []int64) {
 	have := make(map[int64]bool, len(done))
 	for _, id := range done {
@@ -304,12 +302,12 @@ func without(ids, done []int64) (left []int64) {
 	return left
 }
 
-// insist repeats an idempotent act with a deadline each, until it succeeds, ctx ends, or
-// the database says that it will never do it.
-func (r *Relay) insist(ctx context.Context, what string, act func(context.Context) error) error {
+// retry repeats an idempotent function, with a timeout each, until it succeeds, ctx ends, or the
+// database rejects it for good.
+func (r *Relay) retry(ctx context.Context, what string, act func(context.Context) error) error {
 	for failures := 0; ; failures++ {
 		began := time.Now()
-		err := r.within(ctx, act)
+		err := r.withTimeout(ctx, act)
 		spoken := ctx.Err() == nil && r.outage.Observe(began, err)
 		if err == nil || ctx.Err() != nil || refused(err, failures) {
 			return err
@@ -324,8 +322,8 @@ func (r *Relay) insist(ctx context.Context, what string, act func(context.Contex
 	}
 }
 
-// within gives an act its deadline, and says so when it is over.
-func (r *Relay) within(ctx context.Context, act func(context.Context) error) error {
+// withTimeout calls a function with the statement timeout, and names the timeout in its error.
+func (r *Relay) withTimeout(ctx context.Context, act func(context.Context) error) error {
 	limit := r.settings().StatementTimeout
 	limited, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
@@ -336,9 +334,8 @@ func (r *Relay) within(ctx context.Context, act func(context.Context) error) err
 	return err
 }
 
-// refused reports an error that the same call will meet again: what is asked for is
-// wrong, not the moment. One that is neither the server's nor the connection's is
-// believed after some repetitions.
+// refused reports an error that a repetition will meet again: the request is wrong, not the moment. An
+// error that comes neither from the server nor from the connection counts after some repetitions.
 func refused(err error, failures int) bool {
 	switch class := db.ClassOf(err); {
 	case class == db.Invalid, class == db.Violation:

@@ -22,11 +22,11 @@ import (
 )
 
 const (
-	// Connections is how many connections of the pool a Relay keeps busy: one that claims,
-	// those that compose, hand over and settle, and two for maintenance, whose four acts are
-	// short and seldom meet. With fewer it waits for them.
+	// Connections is the number of pool connections that a Relay keeps busy: one for claims, the
+	// connections that compose, hand over and settle, and two for maintenance, whose four tasks are
+	// short and rarely coincide. With fewer it waits.
 	Connections = 1 + composers + handovers + settlers + 2
-	// handovers is how many groups are handed over at once.
+	// handovers is the number of groups that are handed over concurrently.
 	handovers = 2
 )
 
@@ -35,7 +35,7 @@ var errTimeout = errors.New("the sender's timeout is over")
 // Points at which tests interfere.
 const (
 	pointClaim       = "claim"     // before each claim
-	pointHandOver    = "hand over" // before the record of a hand-over
+	pointHandOver    = "hand over" // before a hand-over is recorded
 	pointRecheck     = "recheck"   // after it
 	pointRechecked   = "rechecked" // after the recheck, before the calls
 	pointSettle      = "settle"    // before each COMMIT of outcomes
@@ -44,8 +44,8 @@ const (
 	pointPush        = "push" // after the COMMIT of a push, before the carrier has it
 )
 
-// Relay delivers messages. Any number of relays may work on one database. One Run or
-// Drain at a time; everything else may be called from any goroutine.
+// Relay delivers messages. Any number of relays can work on one database. One Run or Drain may run at a
+// time; all other methods are safe for concurrent use.
 type Relay struct {
 	name     string
 	ledger   *outbox.Ledger
@@ -86,32 +86,30 @@ type Relay struct {
 	awaited      atomic.Int64  // until when receipts are expected soon, in Unix nanoseconds
 	receiptsSoon chan struct{} // size 1: the search for receipts is not to wait
 
-	kept     atomic.Pointer[outbox.Installation] // nil: messages may leave the database
-	reminded time.Time                           // when kept was logged last; the heartbeat's own
+	blockedBy atomic.Pointer[outbox.Installation] // nil: messages may leave the database
+	reminded  time.Time                           // when kept was logged last; the heartbeat's own
 
 	stop *lifecycle.Stop
 }
 
-// Option carries a collaborator of a Relay.
+// Option configures a collaborator of a Relay.
 type Option func(*Relay)
 
 // WithLogger sets the logger. Without it a Relay logs nothing.
 func WithLogger(log zerolog.Logger) Option { return func(r *Relay) { r.log = log } }
 
-// WithOutage has others speak of a database that does not answer as well, with one voice.
+// WithOutage shares the process's Outage, so that an unreachable database is logged once.
 func WithOutage(o *job.Outage) Option { return func(r *Relay) { r.outage = o } }
 
-// WithBroker has a relay receive its messages from a carrier of ids, one for each Run, and
-// take its turn in handing them over. What the carrier has lost is pushed again after
-// requeueAfter, of which RequeueAfter is a good value. The broker stays the caller's to close,
-// after the Run. A Drain goes without.
+// WithBroker makes a relay receive its messages from a carrier of ids, one for each Run, and take its
+// turn as dispatcher. Copies that the carrier has lost are pushed again after requeueAfter;
+// RequeueAfter is a good value. The caller closes the broker after the Run. A Drain does not use it.
 func WithBroker(b Broker, requeueAfter time.Duration) Option {
 	return func(r *Relay) { r.broker, r.requeue = b, requeueAfter }
 }
 
-// New returns a Relay over pool, which stays the caller's to close, for messages that
-// composer composes (*compose.Composer) and one of senders takes: the first whose medium
-// and platforms fit.
+// New returns a Relay over pool, which the caller closes. It delivers the messages that composer
+// composes (*compose.Composer), each through the first of senders whose medium and platforms match.
 func New(pool *pgxpool.Pool, composer Composer, config Config, senders []Sender, options ...Option) (*Relay, error) {
 	err := config.Validate("delivery")
 	configs := make([]SenderConfig, len(senders))
@@ -164,13 +162,12 @@ func uniqueName() string {
 	return fmt.Sprintf("%s:%d:%s", host, os.Getpid(), hex.EncodeToString(suffix[:]))
 }
 
-// settings are the ones in force.
+// settings returns the current configuration.
 func (r *Relay) settings() Config { return *r.config.Load() }
 
-// Reload brings limits and policies in force, at once and for calls that are not made
-// yet. What may not change while a relay runs is its name and lease, whether it listens,
-// and its senders' names, media, platforms and order; it is an error that says so, and
-// nothing changes.
+// Reload applies limits and policies at once, to calls that have not been made. Name, lease, listening
+// and the senders' names, media, platforms and order cannot change while a relay runs: a change of them
+// is an error, and nothing is applied.
 func (r *Relay) Reload(config Config, senders []SenderConfig) error {
 	was := r.settings()
 	if config.Name == "" {
@@ -203,26 +200,24 @@ func (r *Relay) Reload(config Config, senders []SenderConfig) error {
 	return nil
 }
 
-// StopNow is the hard stop: it cancels the calls in flight, whose outcomes are unknown
-// then, has what is known recorded, and ends. A stopped Relay runs no more. It may be
-// called from any goroutine; only the first call's cause counts.
+// StopNow is the hard stop: it cancels the calls in flight, whose outcomes are unknown then, records
+// the known outcomes and ends. A stopped Relay cannot run again. It is safe for concurrent use; only
+// the first call's cause counts.
 func (r *Relay) StopNow(cause error) { r.stop.Now(cause) }
 
-// Run delivers until ctx is cancelled: the soft stop. It then takes nothing new, lets
-// the calls in flight end, within Config.GracePeriod, records what came of them, gives
-// back what it has not sent, and returns when everything it started has ended. An error
-// means that the database refused at the start, or was away; what fails later is tried
-// again, and a database or a pooler that is slow is waited for from the start.
-// In a database that is halted, or not adopted (outbox.Installation), it waits until that is over.
+// Run delivers until ctx is cancelled, which is the soft stop. It then claims nothing new, waits for
+// the calls in flight within Config.GracePeriod, records their outcomes, returns unsent messages, and
+// returns when all its goroutines have ended. An error means that the database rejected the start or
+// was unreachable; later failures are retried, and a slow database or pooler is waited for from the
+// start. In a database that is halted or not adopted (outbox.Installation), it waits until that ends.
 func (r *Relay) Run(ctx context.Context) error { return r.run(ctx, false) }
 
-// Drain delivers what is due, also what becomes due while it does, what relays that died have
-// left, and what is in a carrier that no relay pushes to, looks once for receipts, waits for nothing that is due later but for
-// messages that others in flight may leave no room for under a cap, and returns what it did.
-// What no sender takes now, because of an open breaker or a pause, is deferred and left. In
-// a database that is not adopted it delivers nothing and returns outbox.ErrNotAdopted, in one
-// that is halted job.ErrHalted, in one that is too slow to start for Config.Lease ErrSlowStart.
-// Stops are those of Run.
+// Drain delivers due messages, including messages that become due meanwhile, messages left by dead
+// relays, and messages in a carrier to which no relay pushes. It reads receipts once, and waits for
+// later messages only if they wait for messages in flight under a cap. It returns its counts. Messages
+// that no sender takes, because of an open breaker or a pause, are deferred. It delivers nothing and
+// returns outbox.ErrNotAdopted in a database that is not adopted, job.ErrHalted in a halted one, and
+// ErrSlowStart in one that is too slow to start for Config.Lease. Stops are as in Run.
 func (r *Relay) Drain(ctx context.Context) (Stats, error) {
 	err := r.run(ctx, true)
 	return r.Stats(), err
@@ -245,8 +240,8 @@ func (r *Relay) run(ctx context.Context, drain bool) error {
 		}
 		return fmt.Errorf("start relay %s: %w", r.name, err)
 	}
-	// What is recorded after the stop has a context of its own, which ends when all is
-	// recorded, or the database has not answered for long.
+	// Outcomes after the stop are recorded under a separate context, which ends when all are recorded
+	// or the database has been unreachable for long.
 	records, giveUp := context.WithCancel(context.WithoutCancel(ctx))
 	defer giveUp()
 
@@ -282,14 +277,14 @@ func (r *Relay) run(ctx context.Context, drain bool) error {
 	giveUp()
 	keeping.Wait()
 	r.deregister(ctx)
-	if where := r.kept.Load(); where != nil && drain {
+	if where := r.blockedBy.Load(); where != nil && drain {
 		return where.ErrAt(r.settings().Place)
 	}
 	return nil
 }
 
-// deliverUntil runs the pipeline until ctx is cancelled, or in a drain nothing is due,
-// and all calls have ended.
+// deliverUntil runs the pipeline until ctx is cancelled, or in a drain no message is due, and all calls
+// have ended.
 func (r *Relay) deliverUntil(ctx, hard context.Context) {
 	ctx, over := context.WithCancel(ctx)
 	defer over()
@@ -326,7 +321,7 @@ func (r *Relay) open(hard context.Context, drain bool) {
 		if err := r.at(hard, pointClaim); err != nil {
 			return nil, claimError{err}
 		}
-		err = r.within(hard, func(ctx context.Context) error {
+		err = r.withTimeout(hard, func(ctx context.Context) error {
 			answers, err = r.ledger.ClaimCopies(ctx, copies)
 			return err
 		})
@@ -337,10 +332,10 @@ func (r *Relay) open(hard context.Context, drain bool) {
 	})
 	r.dispatch = newDispatcher(DispatchOptions{
 		Ledger: r.ledger, To: to, Config: r.settings, RequeueAfter: r.requeue, Log: r.log,
-		name:  r.name,
-		hears: func() bool { return r.listener.Load().Listening() },
-		at:    r.at,
-		waits: r.waits,
+		name:    r.name,
+		hears:   func() bool { return r.listener.Load().Listening() },
+		at:      r.at,
+		blocked: r.blocked,
 		rebuilt: func(q Queue) {
 			if r.observer != nil {
 				r.observer.Rebuilt(q)
@@ -350,16 +345,16 @@ func (r *Relay) open(hard context.Context, drain bool) {
 	r.transport = carried{to, r.dispatch.walk, r.setResting}
 }
 
-// carried is a carrier beside which the dispatcher's walk hears what was recorded: of which
-// jobs nothing may be left. Retries that come last do not wait in the carrier, where they would
-// be taken in their turn, but are pushed when nothing else is left.
+// carried is a carrier that also reports recorded outcomes to the dispatcher's walk, which marks
+// delivered jobs. With retries last, retries do not wait in the carrier, where they would be taken in
+// turn, but are pushed when no other message is left.
 type carried struct {
 	Carrier
 	walk    *postgres
-	resting func(bool) // is told when nothing comes for a while
+	resting func(bool) // called when no message arrives for a while
 }
 
-// calmAfter is how long nothing comes out of a carrier, with nothing in flight, before the
+// calmAfter is the time without a message from a carrier, and with none in flight, after which the
 // relay rests.
 const calmAfter = 2 * time.Second
 
@@ -402,31 +397,33 @@ func (c carried) Settled(ctx context.Context, outcomes []Settled) error {
 	return c.Carrier.Settled(ctx, outcomes)
 }
 
-// postgres is the transport of one run.
+// postgres returns the PostgreSQL transport of one run.
 func (r *Relay) postgres(hard context.Context, drain bool) Transport {
 	return newPostgres(postgresOptions{
 		ledger: r.ledger, claims: r.ledger, config: r.settings, drain: drain, rest: r.rest,
 		hears:   func() bool { return r.listener.Load().Listening() },
 		resting: r.setResting,
-		act:     func(f func(context.Context) error) error { return r.within(hard, f) },
+		act:     func(f func(context.Context) error) error { return r.withTimeout(hard, f) },
 		pass:    func() error { return r.at(hard, pointClaim) },
 		name:    r.name, transport: outbox.NoCarrier, log: r.log,
 	})
 }
 
-// keep starts what goes on until all is recorded: renewals, and the heartbeat. What has
-// begun is ended: a heartbeat that is taken back may take effect after the relay has deregistered.
+// keep starts the renewals and the heartbeat, which run until all outcomes are recorded. A started
+// heartbeat is completed: a cancelled one could take effect after the relay has deregistered.
 func (r *Relay) keep(records context.Context, wait *sync.WaitGroup) {
 	lease := r.settings().Lease
 	whole := func(act func(context.Context) error) func(context.Context) error {
 		return func(ctx context.Context) error { return act(context.WithoutCancel(ctx)) }
 	}
 	wait.Go(func() { r.every(records, always(lease/4), nil, "leases are not renewed", whole(r.renew)) })
-	wait.Go(func() { r.every(records, r.betweenBeats, r.beatSoon, "the relay's heartbeat fails", whole(r.beat)) })
+	wait.Go(func() {
+		r.every(records, r.heartbeatInterval, r.beatSoon, "the relay's heartbeat fails", whole(r.beat))
+	})
 }
 
-// search starts the search for lost leases and for receipts, and without a carrier for what
-// relays with one have left, until the stop. A drain does not end before it has searched once.
+// search starts the searches for lost leases and for receipts and, without a carrier, for messages left
+// by relays with one. They run until the stop. A drain does not end before each has run once.
 func (r *Relay) search(ctx, hard context.Context, wait *sync.WaitGroup) {
 	r.searches.Store(2)
 	if r.dispatch == nil {
@@ -436,16 +433,16 @@ func (r *Relay) search(ctx, hard context.Context, wait *sync.WaitGroup) {
 		})
 	}
 	wait.Go(func() {
-		r.every(ctx, r.betweenRecoveries, nil, "lost leases are not looked for", r.first(r.recover))
+		r.every(ctx, r.recoveryInterval, nil, "lost leases are not looked for", r.first(r.recover))
 	})
 	wait.Go(func() {
-		r.every(ctx, r.betweenReceipts, r.receiptsSoon, "receipts are not looked for", r.first(func(context.Context) error {
-			return r.lookForReceipts(hard) // a soft stop does not cut off the asking
+		r.every(ctx, r.receiptInterval, r.receiptsSoon, "receipts are not looked for", r.first(func(context.Context) error {
+			return r.lookForReceipts(hard) // a soft stop does not interrupt the providers' reply
 		}))
 	})
 }
 
-// first counts the first call of a search, found or failed.
+// first counts the first call of a search, successful or failed.
 func (r *Relay) first(search func(context.Context) error) func(context.Context) error {
 	var once sync.Once
 	return func(ctx context.Context) error {
@@ -457,14 +454,14 @@ func (r *Relay) first(search func(context.Context) error) func(context.Context) 
 	}
 }
 
-// idle reports whether nothing that a drain waits for is under way.
+// idle reports that no work is under way for which a drain waits.
 func (r *Relay) idle() bool {
 	return r.searches.Load() == 0 && r.suspected.Load() == 0 && r.outcomes.quiet() && r.inflight.empty()
 }
 
-// deregister ends the relay's row, so that the others share its rate at once.
+// deregister ends the relay's row, so that the other relays share its rate at once.
 func (r *Relay) deregister(ctx context.Context) {
-	err := r.within(context.WithoutCancel(ctx), r.ledger.Deregister)
+	err := r.withTimeout(context.WithoutCancel(ctx), r.ledger.Deregister)
 	if left := r.inflight.size(); err != nil || left > 0 {
 		r.log.Warn().Err(err).Int("rows", left).Str("worker_id", r.name).Str("transport", r.transport.String()).Msg("the database did not take everything; other relays will, when the leases run out")
 	}

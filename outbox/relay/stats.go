@@ -11,8 +11,8 @@ import (
 	"github.com/belfryhq/belfry/outbox"
 )
 
-// Stats says what a Relay has done since it was made, and what it holds. The counts are
-// of recorded outcomes: a message that is tried again counts each time.
+// Stats counts the recorded outcomes of a Relay since it was created, and describes its state. A
+// message that is tried again counts each time.
 type Stats struct {
 	Claimed     int64 `json:"claimed"`
 	Sent        int64 `json:"sent"`
@@ -29,7 +29,7 @@ type Stats struct {
 	Cancelled int64                   `json:"cancelled"` // CANCELLED because they were recalled
 	Ambiguous int64                   `json:"ambiguous"` // attempts that may have been accepted, crashes among them
 	Recovered int64                   `json:"recovered"` // taken back from relays that died
-	Lost      int64                   `json:"lost"`      // claimed, and then another relay's
+	Lost      int64                   `json:"lost"`      // claimed, then lost to another relay
 
 	// Aborted are the ids of the jobs that this relay has aborted, the last hundred at most
 	// (SenderConfig.AbortAfter).
@@ -39,7 +39,7 @@ type Stats struct {
 	Senders  []SenderStats `json:"senders"`
 }
 
-// SenderStats says how one sender is doing.
+// SenderStats is the state of one sender.
 type SenderStats struct {
 	Name          string  `json:"name"`
 	Medium        string  `json:"medium"`
@@ -61,10 +61,10 @@ type tally struct {
 	aborted []int64
 }
 
-// mostAborted is how many jobs that it has aborted a relay tells.
+// mostAborted is the maximum number of reported aborted jobs.
 const mostAborted = 100
 
-// abort notes a job that was aborted.
+// abort records an aborted job.
 func (t *tally) abort(job int64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -101,7 +101,7 @@ func (t *tally) deaths() map[outbox.Reason]int64 {
 	return by
 }
 
-// settled counts outcomes by the statuses that they have got; none: not recorded.
+// settled counts outcomes by their new statuses; a message without one was not recorded.
 func (t *tally) settled(batch []outbox.Settlement, statuses []outbox.Status) {
 	sent := int64(0)
 	for i := range batch {
@@ -175,7 +175,7 @@ func (q *queue) stats() SenderStats {
 	return s
 }
 
-// work is what operators see of it, at a time.
+// state returns the sender's state for operators.
 func (q *queue) work(now time.Time) outbox.SenderWork {
 	s, limits := q.stats(), q.limits.inForce()
 	q.mu.Lock()

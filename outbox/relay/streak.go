@@ -8,19 +8,18 @@ import (
 	"github.com/belfryhq/belfry/outbox/sender"
 )
 
-// streaks are the permanent failures in a row of each job at one sender: those that the
-// breaker takes for a sign of life, when they tell of more than their own message. Invalid
-// addresses are among them: a provider that is asked in the wrong environment calls every
-// address invalid.
+// streaks counts the consecutive permanent failures of each job at one sender: failures that the
+// breaker takes for a sign of life, if they concern more than their own message. Invalid addresses
+// count: a provider that is called in the wrong environment calls every address invalid.
 type streaks struct {
 	mu      sync.Mutex
 	lengths map[int64]int // by job
-	allowed map[int64]int // of jobs of which a sample was accepted
+	allowed map[int64]int // factors of jobs whose sample was accepted
 }
 
-// believe allows a job twice as many failures in a row as before: the sender accepts some of its
-// messages.
-func (s *streaks) believe(job int64) {
+// acquit doubles the number of consecutive failures allowed for a job, because the sender accepts some
+// of its messages.
+func (s *streaks) acquit(job int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.allowed == nil || len(s.allowed) >= mostStreaks {
@@ -29,19 +28,19 @@ func (s *streaks) believe(job int64) {
 	s.allowed[job] = min(2*max(s.allowed[job], 1), 1<<20)
 }
 
-// mostStreaks is how many jobs are remembered. When there are more, all are counted anew.
+// mostStreaks is the maximum number of remembered jobs. Beyond it all counts restart.
 const mostStreaks = 10_000
 
-// streak is one that is as long as SenderConfig.AbortAfter allows.
+// streak is a row of failures that has reached SenderConfig.AbortAfter.
 type streak struct {
 	job    int64
 	length int
 	code   string // of its last failure
 }
 
-// add takes note of what became of a job's message. It returns the job's streak when that has
-// come to most failures, and counts anew then; 0 never does. What is neither an acceptance nor
-// a permanent failure says nothing of the job.
+// add counts the result of a job's message. It returns the job's streak if that has reached most
+// failures, and restarts the count; most 0 means never. A result that is neither an acceptance nor a
+// permanent failure says nothing about the job and is ignored.
 func (s *streaks) add(job int64, r sender.Result, most int) (full streak, is bool) {
 	if job < 0 || most == 0 {
 		return streak{}, false
@@ -65,9 +64,8 @@ func (s *streaks) add(job int64, r sender.Result, most int) (full streak, is boo
 	return full, is
 }
 
-// abort makes jobs ABORTED that this sender keeps failing: what is left of them is held until an
-// operator has looked. A job that cannot be aborted goes on, and is tried again
-// after as many failures.
+// abort makes failing jobs ABORTED: their remaining messages are held until an operator decides. A job
+// that cannot be aborted continues, and is tried again after as many failures.
 func (q *queue) abort(ctx context.Context, failing []streak) {
 	r, name := q.relay, q.settings().Name
 	for _, f := range failing {
@@ -76,16 +74,16 @@ func (q *queue) abort(ctx context.Context, failing []streak) {
 			reason += fmt.Sprintf(", the last with the code %.100q", f.code) // without control characters
 		}
 		var done bool
-		err := r.within(ctx, func(ctx context.Context) (err error) {
+		err := r.withTimeout(ctx, func(ctx context.Context) (err error) {
 			done, err = r.ledger.Abort(ctx, f.job, reason)
 			return err
 		})
 		switch {
 		case err != nil:
-			r.log.Error().Err(err).Int64("job_id", f.job).Str("sender", name).Int("failures", f.length).Msg("a job that keeps failing is not aborted")
+			r.log.Error().Err(err).Int64("job_id", f.job).Str("sender", name).Int("failures", f.length).Msg("cannot abort a failing job")
 		case done:
 			r.tally.abort(f.job)
-			r.log.Warn().Int64("job_id", f.job).Str("sender", name).Int("failures", f.length).Str("code", f.code).Msg("aborted a job that keeps failing")
+			r.log.Warn().Int64("job_id", f.job).Str("sender", name).Int("failures", f.length).Str("code", f.code).Msg("aborted a failing job")
 		}
 	}
 }

@@ -94,7 +94,7 @@ func TestRelay_AbortsAJobThatFails(t *testing.T) {
 	require.Equal(t, 3, one[int](t, b, `SELECT count(*) FROM belfry.messages WHERE job_id = $1 AND status = 'SENT'`, other))
 	require.Regexp(t, `^aborted r apns: 10 permanent failures in a row, the last with the code "(404|BadDeviceToken)"$`,
 		one[string](t, b, `SELECT concat_ws(' ', kind, actor, reason) FROM belfry.job_events WHERE job_id = $1 AND kind = 'aborted'`, failing))
-	require.Eventually(t, func() bool { return strings.Contains(log.String(), "aborted a job that keeps failing") }, patience, time.Millisecond, "written after the COMMIT")
+	require.Eventually(t, func() bool { return strings.Contains(log.String(), "aborted a failing job") }, patience, time.Millisecond, "written after the COMMIT")
 
 	corrected.Store(true)
 	b.exec(t, `SELECT belfry.resume($1, 'kim', 'the environment is corrected')`, failing)
@@ -232,6 +232,6 @@ func TestRelay_MayNotAbort(t *testing.T) {
 	s, log := &script{answer: always(sender.Result{Class: sender.Permanent, Code: "404"})}, new(dbtest.Buffer)
 	b.start(t, config("r"), []relay.Sender{cautious("fcm", "push", s)}, relay.WithLogger(zerolog.New(log)))
 	b.eventually(t, `SELECT count(*) = $1 FROM belfry.messages WHERE status = 'DEAD'`, n)
-	require.Contains(t, log.String(), "a job that keeps failing is not aborted")
+	require.Contains(t, log.String(), "cannot abort a failing job")
 	require.Contains(t, log.String(), "permission denied for table jobs")
 }

@@ -8,122 +8,118 @@ import (
 	"github.com/belfryhq/belfry/outbox"
 )
 
-// Transport is where a relay's messages come from: belfry.messages itself, or a Carrier of
-// ids beside it. PostgreSQL is the truth in every case. A transport claims there what it
-// hands out, and whatever else it remembers may be lost or come twice: the claim decides.
+// Transport delivers a relay's messages: belfry.messages itself, or a Carrier of ids in addition.
+// PostgreSQL holds the truth in both cases: a transport claims there the messages that it returns.
+// Anything else that it remembers may be lost or arrive twice, and the claim decides.
 //
 //	PENDING, due ─────────────────── Receive ──► PROCESSING, under a lease ──► the pipeline
 //	PENDING ── dispatcher ─► QUEUED ─ Receive ──┘                                  │
 //	   ▲         └ Push ──► carrier ──┘                                            │
 //	   └──────── with a due time, or final ◄──── Settled ◄──── recorded ◄──────────┘
 //
-// Package outboxtest has the tests that every transport passes. Its methods may be called from
-// several goroutines, Receive from one at a time.
+// Package outboxtest contains the tests that every transport passes. Its methods may be called
+// concurrently, except Receive.
 type Transport interface {
-	// Receive claims messages that are due, of jobs and activities in any mixture, each with
-	// its LeaseID and Lane, and never more than credits grants: what is prefetched would wait
-	// where no relay can send it. It waits until it has some, ctx ends, or credits change, and
-	// looks by itself for what is stuck behind it. What it has taken when ctx ends or
-	// something fails it returns beside the error. errors.Is(err, ErrNothingDue) ends a drain.
+	// Receive claims due messages of jobs and activities in any mixture, each with its LeaseID and
+	// Lane, and never more than credits grants: a prefetched message would wait where no relay can send
+	// it. It waits until it has messages, ctx ends or credits change, and polls for messages that
+	// became due in the meantime. If ctx ends or an error occurs, it returns the claimed messages with
+	// the error. errors.Is(err, ErrNothingDue) ends a drain.
 	Receive(ctx context.Context, credits Credits) ([]outbox.Claimed, error)
-	// Settled says what was recorded about messages, of this transport or another's, after
-	// the COMMIT: a carrier drops its copies, or keeps those that are due again. Of what was
-	// not recorded, because the message is not this relay's, it puts the copy back: the
-	// message may be another's, but it may as well be QUEUED, when a crash of the server has
-	// forgotten the claim, and this copy all that there is of it. It may be called twice, and
-	// is not called by a relay that dies. An error is logged.
+	// Settled reports the recorded outcomes of messages, of this transport or another, after the
+	// COMMIT. A carrier drops its copies, or stores copies that are due again. If nothing was recorded,
+	// because the message belongs to another relay, it returns the copy to the queue: after a crash of
+	// the server that lost the claim the message may be QUEUED, with this copy as its only one. Settled
+	// may be called twice, and is not called by a relay that dies. Errors are logged.
 	Settled(ctx context.Context, outcomes []Settled) error
-	// String names the transport in the log.
+	// String returns the name of the transport for logs.
 	String() string
 }
 
-// Carrier is a transport that holds copies of ids outside PostgreSQL. A dispatcher hands them
-// over, in one relay at a time (Dispatch); Receive claims by key, with a Claim, what it takes
-// out, and does with each copy what the answer's verdict says. A copy is dropped when its
-// message is settled or by such a verdict, and never because a provider has been called.
+// Carrier is a transport that holds copies of ids outside PostgreSQL. A dispatcher in one relay at a
+// time pushes them (Dispatch). Receive takes copies, claims them by key with a Claim, and applies the
+// verdict to each copy. A copy is dropped when its message is settled or by such a verdict, and never
+// because a provider was called.
 type Carrier interface {
 	Transport
-	// Push hands over the ids of one push. It is idempotent by number. What the carrier
-	// cannot do is an answer, not an error; after an error it is not known what was done.
+	// Push hands over the ids of one push. It is idempotent by number. A push that the carrier cannot
+	// accept is an answer, not an error; after an error the result is unknown.
 	Push(ctx context.Context, p Push) (PushAnswer, error)
-	// Inside says how much of what one of its queues was told the carrier remembers.
+	// Inside reports how many pushes of one queue the carrier remembers.
 	Inside(ctx context.Context, q Queue) (Inside, error)
-	// Keep does what is to be done beside Receive as long as its relay runs: it shows that the
-	// worker lives, and looks after what is due later and what dead workers have left. It
-	// returns when ctx ends, which is after the last Settled, and takes back then that this
-	// worker lives. What fails is logged and tried again. It is called once.
+	// Keep runs as long as its relay, concurrently with Receive: it sends the worker's heartbeat and
+	// handles delayed copies and the copies of dead workers. It returns when ctx ends, after the last
+	// Settled, and then unregisters the worker. Failures are logged and retried. It is called once.
 	Keep(ctx context.Context)
 }
 
-// Broker is the server of a carrier, or the cluster of servers, as one process sees it: its
-// connections are those of all carriers of the process. It connects when it is first used, and
-// what uses it goes on by itself after the server was away.
+// Broker is one process's connection to the server, or cluster of servers, of a carrier, shared by all
+// carriers of the process. It connects on first use and reconnects after an outage.
 type Broker interface {
-	// Carrier is what the relay of that name has of it for one Run, Keep included. The name is
-	// that of the worker in the carrier: no two relays have the same at the same time.
+	// Carrier returns the carrier of a relay for one Run, including Keep. The name is the worker's name
+	// in the carrier: no two running relays share a name.
 	Carrier(name string, claim Claim) Carrier
-	// Check says what of the server's version, settings and rights makes it unfit, each with
-	// what to do, in one error, or that it does not answer: ErrAway. warnings are what may be
-	// meant so, and what could not be found out.
+	// Check returns an error that joins all reasons why the server's version, settings or permissions
+	// are unfit, each with a remedy, or ErrAway if the server is unreachable. Warnings report settings
+	// that may be intended, and settings that could not be read.
 	Check(ctx context.Context) (warnings []string, err error)
-	// Queues says what is inside, for operators: Activities and Bulk in that order.
+	// Queues reports the contents of both queues for operators: Activities first, then Bulk.
 	Queues(ctx context.Context) ([]QueueStatus, error)
-	// Empty forgets everything: copies, numbers, epochs. No relay may use the carrier. Whose
-	// messages are still QUEUED in the database are pushed again by the next dispatcher.
+	// Empty deletes everything: copies, numbers, epochs. No relay may be using the carrier. The next
+	// dispatcher pushes messages again that are QUEUED in the database.
 	Empty(ctx context.Context) error
-	// Close ends the connections. Nothing of the broker or its carriers is used any more.
+	// Close closes the connections. The broker and its carriers must not be used afterwards.
 	Close() error
 }
 
-// QueueStatus is what is inside of one queue of a carrier.
+// QueueStatus is the content of one queue of a carrier.
 type QueueStatus struct {
 	Queue Queue
 	Inside
-	Ready   int64 // copies that may be taken out
-	Later   int64 // copies that are due later, or wait to be looked at again
-	Taken   int64 // copies that a worker has taken out and that are not settled
-	Most    int64 // how many may be Taken and Later together; 0: as many as there are
-	Dead    int64 // ids that are kept for a look at them, of messages that are DEAD
+	Ready   int64 // copies that can be taken
+	Later   int64 // delayed copies
+	Taken   int64 // copies that a worker has taken and not settled
+	Most    int64 // maximum of Taken and Later together; 0 means no limit
+	Dead    int64 // stored ids of messages that are DEAD
 	Workers []WorkerStatus
-	Full    bool // pushes are answered with PushFull now
+	Full    bool // pushes are currently answered with PushFull
 }
 
-// WorkerStatus is one relay that takes from a queue, or that did and has left something.
+// WorkerStatus is a relay that takes from a queue, or that has left copies behind.
 type WorkerStatus struct {
 	Name  string
 	Taken int64
-	Seen  time.Time // when it showed last that it lives; zero: it does not
+	Seen  time.Time // its last heartbeat; zero if it is not alive
 }
 
-// Claim claims by key: up to outbox.MaxBatch copies, one answer each, in their order. A soft
-// stop does not cut it short.
+// Claim claims up to outbox.MaxBatch copies by key and returns their answers in order. A soft stop does
+// not interrupt it.
 type Claim func(copies []outbox.Copy) ([]outbox.Answer, error)
 
-// Credits are the messages that a relay takes now: its senders grant them, as their free
-// queue slots, and what is received spends them. Each answer is of the moment. It is safe
-// for concurrent use.
+// Credits are the messages that a relay currently accepts. Its senders grant them as their queues have
+// free slots; received messages spend them. Values are momentary. Credits are safe for concurrent use.
 type Credits interface {
-	// Activities is how many messages of activities.
+	// Activities returns the credits for messages of activities.
 	Activities() int
-	// Bulk is how many messages of jobs, all together.
+	// Bulk returns the credits for messages of all jobs together.
 	Bulk() int
-	// Job is how many of these of one job, in one of so many lanes with messages.
+	// Job returns the part of Bulk for one job, if the given number of lanes has messages.
 	Job(id int64, lane string, lanes int) int
 	// Idle reports that nothing is in flight.
 	Idle() bool
-	// Changed wakes who waits for credits, or for messages: a hint says there may be some.
+	// Changed signals new credits, or a hint that there may be messages.
 	Changed() <-chan struct{}
 }
 
-// Settled is what was recorded about a message.
+// Settled is the recorded outcome of a message.
 type Settled struct {
 	outbox.Key
-	Status outbox.Status // that it has now, or QUEUED: by another copy, soon; "": nothing was recorded
+	Status outbox.Status // its new status; QUEUED: another copy follows soon; "": nothing was recorded
 	Reason outbox.Reason // why
-	Wait   time.Duration // with PENDING: until it is due, from the database's now
+	Wait   time.Duration // for PENDING: time until it is due, from the database's now
 }
 
-// Queue is one of the two queues of a carrier: activities do not wait behind bulk.
+// Queue is one of the two queues of a carrier, so that activities do not wait behind bulk messages.
 type Queue string
 
 // The queues.
@@ -132,47 +128,48 @@ const (
 	Bulk       Queue = "bulk"
 )
 
-// Push is one hand-over of ids: of one job, or of activities. The pushes of a queue are
-// numbered without gaps, whoever makes them. A carrier compares and counts in the same step
-// that takes the ids:
+// Push is one group of ids, of one job or of activities. The pushes of a queue are numbered without
+// gaps by whichever relay makes them. A carrier compares and records the number and adds the ids in one
+// atomic step:
 //
 //	Epoch is the carrier's     Number = last + 1 ► done, last = Number
-//	                           at most last ► done, nothing is taken: it was before
+//	                           at most last ► done without adding the ids: it is a repetition
 //	                           above last + 1 ► gap
 //	Epoch is another, or none  Number = First ► done, last = Number, the epoch is the carrier's
 //	                           else ► gap
 //
-// What a carrier has of epochs before it may keep or drop: the claim decides.
+// The carrier may keep or drop the copies of earlier epochs: the claim decides.
 type Push struct {
 	Queue  Queue
 	Epoch  string // a UUID
 	First  int64  // number of the epoch
 	Number int64
 	Lane   string       // of the job; "" of activities
-	Keys   []outbox.Key // none: all are dealt with, and the number counts
+	Keys   []outbox.Key // empty if all are settled; the number still counts
 }
 
-// PushAnswer says what became of a Push.
+// PushAnswer is the result of a Push.
 type PushAnswer string
 
 // The answers.
 const (
-	PushDone PushAnswer = "done" // now, or by the same push before
-	PushGap  PushAnswer = "gap"  // one before it, or the epoch, is not known: Inside says what is
-	PushFull PushAnswer = "full" // nothing was taken: try again when something has left
+	PushDone PushAnswer = "done" // by this push, or by an earlier identical push
+	PushGap  PushAnswer = "gap"  // an earlier push, or the epoch, is unknown: read Inside
+	PushFull PushAnswer = "full" // nothing was added: try again when copies have left
 )
 
-// Inside is what a queue of a carrier remembers.
+// Inside is a carrier's memory of one queue's pushes.
 type Inside struct {
-	Epoch string // of the last push; "": of none
+	Epoch string // of the last push; "" without a push
 	Last  int64  // number of the last push
-	// Oldest is the number of the earliest push of which a copy may be inside, waiting, or
-	// taken out and not settled; Last+1: there is no copy.
+	// Oldest is the number of the earliest push that may have a copy inside, delayed, or taken and not
+	// settled; Last+1 if there is no copy.
 	Oldest int64
 }
 
-// ErrAway reports that the server of a carrier does not answer now.
+// ErrAway reports that the server of a carrier is unreachable.
 var ErrAway = errors.New("the carrier's server does not answer")
 
-// ErrNothingDue reports to a drain that no message is due, but what no sender takes now.
+// ErrNothingDue reports to a drain that no message is due, except messages that no sender currently
+// takes.
 var ErrNothingDue = errors.New("no message is due")
