@@ -64,5 +64,5 @@ func (r Retention) Validate() error {
 	return errors.Join(problems...)
 }
 
-// maxRetention is a hundred years.
+// MaxRetention is a hundred years.
 const MaxRetention = 876_000 * time.Hour

@@ -1,5 +1,5 @@
-// Package config reads what a program is told, by files, environment and flags, into the
-// structs of the packages that use it.
+// Package config reads files, environment variables and flags into the structs of the packages that use
+// them.
 //
 // # Keys
 //
@@ -24,9 +24,9 @@
 //
 // # Problems
 //
-// No problem hides another one. Each text starts with the path of its key, so that
-// problems that packages find are traced to a place as those of decoding are; what only
-// follows from a value that could not be used is left out. Error lists them all.
+// No problem hides another. Each text starts with the path of its key, so that problems found by packages
+// are traced to their source like problems of decoding. Problems that only follow from an unusable value are
+// omitted. Error lists all problems.
 //
 // The package connects to nothing and knows no setting.
 package config
@@ -56,7 +56,7 @@ type Flag struct{ Name, Value string }
 // List describes a key whose value is a list of sections.
 type List struct {
 	Form string // of such a list in JSON
-	Of   string // what it is a list of, and what each has
+	Of   string // the elements of the list and their keys
 	// Decode takes the sections, as files or JSON have them, and returns every problem.
 	// All keys before this one are decoded. Nil: as the type of the field says.
 	Decode func(sections []any) error
@@ -249,8 +249,8 @@ func (l *Loaded) misfit(err error) {
 	}
 }
 
-// Check adds the problems that err joins, each of which starts with its path. It leaves
-// out those of values that could not be used.
+// Check adds the problems that err joins, each of which starts with its path. It omits problems of unusable
+// values.
 func (l *Loaded) Check(err error) {
 	for _, one := range Flatten(err) {
 		if path, _, _ := strings.Cut(one.Error(), ":"); !l.isBroken(path) {

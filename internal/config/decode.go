@@ -15,9 +15,9 @@ import (
 	"time"
 )
 
-// Decode puts data, as a file or JSON has it, into what into points to, over what it
-// holds. The keys of structs are their fields' mapstructure tags, each written exactly so.
-// It returns every problem at once, each with its path.
+// Decode decodes data of a file or of JSON into the value at into, over its present content. The keys of
+// structs are their fields' mapstructure tags, each written exactly so. It returns every problem at once,
+// each with its path.
 func Decode(path string, data any, into any) error {
 	return decodeValue(path, data, reflect.ValueOf(into).Elem())
 }
@@ -210,7 +210,7 @@ func decodeMap(path string, data any, into reflect.Value) error {
 	return errors.Join(problems...)
 }
 
-// decodeList takes a list of anything but texts. What cannot be used of it stays empty.
+// decodeList decodes a list of anything except texts. Unusable elements stay empty.
 func decodeList(path string, data any, into reflect.Value) error {
 	given, ok := data.([]any)
 	if !ok {

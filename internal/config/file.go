@@ -42,7 +42,7 @@ func (l *loader) readFiles(fromFlag []string, fromVariable string) {
 	}
 }
 
-// ReadProblem says why a file cannot be read.
+// ReadProblem returns the reason why a file cannot be read.
 func ReadProblem(name string, err error) string {
 	var p *fs.PathError
 	if errors.As(err, &p) {
@@ -81,8 +81,7 @@ func (f file) yamlProblems(what string, err error) {
 	}
 }
 
-// section returns what is known of a section, as viper takes it. prefix is "" or ends in
-// a dot.
+// section returns the known keys of a section, in viper's form. prefix is "" or ends in a dot.
 func (f file) section(prefix string, node *yaml.Node) map[string]any {
 	values, seen := make(map[string]any), make(map[string]int)
 	if isNull(node) {

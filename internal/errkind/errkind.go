@@ -1,10 +1,9 @@
 // Package errkind classifies errors by their meaning for the caller, so that the command line can
 // choose an exit code and the API a status without a list of every error of belfry.
 //
-// An error has a kind if it, or an error that it wraps, has a method Kind() errkind.Kind. The
-// outermost one counts: a wrapper may specify the kind of what it wraps. [Of] also classifies the
-// errors of PostgreSQL and of the network. Sentinel errors are made by [New]. The idea is that of
-// upspin's errors package and of gRPC's codes.
+// An error has a kind if it, or an error that it wraps, has a method Kind() errkind.Kind. The outermost kind
+// applies. [Of] also classifies the errors of PostgreSQL and of the network. Sentinel errors are made by
+// [New]. The design follows upspin's errors package and gRPC's codes.
 package errkind
 
 import (
