@@ -148,7 +148,7 @@ func (b *Broker) Check(ctx context.Context) (warnings []string, err error) {
 	return warnings, errors.Join(problems...)
 }
 
-// fits says what is wrong with a server's version.
+// fits returns an error for an unsuitable server version.
 func fits(version string) error {
 	var major, minor int
 	if _, err := fmt.Sscanf(version, "%d.%d", &major, &minor); err != nil {
@@ -160,8 +160,8 @@ func fits(version string) error {
 	return nil
 }
 
-// Queues implements relay.Broker. What is Taken is what the workers that answer say they hold;
-// Later is all else that was taken out, what workers that died have left included.
+// Queues implements relay.Broker. Taken counts the copies held by workers that answer; Later counts all
+// other unacknowledged copies, including those of dead workers.
 func (b *Broker) Queues(ctx context.Context) ([]relay.QueueStatus, error) {
 	workers, err := b.workers(ctx)
 	if err != nil {
@@ -184,7 +184,7 @@ func (b *Broker) Queues(ctx context.Context) ([]relay.QueueStatus, error) {
 	return list, nil
 }
 
-// presence is what a worker says of itself.
+// presence is a worker's reply to a roll call.
 type presence struct {
 	Name  string                `json:"name"`
 	Taken map[relay.Queue]int64 `json:"taken"`
@@ -193,7 +193,7 @@ type presence struct {
 // callSubject is where workers are called.
 func (b *Broker) callSubject() string { return b.config.Prefix + ".workers" }
 
-// workers asks who is there.
+// workers returns the live workers.
 func (b *Broker) workers(ctx context.Context) (list []presence, err error) {
 	conn, err := b.connection()
 	if err != nil {

@@ -19,7 +19,7 @@ const (
 	strayFor = 100 * time.Millisecond
 )
 
-// carrier is what one relay has of a broker.
+// carrier connects one relay to a broker.
 type carrier struct {
 	b      *Broker
 	worker string
@@ -54,7 +54,7 @@ func newCarrier(b *Broker, worker string, claim relay.Claim, life context.Contex
 // String implements relay.Transport.
 func (*carrier) String() string { return name }
 
-// wake has Receive look at what its pulls have brought.
+// wake makes Receive check the results of its pulls.
 func (c *carrier) wake() {
 	select {
 	case c.soon <- struct{}{}:
@@ -108,8 +108,8 @@ func (l *line) drop(m natsjs.Msg, by func() error) error {
 	return nil
 }
 
-// Keep implements relay.Carrier: it tells the server that what is claimed is worked on, and who
-// asks that this worker lives. At the end what is claimed and not settled is given back.
+// Keep implements relay.Carrier: it renews the claimed copies and answers roll calls. At the end it
+// returns copies that are claimed and not settled.
 func (c *carrier) Keep(ctx context.Context) {
 	defer c.end()
 	var roll interface{ Unsubscribe() error }

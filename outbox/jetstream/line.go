@@ -67,7 +67,7 @@ func (l *line) wanted() natsjs.StreamConfig {
 	}
 }
 
-// refused says how a stream differs from wanted; "": in nothing that matters.
+// refused describes how a stream differs from wanted; "" means in no relevant setting.
 func refused(has, want natsjs.StreamConfig) string {
 	var differences []string
 	compare := func(key string, has, want any) {
@@ -94,7 +94,7 @@ func refused(has, want natsjs.StreamConfig) string {
 	return strings.Join(differences, ", ")
 }
 
-// open looks for stream and consumer, and makes what is missing.
+// open finds the stream and the consumer, and creates missing ones.
 func (l *line) open(ctx context.Context) (*opened, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -199,7 +199,7 @@ func gone(err error) bool {
 		errors.Is(err, natsjs.ErrConsumerDeleted) || errors.Is(err, nats.ErrNoResponders)
 }
 
-// forget has stream and consumer looked for again before they are used.
+// forget makes the next use open the stream and the consumer again.
 func (l *line) forget() {
 	l.mu.Lock()
 	defer l.mu.Unlock()

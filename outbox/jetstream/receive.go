@@ -137,7 +137,7 @@ func (p *pull) take(room int) (messages []natsjs.Msg, err error) {
 	return messages, nil
 }
 
-// heard notes that copies come.
+// heard records that copies arrive.
 func (p *pull) heard() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -186,8 +186,7 @@ func next(ctx context.Context, from natsjs.Consumer, heartbeat time.Duration) (n
 	return nil, nil //nolint:nilnil // there was none
 }
 
-// watch looks whether copies are ready and none comes, which is said once: the consumer is then
-// looked for again.
+// watch logs once if copies are ready and none arrives; the consumer is then opened again.
 func (p *pull) watch(to *opened) error {
 	p.mu.Lock()
 	since, said := p.received, p.silent
@@ -224,7 +223,7 @@ func (p *pull) stray(m natsjs.Msg) {
 	}
 }
 
-// giveBack gives back what came and is not wanted.
+// giveBack returns unwanted copies to the queue.
 func (p *pull) giveBack() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -234,8 +233,8 @@ func (p *pull) giveBack() {
 	}
 }
 
-// claimAll claims what was taken out and has credits, and does with each copy what the verdict
-// says. After an error the copies are given back.
+// claimAll claims the taken copies that have credits, and applies the verdict to each. After an error
+// the copies are returned.
 func (c *carrier) claimAll(out []taken, credits relay.Credits) (claimed []outbox.Claimed, err error) {
 	if out = c.credited(out, credits); len(out) == 0 {
 		return nil, nil
@@ -275,8 +274,8 @@ func (c *carrier) claimAll(out []taken, credits relay.Credits) (claimed []outbox
 	return claimed, nil
 }
 
-// credited returns the copies that their jobs' senders take, and hands the others back for a
-// while, the longer the more there are.
+// credited returns the copies that their jobs' senders take, and returns the other copies to the queue,
+// for longer the more there are.
 func (c *carrier) credited(out []taken, credits relay.Credits) []taken {
 	lanes, room := make(map[string]bool), make(map[int64]int)
 	for _, t := range out {

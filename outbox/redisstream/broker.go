@@ -32,7 +32,7 @@ const (
 //go:embed *.lua
 var files embed.FS
 
-// script is one .lua file, which says what its keys and arguments are.
+// script reads NAME.lua, which documents its keys and arguments.
 func script(name string) *redis.Script {
 	text, err := files.ReadFile(name + ".lua")
 	if err != nil {
@@ -41,10 +41,10 @@ func script(name string) *redis.Script {
 	return redis.NewScript(string(text))
 }
 
-// scripts are the steps that are one.
+// scripts are the atomic operations.
 type scripts struct{ push, inside, settle, move, group, beat, leave, reclaim *redis.Script }
 
-// Options are what a Broker works with beside its server.
+// Options configures a Broker, in addition to its server.
 type Options struct {
 	// MaxQueued is how many copies wait in each queue at most; a push that would make it more is
 	// full. A push fits into a queue where none wait in any case.
@@ -64,7 +64,7 @@ type pace struct {
 	idle  time.Duration // how long an entry is taken out before others take it over
 }
 
-// Broker is a server, or cluster of servers, whose streams carry ids.
+// Broker carries ids in streams of a server or a Cluster.
 type Broker struct {
 	db      *redisdb.DB
 	queues  [2]queue // activities, bulk
@@ -258,7 +258,7 @@ func (b *Broker) empty(ctx context.Context, q queue) error {
 	return nil
 }
 
-// inside trims a queue and says what it remembers.
+// inside trims a queue and returns the pushes that it remembers.
 func (b *Broker) inside(ctx context.Context, q queue) (in relay.Inside, err error) {
 	answer, err := b.run(ctx, b.scripts.inside, []string{q.stream, q.state, q.waiting, q.returned}, group)
 	if err != nil {

@@ -21,7 +21,7 @@ const (
 	together = 1000
 )
 
-// carrier is what one relay has of the streams for one run.
+// carrier connects one relay to the streams for one run.
 type carrier struct {
 	*Broker
 	consumer string
@@ -96,8 +96,8 @@ func (c *carrier) Inside(ctx context.Context, name relay.Queue) (relay.Inside, e
 	return in, c.outage.Tried(err)
 }
 
-// Settled implements relay.Transport. While the server is away nothing is lost and nothing said:
-// the entries stay pending, and this worker claims them again and hears what became of them.
+// Settled implements relay.Transport. While the server is unreachable nothing is lost or logged: the
+// entries stay pending, and this worker claims them again and learns that they are settled.
 func (c *carrier) Settled(ctx context.Context, outcomes []relay.Settled) error {
 	var steps [2]step
 	c.mu.Lock()
@@ -153,8 +153,7 @@ func (s *step) bury(e entry) {
 	s.dead = append(s.dead, e.text)
 }
 
-// settle takes a step. After an error it is not known what was done: what is pending still is
-// claimed again.
+// settle executes a step. After an error its result is unknown: pending entries are claimed again.
 func (c *carrier) settle(ctx context.Context, place int, s *step) error {
 	if len(s.ids) == 0 {
 		return nil
@@ -211,7 +210,7 @@ func (c *carrier) known(place int) map[string]bool {
 	return ids
 }
 
-// arrived holds what a read has brought, but for what it has already, and drops what is no copy.
+// arrived holds the entries of a read, except known ones, and drops entries that are not copies.
 func (c *carrier) arrived(ctx context.Context, place int, messages []redis.XMessage, own bool) error {
 	now := time.Now()
 	var gone step

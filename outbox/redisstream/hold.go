@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// What has no credits waits for 100 ms, and half a millisecond more for each copy of its job that
-// was put back before, up to five seconds: they come back two thousand a second.
+// Entries without credits wait for 100 ms, plus half a millisecond for each copy of their job that was
+// put back before, up to five seconds: two thousand come back per second.
 const (
 	starveLeast = 100 * time.Millisecond
 	starveEach  = 500 * time.Microsecond
@@ -14,11 +14,10 @@ const (
 	starveJobs  = 10_000 // of so many jobs it is known
 )
 
-// idleHold is how long an entry is held while nobody waits for it: a claim takes long, or Receive
-// is not called.
+// idleHold is how long an entry is held while Receive is not called.
 const idleHold = time.Second
 
-// holdBack puts back what is held for too long, until ctx ends.
+// holdBack puts back entries that are held for too long, until ctx ends.
 func (c *carrier) holdBack(ctx context.Context) {
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
@@ -33,7 +32,8 @@ func (c *carrier) holdBack(ctx context.Context) {
 	}
 }
 
-// putBack has what is held for too long wait, or all of it, due now. It says when there is more.
+// putBack returns entries to waiting: those held for too long, or all of them, due now. It reports
+// whether there are more.
 func (c *carrier) putBack(all bool) (next time.Duration) {
 	next = time.Hour
 	var steps [2]step

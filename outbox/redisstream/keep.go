@@ -32,7 +32,7 @@ func (c *carrier) Keep(ctx context.Context) {
 	c.leave()
 }
 
-// moveAll moves what is due, of whichever worker, until ctx ends.
+// moveAll moves due copies of every worker until ctx ends.
 func (c *carrier) moveAll(ctx context.Context, place int) {
 	failures := 0
 	timer := time.NewTimer(0)
@@ -55,7 +55,7 @@ func (c *carrier) moveAll(ctx context.Context, place int) {
 	}
 }
 
-// move moves a batch, and says when to move the next one.
+// move moves a batch and returns the time of the next move.
 func (c *carrier) move(ctx context.Context, place int) (time.Duration, error) {
 	q := c.queues[place]
 	answer, err := c.run(ctx, c.scripts.move, []string{q.stream, q.waiting, q.returned}, movable)
@@ -69,7 +69,7 @@ func (c *carrier) move(ctx context.Context, place int) (time.Duration, error) {
 	return min(time.Duration(next)*time.Millisecond, movePause), nil
 }
 
-// tend shows that the worker lives, trims, and takes over what is idle, until ctx ends.
+// tend sends the heartbeat, trims, and takes over idle entries until ctx ends.
 func (c *carrier) tend(ctx context.Context, place int) {
 	tick := time.NewTicker(c.pace.tick)
 	defer tick.Stop()
@@ -91,7 +91,7 @@ func (c *carrier) tend(ctx context.Context, place int) {
 	}
 }
 
-// beat shows that a consumer lives, and returns who does.
+// beat sends a consumer's heartbeat and returns the live consumers.
 func (b *Broker) beat(ctx context.Context, place int, consumer string) (alive []string, err error) {
 	q := b.queues[place]
 	answer, err := b.run(ctx, b.scripts.beat, []string{q.stream, q.consumers}, group, consumer, b.pace.alive.Milliseconds())
@@ -158,8 +158,8 @@ func (c *carrier) reclaim(ctx context.Context, place int, alive []string) (int, 
 	return got, nil
 }
 
-// leave puts back what this worker has taken out and not claimed, and takes back that it lives.
-// What is claimed and not settled is another's when it has been idle for long enough.
+// leave puts back entries that this worker has not claimed, and unregisters it. Another worker takes
+// over claimed entries once they have been idle for long enough.
 func (c *carrier) leave() {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*readTimeout)
 	defer cancel()

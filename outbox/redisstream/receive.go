@@ -56,8 +56,8 @@ func (c *carrier) receives(waits bool) {
 	c.mu.Unlock()
 }
 
-// fit takes out of what is held what there are credits for, activities first, and says how many
-// more may be read of each queue.
+// fit removes the held entries that have credits, activities first, and returns the number of entries
+// that may be read from each queue.
 func (c *carrier) fit(credits relay.Credits) (batch []entry, room [2]int) {
 	room = [2]int{credits.Activities(), credits.Bulk()}
 	c.mu.Lock()
@@ -105,7 +105,7 @@ func (c *carrier) ask(room [2]int) {
 	}
 }
 
-// read holds what a read brings.
+// read holds the entries of a read.
 func (c *carrier) read(place, n int) error {
 	// A deadline for what does not answer; it is no reason to stop before.
 	ctx, cancel := context.WithTimeout(context.Background(), 2*c.pace.block+readTimeout)
@@ -117,8 +117,8 @@ func (c *carrier) read(place, n int) error {
 	return c.arrived(ctx, place, messages, own)
 }
 
-// claimed claims a batch, and does with each entry what the verdict says. After an error they are
-// held again.
+// claimed claims a batch and applies the verdict to each entry. After an error the entries are held
+// again.
 func (c *carrier) claimed(batch []entry) ([]outbox.Claimed, error) {
 	copies := make([]outbox.Copy, len(batch))
 	for i := range batch {
@@ -164,7 +164,7 @@ func (c *carrier) claimed(batch []entry) ([]outbox.Claimed, error) {
 	return claimed, nil
 }
 
-// apply settles entries of both queues. What fails is claimed again, which is said by the outage.
+// apply settles entries of both queues. Failed ones are claimed again; the outage logs the failure.
 func (c *carrier) apply(steps *[2]step) {
 	ctx, cancel := context.WithTimeout(context.Background(), readTimeout)
 	defer cancel()
@@ -173,7 +173,7 @@ func (c *carrier) apply(steps *[2]step) {
 	}
 }
 
-// stop ends the reads that are under way, and puts back what is held.
+// stop ends the running reads and puts back the held entries.
 func (c *carrier) stop() {
 	for place, l := range c.lines {
 		if c.reading[place] {
