@@ -389,3 +389,39 @@ func TestStore_NamesTheSessionThatLocksTheObjectOfAnAct(t *testing.T) {
 		})
 	}
 }
+
+// A role that may UPDATE jobs may lock the table, and a halt failed for as long as it did.
+func TestHalt_WaitsForNoLockOfTheTable(t *testing.T) {
+	t.Parallel()
+	for _, mode := range []string{"SHARE", "EXCLUSIVE", "ACCESS EXCLUSIVE"} {
+		t.Run(mode, func(t *testing.T) {
+			t.Parallel()
+			b := setup(t, 10)
+			id := b.enqueue(t, job.Spec{})
+			g := b.gate(job.PointBegun, 1)
+			run := b.start(t, b.runner(t, "r", job.WithFailpoint(g.at)))
+			g.await(t)
+			holder := b.db.Role(t, `GRANT USAGE ON SCHEMA belfry TO :role`, `GRANT SELECT, UPDATE ON belfry.jobs TO :role`)
+			tx, err := holder.Pool.Begin(t.Context())
+			require.NoError(t, err)
+			_, err = tx.Exec(t.Context(), `LOCK TABLE belfry.jobs IN `+mode+` MODE`)
+			require.NoError(t, err)
+
+			_, changed, err := b.jobs.Halt(t.Context(), job.Act{Actor: "ann"})
+			require.NoError(t, err, "the table is still locked")
+			require.True(t, changed)
+			require.NotNil(t, one[*time.Time](t, b, `SELECT halted_at FROM belfry.installation`))
+			require.Equal(t, "[0]", one[string](t, b, `SELECT detail ->> 'locked' FROM belfry.events WHERE kind = 'halted'`))
+			require.Contains(t, b.jobs.Holders(t.Context()), fmt.Sprintf("belfry.jobs by session %d of %s", tx.Conn().PgConn().PID(), holder.User))
+			require.NoError(t, tx.Rollback(t.Context()))
+			g.release(nil)
+			run.wait(t)
+			after := b.state(t, id)
+			require.Equal(t, job.Pending, after.Status, "its run has handed it back")
+			require.Empty(t, after.Rows)
+			b.lift(t)
+			b.runDue(t, b.runner(t, "r"))
+			b.requireDone(t, id, everyone(10))
+		})
+	}
+}

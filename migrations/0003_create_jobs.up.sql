@@ -251,15 +251,16 @@ CREATE TABLE belfry.job_deliveries (
     dead      bigint NOT NULL DEFAULT 0,
     cancelled bigint NOT NULL DEFAULT 0,
     CONSTRAINT job_deliveries_pkey PRIMARY KEY (job_id, relay),
-    CONSTRAINT job_deliveries_counts_check CHECK (written >= 0 AND sent >= 0 AND cancelled >= 0)
+    CONSTRAINT job_deliveries_counts_check CHECK (written BETWEEN 0 AND 1e12 AND sent BETWEEN 0 AND 1e12 AND dead BETWEEN -1e12 AND 1e12 AND cancelled BETWEEN 0 AND 1e12)
 ) WITH (fillfactor = 50); -- room for HOT updates: every settlement changes one
 
--- One row per job: its messages, what became of them, and how many are not final yet.
+-- One row per job: its messages, what became of them, and how many are not final yet. The sums end
+-- at 10^12: whatever rows a role that delivers has written, the view can be read.
 CREATE VIEW belfry.job_progress AS
 SELECT j.id AS job_id, d.messages, d.sent, d.dead, d.cancelled, d.messages - d.sent - d.dead - d.cancelled AS waiting
   FROM belfry.jobs j
- CROSS JOIN LATERAL (SELECT coalesce(sum(r.written), 0)::bigint AS messages, coalesce(sum(r.sent), 0)::bigint AS sent,
-                            coalesce(sum(r.dead), 0)::bigint AS dead, coalesce(sum(r.cancelled), 0)::bigint AS cancelled
+ CROSS JOIN LATERAL (SELECT coalesce(least(sum(r.written), 1e12), 0)::bigint AS messages, coalesce(least(sum(r.sent), 1e12), 0)::bigint AS sent,
+                            coalesce(greatest(-1e12, least(sum(r.dead), 1e12)), 0)::bigint AS dead, coalesce(least(sum(r.cancelled), 1e12), 0)::bigint AS cancelled
                        FROM belfry.job_deliveries r WHERE r.job_id = j.id) d;
 
 -- The columns that clients set when they enqueue. The others belong to belfry.
@@ -371,7 +372,8 @@ CREATE TRIGGER jobs_validate BEFORE INSERT OR UPDATE OF
 -- abort: PENDING or RUNNING becomes ABORTED in the same statement, so no runner has to be alive to
 -- acknowledge it, and the guard of the chunk's last statement (job/queries.sql, ChunkCommit) does the rest
 -- (I6). A PROCESSED or FAILED job is aborted too as long as a message of it is not final: the relays'
--- recheck before each call holds the remaining messages. Clearing it on an ABORTED job resumes: a job whose
+-- recheck before each call holds the remaining messages. The messages decide (belfry.has_unsent) and not the
+-- counts alone, which roles that deliver write. Clearing it on an ABORTED job resumes: a job whose
 -- walk is complete is PROCESSED again, and its delivery goes on without a runner or the lane; another is
 -- PENDING and goes on from its cursor. On any other job both are a NOTICE, not an error: aborting a whole
 -- group must not fail because one member is done. What retention deletes of a job keeps it from being walked
@@ -406,7 +408,7 @@ BEGIN
         END IF;
     END IF;
     IF OLD.status IN ('PROCESSED', 'FAILED') AND (NEW.abort_requested OR NEW.status = 'ABORTED') THEN
-        left_over := EXISTS (SELECT FROM belfry.job_progress p WHERE p.job_id = OLD.id AND p.waiting > 0);
+        left_over := belfry.has_unsent(OLD.id);
     END IF;
     IF NEW.abort_requested AND NOT OLD.abort_requested THEN
         IF OLD.status IN ('PENDING', 'RUNNING') OR left_over THEN

@@ -1,5 +1,5 @@
 -- Removes notifications, messages and activities, and what relays know.
-DROP FUNCTION belfry.job_content, belfry.adopt, belfry.halt, belfry.unhalt;
+DROP FUNCTION belfry.job_content, belfry.has_unsent, belfry.adopt, belfry.halt, belfry.unhalt;
 DROP VIEW belfry.dead_letters, belfry.sendable_jobs, belfry.sendable_messages;
 DROP TABLE belfry.activity_counts, belfry.locks, belfry.installation, belfry.senders, belfry.pushes, belfry.queues, belfry.relays, belfry.attempts, belfry.handovers,
     belfry.leases, belfry.retention_walks, belfry.activities, belfry.messages, belfry.notifications;

@@ -75,6 +75,26 @@ CREATE INDEX messages_dead_idx ON belfry.messages (job_id, channel_id) WHERE sta
 -- Serves the frequency cap: a channel's activities that were sent or are in flight.
 CREATE INDEX messages_channel_idx ON belfry.messages (channel_id, status, sent_at) WHERE job_id < 0 AND status IN ('PROCESSING', 'SENT');
 
+-- Whether a message of a job is not final, by the index of each status: a job may have millions of
+-- messages that are final. Messages in flight are found by their lease. Each statement is one of its
+-- own, so that a lock of another table, which roles that deliver can take, delays none of the first two.
+CREATE FUNCTION belfry.has_unsent(id bigint) RETURNS boolean
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    IF EXISTS (SELECT FROM belfry.messages m WHERE m.job_id = $1 AND m.job_id > 0 AND m.status = 'PENDING') THEN
+        RETURN true;
+    ELSIF EXISTS (SELECT FROM belfry.messages m WHERE NOT m.job_id < 0 AND m.job_id = $1 AND m.status = 'QUEUED') THEN
+        RETURN true;
+    ELSIF EXISTS (SELECT FROM belfry.job_progress p WHERE p.job_id = $1 AND p.waiting > 0) THEN
+        RETURN true;
+    END IF;
+    RETURN EXISTS (SELECT FROM belfry.leases l CROSS JOIN unnest(l.job_ids, l.channel_ids) u(job_id, channel_id)
+            JOIN belfry.messages m ON m.job_id = u.job_id AND m.channel_id = u.channel_id WHERE u.job_id = $1 AND m.status = 'PROCESSING')
+        OR EXISTS (SELECT FROM belfry.messages m WHERE m.job_id = $1 AND m.status = 'PROCESSING' AND m.receipt IS NOT NULL);
+END $$;
+
+REVOKE EXECUTE ON FUNCTION belfry.has_unsent(bigint) FROM PUBLIC;
+
 -- One message to one channel, enqueued by a plain INSERT; its row in belfry.messages
 -- comes by a trigger. Ids are negative, those of jobs positive, by a CHECK on either table:
 -- a message's job_id is in one of them at most, whoever wrote it, so that it finds one
@@ -583,7 +603,8 @@ CREATE TRIGGER installation_record AFTER INSERT OR UPDATE OF system_identifier, 
 -- run. jobs_transition prevents new claims in the meantime. The RUNNING jobs are read by a snapshot that is
 -- younger than the lock of claims. It waits for 2 seconds in all, since roles that may UPDATE jobs can keep
 -- a row locked in an open transaction. A job whose row stays locked stays RUNNING: jobs_transition refuses
--- its chunks, and its run hands it back. halted_at is the end of the wait, right before the COMMIT.
+-- its chunks, and its run hands it back. So does every run if another session keeps the table
+-- locked: 0 stands for all jobs then. halted_at is the end of the wait, right before the COMMIT.
 CREATE FUNCTION belfry.installation_halt() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -604,18 +625,25 @@ BEGIN
             PERFORM FROM belfry.locks l WHERE l.name = 'claims' FOR UPDATE;
         EXCEPTION WHEN lock_not_available THEN -- a claim does not end: its run finds the halt
         END;
-        FOR job IN SELECT r.id FROM belfry.jobs r WHERE r.status = 'RUNNING' ORDER BY r.id LOOP
-            BEGIN
-                PERFORM set_config('lock_timeout', greatest(1, ceil(extract(epoch FROM until - clock_timestamp()) * 1000))::bigint::text, true);
-                PERFORM FROM belfry.jobs r WHERE r.id = job FOR UPDATE;
-                ids := ids || job;
-            EXCEPTION WHEN lock_not_available THEN
-                held := held || job;
-            END;
-        END LOOP;
-        PERFORM set_config('lock_timeout', waits, true), set_config('belfry.kind', 'halted', true);
-        UPDATE belfry.jobs j SET status = 'PENDING', attempts = greatest(j.attempts - 1, 0) WHERE j.id = ANY (ids) AND j.status = 'RUNNING';
-        GET DIAGNOSTICS n = ROW_COUNT;
+        BEGIN
+            PERFORM set_config('lock_timeout', greatest(1, ceil(extract(epoch FROM until - clock_timestamp()) * 1000))::bigint::text, true);
+            LOCK TABLE belfry.jobs IN ROW EXCLUSIVE MODE;
+            FOR job IN SELECT r.id FROM belfry.jobs r WHERE r.status = 'RUNNING' ORDER BY r.id LOOP
+                BEGIN
+                    PERFORM set_config('lock_timeout', greatest(1, ceil(extract(epoch FROM until - clock_timestamp()) * 1000))::bigint::text, true);
+                    PERFORM FROM belfry.jobs r WHERE r.id = job FOR UPDATE;
+                    ids := ids || job;
+                EXCEPTION WHEN lock_not_available THEN
+                    held := held || job;
+                END;
+            END LOOP;
+            PERFORM set_config('lock_timeout', waits, true), set_config('belfry.kind', 'halted', true);
+            UPDATE belfry.jobs j SET status = 'PENDING', attempts = greatest(j.attempts - 1, 0) WHERE j.id = ANY (ids) AND j.status = 'RUNNING';
+            GET DIAGNOSTICS n = ROW_COUNT;
+        EXCEPTION WHEN lock_not_available THEN -- the whole table is locked, and may not even be read
+            PERFORM set_config('lock_timeout', waits, true);
+            held := '{0}';
+        END;
         PERFORM set_config('belfry.kind', was, true), set_config('belfry.halt_locked', held::text, true);
         NEW.halted_at := clock_timestamp();
     END IF;
@@ -635,7 +663,7 @@ CREATE TRIGGER installation_halt BEFORE UPDATE OF halted_at ON belfry.installati
 
 -- Stops all generation and delivery. When it has returned, no further row of a job is committed, and no
 -- message is sent that was not handed to a provider before. If belfry is halted already, nothing changes and
--- note contains that. locked are the jobs whose rows other sessions have locked: such a session can still
+-- note contains that. locked are the jobs whose rows other sessions have locked, 0 if it is the whole table: such a session can still
 -- commit the rows it has written for the job, but no further rows are written.
 CREATE FUNCTION belfry.halt(actor text DEFAULT NULL, reason text DEFAULT NULL, OUT halted_at timestamptz, OUT halted_by text, OUT halt_reason text, OUT note text, OUT locked bigint[])
 LANGUAGE plpgsql AS $$
@@ -648,7 +676,8 @@ BEGIN
     note := CASE WHEN FOUND THEN '' ELSE 'it was halted already' END;
     locked := nullif(current_setting('belfry.halt_locked')::bigint[], '{}');
     IF cardinality(locked) > 0 THEN
-        RAISE WARNING USING MESSAGE = format('belfry: the rows of jobs %s stay locked by other sessions, which may commit what they have written; nothing more is written', array_to_string(locked, ', '));
+        RAISE WARNING USING MESSAGE = format('belfry: %s stay locked by other sessions, which may commit what they have written; nothing more is written',
+            CASE WHEN 0 = ANY (locked) THEN 'all rows of belfry.jobs' ELSE 'the rows of jobs ' || array_to_string(locked, ', ') END);
     END IF;
     PERFORM belfry.act(NULL, NULL);
     SELECT i.halted_at, i.halted_by, i.halt_reason INTO halt.halted_at, halt.halted_by, halt.halt_reason FROM belfry.installation i;

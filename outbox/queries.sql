@@ -14,11 +14,12 @@ COPY belfry.messages (job_id, channel_id, next_attempt_at) FROM STDIN (FORMAT bi
 -- name: DeliveriesAdd :exec
 -- Adds the changes of a chunk or an operator's act to the counts of jobs. @job_ids is ascending and
 -- distinct. Runs after the changes of messages and before changes of the jobs' rows (job_deliveries_pkey).
+-- Counts end at their ceiling (job_deliveries_counts_check), so that no row of another role stops a recall.
 INSERT INTO belfry.job_deliveries AS d (job_id, relay, written, dead, cancelled)
 SELECT k.job_id, '', k.written, k.dead, k.cancelled
   FROM unnest(@job_ids::bigint[], @written::bigint[], @dead::bigint[], @cancelled::bigint[]) k (job_id, written, dead, cancelled)
     ON CONFLICT ON CONSTRAINT job_deliveries_pkey DO UPDATE
-   SET written = d.written + excluded.written, dead = d.dead + excluded.dead, cancelled = d.cancelled + excluded.cancelled;
+   SET written = least(d.written + excluded.written, 1e12), dead = least(d.dead + excluded.dead, 1e12), cancelled = least(d.cancelled + excluded.cancelled, 1e12);
 
 -- name: JobProgress :many
 -- The counts of the messages of some jobs (jobs_pkey, job_deliveries_pkey).

@@ -108,3 +108,42 @@ func TestLong_HeldMessagesCostAClaimNothing(t *testing.T) {
 		dbtest.Golden(t, "testdata/explain_sendable.golden", out.String())
 	}
 }
+
+// Roles that deliver write the counts of a job. Counts that had no message left made an abort do
+// nothing, and counts beyond a bigint made it, and every list of jobs, fail.
+func TestAbort_DecidesByTheMessages(t *testing.T) {
+	t.Parallel()
+	for name, counts := range map[string]string{
+		"none left": `INSERT INTO belfry.job_deliveries (job_id, relay, written, cancelled) VALUES ($1, 'evil', 0, 100000)`,
+		"dead":      `INSERT INTO belfry.job_deliveries (job_id, relay, dead) VALUES ($1, 'evil', 1000000000000)`,
+		"overflow":  `INSERT INTO belfry.job_deliveries (job_id, relay, written) SELECT $1, 'evil ' || g, 1000000000000 FROM generate_series(1, 3) g`,
+		"full":      `UPDATE belfry.job_deliveries SET written = 1000000000000, cancelled = 1000000000000, dead = 1000000000000 WHERE job_id = $1`,
+	} {
+		for _, in := range []string{"PENDING", "QUEUED", "PROCESSING", "receipt"} {
+			t.Run(name+" "+in, func(t *testing.T) {
+				t.Parallel()
+				b := setup(t, 3)
+				id := b.Rest(t, outbox.TypePush, 3, job.Processed)
+				deliver := b.DB.Role(t, `GRANT USAGE ON SCHEMA belfry TO :role`, `GRANT SELECT, INSERT, UPDATE ON belfry.job_deliveries TO :role`)
+				b.Exec(t, `UPDATE belfry.messages SET status = 'SENT', sent_at = now() WHERE job_id = $1 AND channel_id < 3`, id)
+				switch in {
+				case "QUEUED":
+					b.Exec(t, `UPDATE belfry.messages SET status = 'QUEUED', push = 1 WHERE job_id = $1 AND channel_id = 3`, id)
+				case "PROCESSING":
+					b.Exec(t, `INSERT INTO belfry.leases (id, relay, expires_at, job_ids, channel_ids) VALUES (7, 'r', now() + interval '1 hour', ARRAY[$1::bigint], '{3}')`, id)
+					b.Exec(t, `UPDATE belfry.messages SET status = 'PROCESSING', lease_id = 7 WHERE job_id = $1 AND channel_id = 3`, id)
+				case "receipt":
+					b.Exec(t, `UPDATE belfry.messages SET status = 'PROCESSING', receipt = 'x' WHERE job_id = $1 AND channel_id = 3`, id)
+				}
+				_, err := deliver.Pool.Exec(bg, `INSERT INTO belfry.job_deliveries (job_id, relay, written) VALUES ($1, 'evil', 9223372036854775807)`, id)
+				require.ErrorContains(t, err, "job_deliveries_counts_check")
+				_, err = deliver.Pool.Exec(bg, counts, id)
+				require.NoError(t, err)
+
+				one[int64](t, b, `SELECT sum(messages + sent + dead + cancelled + waiting)::bigint FROM belfry.job_progress`)
+				require.Equal(t, "ABORTED", one[string](t, b, `SELECT status FROM belfry.abort($1, 'ann')`, id))
+				require.Zero(t, one[int](t, b, `SELECT count(*) FROM belfry.sendable_messages WHERE job_id = $1`, id))
+			})
+		}
+	}
+}
