@@ -2,13 +2,16 @@
 -- INSERT; the common form of errors; the record of operators' acts; and the checks that jobs, activities,
 -- schedules and categories share.
 
+-- What is bound when it is created finds no function of another role.
+SET LOCAL search_path = pg_catalog, pg_temp;
+
 -- Raises the common form of error of every rule below. The message itself contains the column and the
 -- allowed values, for drivers that show only the message. A rule has the same form in a CHECK and in a
 -- function: rule OR belfry.reject(…). The server reports a null column before any CHECK. Functions assign
 -- the result, and compute its arguments in an earlier assignment, because psql shows the whole text of a
 -- PERFORM or a SELECT in the error's CONTEXT. tab may be a JSON column, such as table.column.
 CREATE FUNCTION belfry.reject(tab text, col text, problem text, hint text DEFAULT NULL) RETURNS boolean
-LANGUAGE plpgsql AS $$
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     path    constant text[] := string_to_array(tab || '.' || col, '.');
     message constant text := format('belfry.%s.%s: %s', tab, col, problem);
@@ -22,7 +25,7 @@ END $$;
 -- Sets the actor and the reason for the events that follow in this transaction. The acts below call it
 -- before and, with nulls, after their changes.
 CREATE FUNCTION belfry.act(actor text, reason text) RETURNS void
-LANGUAGE sql AS $$ SELECT set_config('belfry.actor', coalesce(actor, ''), true), set_config('belfry.reason', coalesce(reason, ''), true) $$;
+LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$ SELECT set_config('belfry.actor', coalesce(actor, ''), true), set_config('belfry.reason', coalesce(reason, ''), true) $$;
 
 -- The actor and the reason set by belfry.act, or else the login.
 CREATE FUNCTION belfry.actor() RETURNS text
@@ -36,7 +39,7 @@ LANGUAGE sql STABLE RETURN coalesce(current_setting('belfry.reason', true), '');
 -- switches notifications off: a transaction that has notified cannot be prepared for two-phase commit, and
 -- the commits of such transactions wait for each other.
 CREATE FUNCTION belfry.ring(bell text, payload text DEFAULT '') RETURNS void
-LANGUAGE plpgsql AS $$
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     setting text := coalesce(current_setting('belfry.bell', true), '');
 BEGIN
@@ -128,7 +131,7 @@ REVOKE EXECUTE ON FUNCTION belfry.record() FROM PUBLIC;
 
 -- Pauses or resumes the row with a name in a table. It does nothing if the row is in that state already.
 CREATE FUNCTION belfry.pause(tab text, name text, paused boolean, actor text, reason text) RETURNS void
-LANGUAGE plpgsql AS $$
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     PERFORM belfry.act(actor, reason);
     EXECUTE format('UPDATE belfry.%I SET paused_at = $2, paused_by = $3, pause_reason = $4 WHERE name = $1 AND (paused_at IS NULL) = ($2 IS NOT NULL)', tab)
@@ -394,7 +397,7 @@ END $$;
 -- Raises through belfry.reject unless a new row leaves alone what is belfry's: the columns
 -- that are not asked for are as they begin, or NULL.
 CREATE FUNCTION belfry.check_new(tab text, fresh jsonb, asked text[], begins jsonb, OUT ok boolean)
-LANGUAGE plpgsql IMMUTABLE AS $$
+LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     col text;
 BEGIN

@@ -3,6 +3,9 @@
 -- column and the allowed values, enforce the status machine for all clients, and record every transition in
 -- job_events in the same transaction. No trigger needs to come before another.
 
+-- What is bound when it is created finds no function of another role.
+SET LOCAL search_path = pg_catalog, pg_temp;
+
 -- Lanes that have been paused. A lane can be used without a row.
 CREATE TABLE belfry.lanes (
     name         text CONSTRAINT lanes_pkey PRIMARY KEY,
@@ -20,7 +23,7 @@ CREATE TRIGGER lanes_record AFTER INSERT OR UPDATE OR DELETE ON belfry.lanes
 -- Pauses a lane: no job of it is claimed, and the one that runs goes back to
 -- PENDING after its chunk. Pausing a paused lane changes nothing.
 CREATE FUNCTION belfry.pause_lane(name text, actor text DEFAULT NULL, reason text DEFAULT NULL) RETURNS SETOF belfry.lanes
-LANGUAGE sql AS $$
+LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
     INSERT INTO belfry.lanes (name) VALUES (coalesce($1, '')) ON CONFLICT ON CONSTRAINT lanes_pkey DO NOTHING;
     SELECT belfry.pause('lanes', $1, true, $2, $3);
     SELECT * FROM belfry.lanes l WHERE l.name = $1
@@ -28,7 +31,7 @@ $$;
 
 -- Opens a paused lane again. No row: the lane was never paused.
 CREATE FUNCTION belfry.resume_lane(name text, actor text DEFAULT NULL, reason text DEFAULT NULL) RETURNS SETOF belfry.lanes
-LANGUAGE sql AS $$
+LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
     SELECT belfry.pause('lanes', $1, false, $2, $3);
     SELECT * FROM belfry.lanes l WHERE l.name = $1
 $$;
@@ -251,7 +254,7 @@ CREATE TABLE belfry.job_deliveries (
     dead      bigint NOT NULL DEFAULT 0,
     cancelled bigint NOT NULL DEFAULT 0,
     CONSTRAINT job_deliveries_pkey PRIMARY KEY (job_id, relay),
-    CONSTRAINT job_deliveries_counts_check CHECK (written BETWEEN 0 AND 1e12 AND sent BETWEEN 0 AND 1e12 AND dead BETWEEN -1e12 AND 1e12 AND cancelled BETWEEN 0 AND 1e12)
+    CONSTRAINT job_deliveries_counts_check CHECK (written BETWEEN 0 AND 1000000000000 AND sent BETWEEN 0 AND 1000000000000 AND dead BETWEEN -1000000000000 AND 1000000000000 AND cancelled BETWEEN 0 AND 1000000000000)
 ) WITH (fillfactor = 50); -- room for HOT updates: every settlement changes one
 
 -- One row per job: its messages, what became of them, and how many are not final yet. The sums end
@@ -259,8 +262,8 @@ CREATE TABLE belfry.job_deliveries (
 CREATE VIEW belfry.job_progress AS
 SELECT j.id AS job_id, d.messages, d.sent, d.dead, d.cancelled, d.messages - d.sent - d.dead - d.cancelled AS waiting
   FROM belfry.jobs j
- CROSS JOIN LATERAL (SELECT coalesce(least(sum(r.written), 1e12), 0)::bigint AS messages, coalesce(least(sum(r.sent), 1e12), 0)::bigint AS sent,
-                            coalesce(greatest(-1e12, least(sum(r.dead), 1e12)), 0)::bigint AS dead, coalesce(least(sum(r.cancelled), 1e12), 0)::bigint AS cancelled
+ CROSS JOIN LATERAL (SELECT least(coalesce(sum(r.written), 0), 1e12)::bigint AS messages, least(coalesce(sum(r.sent), 0), 1e12)::bigint AS sent,
+                            greatest(-1e12, least(coalesce(sum(r.dead), 0), 1e12))::bigint AS dead, least(coalesce(sum(r.cancelled), 0), 1e12)::bigint AS cancelled
                        FROM belfry.job_deliveries r WHERE r.job_id = j.id) d;
 
 -- The columns that clients set when they enqueue. The others belong to belfry.

@@ -1,6 +1,9 @@
 -- The SQL interface to jobs: limits of requests and approval by a second person; functions that enqueue a
 -- job or a group, abort, resume, retry, correct and approve jobs, and return a job's content for a channel.
 
+-- What is bound when it is created finds no function of another role.
+SET LOCAL search_path = pg_catalog, pg_temp;
+
 -- One row of limits for jobs of roles that may only INSERT, on their load and number of recipients:
 -- ceilings, and floors (min_…), because a job that writes one row per second occupies its lane for days.
 -- NULL means no limit. Roles that may UPDATE a column of jobs are not bound by its limits; authors over HTTP
@@ -246,12 +249,13 @@ $$;
 
 -- How many of the channels that an audience lists are not in channels.relation
 -- (belfry.recipients), and up to five of them. Other audiences list none. Whoever calls it
--- needs SELECT on the relation, and a policy that hides rows of it is an error.
+-- needs SELECT on the relation, and a policy that hides rows of it is an error. Of its search_path as
+-- belfry.channel_id.
 CREATE FUNCTION belfry.audience_missing(audience jsonb, OUT missing bigint, OUT sample text[])
 LANGUAGE plpgsql STABLE SET row_security = off AS $$
 BEGIN
-    EXECUTE (SELECT format('SELECT count(*), coalesce((array_agg(l.key ORDER BY l.key))[1:5], ''{}'')
-                              FROM (SELECT DISTINCT e.key FROM jsonb_array_elements_text($1) e(key)) l
+    EXECUTE (SELECT pg_catalog.format('SELECT pg_catalog.count(*), coalesce((pg_catalog.array_agg(l.key ORDER BY l.key))[1:5], ''{}'')
+                              FROM (SELECT DISTINCT e.key FROM pg_catalog.jsonb_array_elements_text($1) e(key)) l
                              WHERE NOT EXISTS (SELECT FROM %s c WHERE %s)', belfry.trusted_relation('recipients', r.relation_schema, r.relation_name, r.relation_owner),
                            CASE WHEN audience ? 'ids' THEN 'c.id = l.key::bigint' ELSE 'c.external_id = l.key' END)
                FROM belfry.recipients r)
@@ -270,7 +274,7 @@ CREATE FUNCTION belfry.enqueue(
     idempotency_key text DEFAULT NULL, group_id uuid DEFAULT NULL, requested_by text DEFAULT NULL,
     expires_at timestamptz DEFAULT NULL, route text[] DEFAULT NULL, variants jsonb DEFAULT '{}', max_recipients integer DEFAULT NULL, needs_approval boolean DEFAULT false
 ) RETURNS bigint
-LANGUAGE plpgsql AS $$
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
 DECLARE
     job_id bigint;
@@ -319,7 +323,7 @@ CREATE FUNCTION belfry.enqueue_group(
     idempotency_key text DEFAULT NULL, requested_by text DEFAULT NULL,
     expires_at timestamptz DEFAULT NULL, route text[] DEFAULT NULL, variants jsonb DEFAULT '{}', max_recipients integer DEFAULT NULL, needs_approval boolean DEFAULT false
 ) RETURNS TABLE (id bigint, type text, group_id uuid)
-LANGUAGE plpgsql AS $$
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
 DECLARE
     one constant uuid := coalesce((SELECT j.group_id FROM belfry.jobs j
@@ -347,7 +351,7 @@ CREATE TYPE belfry.job_act AS (id bigint, type text, was text, status text, note
 -- does not. NULL resets a setting to the runner's. Returns the job and the changes. No row: the job does not
 -- exist. A route of null takes the category's, and max_recipients of null lifts the ceiling.
 CREATE FUNCTION belfry.set(id bigint, changes jsonb, actor text DEFAULT NULL, reason text DEFAULT NULL) RETURNS SETOF belfry.job_act
-LANGUAGE plpgsql AS $$
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     allowed constant text[] := '{category,title,body,data,variants,route,audience,lane,priority,schedule_at,deliver_at,expires_at,max_recipients,max_rows_per_second,duty_cycle,chunk_target_ms,max_chunk_rows,health_checks,max_skips}';
     ok      boolean := jsonb_typeof(changes) = 'object'
@@ -385,7 +389,7 @@ END $$;
 -- before the act ends. NULL means that the object does not exist. For jobs, name is the id. A lane or sender
 -- without a row gets one to lock.
 CREATE FUNCTION belfry.lock_version(subject text, name text) RETURNS bigint
-LANGUAGE plpgsql AS $$
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     CASE subject
         WHEN 'job' THEN PERFORM FROM belfry.jobs j WHERE j.id = $2::bigint FOR UPDATE;
@@ -405,7 +409,7 @@ END $$;
 -- Deletes the row that lock_version inserted in the same transaction, unless the act has changed it:
 -- resuming a lane that was never paused leaves no row.
 CREATE FUNCTION belfry.unlock_version(subject text, name text) RETURNS void
-LANGUAGE plpgsql AS $$
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     CASE subject
         WHEN 'lane' THEN DELETE FROM belfry.lanes l WHERE l.name = $2 AND l.xmin = pg_current_xact_id()::xid AND belfry.version($1, $2) = 0;
@@ -417,7 +421,7 @@ END $$;
 -- Implements the acts below, one job after the other in the order of the ids. A role that may only UPDATE
 -- abort_requested may abort and resume.
 CREATE FUNCTION belfry.act_on(act text, ids bigint[], actor text, reason text, changes jsonb DEFAULT NULL) RETURNS SETOF belfry.job_act
-LANGUAGE plpgsql AS $$
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     one  bigint;
     was  text;
@@ -464,39 +468,39 @@ END $$;
 -- from the cursor. retry runs a FAILED job again, and an EXPIRED one when its expires_at is lifted or lies
 -- ahead again.
 CREATE FUNCTION belfry.abort(id bigint, actor text DEFAULT NULL, reason text DEFAULT NULL) RETURNS SETOF belfry.job_act
-LANGUAGE sql AS $$ SELECT * FROM belfry.act_on('abort', ARRAY[$1], $2, $3) $$;
+LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$ SELECT * FROM belfry.act_on('abort', ARRAY[$1], $2, $3) $$;
 
 CREATE FUNCTION belfry.resume(id bigint, actor text DEFAULT NULL, reason text DEFAULT NULL) RETURNS SETOF belfry.job_act
-LANGUAGE sql AS $$ SELECT * FROM belfry.act_on('resume', ARRAY[$1], $2, $3) $$;
+LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$ SELECT * FROM belfry.act_on('resume', ARRAY[$1], $2, $3) $$;
 
 CREATE FUNCTION belfry.retry(id bigint, actor text DEFAULT NULL, reason text DEFAULT NULL) RETURNS SETOF belfry.job_act
-LANGUAGE sql AS $$ SELECT * FROM belfry.act_on('retry', ARRAY[$1], $2, $3) $$;
+LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$ SELECT * FROM belfry.act_on('retry', ARRAY[$1], $2, $3) $$;
 
 CREATE FUNCTION belfry.abort_group(group_id uuid, actor text DEFAULT NULL, reason text DEFAULT NULL) RETURNS SETOF belfry.job_act
-LANGUAGE sql AS $$ SELECT * FROM belfry.act_on('abort', ARRAY(SELECT j.id FROM belfry.jobs j WHERE j.group_id = $1 ORDER BY j.id), $2, $3) $$;
+LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$ SELECT * FROM belfry.act_on('abort', ARRAY(SELECT j.id FROM belfry.jobs j WHERE j.group_id = $1 ORDER BY j.id), $2, $3) $$;
 
 CREATE FUNCTION belfry.resume_group(group_id uuid, actor text DEFAULT NULL, reason text DEFAULT NULL) RETURNS SETOF belfry.job_act
-LANGUAGE sql AS $$ SELECT * FROM belfry.act_on('resume', ARRAY(SELECT j.id FROM belfry.jobs j WHERE j.group_id = $1 ORDER BY j.id), $2, $3) $$;
+LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$ SELECT * FROM belfry.act_on('resume', ARRAY(SELECT j.id FROM belfry.jobs j WHERE j.group_id = $1 ORDER BY j.id), $2, $3) $$;
 
 CREATE FUNCTION belfry.retry_group(group_id uuid, actor text DEFAULT NULL, reason text DEFAULT NULL) RETURNS SETOF belfry.job_act
-LANGUAGE sql AS $$ SELECT * FROM belfry.act_on('retry', ARRAY(SELECT j.id FROM belfry.jobs j WHERE j.group_id = $1 ORDER BY j.id), $2, $3) $$;
+LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$ SELECT * FROM belfry.act_on('retry', ARRAY(SELECT j.id FROM belfry.jobs j WHERE j.group_id = $1 ORDER BY j.id), $2, $3) $$;
 
 -- Corrects the content or audience of an ABORTED or FAILED job and lets it continue as resume or retry do,
 -- in one act. changes as for belfry.set. Messages that are not sent yet get the new content, also those that
 -- were composed with the old one.
 CREATE FUNCTION belfry.resume_edited(id bigint, changes jsonb, actor text DEFAULT NULL, reason text DEFAULT NULL) RETURNS SETOF belfry.job_act
-LANGUAGE sql AS $$ SELECT * FROM belfry.act_on('resume_edited', ARRAY[$1], $3, $4, $2) $$;
+LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$ SELECT * FROM belfry.act_on('resume_edited', ARRAY[$1], $3, $4, $2) $$;
 
 -- Marks every skipped recipient of a PROCESSED or FAILED job to be tried again and
 -- makes the job PENDING. A job without any stays as it is.
 CREATE FUNCTION belfry.retry_skipped(id bigint, actor text DEFAULT NULL, reason text DEFAULT NULL) RETURNS SETOF belfry.job_act
-LANGUAGE sql AS $$ SELECT * FROM belfry.act_on('retry_skipped', ARRAY[$1], $2, $3) $$;
+LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$ SELECT * FROM belfry.act_on('retry_skipped', ARRAY[$1], $2, $3) $$;
 
 -- Approves a job that waits for it (jobs_approve), for the number of recipients that the approver has
 -- counted. version, unless NULL, is the version that the approver has read (belfry.lock_version). No row:
 -- the job does not exist. If it is approved for that number already, nothing changes.
 CREATE FUNCTION belfry.approve(id bigint, count integer, actor text DEFAULT NULL, reason text DEFAULT NULL, version bigint DEFAULT NULL) RETURNS SETOF belfry.job_act
-LANGUAGE plpgsql AS $$
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     is_now constant bigint := belfry.lock_version('job', $1::text);
     ok     boolean := count IS NOT NULL

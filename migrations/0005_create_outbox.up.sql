@@ -3,6 +3,9 @@
 -- keys, no surrogate ids and nothing that needs ON CONFLICT: uniqueness comes from the key, integrity from
 -- the chunk's transaction. Title, body and data live once, in the job.
 
+-- What is bound when it is created finds no function of another role.
+SET LOCAL search_path = pg_catalog, pg_temp;
+
 -- One notification per (job, channel) (I2). The key starts with the channel so that one index carries both
 -- uniqueness and the inbox listing, newest job first. Withdrawn notifications remain, marked, for audits: an
 -- inbox lists only notifications whose withdrawn_at is NULL. A NULL costs no space.
@@ -51,7 +54,8 @@ CREATE TABLE belfry.messages (
 -- content that was sent, an unsent message the job's present content, and a notification the content of the
 -- revision under which it was written.
 CREATE FUNCTION belfry.job_content(job_id bigint, channel_id bigint) RETURNS TABLE (title text, body text, data jsonb)
-LANGUAGE sql STABLE AS $$
+LANGUAGE sql STABLE
+BEGIN ATOMIC
     SELECT coalesce(r.title, j.title), coalesce(r.body, j.body), coalesce(r.data, j.data)
       FROM belfry.jobs j
       LEFT JOIN belfry.messages m ON m.job_id = j.id AND m.channel_id = $2
@@ -60,8 +64,8 @@ LANGUAGE sql STABLE AS $$
                             AND CASE WHEN m.job_id IS NULL THEN v."cursor"::bigint >= $2
                                      ELSE (m.status = 'SENT' OR m.receipt IS NOT NULL) AND v.revision > coalesce(m.revision, 0) END
                           ORDER BY v.revision LIMIT 1) r ON true
-     WHERE j.id = $1
-$$;
+     WHERE j.id = $1;
+END;
 
 -- Claims walk one job in this order and go on where the last one ended, so that they
 -- never step over the same dead entries twice. The messages of activities, whose
@@ -282,7 +286,7 @@ CREATE FUNCTION belfry.send(
     variants jsonb DEFAULT '{}', route text[] DEFAULT NULL, deliver_at timestamptz DEFAULT NULL,
     idempotency_key text DEFAULT NULL, requested_by text DEFAULT NULL
 ) RETURNS bigint
-LANGUAGE plpgsql AS $$
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
 DECLARE
     activity_id bigint;
@@ -305,7 +309,8 @@ END $$;
 
 -- The id of the channel of channels.relation (belfry.recipients) with an external id. A role that calls it
 -- needs SELECT on the relation. A row that a policy hides from the caller is an error and not an id that is
--- no channel's.
+-- no channel's. It has its caller's search_path, as functions of a view or a policy may need it, and
+-- qualifies the functions that it calls.
 CREATE FUNCTION belfry.channel_id(external_id text) RETURNS bigint
 LANGUAGE plpgsql STABLE SET row_security = off AS $$
 DECLARE
@@ -315,15 +320,15 @@ DECLARE
 BEGIN
     EXECUTE 'SELECT c.id FROM ' || relation || ' c WHERE c.external_id = $1 LIMIT 1' INTO found_id USING $1;
     ok := found_id IS NOT NULL
-        OR belfry.reject('activities', 'external_id', format('%L is no channel''s; allowed values: the external ids of %s', left(coalesce($1, 'null'), 60), relation));
+        OR belfry.reject('activities', 'external_id', pg_catalog.format('%L is no channel''s; allowed values: the external ids of %s', pg_catalog."left"(coalesce($1, 'null'), 60), relation));
     RETURN found_id;
 EXCEPTION WHEN insufficient_privilege THEN
-    IF relation IS NULL OR NOT has_table_privilege(relation, 'SELECT') AND NOT (has_column_privilege(relation, 'id', 'SELECT') AND has_column_privilege(relation, 'external_id', 'SELECT')) THEN
+    IF relation IS NULL OR NOT pg_catalog.has_table_privilege(relation, 'SELECT') AND NOT (pg_catalog.has_column_privilege(relation, 'id', 'SELECT') AND pg_catalog.has_column_privilege(relation, 'external_id', 'SELECT')) THEN
         RAISE;
     END IF;
     RAISE EXCEPTION USING ERRCODE = 'insufficient_privilege',
-        MESSAGE = format('belfry.activities.external_id: %I may not see every row of %s: %s', current_user, relation, SQLERRM),
-        HINT = format('Find the channel''s id in %s and call belfry.send, or ALTER ROLE %I BYPASSRLS, or drop the policy.', relation, current_user);
+        MESSAGE = pg_catalog.format('belfry.activities.external_id: %I may not see every row of %s: %s', current_user, relation, SQLERRM),
+        HINT = pg_catalog.format('Find the channel''s id in %s and call belfry.send, or ALTER ROLE %I BYPASSRLS, or drop the policy.', relation, current_user);
 END $$;
 
 -- As send, to the channel with an external id.
@@ -332,7 +337,7 @@ CREATE FUNCTION belfry.send_external(
     variants jsonb DEFAULT '{}', route text[] DEFAULT NULL, deliver_at timestamptz DEFAULT NULL,
     idempotency_key text DEFAULT NULL, requested_by text DEFAULT NULL
 ) RETURNS bigint
-LANGUAGE plpgsql AS $$
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     RETURN belfry.send(belfry.channel_id($1), $2, $3, $4, $5, $6, $7, $8, $9, $10);
 END $$;
@@ -561,7 +566,7 @@ END $$;
 -- Lets messages leave from where this database is now, and records the name of the place; NULL
 -- leaves that as it is.
 CREATE FUNCTION belfry.adopt(actor text DEFAULT NULL, reason text DEFAULT NULL, place text DEFAULT NULL) RETURNS SETOF belfry.installation
-LANGUAGE plpgsql AS $$
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     PERFORM belfry.act(actor, reason);
     INSERT INTO belfry.installation AS i (system_identifier, database_oid, place)
@@ -666,7 +671,7 @@ CREATE TRIGGER installation_halt BEFORE UPDATE OF halted_at ON belfry.installati
 -- note contains that. locked are the jobs whose rows other sessions have locked, 0 if it is the whole table: such a session can still
 -- commit the rows it has written for the job, but no further rows are written.
 CREATE FUNCTION belfry.halt(actor text DEFAULT NULL, reason text DEFAULT NULL, OUT halted_at timestamptz, OUT halted_by text, OUT halt_reason text, OUT note text, OUT locked bigint[])
-LANGUAGE plpgsql AS $$
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     ok boolean := EXISTS (SELECT FROM belfry.installation);
 BEGIN
@@ -685,7 +690,7 @@ END $$;
 
 -- Ends a halt: jobs and deliveries continue where they were. If belfry is not halted, nothing changes.
 CREATE FUNCTION belfry.unhalt(actor text DEFAULT NULL, reason text DEFAULT NULL, OUT halted_at timestamptz, OUT halted_by text, OUT halt_reason text, OUT note text)
-LANGUAGE plpgsql AS $$
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     PERFORM belfry.act(actor, reason);
     UPDATE belfry.installation i SET halted_at = NULL, halted_by = NULL, halt_reason = '' WHERE i.one AND i.halted_at IS NOT NULL;

@@ -3,6 +3,9 @@
 -- the allowed values, derive what belfry keeps beside it, and record every act and
 -- every firing in belfry.events in the same transaction.
 
+-- What is bound when it is created finds no function of another role.
+SET LOCAL search_path = pg_catalog, pg_temp;
+
 -- Whether an interval is a whole number of seconds, 1 to most, without months.
 CREATE FUNCTION belfry.whole_seconds(i interval, most integer) RETURNS boolean
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
@@ -70,7 +73,7 @@ CREATE INDEX schedules_due_idx ON belfry.schedules ((coalesce(retry_at, next_at,
 -- written and not first when it fires. With a query, category and title may come from its
 -- rows. deliver_after and expires_after are durations from the occurrence on.
 CREATE FUNCTION belfry.check_schedule_template(t jsonb, has_query boolean, OUT ok boolean)
-LANGUAGE plpgsql STABLE AS $$
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     tab     constant text := 'schedules.template';
     allowed constant text[] := '{type,types,category,title,body,data,variants,route,audience,lane,priority,deliver_after,expires_after,max_recipients,needs_approval}';
@@ -288,14 +291,14 @@ REVOKE EXECUTE ON FUNCTION belfry.schedules_validate(), belfry.schedules_record_
 -- Holds a schedule: none of its occurrences fires until it is resumed. Pausing a
 -- paused schedule changes nothing. No row: there is no such schedule.
 CREATE FUNCTION belfry.pause_schedule(name text, actor text DEFAULT NULL, reason text DEFAULT NULL) RETURNS SETOF belfry.schedules
-LANGUAGE sql AS $$
+LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
     SELECT belfry.pause('schedules', $1, true, $2, $3);
     SELECT * FROM belfry.schedules s WHERE s.name = $1
 $$;
 
 -- Lets a paused schedule go on with the first occurrence after now.
 CREATE FUNCTION belfry.resume_schedule(name text, actor text DEFAULT NULL, reason text DEFAULT NULL) RETURNS SETOF belfry.schedules
-LANGUAGE sql AS $$
+LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
     SELECT belfry.pause('schedules', $1, false, $2, $3);
     SELECT * FROM belfry.schedules s WHERE s.name = $1
 $$;

@@ -230,7 +230,7 @@ SELECT k.job_id, @relay, count(*) FILTER (WHERE k.status = 'SENT'), count(*) FIL
  GROUP BY k.job_id
  ORDER BY k.job_id
     ON CONFLICT ON CONSTRAINT job_deliveries_pkey DO UPDATE
-   SET sent = least(d.sent + excluded.sent, 1e12), dead = least(d.dead + excluded.dead, 1e12), cancelled = least(d.cancelled + excluded.cancelled, 1e12);
+   SET sent = least(d.sent + excluded.sent, 1000000000000), dead = least(d.dead + excluded.dead, 1000000000000), cancelled = least(d.cancelled + excluded.cancelled, 1000000000000);
 
 -- name: LeasesEnd :exec
 -- Deletes the leases @ids that have no message in PROCESSING, with their handovers (leases_pkey,

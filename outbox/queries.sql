@@ -19,7 +19,7 @@ INSERT INTO belfry.job_deliveries AS d (job_id, relay, written, dead, cancelled)
 SELECT k.job_id, '', k.written, k.dead, k.cancelled
   FROM unnest(@job_ids::bigint[], @written::bigint[], @dead::bigint[], @cancelled::bigint[]) k (job_id, written, dead, cancelled)
     ON CONFLICT ON CONSTRAINT job_deliveries_pkey DO UPDATE
-   SET written = least(d.written + excluded.written, 1e12), dead = least(d.dead + excluded.dead, 1e12), cancelled = least(d.cancelled + excluded.cancelled, 1e12);
+   SET written = least(d.written + excluded.written, 1000000000000), dead = least(d.dead + excluded.dead, 1000000000000), cancelled = least(d.cancelled + excluded.cancelled, 1000000000000);
 
 -- name: JobProgress :many
 -- The counts of the messages of some jobs (jobs_pkey, job_deliveries_pkey).

@@ -105,7 +105,7 @@ SELECT (SELECT min(id) FROM looked), (SELECT count(*) FROM looked) - (SELECT cou
 INSERT INTO belfry.job_deliveries AS d (job_id, relay, sent, cancelled)
 SELECT k.job_id, '', k.sent::integer, (NOT k.sent)::integer FROM unnest(@job_ids::bigint[], @sent::boolean[]) k (job_id, sent)
     ON CONFLICT ON CONSTRAINT job_deliveries_pkey DO UPDATE
-   SET sent = least(d.sent + excluded.sent, 1e12), cancelled = least(d.cancelled + excluded.cancelled, 1e12);
+   SET sent = least(d.sent + excluded.sent, 1000000000000), cancelled = least(d.cancelled + excluded.cancelled, 1000000000000);
 
 -- name: ForgetErased :exec
 -- Adds one erased row to the account of each of @job_ids, after their deliveries.

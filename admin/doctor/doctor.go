@@ -166,6 +166,7 @@ func (d *doctor) examine(ctx context.Context) {
 	}
 	d.make(ctx, privileges,
 		check{"row security", d.checkSecured},
+		check{"search_path", d.checkSearchPath},
 		check{"channels", d.checkChannels},
 		check{"jobs", d.checkJobs},
 		check{"approvals", d.checkApprovals},
@@ -187,6 +188,22 @@ func (d *doctor) checkSecured(ctx context.Context, check string) error {
 	for _, t := range list {
 		d.fail(check, "drop the policy and ALTER TABLE "+t.Table+" DISABLE ROW LEVEL SECURITY, or ALTER ROLE "+d.quoted()+" BYPASSRLS",
 			"row-level security hides rows of %s from %s (policies: %s)", t.Table, d.user, cmp.Or(t.Policies, "none, so all of them"))
+	}
+	return err
+}
+
+// checkSearchPath warns of roles that may create functions which this user's statements would find
+// before those of PostgreSQL. belfry's own functions fix their search_path.
+func (d *doctor) checkSearchPath(ctx context.Context, check string) error {
+	type creators struct{ Schema, Roles string }
+	rows, err := d.Reads().Query(ctx, queries.doctorCreators)
+	if err != nil {
+		return err
+	}
+	list, err := pgx.CollectRows(rows, pgx.RowToStructByPos[creators])
+	for _, c := range list {
+		d.warn(check, "REVOKE CREATE ON SCHEMA "+c.Schema+" FROM "+c.Roles+"; or ALTER ROLE "+d.quoted()+" SET search_path = pg_catalog, and name the schema in channels.relation",
+			"%s may create functions in schema %s, and statements of %s would execute them", c.Roles, c.Schema, d.user)
 	}
 	return err
 }

@@ -128,3 +128,18 @@ func TestChannelsCheck_BringsInStep(t *testing.T) {
 	_ = d.Run("channels check")
 	require.Equal(t, 1, asked, "not of what no job could walk")
 }
+
+// Who may create functions in a schema of the search_path can have them executed by belfry's logins.
+func TestDoctor_WarnsOfRolesThatCreateInTheSearchPath(t *testing.T) {
+	t.Parallel()
+	d := admintest.NewDesk(t)
+	d.Exec(`REVOKE CREATE ON SCHEMA public FROM PUBLIC`)
+	require.Empty(t, found(d.Examined(), "search_path"))
+	role := d.DB.Role(t, `GRANT CREATE ON SCHEMA public TO :role`)
+	list := found(d.Examined(), "search_path")
+	require.Len(t, list, 1)
+	require.Equal(t, doctor.HealthWarning, list[0].Status)
+	require.Contains(t, list[0].Detail, role.User+" may create functions in schema public")
+	d.Exec(`GRANT CREATE ON SCHEMA public TO PUBLIC`)
+	require.Contains(t, found(d.Examined(), "search_path")[0].Detail, "PUBLIC may create functions in schema public")
+}

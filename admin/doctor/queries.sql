@@ -40,6 +40,19 @@ SELECT c.oid::regclass::text, coalesce((SELECT string_agg(quote_ident(p.polname)
    AND c.relname NOT IN ('users', 'tokens', 'sessions', 'requests', 'channels')
  ORDER BY 1;
 
+-- name: DoctorCreators :many
+-- The schemas of the search_path in which a role may create objects that this user's statements would
+-- find, and such roles: logins except this user, superusers, and the owners of the database and of
+-- belfry's schema; PUBLIC stands for all. No row: there are none.
+SELECT quote_ident(n.nspname), CASE WHEN has_schema_privilege('public', n.oid, 'CREATE') THEN 'PUBLIC' ELSE string_agg(quote_ident(r.rolname), ', ' ORDER BY r.rolname) END
+  FROM unnest(current_schemas(false)) s(name)
+  JOIN pg_namespace n ON n.nspname = s.name AND n.nspname NOT IN ('pg_catalog', 'belfry')
+  JOIN pg_roles r ON r.rolcanlogin AND NOT r.rolsuper AND r.rolname <> current_user AND has_schema_privilege(r.oid, n.oid, 'CREATE')
+ WHERE r.oid NOT IN (SELECT d.datdba FROM pg_database d WHERE d.datname = current_database())
+   AND r.oid NOT IN (SELECT b.nspowner FROM pg_namespace b WHERE b.nspname = 'belfry')
+ GROUP BY n.oid, n.nspname
+ ORDER BY 1;
+
 -- name: DoctorPrivileges :many
 -- Privileges that the connected user lacks: of @privileges on @relations, which stand side
 -- by side, on @columns of it where there are any ('a, b'), on a function where FUNCTION
