@@ -12,7 +12,7 @@ import (
 	"github.com/belfryhq/belfry/cursor"
 )
 
-// run is one runner's tenure of a job, from its claim to its end, under one fence.
+// run is one runner's time with a job, from its claim to its end, under one fence.
 type run struct {
 	*Runner
 	claimed
