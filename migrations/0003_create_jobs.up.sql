@@ -138,6 +138,7 @@ CREATE TABLE belfry.jobs (
     CONSTRAINT jobs_pruned_check CHECK (pruned_at IS NULL OR retention_at IS NOT NULL),
     CONSTRAINT jobs_cursor_check CHECK ("cursor" IS NULL OR bound IS NOT NULL),
     CONSTRAINT jobs_counts_check CHECK (fence >= 0 AND attempts >= 0 AND chunks >= 0 AND rows_written >= 0 AND channels_read >= 0),
+    CONSTRAINT jobs_times_check CHECK (isfinite(created_at) AND isfinite(started_at) AND isfinite(finished_at)),
     CONSTRAINT jobs_accounts_check CHECK (takeovers >= 0 AND channels_matched >= 0 AND declined >= 0 AND skipped >= 0 AND throttled_ms >= 0 AND recalled >= 0 AND erased >= 0)
 ) WITH (fillfactor = 70); -- room for HOT updates: every chunk moves the cursor
 

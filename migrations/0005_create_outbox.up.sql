@@ -238,6 +238,10 @@ BEGIN
         AND EXISTS (SELECT FROM belfry.jobs j WHERE j.id = NEW.test_of AND (j.title, j.body, j.data, j.variants) = (NEW.title, NEW.body, NEW.data, NEW.variants)) THEN
         ok := belfry.activities_count('', 'test of ' || NEW.test_of, 5)
             OR belfry.reject('activities', 'test_of', format('5 tests of job %s were sent in this hour; allowed values now: null', NEW.test_of), 'The next clock hour allows 5 more.');
+        most := greatest(5, coalesce((SELECT c.activities_per_hour FROM belfry.categories c WHERE c.name = NEW.category), 10));
+        ok := belfry.activities_count(NEW.category, 'tests of ' || session_user || CASE WHEN approves THEN ' for ' || lower(btrim(NEW.requested_by)) ELSE '' END, most)
+            OR belfry.reject('activities', 'test_of', format('%s sent %s tests of category %L in this hour; allowed values now: null', CASE WHEN approves THEN left(NEW.requested_by, 110) ELSE session_user END, most, NEW.category),
+                format('The next clock hour allows %s more.', most));
         RETURN NULL;
     END IF;
     ok := NOT waits
@@ -485,7 +489,9 @@ CREATE TABLE belfry.relays (
     in_flight    integer     NOT NULL DEFAULT 0,
     transactions bigint      NOT NULL DEFAULT 0, -- that it has made: none of others' on the server, for a run (HealthProbe)
     transport    text        NOT NULL DEFAULT 'postgres', -- where it gets its messages from
-    limits       jsonb       NOT NULL DEFAULT '[]' -- of each sender: name, rate_per_second (0: none) and concurrency in force, and what it did lately
+    limits       jsonb       NOT NULL DEFAULT '[]', -- of each sender: name, rate_per_second (0: none) and concurrency in force, and what it did lately
+    CONSTRAINT relays_times_check CHECK (isfinite(started_at) AND isfinite(heartbeat_at)),
+    CONSTRAINT relays_limits_check CHECK (jsonb_typeof(limits) = 'array')
 ) WITH (fillfactor = 70);
 
 -- The two queues of a carrier of ids, activities and bulk; no row: there has been none. Ids are handed over
@@ -502,7 +508,8 @@ CREATE TABLE belfry.queues (
     dispatcher  text        NOT NULL,
     leads_until timestamptz NOT NULL,
     CONSTRAINT queues_name_check CHECK (name IN ('activities', 'bulk')),
-    CONSTRAINT queues_push_check CHECK (first_push BETWEEN 1 AND last_push + 1)
+    CONSTRAINT queues_push_check CHECK (first_push BETWEEN 1 AND last_push + 1),
+    CONSTRAINT queues_times_check CHECK (leads_until < 'infinity' AND isfinite(epoch_at)) -- -infinity: the dispatcher has ended
 ) WITH (fillfactor = 70);
 
 -- The time of each push, while messages may be QUEUED by it. belfry.messages contains its messages.

@@ -63,6 +63,7 @@ CREATE TABLE belfry.schedules (
     CONSTRAINT schedules_when_check CHECK ((cron IS NULL) <> (every IS NULL)),
     CONSTRAINT schedules_paused_check CHECK ((paused_at IS NULL) = (paused_by IS NULL)),
     CONSTRAINT schedules_paused_next_check CHECK (paused_at IS NULL OR next_at IS NULL AND retry_at IS NULL),
+    CONSTRAINT schedules_times_check CHECK (isfinite(armed_at) AND isfinite(next_at) AND isfinite(retry_at) AND isfinite(failing_since) AND isfinite(last_at) AND isfinite(last_fired_at) AND isfinite(created_at) AND isfinite(updated_at)),
     CONSTRAINT schedules_counts_check CHECK (failures >= 0 AND fired >= 0 AND skipped >= 0)
 );
 

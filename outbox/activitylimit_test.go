@@ -109,3 +109,25 @@ func TestSendTest_OfAJobThatWaitsReachesTesters(t *testing.T) {
 	_, err = web.Pool.Exec(t.Context(), `INSERT INTO belfry.activities (channel_id, category, title, test_of) VALUES (7, 'popular_content', 'Hello', $1)`, id)
 	require.ErrorContains(t, err, "channel 7 is not in the segment testers")
 }
+
+// Tests were counted by job alone: an operator with many waiting jobs of one text reached as many
+// testers as they liked.
+func TestSendTest_CountsByRequester(t *testing.T) {
+	t.Parallel()
+	db, _ := limited(t)
+	_, err := db.Pool.Exec(t.Context(), `INSERT INTO belfry.segments (name) VALUES ('testers');
+		INSERT INTO belfry.segment_members SELECT 'testers', n FROM generate_series(1, 50) n;
+		SELECT belfry.enqueue('push', 'notice', 'Hello') FROM generate_series(1, 10)`)
+	require.NoError(t, err)
+	sent := 0
+	for i := range 50 {
+		var job int64
+		require.NoError(t, db.Pool.QueryRow(t.Context(), `SELECT id FROM belfry.jobs ORDER BY id OFFSET $1 LIMIT 1`, i/5).Scan(&job))
+		if _, err = outbox.SendTest(t.Context(), db.Pool, job, int64(i+1), "ann", true); err != nil {
+			break
+		}
+		sent++
+	}
+	require.ErrorContains(t, err, "ann sent 10 tests of category 'notice' in this hour")
+	require.Contains(t, []int{10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20}, sent, "above 10: another clock hour began")
+}

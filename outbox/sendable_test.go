@@ -147,3 +147,24 @@ func TestAbort_DecidesByTheMessages(t *testing.T) {
 		}
 	}
 }
+
+// Rows that roles of runs and deliveries may write made operators' lists fail.
+func TestTables_RejectRowsThatListsCannotRead(t *testing.T) {
+	t.Parallel()
+	b := setup(t, 0)
+	b.Rest(t, outbox.TypePush, 0, job.Processed)
+	for constraint, sql := range map[string]string{
+		"relays_limits_check":   `INSERT INTO belfry.relays (name, limits) VALUES ('evil', '{"a": 1}')`,
+		"relays_times_check":    `INSERT INTO belfry.relays (name, heartbeat_at) VALUES ('evil', 'infinity')`,
+		"queues_times_check":    `INSERT INTO belfry.queues (name, transport, dispatcher, leads_until) VALUES ('bulk', 'x', 'evil', 'infinity')`,
+		"schedules_times_check": `WITH s AS (INSERT INTO belfry.schedules (name, cron, template) VALUES ('a', '@daily', '{"type": "push", "category": "operator_notice", "title": "x"}')) SELECT`,
+		"jobs_times_check":      `UPDATE belfry.jobs SET started_at = '-infinity'`,
+	} {
+		_, err := b.DB.Pool.Exec(bg, sql)
+		if constraint == "schedules_times_check" {
+			require.NoError(t, err)
+			_, err = b.DB.Pool.Exec(bg, `UPDATE belfry.schedules SET next_at = 'infinity'`)
+		}
+		require.ErrorContains(t, err, constraint)
+	}
+}
