@@ -111,7 +111,7 @@ func (p *postgres) readNext() error {
 	})
 }
 
-// cost is the minimum interval of passes over everything: they skip over dead index entries.
+// cost is the minimum interval of sweeps over everything: they skip over dead index entries.
 func (p *postgres) cost() time.Duration {
 	sum := p.atLeast()
 	for _, w := range p.order {

@@ -303,7 +303,7 @@ func without(ids, done []int64) (left []int64) {
 }
 
 // retry repeats an idempotent function, with a timeout each, until it succeeds, ctx ends, or the
-// database rejects it for good.
+// database rejects it permanently.
 func (r *Relay) retry(ctx context.Context, what string, act func(context.Context) error) error {
 	for failures := 0; ; failures++ {
 		began := time.Now()
