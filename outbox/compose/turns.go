@@ -8,7 +8,7 @@ import (
 )
 
 // turns orders the batches of one Composer that count messages in flight. Two batches that count at
-// once would each find the messages of the other in flight, and both would wait. A batch with a later
+// the same time would each find the messages of the other in flight, and both would wait. A batch with a later
 // turn counts after the claims of the earlier batch were committed, so it finds them and waits for
 // them; the earlier batch ignores the messages of the later one. Only claims that were expected have a
 // turn, and have it once: a batch that is composed again counts for other batches from its first time
