@@ -15,7 +15,7 @@ import (
 	"github.com/belfryhq/belfry/admin/operation"
 	"github.com/belfryhq/belfry/channels"
 	"github.com/belfryhq/belfry/dev/admintest"
-	"github.com/belfryhq/belfry/internal/printer"
+	"github.com/belfryhq/belfry/internal/text"
 	"github.com/belfryhq/belfry/job"
 )
 
@@ -200,7 +200,7 @@ func TestMask_ItemsOfStreamsToo(t *testing.T) {
 	given := []item{{"secret"}}
 	o := operation.DefineStream(operation.Operation{Name: "jobs tail", Role: operation.Viewer}, func(_ context.Context, _ *operation.Env, _ operation.None, each func([]item) error) (operation.None, error) {
 		return operation.None{}, each(given)
-	}, func(operation.None) func(*printer.Page, []item) { return nil }, nil)
+	}, func(operation.None) func(*text.Doc, []item) { return nil }, nil)
 	for role, want := range map[operation.Role]string{operation.Viewer: operation.Masked, operation.Author: operation.Masked, operation.Operator: "secret", operation.Admin: "secret"} {
 		var got any
 		_, err := o.Stream(t.Context(), &operation.Env{Role: role}, o.NewInput(), func(i any) error { got = i; return nil })

@@ -15,7 +15,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/belfryhq/belfry/internal/db"
-	"github.com/belfryhq/belfry/internal/sheet"
+	"github.com/belfryhq/belfry/internal/text"
 )
 
 // Beginner starts transactions: a *pgxpool.Pool or a *pgx.Conn.
@@ -154,7 +154,7 @@ type importer struct {
 	parser  rowParser
 	result  ImportResult
 	again   bool // the file is one of rejects
-	rejects *sheet.Writer
+	rejects *text.CSV
 }
 
 func (im *importer) readHeader(ctx context.Context) error {
@@ -186,7 +186,7 @@ func (im *importer) unguard(cells []string) {
 		return
 	}
 	for i, cell := range cells {
-		cells[i] = sheet.Unguarded(cell)
+		cells[i] = text.Unguarded(cell)
 	}
 }
 
@@ -262,7 +262,7 @@ func (im *importer) reject(line int, reason string, fields []string) error {
 		return nil
 	}
 	if im.rejects == nil {
-		im.rejects = sheet.NewWriter(im.opts.Rejects)
+		im.rejects = text.NewCSV(im.opts.Rejects)
 		if err := im.rejects.Row(append([]string{"line", "reason"}, im.originals(im.parser.header.names)...)...); err != nil {
 			return fmt.Errorf("write rejects: %w", err)
 		}

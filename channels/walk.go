@@ -440,7 +440,7 @@ func scanChannels(rows pgx.Rows, limit int) (examined int, last int64, matching 
 			return nil
 		}
 		c := Channel{
-			ID: last, ExternalID: text(external), Platform: text(platform), Locale: text(locale), TimeZone: text(timeZone),
+			ID: last, ExternalID: textOf(external), Platform: textOf(platform), Locale: textOf(locale), TimeZone: textOf(timeZone),
 			Attributes: object(attributes), Addresses: object(addresses),
 		}
 		if location.Valid {
@@ -453,7 +453,7 @@ func scanChannels(rows pgx.Rows, limit int) (examined int, last int64, matching 
 }
 
 // text and object read NULL, which a user's own relation may hold, as empty.
-func text(s *string) string {
+func textOf(s *string) string {
 	if s == nil {
 		return ""
 	}

@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/belfryhq/belfry/dev/dbtest"
-	"github.com/belfryhq/belfry/internal/printer"
+	"github.com/belfryhq/belfry/internal/text"
 	"github.com/belfryhq/belfry/job"
 )
 
@@ -65,7 +65,7 @@ func TestActs_TellOfEverything(t *testing.T) {
 	later := time.Now().Add(time.Hour)
 	require.Zero(t, count(job.ActFilter{Since: &later}))
 	all, _ := b.pages(t, job.ActFilter{Subject: "job", Limit: 100})
-	require.Equal(t, printer.Int(id), all[2].Name)
+	require.Equal(t, text.Int(id), all[2].Name)
 }
 
 // A page looks at so many entries and no more; what passes a filter comes once all the same, in its
@@ -76,7 +76,7 @@ func TestActs_PagesLeaveNothingOut(t *testing.T) {
 	b := setup(t, 1)
 	id := b.enqueue(t, job.Spec{})
 	dbtest.Past(t, b.db.Pool, `INSERT INTO belfry.job_events (job_id, at, kind, actor)
-		SELECT `+printer.Int(id)+`, now() - interval '1 day' + g * interval '1 second' + random() * interval '1.8 seconds',
+		SELECT `+text.Int(id)+`, now() - interval '1 day' + g * interval '1 second' + random() * interval '1.8 seconds',
 		       CASE WHEN g % 5 = 0 THEN 'changed' ELSE 'claimed' END, CASE WHEN g % 10 = 0 THEN 'ann' ELSE 'r' END
 		  FROM generate_series(1, 5000) g`)
 	dbtest.Past(t, b.db.Pool, `INSERT INTO belfry.events (subject, name, at, kind, actor)
@@ -88,8 +88,8 @@ func TestActs_PagesLeaveNothingOut(t *testing.T) {
 		require.GreaterOrEqual(t, pages, 3, "no page looks at everything")
 		seen := make(map[string]bool)
 		for i, e := range all {
-			require.False(t, seen[e.Subject+printer.Int(e.ID)])
-			seen[e.Subject+printer.Int(e.ID)] = true
+			require.False(t, seen[e.Subject+text.Int(e.ID)])
+			seen[e.Subject+text.Int(e.ID)] = true
 			if i > 0 {
 				require.False(t, e.At.After(all[i-1].At.Add(2*time.Second)), "by %d, at %d", limit, i)
 			}

@@ -351,7 +351,7 @@ func TestApproval_CannotBeForgedByWhoMayEnqueue(t *testing.T) {
 	_, err = other.Pool.Exec(t.Context(), `SELECT belfry.approve(id, 1, 'zed') FROM belfry.jobs WHERE title = 'blanks'`)
 	require.NoError(t, err)
 	b.exec(t, `SELECT belfry.abort(id) FROM belfry.jobs WHERE title = 'blanks'`)
-	require.ErrorContains(t, try(`SELECT belfry.act('lee', 'forged'); UPDATE belfry.jobs SET approved_count = 10 WHERE id = `+text(id)), "permission denied")
+	require.ErrorContains(t, try(`SELECT belfry.act('lee', 'forged'); UPDATE belfry.jobs SET approved_count = 10 WHERE id = `+textOf(id)), "permission denied")
 	require.NoError(t, try(`SELECT FROM belfry.abort($1, 'lee')`, id))
 	require.NoError(t, try(`SELECT FROM belfry.resume($1, 'lee')`, id))
 	require.True(t, b.awaits(t, id), "what is stopped and goes on waits as before")
@@ -376,7 +376,7 @@ func TestApproval_BindsToTheVersionThatWasSeen(t *testing.T) {
 	_, err = b.db.Pool.Exec(t.Context(), `SELECT belfry.approve($1, 10, 'lee', 'read', $2)`, id, seen)
 	require.ErrorContains(t, err, fmt.Sprintf("belfry.jobs.version: job %d has version %d and was changed since %d", id, j.Version, seen))
 	second := second
-	second.If = &job.Precondition{Subject: "job", Name: text(id), Versions: []int64{seen}}
+	second.If = &job.Precondition{Subject: "job", Name: textOf(id), Versions: []int64{seen}}
 	_, err = b.jobs.Approve(t.Context(), id, 10, second)
 	require.ErrorAs(t, err, new(*db.StaleError))
 	require.True(t, b.awaits(t, id))

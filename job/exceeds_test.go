@@ -15,7 +15,7 @@ import (
 
 func most(n int) *int { return &n }
 
-func text(n int64) string { return strconv.FormatInt(n, 10) }
+func textOf(n int64) string { return strconv.FormatInt(n, 10) }
 
 // The walk stops before the ceiling is passed, says how to go on, and goes on from there;
 // a ceiling of exactly as many as there are holds nobody up.
@@ -32,7 +32,7 @@ func TestMaxRecipients_StopsTheWalkBeforeItIsPassed(t *testing.T) {
 			require.Equal(t, everyone(200), s.Rows)
 			s.requireAtomic(t, everyone(n))
 			want := "max_recipients is 250: 200 rows are written and the next chunk has 100; `belfry jobs set " +
-				text(id) + " max_recipients=N` raises it, `belfry resume " + text(id) + "` continues"
+				textOf(id) + " max_recipients=N` raises it, `belfry resume " + textOf(id) + "` continues"
 			require.Equal(t, want, s.LastError)
 			require.Equal(t, []string{"enqueued", "claimed", "aborted"}, b.kinds(t, id))
 			events, err := b.jobs.Events(t.Context(), id, 0, 0)
@@ -183,7 +183,7 @@ func TestMaxRecipients_BindsWhoMayOnlyInsert(t *testing.T) {
 		var refused *pgconn.PgError
 		require.ErrorAs(t, err, &refused)
 		require.Equal(t, []string{"23514", "max_recipients"}, []string{refused.Code, refused.ColumnName})
-		require.Equal(t, "belfry.jobs.max_recipients: "+c.beyond+" is beyond the ceiling for "+enqueuer.User+"; allowed values: null (the ceiling), 1 to "+text(int64(*c.has)), refused.Message)
+		require.Equal(t, "belfry.jobs.max_recipients: "+c.beyond+" is beyond the ceiling for "+enqueuer.User+"; allowed values: null (the ceiling), 1 to "+textOf(int64(*c.has)), refused.Message)
 		require.Contains(t, refused.Hint, "belfry limits set max_recipients=…, or belfry categories set operator_notice max_recipients=…")
 	}
 	for _, statement := range []string{

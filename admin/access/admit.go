@@ -10,7 +10,7 @@ import (
 
 	"github.com/belfryhq/belfry/admin/operation"
 	"github.com/belfryhq/belfry/internal/db"
-	"github.com/belfryhq/belfry/internal/printer"
+	"github.com/belfryhq/belfry/internal/text"
 )
 
 // Errors of a sign-in through a provider; compare with errors.Is.
@@ -99,5 +99,5 @@ func ofProvider(param, name, what string) error {
 	if !strings.HasPrefix(name, providerPrefix) {
 		return nil
 	}
-	return operation.Invalid(param, "%s has %s; allowed values: users without %s before the name", printer.OneLine(name, 110), what, providerPrefix)
+	return operation.Invalid(param, "%s has %s; allowed values: users without %s before the name", text.OneLine(name, 110), what, providerPrefix)
 }

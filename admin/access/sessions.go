@@ -12,7 +12,7 @@ import (
 	"github.com/belfryhq/belfry/admin/operation"
 	"github.com/belfryhq/belfry/internal/db"
 	"github.com/belfryhq/belfry/internal/errkind"
-	"github.com/belfryhq/belfry/internal/printer"
+	"github.com/belfryhq/belfry/internal/text"
 )
 
 // ErrNoSession reports that none of the sessions that were to end is there.
@@ -74,12 +74,12 @@ func sessionOperations() []operation.Operation {
 With the token of that plan (--plan) sessions that were opened since are left, and another
 number is refused.`,
 			Example: "  belfry sessions revoke 17\n  belfry sessions revoke --user ann --dry-run\n  belfry sessions revoke --user ann --reason \"lost laptop\"",
-		}, revokeSessions, func(p *printer.Page, _ sessionAct, out EndedSessions) {
+		}, revokeSessions, func(p *text.Doc, _ sessionAct, out EndedSessions) {
 			if out.Plan != nil {
 				out.Plan.Text(p, "session", "ended")
 				return
 			}
-			p.Printf("%s ended\n", printer.Counted(int64(len(out.Sessions)), "session"))
+			p.Printf("%s ended\n", text.Counted(int64(len(out.Sessions)), "session"))
 		}),
 	}
 }
@@ -88,14 +88,14 @@ func listSessions(ctx context.Context, env *operation.Env, in sessionFilter) (op
 	return operation.AccessList[Session](ctx, env, queries.sessionList, pgx.StrictNamedArgs{"name": in.User})
 }
 
-func sessionsText(p *printer.Page, _ sessionFilter, out operation.List[Session]) {
+func sessionsText(p *text.Doc, _ sessionFilter, out operation.List[Session]) {
 	if len(out.Items) == 0 {
 		p.Printf("nobody is signed in\n")
 		return
 	}
-	t := printer.NewTable("ID", "KIND", "USER", "ROLE", "BY", "FROM", "SINCE", "USED", "UNTIL")
+	t := text.NewTable("ID", "KIND", "USER", "ROLE", "BY", "FROM", "SINCE", "USED", "UNTIL")
 	for _, s := range out.Items {
-		t.Add(printer.Int(s.ID), s.Kind, s.Name, s.Role.String(), s.Via, s.Address, p.Clock(s.CreatedAt), p.Clock(s.UsedAt), p.Clock(s.ExpiresAt))
+		t.Add(text.Int(s.ID), s.Kind, s.Name, s.Role.String(), s.Via, s.Address, p.Clock(s.CreatedAt), p.Clock(s.UsedAt), p.Clock(s.ExpiresAt))
 	}
 	p.Table(t)
 }
@@ -156,7 +156,7 @@ func (in sessionAct) plan(ended []Session, asOf time.Time) *operation.Plan {
 	}
 	names := make([]string, len(in.IDs))
 	for i, id := range in.IDs {
-		names[i] = printer.Int(id)
+		names[i] = text.Int(id)
 		if !slices.ContainsFunc(ended, func(s Session) bool { return s.ID == id }) {
 			p.Outcomes = append(p.Outcomes, operation.Outcome{Of: "session " + names[i], Outcome: "left", Detail: "there was none as of then"})
 		}

@@ -17,7 +17,7 @@ import (
 	"github.com/belfryhq/belfry/admin/operation"
 	"github.com/belfryhq/belfry/internal/db"
 	"github.com/belfryhq/belfry/internal/errkind"
-	"github.com/belfryhq/belfry/internal/printer"
+	"github.com/belfryhq/belfry/internal/text"
 	"github.com/belfryhq/belfry/job"
 )
 
@@ -141,14 +141,14 @@ role may, until it expires or is revoked; its name is the actor of what is done 
 name is 1 to 63 of a-z, 0-9, _, -, . and @, and is not used twice.`,
 			Example: `  belfry tokens create ci --role viewer
   belfry tokens create ann --role operator --expires-at +24h --reason "on call"`,
-		}, createToken, func(p *printer.Page, _ newToken, t NewToken) {
+		}, createToken, func(p *text.Doc, _ newToken, t NewToken) {
 			p.Note("token %s may do what the role %s may, until %s; this is shown once:", t.Name, t.Role, p.Clock(t.ExpiresAt))
 			p.Printf("%s\n", t.Secret)
 		}),
 		operation.Define(operation.Operation{
 			Name: "tokens revoke", Short: "End a token at once", Role: operation.Admin, Changes: true, Events: "the token's events",
 			Example: `  belfry tokens revoke ci --reason "it was in a log"`,
-		}, revokeToken, func(p *printer.Page, _ tokenAct, t Token) {
+		}, revokeToken, func(p *text.Doc, _ tokenAct, t Token) {
 			p.Printf("token %s is revoked since %s\n", t.Name, p.ClockOr(t.RevokedAt, "-"))
 		}),
 		operation.Timeline{
@@ -162,14 +162,14 @@ func listTokens(ctx context.Context, env *operation.Env, _ operation.None) (oper
 	return operation.AccessList[Token](ctx, env, queries.tokenList)
 }
 
-func tokensText(p *printer.Page, _ operation.None, out operation.List[Token]) {
+func tokensText(p *text.Doc, _ operation.None, out operation.List[Token]) {
 	if len(out.Items) == 0 {
 		p.Printf("there is no token; `belfry tokens create NAME --role ROLE` makes one\n")
 		return
 	}
-	t := printer.NewTable("NAME", "ROLE", "CREATED", "BY", "EXPIRES", "REVOKED", "LAST USED")
+	t := text.NewTable("NAME", "ROLE", "CREATED", "BY", "EXPIRES", "REVOKED", "LAST USED")
 	for _, o := range out.Items {
-		t.Add(o.Name, o.Role.String(), p.Clock(o.CreatedAt), printer.OneLine(o.CreatedBy, 60), p.Clock(o.ExpiresAt), p.ClockOr(o.RevokedAt, ""), p.ClockOr(o.LastUsedAt, "never"))
+		t.Add(o.Name, o.Role.String(), p.Clock(o.CreatedAt), text.OneLine(o.CreatedBy, 60), p.Clock(o.ExpiresAt), p.ClockOr(o.RevokedAt, ""), p.ClockOr(o.LastUsedAt, "never"))
 	}
 	p.Table(t)
 }
@@ -208,7 +208,7 @@ func tokenStatement(ctx context.Context, env *operation.Env, statement string, w
 	var server *pgconn.PgError
 	switch {
 	case errors.Is(err, pgx.ErrNoRows):
-		return t, fmt.Errorf("%w: %s", ErrNoToken, printer.OneLine(fmt.Sprint(args["name"]), 70))
+		return t, fmt.Errorf("%w: %s", ErrNoToken, text.OneLine(fmt.Sprint(args["name"]), 70))
 	case errors.As(err, &server) && server.ConstraintName == "tokens_name_key":
 		return t, operation.Advise(ErrTokenExists, "names are not used twice, so that the events tell who it was")
 	case errors.As(err, &server):

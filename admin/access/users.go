@@ -12,7 +12,7 @@ import (
 	"github.com/belfryhq/belfry/admin/operation"
 	"github.com/belfryhq/belfry/internal/db"
 	"github.com/belfryhq/belfry/internal/errkind"
-	"github.com/belfryhq/belfry/internal/printer"
+	"github.com/belfryhq/belfry/internal/text"
 	"github.com/belfryhq/belfry/job"
 )
 
@@ -133,7 +133,7 @@ where the name is not to be given to anybody else.`,
 shown once. POST /api/v1/login with {"link": SECRET} answers it with a session, whether or not
 the name is locked out.`,
 			Example: "  belfry users link ann",
-		}, linkUser, func(p *printer.Page, _ userAct, l SignInLink) {
+		}, linkUser, func(p *text.Doc, _ userAct, l SignInLink) {
 			p.Note("whoever has this signs in as %s, once, until %s; POST /api/v1/login takes it as \"link\":", l.Name, p.Clock(l.ExpiresAt))
 			p.Printf("%s\n", l.Secret)
 		}),
@@ -144,22 +144,22 @@ the name is locked out.`,
 	}
 }
 
-func userText[In any](done string) func(*printer.Page, In, User) {
-	return func(p *printer.Page, _ In, u User) { p.Printf("user %s (%s) %s\n", u.Name, u.Role, done) }
+func userText[In any](done string) func(*text.Doc, In, User) {
+	return func(p *text.Doc, _ In, u User) { p.Printf("user %s (%s) %s\n", u.Name, u.Role, done) }
 }
 
 func listUsers(ctx context.Context, env *operation.Env, _ operation.None) (operation.List[User], error) {
 	return operation.AccessList[User](ctx, env, queries.userList)
 }
 
-func usersText(p *printer.Page, _ operation.None, out operation.List[User]) {
+func usersText(p *text.Doc, _ operation.None, out operation.List[User]) {
 	if len(out.Items) == 0 {
 		p.Printf("there is no user; `belfry users add NAME --role ROLE` adds one\n")
 		return
 	}
-	t := printer.NewTable("NAME", "ROLE", "CREATED", "BY", "PASSWORD OF", "DISABLED", "SIGNED IN")
+	t := text.NewTable("NAME", "ROLE", "CREATED", "BY", "PASSWORD OF", "DISABLED", "SIGNED IN")
 	for _, u := range out.Items {
-		t.Add(u.Name, u.Role.String(), p.Clock(u.CreatedAt), printer.OneLine(u.CreatedBy, 60), p.ClockOr(u.PasswordAt, "at the provider"), p.ClockOr(u.DisabledAt, ""), p.ClockOr(u.SignedInAt, "never"))
+		t.Add(u.Name, u.Role.String(), p.Clock(u.CreatedAt), text.OneLine(u.CreatedBy, 60), p.ClockOr(u.PasswordAt, "at the provider"), p.ClockOr(u.DisabledAt, ""), p.ClockOr(u.SignedInAt, "never"))
 	}
 	p.Table(t)
 }
@@ -233,7 +233,7 @@ func userStatement[T any](ctx context.Context, env *operation.Env, statement str
 	var server *pgconn.PgError
 	switch {
 	case errors.Is(err, pgx.ErrNoRows):
-		return out, fmt.Errorf("%w: %s", ErrNoUser, printer.OneLine(fmt.Sprint(args["name"]), 70))
+		return out, fmt.Errorf("%w: %s", ErrNoUser, text.OneLine(fmt.Sprint(args["name"]), 70))
 	case errors.As(err, &server) && server.ConstraintName == "users_pkey":
 		return out, ErrUserExists
 	case errors.As(err, &server):

@@ -10,8 +10,8 @@ import (
 
 	"github.com/belfryhq/belfry/admin/operation"
 	"github.com/belfryhq/belfry/internal/config"
-	"github.com/belfryhq/belfry/internal/printer"
 	"github.com/belfryhq/belfry/internal/rate"
+	"github.com/belfryhq/belfry/internal/text"
 	"github.com/belfryhq/belfry/outbox"
 )
 
@@ -52,12 +52,12 @@ func (r JobAudit) Verdict() error {
 	if r.Agree || r.Moving {
 		return nil
 	}
-	return errors.New("the accounts of job " + printer.Int(r.Job.ID) + " do not agree:\n  " + strings.Join(r.Disagreements, "\n  "))
+	return errors.New("the accounts of job " + text.Int(r.Job.ID) + " do not agree:\n  " + strings.Join(r.Disagreements, "\n  "))
 }
 
 // line is one line about the sums.
 func (r JobAudit) line() string {
-	text := fmt.Sprintf("job %d (%s) %s: %s, %s; ", r.Job.ID, r.Job.Type, r.Job.Status, printer.Counted(r.Channels, "channel"), printer.Counted(r.Rows, "row"))
+	text := fmt.Sprintf("job %d (%s) %s: %s, %s; ", r.Job.ID, r.Job.Type, r.Job.Status, text.Counted(r.Channels, "channel"), text.Counted(r.Rows, "row"))
 	switch {
 	case r.Moving:
 		return text + "it went on meanwhile, so the sums were not compared"
@@ -128,8 +128,8 @@ why, from the data; then compare the sums with the job's accounts. Nothing is
 written. Exit code 1 when they do not agree. ` + "`belfry jobs recipients ID`" + ` names the channels.`,
 			Example: `  belfry jobs audit 17
   belfry jobs audit 17 -o csv`,
-		}, auditJob, func(p *printer.Page, _ operation.JobRef, out JobAudit) {
-			t := printer.NewTable("REASON", ">CHANNELS", "MEANING")
+		}, auditJob, func(p *text.Doc, _ operation.JobRef, out JobAudit) {
+			t := text.NewTable("REASON", ">CHANNELS", "MEANING")
 			for _, sum := range out.Sums {
 				name, meaning := string(sum.Reason), sum.Meaning
 				switch {
@@ -138,7 +138,7 @@ written. Exit code 1 when they do not agree. ` + "`belfry jobs recipients ID`" +
 				case sum.Reason.Mark():
 					name = "(" + name + ")"
 				}
-				t.Add(name, printer.Grouped(sum.Channels), meaning)
+				t.Add(name, text.Grouped(sum.Channels), meaning)
 			}
 			p.Table(t)
 			p.Printf("%s\n", out.line())
@@ -155,7 +155,7 @@ what a pending one does:
 ` + "`belfry jobs audit ID`" + ` counts them, and says whether the sums agree.`,
 			Example: `  belfry jobs recipients 17 --reason missing,skipped
   belfry jobs recipients 17 --external-id user-4711`,
-		}, eachRecipient, func(recipientFilter) func(*printer.Page, []Entry) { return tellRecipients }, func(*printer.Page, recipientFilter, operation.None) {}),
+		}, eachRecipient, func(recipientFilter) func(*text.Doc, []Entry) { return tellRecipients }, func(*text.Doc, recipientFilter, operation.None) {}),
 		operation.DefineStream(operation.Operation{
 			Name: "jobs report", Short: "Write what became of each message of a job, as CSV or as JSON", Role: operation.Viewer, Nothing: "the job has no messages",
 			Long: `Write what became of each message of a job, a line each, in the order of the channels'
@@ -170,7 +170,7 @@ With -o json it writes a document to a line.
 
 An inbox job has no messages: ` + "`belfry jobs recipients`" + ` says who got its notifications.`,
 			Example: `  belfry jobs report 17 -o csv >report.csv`,
-		}, reportJob, nil, func(*printer.Page, operation.JobRef, operation.None) {}),
+		}, reportJob, nil, func(*text.Doc, operation.JobRef, operation.None) {}),
 	}
 }
 
@@ -208,11 +208,11 @@ func auditLines() func(now time.Time, p AuditProgress) string {
 	var pace rate.Meter
 	return func(now time.Time, p AuditProgress) string {
 		pace.Observe(now, p.Channels)
-		how := printer.PaceText(operation.Known(pace.Rate()), pace.Left(max(p.Total-p.Channels, 0)))
+		how := text.PaceText(operation.Known(pace.Rate()), pace.Left(max(p.Total-p.Channels, 0)))
 		if p.Total < p.Channels {
-			return fmt.Sprintf("%s and %s compared%s", printer.Counted(p.Channels, "channel"), printer.Counted(p.Rows, "row"), how)
+			return fmt.Sprintf("%s and %s compared%s", text.Counted(p.Channels, "channel"), text.Counted(p.Rows, "row"), how)
 		}
-		return fmt.Sprintf("%s / %s and %s compared, %d%%%s", printer.Grouped(p.Channels), printer.Counted(p.Total, "channel"), printer.Counted(p.Rows, "row"), 100*p.Channels/max(p.Total, 1), how)
+		return fmt.Sprintf("%s / %s and %s compared, %d%%%s", text.Grouped(p.Channels), text.Counted(p.Total, "channel"), text.Counted(p.Rows, "row"), 100*p.Channels/max(p.Total, 1), how)
 	}
 }
 
@@ -266,39 +266,39 @@ func eachRecipient(ctx context.Context, env *operation.Env, in recipientFilter, 
 	return operation.None{}, each([]Entry{one})
 }
 
-func tellRecipients(p *printer.Page, list []Entry) {
+func tellRecipients(p *text.Doc, list []Entry) {
 	for _, e := range list {
-		reason := string(e.Reason)
+		why := ""
 		if e.Why != "" {
-			reason += ", " + string(e.Why)
+			why = ", " + string(e.Why)
 		}
-		p.Printf("%d\t%s\t%s\n", e.ChannelID, reason, entryText(e))
+		p.Line("%s\t%s\t%s", text.Ref("channel", e.ChannelID), text.Status(e.Reason, why), entryText(e))
 	}
 }
 
 // entryText is a sentence about a channel.
 func entryText(e Entry) string {
-	text := e.Reason.Text()
+	sentence := e.Reason.Text()
 	if why := outbox.WhyText(e.Reason, e.Why); why != "" {
-		text += "; " + why
+		sentence += "; " + why
 	}
 	switch {
 	case e.Revision == nil:
 	case *e.Revision == 0:
-		text += "; it was sent before the content was corrected"
+		sentence += "; it was sent before the content was corrected"
 	default:
-		text += fmt.Sprintf("; it was sent after correction %d of the content", *e.Revision)
+		sentence += fmt.Sprintf("; it was sent after correction %d of the content", *e.Revision)
 	}
 	if e.LeftSince {
-		text += "; it would not be in the audience now"
+		sentence += "; it would not be in the audience now"
 	}
 	if e.ChannelDeleted {
-		text += "; it is gone"
+		sentence += "; it is gone"
 	}
 	if e.Error != "" {
-		text += ": " + printer.OneLine(e.Error, 500)
+		sentence += ": " + text.OneLine(e.Error, 500)
 	}
-	return text
+	return sentence
 }
 
 func reportJob(ctx context.Context, env *operation.Env, in operation.JobRef, each func([]ReportLine) error) (operation.None, error) {

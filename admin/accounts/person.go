@@ -14,7 +14,7 @@ import (
 	"github.com/belfryhq/belfry/admin/operation"
 	"github.com/belfryhq/belfry/admin/recipients"
 	"github.com/belfryhq/belfry/channels"
-	"github.com/belfryhq/belfry/internal/printer"
+	"github.com/belfryhq/belfry/internal/text"
 )
 
 // historyKey is where a page of a history ends, as JOB:ACTIVITY.
@@ -142,7 +142,7 @@ func (p *Person) describe(ctx context.Context, env *operation.Env, id int64) err
 	return err
 }
 
-func personText(p *printer.Page, in personPage, out Person) {
+func personText(p *text.Doc, in personPage, out Person) {
 	if in.Before == nil {
 		whoText(p, out)
 		p.Printf("\ndoes not want:\n")
@@ -168,7 +168,7 @@ func personText(p *printer.Page, in personPage, out Person) {
 }
 
 // whoText tells who a channel is.
-func whoText(p *printer.Page, out Person) {
+func whoText(p *text.Doc, out Person) {
 	if out.Gone {
 		p.Field("channel", "%d, which is gone", out.ChannelID)
 		return
@@ -192,8 +192,8 @@ func whoText(p *printer.Page, out Person) {
 }
 
 // historyTable has a line for each job or single message.
-func historyTable(p *printer.Page, list []HistoryLine) *printer.Table {
-	t := printer.NewTable(">JOB", "ENQUEUED", "CATEGORY", "TITLE", "STATUS", "OUTCOME", "WHAT BECAME OF IT")
+func historyTable(p *text.Doc, list []HistoryLine) *text.Table {
+	t := text.NewTable(">JOB", "ENQUEUED", "CATEGORY", "TITLE", "STATUS", "OUTCOME", "WHAT BECAME OF IT")
 	t.Dispensable(30, "ENQUEUED", "CATEGORY", "STATUS")
 	for _, l := range list {
 		outcome, status := string(l.Reason), string(l.Status)
@@ -203,22 +203,24 @@ func historyTable(p *printer.Page, list []HistoryLine) *printer.Table {
 		if l.Type == TypeActivity {
 			status = TypeActivity
 		}
-		t.Add(printer.Int(l.JobID), p.Clock(l.CreatedAt), l.Category, printer.OneLine(cmp.Or(l.JobTitle, l.Title), 40), status, outcome, historyText(p, l))
+		t.Add(text.Ref("job", l.JobID), l.CreatedAt, l.Category, text.OneLine(cmp.Or(l.JobTitle, l.Title), 40), status, outcome, historyText(l))
 	}
 	return t
 }
 
 // historyText is the sentence of `jobs recipients` about a channel, with how and when before its
 // error.
-func historyText(p *printer.Page, l HistoryLine) string {
-	var how []string
+func historyText(l HistoryLine) text.Line {
+	said := l.Entry
+	said.Error = ""
+	how := []any{entryText(said)}
 	if l.Medium != "" {
 		by := "by " + l.Medium
 		if l.Sender != "" {
 			by += " through " + l.Sender
 		}
 		if l.Attempts > 1 {
-			by += ", " + printer.Counted(int64(l.Attempts), "attempt")
+			by += ", " + text.Counted(int64(l.Attempts), "attempt")
 		}
 		how = append(how, by)
 	}
@@ -227,16 +229,14 @@ func historyText(p *printer.Page, l HistoryLine) string {
 		at   *time.Time
 	}{{"sent", l.SentAt}, {"next try", l.DueAt}, {"dead since", l.DeadAt}, {"read", l.ReadAt}, {"recalled", l.Withdrawn}, {"the job begins", l.StartsAt}} {
 		if one.at != nil {
-			how = append(how, one.what+" "+p.Clock(*one.at))
+			how = append(how, text.Sprintf("%s %s", one.what, *one.at))
 		}
 	}
-	said := l.Entry
-	said.Error = ""
-	text := strings.Join(append([]string{entryText(said)}, how...), "; ")
+	line := text.Join(how, "; ")
 	if l.Error != "" {
-		text += ": " + printer.OneLine(l.Error, 200)
+		line = append(line, text.Text(": "+text.OneLine(l.Error, 200)))
 	}
-	return text
+	return line
 }
 
 // notByRadius removes the jobs to a radius from a channel's history, for a role that reads no

@@ -19,7 +19,7 @@ import (
 
 	"github.com/belfryhq/belfry/admin"
 	"github.com/belfryhq/belfry/admin/api"
-	"github.com/belfryhq/belfry/internal/printer"
+	"github.com/belfryhq/belfry/internal/text"
 	"github.com/belfryhq/belfry/job"
 )
 
@@ -103,7 +103,7 @@ func TestAPI_ServesWhateverIsDefined(t *testing.T) {
 		}
 		return out, nil
 	}
-	text := func(*printer.Page, input, output) {}
+	text := func(*text.Doc, input, output) {}
 	b := setup(t, func(c *api.Options) {
 		c.Operations = []operation.Operation{
 			operation.Define(operation.Operation{Name: "people greet", Short: "Greet", Role: operation.Author, Changes: true}, say, text),
@@ -413,7 +413,7 @@ func TestAPI_ErrorsByKind(t *testing.T) {
 					panic("something odd")
 				}
 				return nil, next
-			}, func(*printer.Page, input, map[string]int) {})}
+			}, func(*text.Doc, input, map[string]int) {})}
 	})
 	for _, test := range []struct {
 		err    error

@@ -14,7 +14,7 @@ import (
 	"github.com/belfryhq/belfry/admin/api"
 	"github.com/belfryhq/belfry/internal/db"
 	"github.com/belfryhq/belfry/internal/errkind"
-	"github.com/belfryhq/belfry/internal/printer"
+	"github.com/belfryhq/belfry/internal/text"
 )
 
 // endless is an operation whose statement does not end by itself, within a deadline here and a limit
@@ -27,7 +27,7 @@ func endless(name string, deadline, limit time.Duration) operation.Operation {
 			return err
 		})
 		return none, err
-	}, func(*printer.Page, operation.None, operation.None) {})
+	}, func(*text.Doc, operation.None, operation.None) {})
 }
 
 // A request that takes longer than its operation may is answered, and leaves no query behind,

@@ -20,7 +20,7 @@ import (
 	"github.com/belfryhq/belfry/admin"
 	"github.com/belfryhq/belfry/admin/api"
 	"github.com/belfryhq/belfry/internal/errkind"
-	"github.com/belfryhq/belfry/internal/printer"
+	"github.com/belfryhq/belfry/internal/text"
 	"github.com/belfryhq/belfry/job"
 )
 
@@ -164,7 +164,7 @@ func TestDo_ConcealsInternalErrors(t *testing.T) {
 	for _, run := range []func() error{func() error { return errors.New("the inner words") }, func() error { panic("the inner words") }} {
 		o := operation.Define(operation.Operation{Name: "people fail", Short: "Fail", Role: operation.Viewer}, func(context.Context, *operation.Env, operation.None) (sum, error) {
 			return sum{}, run()
-		}, func(*printer.Page, operation.None, sum) {})
+		}, func(*text.Doc, operation.None, sum) {})
 		_, err := b.handler.Do(t.Context(), api.Call{Caller: caller(t, b.handler, "viewer"), Operation: o, Input: o.NewInput()})
 		require.EqualError(t, err, "belfry's log has the error")
 		require.Equal(t, errkind.Failed, errkind.Of(err))
@@ -179,7 +179,7 @@ func TestDo_APanicLeavesAnUnknownOutcome(t *testing.T) {
 	o := operation.Define(operation.Operation{Name: "people fail", Short: "Fail", Role: operation.Viewer, Changes: true}, func(context.Context, *operation.Env, operation.None) (sum, error) {
 		ran++
 		panic("the inner words")
-	}, func(*printer.Page, operation.None, sum) {})
+	}, func(*text.Doc, operation.None, sum) {})
 	call := api.Call{Caller: caller(t, b.handler, "viewer"), Operation: o, Input: o.NewInput(), Key: "k"}
 	_, err := b.handler.Do(t.Context(), call)
 	require.EqualError(t, err, "belfry's log has the error")
@@ -200,7 +200,7 @@ func TestDo_OnlyReadsEndWithTheirClient(t *testing.T) {
 		o := operation.Define(operation.Operation{Name: "people wait", Short: "Wait", Role: operation.Viewer, Changes: changes}, func(ctx context.Context, _ *operation.Env, _ operation.None) (sum, error) {
 			leave()
 			return sum{}, ctx.Err()
-		}, func(*printer.Page, operation.None, sum) {})
+		}, func(*text.Doc, operation.None, sum) {})
 		_, err := b.handler.Do(ctx, api.Call{Caller: caller(t, b.handler, "viewer"), Operation: o, Input: o.NewInput()})
 		if changes {
 			require.NoError(t, err)

@@ -7,7 +7,7 @@ import (
 	"github.com/belfryhq/belfry/admin/access"
 	"github.com/belfryhq/belfry/admin/operation"
 
-	"github.com/belfryhq/belfry/internal/printer"
+	"github.com/belfryhq/belfry/internal/text"
 )
 
 // groupRoles maps the groups of a proxy or of an OpenID provider to roles.
@@ -18,10 +18,10 @@ type groupRoles map[string]operation.Role
 func parseGroupRoles(key string, texts []string) (groupRoles, error) {
 	var errs []error
 	roles := make(groupRoles)
-	for _, text := range texts {
-		group, role, err := access.GroupRole(text)
+	for _, setting := range texts {
+		group, role, err := access.GroupRole(setting)
 		if err != nil {
-			errs = append(errs, fmt.Errorf("%s: %q is not allowed; allowed values: "+access.GroupRoles, key, printer.OneLine(text, 60)))
+			errs = append(errs, fmt.Errorf("%s: %q is not allowed; allowed values: "+access.GroupRoles, key, text.OneLine(setting, 60)))
 			continue
 		}
 		roles[group] = max(roles[group], role)

@@ -16,7 +16,7 @@ import (
 
 	"github.com/belfryhq/belfry/admin/api"
 	"github.com/belfryhq/belfry/internal/errkind"
-	"github.com/belfryhq/belfry/internal/printer"
+	"github.com/belfryhq/belfry/internal/text"
 	"github.com/belfryhq/belfry/job"
 )
 
@@ -50,7 +50,7 @@ func counting(t *testing.T, wait <-chan struct{}) (*bundle, *atomic.Int64) {
 		}
 		return count{N: n, Pad: strings.Repeat("x", in.Pad)}, ctx.Err()
 	}
-	text := func(*printer.Page, countInput, count) {}
+	text := func(*text.Doc, countInput, count) {}
 	b := setup(t, func(c *api.Options) {
 		c.Operations = []operation.Operation{
 			operation.Define(operation.Operation{Name: "things count", Short: "Count", Role: operation.Author, Changes: true}, act, text),

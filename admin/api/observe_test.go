@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/belfryhq/belfry/admin/api"
-	"github.com/belfryhq/belfry/internal/printer"
+	"github.com/belfryhq/belfry/internal/text"
 )
 
 // Whoever observes is told of each request once: for what it was, and how it was answered.
@@ -28,7 +28,7 @@ func TestObserve_TellsOfEachRequestOnce(t *testing.T) {
 			told = append(told, a)
 		}
 		c.Operations = append(c.Operations, operation.Define(operation.Operation{Name: "jobs panic", Short: "Panic", Role: operation.Viewer},
-			func(context.Context, *operation.Env, operation.None) (operation.None, error) { panic("oh") }, func(*printer.Page, operation.None, operation.None) {}))
+			func(context.Context, *operation.Env, operation.None) (operation.None, error) { panic("oh") }, func(*text.Doc, operation.None, operation.None) {}))
 	})
 	for _, one := range []struct {
 		role, method, path string

@@ -14,7 +14,7 @@ import (
 	"github.com/belfryhq/belfry/admin/access"
 
 	"github.com/belfryhq/belfry/admin/oidc"
-	"github.com/belfryhq/belfry/internal/printer"
+	"github.com/belfryhq/belfry/internal/text"
 )
 
 // The paths of a sign-in through the provider: the start, and the redirect URI.
@@ -64,7 +64,7 @@ func (p *Provider) admission(person oidc.Person) (access.Admission, error) {
 		return who, &oidc.RefusedError{
 			Status: http.StatusForbidden, Name: person.Name, Identity: person.Identity,
 			Text: fmt.Sprintf("none of your groups has a role in belfry (api.oidc.roles); the claim %q (api.oidc.groups_claim) has: %s",
-				p.config.GroupsClaim, cmp.Or(printer.OneLine(strings.Join(person.Groups, ", "), 300), "none")),
+				p.config.GroupsClaim, cmp.Or(text.OneLine(strings.Join(person.Groups, ", "), 300), "none")),
 		}
 	}
 	return who, nil

@@ -15,7 +15,7 @@ import (
 
 	"github.com/belfryhq/belfry/admin/access"
 
-	"github.com/belfryhq/belfry/internal/printer"
+	"github.com/belfryhq/belfry/internal/text"
 )
 
 // ProxyConfig names a proxy in front of the API, whose headers are believed. A request is the
@@ -62,16 +62,16 @@ func proxyProblem(key, format string, args ...any) error {
 func (p ProxyConfig) validate() error {
 	var errs []error
 	bad := func(key, format string, args ...any) { errs = append(errs, proxyProblem(key, format, args...)) }
-	for _, text := range p.Addresses {
-		if _, err := networkOf(text); err != nil {
-			bad("addresses", "%q is not allowed; allowed values: addresses and networks, as 10.0.0.7 or 10.1.0.0/16, and not all there are", printer.OneLine(text, 60))
+	for _, address := range p.Addresses {
+		if _, err := networkOf(address); err != nil {
+			bad("addresses", "%q is not allowed; allowed values: addresses and networks, as 10.0.0.7 or 10.1.0.0/16, and not all there are", text.OneLine(address, 60))
 		}
 	}
 	headers := []struct{ key, name string }{{"secret_header", p.SecretHeader}, {"user_header", p.UserHeader}, {"role_header", p.RoleHeader}}
 	for i, h := range headers {
 		taken := slices.ContainsFunc(headers[:i], func(o struct{ key, name string }) bool { return strings.EqualFold(o.name, h.name) })
 		if h.name != "" && (!headerName.MatchString(h.name) || taken || slices.ContainsFunc(refusedHeaders, func(s string) bool { return strings.EqualFold(s, h.name) })) {
-			bad(h.key, "%q is not allowed; allowed values: a name of a header that nothing else has, and none of %s", printer.OneLine(h.name, 60), strings.Join(refusedHeaders, ", "))
+			bad(h.key, "%q is not allowed; allowed values: a name of a header that nothing else has, and none of %s", text.OneLine(h.name, 60), strings.Join(refusedHeaders, ", "))
 		}
 	}
 	_, err := parseGroupRoles("api.proxy.roles", p.Roles)

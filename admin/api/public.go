@@ -9,7 +9,7 @@ import (
 	"regexp"
 	"strings"
 
-	"github.com/belfryhq/belfry/internal/printer"
+	"github.com/belfryhq/belfry/internal/text"
 )
 
 // public is where people reach the API: api.public_url in its parts. The zero value is
@@ -23,15 +23,15 @@ type public struct {
 var errPublicURL = errors.New("allowed values: https://HOST[:PORT][/PATH], or http:// with localhost, 127.0.0.1 or [::1], without user, query and fragment; or empty")
 
 // publicOf takes an api.public_url apart.
-func publicOf(text string) (public, error) {
-	if text == "" {
+func publicOf(line string) (public, error) {
+	if line == "" {
 		return public{}, nil
 	}
-	u, err := url.Parse(text)
-	if err != nil || text != printer.OneLine(text, 500) || u.User != nil || strings.ContainsAny(text, "?#") ||
+	u, err := url.Parse(line)
+	if err != nil || line != text.OneLine(line, 500) || u.User != nil || strings.ContainsAny(line, "?#") ||
 		!publicHost.MatchString(u.Host) || !publicPath.MatchString(u.Path) || path.Clean("/"+u.Path) != "/"+strings.Trim(u.Path, "/") ||
 		u.Scheme != "https" && (u.Scheme != "http" || !loopback(u.Hostname())) {
-		return public{}, fmt.Errorf("api.public_url: %q is not allowed; %w", printer.OneLine(text, 100), errPublicURL)
+		return public{}, fmt.Errorf("api.public_url: %q is not allowed; %w", text.OneLine(line, 100), errPublicURL)
 	}
 	host := strings.TrimSuffix(strings.ToLower(u.Host), map[string]string{"https": ":443", "http": ":80"}[u.Scheme]) // as browsers write it
 	return public{u.Scheme, host, strings.TrimSuffix(u.Path, "/")}, nil

@@ -25,7 +25,7 @@ import (
 	"github.com/belfryhq/belfry/admin/operation"
 	"github.com/belfryhq/belfry/internal/config"
 	"github.com/belfryhq/belfry/internal/errkind"
-	"github.com/belfryhq/belfry/internal/printer"
+	"github.com/belfryhq/belfry/internal/text"
 )
 
 // ServeHTTP answers a request. It is safe for concurrent use. It applies the rules of every request,
@@ -234,7 +234,7 @@ func inputOf(o operation.Operation, r route, req *http.Request) (any, *Problem) 
 
 func (r *reading) note(at place, name string, err error) {
 	if err != nil {
-		r.faults = append(r.faults, Fault{at.location(printer.OneLine(name, 60)), err.Error()})
+		r.faults = append(r.faults, Fault{at.location(text.OneLine(name, 60)), err.Error()})
 	}
 }
 

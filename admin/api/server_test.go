@@ -20,7 +20,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/belfryhq/belfry/admin/api"
-	"github.com/belfryhq/belfry/internal/printer"
+	"github.com/belfryhq/belfry/internal/text"
 )
 
 // patience bounds every wait for a condition; nothing normally takes that long.
@@ -32,7 +32,7 @@ func sleeper(name string, changes bool) operation.Operation {
 	return operation.Define(o, func(ctx context.Context, env *operation.Env, _ operation.None) (operation.None, error) {
 		_, err := env.DB.Exec(ctx, `SELECT pg_sleep(600)`)
 		return operation.None{}, err
-	}, func(*printer.Page, operation.None, operation.None) {})
+	}, func(*text.Doc, operation.None, operation.None) {})
 }
 
 // Clients that give up leave no query behind, be it that theirs run or that they wait for a
@@ -133,7 +133,7 @@ func TestAPI_SlowBodiesAreCutOff(t *testing.T) {
 		func(context.Context, *operation.Env, operation.None) (map[string]bool, error) {
 			done.Add(1)
 			return map[string]bool{}, nil
-		}, func(*printer.Page, operation.None, map[string]bool) {})
+		}, func(*text.Doc, operation.None, map[string]bool) {})
 	answered := listening(t, api.New(api.Options{Operations: []operation.Operation{o}, Authenticate: tokens}), 60)
 	const head = "POST /api/v1/lanes/pause HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer operator\r\nContent-Type: application/json\r\n"
 	drips := func(piece string) func(net.Conn) {
@@ -161,7 +161,7 @@ func TestServer_StopLetsARequestEnd(t *testing.T) {
 			close(began)
 			<-release
 			return map[string]bool{"done": true}, nil
-		}, func(*printer.Page, operation.None, map[string]bool) {})
+		}, func(*text.Doc, operation.None, map[string]bool) {})
 	server, err := api.Listen(t.Context(), api.Config{Listen: "127.0.0.1:0"}, api.New(api.Options{Operations: []operation.Operation{o}, Authenticate: tokens}))
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(t.Context())

@@ -20,7 +20,7 @@ import (
 	"github.com/belfryhq/belfry/admin/api"
 	"github.com/belfryhq/belfry/dev/dbtest"
 	"github.com/belfryhq/belfry/internal/errkind"
-	"github.com/belfryhq/belfry/internal/printer"
+	"github.com/belfryhq/belfry/internal/text"
 	"github.com/belfryhq/belfry/job"
 )
 
@@ -109,7 +109,7 @@ func TestTurns_LimitWhatChangesSomething(t *testing.T) {
 		case <-ctx.Done():
 		}
 		return sum{}, nil
-	}, func(*printer.Page, operation.None, sum) {})
+	}, func(*text.Doc, operation.None, sum) {})
 	b := setup(t, func(c *api.Options) {
 		c.Operations = append(c.Operations, act)
 		reserved(t, c)

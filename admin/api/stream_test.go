@@ -21,7 +21,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/belfryhq/belfry/admin/api"
-	"github.com/belfryhq/belfry/internal/printer"
+	"github.com/belfryhq/belfry/internal/text"
 	"github.com/belfryhq/belfry/job"
 )
 
@@ -37,7 +37,7 @@ type sum struct {
 // talking is an operation that says words, one an item.
 func talking(run func(context.Context, *operation.Env, talk, func([]string) error) (sum, error)) operation.Operation {
 	return operation.DefineStream(operation.Operation{Name: "people talk", Short: "Talk", Role: operation.Viewer}, run,
-		func(talk) func(*printer.Page, []string) { return func(*printer.Page, []string) {} }, func(*printer.Page, talk, sum) {})
+		func(talk) func(*text.Doc, []string) { return func(*text.Doc, []string) {} }, func(*text.Doc, talk, sum) {})
 }
 
 func sayWords(_ context.Context, _ *operation.Env, in talk, each func([]string) error) (sum, error) {
@@ -294,7 +294,7 @@ func TestAPI_OutlivesTheTimeToRead(t *testing.T) {
 		case <-time.After(3 * read / 2):
 			return sum{3}, nil
 		}
-	}, func(*printer.Page, operation.None, sum) {})
+	}, func(*text.Doc, operation.None, sum) {})
 	s := serveStream(t, slow, false, func(_ *api.Handler, c *http.Server) { c.ReadTimeout, c.WriteTimeout = read, read })
 	res := s.get(t, t.Context(), "")
 	text, err := io.ReadAll(res.body)
@@ -383,7 +383,7 @@ func TestAPI_WatchesJobs(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, http.StatusNotFound, b.call(t, "viewer", "GET", "/jobs/watch?id=99", "").status)
 	require.Equal(t, "retry: 5000\n\nid: 1\ndata: []\n\nid: 2\nevent: end\ndata: {}\n\n", b.call(t, "viewer", "GET", "/jobs/watch", "", "Accept", "text/event-stream").text+"\n\n")
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, b.url+"/jobs/watch?interval=100ms&id="+printer.Int(id), nil)
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, b.url+"/jobs/watch?interval=100ms&id="+text.Int(id), nil)
 	require.NoError(t, err)
 	req.Header.Set("Authorization", "Bearer viewer")
 	req.Header.Set("Accept", "text/event-stream")

@@ -10,7 +10,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/belfryhq/belfry/internal/errkind"
-	"github.com/belfryhq/belfry/internal/printer"
+	"github.com/belfryhq/belfry/internal/text"
 )
 
 // Limits of what is done at once for one identity. What stops something has turns, and
@@ -84,7 +84,7 @@ func (t *turns) soon(ctx context.Context, name string) (leave func(), err error)
 	if leave := t.enter(ctx, name); leave != nil {
 		return leave, nil
 	}
-	text := fmt.Sprintf("too much is asked for at once; allowed: %s of one identity, and others wait for %s", printer.Counted(int64(t.own), "request"), t.within)
+	text := fmt.Sprintf("too much is asked for at once; allowed: %s of one identity, and others wait for %s", text.Counted(int64(t.own), "request"), t.within)
 	return nil, refused(http.StatusTooManyRequests, errkind.Unavailable, text).again(retryAfter)
 }
 

@@ -16,7 +16,7 @@ import (
 
 	"github.com/belfryhq/belfry/admin"
 	"github.com/belfryhq/belfry/admin/api"
-	"github.com/belfryhq/belfry/internal/printer"
+	"github.com/belfryhq/belfry/internal/text"
 )
 
 // long is an operation that looks for as long as a test likes.
@@ -39,7 +39,7 @@ func (l *long) operation() operation.Operation {
 		case <-ctx.Done():
 			return sum{}, ctx.Err()
 		}
-	}, func(*printer.Page, operation.None, sum) {})
+	}, func(*text.Doc, operation.None, sum) {})
 }
 
 // However much one identity looks up, it leaves connections to others, and to its own acts. What

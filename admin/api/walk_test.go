@@ -118,7 +118,7 @@ func (w *walker) word(name string) string {
 	return pick(w.random, "a", "night", "digest", "1", "7", "Hello {{name}}", "1h", "u1")
 }
 
-func text(v any) string {
+func textOf(v any) string {
 	if s, is := v.(string); is {
 		return s
 	}
@@ -131,7 +131,7 @@ func (w *walker) step(t *testing.T) {
 	o := w.operations[pick(w.random, w.ids...)]
 	path, query := strings.TrimPrefix(o.path, api.Prefix), url.Values{}
 	for _, p := range o.Parameters {
-		v := text(w.value(p.Name, p.Schema))
+		v := textOf(w.value(p.Name, p.Schema))
 		switch {
 		case p.In == "path" && (v == "" || v == "../.." || v == "."): // of another route
 			path = strings.ReplaceAll(path, "{"+p.Name+"}", "x")

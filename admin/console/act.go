@@ -13,7 +13,7 @@ import (
 
 	"github.com/belfryhq/belfry/admin/operation"
 
-	"github.com/belfryhq/belfry/internal/printer"
+	"github.com/belfryhq/belfry/internal/text"
 )
 
 // agreement is what a person has to agree to first.
@@ -51,7 +51,7 @@ func (v *visit) form(o operation.Operation) {
 		status, faults = v.plan(o, &page, values)
 	}
 	if more && page.Told != nil {
-		page.Told.Note("These are the newest " + printer.Grouped(mostMatching) + " that pass the filter: do the same again for the others.")
+		page.Told.note("These are the newest %s that pass the filter: do the same again for the others.", text.Grouped(mostMatching))
 	}
 	shown, hidden := v.present(o, values)
 	page.Hidden = append(page.Hidden, hidden...)
@@ -160,7 +160,7 @@ func (v *visit) plan(o operation.Operation, page *operationPage, values url.Valu
 		if plan.Version != nil {
 			what = "changed, or another number by more than 5 %,"
 		}
-		page.Told.Note("counted as of " + printer.LocalClock(plan.AsOf) + "; if it is " + what + " when it is done, nothing is done")
+		page.Told.note("counted as of %s; if it is %s when it is done, nothing is done", plan.AsOf, what)
 		page.Hidden = append(page.Hidden, input{Name: "plan", Value: plan.Token})
 		page.Idle = plan.Idle()
 	}

@@ -7,7 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/belfryhq/belfry/internal/printer"
+	"github.com/belfryhq/belfry/internal/text"
 	"github.com/belfryhq/belfry/job"
 )
 
@@ -21,7 +21,7 @@ func TestConsole_ApprovesWhatWasShown(t *testing.T) {
 	require.NotContains(t, boss.get(t, "/").text, "Waits for approval")
 	id, err := h.jobs.Enqueue(t.Context(), job.Spec{Type: "push", Category: "operator_notice", Title: "Maintenance", NeedsApproval: true, RequestedBy: "kim"})
 	require.NoError(t, err)
-	at := "/jobs/" + printer.Int(id)
+	at := "/jobs/" + text.Int(id)
 	now := boss.get(t, "/")
 	require.Contains(t, now.text, "Waits for approval")
 	require.Contains(t, now.links(), at)

@@ -12,7 +12,7 @@ import (
 	"github.com/belfryhq/belfry/admin/jobs"
 
 	"github.com/belfryhq/belfry/admin/delivery"
-	"github.com/belfryhq/belfry/internal/printer"
+	"github.com/belfryhq/belfry/internal/text"
 	"github.com/belfryhq/belfry/outbox"
 )
 
@@ -123,9 +123,9 @@ func outcomes(c delivery.Counts) *bars {
 			name += ", " + strings.ReplaceAll(string(a.why), "_", " ")
 			meaning = outbox.WhyText(a.reason, a.why)
 		}
-		b.Bars = append(b.Bars, outcomeBar{Name: name, Amount: printer.Grouped(a.n), Tone: outcomeTone(string(a.reason)), Part: portion(max(float64(a.n), float64(most)/200), float64(most))})
-		words = append(words, name+" "+printer.Grouped(a.n))
-		b.Table.add(escaped(a.medium), escaped(string(a.reason)), escaped(string(a.why)), escaped(printer.Grouped(a.n)),
+		b.Bars = append(b.Bars, outcomeBar{Name: name, Amount: text.Grouped(a.n), Tone: string(text.Status(a.reason).Tone), Part: portion(max(float64(a.n), float64(most)/200), float64(most))})
+		words = append(words, name+" "+text.Grouped(a.n))
+		b.Table.add(escaped(a.medium), escaped(string(a.reason)), escaped(string(a.why)), escaped(text.Grouped(a.n)),
 			escaped(strconv.FormatFloat(100*float64(a.n)/float64(sum), 'f', 1, 64)+" %"), escaped(meaning))
 	}
 	b.About = "Bars, one for each outcome: " + strings.Join(words, "; ") + "."
@@ -149,7 +149,7 @@ func (c *Console) deliveryOverTime(counts delivery.Counts) *columns {
 		most = max(most, float64(b.Sent+b.Dead))
 	}
 	chart := &columns{
-		ID: "delivery", Title: "Delivery over time", Top: fmt.Sprintf("%s in %s", printer.Counted(int64(most), "message"), printer.Short(step)),
+		ID: "delivery", Title: "Delivery over time", Top: fmt.Sprintf("%s in %s", text.Counted(int64(most), "message"), text.Short(step)),
 		From: c.instant(begin), To: c.instant(end), Table: headed("delivery over time", "from", ">sent", ">dead"),
 	}
 	span := end.Sub(begin).Seconds()
@@ -160,13 +160,13 @@ func (c *Console) deliveryOverTime(counts delivery.Counts) *columns {
 		one.Parts = append(one.Parts, part{portion(most-float64(b.Sent), most), portion(float64(b.Sent), most), "sent"},
 			part{portion(most-float64(b.Sent+b.Dead), most), portion(float64(b.Dead), most), "dead"})
 		chart.Columns = append(chart.Columns, one)
-		chart.Table.add(c.instant(b.At), escaped(printer.Grouped(b.Sent)), escaped(printer.Grouped(b.Dead)))
+		chart.Table.add(c.instant(b.At), escaped(text.Grouped(b.Sent)), escaped(text.Grouped(b.Dead)))
 	}
 	if dead > 0 {
 		chart.Top += " at most; on top of each column what died"
 	}
 	chart.About = fmt.Sprintf("Columns, one for each %s from %s to %s: %s sent and %s dead in all; the highest is %s.",
-		printer.Short(step), c.inZone(printer.LocalClock(begin)), c.inZone(printer.LocalClock(end)), printer.Grouped(sent), printer.Grouped(dead), printer.Counted(int64(most), "message"))
+		text.Short(step), c.inZone(text.LocalClock(begin)), c.inZone(text.LocalClock(end)), text.Grouped(sent), text.Grouped(dead), text.Counted(int64(most), "message"))
 	if !counts.Complete {
 		chart.Note = fmt.Sprintf("Counted for two seconds: these are the channels up to %d.", counts.UpTo)
 	}
@@ -195,7 +195,7 @@ func (c *Console) walkOverTime(runs jobs.JobRuns, now time.Time) *columns {
 		}
 	}
 	chart := &columns{
-		ID: "walk", Title: "The walk, run by run", Top: printer.Grouped(int64(math.Round(most))) + " rows/s", From: c.instant(begin), To: c.instant(end),
+		ID: "walk", Title: "The walk, run by run", Top: text.Grouped(int64(math.Round(most))) + " rows/s", From: c.instant(begin), To: c.instant(end),
 		Table: headed("the walk, run by run", "began", "ended", "how", "by", ">rows", ">chunks", ">rows/s", ">ms/chunk"),
 	}
 	span := end.Sub(begin).Seconds()
@@ -212,7 +212,7 @@ func (c *Console) walkOverTime(runs jobs.JobRuns, now time.Time) *columns {
 		one.Parts = append(one.Parts, part{portion(most-rate, most), portion(rate, most), "sent"})
 		chart.Columns = append(chart.Columns, one)
 		chart.Table.add(c.instant(r.BeganAt), ended, escaped(r.How()), escaped(r.Runner),
-			escaped(printer.Grouped(r.Rows)), escaped(printer.Grouped(r.Chunks)), escaped(jobs.WholeOr(r.RowsPerSecond)), escaped(jobs.WholeOr(r.ChunkMS)))
+			escaped(text.Grouped(r.Rows)), escaped(text.Grouped(r.Chunks)), escaped(jobs.WholeOr(r.RowsPerSecond)), escaped(jobs.WholeOr(r.ChunkMS)))
 		words = append(words, fmt.Sprintf("%s, %s rows/s", r.How(), jobs.WholeOr(r.RowsPerSecond)))
 	}
 	more := ""
@@ -228,7 +228,7 @@ func (c *Console) walkOverTime(runs jobs.JobRuns, now time.Time) *columns {
 }
 
 // instant is a time as HTML, in the zone of whoever asks.
-func (c *Console) instant(t time.Time) template.HTML { return c.inline(printer.LocalClock(t)) }
+func (c *Console) instant(t time.Time) template.HTML { return c.inline(text.LocalClock(t)) }
 
 // charts are what the page of a job draws beside the map.
 type charts struct {

@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/net/html"
 
-	"github.com/belfryhq/belfry/internal/printer"
+	"github.com/belfryhq/belfry/internal/text"
 	"github.com/belfryhq/belfry/job"
 )
 
@@ -28,7 +28,7 @@ func (h *house) delivered(t *testing.T) string {
 		SELECT $1, g, '2026-11-26 03:00Z'::timestamptz + make_interval(secs => g / 4), CASE WHEN g <= 30 THEN 'SENT' ELSE 'DEAD' END, CASE WHEN g > 30 THEN 'permanent' END,
 			CASE WHEN g > 30 THEN 'kim-' || g || ' is unknown' END, CASE WHEN g <= 30 THEN '2026-11-26 03:00Z'::timestamptz + make_interval(secs => g / 4) END, CASE WHEN g > 35 THEN 1 ELSE 0 END
 		FROM generate_series(1, 40) g`, id)
-	return printer.Int(id)
+	return text.Int(id)
 }
 
 // section is the one of a page under a heading.
@@ -136,7 +136,7 @@ func TestConsole_AJobIsShownInItsLocales(t *testing.T) {
 	})
 	require.NoError(t, err)
 	cards := func(role string) (texts []string) {
-		h.as(t, role).get(t, "/jobs/"+printer.Int(id)).each(func(n *html.Node) {
+		h.as(t, role).get(t, "/jobs/"+text.Int(id)).each(func(n *html.Node) {
 			if attr(n, "class") == "phone" {
 				text, _ := within(n)
 				texts = append(texts, strings.TrimPrefix(strings.Join(strings.Fields(text), " "), "belfry · now "))

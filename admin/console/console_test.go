@@ -16,7 +16,7 @@ import (
 	"github.com/belfryhq/belfry/admin"
 	"github.com/belfryhq/belfry/admin/api"
 	"github.com/belfryhq/belfry/admin/console"
-	"github.com/belfryhq/belfry/internal/printer"
+	"github.com/belfryhq/belfry/internal/text"
 	"github.com/belfryhq/belfry/job"
 )
 
@@ -29,7 +29,7 @@ func TestConsole_WithoutASessionShowsTheWayIn(t *testing.T) {
 	require.Equal(t, http.StatusSeeOther, p.status)
 	require.Equal(t, "/sign-in?return_to=%2Fjobs%3Fstatus%3DPENDING", p.header.Get("Location"))
 	require.Equal(t, http.StatusUnauthorized, nobody.get(t, "/live").status)
-	p = nobody.post(t, "/abort", url.Values{"id": {printer.Int(id)}})
+	p = nobody.post(t, "/abort", url.Values{"id": {text.Int(id)}})
 	require.Equal(t, http.StatusUnauthorized, p.status)
 	require.Contains(t, p.text, "nothing was done")
 	require.Contains(t, p.source, `href="/sign-in?return_to=%2Fabort"`, "the way in leads back")
@@ -88,8 +88,8 @@ func TestConsole_NobodySignsInWhereItIsReadOnly(t *testing.T) {
 	require.Equal(t, http.StatusForbidden, refused.status)
 	require.Contains(t, refused.text, "nobody signs in here")
 	require.Equal(t, http.StatusForbidden, h.as(t, "").post(t, "/sign-out", url.Values{}).status)
-	require.Equal(t, http.StatusOK, h.as(t, "admin").get(t, "/jobs/"+printer.Int(id)).status)
-	p := h.as(t, "admin").post(t, "/abort", url.Values{"id": {printer.Int(id)}})
+	require.Equal(t, http.StatusOK, h.as(t, "admin").get(t, "/jobs/"+text.Int(id)).status)
+	p := h.as(t, "admin").post(t, "/abort", url.Values{"id": {text.Int(id)}})
 	require.Equal(t, http.StatusForbidden, p.status)
 	require.Contains(t, p.text, "read-only")
 	require.Empty(t, h.acts(t, id, job.EventAborted))
@@ -104,7 +104,7 @@ func about(o operation.Operation, id int64) url.Values {
 		}
 		switch p.Name {
 		case "id", "job":
-			values.Set(p.Name, printer.Int(id))
+			values.Set(p.Name, text.Int(id))
 		case "lane":
 			values.Set(p.Name, "default")
 		case "category":
@@ -182,7 +182,7 @@ func TestConsole_StoredMarkupIsInert(t *testing.T) {
 	_, err := h.jobs.Abort(t.Context(), job.One(id), job.Act{Actor: evil, Reason: evil})
 	require.NoError(t, err)
 	boss := h.as(t, "admin")
-	for _, path := range []string{"/", "/jobs", "/jobs/" + printer.Int(id), "/jobs/" + printer.Int(id) + "/events", "/jobs?type=" + url.QueryEscape(evil), "/resume?id=" + printer.Int(id) + "&reason=" + url.QueryEscape(evil), "/" + url.PathEscape(evil)} {
+	for _, path := range []string{"/", "/jobs", "/jobs/" + text.Int(id), "/jobs/" + text.Int(id) + "/events", "/jobs?type=" + url.QueryEscape(evil), "/resume?id=" + text.Int(id) + "&reason=" + url.QueryEscape(evil), "/" + url.PathEscape(evil)} {
 		p := boss.get(t, path)
 		require.Contains(t, p.header.Get("Content-Security-Policy"), "default-src 'none'; script-src 'self'", path)
 		scripts := 0
@@ -203,7 +203,7 @@ func TestConsole_StoredMarkupIsInert(t *testing.T) {
 		})
 		require.Equal(t, 1, scripts, path)
 	}
-	require.Contains(t, boss.get(t, "/jobs/"+printer.Int(id)).text, "alert(1)", "it is shown as text")
+	require.Contains(t, boss.get(t, "/jobs/"+text.Int(id)).text, "alert(1)", "it is shown as text")
 }
 
 func TestConsole_StopsAJobOnce(t *testing.T) {
@@ -213,15 +213,15 @@ func TestConsole_StopsAJobOnce(t *testing.T) {
 	boss := h.as(t, "operator")
 	require.Contains(t, boss.get(t, "/lanes").links(), "/lanes/default/pause")
 	require.NotContains(t, h.as(t, "viewer").get(t, "/lanes").links(), "/lanes/default/pause")
-	p := boss.get(t, "/jobs/"+printer.Int(id))
-	require.Contains(t, p.links(), "/abort?id="+printer.Int(id))
-	p = boss.get(t, "/abort?id="+printer.Int(id))
-	require.Contains(t, p.text, "Abort job "+printer.Int(id))
+	p := boss.get(t, "/jobs/"+text.Int(id))
+	require.Contains(t, p.links(), "/abort?id="+text.Int(id))
+	p = boss.get(t, "/abort?id="+text.Int(id))
+	require.Contains(t, p.text, "Abort job "+text.Int(id))
 	require.Contains(t, p.text, "would be aborted: 1 job")
 	form := p.hidden()
 	require.NotEmpty(t, form.Get("plan"), "it is bound to its plan")
 	require.NotEmpty(t, form.Get("_key"))
-	form.Set("id", printer.Int(id))
+	form.Set("id", text.Int(id))
 	form.Set("reason", "wrong text")
 	for range 2 { // a second click
 		p = boss.post(t, "/abort", form)
@@ -230,10 +230,10 @@ func TestConsole_StopsAJobOnce(t *testing.T) {
 		require.Contains(t, p.text, "done at")
 	}
 	require.Equal(t, []string{"the-operator"}, h.acts(t, id, job.EventAborted))
-	p = boss.get(t, "/jobs/"+printer.Int(id))
-	require.NotContains(t, p.links(), "/abort?id="+printer.Int(id), "there is nothing to stop any more")
+	p = boss.get(t, "/jobs/"+text.Int(id))
+	require.NotContains(t, p.links(), "/abort?id="+text.Int(id), "there is nothing to stop any more")
 	require.Contains(t, p.text, "wrong text")
-	require.NotContains(t, h.as(t, "viewer").get(t, "/jobs/"+printer.Int(id)).text, "Resume…", "who may not is shown no act")
+	require.NotContains(t, h.as(t, "viewer").get(t, "/jobs/"+text.Int(id)).text, "Resume…", "who may not is shown no act")
 }
 
 func TestConsole_AStalePageDoesNothing(t *testing.T) {
@@ -242,7 +242,7 @@ func TestConsole_AStalePageDoesNothing(t *testing.T) {
 	id := h.enqueue(t, "Hello")
 	boss := h.as(t, "operator")
 	correct := ""
-	for _, to := range boss.get(t, "/jobs/"+printer.Int(id)).links() {
+	for _, to := range boss.get(t, "/jobs/"+text.Int(id)).links() {
 		if strings.Contains(to, "/set?") {
 			correct = to
 		}
@@ -253,7 +253,7 @@ func TestConsole_AStalePageDoesNothing(t *testing.T) {
 	_, err := h.jobs.Abort(t.Context(), job.One(id), job.Act{Actor: "ann", Reason: "first"})
 	require.NoError(t, err)
 	form.Set("title", "Other")
-	p := boss.post(t, "/jobs/"+printer.Int(id)+"/set", form)
+	p := boss.post(t, "/jobs/"+text.Int(id)+"/set", form)
 	require.Equal(t, http.StatusPreconditionFailed, p.status)
 	require.Contains(t, p.text, "was changed since: aborted by ann")
 	require.Contains(t, p.source, `value="Other"`, "what was typed is not lost")
@@ -267,10 +267,10 @@ func TestConsole_AnotherCountThanWasSeenIsRefused(t *testing.T) {
 	h := open(t, nil)
 	id := h.enqueue(t, "Hello")
 	boss := h.as(t, "operator")
-	form := boss.get(t, "/abort?id="+printer.Int(id)).hidden()
+	form := boss.get(t, "/abort?id="+text.Int(id)).hidden()
 	_, err := h.jobs.Abort(t.Context(), job.One(id), job.Act{Actor: "ann"})
 	require.NoError(t, err)
-	form.Set("id", printer.Int(id))
+	form.Set("id", text.Int(id))
 	p := boss.post(t, "/abort", form)
 	require.Equal(t, http.StatusConflict, p.status)
 	require.Contains(t, p.text, "nothing was changed")
@@ -327,7 +327,7 @@ func TestConsole_IsServedBelowAPath(t *testing.T) {
 	id := h.enqueue(t, "Hello")
 	b := h.as(t, "operator")
 	require.Equal(t, "/a/b/sign-in?return_to=%2Fa%2Fb%2Fjobs", h.as(t, "").get(t, "/a/b/jobs").header.Get("Location"))
-	for _, path := range []string{"/a/b/", "/a/b/jobs", "/a/b/jobs/" + printer.Int(id), "/a/b/abort?id=" + printer.Int(id), "/a/b/lanes"} {
+	for _, path := range []string{"/a/b/", "/a/b/jobs", "/a/b/jobs/" + text.Int(id), "/a/b/abort?id=" + text.Int(id), "/a/b/lanes"} {
 		p := b.get(t, path)
 		require.Equal(t, http.StatusOK, p.status, path)
 		for _, to := range p.links() {
@@ -360,7 +360,7 @@ func TestConsole_AnotherSitesFormIsRefused(t *testing.T) {
 	t.Parallel()
 	h := open(t, nil)
 	id := h.enqueue(t, "Hello")
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, h.url+"/abort", strings.NewReader("id="+printer.Int(id)))
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, h.url+"/abort", strings.NewReader("id="+text.Int(id)))
 	require.NoError(t, err)
 	req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
 	req.Header.Set("Authorization", "Bearer admin")
@@ -406,8 +406,8 @@ func TestLong_ConsoleLiveSendsWhatChanges(t *testing.T) {
 			}
 		}
 	}
-	until(printer.Int(id)+".status", "RUNNING")
-	require.Equal(t, "go", cells[printer.Int(id)+".tone"])
+	until(text.Int(id)+".status", "RUNNING")
+	require.Equal(t, "go", cells[text.Int(id)+".tone"])
 	h.relays(t)
 	until("sender.fcm.sent", "25")
 	require.Equal(t, "bad", cells["sender.gate.tone"])
@@ -415,8 +415,8 @@ func TestLong_ConsoleLiveSendsWhatChanges(t *testing.T) {
 	until("sender.fcm.sent", "94")
 	_, err = h.jobs.Abort(t.Context(), job.One(id), job.Act{Actor: "ann"})
 	require.NoError(t, err)
-	until(printer.Int(id)+".status", "ABORTED")
-	require.Equal(t, "wait", cells[printer.Int(id)+".tone"])
+	until(text.Int(id)+".status", "ABORTED")
+	require.Equal(t, "wait", cells[text.Int(id)+".tone"])
 }
 
 func TestLong_ConsoleAPageThatIsLeftOpenIsNoUse(t *testing.T) {

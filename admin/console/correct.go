@@ -11,7 +11,7 @@ import (
 	"github.com/belfryhq/belfry/admin/jobs"
 	"github.com/belfryhq/belfry/admin/operation"
 
-	"github.com/belfryhq/belfry/internal/printer"
+	"github.com/belfryhq/belfry/internal/text"
 )
 
 // wasOf begins the name of the field with what a parameter of a correction was when its form was made:
@@ -55,7 +55,7 @@ func (v *visit) present(o operation.Operation, values url.Values) (shown url.Val
 	}
 	fields = was(shown)
 	if values.Get("if_version") == "" {
-		fields = append(fields, input{Name: "if_version", Value: printer.Int(state.Version)})
+		fields = append(fields, input{Name: "if_version", Value: text.Int(state.Version)})
 	}
 	maps.Copy(shown, values)
 	return shown, fields

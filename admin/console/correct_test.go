@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/net/html"
 
-	"github.com/belfryhq/belfry/internal/printer"
+	"github.com/belfryhq/belfry/internal/text"
 	"github.com/belfryhq/belfry/job"
 )
 
@@ -36,7 +36,7 @@ func TestConsole_ACorrectionAsksOnlyForWhatIsChanged(t *testing.T) {
 		Variants: json.RawMessage(`{"ko": {"title": "화요일 휴무"}}`), Priority: 7,
 	})
 	require.NoError(t, err)
-	path := "/jobs/" + printer.Int(id) + "/set"
+	path := "/jobs/" + text.Int(id) + "/set"
 	was, err := h.jobs.Get(t.Context(), id)
 	require.NoError(t, err)
 
@@ -44,7 +44,7 @@ func TestConsole_ACorrectionAsksOnlyForWhatIsChanged(t *testing.T) {
 	require.Equal(t, "Closed on Tuesday", form.Get("title"))
 	require.Equal(t, "push,sms", form.Get("route"))
 	require.Equal(t, "7", form.Get("priority"))
-	require.Equal(t, printer.Int(was.Version), form.Get("if_version"), "it is bound to what it shows")
+	require.Equal(t, text.Int(was.Version), form.Get("if_version"), "it is bound to what it shows")
 	p := boss.post(t, path, form)
 	now, err := h.jobs.Get(t.Context(), id)
 	require.NoError(t, err)
@@ -80,7 +80,7 @@ func TestConsole_OnlyWhatIsClosedIsChosen(t *testing.T) {
 	boss := h.as(t, "admin")
 	id, err := h.jobs.Enqueue(t.Context(), job.Spec{Type: "inbox", Category: "operator_notice", Title: "Hello", Lane: "night"})
 	require.NoError(t, err)
-	job := "/jobs/" + printer.Int(id) + "/set"
+	job := "/jobs/" + text.Int(id) + "/set"
 	p := boss.get(t, job)
 	require.Subset(t, p.typed(), url.Values{"max_rows_per_second": {""}, "max_recipients": {""}, "chunk_target": {""}, "expires_at": {""}, "category": {""}})
 	var chosen []string

@@ -10,7 +10,7 @@ import (
 
 	"github.com/belfryhq/belfry/admin/operation"
 
-	"github.com/belfryhq/belfry/internal/sheet"
+	"github.com/belfryhq/belfry/internal/text"
 )
 
 // formOf is the query parameter that requests a page as CSV. No operation has a parameter of this name.
@@ -31,7 +31,7 @@ type rows struct {
 	v       *visit
 	of      operation.Operation
 	name    string
-	into    *sheet.Writer
+	into    *text.CSV
 	started bool
 }
 
@@ -56,7 +56,7 @@ func (r *rows) add(records any) error {
 // sheet answers with what an operation lists, as CSV: the page of a list, all of a stream. One that
 // breaks off is cut, so that nobody takes it for the whole.
 func (v *visit) sheet(o operation.Operation, in any, values url.Values) {
-	r := &rows{v: v, of: o, name: fileName(o, values), into: sheet.NewWriter(v.w)}
+	r := &rows{v: v, of: o, name: fileName(o, values), into: text.NewCSV(v.w)}
 	var err error
 	if o.Item() != nil {
 		_, err = v.stream(v.req.Context(), o, in, func(item any) error { return r.add(o.Listed(item)) })

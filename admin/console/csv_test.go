@@ -17,7 +17,7 @@ import (
 	"github.com/belfryhq/belfry/admin/api"
 	"github.com/belfryhq/belfry/admin/console"
 	"github.com/belfryhq/belfry/channels"
-	"github.com/belfryhq/belfry/internal/printer"
+	"github.com/belfryhq/belfry/internal/text"
 	"github.com/belfryhq/belfry/job"
 	"github.com/belfryhq/belfry/outbox"
 )
@@ -94,7 +94,7 @@ func TestConsole_AStreamIsASheetOfAllOfIt(t *testing.T) {
 	_, err = runner.RunDue(t.Context())
 	require.NoError(t, err)
 	b := h.as(t, "operator")
-	path := "/jobs/" + printer.Int(id) + "/report"
+	path := "/jobs/" + text.Int(id) + "/report"
 	require.Len(t, b.sheet(t, path), n)
 	p := b.get(t, path+"?_form=csv")
 	require.Equal(t, `attachment; filename="jobs-report-1.csv"`, p.header.Get("Content-Disposition"))
@@ -116,7 +116,7 @@ func TestConsole_ASheetThatBreaksOffIsCut(t *testing.T) {
 					}
 				}
 				return operation.None{}, errors.New("the disk is full")
-			}, nil, func(*printer.Page, operation.None, operation.None) {})
+			}, nil, func(*text.Doc, operation.None, operation.None) {})
 		h := open(t, func(c *api.Options) {
 			c.Operations = []operation.Operation{list}
 			c.Pages = func(served *api.Handler, at string) http.Handler {

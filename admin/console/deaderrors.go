@@ -1,6 +1,10 @@
 package console
 
-import "strings"
+import (
+	"slices"
+
+	"github.com/belfryhq/belfry/internal/text"
+)
 
 // deadErrorsOf counts dead letters by what they died of.
 const deadErrorsOf = "dead-letters errors"
@@ -8,21 +12,23 @@ const deadErrorsOf = "dead-letters errors"
 // leadOn has the rows of a table of errors lead to the letters that have them: to the example, and
 // in place of the last column, which is the command of a redrive's plan, to the list and the act
 // that are narrowed as it is.
-func (t *told) leadOn(of *table, rows [][]string) {
+func (t *told) leadOn(of *table, rows [][]text.Cell) {
 	last := len(of.Columns) - 1
 	of.Columns = of.Columns[:last]
-	for i, texts := range rows {
+	for i, cells := range rows {
 		r := &of.Rows[i]
 		r.Cells = r.Cells[:last]
-		for j := range r.Cells {
-			if job, channel, is := strings.Cut(texts[j], ":"); is && r.Cells[j].Name == "example" {
-				r.Cells[j].Link = t.c.advised("dead-letters show --job " + job + " --channel " + channel)
-			}
+		redrive, is := cells[last].(text.CommandCell)
+		if !is {
+			continue
 		}
-		flags := strings.TrimSuffix(strings.TrimPrefix(strings.Trim(texts[last], "`"), "belfry dead-letters redrive"), " --dry-run")
-		r.Acts = append(r.Acts, tab{Name: "List", Link: t.c.advised("dead-letters list" + flags)})
-		if redrive, there := t.c.named("dead-letters redrive"); there && redrive.Allowed(t.role) == nil {
-			r.Acts = append(r.Acts, tab{Name: "Redrive…", Link: t.c.advised("dead-letters redrive" + flags)})
+		filter := redrive
+		filter.Flags = slices.DeleteFunc(slices.Clone(redrive.Flags), func(f text.Flag) bool { return f.Name == "dry-run" })
+		filter.Operation = "dead-letters list"
+		r.Acts = append(r.Acts, tab{Name: "List", Link: t.c.linkTo(filter)})
+		if o, there := t.c.named(redrive.Operation); there && o.Allowed(t.role) == nil {
+			filter.Operation = redrive.Operation
+			r.Acts = append(r.Acts, tab{Name: "Redrive…", Link: t.c.linkTo(filter)})
 		}
 		of.Acts = true
 	}

@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/belfryhq/belfry/admin/api"
-	"github.com/belfryhq/belfry/internal/printer"
+	"github.com/belfryhq/belfry/internal/text"
 )
 
 // A page is one request, whose operation is known to whoever counts requests.
@@ -28,7 +28,7 @@ func TestConsole_APageIsOneRequest(t *testing.T) {
 			all = append(all, a)
 		}
 	})
-	id := printer.Int(h.enqueue(t, "Hello"))
+	id := text.Int(h.enqueue(t, "Hello"))
 	b := h.as(t, "operator")
 	require.Equal(t, http.StatusOK, b.get(t, "/").status)
 	require.Equal(t, http.StatusOK, b.get(t, "/jobs").status)
@@ -64,7 +64,7 @@ func TestConsole_ActsBindTheRequester(t *testing.T) {
 	var actor string
 	require.NoError(t, h.db.Pool.QueryRow(t.Context(), `SELECT paused_by FROM belfry.lanes WHERE name = 'default'`).Scan(&actor))
 	require.Equal(t, "the-operator", actor)
-	p = h.as(t, "viewer").get(t, "/jobs/"+printer.Int(h.enqueue(t, "Hello")))
+	p = h.as(t, "viewer").get(t, "/jobs/"+text.Int(h.enqueue(t, "Hello")))
 	require.Contains(t, p.text, operation.Masked)
 	require.NotContains(t, p.text, "It says more.")
 }

@@ -5,7 +5,7 @@
 //
 // It shows operations of package admin, and nothing of its own. Every operation has a page, at the
 // path that it has in the API (jobs show is /jobs/17, lanes pause is /lanes/default/pause), made of
-// its parameters and of what its text tells: fields, tables and remarks ([printer.Parts]). One that
+// its parameters and of what its text tells: fields, tables and remarks ([text.Parts]). One that
 // is new has its page as soon as it stands in the list. Two pages have a form of their own because
 // they are looked at the most: what is under way, at /, and one job.
 //
@@ -26,7 +26,7 @@
 // # Pictures
 //
 // Drawings are SVG of the templates, with geometry in their attributes and all else in the style
-// sheet. Each has a text alternative and a table. The map of a radius (map.go) has its places from
+// text. Each has a text alternative and a table. The map of a radius (map.go) has its places from
 // package cities; what is drawn of rows and runs (charts.go) is what jobs show and jobs runs tell.
 // Rates are drawn by uPlot (assets/uplot.min.js, MIT) from the events of /live, on the page of a job
 // that is under way alone.

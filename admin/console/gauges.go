@@ -135,7 +135,7 @@ func (v *visit) health() (*told, error) {
 		t.Blocks = append(t.Blocks, v.tell(carrier, carrier.NewInput(), inside).Blocks...)
 	}
 	if down != nil { // which is to be seen, and hides nothing else
-		t.Note("The carrier: " + down.Error())
+		t.note("The carrier: %s", down.Error())
 	}
 	return t, nil
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/belfryhq/belfry/admin/operation"
 
 	"github.com/belfryhq/belfry/admin/delivery"
-	"github.com/belfryhq/belfry/internal/printer"
+	"github.com/belfryhq/belfry/internal/text"
 	"github.com/belfryhq/belfry/job"
 )
 
@@ -59,7 +59,7 @@ func (v *visit) job(o operation.Operation) {
 		panic("jobs show tells no state")
 	}
 	s := report.State()
-	id := printer.Int(s.ID)
+	id := text.Int(s.ID)
 	page := jobPage{
 		State: s, Cards: cardsOf(s.Job), ID: id, Status: statusOf(s.Shown()+s.Marks(), id+".status"), Walk: progress{walked(s), jobs.WalkDone(s.Job)},
 		Told: v.tell(o, in, out), Tabs: v.tabs(o), Audience: areaOf(s.Audience),

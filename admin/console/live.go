@@ -17,7 +17,7 @@ import (
 	"github.com/belfryhq/belfry/admin/api"
 	"github.com/belfryhq/belfry/admin/delivery"
 	"github.com/belfryhq/belfry/internal/errkind"
-	"github.com/belfryhq/belfry/internal/printer"
+	"github.com/belfryhq/belfry/internal/text"
 	"github.com/belfryhq/belfry/job"
 )
 
@@ -33,10 +33,10 @@ const (
 // cellsOf are the texts about a job that change, by the names of their cells.
 func (c *Console) cellsOf(w jobs.WatchedJob) map[string]string {
 	s := w.State()
-	id := printer.Int(w.ID) + "."
+	id := text.Int(w.ID) + "."
 	cells := map[string]string{
-		id + "status": s.Shown() + s.Marks(), id + "tone": toneOf(s.Shown()), id + "walked": jobs.WalkDone(s.Job), id + "walk": c.unmarked(w.WalkText(printer.Times{})),
-		id + "walk-bar": percent(walked(s)), id + "rows": printer.Grouped(w.RowsWritten), id + "waits": c.unmarked(w.Waits()), id + "slowed": "",
+		id + "status": s.Shown() + s.Marks(), id + "tone": toneOf(s.Shown()), id + "walked": jobs.WalkDone(s.Job), id + "walk": c.unmarked(w.WalkText(text.Times{})),
+		id + "walk-bar": percent(walked(s)), id + "rows": text.Grouped(w.RowsWritten), id + "waits": c.unmarked(w.Waits()), id + "slowed": "",
 	}
 	for name, rate := range map[string]*float64{"walk-rate": w.KeysPerSecond, "chunk-ms": w.ChunkMS, "delivery-rate": w.SentPerSecond} {
 		if cells[id+name] = ""; rate != nil {
@@ -47,7 +47,7 @@ func (c *Console) cellsOf(w jobs.WatchedJob) map[string]string {
 		cells[id+"slowed"] = jobs.ThrottledBy(s.Job)
 	}
 	if w.Messages.Messages > 0 {
-		cells[id+"sent"], cells[id+"delivery"], cells[id+"delivery-bar"] = printer.Grouped(w.Messages.Sent), w.DeliveryText(), percent(delivered(s))
+		cells[id+"sent"], cells[id+"delivery"], cells[id+"delivery-bar"] = text.Grouped(w.Messages.Sent), w.DeliveryText(), percent(delivered(s))
 	}
 	return cells
 }

@@ -11,7 +11,7 @@ import (
 
 	"github.com/belfryhq/belfry/admin/operation"
 
-	"github.com/belfryhq/belfry/internal/printer"
+	"github.com/belfryhq/belfry/internal/text"
 )
 
 // operationPage is the page of an operation: its form, what it told, and what goes with it.
@@ -100,13 +100,14 @@ func (v *visit) run(o operation.Operation, in any, values url.Values) (*told, st
 // items shows the beginning of a stream.
 func (v *visit) items(o operation.Operation, in any) (*told, error) {
 	t := &told{c: v.Console, of: o, role: v.who.Role}
-	page, n := &printer.Page{Parts: t}, 0
+	page, n := &text.Doc{}, 0
+	defer func() { t.show(page) }()
 	tell := o.Teller(in)
 	if tell == nil {
-		tell = func(p *printer.Page, item any) {
+		tell = func(p *text.Doc, item any) {
 			for _, one := range operation.Lines(item) {
-				if text, err := json.Marshal(one); err == nil {
-					p.Printf(" %s\n", text)
+				if line, err := json.Marshal(one); err == nil {
+					p.Printf(" %s\n", line)
 				}
 			}
 		}
@@ -120,7 +121,7 @@ func (v *visit) items(o operation.Operation, in any) (*told, error) {
 	})
 	switch {
 	case errors.Is(err, errEnough):
-		page.Note("these are the first %d; all of them are in the CSV, and `belfry %s` writes them", mostItems, o.Name)
+		page.Note("these are the first %d; all of them are in the CSV, and %s writes them", mostItems, text.Command(o.Name))
 		return t, nil
 	case err != nil:
 		return t, err
@@ -278,7 +279,7 @@ func titleOf(o operation.Operation, values url.Values) string {
 	}
 	title := strings.Join(about, ", ")
 	if len(about) > mostNamed {
-		title, noun = "", printer.Grouped(int64(len(about)))+" "+noun
+		title, noun = "", text.Grouped(int64(len(about)))+" "+noun
 	}
 	if o.Changes || verb != "show" {
 		return sentence(strings.TrimSpace(strings.Join(strings.Fields(verb+" "+noun+" "+title), " ")))

@@ -8,7 +8,7 @@ import (
 
 	"github.com/belfryhq/belfry/channels"
 	"github.com/belfryhq/belfry/dev/cities"
-	"github.com/belfryhq/belfry/internal/printer"
+	"github.com/belfryhq/belfry/internal/text"
 )
 
 // The sizes of a map, in its own units, which are the pixels of a page.
@@ -125,10 +125,10 @@ func around(a channels.Audience, within []cities.Place, people int64) string {
 	}
 	rest := ""
 	if n := len(within) - len(names); n > 0 {
-		rest = " and " + printer.Grouped(int64(n)) + " more"
+		rest = " and " + text.Grouped(int64(n)) + " more"
 	}
 	return words + fmt.Sprintf(" %s places with at least 15,000 inhabitants lie within the circle, with %s inhabitants together: %s%s.",
-		printer.Grouped(int64(len(within))), printer.Grouped(people), strings.Join(names, ", "), rest)
+		text.Grouped(int64(len(within))), text.Grouped(people), strings.Join(names, ", "), rest)
 }
 
 // name writes a name beside its place, unless another one is there.
@@ -164,7 +164,7 @@ func (m *areaMap) list(p cities.Place, inside bool) {
 	if p.Metres < 100 {
 		to = "at the centre"
 	}
-	m.Places.add(escaped(p.Name), escaped(p.Country), escaped(printer.Grouped(p.Population)), escaped(distance(p.Metres)), escaped(to), escaped(in))
+	m.Places.add(escaped(p.Name), escaped(p.Country), escaped(text.Grouped(p.Population)), escaped(distance(p.Metres)), escaped(to), escaped(in))
 }
 
 // dotSize is by how many people live there: its area grows with them.
@@ -194,7 +194,7 @@ func distance(metres float64) string {
 	case metres < 10e3:
 		return strings.TrimSuffix(strconv.FormatFloat(metres/1000, 'f', 1, 64), ".0") + " km"
 	}
-	return printer.Grouped(int64(math.Round(metres/1000))) + " km"
+	return text.Grouped(int64(math.Round(metres/1000))) + " km"
 }
 
 // direction is the point of the compass at which something lies.

@@ -11,7 +11,7 @@ import (
 	"golang.org/x/net/html"
 
 	"github.com/belfryhq/belfry/channels"
-	"github.com/belfryhq/belfry/internal/printer"
+	"github.com/belfryhq/belfry/internal/text"
 	"github.com/belfryhq/belfry/job"
 )
 
@@ -20,7 +20,7 @@ func (h *house) jobTo(t *testing.T, a channels.Audience) page {
 	t.Helper()
 	id, err := h.jobs.Enqueue(t.Context(), job.Spec{Type: "inbox", Category: "operator_notice", Title: "Hello", Audience: a})
 	require.NoError(t, err)
-	p := h.as(t, "viewer").get(t, "/jobs/"+printer.Int(id))
+	p := h.as(t, "viewer").get(t, "/jobs/"+text.Int(id))
 	require.Equal(t, http.StatusOK, p.status, p.text)
 	return p
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/belfryhq/belfry/admin/jobs"
 	"github.com/belfryhq/belfry/admin/operation"
 
-	"github.com/belfryhq/belfry/internal/printer"
+	"github.com/belfryhq/belfry/internal/text"
 	"github.com/belfryhq/belfry/job"
 )
 
@@ -95,7 +95,7 @@ func (v *visit) match(o operation.Operation, values url.Values) (more bool, err 
 		return false, unmatchedError("no job passes the filter any more")
 	}
 	for _, j := range page.Items {
-		values.Add(args[0].Name, printer.Int(j.ID))
+		values.Add(args[0].Name, text.Int(j.ID))
 	}
 	return page.Next != "", nil
 }

@@ -13,7 +13,7 @@ import (
 
 	"github.com/belfryhq/belfry/admin/operation"
 
-	"github.com/belfryhq/belfry/internal/printer"
+	"github.com/belfryhq/belfry/internal/text"
 )
 
 // enqueueOf requests a notification. Its form is previewed first. It is bound to the values and to the
@@ -165,9 +165,9 @@ func (v *visit) preview(o operation.Operation, page *operationPage, values url.V
 	for i, b := range page.Told.Blocks { // the cards have the samples
 		page.Told.Blocks[i].Fields = slices.DeleteFunc(b.Fields, func(f field) bool { return f.Name == "sample" || f.Name == "" })
 	}
-	count := printer.Counted(found.Channels, "channel")
+	count := text.Counted(found.Channels, "channel")
 	if found.AtMost > 0 && found.Channels <= found.AtMost {
-		count = "fewer than " + printer.Counted(found.AtMost+1, "channel")
+		count = "fewer than " + text.Counted(found.AtMost+1, "channel")
 	}
 	if page.Agree == nil {
 		page.Agree = &agreement{Text: escaped("Enqueue for " + count + "?")}
@@ -210,13 +210,13 @@ func (v *visit) opensJobs(out any) []tab {
 			Type string `json:"type"`
 		} `json:"jobs"`
 	}
-	text, err := json.Marshal(out)
-	if err != nil || json.Unmarshal(text, &made) != nil {
+	words, err := json.Marshal(out)
+	if err != nil || json.Unmarshal(words, &made) != nil {
 		return nil
 	}
 	var tabs []tab
 	for _, j := range made.Jobs {
-		id := printer.Int(j.ID)
+		id := text.Int(j.ID)
 		tabs = append(tabs, tab{Name: "Job " + id + ", " + j.Type, Link: v.link("/jobs/" + id)})
 		if test, there := v.named("jobs test-send"); there && j.Type != "inbox" && test.Allowed(v.who.Role) == nil {
 			tabs = append(tabs, tab{Name: "Send a test of job " + id + "…", Link: v.linkWith(test, map[string][]string{arguments(test)[0].Name: {id}})})

@@ -8,7 +8,7 @@ import (
 	"github.com/belfryhq/belfry/admin/operation"
 	"github.com/belfryhq/belfry/admin/upcoming"
 
-	"github.com/belfryhq/belfry/internal/printer"
+	"github.com/belfryhq/belfry/internal/text"
 	"github.com/belfryhq/belfry/job"
 )
 
@@ -118,7 +118,7 @@ func (v *visit) upcoming() (*told, error) {
 	}
 	entries.Next = "" // the page of the operation has the next page
 	t := v.tell(list, in, entries)
-	t.Text("`belfry upcoming` lists all entries")
+	t.note("%s lists all entries", text.Command("upcoming"))
 	return t, nil
 }
 
@@ -139,10 +139,10 @@ func (v *visit) awaiting() (*told, error) {
 // running is a job of a look.
 func (v *visit) running(w jobs.WatchedJob) running {
 	s := w.State()
-	id := printer.Int(w.ID)
+	id := text.Int(w.ID)
 	r := running{
 		ID: w.ID, Title: w.Title, About: w.Type + " · lane " + w.Lane, Link: v.link("/jobs/" + id), Status: statusOf(s.Shown()+s.Marks(), id+".status"),
-		Walk: &progress{walked(s), v.unmarked(w.WalkText(printer.Times{}))}, Waits: v.inline(w.Waits()),
+		Walk: &progress{walked(s), v.unmarked(w.WalkText(text.Times{}))}, Waits: v.inline(w.Waits()),
 	}
 	if s.Throttle != "" {
 		r.Slowed = jobs.ThrottledBy(s.Job)

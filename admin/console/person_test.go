@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/net/html"
 
-	"github.com/belfryhq/belfry/internal/printer"
+	"github.com/belfryhq/belfry/internal/text"
 )
 
 // exec runs SQL.
@@ -55,7 +55,7 @@ func TestConsole_APersonHasAPage(t *testing.T) {
 	require.Equal(t, []string{"Does not want", "To come", "Jobs and single messages"}, p.headings())
 	require.Contains(t, p.source, `data-tone="bad">dead, permanent</span>`)
 	require.Contains(t, p.text, "Lee likes it")
-	require.Contains(t, p.links(), "/jobs/"+printer.Int(id))
+	require.Contains(t, p.links(), "/jobs/"+text.Int(id))
 	require.NotContains(t, p.links(), "/jobs/-1", "a single message is no job")
 	require.Contains(t, p.links(), "/channels/opt-out?external_id=kim%40example.org")
 	require.NotContains(t, p.links(), "/channels/forget?external_id=kim%40example.org", "which an operator may not")
@@ -69,8 +69,8 @@ func TestConsole_APersonHasAPage(t *testing.T) {
 		require.NotContains(t, viewer.source, words)
 	}
 
-	for _, at := range []string{"/jobs/" + printer.Int(id) + "/recipients", "/dead-letters"} {
+	for _, at := range []string{"/jobs/" + text.Int(id) + "/recipients", "/dead-letters"} {
 		require.Contains(t, b.get(t, at).links(), person, at)
 	}
-	require.Contains(t, b.get(t, "/dead-letters").links(), "/jobs/"+printer.Int(id))
+	require.Contains(t, b.get(t, "/dead-letters").links(), "/jobs/"+text.Int(id))
 }

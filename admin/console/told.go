@@ -6,13 +6,14 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/belfryhq/belfry/admin/operation"
 
-	"github.com/belfryhq/belfry/internal/printer"
+	"github.com/belfryhq/belfry/internal/text"
 )
 
-// told is what a result says, piece by piece. It implements printer.Parts.
+// told is what a result says, piece by piece.
 type told struct {
 	c      *Console
 	of     operation.Operation
@@ -79,79 +80,81 @@ type status struct {
 	Text, Tone, Live string
 }
 
-// tones are what a status means to an operator: it goes on, it is done, it waits for somebody, it
-// is broken, it is yet to come.
-func tones() map[string]string {
-	return map[string]string{
-		"breaker": "bad", "RUNNING": "go", "DELIVERING": "go", "PROCESSING": "go", "live": "go",
-		"PROCESSED": "done", "SENT": "done", "ok": "done",
-		"ABORTED": "wait", "WAITS": "wait", "CANCELLED": "wait", "paused": "wait", "warning": "wait",
-		"FAILED": "bad", "EXPIRED": "bad", "DEAD": "bad", "failed": "bad", "dead": "bad", "silent": "bad",
-	}
-}
-
-func toneOf(text string) string {
-	word, _, _ := strings.Cut(text, " ")
-	if tone, known := tones()[word]; known {
-		return tone
-	}
-	return "idle"
+// toneOf returns the tone of the status at the beginning of a text.
+func toneOf(of string) string {
+	word, _, _ := strings.Cut(of, " ")
+	return string(text.Status(word).Tone)
 }
 
 // statusOf is a status as it is shown; live is the name of its cell, or "".
 func statusOf(text, live string) *status { return &status{text, toneOf(text), live} }
 
-// statusColumn reports whether a column or a field has statuses.
-func statusColumn(name string) bool {
-	switch strings.ToUpper(name) {
-	case "STATUS", "STATE", "OUTCOME":
-		return true
-	}
-	return false
-}
-
-// Text implements printer.Parts. A line alone that ends with a colon is the heading of what comes;
-// lines without a text before it keep texts apart, which blocks do by themselves.
-func (t *told) Text(text string) {
-	text = strings.Trim(text, "\n")
-	if text == "" {
-		return
-	}
-	if heading, is := strings.CutSuffix(text, ":"); is && !strings.Contains(text, "\n") {
-		t.Blocks = append(t.Blocks, block{Heading: sentence(heading)})
-		return
-	}
-	for l := range strings.SplitSeq(text, "\n") {
-		one := line{Code: strings.HasPrefix(l, " ")}
-		if id, rest, more := strings.Cut(l, "\t"); more && t.of.Name == "jobs recipients" {
-			one.Key, one.Link, l = id, t.c.aboutIn("channel", id), strings.Replace(rest, "\t", ": ", 1)
+// show renders the blocks of a document.
+func (t *told) show(d *text.Doc) {
+	for _, b := range d.Blocks {
+		switch b := b.(type) {
+		case text.Heading:
+			t.Blocks = append(t.Blocks, block{Heading: sentence(string(b))})
+		case text.Note:
+			t.Blocks = append(t.Blocks, block{Note: t.c.html(text.Line(b))})
+		case text.Field:
+			t.field(b)
+		case text.Line:
+			t.line(b)
+		case *text.Table:
+			t.table(b)
 		}
-		if word, rest, more := strings.Cut(l, " "); more && toneOf(word) != "idle" {
-			one.Status, l = statusOf(word, ""), rest
-		}
-		one.Text = t.c.inline(strings.TrimSpace(l))
-		if n := len(t.Blocks); n > 0 && t.Blocks[n-1].Lines != nil {
-			t.Blocks[n-1].Lines = append(t.Blocks[n-1].Lines, one)
-			continue
-		}
-		t.Blocks = append(t.Blocks, block{Lines: []line{one}})
 	}
 }
 
-// Note implements printer.Parts.
-func (t *told) Note(text string) { t.Blocks = append(t.Blocks, block{Note: t.c.inline(text)}) }
-
-// Field implements printer.Parts.
-func (t *told) Field(name, text string) {
-	f := field{Name: name, Text: t.c.inline(text)}
-	if statusColumn(name) {
-		word, rest, more := strings.Cut(text, "; ")
-		f.Status = statusOf(word, "")
-		f.Text = ""
-		if more {
-			f.Text = t.c.inline(rest)
+// line adds a line of text. Lines without a text keep texts apart, which blocks do by themselves.
+func (t *told) line(l text.Line) {
+	plain := l.String()
+	if strings.TrimSpace(plain) == "" {
+		return
+	}
+	one := line{Code: strings.HasPrefix(plain, " ")}
+	if len(l) > 0 {
+		if ref, is := l[0].(text.RefCell); is {
+			one.Key, one.Link, l = ref.ID, t.c.aboutIn(ref.Kind, ref.ID), l[1:]
 		}
 	}
+	if len(l) > 0 && strings.TrimSpace(l[0].String()) == "" {
+		l = l[1:]
+	}
+	if len(l) > 0 {
+		if s, is := l[0].(text.StatusCell); is {
+			one.Status, l = &status{s.Word, string(s.Tone), ""}, append(text.Line{text.Text(s.More)}, l[1:]...)
+		}
+	}
+	one.Text = template.HTML(strings.TrimSpace(string(t.c.html(l)))) //nolint:gosec // rendered by html
+	if n := len(t.Blocks); n > 0 && t.Blocks[n-1].Lines != nil {
+		t.Blocks[n-1].Lines = append(t.Blocks[n-1].Lines, one)
+		return
+	}
+	t.Blocks = append(t.Blocks, block{Lines: []line{one}})
+}
+
+// note adds a remark.
+func (t *told) note(format string, args ...any) {
+	t.Blocks = append(t.Blocks, block{Note: t.c.html(text.Sprintf(format, args...))})
+}
+
+// field adds a name with its value, whose status is a badge.
+func (t *told) field(of text.Field) {
+	f, value := field{Name: of.Name}, of.Value
+	if len(value) > 0 {
+		if s, is := value[0].(text.StatusCell); is {
+			f.Status = &status{s.Word + s.More, string(s.Tone), ""}
+			value = value[1:]
+			if len(value) > 0 {
+				if after, is := value[0].(text.Text); is {
+					value[0] = text.Text(strings.TrimPrefix(string(after), "; "))
+				}
+			}
+		}
+	}
+	f.Text = t.c.html(value)
 	if n := len(t.Blocks); n > 0 && t.Blocks[n-1].Fields != nil {
 		t.Blocks[n-1].Fields = append(t.Blocks[n-1].Fields, f)
 		return
@@ -164,19 +167,19 @@ func liveColumns() map[string]string {
 	return map[string]string{"STATUS": "status", "WALK": "walked", "ROWS": "rows", "SENT": "sent"}
 }
 
-// Table implements printer.Parts. The first column of a list has what its things are called by.
-func (t *told) Table(headings []string, rows [][]string) {
+// table adds a table. The first column of a list has the names of its rows.
+func (t *told) table(from *text.Table) {
 	of := &table{Label: t.label()}
-	for _, h := range headings {
+	for _, h := range from.Headings {
 		name, right := strings.CutPrefix(h, ">")
 		of.Columns = append(of.Columns, column{strings.ToLower(name), right})
 	}
 	lists := t.of.Verb() == "list" && t.of.Offers != "" && !slices.ContainsFunc(t.Blocks, func(b block) bool { return b.Table != nil })
-	for _, texts := range rows {
+	for _, cells := range from.Rows {
 		var r row
-		key := texts[0]
-		for i, text := range texts {
-			c := cell{Name: of.Columns[i].Name, Text: t.c.inline(text), Right: of.Columns[i].Right}
+		key := rowKey(cells[0])
+		for i, value := range cells {
+			c := cell{Name: of.Columns[i].Name, Text: t.c.html(text.Line{value}), Right: of.Columns[i].Right}
 			if lists && i == 0 {
 				c.Link = t.c.opens(t.of, key)
 			}
@@ -188,17 +191,24 @@ func (t *told) Table(headings []string, rows [][]string) {
 					c.Link = t.c.opens(t.of, key)
 				}
 			}
-			if statusColumn(of.Columns[i].Name) {
-				c.Status = statusOf(text, c.Live)
-			}
-			if of.Columns[i].Name == "outcome" {
-				c.Status.Tone = outcomeTone(text)
-			}
-			if t.of.Name == upcomingOf && of.Columns[i].Name == "when" {
-				c.Due = instantOf(text)
+			switch v := value.(type) {
+			case text.StatusCell:
+				c.Status = &status{v.Word + v.More, string(v.Tone), c.Live}
+			case text.RefCell:
+				if c.Link == "" {
+					c.Link, c.Text = t.c.aboutIn(v.Kind, v.ID), template.HTML(template.HTMLEscapeString(text.Plain(v, text.Times{}))) //nolint:gosec // escaped
+				}
+			case text.CommandCell:
+				if v.Short {
+					c.Link, c.Text = t.c.linkTo(v), template.HTML(template.HTMLEscapeString(v.Label)) //nolint:gosec // escaped
+				}
+			case text.Instant:
+				if t.of.Name == upcomingOf && of.Columns[i].Name == "when" {
+					c.Due = instantOf(text.Times{}.Clock(time.Time(v)))
+				}
 			}
 			if c.Link == "" {
-				c.Link = t.c.aboutIn(of.Columns[i].Name, text)
+				c.Link = t.c.aboutIn(of.Columns[i].Name, text.Plain(value, text.Times{}))
 			}
 			r.Cells = append(r.Cells, c)
 		}
@@ -209,9 +219,17 @@ func (t *told) Table(headings []string, rows [][]string) {
 		of.Rows = append(of.Rows, r)
 	}
 	if t.of.Name == deadErrorsOf {
-		t.leadOn(of, rows)
+		t.leadOn(of, from.Rows)
 	}
 	t.Blocks = append(t.Blocks, block{Table: of})
+}
+
+// rowKey returns the name of a row: the id of a reference, or the text of its first cell.
+func rowKey(c text.Cell) string {
+	if ref, is := c.(text.RefCell); is {
+		return ref.ID
+	}
+	return text.Plain(c, text.Times{})
 }
 
 // label is what the next table is called: by the heading above it, or that it is the second.
@@ -229,19 +247,6 @@ func (t *told) label() string {
 		label += " " + strconv.Itoa(tables)
 	}
 	return label
-}
-
-// outcomeTone is what a reason of an audit means to an operator.
-func outcomeTone(text string) string {
-	reason, _, _ := strings.Cut(text, ",")
-	tone, known := map[string]string{
-		"sending": "go", "read": "done", "unread": "done", "sent": "done", "held": "wait", "cancelled": "wait", "withdrawn": "wait", "inactive": "wait",
-		"dead": "bad", "skipped": "bad", "missing": "bad",
-	}[reason]
-	if !known {
-		return toneOf(text)
-	}
-	return tone
 }
 
 // aboutIn returns the page of the job, person or schedule that a cell of a column names. It is empty if
@@ -312,6 +317,78 @@ func sentence(text string) string {
 // marked finds commands and instants in a text.
 var marked = regexp.MustCompile("`belfry ([^`]+)`|[0-9]{4}-[0-9]{2}-[0-9]{2} [0-9]{2}:[0-9]{2}:[0-9]{2}[+-][0-9]{2}:[0-9]{2}|`([^`]+)`")
 
+// html renders cells: an instant in the zone of the reader, a reference and a command as links.
+func (c *Console) html(l text.Line) template.HTML {
+	var b strings.Builder
+	for _, one := range l {
+		switch v := one.(type) {
+		case text.Line:
+			b.WriteString(string(c.html(v)))
+		case text.LiveCell:
+			b.WriteString(string(c.html(text.Line{v.Value})))
+		case text.Instant:
+			instant := c.inZone(text.Times{}.Clock(time.Time(v)))
+			b.WriteString(`<time datetime="` + strings.Replace(instant, " ", "T", 1) + `">` + instant + "</time>")
+		case text.TimeOfDay:
+			instant := c.inZone(text.Times{}.Clock(time.Time(v)))
+			b.WriteString(`<time datetime="` + strings.Replace(instant, " ", "T", 1) + `">` + instant + "</time>")
+		case text.Code:
+			b.WriteString("<code>" + template.HTMLEscapeString(string(v)) + "</code>")
+		case text.RefCell:
+			shown := template.HTMLEscapeString(text.Plain(v, text.Times{}))
+			if to := c.aboutIn(v.Kind, v.ID); to != "" {
+				shown = `<a href="` + template.HTMLEscapeString(to) + `">` + shown + "</a>"
+			}
+			b.WriteString(shown)
+		case text.CommandCell:
+			b.WriteString(c.commandLink(v))
+		default:
+			b.WriteString(string(c.inline(text.Plain(v, text.Times{}))))
+		}
+	}
+	return template.HTML(b.String()) //nolint:gosec // every part is escaped above
+}
+
+// commandLink renders a command as a link to the page of its operation.
+func (c *Console) commandLink(command text.CommandCell) string {
+	shown := command.Label
+	if shown == "" {
+		shown = command.Shell()
+	}
+	shown = template.HTMLEscapeString(shown)
+	if to := c.linkTo(command); to != "" {
+		return `<a class="command" href="` + template.HTMLEscapeString(to) + `">` + shown + "</a>"
+	}
+	if command.Label != "" {
+		return shown + ": <code>" + template.HTMLEscapeString(command.Shell()) + "</code>"
+	}
+	return "<code>" + shown + "</code>"
+}
+
+// linkTo returns the page of a command's operation, filled with its parameters. It is empty if there is
+// no such page.
+func (c *Console) linkTo(command text.CommandCell) string {
+	o, there := c.named(command.Operation)
+	if !there {
+		return ""
+	}
+	values := make(map[string][]string)
+	if args := arguments(o); len(args) > 0 && len(command.Args) > 0 {
+		for i, arg := range command.Args {
+			name := args[min(i, len(args)-1)].Name
+			values[name] = append(values[name], arg)
+		}
+	}
+	for _, f := range command.Flags {
+		name, value := strings.ReplaceAll(f.Name, "-", "_"), f.Value
+		if f.Alone {
+			value = "on"
+		}
+		values[name] = append(values[name], value)
+	}
+	return c.linkWith(o, values)
+}
+
 // inline is a text with its commands as links and its instants marked.
 func (c *Console) inline(text string) template.HTML {
 	var b strings.Builder
@@ -358,6 +435,8 @@ func (c *Console) unmarked(text string) string {
 // tell has an operation tell a result.
 func (v *visit) tell(o operation.Operation, in, out any) *told {
 	t := &told{c: v.Console, of: o, role: v.who.Role}
-	o.Text(&printer.Page{Parts: t}, in, out)
+	d := &text.Doc{}
+	o.Text(d, in, out)
+	t.show(d)
 	return t
 }

@@ -9,7 +9,7 @@ import (
 
 	"github.com/belfryhq/belfry/admin/operation"
 
-	"github.com/belfryhq/belfry/internal/printer"
+	"github.com/belfryhq/belfry/internal/text"
 )
 
 // zoneCookie has the time zone that somebody has chosen.
@@ -86,7 +86,7 @@ func (c *Console) inZone(instant string) string {
 	if err != nil || c.zone == nil {
 		return instant
 	}
-	return printer.Times{Zone: c.zone}.Clock(i.At(time.Time{}))
+	return text.Times{Zone: c.zone}.Clock(i.At(time.Time{}))
 }
 
 // instantOf is the instant that a text says, for a script; "": it says none.
@@ -102,17 +102,17 @@ func instantOf(text string) string {
 var withoutZone = regexp.MustCompile(`^[0-9]{4}-[0-9]{2}-[0-9]{2}[ T][0-9]{2}:[0-9]{2}(:[0-9]{2})?$`)
 
 // zoned is what was said of a moment, with the zone that was meant: a form shows it so again.
-func (c *Console) zoned(text string) (string, error) {
-	if !withoutZone.MatchString(text) {
-		return text, nil
+func (c *Console) zoned(words string) (string, error) {
+	if !withoutZone.MatchString(words) {
+		return words, nil
 	}
 	zone := time.Local
 	if c.zone != nil {
 		zone = c.zone
 	}
-	i, err := operation.ParseInstant(text, zone)
+	i, err := operation.ParseInstant(words, zone)
 	if err != nil {
 		return "", err
 	}
-	return printer.Times{Zone: zone}.Clock(i.At(time.Time{})), nil
+	return text.Times{Zone: zone}.Clock(i.At(time.Time{})), nil
 }

@@ -8,7 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/belfryhq/belfry/internal/printer"
+	"github.com/belfryhq/belfry/internal/text"
 	"github.com/belfryhq/belfry/job"
 )
 
@@ -21,8 +21,8 @@ func TestConsole_ObeysTheZoneThatWasChosen(t *testing.T) {
 	at := time.Date(2040, 7, 1, 12, 0, 0, 0, time.UTC)
 	id, err := h.jobs.Enqueue(t.Context(), job.Spec{Type: "inbox", Category: "operator_notice", Title: "Later", ScheduleAt: &at})
 	require.NoError(t, err)
-	show := "/jobs/" + printer.Int(id)
-	require.Contains(t, b.get(t, show).text, printer.LocalClock(at))
+	show := "/jobs/" + text.Int(id)
+	require.Contains(t, b.get(t, show).text, text.LocalClock(at))
 	require.Contains(t, b.get(t, show).text, "Times are in the server's zone, "+time.Now().Format("-07:00"))
 
 	p := b.post(t, "/time-zone", url.Values{"zone": {" Asia/Kathmandu "}, "return_to": {show}})
@@ -34,17 +34,17 @@ func TestConsole_ObeysTheZoneThatWasChosen(t *testing.T) {
 	require.NotRegexp(t, `[0-9]{2}:[0-9]{2}[+-]0[0-46-9]:[0-9]{2}<`, p.source, "no time is in another zone")
 	require.Contains(t, p.text, "Times are in Asia/Kathmandu.")
 	require.Contains(t, p.source, `value="Asia/Kathmandu"`)
-	require.Contains(t, other.get(t, show).text, printer.LocalClock(at), "what one chooses is no matter of another")
+	require.Contains(t, other.get(t, show).text, text.LocalClock(at), "what one chooses is no matter of another")
 
 	require.Contains(t, b.get(t, "/events?since=2026-07-02T06:45").source, `value="2026-07-02 06:45:00&#43;05:45"`, "what was understood")
-	p = b.post(t, "/jobs/"+printer.Int(id)+"/set", url.Values{"schedule_at": {"2040-07-02 06:45"}})
+	p = b.post(t, "/jobs/"+text.Int(id)+"/set", url.Values{"schedule_at": {"2040-07-02 06:45"}})
 	require.Equal(t, http.StatusOK, p.status, p.text)
 	j, err := h.jobs.Get(t.Context(), id)
 	require.NoError(t, err)
 	require.Equal(t, time.Date(2040, 7, 2, 1, 0, 0, 0, time.UTC), j.ScheduleAt.UTC())
 
 	require.Equal(t, http.StatusSeeOther, b.post(t, "/time-zone", url.Values{"zone": {"Europe/Berlin"}}).status)
-	p = b.post(t, "/jobs/"+printer.Int(id)+"/set", url.Values{"schedule_at": {"2040-03-25 02:30"}})
+	p = b.post(t, "/jobs/"+text.Int(id)+"/set", url.Values{"schedule_at": {"2040-03-25 02:30"}})
 	require.Equal(t, http.StatusBadRequest, p.status)
 	require.Contains(t, p.text, "schedule_at: 2040-03-25 02:30 does not exist in the time zone Europe/Berlin")
 

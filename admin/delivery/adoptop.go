@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/belfryhq/belfry/admin/operation"
-	"github.com/belfryhq/belfry/internal/printer"
+	"github.com/belfryhq/belfry/internal/text"
 	"github.com/belfryhq/belfry/outbox"
 )
 
@@ -105,7 +105,7 @@ func (a *Adoption) messages() int64 {
 	return n
 }
 
-func adoptionText(p *printer.Page, in adoptInput, out *Adoption) {
+func adoptionText(p *text.Doc, in adoptInput, out *Adoption) {
 	switch {
 	case out.Changed && in.Place != "":
 		p.Printf("adopted: relays whose delivery.place is %s deliver from %s, and send:\n  %s\n", out.Name, out.Here, strings.Join(backlogLines(out.Backlog), "\n  "))
@@ -130,16 +130,16 @@ func backlogLines(b Backlog) (lines []string) {
 		case age.Within != nil:
 			when = "in the last 7 days"
 		}
-		lines = append(lines, fmt.Sprintf("%s of %s enqueued %s", printer.Counted(age.Messages, "message"), printer.Counted(age.Jobs, "job"), when))
+		lines = append(lines, fmt.Sprintf("%s of %s enqueued %s", text.Counted(age.Messages, "message"), text.Counted(age.Jobs, "job"), when))
 	}
 	if b.Activities > 0 {
-		lines = append(lines, printer.Counted(b.Activities, "message")+" of activities")
+		lines = append(lines, text.Counted(b.Activities, "message")+" of activities")
 	}
 	if b.Unwalked > 0 {
-		lines = append(lines, "what "+printer.Counted(b.Unwalked, "job")+" that are PENDING or RUNNING will write")
+		lines = append(lines, "what "+text.Counted(b.Unwalked, "job")+" that are PENDING or RUNNING will write")
 	}
 	if b.Schedules > 0 {
-		lines = append(lines, "what "+printer.Counted(b.Schedules, "schedule")+" will enqueue")
+		lines = append(lines, "what "+text.Counted(b.Schedules, "schedule")+" will enqueue")
 	}
 	if len(lines) == 0 {
 		return []string{"nothing that waits now"}

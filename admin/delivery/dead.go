@@ -226,12 +226,12 @@ func scanDeadLetter(row pgx.CollectableRow, end *outbox.Key) (*DeadLetter, error
 		return nil, err
 	}
 	return &DeadLetter{
-		JobID: *r.jobID, ChannelID: *r.channelID, Category: text(r.category), Step: int(*r.step), Medium: text(r.medium), Reason: outbox.Reason(text(r.reason)),
-		Attempts: int(*r.attempts), Crashes: int(*r.crashes), Error: text(r.error), DeadAt: *r.deadAt, Held: *r.held, Kept: r.kept,
+		JobID: *r.jobID, ChannelID: *r.channelID, Category: textOf(r.category), Step: int(*r.step), Medium: textOf(r.medium), Reason: outbox.Reason(textOf(r.reason)),
+		Attempts: int(*r.attempts), Crashes: int(*r.crashes), Error: textOf(r.error), DeadAt: *r.deadAt, Held: *r.held, Kept: r.kept,
 	}, nil
 }
 
-func text(s *string) string {
+func textOf(s *string) string {
 	if s == nil {
 		return ""
 	}

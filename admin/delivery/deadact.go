@@ -130,7 +130,7 @@ func (w deadWalk) step(ctx context.Context, tx pgx.Tx, end *outbox.Key, high out
 	var recalledAt *time.Time
 	_, err = pgx.ForEachRow(rows, []any{&end.JobID, &end.ChannelID, &jobID, &channelID, &medium, &reason, &held, &kept, &recalledAt}, func() error {
 		if jobID != nil {
-			list = append(list, deadFound{Key: outbox.Key{JobID: *jobID, ChannelID: *channelID}, medium: text(medium), reason: outbox.Reason(text(reason)), held: *held, kept: kept, recalledAt: recalledAt})
+			list = append(list, deadFound{Key: outbox.Key{JobID: *jobID, ChannelID: *channelID}, medium: textOf(medium), reason: outbox.Reason(textOf(reason)), held: *held, kept: kept, recalledAt: recalledAt})
 		}
 		return nil
 	})

@@ -9,7 +9,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/belfryhq/belfry/admin/operation"
-	"github.com/belfryhq/belfry/internal/printer"
+	"github.com/belfryhq/belfry/internal/text"
 )
 
 // DeadReport is what came of a redrive or a discard, or would come of it.
@@ -57,13 +57,13 @@ Left are letters of jobs that were recalled after they died, and of ABORTED jobs
 retention deletes. Those of other ABORTED jobs are redriven and held until these are
 resumed.`), func(ctx context.Context, env *operation.Env, in redriveInput) (*DeadReport, error) {
 			return redrive.run(ctx, env, in.deadActInput, DeadOptions{SameMedium: in.SameMedium})
-		}, func(p *printer.Page, _ redriveInput, out *DeadReport) { redrive.text(p, out) }),
+		}, func(p *text.Doc, _ redriveInput, out *DeadReport) { redrive.text(p, out) }),
 		operation.Define(discard.operation("Cancel every dead letter that matches, permanently",
 			`Cancel every dead letter that matches, permanently: it is listed no more, cannot be
 redriven, and audits count it as discarded. Left are letters of ABORTED jobs that
 retention deletes.`), func(ctx context.Context, env *operation.Env, in deadActInput) (*DeadReport, error) {
 			return discard.run(ctx, env, in, DeadOptions{})
-		}, func(p *printer.Page, _ deadActInput, out *DeadReport) { discard.text(p, out) }),
+		}, func(p *text.Doc, _ deadActInput, out *DeadReport) { discard.text(p, out) }),
 	}
 }
 
@@ -116,7 +116,7 @@ func (a lettersAct) run(ctx context.Context, env *operation.Env, in deadActInput
 	}
 	o.Act = in.By(env)
 	o.Observe = func(d DeadDone) {
-		env.Progressf("%s so far: %s", a.done, printer.Counted(d.Changed, "message"))
+		env.Progressf("%s so far: %s", a.done, text.Counted(d.Changed, "message"))
 	}
 	done, err := a.do(ctx, env.DB, filter, o)
 	if err = deadProblem(err); err != nil && done == (DeadDone{}) {
@@ -202,7 +202,7 @@ func (in deadActInput) words(f DeadFilter) string {
 	return text
 }
 
-func (a lettersAct) text(p *printer.Page, out *DeadReport) {
+func (a lettersAct) text(p *text.Doc, out *DeadReport) {
 	if out.Plan != nil {
 		out.Plan.Text(p, "message", a.done)
 		return
@@ -212,16 +212,16 @@ func (a lettersAct) text(p *printer.Page, out *DeadReport) {
 
 // deadLine is one line about what an act did.
 func deadLine(what string, d DeadDone) string {
-	line := what + ": " + printer.Counted(d.Changed, "message")
+	line := what + ": " + text.Counted(d.Changed, "message")
 	if d.Held > 0 {
-		line += fmt.Sprintf(", %s of them held until their job is resumed", printer.Grouped(d.Held))
+		line += fmt.Sprintf(", %s of them held until their job is resumed", text.Grouped(d.Held))
 	}
 	var left []string
 	if d.Recalled > 0 {
-		left = append(left, printer.Grouped(d.Recalled)+" of jobs that were recalled")
+		left = append(left, text.Grouped(d.Recalled)+" of jobs that were recalled")
 	}
 	if d.Retention > 0 {
-		left = append(left, printer.Grouped(d.Retention)+" that retention deletes")
+		left = append(left, text.Grouped(d.Retention)+" that retention deletes")
 	}
 	if len(left) > 0 {
 		line += "; left: " + strings.Join(left, ", ")

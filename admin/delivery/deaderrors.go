@@ -157,7 +157,7 @@ func (w *deadErrorWalk) count(rows pgx.Rows, end *outbox.Key) error {
 		if letters == nil {
 			return nil
 		}
-		k := deadErrorKey{text(medium), text(reason), text(sender), text(code), errorKind(text(message))}
+		k := deadErrorKey{textOf(medium), textOf(reason), textOf(sender), textOf(code), errorKind(textOf(message))}
 		g, counted := w.groups[k]
 		if !counted {
 			g = &deadErrorGroup{DeadError: DeadError{

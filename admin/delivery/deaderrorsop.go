@@ -3,11 +3,10 @@ package delivery
 import (
 	"context"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/belfryhq/belfry/admin/operation"
-	"github.com/belfryhq/belfry/internal/printer"
+	"github.com/belfryhq/belfry/internal/text"
 )
 
 // deadErrorsNewest is how many letters are looked at unless all are to be.
@@ -57,23 +56,23 @@ there are more.
 	}, deadErrorsText)
 }
 
-func deadErrorsText(p *printer.Page, in deadErrorsInput, out DeadErrorList) {
+func deadErrorsText(p *text.Doc, in deadErrorsInput, out DeadErrorList) {
 	switch {
 	case len(out.Errors) == 0 && in.given():
 		p.Printf("no dead letter matches; `belfry dead-letters errors` without flags counts all\n")
 	case len(out.Errors) == 0:
 		p.Printf("no dead letters: every message is sent, cancelled, or still to be sent\n")
 	default:
-		t := printer.NewTable(">LETTERS", ">JOBS", "MEDIUM", "REASON", "SENDER", "CODE", "FIRST", "LAST", "EXAMPLE", "ERROR", ">OTHERS", "REDRIVE")
+		t := text.NewTable(">LETTERS", ">JOBS", "MEDIUM", "REASON", "SENDER", "CODE", "FIRST", "LAST", "EXAMPLE", "ERROR", ">OTHERS", "REDRIVE")
 		for _, e := range out.Errors {
-			t.Add(printer.Grouped(e.Letters), printer.Grouped(e.Jobs), printer.OrNone(e.Medium), string(e.Reason), printer.OrNone(e.Sender), printer.OrNone(printer.OneLine(e.Code, 40)),
-				p.Clock(e.FirstAt), p.Clock(e.LastAt), fmt.Sprintf("%d:%d", e.ExampleJobID, e.ExampleChannelID), printer.OrNone(printer.OneLine(e.Error, 120)),
-				printer.Grouped(e.Others), "`belfry dead-letters redrive"+deadFlags(e.Filter(out.Filter))+" --dry-run`")
+			t.Add(text.Grouped(e.Letters), text.Grouped(e.Jobs), text.OrNone(e.Medium), string(e.Reason), text.OrNone(e.Sender), text.OrNone(text.OneLine(e.Code, 40)),
+				e.FirstAt, e.LastAt, text.Command("dead-letters show").Flag("job", e.ExampleJobID).Flag("channel", e.ExampleChannelID).As(fmt.Sprintf("%d:%d", e.ExampleJobID, e.ExampleChannelID)), text.OrNone(text.OneLine(e.Error, 120)),
+				text.Grouped(e.Others), deadCommand("dead-letters redrive", e.Filter(out.Filter)).Flag("dry-run"))
 		}
 		p.Table(t)
 	}
 	if left := out.Kinds - int64(len(out.Errors)); left > 0 {
-		p.Note("these are the errors of most letters; there are %s more: --limit", printer.Grouped(left))
+		p.Note("these are the errors of most letters; there are %s more: --limit", text.Grouped(left))
 	}
 	if !out.Complete && out.DownTo != nil {
 		more := "--all looks at them, and a filter at fewer"
@@ -81,19 +80,19 @@ func deadErrorsText(p *printer.Page, in deadErrorsInput, out DeadErrorList) {
 			more = "a filter looks at fewer"
 		}
 		p.Note("the newest %s were looked at, down to %d:%d, and there may be more, which a redrive would take as well; %s",
-			printer.Counted(out.Looked, "dead letter"), out.DownTo.JobID, out.DownTo.ChannelID, more)
+			text.Counted(out.Looked, "dead letter"), out.DownTo.JobID, out.DownTo.ChannelID, more)
 	}
 }
 
-// deadFlags are the flags that say a filter on the command line.
-func deadFlags(f DeadFilter) string {
-	var b strings.Builder
+// deadCommand returns an operation on dead letters with the flags of a filter.
+func deadCommand(operation string, f DeadFilter) text.CommandCell {
+	c := text.Command(operation)
 	if f.JobID != 0 {
-		fmt.Fprintf(&b, " --job %d", f.JobID)
+		c = c.Flag("job", f.JobID)
 	}
-	for _, text := range []struct{ flag, value string }{{"medium", f.Medium}, {"dead-reason", string(f.Reason)}, {"category", f.Category}, {"sender", f.Sender}} {
-		if text.value != "" {
-			fmt.Fprintf(&b, " --%s %s", text.flag, text.value)
+	for _, one := range []struct{ flag, value string }{{"medium", f.Medium}, {"dead-reason", string(f.Reason)}, {"category", f.Category}, {"sender", f.Sender}} {
+		if one.value != "" {
+			c = c.Flag(one.flag, one.value)
 		}
 	}
 	for _, bound := range []struct {
@@ -101,11 +100,11 @@ func deadFlags(f DeadFilter) string {
 		at   *time.Time
 	}{{"since", f.Since}, {"until", f.Until}} {
 		if bound.at != nil {
-			fmt.Fprintf(&b, " --%s %s", bound.flag, bound.at.UTC().Format(time.RFC3339Nano))
+			c = c.Flag(bound.flag, bound.at.UTC().Format(time.RFC3339Nano))
 		}
 	}
 	if f.ChannelID != nil {
-		fmt.Fprintf(&b, " --channel %d", *f.ChannelID)
+		c = c.Flag("channel", *f.ChannelID)
 	}
-	return b.String()
+	return c
 }

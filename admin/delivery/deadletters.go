@@ -10,7 +10,7 @@ import (
 
 	"github.com/belfryhq/belfry/admin/operation"
 	"github.com/belfryhq/belfry/internal/config"
-	"github.com/belfryhq/belfry/internal/printer"
+	"github.com/belfryhq/belfry/internal/text"
 	"github.com/belfryhq/belfry/outbox"
 )
 
@@ -206,7 +206,7 @@ func listDead(ctx context.Context, env *operation.Env, in deadPageInput) (operat
 	return page, deadProblem(err)
 }
 
-func deadText(p *printer.Page, in deadPageInput, out operation.List[DeadLetter]) {
+func deadText(p *text.Doc, in deadPageInput, out operation.List[DeadLetter]) {
 	switch {
 	case len(out.Items) == 0 && out.Next != "":
 		operation.NonePasses(p, out.Next)
@@ -221,9 +221,9 @@ func deadText(p *printer.Page, in deadPageInput, out operation.List[DeadLetter])
 		p.Printf("no dead letters: every message is sent, cancelled, or still to be sent\n")
 		return
 	}
-	t := printer.NewTable(">JOB", ">CHANNEL", "MEDIUM", "REASON", ">ATTEMPTS", "DEAD SINCE", "REDRIVE", "ERROR")
+	t := text.NewTable(">JOB", ">CHANNEL", "MEDIUM", "REASON", ">ATTEMPTS", "DEAD SINCE", "REDRIVE", "ERROR")
 	for _, d := range out.Items {
-		t.Add(printer.Int(d.JobID), printer.Int(d.ChannelID), d.Medium, string(d.Reason), printer.Int(int64(d.Attempts)), p.Clock(d.DeadAt), redriveNote(d.Held, d.Kept), printer.OneLine(d.Error, 120))
+		t.Add(text.Int(d.JobID), text.Int(d.ChannelID), d.Medium, string(d.Reason), text.Int(int64(d.Attempts)), p.Clock(d.DeadAt), redriveNote(d.Held, d.Kept), text.OneLine(d.Error, 120))
 	}
 	p.Table(t)
 	operation.More(p, "before", out.Next)
@@ -263,9 +263,9 @@ func showMessage(ctx context.Context, env *operation.Env, in messageRef) (m Mess
 }
 
 // messageText tells a message, a field to a line, and its record.
-func messageText(p *printer.Page, _ messageRef, m MessageRecord) {
+func messageText(p *text.Doc, _ messageRef, m MessageRecord) {
 	field := func(name, format string, args ...any) {
-		p.Field(name, "%s", printer.OneLine(fmt.Sprintf(format, args...), 500))
+		p.Field(name, "%s", text.OneLine(fmt.Sprintf(format, args...), 500))
 	}
 	of := "job"
 	if m.JobID < 0 {
@@ -279,10 +279,10 @@ func messageText(p *printer.Page, _ messageRef, m MessageRecord) {
 	if m.Step < len(route) && m.Status != outbox.Sent {
 		route[m.Step] = "[" + route[m.Step] + "]"
 	}
-	field("route", "%s", printer.OrNone(strings.Join(route, ", ")))
+	field("route", "%s", text.OrNone(strings.Join(route, ", ")))
 	field("attempts", "%d by this medium", m.Attempts)
 	if m.Crashes > 0 {
-		field("crashes", "%s died sending it", printer.Counted(int64(m.Crashes), "relay"))
+		field("crashes", "%s died sending it", text.Counted(int64(m.Crashes), "relay"))
 	}
 	switch {
 	case m.DeadAt != nil:
@@ -304,13 +304,13 @@ func messageText(p *printer.Page, _ messageRef, m MessageRecord) {
 		return
 	}
 	p.Printf("\n")
-	t := printer.NewTable("AT", "MEDIUM", "SENDER", ">ATTEMPT", "OUTCOME", "REASON", "CODE", "ERROR")
+	t := text.NewTable("AT", "MEDIUM", "SENDER", ">ATTEMPT", "OUTCOME", "REASON", "CODE", "ERROR")
 	for _, r := range m.Record {
 		attempt := "-"
 		if r.Attempt > 0 {
-			attempt = printer.Int(int64(r.Attempt))
+			attempt = text.Int(int64(r.Attempt))
 		}
-		t.Add(p.Clock(r.At), r.Medium, r.Sender, attempt, string(r.Outcome), string(r.Reason), printer.OneLine(r.Code, 40), printer.OneLine(r.Error, 200))
+		t.Add(p.Clock(r.At), r.Medium, r.Sender, attempt, string(r.Outcome), string(r.Reason), text.OneLine(r.Code, 40), text.OneLine(r.Error, 200))
 	}
 	p.Table(t)
 }

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/belfryhq/belfry/admin/operation"
-	"github.com/belfryhq/belfry/internal/printer"
+	"github.com/belfryhq/belfry/internal/text"
 )
 
 // pruneInput is the input of `prune`.
@@ -46,7 +46,7 @@ by the sums of their jobs; those of job types of your own are not, and are delet
 		Example: `  belfry prune --dry-run
   belfry prune
   belfry prune --older-than 90d --reason "disk is full"`,
-	}, runPrune, func(p *printer.Page, _ pruneInput, out *PruneReport) {
+	}, runPrune, func(p *text.Doc, _ pruneInput, out *PruneReport) {
 		if out.KeepsAll {
 			p.Note("retention keeps everything permanently: set retention.notifications, messages, jobs or events, or say --older-than 90d")
 		}
@@ -102,5 +102,5 @@ func prunePlan(would Pruned, words string, asOf time.Time) *operation.Plan {
 }
 
 func prunedLine(what string, p Pruned) string {
-	return fmt.Sprintf("%s: %s, %s, %s, %s", what, printer.Counted(p.Notifications, "notification"), printer.Counted(p.Messages, "message"), printer.Counted(p.Jobs, "job"), printer.Counted(p.Events, "event"))
+	return fmt.Sprintf("%s: %s, %s, %s, %s", what, text.Counted(p.Notifications, "notification"), text.Counted(p.Messages, "message"), text.Counted(p.Jobs, "job"), text.Counted(p.Events, "event"))
 }

@@ -12,7 +12,7 @@ import (
 
 	"github.com/belfryhq/belfry/admin/operation"
 	"github.com/belfryhq/belfry/internal/config"
-	"github.com/belfryhq/belfry/internal/printer"
+	"github.com/belfryhq/belfry/internal/text"
 	"github.com/belfryhq/belfry/job"
 	"github.com/belfryhq/belfry/outbox"
 )
@@ -83,7 +83,7 @@ counts again with default, or nothing after the =. Keys:
 			change := SenderChange{Rate: in.Rate.Asked, RatePerSecond: (*float64)(in.Rate.To), Slots: in.Concurrency.Asked, Concurrency: in.Concurrency.To}
 			s, err := SetSender(ctx, env.DB, in.Sender, change, RelayAlive, operation.ActBy(env, in))
 			return actedOn(ctx, env, s, err)
-		}, func(p *printer.Page, _ senderChange, s Sender) { senderText(p, s) }),
+		}, func(p *text.Doc, _ senderChange, s Sender) { senderText(p, s) }),
 		senderActOperation(operation.Operation{
 			Name: "senders pause", Short: "Stop a sender: its provider is not called until it is resumed",
 			Long: `Stop a sender: from the next second or so on no relay calls its provider, and its
@@ -111,7 +111,7 @@ func senderActOperation(o operation.Operation, do func(context.Context, *pgxpool
 	return operation.Define(o, func(ctx context.Context, env *operation.Env, in senderActInput) (Sender, error) {
 		s, err := do(ctx, env.DB, in.Sender, RelayAlive, operation.ActBy(env, in))
 		return actedOn(ctx, env, s, err)
-	}, func(p *printer.Page, _ senderActInput, s Sender) { senderText(p, s) })
+	}, func(p *text.Doc, _ senderActInput, s Sender) { senderText(p, s) })
 }
 
 // listSenders adds the senders of the configuration that no live relay has and nobody has
@@ -151,20 +151,20 @@ func actedOn(ctx context.Context, env *operation.Env, s SenderState, err error) 
 	slices.Sort(names)
 	names = slices.Compact(names)
 	return Sender{s, fmt.Sprintf("no live relay and no configuration here has a sender %s; there are: %s%s",
-		s.Name, printer.OrNone(strings.Join(names, ", ")), config.Hint(s.Name, names))}, nil
+		s.Name, text.OrNone(strings.Join(names, ", ")), config.Hint(s.Name, names))}, nil
 }
 
-func sendersText(p *printer.Page, _ operation.None, out Senders) {
+func sendersText(p *text.Doc, _ operation.None, out Senders) {
 	if len(out.Senders) == 0 {
 		p.Printf("no relay with a sender lives, none is configured, and no operator has changed any\n")
 	} else {
-		t := printer.NewTable("SENDER", "MEDIUM", "STATE", ">SENT/S", ">FAILED/S", ">WAITING", ">RATE", ">CONCURRENCY", ">RELAYS", "PAUSED", "BY", "REASON")
+		t := text.NewTable("SENDER", "MEDIUM", "STATE", ">SENT/S", ">FAILED/S", ">WAITING", ">RATE", ">CONCURRENCY", ">RELAYS", "PAUSED", "BY", "REASON")
 		for _, s := range out.Senders {
 			sent, failed, waiting := "", "", ""
 			if s.Relays > 0 {
-				sent, failed, waiting = PerSecond(s.SentPerSecond), PerSecond(s.FailedPerSecond), printer.Grouped(int64(s.Waiting))
+				sent, failed, waiting = PerSecond(s.SentPerSecond), PerSecond(s.FailedPerSecond), text.Grouped(int64(s.Waiting))
 			}
-			t.Add(s.Name, s.Medium, SenderShown(s), sent, failed, waiting, rateText(s), slotsText(s), printer.Int(int64(s.Relays)), p.ClockOr(s.PausedAt, ""), s.PausedBy, printer.OneLine(s.PauseReason, 80))
+			t.Add(s.Name, s.Medium, SenderShown(s), sent, failed, waiting, rateText(s), slotsText(s), text.Int(int64(s.Relays)), p.ClockOr(s.PausedAt, ""), s.PausedBy, text.OneLine(s.PauseReason, 80))
 		}
 		p.Table(t)
 	}
@@ -172,13 +172,13 @@ func sendersText(p *printer.Page, _ operation.None, out Senders) {
 		return
 	}
 	p.Printf("\n")
-	t := printer.NewTable("RELAY", "STATE", ">IN FLIGHT", "HEARTBEAT", "STARTED", "SENDERS")
+	t := text.NewTable("RELAY", "STATE", ">IN FLIGHT", "HEARTBEAT", "STARTED", "SENDERS")
 	for _, r := range out.Relays {
 		state := "silent"
 		if r.Live {
 			state = "live"
 		}
-		t.Add(printer.OneLine(r.Name, 80), state, printer.Grouped(int64(r.InFlight)), p.Clock(r.HeartbeatAt), p.Clock(r.StartedAt), strings.Join(r.Senders, ", "))
+		t.Add(text.OneLine(r.Name, 80), state, text.Grouped(int64(r.InFlight)), p.Clock(r.HeartbeatAt), p.Clock(r.StartedAt), strings.Join(r.Senders, ", "))
 	}
 	p.Table(t)
 }
@@ -202,12 +202,12 @@ func SenderShown(s SenderState) string {
 // PerSecond is a rate a second; "0": there was nothing.
 func PerSecond(perSecond float64) string {
 	if perSecond >= 10 {
-		return printer.Grouped(int64(perSecond + 0.5))
+		return text.Grouped(int64(perSecond + 0.5))
 	}
 	return strconv.FormatFloat(perSecond, 'f', -1, 64)
 }
 
-func senderText(p *printer.Page, s Sender) {
+func senderText(p *text.Doc, s Sender) {
 	p.Printf("%s\n", senderLine(p.Times, s.SenderState))
 	if s.Note != "" {
 		p.Note("%s", s.Note)
@@ -215,8 +215,8 @@ func senderText(p *printer.Page, s Sender) {
 }
 
 // senderLine is one line about a sender.
-func senderLine(times printer.Times, s SenderState) string {
-	limits := fmt.Sprintf("rate %s, concurrency %s, %s", rateText(s), slotsText(s), printer.Counted(int64(s.Relays), "live relay"))
+func senderLine(times text.Times, s SenderState) string {
+	limits := fmt.Sprintf("rate %s, concurrency %s, %s", rateText(s), slotsText(s), text.Counted(int64(s.Relays), "live relay"))
 	if s.PausedAt == nil {
 		return fmt.Sprintf("sender %s is open; %s", s.Name, limits)
 	}
@@ -235,7 +235,7 @@ func rateText(s SenderState) string {
 }
 
 func slotsText(s SenderState) string {
-	return limitText(s.Concurrency, s.InForce, func(l outbox.SenderLimits) int { return l.Concurrency }, func(n int) string { return printer.Grouped(int64(n)) })
+	return limitText(s.Concurrency, s.InForce, func(l outbox.SenderLimits) int { return l.Concurrency }, func(n int) string { return text.Grouped(int64(n)) })
 }
 
 // limitText is one limit: what live relays work by, and whether an operator set it.

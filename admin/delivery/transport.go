@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/belfryhq/belfry/admin/operation"
-	"github.com/belfryhq/belfry/internal/printer"
+	"github.com/belfryhq/belfry/internal/text"
 	"github.com/belfryhq/belfry/outbox"
 	"github.com/belfryhq/belfry/outbox/relay"
 )
@@ -132,12 +132,12 @@ messages. It asks on a terminal; elsewhere say --yes.`,
 			}
 			return operation.Question{Text: "Take back all that is queued?", If: "all that is queued is to be taken back and the carrier emptied"}, carrierFree(ctx, env)
 		}),
-	}, drainTransport, func(p *printer.Page, _ transportAct, done *TransportDone) {
+	}, drainTransport, func(p *text.Doc, _ transportAct, done *TransportDone) {
 		if done.Plan != nil {
 			done.Plan.Text(p, "message", drained)
 			return
 		}
-		p.Printf("%s taken back%s\n", printer.Counted(done.Messages, "message"), map[bool]string{true: "; the carrier is empty", false: ""}[done.Emptied])
+		p.Printf("%s taken back%s\n", text.Counted(done.Messages, "message"), map[bool]string{true: "; the carrier is empty", false: ""}[done.Emptied])
 	})
 }
 
@@ -199,35 +199,35 @@ func insideOf(q QueueState, in relay.QueueStatus) *CarrierQueue {
 	return c
 }
 
-func transportText(p *printer.Page, _ operation.None, out *Transport) {
+func transportText(p *text.Doc, _ operation.None, out *Transport) {
 	if out.Server == "" {
 		p.Printf("transport %s: relays claim from the database, and there is no carrier\n\n", out.Transport)
 	} else {
 		p.Printf("transport %s at %s\n\n", out.Transport, out.Server)
 	}
-	t := printer.NewTable("QUEUE", ">READY", ">LATER", ">TAKEN", ">AT MOST", ">DEAD", ">QUEUED", ">OLDEST", "PUSHED BY", "EPOCH SINCE", "STATE")
-	workers := printer.NewTable("WORKER", "QUEUE", ">TAKEN", "SEEN")
+	t := text.NewTable("QUEUE", ">READY", ">LATER", ">TAKEN", ">AT MOST", ">DEAD", ">QUEUED", ">OLDEST", "PUSHED BY", "EPOCH SINCE", "STATE")
+	workers := text.NewTable("WORKER", "QUEUE", ">TAKEN", "SEEN")
 	bounded := false
 	for _, q := range out.Queues {
-		cells := []string{q.Name, "", "", "", "", ""}
+		cells := []any{q.Name, "", "", "", "", ""}
 		if c := q.Carrier; c != nil {
 			most := ""
 			if c.Most > 0 {
-				most, bounded = printer.Grouped(c.Most), true
+				most, bounded = text.Grouped(c.Most), true
 			}
-			cells = []string{q.Name, printer.Grouped(c.Ready), printer.Grouped(c.Later), printer.Grouped(c.Taken), most, printer.Grouped(c.Dead)}
+			cells = []any{q.Name, text.Grouped(c.Ready), text.Grouped(c.Later), text.Grouped(c.Taken), most, text.Grouped(c.Dead)}
 			for _, w := range c.Workers {
-				workers.Add(printer.OneLine(w.Name, 80), q.Name, printer.Grouped(w.Taken), p.ClockOr(w.Seen, "not alive"))
+				workers.Add(text.OneLine(w.Name, 80), q.Name, text.Grouped(w.Taken), p.ClockOr(w.Seen, "not alive"))
 			}
 		}
 		oldest, by := "", "nobody"
 		if q.Oldest != nil {
-			oldest = printer.Short(*q.Oldest)
+			oldest = text.Short(*q.Oldest)
 		}
 		if q.LeadsUntil != nil {
-			by = printer.OneLine(q.Dispatcher, 60)
+			by = text.OneLine(q.Dispatcher, 60)
 		}
-		t.Add(append(cells, printer.Bounded(q.Queued, QueueCounts), oldest, by, p.ClockOr(q.EpochAt, "never"), queueText(out, q))...)
+		t.Add(append(cells, text.Bounded(q.Queued, QueueCounts), oldest, by, p.ClockOr(q.EpochAt, "never"), queueText(out, q))...)
 	}
 	if out.Server == "" {
 		for _, heading := range []string{"READY", "LATER", "TAKEN", "DEAD"} {
@@ -246,13 +246,13 @@ func transportText(p *printer.Page, _ operation.None, out *Transport) {
 		return
 	}
 	p.Printf("\n")
-	relays := printer.NewTable("RELAY", "STATE", "TRANSPORT", ">IN FLIGHT", "HEARTBEAT")
+	relays := text.NewTable("RELAY", "STATE", "TRANSPORT", ">IN FLIGHT", "HEARTBEAT")
 	for _, r := range out.Relays {
 		state := "live"
 		if !r.Live {
 			state = "dead"
 		}
-		relays.Add(printer.OneLine(r.Name, 80), state, r.Transport, printer.Grouped(int64(r.InFlight)), p.Clock(r.HeartbeatAt))
+		relays.Add(text.OneLine(r.Name, 80), state, r.Transport, text.Grouped(int64(r.InFlight)), p.Clock(r.HeartbeatAt))
 	}
 	p.Table(relays)
 }
@@ -301,7 +301,7 @@ func carrierFree(ctx context.Context, env *operation.Env) error {
 	}
 	for _, q := range states {
 		if q.LeadsUntil != nil && !slices.ContainsFunc(names, func(n string) bool { return strings.HasPrefix(n, q.Dispatcher+" (") }) {
-			names = append(names, fmt.Sprintf("%s (%s, until %s unless it lives)", q.Dispatcher, q.Transport, printer.LocalClock(*q.LeadsUntil)))
+			names = append(names, fmt.Sprintf("%s (%s, until %s unless it lives)", q.Dispatcher, q.Transport, text.LocalClock(*q.LeadsUntil)))
 		}
 	}
 	if len(names) == 0 {

@@ -6,7 +6,7 @@ import (
 	"fmt"
 
 	"github.com/belfryhq/belfry/admin/operation"
-	"github.com/belfryhq/belfry/internal/printer"
+	"github.com/belfryhq/belfry/internal/text"
 )
 
 // rebuildTransport has what is QUEUED pushed again. The count that is compared is the act's own.
@@ -69,12 +69,12 @@ func pushedBy(relay string) string {
 	return "by " + relay + " within ten seconds"
 }
 
-func rebuiltText(p *printer.Page, _ transportAct, done *TransportDone) {
+func rebuiltText(p *text.Doc, _ transportAct, done *TransportDone) {
 	if done.Plan != nil {
 		done.Plan.Text(p, "message", pushedAgain)
 		return
 	}
-	p.Printf("%s to be pushed again, %s\n", printer.Counted(done.Messages, "message"), pushedBy(done.By))
+	p.Printf("%s to be pushed again, %s\n", text.Counted(done.Messages, "message"), pushedBy(done.By))
 }
 
 // drainTransport takes everything back and empties the carrier.
@@ -102,7 +102,7 @@ func drainTransport(ctx context.Context, env *operation.Env, in transportAct) (*
 	done := new(TransportDone)
 	var err error
 	done.Messages, err = TakeBackQueued(ctx, env.DB, in.By(env), func(taken int64) {
-		env.Progressf("taken back so far: %s", printer.Counted(taken, "message"))
+		env.Progressf("taken back so far: %s", text.Counted(taken, "message"))
 	})
 	if err != nil {
 		return done, err
@@ -116,7 +116,7 @@ func drainTransport(ctx context.Context, env *operation.Env, in transportAct) (*
 	}
 	for _, q := range states {
 		if q.Queued > 0 {
-			return done, operation.Conflict("%s of the queue %s are locked by somebody and left; repeat `belfry transport drain`", printer.CountedTo(q.Queued, QueueCounts, "message"), q.Name)
+			return done, operation.Conflict("%s of the queue %s are locked by somebody and left; repeat `belfry transport drain`", text.CountedTo(q.Queued, QueueCounts, "message"), q.Name)
 		}
 	}
 	if env.Carrier.Open == nil {

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/belfryhq/belfry/admin/operation"
-	"github.com/belfryhq/belfry/internal/printer"
+	"github.com/belfryhq/belfry/internal/text"
 	"github.com/belfryhq/belfry/job"
 	"github.com/belfryhq/belfry/outbox"
 )
@@ -79,7 +79,7 @@ func (c Carriers) Standstill(u Unsent, now time.Time) Standstill {
 	case len(lacking) > 0 && lacking[0] == u.Route[0]:
 		return Standstill{Why: "nobody has a sender for " + strings.Join(lacking, " or "), Remedy: "add one with medium: " + lacking[0] + " to `senders` in the configuration"}
 	case u.DueIn != nil && *u.DueIn > 0:
-		s := Standstill{Why: fmt.Sprintf("the first is due %s%s", printer.LocalClock(now.Add(*u.DueIn)), waitsFor(u.Reason))}
+		s := Standstill{Why: fmt.Sprintf("the first is due %s%s", text.LocalClock(now.Add(*u.DueIn)), waitsFor(u.Reason))}
 		if !c.Alive(u.Route[0]) {
 			s.Remedy = "`belfry run --deliver` sends them then, or `belfry relay` or a daemon"
 		}
@@ -114,7 +114,7 @@ func StandstillOf(ctx context.Context, env *operation.Env, id int64) (Standstill
 	}
 	jobs, messages, err := Ahead(ctx, env.DB, id)
 	if err == nil && len(jobs) > 0 {
-		still.Why = fmt.Sprintf("behind %s of this lane (%s)", jobNames(jobs), printer.Counted(messages, "message"))
+		still.Why = fmt.Sprintf("behind %s of this lane (%s)", jobNames(jobs), text.Counted(messages, "message"))
 	}
 	return still, err
 }
@@ -123,7 +123,7 @@ func StandstillOf(ctx context.Context, env *operation.Env, id int64) (Standstill
 func jobNames(ids []int64) string {
 	names := make([]string, len(ids))
 	for i, id := range ids {
-		names[i] = printer.Int(id)
+		names[i] = text.Int(id)
 	}
 	if len(names) == 1 {
 		return "job " + names[0]

@@ -11,7 +11,7 @@ import (
 	"github.com/belfryhq/belfry/admin/delivery"
 	"github.com/belfryhq/belfry/dev/admintest"
 	"github.com/belfryhq/belfry/dev/outboxtest"
-	"github.com/belfryhq/belfry/internal/printer"
+	"github.com/belfryhq/belfry/internal/text"
 	"github.com/belfryhq/belfry/job"
 	"github.com/belfryhq/belfry/outbox"
 )
@@ -50,11 +50,11 @@ func TestStandstill_SaysWhyAndWhatToDo(t *testing.T) {
 		},
 		"due later": {
 			delivery.Carriers{Live: pushes}, delivery.Unsent{Route: []string{"push"}, DueIn: &in, Reason: outbox.ReasonQuietHours},
-			"the first is due " + printer.LocalClock(admintest.Noon().Add(in)) + " (it waits for the end of the channel's quiet hours)", "", false,
+			"the first is due " + text.LocalClock(admintest.Noon().Add(in)) + " (it waits for the end of the channel's quiet hours)", "", false,
 		},
 		"due later, for nobody": {
 			delivery.Carriers{Configured: []string{"push"}}, delivery.Unsent{Route: []string{"push"}, DueIn: &in},
-			"the first is due " + printer.LocalClock(admintest.Noon().Add(in)), "`belfry run --deliver` sends them then, or `belfry relay` or a daemon", false,
+			"the first is due " + text.LocalClock(admintest.Noon().Add(in)), "`belfry run --deliver` sends them then, or `belfry relay` or a daemon", false,
 		},
 		"a relay has them": {
 			delivery.Carriers{Live: pushes}, delivery.Unsent{JobID: 7, Route: []string{"push", "sms"}},

@@ -11,7 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/belfryhq/belfry/admin/delivery"
-	"github.com/belfryhq/belfry/internal/printer"
+	"github.com/belfryhq/belfry/internal/text"
 	"github.com/belfryhq/belfry/outbox"
 	"github.com/belfryhq/belfry/outbox/relay"
 )
@@ -91,11 +91,11 @@ func (d *doctor) checkSenders(check string, states []delivery.SenderState, live 
 	for _, state := range states {
 		if state.PausedAt != nil {
 			d.warn(check, "`belfry senders resume "+state.Name+"` opens it", "sender %s is paused since %s by %s: %s",
-				state.Name, printer.LocalClock(*state.PausedAt), state.PausedBy, printer.OrNone(printer.OneLine(state.PauseReason, 200)))
+				state.Name, text.LocalClock(*state.PausedAt), state.PausedBy, text.OrNone(text.OneLine(state.PauseReason, 200)))
 		}
 	}
 	if d.quiet(check) {
-		d.ok(check, "%s configured, %s alive", printer.Counted(int64(len(d.Senders)), "sender"), printer.Counted(int64(len(live)), "relay"))
+		d.ok(check, "%s configured, %s alive", text.Counted(int64(len(d.Senders)), "sender"), text.Counted(int64(len(live)), "relay"))
 	}
 }
 
@@ -119,7 +119,7 @@ func (d *doctor) checkTransport(ctx context.Context, check string, live []delive
 	}
 	if most, need := d.Carrier.TakenMost, 2*len(live)*d.Carrier.InFlight; most > 0 && need > most {
 		d.warn(check, fmt.Sprintf("set it to %d or more", need),
-			"%s have up to %d ids of a queue in flight each, and %s is %d: when as many are out, everybody waits", printer.Counted(int64(len(live)), "live relay"), d.Carrier.InFlight, d.Carrier.TakenKey, most)
+			"%s have up to %d ids of a queue in flight each, and %s is %d: when as many are out, everybody waits", text.Counted(int64(len(live)), "live relay"), d.Carrier.InFlight, d.Carrier.TakenKey, most)
 	}
 	states, err := delivery.QueueStates(ctx, d.DB)
 	if err != nil {
@@ -129,11 +129,11 @@ func (d *doctor) checkTransport(ctx context.Context, check string, live []delive
 	for _, q := range states {
 		if queued += q.Queued; q.Queued > 0 && q.LeadsUntil == nil {
 			d.warn(check, "start a relay: any takes them back, or pushes them again; `belfry transport drain` takes them back at once",
-				"%s of the queue %s are QUEUED for %s, and no relay pushes", printer.CountedTo(q.Queued, delivery.QueueCounts, "message"), q.Name, printer.OrNone(q.Transport))
+				"%s of the queue %s are QUEUED for %s, and no relay pushes", text.CountedTo(q.Queued, delivery.QueueCounts, "message"), q.Name, text.OrNone(q.Transport))
 		}
 	}
 	if d.quiet(check) {
-		d.ok(check, "%s; %s QUEUED", configured, printer.CountedTo(queued, delivery.QueueCounts, "message"))
+		d.ok(check, "%s; %s QUEUED", configured, text.CountedTo(queued, delivery.QueueCounts, "message"))
 	}
 	return nil
 }
@@ -195,7 +195,7 @@ func (d *doctor) checkDue(ctx context.Context, check string, live []delivery.Rel
 	}
 	if len(list) == 0 || inFlight > 0 {
 		d.ok(check, "%s with messages that are due for over %s; relays have %s in flight",
-			printer.Counted(int64(len(list)), "job"), unmovedAfter, printer.Counted(int64(inFlight), "message"))
+			text.Counted(int64(len(list)), "job"), unmovedAfter, text.Counted(int64(inFlight), "message"))
 		return nil
 	}
 	remedy := "start a daemon with senders, or `belfry relay`"
@@ -210,7 +210,7 @@ func (d *doctor) checkDue(ctx context.Context, check string, live []delivery.Rel
 		if m.Reason != "" {
 			of += " (" + m.Reason + ")"
 		}
-		d.warn(check, remedy, "%s are due for %s, and nobody moves them", of, printer.Short(m.For))
+		d.warn(check, remedy, "%s are due for %s, and nobody moves them", of, text.Short(m.For))
 	}
 	return nil
 }
@@ -229,7 +229,7 @@ func (d *doctor) checkCarriers(ctx context.Context, check string) (told []int64,
 		due := u.DueIn == nil || *u.DueIn <= 0
 		if still := c.Standstill(u, d.Time()); due && !u.Held && !c.Alive(u.Route[0]) {
 			told = append(told, u.JobID)
-			d.warn(check, still.Remedy, "%s of job %d not sent: %s", printer.Counted(u.Waiting, "message"), u.JobID, still.Why)
+			d.warn(check, still.Remedy, "%s of job %d not sent: %s", text.Counted(u.Waiting, "message"), u.JobID, still.Why)
 		}
 	}
 	return told, nil

@@ -10,7 +10,7 @@ import (
 
 	"github.com/belfryhq/belfry/admin/operation"
 	"github.com/belfryhq/belfry/internal/errkind"
-	"github.com/belfryhq/belfry/internal/printer"
+	"github.com/belfryhq/belfry/internal/text"
 	"github.com/belfryhq/belfry/migrations"
 )
 
@@ -57,7 +57,7 @@ Nothing is changed. Exit code 1 when a check failed, 0 otherwise; warnings do no
 		d := &doctor{Env: env, user: env.DB.Config().ConnConfig.User, profiles: profilesNamed(in.For)}
 		d.examine(ctx)
 		return ReportOf(d.findings), nil
-	}, func(p *printer.Page, _ doctorInput, out *Report) {
+	}, func(p *text.Doc, _ doctorInput, out *Report) {
 		for _, f := range out.Findings {
 			p.Printf("%s %-14s %s\n", p.Status(fmt.Sprintf("%-8s", f.Status)), f.Check, f.Detail)
 			if f.Remedy != "" {
@@ -80,7 +80,7 @@ func (r *Report) Verdict() error {
 	if failed == 0 {
 		return nil
 	}
-	return fmt.Errorf("%s failed, %s", printer.Counted(failed, "check"), printer.Counted(warnings, "warning"))
+	return fmt.Errorf("%s failed, %s", text.Counted(failed, "check"), text.Counted(warnings, "warning"))
 }
 
 func (r *Report) count(status Health) (n int64) {
@@ -152,7 +152,7 @@ func (d *doctor) examine(ctx context.Context) {
 		d.ok("configuration", "%s read", d.Setup.Configuration)
 	}
 	for _, file := range d.Setup.OpenFiles {
-		d.warn("files", "chmod 600 "+printer.ShellWord(file), "%s has a secret, and other accounts of this machine may read it", file)
+		d.warn("files", "chmod 600 "+text.ShellWord(file), "%s has a secret, and other accounts of this machine may read it", file)
 	}
 	d.make(ctx, check{"connection", d.checkConnection}, check{"server", d.checkServer})
 	privileges := check{"privileges", d.checkPrivileges}

@@ -11,7 +11,7 @@ import (
 
 	"github.com/belfryhq/belfry/admin/operation"
 	"github.com/belfryhq/belfry/channels"
-	"github.com/belfryhq/belfry/internal/printer"
+	"github.com/belfryhq/belfry/internal/text"
 )
 
 // A grant gives privileges on one of belfry's relations, or on columns of it, or on a
@@ -166,7 +166,7 @@ which the owner of the schema does. No connection is made. 'belfry doctor --for'
 		out := &RoleGrants{For: in.For, Role: cmp.Or(in.Role, "belfry_"+in.For[0])}
 		out.Statements = statementsOf(profilesNamed(in.For), pgx.Identifier{out.Role}.Sanitize(), env.Channels.Relation())
 		return out, nil
-	}, func(p *printer.Page, _ rolesInput, out *RoleGrants) {
+	}, func(p *text.Doc, _ rolesInput, out *RoleGrants) {
 		for _, statement := range out.Statements {
 			p.Printf("%s;\n", statement)
 		}

@@ -10,7 +10,7 @@ import (
 
 	"github.com/belfryhq/belfry/admin/delivery"
 	"github.com/belfryhq/belfry/admin/operation"
-	"github.com/belfryhq/belfry/internal/printer"
+	"github.com/belfryhq/belfry/internal/text"
 )
 
 // ServerHealth is how the database server is, as far as the role may see it, and what messages move through.
@@ -54,18 +54,18 @@ func readHealth(ctx context.Context, env *operation.Env, _ operation.None) (h Se
 	return h, err
 }
 
-func healthText(p *printer.Page, _ operation.None, h ServerHealth) {
+func healthText(p *text.Doc, _ operation.None, h ServerHealth) {
 	p.Field("as of", "%s", p.Clock(h.At))
 	p.Field("postgresql", "%s%s", h.Server, map[bool]string{true: ", a standby"}[h.Standby])
-	p.Field("connections", "%s of %s", printer.Grouped(int64(h.Connections)), printer.Grouped(int64(h.MaxConnections)))
+	p.Field("connections", "%s of %s", text.Grouped(int64(h.Connections)), text.Grouped(int64(h.MaxConnections)))
 	if h.OldestTransaction != nil {
-		p.Field("oldest transaction", "%s", printer.Short(operation.SecondsSpan(h.OldestTransaction)))
+		p.Field("oldest transaction", "%s", text.Short(operation.SecondsSpan(h.OldestTransaction)))
 	}
 	if h.ReplayLag != nil {
-		p.Field("standbys", "%s behind", printer.Short(operation.SecondsSpan(h.ReplayLag)))
+		p.Field("standbys", "%s behind", text.Short(operation.SecondsSpan(h.ReplayLag)))
 	}
 	for _, transport := range slices.Sorted(maps.Keys(h.Relays)) {
-		p.Field("relays", "%s live, over %s", printer.Grouped(int64(h.Relays[transport])), transport)
+		p.Field("relays", "%s live, over %s", text.Grouped(int64(h.Relays[transport])), transport)
 	}
 	if len(h.Relays) == 0 {
 		p.Field("relays", "none live")

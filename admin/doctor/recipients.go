@@ -8,7 +8,7 @@ import (
 
 	"github.com/belfryhq/belfry/admin/operation"
 	"github.com/belfryhq/belfry/channels"
-	"github.com/belfryhq/belfry/internal/printer"
+	"github.com/belfryhq/belfry/internal/text"
 )
 
 // Contract is how channels.relation keeps its contract.
@@ -68,12 +68,12 @@ func faultsOf(ctx context.Context, env *operation.Env) (faults []channels.Fault,
 // Verdict says that no job could walk the relation.
 func (c *Contract) Verdict() error {
 	if n := fatalFaults(c.Faults); n > 0 {
-		return fmt.Errorf("%s does not keep the contract: %s", c.Relation, printer.Counted(n, "fault"))
+		return fmt.Errorf("%s does not keep the contract: %s", c.Relation, text.Counted(n, "fault"))
 	}
 	return nil
 }
 
-func contractText(p *printer.Page, _ operation.None, out *Contract) {
+func contractText(p *text.Doc, _ operation.None, out *Contract) {
 	for _, f := range out.Faults {
 		p.Printf("%-8s %s\n", healthOf(f), faultText(out.Relation, f))
 		if f.Remedy != "" {
@@ -89,7 +89,7 @@ func contractText(p *printer.Page, _ operation.None, out *Contract) {
 	}
 }
 
-func verified(times printer.Times, a *channels.Attached) string {
+func verified(times text.Times, a *channels.Attached) string {
 	if a.VerifiedAt == nil {
 		return "never verified"
 	}

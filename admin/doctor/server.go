@@ -10,7 +10,7 @@ import (
 
 	"github.com/belfryhq/belfry/internal/db"
 	"github.com/belfryhq/belfry/internal/pgserver"
-	"github.com/belfryhq/belfry/internal/printer"
+	"github.com/belfryhq/belfry/internal/text"
 )
 
 // checkConnection asks the database whether it answers.
@@ -69,7 +69,7 @@ func (d *doctor) checkServer(ctx context.Context, check string) error {
 	if facts.WaitingCommits > 0 {
 		d.fail("replication", "start a standby that synchronous_standby_names lists, or ALTER SYSTEM RESET synchronous_standby_names and SELECT pg_reload_conf()",
 			"%s waiting for a synchronous standby (synchronous_standby_names is %s); what they did is committed here, and their callers have no answer",
-			printer.Counted(facts.WaitingCommits, "commit"), facts.SynchronousStandbyNames)
+			text.Counted(facts.WaitingCommits, "commit"), facts.SynchronousStandbyNames)
 	}
 	if found.Pooler {
 		d.checkPooler(found, unknown)

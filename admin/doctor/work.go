@@ -10,7 +10,7 @@ import (
 
 	"github.com/belfryhq/belfry/channels"
 	"github.com/belfryhq/belfry/internal/lifecycle"
-	"github.com/belfryhq/belfry/internal/printer"
+	"github.com/belfryhq/belfry/internal/text"
 	"github.com/belfryhq/belfry/job"
 	"github.com/belfryhq/belfry/job/schedule"
 	"github.com/belfryhq/belfry/outbox"
@@ -86,7 +86,7 @@ func (d *doctor) checkJobs(ctx context.Context, check string) error {
 		return err
 	}
 	for _, j := range list {
-		d.warn(check, "`belfry run` or a daemon that serves the lane takes it over", "job %d in lane %s is stale: RUNNING on %s without a heartbeat for %s", j.ID, j.Lane, j.Runner, printer.Short(j.Age))
+		d.warn(check, "`belfry run` or a daemon that serves the lane takes it over", "job %d in lane %s is stale: RUNNING on %s without a heartbeat for %s", j.ID, j.Lane, j.Runner, text.Short(j.Age))
 	}
 	var waiting int64
 	var longest time.Duration
@@ -98,9 +98,9 @@ func (d *doctor) checkJobs(ctx context.Context, check string) error {
 	case len(unknown) > 0:
 		d.warn(check, "run the program that was built with them", "due jobs are of types that this belfry does not run: %s", strings.Join(unknown, ", "))
 	case longest > overdueAfter:
-		d.warn(check, "is a daemon running, or `belfry run` scheduled?", "%s due, the first for %s", printer.Counted(waiting, "job"), printer.Short(longest))
+		d.warn(check, "is a daemon running, or `belfry run` scheduled?", "%s due, the first for %s", text.Counted(waiting, "job"), text.Short(longest))
 	case len(list) == 0:
-		d.ok(check, "%s due, none stale", printer.Counted(waiting, "job"))
+		d.ok(check, "%s due, none stale", text.Counted(waiting, "job"))
 	}
 	return nil
 }
@@ -121,7 +121,7 @@ func (d *doctor) checkApprovals(ctx context.Context, check string) error {
 		d.ok(check, "no job waits for approval")
 	default:
 		d.warn(check, fmt.Sprintf("`belfry jobs list --awaiting-approval` lists them, `belfry jobs approve %d --dry-run` shows this one", first),
-			"%s to be approved; job %d, which %s requested, waits for %s", printer.CountedTo(n, approvalsCounted, "job"), first, printer.OneLine(by, 60), printer.Short(longest))
+			"%s to be approved; job %d, which %s requested, waits for %s", text.CountedTo(n, approvalsCounted, "job"), first, text.OneLine(by, 60), text.Short(longest))
 	}
 	return nil
 }
@@ -133,7 +133,7 @@ func (d *doctor) checkNames(ctx context.Context, check string) error {
 	for _, w := range list {
 		key := map[string]string{lifecycle.RunnerName: "runner.name", lifecycle.RelayName: "delivery.name"}[w.Kind]
 		d.warn(check, fmt.Sprintf("is a unit file copied? Leave %s out, or give each process its own", key),
-			"%s %q belongs to process %s, and process %s wanted it within the last ten minutes: it does not run", key, printer.OneLine(w.Name, 70), w.Holder, w.Rival)
+			"%s %q belongs to process %s, and process %s wanted it within the last ten minutes: it does not run", key, text.OneLine(w.Name, 70), w.Holder, w.Rival)
 	}
 	if err == nil && len(list) == 0 {
 		d.ok(check, "no two processes want one name")
@@ -150,7 +150,7 @@ func (d *doctor) checkLanes(ctx context.Context, check string) error {
 	for _, l := range lanes {
 		if l.PausedAt != nil {
 			d.warn(check, "`belfry lanes resume "+l.Name+"` opens it", "lane %s is paused since %s by %s: %s; %s due",
-				l.Name, printer.LocalClock(*l.PausedAt), l.PausedBy, printer.OrNone(printer.OneLine(l.PauseReason, 200)), printer.CountedTo(l.Due, job.LaneCounts, "job"))
+				l.Name, text.LocalClock(*l.PausedAt), l.PausedBy, text.OrNone(text.OneLine(l.PauseReason, 200)), text.CountedTo(l.Due, job.LaneCounts, "job"))
 		}
 	}
 	if d.quiet(check) {
@@ -171,18 +171,18 @@ func (d *doctor) checkSchedules(ctx context.Context, check string) error {
 	fires := err == nil && len(lacks) == 0
 	for _, s := range list {
 		if s.LastError != "" {
-			d.warn(check, "correct it; `belfry schedules run "+s.Name+"` makes up for what was missed", "schedule %s fails: %s", s.Name, printer.OneLine(s.LastError, 300))
+			d.warn(check, "correct it; `belfry schedules run "+s.Name+"` makes up for what was missed", "schedule %s fails: %s", s.Name, text.OneLine(s.LastError, 300))
 			continue
 		}
 		if !fires {
 			continue
 		}
 		if err := store.CheckQuery(ctx, s); err != nil {
-			d.warn(check, "correct it before it is due", "schedule %s will fail: %s", s.Name, printer.OneLine(err.Error(), 300))
+			d.warn(check, "correct it before it is due", "schedule %s will fail: %s", s.Name, text.OneLine(err.Error(), 300))
 		}
 	}
 	if d.quiet(check) {
-		d.ok(check, "%s, none fails", printer.Counted(int64(len(list)), "schedule"))
+		d.ok(check, "%s, none fails", text.Counted(int64(len(list)), "schedule"))
 	}
 	return nil
 }

@@ -12,7 +12,7 @@ import (
 
 	"github.com/belfryhq/belfry/admin/operation"
 	"github.com/belfryhq/belfry/channels"
-	"github.com/belfryhq/belfry/internal/printer"
+	"github.com/belfryhq/belfry/internal/text"
 	"github.com/belfryhq/belfry/job"
 )
 
@@ -163,18 +163,18 @@ func countOperation() operation.Operation {
 			return nil, err
 		}
 		return countOf(ctx, env, audience)
-	}, func(p *printer.Page, _ countInput, out *audienceCount) {
+	}, func(p *text.Doc, _ countInput, out *audienceCount) {
 		out.text(p)
 	})
 }
 
-func (c *audienceCount) text(p *printer.Page) {
+func (c *audienceCount) text(p *text.Doc) {
 	if c.AtMost > 0 && c.Channels <= c.AtMost {
 		p.Printf("%s\n", operation.AtMostText(c.Channels, c.AtMost))
 		return
 	}
 	p.Printf("%d\n", c.Channels)
-	p.Note("%s: %s", c.Audience, printer.Counted(c.Channels, "active channel"))
+	p.Note("%s: %s", c.Audience, text.Counted(c.Channels, "active channel"))
 }
 
 // Distance is a great-circle distance, in metres.

@@ -15,7 +15,7 @@ import (
 	"github.com/belfryhq/belfry/admin/operation"
 	"github.com/belfryhq/belfry/admin/upcoming"
 	"github.com/belfryhq/belfry/channels"
-	"github.com/belfryhq/belfry/internal/printer"
+	"github.com/belfryhq/belfry/internal/text"
 	"github.com/belfryhq/belfry/job"
 	"github.com/belfryhq/belfry/outbox"
 	"github.com/belfryhq/belfry/outbox/compose"
@@ -88,7 +88,7 @@ func confirmLate(ctx context.Context, env *operation.Env, in enqueueInput) (oper
 	if at == nil || in.Preview || env.Time().Sub(*at) <= late {
 		return operation.Question{}, nil
 	}
-	why := fmt.Sprintf("--at %s is %s ago: the job would start at once", printer.LocalClock(*at), printer.Short(env.Time().Sub(*at)))
+	why := fmt.Sprintf("--at %s is %s ago: the job would start at once", text.LocalClock(*at), text.Short(env.Time().Sub(*at)))
 	return operation.Question{Why: why, Text: why + ". Enqueue it?", If: "that is meant"}.ToMany(in.reach(ctx, env)), nil
 }
 
@@ -320,7 +320,7 @@ func (in enqueueInput) confirmCount(ctx context.Context, env *operation.Env, aud
 	if err != nil || c.Channels == max(*in.ConfirmCount, c.AtMost) {
 		return err
 	}
-	return operation.Conflict("the audience has %s channels now, and --confirm-count says %s; nothing was enqueued", operation.AtMostText(c.Channels, c.AtMost), printer.Grouped(*in.ConfirmCount))
+	return operation.Conflict("the audience has %s channels now, and --confirm-count says %s; nothing was enqueued", operation.AtMostText(c.Channels, c.AtMost), text.Grouped(*in.ConfirmCount))
 }
 
 // leastGrowth is by how much an audience that was counted may grow at least.
@@ -393,14 +393,14 @@ func unknownChannels(ctx context.Context, env *operation.Env, audience channels.
 	n, sample, err := env.Channels.Unknown(ctx, env.Reads(), audience)
 	switch {
 	case err != nil:
-		return []string{"whether each listed channel is there could not be looked at: " + printer.OneLine(err.Error(), 200)}
+		return []string{"whether each listed channel is there could not be looked at: " + text.OneLine(err.Error(), 200)}
 	case n > 0:
-		return []string{printer.Counted(n, "listed id") + " without a channel now, as " + strings.Join(sample, ", ")}
+		return []string{text.Counted(n, "listed id") + " without a channel now, as " + strings.Join(sample, ", ")}
 	}
 	return nil
 }
 
-func enqueuedText(p *printer.Page, in enqueueInput, out enqueued) {
+func enqueuedText(p *text.Doc, in enqueueInput, out enqueued) {
 	switch {
 	case out.jobs != nil:
 		out.jobs.text(p, in)
@@ -417,16 +417,16 @@ func enqueuedText(p *printer.Page, in enqueueInput, out enqueued) {
 }
 
 // text prints the jobs' ids, and what was done beside it.
-func (e *enqueuedJobs) text(p *printer.Page, in enqueueInput) {
+func (e *enqueuedJobs) text(p *text.Doc, in enqueueInput) {
 	for _, j := range e.Jobs {
 		p.Printf("%d\n", j.ID)
 		if j.CreatedAt.Before(e.AskedAt) {
 			p.Note("job %d was enqueued before, at %s, with the same idempotency key; it is %s%s", j.ID, p.Clock(j.CreatedAt), j.Status, in.differing(j))
 			continue
 		}
-		due := "now; `belfry run` or a running daemon takes it"
+		due := text.Sprintf("now; `belfry run` or a running daemon takes it")
 		if wait := j.ScheduleAt.Sub(e.AskedAt); wait > time.Second {
-			due = p.Clock(j.ScheduleAt) + ", in " + printer.Short(wait)
+			due = text.Sprintf("%s, in %s", j.ScheduleAt, wait)
 		}
 		p.Note("enqueued job %d (%s) in lane %s, due %s", j.ID, j.Type, j.Lane, due)
 		if j.AwaitsApproval() {

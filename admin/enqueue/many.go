@@ -17,7 +17,7 @@ import (
 	"github.com/belfryhq/belfry/admin/operation"
 	"github.com/belfryhq/belfry/channels"
 	"github.com/belfryhq/belfry/internal/config"
-	"github.com/belfryhq/belfry/internal/printer"
+	"github.com/belfryhq/belfry/internal/text"
 	"github.com/belfryhq/belfry/job"
 )
 
@@ -85,7 +85,7 @@ func (r requests) read(now time.Time) ([]enqueueInput, error) {
 		list[i] = in
 	}
 	if more := len(bad.Problems) - maxProblems; more > 0 {
-		bad.Problems = append(bad.Problems[:maxProblems], operation.Problem{Param: "jobs", Text: "there are " + printer.Counted(int64(more), "more problem") + " like these"})
+		bad.Problems = append(bad.Problems[:maxProblems], operation.Problem{Param: "jobs", Text: "there are " + text.Counted(int64(more), "more problem") + " like these"})
 	}
 	return list, bad.OrNil()
 }
@@ -104,7 +104,7 @@ func readRequest(one operation.Operation, raw json.RawMessage, now time.Time) (i
 	for _, name := range slices.Sorted(maps.Keys(fields)) {
 		i := slices.Index(names, name)
 		if i < 0 {
-			bad.Add(printer.OneLine(name, 60), "is not known; allowed: %s%s", strings.Join(names, ", "), config.Hint(name, names))
+			bad.Add(text.OneLine(name, 60), "is not known; allowed: %s%s", strings.Join(names, ", "), config.Hint(name, names))
 			continue
 		}
 		if err := one.Params()[i].SetJSON(&in, fields[name]); err != nil {
@@ -146,7 +146,7 @@ type enqueueManyInput struct {
 
 func (in enqueueManyInput) Check(_ operation.Operation, now time.Time) error {
 	if n := len(in.Jobs); n < 1 || n > maxRequests {
-		return operation.Invalid("jobs", "has %s; allowed values: 1 to %d", printer.Counted(int64(n), "request"), maxRequests)
+		return operation.Invalid("jobs", "has %s; allowed values: 1 to %d", text.Counted(int64(n), "request"), maxRequests)
 	}
 	_, err := in.Jobs.read(now)
 	return err
@@ -268,7 +268,7 @@ func enqueueMany(ctx context.Context, env *operation.Env, in enqueueManyInput) (
 			one.IDs = append(one.IDs, j.ID)
 			if r.Before[k] {
 				out.Remarks = append(out.Remarks, fmt.Sprintf("%s: job %d was enqueued before, at %s, with the same idempotency key; it is %s%s",
-					requestParam(i, ""), j.ID, printer.LocalClock(j.CreatedAt), j.Status, list[i].differing(j)))
+					requestParam(i, ""), j.ID, text.LocalClock(j.CreatedAt), j.Status, list[i].differing(j)))
 			}
 		}
 		out.Jobs = append(out.Jobs, one)
@@ -320,7 +320,7 @@ func manyRefused(err error, asked []job.Request) error {
 // planRequests says what would become of each request, and how many channels it is for. A count
 // that takes too long is unknown.
 func planRequests(ctx context.Context, env *operation.Env, asked []job.Request, made []job.Requested, fresh int64, asOf time.Time) *operation.Plan {
-	plan := &operation.Plan{Selection: printer.Counted(int64(len(asked)), "request"), AsOf: asOf, Count: fresh}
+	plan := &operation.Plan{Selection: text.Counted(int64(len(asked)), "request"), AsOf: asOf, Count: fresh}
 	counted := make(map[string]operation.Outcome)
 	for i, r := range asked {
 		o := operation.Outcome{Of: fmt.Sprintf("%s (%s)", requestParam(i, ""), strings.Join(r.Types, ", ")), Outcome: "enqueued"}
@@ -345,7 +345,7 @@ func planRequests(ctx context.Context, env *operation.Env, asked []job.Request, 
 	return plan
 }
 
-func enqueuedManyText(p *printer.Page, _ enqueueManyInput, out enqueuedMany) {
+func enqueuedManyText(p *text.Doc, _ enqueueManyInput, out enqueuedMany) {
 	if out.Plan != nil {
 		out.Plan.Text(p, "job", "enqueued")
 		return

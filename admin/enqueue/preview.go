@@ -12,7 +12,7 @@ import (
 	"github.com/belfryhq/belfry/admin/recipients"
 	"github.com/belfryhq/belfry/admin/upcoming"
 	"github.com/belfryhq/belfry/channels"
-	"github.com/belfryhq/belfry/internal/printer"
+	"github.com/belfryhq/belfry/internal/text"
 	"github.com/belfryhq/belfry/outbox"
 	"github.com/belfryhq/belfry/outbox/compose"
 )
@@ -66,7 +66,7 @@ what they would read. Nothing is written.
 			Category: j.Category, Title: j.Title, Body: j.Body, Data: j.Data, Variants: j.Variants, Route: j.Route,
 			Messages: j.Type != outbox.TypeInbox, At: at,
 		}, j.Audience)
-	}, func(p *printer.Page, _ operation.JobRef, out *jobPreview) { previewText(p, out) })
+	}, func(p *text.Doc, _ operation.JobRef, out *jobPreview) { previewText(p, out) })
 }
 
 // preview composes content for an audience.
@@ -94,10 +94,10 @@ func preview(ctx context.Context, env *operation.Env, what compose.Content, audi
 	return out, err
 }
 
-func previewText(p *printer.Page, out *jobPreview) {
+func previewText(p *text.Doc, out *jobPreview) {
 	looked := ""
 	if !out.Exact {
-		looked = ", the rest is of a sample of " + printer.Grouped(out.LookedAt)
+		looked = ", the rest is of a sample of " + text.Grouped(out.LookedAt)
 	}
 	p.Field("channels", "%s%s", operation.AtMostText(out.Channels, out.AtMost), looked)
 	p.Field("by platform", "%s", tallied(out.Platforms))
@@ -110,10 +110,10 @@ func previewText(p *printer.Page, out *jobPreview) {
 		p.Field("in quiet hours", "%s", operation.AtMostText(out.QuietHours, out.AtMost))
 		p.Field("over the cap", "%s", operation.AtMostText(out.Capped, out.AtMost))
 		if out.BadContent > 0 {
-			p.Field("bad content", "%s", printer.Grouped(out.BadContent))
+			p.Field("bad content", "%s", text.Grouped(out.BadContent))
 		}
 		for _, name := range slices.Sorted(maps.Keys(out.MissingAttributes)) {
-			p.Field("missing", "attributes.%s of %s, and no default in the words", name, printer.Counted(out.MissingAttributes[name], "channel"))
+			p.Field("missing", "attributes.%s of %s, and no default in the words", name, text.Counted(out.MissingAttributes[name], "channel"))
 		}
 	}
 	if out.Lane != nil {
@@ -146,12 +146,12 @@ func tallied(counts map[string]int64) string {
 			rest += counts[name]
 			continue
 		}
-		parts = append(parts, printer.OrNone(name)+" "+printer.Grouped(counts[name]))
+		parts = append(parts, text.OrNone(name)+" "+text.Grouped(counts[name]))
 	}
 	if rest > 0 {
-		parts = append(parts, "others "+printer.Grouped(rest))
+		parts = append(parts, "others "+text.Grouped(rest))
 	}
-	return printer.OrNone(strings.Join(parts, ", "))
+	return text.OrNone(strings.Join(parts, ", "))
 }
 
 // coarsen removes from a preview, for a role that reads no contents, what would locate one person:

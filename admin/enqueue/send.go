@@ -12,7 +12,7 @@ import (
 
 	"github.com/belfryhq/belfry/admin/operation"
 	"github.com/belfryhq/belfry/internal/db"
-	"github.com/belfryhq/belfry/internal/printer"
+	"github.com/belfryhq/belfry/internal/text"
 	"github.com/belfryhq/belfry/job"
 	"github.com/belfryhq/belfry/outbox"
 )
@@ -92,14 +92,14 @@ func send(ctx context.Context, env *operation.Env, in sendInput) (sent sentActiv
 	return sentActivity{activity, now}, nil
 }
 
-func sentText(p *printer.Page, _ sendInput, sent sentActivity) {
+func sentText(p *text.Doc, _ sendInput, sent sentActivity) {
 	p.Printf("%d\n", sent.ID)
 	by := strings.Join(sent.Route, ", ")
 	switch {
 	case sent.CreatedAt.Before(sent.AskedAt):
-		p.Note("activity %d was sent before, at %s, with the same idempotency key; its message is %s", sent.ID, p.Clock(sent.CreatedAt), printer.OrNone(sent.Status))
+		p.Note("activity %d was sent before, at %s, with the same idempotency key; its message is %s", sent.ID, p.Clock(sent.CreatedAt), text.OrNone(sent.Status))
 	case sent.DeliverAt != nil && sent.DeliverAt.Sub(sent.AskedAt) > time.Second:
-		p.Note("activity %d to channel %d by %s, due %s, in %s", sent.ID, sent.ChannelID, by, p.Clock(*sent.DeliverAt), printer.Short(sent.DeliverAt.Sub(sent.AskedAt)))
+		p.Note("activity %d to channel %d by %s, due %s, in %s", sent.ID, sent.ChannelID, by, p.Clock(*sent.DeliverAt), text.Short(sent.DeliverAt.Sub(sent.AskedAt)))
 	default:
 		p.Note("activity %d to channel %d by %s, due now; a running daemon or `belfry relay` delivers it", sent.ID, sent.ChannelID, by)
 	}

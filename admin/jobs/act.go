@@ -12,7 +12,7 @@ import (
 
 	"github.com/belfryhq/belfry/admin/delivery"
 	"github.com/belfryhq/belfry/admin/operation"
-	"github.com/belfryhq/belfry/internal/printer"
+	"github.com/belfryhq/belfry/internal/text"
 	"github.com/belfryhq/belfry/job"
 	"github.com/belfryhq/belfry/outbox"
 )
@@ -91,7 +91,7 @@ func (a actedJobs) Affected(string) operation.Affected {
 }
 
 // standText tells where jobs are.
-func standText(p *printer.Page, jobs actedJobs, verb jobVerb) {
+func standText(p *text.Doc, jobs actedJobs, verb jobVerb) {
 	if jobs.Plan != nil {
 		jobs.Plan.Text(p, "job", verb.done)
 	}
@@ -101,7 +101,7 @@ func standText(p *printer.Page, jobs actedJobs, verb jobVerb) {
 }
 
 // recallText tells what was taken back.
-func recallText(p *printer.Page, jobs actedJobs) {
+func recallText(p *text.Doc, jobs actedJobs) {
 	for _, j := range jobs.Jobs {
 		if j.Recall != nil {
 			p.Printf("%s\n", recalledText(j))
@@ -142,7 +142,7 @@ func (act jobsAct) planned(ctx context.Context, env *operation.Env, c operation.
 	for _, id := range ids {
 		one, failed := act.do(ctx, job.One(id), who)
 		if failed != nil {
-			err = errors.Join(err, recallInstead(operation.NoSuchJob(act.unsure(failed, id)), printer.Int(id), func() bool {
+			err = errors.Join(err, recallInstead(operation.NoSuchJob(act.unsure(failed, id)), text.Int(id), func() bool {
 				j, unread := env.Jobs.Get(ctx, id)
 				return unread == nil && j.Type == outbox.TypeInbox
 			}))
@@ -224,7 +224,7 @@ although the database does not answer. The command says so and ends with exit co
 			SQL: `UPDATE belfry.jobs SET abort_requested = true WHERE id = 17;`,
 			Example: `  belfry abort 17 --reason "wrong link"
   belfry abort --group 17 --recall`,
-		}, abortJobs, func(p *printer.Page, _ abortInput, out actedJobs) {
+		}, abortJobs, func(p *text.Doc, _ abortInput, out actedJobs) {
 			standText(p, out, aborting())
 			recallText(p, out)
 		}),
@@ -245,7 +245,7 @@ belfry jobs set 17 expires_at=+2h` + groupHelp,
 				return actedJobs{}, err
 			}
 			return jobsAct{retrying(), env.Jobs.Retry}.planned(ctx, env, in.PlanFlags, ids, group, operation.ActBy(env, in))
-		}, func(p *printer.Page, _ jobsInput, out actedJobs) { standText(p, out, retrying()) }),
+		}, func(p *text.Doc, _ jobsInput, out actedJobs) { standText(p, out, retrying()) }),
 		recallOperation(),
 	}
 }
@@ -273,7 +273,7 @@ Interrupted, it leaves what it took back taken back; repeating it goes on.` + gr
 			return planJobs(ctx, env, recalling(), false, in.PlanFlags, ids, group)
 		}
 		return recallJobs(ctx, env, in.PlanFlags, ids, group, operation.ActBy(env, in))
-	}, func(p *printer.Page, _ jobsInput, out actedJobs) {
+	}, func(p *text.Doc, _ jobsInput, out actedJobs) {
 		if out.Plan != nil {
 			out.Plan.Text(p, "job", recalled)
 		}
@@ -299,7 +299,7 @@ func abortJobs(ctx context.Context, env *operation.Env, in abortInput) (actedJob
 	if errors.As(err, &flagged) {
 		names := make([]string, len(flagged.JobIDs))
 		for i, id := range flagged.JobIDs {
-			names[i] = printer.Int(id)
+			names[i] = text.Int(id)
 		}
 		err = operation.Advise(err, "repeat `belfry abort "+strings.Join(names, " ")+"` when the database answers")
 	}
@@ -402,7 +402,7 @@ func recallable(ctx context.Context, store *job.Store, group uuid.UUID) ([]int64
 
 func recallOne(ctx context.Context, env *operation.Env, id int64, run func(context.Context, func(delivery.RecallProgress)) (delivery.Recalled, error)) (actedJob, error) {
 	done, err := run(ctx, func(p delivery.RecallProgress) {
-		env.Progressf("job %d: %s looked at, %s recalled", id, printer.Grouped(p.Looked), printer.Counted(p.Messages+p.Notifications, "row"))
+		env.Progressf("job %d: %s looked at, %s recalled", id, text.Grouped(p.Looked), text.Counted(p.Messages+p.Notifications, "row"))
 	})
 	if err != nil && done == (delivery.Recalled{}) {
 		return actedJob{}, err
@@ -416,13 +416,13 @@ func recallOne(ctx context.Context, env *operation.Env, id int64, run func(conte
 // recalledText is one line about what a recall did.
 func recalledText(one actedJob) string {
 	r := one.Recall
-	text := fmt.Sprintf("%s: %s withdrawn, %s read before; %s cancelled, %s sent, %s dead",
-		JobLabel(one.Job), printer.Counted(r.Notifications, "notification"), printer.Grouped(r.Read), printer.Counted(r.Messages, "message"), printer.Grouped(r.Sent), printer.Grouped(r.Dead))
+	line := fmt.Sprintf("%s: %s withdrawn, %s read before; %s cancelled, %s sent, %s dead",
+		JobLabel(one.Job), text.Counted(r.Notifications, "notification"), text.Grouped(r.Read), text.Counted(r.Messages, "message"), text.Grouped(r.Sent), text.Grouped(r.Dead))
 	if r.Awaiting > 0 {
-		text += fmt.Sprintf(", %s with the provider, whose receipts are awaited", printer.Grouped(r.Awaiting))
+		line += fmt.Sprintf(", %s with the provider, whose receipts are awaited", text.Grouped(r.Awaiting))
 	}
 	if r.InFlight > 0 {
-		text += fmt.Sprintf("; %s in flight, sent only if their call was under way: `belfry jobs show %d` counts them in a moment", printer.Grouped(r.InFlight), one.ID)
+		line += fmt.Sprintf("; %s in flight, sent only if their call was under way: `belfry jobs show %d` counts them in a moment", text.Grouped(r.InFlight), one.ID)
 	}
-	return text
+	return line
 }

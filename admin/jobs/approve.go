@@ -9,7 +9,7 @@ import (
 	"github.com/belfryhq/belfry/admin/enqueue"
 	"github.com/belfryhq/belfry/admin/operation"
 	"github.com/belfryhq/belfry/internal/db"
-	"github.com/belfryhq/belfry/internal/printer"
+	"github.com/belfryhq/belfry/internal/text"
 	"github.com/belfryhq/belfry/job"
 )
 
@@ -76,7 +76,7 @@ func approveJob(ctx context.Context, env *operation.Env, in approveInput) (appro
 		return approval{}, operation.NoSuchJob(err)
 	}
 	if in.Plan != nil && in.Plan.Version != j.Version { // no need to count
-		return approval{}, &db.StaleError{Subject: operation.SubjectJob, Name: printer.Int(j.ID), Version: j.Version}
+		return approval{}, &db.StaleError{Subject: operation.SubjectJob, Name: text.Int(j.ID), Version: j.Version}
 	}
 	asOf, err := env.Jobs.Now(ctx)
 	if err != nil {
@@ -96,7 +96,7 @@ func approveJob(ctx context.Context, env *operation.Env, in approveInput) (appro
 	case n > job.MostApproved(count) || count > job.MostApproved(n):
 		return approval{}, operation.Unexpected(n, count, "recipient", approved, asOf)
 	case count < 1 || count > job.MostRecipients:
-		return approval{}, operation.Conflict("%s cannot be approved, only 1 to %s", printer.Counted(count, "recipient"), printer.Grouped(job.MostRecipients))
+		return approval{}, operation.Conflict("%s cannot be approved, only 1 to %s", text.Counted(count, "recipient"), text.Grouped(job.MostRecipients))
 	}
 	brief, cancel := context.WithTimeout(ctx, operation.DefaultDeadline)
 	defer cancel()
@@ -112,9 +112,9 @@ func approveJob(ctx context.Context, env *operation.Env, in approveInput) (appro
 
 // planApproval says what an approval would do, of which refusal is why it may not be.
 func planApproval(j job.Job, n int64, asOf time.Time, refusal error) (*operation.Plan, error) {
-	o := operation.Outcome{Of: JobLabel(j), Outcome: approved, Count: n, Detail: "goes out to " + printer.Grouped(job.MostApproved(n)) + " at most"}
+	o := operation.Outcome{Of: JobLabel(j), Outcome: approved, Count: n, Detail: "goes out to " + text.Grouped(job.MostApproved(n)) + " at most"}
 	if written := j.RowsWritten; written > 0 {
-		o.Detail += ", beside " + printer.Grouped(written) + " that are written"
+		o.Detail += ", beside " + text.Grouped(written) + " that are written"
 	}
 	switch {
 	case errors.As(refusal, new(*job.NotAwaitingError)), errors.As(refusal, new(*job.OwnJobError)):
@@ -124,10 +124,10 @@ func planApproval(j job.Job, n int64, asOf time.Time, refusal error) (*operation
 	case n == 0:
 		o.Outcome, o.Detail = "left", "nobody is in its audience now"
 	}
-	return &operation.Plan{Selection: "job " + printer.Int(j.ID), AsOf: asOf, Count: o.Count, Version: &j.Version, Outcomes: []operation.Outcome{o}}, nil
+	return &operation.Plan{Selection: "job " + text.Int(j.ID), AsOf: asOf, Count: o.Count, Version: &j.Version, Outcomes: []operation.Outcome{o}}, nil
 }
 
-func approvalText(p *printer.Page, _ approveInput, a approval) {
+func approvalText(p *text.Doc, _ approveInput, a approval) {
 	if a.Plan == nil {
 		p.Printf("%s: approved %s\n", JobLabel(a.Job), approvalOf(p.Times, a.Job))
 		return
@@ -145,13 +145,13 @@ func approvalText(p *printer.Page, _ approveInput, a approval) {
 }
 
 // approvalOf is what there is to say of a job's approval; "": it needs none.
-func approvalOf(times printer.Times, j job.Job) string {
+func approvalOf(times text.Times, j job.Job) string {
 	switch {
 	case j.AwaitsApproval():
 		return fmt.Sprintf("awaited since %s, by an operator who did not write it (%s did)", times.Clock(*j.AwaitsApprovalSince), j.RequestedBy)
 	case j.ApprovedAt != nil && j.ApprovedCount != nil && j.ApprovedRecipients != nil:
 		return fmt.Sprintf("by %s at %s, for %s; no more than %s rows are written", j.ApprovedBy, times.Clock(*j.ApprovedAt),
-			printer.Counted(int64(*j.ApprovedCount), "recipient"), printer.Grouped(int64(*j.ApprovedRecipients)))
+			text.Counted(int64(*j.ApprovedCount), "recipient"), text.Grouped(int64(*j.ApprovedRecipients)))
 	case j.NeedsApproval:
 		return "none; resumed or retried, it waits for one"
 	}

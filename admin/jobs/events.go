@@ -11,7 +11,7 @@ import (
 
 	"github.com/belfryhq/belfry/admin/operation"
 	"github.com/belfryhq/belfry/internal/config"
-	"github.com/belfryhq/belfry/internal/printer"
+	"github.com/belfryhq/belfry/internal/text"
 	"github.com/belfryhq/belfry/job"
 )
 
@@ -82,8 +82,8 @@ finished, a schedule fires. It is for looking on: of thousands in a second some 
 out, and what is committed long after others were; the lists have everything. A signal
 ends it, with exit code 0.`,
 			Example: "  belfry events watch\n  belfry events watch --of job --all\n  belfry events watch --by ann --json | jq .kind",
-		}, watchEvents, func(eventWatch) func(*printer.Page, []job.ControlEvent) { return tellEvents },
-			func(*printer.Page, eventWatch, operation.None) {}),
+		}, watchEvents, func(eventWatch) func(*text.Doc, []job.ControlEvent) { return tellEvents },
+			func(*text.Doc, eventWatch, operation.None) {}),
 	}
 }
 
@@ -125,14 +125,14 @@ func watchEvents(ctx context.Context, env *operation.Env, in eventWatch, each fu
 }
 
 // tellEvents writes a line for each.
-func tellEvents(p *printer.Page, events []job.ControlEvent) {
+func tellEvents(p *text.Doc, events []job.ControlEvent) {
 	for _, e := range events {
-		line := p.Clock(e.At) + " " + EventText(e)
-		if change := printer.OneLine(changed(e), 200); change != "" && !ofHalt(e) {
-			line += "; " + change
+		line := text.Sprintf("%s %s", e.At, EventText(e))
+		if change := text.OneLine(changed(e), 200); change != "" && !ofHalt(e) {
+			line = append(line, text.Text("; "+change))
 		}
-		if reason := printer.OneLine(e.Reason, 200); reason != "" {
-			line += " (" + reason + ")"
+		if reason := text.OneLine(e.Reason, 200); reason != "" {
+			line = append(line, text.Text(" ("+reason+")"))
 		}
 		p.Printf("%s\n", line)
 	}
@@ -151,7 +151,7 @@ func listEvents(ctx context.Context, env *operation.Env, in eventFilter) (operat
 	return page, err
 }
 
-func eventsText(p *printer.Page, in eventFilter, out operation.List[job.ControlEvent]) {
+func eventsText(p *text.Doc, in eventFilter, out operation.List[job.ControlEvent]) {
 	if len(out.Items) == 0 {
 		switch {
 		case out.Next != "":
@@ -164,9 +164,9 @@ func eventsText(p *printer.Page, in eventFilter, out operation.List[job.ControlE
 			p.Printf("nobody did anything yet\n")
 		}
 	} else {
-		t := printer.NewTable("AT", "BY", "WHAT", "NAME", "EVENT", "CHANGE", "REASON")
+		t := text.NewTable("AT", "BY", "WHAT", "NAME", "EVENT", "CHANGE", "REASON")
 		for _, e := range out.Items {
-			t.Add(p.Clock(e.At), e.Actor, strings.ReplaceAll(e.Subject, "_", " "), e.Name, e.Kind, printer.OneLine(changed(e), 200), printer.OneLine(e.Reason, 200))
+			t.Add(p.Clock(e.At), e.Actor, strings.ReplaceAll(e.Subject, "_", " "), e.Name, e.Kind, text.OneLine(changed(e), 200), text.OneLine(e.Reason, 200))
 		}
 		p.Table(t)
 	}

@@ -4,7 +4,7 @@ import (
 	"context"
 
 	"github.com/belfryhq/belfry/admin/operation"
-	"github.com/belfryhq/belfry/internal/printer"
+	"github.com/belfryhq/belfry/internal/text"
 	"github.com/belfryhq/belfry/job"
 )
 
@@ -46,7 +46,7 @@ written of this job it may still commit.`,
 				h.Locked = env.Jobs.Holders(ctx)
 			}
 			return h, operation.Refused(err, nil)
-		}, func(p *printer.Page, _ haltAct, h haltState) {
+		}, func(p *text.Doc, _ haltAct, h haltState) {
 			if !h.Changed {
 				p.Printf("%s; nothing was changed\n", haltText(h.Halt, p.Times))
 				return
@@ -67,7 +67,7 @@ its expires_at is EXPIRED.`,
 		}, func(ctx context.Context, env *operation.Env, in haltAct) (h haltState, err error) {
 			h.Changed, err = env.Jobs.Unhalt(ctx, in.By(env))
 			return h, operation.Refused(err, nil)
-		}, func(p *printer.Page, _ haltAct, h haltState) {
+		}, func(p *text.Doc, _ haltAct, h haltState) {
 			if !h.Changed {
 				p.Printf("belfry was not halted; nothing was changed\n")
 				return

@@ -11,7 +11,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/belfryhq/belfry/admin/operation"
-	"github.com/belfryhq/belfry/internal/printer"
+	"github.com/belfryhq/belfry/internal/text"
 	"github.com/belfryhq/belfry/job"
 )
 
@@ -124,9 +124,9 @@ func listJobs(ctx context.Context, env *operation.Env, in jobFilter) (page opera
 	if err != nil {
 		return page, err
 	}
-	cut := operation.PageOf(jobs, in.Limit, func(last job.Job) string { return printer.Int(last.ID) })
+	cut := operation.PageOf(jobs, in.Limit, func(last job.Job) string { return text.Int(last.ID) })
 	if page.Next = cut.Next; lookedTo != 0 {
-		page.Next = printer.Int(lookedTo)
+		page.Next = text.Int(lookedTo)
 	}
 	if page.Items, err = JobStates(ctx, env.DB, cut.Items); err != nil {
 		return page, err
@@ -147,7 +147,7 @@ func listJobs(ctx context.Context, env *operation.Env, in jobFilter) (page opera
 }
 
 // jobsText prints the table, or what to do when there is nothing in it.
-func jobsText(p *printer.Page, in jobFilter, out operation.List[JobState]) {
+func jobsText(p *text.Doc, in jobFilter, out operation.List[JobState]) {
 	switch {
 	case len(out.Items) > 0:
 	case out.Next != "":
@@ -160,17 +160,17 @@ func jobsText(p *printer.Page, in jobFilter, out operation.List[JobState]) {
 		p.Printf("no jobs yet; enqueue one with\n  belfry enqueue --type inbox --category operator_notice --title \"Hello\" --everyone\n")
 		return
 	}
-	t := printer.NewTable(">ID", ">GROUP", "STATUS", "TYPE", "CATEGORY", "LANE", ">WALK", ">ROWS", ">SENT", "DUE", "TITLE")
+	t := text.NewTable(">ID", ">GROUP", "STATUS", "TYPE", "CATEGORY", "LANE", ">WALK", ">ROWS", ">SENT", "DUE", "TITLE")
 	grouped := false
 	for _, j := range out.Items {
 		group, sent := "", ""
 		if j.GroupID != nil {
-			group, grouped = printer.Int(j.GroupJob), true
+			group, grouped = text.Int(j.GroupJob), true
 		}
 		if j.Messages.Messages > 0 {
-			sent = printer.Grouped(j.Messages.Sent)
+			sent = text.Grouped(j.Messages.Sent)
 		}
-		t.Add(printer.Int(j.ID), group, j.Shown()+j.Marks(), j.Type, j.Category, j.Lane, WalkDone(j.Job), printer.Grouped(j.RowsWritten), sent, p.Clock(j.ScheduleAt), printer.OneLine(j.Title, 60))
+		t.Add(text.Int(j.ID), group, j.Shown()+j.Marks(), j.Type, j.Category, j.Lane, WalkDone(j.Job), text.Grouped(j.RowsWritten), sent, p.Clock(j.ScheduleAt), text.OneLine(j.Title, 60))
 	}
 	if !grouped {
 		t.Drop("GROUP")
@@ -203,15 +203,15 @@ func listJobEvents(ctx context.Context, env *operation.Env, in jobTimeline) (ope
 			}
 		}
 	}
-	return operation.PageOf(list, in.Limit, func(last job.Event) string { return printer.Int(last.ID) }), operation.NoSuchJob(err)
+	return operation.PageOf(list, in.Limit, func(last job.Event) string { return text.Int(last.ID) }), operation.NoSuchJob(err)
 }
 
-func jobEventsText(p *printer.Page, _ jobTimeline, out operation.List[job.Event]) {
+func jobEventsText(p *text.Doc, _ jobTimeline, out operation.List[job.Event]) {
 	if len(out.Items) == 0 {
 		p.Printf("no more events\n")
 		return
 	}
-	t := printer.NewTable("AT", "EVENT", "BY", ">ROWS", "CURSOR", "REASON")
+	t := text.NewTable("AT", "EVENT", "BY", ">ROWS", "CURSOR", "REASON")
 	for _, e := range out.Items {
 		var detail struct {
 			Cursor string                     `json:"cursor"`
@@ -222,13 +222,13 @@ func jobEventsText(p *printer.Page, _ jobTimeline, out operation.List[job.Event]
 		rows := ""
 		// A detail of another shape has nothing for these columns.
 		if err := json.Unmarshal(e.Detail, &detail); err == nil && detail.Rows != nil {
-			rows = printer.Grouped(*detail.Rows)
+			rows = text.Grouped(*detail.Rows)
 		}
 		reason := e.Reason
 		if e.Kind == job.EventChanged || e.Kind == job.EventApproved {
 			reason = strings.TrimPrefix(reason+"; "+corrections(detail.Before, detail.After), "; ")
 		}
-		t.Add(p.Clock(e.At), e.Kind, e.Actor, rows, detail.Cursor, printer.OneLine(reason, 200))
+		t.Add(p.Clock(e.At), e.Kind, e.Actor, rows, detail.Cursor, text.OneLine(reason, 200))
 	}
 	p.Table(t)
 	operation.More(p, "after", out.Next)
@@ -238,19 +238,19 @@ func jobEventsText(p *printer.Page, _ jobTimeline, out operation.List[job.Event]
 func corrections(before, after map[string]json.RawMessage) string {
 	var parts []string
 	for _, column := range slices.Sorted(maps.Keys(after)) {
-		parts = append(parts, fmt.Sprintf("%s %s -> %s", column, printer.OneLine(operation.Compacted(before[column]), 60), printer.OneLine(operation.Compacted(after[column]), 60)))
+		parts = append(parts, fmt.Sprintf("%s %s -> %s", column, text.OneLine(operation.Compacted(before[column]), 60), text.OneLine(operation.Compacted(after[column]), 60)))
 	}
 	return strings.Join(parts, ", ")
 }
 
-func revisionsText(p *printer.Page, in operation.JobRef, out operation.List[job.Revision]) {
+func revisionsText(p *text.Doc, in operation.JobRef, out operation.List[job.Revision]) {
 	if len(out.Items) == 0 {
 		p.Printf("job %d was never corrected after its walk had begun\n", in.ID)
 		return
 	}
-	t := printer.NewTable(">REVISION", "UP TO CURSOR", "REPLACED", "BY", "REASON", "TITLE", "AUDIENCE")
+	t := text.NewTable(">REVISION", "UP TO CURSOR", "REPLACED", "BY", "REASON", "TITLE", "AUDIENCE")
 	for _, r := range out.Items {
-		t.Add(printer.Int(int64(r.Revision)), r.Cursor, p.Clock(r.EditedAt), r.EditedBy, printer.OneLine(r.Reason, 60), printer.OneLine(r.Title, 60), printer.OneLine(operation.Compacted(r.Audience), 80))
+		t.Add(text.Int(int64(r.Revision)), r.Cursor, p.Clock(r.EditedAt), r.EditedBy, text.OneLine(r.Reason, 60), text.OneLine(r.Title, 60), text.OneLine(operation.Compacted(r.Audience), 80))
 	}
 	p.Table(t)
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/belfryhq/belfry/admin/operation"
 	"github.com/belfryhq/belfry/dev/admintest"
 	"github.com/belfryhq/belfry/dev/dbtest"
-	"github.com/belfryhq/belfry/internal/printer"
+	"github.com/belfryhq/belfry/internal/text"
 	"github.com/belfryhq/belfry/job"
 )
 
@@ -85,7 +85,7 @@ func TestAbort_TellsThoseThatItStopped(t *testing.T) {
 	require.ErrorIs(t, err, job.ErrNotFound)
 	require.EqualError(t, err, "job 99: no such job; `belfry jobs list` shows what there is")
 	var page bytes.Buffer
-	o.Text(&printer.Page{Output: &page}, in, out)
+	(&text.Terminal{Output: &page}).Show(func(d *text.Doc) { o.Text(d, in, out) })
 	require.Equal(t, "job 1 (push) ABORTED; `belfry resume 1` goes on from its cursor\n", page.String())
 }
 
@@ -160,7 +160,7 @@ func TestEnqueue_AsksAboutATimeThatIsOver(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, test.asks, q != operation.Question{}, test.given)
 		if test.asks {
-			require.Equal(t, "--at "+printer.LocalClock(admintest.Noon().Add(-time.Hour))+" is 1h00m ago: the job would start at once", q.Why)
+			require.Equal(t, "--at "+text.LocalClock(admintest.Noon().Add(-time.Hour))+" is 1h00m ago: the job would start at once", q.Why)
 		}
 	}
 }

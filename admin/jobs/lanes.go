@@ -5,7 +5,7 @@ import (
 	"fmt"
 
 	"github.com/belfryhq/belfry/admin/operation"
-	"github.com/belfryhq/belfry/internal/printer"
+	"github.com/belfryhq/belfry/internal/text"
 	"github.com/belfryhq/belfry/job"
 )
 
@@ -27,7 +27,7 @@ func laneOperations() []operation.Operation {
 		return operation.Define(o, func(ctx context.Context, env *operation.Env, in laneAct) (job.Lane, error) {
 			lane, err := do(env.Jobs, ctx, in.Lane, operation.ActBy(env, in))
 			return lane, operation.Refused(err, map[string]string{"lane": "lane", "name": "lane"})
-		}, func(p *printer.Page, _ laneAct, l job.Lane) { p.Printf("%s\n", laneLine(p.Times, l)) })
+		}, func(p *text.Doc, _ laneAct, l job.Lane) { p.Printf("%s\n", laneLine(p.Times, l)) })
 	}
 	return []operation.Operation{
 		operation.Define(operation.Operation{
@@ -56,18 +56,18 @@ open already stays as it is.`,
 	}
 }
 
-func lanesText(p *printer.Page, _ operation.None, out operation.List[job.Lane]) {
+func lanesText(p *text.Doc, _ operation.None, out operation.List[job.Lane]) {
 	if len(out.Items) == 0 {
 		p.Printf("no lane has a job that waits or runs, and none was ever paused; a job names its lane with\n  belfry enqueue --lane NAME …\n")
 		return
 	}
-	t := printer.NewTable("LANE", "STATE", ">RUNNING", ">DUE", ">LATER", "PAUSED", "BY", "REASON")
+	t := text.NewTable("LANE", "STATE", ">RUNNING", ">DUE", ">LATER", "PAUSED", "BY", "REASON")
 	for _, l := range out.Items {
 		running := "-"
 		if l.Running != nil {
-			running = "job " + printer.Int(*l.Running)
+			running = "job " + text.Int(*l.Running)
 		}
-		t.Add(l.Name, openOrPaused(l.PausedAt != nil), running, printer.Bounded(l.Due, job.LaneCounts), printer.Bounded(l.Later, job.LaneCounts), p.ClockOr(l.PausedAt, ""), l.PausedBy, printer.OneLine(l.PauseReason, 80))
+		t.Add(l.Name, openOrPaused(l.PausedAt != nil), running, text.Bounded(l.Due, job.LaneCounts), text.Bounded(l.Later, job.LaneCounts), p.ClockOr(l.PausedAt, ""), l.PausedBy, text.OneLine(l.PauseReason, 80))
 	}
 	p.Table(t)
 }
@@ -80,8 +80,8 @@ func openOrPaused(paused bool) string {
 }
 
 // laneLine is one line about a lane.
-func laneLine(times printer.Times, l job.Lane) string {
-	waits := printer.CountedTo(l.Due, job.LaneCounts, "job") + " due, " + printer.Bounded(l.Later, job.LaneCounts) + " later"
+func laneLine(times text.Times, l job.Lane) string {
+	waits := text.CountedTo(l.Due, job.LaneCounts, "job") + " due, " + text.Bounded(l.Later, job.LaneCounts) + " later"
 	if l.PausedAt == nil {
 		return fmt.Sprintf("lane %s is open; %s", l.Name, waits)
 	}

@@ -5,7 +5,7 @@ import (
 	"strconv"
 
 	"github.com/belfryhq/belfry/admin/operation"
-	"github.com/belfryhq/belfry/internal/printer"
+	"github.com/belfryhq/belfry/internal/text"
 	"github.com/belfryhq/belfry/job"
 )
 
@@ -46,7 +46,7 @@ Authors over HTTP are bound by all of them.`,
 		}, func(ctx context.Context, env *operation.Env, _ operation.None) (job.Limits, error) {
 			return env.Jobs.Limits(ctx)
 		},
-			func(p *printer.Page, _ operation.None, l job.Limits) { limitsText(p, l) }),
+			func(p *text.Doc, _ operation.None, l job.Limits) { limitsText(p, l) }),
 		operation.Define(operation.Operation{
 			Name: "limits set", Short: "Change how far enqueuers may go", Role: operation.Admin, Changes: true, Events: "the events of the ceilings",
 			Long: `Change the ceilings and floors for what a job may ask for when its role may INSERT jobs
@@ -73,7 +73,7 @@ and not UPDATE them; none lifts one. A floor is not above its ceiling. They coun
 			ask(asked, "min_chunk_rows", in.MinChunkRows)
 			l, err := env.Jobs.SetLimits(ctx, asked, operation.ActBy(env, in))
 			return l, operation.Refused(err, nil)
-		}, func(p *printer.Page, _ limitsChange, l job.Limits) { limitsText(p, l) }),
+		}, func(p *text.Doc, _ limitsChange, l job.Limits) { limitsText(p, l) }),
 		operation.Timeline{
 			Noun: "limits", Subject: "limits", Label: "NAME", Short: "Show when the ceilings were changed, newest first",
 			Example: "  belfry limits events\n  belfry limits events --json", None: "the ceilings were never changed",
@@ -94,7 +94,7 @@ func ask[T any](changes job.Changes, column string, c operation.Change[T]) {
 	}
 }
 
-func limitsText(p *printer.Page, l job.Limits) {
+func limitsText(p *text.Doc, l job.Limits) {
 	whole := func(n *int, unit string) string {
 		if n == nil {
 			return "none"
@@ -111,7 +111,7 @@ func limitsText(p *printer.Page, l job.Limits) {
 	if l.HealthChecks {
 		checks = "may not be switched off"
 	}
-	t := printer.NewTable("KEY", "CEILING", "FLOOR")
+	t := text.NewTable("KEY", "CEILING", "FLOOR")
 	t.Add("priority", whole(l.Priority, ""), "")
 	t.Add("max_rows_per_second", whole(l.MaxRowsPerSecond, ""), whole(l.MinRowsPerSecond, ""))
 	t.Add("duty_cycle", share(l.DutyCycle), share(l.MinDutyCycle))

@@ -10,7 +10,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/belfryhq/belfry/admin/operation"
-	"github.com/belfryhq/belfry/internal/printer"
+	"github.com/belfryhq/belfry/internal/text"
 	"github.com/belfryhq/belfry/job"
 )
 
@@ -80,7 +80,7 @@ func planJobs(ctx context.Context, env *operation.Env, verb jobVerb, recall bool
 	names := make([]string, len(states))
 	p := &operation.Plan{AsOf: asOf, Outcomes: []operation.Outcome{}}
 	for i, s := range states {
-		names[i] = printer.Int(s.ID)
+		names[i] = text.Int(s.ID)
 		outcomes := made.outcomes(s, group != nil)
 		if outcomes[0].Outcome == verb.done {
 			p.Count++
@@ -94,7 +94,7 @@ func planJobs(ctx context.Context, env *operation.Env, verb jobVerb, recall bool
 	case len(names) == 1:
 		p.Selection = "job " + names[0]
 	case len(names) > operation.NamedJobs:
-		p.Selection = printer.Counted(int64(len(names)), "job") + " from " + names[0] + " to " + names[len(names)-1]
+		p.Selection = text.Counted(int64(len(names)), "job") + " from " + names[0] + " to " + names[len(names)-1]
 	}
 	return actedJobs{Plan: p, Jobs: []actedJob{}}, nil
 }
@@ -168,7 +168,7 @@ func (v jobsPlan) outcome(s JobState) operation.Outcome {
 			got = s.RowsWritten
 		}
 		o.Count = max(0, total-got)
-		rest = printer.Counted(o.Count, "recipient")
+		rest = text.Counted(o.Count, "recipient")
 	}
 	o.Detail = writtenOf(s)
 	if v.verb.done == aborted {
@@ -192,7 +192,7 @@ func (v jobsPlan) leaves(s JobState) string {
 	case v.stuck[s.ID] == "retention":
 		return "retention deletes its rows"
 	case v.stuck[s.ID] != "":
-		return "it expired; `belfry jobs set " + printer.Int(s.ID) + " expires_at=default` lifts that"
+		return "it expired; `belfry jobs set " + text.Int(s.ID) + " expires_at=default` lifts that"
 	}
 	return ""
 }
@@ -207,21 +207,21 @@ func takenBack(s JobState) operation.Outcome {
 		o.Detail += "; nothing is left to take back"
 		return o
 	}
-	o.Detail += "; up to " + printer.Counted(o.Count, "row") + " taken back"
+	o.Detail += "; up to " + text.Counted(o.Count, "row") + " taken back"
 	return o
 }
 
 // writtenOf says how far a job is.
 func writtenOf(s JobState) string {
-	text := printer.Grouped(s.RowsWritten)
+	line := text.Grouped(s.RowsWritten)
 	if total, known := recipientsOf(s.Job); known && total > s.RowsWritten {
-		text += " of about " + printer.Grouped(total)
+		line += " of about " + text.Grouped(total)
 	}
-	text += " written"
+	line += " written"
 	if s.Messages.Messages > 0 {
-		text += ", " + printer.Grouped(s.Messages.Sent) + " sent"
+		line += ", " + text.Grouped(s.Messages.Sent) + " sent"
 	}
-	return text
+	return line
 }
 
 // recipientsOf is how many a job is for in all, if that can be told: those it matched, once its

@@ -8,7 +8,7 @@ import (
 
 	"github.com/belfryhq/belfry/admin/enqueue"
 	"github.com/belfryhq/belfry/admin/operation"
-	"github.com/belfryhq/belfry/internal/printer"
+	"github.com/belfryhq/belfry/internal/text"
 	"github.com/belfryhq/belfry/job"
 )
 
@@ -96,7 +96,7 @@ together: a change that one of them does not allow changes none.
 			act = correction(env.Jobs, changes)
 		}
 		return act.planned(ctx, env, in.PlanFlags, ids, group, operation.ActBy(env, in))
-	}, func(p *printer.Page, in resumeInput, out actedJobs) {
+	}, func(p *text.Doc, in resumeInput, out actedJobs) {
 		verb := resuming()
 		if in.Edit {
 			verb = correcting()

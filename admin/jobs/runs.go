@@ -8,7 +8,7 @@ import (
 
 	"github.com/belfryhq/belfry/admin/operation"
 	"github.com/belfryhq/belfry/channels"
-	"github.com/belfryhq/belfry/internal/printer"
+	"github.com/belfryhq/belfry/internal/text"
 	"github.com/belfryhq/belfry/job"
 )
 
@@ -188,18 +188,18 @@ func (r JobRun) How() string {
 	return r.Ended
 }
 
-func jobRunsText(p *printer.Page, in operation.JobRef, out JobRuns) {
+func jobRunsText(p *text.Doc, in operation.JobRef, out JobRuns) {
 	if len(out.Runs) == 0 {
 		p.Printf("job %d has not run\n", in.ID)
 		return
 	}
-	t := printer.NewTable("BEGAN", "ENDED", "HOW", "BY", ">ROWS", ">CHUNKS", ">ROWS/S", ">MS/CHUNK")
+	t := text.NewTable("BEGAN", "ENDED", "HOW", "BY", ">ROWS", ">CHUNKS", ">ROWS/S", ">MS/CHUNK")
 	for _, r := range out.Runs {
-		t.Add(p.Clock(r.BeganAt), p.ClockOr(r.EndedAt, "-"), r.How(), r.Runner, printer.Grouped(r.Rows), printer.Grouped(r.Chunks), WholeOr(r.RowsPerSecond), WholeOr(r.ChunkMS))
+		t.Add(p.Clock(r.BeganAt), p.ClockOr(r.EndedAt, "-"), r.How(), r.Runner, text.Grouped(r.Rows), text.Grouped(r.Chunks), WholeOr(r.RowsPerSecond), WholeOr(r.ChunkMS))
 	}
 	p.Table(t)
 	if !out.Complete {
-		p.Note("these are the runs of the first %s events of the job; there are more", printer.Grouped(runEvents))
+		p.Note("these are the runs of the first %s events of the job; there are more", text.Grouped(runEvents))
 	}
 }
 
@@ -211,5 +211,5 @@ func WholeOr(n *float64) string {
 	case *n < 10:
 		return strconv.FormatFloat(*n, 'f', 1, 64)
 	}
-	return printer.Grouped(int64(*n))
+	return text.Grouped(int64(*n))
 }

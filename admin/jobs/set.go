@@ -9,7 +9,7 @@ import (
 
 	"github.com/belfryhq/belfry/admin/enqueue"
 	"github.com/belfryhq/belfry/admin/operation"
-	"github.com/belfryhq/belfry/internal/printer"
+	"github.com/belfryhq/belfry/internal/text"
 	"github.com/belfryhq/belfry/job"
 )
 
@@ -87,7 +87,7 @@ Keys and allowed values:
 	}, func(ctx context.Context, env *operation.Env, in jobChange) (job.Job, error) {
 		j, err := env.Jobs.Set(ctx, in.ID, in.changes(env), operation.ActBy(env, in))
 		return acted(j, operation.NoSuchJob(operation.Refused(err, map[string]string{"chunk_target_ms": "chunk_target"})))
-	}, func(p *printer.Page, in jobChange, j job.Job) {
+	}, func(p *text.Doc, in jobChange, j job.Job) {
 		p.Printf("%s\n", statusLine(j))
 		for _, line := range changedSettings(p.Times, j, in.changes(&operation.Env{})) {
 			p.Printf("  %s\n", line)
@@ -99,19 +99,19 @@ Keys and allowed values:
 }
 
 // changedSettings says what the changed columns are now.
-func changedSettings(times printer.Times, j job.Job, changes job.Changes) []string {
+func changedSettings(times text.Times, j job.Job, changes job.Changes) []string {
 	var lines []string
 	all := map[string]string{
 		"category": j.Category, "title": j.Title, "body": j.Body, "data": operation.Compacted(j.Data), "variants": locales(j.Variants),
 		"route": strings.Join(j.Route, ", "), "audience": fmt.Sprint(j.Audience),
-		"lane": j.Lane, "priority": printer.Int(int64(j.Priority)), "schedule_at": times.Clock(j.ScheduleAt),
+		"lane": j.Lane, "priority": text.Int(int64(j.Priority)), "schedule_at": times.Clock(j.ScheduleAt),
 		"deliver_at": times.ClockOr(j.DeliverAt, "at once"), "expires_at": times.ClockOr(j.ExpiresAt, "never"),
 	}
 	for _, s := range walkSettings(j) {
 		all[s.column] = s.value
 	}
 	for column := range changes {
-		lines = append(lines, strings.TrimSuffix(column, "_ms")+": "+printer.OneLine(all[column], 200))
+		lines = append(lines, strings.TrimSuffix(column, "_ms")+": "+text.OneLine(all[column], 200))
 	}
 	slices.Sort(lines)
 	return lines

@@ -4,7 +4,7 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/belfryhq/belfry/internal/printer"
+	"github.com/belfryhq/belfry/internal/text"
 	"github.com/belfryhq/belfry/job"
 )
 
@@ -16,7 +16,7 @@ type walkSetting struct {
 
 // walkSettings returns the settings of a job's walk as they are shown.
 func walkSettings(j job.Job) []walkSetting {
-	number := func(n int) string { return printer.Grouped(int64(n)) }
+	number := func(n int) string { return text.Grouped(int64(n)) }
 	most := walkSetting{column: "max_recipients", value: "none"}
 	if j.MaxRecipients != nil {
 		most = walkSetting{most.column, number(*j.MaxRecipients), true}

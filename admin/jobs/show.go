@@ -13,7 +13,7 @@ import (
 	"github.com/belfryhq/belfry/admin/delivery"
 	"github.com/belfryhq/belfry/admin/operation"
 	"github.com/belfryhq/belfry/channels"
-	"github.com/belfryhq/belfry/internal/printer"
+	"github.com/belfryhq/belfry/internal/text"
 	"github.com/belfryhq/belfry/job"
 	"github.com/belfryhq/belfry/outbox"
 )
@@ -70,7 +70,7 @@ func showJob(ctx context.Context, env *operation.Env, in operation.JobRef) (r jo
 }
 
 // jobText prints what there is to say about a job, a field to a line.
-func jobText(p *printer.Page, _ operation.JobRef, r jobReport) {
+func jobText(p *text.Doc, _ operation.JobRef, r jobReport) {
 	j, field := r.Job, p.Field
 	field("job", "%d, %s", j.ID, j.Type)
 	field("status", "%s%s", r.Shown(), NextStep(j))
@@ -128,12 +128,12 @@ func jobText(p *printer.Page, _ operation.JobRef, r jobReport) {
 			field("by medium", "%s", text)
 		}
 		if n := r.Deliveries.Dead; n > 0 {
-			field("dead letters", "%s; `belfry dead-letters list --job %d` lists them", printer.Grouped(n), j.ID)
+			field("dead letters", "%s; `belfry dead-letters list --job %d` lists them", text.Grouped(n), j.ID)
 		}
 	}
 	if n := len(r.Revisions); n > 0 {
 		last := r.Revisions[n-1]
-		field("revisions", "%s, the last at cursor %s by %s; `belfry jobs revisions %d`", printer.Counted(int64(n), "correction"), last.Cursor, last.EditedBy, j.ID)
+		field("revisions", "%s, the last at cursor %s by %s; `belfry jobs revisions %d`", text.Counted(int64(n), "correction"), last.Cursor, last.EditedBy, j.ID)
 	}
 	if j.LastError != "" {
 		field("last error", "%s", j.LastError)
@@ -160,25 +160,25 @@ func showContent(j job.Job, field func(name, format string, args ...any)) {
 }
 
 // showWalk prints how far the job got and what its accounts say.
-func showWalk(times printer.Times, j job.Job, field func(name, format string, args ...any)) {
-	field("progress", "%s; %s, %s read in %s", WalkDone(j), printer.Counted(j.RowsWritten, "row"), printer.Counted(j.ChannelsRead, "channel"), printer.Counted(j.Chunks, "chunk"))
+func showWalk(times text.Times, j job.Job, field func(name, format string, args ...any)) {
+	field("progress", "%s; %s, %s read in %s", WalkDone(j), text.Counted(j.RowsWritten, "row"), text.Counted(j.ChannelsRead, "channel"), text.Counted(j.Chunks, "chunk"))
 	if j.ChannelsRead > 0 {
 		field("accounts", "%s", accounts(j))
 	}
 	if j.Skipped > 0 {
-		field("skipped", "%s; `belfry jobs skips %d` lists them", printer.Counted(j.Skipped, "recipient"), j.ID)
+		field("skipped", "%s; `belfry jobs skips %d` lists them", text.Counted(j.Skipped, "recipient"), j.ID)
 	}
 	if j.ThrottledMS > 0 {
-		field("held back", "%s in all", printer.Short(heldBack(j)))
+		field("held back", "%s in all", text.Short(heldBack(j)))
 	}
 	if j.RecalledAt != nil {
-		field("recalled", "%s at %s", printer.Counted(j.Recalled, "row"), times.Clock(*j.RecalledAt))
+		field("recalled", "%s at %s", text.Counted(j.Recalled, "row"), times.Clock(*j.RecalledAt))
 	}
 	if j.Erased > 0 {
-		field("erased", "%s of people who were forgotten", printer.Counted(j.Erased, "row"))
+		field("erased", "%s of people who were forgotten", text.Counted(j.Erased, "row"))
 	}
 	if j.Bound != nil {
-		field("cursor", "%s of bound %s", printer.OrNone(j.Cursor), printer.OrNone(*j.Bound))
+		field("cursor", "%s of bound %s", text.OrNone(j.Cursor), text.OrNone(*j.Bound))
 	}
 	if lost := j.Attempts - 1; lost > 0 {
 		field("runs lost", "%d before the last one", lost)
@@ -209,14 +209,14 @@ func deliveries(j job.Job, c delivery.Counts) string {
 	var parts []string
 	for _, one := range list {
 		if one.n > 0 {
-			parts = append(parts, printer.Grouped(one.n)+" "+one.what+whyText(c.Why, one.of))
+			parts = append(parts, text.Grouped(one.n)+" "+one.what+whyText(c.Why, one.of))
 		}
 	}
-	text := strings.Join(parts, ", ")
+	line := strings.Join(parts, ", ")
 	if !c.Complete {
-		text += fmt.Sprintf(", of the channels up to %d; `belfry jobs audit %d` counts to the end", c.UpTo, j.ID)
+		line += fmt.Sprintf(", of the channels up to %d; `belfry jobs audit %d` counts to the end", c.UpTo, j.ID)
 	}
-	return printer.OrNone(text)
+	return text.OrNone(line)
 }
 
 // mediaText is where the messages are, or ended, if that is more than one medium.
@@ -230,7 +230,7 @@ func mediaText(c delivery.Counts) string {
 		} else {
 			parts[n-1] += ", "
 		}
-		parts[n-1] += printer.Grouped(m.Messages) + " " + string(m.Reason)
+		parts[n-1] += text.Grouped(m.Messages) + " " + string(m.Reason)
 		if m.Why != "" {
 			parts[n-1] += " (" + string(m.Why) + ")"
 		}
@@ -250,7 +250,7 @@ func whyText(t delivery.Tally, of outbox.Reason) string {
 	var parts []string
 	for _, why := range outbox.Whys(of) {
 		if n := counted[why]; n > 0 {
-			parts = append(parts, printer.Grouped(n)+" "+string(why))
+			parts = append(parts, text.Grouped(n)+" "+string(why))
 		}
 	}
 	if len(parts) == 0 {
@@ -261,17 +261,17 @@ func whyText(t delivery.Tally, of outbox.Reason) string {
 
 // accounts is where every channel that was read went.
 func accounts(j job.Job) string {
-	text := fmt.Sprintf("%s read = %s out of audience + %s written", printer.Grouped(j.ChannelsRead), printer.Grouped(j.ChannelsRead-j.ChannelsMatched), printer.Grouped(j.RowsWritten))
+	line := fmt.Sprintf("%s read = %s out of audience + %s written", text.Grouped(j.ChannelsRead), text.Grouped(j.ChannelsRead-j.ChannelsMatched), text.Grouped(j.RowsWritten))
 	if j.Declined > 0 {
-		text += " + " + printer.Grouped(j.Declined) + " declined"
+		line += " + " + text.Grouped(j.Declined) + " declined"
 	}
 	if j.Skipped > 0 {
-		text += " + " + printer.Grouped(j.Skipped) + " skipped"
+		line += " + " + text.Grouped(j.Skipped) + " skipped"
 	}
 	if rest := j.ChannelsMatched - j.RowsWritten - j.Declined - j.Skipped; rest != 0 {
-		text += fmt.Sprintf("; %s do not add up, `belfry jobs audit %d` says where", printer.Grouped(rest), j.ID)
+		line += fmt.Sprintf("; %s do not add up, `belfry jobs audit %d` says where", text.Grouped(rest), j.ID)
 	}
-	return text
+	return line
 }
 
 // ownSettings lists the settings of the walk that are the job's own.
@@ -289,9 +289,9 @@ func ownSettings(j job.Job) string {
 func locales(variants json.RawMessage) string {
 	var by map[string]json.RawMessage
 	if err := json.Unmarshal(variants, &by); err != nil { // the database lets objects in only
-		return printer.OrNone("")
+		return text.OrNone("")
 	}
-	return printer.OrNone(strings.Join(slices.Sorted(maps.Keys(by)), ", "))
+	return text.OrNone(strings.Join(slices.Sorted(maps.Keys(by)), ", "))
 }
 
 // hideLocation implements locating. The revisions are a copy already.

@@ -4,7 +4,7 @@ import (
 	"context"
 
 	"github.com/belfryhq/belfry/admin/operation"
-	"github.com/belfryhq/belfry/internal/printer"
+	"github.com/belfryhq/belfry/internal/text"
 	"github.com/belfryhq/belfry/job"
 )
 
@@ -67,12 +67,12 @@ the next run does it. Who fails again stays in ` + "`belfry jobs skips ID`" + `.
 may have skipped more, is left, and another number is refused.`,
 			Example: `  belfry jobs retry-skipped 17 --dry-run
   belfry jobs retry-skipped 17 --reason "constraint dropped"`,
-		}, retrySkipped, func(p *printer.Page, _ retrySkippedInput, r retriedSkipped) {
+		}, retrySkipped, func(p *text.Doc, _ retrySkippedInput, r retriedSkipped) {
 			if r.Plan != nil {
 				r.Plan.Text(p, "recipient", triedAgain)
 				return
 			}
-			p.Printf("%s; %s tried again by the next run\n", statusLine(r.Job), printer.Counted(r.Skipped, "skipped recipient"))
+			p.Printf("%s; %s tried again by the next run\n", statusLine(r.Job), text.Counted(r.Skipped, "skipped recipient"))
 		}),
 	}
 }
@@ -124,7 +124,7 @@ func planSkipped(ctx context.Context, env *operation.Env, in retrySkippedInput) 
 	return out, nil
 }
 
-func skipsText(p *printer.Page, in skipPage, out operation.List[job.Skip]) {
+func skipsText(p *text.Doc, in skipPage, out operation.List[job.Skip]) {
 	switch {
 	case len(out.Items) == 0 && in.After != "":
 		p.Printf("no more recipients were skipped\n")
@@ -133,13 +133,13 @@ func skipsText(p *printer.Page, in skipPage, out operation.List[job.Skip]) {
 		p.Printf("job %d skipped nobody\n", in.ID)
 		return
 	}
-	t := printer.NewTable("KEY", "SKIPPED", "LAST TRIED", ">ATTEMPTS", "NEXT RUN", "SQLSTATE", "ERROR")
+	t := text.NewTable("KEY", "SKIPPED", "LAST TRIED", ">ATTEMPTS", "NEXT RUN", "SQLSTATE", "ERROR")
 	for _, s := range out.Items {
 		next := "-"
 		if s.Retry {
 			next = "tries again"
 		}
-		t.Add(printer.OneLine(s.Key, 60), p.Clock(s.SkippedAt), p.Clock(s.TriedAt), printer.Int(int64(s.Attempts)), next, s.SQLState, printer.OneLine(s.Error, 200))
+		t.Add(text.OneLine(s.Key, 60), p.Clock(s.SkippedAt), p.Clock(s.TriedAt), text.Int(int64(s.Attempts)), next, s.SQLState, text.OneLine(s.Error, 200))
 	}
 	p.Table(t)
 	operation.More(p, "after", out.Next)

@@ -9,7 +9,7 @@ import (
 
 	"github.com/belfryhq/belfry/admin/operation"
 	"github.com/belfryhq/belfry/channels"
-	"github.com/belfryhq/belfry/internal/printer"
+	"github.com/belfryhq/belfry/internal/text"
 	"github.com/belfryhq/belfry/job"
 	"github.com/belfryhq/belfry/outbox"
 )
@@ -78,17 +78,17 @@ func (s JobState) Settled() int64 { return s.Messages.Messages - s.Messages.Wait
 
 // Marks is what an operator should know beside the status: " halted", " throttled", " 3 skipped".
 func (s JobState) Marks() string {
-	text := ""
+	line := ""
 	if s.HaltedAt != nil {
-		text += " halted"
+		line += " halted"
 	}
 	if s.Throttle != "" {
-		text += " throttled"
+		line += " throttled"
 	}
 	if s.Skipped > 0 {
-		text += " " + printer.Grouped(s.Skipped) + " skipped"
+		line += " " + text.Grouped(s.Skipped) + " skipped"
 	}
-	return text
+	return line
 }
 
 // Percent is a part of a whole that is not complete.
@@ -98,16 +98,16 @@ func Percent(part, whole int64) string {
 
 // MessagesText is what became of a job's messages.
 func MessagesText(p outbox.Progress) string {
-	text := fmt.Sprintf("%s of %s sent", printer.Grouped(p.Sent), printer.Grouped(p.Messages))
+	line := fmt.Sprintf("%s of %s sent", text.Grouped(p.Sent), text.Grouped(p.Messages))
 	for _, part := range []struct {
 		n    int64
 		what string
 	}{{p.Dead, "dead"}, {p.Cancelled, "cancelled"}, {p.Waiting, "waiting"}} {
 		if part.n > 0 {
-			text += ", " + printer.Grouped(part.n) + " " + part.what
+			line += ", " + text.Grouped(part.n) + " " + part.what
 		}
 	}
-	return text
+	return line
 }
 
 // WalkDone is how far a job's walk is, in percent of the keys to examine; "-" when there is
@@ -131,10 +131,10 @@ func statusLine(j job.Job) string {
 	line := JobLabel(j) + " " + string(j.Status)
 	switch j.Status {
 	case job.Processed:
-		line += ": " + printer.Counted(j.RowsWritten, "row")
+		line += ": " + text.Counted(j.RowsWritten, "row")
 	case job.Aborted, job.Failed, job.Expired, job.Pending:
 		if j.Cursor != "" {
-			line += " at cursor " + j.Cursor + ", " + printer.Counted(j.RowsWritten, "row") + " written"
+			line += " at cursor " + j.Cursor + ", " + text.Counted(j.RowsWritten, "row") + " written"
 		}
 	case job.Running:
 		line += " on " + j.Runner
@@ -159,7 +159,7 @@ func NextStep(j job.Job) string {
 		return fmt.Sprintf("; to send it late: `belfry jobs set %d expires_at=default`, then `belfry retry %d`", j.ID, j.ID)
 	case job.Processed:
 		if j.Skipped > 0 {
-			return fmt.Sprintf("; %s skipped, `belfry jobs skips %d` says why", printer.Counted(j.Skipped, "recipient"), j.ID)
+			return fmt.Sprintf("; %s skipped, `belfry jobs skips %d` says why", text.Counted(j.Skipped, "recipient"), j.ID)
 		}
 	case job.Pending, job.Running:
 	}

@@ -7,7 +7,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/belfryhq/belfry/admin/operation"
-	"github.com/belfryhq/belfry/internal/printer"
+	"github.com/belfryhq/belfry/internal/text"
 	"github.com/belfryhq/belfry/job"
 )
 
@@ -50,14 +50,14 @@ func readStatus(ctx context.Context, env *operation.Env, _ operation.None) (s St
 	return s, err
 }
 
-func statusText(p *printer.Page, _ operation.None, s Status) {
+func statusText(p *text.Doc, _ operation.None, s Status) {
 	if s.Halted() {
 		p.Printf("%s\n", haltText(s.Halt, p.Times))
 		p.Note("`belfry unhalt` ends it")
 	} else {
 		p.Printf("belfry is not halted\n")
 	}
-	p.Printf("%s\n", printer.Counted(s.Running, "job")+" running")
+	p.Printf("%s\n", text.Counted(s.Running, "job")+" running")
 	for _, paused := range []struct {
 		noun  string
 		names []string
@@ -69,12 +69,12 @@ func statusText(p *printer.Page, _ operation.None, s Status) {
 }
 
 // haltText says since when, by whom and why.
-func haltText(h job.Halt, times printer.Times) string {
-	text := "everything is halted since " + times.Clock(*h.At) + " by " + h.By
+func haltText(h job.Halt, times text.Times) string {
+	line := "everything is halted since " + times.Clock(*h.At) + " by " + h.By
 	if h.Reason != "" {
-		text += ": " + printer.OneLine(h.Reason, 200)
+		line += ": " + text.OneLine(h.Reason, 200)
 	}
-	return text
+	return line
 }
 
 // HaltText is what is to be said of a halt; "": there is none.
@@ -82,5 +82,5 @@ func (s Status) HaltText() string {
 	if !s.Halted() {
 		return ""
 	}
-	return haltText(s.Halt, printer.Times{})
+	return haltText(s.Halt, text.Times{})
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/belfryhq/belfry/admin/enqueue"
 	"github.com/belfryhq/belfry/admin/operation"
 	"github.com/belfryhq/belfry/channels"
-	"github.com/belfryhq/belfry/internal/printer"
+	"github.com/belfryhq/belfry/internal/text"
 	"github.com/belfryhq/belfry/job"
 	"github.com/belfryhq/belfry/outbox"
 )
@@ -44,7 +44,7 @@ times in a clock hour. In a category with approval_above other tests count as ac
 CHANNEL is an external id, or the id of a channel where no external id is that. A running
 daemon or ` + "`belfry relay`" + ` delivers it.`,
 		Example: "  belfry jobs test-send 17 --to kim@example.org\n  belfry jobs test-send 17 --to 4711",
-	}, sendTest, func(p *printer.Page, in testSend, sent outbox.Activity) {
+	}, sendTest, func(p *text.Doc, in testSend, sent outbox.Activity) {
 		p.Printf("%d\n", sent.ID)
 		p.Note("activity %d, a test of job %d, to channel %d; a running daemon or `belfry relay` delivers it", sent.ID, in.ID, sent.ChannelID)
 	})

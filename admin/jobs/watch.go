@@ -9,7 +9,7 @@ import (
 	"github.com/belfryhq/belfry/admin/delivery"
 	"github.com/belfryhq/belfry/admin/operation"
 	"github.com/belfryhq/belfry/internal/errkind"
-	"github.com/belfryhq/belfry/internal/printer"
+	"github.com/belfryhq/belfry/internal/text"
 	"github.com/belfryhq/belfry/job"
 	"github.com/belfryhq/belfry/outbox"
 )
@@ -132,10 +132,10 @@ prints a JSON document a line for each job.`,
   belfry jobs watch --follow
   belfry jobs watch 17 18 --interval 10s
   belfry jobs watch 17 --json | jq .messages.sent`,
-	}, watchJobs, func(in watchInput) func(*printer.Page, []WatchedJob) {
+	}, watchJobs, func(in watchInput) func(*text.Doc, []WatchedJob) {
 		return newBoard(in.Follow && len(in.IDs) == 0).tell
 	},
-		func(*printer.Page, watchInput, operation.None) {})
+		func(*text.Doc, watchInput, operation.None) {})
 }
 
 // watchJobs looks until the jobs are at rest, if it does not follow.

@@ -16,7 +16,7 @@ import (
 	"github.com/belfryhq/belfry/admin/delivery"
 	"github.com/belfryhq/belfry/admin/operation"
 	"github.com/belfryhq/belfry/dev/dbtest"
-	"github.com/belfryhq/belfry/internal/printer"
+	"github.com/belfryhq/belfry/internal/text"
 	"github.com/belfryhq/belfry/job"
 	"github.com/belfryhq/belfry/outbox"
 )
@@ -60,10 +60,10 @@ func TestBoard_ShowsWalkAndDelivery(t *testing.T) {
 			why = delivery.Standstill{}
 		}
 		jobs := lookedAt(p, noon.Add(time.Duration(i)*3*time.Second), why, s)
-		lines = append(lines, jobs[0].line(printer.Times{}))
-		screens = append(screens, strings.Join(boardLines(printer.Times{}, jobs, 79, 23), "\n"))
+		lines = append(lines, jobs[0].line(text.Times{}))
+		screens = append(screens, strings.Join(boardLines(text.Times{}, jobs, 79, 23), "\n"))
 		require.Equal(t, i == 3, jobs[0].AtRest)
-		for _, line := range boardLines(printer.Times{}, jobs, 40, 23) {
+		for _, line := range boardLines(text.Times{}, jobs, 40, 23) {
 			require.LessOrEqual(t, utf8.RuneCountInString(line), 40)
 		}
 	}
@@ -96,16 +96,16 @@ func TestBoard_TellsRelativeTimesOnce(t *testing.T) {
 	due := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 	now := due.Add(-3 * time.Minute)
 	var out strings.Builder
-	page := &printer.Page{Output: &out, Times: printer.Times{Relative: true, Now: func() time.Time { return now }}}
+	page := &text.Terminal{Output: &out, Times: text.Times{Relative: true, Now: func() time.Time { return now }}}
 	b := newBoard(false)
 	jobs := lookedAt(make(map[int64]*paces), now, delivery.Standstill{}, JobState{Job: job.Job{ID: 1, Type: "inbox", Title: "x", Status: job.Pending, ScheduleAt: due}})
-	b.tell(page, jobs)
+	page.Show(func(d *text.Doc) { b.tell(d, jobs) })
 	now = due.Add(-time.Minute)
-	b.tell(page, jobs)
+	page.Show(func(d *text.Doc) { b.tell(d, jobs) })
 	require.Equal(t, 1, strings.Count(out.String(), "\n"), out.String())
 	require.Contains(t, out.String(), "due in 3m")
 	jobs[0].ScheduleAt = due.Add(time.Minute)
-	b.tell(page, jobs)
+	page.Show(func(d *text.Doc) { b.tell(d, jobs) })
 	require.Contains(t, out.String(), "due in 2m", "that is news")
 }
 
@@ -113,10 +113,10 @@ func TestBoard_TellsRelativeTimesOnce(t *testing.T) {
 func TestBoard_KeepsWhatItFollowed(t *testing.T) {
 	t.Parallel()
 	var out, notes strings.Builder
-	page := &printer.Page{Output: &out, Notes: &notes, Columns: 80, Rows: 200}
+	page := &text.Terminal{Output: &out, Notes: &notes, Columns: 80, Rows: 200}
 	b := newBoard(true)
-	b.tell(page, nil)
-	b.tell(page, nil)
+	page.Show(func(d *text.Doc) { b.tell(d, nil) })
+	page.Show(func(d *text.Doc) { b.tell(d, nil) })
 	require.Equal(t, 1, strings.Count(notes.String(), "no job runs"))
 	p := make(map[int64]*paces)
 	for id := int64(1); id <= watchMost+20; id++ {
@@ -124,7 +124,8 @@ func TestBoard_KeepsWhatItFollowed(t *testing.T) {
 		if id == 1 {
 			status = job.Running
 		}
-		b.tell(page, lookedAt(p, time.Now(), delivery.Standstill{}, JobState{Job: job.Job{ID: id, Type: "inbox", Title: "x", Status: status}}))
+		shown := lookedAt(p, time.Now(), delivery.Standstill{}, JobState{Job: job.Job{ID: id, Type: "inbox", Title: "x", Status: status}})
+		page.Show(func(d *text.Doc) { b.tell(d, shown) })
 	}
 	require.Len(t, b.kept, watchMost)
 	require.EqualValues(t, 1, b.kept[0].ID, "what is at rest goes first")
@@ -150,11 +151,11 @@ func TestBoard_SaysWhatItHasNoRoomFor(t *testing.T) {
 		states[i].ID = int64(i + 1)
 	}
 	jobs := lookedAt(make(map[int64]*paces), time.Now(), delivery.Standstill{}, states...)
-	lines := boardLines(printer.Times{}, jobs, 79, 11)
+	lines := boardLines(text.Times{}, jobs, 79, 11)
 	require.Len(t, lines, 10)
 	require.Equal(t, "and 7 jobs more; a taller terminal shows them, or name those to watch", lines[9])
-	require.Len(t, boardLines(printer.Times{}, jobs, 79, 29), 28)
-	require.Len(t, boardLines(printer.Times{}, jobs, 79, 30), 30)
+	require.Len(t, boardLines(text.Times{}, jobs, 79, 29), 28)
+	require.Len(t, boardLines(text.Times{}, jobs, 79, 30), 30)
 }
 
 func TestInterval_HasBounds(t *testing.T) {
@@ -351,7 +352,7 @@ func TestWatch_FollowsWhatAnothersLookFound(t *testing.T) {
 		var n atomic.Int64
 		shared.news = func(context.Context, *operation.Env) ([]job.NewEvent, error) {
 			id := n.Add(1)
-			return []job.NewEvent{{ControlEvent: job.ControlEvent{ID: id, Subject: job.SubjectJob, Name: printer.Int(id)}}}, nil
+			return []job.NewEvent{{ControlEvent: job.ControlEvent{ID: id, Subject: job.SubjectJob, Name: text.Int(id)}}}, nil
 		}
 		shared.read = func(_ context.Context, _ *operation.Env, ids []int64, _ bool) (r watchReading, err error) {
 			for _, id := range ids {

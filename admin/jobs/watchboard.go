@@ -8,8 +8,8 @@ import (
 
 	"github.com/belfryhq/belfry/admin/delivery"
 	"github.com/belfryhq/belfry/admin/operation"
-	"github.com/belfryhq/belfry/internal/printer"
 	"github.com/belfryhq/belfry/internal/rate"
+	"github.com/belfryhq/belfry/internal/text"
 	"github.com/belfryhq/belfry/job"
 )
 
@@ -47,7 +47,7 @@ func (b *board) keep(jobs []WatchedJob) []WatchedJob {
 
 // tell shows a look: in place of the one before on a terminal, elsewhere a line for each job
 // that changed.
-func (b *board) tell(p *printer.Page, jobs []WatchedJob) {
+func (b *board) tell(p *text.Doc, jobs []WatchedJob) {
 	jobs = b.keep(jobs)
 	was := b.idle
 	b.idle = len(jobs) == 0
@@ -60,7 +60,7 @@ func (b *board) tell(p *printer.Page, jobs []WatchedJob) {
 	default:
 		for _, one := range jobs {
 			// What is so many minutes ago is another text at each look, and no news.
-			if said := one.line(printer.Times{}); said != b.said[one.ID] {
+			if said := one.line(text.Times{}); said != b.said[one.ID] {
 				p.Printf("%s\n", one.line(p.Times))
 				b.said[one.ID] = said
 			}
@@ -78,51 +78,51 @@ func (w WatchedJob) State() JobState {
 }
 
 // WalkText is how far the walk is.
-func (w WatchedJob) WalkText(times printer.Times) string {
+func (w WatchedJob) WalkText(times text.Times) string {
 	if w.Status == job.Pending && w.Cursor == "" {
 		return "due " + times.Clock(w.ScheduleAt)
 	}
 	j := w.State().Job
-	text := WalkDone(j)
+	line := WalkDone(j)
 	if _, known := j.Total(); known && w.Status == job.Running {
-		text += printer.PaceText(w.KeysPerSecond, operation.SecondsSpan(w.SecondsLeft))
+		line += text.PaceText(w.KeysPerSecond, operation.SecondsSpan(w.SecondsLeft))
 	}
-	return text + "; " + printer.Counted(w.ChannelsRead, "channel") + " read, " + printer.Counted(w.RowsWritten, "row")
+	return line + "; " + text.Counted(w.ChannelsRead, "channel") + " read, " + text.Counted(w.RowsWritten, "row")
 }
 
 // DeliveryText is how far the delivery is.
 func (w WatchedJob) DeliveryText() string {
-	text := "100%"
+	line := "100%"
 	if w.Messages.Waiting > 0 {
-		text = Percent(w.State().Settled(), w.Messages.Messages)
+		line = Percent(w.State().Settled(), w.Messages.Messages)
 		if !w.AtRest {
-			text += printer.PaceText(w.SentPerSecond, operation.SecondsSpan(w.DeliveryLeft))
+			line += text.PaceText(w.SentPerSecond, operation.SecondsSpan(w.DeliveryLeft))
 		}
 	}
-	return text + "; " + MessagesText(w.Messages)
+	return line + "; " + MessagesText(w.Messages)
 }
 
 // line is one line about the job.
-func (w WatchedJob) line(times printer.Times) string {
+func (w WatchedJob) line(times text.Times) string {
 	s := w.State()
-	text := JobLabel(s.Job) + ": " + string(w.Status) + s.Marks()
+	line := JobLabel(s.Job) + ": " + string(w.Status) + s.Marks()
 	if w.AwaitsSince != nil {
-		text = JobLabel(s.Job) + ": " + s.Shown() + s.Marks()
+		line = JobLabel(s.Job) + ": " + s.Shown() + s.Marks()
 	}
 	switch {
 	case w.Delivering:
-		text = JobLabel(s.Job) + ": DELIVERING" + s.Marks() + " " + w.DeliveryText()
+		line = JobLabel(s.Job) + ": DELIVERING" + s.Marks() + " " + w.DeliveryText()
 	case w.Messages.Messages == 0:
-		text += ", " + w.WalkText(times)
+		line += ", " + w.WalkText(times)
 	case w.Status == job.Processed:
-		text += ", " + MessagesText(w.Messages)
+		line += ", " + MessagesText(w.Messages)
 	default:
-		text += ", " + w.WalkText(times) + ", delivery " + w.DeliveryText()
+		line += ", " + w.WalkText(times) + ", delivery " + w.DeliveryText()
 	}
 	if why := w.Waits(); why != "" {
-		text += "; " + why
+		line += "; " + why
 	}
-	return printer.OneLine(text, 500)
+	return text.OneLine(line, 500)
 }
 
 // Waits is why messages stay where they are; "" when they do not.
@@ -138,7 +138,7 @@ func (w WatchedJob) Waits() string {
 
 // boardLines are jobs for a terminal of this size: a block of lines for each, and how many
 // there was no room for.
-func boardLines(times printer.Times, jobs []WatchedJob, width, height int) []string {
+func boardLines(times text.Times, jobs []WatchedJob, width, height int) []string {
 	var all []string
 	for i, one := range jobs {
 		block := one.block(times, width)
@@ -147,7 +147,7 @@ func boardLines(times printer.Times, jobs []WatchedJob, width, height int) []str
 			room-- // for saying that there are more
 		}
 		if len(block) > room && i > 0 {
-			return append(all, printer.OneLine(fmt.Sprintf("and %s more; a taller terminal shows them, or name those to watch", printer.Counted(int64(len(jobs)-i), "job")), width))
+			return append(all, text.OneLine(fmt.Sprintf("and %s more; a taller terminal shows them, or name those to watch", text.Counted(int64(len(jobs)-i), "job")), width))
 		}
 		all = append(all, block...)
 	}
@@ -155,13 +155,13 @@ func boardLines(times printer.Times, jobs []WatchedJob, width, height int) []str
 }
 
 // block is what the terminal shows of one job.
-func (w WatchedJob) block(times printer.Times, width int) []string {
+func (w WatchedJob) block(times text.Times, width int) []string {
 	s := w.State()
 	size := max(10, min(24, width/5))
-	row := func(name string, part, whole int64, text string) string {
-		return printer.OneLine(fmt.Sprintf("  %-8s %s %s", name, printer.Bar(part, whole, size), text), width)
+	row := func(name string, part, whole int64, line string) string {
+		return text.OneLine(fmt.Sprintf("  %-8s %s %s", name, text.Bar(part, whole, size), line), width)
 	}
-	lines := []string{printer.OneLine(JobLabel(s.Job)+": "+s.Shown()+s.Marks()+", "+w.Title, width)}
+	lines := []string{text.OneLine(JobLabel(s.Job)+": "+s.Shown()+s.Marks()+", "+w.Title, width)}
 	read := w.ChannelsRead
 	total, _ := s.Total()
 	if w.Status == job.Processed {
@@ -172,10 +172,10 @@ func (w WatchedJob) block(times printer.Times, width int) []string {
 		lines = append(lines, row("delivery", s.Settled(), w.Messages.Messages, w.DeliveryText()))
 	}
 	if w.Throttle != "" {
-		lines = append(lines, printer.OneLine("  slowed   "+ThrottledBy(s.Job), width))
+		lines = append(lines, text.OneLine("  slowed   "+ThrottledBy(s.Job), width))
 	}
 	if why := w.Waits(); why != "" {
-		lines = append(lines, printer.OneLine("  waits    "+why, width))
+		lines = append(lines, text.OneLine("  waits    "+why, width))
 	}
 	return lines
 }

@@ -8,7 +8,7 @@ import (
 	"os"
 	"strings"
 
-	"github.com/belfryhq/belfry/internal/printer"
+	"github.com/belfryhq/belfry/internal/text"
 )
 
 // Config describes the provider. DefaultConfig has the defaults.
@@ -53,15 +53,15 @@ func (p *problems) check(valid bool, key, format string, args ...any) {
 func (c Config) Validate() error {
 	var all problems
 	issuer, err := url.Parse(c.Issuer)
-	all.check(c.Issuer == "" || err == nil && secure(issuer) && visible(c.Issuer, 1, 1000) && !strings.ContainsAny(c.Issuer, "?#"), "issuer", "%q is not allowed; allowed values: https://HOST[:PORT][/PATH] exactly as the provider writes it, or http:// with localhost or a loopback address, without user, query and fragment; or empty", printer.OneLine(c.Issuer, 100))
-	all.check(visible(c.ClientID, 0, 255), "client_id", "%q is not allowed; allowed values: up to 255 visible ASCII characters", printer.OneLine(c.ClientID, 60))
+	all.check(c.Issuer == "" || err == nil && secure(issuer) && visible(c.Issuer, 1, 1000) && !strings.ContainsAny(c.Issuer, "?#"), "issuer", "%q is not allowed; allowed values: https://HOST[:PORT][/PATH] exactly as the provider writes it, or http:// with localhost or a loopback address, without user, query and fragment; or empty", text.OneLine(c.Issuer, 100))
+	all.check(visible(c.ClientID, 0, 255), "client_id", "%q is not allowed; allowed values: up to 255 visible ASCII characters", text.OneLine(c.ClientID, 60))
 	for _, scope := range c.Scopes {
-		all.check(visible(scope, 1, 255) && !strings.ContainsAny(scope, `"\`), "scopes", "%q is not allowed; allowed values: scopes of the provider, such as profile, email or groups", printer.OneLine(scope, 60))
+		all.check(visible(scope, 1, 255) && !strings.ContainsAny(scope, `"\`), "scopes", "%q is not allowed; allowed values: scopes of the provider, such as profile, email or groups", text.OneLine(scope, 60))
 	}
 	for key, claim := range map[string]string{"name_claim": c.NameClaim, "groups_claim": c.GroupsClaim} {
-		all.check(visible(claim, 1, 255), key, "%q is not allowed; allowed values: the name of a claim, such as groups, or a path, such as realm_access.roles", printer.OneLine(claim, 60))
+		all.check(visible(claim, 1, 255), key, "%q is not allowed; allowed values: the name of a claim, such as groups, or a path, such as realm_access.roles", text.OneLine(claim, 60))
 	}
-	all.check(c.Label != "" && c.Label == printer.OneLine(c.Label, 60) && c.Label == strings.TrimSpace(c.Label), "label", "%q is not allowed; allowed values: a line of 1 to 60 characters", printer.OneLine(c.Label, 60))
+	all.check(c.Label != "" && c.Label == text.OneLine(c.Label, 60) && c.Label == strings.TrimSpace(c.Label), "label", "%q is not allowed; allowed values: a line of 1 to 60 characters", text.OneLine(c.Label, 60))
 	return errors.Join(all...)
 }
 

@@ -20,7 +20,7 @@ import (
 	goidc "github.com/coreos/go-oidc/v3/oidc"
 	"golang.org/x/oauth2"
 
-	"github.com/belfryhq/belfry/internal/printer"
+	"github.com/belfryhq/belfry/internal/text"
 )
 
 const (
@@ -79,7 +79,7 @@ type RefusedError struct {
 // Error implements error. The text is for the log.
 func (r *RefusedError) Error() string {
 	if r.Err != nil {
-		return r.Text + ": " + printer.OneLine(r.Err.Error(), 500) // it may contain a whole HTML page
+		return r.Text + ": " + text.OneLine(r.Err.Error(), 500) // it may contain a whole HTML page
 	}
 	return r.Text
 }
@@ -156,7 +156,7 @@ func (p *Provider) Finish(ctx context.Context, cookie string, query url.Values) 
 	case query.Get("iss") != p.config.Issuer && (query.Has("iss") || d.SendsIssuer):
 		return Person{}, refuse(http.StatusBadRequest, nil, "this response is not from the provider of api.oidc.issuer; sign in again")
 	case query.Has("error") || query.Get("code") == "":
-		return Person{}, refuse(http.StatusForbidden, nil, "the provider refused the sign-in: %s", printer.OneLine(query.Get("error")+" "+query.Get("error_description"), 200))
+		return Person{}, refuse(http.StatusForbidden, nil, "the provider refused the sign-in: %s", text.OneLine(query.Get("error")+" "+query.Get("error_description"), 200))
 	}
 	access, err := p.exchange(ctx, d, derive(cookie, "verifier"), query.Get("code"))
 	if err != nil {
@@ -225,7 +225,7 @@ func (p *Provider) exchange(ctx context.Context, d *discovery, verifier, code st
 	case answered && answer.ErrorCode == "invalid_grant":
 		return nil, refuse(http.StatusBadRequest, nil, "the provider refused the code: it was used before, has expired or belongs to another browser; sign in again")
 	case answered && answer.ErrorCode != "":
-		return nil, refuse(http.StatusInternalServerError, errors.New(answer.ErrorDescription), "the provider refused belfry's client: %s (api.oidc.client_id, client_secret_file)", printer.OneLine(answer.ErrorCode, 60))
+		return nil, refuse(http.StatusInternalServerError, errors.New(answer.ErrorDescription), "the provider refused belfry's client: %s (api.oidc.client_id, client_secret_file)", text.OneLine(answer.ErrorCode, 60))
 	}
 	return nil, unavailable(err, "the provider")
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/belfryhq/belfry/admin/operation"
-	"github.com/belfryhq/belfry/internal/printer"
+	"github.com/belfryhq/belfry/internal/text"
 )
 
 type tray struct {
@@ -28,7 +28,7 @@ func TestOperation_AnswersWithListsThatAreThere(t *testing.T) {
 	shared := &tray{Inner: &tray{}, Others: []tray{{}}}
 	o := operation.Define(operation.Operation{Name: "trays show", Short: "Show", Role: operation.Viewer}, func(context.Context, *operation.Env, operation.None) (*tray, error) {
 		return shared, nil
-	}, func(*printer.Page, operation.None, *tray) {})
+	}, func(*text.Doc, operation.None, *tray) {})
 	out, err := o.Run(t.Context(), &operation.Env{Role: operation.Admin}, o.NewInput())
 	require.NoError(t, err)
 	text, err := json.Marshal(out)

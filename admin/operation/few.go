@@ -7,7 +7,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/belfryhq/belfry/channels"
-	"github.com/belfryhq/belfry/internal/printer"
+	"github.com/belfryhq/belfry/internal/text"
 	"github.com/belfryhq/belfry/job"
 )
 
@@ -120,7 +120,7 @@ func (r Role) Coarse(n int64) (shown, atMost int64) {
 // AtMostText tells a count that may be less.
 func AtMostText(n, atMost int64) string {
 	if atMost > 0 && n <= atMost {
-		return "fewer than " + printer.Grouped(atMost+1)
+		return "fewer than " + text.Grouped(atMost+1)
 	}
-	return printer.Grouped(n)
+	return text.Grouped(n)
 }

@@ -10,7 +10,7 @@ import (
 	"unicode/utf16"
 	"unicode/utf8"
 
-	"github.com/belfryhq/belfry/internal/printer"
+	"github.com/belfryhq/belfry/internal/text"
 )
 
 // FieldsOf takes a JSON object apart. It refuses what encoding/json lets pass: a field that
@@ -33,7 +33,7 @@ func FieldsOf(body []byte) (map[string]json.RawMessage, error) {
 		}
 		name, _ := token.(string)
 		if _, twice := fields[name]; twice {
-			return nil, fmt.Errorf("%q is there twice", printer.OneLine(name, 60))
+			return nil, fmt.Errorf("%q is there twice", text.OneLine(name, 60))
 		}
 		var value json.RawMessage
 		if err := d.Decode(&value); err != nil {

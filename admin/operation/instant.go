@@ -6,7 +6,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/belfryhq/belfry/internal/printer"
+	"github.com/belfryhq/belfry/internal/text"
 )
 
 // Instant is a moment as a person says it: absolute, or so long from now. The zero value
@@ -139,7 +139,7 @@ func (a Age) String() string {
 	if d := time.Duration(a); d%(24*time.Hour) == 0 {
 		return fmt.Sprintf("%dd", d/(24*time.Hour))
 	}
-	return printer.Short(time.Duration(a))
+	return text.Short(time.Duration(a))
 }
 
 // Past is a moment that is no matter of the future: an Instant, or how long ago it was.

@@ -10,7 +10,7 @@ import (
 	"reflect"
 	"strings"
 
-	"github.com/belfryhq/belfry/internal/printer"
+	"github.com/belfryhq/belfry/internal/text"
 )
 
 // Shape is what a parameter's value looks like in JSON.
@@ -163,7 +163,7 @@ func (p Param) SetJSON(in any, raw json.RawMessage) error {
 	}
 	var items []json.RawMessage
 	if json.Unmarshal(raw, &items) != nil || items == nil {
-		return fmt.Errorf("%s is not allowed; allowed values: arrays of %ss", printer.OneLine(string(raw), 60), strings.Join(shape.Types, " or "))
+		return fmt.Errorf("%s is not allowed; allowed values: arrays of %ss", text.OneLine(string(raw), 60), strings.Join(shape.Types, " or "))
 	}
 	v := field
 	if isChange {
@@ -232,5 +232,5 @@ func (p Param) jsonText(raw json.RawMessage, shape Shape) (string, error) {
 	if shape.Nullable && p.Allowed == "" {
 		err = errors.New(err.Error() + ", or null")
 	}
-	return "", fmt.Errorf("%s is not allowed; %w", printer.OneLine(string(raw), 60), err)
+	return "", fmt.Errorf("%s is not allowed; %w", text.OneLine(string(raw), 60), err)
 }

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/belfryhq/belfry/internal/printer"
+	"github.com/belfryhq/belfry/internal/text"
 	"github.com/belfryhq/belfry/job/schedule"
 )
 
@@ -84,16 +84,16 @@ func (o Operation) Offered(result any, field string) ([]Offer, error) {
 	var offers []Offer
 	seen := make(map[string]bool)
 	err := o.records.Each(o.Listed(result), func(cells ...string) error {
-		text := cells[value]
-		if text == "" || text == "0" || seen[text] || text[0] == '-' || !plain(text) {
+		line := cells[value]
+		if line == "" || line == "0" || seen[line] || line[0] == '-' || !plain(line) {
 			return nil
 		}
-		seen[text] = true
+		seen[line] = true
 		var about []string
 		for _, name := range of[1:] {
 			about = append(about, cells[at(name)])
 		}
-		offers = append(offers, Offer{text, printer.OneLine(strings.TrimSpace(strings.Join(about, " ")), 60)})
+		offers = append(offers, Offer{line, text.OneLine(strings.TrimSpace(strings.Join(about, " ")), 60)})
 		return nil
 	})
 	return offers, err
@@ -112,7 +112,7 @@ func valueType(t reflect.Type) (one reflect.Type, several bool) {
 }
 
 // plain reports whether a shell takes a text as it is.
-func plain(text string) bool {
-	bare := strings.ReplaceAll(text, "@", "")
-	return printer.ShellWord(bare) == bare
+func plain(line string) bool {
+	bare := strings.ReplaceAll(line, "@", "")
+	return text.ShellWord(bare) == bare
 }

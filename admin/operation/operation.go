@@ -14,8 +14,7 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/belfryhq/belfry/internal/config"
-	"github.com/belfryhq/belfry/internal/printer"
-	"github.com/belfryhq/belfry/internal/sheet"
+	"github.com/belfryhq/belfry/internal/text"
 )
 
 // Role is what somebody may do; each may do what those before it may.
@@ -117,12 +116,12 @@ type Operation struct {
 	params  []Param
 	input   reflect.Type
 	outputs []reflect.Type
-	item    reflect.Type                                 // of a stream; nil: it is none
-	tell    func(in any) func(p *printer.Page, item any) // of a stream
+	item    reflect.Type                             // of a stream; nil: it is none
+	tell    func(in any) func(p *text.Doc, item any) // of a stream
 	run     func(ctx context.Context, env *Env, in any) (any, error)
 	read    func(result []byte, next string) (any, error)
-	text    func(p *printer.Page, in, out any)
-	records *sheet.Records                 // nil: it lists nothing
+	text    func(p *text.Doc, in, out any)
+	records *text.Records                  // nil: it lists nothing
 	listed  func(result reflect.Value) any // of a result that is no list
 }
 
@@ -178,7 +177,7 @@ func (o Operation) Limit() time.Duration {
 
 // Define returns an operation with an input of type In and results of type Out, which text
 // tells to a person. It panics if a field's tags or type cannot be a parameter.
-func Define[In, Out any](o Operation, run func(context.Context, *Env, In) (Out, error), text func(*printer.Page, In, Out)) Operation {
+func Define[In, Out any](o Operation, run func(context.Context, *Env, In) (Out, error), line func(*text.Doc, In, Out)) Operation {
 	if o.SQL != "" {
 		o.Long = strings.TrimSpace(o.Long + "\n\nThe same by SQL: " + o.SQL)
 	}
@@ -193,11 +192,11 @@ func Define[In, Out any](o Operation, run func(context.Context, *Env, In) (Out, 
 	}
 	o.read = readResult[Out](o)
 	o.records, o.listed = recordsOf(o)
-	o.text = func(p *printer.Page, in, out any) {
+	o.text = func(p *text.Doc, in, out any) {
 		given, isIn := in.(*In)
 		result, isOut := out.(Out)
 		if isIn && isOut {
-			text(p, *given, result)
+			line(p, *given, result)
 		}
 	}
 	if o.Changes {
@@ -354,7 +353,7 @@ func Verdict(out any) error {
 }
 
 // Text tells a result of Run to a person.
-func (o Operation) Text(p *printer.Page, in, out any) {
+func (o Operation) Text(p *text.Doc, in, out any) {
 	acted, is := out.(Acted)
 	if !is {
 		o.text(p, in, out)

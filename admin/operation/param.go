@@ -14,7 +14,7 @@ import (
 	"strings"
 
 	"github.com/belfryhq/belfry/internal/config"
-	"github.com/belfryhq/belfry/internal/printer"
+	"github.com/belfryhq/belfry/internal/text"
 )
 
 // Place is where the command line has a parameter.
@@ -115,25 +115,25 @@ func (p Param) Resets(text string) bool {
 }
 
 // change sets a key of KEY=VALUE, or takes it back.
-func (p Param) change(c changing, text string) error {
-	if p.Resets(text) {
+func (p Param) change(c changing, line string) error {
+	if p.Resets(line) {
 		c.clear()
 		return nil
 	}
-	err := p.parse(c.value(), text)
+	err := p.parse(c.value(), line)
 	if err == nil {
 		return nil
 	}
 	c.forget()
 	if p.Allowed != "" && errors.As(err, new(*NotAllowedError)) {
-		return fmt.Errorf("%q is not allowed; allowed values: %s", printer.OneLine(text, 60), p.Allowed)
+		return fmt.Errorf("%q is not allowed; allowed values: %s", text.OneLine(line, 60), p.Allowed)
 	}
 	or := ""
 	if len(p.reset) > 0 {
 		or = ", or " + p.reset[0]
 	}
 	if strings.HasPrefix(err.Error(), "allowed values") {
-		return fmt.Errorf("%q is not allowed; %w%s", printer.OneLine(text, 60), err, or)
+		return fmt.Errorf("%q is not allowed; %w%s", text.OneLine(line, 60), err, or)
 	}
 	return fmt.Errorf("%w%s", err, or)
 }

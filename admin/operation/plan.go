@@ -5,7 +5,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/belfryhq/belfry/internal/printer"
+	"github.com/belfryhq/belfry/internal/text"
 )
 
 // Plan is the effect of an act as of a moment. Nothing is changed.
@@ -43,30 +43,30 @@ type Outcome struct {
 }
 
 // Text renders a plan.
-func (p *Plan) Text(page *printer.Page, noun, done string) {
+func (p *Plan) Text(page *text.Doc, noun, done string) {
 	p.Table(page, noun, done)
 	p.Note(page)
 }
 
 // Note writes how to execute the plan.
-func (p *Plan) Note(page *printer.Page) {
+func (p *Plan) Note(page *text.Doc) {
 	page.Note("as of %s; --plan %s does exactly this", p.AsOf.Format(time.RFC3339Nano), p.Token)
 }
 
 // Table writes the outcomes of a plan.
-func (p *Plan) Table(page *printer.Page, noun, done string) {
-	t := printer.NewTable("OF", "OUTCOME", ">COUNT", "DETAIL")
+func (p *Plan) Table(page *text.Doc, noun, done string) {
+	t := text.NewTable("OF", "OUTCOME", ">COUNT", "DETAIL")
 	for _, o := range p.Outcomes {
 		count := AtMostText(o.Count, o.AtMost)
 		if o.Unknown {
 			count = "?"
 		}
-		t.Add(o.Of, o.Outcome, count, printer.OneLine(o.Detail, 300))
+		t.Add(o.Of, o.Outcome, count, text.OneLine(o.Detail, 300))
 	}
 	if !t.Empty() {
 		page.Table(t)
 	}
-	page.Printf("%s: would be %s: %s\n", p.Selection, done, printer.Counted(p.Count, noun))
+	page.Printf("%s: would be %s: %s\n", p.Selection, done, text.Counted(p.Count, noun))
 }
 
 // ErrPlanned keeps a plan from being enqueued.

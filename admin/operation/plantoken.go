@@ -10,7 +10,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/belfryhq/belfry/internal/printer"
+	"github.com/belfryhq/belfry/internal/text"
 )
 
 // PlanFlags are the parameters of an act that has a plan.
@@ -185,7 +185,7 @@ func (c PlanFlags) Agrees(p *Plan, noun, done string) error {
 // Unexpected is the error of another number than that of the plan.
 func Unexpected(would, expected int64, noun, done string, asOf time.Time) error {
 	return Conflict("the plan is out of date: %s would be %s as of %s, not %s; nothing was changed, repeat --dry-run",
-		printer.Counted(would, noun), done, asOf.Format(time.RFC3339Nano), printer.Grouped(expected))
+		text.Counted(would, noun), done, asOf.Format(time.RFC3339Nano), text.Grouped(expected))
 }
 
 // Bound reports whether an act has to match its plan.

@@ -13,7 +13,7 @@ import (
 
 	"github.com/belfryhq/belfry/internal/db"
 	"github.com/belfryhq/belfry/internal/errkind"
-	"github.com/belfryhq/belfry/internal/printer"
+	"github.com/belfryhq/belfry/internal/text"
 	"github.com/belfryhq/belfry/job"
 )
 
@@ -139,9 +139,9 @@ func (e *StaleError) Error() string {
 	}
 	acts := make([]string, len(e.Changes))
 	for i, c := range e.Changes {
-		acts[i] = fmt.Sprintf("%s%s by %s at %s", c.Kind, fieldsText(c.Fields), c.Actor, printer.LocalClock(c.At))
+		acts[i] = fmt.Sprintf("%s%s by %s at %s", c.Kind, fieldsText(c.Fields), c.Actor, text.LocalClock(c.At))
 		if c.Reason != "" {
-			acts[i] += " (" + printer.OneLine(c.Reason, 80) + ")"
+			acts[i] += " (" + text.OneLine(c.Reason, 80) + ")"
 		}
 	}
 	return e.Thing + " was changed since: " + strings.Join(acts, "; ") + "; nothing was done"

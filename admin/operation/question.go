@@ -7,7 +7,7 @@ import (
 	"reflect"
 
 	"github.com/belfryhq/belfry/internal/errkind"
-	"github.com/belfryhq/belfry/internal/printer"
+	"github.com/belfryhq/belfry/internal/text"
 )
 
 // Asking is the operation that answers with what a person has to agree to before o is run: for
@@ -34,7 +34,7 @@ func (o Operation) Asking() (Operation, bool) {
 		}
 		return told.Question, err
 	}
-	ask.text = func(*printer.Page, any, any) {}
+	ask.text = func(*text.Doc, any, any) {}
 	return ask, true
 }
 

@@ -9,7 +9,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/belfryhq/belfry/internal/printer"
+	"github.com/belfryhq/belfry/internal/text"
 )
 
 // Receipt answers an act: what is done is in force.
@@ -157,13 +157,13 @@ func withReceipt(o Operation, out any, result []byte) (any, error) {
 
 // text is the receipt in one line: when the act was done, and since when its effect holds if that
 // is longer.
-func (a Acted) text(p *printer.Page, verb string) {
-	line := "done at " + p.TimeOfDay(a.Receipt.AskedAt)
+func (a Acted) text(p *text.Doc, verb string) {
+	line := text.Sprintf("done at %s", text.TimeOfDay(a.Receipt.AskedAt))
 	if since := a.Receipt.InForceSince; since != nil && a.Receipt.AskedAt.Sub(*since) > time.Minute { // two clocks
-		line += ", in force since " + p.Clock(*since)
+		line = append(line, text.Sprintf(", in force since %s", *since)...)
 	}
 	if noun := AffectedBy(verb, a.Result).Noun; noun != "" {
-		line += ", " + printer.Counted(a.Receipt.Concerned, noun)
+		line = append(line, text.Sprintf(", %s", text.Counted(a.Receipt.Concerned, noun))...)
 	}
 	p.Note("%s", line)
 }

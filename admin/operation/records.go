@@ -5,11 +5,11 @@ import (
 	"reflect"
 	"strings"
 
-	"github.com/belfryhq/belfry/internal/sheet"
+	"github.com/belfryhq/belfry/internal/text"
 )
 
 // Records are the columns of what an operation lists; nil: its result is no list.
-func (o Operation) Records() *sheet.Records { return o.records }
+func (o Operation) Records() *text.Records { return o.records }
 
 // Listed is what Records has a row for each of, in a result of Run or an item of Stream.
 func (o Operation) Listed(result any) any {
@@ -24,7 +24,7 @@ func (o Operation) Listed(result any) any {
 
 // recordsOf are the columns of a result, and what takes the rows out of one that is more than
 // its rows. It panics if o.Rows is no list.
-func recordsOf(o Operation) (*sheet.Records, func(reflect.Value) any) {
+func recordsOf(o Operation) (*text.Records, func(reflect.Value) any) {
 	t := pointed(o.outputs[0])
 	switch {
 	case o.Rows == "" && t.Kind() == reflect.Slice:
@@ -32,7 +32,7 @@ func recordsOf(o Operation) (*sheet.Records, func(reflect.Value) any) {
 	case o.Rows == "":
 		return nil, nil
 	case o.Rows == ".":
-		return sheet.RecordsOf(t), nil
+		return text.RecordsOf(t), nil
 	}
 	for _, f := range reflect.VisibleFields(t) {
 		if name, _, _ := strings.Cut(f.Tag.Get("json"), ","); name == o.Rows && f.Type.Kind() == reflect.Slice {
@@ -43,12 +43,12 @@ func recordsOf(o Operation) (*sheet.Records, func(reflect.Value) any) {
 }
 
 // recordsOfItems are the columns of a list's items, or of a stream's; nil: they have no fields.
-func recordsOfItems(t reflect.Type) *sheet.Records {
+func recordsOfItems(t reflect.Type) *text.Records {
 	if t.Kind() == reflect.Slice {
 		t = t.Elem()
 	}
 	if pointed(t).Kind() != reflect.Struct {
 		return nil
 	}
-	return sheet.RecordsOf(t)
+	return text.RecordsOf(t)
 }

@@ -6,7 +6,7 @@ import (
 	"fmt"
 
 	"github.com/belfryhq/belfry/channels"
-	"github.com/belfryhq/belfry/internal/printer"
+	"github.com/belfryhq/belfry/internal/text"
 	"github.com/belfryhq/belfry/job"
 )
 
@@ -50,22 +50,22 @@ func (c ChannelRef) Find(ctx context.Context, env *Env, operation string) (int64
 // Text names the channel as it was given.
 func (c ChannelRef) Text() string {
 	if c.ExternalID != nil {
-		return "channel " + printer.OneLine(*c.ExternalID, 60)
+		return "channel " + text.OneLine(*c.ExternalID, 60)
 	}
-	return "channel " + printer.Int(*c.Channel)
+	return "channel " + text.Int(*c.Channel)
 }
 
 // Flags are the flags that name the channel.
 func (c ChannelRef) Flags() string {
 	if c.ExternalID != nil {
-		return "--external-id " + printer.OneLine(*c.ExternalID, 60)
+		return "--external-id " + text.OneLine(*c.ExternalID, 60)
 	}
-	return "--channel " + printer.Int(*c.Channel)
+	return "--channel " + text.Int(*c.Channel)
 }
 
 // Resource returns the object of the precondition.
 func (r JobRef) Resource() Resource {
-	return Resource{Subject: SubjectJob, Name: printer.Int(r.ID), Show: "jobs show " + printer.Int(r.ID), NotFound: func(context.Context, *Env) error {
+	return Resource{Subject: SubjectJob, Name: text.Int(r.ID), Show: "jobs show " + text.Int(r.ID), NotFound: func(context.Context, *Env) error {
 		return NoSuchJob(fmt.Errorf("job %d: %w", r.ID, job.ErrNotFound))
 	}}
 }

@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"reflect"
 
-	"github.com/belfryhq/belfry/internal/printer"
+	"github.com/belfryhq/belfry/internal/text"
 )
 
 // DefineStream returns an operation whose result comes piece by piece: run hands each Item to
@@ -16,7 +16,7 @@ import (
 // o.Deadline says one: each of its steps has.
 func DefineStream[In, Item, Out any](
 	o Operation, run func(ctx context.Context, env *Env, in In, each func(Item) error) (Out, error),
-	tell func(In) func(*printer.Page, Item), text func(*printer.Page, In, Out),
+	tell func(In) func(*text.Doc, Item), line func(*text.Doc, In, Out),
 ) Operation {
 	if o.Deadline == 0 {
 		o.Deadline = -1
@@ -28,19 +28,19 @@ func DefineStream[In, Item, Out any](
 			}
 			return env.each(item)
 		})
-	}, text)
+	}, line)
 	o.item = reflect.TypeFor[Item]()
 	o.records = recordsOfItems(o.item)
 	if tell == nil {
 		return o
 	}
-	o.tell = func(in any) func(*printer.Page, any) {
+	o.tell = func(in any) func(*text.Doc, any) {
 		given, ok := in.(*In)
 		if !ok {
 			panic(fmt.Sprintf("%s takes a %T, got %T", o.Name, given, in))
 		}
 		say := tell(*given)
-		return func(p *printer.Page, item any) {
+		return func(p *text.Doc, item any) {
 			if one, is := item.(Item); is {
 				say(p, one)
 			}
@@ -75,7 +75,7 @@ func (o Operation) Stream(ctx context.Context, env *Env, in any, each func(item 
 }
 
 // Teller makes what tells the items of one stream to a person; nil: nothing does.
-func (o Operation) Teller(in any) func(p *printer.Page, item any) {
+func (o Operation) Teller(in any) func(p *text.Doc, item any) {
 	if o.tell == nil {
 		return nil
 	}

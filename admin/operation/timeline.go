@@ -9,7 +9,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/belfryhq/belfry/internal/printer"
+	"github.com/belfryhq/belfry/internal/text"
 	"github.com/belfryhq/belfry/job"
 )
 
@@ -35,41 +35,41 @@ func (t Timeline) Events() Operation {
 		Name: t.Noun + " events", Short: t.Short, Example: t.Example, Role: Viewer,
 	}, func(ctx context.Context, env *Env, in timelineInput) (List[job.ControlEvent], error) {
 		list, err := env.Jobs.ControlEvents(ctx, t.Subject, in.Name, in.Before, in.Limit+1)
-		return PageOf(list, in.Limit, func(last job.ControlEvent) string { return printer.Int(last.ID) }), err
+		return PageOf(list, in.Limit, func(last job.ControlEvent) string { return text.Int(last.ID) }), err
 	}, t.text)
 	o.params[0].Label, o.params[0].Name, o.params[0].values = t.Label, strings.ToLower(t.Label), t.Values
 	return o
 }
 
-func (t Timeline) text(p *printer.Page, in timelineInput, out List[job.ControlEvent]) {
+func (t Timeline) text(p *text.Doc, in timelineInput, out List[job.ControlEvent]) {
 	switch {
 	case len(out.Items) == 0 && in.Before != 0:
 		p.Printf("no more events\n")
 		return
 	case len(out.Items) == 0 && in.Name != "":
-		p.Printf("no events of %s\n", printer.OneLine(in.Name, 70))
+		p.Printf("no events of %s\n", text.OneLine(in.Name, 70))
 		return
 	case len(out.Items) == 0:
 		p.Printf("%s\n", t.None)
 		return
 	}
-	table := printer.NewTable("AT", t.Label, "EVENT", "BY", "CHANGE", "REASON")
+	table := text.NewTable("AT", t.Label, "EVENT", "BY", "CHANGE", "REASON")
 	for _, e := range out.Items {
-		table.Add(p.Clock(e.At), e.Name, e.Kind, e.Actor, printer.OneLine(Changes(e.Detail), 200), printer.OneLine(e.Reason, 200))
+		table.Add(p.Clock(e.At), e.Name, e.Kind, e.Actor, text.OneLine(Changes(e.Detail), 200), text.OneLine(e.Reason, 200))
 	}
 	p.Table(table)
 	More(p, "before", out.Next)
 }
 
 // More says how to see the next page, if there is one.
-func More(p *printer.Page, flag, next string) {
+func More(p *text.Doc, flag, next string) {
 	if next != "" {
-		p.Note("there are more: --%s %s shows the next page", flag, printer.ShellWord(next))
+		p.Note("there are more: --%s %s shows the next page", flag, text.ShellWord(next))
 	}
 }
 
 // NonePasses is the text of a page that looked at as many as it may and has none.
-func NonePasses(p *printer.Page, next string) {
+func NonePasses(p *text.Doc, next string) {
 	p.Printf("none of those that this page looked at passes the filters\n")
 	More(p, "before", next)
 }
@@ -97,9 +97,9 @@ func Changes(detail json.RawMessage) string {
 	}
 	switch err := json.Unmarshal(detail, &d); {
 	case err == nil && d.Messages != nil:
-		return printer.Counted(*d.Messages, "message")
+		return text.Counted(*d.Messages, "message")
 	case err == nil && d.Added != nil && d.Removed != nil:
-		return printer.Counted(*d.Added, "member") + " added, " + printer.Grouped(*d.Removed) + " removed"
+		return text.Counted(*d.Added, "member") + " added, " + text.Grouped(*d.Removed) + " removed"
 	case err == nil && d.Activity != nil && d.TestOf != nil:
 		return fmt.Sprintf("activity %d, a test of job %d", *d.Activity, *d.TestOf)
 	case err == nil && d.Activity != nil:

@@ -9,7 +9,7 @@ import (
 
 	"github.com/belfryhq/belfry/admin/operation"
 	"github.com/belfryhq/belfry/channels"
-	"github.com/belfryhq/belfry/internal/printer"
+	"github.com/belfryhq/belfry/internal/text"
 )
 
 // detachWait bounds how long detach looks for a moment without writers.
@@ -116,14 +116,14 @@ its owner; the application needs nothing. Without these rights an error has the 
 			Example: `  belfry channels attach app.users --external-id id --platform os --active '!deleted_at' \
       --locale lang --time-zone tz --location lat,lon --attributes first_name,plan --addresses push=push_token,email=email
   belfry channels attach shop.customers --external-id login --platform =web --addresses contacts`,
-		}, attachRelation, func(p *printer.Page, _ attachInput, out *Attachment) {
+		}, attachRelation, func(p *text.Doc, _ attachInput, out *Attachment) {
 			if out.FilledAt == nil {
-				p.Printf("%s attached, %s brought over so far\n", out.Relation, printer.Counted(out.Filled, "row"))
+				p.Printf("%s attached, %s brought over so far\n", out.Relation, text.Counted(out.Filled, "row"))
 				return
 			}
-			p.Printf("%s attached, %s brought over in %s\n", out.Relation, printer.Counted(out.Filled, "row"), lasted(out.TookSeconds))
+			p.Printf("%s attached, %s brought over in %s\n", out.Relation, text.Counted(out.Filled, "row"), lasted(out.TookSeconds))
 			if out.Unusable > 0 {
-				p.Note("%s without an external id of 1 to 200 characters, and so without a channel", printer.Counted(out.Unusable, "row"))
+				p.Note("%s without an external id of 1 to 200 characters, and so without a channel", text.Counted(out.Unusable, "row"))
 			}
 			notePlatforms(p, out.UnlistedPlatforms)
 			p.Note("channels that were there before and have no row are as they were; `belfry channels verify` deactivates them")
@@ -137,7 +137,7 @@ are. Only the relation's owner may drop its triggers.`,
 			defer cancel()
 			relation, err := env.Channels.Detach(ctx, env.DB, in.ChannelsBy(env))
 			return Detached{relation}, err
-		}, func(p *printer.Page, _ operation.Act, out Detached) { p.Printf("%s detached\n", out.Relation) }),
+		}, func(p *text.Doc, _ operation.Act, out Detached) { p.Printf("%s detached\n", out.Relation) }),
 		operation.Define(operation.Operation{
 			Name: "channels verify", Short: "Compare the attached relation with belfry.channels, and repair what differs",
 			Role: operation.Operator, Changes: true, Deadline: -1, Events: events,
@@ -228,7 +228,7 @@ func verifiedAs(ctx context.Context, env *operation.Env, plan *operation.Plan, f
 	return &Verified{plan, found, took, unlisted}, err
 }
 
-func notePlatforms(p *printer.Page, unlisted []string) {
+func notePlatforms(p *text.Doc, unlisted []string) {
 	if len(unlisted) > 0 {
 		p.Note("no audience can name these platforms of channels: %s; allowed values: those of belfry.platforms, in which INSERT adds one", strings.Join(unlisted, ", "))
 	}
@@ -248,15 +248,15 @@ func verifyPlan(d channels.Drift, asOf time.Time) *operation.Plan {
 	return p
 }
 
-func verifiedText(p *printer.Page, _ verifyInput, out *Verified) {
+func verifiedText(p *text.Doc, _ verifyInput, out *Verified) {
 	repaired := ""
 	if out.Plan == nil && !out.None() {
 		repaired = "; all of it repaired"
 	}
-	p.Printf("%s compared in %s: %s without a channel, %s with another, %s without a row%s\n", printer.Counted(out.Rows, "row"), lasted(out.TookSeconds),
-		printer.Grouped(out.Missing), printer.Grouped(out.Different), printer.Counted(out.Strays, "channel"), repaired)
+	p.Printf("%s compared in %s: %s without a channel, %s with another, %s without a row%s\n", text.Counted(out.Rows, "row"), lasted(out.TookSeconds),
+		text.Grouped(out.Missing), text.Grouped(out.Different), text.Counted(out.Strays, "channel"), repaired)
 	if out.Unusable > 0 {
-		p.Note("%s without an external id of 1 to 200 characters, and so without a channel", printer.Counted(out.Unusable, "row"))
+		p.Note("%s without an external id of 1 to 200 characters, and so without a channel", text.Counted(out.Unusable, "row"))
 	}
 	notePlatforms(p, out.UnlistedPlatforms)
 	if out.Plan != nil {
@@ -266,13 +266,13 @@ func verifiedText(p *printer.Page, _ verifyInput, out *Verified) {
 
 // lasted is for how long something went on.
 func lasted(seconds float64) string {
-	return printer.Short(time.Duration(seconds * float64(time.Second)))
+	return text.Short(time.Duration(seconds * float64(time.Second)))
 }
 
 // drift tells how far the steps over a table have come.
 func drift(env *operation.Env, done string, began time.Time) func(channels.Drift) {
 	return func(d channels.Drift) {
 		rate := float64(d.Rows) / max(time.Since(began).Seconds(), 0.001)
-		env.Progressf("%s %s, %s/s", printer.Counted(d.Rows, "row"), done, printer.Grouped(int64(rate)))
+		env.Progressf("%s %s, %s/s", text.Counted(d.Rows, "row"), done, text.Grouped(int64(rate)))
 	}
 }

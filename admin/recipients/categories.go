@@ -12,7 +12,7 @@ import (
 	"github.com/belfryhq/belfry/admin/operation"
 	"github.com/belfryhq/belfry/channels"
 	"github.com/belfryhq/belfry/internal/config"
-	"github.com/belfryhq/belfry/internal/printer"
+	"github.com/belfryhq/belfry/internal/text"
 )
 
 // categoryKeys are what may be said of a category.
@@ -93,7 +93,7 @@ push, at any time, without a cap, a ceiling or an approval, unless keys say othe
 			Usage: "CATEGORY [KEY=VALUE...]",
 			Example: `  belfry categories add digest --description "the weekly digest"
   belfry categories add digest route=email,push quiet_hours=21:00-08:00 cap=1/24h`,
-		}, addCategory, func(p *printer.Page, _ newCategory, c channels.Category) { categoryLine(p, c) }),
+		}, addCategory, func(p *text.Doc, _ newCategory, c channels.Category) { categoryLine(p, c) }),
 		operation.Define(operation.Operation{
 			Name: "categories set", Short: "Change a category's route, quiet hours, cap, ceiling or approval", Role: operation.Operator, Changes: true, Events: "the category's events",
 			Long: `Change what holds for the messages of a category. A route counts for jobs and
@@ -104,7 +104,7 @@ jobs; quiet hours and the cap count for every message that is not sent yet. Keys
 			Example: `  belfry categories set operator_notice route=push,sms
   belfry categories set popular_content quiet_hours=21:00-08:00 cap=3/24h --reason "fewer at night"
   belfry categories set popular_content quiet_hours=none`,
-		}, setCategory, func(p *printer.Page, _ categoryChange, c channels.Category) { categoryLine(p, c) }),
+		}, setCategory, func(p *text.Doc, _ categoryChange, c channels.Category) { categoryLine(p, c) }),
 		operation.Timeline{
 			Noun: "categories", Values: "categories list", Subject: "category", Label: "CATEGORY", Short: "Show when categories were changed, newest first",
 			Example: "  belfry categories events\n  belfry categories events operator_notice --json", None: "no category was ever changed",
@@ -112,15 +112,15 @@ jobs; quiet hours and the cap count for every message that is not sent yet. Keys
 	}
 }
 
-func categoriesText(p *printer.Page, _ operation.None, out operation.List[channels.Category]) {
-	t := printer.NewTable("CATEGORY", "ROUTE", "QUIET HOURS", "CAP", "MAX RECIPIENTS", "APPROVAL ABOVE", "DESCRIPTION")
+func categoriesText(p *text.Doc, _ operation.None, out operation.List[channels.Category]) {
+	t := text.NewTable("CATEGORY", "ROUTE", "QUIET HOURS", "CAP", "MAX RECIPIENTS", "APPROVAL ABOVE", "DESCRIPTION")
 	for _, c := range out.Items {
-		t.Add(c.Name, strings.Join(c.Route, ", "), quietText(c), capText(c), numberText(c.MaxRecipients), numberText(c.ApprovalAbove), printer.OneLine(c.Description, 80))
+		t.Add(c.Name, strings.Join(c.Route, ", "), quietText(c), capText(c), numberText(c.MaxRecipients), numberText(c.ApprovalAbove), text.OneLine(c.Description, 80))
 	}
 	p.Table(t)
 }
 
-func categoryLine(p *printer.Page, c channels.Category) {
+func categoryLine(p *text.Doc, c channels.Category) {
 	p.Printf("category %s: route %s, quiet hours %s, cap %s, max_recipients %s, approval_above %s\n", c.Name, strings.Join(c.Route, ", "), quietText(c), capText(c), numberText(c.MaxRecipients), numberText(c.ApprovalAbove))
 }
 
@@ -128,7 +128,7 @@ func numberText(n *int) string {
 	if n == nil {
 		return "none"
 	}
-	return printer.Grouped(int64(*n))
+	return text.Grouped(int64(*n))
 }
 
 func quietText(c channels.Category) string {
@@ -189,7 +189,7 @@ func UnknownCategory(ctx context.Context, q channels.Querier, name string) error
 		names[i] = c.Name
 	}
 	slices.Sort(names)
-	return operation.Invalid("category", "%q is not a category; allowed values: %s%s", printer.OneLine(name, 60), strings.Join(names, ", "), config.Hint(name, names))
+	return operation.Invalid("category", "%q is not a category; allowed values: %s%s", text.OneLine(name, 60), strings.Join(names, ", "), config.Hint(name, names))
 }
 
 // preferenceRefused makes a preference that is not allowed a matter of the input.

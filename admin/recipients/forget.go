@@ -8,7 +8,7 @@ import (
 
 	"github.com/belfryhq/belfry/admin/delivery"
 	"github.com/belfryhq/belfry/admin/operation"
-	"github.com/belfryhq/belfry/internal/printer"
+	"github.com/belfryhq/belfry/internal/text"
 )
 
 // forgetPatience is for how long relays and runs that work on the channel are waited for.
@@ -65,7 +65,7 @@ job, backups, the logs and the application's own table are not belfry's to erase
 		Example: `  belfry channels forget --external-id user-4711 --dry-run
   belfry channels forget --external-id user-4711 --plan TOKEN --reason "ticket 815"
   belfry channels forget 4711`,
-	}, forgetChannel, func(p *printer.Page, _ ForgetInput, out *ForgetReport) {
+	}, forgetChannel, func(p *text.Doc, _ ForgetInput, out *ForgetReport) {
 		if out.Plan != nil {
 			out.Plan.Text(p, "row", "erased")
 		} else {
@@ -105,7 +105,7 @@ func forgetChannel(ctx context.Context, env *operation.Env, in ForgetInput) (*Fo
 	}
 	done, err := delivery.Forget(ctx, env.DB, env.Channels, id, external, delivery.ForgetOptions{
 		Act: in.By(env), Patience: forgetPatience,
-		Observe: func(f delivery.Forgotten) { env.Progressf("erased so far: %s", printer.Counted(f.Rows(), "row")) },
+		Observe: func(f delivery.Forgotten) { env.Progressf("erased so far: %s", text.Counted(f.Rows(), "row")) },
 	})
 	if errors.Is(err, delivery.ErrStillSent) {
 		err = operation.Advise(err, "what is erased stays erased; repeat the command")
@@ -171,8 +171,8 @@ func forgottenText(f delivery.Forgotten) string {
 		case 1:
 			parts = append(parts, "1 "+part.one)
 		default:
-			parts = append(parts, printer.Grouped(part.n)+" "+part.many)
+			parts = append(parts, text.Grouped(part.n)+" "+part.many)
 		}
 	}
-	return printer.OrNone(strings.Join(parts, ", "))
+	return text.OrNone(strings.Join(parts, ", "))
 }

@@ -12,7 +12,7 @@ import (
 
 	"github.com/belfryhq/belfry/admin/operation"
 	"github.com/belfryhq/belfry/channels"
-	"github.com/belfryhq/belfry/internal/printer"
+	"github.com/belfryhq/belfry/internal/text"
 )
 
 // mostKeys is how many bytes of keys in JSON are sent to a server at most: what it takes of a
@@ -55,7 +55,7 @@ func (k memberKeys) MarshalJSON() ([]byte, error) {
 	}
 	raw, err := json.Marshal(k.lines.text)
 	if err == nil && len(raw) > mostKeys {
-		err = fmt.Errorf("there are more than %s bytes, a line end counted as two, and a server takes no more at once; add or remove parts of the file, or use the database itself", printer.Grouped(mostKeys))
+		err = fmt.Errorf("there are more than %s bytes, a line end counted as two, and a server takes no more at once; add or remove parts of the file, or use the database itself", text.Grouped(mostKeys))
 	}
 	return raw, err
 }
@@ -160,13 +160,13 @@ func membersPlan(segment string, c channels.SegmentChange, asOf time.Time) *oper
 	return p
 }
 
-func membersText(p *printer.Page, _ membersInput, out *SegmentMembers) {
+func membersText(p *text.Doc, _ membersInput, out *SegmentMembers) {
 	if out.Plan != nil {
 		out.Plan.Text(p, "member", "changed")
 		return
 	}
-	p.Printf("%s given: %s added, %s removed\n", printer.Counted(out.Given, "key"), printer.Grouped(out.Added), printer.Grouped(out.Removed))
+	p.Printf("%s given: %s added, %s removed\n", text.Counted(out.Given, "key"), text.Grouped(out.Added), text.Grouped(out.Removed))
 	if out.Unknown > 0 {
-		p.Note("%s without a channel left out, as %s", printer.Counted(out.Unknown, "key"), strings.Join(out.UnknownSample, ", "))
+		p.Note("%s without a channel left out, as %s", text.Counted(out.Unknown, "key"), strings.Join(out.UnknownSample, ", "))
 	}
 }

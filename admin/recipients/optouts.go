@@ -10,7 +10,7 @@ import (
 	"github.com/belfryhq/belfry/admin/operation"
 	"github.com/belfryhq/belfry/channels"
 	"github.com/belfryhq/belfry/internal/db"
-	"github.com/belfryhq/belfry/internal/printer"
+	"github.com/belfryhq/belfry/internal/text"
 )
 
 // preferenceLimit bounds the transaction of an opt-out or an opt-in.
@@ -68,7 +68,7 @@ the application records by SQL and a recipient by a link.`,
 				return err
 			})
 			return OptedOut{o}, preferenceRefused(err)
-		}, func(p *printer.Page, _ optOut, o OptedOut) {
+		}, func(p *text.Doc, _ optOut, o OptedOut) {
 			p.Printf("channel %d wants no messages%s, since %s\n", o.ChannelID, unwanted(o.OptOut), p.Clock(o.OptedOutAt))
 		}),
 		operation.Define(operation.Operation{
@@ -106,13 +106,13 @@ func OptOutsOf(ctx context.Context, env *operation.Env, id int64) (OptOuts, erro
 }
 
 // OptOutsText renders the opt-outs of a channel.
-func OptOutsText(p *printer.Page, _ operation.ChannelRef, out OptOuts) {
+func OptOutsText(p *text.Doc, _ operation.ChannelRef, out OptOuts) {
 	if len(out.OptOuts) == 0 {
 		p.Printf("channel %d has opted out of nothing\n", out.ChannelID)
 	} else {
-		t := printer.NewTable("CATEGORY", "MEDIUM", "SINCE", "REASON")
+		t := text.NewTable("CATEGORY", "MEDIUM", "SINCE", "REASON")
 		for _, o := range out.OptOuts {
-			t.Add(anyText(o.Category, "category"), anyText(o.Medium, "medium"), p.Clock(o.OptedOutAt), printer.OneLine(o.Reason, 120))
+			t.Add(anyText(o.Category, "category"), anyText(o.Medium, "medium"), p.Clock(o.OptedOutAt), text.OneLine(o.Reason, 120))
 		}
 		p.Table(t)
 	}
@@ -152,7 +152,7 @@ func optInChannel(ctx context.Context, env *operation.Env, in optIn) (OptedIn, e
 	return OptedIn{removed}, preferenceRefused(err)
 }
 
-func optInText(p *printer.Page, in optIn, removed OptedIn) {
+func optInText(p *text.Doc, in optIn, removed OptedIn) {
 	for _, o := range removed.OptOuts {
 		p.Printf("channel %d wants messages%s again\n", o.ChannelID, strings.TrimSuffix(unwanted(o), " at all"))
 	}

@@ -11,7 +11,7 @@ import (
 
 	"github.com/belfryhq/belfry/admin/operation"
 	"github.com/belfryhq/belfry/channels"
-	"github.com/belfryhq/belfry/internal/printer"
+	"github.com/belfryhq/belfry/internal/text"
 )
 
 // segmentLooks is among how many jobs that wait those on a segment are looked for, the next first.
@@ -70,7 +70,7 @@ func segmentOperations() []operation.Operation {
 				return SegmentNamed{}, segmentProblem(in.Name, err)
 			}
 			return SegmentNamed{in.Name}, nil
-		}, func(p *printer.Page, _ newSegment, out SegmentNamed) {
+		}, func(p *text.Doc, _ newSegment, out SegmentNamed) {
 			p.Note("created; fill it with\n  belfry channels segment add %s FILE", out.Segment)
 		}),
 		operation.Define(operation.Operation{
@@ -81,7 +81,7 @@ and the schedules that are for them; --plan refuses another number of members.`,
 			SQL: `DELETE FROM belfry.segments WHERE name = 'beta';`,
 			Example: `  belfry channels segment drop beta --dry-run
   belfry channels segment drop beta --plan TOKEN`,
-		}, dropSegment, func(p *printer.Page, _ segmentDrop, out *SegmentDropped) {
+		}, dropSegment, func(p *text.Doc, _ segmentDrop, out *SegmentDropped) {
 			if out.Plan != nil {
 				out.Plan.Text(p, "member", "removed")
 			}
@@ -89,14 +89,14 @@ and the schedules that are for them; --plan refuses another number of members.`,
 	}, memberOperations()...)
 }
 
-func segmentsText(p *printer.Page, _ operation.None, out operation.List[channels.Segment]) {
+func segmentsText(p *text.Doc, _ operation.None, out operation.List[channels.Segment]) {
 	if len(out.Items) == 0 {
 		p.Printf("no segments yet; make one with\n  belfry channels segment create NAME\n")
 		return
 	}
-	t := printer.NewTable("NAME", ">MEMBERS", "CREATED", "DESCRIPTION")
+	t := text.NewTable("NAME", ">MEMBERS", "CREATED", "DESCRIPTION")
 	for _, s := range out.Items {
-		t.Add(s.Name, printer.Bounded(s.Members, channels.SegmentCounts), p.Clock(s.CreatedAt), printer.OneLine(s.Description, 80))
+		t.Add(s.Name, text.Bounded(s.Members, channels.SegmentCounts), p.Clock(s.CreatedAt), text.OneLine(s.Description, 80))
 	}
 	p.Table(t)
 }

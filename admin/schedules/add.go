@@ -10,7 +10,7 @@ import (
 	"github.com/belfryhq/belfry/admin/operation"
 	"github.com/belfryhq/belfry/channels"
 	"github.com/belfryhq/belfry/internal/config"
-	"github.com/belfryhq/belfry/internal/printer"
+	"github.com/belfryhq/belfry/internal/text"
 	"github.com/belfryhq/belfry/job/schedule"
 )
 
@@ -157,7 +157,7 @@ place.`,
 			return keptSchedule{}, scheduleProblem(err)
 		}
 		return keptSchedule{s, change, makes}, nil
-	}, func(p *printer.Page, in scheduleInput, out keptSchedule) {
+	}, func(p *text.Doc, in scheduleInput, out keptSchedule) {
 		p.Printf("schedule %s %s; `belfry schedules next %s` says when it fires\n", out.Name, strings.ToLower(string(out.Change)), out.Name)
 		if !in.NoTry {
 			p.Note("%s", wouldMakeText(out.WouldMake))

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/belfryhq/belfry/admin/operation"
-	"github.com/belfryhq/belfry/internal/printer"
+	"github.com/belfryhq/belfry/internal/text"
 	"github.com/belfryhq/belfry/job"
 	"github.com/belfryhq/belfry/job/schedule"
 )
@@ -97,7 +97,7 @@ is. The ids of the jobs are printed, one to a line.`,
 				return Occurrence{}, scheduleProblem(err)
 			}
 			return Occurrence{in.Name, jobs}, nil
-		}, func(p *printer.Page, _ scheduleAct, out Occurrence) {
+		}, func(p *text.Doc, _ scheduleAct, out Occurrence) {
 			for _, id := range out.Jobs {
 				p.Printf("%d\n", id)
 			}
@@ -113,7 +113,7 @@ comes back when that starts or reloads: take it out there first.`,
 				return RemovedSchedule{}, scheduleProblem(err)
 			}
 			return RemovedSchedule{in.Name}, nil
-		}, func(p *printer.Page, _ scheduleAct, out RemovedSchedule) { p.Note("schedule %s removed", out.Schedule) }),
+		}, func(p *text.Doc, _ scheduleAct, out RemovedSchedule) { p.Note("schedule %s removed", out.Schedule) }),
 		turnSchedule("pause", "Stop a schedule: what falls into a pause is dropped",
 			"Stop a schedule. What falls into the pause is dropped; `belfry schedules run` fires\nit by hand all the same.", (*schedule.Store).Pause),
 		turnSchedule("resume", "Let a paused schedule go on", "Let a paused schedule go on with its next occurrence.", (*schedule.Store).Resume),
@@ -132,7 +132,7 @@ func turnSchedule(verb, short, long string, do func(*schedule.Store, context.Con
 	}, func(ctx context.Context, env *operation.Env, in scheduleAct) (schedule.Schedule, error) {
 		s, err := do(schedule.NewStore(env.DB), ctx, in.Name, operation.ActBy(env, in))
 		return s, scheduleProblem(err)
-	}, func(p *printer.Page, _ scheduleAct, s schedule.Schedule) {
+	}, func(p *text.Doc, _ scheduleAct, s schedule.Schedule) {
 		if s.PausedAt != nil {
 			p.Printf("schedule %s is paused since %s by %s; `belfry schedules resume %s` lets it go on\n", s.Name, p.Clock(*s.PausedAt), s.PausedBy, s.Name)
 			return
@@ -149,15 +149,15 @@ func scheduleProblem(err error) error {
 	return operation.Refused(err, nil)
 }
 
-func schedulesText(p *printer.Page, _ operation.None, out operation.List[schedule.Schedule]) {
+func schedulesText(p *text.Doc, _ operation.None, out operation.List[schedule.Schedule]) {
 	if len(out.Items) == 0 {
 		p.Printf("no schedules yet; define them under schedules in the configuration, or with\n  belfry schedules add NAME --cron '0 9 * * *' --type inbox --category popular_content --title \"Today\" --everyone\n")
 		return
 	}
-	t := printer.NewTable("NAME", "WHEN", "STATE", "NEXT", "LAST", "JOBS", ">FIRED", ">SKIPPED", "FROM")
+	t := text.NewTable("NAME", "WHEN", "STATE", "NEXT", "LAST", "JOBS", ">FIRED", ">SKIPPED", "FROM")
 	for _, s := range out.Items {
 		t.Add(s.Name, recurrence(s.Definition), scheduleState(s), p.ClockOr(s.NextAt, "-"), p.ClockOr(s.LastAt, "-"),
-			someIDs(s.LastJobs), printer.Grouped(s.Fired), printer.Grouped(s.Skipped), string(s.Source))
+			someIDs(s.LastJobs), text.Grouped(s.Fired), text.Grouped(s.Skipped), string(s.Source))
 	}
 	p.Table(t)
 }
@@ -190,7 +190,7 @@ func someIDs(list []int64) string {
 			texts = append(texts, fmt.Sprintf("… %d in all", len(list)))
 			break
 		}
-		texts = append(texts, printer.Int(id))
+		texts = append(texts, text.Int(id))
 	}
 	if len(texts) == 0 {
 		return "-"
@@ -198,10 +198,10 @@ func someIDs(list []int64) string {
 	return strings.Join(texts, ",")
 }
 
-func scheduleText(p *printer.Page, _ scheduleRef, s schedule.Schedule) {
+func scheduleText(p *text.Doc, _ scheduleRef, s schedule.Schedule) {
 	p.Field("schedule", "%s, from %s", s.Name, map[schedule.Source]string{schedule.FromConfig: "the configuration", schedule.FromDatabase: "the database"}[s.Source])
 	if s.PausedAt != nil {
-		p.Field("state", "paused since %s by %s: %s; `belfry schedules resume %s`", p.Clock(*s.PausedAt), s.PausedBy, printer.OrNone(s.PauseReason), s.Name)
+		p.Field("state", "paused since %s by %s: %s; `belfry schedules resume %s`", p.Clock(*s.PausedAt), s.PausedBy, text.OrNone(s.PauseReason), s.Name)
 	} else {
 		p.Field("state", "%s", scheduleState(s))
 	}
@@ -216,7 +216,7 @@ func scheduleText(p *printer.Page, _ scheduleRef, s schedule.Schedule) {
 		p.Field("query runs", "for up to %s, as %s", s.QueryTimeout, cmp.Or(s.QueryRole, "the daemon's role"))
 	}
 	p.Field("last", "%s, fired %s, jobs %s", p.ClockOr(s.LastAt, "none"), p.ClockOr(s.LastFiredAt, "never"), someIDs(s.LastJobs))
-	p.Field("in all", "%s fired, %s skipped", printer.Counted(s.Fired, "occurrence"), printer.Grouped(s.Skipped))
+	p.Field("in all", "%s fired, %s skipped", text.Counted(s.Fired, "occurrence"), text.Grouped(s.Skipped))
 	if s.LastError != "" {
 		p.Field("last error", "%s", s.LastError)
 		p.Field("failures", "%d since the last firing, tried again %s", s.Failures, p.ClockOr(s.RetryAt, "with the next occurrence"))
@@ -248,7 +248,7 @@ func nextOccurrences(ctx context.Context, env *operation.Env, in scheduleNext) (
 	return page, nil
 }
 
-func nextOccurrencesText(p *printer.Page, in scheduleNext, out operation.List[NextOccurrence]) {
+func nextOccurrencesText(p *text.Doc, in scheduleNext, out operation.List[NextOccurrence]) {
 	if len(out.Items) == 0 {
 		p.Printf("schedule %s has no occurrence in the next nine years\n", in.Name)
 		return
@@ -256,9 +256,9 @@ func nextOccurrencesText(p *printer.Page, in scheduleNext, out operation.List[Ne
 	if out.Items[0].Paused {
 		p.Note("it is paused: `belfry schedules resume %s`", in.Name)
 	}
-	t := printer.NewTable(out.Items[0].TimeZone, "UTC", "IN")
+	t := text.NewTable(out.Items[0].TimeZone, "UTC", "IN")
 	for _, one := range out.Items {
-		t.Add(one.Local, one.At.Format("2006-01-02 15:04:05"), printer.Short(time.Duration(one.InMS)*time.Millisecond))
+		t.Add(one.Local, one.At.Format("2006-01-02 15:04:05"), text.Short(time.Duration(one.InMS)*time.Millisecond))
 	}
 	p.Table(t)
 }
@@ -267,7 +267,7 @@ func nextOccurrencesText(p *printer.Page, in scheduleNext, out operation.List[Ne
 func JobList(ids []int64) string {
 	names := make([]string, len(ids))
 	for i, id := range ids {
-		names[i] = printer.Int(id)
+		names[i] = text.Int(id)
 	}
 	switch len(ids) {
 	case 0:

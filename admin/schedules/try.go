@@ -9,7 +9,7 @@ import (
 	"github.com/belfryhq/belfry/admin/enqueue"
 	"github.com/belfryhq/belfry/admin/operation"
 	"github.com/belfryhq/belfry/channels"
-	"github.com/belfryhq/belfry/internal/printer"
+	"github.com/belfryhq/belfry/internal/text"
 	"github.com/belfryhq/belfry/job"
 	"github.com/belfryhq/belfry/job/schedule"
 )
@@ -71,11 +71,11 @@ func wouldMakeText(list []wouldMake) string {
 			audiences = append(audiences, text)
 		}
 	}
-	text := "now it would make " + printer.Counted(jobs, "job") + " for " + strings.Join(audiences, ", ")
+	line := "now it would make " + text.Counted(jobs, "job") + " for " + strings.Join(audiences, ", ")
 	if more := len(known) - len(audiences); more > 0 {
-		text += " and " + printer.Counted(int64(more), "other audience")
+		line += " and " + text.Counted(int64(more), "other audience")
 	}
-	return text
+	return line
 }
 
 // audienceText is the audience and how many channels it has.
@@ -83,7 +83,7 @@ func (w wouldMake) audienceText() string {
 	if w.Channels == nil {
 		return w.Audience.String()
 	}
-	return w.Audience.String() + " (" + printer.Counted(*w.Channels, "channel") + ")"
+	return w.Audience.String() + " (" + text.Counted(*w.Channels, "channel") + ")"
 }
 
 func schedulePreviewOperation() operation.Operation {
@@ -103,14 +103,14 @@ firing by this process, and the database checks each job. Nothing is enqueued.`,
 			err = operation.Conflict("schedule %s would fail now: %s", in.Name, err)
 		}
 		return operation.List[wouldMake]{Items: list}, err
-	}, func(p *printer.Page, _ scheduleRef, out operation.List[wouldMake]) {
-		t := printer.NewTable("TYPES", "TITLE", "AUDIENCE", ">CHANNELS", "LANE", "CATEGORY")
+	}, func(p *text.Doc, _ scheduleRef, out operation.List[wouldMake]) {
+		t := text.NewTable("TYPES", "TITLE", "AUDIENCE", ">CHANNELS", "LANE", "CATEGORY")
 		for _, one := range out.Items {
 			n := "unknown"
 			if one.Channels != nil {
-				n = printer.Grouped(*one.Channels)
+				n = text.Grouped(*one.Channels)
 			}
-			t.Add(strings.Join(one.Types, ","), printer.OneLine(one.Title, 60), printer.OneLine(one.Audience.String(), 60), n, one.Lane, one.Category)
+			t.Add(strings.Join(one.Types, ","), text.OneLine(one.Title, 60), text.OneLine(one.Audience.String(), 60), n, one.Lane, one.Category)
 		}
 		if len(out.Items) > 0 {
 			p.Table(t)

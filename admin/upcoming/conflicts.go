@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/belfryhq/belfry/admin/operation"
-	"github.com/belfryhq/belfry/internal/printer"
+	"github.com/belfryhq/belfry/internal/text"
 	"github.com/belfryhq/belfry/job"
 )
 
@@ -37,7 +37,7 @@ func ConflictsOf(ctx context.Context, env *operation.Env, r job.Request) *LaneCo
 	defer cancel()
 	c := &LaneConflicts{Lane: cmp.Or(r.Spec.Lane, "default"), Behind: []string{}, AheadOf: []string{}}
 	if err := c.find(ctx, env, r); err != nil {
-		c.Unknown = printer.OneLine(env.Told(err).Error(), 200)
+		c.Unknown = text.OneLine(env.Told(err).Error(), 200)
 	}
 	return c
 }

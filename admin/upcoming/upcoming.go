@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/belfryhq/belfry/admin/operation"
-	"github.com/belfryhq/belfry/internal/printer"
+	"github.com/belfryhq/belfry/internal/text"
 	"github.com/belfryhq/belfry/job"
 	"github.com/belfryhq/belfry/job/schedule"
 )
@@ -57,7 +57,7 @@ func (p *upcomingPosition) UnmarshalText(text []byte) error {
 func (p upcomingPosition) MarshalText() ([]byte, error) { return []byte(p.String()), nil }
 
 func (p upcomingPosition) String() string {
-	return p.at.Format(time.RFC3339Nano) + "/" + p.lane + "/" + printer.Int(p.job) + "/" + p.schedule
+	return p.at.Format(time.RFC3339Nano) + "/" + p.lane + "/" + text.Int(p.job) + "/" + p.schedule
 }
 
 func (p upcomingPosition) compare(other upcomingPosition) int {
@@ -197,7 +197,7 @@ func readUpcoming(ctx context.Context, env *operation.Env, q upcomingQuery) (lis
 		}
 	}
 	for _, j := range jobs {
-		add(Entry{At: j.ScheduleAt, Name: "job " + printer.Int(j.ID), Lane: j.Lane, JobID: &j.ID, Types: []string{j.Type}, Category: j.Category, Title: j.Title, Priority: j.Priority})
+		add(Entry{At: j.ScheduleAt, Name: "job " + text.Int(j.ID), Lane: j.Lane, JobID: &j.ID, Types: []string{j.Type}, Category: j.Category, Title: j.Title, Priority: j.Priority})
 	}
 	for _, s := range schedules {
 		e := Entry{Name: "schedule " + s.Name, Schedule: s.Name, Types: s.Template.Types, Category: s.Template.Category, Title: s.Template.Title, Priority: s.Template.Priority}
@@ -247,7 +247,7 @@ func expectDurations(ctx context.Context, env *operation.Env, lane string, entri
 		return nil, err
 	}
 	for _, j := range jobs {
-		running = append(running, Entry{At: *cmp.Or(j.StartedAt, &now), Name: "job " + printer.Int(j.ID), Lane: j.Lane, Types: []string{j.Type}, Category: j.Category, Priority: j.Priority})
+		running = append(running, Entry{At: *cmp.Or(j.StartedAt, &now), Name: "job " + text.Int(j.ID), Lane: j.Lane, Types: []string{j.Type}, Category: j.Category, Priority: j.Priority})
 	}
 	kinds := make(map[job.Kind]bool)
 	for _, e := range slices.Concat(running, entries) {
@@ -306,19 +306,19 @@ func markOverlaps(entries, running []Entry, now time.Time) {
 	}
 }
 
-func upcomingText(p *printer.Page, in upcomingInput, out operation.List[Entry]) {
+func upcomingText(p *text.Doc, in upcomingInput, out operation.List[Entry]) {
 	if len(out.Items) == 0 && in.After == nil {
 		p.Printf("no pending job and no schedule matches; `belfry enqueue --at TIME …` plans a job, `belfry schedules add` a schedule\n")
 		return
 	}
-	t := printer.NewTable("WHEN", "LANE", "JOB", "SCHEDULE", "TITLE", ">EXPECTED", "NOTE")
+	t := text.NewTable("WHEN", "LANE", "JOB", "SCHEDULE", "TITLE", ">EXPECTED", "NOTE")
 	for _, e := range out.Items {
 		id, expected, note := "", "unknown", ""
 		if e.JobID != nil {
-			id = printer.Int(*e.JobID)
+			id = text.Int(*e.JobID)
 		}
 		if e.ExpectedMS != nil {
-			expected = printer.Short(time.Duration(*e.ExpectedMS) * time.Millisecond)
+			expected = text.Short(time.Duration(*e.ExpectedMS) * time.Millisecond)
 		}
 		switch {
 		case e.Held != "":
@@ -328,7 +328,7 @@ func upcomingText(p *printer.Page, in upcomingInput, out operation.List[Entry]) 
 		case e.Lane == "":
 			note = "its query specifies lane and jobs"
 		}
-		t.Add(p.Clock(e.At), cmp.Or(e.Lane, "?"), id, e.Schedule, printer.OneLine(e.Title, 60), expected, note)
+		t.Add(p.Clock(e.At), cmp.Or(e.Lane, "?"), id, e.Schedule, text.OneLine(e.Title, 60), expected, note)
 	}
 	p.Table(t)
 	operation.More(p, "after", out.Next)

@@ -35,7 +35,7 @@ func restored(t *testing.T, db *dbtest.DB) *dbtest.DB {
 }
 
 // text reads one.
-func text(t *testing.T, db *dbtest.DB, sql string) (s string) {
+func textOf(t *testing.T, db *dbtest.DB, sql string) (s string) {
 	t.Helper()
 	require.NoError(t, db.Pool.QueryRow(t.Context(), sql).Scan(&s))
 	return s
@@ -57,7 +57,7 @@ func TestProcess_NothingLeavesARestoredDumpBeforeItIsAdopted(t *testing.T) {
 func requireNothingLeaves(t *testing.T, copied func(*dbtest.DB) *dbtest.DB) {
 	t.Helper()
 	d := deliverable(t, dbtest.New(t), 20)
-	made := text(t, d.db, "SELECT oid::text FROM pg_database WHERE datname = current_database()")
+	made := textOf(t, d.db, "SELECT oid::text FROM pg_database WHERE datname = current_database()")
 	d.db = copied(d.db)
 	d.db.DSN = kept(t, d.db.DSN)
 	d.enqueue() // walks
@@ -104,7 +104,7 @@ func requireNothingLeaves(t *testing.T, copied func(*dbtest.DB) *dbtest.DB) {
 	r = command(t, d.environ(), "adopt")
 	require.Equal(t, codeDone, r.code)
 	require.Regexp(t, `^nothing to adopt: belfry was made or adopted here, in database \d+ of server \d+\n$`, r.stdout)
-	require.Equal(t, "ann: moved", text(t, d.db, "SELECT actor || ': ' || reason FROM belfry.events WHERE subject = 'installation'"))
+	require.Equal(t, "ann: moved", textOf(t, d.db, "SELECT actor || ': ' || reason FROM belfry.events WHERE subject = 'installation'"))
 	require.Contains(t, command(t, d.environ(), "doctor").stdout, "installation   made or adopted here, in database ")
 }
 

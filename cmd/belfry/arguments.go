@@ -12,7 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/belfryhq/belfry/internal/config"
-	"github.com/belfryhq/belfry/internal/printer"
+	"github.com/belfryhq/belfry/internal/text"
 )
 
 // takeArguments sets the parameters of the input from the arguments of a command line.
@@ -47,15 +47,15 @@ func takeArguments(cmd *cobra.Command, o operation.Operation, in any, args []str
 }
 
 // argumentProblem names the argument whose text is not allowed.
-func argumentProblem(p operation.Param, text string, err error) error {
+func argumentProblem(p operation.Param, line string, err error) error {
 	allowed := strings.HasPrefix(err.Error(), "allowed values")
 	switch {
 	case p.File:
-		return errors.New(config.ReadProblem(text, err))
+		return errors.New(config.ReadProblem(line, err))
 	case allowed && p.Is != "":
-		return fmt.Errorf("%q is not %s; %w", printer.OneLine(text, 60), p.Is, err)
+		return fmt.Errorf("%q is not %s; %w", text.OneLine(line, 60), p.Is, err)
 	case allowed:
-		return fmt.Errorf("%s: %q is not allowed; %w", p.Label, printer.OneLine(text, 60), err)
+		return fmt.Errorf("%s: %q is not allowed; %w", p.Label, text.OneLine(line, 60), err)
 	}
 	return fmt.Errorf("%s: %w", p.Label, err)
 }
@@ -64,22 +64,22 @@ func argumentProblem(p operation.Param, text string, err error) error {
 const maxFile = 1 << 20
 
 // give sets a parameter. For a long one, text that does not begin like JSON is the name of a file.
-func give(p operation.Param, in any, text string) error {
+func give(p operation.Param, in any, line string) error {
 	if p.Secret {
-		return giveSecret(p, in, text)
+		return giveSecret(p, in, line)
 	}
 	if p.Reads(in) {
-		file, _, err := openInput(text)
+		file, _, err := openInput(line)
 		if err == nil {
 			p.From(in, file)
 		}
 		return err
 	}
-	start := strings.TrimSpace(text)
-	if !p.File || p.Resets(text) || start == "" || strings.ContainsAny(start[:1], `{["`) {
-		return p.Set(in, text)
+	start := strings.TrimSpace(line)
+	if !p.File || p.Resets(line) || start == "" || strings.ContainsAny(start[:1], `{["`) {
+		return p.Set(in, line)
 	}
-	file, _, err := openInput(text)
+	file, _, err := openInput(line)
 	if err != nil {
 		return fmt.Errorf("%w; allowed values: %s", err, p.Allowed)
 	}
@@ -89,7 +89,7 @@ func give(p operation.Param, in any, text string) error {
 	case err != nil:
 		return fmt.Errorf("%w; allowed values: %s", err, p.Allowed)
 	case len(content) > maxFile:
-		return fmt.Errorf("%s has more than %d bytes; allowed values: %s", printer.OneLine(text, 60), maxFile, p.Allowed)
+		return fmt.Errorf("%s has more than %d bytes; allowed values: %s", text.OneLine(line, 60), maxFile, p.Allowed)
 	}
 	return p.Set(in, string(content))
 }
@@ -100,15 +100,15 @@ func miscounted(cmd *cobra.Command, o operation.Operation, n int) error {
 	optional := strings.HasPrefix(usage, "[") && !strings.Contains(usage, " ")
 	switch {
 	case usage == "":
-		return usagef("%s takes no arguments, got %q", named(cmd), printer.OneLine(cmd.Flags().Arg(0), 60))
+		return usagef("%s takes no arguments, got %q", named(cmd), text.OneLine(cmd.Flags().Arg(0), 60))
 	case optional:
-		return usagef("%s takes one %s or none, got %s", named(cmd), strings.Trim(usage, "[]"), printer.Counted(int64(n), "argument"))
+		return usagef("%s takes one %s or none, got %s", named(cmd), strings.Trim(usage, "[]"), text.Counted(int64(n), "argument"))
 	case n > 1 && strings.HasPrefix(usage, "{"): // an argument or a flag
-		return usagef("%s takes one %s, got %s", named(cmd), strings.Fields(usage[1:])[0], printer.Counted(int64(n), "argument"))
+		return usagef("%s takes one %s, got %s", named(cmd), strings.Fields(usage[1:])[0], text.Counted(int64(n), "argument"))
 	case n == 0 && strings.HasPrefix(usage, "KEY=VALUE"):
 		return usagef("%s takes %s, got none", named(cmd), usage)
 	}
-	return usagef("%s takes %s, got %s", named(cmd), usage, printer.Counted(int64(n), "argument"))
+	return usagef("%s takes %s, got %s", named(cmd), usage, text.Counted(int64(n), "argument"))
 }
 
 // takeKeys sets parameters from KEY=VALUE arguments. It reports every invalid one.
@@ -120,9 +120,9 @@ func takeKeys(keys []operation.Param, names []string, in any, args []string) err
 		i := slices.IndexFunc(keys, func(p operation.Param) bool { return key == p.Name || key == p.Column && key != "" })
 		switch {
 		case !ok:
-			problems = append(problems, fmt.Sprintf("%q is no change; write KEY=VALUE", printer.OneLine(arg, 60)))
+			problems = append(problems, fmt.Sprintf("%q is no change; write KEY=VALUE", text.OneLine(arg, 60)))
 		case i < 0:
-			problems = append(problems, fmt.Sprintf("%s: cannot be set; allowed keys: %s%s", printer.OneLine(key, 60), strings.Join(names, ", "), config.Hint(key, names)))
+			problems = append(problems, fmt.Sprintf("%s: cannot be set; allowed keys: %s%s", text.OneLine(key, 60), strings.Join(names, ", "), config.Hint(key, names)))
 		case seen[names[i]]:
 			problems = append(problems, key+": given twice")
 		default:

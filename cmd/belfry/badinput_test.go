@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/belfryhq/belfry/dev/dbtest"
-	"github.com/belfryhq/belfry/internal/printer"
+	"github.com/belfryhq/belfry/internal/text"
 )
 
 // good is a request that nothing is wrong with.
@@ -150,7 +150,7 @@ func TestBadInput(t *testing.T) {
 		r := command(t, []string{"BELFRY_DATABASE_URL=" + db.DSN, "USER=ann"}, args...)
 		shown := make([]string, len(args))
 		for i, arg := range args {
-			shown[i] = printer.OneLine(arg, 60)
+			shown[i] = text.OneLine(arg, 60)
 			if strings.ContainsAny(arg, " {[\"") || arg == "" {
 				shown[i] = "'" + shown[i] + "'"
 			}

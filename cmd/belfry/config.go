@@ -10,8 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/belfryhq/belfry/internal/config"
-	"github.com/belfryhq/belfry/internal/printer"
-	"github.com/belfryhq/belfry/internal/sheet"
+	"github.com/belfryhq/belfry/internal/text"
 	"github.com/belfryhq/belfry/job/schedule"
 	"github.com/belfryhq/belfry/node/settings"
 )
@@ -29,7 +28,7 @@ func newConfigShowCommand(a *app) *cobra.Command {
 		Long:  "Show every setting in effect and where it comes from. Passwords are left out; of senders\nonly what is known to be no secret is shown, with --json.",
 		Args:  noArgs,
 	}
-	o.out = addListOutput(cmd, sheet.RecordsOf(reflect.TypeFor[settings.Shown]()))
+	o.out = addListOutput(cmd, text.RecordsOf(reflect.TypeFor[settings.Shown]()))
 	cmd.RunE = a.run(&o.commandOptions, func(context.Context) error { return runConfigShow(o) })
 	return cmd
 }
@@ -51,7 +50,7 @@ func runConfigShow(o *configOptions) error {
 	if !o.out.forPeople() {
 		return printList(o.streams, o.out, shown)
 	}
-	t := printer.NewTable("KEY", "VALUE", "SOURCE")
+	t := text.NewTable("KEY", "VALUE", "SOURCE")
 	for _, line := range shown {
 		t.Add(line.Key, showValue(line.Value), line.Source)
 	}
@@ -129,9 +128,9 @@ func runConfigCheck(o *configOptions) error {
 			given++
 		}
 	}
-	o.printf("ok: %s read, %s set, the rest at defaults\n", filesRead(s), printer.Counted(int64(given), "key"))
+	o.printf("ok: %s read, %s set, the rest at defaults\n", filesRead(s), text.Counted(int64(given), "key"))
 	for _, file := range s.OpenFiles() {
-		o.remark("%s has a secret, and other accounts of this machine may read it: chmod 600 %s", file, printer.ShellWord(file))
+		o.remark("%s has a secret, and other accounts of this machine may read it: chmod 600 %s", file, text.ShellWord(file))
 	}
 	return nil
 }

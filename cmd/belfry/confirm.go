@@ -14,7 +14,7 @@ import (
 
 	"golang.org/x/term"
 
-	"github.com/belfryhq/belfry/internal/printer"
+	"github.com/belfryhq/belfry/internal/text"
 )
 
 // canPrompt reports whether a person is at a terminal and may be asked.
@@ -55,10 +55,10 @@ func (c commandOptions) agreed(ctx context.Context, q operation.Question) (bool,
 	}
 	yes, how := []string{"y", "yes"}, "[y/N]"
 	if q.Count > 0 {
-		yes = []string{strconv.FormatInt(q.Count, 10), printer.Grouped(q.Count)}
+		yes = []string{strconv.FormatInt(q.Count, 10), text.Grouped(q.Count)}
 		how = "Type " + yes[1] + ", to how many it goes:"
 	}
-	answer, err := prompt(ctx, c.streams, fmt.Sprintf("%s %s ", printer.OneLine(q.Text, 1000), how), func() (string, error) {
+	answer, err := prompt(ctx, c.streams, fmt.Sprintf("%s %s ", text.OneLine(q.Text, 1000), how), func() (string, error) {
 		line, err := bufio.NewReader(os.Stdin).ReadString('\n')
 		if err != nil {
 			line = "" // end of file, or the terminal is gone: no answer

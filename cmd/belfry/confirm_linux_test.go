@@ -54,7 +54,7 @@ func TestAdopt_AsksAtATerminal(t *testing.T) {
 	d := deliverable(t, newKept(t), 20)
 	_, err := d.db.Pool.Exec(t.Context(), `UPDATE belfry.installation SET database_oid = NULL`)
 	require.NoError(t, err)
-	adopted := func() string { return text(t, d.db, `SELECT belfry.delivers()::text`) }
+	adopted := func() string { return textOf(t, d.db, `SELECT belfry.delivers()::text`) }
 	for _, answer := range []string{"", "n", "yep"} {
 		p, person := startAtTerminal(t, d.environ(), "adopt")
 		p.says(t, "Adopt it? [y/N] ")
@@ -89,7 +89,7 @@ func TestAdopt_AsksAtATerminal(t *testing.T) {
 func TestLong_AskToManyTheirNumberIsTyped(t *testing.T) {
 	t.Parallel()
 	d := deliverable(t, newKept(t), 1001)
-	adopted := func() string { return text(t, d.db, `SELECT belfry.delivers()::text`) }
+	adopted := func() string { return textOf(t, d.db, `SELECT belfry.delivers()::text`) }
 	_, err := d.db.Pool.Exec(t.Context(), `UPDATE belfry.installation SET database_oid = NULL`)
 	require.NoError(t, err)
 	for _, answer := range []string{"y", "yes", "", "100", "1001"} {
@@ -139,7 +139,7 @@ func TestAsk_NoInput(t *testing.T) {
 			require.Equal(t, codeUsage, code, p.stderr.String())
 		}
 	}
-	require.Equal(t, "false", text(t, d.db, `SELECT belfry.delivers()::text`))
+	require.Equal(t, "false", textOf(t, d.db, `SELECT belfry.delivers()::text`))
 	p, _ := startAtTerminal(t, d.environ(), "adopt", "--no-input", "--yes")
 	require.Equal(t, codeDone, p.exit(t), p.stderr.String())
 }

@@ -19,7 +19,7 @@ import (
 	"github.com/belfryhq/belfry/internal/config"
 	"github.com/belfryhq/belfry/internal/db"
 	"github.com/belfryhq/belfry/internal/pgserver"
-	"github.com/belfryhq/belfry/internal/printer"
+	"github.com/belfryhq/belfry/internal/text"
 	"github.com/belfryhq/belfry/migrations"
 	"github.com/belfryhq/belfry/node"
 	"github.com/belfryhq/belfry/node/settings"
@@ -314,7 +314,7 @@ func (e *unreachableError) reason() string {
 	case errors.As(e.err, &server):
 		return server.Message
 	case pgconn.Timeout(e.err), errors.Is(e.err, context.DeadlineExceeded):
-		return "no answer within " + printer.Short(e.waited)
+		return "no answer within " + text.Short(e.waited)
 	case errors.As(e.err, &network):
 		return network.Err.Error()
 	}

@@ -10,7 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/belfryhq/belfry/dev/demo"
-	"github.com/belfryhq/belfry/internal/printer"
+	"github.com/belfryhq/belfry/internal/text"
 	"github.com/belfryhq/belfry/node/settings"
 	"github.com/belfryhq/belfry/outbox"
 )
@@ -47,7 +47,7 @@ outcomes; otherwise 1.`, demo.DefaultDatabase),
 		Args: noArgs,
 	}
 	o := &demoOptions{}
-	o.channels = flagOf(cmd.Flags(), "channels", "N", fmt.Sprintf("how many channels to generate (default %s)", printer.Grouped(demo.DefaultChannels)),
+	o.channels = flagOf(cmd.Flags(), "channels", "N", fmt.Sprintf("how many channels to generate (default %s)", text.Grouped(demo.DefaultChannels)),
 		intBetween(demo.LeastChannels, demo.MostChannels))
 	o.database = flagOf(cmd.Flags(), "database", "NAME", "database to make and to empty (default "+demo.DefaultDatabase+")", checked(demo.CheckDatabase))
 	o.transport = choiceOf(cmd.Flags(), "transport", "NAME", "source of message ids for relays: "+strings.Join(demo.Transports(), ", ")+"; the server of a carrier is started (default postgres)", demo.Transports()...)

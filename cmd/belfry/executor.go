@@ -7,7 +7,7 @@ import (
 	"github.com/belfryhq/belfry/admin/operation"
 
 	"github.com/belfryhq/belfry/channels"
-	"github.com/belfryhq/belfry/internal/printer"
+	"github.com/belfryhq/belfry/internal/text"
 	"github.com/belfryhq/belfry/job"
 	"github.com/belfryhq/belfry/node"
 	"github.com/belfryhq/belfry/node/settings"
@@ -95,7 +95,7 @@ func (a *app) env(s settings.Settings, db *database, store *job.Store) (*operati
 	}
 	env.Compose.NoAddress = s.Senders.Targeted()
 	for _, file := range s.Files {
-		env.ConfigFlags += " --config " + printer.ShellWord(file)
+		env.ConfigFlags += " --config " + text.ShellWord(file)
 	}
 	return env, nil
 }

@@ -44,7 +44,7 @@ func TestFault_AFailoverNeedsNoAdoption(t *testing.T) {
 	readsOnAStandby(t, second)
 	writesNothingToAStandby(t, second)
 
-	sockets := func(db *dbtest.DB) string { return text(t, db, "SELECT current_setting('unix_socket_directories')") }
+	sockets := func(db *dbtest.DB) string { return textOf(t, db, "SELECT current_setting('unix_socket_directories')") }
 	both := &dbtest.DB{DSN: fmt.Sprintf("postgres://postgres@/%s?host=%s,%s&port=5432,5432", first.Name, sockets(first), sockets(second))}
 	reversed := fmt.Sprintf("postgres://postgres@/%s?host=%s,%s&port=5432,5432", first.Name, sockets(second), sockets(first))
 	d.exec("CREATE DATABASE unmigrated")
@@ -133,7 +133,7 @@ func TestFault_ABackupThatIsStartedElsewhereIsDisownedFirst(t *testing.T) {
 	d.db = sameOn(t, production, dbtest.NewBackup(t, original, false))
 	require.Contains(t, command(t, d.environ(), "doctor").stdout, "installation   made or adopted here, in database ")
 	const here = "SELECT belfry.here()::text"
-	require.Equal(t, text(t, production, here), text(t, d.db, here))
+	require.Equal(t, textOf(t, production, here), textOf(t, d.db, here))
 
 	d.exec("UPDATE belfry.installation SET database_oid = NULL")
 	r := command(t, d.environ(), "run", "--deliver")

@@ -14,7 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/belfryhq/belfry/dev/fake"
-	"github.com/belfryhq/belfry/internal/printer"
+	"github.com/belfryhq/belfry/internal/text"
 )
 
 // The default address of the fakes, and the delay of an AlimTalk result.
@@ -166,7 +166,7 @@ func watchFakes(ctx context.Context, x *streams, server *fake.Server) {
 
 // fakeLine renders all calls as one line; lately is the number of calls in the last second.
 func fakeLine(sum fake.Tally, lately int64) string {
-	line := fmt.Sprintf("%s, %s/s: %s accepted", printer.Counted(sum.Calls, "call"), printer.Grouped(max(lately, 0)), printer.Grouped(sum.Accepted))
+	line := fmt.Sprintf("%s, %s/s: %s accepted", text.Counted(sum.Calls, "call"), text.Grouped(max(lately, 0)), text.Grouped(sum.Accepted))
 	for _, part := range []struct {
 		n    int64
 		what string
@@ -175,7 +175,7 @@ func fakeLine(sum fake.Tally, lately int64) string {
 		{sum.Unanswered, "unanswered"}, {sum.Early, "early"},
 	} {
 		if part.n > 0 {
-			line += ", " + printer.Grouped(part.n) + " " + part.what
+			line += ", " + text.Grouped(part.n) + " " + part.what
 		}
 	}
 	return line
@@ -189,14 +189,14 @@ func printFakes(x *streams, s fake.Summary) {
 		return
 	}
 	x.printf("\n")
-	t := printer.NewTable("PROVIDER", ">CALLS", ">ACCEPTED", ">KEYS", ">DUPLICATES", ">REPEATS", ">REFUSED", ">DROPPED", ">UNANSWERED", ">EARLY", "REFUSED BY CODE")
+	t := text.NewTable("PROVIDER", ">CALLS", ">ACCEPTED", ">KEYS", ">DUPLICATES", ">REPEATS", ">REFUSED", ">DROPPED", ">UNANSWERED", ">EARLY", "REFUSED BY CODE")
 	row := func(name string, p fake.Tally) {
 		var codes []string
 		for _, code := range slices.Sorted(maps.Keys(p.Refused)) {
-			codes = append(codes, code+" "+printer.Grouped(p.Refused[code]))
+			codes = append(codes, code+" "+text.Grouped(p.Refused[code]))
 		}
-		t.Add(name, printer.Grouped(p.Calls), printer.Grouped(p.Accepted), printer.Grouped(p.DistinctKeys), printer.Grouped(p.Duplicates), printer.Grouped(p.Repeats),
-			printer.Grouped(p.Refusals()), printer.Grouped(p.Dropped), printer.Grouped(p.Unanswered), printer.Grouped(p.Early), strings.Join(codes, ", "))
+		t.Add(name, text.Grouped(p.Calls), text.Grouped(p.Accepted), text.Grouped(p.DistinctKeys), text.Grouped(p.Duplicates), text.Grouped(p.Repeats),
+			text.Grouped(p.Refusals()), text.Grouped(p.Dropped), text.Grouped(p.Unanswered), text.Grouped(p.Early), strings.Join(codes, ", "))
 	}
 	for _, p := range s.Providers {
 		if p.Calls > 0 {

@@ -6,7 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/belfryhq/belfry/internal/printer"
+	"github.com/belfryhq/belfry/internal/text"
 )
 
 func TestParseDuration(t *testing.T) {
@@ -23,7 +23,7 @@ func TestParseDuration(t *testing.T) {
 func TestGrouped(t *testing.T) {
 	t.Parallel()
 	for n, want := range map[int64]string{0: "0", 7: "7", 999: "999", 1000: "1,000", 1234567: "1,234,567", -1000: "-1,000", -999: "-999"} {
-		require.Equal(t, want, printer.Grouped(n))
+		require.Equal(t, want, text.Grouped(n))
 	}
 }
 
@@ -33,14 +33,14 @@ func TestShort(t *testing.T) {
 		-time.Second: "0s", 0: "0s", 1500 * time.Microsecond: "2ms", 1540 * time.Millisecond: "1.5s",
 		42*time.Second + 400*time.Millisecond: "42s", 90 * time.Second: "1m30s", 26*time.Hour + 3*time.Minute: "26h03m",
 	} {
-		require.Equal(t, want, printer.Short(d))
+		require.Equal(t, want, text.Short(d))
 	}
 }
 
 // A title must not move the cursor of the terminal that shows it.
 func TestOneLine(t *testing.T) {
 	t.Parallel()
-	require.Equal(t, "a b [2Jc", printer.OneLine("a\nb\x1b[2Jc", 20))
-	require.Equal(t, "안녕…", printer.OneLine("안녕하세요", 3))
-	require.Equal(t, "a b", printer.OneLine("a\u009bb", 3))
+	require.Equal(t, "a b [2Jc", text.OneLine("a\nb\x1b[2Jc", 20))
+	require.Equal(t, "안녕…", text.OneLine("안녕하세요", 3))
+	require.Equal(t, "a b", text.OneLine("a\u009bb", 3))
 }

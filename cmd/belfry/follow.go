@@ -9,8 +9,8 @@ import (
 
 	"github.com/rs/zerolog"
 
-	"github.com/belfryhq/belfry/internal/printer"
 	"github.com/belfryhq/belfry/internal/rate"
+	"github.com/belfryhq/belfry/internal/text"
 	"github.com/belfryhq/belfry/outbox/relay"
 )
 
@@ -44,28 +44,28 @@ func (f *following) line(size int) string {
 	done := settledBy(st)
 	all := done + f.waiting
 	if f.waiting == 0 {
-		return "delivery: " + printer.Counted(done, "message") + deadText(st.Dead) + ", nothing waits"
+		return "delivery: " + text.Counted(done, "message") + deadText(st.Dead) + ", nothing waits"
 	}
-	text := "delivery: "
+	line := "delivery: "
 	if size > 0 {
-		text += printer.Bar(done, all, size) + " "
+		line += text.Bar(done, all, size) + " "
 	}
-	text += jobs.Percent(done, all)
+	line += jobs.Percent(done, all)
 	if rate, known := f.own.Rate(); known {
 		fastest := &f.own
 		if all, _ := f.fall.Rate(); all > rate { // other relays send too
 			fastest = &f.fall
 		}
-		text += printer.PaceText(&rate, fastest.Left(f.waiting))
+		line += text.PaceText(&rate, fastest.Left(f.waiting))
 	}
-	return text + fmt.Sprintf("; %s / %s messages", printer.Grouped(done), printer.Grouped(all)) + deadText(st.Dead)
+	return line + fmt.Sprintf("; %s / %s messages", text.Grouped(done), text.Grouped(all)) + deadText(st.Dead)
 }
 
 func deadText(n int64) string {
 	if n == 0 {
 		return ""
 	}
-	return ", " + printer.Grouped(n) + " dead"
+	return ", " + text.Grouped(n) + " dead"
 }
 
 // follow shows a delivery until the returned function is called, which waits for its end. Without a

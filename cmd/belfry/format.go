@@ -11,8 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/belfryhq/belfry/internal/config"
-	"github.com/belfryhq/belfry/internal/printer"
-	"github.com/belfryhq/belfry/internal/sheet"
+	"github.com/belfryhq/belfry/internal/text"
 )
 
 // format is a format of a result.
@@ -31,14 +30,14 @@ type output struct {
 	format  format
 	formats []format // of the command, the default first
 	bare    bool     // no headings
-	records *sheet.Records
+	records *text.Records
 }
 
 // addOutput adds the flags of a result that is not a list.
 func addOutput(cmd *cobra.Command) *output { return addFormats(cmd, nil, asText, asJSON) }
 
 // addListOutput adds the flags of a list of records.
-func addListOutput(cmd *cobra.Command, records *sheet.Records) *output {
+func addListOutput(cmd *cobra.Command, records *text.Records) *output {
 	return addFormats(cmd, records, asTable, asJSON, asCSV)
 }
 
@@ -53,7 +52,7 @@ func addOperationOutput(cmd *cobra.Command, o operation.Operation) *output {
 	return addListOutput(cmd, o.Records())
 }
 
-func addFormats(cmd *cobra.Command, records *sheet.Records, formats ...format) *output {
+func addFormats(cmd *cobra.Command, records *text.Records, formats ...format) *output {
 	out := &output{format: formats[0], formats: formats, records: records}
 	flags := cmd.Flags()
 	flags.VarP(&formatFlag{out, ""}, "output", "o", fmt.Sprintf("%s (default %s)", strings.Join(out.names(), ", "), formats[0]))
@@ -96,7 +95,7 @@ func (out *output) json() bool { return out.format == asJSON }
 func (out *output) forPeople() bool { return out.format == asTable || out.format == asText }
 
 // pageOf returns a page that renders a result in the format of out.
-func (x *streams) pageOf(out *output) *printer.Page {
+func (x *streams) pageOf(out *output) *text.Terminal {
 	page := x.page()
 	page.Bare = out.bare
 	return page
@@ -146,7 +145,7 @@ func (f *formatFlag) Type() string {
 // csvRows writes the rows of a list when they arrive.
 type csvRows struct {
 	out  *output
-	into *sheet.Writer
+	into *text.CSV
 	head bool // the headings are written
 	live bool // to a terminal
 }
@@ -154,7 +153,7 @@ type csvRows struct {
 // newRows begins CSV on standard output.
 func newRows(x *streams, out *output) *csvRows {
 	_, live := onTerminal(x.stdout)
-	return &csvRows{out: out, into: sheet.NewWriter(x.stdout), head: out.bare, live: live}
+	return &csvRows{out: out, into: text.NewCSV(x.stdout), head: out.bare, live: live}
 }
 
 // add adds a record, or a slice of them.
@@ -172,7 +171,7 @@ func (r *csvRows) add(records any) error {
 func (r *csvRows) row(cells ...string) error {
 	if r.live {
 		for i, cell := range cells {
-			cells[i] = printer.Clean(cell)
+			cells[i] = text.Clean(cell)
 		}
 	}
 	return r.into.Row(cells...)
@@ -194,7 +193,7 @@ func (o operationOptions) remarkNextPage(out any) {
 	}
 	for _, p := range o.operation.Params() {
 		if slices.Contains(operation.Pagers(), p.Name) {
-			o.remark("there are more: --%s %s shows the next page", p.Flag, printer.ShellWord(list.NextPage()))
+			o.remark("there are more: --%s %s shows the next page", p.Flag, text.ShellWord(list.NextPage()))
 		}
 	}
 }

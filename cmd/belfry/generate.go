@@ -11,7 +11,7 @@ import (
 	"github.com/belfryhq/belfry/channels"
 	"github.com/belfryhq/belfry/dev/cities"
 	"github.com/belfryhq/belfry/dev/fake"
-	"github.com/belfryhq/belfry/internal/printer"
+	"github.com/belfryhq/belfry/internal/text"
 	"github.com/belfryhq/belfry/node/settings"
 )
 
@@ -37,7 +37,7 @@ all of them. All channels are written, or none.`,
 	cmd.RunE = func(cmd *cobra.Command, args []string) (err error) {
 		o.commandOptions = a.options(cmd)
 		if o.count, err = strconv.ParseInt(args[0], 10, 64); err != nil || o.count < 1 || o.count > maxGenerated {
-			return usagef("%q channels cannot be generated; allowed values: 1 to %d", printer.OneLine(args[0], 60), maxGenerated)
+			return usagef("%q channels cannot be generated; allowed values: 1 to %d", text.OneLine(args[0], 60), maxGenerated)
 		}
 		return runGenerate(cmd.Context(), o)
 	}
@@ -66,7 +66,7 @@ func runGenerate(ctx context.Context, o *generateOptions) error {
 			Seed:         uint64(o.seed.or(0)), //nolint:gosec // not negative
 			Subscription: func(externalID string) string { return fake.Subscription("http://"+o.fake.or(fakeListen), externalID) },
 			Progress: func(made int64) {
-				progress.show("%s / %s channels, %d%%, %s", printer.Grouped(made), printer.Grouped(o.count), 100*made/o.count, progress.perSecond(made))
+				progress.show("%s / %s channels, %d%%, %s", text.Grouped(made), text.Grouped(o.count), 100*made/o.count, progress.perSecond(made))
 			},
 		})
 		took := progress.end()
@@ -76,7 +76,7 @@ func runGenerate(ctx context.Context, o *generateOptions) error {
 		if o.out.json() {
 			return o.printJSON(result)
 		}
-		o.printf("%s in %s\n", printer.Counted(result.Channels, "channel"), took)
+		o.printf("%s in %s\n", text.Counted(result.Channels, "channel"), took)
 		return nil
 	})
 }

@@ -12,7 +12,7 @@ import (
 
 	"github.com/belfryhq/belfry/channels"
 	"github.com/belfryhq/belfry/internal/config"
-	"github.com/belfryhq/belfry/internal/printer"
+	"github.com/belfryhq/belfry/internal/text"
 	"github.com/belfryhq/belfry/node/settings"
 )
 
@@ -91,7 +91,7 @@ func runImport(ctx context.Context, o *importOptions) (err error) {
 				if size > 0 {
 					of = fmt.Sprintf(" (%d%% of the file)", 100*p.Bytes/size)
 				}
-				progress.show("%s read%s, %s, %s rejected", printer.Counted(p.Rows, "row"), of, progress.perSecond(p.Rows), printer.Grouped(p.Rejected))
+				progress.show("%s read%s, %s, %s rejected", text.Counted(p.Rows, "row"), of, progress.perSecond(p.Rows), text.Grouped(p.Rejected))
 			},
 		})
 		return o.report(importReport{result, o.rejects.made()}, progress.end(), err)
@@ -104,11 +104,11 @@ func columnMap(values []string) (map[string]string, error) {
 	for _, value := range values {
 		i := strings.LastIndexByte(value, '=')
 		if i < 1 {
-			return nil, usagef("--map %q is not allowed; write COLUMN=FIELD, such as --map uid=external_id", printer.OneLine(value, 60))
+			return nil, usagef("--map %q is not allowed; write COLUMN=FIELD, such as --map uid=external_id", text.OneLine(value, 60))
 		}
 		column := strings.TrimSpace(value[:i])
 		if _, again := columns[column]; again {
-			return nil, usagef("--map names the column %s twice", printer.OneLine(column, 60))
+			return nil, usagef("--map names the column %s twice", text.OneLine(column, 60))
 		}
 		columns[column] = strings.TrimSpace(value[i+1:])
 	}
@@ -129,14 +129,14 @@ func (o *importOptions) report(r importReport, took string, failure error) error
 			return errors.Join(failure, err)
 		}
 	} else {
-		o.printf("%s in %s: %s inserted, %s updated, %s unchanged, %s repeated, %s rejected\n", printer.Counted(r.Rows, "row"), took,
-			printer.Grouped(r.Inserted), printer.Grouped(r.Updated), printer.Grouped(r.Unchanged), printer.Grouped(r.Repeated), printer.Grouped(r.Rejected))
+		o.printf("%s in %s: %s inserted, %s updated, %s unchanged, %s repeated, %s rejected\n", text.Counted(r.Rows, "row"), took,
+			text.Grouped(r.Inserted), text.Grouped(r.Updated), text.Grouped(r.Unchanged), text.Grouped(r.Repeated), text.Grouped(r.Rejected))
 	}
 	if failure != nil {
 		return failure
 	}
 	if r.Rejected > 0 {
-		return fmt.Errorf("%s rejected, see %s", printer.Counted(r.Rejected, "row"), r.RejectsFile)
+		return fmt.Errorf("%s rejected, see %s", text.Counted(r.Rejected, "row"), r.RejectsFile)
 	}
 	return nil
 }

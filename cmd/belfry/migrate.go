@@ -13,8 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/belfryhq/belfry/internal/config"
-	"github.com/belfryhq/belfry/internal/printer"
-	"github.com/belfryhq/belfry/internal/sheet"
+	"github.com/belfryhq/belfry/internal/text"
 	"github.com/belfryhq/belfry/migrations"
 	"github.com/belfryhq/belfry/node"
 	"github.com/belfryhq/belfry/node/settings"
@@ -149,7 +148,7 @@ func runMigrateDown(ctx context.Context, o *migrateOptions) error {
 func newMigrateStatusCommand(a *app) *cobra.Command {
 	o := &migrateOptions{}
 	cmd := &cobra.Command{Use: "status", Short: "List migrations and when they were applied", Args: noArgs}
-	o.out = addListOutput(cmd, sheet.RecordsOf(reflect.TypeFor[migrations.Status]()))
+	o.out = addListOutput(cmd, text.RecordsOf(reflect.TypeFor[migrations.Status]()))
 	cmd.RunE = a.run(&o.commandOptions, func(ctx context.Context) error { return runMigrateStatus(ctx, o) })
 	return cmd
 }
@@ -164,7 +163,7 @@ func runMigrateStatus(ctx context.Context, o *migrateOptions) error {
 		if !o.out.forPeople() {
 			return printList(o.streams, o.out, emptyList(list))
 		}
-		page, t := o.pageOf(o.out), printer.NewTable(">VERSION", "APPLIED", "TITLE")
+		page, t := o.pageOf(o.out), text.NewTable(">VERSION", "APPLIED", "TITLE")
 		pending := 0
 		for _, m := range list {
 			at := "pending"
@@ -177,7 +176,7 @@ func runMigrateStatus(ctx context.Context, o *migrateOptions) error {
 		}
 		page.Table(t)
 		if pending > 0 {
-			o.remark("%s pending; apply with `belfry migrate up`", printer.Counted(int64(pending), "migration"))
+			o.remark("%s pending; apply with `belfry migrate up`", text.Counted(int64(pending), "migration"))
 		}
 		return nil
 	})

@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/belfryhq/belfry/dev/dbtest"
-	"github.com/belfryhq/belfry/internal/printer"
+	"github.com/belfryhq/belfry/internal/text"
 )
 
 // Two processes under one name, as of a copied unit file: one of them runs, the other names
@@ -35,9 +35,9 @@ func TestLong_NamesTwoProcessesUnderOneName(t *testing.T) {
 				refused, lives = first, second
 			}
 			require.Equal(t, codeHeld, refused.exit(t), refused.stderr.String())
-			require.Regexp(t, `belfry: `+c.key+` "one" is in use by process `+printer.Int(int64(lives.Process.Pid))+` on .+, which has run since 20.+: give each process its own name, or none, or stop that process`, refused.stderr.String())
+			require.Regexp(t, `belfry: `+c.key+` "one" is in use by process `+text.Int(int64(lives.Process.Pid))+` on .+, which has run since 20.+: give each process its own name, or none, or stop that process`, refused.stderr.String())
 			r := command(t, d.environ(), "doctor")
-			require.Regexp(t, `(?m)^warning  names          `+c.key+` "one" belongs to process .+:`+printer.Int(int64(lives.Process.Pid))+`, and process .+:`+printer.Int(int64(refused.Process.Pid))+` wanted it`, r.stdout)
+			require.Regexp(t, `(?m)^warning  names          `+c.key+` "one" belongs to process .+:`+text.Int(int64(lives.Process.Pid))+`, and process .+:`+text.Int(int64(refused.Process.Pid))+` wanted it`, r.stdout)
 			lives.terminate(t)
 			require.Equal(t, codeDone, lives.exit(t))
 			require.Zero(t, count(t, d.db, "belfry.names WHERE kind = '"+kind+"'"))

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/belfryhq/belfry/admin/operation"
+	"github.com/belfryhq/belfry/internal/text"
 
 	"github.com/spf13/cobra"
 
@@ -177,7 +178,7 @@ func (o operationOptions) stream(ctx context.Context, by executor) error {
 		if fd, is := terminal(o.stdout, o.environ); is { // its size may have changed
 			page.Columns, page.Rows = sizeOf(fd)
 		}
-		render(page, item)
+		page.Show(func(d *text.Doc) { render(d, item) })
 		return o.written()
 	})
 	if o.out.format == asCSV && err == nil {
@@ -193,7 +194,7 @@ func (o operationOptions) stream(ctx context.Context, by executor) error {
 	case o.out.json():
 		err = errors.Join(o.printLines(out), err)
 	case o.out.forPeople():
-		op.Text(page, o.input, out)
+		page.Show(func(d *text.Doc) { op.Text(d, o.input, out) })
 	}
 	return err
 }
@@ -208,7 +209,7 @@ func (o operationOptions) show(out any) error {
 		return errors.Join(printRows(o.streams, o.out, o.operation.Listed(out)), operation.Verdict(out))
 	case asTable, asText:
 	}
-	o.operation.Text(o.pageOf(o.out), o.input, out)
+	o.pageOf(o.out).Show(func(d *text.Doc) { o.operation.Text(d, o.input, out) })
 	return operation.Verdict(out)
 }
 

@@ -17,7 +17,7 @@ import (
 
 	"github.com/belfryhq/belfry/dev/dbtest"
 	"github.com/belfryhq/belfry/internal/pgserver"
-	"github.com/belfryhq/belfry/internal/printer"
+	"github.com/belfryhq/belfry/internal/text"
 	"github.com/belfryhq/belfry/job"
 )
 
@@ -323,7 +323,7 @@ func TestProcess_WatchEndsWithASignal(t *testing.T) {
 	db := dbtest.New(t)
 	id, err := job.NewStore(db.Pool).Enqueue(t.Context(), job.Spec{Type: "push", Category: "operator_notice", Title: "Hello"})
 	require.NoError(t, err)
-	p := start(t, []string{"BELFRY_DATABASE_URL=" + db.DSN}, "jobs", "watch", printer.Int(id))
+	p := start(t, []string{"BELFRY_DATABASE_URL=" + db.DSN}, "jobs", "watch", text.Int(id))
 	p.prints(t, "job 1 (push): PENDING, due ")
 	p.terminate(t)
 	require.Equal(t, codeDone, p.exit(t), p.stderr.String())

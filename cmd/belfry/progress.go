@@ -10,7 +10,7 @@ import (
 
 	"github.com/belfryhq/belfry/admin/jobs"
 
-	"github.com/belfryhq/belfry/internal/printer"
+	"github.com/belfryhq/belfry/internal/text"
 	"github.com/belfryhq/belfry/job"
 )
 
@@ -62,7 +62,7 @@ func (p *progress) observe(u job.Progress) {
 	case p.width != nil:
 		if p.live == "" || now.Sub(p.drawn) >= redrawEvery {
 			p.drawn = now
-			p.draw(printer.OneLine(advance(u), max(p.width()-1, 20)))
+			p.draw(text.OneLine(advance(u), max(p.width()-1, 20)))
 		}
 	case now.Sub(p.shown[u.Job.ID]) >= plainEvery:
 		p.shown[u.Job.ID] = now
@@ -82,14 +82,14 @@ func (p *progress) Write(b []byte) (int, error) {
 }
 
 // line shows a line: on a terminal in place of the last one, elsewhere below it.
-func (p *progress) line(text string) {
+func (p *progress) line(value string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.width == nil {
-		p.print(text)
+		p.print(value)
 		return
 	}
-	p.draw(printer.OneLine(text, max(p.width()-1, 20)))
+	p.draw(text.OneLine(value, max(p.width()-1, 20)))
 }
 
 // end removes the live line.
@@ -124,23 +124,23 @@ func advance(u job.Progress) string {
 	j := u.Job
 	line := jobs.JobLabel(j) + ": " + walked(j)
 	if u.KeysPerSecond > 0 {
-		line += fmt.Sprintf(", %s/s", printer.Grouped(int64(u.KeysPerSecond)))
+		line += fmt.Sprintf(", %s/s", text.Grouped(int64(u.KeysPerSecond)))
 	}
 	if u.ETA >= 0 {
-		line += ", " + printer.Short(u.ETA) + " left"
+		line += ", " + text.Short(u.ETA) + " left"
 	}
 	return line
 }
 
 // walked renders the number of channels and rows of a job.
 func walked(j job.Job) string {
-	line := printer.Grouped(j.ChannelsRead)
+	line := text.Grouped(j.ChannelsRead)
 	if total, known := j.Total(); known {
-		line += fmt.Sprintf(" / %s channels, %s", printer.Grouped(total), jobs.WalkDone(j))
+		line += fmt.Sprintf(" / %s channels, %s", text.Grouped(total), jobs.WalkDone(j))
 	} else {
 		line += " channels"
 	}
-	return line + ", " + printer.Counted(j.RowsWritten, "row")
+	return line + ", " + text.Counted(j.RowsWritten, "row")
 }
 
 // transition renders an event of a job as one line.
@@ -152,21 +152,21 @@ func transition(u job.Progress) string {
 	}
 	switch u.Event {
 	case job.EventClaimed:
-		return jobs.JobLabel(j) + ": claimed, " + from + ": " + printer.OneLine(j.Title, 60)
+		return jobs.JobLabel(j) + ": claimed, " + from + ": " + text.OneLine(j.Title, 60)
 	case job.EventResumed:
 		return jobs.JobLabel(j) + ": taken over, its run was stale, " + from
 	case job.EventFinished:
-		return jobs.JobLabel(j) + ": processed, " + printer.Counted(j.RowsWritten, "row") + " in " + printer.Counted(j.Chunks, eventChunk) + took(j)
+		return jobs.JobLabel(j) + ": processed, " + text.Counted(j.RowsWritten, "row") + " in " + text.Counted(j.Chunks, eventChunk) + took(j)
 	case job.EventAborted:
-		return jobs.JobLabel(j) + ": aborted at cursor " + printer.OrNone(j.Cursor) + ", " + printer.Counted(j.RowsWritten, "row") + " written" + jobs.NextStep(j)
+		return jobs.JobLabel(j) + ": aborted at cursor " + text.OrNone(j.Cursor) + ", " + text.Counted(j.RowsWritten, "row") + " written" + jobs.NextStep(j)
 	case job.EventFailed:
-		return jobs.JobLabel(j) + ": failed at cursor " + printer.OrNone(j.Cursor) + ": " + printer.OneLine(j.LastError, 500) + jobs.NextStep(j)
+		return jobs.JobLabel(j) + ": failed at cursor " + text.OrNone(j.Cursor) + ": " + text.OneLine(j.LastError, 500) + jobs.NextStep(j)
 	case job.EventInterrupted:
-		return jobs.JobLabel(j) + ": handed back at cursor " + printer.OrNone(j.Cursor) + ", " + printer.Counted(j.RowsWritten, "row") + " written; the next run resumes there"
+		return jobs.JobLabel(j) + ": handed back at cursor " + text.OrNone(j.Cursor) + ", " + text.Counted(j.RowsWritten, "row") + " written; the next run resumes there"
 	case job.EventPreempted:
-		return jobs.JobLabel(j) + ": handed back at cursor " + printer.OrNone(j.Cursor) + " for a more urgent job of lane " + j.Lane
+		return jobs.JobLabel(j) + ": handed back at cursor " + text.OrNone(j.Cursor) + " for a more urgent job of lane " + j.Lane
 	case job.EventLanePaused:
-		return jobs.JobLabel(j) + ": handed back at cursor " + printer.OrNone(j.Cursor) + ", lane " + j.Lane + " was paused; `belfry lanes resume " + j.Lane + "` opens it"
+		return jobs.JobLabel(j) + ": handed back at cursor " + text.OrNone(j.Cursor) + ", lane " + j.Lane + " was paused; `belfry lanes resume " + j.Lane + "` opens it"
 	case job.EventExpired:
 		return jobs.JobLabel(j) + ": expired, it did not start in time" + jobs.NextStep(j)
 	case job.EventThrottled:
@@ -184,5 +184,5 @@ func took(j job.Job) string {
 	if j.StartedAt == nil || j.FinishedAt == nil {
 		return ""
 	}
-	return ", " + printer.Short(j.FinishedAt.Sub(*j.StartedAt))
+	return ", " + text.Short(j.FinishedAt.Sub(*j.StartedAt))
 }

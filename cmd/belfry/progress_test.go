@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/belfryhq/belfry/dev/dbtest"
-	"github.com/belfryhq/belfry/internal/printer"
+	"github.com/belfryhq/belfry/internal/text"
 	"github.com/belfryhq/belfry/job"
 )
 
@@ -22,7 +22,7 @@ func played(p *progress, now *time.Time) {
 	p.observe(job.Progress{Event: job.EventClaimed, Job: j, ETA: -1})
 	for i := range int64(100) {
 		*now = now.Add(40 * time.Millisecond)
-		j.Cursor, j.ChannelsRead, j.RowsWritten, j.Chunks = printer.Int(3000*(i+1)), 3000*(i+1), 2950*(i+1), i+1
+		j.Cursor, j.ChannelsRead, j.RowsWritten, j.Chunks = text.Int(3000*(i+1)), 3000*(i+1), 2950*(i+1), i+1
 		u := job.Progress{Event: eventChunk, Job: j, Rows: 2950, ETA: -1}
 		if i > 0 {
 			u.KeysPerSecond, u.ETA = 75_000, time.Duration(99-i)*40*time.Millisecond

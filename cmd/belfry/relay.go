@@ -11,7 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/belfryhq/belfry/internal/printer"
+	"github.com/belfryhq/belfry/internal/text"
 	"github.com/belfryhq/belfry/node"
 	"github.com/belfryhq/belfry/node/settings"
 	"github.com/belfryhq/belfry/outbox"
@@ -113,7 +113,7 @@ func delivered(st relay.Stats) string {
 		{st.Recovered, "taken back from relays that died"},
 	} {
 		if part.n > 0 {
-			parts = append(parts, printer.Grouped(part.n)+" "+part.what)
+			parts = append(parts, text.Grouped(part.n)+" "+part.what)
 		}
 	}
 	if len(parts) == 0 {
@@ -139,7 +139,7 @@ func deaths(by map[outbox.Reason]int64) string {
 	}
 	parts := make([]string, len(reasons))
 	for i, why := range reasons {
-		parts[i] = fmt.Sprintf("%s %s", printer.Grouped(by[why]), why)
+		parts[i] = fmt.Sprintf("%s %s", text.Grouped(by[why]), why)
 	}
 	return " (" + strings.Join(parts, ", ") + ")"
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/belfryhq/belfry/internal/config"
-	"github.com/belfryhq/belfry/internal/printer"
+	"github.com/belfryhq/belfry/internal/text"
 	"github.com/belfryhq/belfry/node/settings"
 )
 
@@ -104,7 +104,7 @@ func runGroup(cmd *cobra.Command, args []string) error {
 	if suggestion == "" {
 		suggestion = "; there are: " + strings.Join(names, ", ")
 	}
-	return usagef("unknown command %q for %q%s", printer.OneLine(args[0], 60), cmd.CommandPath(), suggestion)
+	return usagef("unknown command %q for %q%s", text.OneLine(args[0], 60), cmd.CommandPath(), suggestion)
 }
 
 // flagProblem adds the nearest flag to the error of an unknown one. An unknown command with flags is
@@ -134,7 +134,7 @@ func named(cmd *cobra.Command) string {
 // noArgs rejects arguments.
 func noArgs(cmd *cobra.Command, args []string) error {
 	if len(args) > 0 {
-		return usagef("%s takes no arguments, got %q", named(cmd), printer.OneLine(args[0], 60))
+		return usagef("%s takes no arguments, got %q", named(cmd), text.OneLine(args[0], 60))
 	}
 	return nil
 }
@@ -143,7 +143,7 @@ func noArgs(cmd *cobra.Command, args []string) error {
 func exactArgs(names ...string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if len(args) != len(names) {
-			return usagef("%s takes %s, got %s", named(cmd), strings.Join(names, " "), printer.Counted(int64(len(args)), "argument"))
+			return usagef("%s takes %s, got %s", named(cmd), strings.Join(names, " "), text.Counted(int64(len(args)), "argument"))
 		}
 		return nil
 	}

@@ -12,7 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/belfryhq/belfry/internal/lifecycle"
-	"github.com/belfryhq/belfry/internal/printer"
+	"github.com/belfryhq/belfry/internal/text"
 	"github.com/belfryhq/belfry/job"
 	"github.com/belfryhq/belfry/node"
 	"github.com/belfryhq/belfry/node/settings"
@@ -177,7 +177,7 @@ func heldBy(held []job.Job, staleAfter time.Duration, db *database) string {
 		line := fmt.Sprintf("lane %s is held: job %d (%s) is RUNNING on %s", j.Lane, j.ID, j.Type, j.Runner)
 		if err == nil && j.HeartbeatAt != nil { // the ages are optional
 			age := now.Sub(*j.HeartbeatAt)
-			line += fmt.Sprintf(", last heartbeat %s ago; without another it would be taken over in %s", printer.Short(age), printer.Short(staleAfter-age))
+			line += fmt.Sprintf(", last heartbeat %s ago; without another it would be taken over in %s", text.Short(age), text.Short(staleAfter-age))
 		}
 		lines = append(lines, line)
 	}

@@ -15,7 +15,7 @@ import (
 
 	"github.com/belfryhq/belfry/admin/delivery"
 	"github.com/belfryhq/belfry/internal/config"
-	"github.com/belfryhq/belfry/internal/printer"
+	"github.com/belfryhq/belfry/internal/text"
 	"github.com/belfryhq/belfry/job"
 	"github.com/belfryhq/belfry/job/schedule"
 	"github.com/belfryhq/belfry/node"
@@ -264,7 +264,7 @@ func (r *oneRun) judge() error {
 	for _, j := range append(slices.Clone(r.outcome.Jobs), r.givenUp...) {
 		switch j.Status {
 		case job.Failed:
-			failed = append(failed, fmt.Sprintf("job %d FAILED: %s", j.ID, printer.OneLine(j.LastError, 500)))
+			failed = append(failed, fmt.Sprintf("job %d FAILED: %s", j.ID, text.OneLine(j.LastError, 500)))
 		case job.Aborted:
 			aborted = append(aborted, fmt.Sprintf("job %d was ABORTED", j.ID))
 		case job.Expired, job.Pending, job.Running, job.Processed:
@@ -310,7 +310,7 @@ func (r *oneRun) remarkOnOthers() {
 	}
 	shown := "" // the last remedy
 	for _, u := range r.unsent {
-		text := fmt.Sprintf("%s of job %d not sent: %s", printer.Counted(u.Messages, "message"), u.JobID, u.Why)
+		text := fmt.Sprintf("%s of job %d not sent: %s", text.Counted(u.Messages, "message"), u.JobID, u.Why)
 		if u.Remedy != "" && u.Remedy != shown {
 			text += "\n  -> " + u.Remedy
 		}
@@ -320,8 +320,8 @@ func (r *oneRun) remarkOnOthers() {
 	for _, l := range r.paused {
 		reason := ""
 		if l.PauseReason != "" {
-			reason = ": " + printer.OneLine(l.PauseReason, 200)
+			reason = ": " + text.OneLine(l.PauseReason, 200)
 		}
-		r.remark("lane %s is paused by %s%s; %s due, `belfry lanes resume %s` opens it", l.Name, l.PausedBy, reason, printer.CountedTo(l.Due, job.LaneCounts, "job"), l.Name)
+		r.remark("lane %s is paused by %s%s; %s due, `belfry lanes resume %s` opens it", l.Name, l.PausedBy, reason, text.CountedTo(l.Due, job.LaneCounts, "job"), l.Name)
 	}
 }

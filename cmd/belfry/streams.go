@@ -14,7 +14,7 @@ import (
 	"golang.org/x/term"
 
 	"github.com/belfryhq/belfry/internal/config"
-	"github.com/belfryhq/belfry/internal/printer"
+	"github.com/belfryhq/belfry/internal/text"
 )
 
 // streams are the input and output of an invocation: standard output and error, the environment,
@@ -25,7 +25,7 @@ type streams struct {
 	now            func() time.Time
 
 	color *parsed[string]
-	times *parsed[printer.Times]
+	times *parsed[text.Times]
 }
 
 // newApp returns an invocation that writes to stdout and stderr.
@@ -56,7 +56,7 @@ func (x *streams) encodeJSON(v any, indent string) error {
 	if err := e.Encode(v); err != nil {
 		return err
 	}
-	_, err := x.stdout.Write(printer.EscapeJSON(b.Bytes()))
+	_, err := x.stdout.Write(text.EscapeJSON(b.Bytes()))
 	return err
 }
 
@@ -87,12 +87,12 @@ func (x *streams) printf(format string, args ...any) { _, _ = fmt.Fprintf(x.stdo
 
 // remark writes a line to standard error.
 func (x *streams) remark(format string, args ...any) {
-	_, _ = io.WriteString(x.stderr, printer.Clean(fmt.Sprintf(format, args...))+"\n")
+	_, _ = io.WriteString(x.stderr, text.Clean(fmt.Sprintf(format, args...))+"\n")
 }
 
 // page returns a page that renders a result as text.
-func (x *streams) page() *printer.Page {
-	p := &printer.Page{Output: x.stdout, Notes: x.stderr, Times: x.times.or(printer.Times{})}
+func (x *streams) page() *text.Terminal {
+	p := &text.Terminal{Output: x.stdout, Notes: x.stderr, Times: x.times.or(text.Times{})}
 	fd, live := terminal(x.stdout, x.environ)
 	if live {
 		p.Columns, p.Rows = sizeOf(fd)
@@ -110,21 +110,21 @@ func (x *streams) page() *printer.Page {
 var timesWords = []string{"local", "utc", "relative"}
 
 // parseTimes parses --times.
-func (x *streams) parseTimes(text string) (printer.Times, error) {
-	switch text {
+func (x *streams) parseTimes(line string) (text.Times, error) {
+	switch line {
 	case "local":
-		return printer.Times{}, nil
+		return text.Times{}, nil
 	case "utc":
-		return printer.Times{Zone: time.UTC}, nil
+		return text.Times{Zone: time.UTC}, nil
 	case "relative":
-		return printer.Times{Relative: true, Now: x.now}, nil
+		return text.Times{Relative: true, Now: x.now}, nil
 	}
-	zone, err := time.LoadLocation(text)
-	if err != nil || text == "" || text == "Local" { // LoadLocation accepts these two
-		return printer.Times{}, fmt.Errorf("allowed values: %s, or names of the IANA database such as UTC, Asia/Seoul, Europe/Berlin%s",
-			strings.Join(timesWords, ", "), config.Hint(text, timesWords))
+	zone, err := time.LoadLocation(line)
+	if err != nil || line == "" || line == "Local" { // LoadLocation accepts these two
+		return text.Times{}, fmt.Errorf("allowed values: %s, or names of the IANA database such as UTC, Asia/Seoul, Europe/Berlin%s",
+			strings.Join(timesWords, ", "), config.Hint(line, timesWords))
 	}
-	return printer.Times{Zone: zone}, nil
+	return text.Times{Zone: zone}, nil
 }
 
 // variable returns an environment variable. The last setting wins, as in a shell.

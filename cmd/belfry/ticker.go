@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/belfryhq/belfry/internal/printer"
+	"github.com/belfryhq/belfry/internal/text"
 )
 
 // ticker shows the progress of a long command at most once per interval.
@@ -41,11 +41,11 @@ func (t *ticker) perSecond(n int64) string {
 	if took <= 0 {
 		return ""
 	}
-	return fmt.Sprintf("%s/s", printer.Grouped(int64(float64(n)/took.Seconds())))
+	return fmt.Sprintf("%s/s", text.Grouped(int64(float64(n)/took.Seconds())))
 }
 
 // end removes the live line and returns the elapsed time, as text.
 func (t *ticker) end() string {
 	t.live.end()
-	return printer.Short(t.now().Sub(t.began))
+	return text.Short(t.now().Sub(t.began))
 }

@@ -119,18 +119,18 @@ func TestLong_TransportDrainTakesEverythingBack(t *testing.T) {
 	require.Equal(t, codeDone, r.code, r.stderr)
 	require.Equal(t, "30 messages taken back; the carrier is empty\n", r.stdout)
 	require.EqualValues(t, 30, d.statuses()["PENDING"])
-	require.Equal(t, "drained ann moving 30", text(t, d.db, `SELECT format('%s %s %s %s', kind, actor, reason, detail ->> 'messages') FROM belfry.events WHERE subject = 'transport' AND kind = 'drained'`))
+	require.Equal(t, "drained ann moving 30", textOf(t, d.db, `SELECT format('%s %s %s %s', kind, actor, reason, detail ->> 'messages') FROM belfry.events WHERE subject = 'transport' AND kind = 'drained'`))
 	events := command(t, environ, "transport", "events").stdout
 	require.Regexp(t, `(?s)^AT +TRANSPORT +EVENT +BY +CHANGE +REASON\n[^\n]+ redislist +emptied +ann +moving\n[^\n]+ redislist +drained +ann +30 messages +moving\n$`, events)
 	require.Contains(t, command(t, environ, "transport", "events", "jetstream").stdout, "no events of jetstream\n")
 	require.Equal(t, codeDone, command(t, environ, "transport", "drain", "--yes").code)
-	require.Equal(t, "emptied", text(t, d.db, `SELECT kind FROM belfry.events ORDER BY id DESC LIMIT 1`), "an act, though there was nothing to take back")
+	require.Equal(t, "emptied", textOf(t, d.db, `SELECT kind FROM belfry.events ORDER BY id DESC LIMIT 1`), "an act, though there was nothing to take back")
 
 	require.NotContains(t, command(t, environ, "transport", "status").stdout, "memory lost", "it was to forget")
 
 	d.queue("redislist")
 	require.Contains(t, command(t, environ, "transport", "status").stdout, "nobody pushes, memory lost")
-	acts := text(t, d.db, `SELECT count(*)::text FROM belfry.events WHERE kind = 'emptied'`)
+	acts := textOf(t, d.db, `SELECT count(*)::text FROM belfry.events WHERE kind = 'emptied'`)
 	away := d.carried("redislist", "redis://127.0.0.1:1")
 	r = command(t, away, "transport", "drain", "--yes", "--json")
 	require.Equal(t, codeUnavailable, r.code)
@@ -140,7 +140,7 @@ func TestLong_TransportDrainTakesEverythingBack(t *testing.T) {
 	require.Contains(t, done, "receipt")
 	delete(done, "receipt")
 	require.Equal(t, map[string]any{"messages": 30.0, "by": "", "emptied": false}, done)
-	require.Equal(t, acts, text(t, d.db, `SELECT count(*)::text FROM belfry.events WHERE kind = 'emptied'`), "nothing was")
+	require.Equal(t, acts, textOf(t, d.db, `SELECT count(*)::text FROM belfry.events WHERE kind = 'emptied'`), "nothing was")
 	require.EqualValues(t, 30, d.statuses()["PENDING"])
 	require.NotEmpty(t, d.status(away, codeUnavailable).Error, "and what the database knows is shown")
 

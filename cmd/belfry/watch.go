@@ -12,7 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/belfryhq/belfry/internal/printer"
+	"github.com/belfryhq/belfry/internal/text"
 	"github.com/belfryhq/belfry/node"
 )
 
@@ -70,7 +70,7 @@ func watchOperation(ctx context.Context, o operationOptions, run func(context.Co
 		case !down:
 			down = true
 			first, _, _ := strings.Cut(explain(ctx, err), "\n")
-			s.report(fmt.Sprintf("%s; trying again every %s", printer.OneLine(first, 200), printer.Short(every)))
+			s.report(fmt.Sprintf("%s; trying again every %s", text.OneLine(first, 200), text.Short(every)))
 		}
 		select {
 		case <-next.C:
@@ -84,7 +84,7 @@ func watchOperation(ctx context.Context, o operationOptions, run func(context.Co
 type screen struct {
 	operationOptions
 
-	page  *printer.Page
+	page  *text.Terminal
 	rows  *csvRows
 	shown bool
 	lines []string // of the last snapshot, on a terminal
@@ -107,17 +107,17 @@ func (s *screen) show(out any) error {
 	case s.live():
 		fresh := s.pageOf(s.out) // the size of the terminal may have changed
 		s.page.Columns, s.page.Rows = fresh.Columns, fresh.Rows
-		var text bytes.Buffer
+		var shown bytes.Buffer
 		page := *s.page
-		page.Output, page.Notes = &text, &text
-		s.operation.Text(&page, s.input, out)
-		s.lines = strings.Split(strings.TrimSuffix(text.String(), "\n"), "\n")
+		page.Output, page.Notes = &shown, &shown
+		page.Show(func(d *text.Doc) { s.operation.Text(d, s.input, out) })
+		s.lines = strings.Split(strings.TrimSuffix(shown.String(), "\n"), "\n")
 		s.draw("")
 		return nil
 	case before:
 		s.printf("\n")
 	}
-	s.operation.Text(s.page, s.input, out)
+	s.page.Show(func(d *text.Doc) { s.operation.Text(d, s.input, out) })
 	return nil
 }
 
@@ -144,7 +144,7 @@ func (s *screen) draw(below string) {
 		lines = append(lines, below)
 	}
 	for i, line := range lines {
-		lines[i] = printer.Cut(line, max(s.page.Columns-1, 20))
+		lines[i] = text.Cut(line, max(s.page.Columns-1, 20))
 	}
 	s.page.Redraw(lines)
 }

@@ -23,7 +23,7 @@ import (
 	"github.com/belfryhq/belfry/channels"
 	"github.com/belfryhq/belfry/dev/dbtest"
 	"github.com/belfryhq/belfry/internal/errkind"
-	"github.com/belfryhq/belfry/internal/printer"
+	"github.com/belfryhq/belfry/internal/text"
 	"github.com/belfryhq/belfry/job"
 	"github.com/belfryhq/belfry/outbox/compose"
 )
@@ -73,9 +73,9 @@ func (d *Desk) Watch(acts []func(), given ...string) string {
 	d.Env.Watches = jobs.NewWatches(50 * time.Millisecond)
 	o, in := d.Input("events watch", given...)
 	var out strings.Builder
-	page, tell, looks := &printer.Page{Output: &out}, o.Teller(in), 0
+	page, tell, looks := &text.Terminal{Output: &out}, o.Teller(in), 0
 	_, err := o.Stream(d.T.Context(), d.Env, in, func(item any) error {
-		tell(page, item)
+		page.Show(func(p *text.Doc) { tell(p, item) })
 		if looks < len(acts) {
 			acts[looks]()
 		}
@@ -152,11 +152,11 @@ func (d *Desk) Run(name string, given ...string) error {
 	if out == nil {
 		return err
 	}
-	text, jsonErr := json.Marshal(out)
+	line, jsonErr := json.Marshal(out)
 	require.NoError(d.T, jsonErr)
 	var output, notes bytes.Buffer
-	o.Text(&printer.Page{Output: &output, Notes: &notes}, in, out)
-	d.Out, d.Notes, d.JSON = output.String(), notes.String(), string(text)
+	(&text.Terminal{Output: &output, Notes: &notes}).Show(func(p *text.Doc) { o.Text(p, in, out) })
+	d.Out, d.Notes, d.JSON = output.String(), notes.String(), string(line)
 	return err
 }
 

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/belfryhq/belfry/internal/config"
-	"github.com/belfryhq/belfry/internal/printer"
+	"github.com/belfryhq/belfry/internal/text"
 	"github.com/belfryhq/belfry/outbox/relay"
 	"github.com/belfryhq/belfry/outbox/sender/provider"
 )
@@ -70,7 +70,7 @@ func decodeSender(path string, item any, retry relay.RetryConfig) (Sender, error
 		entry.Medium, entry.Platforms, entry.Settings = kind.Medium, kind.Platforms, kind.Config
 		problems = append(problems, config.Decode(path+"."+entry.Kind, section[entry.Kind], entry.Settings))
 	} else {
-		problem := fmt.Sprintf("%q is not allowed", printer.OneLine(fmt.Sprint(section[keyKind]), 60))
+		problem := fmt.Sprintf("%q is not allowed", text.OneLine(fmt.Sprint(section[keyKind]), 60))
 		if section[keyKind] == nil {
 			problem = "is required"
 		}

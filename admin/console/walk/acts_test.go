@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/belfryhq/belfry/dev/fake"
-	"github.com/belfryhq/belfry/internal/printer"
+	"github.com/belfryhq/belfry/internal/text"
 	"github.com/belfryhq/belfry/job"
 )
 
@@ -51,7 +51,7 @@ func TestBrowser_AJobIsWatchedStoppedResumedAndFinished(t *testing.T) {
 	now.shows("Nothing runs, and nothing is being delivered.")
 	now.stays()
 	id := h.enqueue(job.Spec{Type: "inbox", Category: "operator_notice", Title: "To everybody"})
-	name := printer.Int(id)
+	name := text.Int(id)
 	now.shows("1 job has begun: show it")
 	now.stayed()
 	now.follow("1 job has begun: show it")
@@ -80,7 +80,7 @@ func TestBrowser_AJobIsWatchedStoppedResumedAndFinished(t *testing.T) {
 	require.Less(t, written, int64(people))
 	require.Equal(t, written, h.number("SELECT count(*) FROM belfry.notifications WHERE job_id = $1", id))
 	page.goTo("/jobs/" + name)
-	page.shows(printer.Grouped(written) + " rows")
+	page.shows(text.Grouped(written) + " rows")
 	require.Equal(t, written, h.number("SELECT count(*) FROM belfry.notifications WHERE job_id = $1", id), "it has stopped")
 
 	h.run("jobs", "set", name, "max_rows_per_second=0", "max_chunk_rows=20000")
@@ -118,7 +118,7 @@ func TestBrowser_ACampaignIsCorrectedInMidDelivery(t *testing.T) {
 	p := startBrowser(t).person(t, h.url)
 	p.signIn("the-operator", password)
 	id := h.enqueue(job.Spec{Type: "push", Category: "operator_notice", Title: "Closed on Tuesday", Route: []string{"push"}})
-	name := printer.Int(id)
+	name := text.Int(id)
 	h.becomes("SELECT count(*) > 200 FROM belfry.messages WHERE status = 'SENT'")
 	p.goTo("/jobs/" + name)
 	p.shows("DELIVERING")
@@ -143,7 +143,7 @@ func TestBrowser_ACampaignIsCorrectedInMidDelivery(t *testing.T) {
 	require.Equal(t, before["Closed on Tuesday"], after["Closed on Tuesday"], "what is said after a correction is the correction")
 	require.Equal(t, people, after["Closed on Tuesday"]+after["Closed on Wednesday"])
 	p.goTo("/jobs/" + name)
-	p.shows(fmt.Sprintf("%s of %[1]s sent", printer.Grouped(people)))
+	p.shows(fmt.Sprintf("%s of %[1]s sent", text.Grouped(people)))
 	p.sound()
 }
 
@@ -155,7 +155,7 @@ func TestBrowser_DeadLettersAreSentAgain(t *testing.T) {
 	id := h.enqueue(job.Spec{Type: "push", Category: "operator_notice", Title: "Hello", Route: []string{"push"}})
 	h.becomes("SELECT count(*) = 20 FROM belfry.messages WHERE status = 'DEAD' AND job_id = $1", id)
 	require.NoError(t, h.fakes.SetFaults(nil))
-	p.goTo("/dead-letters?job=" + printer.Int(id))
+	p.goTo("/dead-letters?job=" + text.Int(id))
 	p.follow("Redrive…")
 	p.shows("20")
 	p.follow("Redrive dead letter")
@@ -227,7 +227,7 @@ func TestBrowser_HaltStopsDeliveryAndWalks(t *testing.T) {
 func TestBrowser_SignsInAndOutAndLocksOut(t *testing.T) {
 	t.Parallel()
 	h := live(t, options{channels: 10})
-	id := printer.Int(h.enqueue(job.Spec{Type: "inbox", Category: "operator_notice", Title: "Hello"}))
+	id := text.Int(h.enqueue(job.Spec{Type: "inbox", Category: "operator_notice", Title: "Hello"}))
 	b := startBrowser(t)
 	p := b.person(t, h.url)
 	p.goTo("/jobs/" + id)
@@ -270,7 +270,7 @@ func TestBrowser_AnAddressHasAPrefix(t *testing.T) {
 	port := freePort(t)
 	root := "http://127.0.0.1:" + strconv.Itoa(port) + "/tools/belfry"
 	h := live(t, options{channels: 10, port: port, config: map[string]any{"api": map[string]any{"public_url": root}}})
-	id := printer.Int(h.enqueue(job.Spec{Type: "inbox", Category: "operator_notice", Title: "Hello", ScheduleAt: new(time.Now().Add(time.Hour))}))
+	id := text.Int(h.enqueue(job.Spec{Type: "inbox", Category: "operator_notice", Title: "Hello", ScheduleAt: new(time.Now().Add(time.Hour))}))
 	h.url = root
 	p := startBrowser(t).person(t, h.url)
 	p.signIn("the-admin", password)
@@ -324,13 +324,13 @@ func TestBrowser_ANoticeIsWrittenCountedAndApproved(t *testing.T) {
 	author.fill("near", "35.1,129.04")
 	author.fill("radius", "5km")
 	author.follow("Preview")
-	author.shows(printer.Grouped(near))
+	author.shows(text.Grouped(near))
 	author.accessible("the preview of a new notification")
 	author.fits("the preview of a new notification")
 	author.picture("preview")
-	author.follow("Enqueue for " + printer.Grouped(near) + " channels")
+	author.follow("Enqueue for " + text.Grouped(near) + " channels")
 	id := h.number("SELECT max(id) FROM belfry.jobs")
-	name := printer.Int(id)
+	name := text.Int(id)
 	author.goTo("/jobs/" + name)
 	author.shows("WAITS for approval")
 	author.picture("approval")
@@ -342,7 +342,7 @@ func TestBrowser_ANoticeIsWrittenCountedAndApproved(t *testing.T) {
 	second.shows("Waits for approval")
 	second.goTo("/jobs/" + name)
 	second.follow("Approve job " + name + "…")
-	second.shows(printer.Grouped(near) + " recipients")
+	second.shows(text.Grouped(near) + " recipients")
 	second.follow("Approve job " + name)
 	h.becomes("SELECT status = 'PROCESSED' FROM belfry.jobs WHERE id = $1", id)
 	require.Equal(t, near, h.number("SELECT count(*) FROM belfry.notifications WHERE job_id = $1", id))
@@ -350,7 +350,7 @@ func TestBrowser_ANoticeIsWrittenCountedAndApproved(t *testing.T) {
 
 	h.run("lanes", "pause", "night")
 	grows := h.enqueue(job.Spec{Type: "inbox", Category: "operator_notice", Title: "It grows", Lane: "night", RequestedBy: "somebody"})
-	name = printer.Int(grows)
+	name = text.Int(grows)
 	second.goTo("/jobs/" + name)
 	second.follow("Approve job " + name + "…")
 	second.shows("2,000 recipients")

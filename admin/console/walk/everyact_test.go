@@ -16,7 +16,7 @@ import (
 
 	"github.com/belfryhq/belfry/admin"
 	"github.com/belfryhq/belfry/admin/api"
-	"github.com/belfryhq/belfry/internal/printer"
+	"github.com/belfryhq/belfry/internal/text"
 	"github.com/belfryhq/belfry/job"
 )
 
@@ -45,7 +45,7 @@ func toActOn(t *testing.T) (h *house, s subjects) {
 	h = live(t, options{channels: 40, faults: `{for: fcm, status: 400, address: "[05]$"}`})
 	h.run("lanes", "pause", "night")
 	notice := func(title, lane string) string {
-		return printer.Int(h.enqueue(job.Spec{Type: "inbox", Category: "operator_notice", Title: title, Lane: lane}))
+		return text.Int(h.enqueue(job.Spec{Type: "inbox", Category: "operator_notice", Title: title, Lane: lane}))
 	}
 	h.exec("CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE insufficient_privilege USING MESSAGE = 'refused for the test'; END $$")
 	h.exec("CREATE TRIGGER refuse BEFORE INSERT ON belfry.notifications FOR EACH ROW EXECUTE FUNCTION refuse()")
@@ -56,14 +56,14 @@ func toActOn(t *testing.T) (h *house, s subjects) {
 	s.skipped = notice("One is skipped", "")
 	h.becomes("SELECT status = 'PROCESSED' AND skipped = 1 FROM belfry.jobs WHERE id = " + s.skipped)
 	h.exec("ALTER TABLE belfry.notifications DROP CONSTRAINT unlucky")
-	s.sent = printer.Int(h.enqueue(job.Spec{Type: "push", Category: "operator_notice", Title: "Sent", Route: []string{"push"}}))
+	s.sent = text.Int(h.enqueue(job.Spec{Type: "push", Category: "operator_notice", Title: "Sent", Route: []string{"push"}}))
 	h.becomes("SELECT count(*) = 8 FROM belfry.messages WHERE status = 'DEAD'")
 	require.NoError(t, h.fakes.SetFaults(nil))
 	h.exec("UPDATE belfry.events SET at = now() - interval '2 days'")
 	h.exec("CREATE TABLE clients AS SELECT external_id AS id FROM belfry.channels; ALTER TABLE clients ADD PRIMARY KEY (id)")
 	h.exec("INSERT INTO belfry.channels (external_id, platform) VALUES ('stray', 'ios')")
 	s.waits = notice("Waits", "night")
-	s.asks = printer.Int(h.enqueue(job.Spec{Type: "inbox", Category: "operator_notice", Title: "Asks", Lane: "night", RequestedBy: "somebody", NeedsApproval: true}))
+	s.asks = text.Int(h.enqueue(job.Spec{Type: "inbox", Category: "operator_notice", Title: "Asks", Lane: "night", RequestedBy: "somebody", NeedsApproval: true}))
 	return h, s
 }
 

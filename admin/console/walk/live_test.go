@@ -11,7 +11,7 @@ import (
 	"github.com/chromedp/chromedp"
 	"github.com/stretchr/testify/require"
 
-	"github.com/belfryhq/belfry/internal/printer"
+	"github.com/belfryhq/belfry/internal/text"
 	"github.com/belfryhq/belfry/job"
 )
 
@@ -21,7 +21,7 @@ func TestBrowser_TwelveTabsAreLiveByOneStream(t *testing.T) {
 	h := live(t, options{channels: 200_000, config: map[string]any{"runner": map[string]any{
 		"load": map[string]any{"health": map[string]any{"enabled": false}, "max_rows_per_second": 1_000}, "chunk": map[string]any{"min_rows": 100, "initial_rows": 100, "max_rows": 100},
 	}}})
-	id := printer.Int(h.enqueue(job.Spec{Type: "inbox", Category: "operator_notice", Title: "To everybody"}))
+	id := text.Int(h.enqueue(job.Spec{Type: "inbox", Category: "operator_notice", Title: "To everybody"}))
 	h.becomes("SELECT status = 'RUNNING' AND rows_written > 0 FROM belfry.jobs")
 	first := startBrowser(t).person(t, h.url)
 	first.signIn("the-operator", password)
@@ -123,7 +123,7 @@ func TestBrowser_AThousandClicksHitTheirRows(t *testing.T) {
 func TestBrowser_APageStaysSmall(t *testing.T) {
 	t.Parallel()
 	h := live(t, options{channels: 10})
-	id := printer.Int(h.enqueue(job.Spec{Type: "inbox", Category: "operator_notice", Title: "Hello"}))
+	id := text.Int(h.enqueue(job.Spec{Type: "inbox", Category: "operator_notice", Title: "Hello"}))
 	h.becomes("SELECT status = 'PROCESSED' FROM belfry.jobs")
 	p := startBrowser(t).person(t, h.url)
 	p.signIn("the-operator", password)
@@ -168,7 +168,7 @@ func TestBrowser_WhatOthersDoIsSeen(t *testing.T) {
 	lanes, senders, one := jobs.another(), jobs.another(), jobs.another()
 	lanes.goTo("/lanes")
 	senders.goTo("/senders")
-	one.goTo("/jobs/" + printer.Int(stopped))
+	one.goTo("/jobs/" + text.Int(stopped))
 	jobs.goTo("/jobs")
 	all := []*tab{jobs, lanes, senders, one}
 	for _, p := range all {
@@ -185,13 +185,13 @@ func TestBrowser_WhatOthersDoIsSeen(t *testing.T) {
 	began := time.Now()
 	h.exec("SELECT belfry.abort($1, 'ann', 'wrong text')", stopped)
 	h.becomes("SELECT status = 'ABORTED' FROM belfry.jobs WHERE id = $1", stopped)
-	until(t, func() bool { return jobs.cell(printer.Int(stopped)+".status") == "ABORTED" }, func() string { return "the list does not show that the job was stopped" })
-	one.shows("ann: job " + printer.Int(stopped) + " aborted: show the page as it is now")
+	until(t, func() bool { return jobs.cell(text.Int(stopped)+".status") == "ABORTED" }, func() string { return "the list does not show that the job was stopped" })
+	one.shows("ann: job " + text.Int(stopped) + " aborted: show the page as it is now")
 	t.Logf("seen by a page %d ms after the act was sent", evaluate[int64](one, "announced")-began.UnixMilli())
 
 	h.run("lanes", "resume", "default", "--reason", "it is moved")
 	lanes.shows("lane default resumed")
-	until(t, func() bool { return jobs.cell(printer.Int(finished)+".status") == "PROCESSED" }, func() string { return "the list does not show that the job was done" })
+	until(t, func() bool { return jobs.cell(text.Int(finished)+".status") == "PROCESSED" }, func() string { return "the list does not show that the job was done" })
 	require.True(t, evaluate[bool](senders, `document.getElementById("announce").hidden`), "a lane is no sender")
 
 	// Everything is halted, on every page at once, and goes on.

@@ -14,7 +14,7 @@ import (
 
 	"github.com/belfryhq/belfry/dev/dbtest"
 	"github.com/belfryhq/belfry/internal/pgserver"
-	"github.com/belfryhq/belfry/internal/printer"
+	"github.com/belfryhq/belfry/internal/text"
 	"github.com/belfryhq/belfry/job"
 )
 
@@ -110,7 +110,7 @@ func TestBrowser_APageOutlivesItsDatabase(t *testing.T) {
 	p.signIn("the-operator", password)
 	p.goTo("/jobs")
 	p.stays()
-	name := printer.Int(id)
+	name := text.Int(id)
 	require.Contains(t, p.cell(name+".status"), "PENDING")
 
 	p.goesAway(true)

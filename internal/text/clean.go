@@ -1,16 +1,22 @@
-package printer
+package text
 
 import (
 	"bytes"
 	"fmt"
 	"strings"
-	"unicode/utf8"
 )
 
 // Clean keeps a text from changing a terminal: what a terminal obeys becomes blanks, such as escape
 // sequences, carriage returns, and characters that turn the direction of what follows. Line breaks
 // and tabs stay.
-func Clean(text string) string { return clean(text, false) }
+func Clean(text string) string {
+	return strings.Map(func(r rune) rune {
+		if obeyed(r) {
+			return ' '
+		}
+		return r
+	}, text)
+}
 
 // OneLine keeps a text from breaking a table or a terminal: it is Clean without line breaks and
 // tabs, and is cut at width.
@@ -51,46 +57,4 @@ func EscapeJSON(document []byte) []byte {
 		}
 	}
 	return b.Bytes()
-}
-
-// clean is Clean of a text in which the colours of statuses stay if it may have some.
-func clean(text string, colored bool) string {
-	if strings.IndexFunc(text, obeyed) < 0 {
-		return text
-	}
-	var b strings.Builder
-	for len(text) > 0 {
-		if end := colorAt(text); colored && end > 0 {
-			b.WriteString(text[:end])
-			text = text[end:]
-			continue
-		}
-		next := strings.IndexFunc(text, obeyed)
-		switch {
-		case next < 0:
-			b.WriteString(text)
-			return b.String()
-		case next > 0:
-			b.WriteString(text[:next])
-			text = text[next:]
-		default:
-			b.WriteByte(' ')
-			_, size := utf8.DecodeRuneInString(text)
-			text = text[size:]
-		}
-	}
-	return b.String()
-}
-
-// colorAt is how long the colour of a status is that a text begins with; 0: it begins with none.
-func colorAt(text string) int {
-	for _, color := range colors {
-		if begin := escape + color + "m"; strings.HasPrefix(text, begin) {
-			return len(begin)
-		}
-	}
-	if strings.HasPrefix(text, plain) {
-		return len(plain)
-	}
-	return 0
 }

@@ -1,4 +1,4 @@
-package printer
+package text
 
 import (
 	"fmt"

@@ -1,4 +1,4 @@
-package sheet_test
+package text_test
 
 import (
 	"bytes"
@@ -11,7 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/belfryhq/belfry/internal/sheet"
+	"github.com/belfryhq/belfry/internal/text"
 )
 
 // Invariant 1: whatever begins as a formula does is a text.
@@ -44,7 +44,7 @@ func TestGuarded_NoCellBecomesAFormula(t *testing.T) {
 		"'Hello":                          "'Hello",
 		"'-5":                             "'-5",
 	} {
-		require.Equal(t, want, sheet.Guarded(cell), "%q", cell)
+		require.Equal(t, want, text.Guarded(cell), "%q", cell)
 	}
 }
 
@@ -52,7 +52,7 @@ func TestGuarded_NoCellBecomesAFormula(t *testing.T) {
 func TestWriter_GuardsEachCell(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
-	w := sheet.NewWriter(&out)
+	w := text.NewCSV(&out)
 	require.NoError(t, w.Row("=name", "title"))
 	require.NoError(t, w.Row("1", `=1+1,"x"`))
 	require.NoError(t, w.Flush())
@@ -65,8 +65,8 @@ func FuzzUnguarded_TakesTheGuardAway(f *testing.F) {
 		f.Add(cell)
 	}
 	f.Fuzz(func(t *testing.T, cell string) {
-		guarded := sheet.Guarded(cell)
-		require.Equal(t, cell, sheet.Unguarded(guarded))
+		guarded := text.Guarded(cell)
+		require.Equal(t, cell, text.Unguarded(guarded))
 		rest := strings.TrimLeft(guarded, " ")
 		if rest != "" && strings.ContainsRune("=@\t\r\n", rune(rest[0])) {
 			t.Fatalf("%q begins as a formula does", guarded)
@@ -103,7 +103,7 @@ type record struct {
 
 func TestRecords_HaveTheNamesOfTheirJSON(t *testing.T) {
 	t.Parallel()
-	r := sheet.RecordsOf(reflect.TypeFor[*record]())
+	r := text.RecordsOf(reflect.TypeFor[*record]())
 	require.Equal(t, "id name at until done.sent done.note maybe.sent maybe.note media parts labels raw share", strings.Join(r.Names(), " "))
 	share := 0.5
 	full := record{
@@ -112,7 +112,7 @@ func TestRecords_HaveTheNamesOfTheirJSON(t *testing.T) {
 		Hidden: "x", private: "y",
 	}
 	var out bytes.Buffer
-	w := sheet.NewWriter(&out)
+	w := text.NewCSV(&out)
 	require.NoError(t, w.Row(r.Names()...))
 	require.NoError(t, r.Each([]record{full, {}}, w.Row))
 	require.NoError(t, r.Each(&full, w.Row))
@@ -121,6 +121,6 @@ func TestRecords_HaveTheNamesOfTheirJSON(t *testing.T) {
 	require.NoError(t, err)
 	want := []string{"7", "a <b>\n& \"c\"", "2026-11-20T00:00:00Z", "", "1234567", "", "", "", "push,sms", `[{"sent":1}]`, `{"k":"<v>"}`, "text", "0.5"}
 	require.Equal(t, [][]string{r.Names(), want, {"0", "", "", "", "0", "", "", "", "", "", "", "", ""}, want}, rows)
-	require.ErrorContains(t, r.Each(inner{}, w.Row), "a record is a sheet_test.record")
-	require.Panics(t, func() { sheet.RecordsOf(reflect.TypeFor[string]()) })
+	require.ErrorContains(t, r.Each(inner{}, w.Row), "a record is a text_test.record")
+	require.Panics(t, func() { text.RecordsOf(reflect.TypeFor[string]()) })
 }

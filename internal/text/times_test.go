@@ -1,4 +1,4 @@
-package printer_test
+package text_test
 
 import (
 	"testing"
@@ -6,24 +6,22 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/belfryhq/belfry/internal/printer"
+	"github.com/belfryhq/belfry/internal/text"
 )
 
 func TestTimes_AreOfTheZoneThatWasAskedFor(t *testing.T) {
 	t.Parallel()
 	at := time.Date(2026, 11, 20, 9, 0, 12, 345, time.UTC)
-	require.Equal(t, "2026-11-20 09:00:12+00:00", printer.Times{Zone: time.UTC}.Clock(at))
-	require.Equal(t, "2026-11-20 04:00:12-05:00", printer.Times{Zone: time.FixedZone("east coast", -5*3600)}.Clock(at))
-	require.Equal(t, printer.LocalClock(at), printer.Times{}.Clock(at))
-	require.Equal(t, "never", printer.Times{Relative: true}.ClockOr(nil, "never"))
-	p := &printer.Page{Times: printer.Times{Zone: time.UTC}}
-	require.Equal(t, "2026-11-20 09:00:12+00:00", p.ClockOr(&at, "never"))
+	require.Equal(t, "2026-11-20 09:00:12+00:00", text.Times{Zone: time.UTC}.Clock(at))
+	require.Equal(t, "2026-11-20 04:00:12-05:00", text.Times{Zone: time.FixedZone("east coast", -5*3600)}.Clock(at))
+	require.Equal(t, text.LocalClock(at), text.Times{}.Clock(at))
+	require.Equal(t, "never", text.Times{Relative: true}.ClockOr(nil, "never"))
 }
 
 func TestTimes_AreToldFromNow(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2026, 11, 20, 9, 0, 0, 0, time.UTC)
-	times := printer.Times{Relative: true, Zone: time.UTC, Now: func() time.Time { return now }}
+	times := text.Times{Relative: true, Zone: time.UTC, Now: func() time.Time { return now }}
 	for d, want := range map[time.Duration]string{
 		0: "now", 999 * time.Millisecond: "now", -999 * time.Millisecond: "now",
 		time.Second: "in 1s", -90 * time.Second: "90s ago", 119*time.Second + 999*time.Millisecond: "in 119s",
@@ -33,5 +31,5 @@ func TestTimes_AreToldFromNow(t *testing.T) {
 		require.Equal(t, want, times.Clock(now.Add(d)), d)
 	}
 	soon := time.Now().Add(90*time.Minute + 30*time.Second)
-	require.Equal(t, "in 90m", printer.Times{Relative: true}.Clock(soon), "by the machine's clock")
+	require.Equal(t, "in 90m", text.Times{Relative: true}.Clock(soon), "by the machine's clock")
 }

@@ -1,4 +1,4 @@
-package printer_test
+package text_test
 
 import (
 	"bytes"
@@ -7,13 +7,13 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/belfryhq/belfry/internal/printer"
+	"github.com/belfryhq/belfry/internal/text"
 )
 
 func TestTable_LeavesColumnsOutWhereThereIsNoRoom(t *testing.T) {
 	t.Parallel()
-	table := func() *printer.Table {
-		l := printer.NewTable(">ID", "STATUS", "LANE", "DUE", "TITLE")
+	table := func() *text.Table {
+		l := text.NewTable(">ID", "STATUS", "LANE", "DUE", "TITLE")
 		l.Add("1", "PROCESSED", "default", "2026-11-20 12:00:00", strings.Repeat("x", 60))
 		return l
 	}
@@ -27,7 +27,7 @@ func TestTable_LeavesColumnsOutWhereThereIsNoRoom(t *testing.T) {
 		l := table()
 		l.Dispensable(16, "LANE", "DUE")
 		var out bytes.Buffer
-		(&printer.Page{Output: &out, Columns: columns}).Table(l)
+		(&text.Terminal{Output: &out, Columns: columns}).Show(func(d *text.Doc) { d.Table(l) })
 		require.Equal(t, want, out.String(), columns)
 	}
 }

@@ -1,4 +1,4 @@
-package sheet
+package text
 
 import (
 	"bytes"
@@ -11,24 +11,25 @@ import (
 	"time"
 )
 
-// Records are what the records of one type have for columns.
+// Records are the columns of the records of one type.
 type Records struct {
 	of      reflect.Type
 	columns []column
+	zone    *time.Location
 }
 
-// column is a field, or a field of one.
+// column is a field, or a field of a struct in the record.
 type column struct {
 	name  string
 	path  []int // through structs and pointers to them
 	depth int   // of embedding
 }
 
-// RecordsOf returns the columns of a struct, or a pointer to one: its fields by their names in
-// JSON, and those of a struct in it with that one's name and a dot before. It panics if the type
-// is another.
+// RecordsOf returns the columns of a struct, or of a pointer to a struct: its fields by their names
+// in JSON. The fields of a struct in it are prefixed with its name and a dot. RecordsOf panics on
+// other types.
 func RecordsOf(t reflect.Type) *Records {
-	r := &Records{of: pointed(t)}
+	r := &Records{of: pointed(t), zone: time.UTC}
 	if r.of.Kind() != reflect.Struct {
 		panic(fmt.Sprintf("a record is a struct, not a %s", t))
 	}
@@ -43,8 +44,8 @@ func pointed(t reflect.Type) reflect.Type {
 	return t
 }
 
-// add adds the fields of a struct. Of two with one name the one that is embedded less deep
-// counts, as in JSON.
+// add adds the fields of a struct. Of two fields with one name the less deeply embedded one counts,
+// as in JSON.
 func (r *Records) add(t reflect.Type, prefix string, path []int, depth int) {
 	for i := range t.NumField() {
 		f := t.Field(i)
@@ -56,7 +57,7 @@ func (r *Records) add(t reflect.Type, prefix string, path []int, depth int) {
 		case f.Anonymous && name == "" && inner.Kind() == reflect.Struct:
 			r.add(inner, prefix, at, depth+1)
 		case !f.IsExported():
-		case inner.Kind() == reflect.Struct && !told(inner):
+		case inner.Kind() == reflect.Struct && !marshals(inner):
 			r.add(inner, prefix+name+".", at, depth)
 		default:
 			if name == "" {
@@ -77,8 +78,8 @@ func (r *Records) place(c column) {
 	}
 }
 
-// told reports whether a struct tells itself in JSON, so that it is one cell.
-func told(t reflect.Type) bool {
+// marshals reports whether a struct has its own JSON, so that it is one cell.
+func marshals(t reflect.Type) bool {
 	for _, own := range []reflect.Type{reflect.TypeFor[json.Marshaler](), reflect.TypeFor[encoding.TextMarshaler]()} {
 		if t.Implements(own) || reflect.PointerTo(t).Implements(own) {
 			return true
@@ -87,10 +88,17 @@ func told(t reflect.Type) bool {
 	return false
 }
 
-// Of is the type of the records, a struct.
+// Of returns the type of the records, a struct.
 func (r *Records) Of() reflect.Type { return r.of }
 
-// Names are the headings.
+// In returns the records with instants in a zone; without, they are in UTC.
+func (r *Records) In(zone *time.Location) *Records {
+	in := *r
+	in.zone = zone
+	return &in
+}
+
+// Names returns the headings.
 func (r *Records) Names() []string {
 	names := make([]string, len(r.columns))
 	for i, c := range r.columns {
@@ -99,7 +107,7 @@ func (r *Records) Names() []string {
 	return names
 }
 
-// Each calls each with the cells of a record, or of every record of a slice.
+// Each calls each with the cells of a record, or of each record of a slice.
 func (r *Records) Each(records any, each func(cells ...string) error) error {
 	v := reflect.ValueOf(records)
 	if v.Kind() != reflect.Slice {
@@ -130,7 +138,7 @@ func (r *Records) cells(v reflect.Value) ([]string, error) {
 			}
 			field = field.Field(n)
 		}
-		text, err := cellOf(field)
+		text, err := r.cellOf(field)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", c.name, err)
 		}
@@ -139,7 +147,7 @@ func (r *Records) cells(v reflect.Value) ([]string, error) {
 	return cells, nil
 }
 
-// reached goes through pointers and interfaces; the zero Value: one is nil.
+// reached dereferences pointers and interfaces. It returns the zero Value for nil.
 func reached(v reflect.Value) reflect.Value {
 	for v.IsValid() && (v.Kind() == reflect.Pointer || v.Kind() == reflect.Interface) {
 		v = v.Elem()
@@ -147,17 +155,20 @@ func reached(v reflect.Value) reflect.Value {
 	return v
 }
 
-// cellOf is a value in a cell: a text or a number as it is, an instant in UTC to the second,
-// simple values of a list with commas between them, and anything else as JSON. What is null,
-// and the zero time, are empty.
-func cellOf(v reflect.Value) (string, error) {
+// cellOf renders a value: texts and numbers as they are, an instant as RFC 3339 to the second, a
+// list of simple values with commas between them, and anything else as JSON. Null and the zero time
+// are empty.
+func (r *Records) cellOf(v reflect.Value) (string, error) {
 	v = reached(v)
 	if !v.IsValid() {
 		return "", nil
 	}
 	value := v.Interface()
 	if at, is := value.(time.Time); is {
-		return Stamp(&at), nil
+		if at.IsZero() {
+			return "", nil
+		}
+		return at.In(r.zone).Format(time.RFC3339), nil
 	}
 	var text bytes.Buffer
 	e := json.NewEncoder(&text)
@@ -189,20 +200,11 @@ func unquoted(document string) (text string, err error) {
 	return text, err
 }
 
-// compound reports whether a value of JSON is more than a text, a number or a switch.
+// compound reports whether a value of JSON is neither a text nor a number nor a boolean.
 func compound(value any) bool {
 	switch value.(type) {
 	case string, json.Number, bool:
 		return false
 	}
 	return true
-}
-
-// Stamp is an instant as a spreadsheet reads it: RFC 3339 in UTC, to the second. None, or the
-// zero time, is empty.
-func Stamp(at *time.Time) string {
-	if at == nil || at.IsZero() {
-		return ""
-	}
-	return at.UTC().Format(time.RFC3339)
 }
