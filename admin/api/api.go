@@ -74,8 +74,8 @@ type Handler struct {
 	public        public
 	sites         *http.CrossOriginProtection
 	streams       *streams
-	turns         *turns
-	stopTurns     *turns // of acts that stop something, by operation and identity
+	limiter       *limiter
+	stopLimiter   *limiter // of acts that stop something, by operation and identity
 	unsubscribing unsubscribing
 	pages         http.Handler // nil: there are none
 }
@@ -87,7 +87,7 @@ func New(c Options) *Handler {
 	if err != nil {
 		panic(err)
 	}
-	h := &Handler{Options: c, mux: http.NewServeMux(), stops: make(map[string]bool), public: at, streams: newStreams(), turns: newTurns(c.Env.DB), stopTurns: newStopTurns()}
+	h := &Handler{Options: c, mux: http.NewServeMux(), stops: make(map[string]bool), public: at, streams: newStreams(), limiter: newLimiter(c.Env.DB), stopLimiter: newStopLimiter()}
 	h.lockout = newLockout(20, 6*time.Second, func(from string) {
 		h.Log.Warn().Str("detail", from).Msg("too many requests of the API without a good token from one address")
 	})

@@ -112,11 +112,11 @@ func (h *Handler) check(c Call) error {
 // acquire waits until the caller may run one more operation. It returns the environment of the call,
 // and the function that ends it. An act that stops something uses reserved connections.
 func (h *Handler) acquire(ctx context.Context, c Call, reads bool) (env *operation.Env, leave func(), err error) {
-	own, limit, name := h.reserve(false).Env, h.turns, c.Caller.Key()
+	own, limit, name := h.reserve(false).Env, h.limiter, c.Caller.Key()
 	if c.Operation.Stops && !reads { // each act by itself: an abort that waits for a lock does not delay a halt
-		own, limit, name = h.reserve(true).Env, h.stopTurns, c.Operation.Name+" "+name
+		own, limit, name = h.reserve(true).Env, h.stopLimiter, c.Operation.Name+" "+name
 	}
-	leave, err = limit.soon(ctx, name)
+	leave, err = limit.acquire(ctx, name)
 	own.Actor, own.Role = c.Caller.Name, c.Caller.Role
 	return &own, leave, err
 }
@@ -148,7 +148,7 @@ func (h *Handler) Stream(ctx context.Context, c Call, each func(item any) error,
 		return nil, err
 	}
 	defer h.streams.leave(c.Caller.Name)
-	own := &streamTurn{turns: h.turns, name: c.Caller.Key(), free: c.Operation.Shared}
+	own := &streamTurn{limiter: h.limiter, name: c.Caller.Key(), free: c.Operation.Shared}
 	if err := own.begin(ctx); err != nil {
 		return nil, err
 	}

@@ -53,7 +53,7 @@
 //
 // # Limits
 //
-// The calls of one identity that run at once are limited (turns.go), to fewer than the pool has
+// The calls of one identity that run at once are limited (limiter.go), to fewer than the pool has
 // connections, so that one identity does not delay the others. A stream counts while it reads, and not
 // while its reader takes an item; a watch does not count. An act that stops something has a limit and
 // connections of its own. The plan of an act is a read: it ends when its client is gone.

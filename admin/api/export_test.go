@@ -12,27 +12,29 @@ func (h *Handler) SetStreams(most, own int, beat, event time.Duration) {
 }
 
 // SetTurns sets the limits of what looks, before the first request.
-func (h *Handler) SetTurns(own int, within time.Duration) { h.turns.own, h.turns.within = own, within }
+func (h *Handler) SetTurns(own int, within time.Duration) {
+	h.limiter.own, h.limiter.within = own, within
+}
 
 // Turns is how many identities look, or wait for a turn.
 func (h *Handler) Turns() int {
-	h.turns.mu.Lock()
-	defer h.turns.mu.Unlock()
-	return len(h.turns.by)
+	h.limiter.mu.Lock()
+	defer h.limiter.mu.Unlock()
+	return len(h.limiter.by)
 }
 
 // TurnsTaken is how many looks go on at once.
 func (h *Handler) TurnsTaken() (n int) {
-	h.turns.mu.Lock()
-	defer h.turns.mu.Unlock()
-	for _, o := range h.turns.by {
+	h.limiter.mu.Lock()
+	defer h.limiter.mu.Unlock()
+	for _, o := range h.limiter.by {
 		n += len(o.slots)
 	}
 	return n
 }
 
 // OwnTurns is how many looks of one identity go on at once.
-func (h *Handler) OwnTurns() int { return h.turns.own }
+func (h *Handler) OwnTurns() int { return h.limiter.own }
 
 // NextBeat is in how long all streams beat.
 func NextBeat() time.Duration { return newStreams().nextBeat() }

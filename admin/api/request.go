@@ -152,7 +152,7 @@ func (h *Handler) operate(o operation.Operation, r route, w http.ResponseWriter,
 		h.follow(r, w, req, c)
 		return
 	}
-	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(h.turns.within + o.Limit() + writeSlack)) // one of a test has none
+	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(h.limiter.within + o.Limit() + writeSlack)) // one of a test has none
 	out, err := h.Do(req.Context(), c)
 	switch {
 	case out.Replay != nil:

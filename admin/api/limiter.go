@@ -1,0 +1,130 @@
+package api
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/belfryhq/belfry/internal/errkind"
+	"github.com/belfryhq/belfry/internal/text"
+)
+
+// Limits of concurrent requests of one identity. Operations that stop something have their own limiter
+// and their own connections.
+const (
+	ownTurns = 4               // of the six connections of a process
+	turnTime = 5 * time.Second // maximum wait of a request
+)
+
+// limiter limits the concurrent requests of each identity to fewer than the pool has connections.
+// Waiting requests are served in the order of their arrival.
+type limiter struct {
+	own    int
+	within time.Duration
+
+	mu sync.Mutex
+	by map[string]*ownTurn // identities with running or waiting requests
+}
+
+// ownTurn is the state of one identity.
+type ownTurn struct {
+	slots chan struct{}
+	users int // requests that hold a slot or wait for one
+}
+
+// newLimiter reserves a third of the pool's connections, at least one, for other identities. A pool of
+// one connection has no reserve.
+func newLimiter(pool *pgxpool.Pool) *limiter {
+	l := &limiter{own: ownTurns, within: turnTime, by: make(map[string]*ownTurn)}
+	if pool != nil {
+		l.own = max(1, min(l.own, 2*int(pool.Config().MaxConns)/3))
+	}
+	return l
+}
+
+// newStopLimiter returns the limiter of operations that stop something.
+func newStopLimiter() *limiter {
+	return &limiter{own: 1, within: turnTime, by: make(map[string]*ownTurn)}
+}
+
+// wait waits for a slot of the identity name until ctx ends. It returns nil if ctx ended first.
+func (l *limiter) wait(ctx context.Context, name string) (release func()) {
+	l.mu.Lock()
+	o := l.by[name]
+	if o == nil {
+		o = &ownTurn{slots: make(chan struct{}, l.own)}
+		l.by[name] = o
+	}
+	o.users++
+	l.mu.Unlock()
+	gone := func() {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		if o.users--; o.users == 0 {
+			delete(l.by, name)
+		}
+	}
+	select {
+	case o.slots <- struct{}{}:
+		return func() { <-o.slots; gone() }
+	case <-ctx.Done():
+		gone()
+		return nil
+	}
+}
+
+// acquire waits for a slot for a limited time. The error is a *RefusedError.
+func (l *limiter) acquire(ctx context.Context, name string) (release func(), err error) {
+	ctx, cancel := context.WithTimeout(ctx, l.within)
+	defer cancel()
+	if release := l.wait(ctx, name); release != nil {
+		return release, nil
+	}
+	text := fmt.Sprintf("too much is asked for at once; allowed: %s of one identity, and others wait for %s", text.Counted(int64(l.own), "request"), l.within)
+	return nil, refused(http.StatusTooManyRequests, errkind.Unavailable, text).again(retryAfter)
+}
+
+// streamTurn is the slot of a stream, which releases it while the client reads. It is used by one
+// goroutine at a time.
+type streamTurn struct {
+	limiter *limiter
+	name    string
+	free    bool // it needs no slot
+
+	release func() // nil without a slot
+}
+
+// begin acquires the slot.
+func (s *streamTurn) begin(ctx context.Context) (err error) {
+	if !s.free {
+		s.release, err = s.limiter.acquire(ctx, s.name)
+	}
+	return err
+}
+
+// end releases the slot, if there is one.
+func (s *streamTurn) end() {
+	if s.release != nil {
+		s.release()
+		s.release = nil
+	}
+}
+
+// sending runs do without the slot and then waits for a new one.
+func (s *streamTurn) sending(ctx context.Context, do func() error) error {
+	if s.free {
+		return do()
+	}
+	s.end()
+	if err := do(); err != nil {
+		return err
+	}
+	if s.release = s.limiter.wait(ctx, s.name); s.release == nil {
+		return ctx.Err()
+	}
+	return nil
+}
