@@ -114,7 +114,7 @@ func (a Audience) Validate() error {
 		return a.validateList()
 	case KindSegment:
 		if !segmentName().MatchString(a.Segment) {
-			return audienceError("segment", "%s is not a segment's name; allowed values: 1 to 63 letters, digits, _ . and -, the first a letter or digit", clip(a.Segment))
+			return audienceError("segment", "%s is not a segment's name; allowed values: 1 to 63 letters, digits, _ . and -, the first a letter or digit", Clip(a.Segment))
 		}
 		return a.validatePlatforms()
 	}
@@ -125,7 +125,7 @@ func kindError(kind string) error {
 	if kind == "" {
 		return audienceError("kind", "is required; allowed values: %s", kinds)
 	}
-	return audienceError("kind", "%s is not allowed; allowed values: %s", clip(kind), kinds)
+	return audienceError("kind", "%s is not allowed; allowed values: %s", Clip(kind), kinds)
 }
 
 // foreignField refuses a field that the kind does not have: it would otherwise
@@ -156,7 +156,7 @@ func (a Audience) validatePlatforms() error {
 	}
 	for _, p := range a.Platforms {
 		if !platformName().MatchString(p) {
-			return audienceError("platforms", "%s is not a platform's name; allowed values: 1 to 32 letters, digits, _ and -, the first a letter", clip(p))
+			return audienceError("platforms", "%s is not a platform's name; allowed values: 1 to 32 letters, digits, _ and -, the first a letter", Clip(p))
 		}
 	}
 	return nil
@@ -197,14 +197,14 @@ func (a Audience) validateList() error {
 	}
 	for _, id := range a.ExternalIDs {
 		if n := utf8.RuneCountInString(id); n < 1 || n > 200 || !utf8.ValidString(id) || strings.ContainsRune(id, 0) {
-			return audienceError("external_ids", "%s is not an external id; allowed values: texts of 1 to 200 characters", clip(id))
+			return audienceError("external_ids", "%s is not an external id; allowed values: texts of 1 to 200 characters", Clip(id))
 		}
 	}
 	return nil
 }
 
-// clip quotes what somebody wrote, at a length fit for a message.
-func clip(s string) string {
+// Clip quotes the first 60 characters of a value for a message.
+func Clip(s string) string {
 	if runes := []rune(s); len(runes) > 60 {
 		return strconv.Quote(string(runes[:60])) + "…"
 	}

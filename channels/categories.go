@@ -150,11 +150,11 @@ type CategoryChange struct {
 func Categories(ctx context.Context, q Querier) ([]Category, error) {
 	rows, err := q.Query(ctx, queries.categoryList)
 	if err != nil {
-		return nil, fmt.Errorf("channels: list categories: %w", mapError(err))
+		return nil, fmt.Errorf("channels: list categories: %w", Explain(err))
 	}
 	list, err := pgx.CollectRows(rows, scanCategory)
 	if err != nil {
-		return nil, fmt.Errorf("channels: list categories: %w", mapError(err))
+		return nil, fmt.Errorf("channels: list categories: %w", Explain(err))
 	}
 	return list, nil
 }
@@ -209,7 +209,7 @@ func SetCategory(ctx context.Context, on Beginner, name string, change CategoryC
 	case errors.Is(err, pgx.ErrNoRows):
 		return Category{}, fmt.Errorf("channels: set category %q: %w", name, ErrNoCategory)
 	case err != nil:
-		return Category{}, fmt.Errorf("channels: set category %q: %w", name, mapError(err))
+		return Category{}, fmt.Errorf("channels: set category %q: %w", name, Explain(err))
 	}
 	return c, nil
 }
@@ -225,7 +225,7 @@ func AddCategory(ctx context.Context, on Beginner, name, description string, cha
 	}
 	err = pgx.BeginFunc(ctx, on, func(tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, queries.categoryAdd, pgx.StrictNamedArgs{"name": name, "description": description}); err != nil {
-			return fmt.Errorf("channels: add category %q: %w", name, mapError(err))
+			return fmt.Errorf("channels: add category %q: %w", name, Explain(err))
 		}
 		c, err = SetCategory(ctx, tx, name, change, by)
 		return err

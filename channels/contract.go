@@ -126,7 +126,7 @@ func (s *Store) vetted(ctx context.Context, tx pgx.Tx) ([]Fault, error) {
 type checker struct {
 	store  *Store
 	tx     pgx.Tx
-	have   map[string]column
+	have   map[string]Column
 	kind   string // pg_class.relkind
 	unique bool   // a unique index holds id alone
 	faults []Fault
@@ -156,7 +156,7 @@ func (c *checker) run(ctx context.Context) error {
 	if hidden, err := c.checkHidden(ctx); err != nil || hidden {
 		return err
 	}
-	if c.have, err = s.columns(ctx, c.tx); err != nil {
+	if c.have, err = s.Columns(ctx, c.tx); err != nil {
 		return err
 	}
 	sound := c.checkColumns()
@@ -175,15 +175,6 @@ func (c *checker) run(ctx context.Context) error {
 		}
 		if !indexed {
 			c.fault(false, "external_id", "is not indexed: finding channels by external id reads the whole relation", c.index("UNIQUE INDEX", "(external_id)"))
-		}
-	}
-	if s.name == DefaultRelation {
-		a, err := s.Attached(ctx, c.tx)
-		if err != nil {
-			return err
-		}
-		if a != nil {
-			c.faults = append(c.faults, a.faults()...)
 		}
 	}
 	if sound["location"] && sound["id"] {
@@ -244,12 +235,12 @@ func (c *checker) checkColumns() map[string]bool {
 		case !ok && want.name == "addresses":
 			c.fault(false, want.name, "is missing: no message finds an address, only senders that need none have something to send",
 				`add it as jsonb, as {"push": "token", "sms": "+82…"}`)
-		case ok && !slices.Contains(want.types, got.kind):
+		case ok && !slices.Contains(want.types, got.Type):
 			remedy := fmt.Sprintf("name a view that has it as %s", want.types[0])
 			if want.name == "id" {
 				remedy = "leave channels.relation at " + DefaultRelation + " and have it follow the table: `belfry channels attach " + c.store.name + " --external-id id`"
 			}
-			c.fault(true, want.name, fmt.Sprintf("is %s and has to be %s", got.kind, strings.Join(want.types, " or ")), remedy)
+			c.fault(true, want.name, fmt.Sprintf("is %s and has to be %s", got.Type, strings.Join(want.types, " or ")), remedy)
 		case ok:
 			sound[want.name] = true
 		}
@@ -274,7 +265,7 @@ func (c *checker) checkKey(ctx context.Context) error {
 		}
 	}
 	table := strings.Contains("rpf", c.kind)
-	if table && !c.have["id"].notNull {
+	if table && !c.have["id"].NotNull {
 		c.fault(true, "id", "may be NULL: such a row would be in no job", fmt.Sprintf("ALTER TABLE %s ALTER COLUMN id SET NOT NULL", s.relation))
 	}
 	if !c.unique && c.kind != "v" && c.kind != "f" {

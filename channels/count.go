@@ -29,7 +29,7 @@ func (s *Store) Count(ctx context.Context, q Querier, a Audience) (int64, error)
 	if err := a.Validate(); err != nil {
 		return 0, err
 	}
-	have, err := s.columns(ctx, q)
+	have, err := s.Columns(ctx, q)
 	if err != nil {
 		return 0, err
 	}

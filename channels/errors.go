@@ -41,11 +41,11 @@ var (
 
 // wrap adds the operation and the relation to a database error.
 func (s *Store) wrap(operation string, err error) error {
-	return fmt.Errorf("channels: %s of %s: %w", operation, s.name, mapError(err))
+	return fmt.Errorf("channels: %s of %s: %w", operation, s.name, Explain(err))
 }
 
-// mapError adds the package's sentinel to errors of the database that have one.
-func mapError(err error) error {
+// Explain adds the error of this package, such as ErrPreference, that a database error stands for.
+func Explain(err error) error {
 	var pg *pgconn.PgError
 	if !errors.As(err, &pg) {
 		return err

@@ -78,22 +78,3 @@ func ExampleStore_Open() {
 		at = page.Next
 	}
 }
-
-//nolint:testableexamples // needs a database
-func ExampleStore_Import() {
-	ctx, cancel := context.WithTimeout(context.Background(), time.Hour)
-	defer cancel()
-	pool, err := pgxpool.New(ctx, os.Getenv("BELFRY_DATABASE_URL"))
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	defer pool.Close()
-	store, err := channels.New(channels.DefaultConfig())
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	result, err := store.Import(ctx, pool, os.Stdin, channels.ImportOptions{Rejects: os.Stderr})
-	fmt.Printf("%+v %v\n", result, err)
-}

@@ -58,7 +58,7 @@ func TestLong_PlansOfHotStatements(t *testing.T) {
 		}
 		segment, err := store.Inspect(b.ctx, b.pool, InSegment("s"))
 		require.NoError(t, err)
-		have, err := store.columns(b.ctx, b.pool)
+		have, err := store.Columns(b.ctx, b.pool)
 		require.NoError(t, err)
 		recipients := store.renderOptional(queries.recipients, have)
 		inspected := circle.filterArgs()

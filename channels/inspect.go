@@ -38,7 +38,7 @@ func (s *Store) Inspect(ctx context.Context, q Querier, a Audience) (*Inspection
 	if err := a.Validate(); err != nil {
 		return nil, err
 	}
-	have, err := s.columns(ctx, q)
+	have, err := s.Columns(ctx, q)
 	if err != nil {
 		return nil, err
 	}
@@ -48,7 +48,7 @@ func (s *Store) Inspect(ctx context.Context, q Querier, a Audience) (*Inspection
 	i := &Inspection{store: s, audience: a, page: s.renderOptional(queries.channelsInspect, have), ids: slices.Clone(a.IDs)}
 	for _, name := range []string{"created_at", "updated_at"} {
 		expression := "NULL::timestamptz"
-		if have[name].kind == "timestamp with time zone" {
+		if have[name].Type == "timestamp with time zone" {
 			expression = "c." + name
 		}
 		i.page = strings.ReplaceAll(i.page, "{{"+name+"}}", expression)

@@ -51,14 +51,6 @@ func (b bundle) exec(t *testing.T, sql string, args ...any) {
 	require.NoError(t, err)
 }
 
-// eventually waits until the query, a condition, is true.
-func (b bundle) eventually(t *testing.T, sql string, args ...any) {
-	t.Helper()
-	require.Eventually(t, func() (is bool) {
-		return b.pool.QueryRow(b.ctx, sql, args...).Scan(&is) == nil && is
-	}, testDeadline, 5*time.Millisecond, sql)
-}
-
 func (b bundle) queryIDs(t *testing.T, sql string, args ...any) []int64 {
 	t.Helper()
 	var ids []int64

@@ -93,11 +93,11 @@ func InvalidAddresses(ctx context.Context, q Querier, ids []int64) ([]InvalidAdd
 	sql, args := ofChannels(ids, queries.invalidAddresses, queries.invalidAddressesRange)
 	rows, err := q.Query(ctx, sql, args)
 	if err != nil {
-		return nil, fmt.Errorf("channels: read invalid addresses: %w", mapError(err))
+		return nil, fmt.Errorf("channels: read invalid addresses: %w", Explain(err))
 	}
 	list, err := pgx.CollectRows(rows, pgx.RowToStructByName[InvalidAddress])
 	if err != nil {
-		return nil, fmt.Errorf("channels: read invalid addresses: %w", mapError(err))
+		return nil, fmt.Errorf("channels: read invalid addresses: %w", Explain(err))
 	}
 	return among(list, ids, func(i InvalidAddress) int64 { return i.ChannelID }), nil
 }
@@ -135,7 +135,7 @@ func OptOutBy(ctx context.Context, tx pgx.Tx, o OptOut, actor string) (OptOut, e
 		return OptOut{}, err
 	}
 	_, err = tx.Exec(ctx, queries.optOutTold, pgx.StrictNamedArgs{"channel_id": o.ChannelID, "category": o.Category, "medium": o.Medium, "actor": actor})
-	return o, mapError(err)
+	return o, Explain(err)
 }
 
 // OptInBy is OptInChannel for an operator: what was taken back is an event of the channel, as
@@ -147,7 +147,7 @@ func OptInBy(ctx context.Context, tx pgx.Tx, channelID int64, category, medium, 
 	}
 	for _, o := range removed {
 		if _, err := tx.Exec(ctx, queries.optInTold, pgx.StrictNamedArgs{"channel_id": o.ChannelID, "category": o.Category, "medium": o.Medium, "actor": actor, "reason": reason}); err != nil {
-			return nil, mapError(err)
+			return nil, Explain(err)
 		}
 	}
 	return removed, nil
@@ -163,11 +163,11 @@ func orAny(s string) string {
 func readOptOuts(ctx context.Context, q Querier, operation, sql string, args pgx.StrictNamedArgs) ([]OptOut, error) {
 	rows, err := q.Query(ctx, sql, args)
 	if err != nil {
-		return nil, fmt.Errorf("channels: %s: %w", operation, mapError(err))
+		return nil, fmt.Errorf("channels: %s: %w", operation, Explain(err))
 	}
 	list, err := pgx.CollectRows(rows, pgx.RowToStructByName[OptOut])
 	if err != nil {
-		return nil, fmt.Errorf("channels: %s: %w", operation, mapError(err))
+		return nil, fmt.Errorf("channels: %s: %w", operation, Explain(err))
 	}
 	for i := range list {
 		list[i].OptedOutAt = list[i].OptedOutAt.UTC()

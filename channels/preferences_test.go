@@ -85,7 +85,7 @@ func TestMapError_ANullNamesTheFieldAndTheAllowedValues(t *testing.T) {
 		"categories.description": `UPDATE belfry.categories SET description = NULL`,
 	} {
 		_, err := b.pool.Exec(b.ctx, sql)
-		err = mapError(err)
+		err = Explain(err)
 		require.ErrorIs(t, err, ErrPreference)
 		require.ErrorContains(t, err, "belfry."+table+": is null; allowed values: all but null")
 	}

@@ -43,7 +43,7 @@ const denseRecipients = 2
 func (s *Store) readRecipients(ctx context.Context, q Querier, ids []int64, withAttributes bool) ([]Recipient, error) {
 	each, span := s.sql.recipients, s.sql.recipientsRange
 	if s.name != DefaultRelation { // belfry's own has every column
-		have, err := s.columns(ctx, q)
+		have, err := s.Columns(ctx, q)
 		if err != nil {
 			return nil, err
 		}
@@ -74,7 +74,7 @@ func (s *Store) readRecipients(ctx context.Context, q Querier, ids []int64, with
 // Place is where a channel is, in WGS 84 degrees; nil: it has no place, or there is no such
 // channel.
 func (s *Store) Place(ctx context.Context, q Querier, id int64) (latitude, longitude *float64, err error) {
-	have, err := s.columns(ctx, q)
+	have, err := s.Columns(ctx, q)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -73,7 +73,7 @@ func (s *Store) Record(ctx context.Context, db Beginner) (was string, err error)
 // HasAddresses reports whether the relation has the column that messages find their
 // addresses in.
 func (s *Store) HasAddresses(ctx context.Context, q Querier) (bool, error) {
-	have, err := s.columns(ctx, q)
+	have, err := s.Columns(ctx, q)
 	_, ok := have["addresses"]
 	return ok, err
 }

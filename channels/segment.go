@@ -73,7 +73,7 @@ func (s *Store) CreateSegment(ctx context.Context, q Querier, name, description 
 	}
 	err := q.QueryRow(ctx, queries.segmentCreate, pgx.StrictNamedArgs{"segment": name, "description": description, "actor": by.Actor, "reason": by.Reason}).Scan(nil)
 	if err != nil {
-		return fmt.Errorf("channels: create segment %q: %w", name, mapError(err))
+		return fmt.Errorf("channels: create segment %q: %w", name, Explain(err))
 	}
 	return nil
 }
@@ -97,7 +97,7 @@ func (s *Store) DropSegment(ctx context.Context, db Beginner, e SegmentEdit) (Se
 func (s *Store) ListSegments(ctx context.Context, q Querier) ([]Segment, error) {
 	rows, err := q.Query(ctx, queries.segmentList, pgx.StrictNamedArgs{"most": SegmentCounts + 1})
 	if err != nil {
-		return nil, fmt.Errorf("channels: list segments: %w", mapError(err))
+		return nil, fmt.Errorf("channels: list segments: %w", Explain(err))
 	}
 	list, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (Segment, error) {
 		var g Segment
@@ -106,7 +106,7 @@ func (s *Store) ListSegments(ctx context.Context, q Querier) ([]Segment, error) 
 		return g, err
 	})
 	if err != nil {
-		return nil, fmt.Errorf("channels: list segments: %w", mapError(err))
+		return nil, fmt.Errorf("channels: list segments: %w", Explain(err))
 	}
 	return list, nil
 }
@@ -225,7 +225,7 @@ func segmentError(verb, name string, err error) error {
 	case errors.Is(err, ErrMember):
 		return err
 	}
-	return fmt.Errorf("channels: %s segment %q: %w", verb, name, mapError(err))
+	return fmt.Errorf("channels: %s segment %q: %w", verb, name, Explain(err))
 }
 
 // disagreedError is what Agree said.
@@ -275,7 +275,7 @@ func (m *memberSource) check() error {
 	if m.by == ByID {
 		id, err := strconv.ParseInt(m.key, 10, 64)
 		if err != nil {
-			return fmt.Errorf("line %d: %s is not a channel id; allowed values: whole numbers", m.line, clip(m.key))
+			return fmt.Errorf("line %d: %s is not a channel id; allowed values: whole numbers", m.line, Clip(m.key))
 		}
 		m.key = strconv.FormatInt(id, 10)
 		return nil

@@ -6,24 +6,17 @@ import (
 	"github.com/belfryhq/belfry/internal/db"
 )
 
-//go:embed *.sql
+//go:embed queries.sql
 var sqlFiles embed.FS
 
 var queries = db.MustQueries[querySet](sqlFiles)
 
 // querySet has the statements of the .sql files.
 type querySet struct {
-	// attach.sql
-	attachFacts, mediaNames, attachmentBegin, attachmentLimits, attachmentSet,
-	attachmentFollow, attachmentRead, attachmentLock, attachmentStep, attachmentMove,
-	attachmentStrays, attachmentMisses, attachmentVerified, platformsUnlisted, attachmentDrop string
-
-	// queries.sql
 	relationColumns, bound, lowestID, estimateRows, pageEveryone, pagePlatforms, pageRadius,
 	sliceIDs, segmentIDs, pageChannels, sliceChannels, segmentChannels, radiusCandidates,
 	resolveExternalIDs, listedWithout, segmentSize, estimateSegment, countEveryone,
-	countRadius, countIDs, countExternalIDs, countSegment, platformNames, importTable,
-	importInsert, importUpdate, relationFacts, relationSecured, recipientsRecorded, recipientsRecord,
+	countRadius, countIDs, countExternalIDs, countSegment, relationFacts, relationSecured, recipientsRecorded, recipientsRecord,
 	preferIndexes, explainPage, explainExternalIDs, explainCircle, sampleKeys, segmentCreate,
 	segmentMembers, segmentDrop, segmentList, segmentLock, segmentStage, segmentResolveIDs,
 	segmentResolveExternalIDs, segmentUnknown, segmentDeleteOthers, segmentDelete,

@@ -41,8 +41,8 @@ var relationName = sync.OnceValue(func() *regexp.Regexp {
 	return regexp.MustCompile(`^(?:([A-Za-z_][A-Za-z0-9_$]{0,62}|"(?:[^"{}\x00]|""){1,63}")\.)?([A-Za-z_][A-Za-z0-9_$]{0,62}|"(?:[^"{}\x00]|""){1,63}")$`)
 })
 
-// unquoted returns a name without the double quotes of SQL around it.
-func unquoted(name string) string {
+// Unquoted returns a name without the double quotes of SQL around it.
+func Unquoted(name string) string {
 	inner, ok := strings.CutPrefix(name, `"`)
 	if !ok || len(name) < 3 || !strings.HasSuffix(inner, `"`) {
 		return name
@@ -50,11 +50,12 @@ func unquoted(name string) string {
 	return strings.ReplaceAll(strings.TrimSuffix(inner, `"`), `""`, `"`)
 }
 
-// parts returns the schema, if there is one, and the name of the relation.
-func (c Config) parts() (parts pgx.Identifier) {
+// Identifier returns the schema, if Relation has one, and the name of the relation. Relation must
+// be valid.
+func (c Config) Identifier() (parts pgx.Identifier) {
 	for _, name := range relationName().FindStringSubmatch(c.Relation)[1:] {
 		if name != "" {
-			parts = append(parts, unquoted(name))
+			parts = append(parts, Unquoted(name))
 		}
 	}
 	return parts
@@ -76,6 +77,12 @@ func (c Config) Validate() error {
 type Querier interface {
 	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
 	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
+}
+
+// Beginner starts transactions: a *pgxpool.Pool or a *pgx.Conn.
+type Beginner interface {
+	Querier
+	Begin(ctx context.Context) (pgx.Tx, error)
 }
 
 // Store reads and writes the channels of one relation. It holds no connection
@@ -102,7 +109,7 @@ func New(cfg Config) (*Store, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
-	parts := cfg.parts()
+	parts := cfg.Identifier()
 	s := &Store{
 		relation:  parts.Sanitize(),
 		name:      cfg.Relation,
@@ -155,11 +162,11 @@ func (s *Store) Bound(ctx context.Context, q Querier) (cursor.Position, error) {
 	return cursor.Int64(id), nil
 }
 
-// column is one column of the relation as the catalog has it.
-type column struct {
-	name, kind string
-	notNull    bool
-	virtual    bool // generated, and computed when it is read
+// Column is one column of a relation in the catalog.
+type Column struct {
+	Name, Type string
+	NotNull    bool
+	Virtual    bool // generated, and computed when it is read
 }
 
 // optional are the columns a relation may lack and what is read instead.
@@ -172,24 +179,24 @@ var optional = []struct{ name, empty string }{
 }
 
 // everyColumn is what belfry's own relation has.
-func everyColumn() map[string]column {
-	have := make(map[string]column)
+func everyColumn() map[string]Column {
+	have := make(map[string]Column)
 	for _, o := range optional {
-		have[o.name] = column{name: o.name}
+		have[o.name] = Column{Name: o.name}
 	}
 	return have
 }
 
-// columns reads the columns of the relation.
-func (s *Store) columns(ctx context.Context, q Querier) (map[string]column, error) {
+// Columns returns the columns of the relation by name.
+func (s *Store) Columns(ctx context.Context, q Querier) (map[string]Column, error) {
 	rows, err := q.Query(ctx, queries.relationColumns, pgx.StrictNamedArgs{"relation": s.relation})
 	if err != nil {
 		return nil, s.wrap("read the columns", err)
 	}
-	found := make(map[string]column)
-	var c column
-	_, err = pgx.ForEachRow(rows, []any{&c.name, &c.kind, &c.notNull, &c.virtual}, func() error {
-		found[c.name] = c
+	found := make(map[string]Column)
+	var c Column
+	_, err = pgx.ForEachRow(rows, []any{&c.Name, &c.Type, &c.NotNull, &c.Virtual}, func() error {
+		found[c.Name] = c
 		return nil
 	})
 	if err != nil {
@@ -199,7 +206,7 @@ func (s *Store) columns(ctx context.Context, q Querier) (map[string]column, erro
 }
 
 // renderOptional also replaces the markers of the optional columns.
-func (s *Store) renderOptional(sql string, have map[string]column) string {
+func (s *Store) renderOptional(sql string, have map[string]Column) string {
 	sql = s.render(sql)
 	for _, o := range optional {
 		expression := o.empty

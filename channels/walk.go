@@ -76,7 +76,7 @@ func (s *Store) Open(ctx context.Context, q Querier, a Audience, after, bound cu
 	if err != nil {
 		return nil, err
 	}
-	have, err := s.columns(ctx, q)
+	have, err := s.Columns(ctx, q)
 	if err != nil {
 		return nil, err
 	}
@@ -118,7 +118,7 @@ func (s *Store) Open(ctx context.Context, q Querier, a Audience, after, bound cu
 
 // requireColumns gives a relation that cannot carry the walk a better error
 // than the page statement would.
-func (s *Store) requireColumns(have map[string]column, a Audience) error {
+func (s *Store) requireColumns(have map[string]Column, a Audience) error {
 	if len(have) == 0 {
 		return fmt.Errorf("%w: %s does not exist", ErrRelation, s.name)
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/belfryhq/belfry/admin/operation"
 	"github.com/belfryhq/belfry/channels"
+	"github.com/belfryhq/belfry/channels/attach"
 	"github.com/belfryhq/belfry/internal/text"
 )
 
@@ -15,8 +16,9 @@ import (
 type Contract struct {
 	Relation string           `json:"relation"`
 	Faults   []channels.Fault `json:"faults"`
-	// Attached is what belfry.channels follows; null: nothing, or it is not the relation.
-	Attached *channels.Attached `json:"attached"`
+	// Attached is the table that belfry.channels follows. It is null if no table is attached or if
+	// channels.relation is another relation.
+	Attached *attach.Status `json:"attached"`
 }
 
 func checkOperation() operation.Operation {
@@ -49,17 +51,22 @@ func checkContract(ctx context.Context, env *operation.Env, _ operation.None) (*
 	}
 	if out.Relation == channels.DefaultRelation {
 		err = operation.Reading(ctx, env, func(ctx context.Context, tx pgx.Tx) error {
-			out.Attached, err = env.Channels.Attached(ctx, tx)
+			out.Attached, err = attach.Read(ctx, tx)
 			return err
 		})
 	}
 	return out, err
 }
 
-// faultsOf are those of channels.relation.
+// faultsOf returns the faults of channels.relation and of the attached table.
 func faultsOf(ctx context.Context, env *operation.Env) (faults []channels.Fault, err error) {
 	err = operation.Reading(ctx, env, func(ctx context.Context, tx pgx.Tx) error {
 		faults, err = env.Channels.Check(ctx, tx)
+		if err != nil || !env.Channels.Own() || fatalFaults(faults) > 0 {
+			return err
+		}
+		attached, err := attach.Read(ctx, tx)
+		faults = append(faults, attached.Faults()...)
 		return err
 	})
 	return faults, err
@@ -89,7 +96,7 @@ func contractText(p *text.Doc, _ operation.None, out *Contract) {
 	}
 }
 
-func verified(times text.Times, a *channels.Attached) string {
+func verified(times text.Times, a *attach.Status) string {
 	if a.VerifiedAt == nil {
 		return "never verified"
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/belfryhq/belfry/channels"
+	"github.com/belfryhq/belfry/channels/attach"
 	"github.com/belfryhq/belfry/internal/lifecycle"
 	"github.com/belfryhq/belfry/internal/text"
 	"github.com/belfryhq/belfry/job"
@@ -60,7 +61,7 @@ func (d *doctor) fillRemedy(ctx context.Context, relation string) (string, error
 	if relation != channels.DefaultRelation {
 		return "insert users into what " + relation + " reads, or set channels.relation to the relation that has them", nil
 	}
-	attached, err := d.Channels.Attached(ctx, d.Reads())
+	attached, err := attach.Read(ctx, d.Reads())
 	switch {
 	case err != nil:
 		return "", err

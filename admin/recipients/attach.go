@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/belfryhq/belfry/admin/operation"
-	"github.com/belfryhq/belfry/channels"
+	"github.com/belfryhq/belfry/channels/attach"
 	"github.com/belfryhq/belfry/internal/text"
 )
 
@@ -43,7 +43,7 @@ type verifyInput struct {
 
 // Attachment is what belfry.channels follows.
 type Attachment struct {
-	channels.Attached
+	attach.Status
 
 	TookSeconds float64 `json:"took_seconds"` // to bring over what was there before
 	// UnlistedPlatforms are up to ten platforms that no audience can name.
@@ -63,7 +63,7 @@ type Detached struct {
 // Verified is what differed between the attached relation and belfry.channels.
 type Verified struct {
 	Plan *operation.Plan `json:"plan,omitempty"` // then nothing was repaired
-	channels.Drift
+	attach.Drift
 
 	TookSeconds       float64  `json:"took_seconds"`
 	UnlistedPlatforms []string `json:"unlisted_platforms"` // as of Attachment
@@ -82,7 +82,7 @@ func (v *Verified) Verdict() error {
 	return errors.New("belfry.channels is not in step; `belfry channels verify` repairs it")
 }
 
-func differs(d channels.Drift) int64 { return d.Missing + d.Different + d.Strays }
+func differs(d attach.Drift) int64 { return d.Missing + d.Different + d.Strays }
 
 func attachOperations() []operation.Operation {
 	const events = "the events of what is attached"
@@ -135,7 +135,7 @@ are. Only the relation's owner may drop its triggers.`,
 		}, func(ctx context.Context, env *operation.Env, in operation.Act) (Detached, error) {
 			ctx, cancel := context.WithTimeout(ctx, detachWait)
 			defer cancel()
-			relation, err := env.Channels.Detach(ctx, env.DB, in.ChannelsBy(env))
+			relation, err := attach.Detach(ctx, env.DB, in.ChannelsBy(env))
 			return Detached{relation}, err
 		}, func(p *text.Doc, _ operation.Act, out Detached) { p.Printf("%s detached\n", out.Relation) }),
 		operation.Define(operation.Operation{
@@ -153,7 +153,7 @@ trigger that was disabled. Exit code 1 when --dry-run found a difference.`,
 
 func attachRelation(ctx context.Context, env *operation.Env, in attachInput) (*Attachment, error) {
 	waiting, cancel := context.WithTimeout(ctx, time.Duration(in.Wait))
-	err := env.Channels.Attach(waiting, env.DB, channels.Attachment{
+	err := attach.Attach(waiting, env.Channels, env.DB, attach.Table{
 		Relation: in.Relation, ExternalID: in.ExternalID, Platform: in.Platform, Active: in.Active, Locale: in.Locale,
 		TimeZone: in.TimeZone, Location: in.Location, Attributes: in.Attributes, Addresses: in.Addresses,
 	}, in.ChannelsBy(env))
@@ -162,31 +162,31 @@ func attachRelation(ctx context.Context, env *operation.Env, in attachInput) (*A
 		return nil, attachRefused(err)
 	}
 	began := time.Now()
-	if _, err = env.Channels.Backfill(ctx, env.DB, channels.AttachOptions{BatchSize: in.Batch, Progress: drift(env, "brought over", began)}); err != nil {
+	if _, err = attach.Backfill(ctx, env.DB, attach.Options{BatchSize: in.Batch, Progress: drift(env, "brought over", began)}); err != nil {
 		return nil, fmt.Errorf("%w; the same command goes on from there", err)
 	}
-	state, err := env.Channels.Attached(ctx, env.DB)
+	state, err := attach.Read(ctx, env.DB)
 	switch {
 	case err != nil:
 		return nil, err
 	case state == nil:
-		return nil, channels.ErrNotAttached
+		return nil, attach.ErrNotAttached
 	}
 	took := time.Since(began).Seconds()
-	unlisted, err := env.Channels.UnlistedPlatforms(ctx, env.DB)
+	unlisted, err := attach.UnlistedPlatforms(ctx, env.DB)
 	return &Attachment{*state, took, unlisted}, err
 }
 
 // attachRefused names the fields that a table cannot be attached by.
 func attachRefused(err error) error {
-	if !errors.Is(err, channels.ErrAttachment) {
+	if !errors.Is(err, attach.ErrTable) {
 		return err
 	}
 	var bad operation.InvalidError
 	for one := range strings.SplitSeq(err.Error(), "\n") {
-		param, text, named := strings.Cut(strings.TrimPrefix(one, channels.ErrAttachment.Error()+": "), ": ")
+		param, text, named := strings.Cut(strings.TrimPrefix(one, attach.ErrTable.Error()+": "), ": ")
 		if !named || strings.Contains(param, " ") {
-			param, text = "relation", strings.TrimPrefix(one, channels.ErrAttachment.Error()+": ")
+			param, text = "relation", strings.TrimPrefix(one, attach.ErrTable.Error()+": ")
 		}
 		bad.Add(param, "%s", text)
 	}
@@ -195,14 +195,14 @@ func attachRefused(err error) error {
 
 func verifyAttached(ctx context.Context, env *operation.Env, in verifyInput) (*Verified, error) {
 	began := time.Now()
-	options := channels.AttachOptions{BatchSize: in.Batch, By: in.ChannelsBy(env), Progress: drift(env, "compared", began)}
+	options := attach.Options{BatchSize: in.Batch, By: in.ChannelsBy(env), Progress: drift(env, "compared", began)}
 	if in.Counts() {
 		asOf, err := env.Jobs.Now(ctx)
 		if err != nil {
 			return nil, err
 		}
 		options.DryRun = true
-		found, err := env.Channels.Verify(ctx, env.DB, options)
+		found, err := attach.Verify(ctx, env.DB, options)
 		if err != nil {
 			return nil, err
 		}
@@ -215,16 +215,16 @@ func verifyAttached(ctx context.Context, env *operation.Env, in verifyInput) (*V
 		}
 		options.DryRun = false
 	}
-	found, err := env.Channels.Verify(ctx, env.DB, options)
+	found, err := attach.Verify(ctx, env.DB, options)
 	if err != nil {
 		return nil, err
 	}
 	return verifiedAs(ctx, env, nil, found, began)
 }
 
-func verifiedAs(ctx context.Context, env *operation.Env, plan *operation.Plan, found channels.Drift, began time.Time) (*Verified, error) {
+func verifiedAs(ctx context.Context, env *operation.Env, plan *operation.Plan, found attach.Drift, began time.Time) (*Verified, error) {
 	took := time.Since(began).Seconds()
-	unlisted, err := env.Channels.UnlistedPlatforms(ctx, env.DB)
+	unlisted, err := attach.UnlistedPlatforms(ctx, env.DB)
 	return &Verified{plan, found, took, unlisted}, err
 }
 
@@ -234,7 +234,7 @@ func notePlatforms(p *text.Doc, unlisted []string) {
 	}
 }
 
-func verifyPlan(d channels.Drift, asOf time.Time) *operation.Plan {
+func verifyPlan(d attach.Drift, asOf time.Time) *operation.Plan {
 	p := &operation.Plan{Selection: "the attached relation", AsOf: asOf, Count: differs(d), Outcomes: []operation.Outcome{}}
 	for _, o := range []operation.Outcome{
 		{Of: "rows without a channel", Outcome: "made", Count: d.Missing},
@@ -270,8 +270,8 @@ func lasted(seconds float64) string {
 }
 
 // drift tells how far the steps over a table have come.
-func drift(env *operation.Env, done string, began time.Time) func(channels.Drift) {
-	return func(d channels.Drift) {
+func drift(env *operation.Env, done string, began time.Time) func(attach.Drift) {
+	return func(d attach.Drift) {
 		rate := float64(d.Rows) / max(time.Since(began).Seconds(), 0.001)
 		env.Progressf("%s %s, %s/s", text.Counted(d.Rows, "row"), done, text.Grouped(int64(rate)))
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/belfryhq/belfry/admin/delivery"
 	"github.com/belfryhq/belfry/admin/operation"
+	"github.com/belfryhq/belfry/channels/attach"
 	"github.com/belfryhq/belfry/internal/text"
 )
 
@@ -132,7 +133,7 @@ func notOurs(ctx context.Context, env *operation.Env) (string, error) {
 	if !env.Channels.Own() {
 		return env.Channels.Relation() + " is the application's: its row stays, and the channel is in audiences until it is deleted there", nil
 	}
-	a, err := env.Channels.Attached(ctx, env.DB)
+	a, err := attach.Read(ctx, env.DB)
 	if err != nil || a == nil {
 		return "", err
 	}

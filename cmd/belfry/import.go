@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/belfryhq/belfry/channels"
+	"github.com/belfryhq/belfry/channels/importing"
 	"github.com/belfryhq/belfry/internal/config"
 	"github.com/belfryhq/belfry/internal/text"
 	"github.com/belfryhq/belfry/node/settings"
@@ -84,9 +85,9 @@ func runImport(ctx context.Context, o *importOptions) (err error) {
 			return err
 		}
 		progress := newTicker(o.streams)
-		result, err := store.Import(ctx, db.Pool, file, channels.ImportOptions{
+		result, err := importing.Import(ctx, store, db.Pool, file, importing.Options{
 			BatchSize: int(o.batch.or(0)), Columns: columns, Rejects: &o.rejects,
-			Progress: func(p channels.ImportProgress) {
+			Progress: func(p importing.Progress) {
 				of := ""
 				if size > 0 {
 					of = fmt.Sprintf(" (%d%% of the file)", 100*p.Bytes/size)
@@ -117,7 +118,7 @@ func columnMap(values []string) (map[string]string, error) {
 
 // importReport is the JSON of `belfry channels import`.
 type importReport struct {
-	channels.ImportResult
+	importing.Result
 
 	RejectsFile string `json:"rejects_file"` // empty if no row was rejected
 }

@@ -1,18 +1,22 @@
-package channels
+package attach
 
 import (
 	"testing"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
+
+	"github.com/belfryhq/belfry/channels"
 )
 
-// faultsOf returns what Check finds, one fault a line.
+// faultsOf returns the faults of belfry.channels and of the attached table, one per line.
 func (b bundle) faultsOf(t *testing.T) (s string) {
 	t.Helper()
 	faults, err := b.store.Check(b.ctx, b.pool)
 	require.NoError(t, err)
-	for _, f := range faults {
+	status, err := Read(b.ctx, b.pool)
+	require.NoError(t, err)
+	for _, f := range append(faults, status.Faults()...) {
 		s += f.String() + "\n"
 	}
 	return s
@@ -21,7 +25,7 @@ func (b bundle) faultsOf(t *testing.T) (s string) {
 // repaired has Verify repair, and returns what it found.
 func (b bundle) repaired(t *testing.T) Drift {
 	t.Helper()
-	d, err := b.store.Verify(b.ctx, b.pool, AttachOptions{})
+	d, err := Verify(b.ctx, b.pool, Options{})
 	require.NoError(t, err)
 	require.True(t, b.drift(t).None())
 	require.NotContains(t, b.faultsOf(t), "were not followed")
@@ -36,7 +40,7 @@ func TestAttach_ConvertsMappedColumnsAlone(t *testing.T) {
 	b := setup(t)
 	b.exec(t, `CREATE TABLE users (id int PRIMARY KEY, os text, raw json)`)
 	b.exec(t, `INSERT INTO users VALUES (1, 'ios', '{"a": "\u0000"}')`)
-	b.attach(t, Attachment{Relation: "users", ExternalID: "id", Platform: "os"})
+	b.attach(t, Table{Relation: "users", ExternalID: "id", Platform: "os"})
 	b.exec(t, `INSERT INTO users VALUES (2, 'web', '"\u0000"'), (3, 'web', '"\u0000"')`)
 	b.exec(t, `UPDATE users SET os = 'android', raw = '["\u0000"]' WHERE id = 2`)
 	b.exec(t, `DELETE FROM users WHERE id = 3`)
@@ -51,7 +55,7 @@ func TestAttach_RecordsWritesThatItCannotFollow(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	b.exec(t, `CREATE TABLE users (id int PRIMARY KEY, os text, raw json)`)
-	b.attach(t, Attachment{Relation: "users", ExternalID: "id", Platform: "os", Attributes: "raw"})
+	b.attach(t, Table{Relation: "users", ExternalID: "id", Platform: "os", Attributes: "raw"})
 	b.exec(t, `INSERT INTO users VALUES (1, 'ios', '{"a": 1}')`)
 	b.exec(t, `UPDATE users SET raw = '"\u0000"', os = 'web'`)
 	require.Equal(t, `1 ios true {}`, b.one(t, addressesOf))
@@ -70,18 +74,18 @@ func TestAttach_OlderSnapshotsWrite(t *testing.T) {
 			t.Parallel()
 			b := setup(t)
 			b.exec(t, `CREATE TABLE users (id int PRIMARY KEY, os text); INSERT INTO users SELECT g, 'ios' FROM generate_series(1, 4) g`)
-			require.NoError(t, b.store.Attach(b.ctx, b.pool, Attachment{Relation: "users", ExternalID: "id", Platform: "os"}, By{}))
+			require.NoError(t, Attach(b.ctx, b.store, b.pool, Table{Relation: "users", ExternalID: "id", Platform: "os"}, channels.By{}))
 			tx, err := b.pool.BeginTx(b.ctx, pgx.TxOptions{IsoLevel: isolation})
 			require.NoError(t, err)
 			_, err = tx.Exec(b.ctx, `SELECT FROM users`)
 			require.NoError(t, err)
-			_, err = b.store.Backfill(b.ctx, b.pool, AttachOptions{})
+			_, err = Backfill(b.ctx, b.pool, Options{})
 			require.NoError(t, err)
 			for _, write := range []string{`UPDATE users SET os = 'web' WHERE id = 1`, `DELETE FROM users WHERE id = 2`, `UPDATE users SET id = 30 WHERE id = 3`, `INSERT INTO users VALUES (5, 'ios')`} {
 				_, err = tx.Exec(b.ctx, write)
 				require.NoError(t, err, write)
 			}
-			verified, err := b.store.Verify(b.ctx, b.pool, AttachOptions{})
+			verified, err := Verify(b.ctx, b.pool, Options{})
 			require.NoError(t, err)
 			require.True(t, verified.None())
 			require.NoError(t, tx.Commit(b.ctx))
@@ -99,7 +103,7 @@ func TestAttach_SerializableWritersOfDifferentUsersCommit(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	b.exec(t, `CREATE TABLE users (id int PRIMARY KEY, place point); INSERT INTO users SELECT g, point(1, g) FROM generate_series(1, 4) g`)
-	b.attach(t, Attachment{Relation: "users", ExternalID: "id", Location: "place"})
+	b.attach(t, Table{Relation: "users", ExternalID: "id", Location: "place"})
 	begin := func() pgx.Tx {
 		tx, err := b.pool.BeginTx(b.ctx, pgx.TxOptions{IsoLevel: pgx.Serializable})
 		require.NoError(t, err)
@@ -123,7 +127,7 @@ func TestLong_AttachFailsNoWriteOfALockedChannel(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	b.exec(t, `CREATE TABLE users (id int PRIMARY KEY, os text); INSERT INTO users VALUES (1, 'ios')`)
-	b.attach(t, Attachment{Relation: "users", ExternalID: "id", Platform: "os"})
+	b.attach(t, Table{Relation: "users", ExternalID: "id", Platform: "os"})
 	tx, err := b.pool.Begin(b.ctx)
 	require.NoError(t, err)
 	_, err = tx.Exec(b.ctx, `UPDATE belfry.channels SET locale = 'ko'; INSERT INTO belfry.channels (external_id, platform) VALUES ('2', 'ios'); LOCK users IN SHARE UPDATE EXCLUSIVE MODE`)
@@ -160,7 +164,7 @@ func TestAttach_ColumnsThatChangeAreFaults(t *testing.T) {
 			t.Parallel()
 			b := setup(t)
 			b.exec(t, `CREATE SCHEMA app; CREATE TABLE app.u (id text PRIMARY KEY, os text, token text, live boolean, note text); INSERT INTO app.u VALUES ('u1', 'ios', 'tok', true)`)
-			b.attach(t, Attachment{Relation: "app.u", ExternalID: "id", Platform: "os", Active: "live", Addresses: "push=token"})
+			b.attach(t, Table{Relation: "app.u", ExternalID: "id", Platform: "os", Active: "live", Addresses: "push=token"})
 			before := b.one(t, addressesOf)
 			b.exec(t, tt.alter)
 			b.exec(t, tt.write)
@@ -168,10 +172,10 @@ func TestAttach_ColumnsThatChangeAreFaults(t *testing.T) {
 			if tt.name != "made again" && tt.name != "without its index" && tt.name != "inherited from" && tt.name != "swapped" {
 				require.Equal(t, before, b.one(t, addressesOf))
 			}
-			_, err := b.store.Verify(b.ctx, b.pool, AttachOptions{DryRun: true})
+			_, err := Verify(b.ctx, b.pool, Options{DryRun: true})
 			require.ErrorContains(t, err, "channels: verify app.u: app.u cannot be followed: ")
 			if tt.undo == "" {
-				b.attach(t, Attachment{Relation: "app.u", ExternalID: "id", Active: "live", Addresses: "push=token"})
+				b.attach(t, Table{Relation: "app.u", ExternalID: "id", Active: "live", Addresses: "push=token"})
 			} else {
 				b.exec(t, tt.undo)
 			}
@@ -188,10 +192,10 @@ func TestAttach_DetachFindsTheRenamedTable(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	b.exec(t, `CREATE TABLE users (id int PRIMARY KEY)`)
-	b.attach(t, Attachment{Relation: "users", ExternalID: "id"})
+	b.attach(t, Table{Relation: "users", ExternalID: "id"})
 	b.exec(t, `ALTER TABLE users RENAME TO members; CREATE VIEW users AS SELECT * FROM members`)
 	require.Contains(t, b.faultsOf(t), "fatal: public.users, which it follows, does not exist any more")
-	_, err := b.store.Detach(b.ctx, b.pool, By{})
+	_, err := Detach(b.ctx, b.pool, channels.By{})
 	require.NoError(t, err)
 	require.Equal(t, "0", b.one(t, `SELECT count(*)::text FROM pg_trigger WHERE tgrelid = 'members'::regclass`))
 }
@@ -201,11 +205,11 @@ func TestAttach_CountsRowsWithoutAUsableID(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	b.exec(t, `CREATE TABLE users (name text UNIQUE); INSERT INTO users VALUES ('a'), (NULL), (NULL), (''), (repeat('x', 201))`)
-	require.NoError(t, b.store.Attach(b.ctx, b.pool, Attachment{Relation: "users", ExternalID: "name"}, By{}))
-	d, err := b.store.Backfill(b.ctx, b.pool, AttachOptions{BatchSize: 1})
+	require.NoError(t, Attach(b.ctx, b.store, b.pool, Table{Relation: "users", ExternalID: "name"}, channels.By{}))
+	d, err := Backfill(b.ctx, b.pool, Options{BatchSize: 1})
 	require.NoError(t, err)
 	require.Equal(t, Drift{Rows: 5, Missing: 1, Unusable: 4}, d)
-	a, err := b.store.Attached(b.ctx, b.pool)
+	a, err := Read(b.ctx, b.pool)
 	require.NoError(t, err)
 	require.EqualValues(t, 1, a.Filled)
 	require.EqualValues(t, 4, a.Unusable)
@@ -217,7 +221,7 @@ func TestAttach_VerifyKnowsTheLongestKeys(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	b.exec(t, `CREATE TABLE users (id bigint PRIMARY KEY); INSERT INTO users VALUES (1100000000000000001), (9223372036854775807), (-9223372036854775808)`)
-	b.attach(t, Attachment{Relation: "users", ExternalID: "id"})
+	b.attach(t, Table{Relation: "users", ExternalID: "id"})
 	b.exec(t, `INSERT INTO belfry.channels (external_id, platform) VALUES ('9223372036854775808', 'ios')`)
 	require.Equal(t, Drift{Rows: 3, Strays: 1}, b.drift(t))
 }
@@ -235,27 +239,27 @@ func TestAttach_RefusesTablesThatItCannotFollow(t *testing.T) {
 		{"volatile", "id", "relation: volatile is temporary or unlogged"},
 		{"users", "name", `not DEFERRABLE: CREATE UNIQUE INDEX CONCURRENTLY ON "users" ("name")`},
 	} {
-		err := b.store.Attach(b.ctx, b.pool, Attachment{Relation: tt.relation, ExternalID: tt.key}, By{})
-		require.ErrorIs(t, err, ErrAttachment)
+		err := Attach(b.ctx, b.store, b.pool, Table{Relation: tt.relation, ExternalID: tt.key}, channels.By{})
+		require.ErrorIs(t, err, ErrTable)
 		require.ErrorContains(t, err, tt.want)
 	}
 	for _, key := range []string{"code", "big", "dom"} {
-		err := b.store.Attach(b.ctx, b.pool, Attachment{Relation: "users", ExternalID: key}, By{})
+		err := Attach(b.ctx, b.store, b.pool, Table{Relation: "users", ExternalID: key}, channels.By{})
 		require.ErrorContains(t, err, `ALTER TABLE "users" ADD COLUMN belfry_id text GENERATED ALWAYS AS ("`+key+`"::text) STORED UNIQUE`)
 		b.exec(t, `ALTER TABLE "users" ADD COLUMN belfry_id text GENERATED ALWAYS AS ("`+key+`"::text) STORED UNIQUE`)
-		b.attach(t, Attachment{Relation: "users", ExternalID: "belfry_id"})
+		b.attach(t, Table{Relation: "users", ExternalID: "belfry_id"})
 		b.exec(t, `INSERT INTO users VALUES (1, 'n', 'c', 18446744073709551615, 'd')`)
 		require.True(t, b.drift(t).None())
 		require.Equal(t, "1", b.one(t, `SELECT count(*)::text FROM belfry.channels WHERE active`))
-		_, err = b.store.Detach(b.ctx, b.pool, By{})
+		_, err = Detach(b.ctx, b.pool, channels.By{})
 		require.NoError(t, err)
 		b.exec(t, `DELETE FROM users; DELETE FROM belfry.channels; ALTER TABLE users DROP belfry_id`)
 	}
 	if b.one(t, `SELECT (current_setting('server_version_num')::int >= 180000)::text`) == "true" {
 		b.exec(t, `CREATE TABLE soft (id int PRIMARY KEY, deleted_at timestamptz, live boolean GENERATED ALWAYS AS (deleted_at IS NULL))`)
-		err := b.store.Attach(b.ctx, b.pool, Attachment{Relation: "soft", ExternalID: "id", Active: "live"}, By{})
+		err := Attach(b.ctx, b.store, b.pool, Table{Relation: "soft", ExternalID: "id", Active: "live"}, channels.By{})
 		require.ErrorContains(t, err, "active: column live is a VIRTUAL generated column, which triggers cannot read; allowed values: a STORED one, or the columns that it is made of")
-		b.attach(t, Attachment{Relation: "soft", ExternalID: "id", Active: "!deleted_at"})
+		b.attach(t, Table{Relation: "soft", ExternalID: "id", Active: "!deleted_at"})
 	}
 }
 
@@ -264,20 +268,20 @@ func TestAttach_TakesQuotedNames(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	b.exec(t, `CREATE TABLE "User" ("userId" text PRIMARY KEY, "pushToken" text, "order" text, "e-mail" text, traits jsonb)`)
-	for _, a := range []Attachment{
+	for _, a := range []Table{
 		{Relation: `public."User"`, ExternalID: `"userId"`, Platform: `"order"`, Attributes: `"traits"`, Addresses: `push="pushToken",email="e-mail"`},
 		{Relation: `User`, ExternalID: `userId`, Platform: `order`, Attributes: `traits`, Addresses: `push=pushToken,email=e-mail`},
 	} {
 		b.attach(t, a)
 		b.exec(t, `INSERT INTO "User" VALUES ('u1', 'tok', 'ios', 'a@b.test') ON CONFLICT DO NOTHING`)
 		require.Equal(t, `u1 ios true {"push": "tok", "email": "a@b.test"}`, b.one(t, addressesOf))
-		attached, err := b.store.Attached(b.ctx, b.pool)
+		attached, err := Read(b.ctx, b.pool)
 		require.NoError(t, err)
 		require.Equal(t, `public."User"`, attached.Relation)
 	}
 	b.exec(t, `CREATE VIEW "Our People" AS SELECT * FROM belfry.channels`)
 	for _, relation := range []string{`"Our People"`, `public."Our People"`, `"belfry"."channels"`} {
-		s, err := New(Config{Relation: relation})
+		s, err := channels.New(channels.Config{Relation: relation})
 		require.NoError(t, err)
 		faults, err := s.Check(b.ctx, b.pool)
 		require.NoError(t, err)

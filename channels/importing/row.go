@@ -1,4 +1,4 @@
-package channels
+package importing
 
 import (
 	"cmp"
@@ -16,32 +16,34 @@ import (
 	"unicode/utf8"
 
 	"github.com/jackc/pgx/v5/pgtype"
+
+	"github.com/belfryhq/belfry/channels"
 )
 
-// importColumns are the columns a file may have, besides address.<medium>, as
+// columnNames are the columns a file may have, besides address.<medium>, as
 // messages list them.
-const importColumns = "external_id, platform, active, latitude, longitude, locale, time_zone, attributes, addresses, address.<medium>"
+const columnNames = "external_id, platform, active, latitude, longitude, locale, time_zone, attributes, addresses, address.<medium>"
 
 var mediumName = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[a-z][a-z0-9_]{0,62}$`) })
 
-// importHeader knows where each column of a file is.
-type importHeader struct {
+// header knows where each column of a file is.
+type header struct {
 	names []string // as in the file
 	at    map[string]int
 	media []string // of the address.<medium> columns
 }
 
-// parseHeader reads the header row. as says of columns which of importColumns they are,
+// parseHeader reads the header row. as says of columns which of columnNames they are,
 // empty: none. line and reason, which a file of rejects has in front, are let pass and
 // ignored.
-func parseHeader(fields []string, as map[string]string) (importHeader, error) {
-	h := importHeader{names: make([]string, len(fields)), at: make(map[string]int, len(fields))}
+func parseHeader(fields []string, as map[string]string) (header, error) {
+	h := header{names: make([]string, len(fields)), at: make(map[string]int, len(fields))}
 	for i, name := range fields {
 		h.names[i] = strings.TrimSpace(name)
 	}
 	for _, column := range slices.Sorted(maps.Keys(as)) {
 		if !slices.Contains(h.names, column) {
-			return h, fmt.Errorf("column %s, which is said to be %s, is not in the header; its columns: %s", clip(column), cmp.Or(as[column], "left out"), clip(strings.Join(h.names, ", ")))
+			return h, fmt.Errorf("column %s, which is said to be %s, is not in the header; its columns: %s", channels.Clip(column), cmp.Or(as[column], "left out"), channels.Clip(strings.Join(h.names, ", ")))
 		}
 	}
 	for i, name := range h.names {
@@ -51,12 +53,12 @@ func parseHeader(fields []string, as map[string]string) (importHeader, error) {
 			name = is
 		}
 		if _, repeated := h.at[name]; repeated {
-			return h, fmt.Errorf("column %s is named twice", clip(name))
+			return h, fmt.Errorf("column %s is named twice", channels.Clip(name))
 		}
 		h.at[name] = i
 		if medium, ok := strings.CutPrefix(name, "address."); ok {
 			if !mediumName().MatchString(medium) {
-				return h, fmt.Errorf("column %s: %s is not a medium; allowed values: a lower-case letter, then up to 62 of letters, digits and _", clip(name), clip(medium))
+				return h, fmt.Errorf("column %s: %s is not a medium; allowed values: a lower-case letter, then up to 62 of letters, digits and _", channels.Clip(name), channels.Clip(medium))
 			}
 			h.media = append(h.media, medium)
 			continue
@@ -65,10 +67,10 @@ func parseHeader(fields []string, as map[string]string) (importHeader, error) {
 		case "external_id", "platform", "active", "latitude", "longitude", "locale", "time_zone", "attributes", "addresses", "line", "reason":
 		default:
 			if len(fields) == 1 && strings.ContainsAny(name, ";\t|") {
-				return h, fmt.Errorf("the header %s has one column; separate columns by commas", clip(name))
+				return h, fmt.Errorf("the header %s has one column; separate columns by commas", channels.Clip(name))
 			}
 			return h, fmt.Errorf("column %s is unknown%s; allowed columns: %s; --map COLUMN=FIELD reads a column as one of these, --map COLUMN= leaves it out",
-				clip(name), meant(name, strings.Split(importColumns, ", ")), importColumns)
+				channels.Clip(name), meant(name, strings.Split(columnNames, ", ")), columnNames)
 		}
 	}
 	for _, name := range []string{"external_id", "platform"} {
@@ -85,13 +87,13 @@ func parseHeader(fields []string, as map[string]string) (importHeader, error) {
 	return h, nil
 }
 
-func (h importHeader) has(name string) bool {
+func (h header) has(name string) bool {
 	_, ok := h.at[name]
 	return ok
 }
 
-// importRow is one good row of a file.
-type importRow struct {
+// channelRow is one good row of a file.
+type channelRow struct {
 	line       int
 	fields     []string // for the file of rejects
 	externalID string
@@ -105,21 +107,21 @@ type importRow struct {
 	removed    []string // media whose cell is empty
 }
 
-// values are the row for COPY, in the order of importTableColumns.
-func (r importRow) values() []any {
+// values are the row for COPY, in the order of tableColumns.
+func (r channelRow) values() []any {
 	return []any{
 		r.externalID, r.platform, r.active, r.location, r.locale, r.timeZone, r.attributes, r.addresses, r.removed,
 	}
 }
 
-// importTableColumns are the columns of belfry_import.
-func importTableColumns() []string {
+// tableColumns are the columns of belfry_import.
+func tableColumns() []string {
 	return []string{"external_id", "platform", "active", "location", "locale", "time_zone", "attributes", "addresses", "removed"}
 }
 
 // rowParser turns records into rows.
 type rowParser struct {
-	header    importHeader
+	header    header
 	platforms []string // known to the database
 	zones     knownZones
 }
@@ -144,7 +146,7 @@ func (z knownZones) has(name string) bool {
 }
 
 // parse returns the row, or the reason why there is none.
-func (p rowParser) parse(rec record) (row importRow, reason string) {
+func (p rowParser) parse(rec record) (row channelRow, reason string) {
 	if len(rec.fields) != len(p.header.names) {
 		return row, fmt.Sprintf("%d fields; the header has %d", len(rec.fields), len(p.header.names))
 	}
@@ -160,10 +162,10 @@ func (p rowParser) parse(rec record) (row importRow, reason string) {
 			return row, fmt.Sprintf("%s: control character %q", name, rune(f[at]))
 		}
 	}
-	row = importRow{line: rec.line, fields: rec.fields, removed: []string{}}
-	for _, part := range []func([]string, *importRow) string{p.identity, p.place, p.texts, p.objects} {
+	row = channelRow{line: rec.line, fields: rec.fields, removed: []string{}}
+	for _, part := range []func([]string, *channelRow) string{p.identity, p.place, p.texts, p.objects} {
 		if reason := part(rec.fields, &row); reason != "" {
-			return importRow{}, reason
+			return channelRow{}, reason
 		}
 	}
 	return row, ""
@@ -178,19 +180,19 @@ func (p rowParser) cell(fields []string, name string) string {
 	return fields[i]
 }
 
-func (p rowParser) identity(fields []string, row *importRow) string {
+func (p rowParser) identity(fields []string, row *channelRow) string {
 	row.externalID = p.cell(fields, "external_id")
 	if n := utf8.RuneCountInString(row.externalID); n < 1 || n > 200 {
 		return fmt.Sprintf("external_id: %d characters; allowed values: 1 to 200", n)
 	}
 	if trimmed := strings.TrimFunc(row.externalID, unseen); trimmed != row.externalID {
 		return fmt.Sprintf("external_id: %s begins or ends with a blank or an invisible character, and would be another person than %s; remove it",
-			strconv.QuoteToASCII(row.externalID), clip(trimmed))
+			strconv.QuoteToASCII(row.externalID), channels.Clip(trimmed))
 	}
 	row.platform = p.cell(fields, "platform")
 	if !slices.Contains(p.platforms, row.platform) {
 		return fmt.Sprintf("platform: %s is not a platform%s; allowed values: %s (INSERT INTO belfry.platforms adds one)",
-			clip(row.platform), meant(row.platform, p.platforms), strings.Join(p.platforms, ", "))
+			channels.Clip(row.platform), meant(row.platform, p.platforms), strings.Join(p.platforms, ", "))
 	}
 	switch active := p.cell(fields, "active"); strings.ToLower(active) {
 	case "":
@@ -200,7 +202,7 @@ func (p rowParser) identity(fields []string, row *importRow) string {
 	case "false", "f", "no", "n", "0":
 		row.active = new(bool)
 	default:
-		return fmt.Sprintf("active: %s is not allowed; allowed values: true, false, or empty to keep it", clip(active))
+		return fmt.Sprintf("active: %s is not allowed; allowed values: true, false, or empty to keep it", channels.Clip(active))
 	}
 	return ""
 }
@@ -219,7 +221,7 @@ func meant(text string, allowed []string) string {
 	return ""
 }
 
-func (p rowParser) place(fields []string, row *importRow) string {
+func (p rowParser) place(fields []string, row *channelRow) string {
 	latitude, longitude := p.cell(fields, "latitude"), p.cell(fields, "longitude")
 	if latitude == "" && longitude == "" {
 		return ""
@@ -242,7 +244,7 @@ func (p rowParser) place(fields []string, row *importRow) string {
 func degrees(name, text string, limit float64) (float64, string) {
 	v, err := strconv.ParseFloat(text, 64)
 	if err != nil || math.IsNaN(v) || math.Abs(v) > limit {
-		return 0, fmt.Sprintf("%s: %s is not allowed; allowed values: %.0f to %.0f degrees", name, clip(text), -limit, limit)
+		return 0, fmt.Sprintf("%s: %s is not allowed; allowed values: %.0f to %.0f degrees", name, channels.Clip(text), -limit, limit)
 	}
 	return v, ""
 }
@@ -250,24 +252,24 @@ func degrees(name, text string, limit float64) (float64, string) {
 // localeShape is what BCP 47 lets a language tag look like; _ for - is common.
 var localeShape = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z]{2,8}([-_][A-Za-z0-9]{1,8})*$`) })
 
-func (p rowParser) texts(fields []string, row *importRow) string {
+func (p rowParser) texts(fields []string, row *channelRow) string {
 	row.locale, row.timeZone = p.cell(fields, "locale"), p.cell(fields, "time_zone")
 	if n := utf8.RuneCountInString(row.locale); n > 35 {
 		return fmt.Sprintf("locale: %d characters; allowed values: up to 35", n)
 	}
 	if row.locale != "" && !localeShape().MatchString(row.locale) {
-		return fmt.Sprintf("locale: %s is not one; allowed values: language tags (BCP 47), as ko, pt-BR, zh-Hant-TW, or empty", clip(row.locale))
+		return fmt.Sprintf("locale: %s is not one; allowed values: language tags (BCP 47), as ko, pt-BR, zh-Hant-TW, or empty", channels.Clip(row.locale))
 	}
 	if n := utf8.RuneCountInString(row.timeZone); n > 64 {
 		return fmt.Sprintf("time_zone: %d characters; allowed values: up to 64", n)
 	}
 	if row.timeZone != "" && !p.zones.has(row.timeZone) {
-		return fmt.Sprintf("time_zone: %s is not known; allowed values: names of the IANA database, as UTC, Asia/Seoul, Europe/Berlin, or empty", clip(row.timeZone))
+		return fmt.Sprintf("time_zone: %s is not known; allowed values: names of the IANA database, as UTC, Asia/Seoul, Europe/Berlin, or empty", channels.Clip(row.timeZone))
 	}
 	return ""
 }
 
-func (p rowParser) objects(fields []string, row *importRow) string {
+func (p rowParser) objects(fields []string, row *channelRow) string {
 	var reason string
 	if row.attributes, reason = jsonObject("attributes", p.cell(fields, "attributes")); reason != "" {
 		return reason

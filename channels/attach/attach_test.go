@@ -1,4 +1,4 @@
-package channels
+package attach
 
 import (
 	"context"
@@ -11,27 +11,29 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
+
+	"github.com/belfryhq/belfry/channels"
 )
 
 const usersTable = `CREATE SCHEMA app; CREATE TABLE app.users (
 	id uuid PRIMARY KEY DEFAULT gen_random_uuid(), os text, deleted_at timestamptz, lang text, tz text, lat float8, lon float8,
 	first_name text, push_token text, email text, note text)`
 
-var usersAttached = Attachment{
+var usersAttached = Table{
 	Relation: "app.users", ExternalID: "id", Platform: "os", Active: "!deleted_at", Locale: "lang", TimeZone: "tz",
 	Location: "lat,lon", Attributes: "first_name", Addresses: "push=push_token,email=email",
 }
 
-func (b bundle) attach(t *testing.T, a Attachment) {
+func (b bundle) attach(t *testing.T, a Table) {
 	t.Helper()
-	require.NoError(t, b.store.Attach(b.ctx, b.pool, a, By{}))
-	_, err := b.store.Backfill(b.ctx, b.pool, AttachOptions{})
+	require.NoError(t, Attach(b.ctx, b.store, b.pool, a, channels.By{}))
+	_, err := Backfill(b.ctx, b.pool, Options{})
 	require.NoError(t, err)
 }
 
 func (b bundle) drift(t *testing.T) Drift {
 	t.Helper()
-	d, err := b.store.Verify(b.ctx, b.pool, AttachOptions{BatchSize: 70, DryRun: true})
+	d, err := Verify(b.ctx, b.pool, Options{BatchSize: 70, DryRun: true})
 	require.NoError(t, err)
 	return d
 }
@@ -105,7 +107,7 @@ func attachUnderWrites(t *testing.T, users int) {
 			}
 			// Some have channels already, of other content.
 			b.exec(t, `INSERT INTO belfry.channels (external_id, platform, active) SELECT lpad(to_hex(n), 32, '0')::uuid, 'web', false FROM generate_series(0, $1::int, 5) n`, users)
-			require.NoError(t, b.store.Attach(b.ctx, b.pool, a, By{}))
+			require.NoError(t, Attach(b.ctx, b.store, b.pool, a, channels.By{}))
 
 			writing, stop := context.WithCancel(b.ctx)
 			defer stop()
@@ -114,7 +116,7 @@ func attachUnderWrites(t *testing.T, users int) {
 			for i := range errs {
 				writers.Go(func() { errs[i] = b.writeAtRandom(writing, uint64(i), i == 0) })
 			}
-			d, err := b.store.Backfill(b.ctx, b.pool, AttachOptions{BatchSize: 40})
+			d, err := Backfill(b.ctx, b.pool, Options{BatchSize: 40})
 			stop()
 			writers.Wait()
 			require.NoError(t, errors.Join(errs...))
@@ -125,7 +127,7 @@ func attachUnderWrites(t *testing.T, users int) {
 				found.Strays = 0
 			}
 			require.True(t, found.None(), "%+v", found)
-			attached, err := b.store.Attached(b.ctx, b.pool)
+			attached, err := Read(b.ctx, b.pool)
 			require.NoError(t, err)
 			require.NotNil(t, attached.FilledAt)
 			require.True(t, attached.Following)
@@ -167,14 +169,14 @@ func TestAttach_FollowsEveryWrite(t *testing.T) {
 	require.Equal(t, "0", b.one(t, `SELECT count(*)::text FROM belfry.channels WHERE active`))
 	require.True(t, b.drift(t).None())
 
-	relation, err := b.store.Detach(b.ctx, b.pool, By{})
+	relation, err := Detach(b.ctx, b.pool, channels.By{})
 	require.NoError(t, err)
 	require.Equal(t, "app.users", relation)
 	b.exec(t, `INSERT INTO app.users (os) VALUES ('ios')`)
 	require.Equal(t, "0", b.one(t, `SELECT count(*)::text FROM belfry.channels WHERE active`))
-	_, err = b.store.Detach(b.ctx, b.pool, By{})
+	_, err = Detach(b.ctx, b.pool, channels.By{})
 	require.ErrorIs(t, err, ErrNotAttached)
-	_, err = b.store.Verify(b.ctx, b.pool, AttachOptions{})
+	_, err = Verify(b.ctx, b.pool, Options{})
 	require.ErrorIs(t, err, ErrNotAttached)
 }
 
@@ -183,10 +185,10 @@ func TestAttach_VerifyRepairsWhatWroteAroundTheTriggers(t *testing.T) {
 	b := setup(t)
 	b.exec(t, `CREATE TABLE users (name varchar(300) UNIQUE, os text)`)
 	b.exec(t, `INSERT INTO users SELECT 'u-' || n, 'ios' FROM generate_series(1, 500) n`)
-	b.attach(t, Attachment{Relation: "users", ExternalID: "name", Platform: "os"})
+	b.attach(t, Table{Relation: "users", ExternalID: "name", Platform: "os"})
 	require.Equal(t, Drift{Rows: 500}, b.drift(t))
 	b.exec(t, `ALTER TABLE users DISABLE TRIGGER USER`)
-	attached, err := b.store.Attached(b.ctx, b.pool)
+	attached, err := Read(b.ctx, b.pool)
 	require.NoError(t, err)
 	require.False(t, attached.Following)
 	b.exec(t, `DELETE FROM users WHERE name = 'u-7'; UPDATE users SET os = 'web' WHERE name < 'u-2'; INSERT INTO users VALUES ('new', 'ios'), (repeat('x', 250), 'ios'), (NULL, 'ios')`)
@@ -195,7 +197,7 @@ func TestAttach_VerifyRepairsWhatWroteAroundTheTriggers(t *testing.T) {
 
 	want := Drift{Rows: 502, Missing: 1, Different: 111, Strays: 2, Unusable: 2}
 	require.Equal(t, want, b.drift(t))
-	repaired, err := b.store.Verify(b.ctx, b.pool, AttachOptions{BatchSize: 33})
+	repaired, err := Verify(b.ctx, b.pool, Options{BatchSize: 33})
 	require.NoError(t, err)
 	require.Equal(t, want, repaired)
 	require.Equal(t, Drift{Rows: 502, Unusable: 2}, b.drift(t))
@@ -207,29 +209,29 @@ func TestAttach_BackfillGoesOnWhereItEnded(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	b.exec(t, `CREATE TABLE users (id int PRIMARY KEY); INSERT INTO users SELECT generate_series(-300, 300)`)
-	require.NoError(t, b.store.Attach(b.ctx, b.pool, Attachment{Relation: "users", ExternalID: "id"}, By{}))
+	require.NoError(t, Attach(b.ctx, b.store, b.pool, Table{Relation: "users", ExternalID: "id"}, channels.By{}))
 	ctx, cancel := context.WithCancel(b.ctx)
-	_, err := b.store.Backfill(ctx, b.pool, AttachOptions{BatchSize: 50, Progress: func(d Drift) {
+	_, err := Backfill(ctx, b.pool, Options{BatchSize: 50, Progress: func(d Drift) {
 		if d.Rows == 150 {
 			cancel()
 		}
 	}})
 	require.ErrorIs(t, err, context.Canceled)
-	attached, err := b.store.Attached(b.ctx, b.pool)
+	attached, err := Read(b.ctx, b.pool)
 	require.NoError(t, err)
 	require.EqualValues(t, 150, attached.Filled)
 	require.Nil(t, attached.FilledAt)
-	require.NoError(t, b.store.Attach(b.ctx, b.pool, Attachment{Relation: "users", ExternalID: "id"}, By{}), "the same again goes on")
-	d, err := b.store.Backfill(b.ctx, b.pool, AttachOptions{BatchSize: 50})
+	require.NoError(t, Attach(b.ctx, b.store, b.pool, Table{Relation: "users", ExternalID: "id"}, channels.By{}), "the same again goes on")
+	d, err := Backfill(b.ctx, b.pool, Options{BatchSize: 50})
 	require.NoError(t, err)
 	require.EqualValues(t, 451, d.Rows)
 	require.EqualValues(t, 451, d.Missing)
 	require.True(t, b.drift(t).None())
-	d, err = b.store.Backfill(b.ctx, b.pool, AttachOptions{})
+	d, err = Backfill(b.ctx, b.pool, Options{})
 	require.NoError(t, err)
 	require.Zero(t, d, "all done")
-	require.NoError(t, b.store.Attach(b.ctx, b.pool, Attachment{Relation: "users", ExternalID: "id", Platform: "=ios"}, By{}))
-	d, err = b.store.Backfill(b.ctx, b.pool, AttachOptions{})
+	require.NoError(t, Attach(b.ctx, b.store, b.pool, Table{Relation: "users", ExternalID: "id", Platform: "=ios"}, channels.By{}))
+	d, err = Backfill(b.ctx, b.pool, Options{})
 	require.NoError(t, err)
 	require.Equal(t, Drift{Rows: 601, Different: 601}, d, "other columns begin anew")
 }
@@ -263,7 +265,7 @@ func TestAttach_StepsReadNoWholeTable(t *testing.T) {
 	b.exec(t, usersTable)
 	b.exec(t, `INSERT INTO app.users (os, lang) SELECT 'ios', g::text FROM generate_series(1, 3000) g`)
 	b.exec(t, `INSERT INTO belfry.channels (external_id, platform) SELECT 'other-' || g, 'ios' FROM generate_series(1, 3000) g`)
-	require.NoError(t, b.store.Attach(b.ctx, b.pool, usersAttached, By{}))
+	require.NoError(t, Attach(b.ctx, b.store, b.pool, usersAttached, channels.By{}))
 	step := `SELECT (belfry.attachment_step(NULL, 500, %s)).missing::text`
 	strays := `SELECT (belfry.attachment_strays(0, 4000, %s)).strays::text`
 	for _, c := range []struct{ prepare, statement, found string }{
@@ -296,7 +298,7 @@ func TestAttach_StepSeesRowsThatWentMeanwhile(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	b.exec(t, `CREATE TABLE users (name text UNIQUE, os text); INSERT INTO users VALUES ('u-1', 'ios'), ('u-2', 'ios')`)
-	b.attach(t, Attachment{Relation: "users", ExternalID: "name", Platform: "os"})
+	b.attach(t, Table{Relation: "users", ExternalID: "name", Platform: "os"})
 	tx, err := b.pool.Begin(b.ctx)
 	require.NoError(t, err)
 	_, err = tx.Exec(b.ctx, `ALTER TABLE users DISABLE TRIGGER USER; DELETE FROM users WHERE name = 'u-1'; SELECT FROM belfry.channels FOR UPDATE`)
@@ -329,7 +331,7 @@ func TestAttach_WaitsForWritersAndGivesUpWhenToldTo(t *testing.T) {
 	defer cancel()
 	refused := make(chan error, 1)
 	go func() {
-		refused <- b.store.Attach(impatient, b.pool, Attachment{Relation: "users", ExternalID: "id"}, By{})
+		refused <- Attach(impatient, b.store, b.pool, Table{Relation: "users", ExternalID: "id"}, channels.By{})
 	}()
 	const waits = `SELECT EXISTS (SELECT FROM pg_locks WHERE relation = 'users'::regclass AND NOT granted AND waitstart > $1)`
 	b.eventually(t, waits, time.Time{})
@@ -339,10 +341,12 @@ func TestAttach_WaitsForWritersAndGivesUpWhenToldTo(t *testing.T) {
 	cancel()
 	require.ErrorContains(t, <-refused, "channels: attach users: ")
 	done := make(chan error, 1)
-	go func() { done <- b.store.Attach(b.ctx, b.pool, Attachment{Relation: "users", ExternalID: "id"}, By{}) }()
+	go func() {
+		done <- Attach(b.ctx, b.store, b.pool, Table{Relation: "users", ExternalID: "id"}, channels.By{})
+	}()
 	require.NoError(t, tx.Commit(b.ctx))
 	require.NoError(t, <-done)
-	_, err = b.store.Backfill(b.ctx, b.pool, AttachOptions{})
+	_, err = Backfill(b.ctx, b.pool, Options{})
 	require.NoError(t, err)
 	require.Equal(t, "1", b.one(t, `SELECT external_id FROM belfry.channels`))
 }
@@ -352,48 +356,48 @@ func TestAttach_RefusesWithTheRemedy(t *testing.T) {
 	b := setup(t)
 	b.exec(t, usersTable)
 	b.exec(t, `CREATE VIEW app.people AS SELECT * FROM app.users; CREATE TABLE others (id int PRIMARY KEY)`)
-	change := func(f func(a *Attachment)) Attachment {
+	change := func(f func(a *Table)) Table {
 		a := usersAttached
 		f(&a)
 		return a
 	}
 	for _, tt := range []struct {
-		a    Attachment
+		a    Table
 		want string
 	}{
-		{change(func(a *Attachment) { a.Relation = "app.nobody" }), "relation: app.nobody does not exist"},
-		{change(func(a *Attachment) { a.Relation = "a b" }), `relation: "a b" is not a table`},
-		{change(func(a *Attachment) { a.Relation = "app.people" }), "relation: app.people is no table"},
-		{change(func(a *Attachment) { a.Relation = "belfry.channels" }), "relation: belfry.channels is belfry's own"},
-		{change(func(a *Attachment) { a.ExternalID = "email" }), `external_id: no unique index holds email alone, without a condition and not DEFERRABLE: CREATE UNIQUE INDEX CONCURRENTLY ON "app"."users" ("email")`},
-		{change(func(a *Attachment) { a.ExternalID = "lat" }), "external_id: column lat is double precision; allowed types: uuid, text"},
-		{change(func(a *Attachment) { a.Platform = "phone" }), `platform: app.users has no column "phone"; allowed values: deleted_at, email`},
-		{change(func(a *Attachment) { a.Active = "deleted_at" }), "active: column deleted_at is timestamp with time zone; allowed types: boolean"},
-		{change(func(a *Attachment) { a.Location = "lat" }), "location: column lat is double precision; allowed types: point"},
-		{change(func(a *Attachment) { a.Addresses = "push=push_token,phone=email" }), `addresses: "phone" is not a medium; allowed values: a jsonb column, or MEDIUM=COLUMN,… of alimtalk`},
+		{change(func(a *Table) { a.Relation = "app.nobody" }), "relation: app.nobody does not exist"},
+		{change(func(a *Table) { a.Relation = "a b" }), `relation: "a b" is not a table`},
+		{change(func(a *Table) { a.Relation = "app.people" }), "relation: app.people is no table"},
+		{change(func(a *Table) { a.Relation = "belfry.channels" }), "relation: belfry.channels is belfry's own"},
+		{change(func(a *Table) { a.ExternalID = "email" }), `external_id: no unique index holds email alone, without a condition and not DEFERRABLE: CREATE UNIQUE INDEX CONCURRENTLY ON "app"."users" ("email")`},
+		{change(func(a *Table) { a.ExternalID = "lat" }), "external_id: column lat is double precision; allowed types: uuid, text"},
+		{change(func(a *Table) { a.Platform = "phone" }), `platform: app.users has no column "phone"; allowed values: deleted_at, email`},
+		{change(func(a *Table) { a.Active = "deleted_at" }), "active: column deleted_at is timestamp with time zone; allowed types: boolean"},
+		{change(func(a *Table) { a.Location = "lat" }), "location: column lat is double precision; allowed types: point"},
+		{change(func(a *Table) { a.Addresses = "push=push_token,phone=email" }), `addresses: "phone" is not a medium; allowed values: a jsonb column, or MEDIUM=COLUMN,… of alimtalk`},
 	} {
-		err := b.store.Attach(b.ctx, b.pool, tt.a, By{})
-		require.ErrorIs(t, err, ErrAttachment)
+		err := Attach(b.ctx, b.store, b.pool, tt.a, channels.By{})
+		require.ErrorIs(t, err, ErrTable)
 		require.ErrorContains(t, err, tt.want)
 	}
-	attached, err := b.store.Attached(b.ctx, b.pool)
+	attached, err := Read(b.ctx, b.pool)
 	require.NoError(t, err)
 	require.Nil(t, attached)
 	b.attach(t, usersAttached)
-	require.ErrorContains(t, b.store.Attach(b.ctx, b.pool, Attachment{Relation: "others", ExternalID: "id"}, By{}), "another one is attached; `belfry channels detach` first")
+	require.ErrorContains(t, Attach(b.ctx, b.store, b.pool, Table{Relation: "others", ExternalID: "id"}, channels.By{}), "another one is attached; `belfry channels detach` first")
 
-	other, err := New(Config{Relation: "app.people"})
+	other, err := channels.New(channels.Config{Relation: "app.people"})
 	require.NoError(t, err)
-	require.ErrorContains(t, other.Attach(b.ctx, b.pool, usersAttached, By{}), "channels.relation is app.people")
+	require.ErrorContains(t, Attach(b.ctx, other, b.pool, usersAttached, channels.By{}), "channels.relation is app.people")
 
 	tx, err := b.pool.Begin(b.ctx)
 	require.NoError(t, err)
 	defer func() { require.NoError(t, tx.Rollback(b.ctx)) }()
 	_, err = tx.Exec(b.ctx, `CREATE ROLE belfry_attach_nobody; GRANT USAGE ON SCHEMA belfry, app TO belfry_attach_nobody; SET LOCAL ROLE belfry_attach_nobody`)
 	require.NoError(t, err)
-	err = b.store.Attach(b.ctx, tx, usersAttached, By{})
+	err = Attach(b.ctx, b.store, tx, usersAttached, channels.By{})
 	require.ErrorIs(t, err, ErrRights)
-	require.NotErrorIs(t, err, ErrAttachment)
+	require.NotErrorIs(t, err, ErrTable)
 	require.ErrorContains(t, err, "GRANT SELECT, TRIGGER ON app.users TO belfry_attach_nobody; connect as ")
 	require.ErrorContains(t, err, ", who owns the schema belfry, or as a superuser")
 }

@@ -118,7 +118,7 @@ SELECT s.looked, s.missing, s.different, s.unusable, s.next FROM belfry.attachme
 -- name: AttachmentMove :exec
 -- Keeps how far the steps have come; @next NULL: that was all.
 UPDATE belfry.attachments a
-SET position = coalesce(@next, a.position), rows_filled = a.rows_filled + @looked::bigint - @unusable::bigint,
+SET position = coalesce(@next, a.position), rows_filled = a.rows_filled + @compared::bigint - @unusable::bigint,
     rows_unusable = a.rows_unusable + @unusable::bigint,
     filled_at = CASE WHEN @next::text IS NULL THEN clock_timestamp() END;
 
@@ -146,3 +146,7 @@ FROM (SELECT DISTINCT c.platform FROM belfry.channels c
 -- name: AttachmentDrop :exec
 -- Takes the triggers off, which is their table's owner's right, and forgets the attachment.
 SELECT belfry.attachment_unfollow();
+
+-- name: ActorSet :exec
+-- Sets the actor and the reason of the event of this transaction.
+SELECT FROM belfry.act(@actor, @reason);

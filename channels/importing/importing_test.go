@@ -1,4 +1,4 @@
-package channels
+package importing
 
 import (
 	"bytes"
@@ -19,6 +19,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
+	"github.com/belfryhq/belfry/channels"
 	"github.com/belfryhq/belfry/dev/dbtest"
 )
 
@@ -33,12 +34,12 @@ func (b bundle) dump(t *testing.T) string {
 	return strings.Join(append(lines, ""), "\n")
 }
 
-// TestImport_Goldens imports each testdata/import/*.csv into a database of its
+// TestImport_Goldens imports each testdata/*.csv into a database of its
 // own and records the result, the rejects and the channels: whatever is wrong
 // with a row, its neighbours arrive, and the operator reads why it did not.
 func TestImport_Goldens(t *testing.T) {
 	t.Parallel()
-	files, err := filepath.Glob(filepath.Join("testdata", "import", "*.csv"))
+	files, err := filepath.Glob(filepath.Join("testdata", "*.csv"))
 	require.NoError(t, err)
 	require.GreaterOrEqual(t, len(files), 20)
 	b := setup(t)
@@ -49,10 +50,10 @@ func TestImport_Goldens(t *testing.T) {
 			text, err := os.ReadFile(file)
 			require.NoError(t, err)
 			var rejects bytes.Buffer
-			result, err := b.store.Import(b.ctx, b.pool, bytes.NewReader(text), ImportOptions{BatchSize: 4, Rejects: &rejects})
+			result, err := Import(b.ctx, b.store, b.pool, bytes.NewReader(text), Options{BatchSize: 4, Rejects: &rejects})
 			require.Equal(t, result.Rows, result.Inserted+result.Updated+result.Unchanged+result.Repeated+result.Rejected)
 			out := fmt.Sprintf("%+v\nerror: %v\n--- rejects\n%s--- channels\n%s", result, err, rejects.String(), b.dump(t))
-			dbtest.Golden(t, "testdata/import/"+name+".golden", out)
+			dbtest.Golden(t, "testdata/"+name+".golden", out)
 		})
 	}
 }
@@ -60,23 +61,23 @@ func TestImport_Goldens(t *testing.T) {
 func TestImport_UpsertsOnlyWhatChanged(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	load := func(text string) ImportResult {
-		result, err := b.store.Import(b.ctx, b.pool, strings.NewReader(text), ImportOptions{})
+	load := func(text string) Result {
+		result, err := Import(b.ctx, b.store, b.pool, strings.NewReader(text), Options{})
 		require.NoError(t, err)
 		return result
 	}
 	first := "external_id,platform,active,latitude,longitude,locale,attributes,address.push,address.sms\n" +
 		"u-1,ios,true,37.5,127,ko-KR,\"{\"\"n\"\": 1}\",p1,s1\nu-2,web,false,,,,,p2,\n"
-	require.Equal(t, ImportResult{Rows: 2, Inserted: 2}, load(first))
+	require.Equal(t, Result{Rows: 2, Inserted: 2}, load(first))
 	versions := b.queryIDs(t, `SELECT array_agg(xmin::text::bigint ORDER BY id) FROM belfry.channels`)
 	sequence := b.queryIDs(t, `SELECT ARRAY[last_value] FROM belfry.channels_id_seq`)
 
-	require.Equal(t, ImportResult{Rows: 2, Unchanged: 2}, load(first))
+	require.Equal(t, Result{Rows: 2, Unchanged: 2}, load(first))
 	require.Equal(t, versions, b.queryIDs(t, `SELECT array_agg(xmin::text::bigint ORDER BY id) FROM belfry.channels`), "unchanged rows are not written")
 	require.Equal(t, sequence, b.queryIDs(t, `SELECT ARRAY[last_value] FROM belfry.channels_id_seq`), "nor do they use up ids")
 	require.Equal(t, []int64{0}, b.queryIDs(t, `SELECT array_agg(DISTINCT xmax::text::bigint) FROM belfry.channels`), "nor are they locked")
 
-	require.Equal(t, ImportResult{Rows: 3, Inserted: 1, Updated: 1, Unchanged: 1},
+	require.Equal(t, Result{Rows: 3, Inserted: 1, Updated: 1, Unchanged: 1},
 		load("platform,external_id,address.push\nios,u-1,\nweb,u-2,p2\nandroid,u-3,p3\n"))
 	require.Equal(t, strings.Join([]string{
 		`u-1|ios|t|(127,37.5)|ko-KR||{"n": 1}|{"sms": "s1"}`,
@@ -84,7 +85,7 @@ func TestImport_UpsertsOnlyWhatChanged(t *testing.T) {
 		`u-3|android|t||||{}|{"push": "p3"}`, "",
 	}, "\n"), b.dump(t), "columns that the file lacks stay; an empty address is removed")
 
-	require.Equal(t, ImportResult{Rows: 1, Updated: 1},
+	require.Equal(t, Result{Rows: 1, Updated: 1},
 		load("external_id,platform,active,latitude,longitude,locale,attributes,addresses\nu-1,web,,,,,,\n"))
 	require.Contains(t, b.dump(t), "u-1|web|t||||{}|{}\n", "an empty cell clears, an empty active keeps")
 }
@@ -93,9 +94,9 @@ func TestImport_LastOfRepeatedRowsWins(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	text := "external_id,platform\nu-1,ios\nu-2,ios\nu-1,web\nu-3,ios\nu-1,android\n"
-	result, err := b.store.Import(b.ctx, b.pool, strings.NewReader(text), ImportOptions{BatchSize: 3})
+	result, err := Import(b.ctx, b.store, b.pool, strings.NewReader(text), Options{BatchSize: 3})
 	require.NoError(t, err)
-	require.Equal(t, ImportResult{Rows: 5, Inserted: 3, Updated: 1, Repeated: 1}, result)
+	require.Equal(t, Result{Rows: 5, Inserted: 3, Updated: 1, Repeated: 1}, result)
 	require.Contains(t, b.dump(t), "u-1|android|")
 }
 
@@ -108,41 +109,41 @@ func TestImport_ReadsGzipByItsMagic(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, z.Close())
 	whole := packed.Bytes()
-	var last ImportProgress
-	result, err := b.store.Import(b.ctx, b.pool, bytes.NewReader(whole), ImportOptions{Progress: func(p ImportProgress) { last = p }})
+	var last Progress
+	result, err := Import(b.ctx, b.store, b.pool, bytes.NewReader(whole), Options{Progress: func(p Progress) { last = p }})
 	require.NoError(t, err)
-	require.Equal(t, ImportResult{Rows: 2, Inserted: 2}, result)
-	require.Equal(t, ImportProgress{ImportResult: result, Bytes: int64(len(whole))}, last)
+	require.Equal(t, Result{Rows: 2, Inserted: 2}, result)
+	require.Equal(t, Progress{Result: result, Bytes: int64(len(whole))}, last)
 
-	result, err = b.store.Import(b.ctx, b.pool, bytes.NewReader(whole[:len(whole)-4]), ImportOptions{})
+	result, err = Import(b.ctx, b.store, b.pool, bytes.NewReader(whole[:len(whole)-4]), Options{})
 	require.ErrorIs(t, err, io.ErrUnexpectedEOF)
-	require.Equal(t, ImportResult{Rows: 1, Unchanged: 1}, result, "the line that the cut may have shortened is not taken")
+	require.Equal(t, Result{Rows: 1, Unchanged: 1}, result, "the line that the cut may have shortened is not taken")
 }
 
 func TestImport_StopsWithWhatItCommitted(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	broken := io.MultiReader(strings.NewReader("external_id,platform\nu-1,ios\nu-2,web\nu-3,io"), iotest.ErrReader(errors.New("disk on fire")))
-	result, err := b.store.Import(b.ctx, b.pool, broken, ImportOptions{BatchSize: 1})
+	result, err := Import(b.ctx, b.store, b.pool, broken, Options{BatchSize: 1})
 	require.EqualError(t, err, "channels: import stopped at line 3, 2 rows inserted and 0 updated before: read the file: disk on fire")
-	require.Equal(t, ImportResult{Rows: 2, Inserted: 2}, result)
+	require.Equal(t, Result{Rows: 2, Inserted: 2}, result)
 
 	ctx, cancel := context.WithCancelCause(b.ctx)
 	stopped := errors.New("operator stopped it")
-	result, err = b.store.Import(ctx, b.pool, strings.NewReader("external_id,platform\nu-7,ios\nu-8,ios\nu-9,ios\n"), ImportOptions{
-		BatchSize: 1, Progress: func(ImportProgress) { cancel(stopped) },
+	result, err = Import(ctx, b.store, b.pool, strings.NewReader("external_id,platform\nu-7,ios\nu-8,ios\nu-9,ios\n"), Options{
+		BatchSize: 1, Progress: func(Progress) { cancel(stopped) },
 	})
 	require.ErrorIs(t, err, stopped)
 	require.Equal(t, int64(1), result.Rows)
 
 	full := errors.New("no space left")
-	_, err = b.store.Import(b.ctx, b.pool, strings.NewReader("external_id,platform\n,ios\n"), ImportOptions{Rejects: failingWriter{full}})
+	_, err = Import(b.ctx, b.store, b.pool, strings.NewReader("external_id,platform\n,ios\n"), Options{Rejects: failingWriter{full}})
 	require.ErrorIs(t, err, full)
 
-	other, err := New(Config{Relation: "app.users"})
+	other, err := channels.New(channels.Config{Relation: "app.users"})
 	require.NoError(t, err)
-	_, err = other.Import(b.ctx, b.pool, strings.NewReader(""), ImportOptions{})
-	require.ErrorIs(t, err, ErrNotOwn)
+	_, err = Import(b.ctx, other, b.pool, strings.NewReader(""), Options{})
+	require.ErrorIs(t, err, channels.ErrNotOwn)
 }
 
 type failingWriter struct{ err error }
@@ -152,7 +153,7 @@ func (w failingWriter) Write([]byte) (int, error) { return 0, w.err }
 // flakyDB loses its connection at the COMMIT of the first transactions: before
 // it, or, which is worse, after.
 type flakyDB struct {
-	Beginner
+	channels.Beginner
 	failures int
 	commit   bool
 }
@@ -187,7 +188,7 @@ func TestImport_RepeatsABatchWhoseCommitWasLost(t *testing.T) {
 	for _, commit := range []bool{false, true} {
 		b := setup(t)
 		db := &flakyDB{Beginner: b.pool, failures: 2, commit: commit}
-		result, err := b.store.Import(b.ctx, db, strings.NewReader("external_id,platform\nu-1,ios\nu-2,web\n"), ImportOptions{})
+		result, err := Import(b.ctx, b.store, db, strings.NewReader("external_id,platform\nu-1,ios\nu-2,web\n"), Options{})
 		require.NoError(t, err)
 		require.Equal(t, int64(2), result.Rows)
 		require.Equal(t, int64(2), result.Inserted+result.Unchanged)
@@ -212,13 +213,13 @@ func TestImport_RejectsCanBeImportedAgain(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	var rejects bytes.Buffer
-	_, err := b.store.Import(b.ctx, b.pool, strings.NewReader("external_id,platform\nu-1,phone\nu-2,ios\nu-3,tv\n"), ImportOptions{Rejects: &rejects})
+	_, err := Import(b.ctx, b.store, b.pool, strings.NewReader("external_id,platform\nu-1,phone\nu-2,ios\nu-3,tv\n"), Options{Rejects: &rejects})
 	require.NoError(t, err)
 	fixed := strings.Replace(rejects.String(), ",phone\n", ",web\n", 1)
 	var again bytes.Buffer
-	result, err := b.store.Import(b.ctx, b.pool, strings.NewReader(fixed), ImportOptions{Rejects: &again})
+	result, err := Import(b.ctx, b.store, b.pool, strings.NewReader(fixed), Options{Rejects: &again})
 	require.NoError(t, err)
-	require.Equal(t, ImportResult{Rows: 2, Inserted: 1, Rejected: 1}, result)
+	require.Equal(t, Result{Rows: 2, Inserted: 1, Rejected: 1}, result)
 	require.Equal(t, "line,reason,external_id,platform\n"+
 		"3,\"platform: \"\"tv\"\" is not a platform; allowed values: android, ios, web (INSERT INTO belfry.platforms adds one)\",u-3,tv\n", again.String())
 }
@@ -230,17 +231,17 @@ func TestImport_RejectsAreNoFormulas(t *testing.T) {
 	b := setup(t)
 	file := "external_id,platform,locale\n=HYPERLINK(1),phone,'=ko\n-5,phone,ko\n"
 	var rejects, again bytes.Buffer
-	_, err := b.store.Import(b.ctx, b.pool, strings.NewReader(file), ImportOptions{Rejects: &rejects})
+	_, err := Import(b.ctx, b.store, b.pool, strings.NewReader(file), Options{Rejects: &rejects})
 	require.NoError(t, err)
 	require.Contains(t, rejects.String(), ",'=HYPERLINK(1),phone,''=ko\n")
 	require.Contains(t, rejects.String(), ",-5,phone,ko\n", "a number is as it is")
-	_, err = b.store.Import(b.ctx, b.pool, strings.NewReader(rejects.String()), ImportOptions{Rejects: &again})
+	_, err = Import(b.ctx, b.store, b.pool, strings.NewReader(rejects.String()), Options{Rejects: &again})
 	require.NoError(t, err)
 	require.Equal(t, rejects.String(), again.String(), "apostrophes do not pile up")
 	fixed := strings.ReplaceAll(strings.ReplaceAll(again.String(), ",phone,", ",web,"), "''=ko", "ko")
-	result, err := b.store.Import(b.ctx, b.pool, strings.NewReader(fixed), ImportOptions{})
+	result, err := Import(b.ctx, b.store, b.pool, strings.NewReader(fixed), Options{})
 	require.NoError(t, err)
-	require.Equal(t, ImportResult{Rows: 2, Inserted: 2}, result)
+	require.Equal(t, Result{Rows: 2, Inserted: 2}, result)
 	var ids string
 	require.NoError(t, b.pool.QueryRow(b.ctx, "SELECT string_agg(external_id, ' ' ORDER BY external_id COLLATE \"C\" DESC) FROM belfry.channels").Scan(&ids))
 	require.Equal(t, "=HYPERLINK(1) -5", ids)
@@ -253,16 +254,16 @@ func TestImport_MapsColumns(t *testing.T) {
 	file := "uid,os,token,signed_up\nu-1,ios,t-1,2020\nu-2,phone,t-2,2021\n"
 	as := map[string]string{"uid": "external_id", "os": "platform", "token": "address.push", "signed_up": ""}
 	var rejects bytes.Buffer
-	result, err := b.store.Import(b.ctx, b.pool, strings.NewReader(file), ImportOptions{Columns: as, Rejects: &rejects})
+	result, err := Import(b.ctx, b.store, b.pool, strings.NewReader(file), Options{Columns: as, Rejects: &rejects})
 	require.NoError(t, err)
-	require.Equal(t, ImportResult{Rows: 2, Inserted: 1, Rejected: 1}, result)
+	require.Equal(t, Result{Rows: 2, Inserted: 1, Rejected: 1}, result)
 	var push string
 	require.NoError(t, b.pool.QueryRow(b.ctx, "SELECT addresses ->> 'push' FROM belfry.channels WHERE external_id = 'u-1' AND platform = 'ios'").Scan(&push))
 	require.Equal(t, "t-1", push)
 	require.True(t, strings.HasPrefix(rejects.String(), "line,reason,uid,os,token,signed_up\n3,"), rejects.String())
-	result, err = b.store.Import(b.ctx, b.pool, strings.NewReader(strings.Replace(rejects.String(), ",phone,", ",web,", 1)), ImportOptions{Columns: as})
+	result, err = Import(b.ctx, b.store, b.pool, strings.NewReader(strings.Replace(rejects.String(), ",phone,", ",web,", 1)), Options{Columns: as})
 	require.NoError(t, err)
-	require.Equal(t, ImportResult{Rows: 1, Inserted: 1}, result)
+	require.Equal(t, Result{Rows: 1, Inserted: 1}, result)
 
 	for want, as := range map[string]map[string]string{
 		`column "id", which is said to be external_id, is not in the header; its columns: "uid, os, token, signed_up"`: {"id": "external_id"},
@@ -271,7 +272,7 @@ func TestImport_MapsColumns(t *testing.T) {
 		`column "shoe_size" is unknown`:                                                                                {"uid": "shoe_size"},
 		`column external_id is missing; required columns: external_id, platform; --map COLUMN=external_id`:             {"uid": "", "os": "platform", "token": "", "signed_up": ""},
 	} {
-		_, err := b.store.Import(b.ctx, b.pool, strings.NewReader(file), ImportOptions{Columns: as})
+		_, err := Import(b.ctx, b.store, b.pool, strings.NewReader(file), Options{Columns: as})
 		require.ErrorContains(t, err, want)
 	}
 }
@@ -375,20 +376,20 @@ func FuzzRecordReader(f *testing.F) {
 func TestImport_RejectsKeepTheirBytes(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	load := func(text []byte) (ImportResult, []byte) {
+	load := func(text []byte) (Result, []byte) {
 		var rejects bytes.Buffer
-		result, err := b.store.Import(b.ctx, b.pool, bytes.NewReader(text), ImportOptions{Rejects: &rejects})
+		result, err := Import(b.ctx, b.store, b.pool, bytes.NewReader(text), Options{Rejects: &rejects})
 		require.NoError(t, err)
 		return result, rejects.Bytes()
 	}
 	latin1 := []byte("external_id,platform,attributes\nl1,ios,\"{\"\"name\"\":\"\"Jos\xe9\"\"}\"\n")
 	result, rejects := load(latin1)
-	require.Equal(t, ImportResult{Rows: 1, Rejected: 1}, result)
+	require.Equal(t, Result{Rows: 1, Rejected: 1}, result)
 	require.Contains(t, string(rejects), "Jos\xe9")
 	result, again := load(rejects)
-	require.Equal(t, ImportResult{Rows: 1, Rejected: 1}, result)
+	require.Equal(t, Result{Rows: 1, Rejected: 1}, result)
 	require.Equal(t, string(rejects), string(again))
 	result, _ = load(bytes.ReplaceAll(again, []byte{0xe9}, []byte("é")))
-	require.Equal(t, ImportResult{Rows: 1, Inserted: 1}, result)
+	require.Equal(t, Result{Rows: 1, Inserted: 1}, result)
 	require.Equal(t, `l1|ios|t||||{"name": "José"}|{}`, strings.TrimSpace(b.dump(t)))
 }

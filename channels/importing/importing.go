@@ -1,4 +1,4 @@
-package channels
+package importing
 
 import (
 	"bufio"
@@ -14,19 +14,14 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
+	"github.com/belfryhq/belfry/channels"
 	"github.com/belfryhq/belfry/internal/db"
 	"github.com/belfryhq/belfry/internal/text"
 )
 
-// Beginner starts transactions: a *pgxpool.Pool or a *pgx.Conn.
-type Beginner interface {
-	Querier
-	Begin(ctx context.Context) (pgx.Tx, error)
-}
-
-// ImportOptions are the collaborators and limits of Import. The zero value is
+// Options are the collaborators and limits of Import. The zero value is
 // usable.
-type ImportOptions struct {
+type Options struct {
 	// BatchSize is how many rows one transaction takes; 0 means 10,000.
 	BatchSize int
 	// BatchTimeout is the deadline of one transaction; 0 means one minute.
@@ -39,12 +34,12 @@ type ImportOptions struct {
 	// is. Nothing is written when nothing is rejected. nil discards them.
 	Rejects io.Writer
 	// Progress is called after each batch, from the importing goroutine.
-	Progress func(ImportProgress)
+	Progress func(Progress)
 }
 
-// ImportResult counts what became of the rows of a file. Inserted, Updated,
+// Result counts what became of the rows of a file. Inserted, Updated,
 // Unchanged, Repeated and Rejected add up to Rows.
-type ImportResult struct {
+type Result struct {
 	Rows      int64 `json:"rows"`      // rows read, without the header
 	Inserted  int64 `json:"inserted"`  // new channels
 	Updated   int64 `json:"updated"`   // existing channels that differed
@@ -56,9 +51,9 @@ type ImportResult struct {
 	Rejected int64 `json:"rejected"` // bad rows, in the file of rejects
 }
 
-// ImportProgress is how far an import has come.
-type ImportProgress struct {
-	ImportResult
+// Progress is how far an import has come.
+type Progress struct {
+	Result
 	Bytes int64 // of the reader, compressed if it is
 }
 
@@ -78,10 +73,10 @@ const maxBatchAttempts = 5
 // An error ends the import early: a bad header, an unreadable or truncated file
 // (whole rows before the cut are imported), a full disk, the context's end. The
 // result then counts what was committed, and the error says at which line. It
-// is ErrNotOwn when channels.relation is not belfry.channels.
-func (s *Store) Import(ctx context.Context, db Beginner, r io.Reader, opts ImportOptions) (ImportResult, error) {
-	if s.name != DefaultRelation {
-		return ImportResult{}, fmt.Errorf("channels: import: %w, and channels.relation is %s", ErrNotOwn, s.name)
+// is channels.ErrNotOwn when channels.relation is not belfry.channels.
+func Import(ctx context.Context, store *channels.Store, db channels.Beginner, r io.Reader, opts Options) (Result, error) {
+	if !store.Own() {
+		return Result{}, fmt.Errorf("channels: import: %w, and channels.relation is %s", channels.ErrNotOwn, store.Relation())
 	}
 	if opts.BatchSize <= 0 {
 		opts.BatchSize = 10000
@@ -92,11 +87,11 @@ func (s *Store) Import(ctx context.Context, db Beginner, r io.Reader, opts Impor
 	counter := &countingReader{source: r}
 	text, err := decodeText(counter)
 	if err != nil {
-		return ImportResult{}, fmt.Errorf("channels: import: %w", err)
+		return Result{}, fmt.Errorf("channels: import: %w", err)
 	}
 	im := &importer{db: db, opts: opts, reader: newRecordReader(text), counter: counter, parser: rowParser{zones: knownZones{}}}
 	if err := im.readHeader(ctx); err != nil {
-		return ImportResult{}, fmt.Errorf("channels: import: %w", err)
+		return Result{}, fmt.Errorf("channels: import: %w", err)
 	}
 	if err := im.run(ctx); err != nil {
 		return im.result, fmt.Errorf("channels: import stopped at line %d, %d rows inserted and %d updated before: %w",
@@ -147,12 +142,12 @@ func decodeText(r io.Reader) (io.Reader, error) {
 
 // importer is one import.
 type importer struct {
-	db      Beginner
-	opts    ImportOptions
+	db      channels.Beginner
+	opts    Options
 	reader  *recordReader
 	counter *countingReader
 	parser  rowParser
-	result  ImportResult
+	result  Result
 	again   bool // the file is one of rejects
 	rejects *text.CSV
 }
@@ -161,7 +156,7 @@ func (im *importer) readHeader(ctx context.Context) error {
 	rec, err := im.reader.next()
 	switch {
 	case errors.Is(err, io.EOF):
-		return errors.New("the file is empty; its first row must name the columns: " + importColumns)
+		return errors.New("the file is empty; its first row must name the columns: " + columnNames)
 	case err != nil:
 		return fmt.Errorf("read the header: %w", err)
 	case rec.endsInCR():
@@ -175,7 +170,7 @@ func (im *importer) readHeader(ctx context.Context) error {
 		return fmt.Errorf("line %d: %w", rec.line, err)
 	}
 	if err := im.db.QueryRow(ctx, queries.platformNames).Scan(&im.parser.platforms); err != nil {
-		return fmt.Errorf("read the platforms: %w", mapError(err))
+		return fmt.Errorf("read the platforms: %w", channels.Explain(err))
 	}
 	return nil
 }
@@ -202,7 +197,7 @@ func (im *importer) run(ctx context.Context) error {
 			return err
 		}
 		if im.opts.Progress != nil {
-			im.opts.Progress(ImportProgress{ImportResult: im.result, Bytes: im.counter.bytes})
+			im.opts.Progress(Progress{Result: im.result, Bytes: im.counter.bytes})
 		}
 		switch {
 		case errors.Is(readErr, io.EOF):
@@ -219,8 +214,8 @@ func (im *importer) run(ctx context.Context) error {
 // readBatch reads up to BatchSize rows that are good and differ in external_id;
 // of repeated ones the last stays. Rejected rows count too, so that a file of
 // nothing else is read in bounded steps.
-func (im *importer) readBatch() ([]importRow, error) {
-	batch := make([]importRow, 0, im.opts.BatchSize)
+func (im *importer) readBatch() ([]channelRow, error) {
+	batch := make([]channelRow, 0, im.opts.BatchSize)
 	at := make(map[string]int, im.opts.BatchSize)
 	for range im.opts.BatchSize {
 		rec, err := im.reader.next()
@@ -300,7 +295,7 @@ func (im *importer) flushRejects() error {
 }
 
 // write commits rows, halving them around one that the database refuses.
-func (im *importer) write(ctx context.Context, rows []importRow) error {
+func (im *importer) write(ctx context.Context, rows []channelRow) error {
 	if len(rows) == 0 {
 		return nil
 	}
@@ -312,7 +307,7 @@ func (im *importer) write(ctx context.Context, rows []importRow) error {
 		im.result.Unchanged += int64(len(rows)) - inserted - updated
 		return nil
 	case !refused(err):
-		return mapError(err)
+		return channels.Explain(err)
 	case len(rows) == 1:
 		var pg *pgconn.PgError
 		errors.As(err, &pg) // refused says that it is one
@@ -328,7 +323,7 @@ func (im *importer) write(ctx context.Context, rows []importRow) error {
 // writeRepeatedly is writeOnce, again after errors that a repetition can fix.
 // The outcome of a lost COMMIT is unknown; the rows are upserted, so doing it
 // again is right either way, but the count then says unchanged.
-func (im *importer) writeRepeatedly(ctx context.Context, rows []importRow) (inserted, updated int64, err error) {
+func (im *importer) writeRepeatedly(ctx context.Context, rows []channelRow) (inserted, updated int64, err error) {
 	for attempt := 1; ; attempt++ {
 		inserted, updated, err = im.writeOnce(ctx, rows)
 		if err == nil || ctx.Err() != nil || refused(err) || !transient(err) || attempt == maxBatchAttempts {
@@ -344,7 +339,7 @@ func (im *importer) writeRepeatedly(ctx context.Context, rows []importRow) (inse
 	}
 }
 
-func (im *importer) writeOnce(ctx context.Context, rows []importRow) (inserted, updated int64, err error) {
+func (im *importer) writeOnce(ctx context.Context, rows []channelRow) (inserted, updated int64, err error) {
 	ctx, cancel := context.WithTimeout(ctx, im.opts.BatchTimeout)
 	defer cancel()
 	err = pgx.BeginFunc(ctx, im.db, func(tx pgx.Tx) error {
@@ -352,7 +347,7 @@ func (im *importer) writeOnce(ctx context.Context, rows []importRow) (inserted, 
 			return err
 		}
 		source := pgx.CopyFromSlice(len(rows), func(i int) ([]any, error) { return rows[i].values(), nil })
-		if _, err := tx.CopyFrom(ctx, pgx.Identifier{"pg_temp", "belfry_import"}, importTableColumns(), source); err != nil {
+		if _, err := tx.CopyFrom(ctx, pgx.Identifier{"pg_temp", "belfry_import"}, tableColumns(), source); err != nil {
 			return err
 		}
 		tag, err := tx.Exec(ctx, queries.importInsert)

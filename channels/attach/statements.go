@@ -1,0 +1,19 @@
+package attach
+
+import (
+	"embed"
+
+	"github.com/belfryhq/belfry/internal/db"
+)
+
+//go:embed queries.sql
+var sqlFiles embed.FS
+
+var queries = db.MustQueries[querySet](sqlFiles)
+
+// querySet has the statements of queries.sql.
+type querySet struct {
+	attachFacts, mediaNames, attachmentBegin, attachmentLimits, attachmentSet,
+	attachmentFollow, attachmentRead, attachmentLock, attachmentStep, attachmentMove,
+	attachmentStrays, attachmentMisses, attachmentVerified, platformsUnlisted, attachmentDrop, actorSet string
+}
