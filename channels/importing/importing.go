@@ -19,61 +19,57 @@ import (
 	"github.com/belfryhq/belfry/internal/text"
 )
 
-// Options are the collaborators and limits of Import. The zero value is
-// usable.
+// Options are the settings of Import. The zero value is usable.
 type Options struct {
-	// BatchSize is how many rows one transaction takes; 0 means 10,000.
+	// BatchSize is the number of rows per transaction; 0 means 10,000.
 	BatchSize int
 	// BatchTimeout is the deadline of one transaction; 0 means one minute.
 	BatchTimeout time.Duration
-	// Columns says of columns of the file, by the names in its header, which of the
-	// columns that the package comment lists they are; empty leaves one out.
+	// Columns maps names in the header of the file to the columns in the package comment. An empty
+	// column leaves the file's column out.
 	Columns map[string]string
-	// Rejects receives the rows that were not imported as CSV, headed line,
-	// reason and then the columns of the file: fixed, it can be imported as it
-	// is. Nothing is written when nothing is rejected. nil discards them.
+	// Rejects receives the rejected rows as CSV, with the columns line and reason before the
+	// columns of the file. After correction it can be imported. Without rejected rows
+	// nothing is written. Nil discards rejected rows.
 	Rejects io.Writer
 	// Progress is called after each batch, from the importing goroutine.
 	Progress func(Progress)
 }
 
-// Result counts what became of the rows of a file. Inserted, Updated,
-// Unchanged, Repeated and Rejected add up to Rows.
+// Result counts the rows of a file by outcome. Inserted, Updated, Unchanged, Repeated and Rejected
+// add up to Rows.
 type Result struct {
 	Rows      int64 `json:"rows"`      // rows read, without the header
 	Inserted  int64 `json:"inserted"`  // new channels
 	Updated   int64 `json:"updated"`   // existing channels that differed
-	Unchanged int64 `json:"unchanged"` // existing channels that did not, and were not written
-	// Repeated rows were followed by another with the same external_id within the
-	// same batch; the last one won. Further apart, the later row updates what the
-	// earlier one wrote and counts as Updated or Unchanged.
+	Unchanged int64 `json:"unchanged"` // existing channels that did not differ, and were not written
+	// Repeated rows have a later row with the same external_id in the same batch, which won.
+	// In another batch, the later row updates the channel and counts as Updated or Unchanged.
 	Repeated int64 `json:"repeated"`
-	Rejected int64 `json:"rejected"` // bad rows, in the file of rejects
+	Rejected int64 `json:"rejected"` // bad rows, written to Rejects
 }
 
-// Progress is how far an import has come.
+// Progress is the state of an import after a batch.
 type Progress struct {
 	Result
-	Bytes int64 // of the reader, compressed if it is
+	Bytes int64 // read from the reader, before decompression
 }
 
-// maxBatchAttempts is how often a batch is tried when the errors are ones that a
-// repetition can fix.
+// maxBatchAttempts limits the attempts of a batch after transient errors.
 const maxBatchAttempts = 5
 
 // Import upserts channels from CSV, plain or gzip, into belfry.channels by
 // external_id. The package comment describes the file.
 //
-// Each batch is a transaction of its own, and repeating an import is safe: rows
-// that are there already are not written again. A bad row goes to the rejects
-// and keeps nothing else from being imported; when the database itself refuses
-// a row, the batch is halved until that row is found. Errors that a repetition
-// can fix, a lost connection among them, repeat the batch up to five times.
+// Each batch is one transaction, and a repeated import is safe: unchanged rows
+// are not written again. A bad row is written to the rejects, and the other rows are
+// imported. If PostgreSQL rejects a row, the batch is halved until that row is alone.
+// Transient errors, such as a lost connection, repeat the batch up to five times.
 //
-// An error ends the import early: a bad header, an unreadable or truncated file
-// (whole rows before the cut are imported), a full disk, the context's end. The
-// result then counts what was committed, and the error says at which line. It
-// is channels.ErrNotOwn when channels.relation is not belfry.channels.
+// A bad header, an unreadable or truncated file, a full disk or a canceled context ends the
+// import with an error that contains the line. Whole rows before the cut of a truncated file
+// are imported, and the result counts the committed rows. The error is channels.ErrNotOwn if
+// channels.relation is not belfry.channels.
 func Import(ctx context.Context, store *channels.Store, db channels.Beginner, r io.Reader, opts Options) (Result, error) {
 	if !store.Own() {
 		return Result{}, fmt.Errorf("channels: import: %w, and channels.relation is %s", channels.ErrNotOwn, store.Relation())
@@ -112,7 +108,7 @@ func (c *countingReader) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// decodeText undoes gzip, known by its magic bytes, and drops a byte order mark.
+// decodeText decompresses gzip, recognised by its first bytes, and drops a byte order mark.
 func decodeText(r io.Reader) (io.Reader, error) {
 	b := bufio.NewReader(r)
 	if head, _ := b.Peek(2); bytes.Equal(head, []byte{0x1f, 0x8b}) {
@@ -148,7 +144,7 @@ type importer struct {
 	counter *countingReader
 	parser  rowParser
 	result  Result
-	again   bool // the file is one of rejects
+	again   bool // the file is a file of rejects
 	rejects *text.CSV
 }
 
@@ -175,7 +171,7 @@ func (im *importer) readHeader(ctx context.Context) error {
 	return nil
 }
 
-// unguard takes from the cells of a file of rejects what keeps them from being formulas.
+// unguard removes the apostrophes before formulas from the cells of a file of rejects.
 func (im *importer) unguard(cells []string) {
 	if !im.again {
 		return
@@ -185,8 +181,7 @@ func (im *importer) unguard(cells []string) {
 	}
 }
 
-// run imports batch by batch. An error of the source comes after the rows before
-// it have been imported.
+// run imports batch by batch. Rows before an error of the source are imported before run returns the error.
 func (im *importer) run(ctx context.Context) error {
 	for {
 		batch, readErr := im.readBatch()
@@ -211,9 +206,8 @@ func (im *importer) run(ctx context.Context) error {
 	}
 }
 
-// readBatch reads up to BatchSize rows that are good and differ in external_id;
-// of repeated ones the last stays. Rejected rows count too, so that a file of
-// nothing else is read in bounded steps.
+// readBatch reads up to BatchSize rows and returns the valid ones. The last of several rows with the same
+// external_id remains. Rejected rows count too, so that each batch reads a bounded part of the file.
 func (im *importer) readBatch() ([]channelRow, error) {
 	batch := make([]channelRow, 0, im.opts.BatchSize)
 	at := make(map[string]int, im.opts.BatchSize)
@@ -248,9 +242,8 @@ func (im *importer) readBatch() ([]channelRow, error) {
 	return batch, nil
 }
 
-// reject writes one row to the rejects, under a header the first time. The fields have the
-// bytes that they have in the file, valid UTF-8 or not: a file of rejects is refused for the
-// same reason as the row, and can be converted from its encoding.
+// reject writes one row to the rejects, and the header before the first row. The fields retain their bytes,
+// valid UTF-8 or not, so that the user can convert the encoding of the file of rejects.
 func (im *importer) reject(line int, reason string, fields []string) error {
 	im.result.Rejected++
 	if im.opts.Rejects == nil {
@@ -269,8 +262,7 @@ func (im *importer) reject(line int, reason string, fields []string) error {
 	return nil
 }
 
-// originals drops the line and reason columns of a file of rejects that is
-// imported again, so that they do not pile up.
+// originals drops the columns line and reason of a file of rejects, so that they do not accumulate.
 func (im *importer) originals(fields []string) []string {
 	if len(fields) != len(im.parser.header.names) {
 		return fields
@@ -294,7 +286,7 @@ func (im *importer) flushRejects() error {
 	return nil
 }
 
-// write commits rows, halving them around one that the database refuses.
+// write commits rows. It halves them around a row that PostgreSQL rejects.
 func (im *importer) write(ctx context.Context, rows []channelRow) error {
 	if len(rows) == 0 {
 		return nil
@@ -310,7 +302,7 @@ func (im *importer) write(ctx context.Context, rows []channelRow) error {
 		return channels.Explain(err)
 	case len(rows) == 1:
 		var pg *pgconn.PgError
-		errors.As(err, &pg) // refused says that it is one
+		errors.As(err, &pg) // refused has checked that it is a PgError
 		return im.reject(rows[0].line, "PostgreSQL refuses it: "+pg.Message, rows[0].fields)
 	}
 	half := len(rows) / 2
@@ -320,9 +312,8 @@ func (im *importer) write(ctx context.Context, rows []channelRow) error {
 	return im.write(ctx, rows[half:])
 }
 
-// writeRepeatedly is writeOnce, again after errors that a repetition can fix.
-// The outcome of a lost COMMIT is unknown; the rows are upserted, so doing it
-// again is right either way, but the count then says unchanged.
+// writeRepeatedly repeats writeOnce after transient errors. The outcome of a lost COMMIT is unknown. A
+// repetition is right in both cases, because the rows are upserted, but committed rows then count as unchanged.
 func (im *importer) writeRepeatedly(ctx context.Context, rows []channelRow) (inserted, updated int64, err error) {
 	for attempt := 1; ; attempt++ {
 		inserted, updated, err = im.writeOnce(ctx, rows)
@@ -365,10 +356,10 @@ func (im *importer) writeOnce(ctx context.Context, rows []channelRow) (inserted,
 	return inserted, updated, err
 }
 
-// refused reports that the database will never take these rows: data exceptions,
+// refused reports whether PostgreSQL will always reject these rows: data exceptions,
 // constraint violations, a value too large for a type or an index.
 func refused(err error) bool { return db.ClassOf(err).OfRows() }
 
-// transient reports an error that doing the same again may not meet: a lost
-// connection, a conflict with another transaction, a server that restarts.
+// transient reports whether a repetition may succeed: after a lost connection, a conflict with
+// another transaction, a server restart.
 func transient(err error) bool { return db.ClassOf(err).Passes() }

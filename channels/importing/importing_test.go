@@ -266,11 +266,11 @@ func TestImport_MapsColumns(t *testing.T) {
 	require.Equal(t, Result{Rows: 1, Inserted: 1}, result)
 
 	for want, as := range map[string]map[string]string{
-		`column "id", which is said to be external_id, is not in the header; its columns: "uid, os, token, signed_up"`: {"id": "external_id"},
-		`column "gone", which is said to be left out, is not in the header`:                                            {"gone": ""},
-		`column "external_id" is named twice`:                                                                          {"uid": "external_id", "os": "external_id"},
-		`column "shoe_size" is unknown`:                                                                                {"uid": "shoe_size"},
-		`column external_id is missing; required columns: external_id, platform; --map COLUMN=external_id`:             {"uid": "", "os": "platform", "token": "", "signed_up": ""},
+		`column "id", which is mapped to external_id, is not in the header; its columns: "uid, os, token, signed_up"`: {"id": "external_id"},
+		`column "gone", which is mapped to left out, is not in the header`:                                            {"gone": ""},
+		`column "external_id" is named twice`:                                                                         {"uid": "external_id", "os": "external_id"},
+		`column "shoe_size" is unknown`:                                                                               {"uid": "shoe_size"},
+		`column external_id is missing; required columns: external_id, platform; --map COLUMN=external_id`:            {"uid": "", "os": "platform", "token": "", "signed_up": ""},
 	} {
 		_, err := Import(b.ctx, b.store, b.pool, strings.NewReader(file), Options{Columns: as})
 		require.ErrorContains(t, err, want)

@@ -5,18 +5,18 @@
 SELECT coalesce(array_agg(p.name ORDER BY p.name), '{}') FROM belfry.platforms p;
 
 -- name: ImportTable :exec
--- Where a batch of an import arrives, without constraints: the constraints of
--- belfry.channels judge it. It lives as long as the batch's transaction.
+-- Creates the table that receives a batch by COPY. It has no constraints, because
+-- belfry.channels has them. It is dropped at the end of the transaction.
 CREATE TEMPORARY TABLE belfry_import (
     external_id text, platform text, active boolean, location point, locale text, time_zone text,
     attributes jsonb, addresses jsonb, removed text[]
 ) ON COMMIT DROP;
 
 -- name: ImportInsert :exec
--- Inserts those of the batch that have no channel yet. The rows come in
--- external_id order, so that two imports wait for each other in one order. The
--- anti-join keeps existing channels from using up ids; ON CONFLICT yields to
--- whoever inserted the same channel meanwhile, and ImportUpdate follows.
+-- Inserts the rows of the batch without a channel, in external_id order, so that two
+-- imports lock channels in the same order. The anti-join prevents existing channels from
+-- using up ids. ON CONFLICT skips channels that another transaction inserted meanwhile;
+-- ImportUpdate updates them.
 INSERT INTO belfry.channels (external_id, platform, active, location, locale, time_zone, attributes, addresses)
 SELECT i.external_id, i.platform, coalesce(i.active, true), i.location, i.locale, i.time_zone, i.attributes, i.addresses
 FROM pg_temp.belfry_import i
@@ -25,9 +25,9 @@ ORDER BY i.external_id
 ON CONFLICT (external_id) DO NOTHING;
 
 -- name: ImportUpdate :exec
--- Updates the channels of the batch that differ from it, locked in id order;
--- the others are not written. @columns are the columns the file has: the rest
--- keep their values. Address columns of single media are merged.
+-- Updates the channels that differ from the batch, locked in id order, and writes no other
+-- channel. Columns that are not in @columns, the columns of the file, retain their values.
+-- Address columns of single media are merged.
 WITH changed AS (
     SELECT c.id, i.platform, coalesce(i.active, c.active) AS active,
            CASE WHEN 'latitude' = ANY (@columns::text[]) THEN i.location ELSE c.location END AS location,

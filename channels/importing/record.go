@@ -16,15 +16,15 @@ const maxRecord = 1 << 20
 // errTooLong reports that a record exceeds maxRecord.
 var errTooLong = errors.New("record too long")
 
-// record is one CSV record, or one that encoding/csv refused.
+// record is one CSV record, valid or not.
 type record struct {
-	line, last int // its first and last line, from 1
+	line, last int // its first and last line, counted from 1
 	fields     []string
-	problem    string // why there are no fields; "" if there are
+	problem    string // the reason for missing fields, or ""
 	raw        string // its bytes in the file without the line end, if it has a problem
 }
 
-// lines names the lines of a record that has several, as a prefix of a reason.
+// lines returns the lines of a record of several lines, as a prefix of a reason.
 func (r record) lines() string {
 	if r.last == r.line {
 		return ""

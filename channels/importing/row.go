@@ -20,22 +20,20 @@ import (
 	"github.com/belfryhq/belfry/channels"
 )
 
-// columnNames are the columns a file may have, besides address.<medium>, as
-// messages list them.
+// columnNames lists the columns of a file for messages.
 const columnNames = "external_id, platform, active, latitude, longitude, locale, time_zone, attributes, addresses, address.<medium>"
 
 var mediumName = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[a-z][a-z0-9_]{0,62}$`) })
 
-// header knows where each column of a file is.
+// header maps the columns of a file to their positions.
 type header struct {
-	names []string // as in the file
+	names []string // in the order of the file
 	at    map[string]int
 	media []string // of the address.<medium> columns
 }
 
-// parseHeader reads the header row. as says of columns which of columnNames they are,
-// empty: none. line and reason, which a file of rejects has in front, are let pass and
-// ignored.
+// parseHeader reads the header row. as maps columns of the file to columnNames; an empty name leaves a column
+// out. The columns line and reason of a file of rejects are ignored.
 func parseHeader(fields []string, as map[string]string) (header, error) {
 	h := header{names: make([]string, len(fields)), at: make(map[string]int, len(fields))}
 	for i, name := range fields {
@@ -43,7 +41,7 @@ func parseHeader(fields []string, as map[string]string) (header, error) {
 	}
 	for _, column := range slices.Sorted(maps.Keys(as)) {
 		if !slices.Contains(h.names, column) {
-			return h, fmt.Errorf("column %s, which is said to be %s, is not in the header; its columns: %s", channels.Clip(column), cmp.Or(as[column], "left out"), channels.Clip(strings.Join(h.names, ", ")))
+			return h, fmt.Errorf("column %s, which is mapped to %s, is not in the header; its columns: %s", channels.Clip(column), cmp.Or(as[column], "left out"), channels.Clip(strings.Join(h.names, ", ")))
 		}
 	}
 	for i, name := range h.names {
@@ -69,17 +67,17 @@ func parseHeader(fields []string, as map[string]string) (header, error) {
 			if len(fields) == 1 && strings.ContainsAny(name, ";\t|") {
 				return h, fmt.Errorf("the header %s has one column; separate columns by commas", channels.Clip(name))
 			}
-			return h, fmt.Errorf("column %s is unknown%s; allowed columns: %s; --map COLUMN=FIELD reads a column as one of these, --map COLUMN= leaves it out",
+			return h, fmt.Errorf("column %s is unknown%s; allowed columns: %s; --map COLUMN=FIELD maps a column to a field, --map COLUMN= leaves it out",
 				channels.Clip(name), meant(name, strings.Split(columnNames, ", ")), columnNames)
 		}
 	}
 	for _, name := range []string{"external_id", "platform"} {
 		if !h.has(name) {
-			return h, fmt.Errorf("column %s is missing; required columns: external_id, platform; --map COLUMN=%[1]s reads another as it", name)
+			return h, fmt.Errorf("column %s is missing; required columns: external_id, platform; --map COLUMN=%[1]s maps another column to it", name)
 		}
 	}
 	if h.has("latitude") != h.has("longitude") {
-		return h, fmt.Errorf("latitude and longitude come together; the header has only one of them")
+		return h, fmt.Errorf("the header has only one of latitude and longitude; it must have both or neither")
 	}
 	if h.has("addresses") && len(h.media) > 0 {
 		return h, fmt.Errorf("addresses and address.%s exclude each other: the first replaces all addresses, the second sets one", h.media[0])
@@ -92,13 +90,13 @@ func (h header) has(name string) bool {
 	return ok
 }
 
-// channelRow is one good row of a file.
+// channelRow is one valid row of a file.
 type channelRow struct {
 	line       int
 	fields     []string // for the file of rejects
 	externalID string
 	platform   string
-	active     *bool // nil: keep, or true for a new channel
+	active     *bool // nil retains the stored value, true for a new channel
 	location   pgtype.Point
 	locale     string
 	timeZone   string
@@ -107,14 +105,14 @@ type channelRow struct {
 	removed    []string // media whose cell is empty
 }
 
-// values are the row for COPY, in the order of tableColumns.
+// values returns the row for COPY, in the order of tableColumns.
 func (r channelRow) values() []any {
 	return []any{
 		r.externalID, r.platform, r.active, r.location, r.locale, r.timeZone, r.attributes, r.addresses, r.removed,
 	}
 }
 
-// tableColumns are the columns of belfry_import.
+// tableColumns returns the columns of belfry_import.
 func tableColumns() []string {
 	return []string{"external_id", "platform", "active", "location", "locale", "time_zone", "attributes", "addresses", "removed"}
 }
@@ -126,11 +124,10 @@ type rowParser struct {
 	zones     knownZones
 }
 
-// knownZones are the names that were asked for, and whether there is such a time zone:
-// those of a file are few, and what is bad is rejected.
+// knownZones caches whether a time zone exists, by name. A file has few different names.
 type knownZones map[string]bool
 
-// maxZones is more than the names of the IANA database; beyond it nothing is remembered.
+// maxZones limits the cache. It is more than the number of names in the IANA database.
 const maxZones = 2048
 
 func (z knownZones) has(name string) bool {
@@ -145,7 +142,7 @@ func (z knownZones) has(name string) bool {
 	return known
 }
 
-// parse returns the row, or the reason why there is none.
+// parse returns the row, or the reason for its rejection.
 func (p rowParser) parse(rec record) (row channelRow, reason string) {
 	if len(rec.fields) != len(p.header.names) {
 		return row, fmt.Sprintf("%d fields; the header has %d", len(rec.fields), len(p.header.names))
@@ -171,7 +168,7 @@ func (p rowParser) parse(rec record) (row channelRow, reason string) {
 	return row, ""
 }
 
-// cell returns the field of a column, "" when the file has no such column.
+// cell returns the field of a column, or "" if the file has no such column.
 func (p rowParser) cell(fields []string, name string) string {
 	i, ok := p.header.at[name]
 	if !ok {
@@ -207,10 +204,10 @@ func (p rowParser) identity(fields []string, row *channelRow) string {
 	return ""
 }
 
-// unseen reports blanks, and characters that are not shown, such as U+200B.
+// unseen reports whether r is a blank or an invisible character, such as U+200B.
 func unseen(r rune) bool { return unicode.IsSpace(r) || unicode.In(r, unicode.Z, unicode.Cf) }
 
-// meant is a hint at the allowed value that a text is but for its case, blanks and hyphens.
+// meant returns a hint at the allowed value that equals text except for case, blanks and hyphens.
 func meant(text string, allowed []string) string {
 	same := strings.NewReplacer(" ", "_", "-", "_").Replace(strings.ToLower(strings.TrimFunc(text, unseen)))
 	for _, a := range allowed {
@@ -227,7 +224,7 @@ func (p rowParser) place(fields []string, row *channelRow) string {
 		return ""
 	}
 	if latitude == "" || longitude == "" {
-		return "latitude and longitude: one of them is empty"
+		return "latitude and longitude: one is empty and the other is not"
 	}
 	lat, reason := degrees("latitude", latitude, 90)
 	if reason != "" {
@@ -249,7 +246,7 @@ func degrees(name, text string, limit float64) (float64, string) {
 	return v, ""
 }
 
-// localeShape is what BCP 47 lets a language tag look like; _ for - is common.
+// localeShape matches language tags of BCP 47, and _ instead of -, which is common.
 var localeShape = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z]{2,8}([-_][A-Za-z0-9]{1,8})*$`) })
 
 func (p rowParser) texts(fields []string, row *channelRow) string {
@@ -258,13 +255,13 @@ func (p rowParser) texts(fields []string, row *channelRow) string {
 		return fmt.Sprintf("locale: %d characters; allowed values: up to 35", n)
 	}
 	if row.locale != "" && !localeShape().MatchString(row.locale) {
-		return fmt.Sprintf("locale: %s is not one; allowed values: language tags (BCP 47), as ko, pt-BR, zh-Hant-TW, or empty", channels.Clip(row.locale))
+		return fmt.Sprintf("locale: %s is not a language tag; allowed values: language tags (BCP 47) such as ko, pt-BR, zh-Hant-TW, or empty", channels.Clip(row.locale))
 	}
 	if n := utf8.RuneCountInString(row.timeZone); n > 64 {
 		return fmt.Sprintf("time_zone: %d characters; allowed values: up to 64", n)
 	}
 	if row.timeZone != "" && !p.zones.has(row.timeZone) {
-		return fmt.Sprintf("time_zone: %s is not known; allowed values: names of the IANA database, as UTC, Asia/Seoul, Europe/Berlin, or empty", channels.Clip(row.timeZone))
+		return fmt.Sprintf("time_zone: %s is not known; allowed values: names of the IANA database such as UTC, Asia/Seoul, Europe/Berlin, or empty", channels.Clip(row.timeZone))
 	}
 	return ""
 }
@@ -297,7 +294,7 @@ func (p rowParser) objects(fields []string, row *channelRow) string {
 }
 
 // jsonObject checks a cell of JSON; empty is the empty object. The cell itself
-// is not in the reason: addresses are nobody's business.
+// is not in the reason, because addresses are private.
 func jsonObject(name, cell string) (json.RawMessage, string) {
 	if cell == "" {
 		return json.RawMessage("{}"), ""
