@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"slices"
 	"sync"
 	"time"
@@ -12,59 +11,39 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/rs/zerolog"
 
-	"github.com/belfryhq/belfry/admin/doctor"
-	"github.com/belfryhq/belfry/internal/config"
 	"github.com/belfryhq/belfry/internal/lifecycle"
-	"github.com/belfryhq/belfry/job"
-	"github.com/belfryhq/belfry/migrations"
 	"github.com/belfryhq/belfry/node"
-	"github.com/belfryhq/belfry/node/settings"
 	"github.com/belfryhq/belfry/outbox/relay"
 )
 
-// Config is everything that belfry can be told; config.yaml documents each key. Its zero value
-// is of no use: begin with DefaultConfig. Durations are as Go has them, times of a schedule in
-// its own time zone.
-type Config = settings.Config
+// Config is the configuration of an Instance. Begin with DefaultConfig: the zero value is invalid. config.yaml
+// documents each key. Senders, a carrier of message ids, an abort cache and metrics are options.
+type Config = node.Config
 
-// DefaultConfig is what holds when nothing is said. database.url is empty: an Instance needs
-// it, or a pool.
-func DefaultConfig() Config { return settings.Default() }
+// DefaultConfig returns the default configuration. database.url is empty: an Instance needs it, or a pool.
+func DefaultConfig() Config { return node.DefaultConfig() }
 
-// Load reads the files, the later over the earlier, and the process's BELFRY_ variables over
-// them. Without files it reads the one that BELFRY_CONFIG names, otherwise ./config.yaml if it
-// exists, as the command line does. The error lists every problem, each with its place and
-// key. It connects to nothing; of the files that senders name it reads those of a
-// configuration that delivers.
-func Load(files ...string) (Config, error) {
-	s, err := settings.Load(config.Input{Files: files, Environ: os.Environ()}, Config.Delivers)
-	return s.Config, err
-}
-
-// NameHeldError says that runner.name or delivery.name belongs to another living process, or to
-// another Instance of this one. A name that is left empty is made up, and nobody else's.
+// NameHeldError reports that another living process, or another Instance of this one, uses runner.name or
+// delivery.name. An empty name is replaced by a unique one.
 type NameHeldError = lifecycle.NameInUseError
 
-// Instance is one belfry inside of a program. All methods are safe for concurrent use.
+// Instance is one belfry inside a program. All methods are safe for concurrent use.
 type Instance struct {
-	pool     *pgxpool.Pool // nil: opened as the configuration says
-	log      zerolog.Logger
-	types    []job.Type
-	senders  []relay.Sender
-	problems []error // of options
+	parts    node.Options // Pool is nil without WithPool
+	problems []error      // of options
 
-	reloading sync.Mutex // one at a time, and not while Run starts; before mu
+	reloading sync.Mutex // excludes Reload and the start of Run; locked before mu
 	config    Config
 
 	mu   sync.Mutex
-	node *node.Node              // nil: does not run, or not yet
-	stop context.CancelCauseFunc // of Run; nil: does not run
+	node *node.Node              // nil if it does not run yet
+	stop context.CancelCauseFunc // of Run; nil if it does not run
 }
 
-// New makes an Instance and connects to nothing. The error joins every problem with the
-// configuration and the options, each with its key or option and what is allowed.
+// New makes an Instance and connects to nothing. The error joins every problem with the configuration and
+// the options, each with its key or option and the allowed values.
 func New(c Config, options ...Option) (*Instance, error) {
-	i := &Instance{log: zerolog.Nop(), config: c}
+	i := &Instance{parts: node.Options{Log: zerolog.Nop(), Run: true}, config: c}
 	for _, set := range options {
 		set(i)
 	}
@@ -74,35 +53,29 @@ func New(c Config, options ...Option) (*Instance, error) {
 	return i, nil
 }
 
-// delivers reports whether messages are delivered: with senders, unless delivery.enabled is
-// false.
-func (i *Instance) delivers(c Config) bool {
-	return c.Delivery.Enabled && len(c.Senders)+len(i.senders) > 0
-}
+// delivers reports whether the instance delivers messages.
+func (i *Instance) delivers(c Config) bool { return c.Delivery.Enabled && len(i.parts.Senders) > 0 }
 
-// check returns every problem of a configuration with these options.
+// check returns every problem of a configuration together with the options.
 func (i *Instance) check(c Config) error {
 	problems := []error{c.Validate()}
-	if c.API.Listen != "" {
-		problems = append(problems, fmt.Errorf("api.listen: %q is not allowed in a program of one's own; allowed values: empty; `belfry serve` serves the HTTP API beside it", c.API.Listen))
-	}
-	if len(i.senders) > 0 {
-		all := c.Senders.Configs()
-		for _, own := range i.senders {
-			all = append(all, own.SenderConfig)
+	if len(i.parts.Senders) > 0 {
+		senders := make([]relay.SenderConfig, len(i.parts.Senders))
+		for n, s := range i.parts.Senders {
+			senders[n] = s.SenderConfig
 		}
-		problems = append(problems, relay.ValidateSenders("senders", all))
+		problems = append(problems, relay.ValidateSenders("senders", senders))
 	}
-	need := settings.MinConnections
+	need, pool := node.MinConnections, i.parts.Pool
 	if i.delivers(c) {
 		need += relay.Connections
 	}
 	switch {
-	case i.pool != nil && int(i.pool.Config().MaxConns) < need:
-		problems = append(problems, fmt.Errorf("WithPool: a pool of %d connections at most is too small; allowed values: %d or more", i.pool.Config().MaxConns, need))
-	case i.pool == nil && c.Database.URL == "":
-		problems = append(problems, errors.New("database.url: is required in a program of one's own, which has no private PostgreSQL; allowed values: postgres://user:password@host:5432/database, or a pool by WithPool"))
-	case i.pool == nil && c.Database.MaxConnections < need && !c.Delivers(): // else Validate has said so
+	case pool != nil && int(pool.Config().MaxConns) < need:
+		problems = append(problems, fmt.Errorf("WithPool: a pool of %d connections at most is too small; allowed values: %d or more", pool.Config().MaxConns, need))
+	case pool == nil && c.Database.URL == "":
+		problems = append(problems, errors.New("database.url: is required in an embedded belfry, which has no private PostgreSQL; allowed values: postgres://user:password@host:5432/database, or a pool by WithPool"))
+	case pool == nil && c.Database.MaxConnections < need && c.Database.MaxConnections >= node.MinConnections: // Validate reports less
 		problems = append(problems, fmt.Errorf("database.max_connections: %d is too few; allowed values: %d to 1000", c.Database.MaxConnections, need))
 	}
 	return errors.Join(problems...)
@@ -110,13 +83,12 @@ func (i *Instance) check(c Config) error {
 
 var errRunning = errors.New("this instance runs already")
 
-// Run runs until ctx ends, or StopNow, and returns when everything it started has ended: nil
-// after a stop, otherwise what kept it from starting or going on. It may be called again then.
-// What it waits for after ctx has ended is bounded by runner.grace_period and
-// delivery.grace_period.
+// Run runs until ctx ends or StopNow is called, and returns after the end of everything it started: nil after
+// a stop, otherwise the error that prevented its start or ended it. It may be called again. After the end of
+// ctx it waits at most runner.grace_period and delivery.grace_period.
 //
-// Errors when it starts: the database does not answer or has another schema; a *NameHeldError;
-// what the configuration names cannot be opened. Later outages of the database are waited out.
+// Errors at its start: the database is unreachable or has another schema; a *NameHeldError; an unusable
+// carrier. Run waits for the end of later outages of the database.
 func (i *Instance) Run(ctx context.Context) error {
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
@@ -135,7 +107,7 @@ func (i *Instance) Run(ctx context.Context) error {
 	return err
 }
 
-// set notes what runs.
+// set stores the running node.
 func (i *Instance) set(n *node.Node, stop context.CancelCauseFunc) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -146,23 +118,15 @@ func (i *Instance) run(ctx context.Context, stop context.CancelCauseFunc) (err e
 	i.reloading.Lock()
 	started := sync.OnceFunc(i.reloading.Unlock)
 	defer started()
-	c := i.config
-	shown, err := node.OpenMonitor(ctx, c.Metrics, thisBuild(), i.log)
-	if err != nil {
+	o := i.parts
+	o.Config, o.Deliver = i.config, i.delivers(i.config)
+	if o.Pool, err = i.open(ctx, i.config); err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, shown.Close()) }()
-	pool, err := i.open(ctx, c)
-	if err != nil {
-		return err
+	if i.parts.Pool == nil {
+		defer o.Pool.Close()
 	}
-	if i.pool == nil {
-		defer pool.Close()
-	}
-	n, err := node.Open(ctx, node.Options{
-		Settings: settings.Settings{Config: c, Loaded: new(config.Loaded)}, Pool: pool, Log: i.log,
-		Run: true, Deliver: i.delivers(c), Types: i.types, Senders: i.senders, Monitor: shown,
-	})
+	n, err := node.Open(ctx, o)
 	if err != nil {
 		return err
 	}
@@ -173,26 +137,26 @@ func (i *Instance) run(ctx context.Context, stop context.CancelCauseFunc) (err e
 	if err := n.Start(ctx); err != nil {
 		return err
 	}
-	i.log.Info().Str("worker_id", n.Name()).Msg("belfry started")
+	o.Log.Info().Str("worker_id", n.Name()).Msg("belfry started")
 	if err := lifecycle.Together(ctx, n.Loops()...); err != nil {
 		return err
 	}
-	i.log.Info().Msg("belfry stopped")
+	o.Log.Info().Msg("belfry stopped")
 	return nil
 }
 
-// startTimeout bounds each look at the database before anything runs.
+// startTimeout bounds the check of the database before Run starts anything.
 const startTimeout = 30 * time.Second
 
-// open returns the pool, with a database behind it that belfry can work on.
+// open returns the pool, after a check of its database.
 func (i *Instance) open(ctx context.Context, c Config) (pool *pgxpool.Pool, err error) {
-	if pool = i.pool; pool == nil {
-		if pool, err = node.OpenPool(ctx, c.Database.URL, c.Database, true, i.log); err != nil {
+	if pool = i.parts.Pool; pool == nil {
+		if pool, err = node.OpenPool(ctx, c.Database.URL, c.Database, true, i.parts.Log); err != nil {
 			return nil, err
 		}
 	}
 	defer func() {
-		if err != nil && i.pool == nil {
+		if err != nil && i.parts.Pool == nil {
 			pool.Close()
 		}
 	}()
@@ -201,23 +165,19 @@ func (i *Instance) open(ctx context.Context, c Config) (pool *pgxpool.Pool, err 
 	}
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
-	version, err := doctor.SchemaVersion(ctx, pool)
-	if err == nil {
-		err = doctor.SchemaProblem(version, migrations.Latest())
-	}
-	if err != nil || i.pool == nil {
+	if err := node.CheckSchema(ctx, pool); err != nil || i.parts.Pool == nil {
 		return pool, err
 	}
 	odd, err := node.OddSettings(ctx, pool)
 	if err == nil && len(odd) > 0 {
-		err = fmt.Errorf("WithPool: sessions of the pool have other values than belfry's statements are written for: %s; allowed values: PostgreSQL's own defaults, or no pool, so that belfry opens one", slices.Sorted(slices.Values(odd)))
+		err = fmt.Errorf("WithPool: sessions of the pool have values that belfry's statements do not support: %s; allowed values: PostgreSQL's defaults, or no pool, so that belfry opens one", slices.Sorted(slices.Values(odd)))
 	}
 	return pool, err
 }
 
-// StopNow stops Run at once: the chunk in progress is rolled back, calls in flight are cut
-// short, and what became of these is recorded as unknown. cause is logged with what it cut
-// short; nil is context.Canceled. Nothing happens where Run does not run.
+// StopNow stops Run at once: the chunk in progress is rolled back, calls in flight are cut short, and their
+// outcome is recorded as unknown. cause is logged with them; nil means context.Canceled. StopNow does nothing
+// unless Run runs.
 func (i *Instance) StopNow(cause error) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -230,11 +190,10 @@ func (i *Instance) StopNow(cause error) {
 	i.stop(cause)
 }
 
-// Reload puts of c into force what may change while it runs: runner.chunk, runner.load,
-// runner.retry, runner.max_skips, retention, schedules, and limits and policies of delivery and
-// senders. It returns the keys that wait for the next Run. With an error, which lists every
-// problem, nothing has changed. An Instance that does not run takes all of c for its next Run,
-// and while Run starts Reload waits for that.
+// Reload applies the settings of c that may change while Run runs: runner.chunk, runner.load, runner.retry,
+// runner.max_skips, retention, schedules, and limits and policies of delivery. It returns the keys that wait
+// for the next Run. With an error, which lists every problem, nothing has changed. An Instance that does not
+// run uses all of c for its next Run. Reload waits while Run starts.
 func (i *Instance) Reload(ctx context.Context, c Config) (waiting []string, err error) {
 	if err := i.check(c); err != nil {
 		return nil, err
@@ -246,10 +205,10 @@ func (i *Instance) Reload(ctx context.Context, c Config) (waiting []string, err 
 	i.mu.Unlock()
 	if running != nil {
 		var changed []string
-		if changed, waiting, err = running.Reload(ctx, c); err != nil {
+		if changed, waiting, err = running.Reload(ctx, node.Update{Config: c}); err != nil {
 			return nil, err
 		}
-		i.log.Info().Strs("keys", changed).Msg("configuration reloaded")
+		i.parts.Log.Info().Strs("keys", changed).Msg("configuration reloaded")
 	}
 	i.config = c
 	return waiting, nil

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -23,6 +24,8 @@ import (
 	"github.com/belfryhq/belfry/dev/dbtest"
 	"github.com/belfryhq/belfry/job"
 	"github.com/belfryhq/belfry/job/schedule"
+	"github.com/belfryhq/belfry/node/settings"
+	"github.com/belfryhq/belfry/outbox/redislist"
 	"github.com/belfryhq/belfry/outbox/relay"
 	"github.com/belfryhq/belfry/outbox/sender"
 )
@@ -181,9 +184,9 @@ func TestInstance_OpensItsPoolAsTheConfigurationSays(t *testing.T) {
 	db := dbtest.New(t)
 	path := filepath.Join(t.TempDir(), "belfry.yaml")
 	require.NoError(t, os.WriteFile(path, []byte(fmt.Sprintf("database: {url: %q}\nrunner: {poll_interval: 100ms}\nretention: {jobs: 720h, notifications: 720h, messages: 720h}\n", db.DSN)), 0o600))
-	c, err := belfry.Load(path)
+	s, err := settings.Read(path)
 	require.NoError(t, err)
-	i, err := belfry.New(c)
+	i, err := belfry.New(s.Node())
 	require.NoError(t, err)
 	for _, title := range []string{"first", "second"} {
 		stop := runs(t, i)
@@ -194,6 +197,42 @@ func TestInstance_OpensItsPoolAsTheConfigurationSays(t *testing.T) {
 		execute(t, db, "UPDATE belfry.jobs SET finished_at = finished_at - interval '90 days'")
 		becomes(t, db, "SELECT count(*) = 0 FROM pg_stat_activity WHERE datname = current_database() AND application_name = 'belfry'")
 	}
+}
+
+// A program that imports only belfry links no carrier, no provider client, no reader of configuration
+// files, no metrics and no HTTP API.
+func TestImports_OnlyTheEngine(t *testing.T) {
+	t.Parallel()
+	out, err := exec.CommandContext(t.Context(), "go", "list", "-deps", "-f", "{{if not .Standard}}{{.ImportPath}}{{end}}", ".").Output()
+	require.NoError(t, err)
+	linked := strings.Fields(string(out))
+	require.Contains(t, linked, "github.com/belfryhq/belfry/outbox/relay")
+	for _, path := range linked {
+		require.NotRegexp(t, "redis|nats|/provider|viper|prometheus|huma|oidc|belfry/admin/api|belfry/node/", path)
+	}
+}
+
+// Relays exchange ids through the carrier that the program gives, which stays open between runs.
+func TestWithCarrier_DeliversThroughIt(t *testing.T) {
+	t.Parallel()
+	db := dbtest.New(t)
+	execute(t, db, "INSERT INTO belfry.channels (external_id, platform, addresses) VALUES ('ann', 'ios', '{\"push\": \"a\"}')")
+	rc := redislist.DefaultConfig()
+	redis := dbtest.StartRedis(t)
+	rc.URL = redis.URL
+	carrier, err := redislist.New(rc, redislist.Options{MaxQueued: 1000, Log: zerolog.Nop()})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, carrier.Close()) })
+	calls := newPhone()
+	i, err := belfry.New(quick(), belfry.WithPool(pooled(t, db)), belfry.WithSenders(calls.by()), belfry.WithCarrier(carrier))
+	require.NoError(t, err)
+	for n := 1; n <= 2; n++ {
+		stop := runs(t, i)
+		execute(t, db, "INSERT INTO belfry.activities (channel_id, title) SELECT id, 'Hello' FROM belfry.channels")
+		becomes(t, db, "SELECT count(*) = $1 FROM belfry.messages WHERE status = 'SENT'", n)
+		require.NoError(t, stop())
+	}
+	require.NotEqual(t, ":0", redis.Do(t, "DBSIZE"))
 }
 
 // A hard stop cuts a call short, whose outcome is then unknown.
@@ -283,9 +322,9 @@ func TestNew_SaysEveryProblem(t *testing.T) {
 	}{
 		"nothing given": {nil, nil, []string{"database.url: is required", "WithPool"}},
 		"several": {func(c *belfry.Config) {
-			c.Runner.MaxSkips, c.API.Listen, c.Database.MaxConnections = -2, "127.0.0.1:1", 1
+			c.Runner.MaxSkips, c.Database.MaxConnections = -2, 1
 		}, nil,
-			[]string{"runner.max_skips: -2", "api.listen:", "allowed values: empty", "database.max_connections: 1"}},
+			[]string{"runner.max_skips: -2", "database.max_connections: 1"}},
 		"a small pool": {nil, []belfry.Option{belfry.WithPool(pool)}, []string{"WithPool: a pool of 2 connections", "allowed values: 3 or more"}},
 		"nil pool":     {nil, []belfry.Option{belfry.WithPool(nil)}, []string{"WithPool: nil"}},
 		"nil slog":     {nil, []belfry.Option{belfry.WithSlog(nil)}, []string{"WithSlog: nil"}},

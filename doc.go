@@ -1,13 +1,12 @@
-// Package belfry runs the whole of belfry inside a service: jobs, delivery, schedules,
-// retention and, where they are wanted, metrics. It is what `belfry daemon` runs, with the same
-// configuration, without its signals, exit codes and HTTP API.
+// Package belfry runs belfry inside a service: jobs, delivery, schedules and retention, as `belfry daemon`
+// does, without its signals, exit codes and HTTP API.
 //
 //	your service ──── tx: its own rows + job.EnqueueTx ────► PostgreSQL
 //	                                                         ▲   │
 //	New(config, options) ─► Run(ctx)                         │   ▼
 //	   runner      claims jobs of your types and belfry's, chunk by chunk; takes over dead runs
-//	   relay       delivers messages through your senders and those of the configuration
-//	   schedules   are fired;  retention lets go of what is over;  metrics.listen shows all that
+//	   relay       delivers messages through your senders and your carrier
+//	   maintenance fires schedules, and deletes expired rows
 //
 //	ctx ends    soft: the chunk in progress and the calls in flight are finished
 //	StopNow     hard: the chunk is rolled back, calls are cut short
@@ -17,30 +16,27 @@
 //
 // # Configuration
 //
-// A [Config] begins with [DefaultConfig], whose fields may be set, or is read by [Load]: by the
-// rules of the command line, from the same files. Its sections are the Config structs of the
-// packages that they are about (job, channels, outbox/relay, …); docs/configuration.md and
-// config.yaml say what each key does. server.data_dir and log.* are the command's: an instance
-// starts no server, and logs where it is told to.
+// A [Config] begins with [DefaultConfig]. Its sections are the Config structs of their packages (job, channels,
+// outbox/relay, …); docs/configuration.md and config.yaml document each key. Carriers, provider clients, the
+// abort cache and metrics are options, so that a program links only those that it imports. Package
+// node/settings reads the files of the command line and opens the parts that they name.
 //
 // # Enqueueing
 //
 // A request for a job is a row that joins your transaction: job.EnqueueTx for pgx, and
-// `SELECT belfry.enqueue(…)` for database/sql and every other language. No instance has to run
-// where requests are made.
+// `SELECT belfry.enqueue(…)` for database/sql and every other language. A program that only enqueues runs no
+// instance.
 //
 // # The database
 //
-// belfry opens a pool as database.url says, or takes one of yours ([WithPool]), which it never
-// closes. The schema has to be there: `belfry migrate up`, or migrations.Up, which a service
-// may call when it starts. Connections are used by few at a time: three for jobs, and
-// relay.Connections for delivery.
+// belfry opens a pool with database.url, or uses one of yours ([WithPool]), which it never closes. The database
+// needs the schema: run `belfry migrate up`, or call migrations.Up when the service starts. Jobs use three
+// connections, and delivery relay.Connections.
 //
 // # Not promised
 //
-// An instance that cannot reach its database when it starts ends with an error, and it is the
-// service that tries again; later outages are waited out. There are no signals here, no
-// private PostgreSQL and no HTTP API: `belfry serve` beside the service has that. A program
-// whose schedules or quiet hours name time zones needs their data, from the system or by
-// importing time/tzdata. The garbage collector is left as it is; `belfry daemon` tunes it.
+// Run returns an error if the database is unreachable at its start; the service tries again. It waits for the
+// end of later outages. The package handles no signals, starts no private PostgreSQL and serves no HTTP API;
+// `belfry serve` does. A program whose schedules or quiet hours name time zones needs their data, from the
+// system or from time/tzdata. The garbage collector is unchanged; `belfry daemon` tunes it.
 package belfry

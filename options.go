@@ -4,57 +4,53 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"runtime"
-	"runtime/debug"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/rs/zerolog"
 
 	"github.com/belfryhq/belfry/job"
-	"github.com/belfryhq/belfry/node/metrics"
+	"github.com/belfryhq/belfry/node"
 	"github.com/belfryhq/belfry/outbox/relay"
 )
 
-// Option is something of the program's own that an Instance works with. Of options that exclude
-// each other the last one counts.
+// Option adds a part to an Instance. If options exclude each other, the last one wins. The program closes the
+// parts that it gives, after the end of Run.
 type Option func(*Instance)
 
-// WithPool has belfry work on a pool of the program's, which stays open. database.* then means
-// nothing. Its sessions have PostgreSQL's defaults for standard_conforming_strings,
-// default_transaction_* and the like, which Run checks. Behind a pooler in transaction mode its
-// connections must not prepare statements (default_query_exec_mode=cache_describe), which a
-// pool of belfry's finds out by itself.
+// WithPool lets belfry work on a pool of the program. It replaces database.*. Its sessions need PostgreSQL's
+// defaults for standard_conforming_strings, default_transaction_* and similar settings, which Run checks.
+// Behind a pooler in transaction mode its connections must not prepare statements
+// (default_query_exec_mode=cache_describe); a pool of belfry's own detects that.
 func WithPool(pool *pgxpool.Pool) Option {
 	return func(i *Instance) {
-		i.pool = pool
+		i.parts.Pool = pool
 		if pool == nil {
 			i.problems = append(i.problems, errors.New("WithPool: nil is not allowed; allowed values: an open pool"))
 		}
 	}
 }
 
-// WithLogger has belfry log by log. Without any nothing is logged. log.level and log.format are
-// the command line's.
-func WithLogger(log zerolog.Logger) Option { return func(i *Instance) { i.log = log } }
+// WithLogger sets the logger. Without one nothing is logged.
+func WithLogger(log zerolog.Logger) Option { return func(i *Instance) { i.parts.Log = log } }
 
-// WithSlog is WithLogger for log/slog. Levels and fields are carried over, in their order;
-// what log does not enable is not written.
+// WithSlog is WithLogger for log/slog. It preserves levels, and fields in their order. Levels that log does not
+// enable are not written.
 func WithSlog(log *slog.Logger) Option {
 	return func(i *Instance) {
 		if log == nil {
 			i.problems = append(i.problems, errors.New("WithSlog: nil is not allowed; allowed values: a logger"))
 			return
 		}
-		i.log = overSlog(log.Handler())
+		i.parts.Log = overSlog(log.Handler())
 	}
 }
 
-// WithSenders adds senders to those of the configuration: clients of one's own, or
-// provider.New's. They stay open. Begin their SenderConfig with relay.DefaultSenderConfig. Name
-// media all of whose senders need no address of a channel in Config.Delivery.Compose.NoAddress.
+// WithSenders adds senders: clients of the program, clients of provider.New, or the senders of a configuration
+// file, which node/settings opens. Begin a SenderConfig with relay.DefaultSenderConfig. List media whose
+// senders need no address of a channel in Config.Delivery.Compose.NoAddress.
 func WithSenders(senders ...relay.Sender) Option {
 	return func(i *Instance) {
-		i.senders = append(i.senders, senders...)
+		i.parts.Senders = append(i.parts.Senders, senders...)
 		for _, s := range senders {
 			if s.Client == nil {
 				i.problems = append(i.problems, fmt.Errorf("WithSenders: sender %q has no client; allowed values: a sender.Sender", s.Name))
@@ -63,21 +59,23 @@ func WithSenders(senders ...relay.Sender) Option {
 	}
 }
 
-// WithTypes adds job types to inbox and push. The database learns of them when Run begins; from
-// then on jobs of them may be enqueued.
-func WithTypes(types ...job.Type) Option {
-	return func(i *Instance) { i.types = append(i.types, types...) }
+// WithCarrier sets the carrier of message ids: redislist.New, redisstream.New or jetstream.New. Nil, as
+// without the option, means PostgreSQL. All relays on a database use the same carrier.
+func WithCarrier(carrier relay.Broker) Option {
+	return func(i *Instance) { i.parts.Broker = carrier }
 }
 
-// thisBuild says which belfry this program has.
-func thisBuild() metrics.Build {
-	b := metrics.Build{Version: "(devel)", Commit: "unknown", Go: runtime.Version()}
-	if info, ok := debug.ReadBuildInfo(); ok {
-		for _, m := range info.Deps {
-			if m.Path == "github.com/belfryhq/belfry" {
-				b.Version = m.Version
-			}
-		}
-	}
-	return b
+// WithAbortCache sets a cache of abort flags, such as abortcache.Open, which can abort a job while the database
+// is down.
+func WithAbortCache(cache job.AbortCache) Option {
+	return func(i *Instance) { i.parts.Cache = cache }
+}
+
+// WithMonitor exposes metrics and health, such as metrics.OpenMonitor.
+func WithMonitor(m node.Monitor) Option { return func(i *Instance) { i.parts.Monitor = m } }
+
+// WithTypes adds job types to inbox and push. Run registers them in the database. Their jobs can be enqueued
+// from then on.
+func WithTypes(types ...job.Type) Option {
+	return func(i *Instance) { i.parts.Types = append(i.parts.Types, types...) }
 }

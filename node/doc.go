@@ -1,23 +1,22 @@
-// Package node wires one process of belfry from its settings: what runs beside what, and in
-// which order it begins and ends. The command line and package belfry are its callers.
+// Package node wires one process of belfry: its parts, and the order in which they start and end. Its
+// callers are the command line and package belfry.
 //
 //	Open      names ─► runner (abort cache) ─► relay (senders, carrier)
-//	Start     schedules of the settings ─► database; maintenance by the clock
-//	Loops     names │ runner │ relay │ looks at the database, for metrics
+//	Start     configured schedules ─► database; periodic maintenance
+//	Loops     names │ runner │ relay │ polls of the database, for metrics
 //	StopNow   the chunk in progress is rolled back, calls in flight are cut short
-//	Close     maintenance ends ─► relay ─► runner ─► names are given back
+//	Close     maintenance ends ─► names are released
 //
-// Loops end when their context does: softly, the chunk in progress and the calls in flight are
-// finished. One that ends with an error is to end the others (lifecycle.Together).
+// Loops end when their context ends, after the chunk in progress and the calls in flight. A loop that ends
+// with an error must end the others (lifecycle.Together).
 //
-// Beside the loops goes the maintenance of a process that runs jobs: it fires schedules and
-// deletes what retention lets go. gocron rings, and PostgreSQL decides which of several
-// processes does it.
+// The maintenance of a process that runs jobs fires schedules and deletes expired rows. gocron triggers
+// it, and PostgreSQL decides which of several processes does it.
 //
-// Reload puts settings into force that may change live. The rest waits for the next start,
-// and is named.
+// Reload applies settings that may change while the process runs, and names those that wait for the next
+// start.
 //
-// Monitor shows such a process on metrics.listen, and one that serves the HTTP API alone.
-//
-// Nothing here reads a file of configuration, asks a person or knows a signal.
+// The package imports no carrier, no provider client and no reader of configuration files: Options has
+// them as values, so that a program that embeds belfry links only the parts it uses. node/settings
+// reads files and opens these parts, and node/metrics implements Monitor.
 package node

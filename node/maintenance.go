@@ -13,25 +13,24 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/belfryhq/belfry/admin/delivery"
-	"github.com/belfryhq/belfry/internal/config"
+	"github.com/belfryhq/belfry/internal/keys"
 	"github.com/belfryhq/belfry/job"
 	"github.com/belfryhq/belfry/job/schedule"
 )
 
-// maintenance is what a process does besides running jobs: it fires schedules, and deletes what
-// retention lets go.
+// maintenance fires schedules and deletes expired rows in a process that runs jobs. gocron triggers both.
 type maintenance struct {
 	*reloader
 
 	pool   *pgxpool.Pool
 	firer  *schedule.Firer
-	behind atomic.Bool // the database did not take the schedules over yet
-	pruned time.Time   // when it last deleted what is over its retention
+	behind atomic.Bool // the configured schedules are not in the database yet
+	pruned time.Time   // the last deletion of expired rows
 	hints  <-chan struct{}
 	outage *job.Outage
 }
 
-// newMaintenance returns that of a process whose runner passes hints on.
+// newMaintenance returns the maintenance of a process whose runner forwards hints.
 func newMaintenance(r *reloader, pool *pgxpool.Pool, hints <-chan struct{}, outage *job.Outage) *maintenance {
 	return &maintenance{
 		reloader: r, pool: pool, hints: hints, outage: outage,
@@ -39,17 +38,18 @@ func newMaintenance(r *reloader, pool *pgxpool.Pool, hints <-chan struct{}, outa
 	}
 }
 
-// start begins, until ctx is cancelled. The returned function waits for the end. Each periodic
-// act is a job of gocron's that never runs beside itself: one that takes longer than the
-// interval holds up no other.
+// start runs the maintenance until ctx is cancelled. The returned function waits for the end. Each
+// periodic task is a job of gocron that never overlaps itself: a task that takes longer than the interval
+// does not delay the others.
 func (t *maintenance) start(ctx context.Context) (wait func() error, err error) {
 	clock, err := gocron.NewScheduler()
 	if err != nil {
 		return nil, fmt.Errorf("start maintenance: %w", err)
 	}
 	fire := make(chan struct{}, 1)
+	c, _ := t.config()
 	for _, act := range []any{func() { ask(fire) }, t.catchUp, t.prune} {
-		_, err = clock.NewJob(gocron.DurationJob(t.settings().Runner.PollInterval), gocron.NewTask(act),
+		_, err = clock.NewJob(gocron.DurationJob(c.Runner.PollInterval), gocron.NewTask(act),
 			gocron.WithContext(ctx), gocron.WithStartAt(gocron.WithStartImmediately()), gocron.WithSingletonMode(gocron.LimitModeReschedule))
 		if err != nil {
 			return nil, errors.Join(fmt.Errorf("start maintenance: %w", err), clock.Shutdown())
@@ -65,7 +65,7 @@ func (t *maintenance) start(ctx context.Context) (wait func() error, err error) 
 	}, nil
 }
 
-// ask wakes who waits for c; asking twice before anybody looks is asking once.
+// ask wakes the receiver of c. Two calls before it receives count as one.
 func ask(c chan<- struct{}) {
 	select {
 	case c <- struct{}{}:
@@ -73,18 +73,17 @@ func ask(c chan<- struct{}) {
 	}
 }
 
-// catchUp brings the schedules of the configuration into a database that did not take them
-// before.
+// catchUp stores the configured schedules in a database that was down before.
 func (t *maintenance) catchUp(ctx context.Context) {
 	if t.behind.Load() {
 		t.sync(ctx)
 	}
 }
 
-// prune deletes what is over its retention, at once for the first time and then every
-// retention.interval.
+// prune deletes expired rows, immediately at first and then every retention.interval.
 func (t *maintenance) prune(ctx context.Context) {
-	retention := t.settings().Retention
+	c, _ := t.config()
+	retention := c.Retention
 	if retention.Off() || !t.pruned.IsZero() && time.Since(t.pruned) < retention.Interval {
 		return
 	}
@@ -99,12 +98,13 @@ func (t *maintenance) prune(ctx context.Context) {
 	}
 }
 
-// sync brings the schedules of the configuration into the database; at the next tick
-// again when the database does not answer.
+// sync stores the configured schedules in the database. It is repeated at the next tick if the database is
+// down.
 func (t *maintenance) sync(ctx context.Context) {
-	synced, err := SyncSchedules(ctx, t.pool, t.settings().Schedules, t.runner.Name())
+	c, _ := t.config()
+	synced, err := SyncSchedules(ctx, t.pool, c.Schedules, t.runner.Name())
 	behind := false
-	for _, one := range config.Flatten(err) {
+	for _, one := range keys.Flatten(err) {
 		switch {
 		case ctx.Err() != nil:
 		case Unreachable(one):
@@ -123,7 +123,7 @@ func (t *maintenance) sync(ctx context.Context) {
 	}
 }
 
-// SyncSchedules brings the schedules of the settings into the database.
+// SyncSchedules stores configured schedules in the database.
 func SyncSchedules(ctx context.Context, pool *pgxpool.Pool, list []schedule.Definition, actor string) (schedule.Synced, error) {
 	if len(list) == 0 {
 		return schedule.Synced{}, nil

@@ -9,53 +9,60 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/belfryhq/belfry/channels"
+	"github.com/belfryhq/belfry/channels/unsubscribe"
 	"github.com/belfryhq/belfry/internal/lifecycle"
 	"github.com/belfryhq/belfry/job"
-	"github.com/belfryhq/belfry/node/settings"
 	"github.com/belfryhq/belfry/outbox"
 	"github.com/belfryhq/belfry/outbox/relay"
 )
 
-// Options are what a process is made of. One that neither runs jobs nor delivers does nothing.
+// Options are the parts of a process.
 type Options struct {
-	Settings settings.Settings
-	Pool     *pgxpool.Pool // stays open
-	Log      zerolog.Logger
-	Run      bool           // jobs, schedules and retention
-	Deliver  bool           // messages
-	Types    []job.Type     // besides inbox and push
-	Senders  []relay.Sender // besides those of the settings; stay open
-	Monitor  *Monitor       // nil: none
+	Config  Config
+	Pool    *pgxpool.Pool // stays open
+	Log     zerolog.Logger
+	Run     bool       // run jobs, schedules and retention
+	Deliver bool       // deliver messages
+	Types   []job.Type // in addition to inbox and push
+
+	Senders []relay.Sender     // stay open
+	Broker  relay.Broker       // the carrier of message ids, which stays open; nil means PostgreSQL
+	Links   *unsubscribe.Links // the keys of opt-out links in mail, which Reload reads again; may be nil
+	Cache   job.AbortCache     // stays open; may be nil
+	Monitor Monitor            // may be nil
+	// Keys is the configuration struct whose keys Reload compares. Nil means Config.
+	Keys any
 }
 
-// senders are all senders as the relay is told of them, with s for those of the settings.
-func (o Options) senders(s settings.Senders) []relay.SenderConfig {
-	list := s.Configs()
-	for _, own := range o.Senders {
-		list = append(list, own.SenderConfig)
+// senderConfigs returns the configurations of the senders.
+func (o Options) senderConfigs() []relay.SenderConfig {
+	list := make([]relay.SenderConfig, len(o.Senders))
+	for i, s := range o.Senders {
+		list[i] = s.SenderConfig
 	}
 	return list
 }
 
-// Node is one process of belfry. Its methods are safe for concurrent use, but for Start and
-// Close.
+// Node is one process of belfry. Its methods are safe for concurrent use, except Start and Close.
 type Node struct {
 	o           Options
 	held        *lifecycle.NameLock
 	outage      *job.Outage
-	runner      *job.Runner // nil: jobs are not run here
-	delivery    *Delivery   // nil: nothing is delivered here
+	runner      *job.Runner  // nil if jobs do not run here
+	relay       *relay.Relay // nil if no messages are delivered here
 	reloader    *reloader
-	maintenance *maintenance // nil: jobs are not run here
+	maintenance *maintenance // nil if jobs do not run here
 	closers     []func() error
 }
 
-// Open makes a process. It takes the names that the settings give, which another process may
-// hold: a *lifecycle.NameInUseError. Something that they name and that is unfit is a
-// *settings.UnfitError. Close follows the end of all loops.
+// Open makes a process. It acquires the configured names; another process may hold them, which is a
+// *lifecycle.NameInUseError. A part that cannot be used is a *ConfigError. Call Close after the end of all
+// loops.
 func Open(ctx context.Context, o Options) (n *Node, err error) {
-	s := o.Settings
-	if err := RecordRecipients(ctx, o.Pool, s.Channels, o.Log); err != nil {
+	if o.Monitor == nil {
+		o.Monitor = noMonitor{}
+	}
+	if err := RecordRecipients(ctx, o.Pool, o.Config.Channels, o.Log); err != nil {
 		return nil, err
 	}
 	n = &Node{o: o, outage: job.NewOutage(o.Log)}
@@ -65,38 +72,38 @@ func Open(ctx context.Context, o Options) (n *Node, err error) {
 			n = nil
 		}
 	}()
-	if n.held, err = HoldNames(ctx, s, o.Pool, o.Run, o.Deliver); err != nil {
+	if n.held, err = HoldNames(ctx, o); err != nil {
 		return n, err
 	}
 	n.closes(func() error { return n.held.Release(ctx) })
 	hints := make(chan struct{}, 1)
 	if o.Run {
-		options := append(o.Monitor.runner(o.Types), job.WithHint(func() { ask(hints) }), job.WithOutage(n.outage))
-		runner, done, err := NewRunner(s, o.Pool, o.Types, o.Log, options...)
-		if err != nil {
+		types := []string{outbox.TypeInbox, outbox.TypePush}
+		for _, t := range o.Types {
+			types = append(types, t.Name())
+		}
+		options := append(o.Monitor.Runner(types), job.WithHint(func() { ask(hints) }), job.WithOutage(n.outage))
+		if n.runner, err = NewRunner(o, options...); err != nil {
 			return n, err
 		}
-		n.runner = runner
-		n.closes(done)
 	}
 	if o.Deliver {
-		options := append(o.Monitor.relay(o.senders(s.Senders)), relay.WithOutage(n.outage))
-		if n.delivery, err = newDelivery(ctx, s, o.Pool, o.Senders, o.Log, options...); err != nil {
+		options := append(o.Monitor.Relay(o.senderConfigs()), relay.WithOutage(n.outage))
+		if n.relay, err = newRelay(ctx, o, options...); err != nil {
 			return n, err
 		}
-		n.closes(n.delivery.Close)
 	}
-	n.reloader = newReloader(o, n.runner, n.delivery)
+	n.reloader = newReloader(o, n.runner, n.relay)
 	if o.Run {
 		n.maintenance = newMaintenance(n.reloader, o.Pool, hints, n.outage)
 	}
 	return n, nil
 }
 
-// closes has Close call f before what was opened earlier.
+// closes lets Close call f before the closers of parts that were opened earlier.
 func (n *Node) closes(f func() error) { n.closers = append(n.closers, f) }
 
-// Start begins what goes on beside the loops, until Close.
+// Start begins the maintenance, which runs until Close.
 func (n *Node) Start(ctx context.Context) error {
 	if n.maintenance == nil {
 		return nil
@@ -114,7 +121,7 @@ func (n *Node) Start(ctx context.Context) error {
 	return nil
 }
 
-// Loops are what is to run, side by side, until its context ends.
+// Loops returns the loops of the process, which run concurrently until their context ends.
 func (n *Node) Loops() []func(context.Context) error {
 	m := n.o.Monitor
 	var loops []func(context.Context) error
@@ -124,26 +131,28 @@ func (n *Node) Loops() []func(context.Context) error {
 	if n.runner != nil {
 		loops = append(loops, m.Loop("runner", n.runner.Run))
 	}
-	if n.delivery != nil {
-		loops = append(loops, m.Loop("relay", n.delivery.Run))
+	p := Polled{Pool: n.o.Pool, Broker: n.o.Broker, Senders: n.o.senderConfigs(), Outage: n.outage}
+	if n.relay != nil {
+		p.Stats = n.relay.Stats
+		loops = append(loops, m.Loop("relay", n.relay.Run))
 	}
-	return append(loops, m.watch(n)...)
+	return append(loops, m.Poll(p)...)
 }
 
-// StopNow stops at once what a cancelled context stops softly. cause is what is recorded of
-// it.
+// StopNow stops the loops at once: the chunk in progress is rolled back and calls in flight are cut
+// short. cause is recorded with them.
 func (n *Node) StopNow(cause error) {
 	if n.runner != nil {
 		n.runner.StopNow(cause)
 	}
-	if n.delivery != nil {
-		n.delivery.StopNow(cause)
+	if n.relay != nil {
+		n.relay.StopNow(cause)
 	}
 }
 
-// Reload puts what of next may change live into force, and returns the keys that changed, and
-// those that wait for the next start. With an error nothing has changed.
-func (n *Node) Reload(ctx context.Context, next settings.Config) (changed, waiting []string, err error) {
+// Reload applies the settings of next that may change while the process runs. It returns the changed keys,
+// and the keys that wait for the next start. With an error nothing has changed.
+func (n *Node) Reload(ctx context.Context, next Update) (changed, waiting []string, err error) {
 	changed, waiting, err = n.reloader.reload(next)
 	if n.maintenance != nil && slices.Contains(changed, "schedules") {
 		n.maintenance.sync(ctx)
@@ -151,7 +160,7 @@ func (n *Node) Reload(ctx context.Context, next settings.Config) (changed, waiti
 	return changed, waiting, err
 }
 
-// Name is the runner's; empty where jobs are not run.
+// Name returns the name of the runner, or "" if jobs do not run here.
 func (n *Node) Name() string {
 	if n.runner == nil {
 		return ""
@@ -159,15 +168,15 @@ func (n *Node) Name() string {
 	return n.runner.Name()
 }
 
-// Stats are the relay's so far; zero where nothing is delivered.
+// Stats returns the statistics of the relay, or zero if no messages are delivered here.
 func (n *Node) Stats() relay.Stats {
-	if n.delivery == nil {
+	if n.relay == nil {
 		return relay.Stats{}
 	}
-	return n.delivery.Stats()
+	return n.relay.Stats()
 }
 
-// Close ends what Start began, closes what Open opened, and gives the names back.
+// Close ends the maintenance and releases the names.
 func (n *Node) Close() error {
 	var errs []error
 	for _, f := range slices.Backward(n.closers) {
@@ -177,46 +186,35 @@ func (n *Node) Close() error {
 	return errors.Join(errs...)
 }
 
-// HoldNames takes the names of the runner and of the relay, those of them that are given: a
-// name that belfry makes up is nobody else's. They are to be released.
-func HoldNames(ctx context.Context, s settings.Settings, pool *pgxpool.Pool, runner, relay bool) (*lifecycle.NameLock, error) {
+// HoldNames acquires the configured names of the runner and of the relay. Generated names need no lock.
+// The caller releases them.
+func HoldNames(ctx context.Context, o Options) (*lifecycle.NameLock, error) {
 	var given []lifecycle.Name
-	if runner && s.Runner.Name != "" {
-		given = append(given, lifecycle.Name{Kind: lifecycle.RunnerName, Name: s.Runner.Name})
+	if name := o.Config.Runner.Name; o.Run && name != "" {
+		given = append(given, lifecycle.Name{Kind: lifecycle.RunnerName, Name: name})
 	}
-	if relay && s.Delivery.Relay.Name != "" {
-		given = append(given, lifecycle.Name{Kind: lifecycle.RelayName, Name: s.Delivery.Relay.Name})
+	if name := o.Config.Delivery.Relay.Name; o.Deliver && name != "" {
+		given = append(given, lifecycle.Name{Kind: lifecycle.RelayName, Name: name})
 	}
-	hold, err := lifecycle.LockNames(ctx, pool, given...)
+	hold, err := lifecycle.LockNames(ctx, o.Pool, given...)
 	return hold, job.TranslateOutage(err, job.ErrLocked)
 }
 
-// NewRunner makes a runner of belfry's own job types and of others. The returned function
-// closes what it needs.
-func NewRunner(s settings.Settings, pool *pgxpool.Pool, types []job.Type, log zerolog.Logger, options ...job.Option) (*job.Runner, func() error, error) {
-	store, err := channels.New(s.Channels)
+// NewRunner makes a runner of belfry's job types and of those of o.
+func NewRunner(o Options, options ...job.Option) (*job.Runner, error) {
+	store, err := channels.New(o.Config.Channels)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	cache, err := s.OpenCache()
-	if err != nil {
-		return nil, nil, err
+	options = append(options, job.WithLogger(o.Log))
+	if o.Cache != nil {
+		options = append(options, job.WithAbortCache(o.Cache))
 	}
-	done := func() error { return nil }
-	options = append(options, job.WithLogger(log))
-	if cache != nil {
-		done = cache.Close
-		options = append(options, job.WithAbortCache(cache))
-	}
-	runner, err := job.NewRunner(pool, s.Runner, append(outbox.Types(store), types...), options...)
-	if err != nil {
-		return nil, nil, errors.Join(err, done())
-	}
-	return runner, done, nil
+	return job.NewRunner(o.Pool, o.Config.Runner, append(outbox.Types(store), o.Types...), options...)
 }
 
-// RecordRecipients brings what the database knows of channels.relation in step with the
-// settings; the log says what changed, and what keeps it from that.
+// RecordRecipients records channels.relation in the database. Changes and failures of the database are
+// logged.
 func RecordRecipients(ctx context.Context, pool *pgxpool.Pool, c channels.Config, log zerolog.Logger) error {
 	store, err := channels.New(c)
 	if err != nil {

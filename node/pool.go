@@ -12,32 +12,30 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/rs/zerolog"
 
-	"github.com/belfryhq/belfry/admin/operation"
 	"github.com/belfryhq/belfry/internal/db"
 	"github.com/belfryhq/belfry/internal/errkind"
-	"github.com/belfryhq/belfry/node/settings"
 )
 
-// statementTimeout bounds the statements with which a process begins.
+// statementTimeout bounds the first statements of a process.
 const statementTimeout = 30 * time.Second
 
-// OpenPool returns a pool on the database at dsn, which connects with its first use. To what
-// writes, a standby is a server that does not answer, until it is promoted.
-func OpenPool(ctx context.Context, dsn string, c settings.Database, writes bool, log zerolog.Logger) (*pgxpool.Pool, error) {
+// OpenPool returns a pool on the database at dsn, which connects on first use. If writes is set, a standby
+// counts as unreachable until it is promoted.
+func OpenPool(ctx context.Context, dsn string, c Database, writes bool, log zerolog.Logger) (*pgxpool.Pool, error) {
 	return openPool(ctx, dsn, c, 0, writes, log)
 }
 
-// OpenReserve returns a pool for what writes, of so many connections, which it keeps open from the
-// start: a server without a free place for another one takes none of them.
-func OpenReserve(ctx context.Context, dsn string, c settings.Database, connections int, log zerolog.Logger) (*pgxpool.Pool, error) {
+// OpenReserve returns a pool that writes and holds its connections open from the start, so that a server
+// with no connections left cannot take them.
+func OpenReserve(ctx context.Context, dsn string, c Database, connections int, log zerolog.Logger) (*pgxpool.Pool, error) {
 	c.MaxConnections = connections
 	return openPool(ctx, dsn, c, connections, true, log)
 }
 
-func openPool(ctx context.Context, dsn string, c settings.Database, kept int, writes bool, log zerolog.Logger) (*pgxpool.Pool, error) {
+func openPool(ctx context.Context, dsn string, c Database, kept int, writes bool, log zerolog.Logger) (*pgxpool.Pool, error) {
 	cfg, err := pgxpool.ParseConfig(dsn)
 	if err != nil {
-		return nil, fmt.Errorf("database.url: %s", settings.ParseProblem(err))
+		return nil, fmt.Errorf("database.url: %s", parseProblem(err))
 	}
 	cfg.MaxConns = int32(c.MaxConnections) //nolint:gosec // Validate allows up to 1000
 	cfg.MinConns = int32(kept)             //nolint:gosec // no more than those
@@ -47,7 +45,7 @@ func openPool(ctx context.Context, dsn string, c settings.Database, kept int, wr
 	if cfg.ConnConfig.RuntimeParams["application_name"] == "" {
 		cfg.ConnConfig.RuntimeParams["application_name"] = "belfry"
 	}
-	cfg.ConnConfig.RuntimeParams["client_encoding"] = "UTF8" // whatever the database, the role or the URL has
+	cfg.ConnConfig.RuntimeParams["client_encoding"] = "UTF8" // overrides the database, the role and the URL
 	cfg.AfterConnect = standardSession
 	if writes && cfg.ConnConfig.ValidateConnect == nil { // no target_session_attrs
 		cfg.ConnConfig.ValidateConnect = notStandby
@@ -62,11 +60,10 @@ func openPool(ctx context.Context, dsn string, c settings.Database, kept int, wr
 // ConnectTimeout returns the time that one attempt to connect may take. A pool without a limit,
 // such as one that pgxpool.New opens, has the default of database.connect_timeout.
 func ConnectTimeout(pool *pgxpool.Pool) time.Duration {
-	return cmp.Or(pool.Config().ConnConfig.ConnectTimeout, settings.Default().Database.ConnectTimeout)
+	return cmp.Or(pool.Config().ConnConfig.ConnectTimeout, DefaultConfig().Database.ConnectTimeout)
 }
 
-// Ping has the server answer once, in the time that is given to one attempt to connect to each
-// of its addresses.
+// Ping pings the server within the time of one attempt to connect to each of its addresses.
 func Ping(ctx context.Context, pool *pgxpool.Pool) error {
 	attempts := 1 + len(pool.Config().ConnConfig.Fallbacks)
 	ctx, cancel := context.WithTimeout(ctx, time.Duration(attempts)*ConnectTimeout(pool))
@@ -74,17 +71,21 @@ func Ping(ctx context.Context, pool *pgxpool.Pool) error {
 	return pool.Ping(ctx)
 }
 
-// Unreachable reports whether err means that no statement can reach the database, or none that
-// writes, rather than that a statement went wrong.
+// Unreachable reports whether err means that no statement, or no statement that writes, can reach the
+// database.
 func Unreachable(err error) bool {
-	if unknown := new(operation.UnknownOutcomeError); errors.As(err, &unknown) {
-		err = unknown.Err
+	var unknown interface {
+		Kind() errkind.Kind
+		Unwrap() error
+	}
+	if errors.As(err, &unknown) && unknown.Kind() == errkind.Unknown {
+		err = unknown.Unwrap()
 	}
 	kind := errkind.Of(err)
 	return kind == errkind.Unavailable || kind == errkind.Standby
 }
 
-// notStandby refuses a server that tells that it only follows another.
+// notStandby rejects a standby.
 func notStandby(_ context.Context, conn *pgconn.PgConn) error {
 	if conn.ParameterStatus("in_hot_standby") == "on" {
 		return pgconn.ErrStandbyConnection

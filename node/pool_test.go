@@ -15,7 +15,6 @@ import (
 
 	"github.com/belfryhq/belfry/admin/doctor"
 	"github.com/belfryhq/belfry/dev/dbtest"
-	"github.com/belfryhq/belfry/node/settings"
 )
 
 func TestMain(m *testing.M) { dbtest.Main(m) }
@@ -75,9 +74,9 @@ func TestStart_AServerThatCrashesIsUnreachable(t *testing.T) {
 			return err
 		},
 		"belfry.names": func(ctx context.Context, pool *pgxpool.Pool) error {
-			var s settings.Settings
-			s.Delivery.Relay.Name = "a"
-			_, err := HoldNames(ctx, s, pool, false, true)
+			var o Options
+			o.Pool, o.Deliver, o.Config.Delivery.Relay.Name = pool, true, "a"
+			_, err := HoldNames(ctx, o)
 			return err
 		},
 	} {

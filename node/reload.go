@@ -10,59 +10,78 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/belfryhq/belfry/channels/unsubscribe"
-	"github.com/belfryhq/belfry/internal/config"
+	"github.com/belfryhq/belfry/internal/keys"
 	"github.com/belfryhq/belfry/job"
-	"github.com/belfryhq/belfry/node/settings"
 	"github.com/belfryhq/belfry/outbox/relay"
 )
 
-// reloader knows the settings in force, and has those of others take effect that may change
-// live.
+// Update is the next configuration of a running process.
+type Update struct {
+	Config
+	// Senders are the next limits and policies, in the order of Options.Senders. Nil leaves them.
+	Senders []relay.SenderConfig
+	// Keys is the struct whose keys are compared, of the type of Options.Keys. Nil means Config.
+	Keys any
+}
+
+// reloader applies settings that may change while a process runs.
 type reloader struct {
-	runner *job.Runner // nil: none here
-	relay  *relay.Relay
-	links  *unsubscribe.Links   // of mail; nil: none
-	own    []relay.SenderConfig // senders that no settings have
+	runner *job.Runner        // may be nil
+	relay  *relay.Relay       // may be nil
+	links  *unsubscribe.Links // may be nil
 	log    zerolog.Logger
 
 	mu      sync.Mutex
-	current settings.Config // of the keys that take effect live
-	inForce map[string]any  // by key
+	current Config // of the keys that take effect live
+	senders []relay.SenderConfig
+	inForce map[string]any // values by key
 }
 
-// newReloader takes the runner and the delivery of a process; either may be nil.
-func newReloader(o Options, runner *job.Runner, d *Delivery) *reloader {
-	r := &reloader{runner: runner, own: o.senders(nil), log: o.Log, current: o.Settings.Config, inForce: make(map[string]any)}
-	if d != nil {
-		r.relay, r.links = d.Relay, d.links
+func newReloader(o Options, runner *job.Runner, r *relay.Relay) *reloader {
+	x := &reloader{runner: runner, relay: r, log: o.Log, current: o.Config, senders: o.senderConfigs(), inForce: make(map[string]any)}
+	if r != nil {
+		x.links = o.Links
 	}
-	for _, k := range config.Keys(r.current) {
-		r.inForce[k.Name] = k.Value
+	for _, k := range keysOf(o.Config, o.Keys) {
+		x.inForce[k.Name] = k.Value
 	}
-	return r
+	return x
 }
 
-// settings returns those in force.
-func (r *reloader) settings() settings.Config {
+func keysOf(c Config, all any) []keys.Key {
+	if all == nil {
+		all = c
+	}
+	return keys.Of(all)
+}
+
+// config returns the configuration in force.
+func (r *reloader) config() (Config, []relay.SenderConfig) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.current
+	return r.current, r.senders
 }
 
-// linkKeys is the key that names the file with the keys of links: what is in the file takes effect
-// live, another file at the next start.
+// linkKeys is the key that names the file with the keys of links. A change of the file's content takes
+// effect live, a change of its name at the next start.
 const linkKeys = "api.unsubscribe_keys_file"
 
-// reload returns the keys that changed, and those that wait for the next start.
-func (r *reloader) reload(next settings.Config) (changed, waiting []string, err error) {
+// reload returns the changed keys, and the keys that wait for the next start.
+func (r *reloader) reload(next Update) (changed, waiting []string, err error) {
 	otherKeys := false
 	if r.links != nil {
 		if otherKeys, err = r.links.Reload(); err != nil {
 			return nil, nil, fmt.Errorf("%s: %w", linkKeys, err)
 		}
 	}
+	now, senders := r.config()
+	if next.Senders != nil {
+		senders = next.Senders
+	}
 	if r.relay != nil {
-		if err := r.relay.Reload(r.forRelay(next)); err != nil {
+		c := next.Delivery.Relay
+		c.Name, c.Lease = now.Delivery.Relay.Name, now.Delivery.Relay.Lease
+		if err := r.relay.Reload(c, senders); err != nil {
 			return nil, nil, err
 		}
 	}
@@ -72,67 +91,43 @@ func (r *reloader) reload(next settings.Config) (changed, waiting []string, err 
 			return nil, nil, err
 		}
 	}
-	changed, waiting = r.take(next, needRestart)
+	changed, waiting = r.apply(next, senders, needRestart)
 	if otherKeys && !slices.Contains(waiting, linkKeys) {
 		changed = append(changed, linkKeys)
 	}
 	return changed, waiting, nil
 }
 
-// forRelay returns of the next settings what a relay takes while it runs, and the rest
-// as it is.
-func (r *reloader) forRelay(next settings.Config) (relay.Config, []relay.SenderConfig) {
-	now := r.settings()
-	c, senders := next.Delivery.Relay, now.Senders
-	c.Name, c.Lease = now.Delivery.Relay.Name, now.Delivery.Relay.Lease
-	if sameSenders(now.Senders, next.Senders) {
-		senders = next.Senders
-	}
-	return c, slices.Concat(senders.Configs(), r.own)
-}
-
-// sameSenders reports whether two lists differ in limits and policies only.
-func sameSenders(a, b settings.Senders) bool {
-	return slices.EqualFunc(a, b, func(a, b settings.Sender) bool {
-		return a.Name == b.Name && a.Kind == b.Kind && a.Medium == b.Medium &&
-			slices.Equal(a.Platforms, b.Platforms) && reflect.DeepEqual(a.Settings, b.Settings)
-	})
-}
-
-// take puts the keys that take effect live into force. It returns those that changed, and
-// those that differ from what is in force until a restart.
-func (r *reloader) take(next settings.Config, needRestart []string) (changed, waiting []string) {
+// apply stores the keys that take effect live. It returns the changed keys, and those that differ from the
+// values in force until a restart.
+func (r *reloader) apply(next Update, senders []relay.SenderConfig, needRestart []string) (changed, waiting []string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	same := sameSenders(r.current.Senders, next.Senders)
-	for _, k := range config.Keys(next) {
+	for _, k := range keysOf(next.Config, next.Keys) {
 		if reflect.DeepEqual(r.inForce[k.Name], k.Value) {
 			continue
 		}
-		if !r.live(k.Name, needRestart, same) {
+		if !r.live(k.Name, needRestart, next.Senders != nil) {
 			waiting = append(waiting, k.Name)
 			continue
 		}
 		changed = append(changed, k.Name)
 		r.inForce[k.Name] = k.Value
 	}
-	r.current.Retention, r.current.Schedules = next.Retention, next.Schedules
-	if same {
-		r.current.Senders = next.Senders
-	}
+	r.current.Retention, r.current.Schedules, r.senders = next.Retention, next.Schedules, senders
 	return changed, waiting
 }
 
-// live reports whether a key counts without a restart. Of the runner's keys the runner
-// says which do not. Senders do when only limits and policies of theirs changed.
-func (r *reloader) live(key string, needRestart []string, sameSenders bool) bool {
+// live reports whether a key takes effect without a restart. senders reports whether only limits and
+// policies of the senders changed.
+func (r *reloader) live(key string, needRestart []string, senders bool) bool {
 	switch section, _, _ := strings.Cut(key, "."); section {
 	case "runner":
 		return r.runner != nil && !slices.ContainsFunc(needRestart, func(n string) bool { return key == n || strings.HasPrefix(key, n+".") })
 	case "schedules", "retention":
 		return r.runner != nil
 	case "senders":
-		return r.relay != nil && sameSenders
+		return r.relay != nil && senders
 	case "delivery":
 		return r.relay != nil && !slices.Contains(restartDelivery, key) && !strings.HasPrefix(key, "delivery.redis.") && !strings.HasPrefix(key, "delivery.nats.")
 	}

@@ -1,4 +1,4 @@
-package node
+package node_test
 
 import (
 	"os"
@@ -11,12 +11,13 @@ import (
 
 	"github.com/belfryhq/belfry/dev/dbtest"
 	"github.com/belfryhq/belfry/internal/config"
+	"github.com/belfryhq/belfry/node"
 	"github.com/belfryhq/belfry/node/settings"
 )
 
-// A reload reads the keys of links again, which is told by the key that names their file. A file
-// that cannot be used is refused with that name.
-func TestReloader_ReadsTheKeysOfLinks(t *testing.T) {
+// A reload reads the keys of links again and reports the key that names their file. An invalid file is
+// rejected with its name.
+func TestNode_ReloadReadsKeysOfLinks(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "keys")
 	write := func(text string) { require.NoError(t, os.WriteFile(file, []byte(text), 0o600)) }
@@ -26,22 +27,29 @@ func TestReloader_ReadsTheKeysOfLinks(t *testing.T) {
 		`BELFRY_SENDERS=[{"name": "mail", "kind": "smtp", "smtp": {"host": "127.0.0.1", "port": 25, "tls": "none", "from": "a@example.com", "list_unsubscribe": "{unsubscribe_url}"}}]`,
 	}}, nil)
 	require.NoError(t, err)
-	d, err := NewDrain(s, dbtest.New(t).Pool, nil, zerolog.Nop())
+	parts, err := s.Open(false, zerolog.Nop())
 	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, d.Close()) })
-	r := newReloader(Options{Settings: s}, nil, d)
+	t.Cleanup(func() { require.NoError(t, parts.Close()) })
+	n, err := node.Open(t.Context(), node.Options{
+		Config: s.Node(), Keys: s.Config, Pool: dbtest.New(t).Pool, Log: zerolog.Nop(), Deliver: true, Senders: parts.Senders, Links: parts.Links,
+	})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, n.Close()) })
+	reload := func(next settings.Config) (changed, waiting []string, err error) {
+		return n.Reload(t.Context(), s.Update(next))
+	}
 
-	changed, waiting, err := r.reload(s.Config)
+	changed, waiting, err := reload(s.Config)
 	require.NoError(t, err)
 	require.Empty(t, changed)
 	require.Empty(t, waiting)
 
 	write("short")
-	_, _, err = r.reload(s.Config)
+	_, _, err = reload(s.Config)
 	require.ErrorContains(t, err, "api.unsubscribe_keys_file: "+file)
 
 	write(strings.Repeat("b", 32))
-	changed, waiting, err = r.reload(s.Config)
+	changed, waiting, err = reload(s.Config)
 	require.NoError(t, err)
 	require.Equal(t, []string{"api.unsubscribe_keys_file"}, changed)
 	require.Empty(t, waiting)
@@ -49,7 +57,7 @@ func TestReloader_ReadsTheKeysOfLinks(t *testing.T) {
 	next := s.Config
 	next.API.UnsubscribeKeysFile = file + ".other"
 	write(strings.Repeat("c", 32))
-	changed, waiting, err = r.reload(next)
+	changed, waiting, err = reload(next)
 	require.NoError(t, err)
 	require.Empty(t, changed)
 	require.Equal(t, []string{"api.unsubscribe_keys_file"}, waiting, "another file waits for a restart")

@@ -12,13 +12,13 @@ import (
 	"github.com/belfryhq/belfry/internal/db"
 )
 
-// UnfitError reports a database or a role's defaults that belfry cannot work with. Trying again
-// does not help.
+// UnfitError reports settings of a database or of a role that belfry cannot work with. Trying again does
+// not help.
 type UnfitError struct {
 	Settings []UnfitSetting
 }
 
-// UnfitSetting is one of them.
+// UnfitSetting is one such setting.
 type UnfitSetting struct{ Name, Value string }
 
 // Error names each setting and its remedy.
@@ -42,9 +42,8 @@ func (s UnfitSetting) String() string {
 	return fmt.Sprintf("search_path is %s, and functions there would take the place of PostgreSQL's own: leave pg_catalog out of it, or put it first", s.Value)
 }
 
-// standardSession has a new connection read and write SQL as belfry writes it, whatever
-// the role's defaults are (db.Settings). A database that belfry cannot work with is an
-// *UnfitError.
+// standardSession gives a new connection the settings that belfry's statements need (db.Settings),
+// regardless of the role's defaults. A database that belfry cannot work with is an *UnfitError.
 func standardSession(ctx context.Context, conn *pgx.Conn) error {
 	if _, err := conn.Exec(ctx, queries.sessionStandard, pgx.QueryExecModeExec, standard(conn, db.Settings())); err != nil {
 		return err
@@ -52,7 +51,7 @@ func standardSession(ctx context.Context, conn *pgx.Conn) error {
 	return unfit(ctx, conn)
 }
 
-// standard are the arguments of SessionStandard.
+// standard returns the arguments of SessionStandard.
 func standard(conn *pgx.Conn, settings []db.Setting) pgx.StrictNamedArgs {
 	var names, values []string
 	var pooled []bool
@@ -77,9 +76,8 @@ func unfit(ctx context.Context, conn *pgx.Conn) error {
 	return nil
 }
 
-// OddSettings names the settings of a session of the program's pool that belfry's statements are
-// not written for, and that their transactions do not set. It changes none. What belfry cannot
-// work with is an *UnfitError.
+// OddSettings names the settings of a program's pool that belfry's statements do not support and that
+// their transactions do not set. It changes none. A setting that belfry cannot work with is an *UnfitError.
 func OddSettings(ctx context.Context, pool *pgxpool.Pool) (names []string, err error) {
 	tx, err := pool.Begin(ctx)
 	if err != nil {

@@ -13,7 +13,6 @@ import (
 
 	"github.com/belfryhq/belfry/dev/dbtest"
 	"github.com/belfryhq/belfry/internal/db"
-	"github.com/belfryhq/belfry/node/settings"
 )
 
 // odd is another value of each setting that db.Settings pins.
@@ -47,7 +46,7 @@ func TestSession_EverySettingIsPinnedWhateverTheDefaultsAre(t *testing.T) {
 		_, err := server.Pool.Exec(t.Context(), "ALTER ROLE "+pgx.Identifier{role.User}.Sanitize()+" SET "+name+" = '"+value+"'")
 		require.NoError(t, err)
 	}
-	c := settings.Default().Database
+	c := DefaultConfig().Database
 	own, err := OpenPool(t.Context(), role.DSN, c, false, zerolog.Nop())
 	require.NoError(t, err)
 	defer own.Close()
@@ -107,7 +106,7 @@ func TestSession_RefusesDefaultsThatItCannotSet(t *testing.T) {
 		"search_path = belfry, pg_catalog":   "leave pg_catalog out of it",
 	} {
 		role := server.Role(t, "GRANT USAGE ON SCHEMA belfry TO :role", "ALTER ROLE :role SET "+setting)
-		pool, err := OpenPool(t.Context(), role.DSN, settings.Default().Database, false, zerolog.Nop())
+		pool, err := OpenPool(t.Context(), role.DSN, DefaultConfig().Database, false, zerolog.Nop())
 		require.NoError(t, err)
 		t.Cleanup(pool.Close)
 		err = Ping(t.Context(), pool)

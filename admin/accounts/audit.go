@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/belfryhq/belfry/admin/operation"
-	"github.com/belfryhq/belfry/internal/config"
+	"github.com/belfryhq/belfry/internal/keys"
 	"github.com/belfryhq/belfry/internal/rate"
 	"github.com/belfryhq/belfry/internal/text"
 	"github.com/belfryhq/belfry/outbox"
@@ -74,7 +74,7 @@ type auditReason outbox.Reason
 func (r *auditReason) UnmarshalText(text []byte) error {
 	known := r.Choices()
 	if !slices.Contains(known, string(text)) {
-		return &operation.NotAllowedError{Allowed: strings.Join(known, ", ") + config.Hint(string(text), known)}
+		return &operation.NotAllowedError{Allowed: strings.Join(known, ", ") + keys.Hint(string(text), known)}
 	}
 	*r = auditReason(text)
 	return nil

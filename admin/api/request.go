@@ -23,8 +23,8 @@ import (
 
 	"github.com/belfryhq/belfry/admin/access"
 	"github.com/belfryhq/belfry/admin/operation"
-	"github.com/belfryhq/belfry/internal/config"
 	"github.com/belfryhq/belfry/internal/errkind"
+	"github.com/belfryhq/belfry/internal/keys"
 	"github.com/belfryhq/belfry/internal/text"
 )
 
@@ -256,7 +256,7 @@ func (r *reading) param(at place, name string) (operation.Param, bool) {
 	if len(names) == 0 {
 		r.note(at, name, fmt.Errorf("is not known; there is nothing to give in the %s", at))
 	} else {
-		r.note(at, name, fmt.Errorf("is not known; allowed: %s%s", strings.Join(names, ", "), config.Hint(name, names)))
+		r.note(at, name, fmt.Errorf("is not known; allowed: %s%s", strings.Join(names, ", "), keys.Hint(name, names)))
 	}
 	return operation.Param{}, false
 }

@@ -9,7 +9,7 @@ import (
 	"strings"
 
 	"github.com/belfryhq/belfry/admin/operation"
-	"github.com/belfryhq/belfry/internal/config"
+	"github.com/belfryhq/belfry/internal/keys"
 	"github.com/belfryhq/belfry/internal/text"
 	"github.com/belfryhq/belfry/outbox"
 )
@@ -58,7 +58,7 @@ type deadReason outbox.Reason
 func (r *deadReason) UnmarshalText(text []byte) error {
 	names := r.Choices()
 	if !slices.Contains(names, string(text)) {
-		return &operation.NotAllowedError{Allowed: strings.Join(names, ", ") + config.Hint(string(text), names)}
+		return &operation.NotAllowedError{Allowed: strings.Join(names, ", ") + keys.Hint(string(text), names)}
 	}
 	*r = deadReason(text)
 	return nil

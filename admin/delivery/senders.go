@@ -11,7 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/belfryhq/belfry/admin/operation"
-	"github.com/belfryhq/belfry/internal/config"
+	"github.com/belfryhq/belfry/internal/keys"
 	"github.com/belfryhq/belfry/internal/text"
 	"github.com/belfryhq/belfry/job"
 	"github.com/belfryhq/belfry/outbox"
@@ -151,7 +151,7 @@ func actedOn(ctx context.Context, env *operation.Env, s SenderState, err error) 
 	slices.Sort(names)
 	names = slices.Compact(names)
 	return Sender{s, fmt.Sprintf("no live relay and no configuration here has a sender %s; there are: %s%s",
-		s.Name, text.OrNone(strings.Join(names, ", ")), config.Hint(s.Name, names))}, nil
+		s.Name, text.OrNone(strings.Join(names, ", ")), keys.Hint(s.Name, names))}, nil
 }
 
 func sendersText(p *text.Doc, _ operation.None, out Senders) {

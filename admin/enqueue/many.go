@@ -17,6 +17,7 @@ import (
 	"github.com/belfryhq/belfry/admin/operation"
 	"github.com/belfryhq/belfry/channels"
 	"github.com/belfryhq/belfry/internal/config"
+	"github.com/belfryhq/belfry/internal/keys"
 	"github.com/belfryhq/belfry/internal/text"
 	"github.com/belfryhq/belfry/job"
 )
@@ -104,7 +105,7 @@ func readRequest(one operation.Operation, raw json.RawMessage, now time.Time) (i
 	for _, name := range slices.Sorted(maps.Keys(fields)) {
 		i := slices.Index(names, name)
 		if i < 0 {
-			bad.Add(text.OneLine(name, 60), "is not known; allowed: %s%s", strings.Join(names, ", "), config.Hint(name, names))
+			bad.Add(text.OneLine(name, 60), "is not known; allowed: %s%s", strings.Join(names, ", "), keys.Hint(name, names))
 			continue
 		}
 		if err := one.Params()[i].SetJSON(&in, fields[name]); err != nil {

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/belfryhq/belfry/admin/operation"
-	"github.com/belfryhq/belfry/internal/config"
+	"github.com/belfryhq/belfry/internal/keys"
 	"github.com/belfryhq/belfry/internal/text"
 	"github.com/belfryhq/belfry/job"
 )
@@ -22,7 +22,7 @@ type subject string
 func (s *subject) UnmarshalText(text []byte) error {
 	names := s.Choices()
 	if !slices.Contains(names, string(text)) {
-		return &operation.NotAllowedError{Allowed: strings.Join(names, ", ") + config.Hint(string(text), names)}
+		return &operation.NotAllowedError{Allowed: strings.Join(names, ", ") + keys.Hint(string(text), names)}
 	}
 	*s = subject(text)
 	return nil

@@ -13,7 +13,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgtype"
 
-	"github.com/belfryhq/belfry/internal/config"
+	"github.com/belfryhq/belfry/internal/keys"
 	"github.com/belfryhq/belfry/internal/text"
 )
 
@@ -41,7 +41,7 @@ func (r Role) String() string {
 func (r *Role) UnmarshalText(text []byte) error {
 	i := slices.Index(roleNames(), string(text))
 	if i < 0 {
-		return &NotAllowedError{strings.Join(roleNames(), ", ") + config.Hint(string(text), roleNames())}
+		return &NotAllowedError{strings.Join(roleNames(), ", ") + keys.Hint(string(text), roleNames())}
 	}
 	*r = Role(i + 1)
 	return nil

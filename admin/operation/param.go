@@ -13,7 +13,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/belfryhq/belfry/internal/config"
+	"github.com/belfryhq/belfry/internal/keys"
 	"github.com/belfryhq/belfry/internal/text"
 )
 
@@ -170,7 +170,7 @@ func (p Param) parse(v reflect.Value, text string) error {
 	switch v.Kind() {
 	case reflect.String:
 		if len(p.choices) > 0 && !slices.Contains(p.choices, text) {
-			return p.notAllowed(strings.Join(p.choices, ", ") + config.Hint(text, p.choices))
+			return p.notAllowed(strings.Join(p.choices, ", ") + keys.Hint(text, p.choices))
 		}
 		v.SetString(text)
 	case reflect.Bool:

@@ -11,7 +11,7 @@ import (
 
 	"github.com/belfryhq/belfry/admin/operation"
 	"github.com/belfryhq/belfry/channels"
-	"github.com/belfryhq/belfry/internal/config"
+	"github.com/belfryhq/belfry/internal/keys"
 	"github.com/belfryhq/belfry/internal/text"
 )
 
@@ -189,7 +189,7 @@ func UnknownCategory(ctx context.Context, q channels.Querier, name string) error
 		names[i] = c.Name
 	}
 	slices.Sort(names)
-	return operation.Invalid("category", "%q is not a category; allowed values: %s%s", text.OneLine(name, 60), strings.Join(names, ", "), config.Hint(name, names))
+	return operation.Invalid("category", "%q is not a category; allowed values: %s%s", text.OneLine(name, 60), strings.Join(names, ", "), keys.Hint(name, names))
 }
 
 // preferenceRefused makes a preference that is not allowed a matter of the input.

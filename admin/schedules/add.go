@@ -10,6 +10,7 @@ import (
 	"github.com/belfryhq/belfry/admin/operation"
 	"github.com/belfryhq/belfry/channels"
 	"github.com/belfryhq/belfry/internal/config"
+	"github.com/belfryhq/belfry/internal/keys"
 	"github.com/belfryhq/belfry/internal/text"
 	"github.com/belfryhq/belfry/job/schedule"
 )
@@ -90,7 +91,7 @@ func (in scheduleInput) definition() (d schedule.Definition, err error) {
 		}
 	}
 	var bad operation.InvalidError
-	for _, problem := range config.Flatten(d.Validate("")) {
+	for _, problem := range keys.Flatten(d.Validate("")) {
 		param, text := "", problem.Error()
 		if key, rest, ok := strings.Cut(text, ": "); ok {
 			param, text = strings.TrimPrefix(key, "template."), rest

@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/belfryhq/belfry/internal/config"
+	"github.com/belfryhq/belfry/internal/keys"
 	"github.com/belfryhq/belfry/internal/text"
 )
 
@@ -112,25 +113,25 @@ func miscounted(cmd *cobra.Command, o operation.Operation, n int) error {
 }
 
 // takeKeys sets parameters from KEY=VALUE arguments. It reports every invalid one.
-func takeKeys(keys []operation.Param, names []string, in any, args []string) error {
+func takeKeys(params []operation.Param, names []string, in any, args []string) error {
 	var problems []string
 	seen := make(map[string]bool)
 	for _, arg := range args {
 		key, value, ok := strings.Cut(arg, "=")
-		i := slices.IndexFunc(keys, func(p operation.Param) bool { return key == p.Name || key == p.Column && key != "" })
+		i := slices.IndexFunc(params, func(p operation.Param) bool { return key == p.Name || key == p.Column && key != "" })
 		switch {
 		case !ok:
 			problems = append(problems, fmt.Sprintf("%q is no change; write KEY=VALUE", text.OneLine(arg, 60)))
 		case i < 0:
-			problems = append(problems, fmt.Sprintf("%s: cannot be set; allowed keys: %s%s", text.OneLine(key, 60), strings.Join(names, ", "), config.Hint(key, names)))
+			problems = append(problems, fmt.Sprintf("%s: cannot be set; allowed keys: %s%s", text.OneLine(key, 60), strings.Join(names, ", "), keys.Hint(key, names)))
 		case seen[names[i]]:
 			problems = append(problems, key+": given twice")
 		default:
 			seen[names[i]] = true
-			if key != names[i] && !keys[i].Resets(value) {
-				value += keys[i].Unit
+			if key != names[i] && !params[i].Resets(value) {
+				value += params[i].Unit
 			}
-			if err := give(keys[i], in, value); err != nil {
+			if err := give(params[i], in, value); err != nil {
 				problems = append(problems, key+": "+err.Error())
 			}
 		}

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/belfryhq/belfry/internal/config"
+	"github.com/belfryhq/belfry/internal/keys"
 	"github.com/belfryhq/belfry/internal/text"
 	"github.com/belfryhq/belfry/job/schedule"
 	"github.com/belfryhq/belfry/node/settings"
@@ -123,7 +124,7 @@ func runConfigCheck(o *configOptions) error {
 		return err
 	}
 	given := 0
-	for _, k := range config.Keys(s.Config) {
+	for _, k := range keys.Of(s.Config) {
 		if s.Source(k.Name).Kind != config.FromDefault {
 			given++
 		}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/belfryhq/belfry/dev/dbtest"
 	"github.com/belfryhq/belfry/internal/config"
+	"github.com/belfryhq/belfry/internal/keys"
 	"github.com/belfryhq/belfry/node/settings"
 	"github.com/belfryhq/belfry/outbox/relay"
 )
@@ -46,7 +47,7 @@ func TestConfigFile_EqualsDefaults(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, s.Validate())
 	values := valuesOf(s.Config)
-	for _, k := range config.Keys(settings.Default()) {
+	for _, k := range keys.Of(settings.Default()) {
 		require.Contains(t, leaves, k.Name, "config.yaml does not document it")
 		require.NotNil(t, leaves[k.Name], "config.yaml has no value for %s", k.Name)
 		if reflect.ValueOf(k.Value).Kind() == reflect.Slice && reflect.ValueOf(k.Value).Len() == 0 {
@@ -62,14 +63,14 @@ func TestConfigFile_EqualsDefaults(t *testing.T) {
 // valuesOf are the values of a configuration by key.
 func valuesOf(c settings.Config) map[string]any {
 	values := make(map[string]any)
-	for _, k := range config.Keys(c) {
+	for _, k := range keys.Of(c) {
 		values[k.Name] = k.Value
 	}
 	return values
 }
 
 // decoded is the text of a key's value as its type has it.
-func decoded(t *testing.T, k config.Key, text string) any {
+func decoded(t *testing.T, k keys.Key, text string) any {
 	t.Helper()
 	var given any = text
 	if strings.HasPrefix(text, "[{") {
@@ -86,7 +87,7 @@ func decoded(t *testing.T, k config.Key, text string) any {
 }
 
 // sample is a valid value of each key that is not the default, as it is written.
-func sample(t *testing.T, k config.Key) string {
+func sample(t *testing.T, k keys.Key) string {
 	t.Helper()
 	special := map[string]string{
 		"database.url":             "postgres://somebody@db.example/belfry",
@@ -148,7 +149,7 @@ func sample(t *testing.T, k config.Key) string {
 
 func TestConfig_EveryKeyByEnvironmentAndByFile(t *testing.T) {
 	t.Parallel()
-	for _, k := range config.Keys(settings.Default()) {
+	for _, k := range keys.Of(settings.Default()) {
 		t.Run(k.Name, func(t *testing.T) {
 			t.Parallel()
 			text := sample(t, k)

@@ -13,6 +13,7 @@ import (
 
 	"github.com/belfryhq/belfry/dev/dbtest"
 	"github.com/belfryhq/belfry/internal/config"
+	"github.com/belfryhq/belfry/internal/keys"
 	"github.com/belfryhq/belfry/node/settings"
 	"github.com/belfryhq/belfry/outbox/sender/provider"
 )
@@ -45,7 +46,7 @@ func TestConfig_SeveralFilesAddUp(t *testing.T) {
 		s.Source("senders").String(), s.Source("senders[0]").String(), s.Source("senders[1]").String(), s.Source("senders[2]").String(),
 	})
 
-	s, err = settings.Load(config.Input{Files: []string{base}, Environ: []string{"BELFRY_SENDERS=" + sample(t, config.Key{Name: "senders"})}}, nil)
+	s, err = settings.Load(config.Input{Files: []string{base}, Environ: []string{"BELFRY_SENDERS=" + sample(t, keys.Key{Name: "senders"})}}, nil)
 	require.NoError(t, err)
 	require.Equal(t, []string{"hook"}, s.Senders.Names(), "a variable replaces the whole list")
 	_, err = settings.Load(config.Input{Files: []string{base}, Environ: []string{`BELFRY_SENDERS=[{"name": "Hook", "kind": "pigeon"}]`}}, nil)

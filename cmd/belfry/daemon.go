@@ -70,7 +70,7 @@ func runDaemon(ctx context.Context, o *daemonOptions) (err error) {
 	if deliver {
 		collect(gcRelay)
 	}
-	n, err := openNode(ctx, &o.processOptions, node.Options{Settings: s, Log: logger, Run: true, Deliver: deliver})
+	n, err := openNode(ctx, &o.processOptions, s, node.Options{Log: logger, Run: true, Deliver: deliver})
 	if err != nil {
 		return err
 	}
@@ -80,7 +80,7 @@ func runDaemon(ctx context.Context, o *daemonOptions) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, served.close()) }()
-	defer reloadOnHangup(ctx, o.sources, n.Node, logger, level)()
+	defer reloadOnHangup(ctx, o.sources, s.Config, n.Node, logger, level)()
 	if err := n.Start(ctx); err != nil {
 		return err
 	}
@@ -96,15 +96,14 @@ func runDaemon(ctx context.Context, o *daemonOptions) (err error) {
 type running struct {
 	*node.Node
 
-	shown   *node.Monitor
+	shown   *metrics.Monitor
 	db      *database
 	closers []func() error
 }
 
-// openNode opens a node with its database and its monitor, and sets Pool and Monitor of o. The second
-// signal stops the node at once.
-func openNode(ctx context.Context, process *processOptions, o node.Options) (n *running, err error) {
-	if err := process.checkPrivate(o.Settings); err != nil {
+// openNode opens a node with the parts that the settings name. The second signal stops it at once.
+func openNode(ctx context.Context, process *processOptions, s settings.Settings, o node.Options) (n *running, err error) {
+	if err := process.checkPrivate(s); err != nil {
 		return nil, err
 	}
 	n = &running{}
@@ -114,16 +113,33 @@ func openNode(ctx context.Context, process *processOptions, o node.Options) (n *
 			n = nil
 		}
 	}()
-	if n.shown, err = openMonitor(ctx, o.Settings, o.Log); err != nil {
+	if n.shown, err = openMonitor(ctx, s, o.Log); err != nil {
 		return n, err
 	}
-	o.Monitor = n.shown
 	n.closers = append(n.closers, n.shown.Close)
-	if n.db, err = openDatabase(ctx, o.Settings, process.schema(), true, o.Log); err != nil {
+	if n.db, err = openDatabase(ctx, s, process.schema(), true, o.Log); err != nil {
 		return n, err
 	}
 	n.closers = append(n.closers, n.db.close)
-	o.Pool = n.db.Pool
+	o.Config, o.Keys, o.Pool, o.Monitor = s.Node(), s.Config, n.db.Pool, n.shown
+	if o.Run {
+		cache, err := s.OpenCache()
+		if err != nil {
+			return n, err
+		}
+		if cache != nil {
+			o.Cache = cache
+			n.closers = append(n.closers, cache.Close)
+		}
+	}
+	if o.Deliver {
+		parts, err := s.Open(true, o.Log)
+		if err != nil {
+			return n, err
+		}
+		o.Senders, o.Links, o.Broker = parts.Senders, parts.Links, parts.Broker
+		n.closers = append(n.closers, parts.Close)
+	}
 	if n.Node, err = node.Open(ctx, o); err != nil {
 		return n, err
 	}
@@ -133,9 +149,9 @@ func openNode(ctx context.Context, process *processOptions, o node.Options) (n *
 }
 
 // openMonitor serves the metrics of this process on metrics.listen.
-func openMonitor(ctx context.Context, s settings.Settings, logger zerolog.Logger) (*node.Monitor, error) {
+func openMonitor(ctx context.Context, s settings.Settings, logger zerolog.Logger) (*metrics.Monitor, error) {
 	b := thisBuild()
-	return node.OpenMonitor(ctx, s.Metrics, metrics.Build{Version: b.Version, Commit: b.Commit, Go: b.Go}, logger)
+	return metrics.OpenMonitor(ctx, s.Metrics, metrics.Build{Version: b.Version, Commit: b.Commit, Go: b.Go}, logger)
 }
 
 func (n *running) close() error {

@@ -19,7 +19,6 @@ import (
 	"github.com/belfryhq/belfry/job"
 	"github.com/belfryhq/belfry/migrations"
 	"github.com/belfryhq/belfry/node"
-	"github.com/belfryhq/belfry/node/settings"
 )
 
 // code is an exit code. The values follow sysexits(3) where it has one, so that
@@ -95,7 +94,7 @@ func codeOf(err error) code {
 			return codeUsage
 		}
 		return codeConfiguration
-	case loginRefused(err), errors.Is(err, doctor.ErrSchema), errors.Is(err, migrations.ErrNewer), errors.As(err, new(*settings.UnfitError)),
+	case loginRefused(err), errors.Is(err, doctor.ErrSchema), errors.Is(err, migrations.ErrNewer), errors.As(err, new(*node.ConfigError)),
 		errors.As(err, new(*node.UnfitError)), errors.Is(err, db.ErrStatementPooling):
 		return codeConfiguration
 	case errors.Is(err, pgserver.ErrNotInstalled), errors.As(err, new(*node.BusyError)), node.Unreachable(err):

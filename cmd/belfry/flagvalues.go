@@ -10,7 +10,7 @@ import (
 
 	"github.com/spf13/pflag"
 
-	"github.com/belfryhq/belfry/internal/config"
+	"github.com/belfryhq/belfry/internal/keys"
 )
 
 // parsed is a flag whose text becomes a T. Its errors list the allowed values; pflag prefixes the name of
@@ -82,7 +82,7 @@ func intBetween(low, high int64) func(string) (int64, error) {
 func oneOf(allowed ...string) func(string) (string, error) {
 	return func(text string) (string, error) {
 		if !slices.Contains(allowed, text) {
-			return "", fmt.Errorf("allowed values: %s%s", strings.Join(allowed, ", "), config.Hint(text, allowed))
+			return "", fmt.Errorf("allowed values: %s%s", strings.Join(allowed, ", "), keys.Hint(text, allowed))
 		}
 		return text, nil
 	}

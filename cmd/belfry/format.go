@@ -10,7 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/belfryhq/belfry/internal/config"
+	"github.com/belfryhq/belfry/internal/keys"
 	"github.com/belfryhq/belfry/internal/text"
 )
 
@@ -122,7 +122,7 @@ func (f *formatFlag) Set(text string) error {
 		return nil
 	}
 	if names := f.out.names(); !slices.Contains(names, text) {
-		return fmt.Errorf("allowed values: %s%s", strings.Join(names, ", "), config.Hint(text, names))
+		return fmt.Errorf("allowed values: %s%s", strings.Join(names, ", "), keys.Hint(text, names))
 	}
 	f.out.format = format(text)
 	return nil

@@ -67,12 +67,12 @@ func runRelay(ctx context.Context, o *processOptions) (err error) {
 		return err
 	}
 	collect(gcRelay)
-	n, err := openNode(ctx, o, node.Options{Settings: s, Log: logger, Deliver: true})
+	n, err := openNode(ctx, o, s, node.Options{Log: logger, Deliver: true})
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, n.close()) }()
-	defer reloadOnHangup(ctx, o.sources, n.Node, logger, level)()
+	defer reloadOnHangup(ctx, o.sources, s.Config, n.Node, logger, level)()
 	defer follow(ctx, n.db, show, &logger, n.Stats)()
 	return serve(ctx, o.streams, logger, stoppingCalls, n.Loops()...)
 }

@@ -14,14 +14,16 @@ import (
 	"github.com/belfryhq/belfry/node/settings"
 )
 
-// reloadOnHangup reloads the configuration of a node at SIGHUP, until the returned function is called,
+// reloadOnHangup reloads the configuration of a node, which was started with current, at SIGHUP, until the returned function is called,
 // which waits for the end. Signals are received from the moment reloadOnHangup returns.
-func reloadOnHangup(ctx context.Context, sources config.Input, n *node.Node, logger zerolog.Logger, level *liveLevel) (end func()) {
+func reloadOnHangup(ctx context.Context, sources config.Input, current settings.Config, n *node.Node, logger zerolog.Logger, level *liveLevel) (end func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	hangups := make(chan os.Signal, 1)
 	signal.Notify(hangups, syscall.SIGHUP)
 	var loop sync.WaitGroup
-	loop.Go(func() { on(ctx, hangups, func(ctx context.Context) { reload(ctx, sources, n, logger, level) }) })
+	loop.Go(func() {
+		on(ctx, hangups, func(ctx context.Context) { reload(ctx, sources, current, n, logger, level) })
+	})
 	return func() {
 		cancel()
 		loop.Wait()
@@ -30,11 +32,11 @@ func reloadOnHangup(ctx context.Context, sources config.Input, n *node.Node, log
 }
 
 // reload reads the configuration again. An invalid one changes nothing, and all of its problems are logged.
-func reload(ctx context.Context, sources config.Input, n *node.Node, logger zerolog.Logger, level *liveLevel) {
+func reload(ctx context.Context, sources config.Input, current settings.Config, n *node.Node, logger zerolog.Logger, level *liveLevel) {
 	next, err := settings.Load(sources, nil)
 	var changed, waiting []string
 	if err == nil {
-		changed, waiting, err = n.Reload(ctx, next.Config)
+		changed, waiting, err = n.Reload(ctx, current.Update(next.Config))
 	}
 	if err != nil {
 		for _, line := range problemLines(err) {

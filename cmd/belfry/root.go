@@ -10,7 +10,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/belfryhq/belfry/internal/config"
+	"github.com/belfryhq/belfry/internal/keys"
 	"github.com/belfryhq/belfry/internal/text"
 	"github.com/belfryhq/belfry/node/settings"
 )
@@ -94,7 +94,7 @@ func runGroup(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return usagef("%s needs a subcommand: %s", named(cmd), strings.Join(names, ", "))
 	}
-	suggestion := config.Hint(args[0], near)
+	suggestion := keys.Hint(args[0], near)
 	for _, c := range slices.Concat(cmd.Root().Commands(), cmd.Commands()) {
 		synonym := slices.Contains(c.SuggestFor, args[0]) && (c.Parent() == cmd || named(cmd) == "jobs") // operations on jobs have no noun
 		if c.IsAvailableCommand() && (c.Name() == args[0] || synonym) {
@@ -117,7 +117,7 @@ func flagProblem(cmd *cobra.Command, err error) error {
 	if errors.As(err, &unknown) && len(unknown.GetSpecifiedName()) > 1 {
 		var names []string
 		cmd.Flags().VisitAll(func(f *pflag.Flag) { names = append(names, "--"+f.Name) })
-		return usagef("%w%s", err, config.Hint("--"+unknown.GetSpecifiedName(), names))
+		return usagef("%w%s", err, keys.Hint("--"+unknown.GetSpecifiedName(), names))
 	}
 	var invalid *pflag.InvalidValueError
 	if file := new(fs.PathError); errors.As(err, &invalid) && errors.As(err, &file) { // the value names a file
@@ -174,7 +174,7 @@ and senders are JSON.
 Keys and their variables; config.yaml documents each:
 
 `)
-	for _, k := range config.Keys(settings.Default()) {
+	for _, k := range keys.Of(settings.Default()) {
 		fmt.Fprintf(&b, "  %-34s %s\n", k.Name, k.Variable)
 	}
 	return &cobra.Command{Use: "configuration", Short: "Where settings come from", Long: b.String()}

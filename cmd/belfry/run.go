@@ -111,20 +111,28 @@ func runRun(ctx context.Context, o *runOptions) (err error) {
 	if err := node.RecordRecipients(ctx, db.Pool, s.Channels, logger); err != nil {
 		return err
 	}
-	held, err := node.HoldNames(ctx, s, db.Pool, true, o.deliver)
+	part := node.Options{Config: s.Node(), Pool: db.Pool, Log: logger, Run: true, Deliver: o.deliver}
+	held, err := node.HoldNames(ctx, part)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, held.Release(ctx)) }()
+	cache, err := s.OpenCache()
+	if err != nil {
+		return err
+	}
+	if cache != nil {
+		part.Cache = cache
+		defer func() { err = errors.Join(err, cache.Close()) }()
+	}
 	var options []job.Option
 	if !o.quiet {
 		options = append(options, job.WithObserver(show.observe))
 	}
-	runner, done, err := node.NewRunner(s, db.Pool, nil, logger, options...)
+	runner, err := node.NewRunner(part, options...)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, done()) }()
 	defer o.onHardStop(runner.StopNow)()
 	r := oneRun{runOptions: o, settings: s, db: db, runner: runner, show: show}
 	err = r.walkAndDeliver(ctx, held, logger)

@@ -14,7 +14,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/belfryhq/belfry/admin/delivery"
-	"github.com/belfryhq/belfry/internal/config"
+	"github.com/belfryhq/belfry/internal/keys"
 	"github.com/belfryhq/belfry/internal/text"
 	"github.com/belfryhq/belfry/job"
 	"github.com/belfryhq/belfry/job/schedule"
@@ -139,11 +139,15 @@ func (r *oneRun) drain(ctx context.Context, logger zerolog.Logger) (err error) {
 		}))
 	}
 	collect(gcRelay)
-	c, err := node.NewDrain(r.settings, r.db.Pool, nil, logger)
+	parts, err := r.settings.Open(false, logger)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, c.Close()) }()
+	defer func() { err = errors.Join(err, parts.Close()) }()
+	c, err := node.NewRelay(node.Options{Config: r.settings.Node(), Pool: r.db.Pool, Log: logger, Senders: parts.Senders})
+	if err != nil {
+		return err
+	}
 	defer r.onHardStop(c.StopNow)()
 	end := func() {}
 	if !r.quiet {
@@ -213,7 +217,7 @@ func jobsOf(ctx context.Context, store *job.Store, ids []int64) (list []job.Job,
 // the database; problems of schedules are in r.problems.
 func (r *oneRun) fire(ctx context.Context) error {
 	_, err := node.SyncSchedules(ctx, r.db.Pool, r.settings.Schedules, r.runner.Name())
-	for _, one := range config.Flatten(err) {
+	for _, one := range keys.Flatten(err) {
 		if node.Unreachable(one) {
 			return one
 		}

@@ -24,6 +24,7 @@ import (
 
 	"github.com/belfryhq/belfry/dev/dbtest"
 	"github.com/belfryhq/belfry/internal/config"
+	"github.com/belfryhq/belfry/internal/keys"
 	"github.com/belfryhq/belfry/node/settings"
 )
 
@@ -166,7 +167,7 @@ func runHere(ts *testscript.TestScript, args []string) code {
 
 func runTo(ts *testscript.TestScript, stdout io.Writer, args []string) code {
 	environ := []string{config.FileVariable + "=" + ts.Getenv(config.FileVariable)}
-	for _, k := range config.Keys(settings.Default()) {
+	for _, k := range keys.Of(settings.Default()) {
 		environ = append(environ, k.Variable+"="+ts.Getenv(k.Variable))
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 2*patience)

@@ -23,6 +23,7 @@ import (
 	"github.com/belfryhq/belfry/job"
 	"github.com/belfryhq/belfry/job/abortcache"
 	"github.com/belfryhq/belfry/node"
+	"github.com/belfryhq/belfry/node/metrics"
 	"github.com/belfryhq/belfry/node/settings"
 )
 
@@ -100,7 +101,7 @@ func runServe(ctx context.Context, o *processOptions) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, served.close()) }()
-	return serve(ctx, o.streams, logger, "stopping after the requests in progress; a second signal stops at once", shown.Serving(s, db.Pool, served.run)...)
+	return serve(ctx, o.streams, logger, "stopping after the requests in progress; a second signal stops at once", shown.Serving(db.Pool, s.Senders.Configs(), served.run)...)
 }
 
 // apiServer serves the HTTP API in this process. Nil serves nothing.
@@ -117,7 +118,7 @@ type apiServer struct {
 
 // openAPIBeside opens the API of a daemon, with a pool of its own on the daemon's database. It returns nil
 // if api.listen is empty.
-func openAPIBeside(ctx context.Context, a *app, s settings.Settings, beside *database, shown *node.Monitor, logger zerolog.Logger) (*apiServer, error) {
+func openAPIBeside(ctx context.Context, a *app, s settings.Settings, beside *database, shown *metrics.Monitor, logger zerolog.Logger) (*apiServer, error) {
 	if s.API.Listen == "" {
 		return nil, nil //nolint:nilnil // nothing to serve
 	}
@@ -135,7 +136,7 @@ func openAPIBeside(ctx context.Context, a *app, s settings.Settings, beside *dat
 }
 
 // openAPI listens on api.listen.
-func openAPI(ctx context.Context, a *app, s settings.Settings, db *database, shown *node.Monitor, logger zerolog.Logger) (*apiServer, error) {
+func openAPI(ctx context.Context, a *app, s settings.Settings, db *database, shown *metrics.Monitor, logger zerolog.Logger) (*apiServer, error) {
 	x := &apiServer{log: logger}
 	var err error
 	if x.links, err = s.API.UnsubscribeLinks(); err != nil {
@@ -205,7 +206,7 @@ func openReserve(a *app, s settings.Settings, db *database, cache *abortcache.Ca
 }
 
 // beside returns the loops of a daemon and of the API.
-func (x *apiServer) beside(shown *node.Monitor, loops ...func(context.Context) error) []func(context.Context) error {
+func (x *apiServer) beside(shown *metrics.Monitor, loops ...func(context.Context) error) []func(context.Context) error {
 	if x == nil {
 		return loops
 	}

@@ -13,7 +13,7 @@ import (
 
 	"golang.org/x/term"
 
-	"github.com/belfryhq/belfry/internal/config"
+	"github.com/belfryhq/belfry/internal/keys"
 	"github.com/belfryhq/belfry/internal/text"
 )
 
@@ -122,7 +122,7 @@ func (x *streams) parseTimes(line string) (text.Times, error) {
 	zone, err := time.LoadLocation(line)
 	if err != nil || line == "" || line == "Local" { // LoadLocation accepts these two
 		return text.Times{}, fmt.Errorf("allowed values: %s, or names of the IANA database such as UTC, Asia/Seoul, Europe/Berlin%s",
-			strings.Join(timesWords, ", "), config.Hint(line, timesWords))
+			strings.Join(timesWords, ", "), keys.Hint(line, timesWords))
 	}
 	return text.Times{Zone: zone}, nil
 }

@@ -5,7 +5,7 @@
 //
 // A key is the path of a field: the mapstructure tags of the sections around it and its
 // own, joined by dots. The struct that holds the defaults is therefore the whole schema;
-// see Keys.
+// see package keys.
 //
 // # Overlays
 //
@@ -40,6 +40,8 @@ import (
 	"unicode"
 
 	"github.com/spf13/viper"
+
+	"github.com/belfryhq/belfry/internal/keys"
 )
 
 // Input is where configuration comes from. The environment is a list and not the
@@ -88,9 +90,7 @@ func (s Source) String() string {
 const DefaultFile = "config.yaml"
 
 // FileVariable names a file; it is no key.
-const FileVariable = variablePrefix + "CONFIG"
-
-const variablePrefix = "BELFRY_"
+const FileVariable = keys.VariablePrefix + "CONFIG"
 
 // foreignPrefixes belong to belfry's tests and to the watchdog of the private
 // server.
@@ -110,7 +110,7 @@ type Loaded struct {
 func Read(in Input, into any, lists map[string]List) *Loaded {
 	l := loader{
 		Loaded: &Loaded{sources: make(map[string]Source), broken: make(map[string]bool)},
-		tree:   viper.New(), keys: Keys(into), known: make(map[string]*Key), lists: lists,
+		tree:   viper.New(), keys: keys.Of(into), known: make(map[string]*keys.Key), lists: lists,
 	}
 	for i, k := range l.keys {
 		l.known[k.Name] = &l.keys[i]
@@ -139,9 +139,9 @@ type loader struct {
 	*Loaded
 
 	tree  *viper.Viper // of *leaf
-	keys  []Key
-	known map[string]*Key // by name; nil: a section
-	names []string        // keys and their sections, which may be what was misspelt
+	keys  []keys.Key
+	known map[string]*keys.Key // by name; nil: a section
+	names []string             // keys and their sections, which may be what was misspelt
 	lists map[string]List
 }
 
@@ -166,7 +166,7 @@ func variables(environ []string) map[string]string {
 	for _, e := range environ {
 		name, value, _ := strings.Cut(e, "=")
 		foreign := slices.ContainsFunc(foreignPrefixes, func(p string) bool { return strings.HasPrefix(name, p) })
-		if strings.HasPrefix(name, variablePrefix) && !foreign && value != "" {
+		if strings.HasPrefix(name, keys.VariablePrefix) && !foreign && value != "" {
 			vars[name] = value
 		}
 	}
@@ -188,16 +188,16 @@ func (l *loader) overlay(environ map[string]string, flags map[string]Flag) {
 	}
 	for name := range environ {
 		if !slices.Contains(known, name) {
-			l.problem(Source{FromEnvironment, name}, "unknown variable%s", Hint(name, known))
+			l.problem(Source{FromEnvironment, name}, "unknown variable%s", keys.Hint(name, known))
 		}
 	}
 }
 
 // decode puts a leaf into its field.
-func (l *loader) decode(k Key, given *leaf) {
+func (l *loader) decode(k keys.Key, given *leaf) {
 	l.sources[k.Name] = given.from
-	if !isSections(k.field.Type()) {
-		l.misfit(decodeValue(k.Name, given.value, k.field))
+	if !isSections(k.Field.Type()) {
+		l.misfit(decodeValue(k.Name, given.value, k.Field))
 		return
 	}
 	var sections []any
@@ -216,7 +216,7 @@ func (l *loader) decode(k Key, given *leaf) {
 		l.misfit(decode(sections))
 		return
 	}
-	l.misfit(decodeList(k.Name, sections, k.field))
+	l.misfit(decodeList(k.Name, sections, k.Field))
 }
 
 // sections takes a list of sections, or the JSON of one, apart.
@@ -242,7 +242,7 @@ func isSections(t reflect.Type) bool {
 
 // misfit adds problems of values that cannot be used.
 func (l *Loaded) misfit(err error) {
-	for _, one := range Flatten(err) {
+	for _, one := range keys.Flatten(err) {
 		path, _, _ := strings.Cut(one.Error(), ":")
 		l.broken[strings.TrimSuffix(path, ".kind")] = true // a kind decides about every other key
 		l.problem(l.Source(path), "%s", one)
@@ -252,7 +252,7 @@ func (l *Loaded) misfit(err error) {
 // Check adds the problems that err joins, each of which starts with its path. It omits problems of unusable
 // values.
 func (l *Loaded) Check(err error) {
-	for _, one := range Flatten(err) {
+	for _, one := range keys.Flatten(err) {
 		if path, _, _ := strings.Cut(one.Error(), ":"); !l.isBroken(path) {
 			l.problem(l.Source(path), "%s", one)
 		}
@@ -335,23 +335,6 @@ func (e *Error) Error() string {
 		return "configuration: " + lines[0]
 	}
 	return fmt.Sprintf("configuration: %d problems\n  %s", len(lines), strings.Join(lines, "\n  "))
-}
-
-// Flatten undoes errors.Join.
-func Flatten(err error) []error {
-	if err == nil {
-		return nil
-	}
-	// Only the outermost layers are joins.
-	joined, ok := err.(interface{ Unwrap() []error })
-	if !ok {
-		return []error{err}
-	}
-	var all []error
-	for _, e := range joined.Unwrap() {
-		all = append(all, Flatten(e)...)
-	}
-	return all
 }
 
 // compareNatural orders texts with the numbers in them by value, so that line 9

@@ -13,6 +13,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/belfryhq/belfry/internal/keys"
 )
 
 // Decode decodes data of a file or of JSON into the value at into, over its present content. The keys of
@@ -177,7 +179,7 @@ func decodeSection(path string, data any, into reflect.Value) error {
 		return fmt.Errorf("%s: must be a section of keys", path)
 	}
 	fields := make(map[string]reflect.Value)
-	for _, f := range Fields(into) {
+	for _, f := range keys.Fields(into) {
 		fields[f.Key] = f.Value
 	}
 	var problems []error

@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/belfryhq/belfry/internal/keys"
 )
 
 type strictInner struct {
@@ -57,7 +59,7 @@ func TestDecode_NamesEveryProblemAndRepeatsNoSecret(t *testing.T) {
 	require.Error(t, err)
 	require.NotContains(t, err.Error(), "123456")
 	var lines []string
-	for _, one := range Flatten(err) {
+	for _, one := range keys.Flatten(err) {
 		lines = append(lines, one.Error())
 	}
 	require.Equal(t, []string{

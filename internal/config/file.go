@@ -12,6 +12,8 @@ import (
 	"strings"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/belfryhq/belfry/internal/keys"
 )
 
 // readFiles lays the files over each other and notes their names. A file that was named
@@ -109,7 +111,7 @@ func (f file) section(prefix string, node *yaml.Node) map[string]any {
 		known, ok := f.known[name]
 		switch {
 		case !ok:
-			f.problem(f.at(key), "%s: unknown key%s", name, Hint(name, f.names))
+			f.problem(f.at(key), "%s: unknown key%s", name, keys.Hint(name, f.names))
 		case known == nil:
 			values[key.Value] = f.section(name+".", value)
 		default:
@@ -124,8 +126,8 @@ func (f file) section(prefix string, node *yaml.Node) map[string]any {
 func isNull(node *yaml.Node) bool { return node.Kind == yaml.ScalarNode && node.Tag == "!!null" }
 
 // value returns the value of a key that stands at from; nil: none that can be used.
-func (f file) value(key Key, from Source, node *yaml.Node) *leaf {
-	isList := key.field.Kind() == reflect.Slice
+func (f file) value(key keys.Key, from Source, node *yaml.Node) *leaf {
+	isList := key.Field.Kind() == reflect.Slice
 	switch {
 	case node.Kind == yaml.MappingNode && isList:
 		f.problem(f.at(node), "%s: must be a list, not a section", key.Name)
@@ -138,7 +140,7 @@ func (f file) value(key Key, from Source, node *yaml.Node) *leaf {
 		return nil
 	case isNull(node):
 		return nil // it means the default
-	case isSections(key.field.Type()):
+	case isSections(key.Field.Type()):
 		return f.items(key.Name, from, node)
 	}
 	given := &leaf{from: from}

@@ -6,12 +6,11 @@ import (
 	"strings"
 )
 
-// keywordPassword finds a password in a keyword/value connection string, quoted
-// or not.
+// keywordPassword matches a password in a keyword/value connection string, quoted or not.
 var keywordPassword = regexp.MustCompile(`(?i)\b((?:ssl)?password)\s*=\s*('(?:[^'\\]|\\.)*'|(?:[^\s\\]|\\.)*)`)
 
-// WithoutPassword returns a connection string that may be shown. What cannot be
-// taken apart is not shown at all.
+// WithoutPassword returns a connection string without its password, or notShown if the string cannot be
+// parsed.
 func WithoutPassword(dsn string) string {
 	if !strings.HasPrefix(dsn, "postgres://") && !strings.HasPrefix(dsn, "postgresql://") {
 		return keywordPassword.ReplaceAllString(dsn, "$1=...")
@@ -35,8 +34,8 @@ func WithoutPassword(dsn string) string {
 
 const notShown = "(not shown: not a URL)"
 
-// WithoutUser returns the URL of a Redis server as it may be shown: there, what
-// looks like a user is often the password.
+// WithoutUser returns the URL of a Redis server without user and password. In such a URL the user is often
+// the password.
 func WithoutUser(text string) string {
 	if text == "" {
 		return ""
@@ -53,19 +52,7 @@ func WithoutUser(text string) string {
 	return u.String()
 }
 
-// ParseProblem says what kind of thing is wrong with a connection string and
-// repeats none of it: what cannot be parsed cannot be redacted with certainty.
-func ParseProblem(err error) string {
-	text := err.Error()
-	if i := strings.LastIndex(text, "`: "); i >= 0 {
-		text = text[i+len("`: "):]
-	}
-	text, _, _ = strings.Cut(text, " (")
-	text = strings.Replace(text, "failed to ", "cannot ", 1)
-	return "is no connection string (" + text + "); write it as postgres://user:password@host:5432/database"
-}
-
-// hidden stands for a secret: that there is one may be shown.
+// hidden returns a placeholder for a secret that is set.
 func hidden(secret string) string {
 	if secret == "" {
 		return ""

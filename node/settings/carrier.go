@@ -10,6 +10,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/belfryhq/belfry/internal/redisdb"
+	"github.com/belfryhq/belfry/node"
 	"github.com/belfryhq/belfry/outbox"
 	"github.com/belfryhq/belfry/outbox/jetstream"
 	"github.com/belfryhq/belfry/outbox/redislist"
@@ -17,13 +18,13 @@ import (
 	"github.com/belfryhq/belfry/outbox/relay"
 )
 
-// Carrier is about where relays get their ids from.
+// Carrier configures the carrier of message ids.
 type Carrier struct {
 	// Transport is one of Transports.
 	Transport string `mapstructure:"transport"`
 	// MaxQueued bounds each queue of a carrier, in ids.
 	MaxQueued int `mapstructure:"max_queued"`
-	// RequeueAfter is how old a push is before what the carrier has lost of it is pushed again.
+	// RequeueAfter is the age at which a push that the carrier has lost is pushed again.
 	RequeueAfter time.Duration    `mapstructure:"requeue_after"`
 	Redis        redisdb.Config   `mapstructure:"redis"`
 	NATS         jetstream.Config `mapstructure:"nats"`
@@ -38,12 +39,12 @@ type carrierKind struct {
 	name     string
 	validate func(Carrier) error
 	open     func(Carrier, relay.Config, zerolog.Logger) (relay.Broker, error)
-	at       func(Carrier) string // where its server is, as it may be shown
-	// takenMost is how many ids are out at once at most, and by which key; nil: there is no bound.
+	at       func(Carrier) string // the address of its server, without secrets
+	// takenMost returns the maximum number of ids taken at once, and its key. Nil means no bound.
 	takenMost func(Carrier) (key string, most int)
 }
 
-// carrierKinds are all of them but PostgreSQL.
+// carrierKinds returns all values except postgres.
 func carrierKinds() []carrierKind {
 	redis := carrierKind{
 		validate: func(c Carrier) error { return c.Redis.Validate("delivery.redis") },
@@ -78,7 +79,7 @@ func Transports() []string {
 	return names
 }
 
-// kind is the configured one; false: PostgreSQL.
+// kind returns the configured kind, or false for PostgreSQL.
 func (c Carrier) kind() (carrierKind, bool) {
 	kinds := carrierKinds()
 	if i := slices.IndexFunc(kinds, func(k carrierKind) bool { return k.name == c.Transport }); i >= 0 {
@@ -87,13 +88,9 @@ func (c Carrier) kind() (carrierKind, bool) {
 	return carrierKind{}, false
 }
 
-const (
-	maxQueued                        = 100_000_000
-	minRequeueAfter, maxRequeueAfter = 10 * time.Second, 24 * time.Hour
-)
+const maxQueued = 100_000_000
 
-// validate returns every problem. What a carrier's server is asked for matters with that
-// carrier alone.
+// validate returns every problem. The settings of a server are checked only for the configured carrier.
 func (c Carrier) validate(r relay.Config) error {
 	var problems []error
 	kind, carried := c.kind()
@@ -102,9 +99,6 @@ func (c Carrier) validate(r relay.Config) error {
 	}
 	if c.MaxQueued < r.Batch || c.MaxQueued > maxQueued {
 		problems = append(problems, fmt.Errorf("delivery.max_queued: %d is not allowed; allowed values: delivery.batch (%d) to %d", c.MaxQueued, r.Batch, maxQueued))
-	}
-	if c.RequeueAfter < minRequeueAfter || c.RequeueAfter > maxRequeueAfter {
-		problems = append(problems, fmt.Errorf("delivery.requeue_after: %s is not allowed; allowed values: %s to %s", c.RequeueAfter, minRequeueAfter, maxRequeueAfter))
 	}
 	if carried {
 		problems = append(problems, kind.validate(c))
@@ -115,8 +109,8 @@ func (c Carrier) validate(r relay.Config) error {
 	return errors.Join(problems...)
 }
 
-// Open opens the carrier for relays of r; nil: there is none, PostgreSQL has no broker. It is
-// the caller's to close. The error is an *UnfitError.
+// Open opens the carrier for relays of r, or returns nil for PostgreSQL. The caller closes it. The error is
+// a *node.ConfigError.
 func (c Carrier) Open(r relay.Config, log zerolog.Logger) (relay.Broker, error) {
 	kind, carried := c.kind()
 	if !carried {
@@ -124,13 +118,13 @@ func (c Carrier) Open(r relay.Config, log zerolog.Logger) (relay.Broker, error) 
 	}
 	b, err := kind.open(c, r, log)
 	if err != nil {
-		return nil, &UnfitError{err}
+		return nil, &node.ConfigError{Err: err}
 	}
 	return b, nil
 }
 
-// TakenMost is how many ids of a queue the carrier has out at once at most, and the key that says
-// so; 0: as many as there are.
+// TakenMost returns the maximum number of ids of a queue that are taken at once, and its key; 0 means no
+// bound.
 func (c Carrier) TakenMost() (key string, most int) {
 	if kind, carried := c.kind(); carried && kind.takenMost != nil {
 		return kind.takenMost(c)
@@ -138,7 +132,7 @@ func (c Carrier) TakenMost() (key string, most int) {
 	return "", 0
 }
 
-// At is where the carrier's server is, as it may be shown; false: PostgreSQL has none.
+// At returns the address of the carrier's server without secrets, or false for PostgreSQL.
 func (c Carrier) At() (string, bool) {
 	kind, carried := c.kind()
 	if !carried {

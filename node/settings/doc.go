@@ -1,14 +1,11 @@
-// Package settings is all that belfry can be told: a Config struct for each section, most of
-// them of the package that it is about, with their defaults, and what may be wrong about them
-// as a whole.
+// Package settings is the whole configuration of belfry: a Config struct with a section for each package,
+// its defaults, and its validation. It also opens the parts that the configuration names.
 //
-//	Default ─► files ─► BELFRY_ variables ─► flags ─► Validate ─► Settings
-//	           (internal/config reads them)                       Open…: carrier, senders, cache
+//	Default ─► files ─► BELFRY_ variables ─► flags ─► Validate ─► Settings ─► Open
+//	           (internal/config reads them)                                  senders, links, carrier
 //
-// A value that cannot be used is an error that names its key and what is allowed, and all of
-// them are found at once. Nothing is connected to before something is opened. What settings
-// name and cannot be used when it is opened is an [UnfitError].
+// Each problem names its key and the allowed values, and Load returns all problems at once. Load connects to
+// nothing. A part that cannot be opened is a node.ConfigError.
 //
-// Secrets are in the settings in the clear. Whoever shows settings shows those of
-// [Settings.Shown].
+// Settings contain secrets in the clear. [Settings.Shown] returns them without secrets.
 package settings

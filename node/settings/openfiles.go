@@ -9,14 +9,15 @@ import (
 	"strings"
 
 	"github.com/belfryhq/belfry/internal/config"
+	"github.com/belfryhq/belfry/internal/keys"
 )
 
-// publicKeys are settings of senders that are not shown, or files, and hold no secret.
+// publicKeys are hidden settings and files of senders that contain no secret.
 var publicKeys = []string{"username", "ca_file", "cert_file"}
 
 // OpenFiles lists the files with secrets that other accounts of the machine may read or write: those of
 // *_file settings, and configuration files in which a secret is set. A file that cannot be read is left
-// out; whatever needs it reports that.
+// out; its user reports the problem.
 func (s Settings) OpenFiles() []string {
 	var files []string
 	secret := func(path string) {
@@ -31,7 +32,7 @@ func (s Settings) OpenFiles() []string {
 		}
 		return is
 	}
-	for _, k := range config.Keys(s.Config) {
+	for _, k := range keys.Of(s.Config) {
 		text, isText := k.Value.(string)
 		if isText && !named(k.Name[strings.LastIndex(k.Name, ".")+1:], reflect.ValueOf(text)) && shownText(k.Name, text) != text {
 			secret(k.Name)
@@ -54,9 +55,9 @@ func (s Settings) OpenFiles() []string {
 	})
 }
 
-// eachField calls each with every field of a struct that is no struct, and its path.
+// eachField calls each with every leaf field of a struct, and its path.
 func eachField(prefix string, section reflect.Value, each func(path string, v reflect.Value)) {
-	for _, f := range config.Fields(section) {
+	for _, f := range keys.Fields(section) {
 		if f.Value.Kind() == reflect.Struct {
 			eachField(prefix+f.Key+".", f.Value, each)
 			continue

@@ -8,13 +8,12 @@ import (
 	"strings"
 	"time"
 
-	"github.com/belfryhq/belfry/internal/config"
+	"github.com/belfryhq/belfry/internal/keys"
 	"github.com/belfryhq/belfry/job/schedule"
 )
 
-// openSettings are the texts among the settings of senders that are no secrets and do
-// not hold any. Whatever is not listed is not shown: a new setting is a secret until
-// somebody has thought about it.
+// openSettings are the text settings of senders that contain no secret. A setting that is not listed is
+// hidden, so that a new one is secret by default.
 var openSettings = []string{
 	"name", "kind", "medium", "platforms", "retry.policy",
 	"method", "content_type", "idempotency_header", "message_id_path", "code_path", // sms
@@ -23,17 +22,17 @@ var openSettings = []string{
 	"subject", "urgency", // webpush
 	"host", "tls", "auth", "from", "reply_to", "message_id_domain", "hello", // smtp
 	"service_id", "plus_friend_id", "template_code", "country_code", "invalid_address_codes", // alimtalk
-	"allow_addresses", // and whatever ends in _file
+	"allow_addresses", // and names that end in _file
 }
 
-// openURLs are addresses of providers, of which scheme and host are shown: a path or a
-// query may hold a key.
+// openURLs are addresses of providers. Only scheme and host are shown: a path or a query may contain a
+// key.
 var openURLs = []string{"url", "endpoint", "token_url"}
 
-// setNotShown stands for a value that is set.
+// setNotShown is the placeholder of a hidden value.
 const setNotShown = "(set)"
 
-// Shown is a setting as it may be shown.
+// Shown is a setting without secrets.
 type Shown struct {
 	Key    string `json:"key"`
 	Value  any    `json:"value"`
@@ -43,7 +42,7 @@ type Shown struct {
 // Shown lists every setting, without secrets.
 func (s Settings) Shown() []Shown {
 	var list []Shown
-	for _, k := range config.Keys(s.Config) {
+	for _, k := range keys.Of(s.Config) {
 		value := k.Value
 		switch v := value.(type) {
 		case time.Duration:
@@ -62,7 +61,7 @@ func (s Settings) Shown() []Shown {
 	return list
 }
 
-// shownText is the value of a setting that is no sender's as it may be shown.
+// shownText returns the value of a setting outside senders, without secrets.
 func shownText(key, value string) string {
 	switch key {
 	case "database.url":
@@ -75,7 +74,7 @@ func shownText(key, value string) string {
 	return value
 }
 
-// Shown is the list without secrets, as data.
+// Shown returns the senders without secrets, as data.
 func (l Senders) Shown() []map[string]any {
 	list := make([]map[string]any, 0, len(l))
 	for _, entry := range l {
@@ -90,7 +89,7 @@ func (l Senders) Shown() []map[string]any {
 // shownFields renders a struct by its keys.
 func shownFields(prefix string, v reflect.Value) map[string]any {
 	fields := make(map[string]any)
-	for _, f := range config.Fields(v) {
+	for _, f := range keys.Fields(v) {
 		fields[f.Key] = shownField(prefix+f.Key, f.Value)
 	}
 	return fields
@@ -117,7 +116,7 @@ func shownField(key string, v reflect.Value) any {
 	return v.Interface()
 }
 
-// isHidden reports whether a value of a sender is set and is not shown, as it may be a secret.
+// isHidden reports whether a value of a sender is set and may be a secret.
 func isHidden(key string, v reflect.Value) bool {
 	switch {
 	case v.Kind() == reflect.Bool, v.CanInt(), v.CanUint(), v.CanFloat(), v.IsZero(), v.Kind() == reflect.Slice && v.Len() == 0:
@@ -128,7 +127,7 @@ func isHidden(key string, v reflect.Value) bool {
 	return !slices.Contains(openSettings, key) && !strings.HasSuffix(key, "_file")
 }
 
-// withoutPath is scheme and host of a URL.
+// withoutPath returns scheme and host of a URL.
 func withoutPath(text string) string {
 	u, err := url.Parse(text)
 	if err != nil || u.Scheme == "" || u.Host == "" {

@@ -11,13 +11,14 @@ import (
 	"time"
 
 	"github.com/belfryhq/belfry/internal/config"
+	"github.com/belfryhq/belfry/internal/keys"
 	"github.com/belfryhq/belfry/internal/text"
+	"github.com/belfryhq/belfry/node"
 	"github.com/belfryhq/belfry/outbox/relay"
 	"github.com/belfryhq/belfry/outbox/sender/provider"
 )
 
-// Sender is one entry of senders: what every sender has, and the settings of its
-// kind.
+// Sender is one entry of senders: the settings of every sender, and those of its kind.
 type Sender struct {
 	relay.SenderConfig
 
@@ -28,10 +29,10 @@ type Sender struct {
 // Senders is the setting senders.
 type Senders []Sender
 
-// The keys of an entry that relay.SenderConfig does not have.
+// keyKind is the key of Sender.Kind.
 const keyKind = "kind"
 
-// DecodeSenders returns every sender as far as it can be used, with every problem.
+// DecodeSenders returns every sender, and every problem. A value with a problem keeps its default.
 func DecodeSenders(items []any, retry relay.RetryConfig) (Senders, error) {
 	list := make(Senders, 0, len(items))
 	var problems []error
@@ -43,8 +44,8 @@ func DecodeSenders(items []any, retry relay.RetryConfig) (Senders, error) {
 	return list, errors.Join(problems...)
 }
 
-// decodeSender takes one entry over the defaults of its kind. retry is the default of every
-// kind except smtp.
+// decodeSender decodes one entry over the defaults of its kind. retry is the default of every kind except
+// smtp.
 func decodeSender(path string, item any, retry relay.RetryConfig) (Sender, error) {
 	entry := Sender{SenderConfig: relay.DefaultSenderConfig()}
 	entry.Retry = retry
@@ -79,8 +80,8 @@ func decodeSender(path string, item any, retry relay.RetryConfig) (Sender, error
 	return entry, errors.Join(append(problems, config.Decode(path, common, &entry.SenderConfig))...)
 }
 
-// Validate reports every problem of every sender, but for those of a retry policy that it
-// has from delivery and that are among the problems there.
+// Validate returns every problem of every sender, except problems of an inherited retry policy that
+// delivery contains.
 func (l Senders) Validate(delivery []error) []error {
 	var problems []error
 	for i, entry := range l {
@@ -88,7 +89,7 @@ func (l Senders) Validate(delivery []error) []error {
 			problems = append(problems, provider.Validate(fmt.Sprintf("senders[%d].%s", i, entry.Kind), entry.Settings))
 		}
 	}
-	for _, err := range config.Flatten(relay.ValidateSenders("senders", l.Configs())) {
+	for _, err := range keys.Flatten(relay.ValidateSenders("senders", l.Configs())) {
 		_, key, _ := strings.Cut(err.Error(), "].retry.")
 		inherited := func(e error) bool { return e.Error() == "delivery.retry."+key }
 		if !slices.ContainsFunc(delivery, inherited) {
@@ -98,7 +99,7 @@ func (l Senders) Validate(delivery []error) []error {
 	return problems
 }
 
-// Configs are what the relay is told about the senders.
+// Configs returns the configurations of the senders for the relay.
 func (l Senders) Configs() []relay.SenderConfig {
 	list := make([]relay.SenderConfig, 0, len(l))
 	for _, entry := range l {
@@ -107,8 +108,8 @@ func (l Senders) Configs() []relay.SenderConfig {
 	return list
 }
 
-// Targeted lists the media all of whose senders have a target of their own: a message
-// goes there whether or not its channel has an address.
+// Targeted lists the media whose senders all have a fixed target, so that a message needs no address of
+// its channel.
 func (l Senders) Targeted() []string {
 	targets := make(map[string]bool)
 	for _, entry := range l {
@@ -137,8 +138,8 @@ func (l Senders) Names() []string {
 	return names
 }
 
-// checkSecrets tries the files that senders name, and what is in them. A sender whose
-// settings are wrong has its files looked for, and not read.
+// checkSecrets checks the files that senders name, and their content. Of a sender with invalid settings it
+// checks only whether the files can be opened.
 func (l Senders) checkSecrets(wrong func(path string) bool) error {
 	var problems []error
 	for i, entry := range l {
@@ -157,13 +158,13 @@ func (l Senders) checkSecrets(wrong func(path string) bool) error {
 	return errors.Join(problems...)
 }
 
-// missingFiles returns the files that settings name and that cannot be read.
+// missingFiles reports the files that settings name and that cannot be opened.
 func (e Sender) missingFiles(path string) error {
 	if e.Settings == nil {
 		return nil
 	}
 	var problems []error
-	for _, field := range config.Fields(reflect.ValueOf(e.Settings).Elem()) {
+	for _, field := range keys.Fields(reflect.ValueOf(e.Settings).Elem()) {
 		name := field.Value.String()
 		if !strings.HasSuffix(field.Key, "_file") || name == "" {
 			continue
@@ -178,8 +179,8 @@ func (e Sender) missingFiles(path string) error {
 	return errors.Join(problems...)
 }
 
-// Open makes the clients, which reads the files that settings name. The returned
-// function closes them. The error is an *UnfitError.
+// Open makes the clients, and reads the files that settings name. The returned function closes the
+// clients. The error is a *node.ConfigError.
 func (l Senders) Open() (list []relay.Sender, done func() error, err error) {
 	var clients []provider.Client
 	done = func() error {
@@ -200,7 +201,7 @@ func (l Senders) Open() (list []relay.Sender, done func() error, err error) {
 		list = append(list, relay.Sender{SenderConfig: entry.SenderConfig, Client: client})
 	}
 	if err := errors.Join(problems...); err != nil {
-		return nil, nil, errors.Join(&UnfitError{err}, done())
+		return nil, nil, errors.Join(&node.ConfigError{Err: err}, done())
 	}
 	return list, done, nil
 }

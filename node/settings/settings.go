@@ -2,20 +2,33 @@ package settings
 
 import (
 	"errors"
+	"os"
+	"slices"
 
+	"github.com/rs/zerolog"
+
+	"github.com/belfryhq/belfry/channels/unsubscribe"
 	"github.com/belfryhq/belfry/internal/config"
 	"github.com/belfryhq/belfry/job/abortcache"
+	"github.com/belfryhq/belfry/outbox/relay"
 )
 
-// Settings is a configuration together with where each value came from.
+// Settings is a configuration together with the source of each value.
 type Settings struct {
 	Config
 	*config.Loaded
 }
 
-// Load merges defaults, files, environment and flags, in rising order, and tries the
-// files with secrets as well if secrets says so of what came out; nil: never. The
-// error is a *config.Error that holds every problem found.
+// Read loads the configuration from files, the later over the earlier, and from the process's BELFRY_
+// variables. Without files it reads the file that BELFRY_CONFIG names, or else ./config.yaml if it exists,
+// as the command line does. The error lists every problem.
+func Read(files ...string) (Settings, error) {
+	return Load(config.Input{Files: files, Environ: os.Environ()}, Config.Delivers)
+}
+
+// Load merges defaults, files, environment and flags, the later over the earlier. If secrets returns true
+// for the result, it also checks the files with secrets. The error is a *config.Error that contains every
+// problem.
 func Load(in config.Input, secrets func(Config) bool) (Settings, error) {
 	c := Default()
 	loaded := config.Read(in, &c, map[string]config.List{
@@ -39,20 +52,54 @@ func Load(in config.Input, secrets func(Config) bool) (Settings, error) {
 	return Settings{c, loaded}, nil
 }
 
-// Always has the files of senders tried.
+// Always requires the check of files with secrets.
 func Always(Config) bool { return true }
 
-// UnfitError is about something that settings name and that cannot be used: a file with a key,
-// the server of a carrier. Trying again does not help.
-type UnfitError struct{ Err error }
+// Parts are the parts of a process that the configuration names.
+type Parts struct {
+	Senders []relay.Sender
+	Links   *unsubscribe.Links // nil without api.unsubscribe_keys_file
+	Broker  relay.Broker       // nil for PostgreSQL
 
-// Error is that of Err.
-func (e *UnfitError) Error() string { return e.Err.Error() }
+	close []func() error
+}
 
-// Unwrap is Err.
-func (e *UnfitError) Unwrap() error { return e.Err }
+// Open opens the senders, the keys of links and, if carrier is set, the carrier. The error is a
+// *node.ConfigError.
+func (c Config) Open(carrier bool, log zerolog.Logger) (p *Parts, err error) {
+	p = &Parts{}
+	if carrier {
+		if p.Broker, err = c.Delivery.Carrier.Open(c.Delivery.Relay, log); err != nil {
+			return nil, err
+		}
+		if p.Broker != nil {
+			p.close = append(p.close, p.Broker.Close)
+		}
+	}
+	if p.Links, err = c.OpenLinks(); err != nil {
+		return nil, errors.Join(err, p.Close())
+	}
+	senders, done, err := c.OpenSenders(p.Links)
+	if err != nil {
+		return nil, errors.Join(err, p.Close())
+	}
+	p.Senders, p.close = senders, append(p.close, done)
+	return p, nil
+}
 
-// OpenCache returns the abort cache; nil when there is none. The caller closes it.
+// Close closes the parts, after the end of the relay. A nil Parts has none.
+func (p *Parts) Close() error {
+	if p == nil {
+		return nil
+	}
+	var errs []error
+	for _, f := range slices.Backward(p.close) {
+		errs = append(errs, f())
+	}
+	return errors.Join(errs...)
+}
+
+// OpenCache returns the abort cache, or nil without one. The caller closes it.
 func (c Config) OpenCache() (*abortcache.Cache, error) {
 	if c.Abort.URL == "" {
 		return nil, nil //nolint:nilnil // no cache is not an error
@@ -60,9 +107,9 @@ func (c Config) OpenCache() (*abortcache.Cache, error) {
 	return abortcache.Open(c.Abort)
 }
 
-// QuietLog reports that no level of logs was asked for. A file that repeats the default, as
-// the shipped one does, asks for nothing.
+// QuietLog reports whether no log level was requested. A file that repeats the default, such as the shipped
+// one, requests none.
 func (s Settings) QuietLog() bool {
-	asked := s.Source("log.level").Kind
-	return asked == config.FromDefault || asked == config.FromFile && s.Log.Level == Default().Log.Level
+	from := s.Source("log.level").Kind
+	return from == config.FromDefault || from == config.FromFile && s.Log.Level == Default().Log.Level
 }

@@ -6,23 +6,24 @@ import (
 	"slices"
 
 	"github.com/belfryhq/belfry/channels/unsubscribe"
+	"github.com/belfryhq/belfry/node"
 	"github.com/belfryhq/belfry/outbox/relay"
 	"github.com/belfryhq/belfry/outbox/sender"
 	"github.com/belfryhq/belfry/outbox/sender/provider"
 )
 
-// OpenLinks reads the keys of the links by which recipients opt out; nil: there are no such
-// links. The error is an *UnfitError.
+// OpenLinks reads the keys of opt-out links. It returns nil if none are configured. The error is a
+// *node.ConfigError.
 func (c Config) OpenLinks() (*unsubscribe.Links, error) {
 	links, err := c.API.UnsubscribeLinks()
 	if err != nil {
-		return nil, &UnfitError{err}
+		return nil, &node.ConfigError{Err: err}
 	}
 	return links, nil
 }
 
-// OpenSenders opens the senders, and has those whose mail links to an opt-out sign links.
-// The returned function closes the clients. The error is an *UnfitError.
+// OpenSenders opens the senders. Those whose mail contains an opt-out link sign it with links. The returned
+// function closes the clients. The error is a *node.ConfigError.
 func (c Config) OpenSenders(links *unsubscribe.Links) (list []relay.Sender, done func() error, err error) {
 	if list, done, err = c.Senders.Open(); err != nil {
 		return nil, nil, err
@@ -37,13 +38,13 @@ func (c Config) OpenSenders(links *unsubscribe.Links) (list []relay.Sender, done
 	return list, done, nil
 }
 
-// linked reports whether what the sender sends has a link to an opt-out.
+// linked reports whether the sender's mail contains an opt-out link.
 func (e Sender) linked() bool {
 	mail, is := e.Settings.(*provider.SMTPConfig)
 	return is && mail.ListUnsubscribe == provider.UnsubscribePlaceholder
 }
 
-// validateLinks reports the senders that need keys for links, and a place that these lead to.
+// validateLinks reports senders with opt-out links that lack the keys or the public URL.
 func (c Config) validateLinks() []error {
 	var problems []error
 	needs := func(i int, key, allowed string) {
@@ -60,7 +61,7 @@ func (c Config) validateLinks() []error {
 	return problems
 }
 
-// linking is a sender whose deliveries get a link.
+// linking is a sender that adds opt-out links to deliveries.
 type linking struct {
 	sender.Sender
 

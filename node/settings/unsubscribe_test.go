@@ -13,6 +13,7 @@ import (
 
 	"github.com/belfryhq/belfry/channels/unsubscribe"
 	"github.com/belfryhq/belfry/internal/config"
+	"github.com/belfryhq/belfry/node"
 	"github.com/belfryhq/belfry/node/settings"
 	"github.com/belfryhq/belfry/outbox/sender"
 )
@@ -41,7 +42,7 @@ func TestSenders_MailHasASignedLink(t *testing.T) {
 	s, err := settings.Load(told, nil)
 	require.NoError(t, err)
 	_, err = s.OpenLinks()
-	var unfit *settings.UnfitError
+	var unfit *node.ConfigError
 	require.ErrorAs(t, err, &unfit)
 	require.ErrorContains(t, err, "api.unsubscribe_keys_file")
 

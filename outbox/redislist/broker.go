@@ -72,9 +72,15 @@ type Broker struct {
 	health  health
 }
 
-// New returns a broker for a valid configuration. Its errors name the configuration keys. The broker
-// connects on first use; the caller closes it.
-func New(config redisdb.Config, options Options) (*Broker, error) {
+// Config is the configuration of the Redis server.
+type Config = redisdb.Config
+
+// DefaultConfig returns the default configuration, without a URL.
+func DefaultConfig() Config { return redisdb.DefaultConfig() }
+
+// New returns a broker for a valid configuration. Its errors name the keys. It connects when it
+// is first used; the caller closes it.
+func New(config Config, options Options) (*Broker, error) {
 	if options.MaxQueued < 1 {
 		return nil, fmt.Errorf("delivery.max_queued: %d is not allowed; allowed values: 1 or more", options.MaxQueued)
 	}

@@ -74,9 +74,15 @@ type Broker struct {
 	outage  *relay.Outage
 }
 
+// Config is the configuration of the Redis server.
+type Config = redisdb.Config
+
+// DefaultConfig returns the default configuration, without a URL.
+func DefaultConfig() Config { return redisdb.DefaultConfig() }
+
 // New returns a broker for a valid configuration. Its errors name the keys. It connects when it
 // is first used; the caller closes it.
-func New(config redisdb.Config, options Options) (*Broker, error) {
+func New(config Config, options Options) (*Broker, error) {
 	if options.MaxQueued < 1 {
 		return nil, fmt.Errorf("delivery.max_queued: %d is not allowed; allowed are 1 and more", options.MaxQueued)
 	}
