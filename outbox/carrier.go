@@ -122,7 +122,7 @@ func (l *Ledger) QueuedBy(ctx context.Context, q PushQueue, number int64) (keys 
 // number. Their push precedes oldest, the oldest push in the carrier, and is older than age. Without the
 // limit on the age, copies that a worker has taken out and not claimed yet would be pushed again.
 func (l *Ledger) Unqueue(ctx context.Context, q PushQueue, oldest int64, age time.Duration, limit int) (int, error) {
-	of, err := take(ctx, l, "take back what the queue "+q.Name+" has lost", queries.messagesUnqueue, pgx.StrictNamedArgs{
+	of, err := take(ctx, l, "return lost messages of the queue "+q.Name, queries.messagesUnqueue, pgx.StrictNamedArgs{
 		"activities": q.activities(), "name": q.Name, "oldest": oldest, "seconds": age.Seconds(), "keys": limit,
 	}, pgx.RowTo[int64])
 	return len(of), err
@@ -132,7 +132,7 @@ func (l *Ledger) Unqueue(ctx context.Context, q PushQueue, oldest int64, age tim
 // relays have stopped or work without a carrier. It returns their number. Copies that remain in a carrier
 // stay valid.
 func (l *Ledger) Unserved(ctx context.Context, limit int) (int, error) {
-	of, err := take(ctx, l, "take back what no relay with a carrier looks after", queries.messagesUnserved, pgx.StrictNamedArgs{"keys": limit}, pgx.RowTo[int64])
+	of, err := take(ctx, l, "return messages of a carrier that no relay uses", queries.messagesUnserved, pgx.StrictNamedArgs{"keys": limit}, pgx.RowTo[int64])
 	return len(of), err
 }
 

@@ -94,7 +94,7 @@ func (l *Ledger) Next(ctx context.Context) (wait time.Duration, ok bool, err err
 
 func (l *Ledger) claim(ctx context.Context, what, statement string, limit int, args pgx.StrictNamedArgs, each func(dueAt time.Time, c Claimed)) ([]Claimed, error) {
 	if limit < 1 || limit > MaxBatch {
-		return nil, fmt.Errorf("%s: %d messages are not allowed; allowed are 1 to %d", what, limit, MaxBatch)
+		return nil, fmt.Errorf("%s: %d messages are not allowed; allowed values: 1 to %d", what, limit, MaxBatch)
 	}
 	args["lease"], args["relay"], args["seconds"], args["keys"], args["media"] = newLeaseID(), l.relay, l.leaseTime.Seconds(), limit, l.media
 	var claimed []Claimed

@@ -61,7 +61,7 @@ func TestClaimJob_TakesWhatIsDueOfOneJob(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, claim(t, l, aborted, 100), 5)
 	_, _, err = l.ClaimJob(t.Context(), done, outbox.Position{}, 0, outbox.AnyTry)
-	require.ErrorContains(t, err, "0 messages are not allowed; allowed are 1 to 1000")
+	require.ErrorContains(t, err, "0 messages are not allowed; allowed values: 1 to 1000")
 	require.Equal(t, 3, one[int](t, b, `SELECT count(*) FROM belfry.leases`), "nothing claimed, no lease")
 }
 

@@ -233,7 +233,7 @@ func keysOf(messages []Claimed) keys {
 // checkBatch rejects batches that are too large for one statement.
 func checkBatch(n int) error {
 	if n > MaxBatch {
-		return fmt.Errorf("%d messages are not allowed; allowed are 0 to %d", n, MaxBatch)
+		return fmt.Errorf("%d messages are not allowed; allowed values: 0 to %d", n, MaxBatch)
 	}
 	return nil
 }

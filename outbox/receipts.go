@@ -25,7 +25,7 @@ type Awaited struct {
 // serve are returned only if no relay has queried for twice that time.
 func (l *Ledger) ReceiptsDue(ctx context.Context, limit int, hold time.Duration) ([]Awaited, error) {
 	if limit < 1 || limit > MaxBatch {
-		return nil, fmt.Errorf("receipts due: %d messages are not allowed; allowed are 1 to %d", limit, MaxBatch)
+		return nil, fmt.Errorf("receipts due: %d messages are not allowed; allowed values: 1 to %d", limit, MaxBatch)
 	}
 	return take(ctx, l, "find receipts that are due", queries.receiptsDue, pgx.StrictNamedArgs{
 		"keys": limit, "seconds": hold.Seconds(), "senders": l.senders,

@@ -6,36 +6,35 @@ import (
 	"time"
 )
 
-// Retention sets how long what belfry has written is kept. Zero keeps permanently.
+// Retention sets how long rows are stored. Zero means permanently.
 type Retention struct {
-	// Notifications is how long a job's notifications are kept after it is at rest. In an
-	// inbox, one that is deleted is gone.
+	// Notifications is the time for which a job's notifications are stored after it has finished. A deleted
+	// notification disappears from its inbox.
 	Notifications time.Duration `mapstructure:"notifications"`
-	// Messages is how long a message is kept after it was sent, died or was cancelled; that
-	// of a category with a cap at least as long as the cap looks back. An activity goes with
-	// its message, and its idempotency key with it.
+	// Messages is the time for which a message is stored after it was sent, died or was cancelled. Messages of a
+	// category with a cap are stored at least for the cap's period. An activity and its idempotency key are
+	// deleted with its message.
 	Messages time.Duration `mapstructure:"messages"`
-	// Jobs is how long a job's own row, with its events, skips and revisions, is kept
-	// after it is at rest, and as long as any of its rows. An idempotency key is
-	// forgotten with its job.
+	// Jobs is the time for which a job's row, with its events, skips and revisions, is stored after it has
+	// finished, and at least as long as its notifications and messages. Its idempotency key is deleted with it.
 	Jobs time.Duration `mapstructure:"jobs"`
-	// Events is how long the events of what is no job are kept: lanes, schedules,
-	// senders, categories, channels, dead letters and retention.
+	// Events is the time for which events without a job are stored: those about lanes, schedules, senders,
+	// categories, channels, dead letters and retention.
 	Events time.Duration `mapstructure:"events"`
 	// Interval is the pause between two prunes of a daemon.
 	Interval time.Duration `mapstructure:"interval"`
-	// StepRows is how many rows one transaction of a prune deletes, about.
+	// StepRows is the approximate number of rows that one transaction of a prune deletes.
 	StepRows int `mapstructure:"step_rows"`
 }
 
-// DefaultRetention deletes nothing: how long a service's notifications, and the
-// proof of who got them, are to be kept is for the service to say.
+// DefaultRetention deletes nothing: each service must decide how long it stores notifications and the proof of
+// their delivery.
 func DefaultRetention() Retention { return Retention{Interval: time.Hour, StepRows: 10000} }
 
 // Off reports whether nothing is ever deleted.
 func (r Retention) Off() bool { return r.Notifications+r.Messages+r.Jobs+r.Events == 0 }
 
-// Validate returns every problem at once, each with its key path, or nil.
+// Validate returns all problems, each with its key path, or nil.
 func (r Retention) Validate() error {
 	var problems []error
 	for _, p := range []struct {
@@ -56,10 +55,10 @@ func (r Retention) Validate() error {
 		if p.key == "interval" {
 			zero = ""
 		}
-		problems = append(problems, fmt.Errorf("retention.%s: %s is not allowed; allowed are %s%s to %s", p.key, p.d, zero, p.low, p.high))
+		problems = append(problems, fmt.Errorf("retention.%s: %s is not allowed; allowed values: %s%s to %s", p.key, p.d, zero, p.low, p.high))
 	}
 	if r.StepRows < 100 || r.StepRows > 1_000_000 {
-		problems = append(problems, fmt.Errorf("retention.step_rows: %d is not allowed; allowed are 100 to 1000000", r.StepRows))
+		problems = append(problems, fmt.Errorf("retention.step_rows: %d is not allowed; allowed values: 100 to 1000000", r.StepRows))
 	}
 	return errors.Join(problems...)
 }

@@ -91,7 +91,7 @@ type Attempt struct {
 // problem returns an error if the settlement is not allowed.
 func (s Settlement) problem() error {
 	problem := func(field, allowed string) error {
-		return fmt.Errorf("settlement of message %d/%d: %s is not allowed; allowed is %s", s.JobID, s.ChannelID, field, allowed)
+		return fmt.Errorf("settlement of message %d/%d: %s is not allowed; allowed values: %s", s.JobID, s.ChannelID, field, allowed)
 	}
 	switch {
 	case !Processing.May(s.To):

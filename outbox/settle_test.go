@@ -202,20 +202,20 @@ func TestSettle_RefusesWhatMakesNoSense(t *testing.T) {
 	awaited := c
 	awaited.LeaseID = 0
 	for says, s := range map[string]outbox.Settlement{
-		"To QUEUED is not allowed; allowed is PENDING, SENT, DEAD, CANCELLED or PROCESSING":  {Claimed: c, To: outbox.Queued},
-		"Untouched with SENT is not allowed; allowed is PENDING":                             {Claimed: c, To: outbox.Sent, Untouched: true},
-		"no Reason with DEAD is not allowed":                                                 {Claimed: c, To: outbox.Dead},
-		"no Reason with CANCELLED is not allowed":                                            {Claimed: c, To: outbox.Cancelled},
-		"no Receipt is not allowed":                                                          {Claimed: c, To: outbox.Processing},
-		"1/1: no Receipt is not allowed":                                                     {Claimed: awaited, To: outbox.Sent},
-		"a Record without acceptance is not allowed; allowed is one that ends with accepted": {Claimed: c, To: outbox.Processing, Receipt: "x", Record: []outbox.Attempt{{Outcome: outbox.OutcomeRetryable}}},
-		"InvalidAddress without a Record is not allowed":                                     {Claimed: c, To: outbox.Pending, InvalidAddress: make([]byte, 32)},
+		"To QUEUED is not allowed; allowed values: PENDING, SENT, DEAD, CANCELLED or PROCESSING":  {Claimed: c, To: outbox.Queued},
+		"Untouched with SENT is not allowed; allowed values: PENDING":                             {Claimed: c, To: outbox.Sent, Untouched: true},
+		"no Reason with DEAD is not allowed":                                                      {Claimed: c, To: outbox.Dead},
+		"no Reason with CANCELLED is not allowed":                                                 {Claimed: c, To: outbox.Cancelled},
+		"no Receipt is not allowed":                                                               {Claimed: c, To: outbox.Processing},
+		"1/1: no Receipt is not allowed":                                                          {Claimed: awaited, To: outbox.Sent},
+		"a Record without acceptance is not allowed; allowed values: one that ends with accepted": {Claimed: c, To: outbox.Processing, Receipt: "x", Record: []outbox.Attempt{{Outcome: outbox.OutcomeRetryable}}},
+		"InvalidAddress without a Record is not allowed":                                          {Claimed: c, To: outbox.Pending, InvalidAddress: make([]byte, 32)},
 	} {
 		_, err := l.Settle(t.Context(), []outbox.Settlement{sent(c), s}, nil)
 		require.ErrorContains(t, err, says)
 	}
 	_, err := l.Settle(t.Context(), make([]outbox.Settlement, outbox.MaxBatch+1), nil)
-	require.ErrorContains(t, err, "1001 messages are not allowed; allowed are 0 to 1000")
+	require.ErrorContains(t, err, "1001 messages are not allowed; allowed values: 0 to 1000")
 	require.Equal(t, "PROCESSING", b.row(t, c.Key).Status)
 }
 

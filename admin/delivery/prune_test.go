@@ -353,12 +353,12 @@ func TestRetention_ValidateNamesEachKey(t *testing.T) {
 	require.NoError(t, outbox.DefaultRetention().Validate())
 	require.NoError(t, month().Validate())
 	r := outbox.Retention{Notifications: time.Second, Messages: -1, Jobs: 2_000_000 * time.Hour, Events: time.Millisecond, Interval: 0, StepRows: 5}
-	require.EqualError(t, r.Validate(), `retention.notifications: 1s is not allowed; allowed are 0 (permanently), 1m0s to 876000h0m0s
-retention.messages: -1ns is not allowed; allowed are 0 (permanently), 1m0s to 876000h0m0s
-retention.jobs: 2000000h0m0s is not allowed; allowed are 0 (permanently), 1m0s to 876000h0m0s
-retention.events: 1ms is not allowed; allowed are 0 (permanently), 1m0s to 876000h0m0s
-retention.interval: 0s is not allowed; allowed are 1s to 24h0m0s
-retention.step_rows: 5 is not allowed; allowed are 100 to 1000000`)
+	require.EqualError(t, r.Validate(), `retention.notifications: 1s is not allowed; allowed values: 0 (permanently), 1m0s to 876000h0m0s
+retention.messages: -1ns is not allowed; allowed values: 0 (permanently), 1m0s to 876000h0m0s
+retention.jobs: 2000000h0m0s is not allowed; allowed values: 0 (permanently), 1m0s to 876000h0m0s
+retention.events: 1ms is not allowed; allowed values: 0 (permanently), 1m0s to 876000h0m0s
+retention.interval: 0s is not allowed; allowed values: 1s to 24h0m0s
+retention.step_rows: 5 is not allowed; allowed values: 100 to 1000000`)
 	_, err := delivery.Prune(t.Context(), nil, r, delivery.PruneOptions{})
 	require.Error(t, err)
 }

@@ -117,8 +117,8 @@ func TestConfig_NoProblemOfASenderHidesAnother(t *testing.T) {
   FILE:2: senders[0].timout: `+allowed+`
   FILE:5: senders: mapping key "name" already defined at line 3
   FILE:6: senders[1].burts: `+allowed+`
-  FILE:6: senders[1].concurrency: 0 is not allowed; allowed are 1 to 10000
-  FILE:6: senders[1].fcm: service_account: is no JSON object; allowed is a service account's key as Google hands it out`, "FILE", path))
+  FILE:6: senders[1].concurrency: 0 is not allowed; allowed values: 1 to 10000
+  FILE:6: senders[1].fcm: service_account: is not a JSON object; must be a service account's key in Google's JSON format`, "FILE", path))
 }
 
 // The shipped file sets the level that holds anyway, and made every command log what it

@@ -17,20 +17,18 @@ import (
 )
 
 const (
-	// maxRows is how many jobs, or groups of jobs, one occurrence makes at most, and
-	// maxRowLength how many characters a row may have as JSON. QueryRows in queries.sql
-	// reads one more of each.
+	// maxRows is the maximum number of jobs, or groups of jobs, per occurrence; maxRowLength, the maximum length of
+	// a row as JSON in characters. QueryRows in queries.sql reads one more of each.
 	maxRows      = 100
 	maxRowLength = 65536
 )
 
-// columns are those a query may have.
+// columns are the columns that a query may have.
 const columns = "category, title, body, data, variants, route, audience, lane, priority, deliver_after, expires_after, max_recipients, needs_approval"
 
-// enqueue makes the jobs of one occurrence in the transaction, and returns their ids.
-// key is the idempotency key; with a query each row's has its number after it. What is
-// wrong with the schedule, its query or a row is told by OwnFault; the transaction, or
-// the savepoint, is to be rolled back then.
+// enqueue enqueues the jobs of one occurrence in the transaction and returns their ids. key is the idempotency key, to
+// which the row number is appended if there is a query. OwnFault reports errors of the schedule, its query or a row. After
+// an error the caller must roll back the transaction or savepoint.
 func (s Schedule) enqueue(ctx context.Context, tx pgx.Tx, o time.Time, key string) ([]int64, error) {
 	requests, err := s.requests(ctx, tx, o, key)
 	if err != nil {
@@ -45,9 +43,9 @@ func (s Schedule) enqueue(ctx context.Context, tx pgx.Tx, o time.Time, key strin
 	return jobs, nil
 }
 
-// requests are the jobs, or groups of jobs, of one occurrence.
+// requests returns the jobs, or groups of jobs, of one occurrence.
 func (s Schedule) requests(ctx context.Context, tx pgx.Tx, o time.Time, key string) ([]job.Request, error) {
-	rows := []map[string]json.RawMessage{nil} // without a query there is one, which replaces nothing
+	rows := []map[string]json.RawMessage{nil} // without a query, one row that replaces nothing
 	if s.Query != "" {
 		var err error
 		if rows, err = s.rows(ctx, tx, o); err != nil {
@@ -73,7 +71,7 @@ func (s Schedule) requests(ctx context.Context, tx pgx.Tx, o time.Time, key stri
 	return requests, nil
 }
 
-// rowFault names the row of the query at fault.
+// rowFault adds the row of the query to an error.
 func (s Schedule) rowFault(i int, err error) error {
 	if s.Query == "" {
 		return err
@@ -96,7 +94,7 @@ func enqueueOne(ctx context.Context, tx pgx.Tx, r job.Request, jobs *[]int64) (e
 	return nil
 }
 
-// spec is the job of an occurrence, but for its type and who asks.
+// spec returns the job of an occurrence without its type and requester.
 func (t Template) spec(o time.Time) (job.Spec, error) {
 	spec := job.Spec{
 		Category: t.Category, Title: t.Title, Body: t.Body, Lane: t.Lane, Priority: t.Priority, Route: t.Route,
@@ -142,8 +140,7 @@ func (t Template) spec(o time.Time) (job.Spec, error) {
 	return spec, nil
 }
 
-// with is the template with a row's columns in place of its own. NULL leaves the
-// template's.
+// with returns the template with the values of a row's columns. NULL keeps the template's value.
 func (t Template) with(row map[string]json.RawMessage) (Template, error) {
 	for _, key := range slices.Sorted(maps.Keys(row)) {
 		value := row[key]
@@ -195,7 +192,7 @@ func (t Template) with(row map[string]json.RawMessage) (Template, error) {
 	return t, nil
 }
 
-// text reads a column of any simple type; NULL changes nothing.
+// text reads a column of any simple type. NULL changes nothing.
 func text(value json.RawMessage, target *string) error {
 	switch value[0] {
 	case 'n': // null
@@ -209,7 +206,7 @@ func text(value json.RawMessage, target *string) error {
 	return nil
 }
 
-// object reads a column that is a JSON object, or a text that holds one.
+// object reads a column that is a JSON object, or a text with one.
 func object(value json.RawMessage, target *map[string]any) error {
 	value, err := content(value)
 	if err != nil || value == nil {
@@ -217,7 +214,7 @@ func object(value json.RawMessage, target *map[string]any) error {
 	}
 	var read map[string]any
 	d := json.NewDecoder(bytes.NewReader(value))
-	d.UseNumber() // a bigint stays what it is
+	d.UseNumber() // preserves bigints
 	if err := d.Decode(&read); err != nil || read == nil {
 		return fmt.Errorf("%.40s is not a JSON object", value)
 	}
@@ -225,7 +222,7 @@ func object(value json.RawMessage, target *map[string]any) error {
 	return nil
 }
 
-// texts reads a column that is a list of texts, or a text that holds one as JSON.
+// texts reads a column that is a list of texts, or a text with a JSON list.
 func texts(value json.RawMessage, target *[]string) error {
 	value, err := content(value)
 	if err != nil || value == nil {
@@ -243,7 +240,7 @@ func texts(value json.RawMessage, target *[]string) error {
 	return nil
 }
 
-// content is the JSON of a column: itself, or what a text holds; nil for NULL.
+// content returns the JSON of a column: its value, or the content of a text. It returns nil for NULL.
 func content(value json.RawMessage) (json.RawMessage, error) {
 	switch value[0] {
 	case 'n':
@@ -263,12 +260,12 @@ func (s Schedule) rows(ctx context.Context, tx pgx.Tx, o time.Time) ([]map[strin
 		return nil, err
 	}
 	if len(texts) > maxRows {
-		return nil, faultf("query: has more than %d rows; allowed are up to %d, each of which becomes a job", maxRows, maxRows)
+		return nil, faultf("query: has more than %d rows; the maximum is %d, because each row becomes a job", maxRows, maxRows)
 	}
 	list := make([]map[string]json.RawMessage, 0, len(texts))
 	for i, text := range texts {
 		if len([]rune(text)) > maxRowLength {
-			return nil, faultf("row %d of the query: has more than %d characters; allowed are up to %d", i+1, maxRowLength, maxRowLength)
+			return nil, faultf("row %d of the query: has more than %d characters; the maximum is %d", i+1, maxRowLength, maxRowLength)
 		}
 		var row map[string]json.RawMessage
 		if err := json.Unmarshal([]byte(text), &row); err != nil {
@@ -279,9 +276,8 @@ func (s Schedule) rows(ctx context.Context, tx pgx.Tx, o time.Time) ([]map[strin
 	return list, nil
 }
 
-// answer reads what a statement around the operator's query says, read only, within its
-// deadline and as its role, in a savepoint that is rolled back: whatever the query sets ends
-// with it.
+// answer returns the result of a statement that contains the operator's query. It runs read only, with the query's
+// timeout and role, in a savepoint that is rolled back, so that settings that the query changes are restored.
 func (s Schedule) answer(ctx context.Context, tx pgx.Tx, o time.Time, statement string) (texts []string, err error) {
 	timeout, err := parseSpan(s.QueryTimeout)
 	if err != nil {
@@ -303,17 +299,17 @@ func (s Schedule) answer(ctx context.Context, tx pgx.Tx, o time.Time, statement 
 		return errRead
 	})
 	if err == errRead { //nolint:errorlint // the very one, not one that wraps it
-		// A rollback leaves advisory locks of the session, which a query may have taken.
+		// A rollback does not release advisory locks of the session, which a query may have taken.
 		_, err = tx.Exec(ctx, queries.queryUnlock)
 	}
 	return texts, err
 }
 
-// errRead rolls back the savepoint of a query that has been read.
+// errRead rolls back the savepoint of a successful query.
 var errRead = fmt.Errorf("read")
 
-// become has what follows in the savepoint run as the query's role, and no other. A query
-// without a role runs as this user if the role that stored it could become this user.
+// become makes the rest of the savepoint run as the query's role. A query without a role runs as this user if the role
+// that stored it could become this user.
 func (s Schedule) become(ctx context.Context, tx pgx.Tx) error {
 	if s.QueryRole == "" {
 		return s.trust(ctx, tx)
@@ -329,7 +325,7 @@ func (s Schedule) become(ctx context.Context, tx pgx.Tx) error {
 	return guardFault(err, s.QueryRole, database)
 }
 
-// trust refuses a query that a role with other rights has stored.
+// trust rejects a query that was stored by a role with other rights.
 func (s Schedule) trust(ctx context.Context, tx pgx.Tx) error {
 	if s.QueryBy == "" {
 		return nil
@@ -348,8 +344,8 @@ func (s Schedule) trust(ctx context.Context, tx pgx.Tx) error {
 func (s Schedule) read(ctx context.Context, tx pgx.Tx, sql string) ([]string, error) {
 	body := strings.TrimRight(s.Query, "; \t\r\n")
 	sql = strings.Replace(sql, "/* query */", body, 1)
-	// The extended protocol, whatever the pool's mode, takes one statement only: nothing
-	// can be appended that ends the transaction.
+	// The extended protocol permits one statement only, in every mode of the pool, so the query cannot end the
+	// transaction.
 	args := []any{pgx.QueryExecModeExec}
 	if s.QueryRole != "" {
 		sql, args = queries.queryGuarded, append(args, pgx.StrictNamedArgs{"query": sql})

@@ -6,12 +6,11 @@ import (
 	"sync"
 )
 
-// maxAsking is how many queries a Firer runs at once at most.
+// maxAsking is the maximum number of queries that a Firer runs concurrently.
 const maxAsking = 4
 
-// crew is the firings with a query that are in progress, a bounded number. The last place
-// is kept from schedules that fail, so that queries which sleep until their deadline,
-// however many, leave a place to one that does not. It is safe for concurrent use.
+// crew limits the concurrent firings with a query. The last place is reserved for schedules that do not fail, so that
+// queries that time out cannot occupy all places. It is safe for concurrent use.
 type crew struct {
 	places int
 	left   chan struct{} // size 1: a firing ended
@@ -22,12 +21,12 @@ type crew struct {
 	changed chan struct{}
 }
 
-// newCrew returns one for a pool of so many connections.
+// newCrew returns a crew for a pool with the given number of connections.
 func newCrew(connections int) *crew {
 	return &crew{places: min(max(connections/4, 1), maxAsking), left: make(chan struct{}, 1), changed: make(chan struct{})}
 }
 
-// enter takes a place if there is one for d, and nobody of that name is in.
+// enter takes a place for d if there is one and d is not firing already.
 func (c *crew) enter(d due) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -41,7 +40,7 @@ func (c *crew) enter(d due) bool {
 	return true
 }
 
-// join waits for a place; false: ctx was cancelled before.
+// join waits for a place. It returns false if ctx was cancelled.
 func (c *crew) join(ctx context.Context, d due) bool {
 	for {
 		c.mu.Lock()
@@ -58,7 +57,7 @@ func (c *crew) join(ctx context.Context, d due) bool {
 	}
 }
 
-// leave gives the place back.
+// leave releases the place.
 func (c *crew) leave(d due) {
 	c.mu.Lock()
 	c.names = slices.DeleteFunc(c.names, func(name string) bool { return name == d.Name })
@@ -74,7 +73,7 @@ func (c *crew) leave(d due) {
 	}
 }
 
-// busy names the schedules that are in.
+// busy returns the names of the firing schedules.
 func (c *crew) busy() []string {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -60,7 +60,7 @@ type Template struct {
 	Lane          string         `json:"lane,omitempty" mapstructure:"lane"`
 	Priority      int            `json:"priority,omitempty" mapstructure:"priority"`
 	MaxRecipients *int           `json:"max_recipients,omitempty" mapstructure:"max_recipients"` // ceiling of each job; none: the category's
-	NeedsApproval bool           `json:"needs_approval,omitempty" mapstructure:"needs_approval"` // of each job, by a second person; false: if its category says so
+	NeedsApproval bool           `json:"needs_approval,omitempty" mapstructure:"needs_approval"` // of each job, by a second person; false uses the category's setting
 	DeliverAfter  string         `json:"deliver_after,omitempty" mapstructure:"deliver_after"`   // deliver_at, from the occurrence on
 	ExpiresAfter  string         `json:"expires_after,omitempty" mapstructure:"expires_after"`   // expires_at, from the occurrence on
 }
@@ -89,8 +89,8 @@ const (
 	cronWants    = "five fields: minute, hour, day of month, month, day of week; or @hourly, @daily, @weekly, @monthly, @yearly"
 )
 
-// cronField is a field of a cron expression: *, values and ranges, with steps. What a
-// value may be, robfig/cron says. The function belfry.cron_problem has the same grammar.
+// cronField is a field of a cron expression: *, values and ranges, with steps. robfig/cron checks the values. The function
+// belfry.cron_problem has the same grammar.
 const (
 	cronPart  = `(\*|([0-9]{1,4}|[A-Za-z]{3})(-([0-9]{1,4}|[A-Za-z]{3}))?)(/[0-9]{1,4})?`
 	cronField = cronPart + `(,` + cronPart + `)*`
@@ -107,21 +107,20 @@ var (
 	queryHead = regexp.MustCompile(`(?i)^\s*(select|with|values|table)\b`)
 )
 
-// Validate returns every problem at once, each with its key under prefix, such as
-// schedules[0], or nil. What only the database knows (job types, categories, media,
-// platforms, segments) and texts that refer to the channel are checked when the
-// definition is stored.
+// Validate returns all problems, each with its key under prefix, such as schedules[0], or nil. Names that only the
+// database knows (job types, categories, media, platforms, segments) and texts that refer to the channel are checked when
+// the definition is stored.
 func (d Definition) Validate(prefix string) error {
 	c := checker{prefix: prefix}
-	c.that(schedName().MatchString(d.Name), "name", "%q is not a schedule name; allowed are 1 to 63 of a-z, 0-9, _ and -, starting with a letter or digit", d.Name)
+	c.that(schedName().MatchString(d.Name), "name", "%q is not a schedule name; allowed values: 1 to 63 of a-z, 0-9, _ and -, starting with a letter or digit", d.Name)
 	switch {
 	case d.Cron == "" && d.Every == "":
-		c.that(false, "cron", "or every is required; allowed are %s", cronWants)
+		c.that(false, "cron", "or every is required; allowed values: %s", cronWants)
 	case d.Cron != "" && d.Every != "":
-		c.that(false, "cron", "and every are both given; allowed is one of them")
+		c.that(false, "cron", "and every are both set; set only one")
 	}
 	zone, err := loadZone(d.zoneName())
-	c.that(err == nil, "time_zone", "%q is not a time zone; allowed are names of the IANA database such as UTC, Asia/Seoul, Europe/Berlin", d.TimeZone)
+	c.that(err == nil, "time_zone", "%q is not a time zone; allowed values: names of the IANA database such as UTC, Asia/Seoul, Europe/Berlin", d.TimeZone)
 	if d.Cron != "" && err == nil {
 		_, err := parseCron(d.Cron, zone)
 		c.that(err == nil, "cron", "%v", err)
@@ -132,20 +131,20 @@ func (d Definition) Validate(prefix string) error {
 	switch d.Missed {
 	case "", Skip, Once, All:
 	default:
-		c.that(false, "missed", "%q is not allowed; allowed are skip, once, all", d.Missed)
+		c.that(false, "missed", "%q is not allowed; allowed values: skip, once, all", d.Missed)
 	}
 	if d.After != "" {
 		c.span("missed_after", d.After, time.Second, maxMissed)
 	}
 	if d.Query != "" {
-		c.that(queryHead.MatchString(d.Query), "query", "does not begin like a query; allowed are statements that begin with SELECT, WITH, VALUES or TABLE")
-		c.that(len([]rune(d.Query)) <= 10_000, "query", "has %d characters; allowed are up to 10000", len([]rune(d.Query)))
+		c.that(queryHead.MatchString(d.Query), "query", "does not begin like a query; allowed values: statements that begin with SELECT, WITH, VALUES or TABLE")
+		c.that(len([]rune(d.Query)) <= 10_000, "query", "has %d characters; the maximum is 10000", len([]rune(d.Query)))
 	}
 	if d.QueryTimeout != "" {
 		c.span("query_timeout", d.QueryTimeout, time.Second, maxQuery)
 	}
 	c.that(d.QueryRole == "" || d.Query != "", "query_role", "is for a schedule with a query; allowed without one is none")
-	c.that(len(d.QueryRole) <= 63, "query_role", "has %d bytes; allowed are names of roles, up to 63", len(d.QueryRole))
+	c.that(len(d.QueryRole) <= 63, "query_role", "has %d bytes; allowed values: names of roles, up to 63", len(d.QueryRole))
 	d.Template.validate(&c, d.Query != "")
 	return errors.Join(c.problems...)
 }
@@ -154,32 +153,32 @@ func (t Template) validate(c *checker, hasQuery bool) {
 	types := t.Types
 	switch {
 	case t.Type != "" && len(types) > 0:
-		c.that(false, "template.types", "and type are both given; allowed is one of them")
+		c.that(false, "template.types", "and type are both set; set only one")
 	case t.Type != "":
 		types = []string{t.Type}
 	case len(types) == 0:
-		c.that(false, "template.types", "is required; allowed are lists of different job types such as [inbox, push]")
+		c.that(false, "template.types", "is required; allowed values: lists of different job types such as [inbox, push]")
 	}
 	seen := make(map[string]bool)
 	for _, name := range types {
-		c.that(typeName().MatchString(name), "template.types", "%q is not a job type; allowed are 1 to 63 of a-z, 0-9 and _, starting with a letter", name)
-		c.that(!seen[name], "template.types", "%q is given twice; allowed are different job types", name)
+		c.that(typeName().MatchString(name), "template.types", "%q is not a job type; allowed values: 1 to 63 of a-z, 0-9 and _, starting with a letter", name)
+		c.that(!seen[name], "template.types", "%q is given twice; allowed values: different job types", name)
 		seen[name] = true
 	}
-	c.that(t.Category != "" || hasQuery, "template.category", "is required without a query; allowed are the names in belfry.categories")
+	c.that(t.Category != "" || hasQuery, "template.category", "is required without a query; allowed values: the names in belfry.categories")
 	length := len([]rune(t.Title))
-	c.that(hasQuery && t.Title == "" || strings.TrimSpace(t.Title) != "" && length <= 200, "template.title", "has %d characters, or only blanks; allowed are texts of 1 to 200 characters", length)
+	c.that(hasQuery && t.Title == "" || strings.TrimSpace(t.Title) != "" && length <= 200, "template.title", "has %d characters, or only blanks; allowed values: texts of 1 to 200 characters", length)
 	length = len([]rune(t.Body))
-	c.that(length <= 10_000, "template.body", "has %d characters; allowed are up to 10000", length)
+	c.that(length <= 10_000, "template.body", "has %d characters; the maximum is 10000", length)
 	if text, err := json.Marshal(t.Data); err != nil {
-		c.that(false, "template.data", "is no JSON (%v); allowed are JSON objects of up to 16384 bytes", err)
+		c.that(false, "template.data", "is not JSON (%v); allowed values: JSON objects of up to 16384 bytes", err)
 	} else {
-		c.that(len(text) <= 16384, "template.data", "has %d bytes; allowed are JSON objects of up to 16384 bytes", len(text))
+		c.that(len(text) <= 16384, "template.data", "has %d bytes; allowed values: JSON objects of up to 16384 bytes", len(text))
 	}
 	if text, err := json.Marshal(t.Variants); err != nil {
-		c.that(false, "template.variants", "is no JSON (%v); allowed are %s", err, variantsWant)
+		c.that(false, "template.variants", "is not JSON (%v); allowed values: %s", err, variantsWant)
 	} else {
-		c.that(len(text) <= 131072, "template.variants", "has %d bytes; allowed are %s", len(text), variantsWant)
+		c.that(len(text) <= 131072, "template.variants", "has %d bytes; allowed values: %s", len(text), variantsWant)
 	}
 	t.validateRoute(c)
 	if t.Audience != nil {
@@ -189,10 +188,10 @@ func (t Template) validate(c *checker, hasQuery bool) {
 		}
 		c.that(err == nil, "template.audience", "%v", err)
 	}
-	c.that(t.Lane == "" || schedName().MatchString(t.Lane), "template.lane", "%q is not a lane name; allowed are 1 to 63 of a-z, 0-9, _ and -, starting with a letter or digit", t.Lane)
-	c.that(t.Priority >= -1000 && t.Priority <= 1000, "template.priority", "%d is not allowed; allowed are -1000 to 1000, higher is more urgent", t.Priority)
+	c.that(t.Lane == "" || schedName().MatchString(t.Lane), "template.lane", "%q is not a lane name; allowed values: 1 to 63 of a-z, 0-9, _ and -, starting with a letter or digit", t.Lane)
+	c.that(t.Priority >= -1000 && t.Priority <= 1000, "template.priority", "%d is not allowed; allowed values: -1000 to 1000, higher is more urgent", t.Priority)
 	if n := t.MaxRecipients; n != nil {
-		c.that(*n >= 1 && *n <= job.MostRecipients, "template.max_recipients", "%d is not allowed; allowed are 1 to %d", *n, job.MostRecipients)
+		c.that(*n >= 1 && *n <= job.MostRecipients, "template.max_recipients", "%d is not allowed; allowed values: 1 to %d", *n, job.MostRecipients)
 	}
 	if t.DeliverAfter != "" {
 		c.span("template.deliver_after", t.DeliverAfter, 0, maxSpan)
@@ -204,14 +203,14 @@ func (t Template) validate(c *checker, hasQuery bool) {
 
 func (t Template) validateRoute(c *checker) {
 	const want = "1 to 10 different media such as [push, sms], in the order in which they are tried"
-	c.that(t.Route == nil || len(t.Route) > 0 && len(t.Route) <= 10, "template.route", "has %d media; allowed are %s, or none of the key", len(t.Route), want)
+	c.that(t.Route == nil || len(t.Route) > 0 && len(t.Route) <= 10, "template.route", "has %d media; allowed values: %s, or none of the key", len(t.Route), want)
 	for i, name := range t.Route {
-		c.that(medium().MatchString(name), "template.route", "%q is not a medium; allowed are %s", name, want)
-		c.that(!slices.Contains(t.Route[:i], name), "template.route", "%q is given twice; allowed are %s", name, want)
+		c.that(medium().MatchString(name), "template.route", "%q is not a medium; allowed values: %s", name, want)
+		c.that(!slices.Contains(t.Route[:i], name), "template.route", "%q is given twice; allowed values: %s", name, want)
 	}
 }
 
-// checker gathers problems under a prefix.
+// checker collects problems under a prefix.
 type checker struct {
 	prefix   string
 	problems []error
@@ -229,8 +228,8 @@ func (c *checker) that(ok bool, key, format string, args ...any) {
 
 func (c *checker) span(key, text string, low, high time.Duration) {
 	d, err := parseSpan(text)
-	c.that(err == nil, key, "%q is not a duration; allowed are texts such as 45s, 15m, 1h30m", text)
-	c.that(err != nil || d >= low && d <= high, key, "%s is not allowed; allowed are %s to %s", text, spanText(low), spanText(high))
+	c.that(err == nil, key, "%q is not a duration; allowed values: texts such as 45s, 15m, 1h30m", text)
+	c.that(err != nil || d >= low && d <= high, key, "%s is not allowed; allowed values: %s to %s", text, spanText(low), spanText(high))
 }
 
 // maxSpan is the longest text that spanShape allows.
@@ -263,8 +262,7 @@ func spanText(d time.Duration) string {
 	return text
 }
 
-// withDefaults fills in what was left out and brings durations and types into the
-// form in which they are stored. d is valid.
+// withDefaults returns d with default values, and with durations and types in their stored form. d must be valid.
 func (d Definition) withDefaults() Definition {
 	d.TimeZone = d.zoneName()
 	if d.Missed == "" {
@@ -335,7 +333,7 @@ func (d Definition) recurrence(anchor time.Time) (recurrence, error) {
 	return c, nil
 }
 
-// loadZone is time.LoadLocation without what depends on the machine.
+// loadZone is time.LoadLocation without the zone "Local", which depends on the machine.
 func loadZone(name string) (*time.Location, error) {
 	if name == "Local" || name == "" {
 		return nil, fmt.Errorf("%q is not a name of the IANA database", name)

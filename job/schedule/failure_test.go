@@ -130,7 +130,7 @@ func TestFire_MaxRecipientsIsPassedOn(t *testing.T) {
 		require.ErrorContains(t, err, "belfry.schedules.template.max_recipients: "+n+" is not allowed; allowed values: whole numbers from 1 to 2000000000")
 	}
 	most = 0
-	require.ErrorContains(t, d.Validate(""), "template.max_recipients: 0 is not allowed; allowed are 1 to 2000000000")
+	require.ErrorContains(t, d.Validate(""), "template.max_recipients: 0 is not allowed; allowed values: 1 to 2000000000")
 }
 
 // What somebody else's trigger on the jobs refuses is recorded like any other failure.

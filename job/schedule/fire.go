@@ -15,10 +15,10 @@ import (
 )
 
 const (
-	// fireTimeout bounds the firing of one schedule, but for its query.
+	// fireTimeout is the timeout of the firing of one schedule without its query.
 	fireTimeout = 30 * time.Second
-	// fireBudget is how long a firing goes on to further occurrences: its row is locked,
-	// and whoever wants to pause the schedule waits.
+	// fireBudget is the time after which a firing starts no further occurrence, because it locks the row and delays
+	// operators who pause the schedule.
 	fireBudget = time.Second
 	// maxRetryPause is the longest pause between attempts at a failing occurrence.
 	maxRetryPause = time.Minute
@@ -32,18 +32,17 @@ type Firer struct {
 	log  zerolog.Logger
 	away *job.Outage
 	crew *crew
-	now  func() *time.Time                             // nil: the database's clock
+	now  func() *time.Time                             // nil means the database's clock
 	at   func(ctx context.Context, point string) error // failpoint of tests
 }
 
-// Option carries a collaborator of a Firer.
+// Option sets a collaborator of a Firer.
 type Option func(*Firer)
 
 // WithLogger sets the logger. Without it a Firer logs nothing.
 func WithLogger(log zerolog.Logger) Option { return func(f *Firer) { f.log = log } }
 
-// WithName sets the actor of the events of firings, a runner's name for instance.
-// Without it, it is belfry.
+// WithName sets the actor of the events of firings, such as a runner's name. The default is belfry.
 func WithName(name string) Option { return func(f *Firer) { f.name = name } }
 
 // WithOutage shares an Outage with other loops of the process.
@@ -54,9 +53,8 @@ func WithClock(now func() time.Time) Option {
 	return func(f *Firer) { f.now = func() *time.Time { t := now(); return &t } }
 }
 
-// NewFirer returns a Firer over pool, which stays the caller's to close. It takes one
-// connection of it, and one more for each query that it runs: a quarter of the pool's, at
-// most four.
+// NewFirer returns a Firer over pool, which the caller closes. It uses one connection, and one for each running query. It
+// runs queries on a quarter of the pool's connections, at most four.
 func NewFirer(pool *pgxpool.Pool, options ...Option) *Firer {
 	f := &Firer{
 		pool: pool, name: "belfry", log: zerolog.Nop(), crew: newCrew(int(pool.Config().MaxConns)),
@@ -72,18 +70,18 @@ func NewFirer(pool *pgxpool.Pool, options ...Option) *Firer {
 	return f
 }
 
-// Fired is what FireDue did.
+// Fired is the result of FireDue.
 type Fired struct {
 	Occurrences []Occurrence // in the order in which they fired
 	Skipped     int          // occurrences that were dropped
 	Failed      []Failure    // schedules that could not fire now
 }
 
-// Occurrence is one that fired.
+// Occurrence is an occurrence that has fired.
 type Occurrence struct {
 	Schedule string
-	At       time.Time // when it was due, in UTC
-	Jobs     []int64   // what it enqueued; none when the query has no rows
+	At       time.Time // due time in UTC
+	Jobs     []int64   // enqueued jobs; none if the query has no rows
 }
 
 // Failure is the reason for which a schedule does not fire. It is also in last_error.
@@ -130,7 +128,7 @@ func (f *Firer) FireDue(ctx context.Context) (Fired, error) {
 	return out, errors.Join(problems...)
 }
 
-// fireOnce fires one schedule that is due and logs what came of it.
+// fireOnce fires one due schedule and logs the result.
 func (f *Firer) fireOnce(ctx context.Context, d due) (Fired, error) {
 	one, err := f.fire(ctx, d)
 	if err != nil {
@@ -160,7 +158,7 @@ type due struct {
 	QueryTimeout int64  `db:"query_timeout"` // in seconds
 }
 
-// limit bounds the firing, its query included.
+// limit returns the timeout of the firing including its query.
 func (d due) limit() time.Duration {
 	return fireTimeout + time.Duration(d.QueryTimeout)*time.Second
 }
@@ -175,7 +173,7 @@ func (f *Firer) due(ctx context.Context, busy []string) (list []due, err error) 
 	return list, mapError(err)
 }
 
-// named is names, never NULL.
+// named returns names, never nil.
 func named(names []string) []string { return append([]string{}, names...) }
 
 // restAtMost is the longest time between two polls of Run while no schedule is due.
@@ -188,7 +186,7 @@ const restAtMost = 5 * time.Second
 func (f *Firer) Run(ctx context.Context, ticks, hints <-chan struct{}, listening func() bool) {
 	var asking sync.WaitGroup
 	defer asking.Wait()
-	var until time.Time // nothing is due before
+	var until time.Time // no schedule is due before
 	for {
 		select {
 		case <-ctx.Done():
@@ -214,8 +212,8 @@ func (f *Firer) complain(ctx context.Context, began time.Time, err error) {
 	}
 }
 
-// fireUntil fires what is due, has queries asked beside it, and sees until when nothing
-// else is. Where nothing is due that is one statement.
+// fireUntil fires due schedules, those with a query concurrently, and returns the time until which no other schedule is
+// due. If no schedule is due it costs one statement.
 func (f *Firer) fireUntil(ctx context.Context, asking *sync.WaitGroup) (until time.Time, err error) {
 	for fired := false; ; fired = true {
 		began := time.Now()
@@ -256,8 +254,8 @@ func (f *Firer) fireUntil(ctx context.Context, asking *sync.WaitGroup) (until ti
 	}
 }
 
-// wait says in how long the next schedule that is not busy is due, as the database has them
-// now: 0: one is; false: none ever. It is one statement.
+// wait returns the time until the next schedule that is not busy is due, by the database; 0 means now. It returns false if
+// there is none. It costs one statement.
 func (f *Firer) wait(ctx context.Context, busy []string) (wait time.Duration, ok bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
@@ -272,9 +270,8 @@ func (f *Firer) wait(ctx context.Context, busy []string) (wait time.Duration, ok
 	return time.Duration(seconds * float64(time.Second)), true, nil
 }
 
-// fire fires one schedule, if nobody else does. With an error nothing of it counts:
-// the transaction was rolled back, or the outcome of its COMMIT is unknown and the next
-// look at the row tells.
+// fire fires one schedule unless another node does. After an error its result is not valid: the transaction was rolled
+// back, or the outcome of its COMMIT is unknown until the row is read again.
 func (f *Firer) fire(ctx context.Context, d due) (Fired, error) {
 	fr := firing{Firer: f, began: time.Now()}
 	err := inTx(ctx, f.pool, d.limit(), func(ctx context.Context, tx pgx.Tx) error {
@@ -289,7 +286,7 @@ func (f *Firer) fire(ctx context.Context, d due) (Fired, error) {
 		if err := f.at(ctx, "locked"); err != nil {
 			return err
 		}
-		if err := fr.goThrough(ctx); err != nil {
+		if err := fr.process(ctx); err != nil {
 			return err
 		}
 		return f.at(ctx, "commit")

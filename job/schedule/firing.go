@@ -11,13 +11,13 @@ import (
 	"github.com/belfryhq/belfry/job"
 )
 
-// locked is a schedule whose row the transaction has locked, and the time.
+// locked is a schedule whose row the transaction has locked, with the current time.
 type locked struct {
 	Schedule
 	Now time.Time `db:"now"`
 }
 
-// lock runs one of the statements that lock a schedule. For pgx.ErrNoRows see the statement.
+// lock runs a statement that locks a schedule. For pgx.ErrNoRows see the statement.
 func lock(ctx context.Context, tx pgx.Tx, statement string, args pgx.StrictNamedArgs) (l locked, err error) {
 	rows, err := tx.Query(ctx, statement, args)
 	if err == nil {
@@ -40,8 +40,8 @@ type firing struct {
 	done  Fired
 }
 
-// goThrough decides about everything that is due and does it.
-func (f *firing) goThrough(ctx context.Context) error {
+// process skips and fires all due occurrences.
+func (f *firing) process(ctx context.Context) error {
 	recurs, r, err := f.read()
 	if err != nil {
 		return f.failed(ctx, err)
@@ -72,7 +72,7 @@ func (f *firing) goThrough(ctx context.Context) error {
 	}
 	for i, o := range d.fire {
 		if i > 0 && time.Since(f.began) > fireBudget {
-			break // the rest at the next tick
+			break // the next tick continues
 		}
 		if goOn, err := f.fireOne(ctx, recurs, o); err != nil || !goOn {
 			return err
@@ -81,8 +81,8 @@ func (f *firing) goThrough(ctx context.Context) error {
 	return nil
 }
 
-// read makes of the row what decides. What Go refuses is written into the row by the
-// caller; plain SQL checks less.
+// read parses the rules of the row. The caller stores its error in the row, because plain SQL permits definitions that Go
+// rejects.
 func (f *firing) read() (recurrence, rules, error) {
 	recurs, err := f.recurrence(f.CreatedAt)
 	if err != nil {
@@ -100,7 +100,7 @@ func (f *firing) read() (recurrence, rules, error) {
 	return recurs, r, nil
 }
 
-// hopeless reports that the occurrence has been failing for as long as it is worth.
+// hopeless reports whether the occurrence has been failing for missed_after.
 func (f *firing) hopeless(next time.Time, r rules) bool {
 	return f.FailingSince != nil && f.Now.Sub(*f.FailingSince) > r.missedAfter && f.Now.Sub(next) > r.missedAfter
 }
@@ -122,8 +122,7 @@ func (f *firing) skip(ctx context.Context, count int, next time.Time, reason str
 	return err
 }
 
-// fireOne enqueues one occurrence and moves on, or records why it cannot and reports
-// false.
+// fireOne enqueues one occurrence and stores the next one, or records the error and returns false.
 func (f *firing) fireOne(ctx context.Context, recurs recurrence, o time.Time) (bool, error) {
 	if err := actor(ctx, f.tx, job.Act{Actor: f.name}); err != nil {
 		return false, err
@@ -162,8 +161,7 @@ func (f *firing) failed(ctx context.Context, cause error) error {
 	return err
 }
 
-// orNever is next, or an instant that never comes when there is none: NULL would mean
-// to begin again.
+// orNever returns next, or an instant in the far future if there is no next occurrence. NULL would restart the schedule.
 func orNever(next time.Time) time.Time {
 	if next.IsZero() {
 		return time.Date(9999, 12, 30, 0, 0, 0, 0, time.UTC)

@@ -3,10 +3,9 @@ package schedule
 import "time"
 
 const (
-	// maxFirings is how many occurrences one firing of a schedule takes at most.
+	// maxFirings is the maximum number of occurrences per firing of a schedule.
 	maxFirings = 100
-	// maxCounted bounds the counting of missed occurrences; beyond it a skip takes
-	// several ticks.
+	// maxCounted is the maximum number of missed occurrences that one tick counts; a larger skip takes several ticks.
 	maxCounted = 10_000
 )
 
@@ -14,16 +13,16 @@ const (
 type rules struct {
 	missed       Policy
 	missedAfter  time.Duration
-	expiresAfter time.Duration // 0: never
+	expiresAfter time.Duration // 0 means never
 }
 
 // decision is the treatment of the due occurrences of one schedule, in this order.
 type decision struct {
 	expired int         // dropped, because their jobs would be EXPIRED at once
-	live    time.Time   // the first occurrence after those
-	missed  int         // dropped after that, by policy
-	next    time.Time   // the first occurrence after those
-	fire    []time.Time // from next on, at most maxFirings
+	live    time.Time   // the first occurrence after the expired ones
+	missed  int         // number of following occurrences dropped by policy
+	next    time.Time   // the first occurrence after the missed ones
+	fire    []time.Time // occurrences from next on, at most maxFirings
 }
 
 // decide examines the occurrences from due, which is one of them, up to now.
@@ -43,7 +42,7 @@ func decide(t recurrence, due, now time.Time, r rules) decision {
 		}
 	}
 	if d.expired+d.missed >= maxCounted {
-		return d // a tick's work; the rest at the next
+		return d // the next tick continues
 	}
 	for o := d.next; !o.IsZero() && !o.After(now) && len(d.fire) < maxFirings; o = t.next(o) {
 		d.fire = append(d.fire, o)

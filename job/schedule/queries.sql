@@ -1,13 +1,12 @@
--- Statements of schedules. Every one begins from the name, the primary key, but for
--- the list and the look for what is due.
+-- Statements of schedules. All of them use the name, the primary key, except the list and the queries of due
+-- schedules.
 
 -- name: ActorSet :exec
--- Says who acts and why for the events of this transaction. Empty @actor: the
--- session's user.
+-- Sets actor and reason for the events of this transaction. An empty @actor means the session's user.
 SELECT belfry.act(@actor, @reason);
 
 -- name: ScheduleList :many
--- Lists schedules by name, all of them: there are as many as people have written.
+-- Lists all schedules by name.
 SELECT name, source, coalesce(cron, '') AS cron, coalesce(extract(epoch FROM every)::bigint || 's', '') AS every, time_zone,
        template, coalesce(query, '') AS query, extract(epoch FROM query_timeout)::bigint || 's' AS query_timeout,
        coalesce(query_role, '') AS query_role, coalesce(query_by::text, '') AS query_by, missed, extract(epoch FROM missed_after)::bigint || 's' AS missed_after,
@@ -18,7 +17,7 @@ SELECT name, source, coalesce(cron, '') AS cron, coalesce(extract(epoch FROM eve
  ORDER BY name;
 
 -- name: ScheduleGet :one
--- Reads one schedule. No row: there is none.
+-- Reads one schedule. Returns no row if it does not exist.
 SELECT name, source, coalesce(cron, '') AS cron, coalesce(extract(epoch FROM every)::bigint || 's', '') AS every, time_zone,
        template, coalesce(query, '') AS query, extract(epoch FROM query_timeout)::bigint || 's' AS query_timeout,
        coalesce(query_role, '') AS query_role, coalesce(query_by::text, '') AS query_by, missed, extract(epoch FROM missed_after)::bigint || 's' AS missed_after,
@@ -29,8 +28,8 @@ SELECT name, source, coalesce(cron, '') AS cron, coalesce(extract(epoch FROM eve
  WHERE name = @name;
 
 -- name: SchedulePut :one
--- Inserts or changes one definition. Empty texts are NULL. Returns whether it was
--- created. No row: it was there with the same definition, or comes from another source.
+-- Inserts or changes one definition. Empty texts are NULL. Returns whether it was created. Returns no row if the
+-- definition is unchanged or comes from another source.
 INSERT INTO belfry.schedules AS s (name, source, cron, every, time_zone, template, query, query_timeout, query_role, missed, missed_after)
 VALUES (@name, @source, nullif(@cron::text, ''), nullif(@every::text, '')::interval, @time_zone, @template::jsonb,
         nullif(@query::text, ''), @query_timeout::text::interval, nullif(@query_role::text, ''), @missed, @missed_after::text::interval)
@@ -44,21 +43,21 @@ VALUES (@name, @source, nullif(@cron::text, ''), nullif(@every::text, '')::inter
 RETURNING s.xmax = 0 AS created;
 
 -- name: ScheduleRemove :exec
--- Deletes one schedule; its jobs and events stay. No row: there is none.
+-- Deletes one schedule. Its jobs and events remain.
 DELETE FROM belfry.schedules WHERE name = @name;
 
 -- name: SchedulePause :exec
--- Pauses one schedule. One that is paused stays as it is.
+-- Pauses one schedule. A paused schedule does not change.
 SELECT FROM belfry.pause_schedule(@name, nullif(@actor::text, ''), @reason);
 
 -- name: ScheduleResume :exec
--- Resumes one schedule. One that is not paused stays as it is.
+-- Resumes one schedule. A schedule that is not paused does not change.
 SELECT FROM belfry.resume_schedule(@name, nullif(@actor::text, ''), @reason);
 
 -- name: SchedulesDue :many
--- What is due at @now (NULL: the statement's time) and not among @busy, those without a
--- query first, then those that are not failing, then the longest due (schedules_due_idx).
--- Nothing is while belfry is halted.
+-- Lists schedules that are due at @now (NULL means the statement's time) and not in @busy: schedules without a
+-- query first, then those that do not fail, then by due time (schedules_due_idx). Returns no row while belfry is
+-- halted.
 SELECT name, query IS NOT NULL AS asks, failures > 0 AS failing, extract(epoch FROM query_timeout)::bigint AS query_timeout
   FROM belfry.schedules
  WHERE paused_at IS NULL AND name <> ALL (@busy::text[]) AND (SELECT i.halted_at FROM belfry.installation i WHERE i.one) IS NULL
@@ -67,9 +66,9 @@ SELECT name, query IS NOT NULL AS asks, failures > 0 AS failing, extract(epoch F
  LIMIT 1000;
 
 -- name: SchedulesNext :one
--- In how many seconds from @now (NULL: the statement's time) the next schedule that is not
--- among @busy is due, 0 or less: one is (schedules_due_idx). No row: none ever, or belfry
--- is halted.
+-- Returns the seconds from @now (NULL means the statement's time) until the next schedule that is not in @busy is
+-- due; 0 or less if it is due now (schedules_due_idx). Returns no row if no schedule will be due, or while belfry is
+-- halted.
 SELECT extract(epoch FROM greatest(coalesce(retry_at, next_at, '-infinity'::timestamptz), t.now) - t.now)::double precision
   FROM belfry.schedules
  CROSS JOIN (SELECT coalesce(@now::timestamptz, statement_timestamp()) AS now) t
@@ -78,7 +77,7 @@ SELECT extract(epoch FROM greatest(coalesce(retry_at, next_at, '-infinity'::time
  LIMIT 1;
 
 -- name: ScheduleLock :one
--- Locks one schedule if it is still due. No row: another node has it or had it, or belfry is
+-- Locks one schedule if it is still due. Returns no row if another node has locked or fired it, or while belfry is
 -- halted.
 SELECT name, source, coalesce(cron, '') AS cron, coalesce(extract(epoch FROM every)::bigint || 's', '') AS every, time_zone,
        template, coalesce(query, '') AS query, extract(epoch FROM query_timeout)::bigint || 's' AS query_timeout,
@@ -92,7 +91,7 @@ SELECT name, source, coalesce(cron, '') AS cron, coalesce(extract(epoch FROM eve
    FOR UPDATE SKIP LOCKED;
 
 -- name: ScheduleLockNow :one
--- Waits for the row of one schedule, paused or not. No row: there is none.
+-- Locks one schedule, paused or not, and waits for the lock. Returns no row if it does not exist.
 SELECT name, source, coalesce(cron, '') AS cron, coalesce(extract(epoch FROM every)::bigint || 's', '') AS every, time_zone,
        template, coalesce(query, '') AS query, extract(epoch FROM query_timeout)::bigint || 's' AS query_timeout,
        coalesce(query_role, '') AS query_role, coalesce(query_by::text, '') AS query_by, missed, extract(epoch FROM missed_after)::bigint || 's' AS missed_after,
@@ -104,28 +103,28 @@ SELECT name, source, coalesce(cron, '') AS cron, coalesce(extract(epoch FROM eve
    FOR UPDATE;
 
 -- name: ScheduleArm :exec
--- Notes the next occurrence.
+-- Stores the next occurrence.
 UPDATE belfry.schedules SET next_at = @next_at WHERE name = @name;
 
 -- name: ScheduleSkip :exec
--- Drops occurrences: @count of them, up to but not including @next_at.
+-- Drops @count occurrences, all before @next_at.
 UPDATE belfry.schedules
    SET skipped = skipped + @count::bigint, next_at = @next_at, retry_at = NULL, failing_since = NULL
  WHERE name = @name;
 
 -- name: ScheduleFired :exec
--- Records a firing and moves on. @last_at: the occurrence.
+-- Records a firing and stores the next occurrence. @last_at is the fired occurrence.
 UPDATE belfry.schedules
    SET fired = fired + 1, last_at = @last_at, last_fired_at = @now, last_jobs = @jobs::bigint[], last_error = NULL, failures = 0,
        retry_at = NULL, failing_since = NULL, next_at = @next_at
  WHERE name = @name;
 
 -- name: ScheduleRan :exec
--- Records a firing that an operator requested. The next occurrence stays as it is.
+-- Records a firing that an operator requested. The next occurrence does not change.
 UPDATE belfry.schedules SET fired = fired + 1, last_fired_at = @now, last_jobs = @jobs::bigint[] WHERE name = @name;
 
 -- name: ScheduleFailed :exec
--- Records a failure, to be tried again at @retry_at.
+-- Records a failure and the time of the retry.
 UPDATE belfry.schedules
    SET failures = failures + 1, last_error = left(@error::text, 2000), retry_at = @retry_at, failing_since = coalesce(failing_since, @now)
  WHERE name = @name;
@@ -135,25 +134,23 @@ UPDATE belfry.schedules
 SELECT now();
 
 -- name: QueryWho :one
--- Who asks, and where: quoted, for what a failure says.
+-- Returns the user and the database, quoted, for error messages.
 SELECT quote_ident(current_user), quote_ident(current_database());
 
 -- name: QueryTrusted :one
--- Whether the role @by, which stored the query, could become this one, whose rights the query
--- would have; and both, quoted.
+-- Returns whether the role @by, which stored the query, can become the current role, with whose rights the query would
+-- run; and both roles, quoted.
 SELECT coalesce((SELECT pg_has_role(r.oid, current_user, CASE WHEN current_setting('server_version_num')::integer >= 160000 THEN 'SET' ELSE 'MEMBER' END)
                    FROM pg_roles r WHERE r.rolname = @by::text), false), quote_ident(@by::text), quote_ident(current_user);
 
 -- name: QueryRole :exec
--- Within a savepoint, becomes the role that the operator's query runs as, and whose policies it keeps to.
+-- Within a savepoint, becomes the role whose rights and policies apply to the operator's query.
 SELECT set_config('role', @role, true), set_config('row_security', 'on', true);
 
 -- name: QueryGuard :exec
--- Makes the function that reads the operator's query, owned by the role that was just
--- become, for as long as the savepoint lasts. PostgreSQL refuses to change the role while
--- a function with its owner's rights runs, whatever that calls: the way back to the
--- node's role is closed to the query. A loop opens a cursor, and a cursor takes one
--- statement only.
+-- Creates the function that runs the operator's query, owned by the current role, until the savepoint ends.
+-- PostgreSQL rejects every change of role inside a SECURITY DEFINER function, so the query cannot return to the node's
+-- role. The loop uses a cursor, and a cursor permits only one statement.
 CREATE FUNCTION pg_temp.belfry_schedule_rows(query text) RETURNS SETOF text
 LANGUAGE plpgsql SECURITY DEFINER AS $$
 DECLARE
@@ -169,17 +166,17 @@ END $$;
 SELECT pg_advisory_unlock_all();
 
 -- name: QueryBegin :exec
--- Within a savepoint, prepares for the operator's query: nothing is written, no
--- statement outlasts the deadline, and the query can ask for its occurrence.
+-- Within a savepoint, prepares for the operator's query: read only, with a statement timeout, and with the occurrence
+-- as a setting that the query can read.
 SELECT set_config('transaction_read_only', 'on', true), set_config('statement_timeout', @timeout_ms::text, true),
        set_config('belfry.occurrence', @occurrence::text, true);
 
 -- name: QueryGuarded :many
--- Runs the operator's query, put into QueryRows, behind QueryGuard.
+-- Runs the operator's query, inserted into QueryRows, through QueryGuard.
 SELECT * FROM pg_temp.belfry_schedule_rows(@query);
 
 -- name: QueryPlan :many
--- Plans QueryRows: asks for every right that it takes, and reads nothing.
+-- Plans QueryRows, which checks all permissions without reading rows.
 EXPLAIN
 SELECT left(row_to_json(q)::text, 65537)
   FROM (
@@ -188,8 +185,8 @@ SELECT left(row_to_json(q)::text, 65537)
  LIMIT 101;
 
 -- name: QueryRows :many
--- Runs the operator's query, put in place of the mark: a JSON object a row, one row
--- more than is allowed, and of each as many characters as show that it is too long.
+-- Runs the operator's query, inserted at the mark. Returns one JSON object per row, up to one row more than is allowed,
+-- each truncated to one character more than is allowed.
 SELECT left(row_to_json(q)::text, 65537)
   FROM (
 /* query */

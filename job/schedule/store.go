@@ -20,7 +20,7 @@ const storeTimeout = 15 * time.Second
 // Source is the place of a schedule's definition.
 type Source string
 
-// The sources; the values are those of schedules.source.
+// The sources, with the values of schedules.source.
 const (
 	FromConfig   Source = "config"   // the configuration file
 	FromDatabase Source = "database" // SQL, a command, Go
@@ -82,17 +82,16 @@ func (s *Schedule) tidy() {
 	}
 }
 
-// Store reads schedules and carries out operators' acts, each in a transaction of its
-// own that takes 15 seconds at the most, RunNow 30 and what its query may take. When the error of an act is
-// job.ErrUnreachable it may have happened. A Store is safe for concurrent use.
+// Store reads schedules and executes operators' changes, each in a transaction with a timeout of 15 seconds; RunNow has 30
+// seconds and the query's timeout. A change that returns job.ErrUnreachable may have been committed. A Store is safe for
+// concurrent use.
 type Store struct{ pool *pgxpool.Pool }
 
-// NewStore returns a Store over pool, which stays the caller's to close.
+// NewStore returns a Store over pool, which the caller closes.
 func NewStore(pool *pgxpool.Pool) *Store { return &Store{pool: pool} }
 
-// CheckQuery says what keeps this user from running a schedule's query: that it may not
-// become query_role, or that the role may not read what the query reads. The query is
-// planned and not run. Without a query there is nothing to check.
+// CheckQuery returns an error if this user cannot run a schedule's query, because it cannot become query_role or the role
+// lacks permissions. It plans the query and does not run it. Without a query it returns nil.
 func (s *Store) CheckQuery(ctx context.Context, c Schedule) error {
 	if c.Query == "" {
 		return nil
@@ -103,7 +102,7 @@ func (s *Store) CheckQuery(ctx context.Context, c Schedule) error {
 	})
 }
 
-// checkTimeout bounds a check of a schedule's query.
+// checkTimeout is the timeout of a check of a schedule's query.
 const checkTimeout = 10 * time.Second
 
 // inTx runs do in one short transaction.
@@ -185,9 +184,9 @@ const (
 	Unchanged Change = "unchanged"
 )
 
-// Put makes the schedule of d's name be d. A pause, and what was recorded of firings,
-// stay; a new recurrence counts from now on. A schedule from another source stays as it
-// is and is a *SourceError; bad input is what Validate says, or a *job.InvalidError.
+// Put stores d as the schedule of its name. A pause and the records of firings remain; a new recurrence applies from now
+// on. If the schedule comes from another source, Put returns a *SourceError and changes nothing. Invalid input returns the
+// error of Validate or a *job.InvalidError.
 func (s *Store) Put(ctx context.Context, d Definition, source Source, act job.Act) (change Change, err error) {
 	if err := d.Validate(""); err != nil {
 		return "", fmt.Errorf("schedule %s: %w", d.Name, err)
@@ -230,7 +229,7 @@ func (s *Store) Put(ctx context.Context, d Definition, source Source, act job.Ac
 	return change, nil
 }
 
-// Synced is what SyncConfig did, by name.
+// Synced is the result of SyncConfig, by name.
 type Synced struct{ Created, Changed, Unchanged []string }
 
 // SyncConfig makes the definitions of a configuration file schedules from FromConfig,
@@ -287,7 +286,7 @@ func (s *Store) Pause(ctx context.Context, name string, act job.Act) (Schedule, 
 	return s.turn(ctx, queries.schedulePause, name, act)
 }
 
-// Resume lets a paused schedule go on with the first occurrence after now.
+// Resume continues a paused schedule with the first occurrence after now.
 func (s *Store) Resume(ctx context.Context, name string, act job.Act) (Schedule, error) {
 	return s.turn(ctx, queries.scheduleResume, name, act)
 }
@@ -305,7 +304,7 @@ func (s *Store) turn(ctx context.Context, statement, name string, act job.Act) (
 }
 
 // RunNow fires a schedule once more, at once, paused or not, and returns the jobs it
-// enqueued; none when the query has no rows. The next occurrence stays as it is.
+// enqueued; none if the query has no rows. The next occurrence does not change.
 // If the query or a row is wrong, RunNow returns the error and enqueues nothing. Repeated after
 // job.ErrUnreachable it may fire twice.
 func (s *Store) RunNow(ctx context.Context, name string, act job.Act) (jobs []int64, err error) {

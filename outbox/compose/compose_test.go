@@ -312,8 +312,8 @@ func TestConfig_NamesEveryProblem(t *testing.T) {
 	t.Parallel()
 	require.NoError(t, compose.DefaultConfig().Validate("delivery"))
 	err := compose.Config{TimeZone: "Local", Jitter: 2 * time.Hour}.Validate("delivery")
-	require.EqualError(t, err, `delivery.time_zone: "Local" is not a time zone; allowed are names of the IANA database such as UTC, Asia/Seoul, Europe/Berlin
-delivery.quiet_hours_jitter: 2h0m0s is not allowed; allowed are 0 to 1h0m0s`)
+	require.EqualError(t, err, `delivery.time_zone: "Local" is not a time zone; allowed values: names of the IANA database such as UTC, Asia/Seoul, Europe/Berlin
+delivery.quiet_hours_jitter: 2h0m0s is not allowed; allowed values: 0 to 1h0m0s`)
 	_, err = compose.New(nil, nil, compose.Config{}, nil)
 	require.ErrorContains(t, err, "time_zone")
 }

@@ -18,36 +18,36 @@ import (
 
 const (
 	name = "jetstream" // of the transport
-	// oldest is the first version that stores a batch as a whole.
+	// oldestMajor.oldestMinor is the first version with atomic batches.
 	oldestMajor, oldestMinor = 2, 12
-	// rollCall is how long workers have to say that they live.
+	// rollCall is the time for which a roll call waits for replies.
 	rollCall = 300 * time.Millisecond
 )
 
-// Broker is the cluster as one process sees it. It implements relay.Broker.
+// Broker is a process's connection to the cluster. It implements relay.Broker.
 type Broker struct {
 	config  Config
 	options Options
 	outage  *relay.Outage
-	pace    pace
+	pace    intervals
 	lines   map[relay.Queue]*line
 
 	mu     sync.Mutex
-	conn   *nats.Conn // nil: not used yet
+	conn   *nats.Conn // nil before the first use
 	closed bool
 	ends   []context.CancelFunc // of carriers
 }
 
-// New returns a broker, which connects when it is first used and goes on by itself after each
-// outage. Its errors name keys of delivery and delivery.nats, and no secret.
+// New returns a broker. It connects on first use and reconnects after each outage. Its errors name keys of
+// delivery and delivery.nats, and contain no secret.
 func New(config Config, options Options) (*Broker, error) {
 	if err := errors.Join(config.Validate("delivery.nats"), options.validate()); err != nil {
 		return nil, err
 	}
 	b := &Broker{
 		config: config, options: options, lines: make(map[relay.Queue]*line),
-		outage: relay.NewOutage(options.Log, name, away, func(error) bool { return false }), // who asks says what is refused
-		pace:   pace{pull: 10 * time.Second, heartbeat: 2 * time.Second, silent: 30 * time.Second},
+		outage: relay.NewOutage(options.Log, name, away, func(error) bool { return false }), // the caller reports other errors
+		pace:   intervals{pull: 10 * time.Second, heartbeat: 2 * time.Second, silent: 30 * time.Second},
 	}
 	if _, err := config.natsOptions(b.outage, options.Log); err != nil {
 		return nil, err
@@ -58,10 +58,11 @@ func New(config Config, options Options) (*Broker, error) {
 	return b, nil
 }
 
-// queues are in the order in which they are served.
+// queues returns the queues in the order in which they are served.
 func queues() []relay.Queue { return []relay.Queue{relay.Activities, relay.Bulk} }
 
-// connection connects, or says that it cannot yet: from then on it tries by itself.
+// connection returns the connection, which the first call opens. It returns a connection even if no server
+// is reachable, and retries in the background.
 func (b *Broker) connection() (*nats.Conn, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -82,8 +83,8 @@ func (b *Broker) connection() (*nats.Conn, error) {
 	return b.conn, nil
 }
 
-// refusal is why no server is connected to, err where one connects now. A connection that goes
-// on trying says only that it has none.
+// refusal connects once to find the reason why no server is connected, which a retrying connection does not
+// report. It returns err if that succeeds.
 func (b *Broker) refusal(err error) error {
 	options, bad := b.config.natsOptions(b.outage, b.options.Log)
 	if bad != nil {
@@ -97,8 +98,8 @@ func (b *Broker) refusal(err error) error {
 	return err
 }
 
-// within bounds a call.
-func (b *Broker) within(ctx context.Context) (context.Context, context.CancelFunc) {
+// withTimeout returns a context with the timeout of a call.
+func (b *Broker) withTimeout(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(ctx, b.config.Timeout)
 }
 
@@ -111,8 +112,8 @@ func (b *Broker) Carrier(worker string, claim relay.Claim) relay.Carrier {
 	return newCarrier(b, worker, claim, life, end)
 }
 
-// Check implements relay.Broker. It makes the streams that are missing, which shows the rights.
-// Consumers of others are warnings: they take ids that belfry does not see.
+// Check implements relay.Broker. It creates missing streams, so that missing permissions are found. Foreign
+// consumers are warnings, because belfry does not see the ids that they take.
 func (b *Broker) Check(ctx context.Context) (warnings []string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, 3*b.config.Timeout)
 	defer cancel()
@@ -139,10 +140,10 @@ func (b *Broker) Check(ctx context.Context) (warnings []string, err error) {
 		}
 		foreign, err := l.foreign(ctx, to)
 		if err != nil {
-			warnings = append(warnings, fmt.Sprintf("the consumers of stream %s are not known: %v", l.stream, err))
+			warnings = append(warnings, fmt.Sprintf("cannot list the consumers of stream %s: %v", l.stream, err))
 		}
 		for _, other := range foreign {
-			warnings = append(warnings, fmt.Sprintf("stream %s has a consumer %s that is not belfry's: it takes ids that nobody sends; delete it (nats consumer rm %s %s)", l.stream, other, l.stream, other))
+			warnings = append(warnings, fmt.Sprintf("stream %s has a consumer %s that is not belfry's and takes ids away; delete it (nats consumer rm %s %s)", l.stream, other, l.stream, other))
 		}
 	}
 	return warnings, errors.Join(problems...)
@@ -152,10 +153,10 @@ func (b *Broker) Check(ctx context.Context) (warnings []string, err error) {
 func fits(version string) error {
 	var major, minor int
 	if _, err := fmt.Sscanf(version, "%d.%d", &major, &minor); err != nil {
-		return fmt.Errorf("the NATS server's version %q is not understood", version)
+		return fmt.Errorf("the NATS server has an unknown version %q", version)
 	}
 	if major < oldestMajor || major == oldestMajor && minor < oldestMinor {
-		return fmt.Errorf("the NATS server is of version %s: belfry needs %d.%d or later, which stores a push as a whole", version, oldestMajor, oldestMinor)
+		return fmt.Errorf("the NATS server has version %s; belfry needs %d.%d or later for atomic batches", version, oldestMajor, oldestMinor)
 	}
 	return nil
 }
@@ -190,7 +191,7 @@ type presence struct {
 	Taken map[relay.Queue]int64 `json:"taken"`
 }
 
-// callSubject is where workers are called.
+// callSubject is the subject of roll calls.
 func (b *Broker) callSubject() string { return b.config.Prefix + ".workers" }
 
 // workers returns the live workers.
@@ -212,7 +213,7 @@ func (b *Broker) workers(ctx context.Context) (list []presence, err error) {
 	defer cancel()
 	for {
 		m, err := answers.NextMsgWithContext(ctx)
-		if err != nil { // nobody is there, or the time is over
+		if err != nil { // timeout, or no worker is subscribed
 			break
 		}
 		var p presence

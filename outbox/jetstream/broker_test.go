@@ -330,7 +330,7 @@ func TestBroker_DropsWhatItHasNotWritten(t *testing.T) {
 	require.NoError(t, err)
 	push(t, c, nth(2, keys(1)))
 	require.Len(t, receive(t, c, 2), 2)
-	require.Equal(t, 1, strings.Count(b.log.String(), "a copy is dropped"))
+	require.Equal(t, 1, strings.Count(b.log.String(), "dropped an invalid copy"))
 }
 
 // CARRIERS.md 6: however often a copy is handed out and back, the server goes on with it: attempts

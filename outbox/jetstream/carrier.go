@@ -12,10 +12,10 @@ import (
 )
 
 const (
-	// keptFor is how long a copy waits in the stream for its message to be due. One that is due
-	// later leaves it: the dispatcher pushes it then, and the queue has room until then.
-	keptFor = time.Minute
-	// strayFor is how long a copy may be here that no Receive has asked for yet.
+	// maxDelay is the maximum time that a copy waits in the stream until its message is due. Copies that
+	// are due later leave the stream, and the dispatcher pushes them again.
+	maxDelay = time.Minute
+	// strayFor is the time after which a copy that no Receive has taken is returned.
 	strayFor = 100 * time.Millisecond
 )
 
@@ -27,11 +27,11 @@ type carrier struct {
 	life   context.Context //nolint:containedctx // ends with Keep: pulls outlast the Receive that makes them
 	end    context.CancelFunc
 	pulls  map[relay.Queue]*pull
-	soon   chan struct{} // size 1: a pull has an answer
+	soon   chan struct{} // size 1; signals the result of a pull
 
 	mu   sync.Mutex
 	held map[outbox.Key]held // claimed and not settled
-	back map[int64]int       // by job: copies handed back since there was credit for one
+	back map[int64]int       // by job: copies returned since the job last had credit
 }
 
 // held is a copy whose message is in flight.
@@ -62,8 +62,8 @@ func (c *carrier) wake() {
 	}
 }
 
-// Settled implements relay.Transport. An acknowledgement that is lost costs a claim: the copy
-// comes again, and is finished.
+// Settled implements relay.Transport. After a lost acknowledgement the copy is delivered again, and its
+// claim finds the message finished.
 func (c *carrier) Settled(_ context.Context, outcomes []relay.Settled) error {
 	c.mu.Lock()
 	list := make(map[outbox.Key]held, len(outcomes))
@@ -83,7 +83,7 @@ func (c *carrier) Settled(_ context.Context, outcomes []relay.Settled) error {
 		delete(list, s.Key)
 		var err error
 		switch line := c.b.lines[h.queue]; {
-		case s.Status == "", s.Status == outbox.Pending && s.Wait <= keptFor:
+		case s.Status == "", s.Status == outbox.Pending && s.Wait <= maxDelay:
 			err = h.message.NakWithDelay(max(s.Wait, time.Millisecond))
 		case s.Status == outbox.Dead: // PostgreSQL has the dead letter
 			err = line.drop(h.message, h.message.Term)
@@ -97,7 +97,7 @@ func (c *carrier) Settled(_ context.Context, outcomes []relay.Settled) error {
 	return failed
 }
 
-// drop removes a copy, and notes where the server is asked whether it has.
+// drop removes a copy and stores its reply subject for settled.
 func (l *line) drop(m natsjs.Msg, by func() error) error {
 	if err := by(); err != nil {
 		return err
@@ -130,18 +130,18 @@ func (c *carrier) Keep(ctx context.Context) {
 		}
 		c.mu.Lock()
 		for _, h := range c.held {
-			_ = h.message.InProgress() // or it comes again, and its claim says whose it is
+			_ = h.message.InProgress() // after an error it is delivered again, and the claim decides
 		}
 		c.mu.Unlock()
 	}
 }
 
-// release gives back what is claimed and not settled.
+// release returns all copies that are not settled.
 func (c *carrier) release() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for key, h := range c.held {
-		_ = h.message.Nak() // or it comes again by itself
+		_ = h.message.Nak() // after an error it is delivered after the lease
 		delete(c.held, key)
 	}
 	for _, p := range c.pulls {

@@ -19,44 +19,43 @@ import (
 
 // Config is the part "delivery.nats" of the configuration.
 type Config struct {
-	// URLs of the servers, nats://host[:port] or tls://host[:port], port 4222. One is enough:
-	// it names the others.
+	// URLs of servers, nats://host[:port] or tls://host[:port]; the default port is 4222. One server of a
+	// cluster is enough.
 	URLs     []string `mapstructure:"urls"`
 	User     string   `mapstructure:"user"`
 	Password string   `mapstructure:"password"`
-	// Credentials is a file with a user's JWT and seed, NKey one with a seed alone.
+	// Credentials is a file with a user's JWT and seed; NKey, a file with only a seed.
 	Credentials string    `mapstructure:"credentials"`
 	NKey        string    `mapstructure:"nkey"`
 	TLS         TLSConfig `mapstructure:"tls"`
 	// Prefix begins the names of streams and subjects: <prefix>_bulk, <prefix>.bulk.ids.
 	Prefix string `mapstructure:"prefix"`
-	// Replicas is how many servers keep each stream: 1, or an odd number of which one fewer
-	// than half may be lost.
+	// Replicas is the number of servers that store each stream: 1, 3 or 5. A majority must be available.
 	Replicas int `mapstructure:"replicas"`
-	// MaxAckPending is how many copies of a queue may be out at once: what all relays together
-	// have in flight, and what waits to be looked at again. Twice their slots is enough.
+	// MaxAckPending is the maximum number of unacknowledged copies per queue: those in flight in all
+	// relays, and those that wait for redelivery. Twice the relays' slots is enough.
 	MaxAckPending int `mapstructure:"max_ack_pending"`
-	// MaxBytes is how large each of the two streams may grow. A copy takes some 200 bytes.
+	// MaxBytes is the maximum size of each of the two streams. A copy takes about 200 bytes.
 	MaxBytes int64 `mapstructure:"max_bytes"`
 	// Timeout bounds each call, connecting included.
 	Timeout time.Duration `mapstructure:"timeout"`
 }
 
-// TLSConfig names files in PEM. A CA, or a URL of tls://, asks for TLS.
+// TLSConfig names PEM files. A CA or a tls:// URL enables TLS.
 type TLSConfig struct {
 	CA   string `mapstructure:"ca"`
-	Cert string `mapstructure:"cert"` // with Key: this client's own
+	Cert string `mapstructure:"cert"` // client certificate; requires Key
 	Key  string `mapstructure:"key"`
 }
 
-// Options are what a Broker has beside its own part of the configuration.
+// Options configures a Broker, in addition to Config.
 type Options struct {
-	MaxQueued int           // ids in each queue
-	Lease     time.Duration // of the relays: a copy that is taken and not settled comes again after it
+	MaxQueued int           // maximum number of ids per queue
+	Lease     time.Duration // of the relays; an unsettled copy is delivered again after it
 	Log       zerolog.Logger
 }
 
-// DefaultConfig is what config.yaml documents.
+// DefaultConfig returns the defaults, which config.yaml documents.
 func DefaultConfig() Config {
 	return Config{URLs: []string{"nats://127.0.0.1:4222"}, Prefix: "belfry", Replicas: 3, MaxAckPending: 100_000, MaxBytes: 64 << 20, Timeout: 5 * time.Second}
 }
@@ -70,55 +69,55 @@ const (
 
 var namePrefix = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_-]{0,62}$`) })
 
-// Validate returns every problem at once, each with its key path, or nil. No message repeats a
-// URL: what ought to have been a key of its own may be in it.
+// Validate returns all problems, each with its key path, or nil. Messages do not repeat URLs, which may
+// contain a misplaced password.
 func (c Config) Validate(path string) error {
-	v := sender.Problems{Path: path}
-	v.Check(len(c.URLs) > 0, "urls", "is empty; allowed are one or more of nats://host[:port] and tls://host[:port]")
+	v := sender.ValidationErrors{Path: path}
+	v.Check(len(c.URLs) > 0, "urls", "is empty; allowed values: one or more of nats://host[:port] and tls://host[:port]")
 	for i, text := range c.URLs {
 		u, err := url.Parse(text)
 		ok := err == nil && (u.Scheme == "nats" || u.Scheme == "tls") && u.Hostname() != "" && u.User == nil && u.Path == "" && u.RawQuery == ""
-		v.Check(ok, fmt.Sprintf("urls[%d]", i), "not a usable URL; allowed are nats://host[:port] and tls://host[:port], with user and password as keys of their own")
+		v.Check(ok, fmt.Sprintf("urls[%d]", i), "is not a valid URL; allowed values: nats://host[:port] and tls://host[:port]; user and password have their own keys")
 	}
-	ways := 0
+	logins := 0
 	for _, given := range []string{c.User, c.Credentials, c.NKey} {
 		if given != "" {
-			ways++
+			logins++
 		}
 	}
-	v.Check(ways <= 1, "credentials", "more than one of user, credentials and nkey is set; allowed is one of them")
-	v.Check((c.User == "") == (c.Password == ""), "password", "user and password come together")
+	v.Check(logins <= 1, "credentials", "more than one of user, credentials and nkey is set; set only one")
+	v.Check((c.User == "") == (c.Password == ""), "password", "user and password must be set together")
 	for key, file := range map[string]string{"credentials": c.Credentials, "nkey": c.NKey, "tls.ca": c.TLS.CA, "tls.cert": c.TLS.Cert, "tls.key": c.TLS.Key} {
 		if file != "" {
 			_, err := os.Stat(file)
-			v.Check(err == nil, key, "%v; allowed is a file that can be read", err)
+			v.Check(err == nil, key, "%v; must be a readable file", err)
 		}
 	}
-	v.Check((c.TLS.Cert == "") == (c.TLS.Key == ""), "tls.cert", "tls.cert and tls.key come together")
-	v.Check(namePrefix().MatchString(c.Prefix), "prefix", "%q is not allowed; allowed are 1 to 63 of a-z, A-Z, 0-9, _ and -, starting with a letter or digit", c.Prefix)
-	v.Check(c.Replicas == 1 || c.Replicas == 3 || c.Replicas == 5, "replicas", "%d is not allowed; allowed are 1, 3 and 5", c.Replicas)
-	v.Check(c.MaxAckPending >= minPending, "max_ack_pending", "%d is not allowed; allowed are %d and more", c.MaxAckPending, minPending)
-	v.Check(c.MaxBytes >= minBytes, "max_bytes", "%d is not allowed; allowed are %d and more", c.MaxBytes, minBytes)
-	v.Check(c.Timeout >= minTimeout && c.Timeout <= maxTimeout, "timeout", "%s is not allowed; allowed are %s to %s", c.Timeout, minTimeout, maxTimeout)
+	v.Check((c.TLS.Cert == "") == (c.TLS.Key == ""), "tls.cert", "tls.cert and tls.key must be set together")
+	v.Check(namePrefix().MatchString(c.Prefix), "prefix", "%q is not allowed; allowed values: 1 to 63 of a-z, A-Z, 0-9, _ and -, starting with a letter or digit", c.Prefix)
+	v.Check(c.Replicas == 1 || c.Replicas == 3 || c.Replicas == 5, "replicas", "%d is not allowed; allowed values: 1, 3 and 5", c.Replicas)
+	v.Check(c.MaxAckPending >= minPending, "max_ack_pending", "%d is not allowed; allowed values: %d or more", c.MaxAckPending, minPending)
+	v.Check(c.MaxBytes >= minBytes, "max_bytes", "%d is not allowed; allowed values: %d or more", c.MaxBytes, minBytes)
+	v.Check(c.Timeout >= minTimeout && c.Timeout <= maxTimeout, "timeout", "%s is not allowed; allowed values: %s to %s", c.Timeout, minTimeout, maxTimeout)
 	return v.Err()
 }
 
 func (o Options) validate() error {
-	v := sender.Problems{Path: "delivery"}
-	v.Check(o.MaxQueued >= 1, "max_queued", "%d is not allowed; allowed are 1 and more", o.MaxQueued)
-	v.Check(o.Lease >= 500*time.Millisecond, "lease", "%s is not allowed; allowed are 500ms and more", o.Lease)
+	v := sender.ValidationErrors{Path: "delivery"}
+	v.Check(o.MaxQueued >= 1, "max_queued", "%d is not allowed; allowed values: 1 or more", o.MaxQueued)
+	v.Check(o.Lease >= 500*time.Millisecond, "lease", "%s is not allowed; allowed values: 500ms or more", o.Lease)
 	return v.Err()
 }
 
-// natsOptions are those of the connection. What cannot be sent now is not kept for later: a push or
-// a pull that comes out of a buffer after an outage would be nobody's.
+// natsOptions returns the options of the connection. Nothing is buffered while it is broken, because the
+// callers of buffered pushes and pulls would no longer wait for them.
 func (c Config) natsOptions(o *relay.Outage, log zerolog.Logger) ([]nats.Option, error) {
 	options := []nats.Option{
 		nats.Name("belfry"), nats.Timeout(c.Timeout),
 		nats.RetryOnFailedConnect(true), nats.MaxReconnects(-1), nats.ReconnectWait(250 * time.Millisecond), nats.ReconnectBufSize(-1),
 		nats.PingInterval(c.Timeout), nats.MaxPingsOutstanding(2),
 		nats.DisconnectErrHandler(func(_ *nats.Conn, err error) {
-			if err != nil { // it was not closed on purpose
+			if err != nil { // nil after Close
 				o.Disconnected(err)
 			}
 		}),
@@ -135,7 +134,7 @@ func (c Config) natsOptions(o *relay.Outage, log zerolog.Logger) ([]nats.Option,
 	if c.NKey != "" {
 		signed, err := nats.NkeyOptionFromSeed(c.NKey)
 		if err != nil {
-			return nil, errors.New("delivery.nats.nkey: not a file with the seed of a user's nkey")
+			return nil, errors.New("delivery.nats.nkey: must be a file with the seed of a user's nkey")
 		}
 		options = append(options, signed)
 	}

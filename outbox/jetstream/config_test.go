@@ -42,5 +42,5 @@ func TestConfig_NamesTheKey(t *testing.T) {
 	c := jetstream.DefaultConfig()
 	c.NKey = "config_test.go"
 	_, err = jetstream.New(c, jetstream.Options{MaxQueued: 1, Lease: time.Second})
-	require.ErrorContains(t, err, "delivery.nats.nkey: not a file with the seed")
+	require.ErrorContains(t, err, "delivery.nats.nkey: must be a file with the seed")
 }

@@ -10,21 +10,21 @@ import (
 	"github.com/belfryhq/belfry/outbox"
 )
 
-// item is one copy as it stands in a stream.
+// item is a copy in a stream.
 type item struct {
 	outbox.Copy
 	epoch string
 	lane  string
 }
 
-// encode is the whole of a message in a stream: the lane comes last, since it may hold spaces.
+// encode returns the body of a message. The lane is last because it may contain spaces.
 //
 //	job channel push epoch lane
 func (i item) encode() []byte {
 	return fmt.Appendf(nil, "%d %d %d %s %s", i.JobID, i.ChannelID, i.Push, i.epoch, i.lane)
 }
 
-var errNotOurs = errors.New("a message that belfry has not written")
+var errNotOurs = errors.New("not a message of belfry")
 
 func decodeItem(data []byte) (i item, err error) {
 	parts := strings.SplitN(string(data), " ", 5)
@@ -40,8 +40,7 @@ func decodeItem(data []byte) (i item, err error) {
 	return i, nil
 }
 
-// count is how far the pushes of a queue are. The message that holds it is stored with the ids
-// of the last push, all or none.
+// count is the progress of the pushes of a queue. It is stored atomically with the ids of the last push.
 type count struct {
 	Epoch string `json:"epoch"`
 	First int64  `json:"first"` // push of the epoch

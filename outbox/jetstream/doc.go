@@ -1,5 +1,5 @@
-// Package jetstream is a carrier of ids on a cluster of NATS servers: two replicated work
-// queues, one of activities and one of bulk. PostgreSQL holds the messages (relay.Transport).
+// Package jetstream carries message ids on a cluster of NATS servers, in two replicated work queues:
+// activities and bulk. PostgreSQL stores the messages (relay.Transport).
 //
 //	one stream for each queue, <prefix>_bulk             one consumer, all workers pull from it
 //	┌─────────────────────────────────────────────┐
@@ -14,44 +14,40 @@
 //
 // # Invariants
 //
-//   - A push is one atomic batch (NATS 2.12): its ids, and after them the count of the queue on
-//     the condition that the last count is the one that the pusher knows. So a push is repeated
-//     at will, one that comes out of turn is a gap, and the count never says more than what is
-//     stored before it. A push of a thousand ids or more comes in parts, the count with the last.
-//   - The count is the last message of its push. What a crash of all servers cuts off the stream
-//     takes the count with it, and a stream that was deleted has none: the dispatcher pushes
-//     again what is above, or everything. That holds whatever became of the acknowledgements of
-//     publishers, and of sync_interval.
-//   - No copy has a Nats-Msg-Id. The server's window of duplicates swallows an id for its time
-//     even after the message was acknowledged or purged, and a recorded push is made again under
-//     its own number; and it would keep every id of two minutes in the memory of each server.
-//     The condition on the count does what it is for, without a window.
-//   - A stream is never trimmed: DiscardNew, no MaxAge, MaxDeliver -1. What does not fit is
-//     PushFull. A stream that was made otherwise is refused, with the differences.
-//   - No more is pulled than credits grant now, so that no copy ages in a buffer. While there is
-//     nothing, one copy is waited for; what comes that nobody asks for any more is given back.
-//   - A copy is removed when its message is settled, or by the claim's verdict. DEAD is recorded
-//     in PostgreSQL before Term. Attempts and crashes are counted there alone.
-//   - The consumer has the name of its stream's making: what a worker holds of a stream that was
-//     lost is acknowledged to nobody, though other messages have its numbers in the new one.
-//   - All of a worker's copies that are in flight are renewed three times in a lease. A worker
-//     that dies leaves them to the others after it.
+//   - A push is one atomic batch (NATS 2.12) of its ids, followed by the queue's count. The batch is
+//     stored only if the last count is the one that the pusher knows. So a push can be repeated, a push out
+//     of order is a gap, and the count never exceeds the stored pushes. A push of a thousand ids or more is
+//     stored in parts, the count with the last part.
+//   - The count is the last message of its push. If a crash of all servers truncates the stream, the count
+//     is truncated too, and a deleted stream has no count. The dispatcher repeats the lost pushes. This does
+//     not depend on publish acknowledgements or sync_interval.
+//   - Copies have no Nats-Msg-Id. The server's duplicate window would discard repeated pushes, even after
+//     the message was acknowledged or purged, and store two minutes of ids in the memory of each server.
+//     The condition on the count prevents duplicates without a window.
+//   - A stream is never trimmed: DiscardNew, no MaxAge, MaxDeliver -1. A push that does not fit is answered
+//     with PushFull. A stream with other settings is rejected; the error lists the differences.
+//   - No more copies are pulled than credits permit, so that no copy ages in a buffer. While a queue is
+//     empty, a pull waits for one copy; if it is no longer wanted, it is returned.
+//   - A copy is removed when its message is settled, or by the claim's verdict. DEAD is recorded in
+//     PostgreSQL before Term. Only PostgreSQL counts attempts and crashes.
+//   - The consumer's name contains the creation time of its stream. Acknowledgements of copies of a lost
+//     stream therefore have no effect on a new stream, whose messages have the same sequence numbers.
+//   - A worker renews its copies in flight three times per lease. The copies of a dead worker are
+//     delivered to other workers after the lease.
 //
-// # Failure behaviour
+// # Failures
 //
-// While no server answers, or the cluster has no leader, every call fails after its timeout,
-// which is said once, and once that the carrier is back. Nothing that could not be sent is sent
-// later: the relay tries again. Stream and consumer are made anew when they are gone. A copy
-// whose acknowledgement was lost comes again after the lease, and its claim says that it is
-// finished. A delay is kept by the consumer's leader alone: after it moved a copy may come
-// early, and is put back. Copies whose message is due later than in a minute leave the stream:
-// the dispatcher pushes them then.
+// While no server answers, or the cluster has no leader, every call fails after its timeout. One line is
+// logged at the beginning and one at the end. Failed calls are not buffered; the relay retries. A missing
+// stream or consumer is created. A copy whose acknowledgement was lost is delivered again after the lease,
+// and the claim finds the message finished. Only the consumer's leader stores delays: after a change of
+// leader a copy may arrive early, and is delayed again. Copies of messages that are due in more than a
+// minute leave the stream; the dispatcher pushes them when they are due.
 //
-// # What it does not promise
+// # Not guaranteed
 //
-// That a copy is handed out once, or in order: the claim decides. That what a pull was given
-// while its connection broke comes sooner than after a lease. That it survives the loss of the
-// disks of most servers: what they have forgotten is pushed again. A job whose senders have no
-// credit has its copies come up and handed back, up to two thousand a second; if max_ack_pending
-// of them are out, the others of the queue wait.
+// Single or ordered delivery of a copy: the claim decides. Redelivery before the end of the lease of copies
+// that a pull received while its connection broke. Durability if most servers lose their disks: the lost
+// copies are pushed again. The copies of a job whose senders have no credit are delivered and returned, up
+// to two thousand per second; while max_ack_pending copies are delivered, the rest of the queue waits.
 package jetstream

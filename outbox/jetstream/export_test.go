@@ -19,13 +19,13 @@ func (b *Broker) Ready(ctx context.Context) (n int, err error) {
 	return n, nil
 }
 
-// Stream names the stream of a queue.
+// Stream returns the name of a queue's stream.
 func (b *Broker) Stream(q relay.Queue) string { return b.lines[q].stream }
 
-// Wait has its pulls wait for so long, and be heard of as often as that.
+// Wait sets the timeout and the heartbeat interval of pulls.
 func (b *Broker) Wait(pull, heartbeat time.Duration) { b.pace.pull, b.pace.heartbeat = pull, heartbeat }
 
-// Hurry has its pulls wait for so long at most, and for copies that are ready twice as long.
+// Hurry shortens the timeout of pulls, and the wait for copies that are ready to twice the timeout.
 func (b *Broker) Hurry(pull time.Duration) {
 	b.pace.pull, b.pace.heartbeat, b.pace.silent = pull, pull/4, 2*pull
 }

@@ -18,14 +18,14 @@ import (
 
 const (
 	consumerPrefix = "relays_"
-	// duplicates is the window of Nats-Msg-Id, which belfry does not use: the least there is.
+	// duplicates is the window of Nats-Msg-Id, which belfry does not use. It is the minimum.
 	duplicates = 2 * time.Minute
-	// copySize is how much a copy takes at most, with what the server notes of its batch.
+	// copySize is the maximum size of a copy in bytes, including the headers of its batch.
 	copySize = 256
 )
 
-// line is one of the two queues, as this process sees it: its stream, and the one consumer that
-// all workers take from.
+// line is this process's access to one of the two queues: its stream, and the consumer that all workers
+// share.
 type line struct {
 	b      *Broker
 	queue  relay.Queue
@@ -34,17 +34,17 @@ type line struct {
 	state  string // subject of the count
 
 	mu sync.Mutex
-	at *opened // nil: to be looked for, and made where it is missing
+	at *opened // nil before open
 
 	pushing sync.Mutex // one push at a time
-	known   *stored    // the count, as this process knows it; nil: to be read
-	room    int        // how many ids there is room for at least
+	known   *stored    // the last known count, or nil
+	room    int        // minimum number of ids that fit
 
 	acked sync.Mutex
-	last  string // where the last acknowledgement went that is not known to be done; "": none
+	last  string // reply subject of the last unconfirmed acknowledgement, or empty
 }
 
-// opened is a stream that fits.
+// opened is an existing stream with the wanted settings.
 type opened struct {
 	conn     *nats.Conn
 	stream   natsjs.Stream
@@ -56,11 +56,11 @@ func newLine(b *Broker, q relay.Queue) *line {
 	return &line{b: b, queue: q, stream: b.config.Prefix + "_" + string(q), ids: subject + ".ids", state: subject + ".state"}
 }
 
-// wanted is the stream as belfry makes it: a work queue that refuses what does not fit, and
-// forgets nothing by itself.
+// wanted returns the settings of the stream: a work queue that rejects new messages when full, and never
+// discards stored ones.
 func (l *line) wanted() natsjs.StreamConfig {
 	return natsjs.StreamConfig{
-		Name: l.stream, Description: "ids of belfry's messages; PostgreSQL has the messages",
+		Name: l.stream, Description: "ids of belfry's messages; PostgreSQL stores the messages",
 		Subjects: []string{l.ids, l.state}, Retention: natsjs.WorkQueuePolicy, Discard: natsjs.DiscardNew, Storage: natsjs.FileStorage,
 		MaxMsgs: int64(l.b.options.MaxQueued) + int64(l.b.config.MaxAckPending) + 1, MaxBytes: l.b.config.MaxBytes, MaxMsgsPerSubject: -1, MaxConsumers: -1, MaxMsgSize: -1,
 		Replicas: l.b.config.Replicas, Duplicates: duplicates, AllowRollup: true, AllowAtomicPublish: true,
@@ -107,7 +107,7 @@ func (l *line) open(ctx context.Context) (*opened, error) {
 	}
 	at, err := l.make(ctx, conn)
 	if err != nil {
-		return nil, l.b.outage.Tried(fmt.Errorf("open stream %s: %w", l.stream, err))
+		return nil, l.b.outage.Observe(fmt.Errorf("open stream %s: %w", l.stream, err))
 	}
 	l.at = at
 	return at, nil
@@ -130,7 +130,7 @@ func (l *line) make(ctx context.Context, conn *nats.Conn) (*opened, error) {
 		return nil, err
 	}
 	if differs := refused(stream.CachedInfo().Config, want); differs != "" {
-		return nil, fmt.Errorf("it was made otherwise: %s; change the configuration, or the stream (nats stream edit), or delete the stream while no relay runs: what is in it is pushed again", differs)
+		return nil, fmt.Errorf("the stream has other settings: %s; change the configuration, or the stream (nats stream edit), or delete the stream while no relay runs: its ids are pushed again", differs)
 	}
 	consumer, err := l.consume(ctx, stream)
 	if err != nil {
@@ -139,16 +139,16 @@ func (l *line) make(ctx context.Context, conn *nats.Conn) (*opened, error) {
 	return &opened{conn: conn, stream: stream, consumer: consumer}, nil
 }
 
-// consumerOf names the consumer of a stream after the time at which the stream was made. A server
-// tells acknowledgements apart by the names of stream and consumer and by a number in the stream
-// alone, and a stream that is made anew counts from 1: a worker that holds copies of the one
-// before would acknowledge those of other messages.
+// consumerOf returns the name of a stream's consumer, which contains the creation time of the stream. An
+// acknowledgement identifies its message by the names of stream and consumer and a sequence number, and a
+// new stream counts from 1. With a constant name, a worker with copies of a lost stream would acknowledge
+// other messages.
 func consumerOf(stream natsjs.Stream) string {
 	return consumerPrefix + strconv.FormatInt(stream.CachedInfo().Created.UnixNano(), 36)
 }
 
-// consume makes the consumer of a stream, if it is not there. A work queue allows one, so that of
-// another time, which a restored stream may bring along, goes first; what it had out comes again.
+// consume creates the consumer of a stream if it is missing. A work queue permits one consumer, so an older
+// one, which a restored stream may have, is deleted first; its unacknowledged copies are delivered again.
 func (l *line) consume(ctx context.Context, stream natsjs.Stream) (natsjs.Consumer, error) {
 	want := natsjs.ConsumerConfig{
 		Durable: consumerOf(stream), FilterSubject: l.ids, AckPolicy: natsjs.AckExplicitPolicy, AckWait: l.b.options.Lease,
@@ -159,7 +159,7 @@ func (l *line) consume(ctx context.Context, stream natsjs.Stream) (natsjs.Consum
 		list := stream.ConsumerNames(ctx)
 		for n := range list.Name() {
 			if strings.HasPrefix(n, consumerPrefix) && n != want.Durable {
-				_ = stream.DeleteConsumer(ctx, n) // or the next line is refused once more
+				_ = stream.DeleteConsumer(ctx, n) // an error reappears below
 			}
 		}
 		if failed := list.Err(); failed != nil {
@@ -173,10 +173,10 @@ func (l *line) consume(ctx context.Context, stream natsjs.Stream) (natsjs.Consum
 	return consumer, nil
 }
 
-// with opens the line for f, and once more when stream or consumer turn out to be gone: whoever
-// has deleted them, what was in them is missed by the numbers of the pushes.
+// with opens the line and calls f. If the stream or the consumer was deleted, it does so once more; the
+// dispatcher finds the lost copies by the numbers of the pushes.
 func (l *line) with(ctx context.Context, f func(ctx context.Context, to *opened) error) error {
-	ctx, cancel := l.b.within(ctx)
+	ctx, cancel := l.b.withTimeout(ctx)
 	defer cancel()
 	for again := false; ; again = true {
 		to, err := l.open(ctx)
@@ -184,16 +184,16 @@ func (l *line) with(ctx context.Context, f func(ctx context.Context, to *opened)
 			return err
 		}
 		if err = f(ctx, to); err == nil {
-			return l.b.outage.Tried(nil)
+			return l.b.outage.Observe(nil)
 		}
 		l.forget()
 		if again || !gone(err) {
-			return l.b.outage.Tried(err)
+			return l.b.outage.Observe(err)
 		}
 	}
 }
 
-// gone reports an error of a stream or consumer that is not there.
+// gone reports whether err means that the stream or the consumer does not exist.
 func gone(err error) bool {
 	return errors.Is(err, natsjs.ErrStreamNotFound) || errors.Is(err, natsjs.ErrConsumerNotFound) || errors.Is(err, natsjs.ErrConsumerDoesNotExist) ||
 		errors.Is(err, natsjs.ErrConsumerDeleted) || errors.Is(err, nats.ErrNoResponders)
@@ -217,7 +217,7 @@ func (*line) foreign(ctx context.Context, to *opened) (names []string, err error
 	return names, list.Err()
 }
 
-// status is what is inside; Later is all that was taken out and not acknowledged.
+// status returns the contents of the queue. Later is the number of all unacknowledged copies.
 func (l *line) status(ctx context.Context) (s relay.QueueStatus, err error) {
 	s.Queue = l.queue
 	if s.Inside, err = l.inside(ctx); err != nil {

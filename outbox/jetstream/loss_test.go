@@ -140,13 +140,15 @@ func TestBroker_SilentConsumerIsSaidOnce(t *testing.T) {
 	_, err := s.PauseConsumer(t.Context(), b.consumer(t), time.Now().Add(time.Hour))
 	require.NoError(t, err)
 	got := waiting(t, c, 10)
-	b.until(t, "it is said", func(context.Context) bool { return strings.Contains(b.log.String(), "copies are ready and none comes") })
+	b.until(t, "it is said", func(context.Context) bool {
+		return strings.Contains(b.log.String(), "copies are ready but none arrives")
+	})
 	began := time.Now()
 	b.until(t, "several pulls are over", func(context.Context) bool { return time.Since(began) > 2*time.Second })
 	_, err = s.ResumeConsumer(t.Context(), b.consumer(t))
 	require.NoError(t, err)
 	require.Equal(t, 10, <-got)
-	require.Equal(t, 1, strings.Count(b.log.String(), "copies are ready and none comes"))
+	require.Equal(t, 1, strings.Count(b.log.String(), "copies are ready but none arrives"))
 }
 
 // CARRIERS.md 18: a pull that its server has forgotten is made anew when two of the server's signs

@@ -17,10 +17,10 @@ import (
 	"github.com/belfryhq/belfry/outbox/relay"
 )
 
-// batchMost is how many messages a server stores as a whole.
+// batchMost is the maximum size of an atomic batch.
 const batchMost = 1000
 
-// Error codes of JetStream that the library does not name.
+// Error codes of JetStream that the library does not define.
 const (
 	codeStoreFailed   = 10077 // maximum messages or bytes
 	codeAccountFull   = 10002 // resource limits exceeded for account
@@ -29,23 +29,23 @@ const (
 	codeInProgress    = natsjs.JSErrCodeStreamWrongLastSequenceConstant // another push is being stored
 )
 
-// Headers of a batch, which the library does not name either.
+// Headers of a batch, which the library does not define either.
 const (
 	headerBatch    = "Nats-Batch-Id"
 	headerSequence = "Nats-Batch-Sequence"
 	headerCommit   = "Nats-Batch-Commit"
 )
 
-// stored is the count of a queue and where it stands in the stream; zero: there is none.
+// stored is the count of a queue with its sequence in the stream. It is zero if there is no count.
 type stored struct {
 	count
 	seq uint64
 }
 
-var errMoved = errors.New("another push was stored meanwhile")
+var errMoved = errors.New("another push was stored concurrently")
 
-// Push implements relay.Carrier. The ids and the count are stored as a whole, on the condition
-// that the count is the one that is known here.
+// Push implements relay.Carrier. It stores the ids and the count atomically, if the stored count is the known
+// one.
 func (c *carrier) Push(ctx context.Context, p relay.Push) (relay.PushAnswer, error) {
 	l := c.b.lines[p.Queue]
 	l.pushing.Lock()
@@ -63,7 +63,7 @@ func (c *carrier) Push(ctx context.Context, p relay.Push) (relay.PushAnswer, err
 	return answer, nil
 }
 
-// push is called under the lock pushing.
+// push requires the lock pushing.
 func (l *line) push(ctx context.Context, to *opened, p relay.Push) (answer relay.PushAnswer, err error) {
 	for fresh := false; ; {
 		if l.known == nil {
@@ -77,7 +77,7 @@ func (l *line) push(ctx context.Context, to *opened, p relay.Push) (answer relay
 		if k.Epoch != p.Epoch {
 			next = p.First
 		}
-		if p.Number != next { // what is only remembered may be out of date
+		if p.Number != next { // the known count may be outdated
 			if !fresh {
 				l.known = nil
 				continue
@@ -92,7 +92,7 @@ func (l *line) push(ctx context.Context, to *opened, p relay.Push) (answer relay
 			return answer, err
 		}
 		if fresh {
-			return relay.PushGap, nil // Inside says what is
+			return relay.PushGap, nil // the dispatcher reads Inside
 		}
 		l.known = nil
 	}
@@ -108,14 +108,14 @@ func (l *line) read(ctx context.Context, to *opened) (*stored, error) {
 		return nil, err
 	}
 	c, err := decodeCount(m.Data)
-	if err != nil { // nothing is known then, and what comes takes its place
+	if err != nil { // the next push replaces it
 		c = count{}
 	}
 	return &stored{c, m.Sequence}, nil
 }
 
-// store stores a push. One that is larger than a batch goes in parts, the count with the last of
-// them: after a crash between them the first come twice, and are claimed once.
+// store stores a push. A push that exceeds a batch is stored in parts, the count with the last part. After a
+// crash between parts the first ones are stored twice, and each message is claimed once.
 func (l *line) store(ctx context.Context, to *opened, p relay.Push) (relay.PushAnswer, error) {
 	keys := p.Keys
 	if l.room < len(keys) {
@@ -183,13 +183,13 @@ func (l *line) batch(ctx context.Context, to *opened, messages []*nats.Msg) (rel
 		Seq   uint64           `json:"seq"`
 	}
 	if err := json.Unmarshal(reply.Data, &answer); err != nil {
-		return "", 0, fmt.Errorf("the server's answer: %w", err)
+		return "", 0, fmt.Errorf("decode the server's reply: %w", err)
 	}
 	if answer.Error == nil && answer.Seq > 0 {
 		return relay.PushDone, answer.Seq, nil
 	}
 	if answer.Error == nil {
-		return "", 0, errors.New("the server answers without a sequence")
+		return "", 0, errors.New("the server's reply has no sequence")
 	}
 	switch code := answer.Error.ErrorCode; {
 	case code == codeAccountFull, code == codeStoreFailed && strings.HasPrefix(answer.Error.Description, "maximum"):
@@ -205,8 +205,8 @@ func (c *carrier) Inside(ctx context.Context, q relay.Queue) (relay.Inside, erro
 	return c.b.lines[q].inside(ctx)
 }
 
-// inside reads the count, and the first copy that is left. Copies stand in the order of their
-// pushes, but for those of an epoch before: then no push of this one is said to be gone.
+// inside reads the count and the first remaining copy. Copies are in the order of their pushes. If the first
+// copy belongs to an earlier epoch, Oldest covers all pushes of the current epoch.
 func (l *line) inside(ctx context.Context) (in relay.Inside, err error) {
 	err = l.with(ctx, func(ctx context.Context, to *opened) error {
 		l.settled(ctx, to)
@@ -233,14 +233,13 @@ func (l *line) inside(ctx context.Context) (in relay.Inside, err error) {
 		return nil
 	})
 	if err != nil {
-		return relay.Inside{}, fmt.Errorf("ask what is inside stream %s: %w", l.stream, err)
+		return relay.Inside{}, fmt.Errorf("read the pushes of stream %s: %w", l.stream, err)
 	}
 	return in, nil
 }
 
-// settled waits until the acknowledgements of this process have been heard: they go without an
-// answer, in the order of one connection. When that is not known soon, a copy that is settled
-// counts as inside once more.
+// settled waits until the server has processed this process's acknowledgements, which it does not confirm
+// but processes in order: it confirms the last one. After a timeout, settled copies may be counted once more.
 func (l *line) settled(ctx context.Context, to *opened) {
 	l.acked.Lock()
 	last := l.last

@@ -16,34 +16,34 @@ import (
 )
 
 const (
-	// backPerSecond is how many copies of a job without credits come up in a second, about.
+	// backPerSecond is the approximate rate of returned copies of a job without credits.
 	backPerSecond = 2000
 	backLeast     = 100 * time.Millisecond
 	backMost      = 5 * time.Second
 	backJobs      = 1000
 )
 
-// pace is how long a pull waits.
-type pace struct {
-	pull      time.Duration // for a first copy
-	heartbeat time.Duration // the server says meanwhile that it has none; without two of them the pull is made anew
-	silent    time.Duration // how long copies may be ready of which none comes
+// intervals are the timings of pulls. Tests shorten them.
+type intervals struct {
+	pull      time.Duration // timeout of a pull
+	heartbeat time.Duration // between heartbeats of the server during a pull; two missing ones end it
+	silent    time.Duration // time without a copy, although copies are ready, after which the consumer is opened again
 }
 
-// pull waits for the first copy of a queue: one, so that what nobody asks for any more is one.
+// pull waits for the first copy of a queue. It requests a single copy, so that at most one must be returned.
 type pull struct {
 	c    *carrier
 	line *line
 
 	mu       sync.Mutex
 	waiting  bool
-	first    natsjs.Msg // that came; nil: none
+	first    natsjs.Msg // received and not taken, or nil
 	err      error
-	received time.Time // when a copy came last, or it began to wait for one
-	silent   bool      // and none does though there are; it was said
+	received time.Time // time of the last copy, or of the first wait
+	silent   bool      // no copy arrives although copies are ready, and this was logged
 }
 
-// taken is a copy that was taken out.
+// taken is a received copy.
 type taken struct {
 	item
 	message natsjs.Msg
@@ -73,8 +73,8 @@ func (c *carrier) Receive(ctx context.Context, credits relay.Credits) ([]outbox.
 	return nil, ctx.Err()
 }
 
-// take takes out no more than credits grant, activities first, and leaves a pull where there is
-// nothing now. No stop cuts it short.
+// take takes as many copies as credits permit, activities first, and starts a pull for an empty queue. A stop
+// does not cancel it.
 func (c *carrier) take(credits relay.Credits) (out []taken, err error) {
 	rooms := map[relay.Queue]int{relay.Activities: credits.Activities(), relay.Bulk: credits.Bulk()}
 	for _, q := range queues() {
@@ -88,7 +88,7 @@ func (c *carrier) take(credits relay.Credits) (out []taken, err error) {
 		for _, m := range messages {
 			i, bad := decodeItem(m.Data())
 			if bad != nil {
-				c.b.options.Log.Error().Err(bad).Str("transport", name).Str("detail", p.line.stream).Msg("a copy is dropped")
+				c.b.options.Log.Error().Err(bad).Str("transport", name).Str("detail", p.line.stream).Msg("dropped an invalid copy")
 				err = errors.Join(err, p.line.drop(m, m.Term))
 				continue
 			}
@@ -98,7 +98,7 @@ func (c *carrier) take(credits relay.Credits) (out []taken, err error) {
 	return out, err
 }
 
-// take returns up to room copies that are there, or begins to wait for one.
+// take returns up to room available copies, or starts to wait for one.
 func (p *pull) take(room int) (messages []natsjs.Msg, err error) {
 	p.mu.Lock()
 	first, waiting := p.first, p.waiting
@@ -109,10 +109,10 @@ func (p *pull) take(room int) (messages []natsjs.Msg, err error) {
 	}
 	if err != nil {
 		p.line.forget()
-		return messages, p.c.b.outage.Tried(fmt.Errorf("take from stream %s: %w", p.line.stream, err))
+		return messages, p.c.b.outage.Observe(fmt.Errorf("take from stream %s: %w", p.line.stream, err))
 	}
 	if waiting || len(messages) == room {
-		return messages, nil // what waits has found none
+		return messages, nil // the running pull has found no copies
 	}
 	to, err := p.line.open(p.c.life)
 	if err != nil {
@@ -127,25 +127,25 @@ func (p *pull) take(room int) (messages []natsjs.Msg, err error) {
 	}
 	if err != nil && !errors.Is(err, nats.ErrTimeout) {
 		p.line.forget()
-		return messages, p.c.b.outage.Tried(fmt.Errorf("take from stream %s: %w", p.line.stream, err))
+		return messages, p.c.b.outage.Observe(fmt.Errorf("take from stream %s: %w", p.line.stream, err))
 	}
 	if len(messages) == 0 {
 		p.wait(to)
 		return nil, nil
 	}
-	p.heard()
+	p.arrived()
 	return messages, nil
 }
 
-// heard records that copies arrive.
-func (p *pull) heard() {
+// arrived records that copies arrive.
+func (p *pull) arrived() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.received, p.silent = time.Now(), false
-	_ = p.c.b.outage.Tried(nil)
+	_ = p.c.b.outage.Observe(nil)
 }
 
-// wait begins to wait for a copy.
+// wait starts to wait for a copy.
 func (p *pull) wait(to *opened) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -171,7 +171,7 @@ func (p *pull) wait(to *opened) {
 	}()
 }
 
-// next waits for one copy; nil: there was none.
+// next waits for one copy. It returns nil if none arrived.
 func next(ctx context.Context, from natsjs.Consumer, heartbeat time.Duration) (natsjs.Msg, error) {
 	batch, err := from.Fetch(1, natsjs.FetchContext(ctx), natsjs.FetchHeartbeat(heartbeat))
 	if err != nil {
@@ -183,18 +183,18 @@ func next(ctx context.Context, from natsjs.Consumer, heartbeat time.Duration) (n
 	if err := batch.Error(); !errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, context.Canceled) {
 		return nil, err
 	}
-	return nil, nil //nolint:nilnil // there was none
+	return nil, nil //nolint:nilnil // no copy arrived
 }
 
 // watch logs once if copies are ready and none arrives; the consumer is then opened again.
 func (p *pull) watch(to *opened) error {
 	p.mu.Lock()
-	since, said := p.received, p.silent
+	since, logged := p.received, p.silent
 	p.mu.Unlock()
 	if time.Since(since) < p.c.b.pace.silent || p.c.life.Err() != nil {
 		return nil
 	}
-	ctx, cancel := p.c.b.within(p.c.life)
+	ctx, cancel := p.c.b.withTimeout(p.c.life)
 	defer cancel()
 	info, err := to.consumer.Info(ctx)
 	if err != nil {
@@ -204,8 +204,8 @@ func (p *pull) watch(to *opened) error {
 		return nil
 	}
 	p.line.forget()
-	if !said {
-		p.c.b.options.Log.Warn().Str("worker_id", p.c.worker).Str("transport", name).Str("detail", p.line.stream).Uint64("rows", info.NumPending).Msg("copies are ready and none comes; the subscription is made anew")
+	if !logged {
+		p.c.b.options.Log.Warn().Str("worker_id", p.c.worker).Str("transport", name).Str("detail", p.line.stream).Uint64("rows", info.NumPending).Msg("copies are ready but none arrives; opening the consumer again")
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -223,12 +223,12 @@ func (p *pull) stray(m natsjs.Msg) {
 	}
 }
 
-// giveBack returns unwanted copies to the queue.
+// giveBack returns an unwanted copy to the queue.
 func (p *pull) giveBack() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.first != nil {
-		_ = p.first.NakWithDelay(time.Millisecond) // or it comes again by itself
+		_ = p.first.NakWithDelay(time.Millisecond) // after an error it is delivered after the lease
 		p.first = nil
 	}
 }
@@ -246,7 +246,7 @@ func (c *carrier) claimAll(out []taken, credits relay.Credits) (claimed []outbox
 	answers, err := c.claim(copies)
 	if err != nil {
 		for _, t := range out {
-			_ = t.message.Nak() // or it comes again by itself
+			_ = t.message.Nak() // after an error it is delivered after the lease
 		}
 		return nil, err
 	}
@@ -262,13 +262,13 @@ func (c *carrier) claimAll(out []taken, credits relay.Credits) (claimed []outbox
 		switch a := answers[i]; a.Verdict {
 		case outbox.CopyClaimed:
 		case outbox.CopyLater:
-			if a.Wait <= keptFor {
-				_ = t.message.NakWithDelay(a.Wait) // or it comes again by itself
+			if a.Wait <= maxDelay {
+				_ = t.message.NakWithDelay(a.Wait) // after an error it is delivered after the lease
 				continue
 			}
 			_ = t.line.drop(t.message, t.message.Ack)
 		case outbox.CopyFinished, outbox.CopyAnother, outbox.CopyHeld, outbox.CopyNotQueued:
-			_ = t.line.drop(t.message, t.message.Ack) // as well
+			_ = t.line.drop(t.message, t.message.Ack)
 		}
 	}
 	return claimed, nil
@@ -302,15 +302,15 @@ func (c *carrier) credited(out []taken, credits relay.Credits) []taken {
 			continue
 		}
 		c.back[t.JobID]++
-		_ = t.message.NakWithDelay(min(max(time.Duration(c.back[t.JobID])*time.Second/backPerSecond, backLeast), backMost)) // or it comes again by itself
+		_ = t.message.NakWithDelay(min(max(time.Duration(c.back[t.JobID])*time.Second/backPerSecond, backLeast), backMost)) // after an error it is delivered after the lease
 	}
-	if len(c.back) > backJobs { // of most of them nothing has come for long
+	if len(c.back) > backJobs { // most of them are finished jobs
 		clear(c.back)
 	}
 	return take
 }
 
-// answerCalls has this worker answer who asks for those that live. nil: not yet.
+// answerCalls subscribes this worker to roll calls. It returns nil if it is not connected.
 func (c *carrier) answerCalls() interface{ Unsubscribe() error } {
 	conn, err := c.b.connection()
 	if err != nil {
@@ -324,7 +324,7 @@ func (c *carrier) answerCalls() interface{ Unsubscribe() error } {
 		}
 		c.mu.Unlock()
 		if data, err := json.Marshal(p); err == nil {
-			_ = m.Respond(data) // who asked asks again
+			_ = m.Respond(data) // the caller repeats the call
 		}
 	})
 	if err != nil {

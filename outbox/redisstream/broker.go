@@ -20,12 +20,12 @@ import (
 const (
 	// group is the one consumer group of each stream.
 	group = "belfry"
-	// memoryShare is how many per cent of maxmemory may be used before pushes are full.
+	// memoryShare is the percentage of maxmemory from which pushes are full.
 	memoryShare = 80
-	// deadKept is about how many copies are kept of messages that are DEAD.
-	deadKept = 10_000
-	// carriers is how many of them a process has at a time: one, or two where one run follows
-	// another. Each blocks for each queue.
+	// maxDead is the approximate maximum number of stored copies of DEAD messages.
+	maxDead = 10_000
+	// carriers is the maximum number of concurrent carriers of a process: two while one run follows
+	// another. Each blocks one connection per queue.
 	carriers = 2
 )
 
@@ -42,26 +42,26 @@ func script(name string) *redis.Script {
 }
 
 // scripts are the atomic operations.
-type scripts struct{ push, inside, settle, move, group, beat, leave, reclaim *redis.Script }
+type scripts struct{ push, inside, settle, move, group, heartbeat, leave, reclaim *redis.Script }
 
 // Options configures a Broker, in addition to its server.
 type Options struct {
-	// MaxQueued is how many copies wait in each queue at most; a push that would make it more is
-	// full. A push fits into a queue where none wait in any case.
+	// MaxQueued is the maximum number of waiting copies per queue. A push that exceeds it is answered with
+	// full, except if the queue is empty.
 	MaxQueued int
-	// Lease is how long a claim lasts without a renewal. What a worker has taken out for longer,
-	// and a half more, others take over.
+	// Lease is the time after which a claim expires without a renewal. Other workers take over entries
+	// that have been pending for one and a half times as long.
 	Lease time.Duration
-	Log   zerolog.Logger // is told once that the server is away, and once that it is back
+	Log   zerolog.Logger // receives one line when the server becomes unreachable and one when it is back
 }
 
-// pace is how often things are done that go by the clock; tests have others.
-type pace struct {
-	block time.Duration // how long one take waits for entries
-	hold  time.Duration // how long an entry waits in memory for credits
-	tick  time.Duration // between signs of life, looks for idle entries, and trims
-	alive time.Duration // how long a sign of life holds
-	idle  time.Duration // how long an entry is taken out before others take it over
+// intervals are the timings of a carrier. Tests shorten them.
+type intervals struct {
+	block time.Duration // timeout of one blocking read
+	hold  time.Duration // maximum time that an entry waits in memory for credits
+	tick  time.Duration // between heartbeats, reclaims and trims
+	alive time.Duration // age of the last heartbeat after which a worker is dead
+	idle  time.Duration // age after which another worker takes over a pending entry
 }
 
 // Broker carries ids in streams of a server or a Cluster.
@@ -69,7 +69,7 @@ type Broker struct {
 	db      *redisdb.DB
 	queues  [2]queue // activities, bulk
 	options Options
-	pace    pace
+	pace    intervals
 	scripts scripts
 	outage  *relay.Outage
 }
@@ -80,11 +80,11 @@ type Config = redisdb.Config
 // DefaultConfig returns the default configuration, without a URL.
 func DefaultConfig() Config { return redisdb.DefaultConfig() }
 
-// New returns a broker for a valid configuration. Its errors name the keys. It connects when it
-// is first used; the caller closes it.
+// New returns a broker for a valid configuration. Its errors name the configuration keys. The broker
+// connects on first use; the caller closes it.
 func New(config Config, options Options) (*Broker, error) {
 	if options.MaxQueued < 1 {
-		return nil, fmt.Errorf("delivery.max_queued: %d is not allowed; allowed are 1 and more", options.MaxQueued)
+		return nil, fmt.Errorf("delivery.max_queued: %d is not allowed; allowed values: 1 or more", options.MaxQueued)
 	}
 	if options.Lease <= 0 {
 		return nil, fmt.Errorf("delivery.lease: %s is not allowed; it must be positive", options.Lease)
@@ -95,13 +95,13 @@ func New(config Config, options Options) (*Broker, error) {
 	}
 	b := &Broker{
 		db: db, options: options, outage: relay.NewOutage(options.Log, name, redisdb.Away, func(err error) bool { return !redisdb.Full(err) }),
-		pace: pace{
+		pace: intervals{
 			block: time.Second, hold: 50 * time.Millisecond, tick: 3 * time.Second,
 			alive: 15 * time.Second, idle: options.Lease * 3 / 2,
 		},
 		scripts: scripts{
 			script("push"), script("inside"), script("settle"), script("move"),
-			script("group"), script("beat"), script("leave"), script("reclaim"),
+			script("group"), script("heartbeat"), script("leave"), script("reclaim"),
 		},
 	}
 	for i, name := range []relay.Queue{relay.Activities, relay.Bulk} {
@@ -110,7 +110,7 @@ func New(config Config, options Options) (*Broker, error) {
 	return b, nil
 }
 
-// queue are the keys of one.
+// queue is the name and the keys of one queue.
 type queue struct {
 	name                                              relay.Queue
 	stream, state, waiting, returned, consumers, dead string
@@ -125,7 +125,7 @@ func keysOf(db *redisdb.DB, name relay.Queue) queue {
 	}
 }
 
-// The places of the queues in Broker.queues.
+// Indexes of Broker.queues.
 const (
 	activities = 0
 	bulk       = 1
@@ -150,11 +150,11 @@ type entry struct {
 	outbox.Copy
 	id    string
 	lane  string
-	text  string // the copy as the stream has it
+	text  string // encoded copy
 	since time.Time
 }
 
-// text is a copy as the stream has it.
+// text encodes a copy for the stream.
 func text(k outbox.Key, push int64, lane string) string {
 	b := make([]byte, 0, 48+len(lane))
 	b = append(strconv.AppendInt(b, k.JobID, 10), ' ')
@@ -163,7 +163,7 @@ func text(k outbox.Key, push int64, lane string) string {
 	return string(append(b, lane...))
 }
 
-// read reads an entry; false: it holds no copy.
+// read decodes an entry. It returns false if the entry has no valid copy.
 func read(m redis.XMessage, now time.Time) (entry, bool) {
 	written, _ := m.Values["c"].(string)
 	e := entry{id: m.ID, text: written, since: now}
@@ -188,15 +188,15 @@ func (b *Broker) run(ctx context.Context, s *redis.Script, keys []string, args .
 	return answer, err
 }
 
-// Check implements relay.Broker. It does everything once, which shows the rights.
+// Check implements relay.Broker. It runs every command once, so that missing permissions are found.
 func (b *Broker) Check(ctx context.Context) (warnings []string, err error) {
 	warnings, err = b.db.Check(ctx)
 	if err == nil {
 		if err = b.rehearse(ctx); redisdb.Full(err) {
-			err = nil // it drains by itself
+			err = nil // the relays drain it
 		}
 		if err != nil && !redisdb.Away(err) {
-			return warnings, fmt.Errorf("delivery.redis.url: the user may not do what is needed: %w "+
+			return warnings, fmt.Errorf("delivery.redis.url: the user lacks permissions: %w "+
 				"(ACL SETUSER … ~%s* +@stream +@hash +@sortedset +eval +evalsha +del +time +info +client)", err, strings.TrimSuffix(b.db.Tag(""), "}:"))
 		}
 	}
@@ -206,8 +206,8 @@ func (b *Broker) Check(ctx context.Context) (warnings []string, err error) {
 	return warnings, err
 }
 
-// rehearse does everything once with a queue of its own. Relays that start at the same time share
-// it: that another one has emptied it meanwhile is no error.
+// rehearse runs every command once on the queue "check". Relays that start concurrently share it, so a
+// queue that another relay has emptied is no error.
 func (b *Broker) rehearse(ctx context.Context) error {
 	q := keysOf(b.db, "check")
 	if err := b.empty(ctx, q); err != nil {
@@ -222,10 +222,10 @@ func (b *Broker) rehearse(ctx context.Context) error {
 		return err
 	}
 	if err := run(b.scripts.push, []string{q.stream, q.state, q.waiting}, group, "check", 1, 1, 1, memoryShare, item); err != nil {
-		_ = b.empty(ctx, q) // the next check does it as well
+		_ = b.empty(ctx, q) // the next check empties it too
 		return err
 	}
-	id := "1-1" // of an entry that another relay has emptied
+	id := "1-1" // if another relay has emptied the queue
 	streams, err := b.db.Do.XReadGroup(ctx, &redis.XReadGroupArgs{Group: group, Consumer: "check", Streams: []string{q.stream, ">"}, Count: 1, Block: -1}).Result()
 	if err == nil && len(streams) > 0 && len(streams[0].Messages) > 0 {
 		id = streams[0].Messages[0].ID
@@ -235,10 +235,10 @@ func (b *Broker) rehearse(ctx context.Context) error {
 		run(b.scripts.reclaim, []string{q.stream, q.returned}, group, "check", 0, id, 1),
 		b.db.Do.XPendingExt(ctx, &redis.XPendingExtArgs{Stream: q.stream, Group: group, Start: "-", End: "+", Count: 1}).Err(),
 		b.db.Do.XInfoGroups(ctx, q.stream).Err(),
-		run(b.scripts.settle, []string{q.stream, q.waiting, q.returned, q.dead}, group, deadKept, 1, 1, id, item, 1, 0, item),
+		run(b.scripts.settle, []string{q.stream, q.waiting, q.returned, q.dead}, group, maxDead, 1, 1, id, item, 1, 0, item),
 		run(b.scripts.move, []string{q.stream, q.waiting, q.returned}, 1),
 		run(b.scripts.inside, []string{q.stream, q.state, q.waiting, q.returned}, group),
-		run(b.scripts.beat, []string{q.stream, q.consumers}, group, "check", 1000),
+		run(b.scripts.heartbeat, []string{q.stream, q.consumers}, group, "check", 1000),
 		run(b.scripts.leave, []string{q.stream, q.consumers}, group, "check"),
 	} {
 		if err != nil && !errors.Is(err, redis.Nil) && !noGroup(err) && !redisdb.HasCode(err, "no such key") {
@@ -264,15 +264,15 @@ func (b *Broker) empty(ctx context.Context, q queue) error {
 	return nil
 }
 
-// inside trims a queue and returns the pushes that it remembers.
+// inside trims a queue and returns its last and oldest push.
 func (b *Broker) inside(ctx context.Context, q queue) (in relay.Inside, err error) {
 	answer, err := b.run(ctx, b.scripts.inside, []string{q.stream, q.state, q.waiting, q.returned}, group)
 	if err != nil {
-		return in, fmt.Errorf("ask what the queue %s remembers: %w", q.name, err)
+		return in, fmt.Errorf("read the pushes of the queue %s: %w", q.name, err)
 	}
 	list, _ := answer.([]any)
 	if len(list) != 3 {
-		return in, fmt.Errorf("ask what the queue %s remembers: %v is no answer", q.name, answer)
+		return in, fmt.Errorf("read the pushes of the queue %s: unexpected reply %v", q.name, answer)
 	}
 	in.Epoch, _ = list[0].(string)
 	in.Last, _ = list[1].(int64)
@@ -300,18 +300,18 @@ func (b *Broker) status(ctx context.Context, q queue) (s relay.QueueStatus, err 
 	}
 	server, err := b.db.Master(ctx, q.stream)
 	if err != nil {
-		return s, fmt.Errorf("look into the queue %s: %w", q.name, err)
+		return s, fmt.Errorf("read the status of the queue %s: %w", q.name, err)
 	}
 	pipe := server.Pipeline()
 	entries, waiting, dead := pipe.XLen(ctx, q.stream), pipe.ZCard(ctx, q.waiting), pipe.XLen(ctx, q.dead)
 	pending, seen := pipe.XPending(ctx, q.stream, group), pipe.ZRangeWithScores(ctx, q.consumers, 0, -1)
 	clock := pipe.Time(ctx)
 	if _, err := pipe.Exec(ctx); err != nil && !noGroup(err) {
-		return s, fmt.Errorf("look into the queue %s: %w", q.name, err)
+		return s, fmt.Errorf("read the status of the queue %s: %w", q.name, err)
 	}
 	now, err := clock.Result()
 	if err != nil {
-		return s, fmt.Errorf("look into the queue %s: %w", q.name, err)
+		return s, fmt.Errorf("read the status of the queue %s: %w", q.name, err)
 	}
 	taken := make(map[string]int64)
 	if p, err := pending.Result(); err == nil {
@@ -336,11 +336,11 @@ func (b *Broker) status(ctx context.Context, q queue) (s relay.QueueStatus, err 
 	return s, nil
 }
 
-// memoryFull reports whether a server has used too much of its maxmemory.
+// memoryFull reports whether a server has used more than memoryShare of its maxmemory.
 func memoryFull(ctx context.Context, server *redis.Client) bool {
 	info, err := server.Info(ctx, "memory").Result()
 	if err != nil {
-		return false // its user may not ask
+		return false // the user may lack the permission for INFO
 	}
 	number := func(key string) (n int64) {
 		_, after, _ := strings.Cut(info, "\n"+key+":")
@@ -352,5 +352,5 @@ func memoryFull(ctx context.Context, server *redis.Client) bool {
 	return limit > 0 && number("used_memory") > limit*memoryShare/100
 }
 
-// noGroup reports whether there is no consumer group, or no stream.
+// noGroup reports whether the consumer group or the stream is missing.
 func noGroup(err error) bool { return redisdb.HasCode(err, "NOGROUP") }

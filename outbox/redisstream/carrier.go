@@ -15,10 +15,10 @@ import (
 )
 
 const (
-	// name is the transport's, in the configuration and the log.
+	// name is the transport's name in the configuration and the log.
 	name = "redisstream"
-	// together is how many entries one script settles: what Lua unpacks at once is bounded.
-	together = 1000
+	// settleBatch is the maximum number of entries that one script settles; Lua's unpack is limited.
+	settleBatch = 1000
 )
 
 // carrier connects one relay to the streams for one run.
@@ -27,25 +27,25 @@ type carrier struct {
 	consumer string
 	claim    relay.Claim
 	lines    [2]*line
-	movers   [2]chan struct{} // size 1: something waits that may be due earlier
-	results  chan result      // of reads that are under way, one of each line at most
-	holding  chan struct{}    // size 1: something is held
+	movers   [2]chan struct{} // size 1; signals a new waiting copy
+	results  chan result      // of running reads, at most one per line
+	holding  chan struct{}    // size 1; signals held entries
 
-	// Receive's own, and Keep's after it.
+	// reading is used by Receive, and by Keep after the last Receive.
 	reading [2]bool
 
-	mu      sync.Mutex
-	waits   bool                 // Receive does, for credits or entries
-	held    [2][]entry           // taken out and not claimed
-	flying  map[outbox.Key]entry // claimed and not settled
-	crashed map[string]bool      // ids that were delivered often, and are not claimed
-	starve  map[int64]int        // copies that were put back since their job had credits last
-	lanes   map[string]time.Time // when something of a lane was taken out last
+	mu       sync.Mutex
+	waits    bool                 // Receive waits for credits or entries
+	held     [2][]entry           // read and not claimed
+	inFlight map[outbox.Key]entry // claimed and not settled
+	crashed  map[string]bool      // ids of unclaimed entries that were delivered often
+	starve   map[int64]int        // by job: copies put back since the job last had credits
+	lanes    map[string]time.Time // last read of an entry of the lane
 }
 
-// result says that a read is over.
+// result is the result of a finished read.
 type result struct {
-	place int // of the queue
+	place int // index of the queue
 	err   error
 }
 
@@ -53,7 +53,7 @@ type result struct {
 func (b *Broker) Carrier(worker string, claim relay.Claim) relay.Carrier {
 	c := &carrier{
 		Broker: b, consumer: worker, claim: claim, results: make(chan result, 2), holding: make(chan struct{}, 1),
-		flying: make(map[outbox.Key]entry), crashed: make(map[string]bool), starve: make(map[int64]int), lanes: make(map[string]time.Time),
+		inFlight: make(map[outbox.Key]entry), crashed: make(map[string]bool), starve: make(map[int64]int), lanes: make(map[string]time.Time),
 	}
 	for i, q := range b.queues {
 		c.lines[i], c.movers[i] = newLine(b, q, worker), make(chan struct{}, 1)
@@ -76,7 +76,7 @@ func (c *carrier) Push(ctx context.Context, p relay.Push) (relay.PushAnswer, err
 	if redisdb.Full(err) {
 		return relay.PushFull, nil
 	}
-	if c.outage.Tried(err) != nil {
+	if c.outage.Observe(err) != nil {
 		return "", fmt.Errorf("push %d of the queue %s: %w", p.Number, p.Queue, err)
 	}
 	switch answer {
@@ -87,13 +87,13 @@ func (c *carrier) Push(ctx context.Context, p relay.Push) (relay.PushAnswer, err
 	case "full":
 		return relay.PushFull, nil
 	}
-	return "", fmt.Errorf("push %d of the queue %s: %v is no answer", p.Number, p.Queue, answer)
+	return "", fmt.Errorf("push %d of the queue %s: unexpected reply %v", p.Number, p.Queue, answer)
 }
 
 // Inside implements relay.Carrier.
 func (c *carrier) Inside(ctx context.Context, name relay.Queue) (relay.Inside, error) {
 	in, err := c.inside(ctx, c.queues[placeOf(name)])
-	return in, c.outage.Tried(err)
+	return in, c.outage.Observe(err)
 }
 
 // Settled implements relay.Transport. While the server is unreachable nothing is lost or logged: the
@@ -103,11 +103,11 @@ func (c *carrier) Settled(ctx context.Context, outcomes []relay.Settled) error {
 	c.mu.Lock()
 	for i := range outcomes {
 		o := &outcomes[i]
-		e, known := c.flying[o.Key]
+		e, known := c.inFlight[o.Key]
 		if !known {
 			continue
 		}
-		delete(c.flying, o.Key)
+		delete(c.inFlight, o.Key)
 		s := &steps[queueOf(o.Key)]
 		switch o.Status {
 		case "", outbox.Pending:
@@ -127,14 +127,14 @@ func (c *carrier) Settled(ctx context.Context, outcomes []relay.Settled) error {
 	return nil
 }
 
-// step is what is to be done with entries of one queue, in one script or a few.
+// step collects the changes to the entries of one queue.
 type step struct {
 	ids   []string
 	waits []delayed
 	dead  []string
 }
 
-// delayed is a copy that is to wait.
+// delayed is a copy that returns to the stream after wait.
 type delayed struct {
 	text string
 	push int64
@@ -161,27 +161,27 @@ func (c *carrier) settle(ctx context.Context, place int, s *step) error {
 	q := c.queues[place]
 	keys := []string{q.stream, q.waiting, q.returned, q.dead}
 	var dead, waits = s.dead, s.waits
-	for ids := range slices.Chunk(s.ids, together) {
-		now, later := dead[:min(len(dead), together)], waits[:min(len(waits), together)]
-		dead, waits = dead[len(now):], waits[len(later):] // in a step each has an id: they are over with these
+	for ids := range slices.Chunk(s.ids, settleBatch) {
+		now, later := dead[:min(len(dead), settleBatch)], waits[:min(len(waits), settleBatch)]
+		dead, waits = dead[len(now):], waits[len(later):] // each has an id, so the last batch of ids is the last of these
 		args := make([]any, 0, 4+len(ids)+3*len(later)+len(now))
-		args = append(args, group, deadKept, len(ids), len(later))
+		args = append(args, group, maxDead, len(ids), len(later))
 		for _, id := range ids {
 			args = append(args, id)
 		}
 		for _, w := range later {
-			// Up to the next millisecond: it is not due earlier.
+			// Rounded up to a millisecond, so that the copy is not due too early.
 			args = append(args, w.text, w.push, (w.wait + time.Millisecond - 1).Milliseconds())
 		}
 		for _, text := range now {
 			args = append(args, text)
 		}
 		if _, err := c.run(ctx, c.scripts.settle, keys, args...); err != nil {
-			c.lines[place].doubt()
-			return fmt.Errorf("settle entries of the queue %s: %w", q.name, c.outage.Tried(err))
+			c.lines[place].requestRecovery()
+			return fmt.Errorf("settle entries of the queue %s: %w", q.name, c.outage.Observe(err))
 		}
 	}
-	_ = c.outage.Tried(nil)
+	_ = c.outage.Observe(nil)
 	if len(s.waits) > 0 {
 		wake(c.movers[place])
 	}
@@ -196,10 +196,10 @@ func wake(ch chan struct{}) {
 	}
 }
 
-// known reports which entries of a queue this worker has in memory.
+// known returns the ids of a queue's entries that this worker has in memory.
 func (c *carrier) known(place int) map[string]bool {
-	ids := make(map[string]bool, len(c.flying)+len(c.held[place]))
-	for k, e := range c.flying {
+	ids := make(map[string]bool, len(c.inFlight)+len(c.held[place]))
+	for k, e := range c.inFlight {
 		if queueOf(k) == place {
 			ids[e.id] = true
 		}
@@ -223,7 +223,7 @@ func (c *carrier) arrived(ctx context.Context, place int, messages []redis.XMess
 		e, whole := read(m, now)
 		switch {
 		case ids[m.ID]:
-		case !whole: // somebody has deleted it: the sweep finds what it was
+		case !whole: // the entry was deleted; the dispatcher pushes its message again
 			gone.drop(e)
 		default:
 			c.held[place] = append(c.held[place], e)

@@ -1,6 +1,6 @@
-// Package redisstream is a carrier on a Redis or Valkey server: a consumer group on a stream for
-// each of the two queues. PostgreSQL holds the messages; what is here are copies, a key and the
-// number of a push each, and losing them costs time only.
+// Package redisstream carries message ids on a Redis or Valkey server. Each of the two queues is a
+// stream with one consumer group. PostgreSQL stores the messages. The server has copies only, each a key
+// with the number of its push; lost copies are pushed again.
 //
 //	Push ─► push.lua: number = last + 1? ─► stream ─ XREADGROUP ─► pending, of this consumer
 //	                                          ▲                       │ held in memory until the
@@ -10,49 +10,50 @@
 //	                                          │                       ├─ finished, another's, held: acknowledged
 //	                                       waiting ◄── settle.lua ────┴─ later, PENDING, no credits
 //
-//	a worker dies ─► idle too long ─► reclaim.lua: to the live worker that the entry's id and its
-//	                                  number of deliveries choose ─► it reads its own pending first
+//	a worker dies ─► idle too long ─► reclaim.lua: to the live worker that a hash of the entry's id and
+//	                                  deliveries selects ─► it reads its own pending entries first
 //
-// Each queue has these keys, all with its one hash tag, {prefix:bulk} or {prefix:activities}: in
-// a cluster a queue is on one node.
+// Each queue has these keys. All share the hash tag of the queue, {prefix:bulk} or {prefix:activities},
+// so that a queue is on one node of a Cluster.
 //
-//	stream     a copy each, as "job channel push lane"; its group is belfry
-//	state      the epoch and number of the last push, set by the script that takes the copies
-//	waiting    copies by when they are due, in milliseconds of the server's clock
-//	returned   by push: the copies that wait, and the entries of those that have waited
-//	consumers  the workers by when they showed last that they live, by the server's clock
-//	dead       the last copies of messages that are DEAD in PostgreSQL, for a look at them
+//	stream     entries with one copy each, "job channel push lane"; its group is belfry
+//	state      epoch and number of the last push, written by push.lua settleBatch with the copies
+//	waiting    copies by due time, in milliseconds of the server's clock
+//	returned   by push number: the waiting copies, and the entries that were waiting before
+//	consumers  workers by their last heartbeat, by the server's clock
+//	dead       the last copies of messages that are DEAD in PostgreSQL, for inspection
 //
 // # Invariants
 //
-//   - A push is made once. push.lua compares the number, takes the copies and counts in one step.
-//   - A copy is in the stream or waits, never in neither: what moves it adds before it removes, in
-//     one script. It goes when PostgreSQL has said that it may, and never because of a number of
-//     deliveries: beyond some of them, it is kept in dead if the message is DEAD.
-//   - Inside.Oldest is that of the first entry left or the earliest that has waited. inside.lua
-//     trims, reads and corrects in one step: the trim point is the lower of the lowest
-//     pending id and the one after the last delivered; no length ever trims.
-//   - Whose answer may be lost is looked for: after every error, timeout and reconnect, and at the
-//     start, a consumer reads its own pending entries before it reads new ones. What was
-//     served to a connection that was dead already is found so, or reclaimed when it is idle.
-//   - An idle entry goes to one live consumer, whoever polls first. While they disagree
-//     about who lives, XCLAIM with its minimum of idleness is the lock of the entry, which expires
-//     as that does, and the claim in PostgreSQL decides.
-//   - A consumer is deleted in the step that has seen that nothing is pending for it and that it
-//     no longer shows that it lives.
-//   - Whatever gives memory back works at maxmemory: taking, settling, moving and the sign of
-//     life. Pushes are full at four fifths of it, or with MaxQueued copies that wait.
-//   - What is taken and not claimed is no more than the credits.
+//   - A push is applied once: push.lua compares its number, adds the copies and stores the number in one
+//     script.
+//   - A copy is in the stream or in waiting: a script that moves it adds it before it removes it. A copy is
+//     removed only after PostgreSQL's verdict or outcome. The number of deliveries removes no copy; a copy
+//     that was delivered often is also added to dead if its message is DEAD.
+//   - Inside.Oldest is the push of the first entry or of the earliest returned copy, whichever is lower.
+//     inside.lua trims, reads and corrects in one script. It trims below the lowest pending id, or up to
+//     the last delivered id if that is lower. Streams are never trimmed by length.
+//   - A lost reply strands no entry: at the start and after every error, timeout and reconnect, a consumer
+//     reads its own pending entries before new ones. Entries that were delivered to a dead connection are
+//     found this way, or reclaimed once they are idle.
+//   - An idle entry goes to one live consumer, independently of the order of polls. If consumers disagree
+//     about the live ones, XCLAIM with a minimum idle time locks the entry, and the claim in PostgreSQL
+//     decides.
+//   - The script that deletes a consumer checks that it has no pending entries and no recent heartbeat.
+//   - At maxmemory only pushes stop: reading, settling, moving and heartbeats continue. Pushes are full from
+//     80 % of maxmemory, or with MaxQueued waiting copies.
+//   - A worker reads no more unclaimed entries than it has credits.
 //
-// # Failure behaviour
+// # Failures
 //
-// While the server is away, which is said once, Receive and Push return errors and the relay tries
-// again. A group that is gone is made anew from the stream's beginning. How much the server
-// remembers is in Inside; the dispatcher pushes the rest again. Settled that fails leaves the copy
-// pending: this worker claims it once more, hears that it is finished, and acknowledges it.
+// While the server is unreachable, Receive and Push return errors and the relay retries. One line is
+// logged at the beginning and one at the end. A missing group is created from the beginning of the
+// stream. The dispatcher reads the server's last and oldest push from Inside and pushes the rest again. If
+// Settled fails, the copy stays pending: this worker claims it again, learns that it is finished, and
+// acknowledges it.
 //
-// # What it does not promise
+// # Not guaranteed
 //
-// Order: what waits comes again behind what is new. That the memory of a server survives it. One
-// queue on several nodes. Redis before 6.2.
+// Order: waiting copies return behind new ones. Durability in the server. One queue on several nodes.
+// Redis before 6.2.
 package redisstream

@@ -9,39 +9,40 @@ import (
 	"github.com/belfryhq/belfry/outbox/relay"
 )
 
-// Hurry has a broker do by the clock what it does, but more often. It is called before the first
-// Carrier.
+// Hurry shortens the broker's intervals. It must be called before the first Carrier.
 func (b *Broker) Hurry(tick, alive, idle time.Duration) {
 	b.pace.tick, b.pace.alive, b.pace.idle = tick, alive, idle
 }
 
-// Client is the broker's own for commands.
+// Client returns the broker's client for commands.
 func (b *Broker) Client() redis.UniversalClient { return b.db.Do }
 
-// Keys are those of the bulk queue.
+// Keys are the keys of the bulk queue.
 type Keys struct{ Stream, State, Waiting, Returned, Consumers, Dead string }
 
-// Keys are those of the bulk queue.
+// Keys returns the keys of the bulk queue.
 func (b *Broker) Keys() Keys {
 	q := b.queues[bulk]
 	return Keys{q.stream, q.state, q.waiting, q.returned, q.consumers, q.dead}
 }
 
-// Beat shows that a consumer of the bulk queue lives, and returns who does.
-func (b *Broker) Beat(ctx context.Context, consumer string) ([]string, error) {
-	return b.beat(ctx, bulk, consumer)
+// Heartbeat sends a heartbeat of a consumer of the bulk queue and returns the live consumers.
+func (b *Broker) Heartbeat(ctx context.Context, consumer string) ([]string, error) {
+	return b.heartbeat(ctx, bulk, consumer)
 }
 
-// Reclaim takes over what is idle in the bulk queue as a tick does, with those alive.
+// Reclaim takes over idle entries of the bulk queue, given the live consumers.
 func Reclaim(ctx context.Context, of relay.Carrier, alive []string) (int, error) {
 	return of.(*carrier).reclaim(ctx, bulk, alive)
 }
 
-// Chosen is who takes over an idle entry.
-func Chosen(id string, deliveries int64, alive []string) string { return chosen(id, deliveries, alive) }
+// Assignee returns the consumer that takes over an idle entry.
+func Assignee(id string, deliveries int64, alive []string) string {
+	return assignee(id, deliveries, alive)
+}
 
-// Text is a copy as the stream has it.
+// Text encodes a copy for the stream.
 var Text = text
 
-// Block has each take wait so long for entries.
+// Block sets the timeout of blocking reads.
 func (b *Broker) Block(d time.Duration) { b.pace.block = d }

@@ -1,5 +1,5 @@
--- Makes the group where there is none, and the stream with it, from the stream's beginning: what
--- is there was not delivered to anybody. It works at maxmemory, as settle.lua does.
+-- Creates the group, and the stream, if it is missing. The group starts at the stream's beginning, because
+-- existing entries were not delivered. It works at maxmemory, like settle.lua.
 -- KEYS: stream, waiting
 -- ARGV: group
 redis.call('ZREM', KEYS[2], '')

@@ -11,14 +11,14 @@ const (
 	starveLeast = 100 * time.Millisecond
 	starveEach  = 500 * time.Microsecond
 	starveMost  = 5 * time.Second
-	starveJobs  = 10_000 // of so many jobs it is known
+	starveJobs  = 10_000 // maximum number of jobs in carrier.starve
 )
 
-// idleHold is how long an entry is held while Receive is not called.
+// idleHold is the maximum time that an entry is held while Receive is not called.
 const idleHold = time.Second
 
-// holdBack puts back entries that are held for too long, until ctx ends.
-func (c *carrier) holdBack(ctx context.Context) {
+// returnHeld puts back entries that are held for too long, until ctx ends.
+func (c *carrier) returnHeld(ctx context.Context) {
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
 	for {
@@ -32,8 +32,8 @@ func (c *carrier) holdBack(ctx context.Context) {
 	}
 }
 
-// putBack returns entries to waiting: those held for too long, or all of them, due now. It reports
-// whether there are more.
+// putBack returns entries to waiting: those held for too long, or all of them, due now. It returns the
+// time until the next call.
 func (c *carrier) putBack(all bool) (next time.Duration) {
 	next = time.Hour
 	var steps [2]step

@@ -1,17 +1,17 @@
--- Drops what all have dealt with, and says how much the queue remembers.
+-- Trims acknowledged entries and returns the pushes of the queue.
 -- KEYS: stream, state, waiting, returned
 -- ARGV: group
--- Returns the epoch ("": none), the last push, and the earliest of which a copy may be here.
+-- Returns the epoch (empty if there is none), the last push, and the earliest push that may have a copy here.
 local stream, state, waiting, returned = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local group = ARGV[1]
 
--- after is the id that follows.
+-- after returns the id that follows.
 local function after(id)
   local ms, n = string.match(id, '(%d+)%-(%d+)')
   return ms .. '-' .. string.format('%.0f', tonumber(n) + 1)
 end
 
--- below compares ids; their parts are too long for numbers only when they are as long.
+-- below compares ids as text, because their parts may exceed the precision of numbers.
 local function below(a, b)
   local am, an = string.match(a, '(%d+)%-(%d+)')
   local bm, bn = string.match(b, '(%d+)%-(%d+)')
@@ -19,8 +19,8 @@ local function below(a, b)
   return #an < #bn or #an == #bn and an < bn
 end
 
--- The entries below the lowest pending one and up to the last delivered are acknowledged. The
--- group may have fallen back to an earlier one: it delivers what follows that once more.
+-- All entries up to the last delivered id and below the lowest pending id are acknowledged. A group that
+-- was reset to an earlier id delivers the following entries again.
 local groups = redis.pcall('XINFO', 'GROUPS', stream)
 if not groups.err then
   for _, g in ipairs(groups) do
@@ -42,7 +42,8 @@ local first = redis.call('XRANGE', stream, '-', '+', 'COUNT', 1)[1]
 if first then
   oldest = math.min(oldest, tonumber(string.match(first[2][2], '^%S+ %S+ (%d+)')))
 end
--- What has waited is as early as it was. Of what somebody else has deleted only this is left.
+-- Copies that were waiting have an earlier push than their place in the stream. Records of deleted copies
+-- are removed.
 for _ = 1, 1000 do
   local r = redis.call('ZRANGE', returned, 0, 0, 'WITHSCORES')
   if not r[1] then break end

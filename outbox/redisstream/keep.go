@@ -12,11 +12,11 @@ import (
 )
 
 const (
-	// readTimeout is how long the server may take for an answer.
+	// readTimeout is the timeout of a call.
 	readTimeout = 10 * time.Second
-	// movable is how many copies one script moves.
+	// movable is the maximum number of copies that one script moves.
 	movable = 1000
-	// movePause is how long a mover rests at most: another worker's copy may be due earlier.
+	// movePause is the maximum pause of a mover, because another worker's copy may be due earlier.
 	movePause = time.Second
 )
 
@@ -25,9 +25,9 @@ func (c *carrier) Keep(ctx context.Context) {
 	var ends sync.WaitGroup
 	for place := range c.queues {
 		ends.Go(func() { c.moveAll(ctx, place) })
-		ends.Go(func() { c.tend(ctx, place) })
+		ends.Go(func() { c.maintain(ctx, place) })
 	}
-	ends.Go(func() { c.holdBack(ctx) })
+	ends.Go(func() { c.returnHeld(ctx) })
 	ends.Wait()
 	c.leave()
 }
@@ -59,8 +59,8 @@ func (c *carrier) moveAll(ctx context.Context, place int) {
 func (c *carrier) move(ctx context.Context, place int) (time.Duration, error) {
 	q := c.queues[place]
 	answer, err := c.run(ctx, c.scripts.move, []string{q.stream, q.waiting, q.returned}, movable)
-	if ctx.Err() == nil && c.outage.Tried(err) != nil {
-		return 0, fmt.Errorf("move what is due in the queue %s: %w", q.name, err)
+	if ctx.Err() == nil && c.outage.Observe(err) != nil {
+		return 0, fmt.Errorf("move due copies of the queue %s: %w", q.name, err)
 	}
 	next, _ := answer.(int64)
 	if next < 0 {
@@ -69,12 +69,12 @@ func (c *carrier) move(ctx context.Context, place int) (time.Duration, error) {
 	return min(time.Duration(next)*time.Millisecond, movePause), nil
 }
 
-// tend sends the heartbeat, trims, and takes over idle entries until ctx ends.
-func (c *carrier) tend(ctx context.Context, place int) {
+// maintain sends the heartbeat, trims, and takes over idle entries until ctx ends.
+func (c *carrier) maintain(ctx context.Context, place int) {
 	tick := time.NewTicker(c.pace.tick)
 	defer tick.Stop()
 	for ctx.Err() == nil {
-		alive, err := c.beat(ctx, place, c.consumer)
+		alive, err := c.heartbeat(ctx, place, c.consumer)
 		if err == nil {
 			_, err = c.inside(ctx, c.queues[place])
 		}
@@ -82,7 +82,7 @@ func (c *carrier) tend(ctx context.Context, place int) {
 			_, err = c.reclaim(ctx, place, alive)
 		}
 		if ctx.Err() == nil {
-			_ = c.outage.Tried(err)
+			_ = c.outage.Observe(err)
 		}
 		select {
 		case <-ctx.Done():
@@ -91,12 +91,12 @@ func (c *carrier) tend(ctx context.Context, place int) {
 	}
 }
 
-// beat sends a consumer's heartbeat and returns the live consumers.
-func (b *Broker) beat(ctx context.Context, place int, consumer string) (alive []string, err error) {
+// heartbeat sends a consumer's heartbeat and returns the live consumers.
+func (b *Broker) heartbeat(ctx context.Context, place int, consumer string) (alive []string, err error) {
 	q := b.queues[place]
-	answer, err := b.run(ctx, b.scripts.beat, []string{q.stream, q.consumers}, group, consumer, b.pace.alive.Milliseconds())
+	answer, err := b.run(ctx, b.scripts.heartbeat, []string{q.stream, q.consumers}, group, consumer, b.pace.alive.Milliseconds())
 	if err != nil {
-		return nil, fmt.Errorf("show that a worker of the queue %s lives: %w", q.name, err)
+		return nil, fmt.Errorf("send the heartbeat of the queue %s: %w", q.name, err)
 	}
 	list, _ := answer.([]any)
 	for _, v := range list {
@@ -107,8 +107,8 @@ func (b *Broker) beat(ctx context.Context, place int, consumer string) (alive []
 	return alive, nil
 }
 
-// reclaim takes over the idle entries that are this consumer's to take over, and returns how many.
-// They are read as its own pending ones then.
+// reclaim takes over the idle entries whose assignee is this consumer, and returns their number. The
+// next read returns them as own pending entries.
 func (c *carrier) reclaim(ctx context.Context, place int, alive []string) (int, error) {
 	q, l, got := c.queues[place], c.lines[place], 0
 	if !slices.Contains(alive, c.consumer) {
@@ -116,7 +116,7 @@ func (c *carrier) reclaim(ctx context.Context, place int, alive []string) (int, 
 	}
 	defer func() {
 		if got > 0 {
-			l.doubt()
+			l.requestRecovery()
 		}
 	}()
 	for from, n := "-", 0; ctx.Err() == nil && n < reclaimable; n += reclaimPage {
@@ -124,14 +124,14 @@ func (c *carrier) reclaim(ctx context.Context, place int, alive []string) (int, 
 			Stream: q.stream, Group: group, Idle: c.pace.idle, Start: from, End: "+", Count: reclaimPage,
 		}).Result()
 		if noGroup(err) || errors.Is(err, redis.Nil) {
-			return got, nil // whoever reads makes it
+			return got, nil // the next read creates it
 		}
 		if err != nil {
-			return got, fmt.Errorf("look for idle entries of the queue %s: %w", q.name, err)
+			return got, fmt.Errorf("list idle entries of the queue %s: %w", q.name, err)
 		}
 		args := []any{group, c.consumer, c.pace.idle.Milliseconds()}
 		for _, p := range list {
-			if chosen(p.ID, p.RetryCount, alive) != c.consumer {
+			if assignee(p.ID, p.RetryCount, alive) != c.consumer {
 				continue
 			}
 			args = append(args, p.ID, p.RetryCount)
@@ -144,7 +144,7 @@ func (c *carrier) reclaim(ctx context.Context, place int, alive []string) (int, 
 		if len(args) > 3 {
 			answer, err := c.run(ctx, c.scripts.reclaim, []string{q.stream, q.returned}, args...)
 			if err != nil {
-				l.doubt()
+				l.requestRecovery()
 				return got, fmt.Errorf("take over idle entries of the queue %s: %w", q.name, err)
 			}
 			took, _ := answer.(int64)
@@ -173,8 +173,8 @@ func (c *carrier) leave() {
 		c.reading[r.place] = false
 	}
 	for place, l := range c.lines {
-		l.doubt()
-		for !c.outage.Lasts() && l.doubtful() {
+		l.requestRecovery()
+		for !c.outage.Lasts() && l.needsRecovery() {
 			messages, own, err := l.read(ctx, 1)
 			if err != nil || c.arrived(ctx, place, messages, own) != nil {
 				break
@@ -186,7 +186,7 @@ func (c *carrier) leave() {
 	for place, q := range c.queues {
 		if !c.outage.Lasts() {
 			_, err := c.run(ctx, c.scripts.leave, []string{q.stream, q.consumers}, group, c.consumer)
-			_ = c.outage.Tried(err)
+			_ = c.outage.Observe(err)
 		}
 		c.lines[place].close()
 	}

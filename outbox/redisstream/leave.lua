@@ -1,4 +1,4 @@
--- Takes back that a consumer lives, and deletes it if nothing is pending for it.
+-- Removes a consumer's heartbeat, and the consumer if it has no pending entries.
 -- KEYS: stream, consumers
 -- ARGV: group, consumer
 local stream, consumers = KEYS[1], KEYS[2]

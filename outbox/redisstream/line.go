@@ -12,30 +12,30 @@ import (
 	"github.com/belfryhq/belfry/internal/redisdb"
 )
 
-// ownPage is how many of its own pending entries a consumer reads at once.
+// ownPage is the page size of reads of own pending entries.
 const ownPage = 1000
 
-// line is a worker's connection to one queue's stream, which one read at a time uses.
+// line is a worker's connection to the stream of one queue. One read at a time uses it.
 //
-//	doubt ──► own pending entries from the beginning, page by page ──► new ones, blocking
-//	  ▲                                                                  │
-//	  └── start, any error, a timeout, a settling that failed, a reclaim ┘
+//	recovery ──► own pending entries from the beginning, page by page ──► new entries, blocking
+//	  ▲                                                                     │
+//	  └── start, any error, a timeout, a failed settlement, a reclaim ──────┘
 type line struct {
 	*Broker
 	queue
 	consumer string
 
-	doubts  atomic.Int64 // how often there was reason to look for own pending entries
-	looked  int64        // doubts when they were last read to the end
-	looking int64        // doubts when the present look began; 0: there is none
-	cursor  string       // of the present look
+	requests   atomic.Int64 // number of recoveries requested
+	recovered  int64        // requests at the beginning of the last finished recovery
+	recovering int64        // requests at the beginning of the current recovery; 0 if there is none
+	cursor     string       // last id of the current recovery
 
-	conn   *redis.Conn // nil: none yet
+	conn   *redis.Conn // nil before connect
 	client atomic.Pointer[blocked]
-	failed error // the last read's timeout, or that there was no group
+	failed error // timeout or missing group of the last read
 }
 
-// blocked is who may be blocked, and where.
+// blocked identifies a connection that may be blocked in a read.
 type blocked struct {
 	server *redis.Client
 	id     int64
@@ -43,21 +43,21 @@ type blocked struct {
 
 func newLine(b *Broker, q queue, consumer string) *line {
 	l := &line{Broker: b, queue: q, consumer: consumer}
-	l.doubts.Store(1)
+	l.requests.Store(1)
 	return l
 }
 
-// doubt has own pending entries read before new ones.
-func (l *line) doubt() { l.doubts.Add(1) }
+// requestRecovery makes the next reads return own pending entries before new ones.
+func (l *line) requestRecovery() { l.requests.Add(1) }
 
-// doubtful reports whether they are to be read.
-func (l *line) doubtful() bool { return l.looked != l.doubts.Load() }
+// needsRecovery reports whether own pending entries must be read.
+func (l *line) needsRecovery() bool { return l.recovered != l.requests.Load() }
 
-// read reads up to n entries: own pending ones while there is doubt, however large n is, then
-// new ones, for which it waits a while. Where the answer may be lost, or the group was, it
-// returns nothing, and an error when that is so twice in a row.
+// read returns own pending entries, a page regardless of n, until the recovery is finished, and then up
+// to n new entries, for which it waits. After a timeout or if the group was missing it returns no entries,
+// and an error from the second time in a row.
 func (l *line) read(ctx context.Context, n int) ([]redis.XMessage, bool, error) {
-	own := l.doubtful()
+	own := l.needsRecovery()
 	messages, err := l.attempt(ctx, own, n)
 	var network net.Error
 	switch {
@@ -66,14 +66,14 @@ func (l *line) read(ctx context.Context, n int) ([]redis.XMessage, bool, error) 
 		return messages, own, nil
 	case noGroup(err):
 		if err := l.createGroup(ctx); err != nil {
-			l.breakOff()
+			l.disconnect()
 			return nil, own, err
 		}
-		l.doubt()
+		l.requestRecovery()
 	case errors.As(err, &network) && network.Timeout(), redisdb.HasCode(err, "UNBLOCKED"):
-		l.breakOff()
+		l.disconnect()
 	default:
-		l.breakOff()
+		l.disconnect()
 		return nil, own, err
 	}
 	first := l.failed == nil
@@ -90,8 +90,8 @@ func (l *line) attempt(ctx context.Context, own bool, n int) ([]redis.XMessage, 
 	}
 	from, count, block := ">", int64(n), l.pace.block
 	if own {
-		if now := l.doubts.Load(); l.looking != now {
-			l.looking, l.cursor = now, "0"
+		if now := l.requests.Load(); l.recovering != now {
+			l.recovering, l.cursor = now, "0"
 		}
 		from, count, block = l.cursor, ownPage, -1
 	}
@@ -107,7 +107,7 @@ func (l *line) attempt(ctx context.Context, own bool, n int) ([]redis.XMessage, 
 	}
 	if own {
 		if len(messages) == 0 {
-			l.looked, l.looking = l.looking, 0
+			l.recovered, l.recovering = l.recovering, 0
 		} else {
 			l.cursor = messages[len(messages)-1].ID
 		}
@@ -115,7 +115,7 @@ func (l *line) attempt(ctx context.Context, own bool, n int) ([]redis.XMessage, 
 	return messages, nil
 }
 
-// connect makes the connection, and notes who is blocked on it.
+// connect opens the connection and stores its client id for unblock.
 func (l *line) connect(ctx context.Context) error {
 	if l.conn != nil {
 		return nil
@@ -130,11 +130,11 @@ func (l *line) connect(ctx context.Context) error {
 		return errors.Join(err, conn.Close())
 	}
 	l.conn = conn
-	l.client.Store(&blocked{server, id}) // 0, if it may not ask: it waits out its block
+	l.client.Store(&blocked{server, id}) // id 0 without the permission for CLIENT ID: unblock does nothing
 	return nil
 }
 
-// server is the one that has the stream, for what blocks.
+// server returns the client for blocking calls of the node that has the stream.
 func (l *line) server(ctx context.Context) (*redis.Client, error) {
 	switch c := l.db.Block.(type) {
 	case *redis.ClusterClient:
@@ -142,29 +142,29 @@ func (l *line) server(ctx context.Context) (*redis.Client, error) {
 	case *redis.Client:
 		return c, nil
 	}
-	return nil, fmt.Errorf("%T is no client of a server", l.db.Block)
+	return nil, fmt.Errorf("%T is not a client of one server", l.db.Block)
 }
 
-// breakOff gives the connection up, after which it is not known what it was served.
-func (l *line) breakOff() {
+// disconnect closes the connection and requests a recovery, because a reply may be lost.
+func (l *line) disconnect() {
 	if l.conn != nil {
-		_ = l.conn.Close() // it is broken
+		_ = l.conn.Close()
 		l.conn = nil
 	}
 	l.client.Store(nil)
-	l.doubt()
-	l.looking = 0
+	l.requestRecovery()
+	l.recovering = 0
 }
 
-// createGroup makes the group anew where there is none.
+// createGroup creates the group if it is missing.
 func (l *line) createGroup(ctx context.Context) error {
 	if _, err := l.run(ctx, l.scripts.group, []string{l.stream, l.waiting}, group); err != nil {
-		return fmt.Errorf("make the group of the queue %s: %w", l.name, err)
+		return fmt.Errorf("create the group of the queue %s: %w", l.name, err)
 	}
 	return nil
 }
 
-// unblock has a read return that waits. One that does not, waits no longer than its block.
+// unblock ends a blocked read. If that fails, the read ends after its own timeout.
 func (l *line) unblock() {
 	b := l.client.Load()
 	if b == nil || b.id == 0 {
@@ -172,13 +172,13 @@ func (l *line) unblock() {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), l.pace.block)
 	defer cancel()
-	_ = b.server.ClientUnblock(ctx, b.id).Err() // it may not be blocked any more
+	_ = b.server.ClientUnblock(ctx, b.id).Err() // fails if the read has ended
 }
 
 // close ends the connection.
 func (l *line) close() {
 	if l.conn != nil {
-		_ = l.conn.Close() // nothing is under way
+		_ = l.conn.Close() // no read is running
 		l.conn = nil
 	}
 	l.client.Store(nil)

@@ -1,13 +1,13 @@
--- Moves copies that are due from waiting to the end of the stream.
+-- Moves due copies from waiting to the end of the stream.
 -- KEYS: stream, waiting, returned
--- ARGV: how many at most
--- Returns in how many milliseconds the next one is due: 0 now, -1 there is none.
+-- ARGV: maximum number of copies
+-- Returns the milliseconds until the next copy is due: 0 now, -1 if there is none.
 local stream, waiting, returned = KEYS[1], KEYS[2], KEYS[3]
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local due = redis.call('ZRANGEBYSCORE', waiting, '-inf', string.format('%.0f', now), 'LIMIT', 0, tonumber(ARGV[1]))
 if #due > 0 then
-  redis.call('ZREM', waiting, '') -- as in settle.lua
+  redis.call('ZREM', waiting, '') -- a write that maxmemory permits, see settle.lua
   for _, copy in ipairs(due) do
     local id = redis.call('XADD', stream, '*', 'c', copy)
     redis.call('ZADD', returned, string.match(copy, '^%S+ %S+ (%d+)'), id)

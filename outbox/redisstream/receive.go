@@ -11,21 +11,20 @@ import (
 )
 
 const (
-	// readable is how many entries one read takes at most.
+	// readable is the maximum number of entries that one read returns.
 	readable = outbox.MaxBatch
-	// laneSeen is how long a lane counts of which nothing is taken out any more.
+	// laneSeen is the time after the last read of a lane's entry for which the lane counts.
 	laneSeen = 5 * time.Second
-	// stopPatience is how long a stop waits for reads that were unblocked. One that takes longer is
-	// Keep's.
-	stopPatience = 2 * time.Second
+	// stopTimeout is the time for which Receive waits for unblocked reads. Keep waits for the rest.
+	stopTimeout = 2 * time.Second
 )
 
-// Receive implements relay.Transport. While a batch is claimed the next one is read, within the
-// credits that the batch leaves.
+// Receive implements relay.Transport. It reads the next batch during the claim of a batch, within the
+// remaining credits.
 func (c *carrier) Receive(ctx context.Context, credits relay.Credits) ([]outbox.Claimed, error) {
 	for ctx.Err() == nil {
 		batch, room := c.fit(credits)
-		c.ask(room)
+		c.startReads(room)
 		if len(batch) > 0 {
 			if claimed, err := c.claimed(batch); err != nil || len(claimed) > 0 {
 				return claimed, err
@@ -49,7 +48,7 @@ func (c *carrier) Receive(ctx context.Context, credits relay.Credits) ([]outbox.
 	return nil, ctx.Err()
 }
 
-// receives notes whether Receive waits.
+// receives records whether Receive waits.
 func (c *carrier) receives(waits bool) {
 	c.mu.Lock()
 	c.waits = waits
@@ -65,7 +64,7 @@ func (c *carrier) fit(credits relay.Credits) (batch []entry, room [2]int) {
 	maps.DeleteFunc(c.lanes, func(_ string, seen time.Time) bool { return time.Since(seen) > laneSeen })
 	lanes := max(1, len(c.lanes))
 	if _, some := c.lanes[""]; some && lanes > 1 {
-		lanes-- // activities have none
+		lanes-- // activities have no lane
 	}
 	jobs := make(map[int64]int)
 	for place := range c.held {
@@ -94,10 +93,10 @@ func (c *carrier) fit(credits relay.Credits) (batch []entry, room [2]int) {
 	return batch, room
 }
 
-// ask starts a read of each queue of which none is under way.
-func (c *carrier) ask(room [2]int) {
+// startReads starts a read of each queue that has no running read.
+func (c *carrier) startReads(room [2]int) {
 	for place, l := range c.lines {
-		if c.reading[place] || room[place] <= 0 && !l.doubtful() {
+		if c.reading[place] || room[place] <= 0 && !l.needsRecovery() {
 			continue
 		}
 		c.reading[place] = true
@@ -107,11 +106,11 @@ func (c *carrier) ask(room [2]int) {
 
 // read holds the entries of a read.
 func (c *carrier) read(place, n int) error {
-	// A deadline for what does not answer; it is no reason to stop before.
+	// The read continues after a stop of Receive, until its own deadline.
 	ctx, cancel := context.WithTimeout(context.Background(), 2*c.pace.block+readTimeout)
 	defer cancel()
 	messages, own, err := c.lines[place].read(ctx, n)
-	if c.outage.Tried(err) != nil {
+	if c.outage.Observe(err) != nil {
 		return err
 	}
 	return c.arrived(ctx, place, messages, own)
@@ -141,10 +140,10 @@ func (c *carrier) claimed(batch []entry) ([]outbox.Claimed, error) {
 		s, a := &steps[queueOf(e.Key)], &answers[i]
 		switch a.Verdict {
 		case outbox.CopyClaimed:
-			if other, twice := c.flying[e.Key]; twice { // it was this worker's before, and is no more
+			if other, twice := c.inFlight[e.Key]; twice { // a claim of this worker that has expired
 				s.drop(other)
 			}
-			c.flying[e.Key] = e
+			c.inFlight[e.Key] = e
 			claimed = append(claimed, a.Claimed)
 		case outbox.CopyLater:
 			s.wait(e, a.Wait)
@@ -180,12 +179,12 @@ func (c *carrier) stop() {
 			l.unblock()
 		}
 	}
-	timer := time.NewTimer(stopPatience)
+	timer := time.NewTimer(stopTimeout)
 	defer timer.Stop()
 	for late := false; !late && (c.reading[activities] || c.reading[bulk]); {
 		select {
 		case r := <-c.results:
-			c.reading[r.place] = false // after an error the next Receive tries again
+			c.reading[r.place] = false // the next Receive retries after an error
 		case <-timer.C:
 			late = true
 		}

@@ -1,8 +1,8 @@
--- Takes entries over that have been idle for too long.
+-- Takes over idle entries.
 -- KEYS: stream, returned
--- ARGV: group, consumer, milliseconds of idleness, then (id, deliveries so far) each
--- Returns how many are this consumer's now. One that was taken over meanwhile is not idle, and
--- left alone. One without an entry is acknowledged: servers before 7.0 would deliver it for ever.
+-- ARGV: group, consumer, minimum idle time in milliseconds, then the id and the deliveries of each entry
+-- Returns the number of entries taken over. Entries that another consumer has taken over are not idle and
+-- are skipped. Deleted entries are acknowledged, because servers before 7.0 would deliver them forever.
 local stream, returned = KEYS[1], KEYS[2]
 local group, me, idle = ARGV[1], ARGV[2], ARGV[3]
 local got = 0

@@ -76,7 +76,7 @@ func spread(t *testing.T, rule func(name string, alive []string) []string) (got 
 	require.Len(t, ids, n)
 	age(t, b, "dead", 1, ids...)
 	for i := range consumers { // all three live before the first looks
-		_, err := b.Beat(t.Context(), fmt.Sprint("r", i))
+		_, err := b.Heartbeat(t.Context(), fmt.Sprint("r", i))
 		require.NoError(t, err)
 	}
 	left := func() int {
@@ -93,7 +93,7 @@ func spread(t *testing.T, rule func(name string, alive []string) []string) (got 
 			rest(ctx, time.Duration(i)*100*time.Millisecond)
 			for ctx.Err() == nil {
 				name := fmt.Sprint("r", i)
-				alive, err := b.Beat(ctx, name)
+				alive, err := b.Heartbeat(ctx, name)
 				if err == nil {
 					_, err = redisstream.Reclaim(ctx, c, rule(name, alive))
 				}
@@ -135,29 +135,29 @@ func TestLong_ReclaimSpreadsOverLiveConsumers(t *testing.T) {
 	t.Logf("whoever polls first: %v", naive)
 }
 
-func TestChosen_IsStable(t *testing.T) {
+func TestAssignee_IsStable(t *testing.T) {
 	t.Parallel()
 	names := []string{"a", "b", "c", "d"}
 	moved, again := 0, 0
 	for i := range 4000 {
 		id := fmt.Sprintf("17%d-%d", i, i%7)
-		was := redisstream.Chosen(id, 1, names)
+		was := redisstream.Assignee(id, 1, names)
 		reversed := slices.Clone(names)
 		slices.Reverse(reversed)
-		require.Equal(t, was, redisstream.Chosen(id, 1, reversed), "whatever the order")
-		without := redisstream.Chosen(id, 1, names[:3])
+		require.Equal(t, was, redisstream.Assignee(id, 1, reversed), "whatever the order")
+		without := redisstream.Assignee(id, 1, names[:3])
 		if was != "d" {
 			require.Equal(t, was, without, "a consumer that goes leaves the others what they have")
 		} else {
 			moved++
 		}
-		if redisstream.Chosen(id, 2, names) != was {
+		if redisstream.Assignee(id, 2, names) != was {
 			again++
 		}
 	}
 	require.InDelta(t, 1000, moved, 200)
 	require.InDelta(t, 3000, again, 200, "what one does not get done is another's next, as a rule")
-	require.Empty(t, redisstream.Chosen("1-1", 1, nil))
+	require.Empty(t, redisstream.Assignee("1-1", 1, nil))
 }
 
 // While consumers disagree about who lives, and each believes that all is its own, each entry
@@ -313,13 +313,13 @@ func TestBeat_DeletesOnlyConsumersWithNothing(t *testing.T) {
 		slices.Sort(names)
 		return strings.Join(names, " | ")
 	}
-	alive, err := b.Beat(ctx, "alive")
+	alive, err := b.Heartbeat(ctx, "alive")
 	require.NoError(t, err)
 	require.Equal(t, []string{"alive"}, alive)
 	require.Equal(t, "alive | dead, with something", names())
 	require.Len(t, pending(t, b), 3)
 	eventually(t, "a sign of life is over", func() bool {
-		alive, err := b.Beat(ctx, "r1")
+		alive, err := b.Heartbeat(ctx, "r1")
 		require.NoError(t, err)
 		return len(alive) == 1
 	})

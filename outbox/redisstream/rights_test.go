@@ -73,7 +73,7 @@ func TestCarrier_AUserWithoutARight(t *testing.T) {
 			t.Parallel()
 			require.Equal(t, "+OK", server.Do(t, append([]string{"ACL", "SETUSER", user}, strings.Fields("on >s3cret ~{few:* "+rights)...)...))
 			_, err := open(t, strings.Replace(server.URL, "//", "//"+user+":s3cret@", 1), "few:"+user).Check(t.Context())
-			require.ErrorContains(t, err, "delivery.redis.url: the user may not do what is needed: ")
+			require.ErrorContains(t, err, "delivery.redis.url: the user lacks permissions: ")
 			require.ErrorContains(t, err, "(ACL SETUSER … ~{few:"+user+":* +@stream ")
 		})
 	}

@@ -1,9 +1,9 @@
--- Does with entries what PostgreSQL has said: drops them, has them wait, or keeps them as dead.
+-- Applies PostgreSQL's verdicts: removes entries, moves them to waiting, or stores them in dead.
 -- KEYS: stream, waiting, returned, dead
--- ARGV: group, how many dead ones are kept, how many follow of each kind, then
---       ids of entries that go; (copy, push, milliseconds) to wait; copies that are dead
--- The ids of those that wait or are dead are among those that go. At maxmemory it works: that is
--- checked before a script's first write only, and a removal is none that is refused.
+-- ARGV: group, maximum length of dead, number of ids, number of waiting copies, then the ids of entries to
+--       remove; copy, push and delay in milliseconds of each waiting copy; the dead copies
+-- The ids to remove include those of waiting and dead copies. It works at maxmemory: Redis checks only a
+-- script's first write, and permits removals.
 local stream, waiting, returned, dead = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local group, keep, go, wait = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
 redis.call('ZREM', waiting, '')

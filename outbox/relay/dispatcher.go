@@ -140,7 +140,7 @@ func (d *dispatcher) run(ctx context.Context) {
 		if away && d.outOfPatience() {
 			if d.stopLeading(); !resigned {
 				resigned = true
-				d.Log.Warn().Str("worker_id", d.name).Str("transport", d.To.String()).Msg("the carrier fails for this relay: another may push")
+				d.Log.Warn().Str("worker_id", d.name).Str("transport", d.To.String()).Msg("the carrier fails for this relay; another relay may push")
 			}
 			d.standBack(ctx)
 			continue
@@ -165,7 +165,7 @@ func (d *dispatcher) stopLeading() {
 		return
 	}
 	if err := d.withTimeout(d.Ledger.StopLeading); err != nil {
-		d.Log.Debug().Err(err).Str("worker_id", d.name).Msg("another relay leads later")
+		d.Log.Debug().Err(err).Str("worker_id", d.name).Msg("cannot hand over the lead now; another relay leads when it expires")
 		return
 	}
 	d.leads = false

@@ -1,5 +1,5 @@
-// Package relay delivers messages: it claims those that are due, has them composed,
-// hands them to senders within their limits, and records what became of each.
+// Package relay delivers messages: it claims due messages, composes them, passes them to senders within their limits,
+// and records the outcome of each.
 //
 //	Transport ─► claim ─► compose ─► queue ─► hand over ─► recheck ─► call ─► record
 //	  ▲            ▲                   │       durable       at the            many in
@@ -7,122 +7,103 @@
 //	  │          free slots of queues  └► deferred ──────────────────────────► │
 //	  └──────────────── Settled: PENDING and due again, or final ◄─────────────┘
 //
-// Each step is a file of that name and hands what it has to the next one; none asks the one
-// after it. What flows back are credits only: how many messages the senders' queues take.
-// Beside the steps goes the maintenance, by the clock: heartbeat and operators' settings,
-// renewal of leases, recovery of lost ones, receipts.
+// Each step is a file of the same name and passes its messages to the next step. Only credits flow back: the number of
+// messages that the senders' queues accept. Maintenance runs periodically: heartbeat and operators' settings, renewal of
+// leases, recovery of lost leases, receipts.
 //
-//	claim      batches from the Transport, no more than credits grant; two composers take them
-//	compose    which sender, which words; refused and deferred messages are recorded at once
+//	claim      batches from the Transport, limited by credits; two composers take them
+//	compose    sender and content; refused and deferred messages are recorded immediately
 //	queue      one per sender, activities before bulk, bounded; limits.go allows calls
-//	hand over  groups of calls; what goes out now is recorded durably
-//	recheck    one verdict per message, at the last moment
-//	call       goes to the provider; decide.go says, without I/O, what its answer comes to
-//	record     outcomes gather while earlier ones are committed: group commit
+//	hand over  groups of calls; the hand-over is recorded durably
+//	recheck    one verdict per message, immediately before the call
+//	call       to the provider; decide.go computes the outcome of its answer, without I/O
+//	record     outcomes accumulate while earlier ones are committed: group commit
 //
-// The Transport is PostgreSQL, or a Carrier of ids beside it (WithBroker), which gets them
-// from the dispatcher of one of its relays. PostgreSQL remains the truth: what a carrier has
-// lost is pushed again, and what it hands out twice is claimed once.
+// The Transport is PostgreSQL, or additionally a Carrier of ids (WithBroker), to which the dispatcher of one relay pushes
+// the ids. PostgreSQL remains the source of truth: ids that a carrier has lost are pushed again, and a message whose id it
+// delivers twice is claimed once.
 //
 // # States
 //
-// A message in flight is PROCESSING under a lease in all of this. Where it stands is in
-// memory only, but for one thing: that it was handed over.
+// A message in flight is PROCESSING under a lease. Its step is stored in memory only, except for the hand-over.
 //
 //	claimed ──► queued ──► handed over ──► rechecked ──► called ──► recorded
-//	   └───────────┴── stop, or too long in the queue: PENDING as it was, or deferred
+//	   └───────────┴── stop, or too long in the queue: PENDING as before, or deferred
 //	                            └── held, recalled, another's: no call
 //
-//	a relay that dies:  claimed, queued ──► PENDING as it was, when the lease ran out
-//	                    handed over or later ► crashed: unknown, tried again, and a
+//	a relay that dies:  claimed, queued ──► PENDING as before, when the lease has expired
+//	                    handed over or later ► crashed: unknown, retried, and a
 //	                                           dead letter after max_crashes
 //
 // # Invariants
 //
-//   - I6: nothing is called without a recheck, after the durable record of the hand-over,
-//     that found the message PROCESSING under this relay's unexpired lease, not
-//     recalled, and its job not ABORTED. An abort that returned before the recheck's
-//     statement began is obeyed; a message whose recheck has been read counts as handed
+//   - I6: every call follows a recheck, and the recheck follows the durable record of the hand-over. The recheck found
+//     the message PROCESSING under this relay's unexpired lease, not recalled, and its job not ABORTED. An abort that
+//     returned before the recheck's statement began is obeyed. After its recheck was read, a message counts as passed
 //     to the provider.
-//   - I8: every transition is one of outbox.Ledger's conditional UPDATEs. An outcome of
-//     a message that has another owner by then is dropped.
-//   - I9: calls per message and medium ≤ 1 + retryable answers + unknown outcomes, the
-//     crashes among them. The key is the same each time.
-//   - I10: a carrier is asked how much it remembers, at least every ten seconds and after every
-//     error: what it has forgotten is pushed again, and a copy that is lost alone after
-//     RequeueAfter. A message is in a sender's queue for 15 seconds at most, and under a
-//     lease only while its relay renews it; what is deferred is PENDING with a time. A
+//   - I8: every transition is a conditional UPDATE of outbox.Ledger. The outcome of a message that has another owner by
+//     then is dropped.
+//   - I9: calls per message and medium ≤ 1 + retryable answers + unknown outcomes, including crashes. The idempotency key
+//     is the same each time.
+//   - I10: the dispatcher reads a carrier's last and oldest push at least every ten seconds and after every error. Lost
+//     pushes are repeated; a single lost copy is pushed again after RequeueAfter. A message is in a sender's queue for at
+//     most 15 seconds, and under a lease only while its relay renews it. A deferred message is PENDING with a due time. A
 //     COMMIT whose answer was lost is repeated.
-//   - I11: a medium is tried at most retry.attempts times. The next attempt is due at
-//     the provider's Retry-After plus the policy's pause, drawn as its jitter wants it,
-//     after the outcome was recorded, in the database's clock. A provider that
-//     asks for more than a day has its last attempt.
-//   - I12: the next medium is due only in the transaction that records the permanent
-//     failure or the last attempt of the one before, or why that was bypassed. A dead
-//     letter one of whose attempts may have been accepted has the reason unknown or
-//     crashed, whatever came last.
-//   - I13: max_in_flight bounds the messages in flight. Of what activities leave, no lane
-//     gets more than its part, and one part is always free for a lane that comes. A
-//     queue holds what its sender takes in five seconds, but no more bulk than half of a
-//     lane's part or two rounds of its calls, whichever is more. Receipts are looked for
-//     while fewer outcomes than that wait to be recorded. Jobs without a due message cost
-//     two hundred claims a second together, however many there are.
+//   - I11: a medium is tried at most retry.attempts times. The next attempt is due at the provider's Retry-After plus the
+//     policy's pause with its jitter, after the outcome was recorded, in the database's clock. If a provider requests
+//     more than a day, there is no further attempt.
+//   - I12: the next medium becomes due only in the transaction that records the permanent failure or the last attempt of
+//     the previous medium, or the reason why it was bypassed. A dead letter of which any attempt may have been accepted
+//     has the reason unknown or crashed, regardless of later attempts.
+//   - I13: max_in_flight limits the messages in flight. Lanes divide the slots that activities leave: no lane exceeds its
+//     share, and one share is always free for a new lane. A queue contains the messages of five seconds of its sender, but
+//     bulk messages only up to half of a lane's share or two rounds of calls, whichever is more. Receipts are requested
+//     while fewer outcomes than max_in_flight wait to be recorded. All jobs without due messages together cost two hundred
+//     claims per second.
 //
 // # Credits
 //
-// A sender grants its free queue slots, and a claim takes no more of a job than the
-// senders grant to whom its messages go. Who that is only composing can say: it depends on
-// the recipient's platform, addresses and opt-outs. So composing notes where a batch went,
-// each queue that got a tenth of it or more, and the job's next claims spend the credits of
-// these. Of a job of which nothing is known, one batch is claimed first. One that has no
-// credit is claimed from every five seconds, a tenth of a batch: its next messages may be
-// for another sender. What composes to a sender without credit is deferred.
+// A sender grants its free queue slots as credits, and a claim of a job is limited by the credits of the senders of its
+// messages. Only composing determines the senders: they depend on the recipient's platform, addresses and opt-outs. So
+// composing records the queues that received a tenth of a batch or more, and the job's next claims use the credits of these
+// queues. The first claim of an unknown job is one batch. From a job without credit a tenth of a batch is claimed every five
+// seconds, because its next messages may have another sender. A message whose sender has no credit is deferred.
 //
 // # Limits
 //
-// A relay claims what is to be sent by the media of its senders, and leaves the rest to
-// relays that have others. Messages for a platform that none of its senders takes it
-// defers, for ten seconds or until their turn among five hundred a second.
+// A relay claims messages for the media of its senders, and leaves other media to other relays. It defers messages for a
+// platform that none of its senders supports for ten seconds, or longer so that at most five hundred per second return.
 //
-// A sender's rate is divided by the number of live relays that have it. Activities go
-// before bulk, and a share of the calls is kept for them; while both wait, every fifth
-// call is bulk's, and a claim of bulk follows each claim that activities fill. In a lane,
-// a job that has messages and those that had run out take turns, of these the one that
-// has waited longest. The breaker opens after a number of failures in a row: outcomes
-// that are unknown, retryable answers but 429, and those that tell of the credentials,
-// by 401 or the provider's word. Answers about one address or message are a sign of
-// life, a mail server's 4.1.z and 4.2.z among them. As many 429 in a row hold the sender for the Retry-After of the last, a minute
-// at most. What a sender cannot take is not attempted: it grants no credit, and what is
-// claimed already becomes PENDING, each due at its turn at the sender's pace, activities
-// and bulk apart, so that the end of an outage or pause is no stampede. A turn is at most
-// twenty seconds away: the pace may be another by then.
+// A sender's rate is divided by the number of live relays that have it. Activities precede bulk, and a share of the calls
+// is reserved for them. While both wait, every fifth call is for bulk, and a claim of bulk follows each claim that
+// activities fill. In a lane, a job with messages alternates with jobs that had run out, the longest-waiting first. The
+// breaker opens after a number of consecutive failures: unknown outcomes, retryable answers except 429, and rejected
+// credentials (401 or the provider's code). Answers about one address or message show that the provider works; they include
+// a mail server's 4.1.z and 4.2.z. The same number of consecutive 429 pauses the sender for the last Retry-After, at most a
+// minute. A paused sender grants no credit. Its claimed messages become PENDING and due one after the other at the sender's
+// rate, activities and bulk separately, so that the end of an outage or pause causes no burst. They are due within twenty
+// seconds, because the rate may change.
 //
-// A job is aborted, as by an operator, when abort_after of its messages in a row have failed
-// permanently at one sender of one relay, invalid addresses among them, and none was taken
-// (streak.go), nor any of a sample of the rest (probe.go). What has been handed over by then is called. Answers to calls and receipts
-// are counted apart. Nothing of this is durable, and a relay that starts counts anew; but a job
-// that an operator has resumed is not aborted again.
+// A job is aborted, as if by an operator, if abort_after of its messages in a row fail permanently at one sender of one
+// relay, including invalid addresses, without an accepted one (streak.go), and a sample of the remaining messages fails too
+// (probe.go). Messages that were already handed over are called. Answers to calls and receipts are counted separately. The
+// counts are not durable and start at zero in each relay; a job that an operator has resumed is not aborted again.
 //
-// # Failure behaviour
+// # Failures
 //
-// While the database does not answer, nothing new is handed over, calls in flight end,
-// and everything is tried again; leases that run out meanwhile are recovered by
-// whichever relay comes first, this one included; one that cannot be recovered holds up
-// none of the others. A receipt whose sender a relay does not have is left to those that
-// do, until they have not come to it twice; it then waits for two more looks than the
-// limit. A drain waits for its first search of both; a provider of receipts that hangs
-// holds it up for its timeout a call. A sender that panics, or does not answer for a
-// message, leaves its outcome unknown. A message whose data makes PostgreSQL refuse its
-// whole batch, when it is composed or recorded, is searched for by halves; one that cannot
-// be composed is DEAD, bad_content. A soft stop finishes what was handed over and returns
-// the rest; a hard stop cuts the calls short, which leaves them unknown.
+// While the database is unreachable, no message is handed over, calls in flight end, and all statements are retried. The
+// first relay that finds an expired lease recovers it; a lease that cannot be recovered does not delay other leases. A
+// receipt of a sender that the relay does not have is left to other relays. After they have missed it twice, it gets two
+// more polls than the limit. A drain waits for the first search for leases and receipts; a hanging provider of receipts
+// delays it by one timeout per call. If a sender panics or returns no result for a message, the outcome is unknown. If
+// PostgreSQL rejects a whole batch because of one message's data, during composing or recording, the message is found by
+// bisection; a message that cannot be composed is DEAD with bad_content. A soft stop finishes messages that were handed over
+// and returns the rest. A hard stop cancels the calls, whose outcomes are then unknown.
 //
-// # What it does not promise
+// # Not guaranteed
 //
-// Order. That a message is sent right when it is due: a job of which nothing was due is
-// looked at again after a second, or later when there are more than two hundred such
-// jobs. Exactly one call: a reply that is lost is a call that is made again, and only
-// the provider can tell by the key. That a limit holds to the message while relays come
-// and go: each learns of it with its next heartbeat. An address that only a receipt calls
-// invalid is not recorded as such, since it may have changed since.
+// Order. Delivery exactly at the due time: a job without due messages is polled again after a second, or later if there are
+// more than two hundred such jobs. Exactly one call: after a lost reply the call is repeated, and only the provider can
+// recognize it by the key. Exact limits while relays start and stop: each relay learns of a change with its next heartbeat.
+// An address that only a receipt reports as invalid is not recorded as invalid, because it may have changed.
 package relay

@@ -173,6 +173,6 @@ func TestRetry_PausesAreDrawnAsTheJitterWants(t *testing.T) {
 	s := relay.DefaultSenderConfig()
 	s.Name, s.Medium, s.Retry = "fcm", "push", full
 	err := relay.ValidateSenders("senders", []relay.SenderConfig{s})
-	require.ErrorContains(t, err, "retry.min_delay: 2m0s is not allowed; allowed are 0 to max (1m0s)")
-	require.ErrorContains(t, err, "retry.jitter: 1.5 is not allowed; allowed are 0 (none) to 1")
+	require.ErrorContains(t, err, "retry.min_delay: 2m0s is not allowed; allowed values: 0 to max (1m0s)")
+	require.ErrorContains(t, err, "retry.jitter: 1.5 is not allowed; allowed values: 0 (none) to 1")
 }

@@ -77,7 +77,7 @@ func (r *Relay) renew(ctx context.Context) error {
 		}
 	}
 	if gone > 0 {
-		r.log.Warn().Str("worker_id", r.name).Str("transport", r.transport.String()).Msg("leases ran out under this relay")
+		r.log.Warn().Str("worker_id", r.name).Str("transport", r.transport.String()).Msg("leases of this relay have expired")
 	}
 	return nil
 }

@@ -44,8 +44,8 @@ func NewOutage(log zerolog.Logger, transport string, away, refuses func(error) b
 	return &Outage{log: log.With().Str("transport", transport).Logger(), away: away, refuses: refuses}
 }
 
-// Tried records the result of a call that the server answers, and returns it.
-func (o *Outage) Tried(err error) error {
+// Observe records the result of a call that the server answers, and returns it.
+func (o *Outage) Observe(err error) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	switch {
@@ -61,7 +61,7 @@ func (o *Outage) Tried(err error) error {
 		}
 	case o.refuses(err) && time.Since(o.refused) > repeatAfter:
 		o.refused = time.Now()
-		o.log.Error().Err(err).Msg("the carrier refuses what it is asked")
+		o.log.Error().Err(err).Msg("the carrier returns errors")
 	}
 	return err
 }

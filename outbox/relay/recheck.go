@@ -65,7 +65,7 @@ func (r *Relay) lose(hard context.Context, lost []outbox.Settlement) {
 	}
 	r.tally.lost.Add(int64(len(lost)))
 	for i := range lost {
-		r.log.Debug().Int64("job_id", lost[i].JobID).Int64("channel_id", lost[i].ChannelID).Msg("the message is not this relay's any more")
+		r.log.Debug().Int64("job_id", lost[i].JobID).Int64("channel_id", lost[i].ChannelID).Msg("the message belongs to another relay")
 	}
 	r.inform(hard, lost, make([]outbox.Status, len(lost)))
 	r.outcomes.endLeases(r.inflight.drop(claimedOf(lost)))

@@ -210,7 +210,7 @@ func (r *Relay) settle(ctx context.Context, batch []outbox.Settlement, leases []
 		if len(batch) == 1 {
 			ev = ev.Int64("job_id", batch[0].JobID).Int64("channel_id", batch[0].ChannelID)
 		}
-		ev.Msg("the database does not take an outcome")
+		ev.Msg("the database rejects an outcome")
 	}
 	r.log.Debug().Int("rows", len(batch)).Int64("elapsed_ms", time.Since(began).Milliseconds()).Msg("settled messages")
 	if slices.ContainsFunc(batch, func(s outbox.Settlement) bool { return s.To == outbox.Processing }) {
@@ -284,7 +284,7 @@ func (r *Relay) inform(ctx context.Context, batch []outbox.Settlement, statuses 
 		}
 	}
 	if err := r.transport.Settled(ctx, outcomes); err != nil && ctx.Err() == nil {
-		r.log.Warn().Err(err).Str("worker_id", r.name).Str("transport", r.transport.String()).Msg("the transport does not take what was recorded")
+		r.log.Warn().Err(err).Str("worker_id", r.name).Str("transport", r.transport.String()).Msg("the transport did not accept recorded outcomes")
 	}
 }
 

@@ -176,7 +176,7 @@ func (r *Relay) Reload(config Config, senders []SenderConfig) error {
 	problems := []error{config.Validate("delivery"), ValidateSenders("senders", senders)}
 	fixed := func(same bool, key string) {
 		if !same {
-			problems = append(problems, fmt.Errorf("%s: cannot change while the relay runs; allowed is what it was started with", key))
+			problems = append(problems, fmt.Errorf("%s: cannot change while the relay runs; restart the relay", key))
 		}
 	}
 	fixed(config.Name == was.Name, "delivery.name")
@@ -429,14 +429,14 @@ func (r *Relay) search(ctx, hard context.Context, wait *sync.WaitGroup) {
 	if r.dispatch == nil {
 		r.searches.Store(3)
 		wait.Go(func() {
-			r.every(ctx, always(betweenUnserved), nil, "messages in a carrier that no relay uses are not looked for", r.first(r.takeBackQueued))
+			r.every(ctx, always(betweenUnserved), nil, "cannot search for messages in a carrier that no relay uses", r.first(r.takeBackQueued))
 		})
 	}
 	wait.Go(func() {
-		r.every(ctx, r.recoveryInterval, nil, "lost leases are not looked for", r.first(r.recover))
+		r.every(ctx, r.recoveryInterval, nil, "cannot search for lost leases", r.first(r.recover))
 	})
 	wait.Go(func() {
-		r.every(ctx, r.receiptInterval, r.receiptsSoon, "receipts are not looked for", r.first(func(context.Context) error {
+		r.every(ctx, r.receiptInterval, r.receiptsSoon, "cannot poll receipts", r.first(func(context.Context) error {
 			return r.lookForReceipts(hard) // a soft stop does not interrupt the providers' reply
 		}))
 	})
@@ -463,7 +463,7 @@ func (r *Relay) idle() bool {
 func (r *Relay) deregister(ctx context.Context) {
 	err := r.withTimeout(context.WithoutCancel(ctx), r.ledger.Deregister)
 	if left := r.inflight.size(); err != nil || left > 0 {
-		r.log.Warn().Err(err).Int("rows", left).Str("worker_id", r.name).Str("transport", r.transport.String()).Msg("the database did not take everything; other relays will, when the leases run out")
+		r.log.Warn().Err(err).Int("rows", left).Str("worker_id", r.name).Str("transport", r.transport.String()).Msg("the database did not accept all messages; other relays recover them when the leases expire")
 	}
 	r.inflight.forget()
 	r.log.Info().Str("worker_id", r.name).Str("transport", r.transport.String()).Msg("relay stopped")

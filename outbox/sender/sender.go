@@ -1,26 +1,26 @@
-// Package sender says what a provider client is: it takes deliveries, calls its
-// provider once for each or once for all, and says of each what became of it. It keeps
-// no state of messages, retries nothing and decides nothing: the relay does.
+// Package sender defines provider clients. A client calls its provider for deliveries, individually or in
+// one batch, and returns one result per delivery. It stores no state of messages and does not retry: the
+// relay does.
 //
 //	Send: accepted ─────────────► the message is SENT
 //	      pending, with a receipt ► the result comes later, by Receipts
-//	      retryable ──────────────► surely not accepted; may be tried again
-//	      unknown ────────────────► may have been accepted: the call was cut short
-//	      permanent ──────────────► surely not accepted, and never will be
-//	      invalid address ────────► as permanent, and the provider says that the address is no good
+//	      retryable ──────────────► certainly not accepted; may be retried
+//	      unknown ────────────────► may have been accepted, for example after a broken connection
+//	      permanent ──────────────► certainly not accepted, and never will be
+//	      invalid address ────────► like permanent; the provider rejects the address itself
 //
 // # Rules for a client
 //
-//  1. unknown whenever the provider may have taken the message: the request may have
-//     gone out, and no answer came that says otherwise. retryable only when it surely
-//     did not: no connection, or an answer that says so.
-//  2. Every attempt of one message by one medium carries the same Delivery.Key, sent
-//     where the provider has a place for it.
-//  3. A call ends with its context. What it reads is bounded.
-//  4. Never an address, a secret or content in an error text.
-//  5. invalid address only for a provider's answer about that address. It is recorded
-//     permanently. An answer about the sender, its credentials, its reputation or the content is
-//     permanent or retryable, and so is a client's own refusal (Result.Refusal).
+//  1. Return unknown whenever the provider may have accepted the message: the request may have been sent,
+//     and no answer excludes acceptance. Return retryable only if it was certainly not accepted, because
+//     there was no connection or the answer reports it.
+//  2. Every attempt of a message by the same medium has the same Delivery.Key. Send it if the provider has a
+//     field for it.
+//  3. A call ends with its context. Limit the size of answers.
+//  4. An error text contains no address, secret or content.
+//  5. Return invalid address only for a provider's answer about that address; it is recorded permanently. An
+//     answer about the sender, its credentials, its reputation or the content is permanent or retryable, and
+//     so is a client's own refusal (Result.Refusal).
 package sender
 
 import (
@@ -29,10 +29,10 @@ import (
 	"time"
 )
 
-// Class says what became of one delivery.
+// Class is the outcome of one delivery.
 type Class string
 
-// The classes. The zero value is none and counts as Unknown.
+// The classes. The zero value counts as Unknown.
 const (
 	Accepted       Class = "accepted"
 	Pending        Class = "pending"
@@ -45,14 +45,14 @@ const (
 // Refusal is the reason why a client refused a delivery without calling its provider.
 type Refusal string
 
-// The refusals. The empty text means that the client refused nothing: the result is that of
-// a call, or of the attempt to make it.
+// The refusals. An empty Refusal means that the client refused nothing, and the result is from a call or from
+// the attempt to call.
 const (
 	// RefusedAddress is a refusal of one channel's address, such as a browser without a
-	// subscription. It tells nothing of the provider, the sender or the job.
+	// subscription. It is unrelated to the provider, the sender and the job.
 	RefusedAddress Refusal = "address"
-	// RefusedContent is a refusal of a message that the provider would not take, such as one
-	// above its size limit, or that the settings cannot express.
+	// RefusedContent is a refusal of a message that the provider would reject, for example because of its
+	// size, or that the settings cannot express.
 	RefusedContent Refusal = "content"
 )
 
@@ -60,38 +60,37 @@ const (
 type Delivery struct {
 	// Key is the idempotency key, a UUID in lower-case text, the same in every attempt.
 	Key        string
-	JobID      int64 // negative: an activity
+	JobID      int64 // negative for an activity
 	ChannelID  int64
 	ExternalID string // the service's own user id
 	Category   string
 	Medium     string
 	Platform   string
-	Locale     string // of the content, "" for the default
-	// Address is the value of the channel's addresses for this medium: a text, or for
-	// one that is a JSON object, as a Web Push subscription, its JSON.
+	Locale     string // of the content; empty for the default
+	// Address is the channel's address for this medium: a text, or the JSON of an object such as a Web
+	// Push subscription.
 	Address string
 	Title   string
 	Body    string
 	Data    json.RawMessage // a JSON object, never empty
 	Attempt int             // from 1, of this medium
-	// UnsubscribeURL is where the recipient opts out of the category by the medium; "": there
-	// is no such link.
+	// UnsubscribeURL is the link by which the recipient opts out of the category for the medium. It is empty
+	// if there is no link.
 	UnsubscribeURL string
 }
 
-// Result is what became of one delivery.
+// Result is the result of one delivery.
 type Result struct {
 	Class Class
-	// Code is the provider's short code: an HTTP status, an error name. At most 100
-	// characters are kept.
+	// Code is the provider's short code, such as an HTTP status or an error name. At most 100 characters are
+	// stored.
 	Code string
-	// Detail is for people, without addresses and secrets. At most 1,000 characters are
-	// kept.
+	// Detail is a text for operators, without addresses and secrets. At most 1,000 characters are stored.
 	Detail string
-	// RetryAfter is how long the provider asked to wait, from now; zero: it did not.
+	// RetryAfter is the pause that the provider requested, or zero.
 	RetryAfter time.Duration
-	// Receipt is what the provider calls this message: required with Pending, kept for
-	// support with Accepted.
+	// Receipt is the provider's id of the message. It is required with Pending, and stored for support with
+	// Accepted.
 	Receipt string
 	// Refusal is set, with Permanent, when the client refused the delivery itself.
 	Refusal Refusal
@@ -99,16 +98,15 @@ type Result struct {
 
 // Sender is a provider client. It is safe for concurrent use.
 type Sender interface {
-	// MaxBatch is how many deliveries one Send takes, at least 1.
+	// MaxBatch returns the maximum number of deliveries per Send, at least 1.
 	MaxBatch() int
 	// Send calls the provider and returns one result per delivery, in order.
 	Send(ctx context.Context, batch []Delivery) []Result
 }
 
-// ReceiptReader is a Sender whose results may come later.
+// ReceiptReader is a Sender whose results may be available later.
 type ReceiptReader interface {
-	// Receipts asks for the results of receipts, at most MaxBatch of them. Each result
-	// is Accepted, Permanent or InvalidAddress when it is known, and Pending while it is
-	// not, whatever stood in the way of knowing.
+	// Receipts returns the results of up to MaxBatch receipts. A known result is Accepted, Permanent or
+	// InvalidAddress. A result that is not available, for any reason, is Pending.
 	Receipts(ctx context.Context, receipts []string) []Result
 }

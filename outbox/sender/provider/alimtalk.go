@@ -46,7 +46,7 @@ func (s *alimtalkClient) Close() error { return s.client.Close() }
 // MaxBatch implements sender.Sender.
 func (s *alimtalkClient) MaxBatch() int { return s.cfg.MaxBatch }
 
-// Send implements sender.Sender: one call for each template of the batch.
+// Send implements sender.Sender. It makes one or more calls for each template of the batch.
 func (s *alimtalkClient) Send(ctx context.Context, batch []sender.Delivery) []sender.Result {
 	results := make([]sender.Result, len(batch))
 	var parts []alimtalkPart
@@ -67,7 +67,7 @@ func (s *alimtalkClient) Send(ctx context.Context, batch []sender.Delivery) []se
 	return results
 }
 
-// call sends parts, which have one template, and fills in their results.
+// call sends parts that have the same template, and stores their results.
 func (s *alimtalkClient) call(ctx context.Context, parts []alimtalkPart, results []sender.Result) {
 	all := func(r sender.Result) {
 		for _, p := range parts {
@@ -98,7 +98,7 @@ func (s *alimtalkClient) call(ctx context.Context, parts []alimtalkPart, results
 	}
 }
 
-// do makes one signed call to the messages of the service.
+// do makes one signed call to the service's messages resource.
 func (s *alimtalkClient) do(ctx context.Context, method, path string, body []byte) (httpAnswer, error) {
 	text := strings.TrimRight(s.cfg.Endpoint, "/") + "/alimtalk/v2/services/" + s.cfg.ServiceID + "/messages" + path
 	request, err := http.NewRequestWithContext(ctx, method, text, bytes.NewReader(body))

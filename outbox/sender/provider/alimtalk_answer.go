@@ -9,14 +9,14 @@ import (
 	"github.com/belfryhq/belfry/outbox/sender"
 )
 
-// accepted reads the answer to a call that the provider took, message by message.
+// accepted reads the answer to an accepted call, message by message.
 func (s *alimtalkClient) accepted(answer httpAnswer, parts []alimtalkPart, results []sender.Result) {
 	said := alimtalkReplies(answer.body)
 	used := make([]bool, len(said))
 	for i, p := range parts {
 		at := matchReply(said, used, i, p.to.to)
 		if at < 0 {
-			results[p.at] = answer.as(sender.Unknown, strconv.Itoa(answer.status), "the provider's answer does not tell what became of the message")
+			results[p.at] = answer.as(sender.Unknown, strconv.Itoa(answer.status), "the provider's answer has no result for the message")
 			continue
 		}
 		used[at] = true
@@ -32,15 +32,14 @@ func (s *alimtalkClient) accepted(answer httpAnswer, parts []alimtalkPart, resul
 	}
 }
 
-// alimtalkReply is what the provider says of one message of a call.
+// alimtalkReply is the provider's result for one message of a call.
 type alimtalkReply struct {
 	ID   string `json:"messageId"`
 	To   string `json:"to"`
 	Code string `json:"requestStatusCode"`
 }
 
-// alimtalkReplies reads the messages of an answer, and of one that was cut those before
-// the cut.
+// alimtalkReplies returns the messages of an answer. Of a truncated answer it returns the complete ones.
 func alimtalkReplies(body []byte) []alimtalkReply {
 	var said []alimtalkReply
 	dec := json.NewDecoder(bytes.NewReader(body))
@@ -74,12 +73,12 @@ func alimtalkReplies(body []byte) []alimtalkReply {
 	return said
 }
 
-// numberTail is the part of a number that every way to write it has.
+// numberTail returns the part of a number that all its spellings have.
 func numberTail(to string) string { return to[max(0, len(to)-8):] }
 
-// matchReply finds what was said of the part at i, which went to a number: the answer
-// in its place if it speaks of that number, else the first other one that does; -1:
-// none. The provider may write a number with or without its country.
+// matchReply returns the index of the reply to the part at i, which was sent to the number to: the reply with
+// the same index if it has that number, otherwise the first unused one that has, or -1. The provider may write
+// a number with or without its country code.
 func matchReply(said []alimtalkReply, used []bool, i int, to string) int {
 	fits := func(at int) bool {
 		return at < len(said) && !used[at] && said[at].Code != "" && (numberTail(said[at].To) == numberTail(to) || said[at].To == "" && at == i)
@@ -95,7 +94,7 @@ func matchReply(said []alimtalkReply, used []bool, i int, to string) int {
 	return -1
 }
 
-// failed is what a code other than success comes to.
+// failed returns the result of an error code.
 func (s *alimtalkClient) failed(code, detail string) sender.Result {
 	class := sender.Permanent
 	if slices.Contains(s.cfg.InvalidAddressCodes, code) {
@@ -104,14 +103,14 @@ func (s *alimtalkClient) failed(code, detail string) sender.Result {
 	return sender.Result{Class: class, Code: keptCode(code), Detail: detail}
 }
 
-// alimtalkRefusal reads the answer to a call that the provider did not take.
+// alimtalkRefusal reads the answer to a rejected call.
 func alimtalkRefusal(answer httpAnswer) sender.Result {
 	var said struct {
 		Error struct {
 			Code string `json:"errorCode"`
 		} `json:"error"`
 	}
-	_ = json.Unmarshal(answer.body, &said) // the status speaks as well
+	_ = json.Unmarshal(answer.body, &said) // the status is enough
 	r := answer.result()
 	if code := keptCode(said.Error.Code); code != "" {
 		r.Code += " " + code

@@ -11,30 +11,29 @@ import (
 	"github.com/belfryhq/belfry/outbox/sender"
 )
 
-// alimtalkMaxContent is how many characters a content has.
+// alimtalkMaxContent is the maximum length of the content in characters.
 const alimtalkMaxContent = 1000
 
-// alimtalkPart is one delivery on its way into a call.
+// alimtalkPart is one delivery of a call.
 type alimtalkPart struct {
-	at       int // its place in the batch
+	at       int // index in the batch
 	template string
 	to       phoneNumber
 	message  []byte // as JSON
 }
 
-// alimtalkExtras are the members of data.alimtalk that go into the message.
+// alimtalkExtras are the members of data.alimtalk that are copied to the message.
 var alimtalkExtras = []string{"title", "headerContent", "itemHighlight", "item", "buttons"}
 
-// The answer to a call repeats the content of every message and adds about answerExtra
-// bytes to each. It must fit into what is read of an answer, with room to spare.
+// The answer to a call repeats the content of every message and adds about answerExtra bytes each. It must fit
+// into answerLimit with a margin.
 const (
 	alimtalkAnswerExtra = 250
 	alimtalkAnswerMax   = answerLimit * 7 / 8
 )
 
-// takeParts returns how many of parts go into one call: those of the first one's
-// template, as many as the provider takes and as have a readable answer, and one in any
-// case.
+// takeParts returns the number of parts of the next call: parts with the template of the first one, limited by
+// the provider's maximum and by the size of the answer, and at least one.
 func takeParts(parts []alimtalkPart, most int) int {
 	n, size := 0, 0
 	for n < len(parts) && n < most && parts[n].template == parts[0].template {
@@ -47,7 +46,7 @@ func takeParts(parts []alimtalkPart, most int) int {
 	return n
 }
 
-// prepare makes the part of a delivery, or says why there is none.
+// prepare returns the part of a delivery, or the result of a refused one.
 func (s *alimtalkClient) prepare(at int, d sender.Delivery) (alimtalkPart, sender.Result) {
 	to, ok := parsePhone(d.Address, s.cfg.CountryCode)
 	if !ok {
@@ -59,7 +58,7 @@ func (s *alimtalkClient) prepare(at int, d sender.Delivery) (alimtalkPart, sende
 	}
 	message["countryCode"], message["to"] = to.country, to.to
 	message["content"] = d.Body
-	message["useSmsFailover"] = false // left out, the channel's own setting would decide
+	message["useSmsFailover"] = false // the default is the channel's setting
 	encoded, err := json.Marshal(message)
 	if err != nil {
 		return alimtalkPart{}, refuseContent("content", "the message cannot be encoded")
@@ -67,30 +66,29 @@ func (s *alimtalkClient) prepare(at int, d sender.Delivery) (alimtalkPart, sende
 	return alimtalkPart{at: at, template: template, to: to, message: encoded}, sender.Result{}
 }
 
-// content returns the template and what a message has beside its content. Its errors hold
-// nothing of either.
+// content returns the template and the extra members of a message. Its errors quote neither.
 func (s *alimtalkClient) content(d sender.Delivery) (string, map[string]any, error) {
 	var data struct {
 		Template *string                    `json:"template_code"`
 		AlimTalk map[string]json.RawMessage `json:"alimtalk"`
 	}
 	if err := json.Unmarshal(d.Data, &data); err != nil {
-		return "", nil, errors.New("data.template_code or data.alimtalk is not allowed; allowed are a text and an object")
+		return "", nil, errors.New("data.template_code or data.alimtalk is not allowed; allowed values: a text and an object")
 	}
 	template := s.cfg.TemplateCode
 	if data.Template != nil {
 		template = *data.Template
 	}
 	if !alimtalkCode().MatchString(template) {
-		return "", nil, errors.New("there is no template code; allowed are 1 to 30 letters, digits, _ and - in data.template_code or in the sender's template_code")
+		return "", nil, errors.New("there is no template code; set 1 to 30 letters, digits, _ and - in data.template_code or in the sender's template_code")
 	}
 	if n := utf8.RuneCountInString(d.Body); n < 1 || n > alimtalkMaxContent {
-		return "", nil, fmt.Errorf("the content has %d characters; allowed are 1 to %d", n, alimtalkMaxContent)
+		return "", nil, fmt.Errorf("the content has %d characters; allowed values: 1 to %d", n, alimtalkMaxContent)
 	}
 	message := make(map[string]any, len(data.AlimTalk)+4)
 	for name, value := range data.AlimTalk {
 		if !slices.Contains(alimtalkExtras, name) {
-			return "", nil, fmt.Errorf("data.alimtalk has another member; allowed are %s", strings.Join(alimtalkExtras, ", "))
+			return "", nil, fmt.Errorf("data.alimtalk has another member; allowed values: %s", strings.Join(alimtalkExtras, ", "))
 		}
 		message[name] = value
 	}

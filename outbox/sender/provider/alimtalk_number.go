@@ -5,10 +5,10 @@ import (
 	"strings"
 )
 
-// phoneNumber is a telephone number as the provider wants it.
+// phoneNumber is a telephone number in the provider's format.
 type phoneNumber struct{ country, to string }
 
-// parsePhone reads an address: a telephone number, after a + with its country's code.
+// parsePhone parses a telephone number, which has a country code if it begins with +.
 func parsePhone(address, country string) (phoneNumber, bool) {
 	to, international, ok := readNumber(address)
 	if !ok || !isNumber(to) {
@@ -18,21 +18,20 @@ func parsePhone(address, country string) (phoneNumber, bool) {
 		country = countryCode(to)
 		to = strings.TrimPrefix(to, country)
 		if country == "82" && !strings.HasPrefix(to, "0") {
-			to = "0" + to // as Koreans write it, and the provider's examples
+			to = "0" + to // the format of the provider's examples
 		}
 	}
 	return phoneNumber{country: country, to: to}, true
 }
 
-// twoDigits are the country codes of two digits (ITU-T E.164); 1 and 7 have one, all
-// others three.
+// twoDigits are the country codes of two digits (ITU-T E.164). 1 and 7 have one digit, all other codes three.
 var twoDigits = []string{
 	"20", "27", "30", "31", "32", "33", "34", "36", "39", "40", "41", "43", "44", "45", "46", "47", "48", "49",
 	"51", "52", "53", "54", "55", "56", "57", "58", "60", "61", "62", "63", "64", "65", "66",
 	"81", "82", "84", "86", "90", "91", "92", "93", "94", "95", "98",
 }
 
-// countryCode is the country's part of an international number.
+// countryCode returns the country code of an international number.
 func countryCode(digits string) string {
 	switch {
 	case len(digits) < 3:

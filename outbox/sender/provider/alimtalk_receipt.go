@@ -11,7 +11,7 @@ import (
 	"github.com/belfryhq/belfry/outbox/sender"
 )
 
-// alimtalkReceiptCalls is how many receipts are asked for at once.
+// alimtalkReceiptCalls is the number of concurrent calls for receipts.
 const alimtalkReceiptCalls = 8
 
 // Receipts implements sender.ReceiptReader.
@@ -25,11 +25,11 @@ func (s *alimtalkClient) Receipts(ctx context.Context, receipts []string) []send
 			return nil
 		})
 	}
-	_ = calls.Wait() // none fails
+	_ = calls.Wait() // they return no errors
 	return results
 }
 
-// receipt asks for one result. Whatever stands in the way of knowing leaves it pending.
+// receipt requests one result. Any failure leaves it pending.
 func (s *alimtalkClient) receipt(ctx context.Context, receipt string) sender.Result {
 	answer, err := s.do(ctx, http.MethodGet, "/"+url.PathEscape(receipt), nil)
 	var r sender.Result
@@ -45,7 +45,7 @@ func (s *alimtalkClient) receipt(ctx context.Context, receipt string) sender.Res
 	return r
 }
 
-// result reads what became of a message.
+// result reads the result of a message.
 func (s *alimtalkClient) result(body []byte) sender.Result {
 	var said struct {
 		RequestCode string `json:"requestStatusCode"`
@@ -53,7 +53,7 @@ func (s *alimtalkClient) result(body []byte) sender.Result {
 		Code        string `json:"messageStatusCode"`
 		Name        string `json:"messageStatusName"`
 	}
-	_ = json.Unmarshal(body, &said) // nothing said is nothing known
+	_ = json.Unmarshal(body, &said) // an unreadable body means pending
 	switch {
 	case said.Name == "success":
 		return sender.Result{Class: sender.Accepted, Code: keptCode(said.Code)}

@@ -212,7 +212,7 @@ func TestAlimtalk_ReadsEveryMessagesOwnCode(t *testing.T) {
 		{Class: sender.Accepted, Code: "A000"},
 		{Class: sender.Pending, Code: "A000", Receipt: "same-1"},
 		{Class: sender.Pending, Code: "A000", Receipt: "same-2"},
-		{Class: sender.Unknown, Code: "202", Detail: "the provider's answer does not tell what became of the message"},
+		{Class: sender.Unknown, Code: "202", Detail: "the provider's answer has no result for the message"},
 	}, alimtalkSend(t, s, batch...))
 }
 
@@ -233,7 +233,7 @@ func TestAlimtalk_ReadsTwoMessagesToOneNumber(t *testing.T) {
 // Every class of a whole call; all its messages share it.
 func TestAlimtalk_ClassifiesAnswers(t *testing.T) {
 	t.Parallel()
-	silence := "the provider's answer does not tell what became of the message"
+	silence := "the provider's answer has no result for the message"
 	for name, test := range map[string]struct {
 		status int
 		body   string
@@ -432,7 +432,7 @@ func TestAlimtalk_RefusesContentWithoutACall(t *testing.T) {
 		require.Equal(t, sender.Permanent, got.Class, detail)
 		require.Equal(t, "content", got.Code)
 		require.Contains(t, got.Detail, detail)
-		require.Contains(t, got.Detail, "allowed")
+		require.Regexp(t, `allowed values|; set `, got.Detail)
 	}
 	require.Empty(t, p.seen())
 	got := alimtalkSend(t, s, alimtalkDelivery("01012345678"), template(func(*sender.Delivery) {}))
@@ -442,10 +442,10 @@ func TestAlimtalk_RefusesContentWithoutACall(t *testing.T) {
 func TestAlimtalk_Validate(t *testing.T) {
 	t.Parallel()
 	require.EqualError(t, Validate("senders[4].alimtalk", DefaultAlimtalk()), strings.Join([]string{
-		`senders[4].alimtalk.service_id: "" is not allowed; allowed is an id such as ncp:kkobizmsg:kr:123456789012:name`,
-		`senders[4].alimtalk.access_key: is empty; allowed is an account's access key`,
-		`senders[4].alimtalk.secret_key: is empty; allowed is an account's secret key, or a file in secret_key_file`,
-		`senders[4].alimtalk.plus_friend_id: "" is not allowed; allowed is a KakaoTalk channel's id, such as @name`,
+		`senders[4].alimtalk.service_id: "" is not allowed; allowed values: an id such as ncp:kkobizmsg:kr:123456789012:name`,
+		`senders[4].alimtalk.access_key: is empty; set an account's access key`,
+		`senders[4].alimtalk.secret_key: is empty; set an account's secret key, or a file in secret_key_file`,
+		`senders[4].alimtalk.plus_friend_id: "" is not allowed; allowed values: a KakaoTalk channel's id, such as @name`,
 	}, "\n"))
 	valid := DefaultAlimtalk()
 	valid.ServiceID, valid.AccessKey, valid.SecretKey, valid.PlusFriendID = "ncp:kkobizmsg:kr:1:x", "a", "topsecret", "@x"

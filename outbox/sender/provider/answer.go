@@ -10,30 +10,30 @@ import (
 	"github.com/belfryhq/belfry/outbox/sender"
 )
 
-// httpAnswer is what a provider said.
+// httpAnswer is a provider's answer.
 type httpAnswer struct {
 	status int
 	header http.Header
-	body   []byte // the first answerLimit bytes at most
-	// whole is false when the body was cut: it is longer than answerLimit, or the
-	// connection or the context ended before it. The status stands all the same.
+	body   []byte // at most answerLimit bytes
+	// whole is false if the body is incomplete: it exceeds answerLimit, or the connection or the context ended
+	// during the read. The status is valid nevertheless.
 	whole bool
 
 	now time.Time
 }
 
-// refuseAddress is the result of an address that the client refuses without a call. It is
-// not recorded as invalid: only a provider can know that.
+// refuseAddress returns the result of an address that the client refuses without a call. The address is not
+// recorded as invalid: only a provider can know that.
 func refuseAddress(code, detail string) sender.Result {
 	return sender.Result{Class: sender.Permanent, Code: code, Detail: detail, Refusal: sender.RefusedAddress}
 }
 
-// refuseContent is the result of a message that the client refuses without a call.
+// refuseContent returns the result of a message that the client refuses without a call.
 func refuseContent(code, detail string) sender.Result {
 	return sender.Result{Class: sender.Permanent, Code: code, Detail: detail, Refusal: sender.RefusedContent}
 }
 
-// result reads the status alone; see classOfStatus.
+// result classifies the answer by its status only; see classOfStatus.
 func (a httpAnswer) result() sender.Result {
 	detail := http.StatusText(a.status)
 	if a.status >= 300 && a.status < 400 {
@@ -42,8 +42,8 @@ func (a httpAnswer) result() sender.Result {
 	return a.as(classOfStatus(a.status), strconv.Itoa(a.status), detail)
 }
 
-// as is a sender's own reading of the answer. RetryAfter is the provider's, where the
-// class lets the message be tried again.
+// as returns a result with a class that the sender has determined. If the class permits a retry, the result has
+// the provider's Retry-After.
 func (a httpAnswer) as(class sender.Class, code, detail string) sender.Result {
 	result := sender.Result{Class: class, Code: code, Detail: detail}
 	if class == sender.Retryable || class == sender.Unknown {
@@ -52,10 +52,10 @@ func (a httpAnswer) as(class sender.Class, code, detail string) sender.Result {
 	return result
 }
 
-// classOfStatus reads an HTTP status. 2xx: accepted. 408, 425, 429, 500, 503: retryable, the
-// provider reports that it did not do it. 401: retryable as well. It is about the sender's
-// credentials and not about the message, and opens the relay's breaker. Every other 5xx: unknown, as 502 and 504, by
-// which a gateway says that it lost sight of the request. All else is permanent.
+// classOfStatus classifies an HTTP status. 2xx is accepted. 408, 425, 429, 500 and 503 are retryable: the
+// provider reports that it did not act. 401 is retryable too, because it concerns the sender's credentials and
+// not the message; it opens the relay's breaker. Every other 5xx is unknown, such as 502 and 504, with which a
+// gateway reports that it does not know the result. All other statuses are permanent.
 func classOfStatus(status int) sender.Class {
 	switch status {
 	case http.StatusUnauthorized, http.StatusRequestTimeout, http.StatusTooEarly, http.StatusTooManyRequests,
@@ -76,9 +76,8 @@ var (
 	longRun   = regexp.MustCompile(`[0-9][0-9.:-]{5,}[0-9]`)
 )
 
-// keptCode returns a provider's code if it is fit to be kept: up to 64 letters, digits,
-// _, ., : and -, with no run of digits that might be somebody's number; else the empty
-// text.
+// keptCode returns a provider's code if it can be stored: up to 64 letters, digits, _, ., : and -, without a run
+// of digits that may be a telephone number. Otherwise it returns an empty text.
 func keptCode(text string) string {
 	if !codeShape().MatchString(text) || longRun.MatchString(text) {
 		return ""

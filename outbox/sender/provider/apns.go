@@ -42,22 +42,22 @@ func (c *APNsConfig) open(now func() time.Time) (Client, error) {
 	return &oneByOne{Closer: client.http, deliver: client.deliver}, nil
 }
 
-// apnsDevice is what may stand in the request's path, up to apnsMaxDevice bytes of it. The
-// expression does not count: each start of belfry would compile all the repetitions.
+// apnsDevice matches device tokens that are safe in the request's path. The length is limited by apnsMaxDevice
+// instead of a repetition, which would be slow to compile at every start.
 var apnsDevice = regexp.MustCompile(`^[A-Za-z0-9_-]+$`)
 
 const apnsMaxDevice = 512
 
 func (c *apnsClient) deliver(ctx context.Context, d sender.Delivery) sender.Result {
 	if len(d.Address) > apnsMaxDevice || !apnsDevice.MatchString(d.Address) {
-		return refuseAddress("token", "the address is not a device token; allowed are hexadecimal digits")
+		return refuseAddress("token", "the address is not a device token; allowed values: hexadecimal digits")
 	}
 	body, err := apnsPayload(d, c.cfg.Sound)
 	if err != nil {
 		return refuseContent("payload", err.Error())
 	}
 	if len(body) > apnsMaxPayload {
-		return refuseContent("payload_too_large", fmt.Sprintf("the payload has %d bytes; allowed are %d", len(body), apnsMaxPayload))
+		return refuseContent("payload_too_large", fmt.Sprintf("the payload has %d bytes; the maximum is %d", len(body), apnsMaxPayload))
 	}
 	token, err := c.tokens.get()
 	if err != nil {
@@ -80,14 +80,14 @@ func (c *apnsClient) deliver(ctx context.Context, d sender.Delivery) sender.Resu
 	return result
 }
 
-// call makes one request and returns the reason in its answer, if it has one.
+// call makes one request and returns the answer and the reason that it contains, if any.
 func (c *apnsClient) call(ctx context.Context, d sender.Delivery, body []byte, token string) (httpAnswer, string, error) {
 	url := strings.TrimRight(c.cfg.Endpoint, "/") + "/3/device/" + d.Address
 	request, err := http.NewRequestWithContext(ctx, http.MethodPost, url, bytes.NewReader(body))
 	if err != nil {
 		return httpAnswer{}, "", fmt.Errorf("make the request: %w", err)
 	}
-	expiration := int64(0) // now or never
+	expiration := int64(0) // APNs does not store the message
 	if c.cfg.Expiration > 0 {
 		expiration = c.now().Add(c.cfg.Expiration).Unix()
 	}
@@ -107,27 +107,26 @@ func (c *apnsClient) call(ctx context.Context, d sender.Delivery, body []byte, t
 	var said struct {
 		Reason string `json:"reason"`
 	}
-	_ = json.Unmarshal(answer.body, &said) // a body without a reason leaves the status to speak
+	_ = json.Unmarshal(answer.body, &said) // without a reason the status is enough
 	return answer, keptCode(said.Reason), nil
 }
 
-// apnsExpired is the reason by which Apple asks for a new provider token.
+// apnsExpired is the reason with which Apple requires a new provider token.
 const apnsExpired = "ExpiredProviderToken"
 
-// apnsReasons are those that mean something else than their status.
+// apnsReasons are the reasons whose class differs from the class of their status.
 var apnsReasons = map[string]sender.Class{
 	"BadDeviceToken":         sender.InvalidAddress,
-	"DeviceTokenNotForTopic": sender.Permanent, // the topic may be wrong as well
+	"DeviceTokenNotForTopic": sender.Permanent, // the topic may be wrong
 	"Unregistered":           sender.InvalidAddress,
 	"ExpiredToken":           sender.InvalidAddress,
 	"IdleTimeout":            sender.Retryable,
-	apnsExpired:              sender.Retryable, // a token is at hand later
+	apnsExpired:              sender.Retryable, // a new token is available later
 	"InvalidProviderToken":   sender.Retryable, // the sender's credentials, not the message
 	"MissingProviderToken":   sender.Retryable,
 }
 
-// classifyAPNs reads an answer. A reason is Apple's own word and counts more than a
-// status.
+// classifyAPNs returns the class of an answer. A known reason takes precedence over the status.
 func classifyAPNs(answer httpAnswer, reason string) sender.Result {
 	if answer.status < 300 {
 		return answer.result()
@@ -142,7 +141,7 @@ func classifyAPNs(answer httpAnswer, reason string) sender.Result {
 	}
 	code, detail := strconv.Itoa(answer.status), http.StatusText(answer.status)
 	if reason != "" {
-		code, detail = code+" "+reason, "APNs says "+reason
+		code, detail = code+" "+reason, "APNs returned "+reason
 	}
 	return answer.as(class, code, detail)
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/belfryhq/belfry/outbox/sender"
 )
 
-// apnsMaxPayload is what APNs takes.
+// apnsMaxPayload is the maximum payload of APNs in bytes.
 const apnsMaxPayload = 4096
 
 type apnsAlert struct {
@@ -17,7 +17,7 @@ type apnsAlert struct {
 	Body  string `json:"body,omitempty"`
 }
 
-// apnsPayload is what the device gets.
+// apnsPayload returns the payload for the device.
 func apnsPayload(d sender.Delivery, sound string) ([]byte, error) {
 	var data map[string]json.RawMessage
 	if err := json.Unmarshal(d.Data, &data); err != nil {
@@ -41,7 +41,7 @@ func apnsPayload(d sender.Delivery, sound string) ([]byte, error) {
 	return encodePayload(map[string]any{"aps": aps, "data": data, "key": d.Key})
 }
 
-// encodePayload writes JSON for a device, in as few bytes as it has.
+// encodePayload encodes JSON for a device without HTML escapes, which would waste bytes.
 func encodePayload(v any) ([]byte, error) {
 	var out bytes.Buffer
 	enc := json.NewEncoder(&out)

@@ -294,7 +294,7 @@ func TestAPNs_ReplacesAnExpiredProviderToken(t *testing.T) {
 
 	b.clock.advance(15 * time.Minute) // too early for another token
 	require.Equal(t, sender.Result{
-		Class: sender.Retryable, Code: "403 ExpiredProviderToken", Detail: "APNs says ExpiredProviderToken", RetryAfter: 5 * time.Minute,
+		Class: sender.Retryable, Code: "403 ExpiredProviderToken", Detail: "APNs returned ExpiredProviderToken", RetryAfter: 5 * time.Minute,
 	}, deliver(t, b.sender, apnsDelivery()))
 	require.Len(t, seen(), 2)
 
@@ -328,7 +328,7 @@ func TestAPNs_RefusesWithoutACall(t *testing.T) {
 	for _, address := range []string{"", "../../evil", "a b", "token\r\nX: y", "%2e%2e", strings.Repeat("a", 513)} {
 		d := apnsDelivery()
 		d.Address = address
-		require.Equal(t, refuseAddress("token", "the address is not a device token; allowed are hexadecimal digits"), deliver(t, b.sender, d), address)
+		require.Equal(t, refuseAddress("token", "the address is not a device token; allowed values: hexadecimal digits"), deliver(t, b.sender, d), address)
 	}
 	for data, detail := range map[string]string{`[]`: "data is not a JSON object", `{"aps":1}`: "data.aps is not a JSON object"} {
 		d := apnsDelivery()
@@ -340,16 +340,16 @@ func TestAPNs_RefusesWithoutACall(t *testing.T) {
 	got := deliver(t, b.sender, d)
 	require.Equal(t, sender.Permanent, got.Class)
 	require.Equal(t, "payload_too_large", got.Code)
-	require.Contains(t, got.Detail, "allowed are 4096")
+	require.Contains(t, got.Detail, "the maximum is 4096")
 }
 
 func TestAPNs_Validate(t *testing.T) {
 	t.Parallel()
 	require.EqualError(t, Validate("senders[1].apns", DefaultAPNs()), strings.Join([]string{
-		`senders[1].apns.team_id: "" is not allowed; allowed are 10 letters and digits`,
-		`senders[1].apns.key_id: "" is not allowed; allowed are 10 letters and digits`,
-		`senders[1].apns.key: is empty; allowed is the content of a .p8 file, or its name in key_file`,
-		`senders[1].apns.topic: "" is not allowed; allowed is a bundle id: letters, digits, dots and hyphens`,
+		`senders[1].apns.team_id: "" is not allowed; allowed values: 10 letters and digits`,
+		`senders[1].apns.key_id: "" is not allowed; allowed values: 10 letters and digits`,
+		`senders[1].apns.key: is empty; set the content of a .p8 file, or its name in key_file`,
+		`senders[1].apns.topic: "" is not allowed; allowed values: a bundle id: letters, digits, dots and hyphens`,
 	}, "\n"))
 	valid := DefaultAPNs()
 	valid.TeamID, valid.KeyID, valid.Topic = "TEAM567890", "KEY4567890", "org.example.app"
@@ -389,5 +389,5 @@ func TestAPNs_ReadsTheKeyFromAFile(t *testing.T) {
 	cfg.KeyFile = path
 	require.NoError(t, os.WriteFile(path, []byte("topsecret"), 0o600))
 	_, err = New(cfg, time.Now)
-	require.EqualError(t, err, "apns.key_file: is not PEM; allowed is a .p8 file with a P-256 private key")
+	require.EqualError(t, err, "apns.key_file: is not PEM; allowed values: a .p8 file with a P-256 private key")
 }

@@ -9,11 +9,11 @@ import (
 )
 
 const (
-	apnsTokenUse = 40 * time.Minute // Apple refuses a token that is older than an hour
-	apnsTokenGap = 20 * time.Minute // and one that is replaced more often than this
+	apnsTokenUse = 40 * time.Minute // Apple rejects a token that is older than an hour
+	apnsTokenGap = 20 * time.Minute // Apple rejects more frequent changes
 )
 
-// apnsTokens keeps the provider token, with which all calls say who sends.
+// apnsTokens stores the provider token, which authorizes all calls.
 type apnsTokens struct {
 	key           *ecdsa.PrivateKey
 	keyID, teamID string
@@ -34,13 +34,13 @@ func (t *apnsTokens) get() (string, error) {
 	return t.sign()
 }
 
-// replace returns another token than used, which Apple called expired, or how long to
-// wait until there may be one.
+// replace returns a token other than used, which Apple reported as expired, or the wait until the token may be
+// replaced.
 func (t *apnsTokens) replace(used string) (string, time.Duration) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.current != used {
-		return t.current, 0 // another call was faster
+		return t.current, 0 // another call has replaced it
 	}
 	if wait := t.issued.Add(apnsTokenGap).Sub(t.now()); wait > 0 {
 		return "", wait
@@ -52,11 +52,11 @@ func (t *apnsTokens) replace(used string) (string, time.Duration) {
 	return token, 0
 }
 
-// sign makes a new token. The caller holds mu.
+// sign creates a new token. The caller holds mu.
 func (t *apnsTokens) sign() (string, error) {
 	now := t.now()
 	claim := jwt.NewWithClaims(jwt.SigningMethodES256, jwt.MapClaims{"iss": t.teamID, "iat": now.Unix()})
-	claim.Header = map[string]any{"alg": "ES256", "kid": t.keyID} // as Apple shows it, without typ
+	claim.Header = map[string]any{"alg": "ES256", "kid": t.keyID} // without typ, like Apple's example
 	token, err := claim.SignedString(t.key)
 	if err != nil {
 		return "", err

@@ -20,27 +20,26 @@ import (
 	"github.com/belfryhq/belfry/outbox/sender"
 )
 
-// answerLimit is how many bytes of an answer's body are read.
+// answerLimit is the maximum number of bytes read from an answer's body.
 const answerLimit = 64 << 10
 
-// callTimeout bounds a call whose context has no deadline.
+// callTimeout is the timeout of a call whose context has no deadline.
 const callTimeout = 30 * time.Second
 
-// HTTPConfig is what every sender over HTTP lets its operator set.
+// HTTPConfig contains the settings that all HTTP senders share.
 type HTTPConfig struct {
-	// AllowAddresses are prefixes, or single addresses, that the guard lets through
-	// although they are private: in-house receivers, and tests.
+	// AllowAddresses are prefixes or single addresses that the guard permits although they are private, for
+	// in-house receivers and tests.
 	AllowAddresses []string `mapstructure:"allow_addresses"`
-	// CAFile names a PEM file of certificate authorities that are trusted beside the
-	// system's; empty: none.
+	// CAFile names a PEM file of trusted certificate authorities, in addition to the system's. It may be empty.
 	CAFile string `mapstructure:"ca_file"`
 }
 
-// validate notes what is wrong.
-func (c *HTTPConfig) validate(p *sender.Problems) {
+// validate adds the problems of the settings.
+func (c *HTTPConfig) validate(p *sender.ValidationErrors) {
 	for i, text := range c.AllowAddresses {
 		_, err := parsePrefix(text)
-		p.Check(err == nil, fmt.Sprintf("allow_addresses[%d]", i), "%q is not allowed; allowed are prefixes such as 10.0.0.0/8 and addresses", text)
+		p.Check(err == nil, fmt.Sprintf("allow_addresses[%d]", i), "%q is not allowed; allowed values: prefixes such as 10.0.0.0/8 and addresses", text)
 	}
 }
 
@@ -60,59 +59,54 @@ func parsePrefix(text string) (netip.Prefix, error) {
 	return prefix.Masked(), nil
 }
 
-// httpOptions is what a sender decides, not its operator.
+// httpOptions contains the options that a sender sets, and operators cannot.
 type httpOptions struct {
-	// guard refuses connections to private addresses but those of
-	// HTTPConfig.AllowAddresses. It is for URLs that come from users.
+	// guard refuses connections to private addresses, except HTTPConfig.AllowAddresses. It is for URLs from
+	// users.
 	guard bool
-	// redirects is how many redirects by 307 and 308 are followed, which keep method and
-	// body. Beyond them, and for every other 3xx, the redirect itself is the answer.
+	// redirects is the maximum number of redirects by 307 and 308, which preserve method and body. Any other
+	// redirect is returned as the answer.
 	redirects int
-	// http2 speaks HTTP/2 only: over TLS, and with prior knowledge where the URL is http.
+	// http2 uses HTTP/2 only, with prior knowledge if the URL is http.
 	http2 bool
-	// fresh opens a connection for each call. It is for sends without a body, such as
-	// by GET: net/http repeats them by itself when a connection that was kept breaks.
+	// fresh opens a connection for each call. It is for sends without a body, such as GET, which net/http
+	// repeats automatically if a kept-alive connection breaks.
 	fresh bool
-	// now is the clock by which dates in Retry-After are read; nil: time.Now.
+	// now is the clock for dates in Retry-After. Nil means time.Now.
 	now func() time.Time
 }
 
-// httpClient is the half that clients over HTTP share: one call with a deadline,
-// the answer read with a bound, and of every way to get none whether the request may
-// have gone out.
+// httpClient is the common part of HTTP clients: one call with a deadline, a limited read of the answer, and for
+// each failure, whether the request may have been sent.
 //
 //	do ─┬─ an answer ────────────────────────► httpAnswer: status, headers, ≤ 64 KiB of body
 //	    ├─ none, and the request never began ► retryable: dns, dial, tls, timeout
-//	    ├─ none, and it may have gone out ───► unknown: timeout, connection
+//	    ├─ none, and it may have been sent ──► unknown: timeout, connection
 //	    └─ refused here ─────────────────────► permanent: blocked_address, request
 //
 // # Invariants
 //
-//  1. A failure is retryable only when the request surely never began (I9): its headers
-//     were not written, or, of a request without a body, it got no connection. See
-//     watch.go for why that is sure.
-//  2. One do is one request on the wire. net/http repeats by itself a request that bears
-//     an Idempotency-Key header, or has no body, when a connection that was kept open
-//     breaks; nobody would have recorded that second call. do therefore sends
-//     the key under the spelling idempotency-key, which net/http does not look for and
-//     which is the same header to a receiver; a send without a body needs httpOptions.fresh.
-//     What net/http still repeats are requests of which surely nothing was processed.
-//  3. With httpOptions.guard no connection is opened to a private, loopback, link-local or
-//     otherwise special address. The address is checked after it was resolved, at every
-//     dial, so neither a name that resolves anew nor a redirect gets round it.
-//  4. Every call ends with its context, and after 30 seconds if that has no deadline.
-//     At most 64 KiB of a body are read, and 64 KiB of headers.
-//  5. A failure's text has no address, URL or content in it.
+//  1. A failure is retryable only if the request certainly never began (I9): its headers were not written, or a
+//     request without a body had no connection. watch.go explains why.
+//  2. One do is one request on the wire. net/http automatically repeats a request that has an Idempotency-Key
+//     header, or no body, if a kept-alive connection breaks; that second call would not be recorded. Therefore
+//     do spells the header idempotency-key, which net/http does not recognize and receivers do, and a send
+//     without a body requires httpOptions.fresh. net/http still repeats requests of which certainly nothing was
+//     processed.
+//  3. With httpOptions.guard no connection is opened to a private, loopback, link-local or otherwise special
+//     address. The address is checked after resolution, at every dial, which covers changed names and
+//     redirects.
+//  4. Every call ends with its context, and after 30 seconds without a deadline. At most 64 KiB of the body and
+//     64 KiB of headers are read.
+//  5. A failure's text contains no address, URL or content.
 //
-// Statuses are read as in classOfStatus; a sender that knows its provider's own words looks at
-// the answer first. Proxies of the environment are not used. HTTP/2 is spoken where the
-// provider offers it, and its connections are pinged, so that one whose peer is gone
-// does not swallow call after call.
+// Statuses are classified by classOfStatus, unless a sender recognizes its provider's own codes. Proxies of the
+// environment are not used. HTTP/2 is used if the provider supports it. Its connections are pinged, so that a
+// dead connection fails few calls.
 //
-// # Not promised
+// # Not guaranteed
 //
-// That a retryable status, such as 500, was not acted upon: the provider said that it
-// failed, and is believed.
+// That a provider did not act before a retryable status such as 500: its report is trusted.
 //
 // It is safe for concurrent use.
 type httpClient struct {
@@ -121,7 +115,7 @@ type httpClient struct {
 	now       func() time.Time
 }
 
-// newHTTPClient returns a Client, or an error that names the key of the problem.
+// newHTTPClient returns a client, or an error that names the key of the problem.
 func newHTTPClient(cfg HTTPConfig, o httpOptions) (*httpClient, error) {
 	dialer := &net.Dialer{Timeout: 10 * time.Second, KeepAlive: 30 * time.Second}
 	if o.guard {
@@ -162,7 +156,7 @@ func newHTTPClient(cfg HTTPConfig, o httpOptions) (*httpClient, error) {
 
 func rootCAs(file string) (*x509.CertPool, error) {
 	if file == "" {
-		return nil, nil //nolint:nilnil // nil are the system's own
+		return nil, nil //nolint:nilnil // nil means the system's authorities
 	}
 	pem, err := os.ReadFile(file)
 	if err != nil {
@@ -178,16 +172,16 @@ func rootCAs(file string) (*x509.CertPool, error) {
 	return roots, nil
 }
 
-// Close closes the connections that are idle. Calls under way go on.
+// Close closes idle connections. Calls in progress continue.
 func (c *httpClient) Close() error {
 	c.transport.CloseIdleConnections()
 	return nil
 }
 
-// do makes the call, within the request's context. An error means that there was no
-// answer; failureOf says what that amounts to. An answer whose body could not be read is
-// an answer: see httpAnswer.whole. The request is not changed; a body must be rewindable, as
-// http.NewRequestWithContext makes it of a bytes.Reader, bytes.Buffer or strings.Reader.
+// do makes the call within the request's context. An error means that there was no answer; failureOf classifies
+// it. If the body could not be read, do returns an answer with httpAnswer.whole false. The request is not
+// changed. Its body must be rewindable, such as one that http.NewRequestWithContext creates from a bytes.Reader,
+// bytes.Buffer or strings.Reader.
 func (c *httpClient) do(req *http.Request) (httpAnswer, error) {
 	ctx := req.Context()
 	if _, bounded := ctx.Deadline(); !bounded {
@@ -238,13 +232,13 @@ func (c *httpClient) exchange(ctx context.Context, original *http.Request, targe
 	if err != nil {
 		return httpAnswer{}, readFailure(ctx, err, w.tried.Load(), w.begun.Load())
 	}
-	defer func() { _ = resp.Body.Close() }() // nothing of it is needed any more
+	defer func() { _ = resp.Body.Close() }() // the answer was read
 	body, err := io.ReadAll(io.LimitReader(resp.Body, answerLimit+1))
 	whole := err == nil && len(body) <= answerLimit
 	return httpAnswer{status: resp.StatusCode, header: resp.Header, body: body[:min(len(body), answerLimit)], whole: whole, now: c.now()}, nil
 }
 
-// redirect is where the answer sends the same request, if that is a place to go.
+// redirect returns the target of a redirect that may be followed.
 func (a httpAnswer) redirect(from *url.URL) (*url.URL, bool) {
 	if a.status != http.StatusTemporaryRedirect && a.status != http.StatusPermanentRedirect {
 		return nil, false

@@ -270,8 +270,8 @@ func TestHTTP_Validate(t *testing.T) {
 	require.NoError(t, Validate("senders[0].webhook", cfg))
 	cfg.HTTP.AllowAddresses = []string{"10.0.0.0/8", "10.0.0.0/99", "localhost"}
 	err := Validate("senders[0].webhook", cfg)
-	require.EqualError(t, err, `senders[0].webhook.allow_addresses[1]: "10.0.0.0/99" is not allowed; allowed are prefixes such as 10.0.0.0/8 and addresses
-senders[0].webhook.allow_addresses[2]: "localhost" is not allowed; allowed are prefixes such as 10.0.0.0/8 and addresses`)
+	require.EqualError(t, err, `senders[0].webhook.allow_addresses[1]: "10.0.0.0/99" is not allowed; allowed values: prefixes such as 10.0.0.0/8 and addresses
+senders[0].webhook.allow_addresses[2]: "localhost" is not allowed; allowed values: prefixes such as 10.0.0.0/8 and addresses`)
 	_, err = newHTTPClient(HTTPConfig{CAFile: filepath.Join(t.TempDir(), "none.pem")}, httpOptions{})
 	require.ErrorContains(t, err, "ca_file: ")
 	file := filepath.Join(t.TempDir(), "empty.pem")

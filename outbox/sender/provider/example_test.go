@@ -45,7 +45,7 @@ func ExampleValidate() {
 	cfg := provider.DefaultSMTP()
 	cfg.Host, cfg.From, cfg.TLS = "smtp.example.org", "notice@example.org", "ssl"
 	fmt.Println(provider.Validate("senders[0].smtp", cfg))
-	// Output: senders[0].smtp.tls: "ssl" is not allowed; allowed are starttls, opportunistic, implicit, none
+	// Output: senders[0].smtp.tls: "ssl" is not allowed; allowed values: starttls, opportunistic, implicit, none
 }
 
 // A fixed receiver in one's own network, whose addresses are let through, checks who

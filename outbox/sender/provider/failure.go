@@ -12,7 +12,7 @@ import (
 	"github.com/belfryhq/belfry/outbox/sender"
 )
 
-// codeBlocked is of a call that the guard refused.
+// codeBlocked is the code of a call that the guard refused.
 const codeBlocked = "blocked_address"
 
 // callError is a call without an answer.
@@ -24,9 +24,9 @@ type callError struct {
 
 func (e *callError) Error() string { return e.code + ": " + e.detail }
 
-// failureOf is what an error of do amounts to: retryable when the request surely never
-// began, unknown when it may have gone out, permanent when it never can. Codes: dns,
-// dial, tls, timeout, canceled, connection, blocked_address, request.
+// failureOf returns the result of an error of do: retryable if the request certainly never began, unknown if it
+// may have been sent, permanent if it can never be sent. Codes: dns, dial, tls, timeout, canceled, connection,
+// blocked_address, request.
 func failureOf(err error) sender.Result {
 	if e, ok := errors.AsType[*callError](err); ok {
 		return sender.Result{Class: e.class, Code: e.code, Detail: e.detail, Refusal: e.refusal}
@@ -34,8 +34,8 @@ func failureOf(err error) sender.Result {
 	return sender.Result{Class: sender.Unknown, Code: "connection", Detail: "no answer"}
 }
 
-// readFailure reads the transport's error. Its text may hold addresses, so none of it is
-// kept but the operating system's own words for an errno.
+// readFailure classifies the transport's error. It drops the error's text, which may contain addresses, except
+// for the operating system's text of an errno.
 func readFailure(ctx context.Context, err error, tried, begun bool) *callError {
 	e := &callError{class: sender.Retryable}
 	if begun {
@@ -49,13 +49,13 @@ func readFailure(ctx context.Context, err error, tried, begun bool) *callError {
 	)
 	switch {
 	case errors.Is(err, errBlocked):
-		e.class, e.code, e.detail = sender.Permanent, codeBlocked, "the address is private; allow_addresses lets it through"
+		e.class, e.code, e.detail = sender.Permanent, codeBlocked, "the address is private; permit it with allow_addresses"
 		e.refusal = sender.RefusedAddress
 	case !tried && ctx.Err() == nil:
 		e.class, e.code, e.detail = sender.Permanent, "request", "the request is not valid HTTP"
 		e.refusal = sender.RefusedContent
 	case errors.As(err, &dns):
-		e.code, e.detail = "dns", "the host's name was not resolved"
+		e.code, e.detail = "dns", "the host name was not resolved"
 	case describeTLS(err) != "":
 		e.code, e.detail = "tls", describeTLS(err)
 	case errors.As(err, &errno):
@@ -64,7 +64,7 @@ func readFailure(ctx context.Context, err error, tried, begun bool) *callError {
 			e.code = "dial"
 		}
 	case errors.Is(ctx.Err(), context.Canceled):
-		e.code, e.detail = "canceled", "the call was given up"
+		e.code, e.detail = "canceled", "the call was canceled"
 	case ctx.Err() != nil, errors.As(err, &expiry) && expiry.Timeout():
 		e.code, e.detail = "timeout", "no answer in time"
 		if !begun {
@@ -73,7 +73,7 @@ func readFailure(ctx context.Context, err error, tried, begun bool) *callError {
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
 		e.code, e.detail = "connection", "closed without an answer"
 	default:
-		e.code, e.detail = "connection", "broken, or no HTTP was spoken"
+		e.code, e.detail = "connection", "the connection broke, or the server did not speak HTTP"
 	}
 	return e
 }
@@ -91,7 +91,7 @@ func describeTLS(err error) string {
 	case errors.As(err, &authority):
 		return "the certificate is signed by an unknown authority"
 	case errors.As(err, &host):
-		return "the certificate is another host's"
+		return "the certificate is for another host"
 	case errors.As(err, &invalid) && invalid.Reason == x509.Expired:
 		return "the certificate has expired or is not valid yet"
 	case errors.As(err, &invalid), errors.As(err, &verify):

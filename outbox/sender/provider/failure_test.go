@@ -88,11 +88,11 @@ func TestHTTP_GivenUp(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	go func() { <-begun; cancel() }()
 	_, err := c.do(httpPost(t, ctx, url))
-	require.Equal(t, sender.Result{Class: sender.Unknown, Code: "canceled", Detail: "the call was given up"}, failureOf(err))
+	require.Equal(t, sender.Result{Class: sender.Unknown, Code: "canceled", Detail: "the call was canceled"}, failureOf(err))
 
 	// A context that has ended beforehand: nothing goes out.
 	_, err = c.do(httpPost(t, ctx, url))
-	require.Equal(t, sender.Result{Class: sender.Retryable, Code: "canceled", Detail: "the call was given up"}, failureOf(err))
+	require.Equal(t, sender.Result{Class: sender.Retryable, Code: "canceled", Detail: "the call was canceled"}, failureOf(err))
 }
 
 // A send without a body began when it got its connection.

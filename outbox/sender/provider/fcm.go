@@ -17,7 +17,7 @@ import (
 	"github.com/belfryhq/belfry/outbox/sender"
 )
 
-// fcmClient sends by FCM.
+// fcmClient sends through FCM.
 type fcmClient struct {
 	http     *httpClient
 	tokens   *fcmTokens
@@ -44,7 +44,7 @@ func (c *FCMConfig) open(now func() time.Time) (Client, error) {
 		project = who.project
 	}
 	if !fcmProject().MatchString(project) {
-		return nil, errors.New("project: is missing, and the service account has none that is allowed")
+		return nil, errors.New("project: is missing, and the service account has no valid one")
 	}
 	tokenURL := c.TokenURL
 	if tokenURL == "" {
@@ -71,13 +71,13 @@ func (c *fcmClient) deliver(ctx context.Context, d sender.Delivery) sender.Resul
 	}
 	data, err := fcmData(d.Data)
 	if err != nil {
-		return refuseContent("content", "data is no JSON object")
+		return refuseContent("content", "data is not a JSON object")
 	}
 	data["belfry_key"] = d.Key
 	if name, size := fcmReserved(data), fcmSize(d, data); name != "" {
-		return refuseContent("reserved_key", "data."+name+" is a name that FCM reserves; allowed are all but from, message_type, and names that begin with google. or gcm.")
+		return refuseContent("reserved_key", "data."+name+" is a name that FCM reserves; not allowed are from, message_type, and names that begin with google. or gcm.")
 	} else if size > fcmMaxPayload {
-		return refuseContent("payload_too_large", fmt.Sprintf("title, body and data have %d bytes; allowed are %d", size, fcmMaxPayload))
+		return refuseContent("payload_too_large", fmt.Sprintf("title, body and data have %d bytes; the maximum is %d", size, fcmMaxPayload))
 	}
 	body, err := c.message(d, data)
 	if err != nil {
@@ -105,7 +105,7 @@ func (c *fcmClient) deliver(ctx context.Context, d sender.Delivery) sender.Resul
 	}
 }
 
-// message is the body of a call.
+// message returns the body of a call.
 func (c *fcmClient) message(d sender.Delivery, data map[string]string) ([]byte, error) {
 	android := map[string]any{"priority": c.priority, "notification": map[string]string{"tag": d.Key}}
 	apns := map[string]string{"apns-collapse-id": d.Key}
@@ -128,12 +128,12 @@ func (c *fcmClient) message(d sender.Delivery, data map[string]string) ([]byte, 
 	return json.Marshal(map[string]any{"message": message})
 }
 
-// fcmMaxPayload is how many bytes title, body and data have at most together
-// (https://firebase.google.com/docs/cloud-messaging/concept-options). FCM also counts what it
-// wraps around them, so that it may refuse a message a little below.
+// fcmMaxPayload is the maximum size of title, body and data together in bytes
+// (https://firebase.google.com/docs/cloud-messaging/concept-options). FCM also counts its own framing, so it may
+// refuse a slightly smaller message.
 const fcmMaxPayload = 4096
 
-// fcmSize counts the texts of a message, and nothing of their JSON.
+// fcmSize returns the size of the texts of a message, without their JSON.
 func fcmSize(d sender.Delivery, data map[string]string) int {
 	size := len(d.Title) + len(d.Body)
 	for name, value := range data {
@@ -142,8 +142,7 @@ func fcmSize(d sender.Delivery, data map[string]string) int {
 	return size
 }
 
-// fcmReserved returns a name of data that FCM refuses, the first by the alphabet, or the empty
-// text.
+// fcmReserved returns the first name of data, in alphabetical order, that FCM rejects, or an empty text.
 func fcmReserved(data map[string]string) string {
 	for _, name := range slices.Sorted(maps.Keys(data)) {
 		if name == "from" || name == "message_type" || strings.HasPrefix(name, "google.") || strings.HasPrefix(name, "gcm.") {
@@ -153,7 +152,7 @@ func fcmReserved(data map[string]string) string {
 	return ""
 }
 
-// fcmData are the members of data, each as the text that FCM demands.
+// fcmData returns the members of data as texts, which FCM requires.
 func fcmData(data json.RawMessage) (map[string]string, error) {
 	var members map[string]json.RawMessage
 	if err := json.Unmarshal(data, &members); err != nil {

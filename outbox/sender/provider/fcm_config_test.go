@@ -17,18 +17,18 @@ import (
 
 func TestFCM_Validate(t *testing.T) {
 	t.Parallel()
-	require.EqualError(t, Validate("senders[0].fcm", DefaultFCM()), "senders[0].fcm.service_account: is missing; required is service_account or service_account_file")
+	require.EqualError(t, Validate("senders[0].fcm", DefaultFCM()), "senders[0].fcm.service_account: is missing; set service_account or service_account_file")
 	cfg := DefaultFCM()
 	cfg.ServiceAccountFile = "/etc/belfry/fcm.json"
 	require.NoError(t, Validate("senders[0].fcm", cfg))
 
 	err := Validate("senders[0].fcm", &FCMConfig{ServiceAccount: "hunter2", ServiceAccountFile: "x", Project: "a/b", Endpoint: "http://example.com", TokenURL: "x", Priority: "urgent", TTL: time.Millisecond})
-	require.EqualError(t, err, `senders[0].fcm.service_account: both service_account and service_account_file are set; allowed is one of them
-senders[0].fcm.project: "a/b" is not allowed; allowed are up to 100 letters, digits, ., :, _ and -
-senders[0].fcm.endpoint: a URL by http; allowed is https, http to this machine, and http elsewhere with allow_http
+	require.EqualError(t, err, `senders[0].fcm.service_account: both service_account and service_account_file are set; set only one
+senders[0].fcm.project: "a/b" is not allowed; allowed values: up to 100 letters, digits, ., :, _ and -
+senders[0].fcm.endpoint: an http URL; allowed values: https, http to this machine, and http elsewhere with allow_http
 senders[0].fcm.token_url: not an absolute https URL
-senders[0].fcm.priority: "urgent" is not allowed; allowed are high and normal
-senders[0].fcm.ttl: 1ms is not allowed; allowed are 0 (four weeks) and 1s to 672h0m0s`)
+senders[0].fcm.priority: "urgent" is not allowed; allowed values: high and normal
+senders[0].fcm.ttl: 1ms is not allowed; allowed values: 0 (four weeks) and 1s to 672h0m0s`)
 	require.NotContains(t, err.Error(), "hunter2")
 }
 
@@ -52,13 +52,13 @@ func TestFCM_ServiceAccounts(t *testing.T) {
 	for _, test := range []struct{ name, text, problem string }{
 		{"good", with("x", "y"), ""},
 		{"PKCS #1", with("private_key", block("RSA PRIVATE KEY", x509.MarshalPKCS1PrivateKey(fcmPrivateKey()))), ""},
-		{"no JSON", `hunter2`, "service_account: is no JSON object; allowed is a service account's key as Google hands it out"},
-		{"a user's", with("type", "authorized_user"), "service_account: is no service account's key: type must be service_account and client_email be set"},
-		{"no PEM", with("private_key", "hunter2"), "service_account: its private_key is no PEM block"},
-		{"broken", with("private_key", block("PRIVATE KEY", []byte("hunter2"))), "service_account: its private_key is no RSA key by PKCS #8 or PKCS #1"},
-		{"elliptic", with("private_key", block("PRIVATE KEY", der)), "service_account: its private_key is no RSA key by PKCS #8 or PKCS #1"},
-		{"no project", with("project_id", ""), "project: is missing, and the service account has none that is allowed"},
-		{"token by http", with("token_uri", "http://example.com"), "token_url: the service account's token_uri: a URL by http; allowed is https, http to this machine, and http elsewhere with allow_http"},
+		{"no JSON", `hunter2`, "service_account: is not a JSON object; must be a service account's key in Google's JSON format"},
+		{"a user's", with("type", "authorized_user"), "service_account: is not a service account's key: type must be service_account, and client_email is required"},
+		{"no PEM", with("private_key", "hunter2"), "service_account: its private_key is not a PEM block"},
+		{"broken", with("private_key", block("PRIVATE KEY", []byte("hunter2"))), "service_account: its private_key is not an RSA key in PKCS #8 or PKCS #1"},
+		{"elliptic", with("private_key", block("PRIVATE KEY", der)), "service_account: its private_key is not an RSA key in PKCS #8 or PKCS #1"},
+		{"no project", with("project_id", ""), "project: is missing, and the service account has no valid one"},
+		{"token by http", with("token_uri", "http://example.com"), "token_url: the service account's token_uri: an http URL; allowed values: https, http to this machine, and http elsewhere with allow_http"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()

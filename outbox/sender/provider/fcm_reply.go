@@ -9,11 +9,11 @@ import (
 	"github.com/belfryhq/belfry/outbox/sender"
 )
 
-// fcmQuotaPause is the least wait that FCM asks for after a 429, where it names none
-// itself (https://firebase.google.com/docs/reference/fcm/rest/v1/ErrorCode).
+// fcmQuotaPause is the minimum wait after a 429 without Retry-After, as FCM requires
+// (https://firebase.google.com/docs/reference/fcm/rest/v1/ErrorCode).
 const fcmQuotaPause = time.Minute
 
-// fcmReply is FCM's answer: a name, or an error.
+// fcmReply is FCM's answer: the name of a message, or an error.
 type fcmReply struct {
 	Name  string `json:"name"`
 	Error struct {
@@ -28,7 +28,7 @@ type fcmReply struct {
 	} `json:"error"`
 }
 
-// code is FCM's own error code, or else Google's status.
+// code returns FCM's error code or, without one, Google's status.
 func (r fcmReply) code() string {
 	for _, d := range r.Error.Details {
 		if d.ErrorCode != "" {
@@ -38,8 +38,8 @@ func (r fcmReply) code() string {
 	return keptCode(r.Error.Status)
 }
 
-// blamesToken reports whether an INVALID_ARGUMENT is about the registration token. FCM
-// names the field; for some tokens it says so only in the message, with no other detail
+// blamesToken reports whether an INVALID_ARGUMENT concerns the registration token. FCM names the field; for some
+// tokens only the error's message has this information
 // (https://firebase.google.com/docs/cloud-messaging/error-codes, example 2).
 func (r fcmReply) blamesToken() bool {
 	named := false
@@ -54,15 +54,15 @@ func (r fcmReply) blamesToken() bool {
 	return !named && strings.Contains(r.Error.Message, "registration token is not a valid")
 }
 
-// readFCM says what an answer means, and whether it refuses the access token.
+// readFCM returns the result of an answer, and whether the answer rejects the access token.
 func readFCM(answer httpAnswer) (result sender.Result, badToken bool) {
 	var r fcmReply
 	if err := json.Unmarshal(answer.body, &r); err != nil {
-		r = fcmReply{} // of what is no JSON the status alone counts
+		r = fcmReply{} // the body is not JSON; use the status
 	}
 	if answer.status >= 200 && answer.status < 300 {
 		if !strings.HasPrefix(r.Name, "projects/") {
-			return answer.as(sender.Unknown, "answer", "an answer that is not FCM's"), false
+			return answer.as(sender.Unknown, "answer", "not an answer of FCM"), false
 		}
 		result = answer.result()
 		result.Receipt = r.Name
@@ -82,7 +82,7 @@ func readFCM(answer httpAnswer) (result sender.Result, badToken bool) {
 		}
 		return answer.as(sender.Permanent, code, "FCM refuses the message"), false
 	case "SENDER_ID_MISMATCH":
-		return answer.as(sender.Permanent, code, "the registration token is another project's"), false
+		return answer.as(sender.Permanent, code, "the registration token belongs to another project"), false
 	case "THIRD_PARTY_AUTH_ERROR":
 		return answer.as(sender.Retryable, code, "the project's APNs or Web Push credentials are not valid"), false
 	case "QUOTA_EXCEEDED", "UNAVAILABLE", "INTERNAL":

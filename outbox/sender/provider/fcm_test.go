@@ -106,7 +106,7 @@ func TestFCM_Refusals(t *testing.T) {
 		{"too large", fcmFailure(400, "Request contains an invalid argument.", "INVALID_ARGUMENT", ""), long,
 			sender.Result{Class: sender.Permanent, Code: "INVALID_ARGUMENT", Detail: "FCM refuses the message"}},
 		{"another project's token", fcmFailure(403, "SenderId mismatch", "PERMISSION_DENIED", fcmFcmError("SENDER_ID_MISMATCH")), long,
-			sender.Result{Class: sender.Permanent, Code: "SENDER_ID_MISMATCH", Detail: "the registration token is another project's"}},
+			sender.Result{Class: sender.Permanent, Code: "SENDER_ID_MISMATCH", Detail: "the registration token belongs to another project"}},
 		{"no right to send", fcmFailure(403, "Permission denied", "PERMISSION_DENIED", ""), long,
 			sender.Result{Class: sender.Permanent, Code: "PERMISSION_DENIED", Detail: "Forbidden"}},
 		{"APNs certificate", fcmFailure(401, "Auth error from APNS or Web Push Service", "UNAUTHENTICATED", fcmFcmError("THIRD_PARTY_AUTH_ERROR")), long,
@@ -144,9 +144,9 @@ func TestFCM_Accidents(t *testing.T) {
 		}, long,
 			sender.Result{Class: sender.Permanent, Code: "307", Detail: "Temporary Redirect (not followed)"}},
 		{"garbage", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, `{"name": "proj`) }, long,
-			sender.Result{Class: sender.Unknown, Code: "answer", Detail: "an answer that is not FCM's"}},
+			sender.Result{Class: sender.Unknown, Code: "answer", Detail: "not an answer of FCM"}},
 		{"somebody else's 200", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, `<html>log in</html>`) }, long,
-			sender.Result{Class: sender.Unknown, Code: "answer", Detail: "an answer that is not FCM's"}},
+			sender.Result{Class: sender.Unknown, Code: "answer", Detail: "not an answer of FCM"}},
 		{"hangs", func(_ http.ResponseWriter, r *http.Request) {
 			<-r.Context().Done()
 			panic(http.ErrAbortHandler) // a 200 in the moment in which the caller hangs up would be an answer
@@ -156,14 +156,14 @@ func TestFCM_Accidents(t *testing.T) {
 			_, _ = io.WriteString(w, `{"name":`)
 			_ = http.NewResponseController(w).Flush()
 			<-r.Context().Done()
-		}, short, sender.Result{Class: sender.Unknown, Code: "answer", Detail: "an answer that is not FCM's"}},
+		}, short, sender.Result{Class: sender.Unknown, Code: "answer", Detail: "not an answer of FCM"}},
 		{"huge body", func(w http.ResponseWriter, _ *http.Request) {
 			for {
 				if _, err := w.Write(make([]byte, 32<<10)); err != nil {
 					return
 				}
 			}
-		}, long, sender.Result{Class: sender.Unknown, Code: "answer", Detail: "an answer that is not FCM's"}},
+		}, long, sender.Result{Class: sender.Unknown, Code: "answer", Detail: "not an answer of FCM"}},
 		{"reset after accepting", func(w http.ResponseWriter, _ *http.Request) {
 			conn, _, err := http.NewResponseController(w).Hijack()
 			if err != nil {
@@ -192,7 +192,7 @@ func TestFCM_RefusesWhatFCMWouldRefuse(t *testing.T) {
 	d.Body = strings.Repeat("x", 4096-len("belfry_key")-len(d.Key))
 	require.Equal(t, fcmAccepted, send(t, s, d, long))
 	d.Body += "x"
-	require.Equal(t, refuseContent("payload_too_large", "title, body and data have 4097 bytes; allowed are 4096"), send(t, s, d, long))
+	require.Equal(t, refuseContent("payload_too_large", "title, body and data have 4097 bytes; the maximum is 4096"), send(t, s, d, long))
 	for _, name := range []string{"from", "message_type", "google.c.a", "gcm.n"} {
 		d = fcmDelivery()
 		d.Data = json.RawMessage(`{"a":1,"` + name + `":"x"}`)
@@ -217,7 +217,7 @@ func TestFCM_NotWorthACall(t *testing.T) {
 	for _, data := range []string{`[1]`, `{`, `"x"`} {
 		d = fcmDelivery()
 		d.Data = json.RawMessage(data)
-		require.Equal(t, sender.Result{Class: sender.Permanent, Code: "content", Detail: "data is no JSON object", Refusal: sender.RefusedContent}, send(t, s, d, long))
+		require.Equal(t, sender.Result{Class: sender.Permanent, Code: "content", Detail: "data is not a JSON object", Refusal: sender.RefusedContent}, send(t, s, d, long))
 	}
 	asked, posted := g.counts()
 	require.Equal(t, []int{0, 0}, []int{asked, posted})

@@ -19,47 +19,46 @@ import (
 const (
 	fcmScope    = "https://www.googleapis.com/auth/firebase.messaging"
 	fcmGrant    = "urn:ietf:params:oauth:grant-type:jwt-bearer"
-	fcmLifetime = time.Hour // of the assertion, the longest that is allowed
+	fcmLifetime = time.Hour // of the assertion; the maximum
 	fcmSkew     = 10 * time.Second
-	// early is how long before its end a token is replaced at most.
+	// early is the maximum time before its expiry at which a token is replaced.
 	fcmEarly = 5 * time.Minute
-	// pause is how long a failure is answered without asking again.
+	// pause is the time after a failure for which no token is requested.
 	fcmPause = time.Second
-	// fresh is the age below which a token that FCM refuses is not replaced: the next one
-	// would be refused as well.
+	// fresh is the age below which a rejected token is not replaced, because FCM would reject the next one too.
 	fcmFresh = time.Minute
 )
 
-// fcmMaxToken is how many bytes an access token has at most.
+// fcmMaxToken is the maximum length of an access token in bytes.
 const fcmMaxToken = 8192
 
 var fcmTokenShape = regexp.MustCompile(`^[\x21-\x7e]+$`)
 
-// fcmTokens has the access token, for any number of sends at once.
+// fcmTokens stores the access token. It is safe for concurrent use.
 type fcmTokens struct {
 	client  *httpClient
 	account fcmAccount
 	url     string
 	now     func() time.Time
-	// asking holds a value while one send asks for a token.
+	// asking contains a value while a send requests a token.
 	asking chan struct{}
 
 	mu      sync.Mutex
 	token   string
-	since   time.Time // when it was asked for
-	refresh time.Time // from when on it is to be replaced
+	since   time.Time // time of its request
+	refresh time.Time // time at which it must be replaced
 	expires time.Time
-	failure sender.Result // of the last request, until retry
+	failure sender.Result // of the last request; valid until retry
 	retry   time.Time
 }
 
-// get returns a token, or the result of having none.
+// get returns a token, or the result of a send without a token.
 func (t *fcmTokens) get(ctx context.Context) (string, *sender.Result) {
 	token, stale, failure := t.cached()
 	switch {
 	case token != "" && !stale:
 		return token, nil
-	case token != "": // good still: nobody need wait for the next one
+	case token != "": // still valid while another send requests the next one
 		select {
 		case t.asking <- struct{}{}:
 		default:
@@ -75,7 +74,7 @@ func (t *fcmTokens) get(ctx context.Context) (string, *sender.Result) {
 		}
 	}
 	defer func() { <-t.asking }()
-	// Whoever asked before may have found out.
+	// A concurrent send may have finished its request.
 	if token, stale, failure = t.cached(); token != "" && !stale {
 		return token, nil
 	} else if token == "" && failure != nil {
@@ -84,7 +83,7 @@ func (t *fcmTokens) get(ctx context.Context) (string, *sender.Result) {
 	return t.ask(ctx)
 }
 
-// cached is what is known without asking.
+// cached returns the valid token if there is one, whether a refresh is due, and the failure during its pause.
 func (t *fcmTokens) cached() (token string, stale bool, failure *sender.Result) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -99,8 +98,7 @@ func (t *fcmTokens) cached() (token string, stale bool, failure *sender.Result) 
 	return t.token, !now.Before(t.refresh) && failure == nil, failure
 }
 
-// drop forgets a token that FCM refused, unless it was replaced already. It reports
-// whether there is sense in another try.
+// drop removes a token that FCM rejected, unless it was replaced already. It reports whether a retry is useful.
 func (t *fcmTokens) drop(token string) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -114,7 +112,7 @@ func (t *fcmTokens) drop(token string) bool {
 	return true
 }
 
-// ask requests a token and keeps what comes of it.
+// ask requests a token and stores the token or the failure.
 func (t *fcmTokens) ask(ctx context.Context) (string, *sender.Result) {
 	began := t.now()
 	token, valid, failure := t.request(ctx)
@@ -126,7 +124,7 @@ func (t *fcmTokens) ask(ctx context.Context) (string, *sender.Result) {
 		t.retry = time.Time{}
 		return token, nil
 	}
-	if ctx.Err() == nil { // the failure of one caller's own time is not the provider's
+	if ctx.Err() == nil { // the caller's timeout is not a failure of the provider
 		t.failure, t.retry = *failure, t.now().Add(max(fcmPause, failure.RetryAfter))
 	}
 	if t.token != "" && t.now().Before(t.expires) {
@@ -135,14 +133,14 @@ func (t *fcmTokens) ask(ctx context.Context) (string, *sender.Result) {
 	return "", failure
 }
 
-// request is one request for a token. Whatever goes wrong, nothing was sent to FCM.
+// request makes one request for a token. Its failures are retryable, because nothing was sent to FCM.
 func (t *fcmTokens) request(ctx context.Context) (string, time.Duration, *sender.Result) {
 	failed := func(code, detail string, wait time.Duration) (string, time.Duration, *sender.Result) {
 		return "", 0, &sender.Result{Class: sender.Retryable, Code: "oauth_" + code, Detail: "access token: " + detail, RetryAfter: wait}
 	}
 	assertion, err := t.assertion()
 	if err != nil {
-		return failed("assertion", "the key cannot sign", 0)
+		return failed("assertion", "signing with the key failed", 0)
 	}
 	form := url.Values{"grant_type": {fcmGrant}, "assertion": {assertion}}.Encode()
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, t.url, strings.NewReader(form))
@@ -176,7 +174,7 @@ func (t *fcmTokens) request(ctx context.Context) (string, time.Duration, *sender
 	return reply.AccessToken, time.Duration(reply.ExpiresIn) * time.Second, nil
 }
 
-// assertion is the signed claim by which the service account asks (RFC 7523, RS256).
+// assertion returns the signed claim of the service account (RFC 7523, RS256).
 func (t *fcmTokens) assertion() (string, error) {
 	now := t.now()
 	claim := jwt.NewWithClaims(jwt.SigningMethodRS256, jwt.MapClaims{

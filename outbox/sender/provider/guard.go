@@ -14,7 +14,7 @@ var errBlocked = errors.New("private address")
 // guard decides which addresses may be dialled.
 type guard struct{ allowed []netip.Prefix }
 
-// newGuard lets the addresses through that are allowed.
+// newGuard returns a guard with exceptions.
 func newGuard(allowed []string) (g guard, err error) {
 	for i, text := range allowed {
 		prefix, err := parsePrefix(text)
@@ -26,7 +26,7 @@ func newGuard(allowed []string) (g guard, err error) {
 	return g, nil
 }
 
-// permitsHost reports whether a URL's host may be dialled, as far as it says without being resolved.
+// permitsHost reports whether a URL's host may be dialled. It permits names, which it does not resolve.
 func (g guard) permitsHost(host string) bool {
 	if host == "localhost" {
 		return g.permits(netip.AddrFrom4([4]byte{127, 0, 0, 1})) || g.permits(netip.IPv6Loopback())
@@ -35,7 +35,7 @@ func (g guard) permitsHost(host string) bool {
 	return err != nil || g.permits(addr)
 }
 
-// control is a net.Dialer's: it sees the address that was resolved, before connect.
+// control is the Control function of a net.Dialer. It checks the resolved address before connect.
 func (g guard) control(_, address string, _ syscall.RawConn) error {
 	at, err := netip.ParseAddrPort(address)
 	if err != nil {
@@ -53,7 +53,7 @@ func (g guard) permits(addr netip.Addr) bool {
 	if slices.ContainsFunc(g.allowed, inside) {
 		return true
 	}
-	// An IPv6-only host reaches IPv4 by NAT64: what counts is the address behind it.
+	// An IPv6-only host reaches IPv4 by NAT64: check the embedded IPv4 address.
 	if nat64.Contains(addr) {
 		raw := addr.As16()
 		return g.permits(netip.AddrFrom4([4]byte(raw[12:])))
@@ -70,10 +70,9 @@ var (
 	globalUnicast = netip.MustParsePrefix("2000::/3")
 )
 
-// specialAddresses are the addresses that are no host of the public internet, by the IANA
-// registries of special-purpose addresses, and where clouds keep credentials. Of IPv6
-// only 2000::/3 is public, so loopback, unique-local, link-local, multicast and every
-// mapping of IPv4 but NAT64 fall outside already.
+// specialAddresses are the addresses that are not hosts of the public internet, by the IANA registries of
+// special-purpose addresses, and the metadata services of clouds. The public part of IPv6 is 2000::/3, which
+// excludes loopback, unique-local, link-local, multicast and all mapped IPv4 addresses except NAT64.
 var specialAddresses = []netip.Prefix{
 	netip.MustParsePrefix("0.0.0.0/8"),        // this network
 	netip.MustParsePrefix("10.0.0.0/8"),       // private

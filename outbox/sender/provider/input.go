@@ -10,22 +10,22 @@ import (
 	"strings"
 )
 
-// maxURL is how many bytes a URL has at most.
+// maxURL is the maximum length of a URL in bytes.
 const maxURL = 2048
 
 // parseURL reads an absolute https URL, or http where allowed, with a host and without
-// user information; a fragment is dropped. The error does not quote the text, which may
-// be somebody's address.
+// user information; a fragment is dropped. The error does not quote the text, which may be a recipient's
+// address.
 func parseURL(text string, allowHTTP bool) (*url.URL, error) {
 	if len(text) > maxURL {
-		return nil, fmt.Errorf("the URL has %d bytes; allowed are up to %d", len(text), maxURL)
+		return nil, fmt.Errorf("the URL has %d bytes; the maximum is %d", len(text), maxURL)
 	}
 	u, err := url.Parse(text)
 	switch {
 	case err != nil:
 		return nil, errors.New("not a URL")
 	case u.Scheme == "http" && !allowHTTP:
-		return nil, errors.New("a URL by http; allowed is https")
+		return nil, errors.New("an http URL; allowed values: https URLs")
 	case u.Scheme != "https" && u.Scheme != "http":
 		return nil, errors.New("not an absolute https URL")
 	case u.Hostname() == "":
@@ -37,8 +37,8 @@ func parseURL(text string, allowHTTP bool) (*url.URL, error) {
 	return u, nil
 }
 
-// parseEndpoint reads the URL of a provider as an operator configures it: as parseURL,
-// and by http also where the host is this machine itself, as a fake or an emulator is.
+// parseEndpoint reads the URL of a provider from the configuration. It is parseURL, but also permits http to
+// this machine, for fakes and emulators.
 func parseEndpoint(text string, allowHTTP bool) (*url.URL, error) {
 	u, err := parseURL(text, true)
 	if err != nil || allowHTTP || u.Scheme == "https" {
@@ -48,21 +48,21 @@ func parseEndpoint(text string, allowHTTP bool) (*url.URL, error) {
 	if u.Hostname() == "localhost" || err == nil && addr.Unmap().IsLoopback() {
 		return u, nil
 	}
-	return nil, errors.New("a URL by http; allowed is https, http to this machine, and http elsewhere with allow_http")
+	return nil, errors.New("an http URL; allowed values: https, http to this machine, and http elsewhere with allow_http")
 }
 
-// maxSecretFile bounds a file that holds a secret.
+// maxSecretFile is the maximum size of a file with a secret.
 const maxSecretFile = 64 << 10
 
-// readSecret returns the value, or the content of the file without a byte order mark and
-// the white space around it. Only one of both may be set; neither gives the empty text. Errors name the keys
-// key and key_file, never what is in them.
+// readSecret returns the value, or the content of the file without a byte order mark and surrounding white
+// space. It returns an error if both are set, and an empty text if neither is. Errors name the keys key and
+// key_file, but no values.
 func readSecret(key, value, file string) (string, error) {
 	if file == "" {
 		return value, nil
 	}
 	if value != "" {
-		return "", fmt.Errorf("%s: both %s and %s_file are set; allowed is one of them", key, key, key)
+		return "", fmt.Errorf("%s: both %s and %s_file are set; set only one", key, key, key)
 	}
 	info, err := os.Stat(file)
 	if err != nil {

@@ -19,7 +19,7 @@ func TestParseURL(t *testing.T) {
 		{"https://example.com/hook?a=b", false, ""},
 		{"https://[2001:db8::1]:8443/", false, ""},
 		{"http://example.com", true, ""},
-		{"http://example.com", false, "a URL by http; allowed is https"},
+		{"http://example.com", false, "an http URL; allowed values: https URLs"},
 		{"ftp://example.com", true, "not an absolute https URL"},
 		{"example.com/hook", false, "not an absolute https URL"},
 		{"", false, "not an absolute https URL"},
@@ -28,7 +28,7 @@ func TestParseURL(t *testing.T) {
 		{"https://me:pw@example.com/", false, "a URL with a user name; none is allowed"},
 		{"https://example.com/\x7f", false, "not a URL"},
 		{"https://example.com:x/", false, "not a URL"},
-		{"https://example.com/" + strings.Repeat("x", 2048), false, "the URL has 2068 bytes; allowed are up to 2048"},
+		{"https://example.com/" + strings.Repeat("x", 2048), false, "the URL has 2068 bytes; the maximum is 2048"},
 	} {
 		u, err := parseURL(test.text, test.allowHTTP)
 		if test.problem == "" {
@@ -52,7 +52,7 @@ func TestParseEndpoint(t *testing.T) {
 	}
 	for _, text := range []string{"http://10.0.0.1", "http://localhost.example.com", "http://fake:8925"} {
 		_, err := parseEndpoint(text, false)
-		require.EqualError(t, err, "a URL by http; allowed is https, http to this machine, and http elsewhere with allow_http", text)
+		require.EqualError(t, err, "an http URL; allowed values: https, http to this machine, and http elsewhere with allow_http", text)
 		_, err = parseEndpoint(text, true)
 		require.NoError(t, err, text)
 	}
@@ -86,7 +86,7 @@ func TestSecret(t *testing.T) {
 	require.Empty(t, got)
 
 	_, err = readSecret("secret", "value", full)
-	require.EqualError(t, err, "secret: both secret and secret_file are set; allowed is one of them")
+	require.EqualError(t, err, "secret: both secret and secret_file are set; set only one")
 	_, err = readSecret("secret", "", empty)
 	require.ErrorContains(t, err, "secret_file: ")
 	require.ErrorContains(t, err, "is empty")

@@ -1,19 +1,19 @@
-// Package provider has the clients of the providers that belfry knows, one kind each.
+// Package provider contains one client for each kind of provider that belfry supports.
 //
 //	alimtalk  KakaoTalk AlimTalk, through NAVER Cloud's SENS
 //	apns      push to Apple devices, by Apple's own service
 //	fcm       push by Firebase Cloud Messaging
-//	sms       text messages, by any gateway that takes them over HTTP
+//	sms       text messages, by any gateway with an HTTP API
 //	smtp      mail, through one server
 //	webhook   signed POSTs of JSON
 //	webpush   push to browsers
 //
-// New makes a client of the settings of its kind, such as FCMConfig, which begin with
-// their defaults, as DefaultFCM. What a kind promises stands with its settings; the rules
-// for all of them are those of package sender.
+// New returns a client for the settings of a kind, such as FCMConfig. The settings start from their defaults,
+// such as DefaultFCM. The guarantees of a kind are documented with its settings; package sender documents the
+// rules for all clients.
 //
-// Those over HTTP share httpClient, in call.go. A program links what it names: one kind's
-// settings bring that kind's client, and Kinds brings all.
+// HTTP clients share httpClient in call.go. A program that uses the settings of one kind links only that
+// kind's client; Kinds links all of them.
 package provider
 
 import (
@@ -24,31 +24,31 @@ import (
 	"github.com/belfryhq/belfry/outbox/sender"
 )
 
-// Config is the settings of one kind: a pointer to one of this package's structs.
+// Config is a pointer to the settings of one kind.
 type Config interface {
-	// kind names the kind, and the section of its settings.
+	// kind returns the name of the kind, which is also the name of its section in the configuration.
 	kind() string
-	// validate notes every problem with its key. It reads no file.
-	validate(p *sender.Problems)
-	// open reads the files that the settings name, and opens no connection. now is the clock.
+	// validate adds every problem with its key. It reads no file.
+	validate(p *sender.ValidationErrors)
+	// open reads the files that the settings name. It opens no connection. now is the clock.
 	open(now func() time.Time) (Client, error)
 }
 
 // Client sends to one provider.
 type Client interface {
 	sender.Sender
-	// Close ends the connections that are idle. Calls in progress go on.
+	// Close closes idle connections. Calls in progress continue.
 	io.Closer
 }
 
-// Kind is what is known of a kind before its settings are read.
+// Kind describes a kind of provider.
 type Kind struct {
 	Medium    string   // by default
-	Platforms []string // by default; none: all
-	Config    Config   // the defaults, the caller's own
+	Platforms []string // by default; empty for all
+	Config    Config   // a new copy of the defaults
 }
 
-// Kinds are the kinds by name.
+// Kinds returns the kinds by name.
 func Kinds() map[string]Kind {
 	return map[string]Kind{
 		"alimtalk": {Medium: "alimtalk", Config: DefaultAlimtalk()},
@@ -61,16 +61,15 @@ func Kinds() map[string]Kind {
 	}
 }
 
-// Validate returns every problem of the settings at once, each with its key under path,
-// or nil. It reads no file.
+// Validate returns all problems of the settings, each with its key under path, or nil. It reads no file.
 func Validate(path string, cfg Config) error {
-	problems := sender.Problems{Path: path}
+	problems := sender.ValidationErrors{Path: path}
 	cfg.validate(&problems)
 	return problems.Err()
 }
 
-// New makes a client of settings. It reads the files that they name and opens no
-// connection; its errors name the key of the problem and hold no secret. now is the clock.
+// New returns a client for settings. It reads the files that they name and opens no connection. Its errors
+// name the key of the problem and contain no secret. now is the clock.
 func New(cfg Config, now func() time.Time) (Client, error) {
 	if err := Validate(cfg.kind(), cfg); err != nil {
 		return nil, err
@@ -78,7 +77,7 @@ func New(cfg Config, now func() time.Time) (Client, error) {
 	return cfg.open(now)
 }
 
-// oneByOne is a Client whose provider takes one message per call.
+// oneByOne is a Client whose provider accepts one message per call.
 type oneByOne struct {
 	io.Closer
 	// deliver calls the provider once.

@@ -8,14 +8,12 @@ import (
 	"time"
 )
 
-// longestWait is the longest Retry-After that is taken at its word, so that adding it to
-// a time cannot overflow.
+// longestWait is the maximum of Retry-After. It prevents an overflow when it is added to a time.
 const longestWait = 365 * 24 * time.Hour
 
-// retryAfter is how long the header Retry-After asks to wait from now, in whole seconds,
-// rounded up; zero when there is none or it makes no sense. A date is read both by now
-// and by the answer's own Date, and the longer wait counts: a clock that is wrong must
-// not make a retry early (I11). At most a year.
+// retryAfter returns the wait of the header Retry-After from now, rounded up to whole seconds, at most a year.
+// It returns zero without a valid header. A date is compared to now and to the answer's own Date, and the
+// longer wait is returned, so that a wrong clock does not cause an early retry (I11).
 func retryAfter(h http.Header, now time.Time) time.Duration {
 	text := strings.TrimSpace(h.Get("Retry-After"))
 	if text == "" {
@@ -48,8 +46,8 @@ func retryAfter(h http.Header, now time.Time) time.Duration {
 	return (wait + time.Second - 1).Truncate(time.Second)
 }
 
-// dateOf reads a date in one of the three forms of HTTP, or in one that some servers write: with a
-// numeric zone instead of GMT, or as RFC 3339.
+// dateOf parses a date in the three formats of HTTP, in RFC 3339, or with a numeric zone instead of GMT,
+// which some servers write.
 func dateOf(text string) (time.Time, error) {
 	if at, err := http.ParseTime(text); err == nil {
 		return at, nil

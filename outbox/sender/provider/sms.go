@@ -17,14 +17,14 @@ import (
 	"github.com/belfryhq/belfry/outbox/sender"
 )
 
-// smsClient sends through a gateway.
+// smsClient sends text messages through a gateway.
 type smsClient struct {
 	http      *httpClient
 	cfg       SMSConfig
 	secret    string
 	templates smsTemplates
 	number    *regexp.Regexp // of addresses; nil means a telephone number
-	phones    []string       // values of which a template uses the digits
+	phones    []string       // values whose digits a template uses
 	members   []string       // members of data that a template uses
 	reader    smsReader
 }
@@ -33,7 +33,7 @@ func (c *SMSConfig) kind() string { return "sms" }
 
 // open implements Config.
 func (c *SMSConfig) open(now func() time.Time) (Client, error) {
-	client := &smsClient{cfg: *c, templates: c.parse(&sender.Problems{})} // New has validated c
+	client := &smsClient{cfg: *c, templates: c.parse(&sender.ValidationErrors{})} // New has validated c
 	var err error
 	if client.secret, err = readSecret("secret", c.Secret, c.SecretFile); err != nil {
 		return nil, err
@@ -84,7 +84,7 @@ func (c *smsClient) deliver(ctx context.Context, d sender.Delivery) sender.Resul
 	}
 	values, data, err := c.values(d)
 	if err != nil {
-		return refuseContent("content", "data is no JSON object")
+		return refuseContent("content", "data is not a JSON object")
 	}
 	for _, name := range c.phones {
 		if member, ok := strings.CutPrefix(name, "data."); ok && data[member] != "" {

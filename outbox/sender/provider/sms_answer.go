@@ -11,19 +11,19 @@ import (
 	"github.com/belfryhq/belfry/outbox/sender"
 )
 
-// parseSMSPath reads a.b.0.c; nil for the empty path.
+// parseSMSPath parses a path such as a.b.0.c. It returns nil for an empty path.
 func parseSMSPath(text string) ([]string, error) {
 	if text == "" {
 		return nil, nil
 	}
 	steps := strings.Split(text, ".")
 	if len(steps) > 16 || slices.Contains(steps, "") {
-		return nil, errors.New("is no path; allowed are up to 16 names and numbers with a dot between, as in messages.0.id")
+		return nil, errors.New("is not a path; allowed values: up to 16 names and numbers with a dot between, as in messages.0.id")
 	}
 	return steps, nil
 }
 
-// smsValueAt is the text, number or truth value at a path, as text; "" if there is none.
+// smsValueAt returns the text, number or boolean at a path as text, or an empty text.
 func smsValueAt(doc any, path []string) string {
 	if len(path) == 0 {
 		return ""
@@ -53,7 +53,7 @@ func smsValueAt(doc any, path []string) string {
 	return ""
 }
 
-// smsReader says what answers mean.
+// smsReader classifies answers.
 type smsReader struct {
 	messageID, code []string
 	classes         []smsClass
@@ -72,7 +72,7 @@ func (r smsReader) read(answer httpAnswer) sender.Result {
 	byStatus := answer.result()
 	result := answer.as(r.classOf(answer.status, code), byStatus.Code, byStatus.Detail)
 	if kept := keptCode(code); kept != "" {
-		result.Code += " " + kept // after the status, which tells a 401 and a 429
+		result.Code += " " + kept // after the status, because the relay recognizes 401 and 429
 	}
 	if result.Class == sender.Accepted {
 		result.Receipt = smsReceipt(smsValueAt(doc, r.messageID))
@@ -80,13 +80,13 @@ func (r smsReader) read(answer httpAnswer) sender.Result {
 	return result
 }
 
-// classOf decides by the code, then by the status, then by what every gateway means.
+// classOf classifies an answer by its code, then by the configured statuses, then by classOfStatus.
 func (r smsReader) classOf(status int, code string) sender.Class {
 	lists := SMSMatch{}
 	for _, class := range r.classes {
 		if code != "" && slices.Contains(class.match.Codes, code) {
 			if class.is == sender.Accepted && classOfStatus(status) != sender.Accepted {
-				continue // a good code beside a bad status is no success
+				continue // a success code with an error status is not a success
 			}
 			return class.is
 		}
@@ -109,7 +109,7 @@ func (r smsReader) classOf(status int, code string) sender.Class {
 	return sender.Accepted
 }
 
-// smsReceipt is a gateway's name of a message, if it is fit to be kept.
+// smsReceipt returns a gateway's id of a message if it can be stored.
 func smsReceipt(text string) string {
 	if len(text) > 200 || controls.MatchString(text) {
 		return ""

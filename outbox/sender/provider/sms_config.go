@@ -13,8 +13,8 @@ import (
 	"github.com/belfryhq/belfry/outbox/sender"
 )
 
-// SMSConfig describes a gateway that takes text messages by HTTP. URL, headers and body
-// are templates; lists of statuses and codes classify its answers.
+// SMSConfig describes a gateway for text messages with an HTTP API. URL, headers and body are templates. Lists of
+// statuses and codes classify its answers.
 //
 //	sms:
 //	  url: https://sms.example.com/v1/messages
@@ -29,9 +29,8 @@ import (
 //
 // # Templates
 //
-// Templates are those of package text/template with one kind of action: a value, its function for
-// the place, and nothing else. The function is required, so that no address and no text of a
-// message breaks out of its place:
+// Templates use package text/template with one kind of action: a value with the function for its position. The
+// function is required, so that no address or text of a message can escape from its position:
 //
 //	path   in the URL's path    .to .key .from .secret .job_id .channel_id
 //	query  in the URL's query   every value
@@ -49,38 +48,38 @@ import (
 //
 // # The idempotency key
 //
-// It is sent as the header that idempotency_header names, Idempotency-Key unless changed,
-// and is the value .key for gateways that have their own place for it, such as a client
-// reference. A gateway that knows neither sends a repeated request twice.
+// It is sent in the header that idempotency_header names, by default Idempotency-Key. The value .key is for
+// gateways with their own field, such as a client reference. A gateway that supports neither sends a repeated
+// request twice.
 //
 // # Answers
 //
 //	a code at code_path that a class lists ► that class
 //	a status that a class lists ───────────► that class
-//	2xx ───────────────────────────────────► accepted; where success lists statuses or
-//	                                          codes and it is none of them: unknown
-//	everything else ───────────────────────► as classOfStatus has it
+//	2xx ───────────────────────────────────► accepted; unknown if success lists statuses
+//	                                          or codes and the answer has none of them
+//	other statuses ────────────────────────► see classOfStatus
 //
-// A code overrides the status beside it: many gateways answer 200 and say the rest in the
-// body. A body that is no JSON, or was cut, has no code. A result's code is the status,
-// and the gateway's code after it, as in "429 too_many_requests".
+// A code takes precedence over the status: many gateways answer 200 and report the result in the body. A body that
+// is truncated or not JSON has no code. A result's code is the status followed by the gateway's code, such as
+// "429 too_many_requests".
 //
-// By GET every call has a connection of its own: net/http repeats a GET by itself when a
-// connection that was kept open breaks, and the message would be sent twice.
+// Each GET uses its own connection, because net/http automatically repeats a GET if a kept-alive connection
+// breaks, and the message would be sent twice.
 type SMSConfig struct {
 	Method string `mapstructure:"method"` // POST, PUT or GET
 	URL    string `mapstructure:"url"`    // a template; its host is fixed
-	// AllowHTTP lets URL be http beyond this machine.
+	// AllowHTTP permits http to other machines.
 	AllowHTTP bool              `mapstructure:"allow_http"`
 	Headers   map[string]string `mapstructure:"headers"` // templates
-	// ContentType decides the function of the body's values.
+	// ContentType determines the function of the body's values.
 	ContentType string `mapstructure:"content_type"`
-	Body        string `mapstructure:"body"` // a template; by GET empty
-	// IdempotencyHeader is the header of the key; empty: none.
+	Body        string `mapstructure:"body"` // a template; empty with GET
+	// IdempotencyHeader is the header of the key. Empty means no header.
 	IdempotencyHeader string `mapstructure:"idempotency_header"`
 	From              string `mapstructure:"from"` // the value from
-	// AddressPattern is a regular expression of addresses; others are refused without a call.
-	// Empty: addresses are telephone numbers of 7 to 15 digits (number.go).
+	// AddressPattern is a regular expression of valid addresses; other addresses are refused without a call.
+	// Empty means telephone numbers of 7 to 15 digits (number.go).
 	AddressPattern string `mapstructure:"address_pattern"`
 
 	Auth     string `mapstructure:"auth"`     // none, basic (Username, secret) or bearer (secret)
@@ -90,10 +89,10 @@ type SMSConfig struct {
 	Secret     string `mapstructure:"secret"`
 	SecretFile string `mapstructure:"secret_file"`
 
-	// MessageIDPath is where an answer has the gateway's name of the message, as in
-	// messages.0.id; empty: nowhere.
+	// MessageIDPath is the path of the gateway's message id in an answer, such as messages.0.id. It may be
+	// empty.
 	MessageIDPath string `mapstructure:"message_id_path"`
-	// CodePath is where an answer has the gateway's code; empty: nowhere.
+	// CodePath is the path of the gateway's code in an answer. It may be empty.
 	CodePath       string   `mapstructure:"code_path"`
 	Success        SMSMatch `mapstructure:"success"`
 	InvalidAddress SMSMatch `mapstructure:"invalid_address"`
@@ -101,14 +100,14 @@ type SMSConfig struct {
 	Retryable      SMSMatch `mapstructure:"retryable"`
 	Unknown        SMSMatch `mapstructure:"unknown"`
 
-	// CAFile names a PEM file of authorities that are trusted beside the system's.
+	// CAFile names a PEM file of trusted certificate authorities, in addition to the system's.
 	CAFile string `mapstructure:"ca_file"`
 }
 
-// SMSMatch lists answers that mean a class.
+// SMSMatch lists the answers of a class.
 type SMSMatch struct {
 	Statuses []int    `mapstructure:"statuses"`
-	Codes    []string `mapstructure:"codes"` // at CodePath; numbers as they are written
+	Codes    []string `mapstructure:"codes"` // at CodePath; numbers as written in the answer
 }
 
 // DefaultSMS returns settings that post a small JSON object. They have no URL.
@@ -128,10 +127,10 @@ var (
 	fixedHost  = regexp.MustCompile(`^https?://[^/?#]+[/?]`)
 )
 
-// reservedHeaders are headers that are set otherwise.
+// reservedHeaders are headers that other settings or the client set.
 var reservedHeaders = []string{"Connection", "Content-Length", "Content-Type", "Host", "Trailer", "Transfer-Encoding", "Upgrade"}
 
-// smsClass is a class and what means it.
+// smsClass is a class with its answers.
 type smsClass struct {
 	key   string
 	is    sender.Class
@@ -149,15 +148,15 @@ func (c *SMSConfig) classes() []smsClass {
 }
 
 // validate implements Config.
-func (c *SMSConfig) validate(p *sender.Problems) {
-	p.Check(slices.Contains([]string{http.MethodPost, http.MethodPut, http.MethodGet}, c.Method), "method", "%q is not allowed; allowed are POST, PUT and GET", c.Method)
+func (c *SMSConfig) validate(p *sender.ValidationErrors) {
+	p.Check(slices.Contains([]string{http.MethodPost, http.MethodPut, http.MethodGet}, c.Method), "method", "%q is not allowed; allowed values: POST, PUT and GET", c.Method)
 	t := c.parse(p)
 	p.Check(!controls.MatchString(c.From), "from", "has control characters; none are allowed")
 	if _, _, ok := readNumber(c.From); !ok && c.From != "" {
 		p.Check(!slices.Contains(t.phones(), "from"), "from", "is not a telephone number, and a template uses its digits")
 	}
 	_, err := regexp.Compile(c.AddressPattern)
-	p.Check(err == nil, "address_pattern", "%q is no regular expression", c.AddressPattern)
+	p.Check(err == nil, "address_pattern", "%q is not a regular expression", c.AddressPattern)
 	c.checkAuth(p, t)
 	for _, at := range []struct{ key, path string }{{"message_id_path", c.MessageIDPath}, {"code_path", c.CodePath}} {
 		_, err := parseSMSPath(at.path)
@@ -166,14 +165,14 @@ func (c *SMSConfig) validate(p *sender.Problems) {
 	c.checkAnswers(p)
 }
 
-// smsTemplates are the templates of a request. path is everything before the question mark.
+// smsTemplates are the templates of a request. path is the URL before the question mark.
 type smsTemplates struct {
 	path, query, body smsTemplate
 	headers           map[string]smsTemplate
 }
 
-// parse parses the templates, and notes the problems of URL, headers and body.
-func (c *SMSConfig) parse(p *sender.Problems) smsTemplates {
+// parse parses the templates and adds the problems of URL, headers and body.
+func (c *SMSConfig) parse(p *sender.ValidationErrors) smsTemplates {
 	parse := func(key, text string, place smsPlace) smsTemplate {
 		t, err := parseSMSTemplate(text, place)
 		p.Check(err == nil, key, "%v", err)
@@ -191,27 +190,27 @@ func (c *SMSConfig) parse(p *sender.Problems) smsTemplates {
 	c.checkURL(p, t)
 	c.checkHeaders(p)
 	if c.Method == http.MethodGet {
-		p.Check(c.Body == "", "body", "is set; by GET allowed is none")
+		p.Check(c.Body == "", "body", "is set; GET has no body")
 		return t
 	}
 	quote, ok := c.bodyQuote()
 	if !ok {
-		p.Check(false, "content_type", "%q is not allowed; allowed are application/json, application/x-www-form-urlencoded, application/xml, text/xml and text/plain", c.ContentType)
+		p.Check(false, "content_type", "%q is not allowed; allowed values: application/json, application/x-www-form-urlencoded, application/xml, text/xml and text/plain", c.ContentType)
 		return t
 	}
 	t.body = parse("body", c.Body, smsPlace{values: smsAllValues, quote: quote})
 	if t.body.tree != nil && quote == "json" && c.Body != "" {
-		p.Check(json.Valid([]byte(t.body.sample())), "body", "is no JSON once its values are put in; values bring their own quotes")
+		p.Check(json.Valid([]byte(t.body.sample())), "body", "is not JSON after the values are inserted; values include their quotes")
 	}
 	return t
 }
 
-// all returns every template that is parsed.
+// all returns all parsed templates.
 func (t smsTemplates) all() []smsTemplate {
 	return slices.AppendSeq([]smsTemplate{t.path, t.query, t.body}, maps.Values(t.headers))
 }
 
-// phones returns the values of which a template uses the digits.
+// phones returns the values whose digits a template uses.
 func (t smsTemplates) phones() (names []string) {
 	for _, one := range t.all() {
 		names = append(names, one.phones...)
@@ -224,7 +223,7 @@ func (t smsTemplates) uses(value string) bool {
 	return slices.ContainsFunc(t.all(), func(t smsTemplate) bool { return slices.Contains(t.values, value) })
 }
 
-func (c *SMSConfig) checkURL(p *sender.Problems, t smsTemplates) {
+func (c *SMSConfig) checkURL(p *sender.ValidationErrors, t smsTemplates) {
 	if t.path.tree == nil || t.query.tree == nil {
 		return
 	}
@@ -233,26 +232,26 @@ func (c *SMSConfig) checkURL(p *sender.Problems, t smsTemplates) {
 		return
 	}
 	if before, _, found := strings.Cut(c.URL, "{{"); found && !fixedHost.MatchString(before) {
-		p.Check(false, "url", "its scheme and host must be fixed; allowed are values in path and query")
+		p.Check(false, "url", "its scheme and host must be fixed; allowed values: values in path and query")
 		return
 	}
 	_, err := parseEndpoint(t.path.sample()+"?"+t.query.sample(), c.AllowHTTP)
 	p.Check(err == nil, "url", "%v", err)
 }
 
-func (c *SMSConfig) checkHeaders(p *sender.Problems) {
+func (c *SMSConfig) checkHeaders(p *sender.ValidationErrors) {
 	for name, text := range c.Headers {
 		key := "headers." + name
-		p.Check(headerName().MatchString(name), key, "is no name of a header")
-		p.Check(!slices.Contains(reservedHeaders, http.CanonicalHeaderKey(name)), key, "is not allowed; it is set otherwise")
+		p.Check(headerName().MatchString(name), key, "is not a header name")
+		p.Check(!slices.Contains(reservedHeaders, http.CanonicalHeaderKey(name)), key, "is not allowed; belfry sets it")
 		p.Check(c.Auth == "none" || http.CanonicalHeaderKey(name) != "Authorization", key, "is not allowed with auth %s", c.Auth)
 		p.Check(!controls.MatchString(text), key, "has control characters; none are allowed")
 	}
 	p.Check(c.IdempotencyHeader == "" || headerName().MatchString(c.IdempotencyHeader) && !slices.Contains(reservedHeaders, http.CanonicalHeaderKey(c.IdempotencyHeader)),
-		"idempotency_header", "%q is not allowed; allowed is the name of a header, or nothing", c.IdempotencyHeader)
+		"idempotency_header", "%q is not allowed; allowed values: the name of a header, or nothing", c.IdempotencyHeader)
 }
 
-// bodyQuote returns the function of the body's values; false for an unknown content type.
+// bodyQuote returns the function of the body's values, or false for an unknown content type.
 func (c *SMSConfig) bodyQuote() (string, bool) {
 	kind, _, err := mime.ParseMediaType(c.ContentType)
 	if err != nil {
@@ -268,9 +267,9 @@ func (c *SMSConfig) bodyQuote() (string, bool) {
 	return quote, ok
 }
 
-func (c *SMSConfig) checkAuth(p *sender.Problems, t smsTemplates) {
-	p.Check(slices.Contains([]string{"none", "basic", "bearer"}, c.Auth), "auth", "%q is not allowed; allowed are none, basic and bearer", c.Auth)
-	p.Check(c.Secret == "" || c.SecretFile == "", "secret", "both secret and secret_file are set; allowed is one of them")
+func (c *SMSConfig) checkAuth(p *sender.ValidationErrors, t smsTemplates) {
+	p.Check(slices.Contains([]string{"none", "basic", "bearer"}, c.Auth), "auth", "%q is not allowed; allowed values: none, basic and bearer", c.Auth)
+	p.Check(c.Secret == "" || c.SecretFile == "", "secret", "both secret and secret_file are set; set only one")
 	p.Check(!controls.MatchString(c.Secret), "secret", "has control characters; none are allowed")
 	p.Check(!controls.MatchString(c.Username) && !strings.Contains(c.Username, ":"), "username", "has control characters or a colon; none are allowed")
 	p.Check(c.Auth != "basic" || c.Username != "", "username", "is missing; auth basic requires it")
@@ -279,20 +278,20 @@ func (c *SMSConfig) checkAuth(p *sender.Problems, t smsTemplates) {
 	p.Check(hasSecret || !t.uses("secret"), "secret", "is missing; a template uses it")
 }
 
-func (c *SMSConfig) checkAnswers(p *sender.Problems) {
+func (c *SMSConfig) checkAnswers(p *sender.ValidationErrors) {
 	statuses, codes := map[int]string{}, map[string]string{}
 	for _, class := range c.classes() {
 		for _, status := range class.match.Statuses {
 			key := class.key + ".statuses"
-			p.Check(status >= 200 && status <= 599, key, "%d is not allowed; allowed are 200 to 599", status)
+			p.Check(status >= 200 && status <= 599, key, "%d is not allowed; allowed values: 200 to 599", status)
 			p.Check(statuses[status] == "", key, "%d is in %s.statuses as well", status, statuses[status])
 			statuses[status] = class.key
 			if class.is == sender.Retryable {
 				p.Check(status < 300 || status >= 500 || classOfStatus(status) == sender.Retryable,
-					key, "%d is not allowed; of 3xx and 4xx only 401, 408, 425 and 429 may be tried again", status)
+					key, "%d is not allowed; retryable 3xx and 4xx are 401, 408, 425 and 429", status)
 			}
 			if class.is == sender.Accepted {
-				p.Check(status < 300, key, "%d is not allowed; allowed are 200 to 299", status)
+				p.Check(status < 300, key, "%d is not allowed; allowed values: 200 to 299", status)
 			}
 		}
 		for _, code := range class.match.Codes {

@@ -16,7 +16,7 @@ import (
 type smsTemplate struct {
 	tree   *template.Template
 	values []string // names of the values that it uses, without the dot
-	phones []string // values of which it uses the digits
+	phones []string // values whose digits it uses
 }
 
 // smsPlace specifies the values that a template may use, and the function that each of them ends
@@ -86,7 +86,7 @@ func parseSMSTemplate(text string, place smsPlace) (smsTemplate, error) {
 func (p smsPlace) use(node parse.Node) (value string, digits bool, err error) {
 	words, ok := smsWords(node)
 	if !ok {
-		return "", false, fmt.Errorf("not allowed; allowed is a value, such as %s", p.pipe("{{.key", "}}"))
+		return "", false, fmt.Errorf("not allowed; an action must be a value, such as %s", p.pipe("{{.key", "}}"))
 	}
 	value = words[0]
 	_, member := strings.CutPrefix(value, "data.")
@@ -114,7 +114,7 @@ func (p smsPlace) pipe(before, after string) string {
 	return before + " | " + p.quote + after
 }
 
-// smsWords returns the names of {{.value | function | function}}; false for every other node.
+// smsWords returns the names of {{.value | function | function}}, or false for any other node.
 func smsWords(node parse.Node) (words []string, ok bool) {
 	action, ok := node.(*parse.ActionNode)
 	if !ok || len(action.Pipe.Decl) > 0 {
@@ -148,8 +148,8 @@ func (t smsTemplate) render(values map[string]any) (string, error) {
 	return out.String(), err
 }
 
-// sample renders the template with one text for every value. Outside of quotes, neither the text
-// nor its digits after a string are JSON, so that a value inside a string literal is found.
+// sample renders the template with the same text for every value. The result is not JSON if a value is inside a
+// string literal.
 func (t smsTemplate) sample() string {
 	const text = "+1 202 555 0123"
 	data := map[string]string{}
@@ -165,8 +165,8 @@ func (t smsTemplate) sample() string {
 	return out
 }
 
-// smsDigits returns the digits of a telephone number, "" for no text. It drops only characters
-// that separate digits (number.go).
+// smsDigits returns the digits of a telephone number, or an empty text for an empty one. It drops only separators
+// (number.go).
 func smsDigits(text string) (string, error) {
 	digits, _, ok := readNumber(text)
 	if !ok && text != "" {

@@ -266,7 +266,7 @@ func TestSMS_NotWorthACall(t *testing.T) {
 	}
 	d := smsDelivery()
 	d.Data = json.RawMessage(`[]`)
-	require.Equal(t, sender.Result{Class: sender.Permanent, Code: "content", Detail: "data is no JSON object", Refusal: sender.RefusedContent}, send(t, s, d, long))
+	require.Equal(t, sender.Result{Class: sender.Permanent, Code: "content", Detail: "data is not a JSON object", Refusal: sender.RefusedContent}, send(t, s, d, long))
 	require.Equal(t, sender.Result{Class: sender.Retryable, Code: "dial", Detail: "connection refused"}, send(t, s, smsDelivery(), long))
 }
 

@@ -18,12 +18,12 @@ import (
 	"github.com/belfryhq/belfry/outbox/sender"
 )
 
-// smtpClient sends mail through one server.
+// smtpClient sends mail through an SMTP server.
 type smtpClient struct {
 	cfg    SMTPConfig
 	from   *mail.Address
-	reply  *mail.Address // nil: none
-	domain string        // of every Message-ID
+	reply  *mail.Address // or nil
+	domain string        // of Message-IDs
 	now    func() time.Time
 	pool   *smtpPool
 }
@@ -58,12 +58,12 @@ func newSMTPPool(cfg *SMTPConfig) (*smtpPool, error) {
 		}
 		config.RootCAs = x509.NewCertPool()
 		if !config.RootCAs.AppendCertsFromPEM(pem) {
-			return nil, errors.New("smtp.ca_file: holds no certificate in PEM")
+			return nil, errors.New("smtp.ca_file: has no PEM certificate")
 		}
 	}
 	options := []gomail.Option{
 		gomail.WithPort(cfg.Port), gomail.WithTLSConfig(config),
-		gomail.WithTimeout(SMTPTimeout), // link keeps to the call's context, which ends earlier
+		gomail.WithTimeout(SMTPTimeout), // link obeys the call's context, which ends earlier
 	}
 	switch cfg.TLS {
 	case "implicit":
@@ -111,10 +111,10 @@ func (c *smtpClient) deliver(ctx context.Context, d sender.Delivery) sender.Resu
 	return classifySMTP(c.transact(ctx, fresh, message))
 }
 
-// transact sends one message over a session and then keeps the session or closes it.
+// transact sends one message over a session, and then returns the session to the pool or closes it.
 func (c *smtpClient) transact(ctx context.Context, on *smtpSession, message *smtpMessage) error {
 	err := on.send(ctx, c.pool.limits, message)
-	// A refused message leaves the session in order if the server confirms it.
+	// After a rejected message the session can be reused if the server confirms RSET.
 	usable := err == nil || errors.Is(err, errNoSMTPUTF8) ||
 		smtpReplied(err) && on.step(ctx, "RSET", c.pool.limits.reset, on.client.Reset) == nil
 	if usable && !on.late {
@@ -128,12 +128,12 @@ func (c *smtpClient) transact(ctx context.Context, on *smtpSession, message *smt
 // smtpMessage is a mail and its envelope.
 type smtpMessage struct {
 	*gomail.Msg
-	from, to string // as MAIL and RCPT have them, in angle brackets
-	// utf8 demands SMTPUTF8: the local part of to has characters beyond ASCII.
+	from, to string // arguments of MAIL and RCPT, with angle brackets
+	// utf8 requires SMTPUTF8, because the local part of to is not ASCII.
 	utf8 bool
 }
 
-// compose makes the mail. The result is that of a delivery without one.
+// compose returns the mail, or the result of a refused delivery.
 func (c *smtpClient) compose(d sender.Delivery) (*smtpMessage, sender.Result) {
 	to, err := parseMailbox(d.Address)
 	if err != nil {
@@ -141,7 +141,7 @@ func (c *smtpClient) compose(d sender.Delivery) (*smtpMessage, sender.Result) {
 	}
 	m := gomail.NewMsg(gomail.WithNoDefaultUserAgent())
 	m.FromMailAddress(c.from)
-	m.ToMailAddress(&mail.Address{Address: to.Address}) // without a name
+	m.ToMailAddress(&mail.Address{Address: to.Address})
 	if c.reply != nil {
 		m.ReplyToMailAddress(c.reply)
 	}
@@ -155,7 +155,7 @@ func (c *smtpClient) compose(d sender.Delivery) (*smtpMessage, sender.Result) {
 	}, d.Title)))
 	m.SetGenHeader("Auto-Submitted", "auto-generated") // RFC 3834: no out-of-office replies
 	if link := c.unsubscribeLink(d); len(link) > smtpMaxLink {
-		return nil, refuseContent("list_unsubscribe", fmt.Sprintf("the link of List-Unsubscribe has %d bytes; allowed are up to %d; %s is shorter", len(link), smtpMaxLink, UnsubscribePlaceholder))
+		return nil, refuseContent("list_unsubscribe", fmt.Sprintf("the link of List-Unsubscribe has %d bytes; the maximum is %d; %s is shorter", len(link), smtpMaxLink, UnsubscribePlaceholder))
 	} else if link != "" {
 		unsubscribe(m, link)
 	}
@@ -171,11 +171,11 @@ func (c *smtpClient) compose(d sender.Delivery) (*smtpMessage, sender.Result) {
 	return &smtpMessage{Msg: m, from: from, to: recipients[0], utf8: !isASCII(to.Address)}, sender.Result{}
 }
 
-// smtpMaxLink is how many bytes a link of List-Unsubscribe has at most: a line of a header has
-// 998 (RFC 5322 §2.1.1) and cannot be broken within a link.
+// smtpMaxLink is the maximum length of a link in List-Unsubscribe in bytes. A header line has at most 998 bytes
+// (RFC 5322 §2.1.1), and a link cannot be folded.
 const smtpMaxLink = 998 - len("List-Unsubscribe: <>")
 
-// unsubscribeLink is the link of List-Unsubscribe, or empty.
+// unsubscribeLink returns the link of List-Unsubscribe, or an empty text.
 func (c *smtpClient) unsubscribeLink(d sender.Delivery) string {
 	values := map[string]string{"external_id": d.ExternalID, "category": d.Category, "key": d.Key}
 	link := fillUnsubscribe(c.cfg.ListUnsubscribe, func(name string) string { return url.QueryEscape(values[name]) })
@@ -183,7 +183,7 @@ func (c *smtpClient) unsubscribeLink(d sender.Delivery) string {
 		link = d.UnsubscribeURL
 	}
 	if u, err := url.Parse(link); err == nil {
-		return u.String() // with what is beyond ASCII escaped
+		return u.String() // escapes non-ASCII characters
 	}
 	return link
 }

@@ -16,41 +16,39 @@ import (
 	"github.com/belfryhq/belfry/outbox/sender"
 )
 
-// smtpReplied reports whether err is a server's reply to a message's command, after which
-// the connection may go on.
+// smtpReplied reports whether err is a server's reply to a command of a message, after which the connection can be
+// used.
 func smtpReplied(err error) bool {
 	failed, ok := errors.AsType[*smtpError](err)
 	return ok && failed.reply() != nil && failed.reply().Code != 421
 }
 
-// smtpStale reports whether err means that a kept connection was gone before a message was
-// begun.
+// smtpStale reports whether err means that an idle connection was lost before a message began.
 func smtpStale(err error) bool {
 	failed, ok := errors.AsType[*smtpError](err)
 	return ok && failed.step == smtpMail && (failed.reply() == nil || failed.reply().Code == 421)
 }
 
-// smtpUnknownAddress are the enhanced codes by which a server reports that an address is no
-// good (RFC 3463 §3.2, RFC 5321, RFC 7505): no such mailbox, no such system, not an address,
-// moved without a new address, a domain that takes no mail.
+// smtpUnknownAddress are the enhanced codes of invalid addresses (RFC 3463 §3.2, RFC 5321, RFC 7505): no such
+// mailbox, no such system, not an address, moved without a new address, a domain that accepts no mail.
 var smtpUnknownAddress = []string{"5.1.1", "5.1.2", "5.1.3", "5.1.6", "5.1.10"}
 
-// enhancedCode is at the beginning of a reply's text. Servers write it there whether they
-// announce ENHANCEDSTATUSCODES or not, and some behind a number sign.
+// enhancedCode matches the beginning of a reply's text. Servers write the code even without announcing
+// ENHANCEDSTATUSCODES, and some write a number sign before it.
 var enhancedCode = regexp.MustCompile(`^#?([245]\.[0-9]{1,3}\.[0-9]{1,3})(?:\s|$)`)
 
-// classifySMTP returns the outcome of a message whose transaction ended with err. Nothing of
-// the server's text is kept but the codes: it may repeat the address.
+// classifySMTP returns the result of a message whose transaction ended with err. Only the codes of the server's text
+// are stored, because it may repeat the address.
 func classifySMTP(err error) sender.Result {
 	if err == nil {
 		return sender.Result{Class: sender.Accepted, Code: "250"}
 	}
 	if errors.Is(err, errNoSMTPUTF8) {
-		return refuseAddress("smtputf8", "the server does not accept addresses beyond ASCII")
+		return refuseAddress("smtputf8", "the server does not accept non-ASCII addresses")
 	}
 	failed, ok := errors.AsType[*smtpError](err)
 	if !ok {
-		return sender.Result{Class: sender.Unknown, Code: "internal", Detail: "the mail library failed in a way it does not explain"}
+		return sender.Result{Class: sender.Unknown, Code: "internal", Detail: "the mail library failed without a reason"}
 	}
 	reply := failed.reply()
 	if reply == nil {
@@ -76,8 +74,8 @@ func classifySMTP(err error) sender.Result {
 	return r
 }
 
-// smtpLost is the outcome of a message whose connection broke. From the final dot on the
-// server may have taken it.
+// smtpLost returns the result of a message whose connection broke. After the final dot the server may have accepted
+// it.
 func smtpLost(failed *smtpError) sender.Result {
 	r := sender.Result{Class: sender.Retryable, Code: "connection", Detail: "the connection was lost at " + failed.step}
 	if failed.ended != nil {
@@ -89,10 +87,9 @@ func smtpLost(failed *smtpError) sender.Result {
 	return r
 }
 
-// smtpUnopened says why no connection could be made ready. No message was begun, so all
-// of it is retryable.
+// smtpUnopened returns the result of a failed connection. No message was begun, so it is retryable.
 func smtpUnopened(err error) sender.Result {
-	r := sender.Result{Class: sender.Retryable, Code: "connection", Detail: "no connection to the server could be made ready"}
+	r := sender.Result{Class: sender.Retryable, Code: "connection", Detail: "the connection to the server could not be prepared"}
 	var (
 		reply  *textproto.Error
 		name   *net.DNSError
@@ -107,7 +104,7 @@ func smtpUnopened(err error) sender.Result {
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
 		r.Code, r.Detail = smtpEnded(err), "the server was not ready for a message in time"
 	case errors.As(err, &name):
-		r.Code, r.Detail = "dns", "the server's name was not resolved"
+		r.Code, r.Detail = "dns", "the server name was not resolved"
 	case errors.As(err, &verify), errors.As(err, &host), errors.As(err, &record):
 		r.Code, r.Detail = "tls", fmt.Sprintf("the connection could not be encrypted: %v", err)
 	case errors.As(err, &dial) && dial.Op == "dial":
@@ -115,7 +112,7 @@ func smtpUnopened(err error) sender.Result {
 	case strings.Contains(err.Error(), "STARTTLS"):
 		r.Code, r.Detail = "tls", "the server does not offer STARTTLS"
 	case strings.Contains(err.Error(), "AUTH"):
-		r.Code, r.Detail = "auth", "the server does not offer the configured way to authenticate"
+		r.Code, r.Detail = "auth", "the server does not offer the configured authentication mechanism"
 	}
 	return r
 }

@@ -8,27 +8,27 @@ import (
 	"time"
 )
 
-// smtpReadBytes bounds what one message, or the opening of a connection, reads from the
-// server: certificates, greetings, replies.
+// smtpReadBytes is the maximum number of bytes read from the server per message and per opening of a connection:
+// certificates, greetings and replies.
 const smtpReadBytes = 256 << 10
 
 var errSMTPTooMuch = errors.New("the server sent too much")
 
-// smtpLink is a connection whose deadline follows the context that it is bound to. The
-// library's own deadlines are ignored: it sets them without knowing of a context.
+// smtpLink is a connection whose deadline follows the bound context. It ignores the library's deadlines, which are
+// unaware of the context.
 type smtpLink struct {
 	net.Conn
 	mu     sync.Mutex
 	budget int
 }
 
-// bind has the connection's reads and writes end with ctx and allows readBytes anew.
-// free must be called; it reports whether ctx has not ended.
+// bind makes the connection's reads and writes end with ctx, and resets the limit of bytes. The caller must call free,
+// which reports whether ctx has not ended.
 func (l *smtpLink) bind(ctx context.Context) (free func() bool) {
 	l.mu.Lock()
 	l.budget = smtpReadBytes
 	l.mu.Unlock()
-	_ = l.Conn.SetDeadline(time.Time{}) // fails on a closed connection only, as the next call will
+	_ = l.Conn.SetDeadline(time.Time{}) // fails only if the connection is closed, like the next call
 	return context.AfterFunc(ctx, func() { _ = l.Conn.SetDeadline(time.Unix(1, 0)) })
 }
 

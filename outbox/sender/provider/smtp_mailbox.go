@@ -11,27 +11,25 @@ import (
 	"golang.org/x/net/idna"
 )
 
-// smtpMaxMailbox is how many bytes an address has at most: a path of RFC 5321 §4.5.3.1.3
-// without its angle brackets.
+// smtpMaxMailbox is the maximum length of an address in bytes: a path of RFC 5321 §4.5.3.1.3 without angle brackets.
 const smtpMaxMailbox = 254
 
-// smtpAllowed follows the reasons for which parseMailbox refuses an address.
-const smtpAllowed = "; allowed is user@host of up to 254 bytes"
+// smtpAllowed is appended to the errors of parseMailbox.
+const smtpAllowed = "; allowed values: user@host of up to 254 bytes"
 
 var (
-	errNoMailbox = errors.New("is not one of mail")
-	errLiteral   = errors.New("has an IP address in place of a domain")
+	errNoMailbox = errors.New("is not a mail address")
+	errLiteral   = errors.New("has an IP address instead of a domain")
 )
 
-// parseMailbox reads one address, alone or after a name. A domain beyond ASCII becomes its
-// A-labels, by which every server knows it (RFC 5891). An error continues the words "the
-// address" and does not quote the text.
+// parseMailbox parses one address, with or without a name. It converts a non-ASCII domain to A-labels, which every
+// server supports (RFC 5891). An error continues the words "the address" and does not quote the text.
 func parseMailbox(text string) (*mail.Address, error) {
 	parsed, err := mail.ParseAddress(text)
 	switch {
-	case strings.ContainsFunc(text, unicode.IsControl): // a comment may hold them
+	case strings.ContainsFunc(text, unicode.IsControl): // a comment may contain them
 		return nil, errNoMailbox
-	case err != nil && strings.Contains(text, "@[IPv6:"): // the library reads literals of IPv4 alone
+	case err != nil && strings.Contains(text, "@[IPv6:"): // the library parses only IPv4 literals
 		return nil, errLiteral
 	case err != nil:
 		return nil, errNoMailbox
@@ -59,29 +57,28 @@ func parseMailbox(text string) (*mail.Address, error) {
 	return parsed, nil
 }
 
-// unseen reports whether a character of an address does not show: such an address is not the
-// one that people read. A blank in ASCII is allowed; it stands within quotation marks.
+// unseen reports whether a character of an address is invisible, so that the address differs from the displayed
+// text. An ASCII space is allowed; it is within quotation marks.
 func unseen(r rune) bool {
 	return !unicode.IsPrint(r) || unicode.In(r, unicode.Other_Default_Ignorable_Code_Point, unicode.Variation_Selector)
 }
 
-// joins reports whether r is U+200C or U+200D, which words of some languages need; idna permits
-// them in a domain only there.
+// joins reports whether r is U+200C or U+200D, which words of some languages require; idna permits them in a domain
+// only in such words.
 func joins(r rune) bool { return unicode.Is(unicode.Join_Control, r) }
 
 func isASCII(text string) bool {
 	return !strings.ContainsFunc(text, func(r rune) bool { return r >= utf8.RuneSelf })
 }
 
-// encodedTitle encodes a title that a mail program would otherwise take for encoded words
-// (RFC 2047 §5), and returns every other one unchanged. The mail library encodes titles
-// beyond ASCII, but not these.
+// encodedTitle encodes a title that mail programs would decode as encoded words (RFC 2047 §5), and returns any other
+// title unchanged. The mail library encodes only non-ASCII titles.
 func encodedTitle(title string) string {
 	if !isASCII(title) || !strings.Contains(title, "=?") {
 		return title
 	}
 	var words []string
-	const most = 42 // bytes of each word, so that it has 75 characters at most when encoded
+	const most = 42 // bytes per word, which has at most 75 characters after encoding
 	for title != "" {
 		part := title[:min(len(title), most)]
 		words = append(words, "=?UTF-8?b?"+base64.StdEncoding.EncodeToString([]byte(part))+"?=")

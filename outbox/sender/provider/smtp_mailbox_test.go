@@ -30,7 +30,7 @@ func TestSMTP_InternationalAddresses(t *testing.T) {
 			d.Address = test.address
 			got := deliver(t, s, d)
 			if test.utf8 && !offered {
-				require.Equal(t, refuseAddress("smtputf8", "the server does not accept addresses beyond ASCII"), got)
+				require.Equal(t, refuseAddress("smtputf8", "the server does not accept non-ASCII addresses"), got)
 				require.Empty(t, srv.seen().mails)
 				d.Address = "kim@example.org" // by the connection that was kept
 				require.Equal(t, sender.Accepted, deliver(t, s, d).Class)
@@ -55,7 +55,7 @@ func TestSMTP_RefusesAddressesThatAreNotOneMailbox(t *testing.T) {
 	t.Parallel()
 	const (
 		group     = "the address is a group"
-		literal   = "the address has an IP address in place of a domain"
+		literal   = "the address has an IP address instead of a domain"
 		invisible = "the address has a blank or an invisible character"
 	)
 	srv, s := smtpSetup(t, nil, nil)

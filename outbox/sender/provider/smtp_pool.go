@@ -19,21 +19,21 @@ type smtpSession struct {
 	link   *smtpLink
 	client *gosmtp.Client
 	sent   int
-	late   bool        // the last step took all its time
-	expiry *time.Timer // while it is idle
+	late   bool        // the last step timed out
+	expiry *time.Timer // while idle
 }
 
-// close ends the connection without a word to the server.
+// close closes the connection without QUIT.
 func (s *smtpSession) close() { _ = s.link.Close() }
 
-// quit ends a connection that is in order: it says QUIT and does not wait for the reply.
+// quit sends QUIT and closes the connection without waiting for the reply.
 func (s *smtpSession) quit() {
 	_ = s.link.Conn.SetDeadline(time.Now().Add(time.Second))
 	_, _ = s.client.Text.Cmd("QUIT")
 	s.close()
 }
 
-// smtpPool keeps idle sessions. Lock order: none other is taken while mu is held.
+// smtpPool stores idle sessions. Lock order: no other lock is taken while mu is held.
 type smtpPool struct {
 	cfg     SMTPConfig
 	tls     *tls.Config
@@ -41,11 +41,11 @@ type smtpPool struct {
 	limits  smtpLimit
 
 	mu     sync.Mutex
-	idle   []*smtpSession // the last used is the last
+	idle   []*smtpSession // ordered by last use
 	closed bool
 }
 
-// take returns a kept session, or nil.
+// take returns an idle session, or nil.
 func (p *smtpPool) take() *smtpSession {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -59,7 +59,7 @@ func (p *smtpPool) take() *smtpSession {
 	return nil
 }
 
-// keep takes a session back that has just carried a message.
+// keep returns a session to the pool after a message.
 func (p *smtpPool) keep(s *smtpSession) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -71,7 +71,7 @@ func (p *smtpPool) keep(s *smtpSession) {
 	p.idle = append(p.idle, s)
 }
 
-// drop closes a session whose time is up, unless a message has it.
+// drop closes an expired session, unless it is in use.
 func (p *smtpPool) drop(s *smtpSession) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -84,7 +84,7 @@ func (p *smtpPool) drop(s *smtpSession) {
 	s.quit()
 }
 
-// Close ends the kept sessions. A call in progress is not disturbed.
+// Close closes idle sessions. Calls in progress continue.
 func (p *smtpPool) Close() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -98,13 +98,13 @@ func (p *smtpPool) Close() error {
 	return nil
 }
 
-// open dials, and speaks until a message may begin.
+// open connects and runs the protocol until a message can begin.
 func (p *smtpPool) open(ctx context.Context) (*smtpSession, error) {
 	ctx, cancel := context.WithTimeout(ctx, p.limits.open)
 	defer cancel()
 	s := &smtpSession{}
 	free := func() bool { return true }
-	// The library's own context ends when it has connected; the connection is bound to ours.
+	// The library's context ends after it has connected; ours binds the connection.
 	dial := func(_ context.Context, network, address string) (net.Conn, error) {
 		conn, err := (&net.Dialer{Timeout: p.limits.dial}).DialContext(ctx, network, address)
 		if err != nil {
@@ -134,7 +134,7 @@ func (p *smtpPool) open(ctx context.Context) (*smtpSession, error) {
 		err = context.Cause(ctx)
 	}
 	if s.link != nil {
-		s.close() // the library leaves a connection open that it could not make use of
+		s.close() // the library does not close an unusable connection
 	}
 	if ctx.Err() != nil {
 		return nil, errors.Join(context.Cause(ctx), err)

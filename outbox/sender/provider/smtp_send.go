@@ -9,12 +9,11 @@ import (
 	"time"
 )
 
-// SMTPTimeout is how long a call takes at most if the server uses the whole of each limit
-// of RFC 5321 §4.5.3.2.
+// SMTPTimeout is the maximum duration of a call if the server uses all timeouts of RFC 5321 §4.5.3.2 completely.
 const SMTPTimeout = 30 * time.Minute
 
-// smtpLimit is how long the server has for each step (RFC 5321 §4.5.3.2). A shorter one makes
-// copies: a server that is given up while it takes a mail delivers it all the same (RFC 1047).
+// smtpLimit contains the timeout of each step (RFC 5321 §4.5.3.2). Shorter timeouts cause duplicates: a server that
+// loses its client while it accepts a mail delivers it nevertheless (RFC 1047).
 type smtpLimit struct{ dial, open, mail, rcpt, data, content, dot, reset time.Duration }
 
 //nolint:gochecknoglobals // constants
@@ -33,10 +32,10 @@ const (
 	smtpDot     = "the final dot"
 )
 
-// errNoSMTPUTF8 is a mail that the server has no way to take.
+// errNoSMTPUTF8 means that the server cannot accept the mail.
 var errNoSMTPUTF8 = errors.New("the server does not offer SMTPUTF8")
 
-// smtpError is a step that failed.
+// smtpError is the error of a failed step.
 type smtpError struct {
 	step  string
 	ended error // of the step's context: nil, context.Canceled or context.DeadlineExceeded
@@ -46,19 +45,19 @@ type smtpError struct {
 func (e *smtpError) Error() string { return fmt.Sprintf("%s: %v", e.step, e.err) }
 func (e *smtpError) Unwrap() error { return e.err }
 
-// reply is the server's own refusal; nil means that there was none.
+// reply returns the server's error reply, or nil.
 func (e *smtpError) reply() *textproto.Error {
 	reply, _ := errors.AsType[*textproto.Error](e.err)
 	return reply
 }
 
-// send takes one message through a session. Its errors are errNoSMTPUTF8 and *smtpError.
+// send sends one message through a session. Its errors are errNoSMTPUTF8 and *smtpError.
 func (s *smtpSession) send(ctx context.Context, limits smtpLimit, m *smtpMessage) error {
 	if offered, _ := s.client.Extension("SMTPUTF8"); m.utf8 && !offered {
 		return errNoSMTPUTF8
 	}
 	s.sent++
-	s.client.SkipSMTPUTF8(!m.utf8) // a next server may refuse what needs it
+	s.client.SkipSMTPUTF8(!m.utf8) // a next server may not support it
 	if err := s.step(ctx, smtpMail, limits.mail, func() error { return s.client.Mail(m.from) }); err != nil {
 		return err
 	}
@@ -86,13 +85,13 @@ func (s *smtpSession) data(ctx context.Context, limits smtpLimit) (content io.Wr
 	return content, err
 }
 
-// step is one exchange, bounded by ctx and by the time that the server has for it.
+// step runs one exchange, limited by ctx and by the step's timeout.
 func (s *smtpSession) step(ctx context.Context, name string, limit time.Duration, exchange func() error) error {
 	limited, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	free := s.link.bind(limited)
 	err := exchange()
-	s.late = !free() // its end may still be on the way to the connection
+	s.late = !free() // the timeout may still interrupt the connection
 	if err != nil {
 		return &smtpError{step: name, ended: limited.Err(), err: err}
 	}

@@ -226,7 +226,7 @@ func TestSMTP_NoLineIsTooLong(t *testing.T) {
 	}
 	require.Equal(t, 998, longest)
 	d.ExternalID += "x"
-	require.Equal(t, refuseContent("list_unsubscribe", "the link of List-Unsubscribe has 979 bytes; allowed are up to 978; {unsubscribe_url} is shorter"), deliver(t, s, d))
+	require.Equal(t, refuseContent("list_unsubscribe", "the link of List-Unsubscribe has 979 bytes; the maximum is 978; {unsubscribe_url} is shorter"), deliver(t, s, d))
 	require.Len(t, srv.seen().mails, 1)
 }
 
@@ -444,8 +444,8 @@ func TestSMTP_ClosedSenderKeepsNothing(t *testing.T) {
 func TestSMTP_Validate(t *testing.T) {
 	t.Parallel()
 	require.EqualError(t, Validate("senders[2].smtp", DefaultSMTP()), strings.Join([]string{
-		`senders[2].smtp.host: "" is not allowed; allowed is a host name or an IP address`,
-		`senders[2].smtp.from: is not one of mail; allowed is user@host of up to 254 bytes, or "Name <user@host>" of up to 500, ASCII before the @`,
+		`senders[2].smtp.host: "" is not allowed; allowed values: a host name or an IP address`,
+		`senders[2].smtp.from: is not a mail address; allowed values: user@host of up to 254 bytes, or "Name <user@host>" of up to 500, ASCII before the @`,
 	}, "\n"))
 	valid := DefaultSMTP()
 	valid.Host, valid.From = "mail.example", "notice@mail.example"
@@ -481,7 +481,7 @@ func TestSMTP_ReadsFiles(t *testing.T) {
 	require.ErrorContains(t, err, "smtp.password_file")
 	cfg.Username, cfg.PasswordFile, cfg.CAFile = "", "", path
 	_, err = New(cfg, time.Now)
-	require.EqualError(t, err, "smtp.ca_file: holds no certificate in PEM")
+	require.EqualError(t, err, "smtp.ca_file: has no PEM certificate")
 }
 
 // Idle connections end by themselves, with a QUIT.

@@ -8,24 +8,23 @@ import (
 	"sync/atomic"
 )
 
-// watch knows of one request whether it may have reached its provider.
+// watch records whether a request may have reached its provider.
 //
-// A request with a body begins when its headers are written: net/http writes them before
-// the body, and a provider cannot act without the body. When RoundTrip returns an error
-// and the headers were not written yet, no body goes out afterwards: by HTTP/1 the
-// writing goroutine has ended by then, and by HTTP/2 the stream was aborted, which is
-// looked at before each piece of a body. A request without a body begins when it has got
-// its connection, because by HTTP/2 nothing stops its headers after that.
+// A request with a body begins when its headers are written: net/http writes them before the body, and a
+// provider cannot act without the body. If RoundTrip returns an error before the headers are written, no body
+// is sent afterwards: with HTTP/1 the writing goroutine has ended, and with HTTP/2 the stream is aborted, which
+// is checked before each part of a body. A request without a body begins when it has a connection, because
+// with HTTP/2 its headers cannot be stopped afterwards.
 type watch struct {
-	tried atomic.Bool // a connection was asked for: the request itself is sound
-	begun atomic.Bool // it may have gone out
+	tried atomic.Bool // a connection was requested, so the request is valid
+	begun atomic.Bool // the request may have been sent
 }
 
-// request is a copy of the original, with a body of its own, that is watched.
+// request returns a watched copy of the original with its own body.
 func (w *watch) request(ctx context.Context, original *http.Request) (*http.Request, error) {
 	hasBody := original.Body != nil && original.Body != http.NoBody
 	req := original.WithContext(httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
-		// net/http starts over only when surely nothing of the request was processed.
+		// net/http restarts a request only if no part of it was processed.
 		GetConn: func(string) {
 			w.tried.Store(true)
 			w.begun.Store(false)

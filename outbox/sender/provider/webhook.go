@@ -12,13 +12,13 @@ import (
 	"github.com/belfryhq/belfry/outbox/sender"
 )
 
-// webhookRedirects is how many are followed at most.
+// webhookRedirects is the maximum number of followed redirects.
 const webhookRedirects = 3
 
-// webhookClient sends by webhook.
+// webhookClient sends webhooks.
 type webhookClient struct {
 	http      *httpClient
-	fixed     *url.URL // nil: the channel's address
+	fixed     *url.URL // nil if each channel's address is used
 	allowHTTP bool
 	keys      [][]byte
 	now       func() time.Time
@@ -42,7 +42,7 @@ func (c *WebhookConfig) open(now func() time.Time) (Client, error) {
 	return &oneByOne{Closer: client.http, deliver: client.deliver}, err
 }
 
-// webhookBody is the body of a call.
+// webhookBody is the JSON body of a call.
 type webhookBody struct {
 	Key        string          `json:"key"`
 	JobID      int64           `json:"job_id"`
@@ -70,7 +70,7 @@ func (c *webhookClient) deliver(ctx context.Context, d sender.Delivery) sender.R
 		Locale: d.Locale, Title: d.Title, Body: d.Body, Data: d.Data, Attempt: d.Attempt,
 	})
 	if err != nil {
-		return refuseContent("content", "data is no JSON")
+		return refuseContent("content", "data is not JSON")
 	}
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, target.String(), bytes.NewReader(body))
 	if err != nil {
@@ -91,7 +91,7 @@ func (c *webhookClient) deliver(ctx context.Context, d sender.Delivery) sender.R
 		return failure
 	}
 	if answer.status == http.StatusGone && c.fixed == nil {
-		return answer.as(sender.InvalidAddress, "410", "the receiver wants no more")
+		return answer.as(sender.InvalidAddress, "410", "the receiver answers 410 Gone")
 	}
 	return answer.result()
 }

@@ -7,8 +7,8 @@ import (
 	"github.com/belfryhq/belfry/outbox/sender"
 )
 
-// WebhookConfig sets how messages go to an HTTP endpoint of one's own or of the recipient:
-// a POST of JSON, signed as Standard Webhooks says
+// WebhookConfig configures delivery to an HTTP endpoint of the operator or of the recipient: a POST of JSON with
+// the signature of Standard Webhooks
 // (https://github.com/standard-webhooks/standard-webhooks, version 1.0.0).
 //
 //	POST <url, or the channel's address>
@@ -21,55 +21,53 @@ import (
 //	{"key":"…","job_id":7,"channel_id":42,"external_id":"u42","category":"operator_notice",
 //	 "medium":"webhook","locale":"ko","title":"…","body":"…","data":{…},"attempt":1}
 //
-// A job_id below zero is an activity's. The idempotency key stands in three places, all
-// the same text in every attempt: Idempotency-Key, webhook-id and the body's key. A
-// receiver that keeps the keys it has seen acts once however often it is called;
+// The job_id of an activity is negative. Idempotency-Key, webhook-id and the body's key contain the idempotency
+// key, which is the same in every attempt. A receiver that stores the keys can ignore repeated calls.
 // VerifyWebhook checks a call's signature and age.
 //
 //	2xx ───────────────────────────────► accepted
 //	401, 408, 425, 429, 500, 503 ──────► retryable, not before Retry-After
-//	410, where the address is the URL ─► invalid address
+//	410, if the address is the URL ────► invalid address
 //	other 3xx, 4xx ────────────────────► permanent
-//	other 5xx, or no answer to a request that may have gone out ─► unknown
+//	other 5xx, or no answer to a request that may have been sent ─► unknown
 //	no connection ─────────────────────► retryable
 //
 // # Invariants
 //
-//  1. No connection goes to a private address, at whatever hop and however the name
-//     resolves, but to those of allow_addresses (guard).
+//  1. No connection is opened to a private address, at any hop and after any resolution, except to
+//     allow_addresses (guard).
 //  2. Up to three redirects by 307 and 308 are followed, never from https to http.
-//  3. A body is not read for what it says: what counts is the status.
+//  3. The result depends on the status only; the body is ignored.
 //
-// Where the URL is fixed, 410 is permanent and no invalid address: it would speak of the
-// endpoint and condemn one recipient after the other. For the same reason a name that resolves
-// to a private address is retryable there: it is the operator's, and no recipient's fault.
+// If the URL is fixed, 410 is permanent and not an invalid address, because it concerns the endpoint and not the
+// recipient. For the same reason a name that resolves to a private address is retryable: the operator must fix it.
 type WebhookConfig struct {
-	// URL is where every message goes. Empty: each to its channel's address.
+	// URL receives all messages. If it is empty, each message is sent to its channel's address.
 	URL string `mapstructure:"url"`
-	// AllowHTTP lets URLs be http; without it they are https.
+	// AllowHTTP permits http URLs.
 	AllowHTTP bool `mapstructure:"allow_http"`
-	// Secrets sign every message, one signature each, so that a receiver may know
-	// either while they are rotated: whsec_ and the base64 of 24 to 64 bytes.
+	// Secrets sign every message, with one signature per secret, so that receivers can rotate them. A secret is
+	// whsec_ followed by the base64 of 24 to 64 bytes.
 	Secrets []string `mapstructure:"secrets"`
-	// SecretFile names a file with such secrets, one a line, used after Secrets.
+	// SecretFile names a file with further secrets, one per line.
 	SecretFile string `mapstructure:"secret_file"`
 
 	HTTP HTTPConfig `mapstructure:",squash"`
 }
 
-// DefaultWebhook sends to the channels' addresses, by https.
+// DefaultWebhook returns settings for https calls to the channels' addresses.
 func DefaultWebhook() *WebhookConfig { return &WebhookConfig{} }
 
-// webhookMaxSecrets is how many secrets sign at once at most.
+// webhookMaxSecrets is the maximum number of secrets.
 const webhookMaxSecrets = 8
 
 // validate implements Config.
-func (c *WebhookConfig) validate(p *sender.Problems) {
+func (c *WebhookConfig) validate(p *sender.ValidationErrors) {
 	check := p.Check
 	if c.URL != "" {
 		at, err := parseURL(c.URL, c.AllowHTTP)
 		if g, wrong := newGuard(c.HTTP.AllowAddresses); err == nil && wrong == nil && !g.permitsHost(at.Hostname()) {
-			err = fmt.Errorf("its host %s is a private address, to which nothing would be sent; allowed is a public one, and a private one that allow_addresses has", at.Hostname())
+			err = fmt.Errorf("its host %s is a private address, which the guard refuses; allowed values: public addresses, and private ones in allow_addresses", at.Hostname())
 		}
 		hint := ""
 		if !c.AllowHTTP && strings.HasPrefix(c.URL, "http:") {
@@ -77,8 +75,8 @@ func (c *WebhookConfig) validate(p *sender.Problems) {
 		}
 		check(err == nil, "url", "%v%s", err, hint)
 	}
-	check(len(c.Secrets) > 0 || c.SecretFile != "", "secrets", "is missing; required is a secret here or in secret_file")
-	check(len(c.Secrets) <= webhookMaxSecrets, "secrets", "has %d secrets; allowed are up to %d", len(c.Secrets), webhookMaxSecrets)
+	check(len(c.Secrets) > 0 || c.SecretFile != "", "secrets", "is missing; set a secret here or in secret_file")
+	check(len(c.Secrets) <= webhookMaxSecrets, "secrets", "has %d secrets; allowed values: up to %d", len(c.Secrets), webhookMaxSecrets)
 	for i, secret := range c.Secrets {
 		_, err := parseWebhookSecret(secret)
 		check(err == nil, fmt.Sprintf("secrets[%d]", i), "%v", err)
@@ -86,7 +84,7 @@ func (c *WebhookConfig) validate(p *sender.Problems) {
 	c.HTTP.validate(p)
 }
 
-// keys are the decoded secrets of both places.
+// keys returns the decoded secrets of Secrets and SecretFile.
 func (c *WebhookConfig) keys() ([][]byte, error) {
 	var keys [][]byte
 	for i, secret := range c.Secrets {
@@ -112,7 +110,7 @@ func (c *WebhookConfig) keys() ([][]byte, error) {
 		keys = append(keys, key)
 	}
 	if len(keys) == 0 || len(keys) > webhookMaxSecrets {
-		return nil, fmt.Errorf("secrets: there are %d with those of secret_file; allowed are 1 to %d", len(keys), webhookMaxSecrets)
+		return nil, fmt.Errorf("secrets: there are %d, including secret_file; allowed values: 1 to %d", len(keys), webhookMaxSecrets)
 	}
 	return keys, nil
 }

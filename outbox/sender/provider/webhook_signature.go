@@ -20,22 +20,21 @@ const (
 )
 
 var (
-	// ErrWebhookSignature is returned by VerifyWebhook for a call that nobody who knows a secret made,
-	// or whose body was changed.
+	// ErrWebhookSignature is returned by VerifyWebhook for a call that was not signed with a known secret, or
+	// whose body was changed.
 	ErrWebhookSignature = errors.New("webhook signature does not match")
-	// ErrWebhookTimestamp is returned by VerifyWebhook for a call that is too old or ahead
-	// of its time.
+	// ErrWebhookTimestamp is returned by VerifyWebhook for a call whose timestamp is too old or too far in the
+	// future.
 	ErrWebhookTimestamp = errors.New("webhook timestamp is out of tolerance")
 )
 
-// WebhookTolerance is how far a call's timestamp may be from the receiver's clock, as
-// Standard Webhooks recommends.
+// WebhookTolerance is the maximum difference between a call's timestamp and the receiver's clock that Standard
+// Webhooks recommends.
 const WebhookTolerance = 5 * time.Minute
 
-// VerifyWebhook checks that a call was signed with one of the secrets (whsec_…) and is
-// within the tolerance of now, either way. It is for receivers: give it the body as it
-// arrived, byte by byte, before anything parses it. ErrWebhookSignature, ErrWebhookTimestamp, or an
-// error that names a malformed secret.
+// VerifyWebhook checks that a call has a signature of any of the secrets (whsec_…), and that its timestamp is
+// within the tolerance of now, either way. It is for receivers, which must pass the unmodified bytes of the body.
+// It returns ErrWebhookSignature, ErrWebhookTimestamp, or an error that names a malformed secret.
 func VerifyWebhook(header http.Header, body []byte, now time.Time, tolerance time.Duration, secrets ...string) error {
 	id, stamp := header.Get(webhookID), header.Get(webhookTimestamp)
 	seconds, err := strconv.ParseInt(stamp, 10, 64)
@@ -60,7 +59,7 @@ func VerifyWebhook(header http.Header, body []byte, now time.Time, tolerance tim
 	if !matches {
 		return ErrWebhookSignature
 	}
-	// The timestamp is the signer's own from here on.
+	// The timestamp is authentic from here on.
 	if seconds < now.Add(-tolerance).Unix() || seconds > now.Add(tolerance).Unix() {
 		return ErrWebhookTimestamp
 	}
@@ -88,7 +87,7 @@ func parseWebhookSecret(text string) ([]byte, error) {
 	encoded, ok := strings.CutPrefix(text, "whsec_")
 	key, err := base64.StdEncoding.DecodeString(encoded)
 	if !ok || err != nil || len(key) < 24 || len(key) > 64 {
-		return nil, errors.New("is no secret; allowed is whsec_ followed by the base64 of 24 to 64 bytes")
+		return nil, errors.New("is not a secret; allowed values: whsec_ followed by the base64 of 24 to 64 bytes")
 	}
 	return key, nil
 }

@@ -58,6 +58,6 @@ func TestWebhook_Verify(t *testing.T) {
 		})
 	}
 	err := VerifyWebhook(webhookVector(), []byte(webhookVectorBody), at, WebhookTolerance, "hunter2")
-	require.EqualError(t, err, "secrets[0]: is no secret; allowed is whsec_ followed by the base64 of 24 to 64 bytes")
+	require.EqualError(t, err, "secrets[0]: is not a secret; allowed values: whsec_ followed by the base64 of 24 to 64 bytes")
 	require.ErrorIs(t, VerifyWebhook(webhookVector(), []byte(webhookVectorBody), at, WebhookTolerance), ErrWebhookSignature, "no secret verifies nothing")
 }

@@ -83,7 +83,7 @@ func TestWebhook_Classes(t *testing.T) {
 		{"unauthorized", status(401), 0, sender.Result{Class: sender.Retryable, Code: "401", Detail: "Unauthorized"}},
 		{"not found", status(404), 0, sender.Result{Class: sender.Permanent, Code: "404", Detail: "Not Found"}},
 		{"timeout", status(408), 0, sender.Result{Class: sender.Retryable, Code: "408", Detail: "Request Timeout"}},
-		{"gone", status(410), 0, sender.Result{Class: sender.InvalidAddress, Code: "410", Detail: "the receiver wants no more"}},
+		{"gone", status(410), 0, sender.Result{Class: sender.InvalidAddress, Code: "410", Detail: "the receiver answers 410 Gone"}},
 		{"too many", func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Retry-After", "30")
 			w.WriteHeader(http.StatusTooManyRequests)
@@ -98,7 +98,7 @@ func TestWebhook_Classes(t *testing.T) {
 			sender.Result{Class: sender.Permanent, Code: "307", Detail: "Temporary Redirect (not followed)"}},
 		{"redirect to where nobody may go", func(w http.ResponseWriter, r *http.Request) {
 			http.Redirect(w, r, "http://169.254.169.254/latest/meta-data/", http.StatusTemporaryRedirect)
-		}, 0, sender.Result{Class: sender.Permanent, Code: "blocked_address", Detail: "the address is private; allow_addresses lets it through", Refusal: sender.RefusedAddress}},
+		}, 0, sender.Result{Class: sender.Permanent, Code: "blocked_address", Detail: "the address is private; permit it with allow_addresses", Refusal: sender.RefusedAddress}},
 		{"hangs", func(_ http.ResponseWriter, r *http.Request) {
 			_, _ = io.Copy(io.Discard, r.Body)
 			<-r.Context().Done()
@@ -194,7 +194,7 @@ func TestWebhook_ContentThatIsNoJSON(t *testing.T) {
 	t.Parallel()
 	d := webhookDelivery("http://127.0.0.1:1")
 	d.Data = json.RawMessage(`{`)
-	require.Equal(t, sender.Result{Class: sender.Permanent, Code: "content", Detail: "data is no JSON", Refusal: sender.RefusedContent}, send(t, open(t, webhookConfig(), time.Now), d, long))
+	require.Equal(t, sender.Result{Class: sender.Permanent, Code: "content", Detail: "data is not JSON", Refusal: sender.RefusedContent}, send(t, open(t, webhookConfig(), time.Now), d, long))
 }
 
 func TestWebhook_ABatchHasAResultForEach(t *testing.T) {
@@ -211,15 +211,15 @@ func TestWebhook_Validate(t *testing.T) {
 	t.Parallel()
 	require.NoError(t, Validate("senders[0].webhook", webhookConfig()))
 	require.EqualError(t, Validate("senders[0].webhook", DefaultWebhook()),
-		"senders[0].webhook.secrets: is missing; required is a secret here or in secret_file")
+		"senders[0].webhook.secrets: is missing; set a secret here or in secret_file")
 	err := Validate("senders[0].webhook", &WebhookConfig{
 		URL: "http://example.com", Secrets: []string{webhookSecret("a"), "s3cret", "whsec_c2hvcnQ="},
 		HTTP: HTTPConfig{AllowAddresses: []string{"x"}},
 	})
-	require.EqualError(t, err, `senders[0].webhook.url: a URL by http; allowed is https, and http with allow_http
-senders[0].webhook.secrets[1]: is no secret; allowed is whsec_ followed by the base64 of 24 to 64 bytes
-senders[0].webhook.secrets[2]: is no secret; allowed is whsec_ followed by the base64 of 24 to 64 bytes
-senders[0].webhook.allow_addresses[0]: "x" is not allowed; allowed are prefixes such as 10.0.0.0/8 and addresses`)
+	require.EqualError(t, err, `senders[0].webhook.url: an http URL; allowed values: https URLs, and http with allow_http
+senders[0].webhook.secrets[1]: is not a secret; allowed values: whsec_ followed by the base64 of 24 to 64 bytes
+senders[0].webhook.secrets[2]: is not a secret; allowed values: whsec_ followed by the base64 of 24 to 64 bytes
+senders[0].webhook.allow_addresses[0]: "x" is not allowed; allowed values: prefixes such as 10.0.0.0/8 and addresses`)
 	require.NotContains(t, err.Error(), "s3cret")
 
 	// Where nothing would be sent is said before the first message, as far as the URL tells.
@@ -245,8 +245,8 @@ func TestWebhook_ReadsTheSecretFile(t *testing.T) {
 	require.ErrorIs(t, err, os.ErrNotExist)
 	require.NoError(t, os.WriteFile(file, []byte(webhookSecret("b")+"\nhunter2\n"), 0o600))
 	_, err = New(cfg, time.Now)
-	require.EqualError(t, err, "secret_file: line 2: is no secret; allowed is whsec_ followed by the base64 of 24 to 64 bytes")
+	require.EqualError(t, err, "secret_file: line 2: is not a secret; allowed values: whsec_ followed by the base64 of 24 to 64 bytes")
 	require.NoError(t, os.WriteFile(file, []byte(strings.Repeat(webhookSecret("b")+"\n", 8)), 0o600))
 	_, err = New(cfg, time.Now)
-	require.EqualError(t, err, "secrets: there are 9 with those of secret_file; allowed are 1 to 8")
+	require.EqualError(t, err, "secrets: there are 9, including secret_file; allowed values: 1 to 8")
 }

@@ -55,11 +55,11 @@ func (c *webpushClient) deliver(ctx context.Context, d sender.Delivery) sender.R
 	case errors.Is(err, errRecordTooLarge):
 		return refuseContent("payload_too_large", err.Error())
 	case err != nil:
-		return refuseContent("payload", "the payload cannot be made")
+		return refuseContent("payload", "the payload cannot be encrypted")
 	}
 	request, err := c.request(ctx, d, to, body)
 	if err != nil {
-		return refuseContent("request", "the request cannot be made")
+		return refuseContent("request", "the request is not valid HTTP")
 	}
 	answer, err := c.http.do(request)
 	if err != nil {
@@ -71,7 +71,7 @@ func (c *webpushClient) deliver(ctx context.Context, d sender.Delivery) sender.R
 	return answer.result()
 }
 
-// sealPush makes the body of a push message, with a key pair and a salt of its own.
+// sealPush returns the body of a push message, encrypted with a new key pair and salt.
 func sealPush(d sender.Delivery, to subscription) ([]byte, error) {
 	plain, err := webpushPayload(d)
 	if err != nil {
@@ -86,7 +86,7 @@ func sealPush(d sender.Delivery, to subscription) ([]byte, error) {
 	return encryptPush(plain, to, local, salt)
 }
 
-// webpushPayload is what the service worker gets.
+// webpushPayload is the payload for the service worker.
 func webpushPayload(d sender.Delivery) ([]byte, error) {
 	return encodePayload(struct {
 		Title string          `json:"title"`

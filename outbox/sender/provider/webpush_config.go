@@ -8,71 +8,68 @@ import (
 	"github.com/belfryhq/belfry/outbox/sender"
 )
 
-// WebPushConfig sets how browsers are reached by the Web Push protocol: RFC 8030, with
-// the payload encrypted for the browser (RFC 8291, RFC 8188) and the sender named by VAPID
-// (RFC 8292).
+// WebPushConfig configures the Web Push protocol for browsers: RFC 8030, with an encrypted payload (RFC 8291,
+// RFC 8188) and VAPID for the sender's identity (RFC 8292).
 //
 //	address ─► subscription ─► payload ─► record ─► POST endpoint ─► 201   accepted
 //	   └ malformed: invalid      └ over 3,993 bytes: permanent      404, 410 invalid address
-//	                                                                 429, 5xx as httpClient says
+//	                                                                 429, 5xx see httpClient
 //	                                                                 other 4xx permanent
 //
 // A channel's address is the JSON of the browser's PushSubscription:
-// {"endpoint": "https://…", "keys": {"p256dh": "…", "auth": "…"}}. The browser is sent the
-// JSON object {"title", "body", "data", "key"}, for its service worker to show.
+// {"endpoint": "https://…", "keys": {"p256dh": "…", "auth": "…"}}. The service worker receives the JSON object
+// {"title", "body", "data", "key"}.
 //
 // # Invariants
 //
-//  1. The idempotency key goes into the payload, and without its hyphens into the Topic
-//     header: an attempt replaces an earlier one of the same message that the push service
-//     has not delivered yet, and a service worker that keeps the key in its
-//     notification's tag shows one notification for both.
-//  2. Every call has a fresh key pair and salt: no two bodies share a key and nonce.
-//  3. The endpoint comes from a browser. It must be https, and no connection is made to
-//     a private address (guard) unless the configuration allows it.
-//  4. A token of VAPID names one push service, lives 12 hours and is used for at most 6.
-//     At most 256 are kept.
+//  1. The payload contains the idempotency key, and the Topic header contains it without hyphens. An attempt
+//     therefore replaces an undelivered earlier attempt in the push service, and a service worker that uses the
+//     key as the notification's tag shows one notification for both.
+//  2. Every call has a new key pair and salt: no two bodies share a key and nonce.
+//  3. The endpoint comes from a browser. It must be https, and no connection is opened to a private address
+//     (guard) unless the configuration permits it.
+//  4. A VAPID token is for one push service, expires after 12 hours and is used for at most 6 hours. At most 256
+//     tokens are cached.
 //
-// # What it does not promise
+// # Not guaranteed
 //
-// That a message was shown: a push service answers when it has taken it, and drops it when
-// TTL is over. Delivery receipts of RFC 8030 §5.1 are not asked for: no large push service
-// has them.
+// That a message is shown: a push service answers when it has accepted the message, and drops it after TTL.
+// Delivery receipts (RFC 8030 §5.1) are not requested, because no large push service supports them.
 type WebPushConfig struct {
 	HTTP HTTPConfig `mapstructure:",squash"`
-	// PrivateKey is VAPID's: the 32 bytes of a P-256 private key in base64url, as the
-	// usual tools print it. Its public half is the browsers' applicationServerKey.
+	// PrivateKey is the VAPID key: the 32 bytes of a P-256 private key in base64url, the usual format of tools.
+	// Its public key is the browsers' applicationServerKey.
 	PrivateKey     string `mapstructure:"private_key"`
 	PrivateKeyFile string `mapstructure:"private_key_file"`
-	// Subject is where a push service's operators reach you: mailto: or https:.
+	// Subject is your contact for a push service's operators, a mailto: or https: URL.
 	Subject string `mapstructure:"subject"`
-	// TTL is how long a push service keeps a message for a browser that is away; 0:
-	// not at all. A service may keep it shorter.
+	// TTL is the time for which a push service stores a message for an offline browser. Zero means that it does
+	// not. A service may shorten it.
 	TTL time.Duration `mapstructure:"ttl"`
-	// Urgency is very-low, low, normal or high: what may wake a device (RFC 8030 §5.3).
+	// Urgency is very-low, low, normal or high. Devices that save power defer low urgencies (RFC 8030 §5.3).
 	Urgency string `mapstructure:"urgency"`
-	// AllowHTTP lets endpoints be http. For tests.
+	// AllowHTTP permits http endpoints, for tests.
 	AllowHTTP bool `mapstructure:"allow_http"`
 }
 
-// DefaultWebPush keeps a message for a day.
+// DefaultWebPush returns settings with a TTL of a day.
 func DefaultWebPush() *WebPushConfig { return &WebPushConfig{TTL: 24 * time.Hour, Urgency: "normal"} }
 
-// webpushUrgencies are what WebPushConfig.Urgency may be.
+// webpushUrgencies are the values of WebPushConfig.Urgency.
 var webpushUrgencies = []string{"very-low", "low", "normal", "high"}
 
 // validate implements Config.
-func (c *WebPushConfig) validate(p *sender.Problems) {
+func (c *WebPushConfig) validate(p *sender.ValidationErrors) {
 	check := p.Check
-	check(c.PrivateKey != "" || c.PrivateKeyFile != "", "private_key", "is empty; allowed is a key, or a file in private_key_file")
-	check(c.PrivateKey == "" || c.PrivateKeyFile == "", "private_key", "is set, and so is private_key_file; allowed is one of them")
+	check(c.PrivateKey != "" || c.PrivateKeyFile != "", "private_key", "is empty; set a key, or a file in private_key_file")
+	check(c.PrivateKey == "" || c.PrivateKeyFile == "", "private_key", "is set, and so is private_key_file; set only one")
 	if c.PrivateKey != "" {
 		_, err := parseVAPIDKey(c.PrivateKey)
 		check(err == nil, "private_key", "%v", err)
 	}
-	check(validVAPIDSubject(c.Subject), "subject", "%q is not allowed; allowed are mailto:user@host and https://host", c.Subject)
-	check(c.TTL >= 0 && c.TTL <= 28*24*time.Hour, "ttl", "%s is not allowed; allowed are 0s to 672h0m0s", c.TTL)
-	check(slices.Contains(webpushUrgencies, c.Urgency), "urgency", "%q is not allowed; allowed are %s", c.Urgency, strings.Join(webpushUrgencies, ", "))
+	check(validVAPIDSubject(c.Subject), "subject", "%q is not allowed; allowed values: mailto:user@host and https://host", c.Subject)
+	check(c.TTL >= 0 && c.TTL <= 28*24*time.Hour, "ttl", "%s is not allowed; allowed values: 0s to 672h0m0s", c.TTL)
+	check(slices.Contains(webpushUrgencies, c.Urgency), "urgency", "%q is not allowed; allowed values: %s", c.Urgency, strings.Join(webpushUrgencies, ", "))
 	c.HTTP.validate(p)
 }
 

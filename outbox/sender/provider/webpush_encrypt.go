@@ -16,22 +16,22 @@ const (
 	authBytes  = 16 // a subscription's authentication secret
 	pointBytes = 65 // an uncompressed point of P-256
 	tagBytes   = 16 // of AES-GCM
-	// recordSize is what every push service must take (RFC 8030 §7.2), and the body of
-	// a message of maxPlain bytes is exactly as long: one header and one record.
+	// recordSize is the size that every push service must accept (RFC 8030 §7.2). The body of a message of
+	// maxPlain bytes has exactly this size: one header and one record.
 	recordSize        = 4096
 	recordHeaderBytes = saltBytes + 4 + 1 + pointBytes
 	maxPlain          = recordSize - recordHeaderBytes - tagBytes - 1
 )
 
-// errRecordTooLarge says that a payload does not fit into one record.
+// errRecordTooLarge means that a payload does not fit into one record.
 var errRecordTooLarge = errors.New("payload is too large")
 
 // encryptPush returns the body of a push message: RFC 8291 §3.4 with the content coding
-// aes128gcm of RFC 8188, in one record, without padding. local and salt must be fresh for
-// every call: they make the key and the nonce. plain has at most maxPlain bytes.
+// aes128gcm of RFC 8188, in one record, without padding. local and salt must be new for every call, because key
+// and nonce are derived from them. plain has at most maxPlain bytes.
 func encryptPush(plain []byte, to subscription, local *ecdh.PrivateKey, salt []byte) ([]byte, error) {
 	if len(plain) > maxPlain {
-		return nil, fmt.Errorf("%w: it has %d bytes; allowed are %d", errRecordTooLarge, len(plain), maxPlain)
+		return nil, fmt.Errorf("%w: it has %d bytes; the maximum is %d", errRecordTooLarge, len(plain), maxPlain)
 	}
 	shared, err := local.ECDH(to.public)
 	if err != nil {

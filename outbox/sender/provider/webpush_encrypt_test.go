@@ -52,7 +52,7 @@ func TestEncrypt_FillsOneRecordAtMost(t *testing.T) {
 	require.Len(t, body, recordSize)
 	_, err = encryptPush(bytes.Repeat([]byte("x"), maxPlain+1), to, browser, make([]byte, saltBytes))
 	require.ErrorIs(t, err, errRecordTooLarge)
-	require.EqualError(t, err, "payload is too large: it has 3994 bytes; allowed are 3993")
+	require.EqualError(t, err, "payload is too large: it has 3994 bytes; the maximum is 3993")
 }
 
 // Whatever an address holds, it is read or refused, and a refusal repeats nothing of it.

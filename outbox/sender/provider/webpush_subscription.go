@@ -10,14 +10,14 @@ import (
 	"strings"
 )
 
-// subscription is an address: what a browser's PushSubscription.toJSON() gives.
+// subscription is a browser's PushSubscription, the address of a channel.
 type subscription struct {
 	endpoint *url.URL
 	public   *ecdh.PublicKey
 	secret   []byte
 }
 
-// parseSubscription reads an address. Its errors hold nothing of it.
+// parseSubscription parses an address. Its errors do not quote it.
 func parseSubscription(address string, allowHTTP bool) (subscription, error) {
 	var raw struct {
 		Endpoint string `json:"endpoint"`
@@ -27,7 +27,7 @@ func parseSubscription(address string, allowHTTP bool) (subscription, error) {
 		} `json:"keys"`
 	}
 	if err := json.Unmarshal([]byte(address), &raw); err != nil {
-		return subscription{}, errors.New(`address is not a subscription; allowed is JSON as {"endpoint": "https://…", "keys": {"p256dh": "…", "auth": "…"}}`)
+		return subscription{}, errors.New(`address is not a subscription; allowed values: JSON as {"endpoint": "https://…", "keys": {"p256dh": "…", "auth": "…"}}`)
 	}
 	endpoint, err := parseURL(raw.Endpoint, allowHTTP)
 	if err != nil {
@@ -48,14 +48,14 @@ func parseSubscription(address string, allowHTTP bool) (subscription, error) {
 	return subscription{endpoint: endpoint, public: public, secret: secret}, nil
 }
 
-// audience is the origin that a push service knows itself by (RFC 8292 §2, RFC 6454 §6.1).
+// audience returns the origin of the push service (RFC 8292 §2, RFC 6454 §6.1).
 func (s subscription) audience() string {
 	usual := map[string]string{"https": ":443", "http": ":80"}[s.endpoint.Scheme]
 	return s.endpoint.Scheme + "://" + strings.TrimSuffix(strings.ToLower(s.endpoint.Host), usual)
 }
 
-// decodeBase64URL reads base64url as browsers and libraries write it: with or without
-// padding, and some in the standard alphabet.
+// decodeBase64URL decodes base64url with or without padding. It also accepts the standard alphabet, which some
+// libraries write.
 func decodeBase64URL(text string) ([]byte, error) {
 	text = strings.NewReplacer("+", "-", "/", "_").Replace(strings.TrimRight(text, "="))
 	return base64.RawURLEncoding.DecodeString(text)

@@ -334,15 +334,15 @@ func TestWebPush_TooLargeIsPermanentWithoutACall(t *testing.T) {
 	require.Equal(t, 4096, <-bodies)
 	d.Body += "x"
 	require.Equal(t, sender.Result{
-		Class: sender.Permanent, Code: "payload_too_large", Detail: "payload is too large: it has 3994 bytes; allowed are 3993", Refusal: sender.RefusedContent,
+		Class: sender.Permanent, Code: "payload_too_large", Detail: "payload is too large: it has 3994 bytes; the maximum is 3993", Refusal: sender.RefusedContent,
 	}, deliver(t, s, d))
 }
 
 func TestWebPush_Validate(t *testing.T) {
 	t.Parallel()
 	require.EqualError(t, Validate("senders[0].webpush", DefaultWebPush()), strings.Join([]string{
-		`senders[0].webpush.private_key: is empty; allowed is a key, or a file in private_key_file`,
-		`senders[0].webpush.subject: "" is not allowed; allowed are mailto:user@host and https://host`,
+		`senders[0].webpush.private_key: is empty; set a key, or a file in private_key_file`,
+		`senders[0].webpush.subject: "" is not allowed; allowed values: mailto:user@host and https://host`,
 	}, "\n"))
 	valid := DefaultWebPush()
 	valid.PrivateKey, valid.Subject = webpushPrivateKey, "https://example.org/contact"
@@ -369,5 +369,5 @@ func TestWebPush_ReadsTheKeyFromAFile(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, os.WriteFile(cfg.PrivateKeyFile, []byte("topsecret"), 0o600))
 	_, err = New(cfg, time.Now)
-	require.EqualError(t, err, "webpush.private_key_file: is not a key; allowed are 32 bytes in base64url")
+	require.EqualError(t, err, "webpush.private_key_file: is not a key; allowed values: 32 bytes in base64url")
 }

@@ -13,15 +13,15 @@ import (
 )
 
 const (
-	vapidTokenLife = 12 * time.Hour // a push service refuses more than 24 h (RFC 8292 §2)
-	// maxAudiences bounds the cache of tokens: the audiences come from addresses.
+	vapidTokenLife = 12 * time.Hour // a push service rejects more than 24 h (RFC 8292 §2)
+	// maxAudiences limits the cache of tokens, because the audiences come from addresses.
 	vapidMaxAudiences = 256
 )
 
-// vapid says who sends, to each push service (RFC 8292).
+// vapid creates the tokens that identify the sender to push services (RFC 8292).
 type vapid struct {
 	key     *ecdsa.PrivateKey
-	public  string // base64url, as the browser got it for applicationServerKey
+	public  string // base64url; the browsers' applicationServerKey
 	subject string
 	now     func() time.Time
 
@@ -31,7 +31,7 @@ type vapid struct {
 
 type vapidToken struct {
 	authorization string
-	until         time.Time // when it is to be replaced, well before it expires
+	until         time.Time // time of its replacement, before it expires
 }
 
 func newVAPID(key *ecdsa.PrivateKey, subject string, now func() time.Time) (*vapid, error) {
@@ -45,8 +45,7 @@ func newVAPID(key *ecdsa.PrivateKey, subject string, now func() time.Time) (*vap
 	}, nil
 }
 
-// authorization returns the header for one push service, signed at most once in half a
-// token's life.
+// authorization returns the header for a push service. A token is reused for half its lifetime.
 func (v *vapid) authorization(audience string) (string, error) {
 	now := v.now()
 	v.mu.Lock()
@@ -67,16 +66,15 @@ func (v *vapid) authorization(audience string) (string, error) {
 	return t.authorization, nil
 }
 
-// parseVAPIDKey reads a VAPID private key as the usual tools print it: the 32 bytes of
-// the scalar in base64url. Its errors hold nothing of it.
+// parseVAPIDKey parses a VAPID private key: the 32 bytes of the scalar in base64url. Its errors do not quote it.
 func parseVAPIDKey(text string) (*ecdsa.PrivateKey, error) {
 	scalar, err := decodeBase64URL(text)
 	if err != nil || len(scalar) != 32 {
-		return nil, errors.New("is not a key; allowed are 32 bytes in base64url")
+		return nil, errors.New("is not a key; allowed values: 32 bytes in base64url")
 	}
 	key, err := ecdsa.ParseRawPrivateKey(elliptic.P256(), scalar)
 	if err != nil {
-		return nil, errors.New("is not a private key of P-256")
+		return nil, errors.New("is not a P-256 private key")
 	}
 	return key, nil
 }

@@ -1,7 +1,7 @@
--- Shows that a consumer lives, and deletes those that neither live nor have anything pending.
+-- Stores a consumer's heartbeat and deletes dead consumers without pending entries.
 -- KEYS: stream, consumers
--- ARGV: group, consumer ("": none, only look), milliseconds that a sign of life holds
--- Returns who lives. It works at maxmemory, as settle.lua does.
+-- ARGV: group, consumer (empty to store no heartbeat), milliseconds after which a heartbeat expires
+-- Returns the live consumers. It works at maxmemory, like settle.lua.
 local stream, consumers = KEYS[1], KEYS[2]
 local group, me = ARGV[1], ARGV[2]
 local time = redis.call('TIME')
