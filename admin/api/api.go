@@ -16,51 +16,53 @@ import (
 	"github.com/belfryhq/belfry/channels/unsubscribe"
 )
 
-// Options are what the API serves, and to whom.
+// Options configure a Handler.
 type Options struct {
-	// Operations are those that are served.
+	// Operations are the operations that the API serves.
 	Operations []operation.Operation
-	// Env is what they work with; actor and role are those of each request.
+	// Env is the environment of operations. Each call gets a copy with the caller's name and role.
 	Env operation.Env
-	// Authenticate tells whose a token is. An error that is not access.ErrToken is one of
-	// the database.
+	// Authenticate returns the identity of a token. The error of an invalid token is access.ErrToken; every
+	// other error is the database's.
 	Authenticate func(ctx context.Context, token string) (access.Identity, error)
-	// Sessions signs people in; nil: nobody signs in here.
+	// Sessions signs users in. Nil disables signing in.
 	Sessions *access.Sessions
-	// Stops is what the operations that stop something are done by; nil: as all others.
+	// Stops has the reserved connections of operations that stop something. Nil means that they use the same
+	// connections as all others.
 	Stops *Reserve
-	// ReadOnly refuses whatever changes something.
+	// ReadOnly rejects all operations that change something.
 	ReadOnly bool
 	// PublicURL is Config.PublicURL.
 	PublicURL string
-	// Proxy is the one whose headers are believed; nil: none is.
+	// Proxy is the trusted proxy. Nil means that no proxy is trusted.
 	Proxy *Proxy
-	// OIDC signs people in beside Sessions, which then are not nil; nil: nobody else does.
+	// OIDC is the OpenID Connect provider, or nil. It requires Sessions.
 	OIDC *Provider
-	// Unsubscribe reads the links of recipients, who have no token; nil: none is answered.
+	// Unsubscribe verifies the unsubscribe links of recipients. Nil disables them.
 	Unsubscribe *unsubscribe.Links
 	// Pages returns the handler of all paths outside of /api, which runs operations by this API.
 	// at is the path that begins every address. Nil means that there are no pages.
 	Pages func(api *Handler, at string) http.Handler
-	// Observe is told of each request that was answered, from many goroutines; nil: nobody is.
+	// Observe is called after each request, concurrently. It may be nil.
 	Observe func(Answered)
 	Log     zerolog.Logger
 }
 
-// Reserve does what Env, Authenticate and Sessions of Options do, on connections that only requests
-// to stop something take (operation.Operation.Stops): however much is asked for, a stop is done at once.
+// Reserve valid Env, Authenticate and Sessions of Options on connections that are reserved for operations
+// that stop something (operation.Operation.Stops), so that other requests never delay a stop.
 type Reserve struct {
 	Env          operation.Env
 	Authenticate func(ctx context.Context, token string) (access.Identity, error)
-	Sessions     *access.Sessions // as those of Options
+	Sessions     *access.Sessions // like Options.Sessions
 }
 
 const (
-	// writeSlack is how much longer than its operation an answer may take to be written.
+	// writeSlack is the time to write a response after the operation's deadline.
 	writeSlack = 15 * time.Second
-	// looksEvery is between the looks that all streams share. With the look itself it is less than
-	// the second within which a page has what others did; what is done here is seen at once.
-	looksEvery = 750 * time.Millisecond
+	// pollInterval is the interval of the query that all streams share. Interval and query together take less
+	// than a second, the maximum delay of other processes' changes on a page. Changes of this process are
+	// visible immediately.
+	pollInterval = 750 * time.Millisecond
 )
 
 // Handler is the API.
@@ -68,20 +70,20 @@ type Handler struct {
 	Options
 	mux           *http.ServeMux
 	stops         map[string]bool // patterns of mux
-	document      func() []byte   // made for the first request of it
-	lockout       *lockout        // of requests without a good token or session, by address
+	document      func() []byte   // rendered at its first request
+	lockout       *lockout        // by address: requests without a valid token or session
 	signIns       signIns
 	public        public
-	sites         *http.CrossOriginProtection
+	csrf          *http.CrossOriginProtection
 	streams       *streams
 	limiter       *limiter
-	stopLimiter   *limiter // of acts that stop something, by operation and identity
+	stopLimiter   *limiter // operations that stop something, by operation and identity
 	unsubscribing unsubscribing
-	pages         http.Handler // nil: there are none
+	pages         http.Handler // may be nil
 }
 
-// New returns the API. It panics if two operations have one route, or if the PublicURL is
-// none that Config.Validate lets pass.
+// New returns the API. It panics if two operations have one route, or if Config.Validate would reject the
+// PublicURL.
 func New(c Options) *Handler {
 	at, err := publicOf(c.PublicURL)
 	if err != nil {
@@ -93,7 +95,7 @@ func New(c Options) *Handler {
 	})
 	h.signIns, h.unsubscribing = h.newSignIns(), h.newUnsubscribing()
 	if h.Env.Watches == nil {
-		h.Env.Watches = jobs.NewWatches(looksEvery)
+		h.Env.Watches = jobs.NewWatches(pollInterval)
 	}
 	h.document = sync.OnceValue(func() []byte { return Document(c.Operations) })
 	for _, o := range operation.WithQuestions(c.Operations) {
@@ -102,7 +104,7 @@ func New(c Options) *Handler {
 		h.mux.HandleFunc(pattern, func(w http.ResponseWriter, req *http.Request) { h.operate(o, r, w, req) })
 		h.stops[pattern] = o.Stops
 	}
-	if h.sites, err = at.sites(); err != nil {
+	if h.csrf, err = at.csrf(); err != nil {
 		panic(err)
 	}
 	if c.Pages != nil {
@@ -121,7 +123,7 @@ func Document(operations []operation.Operation) []byte {
 	return d.json()
 }
 
-func (h *Handler) panicked(cause any) {
+func (h *Handler) logPanic(cause any) {
 	h.Log.Error().Interface("reason", cause).Bytes("detail", debug.Stack()).Msg("panic in an operation of the API")
 }
 

@@ -135,22 +135,22 @@ func TestAPI_RefusesBadInput(t *testing.T) {
 		status             int
 		location, message  string
 	}{
-		{"GET", "/lanes?colour=red", "", 422, "query.colour", "is not known; there is nothing to give in the query"},
+		{"GET", "/lanes?colour=red", "", 422, "query.colour", "is not known; this operation has no parameters in the query"},
 		{"GET", "/lanes/events?limt=3", "", 422, "query.limt", `is not known; allowed: lane, limit, before, page_token; did you mean limit?`},
 		{"GET", "/lanes/events?limit=0", "", 422, "query.limit", "allowed values: whole numbers from 1 to 1000"},
 		{"GET", "/lanes/events?limit=1&limit=2", "", 422, "query.limit", "is given more than once"},
-		{"GET", "/lanes/events?lane=%00", "", 422, "query.lane", "is no text; allowed values: UTF-8 without NUL"},
-		{"GET", "/lanes/events?lane=%ff", "", 422, "query.lane", "is no text; allowed values: UTF-8 without NUL"},
+		{"GET", "/lanes/events?lane=%00", "", 422, "query.lane", "is not a text; allowed values: UTF-8 without NUL"},
+		{"GET", "/lanes/events?lane=%ff", "", 422, "query.lane", "is not a text; allowed values: UTF-8 without NUL"},
 		{"GET", "/lanes/events?lane=%zz", "", 400, "", ""},
 		{"GET", "/lanes/events?a;b", "", 400, "", ""},
 		{"GET", "/lanes", "{}", 400, "", ""},
-		{"POST", pause + "?reason=x", "", 422, "query.reason", "is not known; there is nothing to give in the query"},
+		{"POST", pause + "?reason=x", "", 422, "query.reason", "is not known; this operation has no parameters in the query"},
 		{"POST", pause, `{"actor": "root"}`, 422, "body.actor", "is not known; allowed: if_version, reason"},
 		{"POST", pause, `{"reason": 1}`, 422, "body.reason", "1 is not allowed; allowed values: strings"},
 		{"POST", pause, `{"reason": null}`, 422, "body.reason", "null is not allowed; allowed values: strings"},
 		{"POST", pause, `{"reason": ["x"]}`, 422, "body.reason", `["x"] is not allowed; allowed values: strings`},
-		{"POST", pause, `{"reason": "a\u0000b"}`, 422, "body.reason", "is no text; allowed values: UTF-8 without NUL"},
-		{"POST", "/lanes/%00/pause", "", 422, "path.lane", "is no text; allowed values: UTF-8 without NUL"},
+		{"POST", pause, `{"reason": "a\u0000b"}`, 422, "body.reason", "is not a text; allowed values: UTF-8 without NUL"},
+		{"POST", "/lanes/%00/pause", "", 422, "path.lane", "is not a text; allowed values: UTF-8 without NUL"},
 		{"POST", "/lanes/" + strings.Repeat("x", 300) + "/pause", "", 422, "path.lane", ""},
 		{"POST", "/schedules/s/add", `{"query": "SELECT 1"}`, 422, "body.query", ""}, // as the daemon's role: no token's to say
 		{"POST", "/enqueue", `{"requested_by": "root"}`, 422, "body.requested_by", ""},
@@ -274,7 +274,7 @@ func TestAPI_RefusesPageTokens(t *testing.T) {
 			a := b.call(t, "admin", o.method, filled(o.path)+"?"+url.Values{"page_token": {token}}.Encode(), "")
 			require.Equal(t, http.StatusUnprocessableEntity, a.status, "%s %q: %s", o.ID, token, a.text)
 			require.Equal(t, "query.page_token", a.problem(t).Errors[0].Location)
-			require.Contains(t, a.text, "is no token of this list")
+			require.Contains(t, a.text, "is not a token of this list")
 		}
 	}
 	require.GreaterOrEqual(t, lists, 14)
@@ -282,7 +282,7 @@ func TestAPI_RefusesPageTokens(t *testing.T) {
 	require.Equal(t, http.StatusOK, b.call(t, "viewer", "GET", "/lanes/events?page_token="+good, "").status)
 	for query, why := range map[string]string{
 		"/lanes/events?before=3&page_token=" + good: "is not given beside before", "/lanes/events?page_token=" + good + "&page_token=" + good: "more than once",
-		"/lanes/events?page_token=" + api.TokenOf("lanes events", "x"): "is no token of this list", "/senders/events?page_token=" + good: "is no token of this list",
+		"/lanes/events?page_token=" + api.TokenOf("lanes events", "x"): "is not a token of this list", "/senders/events?page_token=" + good: "is not a token of this list",
 		"/lanes?page_token=" + good: "is not known", "/lanes/events?pagetoken=1": "page_token",
 	} {
 		a := b.call(t, "viewer", "GET", query, "")

@@ -128,7 +128,7 @@ var errPanicked = errors.New("the operation panicked")
 func (h *Handler) run(ctx context.Context, env *operation.Env, c Call) (out any, err error) {
 	defer func() {
 		if cause := recover(); cause != nil {
-			h.panicked(cause)
+			h.logPanic(cause)
 			out, err = nil, errPanicked
 		}
 	}()
@@ -148,7 +148,7 @@ func (h *Handler) Stream(ctx context.Context, c Call, each func(item any) error,
 		return nil, err
 	}
 	defer h.streams.leave(c.Caller.Name)
-	own := &streamTurn{limiter: h.limiter, name: c.Caller.Key(), free: c.Operation.Shared}
+	own := &streamSlot{limiter: h.limiter, name: c.Caller.Key(), free: c.Operation.Shared}
 	if err := own.begin(ctx); err != nil {
 		return nil, err
 	}
@@ -204,8 +204,8 @@ type piece struct {
 	err  error // of the end
 }
 
-// produce runs the operation of a stream until it ends, or ctx does. It gives the caller's turn back.
-func (h *Handler) produce(ctx context.Context, c Call, own *streamTurn, pieces chan<- piece) {
+// produce runs the operation of a stream until it ends, or ctx does. It releases the caller's slot.
+func (h *Handler) produce(ctx context.Context, c Call, own *streamSlot, pieces chan<- piece) {
 	send := func(p piece) error {
 		select {
 		case pieces <- p:
@@ -218,7 +218,7 @@ func (h *Handler) produce(ctx context.Context, c Call, own *streamTurn, pieces c
 	defer own.end()
 	defer func() {
 		if cause := recover(); cause != nil {
-			h.panicked(cause)
+			h.logPanic(cause)
 			last.item, last.err = nil, errPanicked
 		}
 		last.err = h.conceal(ctx, c, last.err)
@@ -283,7 +283,7 @@ func concealed(err error) error {
 	case errkind.Standby:
 		text = "the database is a standby and accepts no writes before it is promoted"
 	case errkind.Unknown:
-		text = "the database went silent before it confirmed: this may or may not have taken effect; look before you repeat it"
+		text = "the connection was lost before the database confirmed: this may or may not have taken effect; check before you repeat it"
 	case errkind.Forbidden:
 		text, next = err.Error(), "`belfry roles --for …` prints the GRANTs that belfry's role in the database needs; `belfry doctor` names those that it lacks"
 		if server := new(pgconn.PgError); errors.As(err, &server) {

@@ -140,7 +140,7 @@ func TestDo_LimitsACaller(t *testing.T) {
 	l := newLong()
 	o := l.operation()
 	b := setup(t, func(c *api.Options) { c.Operations = append(c.Operations, o) })
-	b.handler.SetTurns(1, 20*time.Millisecond)
+	b.handler.SetLimits(1, 20*time.Millisecond)
 	operator := caller(t, b.handler, "operator")
 	var running sync.WaitGroup
 	defer running.Wait()
@@ -250,7 +250,7 @@ func TestDo_StreamsEnd(t *testing.T) {
 	_, err = s.handler.Stream(t.Context(), words(endless, ""), func(any) error { s.handler.EndStreams(); return nil }, nil)
 	require.EqualError(t, err, "this belfry stops")
 	require.Zero(t, s.handler.Streams())
-	require.Zero(t, s.handler.Turns())
+	require.Zero(t, s.handler.LimitedIdentities())
 }
 
 // A browser that has not signed in, and its first pages, do not count as guesses of its address.

@@ -24,10 +24,9 @@
 //	limits set KEY=VALUE    PATCH /api/v1/limits
 //	senders set SENDER K=V  PATCH /api/v1/senders/{sender}
 //
-// What looks is GET, "set" is PATCH, everything else is POST. All other parameters are the
-// query's where something is looked at, and fields of a JSON object where it is changed;
-// null takes a KEY=VALUE back. What is given and not known is refused by name. A parameter
-// that says who acts does not exist here: the token says it.
+// Reads are GET, "set" is PATCH, all other operations are POST. Other parameters are query parameters of
+// reads and fields of a JSON object otherwise; null resets a KEY=VALUE. Unknown parameters are rejected by
+// name. There is no parameter for the actor: the actor is the caller.
 //
 // # A request
 //
@@ -36,20 +35,20 @@
 //
 // # Answers
 //
-// A result is the operation's own JSON, as with --json on the command line. An error is
-// application/problem+json ([Problem]), whose status is that of its [errkind.Kind]; it lists
-// what is wrong with the input by location (path.lane, query.limit, body.reason), each with
-// what is allowed. A list with a next page has it in a Link header, rel="next".
-// What shows one thing that people change has its version in an ETag header ([operation.VersionOf]).
+// A result is the operation's own JSON, the same as with --json on the command line. An error is
+// application/problem+json ([Problem]). Its [errkind.Kind] determines the status. It lists each invalid
+// parameter by location (path.lane, query.limit, body.reason) with the allowed values. A Link header with
+// rel="next" points to the next page of a list. An ETag header has the version of a single object
+// ([operation.VersionOf]).
 //
 // # Streams
 //
-// A stream ([operation.DefineStream]) is text/event-stream where that is asked for: an event for
-// each item, then "end", or "problem" before an early end; otherwise a JSON document a line, and
-// an early end breaks the answer off. What goes wrong before the first item has a status as
-// anything else. A comment, or an empty line, goes out every 15 s; then it is looked whether who
-// asks still may. Streams are counted, and each write has a deadline: a reader that stalls holds
-// nothing. They end when the server stops.
+// A stream ([operation.DefineStream]) is text/event-stream if the client accepts it: one event for each item,
+// then "end", or "problem" after an error. Otherwise it is one JSON document per line, and an error aborts
+// the response. An error before the first item has a status like every other error. Every 15 s the server
+// sends a comment or an empty line and checks the caller's credentials and role again. The number of streams
+// is limited, and each write has a deadline, so that a stalled client holds no resources. Streams end when
+// the server stops.
 //
 // # Limits
 //
@@ -60,29 +59,28 @@
 //
 // # Signing in
 //
-// /login, /logout and, for browsers, /login/oidc (package oidc) are about sessions rather than
-// operations. Where a provider sends people back to is made of Config.PublicURL alone. What a
-// browser shows to a person is a page instead of a problem.
+// /login, /logout and, for browsers, /login/oidc (package oidc) handle sessions rather than operations. The
+// redirect URI is derived from Config.PublicURL alone. Browsers get an HTML page instead of a problem.
 //
 // # Recipients
 //
-// /unsubscribe/ is for recipients of messages, who have no token: its links are signed (package
-// unsubscribe), do one thing each, and do it by POST alone.
+// /unsubscribe/ is for recipients of messages, who have no token. Its links are signed (package unsubscribe).
+// Each records one opt-out, and by POST alone.
 //
 // # Invariants
 //
-//  1. Nothing is run for a request without a token that is good at that moment; without one, a
+//  1. No operation runs without credentials that are valid at that moment. Without credentials, a
 //     signed link records its own opt-out and nothing else.
-//  2. What looks ends with its client, and its statement with it. What changes something
-//     goes to its end, or its deadline: a client that hangs up does not leave half.
-//  3. An act whose outcome is not known is said to be that, never to have failed.
+//  2. A read and its statement are cancelled when the client disconnects. An act
+//     continues to its end or its deadline, so that a disconnect never leaves it half done.
+//  3. An act with an unknown outcome is reported as unknown, never as failed.
 //  4. A call with an idempotency key runs once within 24 hours. The key is stored before the
-//     operation runs, the answer after it: a process that dies in between leaves a key with an
+//     operation runs, the response after it: a process that dies in between leaves a key with an
 //     unknown outcome, and no second execution.
 //  5. An act with an expected version (If-Match) runs on that version or not at all, whatever other
 //     acts run at the same time.
-//  6. The document at /api/v1/openapi.json is made of the same parameters that are
-//     understood, and names every status that is answered.
+//  6. The document at /api/v1/openapi.json is generated from the same parameters that requests
+//     are parsed with, and lists every status of a response.
 //
 // It stores no sessions itself (package admin does), and renders nothing for people except the pages of
 // a link and of a sign-in through a provider. Options.Pages (package console) has the pages at all

@@ -18,24 +18,24 @@ import (
 	"github.com/belfryhq/belfry/channels"
 )
 
-// document is the OpenAPI document while it is made.
+// document builds the OpenAPI document.
 type document struct {
 	open    *huma.OpenAPI
 	schemas huma.Registry
 	problem *huma.Schema
-	looked  map[string]bool // schemas by their reference, whose fields may be null where they may
+	visited map[string]bool // references of schemas that encoded has processed
 }
 
-// security is the name of the tokens in the document.
+// security is the name of the bearer token in the document.
 const security = "token"
 
-// The tags of what is not about one noun.
+// Tags of operations without a noun.
 const (
 	tagWhole = "belfry"
 	tagLogin = "login"
 )
 
-// tags are what the document's operations are sorted by.
+// tags returns the tags of the document: one for each noun, and two others.
 func tags() []*huma.Tag {
 	list := []*huma.Tag{
 		{Name: tagWhole, Description: "Write and stop jobs and whole groups of them, and see to belfry as a whole"},
@@ -47,7 +47,7 @@ func tags() []*huma.Tag {
 	return list
 }
 
-// nounOf is the tag of an operation: its noun, also of one that asks what is to be agreed to before.
+// nounOf returns the tag of an operation, which is its noun if it has one.
 func nounOf(o operation.Operation) string {
 	for _, n := range slices.Backward(admin.Nouns()) { // "channels segment" is after "channels"
 		if strings.HasPrefix(o.Name, n.Name+" ") {
@@ -60,7 +60,7 @@ func nounOf(o operation.Operation) string {
 func newDocument() *document {
 	schemas := huma.NewMapRegistry("#/components/schemas/", schemaName)
 	schemas.RegisterTypeAlias(reflect.TypeFor[channels.Audience](), reflect.TypeFor[map[string]any]()) // its fields depend on its kind
-	d := &document{schemas: schemas, looked: make(map[string]bool)}
+	d := &document{schemas: schemas, visited: make(map[string]bool)}
 	d.problem = schemas.Schema(reflect.TypeFor[Problem](), true, "Problem")
 	d.open = &huma.OpenAPI{
 		OpenAPI: "3.1.0",
@@ -80,8 +80,9 @@ func newDocument() *document {
 	return d
 }
 
-// schemaName is the name of a type's schema: types of two packages may have one name. What
-// package delivery has was outbox's: clients that are generated from the document keep their names.
+// schemaName returns the name of a type's schema. It contains the package, because types of two packages may
+// have the same name. Types of package delivery are named after outbox, so that generated clients do not
+// change.
 func schemaName(t reflect.Type, hint string) string {
 	for t.Kind() == reflect.Pointer {
 		t = t.Elem()
@@ -99,7 +100,7 @@ func schemaName(t reflect.Type, hint string) string {
 	return name
 }
 
-// describe is an operation in the document.
+// describe returns the document of an operation.
 func (d *document) describe(o operation.Operation, r route) *huma.Operation {
 	described := &huma.Operation{
 		OperationID: strings.ReplaceAll(o.Name, " ", "-"),
@@ -147,7 +148,7 @@ func (d *document) describe(o operation.Operation, r route) *huma.Operation {
 	return described
 }
 
-// addParams adds the parameters that stand in the address, and returns the body with the others.
+// addParams adds the path and query parameters, and returns the body with the others.
 func addParams(described *huma.Operation, o operation.Operation, r route) (body *huma.Schema) {
 	body = &huma.Schema{Type: huma.TypeObject, Properties: make(map[string]*huma.Schema), AdditionalProperties: false}
 	in := o.NewInput()
@@ -172,7 +173,7 @@ func addParams(described *huma.Operation, o operation.Operation, r route) (body 
 	return body
 }
 
-// describeSignIn adds what is about sessions rather than operations.
+// describeSignIn adds the paths of signing in and out.
 func (d *document) describeSignIn() {
 	text := func(help string) *huma.Schema { return &huma.Schema{Type: huma.TypeString, Description: help} }
 	in := &huma.Schema{Type: huma.TypeObject, AdditionalProperties: false, Properties: map[string]*huma.Schema{
@@ -222,7 +223,7 @@ func (d *document) describeSignIn() {
 	}
 }
 
-// refusal is the answer with a problem, which the document has once for each status.
+// refusal returns the response with a problem. The document contains it once per status.
 func (d *document) refusal(status int) *huma.Response {
 	name := strings.ReplaceAll(http.StatusText(status), " ", "")
 	d.open.Components.Responses[name] = &huma.Response{
@@ -232,7 +233,7 @@ func (d *document) refusal(status int) *huma.Response {
 	return &huma.Response{Ref: "#/components/responses/" + name}
 }
 
-// result is the answer of an operation that succeeded.
+// result returns the response of a successful operation.
 func (d *document) result(o operation.Operation, r route) *huma.Response {
 	var forms []*huma.Schema
 	for _, t := range o.Results() {
@@ -261,7 +262,7 @@ func (d *document) result(o operation.Operation, r route) *huma.Response {
 	return answer
 }
 
-// withReceipt is the schema of an act's result with its receipt, which a plan has not.
+// withReceipt returns the schema of an act's result with its receipt. Plans have no receipt.
 func (d *document) withReceipt(result *huma.Schema) *huma.Schema {
 	own := *result
 	if result.Ref != "" {
@@ -277,7 +278,7 @@ func (d *document) withReceipt(result *huma.Schema) *huma.Schema {
 	return &own
 }
 
-// stream is the answer of an operation whose result comes piece by piece.
+// stream returns the response of a streamed operation.
 func (d *document) stream(o operation.Operation) *huma.Response {
 	item := d.schemas.Schema(o.Item(), true, schemaHint(o))
 	d.encoded(item, o.Item())
@@ -294,15 +295,14 @@ func (d *document) stream(o operation.Operation) *huma.Response {
 	}
 }
 
-// encoded lets fields be null that are pointers to structs, or to what has a text form of its own,
-// where huma knows it of other pointers only; has lists never be null, as answers have none that are;
-// and makes texts of numbers that are too large for others' JSON.
+// encoded corrects a schema of huma to the JSON of belfry. Pointers to structs and to types with their own
+// text form are nullable. Lists are never null. Numbers that JavaScript cannot represent are strings.
 func (d *document) encoded(s *huma.Schema, t reflect.Type) {
 	if s != nil && s.Ref != "" {
-		if d.looked[s.Ref] {
+		if d.visited[s.Ref] {
 			return
 		}
-		d.looked[s.Ref] = true
+		d.visited[s.Ref] = true
 		s = d.schemas.SchemaFromRef(s.Ref)
 	}
 	switch {
@@ -327,9 +327,9 @@ func (d *document) encoded(s *huma.Schema, t reflect.Type) {
 			case field == nil:
 			case field.Ref != "" && f.Type.Kind() == reflect.Pointer:
 				s.Properties[name] = &huma.Schema{AnyOf: []*huma.Schema{field, {Type: "null"}}}
-			case f.Type.Kind() == reflect.Pointer && !strings.Contains(options, "omitempty"): // huma leaves it out of types with a text form of their own
+			case f.Type.Kind() == reflect.Pointer && !strings.Contains(options, "omitempty"): // huma does not do so for types with their own text form
 				field.Nullable = true
-			case f.Type.Kind() == reflect.Slice && field.Type == huma.TypeArray: // an answer has its lists, empty ones too
+			case f.Type.Kind() == reflect.Slice && field.Type == huma.TypeArray: // responses contain empty lists
 				field.Nullable = nullable
 			}
 		}
@@ -344,7 +344,7 @@ func schemaHint(o operation.Operation) string {
 	return b.String() + "Result"
 }
 
-// answered are the statuses of an operation's errors.
+// answered returns the statuses of an operation's errors.
 func answered(r route) []int {
 	list := []int{
 		http.StatusBadRequest, http.StatusUnauthorized, http.StatusForbidden, http.StatusNotFound, http.StatusConflict,
@@ -356,7 +356,7 @@ func answered(r route) []int {
 	return list
 }
 
-// fieldsOf is the schema of an object with the fields of an operation.
+// fieldsOf returns the schema of an object with the parameters of an operation.
 func fieldsOf(o operation.Operation) *huma.Schema {
 	s := &huma.Schema{Type: huma.TypeObject, Properties: make(map[string]*huma.Schema), AdditionalProperties: false}
 	in := o.NewInput()
@@ -368,7 +368,7 @@ func fieldsOf(o operation.Operation) *huma.Schema {
 	return s
 }
 
-// schemaOf is the schema of a parameter.
+// schemaOf returns the schema of a parameter.
 func schemaOf(p operation.Param, shape operation.Shape) *huma.Schema {
 	one := &huma.Schema{Type: shape.Types[0], Minimum: shape.Low, Maximum: shape.High}
 	for _, choice := range shape.Choices {
@@ -398,7 +398,7 @@ func schemaOf(p operation.Param, shape operation.Shape) *huma.Schema {
 	return one
 }
 
-// defaultOf is a default as JSON.
+// defaultOf returns the default of a parameter as JSON.
 func defaultOf(p operation.Param, shape operation.Shape) any {
 	var value any
 	if shape.Types[0] != "string" && json.Unmarshal([]byte(p.Default), &value) == nil {
@@ -407,13 +407,13 @@ func defaultOf(p operation.Param, shape operation.Shape) any {
 	return p.Default
 }
 
-// json is the document's text, without the schemas that nothing of it leads to: those of acts'
-// results, which stand in the answers with a receipt.
+// json encodes the document without unused schemas, such as the results of acts, which withReceipt has
+// copied.
 func (d *document) json() []byte {
 	for {
 		text, err := json.MarshalIndent(d.open, "", "  ")
 		if err != nil {
-			panic(err) // what it is made of is ours
+			panic(err) // the document always encodes
 		}
 		all := d.schemas.Map()
 		used := len(all)

@@ -17,8 +17,8 @@ import (
 	"github.com/belfryhq/belfry/internal/errkind"
 )
 
-// keyHeader names a request that may be repeated, and replayedHeader an answer that is that of
-// the first (draft-ietf-httpapi-idempotency-key-header).
+// keyHeader is the header with the idempotency key, and replayedHeader marks a replayed response
+// (draft-ietf-httpapi-idempotency-key-header).
 const (
 	keyHeader      = "Idempotency-Key"
 	replayedHeader = "Idempotent-Replayed"
@@ -50,9 +50,9 @@ func keyOf(req *http.Request) (key string, problem *Problem) {
 	return key, nil
 }
 
-// fingerprint is a hash of an act: of its operation, its parameters, its precondition and the role,
-// because an answer contains what the role may read. A password is left out: somebody who reads a
-// fast hash could guess it.
+// fingerprint is a hash of an act: of its operation, its parameters, its precondition and the role, because
+// an answer contains what the role may read. Passwords are left out, because they could be guessed from a
+// fast hash.
 func fingerprint(c Call) ([32]byte, error) {
 	o, h := c.Operation, sha256.New()
 	fmt.Fprintf(h, "%s %s\n", o.Name, c.Caller.Role)
@@ -126,7 +126,7 @@ func replayed(o operation.Operation, s operation.RequestState) (out Outcome, err
 	case s.Status == 0:
 		return out, refused(http.StatusInternalServerError, errkind.Unknown, "the first request with this key was cut short: it may or may not have taken effect; look before you repeat it with another key")
 	case s.Answer == nil:
-		return out, refused(http.StatusConflict, errkind.Conflict, "the first request with this key was done, with status "+strconv.Itoa(s.Status)+"; its answer is not kept: it is long, or has a secret")
+		return out, refused(http.StatusConflict, errkind.Conflict, "the first request with this key was done, with status "+strconv.Itoa(s.Status)+"; its answer is not stored, because it is too long or contains a secret")
 	}
 	out.Replay = &Replay{s.Status, s.Answer}
 	if s.Status < http.StatusBadRequest {
@@ -177,8 +177,8 @@ func (h *Handler) logUnstored(o operation.Operation, err error) {
 	}
 }
 
-// nothingDone reports whether an act whose error is of a kind has left everything as it was, so
-// that it may be asked for again.
+// nothingDone reports whether an error of kind k means that the act changed nothing and may be repeated with
+// the same key.
 func nothingDone(k errkind.Kind) bool {
 	switch k {
 	case errkind.Invalid, errkind.NotFound, errkind.Conflict, errkind.Stale, errkind.Held, errkind.Denied, errkind.Forbidden, errkind.Standby, errkind.Unavailable:

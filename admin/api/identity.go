@@ -19,8 +19,8 @@ func (h *Handler) unauthenticated(req *http.Request, err error) *RefusedError {
 	switch {
 	case errors.Is(err, errProxyUser), errors.Is(err, errProxyRole):
 		return refused(http.StatusForbidden, errkind.Denied, err.Error())
-	case !nobody(err):
-		return h.unanswered(err)
+	case !invalidCredentials(err):
+		return h.credentialsUnchecked(err)
 	}
 	if wait := h.lockout.bad(h.Proxy.client(req)); wait > 0 {
 		return tooMany(wait, "too many requests from this address had no good token")
@@ -35,13 +35,13 @@ func (h *Handler) unauthenticated(req *http.Request, err error) *RefusedError {
 // errNoCredentials is a request with neither a token nor a session.
 var errNoCredentials = errors.New("give a token: Authorization: Bearer belfry_…; `belfry tokens create` makes one; or sign in: POST /api/v1/login")
 
-// nobody reports an error of a request that is nobody's, rather than of the database.
-func nobody(err error) bool {
+// invalidCredentials reports whether err is an authentication error rather than an error of the database.
+func invalidCredentials(err error) bool {
 	return errors.Is(err, access.ErrToken) || errors.Is(err, access.ErrSession) || errors.Is(err, errNoCredentials)
 }
 
-// unanswered returns the error of a request whose credentials the database could not check.
-func (h *Handler) unanswered(err error) *RefusedError {
+// credentialsUnchecked returns the error of a request whose credentials the database could not check.
+func (h *Handler) credentialsUnchecked(err error) *RefusedError {
 	h.Log.Warn().Err(err).Msg("cannot check the credentials of a request")
 	p := problemOf(route{}, concealed(err))
 	if p.Status < http.StatusInternalServerError {
@@ -76,7 +76,7 @@ func (h *Handler) Caller(req *http.Request, background bool) (*Caller, error) {
 	return nil, nil
 }
 
-// bearer is the token of a request; false: none that could be one.
+// bearer returns the bearer token of a request, and whether it has one.
 func bearer(req *http.Request) (string, bool) {
 	values := req.Header.Values("Authorization")
 	if len(values) != 1 {
@@ -86,7 +86,7 @@ func bearer(req *http.Request) (string, bool) {
 	return token, ok && strings.EqualFold(scheme, "Bearer") && token != ""
 }
 
-// peer is the address that a request comes from.
+// peer returns the address of the connection's other end.
 func peer(req *http.Request) string {
 	address, err := remote(req)
 	if err != nil {
@@ -95,37 +95,35 @@ func peer(req *http.Request) string {
 	return keyOfAddress(address)
 }
 
-// maxKeys bounds what a lockout keeps.
+// maxKeys limits the keys of a lockout.
 const maxKeys = 4096
 
-// lockout bounds failures by a key: the address that they come from, the name that they are
-// for. What is good is let through, and ends the row.
+// lockout limits failures by key, such as the client's address or a user name. A success resets the key.
 type lockout struct {
-	inARow int           // failures that are let through
-	every  time.Duration // and then one
-	said   func(key string)
+	inARow int           // failures before the limit applies
+	every  time.Duration // interval of one more failure
+	report func(key string)
 	now    func() time.Time
 
 	mu   sync.Mutex
 	keys map[string]*failures
 }
 
-// failures are those of one key.
+// failures is the state of one key.
 type failures struct {
-	limit *rate.Limiter
-	said  bool
+	limit    *rate.Limiter
+	reported bool
 }
 
-func newLockout(inARow int, every time.Duration, said func(key string)) *lockout {
-	return &lockout{inARow: inARow, every: every, said: said, now: time.Now, keys: make(map[string]*failures)}
+func newLockout(inARow int, every time.Duration, report func(key string)) *lockout {
+	return &lockout{inARow: inARow, every: every, report: report, now: time.Now, keys: make(map[string]*failures)}
 }
 
-// bad counts a failure; it returns how long the key is locked out. It tells said when that
-// begins.
+// bad counts a failure and returns the remaining lockout of the key. It calls report when a lockout begins.
 func (l *lockout) bad(key string) time.Duration {
 	wait, begins := l.count(key)
 	if begins {
-		l.said(key)
+		l.report(key)
 	}
 	return wait
 }
@@ -146,10 +144,10 @@ func (l *lockout) count(key string) (wait time.Duration, begins bool) {
 	}
 	now := l.now()
 	if f.limit.AllowN(now, 1) {
-		f.said = f.said && f.limit.TokensAt(now) < float64(l.inARow)/2
+		f.reported = f.reported && f.limit.TokensAt(now) < float64(l.inARow)/2
 		return 0, false
 	}
-	begins, f.said = !f.said, true
+	begins, f.reported = !f.reported, true
 	return time.Duration((1 - f.limit.TokensAt(now)) * float64(l.every)), begins
 }
 

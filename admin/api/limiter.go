@@ -16,8 +16,8 @@ import (
 // Limits of concurrent requests of one identity. Operations that stop something have their own limiter
 // and their own connections.
 const (
-	ownTurns = 4               // of the six connections of a process
-	turnTime = 5 * time.Second // maximum wait of a request
+	maxOwn  = 4               // of the six connections of a process
+	maxWait = 5 * time.Second // maximum wait of a request
 )
 
 // limiter limits the concurrent requests of each identity to fewer than the pool has connections.
@@ -27,11 +27,11 @@ type limiter struct {
 	within time.Duration
 
 	mu sync.Mutex
-	by map[string]*ownTurn // identities with running or waiting requests
+	by map[string]*identitySlots // identities with running or waiting requests
 }
 
-// ownTurn is the state of one identity.
-type ownTurn struct {
+// identitySlots is the state of one identity.
+type identitySlots struct {
 	slots chan struct{}
 	users int // requests that hold a slot or wait for one
 }
@@ -39,7 +39,7 @@ type ownTurn struct {
 // newLimiter reserves a third of the pool's connections, at least one, for other identities. A pool of
 // one connection has no reserve.
 func newLimiter(pool *pgxpool.Pool) *limiter {
-	l := &limiter{own: ownTurns, within: turnTime, by: make(map[string]*ownTurn)}
+	l := &limiter{own: maxOwn, within: maxWait, by: make(map[string]*identitySlots)}
 	if pool != nil {
 		l.own = max(1, min(l.own, 2*int(pool.Config().MaxConns)/3))
 	}
@@ -48,7 +48,7 @@ func newLimiter(pool *pgxpool.Pool) *limiter {
 
 // newStopLimiter returns the limiter of operations that stop something.
 func newStopLimiter() *limiter {
-	return &limiter{own: 1, within: turnTime, by: make(map[string]*ownTurn)}
+	return &limiter{own: 1, within: maxWait, by: make(map[string]*identitySlots)}
 }
 
 // wait waits for a slot of the identity name until ctx ends. It returns nil if ctx ended first.
@@ -56,7 +56,7 @@ func (l *limiter) wait(ctx context.Context, name string) (release func()) {
 	l.mu.Lock()
 	o := l.by[name]
 	if o == nil {
-		o = &ownTurn{slots: make(chan struct{}, l.own)}
+		o = &identitySlots{slots: make(chan struct{}, l.own)}
 		l.by[name] = o
 	}
 	o.users++
@@ -84,13 +84,13 @@ func (l *limiter) acquire(ctx context.Context, name string) (release func(), err
 	if release := l.wait(ctx, name); release != nil {
 		return release, nil
 	}
-	text := fmt.Sprintf("too much is asked for at once; allowed: %s of one identity, and others wait for %s", text.Counted(int64(l.own), "request"), l.within)
+	text := fmt.Sprintf("too many concurrent requests; allowed: %s of one identity; further requests wait up to %s", text.Counted(int64(l.own), "request"), l.within)
 	return nil, refused(http.StatusTooManyRequests, errkind.Unavailable, text).again(retryAfter)
 }
 
-// streamTurn is the slot of a stream, which releases it while the client reads. It is used by one
+// streamSlot is the slot of a stream, which releases it while the client reads. It is used by one
 // goroutine at a time.
-type streamTurn struct {
+type streamSlot struct {
 	limiter *limiter
 	name    string
 	free    bool // it needs no slot
@@ -99,7 +99,7 @@ type streamTurn struct {
 }
 
 // begin acquires the slot.
-func (s *streamTurn) begin(ctx context.Context) (err error) {
+func (s *streamSlot) begin(ctx context.Context) (err error) {
 	if !s.free {
 		s.release, err = s.limiter.acquire(ctx, s.name)
 	}
@@ -107,7 +107,7 @@ func (s *streamTurn) begin(ctx context.Context) (err error) {
 }
 
 // end releases the slot, if there is one.
-func (s *streamTurn) end() {
+func (s *streamSlot) end() {
 	if s.release != nil {
 		s.release()
 		s.release = nil
@@ -115,7 +115,7 @@ func (s *streamTurn) end() {
 }
 
 // sending runs do without the slot and then waits for a new one.
-func (s *streamTurn) sending(ctx context.Context, do func() error) error {
+func (s *streamSlot) sending(ctx context.Context, do func() error) error {
 	if s.free {
 		return do()
 	}

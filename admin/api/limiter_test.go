@@ -48,8 +48,8 @@ func TestTurns_LeaveConnectionsToOthers(t *testing.T) {
 	t.Parallel()
 	l := newLong()
 	b := setup(t, func(o *api.Options) { o.Operations = append(o.Operations, l.operation()) })
-	own := b.handler.OwnTurns()
-	b.handler.SetTurns(own, time.Minute)
+	own := b.handler.MaxOwn()
+	b.handler.SetLimits(own, time.Minute)
 	answers := make(chan int, 16)
 	var asking sync.WaitGroup
 	ask := func() {
@@ -74,14 +74,14 @@ func TestTurns_LeaveConnectionsToOthers(t *testing.T) {
 	for range own + 1 {
 		require.Equal(t, http.StatusOK, <-answers)
 	}
-	require.Zero(t, b.handler.Turns(), "nothing is kept of those who have gone")
+	require.Zero(t, b.handler.LimitedIdentities(), "nothing is kept of those who have gone")
 }
 
 func TestTurns_AreRefusedWhereNoneComes(t *testing.T) {
 	t.Parallel()
 	l := newLong()
 	b := setup(t, func(o *api.Options) { o.Operations = append(o.Operations, l.operation()) })
-	b.handler.SetTurns(1, 20*time.Millisecond)
+	b.handler.SetLimits(1, 20*time.Millisecond)
 	var asking sync.WaitGroup
 	asking.Go(func() { b.call(t, "operator", "GET", "/people/count", "") })
 	<-l.begun
@@ -90,13 +90,13 @@ func TestTurns_AreRefusedWhereNoneComes(t *testing.T) {
 	refused := b.call(t, "operator", "GET", "/lanes", "")
 	require.Equal(t, http.StatusTooManyRequests, refused.status)
 	require.Equal(t, "5", refused.header.Get("Retry-After"))
-	require.Equal(t, "too much is asked for at once; allowed: 1 request of one identity, and others wait for 20ms", refused.problem(t).Detail)
+	require.Equal(t, "too many concurrent requests; allowed: 1 request of one identity; further requests wait up to 20ms", refused.problem(t).Detail)
 	l.end <- struct{}{}
 	asking.Wait()
-	b.handler.SetTurns(1, patience) // an answer may come before its turn is given back
+	b.handler.SetLimits(1, patience) // an answer may come before its turn is given back
 	require.Equal(t, http.StatusOK, b.call(t, "operator", "GET", "/lanes", "").status)
 	require.Equal(t, http.StatusOK, b.call(t, "operator", "POST", "/enqueue", plan).status)
-	require.Zero(t, b.handler.Turns())
+	require.Zero(t, b.handler.LimitedIdentities())
 }
 
 // A small pool is not taken by one identity, either.
@@ -108,7 +108,7 @@ func TestTurns_AreFewerThanConnections(t *testing.T) {
 		c.MaxConns = connections
 		pool, err := pgxpool.NewWithConfig(t.Context(), c)
 		require.NoError(t, err)
-		require.Equal(t, own, api.New(api.Options{Env: operation.Env{DB: pool}}).OwnTurns(), connections)
+		require.Equal(t, own, api.New(api.Options{Env: operation.Env{DB: pool}}).MaxOwn(), connections)
 		pool.Close()
 	}
 }
@@ -131,7 +131,7 @@ func TestTurns_OfAStreamThatIsNotReadAreOthers(t *testing.T) {
 		return sum{}, nil
 	}), false, func(h *api.Handler, _ *http.Server) {
 		h.SetStreams(8, 8, time.Hour, time.Hour)
-		h.SetTurns(1, 20*time.Millisecond)
+		h.SetLimits(1, 20*time.Millisecond)
 	})
 	ctx, leave := context.WithCancel(t.Context())
 	var asking sync.WaitGroup
@@ -147,7 +147,7 @@ func TestTurns_OfAStreamThatIsNotReadAreOthers(t *testing.T) {
 	asking.Wait()
 	require.Eventually(t, func() bool { return s.get(t, t.Context(), "").status == http.StatusOK }, patience, 10*time.Millisecond)
 	leave()
-	require.Eventually(t, func() bool { return s.handler.Streams() == 0 && s.handler.Turns() == 0 }, patience, 10*time.Millisecond)
+	require.Eventually(t, func() bool { return s.handler.Streams() == 0 && s.handler.LimitedIdentities() == 0 }, patience, 10*time.Millisecond)
 }
 
 // What looks once for all that watch needs no turn.
@@ -168,7 +168,7 @@ func TestTurns_AreNotAWatchs(t *testing.T) {
 	watch.Shared = true
 	s := serveStream(t, watch, false, func(h *api.Handler, _ *http.Server) {
 		h.SetStreams(8, 8, time.Hour, time.Minute)
-		h.SetTurns(1, time.Millisecond)
+		h.SetLimits(1, time.Millisecond)
 	})
 	ctx, leave := context.WithCancel(t.Context())
 	for range 2 {

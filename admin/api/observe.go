@@ -5,42 +5,42 @@ import (
 	"time"
 )
 
-// Answered is a request that was answered.
+// Answered describes a completed request.
 type Answered struct {
-	Operation string // its name; "": it was for none, or for nobody
+	Operation string // empty without a known operation or an authenticated caller
 	Method    string
-	Status    int  // 0: the client was gone before there was one
-	Stream    bool // it lasted as long as somebody read it
+	Status    int  // zero if the client disconnected before the response
+	Stream    bool // Took is then the client's reading time
 	Took      time.Duration
 }
 
-// noted is what becomes known of a request while it is answered, by the goroutine that does.
-type noted struct {
+// recorder collects the Answered of a request. It is used by the request's goroutine alone.
+type recorder struct {
 	http.ResponseWriter
 
 	answered Answered
 	began    time.Time
 }
 
-// notedKey is where a request's context has its *noted.
-type notedKey struct{}
+// recorderKey is the context key of a request's *recorder.
+type recorderKey struct{}
 
 // end returns the answered request.
-func (n *noted) end() Answered {
+func (n *recorder) end() Answered {
 	n.answered.Took = time.Since(n.began)
 	return n.answered
 }
 
-// Note notes for Options.Observe which operation a request is for. The answer of a stream lasts as
-// long as its reader stays.
+// Note notes for Options.Observe which operation a request is for. The duration of a stream depends on its
+// client.
 func Note(req *http.Request, operation string, stream bool) {
-	if n, is := req.Context().Value(notedKey{}).(*noted); is {
+	if n, is := req.Context().Value(recorderKey{}).(*recorder); is {
 		n.answered.Operation, n.answered.Stream = operation, stream
 	}
 }
 
 // WriteHeader implements http.ResponseWriter.
-func (n *noted) WriteHeader(status int) {
+func (n *recorder) WriteHeader(status int) {
 	if n.answered.Status == 0 && status >= http.StatusOK {
 		n.answered.Status = status
 	}
@@ -48,7 +48,7 @@ func (n *noted) WriteHeader(status int) {
 }
 
 // Write implements http.ResponseWriter.
-func (n *noted) Write(b []byte) (int, error) {
+func (n *recorder) Write(b []byte) (int, error) {
 	if n.answered.Status == 0 {
 		n.answered.Status = http.StatusOK
 	}
@@ -56,4 +56,4 @@ func (n *noted) Write(b []byte) (int, error) {
 }
 
 // Unwrap is for http.ResponseController.
-func (n *noted) Unwrap() http.ResponseWriter { return n.ResponseWriter }
+func (n *recorder) Unwrap() http.ResponseWriter { return n.ResponseWriter }

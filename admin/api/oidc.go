@@ -128,7 +128,7 @@ func (h *Handler) fromProvider(w http.ResponseWriter, req *http.Request) *Proble
 	case errors.Is(err, access.ErrNotAdmitted):
 		return h.notSignedIn(ctx, &oidc.RefusedError{Status: http.StatusForbidden, Text: err.Error(), Name: person.Name}, from)
 	case err != nil:
-		return h.unanswered(err).problem()
+		return h.credentialsUnchecked(err).problem()
 	}
 	h.signIns.names.good(who.UserName())
 	h.opened(ctx, w, req, opened, from)
@@ -149,7 +149,7 @@ func (h *Handler) fromProvider(w http.ResponseWriter, req *http.Request) *Proble
 func (h *Handler) notSignedIn(ctx context.Context, err error, from string) *Problem {
 	refused, is := errors.AsType[*oidc.RefusedError](err)
 	if !is {
-		return h.unanswered(err).problem()
+		return h.credentialsUnchecked(err).problem()
 	}
 	if h.signIns.refusals.Allow() {
 		h.Log.Warn().Err(err).Str("detail", from).Msg("sign-in through the provider refused")

@@ -10,14 +10,14 @@ import (
 	"github.com/belfryhq/belfry/admin/operation"
 )
 
-// pageToken is the parameter that asks for the page after another one. Its values are opaque, as
-// AIP-158 has it: a program takes one out of a Link, and what is in it may change.
+// pageToken is the query parameter that selects the next page. Its values are opaque (AIP-158): clients take
+// them from a Link header, and their format may change.
 const pageToken = "page_token"
 
-// errPageToken is a token that no Link of the list had.
-var errPageToken = errors.New("is no token of this list; allowed: what the Link of a page before has")
+// errPageToken rejects a token that is not from a Link of the list.
+var errPageToken = errors.New("is not a token of this list; allowed: the token in the Link of the previous page")
 
-// pager is the name of the parameter that a list's next page is a value of; empty: there are no pages.
+// pager returns the name of the operation's paging parameter, or "" if it has no pages.
 func (r route) pager() string {
 	if r.of.Item() != nil {
 		return ""
@@ -30,12 +30,12 @@ func (r route) pager() string {
 	return ""
 }
 
-// tokenOf hides how a page begins, and the list that has it.
+// tokenOf encodes the list and the start of a page as an opaque token.
 func tokenOf(o operation.Operation, begins string) string {
 	return base64.RawURLEncoding.EncodeToString([]byte(o.Name + "\x00" + begins))
 }
 
-// beginOf is how a token's page begins.
+// beginOf returns the start of a token's page.
 func beginOf(o operation.Operation, token string) (string, error) {
 	text, err := base64.RawURLEncoding.Strict().DecodeString(token)
 	name, begins, whole := strings.Cut(string(text), "\x00")
@@ -45,12 +45,12 @@ func beginOf(o operation.Operation, token string) (string, error) {
 	return begins, nil
 }
 
-// takeToken puts how a token's page begins where the operation has it.
-func (r *reading) takeToken(query url.Values) {
+// takeToken sets the paging parameter from a page token.
+func (r *parsedRequest) takeToken(query url.Values) {
 	tokens, given := query[pageToken]
 	pager := r.route.pager()
 	if !given || pager == "" {
-		return // unknown, where there are no pages
+		return // takeQuery rejects it
 	}
 	delete(query, pageToken)
 	if len(tokens) > 1 {
@@ -58,7 +58,7 @@ func (r *reading) takeToken(query url.Values) {
 		return
 	}
 	if _, both := query[pager]; both {
-		r.note(inQuery, pageToken, errors.New("is not given beside "+pager+": it says how the page begins, too"))
+		r.note(inQuery, pageToken, errors.New("is not given beside "+pager+", which also selects a page"))
 		return
 	}
 	begins, err := beginOf(r.op, tokens[0])
@@ -71,7 +71,7 @@ func (r *reading) takeToken(query url.Values) {
 	r.note(inQuery, pageToken, err)
 }
 
-// nextPage is the Link to the page after a result; empty: there is none.
+// nextPage returns the Link to the next page of a result, or "" if there is none.
 func (h *Handler) nextPage(r route, req *http.Request, out any) string {
 	list, is := out.(interface{ NextPage() string })
 	pager := r.pager()

@@ -13,36 +13,37 @@ import (
 	"github.com/belfryhq/belfry/internal/errkind"
 )
 
-// Problem is the JSON of an error, as RFC 9457 has it.
+// Problem is the JSON of an error (RFC 9457).
 type Problem struct {
 	Title  string `json:"title"`
 	Status int    `json:"status"`
 	Detail string `json:"detail"`
-	// Kind is the errkind.Kind of an error of an operation.
+	// Kind is the kind of an operation's error.
 	Kind   errkind.Kind `json:"kind,omitempty"`
 	Errors []Fault      `json:"errors,omitempty"`
-	// Changes are the acts that changed a thing since the caller saw it, newest first.
+	// Changes lists the acts on the object since the version that the caller expects, newest first.
 	Changes []operation.ActSince `json:"changes,omitempty"`
-	// Next says what to do about it.
+	// Next is the advised next step.
 	Next string `json:"next,omitempty"`
-	// Result is what was done or found all the same.
+	// Result is the partial result of an operation that failed.
 	Result any `json:"result,omitempty"`
 
 	header http.Header
 }
 
-// Fault is one thing that is wrong with a request.
+// Fault is one invalid parameter of a request.
 type Fault struct {
-	// Location is where: path.lane, query.limit, body.reason; empty: several together.
+	// Location names the parameter: path.lane, query.limit, body.reason. Empty if the fault is of a
+	// combination of parameters.
 	Location string `json:"location,omitempty"`
-	// Message says what is allowed.
+	// Message lists the allowed values.
 	Message string `json:"message"`
 }
 
-// retryAfter is how long a client waits before it asks a database again that was away.
+// retryAfter is the Retry-After of a response during a database outage.
 const retryAfter = 5 * time.Second
 
-// statuses has the status of each kind.
+// statuses maps each kind to its HTTP status.
 var statuses = map[errkind.Kind]int{
 	errkind.Failed:      http.StatusInternalServerError,
 	errkind.Invalid:     http.StatusUnprocessableEntity,
@@ -58,10 +59,10 @@ var statuses = map[errkind.Kind]int{
 	errkind.Unknown:     http.StatusInternalServerError,
 }
 
-// StatusOf is the status of an answer with an error of a kind.
+// StatusOf returns the HTTP status of an error of a kind.
 func StatusOf(kind errkind.Kind) int { return statuses[kind] }
 
-// problemf is a problem of the request itself.
+// problemf returns a problem of the request itself.
 func problemf(status int, detail string) *Problem {
 	return &Problem{Title: http.StatusText(status), Status: status, Detail: detail}
 }
@@ -94,7 +95,7 @@ func problemOf(r route, err error) *Problem {
 			p.Errors = append(p.Errors, Fault{r.located(one.Param), r.of.WithNames(one.Text)})
 		}
 	}
-	advised, is := err.(*operation.AdvisedError) //nolint:errorlint // one of several advises on that alone, and is in the text
+	advised, is := err.(*operation.AdvisedError) //nolint:errorlint // the advice of one error among several concerns that error alone and is in the text
 	if is {
 		p.Detail, p.Next = r.of.WithNames(advised.Err.Error()), advised.Next
 	}
@@ -120,7 +121,7 @@ func (e *RefusedError) problem() *Problem {
 	return p
 }
 
-// located is where a parameter of the route stands.
+// located returns the location of a parameter.
 func (r route) located(name string) string {
 	of, _, _ := strings.Cut(name, "[") // jobs[3].title
 	if at, known := r.in[of]; known {

@@ -18,34 +18,33 @@ import (
 	"github.com/belfryhq/belfry/internal/text"
 )
 
-// ProxyConfig names a proxy in front of the API, whose headers are believed. A request is the
-// proxy's if it comes from one of its addresses and has its secret; the same headers of anybody
-// else are as if they were not there.
+// ProxyConfig describes a trusted proxy in front of the API. A request is the proxy's if it comes from one of
+// its addresses and contains its secret. The proxy's headers are ignored in all other requests.
 type ProxyConfig struct {
-	// Addresses are those that the proxy connects from, or their networks: 10.0.0.7, 10.1.0.0/16.
-	// None: there is no proxy.
+	// Addresses are the source addresses or networks of the proxy: 10.0.0.7, 10.1.0.0/16. Empty means that
+	// there is no proxy.
 	Addresses []string `mapstructure:"addresses"`
-	// SecretFile has the secret that the proxy sends, of 32 or more visible ASCII characters, in
-	// its first line.
+	// SecretFile contains the proxy's secret in its first line, 32 or more visible ASCII characters.
 	SecretFile string `mapstructure:"secret_file"`
-	// SecretHeader is the header that the secret is in.
+	// SecretHeader is the header with the secret.
 	SecretHeader string `mapstructure:"secret_header"`
-	// UserHeader is the header in which the proxy says who asks, once it has made sure. Empty:
-	// it does not.
+	// UserHeader is the header with the name of the user whom the proxy has authenticated. Empty if the proxy
+	// authenticates no users.
 	UserHeader string `mapstructure:"user_header"`
-	// RoleHeader is the header with what gives that user a role: groups, separated by commas.
+	// RoleHeader is the header with the user's groups, separated by commas.
 	RoleHeader string `mapstructure:"role_header"`
-	// Roles are GROUP=ROLE. The highest counts; who has none may do nothing.
+	// Roles map groups to roles, each as GROUP=ROLE. The highest role counts. Users without a role are
+	// rejected.
 	Roles []string `mapstructure:"roles"`
 }
 
-// headerName is what a header may be called.
+// headerName matches allowed header names.
 var headerName = regexp.MustCompile(`^[A-Za-z0-9-]{1,100}$`)
 
-// proxyUser is what a user may be called: headers have no agreed form of anything else.
+// proxyUser matches allowed user names. Headers have no common encoding of other characters.
 var proxyUser = regexp.MustCompile(`^[!-~](?:[ -~]{0,98}[!-~])?$`)
 
-// refusedHeaders say something else already.
+// refusedHeaders have a meaning of their own.
 var refusedHeaders = []string{"Authorization", "Cookie", "Host", forwardedFor}
 
 const (
@@ -53,7 +52,7 @@ const (
 	minSecret    = 32
 )
 
-// proxyProblem is what is wrong with a setting of api.proxy.
+// proxyProblem returns the error of a setting of api.proxy.
 func proxyProblem(key, format string, args ...any) error {
 	return fmt.Errorf("api.proxy."+key+": "+format, args...)
 }
@@ -64,26 +63,26 @@ func (p ProxyConfig) validate() error {
 	bad := func(key, format string, args ...any) { errs = append(errs, proxyProblem(key, format, args...)) }
 	for _, address := range p.Addresses {
 		if _, err := networkOf(address); err != nil {
-			bad("addresses", "%q is not allowed; allowed values: addresses and networks, as 10.0.0.7 or 10.1.0.0/16, and not all there are", text.OneLine(address, 60))
+			bad("addresses", "%q is not allowed; allowed values: addresses and networks, such as 10.0.0.7 or 10.1.0.0/16, except networks of all addresses", text.OneLine(address, 60))
 		}
 	}
 	headers := []struct{ key, name string }{{"secret_header", p.SecretHeader}, {"user_header", p.UserHeader}, {"role_header", p.RoleHeader}}
 	for i, h := range headers {
 		taken := slices.ContainsFunc(headers[:i], func(o struct{ key, name string }) bool { return strings.EqualFold(o.name, h.name) })
 		if h.name != "" && (!headerName.MatchString(h.name) || taken || slices.ContainsFunc(refusedHeaders, func(s string) bool { return strings.EqualFold(s, h.name) })) {
-			bad(h.key, "%q is not allowed; allowed values: a name of a header that nothing else has, and none of %s", text.OneLine(h.name, 60), strings.Join(refusedHeaders, ", "))
+			bad(h.key, "%q is not allowed; allowed values: the name of a header that no other setting has, except %s", text.OneLine(h.name, 60), strings.Join(refusedHeaders, ", "))
 		}
 	}
 	_, err := parseGroupRoles("api.proxy.roles", p.Roles)
 	return errors.Join(append(errs, err)...)
 }
 
-// together checks what goes with what, where the API is served.
+// together checks combinations of settings if the API is served.
 func (p ProxyConfig) together(publicURL string) error {
 	names := p.UserHeader != "" || p.RoleHeader != "" || len(p.Roles) > 0
 	switch {
 	case len(p.Addresses) == 0 && (p.SecretFile != "" || names):
-		return proxyProblem("addresses", "are none; allowed values: those that the proxy connects from, or no other setting of api.proxy")
+		return proxyProblem("addresses", "is empty; allowed values: the source addresses of the proxy, or no other setting of api.proxy")
 	case len(p.Addresses) == 0:
 		return nil
 	case p.SecretFile == "":
@@ -91,14 +90,14 @@ func (p ProxyConfig) together(publicURL string) error {
 	case p.SecretHeader == "":
 		return proxyProblem("secret_header", "is empty; allowed values: the name of the header with the proxy's secret")
 	case names && (p.UserHeader == "" || p.RoleHeader == "" || len(p.Roles) == 0):
-		return proxyProblem("user_header", "user_header, role_header and roles go together; allowed values: all three, or none: then the proxy does not say who asks")
+		return proxyProblem("user_header", "user_header, role_header and roles require each other; allowed values: all three, or none if the proxy authenticates no users")
 	case publicURL == "":
-		return errors.New("api.public_url: is empty; allowed values: where people reach the proxy, as https://belfry.example.com")
+		return errors.New("api.public_url: is empty; allowed values: the URL of the proxy, such as https://belfry.example.com")
 	}
 	return nil
 }
 
-// networkOf reads an address or a network.
+// networkOf parses an address or a network.
 func networkOf(text string) (netip.Prefix, error) {
 	if address, err := netip.ParseAddr(text); err == nil && address.Zone() == "" {
 		address = address.Unmap()
@@ -106,12 +105,12 @@ func networkOf(text string) (netip.Prefix, error) {
 	}
 	network, err := netip.ParsePrefix(text)
 	if err != nil || network.Bits() == 0 || network.Addr().Is4In6() {
-		return netip.Prefix{}, errors.New("no network")
+		return netip.Prefix{}, errors.New("not a network")
 	}
 	return network.Masked(), nil
 }
 
-// Proxy is a ProxyConfig that is in force. The zero value is none.
+// Proxy is an active ProxyConfig.
 type Proxy struct {
 	config   ProxyConfig
 	networks []netip.Prefix
@@ -119,11 +118,10 @@ type Proxy struct {
 	roles    groupRoles
 }
 
-// TrustedProxy reads the secret of a configuration that Validate lets pass; nil: there is no
-// proxy.
+// TrustedProxy returns the proxy of a valid configuration, or nil if none is configured. It reads the secret.
 func (c Config) TrustedProxy() (*Proxy, error) {
 	if len(c.Proxy.Addresses) == 0 {
-		return nil, nil //nolint:nilnil // there is none
+		return nil, nil //nolint:nilnil // none is configured
 	}
 	roles, err := parseGroupRoles("api.proxy.roles", c.Proxy.Roles)
 	if err != nil {
@@ -144,16 +142,16 @@ func (c Config) TrustedProxy() (*Proxy, error) {
 	line, _, _ := strings.Cut(string(file), "\n")
 	line = strings.TrimRight(line, "\r")
 	if len(line) < minSecret || strings.ContainsFunc(line, func(c rune) bool { return c <= ' ' || c > '~' }) {
-		return nil, fmt.Errorf("api.proxy.secret_file: the first line of %s is no secret; allowed values: %d or more visible ASCII characters", c.Proxy.SecretFile, minSecret)
+		return nil, fmt.Errorf("api.proxy.secret_file: the first line of %s is not a secret; allowed values: %d or more visible ASCII characters", c.Proxy.SecretFile, minSecret)
 	}
 	p.secret = sha256.Sum256([]byte(line))
 	return p, nil
 }
 
-// CheckSecrets reads the secret files of the proxy and of the OpenID Connect provider if the API is
-// served. An invalid configuration is reported by Validate only.
+// CheckSecrets reads the secret files of the proxy and of the OpenID Connect provider if the API is served.
+// The configuration must be valid.
 func (c Config) CheckSecrets() error {
-	if c.Listen == "" || c.Validate() != nil {
+	if c.Listen == "" {
 		return nil
 	}
 	_, badProxy := c.TrustedProxy()
@@ -161,8 +159,8 @@ func (c Config) CheckSecrets() error {
 	return errors.Join(badProxy, badProvider)
 }
 
-// sent reports whether a request comes from the proxy. The hashes are compared, in a time that
-// says nothing of either.
+// sent reports whether a request comes from the proxy. It compares the hashes of the secrets in constant
+// time.
 func (p *Proxy) sent(req *http.Request) bool {
 	if p == nil {
 		return false
@@ -180,14 +178,14 @@ func (p *Proxy) has(address netip.Addr) bool {
 	return slices.ContainsFunc(p.networks, func(n netip.Prefix) bool { return n.Contains(address) })
 }
 
-// errProxyUser is a proxy that names nobody properly. What a client added to its headers is one
-// way there.
-var errProxyUser = errors.New("the proxy has to name one user, of up to 100 visible ASCII characters, and their groups, each in one header: api.proxy.user_header and api.proxy.role_header")
+// errProxyUser rejects missing, repeated or malformed headers of the proxy. A client may have added headers
+// of its own.
+var errProxyUser = errors.New("the proxy must send one user name of up to 100 visible ASCII characters (api.proxy.user_header) and the user's groups (api.proxy.role_header), each in one header")
 
-// errProxyRole is a user whose groups have no role.
-var errProxyRole = errors.New("none of the groups that the proxy names has a role here (api.proxy.roles)")
+// errProxyRole rejects a user whose groups have no role.
+var errProxyRole = errors.New("no role is mapped to any of the proxy's groups (api.proxy.roles)")
 
-// identity is whom the proxy names; false: nobody.
+// identity returns the user whom the proxy names. named is false if the proxy names no user.
 func (p *Proxy) identity(req *http.Request) (who access.Identity, named bool, err error) {
 	if p == nil || p.config.UserHeader == "" || !p.sent(req) {
 		return who, false, nil
@@ -210,8 +208,8 @@ func (p *Proxy) identity(req *http.Request) (who access.Identity, named bool, er
 	return who, true, nil
 }
 
-// client is the address that a request was sent from: what the proxy says it had it from, or the
-// peer. Of a chain the last that is not the proxy's own; what stands before that may be made up.
+// client returns the address of the client: the last address of the proxy's X-Forwarded-For that is not the
+// proxy's own, or the peer. Earlier addresses may be forged.
 func (p *Proxy) client(req *http.Request) string {
 	if p.sent(req) {
 		chain := strings.Split(strings.Join(req.Header.Values(forwardedFor), ","), ",")
@@ -228,7 +226,7 @@ func (p *Proxy) client(req *http.Request) string {
 	return peer(req)
 }
 
-// hopOf is an address of X-Forwarded-For, which may have a port.
+// hopOf parses an address of X-Forwarded-For, which may have a port.
 func hopOf(text string) (netip.Addr, error) {
 	if at, err := netip.ParseAddrPort(text); err == nil {
 		return at.Addr().Unmap().WithZone(""), nil
@@ -237,7 +235,7 @@ func hopOf(text string) (netip.Addr, error) {
 	return address.Unmap().WithZone(""), err
 }
 
-// remote is the address of the peer.
+// remote returns the address of the peer.
 func remote(req *http.Request) (netip.Addr, error) {
 	host, _, err := net.SplitHostPort(req.RemoteAddr)
 	if err != nil {
@@ -247,7 +245,8 @@ func remote(req *http.Request) (netip.Addr, error) {
 	return address.Unmap().WithZone(""), err
 }
 
-// keyOfAddress is how an address counts. Who has one of IPv6 has a network of them.
+// keyOfAddress returns the lockout key of an address. The key of an IPv6 address is its /64 network, because
+// one host can use all its addresses.
 func keyOfAddress(address netip.Addr) string {
 	if network, err := address.Prefix(64); err == nil && address.Is6() {
 		return network.String()
@@ -255,10 +254,9 @@ func keyOfAddress(address netip.Addr) string {
 	return address.String()
 }
 
-// inTheClear reports whether a request came in the clear from beyond this machine, and not from
-// the proxy: its token, if it has one, was read on the way.
-func (p *Proxy) inTheClear(req *http.Request) bool {
-	if p == nil || req.TLS != nil || p.sent(req) { // without a proxy it is not served like that
+// needsTLS reports whether a request is not allowed because it came without TLS from another machine that is not the proxy. Its token, if it has one, was readable on the way.
+func (p *Proxy) needsTLS(req *http.Request) bool {
+	if p == nil || req.TLS != nil || p.sent(req) { // without a proxy, Config.Validate allows no such listener
 		return false
 	}
 	address, err := remote(req)

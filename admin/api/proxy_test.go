@@ -108,7 +108,7 @@ func TestProxy_NamesWhoAsks(t *testing.T) {
 		require.Equal(t, test.status, a.status, "%s: %s", name, a.text)
 		require.NotContains(t, a.text, proxySecret, name)
 	}
-	require.Contains(t, ask(inner, "GET", "/lanes", append(secret, "X-Forwarded-User", "ann", "X-Forwarded-Groups", "none")...).text, "none of the groups that the proxy names has a role here (api.proxy.roles)")
+	require.Contains(t, ask(inner, "GET", "/lanes", append(secret, "X-Forwarded-User", "ann", "X-Forwarded-Groups", "none")...).text, "no role is mapped to any of the proxy's groups (api.proxy.roles)")
 	require.Equal(t, http.StatusOK, ask(inner, "GET", "/lanes", append(secret, "Authorization", "Bearer viewer")...).status, "a token through the proxy")
 	require.Equal(t, http.StatusForbidden, ask(inner, "POST", "/lanes/night/resume", append(append(secret, ann...), "Authorization", "Bearer viewer")...).status, "a token decides")
 	require.Equal(t, http.StatusForbidden, ask("192.0.2.1:1", "GET", "/lanes", "Authorization", "Bearer admin").status, "past the proxy a token was read on the way")
@@ -140,7 +140,7 @@ func TestProxy_LockoutsAreOfItsClients(t *testing.T) {
 	require.True(t, locked(inner, append(secret, "X-Forwarded-For", "[2001:db8:2:3::1]:9")...))
 	require.Equal(t, http.StatusTooManyRequests, once(inner, append(secret, "X-Forwarded-For", "2001:db8:2:3::2")...), "one network")
 
-	require.True(t, locked("127.0.0.1:1", "X-Forwarded-For", "198.51.100.3"), "of a peer that is no proxy it is not looked at")
+	require.True(t, locked("127.0.0.1:1", "X-Forwarded-For", "198.51.100.3"), "of a peer that is no proxy it is not visited at")
 	require.Equal(t, http.StatusTooManyRequests, once("127.0.0.1:2", "X-Forwarded-For", "198.51.100.4"))
 	require.Equal(t, http.StatusUnauthorized, once(inner, append(secret, "X-Forwarded-For", "198.51.100.3")...))
 }
@@ -155,16 +155,16 @@ func TestProxy_SettingsAreChecked(t *testing.T) {
 		"an address":      {func(c *api.Config) { c.Proxy.Addresses = []string{"proxy.example"} }, `api.proxy.addresses: "proxy.example" is not allowed; allowed values: addresses and networks`},
 		"everybody":       {func(c *api.Config) { c.Proxy.Addresses = []string{"0.0.0.0/0"} }, `api.proxy.addresses: "0.0.0.0/0" is not allowed`},
 		"everybody of 6":  {func(c *api.Config) { c.Proxy.Addresses = []string{"::/0"} }, `api.proxy.addresses: "::/0" is not allowed`},
-		"no address":      {func(c *api.Config) { c.Proxy.Addresses = nil }, "api.proxy.addresses: are none; allowed values"},
+		"no address":      {func(c *api.Config) { c.Proxy.Addresses = nil }, "api.proxy.addresses: is empty; allowed values"},
 		"no secret":       {func(c *api.Config) { c.Proxy.SecretFile = "" }, "api.proxy.secret_file: is empty; allowed values: the file with the secret that the proxy sends in X-Belfry-Proxy"},
 		"no header":       {func(c *api.Config) { c.Proxy.SecretHeader = "" }, "api.proxy.secret_header: is empty; allowed values"},
-		"a bad header":    {func(c *api.Config) { c.Proxy.UserHeader = "X User" }, `api.proxy.user_header: "X User" is not allowed; allowed values: a name of a header`},
+		"a bad header":    {func(c *api.Config) { c.Proxy.UserHeader = "X User" }, `api.proxy.user_header: "X User" is not allowed; allowed values: the name of a header`},
 		"a header twice":  {func(c *api.Config) { c.Proxy.RoleHeader = "x-forwarded-USER" }, `api.proxy.role_header: "x-forwarded-USER" is not allowed`},
 		"a taken header":  {func(c *api.Config) { c.Proxy.UserHeader = "authorization" }, `api.proxy.user_header: "authorization" is not allowed`},
-		"no roles":        {func(c *api.Config) { c.Proxy.Roles = nil }, "api.proxy.user_header: user_header, role_header and roles go together; allowed values"},
+		"no roles":        {func(c *api.Config) { c.Proxy.Roles = nil }, "api.proxy.user_header: user_header, role_header and roles require each other; allowed values"},
 		"a role":          {func(c *api.Config) { c.Proxy.Roles = []string{"ops=boss"} }, `api.proxy.roles: "ops=boss" is not allowed; allowed values: GROUP=ROLE, without a comma, and ROLE one of viewer, author, operator, admin`},
 		"no group":        {func(c *api.Config) { c.Proxy.Roles = []string{"=admin"} }, `api.proxy.roles: "=admin" is not allowed`},
-		"no public URL":   {func(c *api.Config) { c.PublicURL = "" }, "api.public_url: is empty; allowed values: where people reach the proxy"},
+		"no public URL":   {func(c *api.Config) { c.PublicURL = "" }, "api.public_url: is empty; allowed values: the URL of the proxy"},
 		"beyond, without": {func(c *api.Config) { c.Listen, c.Proxy = ":0", api.DefaultConfig().Proxy }, "api.tls.cert_file: is empty, and api.listen :0 is beyond this machine, where tokens do not travel in the clear; allowed values: the file with a certificate, and api.tls.key_file with its key, the proxy in front of it (api.proxy.addresses), or an api.listen of"},
 	} {
 		c := proxied(t)
@@ -177,7 +177,7 @@ func TestProxy_SettingsAreChecked(t *testing.T) {
 	for _, content := range []string{"", "short\n", strings.Repeat("x", 31), "\n" + proxySecret, proxySecret + " \n", strings.Repeat("ü", 40)} {
 		require.NoError(t, os.WriteFile(c.Proxy.SecretFile, []byte(content), 0o600))
 		_, err := c.TrustedProxy()
-		require.ErrorContains(t, err, "is no secret; allowed values: 32 or more visible ASCII characters", "%q", content)
+		require.ErrorContains(t, err, "is not a secret; allowed values: 32 or more visible ASCII characters", "%q", content)
 	}
 	c.Proxy.SecretFile += "x"
 	_, err := c.TrustedProxy()

@@ -12,17 +12,16 @@ import (
 	"github.com/belfryhq/belfry/internal/text"
 )
 
-// public is where people reach the API: api.public_url in its parts. The zero value is
-// where a request says that it was sent to.
+// public is a parsed api.public_url. The zero value means that the address is taken from each request.
 type public struct {
 	scheme, host string
-	path         string // "/a/b"; "": the root
+	path         string // such as "/a/b"; empty for the root
 }
 
-// errPublicURL is an api.public_url that cannot be used.
+// errPublicURL describes the allowed values of api.public_url.
 var errPublicURL = errors.New("allowed values: https://HOST[:PORT][/PATH], or http:// with localhost, 127.0.0.1 or [::1], without user, query and fragment; or empty")
 
-// publicOf takes an api.public_url apart.
+// publicOf parses an api.public_url.
 func publicOf(line string) (public, error) {
 	if line == "" {
 		return public{}, nil
@@ -37,13 +36,13 @@ func publicOf(line string) (public, error) {
 	return public{u.Scheme, host, strings.TrimSuffix(u.Path, "/")}, nil
 }
 
-// What an api.public_url may be made of.
+// The allowed hosts and paths of an api.public_url.
 var (
 	publicHost = regexp.MustCompile(`^(?:[A-Za-z0-9](?:[A-Za-z0-9.-]*[A-Za-z0-9])?|\[[0-9A-Fa-f:.]+\])(?::[0-9]{1,5})?$`)
 	publicPath = regexp.MustCompile(`^(?:/[A-Za-z0-9._~-]+)*/?$`)
 )
 
-// origin is what a browser calls it; "": not known.
+// origin returns the origin of the public URL, or "" if none is configured.
 func (p public) origin() string {
 	if p.host == "" {
 		return ""
@@ -51,7 +50,7 @@ func (p public) origin() string {
 	return p.scheme + "://" + p.host
 }
 
-// url is the address of a path there; "": not known.
+// url returns the public URL of a path, or "" if none is configured.
 func (p public) url(at string) string {
 	if p.host == "" {
 		return ""
@@ -59,12 +58,11 @@ func (p public) url(at string) string {
 	return p.origin() + p.path + at
 }
 
-// secure reports whether a browser reaches the API by TLS, whatever stands in between.
+// secure reports whether the browser's connection has TLS, which a proxy may terminate.
 func (p public) secure(req *http.Request) bool { return p.scheme == "https" || req.TLS != nil }
 
-// stripped returns a request without the path that begins every address. A request without it stays
-// as it is: a proxy may have removed it, and this machine needs none.
-func (p public) stripped(req *http.Request) *http.Request {
+// stripPrefix returns a request without the path of the public URL. A request without that path is returned unchanged: a proxy may have removed it, and local requests do not need it.
+func (p public) stripPrefix(req *http.Request) *http.Request {
 	if p.path == "" || !strings.HasPrefix(req.URL.EscapedPath(), p.path+"/") {
 		return req
 	}
@@ -74,8 +72,8 @@ func (p public) stripped(req *http.Request) *http.Request {
 	return &own
 }
 
-// sites returns the protection against requests that a browser sends for the page of another site.
-func (p public) sites() (*http.CrossOriginProtection, error) {
+// csrf returns the protection against cross-site requests of browsers.
+func (p public) csrf() (*http.CrossOriginProtection, error) {
 	protection := http.NewCrossOriginProtection()
 	if p.host == "" {
 		return protection, nil
@@ -83,9 +81,9 @@ func (p public) sites() (*http.CrossOriginProtection, error) {
 	return protection, protection.AddTrustedOrigin(p.origin())
 }
 
-// otherSite is the error of a request from the page of another site.
-func (p public) otherSite() string {
-	text := "a page of another site asked for this; if it was belfry's own, api.public_url has to be the address that the browser shows"
+// crossSite returns the error text of a cross-site request.
+func (p public) crossSite() string {
+	text := "cross-site requests are not allowed; if this page is belfry's own, set api.public_url to the address that the browser shows"
 	if p.host != "" {
 		text += ", which is " + p.origin() + " here"
 	}

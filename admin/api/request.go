@@ -1,7 +1,6 @@
 package api
 
-// This file has the way of a request: ServeHTTP, serve, authenticated, operate, callOf, inputOf, and
-// respond. What runs the operation in between is in do.go.
+// This file processes an HTTP request from ServeHTTP to respond. The execution of the operation is in do.go.
 
 import (
 	"bytes"
@@ -28,13 +27,13 @@ import (
 	"github.com/belfryhq/belfry/internal/text"
 )
 
-// ServeHTTP answers a request. It is safe for concurrent use. It applies the rules of every request,
-// for programs, pages and recipients; serve finds out whose it is.
+// ServeHTTP answers a request. It is safe for concurrent use. It applies the rules of every request, for
+// programs, pages and recipients; serve authenticates.
 func (h *Handler) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	req.Body = http.MaxBytesReader(w, req.Body, maxBody)
 	if h.Observe != nil {
-		n := &noted{ResponseWriter: w, answered: Answered{Method: req.Method}, began: time.Now()}
-		w, req = n, req.WithContext(context.WithValue(req.Context(), notedKey{}, n))
+		n := &recorder{ResponseWriter: w, answered: Answered{Method: req.Method}, began: time.Now()}
+		w, req = n, req.WithContext(context.WithValue(req.Context(), recorderKey{}, n))
 		defer func() { h.Observe(n.end()) }() // also if the handler panics to cut a stream off
 	}
 	defer h.recovered(w)
@@ -46,17 +45,17 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	if h.public.secure(req) {
 		header.Set("Strict-Transport-Security", "max-age=31536000")
 	}
-	if h.Proxy.inTheClear(req) {
-		problemf(http.StatusForbidden, "without TLS this is served to this machine and through the proxy of api.proxy; go to "+h.public.url("")).write(w)
+	if h.Proxy.needsTLS(req) {
+		problemf(http.StatusForbidden, "requests without TLS are accepted only from this machine and from the proxy (api.proxy); use "+h.public.url("")).write(w)
 		return
 	}
-	req = h.public.stripped(req)
+	req = h.public.stripPrefix(req)
 	if h.Unsubscribe != nil && strings.HasPrefix(req.URL.EscapedPath(), unsubscribePath) {
-		h.recipient(w, req)
+		h.unsubscribe(w, req)
 		return
 	}
-	if h.sites.Check(req) != nil {
-		problemf(http.StatusForbidden, h.public.otherSite()).write(w)
+	if h.csrf.Check(req) != nil {
+		problemf(http.StatusForbidden, h.public.crossSite()).write(w)
 		return
 	}
 	h.serve(w, req)
@@ -69,21 +68,20 @@ func (h *Handler) recovered(w http.ResponseWriter) {
 	case http.ErrAbortHandler:
 		panic(cause)
 	default:
-		h.panicked(cause)
+		h.logPanic(cause)
 		problemf(http.StatusInternalServerError, "belfry's log has the error").write(w)
 	}
 }
 
-// serve routes a request: to the document, to signing in, to the pages, or to an operation. It
-// authenticates before it tells whether an operation has that path, so that anonymous clients
-// cannot discover routes.
+// serve routes a request to the document, to signing in, to the pages, or to an operation. It authenticates
+// before it routes to operations, so that anonymous clients cannot discover routes.
 func (h *Handler) serve(w http.ResponseWriter, req *http.Request) {
 	if req.URL.Path == Prefix+"/openapi.json" && req.Method == http.MethodGet {
 		w.Header().Set("Content-Type", "application/openapi+json")
 		_, _ = w.Write(h.document())
 		return
 	}
-	if h.signsInOrOut(w, req) {
+	if h.serveSession(w, req) {
 		return
 	}
 	if h.pages != nil && !strings.HasPrefix(req.URL.Path, "/api/") {
@@ -102,7 +100,7 @@ func (h *Handler) serve(w http.ResponseWriter, req *http.Request) {
 		return
 	}
 	if pattern == "" {
-		h.lost(w, req)
+		h.notFound(w, req)
 		return
 	}
 	h.mux.ServeHTTP(w, req.WithContext(context.WithValue(req.Context(), callerKey{}, &Caller{who, req})))
@@ -152,7 +150,7 @@ func (h *Handler) operate(o operation.Operation, r route, w http.ResponseWriter,
 		h.follow(r, w, req, c)
 		return
 	}
-	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(h.limiter.within + o.Limit() + writeSlack)) // one of a test has none
+	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(h.limiter.within + o.Limit() + writeSlack)) // the writers of tests support none
 	out, err := h.Do(req.Context(), c)
 	switch {
 	case out.Replay != nil:
@@ -190,21 +188,20 @@ func (h *Handler) callOf(o operation.Operation, r route, req *http.Request) (c C
 	return c, problem
 }
 
-// maxBody is the most that a request's body may have.
+// maxBody is the maximum size of a request's body in bytes.
 const maxBody = 1 << 20
 
-// reading collects what is wrong with a request while its input is made.
-type reading struct {
+// parsedRequest is a request that is being parsed into the input of an operation, with its faults.
+type parsedRequest struct {
 	op     operation.Operation
 	route  route
 	in     any
 	faults []Fault
 }
 
-// inputOf makes an operation's input of a request. The problem lists everything that is
-// wrong with it.
+// inputOf parses a request into the input of an operation. The problem lists all faults.
 func inputOf(o operation.Operation, r route, req *http.Request) (any, *Problem) {
-	read := &reading{op: o, route: r, in: o.NewInput()}
+	read := &parsedRequest{op: o, route: r, in: o.NewInput()}
 	for _, p := range o.Params() {
 		if r.in[p.Name] == inPath {
 			read.note(inPath, p.Name, setText(p, read.in, req.PathValue(p.Name)))
@@ -232,14 +229,14 @@ func inputOf(o operation.Operation, r route, req *http.Request) (any, *Problem) 
 	return read.in, nil
 }
 
-func (r *reading) note(at place, name string, err error) {
+func (r *parsedRequest) note(at place, name string, err error) {
 	if err != nil {
 		r.faults = append(r.faults, Fault{at.location(text.OneLine(name, 60)), err.Error()})
 	}
 }
 
-// param finds what stands at a place under a name; what does not is refused by name.
-func (r *reading) param(at place, name string) (operation.Param, bool) {
+// param returns the parameter with a name at a place, and notes a fault if there is none.
+func (r *parsedRequest) param(at place, name string) (operation.Param, bool) {
 	var names []string
 	for _, p := range r.op.Params() {
 		switch {
@@ -254,14 +251,14 @@ func (r *reading) param(at place, name string) (operation.Param, bool) {
 		names = append(names, pageToken)
 	}
 	if len(names) == 0 {
-		r.note(at, name, fmt.Errorf("is not known; there is nothing to give in the %s", at))
+		r.note(at, name, fmt.Errorf("is not known; this operation has no parameters in the %s", at))
 	} else {
 		r.note(at, name, fmt.Errorf("is not known; allowed: %s%s", strings.Join(names, ", "), keys.Hint(name, names)))
 	}
 	return operation.Param{}, false
 }
 
-func (r *reading) takeQuery(query url.Values) {
+func (r *parsedRequest) takeQuery(query url.Values) {
 	r.takeToken(query)
 	for _, name := range slices.Sorted(maps.Keys(query)) {
 		p, known := r.param(inQuery, name)
@@ -281,7 +278,7 @@ func (r *reading) takeQuery(query url.Values) {
 	}
 }
 
-func (r *reading) takeBody(fields map[string]json.RawMessage) {
+func (r *parsedRequest) takeBody(fields map[string]json.RawMessage) {
 	for _, name := range slices.Sorted(maps.Keys(fields)) {
 		p, known := r.param(inBody, name)
 		if !known {
@@ -295,13 +292,13 @@ func (r *reading) takeBody(fields map[string]json.RawMessage) {
 	}
 }
 
-// errTwice is what is given twice and can be there once.
+// errTwice rejects a repeated parameter.
 var errTwice = errors.New("is given more than once")
 
-// errNUL is a text that the database does not take.
-var errNUL = errors.New("is no text; allowed values: UTF-8 without NUL")
+// errNUL rejects a text that PostgreSQL cannot store.
+var errNUL = errors.New("is not a text; allowed values: UTF-8 without NUL")
 
-// setText gives a text of the URL to a parameter.
+// setText sets a parameter to a text of the URL.
 func setText(p operation.Param, in any, text string) error {
 	if !utf8.ValidString(text) || strings.ContainsRune(text, 0) {
 		return errNUL
@@ -309,7 +306,7 @@ func setText(p operation.Param, in any, text string) error {
 	return p.Set(in, text)
 }
 
-// bodyOf reads the fields of a body, each there once. No body is an object without any.
+// bodyOf parses the fields of a body, which must be unique. A request without a body has no fields.
 func bodyOf(req *http.Request) (map[string]json.RawMessage, *Problem) {
 	if req.ContentLength == 0 && len(req.TransferEncoding) == 0 {
 		return nil, nil
@@ -324,7 +321,7 @@ func bodyOf(req *http.Request) (map[string]json.RawMessage, *Problem) {
 	case errors.As(err, new(*http.MaxBytesError)):
 		return nil, problemf(http.StatusRequestEntityTooLarge, fmt.Sprintf("the body is too large; allowed: up to %d bytes", maxBody))
 	case errors.Is(err, os.ErrDeadlineExceeded):
-		return nil, problemf(http.StatusRequestTimeout, "the body did not come in time")
+		return nil, problemf(http.StatusRequestTimeout, "the body did not arrive in time")
 	case err != nil:
 		return nil, problemf(http.StatusBadRequest, "the body ended early")
 	}
@@ -340,16 +337,16 @@ func respond(w http.ResponseWriter, status int, contentType string, v any) {
 	var body bytes.Buffer
 	e := json.NewEncoder(&body)
 	e.SetEscapeHTML(false)              // texts are as on the command line; no browser takes this for HTML
-	if err := e.Encode(v); err != nil { // of a result: no operation's is one that JSON does not have
+	if err := e.Encode(v); err != nil { // results of operations always encode
 		panic(err)
 	}
 	w.Header().Set("Content-Type", contentType)
 	w.WriteHeader(status)
-	_, _ = w.Write(body.Bytes()) // who has gone reads no error
+	_, _ = w.Write(body.Bytes()) // an error means that the client is gone
 }
 
-// lost answers for a path, or a method, that there is not.
-func (h *Handler) lost(w http.ResponseWriter, req *http.Request) {
+// notFound responds to an unknown path or method.
+func (h *Handler) notFound(w http.ResponseWriter, req *http.Request) {
 	var allowed []string
 	for _, method := range []string{http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPatch} {
 		other := req.Clone(req.Context())

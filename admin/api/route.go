@@ -10,17 +10,17 @@ import (
 	"github.com/belfryhq/belfry/admin"
 )
 
-// Prefix is what every path begins with.
+// Prefix begins the path of every operation.
 const Prefix = "/api/v1"
 
-// route is where an operation is found, and where its parameters stand.
+// route is the method and path of an operation, with the places of its parameters.
 type route struct {
 	method, path string
 	in           map[string]place // by the parameter's name
 	of           operation.Operation
 }
 
-// place is where a parameter stands in a request.
+// place is the part of a request that contains a parameter.
 type place string
 
 const (
@@ -29,13 +29,13 @@ const (
 	inBody  place = "body"
 )
 
-// location names a parameter of a request, for people and programs.
+// location returns the name of a parameter in a Fault.
 func (p place) location(name string) string { return string(p) + "." + name }
 
-// PathOf is the path of an operation below Prefix: /jobs/{id}, /lanes/{lane}/pause.
+// PathOf returns the path of an operation below Prefix: /jobs/{id}, /lanes/{lane}/pause.
 func PathOf(o operation.Operation) string { return routeOf(o).path }
 
-// routeOf is the one rule of the paths.
+// routeOf derives the route of an operation from its name and parameters.
 func routeOf(o operation.Operation) route {
 	r := route{method: http.MethodPost, in: make(map[string]place), of: o}
 	var b strings.Builder
@@ -43,7 +43,7 @@ func routeOf(o operation.Operation) route {
 		b.WriteString("/" + word)
 	}
 	rest, named := inBody, false
-	// /channels/{relation}/attach and /channels/segment/{name} would be two operations of one address.
+	// /channels/{relation}/attach and /channels/segment/{name} would match the same paths.
 	begins := slices.ContainsFunc(admin.Nouns(), func(n admin.Noun) bool { return strings.HasPrefix(n.Name, o.Noun()+" ") })
 	if !o.Changes {
 		r.method, rest = http.MethodGet, inQuery
@@ -62,7 +62,7 @@ func routeOf(o operation.Operation) route {
 	case o.Noun() != "" && !o.Changes && (verb == "list" || verb == "show" && named):
 	case o.Noun() != "" && o.Changes && verb == "set":
 		r.method = http.MethodPatch
-	case o.Noun() == "": // the verb is all there is, and stands first
+	case o.Noun() == "": // such as halt: the verb is the whole name
 		r.path = "/" + verb
 	default:
 		b.WriteString("/" + verb)

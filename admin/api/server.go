@@ -19,42 +19,42 @@ import (
 	"github.com/belfryhq/belfry/admin/oidc"
 )
 
-// Config says where a process serves the API. DefaultConfig has every default.
+// Config configures the server of the API. DefaultConfig has the defaults.
 type Config struct {
-	// Listen is HOST:PORT, or :PORT for all addresses; port 0: any that is free. Empty: the
-	// API is not served. Beyond this machine it is served with TLS, or through Proxy, only.
+	// Listen is HOST:PORT, or :PORT for all addresses. Port 0 selects a free port. Empty disables the API.
+	// Addresses other than loopback require TLS or Proxy.
 	Listen string `mapstructure:"listen"`
-	// ReadOnly refuses whatever changes something, and writes nothing: a standby will do.
+	// ReadOnly rejects all operations that change something. Nothing is written, so that the database may be
+	// a standby.
 	ReadOnly bool `mapstructure:"read_only"`
-	// PublicURL is where people reach it: https://HOST[/PATH]. The path begins every path, the
-	// origin is trusted, and cookies and links are for there. Empty: wherever a request is sent
-	// to.
+	// PublicURL is the URL that users open: https://HOST[/PATH]. Its path prefixes every path, its origin is
+	// trusted, and cookies and links use it. Empty means that each request's own address is used.
 	PublicURL string `mapstructure:"public_url"`
-	// Environment is what the console calls this belfry.
+	// Environment labels this installation in the console.
 	Environment Environment `mapstructure:"environment"`
-	// UnsubscribeKeysFile has the keys, one a line, of the links by which recipients opt out: the
-	// first signs, and all of them read. Empty: there are no such links.
+	// UnsubscribeKeysFile contains the keys of unsubscribe links, one per line. The first key signs, all keys
+	// verify. Empty disables unsubscribe links.
 	UnsubscribeKeysFile string `mapstructure:"unsubscribe_keys_file"`
-	// Proxy stands in front of it.
+	// Proxy is the trusted proxy in front of the API.
 	Proxy ProxyConfig `mapstructure:"proxy"`
-	// TLS is how it is served, if its files are given.
+	// TLS has the certificate. Without one the API is served without TLS.
 	TLS TLS `mapstructure:"tls"`
-	// Sessions says how long people stay signed in.
+	// Sessions limits the duration of sessions.
 	Sessions Sessions `mapstructure:"sessions"`
-	// OIDC is a provider that signs people in.
+	// OIDC is the OpenID Connect provider.
 	OIDC oidc.Config `mapstructure:"oidc"`
 }
 
-// Environment tells one belfry from another where people look at both: a name and a colour on
-// every page of the console. The zero value is none.
+// Environment distinguishes installations for users of several: a name and a colour on every page of the
+// console. The zero value shows no label.
 type Environment struct {
-	// Name is in each title as well, as production. Up to 40 characters; empty: nothing is shown.
+	// Name is part of each page's title, such as production. Up to 40 characters. Empty shows no label.
 	Name string `mapstructure:"name"`
-	// Colour is one of Colours; empty: the first.
+	// Colour is one of Colours. Empty selects the first.
 	Colour string `mapstructure:"colour"`
 }
 
-// Colours are those that an Environment may have.
+// Colours returns the allowed colours of an Environment.
 func Colours() []string { return []string{"grey", "blue", "green", "amber", "red", "violet"} }
 
 const maxEnvironment = 40
@@ -62,7 +62,7 @@ const maxEnvironment = 40
 func (e Environment) validate() error {
 	var errs []error
 	if printable := !strings.ContainsFunc(e.Name, func(r rune) bool { return !unicode.IsPrint(r) }); !printable || utf8.RuneCountInString(e.Name) > maxEnvironment {
-		errs = append(errs, fmt.Errorf("api.environment.name: %q is not allowed; allowed values: up to 40 printable characters, as production, or empty for none", e.Name))
+		errs = append(errs, fmt.Errorf("api.environment.name: %q is not allowed; allowed values: up to 40 printable characters, such as production, or empty for none", e.Name))
 	}
 	if e.Colour != "" && !slices.Contains(Colours(), e.Colour) {
 		errs = append(errs, fmt.Errorf("api.environment.colour: %q is not allowed; allowed values: %s", e.Colour, strings.Join(Colours(), ", ")))
@@ -70,11 +70,11 @@ func (e Environment) validate() error {
 	return errors.Join(errs...)
 }
 
-// Sessions are those of people who signed in.
+// Sessions limits the duration of sessions.
 type Sessions struct {
-	// Lifetime is how long one lasts at most, 5m to 720h.
+	// Lifetime is the maximum duration of a session, 5m to 720h.
 	Lifetime time.Duration `mapstructure:"lifetime"`
-	// Idle ends one that was not used for so long, 5m to Lifetime.
+	// Idle is the maximum time between two requests of a session, 5m to Lifetime.
 	Idle time.Duration `mapstructure:"idle"`
 }
 
@@ -96,13 +96,13 @@ const (
 
 // TLS names the files of a certificate, in PEM.
 type TLS struct {
-	// CertFile has the certificate and those between it and its authority.
+	// CertFile has the certificate and its intermediate certificates.
 	CertFile string `mapstructure:"cert_file"`
 	// KeyFile has the certificate's key.
 	KeyFile string `mapstructure:"key_file"`
 }
 
-// DefaultConfig is what config.yaml documents.
+// DefaultConfig returns the defaults that config.yaml documents.
 func DefaultConfig() Config {
 	return Config{
 		Proxy:    ProxyConfig{Addresses: []string{}, SecretHeader: "X-Belfry-Proxy", Roles: []string{}},
@@ -111,7 +111,7 @@ func DefaultConfig() Config {
 	}
 }
 
-// Validate returns every problem at once, each with its key path, or nil.
+// Validate returns all problems, each with its key path, or nil.
 func (c Config) Validate() error {
 	_, err := publicOf(c.PublicURL)
 	_, noRoles := parseGroupRoles("api.oidc.roles", c.OIDC.Roles)
@@ -122,14 +122,14 @@ func (c Config) Validate() error {
 	return errors.Join(errs...)
 }
 
-// validateListen is about the address, and who may reach it.
+// validateListen checks the address and its protection.
 func (c Config) validateListen() error {
 	if c.Listen == "" {
 		return nil
 	}
 	host, port, err := net.SplitHostPort(c.Listen)
 	if n, bad := strconv.Atoi(port); err != nil || bad != nil || n < 0 || n > 65535 {
-		return fmt.Errorf("api.listen: %q is not allowed; allowed values: HOST:PORT with a port of 0 to 65535, as 127.0.0.1:8470 or :8470, or empty for none", c.Listen)
+		return fmt.Errorf("api.listen: %q is not allowed; allowed values: HOST:PORT with a port of 0 to 65535, such as 127.0.0.1:8470 or :8470, or empty for none", c.Listen)
 	}
 	switch {
 	case c.Proxy.together(c.PublicURL) != nil:
@@ -144,15 +144,14 @@ func (c Config) validateListen() error {
 	return nil
 }
 
-// loopback reports whether only this machine reaches a host. A name may be anything, but for
-// the one that never leaves it (RFC 6761).
+// loopback reports whether a host is this machine. Except localhost (RFC 6761), names are not, because they
+// may resolve to any address.
 func loopback(host string) bool {
 	address, err := netip.ParseAddr(host)
 	return host == "localhost" || err == nil && address.IsLoopback()
 }
 
-// Limits of a server. What an operation may take is beside them: operate moves the end of
-// writing.
+// Limits of a server. The deadline of an operation is added to them: operate extends the write deadline.
 const (
 	headerTime  = 5 * time.Second
 	readTime    = 20 * time.Second
@@ -170,7 +169,7 @@ type Server struct {
 	certificate atomic.Pointer[tls.Certificate]
 }
 
-// Listen opens the address and reads the certificate. Run serves; who does not run it closes it.
+// Listen opens the address and reads the certificate. The caller must call Run or Close.
 func Listen(ctx context.Context, c Config, h http.Handler) (*Server, error) {
 	s := &Server{config: c, http: &http.Server{
 		Handler: h, ReadHeaderTimeout: headerTime, ReadTimeout: readTime, WriteTimeout: writeTime,
@@ -195,7 +194,7 @@ func Listen(ctx context.Context, c Config, h http.Handler) (*Server, error) {
 	return s, nil
 }
 
-// URL is where the API is, as this machine sees it.
+// URL returns the URL of the API on this machine.
 func (s *Server) URL() string {
 	scheme := "http"
 	if s.config.TLS.CertFile != "" {
@@ -204,7 +203,7 @@ func (s *Server) URL() string {
 	return scheme + "://" + s.listener.Addr().String() + Prefix
 }
 
-// Reload reads the certificate again. When that does not work, the one before stays.
+// Reload reads the certificate again. After an error the previous certificate remains in use.
 func (s *Server) Reload() error {
 	if s.config.TLS.CertFile == "" {
 		return nil
@@ -217,8 +216,8 @@ func (s *Server) Reload() error {
 	return nil
 }
 
-// Run serves until ctx is cancelled and the requests in progress have ended, for which they
-// have some time.
+// Run serves until ctx is cancelled and the requests in progress have ended. It aborts requests that still
+// run after stopTime.
 func (s *Server) Run(ctx context.Context) error {
 	ended := make(chan error, 1)
 	go func() {
@@ -237,7 +236,7 @@ func (s *Server) Run(ctx context.Context) error {
 	defer cancel()
 	err := s.http.Shutdown(stopping)
 	if errors.Is(err, context.DeadlineExceeded) {
-		err = s.http.Close() // what still runs has had its time
+		err = s.http.Close() // aborts the remaining requests
 	}
 	return errors.Join(err, served(<-ended))
 }
@@ -249,7 +248,7 @@ func served(err error) error {
 	return err
 }
 
-// Close cuts off whatever is in progress.
+// Close aborts all requests in progress.
 func (s *Server) Close() error {
 	return errors.Join(s.http.Close(), served(s.listener.Close()))
 }

@@ -42,20 +42,20 @@ func TestAPI_GivenUpRequestsLeaveNoQueryRunning(t *testing.T) {
 	b := setup(t, func(c *api.Options) { c.Operations = []operation.Operation{sleeper("sleep", false)} })
 	aside, err := pgx.Connect(t.Context(), b.db.DSN)
 	require.NoError(t, err)
-	defer aside.Close(context.WithoutCancel(t.Context())) //nolint:errcheck // it only looked
+	defer aside.Close(context.WithoutCancel(t.Context())) //nolint:errcheck // it only visited
 	running := func() (n int) {
 		t.Helper()
 		require.NoError(t, aside.QueryRow(t.Context(), `SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND query LIKE 'SELECT pg_sleep%' AND state = 'active'`).Scan(&n))
 		return n
 	}
 	defer func() { // what a failure leaves keeps the server from closing
-		for b.handler.Turns() > 0 {
+		for b.handler.LimitedIdentities() > 0 {
 			_, err := aside.Exec(context.WithoutCancel(t.Context()), `SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()`)
 			require.NoError(t, err)
 		}
 	}()
 	const identities, requests = 10, 40
-	require.Equal(t, requests/identities, b.handler.OwnTurns(), "so that no request waits for its turn")
+	require.Equal(t, requests/identities, b.handler.MaxOwn(), "so that no request waits for its turn")
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	var clients sync.WaitGroup
@@ -73,11 +73,11 @@ func TestAPI_GivenUpRequestsLeaveNoQueryRunning(t *testing.T) {
 		})
 	}
 	connections := int(b.db.Pool.Config().MaxConns)
-	require.Eventually(t, func() bool { return running() == connections && b.handler.TurnsTaken() == requests }, patience, 10*time.Millisecond)
+	require.Eventually(t, func() bool { return running() == connections && b.handler.RunningRequests() == requests }, patience, 10*time.Millisecond)
 	cancel()
 	clients.Wait()
 	require.Eventually(t, func() bool {
-		return running() == 0 && b.handler.Turns() == 0 && b.db.Pool.Stat().AcquiredConns() == 0
+		return running() == 0 && b.handler.LimitedIdentities() == 0 && b.db.Pool.Stat().AcquiredConns() == 0
 	}, patience, 20*time.Millisecond)
 }
 

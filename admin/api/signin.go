@@ -25,19 +25,18 @@ const (
 	logoutPath = Prefix + "/logout"
 )
 
-// SignedIn is the answer to a sign-in. The cookie beside it is the session.
+// SignedIn is the response to a sign-in. A cookie of the response has the session.
 type SignedIn struct {
 	Name      string         `json:"name"`
 	Role      operation.Role `json:"role"`
 	ExpiresAt time.Time      `json:"expires_at"`
 }
 
-// signIns bounds the sign-ins that are refused: by the address that they come from, and by
-// name, whether or not it is anybody's.
+// signIns limits refused sign-ins by address and by name, whether or not a user has the name.
 type signIns struct {
 	addresses, names *lockout
-	events           *rate.Limiter // of lockouts, whatever is guessed
-	refusals         *rate.Limiter // lines of the log about the provider
+	events           *rate.Limiter // recorded lockouts
+	refusals         *rate.Limiter // log lines about the provider
 }
 
 func (h *Handler) newSignIns() signIns {
@@ -52,8 +51,8 @@ func (h *Handler) newSignIns() signIns {
 	}
 }
 
-// signsInOrOut answers a request about a session rather than an operation; false if it is none.
-func (h *Handler) signsInOrOut(w http.ResponseWriter, req *http.Request) bool {
+// serveSession answers requests to sign in and out. It returns false for all other requests.
+func (h *Handler) serveSession(w http.ResponseWriter, req *http.Request) bool {
 	answers := map[string]map[string]func(http.ResponseWriter, *http.Request) *Problem{
 		loginPath:    {http.MethodGet: h.answerOptions, http.MethodPost: h.answerSignIn},
 		logoutPath:   {http.MethodPost: h.answerSignOut},
@@ -84,18 +83,18 @@ func (h *Handler) signsInOrOut(w http.ResponseWriter, req *http.Request) bool {
 	return true
 }
 
-// withoutSessions is the error of a sign-in, or a sign-out, without Options.Sessions.
+// withoutSessions returns the error of a sign-in or a sign-out without Options.Sessions.
 func (h *Handler) withoutSessions() *RefusedError {
-	return refused(http.StatusForbidden, errkind.Denied, "nobody signs in here: this belfry is read-only (api.read_only), and writes no sessions; use a token")
+	return refused(http.StatusForbidden, errkind.Denied, "signing in is disabled: this belfry is read-only (api.read_only) and stores no sessions; use a token")
 }
 
-// LoginOptions are the ways to sign in here.
+// LoginOptions lists the enabled ways to sign in.
 type LoginOptions struct {
 	// As is the sender of the request; null if it has no credentials, or bad ones.
 	As *SignedInAs `json:"as"`
-	// Password tells whether POST /login takes names and passwords.
+	// Password reports whether POST /login accepts names and passwords.
 	Password bool `json:"password"`
-	// Provider is the other way; null: there is none.
+	// Provider is the OpenID Connect provider, or null if none is configured.
 	Provider *LoginProvider `json:"provider"`
 }
 
@@ -105,7 +104,7 @@ type SignedInAs struct {
 	Role operation.Role `json:"role"`
 }
 
-// LoginProvider is a button: its text, and the path that it leads to.
+// LoginProvider is the text and the path of a sign-in button.
 type LoginProvider struct {
 	Label string `json:"label"`
 	Path  string `json:"path"`
@@ -139,7 +138,7 @@ func (h *Handler) answerOptions(w http.ResponseWriter, req *http.Request) *Probl
 // Credentials are a name and a password, or a sign-in link.
 type Credentials struct{ Name, Password, Link string }
 
-// maxCredential is how many bytes a name, a password or a link may have.
+// maxCredential is the maximum length of a name, a password or a link in bytes.
 const maxCredential = 4000
 
 func (c Credentials) valid() bool {
@@ -173,7 +172,7 @@ func (h *Handler) SignIn(w http.ResponseWriter, req *http.Request, given Credent
 		e.challenge = `Bearer realm="belfry"`
 		return SignedIn{}, e
 	case err != nil:
-		return SignedIn{}, h.unanswered(err)
+		return SignedIn{}, h.credentialsUnchecked(err)
 	}
 	h.signIns.names.good(given.Name)
 	h.opened(ctx, w, req, opened, from)
@@ -204,11 +203,11 @@ func (h *Handler) opened(ctx context.Context, w http.ResponseWriter, req *http.R
 	http.SetCookie(w, h.cookieOf(req, opened.Secret, opened.ExpiresAt))
 }
 
-// lockedError is a name by which nobody signs in for a while.
+// lockedError rejects a name that is locked out.
 type lockedError struct{ wait time.Duration }
 
 func (*lockedError) Error() string {
-	return "too many sign-ins by this name were refused; `belfry users link` makes a link that signs in all the same"
+	return "too many sign-ins by this name were refused; `belfry users link` creates a link that signs in nevertheless"
 }
 
 // open opens a session by credentials. Each attempt by a name counts before its password is
@@ -226,8 +225,8 @@ func (h *Handler) open(ctx context.Context, given Credentials, from string) (acc
 	return h.Sessions.SignIn(ctx, given.Name, given.Password, from)
 }
 
-// count counts a sign-in by a name, and records when a lockout begins; it returns how long the
-// name is locked out.
+// count counts a sign-in by a nameand records the beginning of a lockout. It returns the remaining lockout of
+// the name.
 func (h *Handler) count(ctx context.Context, name, from string) time.Duration {
 	wait, begins := h.signIns.names.count(name)
 	if begins {
@@ -269,7 +268,7 @@ func (h *Handler) SignOut(w http.ResponseWriter, req *http.Request) error {
 	}
 	if secret, has := h.cookie(req); has {
 		if err := h.Sessions.SignOut(context.WithoutCancel(req.Context()), secret); err != nil {
-			return h.unanswered(err)
+			return h.credentialsUnchecked(err)
 		}
 	}
 	http.SetCookie(w, h.cookieOf(req, "", time.Unix(1, 0)))
@@ -284,7 +283,8 @@ func (h *Handler) answerSignOut(w http.ResponseWriter, req *http.Request) *Probl
 	return nil
 }
 
-// cookieName binds the cookie to the host and, where it can be, to TLS.
+// cookieName returns the name of the session cookie. Its prefix binds the cookie to TLS and to the host, if
+// possible.
 func (h *Handler) cookieName(req *http.Request) string {
 	switch {
 	case !h.public.secure(req):
@@ -295,31 +295,31 @@ func (h *Handler) cookieName(req *http.Request) string {
 	return "__Secure-belfry"
 }
 
-// cookieOf is the cookie of a session.
+// cookieOf returns the cookie of a session.
 func (h *Handler) cookieOf(req *http.Request, secret string, expires time.Time) *http.Cookie {
 	return h.cookieNamed(req, h.cookieName(req), secret, expires)
 }
 
-// cookieNamed is a cookie of belfry's. SameSite=Lax lets a link of elsewhere lead to a page; what
-// changes something is refused to other sites by more than that.
+// cookieNamed returns a cookie of belfry. SameSite=Lax allows links from other sites to pages. Other
+// cross-site requests are also rejected by their headers.
 func (h *Handler) cookieNamed(req *http.Request, name, value string, expires time.Time) *http.Cookie {
 	path := h.public.path
 	if path == "" {
 		path = "/"
 	}
-	return &http.Cookie{ //nolint:gosec // Secure wherever a browser comes by TLS; without it the API is this machine's
+	return &http.Cookie{ //nolint:gosec // Secure if the browser uses TLS; without TLS the API is local
 		Name: name, Value: value, Path: path, Expires: expires,
 		HttpOnly: true, Secure: h.public.secure(req), SameSite: http.SameSiteLaxMode,
 	}
 }
 
-// cookie is the secret of the request's session. Two are one too many: one of them is not of
-// here.
+// cookie returns the secret of the request's session. Of two cookies one may be another site's; then it
+// returns neither.
 func (h *Handler) cookie(req *http.Request) (secret string, has bool) {
 	return cookieNamed(req, h.cookieName(req), 100)
 }
 
-// cookieNamed is the value of the request's one cookie of that name, of so many bytes at most.
+// cookieNamed returns the value of the request's only cookie with that name, of at most most bytes.
 func cookieNamed(req *http.Request, name string, most int) (value string, has bool) {
 	list := req.CookiesNamed(name)
 	if len(list) != 1 || list[0].Value == "" || len(list[0].Value) > most {

@@ -164,7 +164,7 @@ func TestSignIn_LocksANameOut(t *testing.T) {
 	}
 	anns := guess("ann")
 	require.Equal(t, []int{401, 429}, []int{anns[9].status, anns[10].status})
-	require.Equal(t, http.StatusTooManyRequests, b.call(t, "", "POST", "/login", login).status, "the right one is not looked at, either")
+	require.Equal(t, http.StatusTooManyRequests, b.call(t, "", "POST", "/login", login).status, "the right one is not visited at, either")
 	a := b.call(t, "admin", "POST", "/users/ann/link", "")
 	var link access.SignInLink
 	require.NoError(t, json.Unmarshal([]byte(a.text), &link))
@@ -194,7 +194,7 @@ func TestSignIn_ALockoutKeepsNobodyOutFromWhereTheySignIn(t *testing.T) {
 	}
 	require.Equal(t, http.StatusTooManyRequests, b.call(t, "", "POST", "/login", login).status)
 	signedIn("ann", "127.0.0.1", "29 days")
-	require.Equal(t, http.StatusUnauthorized, b.call(t, "", "POST", "/login", wrong).status, "the password is looked at")
+	require.Equal(t, http.StatusUnauthorized, b.call(t, "", "POST", "/login", wrong).status, "the password is visited at")
 	require.Equal(t, http.StatusOK, b.call(t, "", "POST", "/login", login).status)
 }
 
@@ -211,7 +211,7 @@ func TestLong_SignInLocksAnAddressOut(t *testing.T) {
 	require.NotEmpty(t, last.header.Get("Retry-After"))
 }
 
-// What is not a sign-in is refused before anything is looked up.
+// What is not a sign-in is refused before anything is visited up.
 func TestSignIn_RefusesBadInput(t *testing.T) {
 	t.Parallel()
 	b := setup(t, nil)

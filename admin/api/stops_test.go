@@ -35,7 +35,7 @@ func reserved(t *testing.T, c *api.Options) {
 	env := c.Env
 	env.DB, env.Jobs = pool, job.NewStore(pool)
 	authenticate := c.Authenticate
-	on := func(pool *pgxpool.Pool) func(context.Context, string) (access.Identity, error) { // as tokens are looked up
+	on := func(pool *pgxpool.Pool) func(context.Context, string) (access.Identity, error) { // as tokens are visited up
 		return func(ctx context.Context, secret string) (access.Identity, error) {
 			ctx, cancel := context.WithTimeout(ctx, patience)
 			defer cancel()
@@ -114,7 +114,7 @@ func TestTurns_LimitWhatChangesSomething(t *testing.T) {
 		c.Operations = append(c.Operations, act)
 		reserved(t, c)
 	})
-	b.handler.SetTurns(1, 20*time.Millisecond)
+	b.handler.SetLimits(1, 20*time.Millisecond)
 	var asking sync.WaitGroup
 	asking.Go(func() { b.call(t, "operator", "POST", "/people/move", "") })
 	defer asking.Wait()

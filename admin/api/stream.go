@@ -16,14 +16,14 @@ import (
 	"github.com/belfryhq/belfry/internal/errkind"
 )
 
-// Limits of streams. Each takes a goroutine or two and the memory of an item; the looks are
-// shared (jobs.Watches).
+// Limits of streams. Each stream needs two goroutines and the memory of an item. The queries are shared
+// (jobs.Watches).
 const (
-	maxStreams    = 512              // of the process: a browser with pages that are live has two
-	maxOwnStreams = 32               // of who asks
-	beatEvery     = 15 * time.Second // a comment, and a look whether who asks still may
-	eventTime     = 10 * time.Second // a reader has for each write
-	reconnectTime = 5 * time.Second  // a client waits before it comes back
+	maxStreams    = 512              // of the process; a browser has two with live pages
+	maxOwnStreams = 32               // of one identity
+	beatEvery     = 15 * time.Second // interval of comments and authorization checks
+	eventTime     = 10 * time.Second // deadline of each write
+	reconnectTime = 5 * time.Second  // delay before a client reconnects
 )
 
 // eventStream and jsonLines are the forms of a stream.
@@ -32,7 +32,7 @@ const (
 	jsonLines   = "application/x-ndjson"
 )
 
-// streams counts those that are open, and ends them all.
+// streams counts the open streams, and ends all of them.
 type streams struct {
 	most, own   int
 	beat, event time.Duration
@@ -73,28 +73,28 @@ func (s *streams) leave(name string) {
 	}
 }
 
-// nextBeat is in how long all streams beat: at one moment, so that who they are for is looked up
-// for all of them together.
+// nextBeat returns the time until the next heartbeat. All streams have it at the same moment, so that one
+// query authorizes all of them.
 func (s *streams) nextBeat() time.Duration {
 	now := time.Now()
 	return now.Truncate(s.beat).Add(s.beat).Sub(now)
 }
 
-// Streams is how many are open.
+// Streams returns the number of open streams.
 func (h *Handler) Streams() int {
 	h.streams.mu.Lock()
 	defer h.streams.mu.Unlock()
 	return h.streams.open
 }
 
-// EndStreams ends every stream, and those that begin later, when the server stops.
+// EndStreams ends all open and all later streams, because the server stops.
 func (h *Handler) EndStreams() { h.streams.stop.Do(func() { close(h.streams.stopping) }) }
 
-// stream is one answer that comes piece by piece. Whoever serves the request writes, alone.
+// stream is a streamed response. Only the request's goroutine writes to it.
 type stream struct {
 	w      http.ResponseWriter
 	ctl    *http.ResponseController
-	events bool // text/event-stream; otherwise a JSON document a line
+	events bool // text/event-stream; otherwise one JSON document per line
 	within time.Duration
 	id     uint64
 	begun  bool
@@ -121,7 +121,7 @@ func (h *Handler) follow(r route, w http.ResponseWriter, req *http.Request, c Ca
 	}
 }
 
-// formOf is the form that a request asks for.
+// formOf returns the form of a stream that a request accepts.
 func formOf(req *http.Request) (events, acceptable bool) {
 	best := 0.0
 	accept := strings.Join(req.Header.Values("Accept"), ",")
@@ -152,7 +152,7 @@ func formOf(req *http.Request) (events, acceptable bool) {
 	return events, best > 0
 }
 
-// begin writes the head of the answer.
+// begin sets the headers of the response at the first item.
 func (s *stream) begin(b *bytes.Buffer) {
 	if s.begun {
 		return
@@ -164,11 +164,11 @@ func (s *stream) begin(b *bytes.Buffer) {
 		b.WriteString("retry: " + strconv.FormatInt(reconnectTime.Milliseconds(), 10) + "\n\n")
 	}
 	s.w.Header().Set("Content-Type", kind)
-	s.w.Header().Set("X-Accel-Buffering", "no") // proxies that collect answers first
+	s.w.Header().Set("X-Accel-Buffering", "no") // for proxies that buffer responses
 	s.w.WriteHeader(http.StatusOK)
 }
 
-// send writes, and waits until it is on its way. Between writes there is no deadline.
+// send writes and flushes b. There is no deadline between writes.
 func (s *stream) send(b *bytes.Buffer) (err error) {
 	defer func() { s.failed = err != nil }()
 	_ = s.ctl.SetWriteDeadline(time.Now().Add(s.within))
@@ -181,7 +181,7 @@ func (s *stream) send(b *bytes.Buffer) (err error) {
 	return s.ctl.SetWriteDeadline(time.Time{})
 }
 
-// event adds an event to b; an item has no name.
+// event appends an event to b. Items have no name.
 func (s *stream) event(b *bytes.Buffer, name string, v any) error {
 	text, err := json.Marshal(v)
 	if err != nil {
@@ -219,12 +219,12 @@ func (s *stream) item(item any) error {
 		err = s.lines(&b, operation.Lines(item)...)
 	}
 	if err != nil {
-		panic(err) // no operation's item is one that JSON does not have
+		panic(err) // items of operations always encode
 	}
 	return s.send(&b)
 }
 
-// beat shows a reader, and whatever is in between, that the stream lives.
+// beat sends a heartbeat to the client and the proxies in between.
 func (s *stream) beat() error {
 	var b bytes.Buffer
 	if s.begin(&b); s.events {
@@ -235,7 +235,7 @@ func (s *stream) beat() error {
 	return s.send(&b)
 }
 
-// last ends the stream with the result of its operation; nil is none.
+// last ends the stream with the result of its operation, which may be nil.
 func (s *stream) last(out any) {
 	var b bytes.Buffer
 	s.begin(&b)
@@ -254,8 +254,8 @@ func (s *stream) last(out any) {
 	_ = s.send(&b)
 }
 
-// cut ends the stream before its end. Who reads lines sees that the answer breaks off, rather
-// than takes it for the whole.
+// cut ends the stream with an error. It aborts a response of lines, so that the client does not take it for a
+// complete one.
 func (s *stream) cut(p *Problem) {
 	if !s.begun {
 		_ = s.ctl.SetWriteDeadline(time.Now().Add(s.within))

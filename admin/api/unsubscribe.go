@@ -23,11 +23,10 @@ const (
 	unsubscribeReason = "by the recipient, through the link in a message"
 )
 
-// UnsubscribeLinks reads the keys of the links by which recipients opt out; nil: there are no
-// such links.
+// UnsubscribeLinks reads the keys of unsubscribe links. It returns nil if none are configured.
 func (c Config) UnsubscribeLinks() (*unsubscribe.Links, error) {
 	if c.UnsubscribeKeysFile == "" {
-		return nil, nil //nolint:nilnil // there are none
+		return nil, nil //nolint:nilnil // none are configured
 	}
 	links, err := unsubscribe.Open(c.UnsubscribeKeysFile)
 	if err != nil {
@@ -36,37 +35,37 @@ func (c Config) UnsubscribeLinks() (*unsubscribe.Links, error) {
 	return links, nil
 }
 
-// UnsubscribeURL is where a recipient opts out by links. The configuration is a valid one.
+// UnsubscribeURL returns the URL of an unsubscribe link. The configuration must be valid.
 func (c Config) UnsubscribeURL(links *unsubscribe.Links, link unsubscribe.Link) string {
 	at, _ := publicOf(c.PublicURL) // Validate has let it pass
 	return at.url(unsubscribePath + links.Sign(link))
 }
 
-// unsubscribing bounds requests of recipients.
+// unsubscribing limits requests of recipients.
 type unsubscribing struct {
-	strangers *lockout      // of bad links, by address
-	repeats   *lockout      // of good links, by channel
-	acting    chan struct{} // opt-outs that are recorded now
+	invalid *lockout      // invalid links, by address
+	valid   *lockout      // valid links, by channel
+	acting  chan struct{} // opt-outs that are recorded now
 }
 
 func (h *Handler) newUnsubscribing() unsubscribing {
 	return unsubscribing{
-		strangers: newLockout(20, 6*time.Second, func(from string) {
+		invalid: newLockout(20, 6*time.Second, func(from string) {
 			h.Log.Warn().Str("detail", from).Msg("too many invalid unsubscribe links from one address")
 		}),
-		repeats: newLockout(20, 6*time.Second, func(string) {}),
-		acting:  make(chan struct{}, unsubscribeAtOnce),
+		valid:  newLockout(20, 6*time.Second, func(string) {}),
+		acting: make(chan struct{}, unsubscribeAtOnce),
 	}
 }
 
-// recipient answers the link of a recipient, who has no token. The link is the authority, so that the
+// unsubscribe serves an unsubscribe link of a recipient, who has no token. The link is the authority, so that the
 // origin of the request does not matter.
 //
 //	GET   a page with a button; changes nothing, because scanners follow links
 //	POST  List-Unsubscribe=One-Click (RFC 8058) records the opt-out
 //
 // The answers do not depend on whether the channel exists.
-func (h *Handler) recipient(w http.ResponseWriter, req *http.Request) {
+func (h *Handler) unsubscribe(w http.ResponseWriter, req *http.Request) {
 	signed := strings.TrimPrefix(req.URL.EscapedPath(), unsubscribePath)
 	post := req.Method == http.MethodPost
 	if !post && req.Method != http.MethodGet && req.Method != http.MethodHead {
@@ -76,10 +75,10 @@ func (h *Handler) recipient(w http.ResponseWriter, req *http.Request) {
 	}
 	link, err := h.Unsubscribe.Read(signed)
 	if err != nil {
-		if tooOften(w, h.unsubscribing.strangers.bad(h.Proxy.client(req))) {
+		if tooOften(w, h.unsubscribing.invalid.bad(h.Proxy.client(req))) {
 			return
 		}
-		answerPage(w, http.StatusNotFound, "This link is not good", "It may have been cut off. Open it from the message again.")
+		answerPage(w, http.StatusNotFound, "This link is not valid", "It may be incomplete. Open it from the message again.")
 		return
 	}
 	if !post {
@@ -87,24 +86,24 @@ func (h *Handler) recipient(w http.ResponseWriter, req *http.Request) {
 		answerPage(w, http.StatusOK, "Unsubscribe", unsubscribeForm)
 		return
 	}
-	// Good links are not counted by address: a provider sends those of all its people from a few.
-	if !tooOften(w, h.unsubscribing.repeats.bad(strconv.FormatInt(link.ChannelID, 10))) {
-		h.unsubscribe(w, req, link)
+	// Valid links are not counted by address: a mail provider sends the requests of all its users from few addresses.
+	if !tooOften(w, h.unsubscribing.valid.bad(strconv.FormatInt(link.ChannelID, 10))) {
+		h.recordOptOut(w, req, link)
 	}
 }
 
-// tooOften answers if there is something to wait for.
+// tooOften responds if wait is positive, and reports whether it did.
 func tooOften(w http.ResponseWriter, wait time.Duration) bool {
 	if wait <= 0 {
 		return false
 	}
 	w.Header().Set("Retry-After", strconv.Itoa(int(math.Ceil(wait.Seconds()))))
-	answerPage(w, http.StatusTooManyRequests, "Try again later", "This was asked for too often.")
+	answerPage(w, http.StatusTooManyRequests, "Try again later", "There were too many requests.")
 	return true
 }
 
-// unsubscribe records an opt-out to its end, whether or not who asked waits.
-func (h *Handler) unsubscribe(w http.ResponseWriter, req *http.Request, link unsubscribe.Link) {
+// recordOptOut records an opt-out, even if the client disconnects.
+func (h *Handler) recordOptOut(w http.ResponseWriter, req *http.Request, link unsubscribe.Link) {
 	req.Body = http.MaxBytesReader(w, req.Body, unsubscribeBody)
 	if req.PostFormValue("List-Unsubscribe") != "One-Click" {
 		answerPage(w, http.StatusBadRequest, "Nothing has changed", "The allowed body is List-Unsubscribe=One-Click, as a form.")
@@ -119,8 +118,8 @@ func (h *Handler) unsubscribe(w http.ResponseWriter, req *http.Request, link uns
 	switch {
 	case err == nil:
 		answerPage(w, http.StatusOK, "You have unsubscribed", "You will get no more of these messages. One that is on its way already may still come.")
-	case errors.Is(err, channels.ErrPreference): // the category or the medium is gone, and with it what is sent of it
-		answerPage(w, http.StatusNotFound, "This link is not good", "What it is about is not sent any more.")
+	case errors.Is(err, channels.ErrPreference): // the category or the medium does not exist any more
+		answerPage(w, http.StatusNotFound, "This link is not valid any more", "These messages are not sent any more.")
 	default:
 		h.Log.Error().Err(err).Int64("channel_id", link.ChannelID).Msg("a recipient could not unsubscribe")
 		w.Header().Set("Retry-After", "60")
@@ -128,10 +127,10 @@ func (h *Handler) unsubscribe(w http.ResponseWriter, req *http.Request, link uns
 	}
 }
 
-// errReadOnly is api.read_only.
+// errReadOnly rejects an opt-out because of api.read_only.
 var errReadOnly = errors.New("this belfry is read-only (api.read_only)")
 
-// optOut records an opt-out; a few run at a time.
+// optOut records an opt-out. The number of concurrent ones is limited.
 func (h *Handler) optOut(ctx context.Context, link unsubscribe.Link) error {
 	select {
 	case h.unsubscribing.acting <- struct{}{}:
@@ -145,11 +144,11 @@ func (h *Handler) optOut(ctx context.Context, link unsubscribe.Link) error {
 	return err
 }
 
-// unsubscribeForm posts what a mail provider posts, to the page's own address.
+// unsubscribeForm posts the body of a one-click request (RFC 8058) to the page's own address.
 const unsubscribeForm = `<form method="post"><input type="hidden" name="List-Unsubscribe" value="One-Click">` +
 	`<button>Unsubscribe</button></form>`
 
-// answerPage writes a page of constants.
+// answerPage writes a page. title and content are HTML.
 func answerPage(w http.ResponseWriter, status int, title, content string) {
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")
 	w.Header().Set("X-Robots-Tag", "noindex")

@@ -86,7 +86,7 @@ func TestConsole_NobodySignsInWhereItIsReadOnly(t *testing.T) {
 	require.Contains(t, h.as(t, "").get(t, "/sign-in").text, "This belfry is read-only")
 	refused := h.as(t, "").post(t, "/sign-in", url.Values{"name": {"ann"}, "password": {"correct horse battery"}})
 	require.Equal(t, http.StatusForbidden, refused.status)
-	require.Contains(t, refused.text, "nobody signs in here")
+	require.Contains(t, refused.text, "signing in is disabled")
 	require.Equal(t, http.StatusForbidden, h.as(t, "").post(t, "/sign-out", url.Values{}).status)
 	require.Equal(t, http.StatusOK, h.as(t, "admin").get(t, "/jobs/"+text.Int(id)).status)
 	p := h.as(t, "admin").post(t, "/abort", url.Values{"id": {text.Int(id)}})

@@ -169,7 +169,7 @@ func TestServe_RefusesToListenBeyondThisMachineWithoutTLS(t *testing.T) {
 	declared := []string{nowhere, "BELFRY_API_PROXY_ADDRESSES=10.0.0.7", "BELFRY_API_PROXY_SECRET_FILE=" + secret}
 	r := command(t, declared, "serve", "--listen", ":0")
 	require.Equal(t, codeConfiguration, r.code)
-	require.Contains(t, r.stderr, "api.public_url: is empty; allowed values: where people reach the proxy")
+	require.Contains(t, r.stderr, "api.public_url: is empty; allowed values: the URL of the proxy")
 	declared = append(declared, "BELFRY_API_PUBLIC_URL=https://belfry.example.com")
 	noSecret := append(slices.Clone(declared), "BELFRY_API_LISTEN=:0", "BELFRY_API_PROXY_SECRET_FILE="+secret+".none")
 	r = command(t, noSecret, "config", "check")

@@ -44,7 +44,10 @@ func Load(in config.Input, secrets func(Config) bool) (Settings, error) {
 	loaded.Check(c.Validate())
 	if secrets != nil && secrets(c) {
 		_, noLinks := c.API.UnsubscribeLinks()
-		loaded.Check(errors.Join(c.Senders.checkSecrets(loaded.Wrong), noLinks, c.API.CheckSecrets()))
+		loaded.Check(errors.Join(c.Senders.checkSecrets(loaded.Wrong), noLinks))
+		if c.API.Validate() == nil { // otherwise Validate has reported the problem
+			loaded.Check(c.API.CheckSecrets())
+		}
 	}
 	if err := loaded.Err(); err != nil {
 		return Settings{}, err
