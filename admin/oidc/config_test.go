@@ -35,6 +35,20 @@ func TestConfig_ReportsAllProblems(t *testing.T) {
 		require.ErrorContains(t, c.Validate(), "api.oidc.issuer: ", issuer)
 	}
 
+	for _, change := range []func(*oidc.Config){
+		func(c *oidc.Config) { c.Scopes = []string{`a"b`} },
+		func(c *oidc.Config) { c.Scopes = []string{`a\b`} },
+		func(c *oidc.Config) { c.Label = "a\nb" },
+		func(c *oidc.Config) { c.Label = strings.Repeat("x", 61) },
+		func(c *oidc.Config) { c.Label = " a" },
+	} {
+		c := oidc.DefaultConfig()
+		change(&c)
+		require.Error(t, c.Validate(), "%q %q", c.Scopes, c.Label)
+		_, err := oidc.New(c, redirect)
+		require.Error(t, err, "New validates")
+	}
+
 	c := oidc.DefaultConfig()
 	c.ClientSecretFile = "x"
 	require.ErrorContains(t, c.ValidateServed("https://belfry.example.com"), "api.oidc.issuer: is empty")
@@ -70,7 +84,7 @@ func TestLocalPath(t *testing.T) {
 	}
 	for _, text := range []string{
 		"", "jobs", "//evil.example", "///evil.example", "/\\evil.example", "\\evil.example", "https://evil.example", "javascript:alert(1)", "@evil.example", ".evil.example", ":80/x",
-		"/\r\nSet-Cookie: x", "/a b", "/\t/evil.example", "/../x", "/a/../../x", "/a/..", "/%2e%2e/x", "/a/%2E%2E", "/%5c/x", "/%zz", "/김", "/" + strings.Repeat("x", 1000),
+		"/\r\nSet-Cookie: x", "/a b", "/\t/evil.example", "/../x", "/a/../../x", "/a/..", "/%2e%2e/x", "/a/%2E%2E", "/%5c/x", "/?x=\\evil", "/%zz", "/김", "/" + strings.Repeat("x", 1000),
 	} {
 		require.False(t, oidc.LocalPath(text), text)
 	}

@@ -7,6 +7,9 @@ func (p *Provider) SetClock(now func() time.Time, timeout time.Duration) {
 	p.now, p.timeout = now, timeout
 }
 
+// ClientTimeout returns the deadline of each request.
+func (p *Provider) ClientTimeout() time.Duration { return p.client.Timeout }
+
 // Find returns a claim.
 func Find(all map[string]any, path string) (any, bool) { return claims(all).find(path) }
 

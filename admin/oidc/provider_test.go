@@ -1,6 +1,7 @@
 package oidc_test
 
 import (
+	"crypto/sha256"
 	"encoding/base64"
 	"encoding/json"
 	"net/http"
@@ -64,8 +65,11 @@ func (d *fixture) begin(t *testing.T, returnTo string) (cookie string, query url
 func TestProvider_ReturnsNameAndGroups(t *testing.T) {
 	t.Parallel()
 	for name, change := range map[string]func(*oidc.Config, *oidctest.Issuer){
-		"header":              nil,
-		"body":                published("token_endpoint_auth_methods_supported", []string{"client_secret_post"}),
+		"header": nil,
+		"body": func(c *oidc.Config, i *oidctest.Issuer) {
+			i.SecretInBody = true
+			published("token_endpoint_auth_methods_supported", []string{"client_secret_post"})(c, i)
+		},
 		"public":              func(c *oidc.Config, i *oidctest.Issuer) { c.ClientSecretFile, i.Public = "", true },
 		"its answers name it": promised,
 		"a path of claims": func(c *oidc.Config, i *oidctest.Issuer) {
@@ -113,6 +117,7 @@ type attack struct {
 	attack func(t *testing.T, d *fixture, cookie string, query url.Values) (changed string) // by the browser
 	status int
 	text   string
+	cause  string // part of the error in the log
 }
 
 // claim changes a claim of the ID token; nil deletes it.
@@ -198,6 +203,7 @@ func TestProvider_RefusesForeignRedirects(t *testing.T) {
 		"another way back":               {attack: way("/evil"), status: http.StatusBadRequest, text: "another sign-in"},
 		"a way out":                      {attack: way("//evil.example"), status: http.StatusBadRequest, text: "no pending sign-in"},
 		"late":                           {attack: func(_ *testing.T, d *fixture, c string, _ url.Values) string { d.now.Store(601); return c }, status: http.StatusBadRequest, text: "longer than 10 minutes"},
+		"from the future":                {attack: func(_ *testing.T, d *fixture, c string, _ url.Values) string { d.now.Store(-601); return c }, status: http.StatusBadRequest, text: "longer than 10 minutes"},
 		"replayed": {attack: func(t *testing.T, d *fixture, c string, q url.Values) string {
 			_, err := d.provider.Finish(t.Context(), c, q)
 			require.NoError(t, err)
@@ -257,10 +263,13 @@ func TestProvider_RefusesInvalidTokens(t *testing.T) {
 		"a redirected code":  {change: moved("/token"), status: http.StatusServiceUnavailable, text: "does not respond as expected"},
 		"an error page":      {change: at("/token", 502, `<html>`), status: http.StatusServiceUnavailable, text: "does not respond as expected"},
 		"no keys":            {change: at("/keys", 503, ""), status: http.StatusForbidden, text: "cannot be verified"},
-		"keys in the clear":  {change: published("jwks_uri", "http://login.example.com/keys"), status: http.StatusForbidden, text: "cannot be verified"},
-		"token in the clear": {change: published("token_endpoint", "http://login.example.com/token"), status: http.StatusServiceUnavailable, text: "does not respond as expected"},
+		"keys in the clear":  {change: published("jwks_uri", "http://login.example.com/keys"), status: http.StatusForbidden, text: "cannot be verified", cause: insecure},
+		"token in the clear": {change: published("token_endpoint", "http://login.example.com/token"), status: http.StatusServiceUnavailable, text: "does not respond as expected", cause: insecure},
 	})
 }
+
+// insecure is the cause of a refused request without TLS.
+const insecure = "the URL is not allowed; allowed values: https://"
 
 func TestProvider_RefusesUsersWithoutNameOrGroups(t *testing.T) {
 	t.Parallel()
@@ -298,12 +307,29 @@ func refuses(t *testing.T, attacks map[string]attack) {
 			refused := new(oidc.RefusedError)
 			require.ErrorAs(t, err, &refused)
 			require.Contains(t, refused.Text, test.text)
+			require.ErrorContains(t, err, test.cause)
 			require.Equal(t, test.status, refused.Status, err)
 			require.Equal(t, strings.Contains(refused.Text, "_claim"), refused.Identity != "", "the user is known: %v", err)
 			require.Empty(t, who)
 			require.NotContains(t, err.Error(), oidctest.ClientSecret)
 		})
 	}
+}
+
+// Invariant 2: the state, which is part of URLs, reveals neither the nonce nor the verifier.
+func TestProvider_DerivesDifferentSecrets(t *testing.T) {
+	t.Parallel()
+	d := newFixture(t, nil)
+	_, location, err := d.provider.Begin(t.Context(), "")
+	require.NoError(t, err)
+	u, err := url.Parse(location)
+	require.NoError(t, err)
+	state, nonce := u.Query().Get("state"), u.Query().Get("nonce")
+	require.Len(t, state, 43)
+	require.Len(t, nonce, 43)
+	require.NotEqual(t, state, nonce)
+	challenge := sha256.Sum256([]byte(state))
+	require.NotEqual(t, base64.RawURLEncoding.EncodeToString(challenge[:]), u.Query().Get("code_challenge"))
 }
 
 // Invariant 3: the discovery document is the issuer's, bounded and not redirected.
@@ -399,7 +425,9 @@ func TestProvider_CallsHaveADeadline(t *testing.T) {
 					_, err = d.provider.Finish(t.Context(), cookie, query)
 				}
 			}
-			require.Error(t, err)
+			require.ErrorContains(t, err, "context deadline exceeded")
+			require.NotContains(t, err.Error(), "Client.Timeout", "the step ended by its own deadline")
+			require.Positive(t, d.provider.ClientTimeout(), "the fetch of keys continues in the background without the deadline of the step")
 		})
 	}
 }

@@ -77,7 +77,7 @@ func TestUserinfo_RefusesInvalidResponses(t *testing.T) {
 		"no JSON":         {change: with(at("/userinfo", http.StatusOK, "<html>")), status: http.StatusServiceUnavailable, text: "userinfo endpoint (api.oidc.userinfo) does not respond"},
 		"a list":          {change: with(at("/userinfo", http.StatusOK, "[]")), status: http.StatusServiceUnavailable, text: "userinfo endpoint (api.oidc.userinfo) does not respond"},
 		"endless":         {change: with(at("/userinfo", http.StatusOK, `{"sub": "1", "groups": "root", "x": "`+strings.Repeat("x", 2<<20)+`"}`)), status: http.StatusServiceUnavailable, text: "userinfo endpoint (api.oidc.userinfo) does not respond"},
-		"in the clear":    {change: with(published("userinfo_endpoint", "http://login.example.com/userinfo")), status: http.StatusServiceUnavailable, text: "userinfo endpoint (api.oidc.userinfo) does not respond"},
+		"in the clear":    {change: with(published("userinfo_endpoint", "http://login.example.com/userinfo")), status: http.StatusServiceUnavailable, text: "userinfo endpoint (api.oidc.userinfo) does not respond", cause: insecure},
 		"redirected":      {change: with(moved("/userinfo")), status: http.StatusServiceUnavailable, text: "userinfo endpoint (api.oidc.userinfo) does not respond"},
 		"an address that is not verified": {change: then(informed([]string{"preferred_username"}, map[string]any{"sub": "1", "email": "boss@example.com", "email_verified": "false"}), func(c *oidc.Config, _ *oidctest.Issuer) {
 			c.NameClaim = "email"

@@ -35,6 +35,8 @@ type Issuer struct {
 
 	// Public makes the client a public client without a secret.
 	Public bool
+	// SecretInBody rejects a secret in the Authorization header.
+	SecretInBody bool
 	// Lax accepts a code more than once.
 	Lax bool
 	// Claims changes the claims of a token.
@@ -139,7 +141,7 @@ func (i *Issuer) token(w http.ResponseWriter, req *http.Request) {
 	} else {
 		id, secret = req.PostFormValue("client_id"), req.PostFormValue("client_secret")
 	}
-	if want := map[bool]string{false: ClientSecret}[i.Public]; id != ClientID || secret != want {
+	if want := map[bool]string{false: ClientSecret}[i.Public]; id != ClientID || secret != want || basic && i.SecretInBody {
 		answer(w, http.StatusUnauthorized, map[string]any{"error": "invalid_client"})
 		return
 	}
