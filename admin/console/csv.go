@@ -6,7 +6,6 @@ import (
 	"net/url"
 	"regexp"
 	"strings"
-	"time"
 
 	"github.com/belfryhq/belfry/admin/operation"
 
@@ -45,12 +44,11 @@ func (r *rows) add(records any) error {
 			return err
 		}
 	}
-	return r.of.Records().Each(records, func(cells ...string) error {
-		for i, cell := range cells {
-			cells[i] = r.v.stamped(cell)
-		}
-		return r.into.Row(cells...)
-	})
+	columns := r.of.Records()
+	if r.v.zone != nil {
+		columns = columns.In(r.v.zone)
+	}
+	return columns.Each(records, r.into.Row)
 }
 
 // sheet answers with what an operation lists, as CSV: the page of a list, all of a stream. One that
@@ -90,13 +88,4 @@ func fileName(o operation.Operation, values url.Values) string {
 		}
 	}
 	return strings.Trim(unsafe.ReplaceAllString(name[:min(len(name), 100)], "_"), "_.")
-}
-
-// stamped is a cell, an instant in the zone of whoever asks: a sheet has them in UTC.
-func (c *Console) stamped(cell string) string {
-	t, err := time.Parse(time.RFC3339, cell)
-	if err != nil || c.zone == nil {
-		return cell
-	}
-	return t.In(c.zone).Format(time.RFC3339Nano)
 }

@@ -204,7 +204,7 @@ func (t *told) table(from *text.Table) {
 				}
 			case text.Instant:
 				if t.of.Name == upcomingOf && of.Columns[i].Name == "when" {
-					c.Due = instantOf(text.Times{}.Clock(time.Time(v)))
+					c.Due = time.Time(v).UTC().Format(time.RFC3339)
 				}
 			}
 			if c.Link == "" {
@@ -327,11 +327,9 @@ func (c *Console) html(l text.Line) template.HTML {
 		case text.LiveCell:
 			b.WriteString(string(c.html(text.Line{v.Value})))
 		case text.Instant:
-			instant := c.inZone(text.Times{}.Clock(time.Time(v)))
-			b.WriteString(`<time datetime="` + strings.Replace(instant, " ", "T", 1) + `">` + instant + "</time>")
+			b.WriteString(c.timeElement(time.Time(v)))
 		case text.TimeOfDay:
-			instant := c.inZone(text.Times{}.Clock(time.Time(v)))
-			b.WriteString(`<time datetime="` + strings.Replace(instant, " ", "T", 1) + `">` + instant + "</time>")
+			b.WriteString(c.timeElement(time.Time(v)))
 		case text.Code:
 			b.WriteString("<code>" + template.HTMLEscapeString(string(v)) + "</code>")
 		case text.RefCell:
@@ -347,6 +345,12 @@ func (c *Console) html(l text.Line) template.HTML {
 		}
 	}
 	return template.HTML(b.String()) //nolint:gosec // every part is escaped above
+}
+
+// timeElement renders an instant in the reader's zone.
+func (c *Console) timeElement(at time.Time) string {
+	instant := text.Times{Zone: c.zone}.Clock(at)
+	return `<time datetime="` + strings.Replace(instant, " ", "T", 1) + `">` + instant + "</time>"
 }
 
 // commandLink renders a command as a link to the page of its operation.

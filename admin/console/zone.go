@@ -89,15 +89,6 @@ func (c *Console) inZone(instant string) string {
 	return text.Times{Zone: c.zone}.Clock(i.At(time.Time{}))
 }
 
-// instantOf is the instant that a text says, for a script; "": it says none.
-func instantOf(text string) string {
-	i, err := operation.ParseInstant(text, time.UTC)
-	if err != nil {
-		return ""
-	}
-	return i.At(time.Time{}).UTC().Format(time.RFC3339)
-}
-
 // withoutZone is how a form, or a person, says a time without a zone.
 var withoutZone = regexp.MustCompile(`^[0-9]{4}-[0-9]{2}-[0-9]{2}[ T][0-9]{2}:[0-9]{2}(:[0-9]{2})?$`)
 
