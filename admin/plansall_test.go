@@ -126,7 +126,7 @@ func TestPlan_SessionsAreAsPlanned(t *testing.T) {
 
 	p = d.Planned("sessions revoke", "id", "14", "id", "99")
 	require.Equal(t, "sessions 14, 99", p.Selection)
-	require.Equal(t, operation.Outcome{Of: "session 99", Outcome: "left", Detail: "there was none as of then"}, p.Outcomes[1])
+	require.Equal(t, operation.Outcome{Of: "session 99", Outcome: "left", Detail: "it did not exist at that time"}, p.Outcomes[1])
 	require.NoError(t, d.Run("sessions revoke", append([]string{"id", "14", "id", "99"}, admintest.As(p)...)...))
 	require.NoError(t, d.Run("sessions revoke", "user", "oidc:ann"))
 	require.Empty(t, there(), "without a time what is opened this moment is ended too")

@@ -15,37 +15,36 @@ import (
 
 // Errors of a sign-in through a provider; compare with errors.Is.
 var (
-	// ErrReplayed: the sign-in has opened its session already.
+	// ErrReplayed reports that the sign-in has already opened its session.
 	ErrReplayed = errors.New("this sign-in was finished before; begin again")
-	// ErrNotAdmitted: the user is disabled, or somebody else has the name.
+	// ErrNotAdmitted reports that the user is disabled, or that another user has the name.
 	ErrNotAdmitted = errors.New("may not sign in here")
 )
 
-// providerPrefix begins the names of those whom a provider signs in: no local user and no token
-// has such a name.
+// providerPrefix begins the names of the provider's users. Local users and tokens cannot have such names.
 const providerPrefix = "oidc:"
 
-// byProvider is the reason of what a sign-in changes.
+// byProvider is the reason in the events of a sign-in through a provider.
 const byProvider = "by the provider"
 
-// Admission is somebody whom a provider has signed in.
+// Admission is a user whom a provider has authenticated.
 type Admission struct {
-	// Name is what they are called there, 1 to 100 visible ASCII characters, with spaces between
-	// them. The user's name begins with oidc:, and stays the one of the first sign-in.
+	// Name is the user's name at the provider, 1 to 100 visible ASCII characters, with spaces between them.
+	// belfry prefixes it with oidc: and retains the name of the first sign-in.
 	Name string
 	Role operation.Role
-	// Identity is the provider's own name of itself and of them, which is never somebody else's.
+	// Identity identifies the provider and the user. It never changes and is never reassigned.
 	Identity string
-	// State is of this sign-in alone, and opens one session. Up to 255 characters.
+	// State identifies the sign-in, which opens one session at most. Up to 255 characters.
 	State string
 }
 
-// UserName is what the user is called at the first sign-in.
+// UserName returns the name of a user created by the first sign-in.
 func (a Admission) UserName() string { return providerPrefix + a.Name }
 
-// Admit opens a session for whom a provider has signed in; the user is made at the first sign-in,
-// and has the role of today. ErrReplayed and ErrNotAdmitted tell of one that is refused. address
-// is where they come from.
+// Admit opens a session for a user whom a provider has authenticated. The first sign-in creates the user, and
+// each sign-in sets the role. address is the client's address. Errors are ErrReplayed, ErrNotAdmitted and
+// errors of the database.
 func (s *Sessions) Admit(ctx context.Context, a Admission, address string) (o Opened, err error) {
 	who := pgx.StrictNamedArgs{"name": a.UserName(), "role": a.Role.String(), "identity": a.Identity, "reason": byProvider}
 	err = db.InTx(ctx, s.db, db.Options{Policies: true, Limit: tokenLimit}, func(ctx context.Context, tx pgx.Tx) error {
@@ -76,12 +75,12 @@ func (s *Sessions) Admit(ctx context.Context, a Admission, address string) (o Op
 	return o, nil
 }
 
-// Dismiss ends the sessions of whom the provider gives no role any more.
+// Dismiss ends the sessions of a user who has no role at the provider any more.
 func (s *Sessions) Dismiss(ctx context.Context, identity string) error {
 	return s.exec(ctx, queries.sessionDismiss, pgx.StrictNamedArgs{"identity": identity, "reason": byProvider})
 }
 
-// notAdmitted says why there is nobody to open a session for.
+// notAdmitted returns the reason why no session was opened.
 func notAdmitted(ctx context.Context, tx pgx.Tx, a Admission) error {
 	var name string
 	err := tx.QueryRow(ctx, queries.userOfIdentity, pgx.StrictNamedArgs{"identity": a.Identity}).Scan(&name)
@@ -94,7 +93,7 @@ func notAdmitted(ctx context.Context, tx pgx.Tx, a Admission) error {
 	return fmt.Errorf("%s %w: the user is disabled; `belfry users enable` changes that", name, ErrNotAdmitted)
 }
 
-// ofProvider refuses to change what is the provider's to say of a user.
+// ofProvider returns an error if the provider manages the user. what completes the error: "has no password".
 func ofProvider(param, name, what string) error {
 	if !strings.HasPrefix(name, providerPrefix) {
 		return nil

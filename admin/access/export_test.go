@@ -1,13 +1,13 @@
 package access
 
-// HashAt is the hash of a password at another cost.
+// HashAt returns the hash of a password at another cost.
 func HashAt(password string, memory, time uint32) string {
 	h := passwordHash{memory: memory, time: time, threads: 1, salt: []byte("0123456789abcdef")}
 	h.key = h.of(password, passwordKey)
 	return h.String()
 }
 
-// Occupy has as many passwords checked as may be at once, until free is called.
+// Occupy takes all slots of password checks until free is called.
 func Occupy(s *Sessions) (free func()) {
 	for range cap(s.slots) {
 		s.slots <- struct{}{}

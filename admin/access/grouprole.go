@@ -7,11 +7,11 @@ import (
 	"github.com/belfryhq/belfry/admin/operation"
 )
 
-// GroupRoles is what GroupRole reads, for errors.
+// GroupRoles describes the format of GroupRole in errors.
 const GroupRoles = "GROUP=ROLE, without a comma, and ROLE one of viewer, author, operator, admin"
 
-// GroupRole reads GROUP=ROLE: what somebody outside calls a group, and the role that its members
-// have here. The group ends at the last =, and has neither a comma nor spaces around it.
+// GroupRole parses GROUP=ROLE: a group of the proxy or the provider, and the role of its members. The group
+// ends at the last =. It contains no comma and has no spaces around it.
 func GroupRole(text string) (group string, role operation.Role, err error) {
 	i := strings.LastIndexByte(text, '=')
 	if i < 0 {

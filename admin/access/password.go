@@ -12,8 +12,8 @@ import (
 	"golang.org/x/text/unicode/norm"
 )
 
-// The cost of a password's hash: the first of OWASP's recommendations for argon2id with 19 MiB.
-// A hash of another cost is made again when its user signs in.
+// The cost of a password's hash: OWASP's recommendation for argon2id with 19 MiB. A hash of another cost is
+// replaced when its user signs in.
 const (
 	passwordMemory  = 19 << 10 // KiB
 	passwordTime    = 2
@@ -22,51 +22,49 @@ const (
 	passwordKey     = 32
 )
 
-// minPassword and maxPassword are how many characters a password has; any will do.
+// The allowed length of a password in characters. All characters are allowed.
 const (
 	minPassword = 12
 	maxPassword = 1000
 )
 
-// passwordProblem says what is wrong with a new password; "": nothing. It does not repeat the
-// password.
+// passwordProblem returns the problem of a new password, or "". It does not contain the password.
 func passwordProblem(name, password string) string {
 	n := utf8.RuneCountInString(password)
-	var said string
+	var problem string
 	switch {
 	case !utf8.ValidString(password) || strings.ContainsRune(password, 0):
-		said = "is no text"
+		problem = "is no text"
 	case n < minPassword || n > maxPassword:
-		said = fmt.Sprintf("has %d characters", n)
+		problem = fmt.Sprintf("has %d characters", n)
 	case strings.EqualFold(password, name):
-		said = "is the name"
+		problem = "is the name"
 	case strings.Count(password, password[:1]) == len(password):
-		said = "is one character again and again"
+		problem = "is one character again and again"
 	default:
 		return ""
 	}
-	return fmt.Sprintf("%s; allowed values: %d to %d characters, other than the name", said, minPassword, maxPassword)
+	return fmt.Sprintf("%s; allowed values: %d to %d characters, other than the name", problem, minPassword, maxPassword)
 }
 
-// passwordHash is a hash of argon2id with what it was made by.
+// passwordHash is a hash of argon2id with its parameters.
 type passwordHash struct {
 	memory, time uint32
 	threads      uint8
 	salt, key    []byte
 }
 
-// newPasswordHash makes the hash of a password, at today's cost.
+// newPasswordHash returns the hash of a password with the current cost.
 func newPasswordHash(password string) (passwordHash, error) {
-	h, err := nobodysHash()
+	h, err := dummyHash()
 	if err == nil {
 		h.key = h.of(password, passwordKey)
 	}
 	return h, err
 }
 
-// nobodysHash is a hash that no password has, whose check costs what each one's does: its key is
-// random, and to make it costs nothing.
-func nobodysHash() (passwordHash, error) {
+// dummyHash returns a hash that no password matches. Its check takes as long as every other check.
+func dummyHash() (passwordHash, error) {
 	h := passwordHash{
 		memory: passwordMemory, time: passwordTime, threads: passwordThreads,
 		salt: make([]byte, passwordSalt), key: make([]byte, passwordKey),
@@ -78,34 +76,34 @@ func nobodysHash() (passwordHash, error) {
 	return h, err
 }
 
-// of computes the key of a password: however it was typed, its letters are the same.
+// of computes the key of a password. It normalizes Unicode, so that the input method does not matter.
 func (h passwordHash) of(password string, length int) []byte {
-	return argon2.IDKey([]byte(norm.NFKC.String(password)), h.salt, h.time, h.memory, h.threads, uint32(length)) //nolint:gosec // a length of some bytes
+	return argon2.IDKey([]byte(norm.NFKC.String(password)), h.salt, h.time, h.memory, h.threads, uint32(length)) //nolint:gosec // at most 64
 }
 
-// matches reports whether a password is the one. It takes the time and memory of the hash.
+// matches reports whether a password has this hash. It takes the time and memory of the hash.
 func (h passwordHash) matches(password string) bool {
 	return subtle.ConstantTimeCompare(h.key, h.of(password, len(h.key))) == 1
 }
 
-// current reports whether the hash has today's cost.
+// current reports whether the hash has the current cost.
 func (h passwordHash) current() bool {
 	return h.memory == passwordMemory && h.time == passwordTime && h.threads == passwordThreads && len(h.key) == passwordKey
 }
 
-// String is the hash in PHC form.
+// String returns the hash in PHC format.
 func (h passwordHash) String() string {
 	text := base64.RawStdEncoding.EncodeToString
 	return fmt.Sprintf("$argon2id$v=%d$m=%d,t=%d,p=%d$%s$%s", argon2.Version, h.memory, h.time, h.threads, text(h.salt), text(h.key))
 }
 
-// Bounds of a hash that was made elsewhere: it decides how much memory a sign-in takes.
+// Limits of a stored hash, which determines the memory of a sign-in.
 const (
 	maxPasswordMemory = 64 << 10 // KiB
 	maxPasswordTime   = 16
 )
 
-// parsePasswordHash reads a hash in PHC form.
+// parsePasswordHash parses a hash in PHC format.
 func parsePasswordHash(text string) (h passwordHash, err error) {
 	parts := strings.Split(text, "$")
 	var version int

@@ -23,7 +23,7 @@ func TestSessions_AreReadByAnIndex(t *testing.T) {
 		require.NoError(t, err)
 	}
 	dbtest.Vacuum(t, base.Pool, "belfry.sessions")
-	rows, err := base.Pool.Query(t.Context(), "EXPLAIN (COSTS OFF) "+queries.sessionsLook,
+	rows, err := base.Pool.Query(t.Context(), "EXPLAIN (COSTS OFF) "+queries.sessionsPeek,
 		pgx.NamedArgs{"sha256": [][]byte{make([]byte, 32), make([]byte, 31)}, "idle": "1 hour"})
 	require.NoError(t, err)
 	lines, err := pgx.CollectRows(rows, pgx.RowTo[string])

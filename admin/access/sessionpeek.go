@@ -12,37 +12,37 @@ import (
 	"github.com/belfryhq/belfry/internal/db"
 )
 
-// gathering is how long questions whose session a cookie is wait for others.
-const gathering = 50 * time.Millisecond
+// batchDelay is the time that a batch waits for further lookups.
+const batchDelay = 50 * time.Millisecond
 
-// sessionLooks has the questions of many that come at about the same time answered by one
-// statement, as those of hundreds of pages that are open.
-type sessionLooks struct {
+// sessionBatches combines concurrent session lookups into one statement, such as the lookups of hundreds of
+// open pages.
+type sessionBatches struct {
 	mu   sync.Mutex
-	next *sessionRound // which gathers; nil: nobody has asked
+	next *sessionBatch // the batch that accepts lookups, or nil
 }
 
-// sessionRound is one statement.
-type sessionRound struct {
-	asked [][]byte // hashes
-	done  chan struct{}
+// sessionBatch is one statement.
+type sessionBatch struct {
+	hashes [][]byte
+	done   chan struct{}
 
-	found map[[sha256.Size]byte]Identity // once it is done
+	found map[[sha256.Size]byte]Identity // valid after done is closed
 	err   error
 }
 
-// Look is Find for what goes on without its user, such as a stream that was begun before: it does
-// not keep the session from ending unused. It waits a moment for others that ask.
-func (s *Sessions) Look(ctx context.Context, secret string) (Identity, error) {
+// Peek is Find without extending the session, for requests that the user did not send, such as an open
+// stream. It waits for batchDelay to share its statement with other lookups.
+func (s *Sessions) Peek(ctx context.Context, secret string) (Identity, error) {
 	hash := sha256.Sum256([]byte(secret))
-	r := s.joinRound(hash[:])
+	r := s.joinBatch(hash[:])
 	select {
 	case <-r.done:
 	case <-ctx.Done():
 		return Identity{}, ctx.Err()
 	}
 	if r.err != nil {
-		return Identity{}, fmt.Errorf("look a session up: %w", r.err)
+		return Identity{}, fmt.Errorf("find a session: %w", r.err)
 	}
 	who, good := r.found[hash]
 	if !good {
@@ -51,29 +51,29 @@ func (s *Sessions) Look(ctx context.Context, secret string) (Identity, error) {
 	return who, nil
 }
 
-// joinRound adds a question to those that are asked next.
-func (s *Sessions) joinRound(hash []byte) *sessionRound {
-	s.looks.mu.Lock()
-	defer s.looks.mu.Unlock()
-	r := s.looks.next
+// joinBatch adds a lookup to the next batch.
+func (s *Sessions) joinBatch(hash []byte) *sessionBatch {
+	s.batches.mu.Lock()
+	defer s.batches.mu.Unlock()
+	r := s.batches.next
 	if r == nil {
-		r = &sessionRound{done: make(chan struct{})}
-		s.looks.next = r
-		time.AfterFunc(gathering, func() { s.askRound(r) })
+		r = &sessionBatch{done: make(chan struct{})}
+		s.batches.next = r
+		time.AfterFunc(batchDelay, func() { s.runBatch(r) })
 	}
-	r.asked = append(r.asked, hash)
+	r.hashes = append(r.hashes, hash)
 	return r
 }
 
-// askRound asks for all that have come until now.
-func (s *Sessions) askRound(r *sessionRound) {
+// runBatch queries the sessions of a batch.
+func (s *Sessions) runBatch(r *sessionBatch) {
 	defer close(r.done)
-	s.looks.mu.Lock()
-	s.looks.next = nil
-	s.looks.mu.Unlock()
-	r.found = make(map[[sha256.Size]byte]Identity, len(r.asked))
+	s.batches.mu.Lock()
+	s.batches.next = nil
+	s.batches.mu.Unlock()
+	r.found = make(map[[sha256.Size]byte]Identity, len(r.hashes))
 	r.err = db.InTx(context.Background(), s.db, db.Options{Policies: true, Limit: tokenLimit, Reads: true}, func(ctx context.Context, tx pgx.Tx) error {
-		rows, err := tx.Query(ctx, queries.sessionsLook, pgx.StrictNamedArgs{"sha256": r.asked, "idle": s.idle})
+		rows, err := tx.Query(ctx, queries.sessionsPeek, pgx.StrictNamedArgs{"sha256": r.hashes, "idle": s.idle})
 		if err != nil {
 			return err
 		}

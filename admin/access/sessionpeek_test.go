@@ -13,7 +13,7 @@ import (
 )
 
 // Hundreds of pages that are open ask whether their sessions still are good by one statement.
-func TestSessions_ManyAreLookedUpTogether(t *testing.T) {
+func TestSessions_PeekSharesStatements(t *testing.T) {
 	t.Parallel()
 	p := newPeople(t)
 	secrets := make([]string, 2)
@@ -29,7 +29,7 @@ func TestSessions_ManyAreLookedUpTogether(t *testing.T) {
 			if i%2 == 0 {
 				secret = secrets[i/2%2]
 			}
-			who, err := p.sessions.Look(t.Context(), secret)
+			who, err := p.sessions.Peek(t.Context(), secret)
 			if answers[i] = err; err == nil && (who.Name != "ann" || who.Role != operation.Operator || !who.User) {
 				answers[i] = fmt.Errorf("it is %+v", who)
 			}
@@ -46,14 +46,14 @@ func TestSessions_ManyAreLookedUpTogether(t *testing.T) {
 	}
 
 	p.exec(t, `UPDATE belfry.sessions SET used_at = now() - interval '61 minutes' WHERE id = (SELECT min(id) FROM belfry.sessions)`)
-	_, err := p.sessions.Look(t.Context(), secrets[0])
+	_, err := p.sessions.Peek(t.Context(), secrets[0])
 	require.ErrorIs(t, err, access.ErrSession, "one that was not used")
 	_, err = p.do(t, "sessions revoke", "user", "ann")
 	require.NoError(t, err)
-	_, err = p.sessions.Look(t.Context(), secrets[1])
+	_, err = p.sessions.Peek(t.Context(), secrets[1])
 	require.ErrorIs(t, err, access.ErrSession)
 	gone, leave := context.WithCancel(t.Context())
 	leave()
-	_, err = p.sessions.Look(gone, secrets[1])
+	_, err = p.sessions.Peek(gone, secrets[1])
 	require.ErrorIs(t, err, context.Canceled)
 }

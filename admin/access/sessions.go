@@ -15,11 +15,10 @@ import (
 	"github.com/belfryhq/belfry/internal/text"
 )
 
-// ErrNoSession reports that none of the sessions that were to end is there.
+// ErrNoSession reports that none of the selected sessions exists.
 var ErrNoSession = errkind.New(errkind.NotFound, "no such session")
 
-// Session is what may be known of somebody who is signed in, or of a link that waits for its
-// user.
+// Session is a session or an unused sign-in link, without its secret.
 type Session struct {
 	ID        int64          `json:"id" db:"id"`
 	Kind      string         `json:"kind" db:"kind"`
@@ -32,29 +31,29 @@ type Session struct {
 	ExpiresAt time.Time      `json:"expires_at" db:"expires_at"`
 }
 
-// EndedSessions are sessions and links that were ended.
+// EndedSessions is the result of sessions revoke.
 type EndedSessions struct {
-	Plan     *operation.Plan `json:"plan,omitempty"` // then none was
+	Plan     *operation.Plan `json:"plan,omitempty"` // set for a plan, which ends no session
 	Sessions []Session       `json:"sessions"`
 }
 
-// Affected returns what a receipt counts.
+// Affected returns the count of a receipt.
 func (e EndedSessions) Affected(string) operation.Affected {
 	return operation.Affected{N: int64(len(e.Sessions)), Noun: "session", Plan: e.Plan}
 }
 
 type sessionFilter struct {
-	User string `flag:"user" label:"NAME" values:"users list" help:"only those of this user"`
+	User string `flag:"user" label:"NAME" values:"users list" help:"only sessions of this user"`
 }
 
 type sessionAct struct {
 	IDs  []int64 `arg:"[ID]..." values:"sessions list" is:"a session's id" min:"1" allowed:"whole numbers from 1, as belfry sessions list shows them"`
-	User string  `flag:"user" label:"NAME" values:"users list" help:"all of this user's"`
+	User string  `flag:"user" label:"NAME" values:"users list" help:"all sessions of this user"`
 	operation.PlanFlags
 	operation.Act
 }
 
-// check refuses an act on nothing, or on two things at once.
+// Check requires ids or a user, and not both.
 func (in *sessionAct) Check(operation.Operation, time.Time) error {
 	if (len(in.IDs) == 0) == (in.User == "") {
 		return operation.Invalid("", "sessions revoke takes either the ids of sessions or --user NAME")
@@ -66,13 +65,13 @@ func sessionOperations() []operation.Operation {
 	return []operation.Operation{
 		operation.Define(operation.Operation{
 			Name: "sessions list", Offers: "id name", Short: "List who is signed in to the HTTP API", Role: operation.Viewer,
-			Long: "List the sessions of the HTTP API that have not expired, and the links that nobody has used.",
+			Long: "List the sessions of the HTTP API that have not expired, and unused sign-in links.",
 		}, listSessions, sessionsText),
 		operation.Define(operation.Operation{
 			Name: "sessions revoke", Short: "End sessions at once", Role: operation.Admin, Changes: true, Events: "the user's events", Usage: "{ID... | --user NAME}",
-			Long: `End sessions at once, and links that nobody has used. --dry-run counts them by user.
-With the token of that plan (--plan) sessions that were opened since are left, and another
-number is refused.`,
+			Long: `End sessions and unused sign-in links immediately. --dry-run counts them by user. With the
+token of that plan (--plan) later sessions are skipped, and the operation fails if the count
+differs.`,
 			Example: "  belfry sessions revoke 17\n  belfry sessions revoke --user ann --dry-run\n  belfry sessions revoke --user ann --reason \"lost laptop\"",
 		}, revokeSessions, func(p *text.Doc, _ sessionAct, out EndedSessions) {
 			if out.Plan != nil {
@@ -90,7 +89,7 @@ func listSessions(ctx context.Context, env *operation.Env, in sessionFilter) (op
 
 func sessionsText(p *text.Doc, _ sessionFilter, out operation.List[Session]) {
 	if len(out.Items) == 0 {
-		p.Printf("nobody is signed in\n")
+		p.Printf("no sessions\n")
 		return
 	}
 	t := text.NewTable("ID", "KIND", "USER", "ROLE", "BY", "FROM", "SINCE", "USED", "UNTIL")
@@ -100,12 +99,12 @@ func sessionsText(p *text.Doc, _ sessionFilter, out operation.List[Session]) {
 	p.Table(t)
 }
 
-// revokeSessions ends them, or takes it back once it is known which would be ended.
+// revokeSessions ends the selected sessions. A plan rolls the transaction back.
 func revokeSessions(ctx context.Context, env *operation.Env, in sessionAct) (out EndedSessions, err error) {
 	who := in.By(env)
 	args := pgx.StrictNamedArgs{"actor": who.Actor, "reason": who.Reason, "ids": in.IDs, "name": in.User, "as_of": nil}
 	var asOf time.Time
-	if in.DryRun || in.Bound() { // else what is opened this moment is ended too
+	if in.DryRun || in.Bound() { // otherwise sessions that were opened just now are ended too
 		if asOf, err = in.Moment(ctx, env); err != nil {
 			return out, err
 		}
@@ -140,7 +139,7 @@ func revokeSessions(ctx context.Context, env *operation.Env, in sessionAct) (out
 	return out, err
 }
 
-// plan counts sessions and links by user, and names the ids that are of none.
+// plan counts sessions and links by user, and lists unknown ids.
 func (in sessionAct) plan(ended []Session, asOf time.Time) *operation.Plan {
 	p := &operation.Plan{Selection: "all of user " + in.User, AsOf: asOf, Count: int64(len(ended)), Outcomes: []operation.Outcome{}}
 	for _, s := range ended {
@@ -158,7 +157,7 @@ func (in sessionAct) plan(ended []Session, asOf time.Time) *operation.Plan {
 	for i, id := range in.IDs {
 		names[i] = text.Int(id)
 		if !slices.ContainsFunc(ended, func(s Session) bool { return s.ID == id }) {
-			p.Outcomes = append(p.Outcomes, operation.Outcome{Of: "session " + names[i], Outcome: "left", Detail: "there was none as of then"})
+			p.Outcomes = append(p.Outcomes, operation.Outcome{Of: "session " + names[i], Outcome: "left", Detail: "it did not exist at that time"})
 		}
 	}
 	p.Selection = "sessions " + strings.Join(names, ", ")

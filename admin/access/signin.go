@@ -18,39 +18,38 @@ import (
 
 // Errors of signing in; compare with errors.Is.
 var (
-	// ErrSignIn is the one answer to a name and password, or a link, that are not good.
-	ErrSignIn = errors.New("name and password do not belong to anybody who may sign in, or the link is used or expired")
-	// ErrSession reports a cookie that is no session's, or not any more.
+	// ErrSignIn reports invalid credentials, without the reason.
+	ErrSignIn = errors.New("the name or the password is wrong, or the link is used or expired")
+	// ErrSession reports the cookie of an unknown or ended session.
 	ErrSession = errors.New("the session is unknown or has ended; sign in again")
 
-	errPasswordHash = errors.New("is no argon2id hash that belfry checks passwords by")
-	errBusy         = errors.New("too many people sign in at this moment")
+	errPasswordHash = errors.New("is not an argon2id hash within belfry's limits")
+	errBusy         = errors.New("too many users sign in at this moment")
 )
 
-// checking is how many passwords a process checks at once: each takes 19 MiB.
-const checking = 4
+// maxChecks limits concurrent password checks of a process. Each needs 19 MiB.
+const maxChecks = 4
 
-// checkWait is how long a sign-in waits for others.
+// checkWait is the maximum time that a sign-in waits for a slot.
 const checkWait = 5 * time.Second
 
-// Sessions signs people in and out. It is safe for concurrent use. Its statements write: a
-// standby will not do.
+// Sessions signs users in and out. It is safe for concurrent use. It writes to the database, which must not
+// be a standby.
 type Sessions struct {
 	db             *pgxpool.Pool
 	lifetime, idle time.Duration
 	slots          chan struct{}
-	nobody         passwordHash // at today's cost, of whom no password is
-	looks          sessionLooks
+	dummy          passwordHash // for unknown names
+	batches        sessionBatches
 }
 
-// NewSessions returns Sessions of which each ends after lifetime, and when it was not used for
-// so long as idle.
+// NewSessions returns a Sessions. A session ends after lifetime, and idle after its last request.
 func NewSessions(pool *pgxpool.Pool, lifetime, idle time.Duration) (*Sessions, error) {
-	nobody, err := nobodysHash()
-	return &Sessions{db: pool, lifetime: lifetime, idle: idle, slots: make(chan struct{}, checking), nobody: nobody}, err
+	dummy, err := dummyHash()
+	return &Sessions{db: pool, lifetime: lifetime, idle: idle, slots: make(chan struct{}, maxChecks), dummy: dummy}, err
 }
 
-// Opened is a session that was opened, with the secret of its cookie.
+// Opened is a new session with the secret of its cookie.
 type Opened struct {
 	Identity
 
@@ -58,17 +57,17 @@ type Opened struct {
 	Secret    string
 }
 
-// SignIn opens a session by name and password; ErrSignIn, if they are not good, which takes the
-// same time whatever is wrong with them. address is where they come from.
+// SignIn opens a session by name and password. address is the client's address. The error of invalid
+// credentials is ErrSignIn; its duration does not reveal whether the name exists.
 func (s *Sessions) SignIn(ctx context.Context, name, password, address string) (Opened, error) {
-	kept, err := s.kept(ctx, name)
+	kept, err := s.storedHash(ctx, name)
 	if err != nil {
 		return Opened{}, err
 	}
 	hash, err := parsePasswordHash(kept)
 	somebody := err == nil
 	if !somebody {
-		hash = s.nobody
+		hash = s.dummy
 	}
 	good, err := s.matches(ctx, hash, password)
 	switch {
@@ -88,18 +87,18 @@ func (s *Sessions) SignIn(ctx context.Context, name, password, address string) (
 	return s.open(ctx, queries.sessionOpen, pgx.StrictNamedArgs{"name": name, "password": kept}, "password", upgrade, address)
 }
 
-// kept is the hash of somebody's password; "": nobody may sign in by that name.
-func (s *Sessions) kept(ctx context.Context, name string) (kept string, err error) {
+// storedHash returns the hash of a user's password, or "" if no user may sign in by that name.
+func (s *Sessions) storedHash(ctx context.Context, name string) (kept string, err error) {
 	err = db.InTx(ctx, s.db, db.Options{Policies: true, Limit: tokenLimit, Reads: true}, func(ctx context.Context, tx pgx.Tx) error {
 		return tx.QueryRow(ctx, queries.userPassword, pgx.StrictNamedArgs{"name": name}).Scan(&kept)
 	})
 	if err != nil && !errors.Is(err, pgx.ErrNoRows) {
-		return "", fmt.Errorf("look a user up: %w", err)
+		return "", fmt.Errorf("find a user: %w", err)
 	}
 	return kept, nil
 }
 
-// matches checks a password, a few at a time.
+// matches checks a password. The number of concurrent checks is limited.
 func (s *Sessions) matches(ctx context.Context, h passwordHash, password string) (bool, error) {
 	waiting := time.NewTimer(checkWait)
 	defer waiting.Stop()
@@ -114,13 +113,13 @@ func (s *Sessions) matches(ctx context.Context, h passwordHash, password string)
 	return len(password) <= 4*maxPassword && h.matches(password), nil
 }
 
-// Exchange opens a session by the secret of a link, which ends by it.
+// Exchange opens a session by the secret of a sign-in link and deletes the link.
 func (s *Sessions) Exchange(ctx context.Context, link, address string) (Opened, error) {
 	hash := sha256.Sum256([]byte(link))
 	return s.open(ctx, queries.sessionExchange, pgx.StrictNamedArgs{"link": hash[:]}, "link", "", address)
 }
 
-// open opens a session in one transaction with its event; ErrSignIn, if nobody may.
+// open opens a session and records its event in one transaction. Zero rows of statement are ErrSignIn.
 func (s *Sessions) open(ctx context.Context, statement string, args pgx.StrictNamedArgs, via, upgrade, address string) (o Opened, err error) {
 	err = db.InTx(ctx, s.db, db.Options{Policies: true, Limit: tokenLimit}, func(ctx context.Context, tx pgx.Tx) error {
 		o, err = s.openTx(ctx, tx, statement, args, via, upgrade, address)
@@ -135,8 +134,8 @@ func (s *Sessions) open(ctx context.Context, statement string, args pgx.StrictNa
 	return o, nil
 }
 
-// openTx opens a session, with its event, in the caller's transaction. The statement's parameters
-// are args, and those of every session.
+// openTx opens a session and records its event in the caller's transaction. It adds the parameters of every
+// session to args.
 func (s *Sessions) openTx(ctx context.Context, tx pgx.Tx, statement string, args pgx.StrictNamedArgs, via, upgrade, address string) (o Opened, err error) {
 	secret, hash, err := newSecret()
 	if err != nil {
@@ -155,10 +154,10 @@ func (s *Sessions) openTx(ctx context.Context, tx pgx.Tx, statement string, args
 	return o, err
 }
 
-// Find tells whose session a cookie is; ErrSession, if nobody's. It is recorded, once a minute,
-// that the session is used.
+// Find returns the identity of a session's cookie, or ErrSession. It records the use of the session once a
+// minute.
 func (s *Sessions) Find(ctx context.Context, secret string) (Identity, error) {
-	who, id, unmarked, err := s.look(ctx, secret)
+	who, id, unmarked, err := s.find(ctx, secret)
 	if err == nil && unmarked {
 		if err = s.exec(ctx, queries.sessionUse, pgx.StrictNamedArgs{"id": id}); err != nil {
 			return Identity{}, fmt.Errorf("mark a session as used: %w", err)
@@ -167,7 +166,7 @@ func (s *Sessions) Find(ctx context.Context, secret string) (Identity, error) {
 	return who, err
 }
 
-func (s *Sessions) look(ctx context.Context, secret string) (who Identity, id int64, unmarked bool, err error) {
+func (s *Sessions) find(ctx context.Context, secret string) (who Identity, id int64, unmarked bool, err error) {
 	hash := sha256.Sum256([]byte(secret))
 	err = db.InTx(ctx, s.db, db.Options{Policies: true, Limit: tokenLimit, Reads: true}, func(ctx context.Context, tx pgx.Tx) error {
 		return tx.QueryRow(ctx, queries.sessionFind, pgx.StrictNamedArgs{"sha256": hash[:], "idle": s.idle}).Scan(&id, &who.Name, &who.Role, &unmarked)
@@ -176,13 +175,13 @@ func (s *Sessions) look(ctx context.Context, secret string) (who Identity, id in
 	case errors.Is(err, pgx.ErrNoRows):
 		return Identity{}, 0, false, ErrSession
 	case err != nil:
-		return Identity{}, 0, false, fmt.Errorf("look a session up: %w", err)
+		return Identity{}, 0, false, fmt.Errorf("find a session: %w", err)
 	}
 	who.User = true
 	return who, id, unmarked, nil
 }
 
-// SignOut ends the session of a cookie. One that is nobody's has ended.
+// SignOut ends the session of a cookie, if there is one.
 func (s *Sessions) SignOut(ctx context.Context, secret string) error {
 	hash := sha256.Sum256([]byte(secret))
 	return s.exec(ctx, queries.sessionClose, pgx.StrictNamedArgs{"sha256": hash[:]})
@@ -208,7 +207,7 @@ func (s *Sessions) exec(ctx context.Context, statement string, args pgx.StrictNa
 	})
 }
 
-// newSecret draws a secret and its hash.
+// newSecret returns a random secret and its hash.
 func newSecret() (secret string, hash []byte, err error) {
 	random := make([]byte, 32)
 	if _, err := rand.Read(random); err != nil {

@@ -16,6 +16,6 @@ type querySet struct {
 	tokenCreate, tokenList, tokenRevoke, tokenFind, tokenUse, requestForget, userCreate, userList,
 	userChange, userRemove, userPassword, userLink, userSignedIn, userLockedOut, userKnownFrom,
 	sessionOpen, sessionExchange, signInOnce, userMeet, userRole, sessionAdmit, userOfIdentity,
-	sessionDismiss, sessionPrune, sessionFind, sessionsLook, sessionUse, sessionClose, sessionList,
+	sessionDismiss, sessionPrune, sessionFind, sessionsPeek, sessionUse, sessionClose, sessionList,
 	sessionRevoke string
 }

@@ -23,21 +23,21 @@ import (
 
 // Errors of tokens; compare with errors.Is.
 var (
-	// ErrToken reports a secret that is not good, or not any more.
+	// ErrToken reports the secret of an unknown, expired or revoked token.
 	ErrToken = errors.New("the token is unknown, expired or revoked")
-	// ErrNoToken: there is no token of that name.
+	// ErrNoToken reports that no token has the name.
 	ErrNoToken = errkind.New(errkind.NotFound, "no such token")
-	// ErrTokenExists: a token of that name exists, or existed.
+	// ErrTokenExists reports that a current or former token has the name.
 	ErrTokenExists = errkind.New(errkind.Conflict, "a token of that name exists already, or existed")
 )
 
-// tokenPrefix is what every secret begins with, so that scanners for secrets know one.
+// tokenPrefix begins every secret, so that secret scanners recognize it.
 const tokenPrefix = "belfry_"
 
-// tokenLimit bounds the statements about one token.
+// tokenLimit is the deadline of a statement of this package.
 const tokenLimit = 10 * time.Second
 
-// Token is what may be known of a token. It is good until it expires or is revoked.
+// Token is a token without its secret. It is valid until it expires or is revoked.
 type Token struct {
 	Name       string         `json:"name" db:"name"`
 	Role       operation.Role `json:"role" db:"role"`
@@ -48,7 +48,7 @@ type Token struct {
 	LastUsedAt *time.Time     `json:"last_used_at" db:"last_used_at"`
 }
 
-// Affected returns what a receipt counts.
+// Affected returns the count of a receipt.
 func (t Token) Affected(verb string) operation.Affected {
 	if verb == "revoke" {
 		return operation.Affected{N: 1, Since: t.RevokedAt}
@@ -56,24 +56,24 @@ func (t Token) Affected(verb string) operation.Affected {
 	return operation.Affected{N: 1}
 }
 
-// NewToken is a token with its secret, which is shown this once and kept nowhere.
+// NewToken is a new token with its secret, which is not stored.
 type NewToken struct {
 	Token
 
 	Secret string `json:"secret"`
 }
 
-// Identity is somebody who has shown a token, or a session, or whom a proxy has named.
+// Identity is an authenticated caller: a token, a user with a session, or a user of the proxy.
 type Identity struct {
 	Name string
 	Role operation.Role
-	// User is one of belfry.users; a token may have the same name.
+	// User reports a user of belfry.users. A token may have the same name.
 	User bool
-	// Proxy tells that a proxy has named them; a token or a user may have the same name.
+	// Proxy reports a user whom the proxy has named. A token or a user may have the same name.
 	Proxy bool
 }
 
-// Key is the identity's alone, of tokens, users and those whom a proxy names.
+// Key returns a name that is unique among tokens, users and users of the proxy.
 func (i Identity) Key() string {
 	if i.Proxy {
 		return "proxy:" + i.Name
@@ -84,9 +84,9 @@ func (i Identity) Key() string {
 	return i.Name
 }
 
-// Authenticate tells whose a secret is; ErrToken, if nobody's. With mark it is recorded,
-// once a minute, that the token is used. It is safe for concurrent use. The hash decides by
-// an index: how long that takes tells nothing about a secret.
+// Authenticate returns the identity of a token's secret, or ErrToken. With mark it records the use of the
+// token once a minute. It is safe for concurrent use. It looks the hash up in an index, so that its duration
+// reveals nothing about a secret.
 func Authenticate(ctx context.Context, pool *pgxpool.Pool, secret string, mark bool) (Identity, error) {
 	if !strings.HasPrefix(secret, tokenPrefix) || len(secret) > 100 {
 		return Identity{}, ErrToken
@@ -102,7 +102,7 @@ func Authenticate(ctx context.Context, pool *pgxpool.Pool, secret string, mark b
 		return Identity{}, ErrToken
 	}
 	if err != nil {
-		return Identity{}, fmt.Errorf("look a token up: %w", err)
+		return Identity{}, fmt.Errorf("find a token: %w", err)
 	}
 	if mark && unmarked {
 		err = db.InTx(ctx, pool, db.Options{Policies: true, Limit: tokenLimit}, func(ctx context.Context, tx pgx.Tx) error {
@@ -132,7 +132,7 @@ func tokenOperations() []operation.Operation {
 	return []operation.Operation{
 		operation.Define(operation.Operation{
 			Name: "tokens list", Offers: "name role", Short: "List the tokens of the HTTP API", Role: operation.Viewer,
-			Long: `List the tokens of the HTTP API, good or not: their secrets are kept nowhere.`,
+			Long: `List all tokens of the HTTP API, including expired and revoked ones. Secrets are not stored.`,
 		}, listTokens, tokensText),
 		operation.Define(operation.Operation{
 			Name: "tokens create", Short: "Make a token for the HTTP API", Role: operation.Admin, Changes: true, Secret: true, Events: "the token's events",
@@ -210,7 +210,7 @@ func tokenStatement(ctx context.Context, env *operation.Env, statement string, w
 	case errors.Is(err, pgx.ErrNoRows):
 		return t, fmt.Errorf("%w: %s", ErrNoToken, text.OneLine(fmt.Sprint(args["name"]), 70))
 	case errors.As(err, &server) && server.ConstraintName == "tokens_name_key":
-		return t, operation.Advise(ErrTokenExists, "names are not used twice, so that the events tell who it was")
+		return t, operation.Advise(ErrTokenExists, "names are never reused, so that events identify the token")
 	case errors.As(err, &server):
 		if message, refused := db.Refusal(server); refused {
 			return t, operation.RefusedText(message, server.Hint, nil)

@@ -18,17 +18,17 @@ import (
 
 // Errors of users; compare with errors.Is.
 var (
-	// ErrNoUser: there is no user of that name, or none who may sign in.
+	// ErrNoUser reports that no user who may sign in has the name.
 	ErrNoUser = errkind.New(errkind.NotFound, "no such user")
-	// ErrUserExists: a user of that name exists.
+	// ErrUserExists reports that a user has the name.
 	ErrUserExists = errkind.New(errkind.Conflict, "a user of that name exists already")
 )
 
-// subjectUser is the subject of belfry.events of who signs in.
+// subjectUser is the subject of users' events in belfry.events.
 const subjectUser = "user"
 
-// User is what may be known of somebody who may sign in. Nobody is disabled without a time, and
-// whom a provider signs in has no password.
+// User is a user without the password. DisabledAt is nil unless the user is disabled. PasswordAt is nil for
+// users of a provider.
 type User struct {
 	Name       string         `json:"name" db:"name"`
 	Role       operation.Role `json:"role" db:"role"`
@@ -39,7 +39,7 @@ type User struct {
 	SignedInAt *time.Time     `json:"signed_in_at" db:"signed_in_at"`
 }
 
-// Affected returns what a receipt counts.
+// Affected returns the count of a receipt.
 func (u User) Affected(verb string) operation.Affected {
 	switch verb {
 	case "disable":
@@ -50,19 +50,19 @@ func (u User) Affected(verb string) operation.Affected {
 	return operation.Affected{N: 1}
 }
 
-// SignInLink is a link that signs a user in, once. Its secret is shown this once.
+// SignInLink is a link that signs a user in once. Its secret is not stored.
 type SignInLink struct {
 	Name      string    `json:"name"`
 	ExpiresAt time.Time `json:"expires_at"`
 	Secret    string    `json:"secret"`
 }
 
-// newPassword is a password that is to be set.
+// newPassword is the parameter of a new password.
 type newPassword struct {
 	Password string `flag:"password" label:"FILE" secret:"true" help:"FILE with the password, of 12 to 1000 characters, or - for standard input (default: asked for at a terminal)" required:"true" allowed:"a file with 12 to 1000 characters, or - for standard input"`
 }
 
-// hash is the password's, for a user's name.
+// hash validates the password for a user's name and returns its hash.
 func (p newPassword) hash(name string) (string, error) {
 	if problem := passwordProblem(name, p.Password); problem != "" {
 		return "", operation.Invalid("password", "%s", problem)
@@ -105,31 +105,31 @@ func userOperations() []operation.Operation {
 	}
 	yes, no := true, false
 	return []operation.Operation{
-		operation.Define(operation.Operation{Name: "users list", Offers: "name role", Short: "List the people who sign in to the HTTP API", Role: operation.Viewer}, listUsers, usersText),
+		operation.Define(operation.Operation{Name: "users list", Offers: "name role", Short: "List the users of the HTTP API", Role: operation.Viewer}, listUsers, usersText),
 		operation.Define(operation.Operation{
-			Name: "users add", Short: "Add somebody who signs in to the HTTP API", Role: operation.Admin, Changes: true, Events: events,
-			Long: `Add somebody who signs in to the HTTP API by name and password, and may do then what the
-role may. The name is the actor of what is done. It is 1 to 63 of a-z, 0-9, _, -, . and @.`,
+			Name: "users add", Short: "Add a user of the HTTP API", Role: operation.Admin, Changes: true, Events: events,
+			Long: `Add a user who signs in to the HTTP API by name and password and has the permissions of the
+role. The name is the actor of the user's acts. It is 1 to 63 of a-z, 0-9, _, -, . and @.`,
 			Example: "  belfry users add ann --role operator\n  pass show belfry/ann | belfry users add ann --role operator --password-file -",
 		}, addUser, userText[newUser]("is added")),
 		operation.Define(operation.Operation{
-			Name: "users set-password", Short: "Give somebody another password, and end the sessions", Role: operation.Admin, Changes: true, Events: events,
+			Name: "users set-password", Short: "Change a user's password and end the sessions", Role: operation.Admin, Changes: true, Events: events,
 			Example: "  belfry users set-password ann",
 		}, setPassword, userText[userPassword]("has another password; sessions have ended")),
 		operation.Define(operation.Operation{
-			Name: "users set", Short: "Give somebody another role, and end the sessions", Role: operation.Admin, Changes: true, Events: events,
-			Long: "Give somebody another role, and end the sessions. Keys:\n\n{keys}", Example: "  belfry users set ann role=viewer",
+			Name: "users set", Short: "Change a user's role and end the sessions", Role: operation.Admin, Changes: true, Events: events,
+			Long: "Change a user's role and end the sessions. Keys:\n\n{keys}", Example: "  belfry users set ann role=viewer",
 		}, setUser, userText[userRole]("is changed; sessions have ended")),
-		act("disable", "Let somebody not sign in any more, and end the sessions", "", "is disabled; sessions have ended", &yes),
-		act("enable", "Let somebody who is disabled sign in again", "", "may sign in", &no),
+		act("disable", "Disable a user and end the sessions", "", "is disabled; sessions have ended", &yes),
+		act("enable", "Enable a disabled user", "", "may sign in", &no),
 		operation.Define(operation.Operation{
-			Name: "users remove", Short: "Remove somebody, and end the sessions", Role: operation.Admin, Changes: true, Events: events,
-			Long: `Remove somebody, and end the sessions. The events of what the user did stay. Disable instead
-where the name is not to be given to anybody else.`,
+			Name: "users remove", Short: "Remove a user and end the sessions", Role: operation.Admin, Changes: true, Events: events,
+			Long: `Remove a user and end the sessions. The user's events remain. Disable the user instead if the
+name must not be reused.`,
 		}, removeUser, userText[userAct]("is removed; sessions have ended")),
 		operation.Define(operation.Operation{
-			Name: "users link", Short: "Make a link that signs somebody in, once, within 10 minutes", Role: operation.Admin, Changes: true, Secret: true, Events: events,
-			Long: `Make a link that signs somebody in without a password, once, within 10 minutes. Its secret is
+			Name: "users link", Short: "Create a link that signs a user in once within 10 minutes", Role: operation.Admin, Changes: true, Secret: true, Events: events,
+			Long: `Create a link that signs a user in once within 10 minutes without a password. Its secret is
 shown once. POST /api/v1/login with {"link": SECRET} answers it with a session, whether or not
 the name is locked out.`,
 			Example: "  belfry users link ann",
@@ -194,7 +194,7 @@ func setUser(ctx context.Context, env *operation.Env, in userRole) (User, error)
 	return changeUser(ctx, env, in.Name, in.Act, &role, nil, nil)
 }
 
-// changeUser changes what is not nil.
+// changeUser changes the fields that are not nil.
 func changeUser(ctx context.Context, env *operation.Env, name string, act operation.Act, role, hash *string, disabled *bool) (User, error) {
 	return userStatement[User](ctx, env, queries.userChange, act.By(env), pgx.StrictNamedArgs{"name": name, "role": role, "password": hash, "disabled": disabled})
 }

@@ -128,7 +128,7 @@ func (h *Handler) identified(by *Reserve, req *http.Request, background bool) (a
 	}
 	if secret, given := h.cookie(req); given && by.Sessions != nil && len(req.Header.Values("Authorization")) == 0 {
 		if background {
-			return by.Sessions.Look(req.Context(), secret)
+			return by.Sessions.Peek(req.Context(), secret)
 		}
 		return by.Sessions.Find(req.Context(), secret)
 	}
