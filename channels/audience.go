@@ -22,7 +22,7 @@ const (
 	KindSegment   Kind = "segment"
 )
 
-// kinds lists them as messages do.
+// kinds lists the kinds for messages.
 const kinds = "everyone, platforms, radius, channels, segment"
 
 // maxListed is how many ids or external ids an audience may list. Longer lists
@@ -31,19 +31,19 @@ const maxListed = 10000
 
 // Audience is the rule that selects a job's channels: a value with a kind and
 // the fields of that kind, never SQL. Only active channels match any audience.
-// The zero value is invalid; the constructors make valid ones from valid
-// arguments, and Validate tells. As JSON it is what jobs.audience holds.
+// The zero value is invalid. The constructors return valid audiences for valid
+// arguments; Validate checks an audience. Its JSON is the content of jobs.audience.
 type Audience struct {
 	Kind Kind
-	// Platforms are those of kind platforms, at least one; with radius and
-	// segment they narrow, and none means any platform.
+	// Platforms has at least one platform for kind platforms. Platforms restrict kinds radius and
+	// segment; none means any platform.
 	Platforms []string
-	// Latitude and Longitude, WGS 84 degrees, and RadiusM, great-circle metres
+	// Latitude and Longitude, in WGS 84 degrees, and RadiusM, in great-circle metres
 	// from 1 to 20,037,509 (half the earth's circumference), the edge included,
-	// are of kind radius.
+	// belong to kind radius.
 	Latitude, Longitude, RadiusM float64
-	// IDs or ExternalIDs, exactly one of them, 1 to 10,000 entries, is of kind
-	// channels. Entries without a channel select nobody.
+	// IDs or ExternalIDs, exactly one of them, 1 to 10,000 entries, belongs to kind
+	// channels. Entries without a channel select no channel.
 	IDs         []int64
 	ExternalIDs []string `mask:"text"`
 	// Segment is the name of kind segment.

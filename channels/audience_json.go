@@ -32,9 +32,9 @@ func (s shape) list() string {
 	return strings.Join(slices.Concat([]string{"kind"}, s.needed, s.optional), ", ")
 }
 
-// ParseAudience reads what jobs.audience holds. Unknown, repeated and missing
-// keys, other types and bad values are ErrAudience naming the key and what is
-// allowed.
+// ParseAudience parses the JSON of jobs.audience. Unknown, repeated and missing
+// keys, other types and bad values are ErrAudience. The text names the key and the
+// allowed values.
 func ParseAudience(b []byte) (Audience, error) {
 	var a Audience
 	if err := a.UnmarshalJSON(b); err != nil {

@@ -13,35 +13,35 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// Category is what holds for every message of a category.
+// Category has the settings of all messages of a category.
 type Category struct {
 	Name        string      `json:"name"`
 	Description string      `json:"description"`
 	Route       []string    `json:"route"`       // media, in the order in which they are tried
-	Quiet       *QuietHours `json:"quiet_hours"` // nil: none
-	Cap         *Cap        `json:"cap"`         // nil: none
-	// MaxRecipients is the ceiling of jobs that are enqueued without one of their own: the
-	// most rows that each may write; nil: none.
+	Quiet       *QuietHours `json:"quiet_hours"` // nil means none
+	Cap         *Cap        `json:"cap"`         // nil means none
+	// MaxRecipients is the default ceiling of jobs, the largest number of rows that each may
+	// write. Nil means no ceiling.
 	MaxRecipients *int `json:"max_recipients"`
-	// ApprovalAbove is how many a job may reach at most without the approval of a second person;
-	// 0: each job needs it, nil: none does.
+	// ApprovalAbove is the largest number of recipients of a job without the approval of a second
+	// person. 0 means that each job needs approval, nil that none does.
 	ApprovalAbove *int `json:"approval_above"`
-	// ActivitiesPerHour is how many activities a requester may send in a clock hour if
-	// ApprovalAbove is set; nil: 10, and 0 for roles that may not approve.
+	// ActivitiesPerHour is the largest number of activities that a requester may send in a clock
+	// hour if ApprovalAbove is set. Nil means 10, and 0 for roles that may not approve.
 	ActivitiesPerHour *int `json:"activities_per_hour"`
-	// Version is the id of the event of the newest act on it; 0: there was none.
+	// Version is the id of the newest event of a change of the category, or 0 without one.
 	Version int64 `json:"version"`
 }
 
 // ResourceVersion returns Version. It makes a Category a versioned result of an operation.
 func (c Category) ResourceVersion() (version int64, one bool) { return c.Version, true }
 
-// QuietHours is a time of day in which nothing is sent, in the channel's time zone:
-// Start and End since midnight, below 24 h and different, in whole seconds. It goes over
-// midnight when it starts later than it ends.
+// QuietHours is a time of day without messages, in the channel's time zone. Start and End count from
+// midnight, in whole seconds; both are below 24 h, and they differ. If Start is later than End, the time
+// extends over midnight.
 type QuietHours struct{ Start, End time.Duration }
 
-// Cap is at most Max messages to a channel within Window.
+// Cap limits the messages to a channel to Max within Window.
 type Cap struct {
 	Max    int           // 1 to 10,000
 	Window time.Duration // 1 minute to 366 days, in whole seconds
@@ -59,7 +59,7 @@ func ParseQuietHours(text string) (QuietHours, error) {
 	of := func(parts []string) time.Duration {
 		d := time.Duration(0)
 		for i, unit := range []time.Duration{time.Hour, time.Minute, time.Second} {
-			n, _ := strconv.Atoi(parts[i]) // of digits; none are 0
+			n, _ := strconv.Atoi(parts[i]) // digits or empty, which is 0
 			d += time.Duration(n) * unit
 		}
 		return d
@@ -75,7 +75,7 @@ func ParseQuietHours(text string) (QuietHours, error) {
 	return h, nil
 }
 
-// String is the text that ParseQuietHours reads.
+// String returns the text that ParseQuietHours reads.
 func (h QuietHours) String() string { return clock(h.Start) + "-" + clock(h.End) }
 
 // MarshalText writes String.
@@ -128,19 +128,19 @@ func (c *Cap) UnmarshalText(text []byte) (err error) {
 	return err
 }
 
-// CategoryChange is what SetCategory changes. Zero fields keep what is there.
+// CategoryChange specifies the changes of SetCategory. Zero fields change nothing.
 type CategoryChange struct {
 	Route      []string
 	Quiet      *QuietHours
-	ClearQuiet bool // no quiet hours; Quiet is not looked at
+	ClearQuiet bool // no quiet hours; Quiet is ignored
 	Cap        *Cap
-	ClearCap   bool // no cap; Cap is not looked at
+	ClearCap   bool // no cap; Cap is ignored
 
 	MaxRecipients      *int
-	ClearMaxRecipients bool // no ceiling; MaxRecipients is not looked at
+	ClearMaxRecipients bool // no ceiling; MaxRecipients is ignored
 
 	ApprovalAbove      *int
-	ClearApprovalAbove bool // no job needs approval; ApprovalAbove is not looked at
+	ClearApprovalAbove bool // no job needs approval; ApprovalAbove is ignored
 
 	ActivitiesPerHour      *int
 	ClearActivitiesPerHour bool // the default; ActivitiesPerHour is ignored
@@ -216,9 +216,8 @@ func SetCategory(ctx context.Context, on Beginner, name string, change CategoryC
 
 var categoryName = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[a-z][a-z0-9_]{0,62}$`) })
 
-// AddCategory makes a category, as SetCategory changes one; what the change leaves out is
-// the default: route push, no quiet hours, no cap, no ceiling. One that there is already is
-// ErrCategoryExists.
+// AddCategory creates a category. Zero fields of the change have these defaults: route push, no quiet hours,
+// no cap, no ceiling. An existing category is ErrCategoryExists.
 func AddCategory(ctx context.Context, on Beginner, name, description string, change CategoryChange, by By) (c Category, err error) {
 	if !categoryName().MatchString(name) {
 		return c, fmt.Errorf("channels: %w: category: %q is not a name; allowed values: 1 to 63 of a-z, 0-9 and _, starting with a letter", ErrPreference, name)

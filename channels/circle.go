@@ -11,8 +11,8 @@ const (
 	earthRadiusM = 6371008.8
 	// maxRadiusM is half the circumference in whole metres: the whole earth.
 	maxRadiusM = 20037509
-	// boxMargin, in degrees, is about a metre: what the boxes are grown by, so
-	// that rounding never leaves out a point of the circle. The worst case is the
+	// boxMargin, in degrees, is about a metre. It enlarges the boxes, so
+	// that rounding never excludes a point of the circle. The worst case is the
 	// arc sine below with an argument near 1, which loses half of the digits.
 	boxMargin = 1e-5
 )
@@ -25,15 +25,15 @@ func (b box) contains(lat, lon float64) bool {
 	return b.west <= lon && lon <= b.east && b.south <= lat && lat <= b.north
 }
 
-// postgres returns the box as PostgreSQL has it, with x the longitude.
+// postgres returns the box for PostgreSQL, with the longitude as x.
 func (b box) postgres() pgtype.Box {
 	return pgtype.Box{P: [2]pgtype.Vec2{{X: b.east, Y: b.north}, {X: b.west, Y: b.south}}, Valid: true}
 }
 
 // boundingBoxes returns one box, or two that touch the 180° meridian from both
 // sides and do not overlap, which together contain every point within radiusM
-// of the centre. A circle that holds a pole spans all longitudes. For the
-// longitudes of the others see Jan Philip Matuschek, "Finding Points Within a
+// of the centre. A circle that contains a pole spans all longitudes. For the
+// longitudes of other circles see Jan Philip Matuschek, "Finding Points Within a
 // Distance of a Latitude/Longitude Using Bounding Coordinates".
 func boundingBoxes(lat, lon, radiusM float64) []box {
 	angle := radiusM / earthRadiusM

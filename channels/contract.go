@@ -14,17 +14,17 @@ import (
 	"github.com/belfryhq/belfry/internal/db"
 )
 
-// Fault is one way in which a relation does not keep the contract.
+// Fault is one violation of the relation's contract.
 type Fault struct {
 	Column  string `json:"column"`  // "" for the relation as a whole
-	Problem string `json:"problem"` // what is the matter
-	Remedy  string `json:"remedy"`  // a way to fix it
-	// Fatal faults make jobs fail or break their guarantees; the others cost
-	// speed or one kind of audience.
+	Problem string `json:"problem"` // the violation
+	Remedy  string `json:"remedy"`  // the correction
+	// Fatal faults make jobs fail or break their guarantees. Other faults cost
+	// speed or disable one kind of audience.
 	Fatal bool `json:"fatal"`
 }
 
-// String is the fault on one line.
+// String returns the fault on one line.
 func (f Fault) String() string {
 	weight := "warning"
 	if f.Fatal {
@@ -54,14 +54,14 @@ var contractColumns = []struct {
 	{"addresses", []string{"jsonb"}, false},
 }
 
-// sampledKeys is how many keys of a view Check looks at for repetitions.
+// sampledKeys is the number of keys of a view that Check examines for repetitions.
 const sampledKeys = 10000
 
 // Check compares the relation, a table or a view, with the contract of the
-// package comment and returns every fault at once, none when it is kept. It
-// works in a transaction that it rolls back, reads the catalog and plans, and at
-// most 10,000 keys, of a view only. That keys never change, and that a view's
-// keys are unique beyond those, it cannot tell.
+// package comment and returns all faults. It
+// works in a transaction that it rolls back, and reads the catalog, plans and, of a view, at
+// most 10,000 keys. It cannot check that keys never change, or that further keys of a view
+// are unique.
 func (s *Store) Check(ctx context.Context, on Beginner) ([]Fault, error) {
 	tx, err := on.Begin(ctx)
 	if err != nil {
@@ -75,17 +75,16 @@ func (s *Store) Check(ctx context.Context, on Beginner) ([]Fault, error) {
 	return c.faults, nil
 }
 
-// UnfitError says that the relation cannot be walked: every fault that is fatal, with its
-// remedy. It is an ErrRelation.
+// UnfitError lists the fatal faults of a relation, with their remedies. It is an ErrRelation.
 type UnfitError struct {
 	Relation string // as configured
 	Faults   []Fault
 }
 
-// Unwrap is ErrRelation.
+// Unwrap returns ErrRelation.
 func (e *UnfitError) Unwrap() error { return ErrRelation }
 
-// Error is one line.
+// Error returns one line.
 func (e *UnfitError) Error() string {
 	lines := make([]string, 0, len(e.Faults))
 	for _, f := range e.Faults {
@@ -98,9 +97,9 @@ func (e *UnfitError) Error() string {
 	return "channels.relation does not keep the contract: " + strings.Join(lines, "; ")
 }
 
-// Vet is Check for whoever is about to walk the relation in the same transaction. A fault
-// that is fatal is an *UnfitError: a job of an unfit relation is refused, not walked badly.
-// Of belfry.channels, which is as its migrations made it, only row-level security is checked.
+// Vet checks the relation before a walk in the same transaction. Fatal faults are an *UnfitError, so that
+// no job walks such a relation. For belfry.channels, whose shape is given by the migrations, Vet checks only
+// row-level security.
 func (s *Store) Vet(ctx context.Context, tx pgx.Tx) error {
 	faults, err := s.vetted(ctx, tx)
 	if err != nil {
@@ -210,7 +209,7 @@ func (c *checker) checkHidden(ctx context.Context) (bool, error) {
 	return true, nil
 }
 
-// index words the remedy of a missing index.
+// index returns the remedy for a missing index.
 func (c *checker) index(kind, on string) string {
 	switch c.kind {
 	case "v":
@@ -221,8 +220,7 @@ func (c *checker) index(kind, on string) string {
 	return fmt.Sprintf("CREATE %s CONCURRENTLY ON %s %s", kind, c.store.relation, on)
 }
 
-// checkColumns checks presence and types and returns the columns that are there
-// with the right type.
+// checkColumns checks that the columns exist with the right types, and returns the correct ones.
 func (c *checker) checkColumns() map[string]bool {
 	sound := make(map[string]bool)
 	for _, want := range contractColumns {
@@ -300,8 +298,8 @@ type plan struct {
 	Plans []plan `json:"Plans"`
 }
 
-// usesIndex explains the statement and tells whether its rows come by a
-// condition on an index, and unsorted.
+// usesIndex explains the statement and reports whether it reads its rows by a
+// condition on an index, without a sort.
 func (c *checker) usesIndex(ctx context.Context, sql string) (bool, error) {
 	var text []byte
 	if err := c.tx.QueryRow(ctx, sql).Scan(&text); err != nil {

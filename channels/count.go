@@ -7,22 +7,22 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// Unknown returns how many of the channels that an audience lists there are not, and up to
-// five of them. Other audiences list none.
+// Unknown returns the number of entries without a channel in an audience of kind channels, and up to
+// five of them. For other audiences it returns 0.
 func (s *Store) Unknown(ctx context.Context, q Querier, a Audience) (n int64, sample []string, err error) {
 	if a.Kind != KindChannels {
 		return 0, nil, nil
 	}
 	err = q.QueryRow(ctx, s.render(queries.listedWithout), pgx.StrictNamedArgs{"ids": a.IDs, "external_ids": a.ExternalIDs}).Scan(&n, &sample)
 	if err != nil {
-		return 0, nil, s.wrap("look for the listed channels", err)
+		return 0, nil, s.wrap("check the listed channels", err)
 	}
 	return n, sample, nil
 }
 
-// Count previews an audience: how many active channels match it now, exactly.
+// Count returns the exact number of active channels that match an audience now.
 // Everyone and platforms read the whole relation, a circle its index entries, a
-// list or a segment its members; the deadline in ctx is the limit of that. A
+// list or a segment its members; the deadline of ctx limits the reading. A
 // malformed audience is ErrAudience, an unknown segment ErrNoSegment, a circle in a relation
 // without location ErrRelation.
 func (s *Store) Count(ctx context.Context, q Querier, a Audience) (int64, error) {

@@ -15,15 +15,15 @@ var (
 	// ErrAudience: the audience is malformed. The text names the key and the
 	// allowed values.
 	ErrAudience = errkind.New(errkind.Invalid, "audience")
-	// ErrRelation: the relation does not exist, lacks a column or has one of
-	// another type. Check names every fault.
+	// ErrRelation: the relation does not exist, or a column is missing or has
+	// another type. Check returns every fault.
 	ErrRelation = errors.New("channels.relation does not keep the contract; `belfry doctor` names every fault")
 	// ErrNoSegment: no segment has that name.
 	ErrNoSegment = errkind.New(errkind.NotFound, "no such segment")
 	// ErrSegmentExists: a segment of that name exists already.
 	ErrSegmentExists = errkind.New(errkind.Conflict, "the segment exists already")
-	// ErrMember: a line cannot be the key of a channel. The text has its number and what is
-	// allowed.
+	// ErrMember: a line is not a valid key of a channel. The text has the line number and the
+	// allowed values.
 	ErrMember = errors.New("member")
 	// ErrNoChannel: no channel has that id or external id.
 	ErrNoChannel = errkind.New(errkind.NotFound, "no such channel")
@@ -34,8 +34,8 @@ var (
 	ErrNoCategory = errkind.New(errkind.NotFound, "no such category")
 	// ErrCategoryExists: a category of that name exists already.
 	ErrCategoryExists = errkind.New(errkind.Conflict, "the category exists already")
-	// ErrNotOwn: the operation writes channels, and channels.relation names a
-	// relation that is not belfry's to write.
+	// ErrNotOwn: the operation writes channels, and channels.relation is not
+	// belfry.channels.
 	ErrNotOwn = errkind.New(errkind.Conflict, "only belfry.channels can be written")
 )
 

@@ -6,20 +6,19 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// Forgotten counts what these tables had of one channel.
+// Forgotten counts the rows of one channel by table.
 type Forgotten struct {
-	Channels         int64 `json:"channels"` // its row of belfry.channels
+	Channels         int64 `json:"channels"` // its row in belfry.channels
 	OptOuts          int64 `json:"opt_outs"`
 	InvalidAddresses int64 `json:"invalid_addresses"`
 	SegmentMembers   int64 `json:"segment_members"`
 }
 
-// Own reports whether the relation is belfry.channels, and not the application's.
+// Own reports whether the relation is belfry.channels.
 func (s *Store) Own() bool { return s.name == DefaultRelation }
 
-// Blank empties a channel's row of belfry.channels but for its external id, so that no
-// audience has it any more and nothing reaches it. Of a relation of the application nothing
-// is changed.
+// Blank deactivates a channel of belfry.channels and empties its columns except external_id, so that no
+// audience contains it. A relation of the application is not written.
 func (s *Store) Blank(ctx context.Context, tx pgx.Tx, id int64) error {
 	if !s.Own() {
 		return nil
@@ -31,7 +30,7 @@ func (s *Store) Blank(ctx context.Context, tx pgx.Tx, id int64) error {
 }
 
 // Forget deletes a channel of belfry.channels with its opt-outs, invalid addresses and
-// memberships, or with dryRun counts them. A row of a relation of the application stays.
+// memberships, or with dryRun counts them. A row in a relation of the application remains.
 func (s *Store) Forget(ctx context.Context, tx pgx.Tx, id int64, dryRun bool) (f Forgotten, err error) {
 	err = tx.QueryRow(ctx, queries.channelForget, pgx.StrictNamedArgs{"id": id, "own": s.Own(), "dry_run": dryRun}).
 		Scan(&f.Channels, &f.OptOuts, &f.InvalidAddresses, &f.SegmentMembers)

@@ -11,29 +11,27 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// Inspected is what an Inspection finds of one channel.
+// Inspected is the relation of one channel to an audience.
 type Inspected struct {
 	ID      int64
 	Active  bool
-	Matches bool // the audience holds it, or would if it were active
-	// When the channel was made and last changed; nil: the relation has no such column
-	// of type timestamptz.
+	Matches bool // the audience contains it, or would if it were active
+	// CreatedAt and UpdatedAt are nil if the relation has no such column of type timestamptz.
 	CreatedAt, UpdatedAt *time.Time
 }
 
-// Inspection reads how every channel of the relation stands to one audience, not
-// only those that match. It holds no connection, keeps no position, and is safe for
-// concurrent use.
+// Inspection reads every channel of the relation and whether it matches one audience. It holds no connection
+// and no position, and is safe for concurrent use.
 type Inspection struct {
 	store    *Store
 	audience Audience
 	page     string
-	ids      []int64 // of kind channels: sorted
+	ids      []int64 // of kind channels, sorted
 	boxes    []box
 }
 
-// Inspect prepares an Inspection. Unlike a walk, it takes a segment that does not
-// exist as one without members. A malformed audience is ErrAudience.
+// Inspect prepares an Inspection. Unlike a walk, it treats an unknown segment
+// as an empty segment. A malformed audience is ErrAudience.
 func (s *Store) Inspect(ctx context.Context, q Querier, a Audience) (*Inspection, error) {
 	if err := a.Validate(); err != nil {
 		return nil, err

@@ -81,8 +81,8 @@ FROM (
 ) p;
 
 -- name: SliceIDs :one
--- Those of @ids that exist and match now. @platforms and all of the circle may
--- be NULL. The LIMIT keeps the planner to one index look-up per id, whatever it
+-- The ids of @ids that exist and match now. @platforms and all of the circle may
+-- be NULL. The LIMIT keeps the planner to one index scan per id, whatever it
 -- believes about the relation's size: the cost is bounded by the slice.
 SELECT array_agg(m.id)
 FROM unnest(@ids::bigint[]) k (id)
@@ -139,7 +139,7 @@ FROM (
 ) p;
 
 -- name: SliceChannels :many
--- Those of @ids that exist and match now, in the order given, with their data.
+-- The channels of @ids that exist and match now, in the order given, with their data.
 -- @platforms and all of the circle may be NULL.
 SELECT m.id, true, m.external_id, m.platform, m.location, m.locale, m.time_zone, m.attributes, m.addresses
 FROM unnest(@ids::bigint[]) k (id)
@@ -193,7 +193,7 @@ FROM (
 ) k;
 
 -- name: ResolveExternalIDs :one
--- The ids of the channels with one of @external_ids, in no order.
+-- The ids of the channels with the @external_ids, in no order.
 SELECT array_agg(c.id::bigint) FROM {{relation}} c
 WHERE c.external_id = ANY (@external_ids::text[]) AND c.id > @after::bigint AND c.id <= @bound::bigint;
 
@@ -395,10 +395,10 @@ VALUES ('segment', @segment, 'changed', coalesce(nullif(@actor, ''), session_use
 
 -- name: ChannelsInspect :many
 -- Every key of a page in id order: whether it is active, whether the audience would
--- hold it if it were, and when it was made and changed (NULL: the relation does not
--- say). A list is not looked at. @platforms, @segment and all of the circle may be
--- NULL. Relies on the index on id and segment_members_pkey; the LIMITs keep it to one
--- look-up per key.
+-- contain it if it were, and its creation and change times (NULL if the relation has no
+-- such columns). A list is not compared. @platforms, @segment and all of the circle may be
+-- NULL. Relies on the index on id and segment_members_pkey; the LIMITs restrict it to one
+-- index scan per key.
 SELECT p.id, coalesce(p.active, false),
        coalesce((@platforms::text[] IS NULL OR p.platform = ANY (@platforms::text[]))
             AND (@radius_m::float8 IS NULL
@@ -416,8 +416,8 @@ FROM (
 ) p;
 
 -- name: Recipients :many
--- Those of @ids that exist, with what sending needs; their attributes only if @attributes.
--- The LIMIT keeps the planner to one index look-up per id, whatever it believes about the
+-- The recipients among @ids, with the columns that sending needs; their attributes only if @attributes.
+-- The LIMIT keeps the planner to one index scan per id, whatever it believes about the
 -- relation's size. The array stands in a query of its own, here and below, whose length no
 -- plan knows: otherwise one for the few channels at hand always seems to be worth its making.
 SELECT m.id, m.active, m.external_id, m.platform, m.locale, m.time_zone, m.attributes::text, m.addresses::text
@@ -439,7 +439,7 @@ WHERE c.id BETWEEN @low::bigint AND @high::bigint;
 
 -- name: ChannelPlace :one
 -- The latitude and longitude of a channel, NULL where it or the relation has none. The LIMIT
--- keeps the planner to one index look-up. No row: there is no such channel.
+-- keeps the planner to one index scan. No row: there is no such channel.
 SELECT p.location[1], p.location[0]
 FROM (SELECT {{location}} AS location FROM {{relation}} c WHERE c.id = @id LIMIT 1) p;
 
@@ -490,7 +490,7 @@ FROM belfry.opt_out(@channel_id, @category, @medium, @reason) o;
 SELECT o.channel_id, o.category, o.medium, o.reason, o.opted_out_at
 FROM belfry.opt_in(@channel_id, @category, @medium) o;
 
--- name: OptOutTold :exec
+-- name: OptOutEvent :exec
 -- The event of an opt-out that this transaction recorded; none where it stood before.
 INSERT INTO belfry.events (subject, name, kind, actor, reason, detail)
 SELECT 'channel', o.channel_id::text, 'opted_out', coalesce(nullif(@actor, ''), session_user), o.reason,
@@ -498,7 +498,7 @@ SELECT 'channel', o.channel_id::text, 'opted_out', coalesce(nullif(@actor, ''), 
   FROM belfry.opt_outs o
  WHERE o.channel_id = @channel_id AND o.category = @category AND o.medium = @medium AND o.xmin = pg_current_xact_id()::xid;
 
--- name: OptInTold :exec
+-- name: OptInEvent :exec
 -- The event of an opt-out that was taken back.
 INSERT INTO belfry.events (subject, name, kind, actor, reason, detail)
 VALUES ('channel', @channel_id::bigint::text, 'opted_in', coalesce(nullif(@actor, ''), session_user), @reason,
@@ -516,8 +516,7 @@ ORDER BY c.name;
 INSERT INTO belfry.categories (name, description) VALUES (@name, @description);
 
 -- name: ActorSet :exec
--- Says who acts and why, for the event that the change leaves. It holds until the end
--- of the transaction.
+-- Sets the actor and the reason of the event of this transaction.
 SELECT FROM belfry.act(@actor, @reason);
 
 -- name: CategorySet :exec

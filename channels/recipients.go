@@ -10,34 +10,32 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 )
 
-// Recipient is what sending a message to a channel needs to know of it.
+// Recipient has the data of a channel that sending a message needs.
 type Recipient struct {
 	ID         int64
 	ExternalID string // the service's own user id
 	Platform   string
 	Active     bool
-	Locale     string          // "": unknown
-	TimeZone   string          // "": unknown
-	Attributes json.RawMessage // "{}": none, or not read
-	Addresses  json.RawMessage // where each medium reaches the channel
+	Locale     string          // "" means unknown
+	TimeZone   string          // "" means unknown
+	Attributes json.RawMessage // "{}" if there are none, or if they were not read
+	Addresses  json.RawMessage // address by medium
 }
 
-// Recipients reads those of ids that exist, active or not, in no order: by one look at
-// the index each, or one range of it when they lie close together, whatever the size of
-// the relation. It reads what is there now, so that a new address counts up to the last
-// moment.
+// Recipients returns the existing channels among ids, active or not, in no order. It reads one index
+// entry per id, or one range of the index if the ids lie close together, whatever the size of
+// the relation. Callers read recipients immediately before sending, so that new addresses take effect.
 func (s *Store) Recipients(ctx context.Context, q Querier, ids []int64) ([]Recipient, error) {
 	return s.readRecipients(ctx, q, ids, true)
 }
 
-// RecipientsBare is Recipients without their attributes, for content that refers to none.
+// RecipientsBare is Recipients without attributes, for content that does not use them.
 func (s *Store) RecipientsBare(ctx context.Context, q Querier, ids []int64) ([]Recipient, error) {
 	return s.readRecipients(ctx, q, ids, false)
 }
 
-// denseRecipients is up to how many keys, for each id that is asked for, may lie between
-// the lowest and the highest for one range to cost less than a look-up for each: what lies
-// between them is read and dropped.
+// denseRecipients is the largest number of keys per requested id, from the lowest to the highest id, for
+// which reading one range costs less than one index scan per id. Other rows of the range are dropped.
 const denseRecipients = 2
 
 func (s *Store) readRecipients(ctx context.Context, q Querier, ids []int64, withAttributes bool) ([]Recipient, error) {
@@ -71,8 +69,8 @@ func (s *Store) readRecipients(ctx context.Context, q Querier, ids []int64, with
 	return list, nil
 }
 
-// Place is where a channel is, in WGS 84 degrees; nil: it has no place, or there is no such
-// channel.
+// Place returns the location of a channel in WGS 84 degrees, or nil if the channel has no location or does
+// not exist.
 func (s *Store) Place(ctx context.Context, q Querier, id int64) (latitude, longitude *float64, err error) {
 	have, err := s.Columns(ctx, q)
 	if err != nil {
@@ -88,8 +86,7 @@ func (s *Store) Place(ctx context.Context, q Querier, id int64) (latitude, longi
 	return latitude, longitude, nil
 }
 
-// collectRecipients reads rows that may be many: what the recipients have in common is
-// kept once.
+// collectRecipients reads the rows of recipients. Equal platforms, locales and time zones share one string.
 func collectRecipients(rows pgx.Rows, expected int) ([]Recipient, error) {
 	list := make([]Recipient, 0, expected)
 	known := make(map[string]string)
@@ -104,7 +101,7 @@ func collectRecipients(rows pgx.Rows, expected int) ([]Recipient, error) {
 	var (
 		id     int64
 		active pgtype.Bool
-		// What the driver read, until the next row.
+		// These point into the driver's buffer until the next row.
 		external, platform, locale, timeZone, attributes, addresses pgtype.DriverBytes
 	)
 	_, err := pgx.ForEachRow(rows, []any{&id, &active, &external, &platform, &locale, &timeZone, &attributes, &addresses}, func() error {
@@ -117,7 +114,7 @@ func collectRecipients(rows pgx.Rows, expected int) ([]Recipient, error) {
 	return list, err
 }
 
-// objectText is the JSON of an object; of none it is an empty one.
+// objectText returns the JSON of an object, {} for NULL.
 func objectText(b []byte) json.RawMessage {
 	if len(b) == 0 || string(b) == "{}" {
 		return json.RawMessage("{}")

@@ -9,9 +9,8 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// A MismatchError is a relation that SQL functions (belfry.send_external, belfry.audience_missing)
-// do not read, although channels.relation names it: belfry.recipients names another
-// relation, or another owner of it.
+// A MismatchError reports that SQL functions (belfry.send_external, belfry.audience_missing) do not read
+// channels.relation, because belfry.recipients names another relation, or another owner of it.
 type MismatchError struct {
 	Relation  string // channels.relation
 	Owner     string // of that relation
@@ -50,8 +49,8 @@ func (s *Store) Recorded(ctx context.Context, q Querier) (*MismatchError, error)
 }
 
 // Record records channels.relation in belfry.recipients, which SQL functions and checks of
-// audiences go by. It returns the relation that was recorded before, if it changed anything.
-// Only the schema's owner and superusers may; for others a *MismatchError has the remedy.
+// audiences read. It returns the relation that was recorded before, if it changed anything.
+// Only the schema's owner and superusers may record it; other users get a *MismatchError with the remedy.
 func (s *Store) Record(ctx context.Context, db Beginner) (was string, err error) {
 	m, err := s.Recorded(ctx, db)
 	switch {
@@ -70,8 +69,7 @@ func (s *Store) Record(ctx context.Context, db Beginner) (was string, err error)
 	return m.Was, nil
 }
 
-// HasAddresses reports whether the relation has the column that messages find their
-// addresses in.
+// HasAddresses reports whether the relation has the column addresses.
 func (s *Store) HasAddresses(ctx context.Context, q Querier) (bool, error) {
 	have, err := s.Columns(ctx, q)
 	_, ok := have["addresses"]

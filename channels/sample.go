@@ -6,12 +6,12 @@ import (
 	"github.com/belfryhq/belfry/cursor"
 )
 
-// sampleSlice is how many keys Sample reads at a time.
+// sampleSlice is the number of keys that Sample reads at a time.
 const sampleSlice = 1000
 
-// Sample calls each with ids of the channels of an audience, ascending and never empty: of
-// all, where a walk of it examines up to keys, and otherwise of slices that lie evenly over
-// the ids and examine as many. It reports whether those were all. A malformed audience is
+// Sample calls each with ids of the channels of an audience, ascending and never empty. If a walk of the
+// audience examines at most keys keys, these are all ids. Otherwise they are from slices that lie evenly over
+// the ids and examine keys keys in all. Sample reports whether it read all ids. A malformed audience is
 // ErrAudience.
 func (s *Store) Sample(ctx context.Context, q Querier, a Audience, keys int, each func(ids []int64) error) (all bool, err error) {
 	bound, err := s.Bound(ctx, q)
@@ -24,7 +24,7 @@ func (s *Store) Sample(ctx context.Context, q Querier, a Audience, keys int, eac
 	}
 	all = walk.Total() <= int64(keys)
 	var at cursor.Position
-	for looked := 0; looked < keys; {
+	for examined := 0; examined < keys; {
 		page, err := walk.IDs(ctx, q, at, sampleSlice)
 		if err != nil || page.Read == 0 {
 			return all, err
@@ -34,12 +34,12 @@ func (s *Store) Sample(ctx context.Context, q Querier, a Audience, keys int, eac
 				return false, err
 			}
 		}
-		looked += page.Read
+		examined += page.Read
 		if at = page.Next; !all {
-			at = sampleNext(at, bound, (keys-looked)/sampleSlice)
+			at = sampleNext(at, bound, (keys-examined)/sampleSlice)
 		}
 	}
-	// There may be more than the estimate said.
+	// The estimate may have been too low.
 	rest, err := walk.IDs(ctx, q, at, 1)
 	return all && rest.Read == 0, err
 }

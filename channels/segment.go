@@ -20,23 +20,23 @@ import (
 type Segment struct {
 	Name        string    `json:"name"`
 	Description string    `json:"description"`
-	Members     int64     `json:"members"`    // SegmentCounts+1 are more than SegmentCounts: further nobody counts
+	Members     int64     `json:"members"`    // SegmentCounts+1 means more than SegmentCounts
 	CreatedAt   time.Time `json:"created_at"` // the database's clock
 }
 
-// SegmentCounts is how far ListSegments counts the members of a segment; Count counts all.
+// SegmentCounts is the largest number of members that ListSegments counts; Count counts all.
 const SegmentCounts = 10_000
 
-// MemberKey says what the members of a segment are named by.
+// MemberKey is the column that identifies the members of a segment.
 type MemberKey string
 
-// The ways to name members.
+// The member keys.
 const (
 	ByID         MemberKey = "id"
 	ByExternalID MemberKey = "external_id"
 )
 
-// SegmentChange tells what a change of a segment did.
+// SegmentChange counts the effects of a change of a segment.
 type SegmentChange struct {
 	Given   int64 `json:"given"`   // keys read, repeated ones included
 	Added   int64 `json:"added"`   // channels that became members
@@ -55,13 +55,13 @@ type By struct {
 	If *db.Precondition
 }
 
-// SegmentEdit is a change of the members of a segment, or its end.
+// SegmentEdit specifies a change of the members of a segment, or its deletion.
 type SegmentEdit struct {
 	Segment string    // its name
-	Key     MemberKey // what the members are named by that are given
+	Key     MemberKey // the key of the given members
 	By      By
-	// Agree looks at what is changed before it is committed; an error takes all of it back, and
-	// is returned. nil: agreed.
+	// Agree receives the change before the commit. Its error rolls the change back and is returned.
+	// Nil accepts every change.
 	Agree func(SegmentChange) error
 }
 
@@ -78,8 +78,8 @@ func (s *Store) CreateSegment(ctx context.Context, q Querier, name, description 
 	return nil
 }
 
-// DropSegment removes a segment with its members, which are counted; ErrNoSegment if there is
-// none. A job on it that is under way finds no further members and ends early.
+// DropSegment deletes a segment and counts its members. An unknown segment is ErrNoSegment. A running job
+// on the segment finds no further members and ends early.
 func (s *Store) DropSegment(ctx context.Context, db Beginner, e SegmentEdit) (SegmentChange, error) {
 	return holdSegment(ctx, db, e, "drop", func(tx pgx.Tx, change *SegmentChange) error {
 		if err := tx.QueryRow(ctx, queries.segmentMembers, pgx.StrictNamedArgs{"segment": e.Segment}).Scan(&change.Removed); err != nil {
@@ -114,9 +114,9 @@ func (s *Store) ListSegments(ctx context.Context, q Querier) ([]Segment, error) 
 // SetSegment makes the channels named in r, one key per line, the members of an
 // existing segment: missing ones are added and others removed, in one
 // transaction, so that a walk sees the old set or the new one. A channel in
-// both is not touched. Keys without a channel are counted and left out; blank
-// lines are skipped; a line that cannot be a key is ErrMember with its number
-// and nothing is changed. What is changed leaves one event, with how many.
+// both is not written. Keys without a channel are counted and left out; blank
+// lines are skipped; an invalid key is ErrMember with its line number,
+// and nothing is changed. A change is recorded as one event with its counts.
 func (s *Store) SetSegment(ctx context.Context, db Beginner, e SegmentEdit, r io.Reader) (SegmentChange, error) {
 	return s.changeSegment(ctx, db, e, r, func(ctx context.Context, tx pgx.Tx, c *SegmentChange) error {
 		tag, err := tx.Exec(ctx, queries.segmentDeleteOthers, pgx.StrictNamedArgs{"segment": e.Segment})
@@ -128,7 +128,7 @@ func (s *Store) SetSegment(ctx context.Context, db Beginner, e SegmentEdit, r io
 	})
 }
 
-// AddToSegment is SetSegment without removing anybody.
+// AddToSegment adds members as SetSegment does, and removes none.
 func (s *Store) AddToSegment(ctx context.Context, db Beginner, e SegmentEdit, r io.Reader) (SegmentChange, error) {
 	return s.changeSegment(ctx, db, e, r, func(ctx context.Context, tx pgx.Tx, c *SegmentChange) error {
 		return addMembers(ctx, tx, e.Segment, c)
@@ -228,10 +228,10 @@ func segmentError(verb, name string, err error) error {
 	return fmt.Errorf("channels: %s segment %q: %w", verb, name, Explain(err))
 }
 
-// disagreedError is what Agree said.
+// disagreedError is the error of Agree.
 type disagreedError struct{ error }
 
-// agree asks whether the change is agreed to.
+// agree calls Agree.
 func (e SegmentEdit) agree(c SegmentChange) error {
 	if e.Agree == nil {
 		return nil
@@ -242,7 +242,7 @@ func (e SegmentEdit) agree(c SegmentChange) error {
 	return nil
 }
 
-// memberSource feeds COPY with the keys of a file, a line each.
+// memberSource feeds COPY with the keys of a file, one per line.
 type memberSource struct {
 	lines *bufio.Scanner
 	by    MemberKey
@@ -270,7 +270,7 @@ func (m *memberSource) Next() bool {
 	return false
 }
 
-// check refuses what cannot be a key of the kind.
+// check rejects invalid keys.
 func (m *memberSource) check() error {
 	if m.by == ByID {
 		id, err := strconv.ParseInt(m.key, 10, 64)

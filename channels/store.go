@@ -18,7 +18,7 @@ import (
 // DefaultRelation is belfry's own table of channels.
 const DefaultRelation = "belfry.channels"
 
-// lookAhead is how many ids of a radius audience a walk holds at most: 262,144
+// lookAhead is the largest number of ids of a radius audience that a walk holds: 262,144
 // of 8 bytes are 2 MiB.
 const lookAhead = 1 << 18
 
@@ -28,7 +28,7 @@ type Config struct {
 	// by a dot (schema.relation). Names are taken as written, upper case included,
 	// with or without double quotes; other characters than letters, digits, _ and $
 	// need the quotes. Without a schema the connection's search_path decides. See
-	// the package comment for the contract it has to keep.
+	// the package comment for its contract.
 	Relation string
 }
 
@@ -103,7 +103,7 @@ type statements struct {
 	countSegment, recipients, recipientsRange              string
 }
 
-// New returns a Store on the configured relation. It does not look at the
+// New returns a Store on the configured relation. It does not read the
 // database; Check does.
 func New(cfg Config) (*Store, error) {
 	if err := cfg.Validate(); err != nil {
@@ -150,7 +150,7 @@ func (s *Store) Relation() string {
 
 // Bound returns the highest id now, of an active channel or not, and the zero
 // Position when the relation is empty. A job freezes it at its first claim, in
-// a transaction that began after whatever it must cover was committed.
+// a transaction that began after the commits that it must cover.
 func (s *Store) Bound(ctx context.Context, q Querier) (cursor.Position, error) {
 	var id int64
 	switch err := q.QueryRow(ctx, s.sql.bound).Scan(&id); {
@@ -169,7 +169,7 @@ type Column struct {
 	Virtual    bool // generated, and computed when it is read
 }
 
-// optional are the columns a relation may lack and what is read instead.
+// optional lists the optional columns and the expressions that replace missing ones.
 var optional = []struct{ name, empty string }{
 	{"location", "NULL::point"},
 	{"locale", "''::text"},
@@ -178,7 +178,7 @@ var optional = []struct{ name, empty string }{
 	{"addresses", "'{}'::jsonb"},
 }
 
-// everyColumn is what belfry's own relation has.
+// everyColumn returns the optional columns of belfry.channels.
 func everyColumn() map[string]Column {
 	have := make(map[string]Column)
 	for _, o := range optional {
@@ -236,8 +236,8 @@ func window(after, bound cursor.Position) (low, high int64, ok bool, err error) 
 	return low, high, low < high, nil
 }
 
-// Estimate returns the planner's estimate of how many channels the relation has: fit for
-// progress, not for decisions.
+// Estimate returns the planner's estimate of the number of channels. It is suitable for progress, not for
+// decisions.
 func (s *Store) Estimate(ctx context.Context, q Querier) (int64, error) {
 	rows, err := plannedRows(q.QueryRow(ctx, s.sql.estimateRows))
 	if err != nil {

@@ -23,14 +23,14 @@ type Channel struct {
 	ID         int64
 	ExternalID string // the service's own user id
 	Platform   string
-	Location   *Point // nil: unknown
-	Locale     string // "": unknown
-	TimeZone   string // "": unknown
+	Location   *Point // nil means unknown
+	Locale     string // "" means unknown
+	TimeZone   string // "" means unknown
 	Attributes json.RawMessage
-	Addresses  json.RawMessage // where each medium reaches the channel
+	Addresses  json.RawMessage // address by medium
 }
 
-// route is how a walk finds its next page.
+// route is the way in which a walk finds its next page.
 type route int
 
 const (
@@ -40,8 +40,8 @@ const (
 )
 
 // Walk reads the matching channels of one audience page by page. It holds the
-// audience, the bound and, for a radius or a list, the ids found at Open; where
-// it stands is the caller's: every call names the position it continues after,
+// audience, the bound and, for a radius or a list, the ids found at Open. The caller
+// stores the position: every call names the position that it continues after,
 // so that a page can be read again after a rollback. A Walk is safe for
 // concurrent use. It holds no connection and need not be closed.
 type Walk struct {
@@ -61,13 +61,13 @@ type Walk struct {
 // ErrAudience; a segment that does not exist is ErrNoSegment.
 //
 // Open of a circle stops after 262,144 channels in its bounding box, whatever
-// the size of the relation. Only where PostgreSQL prefers a bitmap of the index,
-// on a table not vacuumed yet or an index on an expression, does it first read
+// the size of the relation. If PostgreSQL prefers a bitmap of the index,
+// because the table is not vacuumed yet or the index is on an expression, it first reads
 // all index entries of the box.
 //
-// Resuming is Open with the stored cursor and bound. Open has to see what was
+// Resuming is Open with the stored cursor and bound. Open must see all rows
 // committed before the bound was read: in a transaction of isolation REPEATABLE
-// READ the bound must be of the same or an earlier transaction.
+// READ the bound must be from the same or an earlier transaction.
 func (s *Store) Open(ctx context.Context, q Querier, a Audience, after, bound cursor.Position) (*Walk, error) {
 	if err := a.Validate(); err != nil {
 		return nil, err
@@ -94,7 +94,7 @@ func (s *Store) Open(ctx context.Context, q Querier, a Audience, after, bound cu
 		w.boxes = boundingBoxes(a.Latitude, a.Longitude, a.RadiusM)
 	}
 	if !some {
-		// Nothing lies in an empty window, but a segment has to exist all the same.
+		// The window is empty, but an unknown segment is still an error.
 		w.route = byList
 		if a.Kind != KindSegment {
 			return w, nil
@@ -207,8 +207,8 @@ func (w *Walk) setList(ids []int64) {
 	w.total = int64(len(w.ids))
 }
 
-// openSegment checks that the segment exists and sizes it: exactly up to the
-// look-ahead, by the planner's estimate above.
+// openSegment checks that the segment exists and counts its members: exactly up to the
+// walk's limit, by the planner's estimate above it.
 func (w *Walk) openSegment(ctx context.Context, q Querier, low, high int64, some bool) error {
 	s, name := w.store, w.audience.Segment
 	var exists bool
@@ -491,7 +491,7 @@ func decodeIDs(src []byte) ([]int64, error) {
 		if binary.BigEndian.Uint32(e) != 8 {
 			return nil, errArray
 		}
-		ids[i] = int64(binary.BigEndian.Uint64(e[4:])) //nolint:gosec // two's complement is what the server sent
+		ids[i] = int64(binary.BigEndian.Uint64(e[4:])) //nolint:gosec // the server sends two's complement
 	}
 	return ids, nil
 }

@@ -28,19 +28,19 @@ WHERE r.oid = to_regclass(@relation);
 SELECT coalesce(array_agg(m.name ORDER BY m.name), '{}') FROM belfry.media m;
 
 -- name: AttachmentBegin :exec
--- The first statement of each transaction: a step reads again what was committed while it
--- waited.
+-- The first statement of each transaction. READ COMMITTED lets a step read rows that were
+-- committed while it waited.
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 
 -- name: AttachmentLimits :exec
--- Rather gives up than makes others wait or lets the server choose whom to end for a
--- deadlock (after deadlock_timeout, 1 s by default). A policy that hides rows is an error.
+-- Sets a lock timeout below deadlock_timeout (1 s by default), so that writers wait briefly and
+-- the server aborts no writer for a deadlock. A policy that hides rows is an error.
 SELECT set_config('lock_timeout', @lock_timeout_ms::integer::text, true), set_config('row_security', 'off', true);
 
 -- name: AttachmentSet :many
--- Records the attachment of the relation @id, whose mapped columns are @names; what was
--- brought over stays so unless anything else is attached than before. No row: another
--- relation is attached.
+-- Records the attachment of the relation @id, whose mapped columns are @names. The position of
+-- the backfill is reset if the relation or its columns differ from the recorded ones. No row:
+-- another relation is attached.
 INSERT INTO belfry.attachments AS a (relation_schema, relation_name, key_column, key_type, columns, relation_id, shape)
 SELECT @schema, @name, @key, @key_type, @columns::jsonb, @id,
        jsonb_object_agg(t.attname, jsonb_build_object('type', format('%I.%I', n.nspname, y.typname), 'number', t.attnum))

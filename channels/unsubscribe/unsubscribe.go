@@ -1,5 +1,5 @@
-// Package unsubscribe makes and reads the links by which a recipient opts out, without
-// logging in: RFC 8058.
+// Package unsubscribe signs and verifies the links with which a recipient opts out without
+// logging in (RFC 8058).
 //
 //	sender: Links.Sign ──► …/unsubscribe/SIGNED ──► Links.Read :API
 //
@@ -7,18 +7,18 @@
 //
 // # Invariants
 //
-//  1. Read returns what Sign was given, under one of the keys, or ErrLink. Nobody without
-//     a key makes a link, or makes one of another.
-//  2. The first key signs, and every key reads: a key that goes from the first place stays
-//     until its last mail has been read.
-//  3. No error has a link or a key in it.
-//  4. Reload puts all keys of the file into force, or none of them.
+//  1. Read returns a Link that Sign has signed with one of the keys, or ErrLink. Without a
+//     key, a link can be neither created nor changed.
+//  2. Sign uses the first key, and Read accepts every key. The operator retains an old key in
+//     a later place while its links are in use.
+//  3. No error contains a link or a key.
+//  4. Reload replaces all keys, or none of them.
 //
 // # What it does not promise
 //
-// A link does not expire: mail is read late, and what a link does can be taken back. Who
-// has a link can read the channel's number, the category and the medium in it; no address
-// and no external ID is there.
+// Links do not expire, because mail is read late and an opt-out can be reverted. A link is
+// not encrypted: it contains the channel's id, the category and the medium, but no address
+// and no external ID.
 package unsubscribe
 
 import (
@@ -35,14 +35,14 @@ import (
 	"sync/atomic"
 )
 
-// Link is what a link opts out of.
+// Link identifies the opt-out of a link.
 type Link struct {
 	ChannelID int64
 	Category  string
 	Medium    string
 }
 
-// ErrLink is a text that is no link, or one whose key is gone.
+// ErrLink reports an invalid link, or a link whose key has been removed.
 var ErrLink = errors.New("unsubscribe: not a link")
 
 const (
@@ -50,30 +50,30 @@ const (
 	minKey    = 32
 	maxKeys   = 16
 	maxFile   = 64 << 10
-	maxSigned = 1024 // characters that Read looks at
+	maxSigned = 1024 // the longest text that Read decodes, in characters
 )
 
-// purpose keeps a signature from being one of anything else that a key is used for.
+// purpose separates signatures of links from other uses of a key.
 const purpose = "belfry unsubscribe\x00"
 
-// encoding has one text for one link.
+// encoding is strict, so that each link has exactly one text.
 func encoding() *base64.Encoding { return base64.RawURLEncoding.Strict() }
 
-// Links makes and reads links. It is safe for concurrent use.
+// Links signs and verifies links. It is safe for concurrent use.
 type Links struct {
-	file string // that the keys are from; empty: none
+	file string // the file of the keys; "" if New received them
 	keys atomic.Pointer[[][]byte]
 }
 
-// New takes the keys, the one that signs first: 1 to 16, each of 32 or more bytes.
+// New returns Links with 1 to 16 keys, each of 32 or more bytes. The first key signs.
 func New(keys ...string) (*Links, error) {
 	if len(keys) < 1 || len(keys) > maxKeys {
-		return nil, fmt.Errorf("%d keys are not allowed; allowed are 1 to %d", len(keys), maxKeys)
+		return nil, fmt.Errorf("%d keys are not allowed; allowed values: 1 to %d keys", len(keys), maxKeys)
 	}
 	var all [][]byte
 	for i, key := range keys {
 		if len(key) < minKey {
-			return nil, fmt.Errorf("key %d has %d bytes; allowed are %d and more, as `openssl rand -base64 32` writes them", i+1, len(key), minKey)
+			return nil, fmt.Errorf("key %d has %d bytes; allowed values: %d or more bytes, such as the output of `openssl rand -base64 32`", i+1, len(key), minKey)
 		}
 		all = append(all, []byte(key))
 	}
@@ -82,7 +82,7 @@ func New(keys ...string) (*Links, error) {
 	return l, nil
 }
 
-// Open reads the keys from a file, one a line; blank lines are none.
+// Open reads the keys from a file, one per line. Blank lines are ignored.
 func Open(file string) (*Links, error) {
 	info, err := os.Stat(file)
 	if err != nil {
@@ -109,8 +109,8 @@ func Open(file string) (*Links, error) {
 	return l, nil
 }
 
-// Reload reads the keys of Open again, and reports whether they are others. With an error those
-// before stay. Links of New have no file, and stay as they are.
+// Reload reads the file of Open again, and reports whether the keys changed. After an error the previous keys
+// remain. Without a file it has no effect.
 func (l *Links) Reload() (changed bool, err error) {
 	if l.file == "" {
 		return false, nil
@@ -133,14 +133,14 @@ func (l *Links) Sign(link Link) string {
 	return encoding().EncodeToString(append(content, sum((*l.keys.Load())[0], content)...))
 }
 
-// Read returns what was signed, or ErrLink.
+// Read returns the signed Link, or ErrLink.
 func (l *Links) Read(signed string) (Link, error) {
 	if len(signed) > maxSigned {
 		return Link{}, ErrLink
 	}
 	all, err := encoding().DecodeString(signed)
 	const head = 1 + 8 + 1
-	if err != nil || strings.ContainsAny(signed, "\r\n") || len(all) < head+sha256.Size { // the decoder skips ends of lines
+	if err != nil || strings.ContainsAny(signed, "\r\n") || len(all) < head+sha256.Size { // the decoder ignores line ends
 		return Link{}, ErrLink
 	}
 	content, mac := all[:len(all)-sha256.Size], all[len(all)-sha256.Size:]

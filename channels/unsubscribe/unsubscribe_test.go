@@ -87,10 +87,10 @@ func TestOpen_NamesWhatIsWrongAndNoKey(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "keys")
 	for want, content := range map[string]string{
-		"0 keys are not allowed; allowed are 1 to 16":  "\n \n",
-		"17 keys are not allowed; allowed are 1 to 16": strings.Repeat(older+"\n", 17),
-		"key 2 has 6 bytes; allowed are 32 and more":   older + "\nsecret\n",
-		"is not a regular file of up to 65536 bytes":   strings.Repeat("x", 1<<17),
+		"0 keys are not allowed; allowed values: 1 to 16 keys":  "\n \n",
+		"17 keys are not allowed; allowed values: 1 to 16 keys": strings.Repeat(older+"\n", 17),
+		"key 2 has 6 bytes; allowed values: 32 or more bytes":   older + "\nsecret\n",
+		"is not a regular file of up to 65536 bytes":            strings.Repeat("x", 1<<17),
 	} {
 		require.NoError(t, os.WriteFile(file, []byte(content), 0o600))
 		_, err := unsubscribe.Open(file)

@@ -12,33 +12,32 @@ import (
 	"time"
 )
 
-// pollInterval is the pause between two tries of Poll. A failed attempt to connect takes
+// pollInterval is the pause between two attempts of Poll. A failed attempt to connect takes
 // less than a millisecond.
 const pollInterval = 5 * time.Millisecond
 
-// freezeTimeout bounds the time until a signalled process has obeyed.
+// freezeTimeout limits the time until a signalled process has stopped or resumed.
 const freezeTimeout = 10 * time.Second
 
-// ErrEnded reports a program that ended while something was expected of it.
+// ErrEnded reports that a program ended while the caller waited for it.
 var ErrEnded = errors.New("it ended")
 
-// Process is a program that Start has started. A nil Process is a program that somebody
-// else runs: it is not known to end. All methods may be called concurrently.
+// Process is a program that Start has started. A nil Process is a program of another parent, whose end is
+// unknown. All methods may be called concurrently.
 type Process struct {
 	cmd   *exec.Cmd
-	ended chan struct{} // closed when cmd.ProcessState says how it ended
+	ended chan struct{} // closed when cmd.ProcessState is set
 }
 
-// Step is a signal to a program that is to end, and how long it may take to do so.
+// Step is a signal that ends a program, and the time to wait for its end.
 type Step struct {
 	Signal syscall.Signal
 	Wait   time.Duration
 }
 
 // Start starts a program in a process group of its own, so that a terminal's Ctrl-C
-// reaches this process alone, and with the environment of Env. It works in cmd.Dir, or in
-// the root directory. When this process ends the program gets the signal orphaned
-// (Linux).
+// reaches only this process, and with the environment of Env. Its working directory is cmd.Dir, or
+// the root directory. On Linux the program receives the signal orphaned when this process ends.
 func Start(cmd *exec.Cmd, orphaned syscall.Signal) (*Process, error) {
 	if cmd.Dir == "" {
 		cmd.Dir = "/"
@@ -52,14 +51,14 @@ func Start(cmd *exec.Cmd, orphaned syscall.Signal) (*Process, error) {
 	p := &Process{cmd: cmd, ended: make(chan struct{})}
 	started := make(chan error)
 	go func() {
-		// The kernel takes the end of the thread that started the program for that of the
-		// process, so the thread has to last as long as the program.
+		// The kernel sends the signal when the thread that started the program ends, so the
+		// thread must live as long as the program.
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
 		err := cmd.Start()
 		started <- err
 		if err == nil {
-			_ = cmd.Wait() // Err tells
+			_ = cmd.Wait() // Err returns the result
 			close(p.ended)
 		}
 	}()
@@ -90,7 +89,7 @@ func (p *Process) Over() bool {
 	}
 }
 
-// Err is ErrEnded with how the program ended, and nil while it runs.
+// Err returns ErrEnded with the state of an ended program, and nil while it runs.
 func (p *Process) Err() error {
 	if !p.Over() {
 		return nil
@@ -98,7 +97,7 @@ func (p *Process) Err() error {
 	return fmt.Errorf("%w: %s", ErrEnded, p.cmd.ProcessState)
 }
 
-// EndedBy reports whether a signal ended the program, rather than something before it.
+// EndedBy reports whether the given signal ended the program.
 func (p *Process) EndedBy(signal syscall.Signal) bool {
 	if !p.Over() {
 		return false
@@ -107,7 +106,7 @@ func (p *Process) EndedBy(signal syscall.Signal) bool {
 	return ok && status.Signaled() && status.Signal() == signal
 }
 
-// signal sends a signal; to a program that has ended it is none.
+// signal sends a signal. It has no effect after the program has ended.
 func (p *Process) signal(signal syscall.Signal) error {
 	if err := p.cmd.Process.Signal(signal); err != nil && !errors.Is(err, os.ErrProcessDone) {
 		return fmt.Errorf("send %s to process %d: %w", signal, p.PID(), err)
@@ -115,7 +114,7 @@ func (p *Process) signal(signal syscall.Signal) error {
 	return nil
 }
 
-// Stop sends one signal after the other until the program has ended.
+// Stop sends one signal after another until the program has ended.
 func (p *Process) Stop(steps ...Step) error {
 	for _, step := range steps {
 		if err := p.signal(step.Signal); err != nil {
@@ -132,7 +131,7 @@ func (p *Process) Stop(steps ...Step) error {
 	return fmt.Errorf("process %d does not end", p.PID())
 }
 
-// Freeze makes the program stand still, or go on, and returns when it does.
+// Freeze stops or resumes the program, and returns when it has stopped or resumed.
 func (p *Process) Freeze(still bool) error {
 	signal := syscall.SIGCONT
 	if still {
@@ -146,7 +145,7 @@ func (p *Process) Freeze(still bool) error {
 	err := Poll(ctx, func() (bool, error) {
 		state, err := processState(p.PID())
 		if err != nil && !still {
-			return true, nil // it went on to its end, by a signal that it had before
+			return true, nil // it ended by an earlier signal
 		}
 		return strings.HasPrefix(state, "T") == still, err
 	})
@@ -156,13 +155,13 @@ func (p *Process) Freeze(still bool) error {
 	return nil
 }
 
-// Await asks until the program answers. The error is ErrEnded if it ended first, and
-// otherwise tells the cause of the context's end and what the last answer was.
+// Await repeats a request until the program answers. The error is ErrEnded if the program ended first. Otherwise
+// it contains the cause of the context's end and the last error.
 func Await(ctx context.Context, p *Process, ask func(context.Context) error) error {
 	var last error
 	err := Poll(ctx, func() (bool, error) {
 		last = ask(ctx)
-		return last == nil, p.Err() // once it has ended, whoever answers is somebody else
+		return last == nil, p.Err() // after its end, another process may answer
 	})
 	if err != nil && ctx.Err() != nil && last != nil {
 		return fmt.Errorf("%w: %w", err, last)
@@ -170,7 +169,7 @@ func Await(ctx context.Context, p *Process, ask func(context.Context) error) err
 	return err
 }
 
-// Poll calls try, with short pauses, until it is done or fails, or ctx ends.
+// Poll calls try, with short pauses, until try is done or fails, or ctx ends.
 func Poll(ctx context.Context, try func() (done bool, err error)) error {
 	for {
 		if done, err := try(); done || err != nil {

@@ -7,11 +7,11 @@
 //	     Freeze(true)   ▼   │   Freeze(false)
 //	                   frozen
 //
-// # What holds
+// # Invariants
 //
-//  1. A program ends with this process, however that one ends. Only Linux can promise
-//     that; elsewhere a program stays when this process is killed.
+//  1. On Linux a program ends with this process, even if this process is killed. On other
+//     systems a program survives a kill of this process.
 //  2. Await returns nil only while the program runs and has answered.
-//  3. Stop returns nil only when the program has ended and was waited for.
-//  4. A program sees the environment of Env, and nothing of the caller's.
+//  3. Stop returns nil only after the program has ended and its exit status was read.
+//  4. A program has only the environment of Env.
 package child

@@ -6,14 +6,13 @@ import (
 	"strings"
 )
 
-// How much of a log Tail returns at most.
+// Limits of the text that Tail returns.
 const (
 	tailLines = 20
 	tailBytes = 16 << 10
 )
 
-// Tail returns the last lines written to the log at path since offset, or why it cannot
-// be read.
+// Tail returns the last lines written to the log at path since offset, or the error of reading it.
 func Tail(path string, offset int64) string {
 	f, err := os.Open(path)
 	if err != nil {
@@ -30,7 +29,7 @@ func Tail(path string, offset int64) string {
 	return LastLines(string(text))
 }
 
-// LastLines returns the end of what a program printed.
+// LastLines returns the last lines of a text.
 func LastLines(text string) string {
 	lines := strings.Split(strings.TrimSpace(text), "\n")
 	return strings.Join(lines[max(0, len(lines)-tailLines):], "\n")

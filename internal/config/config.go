@@ -60,7 +60,7 @@ type List struct {
 	Form string // of such a list in JSON
 	Of   string // the elements of the list and their keys
 	// Decode takes the sections, as files or JSON have them, and returns every problem.
-	// All keys before this one are decoded. Nil: as the type of the field says.
+	// All keys before this one are decoded. Nil means the rule of the field's type.
 	Decode func(sections []any) error
 }
 
@@ -141,7 +141,7 @@ type loader struct {
 	tree  *viper.Viper // of *leaf
 	keys  []keys.Key
 	known map[string]*keys.Key // by name; nil: a section
-	names []string             // keys and their sections, which may be what was misspelt
+	names []string             // keys and their sections, in which the misspelt part may be
 	lists map[string]List
 }
 

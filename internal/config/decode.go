@@ -53,7 +53,7 @@ func Section(data any) (map[string]any, bool) {
 	return nil, false
 }
 
-// The short forms do not repeat what was given.
+// The short forms do not repeat the value.
 var (
 	errNotText  = errors.New("is not text; put it in quotes")
 	errNotTexts = errors.New("is not a list of texts; write it as [a, b], numbers in quotes")

@@ -19,7 +19,7 @@ import (
 // readFiles lays the files over each other and notes their names. A file that was named
 // must exist.
 func (l *loader) readFiles(fromFlag []string, fromVariable string) {
-	names, from := fromFlag, "--config" // a wrong file is a wrong configuration, whoever named it
+	names, from := fromFlag, "--config" // a wrong file is a wrong configuration
 	if info, err := os.Stat(DefaultFile); len(names) == 0 && fromVariable != "" {
 		names, from = []string{fromVariable}, FileVariable
 	} else if len(names) == 0 && err == nil && !info.IsDir() {
@@ -53,7 +53,7 @@ func ReadProblem(name string, err error) string {
 	return err.Error()
 }
 
-// file compares a file with the known keys, line by line, and keeps what is well-formed.
+// file compares a file with the known keys, line by line, and retains the well-formed lines.
 // viper by itself would take Runner for runner, skip an empty section, and name no line.
 type file struct {
 	*loader
@@ -168,7 +168,7 @@ func (f file) located(key string, value any) any {
 	return value
 }
 
-// items adds the sections of a list to those of the files before. One with the name of an
+// items adds the sections of a list to the sections of earlier files. One with the name of an
 // earlier file's takes its place.
 func (f file) items(list string, from Source, node *yaml.Node) *leaf {
 	given, added := &leaf{from: from, items: []item{}}, f.added(list, from, node)
