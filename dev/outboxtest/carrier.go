@@ -64,7 +64,7 @@ func push(t testing.TB, c relay.Carrier, p relay.Push) relay.PushAnswer {
 	return answer
 }
 
-// inside is what the bulk queue remembers.
+// inside returns the pushes of the bulk queue.
 func inside(t testing.TB, c relay.Carrier) relay.Inside {
 	t.Helper()
 	in, err := c.Inside(t.Context(), relay.Bulk)
@@ -91,7 +91,7 @@ func pushTellsAGap(t testing.TB, s *Subject, c relay.Carrier) {
 	require.Equal(t, relay.PushDone, push(t, c, one))
 	require.Equal(t, relay.PushGap, push(t, c, three))
 	require.Equal(t, one.Number, inside(t, c).Last)
-	two.Keys = nil // a push of which nothing is left counts
+	two.Keys = nil // a push without remaining copies counts
 	require.Equal(t, relay.PushDone, push(t, c, two))
 	require.Equal(t, relay.PushDone, push(t, c, three))
 	require.Equal(t, three.Number, inside(t, c).Last)
@@ -124,7 +124,7 @@ func pushOfAnotherEpoch(t testing.TB, s *Subject, c relay.Carrier) {
 	require.Equal(t, relay.PushDone, push(t, c, two))
 	require.Equal(t, two.Epoch, inside(t, c).Epoch)
 	require.Equal(t, two.Number, inside(t, c).Last)
-	s.receive(t, s.Transport, plenty(), 3) // it may have dropped what was there before
+	s.receive(t, s.Transport, plenty(), 3) // it may have dropped earlier messages
 }
 
 func insideTellsTheOldest(t testing.TB, s *Subject, c relay.Carrier) {
@@ -166,13 +166,13 @@ func heldLeavesTheCarrier(t testing.TB, s *Subject, c relay.Carrier) {
 	require.Len(t, s.receive(t, s.Transport, plenty(), 5), 5)
 }
 
-// A crash of the server forgets claims that were not durable yet. What the relay then cannot
-// record is QUEUED, and the relay has the only copy.
+// A crash of the server loses claims that were not durable yet. The messages are QUEUED, the relay cannot record them, and
+// it has the only copies.
 func forgottenClaimComesAgain(t testing.TB, s *Subject, c relay.Carrier) {
 	t.Helper()
 	p := s.Carrier.Queued(t, 5)
 	push(t, c, p)
-	for range 3 { // what is put back may be received before whoever puts it back knows that it is
+	for range 3 { // a returned copy may be received before the return is complete
 		got := s.receive(t, s.Transport, plenty(), 5)
 		s.Carrier.Unclaim(t, p.Keys)
 		var lost []relay.Settled
@@ -210,7 +210,7 @@ func queuedAndNeverPushed(t testing.TB, s *Subject, c relay.Carrier) {
 	require.Len(t, s.receive(t, s.Transport, plenty(), 9), 9)
 }
 
-// The answer of a push was lost: some were taken, and some were not.
+// The answer of a push was lost; the push was applied or not.
 func pushWithoutAnAnswer(t testing.TB, s *Subject, c relay.Carrier) {
 	t.Helper()
 	s.Bulk(t, "a", 30, 0)
@@ -248,7 +248,7 @@ func fullGoesOn(t testing.TB, s *Subject, _ relay.Carrier) {
 	defer s.dispatch(t)()
 	s.until(t, "nearly full", func() bool { return s.Carrier.Copies(t) > s.Carrier.Capacity/2 })
 	likes := s.Activities(t, 3, 0)
-	s.receive(t, s.Transport, grant(1000, 0), len(likes)) // they do not wait for room of bulk
+	s.receive(t, s.Transport, grant(1000, 0), len(likes)) // activities do not wait for bulk credits
 	for n > 0 {
 		require.LessOrEqual(t, s.Carrier.Copies(t), s.Carrier.Capacity)
 		got := s.receive(t, s.Transport, plenty(), 1)

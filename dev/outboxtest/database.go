@@ -13,15 +13,15 @@ import (
 	"github.com/belfryhq/belfry/outbox/relay"
 )
 
-// patience is how long a test waits for what must happen.
+// patience is the timeout of waits.
 const patience = time.Minute
 
-// Database is a truth as belfry has it, and what tests do to it with plain SQL.
+// Database is a belfry database with the plain SQL that tests need.
 type Database struct {
 	DB *dbtest.DB
 }
 
-// NewDatabase makes n channels of the ids 1 to n in db, with addresses for push and sms.
+// NewDatabase creates n channels with the ids 1 to n in db, with addresses for push and sms.
 func NewDatabase(t testing.TB, db *dbtest.DB, n int) *Database {
 	t.Helper()
 	d := &Database{DB: db}
@@ -37,7 +37,7 @@ func (d *Database) Exec(t require.TestingT, sql string, args ...any) {
 	require.NoError(t, err)
 }
 
-// Eventually waits until the query, a condition, is true; it asks less often the longer that takes.
+// Eventually waits until the query returns true. It polls at increasing intervals.
 func (d *Database) Eventually(t require.TestingT, sql string, args ...any) {
 	wait := 2 * time.Millisecond
 	tick := time.NewTicker(wait)
@@ -55,8 +55,8 @@ func One[T any](t require.TestingT, d *Database, sql string, args ...any) (v T) 
 	return v
 }
 
-// Job makes a job at rest that has written messages to the channels from to to, due in a while,
-// to be sent by push, or by another route.
+// Job creates a finished job with messages to the channels from to to, due after a delay, with the route push or the given
+// one.
 func (d *Database) Job(t require.TestingT, lane string, from, to int, in time.Duration, route ...string) int64 {
 	if len(route) == 0 {
 		route = []string{"push"}
@@ -71,13 +71,13 @@ func (d *Database) Job(t require.TestingT, lane string, from, to int, in time.Du
 	return id
 }
 
-// Activity makes a message to one channel, due in a while, and returns its id.
+// Activity creates an activity's message to one channel, due after a delay, and returns its id.
 func (d *Database) Activity(t require.TestingT, channel int, in time.Duration) int64 {
 	return One[int64](t, d, `INSERT INTO belfry.activities (channel_id, title, deliver_at) VALUES ($1, 'a like', now() + $2) RETURNING id`, channel, in)
 }
 
-// Delivered waits until all messages of jobs are SENT and the jobs marked, as long as there is
-// progress: how long that takes is the machine's matter.
+// Delivered waits until all messages of jobs are SENT and the jobs are marked. It fails only if there is no progress, so
+// that slow machines pass.
 func (d *Database) Delivered(t require.TestingT) {
 	sent, since := int64(-1), time.Now()
 	tick := time.NewTicker(30 * time.Millisecond)
@@ -93,7 +93,7 @@ func (d *Database) Delivered(t require.TestingT) {
 	d.Eventually(t, `SELECT NOT EXISTS (SELECT FROM belfry.jobs WHERE delivered_at IS NULL)`)
 }
 
-// Subject is a transport of the relays r1 and r2, for which there are 200 channels at least.
+// Subject returns a subject with transports for the relays r1 and r2. It requires at least 200 channels.
 func (d *Database) Subject(t testing.TB, transport func(name string) relay.Transport) *Subject {
 	t.Helper()
 	ledger := outbox.NewLedger(d.DB.Pool, "r1", time.Hour)
@@ -152,8 +152,8 @@ func (d *Database) Subject(t testing.TB, transport func(name string) relay.Trans
 	}
 }
 
-// Carried is a Subject of two relays on a carrier. Of own, Copies, Capacity, Forget and Lose are
-// the carrier's; the rest is what the database and dispatchers do.
+// Carried returns a subject with two relays on a carrier. The caller sets Copies, Capacity, Forget and Lose in own; the
+// database and dispatchers implement the rest.
 func (d *Database) Carried(t testing.TB, b relay.Broker, own CarrierSubject) *Subject {
 	t.Helper()
 	s := d.Subject(t, func(name string) relay.Transport { return d.Carrier(t, b, name) })
@@ -183,7 +183,7 @@ func (d *Database) Carried(t testing.TB, b relay.Broker, own CarrierSubject) *Su
 	return s
 }
 
-// Carrier is what a relay of that name has of a carrier, kept until the test ends.
+// Carrier returns the carrier of the named relay and runs its Keep until the test ends.
 func (d *Database) Carrier(t testing.TB, b relay.Broker, name string) relay.Carrier {
 	t.Helper()
 	ledger := outbox.NewLedger(d.DB.Pool, name, time.Hour)
@@ -203,7 +203,7 @@ func (d *Database) Carrier(t testing.TB, b relay.Broker, name string) relay.Carr
 	return c
 }
 
-// Dispatch runs a dispatcher of a name, whose pushes have up to batch ids, until stop.
+// Dispatch runs a named dispatcher, whose pushes have up to batch ids, until stop.
 func (d *Database) Dispatch(name string, to relay.Carrier, batch int, requeueAfter time.Duration) (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan struct{})
@@ -222,7 +222,7 @@ func (d *Database) Dispatch(name string, to relay.Carrier, batch int, requeueAft
 	}
 }
 
-// queued queues all messages of a job by the next push, as a dispatcher does that dies then.
+// queued queues all messages of a job by the next push, like a dispatcher that dies afterwards.
 func (d *Database) queued(t testing.TB, job int64) relay.Push {
 	t.Helper()
 	ledger := outbox.NewLedger(d.DB.Pool, "dead", time.Hour)

@@ -12,13 +12,12 @@ import (
 	"github.com/belfryhq/belfry/outbox/relay"
 )
 
-// Place makes a carrier that nobody has used, for the workers of one test: where it is, and the
-// test's own broker of it. Without a broker PostgreSQL is the transport.
+// Place creates a new carrier for the workers of one test. It returns the location and the test's broker, or no broker if
+// PostgreSQL is the transport.
 type Place func(t testing.TB, name string) (Worker, relay.Broker)
 
-// Dies kills a worker with -9 at each of some points, those that its transport has: another one
-// delivers what it had. Nothing is lost, each message is SENT once, and called for once more at
-// most where the lease has counted the crash; no copy is left (I8, I10).
+// Dies kills a worker with -9 at each point of its transport. Another worker delivers the messages: none is lost, each is
+// SENT once, and called at most once more if the lease has counted the crash; no copy remains (I8, I10).
 func Dies(t *testing.T, points []Point, place Place) {
 	t.Helper()
 	for _, at := range points {
@@ -37,7 +36,7 @@ func Dies(t *testing.T, points []Point, place Place) {
 				require.FailNow(t, "it does not die")
 			}
 			require.True(t, victim.EndedBy(syscall.SIGKILL))
-			// The server may still do what it was asked for last.
+			// The server may still execute the last command.
 			d.Eventually(t, `SELECT NOT EXISTS (SELECT FROM pg_stat_activity WHERE datname = current_database() AND application_name = 'victim')`)
 			had, crashes := One[int](t, d, `SELECT count(*) FROM belfry.messages WHERE status = 'PROCESSING'`), One[int](t, d, `SELECT count(*) FROM belfry.messages m
 				WHERE m.status = 'PROCESSING' AND EXISTS (SELECT FROM belfry.handovers h, unnest(h.job_ids, h.channel_ids) u(job_id, channel_id)
@@ -63,8 +62,8 @@ func Dies(t *testing.T, points []Point, place Place) {
 	}
 }
 
-// Stops has a worker stand still for longer than its lease and its sign of life last, and go on:
-// another one delivers what it had, and it delivers again what comes then (I8).
+// Stops suspends a worker for longer than its lease and heartbeat last. Another worker delivers its messages. After it
+// continues, it delivers new messages (I8).
 func Stops(t *testing.T, place Place) {
 	t.Helper()
 	const n = 2000
@@ -87,19 +86,18 @@ func Stops(t *testing.T, place Place) {
 	d.Accounted(t, 2*n)
 }
 
-// taken counts the copies that workers have taken out, dead ones too.
+// taken counts the copies that live and dead workers have taken.
 func taken(t testing.TB, b relay.Broker) (n int64) {
 	t.Helper()
 	list, err := b.Queues(t.Context())
 	require.NoError(t, err)
 	for _, q := range list {
-		n += q.Taken + q.Later // JetStream does not know who had them
+		n += q.Taken + q.Later // JetStream does not know the workers of unacknowledged copies
 	}
 	return n
 }
 
-// nothingLeft waits until whoever died or stands still has nothing: no lease, no copy, no place
-// among the carrier's workers.
+// nothingLeft waits until dead and suspended workers have no lease and no copy, and are not among the carrier's workers.
 func nothingLeft(t testing.TB, d *Database, b relay.Broker) {
 	t.Helper()
 	d.Eventually(t, `SELECT NOT EXISTS (SELECT FROM belfry.leases)`)

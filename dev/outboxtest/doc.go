@@ -1,44 +1,39 @@
-// Package outboxtest has the tests that every relay.Transport passes: what PostgreSQL does by
-// itself, and carriers of ids beside it.
+// Package outboxtest contains the tests that every relay.Transport must pass: PostgreSQL alone, and carriers of ids.
 //
-//	a Subject:  the transport under test, another relay's, and the truth behind both
+//	a Subject:  the transport under test, another relay's, and the database of both
 //	            │
 //	Exercise ───┴──► each Check by itself, on a new Subject
 //
 // # What is checked
 //
-//   - Each message that is due is received once, with its lease and lane, whatever mixture of
-//     jobs and activities there is, by one relay or two (I8).
-//   - No more is claimed than credits grant, in all and of each job (I13).
-//   - What was claimed when a stop came is received: nothing is dropped.
-//   - A transport without messages or credits waits, and goes on when either comes.
-//   - Nothing is received before it is due. What is settled comes again when it is due, or
-//     never, as it was settled.
-//   - What is stuck is found (I10). What is held waits, and what is recalled never comes (I6).
+//   - Each due message is received once, with its lease and lane, for any mixture of jobs and activities, by one
+//     relay or two (I8).
+//   - No more messages are claimed than credits permit, in total and per job (I13).
+//   - After a stop the claimed messages are received: none is dropped.
+//   - A transport without messages or credits waits, and continues when either arrives.
+//   - No message is received before it is due. A settled message returns when it is due, or never if it is final.
+//   - Stranded messages are found (I10). Held messages wait, and recalled messages are not received (I6).
 //
-// And of carriers, which pass all of that beside a dispatcher:
+// Carriers pass all of these checks together with a dispatcher, and also:
 //
-//   - A push is made once, however often it is asked for; a missing one, one of an epoch that
-//     the carrier does not know, and a full queue, are answers.
-//   - Inside tells the last push, and the oldest of which a copy is left.
-//   - Copies leave the carrier that are held, recalled, or not queued by their push.
-//   - What was queued and never pushed, what the carrier has forgotten, all of it or some, and
-//     a push whose answer was lost, is pushed again and called for once (I10). Two dispatchers
-//     do no more.
+//   - A repeated push is applied once. A gap, an unknown epoch and a full queue are answers.
+//   - Inside returns the last push, and the oldest push of which a copy remains.
+//   - Copies that are held, recalled, or not queued by their push leave the carrier.
+//   - Messages that were queued and never pushed, that the carrier has lost completely or partly, or whose push's
+//     answer was lost, are pushed again and called once (I10), with one dispatcher or two.
 //
 // Memory is a carrier that passes them.
 //
-// Dies kills relays, each a process of its own, between each pair of a message's steps, and Stops
-// has one stand still; the package that calls them has Main for its TestMain.
+// Dies kills relay processes between each pair of a message's steps, and Stops suspends one. The package that calls them
+// uses Main as its TestMain.
 //
-// Database is also what the tests of outbox and of admin/delivery begin with: jobs at rest, their
-// messages in any state, and the plans of statements.
+// Database is also the fixture of the tests of outbox and admin/delivery: finished jobs, messages in any state, and
+// statement plans.
 //
-// The package's own tests also search a model of messages, dispatcher, carrier and workers in
-// all orders of their steps, crashes between any two included: model_test.go.
+// Package model searches a model of messages, dispatcher, carrier and workers in all orders of their steps, with crashes.
 //
-// # What it does not promise
+// # Not guaranteed
 //
-// The order of what is received, and how soon: a transport has Subject.Patience for what must
-// come. A transport that is fast and wrong now and then may pass: run it more than once.
+// The order and latency of received messages: Subject.Patience is the timeout. A transport that fails rarely may pass: run
+// the tests more than once.
 package outboxtest

@@ -9,38 +9,38 @@ import (
 	"github.com/belfryhq/belfry/outbox/relay"
 )
 
-// Point is where a relay dies: between two steps of a message's way.
+// Point is a place between two steps of a message at which a relay dies.
 type Point string
 
 // The points.
 const (
-	Taken    Point = "taken"    // out of the carrier, and not claimed
-	Claimed  Point = "claimed"  // and not called for
-	Called   Point = "called"   // and not recorded
-	Recorded Point = "recorded" // and not settled in the carrier
+	Taken    Point = "taken"    // from the carrier, not claimed
+	Claimed  Point = "claimed"  // not called
+	Called   Point = "called"   // not recorded
+	Recorded Point = "recorded" // not settled in the carrier
 	Removed  Point = "removed"  // settled
 )
 
-// Points are all of them, in their order.
+// Points lists all points in order.
 func Points() []Point { return []Point{Taken, Claimed, Called, Recorded, Removed} }
 
-// Dying is a Broker whose process kills itself, as kill -9 does, at the second arrival at a point.
-// It is for a process that is there to die; its sender says by At when it has called.
+// Dying is a Broker whose process kills itself with SIGKILL at the second arrival at a point. Its sender must call At after
+// each call.
 type Dying struct {
 	relay.Broker
 
-	Point Point // "": it lives
+	Point Point // empty to survive
 
 	arrivals atomic.Int64
 }
 
-// At is an arrival at a point. It does not return from the last one.
+// At records an arrival at a point. The last arrival does not return.
 func (d *Dying) At(p Point) {
 	if p != d.Point || d.arrivals.Add(1) != 2 {
 		return
 	}
 	if self, err := os.FindProcess(os.Getpid()); err == nil {
-		_ = self.Kill() // there is nobody to tell
+		_ = self.Kill() // the process is the test's child
 	}
 	<-make(chan struct{})
 }

@@ -14,20 +14,20 @@ import (
 	"github.com/belfryhq/belfry/outbox/relay"
 )
 
-// Check is one thing that holds of every transport.
+// Check is a named test of a transport.
 type Check struct {
 	Name string
 	Run  func(t testing.TB, s *Subject)
 }
 
-// Exercise runs every check, each on a Subject that open makes for it.
+// Exercise runs every check, each on a new Subject from open.
 func Exercise(t *testing.T, open func(t testing.TB) *Subject) {
 	t.Helper()
 	exercise(t, open, Checks())
 }
 
-// Sample runs a few of the checks, for every day: a message is sent once, held and recalled ones
-// are not, and what a relay leaves behind comes again.
+// Sample runs a few of the checks for fast test runs: a message is sent once, held and recalled messages are not sent, and
+// the messages of a stopped relay are received again.
 func Sample(t *testing.T, open func(t testing.TB) *Subject) {
 	t.Helper()
 	var list []Check
@@ -51,8 +51,8 @@ func exercise(t *testing.T, open func(t testing.TB) *Subject, checks []Check) {
 	}
 }
 
-// Checks lists what Exercise runs: the first of every transport, carriers with a dispatcher,
-// the others of carriers alone, which pass them by themselves.
+// Checks returns the checks of Exercise: first those of every transport, which carriers pass with a dispatcher, then those
+// of carriers only.
 func Checks() []Check {
 	return append([]Check{
 		{"EachMessageOnce", dispatched(eachOnce)},
@@ -72,7 +72,7 @@ func Checks() []Check {
 	}, carrierChecks()...)
 }
 
-// dispatched runs a check of carriers beside a dispatcher.
+// dispatched runs a check, for carriers with a dispatcher.
 func dispatched(check func(t testing.TB, s *Subject)) func(t testing.TB, s *Subject) {
 	return func(t testing.TB, s *Subject) {
 		t.Helper()
@@ -213,7 +213,7 @@ func waitsForMessages(t testing.TB, s *Subject) {
 		c.wake() // the hint
 	}()
 	require.Len(t, s.receive(t, s.Transport, c, 5), 5)
-	<-written // what was received may have been written a moment before Bulk returns
+	<-written // messages may be received before Bulk returns
 }
 
 func notBeforeItIsDue(t testing.TB, s *Subject) {

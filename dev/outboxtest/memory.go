@@ -10,9 +10,8 @@ import (
 	"github.com/belfryhq/belfry/outbox/relay"
 )
 
-// Memory is the smallest carrier there can be: what a server of its own would remember, in
-// memory, as many relays share it by their Carriers. It is what the suite is tested with, and
-// what tests of others run a relay on a carrier with.
+// Memory is a minimal carrier in memory, which relays share through their Carriers. It tests the suite itself, and other
+// packages use it to test a relay with a carrier.
 //
 //	Push ──► waiting ──due, credits──► taken ──claimed──► Settled, final: dropped
 //	            ▲                        │ later               │ PENDING
@@ -21,34 +20,34 @@ type Memory struct {
 	mu       sync.Mutex
 	capacity int
 	queues   map[relay.Queue]*memoryQueue
-	changed  chan struct{} // is closed, and made anew, when something waits
+	changed  chan struct{} // closed and replaced when a copy waits
 	down     error
 }
 
-// memoryQueue is one of its two queues.
+// memoryQueue is a queue of Memory.
 type memoryQueue struct {
 	epoch   string
 	last    int64
 	waiting []waiting
-	taken   map[outbox.Copy]waiting // and not claimed
-	claimed map[outbox.Key]waiting  // and not settled
+	taken   map[outbox.Copy]waiting // not claimed
+	claimed map[outbox.Key]waiting  // not settled
 }
 
-// waiting is a copy.
+// waiting is a copy in a queue.
 type waiting struct {
 	outbox.Copy
 	lane string
 	due  time.Time
 }
 
-// NewMemory returns a carrier whose queues hold so many ids each.
+// NewMemory returns a carrier with the given capacity per queue.
 func NewMemory(capacity int) *Memory {
 	m := &Memory{capacity: capacity, changed: make(chan struct{})}
 	m.Forget()
 	return m
 }
 
-// Carrier implements relay.Broker. What a relay that dies has taken stays taken.
+// Carrier implements relay.Broker. Copies that a dead relay has taken remain taken.
 func (m *Memory) Carrier(_ string, claim relay.Claim) relay.Carrier { return &memoryCarrier{m, claim} }
 
 // Check implements relay.Broker.
@@ -86,7 +85,7 @@ func (m *Memory) Queues(ctx context.Context) (list []relay.QueueStatus, err erro
 	return list, nil
 }
 
-// Forget empties it, numbers and epochs included: it lost its memory.
+// Forget removes all contents, including numbers and epochs.
 func (m *Memory) Forget() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -96,8 +95,7 @@ func (m *Memory) Forget() {
 	}
 }
 
-// Rewind takes a queue back to a push: it lost those that came later, as a replica that is
-// promoted has.
+// Rewind removes all pushes after the given one, like the promotion of a replica.
 func (m *Memory) Rewind(queue relay.Queue, to int64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -106,7 +104,7 @@ func (m *Memory) Rewind(queue relay.Queue, to int64) {
 	q.waiting = slices.DeleteFunc(q.waiting, func(w waiting) bool { return w.Push > to })
 }
 
-// Lose drops the copies of some messages: it does not know that it had any.
+// Lose drops the copies of some messages without a trace.
 func (m *Memory) Lose(keys []outbox.Key) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -115,14 +113,14 @@ func (m *Memory) Lose(keys []outbox.Key) {
 	}
 }
 
-// Fail has every call answer err, until it is nil.
+// Fail makes every call return err until Fail(nil).
 func (m *Memory) Fail(err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.down = err
 }
 
-// Copies counts what waits in it, what is due later included.
+// Copies returns the number of waiting copies, including later due ones.
 func (m *Memory) Copies() (n int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -132,13 +130,13 @@ func (m *Memory) Copies() (n int) {
 	return n
 }
 
-// wake has those look again who wait. It is called under the lock.
+// wake wakes waiting calls of Receive. The caller holds the lock.
 func (m *Memory) wake() {
 	close(m.changed)
 	m.changed = make(chan struct{})
 }
 
-// memoryCarrier is one relay's.
+// memoryCarrier is the carrier of one relay.
 type memoryCarrier struct {
 	*Memory
 	claim relay.Claim
@@ -240,8 +238,7 @@ func (m *memoryCarrier) Receive(ctx context.Context, credits relay.Credits) ([]o
 	return nil, ctx.Err()
 }
 
-// take takes out what is due, as far as the credits go, activities first. next is when it is
-// to be looked again, unless something changes.
+// take takes due copies within the credits, activities first. next is the time of the next poll unless something changes.
 func (m *memoryCarrier) take(credits relay.Credits) (taken []waiting, next time.Time, changed chan struct{}, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -257,7 +254,7 @@ func (m *memoryCarrier) take(credits relay.Credits) (taken []waiting, next time.
 				next = earlier(next, w.due)
 			}
 			if w.JobID > 0 && jobs[w.JobID] == 0 {
-				jobs[w.JobID] = 1 + credits.Job(w.JobID, w.lane, 1) // one more, which is never taken
+				jobs[w.JobID] = 1 + credits.Job(w.JobID, w.lane, 1) // plus one, because 0 means unknown
 			}
 			if w.due.After(now) || room[name] <= 0 || w.JobID > 0 && jobs[w.JobID] <= 1 || len(taken) == outbox.MaxBatch || m.down != nil {
 				left = append(left, w)
@@ -280,8 +277,7 @@ func earlier(a, b time.Time) time.Time {
 	return a
 }
 
-// claimed claims what was taken out, and does with each copy what the verdict says. After an
-// error they are put back.
+// claimed claims the taken copies and applies the verdict to each. After an error it returns them to the queue.
 func (m *memoryCarrier) claimed(taken []waiting) (claimed []outbox.Claimed, err error) {
 	copies := make([]outbox.Copy, len(taken))
 	for i, w := range taken {

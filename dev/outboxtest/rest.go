@@ -14,20 +14,20 @@ import (
 	"github.com/belfryhq/belfry/outbox"
 )
 
-// Past executes a statement past the triggers.
+// Past executes a statement without triggers.
 func (d *Database) Past(t require.TestingT, sql string, args ...any) {
 	dbtest.Past(t, d.DB.Pool, sql, args...)
 }
 
-// OldChannels makes n channels with the ids 1 to n, made and changed a day ago.
+// OldChannels creates n channels with the ids 1 to n, created and changed a day ago.
 func (d *Database) OldChannels(t require.TestingT, n int) {
 	d.Exec(t, `INSERT INTO belfry.channels (id, external_id, platform, created_at, updated_at)
 		SELECT g, 'u-' || g, CASE WHEN g % 3 = 0 THEN 'android' ELSE 'ios' END, now() - interval '1 day', now() - interval '1 day'
 		  FROM generate_series(1, $1::bigint) g`, n)
 }
 
-// Rest makes a job of a type that has written the channels 1 to n and is in the
-// given status: ABORTED, PROCESSED or FAILED, under fence 1.
+// Rest creates a job of the type that has written the channels 1 to n and has the given status, ABORTED, PROCESSED or
+// FAILED, and fence 1.
 func (d *Database) Rest(t require.TestingT, kind string, n int, status job.Status) int64 {
 	id := One[int64](t, d, `INSERT INTO belfry.jobs (type, category, title) VALUES ($1, 'operator_notice', 'told') RETURNING id`, kind)
 	d.Exec(t, `UPDATE belfry.jobs SET status = 'RUNNING', fence = 1, runner = 'r', heartbeat_at = now(), started_at = now() WHERE id = $1`, id)
@@ -43,7 +43,7 @@ func (d *Database) Rest(t require.TestingT, kind string, n int, status job.Statu
 	return id
 }
 
-// JobsThatWait makes so many more jobs, past their triggers, which are what each would cost.
+// JobsThatWait creates waiting jobs without their triggers, which would be slow.
 func (d *Database) JobsThatWait(t require.TestingT, n int) {
 	d.Past(t, `INSERT INTO belfry.jobs (id, type, category, title, route)
 		SELECT nextval('belfry.jobs_id_seq'), 'push', 'operator_notice', 'waits', '{push}' FROM generate_series(1, $1::bigint)`, n)
@@ -83,13 +83,13 @@ func (d *Database) Statuses(t require.TestingT, id int64) map[string]int {
 	return counts
 }
 
-// Age makes the jobs at rest for that long, and their messages what they are.
+// Age moves the finish of the jobs and their messages into the past.
 func (d *Database) Age(t require.TestingT, age string, ids ...int64) {
 	d.Exec(t, `UPDATE belfry.jobs SET finished_at = finished_at - $1::interval WHERE id = ANY ($2)`, age, ids)
 	d.Exec(t, `UPDATE belfry.messages SET next_attempt_at = next_attempt_at - $1::interval, sent_at = sent_at - $1::interval WHERE job_id = ANY ($2)`, age, ids)
 }
 
-// Fill makes jobs whose messages are of every kind, and returns one in the middle.
+// Fill creates jobs with messages of every kind, and returns a job in the middle.
 func (d *Database) Fill(t testing.TB) int64 {
 	t.Helper()
 	ids := make([]int64, 6)
@@ -105,8 +105,8 @@ func (d *Database) Fill(t testing.TB) int64 {
 	return ids[3]
 }
 
-// Grown runs f on the statistics that a planner may have of a database that Fill has filled, with
-// a job in its middle: "analyzed", and "stale", which are those of empty tables.
+// Grown runs f with a job in the middle of a filled database, for two planner statistics: "analyzed", and "stale", which
+// are the statistics of empty tables.
 func Grown(t *testing.T, f func(t *testing.T, d *Database, name string, id int64)) {
 	t.Helper()
 	for name, stale := range map[string]bool{"analyzed": false, "stale": true} {
@@ -128,8 +128,7 @@ func Grown(t *testing.T, f func(t *testing.T, d *Database, name string, id int64
 	}
 }
 
-// Compiles has the server compile what is expensive, as one with the settings of a stock
-// installation does, whose jit is on.
+// Compiles enables jit for expensive statements, like a stock installation.
 func (d *Database) Compiles(t testing.TB) {
 	t.Helper()
 	d.Exec(t, `DO $$BEGIN EXECUTE format('ALTER DATABASE %I SET jit = on', current_database()); EXECUTE format('ALTER DATABASE %I SET jit_above_cost = 100000', current_database()); END$$`)
@@ -141,7 +140,7 @@ type Querier interface {
 	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
 }
 
-// Plan adds the lines that an EXPLAIN answers with to out, headed by name.
+// Plan appends the lines of an EXPLAIN to out, with name as heading.
 func Plan(t testing.TB, on Querier, out *strings.Builder, name, explain string, args ...any) {
 	t.Helper()
 	rows, err := on.Query(t.Context(), explain, args...)

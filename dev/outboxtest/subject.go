@@ -12,18 +12,17 @@ import (
 	"github.com/belfryhq/belfry/outbox/relay"
 )
 
-// Subject is a transport under test on a truth of its own, which is empty at first.
+// Subject is a transport under test on its own database, which is empty at first.
 type Subject struct {
-	// Transport is the one under test; Other is that of another relay on the same truth.
+	// Transport is the transport under test; Other belongs to another relay on the same database.
 	Transport, Other relay.Transport
-	// Bulk writes a job of a lane with n messages, due in a while.
+	// Bulk writes a job of a lane with n messages, due after a delay.
 	Bulk func(t testing.TB, lane string, n int, in time.Duration) []outbox.Key
 	// Activities writes n messages of activities in the same way.
 	Activities func(t testing.TB, n int, in time.Duration) []outbox.Key
-	// Strand hides messages that are due from Receive, which passes them. free lets it find
-	// them, but not where it would look first.
+	// Strand hides due messages from Receive. free makes them visible again behind its current position.
 	Strand func(t testing.TB, keys []outbox.Key) (free func())
-	// Settle records outcomes as a relay does, and returns what there is to say of them.
+	// Settle records outcomes like a relay, and returns them for Settled.
 	Settle func(t testing.TB, settlements []outbox.Settlement) []relay.Settled
 	// Processing counts the messages that are claimed and not settled.
 	Processing func(t testing.TB) int
@@ -33,31 +32,29 @@ type Subject struct {
 	// Recall takes messages back that are not claimed.
 	Recall func(t testing.TB, keys []outbox.Key)
 
-	// Carrier is what only carriers have; nil: the transport is none.
+	// Carrier has the functions for carriers. It is nil for other transports.
 	Carrier *CarrierSubject
 
-	// Patience is how long to wait for what must come; 0: a minute.
+	// Patience is the timeout of waits. Zero means a minute.
 	Patience time.Duration
 }
 
-// CarrierSubject is what a carrier is tested by.
+// CarrierSubject contains the functions for tests of carriers.
 type CarrierSubject struct {
-	// Dispatch hands messages over to a carrier as a relay does, with a short RequeueAfter,
-	// until stop, after which the next may at once. Two at a time are of different relays.
-	// What one push takes fits into an empty queue twice.
+	// Dispatch pushes messages to a carrier like a relay, with a short RequeueAfter, until stop, after which the next
+	// Dispatch can start at once. Two concurrent ones belong to different relays. An empty queue has room for two pushes.
 	Dispatch func(t testing.TB, to relay.Carrier) (stop func())
-	// Queued writes a job with n messages that are QUEUED by the next push of the bulk queue,
-	// and returns that push, which nobody has made. Requeued queues the messages of a push
-	// anew, by the next one.
+	// Queued writes a job with n messages that are QUEUED by the next push of the bulk queue, and returns the push without
+	// making it. Requeued queues the messages of a push again by the next push.
 	Queued   func(t testing.TB, n int) relay.Push
 	Requeued func(t testing.TB, p relay.Push) relay.Push
-	// Unclaim has the server forget that messages are claimed: they are QUEUED as they were.
+	// Unclaim reverts the claims of messages to QUEUED, like a crash of the server.
 	Unclaim func(t testing.TB, keys []outbox.Key)
-	// Copies is how many copies wait in the carrier, Capacity how many a queue of it holds.
+	// Copies returns the number of waiting copies in the carrier; Capacity is the capacity of a queue.
 	Copies   func(t testing.TB) int
 	Capacity int
-	// Forget has the carrier lose its memory, as a server that starts empty. Lose has it lose
-	// some copies unnoticed.
+	// Forget removes all contents of the carrier, like a restart without persistence. Lose removes some copies without a
+	// trace.
 	Forget func(t testing.TB)
 	Lose   func(t testing.TB, keys []outbox.Key)
 }
@@ -69,10 +66,10 @@ func (s *Subject) patience() time.Duration {
 	return s.Patience
 }
 
-// credits are what a test grants.
+// credits are the credits of a test.
 type credits struct {
 	changed chan struct{}
-	asked   func() // is called when the transport asks; nil: nothing is
+	asked   func() // called when the transport reads credits, or nil
 
 	mu         sync.Mutex
 	activities int
@@ -84,7 +81,7 @@ func grant(activities, bulk int) *credits {
 	return &credits{changed: make(chan struct{}, 1), activities: activities, bulk: bulk, jobs: make(map[int64]int)}
 }
 
-// plenty is more than any check has messages.
+// plenty returns more credits than any check has messages.
 func plenty() *credits { return grant(1000, 1000) }
 
 func (c *credits) set(activities, bulk int) {
@@ -134,7 +131,7 @@ func (*credits) Idle() bool { return true }
 // Changed implements relay.Credits.
 func (c *credits) Changed() <-chan struct{} { return c.changed }
 
-// receipt is what was received of one message.
+// receipt is a received message.
 type receipt struct {
 	outbox.Claimed
 	at time.Time
@@ -159,7 +156,7 @@ func (s *Subject) receive(t testing.TB, from relay.Transport, c relay.Credits, n
 	return got
 }
 
-// nothing receives for a moment, and nothing comes.
+// nothing requires that no message is received for a moment.
 func (s *Subject) nothing(t testing.TB, c relay.Credits) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), min(300*time.Millisecond, s.patience()))
@@ -173,7 +170,7 @@ func (s *Subject) nothing(t testing.TB, c relay.Credits) {
 	}
 }
 
-// settle records one outcome of each message and tells the transport.
+// settle records one outcome of each message and calls the transport's Settled.
 func (s *Subject) settle(t testing.TB, got map[outbox.Key]receipt, outcome func(outbox.Claimed) outbox.Settlement) {
 	t.Helper()
 	settlements := make([]outbox.Settlement, 0, len(got))
@@ -181,7 +178,7 @@ func (s *Subject) settle(t testing.TB, got map[outbox.Key]receipt, outcome func(
 		settlements = append(settlements, outcome(m.Claimed))
 	}
 	outcomes := s.Settle(t, settlements)
-	for range 2 { // a relay may say it twice
+	for range 2 { // a relay may repeat the call
 		require.NoError(t, s.Transport.Settled(t.Context(), outcomes))
 	}
 }

@@ -22,26 +22,25 @@ import (
 	"github.com/belfryhq/belfry/outbox/sender"
 )
 
-// WorkerLease is the lease of workers that die, and longer than a machine of tests stalls.
+// WorkerLease is the lease of workers that die. It is longer than the stalls of test machines.
 const WorkerLease = 3 * time.Second
 
-// survivorLease is that of a worker whose messages are nobody else's, whatever happens.
+// survivorLease is the lease of a worker that must not lose its messages.
 const survivorLease = 30 * time.Second
 
-// workerArg and a Worker have the test's program be a relay. A child has no environment of ours.
+// workerArg and a Worker as arguments make the test's program run a relay. A child does not inherit the environment.
 const workerArg = "relay-of-a-test"
 
-// Worker is a relay in a process of its own, which writes the calls of its sender into public.calls.
+// Worker is a relay in a separate process. Its sender stores its calls in public.calls.
 type Worker struct {
 	DSN, Name      string
-	Server, Prefix string        // where its carrier is, for its Equip
-	Point          Point         // at which it kills itself; "": it runs on
-	Lease          time.Duration // 0: WorkerLease
-	Takes          time.Duration // each call
+	Server, Prefix string        // location of the carrier, for Equip
+	Point          Point         // at which it kills itself; empty to survive
+	Lease          time.Duration // 0 means WorkerLease
+	Takes          time.Duration // duration of each call
 }
 
-// Equip says what a worker's relay has beside its database: its carrier, through d, or what calls
-// d.At at the points of PostgreSQL's own.
+// Equip returns the options of a worker's relay: its carrier, through d, or for PostgreSQL, hooks that call d.At.
 type Equip func(w Worker, d *Dying) ([]relay.Option, error)
 
 // Main is dbtest.Main, and the main function of workers.
@@ -101,7 +100,7 @@ func work(text string, equip Equip) error {
 	return r.Run(ctx)
 }
 
-// calls is a sender that writes its calls into a table.
+// calls is a sender that stores its calls in a table.
 type calls struct {
 	pool   *pgxpool.Pool
 	worker Worker
@@ -127,7 +126,7 @@ func (c *calls) Send(ctx context.Context, batch []sender.Delivery) []sender.Resu
 	return results
 }
 
-// Called has a table public.calls of what workers call for, and one of each time that a message is SENT.
+// Called creates a table of the workers' calls, public.calls, and a table of the times at which messages became SENT.
 func (d *Database) Called(t require.TestingT) {
 	d.Exec(t, `CREATE TABLE public.calls (job_id bigint, channel_id bigint, worker text)`)
 	d.Exec(t, `CREATE TABLE public.sent (job_id bigint, channel_id bigint)`)
@@ -136,8 +135,8 @@ func (d *Database) Called(t require.TestingT) {
 	d.Exec(t, `CREATE TRIGGER sent AFTER UPDATE ON belfry.messages FOR EACH ROW WHEN (NEW.status = 'SENT') EXECUTE FUNCTION public.sent()`)
 }
 
-// Accounted requires that each of n messages was called for, and SENT once, and called for more
-// than once only where an attempt is on record whose outcome nobody knows (I8, I9).
+// Accounted requires that each of n messages was called and SENT once, and called more than once only if an attempt with an
+// unknown outcome is recorded (I8, I9).
 func (d *Database) Accounted(t require.TestingT, n int) {
 	require.Equal(t, n, One[int](t, d, `SELECT count(DISTINCT (job_id, channel_id)) FROM public.calls`))
 	require.Equal(t, []int{n, n}, One[[]int](t, d, `SELECT array[count(*), count(DISTINCT (job_id, channel_id))] FROM public.sent`), "times that a message was SENT")
@@ -167,7 +166,7 @@ func (d *Database) StartWorker(t testing.TB, w Worker) *child.Process {
 	t.Cleanup(func() {
 		kill(t, p)
 		if t.Failed() {
-			t.Logf("the worker %s said:\n%s", w.Name, said.String())
+			t.Logf("output of the worker %s:\n%s", w.Name, said.String())
 		}
 	})
 	return p
