@@ -76,11 +76,10 @@ RETURN kind IN ('created', 'changed', 'removed', 'paused', 'resumed') OR kind = 
 
 CREATE INDEX events_acts_idx ON belfry.events (subject, name, id) WHERE belfry.is_act(kind, detail);
 
--- The version of what has a name: the id of the newest act on it, 0 when there was none. It is
--- the same as long as nobody changed it, whatever became of it meanwhile. It runs with its
--- owner's rights: a role that reads a thing reads its version without reading the events. Of
--- subjects that belfry.lock_version does not have it is 0 for a role that reads no events: it
--- would answer which users and tokens exist.
+-- The version of a named object: the id of the newest act on it, or 0. Only operators' changes change it. It
+-- runs with its owner's rights, so that a role that can read an object can read its version without reading
+-- events. For subjects that belfry.lock_version does not have, it is 0 for roles that cannot read events: it
+-- would reveal which users and tokens exist.
 CREATE FUNCTION belfry.version(subject text, name text) RETURNS bigint
 LANGUAGE sql STABLE PARALLEL SAFE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 RETURN coalesce((SELECT e.id FROM belfry.events e
@@ -88,10 +87,9 @@ RETURN coalesce((SELECT e.id FROM belfry.events e
       AND ($1 IN ('lane', 'sender', 'category', 'limits', 'schedule') OR has_table_privilege(session_user, 'belfry.events', 'SELECT'))
     ORDER BY e.id DESC LIMIT 1), 0);
 
--- Records what changed in a row, whoever writes it: one event with what differs, before and
--- after. Arguments: the subject, then the columns that are recorded, none for all of them.
--- Where there is no row, nothing has a value. A lane or a sender is there without a row,
--- which only says something about it: no event says that it was created or removed.
+-- Records every change of a row as one event with the changed values before and after. Arguments: the subject,
+-- then the recorded columns, or no columns to record all. A missing row has no values. Lanes and senders exist
+-- without a row, so no event reports that they were created or removed.
 CREATE FUNCTION belfry.record() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -169,11 +167,10 @@ CREATE TRIGGER tokens_record AFTER INSERT OR DELETE OR UPDATE OF role, expires_a
 ALTER TABLE belfry.tokens ENABLE ROW LEVEL SECURITY;
 CREATE POLICY tokens_operate ON belfry.tokens USING ((SELECT pg_catalog.has_table_privilege('belfry.tokens', 'UPDATE')));
 
--- Acts over HTTP that may be repeated by their key (Idempotency-Key), for 24 hours, and what
--- was answered. A key is one identity's. status is NULL until the act has answered, which it
--- has not if that is so after ends_at: then nobody knows what came of it. answer is NULL if
--- it is not kept: it is long, or has a secret. who is 'oidc:' for a sign-in through a provider,
--- and key its state, which opens one session.
+-- HTTP operations that may be repeated with their key (Idempotency-Key) for 24 hours, with their responses. A key
+-- belongs to one identity. status is NULL until the response; if it is NULL after ends_at, the outcome is unknown.
+-- answer is NULL if the response is not stored, because it is long or contains a secret. For a sign-in through a
+-- provider, who is 'oidc:' and key is its state, which opens one session.
 CREATE TABLE belfry.requests (
     who         text        NOT NULL,
     key         text        NOT NULL,
@@ -194,10 +191,9 @@ CREATE INDEX requests_at_idx ON belfry.requests (at); -- for those that are over
 ALTER TABLE belfry.requests ENABLE ROW LEVEL SECURITY;
 CREATE POLICY requests_operate ON belfry.requests USING ((SELECT pg_catalog.has_table_privilege('belfry.requests', 'UPDATE')));
 
--- People who may sign in to the HTTP API. password is an argon2id hash in PHC form. Whom a
--- provider (OpenID Connect) signs in has no password, and an identity, which is the provider's
--- own name of itself and of them: a name may be given to somebody else there, an identity is
--- not. A user who is removed leaves events, by which the actors of others are known.
+-- Users who may sign in to the HTTP API. password is an argon2id hash in PHC form. A user of an OpenID Connect
+-- provider has an identity instead of a password: the provider's issuer and subject, which the provider does not
+-- reassign, unlike names. The events of a removed user remain.
 CREATE TABLE belfry.users (
     name         text        CONSTRAINT users_pkey PRIMARY KEY,
     role         text        NOT NULL,
@@ -320,9 +316,8 @@ INSERT INTO belfry.media (name, description) VALUES
     ('email', 'an email'),
     ('webhook', 'a signed HTTP call');
 
--- What holds for every job and activity of a category. route: by which media its messages
--- go, in order. quiet_start to quiet_end is a time of day in the channel's time zone, over
--- midnight when it starts later than it ends, in which nothing is sent. At most cap
+-- Settings of all jobs and activities of a category. route is the list of its media, in order. No message is sent
+-- from quiet_start to quiet_end in the channel's time zone, across midnight if the start is later. At most cap
 -- messages are sent to a channel within cap_window. max_recipients is the ceiling of jobs
 -- that are enqueued without one; NULL: none. Jobs that may reach more than approval_above wait for
 -- the approval of a second person (jobs_approve); NULL: none does, 0: each. Where it is set, a
@@ -384,7 +379,7 @@ LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
     SELECT coalesce(string_agg(v.name, ', ' ORDER BY v.name), 'none') FROM belfry.vocabulary v WHERE v.kind = $1
 $$;
 
--- Raises through belfry.reject unless a value is one of its kind.
+-- Raises through belfry.reject unless a value is allowed for its kind.
 CREATE FUNCTION belfry.check_word(tab text, col text, kind text, word text, OUT ok boolean)
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -394,8 +389,8 @@ BEGIN
                 ELSE format('INSERT INTO belfry.%s adds one.', CASE $3 WHEN 'category' THEN 'categories' WHEN 'medium' THEN 'media' ELSE 'platforms' END) END);
 END $$;
 
--- Raises through belfry.reject unless a new row leaves alone what is belfry's: the columns
--- that are not asked for are as they begin, or NULL.
+-- Raises through belfry.reject if a new row sets belfry's own columns: they must be NULL or have their initial
+-- values.
 CREATE FUNCTION belfry.check_new(tab text, fresh jsonb, asked text[], begins jsonb, OUT ok boolean)
 LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -409,8 +404,7 @@ BEGIN
 END $$;
 
 -- The grammar of templates, the same in outbox/compose: {{value | function …}}, and
--- {{"{{"}} for two braces. Texts without {{ are no templates. Returns what is wrong,
--- NULL: nothing.
+-- {{"{{"}} for two braces. Texts without {{ are not templates. Returns the error, or NULL.
 CREATE FUNCTION belfry.template_problem(template text) RETURNS text
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
 RETURN (
@@ -430,8 +424,8 @@ BEGIN
             'INSERT INTO belfry.media adds one.');
 END $$;
 
--- Checks what a job, an activity or a schedule's template says: raises through
--- belfry.reject. Locales are the same when they differ in case or in - and _ only.
+-- Checks the content of a job, an activity or a schedule's template; raises through belfry.reject. Locales are
+-- equal if they differ only in case or in - and _.
 CREATE FUNCTION belfry.check_content(tab text, title text, body text, data jsonb, variants jsonb, OUT ok boolean)
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE

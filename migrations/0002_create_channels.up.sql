@@ -29,9 +29,8 @@ CREATE TABLE belfry.channels (
 -- finding them never touches the heap.
 CREATE INDEX channels_location_idx ON belfry.channels USING gist (location) INCLUDE (id);
 
--- The keyset is only sound while keys never change. updated_at is when a channel last
--- changed in what an audience looks at, whoever writes: an audit tells by it who joined an
--- audience later.
+-- Keyset paging requires that keys never change. updated_at is the last change of the columns that audiences read;
+-- audits use it to find channels that joined an audience later.
 CREATE FUNCTION belfry.channels_touch() RETURNS trigger
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -90,9 +89,8 @@ LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
      WHERE c.oid = $1
 $$;
 
--- The quoted name of a relation that a row above or below names, for a dynamic statement of
--- whoever calls this. It raises unless the relation belongs to the role that was recorded
--- with it, the schema's owner, a superuser, or the caller, whose own code it would be.
+-- The quoted name of a relation that is recorded above or below, for a dynamic statement of the caller. It raises
+-- unless the relation belongs to the recorded role, the schema's owner, a superuser, or the caller.
 CREATE FUNCTION belfry.trusted_relation(tab text, relation_schema name, relation_name name, relation_owner name) RETURNS text
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -306,11 +304,10 @@ END $$;
 -- had another one, cannot have one, and the last key, NULL at the end. With repair the
 -- channels are made and changed, without they are only counted.
 --
--- It locks no row of the application. Whoever writes a row writes its channel in the same
--- transaction. So where this step makes a channel, nobody has committed another content
--- since the row was read, and whoever writes now waits for this step. Channels that were
--- there are locked, and their rows are read again: a writer has either committed what is
--- read now, or writes after this step. In isolation READ COMMITTED only.
+-- It locks no row of the application. A writer of a row writes its channel in the same transaction. So if this step
+-- creates a channel, no writer has committed other content since the row was read, and concurrent writers wait for
+-- this step. Existing channels are locked and their rows read again: a writer has either committed the content that
+-- is read, or writes after this step. In isolation READ COMMITTED only.
 --
 -- It goes by the indexes. The planner would rather read both tables whole, up to some hundred
 -- thousand rows, and a table has a step for each 2,000 of its rows.
@@ -458,7 +455,7 @@ LANGUAGE sql IMMUTABLE PARALLEL SAFE RETURN jsonb_build_object('kind', 'channels
 CREATE FUNCTION belfry.audience_segment(segment text) RETURNS jsonb
 LANGUAGE sql IMMUTABLE PARALLEL SAFE RETURN jsonb_build_object('kind', 'segment', 'segment', segment);
 
--- An audience without an external id that it lists. A list of that one alone is one of nobody.
+-- An audience without a listed external id. A list that contained only that id becomes empty.
 CREATE FUNCTION belfry.audience_without(audience jsonb, external_id text) RETURNS jsonb
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
 RETURN CASE WHEN audience -> 'external_ids' ? external_id
@@ -534,9 +531,8 @@ BEGIN
     END IF;
 END $$;
 
--- What recipients do not want, looked at when a message is sent. '*' stands for every
--- category, and for every medium. channel_id carries no foreign key: channels.relation
--- may name another table.
+-- Recipients' opt-outs, read when a message is sent. '*' means every category or every medium. channel_id has no
+-- foreign key, because channels.relation may name another table.
 CREATE TABLE belfry.opt_outs (
     channel_id   bigint      NOT NULL,
     category     text        NOT NULL DEFAULT '*',
@@ -563,7 +559,7 @@ CREATE TABLE belfry.invalid_addresses (
     CONSTRAINT invalid_addresses_sha256_check CHECK (length(sha256) = 32)
 );
 
--- Nobody is to opt out of a category or a medium that a slip of the pen made up.
+-- Rejects opt-outs of misspelled categories and media.
 CREATE FUNCTION belfry.opt_outs_validate() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE

@@ -67,12 +67,12 @@ CREATE TABLE belfry.schedules (
     CONSTRAINT schedules_counts_check CHECK (failures >= 0 AND fired >= 0 AND skipped >= 0)
 );
 
--- Serves the look at each tick for what is due.
+-- Serves the query of due schedules at each tick.
 CREATE INDEX schedules_due_idx ON belfry.schedules ((coalesce(retry_at, next_at, '-infinity'::timestamptz))) WHERE paused_at IS NULL;
 
--- Checks one template: what its jobs would be refused for is said when the schedule is
--- written and not first when it fires. With a query, category and title may come from its
--- rows. deliver_after and expires_after are durations from the occurrence on.
+-- Checks one template, so that a job that would be rejected is reported when the schedule is written and not when it
+-- fires. With a query, category and title may come from its rows. deliver_after and expires_after are durations from
+-- the occurrence on.
 CREATE FUNCTION belfry.check_schedule_template(t jsonb, has_query boolean, OUT ok boolean)
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -128,7 +128,7 @@ BEGIN
 END $$;
 
 -- The grammar of cron expressions, the same in job/schedule: five fields of values, ranges
--- and lists, with steps, names in the last two; 7 is Sunday, as 0. Returns what is wrong, NULL: nothing.
+-- and lists, with steps, names in the last two; 7 is Sunday, like 0. Returns the error, or NULL.
 CREATE FUNCTION belfry.cron_problem(cron text) RETURNS text
 LANGUAGE plpgsql IMMUTABLE STRICT SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -174,9 +174,8 @@ BEGIN
     RETURN CASE WHEN days > longest AND fields[5] ~ '(^|,)[*](/0*1)?(,|$)' THEN 'never comes: no such day of the month' END;
 END $$;
 
--- Validates what an operator sets, as far as no CHECK can, and derives what follows from a
--- change, for whoever writes. A new timetable counts from now on. What falls into a pause
--- never fires: that is what a pause is for.
+-- Validates the operator's columns beyond CHECK constraints, and sets the derived columns. A new timetable applies from
+-- now on. Occurrences during a pause never fire.
 CREATE FUNCTION belfry.schedules_validate() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -230,8 +229,8 @@ CREATE TRIGGER schedules_validate BEFORE INSERT OR UPDATE OF
     name, source, cron, every, time_zone, template, query, query_timeout, query_role, missed, missed_after, paused_at, paused_by, pause_reason
     ON belfry.schedules FOR EACH ROW EXECUTE FUNCTION belfry.schedules_validate();
 
--- Whoever has a query run as a role must be able to become it himself: the node that runs
--- the query can become many. So does whoever changes the query of such a schedule.
+-- A writer of a schedule with query_role must be able to become that role, because the node can become many roles. This
+-- also applies to changes of its query.
 -- It runs with the rights of the writer, which it checks and records: a node runs a query
 -- without query_role only if the role that stored it could become the node's role.
 CREATE FUNCTION belfry.schedules_check_role() RETURNS trigger
@@ -263,8 +262,7 @@ CREATE TRIGGER schedules_record AFTER INSERT OR DELETE OR UPDATE OF
     ON belfry.schedules FOR EACH ROW EXECUTE FUNCTION belfry.record('schedule',
     'source', 'cron', 'every', 'time_zone', 'template', 'query', 'query_timeout', 'query_role', 'missed', 'missed_after', 'paused_at', 'paused_by', 'pause_reason');
 
--- Records what became of occurrences: those that fired, were skipped, or failed. A failure
--- that repeats itself word for word is told once.
+-- Records the outcome of occurrences: fired, skipped or failed. A failure with the same text is recorded once.
 CREATE FUNCTION belfry.schedules_record_firing() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
