@@ -15,14 +15,14 @@ import (
 	"github.com/belfryhq/belfry/internal/text"
 )
 
-// categoryKeys are what may be said of a category.
+// categoryKeys are the settings of a category.
 type categoryKeys struct {
-	Route    operation.Change[[]string]            `change:"route" values:"media" help:"media in the order in which they are tried, as push,sms,alimtalk"`
-	Quiet    operation.Change[channels.QuietHours] `change:"quiet_hours" reset:"none" help:"a time of day in each channel's time zone, as 21:00-08:00, or none: what would be sent then waits until it is over"`
-	Cap      operation.Change[channels.Cap]        `change:"cap" reset:"none" help:"how many messages a channel gets at most within a time, as 3/24h, or none: what is above is cancelled"`
-	Most     operation.Change[int]                 `change:"max_recipients" min:"1" max:"2000000000" reset:"none" allowed:"1 to 2000000000, or none" help:"the most rows that a job enqueued from now on may write unless it has a ceiling of its own, or none"`
-	Approval operation.Change[int]                 `change:"approval_above" min:"0" max:"2000000000" reset:"none" allowed:"0 (each job) to 2000000000, or none" help:"jobs enqueued from now on that may reach more than so many wait for the approval of a second person, or none; needs the role admin"`
-	Hourly   operation.Change[int]                 `change:"activities_per_hour" min:"0" max:"2000000000" reset:"default" allowed:"0 to 2000000000, or default" help:"how many activities a requester may send in a clock hour if approval_above is set, or default: 10, and 0 for those who may not approve; needs the role admin"`
+	Route    operation.Change[[]string]            `change:"route" values:"media" help:"media in the order in which they are tried, such as push,sms,alimtalk"`
+	Quiet    operation.Change[channels.QuietHours] `change:"quiet_hours" reset:"none" help:"a time of day in each channel's time zone, such as 21:00-08:00, in which messages wait; or none"`
+	Cap      operation.Change[channels.Cap]        `change:"cap" reset:"none" help:"the maximum number of messages to a channel per period, such as 3/24h; further messages are cancelled; or none"`
+	Most     operation.Change[int]                 `change:"max_recipients" min:"1" max:"2000000000" reset:"none" allowed:"1 to 2000000000, or none" help:"the maximum number of rows that a new job without its own ceiling may write, or none"`
+	Approval operation.Change[int]                 `change:"approval_above" min:"0" max:"2000000000" reset:"none" allowed:"0 (each job) to 2000000000, or none" help:"new jobs that may reach more recipients than this wait for the approval of a second person, or none; needs the role admin"`
+	Hourly   operation.Change[int]                 `change:"activities_per_hour" min:"0" max:"2000000000" reset:"default" allowed:"0 to 2000000000, or default" help:"the number of activities that a requester may send per clock hour if approval_above is set, or default: 10, and 0 without the right to approve; needs the role admin"`
 }
 
 func (k categoryKeys) change() channels.CategoryChange {
@@ -39,7 +39,7 @@ func (k categoryKeys) change() channels.CategoryChange {
 	return c
 }
 
-// allowed refuses the rule of approval to roles whom it binds.
+// allowed rejects changes of the approval rules by roles that are subject to them.
 func (k categoryKeys) allowed(name string, env *operation.Env) error {
 	if k.Approval.Asked && env.Role < operation.Admin {
 		return &operation.DeniedError{Operation: name + " approval_above", Has: env.Role, Needs: operation.Admin}
@@ -68,27 +68,27 @@ func (in categoryChange) Resource() operation.Resource {
 type newCategory struct {
 	Category string `arg:"CATEGORY"`
 	categoryKeys
-	Description string `flag:"description" help:"what the category is for"`
+	Description string `flag:"description" help:"purpose of the category"`
 	operation.Act
 }
 
 func categoryOperations() []operation.Operation {
 	return []operation.Operation{
 		operation.Define(operation.Operation{
-			Name: "categories list", Offers: "name description", Short: "List categories, and what holds for their messages", Role: operation.Viewer,
-			Long: `List categories: the route by which their messages go, the time of day in which none
-is sent, how many a channel gets at most within a time, how many rows a job may write, and
-above how many recipients it waits for the approval of a second person.
+			Name: "categories list", Offers: "name description", Short: "List categories with their settings", Role: operation.Viewer,
+			Long: `List categories with the route of their messages, quiet hours, the maximum number of
+messages to a channel per period, the maximum number of rows of a job, and the number of
+recipients above which a job waits for the approval of a second person.
 
-` + "`belfry categories add`" + ` makes one, and so does INSERT INTO belfry.categories.`,
+To add a category, use ` + "`belfry categories add`" + ` or INSERT INTO belfry.categories.`,
 		}, func(ctx context.Context, env *operation.Env, _ operation.None) (operation.List[channels.Category], error) {
 			return operation.Listed(ctx, env, func(ctx context.Context, tx pgx.Tx) ([]channels.Category, error) { return channels.Categories(ctx, tx) })
 		}, categoriesText),
 		operation.Define(operation.Operation{
 			Name: "categories add", Short: "Add a category", Role: operation.Operator, Changes: true, Events: "the category's events",
-			Long: `Add a category: 1 to 63 of a-z, 0-9 and _, starting with a letter. Its messages go by
-push, at any time, without a cap, a ceiling or an approval, unless keys say otherwise; they are those of
-` + "`belfry categories set`" + `.`,
+			Long: `Add a category: 1 to 63 of a-z, 0-9 and _, starting with a letter. By default its messages
+go by push, at any time, without a cap, a ceiling or an approval. The keys are listed by
+` + "`belfry categories set --help`" + `.`,
 			SQL:   `INSERT INTO belfry.categories (name, description) VALUES ('digest', 'the weekly digest');`,
 			Usage: "CATEGORY [KEY=VALUE...]",
 			Example: `  belfry categories add digest --description "the weekly digest"
@@ -96,9 +96,9 @@ push, at any time, without a cap, a ceiling or an approval, unless keys say othe
 		}, addCategory, func(p *text.Doc, _ newCategory, c channels.Category) { categoryLine(p, c) }),
 		operation.Define(operation.Operation{
 			Name: "categories set", Short: "Change a category's route, quiet hours, cap, ceiling or approval", Role: operation.Operator, Changes: true, Events: "the category's events",
-			Long: `Change what holds for the messages of a category. A route counts for jobs and
-activities that are enqueued from now on, and so do max_recipients and approval_above for
-jobs; quiet hours and the cap count for every message that is not sent yet. Keys:
+			Long: `Change the settings of a category. The route applies to jobs and activities that are
+enqueued from now on, max_recipients and approval_above to such jobs; quiet hours and the
+cap apply to every message that is not sent yet. Keys:
 
 {keys}`,
 			Example: `  belfry categories set operator_notice route=push,sms
@@ -107,7 +107,7 @@ jobs; quiet hours and the cap count for every message that is not sent yet. Keys
 		}, setCategory, func(p *text.Doc, _ categoryChange, c channels.Category) { categoryLine(p, c) }),
 		operation.Timeline{
 			Noun: "categories", Values: "categories list", Subject: "category", Label: "CATEGORY", Short: "Show when categories were changed, newest first",
-			Example: "  belfry categories events\n  belfry categories events operator_notice --json", None: "no category was ever changed",
+			Example: "  belfry categories events\n  belfry categories events operator_notice --json", None: "no category has events",
 		}.Events(),
 	}
 }
@@ -115,20 +115,20 @@ jobs; quiet hours and the cap count for every message that is not sent yet. Keys
 func categoriesText(p *text.Doc, _ operation.None, out operation.List[channels.Category]) {
 	t := text.NewTable("CATEGORY", "ROUTE", "QUIET HOURS", "CAP", "MAX RECIPIENTS", "APPROVAL ABOVE", "DESCRIPTION")
 	for _, c := range out.Items {
-		t.Add(c.Name, strings.Join(c.Route, ", "), quietText(c), capText(c), numberText(c.MaxRecipients), numberText(c.ApprovalAbove), text.OneLine(c.Description, 80))
+		t.Add(text.Ref("category", c.Name), strings.Join(c.Route, ", "), quietText(c), capText(c), numberText(c.MaxRecipients), numberText(c.ApprovalAbove), text.OneLine(c.Description, 80))
 	}
 	p.Table(t)
 }
 
 func categoryLine(p *text.Doc, c channels.Category) {
-	p.Printf("category %s: route %s, quiet hours %s, cap %s, max_recipients %s, approval_above %s\n", c.Name, strings.Join(c.Route, ", "), quietText(c), capText(c), numberText(c.MaxRecipients), numberText(c.ApprovalAbove))
+	p.Line("category %s: route %s, quiet hours %s, cap %s, max_recipients %s, approval_above %s", text.Ref("category", c.Name), strings.Join(c.Route, ", "), quietText(c), capText(c), numberText(c.MaxRecipients), numberText(c.ApprovalAbove))
 }
 
-func numberText(n *int) string {
+func numberText(n *int) text.Cell {
 	if n == nil {
-		return "none"
+		return text.Text("none")
 	}
-	return text.Grouped(int64(*n))
+	return text.Count(*n)
 }
 
 func quietText(c channels.Category) string {
@@ -152,7 +152,7 @@ func addCategory(ctx context.Context, env *operation.Env, in newCategory) (chann
 	who := in.By(env)
 	c, err := channels.AddCategory(ctx, env.DB, in.Category, in.Description, in.change(), channels.By(who))
 	if errors.Is(err, channels.ErrCategoryExists) {
-		return c, operation.Advise(channels.ErrCategoryExists, "`belfry categories set "+in.Category+" …` changes it")
+		return c, operation.Advise(channels.ErrCategoryExists, "change it: "+text.Command("categories set", in.Category).Usage("KEY=VALUE").String())
 	}
 	return c, preferenceRefused(err)
 }
@@ -169,16 +169,16 @@ func setCategory(ctx context.Context, env *operation.Env, in categoryChange) (ch
 	return c, preferenceRefused(err)
 }
 
-// noSuchCategory is the error of an act on a category that there is not.
+// noSuchCategory returns the error of an act on a missing category.
 func noSuchCategory(ctx context.Context, env *operation.Env, name string) error {
 	unknown := UnknownCategory(ctx, env.Reads(), name)
 	if bad := new(operation.InvalidError); errors.As(unknown, &bad) {
-		bad.Err = channels.ErrNoCategory // the one to act on, not a value of something else
+		bad.Err = channels.ErrNoCategory // the category is the object of the act
 	}
 	return unknown
 }
 
-// UnknownCategory is the error of a category that there is not.
+// UnknownCategory returns the error of a parameter that names a missing category.
 func UnknownCategory(ctx context.Context, q channels.Querier, name string) error {
 	list, err := channels.Categories(ctx, q)
 	if err != nil {
@@ -192,7 +192,7 @@ func UnknownCategory(ctx context.Context, q channels.Querier, name string) error
 	return operation.Invalid("category", "%q is not a category; allowed values: %s%s", text.OneLine(name, 60), strings.Join(names, ", "), keys.Hint(name, names))
 }
 
-// preferenceRefused makes a preference that is not allowed a matter of the input.
+// preferenceRefused returns an error of the input for a rejected preference.
 func preferenceRefused(err error) error {
 	var server *pgconn.PgError
 	switch {

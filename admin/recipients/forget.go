@@ -12,7 +12,7 @@ import (
 	"github.com/belfryhq/belfry/internal/text"
 )
 
-// forgetPatience is for how long relays and runs that work on the channel are waited for.
+// forgetPatience is the maximum wait for relays and runs that work on the channel.
 const forgetPatience = time.Minute
 
 // ForgetInput identifies one person, by channel id or external id.
@@ -23,7 +23,7 @@ type ForgetInput struct {
 	operation.Act
 }
 
-// Check returns what is wrong with the input.
+// Check validates the input.
 func (in ForgetInput) Check(operation.Operation, time.Time) error {
 	if (in.ID != nil) == (in.ExternalID != nil) {
 		return operation.Invalid("", "channels forget takes either CHANNEL or --external-id ID")
@@ -31,38 +31,37 @@ func (in ForgetInput) Check(operation.Operation, time.Time) error {
 	return nil
 }
 
-// ForgetReport is what was erased of a channel, or would be. It does not say whose it was.
+// ForgetReport counts the rows of a channel that were erased, or would be. It does not contain the id.
 type ForgetReport struct {
 	Plan *operation.Plan `json:"plan,omitempty"`
 	delivery.Forgotten
 
-	// Remark says what of the channel is not belfry's to erase.
+	// Remark names a row of the application, which belfry does not erase.
 	Remark string `json:"remark,omitempty"`
 }
 
-// Affected returns what a receipt counts.
+// Affected returns the number of rows.
 func (f *ForgetReport) Affected(string) operation.Affected {
 	return operation.Affected{N: f.Rows(), Noun: "row", Plan: f.Plan}
 }
 
 func forgetOperation() operation.Operation {
 	return operation.Define(operation.Operation{
-		Name: "channels forget", Short: "Erase all that belfry has of one channel", Usage: "{CHANNEL | --external-id ID}",
-		Role: operation.Admin, Changes: true, Deadline: -1, Events: "an event that does not say whom",
-		Long: `Erase all that belfry has of one channel, as on a request for erasure: the row of
+		Name: "channels forget", Short: "Erase all data of one channel", Usage: "{CHANNEL | --external-id ID}",
+		Role: operation.Admin, Changes: true, Deadline: -1, Events: "an event without the channel",
+		Long: `Erase all data of one channel, such as after a request for erasure: the row of
 belfry.channels with its addresses, opt-outs and invalid addresses, memberships in
 segments, notifications, messages with their attempts, activities, the errors of skips, and
-its external id in the lists of jobs, their revisions and events, and of schedules. Opt-outs
-go as well: whoever comes back under the same external id is new, and is asked anew.
+its external id in the lists of jobs, their revisions and events, and of schedules. Since
+opt-outs are erased, too, a recipient who returns with the same external id is new.
 
-The channel is emptied first, so that nothing more is written or sent to it. A message that
-a relay has in flight, and a chunk in progress, are waited for, up to a minute; then the
-command ends with an error, and repeating it goes on. So does repeating one that was
-interrupted.
+The channel is emptied first, so that nothing more is written or sent to it. The command
+waits up to a minute for messages in flight and a chunk in progress; then it fails. Repeat
+it to resume, also after an interruption.
 
-What was counted stays counted, and audits of jobs agree. The act is kept in the events with
-how many rows of each kind, and without the channel: do not name it in --reason. Words of a
-job, backups, the logs and the application's own table are not belfry's to erase.`,
+Counts do not change, and audits of jobs pass. The event has the number of rows of each
+kind, but not the channel: do not name it in --reason. The content of jobs, backups, logs
+and the application's own table are not erased.`,
 		Example: `  belfry channels forget --external-id user-4711 --dry-run
   belfry channels forget --external-id user-4711 --plan TOKEN --reason "ticket 815"
   belfry channels forget 4711`,
@@ -70,7 +69,7 @@ job, backups, the logs and the application's own table are not belfry's to erase
 		if out.Plan != nil {
 			out.Plan.Text(p, "row", "erased")
 		} else {
-			p.Printf("erased: %s\n", forgottenText(out.Forgotten))
+			p.Line("erased: %s", forgottenText(out.Forgotten))
 		}
 		if out.Remark != "" {
 			p.Note("%s", out.Remark)
@@ -83,7 +82,7 @@ func forgetChannel(ctx context.Context, env *operation.Env, in ForgetInput) (*Fo
 	if err != nil {
 		return nil, err
 	}
-	remark, err := notOurs(ctx, env)
+	remark, err := remarkOf(ctx, env)
 	if err != nil {
 		return nil, err
 	}
@@ -109,13 +108,13 @@ func forgetChannel(ctx context.Context, env *operation.Env, in ForgetInput) (*Fo
 		Observe: func(f delivery.Forgotten) { env.Progressf("erased so far: %s", text.Counted(f.Rows(), "row")) },
 	})
 	if errors.Is(err, delivery.ErrStillSent) {
-		err = operation.Advise(err, "what is erased stays erased; repeat the command")
+		err = operation.Advise(err, "the rows so far stay erased; repeat the command to resume")
 	}
 	return &ForgetReport{Forgotten: done, Remark: remark}, err
 }
 
-// Find returns the channel's id and its external id. One that is gone may have left rows:
-// its id finds them.
+// Find returns the channel's id and its external id. A deleted channel may have left rows, which its
+// id finds; the external id is empty then.
 func (in ForgetInput) Find(ctx context.Context, env *operation.Env) (id int64, external string, err error) {
 	if in.ExternalID != nil {
 		id, err = env.Channels.Resolve(ctx, env.Reads(), *in.ExternalID)
@@ -128,16 +127,16 @@ func (in ForgetInput) Find(ctx context.Context, env *operation.Env) (id int64, e
 	return *in.ID, found[0].ExternalID, nil
 }
 
-// notOurs says whose the row of the channel is beside belfry.
-func notOurs(ctx context.Context, env *operation.Env) (string, error) {
+// remarkOf returns a remark if the application has a row of the channel.
+func remarkOf(ctx context.Context, env *operation.Env) (string, error) {
 	if !env.Channels.Own() {
-		return env.Channels.Relation() + " is the application's: its row stays, and the channel is in audiences until it is deleted there", nil
+		return env.Channels.Relation() + " belongs to the application: delete the row there; until then the channel is in audiences", nil
 	}
 	a, err := attach.Read(ctx, env.DB)
 	if err != nil || a == nil {
 		return "", err
 	}
-	return a.Relation + " is the application's: delete its row there first, or its next change makes a channel again", nil
+	return a.Relation + " belongs to the application: delete the row there first, or its next change creates the channel again", nil
 }
 
 func forgetPlan(f delivery.Forgotten, asOf time.Time) *operation.Plan {

@@ -15,30 +15,30 @@ import (
 	"github.com/belfryhq/belfry/internal/text"
 )
 
-// mostKeys is how many bytes of keys in JSON are sent to a server at most: what it takes of a
-// request, but for the rest of one.
+// mostKeys is the maximum size of the keys in a request to a server, as JSON: a little less than the
+// maximum size of a request.
 const mostKeys = 1_000_000
 
-// memberKeys are the keys of channels, one to a line. On a database at hand the file is read as
-// it is copied into the database, whatever its size; a server gets them in the request.
+// memberKeys are the keys of channels, one per line. With a connection to the database the file is
+// streamed into it and may have any size. A server receives the keys in the request.
 type memberKeys struct{ lines *keyLines }
 
-// keyLines are lines, or what they are still to be read from.
+// keyLines are lines, or a reader of them.
 type keyLines struct {
 	text string
 	from io.ReadCloser
 }
 
-// UnmarshalText takes lines.
+// UnmarshalText sets the lines.
 func (k *memberKeys) UnmarshalText(text []byte) error {
 	k.lines = &keyLines{text: string(text)}
 	return nil
 }
 
-// From has lines read as they are used.
+// From sets a reader of lines, which are read when they are used.
 func (k *memberKeys) From(r io.ReadCloser) { k.lines = &keyLines{from: r} }
 
-// MarshalJSON reads all lines, if a request may have so many.
+// MarshalJSON reads all lines. It returns an error if they are too long for a request.
 func (k memberKeys) MarshalJSON() ([]byte, error) {
 	if k.lines == nil {
 		return []byte("null"), nil
@@ -55,7 +55,7 @@ func (k memberKeys) MarshalJSON() ([]byte, error) {
 	}
 	raw, err := json.Marshal(k.lines.text)
 	if err == nil && len(raw) > mostKeys {
-		err = fmt.Errorf("there are more than %s bytes, a line end counted as two, and a server takes no more at once; add or remove parts of the file, or use the database itself", text.Grouped(mostKeys))
+		err = fmt.Errorf("the keys have more than %s bytes, with a line end counted as two, which is the maximum of a server; split the file, or connect to the database", text.Grouped(mostKeys))
 	}
 	return raw, err
 }
@@ -68,22 +68,22 @@ func (k memberKeys) reader() io.ReadCloser {
 	return io.NopCloser(strings.NewReader(k.lines.text))
 }
 
-// membersInput is the input of what changes the members of a segment.
+// membersInput is the input of the operations that change the members of a segment.
 type membersInput struct {
 	segmentRef
 	Keys memberKeys `arg:"FILE" name:"keys" file:"true" is:"keys of channels, one to a line"`
-	By   string     `flag:"by" label:"KEY" choices:"external_id,id" default:"external_id" help:"what the lines are: external_id or id (default external_id)"`
+	By   string     `flag:"by" label:"KEY" choices:"external_id,id" default:"external_id" help:"type of the keys: external_id or id (default external_id)"`
 	operation.PlanFlags
 	operation.Act
 }
 
-// SegmentMembers is what became of the members of a segment.
+// SegmentMembers is a change of the members of a segment.
 type SegmentMembers struct {
-	Plan *operation.Plan `json:"plan,omitempty"` // then nothing was changed
+	Plan *operation.Plan `json:"plan,omitempty"` // if set, nothing was changed
 	channels.SegmentChange
 }
 
-// Affected returns what a receipt counts.
+// Affected returns the number of members added and removed.
 func (m *SegmentMembers) Affected(string) operation.Affected {
 	return operation.Affected{N: m.Added + m.Removed, Noun: "member", Plan: m.Plan}
 }
@@ -96,7 +96,7 @@ type membersAct struct {
 
 func memberOperations() (list []operation.Operation) {
 	for _, act := range []membersAct{
-		{"set", "Make the channels in FILE the members of a segment, and nobody else", (*channels.Store).SetSegment},
+		{"set", "Replace the members of a segment by the channels in FILE", (*channels.Store).SetSegment},
 		{"add", "Add the channels in FILE to a segment", (*channels.Store).AddToSegment},
 		{"remove", "Remove the channels in FILE from a segment", (*channels.Store).RemoveFromSegment},
 	} {
@@ -104,16 +104,16 @@ func memberOperations() (list []operation.Operation) {
 			Name: "channels segment " + act.verb, Short: act.short, Role: operation.Operator, Changes: true, Deadline: -1, Events: "the segment's events",
 			Long: act.short + `.
 
-FILE has one key to a line, and may be - for standard input. Keys without a channel are
-counted and left out. All of it is done, or nothing. A server takes up to 1,000,000 bytes
-of keys at once, a line end counted as two; on the database itself a file has any size.`,
+FILE has one key per line; - is standard input. Keys without a channel are counted and
+skipped. The change is atomic. A server accepts up to 1,000,000 bytes of keys, with a line
+end counted as two. With a connection to the database a file may have any size.`,
 			Example: "  belfry channels segment " + act.verb + " beta users.txt\n  psql -Atc 'SELECT …' | belfry channels segment " + act.verb + " beta - --by id",
 		}, act.run, membersText))
 	}
 	return list
 }
 
-// run changes the members, or takes it back once it is known what would be changed.
+// run changes the members. A dry run counts the changes and rolls them back.
 func (act membersAct) run(ctx context.Context, env *operation.Env, in membersInput) (*SegmentMembers, error) {
 	var asOf time.Time
 	if in.Counts() {
@@ -165,8 +165,8 @@ func membersText(p *text.Doc, _ membersInput, out *SegmentMembers) {
 		out.Plan.Text(p, "member", "changed")
 		return
 	}
-	p.Printf("%s given: %s added, %s removed\n", text.Counted(out.Given, "key"), text.Grouped(out.Added), text.Grouped(out.Removed))
+	p.Line("%s given: %s added, %s removed", text.Counted(out.Given, "key"), text.Count(out.Added), text.Count(out.Removed))
 	if out.Unknown > 0 {
-		p.Note("%s without a channel left out, as %s", text.Counted(out.Unknown, "key"), strings.Join(out.UnknownSample, ", "))
+		p.Note("%s without a channel skipped, such as %s", text.Counted(out.Unknown, "key"), strings.Join(out.UnknownSample, ", "))
 	}
 }

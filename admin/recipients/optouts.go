@@ -30,7 +30,7 @@ type optIn struct {
 	operation.Act
 }
 
-// OptOuts is what a channel does not want.
+// OptOuts are the opt-outs of a channel and its invalid addresses.
 type OptOuts struct {
 	ChannelID        int64                     `json:"channel_id"`
 	OptOuts          []channels.OptOut         `json:"opt_outs"`
@@ -41,19 +41,19 @@ func optOutOperations() []operation.Operation {
 	const usage = "{--channel ID | --external-id ID}"
 	return []operation.Operation{
 		operation.Define(operation.Operation{
-			Name: "channels opt-outs", Short: "Show what a channel does not want, and its addresses that are no good", Usage: usage, Role: operation.Viewer, Rows: "opt_outs",
-			Long: `Show what a channel does not want, and which of its addresses a provider called
-invalid: those are not used again, and are kept by their SHA-256 only. A new address
-takes effect at once.`,
+			Name: "channels opt-outs", Short: "Show the opt-outs of a channel, and its invalid addresses", Usage: usage, Role: operation.Viewer, Rows: "opt_outs",
+			Long: `Show the opt-outs of a channel, and its addresses that a provider reported as invalid.
+They are not used again, and only their SHA-256 is stored. A new address takes effect
+immediately.`,
 			Example: "  belfry channels opt-outs --external-id user-4711",
 		}, listOptOuts, OptOutsText),
 		operation.Define(operation.Operation{
 			Name: "channels opt-out", Short: "Record that a channel wants no messages", Usage: usage, Role: operation.Operator, Changes: true, Events: "the channel's events and with it",
 			Long: `Record that a channel wants no messages: of one category or all, by one medium or all.
-It takes effect for every message that is composed from then on: such a medium is
-bypassed, and a message with no other is cancelled. Notifications are not concerned.
-One that is recorded already stays as it is. Who recorded it is in the events, unlike what
-the application records by SQL and a recipient by a link.`,
+It applies to every message that is composed from then on: the medium is skipped, and a
+message without another medium is cancelled. Notifications are not affected. An existing
+opt-out does not change. The event names the operator; opt-outs by SQL and by a recipient's
+link have no events.`,
 			SQL: `SELECT belfry.opt_out(4711, 'popular_content', 'sms', 'asked for it');`,
 			Example: `  belfry channels opt-out --external-id user-4711
   belfry channels opt-out --channel 4711 --category popular_content --medium sms --reason "asked for it"`,
@@ -69,20 +69,20 @@ the application records by SQL and a recipient by a link.`,
 			})
 			return OptedOut{o}, preferenceRefused(err)
 		}, func(p *text.Doc, _ optOut, o OptedOut) {
-			p.Printf("channel %d wants no messages%s, since %s\n", o.ChannelID, unwanted(o.OptOut), p.Clock(o.OptedOutAt))
+			p.Line("channel %s wants no messages%s, since %s", text.Ref("channel", o.ChannelID), unwanted(o.OptOut), o.OptedOutAt)
 		}),
 		operation.Define(operation.Operation{
-			Name: "channels opt-in", Short: "Take an opt-out back", Usage: usage, Role: operation.Operator, Changes: true, Events: "the channel's events",
-			Long: `Take exactly that opt-out back: without --category the one of every category, without
---medium the one by every medium. Others of the channel stay;
-` + "`belfry channels opt-outs`" + ` lists them.`,
+			Name: "channels opt-in", Short: "Remove an opt-out", Usage: usage, Role: operation.Operator, Changes: true, Events: "the channel's events",
+			Long: `Remove exactly one opt-out. Without --category it is the opt-out of every category, without
+--medium the opt-out by every medium. Other opt-outs of the channel do not change; list
+them with ` + "`belfry channels opt-outs`" + `.`,
 			SQL: `SELECT belfry.opt_in(4711, 'popular_content', 'sms');`,
 			Example: `  belfry channels opt-in --external-id user-4711
   belfry channels opt-in --channel 4711 --category popular_content --medium sms`,
 		}, optInChannel, optInText),
 		operation.Timeline{
-			Noun: "channels", Subject: "channel", Label: "CHANNEL", Short: "Show which channels operators opted out and in and sent to, and when one was forgotten, newest first",
-			Example: "  belfry channels events\n  belfry channels events 4711 --json", None: "no channel was ever opted out or in, or sent to, by an operator, and none forgotten",
+			Noun: "channels", Subject: "channel", Label: "CHANNEL", Short: "Show opt-outs, opt-ins, messages and erasures by operators, newest first",
+			Example: "  belfry channels events\n  belfry channels events 4711 --json", None: "no channel has events",
 		}.Events(),
 	}
 }
@@ -95,7 +95,7 @@ func listOptOuts(ctx context.Context, env *operation.Env, in operation.ChannelRe
 	return OptOutsOf(ctx, env, id)
 }
 
-// OptOutsOf are those of a channel.
+// OptOutsOf returns the opt-outs of a channel.
 func OptOutsOf(ctx context.Context, env *operation.Env, id int64) (OptOuts, error) {
 	list, err := channels.OptOuts(ctx, env.Reads(), []int64{id})
 	if err != nil {
@@ -108,33 +108,33 @@ func OptOutsOf(ctx context.Context, env *operation.Env, id int64) (OptOuts, erro
 // OptOutsText renders the opt-outs of a channel.
 func OptOutsText(p *text.Doc, _ operation.ChannelRef, out OptOuts) {
 	if len(out.OptOuts) == 0 {
-		p.Printf("channel %d has opted out of nothing\n", out.ChannelID)
+		p.Line("channel %s has no opt-outs", text.Ref("channel", out.ChannelID))
 	} else {
 		t := text.NewTable("CATEGORY", "MEDIUM", "SINCE", "REASON")
 		for _, o := range out.OptOuts {
-			t.Add(anyText(o.Category, "category"), anyText(o.Medium, "medium"), p.Clock(o.OptedOutAt), text.OneLine(o.Reason, 120))
+			t.Add(anyText(o.Category, "category"), anyText(o.Medium, "medium"), o.OptedOutAt, text.OneLine(o.Reason, 120))
 		}
 		p.Table(t)
 	}
 	for _, one := range out.InvalidAddresses {
-		p.Printf("an address for %s was called invalid: SHA-256 %x\n", one.Medium, one.SHA256)
+		p.Line("invalid address for %s: SHA-256 %x", one.Medium, one.SHA256)
 	}
 }
 
 // OptedOut is an opt-out that is recorded, now or earlier.
 type OptedOut struct{ channels.OptOut }
 
-// Affected returns what a receipt counts.
+// Affected returns one opt-out and its time.
 func (o OptedOut) Affected(string) operation.Affected {
 	return operation.Affected{N: 1, Since: &o.OptedOutAt}
 }
 
-// OptedIn are the opt-outs that were taken back: one, or none.
+// OptedIn are the removed opt-outs: one, or none.
 type OptedIn struct {
 	OptOuts []channels.OptOut `json:"opt_outs"`
 }
 
-// Affected returns what a receipt counts.
+// Affected returns the number of opt-outs.
 func (o OptedIn) Affected(string) operation.Affected {
 	return operation.Affected{N: int64(len(o.OptOuts)), Noun: "opt-out"}
 }
@@ -154,14 +154,20 @@ func optInChannel(ctx context.Context, env *operation.Env, in optIn) (OptedIn, e
 
 func optInText(p *text.Doc, in optIn, removed OptedIn) {
 	for _, o := range removed.OptOuts {
-		p.Printf("channel %d wants messages%s again\n", o.ChannelID, strings.TrimSuffix(unwanted(o), " at all"))
+		p.Line("channel %s wants messages%s again", text.Ref("channel", o.ChannelID), strings.TrimSuffix(unwanted(o), " at all"))
 	}
 	if len(removed.OptOuts) == 0 {
-		p.Printf("%s had no such opt-out; `belfry channels opt-outs %s` lists what it has\n", in.Text(), in.Flags())
+		list := text.Command("channels opt-outs")
+		if in.ExternalID != nil {
+			list = list.Flag("external-id", *in.ExternalID)
+		} else {
+			list = list.Flag("channel", *in.Channel)
+		}
+		p.Line("%s had no such opt-out; %s", in.Text(), list.To("list its opt-outs"))
 	}
 }
 
-// unwanted completes a sentence about messages with those of an opt-out.
+// unwanted returns the category and medium of an opt-out, for a sentence about messages.
 func unwanted(o channels.OptOut) string {
 	text := ""
 	if o.Category != channels.Any {
@@ -176,7 +182,7 @@ func unwanted(o channels.OptOut) string {
 	return text
 }
 
-// anyText is a category or a medium of an opt-out.
+// anyText returns a category or a medium of an opt-out.
 func anyText(name, noun string) string {
 	if name == channels.Any {
 		return "every " + noun

@@ -18,7 +18,7 @@ func TestSegments_UsersAreReadByAnIndex(t *testing.T) {
 		SELECT nextval('belfry.jobs_id_seq'), 'inbox', 'popular_content', 'old', 'ABORTED', true, now(), 'k' || g, '{}' FROM generate_series(1, 5000) g`)
 	dbtest.Vacuum(t, base.Pool, "belfry.jobs")
 	rows, err := base.Pool.Query(t.Context(), "EXPLAIN (COSTS OFF) "+queries.segmentUsers,
-		pgx.NamedArgs{"limit": 100, "segment": "beta", "looks": segmentLooks})
+		pgx.NamedArgs{"limit": 100, "segment": "beta", "scan": segmentScan})
 	require.NoError(t, err)
 	lines, err := pgx.CollectRows(rows, pgx.RowTo[string])
 	require.NoError(t, err)

@@ -14,8 +14,8 @@ import (
 	"github.com/belfryhq/belfry/internal/text"
 )
 
-// segmentLooks is among how many jobs that wait those on a segment are looked for, the next first.
-const segmentLooks = 10_000
+// segmentScan is the number of waiting jobs that are searched for a segment, in the order of their ids.
+const segmentScan = 10_000
 
 // segmentRef names a segment.
 type segmentRef struct {
@@ -24,7 +24,7 @@ type segmentRef struct {
 
 type newSegment struct {
 	Name        string `arg:"NAME"`
-	Description string `flag:"description" help:"what the segment is for"`
+	Description string `flag:"description" help:"purpose of the segment"`
 	operation.Act
 }
 
@@ -34,19 +34,19 @@ type segmentDrop struct {
 	operation.Act
 }
 
-// SegmentNamed is a segment that was made.
+// SegmentNamed names a segment that was created.
 type SegmentNamed struct {
 	Segment string `json:"segment"`
 }
 
 // SegmentDropped is a segment that was removed.
 type SegmentDropped struct {
-	Plan    *operation.Plan `json:"plan,omitempty"` // then it was not
+	Plan    *operation.Plan `json:"plan,omitempty"` // if set, nothing was removed
 	Segment string          `json:"segment"`
-	Members int64           `json:"members"` // that it had
+	Members int64           `json:"members"`
 }
 
-// Affected returns what a receipt counts.
+// Affected returns the number of members.
 func (d *SegmentDropped) Affected(string) operation.Affected {
 	return operation.Affected{N: d.Members, Noun: "member", Plan: d.Plan}
 }
@@ -54,14 +54,14 @@ func (d *SegmentDropped) Affected(string) operation.Affected {
 func segmentOperations() []operation.Operation {
 	return append([]operation.Operation{
 		operation.Define(operation.Operation{Name: "channels segment list", Offers: "name description", Short: "List segments by name", Role: operation.Viewer,
-			Long: "List segments by name. Members are counted to 10,000; `belfry channels count --segment NAME`\ncounts those that are active."},
+			Long: "List segments by name. Members are counted up to 10,000. To count active members, use\n`belfry channels count --segment NAME`."},
 			func(ctx context.Context, env *operation.Env, _ operation.None) (operation.List[channels.Segment], error) {
 				return operation.Listed(ctx, env, func(ctx context.Context, tx pgx.Tx) ([]channels.Segment, error) {
 					return env.Channels.ListSegments(ctx, tx)
 				})
 			}, segmentsText),
 		operation.Define(operation.Operation{
-			Name: "channels segment create", Short: "Make an empty segment", Role: operation.Operator, Changes: true, Events: "the segment's events",
+			Name: "channels segment create", Short: "Create an empty segment", Role: operation.Operator, Changes: true, Events: "the segment's events",
 			SQL:     `INSERT INTO belfry.segments (name, description) VALUES ('beta', 'beta testers');`,
 			Example: `  belfry channels segment create beta --description "beta testers"`,
 		}, func(ctx context.Context, env *operation.Env, in newSegment) (SegmentNamed, error) {
@@ -71,13 +71,13 @@ func segmentOperations() []operation.Operation {
 			}
 			return SegmentNamed{in.Name}, nil
 		}, func(p *text.Doc, _ newSegment, out SegmentNamed) {
-			p.Note("created; fill it with\n  belfry channels segment add %s FILE", out.Segment)
+			p.Note("created; %s", text.Command("channels segment add", out.Segment).Usage("FILE").To("add members"))
 		}),
 		operation.Define(operation.Operation{
 			Name: "channels segment drop", Short: "Remove a segment, not its channels", Role: operation.Operator, Changes: true, Events: "the segment's events",
-			Long: `Remove a segment, not its channels. A job on it that is under way finds no further
-members and ends early. --dry-run counts the members, and names the jobs that wait or run
-and the schedules that are for them; --plan refuses another number of members.`,
+			Long: `Remove a segment, but not its channels. A running job for the segment finds no further
+members and ends early. --dry-run counts the members, and lists the waiting and running
+jobs and the schedules for the segment. --plan fails if the number of members has changed.`,
 			SQL: `DELETE FROM belfry.segments WHERE name = 'beta';`,
 			Example: `  belfry channels segment drop beta --dry-run
   belfry channels segment drop beta --plan TOKEN`,
@@ -91,17 +91,17 @@ and the schedules that are for them; --plan refuses another number of members.`,
 
 func segmentsText(p *text.Doc, _ operation.None, out operation.List[channels.Segment]) {
 	if len(out.Items) == 0 {
-		p.Printf("no segments yet; make one with\n  belfry channels segment create NAME\n")
+		p.Line("no segments yet; %s", text.Command("channels segment create").Usage("NAME").To("create one"))
 		return
 	}
 	t := text.NewTable("NAME", ">MEMBERS", "CREATED", "DESCRIPTION")
 	for _, s := range out.Items {
-		t.Add(s.Name, text.Bounded(s.Members, channels.SegmentCounts), p.Clock(s.CreatedAt), text.OneLine(s.Description, 80))
+		t.Add(s.Name, text.Bounded(s.Members, channels.SegmentCounts), s.CreatedAt, text.OneLine(s.Description, 80))
 	}
 	p.Table(t)
 }
 
-// dropSegment removes a segment, or takes it back once it is known how many members go with it.
+// dropSegment removes a segment. A dry run counts its members and rolls back.
 func dropSegment(ctx context.Context, env *operation.Env, in segmentDrop) (*SegmentDropped, error) {
 	out := &SegmentDropped{Segment: in.Name}
 	plan := &operation.Plan{Selection: "segment " + in.Name, Outcomes: []operation.Outcome{}}
@@ -132,10 +132,10 @@ func dropSegment(ctx context.Context, env *operation.Env, in segmentDrop) (*Segm
 	return out, nil
 }
 
-// segmentUsers are who is left with nobody to send to: jobs and schedules on a segment.
+// segmentUsers lists the jobs and schedules whose audience is the segment.
 func segmentUsers(ctx context.Context, env *operation.Env, segment string) (list []operation.Outcome, err error) {
 	err = operation.Reading(ctx, env, func(ctx context.Context, tx pgx.Tx) error {
-		rows, err := tx.Query(ctx, queries.segmentUsers, pgx.StrictNamedArgs{"segment": segment, "looks": segmentLooks, "limit": operation.NamedJobs})
+		rows, err := tx.Query(ctx, queries.segmentUsers, pgx.StrictNamedArgs{"segment": segment, "scan": segmentScan, "limit": operation.NamedJobs})
 		if err != nil {
 			return err
 		}
@@ -148,7 +148,7 @@ func segmentUsers(ctx context.Context, env *operation.Env, segment string) (list
 	return list, err
 }
 
-// segmentProblem says where to look, and that a bad name is a matter of the input.
+// segmentProblem adds the next step to an error, and classifies invalid input.
 func segmentProblem(name string, err error) error {
 	switch {
 	case errors.Is(err, channels.ErrAudience):
@@ -158,7 +158,7 @@ func segmentProblem(name string, err error) error {
 	case errors.Is(err, channels.ErrSegmentExists):
 		return fmt.Errorf("%w: %s", channels.ErrSegmentExists, name)
 	case errors.Is(err, channels.ErrNoSegment):
-		return operation.Advise(err, "`belfry channels segment list` shows what there is")
+		return operation.Advise(err, "`belfry channels segment list` lists the segments")
 	}
 	return err
 }

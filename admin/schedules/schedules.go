@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/belfryhq/belfry/admin/operation"
@@ -33,32 +32,30 @@ type scheduleAct struct {
 
 type scheduleNext struct {
 	scheduleRef
-	Count int `flag:"count" label:"N" help:"so many, 1 to 1000 (default 5)" min:"1" max:"1000" default:"5"`
+	Count int `flag:"count" label:"N" help:"number of occurrences, 1 to 1000 (default 5)" min:"1" max:"1000" default:"5"`
 }
 
-// NextOccurrence is one of the next occurrences of a schedule.
+// NextOccurrence is an upcoming occurrence of a schedule.
 type NextOccurrence struct {
-	At    time.Time `json:"at"`    // UTC
-	Local string    `json:"local"` // in the schedule's time zone
-	// TimeZone is the schedule's, InMS how long from now by the database's clock, and Paused
-	// that the schedule is paused.
-	TimeZone string `json:"time_zone"`
-	InMS     int64  `json:"in_ms"`
-	Paused   bool   `json:"paused"`
+	At       time.Time `json:"at"`        // UTC
+	Local    string    `json:"local"`     // in the schedule's time zone
+	TimeZone string    `json:"time_zone"` // of the schedule
+	InMS     int64     `json:"in_ms"`     // from now, by the database's clock
+	Paused   bool      `json:"paused"`    // the schedule is paused
 }
 
-// Occurrence is a firing by hand.
+// Occurrence is a manual firing.
 type Occurrence struct {
 	Schedule string  `json:"schedule"`
 	Jobs     []int64 `json:"jobs"`
 }
 
-// Affected returns what a receipt counts.
+// Affected returns the number of jobs.
 func (o Occurrence) Affected(string) operation.Affected {
 	return operation.Affected{N: int64(len(o.Jobs)), Noun: "job"}
 }
 
-// RemovedSchedule is what is left of one.
+// RemovedSchedule names a schedule that was removed.
 type RemovedSchedule struct {
 	Schedule string `json:"schedule"`
 }
@@ -73,7 +70,7 @@ func scheduleOperations() []operation.Operation {
 				return operation.List[schedule.Schedule]{Items: list}, err
 			}, schedulesText),
 		operation.Define(operation.Operation{
-			Name: "schedules show", Short: "Show one schedule: its definition and how it goes", Role: operation.Viewer,
+			Name: "schedules show", Short: "Show one schedule: its definition and state", Role: operation.Viewer,
 			Example: "  belfry schedules show digest",
 		}, func(ctx context.Context, env *operation.Env, in scheduleRef) (schedule.Schedule, error) {
 			s, err := schedule.NewStore(env.DB).Get(ctx, in.Name)
@@ -81,15 +78,15 @@ func scheduleOperations() []operation.Operation {
 		}, scheduleText),
 		operation.Define(operation.Operation{
 			Name: "schedules next", Short: "Show when a schedule fires next", Role: operation.Viewer,
-			Long: `Show when a schedule fires next, in its own time zone and in UTC, after the
-database's clock, as if it were not paused.`,
+			Long: `Show the upcoming occurrences of a schedule, in its own time zone and in UTC. They begin
+at the time of the database's clock and ignore a pause.`,
 			Example: "  belfry schedules next digest --count 20",
 		}, nextOccurrences, nextOccurrencesText),
 		schedulePreviewOperation(),
 		operation.Define(operation.Operation{
 			Name: "schedules run", Short: "Fire a schedule once more, now", Role: operation.Operator, Changes: true, Events: scheduleEvents,
-			Long: `Fire a schedule once more, now, though it is paused; its next occurrence stays as it
-is. The ids of the jobs are printed, one to a line.`,
+			Long: `Fire a schedule once more, now, even if it is paused. Its next occurrence does not change.
+The output is the ids of the jobs, one per line.`,
 			Example: `  belfry schedules run digest --reason "the query was wrong at nine"`,
 		}, func(ctx context.Context, env *operation.Env, in scheduleAct) (Occurrence, error) {
 			jobs, err := schedule.NewStore(env.DB).RunNow(ctx, in.Name, operation.ActBy(env, in))
@@ -99,14 +96,14 @@ is. The ids of the jobs are printed, one to a line.`,
 			return Occurrence{in.Name, jobs}, nil
 		}, func(p *text.Doc, _ scheduleAct, out Occurrence) {
 			for _, id := range out.Jobs {
-				p.Printf("%d\n", id)
+				p.Line("%s", text.Ref("job", id))
 			}
-			p.Note("schedule %s fired: %s", out.Schedule, JobList(out.Jobs))
+			p.Note("schedule %s fired: %s", text.Ref("schedule", out.Schedule), JobList(out.Jobs))
 		}),
 		operation.Define(operation.Operation{
 			Name: "schedules remove", Short: "Remove a schedule, not its jobs", Role: operation.Operator, Changes: true, Events: scheduleEvents,
-			Long: `Remove a schedule, not its jobs. One that is still in the configuration of a daemon
-comes back when that starts or reloads: take it out there first.`,
+			Long: `Remove a schedule, but not its jobs. If the configuration of a daemon defines it, remove
+it there first: the daemon stores it again when it starts or reloads.`,
 			Example: "  belfry schedules remove digest",
 		}, func(ctx context.Context, env *operation.Env, in scheduleAct) (RemovedSchedule, error) {
 			if err := schedule.NewStore(env.DB).Remove(ctx, in.Name, operation.ActBy(env, in)); err != nil {
@@ -114,13 +111,13 @@ comes back when that starts or reloads: take it out there first.`,
 			}
 			return RemovedSchedule{in.Name}, nil
 		}, func(p *text.Doc, _ scheduleAct, out RemovedSchedule) { p.Note("schedule %s removed", out.Schedule) }),
-		turnSchedule("pause", "Stop a schedule: what falls into a pause is dropped",
-			"Stop a schedule. What falls into the pause is dropped; `belfry schedules run` fires\nit by hand all the same.", (*schedule.Store).Pause),
-		turnSchedule("resume", "Let a paused schedule go on", "Let a paused schedule go on with its next occurrence.", (*schedule.Store).Resume),
+		turnSchedule("pause", "Pause a schedule and drop its occurrences until it is resumed",
+			"Pause a schedule. Its occurrences during the pause are dropped. `belfry schedules run`\nfires a paused schedule, too.", (*schedule.Store).Pause),
+		turnSchedule("resume", "Resume a paused schedule", "Resume a paused schedule with its next occurrence.", (*schedule.Store).Resume),
 		scheduleAddOperation(),
 		operation.Timeline{
-			Noun: "schedules", Values: "schedules list", Subject: job.SubjectSchedule, Label: "NAME", Short: "Show what became of schedules, newest first",
-			Example: "  belfry schedules events\n  belfry schedules events digest --json", None: "nothing happened to a schedule yet",
+			Noun: "schedules", Values: "schedules list", Subject: job.SubjectSchedule, Label: "NAME", Short: "Show the events of schedules, newest first",
+			Example: "  belfry schedules events\n  belfry schedules events digest --json", None: "no schedule has events yet",
 		}.Events(),
 	}
 }
@@ -134,30 +131,39 @@ func turnSchedule(verb, short, long string, do func(*schedule.Store, context.Con
 		return s, scheduleProblem(err)
 	}, func(p *text.Doc, _ scheduleAct, s schedule.Schedule) {
 		if s.PausedAt != nil {
-			p.Printf("schedule %s is paused since %s by %s; `belfry schedules resume %s` lets it go on\n", s.Name, p.Clock(*s.PausedAt), s.PausedBy, s.Name)
+			p.Line("schedule %s is paused since %s by %s; %s", text.Ref("schedule", s.Name), *s.PausedAt, s.PausedBy, resumeCommand(s.Name))
 			return
 		}
-		p.Printf("schedule %s is active; `belfry schedules next %s` says when it fires\n", s.Name, s.Name)
+		p.Line("schedule %s is active; %s", text.Ref("schedule", s.Name), nextCommand(s.Name))
 	})
 }
 
-// scheduleProblem says where to look, and makes bad input a matter of the input.
+func nextCommand(name string) text.CommandCell {
+	return text.Command("schedules next", name).To("show its next occurrences")
+}
+
+func resumeCommand(name string) text.CommandCell {
+	return text.Command("schedules resume", name).To("resume it")
+}
+
+// scheduleProblem adds the next step to an error, and classifies invalid input.
 func scheduleProblem(err error) error {
 	if errors.Is(err, schedule.ErrNotFound) {
-		return operation.Advise(err, "`belfry schedules list` shows what there is")
+		return operation.Advise(err, "`belfry schedules list` lists the schedules")
 	}
 	return operation.Refused(err, nil)
 }
 
 func schedulesText(p *text.Doc, _ operation.None, out operation.List[schedule.Schedule]) {
 	if len(out.Items) == 0 {
-		p.Printf("no schedules yet; define them under schedules in the configuration, or with\n  belfry schedules add NAME --cron '0 9 * * *' --type inbox --category popular_content --title \"Today\" --everyone\n")
+		p.Line("no schedules yet; define them under %s in the configuration, or in the database; %s", text.Code("schedules"),
+			text.Command("schedules add").Usage(`NAME --cron '0 9 * * *' --type inbox --category popular_content --title "Today" --everyone`).To("add one"))
 		return
 	}
 	t := text.NewTable("NAME", "WHEN", "STATE", "NEXT", "LAST", "JOBS", ">FIRED", ">SKIPPED", "FROM")
 	for _, s := range out.Items {
-		t.Add(s.Name, recurrence(s.Definition), scheduleState(s), p.ClockOr(s.NextAt, "-"), p.ClockOr(s.LastAt, "-"),
-			someIDs(s.LastJobs), text.Grouped(s.Fired), text.Grouped(s.Skipped), string(s.Source))
+		t.Add(text.Ref("schedule", s.Name), recurrence(s.Definition), scheduleState(s), text.Or(s.NextAt, "-"), text.Or(s.LastAt, "-"),
+			someJobs(s.LastJobs), s.Fired, s.Skipped, string(s.Source))
 	}
 	p.Table(t)
 }
@@ -170,43 +176,46 @@ func recurrence(d schedule.Definition) string {
 	return d.Cron + " " + d.TimeZone
 }
 
-// scheduleState is active, paused or failing.
-func scheduleState(s schedule.Schedule) string {
+// scheduleState returns active, paused or failing.
+func scheduleState(s schedule.Schedule) text.StatusCell {
 	switch {
 	case s.PausedAt != nil:
-		return "paused"
+		return text.Status("paused")
 	case s.LastError != "":
-		return "failing"
+		return text.Status("failing")
 	}
-	return "active"
+	return text.Status("active")
 }
 
-// someIDs lists ids in a cell.
-func someIDs(list []int64) string {
+// someJobs lists the first jobs in a cell.
+func someJobs(list []int64) text.Line {
 	const most = 5
-	texts := make([]string, 0, most)
-	for i, id := range list {
-		if i == most {
-			texts = append(texts, fmt.Sprintf("… %d in all", len(list)))
-			break
-		}
-		texts = append(texts, text.Int(id))
+	switch {
+	case len(list) == 0:
+		return text.Sprintf("-")
+	case len(list) > most:
+		return text.Sprintf("%s,… %d in all", text.Join(jobRefs(list[:most]), ","), len(list))
 	}
-	if len(texts) == 0 {
-		return "-"
+	return text.Join(jobRefs(list), ",")
+}
+
+func jobRefs(ids []int64) []text.RefCell {
+	refs := make([]text.RefCell, len(ids))
+	for i, id := range ids {
+		refs[i] = text.Ref("job", id)
 	}
-	return strings.Join(texts, ",")
+	return refs
 }
 
 func scheduleText(p *text.Doc, _ scheduleRef, s schedule.Schedule) {
 	p.Field("schedule", "%s, from %s", s.Name, map[schedule.Source]string{schedule.FromConfig: "the configuration", schedule.FromDatabase: "the database"}[s.Source])
 	if s.PausedAt != nil {
-		p.Field("state", "paused since %s by %s: %s; `belfry schedules resume %s`", p.Clock(*s.PausedAt), s.PausedBy, text.OrNone(s.PauseReason), s.Name)
+		p.Field("state", "%s since %s by %s: %s; %s", scheduleState(s), *s.PausedAt, s.PausedBy, text.OrNone(s.PauseReason), resumeCommand(s.Name))
 	} else {
 		p.Field("state", "%s", scheduleState(s))
 	}
 	p.Field("when", "%s", recurrence(s.Definition))
-	p.Field("next", "%s", p.ClockOr(s.NextAt, "when it is looked at next"))
+	p.Field("next", "%s", text.Or(s.NextAt, "not computed yet"))
 	p.Field("missed", "%s, later than %s is missed", s.Missed, s.After)
 	if template, err := json.Marshal(s.Template); err == nil { // it was JSON in the database
 		p.Field("template", "%s", template)
@@ -215,11 +224,11 @@ func scheduleText(p *text.Doc, _ scheduleRef, s schedule.Schedule) {
 		p.Field("query", "%s", s.Query)
 		p.Field("query runs", "for up to %s, as %s", s.QueryTimeout, cmp.Or(s.QueryRole, "the daemon's role"))
 	}
-	p.Field("last", "%s, fired %s, jobs %s", p.ClockOr(s.LastAt, "none"), p.ClockOr(s.LastFiredAt, "never"), someIDs(s.LastJobs))
+	p.Field("last", "%s, fired %s, jobs %s", text.Or(s.LastAt, "none"), text.Or(s.LastFiredAt, "never"), someJobs(s.LastJobs))
 	p.Field("in all", "%s fired, %s skipped", text.Counted(s.Fired, "occurrence"), text.Grouped(s.Skipped))
 	if s.LastError != "" {
 		p.Field("last error", "%s", s.LastError)
-		p.Field("failures", "%d since the last firing, tried again %s", s.Failures, p.ClockOr(s.RetryAt, "with the next occurrence"))
+		p.Field("failures", "%d since the last firing, retried %s", s.Failures, text.Or(s.RetryAt, "with the next occurrence"))
 	}
 }
 
@@ -250,30 +259,26 @@ func nextOccurrences(ctx context.Context, env *operation.Env, in scheduleNext) (
 
 func nextOccurrencesText(p *text.Doc, in scheduleNext, out operation.List[NextOccurrence]) {
 	if len(out.Items) == 0 {
-		p.Printf("schedule %s has no occurrence in the next nine years\n", in.Name)
+		p.Line("schedule %s has no occurrence in the next nine years", text.Ref("schedule", in.Name))
 		return
 	}
 	if out.Items[0].Paused {
-		p.Note("it is paused: `belfry schedules resume %s`", in.Name)
+		p.Note("it is paused; %s", resumeCommand(in.Name))
 	}
 	t := text.NewTable(out.Items[0].TimeZone, "UTC", "IN")
 	for _, one := range out.Items {
-		t.Add(one.Local, one.At.Format("2006-01-02 15:04:05"), text.Short(time.Duration(one.InMS)*time.Millisecond))
+		t.Add(one.Local, one.At.Format("2006-01-02 15:04:05"), time.Duration(one.InMS)*time.Millisecond)
 	}
 	p.Table(t)
 }
 
 // JobList names the jobs that a schedule enqueued.
-func JobList(ids []int64) string {
-	names := make([]string, len(ids))
-	for i, id := range ids {
-		names[i] = text.Int(id)
-	}
+func JobList(ids []int64) text.Line {
 	switch len(ids) {
 	case 0:
-		return "no job, its query has no rows"
+		return text.Sprintf("no job, because its query returned no rows")
 	case 1:
-		return "job " + names[0]
+		return text.Sprintf("job %s", text.Ref("job", ids[0]))
 	}
-	return "jobs " + strings.Join(names, ", ")
+	return text.Sprintf("jobs %s", text.Join(jobRefs(ids), ", "))
 }

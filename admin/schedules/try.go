@@ -14,22 +14,22 @@ import (
 	"github.com/belfryhq/belfry/job/schedule"
 )
 
-// wouldMake is a job, or with several types a group, that a schedule would enqueue if it fired now.
+// wouldMake is a job, or a group of several types, that a schedule would enqueue if it fired now.
 type wouldMake struct {
 	Types    []string          `json:"types"`
 	Category string            `json:"category"`
 	Title    string            `json:"title"`
 	Lane     string            `json:"lane"`
 	Audience channels.Audience `json:"audience"`
-	// Channels is how many active channels the audience has; nil: they were not counted in time.
+	// Channels is the number of active channels of the audience. Nil means that counting took too long.
 	Channels *int64 `json:"channels"`
 }
 
 // scheduleCounts bounds the counting of the audiences of a schedule.
 const scheduleCounts = 10 * time.Second
 
-// trySchedule returns what a schedule would enqueue now. Its query runs with the rights that a
-// firing by this process has.
+// trySchedule returns the jobs that a schedule would enqueue now. Its query has the rights of a
+// firing by this process.
 func trySchedule(ctx context.Context, env *operation.Env, s schedule.Schedule, act job.Act) ([]wouldMake, error) {
 	made, err := schedule.NewStore(env.DB).Try(ctx, s, act)
 	if err != nil {
@@ -53,10 +53,10 @@ func trySchedule(ctx context.Context, env *operation.Env, s schedule.Schedule, a
 	return list, nil
 }
 
-// wouldMakeText is one line on what a schedule would enqueue now.
+// wouldMakeText summarizes the jobs that a schedule would enqueue now.
 func wouldMakeText(list []wouldMake) string {
 	if len(list) == 0 {
-		return "its query has no rows now: it would make no job"
+		return "its query returns no rows now: it would create no job"
 	}
 	var jobs int64
 	audiences := make([]string, 0, 2)
@@ -71,14 +71,14 @@ func wouldMakeText(list []wouldMake) string {
 			audiences = append(audiences, text)
 		}
 	}
-	line := "now it would make " + text.Counted(jobs, "job") + " for " + strings.Join(audiences, ", ")
+	line := "now it would create " + text.Counted(jobs, "job") + " for " + strings.Join(audiences, ", ")
 	if more := len(known) - len(audiences); more > 0 {
 		line += " and " + text.Counted(int64(more), "other audience")
 	}
 	return line
 }
 
-// audienceText is the audience and how many channels it has.
+// audienceText returns the audience with its number of channels.
 func (w wouldMake) audienceText() string {
 	if w.Channels == nil {
 		return w.Audience.String()
@@ -88,10 +88,10 @@ func (w wouldMake) audienceText() string {
 
 func schedulePreviewOperation() operation.Operation {
 	return operation.Define(operation.Operation{
-		Name: "schedules preview", Short: "Show the jobs that a schedule would make now", Role: operation.Operator, Deadline: enqueue.PreviewDeadline,
-		Long: `Show the jobs that a schedule would make if it fired now: their types and titles, for
-whom, and how many channels that is. Its query runs read only, in its role, as at a
-firing by this process, and the database checks each job. Nothing is enqueued.`,
+		Name: "schedules preview", Short: "Show the jobs that a schedule would create now", Role: operation.Operator, Deadline: enqueue.PreviewDeadline,
+		Long: `Show the jobs that a schedule would create if it fired now: their types, titles, audiences
+and numbers of channels. Its query runs read-only and in its role, like a firing by this
+process, and the database checks each job. Nothing is enqueued.`,
 		Example: "  belfry schedules preview digest",
 	}, func(ctx context.Context, env *operation.Env, in scheduleRef) (operation.List[wouldMake], error) {
 		s, err := schedule.NewStore(env.DB).Get(ctx, in.Name)
@@ -106,9 +106,9 @@ firing by this process, and the database checks each job. Nothing is enqueued.`,
 	}, func(p *text.Doc, _ scheduleRef, out operation.List[wouldMake]) {
 		t := text.NewTable("TYPES", "TITLE", "AUDIENCE", ">CHANNELS", "LANE", "CATEGORY")
 		for _, one := range out.Items {
-			n := "unknown"
+			n := text.CellOf("unknown")
 			if one.Channels != nil {
-				n = text.Grouped(*one.Channels)
+				n = text.Count(*one.Channels)
 			}
 			t.Add(strings.Join(one.Types, ","), text.OneLine(one.Title, 60), text.OneLine(one.Audience.String(), 60), n, one.Lane, one.Category)
 		}
