@@ -78,7 +78,7 @@ differs.`,
 				out.Plan.Text(p, "session", "ended")
 				return
 			}
-			p.Printf("%s ended\n", text.Counted(int64(len(out.Sessions)), "session"))
+			p.Line("%s ended", text.Counted(int64(len(out.Sessions)), "session"))
 		}),
 	}
 }
@@ -89,12 +89,12 @@ func listSessions(ctx context.Context, env *operation.Env, in sessionFilter) (op
 
 func sessionsText(p *text.Doc, _ sessionFilter, out operation.List[Session]) {
 	if len(out.Items) == 0 {
-		p.Printf("no sessions\n")
+		p.Line("no sessions")
 		return
 	}
 	t := text.NewTable("ID", "KIND", "USER", "ROLE", "BY", "FROM", "SINCE", "USED", "UNTIL")
 	for _, s := range out.Items {
-		t.Add(text.Int(s.ID), s.Kind, s.Name, s.Role.String(), s.Via, s.Address, p.Clock(s.CreatedAt), p.Clock(s.UsedAt), p.Clock(s.ExpiresAt))
+		t.Add(text.Int(s.ID), s.Kind, s.Name, s.Role.String(), s.Via, s.Address, s.CreatedAt, s.UsedAt, s.ExpiresAt)
 	}
 	p.Table(t)
 }

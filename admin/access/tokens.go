@@ -142,14 +142,14 @@ name is 1 to 63 of a-z, 0-9, _, -, . and @, and is not used twice.`,
 			Example: `  belfry tokens create ci --role viewer
   belfry tokens create ann --role operator --expires-at +24h --reason "on call"`,
 		}, createToken, func(p *text.Doc, _ newToken, t NewToken) {
-			p.Note("token %s may do what the role %s may, until %s; this is shown once:", t.Name, t.Role, p.Clock(t.ExpiresAt))
-			p.Printf("%s\n", t.Secret)
+			p.Note("token %s may do what the role %s may, until %s; this is shown once:", t.Name, t.Role, t.ExpiresAt)
+			p.Line("%s", t.Secret)
 		}),
 		operation.Define(operation.Operation{
 			Name: "tokens revoke", Short: "End a token at once", Role: operation.Admin, Changes: true, Events: "the token's events",
 			Example: `  belfry tokens revoke ci --reason "it was in a log"`,
 		}, revokeToken, func(p *text.Doc, _ tokenAct, t Token) {
-			p.Printf("token %s is revoked since %s\n", t.Name, p.ClockOr(t.RevokedAt, "-"))
+			p.Line("token %s is revoked since %s", t.Name, text.Or(t.RevokedAt, "-"))
 		}),
 		operation.Timeline{
 			Noun: "tokens", Values: "tokens list", Subject: "token", Label: "NAME", Short: "Show when tokens were made and revoked, newest first",
@@ -164,12 +164,12 @@ func listTokens(ctx context.Context, env *operation.Env, _ operation.None) (oper
 
 func tokensText(p *text.Doc, _ operation.None, out operation.List[Token]) {
 	if len(out.Items) == 0 {
-		p.Printf("there is no token; `belfry tokens create NAME --role ROLE` makes one\n")
+		p.Line("there is no token; %s", text.Command("tokens create").Usage("NAME --role ROLE").To("create one"))
 		return
 	}
 	t := text.NewTable("NAME", "ROLE", "CREATED", "BY", "EXPIRES", "REVOKED", "LAST USED")
 	for _, o := range out.Items {
-		t.Add(o.Name, o.Role.String(), p.Clock(o.CreatedAt), text.OneLine(o.CreatedBy, 60), p.Clock(o.ExpiresAt), p.ClockOr(o.RevokedAt, ""), p.ClockOr(o.LastUsedAt, "never"))
+		t.Add(o.Name, o.Role.String(), o.CreatedAt, text.OneLine(o.CreatedBy, 60), o.ExpiresAt, o.RevokedAt, text.Or(o.LastUsedAt, "never"))
 	}
 	p.Table(t)
 }

@@ -134,8 +134,8 @@ shown once. POST /api/v1/login with {"link": SECRET} answers it with a session, 
 the name is locked out.`,
 			Example: "  belfry users link ann",
 		}, linkUser, func(p *text.Doc, _ userAct, l SignInLink) {
-			p.Note("whoever has this signs in as %s, once, until %s; POST /api/v1/login takes it as \"link\":", l.Name, p.Clock(l.ExpiresAt))
-			p.Printf("%s\n", l.Secret)
+			p.Note("this link signs in as %s, once, until %s; POST /api/v1/login accepts it as \"link\":", l.Name, l.ExpiresAt)
+			p.Line("%s", l.Secret)
 		}),
 		operation.Timeline{
 			Noun: "users", Values: "users list", Subject: subjectUser, Label: "NAME", Short: "Show when users were changed and signed in, newest first",
@@ -145,7 +145,7 @@ the name is locked out.`,
 }
 
 func userText[In any](done string) func(*text.Doc, In, User) {
-	return func(p *text.Doc, _ In, u User) { p.Printf("user %s (%s) %s\n", u.Name, u.Role, done) }
+	return func(p *text.Doc, _ In, u User) { p.Line("user %s (%s) %s", u.Name, u.Role, done) }
 }
 
 func listUsers(ctx context.Context, env *operation.Env, _ operation.None) (operation.List[User], error) {
@@ -154,12 +154,12 @@ func listUsers(ctx context.Context, env *operation.Env, _ operation.None) (opera
 
 func usersText(p *text.Doc, _ operation.None, out operation.List[User]) {
 	if len(out.Items) == 0 {
-		p.Printf("there is no user; `belfry users add NAME --role ROLE` adds one\n")
+		p.Line("there is no user; %s", text.Command("users add").Usage("NAME --role ROLE").To("add one"))
 		return
 	}
 	t := text.NewTable("NAME", "ROLE", "CREATED", "BY", "PASSWORD OF", "DISABLED", "SIGNED IN")
 	for _, u := range out.Items {
-		t.Add(u.Name, u.Role.String(), p.Clock(u.CreatedAt), text.OneLine(u.CreatedBy, 60), p.ClockOr(u.PasswordAt, "at the provider"), p.ClockOr(u.DisabledAt, ""), p.ClockOr(u.SignedInAt, "never"))
+		t.Add(u.Name, u.Role.String(), u.CreatedAt, text.OneLine(u.CreatedBy, 60), text.Or(u.PasswordAt, "at the provider"), u.DisabledAt, text.Or(u.SignedInAt, "never"))
 	}
 	p.Table(t)
 }

@@ -16,11 +16,11 @@ import (
 	"github.com/belfryhq/belfry/outbox/relay"
 )
 
-// checkDelivery looks at the installation, senders, relays, their carrier and what they have not sent.
+// checkDelivery checks the installation, senders, relays, their carrier and unsent messages.
 func (d *doctor) checkDelivery(ctx context.Context) {
 	states, relays, err := delivery.SenderStates(ctx, d.DB, delivery.RelayAlive)
 	delivers := len(d.Senders) > 0 || slices.ContainsFunc(relays, func(r delivery.RelayState) bool { return r.Live })
-	d.make(ctx,
+	d.runAll(ctx,
 		check{"installation", func(ctx context.Context, name string) error { return d.checkInstallation(ctx, name, delivers) }},
 		check{"halt", d.checkHalt},
 	)
@@ -30,26 +30,27 @@ func (d *doctor) checkDelivery(ctx context.Context) {
 	}
 	live := slices.DeleteFunc(relays, func(r delivery.RelayState) bool { return !r.Live })
 	d.checkSenders("senders", states, live)
-	d.make(ctx,
+	d.runAll(ctx,
 		check{"transport", func(ctx context.Context, name string) error { return d.checkTransport(ctx, name, live) }},
 		check{"delivery", func(ctx context.Context, name string) error { return d.checkDue(ctx, name, live) }},
 	)
 }
 
-// checkInstallation wants the database to be where belfry was made or adopted, and, if messages
-// are delivered from it, a place that a copy of the server's files does not share.
+// checkInstallation fails unless belfry was created or adopted in this database. If messages are
+// delivered from it, it warns about a missing delivery.place, without which a copy of the server's files
+// would send as well.
 func (d *doctor) checkInstallation(ctx context.Context, check string, delivers bool) error {
 	where, err := outbox.ReadInstallation(ctx, d.DB)
 	switch {
 	case err != nil:
 		return err
 	case !where.Adopted:
-		d.fail(check, "`belfry adopt` shows what would leave, and lets it; leave it as it is where nothing is to be sent", "%s", where.Err())
+		d.fail(check, text.Sprintf("%s; do nothing if this copy must not send messages", text.Command("adopt").To("show the waiting messages and adopt the database")), "%s", where.Err())
 	case where.Here.SystemIdentifier == nil:
-		d.warn(check, "GRANT EXECUTE ON FUNCTION pg_control_system() to the owner of the schema belfry, then `belfry adopt`; some hosted servers tell nobody",
+		d.warn(check, text.Sprintf("GRANT EXECUTE ON FUNCTION pg_control_system() to the owner of the schema belfry, then %s; some hosted servers do not support it", text.Command("adopt")),
 			"made or adopted here, in %s: a copy whose database has the same oid on another server would send as well", where.Here)
 	case where.Name == "" && delivers && !d.Setup.Private:
-		d.warn(check, "set delivery.place in the configuration of the relays, then `belfry adopt --place NAME`",
+		d.warn(check, text.Sprintf("set delivery.place in the configuration of the relays, then %s", text.Command("adopt").Usage("--place NAME")),
 			"made or adopted here, in %s; a copy of the server's files would send as well, since no delivery.place is recorded", where.Here)
 	case where.Name == "":
 		d.ok(check, "made or adopted here, in %s", where.Here)
@@ -59,22 +60,21 @@ func (d *doctor) checkInstallation(ctx context.Context, check string, delivers b
 	return nil
 }
 
-// checkHalt says whether everything is halted.
+// checkHalt warns about a halt.
 func (d *doctor) checkHalt(ctx context.Context, check string) error {
 	h, err := d.Jobs.Halted(ctx)
 	switch {
 	case err != nil:
 		return err
 	case h.At != nil:
-		d.warn(check, "`belfry unhalt` ends it", "%s", h.Err())
+		d.warn(check, text.Command("unhalt").To("end the halt"), "%s", h.Err())
 	default:
 		d.ok(check, "belfry is not halted")
 	}
 	return nil
 }
 
-// checkSenders wants a live relay for every configured sender, and says which are
-// paused.
+// checkSenders warns about configured senders without a live relay, and about paused senders.
 func (d *doctor) checkSenders(check string, states []delivery.SenderState, live []delivery.RelayState) {
 	var served, idle []string
 	for _, r := range live {
@@ -86,12 +86,12 @@ func (d *doctor) checkSenders(check string, states []delivery.SenderState, live 
 		}
 	}
 	if len(idle) > 0 {
-		d.warn(check, "is a daemon or `belfry relay` running, with this configuration?", "no live relay has sender %s", strings.Join(idle, ", "))
+		d.warn(check, text.Sprintf("start a daemon or %s with this configuration", text.Command("relay")), "no live relay has sender %s", strings.Join(idle, ", "))
 	}
 	for _, state := range states {
 		if state.PausedAt != nil {
-			d.warn(check, "`belfry senders resume "+state.Name+"` opens it", "sender %s is paused since %s by %s: %s",
-				state.Name, text.LocalClock(*state.PausedAt), state.PausedBy, text.OrNone(text.OneLine(state.PauseReason, 200)))
+			d.warn(check, text.Command("senders resume", state.Name).To("resume the sender"), "sender %s is paused since %s by %s: %s",
+				text.Ref("sender", state.Name), *state.PausedAt, state.PausedBy, text.OrNone(text.OneLine(state.PauseReason, 200)))
 		}
 	}
 	if d.quiet(check) {
@@ -99,8 +99,8 @@ func (d *doctor) checkSenders(check string, states []delivery.SenderState, live 
 	}
 }
 
-// checkTransport looks at the configured carrier, at who works on which, and at messages that
-// are QUEUED for nobody.
+// checkTransport checks the configured carrier, the carriers of live relays, and messages that are QUEUED
+// but not pushed.
 func (d *doctor) checkTransport(ctx context.Context, check string, live []delivery.RelayState) error {
 	configured := d.Carrier.Transport
 	d.checkBroker(ctx, check)
@@ -113,13 +113,13 @@ func (d *doctor) checkTransport(ctx context.Context, check string, live []delive
 	slices.Sort(carriers)
 	switch {
 	case len(carriers) > 1:
-		d.warn(check, "give all relays one delivery.transport and restart them", "live relays work on %s: messages go to one of them at a time, and the others' relays have nothing to do", strings.Join(carriers, " and "))
+		d.warn(check, "give all relays one delivery.transport and restart them", "live relays use %s: messages go to one carrier at a time, and relays on other carriers are idle", strings.Join(carriers, " and "))
 	case len(carriers) == 1 && carriers[0] != configured:
-		d.warn(check, "restart the relays, or look whether this is their configuration", "live relays work on %s, and delivery.transport is %s here", carriers[0], configured)
+		d.warn(check, "restart the relays, or check that this is their configuration", "live relays use %s, but delivery.transport is %s here", carriers[0], configured)
 	}
 	if most, need := d.Carrier.TakenMost, 2*len(live)*d.Carrier.InFlight; most > 0 && need > most {
-		d.warn(check, fmt.Sprintf("set it to %d or more", need),
-			"%s have up to %d ids of a queue in flight each, and %s is %d: when as many are out, everybody waits", text.Counted(int64(len(live)), "live relay"), d.Carrier.InFlight, d.Carrier.TakenKey, most)
+		d.warn(check, fmt.Sprintf("set %s to %d or more", d.Carrier.TakenKey, need),
+			"%s have up to %d ids of a queue in flight each, but %s is %d: at this limit all relays wait", text.Counted(int64(len(live)), "live relay"), d.Carrier.InFlight, d.Carrier.TakenKey, most)
 	}
 	states, err := delivery.QueueStates(ctx, d.DB)
 	if err != nil {
@@ -128,7 +128,7 @@ func (d *doctor) checkTransport(ctx context.Context, check string, live []delive
 	var queued int64
 	for _, q := range states {
 		if queued += q.Queued; q.Queued > 0 && q.LeadsUntil == nil {
-			d.warn(check, "start a relay: any takes them back, or pushes them again; `belfry transport drain` takes them back at once",
+			d.warn(check, text.Sprintf("start a relay, which takes them back or pushes them again; %s", text.Command("transport drain").To("take them back now")),
 				"%s of the queue %s are QUEUED for %s, and no relay pushes", text.CountedTo(q.Queued, delivery.QueueCounts, "message"), q.Name, text.OrNone(q.Transport))
 		}
 	}
@@ -138,7 +138,7 @@ func (d *doctor) checkTransport(ctx context.Context, check string, live []delive
 	return nil
 }
 
-// checkBroker looks at the carrier's server, if there is one.
+// checkBroker checks the carrier's server, if there is one.
 func (d *doctor) checkBroker(ctx context.Context, check string) {
 	if d.Carrier.Open == nil {
 		return
@@ -156,28 +156,28 @@ func (d *doctor) checkBroker(ctx context.Context, check string) {
 	}
 	switch {
 	case errors.Is(err, relay.ErrAway):
-		d.fail(check, "start that server, or correct its address; relays wait for it, and `belfry run --deliver` goes without", "%s: %s", at, err)
+		d.fail(check, text.Sprintf("start that server, or correct its address; relays wait for it, but %s does not need it", text.Command("run").Flag("deliver")), "%s: %s", at, err)
 	case err != nil:
-		d.fail(check, "a relay that starts ends with this; change the server, or give it another one", "%s: %s", at, err)
+		d.fail(check, "a relay fails to start with this error; change the configuration of the server, or use another server", "%s: %s", at, err)
 	}
 }
 
 const (
-	// unmovedAfter is how long a message may be due before it looks as if nobody sent it.
+	// unmovedAfter is the age of a due message from which it counts as unsent.
 	unmovedAfter = time.Minute
-	// unsentExamined is of how many jobs it is said why their messages wait.
+	// unsentExamined is the number of jobs whose unsent messages are explained.
 	unsentExamined = 10
 )
 
-// checkDue looks for messages that are due and that nobody moves: at once where no relay
-// could, after a while where one lives.
+// checkDue warns about due messages that are not sent: immediately if no live relay can send them,
+// otherwise after unmovedAfter.
 func (d *doctor) checkDue(ctx context.Context, check string, live []delivery.RelayState) error {
 	type due struct {
-		JobID  int64 // 0: activities
+		JobID  int64 // 0 means activities
 		For    time.Duration
 		Reason string
 	}
-	told, err := d.checkCarriers(ctx, check)
+	reported, err := d.checkCarriers(ctx, check)
 	if err != nil {
 		return err
 	}
@@ -185,8 +185,8 @@ func (d *doctor) checkDue(ctx context.Context, check string, live []delivery.Rel
 	if err != nil {
 		return err
 	}
-	list = slices.DeleteFunc(list, func(m due) bool { return slices.Contains(told, m.JobID) })
-	if len(list) == 0 && len(told) > 0 {
+	list = slices.DeleteFunc(list, func(m due) bool { return slices.Contains(reported, m.JobID) })
+	if len(list) == 0 && len(reported) > 0 {
 		return nil
 	}
 	inFlight := 0
@@ -198,25 +198,25 @@ func (d *doctor) checkDue(ctx context.Context, check string, live []delivery.Rel
 			text.Counted(int64(len(list)), "job"), unmovedAfter, text.Counted(int64(inFlight), "message"))
 		return nil
 	}
-	remedy := "start a daemon with senders, or `belfry relay`"
+	remedy := text.Sprintf("start a daemon with senders, or %s", text.Command("relay"))
 	if len(live) > 0 {
-		remedy = "look at the relays' log: they live and hold nothing"
+		remedy = text.Sprintf("check the log of the relays, which are alive but send nothing")
 	}
 	for _, m := range list {
-		of := fmt.Sprintf("messages of job %d", m.JobID)
+		of := text.Sprintf("messages of job %s", text.Ref("job", m.JobID))
 		if m.JobID == 0 {
-			of = "messages of activities"
+			of = text.Sprintf("messages of activities")
 		}
 		if m.Reason != "" {
-			of += " (" + m.Reason + ")"
+			of = text.Sprintf("%s (%s)", of, m.Reason)
 		}
-		d.warn(check, remedy, "%s are due for %s, and nobody moves them", of, text.Short(m.For))
+		d.warn(check, remedy, "%s are due for %s and not sent", of, m.For)
 	}
 	return nil
 }
 
-// checkCarriers says which due messages no live relay could send, and returns their jobs.
-func (d *doctor) checkCarriers(ctx context.Context, check string) (told []int64, err error) {
+// checkCarriers warns about due messages that no live relay can send, and returns their jobs.
+func (d *doctor) checkCarriers(ctx context.Context, check string) (reported []int64, err error) {
 	c, err := delivery.CarriersOf(ctx, d.Env)
 	if err != nil {
 		return nil, err
@@ -228,9 +228,9 @@ func (d *doctor) checkCarriers(ctx context.Context, check string) (told []int64,
 	for _, u := range list {
 		due := u.DueIn == nil || *u.DueIn <= 0
 		if still := c.Standstill(u, d.Time()); due && !u.Held && !c.Alive(u.Route[0]) {
-			told = append(told, u.JobID)
-			d.warn(check, still.Remedy, "%s of job %d not sent: %s", text.Counted(u.Waiting, "message"), u.JobID, still.Why)
+			reported = append(reported, u.JobID)
+			d.warn(check, still.Remedy, "%s of job %s not sent: %s", text.Counted(u.Waiting, "message"), text.Ref("job", u.JobID), still.Why)
 		}
 	}
-	return told, nil
+	return reported, nil
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/jackc/pgx/v5"
 
@@ -14,7 +15,7 @@ import (
 	"github.com/belfryhq/belfry/migrations"
 )
 
-// Health is what a check came to.
+// Health is the result of a check.
 type Health string
 
 // The healths.
@@ -24,12 +25,12 @@ const (
 	HealthFailed  Health = "failed"
 )
 
-// Finding is what one check found out.
+// Finding is the result of one check.
 type Finding struct {
 	Check  string `json:"check"`
 	Status Health `json:"status"`
 	Detail string `json:"detail"`
-	Remedy string `json:"remedy"` // empty when there is nothing to do
+	Remedy string `json:"remedy"` // empty if none is needed
 }
 
 // Report is the findings, in the order in which they were made.
@@ -40,18 +41,17 @@ type Report struct {
 
 // doctorInput is the input of `doctor`.
 type doctorInput struct {
-	For []string `flag:"for" label:"WHAT" choices:"migrate,enqueue,run,deliver,operate,monitor" help:"WHAT the connected role is to do, as of belfry roles (default whatever it can do entirely)"`
+	For []string `flag:"for" label:"WHAT" choices:"migrate,enqueue,run,deliver,operate,monitor" help:"WHAT the connected role does, see belfry roles (default: the profiles that it has entirely)"`
 }
 
 func doctorOperation() operation.Operation {
 	return operation.Define(operation.Operation{
 		Name: "doctor", Rows: "findings", Short: "Check configuration, database, schema, channels, jobs, schedules and delivery",
-		Long: `Check configuration, connection, server, what a pooler keeps, schema, privileges, the
-contract of channels.relation, jobs that are stuck or wait for approval, paused lanes,
-schedules that fail, a database that is a copy, a halt, senders without a relay, messages
-that are due and not moved, the carrier that relays work on, and whether health checks may
-read the server's statistics. Each finding comes with what to do about it.
-Nothing is changed. Exit code 1 when a check failed, 0 otherwise; warnings do not count.`,
+		Long: `Check the configuration, connection, server, pooler, schema, privileges, contract of
+channels.relation, jobs that are stuck or wait for approval, paused lanes, failing schedules,
+a copied database, a halt, senders without a relay, overdue messages, the carrier of the
+relays, and access of health checks to the server's statistics. Each finding has a remedy.
+Nothing is changed. The exit code is 1 if a check failed, else 0; warnings do not count.`,
 		Role: operation.Operator, Need: operation.NeedServer, Deadline: 2 * operation.DefaultDeadline,
 	}, func(ctx context.Context, env *operation.Env, in doctorInput) (*Report, error) {
 		d := &doctor{Env: env, user: env.DB.Config().ConnConfig.User, profiles: profilesNamed(in.For)}
@@ -59,22 +59,27 @@ Nothing is changed. Exit code 1 when a check failed, 0 otherwise; warnings do no
 		return ReportOf(d.findings), nil
 	}, func(p *text.Doc, _ doctorInput, out *Report) {
 		for _, f := range out.Findings {
-			p.Printf("%s %-14s %s\n", p.Status(fmt.Sprintf("%-8s", f.Status)), f.Check, f.Detail)
+			p.Line("%s %-14s %s", paddedStatus(f.Status), f.Check, f.Detail)
 			if f.Remedy != "" {
-				p.Printf("%-23s -> %s\n", "", f.Remedy)
+				p.Line("%-23s -> %s", "", f.Remedy)
 			}
 		}
 	})
 }
 
-// ReportOf is the doctor's report of these findings.
+// paddedStatus returns a status in a column of fixed width.
+func paddedStatus(h Health) text.StatusCell {
+	return text.Status(h, strings.Repeat(" ", max(0, 8-len(h))))
+}
+
+// ReportOf returns a report of findings.
 func ReportOf(findings []Finding) *Report {
 	r := &Report{Findings: findings}
 	r.OK = r.count(HealthFailed) == 0
 	return r
 }
 
-// Verdict says how many checks failed.
+// Verdict returns an error with the number of failed checks.
 func (r *Report) Verdict() error {
 	failed, warnings := r.count(HealthFailed), r.count(HealthWarning)
 	if failed == 0 {
@@ -92,33 +97,34 @@ func (r *Report) count(status Health) (n int64) {
 	return n
 }
 
-// doctor gathers findings. A check whose ground is missing is not made: where the schema
-// cannot be read there is nothing to say about jobs.
+// doctor collects findings. It skips checks that depend on a failed check: if the schema cannot be
+// read, jobs are not checked.
 type doctor struct {
 	*operation.Env
 
 	user     string
-	profiles []*profile // from --for; none: see profilesOf
+	profiles []*profile // from --for; if empty, see ownProfiles
 	findings []Finding
 }
 
-func (d *doctor) note(check string, status Health, remedy, format string, args ...any) {
-	d.findings = append(d.findings, Finding{check, status, fmt.Sprintf(format, args...), remedy})
+// note adds a finding. The remedy is a text or a cell.
+func (d *doctor) note(check string, status Health, remedy any, format string, args ...any) {
+	d.findings = append(d.findings, Finding{check, status, text.Sprintf(format, args...).String(), text.CellOf(remedy).String()})
 }
 
 func (d *doctor) ok(check, format string, args ...any) { d.note(check, HealthOK, "", format, args...) }
 
-func (d *doctor) warn(check, remedy, format string, args ...any) {
+func (d *doctor) warn(check string, remedy any, format string, args ...any) {
 	d.note(check, HealthWarning, remedy, format, args...)
 }
 
-func (d *doctor) fail(check, remedy, format string, args ...any) {
+func (d *doctor) fail(check string, remedy any, format string, args ...any) {
 	d.note(check, HealthFailed, remedy, format, args...)
 }
 
-// look makes a check. That it could not be made is a finding, too.
-func (d *doctor) look(ctx context.Context, check string, made func(context.Context, string) error) {
-	if err := made(ctx, check); err != nil {
+// run executes a check. An error of the check is a finding, too.
+func (d *doctor) run(ctx context.Context, check string, do func(context.Context, string) error) {
+	if err := do(ctx, check); err != nil {
 		d.fail(check, "", "%s", err)
 	}
 }
@@ -133,20 +139,20 @@ func (d *doctor) quiet(check string) bool {
 	return true
 }
 
-// check is one of the doctor's checks: its name in the report and the function that makes it.
+// check is a check of the doctor: its name in the report and its function.
 type check struct {
 	name string
-	made func(context.Context, string) error
+	run  func(context.Context, string) error
 }
 
-// make makes checks in their order.
-func (d *doctor) make(ctx context.Context, list ...check) {
+// runAll executes checks in order.
+func (d *doctor) runAll(ctx context.Context, list ...check) {
 	for _, c := range list {
-		d.look(ctx, c.name, c.made)
+		d.run(ctx, c.name, c.run)
 	}
 }
 
-// examine makes every check.
+// examine executes all checks.
 func (d *doctor) examine(ctx context.Context) {
 	if d.Setup.Configuration != "" {
 		d.ok("configuration", "%s read", d.Setup.Configuration)
@@ -154,17 +160,17 @@ func (d *doctor) examine(ctx context.Context) {
 	for _, file := range d.Setup.OpenFiles {
 		d.warn("files", "chmod 600 "+text.ShellWord(file), "%s has a secret, and other accounts of this machine may read it", file)
 	}
-	d.make(ctx, check{"connection", d.checkConnection}, check{"server", d.checkServer})
+	d.runAll(ctx, check{"connection", d.checkConnection}, check{"server", d.checkServer})
 	privileges := check{"privileges", d.checkPrivileges}
 	if d.enqueuesOnly(ctx) {
-		d.make(ctx, privileges)
+		d.runAll(ctx, privileges)
 		return
 	}
-	d.make(ctx, check{"health checks", d.checkStatistics})
+	d.runAll(ctx, check{"health checks", d.checkStatistics})
 	if !d.checkSchema(ctx) {
 		return
 	}
-	d.make(ctx, privileges,
+	d.runAll(ctx, privileges,
 		check{"row security", d.checkSecured},
 		check{"search_path", d.checkSearchPath},
 		check{"channels", d.checkChannels},
@@ -177,7 +183,7 @@ func (d *doctor) examine(ctx context.Context) {
 	d.checkDelivery(ctx)
 }
 
-// checkSecured looks for policies on belfry's own tables that hide rows.
+// checkSecured checks belfry's own tables for policies that hide rows.
 func (d *doctor) checkSecured(ctx context.Context, check string) error {
 	type secured struct{ Table, Policies string }
 	rows, err := d.Reads().Query(ctx, queries.doctorSecured)
@@ -192,8 +198,8 @@ func (d *doctor) checkSecured(ctx context.Context, check string) error {
 	return err
 }
 
-// checkSearchPath warns of roles that may create functions which this user's statements would find
-// before those of PostgreSQL. belfry's own functions fix their search_path.
+// checkSearchPath warns about roles that may create functions which statements of this user would
+// execute instead of PostgreSQL's. belfry's own functions fix their search_path.
 func (d *doctor) checkSearchPath(ctx context.Context, check string) error {
 	type creators struct{ Schema, Roles string }
 	rows, err := d.Reads().Query(ctx, queries.doctorCreators)
@@ -208,7 +214,7 @@ func (d *doctor) checkSearchPath(ctx context.Context, check string) error {
 	return err
 }
 
-// checkSchema reports whether the tables can be looked at.
+// checkSchema reports whether the tables can be read.
 func (d *doctor) checkSchema(ctx context.Context) bool {
 	const check = "schema"
 	have, err := SchemaVersion(ctx, d.Reads())
@@ -220,7 +226,7 @@ func (d *doctor) checkSchema(ctx context.Context) bool {
 		err = SchemaProblem(have, migrations.Latest())
 	}
 	if err != nil {
-		remedy := ""
+		remedy := text.Line{}
 		if errkind.Of(err) == errkind.Forbidden {
 			remedy = d.unreadable()
 		}
@@ -240,5 +246,5 @@ func collect[T any](ctx context.Context, d *doctor, statement string, args ...an
 	return pgx.CollectRows(rows, pgx.RowToStructByName[T])
 }
 
-// quoted is the connected user as SQL has it.
+// quoted returns the connected user as an SQL identifier.
 func (d *doctor) quoted() string { return pgx.Identifier{d.user}.Sanitize() }

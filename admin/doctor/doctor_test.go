@@ -37,7 +37,7 @@ func TestDoctor_LooksAtTheProcess(t *testing.T) {
 	r := d.Examined()
 	require.True(t, r.OK, "there are warnings only")
 	require.NoError(t, operation.Verdict(r))
-	require.Equal(t, doctor.Finding{Check: "configuration", Status: doctor.HealthOK, Detail: "belfry.yaml read"}, r.Findings[0])
+	require.Equal(t, "belfry.yaml read", found(r, "configuration")[0].Detail)
 	require.Contains(t, found(r, "connection")[0].Detail, "db.example:5432, given by --database-url")
 	require.Equal(t, "belfry.channels is empty", found(r, "channels")[0].Detail)
 	require.Equal(t, "postgres; 0 messages QUEUED", found(r, "transport")[0].Detail)
@@ -64,15 +64,15 @@ func TestDoctor_SaysWhoFillsAnEmptyRelation(t *testing.T) {
 		require.Contains(t, last.Detail, " is empty")
 		return last.Remedy
 	}
-	require.Equal(t, "`belfry channels import FILE.csv` or `belfry channels generate 300000` fills it", empty())
+	require.Equal(t, "fill it: `belfry channels import FILE.csv` or `belfry channels generate 300000`", empty())
 	d.Exec(`CREATE TABLE members (id uuid PRIMARY KEY)`)
 	require.NoError(t, d.Run("channels attach", "relation", "members", "external_id", "id"))
-	require.Equal(t, "it follows public.members: insert users there; `belfry channels verify` repairs what is not in step", empty())
+	require.Equal(t, "it follows public.members: insert users there; repair differences: `belfry channels verify`", empty())
 	d.Exec(`CREATE VIEW users AS SELECT * FROM belfry.channels`)
 	var err error
 	d.Env.Channels, err = channels.New(channels.Config{Relation: "users"})
 	require.NoError(t, err)
-	require.Equal(t, "insert users into what users reads, or set channels.relation to the relation that has them", empty())
+	require.Equal(t, "insert users into the tables of users, or set channels.relation to the relation that has them", empty())
 }
 
 // A check that fails makes the report a failure, and its text tells what to do.
@@ -92,11 +92,11 @@ func TestDoctor_FailsWithACheck(t *testing.T) {
 
 	require.NoError(t, d.Run("channels check"))
 	require.Regexp(t, `(?m)^failed   users\.id: `, d.Out)
-	require.NotContains(t, d.Out, "keeps the contract")
+	require.NotContains(t, d.Out, "fulfills the contract")
 	o, in := d.Input("channels check")
 	out, err := o.Run(t.Context(), d.Env, in)
 	require.NoError(t, err)
-	require.EqualError(t, operation.Verdict(out), "users does not keep the contract: 3 faults")
+	require.EqualError(t, operation.Verdict(out), "users violates the contract: 3 faults")
 }
 
 // It tells where servers are and what a role lacks: that is for who may act.
@@ -116,7 +116,7 @@ func TestChannelsCheck_BringsInStep(t *testing.T) {
 	d := admintest.NewDesk(t)
 	d.Env.Role = operation.Viewer
 	require.NoError(t, d.Run("channels check"))
-	require.Equal(t, "belfry.channels keeps the contract\n", d.Out)
+	require.Equal(t, "belfry.channels fulfills the contract\n", d.Out)
 	require.JSONEq(t, `{"relation": "belfry.channels", "faults": [], "attached": null}`, d.JSON)
 	asked := 0
 	d.Env.InStep = func(context.Context) error { asked++; return nil }

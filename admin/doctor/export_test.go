@@ -1,6 +1,6 @@
 package doctor
 
-// ProfilesDo is what each kind of roles is for.
+// ProfilesDo returns the purpose of each profile.
 func ProfilesDo() map[string]string {
 	does := make(map[string]string)
 	for _, p := range profiles() {

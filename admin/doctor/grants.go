@@ -14,15 +14,14 @@ import (
 	"github.com/belfryhq/belfry/internal/text"
 )
 
-// A grant gives privileges on one of belfry's relations, or on columns of it, or on a
-// function.
+// A grant is a set of privileges on a relation of belfry, on some of its columns, or on a function.
 type grant struct {
 	privileges string // comma-separated
 	relation   string // without the schema; a function's ends with its parentheses
-	columns    string // comma-separated; empty: all
+	columns    string // comma-separated; empty means all
 }
 
-// on is what the privileges are for, as GRANT has it.
+// on returns the object of the privileges in the syntax of GRANT.
 func (g grant) on() string {
 	if strings.HasSuffix(g.relation, ")") {
 		return "FUNCTION belfry." + g.relation
@@ -30,13 +29,13 @@ func (g grant) on() string {
 	return "belfry." + g.relation
 }
 
-// A profile is what roles of one kind do, and what they need for it: the one source of
-// `belfry roles`, of what the doctor checks, and of docs/roles.md.
+// A profile is a kind of roles, with its purpose and privileges. It is the source of `belfry roles`, the
+// doctor's checks, and docs/roles.md.
 type profile struct {
 	name, does string
-	reads      bool    // every table and view, those of later versions too
-	migrates   bool    // makes the schema
-	grants     []grant // beyond that
+	reads      bool    // every table and view, also of later versions
+	migrates   bool    // creates the schema
+	grants     []grant // in addition
 }
 
 // profiles are all kinds of roles.
@@ -72,11 +71,11 @@ func profiles() []profile {
 			{"UPDATE", "queues", "epoch, epoch_at"}, {"UPDATE", "attachments", "position, rows_filled, rows_unusable, filled_at, verified_at"}, {"DELETE", "attachments", ""}, {"DELETE", "attachment_misses", ""}, {"EXECUTE", "forget_listed(text, bigint, integer)", ""},
 			{"INSERT, UPDATE", "tokens", ""}, {"INSERT, UPDATE, DELETE", "requests", ""}, {"INSERT, UPDATE, DELETE", "users", ""}, {"INSERT, UPDATE, DELETE", "sessions", ""},
 		}},
-		{name: "monitor", does: "look, and change nothing: lists, `show`, `audit`, `belfry doctor`", reads: true},
+		{name: "monitor", does: "read only: lists, `show`, `audit`, `belfry doctor`", reads: true},
 	}
 }
 
-// profileNamed finds a profile; nil: there is none of that name.
+// profileNamed returns the profile with a name, or nil.
 func profileNamed(name string) *profile {
 	for _, p := range profiles() {
 		if p.name == name {
@@ -86,7 +85,7 @@ func profileNamed(name string) *profile {
 	return nil
 }
 
-// profilesNamed finds those of these names.
+// profilesNamed returns the profiles with these names.
 func profilesNamed(names []string) (list []*profile) {
 	for _, name := range names {
 		if p := profileNamed(name); p != nil {
@@ -96,8 +95,7 @@ func profilesNamed(names []string) (list []*profile) {
 	return list
 }
 
-// statements are the GRANTs for a role, which is quoted, over belfry's schema and the
-// relation of the recipients.
+// statements returns the GRANTs for a quoted role on belfry's schema and the relation of the recipients.
 func (p *profile) statements(role, relation string) []string {
 	if p.migrates {
 		return []string{
@@ -129,11 +127,11 @@ func (p *profile) statements(role, relation string) []string {
 
 // rolesInput is the input of `roles`.
 type rolesInput struct {
-	For  []string `flag:"for" label:"WHAT" required:"true" choices:"migrate,enqueue,run,deliver,operate,monitor" help:"WHAT the role does: migrate, enqueue, run, deliver, operate, monitor"`
+	For  []string `flag:"for" label:"WHAT" required:"true" choices:"migrate,enqueue,run,deliver,operate,monitor" help:"purpose of the role: migrate, enqueue, run, deliver, operate, monitor"`
 	Role string   `flag:"role" label:"NAME" help:"NAME of the role (default belfry_ and the first WHAT)"`
 }
 
-// RoleGrants is what `roles` prints.
+// RoleGrants is the result of `roles`.
 type RoleGrants struct {
 	For        []string `json:"for"`
 	Role       string   `json:"role"`
@@ -152,13 +150,13 @@ func rolesOperation() operation.Operation {
 more of:
 
 ` + b.String() + `
-The role has to exist. Run the statements in belfry's database as the owner of the schema,
-who is the role that migrates; those of migrate as the owner of the database. ALTER DEFAULT
-PRIVILEGES lets the role read the tables of later versions, if this owner makes them; what it
-may write there is printed by that version: run the statements again after an upgrade.
-Who reads the recipients from a relation of their own (channels.relation) has to own that
-to grant it, and so does who gives SELECT and TRIGGER on a table that is to be attached,
-which the owner of the schema does. No connection is made. 'belfry doctor --for' says what a role lacks.`,
+The role must exist. Run the statements in belfry's database as the owner of the schema,
+which is the role that migrates; run the statements of migrate as the owner of the database.
+ALTER DEFAULT PRIVILEGES lets the role read the tables of later versions, if the same owner
+creates them. Run the statements of the new version after an upgrade, for the privileges to
+write. If channels.relation is a relation of the application, its owner must grant SELECT
+on it, and SELECT and TRIGGER on a table that the owner of the schema attaches. The command
+does not connect to the database. 'belfry doctor --for' lists missing privileges.`,
 		Example: `  belfry roles --for run,deliver --role belfry_daemon | psql app
   belfry roles --for enqueue --role app_web
   belfry roles --for monitor`,
@@ -168,12 +166,12 @@ which the owner of the schema does. No connection is made. 'belfry doctor --for'
 		return out, nil
 	}, func(p *text.Doc, _ rolesInput, out *RoleGrants) {
 		for _, statement := range out.Statements {
-			p.Printf("%s;\n", statement)
+			p.Line("%s;", statement)
 		}
 	})
 }
 
-// statementsOf are the GRANTs of several profiles, each once.
+// statementsOf returns the GRANTs of several profiles without duplicates.
 func statementsOf(chosen []*profile, role, relation string) (list []string) {
 	for _, p := range chosen {
 		for _, statement := range p.statements(role, relation) {

@@ -1,6 +1,6 @@
 -- name: HealthRead :one
--- How the server is, from its statistics, and the relays that beat within @seconds by what they
--- get their messages from. NULL: the role may not see it, or there is nothing. Always one row.
+-- State of the server from its statistics, and the number of relays with a heartbeat within @seconds, by
+-- transport. NULL means that the role may not read it, or there is none. Always one row.
 SELECT clock_timestamp() AS at, current_setting('server_version') AS server, pg_is_in_recovery() AS standby,
        (SELECT sum(d.numbackends)::integer FROM pg_stat_database d) AS connections, current_setting('max_connections')::integer AS max_connections,
        CASE WHEN pg_has_role(current_user, 'pg_read_all_stats', 'USAGE')
@@ -15,12 +15,11 @@ SELECT clock_timestamp() AS at, current_setting('server_version') AS server, pg_
 SELECT to_regclass('belfry.schema_migrations') IS NOT NULL;
 
 -- name: SchemaVersion :one
--- The newest migration applied; 0 after all were undone. Always one row.
--- Without privileges on the table this is an error, which says so.
+-- The newest migration applied, or 0 if all were undone. Always one row. It needs SELECT on the table.
 SELECT coalesce(max(version_id), 0) FROM belfry.schema_migrations WHERE is_applied;
 
 -- name: DoctorServer :one
--- What kind of server this is and how safe its commits are. Always one row.
+-- Version, role and durability of the server. Always one row.
 SELECT current_setting('server_version_num')::int                  AS version_number,
        split_part(current_setting('server_version'), ' ', 1)       AS version,
        pg_is_in_recovery()                                         AS standby,
@@ -32,8 +31,8 @@ SELECT current_setting('server_version_num')::int                  AS version_nu
        (SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'SyncRep') AS waiting_commits;
 
 -- name: DoctorSecured :many
--- Tables of belfry's whose rows row-level security hides from this user. No row: there are none,
--- but for the four whose policies are belfry's own.
+-- Tables of belfry whose rows row-level security hides from this user, except the tables with policies
+-- of belfry.
 SELECT c.oid::regclass::text, coalesce((SELECT string_agg(quote_ident(p.polname), ', ' ORDER BY p.polname) FROM pg_policy p WHERE p.polrelid = c.oid), '')
   FROM pg_class c
  WHERE c.relnamespace = 'belfry'::regnamespace AND c.relkind IN ('r', 'p') AND row_security_active(c.oid)
@@ -43,7 +42,7 @@ SELECT c.oid::regclass::text, coalesce((SELECT string_agg(quote_ident(p.polname)
 -- name: DoctorCreators :many
 -- The schemas of the search_path in which a role may create objects that this user's statements would
 -- find, and such roles: logins except this user, superusers, and the owners of the database and of
--- belfry's schema; PUBLIC stands for all. No row: there are none.
+-- belfry's schema; PUBLIC means all.
 SELECT quote_ident(n.nspname), CASE WHEN has_schema_privilege('public', n.oid, 'CREATE') THEN 'PUBLIC' ELSE string_agg(quote_ident(r.rolname), ', ' ORDER BY r.rolname) END
   FROM unnest(current_schemas(false)) s(name)
   JOIN pg_namespace n ON n.nspname = s.name AND n.nspname NOT IN ('pg_catalog', 'belfry')
@@ -54,10 +53,9 @@ SELECT quote_ident(n.nspname), CASE WHEN has_schema_privilege('public', n.oid, '
  ORDER BY 1;
 
 -- name: DoctorPrivileges :many
--- Privileges that the connected user lacks: of @privileges on @relations, which stand side
--- by side, on @columns of it where there are any ('a, b'), on a function where FUNCTION
--- stands before its name, and with @reads SELECT on every relation of the schema. One row
--- for each relation, the privileges as GRANT has them. No row: none is missing.
+-- Privileges that the connected user lacks, of the parallel arrays @privileges, @relations and @columns
+-- ('a, b', or empty for all). A relation that begins with FUNCTION is a function. With @reads also SELECT
+-- on every relation of the schema. One row per relation, with the privileges in the syntax of GRANT.
 SELECT n.relation, array_agg(n.privilege || coalesce(' (' || nullif(n.columns, '') || ')', '') ORDER BY n.ord) AS missing
   FROM (SELECT relation, privilege, columns, ord
           FROM unnest(@relations::text[], @privileges::text[], @columns::text[]) WITH ORDINALITY u (relation, privilege, columns, ord)
@@ -87,8 +85,8 @@ SELECT id, lane, runner, now() - heartbeat_at AS age
  ORDER BY heartbeat_at;
 
 -- name: DoctorOverdue :one
--- Due jobs that wait in lanes that are not paused: how many, since when, and the
--- types among them that are not in @types. Reads jobs_waiting_idx. Always one row.
+-- Due jobs in lanes that are not paused: their count, the longest wait, and their types that are not in
+-- @types. Reads jobs_waiting_idx. Always one row.
 SELECT count(*)                                                    AS jobs,
        coalesce(now() - min(schedule_at), '0')                     AS longest,
        coalesce(array_agg(DISTINCT type) FILTER (WHERE type <> ALL (@types::text[])), '{}') AS unknown_types
@@ -97,8 +95,8 @@ SELECT count(*)                                                    AS jobs,
    AND NOT EXISTS (SELECT FROM belfry.lanes l WHERE l.name = j.lane AND l.paused_at IS NOT NULL);
 
 -- name: DoctorAwaiting :one
--- Jobs that wait for the approval of a second person, of the first @most: how many, the one that
--- waits longest, for how long, and who requested it. Relies on jobs_approval_idx. Always one row.
+-- Jobs that wait for the approval of a second person, the first @most: their count, and the id, wait and
+-- requester of the longest waiting job. Relies on jobs_approval_idx. Always one row.
 SELECT count(*), coalesce((array_agg(a.id ORDER BY a.since, a.id))[1], 0), coalesce(now() - min(a.since), '0'),
        coalesce((array_agg(a.requested_by ORDER BY a.since, a.id))[1], '')
   FROM (SELECT j.id, coalesce(j.unapproved_at, j.created_at) AS since, j.requested_by
@@ -112,7 +110,7 @@ SELECT pg_has_role(current_user, 'pg_read_all_stats', 'USAGE');
 
 -- name: DoctorUnsent :many
 -- Jobs whose first due message is due for longer than @longer_than, ten at most, and
--- activities as job 0. reason is what that message waited for. Relies on messages_due_idx
+-- activities as job 0. reason is the reason of its wait. Relies on messages_due_idx
 -- and messages_activity_idx. No row is the healthy case.
 (SELECT j.job_id, now() - m.next_attempt_at AS for, coalesce(m.reason, '') AS reason
    FROM belfry.sendable_jobs j
@@ -128,7 +126,7 @@ UNION ALL
   ORDER BY next_attempt_at LIMIT 1);
 
 -- name: DoctorNames :many
--- Names that another process was refused within ten minutes. No row: none.
+-- Names that were refused to another process within ten minutes.
 SELECT n.kind, n.name, n.host || ':' || n.pid AS holder, n.rival
   FROM belfry.names n
  WHERE n.rival_at > clock_timestamp() - interval '10 minutes'

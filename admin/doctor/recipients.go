@@ -12,7 +12,7 @@ import (
 	"github.com/belfryhq/belfry/internal/text"
 )
 
-// Contract is how channels.relation keeps its contract.
+// Contract lists violations of the contract by channels.relation.
 type Contract struct {
 	Relation string           `json:"relation"`
 	Faults   []channels.Fault `json:"faults"`
@@ -24,14 +24,14 @@ type Contract struct {
 func checkOperation() operation.Operation {
 	return operation.Define(operation.Operation{
 		Name: "channels check", Short: "Check channels.relation against the contract", Role: operation.Viewer,
-		Long: `Check the table or view of channels.relation against the contract: which columns
-of which types, unique, indexed. Every fault is named with its remedy. Exit code 1
-when a job could not walk the relation, or when an attached table has changed so that
-it cannot be followed; warnings do not count.
+		Long: `Check the table or view of channels.relation against the contract: columns, types, unique
+keys and indexes. Each fault has a remedy. The exit code is 1 if a job could not walk the
+relation, or if an attached table has changed so that it cannot be followed; warnings do
+not count.
 
-What the database knows of a relation that can be walked is brought in step: by it
-belfry.send_external finds channels, and a radius is refused where there is no location.
-A process that serves the HTTP API does so when it begins, not when it is asked.`,
+For a valid relation the command also updates the record in the database, with which
+belfry.send_external finds channels and a radius is rejected if there is no location. A
+process that serves the HTTP API updates it when it starts, not by this operation.`,
 	}, checkContract, contractText)
 }
 
@@ -72,35 +72,35 @@ func faultsOf(ctx context.Context, env *operation.Env) (faults []channels.Fault,
 	return faults, err
 }
 
-// Verdict says that no job could walk the relation.
+// Verdict returns an error if no job could walk the relation.
 func (c *Contract) Verdict() error {
 	if n := fatalFaults(c.Faults); n > 0 {
-		return fmt.Errorf("%s does not keep the contract: %s", c.Relation, text.Counted(n, "fault"))
+		return fmt.Errorf("%s violates the contract: %s", c.Relation, text.Counted(n, "fault"))
 	}
 	return nil
 }
 
 func contractText(p *text.Doc, _ operation.None, out *Contract) {
 	for _, f := range out.Faults {
-		p.Printf("%-8s %s\n", healthOf(f), faultText(out.Relation, f))
+		p.Line("%s %s", paddedStatus(healthOf(f)), faultText(out.Relation, f))
 		if f.Remedy != "" {
-			p.Printf("%-8s -> %s\n", "", f.Remedy)
+			p.Line("%-8s -> %s", "", f.Remedy)
 		}
 	}
 	if out.Verdict() != nil {
 		return
 	}
-	p.Printf("%s keeps the contract\n", out.Relation)
+	p.Line("%s fulfills the contract", out.Relation)
 	if out.Attached != nil && out.Attached.FilledAt != nil {
-		p.Note("belfry.channels follows %s since %s, %s", out.Attached.Relation, p.Clock(out.Attached.AttachedAt), verified(p.Times, out.Attached))
+		p.Note("belfry.channels follows %s since %s, %s", out.Attached.Relation, out.Attached.AttachedAt, verified(out.Attached))
 	}
 }
 
-func verified(times text.Times, a *attach.Status) string {
+func verified(a *attach.Status) text.Line {
 	if a.VerifiedAt == nil {
-		return "never verified"
+		return text.Sprintf("never verified")
 	}
-	return "verified " + times.Clock(*a.VerifiedAt)
+	return text.Sprintf("verified %s", *a.VerifiedAt)
 }
 
 func fatalFaults(faults []channels.Fault) (n int64) {

@@ -9,10 +9,11 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/belfryhq/belfry/internal/errkind"
+	"github.com/belfryhq/belfry/internal/text"
 )
 
-// ownProfiles are the profiles that the connected user is measured by, when --for does not
-// say: who may change nothing looks, others run jobs, and deliver with senders.
+// ownProfiles returns the profiles that the connected user needs without --for: monitor if it may not
+// write, otherwise run, and deliver if senders are configured.
 func (d *doctor) ownProfiles(writes bool) []*profile {
 	switch {
 	case !writes:
@@ -24,9 +25,9 @@ func (d *doctor) ownProfiles(writes bool) []*profile {
 	}
 }
 
-// enqueuesOnly reports whether the user enqueues and may not look, as an application's role
-// should be: of the rest there is nothing to say then. --for enqueue says so, or that the
-// user has all that it needs for it.
+// enqueuesOnly reports whether the user may enqueue but not read, like the role of an application. The
+// remaining checks are skipped then. The profile is given by --for enqueue, or found because the user
+// has all of its privileges.
 func (d *doctor) enqueuesOnly(ctx context.Context) bool {
 	if slices.ContainsFunc(d.profiles, func(p *profile) bool { return p.name != "enqueue" }) {
 		return false
@@ -41,13 +42,13 @@ func (d *doctor) enqueuesOnly(ctx context.Context) bool {
 		}
 		d.profiles = []*profile{enqueue}
 	}
-	d.ok("schema", "not looked at, nor what depends on it: %s may not read belfry's tables, and need not to enqueue", d.user)
+	d.ok("schema", "not checked, nor its contents: %s may not read belfry's tables, which enqueuing does not need", d.user)
 	return true
 }
 
-// checkPrivileges compares what the user may do with what --for names, or without it with
-// every profile: a role that can do all of what one is for does its work, and whatever else
-// is left out entirely is not its work.
+// checkPrivileges compares the privileges of the user with the profiles of --for, or without --for with
+// all profiles. A role that has all of one profile is complete; profiles that it lacks entirely are not
+// its purpose.
 func (d *doctor) checkPrivileges(ctx context.Context, check string) error {
 	list := d.profiles
 	if len(list) == 0 {
@@ -62,22 +63,23 @@ func (d *doctor) checkPrivileges(ctx context.Context, check string) error {
 	}
 	lacks, err := d.lacksOf(ctx, list...)
 	if err != nil {
-		remedy := ""
+		remedy := text.Line{}
 		if errkind.Of(err) == errkind.Forbidden {
-			remedy = fmt.Sprintf("GRANT USAGE ON SCHEMA belfry TO %s; `belfry roles --for %s --role %s` prints all that it needs", d.quoted(), strings.Join(namesOf(list), ","), d.user)
+			remedy = text.Sprintf("GRANT USAGE ON SCHEMA belfry TO %s; %s", d.quoted(),
+				text.Command("roles").Flag("for", strings.Join(namesOf(list), ",")).Flag("role", d.user).To("print all GRANTs"))
 		}
 		d.fail(check, remedy, "%s", err)
 		return nil
 	}
 	d.lacking(check, HealthFailed, "", lacks)
 	if len(lacks) == 0 {
-		d.ok(check, "%s may do all that %s needs", d.user, strings.Join(namesOf(list), ","))
+		d.ok(check, "%s has all privileges for %s", d.user, strings.Join(namesOf(list), ","))
 	}
 	return nil
 }
 
-// judgeProfiles says of what the user may do all, some or nothing. It has not done it when
-// the user may do all of nothing that changes something, and yet writes.
+// judgeProfiles reports the profiles that the user has entirely, in part or not at all. It returns false,
+// and reports nothing, if the user may write but has no complete profile that writes.
 func (d *doctor) judgeProfiles(ctx context.Context, check string, writes bool) (done bool, err error) {
 	var can, cannot, partly []*profile
 	missing := make(map[string][]lack)
@@ -97,19 +99,19 @@ func (d *doctor) judgeProfiles(ctx context.Context, check string, writes bool) (
 	if len(can) == 0 || writes && len(can) == 1 && can[0].name == "monitor" {
 		return false, nil
 	}
-	text := fmt.Sprintf("%s can %s", d.user, strings.Join(namesOf(can), ", "))
+	line := text.Sprintf("%s can %s", d.user, strings.Join(namesOf(can), ", "))
 	if len(cannot) > 0 {
 		names := namesOf(cannot)
-		text += fmt.Sprintf("; it cannot %s, for which `belfry roles --for %s` prints the GRANTs", strings.Join(names, ", "), strings.Join(names, ","))
+		line = text.Sprintf("%s; it cannot %s; %s", line, strings.Join(names, ", "), text.Command("roles").Flag("for", strings.Join(names, ",")).To("print the GRANTs"))
 	}
-	d.ok(check, "%s", text)
+	d.ok(check, "%s", line)
 	for _, p := range partly {
-		d.lacking(check, HealthWarning, " and so cannot "+p.name+", of which it has a part", missing[p.name])
+		d.lacking(check, HealthWarning, " and so cannot "+p.name+", for which it has some privileges", missing[p.name])
 	}
 	return true, nil
 }
 
-// lacking notes what is missing, each with the statement that gives it.
+// lacking adds a finding for each missing privilege, with its GRANT.
 func (d *doctor) lacking(check string, status Health, why string, lacks []lack) {
 	for _, l := range lacks {
 		missing := strings.Join(l.Missing, ", ")
@@ -117,14 +119,13 @@ func (d *doctor) lacking(check string, status Health, why string, lacks []lack) 
 	}
 }
 
-// lack is what a user may not do with a relation: privileges as GRANT has them, with the
-// columns where those are enough.
+// lack lists missing privileges on a relation in the syntax of GRANT, with columns if these suffice.
 type lack struct {
 	Relation string
 	Missing  []string
 }
 
-// lacksOf is what the connected user lacks of what profiles need.
+// lacksOf returns the privileges of profiles that the connected user lacks.
 func (d *doctor) lacksOf(ctx context.Context, list ...*profile) ([]lack, error) {
 	reads := false
 	var relations, privileges, columns []string
@@ -139,7 +140,7 @@ func (d *doctor) lacksOf(ctx context.Context, list ...*profile) ([]lack, error) 
 	})
 }
 
-// need is one privilege on one relation, or on columns of it.
+// need is one privilege on a relation or on some of its columns.
 type need struct{ relation, privilege, columns string }
 
 func (p *profile) needs() (list []need) {
@@ -151,8 +152,8 @@ func (p *profile) needs() (list []need) {
 	return list
 }
 
-// hasOwn reports whether a user who lacks so much has a privilege that only this profile
-// needs: the profile was meant for the user.
+// hasOwn reports whether a user with these lacks has a privilege that only this profile needs. It
+// indicates that the user is meant to have the profile.
 func (p *profile) hasOwn(lacks []lack) bool {
 	has := make(map[string]bool)
 	for _, need := range p.needs() {
@@ -181,7 +182,8 @@ func namesOf(list []*profile) (names []string) {
 	return names
 }
 
-// unreadable is the remedy of a schema that the user may not look into.
-func (d *doctor) unreadable() string {
-	return fmt.Sprintf("GRANT USAGE ON SCHEMA belfry TO %s; GRANT SELECT ON ALL TABLES IN SCHEMA belfry TO %[1]s; `belfry roles --for monitor --role %[1]s` prints them", d.quoted())
+// unreadable returns the remedy for a schema that the user may not read.
+func (d *doctor) unreadable() text.Line {
+	return text.Sprintf("GRANT USAGE ON SCHEMA belfry TO %s; GRANT SELECT ON ALL TABLES IN SCHEMA belfry TO %s; %s", d.quoted(), d.quoted(),
+		text.Command("roles").Flag("for", "monitor").Flag("role", d.user).To("print the GRANTs"))
 }

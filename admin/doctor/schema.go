@@ -10,21 +10,20 @@ import (
 	"github.com/belfryhq/belfry/migrations"
 )
 
-// ErrSchema is a schema that is missing, or older than this belfry.
+// ErrSchema reports a schema that is missing, or older than this belfry.
 var ErrSchema = errors.New("the schema is not this belfry's")
 
-// schemaError is an ErrSchema in its own words.
+// schemaError is an ErrSchema with its own text.
 type schemaError struct{ text string }
 
 func (e *schemaError) Error() string        { return e.text }
 func (e *schemaError) Is(target error) bool { return target == ErrSchema }
 
-// SchemaVersion returns the newest migration that the database has; 0 when it
-// has none, or no belfry schema at all.
+// SchemaVersion returns the version of the newest migration in the database, or 0 if it has none.
 func SchemaVersion(ctx context.Context, q channels.Querier) (int64, error) {
 	var exists bool
 	if err := q.QueryRow(ctx, queries.schemaExists).Scan(&exists); err != nil {
-		return 0, job.TranslateOutage(fmt.Errorf("look for the belfry schema: %w", err), job.ErrLocked)
+		return 0, job.TranslateOutage(fmt.Errorf("find the belfry schema: %w", err), job.ErrLocked)
 	}
 	if !exists {
 		return 0, nil
@@ -36,8 +35,8 @@ func SchemaVersion(ctx context.Context, q channels.Querier) (int64, error) {
 	return version, nil
 }
 
-// SchemaProblem compares the database's version with the binary's: it is an ErrSchema, or a
-// migrations.ErrNewer.
+// SchemaProblem compares the database's version with the binary's. It returns an ErrSchema for an older
+// database, and a migrations.ErrNewer for a newer one.
 func SchemaProblem(have, latest int64) error {
 	switch {
 	case have == 0:

@@ -13,7 +13,7 @@ import (
 	"github.com/belfryhq/belfry/internal/text"
 )
 
-// checkConnection asks the database whether it answers.
+// checkConnection pings the database.
 func (d *doctor) checkConnection(ctx context.Context, check string) error {
 	if err := d.DB.Ping(ctx); err != nil {
 		return fmt.Errorf("%s: %w", d.Setup.Address, err)
@@ -35,11 +35,11 @@ type serverFacts struct {
 	WaitingCommits          int64
 }
 
-// checkServer looks at the server, and at what stands in between.
+// checkServer checks the server, and a pooler in front of it.
 func (d *doctor) checkServer(ctx context.Context, check string) error {
 	var facts serverFacts
 	var found db.Found
-	var unknown error // why the rest of it was not found out
+	var unknown error // why the pooler could not be examined
 	err := d.DB.AcquireFunc(ctx, func(c *pgxpool.Conn) error {
 		if found, unknown = db.DetectPooler(ctx, c.Conn()); unknown != nil && !found.Pooler {
 			return unknown
@@ -59,7 +59,7 @@ func (d *doctor) checkServer(ctx context.Context, check string) error {
 		d.fail(check, fmt.Sprintf("use PostgreSQL %d or later", pgserver.MinMajor), "PostgreSQL %s is too old", facts.Version)
 	case facts.Standby:
 		d.fail(check, "point database.url at the primary (target_session_attrs=read-write finds it)", "PostgreSQL %s, but read-only: a replica", facts.Version)
-	case facts.ReadOnly: // elsewhere belfry has it changed for itself
+	case facts.ReadOnly: // without a pooler belfry changes it for its session
 		d.fail(check, fmt.Sprintf("ALTER ROLE %s SET default_transaction_read_only = off", d.quoted()),
 			"PostgreSQL %s; default_transaction_read_only is on for %s, and belfry does not change that through a pooler", facts.Version, d.user)
 	default:
@@ -68,7 +68,7 @@ func (d *doctor) checkServer(ctx context.Context, check string) error {
 	d.checkDurability(facts)
 	if facts.WaitingCommits > 0 {
 		d.fail("replication", "start a standby that synchronous_standby_names lists, or ALTER SYSTEM RESET synchronous_standby_names and SELECT pg_reload_conf()",
-			"%s waiting for a synchronous standby (synchronous_standby_names is %s); what they did is committed here, and their callers have no answer",
+			"%s waiting for a synchronous standby (synchronous_standby_names is %s); their changes are committed here, but their callers have no response",
 			text.Counted(facts.WaitingCommits, "commit"), facts.SynchronousStandbyNames)
 	}
 	if found.Pooler {
@@ -77,24 +77,24 @@ func (d *doctor) checkServer(ctx context.Context, check string) error {
 	return nil
 }
 
-// checkPooler says what a pooler keeps from belfry.
+// checkPooler warns about features that do not work through a pooler.
 func (d *doctor) checkPooler(found db.Found, unknown error) {
 	remedy := ""
 	if d.Setup.Listens {
-		remedy = "set runner.listen and delivery.listen to false behind a pooler in transaction mode; polling finds everything, a little later"
+		remedy = "set runner.listen and delivery.listen to false behind a pooler in transaction mode; polling finds the same work, a little later"
 	}
 	d.warn("pooler", remedy,
-		"a pooler stands between belfry and PostgreSQL: the job of a runner that died is taken over after runner.stale_after (%s), not at once", d.Setup.StaleAfter)
+		"a pooler stands between belfry and PostgreSQL: the job of a dead runner is taken over after runner.stale_after (%s), not immediately", d.Setup.StaleAfter)
 	const check = "statements"
 	switch {
 	case !db.Prepares(d.DB.Config().ConnConfig.DefaultQueryExecMode):
-		d.ok(check, "nothing is prepared (default_query_exec_mode), whatever the pooler does")
+		d.ok(check, "prepared statements are not used (default_query_exec_mode)")
 	case unknown != nil:
-		d.warn(check, db.Remedy, "whether the pooler keeps prepared statements was not found out, and belfry goes on without any: %s", unknown)
+		d.warn(check, db.Remedy, "the check for prepared statements failed, and belfry does not use them: %s", unknown)
 	case found.Loses:
-		d.warn(check, db.Remedy, "the pooler loses prepared statements, by a trial over several transactions on two connections; belfry finds that out at each start and goes on without any")
+		d.warn(check, db.Remedy, "the pooler loses prepared statements, in a trial over several transactions on two connections; belfry detects this at each start and does not use them")
 	default:
-		d.ok(check, "the pooler keeps prepared statements, by a trial over several transactions on two connections")
+		d.ok(check, "the pooler keeps prepared statements, in a trial over several transactions on two connections")
 	}
 }
 
@@ -111,13 +111,13 @@ func (d *doctor) checkDurability(facts serverFacts) {
 	case len(off) > 0:
 		d.warn(check, "turn it on, unless this data may be lost", "%s off: a crash of the machine can corrupt the database", strings.Join(off, " and "))
 	case facts.SynchronousCommit == "off":
-		d.warn(check, "turn synchronous_commit on for belfry's user: a crash may forget messages that were sent, and send them again", "synchronous_commit is off")
+		d.warn(check, "turn synchronous_commit on for belfry's user: after a crash, sent messages may be sent again", "synchronous_commit is off")
 	default:
 		d.ok(check, "fsync, full_page_writes and synchronous_commit are on")
 	}
 }
 
-// checkStatistics warns if the role may not read what the health check of replicas reads.
+// checkStatistics warns if the role may not read the statistics that the health check of replicas needs.
 func (d *doctor) checkStatistics(ctx context.Context, check string) error {
 	if health := d.Setup.Health; !health.Enabled || health.ReplicaLag == 0 {
 		return nil
@@ -127,7 +127,7 @@ func (d *doctor) checkStatistics(ctx context.Context, check string) error {
 		return err
 	}
 	if !may {
-		d.warn(check, "GRANT pg_monitor TO "+d.quoted(), "%s may not read the server's statistics: replica_lag sees nothing and holds nothing back", d.user)
+		d.warn(check, "GRANT pg_monitor TO "+d.quoted(), "%s may not read the server's statistics: replica_lag has no effect", d.user)
 		return nil
 	}
 	d.ok(check, "%s may read the server's statistics", d.user)

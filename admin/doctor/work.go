@@ -17,7 +17,7 @@ import (
 	"github.com/belfryhq/belfry/outbox"
 )
 
-// checkChannels looks at the contract of channels.relation.
+// checkChannels checks the contract of channels.relation.
 func (d *doctor) checkChannels(ctx context.Context, check string) error {
 	faults, err := faultsOf(ctx, d.Env)
 	if err != nil {
@@ -35,7 +35,7 @@ func (d *doctor) checkChannels(ctx context.Context, check string) error {
 		return err
 	case m != nil && m.Was == m.Relation:
 		d.warn(check, "if "+m.Owner+" can be trusted with the rights of every caller of SQL functions, "+m.Remedy(),
-			"%s belongs to %s, and to %s when it was recorded: belfry.send_external refuses it", relation, m.Owner, m.WasOwner)
+			"%s belongs to %s, and to %s when it was recorded: belfry.send_external rejects it", relation, m.Owner, m.WasOwner)
 	case m != nil:
 		d.warn(check, m.Remedy(), "SQL functions and checks of audiences read %s; channels.relation is %s", m.Was, relation)
 	}
@@ -50,31 +50,31 @@ func (d *doctor) checkChannels(ctx context.Context, check string) error {
 		}
 		d.warn(check, remedy, "%s is empty", relation)
 	case len(faults) == 0:
-		d.ok(check, "%s keeps the contract", relation)
+		d.ok(check, "%s fulfills the contract", relation)
 	}
 	return nil
 }
 
-// fillRemedy says how an empty relation of channels gets some: belfry writes only its own table, and that
-// only if it follows no other.
-func (d *doctor) fillRemedy(ctx context.Context, relation string) (string, error) {
+// fillRemedy returns the remedy for an empty relation of channels. belfry writes only to its own table,
+// and only if it follows no other.
+func (d *doctor) fillRemedy(ctx context.Context, relation string) (text.Line, error) {
 	if relation != channels.DefaultRelation {
-		return "insert users into what " + relation + " reads, or set channels.relation to the relation that has them", nil
+		return text.Sprintf("insert users into the tables of %s, or set channels.relation to the relation that has them", relation), nil
 	}
 	attached, err := attach.Read(ctx, d.Reads())
 	switch {
 	case err != nil:
-		return "", err
+		return nil, err
 	case attached != nil:
-		return "it follows " + attached.Relation + ": insert users there; `belfry channels verify` repairs what is not in step", nil
+		return text.Sprintf("it follows %s: insert users there; %s", attached.Relation, text.Command("channels verify").To("repair differences")), nil
 	}
-	return "`belfry channels import FILE.csv` or `belfry channels generate 300000` fills it", nil
+	return text.Sprintf("fill it: %s or %s", text.Command("channels import").Usage("FILE.csv"), text.Command("channels generate", 300000)), nil
 }
 
-// overdueAfter is how long a due job may wait before it looks as if nobody came.
+// overdueAfter is the age of a due job from which it counts as overdue.
 const overdueAfter = time.Minute
 
-// checkJobs looks for jobs that are stale, due for long, or of a type that nobody runs.
+// checkJobs warns about jobs that are stale, overdue, or of an unknown type.
 func (d *doctor) checkJobs(ctx context.Context, check string) error {
 	type stale struct {
 		ID     int64
@@ -87,7 +87,7 @@ func (d *doctor) checkJobs(ctx context.Context, check string) error {
 		return err
 	}
 	for _, j := range list {
-		d.warn(check, "`belfry run` or a daemon that serves the lane takes it over", "job %d in lane %s is stale: RUNNING on %s without a heartbeat for %s", j.ID, j.Lane, j.Runner, text.Short(j.Age))
+		d.warn(check, text.Sprintf("take it over by a daemon that serves the lane, or by %s", text.Command("run")), "job %s in lane %s is stale: RUNNING on %s without a heartbeat for %s", text.Ref("job", j.ID), text.Ref("lane", j.Lane), j.Runner, j.Age)
 	}
 	var waiting int64
 	var longest time.Duration
@@ -97,19 +97,19 @@ func (d *doctor) checkJobs(ctx context.Context, check string) error {
 	case err != nil:
 		return err
 	case len(unknown) > 0:
-		d.warn(check, "run the program that was built with them", "due jobs are of types that this belfry does not run: %s", strings.Join(unknown, ", "))
+		d.warn(check, "run the program that defines them", "due jobs have types that this belfry does not run: %s", strings.Join(unknown, ", "))
 	case longest > overdueAfter:
-		d.warn(check, "is a daemon running, or `belfry run` scheduled?", "%s due, the first for %s", text.Counted(waiting, "job"), text.Short(longest))
+		d.warn(check, text.Sprintf("start a daemon, or schedule %s", text.Command("run")), "%s due, the first for %s", text.Counted(waiting, "job"), longest)
 	case len(list) == 0:
 		d.ok(check, "%s due, none stale", text.Counted(waiting, "job"))
 	}
 	return nil
 }
 
-// approvalsCounted is how many jobs that wait for approval are counted.
+// approvalsCounted is the maximum count of jobs that wait for approval.
 const approvalsCounted = 1000
 
-// checkApprovals tells of jobs that wait for a second person.
+// checkApprovals warns about jobs that wait for a second person.
 func (d *doctor) checkApprovals(ctx context.Context, check string) error {
 	var n, first int64
 	var longest time.Duration
@@ -121,28 +121,28 @@ func (d *doctor) checkApprovals(ctx context.Context, check string) error {
 	case n == 0:
 		d.ok(check, "no job waits for approval")
 	default:
-		d.warn(check, fmt.Sprintf("`belfry jobs list --awaiting-approval` lists them, `belfry jobs approve %d --dry-run` shows this one", first),
-			"%s to be approved; job %d, which %s requested, waits for %s", text.CountedTo(n, approvalsCounted, "job"), first, text.OneLine(by, 60), text.Short(longest))
+		d.warn(check, text.Sprintf("%s; %s", text.Command("jobs list").Flag("awaiting-approval").To("list them"), text.Command("jobs approve", first).Flag("dry-run").To("show this one")),
+			"%s to be approved; job %s, which %s requested, waits for %s", text.CountedTo(n, approvalsCounted, "job"), text.Ref("job", first), text.OneLine(by, 60), longest)
 	}
 	return nil
 }
 
-// checkNames looks for names that two processes want.
+// checkNames warns about process names that are configured twice.
 func (d *doctor) checkNames(ctx context.Context, check string) error {
 	type wanted struct{ Kind, Name, Holder, Rival string }
 	list, err := collect[wanted](ctx, d, queries.doctorNames)
 	for _, w := range list {
 		key := map[string]string{lifecycle.RunnerName: "runner.name", lifecycle.RelayName: "delivery.name"}[w.Kind]
-		d.warn(check, fmt.Sprintf("is a unit file copied? Leave %s out, or give each process its own", key),
-			"%s %q belongs to process %s, and process %s wanted it within the last ten minutes: it does not run", key, text.OneLine(w.Name, 70), w.Holder, w.Rival)
+		d.warn(check, fmt.Sprintf("remove %s from a copied unit file, or use a different name for each process", key),
+			"%s %q belongs to process %s, and process %s, which is configured with the same name, failed to start within the last ten minutes", key, text.OneLine(w.Name, 70), w.Holder, w.Rival)
 	}
 	if err == nil && len(list) == 0 {
-		d.ok(check, "no two processes want one name")
+		d.ok(check, "no name is configured twice")
 	}
 	return err
 }
 
-// checkLanes lists the lanes that are paused.
+// checkLanes warns about paused lanes.
 func (d *doctor) checkLanes(ctx context.Context, check string) error {
 	lanes, err := job.NewStore(d.DB).Lanes(ctx)
 	if err != nil {
@@ -150,8 +150,8 @@ func (d *doctor) checkLanes(ctx context.Context, check string) error {
 	}
 	for _, l := range lanes {
 		if l.PausedAt != nil {
-			d.warn(check, "`belfry lanes resume "+l.Name+"` opens it", "lane %s is paused since %s by %s: %s; %s due",
-				l.Name, text.LocalClock(*l.PausedAt), l.PausedBy, text.OrNone(text.OneLine(l.PauseReason, 200)), text.CountedTo(l.Due, job.LaneCounts, "job"))
+			d.warn(check, text.Command("lanes resume", l.Name).To("resume the lane"), "lane %s is paused since %s by %s: %s; %s due",
+				text.Ref("lane", l.Name), *l.PausedAt, l.PausedBy, text.OrNone(text.OneLine(l.PauseReason, 200)), text.CountedTo(l.Due, job.LaneCounts, "job"))
 		}
 	}
 	if d.quiet(check) {
@@ -160,8 +160,8 @@ func (d *doctor) checkLanes(ctx context.Context, check string) error {
 	return nil
 }
 
-// checkSchedules lists the schedules that fail, and for a user that is to fire them those
-// whose query it may not run.
+// checkSchedules warns about failing schedules, and, if the user may fire schedules, about queries that it
+// may not run.
 func (d *doctor) checkSchedules(ctx context.Context, check string) error {
 	store := schedule.NewStore(d.DB)
 	list, err := store.List(ctx)
@@ -172,14 +172,14 @@ func (d *doctor) checkSchedules(ctx context.Context, check string) error {
 	fires := err == nil && len(lacks) == 0
 	for _, s := range list {
 		if s.LastError != "" {
-			d.warn(check, "correct it; `belfry schedules run "+s.Name+"` makes up for what was missed", "schedule %s fails: %s", s.Name, text.OneLine(s.LastError, 300))
+			d.warn(check, text.Sprintf("correct it; %s", text.Command("schedules run", s.Name).To("fire it again")), "schedule %s fails: %s", text.Ref("schedule", s.Name), text.OneLine(s.LastError, 300))
 			continue
 		}
 		if !fires {
 			continue
 		}
 		if err := store.CheckQuery(ctx, s); err != nil {
-			d.warn(check, "correct it before it is due", "schedule %s will fail: %s", s.Name, text.OneLine(err.Error(), 300))
+			d.warn(check, "correct it before it is due", "schedule %s will fail: %s", text.Ref("schedule", s.Name), text.OneLine(err.Error(), 300))
 		}
 	}
 	if d.quiet(check) {

@@ -16,13 +16,12 @@ import (
 	"github.com/belfryhq/belfry/job"
 )
 
-// AudienceChoice selects channels. Nobody is ever selected by default: a bulk to
-// everyone has to be asked for.
+// AudienceChoice selects channels. The default is no audience: a bulk to everyone must be explicit.
 type AudienceChoice struct {
 	Everyone    bool        `flag:"everyone" help:"every active channel"`
-	Platforms   []string    `flag:"platform" label:"PLATFORMS" values:"platforms" help:"channels on any of these, as ios,android"`
+	Platforms   []string    `flag:"platform" label:"PLATFORMS" values:"platforms" help:"channels on any of these, such as ios,android"`
 	Near        *Point      `flag:"near" label:"LAT,LON" help:"channels within --radius of this point, in degrees"`
-	Radius      *Distance   `flag:"radius" label:"DISTANCE" help:"great-circle distance for --near, as 30km, 500m or 20mi"`
+	Radius      *Distance   `flag:"radius" label:"DISTANCE" help:"great-circle distance for --near, such as 30km, 500m or 20mi"`
 	Segment     *string     `flag:"segment" label:"NAME" values:"channels segment list" help:"members of this segment"`
 	ChannelIDs  []int64     `flag:"channel-id" label:"IDS" help:"channels with these ids" allowed:"whole numbers, separated by commas"`
 	ExternalIDs []string    `flag:"external-id" label:"ID" list:"one" help:"the channel with this external ID; may be repeated"`
@@ -34,12 +33,12 @@ const AudienceHelp = `The audience is one of --everyone, --platform (one or more
 --segment, --channel-id, --external-id, or --audience with its JSON. --platform also
 narrows --near and --segment.`
 
-// Given reports whether anything is said about the audience.
+// Given reports whether any flag of the audience is set.
 func (c AudienceChoice) Given() bool {
 	return len(c.kinds()) > 0 || len(c.Platforms) > 0 || c.Radius != nil
 }
 
-// kinds are the ways that are given to choose an audience; they exclude each other.
+// kinds lists the given flags that select an audience. They exclude each other.
 func (c AudienceChoice) kinds() []string {
 	var given []string
 	for _, kind := range []struct {
@@ -65,9 +64,9 @@ func (c AudienceChoice) Audience() (chosen channels.Audience, err error) {
 	case c.Radius != nil && c.Near == nil:
 		return chosen, operation.Invalid("", "--radius needs --near LAT,LON")
 	case len(given) == 0 && !narrows:
-		return chosen, operation.Invalid("", "an audience is needed: --everyone, --platform, --near with --radius, --segment, --channel-id, --external-id or --audience")
+		return chosen, operation.Invalid("", "an audience is required: --everyone, --platform, --near with --radius, --segment, --channel-id, --external-id or --audience")
 	case c.Radius == nil && c.Near != nil:
-		return chosen, operation.Invalid("", "--near needs --radius, as --radius 30km")
+		return chosen, operation.Invalid("", "--near needs --radius, such as --radius 30km")
 	case narrows && len(given) == 1 && c.Near == nil && c.Segment == nil:
 		return chosen, operation.Invalid("", "--platform cannot be combined with %s; it narrows --near and --segment, and by itself selects whole platforms", given[0])
 	}
@@ -99,8 +98,8 @@ func (c AudienceChoice) build() channels.Audience {
 	return channels.OnPlatforms(c.Platforms...)
 }
 
-// audienceParam is the parameter that gave a part of the audience, from the path in a
-// message: audience.platforms.
+// audienceParam returns the parameter for a part of the audience, by the path in a message, such as
+// audience.platforms.
 func audienceParam(message string) string {
 	for _, pair := range [][2]string{
 		{"audience.platforms", "platform"}, {"audience.segment", "segment"}, {"audience.ids", "channel_id"},
@@ -113,11 +112,12 @@ func audienceParam(message string) string {
 	return "audience"
 }
 
-// audienceCount is how many channels an audience matches.
+// audienceCount is the number of channels of an audience.
 type audienceCount struct {
 	Audience channels.Audience `json:"audience"`
 	Channels int64             `json:"channels"`
-	// AtMost is what Channels may be less than if it is as low, to who reads no contents; 0: it is what it is.
+	// AtMost is the highest value of Channels that may stand for a lower one, for viewers and authors.
+	// 0 means an exact count.
 	AtMost int64 `json:"at_most,omitempty" doc:"channels that is not above it may be any number from 0 to it: viewers and authors are not told of so few; absent: channels is exact"`
 }
 
@@ -153,7 +153,7 @@ func countOperation() operation.Operation {
 		if err != nil {
 			return nil, err
 		}
-		limit := PreviewDeadline // as a preview, it has to look at every candidate
+		limit := PreviewDeadline // like a preview, it reads every candidate
 		if in.Timeout != nil {
 			limit = time.Duration(*in.Timeout)
 		}
@@ -170,10 +170,10 @@ func countOperation() operation.Operation {
 
 func (c *audienceCount) text(p *text.Doc) {
 	if c.AtMost > 0 && c.Channels <= c.AtMost {
-		p.Printf("%s\n", operation.AtMostText(c.Channels, c.AtMost))
+		p.Line("%s", operation.AtMostText(c.Channels, c.AtMost))
 		return
 	}
-	p.Printf("%d\n", c.Channels)
+	p.Line("%d", c.Channels)
 	p.Note("%s: %s", c.Audience, text.Counted(c.Channels, "active channel"))
 }
 
@@ -183,13 +183,13 @@ type Distance float64
 // MaxDistance is half the earth's circumference: no two places are farther apart.
 const MaxDistance Distance = 20_037_509
 
-// UnmarshalText reads 30km, 500m or 12.5mi. A bare number is refused: 30 metres and 30
-// kilometres are not the same bulk.
+// UnmarshalText reads 30km, 500m or 12.5mi. A number without a unit is an error, because 30 metres and
+// 30 kilometres are very different audiences.
 func (d *Distance) UnmarshalText(text []byte) error {
 	for _, unit := range []struct {
 		name   string
 		metres float64
-	}{{"km", 1000}, {"mi", 1609.344}, {"m", 1}} { // the longer name first where one ends another
+	}{{"km", 1000}, {"mi", 1609.344}, {"m", 1}} { // "km" before its suffix "m"
 		number, ok := strings.CutSuffix(strings.ToLower(strings.TrimSpace(string(text))), unit.name)
 		if !ok {
 			continue
@@ -201,10 +201,10 @@ func (d *Distance) UnmarshalText(text []byte) error {
 		}
 		break
 	}
-	return &operation.NotAllowedError{Allowed: "1m to 20037.509km, with the unit m, km or mi, as 30km"}
+	return &operation.NotAllowedError{Allowed: "1m to 20037.509km, with the unit m, km or mi, such as 30km"}
 }
 
-// MarshalText writes it in metres.
+// MarshalText returns the distance in metres.
 func (d Distance) MarshalText() ([]byte, error) {
 	return []byte(strconv.FormatFloat(float64(d), 'f', -1, 64) + "m"), nil
 }
@@ -219,13 +219,13 @@ func (p *Point) UnmarshalText(text []byte) error {
 	longitude, err2 := strconv.ParseFloat(strings.TrimSpace(second), 64)
 	within := math.Abs(latitude) <= 90 && math.Abs(longitude) <= 180 // false for NaN
 	if !ok || err1 != nil || err2 != nil || !within {
-		return &operation.NotAllowedError{Allowed: "LATITUDE,LONGITUDE in degrees, -90 to 90 and -180 to 180, as 37.57,126.98"}
+		return &operation.NotAllowedError{Allowed: "LATITUDE,LONGITUDE in degrees, -90 to 90 and -180 to 180, such as 37.57,126.98"}
 	}
 	*p = Point{Latitude: latitude, Longitude: longitude}
 	return nil
 }
 
-// MarshalText writes it as UnmarshalText reads it.
+// MarshalText returns the format of UnmarshalText.
 func (p Point) MarshalText() ([]byte, error) {
 	degrees := func(n float64) string { return strconv.FormatFloat(n, 'f', -1, 64) }
 	return []byte(degrees(p.Latitude) + "," + degrees(p.Longitude)), nil
@@ -237,7 +237,7 @@ type AudienceOf channels.Audience
 // JSONObject is a JSON object.
 type JSONObject json.RawMessage
 
-// UnmarshalText reads one. Its parameter is named beside an error by who tells it.
+// UnmarshalText reads an audience. Its errors do not name the parameter; the caller adds it.
 func (a *AudienceOf) UnmarshalText(text []byte) error {
 	audience, err := channels.ParseAudience(text)
 	*a = AudienceOf(audience)
@@ -249,10 +249,10 @@ func (a *AudienceOf) UnmarshalText(text []byte) error {
 	return err
 }
 
-// MarshalJSON is that of the audience.
+// MarshalJSON returns the audience as JSON.
 func (a AudienceOf) MarshalJSON() ([]byte, error) { return json.Marshal(channels.Audience(a)) }
 
-// UnmarshalText reads one.
+// UnmarshalText reads a JSON object.
 func (o *JSONObject) UnmarshalText(text []byte) error {
 	var object map[string]json.RawMessage
 	if json.Unmarshal(text, &object) != nil || object == nil {
@@ -262,7 +262,7 @@ func (o *JSONObject) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// MarshalJSON is the object.
+// MarshalJSON returns the object.
 func (o JSONObject) MarshalJSON() ([]byte, error) { return json.RawMessage(o).MarshalJSON() }
 
 // IsObject marks a value that is a JSON object.
@@ -271,8 +271,7 @@ func (JSONObject) IsObject() {}
 // IsObject marks a value that is a JSON object.
 func (AudienceOf) IsObject() {}
 
-// refusedContent names the parameter at fault for what the database refused of a job or an
-// activity that was to be made.
+// refusedContent attributes an error of the database about a new job or activity to a parameter.
 func refusedContent(bad *job.InvalidError) error {
 	param, text := bad.Column, bad.Message
 	if place, problem, ok := strings.Cut(text, ": "); ok && strings.HasPrefix(place, "belfry.") {

@@ -1,5 +1,5 @@
-// Package enqueue has the operations that create jobs and single messages, and those that show
-// beforehand whom they would reach: enqueue, many requests in one transaction, send, preview and count.
+// Package enqueue has the operations that create jobs and single messages, and that show their
+// recipients beforehand: enqueue, many requests in one transaction, send, preview and count.
 package enqueue
 
 import "github.com/belfryhq/belfry/admin/operation"

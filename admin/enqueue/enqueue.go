@@ -21,38 +21,38 @@ import (
 	"github.com/belfryhq/belfry/outbox/compose"
 )
 
-// ContentInput is what is said, and by which media.
+// ContentInput is the content of messages, and their route.
 type ContentInput struct {
 	Title    string     `flag:"title" label:"TITLE" help:"1 to 200 characters"`
 	Body     string     `flag:"body" label:"TEXT" help:"up to 10,000 characters"`
 	Data     JSONObject `flag:"data" label:"JSON" help:"further content as an object, up to 16,384 bytes" allowed:"JSON objects of up to 16384 bytes"`
-	Variants JSONObject `flag:"variants" label:"JSON" file:"true" help:"titles and bodies by locale, as {\"ko\": {\"title\": \"…\", \"body\": \"…\"}}, or a file with it" allowed:"JSON objects of up to 131072 bytes, as {\"ko\": {\"title\": \"…\", \"body\": \"…\"}}, or a FILE with one"`
-	Route    []string   `flag:"route" label:"MEDIA" values:"media" help:"media in the order in which they are tried, as push,sms (default: the category's)"`
+	Variants JSONObject `flag:"variants" label:"JSON" file:"true" help:"titles and bodies by locale, such as {\"ko\": {\"title\": \"…\", \"body\": \"…\"}}, or a file with it" allowed:"JSON objects of up to 131072 bytes, such as {\"ko\": {\"title\": \"…\", \"body\": \"…\"}}, or a FILE with one"`
+	Route    []string   `flag:"route" label:"MEDIA" values:"media" help:"media in the order in which they are tried, such as push,sms (default: the category's)"`
 }
 
 // enqueueInput is the input of `enqueue`.
 type enqueueInput struct {
-	Types    []string `flag:"type" label:"TYPE" values:"types" help:"job type, as inbox or push; several make a group"`
+	Types    []string `flag:"type" label:"TYPE" values:"types" help:"job type, such as inbox or push; several make a group"`
 	Category string   `flag:"category" label:"CATEGORY" values:"categories list" help:"popular_content, question_content, operator_notice, or your own"`
 	ContentInput
 	AudienceChoice
 	At             *operation.Instant `flag:"at" label:"TIME" help:"do not start before this time (default: now)"`
 	DeliverAt      *operation.Instant `flag:"deliver-at" label:"TIME" help:"deliver messages at this time, which may be after --at (default: at once)"`
 	ExpiresAt      *operation.Instant `flag:"expires-at" label:"TIME" help:"EXPIRED if it did not start by this time (default: never)"`
-	ExpiresIn      *operation.Span    `flag:"expires-in" label:"DURATION" help:"EXPIRED if it did not start so long after --at"`
+	ExpiresIn      *operation.Span    `flag:"expires-in" label:"DURATION" help:"EXPIRED if it did not start within this time after --at"`
 	Lane           string             `flag:"lane" label:"LANE" values:"lanes list" help:"jobs in one lane exclude each other (default: default)"`
 	Priority       int                `flag:"priority" label:"N" min:"-1000" max:"1000" help:"-1000 to 1000, higher is more urgent (default 0)"`
-	MaxRecipients  *int               `flag:"max-recipients" label:"N" min:"1" max:"2000000000" help:"stop before more rows are written, each job by itself (default: the category's ceiling)"`
-	NeedsApproval  bool               `flag:"needs-approval" help:"wait for a second person's approval, also where the category does not demand it"`
-	IdempotencyKey string             `flag:"idempotency-key" label:"KEY" help:"repeating the request with it returns the first job"`
-	RequestedBy    string             `flag:"requested-by" local:"true" label:"WHO" help:"who asks (default: user@host)"`
-	ConfirmCount   *int64             `flag:"confirm-count" label:"N" min:"0" help:"enqueue only if the audience has exactly so many channels now"`
-	Preview        bool               `flag:"preview" help:"enqueue nothing, show what would come of it"`
+	MaxRecipients  *int               `flag:"max-recipients" label:"N" min:"1" max:"2000000000" help:"maximum number of rows of each job (default: the category's ceiling)"`
+	NeedsApproval  bool               `flag:"needs-approval" help:"wait for a second person's approval, even if the category does not require it"`
+	IdempotencyKey string             `flag:"idempotency-key" label:"KEY" help:"a repeated request with this key returns the first job"`
+	RequestedBy    string             `flag:"requested-by" local:"true" label:"WHO" help:"the requester (default: user@host)"`
+	ConfirmCount   *int64             `flag:"confirm-count" label:"N" min:"0" help:"enqueue only if the audience has exactly N channels now"`
+	Preview        bool               `flag:"preview" help:"enqueue nothing, show the expected recipients and messages"`
 }
 
 func (in enqueueInput) Plans() bool { return in.Preview }
 
-// check checks what can be checked without the database.
+// Check validates the input without the database.
 func (in enqueueInput) Check(_ operation.Operation, now time.Time) error {
 	if _, err := in.Audience(); err != nil || in.Preview {
 		return err
@@ -79,10 +79,10 @@ func (in enqueueInput) Check(_ operation.Operation, now time.Time) error {
 	return nil
 }
 
-// late is how long ago a time may lie that was meant as now.
+// late is the age from which a past time needs a confirmation.
 const late = time.Minute
 
-// confirmLate asks whether a time that lies in the past is meant.
+// confirmLate requests a confirmation of a time in the past.
 func confirmLate(ctx context.Context, env *operation.Env, in enqueueInput) (operation.Question, error) {
 	at := in.At.Given(env.Time())
 	if at == nil || in.Preview || env.Time().Sub(*at) <= late {
@@ -92,8 +92,8 @@ func confirmLate(ctx context.Context, env *operation.Env, in enqueueInput) (oper
 	return operation.Question{Why: why, Text: why + ". Enqueue it?", If: "that is meant"}.ToMany(in.reach(ctx, env)), nil
 }
 
-// reach is how many channels the audience has now; 0 if that cannot be told. What is wrong with
-// an audience is said by the act, and a count that takes too long keeps nobody from a yes.
+// reach returns the number of channels of the audience, or 0 if it cannot be counted in time. The
+// operation itself reports an invalid audience.
 func (in enqueueInput) reach(ctx context.Context, env *operation.Env) int64 {
 	audience, err := in.Audience()
 	if err != nil {
@@ -108,7 +108,7 @@ func (in enqueueInput) reach(ctx context.Context, env *operation.Env) int64 {
 	return n
 }
 
-// spec is the request for one job.
+// spec returns the request for one job.
 func (in enqueueInput) spec(env *operation.Env, audience channels.Audience) job.Spec {
 	now := env.Time()
 	spec := job.Spec{
@@ -130,15 +130,15 @@ func (in enqueueInput) spec(env *operation.Env, audience channels.Audience) job.
 	return spec
 }
 
-// enqueued is what a request made, or what would have come of it. Its JSON is that of the
-// one that it is.
+// enqueued is the result of a request: jobs, a preview or a count. One of its fields is set, and
+// its JSON is the JSON of that field.
 type enqueued struct {
 	jobs    *enqueuedJobs
 	preview *jobPreview
 	count   *audienceCount
 }
 
-// MarshalJSON renders the one that it is.
+// MarshalJSON returns the JSON of the field that is set.
 func (e enqueued) MarshalJSON() ([]byte, error) {
 	switch {
 	case e.jobs != nil:
@@ -149,7 +149,7 @@ func (e enqueued) MarshalJSON() ([]byte, error) {
 	return json.Marshal(e.count)
 }
 
-// UnmarshalJSON reads the one that it is.
+// UnmarshalJSON sets the field that the keys indicate.
 func (e *enqueued) UnmarshalJSON(b []byte) error {
 	var has map[string]json.RawMessage
 	if err := json.Unmarshal(b, &has); err != nil {
@@ -168,7 +168,7 @@ func (enqueued) JSONTypes() []reflect.Type {
 	return []reflect.Type{reflect.TypeFor[enqueuedJobs](), reflect.TypeFor[jobPreview](), reflect.TypeFor[audienceCount]()}
 }
 
-// masked masks the one that it is.
+// Masked masks the field that is set.
 func (e enqueued) Masked(mask func(any) any) any {
 	e.jobs, _ = mask(e.jobs).(*enqueuedJobs)
 	e.preview, _ = mask(e.preview).(*jobPreview)
@@ -183,14 +183,14 @@ func (e enqueued) Affected(string) operation.Affected {
 	return operation.Affected{N: int64(len(e.jobs.Jobs)), Noun: "job"}
 }
 
-// enqueuedJobs are the jobs of a request, of several types as a group.
+// enqueuedJobs are the jobs of a request. Jobs of several types are a group.
 type enqueuedJobs struct {
 	GroupID *uuid.UUID `json:"group_id"`
 	Jobs    []job.Job  `json:"jobs"`
-	// AskedAt is the database's clock before: a job that is older is that of an earlier
+	// AskedAt is the time of the request, by the database's clock. An older job belongs to an earlier
 	// request with the same idempotency key.
 	AskedAt time.Time `json:"asked_at"`
-	// Remarks are what the request cannot have meant.
+	// Remarks are probable mistakes in the request.
 	Remarks []string `json:"remarks,omitempty"`
 }
 
@@ -200,31 +200,32 @@ func enqueueOperation() operation.Operation {
 		Usage: "--type TYPE --category CATEGORY --title TITLE AUDIENCE", Role: operation.Author, Changes: true, Deadline: PreviewDeadline,
 		Confirm: operation.Confirming(confirmLate),
 		Long: `Request a bulk notification: one job, or with several types a group of jobs that
-are shown, aborted and resumed together. The ids are printed, one to a line.
+are shown, aborted and resumed together. The output is the ids, one per line.
 
 ` + AudienceHelp + `
 
-Messages go by the category's media, or by those of --route. TITLE, TEXT and variants
-may refer to the channel, as {{attributes.name | default "friend"}}; a channel gets the
-variant of its locale where there is one.
+Messages go by the category's route, or by --route. TITLE, TEXT and variants may refer to
+the channel, such as {{attributes.name | default "friend"}}. A channel gets the variant of
+its locale, if there is one.
 
-With --category, --preview shows what would come of it; without, it counts.
+With --category, --preview shows the expected messages; without it, it counts channels.
 ` + previewHelp + `
 
-A job whose walk is about to write more rows than --max-recipients is ABORTED before it
-does, and says how to go on. With --confirm-count it is half as many again, and 10 more at
-least, where nothing lower is said: an audience that doubles until the job runs is no accident.
+A job is ABORTED before it writes more rows than --max-recipients; its error contains the
+next step. With --confirm-count the default is the count plus half of it, and plus 10 at
+least, unless the category has a lower ceiling. This stops a job whose audience has grown
+unexpectedly.
 
 A job of a category with approval_above waits for a second person (` + "`belfry jobs approve`" + `)
 unless its --max-recipients is not above that; with --needs-approval any job does.
 
-A time that is over is asked about at a terminal, and elsewhere needs --yes. If it would go
-to more than 1,000 channels, their number is to be typed.
+A time in the past needs a confirmation at a terminal, and --yes elsewhere. For more than
+1,000 channels, the confirmation is their number.
 
-A job that did not start before --expires-at, because its lane was paused or
-nothing ran, is EXPIRED rather than sent at 3 a.m.
+A job that did not start before --expires-at, because its lane was paused or no runner was
+alive, becomes EXPIRED instead of being sent at 3 a.m.
 
-Times: RFC 3339 as 2026-11-20T08:50:00+09:00, +10m from now, or "2026-11-20 08:50"
+Times: RFC 3339 such as 2026-11-20T08:50:00+09:00, +10m from now, or "2026-11-20 08:50"
 in the local time zone.`,
 		SQL: `INSERT INTO belfry.jobs (type, category, title) VALUES ('inbox', 'popular_content', 'This week');`,
 		Example: `  belfry enqueue --type inbox,push --category popular_content --title "This week" --everyone
@@ -271,8 +272,8 @@ func enqueue(ctx context.Context, env *operation.Env, in enqueueInput) (made enq
 	return made, nil
 }
 
-// withinLimits refuses a preview of a request that the limits of its role refuse: the database checks
-// the job, and it is rolled back. No limit refuses a request without the two parameters.
+// withinLimits rejects a preview of a request that exceeds the limits of its role. The database checks
+// the job in a transaction that is rolled back. Limits concern only the priority and max_recipients.
 func (in enqueueInput) withinLimits(ctx context.Context, env *operation.Env, audience channels.Audience) error {
 	if env.Role >= operation.Operator || in.Priority <= 0 && in.MaxRecipients == nil {
 		return nil
@@ -297,7 +298,7 @@ func (in enqueueInput) withinLimits(ctx context.Context, env *operation.Env, aud
 	return err
 }
 
-// content is what a preview composes.
+// content returns the content for a preview.
 func (in enqueueInput) content(now time.Time) compose.Content {
 	what := compose.Content{
 		Category: in.Category, Title: in.Title, Body: in.Body, Data: json.RawMessage(in.Data), Variants: json.RawMessage(in.Variants), Route: in.Route,
@@ -311,7 +312,7 @@ func (in enqueueInput) content(now time.Time) compose.Content {
 	return what
 }
 
-// confirmCount refuses an audience of another size than the one that was seen.
+// confirmCount returns an error if the size of the audience differs from the confirmed count.
 func (in enqueueInput) confirmCount(ctx context.Context, env *operation.Env, audience channels.Audience) error {
 	if in.ConfirmCount == nil {
 		return nil
@@ -320,15 +321,15 @@ func (in enqueueInput) confirmCount(ctx context.Context, env *operation.Env, aud
 	if err != nil || c.Channels == max(*in.ConfirmCount, c.AtMost) {
 		return err
 	}
-	return operation.Conflict("the audience has %s channels now, and --confirm-count says %s; nothing was enqueued", operation.AtMostText(c.Channels, c.AtMost), text.Grouped(*in.ConfirmCount))
+	return operation.Conflict("the audience has %s channels now, but --confirm-count is %s; nothing was enqueued", operation.AtMostText(c.Channels, c.AtMost), text.Grouped(*in.ConfirmCount))
 }
 
-// leastGrowth is by how much an audience that was counted may grow at least.
+// leastGrowth is the growth of a confirmed audience that is always allowed.
 const leastGrowth = 10
 
-// ceiling is how many rows a job may write that asks for no other limit: half as many again as
-// channels were confirmed, so that an audience that doubles after it was seen is no accident; nil: its
-// category's ceiling, which is lower, or nobody has confirmed a number.
+// ceiling returns the maximum number of rows of a job: max_recipients, or 1.5 times the confirmed count,
+// so that an audience that doubles after the confirmation stops the job. Nil means the category's
+// ceiling, because it is lower or no count was confirmed.
 func (in enqueueInput) ceiling(ctx context.Context, env *operation.Env) (*int, error) {
 	if in.ConfirmCount == nil || in.MaxRecipients != nil {
 		return in.MaxRecipients, nil
@@ -372,8 +373,8 @@ func enqueueJobs(ctx context.Context, env *operation.Env, types []string, spec j
 	return made, nil
 }
 
-// enqueueRefused names the parameter at fault for what the database refused, and says
-// how to repeat a request whose outcome is unknown.
+// enqueueRefused attributes an error of the database to a parameter, and adds the next step if the
+// outcome is unknown.
 func enqueueRefused(err error, spec job.Spec) error {
 	var bad *job.InvalidError
 	switch {
@@ -382,20 +383,20 @@ func enqueueRefused(err error, spec job.Spec) error {
 	case errors.Is(err, job.ErrKeyHeld):
 		return &operation.HeldError{Err: err}
 	case errors.Is(err, job.ErrUnreachable) && spec.IdempotencyKey == "":
-		return operation.Advise(err, "the job may have been enqueued, see `belfry jobs list` before repeating (--idempotency-key makes repeating safe)")
+		return operation.Advise(err, "the job may have been enqueued; check `belfry jobs list` before you repeat the request (--idempotency-key makes that safe)")
 	}
 	return err
 }
 
-// unknownChannels names the channels that an audience lists and that there are not. A role
-// that may only enqueue cannot look for them.
+// unknownChannels returns a remark about listed channels that do not exist. A database role that may
+// only enqueue cannot check them.
 func unknownChannels(ctx context.Context, env *operation.Env, audience channels.Audience) []string {
 	n, sample, err := env.Channels.Unknown(ctx, env.Reads(), audience)
 	switch {
 	case err != nil:
-		return []string{"whether each listed channel is there could not be looked at: " + text.OneLine(err.Error(), 200)}
+		return []string{"the existence of the listed channels could not be checked: " + text.OneLine(err.Error(), 200)}
 	case n > 0:
-		return []string{text.Counted(n, "listed id") + " without a channel now, as " + strings.Join(sample, ", ")}
+		return []string{text.Counted(n, "listed id") + " without a channel now, such as " + strings.Join(sample, ", ")}
 	}
 	return nil
 }
@@ -416,29 +417,30 @@ func enqueuedText(p *text.Doc, in enqueueInput, out enqueued) {
 	}
 }
 
-// text prints the jobs' ids, and what was done beside it.
+// text writes the jobs' ids, and notes about them.
 func (e *enqueuedJobs) text(p *text.Doc, in enqueueInput) {
 	for _, j := range e.Jobs {
-		p.Printf("%d\n", j.ID)
+		id := text.Ref("job", j.ID)
+		p.Line("%s", id)
 		if j.CreatedAt.Before(e.AskedAt) {
-			p.Note("job %d was enqueued before, at %s, with the same idempotency key; it is %s%s", j.ID, p.Clock(j.CreatedAt), j.Status, in.differing(j))
+			p.Note("job %s was enqueued before, at %s, with the same idempotency key; it is %s%s", id, j.CreatedAt, text.Status(j.Status), in.differing(j))
 			continue
 		}
-		due := text.Sprintf("now; `belfry run` or a running daemon takes it")
+		due := text.Sprintf("now; a daemon runs it, or %s", text.Command("run"))
 		if wait := j.ScheduleAt.Sub(e.AskedAt); wait > time.Second {
 			due = text.Sprintf("%s, in %s", j.ScheduleAt, wait)
 		}
-		p.Note("enqueued job %d (%s) in lane %s, due %s", j.ID, j.Type, j.Lane, due)
+		p.Note("enqueued job %s (%s) in lane %s, due %s", id, j.Type, text.Ref("lane", j.Lane), due)
 		if j.AwaitsApproval() {
-			p.Note("it waits for the approval of a second person: `belfry jobs approve %d --dry-run`", j.ID)
+			p.Note("it waits for the approval of a second person: %s", text.Command("jobs approve", j.ID).Flag("dry-run"))
 		}
 	}
 	if e.GroupID != nil {
-		p.Note("group %s", e.GroupID)
+		p.Note("group %s", text.Ref("group", e.GroupID))
 	}
 }
 
-// differing names what a repeated request says otherwise than the first one's job does now.
+// differing lists the fields in which a repeated request differs from the existing job.
 func (in enqueueInput) differing(j job.Job) string {
 	audience, err := in.Audience()
 	var names []string
@@ -459,5 +461,5 @@ func (in enqueueInput) differing(j job.Job) string {
 	if len(names) == 0 {
 		return ""
 	}
-	return "; warning: this request has another " + strings.Join(names, ", ") + ", and changes nothing"
+	return "; warning: this request has a different " + strings.Join(names, ", ") + ", which is ignored"
 }

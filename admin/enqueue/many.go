@@ -23,17 +23,17 @@ import (
 )
 
 const (
-	// maxRequests is how many requests may be enqueued at once: an answer that tells of so many is
-	// kept with its Idempotency-Key.
+	// maxRequests is the maximum number of requests, because the response is stored with its
+	// Idempotency-Key.
 	maxRequests = 500
-	// maxProblems is how many problems of requests are told at once.
+	// maxProblems is the maximum number of reported problems.
 	maxProblems = 20
 )
 
 // requests are the requests of `jobs enqueue`, each an object with the fields of `enqueue`.
 type requests []json.RawMessage
 
-// UnmarshalText reads a JSON array of objects, or objects one after the other, as lines have them.
+// UnmarshalText reads a JSON array of objects, or a sequence of objects, such as one per line.
 func (r *requests) UnmarshalText(text []byte) error {
 	var list []json.RawMessage
 	text = bytes.TrimSpace(text)
@@ -60,14 +60,14 @@ func (r *requests) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// each is the operation whose fields a request has, but for those of the request as a whole.
+// Each returns the operation whose fields a request has, without the fields of the whole.
 func (requests) Each() operation.Operation {
 	return enqueueOperation().WithoutParams(func(p operation.Param) bool {
 		return p.Local || slices.Contains([]string{"preview", "confirm_count"}, p.Name)
 	})
 }
 
-// read makes inputs of the requests, or says what is wrong with each, by index and field.
+// read parses the requests. Its error lists problems by index and field.
 func (r requests) read(now time.Time) ([]enqueueInput, error) {
 	var bad operation.InvalidError
 	one := r.Each()
@@ -79,7 +79,7 @@ func (r requests) read(now time.Time) ([]enqueueInput, error) {
 		}
 		if in.IdempotencyKey != "" {
 			if first, twice := keys[in.IdempotencyKey]; twice {
-				bad.Add(requestParam(i, "idempotency_key"), "is that of %s; give each its own", requestParam(first, ""))
+				bad.Add(requestParam(i, "idempotency_key"), "is also the key of %s; use a different key for each", requestParam(first, ""))
 			}
 			keys[in.IdempotencyKey] = i
 		}
@@ -91,11 +91,11 @@ func (r requests) read(now time.Time) ([]enqueueInput, error) {
 	return list, bad.OrNil()
 }
 
-// readRequest makes an input of one request.
+// readRequest parses one request.
 func readRequest(one operation.Operation, raw json.RawMessage, now time.Time) (in enqueueInput, err error) {
 	fields, err := operation.FieldsOf(raw)
 	if err != nil {
-		return in, operation.Invalid("", "is no JSON object: %s", err)
+		return in, operation.Invalid("", "is not a JSON object: %s", err)
 	}
 	var bad operation.InvalidError
 	names := make([]string, len(one.Params()))
@@ -105,7 +105,7 @@ func readRequest(one operation.Operation, raw json.RawMessage, now time.Time) (i
 	for _, name := range slices.Sorted(maps.Keys(fields)) {
 		i := slices.Index(names, name)
 		if i < 0 {
-			bad.Add(text.OneLine(name, 60), "is not known; allowed: %s%s", strings.Join(names, ", "), keys.Hint(name, names))
+			bad.Add(text.OneLine(name, 60), "is not known; allowed values: %s%s", strings.Join(names, ", "), keys.Hint(name, names))
 			continue
 		}
 		if err := one.Params()[i].SetJSON(&in, fields[name]); err != nil {
@@ -118,7 +118,7 @@ func readRequest(one operation.Operation, raw json.RawMessage, now time.Time) (i
 	return in, in.Check(one, now)
 }
 
-// problemsOf are those of an InvalidError; of another error its text.
+// problemsOf returns the problems of an InvalidError, or the text of another error.
 func problemsOf(err error) []operation.Problem {
 	var bad *operation.InvalidError
 	switch {
@@ -130,7 +130,7 @@ func problemsOf(err error) []operation.Problem {
 	return []operation.Problem{{Param: "", Text: err.Error()}}
 }
 
-// requestParam names a field of a request: jobs[3].title.
+// requestParam returns the path of a field of a request, such as jobs[3].title.
 func requestParam(i int, field string) string {
 	name := fmt.Sprintf("jobs[%d]", i)
 	if field != "" {
@@ -141,7 +141,7 @@ func requestParam(i int, field string) string {
 
 // enqueueManyInput is the input of `jobs enqueue`.
 type enqueueManyInput struct {
-	Jobs requests `flag:"from" name:"jobs" label:"FILE" file:"true" required:"true" help:"requests, up to 500: objects with the fields of enqueue over HTTP, as a JSON array or a line each; - is standard input" allowed:"JSON arrays of up to 500 objects, objects a line each, a FILE with either, or -"`
+	Jobs requests `flag:"from" name:"jobs" label:"FILE" file:"true" required:"true" help:"requests, up to 500: objects with the fields of enqueue over HTTP, as a JSON array or one per line; - is standard input" allowed:"JSON arrays of up to 500 objects, objects one per line, a FILE with either, or -"`
 	operation.PlanFlags
 }
 
@@ -153,20 +153,20 @@ func (in enqueueManyInput) Check(_ operation.Operation, now time.Time) error {
 	return err
 }
 
-// enqueuedMany is what became of requests.
+// enqueuedMany is the result of several requests.
 type enqueuedMany struct {
-	Plan *operation.Plan `json:"plan,omitempty"` // then nothing was done
+	Plan *operation.Plan `json:"plan,omitempty"` // if set, nothing was enqueued
 	// Jobs are the requests' jobs, in their order.
 	Jobs []enqueuedOne `json:"jobs"`
-	// Remarks are what requests cannot have meant.
+	// Remarks are probable mistakes in the requests.
 	Remarks []string `json:"remarks,omitempty"`
 }
 
-// enqueuedOne is what became of one request.
+// enqueuedOne is the result of one request.
 type enqueuedOne struct {
 	IDs     []int64    `json:"ids"` // one for each type
 	GroupID *uuid.UUID `json:"group_id,omitempty"`
-	// Before tells that they were enqueued before, with the same idempotency key.
+	// Before reports that they were enqueued before, with the same idempotency key.
 	Before bool `json:"before,omitempty"`
 }
 
@@ -183,24 +183,24 @@ func enqueueManyOperation() operation.Operation {
 		Name: "jobs enqueue", Short: "Request many bulk notifications at once, all or none", Usage: "--from FILE", Role: operation.Author, Changes: true, Deadline: PreviewDeadline,
 		Confirm: operation.Confirming(confirmManyLate),
 		Long: `Request up to 500 bulk notifications in one transaction: all of them, or none. Each is
-an object with the fields that ` + "`enqueue`" + ` has over HTTP, which are its flags with _ for -,
-such as type, a list, category, title, everyone, at and idempotency_key; several types
-make a group. FILE has a JSON array of them, or one to a line. The ids are printed in the
-order of the requests, one to a line.
+an object with the fields of ` + "`enqueue`" + ` over HTTP, which are its flags with _ for -, such as
+type (a list), category, title, everyone, at and idempotency_key. Several types make a
+group. FILE has a JSON array of them, or one per line. The output is the ids in the order
+of the requests, one per line.
 
-What is wrong is said by request, from 0, and field. A request whose idempotency key was
-enqueued before changes nothing and has the first one's ids; give each request one, and
-the whole can be repeated.
+Errors name the request, from 0, and the field. A request with an idempotency key that was
+enqueued before changes nothing and returns the ids of the first request. If each request
+has a key, the whole can be repeated.
 
---dry-run enqueues nothing, and shows for each request whether it would be enqueued, and how many
-channels it is for. --plan refuses another number of new jobs.`,
+--dry-run enqueues nothing, and shows for each request whether it would be enqueued and
+its number of channels. --plan fails if the number of new jobs has changed.`,
 		Example: `  belfry jobs enqueue --from monday.jsonl --dry-run
   belfry jobs enqueue --from monday.jsonl
   echo '{"type": ["push"], "category": "popular_content", "title": "This week", "everyone": true}' | belfry jobs enqueue --from -`,
 	}, enqueueMany, enqueuedManyText)
 }
 
-// confirmManyLate asks whether times that lie in the past are meant.
+// confirmManyLate requests a confirmation of times in the past.
 func confirmManyLate(ctx context.Context, env *operation.Env, in enqueueManyInput) (operation.Question, error) {
 	list, err := in.Jobs.read(env.Time())
 	if err != nil || in.DryRun {
@@ -282,7 +282,7 @@ func enqueueMany(ctx context.Context, env *operation.Env, in enqueueManyInput) (
 	return out, nil
 }
 
-// freshOf counts the jobs that were not there before.
+// freshOf counts the new jobs.
 func freshOf(made []job.Requested) (n int64) {
 	for _, r := range made {
 		for _, before := range r.Before {
@@ -294,8 +294,8 @@ func freshOf(made []job.Requested) (n int64) {
 	return n
 }
 
-// manyRefused names the request and the field at fault for what the database refused, and says
-// how to repeat requests whose outcome is unknown.
+// manyRefused attributes an error of the database to a request and a field, and adds the next step if
+// the outcome is unknown.
 func manyRefused(err error, asked []job.Request) error {
 	var at *job.RequestError
 	if errors.As(err, &at) {
@@ -313,13 +313,13 @@ func manyRefused(err error, asked []job.Request) error {
 	}
 	keyless := slices.ContainsFunc(asked, func(r job.Request) bool { return r.Spec.IdempotencyKey == "" })
 	if errors.Is(err, job.ErrUnreachable) && keyless {
-		return operation.Advise(err, "the jobs may have been enqueued, all or none, see `belfry jobs list` before repeating (an idempotency_key of each makes repeating safe)")
+		return operation.Advise(err, "either all jobs or none may have been enqueued; check `belfry jobs list` before you repeat the request (an idempotency_key in each request makes that safe)")
 	}
 	return err
 }
 
-// planRequests says what would become of each request, and how many channels it is for. A count
-// that takes too long is unknown.
+// planRequests returns the outcome of each request with its number of channels, which is unknown if
+// counting takes too long.
 func planRequests(ctx context.Context, env *operation.Env, asked []job.Request, made []job.Requested, fresh int64, asOf time.Time) *operation.Plan {
 	plan := &operation.Plan{Selection: text.Counted(int64(len(asked)), "request"), AsOf: asOf, Count: fresh}
 	counted := make(map[string]operation.Outcome)
@@ -353,7 +353,7 @@ func enqueuedManyText(p *text.Doc, _ enqueueManyInput, out enqueuedMany) {
 	}
 	for _, one := range out.Jobs {
 		for _, id := range one.IDs {
-			p.Printf("%d\n", id)
+			p.Line("%s", text.Ref("job", id))
 		}
 	}
 	for _, remark := range out.Remarks {

@@ -17,19 +17,18 @@ import (
 	"github.com/belfryhq/belfry/outbox/compose"
 )
 
-// PreviewDeadline bounds a preview, which has to look at every candidate.
+// PreviewDeadline bounds a preview, which reads every candidate.
 const PreviewDeadline = compose.PreviewLimit
 
 // previewHelp is part of the help of operations that preview.
-const previewHelp = `The preview counts the channels, tells how many there are by platform, locale and first
-usable medium, how many have no address, opted out, are in their quiet hours when it is
-to be sent or over the category's cap now, names the attributes that the words refer to
-without a default and that channels lack, and shows three messages as they would be
-composed. For a request with its types it lists the entries of its lane with which it is
-expected to overlap. It looks at up to 100,000 ids: of larger audiences at slices that lie evenly
-over the ids, which it says. It ends after two minutes at most.`
+const previewHelp = `The preview counts the channels by platform, locale and first usable medium, and the
+channels that have no address, have opted out, are in their quiet hours at the time of
+delivery or have reached the category's cap. It lists attributes that the content refers to
+without a default and that channels lack, and shows three composed messages. For a request
+with types it lists the expected overlaps in its lane. It examines up to 100,000 ids, and an
+even sample of larger audiences, which it reports. It ends after two minutes at most.`
 
-// jobPreview is what would come of content for an audience.
+// jobPreview is the expected effect of content for an audience.
 type jobPreview struct {
 	Audience channels.Audience `json:"audience"`
 	compose.Preview
@@ -37,7 +36,7 @@ type jobPreview struct {
 	// AtMost is the highest value of Channels that may stand for a lower one, for viewers and authors:
 	// parts of at most AtMost channels are left out or 0, and so are samples. 0 means exact counts.
 	AtMost int64 `json:"at_most,omitempty" doc:"channels that is not above it may be any number from 0 to it, parts of so few channels are left out or 0, and there are no samples: viewers and authors are not told of so few; absent: counts are exact"`
-	// HasMessages tells that there is more than notifications.
+	// HasMessages reports that there are messages in addition to notifications.
 	HasMessages bool `json:"has_messages"`
 	// Addressless is the relation of channels, if it has no addresses and they are needed.
 	Addressless string `json:"addressless,omitempty"`
@@ -47,9 +46,9 @@ type jobPreview struct {
 
 func previewOperation() operation.Operation {
 	return operation.Define(operation.Operation{
-		Name: "jobs preview", Short: "Show who would get a job now, by which medium, and what they would read", Role: operation.Viewer, Deadline: PreviewDeadline,
-		Long: `Show who would get a job, if it were walked now from the start, by which medium, and
-what they would read. Nothing is written.
+		Name: "jobs preview", Short: "Show the expected recipients, media and messages of a job", Role: operation.Viewer, Deadline: PreviewDeadline,
+		Long: `Show the expected recipients, media and messages of a job, if it started now. Nothing is
+written.
 
 ` + previewHelp,
 		Example: "  belfry jobs preview 17",
@@ -95,11 +94,11 @@ func preview(ctx context.Context, env *operation.Env, what compose.Content, audi
 }
 
 func previewText(p *text.Doc, out *jobPreview) {
-	looked := ""
+	sample := text.Line{}
 	if !out.Exact {
-		looked = ", the rest is of a sample of " + text.Grouped(out.LookedAt)
+		sample = text.Sprintf(", the rest is from a sample of %s", text.Count(out.LookedAt))
 	}
-	p.Field("channels", "%s%s", operation.AtMostText(out.Channels, out.AtMost), looked)
+	p.Field("channels", "%s%s", operation.AtMostText(out.Channels, out.AtMost), sample)
 	p.Field("by platform", "%s", tallied(out.Platforms))
 	p.Field("by locale", "%s", tallied(out.Locales))
 	if out.HasMessages {
@@ -110,10 +109,10 @@ func previewText(p *text.Doc, out *jobPreview) {
 		p.Field("in quiet hours", "%s", operation.AtMostText(out.QuietHours, out.AtMost))
 		p.Field("over the cap", "%s", operation.AtMostText(out.Capped, out.AtMost))
 		if out.BadContent > 0 {
-			p.Field("bad content", "%s", text.Grouped(out.BadContent))
+			p.Field("bad content", "%s", text.Count(out.BadContent))
 		}
 		for _, name := range slices.Sorted(maps.Keys(out.MissingAttributes)) {
-			p.Field("missing", "attributes.%s of %s, and no default in the words", name, text.Counted(out.MissingAttributes[name], "channel"))
+			p.Field("missing", "attributes.%s of %s, and no default in the content", name, text.Counted(out.MissingAttributes[name], "channel"))
 		}
 	}
 	if out.Lane != nil {
@@ -126,17 +125,17 @@ func previewText(p *text.Doc, out *jobPreview) {
 				by = append(by, more)
 			}
 		}
-		p.Field("sample", "%s (%s): %s", one.ExternalID, strings.Join(by, ", "), one.Title)
+		p.Field("sample", "%s (%s): %s", text.Ref("person", one.ExternalID), strings.Join(by, ", "), one.Title)
 		if one.Body != "" {
 			p.Field("", "%s", one.Body)
 		}
 	}
 	if out.Addressless != "" {
-		p.Note("%s has no column addresses; `belfry channels check` says more", out.Addressless)
+		p.Note("%s has no column addresses; %s", out.Addressless, text.Command("channels check").To("show details"))
 	}
 }
 
-// tallied lists counts, the largest first, at most ten of them.
+// tallied lists the ten largest counts.
 func tallied(counts map[string]int64) string {
 	names := slices.SortedFunc(maps.Keys(counts), func(x, y string) int { return cmp.Or(cmp.Compare(counts[y], counts[x]), cmp.Compare(x, y)) })
 	var parts []string

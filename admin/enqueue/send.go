@@ -24,19 +24,19 @@ type sendInput struct {
 	Category   string  `flag:"category" label:"CATEGORY" values:"categories list" default:"activity" help:"activity, or another of belfry.categories (default activity)"`
 	ContentInput
 	DeliverAt      *operation.Instant `flag:"deliver-at" label:"TIME" help:"deliver it at this time (default: at once)"`
-	IdempotencyKey *string            `flag:"idempotency-key" label:"KEY" help:"repeating the command with it returns the first activity"`
-	RequestedBy    string             `flag:"requested-by" local:"true" label:"WHO" help:"who asks, kept in {events} (default: user@host)"`
+	IdempotencyKey *string            `flag:"idempotency-key" label:"KEY" help:"a repeated command with this key returns the first activity"`
+	RequestedBy    string             `flag:"requested-by" local:"true" label:"WHO" help:"the requester, stored in {events} (default: user@host)"`
 }
 
-// SentEvents has what is sent by an operation to one channel.
+// SentEvents names the events of messages to one channel.
 const SentEvents = "the channel's events"
 
 func (in sendInput) Check(o operation.Operation, _ time.Time) error {
 	switch {
 	case (in.Channel != nil) == (in.ExternalID != nil):
-		return operation.Invalid("", "%s takes either CHANNEL, the id of one, or --external-id ID", o.Name)
+		return operation.Invalid("", "%s takes either CHANNEL, a channel id, or --external-id ID", o.Name)
 	case strings.TrimSpace(in.Title) == "":
-		return operation.Invalid("", "--title needed")
+		return operation.Invalid("", "--title is required")
 	}
 	return nil
 }
@@ -44,7 +44,7 @@ func (in sendInput) Check(o operation.Operation, _ time.Time) error {
 // sentActivity is an activity that was sent.
 type sentActivity struct {
 	outbox.Activity
-	// AskedAt is the database's clock before.
+	// AskedAt is the time of the request, by the database's clock.
 	AskedAt time.Time `json:"asked_at"`
 }
 
@@ -52,12 +52,12 @@ func sendOperation() operation.Operation {
 	return operation.Define(operation.Operation{
 		Name: "send", Short: "Send one message to one channel, ahead of every bulk",
 		Usage: "{CHANNEL | --external-id ID} --title TITLE", Role: operation.Author, Changes: true, Events: SentEvents,
-		Long: `Send one message to one channel: an activity, as a like, a comment or a receipt. It
-waits behind no bulk job. Its id, which is negative, is printed; the message is due when
-the command is done, and whatever relay runs delivers it. Who sent it to which channel is
-in ` + "`belfry events list`" + `; of belfry.send, which an application calls, there is no event.
+		Long: `Send one message to one channel: an activity, such as a like, a comment or a receipt. It
+does not wait for bulk jobs. The output is its id, which is negative. The message is due
+when the command ends, and any relay delivers it. ` + "`belfry events list`" + ` shows the sender and
+the channel; messages of an application by belfry.send have no events.
 
-TITLE, TEXT and variants may refer to the channel, as {{attributes.name | default "friend"}}.`,
+TITLE, TEXT and variants may refer to the channel, such as {{attributes.name | default "friend"}}.`,
 		SQL: `SELECT belfry.send(4711, 'activity', 'Ann likes your photo');`,
 		Example: `  belfry send 4711 --title "Ann likes your photo"
   belfry send --external-id user-4711 --title "Your order is on its way" --category operator_notice \
@@ -93,20 +93,20 @@ func send(ctx context.Context, env *operation.Env, in sendInput) (sent sentActiv
 }
 
 func sentText(p *text.Doc, _ sendInput, sent sentActivity) {
-	p.Printf("%d\n", sent.ID)
+	p.Line("%d", sent.ID)
 	by := strings.Join(sent.Route, ", ")
 	switch {
 	case sent.CreatedAt.Before(sent.AskedAt):
-		p.Note("activity %d was sent before, at %s, with the same idempotency key; its message is %s", sent.ID, p.Clock(sent.CreatedAt), text.OrNone(sent.Status))
+		p.Note("activity %d was sent before, at %s, with the same idempotency key; its message is %s", sent.ID, sent.CreatedAt, text.Status(text.OrNone(sent.Status)))
 	case sent.DeliverAt != nil && sent.DeliverAt.Sub(sent.AskedAt) > time.Second:
-		p.Note("activity %d to channel %d by %s, due %s, in %s", sent.ID, sent.ChannelID, by, p.Clock(*sent.DeliverAt), text.Short(sent.DeliverAt.Sub(sent.AskedAt)))
+		p.Note("activity %d to channel %s by %s, due %s, in %s", sent.ID, text.Ref("channel", sent.ChannelID), by, *sent.DeliverAt, sent.DeliverAt.Sub(sent.AskedAt))
 	default:
-		p.Note("activity %d to channel %d by %s, due now; a running daemon or `belfry relay` delivers it", sent.ID, sent.ChannelID, by)
+		p.Note("activity %d to channel %s by %s, due now; a daemon delivers it, or %s", sent.ID, text.Ref("channel", sent.ChannelID), by, text.Command("relay"))
 	}
 }
 
-// SendRefused names the parameter at fault for what the database refused, and says how to
-// repeat an act whose outcome is unknown.
+// SendRefused attributes an error of the database to a parameter, and adds the next step if the outcome
+// is unknown.
 func SendRefused(err error, repeatable bool) error {
 	var bad *job.InvalidError
 	var server *pgconn.PgError
@@ -124,12 +124,12 @@ func SendRefused(err error, repeatable bool) error {
 	case server != nil && db.ClassOf(err) != db.Unreachable:
 		return err
 	}
-	// Whatever is not the server's answer leaves the outcome open.
+	// Without a response of the server the outcome is unknown.
 	if !errors.Is(err, job.ErrUnreachable) {
 		err = fmt.Errorf("%w: %w", job.ErrUnreachable, err)
 	}
 	if repeatable {
-		return operation.Advise(err, "it may have been sent; repeating it with the same --idempotency-key is safe")
+		return operation.Advise(err, "it may have been sent; it is safe to repeat the command with the same --idempotency-key")
 	}
-	return operation.Advise(err, "it may have been sent; --idempotency-key makes repeating safe")
+	return operation.Advise(err, "it may have been sent; an --idempotency-key makes it safe to repeat the command")
 }

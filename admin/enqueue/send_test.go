@@ -23,8 +23,8 @@ func TestSend_SaysHowToRepeatWhatMayHaveBeenDone(t *testing.T) {
 		kind       errkind.Kind
 		text       string
 	}{
-		{&pgconn.PgError{Code: "57P01", Message: "terminating connection"}, false, errkind.Unavailable, "it may have been sent; --idempotency-key makes repeating safe"},
-		{&pgconn.PgError{Code: "57P01", Message: "terminating connection"}, true, errkind.Unavailable, "it may have been sent; repeating it with the same --idempotency-key is safe"},
+		{&pgconn.PgError{Code: "57P01", Message: "terminating connection"}, false, errkind.Unavailable, "it may have been sent; an --idempotency-key makes it safe to repeat the command"},
+		{&pgconn.PgError{Code: "57P01", Message: "terminating connection"}, true, errkind.Unavailable, "it may have been sent; it is safe to repeat the command with the same --idempotency-key"},
 		{context.DeadlineExceeded, false, errkind.Unavailable, "it may have been sent"},
 		{&job.InvalidError{Column: "title", Message: "belfry.activities.title: is blank; allowed values: texts"}, false, errkind.Invalid, "title: is blank; allowed values: texts"},
 		{&job.InvalidError{Column: "variants", Message: "belfry.activities.variants.ko.titel: is not allowed"}, false, errkind.Invalid, "variants: ko.titel: is not allowed"},
