@@ -226,7 +226,7 @@ func TestPlan_PruneIsAsPlanned(t *testing.T) {
 	dbtest.Past(t, d.DB.Pool, `UPDATE belfry.jobs SET finished_at = now() - make_interval(days => CASE WHEN id < 3 THEN 40 ELSE 10 END)`)
 
 	p := d.Planned("prune", "older_than", "30d")
-	require.Equal(t, "what is older than 30d", p.Selection)
+	require.Equal(t, "rows older than 30d", p.Selection)
 	require.Equal(t, []operation.Outcome{
 		{Of: "notifications", Outcome: "deleted", Count: 8}, {Of: "messages", Outcome: "deleted", Count: 9},
 		{Of: "jobs", Outcome: "deleted", Count: 2}, {Of: "events", Outcome: "deleted", Count: 1},

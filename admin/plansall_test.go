@@ -154,7 +154,7 @@ func TestPlan_SegmentIsDroppedAsPlanned(t *testing.T) {
 		{Of: "members", Outcome: "removed", Count: 3},
 		{Of: "job 1 (push)", Outcome: "left", Detail: "finds no further members, and ends early"},
 		{Of: "job 2 (push)", Outcome: "left", Detail: "finds no further members, and ends early"},
-		{Of: "schedule daily", Outcome: "left", Detail: "its jobs are refused from then on"},
+		{Of: "schedule daily", Outcome: "left", Detail: "its jobs are rejected from then on"},
 	}, p.Outcomes)
 	d.Refuses(p, "channels segment drop", "name", "beta")
 	require.Equal(t, "3", members())

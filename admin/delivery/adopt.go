@@ -63,7 +63,7 @@ func ReadBacklog(ctx context.Context, pool *pgxpool.Pool) (b Backlog, err error)
 		return tx.QueryRow(ctx, queries.backlogOther).Scan(&b.Activities, &b.Unwalked, &b.Schedules)
 	})
 	if err != nil {
-		return Backlog{}, fmt.Errorf("look for what waits to be sent: %w", err)
+		return Backlog{}, fmt.Errorf("read the waiting messages: %w", err)
 	}
 	return b, nil
 }

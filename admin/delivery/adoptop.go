@@ -3,7 +3,6 @@ package delivery
 import (
 	"context"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/belfryhq/belfry/admin/operation"
@@ -13,12 +12,12 @@ import (
 
 // adoptInput is the input of `adopt`.
 type adoptInput struct {
-	DryRun bool   `flag:"dry-run" help:"only show what would leave"`
-	Place  string `flag:"place" help:"record this name: relays deliver whose delivery.place it is"`
+	DryRun bool   `flag:"dry-run" help:"only show the waiting messages"`
+	Place  string `flag:"place" help:"record this name: only relays with this delivery.place deliver"`
 	operation.Act
 }
 
-// Adoption is a database that was adopted, or would be, and what relays send from it then.
+// Adoption is an adopted database, or a database to adopt, and its waiting messages.
 type Adoption struct {
 	outbox.Installation
 
@@ -28,24 +27,24 @@ type Adoption struct {
 
 func adoptOperation() operation.Operation {
 	return operation.Define(operation.Operation{
-		Name: "adopt", Short: "Let messages leave a database that was restored, copied or moved",
-		Long: `Let messages leave a database that was restored from a dump, copied or moved.
+		Name: "adopt", Short: "Deliver messages from a database that was restored, copied or moved",
+		Long: `Deliver messages from a database that was restored from a dump, copied or moved.
 
-The database knows on which server (its system identifier, where the server tells it)
-and in which database (its oid) belfry was made. Anywhere else no relay takes a message:
-a copy would send what the original sends, to the same people. Relays that wait say so
-in their log, belfry doctor fails, and belfry run --deliver ends with exit code 78. Jobs
-are walked all the same. A standby that was promoted is where it was; a restored dump,
-CREATE DATABASE … TEMPLATE and pg_upgrade are not. A copy of the server's files cannot
-be told from the original unless relays have a delivery.place, which place records here:
-relays with another one, or none, wait as well. docs/operations.md says what that covers.
+The database records the server (its system identifier, if the server provides it) and the
+database (its oid) in which belfry was created. Elsewhere no relay delivers messages,
+because a copy would send the messages of the original to the same people. Waiting relays
+log it, belfry doctor fails, and belfry run --deliver ends with exit code 78. Jobs still
+run. Promotion of a standby does not change the place; a restored dump, CREATE DATABASE …
+TEMPLATE and pg_upgrade do. To distinguish a copy of the server's files from the original,
+set delivery.place in the relays and record it here by --place: relays with a different
+place, or none, wait as well. docs/operations.md has the details.
 
-The command shows where belfry was made, where it is now, and what would leave, and asks
-on a terminal; with --json it does not ask. If more than 1,000 messages wait, their number
-is to be typed. With --yes, or that answer, relays go on at once, by themselves. To keep
-what waits from being sent, abort or recall the jobs first.`,
+The command shows the original place, the present place and the waiting messages, and asks
+for confirmation at a terminal, but not with --json. If more than 1,000 messages wait, the
+confirmation is their number. With --yes, or the confirmation, relays resume immediately.
+To prevent the delivery of waiting messages, abort or recall their jobs first.`,
 		SQL: `SELECT belfry.adopt('ann', 'moved to the new server');
-Back, so that nothing leaves: UPDATE belfry.installation SET database_oid = NULL;`,
+To stop delivery again: UPDATE belfry.installation SET database_oid = NULL;`,
 		Example: `  belfry adopt
   belfry adopt --yes --reason "moved to the new server"
   belfry adopt --place production --reason "delivery.place is set"`,
@@ -55,24 +54,24 @@ Back, so that nothing leaves: UPDATE belfry.installation SET database_oid = NULL
 			if err != nil || in.done(found) || in.DryRun {
 				return operation.Question{}, err
 			}
-			return operation.Question{About: found, Text: "Adopt it?", If: "messages are to leave from here, once a relay runs"}.ToMany(found.messages()), nil
+			return operation.Question{About: found, Text: "Adopt it?", If: "relays are to deliver messages from here"}.ToMany(found.messages()), nil
 		}),
 	}, adopt, adoptionText)
 }
 
 func (in adoptInput) Plans() bool { return in.DryRun }
 
-// done reports whether nothing is to be adopted or recorded.
+// done reports whether the database is adopted already and the place recorded.
 func (in adoptInput) done(a *Adoption) bool {
 	return a.Adopted && (in.Place == "" || in.Place == a.Name)
 }
 
-// Affected is the installation, since its last adoption.
+// Affected returns the installation, with the time of its last adoption.
 func (a *Adoption) Affected(string) operation.Affected {
 	return operation.Affected{N: 1, Event: operation.EventKind{Subject: operation.SubjectInstallation, Name: "", Kind: "adopted", Lifted: ""}}
 }
 
-// adoptable is what an adoption would do.
+// adoptable returns the effect of an adoption.
 func adoptable(ctx context.Context, env *operation.Env) (out *Adoption, err error) {
 	out = new(Adoption)
 	if out.Installation, err = outbox.ReadInstallation(ctx, env.DB); err != nil {
@@ -96,7 +95,7 @@ func adopt(ctx context.Context, env *operation.Env, in adoptInput) (*Adoption, e
 	return out, nil
 }
 
-// messages is how many wait, as far as they are counted.
+// messages returns the number of waiting messages, as far as they are counted.
 func (a *Adoption) messages() int64 {
 	n := a.Backlog.Activities
 	for _, age := range a.Backlog.Ages {
@@ -108,17 +107,23 @@ func (a *Adoption) messages() int64 {
 func adoptionText(p *text.Doc, in adoptInput, out *Adoption) {
 	switch {
 	case out.Changed && in.Place != "":
-		p.Printf("adopted: relays whose delivery.place is %s deliver from %s, and send:\n  %s\n", out.Name, out.Here, strings.Join(backlogLines(out.Backlog), "\n  "))
+		p.Line("adopted: relays whose delivery.place is %s deliver from %s, and send:", out.Name, out.Here)
 	case out.Changed:
-		p.Printf("adopted: relays deliver from %s, and send:\n  %s\n", out.Here, strings.Join(backlogLines(out.Backlog), "\n  "))
+		p.Line("adopted: relays deliver from %s, and send:", out.Here)
 	case out.Adopted:
-		p.Printf("nothing to adopt: belfry was made or adopted here, in %s\n", out.Here)
+		p.Line("nothing to adopt: belfry was made or adopted here, in %s", out.Here)
+		return
 	default:
-		p.Printf("made on  %s\nnow on   %s\nadopted, relays send:\n  %s\n", out.Made, out.Here, strings.Join(backlogLines(out.Backlog), "\n  "))
+		p.Line("made on  %s", out.Made)
+		p.Line("now on   %s", out.Here)
+		p.Line("adopted, relays send:")
+	}
+	for _, line := range backlogLines(out.Backlog) {
+		p.Line("  %s", line)
 	}
 }
 
-// backlogLines say what a relay would send.
+// backlogLines describes the messages that relays would send.
 func backlogLines(b Backlog) (lines []string) {
 	for _, age := range b.Ages {
 		when := "earlier"
@@ -136,13 +141,13 @@ func backlogLines(b Backlog) (lines []string) {
 		lines = append(lines, text.Counted(b.Activities, "message")+" of activities")
 	}
 	if b.Unwalked > 0 {
-		lines = append(lines, "what "+text.Counted(b.Unwalked, "job")+" that are PENDING or RUNNING will write")
+		lines = append(lines, "the messages of "+text.Counted(b.Unwalked, "job")+" that are PENDING or RUNNING")
 	}
 	if b.Schedules > 0 {
-		lines = append(lines, "what "+text.Counted(b.Schedules, "schedule")+" will enqueue")
+		lines = append(lines, "the messages of "+text.Counted(b.Schedules, "schedule"))
 	}
 	if len(lines) == 0 {
-		return []string{"nothing that waits now"}
+		return []string{"no waiting messages"}
 	}
 	return lines
 }

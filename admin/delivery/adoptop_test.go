@@ -43,14 +43,14 @@ func TestAdopt_IsShownAndThenDone(t *testing.T) {
 	require.False(t, question().About.(*delivery.Adoption).Adopted, "what would leave is shown before")
 	require.Empty(t, question("dry_run", "on"), "nobody is asked about a look")
 	require.NoError(t, d.Run("adopt", "dry_run", "on"))
-	require.Regexp(t, `^made on  nowhere\nnow on   database \d+ of server \d+\nadopted, relays send:\n  what 1 job that are PENDING or RUNNING will write\n$`, d.Out)
+	require.Regexp(t, `^made on  nowhere\nnow on   database \d+ of server \d+\nadopted, relays send:\n  the messages of 1 job that are PENDING or RUNNING\n$`, d.Out)
 	d.Env.Role = operation.Operator
 	require.ErrorContains(t, d.Run("adopt"), "adopt needs the role admin; this is operator")
 	require.False(t, adopted())
 
 	d.Env.Role = operation.Admin
 	require.NoError(t, d.Run("adopt", "reason", "moved"))
-	require.Regexp(t, `^adopted: relays deliver from database \d+ of server \d+, and send:\n  what 1 job that `, d.Out)
+	require.Regexp(t, `^adopted: relays deliver from database \d+ of server \d+, and send:\n  the messages of 1 job that `, d.Out)
 	require.Regexp(t, `"adopted":true,.*"changed":true`, d.JSON)
 	require.True(t, adopted())
 	moved := *d.Receipt().InForceSince

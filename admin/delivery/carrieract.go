@@ -17,12 +17,12 @@ import (
 // recorded under.
 const SubjectTransport = "transport"
 
-// QueueState is one of a carrier's two queues as the database knows it, with or without one.
+// QueueState is one of the two queues in the database, with or without a carrier.
 type QueueState struct {
 	Name       string     `json:"name" db:"name"`               // activities or bulk
 	Transport  string     `json:"transport" db:"transport"`     // that was pushed to last; "": there was none
 	Dispatcher string     `json:"dispatcher" db:"dispatcher"`   // the relay that pushed last
-	LeadsUntil *time.Time `json:"leads_until" db:"leads_until"` // null: nobody pushes
+	LeadsUntil *time.Time `json:"leads_until" db:"leads_until"` // null means that no relay pushes
 	Epoch      string     `json:"epoch" db:"epoch"`             // a UUID
 	EpochAt    *time.Time `json:"epoch_at" db:"epoch_at"`       // when the carrier was last to begin anew
 	LastPush   int64      `json:"last_push" db:"last_push"`     // made
@@ -33,7 +33,7 @@ type QueueState struct {
 	Oldest *time.Duration `json:"oldest" db:"oldest"`
 }
 
-// QueueCounts is how far QueueStates counts what is QUEUED in a queue.
+// QueueCounts is the maximum count of QUEUED messages of a queue.
 const QueueCounts = 10_000
 
 // QueueStates returns both queues: activities, then bulk. What is QUEUED is counted to
@@ -53,7 +53,7 @@ func readQueues(ctx context.Context, pool *pgxpool.Pool, most *int64) (list []Qu
 		return err
 	})
 	if err != nil {
-		return nil, fmt.Errorf("read what is queued: %w", err)
+		return nil, fmt.Errorf("read queued messages: %w", err)
 	}
 	return list, nil
 }
@@ -135,7 +135,7 @@ func TakeBackQueued(ctx context.Context, pool *pgxpool.Pool, act job.Act, observ
 			return err
 		})
 		if err != nil {
-			return taken, fmt.Errorf("take back what is queued: %w", err)
+			return taken, fmt.Errorf("take back queued messages: %w", err)
 		}
 		if taken += n; n == 0 {
 			return taken, nil

@@ -1,4 +1,4 @@
--- Operators' acts on the transport: what is QUEUED, pushed again, taken back.
+-- Operators' acts on the transport: QUEUED messages, pushed again, taken back.
 
 -- name: QueueStates :many
 -- The two queues of a carrier as the database knows them, whether there has been one or not

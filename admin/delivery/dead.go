@@ -20,11 +20,11 @@ import (
 )
 
 const (
-	// deadKeys is how many dead letters one transaction looks at.
+	// deadKeys is the number of dead letters that one transaction reads.
 	deadKeys = 5000
 	// deadLooks is how many dead letters a page looks at.
 	deadLooks = 2000
-	// deadPage is how many letters DeadLetters returns unless it is told.
+	// deadPage is the default number of letters of DeadLetters.
 	deadPage = 100
 	// maxAttemptsShown bounds the record that ShowMessage returns: its newest entries.
 	maxAttemptsShown = 1000
@@ -95,7 +95,7 @@ func (f DeadFilter) check(ctx context.Context, pool *pgxpool.Pool) error {
 	})
 }
 
-// subject names what a message belongs to.
+// subject names the job or activity of a message.
 func subject(jobID int64) string {
 	if jobID < 0 {
 		return fmt.Sprintf("activity %d", jobID)
@@ -278,7 +278,7 @@ func DeadCounts(ctx context.Context, pool *pgxpool.Pool, f DeadFilter) ([]DeadCo
 	return list, nil
 }
 
-// deadFound is what a step of the walk knows of one letter.
+// deadFound is one letter of a step of the walk.
 type deadFound struct {
 	outbox.Key
 
@@ -310,7 +310,7 @@ func (d deadFound) countIn(groups map[DeadCount]*DeadCount, jobID int64) {
 	}
 }
 
-// What belfry.dead_letters.kept may say.
+// The values of belfry.dead_letters.kept.
 const (
 	keptByRetention = "retention"
 	keptRecalled    = "recalled"
@@ -339,7 +339,7 @@ type MessageRecord struct {
 	Record        []AttemptRecord `json:"record" db:"-"`
 }
 
-// Becoming says what has become of the message, as an audit does, and why.
+// Becoming returns the fate of the message, like an audit, and the reason.
 func (m MessageRecord) Becoming() (r, why outbox.Reason) {
 	return ReasonOf(m.Status, m.Reason, m.Receipt != "", m.Held)
 }

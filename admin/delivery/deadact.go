@@ -22,7 +22,7 @@ const deadRetries = 10
 // errJobsMoved has a step taken again: see DeadUndeliver.
 var errJobsMoved = errors.New("jobs were recalled or deleted meanwhile")
 
-// DeadDone counts what a redrive or a discard did.
+// DeadDone counts the messages of a redrive or a discard.
 type DeadDone struct {
 	Looked  int64 `json:"looked"`  // dead letters that matched
 	Changed int64 `json:"changed"` // of them, those that were redriven or discarded
@@ -115,7 +115,7 @@ func (w deadWalk) each(ctx context.Context, do func(context.Context, pgx.Tx, []d
 	}
 }
 
-// step reads what matches after end, and moves end to the last key looked at.
+// step reads matching letters after end, and moves end to the last key read.
 func (w deadWalk) step(ctx context.Context, tx pgx.Tx, end *outbox.Key, high outbox.Key) (list []deadFound, err error) {
 	rows, err := tx.Query(ctx, queries.deadStep, w.filter.args(pgx.StrictNamedArgs{
 		"after_job_id": end.JobID, "after_channel_id": end.ChannelID, "high_job_id": high.JobID, "high_channel_id": high.ChannelID, "keys": w.keys,
@@ -148,7 +148,7 @@ type deadAct struct {
 	event   deadEvent
 }
 
-// deadEvent is the act's event, and how many rows it tells of. Zero: none yet.
+// deadEvent is the event of the act, with its number of rows. Zero means no event yet.
 type deadEvent struct{ id, rows int64 }
 
 func (a *deadAct) run(ctx context.Context) error {
@@ -291,7 +291,7 @@ func (a *deadAct) record(ctx context.Context, tx pgx.Tx, changed int64) (deadEve
 	return event, err
 }
 
-// counts is what the rows were and are.
+// counts has the rows before and after.
 func (a *deadAct) counts(rows int64) (before, after string) {
 	return fmt.Sprintf(`{%q: %d}`, outbox.Dead, rows), fmt.Sprintf(`{%q: %d}`, a.to, rows)
 }

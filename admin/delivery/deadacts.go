@@ -18,7 +18,7 @@ type DeadReport struct {
 	DeadDone
 }
 
-// Affected returns what a receipt counts.
+// Affected returns the number of messages.
 func (r *DeadReport) Affected(string) operation.Affected {
 	return operation.Affected{N: r.Changed, Noun: "message", Plan: r.Plan}
 }
@@ -85,7 +85,7 @@ number is refused.
 	}
 }
 
-// run counts or acts. Nothing that died after it looked at the clock is taken.
+// run counts or acts. It excludes letters that died after it has read the clock.
 func (a lettersAct) run(ctx context.Context, env *operation.Env, in deadActInput, o DeadOptions) (*DeadReport, error) {
 	if in.All == in.given() {
 		return nil, operation.Invalid("", "dead-letters %s takes either a filter (--job, --medium, --dead-reason, --since, --until, --channel, --external-id, --category, --sender) or --all", a.name)
@@ -167,7 +167,7 @@ func (a lettersAct) plan(ctx context.Context, env *operation.Env, filter DeadFil
 	return report, nil
 }
 
-// words says in words what the filter selects.
+// words describes the filter.
 func (in deadActInput) words(f DeadFilter) string {
 	text := "dead letters"
 	if in.All {
@@ -207,10 +207,10 @@ func (a lettersAct) text(p *text.Doc, out *DeadReport) {
 		out.Plan.Text(p, "message", a.done)
 		return
 	}
-	p.Printf("%s\n", deadLine(a.done, out.DeadDone))
+	p.Line("%s", deadLine(a.done, out.DeadDone))
 }
 
-// deadLine is one line about what an act did.
+// deadLine summarizes the effect of an act.
 func deadLine(what string, d DeadDone) string {
 	line := what + ": " + text.Counted(d.Changed, "message")
 	if d.Held > 0 {

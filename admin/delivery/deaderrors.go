@@ -16,12 +16,12 @@ import (
 )
 
 const (
-	// deadErrorsTime is how long DeadErrors looks.
+	// deadErrorsTime is the time limit of DeadErrors.
 	deadErrorsTime = 5 * time.Second
 	// deadErrorKinds is how many errors DeadErrors tells apart: with so many it looks at no
 	// further letters.
 	deadErrorKinds = 2000
-	// deadErrorsShown is how many errors DeadErrors returns unless it is told.
+	// deadErrorsShown is the default number of errors of DeadErrors.
 	deadErrorsShown = 100
 )
 
@@ -85,7 +85,7 @@ func DeadErrors(ctx context.Context, pool *pgxpool.Pool, f DeadFilter, limit, ne
 	return list, nil
 }
 
-// deadErrorKey is what letters are counted by.
+// deadErrorKey is the key of a count of letters.
 type deadErrorKey struct{ medium, reason, sender, code, error string }
 
 // deadErrorGroup is a count, and the lowest job of which it has letters.
@@ -95,7 +95,7 @@ type deadErrorGroup struct {
 	job int64
 }
 
-// deadErrorWalk looks at dead letters, the highest keys first.
+// deadErrorWalk reads dead letters, the highest keys first.
 type deadErrorWalk struct {
 	pool        *pgxpool.Pool
 	filter      DeadFilter

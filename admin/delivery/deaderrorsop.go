@@ -9,34 +9,33 @@ import (
 	"github.com/belfryhq/belfry/internal/text"
 )
 
-// deadErrorsNewest is how many letters are looked at unless all are to be.
+// deadErrorsNewest is the number of letters that are examined by default.
 const deadErrorsNewest = 3_000
 
 type deadErrorsInput struct {
 	deadFilter
-	All   bool `flag:"all" help:"look at all letters, for five seconds at most, rather than at the newest 3,000"`
-	Limit int  `flag:"limit" label:"N" help:"at most so many errors, 1 to 1000 (default 100)" min:"1" max:"1000" default:"100"`
+	All   bool `flag:"all" help:"examine all letters, for five seconds at most, instead of the newest 3,000"`
+	Limit int  `flag:"limit" label:"N" help:"maximum number of errors, 1 to 1000 (default 100)" min:"1" max:"1000" default:"100"`
 }
 
 func deadErrorsOperation() operation.Operation {
 	return operation.Define(operation.Operation{
-		Name: "dead-letters errors", Short: "Count dead letters by what they died of: error and sender", Role: operation.Operator, Rows: "errors",
-		Long: `Count dead letters by what they died of: medium, reason, sender and code of the last
-attempt, and error, those of most letters first. EXAMPLE is one of them, as JOB:CHANNEL.
+		Name: "dead-letters errors", Short: "Count dead letters by error and sender", Role: operation.Operator, Rows: "errors",
+		Long: `Count dead letters by medium, reason, sender and code of the last attempt, and error, the
+most frequent first. EXAMPLE is one of the letters, as JOB:CHANNEL.
 
-Texts that differ by whom or what they are about are one error. In ERROR # stands for
-an address of a web page and whatever has an @ in it; for one word in quotation marks,
-unless it is a name in JSON; for a word with a digit in it, as numbers, times, ids and
-tokens; for 32 letters and more in a row; and for several of these one after the other.
-That is a status in a text, too, which CODE tells. The first 300 characters
-of what is left count. Names among other words stay, so errors are shown to operators.
+Texts that differ only by variable parts are one error. In ERROR # replaces a URL and any
+word with an @; a single word in quotation marks, except a name in JSON; a word with a
+digit, such as numbers, times, ids and tokens; 32 or more letters in a row; and a sequence
+of these. It also replaces a status, which CODE contains. Only the first 300 characters of
+the result are compared. Other names remain, so errors are shown to operators only.
 
-REDRIVE says what a redrive of the error would do, by medium and reason: there is no
-filter by error. OTHERS are letters of other errors that it would take as well.
+REDRIVE is the command to redrive the letters by medium and reason; there is no filter by
+error. OTHERS is the number of letters with other errors that it would also redrive.
 
-It looks at 3,000 letters, those of the newest jobs first and of activities last, or with
---all at as many as it can in five seconds, until there are 2,000 errors, and says so if
-there are more.
+The command examines 3,000 letters, those of the newest jobs first and of activities last,
+or with --all as many as possible in five seconds, up to 2,000 errors. It reports if there
+are more.
 
 ` + deadHelp(),
 		Example: `  belfry dead-letters errors
@@ -59,27 +58,27 @@ there are more.
 func deadErrorsText(p *text.Doc, in deadErrorsInput, out DeadErrorList) {
 	switch {
 	case len(out.Errors) == 0 && in.given():
-		p.Printf("no dead letter matches; `belfry dead-letters errors` without flags counts all\n")
+		p.Line("no dead letter matches; %s", text.Command("dead-letters errors").To("count all"))
 	case len(out.Errors) == 0:
-		p.Printf("no dead letters: every message is sent, cancelled, or still to be sent\n")
+		p.Line("no dead letters: every message is sent, cancelled, or still to be sent")
 	default:
 		t := text.NewTable(">LETTERS", ">JOBS", "MEDIUM", "REASON", "SENDER", "CODE", "FIRST", "LAST", "EXAMPLE", "ERROR", ">OTHERS", "REDRIVE")
 		for _, e := range out.Errors {
-			t.Add(text.Grouped(e.Letters), text.Grouped(e.Jobs), text.OrNone(e.Medium), string(e.Reason), text.OrNone(e.Sender), text.OrNone(text.OneLine(e.Code, 40)),
+			t.Add(e.Letters, e.Jobs, text.OrNone(e.Medium), string(e.Reason), text.OrNone(e.Sender), text.OrNone(text.OneLine(e.Code, 40)),
 				e.FirstAt, e.LastAt, text.Command("dead-letters show").Flag("job", e.ExampleJobID).Flag("channel", e.ExampleChannelID).As(fmt.Sprintf("%d:%d", e.ExampleJobID, e.ExampleChannelID)), text.OrNone(text.OneLine(e.Error, 120)),
-				text.Grouped(e.Others), deadCommand("dead-letters redrive", e.Filter(out.Filter)).Flag("dry-run"))
+				e.Others, deadCommand("dead-letters redrive", e.Filter(out.Filter)).Flag("dry-run"))
 		}
 		p.Table(t)
 	}
 	if left := out.Kinds - int64(len(out.Errors)); left > 0 {
-		p.Note("these are the errors of most letters; there are %s more: --limit", text.Grouped(left))
+		p.Note("showing the most frequent errors; use %s to see %s more", text.Code("--limit"), text.Count(left))
 	}
 	if !out.Complete && out.DownTo != nil {
-		more := "--all looks at them, and a filter at fewer"
+		more := text.Sprintf("use %s, or a filter", text.Code("--all"))
 		if in.All {
-			more = "a filter looks at fewer"
+			more = text.Sprintf("use a filter")
 		}
-		p.Note("the newest %s were looked at, down to %d:%d, and there may be more, which a redrive would take as well; %s",
+		p.Note("the newest %s were examined, down to %d:%d; there may be more, which a redrive would include; %s",
 			text.Counted(out.Looked, "dead letter"), out.DownTo.JobID, out.DownTo.ChannelID, more)
 	}
 }

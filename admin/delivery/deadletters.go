@@ -14,15 +14,14 @@ import (
 	"github.com/belfryhq/belfry/outbox"
 )
 
-// messageJob is what a message belongs to: the id of a job, or a negative one of an
-// activity.
+// messageJob is the id of the job of a message, or the negative id of its activity.
 type messageJob int64
 
 // UnmarshalText reads an id.
 func (m *messageJob) UnmarshalText(text []byte) error {
 	id, err := strconv.ParseInt(string(text), 10, 64)
 	if err != nil || id == 0 {
-		return &operation.NotAllowedError{Allowed: "whole numbers from 1, as `belfry jobs list` shows them, or from -1 down for activities"}
+		return &operation.NotAllowedError{Allowed: "whole numbers from 1 for jobs, see `belfry jobs list`, or from -1 down for activities"}
 	}
 	*m = messageJob(id)
 	return nil
@@ -31,7 +30,7 @@ func (m *messageJob) UnmarshalText(text []byte) error {
 // MarshalText writes the id.
 func (m messageJob) MarshalText() ([]byte, error) { return strconv.AppendInt(nil, int64(m), 10), nil }
 
-// messageKey names a message, as JOB:CHANNEL.
+// messageKey identifies a message as JOB:CHANNEL.
 type messageKey struct{ outbox.Key }
 
 // UnmarshalText reads both ids.
@@ -40,7 +39,7 @@ func (k *messageKey) UnmarshalText(text []byte) error {
 	jobID, err1 := strconv.ParseInt(first, 10, 64)
 	channelID, err2 := strconv.ParseInt(second, 10, 64)
 	if !ok || err1 != nil || err2 != nil {
-		return &operation.NotAllowedError{Allowed: "JOB:CHANNEL, as 17:4711"}
+		return &operation.NotAllowedError{Allowed: "JOB:CHANNEL, such as 17:4711"}
 	}
 	k.Key = outbox.Key{JobID: jobID, ChannelID: channelID}
 	return nil
@@ -51,10 +50,10 @@ func (k messageKey) MarshalText() ([]byte, error) {
 	return fmt.Appendf(nil, "%d:%d", k.JobID, k.ChannelID), nil
 }
 
-// deadReason is why a message died.
+// deadReason is the reason of a dead letter.
 type deadReason outbox.Reason
 
-// UnmarshalText reads one of the reasons there are.
+// UnmarshalText reads a known reason.
 func (r *deadReason) UnmarshalText(text []byte) error {
 	names := r.Choices()
 	if !slices.Contains(names, string(text)) {
@@ -72,10 +71,10 @@ func (deadReason) Choices() (names []string) {
 	return names
 }
 
-// deadFilter selects dead letters, by everything that is given.
+// deadFilter selects the dead letters that match all of its fields.
 type deadFilter struct {
 	Job        messageJob      `flag:"job" label:"ID" values:"jobs list" help:"only messages of this job, or with a negative id of this activity"`
-	Medium     *string         `flag:"medium" label:"MEDIUM" values:"media" help:"only those whose last MEDIUM this was"`
+	Medium     *string         `flag:"medium" label:"MEDIUM" values:"media" help:"only those with this last MEDIUM"`
 	DeadReason deadReason      `flag:"dead-reason" label:"REASON" help:"only those that died for this reason"`
 	Since      *operation.Past `flag:"since" label:"TIME" help:"only those that died then or later"`
 	Until      *operation.Past `flag:"until" label:"TIME" help:"only those that died before"`
@@ -85,20 +84,20 @@ type deadFilter struct {
 	Sender     *string         `flag:"sender" label:"SENDER" values:"senders list" help:"only those whose last attempt was of this sender"`
 }
 
-// given reports whether it may leave letters out.
+// given reports whether any field is set.
 func (f deadFilter) given() bool { return f != deadFilter{} }
 
-// find is the filter as the outbox knows it.
+// find returns the filter for the outbox.
 func (f deadFilter) find(ctx context.Context, env *operation.Env) (d DeadFilter, err error) {
 	switch {
 	case f.Channel != nil && f.ExternalID != nil:
 		return d, operation.Invalid("", "--channel and --external-id exclude each other; give one")
 	case f.Medium != nil && *f.Medium == "":
-		return d, operation.Invalid("medium", "is empty; allowed values: the name of a medium, as push")
+		return d, operation.Invalid("medium", "is empty; allowed values: the name of a medium, such as push")
 	case f.Category != nil && *f.Category == "":
-		return d, operation.Invalid("category", "is empty; allowed values: the name of a category, as operator_notice")
+		return d, operation.Invalid("category", "is empty; allowed values: the name of a category, such as operator_notice")
 	case f.Sender != nil && *f.Sender == "":
-		return d, operation.Invalid("sender", "is empty; allowed values: the name of a sender, as `belfry senders list` shows it")
+		return d, operation.Invalid("sender", "is empty; allowed values: the name of a sender, see `belfry senders list`")
 	}
 	d = DeadFilter{JobID: int64(f.Job), Reason: outbox.Reason(f.DeadReason), Since: f.Since.Before(env), Until: f.Until.Before(env), ChannelID: f.Channel}
 	d.Medium, d.Category, d.Sender = givenText(f.Medium), givenText(f.Category), givenText(f.Sender)
@@ -112,7 +111,7 @@ func (f deadFilter) find(ctx context.Context, env *operation.Env) (d DeadFilter,
 	return d, nil
 }
 
-// givenText is what is given; "": nothing is.
+// givenText returns a text, or "" if it is nil.
 func givenText(text *string) string {
 	if text == nil {
 		return ""
@@ -120,7 +119,7 @@ func givenText(text *string) string {
 	return *text
 }
 
-// deadProblem makes a filter of what there is not a matter of the input.
+// deadProblem returns an error of the input for a filter by an unknown name.
 func deadProblem(err error) error {
 	var bad *DeadFilterError
 	if !errors.As(err, &bad) {
@@ -132,14 +131,14 @@ func deadProblem(err error) error {
 	return operation.Invalid(bad.Field, "%s", bad.Problem)
 }
 
-// deadHelp says what the flags of a filter mean.
+// deadHelp describes the flags of a filter.
 func deadHelp() string {
 	var b strings.Builder
-	b.WriteString(`A dead letter is a message that is not tried any more: a provider refused it permanently,
-or every medium of its route failed as often as it may. --job takes the id of a job, or
-a negative one, which is an activity's. --since and --until are about when it died, as
-RFC 3339, as "2026-11-20 08:50" in local time, or as the time that has passed since: 2h,
-7d. Filters are taken together. Reasons:
+	b.WriteString(`A dead letter is a message that is not retried: a provider rejected it permanently, or each
+medium of its route failed the maximum number of times. --job takes the id of a job, or the
+negative id of an activity. --since and --until select by the time of death: RFC 3339,
+"2026-11-20 08:50" in local time, or an age such as 2h or 7d. Letters match all filters.
+Reasons:
 
 `)
 	for _, r := range outbox.Whys(outbox.ReasonDead) {
@@ -150,7 +149,7 @@ RFC 3339, as "2026-11-20 08:50" in local time, or as the time that has passed si
 
 type deadPageInput struct {
 	deadFilter
-	Limit  int         `flag:"limit" label:"N" help:"at most so many, 1 to 1000 (default 100)" min:"1" max:"1000" default:"100"`
+	Limit  int         `flag:"limit" label:"N" help:"maximum number of letters, 1 to 1000 (default 100)" min:"1" max:"1000" default:"100"`
 	Before *messageKey `flag:"before" label:"JOB:CHANNEL" help:"only those listed after this one, for the next page"`
 }
 
@@ -164,9 +163,8 @@ func deadOperations() []operation.Operation {
 	return append([]operation.Operation{
 		operation.Define(operation.Operation{
 			Name: "dead-letters list", Short: "List dead letters, those of the newest jobs first", Role: operation.Operator, Deadline: -1,
-			Long: `List dead letters, those of the newest jobs first and activities last. A page looks at
-three thousand letters, so that a filter that few pass shows less than it may; the next
-page goes on.
+			Long: `List dead letters, those of the newest jobs first and activities last. A page examines
+3,000 letters, so that it may be short with a filter that few letters match.
 
 ` + deadHelp(),
 			Example: `  belfry dead-letters list
@@ -174,16 +172,16 @@ page goes on.
   belfry dead-letters list --dead-reason permanent --limit 1000 --json`,
 		}, listDead, deadText),
 		operation.Define(operation.Operation{
-			Name: "dead-letters show", Short: "Show one message and everything that was recorded of it", Role: operation.Operator,
+			Name: "dead-letters show", Short: "Show one message and its record", Role: operation.Operator,
 			Usage: "--job ID {--channel ID | --external-id ID}",
-			Long: `Show one message, dead or not, and everything that was recorded of it: each attempt
-that was no plain success, and each medium that was bypassed.`,
+			Long: `Show one message, dead or not, and its record: each attempt that did not simply succeed,
+and each skipped medium.`,
 			Example: `  belfry dead-letters show --job 17 --channel 4711
   belfry dead-letters show --job -12 --external-id user-4711 --json`,
 		}, showMessage, messageText),
 		deadErrorsOperation(),
 		operation.Timeline{
-			Noun: "dead-letters", Subject: SubjectDeadLetter, Label: "JOB", Short: "Show what was redriven and discarded, newest first",
+			Noun: "dead-letters", Subject: SubjectDeadLetter, Label: "JOB", Short: "Show redrives and discards, newest first",
 			Example: "  belfry dead-letters events\n  belfry dead-letters events 17 --json", None: "no dead letter was ever redriven or discarded",
 		}.Events(),
 	}, deadActs()...)
@@ -212,24 +210,32 @@ func deadText(p *text.Doc, in deadPageInput, out operation.List[DeadLetter]) {
 		operation.NonePasses(p, out.Next)
 		return
 	case len(out.Items) == 0 && in.Before != nil:
-		p.Printf("no more dead letters\n")
+		p.Line("no more dead letters")
 		return
 	case len(out.Items) == 0 && in.given():
-		p.Printf("no dead letter matches; `belfry dead-letters list` without flags shows all\n")
+		p.Line("no dead letter matches; %s", text.Command("dead-letters list").To("show all"))
 		return
 	case len(out.Items) == 0:
-		p.Printf("no dead letters: every message is sent, cancelled, or still to be sent\n")
+		p.Line("no dead letters: every message is sent, cancelled, or still to be sent")
 		return
 	}
 	t := text.NewTable(">JOB", ">CHANNEL", "MEDIUM", "REASON", ">ATTEMPTS", "DEAD SINCE", "REDRIVE", "ERROR")
 	for _, d := range out.Items {
-		t.Add(text.Int(d.JobID), text.Int(d.ChannelID), d.Medium, string(d.Reason), text.Int(int64(d.Attempts)), p.Clock(d.DeadAt), redriveNote(d.Held, d.Kept), text.OneLine(d.Error, 120))
+		t.Add(jobOf(d.JobID), text.Ref("channel", d.ChannelID), d.Medium, string(d.Reason), d.Attempts, d.DeadAt, redriveNote(d.Held, d.Kept), text.OneLine(d.Error, 120))
 	}
 	p.Table(t)
 	operation.More(p, "before", out.Next)
 }
 
-// redriveNote says in a word what a redrive does with a dead letter.
+// jobOf returns a reference to a job, or the negative id of an activity.
+func jobOf(id int64) text.Cell {
+	if id < 0 {
+		return text.Text(text.Int(id))
+	}
+	return text.Ref("job", id)
+}
+
+// redriveNote returns the effect of a redrive on a dead letter.
 func redriveNote(held bool, kept string) string {
 	switch {
 	case kept == "retention":
@@ -255,83 +261,80 @@ func showMessage(ctx context.Context, env *operation.Env, in messageRef) (m Mess
 	m, err = ShowMessage(ctx, env.DB, key)
 	switch {
 	case errors.Is(err, ErrNoMessage):
-		return MessageRecord{}, operation.Advise(err, "`belfry dead-letters list` shows what gave up")
+		return MessageRecord{}, operation.Advise(err, "`belfry dead-letters list` lists dead letters")
 	case err != nil:
 		return MessageRecord{}, err
 	}
 	return m, nil
 }
 
-// messageText tells a message, a field to a line, and its record.
+// messageText writes the fields of a message, and its record.
 func messageText(p *text.Doc, _ messageRef, m MessageRecord) {
-	field := func(name, format string, args ...any) {
-		p.Field(name, "%s", text.OneLine(fmt.Sprintf(format, args...), 500))
-	}
 	of := "job"
 	if m.JobID < 0 {
 		of = "activity"
 	}
-	field("message", "%s %d to channel %d", of, m.JobID, m.ChannelID)
-	field("status", "%s", messageStatus(m))
-	field("category", "%s", m.Category)
-	field("title", "%s", m.Title)
+	p.Field("message", "%s %s to channel %s", of, jobOf(m.JobID), text.Ref("channel", m.ChannelID))
+	p.Field("status", "%s", messageStatus(m))
+	p.Field("category", "%s", m.Category)
+	p.Field("title", "%s", text.OneLine(m.Title, 500))
 	route := slices.Clone(m.Route)
 	if m.Step < len(route) && m.Status != outbox.Sent {
 		route[m.Step] = "[" + route[m.Step] + "]"
 	}
-	field("route", "%s", text.OrNone(strings.Join(route, ", ")))
-	field("attempts", "%d by this medium", m.Attempts)
+	p.Field("route", "%s", text.OrNone(strings.Join(route, ", ")))
+	p.Field("attempts", "%d by this medium", m.Attempts)
 	if m.Crashes > 0 {
-		field("crashes", "%s died sending it", text.Counted(int64(m.Crashes), "relay"))
+		p.Field("crashes", "%s died sending it", text.Counted(int64(m.Crashes), "relay"))
 	}
 	switch {
 	case m.DeadAt != nil:
-		field("dead since", "%s", p.Clock(*m.DeadAt))
-		field("redrive", "%s", redriveAdvice(m))
+		p.Field("dead since", "%s", *m.DeadAt)
+		p.Field("redrive", "%s", redriveAdvice(m))
 	case m.SentAt != nil:
-		field("sent", "%s", p.Clock(*m.SentAt))
+		p.Field("sent", "%s", *m.SentAt)
 	case !m.Status.Final():
-		field("due", "%s", p.Clock(m.NextAttemptAt))
+		p.Field("due", "%s", m.NextAttemptAt)
 	}
 	if m.Receipt != "" {
-		field("receipt", "%s", m.Receipt)
+		p.Field("receipt", "%s", text.OneLine(m.Receipt, 500))
 	}
 	if m.Error != "" {
-		field("last error", "%s", m.Error)
+		p.Field("last error", "%s", text.OneLine(m.Error, 500))
 	}
 	if len(m.Record) == 0 {
-		p.Printf("nothing was recorded of it: no attempt went wrong\n")
+		p.Line("its record is empty: no attempt failed")
 		return
 	}
-	p.Printf("\n")
+	p.Heading("record")
 	t := text.NewTable("AT", "MEDIUM", "SENDER", ">ATTEMPT", "OUTCOME", "REASON", "CODE", "ERROR")
 	for _, r := range m.Record {
-		attempt := "-"
+		attempt := text.CellOf("-")
 		if r.Attempt > 0 {
-			attempt = text.Int(int64(r.Attempt))
+			attempt = text.Count(r.Attempt)
 		}
-		t.Add(p.Clock(r.At), r.Medium, r.Sender, attempt, string(r.Outcome), string(r.Reason), text.OneLine(r.Code, 40), text.OneLine(r.Error, 200))
+		t.Add(r.At, r.Medium, r.Sender, attempt, text.Status(r.Outcome), string(r.Reason), text.OneLine(r.Code, 40), text.OneLine(r.Error, 200))
 	}
 	p.Table(t)
 }
 
-// messageStatus is a message's status, and why.
-func messageStatus(m MessageRecord) string {
-	text := string(m.Status)
+// messageStatus returns a message's status with its reason.
+func messageStatus(m MessageRecord) text.StatusCell {
+	more := ""
 	if of, why := m.Becoming(); why != "" {
-		text += ", " + string(why) + ": " + outbox.WhyText(of, why)
+		more = ", " + string(why) + ": " + outbox.WhyText(of, why)
 	}
 	if m.Held && m.DeadAt == nil {
-		text += "; held, its job is ABORTED"
+		more += "; held, its job is ABORTED"
 	}
-	return text
+	return text.Status(m.Status, more)
 }
 
-// redriveAdvice says what a redrive does with a dead message.
-func redriveAdvice(m MessageRecord) string {
+// redriveAdvice returns the effect of a redrive on a dead message, and the command.
+func redriveAdvice(m MessageRecord) text.Line {
 	note := redriveNote(m.Held, m.Kept)
 	if m.Kept != "" {
-		return note
+		return text.Sprintf("%s", note)
 	}
-	return fmt.Sprintf("%s: `belfry dead-letters redrive --job %d --channel %d`", note, m.JobID, m.ChannelID)
+	return text.Sprintf("%s: %s", note, text.Command("dead-letters redrive").Flag("job", m.JobID).Flag("channel", m.ChannelID))
 }

@@ -22,7 +22,7 @@ const (
 	deliveriesKeys = 20000
 )
 
-// Counts is what has become of a job's rows.
+// Counts counts the rows of a job by fate.
 type Counts struct {
 	// Messages by status.
 	Pending    int64 `json:"pending"`
@@ -104,7 +104,7 @@ func deliveries(ctx context.Context, pool *pgxpool.Pool, jobID int64, until time
 		}
 	}
 	if j.Type != outbox.TypeInbox {
-		c.Media, c.Flow = media.list(j.Route), flow.told()
+		c.Media, c.Flow = media.list(j.Route), flow.result()
 		if err := pool.QueryRow(ctx, queries.lanePaused, pgx.StrictNamedArgs{"lane": j.Lane}).Scan(&c.LanePaused); err != nil {
 			return c, operation.Answered(err)
 		}

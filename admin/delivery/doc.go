@@ -1,26 +1,24 @@
-// Package delivery is what operators see of a delivery, and do to it: of the rows that jobs and
-// activities have written (package outbox), and of the relays, senders and carriers that work on
-// them.
+// Package delivery shows and changes deliveries: the rows that jobs and activities have written (package
+// outbox), and the relays, senders and carriers that process them.
 //
-//	see   Audit, ReadHistory       what became of each recipient, and why
-//	      Deliveries, EachMessage  a job's rows, counted and one by one
-//	      UnsentJobs, ReadBacklog  what is still to be sent
-//	      DeadLetters, DeadErrors  what gave up, and of what
+//	show  Deliveries, EachMessage  the rows of a job, counted and one by one
+//	      UnsentJobs, ReadBacklog  unsent messages
+//	      DeadLetters, DeadErrors  dead letters and their errors
 //	      SenderStates, QueueStates
-//	do    Recall                   takes back what nobody has seen
+//	do    Recall                   withdraws unread notifications and unsent messages
 //	      Redrive, Discard         dead letters, by a filter
-//	      Prune                    deletes what is old, by Retention
-//	      Forget                   erases what there is of one channel
+//	      Prune                    deletes old rows, by Retention
+//	      Forget                   erases the rows of one channel
 //	      SetSender, PauseSender, ResumeSender
 //	      RebuildQueues, TakeBackQueued, Adopt
 //
-// It stands beside package admin and knows no operation: each function is one bounded step or a
-// walk of such, for whoever composes them. Operations do, and a daemon's retention.
+// Each function is one bounded step or a walk of such steps. The operations of this package and the
+// daemon's retention call them.
 //
 // # States
 //
-// Status.May of package outbox is the table of a message's edges. These are the ones that
-// operators cause, by conditional statements on a row that nobody has in flight:
+// Status.May of package outbox has all transitions of a message. Operators cause these, by conditional
+// statements on rows that are not in flight:
 //
 //	notification   unread ──Recall──► withdrawn
 //
@@ -29,15 +27,15 @@
 //	          DEAD ──Redrive──► PENDING
 //	          DEAD ──Discard──► CANCELLED
 //
-// A PROCESSING message is its relay's. A recall marks it, so that its attempt is the last; nothing
-// else here changes it while its lease lives.
+// A PROCESSING message belongs to its relay. A recall marks it, so that the current attempt is the last;
+// no other function changes it while its lease is valid.
 //
 // # Invariants
 //
 //   - jobs.recalled is the number of rows that recalls have changed, in every
 //     committed state. A message SENT, DEAD or in flight keeps its status in a
 //     recall (I8); one in flight is not tried again.
-//   - What an act changes of a job's messages is in its outbox.Progress, in every committed state.
+//   - The outbox.Progress of a job agrees with the changes to its messages, in every committed state.
 //   - An audit gives every channel and every row of a job exactly one reason, from one
 //     snapshot per page.
 //   - Retention deletes rows of jobs at rest only, and no message that may still be
@@ -52,10 +50,9 @@
 //
 // # Failure behaviour
 //
-// Nothing is retried but what is locked. Each of the calls can be made again after any
-// error, an unknown COMMIT among them, and goes on where it was. Errors of the
-// connection are job.ErrUnreachable, of a lock job.ErrLocked, and outbox.ErrRowsLocked of rows
-// that others keep locked for too long.
+// Only locked rows are retried. Each call can be repeated after any error, including an unknown COMMIT,
+// and resumes. Connection errors are job.ErrUnreachable, lock errors job.ErrLocked, and rows that other
+// sessions lock for too long outbox.ErrRowsLocked.
 //
 // # What it does not promise
 //

@@ -8,7 +8,7 @@ import (
 )
 
 const (
-	// errorKindLength is how many characters of a text tell its kind.
+	// errorKindLength is the number of characters that distinguish kinds of errors.
 	errorKindLength = 300
 	// errorToken is how many letters in a row are taken for a token.
 	errorToken = 32

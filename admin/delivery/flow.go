@@ -18,7 +18,7 @@ type MediumCount struct {
 	Messages int64         `json:"messages"`
 }
 
-// mediumKey is what messages are counted by.
+// mediumKey is the key of a count of messages.
 type mediumKey struct {
 	step        int
 	reason, why outbox.Reason
@@ -115,8 +115,8 @@ func (f *flow) span() int64 {
 	return (slices.Max(at)-slices.Min(at))/f.step() + 1
 }
 
-// told is the flow.
-func (f *flow) told() Flow {
+// result returns the flow.
+func (f *flow) result() Flow {
 	if len(f.bins) == 0 {
 		return Flow{Bins: []FlowBin{}}
 	}

@@ -24,13 +24,13 @@ import (
 var ErrStillSent = errkind.New(errkind.Conflict, "not everything could be erased yet")
 
 const (
-	// forgetKeys is how many jobs, notifications or activities one step looks at.
+	// forgetKeys is the number of jobs, notifications or activities that one step reads.
 	forgetKeys = 1000
-	// forgetRetry is the pause before what others work on is looked at again.
+	// forgetRetry is the pause before rows in use are read again.
 	forgetRetry = 100 * time.Millisecond
 )
 
-// Forgotten counts by table what was erased of one channel, or would be.
+// Forgotten counts by table the rows of one channel that were erased, or would be.
 type Forgotten struct {
 	channels.Forgotten
 
@@ -140,7 +140,7 @@ func (f *forget) begin(ctx context.Context) error {
 	})
 }
 
-// step is one transaction. What it erases is in the event when it commits.
+// step is one transaction. It adds the erased rows to the event.
 func (f *forget) step(ctx context.Context, do func(context.Context, pgx.Tx) (Forgotten, error)) error {
 	var sum Forgotten
 	err := operation.StepTx(ctx, f.pool, func(ctx context.Context, tx pgx.Tx) error {
@@ -179,7 +179,7 @@ func (f Forgotten) plus(g Forgotten) Forgotten {
 	}
 }
 
-// forgotMessage is what one job had.
+// forgotMessage is the counted state of one message.
 type forgotMessage struct {
 	JobID    int64
 	Status   string // empty: no message
@@ -298,7 +298,7 @@ func (f *forget) activities(ctx context.Context) error {
 	return nil
 }
 
-// lists takes the external id out of what names it.
+// lists removes the external id from the lists that contain it.
 func (f *forget) lists(ctx context.Context) error {
 	if f.external == "" {
 		return nil

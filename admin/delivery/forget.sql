@@ -138,7 +138,7 @@ SELECT j.id, j.fence, j.chunks FROM belfry.jobs j
  ORDER BY j.id;
 
 -- name: ForgetRecord :one
--- The event of an erasure, which does not say of whom.
+-- The event of an erasure, without the channel.
 INSERT INTO belfry.events (subject, kind, actor, reason, detail)
 VALUES ('channel', 'forgotten', coalesce(nullif(@actor, ''), session_user), @reason,
         jsonb_build_object('session_user', session_user, 'deleted', @deleted::jsonb))

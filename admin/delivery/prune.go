@@ -24,7 +24,7 @@ const (
 	pruneJobs = 100
 )
 
-// Pruned counts what a prune deleted.
+// Pruned counts the deleted rows.
 type Pruned struct {
 	Notifications int64 `json:"notifications"`
 	Messages      int64 `json:"messages"`

@@ -11,27 +11,27 @@ import (
 
 // pruneInput is the input of `prune`.
 type pruneInput struct {
-	OlderThan *operation.Age `flag:"older-than" label:"AGE" help:"delete everything older than this, as 90d or 36h, whatever retention says; what a cap counts stays"`
+	OlderThan *operation.Age `flag:"older-than" label:"AGE" help:"delete rows older than this, such as 90d or 36h, instead of the configured retention; rows that a cap counts stay"`
 	operation.PlanFlags
 	operation.Act
 }
 
-// PruneReport is what was deleted, or would be.
+// PruneReport counts the rows that were deleted, or would be.
 type PruneReport struct {
 	Plan *operation.Plan `json:"plan,omitempty"` // then nothing was done
 	Pruned
-	// KeepsAll tells that retention deletes nothing.
+	// KeepsAll reports that retention deletes nothing.
 	KeepsAll bool `json:"keeps_all"`
 }
 
-// Affected returns what a receipt counts.
+// Affected returns the number of rows.
 func (r *PruneReport) Affected(string) operation.Affected {
 	return operation.Affected{N: r.Rows(), Noun: "row", Plan: r.Plan}
 }
 
 func pruneOperation() operation.Operation {
 	return operation.Define(operation.Operation{
-		Name: "prune", Short: "Delete what is older than its retention", Role: operation.Admin, Changes: true, Deadline: -1, Events: "the events of retention",
+		Name: "prune", Short: "Delete rows older than their retention", Role: operation.Admin, Changes: true, Deadline: -1, Events: "the events of retention",
 		Long: `Delete notifications of jobs that ended longer ago than retention allows, messages that
 were sent, died or were cancelled longer ago, then jobs of which nothing is left with
 their events, and old events of lanes, schedules and retention, in bounded steps.
@@ -48,22 +48,22 @@ by the sums of their jobs; those of job types of your own are not, and are delet
   belfry prune --older-than 90d --reason "disk is full"`,
 	}, runPrune, func(p *text.Doc, _ pruneInput, out *PruneReport) {
 		if out.KeepsAll {
-			p.Note("retention keeps everything permanently: set retention.notifications, messages, jobs or events, or say --older-than 90d")
+			p.Note("retention keeps everything permanently: set retention.notifications, messages, jobs or events, or use %s", text.Code("--older-than 90d"))
 		}
 		if out.Plan != nil {
 			out.Plan.Text(p, "row", "deleted")
 			return
 		}
-		p.Printf("%s\n", prunedLine("deleted", out.Pruned))
+		p.Line("%s", prunedLine("deleted", out.Pruned))
 	})
 }
 
 func runPrune(ctx context.Context, env *operation.Env, in pruneInput) (*PruneReport, error) {
-	r, words := env.Retention, "what is older than its retention"
+	r, words := env.Retention, "rows older than their retention"
 	if in.OlderThan != nil {
 		old := time.Duration(*in.OlderThan)
 		r.Notifications, r.Messages, r.Jobs, r.Events = old, old, old, old
-		words = "what is older than " + in.OlderThan.String()
+		words = "rows older than " + in.OlderThan.String()
 	}
 	asOf, err := in.Moment(ctx, env)
 	if err != nil {

@@ -1,4 +1,4 @@
--- What recalls, audits and reports say. The other .sql files have the rest, each by its subject.
+-- Statements of recalls and reports. The other .sql files are named after their subjects.
 -- name: MessagesRing :exec
 -- Wakes relays when the transaction commits.
 SELECT belfry.ring('belfry_messages');

@@ -25,7 +25,7 @@ const (
 	// recallKeys is how many messages of the job, or channels with notifications, one
 	// transaction of a recall looks at.
 	recallKeys = 5000
-	// recallRetry is the pause before rows that somebody had locked are looked at again.
+	// recallRetry is the pause before locked rows are read again.
 	recallRetry = 20 * time.Millisecond
 	// recallRetries is how often: about ten seconds, far longer than a relay's claim or
 	// a reader's mark takes.
@@ -36,7 +36,7 @@ const (
 // recalled. What was recalled until then stays recalled.
 var ErrRecallStopped = errkind.New(errkind.Conflict, "the job went on while it was being recalled")
 
-// Recalled counts what a recall did and what it could not do any more.
+// Recalled counts the rows that a recall withdrew, and the rows for which it was too late.
 type Recalled struct {
 	Messages      int64 `json:"messages"`      // cancelled before they were sent
 	Notifications int64 `json:"notifications"` // withdrawn before they were read
@@ -132,7 +132,7 @@ func BeginRecalls(ctx context.Context, pool *pgxpool.Pool, sel job.Selection, ac
 // JobID is the job's.
 func (r *BegunRecall) JobID() int64 { return r.job.ID }
 
-// Run takes back what the job wrote, as Recall does.
+// Run withdraws the rows of the job, like Recall.
 func (r *BegunRecall) Run(ctx context.Context, observe func(RecallProgress)) (Recalled, error) {
 	r.observe = observe
 	if err := r.walk(ctx); err != nil {
@@ -244,7 +244,7 @@ type table struct {
 	late      []*int64
 }
 
-// looked is what one step reports.
+// looked is the result of one step.
 type looked struct {
 	keys, recalled, left int64
 	late                 []int64

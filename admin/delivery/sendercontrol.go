@@ -50,7 +50,7 @@ func (s SenderState) PausedSince() (since *time.Time, subject, name string) {
 	return s.PausedAt, SubjectSender, s.Name
 }
 
-// RelayState is a relay as its last heartbeat told.
+// RelayState is the state of a relay at its last heartbeat.
 type RelayState struct {
 	Name        string    `json:"name" db:"name"`
 	StartedAt   time.Time `json:"started_at" db:"started_at"`
@@ -91,7 +91,7 @@ func senderStates(ctx context.Context, tx pgx.Tx, name string, alive time.Durati
 	return pgx.CollectRows(rows, pgx.RowToStructByName[SenderState])
 }
 
-// SenderChange is what an operator says of a sender instead of its configuration.
+// SenderChange overrides the configured limits of a sender.
 type SenderChange struct {
 	// Rate and Slots tell which of the two are said; nil takes one back to the
 	// configuration's.
@@ -101,8 +101,8 @@ type SenderChange struct {
 }
 
 // SetSender changes a sender's limits while relays run: they follow within a second or
-// so. It is not known here which senders there are: any name can be said something
-// about. What is not allowed is *job.InvalidError. The act is recorded (I14).
+// so. Any name is accepted, because the database does not have a list of senders. Invalid values are a
+// *job.InvalidError. The act is recorded (I14).
 func SetSender(ctx context.Context, pool *pgxpool.Pool, name string, c SenderChange, alive time.Duration, act job.Act) (SenderState, error) {
 	return senderAct(ctx, pool, name, alive, act, queries.senderSet, pgx.StrictNamedArgs{
 		"name": name, "rate": c.Rate, "slots": c.Slots, "rate_per_second": c.RatePerSecond, "concurrency": c.Concurrency,

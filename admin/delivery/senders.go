@@ -62,19 +62,18 @@ type senderChange struct {
 func senderOperations() []operation.Operation {
 	return []operation.Operation{
 		operation.Define(operation.Operation{
-			Name: "senders list", Offers: "name pause_reason", Short: "List senders, what operators set, and the relays", Role: operation.Viewer, Rows: "senders",
-			Long: `List the senders of live relays and of this configuration, and those that an operator
-has changed: whether they are ready, no relay has them, they are paused or a circuit
-breaker keeps calls from them; how many messages a second their providers took and did
-not take over the last seconds, how many relays have ready for them, and the limits that
-live relays work by. (set) marks what an operator set, and a sender without a live relay
-has its limits "as configured". Then the relays, by their last heartbeat, and how many
-messages each has in flight.`,
+			Name: "senders list", Offers: "name pause_reason", Short: "List senders, their limits, and relays", Role: operation.Viewer, Rows: "senders",
+			Long: `List the senders of live relays and of this configuration, and senders that an operator has
+changed: their state (ready, no relay, paused, or blocked by a circuit breaker), accepted
+and rejected messages per second over the last seconds, messages that wait in relays, and
+the limits of the live relays. (set) marks limits set by an operator. Limits of a sender
+without a live relay are "as configured". A second table lists the relays, by their last
+heartbeat, with their messages in flight.`,
 		}, listSenders, sendersText),
 		operation.Define(operation.Operation{
 			Name: "senders set", Short: "Change a sender's limits while relays run", Role: operation.Operator, Changes: true, Events: "the sender's events",
-			Long: `Change a sender's limits. Live relays follow within a second or so; the configuration
-counts again with default, or nothing after the =. Keys:
+			Long: `Change a sender's limits. Live relays follow within about a second. The value default, or
+an empty value, restores the configured limit. Keys:
 
 {keys}`,
 			Example: `  belfry senders set fcm rate_per_second=200 --reason "provider asked for it"
@@ -85,22 +84,21 @@ counts again with default, or nothing after the =. Keys:
 			return actedOn(ctx, env, s, err)
 		}, func(p *text.Doc, _ senderChange, s Sender) { senderText(p, s) }),
 		senderActOperation(operation.Operation{
-			Name: "senders pause", Short: "Stop a sender: its provider is not called until it is resumed",
-			Long: `Stop a sender: from the next second or so on no relay calls its provider, and its
-messages wait, none of their attempts counted. Calls in progress end by themselves. A
-sender that is paused already stays as it is. Routes do not go round it: its messages
-do not fail over.`,
+			Name: "senders pause", Short: "Pause a sender: its provider is not called until it is resumed",
+			Long: `Pause a sender: within about a second relays stop calling its provider, and its messages
+wait without counting attempts. Calls in progress finish. A paused sender does not change.
+Its messages do not fail over to the next medium of their route.`,
 			SQL: `INSERT INTO belfry.senders (name, paused_at, paused_by, pause_reason) VALUES ('fcm', now(), 'ann', 'credentials') ON CONFLICT (name) DO UPDATE SET paused_at = excluded.paused_at, paused_by = excluded.paused_by, pause_reason = excluded.pause_reason WHERE senders.paused_at IS NULL;`,
 		}, PauseSender),
 		senderActOperation(operation.Operation{
-			Name: "senders resume", Short: "Open a paused sender",
-			Long: `Open a paused sender: what has waited is sent within its limits. A sender that is
-open already stays as it is.`,
+			Name: "senders resume", Short: "Resume a paused sender",
+			Long: `Resume a paused sender: waiting messages are sent within its limits. An open sender does
+not change.`,
 			SQL: `UPDATE belfry.senders SET paused_at = NULL, paused_by = NULL, pause_reason = '' WHERE name = 'fcm';`,
 		}, ResumeSender),
 		operation.Timeline{
-			Noun: "senders", Values: "senders list", Subject: SubjectSender, Label: "SENDER", Short: "Show when senders were changed, paused and opened, newest first",
-			Example: "  belfry senders events\n  belfry senders events fcm --json", None: "no sender was ever changed or paused",
+			Noun: "senders", Values: "senders list", Subject: SubjectSender, Label: "SENDER", Short: "Show changes, pauses and resumptions of senders, newest first",
+			Example: "  belfry senders events\n  belfry senders events fcm --json", None: "no sender has events",
 		}.Events(),
 	}
 }
@@ -114,8 +112,7 @@ func senderActOperation(o operation.Operation, do func(context.Context, *pgxpool
 	}, func(p *text.Doc, _ senderActInput, s Sender) { senderText(p, s) })
 }
 
-// listSenders adds the senders of the configuration that no live relay has and nobody has
-// said anything about.
+// listSenders adds configured senders that no live relay has and no operator has changed.
 func listSenders(ctx context.Context, env *operation.Env, _ operation.None) (Senders, error) {
 	list, relays, err := SenderStates(ctx, env.DB, RelayAlive)
 	if err != nil {
@@ -130,7 +127,7 @@ func listSenders(ctx context.Context, env *operation.Env, _ operation.None) (Sen
 	return Senders{list, relays}, nil
 }
 
-// actedOn tells what the sender is now, and whether somebody may have misnamed it.
+// actedOn returns the sender, with a note if its name may be wrong.
 func actedOn(ctx context.Context, env *operation.Env, s SenderState, err error) (Sender, error) {
 	if err != nil || s.Relays > 0 {
 		return Sender{SenderState: s}, operation.Refused(err, map[string]string{"name": "sender"})
@@ -150,41 +147,50 @@ func actedOn(ctx context.Context, env *operation.Env, s SenderState, err error) 
 	}
 	slices.Sort(names)
 	names = slices.Compact(names)
-	return Sender{s, fmt.Sprintf("no live relay and no configuration here has a sender %s; there are: %s%s",
+	return Sender{s, fmt.Sprintf("no live relay has a sender %s, nor does this configuration; known senders: %s%s",
 		s.Name, text.OrNone(strings.Join(names, ", ")), keys.Hint(s.Name, names))}, nil
 }
 
 func sendersText(p *text.Doc, _ operation.None, out Senders) {
 	if len(out.Senders) == 0 {
-		p.Printf("no relay with a sender lives, none is configured, and no operator has changed any\n")
+		p.Line("no sender is configured, has a live relay, or was changed by an operator")
 	} else {
 		t := text.NewTable("SENDER", "MEDIUM", "STATE", ">SENT/S", ">FAILED/S", ">WAITING", ">RATE", ">CONCURRENCY", ">RELAYS", "PAUSED", "BY", "REASON")
 		for _, s := range out.Senders {
-			sent, failed, waiting := "", "", ""
+			sent, failed, waiting := "", "", text.CellOf("")
 			if s.Relays > 0 {
-				sent, failed, waiting = PerSecond(s.SentPerSecond), PerSecond(s.FailedPerSecond), text.Grouped(int64(s.Waiting))
+				sent, failed, waiting = PerSecond(s.SentPerSecond), PerSecond(s.FailedPerSecond), text.Count(s.Waiting)
 			}
-			t.Add(s.Name, s.Medium, SenderShown(s), sent, failed, waiting, rateText(s), slotsText(s), text.Int(int64(s.Relays)), p.ClockOr(s.PausedAt, ""), s.PausedBy, text.OneLine(s.PauseReason, 80))
+			t.Add(text.Ref("sender", s.Name), s.Medium, senderStatus(s), sent, failed, waiting, rateText(s), slotsText(s), s.Relays, s.PausedAt, s.PausedBy, text.OneLine(s.PauseReason, 80))
 		}
 		p.Table(t)
 	}
 	if len(out.Relays) == 0 {
 		return
 	}
-	p.Printf("\n")
+	p.Heading("relays")
 	t := text.NewTable("RELAY", "STATE", ">IN FLIGHT", "HEARTBEAT", "STARTED", "SENDERS")
 	for _, r := range out.Relays {
 		state := "silent"
 		if r.Live {
 			state = "live"
 		}
-		t.Add(text.OneLine(r.Name, 80), state, text.Grouped(int64(r.InFlight)), p.Clock(r.HeartbeatAt), p.Clock(r.StartedAt), strings.Join(r.Senders, ", "))
+		t.Add(text.OneLine(r.Name, 80), text.Status(state), r.InFlight, r.HeartbeatAt, r.StartedAt, strings.Join(r.Senders, ", "))
 	}
 	p.Table(t)
 }
 
-// SenderShown is whether its provider is called: it is ready, no relay has it, an operator has paused
-// it, or the breaker of a relay keeps calls from it. "Open" is a word of breakers alone.
+// senderStatus returns the state of a sender as a status.
+func senderStatus(s SenderState) text.StatusCell {
+	word, more, _ := strings.Cut(SenderShown(s), " ")
+	if more != "" {
+		more = " " + more
+	}
+	return text.Status(word, more)
+}
+
+// SenderShown returns the state of a sender: ready, without a relay, paused by an operator, or blocked by
+// the breaker of a relay. Only breakers are "open".
 func SenderShown(s SenderState) string {
 	switch {
 	case s.PausedAt != nil:
@@ -199,7 +205,7 @@ func SenderShown(s SenderState) string {
 	return "ready"
 }
 
-// PerSecond is a rate a second; "0": there was nothing.
+// PerSecond formats a rate per second.
 func PerSecond(perSecond float64) string {
 	if perSecond >= 10 {
 		return text.Grouped(int64(perSecond + 0.5))
@@ -208,19 +214,19 @@ func PerSecond(perSecond float64) string {
 }
 
 func senderText(p *text.Doc, s Sender) {
-	p.Printf("%s\n", senderLine(p.Times, s.SenderState))
+	p.Line("%s", senderLine(s.SenderState))
 	if s.Note != "" {
 		p.Note("%s", s.Note)
 	}
 }
 
-// senderLine is one line about a sender.
-func senderLine(times text.Times, s SenderState) string {
-	limits := fmt.Sprintf("rate %s, concurrency %s, %s", rateText(s), slotsText(s), text.Counted(int64(s.Relays), "live relay"))
+// senderLine summarizes a sender.
+func senderLine(s SenderState) text.Line {
+	limits := text.Sprintf("rate %s, concurrency %s, %s", rateText(s), slotsText(s), text.Counted(int64(s.Relays), "live relay"))
 	if s.PausedAt == nil {
-		return fmt.Sprintf("sender %s is open; %s", s.Name, limits)
+		return text.Sprintf("sender %s is open; %s", text.Ref("sender", s.Name), limits)
 	}
-	return fmt.Sprintf("sender %s is paused since %s by %s; %s; `belfry senders resume %s` opens it", s.Name, times.Clock(*s.PausedAt), s.PausedBy, limits, s.Name)
+	return text.Sprintf("sender %s is paused since %s by %s; %s; %s", text.Ref("sender", s.Name), *s.PausedAt, s.PausedBy, limits, text.Command("senders resume", s.Name).To("resume it"))
 }
 
 const asConfigured = "as configured"
@@ -238,7 +244,7 @@ func slotsText(s SenderState) string {
 	return limitText(s.Concurrency, s.InForce, func(l outbox.SenderLimits) int { return l.Concurrency }, func(n int) string { return text.Grouped(int64(n)) })
 }
 
-// limitText is one limit: what live relays work by, and whether an operator set it.
+// limitText returns the limit of live relays, and whether an operator set it.
 func limitText[T float64 | int](set *T, live []outbox.SenderLimits, of func(outbox.SenderLimits) T, text func(T) string) string {
 	var inForce []string
 	for _, l := range live {

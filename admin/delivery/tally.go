@@ -25,7 +25,7 @@ func ReasonOf(status outbox.Status, reason outbox.Reason, awaited, aborted bool)
 	return outbox.ReasonSent, ""
 }
 
-// Tally counts messages by what has become of them, and by why.
+// Tally counts messages by fate and reason.
 type Tally map[outbox.Reason]map[outbox.Reason]int64
 
 // Add counts n rows of a reason and its cause.

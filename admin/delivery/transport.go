@@ -18,7 +18,7 @@ import (
 type Transport struct {
 	Transport string           `json:"transport"` // configured here
 	Server    string           `json:"server"`    // of the carrier, without user and password; "": there is none
-	Error     string           `json:"error"`     // why the carrier does not tell what is inside; "": it does
+	Error     string           `json:"error"`     // the error of the query of the carrier; "" means none
 	Queues    []TransportQueue `json:"queues"`
 	Relays    []RelayState     `json:"relays"` // by their last heartbeat
 }
@@ -30,9 +30,9 @@ type TransportQueue struct {
 	Carrier *CarrierQueue `json:"carrier"` // null: no carrier is configured, or it does not answer
 }
 
-// CarrierQueue is what is inside of a queue of the carrier.
+// CarrierQueue is the contents of a queue of the carrier.
 type CarrierQueue struct {
-	InStep  bool            `json:"in_step"` // its memory is that of the present epoch
+	InStep  bool            `json:"in_step"` // its memory belongs to the present epoch
 	Ready   int64           `json:"ready"`
 	Later   int64           `json:"later"`
 	Taken   int64           `json:"taken"`
@@ -57,12 +57,12 @@ type TransportDone struct {
 	Emptied  bool            `json:"emptied"`        // the carrier
 }
 
-// Affected returns what a receipt counts.
+// Affected returns the number of messages.
 func (d *TransportDone) Affected(string) operation.Affected {
 	return operation.Affected{N: d.Messages, Noun: "message", Plan: d.Plan}
 }
 
-// transportAct is the input of what is done to all that is QUEUED.
+// transportAct is the input of acts on all QUEUED messages.
 type transportAct struct {
 	operation.PlanFlags
 	operation.Act
@@ -73,7 +73,7 @@ const drained, pushedAgain = "taken back", "pushed again"
 func transportOperations() []operation.Operation {
 	return []operation.Operation{
 		operation.Define(operation.Operation{
-			Name: "transport status", Short: "Show what is in the carrier, who works on it, and what is QUEUED", Role: operation.Viewer, Rows: "queues",
+			Name: "transport status", Short: "Show the messages in the carrier, its workers, and QUEUED messages", Role: operation.Viewer, Rows: "queues",
 			Long: `Show where relays of this configuration get their messages from, and for each of a
 carrier's two queues what is inside: READY to be taken, LATER, TAKEN by workers, where
 that is bounded how many may be taken and later AT MOST, and ids of DEAD letters that
@@ -137,11 +137,11 @@ messages. It asks on a terminal; elsewhere say --yes.`,
 			done.Plan.Text(p, "message", drained)
 			return
 		}
-		p.Printf("%s taken back%s\n", text.Counted(done.Messages, "message"), map[bool]string{true: "; the carrier is empty", false: ""}[done.Emptied])
+		p.Line("%s taken back%s", text.Counted(done.Messages, "message"), map[bool]string{true: "; the carrier is empty", false: ""}[done.Emptied])
 	})
 }
 
-// transportStatus asks the database and the carrier. With a result an error is the carrier's.
+// transportStatus queries the database and the carrier. An error with a result is an error of the carrier.
 func transportStatus(ctx context.Context, env *operation.Env, _ operation.None) (*Transport, error) {
 	states, err := QueueStates(ctx, env.DB)
 	if err != nil {
@@ -178,7 +178,7 @@ func transportStatus(ctx context.Context, env *operation.Env, _ operation.None) 
 	return out, nil
 }
 
-// insideCarrier asks the carrier what is inside its queues, once.
+// insideCarrier queries the queues of the carrier once, and closes it.
 func insideCarrier(ctx context.Context, broker relay.Broker) ([]relay.QueueStatus, error) {
 	inside, err := broker.Queues(ctx)
 	return inside, errors.Join(err, broker.Close())
@@ -201,33 +201,34 @@ func insideOf(q QueueState, in relay.QueueStatus) *CarrierQueue {
 
 func transportText(p *text.Doc, _ operation.None, out *Transport) {
 	if out.Server == "" {
-		p.Printf("transport %s: relays claim from the database, and there is no carrier\n\n", out.Transport)
+		p.Line("transport %s: relays claim from the database, and there is no carrier", out.Transport)
 	} else {
-		p.Printf("transport %s at %s\n\n", out.Transport, out.Server)
+		p.Line("transport %s at %s", out.Transport, out.Server)
 	}
+	p.Heading("queues")
 	t := text.NewTable("QUEUE", ">READY", ">LATER", ">TAKEN", ">AT MOST", ">DEAD", ">QUEUED", ">OLDEST", "PUSHED BY", "EPOCH SINCE", "STATE")
 	workers := text.NewTable("WORKER", "QUEUE", ">TAKEN", "SEEN")
 	bounded := false
 	for _, q := range out.Queues {
 		cells := []any{q.Name, "", "", "", "", ""}
 		if c := q.Carrier; c != nil {
-			most := ""
+			most := text.CellOf("")
 			if c.Most > 0 {
-				most, bounded = text.Grouped(c.Most), true
+				most, bounded = text.Count(c.Most), true
 			}
-			cells = []any{q.Name, text.Grouped(c.Ready), text.Grouped(c.Later), text.Grouped(c.Taken), most, text.Grouped(c.Dead)}
+			cells = []any{q.Name, c.Ready, c.Later, c.Taken, most, c.Dead}
 			for _, w := range c.Workers {
-				workers.Add(text.OneLine(w.Name, 80), q.Name, text.Grouped(w.Taken), p.ClockOr(w.Seen, "not alive"))
+				workers.Add(text.OneLine(w.Name, 80), q.Name, w.Taken, text.Or(w.Seen, "not alive"))
 			}
 		}
-		oldest, by := "", "nobody"
+		oldest, by := text.CellOf(""), "no relay"
 		if q.Oldest != nil {
-			oldest = text.Short(*q.Oldest)
+			oldest = text.Duration(*q.Oldest)
 		}
 		if q.LeadsUntil != nil {
 			by = text.OneLine(q.Dispatcher, 60)
 		}
-		t.Add(append(cells, text.Bounded(q.Queued, QueueCounts), oldest, by, p.ClockOr(q.EpochAt, "never"), queueText(out, q))...)
+		t.Add(append(cells, text.Bounded(q.Queued, QueueCounts), oldest, by, text.Or(q.EpochAt, "never"), text.Status(queueText(out, q)))...)
 	}
 	if out.Server == "" {
 		for _, heading := range []string{"READY", "LATER", "TAKEN", "DEAD"} {
@@ -239,32 +240,32 @@ func transportText(p *text.Doc, _ operation.None, out *Transport) {
 	}
 	p.Table(t)
 	if !workers.Empty() {
-		p.Printf("\n")
+		p.Heading("workers")
 		p.Table(workers)
 	}
 	if len(out.Relays) == 0 {
 		return
 	}
-	p.Printf("\n")
+	p.Heading("relays")
 	relays := text.NewTable("RELAY", "STATE", "TRANSPORT", ">IN FLIGHT", "HEARTBEAT")
 	for _, r := range out.Relays {
 		state := "live"
 		if !r.Live {
 			state = "dead"
 		}
-		relays.Add(text.OneLine(r.Name, 80), state, r.Transport, text.Grouped(int64(r.InFlight)), p.Clock(r.HeartbeatAt))
+		relays.Add(text.OneLine(r.Name, 80), text.Status(state), r.Transport, r.InFlight, r.HeartbeatAt)
 	}
 	p.Table(relays)
 }
 
-// queueText is in a word or two what is particular about a queue.
+// queueText summarizes the state of a queue.
 func queueText(out *Transport, q TransportQueue) string {
 	var parts []string
 	if q.LeadsUntil != nil && out.Transport != q.Transport {
 		parts = append(parts, "pushed to "+q.Transport)
 	}
 	if q.LeadsUntil == nil && q.Queued > 0 {
-		parts = append(parts, "nobody pushes")
+		parts = append(parts, "not pushed")
 	}
 	if c := q.Carrier; c != nil {
 		if c.Full {
@@ -283,7 +284,7 @@ func queueText(out *Transport, q TransportQueue) string {
 	return strings.Join(parts, ", ")
 }
 
-// carrierFree refuses while relays work on a carrier, or one that died may still be taken to push.
+// carrierFree returns an error while relays use a carrier, or a dead relay still holds the right to push.
 func carrierFree(ctx context.Context, env *operation.Env) error {
 	_, relays, err := SenderStates(ctx, env.DB, RelayAlive)
 	if err != nil {

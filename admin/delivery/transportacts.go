@@ -9,7 +9,7 @@ import (
 	"github.com/belfryhq/belfry/internal/text"
 )
 
-// rebuildTransport has what is QUEUED pushed again. The count that is compared is the act's own.
+// rebuildTransport has QUEUED messages pushed again, and compares its own count with the plan.
 func rebuildTransport(ctx context.Context, env *operation.Env, in transportAct) (*TransportDone, error) {
 	plan, by, err := planRebuild(ctx, env)
 	if err != nil {
@@ -28,7 +28,7 @@ func rebuildTransport(ctx context.Context, env *operation.Env, in transportAct) 
 	return &TransportDone{Messages: n, By: by}, nil
 }
 
-// planRebuild says what would be pushed again, and by which relay.
+// planRebuild returns the messages to push again, and the relay.
 func planRebuild(ctx context.Context, env *operation.Env) (plan *operation.Plan, by string, err error) {
 	plan, states, err := planQueues(ctx, env, pushedAgain)
 	if err != nil {
@@ -61,7 +61,7 @@ func planQueues(ctx context.Context, env *operation.Env, outcome string) (*opera
 	return p, states, err
 }
 
-// pushedBy says who pushes again, and when.
+// pushedBy returns the relay that pushes again, and when.
 func pushedBy(relay string) string {
 	if relay == "" {
 		return "by the next relay that works on a carrier"
@@ -74,10 +74,10 @@ func rebuiltText(p *text.Doc, _ transportAct, done *TransportDone) {
 		done.Plan.Text(p, "message", pushedAgain)
 		return
 	}
-	p.Printf("%s to be pushed again, %s\n", text.Counted(done.Messages, "message"), pushedBy(done.By))
+	p.Line("%s to be pushed again, %s", text.Counted(done.Messages, "message"), pushedBy(done.By))
 }
 
-// drainTransport takes everything back and empties the carrier.
+// drainTransport takes all messages back and empties the carrier.
 func drainTransport(ctx context.Context, env *operation.Env, in transportAct) (*TransportDone, error) {
 	busy := carrierFree(ctx, env)
 	if in.DryRun {
@@ -90,7 +90,7 @@ func drainTransport(ctx context.Context, env *operation.Env, in transportAct) (*
 	if busy != nil {
 		return nil, busy
 	}
-	if in.Plan != nil { // nobody pushes: nothing more is QUEUED meanwhile
+	if in.Plan != nil { // no relay pushes, so that the number cannot grow
 		plan, _, err := planQueues(ctx, env, drained)
 		if err == nil {
 			err = in.Agrees(plan, "message", drained)
@@ -107,7 +107,7 @@ func drainTransport(ctx context.Context, env *operation.Env, in transportAct) (*
 	if err != nil {
 		return done, err
 	}
-	if err := carrierFree(ctx, env); err != nil { // one has started meanwhile, and pushes
+	if err := carrierFree(ctx, env); err != nil { // a relay has started meanwhile
 		return done, err
 	}
 	states, err := QueueStates(ctx, env.DB)
@@ -116,7 +116,7 @@ func drainTransport(ctx context.Context, env *operation.Env, in transportAct) (*
 	}
 	for _, q := range states {
 		if q.Queued > 0 {
-			return done, operation.Conflict("%s of the queue %s are locked by somebody and left; repeat `belfry transport drain`", text.CountedTo(q.Queued, QueueCounts, "message"), q.Name)
+			return done, operation.Conflict("%s of the queue %s are locked by another session and were not taken back; repeat `belfry transport drain`", text.CountedTo(q.Queued, QueueCounts, "message"), q.Name)
 		}
 	}
 	if env.Carrier.Open == nil {
@@ -133,7 +133,7 @@ func drainTransport(ctx context.Context, env *operation.Env, in transportAct) (*
 	return done, RecordEmptied(ctx, env.DB, env.Carrier.Transport, in.By(env))
 }
 
-// planDrain says what would be taken back and emptied: nothing, while relays work on a carrier.
+// planDrain returns the effect of a drain. It is nothing while relays use a carrier.
 func planDrain(ctx context.Context, env *operation.Env, busy error) (*operation.Plan, error) {
 	if held := new(operation.HeldError); busy != nil && !errors.As(busy, &held) {
 		return nil, busy

@@ -13,7 +13,7 @@ import (
 	"github.com/belfryhq/belfry/outbox"
 )
 
-// Unsent is a job with messages that are not final, and what they may wait for.
+// Unsent is a job with messages that are not final, and the possible causes.
 type Unsent struct {
 	JobID   int64
 	Type    string
@@ -39,7 +39,7 @@ func UnsentJobs(ctx context.Context, pool *pgxpool.Pool, ids []int64, most int) 
 		return err
 	})
 	if err != nil {
-		return nil, fmt.Errorf("look for unsent messages: %w", err)
+		return nil, fmt.Errorf("read unsent messages: %w", err)
 	}
 	return list, nil
 }

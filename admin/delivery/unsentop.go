@@ -13,16 +13,16 @@ import (
 	"github.com/belfryhq/belfry/outbox"
 )
 
-// Carriers are who may send: the senders of this configuration, and live relays.
+// Carriers are the senders of this configuration and the live relays.
 type Carriers struct {
 	Configured []string // media
 	Live       []RelayState
-	Copied     bool   // the database is not adopted: relays wait
-	Halted     bool   // everything is
-	Flags      string // that name this configuration's files to belfry, with a blank before each
+	Copied     bool   // the database is not adopted, and relays wait
+	Halted     bool   // belfry is halted
+	Flags      string // flags with this configuration's files, each after a blank
 }
 
-// CarriersOf reads who may send now.
+// CarriersOf reads the senders and live relays.
 func CarriersOf(ctx context.Context, env *operation.Env) (Carriers, error) {
 	c := Carriers{Configured: env.Media, Flags: env.ConfigFlags}
 	_, relays, err := SenderStates(ctx, env.DB, RelayAlive)
@@ -44,14 +44,14 @@ func (c Carriers) Alive(medium string) bool {
 	return slices.ContainsFunc(c.Live, func(r RelayState) bool { return slices.Contains(r.Media, medium) })
 }
 
-// Standstill says why the messages of a job are not sent, and what to do about it.
+// Standstill is the reason why messages of a job are not sent, and the remedy.
 type Standstill struct {
 	Why, Remedy string
 	Moving      bool // a relay sends them
 }
 
-// Standstill judges one job at an instant of this machine's clock, which only adds detail.
-// Nothing stands still while a relay has a sender for the next medium and something is due.
+// Standstill returns the standstill of a job. now, by this machine's clock, is for the text only. Messages
+// move while a live relay has a sender for the next medium and messages are due.
 func (c Carriers) Standstill(u Unsent, now time.Time) Standstill {
 	var lacking []string
 	for _, medium := range u.Route {
@@ -61,36 +61,36 @@ func (c Carriers) Standstill(u Unsent, now time.Time) Standstill {
 	}
 	switch {
 	case u.Status == job.Aborted:
-		return Standstill{Why: "held, the job is ABORTED", Remedy: fmt.Sprintf("`belfry resume %d`", u.JobID)}
+		return Standstill{Why: "held, the job is ABORTED", Remedy: text.Command("resume", u.JobID).String()}
 	case u.Awaits:
-		return Standstill{Why: "held, the job waits for approval", Remedy: fmt.Sprintf("`belfry jobs approve %d --dry-run` shows what would go out", u.JobID)}
+		return Standstill{Why: "held, the job waits for approval", Remedy: text.Command("jobs approve", u.JobID).Flag("dry-run").To("show the recipients").String()}
 	case u.Held:
-		return Standstill{Why: "held, lane " + u.Lane + " is paused", Remedy: "`belfry lanes resume " + u.Lane + "`"}
+		return Standstill{Why: "held, lane " + u.Lane + " is paused", Remedy: text.Command("lanes resume", u.Lane).String()}
 	case c.Halted:
-		return Standstill{Why: "held, belfry is halted", Remedy: "`belfry unhalt`"}
+		return Standstill{Why: "held, belfry is halted", Remedy: text.Command("unhalt").String()}
 	case c.Copied:
-		return Standstill{Why: "the database is a copy or was moved, and relays wait", Remedy: "`belfry adopt` shows what would leave, and lets it"}
+		return Standstill{Why: "the database is a copy or was moved, and relays wait", Remedy: text.Command("adopt").To("show the waiting messages and adopt the database").String()}
 	case len(lacking) == len(u.Route) && len(c.Configured) == 0 && len(c.Live) == 0:
 		return Standstill{
-			Why: "nobody has a sender for " + strings.Join(lacking, " or "),
+			Why: "no sender for " + strings.Join(lacking, " or "),
 			Remedy: "to try it, leave `belfry fake --write fake.yaml` running and `belfry run --deliver" + c.Flags +
 				" --config fake.yaml`; real ones are `senders` in the configuration",
 		}
 	case len(lacking) > 0 && lacking[0] == u.Route[0]:
-		return Standstill{Why: "nobody has a sender for " + strings.Join(lacking, " or "), Remedy: "add one with medium: " + lacking[0] + " to `senders` in the configuration"}
+		return Standstill{Why: "no sender for " + strings.Join(lacking, " or "), Remedy: "add one with medium: " + lacking[0] + " to `senders` in the configuration"}
 	case u.DueIn != nil && *u.DueIn > 0:
 		s := Standstill{Why: fmt.Sprintf("the first is due %s%s", text.LocalClock(now.Add(*u.DueIn)), waitsFor(u.Reason))}
 		if !c.Alive(u.Route[0]) {
-			s.Remedy = "`belfry run --deliver` sends them then, or `belfry relay` or a daemon"
+			s.Remedy = "to send them then, start a daemon, " + text.Command("relay").String() + " or " + text.Command("run").Flag("deliver").String()
 		}
 		return s
 	case c.Alive(u.Route[0]):
-		return Standstill{Why: "relays are sending them" + waitsFor(u.Reason), Remedy: fmt.Sprintf("`belfry jobs watch %d`", u.JobID), Moving: u.Reason == ""}
+		return Standstill{Why: "relays are sending them" + waitsFor(u.Reason), Remedy: text.Command("jobs watch", u.JobID).String(), Moving: u.Reason == ""}
 	}
-	return Standstill{Why: "due, and no relay is running" + waitsFor(u.Reason), Remedy: "`belfry run --deliver` sends them, or `belfry relay` or a daemon"}
+	return Standstill{Why: "due, and no relay is running" + waitsFor(u.Reason), Remedy: "to send them, start a daemon, " + text.Command("relay").String() + " or " + text.Command("run").Flag("deliver").String()}
 }
 
-// Text is why and what to do.
+// Text returns the reason and the remedy.
 func (s Standstill) Text() string {
 	if s.Remedy == "" {
 		return s.Why
@@ -98,7 +98,7 @@ func (s Standstill) Text() string {
 	return s.Why + ": " + s.Remedy
 }
 
-// StandstillOf says why the messages of one job are not sent; nothing when none waits.
+// StandstillOf returns the standstill of one job. It is empty if no message waits.
 func StandstillOf(ctx context.Context, env *operation.Env, id int64) (Standstill, error) {
 	c, err := CarriersOf(ctx, env)
 	if err != nil {
@@ -119,7 +119,7 @@ func StandstillOf(ctx context.Context, env *operation.Env, id int64) (Standstill
 	return still, err
 }
 
-// jobNames names jobs, three at most: "jobs 7, 9 and 2 more".
+// jobNames lists jobs, three at most: "jobs 7, 9 and 2 more".
 func jobNames(ids []int64) string {
 	names := make([]string, len(ids))
 	for i, id := range ids {
@@ -131,7 +131,7 @@ func jobNames(ids []int64) string {
 	return "jobs " + operation.SomeNames(names)
 }
 
-// waitsFor says what a message waits for, in brackets.
+// waitsFor returns the reason of a wait in brackets.
 func waitsFor(r outbox.Reason) string {
 	if r == "" {
 		return ""

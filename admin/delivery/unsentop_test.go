@@ -30,15 +30,15 @@ func TestStandstill_SaysWhyAndWhatToDo(t *testing.T) {
 	}{
 		"no senders at all": {
 			delivery.Carriers{Flags: " --config config.yaml"}, delivery.Unsent{Route: []string{"push", "sms"}, DueIn: &past},
-			"nobody has a sender for push or sms", "to try it, leave `belfry fake --write fake.yaml` running and `belfry run --deliver --config config.yaml --config fake.yaml`; real ones are `senders` in the configuration", false,
+			"no sender for push or sms", "to try it, leave `belfry fake --write fake.yaml` running and `belfry run --deliver --config config.yaml --config fake.yaml`; real ones are `senders` in the configuration", false,
 		},
 		"no sender of the medium": {
 			delivery.Carriers{Configured: []string{"sms"}}, delivery.Unsent{Route: []string{"push", "sms"}, DueIn: &past},
-			"nobody has a sender for push", "add one with medium: push to `senders` in the configuration", false,
+			"no sender for push", "add one with medium: push to `senders` in the configuration", false,
 		},
 		"a copy": {
 			delivery.Carriers{Live: pushes, Copied: true}, delivery.Unsent{JobID: 7, Route: []string{"push"}, DueIn: &past},
-			"the database is a copy or was moved, and relays wait", "`belfry adopt` shows what would leave, and lets it", false,
+			"the database is a copy or was moved, and relays wait", "show the waiting messages and adopt the database: `belfry adopt`", false,
 		},
 		"aborted": {
 			delivery.Carriers{}, delivery.Unsent{JobID: 7, Status: job.Aborted, Held: true, Route: []string{"push"}},
@@ -54,7 +54,7 @@ func TestStandstill_SaysWhyAndWhatToDo(t *testing.T) {
 		},
 		"due later, for nobody": {
 			delivery.Carriers{Configured: []string{"push"}}, delivery.Unsent{Route: []string{"push"}, DueIn: &in},
-			"the first is due " + text.LocalClock(admintest.Noon().Add(in)), "`belfry run --deliver` sends them then, or `belfry relay` or a daemon", false,
+			"the first is due " + text.LocalClock(admintest.Noon().Add(in)), "to send them then, start a daemon, `belfry relay` or `belfry run --deliver`", false,
 		},
 		"a relay has them": {
 			delivery.Carriers{Live: pushes}, delivery.Unsent{JobID: 7, Route: []string{"push", "sms"}},
@@ -66,7 +66,7 @@ func TestStandstill_SaysWhyAndWhatToDo(t *testing.T) {
 		},
 		"no relay": {
 			delivery.Carriers{Configured: []string{"push"}}, delivery.Unsent{Route: []string{"push"}, DueIn: &past},
-			"due, and no relay is running", "`belfry run --deliver` sends them, or `belfry relay` or a daemon", false,
+			"due, and no relay is running", "to send them, start a daemon, `belfry relay` or `belfry run --deliver`", false,
 		},
 	} {
 		require.Equal(t, delivery.Standstill{Why: c.why, Remedy: c.remedy, Moving: c.moving}, c.carriers.Standstill(c.job, admintest.Noon()), name)

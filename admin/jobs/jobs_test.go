@@ -244,7 +244,7 @@ func TestLists_CountTo10000(t *testing.T) {
 
 	dbtest.Past(t, d.DB.Pool, `INSERT INTO belfry.messages (job_id, channel_id, next_attempt_at, status, push) SELECT 1, g, now(), 'QUEUED', 1 FROM generate_series(1, 10002) g`)
 	require.NoError(t, d.Run("transport status"))
-	require.Regexp(t, `(?m)^bulk +10,000\+ +nobody`, d.Out)
+	require.Regexp(t, `(?m)^bulk +10,000\+ +no relay`, d.Out)
 	require.Contains(t, d.JSON, `"queued":10001,`)
 	require.Contains(t, fmt.Sprint(d.Examined().Findings), "10,000+ messages of the queue bulk are QUEUED for ")
 }

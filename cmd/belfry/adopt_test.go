@@ -71,10 +71,10 @@ func requireNothingLeaves(t *testing.T, copied func(*dbtest.DB) *dbtest.DB) {
 	require.Equal(t, codeConfiguration, r.code, r.stderr)
 	require.Contains(t, r.stderr, "belfry: this database is a copy or was moved: it is not where belfry was made or adopted, and nothing leaves it: made on database "+made+" of server ")
 	require.NotContains(t, r.stderr, "no message is due")
-	require.Contains(t, r.stderr, "20 messages of job 1 not sent: the database is a copy or was moved, and relays wait\n  -> `belfry adopt` shows what would leave, and lets it")
+	require.Contains(t, r.stderr, "20 messages of job 1 not sent: the database is a copy or was moved, and relays wait\n  -> show the waiting messages and adopt the database: `belfry adopt`")
 	r = command(t, d.environ(), "doctor")
 	require.Equal(t, codeFailure, r.code)
-	require.Regexp(t, `(?m)^failed   installation   this database is a copy or was moved: .*: made on database \d+ of server \d+, now on database \d+ of server \d+\n +-> `+"`belfry adopt` shows", r.stdout)
+	require.Regexp(t, `(?m)^failed   installation   this database is a copy or was moved: .*: made on database \d+ of server \d+, now on database \d+ of server \d+\n +-> show the waiting messages and adopt the database: `+"`belfry adopt`", r.stdout)
 	r = command(t, d.environ(), "jobs", "show", "1")
 	require.Contains(t, r.stdout, "the database is a copy or was moved, and relays wait")
 

@@ -34,10 +34,10 @@ func TestLong_AttachKilledInTheMiddleGoesOn(t *testing.T) {
 	r := command(t, small(db), arguments...)
 	require.Equal(t, codeDone, r.code, r.stderr)
 	// 199 before; 13 of the 201 left were deleted meanwhile.
-	require.Contains(t, r.stdout, "users attached, 387 rows brought over")
+	require.Contains(t, r.stdout, "users attached, 387 rows backfilled")
 	r = command(t, small(db), "channels", "verify", "--dry-run")
 	require.Equal(t, codeDone, r.code, r.stderr)
-	require.Contains(t, r.stdout, ": 0 without a channel, 0 with another, 0 channels without a row")
+	require.Contains(t, r.stdout, ": 0 without a channel, 0 with a different channel, 0 channels without a row")
 }
 
 // The results count rows without a usable id and name platforms that no audience has.
@@ -49,9 +49,9 @@ func TestAttach_ReportsUnusableRowsAndPlatforms(t *testing.T) {
 	require.NoError(t, err)
 	r := command(t, small(db), "channels", "attach", `public."User"`, "--external-id", "login", "--platform", "os")
 	require.Equal(t, codeDone, r.code, r.stderr)
-	require.Contains(t, r.stdout, `public."User" attached, 2 rows brought over`)
-	const platforms = "no audience can name these platforms of channels: IOS; allowed values: those of belfry.platforms, in which INSERT adds one"
-	require.Contains(t, r.stdout+r.stderr, "2 rows without an external id of 1 to 200 characters, and so without a channel")
+	require.Contains(t, r.stdout, `public."User" attached, 2 rows backfilled`)
+	const platforms = "no audience can name these platforms of channels: IOS; allowed values: the rows of belfry.platforms, to which you may INSERT more"
+	require.Contains(t, r.stdout+r.stderr, "2 rows skipped: the external id does not have 1 to 200 characters")
 	require.Contains(t, r.stdout+r.stderr, platforms)
 	r = command(t, small(db), "channels", "verify")
 	require.Equal(t, codeDone, r.code, r.stderr)

@@ -18,7 +18,7 @@ func TestDoctor_SeesAPooler(t *testing.T) {
 	pooler := dbtest.StartPgBouncer(t, db.DSN, nil)
 	r := command(t, []string{"BELFRY_DATABASE_URL=" + pooler.DSN(db.Name) + "&default_query_exec_mode=exec"}, "doctor")
 	require.Equal(t, codeDone, r.code, r.stdout)
-	require.Contains(t, r.stdout, "warning  pooler         a pooler stands between belfry and PostgreSQL: the job of a runner that died is taken over after runner.stale_after (30s), not at once\n")
+	require.Contains(t, r.stdout, "warning  pooler         a pooler stands between belfry and PostgreSQL: the job of a dead runner is taken over after runner.stale_after (30s), not immediately\n")
 	const hint = "-> set runner.listen and delivery.listen to false"
 	require.Contains(t, r.stdout, hint)
 	r = command(t, []string{"BELFRY_DATABASE_URL=" + pooler.DSN(db.Name) + "&default_query_exec_mode=exec", "BELFRY_RUNNER_LISTEN=false", "BELFRY_DELIVERY_LISTEN=false"}, "doctor")
@@ -49,7 +49,7 @@ func TestDoctor_SaysWhichHealthChecksAreBlind(t *testing.T) {
 	environ := []string{"BELFRY_DATABASE_URL=" + u.String()}
 	r := command(t, environ, "doctor")
 	require.Equal(t, codeFailure, r.code, "it may not read the schema either")
-	require.Regexp(t, `(?m)^warning  health checks  \S+ may not read the server's statistics: replica_lag sees nothing and holds nothing back$`, r.stdout)
+	require.Regexp(t, `(?m)^warning  health checks  \S+ may not read the server's statistics: replica_lag has no effect$`, r.stdout)
 	require.Contains(t, r.stdout, "-> GRANT pg_monitor TO ")
 	r = command(t, append(environ, "BELFRY_RUNNER_LOAD_HEALTH_ENABLED=false"), "doctor")
 	require.NotContains(t, r.stdout, "health checks")

@@ -37,7 +37,7 @@ func TestLong_NamesTwoProcessesUnderOneName(t *testing.T) {
 			require.Equal(t, codeHeld, refused.exit(t), refused.stderr.String())
 			require.Regexp(t, `belfry: `+c.key+` "one" is in use by process `+text.Int(int64(lives.Process.Pid))+` on .+, which has run since 20.+: give each process its own name, or none, or stop that process`, refused.stderr.String())
 			r := command(t, d.environ(), "doctor")
-			require.Regexp(t, `(?m)^warning  names          `+c.key+` "one" belongs to process .+:`+text.Int(int64(lives.Process.Pid))+`, and process .+:`+text.Int(int64(refused.Process.Pid))+` wanted it`, r.stdout)
+			require.Regexp(t, `(?m)^warning  names          `+c.key+` "one" belongs to process .+:`+text.Int(int64(lives.Process.Pid))+`, and process .+:`+text.Int(int64(refused.Process.Pid))+`, which is configured with the same name`, r.stdout)
 			lives.terminate(t)
 			require.Equal(t, codeDone, lives.exit(t))
 			require.Zero(t, count(t, d.db, "belfry.names WHERE kind = '"+kind+"'"))
@@ -65,5 +65,5 @@ func TestProcess_RestartsUnderItsNameRightAfterACrash(t *testing.T) {
 	require.Zero(t, count(t, d.db, "belfry.names"))
 	r := command(t, environ, "run", "--quiet")
 	require.Equal(t, codeDone, r.code, r.stderr)
-	require.Regexp(t, `(?m)^ok       names          no two processes want one name$`, command(t, d.environ(), "doctor").stdout)
+	require.Regexp(t, `(?m)^ok       names          no name is configured twice$`, command(t, d.environ(), "doctor").stdout)
 }

@@ -89,9 +89,9 @@ func TestLong_DoctorTriesPreparedStatementsBehindAPooler(t *testing.T) {
 	session := dbtest.StartPgBouncer(t, db.DSN, map[string]string{"pool_mode": "session"}).DSN(db.Name)
 	full := dbtest.StartPgBouncer(t, db.DSN, map[string]string{"pool_mode": "session", "default_pool_size": "1"}).DSN(db.Name)
 	const (
-		loses   = "warning  statements     the pooler loses prepared statements, by a trial over several transactions on two connections; belfry finds that out at each start and goes on without any\n"
+		loses   = "warning  statements     the pooler loses prepared statements, in a trial over several transactions on two connections; belfry detects this at each start and does not use them\n"
 		remedy  = "-> add default_query_exec_mode=cache_describe to the database's URL, or have the pooler carry prepared statements (PgBouncer 1.21 and later: max_prepared_statements)\n"
-		without = "ok       statements     nothing is prepared (default_query_exec_mode), whatever the pooler does\n"
+		without = "ok       statements     prepared statements are not used (default_query_exec_mode)\n"
 	)
 	for _, c := range []struct {
 		dsn  string
@@ -101,8 +101,8 @@ func TestLong_DoctorTriesPreparedStatementsBehindAPooler(t *testing.T) {
 		{transaction + "&default_query_exec_mode=describe_exec", []string{loses, remedy}},
 		{transaction + "&default_query_exec_mode=cache_describe", []string{without}},
 		{transaction + "&default_query_exec_mode=exec", []string{without}},
-		{session, []string{"ok       statements     the pooler keeps prepared statements, by a trial over several transactions on two connections\n"}},
-		{full, []string{"warning  statements     whether the pooler keeps prepared statements was not found out, and belfry goes on without any: detect a pooler: ", remedy}},
+		{session, []string{"ok       statements     the pooler keeps prepared statements, in a trial over several transactions on two connections\n"}},
+		{full, []string{"warning  statements     the check for prepared statements failed, and belfry does not use them: detect a pooler: ", remedy}},
 	} {
 		r := command(t, []string{"BELFRY_DATABASE_URL=" + c.dsn}, "doctor")
 		require.Equal(t, codeDone, r.code, r.stdout)

@@ -122,10 +122,10 @@ func TestLong_RolesEachIsEnoughForWhatItDoes(t *testing.T) {
 		try(monitor, strings.Fields(look)...)
 	}
 	try(monitor, "upcoming", "--lane", "default")
-	require.Regexp(t, `(?m)^ok       privileges     .* can monitor; it cannot run, deliver, operate, for which `+"`belfry roles --for run,deliver,operate`"+` prints the GRANTs$`, try(monitor, "doctor"), "by itself: it may write nothing")
-	require.Regexp(t, `(?m)^ok       privileges     .* can deliver, monitor; it cannot run, operate, for which`, try(relay, "doctor"), "run's rights are not its")
-	require.Regexp(t, `(?m)^ok       privileges     .* can run, monitor; it cannot deliver, operate, for which`, try(runner, "doctor"))
-	require.Regexp(t, `(?m)^ok       privileges     .* can run, deliver, monitor; it cannot operate, for which`, try(both, "doctor"))
+	require.Regexp(t, `(?m)^ok       privileges     .* can monitor; it cannot run, deliver, operate; print the GRANTs: `+"`belfry roles --for run,deliver,operate`"+`$`, try(monitor, "doctor"), "by itself: it may write nothing")
+	require.Regexp(t, `(?m)^ok       privileges     .* can deliver, monitor; it cannot run, operate; print the GRANTs`, try(relay, "doctor"), "run's rights are not its")
+	require.Regexp(t, `(?m)^ok       privileges     .* can run, monitor; it cannot deliver, operate; print the GRANTs`, try(runner, "doctor"))
+	require.Regexp(t, `(?m)^ok       privileges     .* can run, deliver, monitor; it cannot operate; print the GRANTs`, try(both, "doctor"))
 	_, err = monitor.Pool.Exec(t.Context(), `DELETE FROM belfry.jobs`)
 	require.ErrorContains(t, err, "permission denied")
 
@@ -206,18 +206,18 @@ func TestDoctor_NamesTheGrants(t *testing.T) {
 		return r.stdout
 	}
 	nobody := db.Role(t, `GRANT USAGE ON SCHEMA belfry TO :role`)
-	require.Contains(t, doctor(nobody), `; GRANT SELECT ON ALL TABLES IN SCHEMA belfry TO "`+nobody.User+`"; `+"`belfry roles --for monitor")
+	require.Contains(t, doctor(nobody), `; GRANT SELECT ON ALL TABLES IN SCHEMA belfry TO "`+nobody.User+`"; print the GRANTs: `+"`belfry roles --for monitor")
 	_, err := db.Pool.Exec(t.Context(), `INSERT INTO belfry.channels (id, external_id, platform) VALUES (5, 'u5', 'web')`)
 	require.NoError(t, err)
 	monitor := withProfiles(t, db, "", "monitor")
 	outside := db.Role(t)
-	require.Contains(t, doctor(outside, "--for", "enqueue"), ` -> GRANT USAGE ON SCHEMA belfry TO "`+outside.User+`"; `+"`belfry roles --for enqueue")
+	require.Contains(t, doctor(outside, "--for", "enqueue"), ` -> GRANT USAGE ON SCHEMA belfry TO "`+outside.User+`"; print all GRANTs: `+"`belfry roles --for enqueue")
 	require.Contains(t, doctor(nobody, "--for", "enqueue"), ` -> GRANT INSERT, SELECT (id, idempotency_key) ON belfry.activities TO "`+nobody.User+`"`, "no more than that")
 	app := withProfiles(t, db, "", "enqueue")
 	for _, args := range [][]string{{"doctor"}, {"doctor", "--for", "enqueue"}} { // an application that looks after itself
 		r := command(t, []string{"BELFRY_DATABASE_URL=" + app.DSN}, args...)
 		require.Equal(t, codeDone, r.code, r.stdout)
-		require.Contains(t, r.stdout, "ok       privileges     "+app.User+" may do all that enqueue needs\n")
+		require.Contains(t, r.stdout, "ok       privileges     "+app.User+" has all privileges for enqueue\n")
 		require.NotContains(t, r.stdout, "health checks", "which are a runner's")
 	}
 	writer := db.Role(t, `GRANT USAGE ON SCHEMA belfry TO :role`, `GRANT INSERT ON belfry.jobs TO :role`)
@@ -230,7 +230,7 @@ func TestDoctor_NamesTheGrants(t *testing.T) {
 	r := command(t, []string{"BELFRY_DATABASE_URL=" + partly.DSN}, "doctor")
 	require.Equal(t, codeDone, r.code, r.stdout)
 	require.Contains(t, r.stdout, "can deliver, monitor; it cannot operate, for which")
-	require.Contains(t, r.stdout, "warning  privileges     "+partly.User+" lacks UPDATE on belfry.schedules and so cannot run, of which it has a part\n")
+	require.Contains(t, r.stdout, "warning  privileges     "+partly.User+" lacks UPDATE on belfry.schedules and so cannot run, for which it has some privileges\n")
 	require.Contains(t, doctor(partly, "--for", "run"), "failed   privileges     "+partly.User+" lacks UPDATE on belfry.schedules\n")
 	broken := withProfiles(t, db, "", "run")
 	_, err = db.Pool.Exec(t.Context(), `REVOKE UPDATE ON belfry.schedules FROM `+pgx.Identifier{broken.User}.Sanitize())

@@ -129,7 +129,7 @@ func TestLong_TransportDrainTakesEverythingBack(t *testing.T) {
 	require.NotContains(t, command(t, environ, "transport", "status").stdout, "memory lost", "it was to forget")
 
 	d.queue("redislist")
-	require.Contains(t, command(t, environ, "transport", "status").stdout, "nobody pushes, memory lost")
+	require.Contains(t, command(t, environ, "transport", "status").stdout, "not pushed, memory lost")
 	acts := textOf(t, d.db, `SELECT count(*)::text FROM belfry.events WHERE kind = 'emptied'`)
 	away := d.carried("redislist", "redis://127.0.0.1:1")
 	r = command(t, away, "transport", "drain", "--yes", "--json")
@@ -231,11 +231,11 @@ func TestLong_TransportDoctorLooksAtCarriers(t *testing.T) {
 	require.Equal(t, "warning  transport      5 messages of the queue bulk are QUEUED for redislist, and no relay pushes\n", find(d.environ()))
 	d.exec(`UPDATE belfry.messages SET status = 'PENDING'`)
 	d.exec(`INSERT INTO belfry.relays (name, transport, heartbeat_at) VALUES ('a', 'redislist', now() + interval '10 minutes'), ('b', 'postgres', now() + interval '10 minutes')`)
-	require.Contains(t, find(d.environ()), "warning  transport      live relays work on redislist, and delivery.transport is postgres here\n")
+	require.Contains(t, find(d.environ()), "warning  transport      live relays use redislist, but delivery.transport is postgres here\n")
 	d.exec(`INSERT INTO belfry.relays (name, transport, heartbeat_at) VALUES ('c', 'jetstream', now() + interval '10 minutes')`)
-	require.Contains(t, find(d.environ()), "warning  transport      live relays work on jetstream and redislist: ")
+	require.Contains(t, find(d.environ()), "warning  transport      live relays use jetstream and redislist: ")
 	bounded := append(d.environ(), "BELFRY_DELIVERY_TRANSPORT=jetstream", "BELFRY_DELIVERY_NATS_MAX_ACK_PENDING=29999", "BELFRY_DELIVERY_NATS_URLS=nats://127.0.0.1:1", "BELFRY_DELIVERY_NATS_TIMEOUT=100ms")
-	require.Contains(t, find(bounded), "warning  transport      3 live relays have up to 5000 ids of a queue in flight each, and delivery.nats.max_ack_pending is 29999: when as many are out, everybody waits\n")
+	require.Contains(t, find(bounded), "warning  transport      3 live relays have up to 5000 ids of a queue in flight each, but delivery.nats.max_ack_pending is 29999: at this limit all relays wait\n")
 	require.NotContains(t, find(append(bounded, "BELFRY_DELIVERY_NATS_MAX_ACK_PENDING=30000")), "max_ack_pending")
 	d.exec(`DELETE FROM belfry.relays`)
 
