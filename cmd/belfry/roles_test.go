@@ -229,7 +229,7 @@ func TestDoctor_NamesTheGrants(t *testing.T) {
 	require.NoError(t, err)
 	r := command(t, []string{"BELFRY_DATABASE_URL=" + partly.DSN}, "doctor")
 	require.Equal(t, codeDone, r.code, r.stdout)
-	require.Contains(t, r.stdout, "can deliver, monitor; it cannot operate, for which")
+	require.Contains(t, r.stdout, "can deliver, monitor; it cannot operate; print the GRANTs: ")
 	require.Contains(t, r.stdout, "warning  privileges     "+partly.User+" lacks UPDATE on belfry.schedules and so cannot run, for which it has some privileges\n")
 	require.Contains(t, doctor(partly, "--for", "run"), "failed   privileges     "+partly.User+" lacks UPDATE on belfry.schedules\n")
 	broken := withProfiles(t, db, "", "run")
