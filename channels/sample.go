@@ -10,8 +10,8 @@ import (
 const sampleSlice = 1000
 
 // Sample calls each with ids of the channels of an audience, ascending and never empty. If a walk of the
-// audience examines at most keys keys, these are all ids. Otherwise they are from slices that lie evenly over
-// the ids and examine keys keys in all. Sample reports whether it read all ids. A malformed audience is
+// audience examines no more than keys ids, these are all ids. Otherwise they are from slices that lie evenly over
+// the ids and examine that number in all. Sample reports whether it read all ids. A malformed audience is
 // ErrAudience.
 func (s *Store) Sample(ctx context.Context, q Querier, a Audience, keys int, each func(ids []int64) error) (all bool, err error) {
 	bound, err := s.Bound(ctx, q)

@@ -319,7 +319,7 @@ func (h *Handler) cookie(req *http.Request) (secret string, has bool) {
 	return cookieNamed(req, h.cookieName(req), 100)
 }
 
-// cookieNamed returns the value of the request's only cookie with that name, of at most most bytes.
+// cookieNamed returns the value of the request's only cookie with that name, up to most bytes long.
 func cookieNamed(req *http.Request, name string, most int) (value string, has bool) {
 	list := req.CookiesNamed(name)
 	if len(list) != 1 || list[0].Value == "" || len(list[0].Value) > most {

@@ -87,9 +87,9 @@ func Ref(kind string, id any) RefCell {
 }
 
 // As returns a reference that is shown by a label, such as a job's title.
-func (r RefCell) As(label string) RefCell {
-	r.Label = label
-	return r
+func (c RefCell) As(label string) RefCell {
+	c.Label = label
+	return c
 }
 
 // Live returns a value under the name by which a page receives its changes.
@@ -137,9 +137,9 @@ func Sprintf(format string, args ...any) Line {
 		}
 		arg := args[0]
 		args = args[1:]
-		switch arg.(type) {
+		switch arg := arg.(type) {
 		case Line:
-			for _, one := range arg.(Line) {
+			for _, one := range arg {
 				add(one)
 			}
 		case Cell, time.Time, *time.Time, time.Duration:

@@ -93,8 +93,7 @@ func (d *Doc) Table(t *Table) { d.Blocks = append(d.Blocks, t) }
 
 // Printf adds lines of data, each of which ends with a line break. A line that is alone and ends
 // with a colon is a heading.
-//
-// Deprecated: use Line and Heading.
+// Use Line and Heading.
 func (d *Doc) Printf(format string, args ...any) {
 	lines := Sprintf(format, args...).split()
 	if last := len(lines) - 1; last >= 0 && lines[last].String() == "" {
@@ -121,16 +120,13 @@ func (d *Doc) Redraw(lines []string) {
 }
 
 // Clock returns an instant.
-//
-// Deprecated: pass the time.Time.
+// Pass the time.Time.
 func (d *Doc) Clock(at time.Time) Cell { return Instant(at) }
 
 // ClockOr returns an instant, or a text if there is none.
-//
-// Deprecated: use Or.
+// Use Or.
 func (d *Doc) ClockOr(at *time.Time, otherwise string) Cell { return Or(at, otherwise) }
 
 // TimeOfDay returns an instant of today.
-//
-// Deprecated: use the type TimeOfDay.
+// Use the type TimeOfDay.
 func (d *Doc) TimeOfDay(at time.Time) Cell { return TimeOfDay(at) }

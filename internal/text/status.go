@@ -23,7 +23,7 @@ var tones = map[string]Tone{
 }
 
 // colors are the SGR colors of the tones on a terminal.
-var colors = map[Tone]string{Go: "36", Done: "32", Wait: "33", Bad: "31"}
+var colors = map[Tone]string{Idle: "", Go: "36", Done: "32", Wait: "33", Bad: "31"}
 
 // StatusCell is a status: its word, and what follows it, such as ", 3 skipped". Status makes it.
 type StatusCell struct {
@@ -46,8 +46,7 @@ func (c StatusCell) in(Times) string { return c.Word + c.More }
 func (c StatusCell) String() string { return c.in(Times{}) }
 
 // statusColumns are the columns and fields whose plain text begins with a status.
-//
-// Deprecated: their cells become StatusCells.
+// Their cells become StatusCells.
 var statusColumns = []string{"STATUS", "STATE", "OUTCOME"}
 
 // statusIn returns the status at the beginning of a text.
@@ -60,8 +59,7 @@ func statusIn(text string) StatusCell {
 }
 
 // Status returns the status at the beginning of a text.
-//
-// Deprecated: use the function Status.
+// Use the function Status.
 func (d *Doc) Status(text string) StatusCell { return statusIn(text) }
 
 // withStatus returns a line whose first text begins with a status.

@@ -65,7 +65,7 @@ type postgresOptions struct {
 	log       zerolog.Logger
 }
 
-// claims claims due messages: a Ledger's claims send them, a dispatcher's push their ids.
+// A claims interface claims due messages: a Ledger's claims send them, a dispatcher's push their ids.
 type claims interface {
 	ClaimJob(ctx context.Context, jobID int64, after outbox.Position, limit int, tries outbox.Tries) ([]outbox.Claimed, outbox.Position, error)
 	ClaimActivities(ctx context.Context, since time.Time, limit int, tries outbox.Tries) ([]outbox.Claimed, time.Time, error)
