@@ -149,13 +149,13 @@ func personText(p *text.Doc, in personPage, out Person) {
 		recipients.OptOutsText(p, operation.ChannelRef{}, out.OptOuts)
 		if len(out.ToCome) > 0 {
 			p.Printf("\nto come:\n")
-			p.Table(historyTable(p, out.ToCome))
+			p.Table(historyTable(out.ToCome))
 		}
 		p.Printf("\njobs and single messages:\n")
 	}
 	switch {
 	case len(out.History) > 0:
-		p.Table(historyTable(p, out.History))
+		p.Table(historyTable(out.History))
 	case in.Before != nil || out.Next != "":
 		p.Printf("none of these jobs has anything of channel %d\n", out.ChannelID)
 	default:
@@ -192,7 +192,7 @@ func whoText(p *text.Doc, out Person) {
 }
 
 // historyTable has a line for each job or single message.
-func historyTable(p *text.Doc, list []HistoryLine) *text.Table {
+func historyTable(list []HistoryLine) *text.Table {
 	t := text.NewTable(">JOB", "ENQUEUED", "CATEGORY", "TITLE", "STATUS", "OUTCOME", "WHAT BECAME OF IT")
 	t.Dispensable(30, "ENQUEUED", "CATEGORY", "STATUS")
 	for _, l := range list {

@@ -120,7 +120,7 @@ func TestIdempotency_OnlyWhatDidNothingIsDoneAgain(t *testing.T) {
 		require.Equal(t, http.StatusOK, b.call(t, "author", "POST", path, body, "Idempotency-Key", path[8:]).status)
 		a := b.call(t, "author", "POST", path, body, "Idempotency-Key", path[8:])
 		require.Equal(t, http.StatusConflict, a.status)
-		require.Contains(t, a.problem(t).Detail, "was done, with status 200; its answer is not kept")
+		require.Contains(t, a.problem(t).Detail, "was done, with status 200; its answer is not stored")
 		require.EqualValues(t, 1, done.Load(), path)
 	}
 }

@@ -16,7 +16,7 @@
 //	queue      one per sender, activities before bulk, bounded; limits.go allows calls
 //	hand over  groups of calls; the hand-over is recorded durably
 //	recheck    one verdict per message, immediately before the call
-//	call       the provider is called; decide.go computes the outcome of its answer, without I/O
+//	call       to the provider; then decide.go computes the outcome of its answer, without I/O
 //	record     outcomes accumulate while earlier ones are committed: group commit
 //
 // The Transport is PostgreSQL, or additionally a Carrier of ids (WithBroker), to which the dispatcher of one relay pushes
