@@ -72,7 +72,7 @@ link have no events.`,
 			p.Line("channel %s wants no messages%s, since %s", text.Ref("channel", o.ChannelID), unwanted(o.OptOut), o.OptedOutAt)
 		}),
 		operation.Define(operation.Operation{
-			Name: "channels opt-in", Short: "Remove an opt-out", Usage: usage, Role: operation.Operator, Changes: true, Events: "the channel's events",
+			Name: "channels opt-in", Short: "Undo an opt-out", Usage: usage, Role: operation.Operator, Changes: true, Events: "the channel's events",
 			Long: `Remove exactly one opt-out. Without --category it is the opt-out of every category, without
 --medium the opt-out by every medium. Other opt-outs of the channel do not change; list
 them with ` + "`belfry channels opt-outs`" + `.`,

@@ -111,7 +111,7 @@ it there first: the daemon stores it again when it starts or reloads.`,
 			}
 			return RemovedSchedule{in.Name}, nil
 		}, func(p *text.Doc, _ scheduleAct, out RemovedSchedule) { p.Note("schedule %s removed", out.Schedule) }),
-		turnSchedule("pause", "Pause a schedule and drop its occurrences until it is resumed",
+		turnSchedule("pause", "Pause a schedule: its occurrences are skipped until it is resumed",
 			"Pause a schedule. Its occurrences during the pause are dropped. `belfry schedules run`\nfires a paused schedule, too.", (*schedule.Store).Pause),
 		turnSchedule("resume", "Resume a paused schedule", "Resume a paused schedule with its next occurrence.", (*schedule.Store).Resume),
 		scheduleAddOperation(),

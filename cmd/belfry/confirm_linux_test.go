@@ -123,8 +123,8 @@ func TestAsk_NoInput(t *testing.T) {
 		args    []string
 		says    string
 	}{
-		{nil, []string{"adopt", "--no-input"}, "belfry: nothing was changed; say --yes if messages are to leave from here"},
-		{[]string{"BELFRY_NO_INPUT=true"}, []string{"adopt"}, "belfry: nothing was changed; say --yes if messages are to leave from here"},
+		{nil, []string{"adopt", "--no-input"}, "belfry: nothing was changed; say --yes if relays are to deliver messages from here"},
+		{[]string{"BELFRY_NO_INPUT=true"}, []string{"adopt"}, "belfry: nothing was changed; say --yes if relays are to deliver messages from here"},
 		{nil, []string{"transport", "rebuild", "--no-input"}, "say --yes if all that is queued is to be pushed again"},
 		{nil, []string{"enqueue", "--type", "inbox", "--category", "operator_notice", "--title", "Hello", "--everyone", "--at", "2020-01-02 03:04", "--no-input"}, "say --yes if that is meant"},
 		{nil, []string{"users", "add", "kim", "--role", "viewer", "--no-input"}, "--password-file: is required"},
