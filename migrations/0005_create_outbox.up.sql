@@ -80,8 +80,10 @@ CREATE INDEX messages_dead_idx ON belfry.messages (job_id, channel_id) WHERE sta
 CREATE INDEX messages_channel_idx ON belfry.messages (channel_id, status, sent_at) WHERE job_id < 0 AND status IN ('PROCESSING', 'SENT');
 
 -- Whether a message of a job is not final, by the index of each status: a job may have millions of
--- messages that are final. Messages in flight are found by their lease. Each statement is one of its
--- own, so that a lock of another table, which roles that deliver can take, delays none of the first two.
+-- messages that are final. Messages in flight are found by their lease. A role that delivers can write the
+-- counts and a PROCESSING row without a lease, so that the last statement reads the rows of the job: only
+-- if nothing else is left. Each statement is one of its own, so that a lock of another table, which such
+-- roles can take, delays none of the first two.
 CREATE FUNCTION belfry.has_unsent(id bigint) RETURNS boolean
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -94,7 +96,7 @@ BEGIN
     END IF;
     RETURN EXISTS (SELECT FROM belfry.leases l CROSS JOIN unnest(l.job_ids, l.channel_ids) u(job_id, channel_id)
             JOIN belfry.messages m ON m.job_id = u.job_id AND m.channel_id = u.channel_id WHERE u.job_id = $1 AND m.status = 'PROCESSING')
-        OR EXISTS (SELECT FROM belfry.messages m WHERE m.job_id = $1 AND m.status = 'PROCESSING' AND m.receipt IS NOT NULL);
+        OR EXISTS (SELECT FROM belfry.messages m WHERE m.job_id = $1 AND m.status = 'PROCESSING');
 END $$;
 
 REVOKE EXECUTE ON FUNCTION belfry.has_unsent(bigint) FROM PUBLIC;

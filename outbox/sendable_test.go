@@ -119,7 +119,7 @@ func TestAbort_DecidesByTheMessages(t *testing.T) {
 		"overflow":  `INSERT INTO belfry.job_deliveries (job_id, relay, written) SELECT $1, 'evil ' || g, 1000000000000 FROM generate_series(1, 3) g`,
 		"full":      `UPDATE belfry.job_deliveries SET written = 1000000000000, cancelled = 1000000000000, dead = 1000000000000 WHERE job_id = $1`,
 	} {
-		for _, in := range []string{"PENDING", "QUEUED", "PROCESSING", "receipt"} {
+		for _, in := range []string{"PENDING", "QUEUED", "PROCESSING", "receipt", "no lease"} {
 			t.Run(name+" "+in, func(t *testing.T) {
 				t.Parallel()
 				b := setup(t, 3)
@@ -132,6 +132,8 @@ func TestAbort_DecidesByTheMessages(t *testing.T) {
 				case "PROCESSING":
 					b.Exec(t, `INSERT INTO belfry.leases (id, relay, expires_at, job_ids, channel_ids) VALUES (7, 'r', now() + interval '1 hour', ARRAY[$1::bigint], '{3}')`, id)
 					b.Exec(t, `UPDATE belfry.messages SET status = 'PROCESSING', lease_id = 7 WHERE job_id = $1 AND channel_id = 3`, id)
+				case "no lease":
+					b.Exec(t, `UPDATE belfry.messages SET status = 'PROCESSING', lease_id = 4711 WHERE job_id = $1 AND channel_id = 3`, id)
 				case "receipt":
 					b.Exec(t, `UPDATE belfry.messages SET status = 'PROCESSING', receipt = 'x' WHERE job_id = $1 AND channel_id = 3`, id)
 				}

@@ -14,8 +14,10 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/belfryhq/belfry/admin"
+	"github.com/belfryhq/belfry/admin/access"
 	"github.com/belfryhq/belfry/admin/api"
 	"github.com/belfryhq/belfry/admin/console"
+	"github.com/belfryhq/belfry/admin/operation"
 	"github.com/belfryhq/belfry/job"
 )
 
@@ -33,9 +35,9 @@ func (e *env) lists() {
 	e.do("VACUUM (ANALYZE)")
 	served := api.New(api.Options{
 		Operations: admin.Operations(),
-		Env:        admin.Env{DB: e.pool, Jobs: job.NewStore(e.pool), Channels: e.store, Actor: application, Role: admin.Admin},
-		Authenticate: func(context.Context, string) (admin.Identity, error) {
-			return admin.Identity{Name: application, Role: admin.Admin}, nil
+		Env:        operation.Env{DB: e.pool, Jobs: job.NewStore(e.pool), Channels: e.store, Actor: application, Role: operation.Admin},
+		Authenticate: func(context.Context, string) (access.Identity, error) {
+			return access.Identity{Name: application, Role: operation.Admin}, nil
 		},
 		Pages: func(served *api.Handler, at string) http.Handler {
 			return console.New(served, at, admin.Operations(), api.Environment{})
