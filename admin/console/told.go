@@ -194,9 +194,10 @@ func (t *told) table(from *text.Table) {
 			switch v := value.(type) {
 			case text.StatusCell:
 				c.Status = &status{v.Word + v.More, string(v.Tone), c.Live}
-			case text.RefCell:
+			case text.RefCell: // the cell is the link
+				c.Text = template.HTML(template.HTMLEscapeString(text.Plain(v, text.Times{}))) //nolint:gosec // escaped
 				if c.Link == "" {
-					c.Link, c.Text = t.c.aboutIn(v.Kind, v.ID), template.HTML(template.HTMLEscapeString(text.Plain(v, text.Times{}))) //nolint:gosec // escaped
+					c.Link = t.c.aboutIn(v.Kind, v.ID)
 				}
 			case text.CommandCell:
 				if v.Short {

@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
+	"runtime"
 	"slices"
 	"strings"
 	"syscall"
@@ -40,6 +41,8 @@ const (
 type watchdog struct {
 	*cluster
 
+	home    *os.File // has an exclusive lock after the last client
+	lock    *os.File // has the cluster's lock (P1)
 	log     *os.File
 	clients context.Context //nolint:containedctx // ends with the last client: the watchdog's own lifetime
 	server  *child.Process  // nil means another watchdog's server
@@ -66,6 +69,7 @@ func watch(spec string) error {
 	// are caught and not ignored, because the server would inherit ignored signals.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT)
 	w := &watchdog{cluster: &cluster{}}
+	defer runtime.KeepAlive(w) // a collected file would be closed, and its lock released
 	if err := json.Unmarshal([]byte(spec), w.cluster); err != nil {
 		return err
 	}
@@ -97,15 +101,14 @@ func watch(spec string) error {
 
 // watchClients ends w.clients after the last client. Each client has a shared lock on the cluster's directory. The
 // watchdog then has an exclusive lock until its own end: new clients wait for that.
-func (w *watchdog) watchClients() error {
-	home, err := os.Open(w.Home)
-	if err != nil {
+func (w *watchdog) watchClients() (err error) {
+	if w.home, err = os.Open(w.Home); err != nil {
 		return err
 	}
 	var lastEnded context.CancelFunc
 	w.clients, lastEnded = context.WithCancel(context.Background())
 	go func() {
-		_ = unix.Flock(int(home.Fd()), unix.LOCK_EX)
+		_ = unix.Flock(int(w.home.Fd()), unix.LOCK_EX)
 		lastEnded()
 	}()
 	return nil
@@ -114,12 +117,11 @@ func (w *watchdog) watchClients() error {
 // lockCluster waits until this watchdog has the cluster's lock (P1), or until the server of another watchdog
 // accepts connections: then joined is true. The lock ends with the process.
 func (w *watchdog) lockCluster() (joined bool, err error) {
-	lock, err := os.OpenFile(w.lockFile(), os.O_RDWR|os.O_CREATE, 0o600)
-	if err != nil {
+	if w.lock, err = os.OpenFile(w.lockFile(), os.O_RDWR|os.O_CREATE, 0o600); err != nil {
 		return false, err
 	}
 	return joined, child.Poll(w.clients, func() (bool, error) {
-		if locked, err := tryLock(lock, unix.LOCK_EX); locked || err != nil {
+		if locked, err := tryLock(w.lock, unix.LOCK_EX); locked || err != nil {
 			return true, err
 		}
 		joined = w.connect(w.clients) == nil
