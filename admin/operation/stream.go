@@ -2,7 +2,6 @@ package operation
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"reflect"
 
@@ -51,15 +50,6 @@ func DefineStream[In, Item, Out any](
 
 // Item is the type of a stream's items; nil: the operation is no stream.
 func (o Operation) Item() reflect.Type { return o.item }
-
-// ReadItem makes an item of a stream of its JSON.
-func (o Operation) ReadItem(item []byte) (any, error) {
-	v := reflect.New(o.item)
-	if err := json.Unmarshal(item, v.Interface()); err != nil {
-		return nil, fmt.Errorf("an item of %s: %w", o.Name, err)
-	}
-	return v.Elem().Interface(), nil
-}
 
 // Stream is Run of a stream: each gets its items, one after the other, and an error of each
 // ends it. The result is what is said at the end; nil: nothing. A stream ends without an error

@@ -136,5 +136,6 @@ func (c Class) OfRows() bool { return c == Invalid || c == Violation || c == Rai
 // disconnected reports whether err is an error of the connection and not a response of the server.
 func disconnected(err error) bool {
 	var network net.Error // errors of the operating system and net.ErrClosed are some
-	return errors.As(err, &network) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || pgconn.SafeToRetry(err)
+	return errors.As(err, &network) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) ||
+		errors.Is(err, pgconn.ErrConnClosed) || pgconn.SafeToRetry(err)
 }

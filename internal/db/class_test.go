@@ -64,6 +64,7 @@ func TestClassOf_ErrorsOfTheConnection(t *testing.T) {
 		{io.EOF, db.Unreachable},
 		{io.ErrUnexpectedEOF, db.Unreachable},
 		{net.ErrClosed, db.Unreachable},
+		{fmt.Errorf("receive: %w", pgconn.ErrConnClosed), db.Unreachable},
 		{syscall.ECONNRESET, db.Unreachable},
 		{fmt.Errorf("write: %w", syscall.EPIPE), db.Unreachable},
 		{&net.OpError{Op: "read", Err: errors.New("reset")}, db.Unreachable},
