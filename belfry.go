@@ -72,11 +72,15 @@ func (i *Instance) check(c Config) error {
 	}
 	switch {
 	case pool != nil && int(pool.Config().MaxConns) < need:
-		problems = append(problems, fmt.Errorf("WithPool: a pool of %d connections at most is too small; allowed values: %d or more", pool.Config().MaxConns, need))
+		problems = append(problems,
+			fmt.Errorf("WithPool: a pool of %d connections at most is too small; allowed values: %d or more", pool.Config().MaxConns, need))
 	case pool == nil && c.Database.URL == "":
-		problems = append(problems, errors.New("database.url: is required in an embedded belfry, which has no private PostgreSQL; allowed values: postgres://user:password@host:5432/database, or a pool by WithPool"))
+		problems = append(problems,
+			errors.New("database.url: is required in an embedded belfry, which has no private PostgreSQL; allowed values: "+
+				"postgres://user:password@host:5432/database, or a pool by WithPool"))
 	case pool == nil && c.Database.MaxConnections < need && c.Database.MaxConnections >= node.MinConnections: // Validate reports less
-		problems = append(problems, fmt.Errorf("database.max_connections: %d is too few; allowed values: %d to 1000", c.Database.MaxConnections, need))
+		problems = append(problems,
+			fmt.Errorf("database.max_connections: %d is too few; allowed values: %d to 1000", c.Database.MaxConnections, need))
 	}
 	return errors.Join(problems...)
 }
@@ -170,7 +174,8 @@ func (i *Instance) open(ctx context.Context, c Config) (pool *pgxpool.Pool, err 
 	}
 	odd, err := node.OddSettings(ctx, pool)
 	if err == nil && len(odd) > 0 {
-		err = fmt.Errorf("WithPool: sessions of the pool have values that belfry's statements do not support: %s; allowed values: PostgreSQL's defaults, or no pool, so that belfry opens one", slices.Sorted(slices.Values(odd)))
+		err = fmt.Errorf("WithPool: sessions of the pool have values that belfry's statements do not support: %s; allowed "+
+			"values: PostgreSQL's defaults, or no pool, so that belfry opens one", slices.Sorted(slices.Values(odd)))
 	}
 	return pool, err
 }

@@ -114,7 +114,8 @@ func (a Audience) Validate() error {
 		return a.validateList()
 	case KindSegment:
 		if !segmentName().MatchString(a.Segment) {
-			return audienceError("segment", "%s is not a segment's name; allowed values: 1 to 63 letters, digits, _ . and -, the first a letter or digit", Clip(a.Segment))
+			return audienceError("segment",
+				"%s is not a segment's name; allowed values: 1 to 63 letters, digits, _ . and -, the first a letter or digit", Clip(a.Segment))
 		}
 		return a.validatePlatforms()
 	}
@@ -156,7 +157,8 @@ func (a Audience) validatePlatforms() error {
 	}
 	for _, p := range a.Platforms {
 		if !platformName().MatchString(p) {
-			return audienceError("platforms", "%s is not a platform's name; allowed values: 1 to 32 letters, digits, _ and -, the first a letter", Clip(p))
+			return audienceError("platforms",
+				"%s is not a platform's name; allowed values: 1 to 32 letters, digits, _ and -, the first a letter", Clip(p))
 		}
 	}
 	return nil

@@ -97,7 +97,8 @@ func clock(d time.Duration) string {
 
 // ParseCap reads a text such as 3/24h.
 func ParseCap(text string) (Cap, error) {
-	bad := fmt.Errorf("%q is not allowed; allowed values: a number of messages from 1 to 10000 and a time from 1m to 8784h, such as 3/24h", text)
+	bad := fmt.Errorf("%q is not allowed; allowed values: a number of messages from 1 to 10000 and a time from 1m to "+
+		"8784h, such as 3/24h", text)
 	number, window, found := strings.Cut(strings.TrimSpace(text), "/")
 	n, err := strconv.Atoi(number)
 	d, err2 := time.ParseDuration(window)
@@ -220,7 +221,8 @@ var categoryName = sync.OnceValue(func() *regexp.Regexp { return regexp.MustComp
 // no cap, no ceiling. An existing category is ErrCategoryExists.
 func AddCategory(ctx context.Context, on Beginner, name, description string, change CategoryChange, by By) (c Category, err error) {
 	if !categoryName().MatchString(name) {
-		return c, fmt.Errorf("channels: %w: category: %q is not a name; allowed values: 1 to 63 of a-z, 0-9 and _, starting with a letter", ErrPreference, name)
+		return c, fmt.Errorf(
+			"channels: %w: category: %q is not a name; allowed values: 1 to 63 of a-z, 0-9 and _, starting with a letter", ErrPreference, name)
 	}
 	err = pgx.BeginFunc(ctx, on, func(tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, queries.categoryAdd, pgx.StrictNamedArgs{"name": name, "description": description}); err != nil {
@@ -235,7 +237,8 @@ func AddCategory(ctx context.Context, on Beginner, name, description string, cha
 func scanCategory(row pgx.CollectableRow) (c Category, err error) {
 	var start, end, window *int64
 	var most *int
-	if err := row.Scan(&c.Name, &c.Description, &c.Route, &start, &end, &most, &window, &c.MaxRecipients, &c.ApprovalAbove, &c.ActivitiesPerHour, &c.Version); err != nil {
+	if err := row.Scan(&c.Name, &c.Description, &c.Route, &start, &end, &most, &window, &c.MaxRecipients, &c.ApprovalAbove,
+		&c.ActivitiesPerHour, &c.Version); err != nil {
 		return Category{}, err
 	}
 	if start != nil && end != nil {

@@ -173,7 +173,8 @@ func (c *checker) run(ctx context.Context) error {
 			return err
 		}
 		if !indexed {
-			c.fault(false, "external_id", "is not indexed: finding channels by external id reads the whole relation", c.index("UNIQUE INDEX", "(external_id)"))
+			c.fault(false, "external_id", "is not indexed: finding channels by external id reads the whole relation",
+				c.index("UNIQUE INDEX", "(external_id)"))
 		}
 	}
 	if sound["location"] && sound["id"] {
@@ -182,7 +183,8 @@ func (c *checker) run(ctx context.Context) error {
 			return err
 		}
 		if !indexed {
-			c.fault(false, "location", "has no GiST index: opening a radius audience reads the whole relation", c.index("INDEX", "USING gist (location) INCLUDE (id)"))
+			c.fault(false, "location", "has no GiST index: opening a radius audience reads the whole relation",
+				c.index("INDEX", "USING gist (location) INCLUDE (id)"))
 		}
 	}
 	return nil
@@ -193,7 +195,8 @@ func (c *checker) run(ctx context.Context) error {
 func (c *checker) checkHidden(ctx context.Context) (bool, error) {
 	var tables, policies, user string
 	var some bool
-	err := c.tx.QueryRow(ctx, queries.relationSecured, pgx.StrictNamedArgs{"relation": c.store.relation}).Scan(&some, &tables, &policies, &user)
+	err := c.tx.QueryRow(ctx, queries.relationSecured, pgx.StrictNamedArgs{"relation": c.store.relation}).Scan(&some, &tables,
+		&policies, &user)
 	if err != nil || !some {
 		return false, err
 	}
@@ -213,7 +216,8 @@ func (c *checker) checkHidden(ctx context.Context) (bool, error) {
 func (c *checker) index(kind, on string) string {
 	switch c.kind {
 	case "v":
-		return "let the view return an indexed column as it is, without a cast, or create an index on the table under it, on the very expression the view has"
+		return "let the view return an indexed column as it is, without a cast, or create an index on the table under it, on " +
+			"the very expression the view has"
 	case "p": // CONCURRENTLY is not allowed on partitioned tables
 		return fmt.Sprintf("CREATE %s ON %s %s", kind, c.store.relation, on)
 	}
@@ -236,7 +240,8 @@ func (c *checker) checkColumns() map[string]bool {
 		case ok && !slices.Contains(want.types, got.Type):
 			remedy := fmt.Sprintf("name a view that has it as %s", want.types[0])
 			if want.name == "id" {
-				remedy = "leave channels.relation at " + DefaultRelation + " and have it follow the table: `belfry channels attach " + c.store.name + " --external-id id`"
+				remedy = "leave channels.relation at " + DefaultRelation + " and have it follow the table: `belfry channels attach " +
+					c.store.name + " --external-id id`"
 			}
 			c.fault(true, want.name, fmt.Sprintf("is %s and has to be %s", got.Type, strings.Join(want.types, " or ")), remedy)
 		case ok:
@@ -257,7 +262,9 @@ func (c *checker) checkKey(ctx context.Context) error {
 	if ordered {
 		var lowest int64
 		if err := c.tx.QueryRow(ctx, s.sql.lowestID).Scan(&lowest); err == nil && lowest == math.MinInt64 {
-			c.fault(true, "id", fmt.Sprintf("is %d in some row, which would be in no job; allowed values: -9223372036854775807 to 9223372036854775807", lowest), "give that row another id, or leave it out of a view")
+			c.fault(true, "id",
+				fmt.Sprintf("is %d in some row, which would be in no job; allowed values: -9223372036854775807 to 9223372036854775807",
+					lowest), "give that row another id, or leave it out of a view")
 		} else if err != nil && !errors.Is(err, pgx.ErrNoRows) {
 			return err
 		}
@@ -286,7 +293,8 @@ func (c *checker) checkKey(ctx context.Context) error {
 		c.fault(true, "id", "is NULL in some row, which would be in no job", "leave such rows out of the view")
 	}
 	if keys != different {
-		c.fault(true, "id", fmt.Sprintf("is not unique: %d of the first %d keys repeat another", keys-different, keys), "make the view return each channel once")
+		c.fault(true, "id", fmt.Sprintf("is not unique: %d of the first %d keys repeat another", keys-different, keys),
+			"make the view return each channel once")
 	}
 	return nil
 }

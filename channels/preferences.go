@@ -133,7 +133,8 @@ func OptOutBy(ctx context.Context, tx pgx.Tx, o OptOut, actor string) (OptOut, e
 	if err != nil {
 		return OptOut{}, err
 	}
-	_, err = tx.Exec(ctx, queries.optOutEvent, pgx.StrictNamedArgs{"channel_id": o.ChannelID, "category": o.Category, "medium": o.Medium, "actor": actor})
+	_, err = tx.Exec(ctx, queries.optOutEvent,
+		pgx.StrictNamedArgs{"channel_id": o.ChannelID, "category": o.Category, "medium": o.Medium, "actor": actor})
 	return o, Explain(err)
 }
 
@@ -144,7 +145,9 @@ func OptInBy(ctx context.Context, tx pgx.Tx, channelID int64, category, medium, 
 		return nil, err
 	}
 	for _, o := range removed {
-		if _, err := tx.Exec(ctx, queries.optInEvent, pgx.StrictNamedArgs{"channel_id": o.ChannelID, "category": o.Category, "medium": o.Medium, "actor": actor, "reason": reason}); err != nil {
+		if _, err := tx.Exec(ctx, queries.optInEvent,
+			pgx.StrictNamedArgs{"channel_id": o.ChannelID, "category": o.Category, "medium": o.Medium, "actor": actor,
+				"reason": reason}); err != nil {
 			return nil, Explain(err)
 		}
 	}

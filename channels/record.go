@@ -22,7 +22,8 @@ type MismatchError struct {
 
 func (m *MismatchError) Error() string {
 	if m.Was == m.Relation {
-		return fmt.Sprintf("channels: %s belongs to %s, and to %s when it was recorded, so SQL functions do not read it; %s", m.Relation, m.Owner, m.WasOwner, m.Remedy())
+		return fmt.Sprintf("channels: %s belongs to %s, and to %s when it was recorded, so SQL functions do not read it; %s",
+			m.Relation, m.Owner, m.WasOwner, m.Remedy())
 	}
 	return fmt.Sprintf("channels: SQL functions read recipients from %s, and channels.relation is %s; %s", m.Was, m.Relation, m.Remedy())
 }
@@ -30,7 +31,8 @@ func (m *MismatchError) Error() string {
 // Remedy is the statement that records the relation. SQL functions run with their caller's
 // rights, so it also trusts the relation's owner with these.
 func (m *MismatchError) Remedy() string {
-	return fmt.Sprintf("as %s, who owns the schema belfry: SELECT belfry.record_recipients('%s')", m.Recorder, strings.ReplaceAll(m.Relation, "'", "''"))
+	return fmt.Sprintf("as %s, who owns the schema belfry: SELECT belfry.record_recipients('%s')", m.Recorder,
+		strings.ReplaceAll(m.Relation, "'", "''"))
 }
 
 // Recorded compares channels.relation with the relation that belfry.recipients names. Nil

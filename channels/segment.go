@@ -71,7 +71,8 @@ func (s *Store) CreateSegment(ctx context.Context, q Querier, name, description 
 	if err := InSegment(name).Validate(); err != nil {
 		return err
 	}
-	err := q.QueryRow(ctx, queries.segmentCreate, pgx.StrictNamedArgs{"segment": name, "description": description, "actor": by.Actor, "reason": by.Reason}).Scan(nil)
+	err := q.QueryRow(ctx, queries.segmentCreate,
+		pgx.StrictNamedArgs{"segment": name, "description": description, "actor": by.Actor, "reason": by.Reason}).Scan(nil)
 	if err != nil {
 		return fmt.Errorf("channels: create segment %q: %w", name, Explain(err))
 	}
@@ -198,7 +199,8 @@ func (s *Store) changeSegment(ctx context.Context, db Beginner, e SegmentEdit, r
 }
 
 // holdSegment changes a segment in a transaction that holds its row.
-func holdSegment(ctx context.Context, db Beginner, e SegmentEdit, verb string, do func(pgx.Tx, *SegmentChange) error) (change SegmentChange, err error) {
+func holdSegment(ctx context.Context, db Beginner, e SegmentEdit, verb string,
+	do func(pgx.Tx, *SegmentChange) error) (change SegmentChange, err error) {
 	err = pgx.BeginFunc(ctx, db, func(tx pgx.Tx) error {
 		change = SegmentChange{}
 		if err := tx.QueryRow(ctx, queries.segmentLock, pgx.StrictNamedArgs{"segment": e.Segment}).Scan(nil); err != nil {

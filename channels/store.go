@@ -38,7 +38,8 @@ func DefaultConfig() Config {
 }
 
 var relationName = sync.OnceValue(func() *regexp.Regexp {
-	return regexp.MustCompile(`^(?:([A-Za-z_][A-Za-z0-9_$]{0,62}|"(?:[^"{}\x00]|""){1,63}")\.)?([A-Za-z_][A-Za-z0-9_$]{0,62}|"(?:[^"{}\x00]|""){1,63}")$`)
+	return regexp.MustCompile(
+		`^(?:([A-Za-z_][A-Za-z0-9_$]{0,62}|"(?:[^"{}\x00]|""){1,63}")\.)?([A-Za-z_][A-Za-z0-9_$]{0,62}|"(?:[^"{}\x00]|""){1,63}")$`)
 })
 
 // Unquoted returns a name without the double quotes of SQL around it.
@@ -64,7 +65,9 @@ func (c Config) Identifier() (parts pgx.Identifier) {
 // Validate returns an error that names the key of each bad setting.
 func (c Config) Validate() error {
 	if !relationName().MatchString(c.Relation) {
-		return fmt.Errorf("channels.relation: %q is not allowed; allowed values: a table or view as name or schema.name, of letters, digits, _ and $, or in double quotes (default %s)",
+		return fmt.Errorf(
+			"channels.relation: %q is not allowed; allowed values: a table or view as name or schema.name, of letters, digits, _ "+
+				"and $, or in double quotes (default %s)",
 			c.Relation, DefaultRelation)
 	}
 	return nil

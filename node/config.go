@@ -69,7 +69,8 @@ func DefaultConfig() Config {
 // Validate returns every problem, each with its key.
 func (c Config) Validate() error {
 	errs := []error{
-		c.Runner.Validate(), c.Channels.Validate(), c.Retention.Validate(), c.Delivery.Compose.Validate("delivery"), c.Delivery.Relay.Validate("delivery"),
+		c.Runner.Validate(), c.Channels.Validate(), c.Retention.Validate(), c.Delivery.Compose.Validate("delivery"),
+		c.Delivery.Relay.Validate("delivery"),
 	}
 	if c.Database.URL != "" {
 		if _, err := pgxpool.ParseConfig(c.Database.URL); err != nil {
@@ -77,20 +78,23 @@ func (c Config) Validate() error {
 		}
 	}
 	if c.Database.MaxConnections < MinConnections || c.Database.MaxConnections > 1000 {
-		errs = append(errs, fmt.Errorf("database.max_connections: %d is not allowed; allowed values: %d to 1000", c.Database.MaxConnections, MinConnections))
+		errs = append(errs, fmt.Errorf("database.max_connections: %d is not allowed; allowed values: %d to 1000",
+			c.Database.MaxConnections, MinConnections))
 	}
 	if c.Database.ConnectTimeout < 100*time.Millisecond || c.Database.ConnectTimeout > 10*time.Minute {
 		errs = append(errs, fmt.Errorf("database.connect_timeout: %s is not allowed; allowed values: 100ms to 10m", c.Database.ConnectTimeout))
 	}
 	if after := c.Delivery.RequeueAfter; after < minRequeueAfter || after > maxRequeueAfter {
-		errs = append(errs, fmt.Errorf("delivery.requeue_after: %s is not allowed; allowed values: %s to %s", after, minRequeueAfter, maxRequeueAfter))
+		errs = append(errs,
+			fmt.Errorf("delivery.requeue_after: %s is not allowed; allowed values: %s to %s", after, minRequeueAfter, maxRequeueAfter))
 	}
 	first := make(map[string]int)
 	for i, d := range c.Schedules {
 		prefix := fmt.Sprintf("schedules[%d]", i)
 		errs = append(errs, d.Validate(prefix))
 		if at, twice := first[d.Name]; twice && d.Name != "" {
-			errs = append(errs, fmt.Errorf("%s.name: %q is given twice, first in schedules[%d]; allowed values: different names", prefix, d.Name, at))
+			errs = append(errs,
+				fmt.Errorf("%s.name: %q is given twice, first in schedules[%d]; allowed values: different names", prefix, d.Name, at))
 			continue
 		}
 		first[d.Name] = i

@@ -129,11 +129,13 @@ func (r *reloader) live(key string, needRestart []string, senders bool) bool {
 	case "senders":
 		return r.relay != nil && senders
 	case "delivery":
-		return r.relay != nil && !slices.Contains(restartDelivery, key) && !strings.HasPrefix(key, "delivery.redis.") && !strings.HasPrefix(key, "delivery.nats.")
+		return r.relay != nil && !slices.Contains(restartDelivery, key) && !strings.HasPrefix(key, "delivery.redis.") &&
+			!strings.HasPrefix(key, "delivery.nats.")
 	}
 	return key == "log.level"
 }
 
 // restartDelivery are the keys of delivery that take effect at the next start.
-var restartDelivery = []string{"delivery.enabled", "delivery.name", "delivery.lease", "delivery.listen", "delivery.time_zone", "delivery.quiet_hours_jitter",
+var restartDelivery = []string{"delivery.enabled", "delivery.name", "delivery.lease", "delivery.listen", "delivery.time_zone",
+	"delivery.quiet_hours_jitter",
 	"delivery.transport", "delivery.max_queued", "delivery.requeue_after"}

@@ -27,7 +27,8 @@ func CheckSchema(ctx context.Context, pool *pgxpool.Pool) error {
 	case version == 0:
 		return errors.New("this database has no belfry schema yet; create it with `belfry migrate up`")
 	case version != latest:
-		return fmt.Errorf("the schema is at version %d, this belfry needs %d; run `belfry migrate up`, or use the belfry of that schema", version, latest)
+		return fmt.Errorf(
+			"the schema is at version %d, this belfry needs %d; run `belfry migrate up`, or use the belfry of that schema", version, latest)
 	}
 	return nil
 }

@@ -33,13 +33,17 @@ func (e *UnfitError) Error() string {
 func (s UnfitSetting) String() string {
 	switch s.Name {
 	case "server_encoding":
-		return fmt.Sprintf("the database's encoding is %s, and belfry needs UTF8: use one that CREATE DATABASE … ENCODING 'UTF8' TEMPLATE template0 makes", s.Value)
+		return fmt.Sprintf(
+			"the database's encoding is %s, and belfry needs UTF8: use one that CREATE DATABASE … ENCODING 'UTF8' "+
+				"TEMPLATE template0 makes", s.Value)
 	case "client_encoding":
 		return fmt.Sprintf("client_encoding is %s, and belfry needs UTF8: add client_encoding=UTF8 to the pool's URL", s.Value)
 	case "session_replication_role":
-		return "session_replication_role is replica, and belfry's triggers do not fire: ALTER ROLE … RESET session_replication_role, or ALTER DATABASE"
+		return "session_replication_role is replica, and belfry's triggers do not fire: ALTER ROLE … RESET " +
+			"session_replication_role, or ALTER DATABASE"
 	}
-	return fmt.Sprintf("search_path is %s, and functions there would take the place of PostgreSQL's own: leave pg_catalog out of it, or put it first", s.Value)
+	return fmt.Sprintf(
+		"search_path is %s, and functions there would take the place of PostgreSQL's own: leave pg_catalog out of it, or put it first", s.Value)
 }
 
 // standardSession gives a new connection the settings that belfry's statements need (db.Settings),

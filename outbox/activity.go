@@ -72,8 +72,9 @@ func SendActivity(ctx context.Context, pool *pgxpool.Pool, a Activity, mayApprov
 			return err
 		}
 		err := tx.QueryRow(ctx, queries.activitySend, pgx.StrictNamedArgs{
-			"channel_id": a.ChannelID, "category": a.Category, "title": a.Title, "body": a.Body, "data": object(a.Data), "variants": object(a.Variants),
-			"route": a.Route, "deliver_at": a.DeliverAt, "idempotency_key": a.IdempotencyKey, "requested_by": a.RequestedBy,
+			"channel_id": a.ChannelID, "category": a.Category, "title": a.Title, "body": a.Body, "data": object(a.Data),
+			"variants": object(a.Variants),
+			"route":    a.Route, "deliver_at": a.DeliverAt, "idempotency_key": a.IdempotencyKey, "requested_by": a.RequestedBy,
 		}).Scan(&sent.ID)
 		if err != nil {
 			return err
@@ -95,7 +96,8 @@ func SendTest(ctx context.Context, pool *pgxpool.Pool, jobID, channelID int64, r
 		if err := approves(ctx, tx, mayApprove); err != nil {
 			return err
 		}
-		rows, err := tx.Query(ctx, queries.activityTest, pgx.StrictNamedArgs{"job_id": jobID, "channel_id": channelID, "requested_by": requestedBy})
+		rows, err := tx.Query(ctx, queries.activityTest,
+			pgx.StrictNamedArgs{"job_id": jobID, "channel_id": channelID, "requested_by": requestedBy})
 		if err != nil {
 			return err
 		}

@@ -65,7 +65,8 @@ func (l *Ledger) RenewQueue(ctx context.Context, q PushQueue) (PushQueue, bool, 
 // QueueJob makes a push of up to limit due messages of one job, which are durably QUEUED when it returns. It
 // selects them as ClaimJob does, for all media, and returns the same next. push is the number of the push,
 // or 0 if there are no messages or if this relay no longer pushes in that epoch.
-func (l *Ledger) QueueJob(ctx context.Context, q PushQueue, jobID int64, after Position, limit int, tries Tries) (keys []Key, push int64, next Position, err error) {
+func (l *Ledger) QueueJob(ctx context.Context, q PushQueue, jobID int64, after Position, limit int, tries Tries) (keys []Key,
+	push int64, next Position, err error) {
 	next = after
 	keys, push, err = l.queue(ctx, fmt.Sprintf("queue messages of job %d", jobID), queries.messageQueue, q, limit, pgx.StrictNamedArgs{
 		"job_id": jobID, "after_at": after.DueAt, "after_channel": after.ChannelID, "retries": tries.retries(),
@@ -77,9 +78,11 @@ func (l *Ledger) QueueJob(ctx context.Context, q PushQueue, jobID int64, after P
 }
 
 // QueueActivities is QueueJob for messages of activities. since and next are those of ClaimActivities.
-func (l *Ledger) QueueActivities(ctx context.Context, q PushQueue, since time.Time, limit int, tries Tries) (keys []Key, push int64, next time.Time, err error) {
+func (l *Ledger) QueueActivities(ctx context.Context, q PushQueue, since time.Time, limit int, tries Tries) (keys []Key,
+	push int64, next time.Time, err error) {
 	next = since
-	keys, push, err = l.queue(ctx, "queue messages of activities", queries.activityQueue, q, limit, pgx.StrictNamedArgs{"since": since, "retries": tries.retries()},
+	keys, push, err = l.queue(ctx, "queue messages of activities", queries.activityQueue, q, limit,
+		pgx.StrictNamedArgs{"since": since, "retries": tries.retries()},
 		func(dueAt time.Time, _ Key) { next = dueAt })
 	if err != nil {
 		return nil, 0, since, err
@@ -87,7 +90,8 @@ func (l *Ledger) QueueActivities(ctx context.Context, q PushQueue, since time.Ti
 	return keys, push, next, nil
 }
 
-func (l *Ledger) queue(ctx context.Context, what, statement string, q PushQueue, limit int, args pgx.StrictNamedArgs, each func(dueAt time.Time, k Key)) (keys []Key, push int64, err error) {
+func (l *Ledger) queue(ctx context.Context, what, statement string, q PushQueue, limit int, args pgx.StrictNamedArgs,
+	each func(dueAt time.Time, k Key)) (keys []Key, push int64, err error) {
 	args["relay"], args["epoch"], args["keys"] = l.relay, q.Epoch, limit
 	var b pgx.Batch
 	b.Queue(statement, args).Query(func(rows pgx.Rows) error {
@@ -132,7 +136,8 @@ func (l *Ledger) Unqueue(ctx context.Context, q PushQueue, oldest int64, age tim
 // relays have stopped or work without a carrier. It returns their number. Copies that remain in a carrier
 // stay valid.
 func (l *Ledger) Unserved(ctx context.Context, limit int) (int, error) {
-	of, err := take(ctx, l, "return messages of a carrier that no relay uses", queries.messagesUnserved, pgx.StrictNamedArgs{"keys": limit}, pgx.RowTo[int64])
+	of, err := take(ctx, l, "return messages of a carrier that no relay uses", queries.messagesUnserved,
+		pgx.StrictNamedArgs{"keys": limit}, pgx.RowTo[int64])
 	return len(of), err
 }
 
@@ -210,11 +215,12 @@ func (l *Ledger) ClaimCopies(ctx context.Context, copies []Copy) ([]Answer, erro
 		var wait float64
 		var tid pgtype.TID
 		c, i := &a.Claimed, 0
-		tag, err := pgx.ForEachRow(rows, []any{&a.Verdict, &wait, &c.Lane, &c.Step, &c.Attempts, &c.Crashes, &c.Reason, &c.Ambiguous, &a.Dead, &tid}, func() error {
-			answers[asked[i]] = a.of(copies[asked[i]].Key, lease, wait, tid)
-			i++
-			return nil
-		})
+		tag, err := pgx.ForEachRow(rows,
+			[]any{&a.Verdict, &wait, &c.Lane, &c.Step, &c.Attempts, &c.Crashes, &c.Reason, &c.Ambiguous, &a.Dead, &tid}, func() error {
+				answers[asked[i]] = a.of(copies[asked[i]].Key, lease, wait, tid)
+				i++
+				return nil
+			})
 		return letOr(tag, err)
 	})
 	if err := l.atOnce(ctx, false, &b); err != nil {

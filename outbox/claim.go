@@ -51,7 +51,8 @@ func (t Tries) retries() *bool {
 // behind a position, because they were returned unchanged or were written by a transaction that committed
 // late. A claim from the beginning finds them. Such a claim steps over all rows taken since the last vacuum,
 // so it must be rare.
-func (l *Ledger) ClaimJob(ctx context.Context, jobID int64, after Position, limit int, tries Tries) (claimed []Claimed, next Position, err error) {
+func (l *Ledger) ClaimJob(ctx context.Context, jobID int64, after Position, limit int, tries Tries) (claimed []Claimed,
+	next Position, err error) {
 	next = after
 	claimed, err = l.claim(ctx, fmt.Sprintf("claim messages of job %d", jobID), queries.messageClaim, limit, pgx.StrictNamedArgs{
 		"job_id": jobID, "after_at": after.DueAt, "after_channel": after.ChannelID, "retries": tries.retries(),
@@ -67,9 +68,11 @@ func (l *Ledger) ClaimJob(ctx context.Context, jobID int64, after Position, limi
 // the last one, or since if there is none. An activity can become visible after its due time. since must
 // therefore lag behind next by the duration of the service's transactions, and be zero from time to time
 // (see ClaimJob).
-func (l *Ledger) ClaimActivities(ctx context.Context, since time.Time, limit int, tries Tries) (claimed []Claimed, next time.Time, err error) {
+func (l *Ledger) ClaimActivities(ctx context.Context, since time.Time, limit int, tries Tries) (claimed []Claimed, next time.Time,
+	err error) {
 	next = since
-	claimed, err = l.claim(ctx, "claim messages of activities", queries.activityClaim, limit, pgx.StrictNamedArgs{"since": since, "retries": tries.retries()},
+	claimed, err = l.claim(ctx, "claim messages of activities", queries.activityClaim, limit,
+		pgx.StrictNamedArgs{"since": since, "retries": tries.retries()},
 		func(dueAt time.Time, _ Claimed) { next = dueAt })
 	if err != nil {
 		return nil, since, err
@@ -92,7 +95,8 @@ func (l *Ledger) Next(ctx context.Context) (wait time.Duration, ok bool, err err
 	return time.Duration(min(*seconds, 1e9) * float64(time.Second)), true, nil
 }
 
-func (l *Ledger) claim(ctx context.Context, what, statement string, limit int, args pgx.StrictNamedArgs, each func(dueAt time.Time, c Claimed)) ([]Claimed, error) {
+func (l *Ledger) claim(ctx context.Context, what, statement string, limit int, args pgx.StrictNamedArgs,
+	each func(dueAt time.Time, c Claimed)) ([]Claimed, error) {
 	if limit < 1 || limit > MaxBatch {
 		return nil, fmt.Errorf("%s: %d messages are not allowed; allowed values: 1 to %d", what, limit, MaxBatch)
 	}
@@ -102,14 +106,15 @@ func (l *Ledger) claim(ctx context.Context, what, statement string, limit int, a
 	b.Queue(statement, args).Query(func(rows pgx.Rows) error {
 		var c Claimed
 		var dueAt time.Time
-		_, err := pgx.ForEachRow(rows, []any{&c.JobID, &c.ChannelID, &c.LeaseID, &c.Step, &c.Attempts, &c.Crashes, &c.Reason, &c.Ambiguous, &dueAt, &c.tid}, func() error {
-			if claimed == nil {
-				claimed = make([]Claimed, 0, limit)
-			}
-			claimed = append(claimed, c)
-			each(dueAt, c)
-			return nil
-		})
+		_, err := pgx.ForEachRow(rows,
+			[]any{&c.JobID, &c.ChannelID, &c.LeaseID, &c.Step, &c.Attempts, &c.Crashes, &c.Reason, &c.Ambiguous, &dueAt, &c.tid}, func() error {
+				if claimed == nil {
+					claimed = make([]Claimed, 0, limit)
+				}
+				claimed = append(claimed, c)
+				each(dueAt, c)
+				return nil
+			})
 		return err
 	})
 	if err := l.atOnce(ctx, false, &b); err != nil {

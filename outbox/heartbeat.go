@@ -54,7 +54,8 @@ type SenderOverride struct {
 // relay's transactions outside the ledger so far; a run subtracts belfry's own transactions from the
 // server's load (job.HealthConfig). Call Beat about every second: a relay without a heartbeat for a third of
 // the lease time counts as dead.
-func (l *Ledger) Beat(ctx context.Context, senders []SenderWork, inFlight int, besides int64) (states map[string]LiveSender, delivers bool, err error) {
+func (l *Ledger) Beat(ctx context.Context, senders []SenderWork, inFlight int, besides int64) (states map[string]LiveSender,
+	delivers bool, err error) {
 	if senders == nil {
 		senders = []SenderWork{}
 	}
@@ -72,7 +73,8 @@ func (l *Ledger) Beat(ctx context.Context, senders []SenderWork, inFlight int, b
 	}
 	states = make(map[string]LiveSender, len(senders))
 	_, err = list(ctx, l, "renew the relay's heartbeat", queries.relayHeartbeat, pgx.StrictNamedArgs{
-		"relay": l.relay, "senders": names, "limits": string(limits), "media": media, "in_flight": inFlight, "transactions": l.made.Load() + besides, "transport": l.transport, "place": l.place, "seconds": l.leaseTime.Seconds() / 3,
+		"relay": l.relay, "senders": names, "limits": string(limits), "media": media, "in_flight": inFlight,
+		"transactions": l.made.Load() + besides, "transport": l.transport, "place": l.place, "seconds": l.leaseTime.Seconds() / 3,
 	}, func(row pgx.CollectableRow) (s LiveSender, err error) {
 		var sender string
 		err = row.Scan(&sender, &s.Relays, &delivers, &s.RatePerSecond, &s.Concurrency, &s.Paused, &s.PauseReason)
@@ -89,7 +91,8 @@ func (l *Ledger) Beat(ctx context.Context, senders []SenderWork, inFlight int, b
 // Deregister removes this relay when it has ended, and its leases without messages in flight. A lease can be
 // left over if it was locked when its last message was recorded.
 func (l *Ledger) Deregister(ctx context.Context) error {
-	leases, err := list(ctx, l, "read the leases of a stopping relay", queries.leasesOf, pgx.StrictNamedArgs{"relay": l.relay}, pgx.RowTo[int64])
+	leases, err := list(ctx, l, "read the leases of a stopping relay", queries.leasesOf, pgx.StrictNamedArgs{"relay": l.relay},
+		pgx.RowTo[int64])
 	if err != nil {
 		return err
 	}

@@ -16,7 +16,8 @@ import (
 
 // ErrNotAdopted means that this database is a copy: it is not on the server where its installation was
 // created or adopted. No message is claimed until an operator adopts it.
-var ErrNotAdopted = errkind.New(errkind.Conflict, "this database is a copy or was moved: it is not where belfry was made or adopted, and nothing leaves it")
+var ErrNotAdopted = errkind.New(errkind.Conflict,
+	"this database is a copy or was moved: it is not where belfry was made or adopted, and nothing leaves it")
 
 // errKept means that messages may not leave the database. Installation.Err returns the reason.
 var errKept = errors.New("nothing leaves the database: it is halted, or not where belfry was made or adopted")

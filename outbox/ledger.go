@@ -120,15 +120,17 @@ func (l *Ledger) Abort(ctx context.Context, jobID int64, reason string) (done bo
 // Sample returns up to n unsent messages of a job, distributed over all of them. abortable is false if an
 // operator has resumed the job; relays do not abort such a job.
 func (l *Ledger) Sample(ctx context.Context, jobID int64, n int) (keys []Key, abortable bool, err error) {
-	resumed, err := list(ctx, l, fmt.Sprintf("read the acts on job %d", jobID), queries.jobResumed, pgx.StrictNamedArgs{"job_id": jobID}, pgx.RowTo[bool])
+	resumed, err := list(ctx, l, fmt.Sprintf("read the acts on job %d", jobID), queries.jobResumed,
+		pgx.StrictNamedArgs{"job_id": jobID}, pgx.RowTo[bool])
 	if err != nil || len(resumed) != 1 || resumed[0] {
 		return nil, false, err
 	}
-	keys, err = list(ctx, l, fmt.Sprintf("sample job %d", jobID), queries.jobSample, pgx.StrictNamedArgs{"job_id": jobID, "n": n}, func(row pgx.CollectableRow) (Key, error) {
-		k := Key{JobID: jobID}
-		err := row.Scan(&k.ChannelID)
-		return k, err
-	})
+	keys, err = list(ctx, l, fmt.Sprintf("sample job %d", jobID), queries.jobSample,
+		pgx.StrictNamedArgs{"job_id": jobID, "n": n}, func(row pgx.CollectableRow) (Key, error) {
+			k := Key{JobID: jobID}
+			err := row.Scan(&k.ChannelID)
+			return k, err
+		})
 	return keys, true, err
 }
 
@@ -159,7 +161,8 @@ func list[T any](ctx context.Context, l *Ledger, what, statement string, args pg
 }
 
 // take is list for a statement that updates rows in order. It becomes durable with the next durable commit.
-func take[T any](ctx context.Context, l *Ledger, what, statement string, args pgx.StrictNamedArgs, scan pgx.RowToFunc[T]) (all []T, err error) {
+func take[T any](ctx context.Context, l *Ledger, what, statement string, args pgx.StrictNamedArgs,
+	scan pgx.RowToFunc[T]) (all []T, err error) {
 	var b pgx.Batch
 	b.Queue(statement, args).Query(func(rows pgx.Rows) (err error) {
 		all, err = pgx.CollectRows(rows, scan)

@@ -58,6 +58,7 @@ func ChangeProgressTx(ctx context.Context, tx pgx.Tx, of map[int64]ProgressChang
 	if len(ids) == 0 {
 		return nil
 	}
-	_, err := tx.Exec(ctx, queries.deliveriesAdd, pgx.StrictNamedArgs{"job_ids": ids, "written": written, "dead": dead, "cancelled": cancelled})
+	_, err := tx.Exec(ctx, queries.deliveriesAdd,
+		pgx.StrictNamedArgs{"job_ids": ids, "written": written, "dead": dead, "cancelled": cancelled})
 	return err
 }

@@ -95,7 +95,8 @@ func (l *Ledger) Lost(ctx context.Context, known, stay []int64, limit int) ([]Lo
 		var handed bool
 		var steps []int
 		var reasons []string
-		err = row.Scan(&h.JobID, &h.ChannelID, &h.LeaseID, &h.Step, &h.Attempts, &h.Crashes, &h.Reason, &h.Ambiguous, &h.Route, &handed, &steps, &reasons)
+		err = row.Scan(&h.JobID, &h.ChannelID, &h.LeaseID, &h.Step, &h.Attempts, &h.Crashes, &h.Reason, &h.Ambiguous, &h.Route, &handed,
+			&steps, &reasons)
 		switch lease := at[h.LeaseID]; {
 		case err != nil:
 		case handed:

@@ -112,7 +112,8 @@ func (s Settlement) problem() error {
 
 // plain reports whether s only records that the message was sent with its job's first content.
 func (s Settlement) plain() bool {
-	return s.To == Sent && s.LeaseID != 0 && len(s.Record) == 0 && s.InvalidAddress == nil && s.Error == "" && s.Reason == "" && s.NextStep == s.Step && s.Revision == 0
+	return s.To == Sent && s.LeaseID != 0 && len(s.Record) == 0 && s.InvalidAddress == nil && s.Error == "" && s.Reason == "" &&
+		s.NextStep == s.Step && s.Revision == 0
 }
 
 // Settle records the results of messages in one transaction and one round trip, and deletes the doneLeases
@@ -232,7 +233,8 @@ func sentArgs(all []Settlement, of []int) pgx.StrictNamedArgs {
 	for n, i := range of {
 		attempts[n], receipts[n], senders[n] = small(all[i].NextAttempts), cut(all[i].Receipt, keptError), all[i].Sender
 	}
-	return pgx.StrictNamedArgs{"lease_ids": k.leases, "job_ids": k.jobs, "channel_ids": k.channels, "tids": k.tids, "attempts": attempts, "receipts": receipts, "senders": senders}
+	return pgx.StrictNamedArgs{"lease_ids": k.leases, "job_ids": k.jobs, "channel_ids": k.channels, "tids": k.tids,
+		"attempts": attempts, "receipts": receipts, "senders": senders}
 }
 
 func keysAt(all []Settlement, of []int) keys {
@@ -269,13 +271,16 @@ func settleArgs(all []Settlement, of []int, crashed int) pgx.StrictNamedArgs {
 			crashes[n] = 0
 		}
 		for _, a := range s.Record {
-			recordOf, recordSteps, recordAttempts = append(recordOf, int64(n+1)), append(recordSteps, small(a.Step)), append(recordAttempts, small(a.Attempt))
+			recordOf, recordSteps, recordAttempts = append(recordOf, int64(n+1)), append(recordSteps, small(a.Step)),
+				append(recordAttempts, small(a.Attempt))
 			media, senders, outcomes = append(media, a.Medium), append(senders, a.Sender), append(outcomes, string(a.Outcome))
-			recordReasons, codes, recordErrors = append(recordReasons, string(a.Reason)), append(codes, cut(a.Code, keptCode)), append(recordErrors, cut(a.Error, keptError))
+			recordReasons, codes, recordErrors = append(recordReasons, string(a.Reason)), append(codes, cut(a.Code, keptCode)),
+				append(recordErrors, cut(a.Error, keptError))
 		}
 		if s.InvalidAddress != nil {
 			last := s.Record[len(s.Record)-1]
-			invalidOf, invalidMedia, invalidSHA = append(invalidOf, int64(n+1)), append(invalidMedia, last.Medium), append(invalidSHA, s.InvalidAddress)
+			invalidOf, invalidMedia, invalidSHA = append(invalidOf, int64(n+1)), append(invalidMedia, last.Medium),
+				append(invalidSHA, s.InvalidAddress)
 			invalidSenders, invalidErrors = append(invalidSenders, last.Sender), append(invalidErrors, cut(last.Error, keptError))
 		}
 	}
@@ -285,7 +290,8 @@ func settleArgs(all []Settlement, of []int, crashed int) pgx.StrictNamedArgs {
 		"crashed": crashes, "waits": waits, "receipts": receipts, "errors": texts, "senders": takers, "revisions": revisions,
 		"record_of": recordOf, "record_steps": recordSteps, "record_attempts": recordAttempts, "record_media": media, "record_senders": senders,
 		"record_outcomes": outcomes, "record_reasons": recordReasons, "record_codes": codes, "record_errors": recordErrors,
-		"invalid_of": invalidOf, "invalid_media": invalidMedia, "invalid_sha256": invalidSHA, "invalid_senders": invalidSenders, "invalid_errors": invalidErrors,
+		"invalid_of": invalidOf, "invalid_media": invalidMedia, "invalid_sha256": invalidSHA, "invalid_senders": invalidSenders,
+		"invalid_errors": invalidErrors,
 	}
 }
 

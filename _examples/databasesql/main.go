@@ -40,7 +40,8 @@ func run(ctx context.Context) error {
 	const enqueue = `SELECT belfry.enqueue($1, $2, $3, body => $4,
 		audience => belfry.audience_platforms('ios', 'android'), idempotency_key => $5)`
 	var id int64
-	if err := tx.QueryRowContext(ctx, enqueue, "push", "operator_notice", "Maintenance at nine", "We are back at ten.", "maintenance-2026-11").Scan(&id); err != nil {
+	if err := tx.QueryRowContext(ctx, enqueue, "push", "operator_notice", "Maintenance at nine", "We are back at ten.",
+		"maintenance-2026-11").Scan(&id); err != nil {
 		return err
 	}
 	if err := tx.Commit(); err != nil {

@@ -42,7 +42,8 @@ func run(ctx context.Context, log *slog.Logger) error {
 		return err
 	}
 	defer pool.Close()
-	if _, err := pool.Exec(ctx, "CREATE TABLE IF NOT EXISTS posts (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, title text NOT NULL)"); err != nil {
+	if _, err := pool.Exec(ctx,
+		"CREATE TABLE IF NOT EXISTS posts (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, title text NOT NULL)"); err != nil {
 		return err
 	}
 

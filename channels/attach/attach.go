@@ -83,7 +83,9 @@ func Attach(ctx context.Context, store *channels.Store, db channels.Beginner, a 
 			return attachProblem("attach", a.Relation, err)
 		}
 		if err := lifecycle.Pause(ctx, pauseBetween); err != nil {
-			return fmt.Errorf("channels: attach %s: its writers never let go for the moment that the triggers need; try again when no transaction is open for long: %w", a.Relation, err)
+			return fmt.Errorf(
+				"channels: attach %s: its writers never let go for the moment that the triggers need; try again when no transaction "+
+					"is open for long: %w", a.Relation, err)
 		}
 	}
 }
@@ -146,7 +148,8 @@ func Verify(ctx context.Context, db channels.Beginner, o Options) (sum Drift, er
 		var compared int64
 		var d Drift
 		var next *int64
-		err := tx.QueryRow(ctx, queries.attachmentStrays, pgx.StrictNamedArgs{"after": low, "rows": size, "repair": !o.DryRun}).Scan(&compared, &d.Strays, &next)
+		err := tx.QueryRow(ctx, queries.attachmentStrays,
+			pgx.StrictNamedArgs{"after": low, "rows": size, "repair": !o.DryRun}).Scan(&compared, &d.Strays, &next)
 		if err == nil && next != nil {
 			low = *next
 		}
@@ -194,7 +197,8 @@ func stepRows(ctx context.Context, tx pgx.Tx, after *string, size int, repair bo
 
 // eachStep runs steps until do reports the last one. It repeats a step that timed out on a writer's lock with
 // fewer rows. A step of one row holds no lock while it waits.
-func eachStep(ctx context.Context, db channels.Beginner, o Options, do func(context.Context, pgx.Tx, int) (bool, Drift, error), sum *Drift) error {
+func eachStep(ctx context.Context, db channels.Beginner, o Options, do func(context.Context, pgx.Tx, int) (bool, Drift, error),
+	sum *Drift) error {
 	full := o.BatchSize
 	if full <= 0 {
 		full = 2000
@@ -270,9 +274,12 @@ func attachProblem(operation, relation string, err error) error {
 	case err == nil || errors.Is(err, ErrTable) || errors.Is(err, ErrRights):
 		return err
 	case lacksRight(err) && operation == "detach":
-		return fmt.Errorf("channels: detach %s: only its owner may drop triggers: run it as the owner, or GRANT the owner's role to this user: %w", relation, err)
+		return fmt.Errorf(
+			"channels: detach %s: only its owner may drop triggers: run it as the owner, or GRANT the owner's role to this user: %w", relation, err)
 	case lacksRight(err):
-		return fmt.Errorf("channels: %s %s: it takes SELECT and, to attach, TRIGGER on the relation, what `belfry roles --for operate` prints and, to attach, ownership of the schema belfry, and no policy that hides rows: %w", operation, relation, err)
+		return fmt.Errorf(
+			"channels: %s %s: it takes SELECT and, to attach, TRIGGER on the relation, what `belfry roles --for operate` prints "+
+				"and, to attach, ownership of the schema belfry, and no policy that hides rows: %w", operation, relation, err)
 	}
 	return fmt.Errorf("channels: %s %s: %w", operation, relation, err)
 }

@@ -65,14 +65,16 @@ func (s *Status) Faults() (list []channels.Fault) {
 	}
 	for _, c := range s.Changes {
 		add(true, s.Relation+" cannot be followed: "+c,
-			"repeat `belfry channels attach` with the table as it is now, which brings all rows over again, or undo the change; then `belfry channels verify`")
+			"repeat `belfry channels attach` with the table as it is now, which brings all rows over again, or undo the change; "+
+				"then `belfry channels verify`")
 	}
 	if !s.Following {
 		add(true, "is not kept in step with "+s.Relation+": its triggers are missing or disabled",
 			"ALTER TABLE "+s.Relation+" ENABLE TRIGGER USER, or attach it again; then `belfry channels verify`")
 	}
 	if s.FilledAt == nil {
-		add(false, fmt.Sprintf("%d rows of %s are brought over, and some are left", s.Filled, s.Relation), "repeat `belfry channels attach`, which goes on")
+		add(false, fmt.Sprintf("%d rows of %s are brought over, and some are left", s.Filled, s.Relation),
+			"repeat `belfry channels attach`, which goes on")
 	}
 	if s.Missed > 0 {
 		add(false, fmt.Sprintf("%d writes of %s were not followed (SQLSTATE %s)", s.Missed, s.Relation, strings.Join(s.MissedBy, ", ")),
@@ -86,7 +88,8 @@ func (s *Status) changed() error {
 	if len(s.Changes) == 0 {
 		return nil
 	}
-	return fmt.Errorf("%s cannot be followed: %s; repeat `belfry channels attach` with the table as it is now, or undo the change", s.Relation, strings.Join(s.Changes, "; "))
+	return fmt.Errorf("%s cannot be followed: %s; repeat `belfry channels attach` with the table as it is now, or undo the change",
+		s.Relation, strings.Join(s.Changes, "; "))
 }
 
 // UnlistedPlatforms returns up to ten platforms of active channels that belfry.platforms does not

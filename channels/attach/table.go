@@ -65,7 +65,8 @@ func (m *mapping) column(field, name string, kinds ...string) string {
 	case !ok:
 		m.refuse(field, "%s has no column %q; allowed values: %s", m.relation, name, strings.Join(slices.Sorted(maps.Keys(m.have)), ", "))
 	case got.Virtual:
-		m.refuse(field, "column %s is a VIRTUAL generated column, which triggers cannot read; allowed values: a STORED one, or the columns that it is made of", name)
+		m.refuse(field, "column %s is a VIRTUAL generated column, which triggers cannot read; allowed values: a STORED one, or "+
+			"the columns that it is made of", name)
 	case len(kinds) > 0 && !slices.Contains(kinds, got.Type):
 		m.refuse(field, "column %s is %s; allowed types: %s", name, got.Type, strings.Join(kinds, ", "))
 	}
@@ -79,8 +80,11 @@ func (m *mapping) key(name string) string {
 	if !ok || got.Virtual || slices.Contains(keyTypes, got.Type) {
 		return name
 	}
-	m.refuse("external_id", "column %s is %s; allowed types: %s; of citext, char, numeric and domains, ALTER TABLE %s ADD COLUMN belfry_id text GENERATED ALWAYS AS (%s::text) STORED UNIQUE "+
-		"makes such a column, while it rewrites the table", name, got.Type, strings.Join(keyTypes, ", "), m.quoted, pgx.Identifier{name}.Sanitize())
+	m.refuse("external_id",
+		"column %s is %s; allowed types: %s; of citext, char, numeric and domains, ALTER TABLE %s ADD COLUMN belfry_id text "+
+			"GENERATED ALWAYS AS (%s::text) STORED UNIQUE "+
+			"makes such a column, while it rewrites the table", name, got.Type, strings.Join(keyTypes, ", "), m.quoted,
+		pgx.Identifier{name}.Sanitize())
 	return name
 }
 
@@ -175,11 +179,14 @@ type attachable struct {
 // examine checks a Table against the catalog.
 func examine(ctx context.Context, store *channels.Store, q channels.Querier, a Table) (f attachable, err error) {
 	if !store.Own() {
-		return f, fmt.Errorf("%w: channels.relation is %s, and only %s can follow another relation", ErrTable, store.Relation(), channels.DefaultRelation)
+		return f, fmt.Errorf("%w: channels.relation is %s, and only %s can follow another relation", ErrTable, store.Relation(),
+			channels.DefaultRelation)
 	}
 	source, err := channels.New(channels.Config{Relation: a.Relation})
 	if err != nil {
-		return f, fmt.Errorf("%w: relation: %q is not a table; allowed values: a table as name or schema.name, of letters, digits, _ and $, or in double quotes", ErrTable, a.Relation)
+		return f, fmt.Errorf(
+			"%w: relation: %q is not a table; allowed values: a table as name or schema.name, of letters, digits, _ and $, "+
+				"or in double quotes", ErrTable, a.Relation)
 	}
 	quoted := channels.Config{Relation: a.Relation}.Identifier().Sanitize()
 	err = q.QueryRow(ctx, queries.attachFacts, pgx.StrictNamedArgs{"relation": quoted, "key": channels.Unquoted(a.ExternalID)}).
@@ -189,16 +196,20 @@ func examine(ctx context.Context, store *channels.Store, q channels.Querier, a T
 		return f, fmt.Errorf("%w: relation: %s does not exist, or this user may not see its schema", ErrTable, a.Relation)
 	case lacksRight(err): // on the schema; the error does not name it
 		schema := channels.Config{Relation: a.Relation}.Identifier()[:1]
-		return f, fmt.Errorf("channels: attach %s: %w: GRANT USAGE ON SCHEMA %s, and SELECT and TRIGGER on the table: %w", a.Relation, ErrRights, schema.Sanitize(), err)
+		return f, fmt.Errorf("channels: attach %s: %w: GRANT USAGE ON SCHEMA %s, and SELECT and TRIGGER on the table: %w", a.Relation,
+			ErrRights, schema.Sanitize(), err)
 	case err != nil:
 		return f, fmt.Errorf("channels: attach of %s: %w", a.Relation, channels.Explain(err))
 	case f.schema == "belfry":
 		return f, fmt.Errorf("%w: relation: %s is belfry's own; allowed values: a table of the application", ErrTable, a.Relation)
 	case f.kind == "p" || f.inherited:
 		return f, fmt.Errorf("%w: relation: %s is partitioned or inherited from, and TRUNCATE and DETACH of a partition cannot be followed; "+
-			"fill belfry.channels by a row trigger of your own, or, for an integer key, name a view of the table in channels.relation", ErrTable, a.Relation)
+			"fill belfry.channels by a row trigger of your own, or, for an integer key, name a view of the table in channels.relation",
+			ErrTable, a.Relation)
 	case f.persistence != "p":
-		return f, fmt.Errorf("%w: relation: %s is temporary or unlogged, and what such a table loses cannot be followed; allowed values: a table that lasts", ErrTable, a.Relation)
+		return f, fmt.Errorf(
+			"%w: relation: %s is temporary or unlogged, and what such a table loses cannot be followed; allowed "+
+				"values: a table that lasts", ErrTable, a.Relation)
 	case f.kind != "r":
 		return f, fmt.Errorf("%w: relation: %s is no table, and only tables have triggers on rows; name the table under it", ErrTable, a.Relation)
 	case len(f.grants) > 0:
@@ -217,7 +228,8 @@ func examine(ctx context.Context, store *channels.Store, q channels.Querier, a T
 	f.key, f.names = channels.Unquoted(a.ExternalID), m.names
 	f.keyType = m.have[f.key].Type
 	if !f.unique {
-		return f, fmt.Errorf("%w: external_id: no unique index holds %s alone, without a condition and not DEFERRABLE: CREATE UNIQUE INDEX CONCURRENTLY ON %s (%s)",
+		return f, fmt.Errorf(
+			"%w: external_id: no unique index holds %s alone, without a condition and not DEFERRABLE: CREATE UNIQUE INDEX CONCURRENTLY ON %s (%s)",
 			ErrTable, f.key, quoted, pgx.Identifier{f.key}.Sanitize())
 	}
 	return f, nil

@@ -73,7 +73,8 @@ func (r *recordReader) next() (record, error) {
 		return rec, nil
 	}
 	if ended && errors.Is(refused, csv.ErrQuote) && bytes.Count(text, []byte(`"`))%2 == 1 {
-		return record{}, fmt.Errorf("the row that begins at line %d has a quote that is never closed; no row from there on was imported", rec.line)
+		return record{}, fmt.Errorf(
+			"the row that begins at line %d has a quote that is never closed; no row from there on was imported", rec.line)
 	}
 	r.line = rec.last
 	rec.fields, rec.raw = nil, string(text)
@@ -95,7 +96,8 @@ func (r *recordReader) failed(err error) error {
 		return errors.New(crAlone)
 	}
 	line := r.line + r.held.blank + 1
-	return fmt.Errorf("the row that begins at line %d has more than %d bytes, perhaps by a quote that is not closed; no row from there on was imported", line, maxRecord)
+	return fmt.Errorf("the row that begins at line %d has more than %d bytes, perhaps by a quote that is not closed; no row "+
+		"from there on was imported", line, maxRecord)
 }
 
 // crAlone is the problem of a file whose lines end in CR.

@@ -41,7 +41,8 @@ func parseHeader(fields []string, as map[string]string) (header, error) {
 	}
 	for _, column := range slices.Sorted(maps.Keys(as)) {
 		if !slices.Contains(h.names, column) {
-			return h, fmt.Errorf("column %s, which is mapped to %s, is not in the header; its columns: %s", channels.Clip(column), cmp.Or(as[column], "left out"), channels.Clip(strings.Join(h.names, ", ")))
+			return h, fmt.Errorf("column %s, which is mapped to %s, is not in the header; its columns: %s", channels.Clip(column),
+				cmp.Or(as[column], "left out"), channels.Clip(strings.Join(h.names, ", ")))
 		}
 	}
 	for i, name := range h.names {
@@ -56,7 +57,9 @@ func parseHeader(fields []string, as map[string]string) (header, error) {
 		h.at[name] = i
 		if medium, ok := strings.CutPrefix(name, "address."); ok {
 			if !mediumName().MatchString(medium) {
-				return h, fmt.Errorf("column %s: %s is not a medium; allowed values: a lower-case letter, then up to 62 of letters, digits and _", channels.Clip(name), channels.Clip(medium))
+				return h, fmt.Errorf(
+					"column %s: %s is not a medium; allowed values: a lower-case letter, then up to 62 of letters, digits and _",
+					channels.Clip(name), channels.Clip(medium))
 			}
 			h.media = append(h.media, medium)
 			continue
@@ -67,7 +70,8 @@ func parseHeader(fields []string, as map[string]string) (header, error) {
 			if len(fields) == 1 && strings.ContainsAny(name, ";\t|") {
 				return h, fmt.Errorf("the header %s has one column; separate columns by commas", channels.Clip(name))
 			}
-			return h, fmt.Errorf("column %s is unknown%s; allowed columns: %s; --map COLUMN=FIELD maps a column to a field, --map COLUMN= leaves it out",
+			return h, fmt.Errorf(
+				"column %s is unknown%s; allowed columns: %s; --map COLUMN=FIELD maps a column to a field, --map COLUMN= leaves it out",
 				channels.Clip(name), meant(name, strings.Split(columnNames, ", ")), columnNames)
 		}
 	}
@@ -183,7 +187,8 @@ func (p rowParser) identity(fields []string, row *channelRow) string {
 		return fmt.Sprintf("external_id: %d characters; allowed values: 1 to 200", n)
 	}
 	if trimmed := strings.TrimFunc(row.externalID, unseen); trimmed != row.externalID {
-		return fmt.Sprintf("external_id: %s begins or ends with a blank or an invisible character, and would be another person than %s; remove it",
+		return fmt.Sprintf(
+			"external_id: %s begins or ends with a blank or an invisible character, and would be another person than %s; remove it",
 			strconv.QuoteToASCII(row.externalID), channels.Clip(trimmed))
 	}
 	row.platform = p.cell(fields, "platform")
@@ -255,13 +260,17 @@ func (p rowParser) texts(fields []string, row *channelRow) string {
 		return fmt.Sprintf("locale: %d characters; allowed values: up to 35", n)
 	}
 	if row.locale != "" && !localeShape().MatchString(row.locale) {
-		return fmt.Sprintf("locale: %s is not a language tag; allowed values: language tags (BCP 47) such as ko, pt-BR, zh-Hant-TW, or empty", channels.Clip(row.locale))
+		return fmt.Sprintf(
+			"locale: %s is not a language tag; allowed values: language tags (BCP 47) such as ko, pt-BR, zh-Hant-TW, or empty",
+			channels.Clip(row.locale))
 	}
 	if n := utf8.RuneCountInString(row.timeZone); n > 64 {
 		return fmt.Sprintf("time_zone: %d characters; allowed values: up to 64", n)
 	}
 	if row.timeZone != "" && !p.zones.has(row.timeZone) {
-		return fmt.Sprintf("time_zone: %s is not known; allowed values: names of the IANA database such as UTC, Asia/Seoul, Europe/Berlin, or empty", channels.Clip(row.timeZone))
+		return fmt.Sprintf(
+			"time_zone: %s is not known; allowed values: names of the IANA database such as UTC, Asia/Seoul, Europe/Berlin, or empty",
+			channels.Clip(row.timeZone))
 	}
 	return ""
 }

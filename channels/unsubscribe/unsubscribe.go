@@ -73,7 +73,8 @@ func New(keys ...string) (*Links, error) {
 	var all [][]byte
 	for i, key := range keys {
 		if len(key) < minKey {
-			return nil, fmt.Errorf("key %d has %d bytes; allowed values: %d or more bytes, such as the output of `openssl rand -base64 32`", i+1, len(key), minKey)
+			return nil, fmt.Errorf(
+				"key %d has %d bytes; allowed values: %d or more bytes, such as the output of `openssl rand -base64 32`", i+1, len(key), minKey)
 		}
 		all = append(all, []byte(key))
 	}

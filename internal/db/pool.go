@@ -18,7 +18,8 @@ import (
 
 const (
 	// Remedy is the advice for a pooler that loses prepared statements.
-	Remedy = "add default_query_exec_mode=cache_describe to the database's URL, or have the pooler carry prepared statements (PgBouncer 1.21 and later: max_prepared_statements)"
+	Remedy = "add default_query_exec_mode=cache_describe to the database's URL, or have the pooler carry prepared statements " +
+		"(PgBouncer 1.21 and later: max_prepared_statements)"
 	// probeTimeout bounds DetectPooler. A full pooler makes its connections wait.
 	probeTimeout = 3 * time.Second
 	// descriptions is pgx's default size of a connection's description cache.

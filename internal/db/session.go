@@ -77,7 +77,9 @@ func pins(policies bool) string {
 
 var (
 	// ErrRowSecurity reports that a policy would hide rows of a table. The server's error names the table.
-	ErrRowSecurity = errors.New("row-level security hides rows from this role, which belfry does not accept: ALTER ROLE … BYPASSRLS, or drop the policy (`belfry channels check` and `belfry doctor` name it)")
+	ErrRowSecurity = errors.New(
+		"row-level security hides rows from this role, which belfry does not accept: ALTER ROLE … BYPASSRLS, or drop the " +
+			"policy (`belfry channels check` and `belfry doctor` name it)")
 	// ErrStatementPooling reports a pooler that belfry cannot work through.
 	ErrStatementPooling = errors.New("the pooler is in statement mode, and belfry needs transaction or session mode (PgBouncer: pool_mode)")
 )

@@ -125,7 +125,8 @@ func fill(queries reflect.Value, statements map[string]statement) error {
 		case !ok:
 			problems = append(problems, fmt.Errorf("%w: no statement is named %s, as the field %s is", errSyntax, nameOf(field), field.Name))
 		case field.IsExported() || field.Type.Kind() != reflect.String:
-			problems = append(problems, fmt.Errorf("%w: %s:%d: the field %s %s; want a string in lower case", errSyntax, s.file, s.line, field.Name, field.Type))
+			problems = append(problems,
+				fmt.Errorf("%w: %s:%d: the field %s %s; want a string in lower case", errSyntax, s.file, s.line, field.Name, field.Type))
 		default: // SetString refuses a field in lower case
 			reflect.NewAt(field.Type, queries.Field(i).Addr().UnsafePointer()).Elem().SetString(s.sql)
 		}

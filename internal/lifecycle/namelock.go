@@ -43,8 +43,10 @@ type NameInUseError struct {
 
 // Error names the process and the remedy.
 func (e *NameInUseError) Error() string {
-	return fmt.Sprintf("%s %q is in use by process %d on %s, which has run since %s: give each process its own name, or none, or stop that process",
-		map[string]string{RunnerName: "runner.name", RelayName: "delivery.name"}[e.Kind], e.Name, e.PID, e.Host, e.Since.Local().Format("2006-01-02 15:04:05-07:00"))
+	return fmt.Sprintf(
+		"%s %q is in use by process %d on %s, which has run since %s: give each process its own name, or none, or stop that process",
+		map[string]string{RunnerName: "runner.name", RelayName: "delivery.name"}[e.Kind], e.Name, e.PID, e.Host,
+		e.Since.Local().Format("2006-01-02 15:04:05-07:00"))
 }
 
 // NameLock ensures that a configured name belongs to one process at a time.

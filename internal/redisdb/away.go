@@ -30,7 +30,8 @@ func Away(err error) bool {
 		}
 	}
 	text := err.Error() // go-redis returns these errors without a type
-	return strings.Contains(text, "connection pool") || strings.Contains(text, "all sentinels") || strings.Contains(text, "cluster has no nodes")
+	return strings.Contains(text, "connection pool") || strings.Contains(text, "all sentinels") ||
+		strings.Contains(text, "cluster has no nodes")
 }
 
 // Full reports whether the server refused a write because its memory is full: maxmemory.

@@ -76,7 +76,8 @@ func (d *DB) judge(i info, addr string) (unfit []error, odd []string) {
 		problem("Redis %s is too old; allowed are Redis 6.2 and later, and Valkey", version)
 	}
 	if policy := i["maxmemory_policy"]; policy != "" && policy != "noeviction" {
-		problem("maxmemory-policy %s drops keys when memory is full; allowed is noeviction (CONFIG SET maxmemory-policy noeviction, and the same in its configuration)", policy)
+		problem("maxmemory-policy %s drops keys when memory is full; allowed is noeviction (CONFIG SET maxmemory-policy "+
+			"noeviction, and the same in its configuration)", policy)
 	}
 	if i["role"] == "slave" {
 		problem("it is a replica, which takes no writes; name its master, or the Sentinels that know it (sentinel)")
@@ -88,7 +89,9 @@ func (d *DB) judge(i info, addr string) (unfit []error, odd []string) {
 		problem("it is no node of a Cluster; set cluster: false")
 	}
 	if i["maxmemory"] == "0" {
-		odd = append(odd, addr+": maxmemory is not set: the server may use up the machine's memory instead of refusing pushes (CONFIG SET maxmemory, and the same in its configuration)")
+		odd = append(odd, addr+
+			": maxmemory is not set: the server may use up the machine's memory instead of refusing pushes (CONFIG SET maxmemory, "+
+			"and the same in its configuration)")
 	}
 	need, most := int64(d.Connections()), i.number("maxclients")
 	switch free := most - i.number("connected_clients"); {

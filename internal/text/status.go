@@ -18,7 +18,8 @@ const (
 var tones = map[string]Tone{
 	"RUNNING": Go, "DELIVERING": Go, "PROCESSING": Go, "live": Go, "sending": Go,
 	"PROCESSED": Done, "SENT": Done, "ok": Done, "read": Done, "unread": Done, "sent": Done,
-	"ABORTED": Wait, "WAITS": Wait, "CANCELLED": Wait, "paused": Wait, "warning": Wait, "held": Wait, "cancelled": Wait, "withdrawn": Wait, "inactive": Wait,
+	"ABORTED": Wait, "WAITS": Wait, "CANCELLED": Wait, "paused": Wait, "warning": Wait, "held": Wait, "cancelled": Wait,
+	"withdrawn": Wait, "inactive": Wait,
 	"FAILED": Bad, "EXPIRED": Bad, "DEAD": Bad, "failed": Bad, "dead": Bad, "silent": Bad, "breaker": Bad, "skipped": Bad, "missing": Bad,
 }
 

@@ -31,7 +31,8 @@ type Carrier struct {
 }
 
 func defaultCarrier() Carrier {
-	return Carrier{Transport: outbox.NoCarrier, MaxQueued: 50_000, RequeueAfter: relay.RequeueAfter, Redis: redisdb.DefaultConfig(), NATS: jetstream.DefaultConfig()}
+	return Carrier{Transport: outbox.NoCarrier, MaxQueued: 50_000, RequeueAfter: relay.RequeueAfter, Redis: redisdb.DefaultConfig(),
+		NATS: jetstream.DefaultConfig()}
 }
 
 // carrierKind is a value of delivery.transport.
@@ -95,16 +96,19 @@ func (c Carrier) validate(r relay.Config) error {
 	var problems []error
 	kind, carried := c.kind()
 	if !carried && c.Transport != outbox.NoCarrier {
-		problems = append(problems, fmt.Errorf("delivery.transport: %q is not allowed; allowed values: %s", c.Transport, strings.Join(Transports(), ", ")))
+		problems = append(problems,
+			fmt.Errorf("delivery.transport: %q is not allowed; allowed values: %s", c.Transport, strings.Join(Transports(), ", ")))
 	}
 	if c.MaxQueued < r.Batch || c.MaxQueued > maxQueued {
-		problems = append(problems, fmt.Errorf("delivery.max_queued: %d is not allowed; allowed values: delivery.batch (%d) to %d", c.MaxQueued, r.Batch, maxQueued))
+		problems = append(problems,
+			fmt.Errorf("delivery.max_queued: %d is not allowed; allowed values: delivery.batch (%d) to %d", c.MaxQueued, r.Batch, maxQueued))
 	}
 	if carried {
 		problems = append(problems, kind.validate(c))
 	}
 	if key, most := c.TakenMost(); most > 0 && most < 2*r.MaxInFlight {
-		problems = append(problems, fmt.Errorf("%s: %d is not allowed; allowed are twice delivery.max_in_flight (%d) for each relay, and more", key, most, 2*r.MaxInFlight))
+		problems = append(problems,
+			fmt.Errorf("%s: %d is not allowed; allowed are twice delivery.max_in_flight (%d) for each relay, and more", key, most, 2*r.MaxInFlight))
 	}
 	return errors.Join(problems...)
 }

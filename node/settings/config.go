@@ -93,7 +93,8 @@ func Default() Config {
 func (c Config) Node() node.Config {
 	n := node.Config{
 		Database: c.Database, Runner: c.Runner, Channels: c.Channels, Retention: c.Retention, Schedules: c.Schedules,
-		Delivery: node.Delivery{Enabled: c.Delivery.Enabled, RequeueAfter: c.Delivery.Carrier.RequeueAfter, Relay: c.Delivery.Relay, Compose: c.Delivery.Compose},
+		Delivery: node.Delivery{Enabled: c.Delivery.Enabled, RequeueAfter: c.Delivery.Carrier.RequeueAfter, Relay: c.Delivery.Relay,
+			Compose: c.Delivery.Compose},
 	}
 	n.Delivery.Compose.NoAddress = slices.Concat(n.Delivery.Compose.NoAddress, c.Senders.Targeted())
 	return n
@@ -104,7 +105,8 @@ func (c Config) Node() node.Config {
 func (c Config) Update(next Config) node.Update {
 	u := node.Update{Config: next.Node(), Keys: next}
 	if slices.EqualFunc(c.Senders, next.Senders, func(a, b Sender) bool {
-		return a.Name == b.Name && a.Kind == b.Kind && a.Medium == b.Medium && slices.Equal(a.Platforms, b.Platforms) && reflect.DeepEqual(a.Settings, b.Settings)
+		return a.Name == b.Name && a.Kind == b.Kind && a.Medium == b.Medium && slices.Equal(a.Platforms, b.Platforms) &&
+			reflect.DeepEqual(a.Settings, b.Settings)
 	}) {
 		u.Senders = next.Senders.Configs()
 	}
@@ -113,7 +115,8 @@ func (c Config) Update(next Config) node.Update {
 
 // Validate returns every problem. Each begins with its key.
 func (c Config) Validate() error {
-	errs := []error{c.Node().Validate(), c.Abort.Validate(), c.API.Validate(), c.Metrics.Validate(), c.Delivery.Carrier.validate(c.Delivery.Relay)}
+	errs := []error{c.Node().Validate(), c.Abort.Validate(), c.API.Validate(), c.Metrics.Validate(),
+		c.Delivery.Carrier.validate(c.Delivery.Relay)}
 	if !slices.Contains(logLevels, c.Log.Level) {
 		errs = append(errs, fmt.Errorf("log.level: %q is not allowed; allowed values: %s", c.Log.Level, strings.Join(logLevels, ", ")))
 	}
@@ -121,8 +124,10 @@ func (c Config) Validate() error {
 		errs = append(errs, fmt.Errorf("log.format: %q is not allowed; allowed values: %s", c.Log.Format, strings.Join(logFormats, ", ")))
 	}
 	if c.Delivers() && c.Database.MaxConnections < node.MinConnections+relay.Connections {
-		errs = append(errs, fmt.Errorf("database.max_connections: %d is too few to deliver as well: a relay uses %d beside the %d of a runner; allowed values: %d to 1000, or delivery.enabled: false",
-			c.Database.MaxConnections, relay.Connections, node.MinConnections, node.MinConnections+relay.Connections))
+		errs = append(errs,
+			fmt.Errorf("database.max_connections: %d is too few to deliver as well: a relay uses %d beside the %d of a runner; "+
+				"allowed values: %d to 1000, or delivery.enabled: false",
+				c.Database.MaxConnections, relay.Connections, node.MinConnections, node.MinConnections+relay.Connections))
 	}
 	errs = append(errs, c.validateLinks()...)
 	return errors.Join(append(errs, c.Senders.Validate(keys.Flatten(c.Delivery.Relay.Validate("delivery")))...)...)

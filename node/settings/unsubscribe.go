@@ -48,7 +48,9 @@ func (e Sender) linked() bool {
 func (c Config) validateLinks() []error {
 	var problems []error
 	needs := func(i int, key, allowed string) {
-		problems = append(problems, fmt.Errorf("senders[%d].smtp.list_unsubscribe: %s needs %s, which is empty; allowed values of that: %s", i, provider.UnsubscribePlaceholder, key, allowed))
+		problems = append(problems,
+			fmt.Errorf("senders[%d].smtp.list_unsubscribe: %s needs %s, which is empty; allowed values of that: %s", i,
+				provider.UnsubscribePlaceholder, key, allowed))
 	}
 	for i, entry := range c.Senders {
 		if entry.linked() && c.API.UnsubscribeKeysFile == "" {

@@ -95,7 +95,8 @@ type room struct {
 // roomInTime counts all pairs in half of the time that ctx leaves. If that does not finish, it
 // continues with an eighth of the pairs in half of the remaining time, and so on, so that some messages
 // of each batch make progress. The result contains only the counted pairs.
-func (c *Composer) roomInTime(ctx context.Context, q channels.Querier, pairs []pair, limits map[pair]channels.Cap, here mine) (map[pair]*room, error) {
+func (c *Composer) roomInTime(ctx context.Context, q channels.Querier, pairs []pair, limits map[pair]channels.Cap,
+	here mine) (map[pair]*room, error) {
 	counted := make(map[pair]*room, len(pairs))
 	deadline, limited := ctx.Deadline()
 	for size := len(pairs); len(pairs) > 0; {
@@ -127,7 +128,8 @@ func (c *Composer) roomInTime(ctx context.Context, q channels.Querier, pairs []p
 }
 
 // room counts, for all pairs, sent messages and messages in flight.
-func (c *Composer) room(ctx context.Context, q channels.Querier, pairs []pair, limits map[pair]channels.Cap, here mine) (map[pair]*room, error) {
+func (c *Composer) room(ctx context.Context, q channels.Querier, pairs []pair, limits map[pair]channels.Cap,
+	here mine) (map[pair]*room, error) {
 	var ids, lows, highs []int64
 	var categories, spanned []string
 	var windows []float64

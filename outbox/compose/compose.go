@@ -214,4 +214,5 @@ func members(raw json.RawMessage) map[string]json.RawMessage {
 	return object
 }
 
-var errNoInstallation = errors.New("belfry.installation has no row: the database has no name to make idempotency keys of; `belfry adopt` makes one")
+var errNoInstallation = errors.New(
+	"belfry.installation has no row: the database has no name to make idempotency keys of; `belfry adopt` makes one")

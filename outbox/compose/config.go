@@ -29,7 +29,9 @@ func DefaultConfig() Config { return Config{TimeZone: "UTC", Jitter: 5 * time.Mi
 func (c Config) Validate(path string) error {
 	var problems []error
 	if _, ok := loadZone(c.TimeZone); !ok {
-		problems = append(problems, fmt.Errorf("%s.time_zone: %q is not a time zone; allowed values: names of the IANA database such as UTC, Asia/Seoul, Europe/Berlin", path, c.TimeZone))
+		problems = append(problems,
+			fmt.Errorf("%s.time_zone: %q is not a time zone; allowed values: names of the IANA database such as UTC, "+
+				"Asia/Seoul, Europe/Berlin", path, c.TimeZone))
 	}
 	if c.Jitter < 0 || c.Jitter > maxJitter {
 		problems = append(problems, fmt.Errorf("%s.quiet_hours_jitter: %s is not allowed; allowed values: 0 to %s", path, c.Jitter, maxJitter))

@@ -225,7 +225,8 @@ func name(counts map[string]int64, key string) {
 // words renders a channel's message and stores samples.
 func (v *preview) words(out *outbox.Composed) {
 	p := v.batch.people[out.Claimed.ChannelID]
-	sample := Sample{ChannelID: p.ID, ExternalID: p.ExternalID, Platform: p.Platform, Locale: p.Locale, Title: v.what.Title, Body: v.what.Body, Data: v.what.Data}
+	sample := Sample{ChannelID: p.ID, ExternalID: p.ExternalID, Platform: p.Platform, Locale: p.Locale, Title: v.what.Title,
+		Body: v.what.Body, Data: v.what.Data}
 	if v.what.Messages {
 		if out.Action != outbox.ActionSend {
 			return

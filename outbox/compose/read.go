@@ -49,7 +49,8 @@ func (b *batch) readContents(ctx context.Context, q channels.Querier, ids []int6
 		var most *int
 		t := &content{}
 		var installation *uuid.UUID
-		if err := row.Scan(&b.now, &installation, &id, &t.created, &t.category, &t.title, &t.body, &t.data, &t.variants, &t.route, &t.revision, &from, &until, &most, &window); err != nil {
+		if err := row.Scan(&b.now, &installation, &id, &t.created, &t.category, &t.title, &t.body, &t.data, &t.variants, &t.route,
+			&t.revision, &from, &until, &most, &window); err != nil {
 			return struct{}{}, err
 		}
 		if installation == nil {

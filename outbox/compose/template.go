@@ -25,7 +25,8 @@ var (
 	// groups. An action has one end only, so that both engines find the same ones. It is
 	// compiled when it is needed: it is long, and most commands render nothing.
 	templateAction = sync.OnceValue(func() *regexp.Regexp {
-		return regexp.MustCompile(`\{\{[ \t]*(?:"\{\{"|(locale|platform|external_id|time_zone|attributes\.[A-Za-z_][A-Za-z0-9_]{0,62})((?:[ \t]*\|[ \t]*(?:upper|lower|trim|default[ \t]+"[^"{}]{0,200}"|truncate[ \t]+(?:200|1[0-9][0-9]|[1-9][0-9]?)))*))[ \t]*\}\}`)
+		return regexp.MustCompile(
+			`\{\{[ \t]*(?:"\{\{"|(locale|platform|external_id|time_zone|attributes\.[A-Za-z_][A-Za-z0-9_]{0,62})((?:[ \t]*\|[ \t]*(?:upper|lower|trim|default[ \t]+"[^"{}]{0,200}"|truncate[ \t]+(?:200|1[0-9][0-9]|[1-9][0-9]?)))*))[ \t]*\}\}`)
 	})
 	// templateCall is one function of an action's chain.
 	templateCall = regexp.MustCompile(`\|[ \t]*(upper|lower|trim|default|truncate)(?:[ \t]+(?:"([^"{}]*)"|([0-9]+)))?`)

@@ -90,7 +90,8 @@ func (b *Broker) refusal(err error) error {
 	if bad != nil {
 		return bad
 	}
-	conn, why := nats.Connect(b.config.servers(), append(options, nats.RetryOnFailedConnect(false), nats.NoReconnect(), nats.DisconnectErrHandler(nil))...)
+	conn, why := nats.Connect(b.config.servers(),
+		append(options, nats.RetryOnFailedConnect(false), nats.NoReconnect(), nats.DisconnectErrHandler(nil))...)
 	if why != nil {
 		return why
 	}
@@ -143,7 +144,9 @@ func (b *Broker) Check(ctx context.Context) (warnings []string, err error) {
 			warnings = append(warnings, fmt.Sprintf("cannot list the consumers of stream %s: %v", l.stream, err))
 		}
 		for _, other := range foreign {
-			warnings = append(warnings, fmt.Sprintf("stream %s has a consumer %s that is not belfry's and takes ids away; delete it (nats consumer rm %s %s)", l.stream, other, l.stream, other))
+			warnings = append(warnings,
+				fmt.Sprintf("stream %s has a consumer %s that is not belfry's and takes ids away; delete it (nats consumer rm %s %s)",
+					l.stream, other, l.stream, other))
 		}
 	}
 	return warnings, errors.Join(problems...)

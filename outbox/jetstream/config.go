@@ -57,7 +57,8 @@ type Options struct {
 
 // DefaultConfig returns the defaults, which config.yaml documents.
 func DefaultConfig() Config {
-	return Config{URLs: []string{"nats://127.0.0.1:4222"}, Prefix: "belfry", Replicas: 3, MaxAckPending: 100_000, MaxBytes: 64 << 20, Timeout: 5 * time.Second}
+	return Config{URLs: []string{"nats://127.0.0.1:4222"}, Prefix: "belfry", Replicas: 3, MaxAckPending: 100_000, MaxBytes: 64 << 20,
+		Timeout: 5 * time.Second}
 }
 
 // Bounds of Config.
@@ -77,7 +78,8 @@ func (c Config) Validate(path string) error {
 	for i, text := range c.URLs {
 		u, err := url.Parse(text)
 		ok := err == nil && (u.Scheme == "nats" || u.Scheme == "tls") && u.Hostname() != "" && u.User == nil && u.Path == "" && u.RawQuery == ""
-		v.Check(ok, fmt.Sprintf("urls[%d]", i), "is not a valid URL; allowed values: nats://host[:port] and tls://host[:port]; user and password have their own keys")
+		v.Check(ok, fmt.Sprintf("urls[%d]", i),
+			"is not a valid URL; allowed values: nats://host[:port] and tls://host[:port]; user and password have their own keys")
 	}
 	logins := 0
 	for _, given := range []string{c.User, c.Credentials, c.NKey} {
@@ -87,18 +89,21 @@ func (c Config) Validate(path string) error {
 	}
 	v.Check(logins <= 1, "credentials", "more than one of user, credentials and nkey is set; set only one")
 	v.Check((c.User == "") == (c.Password == ""), "password", "user and password must be set together")
-	for key, file := range map[string]string{"credentials": c.Credentials, "nkey": c.NKey, "tls.ca": c.TLS.CA, "tls.cert": c.TLS.Cert, "tls.key": c.TLS.Key} {
+	for key, file := range map[string]string{"credentials": c.Credentials, "nkey": c.NKey, "tls.ca": c.TLS.CA,
+		"tls.cert": c.TLS.Cert, "tls.key": c.TLS.Key} {
 		if file != "" {
 			_, err := os.Stat(file)
 			v.Check(err == nil, key, "%v; must be a readable file", err)
 		}
 	}
 	v.Check((c.TLS.Cert == "") == (c.TLS.Key == ""), "tls.cert", "tls.cert and tls.key must be set together")
-	v.Check(namePrefix().MatchString(c.Prefix), "prefix", "%q is not allowed; allowed values: 1 to 63 of a-z, A-Z, 0-9, _ and -, starting with a letter or digit", c.Prefix)
+	v.Check(namePrefix().MatchString(c.Prefix), "prefix",
+		"%q is not allowed; allowed values: 1 to 63 of a-z, A-Z, 0-9, _ and -, starting with a letter or digit", c.Prefix)
 	v.Check(c.Replicas == 1 || c.Replicas == 3 || c.Replicas == 5, "replicas", "%d is not allowed; allowed values: 1, 3 and 5", c.Replicas)
 	v.Check(c.MaxAckPending >= minPending, "max_ack_pending", "%d is not allowed; allowed values: %d or more", c.MaxAckPending, minPending)
 	v.Check(c.MaxBytes >= minBytes, "max_bytes", "%d is not allowed; allowed values: %d or more", c.MaxBytes, minBytes)
-	v.Check(c.Timeout >= minTimeout && c.Timeout <= maxTimeout, "timeout", "%s is not allowed; allowed values: %s to %s", c.Timeout, minTimeout, maxTimeout)
+	v.Check(c.Timeout >= minTimeout && c.Timeout <= maxTimeout, "timeout", "%s is not allowed; allowed values: %s to %s", c.Timeout,
+		minTimeout, maxTimeout)
 	return v.Err()
 }
 

@@ -62,7 +62,8 @@ func (l *line) wanted() natsjs.StreamConfig {
 	return natsjs.StreamConfig{
 		Name: l.stream, Description: "ids of belfry's messages; PostgreSQL stores the messages",
 		Subjects: []string{l.ids, l.state}, Retention: natsjs.WorkQueuePolicy, Discard: natsjs.DiscardNew, Storage: natsjs.FileStorage,
-		MaxMsgs: int64(l.b.options.MaxQueued) + int64(l.b.config.MaxAckPending) + 1, MaxBytes: l.b.config.MaxBytes, MaxMsgsPerSubject: -1, MaxConsumers: -1, MaxMsgSize: -1,
+		MaxMsgs: int64(l.b.options.MaxQueued) + int64(l.b.config.MaxAckPending) + 1, MaxBytes: l.b.config.MaxBytes,
+		MaxMsgsPerSubject: -1, MaxConsumers: -1, MaxMsgSize: -1,
 		Replicas: l.b.config.Replicas, Duplicates: duplicates, AllowRollup: true, AllowAtomicPublish: true,
 	}
 }
@@ -130,7 +131,9 @@ func (l *line) make(ctx context.Context, conn *nats.Conn) (*opened, error) {
 		return nil, err
 	}
 	if differs := refused(stream.CachedInfo().Config, want); differs != "" {
-		return nil, fmt.Errorf("the stream has other settings: %s; change the configuration, or the stream (nats stream edit), or delete the stream while no relay runs: its ids are pushed again", differs)
+		return nil, fmt.Errorf(
+			"the stream has other settings: %s; change the configuration, or the stream (nats stream edit), or delete the stream "+
+				"while no relay runs: its ids are pushed again", differs)
 	}
 	consumer, err := l.consume(ctx, stream)
 	if err != nil {
@@ -195,7 +198,8 @@ func (l *line) with(ctx context.Context, f func(ctx context.Context, to *opened)
 
 // gone reports whether err means that the stream or the consumer does not exist.
 func gone(err error) bool {
-	return errors.Is(err, natsjs.ErrStreamNotFound) || errors.Is(err, natsjs.ErrConsumerNotFound) || errors.Is(err, natsjs.ErrConsumerDoesNotExist) ||
+	return errors.Is(err, natsjs.ErrStreamNotFound) || errors.Is(err, natsjs.ErrConsumerNotFound) ||
+		errors.Is(err, natsjs.ErrConsumerDoesNotExist) ||
 		errors.Is(err, natsjs.ErrConsumerDeleted) || errors.Is(err, nats.ErrNoResponders)
 }
 

@@ -205,7 +205,8 @@ func (p *pull) watch(to *opened) error {
 	}
 	p.line.forget()
 	if !logged {
-		p.c.b.options.Log.Warn().Str("worker_id", p.c.worker).Str("transport", name).Str("detail", p.line.stream).Uint64("rows", info.NumPending).Msg("copies are ready but none arrives; opening the consumer again")
+		p.c.b.options.Log.Warn().Str("worker_id", p.c.worker).Str("transport", name).Str("detail", p.line.stream).Uint64("rows",
+			info.NumPending).Msg("copies are ready but none arrives; opening the consumer again")
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -302,7 +303,8 @@ func (c *carrier) credited(out []taken, credits relay.Credits) []taken {
 			continue
 		}
 		c.back[t.JobID]++
-		_ = t.message.NakWithDelay(min(max(time.Duration(c.back[t.JobID])*time.Second/backPerSecond, backLeast), backMost)) // after an error it is delivered after the lease
+		_ = t.message.NakWithDelay(min(max(time.Duration(c.back[t.JobID])*time.Second/backPerSecond, backLeast),
+			backMost)) // after an error it is delivered after the lease
 	}
 	if len(c.back) > backJobs { // most of them are finished jobs
 		clear(c.back)

@@ -145,7 +145,8 @@ func (b *Broker) run(ctx context.Context, s *redis.Script, keys []string, args .
 func (b *Broker) Carrier(name string, claim relay.Claim) relay.Carrier {
 	c := &carrier{Broker: b, name: name, claim: claim, arrived: make(chan struct{}, 1), jobs: make(map[int64]*jobSeen)}
 	for i := range c.taken {
-		c.taken[i] = &taken{keys: b.queues[i], claimed: make(map[outbox.Key]string), doubt: true, wanted: make(chan struct{}, 1), earlier: make(chan struct{}, 1)}
+		c.taken[i] = &taken{keys: b.queues[i], claimed: make(map[outbox.Key]string), doubt: true, wanted: make(chan struct{}, 1),
+			earlier: make(chan struct{}, 1)}
 	}
 	return c
 }
@@ -160,7 +161,8 @@ func (b *Broker) Check(ctx context.Context) (warnings []string, err error) {
 		}
 		if err != nil && !redisdb.Away(err) {
 			return warnings, fmt.Errorf("%s.url: the user lacks permissions: %w "+
-				"(ACL SETUSER … ~%s* +@list +@hash +@sortedset +eval +evalsha +get +set +del +unlink +scan +time +info)", path, err, strings.TrimSuffix(b.db.Tag(""), "}:"))
+				"(ACL SETUSER … ~%s* +@list +@hash +@sortedset +eval +evalsha +get +set +del +unlink +scan +time +info)", path, err,
+				strings.TrimSuffix(b.db.Tag(""), "}:"))
 		}
 	}
 	if redisdb.Away(err) {

@@ -89,7 +89,8 @@ func (c *carrier) keep(ctx context.Context, t *taken) {
 // heartbeat runs keep.lua. It reports whether more ids are due, the time until the next call, and
 // whether this worker is the monitor.
 func (c *carrier) heartbeat(ctx context.Context, t *taken) (again bool, wait time.Duration, monitors bool, err error) {
-	reply, err := c.run(ctx, c.scripts.keep, []string{t.state, t.main, t.waiting, t.workers, t.monitor}, c.name, c.pace.alive.Milliseconds(), outbox.MaxBatch).Int64Slice()
+	reply, err := c.run(ctx, c.scripts.keep, []string{t.state, t.main, t.waiting, t.workers, t.monitor}, c.name,
+		c.pace.alive.Milliseconds(), outbox.MaxBatch).Int64Slice()
 	if err != nil {
 		t.doubts()
 		return false, c.pace.tick, false, fmt.Errorf("send the worker's heartbeat: %w", err)
@@ -139,14 +140,16 @@ func (c *carrier) recover(ctx context.Context, t *taken, scan bool) error {
 			return err
 		}
 		if n > 0 {
-			c.options.Log.Warn().Str("worker_id", w).Str("transport", c.String()).Str("detail", string(t.name)).Int("rows", n).Msg("returned the ids of a dead worker")
+			c.options.Log.Warn().Str("worker_id", w).Str("transport", c.String()).Str("detail", string(t.name)).Int("rows",
+				n).Msg("returned the ids of a dead worker")
 		}
 	}
 	return nil
 }
 
 func (c *carrier) giveBack(ctx context.Context, t *taken, worker string, alive, stuck time.Duration) (int, error) {
-	n, err := c.run(ctx, c.scripts.giveBack, []string{t.state, t.main, t.workers, t.processing(worker)}, worker, alive.Milliseconds(), stuck.Milliseconds()).Int()
+	n, err := c.run(ctx, c.scripts.giveBack, []string{t.state, t.main, t.workers, t.processing(worker)}, worker,
+		alive.Milliseconds(), stuck.Milliseconds()).Int()
 	if err != nil {
 		return 0, fmt.Errorf("return the ids of a worker of the queue %s: %w", t.name, err)
 	}
@@ -161,7 +164,8 @@ func (c *carrier) leave(ctx context.Context, t *taken) {
 		_, err = c.giveBack(ctx, t, c.name, -time.Millisecond, 0)
 	}
 	if err != nil {
-		c.options.Log.Debug().Err(err).Str("worker_id", c.name).Str("transport", c.String()).Msg("the worker's ids are returned later, when its heartbeat has expired")
+		c.options.Log.Debug().Err(err).Str("worker_id", c.name).Str("transport",
+			c.String()).Msg("the worker's ids are returned later, when its heartbeat has expired")
 	}
 }
 

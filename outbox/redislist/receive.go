@@ -180,7 +180,8 @@ func (c *carrier) saw(items []string, unknown []any) {
 }
 
 // takeOf runs take.lua after unknown ids were returned. length is the length of main afterwards.
-func (c *carrier) takeOf(ctx context.Context, t *taken, n int, anyJob bool, limits []any) (unknown []any, length int64, items []string, err error) {
+func (c *carrier) takeOf(ctx context.Context, t *taken, n int, anyJob bool, limits []any) (unknown []any, length int64,
+	items []string, err error) {
 	if err := c.clear(ctx, t); err != nil {
 		return nil, 0, nil, err
 	}

@@ -197,7 +197,8 @@ func (b *Broker) Check(ctx context.Context) (warnings []string, err error) {
 		}
 		if err != nil && !redisdb.Away(err) {
 			return warnings, fmt.Errorf("delivery.redis.url: the user lacks permissions: %w "+
-				"(ACL SETUSER … ~%s* +@stream +@hash +@sortedset +eval +evalsha +del +time +info +client)", err, strings.TrimSuffix(b.db.Tag(""), "}:"))
+				"(ACL SETUSER … ~%s* +@stream +@hash +@sortedset +eval +evalsha +del +time +info +client)", err,
+				strings.TrimSuffix(b.db.Tag(""), "}:"))
 		}
 	}
 	if redisdb.Away(err) {
@@ -226,7 +227,8 @@ func (b *Broker) rehearse(ctx context.Context) error {
 		return err
 	}
 	id := "1-1" // if another relay has emptied the queue
-	streams, err := b.db.Do.XReadGroup(ctx, &redis.XReadGroupArgs{Group: group, Consumer: "check", Streams: []string{q.stream, ">"}, Count: 1, Block: -1}).Result()
+	streams, err := b.db.Do.XReadGroup(ctx,
+		&redis.XReadGroupArgs{Group: group, Consumer: "check", Streams: []string{q.stream, ">"}, Count: 1, Block: -1}).Result()
 	if err == nil && len(streams) > 0 && len(streams[0].Messages) > 0 {
 		id = streams[0].Messages[0].ID
 	}
