@@ -17,10 +17,9 @@
 //
 // # Decoding
 //
-// Read decodes each leaf once, in the order of the fields, into its field. Decoding is
-// strict: a key is written exactly as it is, a number is no duration, nothing is rounded
-// or guessed. A field keeps its default where nothing was given, or nothing that can be
-// used.
+// viper decodes the tree into the struct, in the order of its fields. A hook decodes each leaf and
+// makes decoding strict: keys match in their exact spelling, a number is not a duration, and nothing is
+// rounded. A field keeps its default when its key is absent or its value cannot be used.
 //
 // # Problems
 //
@@ -39,6 +38,7 @@ import (
 	"strings"
 	"unicode"
 
+	"github.com/go-viper/mapstructure/v2"
 	"github.com/spf13/viper"
 
 	"github.com/belfryhq/belfry/internal/keys"
@@ -128,9 +128,13 @@ func Read(in Input, into any, lists map[string]List) *Loaded {
 	for _, k := range l.keys {
 		l.sources[k.Name] = Source{Kind: FromDefault}
 		if given, ok := l.tree.Get(k.Name).(*leaf); ok {
-			l.decode(k, given)
+			l.sources[k.Name] = given.from
+			for i, one := range given.items {
+				l.sources[fmt.Sprintf("%s[%d]", k.Name, i)] = one.from
+			}
 		}
 	}
+	l.misfit(sorted(located("", l.tree.Unmarshal(into, func(c *mapstructure.DecoderConfig) { *c = strict(into, l.decodeLeaf) }))))
 	return l.Loaded
 }
 
@@ -147,6 +151,7 @@ type loader struct {
 
 // leaf is the value of a key as it was written.
 type leaf struct {
+	key   string
 	value any
 	from  Source
 	items []item // of a list of sections in files, instead of value
@@ -180,10 +185,10 @@ func (l *loader) overlay(environ map[string]string, flags map[string]Flag) {
 	for _, k := range l.keys {
 		known = append(known, k.Variable)
 		if value, ok := environ[k.Variable]; ok {
-			l.tree.Set(k.Name, &leaf{value: value, from: Source{FromEnvironment, k.Variable}})
+			l.tree.Set(k.Name, &leaf{key: k.Name, value: value, from: Source{FromEnvironment, k.Variable}})
 		}
 		if flag, ok := flags[k.Name]; ok {
-			l.tree.Set(k.Name, &leaf{value: flag.Value, from: Source{FromFlag, "--" + flag.Name}})
+			l.tree.Set(k.Name, &leaf{key: k.Name, value: flag.Value, from: Source{FromFlag, "--" + flag.Name}})
 		}
 	}
 	for name := range environ {
@@ -193,30 +198,32 @@ func (l *loader) overlay(environ map[string]string, flags map[string]Flag) {
 	}
 }
 
-// decode puts a leaf into its field.
-func (l *loader) decode(k keys.Key, given *leaf) {
-	l.sources[k.Name] = given.from
-	if !isSections(k.Field.Type()) {
-		l.misfit(decodeValue(k.Name, given.value, k.Field))
-		return
+// decodeLeaf is decodeHook for the values of the tree. A key in lists decodes its sections itself.
+func (l *loader) decodeLeaf(from, to reflect.Value) (any, error) {
+	given, ok := from.Interface().(*leaf)
+	if !ok {
+		return decodeHook(from, to)
+	}
+	if !isSections(to.Type()) {
+		return decodeHook(reflect.ValueOf(given.value), to)
 	}
 	var sections []any
-	for i, one := range given.items {
+	for _, one := range given.items {
 		sections = append(sections, one.value)
-		l.sources[fmt.Sprintf("%s[%d]", k.Name, i)] = one.from
 	}
 	if given.items == nil {
 		var err error
-		if sections, err = l.sections(k.Name, given.value); err != nil {
+		if sections, err = l.sections(given.key, given.value); err != nil {
 			l.misfit(err)
-			return
+			return nil, nil //nolint:nilnil // the error has its path
 		}
 	}
-	if decode := l.lists[k.Name].Decode; decode != nil {
+	if decode := l.lists[given.key].Decode; decode != nil {
 		l.misfit(decode(sections))
-		return
+	} else {
+		l.misfit(Decode(given.key, sections, to.Addr().Interface()))
 	}
-	l.misfit(decodeList(k.Name, sections, k.Field))
+	return nil, nil //nolint:nilnil // to is set
 }
 
 // sections takes a list of sections, or the JSON of one, apart.

@@ -14,17 +14,31 @@ import (
 	"strings"
 	"time"
 
+	"github.com/go-viper/mapstructure/v2"
+
 	"github.com/belfryhq/belfry/internal/keys"
 )
 
-// Decode decodes data of a file or of JSON into the value at into, over its present content. The keys of
-// structs are their fields' mapstructure tags, each written exactly so. It returns every problem at once,
-// each with its path.
-func Decode(path string, data any, into any) error {
-	return decodeValue(path, data, reflect.ValueOf(into).Elem())
+// Decode decodes data, as YAML or JSON represent it, into the value that into points to, over its present
+// content. The keys of structs are the mapstructure tags of their fields, in exactly that spelling. It
+// returns every problem, each with its path.
+func Decode(path string, data, into any) error {
+	config := strict(into, decodeHook)
+	decoder, err := mapstructure.NewDecoder(&config)
+	if err != nil {
+		return err
+	}
+	problems := unknownKeys(path, data, reflect.TypeOf(into).Elem())
+	return sorted(append(problems, located(path, decoder.Decode(data))...))
 }
 
-// ParseJSON parses one JSON document and keeps the digits of its numbers.
+// strict returns the configuration of a decoder that converts no types and guesses no spelling.
+func strict(into any, hook mapstructure.DecodeHookFuncValue) mapstructure.DecoderConfig {
+	return mapstructure.DecoderConfig{Result: into, DecodeHook: hook,
+		MatchName: func(key, field string) bool { return key == strings.ToLower(field) }}
+}
+
+// ParseJSON parses one JSON document and preserves the digits of its numbers.
 func ParseJSON(text []byte, into any) error {
 	d := json.NewDecoder(bytes.NewReader(text))
 	d.UseNumber()
@@ -37,8 +51,7 @@ func ParseJSON(text []byte, into any) error {
 	return nil
 }
 
-// Section returns the keys of a section. Those that YAML reads as numbers, as in
-// {404: permanent}, are taken as they are written.
+// Section returns the keys of a section. Numeric keys of YAML, as in {404: permanent}, become text.
 func Section(data any) (map[string]any, bool) {
 	switch data := data.(type) {
 	case map[string]any:
@@ -53,176 +66,185 @@ func Section(data any) (map[string]any, bool) {
 	return nil, false
 }
 
-// The short forms do not repeat the value.
-var (
-	errNotText  = errors.New("is not text; put it in quotes")
-	errNotTexts = errors.New("is not a list of texts; write it as [a, b], numbers in quotes")
-)
-
-// decodeValue puts one value into a field. A key without a value keeps the default.
-func decodeValue(path string, data any, into reflect.Value) error {
-	var err error
-	secret := strings.Contains(path, "[") // in a list of sections it may be one in the wrong place
-	kind := into.Kind()
-	if _, ok := into.Addr().Interface().(encoding.TextUnmarshaler); ok {
-		kind = reflect.String // whatever it is, it is written as text
-	}
-	switch {
-	case data == nil:
-		return nil
-	case kind == reflect.Struct:
-		return decodeSection(path, data, into)
-	case kind == reflect.Map:
-		return decodeMap(path, data, into)
-	case kind == reflect.Slice && into.Type().Elem().Kind() != reflect.String:
-		return decodeList(path, data, into)
-	case kind == reflect.Slice:
-		if err = decodeTexts(data, into); err != nil && secret {
-			err = errNotTexts
-		}
-	default:
-		if err = decodeScalar(data, into); errors.Is(err, errNotText) && !secret {
-			err = fmt.Errorf("%v %w", data, err)
-		}
-	}
-	if err != nil {
-		return fmt.Errorf("%s: %w", path, err)
-	}
-	return nil
+// problem describes a value that cannot be decoded.
+type problem struct {
+	text   string
+	hidden string // replaces text for a value that may be a secret; "" means text
 }
 
-// decodeScalar takes one value. A quoted number is a number only where it came as text.
+func (p *problem) Error() string { return p.text }
+
+func problemf(format string, args ...any) error { return &problem{text: fmt.Sprintf(format, args...)} }
+
+// notText is the problem of a value that is not text.
+func notText(data any) error {
+	const text = "is not text; put it in quotes"
+	return &problem{fmt.Sprintf("%v %s", data, text), text}
+}
+
+// located returns the problems of a decoder's error, each with its path. A value in a list of sections may be
+// a secret and is not repeated.
+func located(path string, err error) []error {
+	var where *mapstructure.DecodeError
+	switch e := err.(type) { //nolint:errorlint // each layer is unwrapped in its turn
+	case nil:
+		return nil
+	case *mapstructure.DecodeError:
+		where = e
+	case interface{ Unwrap() []error }:
+		var all []error
+		for _, one := range e.Unwrap() {
+			all = append(all, located(path, one)...)
+		}
+		return all
+	default: // the decoder's wrapper
+		return located(path, errors.Unwrap(err))
+	}
+	at, cause := path+where.Name(), where.Unwrap()
+	if name := where.Name(); path != "" && name != "" && name[0] != '[' {
+		at = path + "." + name
+	}
+	var p *problem
+	if errors.As(cause, &p) && p.hidden != "" && strings.Contains(at, "[") {
+		cause = errors.New(p.hidden)
+	}
+	return []error{fmt.Errorf("%s: %w", at, cause)}
+}
+
+// sorted joins problems in the order of their paths.
+func sorted(problems []error) error {
+	slices.SortFunc(problems, func(a, b error) int { return strings.Compare(a.Error(), b.Error()) })
+	return errors.Join(problems...)
+}
+
+// unknownKeys reports the keys of sections that no field of t has.
+func unknownKeys(path string, data any, t reflect.Type) (problems []error) {
+	switch {
+	case reflect.PointerTo(t).Implements(reflect.TypeFor[encoding.TextUnmarshaler]()):
+	case t.Kind() == reflect.Slice:
+		list, _ := data.([]any)
+		for i, item := range list {
+			problems = append(problems, unknownKeys(fmt.Sprintf("%s[%d]", path, i), item, t.Elem())...)
+		}
+	case t.Kind() == reflect.Struct:
+		known := make(map[string]reflect.Type)
+		for _, f := range keys.Fields(reflect.Zero(t)) {
+			known[f.Key] = f.Value.Type()
+		}
+		section, _ := Section(data)
+		for key, value := range section {
+			if field, ok := known[key]; ok {
+				problems = append(problems, unknownKeys(path+"."+key, value, field)...)
+				continue
+			}
+			problems = append(problems,
+				fmt.Errorf("%s.%s: unknown key; allowed keys: %s", path, key, strings.Join(slices.Sorted(maps.Keys(known)), ", ")))
+		}
+	}
+	return problems
+}
+
+// decodeHook decodes leaf values, and checks the shape of sections and lists, which mapstructure then
+// traverses. A list or map replaces the default instead of extending it.
+func decodeHook(from, to reflect.Value) (any, error) {
+	data := from.Interface()
+	if reader, ok := to.Addr().Interface().(encoding.TextUnmarshaler); ok {
+		text, isText := data.(string)
+		if !isText {
+			return nil, notText(data)
+		}
+		return nil, reader.UnmarshalText([]byte(text))
+	}
+	switch kind := to.Kind(); {
+	case kind == reflect.Struct, kind == reflect.Map:
+		section, ok := Section(data)
+		if !ok {
+			return nil, problemf("must be a section of keys")
+		}
+		if kind == reflect.Map {
+			to.SetZero()
+		}
+		return section, nil
+	case kind == reflect.Slice && to.Type().Elem().Kind() == reflect.String:
+		return nil, decodeTexts(data, to)
+	case kind == reflect.Slice:
+		if _, ok := data.([]any); !ok {
+			return nil, problemf("%v is not a list; write it as [a, b]", data)
+		}
+		to.SetZero()
+		return data, nil
+	}
+	return nil, decodeScalar(data, to)
+}
+
+// decodeScalar decodes one value. Numbers and booleans may be quoted, as variables have them.
 func decodeScalar(data any, into reflect.Value) error {
 	text, isText := data.(string)
 	written := fmt.Sprint(data)
-	if reader, ok := into.Addr().Interface().(encoding.TextUnmarshaler); ok {
-		if !isText {
-			return errNotText
-		}
-		return reader.UnmarshalText([]byte(text))
-	}
 	switch kind := into.Kind(); {
-	case kind == reflect.Interface: // the user's own
+	case kind == reflect.Interface:
 		into.Set(reflect.ValueOf(data))
 	case into.Type() == reflect.TypeFor[time.Duration]():
 		const unit = "is not a duration; write it with its unit, as 30s, 5m or 1h30m"
 		if !isText {
-			return fmt.Errorf("%v %s", data, unit)
+			return problemf("%v %s", data, unit)
 		}
 		d, err := time.ParseDuration(text)
 		if err != nil {
-			return fmt.Errorf("%q %s", text, unit)
+			return problemf("%q %s", text, unit)
 		}
 		into.SetInt(int64(d))
-	case kind == reflect.String:
-		if !isText {
-			return errNotText
-		}
+	case kind == reflect.String && isText:
 		into.SetString(text)
+	case kind == reflect.String:
+		return notText(data)
 	case kind == reflect.Bool:
 		on := strings.EqualFold(written, "true")
 		if !on && !strings.EqualFold(written, "false") {
-			return fmt.Errorf("%q is not allowed; allowed values: true, false", written)
+			return problemf("%q is not allowed; allowed values: true, false", written)
 		}
 		into.SetBool(on)
 	case into.CanInt():
 		n, err := strconv.ParseInt(written, 10, 64)
 		if err != nil || into.OverflowInt(n) {
-			return fmt.Errorf("%q is not a whole number", written)
+			return problemf("%q is not a whole number", written)
 		}
 		into.SetInt(n)
 	case into.CanFloat():
 		f, err := strconv.ParseFloat(written, 64)
 		if err != nil {
-			return fmt.Errorf("%q is not a number", written)
+			return problemf("%q is not a number", written)
 		}
 		into.SetFloat(f)
 	default:
-		return fmt.Errorf("settings of type %s are not supported", into.Type())
+		return problemf("settings of type %s are not supported", into.Type())
 	}
 	return nil
 }
 
-// decodeTexts takes a list of texts, or one text with commas.
+// decodeTexts decodes a list of texts, or one text with commas.
 func decodeTexts(data any, into reflect.Value) error {
-	var texts []string
+	const texts = "is not a list of texts; write it as [a, b], numbers in quotes"
+	made := reflect.MakeSlice(into.Type(), 0, 0)
+	add := func(text string) { made = reflect.Append(made, reflect.ValueOf(text).Convert(into.Type().Elem())) }
 	switch data := data.(type) {
 	case string:
 		for text := range strings.SplitSeq(data, ",") {
 			if text = strings.TrimSpace(text); text != "" {
-				texts = append(texts, text)
+				add(text)
 			}
 		}
 	case []any:
 		for _, one := range data {
 			text, ok := one.(string)
 			if !ok {
-				return fmt.Errorf("%v %w", one, errNotText)
+				return &problem{notText(one).Error(), texts}
 			}
-			texts = append(texts, text)
+			add(text)
 		}
 	default:
-		return fmt.Errorf("%v is not a list; write it as [a, b]", data)
-	}
-	made := reflect.MakeSlice(into.Type(), len(texts), len(texts))
-	for i, text := range texts {
-		made.Index(i).SetString(text)
+		return &problem{fmt.Sprintf("%v is not a list; write it as [a, b]", data), texts}
 	}
 	into.Set(made)
 	return nil
-}
-
-// decodeSection takes the keys of a struct.
-func decodeSection(path string, data any, into reflect.Value) error {
-	given, ok := Section(data)
-	if !ok {
-		return fmt.Errorf("%s: must be a section of keys", path)
-	}
-	fields := make(map[string]reflect.Value)
-	for _, f := range keys.Fields(into) {
-		fields[f.Key] = f.Value
-	}
-	var problems []error
-	for _, key := range slices.Sorted(maps.Keys(given)) {
-		field, ok := fields[key]
-		if !ok {
-			allowed := strings.Join(slices.Sorted(maps.Keys(fields)), ", ")
-			problems = append(problems, fmt.Errorf("%s.%s: unknown key; allowed keys: %s", path, key, allowed))
-			continue
-		}
-		problems = append(problems, decodeValue(path+"."+key, given[key], field))
-	}
-	return errors.Join(problems...)
-}
-
-// decodeMap takes a section whose keys are the user's own.
-func decodeMap(path string, data any, into reflect.Value) error {
-	given, ok := Section(data)
-	if !ok {
-		return fmt.Errorf("%s: must be a section of keys", path)
-	}
-	made := reflect.MakeMapWithSize(into.Type(), len(given))
-	var problems []error
-	for _, key := range slices.Sorted(maps.Keys(given)) {
-		value := reflect.New(into.Type().Elem()).Elem()
-		problems = append(problems, decodeValue(path+"."+key, given[key], value))
-		made.SetMapIndex(reflect.ValueOf(key).Convert(into.Type().Key()), value)
-	}
-	into.Set(made)
-	return errors.Join(problems...)
-}
-
-// decodeList decodes a list of anything except texts. Unusable elements stay empty.
-func decodeList(path string, data any, into reflect.Value) error {
-	given, ok := data.([]any)
-	if !ok {
-		return fmt.Errorf("%s: %v is not a list; write it as [a, b]", path, data)
-	}
-	made := reflect.MakeSlice(into.Type(), len(given), len(given))
-	var problems []error
-	for i, item := range given {
-		problems = append(problems, decodeValue(fmt.Sprintf("%s[%d]", path, i), item, made.Index(i)))
-	}
-	into.Set(made)
-	return errors.Join(problems...)
 }

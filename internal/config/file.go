@@ -143,7 +143,7 @@ func (f file) value(key keys.Key, from Source, node *yaml.Node) *leaf {
 	case isSections(key.Field.Type()):
 		return f.items(key.Name, from, node)
 	}
-	given := &leaf{from: from}
+	given := &leaf{key: key.Name, from: from}
 	if err := node.Decode(&given.value); err != nil {
 		f.yamlProblems(key.Name, err)
 		return nil
@@ -171,7 +171,7 @@ func (f file) located(key string, value any) any {
 // items adds the sections of a list to the sections of earlier files. One with the name of an
 // earlier file's takes its place.
 func (f file) items(list string, from Source, node *yaml.Node) *leaf {
-	given, added := &leaf{from: from, items: []item{}}, f.added(list, from, node)
+	given, added := &leaf{key: list, from: from, items: []item{}}, f.added(list, from, node)
 	if before, ok := f.tree.Get(list).(*leaf); ok {
 		given.items = before.items
 		switch {
