@@ -11,6 +11,7 @@ import (
 	"github.com/belfryhq/belfry/admin/jobs"
 	"github.com/belfryhq/belfry/admin/operation"
 	"github.com/belfryhq/belfry/dev/admintest"
+	"github.com/belfryhq/belfry/internal/text"
 )
 
 // samples are texts of which every parameter takes at least one.
@@ -39,16 +40,6 @@ func TestParam_IsUnderstoodAsItIsWritten(t *testing.T) {
 					require.NoError(t, p.SetJSON(back, raw), "%s: %s as %s", o.Name, p.Name, raw)
 				}
 				require.Equal(t, in, back, "%s: %s as %s", o.Name, p.Name, raw)
-				if p.Place == operation.Key { // which no URL has
-					continue
-				}
-				texts, err := p.Texts(in, o)
-				require.NoError(t, err)
-				back = o.NewInput()
-				for _, one := range texts {
-					require.NoError(t, p.Set(back, one), "%s: %s as %q", o.Name, p.Name, texts)
-				}
-				require.Equal(t, in, back, "%s: %s as %q", o.Name, p.Name, texts)
 			}
 			require.Positive(t, taken, "%s: %s takes no sample", o.Name, p.Name)
 		}
@@ -62,6 +53,9 @@ func TestResults_AreAllInTheirJSON(t *testing.T) {
 	looked := make(map[reflect.Type]bool)
 	look = func(of reflect.Type, path string) {
 		for of.Kind() == reflect.Pointer || of.Kind() == reflect.Slice || of.Kind() == reflect.Map {
+			if of == reflect.TypeFor[text.Line]() { // a string in JSON
+				return
+			}
 			of = of.Elem()
 		}
 		reads := reflect.PointerTo(of).Implements(reflect.TypeFor[json.Unmarshaler]())

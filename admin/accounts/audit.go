@@ -56,15 +56,16 @@ func (r JobAudit) Verdict() error {
 }
 
 // line is one line about the sums.
-func (r JobAudit) line() string {
-	text := fmt.Sprintf("job %d (%s) %s: %s, %s; ", r.Job.ID, r.Job.Type, r.Job.Status, text.Counted(r.Channels, "channel"), text.Counted(r.Rows, "row"))
+func (r JobAudit) line() text.Line {
+	result := "the rows differ from the job's counters"
 	switch {
 	case r.Moving:
-		return text + "it went on meanwhile, so the sums were not compared"
+		result = "the job changed during the audit, so the rows were not compared with its counters"
 	case r.Agree:
-		return text + "the sums agree with its accounts"
+		result = "the rows match the job's counters"
 	}
-	return text + "the sums do not agree with its accounts"
+	return text.Sprintf("job %s (%s) %s: %s, %s; %s", text.Ref("job", r.Job.ID), r.Job.Type, text.Status(r.Job.Status),
+		text.Counted(r.Channels, "channel"), text.Counted(r.Rows, "row"), result)
 }
 
 // auditReason is a reason or a why of outbox.
@@ -138,10 +139,10 @@ written. Exit code 1 when they do not agree. ` + "`belfry jobs recipients ID`" +
 				case sum.Reason.Mark():
 					name = "(" + name + ")"
 				}
-				t.Add(name, text.Grouped(sum.Channels), meaning)
+				t.Add(name, sum.Channels, meaning)
 			}
 			p.Table(t)
-			p.Printf("%s\n", out.line())
+			p.Line("%s", out.line())
 		}),
 		operation.DefineStream(operation.Operation{
 			Name: "jobs recipients", Short: "Name who got a job, who did not, and why", Role: operation.Viewer, Nothing: "no channel has such a reason",
@@ -268,12 +269,16 @@ func eachRecipient(ctx context.Context, env *operation.Env, in recipientFilter, 
 
 func tellRecipients(p *text.Doc, list []Entry) {
 	for _, e := range list {
-		why := ""
-		if e.Why != "" {
-			why = ", " + string(e.Why)
-		}
-		p.Line("%s\t%s\t%s", text.Ref("channel", e.ChannelID), text.Status(e.Reason, why), entryText(e))
+		p.Line("%s\t%s\t%s", text.Ref("channel", e.ChannelID), reasonCell(e), entryText(e))
 	}
+}
+
+// reasonCell returns the reason of an entry as a status.
+func reasonCell(e Entry) text.StatusCell {
+	if e.Why == "" {
+		return text.Status(e.Reason)
+	}
+	return text.Status(e.Reason, ", "+string(e.Why))
 }
 
 // entryText is a sentence about a channel.

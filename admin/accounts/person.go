@@ -78,8 +78,8 @@ func personOperation() operation.Operation {
 		Long: `Show who a channel is, what it does not want, and what became of each job for it, newest
 first, in the words of ` + "`belfry jobs recipients`" + `: the notification, the message and how it was
 sent, when it is tried next or why it is not sent, or why there is none. Single messages are
-among the jobs by the time they were sent, with negative ids. "To come" are, of the newest
-jobs that wait, those in whose audience the channel is.
+among the jobs by the time they were sent, with negative ids. "upcoming" lists, of the newest
+PENDING jobs, those whose audience includes the channel.
 
 Each job costs a few look-ups by key, whatever its size. Of a channel that was deleted there
 are the jobs that have a row of it; its id finds them. As CSV it is the history.`,
@@ -145,24 +145,24 @@ func (p *Person) describe(ctx context.Context, env *operation.Env, id int64) err
 func personText(p *text.Doc, in personPage, out Person) {
 	if in.Before == nil {
 		whoText(p, out)
-		p.Printf("\ndoes not want:\n")
+		p.Heading("does not want")
 		recipients.OptOutsText(p, operation.ChannelRef{}, out.OptOuts)
 		if len(out.ToCome) > 0 {
-			p.Printf("\nto come:\n")
+			p.Heading("upcoming")
 			p.Table(historyTable(out.ToCome))
 		}
-		p.Printf("\njobs and single messages:\n")
+		p.Heading("jobs and single messages")
 	}
 	switch {
 	case len(out.History) > 0:
 		p.Table(historyTable(out.History))
 	case in.Before != nil || out.Next != "":
-		p.Printf("none of these jobs has anything of channel %d\n", out.ChannelID)
+		p.Line("these jobs have no row of channel %s", text.Ref("channel", out.ChannelID))
 	default:
-		p.Printf("no job has begun, and no single message was sent to channel %d\n", out.ChannelID)
+		p.Line("no job has begun, and no single message was sent to channel %s", text.Ref("channel", out.ChannelID))
 	}
 	if slices.ContainsFunc(slices.Concat(out.ToCome, out.History), func(l HistoryLine) bool { return l.Medium != "" }) {
-		p.Note("`belfry dead-letters show --job JOB --channel %d` shows each attempt of a message, and each medium that was bypassed", out.ChannelID)
+		p.Note("to see each attempt of a message and each bypassed medium: %s", text.Command("dead-letters show").Usage(fmt.Sprintf("--job JOB --channel %d", out.ChannelID)))
 	}
 	operation.More(p, "before", out.Next)
 }
@@ -187,7 +187,7 @@ func whoText(p *text.Doc, out Person) {
 	}
 	p.Field("addresses", "%s", cmp.Or(strings.Join(out.Media, ", "), "none"))
 	if out.CreatedAt != nil {
-		p.Field("created", "%s", p.Clock(*out.CreatedAt))
+		p.Field("created", "%s", out.CreatedAt)
 	}
 }
 
@@ -196,14 +196,11 @@ func historyTable(list []HistoryLine) *text.Table {
 	t := text.NewTable(">JOB", "ENQUEUED", "CATEGORY", "TITLE", "STATUS", "OUTCOME", "WHAT BECAME OF IT")
 	t.Dispensable(30, "ENQUEUED", "CATEGORY", "STATUS")
 	for _, l := range list {
-		outcome, status := string(l.Reason), string(l.Status)
-		if l.Why != "" {
-			outcome += ", " + string(l.Why)
-		}
+		status := text.Status(l.Status)
 		if l.Type == TypeActivity {
-			status = TypeActivity
+			status = text.Status(TypeActivity)
 		}
-		t.Add(text.Ref("job", l.JobID), l.CreatedAt, l.Category, text.OneLine(cmp.Or(l.JobTitle, l.Title), 40), status, outcome, historyText(l))
+		t.Add(text.Ref("job", l.JobID), l.CreatedAt, l.Category, text.OneLine(cmp.Or(l.JobTitle, l.Title), 40), status, reasonCell(l.Entry), historyText(l))
 	}
 	return t
 }

@@ -23,11 +23,11 @@ func TestPerson_IsShownWithEverythingAndWhy(t *testing.T) {
 	require.NoError(t, d.Run("channels show", "external_id", "u3"))
 	require.Regexp(t, `^channel +3\nexternal id +u3\nplatform +ios\nlocale +ko\ntime zone +unknown\nplace +37.57, 126.98\naddresses +push\ncreated +20`, d.Out)
 	require.Regexp(t, `\n\ndoes not want:\nCATEGORY +MEDIUM +SINCE +REASON\nevery category +sms +20\S+ \S+ +asked for it\ninvalid address for push: SHA-256 0000`, d.Out)
-	require.Regexp(t, `\nto come:\nJOB .*\n +3 .* PENDING +not_reached +is in the audience and its turn has not come; the job begins 20\S+ \S+\n`, d.Out)
+	require.Regexp(t, `\nupcoming:\nJOB .*\n +3 .* PENDING +not_reached +is in the audience and its turn has not come; the job begins 20\S+ \S+\n`, d.Out)
 	require.Regexp(t, `\n +-1 +20\S+ \S+ +activity +Kim likes your answer +activity +pending +has a message that is still to be sent; by push; next try 20\S+ \S+\n`, d.Out)
 	require.Regexp(t, `\n +2 .* PROCESSED +read +has read the notification; read 20\S+ \S+\n`, d.Out)
 	require.Regexp(t, `\n +1 .* PROCESSED +dead, permanent +has a message that could not be sent: a dead letter; the provider refused it permanently; by push; dead since 20\S+ \S+: no such token\n$`, d.Out)
-	require.Equal(t, "`belfry dead-letters show --job JOB --channel 3` shows each attempt of a message, and each medium that was bypassed\n", d.Notes)
+	require.Equal(t, "to see each attempt of a message and each bypassed medium: `belfry dead-letters show --job JOB --channel 3`\n", d.Notes)
 
 	require.NoError(t, d.Run("channels show", "channel", "3", "limit", "1"))
 	require.Contains(t, d.Notes, "there are more: --before 0:-1 shows the next page\n")
@@ -35,7 +35,7 @@ func TestPerson_IsShownWithEverythingAndWhy(t *testing.T) {
 	require.Regexp(t, `^JOB .*\n +2 .*\n$`, d.Out, "who it is and what is to come stand on the first page")
 	require.Equal(t, "there are more: --before 2:-1 shows the next page\n", d.Notes)
 	require.NoError(t, d.Run("channels show", "channel", "3", "before", "1:-1"))
-	require.Equal(t, "none of these jobs has anything of channel 3\n", d.Out)
+	require.Equal(t, "these jobs have no row of channel 3\n", d.Out)
 }
 
 // Who may not read what is said to whom reads neither the external id nor the words, and the

@@ -33,6 +33,7 @@ type Console struct {
 	at         string // the path that every address begins with; "": the root
 	called     api.Environment
 	zone       *time.Location // of whoever asks, of the copy for one request; nil: the server's
+	role       operation.Role // of the caller, in the copy for one request; the zero value restricts no link
 	operations []operation.Operation
 	routes     *http.ServeMux
 	pages      map[string]*template.Template

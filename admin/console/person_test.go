@@ -52,7 +52,7 @@ func TestConsole_APersonHasAPage(t *testing.T) {
 	p = b.get(t, "/channels/show?external_id=kim%40example.org")
 	require.Equal(t, http.StatusOK, p.status, p.text)
 	require.Contains(t, p.source, "<h1>Person kim@example.org</h1>")
-	require.Equal(t, []string{"Does not want", "To come", "Jobs and single messages"}, p.headings())
+	require.Equal(t, []string{"Does not want", "Upcoming", "Jobs and single messages"}, p.headings())
 	require.Contains(t, p.source, `data-tone="bad">dead, permanent</span>`)
 	require.Contains(t, p.text, "Lee likes it")
 	require.Contains(t, p.links(), "/jobs/"+text.Int(id))

@@ -371,10 +371,10 @@ func (c *Console) commandLink(command text.CommandCell) string {
 }
 
 // linkTo returns the page of a command's operation, filled with its parameters. It is empty if there is
-// no such page.
+// no such page, or the caller's role does not allow the operation.
 func (c *Console) linkTo(command text.CommandCell) string {
 	o, there := c.named(command.Operation)
-	if !there {
+	if !there || c.role != 0 && o.Allowed(c.role) != nil {
 		return ""
 	}
 	values := make(map[string][]string)

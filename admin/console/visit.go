@@ -74,7 +74,7 @@ func (c *Console) signedIn(serve func(*visit)) http.HandlerFunc {
 			c.problem(w, req, statusFor(err), err)
 		case caller != nil:
 			own := *c
-			own.zone = zoneOf(req)
+			own.zone, own.role = zoneOf(req), caller.Role
 			v := &visit{&own, w, req, caller, api.SignedInAs{Name: caller.Name, Role: caller.Role}, jobs.Status{}}
 			v.state = v.status()
 			serve(v)

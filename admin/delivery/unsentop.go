@@ -2,7 +2,6 @@ package delivery
 
 import (
 	"context"
-	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -46,7 +45,7 @@ func (c Carriers) Alive(medium string) bool {
 
 // Standstill is the reason why messages of a job are not sent, and the remedy.
 type Standstill struct {
-	Why, Remedy string
+	Why, Remedy text.Line
 	Moving      bool // a relay sends them
 }
 
@@ -59,43 +58,45 @@ func (c Carriers) Standstill(u Unsent, now time.Time) Standstill {
 			lacking = append(lacking, medium)
 		}
 	}
+	still := func(remedy any, why string, args ...any) Standstill {
+		return Standstill{Why: text.Sprintf(why, args...), Remedy: text.Line{text.CellOf(remedy)}}
+	}
+	start := text.Sprintf("start a daemon, %s or %s", text.Command("relay"), text.Command("run").Flag("deliver"))
 	switch {
 	case u.Status == job.Aborted:
-		return Standstill{Why: "held, the job is ABORTED", Remedy: text.Command("resume", u.JobID).String()}
+		return still(text.Command("resume", u.JobID).To("resume the job"), "held, the job is %s", text.Status(u.Status))
 	case u.Awaits:
-		return Standstill{Why: "held, the job waits for approval", Remedy: text.Command("jobs approve", u.JobID).Flag("dry-run").To("show the recipients").String()}
+		return still(text.Command("jobs approve", u.JobID).Flag("dry-run").To("show the recipients"), "held, the job waits for approval")
 	case u.Held:
-		return Standstill{Why: "held, lane " + u.Lane + " is paused", Remedy: text.Command("lanes resume", u.Lane).String()}
+		return still(text.Command("lanes resume", u.Lane).To("resume the lane"), "held, lane %s is paused", text.Ref("lane", u.Lane))
 	case c.Halted:
-		return Standstill{Why: "held, belfry is halted", Remedy: text.Command("unhalt").String()}
+		return still(text.Command("unhalt").To("end the halt"), "held, belfry is halted")
 	case c.Copied:
-		return Standstill{Why: "the database is a copy or was moved, and relays wait", Remedy: text.Command("adopt").To("show the waiting messages and adopt the database").String()}
+		return still(text.Command("adopt").To("show the waiting messages and adopt the database"), "the database is a copy or was moved, and relays wait")
 	case len(lacking) == len(u.Route) && len(c.Configured) == 0 && len(c.Live) == 0:
-		return Standstill{
-			Why: "no sender for " + strings.Join(lacking, " or "),
-			Remedy: "to try it, leave `belfry fake --write fake.yaml` running and `belfry run --deliver" + c.Flags +
-				" --config fake.yaml`; real ones are `senders` in the configuration",
-		}
+		return still(text.Sprintf("to try it, leave %s running and %s; real ones are %s in the configuration", text.Command("fake").Flag("write", "fake.yaml"),
+			text.Command("run").Flag("deliver").Usage(strings.TrimSpace(c.Flags+" --config fake.yaml")), text.Code("senders")),
+			"no sender for %s", strings.Join(lacking, " or "))
 	case len(lacking) > 0 && lacking[0] == u.Route[0]:
-		return Standstill{Why: "no sender for " + strings.Join(lacking, " or "), Remedy: "add one with medium: " + lacking[0] + " to `senders` in the configuration"}
+		return still(text.Sprintf("add one with medium: %s to %s in the configuration", lacking[0], text.Code("senders")), "no sender for %s", strings.Join(lacking, " or "))
+	case u.DueIn != nil && *u.DueIn > 0 && c.Alive(u.Route[0]):
+		return Standstill{Why: text.Sprintf("the first is due %s%s", now.Add(*u.DueIn), waitsFor(u.Reason))}
 	case u.DueIn != nil && *u.DueIn > 0:
-		s := Standstill{Why: fmt.Sprintf("the first is due %s%s", text.LocalClock(now.Add(*u.DueIn)), waitsFor(u.Reason))}
-		if !c.Alive(u.Route[0]) {
-			s.Remedy = "to send them then, start a daemon, " + text.Command("relay").String() + " or " + text.Command("run").Flag("deliver").String()
-		}
-		return s
+		return still(text.Sprintf("to send them then, %s", start), "the first is due %s%s", now.Add(*u.DueIn), waitsFor(u.Reason))
 	case c.Alive(u.Route[0]):
-		return Standstill{Why: "relays are sending them" + waitsFor(u.Reason), Remedy: text.Command("jobs watch", u.JobID).String(), Moving: u.Reason == ""}
+		s := still(text.Command("jobs watch", u.JobID).To("watch the job"), "relays are sending them%s", waitsFor(u.Reason))
+		s.Moving = u.Reason == ""
+		return s
 	}
-	return Standstill{Why: "due, and no relay is running" + waitsFor(u.Reason), Remedy: "to send them, start a daemon, " + text.Command("relay").String() + " or " + text.Command("run").Flag("deliver").String()}
+	return still(text.Sprintf("to send them, %s", start), "due, and no relay is running%s", waitsFor(u.Reason))
 }
 
 // Text returns the reason and the remedy.
-func (s Standstill) Text() string {
-	if s.Remedy == "" {
+func (s Standstill) Text() text.Line {
+	if len(s.Remedy) == 0 {
 		return s.Why
 	}
-	return s.Why + ": " + s.Remedy
+	return text.Sprintf("%s; %s", s.Why, s.Remedy)
 }
 
 // StandstillOf returns the standstill of one job. It is empty if no message waits.
@@ -114,7 +115,7 @@ func StandstillOf(ctx context.Context, env *operation.Env, id int64) (Standstill
 	}
 	jobs, messages, err := Ahead(ctx, env.DB, id)
 	if err == nil && len(jobs) > 0 {
-		still.Why = fmt.Sprintf("behind %s of this lane (%s)", jobNames(jobs), text.Counted(messages, "message"))
+		still.Why = text.Sprintf("behind %s of this lane (%s)", jobNames(jobs), text.Counted(messages, "message"))
 	}
 	return still, err
 }

@@ -42,11 +42,11 @@ func TestStandstill_SaysWhyAndWhatToDo(t *testing.T) {
 		},
 		"aborted": {
 			delivery.Carriers{}, delivery.Unsent{JobID: 7, Status: job.Aborted, Held: true, Route: []string{"push"}},
-			"held, the job is ABORTED", "`belfry resume 7`", false,
+			"held, the job is ABORTED", "resume the job: `belfry resume 7`", false,
 		},
 		"lane paused": {
 			delivery.Carriers{Live: pushes}, delivery.Unsent{JobID: 7, Status: job.Processed, Lane: "night", Held: true, Route: []string{"push"}},
-			"held, lane night is paused", "`belfry lanes resume night`", false,
+			"held, lane night is paused", "resume the lane: `belfry lanes resume night`", false,
 		},
 		"due later": {
 			delivery.Carriers{Live: pushes}, delivery.Unsent{Route: []string{"push"}, DueIn: &in, Reason: outbox.ReasonQuietHours},
@@ -58,18 +58,19 @@ func TestStandstill_SaysWhyAndWhatToDo(t *testing.T) {
 		},
 		"a relay has them": {
 			delivery.Carriers{Live: pushes}, delivery.Unsent{JobID: 7, Route: []string{"push", "sms"}},
-			"relays are sending them", "`belfry jobs watch 7`", true,
+			"relays are sending them", "watch the job: `belfry jobs watch 7`", true,
 		},
 		"the provider is down": {
 			delivery.Carriers{Live: pushes}, delivery.Unsent{JobID: 7, Route: []string{"push"}, DueIn: &past, Reason: outbox.ReasonBreakerOpen},
-			"relays are sending them (it waits for the provider to recover)", "`belfry jobs watch 7`", false,
+			"relays are sending them (it waits for the provider to recover)", "watch the job: `belfry jobs watch 7`", false,
 		},
 		"no relay": {
 			delivery.Carriers{Configured: []string{"push"}}, delivery.Unsent{Route: []string{"push"}, DueIn: &past},
 			"due, and no relay is running", "to send them, start a daemon, `belfry relay` or `belfry run --deliver`", false,
 		},
 	} {
-		require.Equal(t, delivery.Standstill{Why: c.why, Remedy: c.remedy, Moving: c.moving}, c.carriers.Standstill(c.job, admintest.Noon()), name)
+		still := c.carriers.Standstill(c.job, admintest.Noon())
+		require.Equal(t, []any{c.why, c.remedy, c.moving}, []any{still.Why.String(), still.Remedy.String(), still.Moving}, name)
 	}
 }
 

@@ -27,10 +27,10 @@ const (
 
 // Finding is the result of one check.
 type Finding struct {
-	Check  string `json:"check"`
-	Status Health `json:"status"`
-	Detail string `json:"detail"`
-	Remedy string `json:"remedy"` // empty if none is needed
+	Check  string    `json:"check"`
+	Status Health    `json:"status"`
+	Detail text.Line `json:"detail"`
+	Remedy text.Line `json:"remedy"` // empty if none is needed
 }
 
 // Report is the findings, in the order in which they were made.
@@ -60,7 +60,7 @@ Nothing is changed. The exit code is 1 if a check failed, else 0; warnings do no
 	}, func(p *text.Doc, _ doctorInput, out *Report) {
 		for _, f := range out.Findings {
 			p.Line("%s %-14s %s", paddedStatus(f.Status), f.Check, f.Detail)
-			if f.Remedy != "" {
+			if len(f.Remedy) > 0 {
 				p.Line("%-23s -> %s", "", f.Remedy)
 			}
 		}
@@ -109,7 +109,7 @@ type doctor struct {
 
 // note adds a finding. The remedy is a text or a cell.
 func (d *doctor) note(check string, status Health, remedy any, format string, args ...any) {
-	d.findings = append(d.findings, Finding{check, status, text.Sprintf(format, args...).String(), text.CellOf(remedy).String()})
+	d.findings = append(d.findings, Finding{check, status, text.Sprintf(format, args...), text.Sprintf("%s", remedy)})
 }
 
 func (d *doctor) ok(check, format string, args ...any) { d.note(check, HealthOK, "", format, args...) }

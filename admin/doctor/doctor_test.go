@@ -37,18 +37,18 @@ func TestDoctor_LooksAtTheProcess(t *testing.T) {
 	r := d.Examined()
 	require.True(t, r.OK, "there are warnings only")
 	require.NoError(t, operation.Verdict(r))
-	require.Equal(t, "belfry.yaml read", found(r, "configuration")[0].Detail)
-	require.Contains(t, found(r, "connection")[0].Detail, "db.example:5432, given by --database-url")
-	require.Equal(t, "belfry.channels is empty", found(r, "channels")[0].Detail)
-	require.Equal(t, "postgres; 0 messages QUEUED", found(r, "transport")[0].Detail)
+	require.Equal(t, "belfry.yaml read", found(r, "configuration")[0].Detail.String())
+	require.Contains(t, found(r, "connection")[0].Detail.String(), "db.example:5432, given by --database-url")
+	require.Equal(t, "belfry.channels is empty", found(r, "channels")[0].Detail.String())
+	require.Equal(t, "postgres; 0 messages QUEUED", found(r, "transport")[0].Detail.String())
 
 	d.Env.Senders, d.Env.Media = []string{"fcm"}, []string{"push"}
 	d.Env.Setup.Health.Enabled = false
 	r = d.Examined()
-	require.Equal(t, "no live relay has sender fcm", found(r, "senders")[0].Detail)
+	require.Equal(t, "no live relay has sender fcm", found(r, "senders")[0].Detail.String())
 	require.Empty(t, found(r, "health checks"))
 	require.Equal(t, doctor.HealthWarning, found(r, "installation")[0].Status)
-	require.Contains(t, found(r, "installation")[0].Detail, "no delivery.place is recorded")
+	require.Contains(t, found(r, "installation")[0].Detail.String(), "no delivery.place is recorded")
 	d.Env.Setup.Private = true
 	require.Equal(t, doctor.HealthOK, found(d.Examined(), "installation")[0].Status)
 }
@@ -61,8 +61,8 @@ func TestDoctor_SaysWhoFillsAnEmptyRelation(t *testing.T) {
 		f := found(d.Examined(), "channels")
 		require.NotEmpty(t, f)
 		last := f[len(f)-1]
-		require.Contains(t, last.Detail, " is empty")
-		return last.Remedy
+		require.Contains(t, last.Detail.String(), " is empty")
+		return last.Remedy.String()
 	}
 	require.Equal(t, "fill it: `belfry channels import FILE.csv` or `belfry channels generate 300000`", empty())
 	d.Exec(`CREATE TABLE members (id uuid PRIMARY KEY)`)
@@ -139,7 +139,7 @@ func TestDoctor_WarnsOfRolesThatCreateInTheSearchPath(t *testing.T) {
 	list := found(d.Examined(), "search_path")
 	require.Len(t, list, 1)
 	require.Equal(t, doctor.HealthWarning, list[0].Status)
-	require.Contains(t, list[0].Detail, role.User+" may create functions in schema public")
+	require.Contains(t, list[0].Detail.String(), role.User+" may create functions in schema public")
 	d.Exec(`GRANT CREATE ON SCHEMA public TO PUBLIC`)
-	require.Contains(t, found(d.Examined(), "search_path")[0].Detail, "PUBLIC may create functions in schema public")
+	require.Contains(t, found(d.Examined(), "search_path")[0].Detail.String(), "PUBLIC may create functions in schema public")
 }

@@ -102,7 +102,7 @@ func TestApprove_IsAskedForByTheDoctor(t *testing.T) {
 	require.Contains(t, d.Out, "list them: `belfry jobs list --awaiting-approval`; show this one: `belfry jobs approve 1 --dry-run`")
 	require.NoError(t, d.Run("jobs show", "id", "5"))
 	require.Contains(t, d.Out, "WAITS for approval")
-	require.Contains(t, d.Out, "held, the job waits for approval: show the recipients: `belfry jobs approve 5 --dry-run`")
+	require.Contains(t, d.Out, "held, the job waits for approval; show the recipients: `belfry jobs approve 5 --dry-run`")
 	require.Contains(t, d.Out, "8 held")
 	require.NoError(t, d.Run("abort", "id", "5"))
 	p := d.Planned("resume", "id", "5")

@@ -23,8 +23,8 @@ type jobReport struct {
 	JobState
 
 	Aborted    *job.Event       `json:"aborted"`    // who made it ABORTED, when and why; null where it is not
-	Waits      string           `json:"waits"`      // why messages are not sent now; "": none waits, or relays are sending them
-	Remedy     string           `json:"remedy"`     // what to do about that
+	Waits      text.Line        `json:"waits"`      // why messages are not sent now; "": none waits, or relays are sending them
+	Remedy     text.Line        `json:"remedy"`     // what to do about that
 	Deliveries *delivery.Counts `json:"deliveries"` // null where no row was written
 	Revisions  []job.Revision   `json:"revisions"`
 }
@@ -119,7 +119,7 @@ func jobText(p *text.Doc, _ operation.JobRef, r jobReport) {
 	if r.Messages.Messages > 0 {
 		field("messages", "%s", MessagesText(r.Messages))
 	}
-	if r.Messages.Waiting > 0 && r.Waits != "" {
+	if r.Messages.Waiting > 0 && len(r.Waits) > 0 {
 		field("waiting", "%s", delivery.Standstill{Why: r.Waits, Remedy: r.Remedy}.Text())
 	}
 	if r.Deliveries != nil {
@@ -299,7 +299,7 @@ func (r *jobReport) HideLocation() {
 	if r.Audience.Kind != channels.KindRadius {
 		return
 	}
-	r.Waits, r.Remedy, r.Deliveries = "", "", nil
+	r.Waits, r.Remedy, r.Deliveries = nil, nil, nil
 	for i := range r.Revisions {
 		r.Revisions[i].Cursor = ""
 	}

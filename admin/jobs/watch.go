@@ -41,8 +41,8 @@ type WatchedJob struct {
 	SentPerSecond  *float64        `json:"sent_per_second"` // messages that became final
 	SecondsLeft    *float64        `json:"seconds_left"`    // of the walk while it goes on, then of the delivery; null: cannot be told
 	DeliveryLeft   *float64        `json:"delivery_seconds_left"`
-	Remedy         string          `json:"remedy"` // for Why, in the words of the command line
-	Why            string          `json:"why"`    // messages wait; "": nothing stands in their way
+	Remedy         text.Line       `json:"remedy"` // for Why, in the words of the command line
+	Why            text.Line       `json:"why"`    // messages wait; "": nothing stands in their way
 }
 
 // WatchJob is a job at a look; its paces look, too.

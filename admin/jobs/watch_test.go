@@ -55,7 +55,7 @@ func TestBoard_ShowsWalkAndDelivery(t *testing.T) {
 	p := make(map[int64]*paces)
 	var lines, screens []string
 	for i, s := range watchedStates() {
-		why := delivery.Standstill{Why: "no sender for push", Remedy: "add one"}
+		why := delivery.Standstill{Why: text.Sprintf("no sender for push"), Remedy: text.Sprintf("add one")}
 		if i == 3 {
 			why = delivery.Standstill{}
 		}

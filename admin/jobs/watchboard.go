@@ -130,10 +130,10 @@ func (w WatchedJob) Waits() string {
 	if w.AwaitsSince != nil {
 		return strings.TrimPrefix(NextStep(w.State().Job), "; ")
 	}
-	if w.Messages.Waiting == 0 || w.Why == "" || w.SentPerSecond != nil && *w.SentPerSecond >= rate.Moving {
+	if w.Messages.Waiting == 0 || len(w.Why) == 0 || w.SentPerSecond != nil && *w.SentPerSecond >= rate.Moving {
 		return ""
 	}
-	return delivery.Standstill{Why: w.Why, Remedy: w.Remedy}.Text()
+	return delivery.Standstill{Why: w.Why, Remedy: w.Remedy}.Text().String()
 }
 
 // boardLines are jobs for a terminal of this size: a block of lines for each, and how many

@@ -61,12 +61,12 @@ func (p *Plan) Table(page *text.Doc, noun, done string) {
 		if o.Unknown {
 			count = "?"
 		}
-		t.Add(o.Of, o.Outcome, count, text.OneLine(o.Detail, 300))
+		t.Add(o.Of, text.Status(o.Outcome), count, text.OneLine(o.Detail, 300))
 	}
 	if !t.Empty() {
 		page.Table(t)
 	}
-	page.Printf("%s: would be %s: %s\n", p.Selection, done, text.Counted(p.Count, noun))
+	page.Line("%s: would be %s: %s", p.Selection, done, text.Counted(p.Count, noun))
 }
 
 // ErrPlanned keeps a plan from being enqueued.

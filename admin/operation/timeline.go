@@ -44,18 +44,18 @@ func (t Timeline) Events() Operation {
 func (t Timeline) text(p *text.Doc, in timelineInput, out List[job.ControlEvent]) {
 	switch {
 	case len(out.Items) == 0 && in.Before != 0:
-		p.Printf("no more events\n")
+		p.Line("no more events")
 		return
 	case len(out.Items) == 0 && in.Name != "":
-		p.Printf("no events of %s\n", text.OneLine(in.Name, 70))
+		p.Line("no events of %s", text.OneLine(in.Name, 70))
 		return
 	case len(out.Items) == 0:
-		p.Printf("%s\n", t.None)
+		p.Line("%s", t.None)
 		return
 	}
 	table := text.NewTable("AT", t.Label, "EVENT", "BY", "CHANGE", "REASON")
 	for _, e := range out.Items {
-		table.Add(p.Clock(e.At), e.Name, e.Kind, e.Actor, text.OneLine(Changes(e.Detail), 200), text.OneLine(e.Reason, 200))
+		table.Add(e.At, e.Name, e.Kind, e.Actor, text.OneLine(Changes(e.Detail), 200), text.OneLine(e.Reason, 200))
 	}
 	p.Table(table)
 	More(p, "before", out.Next)
@@ -70,7 +70,7 @@ func More(p *text.Doc, flag, next string) {
 
 // NonePasses is the text of a page that looked at as many as it may and has none.
 func NonePasses(p *text.Doc, next string) {
-	p.Printf("none of those that this page looked at passes the filters\n")
+	p.Line("no entry of this page matches the filters")
 	More(p, "before", next)
 }
 

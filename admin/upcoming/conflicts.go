@@ -86,18 +86,22 @@ func (c *LaneConflicts) find(ctx context.Context, env *operation.Env, r job.Requ
 }
 
 // Text describes the conflicts in one sentence.
-func (c LaneConflicts) Text() string {
+func (c LaneConflicts) Text() text.Line {
 	var parts []string
+	lane := text.Ref("lane", c.Lane)
 	switch {
 	case c.Unknown != "":
-		return "the other entries of lane " + c.Lane + " are unknown: " + c.Unknown
+		return text.Sprintf("the other entries of lane %s are unknown: %s", lane, c.Unknown)
 	case c.Held != "":
-		return "held: " + c.Held
+		return text.Sprintf("held: %s", c.Held)
 	case len(c.Behind) > 0:
 		parts = append(parts, "behind "+operation.SomeNames(c.Behind))
 	}
 	if len(c.AheadOf) > 0 {
 		parts = append(parts, "ahead of "+operation.SomeNames(c.AheadOf))
 	}
-	return c.Lane + ": " + cmp.Or(strings.Join(parts, "; "), "no overlap; `belfry upcoming --lane "+c.Lane+"` lists its entries")
+	if len(parts) == 0 {
+		return text.Sprintf("%s: no overlap; %s", lane, text.Command("upcoming").Flag("lane", c.Lane).To("list the lane's entries"))
+	}
+	return text.Sprintf("%s: %s", lane, strings.Join(parts, "; "))
 }

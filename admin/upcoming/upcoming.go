@@ -308,17 +308,25 @@ func markOverlaps(entries, running []Entry, now time.Time) {
 
 func upcomingText(p *text.Doc, in upcomingInput, out operation.List[Entry]) {
 	if len(out.Items) == 0 && in.After == nil {
-		p.Printf("no pending job and no schedule matches; `belfry enqueue --at TIME …` plans a job, `belfry schedules add` a schedule\n")
+		p.Line("no pending job and no schedule matches; %s; %s",
+			text.Command("enqueue").Usage("--at TIME …").To("plan a job"), text.Command("schedules add").Usage("NAME …").To("add a schedule"))
 		return
 	}
 	t := text.NewTable("WHEN", "LANE", "JOB", "SCHEDULE", "TITLE", ">EXPECTED", "NOTE")
 	for _, e := range out.Items {
-		id, expected, note := "", "unknown", ""
+		var id, lane, from, expected any = "", "?", "", "unknown"
+		note := ""
 		if e.JobID != nil {
-			id = text.Int(*e.JobID)
+			id = text.Ref("job", *e.JobID)
+		}
+		if e.Lane != "" {
+			lane = text.Ref("lane", e.Lane)
+		}
+		if e.Schedule != "" {
+			from = text.Ref("schedule", e.Schedule)
 		}
 		if e.ExpectedMS != nil {
-			expected = text.Short(time.Duration(*e.ExpectedMS) * time.Millisecond)
+			expected = time.Duration(*e.ExpectedMS) * time.Millisecond
 		}
 		switch {
 		case e.Held != "":
@@ -328,7 +336,7 @@ func upcomingText(p *text.Doc, in upcomingInput, out operation.List[Entry]) {
 		case e.Lane == "":
 			note = "its query specifies lane and jobs"
 		}
-		t.Add(p.Clock(e.At), cmp.Or(e.Lane, "?"), id, e.Schedule, text.OneLine(e.Title, 60), expected, note)
+		t.Add(e.At, lane, id, from, text.OneLine(e.Title, 60), expected, note)
 	}
 	p.Table(t)
 	operation.More(p, "after", out.Next)

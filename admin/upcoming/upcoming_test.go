@@ -16,7 +16,7 @@ func TestUpcoming_ListsJobsAndOccurrencesByTimeAndLane(t *testing.T) {
 	d := admintest.NewDesk(t)
 	d.Env.Now = nil
 	require.NoError(t, d.Run("upcoming"))
-	require.Contains(t, d.Out, "no pending job and no schedule matches; `belfry enqueue --at TIME …` plans a job")
+	require.Contains(t, d.Out, "no pending job and no schedule matches; plan a job: `belfry enqueue --at TIME …`")
 	d.Finished("push", "default", 30)
 	d.Finished("inbox", "default", 20)
 	for _, sql := range []string{
@@ -131,7 +131,7 @@ func TestEnqueue_PreviewNamesOverlapsInItsLane(t *testing.T) {
 	require.Equal(t, []string{"job 2", "job 3"}, aheadOf, "job 2 is handed back")
 	behind, aheadOf, _ = preview("at", "+10m")
 	require.Empty(t, append(behind, aheadOf...))
-	require.Regexp(t, "(?m)^lane +default: no overlap; `belfry upcoming --lane default` lists its entries$", d.Out)
+	require.Regexp(t, "(?m)^lane +default: no overlap; list the lane.s entries: `belfry upcoming --lane default`$", d.Out)
 	behind, _, _ = preview("at", "+80m", "lane", "night")
 	require.Empty(t, behind)
 

@@ -4,6 +4,7 @@ import (
 	"errors"
 
 	"github.com/belfryhq/belfry/admin/doctor"
+	"github.com/belfryhq/belfry/internal/text"
 
 	"github.com/spf13/cobra"
 )
@@ -31,7 +32,8 @@ func findingsOf(c commandOptions, err error) (findings []doctor.Finding) {
 	s, invalid := c.settings()
 	if invalid != nil {
 		for _, line := range problemLines(invalid) {
-			findings = append(findings, doctor.Finding{Check: "configuration", Status: doctor.HealthFailed, Detail: line, Remedy: "see `belfry help configuration` and config.yaml"})
+			findings = append(findings, doctor.Finding{Check: "configuration", Status: doctor.HealthFailed, Detail: text.Sprintf("%s", line),
+				Remedy: text.Sprintf("see %s and config.yaml", text.Command("help configuration"))})
 		}
 		return findings
 	}
@@ -39,7 +41,7 @@ func findingsOf(c commandOptions, err error) (findings []doctor.Finding) {
 		return nil
 	}
 	return []doctor.Finding{
-		{Check: "configuration", Status: doctor.HealthOK, Detail: filesRead(s) + " read"},
-		{Check: "connection", Status: doctor.HealthFailed, Detail: err.Error()},
+		{Check: "configuration", Status: doctor.HealthOK, Detail: text.Sprintf("%s read", filesRead(s))},
+		{Check: "connection", Status: doctor.HealthFailed, Detail: text.Sprintf("%s", err)},
 	}
 }

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"math"
 	"reflect"
 	"time"
@@ -166,17 +165,14 @@ func runMigrateStatus(ctx context.Context, o *migrateOptions) error {
 		page, t := o.pageOf(o.out), text.NewTable(">VERSION", "APPLIED", "TITLE")
 		pending := 0
 		for _, m := range list {
-			at := "pending"
-			if m.Applied != nil {
-				at = page.Clock(*m.Applied)
-			} else {
+			if m.Applied == nil {
 				pending++
 			}
-			t.Add(fmt.Sprint(m.Version), at, m.Title)
+			t.Add(text.Int(m.Version), text.Or(m.Applied, "pending"), m.Title)
 		}
 		page.Table(t)
 		if pending > 0 {
-			o.remark("%s pending; apply with `belfry migrate up`", text.Counted(int64(pending), "migration"))
+			o.remark("%s pending; apply with %s", text.Counted(int64(pending), "migration"), text.Command("migrate up"))
 		}
 		return nil
 	})

@@ -29,10 +29,10 @@ const unsentShown = 10
 
 // unsentMessages is the JSON of the waiting messages of one job, and of the reason.
 type unsentMessages struct {
-	JobID    int64  `json:"job_id"`
-	Messages int64  `json:"messages"`
-	Why      string `json:"why"`
-	Remedy   string `json:"remedy"` // may be empty
+	JobID    int64     `json:"job_id"`
+	Messages int64     `json:"messages"`
+	Why      text.Line `json:"why"`
+	Remedy   text.Line `json:"remedy"` // may be empty
 }
 
 // oneRun is the state of one `belfry run`.
@@ -230,7 +230,7 @@ func (r *oneRun) fire(ctx context.Context) error {
 	}
 	if !r.quiet {
 		for _, o := range r.fired.Occurrences {
-			r.remark("schedule %s fired for %s: %s", o.Schedule, r.page().Clock(o.At), schedules.JobList(o.Jobs))
+			r.remark("schedule %s fired for %s: %s", o.Schedule, o.At, schedules.JobList(o.Jobs))
 		}
 	}
 	return err
@@ -304,7 +304,7 @@ func (r *oneRun) judge() error {
 // remarkOnOthers writes remarks about jobs and messages that wait for a reason other than a held lane.
 func (r *oneRun) remarkOnOthers() {
 	for _, j := range r.expired {
-		r.remark("job %d (%s) EXPIRED: it did not start before %s%s", j.ID, j.Type, r.page().ClockOr(j.ExpiresAt, "its time"), jobs.NextStep(j))
+		r.remark("job %d (%s) EXPIRED: it did not start before %s%s", j.ID, j.Type, text.Or(j.ExpiresAt, "its time"), jobs.NextStep(j))
 	}
 	for _, line := range r.lost {
 		r.remark("%s", line)
@@ -314,18 +314,17 @@ func (r *oneRun) remarkOnOthers() {
 	}
 	shown := "" // the last remedy
 	for _, u := range r.unsent {
-		text := fmt.Sprintf("%s of job %d not sent: %s", text.Counted(u.Messages, "message"), u.JobID, u.Why)
-		if u.Remedy != "" && u.Remedy != shown {
-			text += "\n  -> " + u.Remedy
+		r.remark("%s of job %d not sent: %s", text.Counted(u.Messages, "message"), u.JobID, u.Why)
+		if remedy := u.Remedy.String(); remedy != "" && remedy != shown {
+			r.remark("  -> %s", u.Remedy)
 		}
-		shown = u.Remedy
-		r.remark("%s", text)
+		shown = u.Remedy.String()
 	}
 	for _, l := range r.paused {
 		reason := ""
 		if l.PauseReason != "" {
 			reason = ": " + text.OneLine(l.PauseReason, 200)
 		}
-		r.remark("lane %s is paused by %s%s; %s due, `belfry lanes resume %s` opens it", l.Name, l.PausedBy, reason, text.CountedTo(l.Due, job.LaneCounts, "job"), l.Name)
+		r.remark("lane %s is paused by %s%s; %s due; %s", l.Name, l.PausedBy, reason, text.CountedTo(l.Due, job.LaneCounts, "job"), text.Command("lanes resume", l.Name).To("resume the lane"))
 	}
 }

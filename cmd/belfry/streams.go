@@ -85,9 +85,9 @@ func (x *streams) written() error {
 // printf writes text to standard output.
 func (x *streams) printf(format string, args ...any) { _, _ = fmt.Fprintf(x.stdout, format, args...) }
 
-// remark writes a line to standard error.
+// remark writes a line to standard error. Arguments are those of [text.Sprintf].
 func (x *streams) remark(format string, args ...any) {
-	_, _ = io.WriteString(x.stderr, text.Clean(fmt.Sprintf(format, args...))+"\n")
+	x.page().Show(func(d *text.Doc) { d.Note(format, args...) })
 }
 
 // page returns a page that renders a result as text.

@@ -234,5 +234,17 @@ func (c LiveCell) String() string { return c.in(Times{}) }
 // String implements fmt.Stringer.
 func (l Line) String() string { return l.in(Times{}) }
 
+// MarshalText implements encoding.TextMarshaler, so that a line is a string in JSON.
+func (l Line) MarshalText() ([]byte, error) { return []byte(l.String()), nil }
+
+// UnmarshalText implements encoding.TextUnmarshaler. The line is plain text.
+func (l *Line) UnmarshalText(line []byte) error {
+	*l = nil
+	if len(line) > 0 {
+		*l = Line{Text(line)}
+	}
+	return nil
+}
+
 // Plain returns a cell as text with instants in a zone.
 func Plain(c Cell, times Times) string { return c.in(times) }
