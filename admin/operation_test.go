@@ -19,7 +19,7 @@ import (
 // What the list says of itself holds for every operation.
 func TestOperations_AreWhole(t *testing.T) {
 	t.Parallel()
-	nouns := admin.Nouns()
+	nouns := operation.Nouns()
 	seen := make(map[string]bool)
 	for _, o := range admin.Operations() {
 		require.False(t, seen[o.Name], "%s is there once", o.Name)
@@ -32,7 +32,7 @@ func TestOperations_AreWhole(t *testing.T) {
 			require.Equal(t, o.Role > operation.Viewer, o.Changes, "%s: who may only look changes nothing, and looking needs no more", o.Name)
 		}
 		if o.Noun() != "" {
-			require.True(t, slices.ContainsFunc(nouns, func(n admin.Noun) bool { return n.Name == o.Noun() }), "%s: no such noun", o.Name)
+			require.True(t, slices.ContainsFunc(nouns, func(n operation.Noun) bool { return n.Name == o.Noun() }), "%s: no such noun", o.Name)
 		}
 		in := o.NewInput()
 		optional := false

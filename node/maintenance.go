@@ -12,10 +12,10 @@ import (
 	"github.com/go-co-op/gocron/v2"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/belfryhq/belfry/admin/delivery"
 	"github.com/belfryhq/belfry/internal/keys"
 	"github.com/belfryhq/belfry/job"
 	"github.com/belfryhq/belfry/job/schedule"
+	"github.com/belfryhq/belfry/outbox/retention"
 )
 
 // maintenance fires schedules and deletes expired rows in a process that runs jobs. gocron triggers both.
@@ -83,18 +83,17 @@ func (t *maintenance) catchUp(ctx context.Context) {
 // prune deletes expired rows, immediately at first and then every retention.interval.
 func (t *maintenance) prune(ctx context.Context) {
 	c, _ := t.config()
-	retention := c.Retention
-	if retention.Off() || !t.pruned.IsZero() && time.Since(t.pruned) < retention.Interval {
+	if c.Retention.Off() || !t.pruned.IsZero() && time.Since(t.pruned) < c.Retention.Interval {
 		return
 	}
 	t.pruned = time.Now()
 	act := job.Act{Actor: t.runner.Name(), Reason: "retention"}
-	pruned, err := delivery.Prune(ctx, t.pool, retention, delivery.PruneOptions{Act: act})
+	pruned, err := retention.Prune(ctx, t.pool, c.Retention, retention.Options{Act: act})
 	if ctx.Err() == nil && !t.outage.Observe(time.Time{}, err) {
-		t.log.Warn().Err(err).Msg("maintenance cut short; the next one goes on")
+		t.log.Warn().Err(err).Msg("pruning was interrupted; the next prune continues")
 	}
-	if n := pruned.Notifications + pruned.Messages + pruned.Jobs + pruned.Events; n > 0 {
-		t.log.Info().Int64("rows", n).Msg("maintenance deleted what is over its retention")
+	if n := pruned.Rows(); n > 0 {
+		t.log.Info().Int64("rows", n).Msg("maintenance deleted expired rows")
 	}
 }
 

@@ -14,7 +14,6 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 
-	"github.com/belfryhq/belfry/admin"
 	"github.com/belfryhq/belfry/channels"
 )
 
@@ -41,7 +40,7 @@ func tags() []*huma.Tag {
 		{Name: tagWhole, Description: "Write and stop jobs and whole groups of them, and see to belfry as a whole"},
 		{Name: tagLogin, Description: "Sign in with a browser, and out"},
 	}
-	for _, n := range admin.Nouns() {
+	for _, n := range operation.Nouns() {
 		list = append(list, &huma.Tag{Name: n.Name, Description: n.Short})
 	}
 	return list
@@ -49,7 +48,7 @@ func tags() []*huma.Tag {
 
 // nounOf returns the tag of an operation, which is its noun if it has one.
 func nounOf(o operation.Operation) string {
-	for _, n := range slices.Backward(admin.Nouns()) { // "channels segment" is after "channels"
+	for _, n := range slices.Backward(operation.Nouns()) { // "channels segment" is after "channels"
 		if strings.HasPrefix(o.Name, n.Name+" ") {
 			return n.Name
 		}

@@ -6,8 +6,6 @@ import (
 	"strings"
 
 	"github.com/belfryhq/belfry/admin/operation"
-
-	"github.com/belfryhq/belfry/admin"
 )
 
 // Prefix begins the path of every operation.
@@ -44,7 +42,7 @@ func routeOf(o operation.Operation) route {
 	}
 	rest, named := inBody, false
 	// /channels/{relation}/attach and /channels/segment/{name} would match the same paths.
-	begins := slices.ContainsFunc(admin.Nouns(), func(n admin.Noun) bool { return strings.HasPrefix(n.Name, o.Noun()+" ") })
+	begins := slices.ContainsFunc(operation.Nouns(), func(n operation.Noun) bool { return strings.HasPrefix(n.Name, o.Noun()+" ") })
 	if !o.Changes {
 		r.method, rest = http.MethodGet, inQuery
 	}

@@ -7,13 +7,10 @@
 //	      SenderStates, QueueStates
 //	do    Recall                   withdraws unread notifications and unsent messages
 //	      Redrive, Discard         dead letters, by a filter
-//	      Prune                    deletes old rows, by Retention
-//	      Forget                   erases the rows of one channel
 //	      SetSender, PauseSender, ResumeSender
 //	      RebuildQueues, TakeBackQueued, Adopt
 //
-// Each function is one bounded step or a walk of such steps. The operations of this package and the
-// daemon's retention call them.
+// Each function is one bounded step or a walk of such steps.
 //
 // # States
 //
@@ -38,15 +35,12 @@
 //   - The outbox.Progress of a job agrees with the changes to its messages, in every committed state.
 //   - An audit gives every channel and every row of a job exactly one reason, from one
 //     snapshot per page.
-//   - Retention deletes rows of jobs at rest only, and no message that may still be
-//     sent. A job whose rows it deletes never goes on.
 //   - Each act is an event, written before the first row that it changes or together with it
 //     (I14).
-//   - Recall, Audit, Deliveries and Prune work in short transactions of a bounded number
+//   - Recall, Audit and Deliveries work in short transactions of a bounded number
 //     of keys, and hold one step in memory (I13).
 //
-// Locks are taken rows first, in key order and skipping locked ones, the job's row
-// last; retention marks the job in a transaction of its own before.
+// Locks are taken rows first, in key order and skipping locked ones, the job's row last.
 //
 // # Failure behaviour
 //
@@ -57,5 +51,5 @@
 // # What it does not promise
 //
 // An audit tells what the data says now: it cannot see an audience's past, only who changed
-// since (see Audit). A recall does not reach a phone. Retention needs a role that owns the schema.
+// since (see Audit). A recall does not reach a phone.
 package delivery

@@ -11,6 +11,7 @@ import (
 	"github.com/belfryhq/belfry/dev/dbtest"
 	"github.com/belfryhq/belfry/job"
 	"github.com/belfryhq/belfry/outbox"
+	"github.com/belfryhq/belfry/outbox/retention"
 )
 
 // One job from the first channel to the last row deleted: who got it, what has become
@@ -39,9 +40,9 @@ func Example() {
 
 	must(db.Pool.Exec(ctx, `UPDATE belfry.jobs SET finished_at = finished_at - interval '90 days'`))
 	must(db.Pool.Exec(ctx, `UPDATE belfry.messages SET next_attempt_at = next_attempt_at - interval '90 days'`))
-	retention := outbox.DefaultRetention()
-	retention.Messages, retention.Jobs = 30*24*time.Hour, 60*24*time.Hour
-	pruned := must(delivery.Prune(ctx, db.Pool, retention, delivery.PruneOptions{Act: job.Act{Actor: "ann"}}))
+	keep := retention.DefaultConfig()
+	keep.Messages, keep.Jobs = 30*24*time.Hour, 60*24*time.Hour
+	pruned := must(retention.Prune(ctx, db.Pool, keep, retention.Options{Act: job.Act{Actor: "ann"}}))
 	fmt.Println("deleted:", pruned.Messages, "messages,", pruned.Jobs, "job")
 	// Output:
 	// channel 1 has a message that is still to be sent

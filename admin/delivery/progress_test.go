@@ -41,25 +41,3 @@ func TestProgress_AgreesWithACountAfterOperatorsActs(t *testing.T) {
 		}
 	})
 }
-
-// What retention deletes stays counted, and the counts go with the job.
-func TestProgress_OutlivesTheMessages(t *testing.T) {
-	t.Parallel()
-	b := setup(t, 0)
-	id := b.Rest(t, outbox.TypePush, 6, job.Processed)
-	b.States(t, id, "SENT", "SENT", "CANCELLED")
-	b.Age(t, "31 days", id)
-	rows := month()
-	rows.Jobs = 0
-	_, err := delivery.Prune(bg, b.DB.Pool, rows, delivery.PruneOptions{Act: ann})
-	require.NoError(t, err)
-	require.Zero(t, b.rows(t, id))
-	require.True(t, b.exists(t, id))
-	got, err := outbox.ProgressOf(bg, b.DB.Pool, []int64{id})
-	require.NoError(t, err)
-	require.Equal(t, outbox.Progress{JobID: id, Messages: 6, Sent: 4, Cancelled: 2}, got[id])
-	_, err = delivery.Prune(bg, b.DB.Pool, month(), delivery.PruneOptions{Act: ann})
-	require.NoError(t, err)
-	require.False(t, b.exists(t, id))
-	require.Zero(t, one[int](t, b, `SELECT count(*) FROM belfry.job_deliveries`))
-}

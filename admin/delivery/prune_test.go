@@ -1,9 +1,6 @@
 package delivery_test
 
 import (
-	"context"
-	"encoding/json"
-	"sync"
 	"testing"
 	"time"
 
@@ -12,138 +9,17 @@ import (
 	"github.com/belfryhq/belfry/admin/delivery"
 	"github.com/belfryhq/belfry/job"
 	"github.com/belfryhq/belfry/outbox"
+	"github.com/belfryhq/belfry/outbox/retention"
 )
 
 const day = 24 * time.Hour
 
 // month keeps everything for 30 days and deletes in small steps.
-func month() outbox.Retention {
-	r := outbox.DefaultRetention()
+func month() retention.Config {
+	r := retention.DefaultConfig()
 	r.Notifications, r.Messages, r.Jobs, r.Events = 30*day, 30*day, 30*day, 30*day
 	r.StepRows = 100
 	return r
-}
-
-func (b *bundle) rows(t require.TestingT, id int64) int64 {
-	return one[int64](t, b, `SELECT (SELECT count(*) FROM belfry.messages WHERE job_id = $1) + (SELECT count(*) FROM belfry.notifications WHERE job_id = $1)`, id)
-}
-
-func (b *bundle) exists(t require.TestingT, id int64) bool {
-	return one[bool](t, b, `SELECT EXISTS (SELECT FROM belfry.jobs WHERE id = $1)`, id)
-}
-
-// deletedByEvents is what the events of retention say.
-func (b *bundle) deletedByEvents(t require.TestingT) (sum delivery.Pruned, events int) {
-	list, err := b.jobs.ControlEvents(context.Background(), "retention", "", 0, 0)
-	require.NoError(t, err)
-	for _, e := range list {
-		var detail struct{ Deleted delivery.Pruned }
-		require.NoError(t, json.Unmarshal(e.Detail, &detail))
-		sum.Notifications += detail.Deleted.Notifications
-		sum.Messages += detail.Deleted.Messages
-		sum.Jobs += detail.Deleted.Jobs
-		sum.Events += detail.Deleted.Events
-	}
-	return sum, len(list)
-}
-
-func TestPrune_DeletesWhatIsOldAndAtRest(t *testing.T) {
-	t.Parallel()
-	b := setup(t, 0)
-	oldInbox := b.Rest(t, outbox.TypeInbox, 250, job.Processed)
-	oldPush := b.Rest(t, outbox.TypePush, 250, job.Processed)
-	oldFailed := b.Rest(t, outbox.TypeInbox, 120, job.Failed)
-	oldEmpty := b.Rest(t, outbox.TypePush, 0, job.Aborted)
-	newInbox := b.Rest(t, outbox.TypeInbox, 300, job.Processed)
-	newPush := b.Rest(t, outbox.TypePush, 10, job.Aborted)
-	resumed := b.Rest(t, outbox.TypeInbox, 260, job.Aborted)
-	b.States(t, oldPush, "SENT", "DEAD", "CANCELLED")
-	b.Age(t, "31 days", oldInbox, oldPush, oldFailed, oldEmpty, resumed)
-	b.Age(t, "29 days", newInbox, newPush)
-	b.Exec(t, `UPDATE belfry.jobs SET abort_requested = false WHERE id = $1`, resumed)
-	b.Exec(t, `INSERT INTO belfry.job_skips (job_id, key, after, error) SELECT $1, g, g, 'x' FROM generate_series(1, 230) g`, oldFailed)
-	b.Exec(t, `INSERT INTO belfry.events (subject, kind, actor, at) SELECT 'lane', 'paused', 'ann', now() - make_interval(days => g) FROM generate_series(250, 0, -1) g`)
-
-	want := delivery.Pruned{Notifications: 370, Messages: 250, Jobs: 4, Events: 221}
-	would, err := delivery.Prune(t.Context(), b.DB.Pool, month(), delivery.PruneOptions{DryRun: true})
-	require.NoError(t, err)
-	require.Equal(t, want, would, "a dry run tells what a prune does")
-	require.EqualValues(t, 250, b.rows(t, oldInbox), "and does nothing")
-
-	var seen []delivery.Pruned
-	got, err := delivery.Prune(t.Context(), b.DB.Pool, month(), delivery.PruneOptions{Act: ann, Observe: func(p delivery.Pruned) { seen = append(seen, p) }})
-	require.NoError(t, err)
-	require.Equal(t, want, got)
-	require.Equal(t, want, seen[len(seen)-1])
-	for i := 1; i < len(seen); i++ {
-		require.LessOrEqual(t, seen[i].Messages-seen[i-1].Messages, int64(100), "I13: a step is bounded")
-		require.LessOrEqual(t, seen[i].Notifications-seen[i-1].Notifications, int64(100))
-		require.LessOrEqual(t, seen[i].Events-seen[i-1].Events, int64(100))
-	}
-	for _, id := range []int64{oldInbox, oldPush, oldFailed, oldEmpty} {
-		require.False(t, b.exists(t, id))
-		require.Zero(t, b.rows(t, id))
-	}
-	for id, rows := range map[int64]int64{newInbox: 300, newPush: 10, resumed: 260} {
-		require.True(t, b.exists(t, id))
-		require.Equal(t, rows, b.rows(t, id))
-	}
-	require.Zero(t, one[int64](t, b, `SELECT count(*) FROM belfry.retention_walks`))
-	sum, events := b.deletedByEvents(t)
-	require.Equal(t, want, sum)
-	require.Equal(t, 1, events)
-	require.Equal(t, "ann wrong text", one[string](t, b, `SELECT actor || ' ' || reason FROM belfry.events WHERE subject = 'retention'`))
-
-	got, err = delivery.Prune(t.Context(), b.DB.Pool, month(), delivery.PruneOptions{Act: ann})
-	require.NoError(t, err)
-	require.Zero(t, got)
-	_, events = b.deletedByEvents(t)
-	require.Equal(t, 1, events, "a prune that deletes nothing writes nothing")
-}
-
-// I10: retention deletes no message that may still be sent, but by an abort that is
-// old itself; and what it has touched does not go on.
-func TestPrune_KeepsWhatIsStillToBeSent(t *testing.T) {
-	t.Parallel()
-	b := setup(t, 0)
-	states := []string{"PENDING", "QUEUED", "PROCESSING", "SENT", "DEAD", "CANCELLED"}
-	done := b.Rest(t, outbox.TypePush, 60, job.Processed)
-	failed := b.Rest(t, outbox.TypePush, 60, job.Failed)
-	aborted := b.Rest(t, outbox.TypePush, 60, job.Aborted)
-	for _, id := range []int64{done, failed, aborted} {
-		b.States(t, id, states...)
-	}
-	b.Age(t, "40 days", done, failed, aborted)
-	got, err := delivery.Prune(t.Context(), b.DB.Pool, month(), delivery.PruneOptions{})
-	require.NoError(t, err)
-	require.Equal(t, delivery.Pruned{Messages: 30 + 30 + 50}, got)
-	for _, id := range []int64{done, failed} {
-		require.Equal(t, map[string]int{"PENDING": 10, "QUEUED": 10, "PROCESSING": 10}, b.Statuses(t, id))
-		require.EqualValues(t, 30, one[int64](t, b, `SELECT count(*) FROM belfry.sendable_messages WHERE job_id = $1`, id))
-	}
-	require.Equal(t, map[string]int{"PROCESSING": 10}, b.Statuses(t, aborted), "a relay has them")
-
-	for _, act := range []func() error{
-		func() error { _, err := b.jobs.Resume(t.Context(), job.One(aborted), ann); return err },
-		func() error { _, err := b.jobs.Retry(t.Context(), job.One(failed), ann); return err },
-		func() error {
-			_, err := b.DB.Pool.Exec(t.Context(), `UPDATE belfry.jobs SET abort_requested = false WHERE id = $1`, aborted)
-			return err
-		},
-	} {
-		require.ErrorContains(t, act(), "retention deletes its rows since")
-	}
-	_, err = b.jobs.Resume(t.Context(), job.One(aborted), ann)
-	var invalid *job.InvalidError
-	require.ErrorAs(t, err, &invalid)
-	require.Equal(t, "status", invalid.Column)
-
-	// The relay died with them, and the others were sent.
-	b.Exec(t, `UPDATE belfry.leases SET expires_at = now() - interval '1 second' WHERE job_ids[1] = $1`, aborted)
-	b.Exec(t, `UPDATE belfry.messages SET status = 'SENT' WHERE job_id IN ($1, $2)`, done, failed)
-	got, err = delivery.Prune(t.Context(), b.DB.Pool, month(), delivery.PruneOptions{})
-	require.NoError(t, err)
-	require.Equal(t, delivery.Pruned{Messages: 70, Jobs: 3}, got)
 }
 
 // A message's time begins when it became what it is, however long ago its job ended: it may
@@ -160,19 +36,19 @@ func TestPrune_DeadLettersOfALateJobWereDeletedAtOnce(t *testing.T) {
 	b.Exec(t, `UPDATE belfry.messages SET next_attempt_at = now() + interval '1 hour' WHERE job_id = $1 AND status = 'PENDING'`, id)
 	b.Exec(t, `UPDATE belfry.messages SET sent_at = now() WHERE job_id = $1 AND status = 'SENT'`, id)
 	b.Exec(t, `UPDATE belfry.messages SET next_attempt_at = now() WHERE job_id = $1 AND status IN ('DEAD', 'CANCELLED')`, id)
-	prune := func(want delivery.Pruned) {
+	prune := func(want retention.Pruned) {
 		for _, dry := range []bool{true, false} {
-			got, err := delivery.Prune(t.Context(), b.DB.Pool, hour, delivery.PruneOptions{DryRun: dry})
+			got, err := retention.Prune(t.Context(), b.DB.Pool, hour, retention.Options{DryRun: dry})
 			require.NoError(t, err)
 			require.Equal(t, want, got, "dry run %t", dry)
 		}
 	}
-	prune(delivery.Pruned{})
+	prune(retention.Pruned{})
 	require.True(t, one[bool](t, b, `SELECT retention_at IS NULL FROM belfry.jobs WHERE id = $1`, id))
 
 	b.Exec(t, `UPDATE belfry.messages SET sent_at = now() - interval '2 hours' WHERE job_id = $1 AND status = 'SENT'`, id)
 	b.Exec(t, `UPDATE belfry.messages SET next_attempt_at = now() - interval '2 hours' WHERE job_id = $1 AND status IN ('DEAD', 'CANCELLED') AND channel_id <= 12`, id)
-	prune(delivery.Pruned{Messages: 10 + 2 + 2})
+	prune(retention.Pruned{Messages: 10 + 2 + 2})
 	require.Equal(t, map[string]int{"DEAD": 8, "CANCELLED": 8, "PENDING": 20, "PROCESSING": 10}, b.Statuses(t, id))
 	require.True(t, one[bool](t, b, `SELECT retention_at IS NOT NULL FROM belfry.jobs WHERE id = $1`, id))
 
@@ -188,7 +64,7 @@ func TestPrune_DeadLettersOfALateJobWereDeletedAtOnce(t *testing.T) {
 	_, err = b.jobs.Abort(t.Context(), job.One(id), ann)
 	require.NoError(t, err)
 	b.Age(t, "2 hours", id)
-	prune(delivery.Pruned{Messages: 28 + 8})
+	prune(retention.Pruned{Messages: 28 + 8})
 	_, err = b.jobs.Resume(t.Context(), job.One(id), ann)
 	require.ErrorContains(t, err, "retention deletes its rows since")
 }
@@ -203,168 +79,9 @@ func TestPrune_CancelledCountsFromTheAct(t *testing.T) {
 	require.NoError(t, err)
 	_, err = delivery.Recall(t.Context(), b.DB.Pool, recalled, ann, nil)
 	require.NoError(t, err)
-	got, err := delivery.Prune(t.Context(), b.DB.Pool, month(), delivery.PruneOptions{})
+	got, err := retention.Prune(t.Context(), b.DB.Pool, month(), retention.Options{})
 	require.NoError(t, err)
 	require.Zero(t, got)
 	require.Equal(t, map[string]int{"CANCELLED": 5}, b.Statuses(t, discarded))
 	require.Equal(t, map[string]int{"CANCELLED": 5}, b.Statuses(t, recalled))
-}
-
-// Each kind of row has its own time, and a job outlives its rows.
-func TestPrune_KeepsForEverWhatHasNoLimit(t *testing.T) {
-	t.Parallel()
-	b := setup(t, 0)
-	inbox, push := b.Rest(t, outbox.TypeInbox, 5, job.Processed), b.Rest(t, outbox.TypePush, 5, job.Processed)
-	b.States(t, push, "SENT")
-	b.Age(t, "400 days", inbox, push)
-	r := outbox.DefaultRetention()
-	require.True(t, r.Off())
-	got, err := delivery.Prune(t.Context(), b.DB.Pool, r, delivery.PruneOptions{})
-	require.NoError(t, err)
-	require.Zero(t, got)
-	r.Jobs = day
-	require.False(t, r.Off())
-	got, err = delivery.Prune(t.Context(), b.DB.Pool, r, delivery.PruneOptions{})
-	require.NoError(t, err)
-	require.Zero(t, got, "their rows are left")
-	r.Messages = day
-	got, err = delivery.Prune(t.Context(), b.DB.Pool, r, delivery.PruneOptions{})
-	require.NoError(t, err)
-	require.Equal(t, delivery.Pruned{Messages: 5, Jobs: 1}, got)
-	require.EqualValues(t, 5, b.rows(t, inbox))
-}
-
-// A walk through the notifications takes jobs of the user's own types too, once their
-// messages are gone, and rows of channels that were deleted.
-func TestPrune_TakesJobsOfOtherTypes(t *testing.T) {
-	t.Parallel()
-	b := setup(t, 0)
-	b.Exec(t, `INSERT INTO belfry.job_types (name) VALUES ('letter')`)
-	id := b.Rest(t, "letter", 20, job.Processed)
-	b.Exec(t, `INSERT INTO belfry.notifications (channel_id, job_id) SELECT g, $1 FROM generate_series(-5, 5) g`, id)
-	b.Exec(t, `INSERT INTO belfry.messages (job_id, channel_id, next_attempt_at, status) SELECT $1, g, now(), 'SENT' FROM generate_series(1, 5) g`, id)
-	b.Age(t, "40 days", id)
-	got, err := delivery.Prune(t.Context(), b.DB.Pool, month(), delivery.PruneOptions{})
-	require.NoError(t, err)
-	require.Equal(t, delivery.Pruned{Notifications: 11, Messages: 5, Jobs: 1}, got)
-}
-
-// Nodes that prune at once and are killed in the middle delete each row once, and the
-// events tell of every one.
-func TestPrune_AnyNumberOfNodesAnyNumberOfCrashes(t *testing.T) {
-	t.Parallel()
-	b := setup(t, 0)
-	var ids []int64
-	for range 3 {
-		ids = append(ids, b.Rest(t, outbox.TypeInbox, 1500, job.Processed), b.Rest(t, outbox.TypePush, 1500, job.Aborted))
-	}
-	kept := b.Rest(t, outbox.TypeInbox, 1500, job.Processed)
-	b.Age(t, "40 days", ids...)
-	var wg sync.WaitGroup
-	for node := range 3 {
-		wg.Go(func() {
-			for try := range 6 { // the last ones may end by themselves
-				ctx, cancel := context.WithCancel(t.Context())
-				steps := 0
-				_, err := delivery.Prune(ctx, b.DB.Pool, month(), delivery.PruneOptions{Observe: func(delivery.Pruned) {
-					steps++
-					switch {
-					case steps == 3+2*node && try%2 == 0:
-						cancel()
-					case steps == 4 && try == 3 && node == 0:
-						_, _ = b.DB.Pool.Exec(context.Background(), `SELECT pg_terminate_backend(pid) FROM pg_stat_activity
-							WHERE datname = current_database() AND pid <> pg_backend_pid() AND state <> 'idle'`)
-					}
-				}})
-				cancel()
-				if err != nil && ctx.Err() == nil {
-					requireLost(t, err)
-				}
-			}
-		})
-	}
-	wg.Wait()
-	b.DB.Pool.Reset() // a connection may have come to rest right before it was killed
-	_, err := delivery.Prune(t.Context(), b.DB.Pool, month(), delivery.PruneOptions{})
-	require.NoError(t, err)
-	for _, id := range ids {
-		require.False(t, b.exists(t, id))
-		require.Zero(t, b.rows(t, id))
-	}
-	require.EqualValues(t, 1500, b.rows(t, kept))
-	require.EqualValues(t, 1, one[int64](t, b, `SELECT count(*) FROM belfry.jobs`))
-	sum, _ := b.deletedByEvents(t)
-	require.Equal(t, delivery.Pruned{Notifications: 4500, Messages: 4500, Jobs: 6}, sum)
-}
-
-// Whatever became of the job, a message whose receipt is awaited stays.
-func TestPrune_KeepsWhatAwaitsAReceipt(t *testing.T) {
-	t.Parallel()
-	b := setup(t, 0)
-	id := b.Rest(t, outbox.TypePush, 4, job.Aborted)
-	b.Exec(t, `UPDATE belfry.messages SET status = 'PROCESSING', receipt = CASE WHEN channel_id > 2 THEN 'x' END, lease_id = CASE WHEN channel_id <= 2 THEN 99 END`)
-	b.Age(t, "40 days", id)
-	for _, dry := range []bool{true, false} {
-		got, err := delivery.Prune(t.Context(), b.DB.Pool, month(), delivery.PruneOptions{DryRun: dry})
-		require.NoError(t, err)
-		require.Equal(t, delivery.Pruned{Messages: 2}, got)
-	}
-	require.Equal(t, map[string]int{"PROCESSING": 2}, b.Statuses(t, id))
-}
-
-// An activity goes with its message and its attempts when that has been final for long
-// enough, whatever its own age; what is recorded of a job's messages goes with them.
-func TestPrune_DeletesActivitiesAndAttempts(t *testing.T) {
-	t.Parallel()
-	b := setup(t, 0)
-	push := b.Rest(t, outbox.TypePush, 20, job.Processed)
-	b.States(t, push, "SENT", "DEAD", "PENDING", "PROCESSING")
-	b.Exec(t, `UPDATE belfry.messages SET receipt = 'x', lease_id = NULL WHERE status = 'PROCESSING'`)
-	ids := b.ActivitiesFor(t, 250)
-	b.Past(t, `UPDATE belfry.activities SET created_at = now() - interval '40 days' WHERE channel_id <= 240`)
-	b.Exec(t, `UPDATE belfry.messages SET next_attempt_at = now() - interval '35 days', status = s.status, reason = 'x', lease_id = 1,
-			sent_at = CASE WHEN s.status = 'SENT' THEN now() - CASE WHEN channel_id > 200 THEN interval '1 day' ELSE interval '34 days' END END
-		  FROM (SELECT k.channel_id AS id, (ARRAY['SENT', 'DEAD', 'CANCELLED', 'PENDING', 'PROCESSING'])[1 + k.channel_id % 5] AS status FROM belfry.messages k WHERE k.job_id < 0) s
-		 WHERE job_id < 0 AND channel_id = s.id`)
-	b.Exec(t, `INSERT INTO belfry.attempts (job_id, channel_id, step, attempt, medium, outcome) SELECT m.job_id, m.channel_id, 0, g, 'push', 'retryable' FROM belfry.messages m, generate_series(1, 2) g`)
-	b.Age(t, "40 days", push)
-	// Of 240 old ones 144 are final, eight of which were sent yesterday.
-	want := delivery.Pruned{Messages: 10 + 136}
-	would, err := delivery.Prune(t.Context(), b.DB.Pool, month(), delivery.PruneOptions{DryRun: true})
-	require.NoError(t, err)
-	require.Equal(t, want, would)
-	got, err := delivery.Prune(t.Context(), b.DB.Pool, month(), delivery.PruneOptions{Act: ann})
-	require.NoError(t, err)
-	require.Equal(t, want, got)
-	require.Equal(t, map[string]int{"PENDING": 5, "PROCESSING": 5}, b.Statuses(t, push))
-	require.EqualValues(t, len(ids)-136, one[int64](t, b, `SELECT count(*) FROM belfry.activities t WHERE EXISTS (SELECT FROM belfry.messages m WHERE m.job_id = t.id AND m.channel_id = t.channel_id)`))
-	require.EqualValues(t, len(ids)-136, one[int64](t, b, `SELECT count(*) FROM belfry.activities`))
-	require.EqualValues(t, 2*(len(ids)-136+10), one[int64](t, b, `SELECT count(*) FROM belfry.attempts`))
-	require.Zero(t, one[int64](t, b, `SELECT count(*) FROM belfry.attempts a WHERE NOT EXISTS (SELECT FROM belfry.messages m WHERE m.job_id = a.job_id AND m.channel_id = a.channel_id)`))
-	sum, _ := b.deletedByEvents(t)
-	require.Equal(t, want, sum)
-	got, err = delivery.Prune(t.Context(), b.DB.Pool, month(), delivery.PruneOptions{})
-	require.NoError(t, err)
-	require.Zero(t, got)
-}
-
-func TestRetention_ValidateNamesEachKey(t *testing.T) {
-	t.Parallel()
-	require.NoError(t, outbox.DefaultRetention().Validate())
-	require.NoError(t, month().Validate())
-	r := outbox.Retention{Notifications: time.Second, Messages: -1, Jobs: 2_000_000 * time.Hour, Events: time.Millisecond, Interval: 0, StepRows: 5}
-	require.EqualError(t, r.Validate(), `retention.notifications: 1s is not allowed; allowed values: 0 (permanently), 1m0s to 876000h0m0s
-retention.messages: -1ns is not allowed; allowed values: 0 (permanently), 1m0s to 876000h0m0s
-retention.jobs: 2000000h0m0s is not allowed; allowed values: 0 (permanently), 1m0s to 876000h0m0s
-retention.events: 1ms is not allowed; allowed values: 0 (permanently), 1m0s to 876000h0m0s
-retention.interval: 0s is not allowed; allowed values: 1s to 24h0m0s
-retention.step_rows: 5 is not allowed; allowed values: 100 to 1000000`)
-	_, err := delivery.Prune(t.Context(), nil, r, delivery.PruneOptions{})
-	require.Error(t, err)
-}
-
-// requireLost is that an error is one of a lost connection.
-func requireLost(t *testing.T, err error) {
-	t.Helper()
-	require.ErrorIs(t, err, job.ErrUnreachable)
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/belfryhq/belfry/admin/operation"
 	"github.com/belfryhq/belfry/internal/text"
+	"github.com/belfryhq/belfry/outbox/retention"
 )
 
 // pruneInput is the input of `prune`.
@@ -19,7 +20,7 @@ type pruneInput struct {
 // PruneReport counts the rows that were deleted, or would be.
 type PruneReport struct {
 	Plan *operation.Plan `json:"plan,omitempty"` // then nothing was done
-	Pruned
+	retention.Pruned
 	// KeepsAll reports that retention deletes nothing.
 	KeepsAll bool `json:"keeps_all"`
 }
@@ -70,7 +71,7 @@ func runPrune(ctx context.Context, env *operation.Env, in pruneInput) (*PruneRep
 		return nil, err
 	}
 	if in.Counts() {
-		would, err := Prune(ctx, env.DB, r, PruneOptions{DryRun: true, AsOf: &asOf})
+		would, err := retention.Prune(ctx, env.DB, r, retention.Options{DryRun: true, AsOf: &asOf})
 		if err != nil {
 			return nil, err
 		}
@@ -82,13 +83,13 @@ func runPrune(ctx context.Context, env *operation.Env, in pruneInput) (*PruneRep
 			return nil, err
 		}
 	}
-	pruned, err := Prune(ctx, env.DB, r, PruneOptions{AsOf: &asOf, Act: in.By(env), Observe: func(p Pruned) {
+	pruned, err := retention.Prune(ctx, env.DB, r, retention.Options{AsOf: &asOf, Act: in.By(env), Observe: func(p retention.Pruned) {
 		env.Progressf("%s", prunedLine("so far", p))
 	}})
 	return &PruneReport{nil, pruned, r.Off()}, err
 }
 
-func prunePlan(would Pruned, words string, asOf time.Time) *operation.Plan {
+func prunePlan(would retention.Pruned, words string, asOf time.Time) *operation.Plan {
 	p := &operation.Plan{Selection: words, AsOf: asOf, Count: would.Rows(), Outcomes: []operation.Outcome{}}
 	for _, o := range []operation.Outcome{
 		{Of: "notifications", Count: would.Notifications}, {Of: "messages", Count: would.Messages},
@@ -101,6 +102,6 @@ func prunePlan(would Pruned, words string, asOf time.Time) *operation.Plan {
 	return p
 }
 
-func prunedLine(what string, p Pruned) string {
+func prunedLine(what string, p retention.Pruned) string {
 	return fmt.Sprintf("%s: %s, %s, %s, %s", what, text.Counted(p.Notifications, "notification"), text.Counted(p.Messages, "message"), text.Counted(p.Jobs, "job"), text.Counted(p.Events, "event"))
 }

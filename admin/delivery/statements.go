@@ -23,20 +23,9 @@ type querySet struct {
 	deadList, deadErrors, deadStep, deadRedrive, deadDiscard, deadUndeliver, deadRecord, deadRecordMore,
 	messageShow, attemptList, deadSubjectExists string
 
-	// forget.sql
-	forgetMessages, forgetNotifications, forgetActivities, forgetDelivered, forgetErased,
-	forgetListed, forgetListing, forgetRunning, forgetRecord, forgetRecordMore string
-
 	// queries.sql
 	messagesRing, operatorAct, recallRecord, recallCount, messageRecall, notificationRecall,
 	deliveryCounts, lanePaused, notificationSlice, unsentJobs, unsentAhead string
-
-	// retention.sql
-	retentionWalk, retentionWalkExists, retentionWalkBegin, notificationPrune,
-	retentionWalkMove, retentionWalkEnd, jobsMarkPruned, jobsWithOldMessages,
-	jobHoldForRetention, jobMarkRetention, messagePrune, messagesPrunable, activityPrune,
-	activitiesPrunable, notificationsPrunable, jobsPrunable, jobSkipsPrune, jobEventsPrune,
-	jobPrune, eventsPrune, eventsPrunable, retentionRecord, retentionRecordMore string
 
 	// senders.sql
 	senderStates, relayStates, senderSet, senderPause, senderResume string

@@ -9,7 +9,6 @@ import (
 	"strings"
 
 	"github.com/belfryhq/belfry/admin/operation"
-	"github.com/belfryhq/belfry/admin/recipients"
 	"github.com/belfryhq/belfry/admin/upcoming"
 	"github.com/belfryhq/belfry/channels"
 	"github.com/belfryhq/belfry/internal/text"
@@ -77,7 +76,7 @@ func preview(ctx context.Context, env *operation.Env, what compose.Content, audi
 	p, err := composer.Preview(ctx, what, audience)
 	switch {
 	case errors.Is(err, channels.ErrNoCategory):
-		return nil, recipients.UnknownCategory(ctx, env.Reads(), what.Category)
+		return nil, operation.UnknownCategory(ctx, env.Reads(), what.Category)
 	case err != nil:
 		return nil, err
 	}

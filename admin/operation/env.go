@@ -9,9 +9,9 @@ import (
 
 	"github.com/belfryhq/belfry/channels"
 	"github.com/belfryhq/belfry/job"
-	"github.com/belfryhq/belfry/outbox"
 	"github.com/belfryhq/belfry/outbox/compose"
 	"github.com/belfryhq/belfry/outbox/relay"
+	"github.com/belfryhq/belfry/outbox/retention"
 )
 
 // Env is what operations work with.
@@ -28,7 +28,7 @@ type Env struct {
 	// Senders are the names of the senders that this process is configured with.
 	Senders []string
 	// Retention is what this process is configured with.
-	Retention outbox.Retention
+	Retention retention.Config
 	// Carrier is the one that this process is configured with.
 	Carrier Carrier
 	// Media are those that these senders are for.

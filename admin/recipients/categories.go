@@ -3,7 +3,6 @@ package recipients
 import (
 	"context"
 	"errors"
-	"slices"
 	"strings"
 
 	"github.com/jackc/pgx/v5"
@@ -11,7 +10,6 @@ import (
 
 	"github.com/belfryhq/belfry/admin/operation"
 	"github.com/belfryhq/belfry/channels"
-	"github.com/belfryhq/belfry/internal/keys"
 	"github.com/belfryhq/belfry/internal/text"
 )
 
@@ -171,25 +169,11 @@ func setCategory(ctx context.Context, env *operation.Env, in categoryChange) (ch
 
 // noSuchCategory returns the error of an act on a missing category.
 func noSuchCategory(ctx context.Context, env *operation.Env, name string) error {
-	unknown := UnknownCategory(ctx, env.Reads(), name)
+	unknown := operation.UnknownCategory(ctx, env.Reads(), name)
 	if bad := new(operation.InvalidError); errors.As(unknown, &bad) {
 		bad.Err = channels.ErrNoCategory // the category is the object of the act
 	}
 	return unknown
-}
-
-// UnknownCategory returns the error of a parameter that names a missing category.
-func UnknownCategory(ctx context.Context, q channels.Querier, name string) error {
-	list, err := channels.Categories(ctx, q)
-	if err != nil {
-		return err
-	}
-	names := make([]string, len(list))
-	for i, c := range list {
-		names[i] = c.Name
-	}
-	slices.Sort(names)
-	return operation.Invalid("category", "%q is not a category; allowed values: %s%s", text.OneLine(name, 60), strings.Join(names, ", "), keys.Hint(name, names))
 }
 
 // preferenceRefused returns an error of the input for a rejected preference.

@@ -6,7 +6,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/belfryhq/belfry/admin/delivery"
 	"github.com/belfryhq/belfry/admin/operation"
 	"github.com/belfryhq/belfry/channels/attach"
 	"github.com/belfryhq/belfry/internal/text"
@@ -34,7 +33,7 @@ func (in ForgetInput) Check(operation.Operation, time.Time) error {
 // ForgetReport counts the rows of a channel that were erased, or would be. It does not contain the id.
 type ForgetReport struct {
 	Plan *operation.Plan `json:"plan,omitempty"`
-	delivery.Forgotten
+	Forgotten
 
 	// Remark names a row of the application, which belfry does not erase.
 	Remark string `json:"remark,omitempty"`
@@ -91,7 +90,7 @@ func forgetChannel(ctx context.Context, env *operation.Env, in ForgetInput) (*Fo
 		if err != nil {
 			return nil, err
 		}
-		counts, err := delivery.Forget(ctx, env.DB, env.Channels, id, external, delivery.ForgetOptions{DryRun: true})
+		counts, err := Forget(ctx, env.DB, env.Channels, id, external, ForgetOptions{DryRun: true})
 		if err != nil {
 			return nil, err
 		}
@@ -103,11 +102,11 @@ func forgetChannel(ctx context.Context, env *operation.Env, in ForgetInput) (*Fo
 			return nil, err
 		}
 	}
-	done, err := delivery.Forget(ctx, env.DB, env.Channels, id, external, delivery.ForgetOptions{
+	done, err := Forget(ctx, env.DB, env.Channels, id, external, ForgetOptions{
 		Act: in.By(env), Patience: forgetPatience,
-		Observe: func(f delivery.Forgotten) { env.Progressf("erased so far: %s", text.Counted(f.Rows(), "row")) },
+		Observe: func(f Forgotten) { env.Progressf("erased so far: %s", text.Counted(f.Rows(), "row")) },
 	})
-	if errors.Is(err, delivery.ErrStillSent) {
+	if errors.Is(err, ErrStillSent) {
 		err = operation.Advise(err, "the rows so far stay erased; repeat the command to resume")
 	}
 	return &ForgetReport{Forgotten: done, Remark: remark}, err
@@ -139,7 +138,7 @@ func remarkOf(ctx context.Context, env *operation.Env) (string, error) {
 	return a.Relation + " belongs to the application: delete the row there first, or its next change creates the channel again", nil
 }
 
-func forgetPlan(f delivery.Forgotten, asOf time.Time) *operation.Plan {
+func forgetPlan(f Forgotten, asOf time.Time) *operation.Plan {
 	p := &operation.Plan{Selection: "one channel", AsOf: asOf, Count: f.Rows(), Outcomes: []operation.Outcome{}}
 	for _, part := range forgottenParts(f) {
 		if part.n > 0 {
@@ -154,7 +153,7 @@ type forgottenPart struct {
 	one, many string
 }
 
-func forgottenParts(f delivery.Forgotten) []forgottenPart {
+func forgottenParts(f Forgotten) []forgottenPart {
 	return []forgottenPart{
 		{f.Channels, "channel", "channels"}, {f.OptOuts, "opt-out", "opt-outs"}, {f.InvalidAddresses, "invalid address", "invalid addresses"},
 		{f.SegmentMembers, "membership", "memberships"}, {f.Messages, "message", "messages"}, {f.Attempts, "attempt", "attempts"},
@@ -163,7 +162,7 @@ func forgottenParts(f delivery.Forgotten) []forgottenPart {
 	}
 }
 
-func forgottenText(f delivery.Forgotten) string {
+func forgottenText(f Forgotten) string {
 	var parts []string
 	for _, part := range forgottenParts(f) {
 		switch part.n {

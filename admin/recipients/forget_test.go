@@ -7,8 +7,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/belfryhq/belfry/admin/delivery"
 	"github.com/belfryhq/belfry/admin/operation"
+	"github.com/belfryhq/belfry/admin/recipients"
 	"github.com/belfryhq/belfry/channels"
 	"github.com/belfryhq/belfry/dev/admintest"
 	"github.com/belfryhq/belfry/internal/errkind"
@@ -112,8 +112,8 @@ func TestForget_WaitsForWhatIsInFlight(t *testing.T) {
 	d.Exec(`INSERT INTO belfry.leases (id, relay, expires_at, job_ids, channel_ids) VALUES (7, 'r', now() + interval '1 hour', '{1}', '{3}')`)
 	d.Exec(`UPDATE belfry.messages SET status = 'PROCESSING', lease_id = 7 WHERE job_id = 1 AND channel_id = 3`)
 	store := d.Env.Channels
-	done, err := delivery.Forget(t.Context(), d.DB.Pool, store, 3, "u3", delivery.ForgetOptions{})
-	require.ErrorIs(t, err, delivery.ErrStillSent)
+	done, err := recipients.Forget(t.Context(), d.DB.Pool, store, 3, "u3", recipients.ForgetOptions{})
+	require.ErrorIs(t, err, recipients.ErrStillSent)
 	require.EqualValues(t, 1, done.Messages, "the activity's")
 	require.Equal(t, []string{"attempts", "channels", "invalid_addresses", "messages", "opt_outs", "segment_members"}, d.Kept())
 	require.Equal(t, "false{}", d.One(`SELECT active::text || addresses::text FROM belfry.channels WHERE id = 3`), "nothing more reaches it")
@@ -133,14 +133,14 @@ func TestForget_ErasesWhatAChunkInProgressWrites(t *testing.T) {
 	d := admintest.Crowd(t)
 	d.Enqueue("push")
 	d.Exec(`UPDATE belfry.jobs SET status = 'RUNNING', runner = 'r', heartbeat_at = now(), fence = 1, started_at = now() WHERE id = 3`)
-	_, err := delivery.Forget(t.Context(), d.DB.Pool, d.Env.Channels, 3, "u3", delivery.ForgetOptions{})
-	require.ErrorIs(t, err, delivery.ErrStillSent)
+	_, err := recipients.Forget(t.Context(), d.DB.Pool, d.Env.Channels, 3, "u3", recipients.ForgetOptions{})
+	require.ErrorIs(t, err, recipients.ErrStillSent)
 	require.ErrorContains(t, err, "the run of job 3 has not ended its chunk")
 	seen := make(chan struct{})
 	ended := make(chan error, 1)
 	go func() {
 		first := true
-		_, err := delivery.Forget(t.Context(), d.DB.Pool, d.Env.Channels, 3, "u3", delivery.ForgetOptions{Act: job.Act{}, Patience: admintest.Patience, Observe: func(delivery.Forgotten) {
+		_, err := recipients.Forget(t.Context(), d.DB.Pool, d.Env.Channels, 3, "u3", recipients.ForgetOptions{Act: job.Act{}, Patience: admintest.Patience, Observe: func(recipients.Forgotten) {
 			if first {
 				first = false
 				close(seen)

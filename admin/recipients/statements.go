@@ -11,7 +11,12 @@ var sqlFiles embed.FS
 
 var queries = db.MustQueries[querySet](sqlFiles)
 
-// querySet has the statements of queries.sql.
+// querySet has the statements of the .sql files.
 type querySet struct {
+	// forget.sql
+	forgetMessages, forgetNotifications, forgetActivities, forgetDelivered, forgetErased,
+	forgetListed, forgetListing, forgetActor, forgetRunning, forgetRecord, forgetRecordMore string
+
+	// queries.sql
 	segmentUsers string
 }

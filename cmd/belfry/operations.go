@@ -19,8 +19,8 @@ import (
 // newNounCommand returns the command of a noun, with a subcommand for each of its operations and the
 // given hand-written ones.
 func newNounCommand(a *app, noun string, others ...*cobra.Command) *cobra.Command {
-	nouns := admin.Nouns()
-	i := slices.IndexFunc(nouns, func(n admin.Noun) bool { return n.Name == noun })
+	nouns := operation.Nouns()
+	i := slices.IndexFunc(nouns, func(n operation.Noun) bool { return n.Name == noun })
 	group := newGroup(noun[strings.LastIndexByte(noun, ' ')+1:], nouns[i].Short)
 	group.Aliases = nouns[i].Aliases
 	for _, o := range admin.Operations() {

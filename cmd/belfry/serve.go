@@ -11,6 +11,7 @@ import (
 	"syscall"
 
 	"github.com/belfryhq/belfry/admin/access"
+	"github.com/belfryhq/belfry/admin/operation"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/rs/zerolog"
@@ -170,7 +171,7 @@ func openAPI(ctx context.Context, a *app, s settings.Settings, db *database, sho
 		Pages: func(served *api.Handler, at string) http.Handler {
 			return console.New(served, at, admin.Operations(), s.API.Environment)
 		},
-		Observe:    shown.API(func() int { return handler.Streams() }),
+		Observe:    observer(shown, func() int { return handler.Streams() }),
 		Operations: admin.Operations(), Env: all.Env, Sessions: all.Sessions, Stops: stops, ReadOnly: s.API.ReadOnly, PublicURL: s.API.PublicURL, Proxy: proxy, OIDC: x.provider, Unsubscribe: x.links, Log: logger,
 		Authenticate: all.Authenticate,
 	})
@@ -184,6 +185,19 @@ func openAPI(ctx context.Context, a *app, s settings.Settings, db *database, sho
 	x.over = a.onHardStop(func(error) { _ = x.server.Close() })
 	logger.Info().Str("detail", x.server.URL()).Msg("the HTTP API is served")
 	return x, nil
+}
+
+// observer returns the function that counts requests in the metrics, or nil.
+func observer(shown *metrics.Monitor, streams func() int) func(api.Answered) {
+	var names []string
+	for _, o := range operation.WithQuestions(admin.Operations()) {
+		names = append(names, o.Name)
+	}
+	count := shown.API(names, streams)
+	if count == nil {
+		return nil
+	}
+	return func(r api.Answered) { count(metrics.Request(r)) }
 }
 
 // openReserve returns the environment of requests that use the connections of db.

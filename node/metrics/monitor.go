@@ -8,13 +8,10 @@ import (
 	"time"
 
 	"github.com/belfryhq/belfry/admin/doctor"
-	"github.com/belfryhq/belfry/admin/operation"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/rs/zerolog"
 
-	"github.com/belfryhq/belfry/admin"
-	"github.com/belfryhq/belfry/admin/api"
 	"github.com/belfryhq/belfry/job"
 	"github.com/belfryhq/belfry/migrations"
 	"github.com/belfryhq/belfry/node"
@@ -84,17 +81,13 @@ func (m *Monitor) Serving(pool *pgxpool.Pool, senders []relay.SenderConfig, serv
 	return append(m.Poll(node.Polled{Pool: pool, Senders: senders, Outage: job.NewOutage(m.log)}), m.Loop("api", serve))
 }
 
-// API returns the observer of an HTTP API, or nil. open returns the number of open streams.
-func (m *Monitor) API(open func() int) func(api.Answered) {
+// API returns a function that counts the requests of an HTTP API with these operations. It returns nil if nothing
+// is exposed. open returns the number of open streams.
+func (m *Monitor) API(operations []string, open func() int) func(Request) {
 	if m == nil {
 		return nil
 	}
-	var names []string
-	for _, o := range operation.WithQuestions(admin.Operations()) {
-		names = append(names, o.Name)
-	}
-	count := m.metrics.API(names, open)
-	return func(r api.Answered) { count(Request(r)) }
+	return m.metrics.API(operations, open)
 }
 
 // Poll implements node.Monitor.

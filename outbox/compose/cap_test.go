@@ -9,9 +9,9 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
-	"github.com/belfryhq/belfry/admin/delivery"
 	"github.com/belfryhq/belfry/outbox"
 	"github.com/belfryhq/belfry/outbox/compose"
+	"github.com/belfryhq/belfry/outbox/retention"
 )
 
 // capTo gives a category a cap of n an hour.
@@ -90,22 +90,22 @@ func TestCap_HoldsWhateverRetentionIs(t *testing.T) {
 			b.sent(t, id, channel+1, "2 hours")
 		}
 	}
-	hour := outbox.DefaultRetention()
+	hour := retention.DefaultConfig()
 	hour.Messages, hour.Jobs = time.Hour, time.Hour
-	prune := func(want delivery.Pruned) {
+	prune := func(want retention.Pruned) {
 		for _, dry := range []bool{true, false} {
-			got, err := delivery.Prune(t.Context(), b.db.Pool, hour, delivery.PruneOptions{DryRun: dry})
+			got, err := retention.Prune(t.Context(), b.db.Pool, hour, retention.Options{DryRun: dry})
 			require.NoError(t, err)
 			require.Equal(t, want, got, "dry run %t", dry)
 		}
 	}
-	prune(delivery.Pruned{Messages: 3, Jobs: 1})
+	prune(retention.Pruned{Messages: 3, Jobs: 1})
 	require.Equal(t, "CANCELLED capped", what(b.compose(t, b.job(t, nil), 1)[0]))
 	another := b.send(t, 1, "activity", "x")
 	require.Equal(t, "CANCELLED capped", what(b.composed(t, b.claim(t, another, 1))[0]))
 
 	b.exec(t, `UPDATE belfry.categories SET cap_window = '90 minutes' WHERE cap IS NOT NULL`)
-	prune(delivery.Pruned{Messages: 4, Jobs: 1})
+	prune(retention.Pruned{Messages: 4, Jobs: 1})
 	require.Equal(t, "send", what(b.compose(t, b.job(t, map[string]any{"route": []string{"sms"}}), 2)[0]), "what a shorter window leaves out is not kept")
 }
 

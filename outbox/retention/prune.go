@@ -1,4 +1,4 @@
-package delivery
+package retention
 
 import (
 	"context"
@@ -11,17 +11,23 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/belfryhq/belfry/admin/operation"
+	"github.com/belfryhq/belfry/internal/db"
 	"github.com/belfryhq/belfry/internal/lifecycle"
 	"github.com/belfryhq/belfry/job"
 	"github.com/belfryhq/belfry/outbox"
 )
 
 const (
-	// walkJobs is how many jobs one walk through the notifications is about at most.
+	// walkJobs is the number of jobs whose notifications one walk deletes, at most.
 	walkJobs = 100
-	// pruneJobs is how many jobs are listed at once.
+	// pruneJobs is the number of jobs that one statement lists.
 	pruneJobs = 100
+	// lockedRetry is the pause before locked rows are read again.
+	lockedRetry = 20 * time.Millisecond
+	// lockedRetries bounds the retries to about ten seconds, far longer than a relay locks a row.
+	lockedRetries = 500
+	// stepTimeout bounds one transaction.
+	stepTimeout = 15 * time.Second
 )
 
 // Pruned counts the deleted rows.
@@ -39,52 +45,50 @@ func (p Pruned) plus(q Pruned) Pruned {
 // Rows is the sum of all.
 func (p Pruned) Rows() int64 { return p.Notifications + p.Messages + p.Jobs + p.Events }
 
-// PruneOptions are who prunes and who watches.
-type PruneOptions struct {
-	// DryRun counts what would be deleted and writes nothing. Notifications are counted
-	// by the sums of their jobs; those of job types of the user's own are not.
+// Options are optional parts of a prune.
+type Options struct {
+	// DryRun counts the rows and deletes nothing. Notifications are counted by the sums of their jobs; those of
+	// custom job types are not counted.
 	DryRun bool
-	// AsOf is what ages are counted back from, by the database's clock; nil: now, as it goes on.
+	// AsOf is the time from which ages are counted back, by the database's clock. Nil means the time of each
+	// statement.
 	AsOf *time.Time
 	Act  job.Act
 	// Observe, unless nil, is called after each step with the counts so far.
 	Observe func(Pruned)
 }
 
-// Prune deletes what is older than r says, of jobs at rest only, in transactions of
-// about r.StepRows rows with a pause as long as each took, so that it has half a
-// connection's time at the most. The connection's role must own the schema.
+// Prune deletes rows of finished jobs that are older than c allows. It runs transactions of about c.StepRows
+// rows and pauses after each for as long as it took, so that it occupies a connection for half of the time at
+// most. The connection's role must own the schema.
 //
-// A message is as old as its last change, and is kept as long as its category's cap looks
-// back at least. When a job's first row goes, jobs.retention_at is set: from then on the
-// job cannot be walked again, so that it cannot be retried or have skipped recipients tried
-// again, and not resumed if it was ABORTED already. Of its messages those stay that may
-// still be sent or whose receipt is awaited, and with them the job.
-// A job's own row goes when none of its rows is left and it is older than r.Jobs. An
-// activity goes with its message, and counts as one, r.Messages after that was sent, died
-// or was cancelled. What was recorded of attempts goes with the message.
+// The age of a message counts from its last change. A message is stored at least for the period of its
+// category's cap. When the first row of a job is deleted, jobs.retention_at is set: such a job can no longer be
+// retried, nor resumed after an abort. Messages that may still be sent or await a receipt are stored, and their
+// job with them. A job's own row is deleted when it has no other rows and is older than c.Jobs. An activity is
+// deleted with its message, and counted as one, c.Messages after the message was sent, died or was cancelled.
+// Attempts are deleted with their message.
 //
-// Any number of nodes may prune at once: they share the walk through the
-// notifications, and elsewhere skip rows that another has locked. With an error,
-// or when the process is killed, what was committed stays deleted and the next prune
-// goes on. One event tells what each call deleted, written with its first step and
-// raised with each later one. Pruned is what this call knows to be committed.
-func Prune(ctx context.Context, pool *pgxpool.Pool, r outbox.Retention, o PruneOptions) (Pruned, error) {
-	if err := r.Validate(); err != nil {
+// Several processes may prune at the same time: they share the walk through the notifications, and skip rows
+// that another process has locked. After an error or a kill, committed deletions stay, and the next prune
+// continues. Each call writes one event with its counts in its first step and updates the event in later steps.
+// Pruned counts committed deletions.
+func Prune(ctx context.Context, pool *pgxpool.Pool, c Config, o Options) (Pruned, error) {
+	if err := c.Validate(); err != nil {
 		return Pruned{}, err
 	}
-	p := prune{pool: pool, retention: r, options: o}
+	p := prune{pool: pool, config: c, options: o}
 	for _, part := range []struct {
 		name  string
 		age   time.Duration
 		do    func(context.Context) error
 		count func(context.Context) error
 	}{
-		{"messages", r.Messages, p.messages, p.messages},
-		{"activities", r.Messages, p.activities, p.activities},
-		{"notifications", r.Notifications, p.notifications, p.countNotifications},
-		{"jobs", r.Jobs, p.jobs, p.jobs},
-		{"events", r.Events, p.events, p.countEvents},
+		{"messages", c.Messages, p.messages, p.messages},
+		{"activities", c.Messages, p.activities, p.activities},
+		{"notifications", c.Notifications, p.notifications, p.countNotifications},
+		{"jobs", c.Jobs, p.jobs, p.jobs},
+		{"events", c.Events, p.events, p.countEvents},
 	} {
 		do := part.do
 		if o.DryRun {
@@ -102,20 +106,24 @@ func Prune(ctx context.Context, pool *pgxpool.Pool, r outbox.Retention, o PruneO
 
 // prune is one call of Prune.
 type prune struct {
-	pool      *pgxpool.Pool
-	retention outbox.Retention
-	options   PruneOptions
-	done      Pruned
-	event     int64 // 0: nothing was deleted yet
+	pool    *pgxpool.Pool
+	config  Config
+	options Options
+	done    Pruned
+	event   int64 // 0: nothing was deleted yet
 }
 
-// step is one transaction and the pause after it. What it deletes is in the event
-// when it commits.
+// stepTx runs do in one short transaction.
+func stepTx(ctx context.Context, pool *pgxpool.Pool, do func(context.Context, pgx.Tx) error) error {
+	return job.TranslateError(db.InTx(ctx, pool, db.Options{Limit: stepTimeout}, do), job.ErrLocked, "")
+}
+
+// step runs one transaction, with the event of its deletions, and the pause after it.
 func (p *prune) step(ctx context.Context, do func(context.Context, pgx.Tx) (Pruned, error)) error {
 	began := time.Now()
 	var sum Pruned
 	var event int64
-	err := operation.StepTx(ctx, p.pool, func(ctx context.Context, tx pgx.Tx) error {
+	err := stepTx(ctx, p.pool, func(ctx context.Context, tx pgx.Tx) error {
 		deleted, err := do(ctx, tx)
 		if err != nil {
 			return err
@@ -152,7 +160,7 @@ func (p *prune) record(ctx context.Context, tx pgx.Tx, sum Pruned) (event int64,
 	return event, err
 }
 
-// ended is a job at rest.
+// ended is a finished job.
 type ended struct {
 	id   int64
 	at   time.Time
@@ -164,7 +172,7 @@ func (p *prune) eachJob(ctx context.Context, statement string, age time.Duration
 	after := ended{at: time.Time{}.AddDate(1, 0, 0), id: math.MinInt64}
 	for {
 		var list []ended
-		err := operation.StepTx(ctx, p.pool, func(ctx context.Context, tx pgx.Tx) error {
+		err := stepTx(ctx, p.pool, func(ctx context.Context, tx pgx.Tx) error {
 			rows, err := tx.Query(ctx, statement, pgx.StrictNamedArgs{
 				"as_of": p.options.AsOf, "seconds": age.Seconds(), "after_at": after.at, "after_id": after.id, "jobs": pruneJobs,
 			})
@@ -191,7 +199,7 @@ func (p *prune) eachJob(ctx context.Context, statement string, age time.Duration
 
 // messages deletes the messages of old jobs, job by job.
 func (p *prune) messages(ctx context.Context) error {
-	return p.eachJob(ctx, queries.jobsWithOldMessages, p.retention.Messages, func(ctx context.Context, e ended) error {
+	return p.eachJob(ctx, queries.jobsWithOldMessages, p.config.Messages, func(ctx context.Context, e ended) error {
 		if p.options.DryRun {
 			return p.countMessages(ctx, e)
 		}
@@ -208,19 +216,18 @@ func (p *prune) messages(ctx context.Context) error {
 		if e.kind != outbox.TypePush {
 			return nil
 		}
-		return operation.StepTx(ctx, p.pool, func(ctx context.Context, tx pgx.Tx) error {
+		return stepTx(ctx, p.pool, func(ctx context.Context, tx pgx.Tx) error {
 			return p.markPruned(ctx, tx, []int64{e.id})
 		})
 	})
 }
 
-// pruneMessages is one step through the messages of a job. What makes the job's rest final
-// is in the step that first deletes one. last is nil when none is left, or the job went on
-// meanwhile.
+// pruneMessages deletes messages of a job in one step. The step that deletes the first one marks the job as
+// final. last is nil when none is left, or the job has been resumed.
 func (p *prune) pruneMessages(ctx context.Context, tx pgx.Tx, id, after int64) (last *int64, deleted int64, err error) {
 	var seconds float64
 	var aborted bool
-	err = tx.QueryRow(ctx, queries.jobHoldForRetention, pgx.StrictNamedArgs{"as_of": p.options.AsOf, "id": id, "seconds": p.retention.Messages.Seconds()}).Scan(&seconds, &aborted)
+	err = tx.QueryRow(ctx, queries.jobHoldForRetention, pgx.StrictNamedArgs{"as_of": p.options.AsOf, "id": id, "seconds": p.config.Messages.Seconds()}).Scan(&seconds, &aborted)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return nil, 0, nil
 	}
@@ -228,7 +235,7 @@ func (p *prune) pruneMessages(ctx context.Context, tx pgx.Tx, id, after int64) (
 		return nil, 0, err
 	}
 	err = tx.QueryRow(ctx, queries.messagePrune, pgx.StrictNamedArgs{
-		"as_of": p.options.AsOf, "job_id": id, "after": after, "keys": p.retention.StepRows, "seconds": seconds, "aborted": aborted,
+		"as_of": p.options.AsOf, "job_id": id, "after": after, "keys": p.config.StepRows, "seconds": seconds, "aborted": aborted,
 	}).Scan(&last, &deleted)
 	if err != nil || deleted == 0 {
 		return last, 0, err
@@ -237,7 +244,7 @@ func (p *prune) pruneMessages(ctx context.Context, tx pgx.Tx, id, after int64) (
 	return last, deleted, err
 }
 
-// activities deletes old activities with their messages, or counts them.
+// activities deletes or counts old activities and their messages.
 func (p *prune) activities(ctx context.Context) error {
 	statement := queries.activityPrune
 	if p.options.DryRun {
@@ -247,7 +254,7 @@ func (p *prune) activities(ctx context.Context) error {
 		err := p.step(ctx, func(ctx context.Context, tx pgx.Tx) (d Pruned, err error) {
 			after := *last
 			err = tx.QueryRow(ctx, statement, pgx.StrictNamedArgs{
-				"as_of": p.options.AsOf, "seconds": p.retention.Messages.Seconds(), "after": after, "keys": p.retention.StepRows,
+				"as_of": p.options.AsOf, "seconds": p.config.Messages.Seconds(), "after": after, "keys": p.config.StepRows,
 			}).Scan(&last, &d.Messages)
 			return d, err
 		})
@@ -258,15 +265,15 @@ func (p *prune) activities(ctx context.Context) error {
 	return nil
 }
 
-// mark makes a job's rest final before anything of it is deleted. It is not going
-// when the job went on meanwhile.
-func (p *prune) mark(ctx context.Context, id int64, age time.Duration) (going bool, err error) {
-	err = operation.StepTx(ctx, p.pool, func(ctx context.Context, tx pgx.Tx) error {
+// mark sets retention_at of a job before any of its rows is deleted. It returns false if the job has been
+// resumed.
+func (p *prune) mark(ctx context.Context, id int64, age time.Duration) (marked bool, err error) {
+	err = stepTx(ctx, p.pool, func(ctx context.Context, tx pgx.Tx) error {
 		tag, err := tx.Exec(ctx, queries.jobMarkRetention, pgx.StrictNamedArgs{"as_of": p.options.AsOf, "id": id, "seconds": age.Seconds()})
-		going = tag.RowsAffected() > 0
+		marked = tag.RowsAffected() > 0
 		return err
 	})
-	return going, err
+	return marked, err
 }
 
 func (p *prune) markPruned(ctx context.Context, tx pgx.Tx, ids []int64) error {
@@ -280,7 +287,7 @@ func (p *prune) countMessages(ctx context.Context, e ended) error {
 		err := p.step(ctx, func(ctx context.Context, tx pgx.Tx) (d Pruned, err error) {
 			var keys int64
 			err = tx.QueryRow(ctx, queries.messagesPrunable, pgx.StrictNamedArgs{
-				"as_of": p.options.AsOf, "job_id": e.id, "after": *last, "keys": p.retention.StepRows, "seconds": p.retention.Messages.Seconds(),
+				"as_of": p.options.AsOf, "job_id": e.id, "after": *last, "keys": p.config.StepRows, "seconds": p.config.Messages.Seconds(),
 			}).Scan(&last, &keys, &d.Messages)
 			all, old = all+keys, old+d.Messages
 			return d, err
@@ -289,14 +296,14 @@ func (p *prune) countMessages(ctx context.Context, e ended) error {
 			return err
 		}
 	}
-	if all == old && p.retention.Jobs > 0 && e.kind == outbox.TypePush && time.Since(e.at) > p.retention.Jobs {
+	if all == old && p.config.Jobs > 0 && e.kind == outbox.TypePush && time.Since(e.at) > p.config.Jobs {
 		p.done.Jobs++
 	}
 	return nil
 }
 
-// notifications goes on with the walk that is on, and begins others until nothing is
-// old enough or another node is at it.
+// notifications continues the current walk, and starts others until no notification is old enough or another
+// process runs the walk.
 func (p *prune) notifications(ctx context.Context) error {
 	for {
 		var found, more bool
@@ -312,13 +319,13 @@ func (p *prune) notifications(ctx context.Context) error {
 			}
 			if left == 0 {
 				retries = 0
-			} else if retries++; retries > recallRetries {
+			} else if retries++; retries > lockedRetries {
 				return fmt.Errorf("%w: %d of them", outbox.ErrRowsLocked, left)
-			} else if err := lifecycle.Pause(ctx, recallRetry); err != nil {
+			} else if err := lifecycle.Pause(ctx, lockedRetry); err != nil {
 				return err
 			}
 		}
-		err := operation.StepTx(ctx, p.pool, func(ctx context.Context, tx pgx.Tx) (err error) {
+		err := stepTx(ctx, p.pool, func(ctx context.Context, tx pgx.Tx) (err error) {
 			more, err = p.beginWalk(ctx, tx)
 			return err
 		})
@@ -328,18 +335,18 @@ func (p *prune) notifications(ctx context.Context) error {
 	}
 }
 
-// beginWalk begins a walk unless one is on, which another node is moving then.
+// beginWalk starts a walk unless another process runs one.
 func (p *prune) beginWalk(ctx context.Context, tx pgx.Tx) (begun bool, err error) {
 	var on bool
 	if err := tx.QueryRow(ctx, queries.retentionWalkExists).Scan(&on); err != nil || on {
 		return false, err
 	}
 	var jobs int
-	err = tx.QueryRow(ctx, queries.retentionWalkBegin, pgx.StrictNamedArgs{"as_of": p.options.AsOf, "seconds": p.retention.Notifications.Seconds(), "jobs": walkJobs}).Scan(&jobs)
+	err = tx.QueryRow(ctx, queries.retentionWalkBegin, pgx.StrictNamedArgs{"as_of": p.options.AsOf, "seconds": p.config.Notifications.Seconds(), "jobs": walkJobs}).Scan(&jobs)
 	return jobs > 0, err
 }
 
-// walkStep is one step of the walk. found is false when there is none to move.
+// walkStep runs one step of the walk. found is false when there is no walk, or another process runs it.
 func (p *prune) walkStep(ctx context.Context, tx pgx.Tx) (found bool, left, deleted int64, err error) {
 	var ids []int64
 	var after, most int64
@@ -352,7 +359,7 @@ func (p *prune) walkStep(ctx context.Context, tx pgx.Tx) (found bool, left, dele
 	}
 	var last *int64
 	err = tx.QueryRow(ctx, queries.notificationPrune, pgx.StrictNamedArgs{
-		"job_ids": ids, "after": after, "keys": max(1, int64(p.retention.StepRows)/max(1, most)),
+		"job_ids": ids, "after": after, "keys": max(1, int64(p.config.StepRows)/max(1, most)),
 	}).Scan(&last, &deleted, &left)
 	switch {
 	case err != nil || left > 0:
@@ -367,34 +374,34 @@ func (p *prune) walkStep(ctx context.Context, tx pgx.Tx) (found bool, left, dele
 }
 
 func (p *prune) countNotifications(ctx context.Context) error {
-	jobs := p.retention.Jobs
+	jobs := p.config.Jobs
 	if jobs == 0 {
-		jobs = outbox.MaxRetention
+		jobs = MaxAge
 	}
 	return p.step(ctx, func(ctx context.Context, tx pgx.Tx) (d Pruned, err error) {
 		err = tx.QueryRow(ctx, queries.notificationsPrunable, pgx.StrictNamedArgs{
-			"as_of": p.options.AsOf, "seconds": p.retention.Notifications.Seconds(), "jobs_seconds": jobs.Seconds(),
+			"as_of": p.options.AsOf, "seconds": p.config.Notifications.Seconds(), "jobs_seconds": jobs.Seconds(),
 		}).Scan(&d.Notifications, &d.Jobs)
 		return d, err
 	})
 }
 
-// jobs deletes the rows of old jobs, what hangs on them first and in steps.
+// jobs deletes the rows of old jobs, in steps; rows that refer to a job are deleted first.
 func (p *prune) jobs(ctx context.Context) error {
-	return p.eachJob(ctx, queries.jobsPrunable, p.retention.Jobs, func(ctx context.Context, e ended) error {
+	return p.eachJob(ctx, queries.jobsPrunable, p.config.Jobs, func(ctx context.Context, e ended) error {
 		if p.options.DryRun {
 			p.done.Jobs++
 			return nil
 		}
-		if going, err := p.mark(ctx, e.id, p.retention.Jobs); err != nil || !going {
+		if marked, err := p.mark(ctx, e.id, p.config.Jobs); err != nil || !marked {
 			return err
 		}
-		args := pgx.StrictNamedArgs{"id": e.id, "keys": p.retention.StepRows}
+		args := pgx.StrictNamedArgs{"id": e.id, "keys": p.config.StepRows}
 		for _, statement := range []string{queries.jobSkipsPrune, queries.jobEventsPrune} {
 			for full := true; full; {
 				err := p.step(ctx, func(ctx context.Context, tx pgx.Tx) (Pruned, error) {
 					tag, err := tx.Exec(ctx, statement, args)
-					full = tag.RowsAffected() == int64(p.retention.StepRows)
+					full = tag.RowsAffected() == int64(p.config.StepRows)
 					return Pruned{}, err
 				})
 				if err != nil {
@@ -403,7 +410,7 @@ func (p *prune) jobs(ctx context.Context) error {
 			}
 		}
 		return p.step(ctx, func(ctx context.Context, tx pgx.Tx) (d Pruned, err error) {
-			tag, err := tx.Exec(ctx, queries.jobPrune, pgx.StrictNamedArgs{"as_of": p.options.AsOf, "id": e.id, "seconds": p.retention.Jobs.Seconds()})
+			tag, err := tx.Exec(ctx, queries.jobPrune, pgx.StrictNamedArgs{"as_of": p.options.AsOf, "id": e.id, "seconds": p.config.Jobs.Seconds()})
 			d.Jobs = tag.RowsAffected()
 			return d, err
 		})
@@ -415,7 +422,7 @@ func (p *prune) events(ctx context.Context) error {
 	for more := true; more; {
 		err := p.step(ctx, func(ctx context.Context, tx pgx.Tx) (d Pruned, err error) {
 			err = tx.QueryRow(ctx, queries.eventsPrune, pgx.StrictNamedArgs{
-				"as_of": p.options.AsOf, "seconds": p.retention.Events.Seconds(), "keys": p.retention.StepRows,
+				"as_of": p.options.AsOf, "seconds": p.config.Events.Seconds(), "keys": p.config.StepRows,
 			}).Scan(&d.Events, &more)
 			return d, err
 		})
@@ -430,7 +437,7 @@ func (p *prune) countEvents(ctx context.Context) error {
 	for last := new(int64(math.MinInt64)); last != nil; {
 		err := p.step(ctx, func(ctx context.Context, tx pgx.Tx) (d Pruned, err error) {
 			err = tx.QueryRow(ctx, queries.eventsPrunable, pgx.StrictNamedArgs{
-				"as_of": p.options.AsOf, "seconds": p.retention.Events.Seconds(), "keys": p.retention.StepRows, "after": *last,
+				"as_of": p.options.AsOf, "seconds": p.config.Events.Seconds(), "keys": p.config.StepRows, "after": *last,
 			}).Scan(&last, &d.Events)
 			return d, err
 		})

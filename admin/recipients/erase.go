@@ -1,4 +1,4 @@
-package delivery
+package recipients
 
 import (
 	"context"
@@ -310,7 +310,7 @@ func (f *forget) lists(ctx context.Context) error {
 	for last := new(int64); last != nil; {
 		err := f.step(ctx, func(ctx context.Context, tx pgx.Tx) (d Forgotten, err error) {
 			if !f.options.DryRun {
-				if _, err := tx.Exec(ctx, queries.operatorAct, pgx.StrictNamedArgs{"actor": f.options.Act.Actor, "reason": f.options.Act.Reason}); err != nil {
+				if _, err := tx.Exec(ctx, queries.forgetActor, pgx.StrictNamedArgs{"actor": f.options.Act.Actor, "reason": f.options.Act.Reason}); err != nil {
 					return d, err
 				}
 			}

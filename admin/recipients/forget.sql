@@ -147,3 +147,7 @@ RETURNING id;
 -- name: ForgetRecordMore :exec
 -- Raises the counts of the event, in the transaction of each step.
 UPDATE belfry.events e SET detail = jsonb_set(e.detail, '{deleted}', @deleted::jsonb) WHERE e.id = @id;
+
+-- name: ForgetActor :exec
+-- Sets the actor and the reason of the events that triggers write in this transaction.
+SELECT belfry.act(@actor, @reason);

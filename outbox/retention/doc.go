@@ -1,0 +1,29 @@
+// Package retention deletes rows that are older than a configured age.
+//
+// A prune deletes messages, activities, notifications, jobs and events, in this order and in short
+// transactions. A job with a deleted row has jobs.retention_at set, and can neither be resumed nor retried.
+// Messages that may still be sent are never deleted.
+//
+// `belfry prune` and every daemon call [Prune]; both may run at the same time. A walk through the notifications
+// is recorded in belfry.retention_walks, so that another process continues it after a kill.
+package retention
+
+import (
+	"embed"
+
+	"github.com/belfryhq/belfry/internal/db"
+)
+
+//go:embed queries.sql
+var sqlFiles embed.FS
+
+var queries = db.MustQueries[querySet](sqlFiles)
+
+// querySet has the statements of queries.sql.
+type querySet struct {
+	retentionWalk, retentionWalkExists, retentionWalkBegin, notificationPrune,
+	retentionWalkMove, retentionWalkEnd, jobsMarkPruned, jobsWithOldMessages,
+	jobHoldForRetention, jobMarkRetention, messagePrune, messagesPrunable, activityPrune,
+	activitiesPrunable, notificationsPrunable, jobsPrunable, jobSkipsPrune, jobEventsPrune,
+	jobPrune, eventsPrune, eventsPrunable, retentionRecord, retentionRecordMore string
+}

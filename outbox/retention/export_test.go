@@ -1,0 +1,6 @@
+package retention
+
+import "github.com/belfryhq/belfry/internal/db"
+
+// Statement returns a statement of the package, for tests that explain it.
+func Statement(name string) string { return db.QueriesByName(queries)[name] }
