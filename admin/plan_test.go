@@ -152,7 +152,7 @@ func TestPlan_StuckJobsAreLeft(t *testing.T) {
 	t.Parallel()
 	d := admintest.Troop(t)
 	p := d.Planned("retry", "id", "4", "id", "8", "id", "9")
-	require.Equal(t, "it expired; `belfry jobs set 8 expires_at=default` lifts that", p.Outcomes[1].Detail)
+	require.Equal(t, "it expired; change or remove its expires_at first", p.Outcomes[1].Detail)
 	require.Equal(t, "it is ABORTED", p.Outcomes[2].Detail)
 	require.NoError(t, d.Run("retry", append([]string{"id", "4", "id", "8", "id", "9"}, admintest.As(p)...)...))
 	require.Equal(t, "retention deletes its rows", d.Planned("resume", "id", "9").Outcomes[0].Detail)

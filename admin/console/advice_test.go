@@ -7,12 +7,13 @@ import (
 
 	"github.com/belfryhq/belfry/admin"
 	"github.com/belfryhq/belfry/admin/api"
+	"github.com/belfryhq/belfry/internal/text"
 )
 
 func TestAdvice_IsALinkToWhatItSays(t *testing.T) {
 	t.Parallel()
 	c := New(nil, "/x", admin.Operations(), api.Environment{})
-	for text, to := range map[string]string{
+	for line, to := range map[string]string{
 		"resume 17":                             "/x/resume?id=17",
 		"abort 17 18":                           "/x/abort?id=17&id=18",
 		"jobs show 17":                          "/x/jobs/17",
@@ -32,8 +33,9 @@ func TestAdvice_IsALinkToWhatItSays(t *testing.T) {
 		"jobs list --status":                    "",
 		"lanes pause VIP --reason \"too many\"": "/x/lanes/VIP/pause?reason=too+many",
 	} {
-		require.Equal(t, to, c.advised(text), text)
+		require.Equal(t, to, c.advised(line), line)
 	}
+	require.Equal(t, "/x/jobs/17/set?expires_at=default", c.linkTo(text.Command("jobs set", 17).Set("expires_at", "default")))
 	require.Equal(t, `see <a class="command" href="/x/jobs/17">belfry jobs show 17</a> &lt;b&gt;, <code>x</code>, <time datetime="2026-11-24T18:30:00+00:00">2026-11-24 18:30:00+00:00</time>`,
 		string(c.inline("see `belfry jobs show 17` <b>, `x`, 2026-11-24 18:30:00+00:00")))
 }

@@ -61,7 +61,7 @@ func (v *visit) job(o operation.Operation) {
 	s := report.State()
 	id := text.Int(s.ID)
 	page := jobPage{
-		State: s, Cards: cardsOf(s.Job), ID: id, Status: statusOf(s.Shown()+s.Marks(), id+".status"), Walk: progress{walked(s), jobs.WalkDone(s.Job)},
+		State: s, Cards: cardsOf(s.Job), ID: id, Status: badge(s.Badge(), id+".status"), Walk: progress{walked(s), jobs.WalkDone(s.Job)},
 		Told: v.tell(o, in, out), Tabs: v.tabs(o), Audience: areaOf(s.Audience),
 	}
 	if s.Messages.Messages > 0 {

@@ -35,8 +35,8 @@ func (c *Console) cellsOf(w jobs.WatchedJob) map[string]string {
 	s := w.State()
 	id := text.Int(w.ID) + "."
 	cells := map[string]string{
-		id + "status": s.Shown() + s.Marks(), id + "tone": toneOf(s.Shown()), id + "walked": jobs.WalkDone(s.Job), id + "walk": c.unmarked(w.WalkText(text.Times{})),
-		id + "walk-bar": percent(walked(s)), id + "rows": text.Grouped(w.RowsWritten), id + "waits": c.unmarked(w.Waits()), id + "slowed": "",
+		id + "status": s.Badge().String(), id + "tone": string(s.Badge().Tone), id + "walked": jobs.WalkDone(s.Job), id + "walk": c.plain(w.WalkLine()),
+		id + "walk-bar": percent(walked(s)), id + "rows": text.Grouped(w.RowsWritten), id + "waits": c.plain(w.Waits()), id + "slowed": "",
 	}
 	for name, rate := range map[string]*float64{"walk-rate": w.KeysPerSecond, "chunk-ms": w.ChunkMS, "delivery-rate": w.SentPerSecond} {
 		if cells[id+name] = ""; rate != nil {
@@ -211,7 +211,7 @@ func (f *feed) tell(acts []job.ControlEvent) error {
 	}
 	var t liveEvent
 	for _, e := range acts {
-		t.Acts = append(t.Acts, happened{e.ID, e.Subject, e.Name, e.Kind, e.Actor, jobs.EventText(e)})
+		t.Acts = append(t.Acts, happened{e.ID, e.Subject, e.Name, e.Kind, e.Actor, jobs.EventLine(e).String()})
 	}
 	return f.send(t)
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/belfryhq/belfry/admin/jobs"
+	"github.com/belfryhq/belfry/internal/text"
 
 	"github.com/stretchr/testify/require"
 
@@ -41,8 +42,10 @@ func TestFeed_HasPagesReadAgainAfterABrokenWatch(t *testing.T) {
 func TestConsole_CellsAreInTheZoneThatWasChosen(t *testing.T) {
 	t.Parallel()
 	c := New(nil, "", admin.Operations(), api.Environment{})
-	text := "done at 2026-11-26 00:30:00+00:00; `belfry recall --as-of '2026-11-26 00:30:00+00:00'`"
-	require.Equal(t, "done at 2026-11-26 00:30:00+00:00; belfry recall --as-of '2026-11-26 00:30:00+00:00'", c.unmarked(text))
+	at := time.Date(2026, 11, 26, 0, 30, 0, 0, time.UTC)
+	line := text.Sprintf("done at %s; %s", at, text.Command("recall").Flag("as-of", "2026-11-26 00:30:00+00:00"))
+	c.zone = time.UTC
+	require.Equal(t, "done at 2026-11-26 00:30:00+00:00; belfry recall --as-of '2026-11-26 00:30:00+00:00'", c.plain(line))
 	c.zone = time.FixedZone("", 3600)
-	require.Equal(t, "done at 2026-11-26 01:30:00+01:00; belfry recall --as-of '2026-11-26 00:30:00+00:00'", c.unmarked(text))
+	require.Equal(t, "done at 2026-11-26 01:30:00+01:00; belfry recall --as-of '2026-11-26 00:30:00+00:00'", c.plain(line))
 }

@@ -141,8 +141,8 @@ func (v *visit) running(w jobs.WatchedJob) running {
 	s := w.State()
 	id := text.Int(w.ID)
 	r := running{
-		ID: w.ID, Title: w.Title, About: w.Type + " · lane " + w.Lane, Link: v.link("/jobs/" + id), Status: statusOf(s.Shown()+s.Marks(), id+".status"),
-		Walk: &progress{walked(s), v.unmarked(w.WalkText(text.Times{}))}, Waits: v.inline(w.Waits()),
+		ID: w.ID, Title: w.Title, About: w.Type + " · lane " + w.Lane, Link: v.link("/jobs/" + id), Status: badge(s.Badge(), id+".status"),
+		Walk: &progress{walked(s), v.plain(w.WalkLine())}, Waits: v.html(w.Waits()),
 	}
 	if s.Throttle != "" {
 		r.Slowed = jobs.ThrottledBy(s.Job)

@@ -89,6 +89,9 @@ func toneOf(of string) string {
 // statusOf is a status as it is shown; live is the name of its cell, or "".
 func statusOf(text, live string) *status { return &status{text, toneOf(text), live} }
 
+// badge returns a status cell as it is shown; live is the name of its cell, or "".
+func badge(s text.StatusCell, live string) *status { return &status{s.String(), string(s.Tone), live} }
+
 // show renders the blocks of a document.
 func (t *told) show(d *text.Doc) {
 	for _, b := range d.Blocks {
@@ -116,7 +119,7 @@ func (t *told) line(l text.Line) {
 	one := line{Code: strings.HasPrefix(plain, " ")}
 	if len(l) > 0 {
 		if ref, is := l[0].(text.RefCell); is {
-			one.Key, one.Link, l = ref.ID, t.c.aboutIn(ref.Kind, ref.ID), l[1:]
+			one.Key, one.Link, l = ref.String(), t.c.aboutIn(ref.Kind, ref.ID), l[1:]
 		}
 	}
 	if len(l) > 0 && strings.TrimSpace(l[0].String()) == "" {
@@ -162,11 +165,6 @@ func (t *told) field(of text.Field) {
 	t.Blocks = append(t.Blocks, block{Fields: []field{f}})
 }
 
-// liveColumns are the cells of a list of jobs that go on, by their headings.
-func liveColumns() map[string]string {
-	return map[string]string{"STATUS": "status", "WALK": "walked", "ROWS": "rows", "SENT": "sent"}
-}
-
 // table adds a table. The first column of a list has the names of its rows.
 func (t *told) table(from *text.Table) {
 	of := &table{Label: t.label()}
@@ -179,21 +177,17 @@ func (t *told) table(from *text.Table) {
 		var r row
 		key := rowKey(cells[0])
 		for i, value := range cells {
-			c := cell{Name: of.Columns[i].Name, Text: t.c.html(text.Line{value}), Right: of.Columns[i].Right}
+			live := ""
+			if one, is := value.(text.LiveCell); is {
+				live, value = one.Name, one.Value
+			}
+			c := cell{Name: of.Columns[i].Name, Live: live, Text: t.c.html(text.Line{value}), Right: of.Columns[i].Right}
 			if lists && i == 0 {
 				c.Link = t.c.opens(t.of, key)
 			}
-			if t.of.Name == jobsList {
-				if live := liveColumns()[strings.ToUpper(of.Columns[i].Name)]; live != "" {
-					c.Live = key + "." + live
-				}
-				if of.Columns[i].Name == "title" {
-					c.Link = t.c.opens(t.of, key)
-				}
-			}
 			switch v := value.(type) {
 			case text.StatusCell:
-				c.Status = &status{v.Word + v.More, string(v.Tone), c.Live}
+				c.Status = badge(v, c.Live)
 			case text.RefCell: // the cell is the link
 				c.Text = template.HTML(template.HTMLEscapeString(text.Plain(v, text.Times{}))) //nolint:gosec // escaped
 				if c.Link == "" {
@@ -427,14 +421,9 @@ func (c *Console) command(text string) string {
 	return "<code>" + shown + "</code>"
 }
 
-// unmarked is a text as inline shows it, for a cell that is brought up to date.
-func (c *Console) unmarked(text string) string {
-	return strings.ReplaceAll(marked.ReplaceAllStringFunc(text, func(part string) string {
-		if part[0] == '`' {
-			return part
-		}
-		return c.inZone(part)
-	}), "`", "")
+// plain returns a line for a cell that is updated, in the reader's zone.
+func (c *Console) plain(l text.Line) string {
+	return strings.ReplaceAll(text.Plain(l, text.Times{Zone: c.zone}), "`", "")
 }
 
 // tell has an operation tell a result.

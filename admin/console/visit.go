@@ -152,7 +152,7 @@ func (v *visit) status() (s jobs.Status) {
 
 // halted is whether everything is.
 func (v *visit) halted() halted {
-	h := halted{Text: v.unmarked(v.state.HaltText())}
+	h := halted{Text: v.plain(v.state.HaltLine())}
 	if lift, there := v.named("unhalt"); there && lift.Allowed(v.who.Role) == nil {
 		h.Lift = tab{Name: "End the halt…", Link: v.linkWith(lift, nil)}
 	}

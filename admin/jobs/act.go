@@ -90,21 +90,26 @@ func (a actedJobs) Affected(string) operation.Affected {
 	return operation.Affected{N: int64(len(a.Jobs)), Noun: "job", Plan: a.Plan}
 }
 
-// standText tells where jobs are.
-func standText(p *text.Doc, jobs actedJobs, verb jobVerb) {
-	if jobs.Plan != nil {
-		jobs.Plan.Text(p, "job", verb.done)
-	}
-	for _, j := range jobs.Jobs {
-		p.Printf("%s\n", statusLine(j.Job))
+// planText writes the plan, if there is one.
+func (a actedJobs) planText(d *text.Doc, verb jobVerb) {
+	if a.Plan != nil {
+		a.Plan.Text(d, "job", verb.done)
 	}
 }
 
-// recallText tells what was taken back.
-func recallText(p *text.Doc, jobs actedJobs) {
-	for _, j := range jobs.Jobs {
+// text writes the plan, or the status of each job.
+func (a actedJobs) text(d *text.Doc, verb jobVerb) {
+	a.planText(d, verb)
+	for _, j := range a.Jobs {
+		d.Line("%s", statusLine(j.Job))
+	}
+}
+
+// recallText writes the result of each recall.
+func (a actedJobs) recallText(d *text.Doc) {
+	for _, j := range a.Jobs {
 		if j.Recall != nil {
-			p.Printf("%s\n", recalledText(j))
+			d.Line("%s", recalledLine(j))
 		}
 	}
 }
@@ -224,9 +229,9 @@ although the database does not answer. The command says so and ends with exit co
 			SQL: `UPDATE belfry.jobs SET abort_requested = true WHERE id = 17;`,
 			Example: `  belfry abort 17 --reason "wrong link"
   belfry abort --group 17 --recall`,
-		}, abortJobs, func(p *text.Doc, _ abortInput, out actedJobs) {
-			standText(p, out, aborting())
-			recallText(p, out)
+		}, abortJobs, func(d *text.Doc, _ abortInput, out actedJobs) {
+			out.text(d, aborting())
+			out.recallText(d)
 		}),
 		resumeOperation(),
 		operation.Define(operation.Operation{
@@ -245,7 +250,7 @@ belfry jobs set 17 expires_at=+2h` + groupHelp,
 				return actedJobs{}, err
 			}
 			return jobsAct{retrying(), env.Jobs.Retry}.planned(ctx, env, in.PlanFlags, ids, group, operation.ActBy(env, in))
-		}, func(p *text.Doc, _ jobsInput, out actedJobs) { standText(p, out, retrying()) }),
+		}, func(d *text.Doc, _ jobsInput, out actedJobs) { out.text(d, retrying()) }),
 		recallOperation(),
 	}
 }
@@ -273,11 +278,9 @@ Interrupted, it leaves what it took back taken back; repeating it goes on.` + gr
 			return planJobs(ctx, env, recalling(), false, in.PlanFlags, ids, group)
 		}
 		return recallJobs(ctx, env, in.PlanFlags, ids, group, operation.ActBy(env, in))
-	}, func(p *text.Doc, _ jobsInput, out actedJobs) {
-		if out.Plan != nil {
-			out.Plan.Text(p, "job", recalled)
-		}
-		recallText(p, out)
+	}, func(d *text.Doc, _ jobsInput, out actedJobs) {
+		out.planText(d, recalling())
+		out.recallText(d)
 	})
 }
 
@@ -413,16 +416,16 @@ func recallOne(ctx context.Context, env *operation.Env, id int64, run func(conte
 	return actedJob{Job: j, Recall: &done}, errors.Join(err, getErr)
 }
 
-// recalledText is one line about what a recall did.
-func recalledText(one actedJob) string {
+// recalledLine returns the counts of a recall.
+func recalledLine(one actedJob) text.Line {
 	r := one.Recall
-	line := fmt.Sprintf("%s: %s withdrawn, %s read before; %s cancelled, %s sent, %s dead",
-		JobLabel(one.Job), text.Counted(r.Notifications, "notification"), text.Grouped(r.Read), text.Counted(r.Messages, "message"), text.Grouped(r.Sent), text.Grouped(r.Dead))
+	line := text.Sprintf("%s: %s withdrawn, %s read before; %s cancelled, %s sent, %s dead", jobRef(one.Job),
+		text.Counted(r.Notifications, "notification"), text.Count(r.Read), text.Counted(r.Messages, "message"), text.Count(r.Sent), text.Count(r.Dead))
 	if r.Awaiting > 0 {
-		line += fmt.Sprintf(", %s with the provider, whose receipts are awaited", text.Grouped(r.Awaiting))
+		line = text.Sprintf("%s, %s with the provider, without receipts so far", line, text.Count(r.Awaiting))
 	}
 	if r.InFlight > 0 {
-		line += fmt.Sprintf("; %s in flight, sent only if their call was under way: `belfry jobs show %d` counts them in a moment", text.Grouped(r.InFlight), one.ID)
+		line = text.Sprintf("%s; %s in flight, sent only if their call was under way; %s", line, text.Count(r.InFlight), text.Command("jobs show", one.ID).To("show their outcome"))
 	}
 	return line
 }

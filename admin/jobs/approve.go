@@ -127,33 +127,33 @@ func planApproval(j job.Job, n int64, asOf time.Time, refusal error) (*operation
 	return &operation.Plan{Selection: "job " + text.Int(j.ID), AsOf: asOf, Count: o.Count, Version: &j.Version, Outcomes: []operation.Outcome{o}}, nil
 }
 
-func approvalText(p *text.Doc, _ approveInput, a approval) {
+func approvalText(d *text.Doc, _ approveInput, a approval) {
 	if a.Plan == nil {
-		p.Printf("%s: approved %s\n", JobLabel(a.Job), approvalOf(p.Times, a.Job))
+		d.Line("%s: approved %s", jobRef(a.Job), approvalLine(a.Job))
 		return
 	}
-	showContent(a.Job, p.Field)
-	p.Field("due", "%s", p.Clock(a.ScheduleAt))
+	showContent(d, a.Job)
+	d.Field("due", "%s", a.ScheduleAt)
 	if a.DeliverAt != nil {
-		p.Field("deliver", "%s", p.Clock(*a.DeliverAt))
+		d.Field("deliver", "%s", a.DeliverAt)
 	}
-	p.Field("requested", "%s by %s", p.Clock(a.CreatedAt), a.RequestedBy)
-	a.Plan.Table(p, "recipient", approved)
+	d.Field("requested", "%s by %s", a.CreatedAt, a.RequestedBy)
+	a.Plan.Table(d, "recipient", approved)
 	if a.Plan.Count > 0 {
-		a.Plan.Note(p)
+		a.Plan.Note(d)
 	}
 }
 
-// approvalOf is what there is to say of a job's approval; "": it needs none.
-func approvalOf(times text.Times, j job.Job) string {
+// approvalLine describes a job's approval. It is empty if the job needs none.
+func approvalLine(j job.Job) text.Line {
 	switch {
 	case j.AwaitsApproval():
-		return fmt.Sprintf("awaited since %s, by an operator who did not write it (%s did)", times.Clock(*j.AwaitsApprovalSince), j.RequestedBy)
+		return text.Sprintf("awaited since %s, by an operator other than the author (%s)", j.AwaitsApprovalSince, j.RequestedBy)
 	case j.ApprovedAt != nil && j.ApprovedCount != nil && j.ApprovedRecipients != nil:
-		return fmt.Sprintf("by %s at %s, for %s; no more than %s rows are written", j.ApprovedBy, times.Clock(*j.ApprovedAt),
-			text.Counted(int64(*j.ApprovedCount), "recipient"), text.Grouped(int64(*j.ApprovedRecipients)))
+		return text.Sprintf("by %s at %s, for %s; at most %s rows are written", j.ApprovedBy, j.ApprovedAt,
+			text.Counted(int64(*j.ApprovedCount), "recipient"), text.Count(*j.ApprovedRecipients))
 	case j.NeedsApproval:
-		return "none; resumed or retried, it waits for one"
+		return text.Sprintf("none; after a resume or retry the job waits for one")
 	}
-	return ""
+	return nil
 }

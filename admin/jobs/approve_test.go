@@ -27,7 +27,7 @@ func TestApprove_IsOfWhatWasShown(t *testing.T) {
 	require.Contains(t, d.Out, "\n 1")
 	require.NotContains(t, d.Out, "\n 2", "it reaches no more than its category lets it")
 	require.NoError(t, d.Run("jobs show", "id", "1"))
-	require.Contains(t, d.Out, "by an operator who did not write it (kim did)")
+	require.Contains(t, d.Out, "by an operator other than the author (kim)")
 
 	own := d.Planned("jobs approve", "id", "1")
 	require.Zero(t, own.Count)
@@ -84,7 +84,7 @@ func TestApprove_IsOfWhatWasShown(t *testing.T) {
 	require.Contains(t, d.JSON, `"approved_by":"lee","approved_count":98,"approved_recipients":103`)
 	require.Contains(t, d.JSON, `"receipt":{`)
 	require.NoError(t, d.Run("jobs show", "id", "1"))
-	require.Contains(t, d.Out, "for 98 recipients; no more than 103 rows are written")
+	require.Contains(t, d.Out, "for 98 recipients; at most 103 rows are written")
 	require.NoError(t, d.Run("jobs events", "id", "1"))
 	require.Contains(t, d.Out, "read it; approved_by null -> \"lee\"")
 	require.ErrorContains(t, d.Run("jobs approve", seen(q, 100)...), "job 1 was changed since: approved by lee")

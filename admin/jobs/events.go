@@ -82,7 +82,7 @@ finished, a schedule fires. It is for looking on: of thousands in a second some 
 out, and what is committed long after others were; the lists have everything. A signal
 ends it, with exit code 0.`,
 			Example: "  belfry events watch\n  belfry events watch --of job --all\n  belfry events watch --by ann --json | jq .kind",
-		}, watchEvents, func(eventWatch) func(*text.Doc, []job.ControlEvent) { return tellEvents },
+		}, watchEvents, func(eventWatch) func(*text.Doc, []job.ControlEvent) { return watchedEventsText },
 			func(*text.Doc, eventWatch, operation.None) {}),
 	}
 }
@@ -124,17 +124,17 @@ func watchEvents(ctx context.Context, env *operation.Env, in eventWatch, each fu
 	})
 }
 
-// tellEvents writes a line for each.
-func tellEvents(p *text.Doc, events []job.ControlEvent) {
+// watchedEventsText writes a line for each event.
+func watchedEventsText(d *text.Doc, events []job.ControlEvent) {
 	for _, e := range events {
-		line := text.Sprintf("%s %s", e.At, EventText(e))
+		more := ""
 		if change := text.OneLine(changed(e), 200); change != "" && !ofHalt(e) {
-			line = append(line, text.Text("; "+change))
+			more = "; " + change
 		}
 		if reason := text.OneLine(e.Reason, 200); reason != "" {
-			line = append(line, text.Text(" ("+reason+")"))
+			more += " (" + reason + ")"
 		}
-		p.Printf("%s\n", line)
+		d.Line("%s %s%s", e.At, EventLine(e), more)
 	}
 }
 
@@ -151,26 +151,24 @@ func listEvents(ctx context.Context, env *operation.Env, in eventFilter) (operat
 	return page, err
 }
 
-func eventsText(p *text.Doc, in eventFilter, out operation.List[job.ControlEvent]) {
-	if len(out.Items) == 0 {
-		switch {
-		case out.Next != "":
-			p.Printf("none of the last entries passes the filter\n")
-		case in.Before != nil:
-			p.Printf("no more acts\n")
-		case in.Of != "" || in.Actor != "" || in.Since != nil:
-			p.Printf("no act passes the filter\n")
-		default:
-			p.Printf("nobody did anything yet\n")
-		}
-	} else {
-		t := text.NewTable("AT", "BY", "WHAT", "NAME", "EVENT", "CHANGE", "REASON")
+func eventsText(d *text.Doc, in eventFilter, out operation.List[job.ControlEvent]) {
+	switch {
+	case len(out.Items) > 0:
+		t := text.NewTable("AT", "BY", "SUBJECT", "NAME", "EVENT", "CHANGE", "REASON")
 		for _, e := range out.Items {
-			t.Add(p.Clock(e.At), e.Actor, strings.ReplaceAll(e.Subject, "_", " "), e.Name, e.Kind, text.OneLine(changed(e), 200), text.OneLine(e.Reason, 200))
+			t.Add(e.At, e.Actor, strings.ReplaceAll(e.Subject, "_", " "), text.Ref(e.Subject, e.Name), e.Kind, text.OneLine(changed(e), 200), text.OneLine(e.Reason, 200))
 		}
-		p.Table(t)
+		d.Table(t)
+	case out.Next != "":
+		d.Line("none of the last entries matches the filter")
+	case in.Before != nil:
+		d.Line("no more events")
+	case in.Of != "" || in.Actor != "" || in.Since != nil:
+		d.Line("no event matches the filter")
+	default:
+		d.Line("no events yet")
 	}
-	operation.More(p, "before", out.Next)
+	operation.More(d, "before", out.Next)
 }
 
 // changed tells what an act changed.
@@ -193,14 +191,14 @@ func ofHalt(e job.ControlEvent) bool {
 	return e.Subject == "installation" && (e.Kind == "halted" || e.Kind == "lifted")
 }
 
-// EventText is an event in a few words, as "ann: lane news paused".
-func EventText(e job.ControlEvent) string {
+// EventLine describes an event in a few words: "ann: lane news paused".
+func EventLine(e job.ControlEvent) text.Line {
 	if ofHalt(e) {
-		return e.Actor + ": everything " + map[string]string{"halted": "is halted", "lifted": "goes on"}[e.Kind]
+		return text.Sprintf("%s: everything %s", e.Actor, map[string]string{"halted": "is halted", "lifted": "continues"}[e.Kind])
 	}
-	what := strings.ReplaceAll(e.Subject, "_", " ")
+	subject := strings.ReplaceAll(e.Subject, "_", " ")
 	if e.Name != "" {
-		what += " " + e.Name
+		return text.Sprintf("%s: %s %s %s", e.Actor, subject, text.Ref(e.Subject, e.Name), strings.ReplaceAll(e.Kind, "_", " "))
 	}
-	return e.Actor + ": " + what + " " + strings.ReplaceAll(e.Kind, "_", " ")
+	return text.Sprintf("%s: %s %s", e.Actor, subject, strings.ReplaceAll(e.Kind, "_", " "))
 }

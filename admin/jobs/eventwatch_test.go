@@ -26,7 +26,7 @@ func TestEventsWatch_TellsWhatIsDone(t *testing.T) {
 	told := d.Watch(acts)
 	require.Regexp(t, `^\S+ \S+ ann@host: lane news paused \(database move\)\n\S+ \S+ ann@host: job 1 aborted\n$`, told)
 	require.Contains(t, d.Watch([]func(){acts[2]}, "all", "on"), "r: job 1 throttled")
-	require.Regexp(t, `^\S+ \S+ ann@host: everything is halted \(wrong link\)\n\S+ \S+ ann@host: everything goes on\n$`, d.Watch([]func(){
+	require.Regexp(t, `^\S+ \S+ ann@host: everything is halted \(wrong link\)\n\S+ \S+ ann@host: everything continues\n$`, d.Watch([]func(){
 		func() { require.NoError(t, d.Run("halt", "reason", "wrong link")) },
 		func() { require.NoError(t, d.Run("unhalt")) },
 	}))

@@ -27,6 +27,8 @@ func (h haltState) Affected(string) operation.Affected {
 
 const haltEvents = "belfry.events"
 
+var endHalt = text.Command("unhalt").To("end the halt")
+
 func haltOperations() []operation.Operation {
 	return []operation.Operation{
 		operation.Define(operation.Operation{
@@ -46,14 +48,14 @@ written of this job it may still commit.`,
 				h.Locked = env.Jobs.Holders(ctx)
 			}
 			return h, operation.Refused(err, nil)
-		}, func(p *text.Doc, _ haltAct, h haltState) {
+		}, func(d *text.Doc, _ haltAct, h haltState) {
 			if !h.Changed {
-				p.Printf("%s; nothing was changed\n", haltText(h.Halt, p.Times))
+				d.Line("%s; nothing was changed", haltLine(h.Halt))
 				return
 			}
-			p.Printf("halted: nothing more is written or sent; `belfry unhalt` ends it\n")
+			d.Line("halted: no more rows are written and no more messages sent; %s", endHalt)
 			if h.Locked != "" {
-				p.Note("rows are locked: %s; what such a session has written of its job it may still commit", h.Locked)
+				d.Note("rows are locked: %s; such a session may still commit the rows that it has written", h.Locked)
 			}
 		}),
 		operation.Define(operation.Operation{
@@ -67,12 +69,12 @@ its expires_at is EXPIRED.`,
 		}, func(ctx context.Context, env *operation.Env, in haltAct) (h haltState, err error) {
 			h.Changed, err = env.Jobs.Unhalt(ctx, in.By(env))
 			return h, operation.Refused(err, nil)
-		}, func(p *text.Doc, _ haltAct, h haltState) {
+		}, func(d *text.Doc, _ haltAct, h haltState) {
 			if !h.Changed {
-				p.Printf("belfry was not halted; nothing was changed\n")
+				d.Line("belfry was not halted; nothing was changed")
 				return
 			}
-			p.Printf("belfry goes on\n")
+			d.Line("the halt has ended: jobs, deliveries and schedules continue")
 		}),
 	}
 }

@@ -146,44 +146,43 @@ func listJobs(ctx context.Context, env *operation.Env, in jobFilter) (page opera
 	return page, err
 }
 
-// jobsText prints the table, or what to do when there is nothing in it.
-func jobsText(p *text.Doc, in jobFilter, out operation.List[JobState]) {
+// jobsText writes a table of jobs, or the next step if there is none.
+func jobsText(d *text.Doc, in jobFilter, out operation.List[JobState]) {
 	switch {
 	case len(out.Items) > 0:
 	case out.Next != "":
-		operation.NonePasses(p, out.Next)
+		operation.NonePasses(d, out.Next)
 		return
 	case in.narrows():
-		p.Printf("no job matches; `belfry jobs list` without flags shows the newest of all\n")
+		d.Line("no job matches; %s", text.Command("jobs list").To("list the newest jobs"))
 		return
 	default:
-		p.Printf("no jobs yet; enqueue one with\n  belfry enqueue --type inbox --category operator_notice --title \"Hello\" --everyone\n")
+		d.Line("no jobs yet; %s", text.Command("enqueue").Flag("type", "inbox").Flag("category", "operator_notice").Flag("title", "Hello").Flag("everyone").To("enqueue one"))
 		return
 	}
 	t := text.NewTable(">ID", ">GROUP", "STATUS", "TYPE", "CATEGORY", "LANE", ">WALK", ">ROWS", ">SENT", "DUE", "TITLE")
 	grouped := false
 	for _, j := range out.Items {
-		group, sent := "", ""
+		var group, sent any = "", ""
 		if j.GroupID != nil {
-			group, grouped = text.Int(j.GroupJob), true
+			group, grouped = text.Command("jobs list").Flag("group", j.GroupID).As(text.Int(j.GroupJob)), true
 		}
 		if j.Messages.Messages > 0 {
-			sent = text.Grouped(j.Messages.Sent)
+			sent = j.Messages.Sent
 		}
-		t.Add(text.Int(j.ID), group, j.Shown()+j.Marks(), j.Type, j.Category, j.Lane, WalkDone(j.Job), text.Grouped(j.RowsWritten), sent, p.Clock(j.ScheduleAt), text.OneLine(j.Title, 60))
+		ref, id := text.Ref("job", j.ID), text.Int(j.ID)
+		t.Add(ref, group, text.Live(id+".status", j.Badge()), j.Type, j.Category, j.Lane, text.Live(id+".walked", WalkDone(j.Job)),
+			text.Live(id+".rows", j.RowsWritten), text.Live(id+".sent", sent), j.ScheduleAt, ref.As(text.OneLine(j.Title, 60)))
 	}
 	if !grouped {
 		t.Drop("GROUP")
 	}
 	t.Dispensable(16, "CATEGORY", "LANE", "DUE")
-	p.Table(t)
-	for _, j := range out.Items {
-		if j.HaltedAt != nil {
-			p.Note("belfry is halted since %s; `belfry doctor` says by whom, `belfry unhalt` ends it", p.Clock(*j.HaltedAt))
-			break
-		}
+	d.Table(t)
+	if i := slices.IndexFunc(out.Items, func(j JobState) bool { return j.HaltedAt != nil }); i >= 0 {
+		d.Note("belfry is halted since %s; %s", out.Items[i].HaltedAt, endHalt)
 	}
-	operation.More(p, "before", out.Next)
+	operation.More(d, "before", out.Next)
 }
 
 // jobTimeline is the input of `jobs events`.
@@ -206,9 +205,9 @@ func listJobEvents(ctx context.Context, env *operation.Env, in jobTimeline) (ope
 	return operation.PageOf(list, in.Limit, func(last job.Event) string { return text.Int(last.ID) }), operation.NoSuchJob(err)
 }
 
-func jobEventsText(p *text.Doc, _ jobTimeline, out operation.List[job.Event]) {
+func jobEventsText(d *text.Doc, _ jobTimeline, out operation.List[job.Event]) {
 	if len(out.Items) == 0 {
-		p.Printf("no more events\n")
+		d.Line("no more events")
 		return
 	}
 	t := text.NewTable("AT", "EVENT", "BY", ">ROWS", "CURSOR", "REASON")
@@ -219,19 +218,19 @@ func jobEventsText(p *text.Doc, _ jobTimeline, out operation.List[job.Event]) {
 			Before map[string]json.RawMessage `json:"before"`
 			After  map[string]json.RawMessage `json:"after"`
 		}
-		rows := ""
-		// A detail of another shape has nothing for these columns.
+		var rows any = ""
+		// A detail of another shape leaves these columns empty.
 		if err := json.Unmarshal(e.Detail, &detail); err == nil && detail.Rows != nil {
-			rows = text.Grouped(*detail.Rows)
+			rows = *detail.Rows
 		}
 		reason := e.Reason
 		if e.Kind == job.EventChanged || e.Kind == job.EventApproved {
 			reason = strings.TrimPrefix(reason+"; "+corrections(detail.Before, detail.After), "; ")
 		}
-		t.Add(p.Clock(e.At), e.Kind, e.Actor, rows, detail.Cursor, text.OneLine(reason, 200))
+		t.Add(e.At, e.Kind, e.Actor, rows, detail.Cursor, text.OneLine(reason, 200))
 	}
-	p.Table(t)
-	operation.More(p, "after", out.Next)
+	d.Table(t)
+	operation.More(d, "after", out.Next)
 }
 
 // corrections says what an event changed of a job, before and after.
@@ -243,14 +242,14 @@ func corrections(before, after map[string]json.RawMessage) string {
 	return strings.Join(parts, ", ")
 }
 
-func revisionsText(p *text.Doc, in operation.JobRef, out operation.List[job.Revision]) {
+func revisionsText(d *text.Doc, in operation.JobRef, out operation.List[job.Revision]) {
 	if len(out.Items) == 0 {
-		p.Printf("job %d was never corrected after its walk had begun\n", in.ID)
+		d.Line("job %s was never corrected after its walk had begun", text.Ref("job", in.ID))
 		return
 	}
 	t := text.NewTable(">REVISION", "UP TO CURSOR", "REPLACED", "BY", "REASON", "TITLE", "AUDIENCE")
 	for _, r := range out.Items {
-		t.Add(text.Int(int64(r.Revision)), r.Cursor, p.Clock(r.EditedAt), r.EditedBy, text.OneLine(r.Reason, 60), text.OneLine(r.Title, 60), text.OneLine(operation.Compacted(r.Audience), 80))
+		t.Add(r.Revision, r.Cursor, r.EditedAt, r.EditedBy, text.OneLine(r.Reason, 60), text.OneLine(r.Title, 60), text.OneLine(operation.Compacted(r.Audience), 80))
 	}
-	p.Table(t)
+	d.Table(t)
 }

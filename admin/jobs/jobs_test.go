@@ -26,8 +26,8 @@ func TestAbort_OfAGroupRecallsItsOtherJobsToo(t *testing.T) {
 	d.Exec(`UPDATE belfry.jobs SET status = 'RUNNING', runner = 'r', heartbeat_at = now(), fence = 1 WHERE id = 1`)
 	d.Exec(`UPDATE belfry.jobs SET status = 'FAILED', last_error = 'disk on fire' WHERE id = 1`)
 	require.NoError(t, d.Run("abort", "group", "1", "recall", "on", "reason", "oops"))
-	require.Equal(t, "job 1 (inbox) FAILED; `belfry retry 1` tries again from its cursor\n"+
-		"job 2 (push) ABORTED; `belfry resume 2` goes on from its cursor\n"+
+	require.Equal(t, "job 1 (inbox) FAILED; retry from its cursor: `belfry retry 1`\n"+
+		"job 2 (push) ABORTED; continue from its cursor: `belfry resume 2`\n"+
 		"job 1 (inbox): 0 notifications withdrawn, 0 read before; 0 messages cancelled, 0 sent, 0 dead\n"+
 		"job 2 (push): 0 notifications withdrawn, 0 read before; 0 messages cancelled, 0 sent, 0 dead\n", d.Out)
 	var acted struct {
@@ -86,7 +86,7 @@ func TestAbort_TellsThoseThatItStopped(t *testing.T) {
 	require.EqualError(t, err, "job 99: no such job; `belfry jobs list` shows what there is")
 	var page bytes.Buffer
 	(&text.Terminal{Output: &page}).Show(func(d *text.Doc) { o.Text(d, in, out) })
-	require.Equal(t, "job 1 (push) ABORTED; `belfry resume 1` goes on from its cursor\n", page.String())
+	require.Equal(t, "job 1 (push) ABORTED; continue from its cursor: `belfry resume 1`\n", page.String())
 }
 
 // The stopped jobs of a group are corrected; the others stay as they are.

@@ -2,7 +2,6 @@ package jobs
 
 import (
 	"context"
-	"fmt"
 
 	"github.com/belfryhq/belfry/admin/operation"
 	"github.com/belfryhq/belfry/internal/text"
@@ -27,7 +26,7 @@ func laneOperations() []operation.Operation {
 		return operation.Define(o, func(ctx context.Context, env *operation.Env, in laneAct) (job.Lane, error) {
 			lane, err := do(env.Jobs, ctx, in.Lane, operation.ActBy(env, in))
 			return lane, operation.Refused(err, map[string]string{"lane": "lane", "name": "lane"})
-		}, func(p *text.Doc, _ laneAct, l job.Lane) { p.Printf("%s\n", laneLine(p.Times, l)) })
+		}, func(d *text.Doc, _ laneAct, l job.Lane) { d.Line("%s", laneLine(l)) })
 	}
 	return []operation.Operation{
 		operation.Define(operation.Operation{
@@ -56,38 +55,35 @@ open already stays as it is.`,
 	}
 }
 
-func lanesText(p *text.Doc, _ operation.None, out operation.List[job.Lane]) {
+func lanesText(d *text.Doc, _ operation.None, out operation.List[job.Lane]) {
 	if len(out.Items) == 0 {
-		p.Printf("no lane has a job that waits or runs, and none was ever paused; a job names its lane with\n  belfry enqueue --lane NAME …\n")
+		d.Line("no lane has waiting or running jobs, and none was ever paused; %s", text.Command("enqueue").Usage("--lane NAME …").To("enqueue a job in a lane"))
 		return
 	}
 	t := text.NewTable("LANE", "STATE", ">RUNNING", ">DUE", ">LATER", "PAUSED", "BY", "REASON")
 	for _, l := range out.Items {
-		running := "-"
-		if l.Running != nil {
-			running = "job " + text.Int(*l.Running)
+		state := "open"
+		if l.PausedAt != nil {
+			state = "paused"
 		}
-		t.Add(l.Name, openOrPaused(l.PausedAt != nil), running, text.Bounded(l.Due, job.LaneCounts), text.Bounded(l.Later, job.LaneCounts), p.ClockOr(l.PausedAt, ""), l.PausedBy, text.OneLine(l.PauseReason, 80))
+		var running any = "-"
+		if l.Running != nil {
+			running = text.Ref("job", *l.Running).As("job " + text.Int(*l.Running))
+		}
+		t.Add(text.Ref("lane", l.Name), text.Status(state), running, text.Bounded(l.Due, job.LaneCounts), text.Bounded(l.Later, job.LaneCounts), l.PausedAt, l.PausedBy, text.OneLine(l.PauseReason, 80))
 	}
-	p.Table(t)
+	d.Table(t)
 }
 
-func openOrPaused(paused bool) string {
-	if paused {
-		return "paused"
-	}
-	return "open"
-}
-
-// laneLine is one line about a lane.
-func laneLine(times text.Times, l job.Lane) string {
+// laneLine returns the state of a lane, its waiting jobs, and the next step.
+func laneLine(l job.Lane) text.Line {
 	waits := text.CountedTo(l.Due, job.LaneCounts, "job") + " due, " + text.Bounded(l.Later, job.LaneCounts) + " later"
 	if l.PausedAt == nil {
-		return fmt.Sprintf("lane %s is open; %s", l.Name, waits)
+		return text.Sprintf("lane %s is open; %s", text.Ref("lane", l.Name), waits)
 	}
-	line := fmt.Sprintf("lane %s is paused since %s by %s; %s", l.Name, times.Clock(*l.PausedAt), l.PausedBy, waits)
+	line := text.Sprintf("lane %s is paused since %s by %s; %s", text.Ref("lane", l.Name), l.PausedAt, l.PausedBy, waits)
 	if l.Running != nil {
-		line += fmt.Sprintf("; job %d is handed back after the chunk in progress", *l.Running)
+		line = text.Sprintf("%s; job %s is handed back after the chunk in progress", line, text.Ref("job", *l.Running))
 	}
-	return line + fmt.Sprintf("; `belfry lanes resume %s` opens it", l.Name)
+	return text.Sprintf("%s; %s", line, text.Command("lanes resume", l.Name).To("resume the lane"))
 }

@@ -46,7 +46,7 @@ Authors over HTTP are bound by all of them.`,
 		}, func(ctx context.Context, env *operation.Env, _ operation.None) (job.Limits, error) {
 			return env.Jobs.Limits(ctx)
 		},
-			func(p *text.Doc, _ operation.None, l job.Limits) { limitsText(p, l) }),
+			func(d *text.Doc, _ operation.None, l job.Limits) { limitsText(d, l) }),
 		operation.Define(operation.Operation{
 			Name: "limits set", Short: "Change how far enqueuers may go", Role: operation.Admin, Changes: true, Events: "the events of the ceilings",
 			Long: `Change the ceilings and floors for what a job may ask for when its role may INSERT jobs
@@ -73,7 +73,7 @@ and not UPDATE them; none lifts one. A floor is not above its ceiling. They coun
 			ask(asked, "min_chunk_rows", in.MinChunkRows)
 			l, err := env.Jobs.SetLimits(ctx, asked, operation.ActBy(env, in))
 			return l, operation.Refused(err, nil)
-		}, func(p *text.Doc, _ limitsChange, l job.Limits) { limitsText(p, l) }),
+		}, func(d *text.Doc, _ limitsChange, l job.Limits) { limitsText(d, l) }),
 		operation.Timeline{
 			Noun: "limits", Subject: "limits", Label: "NAME", Short: "Show when the ceilings were changed, newest first",
 			Example: "  belfry limits events\n  belfry limits events --json", None: "the ceilings were never changed",
@@ -94,7 +94,7 @@ func ask[T any](changes job.Changes, column string, c operation.Change[T]) {
 	}
 }
 
-func limitsText(p *text.Doc, l job.Limits) {
+func limitsText(d *text.Doc, l job.Limits) {
 	whole := func(n *int, unit string) string {
 		if n == nil {
 			return "none"
@@ -120,5 +120,5 @@ func limitsText(p *text.Doc, l job.Limits) {
 	t.Add("max_skips", whole(l.MaxSkips, ""), "")
 	t.Add("max_recipients", whole(l.MaxRecipients, ""), "")
 	t.Add("health_checks", checks, "")
-	p.Table(t)
+	d.Table(t)
 }

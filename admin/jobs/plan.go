@@ -192,7 +192,7 @@ func (v jobsPlan) leaves(s JobState) string {
 	case v.stuck[s.ID] == "retention":
 		return "retention deletes its rows"
 	case v.stuck[s.ID] != "":
-		return "it expired; `belfry jobs set " + text.Int(s.ID) + " expires_at=default` lifts that"
+		return "it expired; change or remove its expires_at first"
 	}
 	return ""
 }

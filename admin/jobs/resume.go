@@ -96,12 +96,12 @@ together: a change that one of them does not allow changes none.
 			act = correction(env.Jobs, changes)
 		}
 		return act.planned(ctx, env, in.PlanFlags, ids, group, operation.ActBy(env, in))
-	}, func(p *text.Doc, in resumeInput, out actedJobs) {
+	}, func(d *text.Doc, in resumeInput, out actedJobs) {
 		verb := resuming()
 		if in.Edit {
 			verb = correcting()
 		}
-		standText(p, out, verb)
+		out.text(d, verb)
 	})
 }
 

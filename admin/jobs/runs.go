@@ -188,18 +188,18 @@ func (r JobRun) How() string {
 	return r.Ended
 }
 
-func jobRunsText(p *text.Doc, in operation.JobRef, out JobRuns) {
+func jobRunsText(d *text.Doc, in operation.JobRef, out JobRuns) {
 	if len(out.Runs) == 0 {
-		p.Printf("job %d has not run\n", in.ID)
+		d.Line("job %s has not run", text.Ref("job", in.ID))
 		return
 	}
 	t := text.NewTable("BEGAN", "ENDED", "HOW", "BY", ">ROWS", ">CHUNKS", ">ROWS/S", ">MS/CHUNK")
 	for _, r := range out.Runs {
-		t.Add(p.Clock(r.BeganAt), p.ClockOr(r.EndedAt, "-"), r.How(), r.Runner, text.Grouped(r.Rows), text.Grouped(r.Chunks), WholeOr(r.RowsPerSecond), WholeOr(r.ChunkMS))
+		t.Add(r.BeganAt, text.Or(r.EndedAt, "-"), r.How(), r.Runner, r.Rows, r.Chunks, WholeOr(r.RowsPerSecond), WholeOr(r.ChunkMS))
 	}
-	p.Table(t)
+	d.Table(t)
 	if !out.Complete {
-		p.Note("these are the runs of the first %s events of the job; there are more", text.Grouped(runEvents))
+		d.Note("these are the runs of the first %s events of the job; newer runs are omitted", text.Count(runEvents))
 	}
 }
 

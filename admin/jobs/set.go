@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -87,32 +88,32 @@ Keys and allowed values:
 	}, func(ctx context.Context, env *operation.Env, in jobChange) (job.Job, error) {
 		j, err := env.Jobs.Set(ctx, in.ID, in.changes(env), operation.ActBy(env, in))
 		return acted(j, operation.NoSuchJob(operation.Refused(err, map[string]string{"chunk_target_ms": "chunk_target"})))
-	}, func(p *text.Doc, in jobChange, j job.Job) {
-		p.Printf("%s\n", statusLine(j))
-		for _, line := range changedSettings(p.Times, j, in.changes(&operation.Env{})) {
-			p.Printf("  %s\n", line)
-		}
-		if j.Status == job.Processed && slices.ContainsFunc(walkSettings(j), func(s walkSetting) bool { return in.changes(&operation.Env{})[s.column] != nil }) {
-			p.Note("job %d is PROCESSED: settings of the walk have no effect any more", j.ID)
+	}, func(d *text.Doc, in jobChange, j job.Job) {
+		d.Line("%s", statusLine(j))
+		changes := in.changes(&operation.Env{})
+		changedSettings(d, j, changes)
+		if j.Status == job.Processed && slices.ContainsFunc(walkSettings(j), func(s walkSetting) bool { return changes[s.column] != nil }) {
+			d.Note("job %s is PROCESSED: settings of the walk have no effect any more", text.Ref("job", j.ID))
 		}
 	})
 }
 
-// changedSettings says what the changed columns are now.
-func changedSettings(times text.Times, j job.Job, changes job.Changes) []string {
-	var lines []string
-	all := map[string]string{
+// changedSettings writes the new values of the changed columns.
+func changedSettings(d *text.Doc, j job.Job, changes job.Changes) {
+	values := map[string]any{
 		"category": j.Category, "title": j.Title, "body": j.Body, "data": operation.Compacted(j.Data), "variants": locales(j.Variants),
 		"route": strings.Join(j.Route, ", "), "audience": fmt.Sprint(j.Audience),
-		"lane": j.Lane, "priority": text.Int(int64(j.Priority)), "schedule_at": times.Clock(j.ScheduleAt),
-		"deliver_at": times.ClockOr(j.DeliverAt, "at once"), "expires_at": times.ClockOr(j.ExpiresAt, "never"),
+		"lane": text.Ref("lane", j.Lane), "priority": text.Int(int64(j.Priority)), "schedule_at": j.ScheduleAt,
+		"deliver_at": text.Or(j.DeliverAt, "at once"), "expires_at": text.Or(j.ExpiresAt, "never"),
 	}
 	for _, s := range walkSettings(j) {
-		all[s.column] = s.value
+		values[s.column] = s.value
 	}
-	for column := range changes {
-		lines = append(lines, strings.TrimSuffix(column, "_ms")+": "+text.OneLine(all[column], 200))
+	for _, column := range slices.Sorted(maps.Keys(changes)) {
+		value := values[column]
+		if plain, is := value.(string); is {
+			value = text.OneLine(plain, 200)
+		}
+		d.Line("  %s: %s", strings.TrimSuffix(column, "_ms"), value)
 	}
-	slices.Sort(lines)
-	return lines
 }

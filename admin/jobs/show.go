@@ -3,7 +3,6 @@ package jobs
 import (
 	"context"
 	"encoding/json"
-	"fmt"
 	"maps"
 	"slices"
 	"strconv"
@@ -69,138 +68,137 @@ func showJob(ctx context.Context, env *operation.Env, in operation.JobRef) (r jo
 	return r, nil
 }
 
-// jobText prints what there is to say about a job, a field to a line.
-func jobText(p *text.Doc, _ operation.JobRef, r jobReport) {
-	j, field := r.Job, p.Field
-	field("job", "%d, %s", j.ID, j.Type)
-	field("status", "%s%s", r.Shown(), NextStep(j))
+// jobText writes the fields of a job.
+func jobText(d *text.Doc, _ operation.JobRef, r jobReport) {
+	j := r.Job
+	d.Field("job", "%d, %s", j.ID, j.Type)
+	d.Field("status", "%s%s", r.Shown(), NextStep(j))
 	if by := r.Aborted; by != nil {
-		why := ""
+		reason := ""
 		if by.Reason != "" {
-			why = ": " + by.Reason
+			reason = ": " + by.Reason
 		}
-		field("aborted", "%s by %s%s", p.Clock(by.At), by.Actor, why)
+		d.Field("aborted", "%s by %s%s", by.At, by.Actor, reason)
 	}
 	if r.HaltedAt != nil {
-		field("halted", "since %s, everything is; `belfry unhalt` ends it", p.Clock(*r.HaltedAt))
+		d.Field("halted", "since %s, with all jobs; %s", r.HaltedAt, endHalt)
 	}
 	if j.Throttle != "" {
-		field("throttled", "%s", ThrottledBy(j))
+		d.Field("throttled", "%s", ThrottledBy(j))
 	}
 	if j.GroupID != nil {
-		field("group", "%s", j.GroupID)
+		d.Field("group", "%s", text.Command("jobs list").Flag("group", j.GroupID).As(j.GroupID.String()))
 	}
-	showContent(j, field)
-	lane := j.Lane
+	showContent(d, j)
+	d.Field("lane", "%s, priority %d", text.Ref("lane", j.Lane), j.Priority)
 	if r.Deliveries != nil && r.Deliveries.LanePaused {
-		lane += " (paused, and holds the messages; `belfry lanes resume " + j.Lane + "`)"
+		d.Field("lane paused", "the lane holds the messages; %s", text.Command("lanes resume", j.Lane).To("resume the lane"))
 	}
-	field("lane", "%s, priority %d", lane, j.Priority)
-	field("requested", "%s by %s", p.Clock(j.CreatedAt), j.RequestedBy)
+	d.Field("requested", "%s by %s", j.CreatedAt, j.RequestedBy)
 	if j.IdempotencyKey != nil {
-		field("idempotency key", "%s", *j.IdempotencyKey)
+		d.Field("idempotency key", "%s", *j.IdempotencyKey)
 	}
-	if text := approvalOf(p.Times, j); text != "" {
-		field("approval", "%s", text)
+	if line := approvalLine(j); line != nil {
+		d.Field("approval", "%s", line)
 	}
-	field("due", "%s", p.Clock(j.ScheduleAt))
-	for _, at := range []struct {
+	d.Field("due", "%s", j.ScheduleAt)
+	for _, of := range []struct {
 		name string
 		at   *time.Time
 	}{{"deliver", j.DeliverAt}, {"expires", j.ExpiresAt}, {"started", j.StartedAt}, {"finished", j.FinishedAt}} {
-		if at.at != nil {
-			field(at.name, "%s", p.Clock(*at.at))
+		if of.at != nil {
+			d.Field(of.name, "%s", of.at)
 		}
 	}
 	if own := ownSettings(j); own != "" {
-		field("settings", "%s", own)
+		d.Field("settings", "%s", own)
 	}
-	showWalk(p.Times, j, field)
+	showWalk(d, j)
 	if r.Messages.Messages > 0 {
-		field("messages", "%s", MessagesText(r.Messages))
+		d.Field("messages", "%s", MessagesText(r.Messages))
 	}
 	if r.Messages.Waiting > 0 && len(r.Waits) > 0 {
-		field("waiting", "%s", delivery.Standstill{Why: r.Waits, Remedy: r.Remedy}.Text())
+		d.Field("waiting", "%s", delivery.Standstill{Why: r.Waits, Remedy: r.Remedy}.Text())
 	}
 	if r.Deliveries != nil {
-		field("rows", "%s", deliveries(j, *r.Deliveries))
-		if text := mediaText(*r.Deliveries); text != "" {
-			field("by medium", "%s", text)
+		d.Field("rows", "%s", deliveries(j, *r.Deliveries))
+		if media := mediaText(*r.Deliveries); media != "" {
+			d.Field("by medium", "%s", media)
 		}
 		if n := r.Deliveries.Dead; n > 0 {
-			field("dead letters", "%s; `belfry dead-letters list --job %d` lists them", text.Grouped(n), j.ID)
+			d.Field("dead letters", "%s; %s", text.Count(n), text.Command("dead-letters list").Flag("job", j.ID).To("list them"))
 		}
 	}
 	if n := len(r.Revisions); n > 0 {
 		last := r.Revisions[n-1]
-		field("revisions", "%s, the last at cursor %s by %s; `belfry jobs revisions %d`", text.Counted(int64(n), "correction"), last.Cursor, last.EditedBy, j.ID)
+		d.Field("revisions", "%s, the last at cursor %s by %s; %s", text.Counted(int64(n), "correction"), last.Cursor, last.EditedBy, text.Command("jobs revisions", j.ID).To("list them"))
 	}
 	if j.LastError != "" {
-		field("last error", "%s", j.LastError)
+		d.Field("last error", "%s", j.LastError)
 	}
 }
 
-// showContent prints what is said, and to whom.
-func showContent(j job.Job, field func(name, format string, args ...any)) {
-	field("category", "%s", j.Category)
-	field("title", "%s", j.Title)
+// showContent writes the content and the audience of a job.
+func showContent(d *text.Doc, j job.Job) {
+	d.Field("category", "%s", text.Ref("category", j.Category))
+	d.Field("title", "%s", j.Title)
 	if j.Body != "" {
-		field("body", "%s", j.Body)
+		d.Field("body", "%s", j.Body)
 	}
 	if string(j.Data) != "{}" {
-		field("data", "%s", operation.Compacted(j.Data))
+		d.Field("data", "%s", operation.Compacted(j.Data))
 	}
 	if string(j.Variants) != "{}" {
-		field("variants", "%s", locales(j.Variants))
+		d.Field("variants", "%s", locales(j.Variants))
 	}
 	if j.Type != outbox.TypeInbox { // which writes no messages
-		field("route", "%s", strings.Join(j.Route, ", "))
+		d.Field("route", "%s", strings.Join(j.Route, ", "))
 	}
-	field("audience", "%s", j.Audience)
+	d.Field("audience", "%s", j.Audience)
 }
 
-// showWalk prints how far the job got and what its accounts say.
-func showWalk(times text.Times, j job.Job, field func(name, format string, args ...any)) {
-	field("progress", "%s; %s, %s read in %s", WalkDone(j), text.Counted(j.RowsWritten, "row"), text.Counted(j.ChannelsRead, "channel"), text.Counted(j.Chunks, "chunk"))
+// showWalk writes the progress of the walk and its counts.
+func showWalk(d *text.Doc, j job.Job) {
+	d.Field("progress", "%s; %s, %s read in %s", WalkDone(j), text.Counted(j.RowsWritten, "row"), text.Counted(j.ChannelsRead, "channel"), text.Counted(j.Chunks, "chunk"))
 	if j.ChannelsRead > 0 {
-		field("accounts", "%s", accounts(j))
+		d.Field("accounts", "%s", accounts(j))
 	}
 	if j.Skipped > 0 {
-		field("skipped", "%s; `belfry jobs skips %d` lists them", text.Counted(j.Skipped, "recipient"), j.ID)
+		d.Field("skipped", "%s; %s", text.Counted(j.Skipped, "recipient"), text.Command("jobs skips", j.ID).To("list them"))
 	}
 	if j.ThrottledMS > 0 {
-		field("held back", "%s in all", text.Short(heldBack(j)))
+		d.Field("held back", "%s in all", time.Duration(j.ThrottledMS)*time.Millisecond)
 	}
 	if j.RecalledAt != nil {
-		field("recalled", "%s at %s", text.Counted(j.Recalled, "row"), times.Clock(*j.RecalledAt))
+		d.Field("recalled", "%s at %s", text.Counted(j.Recalled, "row"), j.RecalledAt)
 	}
 	if j.Erased > 0 {
-		field("erased", "%s of people who were forgotten", text.Counted(j.Erased, "row"))
+		d.Field("erased", "%s of forgotten recipients", text.Counted(j.Erased, "row"))
 	}
 	if j.Bound != nil {
-		field("cursor", "%s of bound %s", text.OrNone(j.Cursor), text.OrNone(*j.Bound))
+		d.Field("cursor", "%s of bound %s", text.OrNone(j.Cursor), text.OrNone(*j.Bound))
 	}
 	if lost := j.Attempts - 1; lost > 0 {
-		field("runs lost", "%d before the last one", lost)
+		d.Field("runs lost", "%d before the last one", lost)
 	}
 	if j.Takeovers > 0 {
-		field("take-overs", "%d in a row without a committed chunk", j.Takeovers)
+		d.Field("take-overs", "%d in a row without a committed chunk", j.Takeovers)
 	}
 	if j.Runner != "" && j.HeartbeatAt != nil {
-		backend := "its connection is hidden by a pooler: only the heartbeat tells whether it lives"
+		backend := "the connection is hidden by a pooler; only the heartbeat shows whether the run is alive"
 		if j.BackendPID != nil {
 			backend = "server process " + strconv.Itoa(int(*j.BackendPID))
 		}
-		field("runner", "%s, heartbeat %s, %s", j.Runner, times.Clock(*j.HeartbeatAt), backend)
+		d.Field("runner", "%s, heartbeat %s, %s", j.Runner, j.HeartbeatAt, backend)
 	}
 }
 
-// deliveries is what became of a job's rows.
-func deliveries(j job.Job, c delivery.Counts) string {
+// deliveries returns the counts of a job's rows by fate, with the reasons.
+func deliveries(j job.Job, c delivery.Counts) text.Line {
 	list := []struct {
 		n    int64
 		what string
-		of   outbox.Reason // whose reasons are told
+		of   outbox.Reason // its reasons are counted; empty means none
 	}{
 		{c.Unread, "unread", ""}, {c.Read, "read", ""}, {c.Withdrawn, "withdrawn", ""},
 		{c.Pending + c.Queued - c.Held, "to be sent", outbox.ReasonWaiting}, {c.Held, "held", outbox.ReasonHeld}, {c.Processing, "being sent", outbox.ReasonSending},
@@ -209,17 +207,17 @@ func deliveries(j job.Job, c delivery.Counts) string {
 	var parts []string
 	for _, one := range list {
 		if one.n > 0 {
-			parts = append(parts, text.Grouped(one.n)+" "+one.what+whyText(c.Why, one.of))
+			parts = append(parts, text.Grouped(one.n)+" "+one.what+reasonsText(c.Why, one.of))
 		}
 	}
-	line := strings.Join(parts, ", ")
+	line := text.Sprintf("%s", text.OrNone(strings.Join(parts, ", ")))
 	if !c.Complete {
-		line += fmt.Sprintf(", of the channels up to %d; `belfry jobs audit %d` counts to the end", c.UpTo, j.ID)
+		line = text.Sprintf("%s, of the channels up to %d; %s", line, c.UpTo, text.Command("jobs audit", j.ID).To("count all"))
 	}
-	return text.OrNone(line)
+	return line
 }
 
-// mediaText is where the messages are, or ended, if that is more than one medium.
+// mediaText returns the counts of messages by medium, if there is more than one medium.
 func mediaText(c delivery.Counts) string {
 	var parts []string
 	n := 0
@@ -241,8 +239,8 @@ func mediaText(c delivery.Counts) string {
 	return strings.Join(parts, "; ")
 }
 
-// whyText is how many messages have which reason, in brackets.
-func whyText(t delivery.Tally, of outbox.Reason) string {
+// reasonsText returns the counts of messages by reason, in brackets.
+func reasonsText(t delivery.Tally, of outbox.Reason) string {
 	counted := t[of]
 	if of == outbox.ReasonHeld {
 		counted = t[outbox.ReasonWaiting]
@@ -259,17 +257,17 @@ func whyText(t delivery.Tally, of outbox.Reason) string {
 	return " (" + strings.Join(parts, ", ") + ")"
 }
 
-// accounts is where every channel that was read went.
-func accounts(j job.Job) string {
-	line := fmt.Sprintf("%s read = %s out of audience + %s written", text.Grouped(j.ChannelsRead), text.Grouped(j.ChannelsRead-j.ChannelsMatched), text.Grouped(j.RowsWritten))
+// accounts returns the sum of a job's channels by fate.
+func accounts(j job.Job) text.Line {
+	line := text.Sprintf("%s read = %s out of audience + %s written", text.Count(j.ChannelsRead), text.Count(j.ChannelsRead-j.ChannelsMatched), text.Count(j.RowsWritten))
 	if j.Declined > 0 {
-		line += " + " + text.Grouped(j.Declined) + " declined"
+		line = text.Sprintf("%s + %s declined", line, text.Count(j.Declined))
 	}
 	if j.Skipped > 0 {
-		line += " + " + text.Grouped(j.Skipped) + " skipped"
+		line = text.Sprintf("%s + %s skipped", line, text.Count(j.Skipped))
 	}
 	if rest := j.ChannelsMatched - j.RowsWritten - j.Declined - j.Skipped; rest != 0 {
-		line += fmt.Sprintf("; %s do not add up, `belfry jobs audit %d` says where", text.Grouped(rest), j.ID)
+		line = text.Sprintf("%s; %s do not add up; %s", line, text.Count(rest), text.Command("jobs audit", j.ID).To("find them"))
 	}
 	return line
 }

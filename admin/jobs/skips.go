@@ -67,12 +67,12 @@ the next run does it. Who fails again stays in ` + "`belfry jobs skips ID`" + `.
 may have skipped more, is left, and another number is refused.`,
 			Example: `  belfry jobs retry-skipped 17 --dry-run
   belfry jobs retry-skipped 17 --reason "constraint dropped"`,
-		}, retrySkipped, func(p *text.Doc, _ retrySkippedInput, r retriedSkipped) {
+		}, retrySkipped, func(d *text.Doc, _ retrySkippedInput, r retriedSkipped) {
 			if r.Plan != nil {
-				r.Plan.Text(p, "recipient", triedAgain)
+				r.Plan.Text(d, "recipient", triedAgain)
 				return
 			}
-			p.Printf("%s; %s tried again by the next run\n", statusLine(r.Job), text.Counted(r.Skipped, "skipped recipient"))
+			d.Line("%s; the next run retries %s", statusLine(r.Job), text.Counted(r.Skipped, "skipped recipient"))
 		}),
 	}
 }
@@ -124,23 +124,23 @@ func planSkipped(ctx context.Context, env *operation.Env, in retrySkippedInput) 
 	return out, nil
 }
 
-func skipsText(p *text.Doc, in skipPage, out operation.List[job.Skip]) {
+func skipsText(d *text.Doc, in skipPage, out operation.List[job.Skip]) {
 	switch {
 	case len(out.Items) == 0 && in.After != "":
-		p.Printf("no more recipients were skipped\n")
+		d.Line("no more recipients were skipped")
 		return
 	case len(out.Items) == 0:
-		p.Printf("job %d skipped nobody\n", in.ID)
+		d.Line("job %s skipped no recipient", text.Ref("job", in.ID))
 		return
 	}
 	t := text.NewTable("KEY", "SKIPPED", "LAST TRIED", ">ATTEMPTS", "NEXT RUN", "SQLSTATE", "ERROR")
 	for _, s := range out.Items {
 		next := "-"
 		if s.Retry {
-			next = "tries again"
+			next = "retries"
 		}
-		t.Add(text.OneLine(s.Key, 60), p.Clock(s.SkippedAt), p.Clock(s.TriedAt), text.Int(int64(s.Attempts)), next, s.SQLState, text.OneLine(s.Error, 200))
+		t.Add(text.OneLine(s.Key, 60), s.SkippedAt, s.TriedAt, s.Attempts, next, s.SQLState, text.OneLine(s.Error, 200))
 	}
-	p.Table(t)
-	operation.More(p, "after", out.Next)
+	d.Table(t)
+	operation.More(d, "after", out.Next)
 }

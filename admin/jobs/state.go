@@ -62,33 +62,34 @@ func (s JobState) AtRest() bool {
 	return s.Messages.Waiting == 0
 }
 
-// Shown is the status for people: what the job is doing, and how far it is with that.
-func (s JobState) Shown() string {
-	if s.AwaitsApproval() {
-		return "WAITS for approval"
+// Shown returns the status of what the job is doing, with its progress.
+func (s JobState) Shown() text.StatusCell {
+	switch {
+	case s.AwaitsApproval():
+		return text.Status("WAITS", " for approval")
+	case s.Delivering():
+		return text.Status("DELIVERING", " "+Percent(s.Settled(), s.Messages.Messages))
 	}
-	if s.Delivering() {
-		return "DELIVERING " + Percent(s.Settled(), s.Messages.Messages)
-	}
-	return string(s.Status)
+	return text.Status(s.Status)
 }
 
-// Settled is how many messages are final.
+// Settled returns the number of messages in a final status.
 func (s JobState) Settled() int64 { return s.Messages.Messages - s.Messages.Waiting }
 
-// Marks is what an operator should know beside the status: " halted", " throttled", " 3 skipped".
-func (s JobState) Marks() string {
-	line := ""
+// Badge returns Shown with the marks " halted", " throttled" and " 3 skipped", as far as they apply.
+func (s JobState) Badge() text.StatusCell { return s.marked(s.Shown()) }
+
+func (s JobState) marked(c text.StatusCell) text.StatusCell {
 	if s.HaltedAt != nil {
-		line += " halted"
+		c.More += " halted"
 	}
 	if s.Throttle != "" {
-		line += " throttled"
+		c.More += " throttled"
 	}
 	if s.Skipped > 0 {
-		line += " " + text.Grouped(s.Skipped) + " skipped"
+		c.More += " " + text.Grouped(s.Skipped) + " skipped"
 	}
-	return line
+	return c
 }
 
 // Percent is a part of a whole that is not complete.
@@ -123,47 +124,51 @@ func WalkDone(j job.Job) string {
 	return Percent(j.ChannelsRead, total) // the total is an estimate
 }
 
-// JobLabel names a job to a person.
+// JobLabel returns the name of a job for people, with its type.
 func JobLabel(j job.Job) string { return fmt.Sprintf("job %d (%s)", j.ID, j.Type) }
 
-// statusLine is one line about where a job is.
-func statusLine(j job.Job) string {
-	line := JobLabel(j) + " " + string(j.Status)
+// jobRef returns a reference to a job with its label.
+func jobRef(j job.Job) text.RefCell { return text.Ref("job", j.ID).As(JobLabel(j)) }
+
+// statusLine returns the status of a job, its progress, and the next step.
+func statusLine(j job.Job) text.Line {
+	where := ""
 	switch j.Status {
 	case job.Processed:
-		line += ": " + text.Counted(j.RowsWritten, "row")
+		where = ": " + text.Counted(j.RowsWritten, "row")
 	case job.Aborted, job.Failed, job.Expired, job.Pending:
 		if j.Cursor != "" {
-			line += " at cursor " + j.Cursor + ", " + text.Counted(j.RowsWritten, "row") + " written"
+			where = " at cursor " + j.Cursor + ", " + text.Counted(j.RowsWritten, "row") + " written"
 		}
 	case job.Running:
-		line += " on " + j.Runner
+		where = " on " + j.Runner
 	}
-	return line + NextStep(j)
+	return text.Sprintf("%s %s%s%s", jobRef(j), text.Status(j.Status), where, NextStep(j))
 }
 
-// NextStep is what an operator can do about a job that is at rest.
-func NextStep(j job.Job) string {
-	if j.AwaitsApproval() {
-		return fmt.Sprintf("; `belfry jobs approve %d --dry-run` shows what a second person is to approve", j.ID)
+// NextStep returns the next step of an operator after "; ". It is empty if the job needs none.
+func NextStep(j job.Job) text.Line {
+	switch {
+	case j.AwaitsApproval():
+		return text.Sprintf("; %s", approvalStep(j.ID))
+	case j.Status == job.Aborted && j.WalkedAt != nil:
+		return text.Sprintf("; %s", text.Command("resume", j.ID).To("send its messages"))
+	case j.Status == job.Aborted:
+		return text.Sprintf("; %s", text.Command("resume", j.ID).To("continue from its cursor"))
+	case j.Status == job.Failed:
+		return text.Sprintf("; %s", text.Command("retry", j.ID).To("retry from its cursor"))
+	case j.Status == job.Expired:
+		unexpire := text.Command("jobs set", j.ID).Set("expires_at", "default").To("remove the expiry")
+		return text.Sprintf("; to send it late, %s, then %s", unexpire, text.Command("retry", j.ID).To("retry the job"))
+	case j.Status == job.Processed && j.Skipped > 0:
+		return text.Sprintf("; %s skipped; %s", text.Counted(j.Skipped, "recipient"), text.Command("jobs skips", j.ID).To("list them"))
 	}
-	switch j.Status {
-	case job.Aborted:
-		if j.WalkedAt != nil {
-			return fmt.Sprintf("; `belfry resume %d` lets its messages go out", j.ID)
-		}
-		return fmt.Sprintf("; `belfry resume %d` goes on from its cursor", j.ID)
-	case job.Failed:
-		return fmt.Sprintf("; `belfry retry %d` tries again from its cursor", j.ID)
-	case job.Expired:
-		return fmt.Sprintf("; to send it late: `belfry jobs set %d expires_at=default`, then `belfry retry %d`", j.ID, j.ID)
-	case job.Processed:
-		if j.Skipped > 0 {
-			return fmt.Sprintf("; %s skipped, `belfry jobs skips %d` says why", text.Counted(j.Skipped, "recipient"), j.ID)
-		}
-	case job.Pending, job.Running:
-	}
-	return ""
+	return nil
+}
+
+// approvalStep returns the command that previews the approval of a job.
+func approvalStep(id int64) text.CommandCell {
+	return text.Command("jobs approve", id).Flag("dry-run").To("preview the approval")
 }
 
 // ThrottledBy is what holds a run back now.
@@ -173,9 +178,6 @@ func ThrottledBy(j job.Job) string {
 	}
 	return j.Throttle + ": " + j.ThrottleDetail
 }
-
-// heldBack is for how long a job's runs were held back, in all.
-func heldBack(j job.Job) time.Duration { return time.Duration(j.ThrottledMS) * time.Millisecond }
 
 // HideLocation implements locating.
 func (s *JobState) HideLocation() {

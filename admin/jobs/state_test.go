@@ -33,7 +33,7 @@ func TestJobState_IsDeliveringWhileMessagesWait(t *testing.T) {
 		"expired":             {job.Expired, outbox.Progress{}, "EXPIRED", true},
 	} {
 		s := jobs.JobState{Job: job.Job{Status: c.status}, Messages: c.messages}
-		require.Equal(t, c.shown, s.Shown(), name)
+		require.Equal(t, c.shown, s.Shown().String(), name)
 		require.Equal(t, c.atRest, s.AtRest(), name)
 	}
 	require.Equal(t, "1,200 of 5,000 sent, 7 dead, 3 cancelled, 3,790 waiting",

@@ -2,7 +2,6 @@ package jobs
 
 import (
 	"context"
-	"strings"
 
 	"github.com/jackc/pgx/v5"
 
@@ -50,37 +49,41 @@ func readStatus(ctx context.Context, env *operation.Env, _ operation.None) (s St
 	return s, err
 }
 
-func statusText(p *text.Doc, _ operation.None, s Status) {
+func statusText(d *text.Doc, _ operation.None, s Status) {
 	if s.Halted() {
-		p.Printf("%s\n", haltText(s.Halt, p.Times))
-		p.Note("`belfry unhalt` ends it")
+		d.Line("%s", s.HaltLine())
+		d.Note("%s", endHalt)
 	} else {
-		p.Printf("belfry is not halted\n")
+		d.Line("belfry is not halted")
 	}
-	p.Printf("%s\n", text.Counted(s.Running, "job")+" running")
+	d.Line("%s running", text.Counted(s.Running, "job"))
 	for _, paused := range []struct {
-		noun  string
+		kind  string
 		names []string
 	}{{"lane", s.PausedLanes}, {"sender", s.PausedSenders}} {
 		if len(paused.names) > 0 {
-			p.Printf("paused %ss: %s\n", paused.noun, strings.Join(paused.names, ", "))
+			refs := make([]text.RefCell, len(paused.names))
+			for i, name := range paused.names {
+				refs[i] = text.Ref(paused.kind, name)
+			}
+			d.Line("paused %ss: %s", paused.kind, text.Join(refs, ", "))
 		}
 	}
 }
 
-// haltText says since when, by whom and why.
-func haltText(h job.Halt, times text.Times) string {
-	line := "everything is halted since " + times.Clock(*h.At) + " by " + h.By
+// haltLine returns the time, the actor and the reason of a halt.
+func haltLine(h job.Halt) text.Line {
+	reason := ""
 	if h.Reason != "" {
-		line += ": " + text.OneLine(h.Reason, 200)
+		reason = ": " + text.OneLine(h.Reason, 200)
 	}
-	return line
+	return text.Sprintf("everything is halted since %s by %s%s", h.At, h.By, reason)
 }
 
-// HaltText is what is to be said of a halt; "": there is none.
-func (s Status) HaltText() string {
+// HaltLine describes the halt. It is empty if there is none.
+func (s Status) HaltLine() text.Line {
 	if !s.Halted() {
-		return ""
+		return nil
 	}
-	return haltText(s.Halt, text.Times{})
+	return haltLine(s.Halt)
 }

@@ -30,12 +30,12 @@ func TestStatus_TellsWhatWasStopped(t *testing.T) {
 	d.Env.Role = operation.Viewer
 	require.NoError(t, d.Run("status"))
 	require.Regexp(t, `^everything is halted since \S+ \S+ by ann@host: wrong link\n0 jobs running\n`, d.Out)
-	require.Contains(t, d.Notes, "`belfry unhalt` ends it")
+	require.Contains(t, d.Notes, "end the halt: `belfry unhalt`")
 	var told jobs.Status
 	require.NoError(t, json.Unmarshal([]byte(d.JSON), &told))
 	require.Equal(t, "wrong\nlink", told.Reason)
 	require.Equal(t, []string{"news"}, told.PausedLanes)
 	require.Regexp(t, `^\d+\.\d+$`, told.Place)
-	require.Regexp(t, `^everything is halted since `, told.HaltText())
-	require.Empty(t, jobs.Status{}.HaltText())
+	require.Regexp(t, `^everything is halted since `, told.HaltLine().String())
+	require.Empty(t, jobs.Status{}.HaltLine())
 }

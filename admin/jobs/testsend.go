@@ -44,9 +44,9 @@ times in a clock hour. In a category with approval_above other tests count as ac
 CHANNEL is an external id, or the id of a channel where no external id is that. A running
 daemon or ` + "`belfry relay`" + ` delivers it.`,
 		Example: "  belfry jobs test-send 17 --to kim@example.org\n  belfry jobs test-send 17 --to 4711",
-	}, sendTest, func(p *text.Doc, in testSend, sent outbox.Activity) {
-		p.Printf("%d\n", sent.ID)
-		p.Note("activity %d, a test of job %d, to channel %d; a running daemon or `belfry relay` delivers it", sent.ID, in.ID, sent.ChannelID)
+	}, sendTest, func(d *text.Doc, in testSend, sent outbox.Activity) {
+		d.Line("%d", sent.ID)
+		d.Note("activity %d, a test of job %s, to channel %s; a running daemon delivers it, or %s", sent.ID, text.Ref("job", in.ID), text.Ref("channel", sent.ChannelID), text.Command("relay"))
 	})
 }
 

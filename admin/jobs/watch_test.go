@@ -60,7 +60,7 @@ func TestBoard_ShowsWalkAndDelivery(t *testing.T) {
 			why = delivery.Standstill{}
 		}
 		jobs := lookedAt(p, noon.Add(time.Duration(i)*3*time.Second), why, s)
-		lines = append(lines, jobs[0].line(text.Times{}))
+		lines = append(lines, jobs[0].line().String())
 		screens = append(screens, strings.Join(boardLines(text.Times{}, jobs, 79, 23), "\n"))
 		require.Equal(t, i == 3, jobs[0].AtRest)
 		for _, line := range boardLines(text.Times{}, jobs, 40, 23) {
@@ -117,7 +117,7 @@ func TestBoard_KeepsWhatItFollowed(t *testing.T) {
 	b := newBoard(true)
 	page.Show(func(d *text.Doc) { b.tell(d, nil) })
 	page.Show(func(d *text.Doc) { b.tell(d, nil) })
-	require.Equal(t, 1, strings.Count(notes.String(), "no job runs"))
+	require.Equal(t, 1, strings.Count(notes.String(), "no job is running"))
 	p := make(map[int64]*paces)
 	for id := int64(1); id <= watchMost+20; id++ {
 		status := job.Aborted
@@ -153,7 +153,7 @@ func TestBoard_SaysWhatItHasNoRoomFor(t *testing.T) {
 	jobs := lookedAt(make(map[int64]*paces), time.Now(), delivery.Standstill{}, states...)
 	lines := boardLines(text.Times{}, jobs, 79, 11)
 	require.Len(t, lines, 10)
-	require.Equal(t, "and 7 jobs more; a taller terminal shows them, or name those to watch", lines[9])
+	require.Equal(t, "7 jobs omitted; use a taller terminal, or name the jobs to watch", lines[9])
 	require.Len(t, boardLines(text.Times{}, jobs, 79, 29), 28)
 	require.Len(t, boardLines(text.Times{}, jobs, 79, 30), 30)
 }

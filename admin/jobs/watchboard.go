@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/belfryhq/belfry/admin/delivery"
 	"github.com/belfryhq/belfry/admin/operation"
@@ -47,22 +46,23 @@ func (b *board) keep(jobs []WatchedJob) []WatchedJob {
 
 // tell shows a look: in place of the one before on a terminal, elsewhere a line for each job
 // that changed.
-func (b *board) tell(p *text.Doc, jobs []WatchedJob) {
+func (b *board) tell(d *text.Doc, jobs []WatchedJob) {
 	jobs = b.keep(jobs)
 	was := b.idle
 	b.idle = len(jobs) == 0
 	switch {
 	case b.idle && was:
 	case b.idle:
-		p.Note("no job runs or is being delivered; `belfry jobs list` shows all")
-	case p.Columns > 0:
-		p.Redraw(boardLines(p.Times, jobs, max(p.Columns-1, 20), max(p.Rows-1, 4)))
+		d.Note("no job is running or being delivered; %s", text.Command("jobs list").To("list all jobs"))
+	case d.Columns > 0:
+		d.Redraw(boardLines(d.Times, jobs, max(d.Columns-1, 20), max(d.Rows-1, 4)))
 	default:
 		for _, one := range jobs {
-			// What is so many minutes ago is another text at each look, and no news.
-			if said := one.line(text.Times{}); said != b.said[one.ID] {
-				p.Printf("%s\n", one.line(p.Times))
-				b.said[one.ID] = said
+			line := one.line()
+			// A relative time changes with each snapshot. It does not count as a change.
+			if now := line.String(); now != b.said[one.ID] {
+				d.Line("%s", line)
+				b.said[one.ID] = now
 			}
 		}
 	}
@@ -77,20 +77,20 @@ func (w WatchedJob) State() JobState {
 	}, Messages: w.Messages}
 }
 
-// WalkText is how far the walk is.
-func (w WatchedJob) WalkText(times text.Times) string {
+// WalkLine returns the progress of the walk.
+func (w WatchedJob) WalkLine() text.Line {
 	if w.Status == job.Pending && w.Cursor == "" {
-		return "due " + times.Clock(w.ScheduleAt)
+		return text.Sprintf("due %s", w.ScheduleAt)
 	}
 	j := w.State().Job
-	line := WalkDone(j)
+	done := WalkDone(j)
 	if _, known := j.Total(); known && w.Status == job.Running {
-		line += text.PaceText(w.KeysPerSecond, operation.SecondsSpan(w.SecondsLeft))
+		done += text.PaceText(w.KeysPerSecond, operation.SecondsSpan(w.SecondsLeft))
 	}
-	return line + "; " + text.Counted(w.ChannelsRead, "channel") + " read, " + text.Counted(w.RowsWritten, "row")
+	return text.Sprintf("%s; %s read, %s", done, text.Counted(w.ChannelsRead, "channel"), text.Counted(w.RowsWritten, "row"))
 }
 
-// DeliveryText is how far the delivery is.
+// DeliveryText returns the progress of the delivery.
 func (w WatchedJob) DeliveryText() string {
 	line := "100%"
 	if w.Messages.Waiting > 0 {
@@ -102,80 +102,80 @@ func (w WatchedJob) DeliveryText() string {
 	return line + "; " + MessagesText(w.Messages)
 }
 
-// line is one line about the job.
-func (w WatchedJob) line(times text.Times) string {
+// line returns the status and the progress of the job.
+func (w WatchedJob) line() text.Line {
 	s := w.State()
-	line := JobLabel(s.Job) + ": " + string(w.Status) + s.Marks()
+	status := s.marked(text.Status(w.Status))
 	if w.AwaitsSince != nil {
-		line = JobLabel(s.Job) + ": " + s.Shown() + s.Marks()
+		status = s.Badge()
 	}
+	line := text.Sprintf("%s: ", jobRef(s.Job))
 	switch {
 	case w.Delivering:
-		line = JobLabel(s.Job) + ": DELIVERING" + s.Marks() + " " + w.DeliveryText()
+		line = text.Sprintf("%s%s %s", line, s.marked(text.Status("DELIVERING")), w.DeliveryText())
 	case w.Messages.Messages == 0:
-		line += ", " + w.WalkText(times)
+		line = text.Sprintf("%s%s, %s", line, status, w.WalkLine())
 	case w.Status == job.Processed:
-		line += ", " + MessagesText(w.Messages)
+		line = text.Sprintf("%s%s, %s", line, status, MessagesText(w.Messages))
 	default:
-		line += ", " + w.WalkText(times) + ", delivery " + w.DeliveryText()
+		line = text.Sprintf("%s%s, %s, delivery %s", line, status, w.WalkLine(), w.DeliveryText())
 	}
-	if why := w.Waits(); why != "" {
-		line += "; " + why
+	if why := w.Waits(); why != nil {
+		line = text.Sprintf("%s; %s", line, why)
 	}
-	return text.OneLine(line, 500)
+	return line
 }
 
-// Waits is why messages stay where they are; "" when they do not.
-func (w WatchedJob) Waits() string {
+// Waits returns the reason why messages are not sent, and the next step. It is empty while they are sent.
+func (w WatchedJob) Waits() text.Line {
 	if w.AwaitsSince != nil {
-		return strings.TrimPrefix(NextStep(w.State().Job), "; ")
+		return text.Line{approvalStep(w.ID)}
 	}
 	if w.Messages.Waiting == 0 || len(w.Why) == 0 || w.SentPerSecond != nil && *w.SentPerSecond >= rate.Moving {
-		return ""
+		return nil
 	}
-	return delivery.Standstill{Why: w.Why, Remedy: w.Remedy}.Text().String()
+	return delivery.Standstill{Why: w.Why, Remedy: w.Remedy}.Text()
 }
 
-// boardLines are jobs for a terminal of this size: a block of lines for each, and how many
-// there was no room for.
+// boardLines renders jobs for a terminal of this size: some lines for each, and the number of omitted jobs.
 func boardLines(times text.Times, jobs []WatchedJob, width, height int) []string {
 	var all []string
 	for i, one := range jobs {
 		block := one.block(times, width)
 		room := height - len(all)
 		if i < len(jobs)-1 {
-			room-- // for saying that there are more
+			room-- // for the number of omitted jobs
 		}
 		if len(block) > room && i > 0 {
-			return append(all, text.OneLine(fmt.Sprintf("and %s more; a taller terminal shows them, or name those to watch", text.Counted(int64(len(jobs)-i), "job")), width))
+			return append(all, text.OneLine(fmt.Sprintf("%s omitted; use a taller terminal, or name the jobs to watch", text.Counted(int64(len(jobs)-i), "job")), width))
 		}
 		all = append(all, block...)
 	}
 	return all
 }
 
-// block is what the terminal shows of one job.
+// block renders one job for a terminal.
 func (w WatchedJob) block(times text.Times, width int) []string {
 	s := w.State()
 	size := max(10, min(24, width/5))
 	row := func(name string, part, whole int64, line string) string {
 		return text.OneLine(fmt.Sprintf("  %-8s %s %s", name, text.Bar(part, whole, size), line), width)
 	}
-	lines := []string{text.OneLine(JobLabel(s.Job)+": "+s.Shown()+s.Marks()+", "+w.Title, width)}
+	lines := []string{text.OneLine(fmt.Sprintf("%s: %s, %s", JobLabel(s.Job), s.Badge(), w.Title), width)}
 	read := w.ChannelsRead
 	total, _ := s.Total()
 	if w.Status == job.Processed {
 		read, total = 1, 1
 	}
-	lines = append(lines, row("walk", read, total, w.WalkText(times)))
+	lines = append(lines, row("walk", read, total, text.Plain(w.WalkLine(), times)))
 	if w.Messages.Messages > 0 {
 		lines = append(lines, row("delivery", s.Settled(), w.Messages.Messages, w.DeliveryText()))
 	}
 	if w.Throttle != "" {
 		lines = append(lines, text.OneLine("  slowed   "+ThrottledBy(s.Job), width))
 	}
-	if why := w.Waits(); why != "" {
-		lines = append(lines, text.OneLine("  waits    "+why, width))
+	if why := w.Waits(); why != nil {
+		lines = append(lines, text.OneLine("  waits    "+text.Plain(why, times), width))
 	}
 	return lines
 }

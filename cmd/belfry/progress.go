@@ -158,9 +158,9 @@ func transition(u job.Progress) string {
 	case job.EventFinished:
 		return jobs.JobLabel(j) + ": processed, " + text.Counted(j.RowsWritten, "row") + " in " + text.Counted(j.Chunks, eventChunk) + took(j)
 	case job.EventAborted:
-		return jobs.JobLabel(j) + ": aborted at cursor " + text.OrNone(j.Cursor) + ", " + text.Counted(j.RowsWritten, "row") + " written" + jobs.NextStep(j)
+		return jobs.JobLabel(j) + ": aborted at cursor " + text.OrNone(j.Cursor) + ", " + text.Counted(j.RowsWritten, "row") + " written" + jobs.NextStep(j).String()
 	case job.EventFailed:
-		return jobs.JobLabel(j) + ": failed at cursor " + text.OrNone(j.Cursor) + ": " + text.OneLine(j.LastError, 500) + jobs.NextStep(j)
+		return jobs.JobLabel(j) + ": failed at cursor " + text.OrNone(j.Cursor) + ": " + text.OneLine(j.LastError, 500) + jobs.NextStep(j).String()
 	case job.EventInterrupted:
 		return jobs.JobLabel(j) + ": handed back at cursor " + text.OrNone(j.Cursor) + ", " + text.Counted(j.RowsWritten, "row") + " written; the next run resumes there"
 	case job.EventPreempted:
@@ -168,7 +168,7 @@ func transition(u job.Progress) string {
 	case job.EventLanePaused:
 		return jobs.JobLabel(j) + ": handed back at cursor " + text.OrNone(j.Cursor) + ", lane " + j.Lane + " was paused; `belfry lanes resume " + j.Lane + "` opens it"
 	case job.EventExpired:
-		return jobs.JobLabel(j) + ": expired, it did not start in time" + jobs.NextStep(j)
+		return jobs.JobLabel(j) + ": expired, it did not start in time" + jobs.NextStep(j).String()
 	case job.EventThrottled:
 		return jobs.JobLabel(j) + ": slowed down, " + jobs.ThrottledBy(j)
 	case job.EventReleased:

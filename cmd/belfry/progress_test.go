@@ -88,8 +88,8 @@ func TestTransition_EveryEvent(t *testing.T) {
 	}{
 		job.EventClaimed:     {j, "job 17 (push): claimed, from cursor 4711: Hello"},
 		job.EventResumed:     {j, "job 17 (push): taken over, its run was stale, from cursor 4711"},
-		job.EventAborted:     {with(job.Aborted), "job 17 (push): aborted at cursor 4711, 4,700 rows written; `belfry resume 17` goes on from its cursor"},
-		job.EventFailed:      {with(job.Failed), "job 17 (push): failed at cursor 4711: no such table; `belfry retry 17` tries again from its cursor"},
+		job.EventAborted:     {with(job.Aborted), "job 17 (push): aborted at cursor 4711, 4,700 rows written; continue from its cursor: `belfry resume 17`"},
+		job.EventFailed:      {with(job.Failed), "job 17 (push): failed at cursor 4711: no such table; retry from its cursor: `belfry retry 17`"},
 		job.EventInterrupted: {with(job.Pending), "job 17 (push): handed back at cursor 4711, 4,700 rows written; the next run resumes there"},
 		eventLost:            {j, "job 17 (push): this run is over, another runner has the job"},
 		"something new":      {j, "job 17 (push): something new"},

@@ -22,6 +22,7 @@ type Flag struct {
 	Name  string // without dashes
 	Value string
 	Alone bool // it is a switch, without a value
+	Key   bool // it is written name=value
 }
 
 // Command returns a command: the name of an operation and its positional parameters.
@@ -40,6 +41,12 @@ func (c CommandCell) Flag(name string, value ...any) CommandCell {
 		f.Value = fmt.Sprint(value...)
 	}
 	c.Flags = append(slices.Clone(c.Flags), f)
+	return c
+}
+
+// Set returns the command with the change of one more key: key=value.
+func (c CommandCell) Set(key, value string) CommandCell {
+	c.Flags = append(slices.Clone(c.Flags), Flag{Name: key, Value: value, Key: true})
 	return c
 }
 
@@ -71,9 +78,13 @@ func (c CommandCell) Shell() string {
 		words = append(words, ShellWord(arg))
 	}
 	for _, f := range c.Flags {
-		words = append(words, "--"+f.Name)
-		if !f.Alone {
-			words = append(words, ShellWord(f.Value))
+		switch {
+		case f.Key:
+			words = append(words, f.Name+"="+ShellWord(f.Value))
+		case f.Alone:
+			words = append(words, "--"+f.Name)
+		default:
+			words = append(words, "--"+f.Name, ShellWord(f.Value))
 		}
 	}
 	if c.Tail != "" {
