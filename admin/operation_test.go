@@ -200,23 +200,12 @@ func TestRun_RefusesWhatDoesNotGoTogether(t *testing.T) {
 	}
 }
 
-// What a text calls a flag at the command line has its name in the API, and is a flag again in
-// belfry's own client.
+// A flag in a text for the command line is the parameter's name in a text of the API.
 func TestOperations_TextsNameParametersAsTheirReadersDo(t *testing.T) {
 	t.Parallel()
 	o := admintest.Operation(t, "enqueue")
 	const text = "--channel-id and --near exclude each other; `belfry channels count --near` looks, --json shows"
 	require.Equal(t, "`channel_id` and `near` exclude each other; `belfry channels count --near` looks, --json shows", o.WithNames(text))
-	require.Equal(t, text, o.WithFlags(o.WithNames(text)))
-	for _, o := range admin.Operations() {
-		texts := []string{o.Short, o.Long}
-		for _, p := range o.Params() {
-			texts = append(texts, p.Help)
-		}
-		for _, text := range texts {
-			require.Equal(t, text, o.WithFlags(o.WithNames(text)), o.Name)
-		}
-	}
 }
 
 // A list has one form in JSON, and reads its own.

@@ -65,6 +65,9 @@ type Status struct {
 	Applied *time.Time `json:"applied_at"` // nil: not applied
 }
 
+// ErrOlder reports a schema that is missing, or older than this belfry.
+var ErrOlder = errors.New("the database schema is older than this belfry")
+
 // ErrNewer reports that the database was migrated by a newer belfry: it has a
 // version this binary does not know. The newer binary must be used.
 var ErrNewer = errors.New("the database schema is newer than this belfry")
@@ -153,13 +156,33 @@ func Latest() int64 {
 	return versions[len(versions)-1]
 }
 
+// Check compares the version of a database's schema with the binary's. It returns an error that is ErrOlder
+// or ErrNewer if they differ. Version 0 means that the database has no schema.
+func Check(have int64) error {
+	switch latest := Latest(); {
+	case have == 0:
+		return &olderError{"this database has no belfry schema yet; create it with `belfry migrate up`"}
+	case have < latest:
+		return &olderError{fmt.Sprintf("the schema is at version %d, this belfry needs %d; update it with `belfry migrate up`", have, latest)}
+	case have > latest:
+		return fmt.Errorf("%w: it is at version %d, this belfry knows up to %d; use the newer belfry", ErrNewer, have, latest)
+	}
+	return nil
+}
+
+// olderError is an ErrOlder with its own text.
+type olderError struct{ text string }
+
+func (e *olderError) Error() string        { return e.text }
+func (e *olderError) Is(target error) bool { return target == ErrOlder }
+
 func rejectNewer(ctx context.Context, p *goose.Provider) error {
 	have, err := p.GetDBVersion(ctx)
 	if err != nil {
 		return err
 	}
-	if have > Latest() {
-		return fmt.Errorf("%w: it is at version %d, this binary knows up to %d", ErrNewer, have, Latest())
+	if err := Check(have); errors.Is(err, ErrNewer) {
+		return err
 	}
 	return nil
 }

@@ -13,7 +13,6 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
-	"github.com/belfryhq/belfry/admin/doctor"
 	"github.com/belfryhq/belfry/dev/dbtest"
 )
 
@@ -66,11 +65,11 @@ func TestStart_AServerThatCrashesIsUnreachable(t *testing.T) {
 	db := dbtest.New(t)
 	for words, start := range map[string]func(ctx context.Context, pool *pgxpool.Pool) error{
 		"to_regclass": func(ctx context.Context, pool *pgxpool.Pool) error {
-			_, err := doctor.SchemaVersion(ctx, pool)
+			_, err := SchemaVersion(ctx, pool)
 			return err
 		},
 		"FROM belfry.schema_migrations": func(ctx context.Context, pool *pgxpool.Pool) error {
-			_, err := doctor.SchemaVersion(ctx, pool)
+			_, err := SchemaVersion(ctx, pool)
 			return err
 		},
 		"belfry.names": func(ctx context.Context, pool *pgxpool.Pool) error {

@@ -19,11 +19,3 @@ SELECT s.name, s.value
                ('session_replication_role', current_setting('session_replication_role'), current_setting('session_replication_role') = 'replica'),
                ('search_path', current_setting('search_path'), array_position(current_schemas(false), 'pg_catalog') > 1)) s (name, value, unfit)
  WHERE s.unfit;
-
--- name: SchemaExists :one
--- Reports whether the database was ever migrated. Always one row.
-SELECT to_regclass('belfry.schema_migrations') IS NOT NULL;
-
--- name: SchemaVersion :one
--- Returns the newest applied migration, or 0 after all were undone. Always one row.
-SELECT coalesce(max(version_id), 0) FROM belfry.schema_migrations WHERE is_applied;

@@ -2,33 +2,30 @@ package node
 
 import (
 	"context"
-	"errors"
-	"fmt"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/belfryhq/belfry/internal/db"
 	"github.com/belfryhq/belfry/job"
 	"github.com/belfryhq/belfry/migrations"
 )
 
+// SchemaVersion returns the version of the newest migration in the database, or 0 if it has none. An outage
+// of the database is an error that is job.ErrUnreachable or job.ErrTooSlow.
+func SchemaVersion(ctx context.Context, pool *pgxpool.Pool) (int64, error) {
+	version, err := db.SchemaVersion(ctx, pool)
+	if err != nil {
+		return 0, job.TranslateOutage(err, job.ErrLocked)
+	}
+	return version, nil
+}
+
 // CheckSchema returns an error if the schema of the database is missing or of another version than this
 // belfry's.
 func CheckSchema(ctx context.Context, pool *pgxpool.Pool) error {
-	var exists bool
-	var version int64
-	err := pool.QueryRow(ctx, queries.schemaExists).Scan(&exists)
-	if err == nil && exists {
-		err = pool.QueryRow(ctx, queries.schemaVersion).Scan(&version)
-	}
+	version, err := SchemaVersion(ctx, pool)
 	if err != nil {
-		return job.TranslateOutage(fmt.Errorf("read the version of the schema: %w", err), job.ErrLocked)
+		return err
 	}
-	switch latest := migrations.Latest(); {
-	case version == 0:
-		return errors.New("this database has no belfry schema yet; create it with `belfry migrate up`")
-	case version != latest:
-		return fmt.Errorf(
-			"the schema is at version %d, this belfry needs %d; run `belfry migrate up`, or use the belfry of that schema", version, latest)
-	}
-	return nil
+	return migrations.Check(version)
 }

@@ -12,4 +12,4 @@ var sqlFiles embed.FS
 var queries = db.MustQueries[querySet](sqlFiles)
 
 // querySet has the statements of the .sql files.
-type querySet struct{ sessionStandard, sessionUnfit, schemaExists, schemaVersion string }
+type querySet struct{ sessionStandard, sessionUnfit string }

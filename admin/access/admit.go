@@ -48,7 +48,7 @@ func (a Admission) UserName() string { return providerPrefix + a.Name }
 func (s *Sessions) Admit(ctx context.Context, a Admission, address string) (o Opened, err error) {
 	who := pgx.StrictNamedArgs{"name": a.UserName(), "role": a.Role.String(), "identity": a.Identity, "reason": byProvider}
 	err = db.InTx(ctx, s.db, db.Options{Policies: true, Limit: tokenLimit}, func(ctx context.Context, tx pgx.Tx) error {
-		if _, err := tx.Exec(ctx, queries.requestForget, pgx.StrictNamedArgs{"who": providerPrefix, "key": a.State}); err != nil {
+		if err := (operation.Request{Who: providerPrefix, Key: a.State}).Expire(ctx, tx); err != nil {
 			return err
 		}
 		once, err := tx.Exec(ctx, queries.signInOnce, pgx.StrictNamedArgs{"state": a.State})

@@ -31,15 +31,6 @@ UPDATE belfry.tokens SET last_used_at = now()
               WHERE t.id = @id AND coalesce(t.last_used_at < now() - interval '1 minute', true)
                 FOR NO KEY UPDATE SKIP LOCKED);
 
--- name: RequestForget :exec
--- Deletes the request of @who and @key, and up to 100 others, if they are more than 24 hours old
--- (requests_pkey, requests_at_idx).
-DELETE FROM belfry.requests
- WHERE (who, key) IN (SELECT who, key FROM (SELECT who, key FROM belfry.requests
-                        WHERE at < now() - interval '24 hours' ORDER BY at LIMIT 100 FOR UPDATE SKIP LOCKED) old
-                       UNION ALL SELECT @who, @key)
-   AND at < now() - interval '24 hours';
-
 -- The users of the HTTP API, and their sessions.
 -- name: UserCreate :one
 -- Creates a user. A taken name violates users_pkey.

@@ -39,16 +39,7 @@ func newPeople(t *testing.T) *people {
 // do runs an operation with parameters, each a name and a text.
 func (p *people) do(t *testing.T, name string, params ...string) (any, error) {
 	t.Helper()
-	o := admintest.Operation(t, name)
-	in := o.NewInput()
-	for i := 0; i < len(params); i += 2 {
-		require.NoError(t, admintest.Set(t, o, in, params[i], params[i+1]))
-	}
-	out, err := o.Run(t.Context(), p.env, in)
-	if acted, is := out.(operation.Acted); is {
-		return acted.Result, err
-	}
-	return out, err
+	return admintest.Do(t, p.env, name, params...)
 }
 
 func (p *people) exec(t *testing.T, sql string, args ...any) {

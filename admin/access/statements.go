@@ -13,7 +13,7 @@ var queries = db.MustQueries[querySet](sqlFiles)
 
 // querySet has the statements of queries.sql.
 type querySet struct {
-	tokenCreate, tokenList, tokenRevoke, tokenFind, tokenUse, requestForget, userCreate, userList,
+	tokenCreate, tokenList, tokenRevoke, tokenFind, tokenUse, userCreate, userList,
 	userChange, userRemove, userPassword, userLink, userSignedIn, userLockedOut, userKnownFrom,
 	sessionOpen, sessionExchange, signInOnce, userMeet, userRole, sessionAdmit, userOfIdentity,
 	sessionDismiss, sessionPrune, sessionFind, sessionsPeek, sessionUse, sessionClose, sessionList,

@@ -19,22 +19,14 @@ import (
 // created makes a token through its operation.
 func created(t *testing.T, env *operation.Env, name, role string) access.NewToken {
 	t.Helper()
-	o := admintest.Operation(t, "tokens create")
-	in := o.NewInput()
-	require.NoError(t, admintest.Set(t, o, in, "name", name))
-	require.NoError(t, admintest.Set(t, o, in, "role", role))
-	require.NoError(t, admintest.Set(t, o, in, "reason", "because"))
-	out, err := o.Run(t.Context(), env, in)
+	out, err := admintest.Do(t, env, "tokens create", "name", name, "role", role, "reason", "because")
 	require.NoError(t, err)
-	return out.(operation.Acted).Result.(access.NewToken)
+	return out.(access.NewToken)
 }
 
 func revoked(t *testing.T, env *operation.Env, name string) error {
 	t.Helper()
-	o := admintest.Operation(t, "tokens revoke")
-	in := o.NewInput()
-	require.NoError(t, admintest.Set(t, o, in, "name", name))
-	_, err := o.Run(t.Context(), env, in)
+	_, err := admintest.Do(t, env, "tokens revoke", "name", name)
 	return err
 }
 

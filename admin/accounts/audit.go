@@ -47,12 +47,12 @@ func sumsOf(r Report) (list []AuditSum) {
 	return list
 }
 
-// Verdict is an error where the rows do not agree with the job's accounts.
+// Verdict returns an error with each difference between the rows and the job's counters.
 func (r JobAudit) Verdict() error {
 	if r.Agree || r.Moving {
 		return nil
 	}
-	return errors.New("the accounts of job " + text.Int(r.Job.ID) + " do not agree:\n  " + strings.Join(r.Disagreements, "\n  "))
+	return errors.New("the rows of job " + text.Int(r.Job.ID) + " differ from its counters:\n  " + strings.Join(r.Disagreements, "\n  "))
 }
 
 // line is one line about the sums.

@@ -32,7 +32,7 @@ func countsOf(r accounts.Report) counts {
 func (b *bundle) audit(t require.TestingT, id int64) (accounts.Report, []accounts.Entry) {
 	ctx := context.Background()
 	var list []accounts.Entry
-	report, err := accounts.Audit(ctx, b.DB.Pool, b.who, id, accounts.AuditOptions{PageKeys: 7, Each: func(e accounts.Entry) error {
+	report, err := accounts.Audit(ctx, b.DB.Pool, b.Channels, id, accounts.AuditOptions{PageKeys: 7, Each: func(e accounts.Entry) error {
 		list = append(list, e)
 		return nil
 	}})
@@ -57,7 +57,7 @@ func (b *bundle) run(t *testing.T) {
 	c := job.DefaultConfig()
 	c.Listen = false
 	c.Chunk.InitialRows, c.Chunk.MinRows, c.Chunk.MaxRows = 10, 10, 10
-	r, err := job.NewRunner(b.DB.Pool, c, outbox.Types(b.who))
+	r, err := job.NewRunner(b.DB.Pool, c, outbox.Types(b.Channels))
 	require.NoError(t, err)
 	_, err = r.RunDue(t.Context())
 	require.NoError(t, err)
@@ -70,7 +70,7 @@ func TestAudit_SaysOfEveryChannelWhatBecameOfIt(t *testing.T) {
 	b.Exec(t, `UPDATE belfry.channels SET active = false WHERE id BETWEEN 80 AND 83`) // one of the four on android
 	ids := make(map[string]int64)
 	for _, kind := range []string{outbox.TypeInbox, outbox.TypePush} {
-		id, err := b.jobs.Enqueue(t.Context(), job.Spec{Type: kind, Category: "operator_notice", Title: "x", Audience: channels.OnPlatforms("ios")})
+		id, err := b.Jobs.Enqueue(t.Context(), job.Spec{Type: kind, Category: "operator_notice", Title: "x", Audience: channels.OnPlatforms("ios")})
 		require.NoError(t, err)
 		ids[kind] = id
 	}
@@ -106,7 +106,7 @@ func TestAudit_SaysOfEveryChannelWhatBecameOfIt(t *testing.T) {
 	require.Equal(t, want, countsOf(report))
 	require.True(t, report.Agree, "%v", report.Disagreements)
 	for _, e := range list {
-		got, err := accounts.AuditChannel(t.Context(), b.DB.Pool, b.who, ids[outbox.TypeInbox], e.ChannelID)
+		got, err := accounts.AuditChannel(t.Context(), b.DB.Pool, b.Channels, ids[outbox.TypeInbox], e.ChannelID)
 		require.NoError(t, err)
 		require.Equal(t, e, got)
 	}
@@ -119,12 +119,12 @@ func TestAudit_SaysOfEveryChannelWhatBecameOfIt(t *testing.T) {
 	require.Contains(t, list, accounts.Entry{ChannelID: 89, Reason: outbox.ReasonWaiting, ChannelDeleted: true})
 	require.True(t, report.Agree, "%v", report.Disagreements)
 
-	one, err := accounts.AuditExternalID(t.Context(), b.DB.Pool, b.who, ids[outbox.TypePush], "u-13")
+	one, err := accounts.AuditExternalID(t.Context(), b.DB.Pool, b.Channels, ids[outbox.TypePush], "u-13")
 	require.NoError(t, err)
 	require.Equal(t, accounts.Entry{ChannelID: 13, Reason: outbox.ReasonWaiting, LeftSince: true}, one)
-	_, err = accounts.AuditExternalID(t.Context(), b.DB.Pool, b.who, ids[outbox.TypePush], "nobody")
+	_, err = accounts.AuditExternalID(t.Context(), b.DB.Pool, b.Channels, ids[outbox.TypePush], "nobody")
 	require.ErrorIs(t, err, channels.ErrNoChannel)
-	_, err = accounts.AuditChannel(t.Context(), b.DB.Pool, b.who, ids[outbox.TypePush], 1000)
+	_, err = accounts.AuditChannel(t.Context(), b.DB.Pool, b.Channels, ids[outbox.TypePush], 1000)
 	require.ErrorIs(t, err, channels.ErrNoChannel)
 }
 
@@ -137,7 +137,7 @@ func TestAudit_KnowsTheAudienceOfEachPart(t *testing.T) {
 	report, _ := b.audit(t, id)
 	require.Equal(t, counts{"held": 30, "not_reached": 30}, countsOf(report))
 
-	_, err := b.jobs.ResumeEdited(t.Context(), job.One(id), job.Changes{"audience": channels.OnPlatforms("android")}, ann)
+	_, err := b.Jobs.ResumeEdited(t.Context(), job.One(id), job.Changes{"audience": channels.OnPlatforms("android")}, ann)
 	require.NoError(t, err)
 	report, _ = b.audit(t, id)
 	require.Equal(t, counts{"pending": 30, "not_reached": 10, "out_of_audience": 20}, countsOf(report))
@@ -156,7 +156,7 @@ func TestAudit_NamesTheRevisionThatWasSent(t *testing.T) {
 	b.Exec(t, `UPDATE belfry.messages SET revision = CASE channel_id WHEN 2 THEN 1 WHEN 4 THEN 2 END, receipt = CASE channel_id WHEN 4 THEN 'r' END WHERE job_id = $1`, id)
 	revisions := func() (list []any) {
 		for channel := range int64(4) {
-			e, err := accounts.AuditChannel(t.Context(), b.DB.Pool, b.who, id, channel+1)
+			e, err := accounts.AuditChannel(t.Context(), b.DB.Pool, b.Channels, id, channel+1)
 			require.NoError(t, err)
 			if e.Revision == nil {
 				list = append(list, nil)
@@ -217,7 +217,7 @@ func TestAudit_ListsSkippedChannelsThatAreGone(t *testing.T) {
 	require.Contains(t, list, accounts.Entry{ChannelID: 5, Reason: outbox.ReasonSkipped, Error: "bad row 5"})
 	gone := accounts.Entry{ChannelID: 9, Reason: outbox.ReasonSkipped, ChannelDeleted: true, Error: "bad row 9"}
 	require.Contains(t, list, gone)
-	got, err := accounts.AuditChannel(t.Context(), b.DB.Pool, b.who, id, 9)
+	got, err := accounts.AuditChannel(t.Context(), b.DB.Pool, b.Channels, id, 9)
 	require.NoError(t, err)
 	require.Equal(t, gone, got)
 }
@@ -231,16 +231,16 @@ func TestAudit_WalksTheUsersOwnRelation(t *testing.T) {
 	b.Exec(t, `INSERT INTO people SELECT g, 'p-' || g, CASE WHEN g % 2 = 0 THEN 'ios' ELSE 'web' END, g % 10 = 0 FROM generate_series(1, 40) g`)
 	b.Exec(t, `CREATE VIEW who AS SELECT uid AS id, name AS external_id, os AS platform, NOT off AS active FROM people`)
 	var err error
-	b.who, err = channels.New(channels.Config{Relation: "who"})
+	b.Channels, err = channels.New(channels.Config{Relation: "who"})
 	require.NoError(t, err)
-	id, err := b.jobs.Enqueue(t.Context(), job.Spec{Type: outbox.TypePush, Category: "operator_notice", Title: "x", Audience: channels.OnPlatforms("ios")})
+	id, err := b.Jobs.Enqueue(t.Context(), job.Spec{Type: outbox.TypePush, Category: "operator_notice", Title: "x", Audience: channels.OnPlatforms("ios")})
 	require.NoError(t, err)
 	b.run(t)
 	b.Exec(t, `UPDATE people SET os = 'ios' WHERE uid = 7`)
 	report, _ := b.audit(t, id)
 	require.Equal(t, counts{"pending": 16, "inactive": 4, "out_of_audience": 19, "joined_since": 1}, countsOf(report))
 	require.True(t, report.Agree, "%v", report.Disagreements)
-	e, err := accounts.AuditExternalID(t.Context(), b.DB.Pool, b.who, id, "p-7")
+	e, err := accounts.AuditExternalID(t.Context(), b.DB.Pool, b.Channels, id, "p-7")
 	require.NoError(t, err)
 	require.Equal(t, accounts.Entry{ChannelID: 7, Reason: outbox.ReasonJoinedSince}, e)
 }
@@ -248,21 +248,21 @@ func TestAudit_WalksTheUsersOwnRelation(t *testing.T) {
 func TestAudit_RefusesWhatItCannotTell(t *testing.T) {
 	t.Parallel()
 	b := setup(t, 5)
-	_, err := accounts.Audit(t.Context(), b.DB.Pool, b.who, 99, accounts.AuditOptions{})
+	_, err := accounts.Audit(t.Context(), b.DB.Pool, b.Channels, 99, accounts.AuditOptions{})
 	require.ErrorIs(t, err, job.ErrNotFound)
 	b.Exec(t, `INSERT INTO belfry.job_types (name) VALUES ('letter')`)
 	id := b.Rest(t, "letter", 5, job.Processed)
-	_, err = accounts.Audit(t.Context(), b.DB.Pool, b.who, id, accounts.AuditOptions{})
+	_, err = accounts.Audit(t.Context(), b.DB.Pool, b.Channels, id, accounts.AuditOptions{})
 	var other *accounts.AuditTypeError
 	require.ErrorAs(t, err, &other)
 	require.EqualError(t, other, "job 1 is of type letter; types that can be audited: inbox, push")
 	id = b.Rest(t, outbox.TypePush, 5, job.Processed)
 	b.Exec(t, `UPDATE belfry.jobs SET retention_at = now() WHERE id = $1`, id)
-	report, err := accounts.Audit(t.Context(), b.DB.Pool, b.who, id, accounts.AuditOptions{})
+	report, err := accounts.Audit(t.Context(), b.DB.Pool, b.Channels, id, accounts.AuditOptions{})
 	require.ErrorIs(t, err, accounts.ErrPruned)
 	require.EqualValues(t, 5, report.Job.RowsWritten)
 	stop := errors.New("enough")
-	_, err = accounts.Audit(t.Context(), b.DB.Pool, b.who, b.Rest(t, outbox.TypePush, 5, job.Processed), accounts.AuditOptions{Each: func(accounts.Entry) error { return stop }})
+	_, err = accounts.Audit(t.Context(), b.DB.Pool, b.Channels, b.Rest(t, outbox.TypePush, 5, job.Processed), accounts.AuditOptions{Each: func(accounts.Entry) error { return stop }})
 	require.ErrorIs(t, err, stop)
 }
 
@@ -270,14 +270,14 @@ func TestAudit_RefusesWhatItCannotTell(t *testing.T) {
 func TestAudit_OfAJobThatIsNotDone(t *testing.T) {
 	t.Parallel()
 	b := setup(t, 30)
-	id, err := b.jobs.Enqueue(t.Context(), job.Spec{Type: outbox.TypeInbox, Category: "operator_notice", Title: "x"})
+	id, err := b.Jobs.Enqueue(t.Context(), job.Spec{Type: outbox.TypeInbox, Category: "operator_notice", Title: "x"})
 	require.NoError(t, err)
 	report, _ := b.audit(t, id)
 	require.Equal(t, counts{"not_reached": 30}, countsOf(report))
 	require.True(t, report.Agree)
 	require.False(t, report.Moving)
 	ran := false
-	report, err = accounts.Audit(t.Context(), b.DB.Pool, b.who, id, accounts.AuditOptions{PageKeys: 10, Observe: func(p accounts.AuditProgress) {
+	report, err = accounts.Audit(t.Context(), b.DB.Pool, b.Channels, id, accounts.AuditOptions{PageKeys: 10, Observe: func(p accounts.AuditProgress) {
 		if !ran {
 			require.EqualValues(t, 10, p.Channels)
 			b.run(t)
@@ -296,7 +296,7 @@ func TestLong_AuditNeedsTheSameMemoryForAnySize(t *testing.T) { //nolint:paralle
 	b := setup(t, 60000)
 	id := b.Rest(t, outbox.TypePush, 60000, job.Processed)
 	var heaps []uint64
-	report, err := accounts.Audit(t.Context(), b.DB.Pool, b.who, id, accounts.AuditOptions{PageKeys: 1000, Observe: func(accounts.AuditProgress) {
+	report, err := accounts.Audit(t.Context(), b.DB.Pool, b.Channels, id, accounts.AuditOptions{PageKeys: 1000, Observe: func(accounts.AuditProgress) {
 		var m runtime.MemStats
 		runtime.GC()
 		runtime.ReadMemStats(&m)

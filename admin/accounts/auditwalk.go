@@ -177,11 +177,13 @@ func (a *audit) read(ctx context.Context, inspection *channels.Inspection, after
 }
 
 func (a *audit) rows(ctx context.Context, tx pgx.Tx, after, bound int64, limit int) ([]row, error) {
-	statement := queries.messageSlice
-	if a.report.Job.Type == outbox.TypeInbox {
-		statement = queries.notificationSlice
+	read := func(ctx context.Context, tx pgx.Tx, args pgx.StrictNamedArgs) (pgx.Rows, error) {
+		return tx.Query(ctx, queries.messageSlice, args)
 	}
-	rows, err := tx.Query(ctx, statement, pgx.StrictNamedArgs{"job_id": a.report.Job.ID, "after": after, "bound": bound, "keys": limit})
+	if a.report.Job.Type == outbox.TypeInbox {
+		read = delivery.NotificationSlice
+	}
+	rows, err := read(ctx, tx, pgx.StrictNamedArgs{"job_id": a.report.Job.ID, "after": after, "bound": bound, "keys": limit})
 	if err != nil {
 		return nil, err
 	}

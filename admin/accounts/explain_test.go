@@ -32,7 +32,6 @@ func TestLong_QueriesOfAnAuditKeepTheirPlans(t *testing.T) {
 	slice := pgx.StrictNamedArgs{"job_id": ids[1], "after": int64(2000), "keys": 1000, "bound": int64(9000)}
 	var out strings.Builder
 	b.explain(t, &out, "MessageSlice", slice)
-	b.explain(t, &out, "NotificationSlice", slice)
 	b.explain(t, &out, "SkipsOf", pgx.StrictNamedArgs{"job_id": ids[1], "keys": []string{"1", "2"}})
 	for _, table := range []string{"notifications", "messages"} {
 		require.NotContains(t, out.String(), "Seq Scan on "+table)

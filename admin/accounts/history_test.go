@@ -20,7 +20,7 @@ func (b *bundle) history(t *testing.T, channel, limit int) (first accounts.Histo
 	t.Helper()
 	for o, pages := (accounts.HistoryOptions{Limit: limit}), 0; ; pages++ {
 		require.Less(t, pages, 100)
-		h, err := accounts.ReadHistory(t.Context(), b.DB.Pool, b.who, int64(channel), "u-"+strconv.Itoa(channel), o)
+		h, err := accounts.ReadHistory(t.Context(), b.DB.Pool, b.Channels, int64(channel), "u-"+strconv.Itoa(channel), o)
 		require.NoError(t, err)
 		require.LessOrEqual(t, len(h.Lines), limit)
 		if pages == 0 {
@@ -44,7 +44,7 @@ func TestLong_HistorySaysWhatAuditsSay(t *testing.T) {
 	audiences := []channels.Audience{channels.Everyone(), channels.OnPlatforms("android"), channels.WithIDs(3, 4, 9), channels.WithExternalIDs("u-4", "u-6"), channels.InSegment("beta")}
 	for _, kind := range []string{outbox.TypeInbox, outbox.TypePush} {
 		for _, a := range audiences {
-			_, err := b.jobs.Enqueue(t.Context(), job.Spec{Type: kind, Category: "operator_notice", Title: "x", Audience: a})
+			_, err := b.Jobs.Enqueue(t.Context(), job.Spec{Type: kind, Category: "operator_notice", Title: "x", Audience: a})
 			require.NoError(t, err)
 		}
 	}
@@ -54,9 +54,9 @@ func TestLong_HistorySaysWhatAuditsSay(t *testing.T) {
 	b.Exec(t, `UPDATE belfry.messages SET last_error = 'no such token' WHERE status = 'DEAD'`)
 	held := b.Rest(t, outbox.TypePush, 4, job.Aborted)
 	b.Exec(t, `UPDATE belfry.jobs SET bound = '20' WHERE id = $1`, held)
-	_, err := b.jobs.ResumeEdited(t.Context(), job.One(held), job.Changes{"audience": channels.OnPlatforms("android")}, ann)
+	_, err := b.Jobs.ResumeEdited(t.Context(), job.One(held), job.Changes{"audience": channels.OnPlatforms("android")}, ann)
 	require.NoError(t, err)
-	_, err = b.jobs.Abort(t.Context(), job.One(held), ann)
+	_, err = b.Jobs.Abort(t.Context(), job.One(held), ann)
 	require.NoError(t, err)
 	b.Exec(t, `INSERT INTO belfry.job_skips (job_id, key, after, error, sqlstate) VALUES ($1, '7', '6', 'too long', '22001')`, done)
 	b.Exec(t, `UPDATE belfry.notifications SET read_at = now() WHERE channel_id = 3 AND job_id = 1`)
@@ -75,7 +75,7 @@ func TestLong_HistorySaysWhatAuditsSay(t *testing.T) {
 		}
 		require.Len(t, got, len(all), "each job once")
 		for id := int64(1); id <= held; id++ {
-			want, err := accounts.AuditChannel(t.Context(), b.DB.Pool, b.who, id, int64(channel))
+			want, err := accounts.AuditChannel(t.Context(), b.DB.Pool, b.Channels, id, int64(channel))
 			if channel == 6 && err != nil {
 				require.ErrorIs(t, err, channels.ErrNoChannel)
 				require.NotContains(t, got, id)
@@ -107,7 +107,7 @@ func TestHistory_IsPagedByTime(t *testing.T) {
 	want = append(want, want[len(want)-1]-1, want[len(want)-1]-2)
 	b.Exec(t, `SELECT belfry.send(4, 'activity', 'of another')`)
 	for _, a := range []channels.Audience{channels.WithIDs(3), channels.WithIDs(4)} {
-		_, err := b.jobs.Enqueue(t.Context(), job.Spec{Type: outbox.TypeInbox, Category: "operator_notice", Title: "later", Audience: a})
+		_, err := b.Jobs.Enqueue(t.Context(), job.Spec{Type: outbox.TypeInbox, Category: "operator_notice", Title: "later", Audience: a})
 		require.NoError(t, err)
 	}
 	for _, limit := range []int{1, 2, 5, 23, 50} {
@@ -143,7 +143,7 @@ func TestHistory_OfWhatIsNotKnown(t *testing.T) {
 	require.Equal(t, "push", all[1].Medium)
 	require.Equal(t, "fcm", all[1].Sender)
 	require.NotNil(t, all[1].SentAt)
-	h, err := accounts.ReadHistory(t.Context(), b.DB.Pool, b.who, 99, "", accounts.HistoryOptions{Limit: 10})
+	h, err := accounts.ReadHistory(t.Context(), b.DB.Pool, b.Channels, 99, "", accounts.HistoryOptions{Limit: 10})
 	require.NoError(t, err)
 	require.True(t, h.Gone)
 }

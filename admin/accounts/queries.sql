@@ -8,28 +8,6 @@ SELECT m.channel_id, m.status, coalesce(m.last_error, ''), coalesce(m.reason, ''
  ORDER BY m.channel_id
  LIMIT @keys;
 
--- name: NotificationSlice :many
--- The next @keys channels with any notification after @after, up to @bound, in key
--- order, and of each the row of this job, if it has one (notifications_pkey, two
--- descents a channel). The state is NULL where it has none.
-WITH RECURSIVE walk (channel_id, n) AS (
-    (SELECT f.channel_id, 1 FROM belfry.notifications f
-      WHERE f.channel_id > @after::bigint AND f.channel_id <= @bound::bigint
-      ORDER BY f.channel_id LIMIT 1)
-    UNION ALL
-    SELECT x.channel_id, w.n + 1
-      FROM walk w
-     CROSS JOIN LATERAL (SELECT f.channel_id FROM belfry.notifications f
-                          WHERE f.channel_id > w.channel_id AND f.channel_id <= @bound::bigint
-                          ORDER BY f.channel_id LIMIT 1) x
-     WHERE w.n < @keys
-)
-SELECT w.channel_id, m.state, '', '', false, NULL::integer
-  FROM walk w
-  LEFT JOIN LATERAL (SELECT CASE WHEN f.withdrawn_at IS NOT NULL THEN 'withdrawn' WHEN f.read_at IS NOT NULL THEN 'read' ELSE 'unread' END AS state
-                       FROM belfry.notifications f
-                      WHERE f.channel_id = w.channel_id AND f.job_id = @job_id LIMIT 1) m ON true;
-
 -- name: SkipsOf :many
 -- Those of @keys that a job skipped, and why (job_skips_pkey).
 SELECT s.key::bigint, s.error

@@ -168,7 +168,7 @@ func TestDeadErrors_AgreesWithTheList(t *testing.T) {
 func BenchmarkDeadErrors(b *testing.B) {
 	const letters = 200_000
 	db := dbtest.NewOn(b, dbtest.NewServer(b, true))
-	bench := &bundle{Database: &outboxtest.Database{DB: db}, jobs: job.NewStore(db.Pool)}
+	bench := &bundle{&outboxtest.Stores{Database: &outboxtest.Database{DB: db}, Jobs: job.NewStore(db.Pool)}}
 	for range 4 {
 		bench.States(b, bench.Rest(b, outbox.TypePush, letters*10/4, job.Processed), "SENT")
 	}

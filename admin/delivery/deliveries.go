@@ -160,9 +160,16 @@ func (c *Counts) of(s outbox.Status) *int64 {
 	return &c.Cancelled
 }
 
+// NotificationSlice reads the next keys channels with notifications after one id, up to bound. Its rows have
+// the columns of a slice of messages: the channel's id, the state of the job's notification or NULL, and four
+// constants. args are job_id, after, bound and keys.
+func NotificationSlice(ctx context.Context, tx pgx.Tx, args pgx.StrictNamedArgs) (pgx.Rows, error) {
+	return tx.Query(ctx, queries.notificationSlice, args)
+}
+
 func notificationCounts(ctx context.Context, tx pgx.Tx, c *Counts, args pgx.StrictNamedArgs, high int64) (last *int64, err error) {
 	args["bound"] = high
-	rows, err := tx.Query(ctx, queries.notificationSlice, args)
+	rows, err := NotificationSlice(ctx, tx, args)
 	if err != nil {
 		return nil, err
 	}

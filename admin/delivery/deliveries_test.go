@@ -117,7 +117,7 @@ func TestDeliveries_EndWithTheirTime(t *testing.T) {
 
 func (b *bundle) audited(t *testing.T, id int64) accounts.Report {
 	t.Helper()
-	report, err := accounts.Audit(t.Context(), b.DB.Pool, b.who, id, accounts.AuditOptions{})
+	report, err := accounts.Audit(t.Context(), b.DB.Pool, b.Channels, id, accounts.AuditOptions{})
 	require.NoError(t, err)
 	return report
 }

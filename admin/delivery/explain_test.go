@@ -42,6 +42,7 @@ func TestLong_QueriesOfStepsKeepTheirPlans(t *testing.T) {
 	var out strings.Builder
 	b.explain(t, &out, "MessageRecall", step(bound))
 	b.explain(t, &out, "NotificationRecall", step(bound))
+	b.explain(t, &out, "NotificationSlice", step(bound))
 	b.explain(t, &out, "DeliveryCounts", step(pgx.StrictNamedArgs{"seconds": int64(60)}))
 	b.explain(t, &out, "UnsentAhead", pgx.StrictNamedArgs{"id": ids[7], "limit": 20})
 	for _, table := range []string{"notifications", "messages", "activities", "job_events", "job_revisions"} {
@@ -60,7 +61,7 @@ func TestLong_SenderStatesKeepsItsPlanBesideRelays(t *testing.T) {
 		if name != "stale" { // nothing is compiled there: that takes a thousand times as long
 			return
 		}
-		b := &bundle{Database: d}
+		b := &bundle{&outboxtest.Stores{Database: d}}
 		b.Compiles(t)
 		var out strings.Builder
 		outboxtest.Plan(t, b.DB.Pool, &out, "SenderStates", "EXPLAIN (ANALYZE) "+delivery.Statement("SenderStates"), pgx.StrictNamedArgs{"name": "", "seconds": 10.0})

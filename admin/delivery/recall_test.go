@@ -18,7 +18,7 @@ import (
 // recallEvents are the numbers before and after of a job's recall events.
 func (b *bundle) recallEvents(t *testing.T, id int64) (numbers [][2]int64) {
 	t.Helper()
-	events, err := b.jobs.Events(t.Context(), id, 0, 0)
+	events, err := b.Jobs.Events(t.Context(), id, 0, 0)
 	require.NoError(t, err)
 	for _, e := range events {
 		if e.Kind != job.EventRecalled {
@@ -228,7 +228,7 @@ func TestRecall_StaysWhenTheJobIsResumed(t *testing.T) {
 	id := b.Rest(t, outbox.TypePush, 10, job.Aborted)
 	_, err := delivery.Recall(t.Context(), b.DB.Pool, id, ann, nil)
 	require.NoError(t, err)
-	_, err = b.jobs.Resume(t.Context(), job.One(id), ann)
+	_, err = b.Jobs.Resume(t.Context(), job.One(id), ann)
 	require.NoError(t, err)
 	b.Exec(t, `INSERT INTO belfry.messages (job_id, channel_id, next_attempt_at) VALUES ($1, 11, now())`, id)
 	rows, err := b.DB.Pool.Query(t.Context(), `SELECT channel_id FROM belfry.sendable_messages`)

@@ -73,7 +73,7 @@ func TestSenders_AreSetPausedAndResumed(t *testing.T) {
 	}
 	_, err = delivery.ResumeSender(t.Context(), b.DB.Pool, "never", alive, job.Act{})
 	require.NoError(t, err)
-	events, err := b.jobs.ControlEvents(context.Background(), delivery.SubjectSender, "", 0, 0)
+	events, err := b.Jobs.ControlEvents(context.Background(), delivery.SubjectSender, "", 0, 0)
 	require.NoError(t, err)
 	var kinds []string
 	for _, e := range events {

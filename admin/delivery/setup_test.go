@@ -6,7 +6,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/belfryhq/belfry/channels"
 	"github.com/belfryhq/belfry/dev/dbtest"
 	"github.com/belfryhq/belfry/dev/outboxtest"
 	"github.com/belfryhq/belfry/job"
@@ -19,15 +18,10 @@ var (
 
 func TestMain(m *testing.M) { dbtest.Main(m) }
 
-// bundle is one test's database.
-type bundle struct {
-	*outboxtest.Database
+// bundle is the database of one test.
+type bundle struct{ *outboxtest.Stores }
 
-	jobs *job.Store
-	who  *channels.Store
-}
-
-// setup makes n channels with the ids 1 to n, made and changed a day ago.
+// setup returns a database with n old channels, whose ids are 1 to n.
 func setup(t *testing.T, n int) *bundle {
 	t.Helper()
 	return setupOn(t, dbtest.Reused(t, 4), n)
@@ -35,11 +29,7 @@ func setup(t *testing.T, n int) *bundle {
 
 func setupOn(t *testing.T, db *dbtest.DB, n int) *bundle {
 	t.Helper()
-	who, err := channels.New(channels.DefaultConfig())
-	require.NoError(t, err)
-	b := &bundle{Database: &outboxtest.Database{DB: db}, jobs: job.NewStore(db.Pool), who: who}
-	b.OldChannels(t, n)
-	return b
+	return &bundle{outboxtest.NewStores(t, db, n)}
 }
 
 // one reads a single value.

@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/belfryhq/belfry/admin/operation"
+	"github.com/belfryhq/belfry/internal/db"
 	"github.com/belfryhq/belfry/internal/errkind"
 	"github.com/belfryhq/belfry/internal/text"
 	"github.com/belfryhq/belfry/migrations"
@@ -217,13 +218,13 @@ func (d *doctor) checkSearchPath(ctx context.Context, check string) error {
 // checkSchema reports whether the tables can be read.
 func (d *doctor) checkSchema(ctx context.Context) bool {
 	const check = "schema"
-	have, err := SchemaVersion(ctx, d.Reads())
+	have, err := db.SchemaVersion(ctx, d.Reads())
 	if err == nil && have < migrations.Latest() && d.Setup.Private {
 		d.warn(check, "", "version %d of %d; the next command that needs it migrates the private server", have, migrations.Latest())
 		return false
 	}
 	if err == nil {
-		err = SchemaProblem(have, migrations.Latest())
+		err = migrations.Check(have)
 	}
 	if err != nil {
 		remedy := text.Line{}

@@ -9,15 +9,7 @@ SELECT clock_timestamp() AS at, current_setting('server_version') AS server, pg_
        coalesce((SELECT jsonb_object_agg(k.transport, k.n) FROM (SELECT r.transport, count(*) AS n FROM belfry.relays r
                   WHERE r.heartbeat_at > clock_timestamp() - make_interval(secs => @seconds) GROUP BY r.transport) k), '{}') AS relays;
 
--- The statements of the doctor, and the schema's version.
--- name: SchemaExists :one
--- Whether the database was ever migrated. Always one row.
-SELECT to_regclass('belfry.schema_migrations') IS NOT NULL;
-
--- name: SchemaVersion :one
--- The newest migration applied, or 0 if all were undone. Always one row. It needs SELECT on the table.
-SELECT coalesce(max(version_id), 0) FROM belfry.schema_migrations WHERE is_applied;
-
+-- The statements of the doctor.
 -- name: DoctorServer :one
 -- Version, role and durability of the server. Always one row.
 SELECT current_setting('server_version_num')::int                  AS version_number,

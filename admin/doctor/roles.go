@@ -8,6 +8,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/belfryhq/belfry/internal/db"
 	"github.com/belfryhq/belfry/internal/errkind"
 	"github.com/belfryhq/belfry/internal/text"
 )
@@ -32,7 +33,7 @@ func (d *doctor) enqueuesOnly(ctx context.Context) bool {
 	if slices.ContainsFunc(d.profiles, func(p *profile) bool { return p.name != "enqueue" }) {
 		return false
 	}
-	if _, err := SchemaVersion(ctx, d.Reads()); err == nil || errkind.Of(err) != errkind.Forbidden {
+	if _, err := db.SchemaVersion(ctx, d.Reads()); err == nil || errkind.Of(err) != errkind.Forbidden {
 		return false
 	}
 	if len(d.profiles) == 0 {

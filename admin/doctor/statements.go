@@ -13,6 +13,6 @@ var queries = db.MustQueries[querySet](sqlFiles)
 
 // querySet has the statements of queries.sql.
 type querySet struct {
-	healthRead, schemaExists, schemaVersion, doctorServer, doctorSecured, doctorCreators, doctorPrivileges, doctorWrites,
+	healthRead, doctorServer, doctorSecured, doctorCreators, doctorPrivileges, doctorWrites,
 	doctorStale, doctorOverdue, doctorAwaiting, doctorStatistics, doctorUnsent, doctorNames string
 }

@@ -120,28 +120,6 @@ func (p Param) JSON(in any, o Operation) (json.RawMessage, error) {
 	return raw, nil
 }
 
-// Texts is the value of an argument or a flag as texts that Set takes, one after the other;
-// none where it is that of a new input.
-func (p Param) Texts(in any, o Operation) ([]string, error) {
-	raw, err := p.JSON(in, o)
-	if raw == nil || err != nil {
-		return nil, err
-	}
-	items := []json.RawMessage{raw}
-	if raw[0] == '[' {
-		if err := json.Unmarshal(raw, &items); err != nil {
-			return nil, fmt.Errorf("%s: %w", p.Name, err)
-		}
-	}
-	texts := make([]string, len(items))
-	for i, item := range items {
-		if json.Unmarshal(item, &texts[i]) != nil { // a number, a switch, an object
-			texts[i] = string(item)
-		}
-	}
-	return texts, nil
-}
-
 // SetJSON understands a value of JSON as the parameter's. The error says what is allowed.
 func (p Param) SetJSON(in any, raw json.RawMessage) error {
 	if halved(raw) {

@@ -1,6 +1,6 @@
--- name: RequestForget :exec
--- Deletes the request of @who and @key if it is over 24 hours old, and some others that are
--- (requests_pkey, requests_at_idx). Zero rows: there is none.
+-- name: RequestExpire :exec
+-- Deletes the request of @who and @key, and up to 100 others, if they are more than 24 hours old
+-- (requests_pkey, requests_at_idx).
 DELETE FROM belfry.requests
  WHERE (who, key) IN (SELECT who, key FROM (SELECT who, key FROM belfry.requests
                         WHERE at < now() - interval '24 hours' ORDER BY at LIMIT 100 FOR UPDATE SKIP LOCKED) old

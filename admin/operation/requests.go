@@ -44,7 +44,7 @@ type RequestState struct {
 // within is how long the act may take.
 func (r Request) Begin(ctx context.Context, pool *pgxpool.Pool, within time.Duration) (s RequestState, err error) {
 	err = db.InTx(ctx, pool, db.Options{Policies: true, Limit: requestLimit}, func(ctx context.Context, tx pgx.Tx) error {
-		if _, err := tx.Exec(ctx, queries.requestForget, r.args(nil)); err != nil {
+		if err := r.Expire(ctx, tx); err != nil {
 			return err
 		}
 		tag, err := tx.Exec(ctx, queries.requestBegin, r.args(pgx.StrictNamedArgs{"fingerprint": r.Fingerprint[:], "seconds": within.Seconds()}))
@@ -65,6 +65,12 @@ func (r Request) Begin(ctx context.Context, pool *pgxpool.Pool, within time.Dura
 		return RequestState{}, fmt.Errorf("the key of a request: %w", err)
 	}
 	return s, nil
+}
+
+// Expire deletes the stored request of the key, and up to 100 others, if they are more than 24 hours old.
+func (r Request) Expire(ctx context.Context, tx pgx.Tx) error {
+	_, err := tx.Exec(ctx, queries.requestExpire, r.args(nil))
+	return err
 }
 
 // Answer keeps what was answered; nil: the answer is not kept, only its status.

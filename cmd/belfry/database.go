@@ -8,8 +8,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/belfryhq/belfry/admin/doctor"
-
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -256,7 +254,7 @@ func (d *database) ensureSchema(ctx context.Context, need schemaNeed) error {
 	}
 	checking, cancel := context.WithTimeout(ctx, statementDeadline)
 	defer cancel()
-	version, err := doctor.SchemaVersion(checking, d.Pool)
+	version, err := node.SchemaVersion(checking, d.Pool)
 	if err != nil {
 		return err
 	}
@@ -264,7 +262,7 @@ func (d *database) ensureSchema(ctx context.Context, need schemaNeed) error {
 		_, err := migrations.Up(ctx, d.DSN) // the migrations have their own deadline
 		return err
 	}
-	return doctor.SchemaProblem(version, migrations.Latest())
+	return migrations.Check(version)
 }
 
 // unreachableError reports a failed connection, its address and the remedies.

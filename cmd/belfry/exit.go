@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/belfryhq/belfry/admin/doctor"
 	"github.com/belfryhq/belfry/admin/operation"
 
 	"github.com/jackc/pgx/v5/pgconn"
@@ -41,7 +40,7 @@ var exitCodes = []struct {
 	meaning string
 }{
 	{codeDone, "done. run: everything it ran was PROCESSED, or nothing was due; a job that EXPIRED and a lane that is paused are said and no failure. daemon and relay: stopped by a signal."},
-	{codeFailure, "failure. run: a job FAILED, or it was interrupted before everything due was done; the job is handed back and the next run goes on from its cursor; or a schedule could not be taken over or fired. doctor: a check failed. jobs audit: the accounts do not agree."},
+	{codeFailure, "failure. run: a job FAILED, or it was interrupted before everything due was done; the job is handed back and the next run goes on from its cursor; or a schedule could not be taken over or fired. doctor: a check failed. jobs audit: the rows of a job differ from the job's counters."},
 	{codeUsage, "usage: a flag, an argument or a value given with one is wrong. Nothing was done."},
 	{codeAborted, "run: a job it ran was aborted by an operator. run --deliver: or it aborted a job, because a sender failed too many of its messages in a row (abort_after)."},
 	{codeUnavailable, "the database is unreachable, refuses connections, or is a standby and the command writes. Trying again may help. abort: with abort.cache the job may be flagged there all the same, which the message says; repeat it to have it recorded. transport: the carrier does not answer. daemon and relay: another process listens where metrics.listen says; daemon and serve: where api.listen says."},
@@ -94,7 +93,7 @@ func codeOf(err error) code {
 			return codeUsage
 		}
 		return codeConfiguration
-	case loginRefused(err), errors.Is(err, doctor.ErrSchema), errors.Is(err, migrations.ErrNewer), errors.As(err, new(*node.ConfigError)),
+	case loginRefused(err), errors.Is(err, migrations.ErrOlder), errors.Is(err, migrations.ErrNewer), errors.As(err, new(*node.ConfigError)),
 		errors.As(err, new(*node.UnfitError)), errors.Is(err, db.ErrStatementPooling):
 		return codeConfiguration
 	case errors.Is(err, pgserver.ErrNotInstalled), errors.As(err, new(*node.BusyError)), node.Unreachable(err):

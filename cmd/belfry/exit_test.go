@@ -10,8 +10,6 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/belfryhq/belfry/admin/doctor"
-
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/stretchr/testify/require"
 
@@ -52,9 +50,9 @@ func TestCodeOf(t *testing.T) {
 		{server("42P01"), codeFailure},
 		{&exitError{codeUnavailable, context.Canceled}, codeFailure},
 		{&unreachableError{err: errors.New("refused")}, codeUnavailable},
-		{doctor.SchemaProblem(0, 6), codeConfiguration},
-		{doctor.SchemaProblem(5, 6), codeConfiguration},
-		{doctor.SchemaProblem(7, 6), codeConfiguration},
+		{migrations.Check(0), codeConfiguration},
+		{migrations.Check(migrations.Latest() - 1), codeConfiguration},
+		{migrations.Check(migrations.Latest() + 1), codeConfiguration},
 	} {
 		require.Equal(t, c.want, codeOf(c.err), "%v", c.err)
 	}

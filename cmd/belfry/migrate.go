@@ -7,8 +7,6 @@ import (
 	"reflect"
 	"time"
 
-	"github.com/belfryhq/belfry/admin/doctor"
-
 	"github.com/spf13/cobra"
 
 	"github.com/belfryhq/belfry/internal/config"
@@ -136,7 +134,7 @@ func runMigrateDown(ctx context.Context, o *migrateOptions) error {
 		if err != nil {
 			return err
 		}
-		version, err := doctor.SchemaVersion(ctx, db.Pool)
+		version, err := node.SchemaVersion(ctx, db.Pool)
 		if err != nil {
 			return err
 		}

@@ -143,6 +143,17 @@ func (d *Desk) Input(name string, given ...string) (operation.Operation, any) {
 	return o, in
 }
 
+// Do runs an operation with pairs of a parameter and its text. It returns the result without its receipt.
+func Do(t *testing.T, env *operation.Env, name string, given ...string) (any, error) {
+	t.Helper()
+	o, in := (&Desk{T: t}).Input(name, given...)
+	out, err := o.Run(t.Context(), env, in)
+	if acted, is := out.(operation.Acted); is {
+		return acted.Result, err
+	}
+	return out, err
+}
+
 // Run runs an operation.
 func (d *Desk) Run(name string, given ...string) error {
 	d.T.Helper()

@@ -47,3 +47,11 @@ SELECT DISTINCT coalesce(a.pid, 0) AS pid, coalesce(a.usename::text, '') AS role
   LEFT JOIN pg_stat_activity a ON a.pid = l.pid
  WHERE @name = '' OR to_jsonb(t) ->> 'name' = @name
  ORDER BY 1;
+
+-- name: SchemaExists :one
+-- Whether the database was ever migrated. Always one row.
+SELECT to_regclass('belfry.schema_migrations') IS NOT NULL;
+
+-- name: SchemaVersion :one
+-- The newest applied migration, or 0 after all were undone. Always one row. It needs SELECT on the table.
+SELECT coalesce(max(version_id), 0) FROM belfry.schema_migrations WHERE is_applied;

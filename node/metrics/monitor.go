@@ -7,8 +7,6 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/belfryhq/belfry/admin/doctor"
-
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/rs/zerolog"
 
@@ -103,7 +101,7 @@ func (m *Monitor) Poll(p node.Polled) []func(context.Context) error {
 	failing := false
 	poller := m.metrics.Poller(m.every, m.health, func(ctx context.Context) (problem string, err error) {
 		began := time.Now()
-		version, err := doctor.SchemaVersion(ctx, p.Pool)
+		version, err := node.SchemaVersion(ctx, p.Pool)
 		if errors.Is(context.Cause(ctx), context.Canceled) {
 			return "", err // the process stops
 		}
@@ -113,7 +111,7 @@ func (m *Monitor) Poll(p node.Polled) []func(context.Context) error {
 		if failing = err != nil; failing {
 			return "", err
 		}
-		if wrong := doctor.SchemaProblem(version, migrations.Latest()); wrong != nil {
+		if wrong := migrations.Check(version); wrong != nil {
 			problem = wrong.Error()
 		}
 		return problem, nil
