@@ -10,6 +10,7 @@ import (
 
 	"github.com/belfryhq/belfry/job"
 	"github.com/belfryhq/belfry/node"
+	"github.com/belfryhq/belfry/outbox"
 	"github.com/belfryhq/belfry/outbox/relay"
 )
 
@@ -61,7 +62,7 @@ func WithSenders(senders ...relay.Sender) Option {
 
 // WithCarrier sets the carrier of message ids: redislist.New, redisstream.New or jetstream.New. Nil, as
 // without the option, means PostgreSQL. All relays on a database use the same carrier.
-func WithCarrier(carrier relay.Broker) Option {
+func WithCarrier(carrier outbox.Broker) Option {
 	return func(i *Instance) { i.parts.Broker = carrier }
 }
 

@@ -12,7 +12,7 @@ import (
 	"github.com/belfryhq/belfry/dev/dbtest"
 	"github.com/belfryhq/belfry/internal/errkind"
 	"github.com/belfryhq/belfry/job"
-	"github.com/belfryhq/belfry/outbox/retention"
+	"github.com/belfryhq/belfry/outbox"
 )
 
 // An act on jobs does what its plan says: to as many, to those, and to nothing that is younger.
@@ -207,7 +207,7 @@ func TestPlan_DeadLettersThatAreHeldOrLeft(t *testing.T) {
 func TestPlan_PruneIsAsPlanned(t *testing.T) {
 	t.Parallel()
 	d := admintest.NewDesk(t)
-	d.Env.Retention = retention.DefaultConfig()
+	d.Env.Retention = outbox.DefaultRetention()
 	d.Exec(`INSERT INTO belfry.channels (external_id, platform) SELECT 'u' || n, 'ios' FROM generate_series(1, 8) n`)
 	for id, kind := range []string{"inbox", "push", "inbox", "push", "push"} {
 		d.Enqueue(kind)

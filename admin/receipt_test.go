@@ -8,7 +8,7 @@ import (
 	"github.com/belfryhq/belfry/admin/delivery"
 	"github.com/belfryhq/belfry/admin/operation"
 	"github.com/belfryhq/belfry/dev/admintest"
-	"github.com/belfryhq/belfry/outbox/retention"
+	"github.com/belfryhq/belfry/outbox"
 )
 
 // Every act is answered by a receipt: the clock of who was asked, the database's clock for
@@ -148,7 +148,7 @@ func TestReceipt_SaysSinceWhenItHolds(t *testing.T) {
 func TestReceipt_IsOfActsAlone(t *testing.T) {
 	t.Parallel()
 	d := admintest.NewDesk(t)
-	d.Env.Retention = retention.DefaultConfig()
+	d.Env.Retention = outbox.DefaultRetention()
 	for _, given := range [][]string{
 		{"prune", "dry_run", "on"},
 		{"dead-letters discard", "all", "on", "dry_run", "on"},

@@ -11,9 +11,9 @@ import (
 	"github.com/belfryhq/belfry/channels"
 	"github.com/belfryhq/belfry/job"
 	"github.com/belfryhq/belfry/job/schedule"
+	"github.com/belfryhq/belfry/outbox"
 	"github.com/belfryhq/belfry/outbox/compose"
 	"github.com/belfryhq/belfry/outbox/relay"
-	"github.com/belfryhq/belfry/outbox/retention"
 )
 
 // Config is the configuration of a process. The mapstructure tags are the keys of config.yaml, which
@@ -22,7 +22,7 @@ type Config struct {
 	Database  Database              `mapstructure:"database"`
 	Runner    job.Config            `mapstructure:"runner"`
 	Channels  channels.Config       `mapstructure:"channels"`
-	Retention retention.Config      `mapstructure:"retention"`
+	Retention outbox.Retention      `mapstructure:"retention"`
 	Delivery  Delivery              `mapstructure:"delivery"`
 	Schedules []schedule.Definition `mapstructure:"schedules"`
 }
@@ -60,7 +60,7 @@ func DefaultConfig() Config {
 		Database:  Database{MaxConnections: 16, ConnectTimeout: 10 * time.Second},
 		Runner:    job.DefaultConfig(),
 		Channels:  channels.DefaultConfig(),
-		Retention: retention.DefaultConfig(),
+		Retention: outbox.DefaultRetention(),
 		Delivery:  Delivery{Enabled: true, RequeueAfter: relay.RequeueAfter, Relay: relay.DefaultConfig(), Compose: compose.DefaultConfig()},
 		Schedules: []schedule.Definition{},
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/belfryhq/belfry/channels"
+	"github.com/belfryhq/belfry/outbox"
 	"github.com/belfryhq/belfry/outbox/compose"
 	"github.com/belfryhq/belfry/outbox/relay"
 )
@@ -42,7 +43,7 @@ func checkBroker(ctx context.Context, o Options) error {
 		o.Log.Warn().Str("detail", w).Msg("the carrier's server may be unfit")
 	}
 	switch {
-	case errors.Is(err, relay.ErrAway):
+	case errors.Is(err, outbox.ErrAway):
 		o.Log.Warn().Err(err).Msg("the carrier's server is waited for")
 	case err != nil:
 		return &ConfigError{fmt.Errorf("the carrier's server is unfit: %w", err)}

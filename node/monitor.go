@@ -6,6 +6,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/belfryhq/belfry/job"
+	"github.com/belfryhq/belfry/outbox"
 	"github.com/belfryhq/belfry/outbox/relay"
 )
 
@@ -25,7 +26,7 @@ type Monitor interface {
 type Polled struct {
 	Pool    *pgxpool.Pool
 	Stats   func() relay.Stats // nil if no relay runs
-	Broker  relay.Broker       // may be nil
+	Broker  outbox.Broker      // may be nil
 	Senders []relay.SenderConfig
 	Outage  *job.Outage
 }

@@ -26,7 +26,7 @@ type Options struct {
 	Types   []job.Type // in addition to inbox and push
 
 	Senders []relay.Sender     // stay open
-	Broker  relay.Broker       // the carrier of message ids, which stays open; nil means PostgreSQL
+	Broker  outbox.Broker      // the carrier of message ids, which stays open; nil means PostgreSQL
 	Links   *unsubscribe.Links // the keys of opt-out links in mail, which Reload reads again; may be nil
 	Cache   job.AbortCache     // stays open; may be nil
 	Monitor Monitor            // may be nil

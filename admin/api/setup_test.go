@@ -24,7 +24,6 @@ import (
 	"github.com/belfryhq/belfry/job"
 	"github.com/belfryhq/belfry/outbox"
 	"github.com/belfryhq/belfry/outbox/compose"
-	"github.com/belfryhq/belfry/outbox/retention"
 )
 
 func TestMain(m *testing.M) { dbtest.Main(m) }
@@ -64,7 +63,7 @@ func setupOn(t *testing.T, db *dbtest.DB, change func(*api.Options)) *bundle {
 	c := api.Options{
 		Operations: admin.Operations(),
 		Env: operation.Env{
-			DB: b.db.Pool, Jobs: job.NewStore(b.db.Pool), Channels: recipients, Retention: retention.DefaultConfig(), Compose: compose.DefaultConfig(),
+			DB: b.db.Pool, Jobs: job.NewStore(b.db.Pool), Channels: recipients, Retention: outbox.DefaultRetention(), Compose: operation.Compose(compose.DefaultConfig()),
 			Carrier: operation.Carrier{Transport: outbox.NoCarrier},
 		},
 		Authenticate: tokens,

@@ -9,12 +9,12 @@ import (
 	"testing"
 
 	"github.com/belfryhq/belfry/admin/operation"
+	"github.com/belfryhq/belfry/outbox"
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/net/html"
 
 	"github.com/belfryhq/belfry/admin/api"
-	"github.com/belfryhq/belfry/outbox/relay"
 )
 
 // relays are two that live and one that does not.
@@ -110,7 +110,7 @@ func TestConsole_NowShowsTheCarrier(t *testing.T) {
 	t.Parallel()
 	away := false
 	h := open(t, func(c *api.Options) {
-		c.Env.Carrier = operation.Carrier{Transport: "redislist", Server: "queue.example:6379", Open: func() (relay.Broker, error) {
+		c.Env.Carrier = operation.Carrier{Transport: "redislist", Server: "queue.example:6379", Open: func() (outbox.Broker, error) {
 			away = true
 			return nil, errors.New("no route to queue.example")
 		}}

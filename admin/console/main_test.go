@@ -60,7 +60,7 @@ func open(t *testing.T, change func(*api.Options)) *house {
 		Operations: admin.Operations(),
 		Env: operation.Env{
 			DB: h.db.Pool, Jobs: h.jobs, Channels: recipients, Watches: jobs.NewWatches(10 * time.Millisecond),
-			Carrier: operation.Carrier{Transport: outbox.NoCarrier}, Compose: compose.DefaultConfig(),
+			Carrier: operation.Carrier{Transport: outbox.NoCarrier}, Compose: operation.Compose(compose.DefaultConfig()),
 		},
 		Authenticate: tokens,
 		Pages: func(served *api.Handler, at string) http.Handler {

@@ -40,7 +40,7 @@ func Example() {
 
 	must(db.Pool.Exec(ctx, `UPDATE belfry.jobs SET finished_at = finished_at - interval '90 days'`))
 	must(db.Pool.Exec(ctx, `UPDATE belfry.messages SET next_attempt_at = next_attempt_at - interval '90 days'`))
-	keep := retention.DefaultConfig()
+	keep := outbox.DefaultRetention()
 	keep.Messages, keep.Jobs = 30*24*time.Hour, 60*24*time.Hour
 	pruned := must(retention.Prune(ctx, db.Pool, keep, retention.Options{Act: job.Act{Actor: "ann"}}))
 	fmt.Println("deleted:", pruned.Messages, "messages,", pruned.Jobs, "job")

@@ -15,8 +15,8 @@ import (
 const day = 24 * time.Hour
 
 // month keeps everything for 30 days and deletes in small steps.
-func month() retention.Config {
-	r := retention.DefaultConfig()
+func month() outbox.Retention {
+	r := outbox.DefaultRetention()
 	r.Notifications, r.Messages, r.Jobs, r.Events = 30*day, 30*day, 30*day, 30*day
 	r.StepRows = 100
 	return r

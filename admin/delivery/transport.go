@@ -11,7 +11,6 @@ import (
 	"github.com/belfryhq/belfry/admin/operation"
 	"github.com/belfryhq/belfry/internal/text"
 	"github.com/belfryhq/belfry/outbox"
-	"github.com/belfryhq/belfry/outbox/relay"
 )
 
 // Transport is what `transport status` shows.
@@ -179,12 +178,12 @@ func transportStatus(ctx context.Context, env *operation.Env, _ operation.None) 
 }
 
 // insideCarrier queries the queues of the carrier once, and closes it.
-func insideCarrier(ctx context.Context, broker relay.Broker) ([]relay.QueueStatus, error) {
+func insideCarrier(ctx context.Context, broker outbox.Broker) ([]outbox.QueueStatus, error) {
 	inside, err := broker.Queues(ctx)
 	return inside, errors.Join(err, broker.Close())
 }
 
-func insideOf(q QueueState, in relay.QueueStatus) *CarrierQueue {
+func insideOf(q QueueState, in outbox.QueueStatus) *CarrierQueue {
 	c := &CarrierQueue{
 		InStep: in.Epoch == q.Epoch && in.Last <= q.LastPush || q.LastPush == 0 && in.Epoch == "",
 		Ready:  in.Ready, Later: in.Later, Taken: in.Taken, Most: in.Most, Dead: in.Dead, Full: in.Full, Workers: []CarrierWorker{},

@@ -13,7 +13,6 @@ import (
 	"github.com/belfryhq/belfry/admin/delivery"
 	"github.com/belfryhq/belfry/internal/text"
 	"github.com/belfryhq/belfry/outbox"
-	"github.com/belfryhq/belfry/outbox/relay"
 )
 
 // checkDelivery checks the installation, senders, relays, their carrier and unsent messages.
@@ -155,7 +154,7 @@ func (d *doctor) checkBroker(ctx context.Context, check string) {
 		d.warn(check, "", "%s: %s", at, w)
 	}
 	switch {
-	case errors.Is(err, relay.ErrAway):
+	case errors.Is(err, outbox.ErrAway):
 		d.fail(check, text.Sprintf("start that server, or correct its address; relays wait for it, but %s does not need it", text.Command("run").Flag("deliver")), "%s: %s", at, err)
 	case err != nil:
 		d.fail(check, "a relay fails to start with this error; change the configuration of the server, or use another server", "%s: %s", at, err)

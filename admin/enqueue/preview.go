@@ -69,7 +69,7 @@ written.
 
 // preview composes content for an audience.
 func preview(ctx context.Context, env *operation.Env, what compose.Content, audience channels.Audience) (*jobPreview, error) {
-	composer, err := compose.New(env.DB, env.Channels, env.Compose, nil)
+	composer, err := compose.New(env.DB, env.Channels, compose.Config(env.Compose), nil)
 	if err != nil {
 		return nil, err
 	}

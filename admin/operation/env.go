@@ -9,9 +9,7 @@ import (
 
 	"github.com/belfryhq/belfry/channels"
 	"github.com/belfryhq/belfry/job"
-	"github.com/belfryhq/belfry/outbox/compose"
-	"github.com/belfryhq/belfry/outbox/relay"
-	"github.com/belfryhq/belfry/outbox/retention"
+	"github.com/belfryhq/belfry/outbox"
 )
 
 // Env is what operations work with.
@@ -28,13 +26,13 @@ type Env struct {
 	// Senders are the names of the senders that this process is configured with.
 	Senders []string
 	// Retention is what this process is configured with.
-	Retention retention.Config
+	Retention outbox.Retention
 	// Carrier is the one that this process is configured with.
 	Carrier Carrier
 	// Media are those that these senders are for.
 	Media []string
-	// Compose is how messages are composed here, for previews.
-	Compose compose.Config
+	// Compose are the settings by which this process composes messages, for previews.
+	Compose Compose
 	// ConfigFlags name the files of this configuration to belfry, with a blank before each.
 	ConfigFlags string
 	// Setup is how this process is set up, for the doctor.
@@ -72,6 +70,13 @@ func (e *Env) Time() time.Time {
 	return e.Now()
 }
 
+// Compose has the fields of compose.Config, so that the framework does not import the composer.
+type Compose struct {
+	TimeZone  string
+	Jitter    time.Duration
+	NoAddress []string
+}
+
 // Carrier is the configured one.
 type Carrier struct {
 	Transport string // its kind; outbox.NoCarrier: there is none
@@ -81,7 +86,7 @@ type Carrier struct {
 	TakenMost, InFlight int
 	TakenKey            string
 	// Open opens it. It is the caller's to close; nil: there is none.
-	Open func() (relay.Broker, error)
+	Open func() (outbox.Broker, error)
 }
 
 // Act is who acts and why, kept in the events.

@@ -5,13 +5,13 @@ import (
 	"errors"
 
 	"github.com/belfryhq/belfry/admin/operation"
+	"github.com/belfryhq/belfry/outbox"
 
 	"github.com/belfryhq/belfry/channels"
 	"github.com/belfryhq/belfry/internal/text"
 	"github.com/belfryhq/belfry/job"
 	"github.com/belfryhq/belfry/node"
 	"github.com/belfryhq/belfry/node/settings"
-	"github.com/belfryhq/belfry/outbox/relay"
 )
 
 // executor runs operations on the database.
@@ -88,7 +88,7 @@ func (a *app) env(s settings.Settings, db *database, store *job.Store) (*operati
 	}
 	env := &operation.Env{
 		DB: db.Pool, Jobs: store, Channels: recipients, Carrier: a.carrier(s), Setup: setupOf(s, db),
-		Actor: a.whoami(), Role: operation.Admin, Now: a.now, Compose: s.Delivery.Compose, Retention: s.Retention,
+		Actor: a.whoami(), Role: operation.Admin, Now: a.now, Compose: operation.Compose(s.Delivery.Compose), Retention: s.Retention,
 	}
 	for _, sender := range s.Senders {
 		env.Senders, env.Media = append(env.Senders, sender.Name), append(env.Media, sender.Medium)
@@ -110,7 +110,7 @@ func (a *app) carrier(s settings.Settings) operation.Carrier {
 	key, most := c.TakenMost()
 	return operation.Carrier{
 		Transport: c.Transport, Server: at, TakenKey: key, TakenMost: most, InFlight: s.Delivery.Relay.MaxInFlight,
-		Open: func() (relay.Broker, error) { return c.Open(s.Delivery.Relay, a.briefLogger(s)) },
+		Open: func() (outbox.Broker, error) { return c.Open(s.Delivery.Relay, a.briefLogger(s)) },
 	}
 }
 

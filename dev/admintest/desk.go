@@ -46,7 +46,7 @@ func NewDesk(t *testing.T) *Desk {
 	require.NoError(t, err)
 	return &Desk{T: t, DB: db, Env: &operation.Env{
 		DB: db.Pool, Jobs: job.NewStore(db.Pool), Channels: recipients, Actor: "ann@host", Role: operation.Admin,
-		Compose: compose.DefaultConfig(), Now: Noon,
+		Compose: operation.Compose(compose.DefaultConfig()), Now: Noon,
 	}}
 }
 

@@ -16,6 +16,7 @@ import (
 	"github.com/belfryhq/belfry/dev/dbtest"
 	"github.com/belfryhq/belfry/internal/lifecycle"
 	"github.com/belfryhq/belfry/internal/redisdb"
+	"github.com/belfryhq/belfry/outbox"
 	"github.com/belfryhq/belfry/outbox/jetstream"
 	"github.com/belfryhq/belfry/outbox/redislist"
 	"github.com/belfryhq/belfry/outbox/redisstream"
@@ -43,17 +44,17 @@ func (e *env) startServers() (on servers) {
 var transports = []string{"postgres", "redislist", "redisstream", "jetstream"}
 
 // brokers returns how to open each transport's broker.
-func (on servers) brokers() map[string]func() (relay.Broker, error) {
+func (on servers) brokers() map[string]func() (outbox.Broker, error) {
 	const queued = 1_000_000 // like belfry's configuration
 	lease := relay.DefaultConfig().Lease
-	return map[string]func() (relay.Broker, error){
-		"redislist": func() (relay.Broker, error) {
+	return map[string]func() (outbox.Broker, error){
+		"redislist": func() (outbox.Broker, error) {
 			return redislist.New(on.Redis, redislist.Options{MaxQueued: queued})
 		},
-		"redisstream": func() (relay.Broker, error) {
+		"redisstream": func() (outbox.Broker, error) {
 			return redisstream.New(on.Redis, redisstream.Options{MaxQueued: queued, Lease: lease})
 		},
-		"jetstream": func() (relay.Broker, error) {
+		"jetstream": func() (outbox.Broker, error) {
 			c := jetstream.DefaultConfig()
 			c.URLs, c.Replicas = on.NATS, len(on.NATS)
 			return jetstream.New(c, jetstream.Options{MaxQueued: queued, Lease: lease})
@@ -63,7 +64,7 @@ func (on servers) brokers() map[string]func() (relay.Broker, error) {
 
 // openBroker returns an empty broker and its end; nil for PostgreSQL. A new cluster
 // has no leader for some seconds.
-func (e *env) openBroker(on servers, transport string) (broker relay.Broker, closeBroker func()) {
+func (e *env) openBroker(on servers, transport string) (broker outbox.Broker, closeBroker func()) {
 	open := on.brokers()[transport]
 	if open == nil {
 		return nil, func() {}

@@ -20,7 +20,6 @@ import (
 	"github.com/belfryhq/belfry/internal/lifecycle"
 	"github.com/belfryhq/belfry/job"
 	"github.com/belfryhq/belfry/outbox"
-	"github.com/belfryhq/belfry/outbox/relay"
 )
 
 // childEnv marks a process as a runner or relay of the benchmarks. Its value is a childSpec.
@@ -111,7 +110,7 @@ func runJobsAsChild(ctx context.Context, pool *pgxpool.Pool, store *channels.Sto
 // input until the input ends, and writes each increase of its count of sent messages.
 func deliverAsChild(ctx context.Context, pool *pgxpool.Pool, store *channels.Store, spec childSpec) {
 	debug.SetGCPercent(gcRelay)
-	var broker relay.Broker
+	var broker outbox.Broker
 	if open := spec.Servers.brokers()[spec.Transport]; open != nil {
 		broker = must(open())
 	}

@@ -74,7 +74,7 @@ func (p provider) Send(ctx context.Context, batch []sender.Delivery) []sender.Re
 
 // newRelay returns a relay with one sender and default settings. Without a broker it
 // uses PostgreSQL alone.
-func newRelay(pool *pgxpool.Pool, store *channels.Store, client sender.Sender, calls int, broker relay.Broker) *relay.Relay {
+func newRelay(pool *pgxpool.Pool, store *channels.Store, client sender.Sender, calls int, broker outbox.Broker) *relay.Relay {
 	config := relay.DefaultSenderConfig()
 	config.Name, config.Medium, config.Concurrency = "bench", "push", calls
 	var options []relay.Option

@@ -10,7 +10,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/belfryhq/belfry/outbox"
-	"github.com/belfryhq/belfry/outbox/relay"
 )
 
 func carrierChecks() []Check {
@@ -34,7 +33,7 @@ func carrierChecks() []Check {
 }
 
 // carried runs a check of carriers only.
-func carried(check func(t testing.TB, s *Subject, c relay.Carrier)) func(t testing.TB, s *Subject) {
+func carried(check func(t testing.TB, s *Subject, c outbox.Carrier)) func(t testing.TB, s *Subject) {
 	return func(t testing.TB, s *Subject) {
 		t.Helper()
 		if s.Carrier != nil {
@@ -43,9 +42,9 @@ func carried(check func(t testing.TB, s *Subject, c relay.Carrier)) func(t testi
 	}
 }
 
-func (*Subject) carrier(t testing.TB, of relay.Transport) relay.Carrier {
+func (*Subject) carrier(t testing.TB, of outbox.Transport) outbox.Carrier {
 	t.Helper()
-	c, ok := of.(relay.Carrier)
+	c, ok := of.(outbox.Carrier)
 	require.True(t, ok, "%s is no carrier", of)
 	return c
 }
@@ -57,7 +56,7 @@ func (s *Subject) dispatch(t testing.TB) (stop func()) {
 }
 
 // push makes a push.
-func push(t testing.TB, c relay.Carrier, p relay.Push) relay.PushAnswer {
+func push(t testing.TB, c outbox.Carrier, p outbox.PushGroup) outbox.PushAnswer {
 	t.Helper()
 	answer, err := c.Push(t.Context(), p)
 	require.NoError(t, err)
@@ -65,84 +64,84 @@ func push(t testing.TB, c relay.Carrier, p relay.Push) relay.PushAnswer {
 }
 
 // inside returns the pushes of the bulk queue.
-func inside(t testing.TB, c relay.Carrier) relay.Inside {
+func inside(t testing.TB, c outbox.Carrier) outbox.Inside {
 	t.Helper()
-	in, err := c.Inside(t.Context(), relay.Bulk)
+	in, err := c.Inside(t.Context(), outbox.Bulk)
 	require.NoError(t, err)
 	return in
 }
 
-func pushesOnce(t testing.TB, s *Subject, c relay.Carrier) {
+func pushesOnce(t testing.TB, s *Subject, c outbox.Carrier) {
 	t.Helper()
 	p := s.Carrier.Queued(t, 5)
 	for range 3 {
-		require.Equal(t, relay.PushDone, push(t, c, p))
+		require.Equal(t, outbox.PushDone, push(t, c, p))
 	}
 	require.Equal(t, 5, s.Carrier.Copies(t))
 	require.Len(t, s.receive(t, s.Transport, plenty(), 5), 5)
-	require.Equal(t, relay.PushDone, push(t, c, p), "also when they have left")
+	require.Equal(t, outbox.PushDone, push(t, c, p), "also when they have left")
 	require.Zero(t, s.Carrier.Copies(t))
 	s.nothing(t, plenty())
 }
 
-func pushTellsAGap(t testing.TB, s *Subject, c relay.Carrier) {
+func pushTellsAGap(t testing.TB, s *Subject, c outbox.Carrier) {
 	t.Helper()
 	one, two, three := s.Carrier.Queued(t, 1), s.Carrier.Queued(t, 1), s.Carrier.Queued(t, 1)
-	require.Equal(t, relay.PushDone, push(t, c, one))
-	require.Equal(t, relay.PushGap, push(t, c, three))
+	require.Equal(t, outbox.PushDone, push(t, c, one))
+	require.Equal(t, outbox.PushGap, push(t, c, three))
 	require.Equal(t, one.Number, inside(t, c).Last)
 	two.Keys = nil // a push without remaining copies counts
-	require.Equal(t, relay.PushDone, push(t, c, two))
-	require.Equal(t, relay.PushDone, push(t, c, three))
+	require.Equal(t, outbox.PushDone, push(t, c, two))
+	require.Equal(t, outbox.PushDone, push(t, c, three))
 	require.Equal(t, three.Number, inside(t, c).Last)
 	require.Len(t, s.receive(t, s.Transport, plenty(), 2), 2)
 }
 
-func pushTellsFull(t testing.TB, s *Subject, c relay.Carrier) {
+func pushTellsFull(t testing.TB, s *Subject, c outbox.Carrier) {
 	t.Helper()
 	whole, more := s.Carrier.Queued(t, s.Carrier.Capacity), s.Carrier.Queued(t, 1)
-	require.Equal(t, relay.PushDone, push(t, c, whole))
+	require.Equal(t, outbox.PushDone, push(t, c, whole))
 	for range 2 {
-		require.Equal(t, relay.PushFull, push(t, c, more))
+		require.Equal(t, outbox.PushFull, push(t, c, more))
 	}
 	require.Equal(t, whole.Number, inside(t, c).Last, "it was not taken")
 	s.settle(t, s.receive(t, s.Transport, plenty(), s.Carrier.Capacity), sent)
-	require.Equal(t, relay.PushDone, push(t, c, more))
+	require.Equal(t, outbox.PushDone, push(t, c, more))
 	require.Len(t, s.receive(t, s.Transport, plenty(), 1), 1)
 }
 
-func pushOfAnotherEpoch(t testing.TB, s *Subject, c relay.Carrier) {
+func pushOfAnotherEpoch(t testing.TB, s *Subject, c outbox.Carrier) {
 	t.Helper()
 	one, two := s.Carrier.Queued(t, 2), s.Carrier.Queued(t, 3)
 	require.Empty(t, inside(t, c).Epoch)
-	require.Equal(t, relay.PushGap, push(t, c, two), "the first of an epoch is missing")
-	require.Equal(t, relay.PushDone, push(t, c, one))
+	require.Equal(t, outbox.PushGap, push(t, c, two), "the first of an epoch is missing")
+	require.Equal(t, outbox.PushDone, push(t, c, one))
 	two.Epoch = "7d1f0c52-0e6c-4f4e-9a9e-0d7f1c5b2a10"
-	require.Equal(t, relay.PushGap, push(t, c, two), "the first of another epoch is missing")
+	require.Equal(t, outbox.PushGap, push(t, c, two), "the first of another epoch is missing")
 	two.First = two.Number
-	require.Equal(t, relay.PushDone, push(t, c, two))
-	require.Equal(t, relay.PushDone, push(t, c, two))
+	require.Equal(t, outbox.PushDone, push(t, c, two))
+	require.Equal(t, outbox.PushDone, push(t, c, two))
 	require.Equal(t, two.Epoch, inside(t, c).Epoch)
 	require.Equal(t, two.Number, inside(t, c).Last)
 	s.receive(t, s.Transport, plenty(), 3) // it may have dropped earlier messages
 }
 
-func insideTellsTheOldest(t testing.TB, s *Subject, c relay.Carrier) {
+func insideTellsTheOldest(t testing.TB, s *Subject, c outbox.Carrier) {
 	t.Helper()
 	one, two := s.Carrier.Queued(t, 2), s.Carrier.Queued(t, 2)
 	push(t, c, one)
 	push(t, c, two)
 	in := inside(t, c)
-	require.Equal(t, relay.Inside{Epoch: one.Epoch, Last: two.Number, Oldest: in.Oldest}, in)
+	require.Equal(t, outbox.Inside{Epoch: one.Epoch, Last: two.Number, Oldest: in.Oldest}, in)
 	require.LessOrEqual(t, in.Oldest, one.Number)
 	got := s.receive(t, s.Transport, plenty(), 4)
 	require.LessOrEqual(t, inside(t, c).Oldest, one.Number, "what is claimed is not settled")
 	s.settle(t, got, sent)
-	require.Equal(t, relay.Inside{Epoch: one.Epoch, Last: two.Number, Oldest: two.Number + 1}, inside(t, c))
+	require.Equal(t, outbox.Inside{Epoch: one.Epoch, Last: two.Number, Oldest: two.Number + 1}, inside(t, c))
 }
 
 // Verdict "not queued (by that push)".
-func latestPushClaims(t testing.TB, s *Subject, c relay.Carrier) {
+func latestPushClaims(t testing.TB, s *Subject, c outbox.Carrier) {
 	t.Helper()
 	old := s.Carrier.Queued(t, 5)
 	later := s.Carrier.Requeued(t, old)
@@ -154,7 +153,7 @@ func latestPushClaims(t testing.TB, s *Subject, c relay.Carrier) {
 }
 
 // Verdict "held".
-func heldLeavesTheCarrier(t testing.TB, s *Subject, c relay.Carrier) {
+func heldLeavesTheCarrier(t testing.TB, s *Subject, c outbox.Carrier) {
 	t.Helper()
 	p := s.Carrier.Queued(t, 5)
 	push(t, c, p)
@@ -168,16 +167,16 @@ func heldLeavesTheCarrier(t testing.TB, s *Subject, c relay.Carrier) {
 
 // A crash of the server loses claims that were not durable yet. The messages are QUEUED, the relay cannot record them, and
 // it has the only copies.
-func forgottenClaimComesAgain(t testing.TB, s *Subject, c relay.Carrier) {
+func forgottenClaimComesAgain(t testing.TB, s *Subject, c outbox.Carrier) {
 	t.Helper()
 	p := s.Carrier.Queued(t, 5)
 	push(t, c, p)
 	for range 3 { // a returned copy may be received before the return is complete
 		got := s.receive(t, s.Transport, plenty(), 5)
 		s.Carrier.Unclaim(t, p.Keys)
-		var lost []relay.Settled
+		var lost []outbox.Settled
 		for k := range got {
-			lost = append(lost, relay.Settled{Key: k})
+			lost = append(lost, outbox.Settled{Key: k})
 		}
 		settled := make(chan error, 1)
 		go func() { settled <- c.Settled(t.Context(), lost) }()
@@ -190,7 +189,7 @@ func forgottenClaimComesAgain(t testing.TB, s *Subject, c relay.Carrier) {
 	require.Zero(t, s.Carrier.Copies(t))
 }
 
-func recalledWhileQueued(t testing.TB, s *Subject, c relay.Carrier) {
+func recalledWhileQueued(t testing.TB, s *Subject, c outbox.Carrier) {
 	t.Helper()
 	p := s.Carrier.Queued(t, 5)
 	push(t, c, p)
@@ -201,7 +200,7 @@ func recalledWhileQueued(t testing.TB, s *Subject, c relay.Carrier) {
 }
 
 // A dispatcher died between its COMMIT and the hand-over.
-func queuedAndNeverPushed(t testing.TB, s *Subject, c relay.Carrier) {
+func queuedAndNeverPushed(t testing.TB, s *Subject, c outbox.Carrier) {
 	t.Helper()
 	push(t, c, s.Carrier.Queued(t, 2))
 	s.Carrier.Queued(t, 3)
@@ -211,7 +210,7 @@ func queuedAndNeverPushed(t testing.TB, s *Subject, c relay.Carrier) {
 }
 
 // The answer of a push was lost; the push was applied or not.
-func pushWithoutAnAnswer(t testing.TB, s *Subject, c relay.Carrier) {
+func pushWithoutAnAnswer(t testing.TB, s *Subject, c outbox.Carrier) {
 	t.Helper()
 	s.Bulk(t, "a", 30, 0)
 	s.Activities(t, 5, 0)
@@ -222,12 +221,12 @@ func pushWithoutAnAnswer(t testing.TB, s *Subject, c relay.Carrier) {
 
 // unanswered loses the first pushes, and the answers of the next ones.
 type unanswered struct {
-	relay.Carrier
+	outbox.Carrier
 	mu sync.Mutex
 	n  int
 }
 
-func (u *unanswered) Push(ctx context.Context, p relay.Push) (relay.PushAnswer, error) {
+func (u *unanswered) Push(ctx context.Context, p outbox.PushGroup) (outbox.PushAnswer, error) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	u.n++
@@ -241,7 +240,7 @@ func (u *unanswered) Push(ctx context.Context, p relay.Push) (relay.PushAnswer, 
 	return answer, err
 }
 
-func fullGoesOn(t testing.TB, s *Subject, _ relay.Carrier) {
+func fullGoesOn(t testing.TB, s *Subject, _ outbox.Carrier) {
 	t.Helper()
 	n := 3 * s.Carrier.Capacity
 	s.Bulk(t, "a", n, 0)
@@ -257,7 +256,7 @@ func fullGoesOn(t testing.TB, s *Subject, _ relay.Carrier) {
 	}
 }
 
-func forgottenIsPushedAgain(t testing.TB, s *Subject, c relay.Carrier) {
+func forgottenIsPushedAgain(t testing.TB, s *Subject, c outbox.Carrier) {
 	t.Helper()
 	s.Bulk(t, "a", 20, 0)
 	s.Activities(t, 5, 0)
@@ -272,7 +271,7 @@ func forgottenIsPushedAgain(t testing.TB, s *Subject, c relay.Carrier) {
 	require.NotEqual(t, epoch, inside(t, c).Epoch)
 }
 
-func lostCopiesAreSwept(t testing.TB, s *Subject, c relay.Carrier) {
+func lostCopiesAreSwept(t testing.TB, s *Subject, c outbox.Carrier) {
 	t.Helper()
 	p := s.Carrier.Queued(t, 5)
 	push(t, c, p)
@@ -285,7 +284,7 @@ func lostCopiesAreSwept(t testing.TB, s *Subject, c relay.Carrier) {
 	require.Contains(t, again, p.Keys[2])
 }
 
-func twoDispatchers(t testing.TB, s *Subject, _ relay.Carrier) {
+func twoDispatchers(t testing.TB, s *Subject, _ outbox.Carrier) {
 	t.Helper()
 	var keys []outbox.Key
 	for _, lane := range []string{"a", "b", "a"} {

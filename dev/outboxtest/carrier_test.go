@@ -9,7 +9,6 @@ import (
 
 	"github.com/belfryhq/belfry/dev/outboxtest"
 	"github.com/belfryhq/belfry/outbox"
-	"github.com/belfryhq/belfry/outbox/relay"
 )
 
 // fault is how a carrier, what it claims with, or a dispatcher is wrong, as a verb.
@@ -39,7 +38,7 @@ type truth struct {
 	memory *outboxtest.Memory
 	rows   map[outbox.Key]*row
 	held   map[int64]bool
-	queues map[relay.Queue]*numbers
+	queues map[outbox.Queue]*numbers
 	jobs   int64
 	lease  int64
 }
@@ -60,7 +59,7 @@ func carry(f fault) *outboxtest.Subject {
 	}
 	w := &truth{
 		fault: f, memory: outboxtest.NewMemory(size), rows: make(map[outbox.Key]*row), held: make(map[int64]bool),
-		queues: map[relay.Queue]*numbers{relay.Activities: {first: 1}, relay.Bulk: {first: 1}},
+		queues: map[outbox.Queue]*numbers{outbox.Activities: {first: 1}, outbox.Bulk: {first: 1}},
 	}
 	s := &outboxtest.Subject{
 		Transport: w.carrier(), Other: w.carrier(),
@@ -72,7 +71,7 @@ func carry(f fault) *outboxtest.Subject {
 			w.set(keys, outbox.Cancelled) // its copy is dropped when it comes up
 			return func() { w.set(keys, outbox.Queued) }
 		},
-		Settle: func(_ testing.TB, list []outbox.Settlement) []relay.Settled { return w.settle(list) },
+		Settle: func(_ testing.TB, list []outbox.Settlement) []outbox.Settled { return w.settle(list) },
 		Processing: func(testing.TB) (n int) {
 			w.mu.Lock()
 			defer w.mu.Unlock()
@@ -91,16 +90,16 @@ func carry(f fault) *outboxtest.Subject {
 	}
 	s.Carrier = &outboxtest.CarrierSubject{
 		Dispatch: w.dispatch,
-		Queued: func(_ testing.TB, n int) relay.Push {
+		Queued: func(_ testing.TB, n int) outbox.PushGroup {
 			keys := w.write("a", n, 0)
 			w.mu.Lock()
 			defer w.mu.Unlock()
-			return w.queue(relay.Bulk, keys)
+			return w.queue(outbox.Bulk, keys)
 		},
-		Requeued: func(_ testing.TB, p relay.Push) relay.Push {
+		Requeued: func(_ testing.TB, p outbox.PushGroup) outbox.PushGroup {
 			w.mu.Lock()
 			defer w.mu.Unlock()
-			return w.queue(relay.Bulk, p.Keys)
+			return w.queue(outbox.Bulk, p.Keys)
 		},
 		Unclaim: func(_ testing.TB, keys []outbox.Key) { w.set(keys, outbox.Queued) },
 		Copies:  func(testing.TB) int { return w.memory.Copies() }, Capacity: capacity,
@@ -140,22 +139,22 @@ func (w *truth) hold(job int64, yes bool) {
 	w.held[job] = yes
 }
 
-func (w *truth) settle(list []outbox.Settlement) (outcomes []relay.Settled) {
+func (w *truth) settle(list []outbox.Settlement) (outcomes []outbox.Settled) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, s := range list {
 		r := w.rows[s.Key]
 		if r.status == outbox.Queued { // the claim was forgotten
-			outcomes = append(outcomes, relay.Settled{Key: s.Key})
+			outcomes = append(outcomes, outbox.Settled{Key: s.Key})
 			continue
 		}
 		r.status, r.tries, r.due = s.To, s.NextAttempts, time.Now().Add(s.Wait)
-		outcomes = append(outcomes, relay.Settled{Key: s.Key, Status: s.To, Reason: s.Reason, Wait: s.Wait})
+		outcomes = append(outcomes, outbox.Settled{Key: s.Key, Status: s.To, Reason: s.Reason, Wait: s.Wait})
 	}
 	return outcomes
 }
 
-// claim is a relay.Claim.
+// claim is a outbox.Claim.
 func (w *truth) claim(copies []outbox.Copy) ([]outbox.Answer, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -195,7 +194,7 @@ func (w *truth) claim(copies []outbox.Copy) ([]outbox.Answer, error) {
 }
 
 // queue is the COMMIT of a push.
-func (w *truth) queue(name relay.Queue, keys []outbox.Key) relay.Push {
+func (w *truth) queue(name outbox.Queue, keys []outbox.Key) outbox.PushGroup {
 	q := w.queues[name]
 	q.last++
 	for _, k := range keys {
@@ -205,9 +204,9 @@ func (w *truth) queue(name relay.Queue, keys []outbox.Key) relay.Push {
 }
 
 // push is one that is recorded.
-func (w *truth) push(name relay.Queue, number int64) relay.Push {
+func (w *truth) push(name outbox.Queue, number int64) outbox.PushGroup {
 	q := w.queues[name]
-	p := relay.Push{Queue: name, Epoch: epoch(q.epoch), First: q.first, Number: number}
+	p := outbox.PushGroup{Queue: name, Epoch: epoch(q.epoch), First: q.first, Number: number}
 	for k, r := range w.rows {
 		if queueOf(k) == name && r.status == outbox.Queued && r.push == number {
 			p.Keys, p.Lane = append(p.Keys, k), r.lane
@@ -218,15 +217,15 @@ func (w *truth) push(name relay.Queue, number int64) relay.Push {
 
 func epoch(n int) string { return "0000000" + string(rune('0'+n)) + "-0000-0000-0000-000000000000" }
 
-func queueOf(k outbox.Key) relay.Queue {
+func queueOf(k outbox.Key) outbox.Queue {
 	if k.JobID < 0 {
-		return relay.Activities
+		return outbox.Activities
 	}
-	return relay.Bulk
+	return outbox.Bulk
 }
 
 // dispatch is a dispatcher, as short as it can be.
-func (w *truth) dispatch(_ testing.TB, to relay.Carrier) (stop func()) {
+func (w *truth) dispatch(_ testing.TB, to outbox.Carrier) (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan struct{})
 	go func() {
@@ -234,7 +233,7 @@ func (w *truth) dispatch(_ testing.TB, to relay.Carrier) (stop func()) {
 		tick := time.NewTicker(20 * time.Millisecond)
 		defer tick.Stop()
 		for {
-			for _, name := range []relay.Queue{relay.Activities, relay.Bulk} {
+			for _, name := range []outbox.Queue{outbox.Activities, outbox.Bulk} {
 				w.step(ctx, to, name)
 			}
 			select {
@@ -251,7 +250,7 @@ func (w *truth) dispatch(_ testing.TB, to relay.Carrier) (stop func()) {
 }
 
 // step hands over what is recorded, takes back what is lost, and queues what is due.
-func (w *truth) step(ctx context.Context, to relay.Carrier, name relay.Queue) {
+func (w *truth) step(ctx context.Context, to outbox.Carrier, name outbox.Queue) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	q := w.queues[name]
@@ -266,13 +265,13 @@ func (w *truth) step(ctx context.Context, to relay.Carrier, name relay.Queue) {
 				q.first = min(q.first, r.push)
 			}
 		}
-		in = relay.Inside{Last: q.first - 1}
+		in = outbox.Inside{Last: q.first - 1}
 	}
 	if w.fault == "knows only the pushes of its own" {
 		in.Last = q.last
 	}
 	for n := max(in.Last+1, q.first); n <= q.last; n++ {
-		if answer, err := to.Push(ctx, w.push(name, n)); err != nil || answer != relay.PushDone {
+		if answer, err := to.Push(ctx, w.push(name, n)); err != nil || answer != outbox.PushDone {
 			return
 		}
 	}
@@ -287,7 +286,7 @@ func (w *truth) step(ctx context.Context, to relay.Carrier, name relay.Queue) {
 	}
 	for _, keys := range due {
 		for part := range slices.Chunk(keys, capacity/2) {
-			if answer, err := to.Push(ctx, w.queue(name, part)); err != nil || answer != relay.PushDone {
+			if answer, err := to.Push(ctx, w.queue(name, part)); err != nil || answer != outbox.PushDone {
 				return
 			}
 		}
@@ -295,30 +294,30 @@ func (w *truth) step(ctx context.Context, to relay.Carrier, name relay.Queue) {
 }
 
 // carrier is one relay's, wrong in one way.
-func (w *truth) carrier() relay.Carrier {
+func (w *truth) carrier() outbox.Carrier {
 	return &wrong{Carrier: w.memory.Carrier("r", w.claim), truth: w, pushed: make(map[int64]bool)}
 }
 
 type wrong struct {
-	relay.Carrier
+	outbox.Carrier
 	*truth
 	pushing sync.Mutex
 	pushed  map[int64]bool
-	known   relay.Inside
+	known   outbox.Inside
 }
 
 func (c *wrong) String() string { return "memory, which " + string(c.fault) }
 
-func (c *wrong) Push(ctx context.Context, p relay.Push) (relay.PushAnswer, error) {
+func (c *wrong) Push(ctx context.Context, p outbox.PushGroup) (outbox.PushAnswer, error) {
 	c.pushing.Lock()
 	defer c.pushing.Unlock()
 	again := c.pushed[p.Number]
 	c.pushed[p.Number] = true
 	switch {
 	case c.fault == "queues in one queue":
-		p.Queue = relay.Bulk
+		p.Queue = outbox.Bulk
 	case again && c.fault == "never pushes again":
-		return relay.PushDone, nil
+		return outbox.PushDone, nil
 	case again && c.fault == "pushes twice", c.fault == "tells no gap":
 		in, err := c.Carrier.Inside(ctx, p.Queue)
 		if err != nil {
@@ -331,21 +330,21 @@ func (c *wrong) Push(ctx context.Context, p relay.Push) (relay.PushAnswer, error
 		}
 	}
 	answer, err := c.Carrier.Push(ctx, p)
-	if answer == relay.PushFull && c.fault == "counts what is full" {
+	if answer == outbox.PushFull && c.fault == "counts what is full" {
 		p.Keys = nil
 		return c.Carrier.Push(ctx, p)
 	}
 	return answer, err
 }
 
-func (c *wrong) Inside(ctx context.Context, q relay.Queue) (relay.Inside, error) {
+func (c *wrong) Inside(ctx context.Context, q outbox.Queue) (outbox.Inside, error) {
 	c.pushing.Lock()
 	defer c.pushing.Unlock()
 	in, err := c.Carrier.Inside(ctx, q)
 	if c.fault == "knows no oldest push" {
 		in.Oldest = 0
 	}
-	if c.fault == "forgets and does not say so" && q == relay.Bulk {
+	if c.fault == "forgets and does not say so" && q == outbox.Bulk {
 		if in.Epoch == "" && c.known.Epoch != "" {
 			return c.known, err
 		}
@@ -354,7 +353,7 @@ func (c *wrong) Inside(ctx context.Context, q relay.Queue) (relay.Inside, error)
 	return in, err
 }
 
-func (c *wrong) Settled(ctx context.Context, outcomes []relay.Settled) error {
+func (c *wrong) Settled(ctx context.Context, outcomes []outbox.Settled) error {
 	outcomes = slices.Clone(outcomes)
 	if c.fault == "forgets what is settled" {
 		return nil
@@ -373,7 +372,7 @@ func (c *wrong) Settled(ctx context.Context, outcomes []relay.Settled) error {
 	return c.Carrier.Settled(ctx, outcomes)
 }
 
-func (c *wrong) Receive(ctx context.Context, credits relay.Credits) ([]outbox.Claimed, error) {
+func (c *wrong) Receive(ctx context.Context, credits outbox.Credits) ([]outbox.Claimed, error) {
 	claimed, err := c.Carrier.Receive(ctx, &wrongCredits{Credits: credits, fault: c.fault})
 	if len(claimed) > 0 && c.fault == "drops what it has at a stop" {
 		<-ctx.Done() // it is slow
@@ -383,7 +382,7 @@ func (c *wrong) Receive(ctx context.Context, credits relay.Credits) ([]outbox.Cl
 }
 
 type wrongCredits struct {
-	relay.Credits
+	outbox.Credits
 	fault fault
 	looks int
 }

@@ -94,7 +94,7 @@ func (d *Database) Delivered(t require.TestingT) {
 }
 
 // Subject returns a subject with transports for the relays r1 and r2. It requires at least 200 channels.
-func (d *Database) Subject(t testing.TB, transport func(name string) relay.Transport) *Subject {
+func (d *Database) Subject(t testing.TB, transport func(name string) outbox.Transport) *Subject {
 	t.Helper()
 	ledger := outbox.NewLedger(d.DB.Pool, "r1", time.Hour)
 	return &Subject{
@@ -124,12 +124,12 @@ func (d *Database) Subject(t testing.TB, transport func(name string) relay.Trans
 			}
 			return func() { require.NoError(t, tx.Rollback(t.Context())) }
 		},
-		Settle: func(t testing.TB, settlements []outbox.Settlement) (outcomes []relay.Settled) {
+		Settle: func(t testing.TB, settlements []outbox.Settlement) (outcomes []outbox.Settled) {
 			t.Helper()
 			statuses, err := ledger.Settle(t.Context(), settlements, nil)
 			require.NoError(t, err)
 			for i, s := range settlements {
-				outcomes = append(outcomes, relay.Settled{Key: s.Key, Status: statuses[i], Reason: s.Reason, Wait: s.Wait})
+				outcomes = append(outcomes, outbox.Settled{Key: s.Key, Status: statuses[i], Reason: s.Reason, Wait: s.Wait})
 			}
 			return outcomes
 		},
@@ -154,19 +154,19 @@ func (d *Database) Subject(t testing.TB, transport func(name string) relay.Trans
 
 // Carried returns a subject with two relays on a carrier. The caller sets Copies, Capacity, Forget and Lose in own; the
 // database and dispatchers implement the rest.
-func (d *Database) Carried(t testing.TB, b relay.Broker, own CarrierSubject) *Subject {
+func (d *Database) Carried(t testing.TB, b outbox.Broker, own CarrierSubject) *Subject {
 	t.Helper()
-	s := d.Subject(t, func(name string) relay.Transport { return d.Carrier(t, b, name) })
+	s := d.Subject(t, func(name string) outbox.Transport { return d.Carrier(t, b, name) })
 	dispatchers := 0
-	own.Dispatch = func(_ testing.TB, to relay.Carrier) func() {
+	own.Dispatch = func(_ testing.TB, to outbox.Carrier) func() {
 		dispatchers++
 		return d.Dispatch(fmt.Sprintf("r%d", dispatchers), to, own.Capacity/4, 500*time.Millisecond)
 	}
-	own.Queued = func(t testing.TB, n int) relay.Push {
+	own.Queued = func(t testing.TB, n int) outbox.PushGroup {
 		t.Helper()
 		return d.queued(t, d.Job(t, "a", 1, n, 0))
 	}
-	own.Requeued = func(t testing.TB, p relay.Push) relay.Push {
+	own.Requeued = func(t testing.TB, p outbox.PushGroup) outbox.PushGroup {
 		t.Helper()
 		d.Exec(t, `UPDATE belfry.messages SET status = 'PENDING' WHERE job_id = $1`, p.Keys[0].JobID)
 		return d.queued(t, p.Keys[0].JobID)
@@ -184,7 +184,7 @@ func (d *Database) Carried(t testing.TB, b relay.Broker, own CarrierSubject) *Su
 }
 
 // Carrier returns the carrier of the named relay and runs its Keep until the test ends.
-func (d *Database) Carrier(t testing.TB, b relay.Broker, name string) relay.Carrier {
+func (d *Database) Carrier(t testing.TB, b outbox.Broker, name string) outbox.Carrier {
 	t.Helper()
 	ledger := outbox.NewLedger(d.DB.Pool, name, time.Hour)
 	c := b.Carrier(name, func(copies []outbox.Copy) ([]outbox.Answer, error) {
@@ -204,7 +204,7 @@ func (d *Database) Carrier(t testing.TB, b relay.Broker, name string) relay.Carr
 }
 
 // Dispatch runs a named dispatcher, whose pushes have up to batch ids, until stop.
-func (d *Database) Dispatch(name string, to relay.Carrier, batch int, requeueAfter time.Duration) (stop func()) {
+func (d *Database) Dispatch(name string, to outbox.Carrier, batch int, requeueAfter time.Duration) (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan struct{})
 	c := relay.DefaultConfig()
@@ -223,7 +223,7 @@ func (d *Database) Dispatch(name string, to relay.Carrier, batch int, requeueAft
 }
 
 // queued queues all messages of a job by the next push, like a dispatcher that dies afterwards.
-func (d *Database) queued(t testing.TB, job int64) relay.Push {
+func (d *Database) queued(t testing.TB, job int64) outbox.PushGroup {
 	t.Helper()
 	ledger := outbox.NewLedger(d.DB.Pool, "dead", time.Hour)
 	queues, err := ledger.Lead(t.Context(), "any", time.Hour)
@@ -233,5 +233,5 @@ func (d *Database) queued(t testing.TB, job int64) relay.Push {
 	keys, number, _, err := ledger.QueueJob(t.Context(), bulk, job, outbox.Position{}, outbox.MaxBatch, outbox.AnyTry)
 	require.NoError(t, err)
 	require.NoError(t, ledger.StopLeading(t.Context()))
-	return relay.Push{Queue: relay.Bulk, Epoch: bulk.Epoch, First: bulk.First, Number: number, Lane: "a", Keys: keys}
+	return outbox.PushGroup{Queue: outbox.Bulk, Epoch: bulk.Epoch, First: bulk.First, Number: number, Lane: "a", Keys: keys}
 }

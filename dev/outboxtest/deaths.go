@@ -9,12 +9,12 @@ import (
 
 	"github.com/belfryhq/belfry/dev/dbtest"
 	"github.com/belfryhq/belfry/internal/child"
-	"github.com/belfryhq/belfry/outbox/relay"
+	"github.com/belfryhq/belfry/outbox"
 )
 
 // Place creates a new carrier for the workers of one test. It returns the location and the test's broker, or no broker if
 // PostgreSQL is the transport.
-type Place func(t testing.TB, name string) (Worker, relay.Broker)
+type Place func(t testing.TB, name string) (Worker, outbox.Broker)
 
 // Dies kills a worker with -9 at each point of its transport. Another worker delivers the messages: none is lost, each is
 // SENT once, and called at most once more if the lease has counted the crash; no copy remains (I8, I10).
@@ -87,7 +87,7 @@ func Stops(t *testing.T, place Place) {
 }
 
 // taken counts the copies that live and dead workers have taken.
-func taken(t testing.TB, b relay.Broker) (n int64) {
+func taken(t testing.TB, b outbox.Broker) (n int64) {
 	t.Helper()
 	list, err := b.Queues(t.Context())
 	require.NoError(t, err)
@@ -98,7 +98,7 @@ func taken(t testing.TB, b relay.Broker) (n int64) {
 }
 
 // nothingLeft waits until dead and suspended workers have no lease and no copy, and are not among the carrier's workers.
-func nothingLeft(t testing.TB, d *Database, b relay.Broker) {
+func nothingLeft(t testing.TB, d *Database, b outbox.Broker) {
 	t.Helper()
 	d.Eventually(t, `SELECT NOT EXISTS (SELECT FROM belfry.leases)`)
 	if b == nil {

@@ -1,4 +1,4 @@
-// Package outboxtest contains the tests that every relay.Transport must pass: PostgreSQL alone, and carriers of ids.
+// Package outboxtest contains the tests that every outbox.Transport must pass: PostgreSQL alone, and carriers of ids.
 //
 //	a Subject:  the transport under test, another relay's, and the database of both
 //	            │

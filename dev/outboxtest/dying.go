@@ -6,7 +6,6 @@ import (
 	"sync/atomic"
 
 	"github.com/belfryhq/belfry/outbox"
-	"github.com/belfryhq/belfry/outbox/relay"
 )
 
 // Point is a place between two steps of a message at which a relay dies.
@@ -27,7 +26,7 @@ func Points() []Point { return []Point{Taken, Claimed, Called, Recorded, Removed
 // Dying is a Broker whose process kills itself with SIGKILL at the second arrival at a point. Its sender must call At after
 // each call.
 type Dying struct {
-	relay.Broker
+	outbox.Broker
 
 	Point Point // empty to survive
 
@@ -45,8 +44,8 @@ func (d *Dying) At(p Point) {
 	<-make(chan struct{})
 }
 
-// Carrier implements relay.Broker.
-func (d *Dying) Carrier(name string, claim relay.Claim) relay.Carrier {
+// Carrier implements outbox.Broker.
+func (d *Dying) Carrier(name string, claim outbox.Claim) outbox.Carrier {
 	return &dyingCarrier{d.Broker.Carrier(name, func(copies []outbox.Copy) ([]outbox.Answer, error) {
 		d.At(Taken)
 		answers, err := claim(copies)
@@ -56,13 +55,13 @@ func (d *Dying) Carrier(name string, claim relay.Claim) relay.Carrier {
 }
 
 type dyingCarrier struct {
-	relay.Carrier
+	outbox.Carrier
 
 	dying *Dying
 }
 
-// Settled implements relay.Transport.
-func (c *dyingCarrier) Settled(ctx context.Context, outcomes []relay.Settled) error {
+// Settled implements outbox.Transport.
+func (c *dyingCarrier) Settled(ctx context.Context, outcomes []outbox.Settled) error {
 	c.dying.At(Recorded)
 	err := c.Carrier.Settled(ctx, outcomes)
 	c.dying.At(Removed)

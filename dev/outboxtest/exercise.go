@@ -11,7 +11,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/belfryhq/belfry/outbox"
-	"github.com/belfryhq/belfry/outbox/relay"
 )
 
 // Check is a named test of a transport.
@@ -107,7 +106,7 @@ func twoRelays(t testing.TB, s *Subject) {
 	var mu sync.Mutex
 	var both sync.WaitGroup
 	got := make(map[outbox.Key]int)
-	for _, from := range []relay.Transport{s.Transport, s.Other} {
+	for _, from := range []outbox.Transport{s.Transport, s.Other} {
 		both.Go(func() {
 			for ctx.Err() == nil {
 				claimed, _ := from.Receive(ctx, grant(7, 11))
@@ -257,7 +256,7 @@ func finalNeverComesAgain(t testing.TB, s *Subject) {
 	keys := s.Bulk(t, "a", 5, 0)
 	s.Activities(t, 5, 0)
 	s.settle(t, s.receive(t, s.Transport, plenty(), 10), sent)
-	require.NoError(t, s.Transport.Settled(t.Context(), []relay.Settled{{Key: outbox.Key{JobID: 1 << 40, ChannelID: 1}, Status: outbox.Sent}}))
+	require.NoError(t, s.Transport.Settled(t.Context(), []outbox.Settled{{Key: outbox.Key{JobID: 1 << 40, ChannelID: 1}, Status: outbox.Sent}}))
 	s.nothing(t, plenty())
 	require.Zero(t, s.Processing(t))
 	require.NotContains(t, s.receive(t, s.Transport, plenty(), len(s.Bulk(t, "a", 1, 0))), keys[0])

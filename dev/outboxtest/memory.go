@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/belfryhq/belfry/outbox"
-	"github.com/belfryhq/belfry/outbox/relay"
 )
 
 // Memory is a minimal carrier in memory, which relays share through their Carriers. It tests the suite itself, and other
@@ -19,7 +18,7 @@ import (
 type Memory struct {
 	mu       sync.Mutex
 	capacity int
-	queues   map[relay.Queue]*memoryQueue
+	queues   map[outbox.Queue]*memoryQueue
 	changed  chan struct{} // closed and replaced when a copy waits
 	down     error
 }
@@ -47,30 +46,32 @@ func NewMemory(capacity int) *Memory {
 	return m
 }
 
-// Carrier implements relay.Broker. Copies that a dead relay has taken remain taken.
-func (m *Memory) Carrier(_ string, claim relay.Claim) relay.Carrier { return &memoryCarrier{m, claim} }
+// Carrier implements outbox.Broker. Copies that a dead relay has taken remain taken.
+func (m *Memory) Carrier(_ string, claim outbox.Claim) outbox.Carrier {
+	return &memoryCarrier{m, claim}
+}
 
-// Check implements relay.Broker.
+// Check implements outbox.Broker.
 func (m *Memory) Check(context.Context) ([]string, error) { return nil, m.down }
 
-// Close implements relay.Broker.
+// Close implements outbox.Broker.
 func (*Memory) Close() error { return nil }
 
-// Empty implements relay.Broker.
+// Empty implements outbox.Broker.
 func (m *Memory) Empty(context.Context) error {
 	m.Forget()
 	return nil
 }
 
-// Queues implements relay.Broker.
-func (m *Memory) Queues(ctx context.Context) (list []relay.QueueStatus, err error) {
-	for _, name := range []relay.Queue{relay.Activities, relay.Bulk} {
+// Queues implements outbox.Broker.
+func (m *Memory) Queues(ctx context.Context) (list []outbox.QueueStatus, err error) {
+	for _, name := range []outbox.Queue{outbox.Activities, outbox.Bulk} {
 		in, err := (&memoryCarrier{m, nil}).Inside(ctx, name)
 		if err != nil {
 			return nil, err
 		}
 		m.mu.Lock()
-		q, s := m.queues[name], relay.QueueStatus{Queue: name, Inside: in}
+		q, s := m.queues[name], outbox.QueueStatus{Queue: name, Inside: in}
 		s.Taken, s.Full = int64(len(q.taken)+len(q.claimed)), len(q.waiting) >= m.capacity
 		for _, w := range q.waiting {
 			if w.due.After(time.Now()) {
@@ -89,14 +90,14 @@ func (m *Memory) Queues(ctx context.Context) (list []relay.QueueStatus, err erro
 func (m *Memory) Forget() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.queues = make(map[relay.Queue]*memoryQueue)
-	for _, q := range []relay.Queue{relay.Activities, relay.Bulk} {
+	m.queues = make(map[outbox.Queue]*memoryQueue)
+	for _, q := range []outbox.Queue{outbox.Activities, outbox.Bulk} {
 		m.queues[q] = &memoryQueue{taken: make(map[outbox.Copy]waiting), claimed: make(map[outbox.Key]waiting)}
 	}
 }
 
 // Rewind removes all pushes after the given one, like the promotion of a replica.
-func (m *Memory) Rewind(queue relay.Queue, to int64) {
+func (m *Memory) Rewind(queue outbox.Queue, to int64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	q := m.queues[queue]
@@ -139,17 +140,17 @@ func (m *Memory) wake() {
 // memoryCarrier is the carrier of one relay.
 type memoryCarrier struct {
 	*Memory
-	claim relay.Claim
+	claim outbox.Claim
 }
 
-// Keep implements relay.Carrier.
+// Keep implements outbox.Carrier.
 func (*memoryCarrier) Keep(ctx context.Context) { <-ctx.Done() }
 
-// String implements relay.Transport.
+// String implements outbox.Transport.
 func (*memoryCarrier) String() string { return "memory" }
 
-// Push implements relay.Carrier.
-func (m *memoryCarrier) Push(_ context.Context, p relay.Push) (relay.PushAnswer, error) {
+// Push implements outbox.Carrier.
+func (m *memoryCarrier) Push(_ context.Context, p outbox.PushGroup) (outbox.PushAnswer, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	q := m.queues[p.Queue]
@@ -157,22 +158,22 @@ func (m *memoryCarrier) Push(_ context.Context, p relay.Push) (relay.PushAnswer,
 	case m.down != nil:
 		return "", m.down
 	case known && p.Number <= q.last:
-		return relay.PushDone, nil
+		return outbox.PushDone, nil
 	case known && p.Number > q.last+1, !known && p.Number != p.First:
-		return relay.PushGap, nil
+		return outbox.PushGap, nil
 	case len(p.Keys) > 0 && len(q.waiting)+len(p.Keys) > m.capacity:
-		return relay.PushFull, nil
+		return outbox.PushFull, nil
 	}
 	q.epoch, q.last = p.Epoch, p.Number
 	for _, k := range p.Keys {
 		q.waiting = append(q.waiting, waiting{outbox.Copy{Key: k, Push: p.Number}, p.Lane, time.Time{}})
 	}
 	m.wake()
-	return relay.PushDone, nil
+	return outbox.PushDone, nil
 }
 
-// Inside implements relay.Carrier.
-func (m *memoryCarrier) Inside(_ context.Context, queue relay.Queue) (relay.Inside, error) {
+// Inside implements outbox.Carrier.
+func (m *memoryCarrier) Inside(_ context.Context, queue outbox.Queue) (outbox.Inside, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	q := m.queues[queue]
@@ -186,11 +187,11 @@ func (m *memoryCarrier) Inside(_ context.Context, queue relay.Queue) (relay.Insi
 	for _, w := range q.claimed {
 		oldest = min(oldest, w.Push)
 	}
-	return relay.Inside{Epoch: q.epoch, Last: q.last, Oldest: oldest}, m.down
+	return outbox.Inside{Epoch: q.epoch, Last: q.last, Oldest: oldest}, m.down
 }
 
-// Settled implements relay.Transport.
-func (m *memoryCarrier) Settled(_ context.Context, outcomes []relay.Settled) error {
+// Settled implements outbox.Transport.
+func (m *memoryCarrier) Settled(_ context.Context, outcomes []outbox.Settled) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, s := range outcomes {
@@ -205,15 +206,15 @@ func (m *memoryCarrier) Settled(_ context.Context, outcomes []relay.Settled) err
 	return m.down
 }
 
-func queueOf(k outbox.Key) relay.Queue {
+func queueOf(k outbox.Key) outbox.Queue {
 	if k.JobID < 0 {
-		return relay.Activities
+		return outbox.Activities
 	}
-	return relay.Bulk
+	return outbox.Bulk
 }
 
-// Receive implements relay.Transport.
-func (m *memoryCarrier) Receive(ctx context.Context, credits relay.Credits) ([]outbox.Claimed, error) {
+// Receive implements outbox.Transport.
+func (m *memoryCarrier) Receive(ctx context.Context, credits outbox.Credits) ([]outbox.Claimed, error) {
 	for ctx.Err() == nil {
 		taken, next, changed, err := m.take(credits)
 		if err != nil {
@@ -239,14 +240,14 @@ func (m *memoryCarrier) Receive(ctx context.Context, credits relay.Credits) ([]o
 }
 
 // take takes due copies within the credits, activities first. next is the time of the next poll unless something changes.
-func (m *memoryCarrier) take(credits relay.Credits) (taken []waiting, next time.Time, changed chan struct{}, err error) {
+func (m *memoryCarrier) take(credits outbox.Credits) (taken []waiting, next time.Time, changed chan struct{}, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	now := time.Now()
 	next = now.Add(time.Hour)
-	room := map[relay.Queue]int{relay.Activities: credits.Activities(), relay.Bulk: credits.Bulk()}
+	room := map[outbox.Queue]int{outbox.Activities: credits.Activities(), outbox.Bulk: credits.Bulk()}
 	jobs := make(map[int64]int)
-	for _, name := range []relay.Queue{relay.Activities, relay.Bulk} {
+	for _, name := range []outbox.Queue{outbox.Activities, outbox.Bulk} {
 		q := m.queues[name]
 		left := q.waiting[:0:0]
 		for _, w := range q.waiting {

@@ -9,13 +9,12 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/belfryhq/belfry/outbox"
-	"github.com/belfryhq/belfry/outbox/relay"
 )
 
 // Subject is a transport under test on its own database, which is empty at first.
 type Subject struct {
 	// Transport is the transport under test; Other belongs to another relay on the same database.
-	Transport, Other relay.Transport
+	Transport, Other outbox.Transport
 	// Bulk writes a job of a lane with n messages, due after a delay.
 	Bulk func(t testing.TB, lane string, n int, in time.Duration) []outbox.Key
 	// Activities writes n messages of activities in the same way.
@@ -23,7 +22,7 @@ type Subject struct {
 	// Strand hides due messages from Receive. free makes them visible again behind its current position.
 	Strand func(t testing.TB, keys []outbox.Key) (free func())
 	// Settle records outcomes like a relay, and returns them for Settled.
-	Settle func(t testing.TB, settlements []outbox.Settlement) []relay.Settled
+	Settle func(t testing.TB, settlements []outbox.Settlement) []outbox.Settled
 	// Processing counts the messages that are claimed and not settled.
 	Processing func(t testing.TB) int
 
@@ -43,11 +42,11 @@ type Subject struct {
 type CarrierSubject struct {
 	// Dispatch pushes messages to a carrier like a relay, with a short RequeueAfter, until stop, after which the next
 	// Dispatch can start at once. Two concurrent ones belong to different relays. An empty queue has room for two pushes.
-	Dispatch func(t testing.TB, to relay.Carrier) (stop func())
+	Dispatch func(t testing.TB, to outbox.Carrier) (stop func())
 	// Queued writes a job with n messages that are QUEUED by the next push of the bulk queue, and returns the push without
 	// making it. Requeued queues the messages of a push again by the next push.
-	Queued   func(t testing.TB, n int) relay.Push
-	Requeued func(t testing.TB, p relay.Push) relay.Push
+	Queued   func(t testing.TB, n int) outbox.PushGroup
+	Requeued func(t testing.TB, p outbox.PushGroup) outbox.PushGroup
 	// Unclaim reverts the claims of messages to QUEUED, like a crash of the server.
 	Unclaim func(t testing.TB, keys []outbox.Key)
 	// Copies returns the number of waiting copies in the carrier; Capacity is the capacity of a queue.
@@ -98,7 +97,7 @@ func (c *credits) wake() {
 	}
 }
 
-// Activities implements relay.Credits.
+// Activities implements outbox.Credits.
 func (c *credits) Activities() int {
 	if c.asked != nil {
 		c.asked()
@@ -108,14 +107,14 @@ func (c *credits) Activities() int {
 	return c.activities
 }
 
-// Bulk implements relay.Credits.
+// Bulk implements outbox.Credits.
 func (c *credits) Bulk() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.bulk
 }
 
-// Job implements relay.Credits.
+// Job implements outbox.Credits.
 func (c *credits) Job(id int64, _ string, _ int) int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -125,10 +124,10 @@ func (c *credits) Job(id int64, _ string, _ int) int {
 	return c.bulk
 }
 
-// Idle implements relay.Credits.
+// Idle implements outbox.Credits.
 func (*credits) Idle() bool { return true }
 
-// Changed implements relay.Credits.
+// Changed implements outbox.Credits.
 func (c *credits) Changed() <-chan struct{} { return c.changed }
 
 // receipt is a received message.
@@ -138,7 +137,7 @@ type receipt struct {
 }
 
 // receive receives until it has n messages, each for the first time.
-func (s *Subject) receive(t testing.TB, from relay.Transport, c relay.Credits, n int) map[outbox.Key]receipt {
+func (s *Subject) receive(t testing.TB, from outbox.Transport, c outbox.Credits, n int) map[outbox.Key]receipt {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), s.patience())
 	defer cancel()
@@ -157,7 +156,7 @@ func (s *Subject) receive(t testing.TB, from relay.Transport, c relay.Credits, n
 }
 
 // nothing requires that no message is received for a moment.
-func (s *Subject) nothing(t testing.TB, c relay.Credits) {
+func (s *Subject) nothing(t testing.TB, c outbox.Credits) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), min(300*time.Millisecond, s.patience()))
 	defer cancel()

@@ -15,6 +15,7 @@ import (
 
 	"github.com/belfryhq/belfry/internal/db"
 	"github.com/belfryhq/belfry/internal/lifecycle"
+	"github.com/belfryhq/belfry/outbox"
 	"github.com/belfryhq/belfry/outbox/relay"
 )
 
@@ -93,7 +94,7 @@ func collected() []definition {
 
 // Collector registers the metrics of the database and of a carrier, which may be nil. outage logs
 // outages of the database. The media of senders are the allowed labels.
-func (m *Metrics) Collector(every time.Duration, pool *pgxpool.Pool, carrier relay.Broker, senders []relay.SenderConfig, outage *lifecycle.Outage, log zerolog.Logger) *Collector {
+func (m *Metrics) Collector(every time.Duration, pool *pgxpool.Pool, carrier outbox.Broker, senders []relay.SenderConfig, outage *lifecycle.Outage, log zerolog.Logger) *Collector {
 	c := &Collector{every: every, pool: pool, log: log, media: make(map[string]bool)}
 	for _, medium := range []string{"push", "sms", "alimtalk", "email", "webhook"} {
 		c.media[medium] = true
@@ -137,7 +138,7 @@ func (c *Collector) statement(sql string, args pgx.StrictNamedArgs) func(context
 }
 
 // inside queries a carrier.
-func inside(ctx context.Context, carrier relay.Broker) (list []sample, err error) {
+func inside(ctx context.Context, carrier outbox.Broker) (list []sample, err error) {
 	ctx, cancel := context.WithTimeout(ctx, collectTimeout)
 	defer cancel()
 	queues, err := carrier.Queues(ctx)

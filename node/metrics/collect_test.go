@@ -15,14 +15,14 @@ import (
 	"github.com/belfryhq/belfry/dev/dbtest"
 	"github.com/belfryhq/belfry/internal/db"
 	"github.com/belfryhq/belfry/job"
-	"github.com/belfryhq/belfry/outbox/relay"
+	"github.com/belfryhq/belfry/outbox"
 )
 
 // carrier is a broker that says what is inside.
-type carrier struct{ relay.Broker }
+type carrier struct{ outbox.Broker }
 
-func (carrier) Queues(context.Context) ([]relay.QueueStatus, error) {
-	return []relay.QueueStatus{{Queue: relay.Activities, Ready: 1}, {Queue: relay.Bulk, Ready: 40, Later: 5, Taken: 6, Dead: 7, Full: true}}, nil
+func (carrier) Queues(context.Context) ([]outbox.QueueStatus, error) {
+	return []outbox.QueueStatus{{Queue: outbox.Activities, Ready: 1}, {Queue: outbox.Bulk, Ready: 40, Later: 5, Taken: 6, Dead: 7, Full: true}}, nil
 }
 
 // collectOn collects once from a database.

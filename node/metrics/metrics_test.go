@@ -95,7 +95,7 @@ func TestMetrics_AreCleanToPromlint(t *testing.T) {
 	runs(job.Progress{Event: job.EventThrottled, Job: job.Job{Type: "push", Throttle: "foreground", ThrottledMS: 5}})
 	runs(job.Progress{Event: "chunk", Job: job.Job{Type: "push"}, Rows: 1, Elapsed: time.Second})
 	observer.Called("fcm", []sender.Result{{Class: sender.Accepted}}, time.Second)
-	observer.Rebuilt(relay.Bulk)
+	observer.Rebuilt(outbox.Bulk)
 	problems, err := testutil.GatherAndLint(m.registry)
 	require.NoError(t, err)
 	require.Empty(t, problems)
@@ -172,7 +172,7 @@ func TestMetrics_CountMessagesByBoundedLabels(t *testing.T) {
 	o.Recorded(relay.Outcome{Recorded: relay.RecordedDead, Medium: "sms", Reason: outbox.ReasonPermanent}, 3)
 	o.Recorded(relay.Outcome{Recorded: relay.RecordedDead, Reason: outbox.ReasonNoAddress}, 1)
 	o.Called("text", []sender.Result{{Class: sender.Accepted}, {Class: sender.Retryable, Code: "503"}, {Class: "odd"}, {}}, 70*time.Millisecond)
-	o.Rebuilt(relay.Activities)
+	o.Rebuilt(outbox.Activities)
 	m.shows(t, map[string]float64{
 		`belfry_messages_recorded_total{medium="push",outcome="sent"}`:     42,
 		`belfry_messages_recorded_total{medium="other",outcome="retried"}`: 1,

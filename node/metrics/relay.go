@@ -85,7 +85,7 @@ func (r *relayed) Recorded(o relay.Outcome, n int) {
 }
 
 // Rebuilt implements relay.Observer.
-func (r *relayed) Rebuilt(q relay.Queue) { r.rebuilds.WithLabelValues(string(q)).Inc() }
+func (r *relayed) Rebuilt(q outbox.Queue) { r.rebuilds.WithLabelValues(string(q)).Inc() }
 
 // breakers are the states of a circuit breaker.
 func breakers() []string { return []string{"closed", "open", "half_open", "off"} }

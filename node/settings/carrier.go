@@ -39,7 +39,7 @@ func defaultCarrier() Carrier {
 type carrierKind struct {
 	name     string
 	validate func(Carrier) error
-	open     func(Carrier, relay.Config, zerolog.Logger) (relay.Broker, error)
+	open     func(Carrier, relay.Config, zerolog.Logger) (outbox.Broker, error)
 	at       func(Carrier) string // the address of its server, without secrets
 	// takenMost returns the maximum number of ids taken at once, and its key. Nil means no bound.
 	takenMost func(Carrier) (key string, most int)
@@ -53,17 +53,17 @@ func carrierKinds() []carrierKind {
 	}
 	list, stream := redis, redis
 	list.name = "redislist"
-	list.open = func(c Carrier, _ relay.Config, log zerolog.Logger) (relay.Broker, error) {
+	list.open = func(c Carrier, _ relay.Config, log zerolog.Logger) (outbox.Broker, error) {
 		return redislist.New(c.Redis, redislist.Options{MaxQueued: c.MaxQueued, Log: log})
 	}
 	stream.name = "redisstream"
-	stream.open = func(c Carrier, r relay.Config, log zerolog.Logger) (relay.Broker, error) {
+	stream.open = func(c Carrier, r relay.Config, log zerolog.Logger) (outbox.Broker, error) {
 		return redisstream.New(c.Redis, redisstream.Options{MaxQueued: c.MaxQueued, Lease: r.Lease, Log: log})
 	}
 	return []carrierKind{list, stream, {
 		name:     "jetstream",
 		validate: func(c Carrier) error { return c.NATS.Validate("delivery.nats") },
-		open: func(c Carrier, r relay.Config, log zerolog.Logger) (relay.Broker, error) {
+		open: func(c Carrier, r relay.Config, log zerolog.Logger) (outbox.Broker, error) {
 			return jetstream.New(c.NATS, jetstream.Options{MaxQueued: c.MaxQueued, Lease: r.Lease, Log: log})
 		},
 		at:        func(c Carrier) string { return strings.Join(c.NATS.URLs, ", ") },
@@ -115,7 +115,7 @@ func (c Carrier) validate(r relay.Config) error {
 
 // Open opens the carrier for relays of r, or returns nil for PostgreSQL. The caller closes it. The error is
 // a *node.ConfigError.
-func (c Carrier) Open(r relay.Config, log zerolog.Logger) (relay.Broker, error) {
+func (c Carrier) Open(r relay.Config, log zerolog.Logger) (outbox.Broker, error) {
 	kind, carried := c.kind()
 	if !carried {
 		return nil, nil //nolint:nilnil // PostgreSQL has no broker

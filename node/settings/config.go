@@ -17,9 +17,9 @@ import (
 	"github.com/belfryhq/belfry/job/schedule"
 	"github.com/belfryhq/belfry/node"
 	"github.com/belfryhq/belfry/node/metrics"
+	"github.com/belfryhq/belfry/outbox"
 	"github.com/belfryhq/belfry/outbox/compose"
 	"github.com/belfryhq/belfry/outbox/relay"
-	"github.com/belfryhq/belfry/outbox/retention"
 )
 
 // Config is the whole configuration of belfry. config.yaml documents each key.
@@ -29,7 +29,7 @@ type Config struct {
 	Runner    job.Config            `mapstructure:"runner"`
 	Channels  channels.Config       `mapstructure:"channels"`
 	Abort     abortcache.Config     `mapstructure:"abort"`
-	Retention retention.Config      `mapstructure:"retention"`
+	Retention outbox.Retention      `mapstructure:"retention"`
 	Delivery  Delivery              `mapstructure:"delivery"`
 	Senders   Senders               `mapstructure:"senders"`
 	Schedules []schedule.Definition `mapstructure:"schedules"`

@@ -10,6 +10,7 @@ import (
 	"github.com/belfryhq/belfry/channels/unsubscribe"
 	"github.com/belfryhq/belfry/internal/config"
 	"github.com/belfryhq/belfry/job/abortcache"
+	"github.com/belfryhq/belfry/outbox"
 	"github.com/belfryhq/belfry/outbox/relay"
 )
 
@@ -62,7 +63,7 @@ func Always(Config) bool { return true }
 type Parts struct {
 	Senders []relay.Sender
 	Links   *unsubscribe.Links // nil without api.unsubscribe_keys_file
-	Broker  relay.Broker       // nil for PostgreSQL
+	Broker  outbox.Broker      // nil for PostgreSQL
 
 	close []func() error
 }

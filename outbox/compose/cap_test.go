@@ -90,7 +90,7 @@ func TestCap_HoldsWhateverRetentionIs(t *testing.T) {
 			b.sent(t, id, channel+1, "2 hours")
 		}
 	}
-	hour := retention.DefaultConfig()
+	hour := outbox.DefaultRetention()
 	hour.Messages, hour.Jobs = time.Hour, time.Hour
 	prune := func(want retention.Pruned) {
 		for _, dry := range []bool{true, false} {

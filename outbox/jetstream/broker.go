@@ -13,6 +13,7 @@ import (
 	"github.com/nats-io/nats.go"
 	natsjs "github.com/nats-io/nats.go/jetstream"
 
+	"github.com/belfryhq/belfry/outbox"
 	"github.com/belfryhq/belfry/outbox/relay"
 )
 
@@ -24,13 +25,13 @@ const (
 	rollCall = 300 * time.Millisecond
 )
 
-// Broker is a process's connection to the cluster. It implements relay.Broker.
+// Broker is a process's connection to the cluster. It implements outbox.Broker.
 type Broker struct {
 	config  Config
 	options Options
 	outage  *relay.Outage
 	pace    intervals
-	lines   map[relay.Queue]*line
+	lines   map[outbox.Queue]*line
 
 	mu     sync.Mutex
 	conn   *nats.Conn // nil before the first use
@@ -45,7 +46,7 @@ func New(config Config, options Options) (*Broker, error) {
 		return nil, err
 	}
 	b := &Broker{
-		config: config, options: options, lines: make(map[relay.Queue]*line),
+		config: config, options: options, lines: make(map[outbox.Queue]*line),
 		outage: relay.NewOutage(options.Log, name, away, func(error) bool { return false }), // the caller reports other errors
 		pace:   intervals{pull: 10 * time.Second, heartbeat: 2 * time.Second, silent: 30 * time.Second},
 	}
@@ -59,7 +60,7 @@ func New(config Config, options Options) (*Broker, error) {
 }
 
 // queues returns the queues in the order in which they are served.
-func queues() []relay.Queue { return []relay.Queue{relay.Activities, relay.Bulk} }
+func queues() []outbox.Queue { return []outbox.Queue{outbox.Activities, outbox.Bulk} }
 
 // connection returns the connection, which the first call opens. It returns a connection even if no server
 // is reachable, and retries in the background.
@@ -104,8 +105,8 @@ func (b *Broker) withTimeout(ctx context.Context) (context.Context, context.Canc
 	return context.WithTimeout(ctx, b.config.Timeout)
 }
 
-// Carrier implements relay.Broker.
-func (b *Broker) Carrier(worker string, claim relay.Claim) relay.Carrier {
+// Carrier implements outbox.Broker.
+func (b *Broker) Carrier(worker string, claim outbox.Claim) outbox.Carrier {
 	life, end := context.WithCancel(context.Background())
 	b.mu.Lock()
 	b.ends = append(b.ends, end)
@@ -113,7 +114,7 @@ func (b *Broker) Carrier(worker string, claim relay.Claim) relay.Carrier {
 	return newCarrier(b, worker, claim, life, end)
 }
 
-// Check implements relay.Broker. It creates missing streams, so that missing permissions are found. Foreign
+// Check implements outbox.Broker. It creates missing streams, so that missing permissions are found. Foreign
 // consumers are warnings, because belfry does not see the ids that they take.
 func (b *Broker) Check(ctx context.Context) (warnings []string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, 3*b.config.Timeout)
@@ -123,7 +124,7 @@ func (b *Broker) Check(ctx context.Context) (warnings []string, err error) {
 		return nil, err
 	}
 	if err := conn.FlushWithContext(ctx); err != nil {
-		return nil, fmt.Errorf("%w: no server of delivery.nats.urls: %w", relay.ErrAway, b.refusal(err))
+		return nil, fmt.Errorf("%w: no server of delivery.nats.urls: %w", outbox.ErrAway, b.refusal(err))
 	}
 	if err := fits(conn.ConnectedServerVersion()); err != nil {
 		return nil, err
@@ -134,7 +135,7 @@ func (b *Broker) Check(ctx context.Context) (warnings []string, err error) {
 		to, err := l.open(ctx)
 		if err != nil {
 			if away(err) {
-				err = fmt.Errorf("%w: %w", relay.ErrAway, err)
+				err = fmt.Errorf("%w: %w", outbox.ErrAway, err)
 			}
 			problems = append(problems, err)
 			continue
@@ -164,21 +165,21 @@ func fits(version string) error {
 	return nil
 }
 
-// Queues implements relay.Broker. Taken counts the copies held by workers that answer; Later counts all
+// Queues implements outbox.Broker. Taken counts the copies held by workers that answer; Later counts all
 // other unacknowledged copies, including those of dead workers.
-func (b *Broker) Queues(ctx context.Context) ([]relay.QueueStatus, error) {
+func (b *Broker) Queues(ctx context.Context) ([]outbox.QueueStatus, error) {
 	workers, err := b.workers(ctx)
 	if err != nil {
 		return nil, err
 	}
-	list := make([]relay.QueueStatus, 0, len(b.lines))
+	list := make([]outbox.QueueStatus, 0, len(b.lines))
 	for _, q := range queues() {
 		s, err := b.lines[q].status(ctx)
 		if err != nil {
 			return nil, err
 		}
 		for _, w := range workers {
-			s.Workers = append(s.Workers, relay.WorkerStatus{Name: w.Name, Taken: w.Taken[q], Seen: time.Now()})
+			s.Workers = append(s.Workers, outbox.WorkerStatus{Name: w.Name, Taken: w.Taken[q], Seen: time.Now()})
 			s.Taken += w.Taken[q]
 		}
 		s.Taken = min(s.Taken, s.Later)
@@ -190,8 +191,8 @@ func (b *Broker) Queues(ctx context.Context) ([]relay.QueueStatus, error) {
 
 // presence is a worker's reply to a roll call.
 type presence struct {
-	Name  string                `json:"name"`
-	Taken map[relay.Queue]int64 `json:"taken"`
+	Name  string                 `json:"name"`
+	Taken map[outbox.Queue]int64 `json:"taken"`
 }
 
 // callSubject is the subject of roll calls.
@@ -228,7 +229,7 @@ func (b *Broker) workers(ctx context.Context) (list []presence, err error) {
 	return list, nil
 }
 
-// Empty implements relay.Broker: it deletes both streams.
+// Empty implements outbox.Broker: it deletes both streams.
 func (b *Broker) Empty(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, 3*b.config.Timeout)
 	defer cancel()
@@ -250,7 +251,7 @@ func (b *Broker) Empty(ctx context.Context) error {
 	return nil
 }
 
-// Close implements relay.Broker.
+// Close implements outbox.Broker.
 func (b *Broker) Close() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -16,7 +16,6 @@ import (
 	"github.com/belfryhq/belfry/dev/dbtest"
 	"github.com/belfryhq/belfry/outbox"
 	"github.com/belfryhq/belfry/outbox/jetstream"
-	"github.com/belfryhq/belfry/outbox/relay"
 )
 
 const epoch = "7d1f0c52-0e6c-4f4e-9a9e-0d7f1c5b2a10"
@@ -30,8 +29,8 @@ func keys(n int) (list []outbox.Key) {
 }
 
 // nth is the nth push of an epoch that begins with the first.
-func nth(number int64, keys []outbox.Key) relay.Push {
-	return relay.Push{Queue: relay.Bulk, Epoch: epoch, First: 1, Number: number, Lane: "a", Keys: keys}
+func nth(number int64, keys []outbox.Key) outbox.PushGroup {
+	return outbox.PushGroup{Queue: outbox.Bulk, Epoch: epoch, First: 1, Number: number, Lane: "a", Keys: keys}
 }
 
 // all claims whatever it is asked for.
@@ -52,7 +51,7 @@ func (*room) Idle() bool                   { return true }
 func (*room) Changed() <-chan struct{}     { return nil }
 
 // worker is a carrier that is kept until the test ends.
-func (b *bundle) worker(t testing.TB, name string, claim relay.Claim) relay.Carrier {
+func (b *bundle) worker(t testing.TB, name string, claim outbox.Claim) outbox.Carrier {
 	t.Helper()
 	c := b.Carrier(name, claim)
 	ctx, cancel := context.WithCancel(context.Background())
@@ -68,15 +67,15 @@ func (b *bundle) worker(t testing.TB, name string, claim relay.Claim) relay.Carr
 	return c
 }
 
-func push(t testing.TB, c relay.Carrier, p relay.Push) {
+func push(t testing.TB, c outbox.Carrier, p outbox.PushGroup) {
 	t.Helper()
 	answer, err := c.Push(t.Context(), p)
 	require.NoError(t, err)
-	require.Equal(t, relay.PushDone, answer)
+	require.Equal(t, outbox.PushDone, answer)
 }
 
 // receive receives n copies, whatever fails meanwhile.
-func receive(t testing.TB, c relay.Carrier, n int) (got []outbox.Claimed) {
+func receive(t testing.TB, c outbox.Carrier, n int) (got []outbox.Claimed) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
@@ -88,18 +87,18 @@ func receive(t testing.TB, c relay.Carrier, n int) (got []outbox.Claimed) {
 	return got
 }
 
-func settle(t testing.TB, c relay.Carrier, got []outbox.Claimed) {
+func settle(t testing.TB, c outbox.Carrier, got []outbox.Claimed) {
 	t.Helper()
-	var outcomes []relay.Settled
+	var outcomes []outbox.Settled
 	for _, m := range got {
-		outcomes = append(outcomes, relay.Settled{Key: m.Key, Status: outbox.Sent})
+		outcomes = append(outcomes, outbox.Settled{Key: m.Key, Status: outbox.Sent})
 	}
 	require.NoError(t, c.Settled(t.Context(), outcomes))
 }
 
-func inside(t testing.TB, c relay.Carrier) relay.Inside {
+func inside(t testing.TB, c outbox.Carrier) outbox.Inside {
 	t.Helper()
-	in, err := c.Inside(t.Context(), relay.Bulk)
+	in, err := c.Inside(t.Context(), outbox.Bulk)
 	require.NoError(t, err)
 	return in
 }
@@ -112,8 +111,8 @@ func TestBroker_NothingSwallowsAPushThatIsMadeAgain(t *testing.T) {
 	c := b.worker(t, "r1", all)
 	push(t, c, nth(1, keys(10)))
 	settle(t, c, receive(t, c, 10))
-	require.Equal(t, relay.Inside{Epoch: epoch, Last: 1, Oldest: 2}, inside(t, c))
-	require.NoError(t, b.stream(t, relay.Bulk).Purge(t.Context()))
+	require.Equal(t, outbox.Inside{Epoch: epoch, Last: 1, Oldest: 2}, inside(t, c))
+	require.NoError(t, b.stream(t, outbox.Bulk).Purge(t.Context()))
 	require.Empty(t, inside(t, c).Epoch, "a purge takes the count too")
 	push(t, c, nth(1, keys(10)))
 	require.Len(t, receive(t, c, 10), 10)
@@ -135,7 +134,7 @@ func TestBroker_OldestBehindAnEpochBefore(t *testing.T) {
 	again := nth(1, keys(5))
 	again.Epoch = "0b8f4a7e-54a5-4a0e-8c56-9d3a7e1f6c11"
 	push(t, c, again)
-	require.Equal(t, relay.Inside{Epoch: again.Epoch, Last: 1, Oldest: 1}, inside(t, c))
+	require.Equal(t, outbox.Inside{Epoch: again.Epoch, Last: 1, Oldest: 1}, inside(t, c))
 }
 
 // CARRIERS.md 17: a stream that is full is an answer, and drains by itself.
@@ -149,7 +148,7 @@ func TestBroker_MaxBytesIsBackPressure(t *testing.T) {
 	for {
 		answer, err := c.Push(t.Context(), nth(number+1, keys(500)))
 		require.NoError(t, err)
-		if answer == relay.PushFull {
+		if answer == outbox.PushFull {
 			break
 		}
 		number, n = number+1, n+500
@@ -159,7 +158,7 @@ func TestBroker_MaxBytesIsBackPressure(t *testing.T) {
 	list, err := b.Queues(t.Context())
 	require.NoError(t, err)
 	require.True(t, list[1].Full)
-	info, err := b.stream(t, relay.Bulk).Info(t.Context())
+	info, err := b.stream(t, outbox.Bulk).Info(t.Context())
 	require.NoError(t, err)
 	require.Less(t, float64(info.State.Bytes)/float64(n), 256.0, "bytes of a copy")
 	settle(t, c, receive(t, c, 500))
@@ -177,7 +176,7 @@ func TestBroker_PushLargerThanABatch(t *testing.T) {
 	}
 	answer, err := c.Push(t.Context(), nth(2, keys(outbox.MaxBatch)))
 	require.NoError(t, err)
-	require.Equal(t, relay.PushFull, answer)
+	require.Equal(t, outbox.PushFull, answer)
 	require.Len(t, receive(t, c, outbox.MaxBatch), outbox.MaxBatch)
 	require.Zero(t, b.ready(t))
 }
@@ -190,15 +189,15 @@ func TestBroker_OnePushOfANumberIsTaken(t *testing.T) {
 	two := setup(t, servers, func(c *jetstream.Config, _ *jetstream.Options) { c.Prefix = one.config.Prefix })
 	c, d := one.worker(t, "r1", all), two.worker(t, "r2", all)
 	for n := int64(1); n <= 20; n++ {
-		done := make(chan relay.PushAnswer, 2)
-		for _, by := range []relay.Carrier{c, d} {
+		done := make(chan outbox.PushAnswer, 2)
+		for _, by := range []outbox.Carrier{c, d} {
 			go func() {
 				answer, _ := by.Push(t.Context(), nth(n, keys(2)))
 				done <- answer
 			}()
 		}
-		answers := []relay.PushAnswer{<-done, <-done}
-		require.Contains(t, answers, relay.PushDone)
+		answers := []outbox.PushAnswer{<-done, <-done}
+		require.Contains(t, answers, outbox.PushDone)
 		push(t, c, nth(n, keys(2)))
 		push(t, d, nth(n, keys(2)))
 		require.Equal(t, int(2*n), one.ready(t))
@@ -214,9 +213,9 @@ func TestBroker_ConsumerDeletedUnderneath(t *testing.T) {
 	push(t, c, nth(1, keys(10)))
 	settle(t, c, receive(t, c, 4))
 	require.Equal(t, int64(1), inside(t, c).Oldest)
-	require.NoError(t, b.stream(t, relay.Bulk).DeleteConsumer(t.Context(), b.consumer(t)))
+	require.NoError(t, b.stream(t, outbox.Bulk).DeleteConsumer(t.Context(), b.consumer(t)))
 	require.Len(t, receive(t, c, 6), 6)
-	ids := b.stream(t, relay.Bulk)
+	ids := b.stream(t, outbox.Bulk)
 	consumer := b.consumer(t)
 	go func() { // while somebody waits
 		_ = ids.DeleteConsumer(t.Context(), consumer)
@@ -237,7 +236,7 @@ func TestBroker_TakesOverFromAConsumerOfAnotherTime(t *testing.T) {
 	b := setup(t, dbtest.StartNATS(t, 1))
 	c := b.worker(t, "r1", all)
 	push(t, c, nth(1, keys(10)))
-	s := b.stream(t, relay.Bulk)
+	s := b.stream(t, outbox.Bulk)
 	require.NoError(t, s.DeleteConsumer(t.Context(), b.consumer(t)))
 	other, err := s.CreateConsumer(t.Context(), natsjs.ConsumerConfig{Durable: "relays_0", FilterSubject: b.config.Prefix + ".bulk.ids", AckPolicy: natsjs.AckExplicitPolicy})
 	require.NoError(t, err)
@@ -252,11 +251,11 @@ func TestBroker_RefusesAStreamThatDiffers(t *testing.T) {
 	t.Parallel()
 	b := setup(t, dbtest.StartNATS(t, 1))
 	_, err := b.js.CreateStream(t.Context(), natsjs.StreamConfig{
-		Name: b.Stream(relay.Bulk), Subjects: []string{b.config.Prefix + ".bulk.>"}, MaxAge: time.Hour, Replicas: 1,
+		Name: b.Stream(outbox.Bulk), Subjects: []string{b.config.Prefix + ".bulk.>"}, MaxAge: time.Hour, Replicas: 1,
 	})
 	require.NoError(t, err)
 	_, err = b.Check(t.Context())
-	require.ErrorContains(t, err, b.Stream(relay.Bulk))
+	require.ErrorContains(t, err, b.Stream(outbox.Bulk))
 	require.ErrorContains(t, err, "max_age is 1h0m0s and not 0s")
 	require.ErrorContains(t, err, "retention is Limits and not WorkQueue")
 	require.ErrorContains(t, err, "discard is DiscardOld and not DiscardNew")
@@ -272,7 +271,7 @@ func TestBroker_CheckFindsForeignConsumers(t *testing.T) {
 	warnings, err := b.Check(t.Context())
 	require.NoError(t, err)
 	require.Empty(t, warnings)
-	_, err = b.stream(t, relay.Bulk).CreateConsumer(t.Context(), natsjs.ConsumerConfig{
+	_, err = b.stream(t, outbox.Bulk).CreateConsumer(t.Context(), natsjs.ConsumerConfig{
 		Durable: "theirs", AckPolicy: natsjs.AckExplicitPolicy, FilterSubject: b.config.Prefix + ".bulk.state",
 	})
 	require.NoError(t, err)
@@ -297,14 +296,14 @@ func TestBroker_TellsWhatIsInside(t *testing.T) {
 		if len(q.Workers) < 2 {
 			return false
 		}
-		require.Equal(t, relay.Bulk, q.Queue)
-		require.Equal(t, relay.Inside{Epoch: epoch, Last: 1, Oldest: 1}, q.Inside)
+		require.Equal(t, outbox.Bulk, q.Queue)
+		require.Equal(t, outbox.Inside{Epoch: epoch, Last: 1, Oldest: 1}, q.Inside)
 		require.Equal(t, []int64{6, 4, 0, 1000}, []int64{q.Ready, q.Taken, q.Later, q.Most})
 		require.Equal(t, "r1", q.Workers[0].Name)
 		require.Equal(t, int64(4), q.Workers[0].Taken)
 		return true
 	})
-	require.NoError(t, c.Settled(t.Context(), []relay.Settled{
+	require.NoError(t, c.Settled(t.Context(), []outbox.Settled{
 		{Key: got[0].Key, Status: outbox.Pending, Wait: time.Minute}, // stays, and waits
 		{Key: got[1].Key, Status: outbox.Pending, Wait: time.Hour},   // is pushed again then
 		{Key: got[2].Key, Status: outbox.Dead},
@@ -316,7 +315,7 @@ func TestBroker_TellsWhatIsInside(t *testing.T) {
 		return list[1].Taken == 0 && list[1].Later == 2 && list[1].Ready == 6
 	})
 	require.NoError(t, b.Empty(t.Context()))
-	require.Equal(t, relay.Inside{Oldest: 1}, inside(t, c))
+	require.Equal(t, outbox.Inside{Oldest: 1}, inside(t, c))
 	require.Zero(t, b.ready(t))
 }
 
@@ -364,7 +363,7 @@ func TestBroker_RefusesAnOldServer(t *testing.T) {
 		t.Cleanup(func() { require.NoError(t, b.Close()) })
 		_, err = b.Check(t.Context())
 		require.Error(t, err, "it has no streams")
-		require.Equal(t, !unfit, errors.Is(err, relay.ErrAway), "%s: %v", version, err)
+		require.Equal(t, !unfit, errors.Is(err, outbox.ErrAway), "%s: %v", version, err)
 		if unfit {
 			require.ErrorContains(t, err, version)
 		}

@@ -8,7 +8,6 @@ import (
 	natsjs "github.com/nats-io/nats.go/jetstream"
 
 	"github.com/belfryhq/belfry/outbox"
-	"github.com/belfryhq/belfry/outbox/relay"
 )
 
 const (
@@ -23,10 +22,10 @@ const (
 type carrier struct {
 	b      *Broker
 	worker string
-	claim  relay.Claim
+	claim  outbox.Claim
 	life   context.Context //nolint:containedctx // ends with Keep: pulls outlast the Receive that makes them
 	end    context.CancelFunc
-	pulls  map[relay.Queue]*pull
+	pulls  map[outbox.Queue]*pull
 	soon   chan struct{} // size 1; signals the result of a pull
 
 	mu   sync.Mutex
@@ -37,12 +36,12 @@ type carrier struct {
 // held is a copy whose message is in flight.
 type held struct {
 	message natsjs.Msg
-	queue   relay.Queue
+	queue   outbox.Queue
 }
 
-func newCarrier(b *Broker, worker string, claim relay.Claim, life context.Context, end context.CancelFunc) *carrier { //nolint:revive // the carrier's own context
+func newCarrier(b *Broker, worker string, claim outbox.Claim, life context.Context, end context.CancelFunc) *carrier { //nolint:revive // the carrier's own context
 	c := &carrier{
-		b: b, worker: worker, claim: claim, life: life, end: end, pulls: make(map[relay.Queue]*pull),
+		b: b, worker: worker, claim: claim, life: life, end: end, pulls: make(map[outbox.Queue]*pull),
 		soon: make(chan struct{}, 1), held: make(map[outbox.Key]held), back: make(map[int64]int),
 	}
 	for _, q := range queues() {
@@ -51,7 +50,7 @@ func newCarrier(b *Broker, worker string, claim relay.Claim, life context.Contex
 	return c
 }
 
-// String implements relay.Transport.
+// String implements outbox.Transport.
 func (*carrier) String() string { return name }
 
 // wake makes Receive check the results of its pulls.
@@ -62,9 +61,9 @@ func (c *carrier) wake() {
 	}
 }
 
-// Settled implements relay.Transport. After a lost acknowledgement the copy is delivered again, and its
+// Settled implements outbox.Transport. After a lost acknowledgement the copy is delivered again, and its
 // claim finds the message finished.
-func (c *carrier) Settled(_ context.Context, outcomes []relay.Settled) error {
+func (c *carrier) Settled(_ context.Context, outcomes []outbox.Settled) error {
 	c.mu.Lock()
 	list := make(map[outbox.Key]held, len(outcomes))
 	for _, s := range outcomes {
@@ -108,7 +107,7 @@ func (l *line) drop(m natsjs.Msg, by func() error) error {
 	return nil
 }
 
-// Keep implements relay.Carrier: it renews the claimed copies and answers roll calls. At the end it
+// Keep implements outbox.Carrier: it renews the claimed copies and answers roll calls. At the end it
 // returns copies that are claimed and not settled.
 func (c *carrier) Keep(ctx context.Context) {
 	defer c.end()

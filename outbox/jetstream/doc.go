@@ -1,5 +1,5 @@
 // Package jetstream carries message ids on a cluster of NATS servers, in two replicated work queues:
-// activities and bulk. PostgreSQL stores the messages (relay.Transport).
+// activities and bulk. PostgreSQL stores the messages (outbox.Transport).
 //
 //	one stream for each queue, <prefix>_bulk             one consumer, all workers pull from it
 //	┌─────────────────────────────────────────────┐

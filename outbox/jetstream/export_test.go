@@ -4,7 +4,7 @@ import (
 	"context"
 	"time"
 
-	"github.com/belfryhq/belfry/outbox/relay"
+	"github.com/belfryhq/belfry/outbox"
 )
 
 // Ready counts the copies that no worker has taken out.
@@ -20,7 +20,7 @@ func (b *Broker) Ready(ctx context.Context) (n int, err error) {
 }
 
 // Stream returns the name of a queue's stream.
-func (b *Broker) Stream(q relay.Queue) string { return b.lines[q].stream }
+func (b *Broker) Stream(q outbox.Queue) string { return b.lines[q].stream }
 
 // Wait sets the timeout and the heartbeat interval of pulls.
 func (b *Broker) Wait(pull, heartbeat time.Duration) { b.pace.pull, b.pace.heartbeat = pull, heartbeat }

@@ -8,8 +8,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/belfryhq/belfry/dev/dbtest"
+	"github.com/belfryhq/belfry/outbox"
 	"github.com/belfryhq/belfry/outbox/jetstream"
-	"github.com/belfryhq/belfry/outbox/relay"
 )
 
 // impatient is what tests change that lose servers: what is lost with a connection comes again
@@ -22,7 +22,7 @@ func impatient(c *jetstream.Config, o *jetstream.Options) {
 func (b *bundle) leader(t testing.TB, cluster []*dbtest.NATS) (leader *dbtest.NATS, followers []*dbtest.NATS) {
 	t.Helper()
 	b.until(t, "the stream has a leader", func(ctx context.Context) bool {
-		s, err := b.js.Stream(ctx, b.Stream(relay.Bulk))
+		s, err := b.js.Stream(ctx, b.Stream(outbox.Bulk))
 		if err != nil {
 			return false
 		}

@@ -13,7 +13,6 @@ import (
 	natsjs "github.com/nats-io/nats.go/jetstream"
 
 	"github.com/belfryhq/belfry/outbox"
-	"github.com/belfryhq/belfry/outbox/relay"
 )
 
 const (
@@ -28,7 +27,7 @@ const (
 // share.
 type line struct {
 	b      *Broker
-	queue  relay.Queue
+	queue  outbox.Queue
 	stream string
 	ids    string // subject of the copies
 	state  string // subject of the count
@@ -51,7 +50,7 @@ type opened struct {
 	consumer natsjs.Consumer
 }
 
-func newLine(b *Broker, q relay.Queue) *line {
+func newLine(b *Broker, q outbox.Queue) *line {
 	subject := b.config.Prefix + "." + string(q)
 	return &line{b: b, queue: q, stream: b.config.Prefix + "_" + string(q), ids: subject + ".ids", state: subject + ".state"}
 }
@@ -222,7 +221,7 @@ func (*line) foreign(ctx context.Context, to *opened) (names []string, err error
 }
 
 // status returns the contents of the queue. Later is the number of all unacknowledged copies.
-func (l *line) status(ctx context.Context) (s relay.QueueStatus, err error) {
+func (l *line) status(ctx context.Context) (s outbox.QueueStatus, err error) {
 	s.Queue = l.queue
 	if s.Inside, err = l.inside(ctx); err != nil {
 		return s, err

@@ -15,7 +15,6 @@ import (
 	"github.com/belfryhq/belfry/dev/outboxtest"
 	"github.com/belfryhq/belfry/outbox"
 	"github.com/belfryhq/belfry/outbox/jetstream"
-	"github.com/belfryhq/belfry/outbox/relay"
 )
 
 // CARRIERS.md 1, 7: a server that comes back with an older state, as after a power failure, says
@@ -34,21 +33,21 @@ func TestBroker_LostTailShows(t *testing.T) {
 	require.NoError(t, server[0].Start(t.Context()))
 	b.until(t, "it is back", func(ctx context.Context) bool {
 		answer, err := c.Push(ctx, nth(6, keys(10)))
-		return err == nil && answer == relay.PushDone
+		return err == nil && answer == outbox.PushDone
 	})
 	push(t, c, nth(7, keys(10)))
 	require.NoError(t, server[0].Stop())
 	require.NoError(t, os.RemoveAll(server[0].Store))
 	require.NoError(t, os.CopyFS(server[0].Store, os.DirFS(older)))
 	require.NoError(t, server[0].Start(t.Context()))
-	var answer relay.PushAnswer
+	var answer outbox.PushAnswer
 	b.until(t, "it is back", func(ctx context.Context) (ok bool) {
 		var err error
 		answer, err = c.Push(ctx, nth(8, keys(10)))
 		return err == nil
 	})
-	require.Equal(t, relay.PushGap, answer)
-	require.Equal(t, relay.Inside{Epoch: epoch, Last: 5, Oldest: 1}, inside(t, c))
+	require.Equal(t, outbox.PushGap, answer)
+	require.Equal(t, outbox.Inside{Epoch: epoch, Last: 5, Oldest: 1}, inside(t, c))
 	for n := int64(6); n <= 8; n++ {
 		push(t, c, nth(n, keys(10)))
 	}
@@ -84,7 +83,7 @@ func TestBroker_SettlesNothingOfAnotherStream(t *testing.T) {
 	back := waiting(t, d, 30)
 	b.until(t, "all are taken out", func(context.Context) bool { return b.ready(t) == 0 })
 	settle(t, c, got[:10])
-	require.NoError(t, c.Settled(t.Context(), []relay.Settled{{Key: got[10].Key, Status: outbox.Dead}, {Key: got[11].Key, Status: outbox.Pending, Wait: 50 * time.Second}}))
+	require.NoError(t, c.Settled(t.Context(), []outbox.Settled{{Key: got[10].Key, Status: outbox.Dead}, {Key: got[11].Key, Status: outbox.Pending, Wait: 50 * time.Second}}))
 	require.Equal(t, int64(1), inside(t, c).Oldest, "and it knows that the acknowledgements are heard")
 	b.until(t, "all come again", func(context.Context) bool { return len(back) == 1 })
 }
@@ -118,7 +117,7 @@ func TestBroker_StopKeepsNothing(t *testing.T) {
 			ended <- err
 		}()
 		b.until(t, "it waits", func(ctx context.Context) bool {
-			info, err := b.js.Consumer(ctx, b.Stream(relay.Bulk), b.consumer(t))
+			info, err := b.js.Consumer(ctx, b.Stream(outbox.Bulk), b.consumer(t))
 			return err == nil && info.CachedInfo().NumWaiting > 0
 		})
 		stop()
@@ -136,7 +135,7 @@ func TestBroker_SilentConsumerIsSaidOnce(t *testing.T) {
 	b.Hurry(200 * time.Millisecond)
 	c := b.worker(t, "r1", all)
 	push(t, c, nth(1, keys(10)))
-	s := b.stream(t, relay.Bulk)
+	s := b.stream(t, outbox.Bulk)
 	_, err := s.PauseConsumer(t.Context(), b.consumer(t), time.Now().Add(time.Hour))
 	require.NoError(t, err)
 	got := waiting(t, c, 10)
@@ -163,14 +162,14 @@ func TestBroker_PullThatIsForgotten(t *testing.T) {
 	settle(t, c, receive(t, c, 1))
 	got := waiting(t, c, 10)
 	b.until(t, "it waits", func(ctx context.Context) bool {
-		info, err := b.js.Consumer(ctx, b.Stream(relay.Bulk), b.consumer(t))
+		info, err := b.js.Consumer(ctx, b.Stream(outbox.Bulk), b.consumer(t))
 		return err == nil && info.CachedInfo().NumWaiting > 0
 	})
 	require.NoError(t, server[0].Stop())
 	require.NoError(t, server[0].Start(t.Context()))
 	b.until(t, "it is back", func(ctx context.Context) bool {
 		answer, err := c.Push(ctx, nth(2, keys(10)))
-		return err == nil && answer == relay.PushDone
+		return err == nil && answer == outbox.PushDone
 	})
 	require.Equal(t, 10, <-got)
 }
@@ -188,13 +187,13 @@ func TestFault_ServerIsAwayForLong(t *testing.T) {
 	require.NoError(t, server[0].Start(t.Context()))
 	b.until(t, "it is back", func(ctx context.Context) bool {
 		answer, err := c.Push(ctx, nth(2, keys(10)))
-		return err == nil && answer == relay.PushDone
+		return err == nil && answer == outbox.PushDone
 	})
 	require.Len(t, receive(t, c, 20), 20)
 }
 
 // waiting receives n copies in a goroutine of its own, whatever fails meanwhile.
-func waiting(t testing.TB, c relay.Carrier, n int) <-chan int {
+func waiting(t testing.TB, c outbox.Carrier, n int) <-chan int {
 	t.Helper()
 	got := make(chan int, 1)
 	go func() {
@@ -222,16 +221,16 @@ func TestLong_BrokerSaysOnceThatItIsAway(t *testing.T) {
 	for range 3 {
 		_, err := c.Push(t.Context(), nth(2, keys(10)))
 		require.Error(t, err)
-		_, err = c.Inside(t.Context(), relay.Bulk)
+		_, err = c.Inside(t.Context(), outbox.Bulk)
 		require.Error(t, err)
 	}
 	_, err := b.Check(t.Context())
-	require.ErrorIs(t, err, relay.ErrAway)
+	require.ErrorIs(t, err, outbox.ErrAway)
 	require.Equal(t, 1, strings.Count(b.log.String(), "the carrier is away"))
 	require.NoError(t, server[0].Start(t.Context()))
 	b.until(t, "it is back", func(ctx context.Context) bool {
 		answer, err := c.Push(ctx, nth(2, keys(10)))
-		return err == nil && answer == relay.PushDone
+		return err == nil && answer == outbox.PushDone
 	})
 	require.Equal(t, 10, <-got)
 	require.Equal(t, 1, strings.Count(b.log.String(), "the carrier is away"))

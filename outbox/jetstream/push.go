@@ -14,7 +14,6 @@ import (
 	natsjs "github.com/nats-io/nats.go/jetstream"
 
 	"github.com/belfryhq/belfry/outbox"
-	"github.com/belfryhq/belfry/outbox/relay"
 )
 
 // batchMost is the maximum size of an atomic batch.
@@ -44,13 +43,13 @@ type stored struct {
 
 var errMoved = errors.New("another push was stored concurrently")
 
-// Push implements relay.Carrier. It stores the ids and the count atomically, if the stored count is the known
+// Push implements outbox.Carrier. It stores the ids and the count atomically, if the stored count is the known
 // one.
-func (c *carrier) Push(ctx context.Context, p relay.Push) (relay.PushAnswer, error) {
+func (c *carrier) Push(ctx context.Context, p outbox.PushGroup) (outbox.PushAnswer, error) {
 	l := c.b.lines[p.Queue]
 	l.pushing.Lock()
 	defer l.pushing.Unlock()
-	var answer relay.PushAnswer
+	var answer outbox.PushAnswer
 	err := l.with(ctx, func(ctx context.Context, to *opened) (err error) {
 		if answer, err = l.push(ctx, to, p); err != nil {
 			l.known, l.room = nil, 0
@@ -64,7 +63,7 @@ func (c *carrier) Push(ctx context.Context, p relay.Push) (relay.PushAnswer, err
 }
 
 // push requires the lock pushing.
-func (l *line) push(ctx context.Context, to *opened, p relay.Push) (answer relay.PushAnswer, err error) {
+func (l *line) push(ctx context.Context, to *opened, p outbox.PushGroup) (answer outbox.PushAnswer, err error) {
 	for fresh := false; ; {
 		if l.known == nil {
 			if l.known, err = l.read(ctx, to); err != nil {
@@ -83,16 +82,16 @@ func (l *line) push(ctx context.Context, to *opened, p relay.Push) (answer relay
 				continue
 			}
 			if k.Epoch == p.Epoch && p.Number < next {
-				return relay.PushDone, nil
+				return outbox.PushDone, nil
 			}
-			return relay.PushGap, nil
+			return outbox.PushGap, nil
 		}
 		answer, err = l.store(ctx, to, p)
 		if !errors.Is(err, errMoved) {
 			return answer, err
 		}
 		if fresh {
-			return relay.PushGap, nil // the dispatcher reads Inside
+			return outbox.PushGap, nil // the dispatcher reads Inside
 		}
 		l.known = nil
 	}
@@ -116,7 +115,7 @@ func (l *line) read(ctx context.Context, to *opened) (*stored, error) {
 
 // store stores a push. A push that exceeds a batch is stored in parts, the count with the last part. After a
 // crash between parts the first ones are stored twice, and each message is claimed once.
-func (l *line) store(ctx context.Context, to *opened, p relay.Push) (relay.PushAnswer, error) {
+func (l *line) store(ctx context.Context, to *opened, p outbox.PushGroup) (outbox.PushAnswer, error) {
 	keys := p.Keys
 	if l.room < len(keys) {
 		info, err := to.consumer.Info(ctx)
@@ -124,7 +123,7 @@ func (l *line) store(ctx context.Context, to *opened, p relay.Push) (relay.PushA
 			return "", err
 		}
 		if l.room = l.b.options.MaxQueued - int(info.NumPending); l.room < len(keys) { //nolint:gosec // a count of a bounded queue
-			return relay.PushFull, nil
+			return outbox.PushFull, nil
 		}
 	}
 	l.room -= len(keys)
@@ -132,7 +131,7 @@ func (l *line) store(ctx context.Context, to *opened, p relay.Push) (relay.PushA
 		part := l.items(p, keys[:batchMost/2])
 		part[0].Header.Set(natsjs.ExpectedLastSubjSeqHeader, strconv.FormatUint(l.known.seq, 10))
 		part[0].Header.Set(natsjs.ExpectedLastSubjSeqSubjHeader, l.state)
-		if answer, _, err := l.batch(ctx, to, part); err != nil || answer != relay.PushDone {
+		if answer, _, err := l.batch(ctx, to, part); err != nil || answer != outbox.PushDone {
 			return answer, err
 		}
 	}
@@ -141,13 +140,13 @@ func (l *line) store(ctx context.Context, to *opened, p relay.Push) (relay.PushA
 	counts.Header.Set(natsjs.ExpectedLastSubjSeqHeader, strconv.FormatUint(l.known.seq, 10))
 	counts.Header.Set(natsjs.MsgRollup, natsjs.MsgRollupSubject)
 	answer, seq, err := l.batch(ctx, to, append(l.items(p, keys), counts))
-	if err == nil && answer == relay.PushDone {
+	if err == nil && answer == outbox.PushDone {
 		l.known = &stored{c, seq}
 	}
 	return answer, err
 }
 
-func (l *line) items(p relay.Push, keys []outbox.Key) []*nats.Msg {
+func (l *line) items(p outbox.PushGroup, keys []outbox.Key) []*nats.Msg {
 	list := make([]*nats.Msg, len(keys), len(keys)+1)
 	for i, k := range keys {
 		list[i] = &nats.Msg{
@@ -159,7 +158,7 @@ func (l *line) items(p relay.Push, keys []outbox.Key) []*nats.Msg {
 }
 
 // batch stores messages, all or none, and returns the sequence of the last one.
-func (l *line) batch(ctx context.Context, to *opened, messages []*nats.Msg) (relay.PushAnswer, uint64, error) {
+func (l *line) batch(ctx context.Context, to *opened, messages []*nats.Msg) (outbox.PushAnswer, uint64, error) {
 	last := messages[len(messages)-1]
 	if len(messages) > 1 {
 		id := uuid.NewString()
@@ -186,35 +185,35 @@ func (l *line) batch(ctx context.Context, to *opened, messages []*nats.Msg) (rel
 		return "", 0, fmt.Errorf("decode the server's reply: %w", err)
 	}
 	if answer.Error == nil && answer.Seq > 0 {
-		return relay.PushDone, answer.Seq, nil
+		return outbox.PushDone, answer.Seq, nil
 	}
 	if answer.Error == nil {
 		return "", 0, errors.New("the server's reply has no sequence")
 	}
 	switch code := answer.Error.ErrorCode; {
 	case code == codeAccountFull, code == codeStoreFailed && strings.HasPrefix(answer.Error.Description, "maximum"):
-		return relay.PushFull, 0, nil
+		return outbox.PushFull, 0, nil
 	case code == codeWrongSequence, code == codeInProgress:
 		return "", 0, errMoved
 	}
 	return "", 0, answer.Error
 }
 
-// Inside implements relay.Carrier.
-func (c *carrier) Inside(ctx context.Context, q relay.Queue) (relay.Inside, error) {
+// Inside implements outbox.Carrier.
+func (c *carrier) Inside(ctx context.Context, q outbox.Queue) (outbox.Inside, error) {
 	return c.b.lines[q].inside(ctx)
 }
 
 // inside reads the count and the first remaining copy. Copies are in the order of their pushes. If the first
 // copy belongs to an earlier epoch, Oldest covers all pushes of the current epoch.
-func (l *line) inside(ctx context.Context) (in relay.Inside, err error) {
+func (l *line) inside(ctx context.Context) (in outbox.Inside, err error) {
 	err = l.with(ctx, func(ctx context.Context, to *opened) error {
 		l.settled(ctx, to)
 		k, err := l.read(ctx, to)
 		if err != nil {
 			return err
 		}
-		in = relay.Inside{Epoch: k.Epoch, Last: k.Last, Oldest: k.Last + 1}
+		in = outbox.Inside{Epoch: k.Epoch, Last: k.Last, Oldest: k.Last + 1}
 		m, err := to.stream.GetMsg(ctx, 1, natsjs.WithGetMsgSubject(l.ids))
 		if errors.Is(err, natsjs.ErrMsgNotFound) {
 			return nil
@@ -233,7 +232,7 @@ func (l *line) inside(ctx context.Context) (in relay.Inside, err error) {
 		return nil
 	})
 	if err != nil {
-		return relay.Inside{}, fmt.Errorf("read the pushes of stream %s: %w", l.stream, err)
+		return outbox.Inside{}, fmt.Errorf("read the pushes of stream %s: %w", l.stream, err)
 	}
 	return in, nil
 }

@@ -12,7 +12,6 @@ import (
 	natsjs "github.com/nats-io/nats.go/jetstream"
 
 	"github.com/belfryhq/belfry/outbox"
-	"github.com/belfryhq/belfry/outbox/relay"
 )
 
 const (
@@ -50,8 +49,8 @@ type taken struct {
 	line    *line
 }
 
-// Receive implements relay.Transport.
-func (c *carrier) Receive(ctx context.Context, credits relay.Credits) ([]outbox.Claimed, error) {
+// Receive implements outbox.Transport.
+func (c *carrier) Receive(ctx context.Context, credits outbox.Credits) ([]outbox.Claimed, error) {
 	for ctx.Err() == nil {
 		out, err := c.take(credits)
 		if len(out) > 0 {
@@ -75,8 +74,8 @@ func (c *carrier) Receive(ctx context.Context, credits relay.Credits) ([]outbox.
 
 // take takes as many copies as credits permit, activities first, and starts a pull for an empty queue. A stop
 // does not cancel it.
-func (c *carrier) take(credits relay.Credits) (out []taken, err error) {
-	rooms := map[relay.Queue]int{relay.Activities: credits.Activities(), relay.Bulk: credits.Bulk()}
+func (c *carrier) take(credits outbox.Credits) (out []taken, err error) {
+	rooms := map[outbox.Queue]int{outbox.Activities: credits.Activities(), outbox.Bulk: credits.Bulk()}
 	for _, q := range queues() {
 		p, room := c.pulls[q], min(rooms[q], outbox.MaxBatch-len(out))
 		if room <= 0 {
@@ -236,7 +235,7 @@ func (p *pull) giveBack() {
 
 // claimAll claims the taken copies that have credits, and applies the verdict to each. After an error
 // the copies are returned.
-func (c *carrier) claimAll(out []taken, credits relay.Credits) (claimed []outbox.Claimed, err error) {
+func (c *carrier) claimAll(out []taken, credits outbox.Credits) (claimed []outbox.Claimed, err error) {
 	if out = c.credited(out, credits); len(out) == 0 {
 		return nil, nil
 	}
@@ -277,10 +276,10 @@ func (c *carrier) claimAll(out []taken, credits relay.Credits) (claimed []outbox
 
 // credited returns the copies that their jobs' senders take, and returns the other copies to the queue,
 // for longer the more there are.
-func (c *carrier) credited(out []taken, credits relay.Credits) []taken {
+func (c *carrier) credited(out []taken, credits outbox.Credits) []taken {
 	lanes, room := make(map[string]bool), make(map[int64]int)
 	for _, t := range out {
-		if t.line.queue == relay.Bulk {
+		if t.line.queue == outbox.Bulk {
 			lanes[t.lane] = true
 		}
 	}
@@ -288,7 +287,7 @@ func (c *carrier) credited(out []taken, credits relay.Credits) []taken {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, t := range out {
-		if t.line.queue != relay.Bulk {
+		if t.line.queue != outbox.Bulk {
 			take = append(take, t)
 			continue
 		}
@@ -319,7 +318,7 @@ func (c *carrier) answerCalls() interface{ Unsubscribe() error } {
 		return nil
 	}
 	sub, err := conn.Subscribe(c.b.callSubject(), func(m *nats.Msg) {
-		p := presence{Name: c.worker, Taken: make(map[relay.Queue]int64)}
+		p := presence{Name: c.worker, Taken: make(map[outbox.Queue]int64)}
 		c.mu.Lock()
 		for _, h := range c.held {
 			p.Taken[h.queue]++

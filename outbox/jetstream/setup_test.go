@@ -17,7 +17,6 @@ import (
 	"github.com/belfryhq/belfry/dev/outboxtest"
 	"github.com/belfryhq/belfry/outbox"
 	"github.com/belfryhq/belfry/outbox/jetstream"
-	"github.com/belfryhq/belfry/outbox/relay"
 )
 
 func TestMain(m *testing.M) { outboxtest.Main(m, equip) }
@@ -86,7 +85,7 @@ func (b *bundle) ready(t testing.TB) int {
 	return n
 }
 
-func (b *bundle) stream(t testing.TB, q relay.Queue) natsjs.Stream {
+func (b *bundle) stream(t testing.TB, q outbox.Queue) natsjs.Stream {
 	t.Helper()
 	s, err := b.js.Stream(t.Context(), b.Stream(q))
 	require.NoError(t, err)
@@ -97,7 +96,7 @@ func (b *bundle) stream(t testing.TB, q relay.Queue) natsjs.Stream {
 func (b *bundle) consumer(t testing.TB) string {
 	t.Helper()
 	var names []string
-	list := b.stream(t, relay.Bulk).ConsumerNames(t.Context())
+	list := b.stream(t, outbox.Bulk).ConsumerNames(t.Context())
 	for n := range list.Name() {
 		names = append(names, n)
 	}
@@ -109,7 +108,7 @@ func (b *bundle) consumer(t testing.TB) string {
 // forget deletes both streams behind belfry's back.
 func (b *bundle) forget(t testing.TB) {
 	t.Helper()
-	for _, q := range []relay.Queue{relay.Activities, relay.Bulk} {
+	for _, q := range []outbox.Queue{outbox.Activities, outbox.Bulk} {
 		require.NoError(t, b.js.DeleteStream(t.Context(), b.Stream(q)))
 	}
 }
@@ -117,7 +116,7 @@ func (b *bundle) forget(t testing.TB) {
 // lose deletes copies behind belfry's back.
 func (b *bundle) lose(t testing.TB, keys []outbox.Key) {
 	t.Helper()
-	s := b.stream(t, relay.Bulk)
+	s := b.stream(t, outbox.Bulk)
 	for _, k := range keys {
 		begins := fmt.Sprintf("%d %d ", k.JobID, k.ChannelID)
 		for seq := uint64(1); ; seq++ {

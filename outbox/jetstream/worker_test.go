@@ -8,6 +8,7 @@ import (
 
 	"github.com/belfryhq/belfry/dev/dbtest"
 	"github.com/belfryhq/belfry/dev/outboxtest"
+	"github.com/belfryhq/belfry/outbox"
 	"github.com/belfryhq/belfry/outbox/jetstream"
 	"github.com/belfryhq/belfry/outbox/relay"
 )
@@ -32,7 +33,7 @@ func equip(w outboxtest.Worker, d *outboxtest.Dying) ([]relay.Option, error) {
 
 // placeOn has carriers on a server, each with streams of its own.
 func placeOn(servers []*dbtest.NATS) outboxtest.Place {
-	return func(t testing.TB, _ string) (outboxtest.Worker, relay.Broker) {
+	return func(t testing.TB, _ string) (outboxtest.Worker, outbox.Broker) {
 		t.Helper()
 		b := setup(t, servers, soon)
 		return outboxtest.Worker{Server: servers[0].URL, Prefix: b.config.Prefix}, b

@@ -90,7 +90,7 @@ func New(config Config, options Options) (*Broker, error) {
 	}
 	return &Broker{
 		db: db, options: options, health: health{log: options.Log},
-		queues: [2]keys{keysOf(db, relay.Activities), keysOf(db, relay.Bulk)},
+		queues: [2]keys{keysOf(db, outbox.Activities), keysOf(db, outbox.Bulk)},
 		pace: intervals{
 			block: time.Second, tick: time.Second, alive: 30 * time.Second, stuck: relay.RequeueAfter, scan: 5 * time.Minute,
 			held: time.Second, off: 2 * time.Second,
@@ -101,12 +101,12 @@ func New(config Config, options Options) (*Broker, error) {
 
 // keys are the Redis keys of one queue.
 type keys struct {
-	name                                                relay.Queue
+	name                                                outbox.Queue
 	tag                                                 string
 	state, main, waiting, workers, monitor, dead, lists string
 }
 
-func keysOf(db *redisdb.DB, name relay.Queue) keys {
+func keysOf(db *redisdb.DB, name outbox.Queue) keys {
 	tag := db.Tag(string(name))
 	return keys{
 		name: name, tag: tag, state: tag + "state", main: tag + "main", waiting: tag + "waiting",
@@ -122,8 +122,8 @@ const (
 	bulk       = 1
 )
 
-func placeOf(name relay.Queue) int {
-	if name == relay.Activities {
+func placeOf(name outbox.Queue) int {
+	if name == outbox.Activities {
 		return activities
 	}
 	return bulk
@@ -141,8 +141,8 @@ func (b *Broker) run(ctx context.Context, s *redis.Script, keys []string, args .
 	return s.Run(context.WithoutCancel(ctx), b.db.Do, keys, args...)
 }
 
-// Carrier implements relay.Broker.
-func (b *Broker) Carrier(name string, claim relay.Claim) relay.Carrier {
+// Carrier implements outbox.Broker.
+func (b *Broker) Carrier(name string, claim outbox.Claim) outbox.Carrier {
 	c := &carrier{Broker: b, name: name, claim: claim, arrived: make(chan struct{}, 1), jobs: make(map[int64]*jobSeen)}
 	for i := range c.taken {
 		c.taken[i] = &taken{keys: b.queues[i], claimed: make(map[outbox.Key]string), doubt: true, wanted: make(chan struct{}, 1),
@@ -151,7 +151,7 @@ func (b *Broker) Carrier(name string, claim relay.Claim) relay.Carrier {
 	return c
 }
 
-// Check implements relay.Broker.
+// Check implements outbox.Broker.
 func (b *Broker) Check(ctx context.Context) (warnings []string, err error) {
 	warnings, err = b.db.Check(ctx)
 	if err == nil {
@@ -166,7 +166,7 @@ func (b *Broker) Check(ctx context.Context) (warnings []string, err error) {
 		}
 	}
 	if redisdb.Away(err) {
-		err = fmt.Errorf("%w: %w", relay.ErrAway, err)
+		err = fmt.Errorf("%w: %w", outbox.ErrAway, err)
 	}
 	return warnings, err
 }
@@ -197,7 +197,7 @@ func (b *Broker) rehearse(ctx context.Context) error {
 	return empty()
 }
 
-// Empty implements relay.Broker.
+// Empty implements outbox.Broker.
 func (b *Broker) Empty(ctx context.Context) error {
 	return errors.Join(b.empty(ctx, b.queues[activities]), b.empty(ctx, b.queues[bulk]))
 }
@@ -237,5 +237,5 @@ func (b *Broker) scan(ctx context.Context, k keys) (workers []string, err error)
 	}
 }
 
-// Close implements relay.Broker.
+// Close implements outbox.Broker.
 func (b *Broker) Close() error { return b.db.Close() }

@@ -29,12 +29,12 @@ func TestLong_BrokerOnACluster(t *testing.T) {
 	c := b.Carrier("r1", claimer(outbox.CopyClaimed))
 	stop := keep(t, c)
 	pushed(t, c, 1, 7, 10)
-	answer, err := c.Push(t.Context(), relay.Push{Queue: relay.Activities, Epoch: "e", First: 1, Number: 1, Keys: []outbox.Key{{JobID: -1, ChannelID: 1}}})
+	answer, err := c.Push(t.Context(), outbox.PushGroup{Queue: outbox.Activities, Epoch: "e", First: 1, Number: 1, Keys: []outbox.Key{{JobID: -1, ChannelID: 1}}})
 	require.NoError(t, err)
-	require.Equal(t, relay.PushDone, answer)
-	var outcomes []relay.Settled
+	require.Equal(t, outbox.PushDone, answer)
+	var outcomes []outbox.Settled
 	for _, m := range receive(t, c, &credits{}, 11) {
-		outcomes = append(outcomes, relay.Settled{Key: m.Key, Status: outbox.Pending, Wait: 10 * time.Millisecond})
+		outcomes = append(outcomes, outbox.Settled{Key: m.Key, Status: outbox.Pending, Wait: 10 * time.Millisecond})
 	}
 	require.NoError(t, c.Settled(t.Context(), outcomes))
 	require.Len(t, receive(t, c, &credits{}, 11), 11)

@@ -9,7 +9,6 @@ import (
 
 	"github.com/belfryhq/belfry/outbox"
 	"github.com/belfryhq/belfry/outbox/redislist"
-	"github.com/belfryhq/belfry/outbox/relay"
 )
 
 // credits are what a test grants: without end, but for one job.
@@ -31,7 +30,7 @@ func (c *credits) Job(id int64, _ string, _ int) int {
 }
 
 // claimer answers what a claim says of every copy.
-func claimer(v outbox.CopyVerdict) relay.Claim {
+func claimer(v outbox.CopyVerdict) outbox.Claim {
 	return func(copies []outbox.Copy) ([]outbox.Answer, error) {
 		answers := make([]outbox.Answer, len(copies))
 		for i, c := range copies {
@@ -42,7 +41,7 @@ func claimer(v outbox.CopyVerdict) relay.Claim {
 }
 
 // keep runs what a carrier does beside Receive.
-func keep(t testing.TB, c relay.Carrier) (stop func()) {
+func keep(t testing.TB, c outbox.Carrier) (stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan struct{})
@@ -57,9 +56,9 @@ func keep(t testing.TB, c relay.Carrier) (stop func()) {
 }
 
 // pushed makes push n of bulk, of so many ids of a job.
-func pushed(t testing.TB, c relay.Carrier, n, job int64, ids int) relay.PushAnswer {
+func pushed(t testing.TB, c outbox.Carrier, n, job int64, ids int) outbox.PushAnswer {
 	t.Helper()
-	p := relay.Push{Queue: relay.Bulk, Epoch: "e", First: 1, Number: n, Lane: "a/b"}
+	p := outbox.PushGroup{Queue: outbox.Bulk, Epoch: "e", First: 1, Number: n, Lane: "a/b"}
 	for i := range ids {
 		p.Keys = append(p.Keys, outbox.Key{JobID: job, ChannelID: int64(i + 1)})
 	}
@@ -69,7 +68,7 @@ func pushed(t testing.TB, c relay.Carrier, n, job int64, ids int) relay.PushAnsw
 }
 
 // receive receives n messages.
-func receive(t testing.TB, c relay.Carrier, of relay.Credits, n int) (got []outbox.Claimed) {
+func receive(t testing.TB, c outbox.Carrier, of outbox.Credits, n int) (got []outbox.Claimed) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
@@ -121,12 +120,12 @@ func TestSettled_KeepsDeadOnesForALook(t *testing.T) {
 	s := start(t)
 	c := s.broker(t, "", func(o *redislist.Options) { o.MaxQueued = 10_000 }).Carrier("r1", claimer(outbox.CopyClaimed))
 	defer keep(t, c)()
-	var dead []relay.Settled
+	var dead []outbox.Settled
 	for n := range int64(2) {
 		pushed(t, c, n+1, n+1, 600)
 	}
 	for _, m := range receive(t, c, &credits{}, 1200) {
-		dead = append(dead, relay.Settled{Key: m.Key, Status: outbox.Dead})
+		dead = append(dead, outbox.Settled{Key: m.Key, Status: outbox.Dead})
 	}
 	require.NoError(t, c.Settled(t.Context(), dead))
 	require.Equal(t, int64(1000), s.client.LLen(t.Context(), bulk+"dead").Val())
@@ -152,7 +151,7 @@ func TestSettled_KeepsDeadOnesForALook(t *testing.T) {
 }
 
 // drop receives as a worker until no copy is left, and nothing comes.
-func (s *server) drop(t testing.TB, c relay.Carrier, worker string) {
+func (s *server) drop(t testing.TB, c outbox.Carrier, worker string) {
 	t.Helper()
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()

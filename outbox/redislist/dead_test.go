@@ -10,7 +10,6 @@ import (
 
 	"github.com/belfryhq/belfry/dev/outboxtest"
 	"github.com/belfryhq/belfry/outbox"
-	"github.com/belfryhq/belfry/outbox/relay"
 )
 
 // soon is a pace at which a worker is dead after a second and a half, in which one that lives
@@ -26,11 +25,11 @@ type dying struct {
 	*outboxtest.Database
 	*server
 	subject *outboxtest.Subject
-	dead    relay.Carrier
+	dead    outbox.Carrier
 	ledger  *outbox.Ledger // of the dead worker
 }
 
-func die(t testing.TB, claim func(*outbox.Ledger) relay.Claim) *dying {
+func die(t testing.TB, claim func(*outbox.Ledger) outbox.Claim) *dying {
 	t.Helper()
 	s := start(t)
 	b := s.broker(t, "", nil)
@@ -42,32 +41,32 @@ func die(t testing.TB, claim func(*outbox.Ledger) relay.Claim) *dying {
 	return d
 }
 
-func claims(l *outbox.Ledger) relay.Claim {
+func claims(l *outbox.Ledger) outbox.Claim {
 	return func(copies []outbox.Copy) ([]outbox.Answer, error) {
 		return l.ClaimCopies(context.Background(), copies)
 	}
 }
 
 // queued makes a push of n messages and hands it over.
-func (d *dying) queued(t testing.TB, n int) relay.Push {
+func (d *dying) queued(t testing.TB, n int) outbox.PushGroup {
 	t.Helper()
 	p := d.subject.Carrier.Queued(t, n)
 	answer, err := d.dead.Push(t.Context(), p)
 	require.NoError(t, err)
-	require.Equal(t, relay.PushDone, answer)
+	require.Equal(t, outbox.PushDone, answer)
 	return p
 }
 
 // rest is what the living worker receives and settles, all of n.
 func (d *dying) rest(t testing.TB, n int) {
 	t.Helper()
-	alive, is := d.subject.Other.(relay.Carrier)
+	alive, is := d.subject.Other.(outbox.Carrier)
 	require.True(t, is)
 	settle(t, d, alive, receive(t, alive, &credits{}, n))
 	d.left(t, 0)
 }
 
-func settle(t testing.TB, d *dying, c relay.Carrier, claimed []outbox.Claimed) {
+func settle(t testing.TB, d *dying, c outbox.Carrier, claimed []outbox.Claimed) {
 	t.Helper()
 	settlements := make([]outbox.Settlement, len(claimed))
 	for i, m := range claimed {
@@ -80,7 +79,7 @@ func settle(t testing.TB, d *dying, c relay.Carrier, claimed []outbox.Claimed) {
 func (d *dying) left(t testing.TB, n int) {
 	t.Helper()
 	require.Eventually(t, func() bool {
-		inside, err := d.dead.Inside(t.Context(), relay.Bulk)
+		inside, err := d.dead.Inside(t.Context(), outbox.Bulk)
 		return err == nil && d.copies(t)+d.processing(t, "dead")+d.processing(t, "r2") == n && (n > 0 || inside.Oldest == inside.Last+1)
 	}, patience, 10*time.Millisecond)
 }
@@ -108,7 +107,7 @@ func (d *dying) nothing(t testing.TB) {
 func TestWorker_DiesBeforeItClaims(t *testing.T) {
 	t.Parallel()
 	taken, end := make(chan struct{}), make(chan struct{})
-	d := die(t, func(*outbox.Ledger) relay.Claim {
+	d := die(t, func(*outbox.Ledger) outbox.Claim {
 		return func([]outbox.Copy) ([]outbox.Answer, error) {
 			close(taken)
 			<-end
@@ -143,7 +142,7 @@ func TestWorker_DiesAfterItClaimed(t *testing.T) {
 	require.Len(t, lost, 1)
 	_, err = ledger.Recover(t.Context(), lost[0], nil)
 	require.NoError(t, err)
-	alive, is := d.subject.Other.(relay.Carrier)
+	alive, is := d.subject.Other.(outbox.Carrier)
 	require.True(t, is)
 	defer d.Dispatch("r2", alive, capacity/4, time.Hour)()
 	d.rest(t, len(p.Keys))
@@ -262,7 +261,7 @@ func TestLong_MonitorReturnsWhatIsStuck(t *testing.T) {
 	require.Eventually(t, func() bool { return s.copies(t) == 3 }, patience, time.Millisecond)
 	require.GreaterOrEqual(t, time.Since(began), 4*soonDead)
 	require.Zero(t, s.processing(t, "r1"))
-	require.NoError(t, owner.Settled(t.Context(), []relay.Settled{{Key: outbox.Key{JobID: 7, ChannelID: 1}, Status: outbox.Sent}}))
+	require.NoError(t, owner.Settled(t.Context(), []outbox.Settled{{Key: outbox.Key{JobID: 7, ChannelID: 1}, Status: outbox.Sent}}))
 	require.Equal(t, 3, s.copies(t), "what is elsewhere is another's")
 }
 
@@ -276,14 +275,14 @@ func TestPush_OfANewEpochForgetsTheOldOne(t *testing.T) {
 	pushed(t, c, 1, 7, 10)
 	got := receive(t, c, &credits{}, 10)
 	pushed(t, c, 2, 8, 10)
-	answer, err := c.Push(t.Context(), relay.Push{Queue: relay.Bulk, Epoch: "f", First: 1, Number: 1, Keys: []outbox.Key{got[0].Key}})
+	answer, err := c.Push(t.Context(), outbox.PushGroup{Queue: outbox.Bulk, Epoch: "f", First: 1, Number: 1, Keys: []outbox.Key{got[0].Key}})
 	require.NoError(t, err)
-	require.Equal(t, relay.PushDone, answer)
+	require.Equal(t, outbox.PushDone, answer)
 	require.Equal(t, 1, s.copies(t))
 	require.Zero(t, s.processing(t, "r1"))
-	in, err := c.Inside(t.Context(), relay.Bulk)
+	in, err := c.Inside(t.Context(), outbox.Bulk)
 	require.NoError(t, err)
-	require.Equal(t, relay.Inside{Epoch: "f", Last: 1, Oldest: 1}, in)
+	require.Equal(t, outbox.Inside{Epoch: "f", Last: 1, Oldest: 1}, in)
 }
 
 // What is deferred is due by the server's clock, whoever moves it, and at once after an outage.
@@ -293,9 +292,9 @@ func TestKeep_MovesWhatIsDue(t *testing.T) {
 	c := s.broker(t, "", nil).Carrier("r1", claimer(outbox.CopyClaimed))
 	stop := keep(t, c)
 	pushed(t, c, 1, 7, 3)
-	var later []relay.Settled
+	var later []outbox.Settled
 	for i, m := range receive(t, c, &credits{}, 3) {
-		later = append(later, relay.Settled{Key: m.Key, Status: outbox.Pending, Wait: time.Duration(i*300) * time.Millisecond})
+		later = append(later, outbox.Settled{Key: m.Key, Status: outbox.Pending, Wait: time.Duration(i*300) * time.Millisecond})
 	}
 	began := time.Now()
 	require.NoError(t, c.Settled(t.Context(), later))
@@ -323,7 +322,7 @@ func TestKeep_WakesForEarlierWork(t *testing.T) {
 	got := receive(t, c, &credits{}, 3)
 	require.Eventually(t, func() bool { return s.client.Exists(t.Context(), bulk+"monitor").Val() == 1 }, patience, time.Millisecond, "it has looked, and sleeps")
 	for i, wait := range []time.Duration{time.Hour, time.Minute, 10 * time.Millisecond} {
-		require.NoError(t, c.Settled(t.Context(), []relay.Settled{{Key: got[i].Key, Status: outbox.Pending, Wait: wait}}))
+		require.NoError(t, c.Settled(t.Context(), []outbox.Settled{{Key: got[i].Key, Status: outbox.Pending, Wait: wait}}))
 	}
 	require.Equal(t, got[2].Key, receive(t, c, &credits{}, 1)[0].Key)
 }

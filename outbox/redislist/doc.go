@@ -1,5 +1,5 @@
 // Package redislist carries message ids in lists of a Redis or Valkey server, by the reliable-queue
-// pattern. It implements relay.Broker. PostgreSQL holds the messages; the relay's dispatcher pushes ids
+// pattern. It implements outbox.Broker. PostgreSQL holds the messages; the relay's dispatcher pushes ids
 // again that the server has lost.
 //
 //	          Push                    take, up to 1,000              Settled: final

@@ -62,7 +62,7 @@ func (c *calls) once(t testing.TB, n int) {
 }
 
 // run runs a relay on the carrier until stop.
-func run(t testing.TB, d *outboxtest.Database, name string, s sender.Sender, b relay.Broker, change func(*relay.Config)) (stop func()) {
+func run(t testing.TB, d *outboxtest.Database, name string, s sender.Sender, b outbox.Broker, change func(*relay.Config)) (stop func()) {
 	t.Helper()
 	r := relayOf(t, d, name, s, change, relay.WithBroker(b, time.Hour))
 	ctx, cancel := context.WithCancel(context.Background())
@@ -193,7 +193,7 @@ func equip(w outboxtest.Worker, d *outboxtest.Dying) ([]relay.Option, error) {
 }
 
 // place is a server of its own: all that a worker leaves is there.
-func place(t testing.TB, _ string) (outboxtest.Worker, relay.Broker) {
+func place(t testing.TB, _ string) (outboxtest.Worker, outbox.Broker) {
 	t.Helper()
 	s := start(t)
 	return outboxtest.Worker{Server: s.URL}, s.broker(t, "", many)

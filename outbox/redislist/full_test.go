@@ -12,7 +12,6 @@ import (
 
 	"github.com/belfryhq/belfry/outbox"
 	"github.com/belfryhq/belfry/outbox/redislist"
-	"github.com/belfryhq/belfry/outbox/relay"
 )
 
 // memory sets maxmemory to a share of what is in use, and returns what SET answers then.
@@ -34,22 +33,22 @@ func TestCarrier_AFullServerDrains(t *testing.T) {
 	b := s.broker(t, "", func(o *redislist.Options) { o.MaxQueued = 10_000 })
 	c := b.Carrier("r1", claimer(outbox.CopyClaimed))
 	for n := range int64(3) {
-		require.Equal(t, relay.PushDone, pushed(t, c, n+1, 7+n, 1000))
+		require.Equal(t, outbox.PushDone, pushed(t, c, n+1, 7+n, 1000))
 	}
 	require.Equal(t, "+OK", s.memory(t, 1.2))
-	require.Equal(t, relay.PushFull, pushed(t, c, 4, 10, 10))
+	require.Equal(t, outbox.PushFull, pushed(t, c, 4, 10, 10))
 	queues, err := b.Queues(t.Context())
 	require.NoError(t, err)
 	require.True(t, queues[1].Full)
-	require.Equal(t, relay.Inside{Epoch: "e", Last: 3, Oldest: 1}, queues[1].Inside)
+	require.Equal(t, outbox.Inside{Epoch: "e", Last: 3, Oldest: 1}, queues[1].Inside)
 
 	require.Contains(t, s.memory(t, 0.5), "-OOM")
 	require.ErrorContains(t, s.client.BLMove(t.Context(), bulk+"main", bulk+"main", "LEFT", "LEFT", time.Second).Err(), "OOM")
 	defer keep(t, c)()
 	for round := range 2 {
-		var outcomes []relay.Settled
+		var outcomes []outbox.Settled
 		for i, m := range receive(t, c, &credits{}, 3000>>round) {
-			o := relay.Settled{Key: m.Key, Status: outbox.Sent}
+			o := outbox.Settled{Key: m.Key, Status: outbox.Sent}
 			if round == 0 && i%2 == 0 {
 				o.Status, o.Wait = outbox.Pending, 200*time.Millisecond
 			} else if i%10 == 0 {
@@ -74,9 +73,9 @@ func TestCarrier_AFullServerDrains(t *testing.T) {
 		claimed, _ := c.Receive(ctx, &credits{})
 		got <- len(claimed)
 	}()
-	require.Equal(t, relay.PushFull, pushed(t, c, 4, 10, 10))
+	require.Equal(t, outbox.PushFull, pushed(t, c, 4, 10, 10))
 	require.Equal(t, "+OK", s.memory(t, 10))
-	require.Equal(t, relay.PushDone, pushed(t, c, 4, 10, 10))
+	require.Equal(t, outbox.PushDone, pushed(t, c, 4, 10, 10))
 	require.Equal(t, 10, <-got)
 }
 
@@ -85,11 +84,11 @@ func TestPush_FitsIntoAnEmptyQueue(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	c := s.broker(t, "", func(o *redislist.Options) { o.MaxQueued = 1 }).Carrier("r1", claimer(outbox.CopyClaimed))
-	require.Equal(t, relay.PushDone, pushed(t, c, 1, 7, 1000))
-	require.Equal(t, relay.PushFull, pushed(t, c, 2, 8, 1))
+	require.Equal(t, outbox.PushDone, pushed(t, c, 1, 7, 1000))
+	require.Equal(t, outbox.PushFull, pushed(t, c, 2, 8, 1))
 	defer keep(t, c)()
 	receive(t, c, &credits{}, 1000)
-	require.Equal(t, relay.PushDone, pushed(t, c, 2, 8, 1000))
+	require.Equal(t, outbox.PushDone, pushed(t, c, 2, 8, 1000))
 	_, err := redislist.New(s.config(), redislist.Options{})
 	require.ErrorContains(t, err, "delivery.max_queued: 0 is not allowed; allowed values: 1 or more")
 }
@@ -101,14 +100,14 @@ func TestBroker_TellsWhatIsInside(t *testing.T) {
 	b := s.broker(t, "", nil)
 	queues, err := b.Queues(t.Context())
 	require.NoError(t, err)
-	require.Equal(t, []relay.QueueStatus{{Queue: relay.Activities, Inside: relay.Inside{Oldest: 1}}, {Queue: relay.Bulk, Inside: relay.Inside{Oldest: 1}}}, queues)
+	require.Equal(t, []outbox.QueueStatus{{Queue: outbox.Activities, Inside: outbox.Inside{Oldest: 1}}, {Queue: outbox.Bulk, Inside: outbox.Inside{Oldest: 1}}}, queues)
 
 	c := b.Carrier("r1", claimer(outbox.CopyClaimed))
 	stop := keep(t, c)
 	pushed(t, c, 1, 7, 3)
 	got := receive(t, c, &credits{}, 3)
 	pushed(t, c, 2, 8, 5)
-	require.NoError(t, c.Settled(t.Context(), []relay.Settled{
+	require.NoError(t, c.Settled(t.Context(), []outbox.Settled{
 		{Key: got[0].Key, Status: outbox.Dead}, {Key: got[1].Key, Status: outbox.Pending, Wait: time.Hour},
 	}))
 	queues, err = b.Queues(t.Context())
@@ -116,9 +115,9 @@ func TestBroker_TellsWhatIsInside(t *testing.T) {
 	require.Len(t, queues[1].Workers, 1)
 	require.WithinDuration(t, time.Now(), queues[1].Workers[0].Seen, patience)
 	queues[1].Workers[0].Seen = time.Time{}
-	require.Equal(t, relay.QueueStatus{
-		Queue: relay.Bulk, Inside: relay.Inside{Epoch: "e", Last: 2, Oldest: 1}, Ready: 5, Later: 1, Taken: 1, Dead: 1,
-		Workers: []relay.WorkerStatus{{Name: "r1", Taken: 1}},
+	require.Equal(t, outbox.QueueStatus{
+		Queue: outbox.Bulk, Inside: outbox.Inside{Epoch: "e", Last: 2, Oldest: 1}, Ready: 5, Later: 1, Taken: 1, Dead: 1,
+		Workers: []outbox.WorkerStatus{{Name: "r1", Taken: 1}},
 	}, queues[1])
 
 	stop() // what it has and did not settle is another's to claim
@@ -158,10 +157,10 @@ func TestBroker_CheckTriesWhatTheUserMay(t *testing.T) {
 	require.NoError(t, s.client.ConfigSet(t.Context(), "maxmemory-policy", "allkeys-lru").Err())
 	_, err = b.Check(t.Context())
 	require.ErrorContains(t, err, "allowed is noeviction")
-	require.NotErrorIs(t, err, relay.ErrAway)
+	require.NotErrorIs(t, err, outbox.ErrAway)
 	require.NoError(t, s.Stop())
 	_, err = b.Check(t.Context())
-	require.ErrorIs(t, err, relay.ErrAway)
+	require.ErrorIs(t, err, outbox.ErrAway)
 }
 
 // Relays that start at the same time share the queue that each tries, and empty it for one another.

@@ -16,7 +16,7 @@ import (
 	"github.com/belfryhq/belfry/outbox"
 )
 
-// Keep implements relay.Carrier.
+// Keep implements outbox.Carrier.
 func (c *carrier) Keep(ctx context.Context) {
 	var both sync.WaitGroup
 	for _, t := range c.taken {

@@ -17,7 +17,6 @@ import (
 	"github.com/belfryhq/belfry/dev/outboxtest"
 	"github.com/belfryhq/belfry/outbox"
 	"github.com/belfryhq/belfry/outbox/redislist"
-	"github.com/belfryhq/belfry/outbox/relay"
 )
 
 // load makes the server know a script, and returns how a request names it.
@@ -96,7 +95,7 @@ func delivered(t testing.TB, d *outboxtest.Database, s *server, b *redislist.Bro
 	d.Job(t, "a", 1, n/2, 0)
 	d.Job(t, "b", n/2+1, n, 0)
 	subject := d.Carried(t, b, outboxtest.CarrierSubject{Capacity: capacity})
-	carrier, is := subject.Transport.(relay.Carrier)
+	carrier, is := subject.Transport.(outbox.Carrier)
 	require.True(t, is)
 	stop := d.Dispatch("r1", carrier, capacity/4, 500*time.Millisecond)
 	ctx, cancel := context.WithTimeout(t.Context(), 2*patience)
@@ -104,7 +103,7 @@ func delivered(t testing.TB, d *outboxtest.Database, s *server, b *redislist.Bro
 	var both sync.WaitGroup
 	var received atomic.Int64
 	var mu sync.Mutex // a Ledger is one relay's, and settles for both here
-	for _, from := range []relay.Transport{subject.Transport, subject.Other} {
+	for _, from := range []outbox.Transport{subject.Transport, subject.Other} {
 		both.Go(func() {
 			for ctx.Err() == nil && int(received.Load()) < n {
 				short, done := context.WithTimeout(ctx, 500*time.Millisecond)
@@ -170,14 +169,14 @@ func TestCarrier_SaysOnceThatItIsAway(t *testing.T) {
 	require.Eventually(t, func() bool { return bytes.Contains([]byte(log.String()), []byte("the carrier is away")) }, patience, 10*time.Millisecond)
 	_, err := one.Receive(t.Context(), &credits{})
 	require.Error(t, err)
-	_, err = one.Push(t.Context(), relay.Push{Queue: relay.Bulk, Epoch: "e", First: 1, Number: 2})
+	_, err = one.Push(t.Context(), outbox.PushGroup{Queue: outbox.Bulk, Epoch: "e", First: 1, Number: 2})
 	require.Error(t, err)
-	require.Error(t, two.Settled(t.Context(), []relay.Settled{{Key: outbox.Key{JobID: 7, ChannelID: 1}, Status: outbox.Sent}}))
+	require.Error(t, two.Settled(t.Context(), []outbox.Settled{{Key: outbox.Key{JobID: 7, ChannelID: 1}, Status: outbox.Sent}}))
 	require.NoError(t, s.Start(t.Context()))
 	require.Eventually(t, func() bool { return bytes.Contains([]byte(log.String()), []byte("the carrier is back")) }, patience, 10*time.Millisecond)
 	require.Eventually(t, func() bool {
-		in, err := one.Inside(t.Context(), relay.Bulk)
-		return err == nil && in == relay.Inside{Oldest: 1}
+		in, err := one.Inside(t.Context(), outbox.Bulk)
+		return err == nil && in == outbox.Inside{Oldest: 1}
 	}, patience, 10*time.Millisecond, "it has forgotten all")
 	require.Equal(t, 1, bytes.Count([]byte(log.String()), []byte("away")))
 	require.Equal(t, 1, bytes.Count([]byte(log.String()), []byte("back")))

@@ -8,11 +8,10 @@ import (
 
 	"github.com/belfryhq/belfry/internal/redisdb"
 	"github.com/belfryhq/belfry/outbox"
-	"github.com/belfryhq/belfry/outbox/relay"
 )
 
-// Push implements relay.Carrier.
-func (b *Broker) Push(ctx context.Context, p relay.Push) (relay.PushAnswer, error) {
+// Push implements outbox.Carrier.
+func (b *Broker) Push(ctx context.Context, p outbox.PushGroup) (outbox.PushAnswer, error) {
 	k := b.queues[placeOf(p.Queue)]
 	args := make([]any, 0, 5+len(p.Keys))
 	args = append(args, k.tag, p.Epoch, p.First, p.Number, b.options.MaxQueued)
@@ -21,22 +20,22 @@ func (b *Broker) Push(ctx context.Context, p relay.Push) (relay.PushAnswer, erro
 	}
 	answer, err := b.run(ctx, b.scripts.push, []string{k.state, k.main, k.waiting, k.workers}, args...).Text()
 	if redisdb.Full(err) {
-		return relay.PushFull, nil
+		return outbox.PushFull, nil
 	}
 	if err != nil {
 		return "", fmt.Errorf("push %d of the queue %s: %w", p.Number, p.Queue, err)
 	}
-	return relay.PushAnswer(answer), nil
+	return outbox.PushAnswer(answer), nil
 }
 
-// Inside implements relay.Carrier.
-func (b *Broker) Inside(ctx context.Context, q relay.Queue) (relay.Inside, error) {
+// Inside implements outbox.Carrier.
+func (b *Broker) Inside(ctx context.Context, q outbox.Queue) (outbox.Inside, error) {
 	s, err := b.status(ctx, b.queues[placeOf(q)])
 	return s.Inside, err
 }
 
-// Queues implements relay.Broker.
-func (b *Broker) Queues(ctx context.Context) (list []relay.QueueStatus, err error) {
+// Queues implements outbox.Broker.
+func (b *Broker) Queues(ctx context.Context) (list []outbox.QueueStatus, err error) {
 	for _, k := range b.queues {
 		s, e := b.status(ctx, k)
 		list, err = append(list, s), errors.Join(err, e)
@@ -47,8 +46,8 @@ func (b *Broker) Queues(ctx context.Context) (list []relay.QueueStatus, err erro
 	return list, nil
 }
 
-func (b *Broker) status(ctx context.Context, k keys) (relay.QueueStatus, error) {
-	s := relay.QueueStatus{Queue: k.name}
+func (b *Broker) status(ctx context.Context, k keys) (outbox.QueueStatus, error) {
+	s := outbox.QueueStatus{Queue: k.name}
 	reply, err := b.run(ctx, b.scripts.status, []string{k.state, k.main, k.waiting, k.workers, k.dead}, k.tag, b.options.MaxQueued).Slice()
 	if err != nil {
 		return s, fmt.Errorf("read the status of the queue %s: %w", k.name, err)
@@ -67,7 +66,7 @@ func (b *Broker) status(ctx context.Context, k keys) (relay.QueueStatus, error) 
 		s.Oldest = s.Last + 1
 	}
 	for i := 7; i+2 < len(reply); i += 3 {
-		var w relay.WorkerStatus
+		var w outbox.WorkerStatus
 		var seen int64
 		w.Name, _ = reply[i].(string)
 		read(i+1, &seen)

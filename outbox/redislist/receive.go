@@ -12,7 +12,6 @@ import (
 
 	"github.com/belfryhq/belfry/internal/redisdb"
 	"github.com/belfryhq/belfry/outbox"
-	"github.com/belfryhq/belfry/outbox/relay"
 )
 
 const (
@@ -31,7 +30,7 @@ const (
 type carrier struct {
 	*Broker
 	name    string
-	claim   relay.Claim
+	claim   outbox.Claim
 	taken   [2]*taken
 	arrived chan struct{} // size 1: main has ids
 
@@ -70,11 +69,11 @@ type jobSeen struct {
 	broke time.Time // when its credit ended; zero while it has credit
 }
 
-// String implements relay.Transport.
+// String implements outbox.Transport.
 func (*carrier) String() string { return "redislist" }
 
-// Receive implements relay.Transport.
-func (c *carrier) Receive(ctx context.Context, credits relay.Credits) ([]outbox.Claimed, error) {
+// Receive implements outbox.Transport.
+func (c *carrier) Receive(ctx context.Context, credits outbox.Credits) ([]outbox.Claimed, error) {
 	for ctx.Err() == nil {
 		found, err := c.take(ctx, credits)
 		if len(found) > 0 {
@@ -93,7 +92,7 @@ func (c *carrier) Receive(ctx context.Context, credits relay.Credits) ([]outbox.
 }
 
 // take takes ids within the credits, activities first.
-func (c *carrier) take(ctx context.Context, credits relay.Credits) (found []string, err error) {
+func (c *carrier) take(ctx context.Context, credits outbox.Credits) (found []string, err error) {
 	if n := min(credits.Activities(), outbox.MaxBatch); n > 0 && !c.quiet(c.taken[activities]) {
 		_, _, found, err = c.takeOf(ctx, c.taken[activities], n, true, nil)
 	}
@@ -117,7 +116,7 @@ func (c *carrier) quiet(t *taken) bool {
 
 // takeBulk takes ids of jobs that have credit. The server knows which jobs have ids: take.lua returns
 // the jobs for which it was given no limit.
-func (c *carrier) takeBulk(ctx context.Context, credits relay.Credits, n int) ([]string, error) {
+func (c *carrier) takeBulk(ctx context.Context, credits outbox.Credits, n int) ([]string, error) {
 	t := c.taken[bulk]
 	for range 3 {
 		limits, most := c.limits(credits)
@@ -140,7 +139,7 @@ func (c *carrier) takeBulk(ctx context.Context, credits relay.Credits, n int) ([
 
 // limits returns the credits of the jobs that had ids at the head, as arguments of take.lua. -1 allows
 // to defer a job's ids.
-func (c *carrier) limits(credits relay.Credits) (limits []any, most int) {
+func (c *carrier) limits(credits outbox.Credits) (limits []any, most int) {
 	now, lanes := time.Now(), make(map[string]struct{})
 	for id, j := range c.jobs {
 		if now.Sub(j.seen) > seenFor || len(c.jobs) > manyJobs {
@@ -330,8 +329,8 @@ func (t *taken) later(changes []change) {
 	t.mu.Unlock()
 }
 
-// Settled implements relay.Transport.
-func (c *carrier) Settled(ctx context.Context, outcomes []relay.Settled) error {
+// Settled implements outbox.Transport.
+func (c *carrier) Settled(ctx context.Context, outcomes []outbox.Settled) error {
 	var failed error
 	for q, t := range c.taken {
 		var changes []change
@@ -371,7 +370,7 @@ func (c *carrier) Settled(ctx context.Context, outcomes []relay.Settled) error {
 }
 
 // wait waits for ids, credits or the end of ctx.
-func (c *carrier) wait(ctx context.Context, credits relay.Credits) {
+func (c *carrier) wait(ctx context.Context, credits outbox.Credits) {
 	pause := c.pace.block
 	for _, t := range c.taken {
 		if t.empty {

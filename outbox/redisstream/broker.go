@@ -104,7 +104,7 @@ func New(config Config, options Options) (*Broker, error) {
 			script("group"), script("heartbeat"), script("leave"), script("reclaim"),
 		},
 	}
-	for i, name := range []relay.Queue{relay.Activities, relay.Bulk} {
+	for i, name := range []outbox.Queue{outbox.Activities, outbox.Bulk} {
 		b.queues[i] = keysOf(db, name)
 	}
 	return b, nil
@@ -112,12 +112,12 @@ func New(config Config, options Options) (*Broker, error) {
 
 // queue is the name and the keys of one queue.
 type queue struct {
-	name                                              relay.Queue
+	name                                              outbox.Queue
 	stream, state, waiting, returned, consumers, dead string
 }
 
 // keysOf returns the keys of the queue of that name.
-func keysOf(db *redisdb.DB, name relay.Queue) queue {
+func keysOf(db *redisdb.DB, name outbox.Queue) queue {
 	tag := db.Tag(string(name))
 	return queue{
 		name: name, stream: tag + "stream", state: tag + "state", waiting: tag + "waiting",
@@ -138,8 +138,8 @@ func queueOf(k outbox.Key) int {
 	return bulk
 }
 
-func placeOf(name relay.Queue) int {
-	if name == relay.Activities {
+func placeOf(name outbox.Queue) int {
+	if name == outbox.Activities {
 		return activities
 	}
 	return bulk
@@ -188,7 +188,7 @@ func (b *Broker) run(ctx context.Context, s *redis.Script, keys []string, args .
 	return answer, err
 }
 
-// Check implements relay.Broker. It runs every command once, so that missing permissions are found.
+// Check implements outbox.Broker. It runs every command once, so that missing permissions are found.
 func (b *Broker) Check(ctx context.Context) (warnings []string, err error) {
 	warnings, err = b.db.Check(ctx)
 	if err == nil {
@@ -202,7 +202,7 @@ func (b *Broker) Check(ctx context.Context) (warnings []string, err error) {
 		}
 	}
 	if redisdb.Away(err) {
-		err = fmt.Errorf("%w: %w", relay.ErrAway, err)
+		err = fmt.Errorf("%w: %w", outbox.ErrAway, err)
 	}
 	return warnings, err
 }
@@ -251,10 +251,10 @@ func (b *Broker) rehearse(ctx context.Context) error {
 	return b.empty(ctx, q)
 }
 
-// Close implements relay.Broker.
+// Close implements outbox.Broker.
 func (b *Broker) Close() error { return b.db.Close() }
 
-// Empty implements relay.Broker.
+// Empty implements outbox.Broker.
 func (b *Broker) Empty(ctx context.Context) error {
 	return errors.Join(b.empty(ctx, b.queues[activities]), b.empty(ctx, b.queues[bulk]))
 }
@@ -267,7 +267,7 @@ func (b *Broker) empty(ctx context.Context, q queue) error {
 }
 
 // inside trims a queue and returns its last and oldest push.
-func (b *Broker) inside(ctx context.Context, q queue) (in relay.Inside, err error) {
+func (b *Broker) inside(ctx context.Context, q queue) (in outbox.Inside, err error) {
 	answer, err := b.run(ctx, b.scripts.inside, []string{q.stream, q.state, q.waiting, q.returned}, group)
 	if err != nil {
 		return in, fmt.Errorf("read the pushes of the queue %s: %w", q.name, err)
@@ -282,9 +282,9 @@ func (b *Broker) inside(ctx context.Context, q queue) (in relay.Inside, err erro
 	return in, nil
 }
 
-// Queues implements relay.Broker.
-func (b *Broker) Queues(ctx context.Context) ([]relay.QueueStatus, error) {
-	list := make([]relay.QueueStatus, 0, len(b.queues))
+// Queues implements outbox.Broker.
+func (b *Broker) Queues(ctx context.Context) ([]outbox.QueueStatus, error) {
+	list := make([]outbox.QueueStatus, 0, len(b.queues))
 	for _, q := range b.queues {
 		s, err := b.status(ctx, q)
 		if err != nil {
@@ -295,7 +295,7 @@ func (b *Broker) Queues(ctx context.Context) ([]relay.QueueStatus, error) {
 	return list, nil
 }
 
-func (b *Broker) status(ctx context.Context, q queue) (s relay.QueueStatus, err error) {
+func (b *Broker) status(ctx context.Context, q queue) (s outbox.QueueStatus, err error) {
 	s.Queue = q.name
 	if s.Inside, err = b.inside(ctx, q); err != nil {
 		return s, err
@@ -322,7 +322,7 @@ func (b *Broker) status(ctx context.Context, q queue) (s relay.QueueStatus, err 
 	s.Later, s.Dead, s.Ready = waiting.Val(), dead.Val(), max(0, entries.Val()-s.Taken)
 	for _, z := range seen.Val() {
 		name, _ := z.Member.(string)
-		w := relay.WorkerStatus{Name: name, Taken: taken[name]}
+		w := outbox.WorkerStatus{Name: name, Taken: taken[name]}
 		if at := time.UnixMilli(int64(z.Score)); now.Sub(at) <= b.pace.alive {
 			w.Seen = at
 		}
@@ -332,7 +332,7 @@ func (b *Broker) status(ctx context.Context, q queue) (s relay.QueueStatus, err 
 		}
 	}
 	for name, n := range taken {
-		s.Workers = append(s.Workers, relay.WorkerStatus{Name: name, Taken: n})
+		s.Workers = append(s.Workers, outbox.WorkerStatus{Name: name, Taken: n})
 	}
 	s.Full = s.Ready+s.Later >= int64(b.options.MaxQueued) || memoryFull(ctx, server)
 	return s, nil

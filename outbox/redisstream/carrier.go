@@ -11,7 +11,6 @@ import (
 
 	"github.com/belfryhq/belfry/internal/redisdb"
 	"github.com/belfryhq/belfry/outbox"
-	"github.com/belfryhq/belfry/outbox/relay"
 )
 
 const (
@@ -25,7 +24,7 @@ const (
 type carrier struct {
 	*Broker
 	consumer string
-	claim    relay.Claim
+	claim    outbox.Claim
 	lines    [2]*line
 	movers   [2]chan struct{} // size 1; signals a new waiting copy
 	results  chan result      // of running reads, at most one per line
@@ -49,8 +48,8 @@ type result struct {
 	err   error
 }
 
-// Carrier implements relay.Broker.
-func (b *Broker) Carrier(worker string, claim relay.Claim) relay.Carrier {
+// Carrier implements outbox.Broker.
+func (b *Broker) Carrier(worker string, claim outbox.Claim) outbox.Carrier {
 	c := &carrier{
 		Broker: b, consumer: worker, claim: claim, results: make(chan result, 2), holding: make(chan struct{}, 1),
 		inFlight: make(map[outbox.Key]entry), crashed: make(map[string]bool), starve: make(map[int64]int), lanes: make(map[string]time.Time),
@@ -61,11 +60,11 @@ func (b *Broker) Carrier(worker string, claim relay.Claim) relay.Carrier {
 	return c
 }
 
-// String implements relay.Transport.
+// String implements outbox.Transport.
 func (*carrier) String() string { return name }
 
-// Push implements relay.Carrier.
-func (c *carrier) Push(ctx context.Context, p relay.Push) (relay.PushAnswer, error) {
+// Push implements outbox.Carrier.
+func (c *carrier) Push(ctx context.Context, p outbox.PushGroup) (outbox.PushAnswer, error) {
 	q := c.queues[placeOf(p.Queue)]
 	args := make([]any, 0, 6+len(p.Keys))
 	args = append(args, group, p.Epoch, p.First, p.Number, c.options.MaxQueued, memoryShare)
@@ -74,31 +73,31 @@ func (c *carrier) Push(ctx context.Context, p relay.Push) (relay.PushAnswer, err
 	}
 	answer, err := c.run(ctx, c.scripts.push, []string{q.stream, q.state, q.waiting}, args...)
 	if redisdb.Full(err) {
-		return relay.PushFull, nil
+		return outbox.PushFull, nil
 	}
 	if c.outage.Observe(err) != nil {
 		return "", fmt.Errorf("push %d of the queue %s: %w", p.Number, p.Queue, err)
 	}
 	switch answer {
 	case "done":
-		return relay.PushDone, nil
+		return outbox.PushDone, nil
 	case "gap":
-		return relay.PushGap, nil
+		return outbox.PushGap, nil
 	case "full":
-		return relay.PushFull, nil
+		return outbox.PushFull, nil
 	}
 	return "", fmt.Errorf("push %d of the queue %s: unexpected reply %v", p.Number, p.Queue, answer)
 }
 
-// Inside implements relay.Carrier.
-func (c *carrier) Inside(ctx context.Context, name relay.Queue) (relay.Inside, error) {
+// Inside implements outbox.Carrier.
+func (c *carrier) Inside(ctx context.Context, name outbox.Queue) (outbox.Inside, error) {
 	in, err := c.inside(ctx, c.queues[placeOf(name)])
 	return in, c.outage.Observe(err)
 }
 
-// Settled implements relay.Transport. While the server is unreachable nothing is lost or logged: the
+// Settled implements outbox.Transport. While the server is unreachable nothing is lost or logged: the
 // entries stay pending, and this worker claims them again and learns that they are settled.
-func (c *carrier) Settled(ctx context.Context, outcomes []relay.Settled) error {
+func (c *carrier) Settled(ctx context.Context, outcomes []outbox.Settled) error {
 	var steps [2]step
 	c.mu.Lock()
 	for i := range outcomes {

@@ -14,7 +14,6 @@ import (
 	"github.com/belfryhq/belfry/dev/dbtest"
 	"github.com/belfryhq/belfry/outbox"
 	"github.com/belfryhq/belfry/outbox/redisstream"
-	"github.com/belfryhq/belfry/outbox/relay"
 )
 
 // An answer that is lost on its way strands nothing: what the server had delivered is read as
@@ -71,7 +70,7 @@ func TestLong_CarrierConnectionCutAtEachCommand(t *testing.T) {
 					return dbtest.Pass
 				})
 				stop := receiveAll(t, c, &room{20})
-				p := relay.Push{Queue: relay.Bulk, Epoch: epoch, First: 1, Lane: "a"}
+				p := outbox.PushGroup{Queue: outbox.Bulk, Epoch: epoch, First: 1, Lane: "a"}
 				for p.Number = 1; p.Number <= 20; {
 					p.Keys = nil
 					for i := range 10 {
@@ -79,14 +78,14 @@ func TestLong_CarrierConnectionCutAtEachCommand(t *testing.T) {
 					}
 					answer, err := c.Push(t.Context(), p)
 					if err == nil {
-						require.Equal(t, relay.PushDone, answer, "push %d", p.Number)
+						require.Equal(t, outbox.PushDone, answer, "push %d", p.Number)
 						p.Number++
 					}
 				}
 				eventually(t, "all is claimed", func() bool { return w.by()["r1"] == 200 })
 				// What was claimed and its settling lost is claimed once more, as finished.
 				eventually(t, "all has left", func() bool {
-					in, err := c.Inside(t.Context(), relay.Bulk)
+					in, err := c.Inside(t.Context(), outbox.Bulk)
 					return err == nil && in.Last == 20 && in.Oldest == 21
 				})
 				stop()
@@ -153,7 +152,7 @@ func TestReceive_EntriesThatAreDeleted(t *testing.T) {
 			require.NoError(t, c.Settled(t.Context(), sent(receive(t, c, 5))))
 			stop := receiveAll(t, c, &room{10})
 			eventually(t, "nothing is pending", func() bool { return len(pending(t, b)) == 0 })
-			require.Equal(t, relay.Inside{Epoch: epoch, Last: 2, Oldest: 3}, inside(t, c))
+			require.Equal(t, outbox.Inside{Epoch: epoch, Last: 2, Oldest: 3}, inside(t, c))
 			stop()
 		})
 	}
@@ -177,10 +176,10 @@ func TestInside_TrimsBelowTheLowestPending(t *testing.T) {
 	}
 	// Somebody acknowledges entries and leaves them there, as a failover may.
 	require.NoError(t, b.Client().XAck(ctx, stream, "belfry", append(ids[:6:6], ids[8:]...)...).Err())
-	require.Equal(t, relay.Inside{Epoch: epoch, Last: 4, Oldest: 2}, inside(t, c))
+	require.Equal(t, outbox.Inside{Epoch: epoch, Last: 4, Oldest: 2}, inside(t, c))
 	require.EqualValues(t, 14, b.Client().XLen(ctx, stream).Val(), "six were below the lowest pending one")
 	require.NoError(t, b.Client().XAck(ctx, stream, "belfry", ids[6:8]...).Err())
-	require.Equal(t, relay.Inside{Epoch: epoch, Last: 4, Oldest: 4}, inside(t, c))
+	require.Equal(t, outbox.Inside{Epoch: epoch, Last: 4, Oldest: 4}, inside(t, c))
 	require.EqualValues(t, 5, b.Client().XLen(ctx, stream).Val(), "with nothing pending, what is not delivered stays")
 
 	// The group falls back to an earlier last-delivered id: nothing is trimmed of what it delivers again.
@@ -191,7 +190,7 @@ func TestInside_TrimsBelowTheLowestPending(t *testing.T) {
 	}
 	require.NoError(t, b.Client().XAck(ctx, stream, "belfry", ids[:4]...).Err())
 	require.NoError(t, b.Client().XGroupSetID(ctx, stream, "belfry", ids[1]).Err())
-	require.Equal(t, relay.Inside{Epoch: epoch, Last: 4, Oldest: 4}, inside(t, c))
+	require.Equal(t, outbox.Inside{Epoch: epoch, Last: 4, Oldest: 4}, inside(t, c))
 	require.EqualValues(t, 3, b.Client().XLen(ctx, stream).Val())
 	require.NoError(t, c.Settled(ctx, sent(last)))
 }

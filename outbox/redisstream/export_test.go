@@ -6,7 +6,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/belfryhq/belfry/outbox/relay"
+	"github.com/belfryhq/belfry/outbox"
 )
 
 // Hurry shortens the broker's intervals. It must be called before the first Carrier.
@@ -32,7 +32,7 @@ func (b *Broker) Heartbeat(ctx context.Context, consumer string) ([]string, erro
 }
 
 // Reclaim takes over idle entries of the bulk queue, given the live consumers.
-func Reclaim(ctx context.Context, of relay.Carrier, alive []string) (int, error) {
+func Reclaim(ctx context.Context, of outbox.Carrier, alive []string) (int, error) {
 	return of.(*carrier).reclaim(ctx, bulk, alive)
 }
 

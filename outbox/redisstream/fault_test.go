@@ -15,13 +15,13 @@ import (
 
 	"github.com/belfryhq/belfry/dev/dbtest"
 	"github.com/belfryhq/belfry/dev/outboxtest"
+	"github.com/belfryhq/belfry/outbox"
 	"github.com/belfryhq/belfry/outbox/redisstream"
-	"github.com/belfryhq/belfry/outbox/relay"
 	"github.com/belfryhq/belfry/outbox/sender"
 )
 
 // start runs a relay until the test ends.
-func start(t testing.TB, pool *pgxpool.Pool, b relay.Broker, name string, client sender.Sender) (stop func()) {
+func start(t testing.TB, pool *pgxpool.Pool, b outbox.Broker, name string, client sender.Sender) (stop func()) {
 	t.Helper()
 	r := newRelay(t, pool, b, name, client)
 	ctx, cancel := context.WithCancel(background(t))

@@ -20,7 +20,7 @@ const (
 	movePause = time.Second
 )
 
-// Keep implements relay.Carrier.
+// Keep implements outbox.Carrier.
 func (c *carrier) Keep(ctx context.Context) {
 	var ends sync.WaitGroup
 	for place := range c.queues {

@@ -14,7 +14,6 @@ import (
 	"github.com/belfryhq/belfry/internal/redisdb"
 	"github.com/belfryhq/belfry/outbox"
 	"github.com/belfryhq/belfry/outbox/redisstream"
-	"github.com/belfryhq/belfry/outbox/relay"
 )
 
 // A stop does not wait out a take that is blocked, and what the take had brought is there for
@@ -94,7 +93,7 @@ func TestReceive_GroupIsGone(t *testing.T) {
 			require.NoError(t, b.Client().Do(t.Context(), command...).Err())
 			require.NoError(t, c.Settled(t.Context(), settled(had, outbox.Pending, time.Hour)))
 			if how == "all" {
-				require.Equal(t, relay.Inside{Last: 0, Oldest: 1}, inside(t, c))
+				require.Equal(t, outbox.Inside{Last: 0, Oldest: 1}, inside(t, c))
 				p.number = 0
 			}
 			p.push(t, 10)
@@ -112,12 +111,12 @@ func TestCarrier_FullServerDrains(t *testing.T) {
 	b, w := open(t, server.URL, "full", many), newTruth()
 	b.Hurry(20*time.Millisecond, patience, patience)
 	c := b.Carrier("r1", w.as("r1"))
-	p := relay.Push{Queue: relay.Bulk, Epoch: epoch, First: 1, Lane: strings.Repeat("long", 50)}
+	p := outbox.PushGroup{Queue: outbox.Bulk, Epoch: epoch, First: 1, Lane: strings.Repeat("long", 50)}
 	for i := range 500 {
 		p.Keys = append(p.Keys, outbox.Key{JobID: 1, ChannelID: int64(i + 1)})
 	}
-	answer := relay.PushDone
-	for p.Number = 1; answer == relay.PushDone; p.Number++ {
+	answer := outbox.PushDone
+	for p.Number = 1; answer == outbox.PushDone; p.Number++ {
 		for i := range p.Keys {
 			p.Keys[i].JobID = p.Number
 		}
@@ -125,7 +124,7 @@ func TestCarrier_FullServerDrains(t *testing.T) {
 		answer, err = c.Push(t.Context(), p)
 		require.NoError(t, err)
 	}
-	require.Equal(t, relay.PushFull, answer)
+	require.Equal(t, outbox.PushFull, answer)
 	p.Number--
 	memory := func() int64 {
 		info, err := b.Client().InfoMap(t.Context(), "memory").Result()
@@ -148,7 +147,7 @@ func TestCarrier_FullServerDrains(t *testing.T) {
 	require.True(t, list[1].Full)
 	answer, err = c.Push(t.Context(), p)
 	require.NoError(t, err)
-	require.Equal(t, relay.PushFull, answer)
+	require.Equal(t, outbox.PushFull, answer)
 	keep(t, c)
 	eventually(t, "it shows that it lives", func() bool { return b.Client().ZCard(t.Context(), b.Keys().Consumers).Val() == 1 })
 	// Half of what comes is to be tried again, and is.
@@ -177,9 +176,9 @@ func TestCarrier_AwayIsSaidOnce(t *testing.T) {
 	require.NoError(t, server.Stop())
 	eventually(t, "it is noticed", func() bool { return log.String() != "" })
 	for range 20 {
-		_, err := c.Push(t.Context(), relay.Push{Queue: relay.Bulk, Epoch: epoch, First: 1, Number: 2})
+		_, err := c.Push(t.Context(), outbox.PushGroup{Queue: outbox.Bulk, Epoch: epoch, First: 1, Number: 2})
 		require.Error(t, err)
-		_, err = c.Inside(t.Context(), relay.Bulk)
+		_, err = c.Inside(t.Context(), outbox.Bulk)
 		require.Error(t, err)
 	}
 	require.NoError(t, server.Start(t.Context()))

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/belfryhq/belfry/outbox"
-	"github.com/belfryhq/belfry/outbox/relay"
 )
 
 const (
@@ -19,9 +18,9 @@ const (
 	stopTimeout = 2 * time.Second
 )
 
-// Receive implements relay.Transport. It reads the next batch during the claim of a batch, within the
+// Receive implements outbox.Transport. It reads the next batch during the claim of a batch, within the
 // remaining credits.
-func (c *carrier) Receive(ctx context.Context, credits relay.Credits) ([]outbox.Claimed, error) {
+func (c *carrier) Receive(ctx context.Context, credits outbox.Credits) ([]outbox.Claimed, error) {
 	for ctx.Err() == nil {
 		batch, room := c.fit(credits)
 		c.startReads(room)
@@ -57,7 +56,7 @@ func (c *carrier) receives(waits bool) {
 
 // fit removes the held entries that have credits, activities first, and returns the number of entries
 // that may be read from each queue.
-func (c *carrier) fit(credits relay.Credits) (batch []entry, room [2]int) {
+func (c *carrier) fit(credits outbox.Credits) (batch []entry, room [2]int) {
 	room = [2]int{credits.Activities(), credits.Bulk()}
 	c.mu.Lock()
 	defer c.mu.Unlock()

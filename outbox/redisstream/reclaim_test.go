@@ -16,7 +16,6 @@ import (
 	"github.com/belfryhq/belfry/internal/redisdb"
 	"github.com/belfryhq/belfry/outbox"
 	"github.com/belfryhq/belfry/outbox/redisstream"
-	"github.com/belfryhq/belfry/outbox/relay"
 )
 
 // abandon has a consumer take out all that is in the bulk queue, and die.
@@ -67,7 +66,7 @@ func spread(t *testing.T, rule func(name string, alive []string) []string) (got 
 	const n = 30_000
 	b, w := open(t, dbtest.StartRedis(t).URL, "spread", many), newTruth()
 	b.Hurry(patience, 10*patience, time.Hour/2)
-	var consumers [3]relay.Carrier
+	var consumers [3]outbox.Carrier
 	for i := range consumers {
 		consumers[i] = b.Carrier(fmt.Sprint("r", i), w.as(fmt.Sprint("r", i)))
 	}
@@ -171,7 +170,7 @@ func TestReclaim_OneWinsWhereConsumersDisagree(t *testing.T) {
 	age(t, b, "dead", 1, abandon(t, b, "dead")...)
 	var got [2]int
 	var both sync.WaitGroup
-	for i, c := range []relay.Carrier{one, two} {
+	for i, c := range []outbox.Carrier{one, two} {
 		both.Go(func() {
 			n, err := redisstream.Reclaim(t.Context(), c, []string{fmt.Sprint("r", i+1)})
 			if err != nil {
@@ -332,7 +331,7 @@ func TestBeat_DeletesOnlyConsumersWithNothing(t *testing.T) {
 	}
 	require.EqualValues(t, 3, list[1].Taken)
 	require.Len(t, list[1].Workers, 2)
-	require.Equal(t, relay.WorkerStatus{Name: "dead, with something", Taken: 3}, list[1].Workers[1])
+	require.Equal(t, outbox.WorkerStatus{Name: "dead, with something", Taken: 3}, list[1].Workers[1])
 }
 
 // A worker that stops in order is nobody's business any more, and what it had not claimed is

@@ -10,7 +10,6 @@ import (
 
 	"github.com/belfryhq/belfry/outbox"
 	"github.com/belfryhq/belfry/outbox/redisstream"
-	"github.com/belfryhq/belfry/outbox/relay"
 )
 
 const epoch = "6f1c9a52-0e6c-4f4e-9a9e-0d7f1c5b2a10"
@@ -30,7 +29,7 @@ func newTruth() *truth {
 }
 
 // as is what a worker claims with.
-func (w *truth) as(worker string) relay.Claim {
+func (w *truth) as(worker string) outbox.Claim {
 	return func(copies []outbox.Copy) ([]outbox.Answer, error) {
 		w.mu.Lock()
 		gate := w.gate
@@ -94,7 +93,7 @@ func (w *truth) by() map[string]int {
 
 // pusher makes the pushes of the bulk queue, one after the other.
 type pusher struct {
-	to     relay.Carrier
+	to     outbox.Carrier
 	number int64
 }
 
@@ -107,16 +106,16 @@ func (p *pusher) push(t testing.TB, n int) (keys []outbox.Key) {
 		for i := range some {
 			some[i] = outbox.Key{JobID: p.number, ChannelID: int64(i + 1)}
 		}
-		answer, err := p.to.Push(t.Context(), relay.Push{Queue: relay.Bulk, Epoch: epoch, First: 1, Number: p.number, Lane: "a", Keys: some})
+		answer, err := p.to.Push(t.Context(), outbox.PushGroup{Queue: outbox.Bulk, Epoch: epoch, First: 1, Number: p.number, Lane: "a", Keys: some})
 		require.NoError(t, err)
-		require.Equal(t, relay.PushDone, answer)
+		require.Equal(t, outbox.PushDone, answer)
 		keys = append(keys, some...)
 	}
 	return keys
 }
 
 // keep runs Keep of a carrier until stop, or the test's end.
-func keep(t testing.TB, c relay.Carrier) (stop func()) {
+func keep(t testing.TB, c outbox.Carrier) (stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(background(t))
 	ended := make(chan struct{})
@@ -133,7 +132,7 @@ func keep(t testing.TB, c relay.Carrier) (stop func()) {
 }
 
 // receive receives n messages, and no more at a time than that.
-func receive(t testing.TB, from relay.Carrier, n int) (got []outbox.Claimed) {
+func receive(t testing.TB, from outbox.Carrier, n int) (got []outbox.Claimed) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
@@ -147,7 +146,7 @@ func receive(t testing.TB, from relay.Carrier, n int) (got []outbox.Claimed) {
 
 // receiveAll receives in the background until stop, whatever errors there are, and settles at
 // once as sent.
-func receiveAll(t testing.TB, c relay.Carrier, room relay.Credits) (stop func()) {
+func receiveAll(t testing.TB, c outbox.Carrier, room outbox.Credits) (stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(background(t))
 	ended := make(chan struct{})
@@ -181,20 +180,20 @@ func rest(ctx context.Context, d time.Duration) {
 	}
 }
 
-func sent(claimed []outbox.Claimed) []relay.Settled { return settled(claimed, outbox.Sent, 0) }
+func sent(claimed []outbox.Claimed) []outbox.Settled { return settled(claimed, outbox.Sent, 0) }
 
-func settled(claimed []outbox.Claimed, to outbox.Status, wait time.Duration) []relay.Settled {
-	outcomes := make([]relay.Settled, len(claimed))
+func settled(claimed []outbox.Claimed, to outbox.Status, wait time.Duration) []outbox.Settled {
+	outcomes := make([]outbox.Settled, len(claimed))
 	for i := range claimed {
-		outcomes[i] = relay.Settled{Key: claimed[i].Key, Status: to, Wait: wait}
+		outcomes[i] = outbox.Settled{Key: claimed[i].Key, Status: to, Wait: wait}
 	}
 	return outcomes
 }
 
 // inside is what the bulk queue remembers.
-func inside(t testing.TB, c relay.Carrier) relay.Inside {
+func inside(t testing.TB, c outbox.Carrier) outbox.Inside {
 	t.Helper()
-	in, err := c.Inside(t.Context(), relay.Bulk)
+	in, err := c.Inside(t.Context(), outbox.Bulk)
 	require.NoError(t, err)
 	return in
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/belfryhq/belfry/dev/dbtest"
 	"github.com/belfryhq/belfry/dev/outboxtest"
 	"github.com/belfryhq/belfry/internal/redisdb"
+	"github.com/belfryhq/belfry/outbox"
 	"github.com/belfryhq/belfry/outbox/compose"
 	"github.com/belfryhq/belfry/outbox/redisstream"
 	"github.com/belfryhq/belfry/outbox/relay"
@@ -43,7 +44,7 @@ func equip(w outboxtest.Worker, d *outboxtest.Dying) ([]relay.Option, error) {
 
 // placeOn has carriers on a server, each with keys of its own.
 func placeOn(server *dbtest.Redis) outboxtest.Place {
-	return func(t testing.TB, name string) (outboxtest.Worker, relay.Broker) {
+	return func(t testing.TB, name string) (outboxtest.Worker, outbox.Broker) {
 		t.Helper()
 		b, err := broker(server.URL, name)
 		require.NoError(t, err)
@@ -63,7 +64,7 @@ func TestFault_WorkerStopsPastItsHeartbeat(t *testing.T) {
 }
 
 // newRelay is a relay on a broker that sends by client.
-func newRelay(t testing.TB, pool *pgxpool.Pool, b relay.Broker, name string, client sender.Sender) *relay.Relay {
+func newRelay(t testing.TB, pool *pgxpool.Pool, b outbox.Broker, name string, client sender.Sender) *relay.Relay {
 	t.Helper()
 	who, err := channels.New(channels.DefaultConfig())
 	require.NoError(t, err)

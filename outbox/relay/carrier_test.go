@@ -159,7 +159,7 @@ func TestLong_CarrierForgetsInTheMiddle(t *testing.T) {
 	for how, forget := range map[string]func(t *testing.T, b *bundle, m *outboxtest.Memory){
 		"all of it": func(_ *testing.T, _ *bundle, m *outboxtest.Memory) { m.Forget() },
 		"the last pushes": func(_ *testing.T, _ *bundle, m *outboxtest.Memory) {
-			m.Rewind(relay.Bulk, 2)
+			m.Rewind(outbox.Bulk, 2)
 		},
 		"the database its last pushes": func(t *testing.T, b *bundle, _ *outboxtest.Memory) {
 			t.Helper()
@@ -182,7 +182,7 @@ func TestLong_CarrierForgetsInTheMiddle(t *testing.T) {
 			b.Delivered(t)
 			require.Len(t, s.all(), n)
 			_, _, rebuilt := w.said()
-			require.Equal(t, how != "the last pushes", rebuilt[relay.Bulk] > 0, "a new epoch is a rebuild")
+			require.Equal(t, how != "the last pushes", rebuilt[outbox.Bulk] > 0, "a new epoch is a rebuild")
 		})
 	}
 }
@@ -232,9 +232,9 @@ func TestCarrier_SweepsWhatIsLostAndNoBacklog(t *testing.T) {
 	b.past(t, `UPDATE belfry.jobs SET delivered_at = NULL WHERE id = $1`, lost)
 	carrier.sweeps(t, 4)
 	require.Equal(t, 2, one[int](t, b, `SELECT count(*) FROM belfry.messages WHERE push = 1 AND status = 'QUEUED'`), "what is claimed and not settled is inside")
-	var outcomes []relay.Settled
+	var outcomes []outbox.Settled
 	for _, r := range record {
-		outcomes = append(outcomes, relay.Settled{Key: r.Key, Status: outbox.Sent})
+		outcomes = append(outcomes, outbox.Settled{Key: r.Key, Status: outbox.Sent})
 	}
 	require.NoError(t, first.Settled(t.Context(), outcomes))
 	b.eventually(t, `SELECT count(*) = 2 FROM belfry.messages WHERE job_id = $1 AND (status = 'PENDING' OR push = 5)`, lost)
@@ -243,12 +243,12 @@ func TestCarrier_SweepsWhatIsLostAndNoBacklog(t *testing.T) {
 
 // swept counts how often a dispatcher asks for what is inside: at first, and with each sweep.
 type swept struct {
-	relay.Carrier
+	outbox.Carrier
 
 	asked atomic.Int64
 }
 
-func (s *swept) Inside(ctx context.Context, q relay.Queue) (relay.Inside, error) {
+func (s *swept) Inside(ctx context.Context, q outbox.Queue) (outbox.Inside, error) {
 	s.asked.Add(1)
 	return s.Carrier.Inside(ctx, q)
 }

@@ -34,7 +34,7 @@ func (r *Relay) claim(ctx context.Context, out chan<- batch) {
 			r.composer.Expect(messages)
 			out <- r.credits.spend(messages) // a composer takes it: they end after this
 		}
-		over := errors.Is(err, ErrNothingDue)
+		over := errors.Is(err, outbox.ErrNothingDue)
 		if over {
 			err = nil
 		}

@@ -63,7 +63,7 @@ type dispatcher struct {
 // DispatchOptions configures Dispatch.
 type DispatchOptions struct {
 	Ledger *outbox.Ledger // under a name that no other dispatcher uses
-	To     Carrier
+	To     outbox.Carrier
 	Config func() Config // Batch, PollInterval, Lease, StatementTimeout
 	// RequeueAfter is the age after which a push without a copy in the carrier is pushed again.
 	RequeueAfter time.Duration
@@ -74,7 +74,7 @@ type DispatchOptions struct {
 	at      func(ctx context.Context, point string) error
 	blocked func() bool // messages may not leave the database
 	// rebuilt is called for a queue that has lost its memory.
-	rebuilt func(Queue)
+	rebuilt func(outbox.Queue)
 }
 
 // pushing is the progress of the pushes of one queue.
@@ -92,7 +92,7 @@ func Dispatch(ctx context.Context, o DispatchOptions) { newDispatcher(o).run(ctx
 func newDispatcher(o DispatchOptions) *dispatcher {
 	if o.at == nil { // outside of a relay
 		o.blocked = func() bool { return false }
-		o.hears, o.at, o.rebuilt = func() bool { return false }, func(context.Context, string) error { return nil }, func(Queue) {}
+		o.hears, o.at, o.rebuilt = func() bool { return false }, func(context.Context, string) error { return nil }, func(outbox.Queue) {}
 	}
 	d := &dispatcher{DispatchOptions: o, changed: make(chan struct{}, 1)}
 	d.walk = newPostgres(postgresOptions{
@@ -189,7 +189,7 @@ func (d *dispatcher) standBack(ctx context.Context) {
 
 // reach calls Inside for both queues.
 func (d *dispatcher) reach(ctx context.Context) error {
-	for _, name := range []Queue{Activities, Bulk} {
+	for _, name := range []outbox.Queue{outbox.Activities, outbox.Bulk} {
 		if _, err := d.To.Inside(ctx, name); err != nil {
 			return err
 		}
@@ -284,7 +284,7 @@ func (d *dispatcher) handOver(ctx context.Context, q *pushing) error {
 // compare reads the carrier's memory and begins a new epoch if it has lost the present one, or knows
 // pushes that the database has lost.
 func (d *dispatcher) compare(ctx context.Context, q *pushing) error {
-	inside, err := d.To.Inside(ctx, Queue(q.Name))
+	inside, err := d.To.Inside(ctx, outbox.Queue(q.Name))
 	if err != nil {
 		return carrierError{err}
 	}
@@ -310,7 +310,7 @@ func (d *dispatcher) compare(ctx context.Context, q *pushing) error {
 		return nil
 	}
 	q.handed = q.First - 1
-	d.rebuilt(Queue(q.Name))
+	d.rebuilt(outbox.Queue(q.Name))
 	d.Log.Warn().Str("worker_id", d.name).Str("transport", d.To.String()).Str("detail", q.Name).Int64("rows", q.Last-q.First+1).Msg("the carrier has lost its memory; recorded pushes are made again")
 	return nil
 }
@@ -320,16 +320,16 @@ func (d *dispatcher) push(ctx context.Context, q *pushing, lane string, keys []o
 	if err := d.at(ctx, pointPush); err != nil {
 		return err
 	}
-	answer, err := d.To.Push(ctx, Push{Queue: Queue(q.Name), Epoch: q.Epoch, First: q.First, Number: q.handed + 1, Lane: lane, Keys: keys})
+	answer, err := d.To.Push(ctx, outbox.PushGroup{Queue: outbox.Queue(q.Name), Epoch: q.Epoch, First: q.First, Number: q.handed + 1, Lane: lane, Keys: keys})
 	if err != nil {
 		return carrierError{err}
 	}
 	switch answer {
-	case PushDone:
+	case outbox.PushDone:
 		q.handed++
-	case PushGap:
+	case outbox.PushGap:
 		q.known = false
-	case PushFull:
+	case outbox.PushFull:
 		q.full = true
 	}
 	return nil
@@ -379,7 +379,7 @@ func (d *dispatcher) sweep(ctx context.Context) error {
 	}
 	defer func() { d.swept = time.Now() }() // even a slow sweep leaves time for pushes
 	for _, q := range d.queues {
-		inside, err := d.To.Inside(ctx, Queue(q.Name))
+		inside, err := d.To.Inside(ctx, outbox.Queue(q.Name))
 		if err != nil {
 			return carrierError{err}
 		}
@@ -419,7 +419,7 @@ func (d *dispatcher) wake() {
 }
 
 // queue returns the queue that can be pushed to, or nil.
-func (d *dispatcher) queue(name Queue) *pushing {
+func (d *dispatcher) queue(name outbox.Queue) *pushing {
 	for _, q := range d.queues {
 		if q.Name == string(name) && q.known && !q.full {
 			return q
@@ -430,7 +430,7 @@ func (d *dispatcher) queue(name Queue) *pushing {
 
 // ClaimJob implements claims: it makes a push.
 func (d *dispatcher) ClaimJob(ctx context.Context, jobID int64, after outbox.Position, limit int, tries outbox.Tries) ([]outbox.Claimed, outbox.Position, error) {
-	q := d.queue(Bulk)
+	q := d.queue(outbox.Bulk)
 	if q == nil {
 		return nil, after, nil
 	}
@@ -440,7 +440,7 @@ func (d *dispatcher) ClaimJob(ctx context.Context, jobID int64, after outbox.Pos
 
 // ClaimActivities implements claims.
 func (d *dispatcher) ClaimActivities(ctx context.Context, since time.Time, limit int, tries outbox.Tries) ([]outbox.Claimed, time.Time, error) {
-	q := d.queue(Activities)
+	q := d.queue(outbox.Activities)
 	if q == nil {
 		return nil, since, nil
 	}
@@ -459,15 +459,15 @@ func (d *dispatcher) pushes(q *pushing, number int64, keys []outbox.Key) []outbo
 }
 
 // Activities implements Credits: the size of one push.
-func (d *dispatcher) Activities() int { return d.room(Activities) }
+func (d *dispatcher) Activities() int { return d.room(outbox.Activities) }
 
 // Bulk implements Credits.
-func (d *dispatcher) Bulk() int { return d.room(Bulk) }
+func (d *dispatcher) Bulk() int { return d.room(outbox.Bulk) }
 
 // Job implements Credits.
-func (d *dispatcher) Job(int64, string, int) int { return d.room(Bulk) }
+func (d *dispatcher) Job(int64, string, int) int { return d.room(outbox.Bulk) }
 
-func (d *dispatcher) room(name Queue) int {
+func (d *dispatcher) room(name outbox.Queue) int {
 	if d.queue(name) == nil {
 		return 0
 	}

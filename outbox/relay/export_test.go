@@ -32,7 +32,7 @@ func WithRest(d time.Duration) Option { return func(r *Relay) { r.rest = d } }
 func (r *Relay) Resting() bool { return r.resting.Load() && r.listener.Load().Listening() }
 
 // Postgres is a transport such as the relay's.
-func Postgres(r *Relay) Transport { return r.postgres(context.Background(), false) }
+func Postgres(r *Relay) outbox.Transport { return r.postgres(context.Background(), false) }
 
 // What is pure, or holds no database.
 var (

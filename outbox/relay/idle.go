@@ -3,6 +3,8 @@ package relay
 import (
 	"context"
 	"time"
+
+	"github.com/belfryhq/belfry/outbox"
 )
 
 const (
@@ -36,7 +38,7 @@ type idleness struct {
 
 // calm is called after a pass that found nothing, idle when it began, and returns the pause before the
 // next. No event signals that a sender has credits again for a waiting job.
-func (p *postgres) calm(credits Credits, idle bool) time.Duration {
+func (p *postgres) calm(credits outbox.Credits, idle bool) time.Duration {
 	pause := p.config().PollInterval / 2
 	if !idle || !credits.Idle() || p.starved {
 		p.idleness = idleness{blind: p.idleness.blind, pending: p.idleness.pending}

@@ -28,7 +28,7 @@ const askAgain = 10 * time.Second
 func (p *postgres) atLeast() time.Duration { return time.Duration(len(p.order)) * 5 * time.Millisecond }
 
 // claimBulk makes one claim that finds messages, if any does in the time that activities can wait.
-func (p *postgres) claimBulk(ctx context.Context, credits Credits) ([]outbox.Claimed, error) {
+func (p *postgres) claimBulk(ctx context.Context, credits outbox.Credits) ([]outbox.Claimed, error) {
 	p.more, p.starved = false, false
 	if err := p.refresh(); err != nil {
 		return nil, err
@@ -51,7 +51,7 @@ func (p *postgres) claimBulk(ctx context.Context, credits Credits) ([]outbox.Cla
 // next returns the next job to claim from, and the number of messages, in the next lane with a ready
 // job. In a lane, the most urgent of the jobs that have more to claim and the job that has waited
 // longest of the jobs that had run out take turns, so that neither kind starves the other.
-func (p *postgres) next(credits Credits, now time.Time) (*work, int) {
+func (p *postgres) next(credits outbox.Credits, now time.Time) (*work, int) {
 	for range p.lanes {
 		lane := p.lanes[p.turn%len(p.lanes)]
 		p.turn = (p.turn + 1) % len(p.lanes)
@@ -62,7 +62,7 @@ func (p *postgres) next(credits Credits, now time.Time) (*work, int) {
 	return nil, 0
 }
 
-func (p *postgres) inLane(credits Credits, lane string, now time.Time) (*work, int) {
+func (p *postgres) inLane(credits outbox.Credits, lane string, now time.Time) (*work, int) {
 	var flowing, waiting *work
 	var most, some int
 	for _, w := range p.order {

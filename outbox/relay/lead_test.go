@@ -27,29 +27,29 @@ type severed struct {
 
 // severedCarrier is the carrier at its end.
 type severedCarrier struct {
-	relay.Carrier
+	outbox.Carrier
 	way *severed
 }
 
-func (s *severed) Carrier(name string, claim relay.Claim) relay.Carrier {
+func (s *severed) Carrier(name string, claim outbox.Claim) outbox.Carrier {
 	return &severedCarrier{s.Memory.Carrier(name, claim), s}
 }
 
-func (c *severedCarrier) Push(ctx context.Context, p relay.Push) (relay.PushAnswer, error) {
+func (c *severedCarrier) Push(ctx context.Context, p outbox.PushGroup) (outbox.PushAnswer, error) {
 	if c.way.all.Load() || c.way.pushes.Load() {
 		return "", &net.OpError{Op: "dial", Net: "tcp", Err: syscall.ECONNREFUSED}
 	}
 	return c.Carrier.Push(ctx, p)
 }
 
-func (c *severedCarrier) Inside(ctx context.Context, queue relay.Queue) (relay.Inside, error) {
+func (c *severedCarrier) Inside(ctx context.Context, queue outbox.Queue) (outbox.Inside, error) {
 	if c.way.all.Load() {
-		return relay.Inside{}, io.EOF
+		return outbox.Inside{}, io.EOF
 	}
 	return c.Carrier.Inside(ctx, queue)
 }
 
-func (c *severedCarrier) Receive(ctx context.Context, credits relay.Credits) ([]outbox.Claimed, error) {
+func (c *severedCarrier) Receive(ctx context.Context, credits outbox.Credits) ([]outbox.Claimed, error) {
 	if c.way.all.Load() {
 		return nil, io.EOF
 	}

@@ -80,7 +80,7 @@ type Observer interface {
 	// Recorded reports that the outcome of n messages was recorded.
 	Recorded(o Outcome, n int)
 	// Rebuilt reports that a queue of the carrier has lost its memory.
-	Rebuilt(q Queue)
+	Rebuilt(q outbox.Queue)
 }
 
 // WithObserver sets the receiver of the relay's events.

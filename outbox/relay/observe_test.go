@@ -11,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/belfryhq/belfry/outbox"
 	"github.com/belfryhq/belfry/outbox/relay"
 	"github.com/belfryhq/belfry/outbox/sender"
 )
@@ -20,11 +21,11 @@ type watcher struct {
 	mu       sync.Mutex
 	recorded map[string]int
 	results  map[string]int
-	rebuilt  map[relay.Queue]int
+	rebuilt  map[outbox.Queue]int
 }
 
 func newWatcher() *watcher {
-	return &watcher{recorded: make(map[string]int), results: make(map[string]int), rebuilt: make(map[relay.Queue]int)}
+	return &watcher{recorded: make(map[string]int), results: make(map[string]int), rebuilt: make(map[outbox.Queue]int)}
 }
 
 func (w *watcher) Called(name string, results []sender.Result, took time.Duration) {
@@ -41,14 +42,14 @@ func (w *watcher) Recorded(o relay.Outcome, n int) {
 	w.recorded[strings.Join(strings.Fields(fmt.Sprintf("%s %s %s", o.Recorded, o.Medium, o.Reason)), " ")] += n
 }
 
-func (w *watcher) Rebuilt(q relay.Queue) {
+func (w *watcher) Rebuilt(q outbox.Queue) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.rebuilt[q]++
 }
 
 // said are copies of what it was told.
-func (w *watcher) said() (recorded, results map[string]int, rebuilt map[relay.Queue]int) {
+func (w *watcher) said() (recorded, results map[string]int, rebuilt map[outbox.Queue]int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return maps.Clone(w.recorded), maps.Clone(w.results), maps.Clone(w.rebuilt)

@@ -90,7 +90,7 @@ func (p *postgres) String() string { return p.transport }
 
 // Settled implements Transport: a job with a recorded outcome may be delivered, and a drain makes
 // another pass, unless no sender took the recorded messages.
-func (p *postgres) Settled(_ context.Context, outcomes []Settled) error {
+func (p *postgres) Settled(_ context.Context, outcomes []outbox.Settled) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for i := range outcomes {
@@ -117,7 +117,7 @@ func (p *postgres) forgetSettled() {
 }
 
 // Receive implements Transport.
-func (p *postgres) Receive(ctx context.Context, credits Credits) ([]outbox.Claimed, error) {
+func (p *postgres) Receive(ctx context.Context, credits outbox.Credits) ([]outbox.Claimed, error) {
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
 	for ctx.Err() == nil {
@@ -136,7 +136,7 @@ func (p *postgres) Receive(ctx context.Context, credits Credits) ([]outbox.Claim
 		case !p.drain:
 			pause = p.calm(credits, idle)
 		case idle && p.drained():
-			return nil, ErrNothingDue
+			return nil, outbox.ErrNothingDue
 		case idle:
 			continue
 		default:
@@ -156,7 +156,7 @@ func (p *postgres) Receive(ctx context.Context, credits Credits) ([]outbox.Claim
 
 // claim makes one claim that finds messages, if any does. If retries come last, it claims retries when
 // all other checked messages are not due.
-func (p *postgres) claim(ctx context.Context, credits Credits) ([]outbox.Claimed, error) {
+func (p *postgres) claim(ctx context.Context, credits outbox.Credits) ([]outbox.Claimed, error) {
 	if err := p.pass(); err != nil {
 		return nil, err
 	}
@@ -175,7 +175,7 @@ func (p *postgres) claim(ctx context.Context, credits Credits) ([]outbox.Claimed
 }
 
 // walk claims activities, or else messages of the jobs in turn.
-func (p *postgres) walk(ctx context.Context, credits Credits) ([]outbox.Claimed, error) {
+func (p *postgres) walk(ctx context.Context, credits outbox.Credits) ([]outbox.Claimed, error) {
 	if p.activities.full { // bulk has a claim in between, however many there are
 		p.activities.full = false
 		if found, err := p.claimBulk(ctx, credits); err != nil || len(found) > 0 {
@@ -193,7 +193,7 @@ func (p *postgres) walk(ctx context.Context, credits Credits) ([]outbox.Claimed,
 // claim. A rescan finds later ones.
 const late = 3 * time.Second
 
-func (p *postgres) claimActivities(credits Credits) (found []outbox.Claimed, err error) {
+func (p *postgres) claimActivities(credits outbox.Credits) (found []outbox.Claimed, err error) {
 	a, config := &p.activities, p.config()
 	began := time.Now()
 	limit := min(config.Batch, credits.Activities())

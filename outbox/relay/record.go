@@ -276,9 +276,9 @@ func claimedOf(batch []outbox.Settlement) iter.Seq[*outbox.Claimed] {
 
 // inform reports recorded outcomes to the transport.
 func (r *Relay) inform(ctx context.Context, batch []outbox.Settlement, statuses []outbox.Status) {
-	outcomes := make([]Settled, len(statuses))
+	outcomes := make([]outbox.Settled, len(statuses))
 	for i, status := range statuses {
-		outcomes[i] = Settled{Key: batch[i].Key, Status: status, Reason: batch[i].Reason}
+		outcomes[i] = outbox.Settled{Key: batch[i].Key, Status: status, Reason: batch[i].Reason}
 		if status == outbox.Pending && !batch[i].Untouched {
 			outcomes[i].Wait = batch[i].Wait
 		}

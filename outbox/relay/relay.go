@@ -60,9 +60,9 @@ type Relay struct {
 	at            func(ctx context.Context, point string) error
 
 	config    atomic.Pointer[Config]
-	transport Transport   // of the present run
-	broker    Broker      // nil: PostgreSQL is the transport
-	dispatch  *dispatcher // of the present run, with a carrier
+	transport outbox.Transport // of the present run
+	broker    outbox.Broker    // nil: PostgreSQL is the transport
+	dispatch  *dispatcher      // of the present run, with a carrier
 	requeue   time.Duration
 	credits   *credits
 	inflight  *inflight
@@ -104,7 +104,7 @@ func WithOutage(o *job.Outage) Option { return func(r *Relay) { r.outage = o } }
 // WithBroker makes a relay receive its messages from a carrier of ids, one for each Run, and take its
 // turn as dispatcher. Copies that the carrier has lost are pushed again after requeueAfter;
 // RequeueAfter is a good value. The caller closes the broker after the Run. A Drain does not use it.
-func WithBroker(b Broker, requeueAfter time.Duration) Option {
+func WithBroker(b outbox.Broker, requeueAfter time.Duration) Option {
 	return func(r *Relay) { r.broker, r.requeue = b, requeueAfter }
 }
 
@@ -336,7 +336,7 @@ func (r *Relay) open(hard context.Context, drain bool) {
 		hears:   func() bool { return r.listener.Load().Listening() },
 		at:      r.at,
 		blocked: r.blocked,
-		rebuilt: func(q Queue) {
+		rebuilt: func(q outbox.Queue) {
 			if r.observer != nil {
 				r.observer.Rebuilt(q)
 			}
@@ -349,7 +349,7 @@ func (r *Relay) open(hard context.Context, drain bool) {
 // delivered jobs. With retries last, retries do not wait in the carrier, where they would be taken in
 // turn, but are pushed when no other message is left.
 type carried struct {
-	Carrier
+	outbox.Carrier
 	walk    *postgres
 	resting func(bool) // called when no message arrives for a while
 }
@@ -359,7 +359,7 @@ type carried struct {
 const calmAfter = 2 * time.Second
 
 // Receive implements Transport.
-func (c carried) Receive(ctx context.Context, credits Credits) ([]outbox.Claimed, error) {
+func (c carried) Receive(ctx context.Context, credits outbox.Credits) ([]outbox.Claimed, error) {
 	waiting, over := context.WithCancel(ctx)
 	var calm sync.WaitGroup
 	calm.Go(func() {
@@ -382,7 +382,7 @@ func (c carried) Receive(ctx context.Context, credits Credits) ([]outbox.Claimed
 }
 
 // Settled implements Transport.
-func (c carried) Settled(ctx context.Context, outcomes []Settled) error {
+func (c carried) Settled(ctx context.Context, outcomes []outbox.Settled) error {
 	if err := c.walk.Settled(ctx, outcomes); err != nil {
 		return err
 	}
@@ -398,7 +398,7 @@ func (c carried) Settled(ctx context.Context, outcomes []Settled) error {
 }
 
 // postgres returns the PostgreSQL transport of one run.
-func (r *Relay) postgres(hard context.Context, drain bool) Transport {
+func (r *Relay) postgres(hard context.Context, drain bool) outbox.Transport {
 	return newPostgres(postgresOptions{
 		ledger: r.ledger, claims: r.ledger, config: r.settings, drain: drain, rest: r.rest,
 		hears:   func() bool { return r.listener.Load().Listening() },

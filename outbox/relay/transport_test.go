@@ -17,7 +17,7 @@ func TestPostgres_IsATransport(t *testing.T) {
 	outboxtest.Exercise(t, func(t testing.TB) *outboxtest.Subject {
 		t.Helper()
 		b := setup(t, 200)
-		return b.Subject(t, func(name string) relay.Transport {
+		return b.Subject(t, func(name string) outbox.Transport {
 			return relay.Postgres(b.relay(t, config(name), []relay.Sender{push(&script{})}))
 		})
 	})

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/belfryhq/belfry/dev/outboxtest"
+	"github.com/belfryhq/belfry/outbox"
 	"github.com/belfryhq/belfry/outbox/relay"
 )
 
@@ -22,7 +23,7 @@ func equip(_ outboxtest.Worker, d *outboxtest.Dying) ([]relay.Option, error) {
 }
 
 // place is no carrier.
-func place(testing.TB, string) (outboxtest.Worker, relay.Broker) { return outboxtest.Worker{}, nil }
+func place(testing.TB, string) (outboxtest.Worker, outbox.Broker) { return outboxtest.Worker{}, nil }
 
 // Taking and claiming are one statement, and there is no copy to remove: two points fewer than
 // carriers have.

@@ -73,7 +73,7 @@ type Options struct {
 // that another process has locked. After an error or a kill, committed deletions stay, and the next prune
 // continues. Each call writes one event with its counts in its first step and updates the event in later steps.
 // Pruned counts committed deletions.
-func Prune(ctx context.Context, pool *pgxpool.Pool, c Config, o Options) (Pruned, error) {
+func Prune(ctx context.Context, pool *pgxpool.Pool, c outbox.Retention, o Options) (Pruned, error) {
 	if err := c.Validate(); err != nil {
 		return Pruned{}, err
 	}
@@ -107,7 +107,7 @@ func Prune(ctx context.Context, pool *pgxpool.Pool, c Config, o Options) (Pruned
 // prune is one call of Prune.
 type prune struct {
 	pool    *pgxpool.Pool
-	config  Config
+	config  outbox.Retention
 	options Options
 	done    Pruned
 	event   int64 // 0: nothing was deleted yet
@@ -376,7 +376,7 @@ func (p *prune) walkStep(ctx context.Context, tx pgx.Tx) (found bool, left, dele
 func (p *prune) countNotifications(ctx context.Context) error {
 	jobs := p.config.Jobs
 	if jobs == 0 {
-		jobs = MaxAge
+		jobs = outbox.MaxRetention
 	}
 	return p.step(ctx, func(ctx context.Context, tx pgx.Tx) (d Pruned, err error) {
 		err = tx.QueryRow(ctx, queries.notificationsPrunable, pgx.StrictNamedArgs{

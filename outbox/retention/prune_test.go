@@ -17,8 +17,8 @@ import (
 const day = 24 * time.Hour
 
 // month keeps everything for 30 days and deletes in small steps.
-func month() retention.Config {
-	r := retention.DefaultConfig()
+func month() outbox.Retention {
+	r := outbox.DefaultRetention()
 	r.Notifications, r.Messages, r.Jobs, r.Events = 30*day, 30*day, 30*day, 30*day
 	r.StepRows = 100
 	return r
@@ -153,7 +153,7 @@ func TestPrune_KeepsForEverWhatHasNoLimit(t *testing.T) {
 	inbox, push := b.Rest(t, outbox.TypeInbox, 5, job.Processed), b.Rest(t, outbox.TypePush, 5, job.Processed)
 	b.States(t, push, "SENT")
 	b.Age(t, "400 days", inbox, push)
-	r := retention.DefaultConfig()
+	r := outbox.DefaultRetention()
 	require.True(t, r.Off())
 	got, err := retention.Prune(t.Context(), b.DB.Pool, r, retention.Options{})
 	require.NoError(t, err)
@@ -306,11 +306,11 @@ func TestProgress_OutlivesTheMessages(t *testing.T) {
 	require.Zero(t, one[int](t, b, `SELECT count(*) FROM belfry.job_deliveries`))
 }
 
-func TestConfig_ValidateNamesEachKey(t *testing.T) {
+func TestRetention_ValidateNamesEachKey(t *testing.T) {
 	t.Parallel()
-	require.NoError(t, retention.DefaultConfig().Validate())
+	require.NoError(t, outbox.DefaultRetention().Validate())
 	require.NoError(t, month().Validate())
-	r := retention.Config{Notifications: time.Second, Messages: -1, Jobs: 2_000_000 * time.Hour, Events: time.Millisecond, Interval: 0, StepRows: 5}
+	r := outbox.Retention{Notifications: time.Second, Messages: -1, Jobs: 2_000_000 * time.Hour, Events: time.Millisecond, Interval: 0, StepRows: 5}
 	require.EqualError(t, r.Validate(), `retention.notifications: 1s is not allowed; allowed values: 0 (permanently), 1m0s to 876000h0m0s
 retention.messages: -1ns is not allowed; allowed values: 0 (permanently), 1m0s to 876000h0m0s
 retention.jobs: 2000000h0m0s is not allowed; allowed values: 0 (permanently), 1m0s to 876000h0m0s

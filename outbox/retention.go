@@ -1,4 +1,4 @@
-package retention
+package outbox
 
 import (
 	"errors"
@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// Config sets how long rows are stored. Zero means permanently.
-type Config struct {
+// Retention sets how long rows are stored. Zero means permanently.
+type Retention struct {
 	// Notifications is the time for which a job's notifications are stored after it has finished. A deleted
 	// notification disappears from its inbox.
 	Notifications time.Duration `mapstructure:"notifications"`
@@ -27,26 +27,26 @@ type Config struct {
 	StepRows int `mapstructure:"step_rows"`
 }
 
-// DefaultConfig deletes nothing: each service must decide how long it stores notifications and the proof of
+// DefaultRetention deletes nothing: each service must decide how long it stores notifications and the proof of
 // their delivery.
-func DefaultConfig() Config { return Config{Interval: time.Hour, StepRows: 10000} }
+func DefaultRetention() Retention { return Retention{Interval: time.Hour, StepRows: 10000} }
 
 // Off reports whether nothing is ever deleted.
-func (c Config) Off() bool { return c.Notifications+c.Messages+c.Jobs+c.Events == 0 }
+func (r Retention) Off() bool { return r.Notifications+r.Messages+r.Jobs+r.Events == 0 }
 
 // Validate returns all problems, each with its key path, or nil.
-func (c Config) Validate() error {
+func (r Retention) Validate() error {
 	var problems []error
 	for _, p := range []struct {
 		key       string
 		d         time.Duration
 		low, high time.Duration
 	}{
-		{"notifications", c.Notifications, time.Minute, MaxAge},
-		{"messages", c.Messages, time.Minute, MaxAge},
-		{"jobs", c.Jobs, time.Minute, MaxAge},
-		{"events", c.Events, time.Minute, MaxAge},
-		{"interval", c.Interval, time.Second, 24 * time.Hour},
+		{"notifications", r.Notifications, time.Minute, MaxRetention},
+		{"messages", r.Messages, time.Minute, MaxRetention},
+		{"jobs", r.Jobs, time.Minute, MaxRetention},
+		{"events", r.Events, time.Minute, MaxRetention},
+		{"interval", r.Interval, time.Second, 24 * time.Hour},
 	} {
 		if p.key != "interval" && p.d == 0 || p.d >= p.low && p.d <= p.high {
 			continue
@@ -57,11 +57,11 @@ func (c Config) Validate() error {
 		}
 		problems = append(problems, fmt.Errorf("retention.%s: %s is not allowed; allowed values: %s%s to %s", p.key, p.d, zero, p.low, p.high))
 	}
-	if c.StepRows < 100 || c.StepRows > 1_000_000 {
-		problems = append(problems, fmt.Errorf("retention.step_rows: %d is not allowed; allowed values: 100 to 1000000", c.StepRows))
+	if r.StepRows < 100 || r.StepRows > 1_000_000 {
+		problems = append(problems, fmt.Errorf("retention.step_rows: %d is not allowed; allowed values: 100 to 1000000", r.StepRows))
 	}
 	return errors.Join(problems...)
 }
 
-// MaxAge is a hundred years.
-const MaxAge = 876_000 * time.Hour
+// MaxRetention is a hundred years.
+const MaxRetention = 876_000 * time.Hour

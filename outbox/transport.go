@@ -1,11 +1,9 @@
-package relay
+package outbox
 
 import (
 	"context"
 	"errors"
 	"time"
-
-	"github.com/belfryhq/belfry/outbox"
 )
 
 // Transport delivers a relay's messages: belfry.messages itself, or a Carrier of ids in addition.
@@ -25,7 +23,7 @@ type Transport interface {
 	// it. It waits until it has messages, ctx ends or credits change, and polls for messages that
 	// became due in the meantime. If ctx ends or an error occurs, it returns the claimed messages with
 	// the error. errors.Is(err, ErrNothingDue) ends a drain.
-	Receive(ctx context.Context, credits Credits) ([]outbox.Claimed, error)
+	Receive(ctx context.Context, credits Credits) ([]Claimed, error)
 	// Settled reports the recorded outcomes of messages, of this transport or another, after the
 	// COMMIT. A carrier drops its copies, or stores copies that are due again. If nothing was recorded,
 	// because the message belongs to another relay, it returns the copy to the queue: after a crash of
@@ -44,7 +42,7 @@ type Carrier interface {
 	Transport
 	// Push hands over the ids of one push. It is idempotent by number. A push that the carrier cannot
 	// accept is an answer, not an error; after an error the result is unknown.
-	Push(ctx context.Context, p Push) (PushAnswer, error)
+	Push(ctx context.Context, p PushGroup) (PushAnswer, error)
 	// Inside reports how many pushes of one queue the carrier remembers.
 	Inside(ctx context.Context, q Queue) (Inside, error)
 	// Keep runs as long as its relay, concurrently with Receive: it sends the worker's heartbeat and
@@ -94,7 +92,7 @@ type WorkerStatus struct {
 
 // Claim claims up to outbox.MaxBatch copies by key and returns their answers in order. A soft stop does
 // not interrupt it.
-type Claim func(copies []outbox.Copy) ([]outbox.Answer, error)
+type Claim func(copies []Copy) ([]Answer, error)
 
 // Credits are the messages that a relay currently accepts. Its senders grant them as their queues have
 // free slots; received messages spend them. Values are momentary. Credits are safe for concurrent use.
@@ -113,9 +111,9 @@ type Credits interface {
 
 // Settled is the recorded outcome of a message.
 type Settled struct {
-	outbox.Key
-	Status outbox.Status // its new status; QUEUED: another copy follows soon; "": nothing was recorded
-	Reason outbox.Reason // why
+	Key
+	Status Status        // its new status; QUEUED: another copy follows soon; "": nothing was recorded
+	Reason Reason        // why
 	Wait   time.Duration // for PENDING: time until it is due, from the database's now
 }
 
@@ -128,7 +126,7 @@ const (
 	Bulk       Queue = "bulk"
 )
 
-// Push is one group of ids, of one job or of activities. The pushes of a queue are numbered without
+// PushGroup is one group of ids, of one job or of activities. The groups of a queue are numbered without
 // gaps by whichever relay makes them. A carrier compares and records the number and adds the ids in one
 // atomic step:
 //
@@ -139,13 +137,13 @@ const (
 //	                           else ► gap
 //
 // The carrier may keep or drop the copies of earlier epochs: the claim decides.
-type Push struct {
+type PushGroup struct {
 	Queue  Queue
 	Epoch  string // a UUID
 	First  int64  // number of the epoch
 	Number int64
-	Lane   string       // of the job; "" of activities
-	Keys   []outbox.Key // empty if all are settled; the number still counts
+	Lane   string // of the job; "" of activities
+	Keys   []Key  // empty if all are settled; the number still counts
 }
 
 // PushAnswer is the result of a Push.
