@@ -16,61 +16,61 @@ import (
 	"github.com/belfryhq/belfry/internal/text"
 )
 
-// agreement is what a person has to agree to first.
-type agreement struct {
+// confirmation is a question that the caller must confirm before an act.
+type confirmation struct {
 	Why, Text template.HTML
 	Bound     string // the conditions of the act
-	Count     string // to be typed; "": a yes will do
-	About     *told
+	Count     string // the number to type; "" if a click suffices
+	About     *view
 }
 
-// form shows what an act needs to know and, if it can be said, what it would do.
-func (v *visit) form(o operation.Operation) {
-	v.allow(o)
-	values, err := v.given(o)
+// form renders the form of an act with its plan, if the act has one.
+func (h *handler) form(o operation.Operation) {
+	h.extendDeadline(o)
+	values, err := h.formValues(o)
 	if err != nil {
-		v.problem(http.StatusBadRequest, err)
+		h.problem(http.StatusBadRequest, err)
 		return
 	}
-	if err := o.Allowed(v.who.Role); err != nil {
-		v.problem(http.StatusForbidden, err)
+	if err := o.Allowed(h.who.Role); err != nil {
+		h.problem(http.StatusForbidden, err)
 		return
 	}
-	more, err := v.match(o, values)
+	more, err := h.match(o, values)
 	switch {
-	case errors.As(err, new(unmatchedError)):
-		v.problem(http.StatusUnprocessableEntity, err)
+	case errors.As(err, new(filterError)):
+		h.problem(http.StatusUnprocessableEntity, err)
 		return
 	case err != nil:
-		v.problem(statusFor(err), err)
+		h.problem(statusFor(err), err)
 		return
 	}
-	page := v.actPage(o, values)
+	page := h.actPage(o, values)
 	status, faults := http.StatusOK, map[string]string{}
-	if planSwitch(o) == "dry_run" && !missing(o, values) && aboutAny(o, values) {
-		status, faults = v.plan(o, &page, values)
+	if planParam(o) == "dry_run" && !lacksRequired(o, values) && selectsAnything(o, values) {
+		status, faults = h.plan(o, &page, values)
 	}
-	if more && page.Told != nil {
-		page.Told.note("These are the newest %s that pass the filter: do the same again for the others.", text.Grouped(mostMatching))
+	if more && page.View != nil {
+		page.View.note("These are the newest %s matching jobs; repeat the act for the others.", text.Grouped(maxMatching))
 	}
-	shown, hidden := v.present(o, values)
+	shown, hidden := h.present(o, values)
 	page.Hidden = append(page.Hidden, hidden...)
-	page.Inputs, page.More = v.inputs(o, shown, faults)
-	v.asItIs(o, values, page.Inputs)
-	v.settle(o, &page)
-	v.show(status, "operation", frame{Title: page.Title, About: about(o, values), Page: page})
+	page.Inputs, page.More = h.inputs(o, shown, faults)
+	h.showCurrent(o, values, page.Inputs)
+	h.arrangeFields(o, &page)
+	h.show(status, "operation", layout{Title: page.Title, About: aboutOf(o, values), Page: page})
 }
 
-// settle leaves out of a form what its address says, and arranges the fields of a notification.
-func (v *visit) settle(o operation.Operation, page *operationPage) {
-	if o.Name == enqueueOf {
-		v.arrange(o, page)
+// arrangeFields orders the fields of enqueue and removes fields whose values the path contains.
+func (h *handler) arrangeFields(o operation.Operation, page *operationPage) {
+	if o.Name == enqueueOperation {
+		h.arrangeEnqueue(o, page)
 	}
-	page.Inputs = slices.DeleteFunc(page.Inputs, func(i input) bool { return v.req.PathValue(i.Name) != "" && i.Fault == "" })
+	page.Inputs = slices.DeleteFunc(page.Inputs, func(i input) bool { return h.req.PathValue(i.Name) != "" && i.Fault == "" })
 }
 
-// planSwitch is the parameter by which an act says beforehand what it would do; "": it cannot.
-func planSwitch(o operation.Operation) string {
+// planParam returns the parameter that requests an act's plan, or "" if the act has none.
+func planParam(o operation.Operation) string {
 	for _, p := range o.Params() {
 		if p.Name == "dry_run" || p.Name == "preview" {
 			return p.Name
@@ -79,31 +79,30 @@ func planSwitch(o operation.Operation) string {
 	return ""
 }
 
-// aboutAny reports whether values say what an act is about: without, it is about everything, which
-// nobody asked for by opening its form.
-func aboutAny(o operation.Operation, values url.Values) bool {
+// selectsAnything reports whether a value selects objects. An act without any would apply to everything.
+func selectsAnything(o operation.Operation, values url.Values) bool {
 	return slices.ContainsFunc(o.Params(), func(p operation.Param) bool {
-		return !aside(p) && p.Name != "reason" && len(values[p.Name]) > 0
+		return !hiddenInForm(p) && p.Name != "reason" && len(values[p.Name]) > 0
 	})
 }
 
-// actPage is the page of an act before anything is known.
-func (v *visit) actPage(o operation.Operation, values url.Values) operationPage {
+// act runs the act of a submitted form.
+func (h *handler) actPage(o operation.Operation, values url.Values) operationPage {
 	page := operationPage{
-		Title: titleOf(o, values), Short: o.Short + ".", Method: "post", Action: v.link(v.req.URL.Path), Plans: planSwitch(o) != "", Danger: dangerous(o),
-		Button: titleOf(o, values), Back: v.backFrom(o, values),
+		Title: titleOf(o, values), Short: o.Short + ".", Method: "post", Action: h.link(h.req.URL.Path), Plans: planParam(o) != "", Danger: dangerous(o),
+		Button: titleOf(o, values), Back: h.backLink(o, values),
 	}
-	if o.Name == enqueueOf {
+	if o.Name == enqueueOperation {
 		page.Title, page.Button, page.Plans = "New notification", "Preview", false
 	}
-	page.Hidden = append(page.Hidden, input{Name: "_key", Value: keyOf(v.req)})
+	page.Hidden = append(page.Hidden, input{Name: "_key", Value: keyOf(h.req)})
 	if version := values.Get("if_version"); version != "" && o.Conditional() {
 		page.Hidden = append(page.Hidden, input{Name: "if_version", Value: version})
 	}
 	return page
 }
 
-// keyOf is the key of a form: the one it was sent with, or a new one.
+// keyOf returns the idempotency key of a form: the submitted one, or a new one.
 func keyOf(req *http.Request) string {
 	if key := req.PostForm.Get("_key"); key != "" && len(key) <= 40 {
 		return key
@@ -111,33 +110,33 @@ func keyOf(req *http.Request) string {
 	return rand.Text()
 }
 
-// dangerous reports whether an act ends something.
+// dangerous reports whether an act stops or deletes something.
 func dangerous(o operation.Operation) bool {
 	return o.Discards() || slices.Contains([]string{"abort", "halt", "pause", "disable"}, o.Verb())
 }
 
-// backFrom is the page of what an act is about.
-func (v *visit) backFrom(o operation.Operation, values url.Values) tab {
+// backLink returns a link to the object of an act, or to its list.
+func (h *handler) backLink(o operation.Operation, values url.Values) tab {
 	args := arguments(o)
 	if len(args) > 0 && len(values[args[0].Name]) == 1 {
 		if of, _ := args[0].Listed(); of != "" {
-			if list, there := v.named(of); there {
-				if to := v.opens(list, values.Get(args[0].Name)); to != "" {
+			if list, there := h.named(of); there {
+				if to := h.showPageOf(list, values.Get(args[0].Name)); to != "" {
 					return tab{Name: sentence(singular(strings.ReplaceAll(list.Noun(), "-", " "))) + " " + values.Get(args[0].Name), Link: to}
 				}
-				return tab{Name: sentence(strings.ReplaceAll(list.Noun(), "-", " ")), Link: v.linkWith(list, nil)}
+				return tab{Name: sentence(strings.ReplaceAll(list.Noun(), "-", " ")), Link: h.linkWith(list, nil)}
 			}
 		}
 	}
-	if list, there := v.named(o.Noun() + " list"); there {
-		return tab{Name: sentence(strings.ReplaceAll(list.Noun(), "-", " ")), Link: v.linkWith(list, nil)}
+	if list, there := h.named(o.Noun() + " list"); there {
+		return tab{Name: sentence(strings.ReplaceAll(list.Noun(), "-", " ")), Link: h.linkWith(list, nil)}
 	}
-	return tab{Name: "Now", Link: v.link("/")}
+	return tab{Name: "Now", Link: h.link("/")}
 }
 
-// plan has an act say what it would do, and binds the form to that.
-func (v *visit) plan(o operation.Operation, page *operationPage, values url.Values) (status int, faults map[string]string) {
-	asked := url.Values{planSwitch(o): {"on"}}
+// plan renders the plan of an act and binds the form to it by its token.
+func (h *handler) plan(o operation.Operation, page *operationPage, values url.Values) (status int, faults map[string]string) {
+	asked := url.Values{planParam(o): {"on"}}
 	for name, texts := range values {
 		if name != "plan" && name != "if_version" {
 			asked[name] = texts
@@ -147,27 +146,27 @@ func (v *visit) plan(o operation.Operation, page *operationPage, values url.Valu
 	if len(faults) > 0 {
 		return http.StatusUnprocessableEntity, faults
 	}
-	out, err := v.do(v.req.Context(), o, in)
+	out, err := h.do(h.req.Context(), o, in)
 	if err != nil {
-		faults, rest := faultsOf(o, err)
-		page.Fault = v.inline(rest)
+		faults, rest := splitProblems(o, err)
+		page.Fault = h.inline(rest)
 		return statusFor(err), faults
 	}
-	page.Told = v.tell(o, in, out)
+	page.View = h.render(o, in, out)
 	if plan := planIn(out); plan != nil {
-		page.Told.Blocks = slices.DeleteFunc(page.Told.Blocks, func(b block) bool { return b.Note != "" }) // flags of the command line
-		what := "another number"
+		page.View.Blocks = slices.DeleteFunc(page.View.Blocks, func(b block) bool { return b.Note != "" }) // notes for the command line
+		what := "the number has changed"
 		if plan.Version != nil {
-			what = "changed, or another number by more than 5 %,"
+			what = "the job has changed, or the number by more than 5 %,"
 		}
-		page.Told.note("counted as of %s; if it is %s when it is done, nothing is done", plan.AsOf, what)
+		page.View.note("counted as of %s; nothing is done if %s by then", plan.AsOf, what)
 		page.Hidden = append(page.Hidden, input{Name: "plan", Value: plan.Token})
 		page.Idle = plan.Idle()
 	}
 	return http.StatusOK, nil
 }
 
-// planIn is the plan that a result has; nil: it has none.
+// planIn returns the plan of a result, or nil.
 func planIn(out any) *operation.Plan {
 	text, err := json.Marshal(out)
 	var result struct {
@@ -180,46 +179,46 @@ func planIn(out any) *operation.Plan {
 }
 
 // act does what a form asks for.
-func (v *visit) act(o operation.Operation) {
-	v.allow(o)
-	values, err := v.given(o)
+func (h *handler) act(o operation.Operation) {
+	h.extendDeadline(o)
+	values, err := h.formValues(o)
 	if err != nil {
-		v.problem(http.StatusBadRequest, err)
+		h.problem(http.StatusBadRequest, err)
 		return
 	}
-	page := v.actPage(o, values)
-	page.Hidden = append(page.Hidden, was(v.wasSent())...)
-	status, faults := v.submit(o, &page, v.corrections(o, values))
-	page.Inputs, page.More = v.inputs(o, values, faults)
-	v.settle(o, &page)
-	v.show(status, "operation", frame{Title: page.Title, About: about(o, values), Page: page})
+	page := h.actPage(o, values)
+	page.Hidden = append(page.Hidden, was(h.previousValues())...)
+	status, faults := h.submit(o, &page, h.corrections(o, values))
+	page.Inputs, page.More = h.inputs(o, values, faults)
+	h.arrangeFields(o, &page)
+	h.show(status, "operation", layout{Title: page.Title, About: aboutOf(o, values), Page: page})
 }
 
-// submit runs an act, or shows why it cannot run.
-func (v *visit) submit(o operation.Operation, page *operationPage, values url.Values) (status int, faults map[string]string) {
-	if o.Name == enqueueOf {
-		return v.enqueue(o, page, values)
+// submit runs an act, or renders its plan, its question or its errors.
+func (h *handler) submit(o operation.Operation, page *operationPage, values url.Values) (status int, faults map[string]string) {
+	if o.Name == enqueueOperation {
+		return h.enqueue(o, page, values)
 	}
-	if v.req.PostForm.Get("_plan") != "" {
-		return v.plan(o, page, values)
+	if h.req.PostForm.Get("_plan") != "" {
+		return h.plan(o, page, values)
 	}
 	in, faults := read(o, values)
 	if len(faults) > 0 {
 		return http.StatusUnprocessableEntity, faults
 	}
 	refuse := func(err error) (int, map[string]string) {
-		faults, rest := faultsOf(o, err)
-		page.Fault = v.inline(rest)
+		faults, rest := splitProblems(o, err)
+		page.Fault = h.inline(rest)
 		return statusFor(err), faults
 	}
-	if asks, err := v.agreed(o, page, in); err != nil {
+	if asks, err := h.agreed(o, page, in); err != nil {
 		return refuse(err)
 	} else if asks {
 		return http.StatusOK, nil
 	}
-	out, err := v.doOnce(o, in)
+	out, err := h.doOnce(o, in)
 	if out != nil {
-		page.Result = v.tell(o, in, out)
+		page.Result = h.render(o, in, out)
 	}
 	if err != nil {
 		return refuse(err)
@@ -228,27 +227,27 @@ func (v *visit) submit(o operation.Operation, page *operationPage, values url.Va
 	return http.StatusOK, nil
 }
 
-// agreed asks what a person has to agree to, unless it was agreed to.
-func (v *visit) agreed(o operation.Operation, page *operationPage, in any) (asks bool, err error) {
+// agreed adds the question of an act to the page unless the caller has confirmed it.
+func (h *handler) agreed(o operation.Operation, page *operationPage, in any) (asks bool, err error) {
 	if o.Confirm == nil {
 		return false, nil
 	}
-	question, err := v.question(o, in)
+	question, err := h.question(o, in)
 	if err != nil || question.Text == "" {
 		return false, err
 	}
-	typed := typedCount(v.req.PostForm.Get("_count"))
-	if v.req.PostForm.Get("_agreed") != "" && (question.Count == 0 || typed == strconv.FormatInt(question.Count, 10)) {
+	typed := typedCount(h.req.PostForm.Get("_count"))
+	if h.req.PostForm.Get("_agreed") != "" && (question.Count == 0 || typed == strconv.FormatInt(question.Count, 10)) {
 		return false, nil
 	}
-	page.Agree = &agreement{Why: v.inline(question.Why), Text: v.inline(question.Text)}
+	page.Agree = &confirmation{Why: h.inline(question.Why), Text: h.inline(question.Text)}
 	if question.Count > 0 {
 		page.Agree.Count = strconv.FormatInt(question.Count, 10)
 	}
 	if question.About != nil {
-		page.Agree.About = v.tell(o, in, question.About)
+		page.Agree.About = h.render(o, in, question.About)
 	}
-	if token := v.req.PostForm.Get("plan"); token != "" { // exactly the plan that was shown
+	if token := h.req.PostForm.Get("plan"); token != "" { // the plan that was shown
 		page.Hidden = append(page.Hidden, input{Name: "plan", Value: token})
 	}
 	return true, nil

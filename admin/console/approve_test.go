@@ -46,7 +46,7 @@ func TestConsole_ApprovesWhatWasShown(t *testing.T) {
 	p = boss.get(t, approve) // its address has the version that was changed; what it shows counts
 	require.Contains(t, p.text, "Other")
 	require.Contains(t, p.text, "would be approved: 30 recipients")
-	require.Contains(t, p.text, "if it is changed, or another number by more than 5 %, when it is done, nothing is done")
+	require.Contains(t, p.text, "nothing is done if the job has changed, or the number by more than 5 %, by then")
 	form = p.hidden()
 	h.exec(t, `INSERT INTO belfry.channels (external_id, platform) SELECT 'more' || n, 'ios' FROM generate_series(1, 3) n`)
 	require.Contains(t, boss.post(t, at+"/approve", form).text, "33 recipients would be approved")
@@ -55,7 +55,7 @@ func TestConsole_ApprovesWhatWasShown(t *testing.T) {
 		p = boss.post(t, at+"/approve", form)
 		require.Equal(t, http.StatusOK, p.status, p.text)
 	}
-	require.Equal(t, []string{"the-operator"}, h.acts(t, id, job.EventApproved))
+	require.Equal(t, []string{"the-operator"}, h.actions(t, id, job.EventApproved))
 	require.NotContains(t, boss.get(t, "/").text, "Waits for approval")
 	require.NotContains(t, boss.get(t, at).text, "Approve job")
 }

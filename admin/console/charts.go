@@ -16,34 +16,34 @@ import (
 	"github.com/belfryhq/belfry/outbox"
 )
 
-// bars are amounts side by side, each with its words: they need no scale.
+// bars is a bar chart with a label for each bar.
 type bars struct {
-	About string // what there is to see, for who does not see it
+	About string // the text alternative
 	Bars  []outcomeBar
 	Table *table
 	Note  string
 }
 
-// outcomeBar is one amount: Part is its share of the largest, in per cent.
+// outcomeBar is one bar. Part is its share of the longest in percent.
 type outcomeBar struct {
 	Name, Amount string
 	Tone         string
 	Part         string
 }
 
-// columns are amounts over time. One alone is told by its table.
+// columns is a chart of amounts over time. A chart with one column is shown as its table.
 type columns struct {
-	ID       string // of this chart on its page
+	ID       string
 	Title    string
 	About    string
-	Top      string        // what the full height is
-	From, To template.HTML // the ends of the time
+	Top      string // the amount of the full height
+	From, To template.HTML
 	Columns  []stack
 	Table    *table
 	Note     string
 }
 
-// stack is a column: parts on top of each other. All numbers are in per cent of the chart.
+// stack is a column of stacked parts. All numbers are percentages of the chart.
 type stack struct {
 	X, Width string
 	Parts    []part
@@ -51,12 +51,12 @@ type stack struct {
 
 type part struct{ Y, Height, Class string }
 
-// share renders a part of the width in percent for an attribute.
+// share renders a percentage for an attribute.
 func share(n float64) string {
 	return strconv.FormatFloat(math.Round(n*1000)/1000, 'f', -1, 64) + "%"
 }
 
-// portion is the share of a part in a whole.
+// portion renders a part of a whole as a percentage.
 func portion(part, whole float64) string {
 	if whole <= 0 {
 		return "0%"
@@ -64,13 +64,13 @@ func portion(part, whole float64) string {
 	return share(100 * part / whole)
 }
 
-// escaped is a text as HTML.
+// escaped returns text as HTML.
 func escaped(text string) template.HTML {
 	return template.HTML(template.HTMLEscapeString(text)) //nolint:gosec // it is escaped
 }
 
-// headed is a table without rows. A column whose name begins with > has numbers.
-func headed(label string, names ...string) *table {
+// newTable returns a table without rows. A name that begins with > is a column of numbers.
+func newTable(label string, names ...string) *table {
 	t := &table{Label: label}
 	for _, name := range names {
 		name, right := strings.CutPrefix(name, ">")
@@ -79,7 +79,7 @@ func headed(label string, names ...string) *table {
 	return t
 }
 
-// add appends a row of texts, one for each column.
+// add appends a row with a text for each column.
 func (t *table) add(texts ...template.HTML) {
 	var r row
 	for i, text := range texts {
@@ -88,7 +88,7 @@ func (t *table) add(texts ...template.HTML) {
 	t.Rows = append(t.Rows, r)
 }
 
-// outcomes draws what has become of a job's rows, by medium and reason. nil: it has none.
+// outcomes draws the outcomes of a job's rows by medium and reason. It returns nil without rows.
 func outcomes(c delivery.Counts) *bars {
 	type amount struct {
 		medium      string
@@ -114,7 +114,7 @@ func outcomes(c delivery.Counts) *bars {
 	for _, a := range all {
 		most, sum = max(most, a.n), sum+a.n
 	}
-	b := &bars{Table: headed("what became of its rows", "medium", "outcome", "why", ">rows", ">share", "meaning")}
+	b := &bars{Table: newTable("outcomes", "medium", "outcome", "why", ">rows", ">share", "meaning")}
 	var words []string
 	for _, a := range all {
 		name := a.medium + " " + string(a.reason)
@@ -135,7 +135,7 @@ func outcomes(c delivery.Counts) *bars {
 	return b
 }
 
-// deliveryOverTime draws when a job's messages were sent and when they died. nil: none was.
+// deliveryOverTime draws the times at which messages were sent or died. It returns nil without any.
 func (c *Console) deliveryOverTime(counts delivery.Counts) *columns {
 	f := counts.Flow
 	if len(f.Bins) == 0 {
@@ -150,7 +150,7 @@ func (c *Console) deliveryOverTime(counts delivery.Counts) *columns {
 	}
 	chart := &columns{
 		ID: "delivery", Title: "Delivery over time", Top: fmt.Sprintf("%s in %s", text.Counted(int64(most), "message"), text.Short(step)),
-		From: c.instant(begin), To: c.instant(end), Table: headed("delivery over time", "from", ">sent", ">dead"),
+		From: c.instant(begin), To: c.instant(end), Table: newTable("delivery over time", "from", ">sent", ">dead"),
 	}
 	span := end.Sub(begin).Seconds()
 	var sent, dead int64
@@ -163,7 +163,7 @@ func (c *Console) deliveryOverTime(counts delivery.Counts) *columns {
 		chart.Table.add(c.instant(b.At), escaped(text.Grouped(b.Sent)), escaped(text.Grouped(b.Dead)))
 	}
 	if dead > 0 {
-		chart.Top += " at most; on top of each column what died"
+		chart.Top += " at most; dead messages are on top"
 	}
 	chart.About = fmt.Sprintf("Columns, one for each %s from %s to %s: %s sent and %s dead in all; the highest is %s.",
 		text.Short(step), c.inZone(text.LocalClock(begin)), c.inZone(text.LocalClock(end)), text.Grouped(sent), text.Grouped(dead), text.Counted(int64(most), "message"))
@@ -173,7 +173,7 @@ func (c *Console) deliveryOverTime(counts delivery.Counts) *columns {
 	return chart
 }
 
-// walkOverTime draws the runs of a job: how fast each wrote, from when to when. nil: it has not run.
+// walkOverTime draws the interval and the speed of each run of a job. It returns nil without runs.
 func (c *Console) walkOverTime(runs jobs.JobRuns, now time.Time) *columns {
 	if len(runs.Runs) == 0 {
 		return nil
@@ -196,7 +196,7 @@ func (c *Console) walkOverTime(runs jobs.JobRuns, now time.Time) *columns {
 	}
 	chart := &columns{
 		ID: "walk", Title: "The walk, run by run", Top: text.Grouped(int64(math.Round(most))) + " rows/s", From: c.instant(begin), To: c.instant(end),
-		Table: headed("the walk, run by run", "began", "ended", "how", "by", ">rows", ">chunks", ">rows/s", ">ms/chunk"),
+		Table: newTable("the walk, run by run", "began", "ended", "how", "by", ">rows", ">chunks", ">rows/s", ">ms/chunk"),
 	}
 	span := end.Sub(begin).Seconds()
 	var words []string
@@ -220,35 +220,35 @@ func (c *Console) walkOverTime(runs jobs.JobRuns, now time.Time) *columns {
 		words, more = words[:10], fmt.Sprintf("; and %d more", n)
 	}
 	chart.About = "Blocks, one for each run, as wide as it was long and as high as it was fast: " + strings.Join(words, "; ") + more + "."
-	chart.Note = "Means over each run, pauses included: nothing is kept of single chunks."
+	chart.Note = "Means over each run, pauses included; single chunks are not stored."
 	if !runs.Complete {
 		chart.Note += " The newest runs are left out."
 	}
 	return chart
 }
 
-// instant is a time as HTML, in the zone of whoever asks.
+// instant renders a time in the reader's zone.
 func (c *Console) instant(t time.Time) template.HTML { return c.inline(text.LocalClock(t)) }
 
-// charts are what the page of a job draws beside the map.
+// charts are the charts of a job's page.
 type charts struct {
 	Outcomes       *bars
 	Delivery, Walk *columns
 }
 
-// chartsOf draws a job's.
-func (v *visit) chartsOf(id string, counts *delivery.Counts) (drawn charts, err error) {
+// chartsOf returns the charts of a job.
+func (h *handler) chartsOf(id string, counts *delivery.Counts) (drawn charts, err error) {
 	if counts != nil {
-		drawn.Outcomes, drawn.Delivery = outcomes(*counts), v.deliveryOverTime(*counts)
+		drawn.Outcomes, drawn.Delivery = outcomes(*counts), h.deliveryOverTime(*counts)
 	}
-	o, there := v.named("jobs runs")
+	o, there := h.named("jobs runs")
 	if !there {
 		return drawn, nil
 	}
 	in, _ := read(o, url.Values{"id": {id}})
-	out, err := v.do(v.req.Context(), o, in)
+	out, err := h.do(h.req.Context(), o, in)
 	if runs, is := out.(jobs.JobRuns); is {
-		drawn.Walk = v.walkOverTime(runs, time.Now())
+		drawn.Walk = h.walkOverTime(runs, time.Now())
 	}
 	return drawn, err
 }

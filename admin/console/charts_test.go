@@ -17,7 +17,7 @@ import (
 )
 
 // delivered makes a push job with so many messages of each kind, sent second by second.
-func (h *house) delivered(t *testing.T) string {
+func (h *house) deliveredPercent(t *testing.T) string {
 	t.Helper()
 	h.exec(t, `INSERT INTO belfry.channels (id, external_id, platform) SELECT g, 'kim-' || g, 'ios' FROM generate_series(1, 40) g`)
 	var id int64
@@ -63,13 +63,13 @@ func within(n *html.Node) (text string, elements map[string][]*html.Node) {
 func TestConsole_AJobIsDrawn(t *testing.T) {
 	t.Parallel()
 	h := open(t, nil)
-	id := h.delivered(t)
+	id := h.deliveredPercent(t)
 	b := h.as(t, "viewer")
 	require.Equal(t, http.StatusSeeOther, b.post(t, "/time-zone", url.Values{"zone": {"Asia/Kathmandu"}}).status)
 	p := b.get(t, "/jobs/"+id)
 	require.Equal(t, http.StatusOK, p.status, p.text)
 
-	text, parts := within(p.section(t, "What became of its rows"))
+	text, parts := within(p.section(t, "Outcomes"))
 	for _, words := range []string{"push sent 30", "push dead, permanent 5", "sms dead, permanent 5", "75.0 %", "the provider refused it permanently"} {
 		require.Contains(t, text, words)
 	}
@@ -93,7 +93,7 @@ func TestConsole_AJobIsDrawn(t *testing.T) {
 
 	text, parts = within(p.section(t, "The walk, run by run"))
 	require.Contains(t, text, "goes on")
-	require.Contains(t, text, "nothing is kept of single chunks")
+	require.Contains(t, text, "single chunks are not stored")
 	require.Empty(t, parts["svg"], "one run is told by its table")
 
 	h.exec(t, `UPDATE belfry.jobs SET abort_requested = true WHERE id = $1`, id)
@@ -151,7 +151,7 @@ func TestConsole_AJobIsShownInItsLocales(t *testing.T) {
 func TestConsole_RatesAreDrawnWhileAJobIsUnderWay(t *testing.T) {
 	t.Parallel()
 	h := open(t, nil)
-	id := h.delivered(t)
+	id := h.deliveredPercent(t)
 	b := h.as(t, "viewer")
 	p := b.get(t, "/jobs/"+id)
 	require.Contains(t, p.source, `data-rates="`+id+`"`)
@@ -169,7 +169,7 @@ func TestConsole_RatesAreDrawnWhileAJobIsUnderWay(t *testing.T) {
 	require.Equal(t, 3, scripts)
 	require.Less(t, bytes, 100_000, "transferred until the first paint")
 	require.Contains(t, b.get(t, "/assets/uplot.LICENSE.txt").source, "Permission is hereby granted")
-	require.Contains(t, p.section(t, "How fast, since this page was opened").Attr, html.Attribute{Key: "hidden"}, "without scripts there is nothing to see")
+	require.Contains(t, p.section(t, "Rates since this page was opened").Attr, html.Attribute{Key: "hidden"}, "without scripts there is nothing to see")
 
 	h.exec(t, `UPDATE belfry.jobs SET abort_requested = true WHERE id = $1`, id)
 	for _, at := range []string{"/jobs/" + id, "/", "/jobs"} {

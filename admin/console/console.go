@@ -24,78 +24,78 @@ import (
 //go:embed assets pages
 var files embed.FS
 
-// policy is what a page may load and run: what is of here, and nothing that stands in the page.
+// policy is the Content-Security-Policy: scripts and styles are files of the binary, never inline.
 const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 
-// Console is the pages. It is safe for concurrent use.
+// Console serves the pages. It is safe for concurrent use.
 type Console struct {
-	api        *api.Handler
-	at         string // the path that every address begins with; "": the root
-	called     api.Environment
-	zone       *time.Location // of whoever asks, of the copy for one request; nil: the server's
-	role       operation.Role // of the caller, in the copy for one request; the zero value restricts no link
-	operations []operation.Operation
-	routes     *http.ServeMux
-	pages      map[string]*template.Template
-	assets     map[string]asset
-	gauges     *gauges
+	api         *api.Handler
+	at          string // prefix of every address; "" means the root
+	called      api.Environment
+	zone        *time.Location // the reader's, in the copy for one request; nil means the server's
+	role        operation.Role // of the caller, in the copy for one request; the zero value restricts no link
+	operations  []operation.Operation
+	routes      *http.ServeMux
+	pages       map[string]*template.Template
+	assets      map[string]asset
+	senderStats *senderStats
 }
 
-// asset is a file that pages load.
+// asset is an embedded file that pages load.
 type asset struct {
 	kind    string
 	content []byte
-	zipped  func() []byte // the content by gzip, made when it is first asked for
-	version string        // of its content
+	zipped  func() []byte // the compressed content, made on first use
+	version string        // a hash of the content
 }
 
-// New returns the pages of operations that the API serves, for addresses that begin with a path. Each
+// New returns a console over the operations that the API serves. Its addresses begin with the path at. Each
 // page shows the environment.
 func New(served *api.Handler, at string, operations []operation.Operation, called api.Environment) *Console {
-	c := &Console{api: served, at: at, called: called, operations: operations, routes: http.NewServeMux(), assets: readAssets(), gauges: new(gauges)}
+	c := &Console{api: served, at: at, called: called, operations: operations, routes: http.NewServeMux(), assets: readAssets(), senderStats: new(senderStats)}
 	c.pages = c.parse()
 	c.routes.HandleFunc("GET /assets/{name}", c.asset)
 	c.routes.HandleFunc("GET /sign-in", c.signInPage)
 	c.routes.HandleFunc("POST /sign-in", c.signIn)
 	c.routes.HandleFunc("POST /sign-out", c.signOut)
-	c.routes.HandleFunc("POST /time-zone", c.signedIn((*visit).chooseZone))
-	c.routes.HandleFunc("GET /{$}", c.signedIn((*visit).now))
-	c.routes.HandleFunc("GET /live", c.signedIn((*visit).live))
-	c.routes.HandleFunc("GET /jump", c.signedIn((*visit).jump))
+	c.routes.HandleFunc("POST /time-zone", c.authenticated((*handler).setZone))
+	c.routes.HandleFunc("GET /{$}", c.authenticated((*handler).now))
+	c.routes.HandleFunc("GET /live", c.authenticated((*handler).live))
+	c.routes.HandleFunc("GET /jump", c.authenticated((*handler).jump))
 	for _, o := range operations {
-		serve := func(pattern string, show func(*visit, operation.Operation)) {
-			c.routes.HandleFunc(pattern, c.signedIn(func(v *visit) {
-				api.Note(v.req, o.Name, false)
-				show(v, o)
+		serve := func(pattern string, show func(*handler, operation.Operation)) {
+			c.routes.HandleFunc(pattern, c.authenticated(func(h *handler) {
+				api.Note(h.req, o.Name, false)
+				show(h, o)
 			}))
 		}
 		switch {
-		case o.Shared: // /live has it
+		case o.Shared: // part of /live
 		case o.Changes:
 			for _, at := range slices.Compact([]string{pathOf(o), barePath(o)}) {
-				serve("GET "+at, (*visit).form)
-				serve("POST "+at, (*visit).act)
+				serve("GET "+at, (*handler).form)
+				serve("POST "+at, (*handler).act)
 			}
 		case o.Name == "jobs show":
-			serve("GET "+pathOf(o), (*visit).job)
+			serve("GET "+pathOf(o), (*handler).job)
 		default:
-			serve("GET "+pathOf(o), (*visit).look)
+			serve("GET "+pathOf(o), (*handler).showResult)
 		}
 	}
-	c.routes.HandleFunc("/", c.signedIn((*visit).lost))
+	c.routes.HandleFunc("/", c.authenticated((*handler).notFound))
 	return c
 }
 
-// pathOf is the path of an operation's page.
+// pathOf returns the path of an operation's page.
 func pathOf(o operation.Operation) string {
 	at := api.PathOf(o)
-	if o.Changes && o.Verb() == "set" { // where the API has another method
+	if o.Changes && o.Verb() == "set" { // the API uses PATCH
 		at += "/set"
 	}
 	return at
 }
 
-// barePath is the path of an act's page that does not say yet what it is about: /new/tokens/create.
+// barePath returns the path of the form of an act without arguments, such as /new/tokens/create.
 func barePath(o operation.Operation) string {
 	var b strings.Builder
 	for word := range strings.SplitSeq(strings.TrimPrefix(pathOf(o), "/"), "/") {
@@ -109,19 +109,19 @@ func barePath(o operation.Operation) string {
 	return "/new" + b.String()
 }
 
-// ServeHTTP answers a request. What is common to all answers of the API is set already.
+// ServeHTTP implements http.Handler. The API's handler has set the headers that all its responses share.
 func (c *Console) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	w.Header().Set("Content-Security-Policy", policy)
 	w.Header().Set("Cross-Origin-Opener-Policy", "same-origin")
 	c.routes.ServeHTTP(w, req)
 }
 
-// readAssets reads what is embedded.
+// readAssets returns the embedded assets by name.
 func readAssets() map[string]asset {
 	all := make(map[string]asset)
 	entries, err := fs.ReadDir(files, "assets")
 	if err != nil {
-		panic(err) // they are in the binary
+		panic(err) // embedded files exist
 	}
 	kinds := map[string]string{".css": "text/css; charset=utf-8", ".js": "text/javascript; charset=utf-8", ".svg": "image/svg+xml", ".txt": "text/plain; charset=utf-8"}
 	for _, e := range entries {
@@ -135,7 +135,7 @@ func readAssets() map[string]asset {
 	return all
 }
 
-// asset answers with a file. Its address has its version, so that browsers may keep it.
+// asset serves an embedded file. Its address contains its version, so browsers cache it for a year.
 func (c *Console) asset(w http.ResponseWriter, req *http.Request) {
 	a, known := c.assets[req.PathValue("name")]
 	if !known {
@@ -155,26 +155,26 @@ func (c *Console) asset(w http.ResponseWriter, req *http.Request) {
 	_, _ = w.Write(a.zipped())
 }
 
-// zip is content by gzip.
+// zip compresses content with gzip.
 func zip(content []byte) []byte {
 	var b bytes.Buffer
 	z := gzip.NewWriter(&b)
 	_, err := z.Write(content)
 	if err := errors.Join(err, z.Close()); err != nil {
-		panic(err) // a buffer takes all
+		panic(err) // writes to a buffer succeed
 	}
 	return b.Bytes()
 }
 
-// link is the address of a path, as a browser has it.
+// link returns the address of a path for browsers.
 func (c *Console) link(to string) string { return c.at + to }
 
-// assetLink is the address of an asset.
+// assetLink returns the versioned address of an asset.
 func (c *Console) assetLink(name string) string {
 	return c.link("/assets/" + name + "?v=" + c.assets[name].version)
 }
 
-// named finds an operation.
+// named returns the operation with a name.
 func (c *Console) named(name string) (operation.Operation, bool) {
 	for _, o := range c.operations {
 		if o.Name == name {
@@ -184,13 +184,13 @@ func (c *Console) named(name string) (operation.Operation, bool) {
 	return operation.Operation{}, false
 }
 
-// parse reads the templates: each page with the frame.
+// parse parses the templates: each page with the layout.
 func (c *Console) parse() map[string]*template.Template {
 	pages := make(map[string]*template.Template)
 	for _, name := range []string{"signin", "now", "job", "operation", "problem"} {
-		pages[name] = template.Must(template.New("frame.html").Funcs(template.FuncMap{
+		pages[name] = template.Must(template.New("layout.html").Funcs(template.FuncMap{
 			"link": c.link, "asset": c.assetLink, "environment": func() api.Environment { return c.called },
-		}).ParseFS(files, "pages/frame.html", "pages/parts.html", "pages/"+name+".html"))
+		}).ParseFS(files, "pages/layout.html", "pages/parts.html", "pages/"+name+".html"))
 	}
 	return pages
 }

@@ -35,7 +35,7 @@ func TestConsole_WithoutASessionShowsTheWayIn(t *testing.T) {
 	require.Contains(t, p.source, `href="/sign-in?return_to=%2Fabort"`, "the way in leads back")
 	require.Contains(t, nobody.post(t, "/time-zone", url.Values{}).source, `href="/sign-in?return_to=%2F"`)
 	require.NotContains(t, p.source, "Hello")
-	require.Empty(t, h.acts(t, id, job.EventAborted))
+	require.Empty(t, h.actions(t, id, job.EventAborted))
 	p = h.as(t, "no-role-at-all").get(t, "/jobs")
 	require.Equal(t, http.StatusSeeOther, p.status, "a bad token is nobody's")
 }
@@ -92,11 +92,11 @@ func TestConsole_NobodySignsInWhereItIsReadOnly(t *testing.T) {
 	p := h.as(t, "admin").post(t, "/abort", url.Values{"id": {text.Int(id)}})
 	require.Equal(t, http.StatusForbidden, p.status)
 	require.Contains(t, p.text, "read-only")
-	require.Empty(t, h.acts(t, id, job.EventAborted))
+	require.Empty(t, h.actions(t, id, job.EventAborted))
 }
 
 // about are values for what operations are about, by parameter.
-func about(o operation.Operation, id int64) url.Values {
+func aboutOf(o operation.Operation, id int64) url.Values {
 	values := make(url.Values)
 	for _, p := range o.Params() {
 		if p.Place != operation.Argument && !p.Required {
@@ -124,7 +124,7 @@ func TestLong_ConsoleEveryOperationHasAPage(t *testing.T) {
 		if o.Shared {
 			continue // it is / and /live
 		}
-		path := addressOf(o, about(o, id))
+		path := addressOf(o, aboutOf(o, id))
 		p := boss.get(t, path)
 		require.Less(t, p.status, http.StatusInternalServerError, "%s: %s", path, p.text)
 		require.NotContains(t, p.text, "there is no page at this address", path)
@@ -229,7 +229,7 @@ func TestConsole_StopsAJobOnce(t *testing.T) {
 		require.Contains(t, p.text, "ABORTED")
 		require.Contains(t, p.text, "done at")
 	}
-	require.Equal(t, []string{"the-operator"}, h.acts(t, id, job.EventAborted))
+	require.Equal(t, []string{"the-operator"}, h.actions(t, id, job.EventAborted))
 	p = boss.get(t, "/jobs/"+text.Int(id))
 	require.NotContains(t, p.links(), "/abort?id="+text.Int(id), "there is nothing to stop any more")
 	require.Contains(t, p.text, "wrong text")
@@ -274,7 +274,7 @@ func TestConsole_AnotherCountThanWasSeenIsRefused(t *testing.T) {
 	p := boss.post(t, "/abort", form)
 	require.Equal(t, http.StatusConflict, p.status)
 	require.Contains(t, p.text, "nothing was changed")
-	require.Equal(t, []string{"ann"}, h.acts(t, id, job.EventAborted))
+	require.Equal(t, []string{"ann"}, h.actions(t, id, job.EventAborted))
 }
 
 func TestConsole_ToManyTheirNumberIsTyped(t *testing.T) {
@@ -370,7 +370,7 @@ func TestConsole_AnotherSitesFormIsRefused(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, res.Body.Close())
 	require.Equal(t, http.StatusForbidden, res.StatusCode)
-	require.Empty(t, h.acts(t, id, job.EventAborted))
+	require.Empty(t, h.actions(t, id, job.EventAborted))
 }
 
 func TestLong_ConsoleLiveSendsWhatChanges(t *testing.T) {
@@ -498,7 +498,7 @@ func TestConsole_JumpsToWhatIsMeant(t *testing.T) {
 	for _, q := range []string{"", "<b>nobody</b>", "0", "-1", "99999999999999999999"} {
 		p := b.get(t, "/jump?q="+url.QueryEscape(q))
 		require.Equal(t, http.StatusNotFound, p.status, q)
-		require.Contains(t, p.text, "nothing is called")
+		require.Contains(t, p.text, "no match for")
 		require.NotContains(t, p.source, "<b>nobody")
 	}
 	require.Equal(t, http.StatusSeeOther, h.as(t, "").get(t, "/jump?q=17").status)

@@ -14,30 +14,30 @@ import (
 	"github.com/belfryhq/belfry/internal/text"
 )
 
-// wasOf begins the name of the field with what a parameter of a correction was when its form was made:
-// what is sent as it was is not asked for, so that a correction says nothing of the rest.
-const wasOf = "_was_"
+// previousPrefix begins the name of the hidden field with a parameter's value when the form was made. A
+// value that the caller did not change is not part of the correction.
+const previousPrefix = "_was_"
 
-// corrected are the parameters that the form of a correction shows as they are.
-func corrected() []string {
+// correctable returns the parameters of a correction that its form fills with the job's values.
+func correctable() []string {
 	return []string{"title", "body", "variants", "data", "route", "audience", "schedule_at", "deliver_at", "expires_at", "lane", "priority"}
 }
 
-// corrects reports whether an operation corrects a job, whose form shows it as it is.
+// corrects reports whether an operation corrects a job.
 func corrects(o operation.Operation) bool { return o.Name == "jobs set" }
 
-// present is what the form of an act shows: what it was given, and of a correction what the job has.
-// The fields bind it to that.
-func (v *visit) present(o operation.Operation, values url.Values) (shown url.Values, fields []input) {
-	show, there := v.named("jobs show")
+// present returns the values of an act's form, and the hidden fields that bind a correction to the job's
+// values.
+func (h *handler) present(o operation.Operation, values url.Values) (shown url.Values, fields []input) {
+	show, there := h.named("jobs show")
 	if !there || !corrects(o) {
 		return values, nil
 	}
 	in, faults := read(show, url.Values{arguments(show)[0].Name: values[arguments(o)[0].Name]})
 	if len(faults) > 0 {
-		return values, nil // the act says what is wrong with it
+		return values, nil // the act reports the problem
 	}
-	out, err := v.do(v.req.Context(), show, in)
+	out, err := h.do(h.req.Context(), show, in)
 	report, is := out.(interface{ State() jobs.JobState })
 	if err != nil || !is {
 		return values, nil
@@ -48,8 +48,8 @@ func (v *visit) present(o operation.Operation, values url.Values) (shown url.Val
 		return values, nil
 	}
 	shown = make(url.Values)
-	for _, name := range corrected() {
-		if text := asTyped(textOf(has[name])); text != "" {
+	for _, name := range correctable() {
+		if text := normalized(textOf(has[name])); text != "" {
 			shown.Set(name, text)
 		}
 	}
@@ -61,27 +61,27 @@ func (v *visit) present(o operation.Operation, values url.Values) (shown url.Val
 	return shown, fields
 }
 
-// asItIs has the fields of a change say what there is now, of a thing that a list or a page has.
-func (v *visit) asItIs(o operation.Operation, values url.Values, fields []input) {
+// showCurrent sets the placeholders of a "set" form to the object's current values.
+func (h *handler) showCurrent(o operation.Operation, values url.Values, fields []input) {
 	if o.Verb() != "set" || corrects(o) {
 		return
 	}
 	for _, verb := range []string{"show", "list"} {
-		look, there := v.named(o.Noun() + " " + verb)
-		if !there || look.Allowed(v.who.Role) != nil || slices.ContainsFunc(look.Params(), func(p operation.Param) bool { return p.Required }) {
+		source, there := h.named(o.Noun() + " " + verb)
+		if !there || source.Allowed(h.who.Role) != nil || slices.ContainsFunc(source.Params(), func(p operation.Param) bool { return p.Required }) {
 			continue
 		}
-		out, err := v.do(v.req.Context(), look, look.NewInput())
+		out, err := h.do(h.req.Context(), source, source.NewInput())
 		text, bad := json.Marshal(out)
 		if err != nil || bad != nil {
-			continue // the form is good without
+			continue // the form works without placeholders
 		}
 		var has map[string]json.RawMessage
 		if json.Unmarshal(text, &has) != nil {
 			continue
 		}
 		if args := arguments(o); len(args) > 0 {
-			has = named(has, cmp.Or(look.Rows, "items"), values.Get(args[0].Name))
+			has = named(has, cmp.Or(source.Rows, "items"), values.Get(args[0].Name))
 		}
 		for i := range fields {
 			if now := textOf(has[fields[i].Name]); now != "" {
@@ -92,7 +92,7 @@ func (v *visit) asItIs(o operation.Operation, values url.Values, fields []input)
 	}
 }
 
-// named is the one of that name in a list of a result; nil: there is none.
+// named returns the object with a name in a list of a result, or nil.
 func named(result map[string]json.RawMessage, list, name string) map[string]json.RawMessage {
 	var all []map[string]json.RawMessage
 	if json.Unmarshal(result[list], &all) != nil {
@@ -106,7 +106,7 @@ func named(result map[string]json.RawMessage, list, name string) map[string]json
 	return nil
 }
 
-// textOf is a value as a parameter has it; "": there is none.
+// textOf returns a JSON value as a parameter's text, or "".
 func textOf(value json.RawMessage) string {
 	var text string
 	if json.Unmarshal(value, &text) == nil {
@@ -122,43 +122,42 @@ func textOf(value json.RawMessage) string {
 	return string(value)
 }
 
-// corrections are the values of which something is asked: not those that are as they were. What was
-// there and was emptied is asked for as nothing.
-func (v *visit) corrections(o operation.Operation, values url.Values) url.Values {
+// corrections returns the values that the caller changed. An emptied value is "".
+func (h *handler) corrections(o operation.Operation, values url.Values) url.Values {
 	if !corrects(o) {
 		return values
 	}
 	asked := make(url.Values)
-	was := v.wasSent()
+	was := h.previousValues()
 	for name, texts := range values {
 		if !slices.Equal(was[name], texts) {
 			asked[name] = texts
 		}
 	}
 	for name := range was {
-		if _, sent := v.req.PostForm[name]; sent && len(values[name]) == 0 {
+		if _, sent := h.req.PostForm[name]; sent && len(values[name]) == 0 {
 			asked.Set(name, "")
 		}
 	}
 	return asked
 }
 
-// was are the fields that say what was there.
+// was returns the hidden fields with the previous values.
 func was(texts url.Values) []input {
 	var fields []input
-	for _, name := range corrected() {
+	for _, name := range correctable() {
 		if texts.Get(name) != "" {
-			fields = append(fields, input{Name: wasOf + name, Value: texts.Get(name)})
+			fields = append(fields, input{Name: previousPrefix + name, Value: texts.Get(name)})
 		}
 	}
 	return fields
 }
 
-// wasSent are those that a form was sent with.
-func (v *visit) wasSent() url.Values {
+// previousValues returns the previous values of a submitted form.
+func (h *handler) previousValues() url.Values {
 	texts := make(url.Values)
-	for _, name := range corrected() {
-		if text := asTyped(v.req.PostForm.Get(wasOf + name)); text != "" {
+	for _, name := range correctable() {
+		if text := normalized(h.req.PostForm.Get(previousPrefix + name)); text != "" {
 			texts.Set(name, text)
 		}
 	}

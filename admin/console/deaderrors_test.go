@@ -14,7 +14,7 @@ func TestConsole_DeadLettersAreCountedByError(t *testing.T) {
 	t.Parallel()
 	h := open(t, nil)
 	require.Contains(t, h.as(t, "operator").get(t, "/dead-letters/errors").text, "no dead letters: every message is sent, cancelled, or still to be sent")
-	id := h.delivered(t)
+	id := h.deliveredPercent(t)
 	h.exec(t, `INSERT INTO belfry.attempts (job_id, channel_id, step, attempt, medium, sender, outcome, code) SELECT job_id, channel_id, step, 1, 'push', 'fcm', 'permanent', '404' FROM belfry.messages WHERE status = 'DEAD' AND step = 0`)
 
 	b := h.as(t, "operator")

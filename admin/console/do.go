@@ -9,29 +9,29 @@ import (
 )
 
 // do runs an operation for the requester: api.Handler.Do holds every check.
-func (v *visit) do(ctx context.Context, o operation.Operation, in any) (any, error) {
-	out, err := v.api.Do(ctx, api.Call{Caller: v.caller, Operation: o, Input: in})
+func (h *handler) do(ctx context.Context, o operation.Operation, in any) (any, error) {
+	out, err := h.api.Do(ctx, api.Call{Caller: h.caller, Operation: o, Input: in})
 	return out.Result, err
 }
 
 // doOnce runs an act of a form. A form that is sent twice has the same key, so that the act runs once.
-func (v *visit) doOnce(o operation.Operation, in any) (any, error) {
-	out, err := v.api.Do(v.req.Context(), api.Call{Caller: v.caller, Operation: o, Input: in, Key: keyOf(v.req)})
+func (h *handler) doOnce(o operation.Operation, in any) (any, error) {
+	out, err := h.api.Do(h.req.Context(), api.Call{Caller: h.caller, Operation: o, Input: in, Key: keyOf(h.req)})
 	return out.Result, err
 }
 
 // stream runs an operation that is a stream: each gets its items.
-func (v *visit) stream(ctx context.Context, o operation.Operation, in any, each func(item any) error) (any, error) {
-	return v.api.Stream(ctx, api.Call{Caller: v.caller, Operation: o, Input: in}, each, nil)
+func (h *handler) stream(ctx context.Context, o operation.Operation, in any, each func(item any) error) (any, error) {
+	return h.api.Stream(ctx, api.Call{Caller: h.caller, Operation: o, Input: in}, each, nil)
 }
 
 // question returns the question to confirm before an act; the zero value if there is none.
-func (v *visit) question(o operation.Operation, in any) (operation.Question, error) {
+func (h *handler) question(o operation.Operation, in any) (operation.Question, error) {
 	ask, asks := o.Asking()
 	if !asks {
 		return operation.Question{}, nil
 	}
-	out, err := v.do(v.req.Context(), ask, in)
+	out, err := h.do(h.req.Context(), ask, in)
 	question, _ := out.(operation.Question)
 	return question, err
 }

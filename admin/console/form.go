@@ -17,14 +17,14 @@ import (
 type input struct {
 	Name, Label, Value, Kind, Placeholder string
 	Help, Fault                           template.HTML
-	Choices                               []string // of a Kind "select"
-	Offers                                []string // values among others
+	Choices                               []string // the values of a Kind "select"
+	Offers                                []string // suggested values
 	Required                              bool
 }
 
-// aside reports whether a form has a parameter in its own way: what binds an act to its plan, and
-// what the page of a list has as a link.
-func aside(p operation.Param) bool {
+// hiddenInForm reports whether a form has no input for a parameter: the plan's parameters and the pages of a
+// list.
+func hiddenInForm(p operation.Param) bool {
 	return slices.Contains([]string{"dry_run", "preview", "plan", "if_version"}, p.Name) || slices.Contains(operation.Pagers(), p.Name)
 }
 
@@ -44,15 +44,15 @@ func fieldsFor(text string) string {
 	return standardInput.ReplaceAllString(strings.Join(parts, "`"), "")
 }
 
-// inputs are the parameters of an operation in a form: those that matter first, and the others.
-func (c *Console) inputs(o operation.Operation, given url.Values, faults map[string]string) (first, more []input) {
+// inputs returns the inputs of an operation's form: the important ones, and the rest.
+func (c *Console) inputs(o operation.Operation, formValues url.Values, faults map[string]string) (first, more []input) {
 	in := o.NewInput()
 	for _, p := range o.Params() {
-		if p.Local || aside(p) {
+		if p.Local || hiddenInForm(p) {
 			continue
 		}
 		one := input{
-			Name: p.Name, Label: strings.ReplaceAll(p.Name, "_", " "), Value: strings.Join(given[p.Name], "\n"), Kind: "text",
+			Name: p.Name, Label: strings.ReplaceAll(p.Name, "_", " "), Value: strings.Join(formValues[p.Name], "\n"), Kind: "text",
 			Help: c.inline(fieldsFor(p.Help)), Required: p.Required, Placeholder: p.Default,
 		}
 		if fault := faults[p.Name]; fault != "" {
@@ -83,7 +83,7 @@ func (c *Console) inputs(o operation.Operation, given url.Values, faults map[str
 			more = append(more, one)
 		}
 	}
-	slices.SortStableFunc(first, func(a, b input) int { // why stands last
+	slices.SortStableFunc(first, func(a, b input) int { // the reason is last
 		switch {
 		case a.Name == "reason" && b.Name != "reason":
 			return 1
@@ -95,12 +95,12 @@ func (c *Console) inputs(o operation.Operation, given url.Values, faults map[str
 	return first, more
 }
 
-// given are the texts of a request for an operation: of its path, its query, and its form. Times
-// without a zone have that of whoever asks.
-func (v *visit) given(o operation.Operation) (url.Values, error) {
-	req := v.req
+// formValues returns the values of a request's path, query and form. Times without a zone are in the
+// reader's zone.
+func (h *handler) formValues(o operation.Operation) (url.Values, error) {
+	req := h.req
 	if err := req.ParseForm(); err != nil {
-		return nil, errors.New("the form was not understood: " + err.Error())
+		return nil, errors.New("invalid form: " + err.Error())
 	}
 	values := make(url.Values)
 	for _, p := range o.Params() {
@@ -112,11 +112,11 @@ func (v *visit) given(o operation.Operation) (url.Values, error) {
 			texts = []string{at}
 		}
 		for _, text := range texts {
-			if text = asTyped(text); text == "" {
+			if text = normalized(text); text == "" {
 				continue
 			}
 			if p.Moment() {
-				zoned, err := v.zoned(text)
+				zoned, err := h.zoned(text)
 				if err != nil {
 					return nil, fmt.Errorf("%s: %w", p.Name, err)
 				}
@@ -128,17 +128,17 @@ func (v *visit) given(o operation.Operation) (url.Values, error) {
 	return values, nil
 }
 
-// asTyped is the text of a field without what browsers and pasting add.
-func asTyped(text string) string {
+// normalized returns the value of a field without surrounding blanks and carriage returns.
+func normalized(text string) string {
 	return strings.TrimSpace(strings.ReplaceAll(text, "\r\n", "\n"))
 }
 
-// typedCount is the text of a count without what groups its digits.
+// typedCount returns a typed count without digit separators.
 func typedCount(text string) string {
 	return strings.NewReplacer(",", "", " ", "", "_", "").Replace(text)
 }
 
-// read makes an input of texts; faults are what is wrong, by parameter.
+// read parses values into an input. It returns the errors by parameter.
 func read(o operation.Operation, values url.Values) (in any, faults map[string]string) {
 	in, faults = o.NewInput(), make(map[string]string)
 	for _, p := range o.Params() {
@@ -162,17 +162,16 @@ func read(o operation.Operation, values url.Values) (in any, faults map[string]s
 	return in, faults
 }
 
-// missing reports whether a parameter that has to be given is not, or none of several of which one
-// has to be.
-func missing(o operation.Operation, values url.Values) bool {
+// lacksRequired reports whether a required parameter has no value, or none of several alternatives has one.
+func lacksRequired(o operation.Operation, values url.Values) bool {
 	if strings.HasPrefix(o.Usage, "{") && len(values) == 0 {
 		return true
 	}
 	return slices.ContainsFunc(o.Params(), func(p operation.Param) bool { return p.Required && !p.Local && len(values[p.Name]) == 0 })
 }
 
-// faultsOf are the faults that an error tells, by parameter; rest is what is of none.
-func faultsOf(o operation.Operation, err error) (faults map[string]string, rest string) {
+// splitProblems returns the problems of an error by parameter, and the rest as one text.
+func splitProblems(o operation.Operation, err error) (faults map[string]string, rest string) {
 	faults = make(map[string]string)
 	var bad *operation.InvalidError
 	if !errors.As(err, &bad) {
@@ -180,7 +179,7 @@ func faultsOf(o operation.Operation, err error) (faults map[string]string, rest 
 	}
 	var others []string
 	for _, p := range bad.Problems {
-		if slices.ContainsFunc(o.Params(), func(known operation.Param) bool { return known.Name == p.Param && !aside(known) }) {
+		if slices.ContainsFunc(o.Params(), func(known operation.Param) bool { return known.Name == p.Param && !hiddenInForm(known) }) {
 			faults[p.Param] = fieldsFor(p.Text)
 		} else {
 			others = append(others, fieldsFor(strings.TrimPrefix(p.Param+": "+p.Text, ": ")))

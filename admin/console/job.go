@@ -18,37 +18,37 @@ import (
 	"github.com/belfryhq/belfry/job"
 )
 
-// jobPage is one job.
+// jobPage is the page of one job.
 type jobPage struct {
 	State    jobs.JobState
-	Cards    []card // what it says, in the default first, then by locale
+	Cards    []card // its texts, the default first, then by locale
 	ID       string
 	Status   *status
 	Walk     progress
 	Delivery *progress
 	Audience area
 	Charts   charts
-	Live     bool // its rates are drawn
-	Offset   int  // of the zone that times are in, in seconds east
-	Told     *told
-	Events   *told
+	Live     bool // its rates are plotted
+	Offset   int  // of the zone of displayed times, in seconds east of UTC
+	View     *view
+	Events   *view
 	Fault    template.HTML
 	Tabs     []tab
-	Stop     tab // its Link is "": there is nothing to stop, or who asks may not
-	Acts     []tab
+	Stop     tab // without a Link if the job has ended or the caller may not
+	Actions  []tab
 }
 
-// job shows one job: where it stands, what became of it, and its timeline.
-func (v *visit) job(o operation.Operation) {
-	values, err := v.given(o)
+// job renders one job: its state, outcomes and timeline.
+func (h *handler) job(o operation.Operation) {
+	values, err := h.formValues(o)
 	in, faults := read(o, values)
 	if err != nil || len(faults) > 0 {
-		v.lost()
+		h.notFound()
 		return
 	}
-	out, err := v.do(v.req.Context(), o, in)
+	out, err := h.do(h.req.Context(), o, in)
 	if err != nil {
-		v.problem(statusFor(err), err)
+		h.problem(statusFor(err), err)
 		return
 	}
 	report, is := out.(interface {
@@ -56,40 +56,40 @@ func (v *visit) job(o operation.Operation) {
 		Rows() *delivery.Counts
 	})
 	if !is {
-		panic("jobs show tells no state")
+		panic("jobs show returns no state")
 	}
 	s := report.State()
 	id := text.Int(s.ID)
 	page := jobPage{
-		State: s, Cards: cardsOf(s.Job), ID: id, Status: badge(s.Badge(), id+".status"), Walk: progress{walked(s), jobs.WalkDone(s.Job)},
-		Told: v.tell(o, in, out), Tabs: v.tabs(o), Audience: areaOf(s.Audience),
+		State: s, Cards: cardsOf(s.Job), ID: id, Status: badge(s.Badge(), id+".status"), Walk: progress{walkPercent(s), jobs.WalkDone(s.Job)},
+		View: h.render(o, in, out), Tabs: h.tabs(o), Audience: audienceOf(s.Audience),
 	}
 	if s.Messages.Messages > 0 {
-		page.Delivery = &progress{delivered(s), jobs.MessagesText(s.Messages)}
+		page.Delivery = &progress{deliveredPercent(s), jobs.MessagesText(s.Messages)}
 	}
-	page.Acts = v.jobActs(s, id)
+	page.Actions = h.jobActions(s, id)
 	if !s.AtRest() {
-		page.Stop, page.Live, page.Offset = v.stop(id), true, v.offset(time.Now())
+		page.Stop, page.Live, page.Offset = h.stop(id), true, h.offset(time.Now())
 	}
-	if page.Charts, err = v.chartsOf(id, report.Rows()); err != nil {
-		page.Fault = v.inline(err.Error())
+	if page.Charts, err = h.chartsOf(id, report.Rows()); err != nil {
+		page.Fault = h.inline(err.Error())
 	}
-	if events, there := v.named("jobs events"); there {
+	if events, there := h.named("jobs events"); there {
 		in, _ := read(events, url.Values{"id": {id}})
-		if page.Events, _, err = v.run(events, in, nil); err != nil {
-			page.Fault = v.inline(err.Error())
+		if page.Events, _, err = h.run(events, in, nil); err != nil {
+			page.Fault = h.inline(err.Error())
 		}
 	}
-	v.show(http.StatusOK, "job", frame{Title: "Job " + id + ", " + s.Title, About: []string{job.SubjectJob + ":" + id}, Plots: page.Live, Page: page})
+	h.show(http.StatusOK, "job", layout{Title: "Job " + id + ", " + s.Title, About: []string{job.SubjectJob + ":" + id}, Plots: page.Live, Page: page})
 }
 
-// cardsOf are a job's words as a telephone shows them: its own, and those of each locale, which has
-// its own for what it does not say. There are none for who may not read them.
+// cardsOf returns a job's texts as a phone shows them: the default, and each locale with the default for
+// missing texts.
 func cardsOf(j job.Job) []card {
 	cards := []card{{Title: j.Title, Body: j.Body}}
 	var variants map[string]struct{ Title, Body *string }
 	if json.Unmarshal(j.Variants, &variants) != nil {
-		return cards // they are masked
+		return cards // masked
 	}
 	for _, locale := range slices.Sorted(maps.Keys(variants)) {
 		one := card{About: locale, Title: j.Title, Body: j.Body}
@@ -107,8 +107,8 @@ func cardsOf(j job.Job) []card {
 	return cards
 }
 
-// jobActs are what may be done about a job as it stands, the next step first.
-func (v *visit) jobActs(s jobs.JobState, id string) []tab {
+// jobActions returns the acts that a job's status allows, the most likely one first.
+func (h *handler) jobActions(s jobs.JobState, id string) []tab {
 	names := []string{"jobs set", "jobs test-send"}
 	switch s.Status {
 	case job.Pending, job.Running:
@@ -125,18 +125,18 @@ func (v *visit) jobActs(s jobs.JobState, id string) []tab {
 	if s.AwaitsApproval() {
 		names = append([]string{"jobs approve"}, names...)
 	}
-	words := map[string]string{"jobs approve": "Approve job " + id, "jobs set": "Correct", "jobs test-send": "Send a test", "jobs retry-skipped": "Retry the skipped", "recall": "Take back", "resume": "Resume", "retry": "Retry"}
-	var acts []tab
+	words := map[string]string{"jobs approve": "Approve job " + id, "jobs set": "Correct", "jobs test-send": "Send a test", "jobs retry-skipped": "Retry the skipped", "recall": "Recall", "resume": "Resume", "retry": "Retry"}
+	var actions []tab
 	for _, name := range names {
-		o, there := v.named(name)
-		if !there || o.Allowed(v.who.Role) != nil {
+		o, there := h.named(name)
+		if !there || o.Allowed(h.who.Role) != nil {
 			continue
 		}
 		with := map[string][]string{arguments(o)[0].Name: {id}}
 		if o.Conditional() {
 			with["if_version"] = []string{strconv.FormatInt(s.Version, 10)}
 		}
-		acts = append(acts, tab{Name: words[name] + "…", Link: v.linkWith(o, with)})
+		actions = append(actions, tab{Name: words[name] + "…", Link: h.linkWith(o, with)})
 	}
-	return acts
+	return actions
 }

@@ -22,21 +22,21 @@ import (
 )
 
 const (
-	// againAfter is between two watches: one ends when the database is away.
-	againAfter = 2 * time.Second
-	// beatAfter is how long a stream says nothing at most.
-	beatAfter = 2 * time.Second
-	// writeWithin is how long a reader has for each event.
-	writeWithin = 10 * time.Second
+	// retryDelay is the delay before a new watch: a watch ends when the database is down.
+	retryDelay = 2 * time.Second
+	// keepAliveInterval is the longest interval without an event.
+	keepAliveInterval = 2 * time.Second
+	// writeTimeout limits the write of each event.
+	writeTimeout = 10 * time.Second
 )
 
-// cellsOf are the texts about a job that change, by the names of their cells.
+// cellsOf returns the values of a job that change, by the names of their cells.
 func (c *Console) cellsOf(w jobs.WatchedJob) map[string]string {
 	s := w.State()
 	id := text.Int(w.ID) + "."
 	cells := map[string]string{
 		id + "status": s.Badge().String(), id + "tone": string(s.Badge().Tone), id + "walked": jobs.WalkDone(s.Job), id + "walk": c.plain(w.WalkLine()),
-		id + "walk-bar": percent(walked(s)), id + "rows": text.Grouped(w.RowsWritten), id + "waits": c.plain(w.Waits()), id + "slowed": "",
+		id + "walk-bar": percent(walkPercent(s)), id + "rows": text.Grouped(w.RowsWritten), id + "waits": c.plain(w.Waits()), id + "slowed": "",
 	}
 	for name, rate := range map[string]*float64{"walk-rate": w.KeysPerSecond, "chunk-ms": w.ChunkMS, "delivery-rate": w.SentPerSecond} {
 		if cells[id+name] = ""; rate != nil {
@@ -47,7 +47,7 @@ func (c *Console) cellsOf(w jobs.WatchedJob) map[string]string {
 		cells[id+"slowed"] = jobs.ThrottledBy(s.Job)
 	}
 	if w.Messages.Messages > 0 {
-		cells[id+"sent"], cells[id+"delivery"], cells[id+"delivery-bar"] = text.Grouped(w.Messages.Sent), w.DeliveryText(), percent(delivered(s))
+		cells[id+"sent"], cells[id+"delivery"], cells[id+"delivery-bar"] = text.Grouped(w.Messages.Sent), w.DeliveryText(), percent(deliveredPercent(s))
 	}
 	return cells
 }
@@ -61,103 +61,103 @@ type feed struct {
 	ctl *http.ResponseController
 
 	mu    sync.Mutex
-	sent  map[int64]map[string]string // by job that is under way and cell, what the page has
-	gauge map[string]string           // by cell about a sender, what the page has
-	again bool                        // something may have been missed
+	sent  map[int64]map[string]string // the page's cells, by job in progress and name
+	gauge map[string]string           // the page's cells of senders, by name
+	again bool                        // events may be missing
 	last  time.Time
 }
 
-// happened is what pages say of an event.
-type happened struct {
+// controlEvent is an event for the announcement of a page.
+type controlEvent struct {
 	ID   int64  `json:"id"`
-	Of   string `json:"of"`   // its subject
-	Name string `json:"name"` // of what it is about
+	Of   string `json:"of"`   // subject
+	Name string `json:"name"` // of the object
 	Kind string `json:"kind"`
 	By   string `json:"by"`
 	Text string `json:"text"`
 }
 
-// liveEvent is an event of the stream. One without anything says only that it lives.
+// liveEvent is an event of the stream. An empty one is a heartbeat.
 type liveEvent struct {
-	At    time.Time         `json:"at"`
-	Again bool              `json:"again,omitempty"` // something may have been missed: pages are to be read again
-	Jobs  []int64           `json:"jobs,omitempty"`  // that are under way
-	Cells map[string]string `json:"cells,omitempty"`
-	Acts  []happened        `json:"acts,omitempty"`
+	At      time.Time         `json:"at"`
+	Again   bool              `json:"again,omitempty"` // events may be missing: pages must be reloaded
+	Jobs    []int64           `json:"jobs,omitempty"`  // jobs in progress
+	Cells   map[string]string `json:"cells,omitempty"`
+	Actions []controlEvent    `json:"acts,omitempty"`
 }
 
-// live streams what changes, until the browser leaves.
-func (v *visit) live() {
-	jobs, there := v.named("jobs watch")
-	events, too := v.named("events watch")
+// live streams changes until the browser disconnects.
+func (h *handler) live() {
+	jobs, there := h.named("jobs watch")
+	events, too := h.named("events watch")
 	if !there || !too {
-		v.lost()
+		h.notFound()
 		return
 	}
-	v.w.Header().Set("Content-Type", "text/event-stream")
-	v.w.Header().Set("X-Accel-Buffering", "no")
-	f := &feed{c: v.Console, w: v.w, ctl: http.NewResponseController(v.w), sent: make(map[int64]map[string]string)}
+	h.w.Header().Set("Content-Type", "text/event-stream")
+	h.w.Header().Set("X-Accel-Buffering", "no")
+	f := &feed{c: h.Console, w: h.w, ctl: http.NewResponseController(h.w), sent: make(map[int64]map[string]string)}
 	if f.send(liveEvent{}) != nil {
 		return
 	}
-	api.Note(v.req, "", true)
-	ctx := v.req.Context()
+	api.Note(h.req, "", true)
+	ctx := h.req.Context()
 	for ctx.Err() == nil {
-		err := v.follow(ctx, jobs, events, f)
-		if err != nil && errkind.Of(err) != errkind.Unavailable { // who asks may not any more, or is gone
+		err := h.follow(ctx, jobs, events, f)
+		if err != nil && errkind.Of(err) != errkind.Unavailable { // the caller lost the role or disconnected
 			return
 		}
-		timer := time.NewTimer(againAfter)
+		timer := time.NewTimer(retryDelay)
 		select {
 		case <-ctx.Done():
 		case <-timer.C:
 		}
 		timer.Stop()
-		f.broken()
+		f.reset()
 	}
 }
 
-// follow sends what changes and what is done until a watch ends.
-func (v *visit) follow(ctx context.Context, watch, events operation.Operation, f *feed) error {
+// follow sends changes and control events until a watch ends.
+func (h *handler) follow(ctx context.Context, watch, events operation.Operation, f *feed) error {
 	var running sync.WaitGroup
 	defer running.Wait()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	after := v.req.URL.Query()["after"] // where the events ended when the page was made
+	after := h.req.URL.Query()["after"] // the position of the events at the start of the page's request
 	running.Go(func() {
-		again := time.NewTicker(gaugedAfter)
+		again := time.NewTicker(statsInterval)
 		defer again.Stop()
 		for {
 			select {
 			case <-ctx.Done():
 				return
 			case <-again.C:
-				f.gauged(v.gauges.read(func() ([]delivery.SenderState, error) { return v.senders(ctx) }))
+				f.sendStats(h.senderStats.read(func() ([]delivery.SenderState, error) { return h.senders(ctx) }))
 			}
 		}
 	})
 	ended := make(chan error, 2)
 	running.Go(func() {
 		in, _ := read(watch, url.Values{"follow": {"on"}, "after": after})
-		_, err := v.stream(ctx, watch, in, func(item any) error {
+		_, err := h.stream(ctx, watch, in, func(item any) error {
 			watched, _ := item.([]jobs.WatchedJob)
-			return f.look(watched)
+			return f.sendJobs(watched)
 		})
 		ended <- err
 	})
 	running.Go(func() {
 		in, _ := read(events, url.Values{"after": after})
-		_, err := v.stream(ctx, events, in, func(item any) error {
-			acts, _ := item.([]job.ControlEvent)
-			return f.tell(acts)
+		_, err := h.stream(ctx, events, in, func(item any) error {
+			actions, _ := item.([]job.ControlEvent)
+			return f.sendEvents(actions)
 		})
 		ended <- err
 	})
 	return <-ended
 }
 
-// broken notes that a watch has ended, so that the next event has pages read again.
-func (f *feed) broken() {
+// reset makes the next event request a reload of pages, after a watch has ended.
+func (f *feed) reset() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	clear(f.sent)
@@ -165,8 +165,8 @@ func (f *feed) broken() {
 	f.again = true
 }
 
-// look sends what differs from what the page has.
-func (f *feed) look(jobs []jobs.WatchedJob) error {
+// send writes an event. The caller holds the lock.
+func (f *feed) sendJobs(jobs []jobs.WatchedJob) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	t := liveEvent{Cells: make(map[string]string)}
@@ -185,14 +185,14 @@ func (f *feed) look(jobs []jobs.WatchedJob) error {
 		}
 	}
 	if len(t.Cells) == 0 && !f.again {
-		return f.beat()
+		return f.keepAlive()
 	}
 	t.Again, f.again = f.again, false
 	return f.send(t)
 }
 
-// gauged sends what differs of the senders. What cannot be written the watches find out.
-func (f *feed) gauged(cells map[string]string) {
+// sendStats sends the cells of senders that differ from the page's. The watches detect a failed write.
+func (f *feed) sendStats(cells map[string]string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	changed := maps.Clone(cells)
@@ -202,23 +202,23 @@ func (f *feed) gauged(cells map[string]string) {
 	}
 }
 
-// tell sends what was done.
-func (f *feed) tell(acts []job.ControlEvent) error {
+// sendEvents sends control events.
+func (f *feed) sendEvents(actions []job.ControlEvent) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if len(acts) == 0 {
+	if len(actions) == 0 {
 		return nil
 	}
 	var t liveEvent
-	for _, e := range acts {
-		t.Acts = append(t.Acts, happened{e.ID, e.Subject, e.Name, e.Kind, e.Actor, jobs.EventLine(e).String()})
+	for _, e := range actions {
+		t.Actions = append(t.Actions, controlEvent{e.ID, e.Subject, e.Name, e.Kind, e.Actor, jobs.EventLine(e).String()})
 	}
 	return f.send(t)
 }
 
-// beat says that the stream lives, where nothing was said for a while. It is the caller's turn.
-func (f *feed) beat() error {
-	if time.Since(f.last) < beatAfter {
+// keepAlive sends a heartbeat after a quiet interval. The caller holds the lock.
+func (f *feed) keepAlive() error {
+	if time.Since(f.last) < keepAliveInterval {
 		return nil
 	}
 	return f.send(liveEvent{})
@@ -231,7 +231,7 @@ func (f *feed) send(t liveEvent) error {
 	if err != nil {
 		return err
 	}
-	_ = f.ctl.SetWriteDeadline(time.Now().Add(writeWithin))
+	_ = f.ctl.SetWriteDeadline(time.Now().Add(writeTimeout))
 	if _, err := fmt.Fprintf(f.w, "data: %s\n\n", text); err != nil {
 		return err
 	}
@@ -242,20 +242,20 @@ func (f *feed) send(t liveEvent) error {
 	return f.ctl.SetWriteDeadline(time.Time{})
 }
 
-// subjects are what the nouns of operations are called in the events.
+// subjects maps nouns of operations to subjects of control events.
 var subjects = map[string]string{
 	"": job.SubjectJob, "jobs": job.SubjectJob, "lanes": "lane", "schedules": "schedule", "senders": "sender", "categories": "category",
 	"dead-letters": "dead_letter", "channels": "channel", "limits": "limits", "transport": "transport", "tokens": "token", "users": "user", "sessions": "user",
 }
 
-// about is what a page of an operation shows, for the events that are news on it: a subject, one of
-// a kind, one of a name; "*" is everything.
-func about(o operation.Operation, values url.Values) []string {
+// aboutOf returns the control events that concern a page: a subject, "subject.kind", "subject:name", or "*"
+// for all.
+func aboutOf(o operation.Operation, values url.Values) []string {
 	subject := subjects[o.Noun()]
 	switch o.Name {
-	case jobsList: // the cells of those that are listed come up to date by themselves
+	case jobsList: // the stream updates the cells of listed jobs
 		return []string{job.SubjectJob + ".enqueued"}
-	case upcomingOf:
+	case upcomingOperation:
 		return []string{job.SubjectJob, "schedule", "lane", "installation"}
 	case "events list":
 		return []string{"*"}

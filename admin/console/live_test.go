@@ -22,19 +22,19 @@ func TestFeed_HasPagesReadAgainAfterABrokenWatch(t *testing.T) {
 	w := httptest.NewRecorder()
 	f := &feed{c: New(nil, "", admin.Operations(), api.Environment{}), w: w, ctl: http.NewResponseController(w), sent: make(map[int64]map[string]string)}
 	running := []jobs.WatchedJob{{ID: 17, Status: job.Running}}
-	_ = f.look(running) // the recorder has no deadlines, and says so
+	_ = f.sendJobs(running) // the recorder has no deadlines, and says so
 	require.NotContains(t, w.Body.String(), `"again"`)
 	w.Body.Reset()
-	_ = f.look(running)
+	_ = f.sendJobs(running)
 	require.Empty(t, w.Body.String(), "nothing has changed")
-	f.broken()
-	_ = f.look(nil)
+	f.reset()
+	_ = f.sendJobs(nil)
 	require.Contains(t, w.Body.String(), `"again":true`)
 	w.Body.Reset()
-	_ = f.look(running)
+	_ = f.sendJobs(running)
 	require.NotContains(t, w.Body.String(), `"again"`)
 	require.Contains(t, w.Body.String(), `"17.status":"RUNNING"`)
-	_ = f.look([]jobs.WatchedJob{{ID: 17, Status: job.Aborted, AtRest: true}})
+	_ = f.sendJobs([]jobs.WatchedJob{{ID: 17, Status: job.Aborted, AtRest: true}})
 	require.Empty(t, f.sent, "what is at rest is not kept")
 }
 

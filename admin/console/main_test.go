@@ -200,7 +200,7 @@ func (h *house) enqueue(t *testing.T, title string) int64 {
 }
 
 // acts are the acts on a job, by whom.
-func (h *house) acts(t *testing.T, id int64, kind string) []string {
+func (h *house) actions(t *testing.T, id int64, kind string) []string {
 	t.Helper()
 	events, err := h.jobs.Events(t.Context(), id, 0, 100)
 	require.NoError(t, err)

@@ -16,28 +16,28 @@ const (
 	mapSize   = 320
 	mapCentre = mapSize / 2
 	mapCircle = 118 // the radius of the circle
-	mapEdge   = 150 // how far from the centre's lines a place is shown
-	mapDots   = 150 // as many places are shown at most, the most populous
-	mapNames  = 7   // and so many of them have their name
-	mapLetter = 6.2 // the width of a letter, about
-	mapBar    = 110 // the scale bar is no longer
+	mapEdge   = 150 // the largest distance of a place from the centre's axes
+	mapDots   = 150 // the largest number of places, the most populous first
+	mapNames  = 7   // the largest number of names
+	mapLetter = 6.2 // the approximate width of a letter
+	mapBar    = 110 // the longest scale bar
 )
 
-// area is who an audience is, in words, and where it is.
+// area describes an audience.
 type area struct {
 	Words string
-	Map   *areaMap // nil: it is nowhere in particular
+	Map   *areaMap // nil if it is no radius
 }
 
-// areaMap is a circle on the earth with what lies around it. North is up; distances and directions
-// from its centre are true, at any latitude and across the 180° meridian.
+// areaMap is a circle on the earth with the places around it. North is up; distances and directions from its
+// centre are exact, at any latitude and across the 180° meridian.
 type areaMap struct {
-	About  string // what there is to see, for who does not see it
+	About  string // the text alternative
 	Circle float64
 	Dots   []dot
 	Names  []label
 	Bar    float64 // the length of the scale bar
-	Scale  string  // what it stands for
+	Scale  string  // its length in words
 	Places *table
 }
 
@@ -54,8 +54,8 @@ type label struct {
 	Text   string
 }
 
-// areaOf says who an audience is.
-func areaOf(a channels.Audience) area {
+// audienceOf describes an audience.
+func audienceOf(a channels.Audience) area {
 	words := "Active channels " + a.String() + "."
 	switch a.Kind {
 	case channels.KindEveryone:
@@ -66,21 +66,21 @@ func areaOf(a channels.Audience) area {
 		words = "Active channels in " + a.String() + "."
 	case channels.KindPlatforms:
 	case channels.KindRadius:
-		m, around := newMap(a)
-		return area{words + " " + around, m}
+		m, describe := newMap(a)
+		return area{words + " " + describe, m}
 	}
 	return area{Words: words}
 }
 
-// newMap draws a radius, and says what lies around it.
+// newMap draws a radius and describes the places in it.
 func newMap(a channels.Audience) (m *areaMap, words string) {
 	seen := a.RadiusM * mapEdge / mapCircle // from the centre to the edge of the map
-	places := cities.Around(a.Latitude, a.Longitude, min(seen*math.Sqrt2, math.Pi*6371008.8))
-	m = &areaMap{Circle: mapCircle, Places: headed("the largest places on the map", "place", "country", ">inhabitants", ">distance", "direction", "in the circle")}
-	unit := mapCircle / a.RadiusM // to the metre
+	navigation := cities.Around(a.Latitude, a.Longitude, min(seen*math.Sqrt2, math.Pi*6371008.8))
+	m = &areaMap{Circle: mapCircle, Places: newTable("the largest places on the map", "place", "country", ">inhabitants", ">distance", "direction", "in the circle")}
+	unit := mapCircle / a.RadiusM // per metre
 	var within []cities.Place
 	var people int64
-	for _, p := range places {
+	for _, p := range navigation {
 		inside := p.Metres <= a.RadiusM
 		if inside {
 			within = append(within, p)
@@ -101,13 +101,13 @@ func newMap(a channels.Audience) (m *areaMap, words string) {
 	}
 	length, scale := scaleBar(mapBar / unit)
 	m.Bar, m.Scale = rounded(length*unit), scale
-	words = around(a, within, people)
+	words = describe(a, within, people)
 	m.About = fmt.Sprintf("A circle with a radius of %s. %s North is up, and the bar is %s long.", distance(a.RadiusM), words, scale)
 	return m, words
 }
 
-// around is what lies within a circle, in words.
-func around(a channels.Audience, within []cities.Place, people int64) string {
+// describe describes the places in a circle.
+func describe(a channels.Audience, within []cities.Place, people int64) string {
 	near := cities.Nearest(a.Latitude, a.Longitude)
 	words := "The centre is " + near.Name + ", " + near.Country + "."
 	if near.Metres >= 500 {
@@ -131,12 +131,12 @@ func around(a channels.Audience, within []cities.Place, people int64) string {
 		text.Grouped(int64(len(within))), text.Grouped(people), strings.Join(names, ", "), rest)
 }
 
-// name writes a name beside its place, unless another one is there.
+// name adds a name beside its place unless it overlaps another name or leaves the map.
 func (m *areaMap) name(text string, at dot) {
 	width := mapLetter * float64(len([]rune(text)))
 	l := label{rounded(at.X + at.R + 3), rounded(at.Y + 4), "start", text}
 	left := l.X
-	if at.X > mapCentre && l.X+width > mapSize-4 { // it would leave the map
+	if at.X > mapCentre && l.X+width > mapSize-4 { // keep the name on the map
 		l.X, l.Anchor = rounded(at.X-at.R-3), "end"
 		left = l.X - width
 	}
@@ -155,7 +155,7 @@ func (m *areaMap) name(text string, at dot) {
 	m.Names = append(m.Names, l)
 }
 
-// list has a place in the table of the map.
+// list adds a place to the table of the map.
 func (m *areaMap) list(p cities.Place, inside bool) {
 	in, to := "no", direction(p.East, p.North)
 	if inside {
@@ -167,12 +167,12 @@ func (m *areaMap) list(p cities.Place, inside bool) {
 	m.Places.add(escaped(p.Name), escaped(p.Country), escaped(text.Grouped(p.Population)), escaped(distance(p.Metres)), escaped(to), escaped(in))
 }
 
-// dotSize is by how many people live there: its area grows with them.
+// dotSize returns the radius of a dot, whose area grows with the population.
 func dotSize(people int64) float64 {
 	return rounded(min(6, 1.2+math.Sqrt(float64(people))/900))
 }
 
-// scaleBar is the longest of 1, 2 and 5 times a power of ten that is not longer than so many metres.
+// scaleBar returns the longest of 1, 2 and 5 times a power of ten that is at most most metres.
 func scaleBar(most float64) (metres float64, text string) {
 	power := math.Pow(10, math.Floor(math.Log10(most)))
 	metres = power
@@ -184,7 +184,7 @@ func scaleBar(most float64) (metres float64, text string) {
 	return metres, distance(metres)
 }
 
-// distance is one for people: 320 m, 1.2 km, 27 km, 1,400 km.
+// distance renders a distance: 320 m, 1.2 km, 27 km, 1,400 km.
 func distance(metres float64) string {
 	switch {
 	case metres < 1:
@@ -197,12 +197,12 @@ func distance(metres float64) string {
 	return text.Grouped(int64(math.Round(metres/1000))) + " km"
 }
 
-// direction is the point of the compass at which something lies.
+// direction returns the point of the compass of a vector.
 func direction(east, north float64) string {
 	points := []string{"north", "north-east", "east", "south-east", "south", "south-west", "west", "north-west"}
 	turn := math.Atan2(east, north)/(math.Pi/4) + 8
 	return points[int(math.Round(turn))%len(points)]
 }
 
-// rounded is a number of a drawing, to a tenth.
+// rounded rounds a coordinate to a tenth.
 func rounded(n float64) float64 { return math.Round(n*10) / 10 }

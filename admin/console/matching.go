@@ -14,24 +14,23 @@ import (
 
 const (
 	jobsList = "jobs list"
-	// matchingOf is the parameter of an act's form by which it is about all jobs that pass the
-	// filter in it: the form has their ids, and what is done is done to them.
-	matchingOf = "_matching"
-	// mostMatching is how many jobs one form is about.
-	mostMatching = 1000
-	// mostNamed is how many things a title names.
-	mostNamed = 5
+	// matchingParam contains the filter of an act on all jobs that match it. The form is bound to their ids.
+	matchingParam = "_matching"
+	// maxMatching is the largest number of jobs of one form.
+	maxMatching = 1000
+	// maxNamed is the largest number of names in a title.
+	maxNamed = 5
 )
 
-// unmatchedError is what is wrong with a filter, or that nothing passes it.
-type unmatchedError string
+// filterError is an invalid filter, or one without matches.
+type filterError string
 
-// Error says it.
-func (e unmatchedError) Error() string { return string(e) }
+// Error implements error.
+func (e filterError) Error() string { return string(e) }
 
-// actsOnMatching are what may be done about all jobs that a narrowed list has, whatever page of it is
-// shown: acts that jobs of the statuses asked for allow.
-func (v *visit) actsOnMatching(values url.Values) (acts []tab) {
+// actionsOnMatching returns links to acts on all jobs that match a list's filter. It omits acts that no
+// requested status allows.
+func (h *handler) actionsOnMatching(values url.Values) (actions []tab) {
 	filter := make(url.Values)
 	for name, texts := range values {
 		if name != "limit" && !slices.Contains(operation.Pagers(), name) {
@@ -52,47 +51,47 @@ func (v *visit) actsOnMatching(values url.Values) (acts []tab) {
 		{"abort", "Abort", of(job.Pending, job.Running, job.Processed, job.Failed)},
 		{"resume", "Resume", of(job.Aborted)},
 		{"retry", "Retry", of(job.Failed, job.Expired)},
-		{"recall", "Take back", of(job.Aborted, job.Processed, job.Failed)},
+		{"recall", "Recall", of(job.Aborted, job.Processed, job.Failed)},
 	} {
-		o, there := v.named(act.operation)
-		if there && act.fits && o.Allowed(v.who.Role) == nil {
-			acts = append(acts, tab{Name: act.name + " all that match…", Link: v.link(barePath(o)) + "?" + url.Values{matchingOf: {filter.Encode()}}.Encode()})
+		o, there := h.named(act.operation)
+		if there && act.fits && o.Allowed(h.who.Role) == nil {
+			actions = append(actions, tab{Name: act.name + " all that match…", Link: h.link(barePath(o)) + "?" + url.Values{matchingParam: {filter.Encode()}}.Encode()})
 		}
 	}
-	return acts
+	return actions
 }
 
-// match has values name the jobs that pass the filter of the form's address, if it has one, and says
-// whether there are more.
-func (v *visit) match(o operation.Operation, values url.Values) (more bool, err error) {
-	encoded := v.req.URL.Query().Get(matchingOf)
-	list, there := v.named(jobsList)
+// match adds the ids of the jobs that match the filter of the form's address to values. It reports whether
+// there are more.
+func (h *handler) match(o operation.Operation, values url.Values) (more bool, err error) {
+	encoded := h.req.URL.Query().Get(matchingParam)
+	list, there := h.named(jobsList)
 	args := arguments(o)
 	if encoded == "" || !there || len(args) == 0 || !args[0].Repeated || len(values[args[0].Name]) > 0 {
 		return false, nil
 	}
 	filter, err := url.ParseQuery(encoded)
 	if err != nil {
-		return false, unmatchedError("the filter was not understood: " + err.Error())
+		return false, filterError("invalid filter: " + err.Error())
 	}
-	filter.Set("limit", strconv.Itoa(mostMatching))
+	filter.Set("limit", strconv.Itoa(maxMatching))
 	in, faults := read(list, filter)
 	for name, fault := range faults {
-		return false, unmatchedError(name + ": " + fault)
+		return false, filterError(name + ": " + fault)
 	}
-	out, err := v.do(v.req.Context(), list, in)
+	out, err := h.do(h.req.Context(), list, in)
 	if err != nil {
 		return false, err
 	}
 	page, is := out.(operation.List[jobs.JobState])
 	if !is {
-		panic("jobs list tells no jobs")
+		panic("jobs list returns no jobs")
 	}
 	if len(page.Items) == 0 && page.Next != "" {
-		return false, unmatchedError("none of the newest jobs passes all filters; a status or a time narrows it")
+		return false, filterError("none of the newest jobs matches all filters; add a status or a time")
 	}
 	if len(page.Items) == 0 {
-		return false, unmatchedError("no job passes the filter any more")
+		return false, filterError("no job matches the filter any more")
 	}
 	for _, j := range page.Items {
 		values.Add(args[0].Name, text.Int(j.ID))

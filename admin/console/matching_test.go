@@ -63,13 +63,13 @@ func TestLong_ConsoleActsOnAllThatMatch(t *testing.T) {
 	require.Contains(t, b.get(t, "/jobs?lane=night&status=ABORTED").text, "Resume all that match")
 	gone := b.get(t, at+"?"+url.Values{"_matching": {"lane=nobody"}}.Encode())
 	require.Equal(t, http.StatusUnprocessableEntity, gone.status)
-	require.Contains(t, gone.text, "no job passes the filter")
+	require.Contains(t, gone.text, "no job matches the filter")
 	require.Contains(t, b.get(t, at+"?"+url.Values{"_matching": {"status=what"}}.Encode()).text, "PENDING, RUNNING")
 
 	enqueue("crowd", 1001)
 	many := b.get(t, at+"?"+url.Values{"_matching": {"lane=crowd"}}.Encode())
 	require.Contains(t, many.text, "Abort 1,000 jobs")
-	require.Contains(t, many.text, "the newest 1,000 that pass the filter")
+	require.Contains(t, many.text, "the newest 1,000 matching jobs")
 	require.Contains(t, many.text, "1,000 jobs from 12 to 1011: would be aborted: 1,000 jobs")
 	require.NotEmpty(t, many.hidden().Get("plan"))
 }

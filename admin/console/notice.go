@@ -16,23 +16,23 @@ import (
 	"github.com/belfryhq/belfry/internal/text"
 )
 
-// enqueueOf requests a notification. Its form is previewed first. It is bound to the values and to the
-// number of channels of the preview.
-const enqueueOf = "enqueue"
+// enqueueOperation enqueues a notification. Its form is previewed first, and bound to the previewed values
+// and the number of channels.
+const enqueueOperation = "enqueue"
 
-// seenField is the hidden field with the digest of the previewed values.
-const seenField = "_seen"
+// digestField is the hidden field with the digest of the previewed values.
+const digestField = "_seen"
 
-// card is a notification as a telephone shows it.
+// card is a notification as a phone shows it.
 type card struct{ About, Title, Body string }
 
-// firstInputs are the fields of a notification that stand before "More".
+// firstInputs returns the fields of enqueue before "More".
 func firstInputs() []string {
 	return []string{"type", "category", "title", "body", "variants", "everyone", "platform", "near", "radius", "segment", "external_id", "at"}
 }
 
-// arrange orders the fields of a notification and offers the values of those that an operation lists.
-func (v *visit) arrange(o operation.Operation, page *operationPage) {
+// arrangeEnqueue orders the fields of enqueue and offers the values of fields that an operation lists.
+func (h *handler) arrangeEnqueue(o operation.Operation, page *operationPage) {
 	all := slices.Concat(page.Inputs, page.More)
 	page.Inputs, page.More = nil, nil
 	for _, name := range firstInputs() {
@@ -48,20 +48,20 @@ func (v *visit) arrange(o operation.Operation, page *operationPage) {
 		case in.Name == "body" || in.Name == "external_id":
 			page.Inputs[i].Kind = "area"
 		case in.Kind == "text" && len(in.Offers) == 0:
-			page.Inputs[i].Offers = v.valuesFor(p)
+			page.Inputs[i].Offers = h.listedValues(p)
 		}
 	}
 }
 
-// valuesFor returns the values of a parameter that an operation lists, if the requester may list them.
-func (v *visit) valuesFor(p operation.Param) []string {
+// listedValues returns the values of a parameter that an operation lists, if the caller may run it.
+func (h *handler) listedValues(p operation.Param) []string {
 	name, field := p.Listed()
-	list, there := v.named(name)
-	if !there || list.Allowed(v.who.Role) != nil {
+	list, there := h.named(name)
+	if !there || list.Allowed(h.who.Role) != nil {
 		return nil
 	}
 	in, _ := read(list, url.Values{})
-	out, err := v.do(v.req.Context(), list, in)
+	out, err := h.do(h.req.Context(), list, in)
 	if err != nil {
 		return nil
 	}
@@ -76,10 +76,10 @@ func (v *visit) valuesFor(p operation.Param) []string {
 	return values
 }
 
-// enqueue requests the notification of a form that was previewed and agreed to, and otherwise previews it.
-func (v *visit) enqueue(o operation.Operation, page *operationPage, values url.Values) (status int, faults map[string]string) {
-	if err := o.Allowed(v.who.Role); err != nil {
-		page.Fault = v.inline(err.Error())
+// enqueue enqueues the notification of a confirmed form, and otherwise renders its preview.
+func (h *handler) enqueue(o operation.Operation, page *operationPage, values url.Values) (status int, faults map[string]string) {
+	if err := o.Allowed(h.who.Role); err != nil {
+		page.Fault = h.inline(err.Error())
 		return statusFor(err), nil
 	}
 	values = maps.Clone(values)
@@ -93,54 +93,54 @@ func (v *visit) enqueue(o operation.Operation, page *operationPage, values url.V
 	if len(faults) > 0 {
 		return http.StatusUnprocessableEntity, faults
 	}
-	form := v.req.PostForm
-	n, counted := agreedCount(form)
-	if !counted || form.Get("_plan") != "" || form.Get(seenField) != digest(values) {
+	form := h.req.PostForm
+	n, counted := confirmedCount(form)
+	if !counted || form.Get("_plan") != "" || form.Get(digestField) != digest(values) {
 		form.Del("_agreed")
-		return v.preview(o, page, values, in)
+		return h.preview(o, page, values, in)
 	}
 	bound := maps.Clone(values)
 	bound.Set("confirm_count", strconv.FormatInt(n, 10))
 	in, _ = read(o, bound)
-	if asks, err := v.agreed(o, page, in); err != nil {
-		faults, rest := faultsOf(o, err)
-		page.Fault = v.inline(rest)
+	if asks, err := h.agreed(o, page, in); err != nil {
+		faults, rest := splitProblems(o, err)
+		page.Fault = h.inline(rest)
 		return statusFor(err), faults
 	} else if asks {
-		return v.preview(o, page, values, in)
+		return h.preview(o, page, values, in)
 	}
-	out, err := v.doOnce(o, in)
+	out, err := h.doOnce(o, in)
 	if out != nil {
-		page.Result, page.Acts = v.tell(o, in, out), v.opensJobs(out)
+		page.Result, page.Actions = h.render(o, in, out), h.jobLinks(out)
 	}
 	if err == nil {
 		page.Hidden = nil
 		return http.StatusOK, nil
 	}
-	faults, rest := faultsOf(o, err)
-	page.Fault = v.inline(rest)
+	faults, rest := splitProblems(o, err)
+	page.Fault = h.inline(rest)
 	if len(faults) == 0 && page.Result == nil {
-		_, faults = v.preview(o, page, values, in)
+		_, faults = h.preview(o, page, values, in)
 	}
 	return statusFor(err), faults
 }
 
-// preview shows what would come of a notification, and binds the form to that.
-func (v *visit) preview(o operation.Operation, page *operationPage, values url.Values, in any) (status int, faults map[string]string) {
+// preview renders the preview of a notification and binds the form to it.
+func (h *handler) preview(o operation.Operation, page *operationPage, values url.Values, in any) (status int, faults map[string]string) {
 	if page.Agree == nil {
-		if _, err := v.agreed(o, page, in); err != nil {
-			faults, rest := faultsOf(o, err)
-			page.Fault = v.inline(rest)
+		if _, err := h.agreed(o, page, in); err != nil {
+			faults, rest := splitProblems(o, err)
+			page.Fault = h.inline(rest)
 			return statusFor(err), faults
 		}
 	}
 	asked := maps.Clone(values)
 	asked.Set("preview", "on")
 	in, _ = read(o, asked)
-	out, err := v.do(v.req.Context(), o, in)
+	out, err := h.do(h.req.Context(), o, in)
 	if err != nil {
-		faults, rest := faultsOf(o, err)
-		page.Agree, page.Fault = nil, v.inline(rest)
+		faults, rest := splitProblems(o, err)
+		page.Agree, page.Fault = nil, h.inline(rest)
 		return statusFor(err), faults
 	}
 	if acted, is := out.(operation.Acted); is { // a preview has no receipt
@@ -157,41 +157,41 @@ func (v *visit) preview(o operation.Operation, page *operationPage, values url.V
 	for _, s := range found.Samples {
 		shown := slices.ContainsFunc(page.Cards, func(c card) bool { return c.Title == s.Title && c.Body == s.Body })
 		if s.Title != operation.Masked && !shown {
-			about := slices.DeleteFunc([]string{s.Platform, s.Locale, s.Medium}, func(text string) bool { return text == "" })
-			page.Cards = append(page.Cards, card{strings.Join(about, ", "), s.Title, s.Body})
+			aboutOf := slices.DeleteFunc([]string{s.Platform, s.Locale, s.Medium}, func(text string) bool { return text == "" })
+			page.Cards = append(page.Cards, card{strings.Join(aboutOf, ", "), s.Title, s.Body})
 		}
 	}
-	page.Told = v.tell(o, in, out)
-	for i, b := range page.Told.Blocks { // the cards have the samples
-		page.Told.Blocks[i].Fields = slices.DeleteFunc(b.Fields, func(f field) bool { return f.Name == "sample" || f.Name == "" })
+	page.View = h.render(o, in, out)
+	for i, b := range page.View.Blocks { // the cards have the samples
+		page.View.Blocks[i].Fields = slices.DeleteFunc(b.Fields, func(f field) bool { return f.Name == "sample" || f.Name == "" })
 	}
 	count := text.Counted(found.Channels, "channel")
 	if found.AtMost > 0 && found.Channels <= found.AtMost {
 		count = "fewer than " + text.Counted(found.AtMost+1, "channel")
 	}
 	if page.Agree == nil {
-		page.Agree = &agreement{Text: escaped("Enqueue for " + count + "?")}
+		page.Agree = &confirmation{Text: escaped("Enqueue for " + count + "?")}
 	}
-	page.Agree.Bound = "If the number of channels is another one when it is enqueued, nothing is done."
+	page.Agree.Bound = "Nothing is enqueued if the number of channels has changed by then."
 	if values.Get("max_recipients") == "" {
-		page.Agree.Bound += " If the audience has grown by half when it runs, it stops before."
+		page.Agree.Bound += " The job stops if its audience has grown by half when it runs."
 	}
 	if page.Agree.Count = ""; found.Channels > operation.TypedAbove {
 		page.Agree.Count = strconv.FormatInt(found.Channels, 10)
 	}
-	page.Hidden = append(page.Hidden, input{Name: "confirm_count", Value: strconv.FormatInt(found.Channels, 10)}, input{Name: seenField, Value: digest(values)})
+	page.Hidden = append(page.Hidden, input{Name: "confirm_count", Value: strconv.FormatInt(found.Channels, 10)}, input{Name: digestField, Value: digest(values)})
 	page.Button, page.Plans = "Enqueue for "+count, true
 	return http.StatusOK, nil
 }
 
-// digest identifies the values of a form.
+// digest returns a digest of the values of a form.
 func digest(values url.Values) string {
 	sum := sha256.Sum256([]byte(values.Encode()))
 	return hex.EncodeToString(sum[:8])
 }
 
-// agreedCount is the number of channels that was agreed to: above operation.TypedAbove the typed number.
-func agreedCount(form url.Values) (n int64, agreed bool) {
+// confirmedCount returns the confirmed number of channels: above operation.TypedAbove the typed number.
+func confirmedCount(form url.Values) (n int64, agreed bool) {
 	if form.Get("_agreed") == "" {
 		return 0, false
 	}
@@ -202,8 +202,8 @@ func agreedCount(form url.Values) (n int64, agreed bool) {
 	return n, err == nil && n >= 0 && n <= operation.TypedAbove
 }
 
-// opensJobs are the jobs of a result, and a test of those that have messages.
-func (v *visit) opensJobs(out any) []tab {
+// jobLinks returns links to the jobs of a result, and to a test message of each job with messages.
+func (h *handler) jobLinks(out any) []tab {
 	var made struct {
 		Jobs []struct {
 			ID   int64  `json:"id"`
@@ -217,9 +217,9 @@ func (v *visit) opensJobs(out any) []tab {
 	var tabs []tab
 	for _, j := range made.Jobs {
 		id := text.Int(j.ID)
-		tabs = append(tabs, tab{Name: "Job " + id + ", " + j.Type, Link: v.link("/jobs/" + id)})
-		if test, there := v.named("jobs test-send"); there && j.Type != "inbox" && test.Allowed(v.who.Role) == nil {
-			tabs = append(tabs, tab{Name: "Send a test of job " + id + "…", Link: v.linkWith(test, map[string][]string{arguments(test)[0].Name: {id}})})
+		tabs = append(tabs, tab{Name: "Job " + id + ", " + j.Type, Link: h.link("/jobs/" + id)})
+		if test, there := h.named("jobs test-send"); there && j.Type != "inbox" && test.Allowed(h.who.Role) == nil {
+			tabs = append(tabs, tab{Name: "Send a test of job " + id + "…", Link: h.linkWith(test, map[string][]string{arguments(test)[0].Name: {id}})})
 		}
 	}
 	return tabs

@@ -126,7 +126,7 @@ func TestNotice_AnAudienceThatDoublesStopsAtTheCeiling(t *testing.T) {
 	agree := func(more ...string) {
 		p := author.post(t, "/enqueue", notice(more...))
 		require.Equal(t, http.StatusOK, p.status, p.text)
-		require.Equal(t, len(more) == 0, strings.Contains(p.text, "If the audience has grown by half when it runs, it stops before."))
+		require.Equal(t, len(more) == 0, strings.Contains(p.text, "The job stops if its audience has grown by half when it runs."))
 		p = author.post(t, "/enqueue", p.agreed(""))
 		require.Contains(t, p.text, "enqueued job")
 	}

@@ -12,13 +12,13 @@ import (
 	"github.com/belfryhq/belfry/job"
 )
 
-// nowPage is what is under way, and what comes next.
+// nowPage shows jobs in progress, upcoming work, delivery and health.
 type nowPage struct {
 	Jobs     []running
-	Awaiting *told // jobs that wait for a second person; nil: none does
-	Next     *told
-	Delivery *table // nil: nobody delivers
-	Health   *told
+	Awaiting *view // jobs that wait for approval; nil without any
+	Next     *view
+	Delivery *table // nil without senders
+	Health   *view
 	Fault    template.HTML
 }
 
@@ -30,16 +30,16 @@ type running struct {
 	Walk, Delivery     *progress
 	Slowed             string
 	Waits              template.HTML
-	Stop               tab // its Link is "": who asks may not
+	Stop               tab // without a Link if the caller may not
 }
 
-// progress is how far something is.
+// progress is a progress bar.
 type progress struct {
 	Part float64 // in percent
 	Text string
 }
 
-// bar is a part of a whole, in percent with one digit.
+// bar returns a part of a whole in percent with one digit.
 func bar(part, whole int64) float64 {
 	if whole <= 0 {
 		return 0
@@ -47,8 +47,8 @@ func bar(part, whole int64) float64 {
 	return float64(min(part*1000/whole, 1000)) / 10
 }
 
-// walked and delivered are how far a job is, in percent.
-func walked(s jobs.JobState) float64 {
+// walkPercent and deliveredPercent return the progress of a job in percent.
+func walkPercent(s jobs.JobState) float64 {
 	if s.Status == job.Processed || s.WalkedAt != nil {
 		return 100
 	}
@@ -56,109 +56,109 @@ func walked(s jobs.JobState) float64 {
 	return bar(s.ChannelsRead, total)
 }
 
-func delivered(s jobs.JobState) float64 { return bar(s.Settled(), s.Messages.Messages) }
+func deliveredPercent(s jobs.JobState) float64 { return bar(s.Settled(), s.Messages.Messages) }
 
-// now shows what is under way.
-func (v *visit) now() {
-	watch, there := v.named("jobs watch")
+// now renders the jobs in progress.
+func (h *handler) now() {
+	watch, there := h.named("jobs watch")
 	if !there {
-		v.lost()
+		h.notFound()
 		return
 	}
 	var page nowPage
-	_, err := v.stream(v.req.Context(), watch, watch.NewInput(), func(item any) error {
+	_, err := h.stream(h.req.Context(), watch, watch.NewInput(), func(item any) error {
 		jobs, _ := item.([]jobs.WatchedJob)
 		for _, one := range jobs {
-			page.Jobs = append(page.Jobs, v.running(one))
+			page.Jobs = append(page.Jobs, h.running(one))
 		}
-		return errEnough
+		return errPageFull
 	})
 	status := 200
-	if err != nil && !errors.Is(err, errEnough) {
-		page.Fault, status = v.inline(err.Error()), statusFor(err)
+	if err != nil && !errors.Is(err, errPageFull) {
+		page.Fault, status = h.inline(err.Error()), statusFor(err)
 	}
 	if status == 200 {
-		if err := v.below(&page); err != nil {
-			page.Fault, status = v.inline(err.Error()), statusFor(err)
+		if err := h.readSections(&page); err != nil {
+			page.Fault, status = h.inline(err.Error()), statusFor(err)
 		}
 	}
-	v.show(status, "now", frame{Title: "Now", About: []string{job.SubjectJob + ".enqueued"}, Page: page})
+	h.show(status, "now", layout{Title: "Now", About: []string{job.SubjectJob + ".enqueued"}, Page: page})
 }
 
-// below reads what stands below the jobs that are under way, as far as it goes.
-func (v *visit) below(page *nowPage) (err error) {
-	if page.Next, err = v.upcoming(); err != nil {
+// readSections reads the sections below the jobs until one fails.
+func (h *handler) readSections(page *nowPage) (err error) {
+	if page.Next, err = h.upcoming(); err != nil {
 		return err
 	}
-	if page.Awaiting, err = v.awaiting(); err != nil {
+	if page.Awaiting, err = h.awaiting(); err != nil {
 		return err
 	}
-	if page.Delivery, err = v.delivery(); err != nil {
+	if page.Delivery, err = h.delivery(); err != nil {
 		return err
 	}
-	page.Health, err = v.health()
+	page.Health, err = h.health()
 	return err
 }
 
-// upcomingOf lists pending jobs and occurrences of schedules.
-const upcomingOf = "upcoming"
+// upcomingOperation lists pending jobs and occurrences of schedules.
+const upcomingOperation = "upcoming"
 
 // upcoming returns the beginning of the list of upcoming work without held entries. Nil means that the
 // operation does not exist.
-func (v *visit) upcoming() (*told, error) {
-	list, there := v.named(upcomingOf)
+func (h *handler) upcoming() (*view, error) {
+	list, there := h.named(upcomingOperation)
 	if !there {
 		return nil, nil
 	}
 	in, _ := read(list, map[string][]string{"skip_held": {"on"}, "limit": {"12"}})
-	out, err := v.do(v.req.Context(), list, in)
+	out, err := h.do(h.req.Context(), list, in)
 	entries, is := out.(operation.List[upcoming.Entry])
 	if err != nil || !is {
 		return nil, err
 	}
 	entries.Next = "" // the page of the operation has the next page
-	t := v.tell(list, in, entries)
+	t := h.render(list, in, entries)
 	t.note("%s lists all entries", text.Command("upcoming"))
 	return t, nil
 }
 
-// awaiting are the newest jobs that wait for approval; nil: none does.
-func (v *visit) awaiting() (*told, error) {
-	list, there := v.named(jobsList)
+// awaiting renders the newest jobs that wait for approval. It returns nil if there are none.
+func (h *handler) awaiting() (*view, error) {
+	list, there := h.named(jobsList)
 	if !there {
 		return nil, nil
 	}
 	in, _ := read(list, map[string][]string{"awaiting_approval": {"on"}, "limit": {"20"}})
-	out, err := v.do(v.req.Context(), list, in)
+	out, err := h.do(h.req.Context(), list, in)
 	if jobs, is := out.(operation.List[jobs.JobState]); err != nil || !is || len(jobs.Items) == 0 {
 		return nil, err
 	}
-	return v.tell(list, in, out), nil
+	return h.render(list, in, out), nil
 }
 
-// running is a job of a look.
-func (v *visit) running(w jobs.WatchedJob) running {
+// running returns a job with its progress.
+func (h *handler) running(w jobs.WatchedJob) running {
 	s := w.State()
 	id := text.Int(w.ID)
 	r := running{
-		ID: w.ID, Title: w.Title, About: w.Type + " · lane " + w.Lane, Link: v.link("/jobs/" + id), Status: badge(s.Badge(), id+".status"),
-		Walk: &progress{walked(s), v.plain(w.WalkLine())}, Waits: v.html(w.Waits()),
+		ID: w.ID, Title: w.Title, About: w.Type + " · lane " + w.Lane, Link: h.link("/jobs/" + id), Status: badge(s.Badge(), id+".status"),
+		Walk: &progress{walkPercent(s), h.plain(w.WalkLine())}, Waits: h.html(w.Waits()),
 	}
 	if s.Throttle != "" {
 		r.Slowed = jobs.ThrottledBy(s.Job)
 	}
 	if w.Messages.Messages > 0 {
-		r.Delivery = &progress{delivered(s), w.DeliveryText()}
+		r.Delivery = &progress{deliveredPercent(s), w.DeliveryText()}
 	}
-	r.Stop = v.stop(id)
+	r.Stop = h.stop(id)
 	return r
 }
 
-// stop is the way to stop a job, for who may.
-func (v *visit) stop(id string) tab {
-	abort, there := v.named("abort")
-	if !there || abort.Allowed(v.who.Role) != nil {
+// stop returns the link that aborts a job, if the caller may.
+func (h *handler) stop(id string) tab {
+	abort, there := h.named("abort")
+	if !there || abort.Allowed(h.who.Role) != nil {
 		return tab{}
 	}
-	return tab{Name: "Stop job " + id, Link: v.linkWith(abort, map[string][]string{arguments(abort)[0].Name: {id}})}
+	return tab{Name: "Stop job " + id, Link: h.linkWith(abort, map[string][]string{arguments(abort)[0].Name: {id}})}
 }

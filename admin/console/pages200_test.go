@@ -39,7 +39,7 @@ func TestFault_TwoHundredPagesCostNoMoreThanOne(t *testing.T) {
 	defer reading.Wait()
 	defer leave()
 	var lines atomic.Int64
-	look := func(session int) {
+	showResult := func(session int) {
 		req, err := http.NewRequestWithContext(ctx, http.MethodGet, h.url+"/live", nil)
 		require.NoError(t, err)
 		req.AddCookie(&http.Cookie{Name: "belfry", Value: fmt.Sprintf("secret%d", session)})
@@ -62,10 +62,10 @@ func TestFault_TwoHundredPagesCostNoMoreThanOne(t *testing.T) {
 		}
 		return h.db.Pool.Stat().AcquireCount() - before
 	}
-	look(1)
+	showResult(1)
 	one := cost()
 	for session := 2; session <= 200; session++ {
-		look(session)
+		showResult(session)
 	}
 	all := cost()
 	t.Logf("in 30 s one page took %d connections, two hundred %d; %d lines came", one, all, lines.Load())

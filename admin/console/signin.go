@@ -13,7 +13,7 @@ import (
 	"github.com/belfryhq/belfry/admin/oidc"
 )
 
-// signInForm is the page with the ways to sign in.
+// signInForm is the sign-in page.
 type signInForm struct {
 	Password bool
 	Provider *api.LoginProvider // its path leads back to ReturnTo
@@ -22,7 +22,7 @@ type signInForm struct {
 	Fault    template.HTML
 }
 
-// signInPage shows the ways to sign in.
+// signInPage renders the sign-in page.
 func (c *Console) signInPage(w http.ResponseWriter, req *http.Request) {
 	c.showSignIn(w, req, http.StatusOK, signInForm{ReturnTo: req.URL.Query().Get("return_to")})
 }
@@ -42,10 +42,10 @@ func (c *Console) showSignIn(w http.ResponseWriter, req *http.Request, status in
 	if page.Provider != nil {
 		page.Provider.Path += "?" + url.Values{"return_to": {strings.TrimPrefix(page.ReturnTo, c.at)}}.Encode()
 	}
-	c.show(w, req, status, "signin", frame{Title: "Sign in", Page: page})
+	c.show(w, req, status, "signin", layout{Title: "Sign in", Page: page})
 }
 
-// back returns where a sign-in leads to: a path of this belfry.
+// back returns the target of a redirect: a path of this console.
 func (c *Console) back(to string) string {
 	if !oidc.LocalPath(to) || !strings.HasPrefix(to, c.at+"/") {
 		return c.link("/")
@@ -59,15 +59,15 @@ func (c *Console) signIn(w http.ResponseWriter, req *http.Request) {
 		c.problem(w, req, http.StatusBadRequest, err)
 		return
 	}
-	given := api.Credentials{Name: req.PostForm.Get("name"), Password: req.PostForm.Get("password")}
+	formValues := api.Credentials{Name: req.PostForm.Get("name"), Password: req.PostForm.Get("password")}
 	if link := strings.TrimSpace(req.PostForm.Get("link")); link != "" {
-		given = api.Credentials{Link: link}
+		formValues = api.Credentials{Link: link}
 	}
-	if _, err := c.api.SignIn(w, req, given); err != nil {
+	if _, err := c.api.SignIn(w, req, formValues); err != nil {
 		if refused := new(api.RefusedError); errors.As(err, &refused) && refused.After > 0 {
 			w.Header().Set("Retry-After", strconv.Itoa(int(math.Ceil(refused.After.Seconds()))))
 		}
-		c.showSignIn(w, req, statusFor(err), signInForm{ReturnTo: req.PostForm.Get("return_to"), Name: given.Name, Fault: c.inline(err.Error())})
+		c.showSignIn(w, req, statusFor(err), signInForm{ReturnTo: req.PostForm.Get("return_to"), Name: formValues.Name, Fault: c.inline(err.Error())})
 		return
 	}
 	http.Redirect(w, req, c.back(req.PostForm.Get("return_to")), http.StatusSeeOther) //nolint:gosec // back takes paths of this console only

@@ -12,13 +12,13 @@ import (
 	"github.com/belfryhq/belfry/internal/text"
 )
 
-// zoneCookie has the time zone that somebody has chosen.
+// zoneCookie is the cookie with the chosen time zone.
 const zoneCookie = "belfry_time_zone"
 
-// zoneFor is how long a browser keeps it.
-const zoneFor = 365 * 24 * time.Hour
+// zoneLifetime is the lifetime of zoneCookie.
+const zoneLifetime = 365 * 24 * time.Hour
 
-// zoneOf is the zone that who asks has chosen; nil: none, or one that there is not.
+// zoneOf returns the chosen zone. It is nil without a choice, or if the zone does not exist.
 func zoneOf(req *http.Request) *time.Location {
 	cookie, err := req.Cookie(zoneCookie)
 	if err != nil {
@@ -31,7 +31,7 @@ func zoneOf(req *http.Request) *time.Location {
 	return zone
 }
 
-// zoneNamed is a zone by its name; nil: the server's, which has the name "".
+// zoneNamed returns a zone by its name. The name "" is the server's zone, nil.
 func zoneNamed(name string) (*time.Location, error) {
 	if name == "" {
 		return nil, nil //nolint:nilnil // none was chosen
@@ -43,26 +43,26 @@ func zoneNamed(name string) (*time.Location, error) {
 	return zone, nil
 }
 
-// chooseZone keeps a zone in a cookie, and leads back.
-func (v *visit) chooseZone() {
-	if err := v.req.ParseForm(); err != nil {
-		v.problem(http.StatusBadRequest, err)
+// setZone stores the chosen zone in a cookie and redirects back.
+func (h *handler) setZone() {
+	if err := h.req.ParseForm(); err != nil {
+		h.problem(http.StatusBadRequest, err)
 		return
 	}
-	zone, err := zoneNamed(strings.TrimSpace(v.req.PostForm.Get("zone")))
+	zone, err := zoneNamed(strings.TrimSpace(h.req.PostForm.Get("zone")))
 	if err != nil {
-		v.problem(http.StatusUnprocessableEntity, err)
+		h.problem(http.StatusUnprocessableEntity, err)
 		return
 	}
-	cookie := &http.Cookie{Name: zoneCookie, Path: v.link("/"), HttpOnly: true, SameSite: http.SameSiteLaxMode, Secure: v.req.TLS != nil, MaxAge: -1} //nolint:gosec // Secure behind TLS; it holds the name of a time zone
+	cookie := &http.Cookie{Name: zoneCookie, Path: h.link("/"), HttpOnly: true, SameSite: http.SameSiteLaxMode, Secure: h.req.TLS != nil, MaxAge: -1} //nolint:gosec // Secure behind TLS; it holds the name of a time zone
 	if zone != nil {
-		cookie.Value, cookie.MaxAge = zone.String(), int(zoneFor/time.Second)
+		cookie.Value, cookie.MaxAge = zone.String(), int(zoneLifetime/time.Second)
 	}
-	http.SetCookie(v.w, cookie)
-	http.Redirect(v.w, v.req, v.back(v.req.PostForm.Get("return_to")), http.StatusSeeOther)
+	http.SetCookie(h.w, cookie)
+	http.Redirect(h.w, h.req, h.back(h.req.PostForm.Get("return_to")), http.StatusSeeOther)
 }
 
-// clock says in which zone times are.
+// clock returns the name of the zone of displayed times.
 func (c *Console) clock() string {
 	if c.zone == nil {
 		return "the server's zone, " + time.Now().Format("-07:00")
@@ -70,7 +70,7 @@ func (c *Console) clock() string {
 	return c.zone.String()
 }
 
-// offset is that of the zone that times are in at a moment, in seconds east.
+// offset returns the offset of the zone of displayed times at an instant, in seconds east of UTC.
 func (c *Console) offset(at time.Time) int {
 	zone := time.Local
 	if c.zone != nil {
@@ -89,10 +89,10 @@ func (c *Console) inZone(instant string) string {
 	return text.Times{Zone: c.zone}.Clock(i.At(time.Time{}))
 }
 
-// withoutZone is how a form, or a person, says a time without a zone.
+// withoutZone matches a time without a zone, as date inputs and people write it.
 var withoutZone = regexp.MustCompile(`^[0-9]{4}-[0-9]{2}-[0-9]{2}[ T][0-9]{2}:[0-9]{2}(:[0-9]{2})?$`)
 
-// zoned is what was said of a moment, with the zone that was meant: a form shows it so again.
+// zoned adds the reader's zone to a time without one.
 func (c *Console) zoned(words string) (string, error) {
 	if !withoutZone.MatchString(words) {
 		return words, nil

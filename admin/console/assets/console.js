@@ -1,12 +1,12 @@
-// What pages do beside being pages, in this order: cells come up to date, what is new is announced, a
-// form counts whom it reaches, what was typed outlives a session, and a few keys and menus. Without it every page works.
+// The script updates cells, announces events, counts down to upcoming work, and handles keys and menus.
+// Every page works without it.
 (() => {
   "use strict";
 
-  // One tab of a browser, whichever holds the lock, has the stream of events; it passes each on to the
-  // others, which go on should it close.
+  // One tab of a browser, the holder of the lock, opens the event stream and forwards each event to the
+  // other tabs. When it closes, another tab takes over.
   const address = document.body.dataset.live;
-  const quietFor = 5000; // until a page says that it is not live
+  const quietFor = 5000; // without an event, until the page shows that it is not live
   const known = new Set([...document.querySelectorAll("[data-job]")].map((e) => Number(e.dataset.job)));
   const begun = new Set();
   let heard = Date.now();
@@ -15,10 +15,10 @@
     for (const e of document.querySelectorAll(`[${attribute}="${CSS.escape(name)}"]`)) change(e);
   };
 
-  // What the page does not show yet is said over it, with the way to see it; it moves nothing.
+  // Changes that the page does not show yet are announced above it, with a link that reloads it.
   const about = new Set((document.body.dataset.about || "").split(" ").filter(Boolean));
   const whoAmI = document.querySelector(".who .more summary")?.textContent ?? "";
-  const heardOf = new Set(); // what was said of; a stream that another tab begins says some of it again
+  const heardOf = new Set(); // announced events; the stream of another tab repeats some of them
   let news = [], missed = false;
   const concerns = (act) => ["*", act.of, act.of + ":" + act.name, act.of + "." + act.kind].some((one) => about.has(one));
 
@@ -36,11 +36,10 @@
   function begins(jobs) {
     if (!document.querySelector("[data-begins]")) return;
     for (const id of jobs) if (!known.has(id)) begun.add(id);
-    news = news.filter((act) => act.of !== "job" || !begun.has(Number(act.name))); // that they were enqueued is news no more
+    news = news.filter((act) => act.of !== "job" || !begun.has(Number(act.name))); // a job that began is no longer news as enqueued
   }
 
-  // An act of one's own of the last moment has led to this page. Whether everything is halted is in
-  // its frame.
+  // The user's own act has just led to this page, so it is not announced. The layout shows a halt.
   function happens(acts) {
     for (const act of acts) {
       const id = (act.of === "job" ? "job/" : "other/") + act.id;
@@ -67,7 +66,7 @@
     } else if (place.parentElement === over) {
       place.hidden = true;
     } else {
-      place.classList.add("gone"); // its room stays
+      place.classList.add("gone"); // its height stays
     }
     const here = document.querySelector("a.halt"), there = page.querySelector("a.halt");
     if (here && !there) here.hidden = true;
@@ -90,11 +89,11 @@
     happens(event.acts || []);
     if (event.again) catchUp();
     announce();
-    document.dispatchEvent(new CustomEvent("belfry:live", { detail: event })); // for what is drawn
+    document.dispatchEvent(new CustomEvent("belfry:live", { detail: event })); // for charts
   }
 
-  // After a while without the stream, what happened meanwhile is read from the pages themselves: this
-  // one, and that of each job on it that this one has no more.
+  // After an interruption of the stream, this page is read again, and the page of each of its jobs that it
+  // no longer shows.
   async function catchUp() {
     const read = async (from) => {
       const answer = await fetch(from, { headers: { Accept: "text/html" } });
@@ -117,11 +116,11 @@
     }
   }
 
-  // A stream that breaks off the browser asks for again by itself, but not one that is refused: by a
-  // proxy while belfry is upgraded, by belfry while its database is away, or because the session is over.
+  // The browser reconnects an interrupted stream by itself, but not a rejected one: by a proxy during an
+  // upgrade of belfry, by belfry while its database is down, or because the session has ended.
   function listen(pass) {
-    return new Promise(() => { // for as long as the tab is there
-      const place = document.body.dataset.place; // what happened since the page was begun is told as well
+    return new Promise(() => { // never resolves, so that the tab holds the lock
+      const place = document.body.dataset.place; // the stream begins at the page's position
       const from = place ? address + "?after=" + encodeURIComponent(place) : address;
       const shortest = 1000, longest = 10000; // milliseconds between two tries
       let opened = false, pause = shortest;
@@ -148,9 +147,9 @@
         const status = await fetch(from, { signal: own.signal }).then((answer) => answer.status, () => 0);
         own.abort();
         if (status === 200) {
-          opened = true; // what happened meanwhile was missed
+          opened = true; // events in between are missing
           connect();
-        } else if (status === 401) { // until somebody signs in
+        } else if (status === 401) { // until the user signs in
           pass({ over: true });
           isOver();
         } else {
@@ -163,10 +162,10 @@
     });
   }
 
-  let over = false; // the session is
-  let signedIn = () => {}; // where the stream is: somebody may have
+  let over = false; // the session has ended
+  let signedIn = () => {}; // set in the tab with the stream: tries again after a sign-in
 
-  // When something was heard last, in the zone of the page's other times, or the browser's, which it names.
+  // The time of the last event in the zone of the page's times, or the browser's, with the zone's name.
   const since = () => new Date(heard).toLocaleTimeString("en-GB", {
     hour: "2-digit", minute: "2-digit", second: "2-digit", hourCycle: "h23", timeZone: document.body.dataset.zone || undefined, timeZoneName: "short",
   });
@@ -177,12 +176,12 @@
     way.href = address.replace(/live$/, "sign-in") + "?return_to=" + encodeURIComponent(location.pathname + location.search);
     way.textContent = "Sign in again";
     const stale = document.getElementById("stale");
-    stale.replaceChildren("Not live since " + since() + ": you are not signed in any more. ", way);
+    stale.replaceChildren("Not live since " + since() + ": the session has ended. ", way);
     stale.hidden = false;
   }
 
   function follow() {
-    // What a tab that opens later has not seen, its page shows already; what changes comes to all.
+    // A tab that opens later needs no earlier events: its page is newer.
     const name = "belfry " + address + " " + document.body.dataset.zone; // tabs of one zone share one
     const others = "BroadcastChannel" in window ? new BroadcastChannel(name) : null;
     const pass = (event) => { if (others) others.postMessage(event); };
@@ -215,7 +214,7 @@
 
   if (address && "EventSource" in window) follow();
 
-  // What is to come counts down, by the server's clock as the stream tells it.
+  // Upcoming work counts down, by the server's clock, which each event contains.
   let ahead = 0; // of the server, in milliseconds
   document.addEventListener("belfry:live", (event) => { if (event.detail.at) ahead = Date.now() - Date.parse(event.detail.at); });
   const parts = [[86400, "d"], [3600, "h"], [60, "min"], [1, "s"]];
@@ -237,11 +236,12 @@
     setInterval(countDown, 1000);
   }
 
-  // The browser's own zone is offered.
+  // Suggest the browser's zone.
   const zones = document.getElementById("zones");
   if (zones) zones.append(new Option("", Intl.DateTimeFormat().resolvedOptions().timeZone));
 
-  // A link that signs in once comes behind a #, which no server and no log sees; it takes a press.
+  // The secret of a sign-in link is in the fragment, which browsers do not send to servers; the user
+  // submits it by a button.
   const once = document.getElementById("link");
   if (once && location.hash.startsWith("#link=")) {
     once.value = decodeURIComponent(location.hash.slice("#link=".length));
@@ -250,7 +250,7 @@
     history.replaceState(null, "", location.pathname + location.search);
   }
 
-  // "/" leads to the box that jumps, from anywhere but another box.
+  // "/" focuses the search box unless a field has the focus.
   document.addEventListener("keydown", (event) => {
     const box = document.getElementById("jump");
     if (!box || event.key !== "/" || event.ctrlKey || event.metaKey || event.altKey || event.target.closest("input, select, textarea")) return;
@@ -258,7 +258,7 @@
     box.focus();
   });
 
-  // An open menu closes when something else is chosen.
+  // A click outside closes an open menu.
   document.addEventListener("click", (event) => {
     for (const menu of document.querySelectorAll("details.more[open]")) if (!menu.contains(event.target)) menu.open = false;
   });

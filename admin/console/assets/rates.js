@@ -1,19 +1,18 @@
-// Draws how fast a job's walk and delivery are and how long its chunks take, from the events that bring
-// the page up to date, since the page was opened. The table below has the same numbers, one row for every
-// ten seconds.
+// Plots the walk rate, the delivery rate and the chunk time of a job from the live events since the page
+// was opened. The table below has the same numbers, one row for every ten seconds.
 (() => {
   "use strict";
   const place = document.querySelector("[data-rates]");
   if (!place || typeof uPlot === "undefined") return;
   const job = place.dataset.rates;
   const zone = document.body.dataset.zone;
-  const offset = Number(place.dataset.offset); // of the server's zone, in seconds east
+  const offset = Number(place.dataset.offset); // of the server's zone, in seconds east of UTC
   const keep = 3600, rowEvery = 10, mostRows = 360;
   const at = [], walk = [], chunk = [], delivery = [];
   const now = { walk: null, chunk: null, delivery: null };
   let plot = null, lastRow = 0;
 
-  // A moment as the page tells times: a Date whose local fields are those of the zone.
+  // An instant in the page's zone: a Date whose local fields are the zone's.
   const inZone = (seconds) => {
     const date = new Date(seconds * 1000);
     if (zone) {

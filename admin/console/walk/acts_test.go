@@ -48,7 +48,7 @@ func TestBrowser_AJobIsWatchedStoppedResumedAndFinished(t *testing.T) {
 	b := startBrowser(t)
 	now := b.person(t, h.url)
 	now.signIn("the-operator", password)
-	now.shows("Nothing runs, and nothing is being delivered.")
+	now.shows("No job is in progress.")
 	now.stays()
 	id := h.enqueue(job.Spec{Type: "inbox", Category: "operator_notice", Title: "To everybody"})
 	name := text.Int(id)

@@ -78,7 +78,7 @@ func TestBrowser_ASessionThatEndsIsSaid(t *testing.T) {
 	}
 	h.exec("DELETE FROM belfry.sessions")
 	for _, one := range []*tab{p, other} {
-		one.shows("you are not signed in any more. Sign in again")
+		one.shows("the session has ended. Sign in again")
 	}
 	p.picture("signed-out")
 	other.follow("Sign in again")

@@ -111,7 +111,7 @@ func TestBrowser_AJobPrintsAsAReport(t *testing.T) {
 	require.NotEmpty(t, printed.Data)
 	command(p, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{Media: "print", Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: dark}}})
 	p.width(700)
-	for _, text := range []string{"The lift is out of service", "What became of its rows", "Timeline", "enqueued", "finished", "dead"} {
+	for _, text := range []string{"The lift is out of service", "Outcomes", "Timeline", "enqueued", "finished", "dead"} {
 		require.Contains(t, p.text(), text)
 	}
 	require.Empty(t, evaluate[[]string](p, `[...document.querySelectorAll("nav, button, .button, form, summary, .stale")].filter((e) => e.checkVisibility()).map((e) => e.outerHTML)`))

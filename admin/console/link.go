@@ -8,7 +8,8 @@ import (
 	"github.com/belfryhq/belfry/admin/operation"
 )
 
-// linkWith is the address of an operation's page with values of its parameters.
+// linkWith returns the address of an operation's page with values of its parameters. It is empty if a value
+// of the path is missing.
 func (c *Console) linkWith(o operation.Operation, values map[string][]string) string {
 	path, query := pathOf(o), url.Values{}
 	for name, texts := range values {
@@ -19,7 +20,7 @@ func (c *Console) linkWith(o operation.Operation, values map[string][]string) st
 		query[name] = texts
 	}
 	if strings.Contains(path, "{") {
-		return "" // it says not what it is about
+		return "" // a value is missing
 	}
 	if len(query) > 0 {
 		path += "?" + query.Encode()
@@ -52,14 +53,14 @@ func valuesOf(o operation.Operation, words []string) (values map[string][]string
 	args := arguments(o)
 	for i := 0; i < len(words); i++ {
 		word := words[i]
-		name, text, given := strings.Cut(strings.TrimPrefix(word, "--"), "=")
+		name, text, formValues := strings.Cut(strings.TrimPrefix(word, "--"), "=")
 		p, known := parameter(o, word, name)
 		switch {
 		case !known && strings.HasPrefix(word, "-"):
 			return nil, false
-		case known && p.Place == operation.Flag && !given && p.Switch(o.NewInput()):
+		case known && p.Place == operation.Flag && !formValues && p.Switch(o.NewInput()):
 			text = "on"
-		case known && p.Place == operation.Flag && !given:
+		case known && p.Place == operation.Flag && !formValues:
 			if i++; i == len(words) {
 				return nil, false
 			}

@@ -13,7 +13,7 @@ import (
 // Of many streams one looks; the others take what was found last, and wait for nobody.
 func TestGauges_NobodyWaitsForALook(t *testing.T) {
 	t.Parallel()
-	g, looks := new(gauges), 0
+	g, looks := new(senderStats), 0
 	begun, goOn := make(chan struct{}), make(chan struct{})
 	slow := func() ([]delivery.SenderState, error) {
 		close(begun)
@@ -29,7 +29,7 @@ func TestGauges_NobodyWaitsForALook(t *testing.T) {
 	require.Equal(t, "7", g.read(func() ([]delivery.SenderState, error) { looks++; return nil, nil })["sender.fcm.waiting"])
 	require.Zero(t, looks)
 
-	g.newest.Load().at = time.Now().Add(-gaugedAfter)
+	g.newest.Load().at = time.Now().Add(-statsInterval)
 	fails := func() ([]delivery.SenderState, error) { looks++; return nil, errors.New("the database is away") }
 	require.Nil(t, g.read(fails))
 	require.Nil(t, g.read(fails))

@@ -13,15 +13,15 @@ import (
 	"github.com/belfryhq/belfry/internal/text"
 )
 
-// told is what a result says, piece by piece.
-type told struct {
+// view is a rendered result.
+type view struct {
 	c      *Console
 	of     operation.Operation
 	role   operation.Role
 	Blocks []block
 }
 
-// block is one piece: one of its fields is there.
+// block is one part of a view. Exactly one field is set.
 type block struct {
 	Heading string
 	Fields  []field
@@ -30,28 +30,27 @@ type block struct {
 	Note    template.HTML
 }
 
-// field is a name and its text.
+// field is a name with its value.
 type field struct {
 	Name   string
 	Text   template.HTML
-	Status *status // nil: it is none
+	Status *status // nil if the value is no status
 }
 
-// line is a line of text. One that begins with a blank stands as it is, and one that begins with
-// a status shows it as such.
+// line is a line of text. An indented line is code.
 type line struct {
 	Text      template.HTML
 	Code      bool
 	Status    *status
-	Key, Link string // what it is about, and the page of that; "": none
+	Key, Link string // the object of the line, and its page; "" without one
 }
 
-// table is one of things: each row has a key, if it can be opened or acted on.
+// table is a table of objects. A row's actions are links to acts on its object.
 type table struct {
-	Label   string // what it is called by who cannot see where it stands; no two on a page are called the same
+	Label   string // its accessible name, unique on the page
 	Columns []column
 	Rows    []row
-	Acts    bool
+	Actions bool
 }
 
 type column struct {
@@ -60,22 +59,22 @@ type column struct {
 }
 
 type row struct {
-	Cells []cell
-	Acts  []tab
+	Cells   []cell
+	Actions []tab
 }
 
-// cell is a text, with where it leads to and by which name it is brought up to date.
+// cell is a value with its link and the name under which the stream updates it.
 type cell struct {
-	Name   string // of its column
+	Name   string // the name of its column
 	Text   template.HTML
 	Right  bool
 	Link   string
 	Live   string
-	Due    string // the instant that it says, of what is to come; "": it says none
+	Due    string // the instant of upcoming work; "" otherwise
 	Status *status
 }
 
-// status is a word with a shape, and what stands after it.
+// status is a badge.
 type status struct {
 	Text, Tone, Live string
 }
@@ -86,14 +85,14 @@ func toneOf(of string) string {
 	return string(text.Status(word).Tone)
 }
 
-// statusOf is a status as it is shown; live is the name of its cell, or "".
+// statusOf returns the badge of a status text. live is the name of its cell, or "".
 func statusOf(text, live string) *status { return &status{text, toneOf(text), live} }
 
 // badge returns a status cell as it is shown; live is the name of its cell, or "".
 func badge(s text.StatusCell, live string) *status { return &status{s.String(), string(s.Tone), live} }
 
 // show renders the blocks of a document.
-func (t *told) show(d *text.Doc) {
+func (t *view) show(d *text.Doc) {
 	for _, b := range d.Blocks {
 		switch b := b.(type) {
 		case text.Heading:
@@ -110,8 +109,8 @@ func (t *told) show(d *text.Doc) {
 	}
 }
 
-// line adds a line of text. Lines without a text keep texts apart, which blocks do by themselves.
-func (t *told) line(l text.Line) {
+// line adds a line of text. Blank lines are dropped, since blocks have margins.
+func (t *view) line(l text.Line) {
 	plain := l.String()
 	if strings.TrimSpace(plain) == "" {
 		return
@@ -119,7 +118,7 @@ func (t *told) line(l text.Line) {
 	one := line{Code: strings.HasPrefix(plain, " ")}
 	if len(l) > 0 {
 		if ref, is := l[0].(text.RefCell); is {
-			one.Key, one.Link, l = ref.String(), t.c.aboutIn(ref.Kind, ref.ID), l[1:]
+			one.Key, one.Link, l = ref.String(), t.c.pageFor(ref.Kind, ref.ID), l[1:]
 		}
 	}
 	if len(l) > 0 && strings.TrimSpace(l[0].String()) == "" {
@@ -139,12 +138,12 @@ func (t *told) line(l text.Line) {
 }
 
 // note adds a remark.
-func (t *told) note(format string, args ...any) {
+func (t *view) note(format string, args ...any) {
 	t.Blocks = append(t.Blocks, block{Note: t.c.html(text.Sprintf(format, args...))})
 }
 
-// field adds a name with its value, whose status is a badge.
-func (t *told) field(of text.Field) {
+// field adds a name with its value. A leading status becomes a badge.
+func (t *view) field(of text.Field) {
 	f, value := field{Name: of.Name}, of.Value
 	if len(value) > 0 {
 		if s, is := value[0].(text.StatusCell); is {
@@ -165,8 +164,8 @@ func (t *told) field(of text.Field) {
 	t.Blocks = append(t.Blocks, block{Fields: []field{f}})
 }
 
-// table adds a table. The first column of a list has the names of its rows.
-func (t *told) table(from *text.Table) {
+// table adds a table. The first column of a list links to the page of its object.
+func (t *view) table(from *text.Table) {
 	of := &table{Label: t.label()}
 	for _, h := range from.Headings {
 		name, right := strings.CutPrefix(h, ">")
@@ -183,7 +182,7 @@ func (t *told) table(from *text.Table) {
 			}
 			c := cell{Name: of.Columns[i].Name, Live: live, Text: t.c.html(text.Line{value}), Right: of.Columns[i].Right}
 			if lists && i == 0 {
-				c.Link = t.c.opens(t.of, key)
+				c.Link = t.c.showPageOf(t.of, key)
 			}
 			switch v := value.(type) {
 			case text.StatusCell:
@@ -191,35 +190,35 @@ func (t *told) table(from *text.Table) {
 			case text.RefCell: // the cell is the link
 				c.Text = template.HTML(template.HTMLEscapeString(text.Plain(v, text.Times{}))) //nolint:gosec // escaped
 				if c.Link == "" {
-					c.Link = t.c.aboutIn(v.Kind, v.ID)
+					c.Link = t.c.pageFor(v.Kind, v.ID)
 				}
 			case text.CommandCell:
 				if v.Short {
 					c.Link, c.Text = t.c.linkTo(v), template.HTML(template.HTMLEscapeString(v.Label)) //nolint:gosec // escaped
 				}
 			case text.Instant:
-				if t.of.Name == upcomingOf && of.Columns[i].Name == "when" {
+				if t.of.Name == upcomingOperation && of.Columns[i].Name == "when" {
 					c.Due = time.Time(v).UTC().Format(time.RFC3339)
 				}
 			}
 			if c.Link == "" {
-				c.Link = t.c.aboutIn(of.Columns[i].Name, text.Plain(value, text.Times{}))
+				c.Link = t.c.pageFor(of.Columns[i].Name, text.Plain(value, text.Times{}))
 			}
 			r.Cells = append(r.Cells, c)
 		}
 		if lists && t.of.Name != jobsList {
-			r.Acts = t.c.actsOn(t.of, key, t.role)
-			of.Acts = of.Acts || len(r.Acts) > 0
+			r.Actions = t.c.actionsOn(t.of, key, t.role)
+			of.Actions = of.Actions || len(r.Actions) > 0
 		}
 		of.Rows = append(of.Rows, r)
 	}
-	if t.of.Name == deadErrorsOf {
+	if t.of.Name == deadErrorsOperation {
 		t.leadOn(of, from.Rows)
 	}
 	t.Blocks = append(t.Blocks, block{Table: of})
 }
 
-// rowKey returns the name of a row: the id of a reference, or the text of its first cell.
+// rowKey returns the key of a row: the id of a reference, or the text of its first cell.
 func rowKey(c text.Cell) string {
 	if ref, is := c.(text.RefCell); is {
 		return ref.ID
@@ -227,8 +226,9 @@ func rowKey(c text.Cell) string {
 	return text.Plain(c, text.Times{})
 }
 
-// label is what the next table is called: by the heading above it, or that it is the second.
-func (t *told) label() string {
+// label returns the accessible name of the next table: the heading above it, with a number from the second
+// table on.
+func (t *view) label() string {
 	label, tables := "table", 1
 	for _, b := range t.Blocks {
 		switch {
@@ -246,7 +246,7 @@ func (t *told) label() string {
 
 // aboutIn returns the page of the job, person or schedule that a cell of a column names. It is empty if
 // the cell names none.
-func (c *Console) aboutIn(column, text string) string {
+func (c *Console) pageFor(column, text string) string {
 	id, err := strconv.ParseInt(text, 10, 64)
 	name := map[string]string{"job": "jobs show", "channel": "channels show", "schedule": "schedules show"}[column]
 	o, there := c.named(name)
@@ -257,8 +257,8 @@ func (c *Console) aboutIn(column, text string) string {
 	return c.linkWith(o, map[string][]string{arguments(o)[0].Name: {text}})
 }
 
-// opens is the page of a thing in a list; "": it has none.
-func (c *Console) opens(list operation.Operation, key string) string {
+// showPageOf returns the page of an object in a list, or "" if it has none.
+func (c *Console) showPageOf(list operation.Operation, key string) string {
 	o, there := c.named(list.Noun() + " show")
 	if !there || key == "" {
 		return ""
@@ -270,9 +270,9 @@ func (c *Console) opens(list operation.Operation, key string) string {
 	return c.linkWith(o, map[string][]string{args[0].Name: {key}})
 }
 
-// actsOn are the acts on a thing in a list that a role may do.
-func (c *Console) actsOn(list operation.Operation, key string, role operation.Role) []tab {
-	var acts []tab
+// actionsOn returns links to the acts on an object of a list that a role may run.
+func (c *Console) actionsOn(list operation.Operation, key string, role operation.Role) []tab {
+	var actions []tab
 	for _, o := range c.operations {
 		args := arguments(o)
 		if !o.Changes || o.Allowed(role) != nil || len(args) == 0 {
@@ -282,15 +282,15 @@ func (c *Console) actsOn(list operation.Operation, key string, role operation.Ro
 			continue
 		}
 		verb := o.Verb()
-		if verb == "add" { // what there is already is changed
+		if verb == "add" { // the object exists
 			verb = "change"
 		}
-		acts = append(acts, tab{Name: sentence(strings.ReplaceAll(verb, "-", " ")), Link: c.linkWith(o, map[string][]string{args[0].Name: {key}})})
+		actions = append(actions, tab{Name: sentence(strings.ReplaceAll(verb, "-", " ")), Link: c.linkWith(o, map[string][]string{args[0].Name: {key}})})
 	}
-	return acts
+	return actions
 }
 
-// arguments are the parameters that say what an operation is about.
+// arguments returns the positional parameters of an operation.
 func arguments(o operation.Operation) []operation.Param {
 	var args []operation.Param
 	for _, p := range o.Params() {
@@ -301,7 +301,7 @@ func arguments(o operation.Operation) []operation.Param {
 	return args
 }
 
-// sentence begins with a capital.
+// sentence returns text with a capital first letter.
 func sentence(text string) string {
 	if text == "" {
 		return ""
@@ -312,7 +312,7 @@ func sentence(text string) string {
 // marked finds commands and instants in a text.
 var marked = regexp.MustCompile("`belfry ([^`]+)`|[0-9]{4}-[0-9]{2}-[0-9]{2} [0-9]{2}:[0-9]{2}:[0-9]{2}[+-][0-9]{2}:[0-9]{2}|`([^`]+)`")
 
-// html renders cells: an instant in the zone of the reader, a reference and a command as links.
+// html renders cells. Instants are in the reader's zone; references and commands are links.
 func (c *Console) html(l text.Line) template.HTML {
 	var b strings.Builder
 	for _, one := range l {
@@ -329,7 +329,7 @@ func (c *Console) html(l text.Line) template.HTML {
 			b.WriteString("<code>" + template.HTMLEscapeString(string(v)) + "</code>")
 		case text.RefCell:
 			shown := template.HTMLEscapeString(text.Plain(v, text.Times{}))
-			if to := c.aboutIn(v.Kind, v.ID); to != "" {
+			if to := c.pageFor(v.Kind, v.ID); to != "" {
 				shown = `<a href="` + template.HTMLEscapeString(to) + `">` + shown + "</a>"
 			}
 			b.WriteString(shown)
@@ -426,9 +426,9 @@ func (c *Console) plain(l text.Line) string {
 	return strings.ReplaceAll(text.Plain(l, text.Times{Zone: c.zone}), "`", "")
 }
 
-// tell has an operation tell a result.
-func (v *visit) tell(o operation.Operation, in, out any) *told {
-	t := &told{c: v.Console, of: o, role: v.who.Role}
+// render renders a result.
+func (h *handler) render(o operation.Operation, in, out any) *view {
+	t := &view{c: h.Console, of: o, role: h.who.Role}
 	d := &text.Doc{}
 	o.Text(d, in, out)
 	t.show(d)

@@ -15,37 +15,37 @@ import (
 )
 
 const (
-	// gaugedAfter is between two looks at what senders do, of all streams of the process together.
-	gaugedAfter = 3 * time.Second
-	// carrierTime is how long Now waits for a carrier, which may be away.
-	carrierTime = time.Second
+	// statsInterval is the interval of queries of senders, for all streams of the process together.
+	statsInterval = 3 * time.Second
+	// carrierTimeout limits the query of a carrier on the page Now.
+	carrierTimeout = time.Second
 )
 
-// gauges are the cells about senders of the newest look.
-type gauges struct {
-	looking sync.Mutex
-	newest  atomic.Pointer[gauged]
+// senderStats caches the cells of senders for all streams of the process.
+type senderStats struct {
+	querying sync.Mutex
+	newest   atomic.Pointer[statsSnapshot]
 }
 
-// gauged is what a look found; its cells are nil when it failed.
-type gauged struct {
+// statsSnapshot is the result of one query. Its cells are nil if the query failed.
+type statsSnapshot struct {
 	at    time.Time
 	cells map[string]string
 }
 
-// read is the newest look. One that is too old has whoever comes first look again, which nobody else
-// waits for: the database may be away.
-func (g *gauges) read(look func() ([]delivery.SenderState, error)) map[string]string {
+// read returns the newest snapshot. The first caller after it has expired queries again; the others do not
+// wait, since the database may be down.
+func (g *senderStats) read(query func() ([]delivery.SenderState, error)) map[string]string {
 	last := g.newest.Load()
-	if last != nil && time.Since(last.at) < gaugedAfter*9/10 || !g.looking.TryLock() {
+	if last != nil && time.Since(last.at) < statsInterval*9/10 || !g.querying.TryLock() {
 		if last == nil {
 			return nil
 		}
 		return last.cells
 	}
-	defer g.looking.Unlock()
-	found := new(gauged)
-	if senders, err := look(); err == nil {
+	defer g.querying.Unlock()
+	found := new(statsSnapshot)
+	if senders, err := query(); err == nil {
 		found.cells = make(map[string]string)
 		for _, s := range senders {
 			for name, text := range senderCells(s) {
@@ -60,7 +60,7 @@ func (g *gauges) read(look func() ([]delivery.SenderState, error)) map[string]st
 
 func senderCell(s delivery.SenderState, name string) string { return "sender." + s.Name + "." + name }
 
-// senderCells are the texts about a sender that change, by the names of their cells.
+// senderCells returns the values of a sender that change, by the names of their cells.
 func senderCells(s delivery.SenderState) map[string]string {
 	shown := delivery.SenderShown(s)
 	return map[string]string{
@@ -68,13 +68,13 @@ func senderCells(s delivery.SenderState) map[string]string {
 	}
 }
 
-// senders asks what they do, of those that relays have or an operator has paused.
-func (v *visit) senders(ctx context.Context) ([]delivery.SenderState, error) {
-	list, there := v.named("senders list")
+// senders returns the senders that relays run or an operator has paused.
+func (h *handler) senders(ctx context.Context) ([]delivery.SenderState, error) {
+	list, there := h.named("senders list")
 	if !there {
 		return nil, nil
 	}
-	out, err := v.do(ctx, list, list.NewInput())
+	out, err := h.do(ctx, list, list.NewInput())
 	if err != nil {
 		return nil, err
 	}
@@ -86,22 +86,22 @@ func (v *visit) senders(ctx context.Context) ([]delivery.SenderState, error) {
 	return senders, nil
 }
 
-// delivery is how fast messages go, by medium and sender; nil: nobody delivers.
-func (v *visit) delivery() (*table, error) {
-	senders, err := v.senders(v.req.Context())
+// delivery returns the delivery rates by medium and sender, or nil without senders.
+func (h *handler) delivery() (*table, error) {
+	senders, err := h.senders(h.req.Context())
 	if err != nil || len(senders) == 0 {
 		return nil, err
 	}
 	t := &table{Label: "delivery by sender", Columns: []column{{Name: "medium"}, {Name: "sender"}, {Name: "state"}, {Name: "sent/s", Right: true}, {Name: "failed/s", Right: true}, {Name: "waiting", Right: true}}}
-	list, _ := v.named("senders list")
+	list, _ := h.named("senders list")
 	for _, s := range senders {
 		texts := senderCells(s)
 		r := row{Cells: []cell{
-			{Name: "medium", Text: v.inline(s.Medium)}, {Name: "sender", Text: v.inline(s.Name), Link: v.linkWith(list, nil)},
+			{Name: "medium", Text: h.inline(s.Medium)}, {Name: "sender", Text: h.inline(s.Name), Link: h.linkWith(list, nil)},
 			{Name: "state", Status: statusOf(texts["status"], senderCell(s, "status"))},
 		}}
 		for _, name := range []string{"sent", "failed", "waiting"} {
-			c := cell{Name: name, Text: v.inline(texts[name]), Right: true, Live: senderCell(s, name)}
+			c := cell{Name: name, Text: h.inline(texts[name]), Right: true, Live: senderCell(s, name)}
 			if name != "waiting" {
 				c.Name += "/s"
 			}
@@ -112,29 +112,30 @@ func (v *visit) delivery() (*table, error) {
 	return t, nil
 }
 
-// health is how the server is, and what is in the carriers that relays use; nil: nobody may know.
-func (v *visit) health() (*told, error) {
-	o, there := v.named("health")
+// health renders the health of the server and the contents of the carriers in use. It returns nil if the
+// operation does not exist.
+func (h *handler) health() (*view, error) {
+	o, there := h.named("health")
 	if !there {
 		return nil, nil
 	}
-	out, err := v.do(v.req.Context(), o, o.NewInput())
+	out, err := h.do(h.req.Context(), o, o.NewInput())
 	if err != nil {
 		return nil, err
 	}
 	health, _ := out.(doctor.ServerHealth)
-	t := v.tell(o, o.NewInput(), out)
-	carrier, there := v.named("transport status")
+	t := h.render(o, o.NewInput(), out)
+	carrier, there := h.named("transport status")
 	if _, plain := health.Relays["postgres"]; len(health.Relays) == 0 || plain && len(health.Relays) == 1 || !there {
 		return t, nil
 	}
-	ctx, cancel := context.WithTimeout(v.req.Context(), carrierTime)
+	ctx, cancel := context.WithTimeout(h.req.Context(), carrierTimeout)
 	defer cancel()
-	inside, down := v.do(ctx, carrier, carrier.NewInput())
+	inside, down := h.do(ctx, carrier, carrier.NewInput())
 	if inside != nil {
-		t.Blocks = append(t.Blocks, v.tell(carrier, carrier.NewInput(), inside).Blocks...)
+		t.Blocks = append(t.Blocks, h.render(carrier, carrier.NewInput(), inside).Blocks...)
 	}
-	if down != nil { // which is to be seen, and hides nothing else
+	if down != nil { // shown beside the rest
 		t.note("The carrier: %s", down.Error())
 	}
 	return t, nil

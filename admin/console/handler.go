@@ -1,0 +1,201 @@
+package console
+
+import (
+	"bytes"
+	"errors"
+	"html/template"
+	"net/http"
+	"net/url"
+	"time"
+
+	"github.com/belfryhq/belfry/admin/jobs"
+	"github.com/belfryhq/belfry/admin/operation"
+
+	"github.com/belfryhq/belfry/admin/api"
+	"github.com/belfryhq/belfry/internal/errkind"
+)
+
+// handler serves one request of an authenticated caller.
+type handler struct {
+	*Console
+
+	w      http.ResponseWriter
+	req    *http.Request
+	caller *api.Caller
+	who    api.SignedInAs // the caller
+	state  jobs.Status    // at the start of the request; zero if the query failed
+}
+
+// writeSlack is the time for writing a page after its operation has ended.
+const writeSlack = 30 * time.Second
+
+// extendDeadline sets the write deadline to the operation's time limit.
+func (h *handler) extendDeadline(o operation.Operation) {
+	_ = http.NewResponseController(h.w).SetWriteDeadline(time.Now().Add(o.Limit() + writeSlack)) // recorders of tests support none
+}
+
+// layout is the data of the template around every page.
+type layout struct {
+	Title string
+	Who   *api.SignedInAs // nil on anonymous pages
+	Nav   []tab
+	More  []tab
+	About []string // the control events that concern the page (see aboutOf)
+	Place string   // the position in the stream of events at the start of the request
+	Plots bool     // it draws rates of the stream
+	Page  any
+	Zone  string // the chosen zone; "" without a choice
+	Clock string // the name of the zone of displayed times
+	Here  string // the page's address
+	Halt  string // the address of the halt form; "" if the caller may not halt
+	Halts halted
+}
+
+// halted is the banner of a halt.
+type halted struct {
+	Text string // "" without a halt
+	Lift tab    // without a Link if the caller may not
+}
+
+// tab is a named link.
+type tab struct {
+	Name, Link string
+	Here       bool
+}
+
+// signedIn redirects to the sign-in page unless the request has a caller. Events do not extend a
+// session: an open page receives them without the person.
+func (c *Console) authenticated(serve func(*handler)) http.HandlerFunc {
+	return func(w http.ResponseWriter, req *http.Request) {
+		events := req.URL.Path == "/live"
+		caller, err := c.api.Caller(req, events)
+		switch {
+		case err != nil:
+			c.problem(w, req, statusFor(err), err)
+		case caller != nil:
+			own := *c
+			own.zone, own.role = zoneOf(req), caller.Role
+			v := &handler{&own, w, req, caller, api.SignedInAs{Name: caller.Name, Role: caller.Role}, jobs.Status{}}
+			v.state = v.status()
+			serve(v)
+		case req.Method != http.MethodGet:
+			c.signedOut(w, req)
+		case events:
+			http.Error(w, "not signed in", http.StatusUnauthorized)
+		default:
+			http.Redirect(w, req, c.link("/sign-in")+"?"+url.Values{"return_to": {c.link(req.URL.RequestURI())}}.Encode(), http.StatusSeeOther)
+		}
+	}
+}
+
+// navigation returns the links of the layout with their operations: the main ones, and those under "More".
+func navigation() (nav, more []struct{ name, operation string }) {
+	type place = struct{ name, operation string }
+	return []place{{"Jobs", jobsList}, {"Schedules", "schedules list"}, {"Upcoming", upcomingOperation}, {"Lanes", "lanes list"}, {"Dead letters", "dead-letters list"}, {"Senders", "senders list"}},
+		[]place{
+			{"Person", personOperation}, {"New notification", "enqueue"}, {"Send one message", "send"}, {"Carrier", "transport status"}, {"Categories", "categories list"}, {"Segments", "channels segment list"},
+			{"Limits", "limits list"}, {"Check-up", "doctor"}, {"Audit log", "events list"}, {"Users", "users list"}, {"Sessions", "sessions list"}, {"Tokens", "tokens list"}, {"Erase a person", "channels forget"},
+		}
+}
+
+// show renders a page. It panics if the template fails, and the API's handler logs the panic.
+func (c *Console) show(w http.ResponseWriter, req *http.Request, status int, page string, f layout) {
+	if f.Who != nil {
+		nav, more := navigation()
+		f.Nav = []tab{{"Now", c.link("/"), req.URL.Path == "/"}}
+		for _, p := range nav {
+			if o, there := c.named(p.operation); there && o.Allowed(f.Who.Role) == nil {
+				f.Nav = append(f.Nav, tab{p.name, c.link(pathOf(o)), isUnder(req.URL.Path, pathOf(o))})
+			}
+		}
+		for _, p := range more {
+			if o, there := c.named(p.operation); there && o.Allowed(f.Who.Role) == nil {
+				f.More = append(f.More, tab{p.name, c.link(pathOf(o)), isUnder(req.URL.Path, pathOf(o))})
+			}
+		}
+	}
+	var b bytes.Buffer
+	if err := c.pages[page].Execute(&b, f); err != nil {
+		panic(err) // the API's handler logs it
+	}
+	w.Header().Set("Content-Type", "text/html; charset=utf-8")
+	w.WriteHeader(status)
+	_, _ = w.Write(b.Bytes())
+}
+
+// isUnder reports whether path is place or below it.
+func isUnder(path, place string) bool {
+	return path == place || len(path) > len(place) && path[:len(place)+1] == place+"/"
+}
+
+// show renders a page for the caller.
+func (h *handler) show(status int, page string, f layout) {
+	f.Who, f.Clock, f.Here = &h.who, h.clock(), h.link(h.req.URL.RequestURI())
+	if h.zone != nil {
+		f.Zone = h.zone.String()
+	}
+	if halt, there := h.named("halt"); there && halt.Allowed(h.who.Role) == nil {
+		f.Halt = h.linkWith(halt, nil)
+	}
+	f.Halts, f.Place = h.halted(), h.state.Place
+	h.Console.show(h.w, h.req, status, page, f)
+}
+
+// status returns the system status. It is zero if the query fails, and the page is shown without it.
+func (h *handler) status() (s jobs.Status) {
+	if o, there := h.named("status"); there && h.req.URL.Path != "/live" {
+		out, _ := h.do(h.req.Context(), o, o.NewInput())
+		s, _ = out.(jobs.Status)
+	}
+	return s
+}
+
+// halted returns the banner of a halt.
+func (h *handler) halted() halted {
+	banner := halted{Text: h.plain(h.state.HaltLine())}
+	if lift, there := h.named("unhalt"); there && lift.Allowed(h.who.Role) == nil {
+		banner.Lift = tab{Name: "End the halt…", Link: h.linkWith(lift, nil)}
+	}
+	return banner
+}
+
+// problemPage is the page of an error.
+type problemPage struct {
+	Status int
+	Text   template.HTML
+	Back   string // the sign-in page that leads back; "" if signing in does not help
+}
+
+// signedOut rejects a form that was sent without a session. The page links to the sign-in page, which leads
+// back to the form.
+func (c *Console) signedOut(w http.ResponseWriter, req *http.Request) {
+	to := c.link(req.URL.RequestURI())
+	if req.URL.Path == "/time-zone" { // it has no page
+		to = c.link("/")
+	}
+	page := problemPage{Status: http.StatusUnauthorized, Text: "the session has ended; nothing was done", Back: c.link("/sign-in") + "?" + url.Values{"return_to": {to}}.Encode()}
+	c.show(w, req, http.StatusUnauthorized, "problem", layout{Title: http.StatusText(http.StatusUnauthorized), Page: page})
+}
+
+// problem renders an error for an anonymous client.
+func (c *Console) problem(w http.ResponseWriter, req *http.Request, status int, err error) {
+	c.show(w, req, status, "problem", layout{Title: http.StatusText(status), Page: problemPage{Status: status, Text: c.inline(err.Error())}})
+}
+
+// problem renders an error for the caller.
+func (h *handler) problem(status int, err error) {
+	h.show(status, "problem", layout{Title: http.StatusText(status), Page: problemPage{Status: status, Text: h.inline(err.Error())}})
+}
+
+// notFound renders the page of an unknown address.
+func (h *handler) notFound() {
+	h.problem(http.StatusNotFound, errors.New("there is no page at this address"))
+}
+
+// statusFor returns the HTTP status of an error, as the API does.
+func statusFor(err error) int {
+	if refused := new(api.RefusedError); errors.As(err, &refused) {
+		return refused.Status
+	}
+	return api.StatusOf(errkind.Of(err))
+}
