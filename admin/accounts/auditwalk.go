@@ -13,6 +13,8 @@ import (
 	"github.com/belfryhq/belfry/admin/delivery"
 	"github.com/belfryhq/belfry/admin/operation"
 	"github.com/belfryhq/belfry/channels"
+	"github.com/belfryhq/belfry/internal/errkind"
+	"github.com/belfryhq/belfry/internal/text"
 	"github.com/belfryhq/belfry/job"
 	"github.com/belfryhq/belfry/outbox"
 )
@@ -30,14 +32,35 @@ type facts struct {
 	since   time.Time
 }
 
+// KeyError reports a position in the channels, or a skipped one, that is not a channel's key. A role that runs jobs
+// can write any text there, and a job type of the application has other keys.
+type KeyError struct{ Name, Text string }
+
+// Error has the first characters of the text.
+func (e *KeyError) Error() string {
+	return fmt.Sprintf("%s %s is not the key of a channel, which is a bigint", e.Name, strconv.Quote(text.OneLine(e.Text, 60)))
+}
+
+// Kind returns errkind.Conflict.
+func (*KeyError) Kind() errkind.Kind { return errkind.Conflict }
+
+// keyOf reads the key of a channel; name says what it is.
+func keyOf(name, key string) (int64, error) {
+	id, err := strconv.ParseInt(key, 10, 64)
+	if err != nil {
+		return 0, &KeyError{name, key}
+	}
+	return id, nil
+}
+
 func factsOf(j job.Job) (f facts, err error) {
 	f = facts{aborted: j.Status == job.Aborted, cursor: math.MinInt64, passed: math.MinInt64, bound: math.MaxInt64}
 	if j.StartedAt != nil {
 		f.since = j.StartedAt.Add(-auditSlack)
 	}
 	if j.Cursor != "" {
-		if f.cursor, err = strconv.ParseInt(j.Cursor, 10, 64); err != nil {
-			return f, fmt.Errorf("cursor %q is not the key of a channel: one bigint", j.Cursor)
+		if f.cursor, err = keyOf("cursor", j.Cursor); err != nil {
+			return f, err
 		}
 		f.passed = f.cursor
 	}
@@ -46,8 +69,8 @@ func factsOf(j job.Job) (f facts, err error) {
 	}
 	f.bound = math.MinInt64 // there was no channel
 	if *j.Bound != "" {
-		if f.bound, err = strconv.ParseInt(*j.Bound, 10, 64); err != nil {
-			return f, fmt.Errorf("bound %q is not the key of a channel: one bigint", *j.Bound)
+		if f.bound, err = keyOf("bound", *j.Bound); err != nil {
+			return f, err
 		}
 	}
 	if j.Status == job.Processed || j.WalkedAt != nil {
@@ -69,8 +92,8 @@ func rangesOf(j job.Job, revisions []job.Revision) ([]keyRange, error) {
 	for _, r := range revisions {
 		var k keyRange
 		var err error
-		if k.high, err = strconv.ParseInt(r.Cursor, 10, 64); err != nil {
-			return nil, fmt.Errorf("revision %d: cursor %q is not the key of a channel: one bigint", r.Revision, r.Cursor)
+		if k.high, err = keyOf("cursor", r.Cursor); err != nil {
+			return nil, fmt.Errorf("revision %d: %w", r.Revision, err)
 		}
 		if err := json.Unmarshal(r.Audience, &k.audience); err != nil {
 			return nil, fmt.Errorf("revision %d: %w", r.Revision, err)
@@ -374,9 +397,9 @@ func (a *audit) skipsWithoutChannel(ctx context.Context) error {
 }
 
 func (a *audit) deleted(ctx context.Context, inspection *channels.Inspection, skip job.Skip) error {
-	id, err := strconv.ParseInt(skip.Key, 10, 64)
+	id, err := keyOf("skip", skip.Key)
 	if err != nil {
-		return fmt.Errorf("skip %q is not the key of a channel: one bigint", skip.Key)
+		return err
 	}
 	var there []channels.Inspected
 	err = operation.ReadTx(ctx, a.pool, func(ctx context.Context, tx pgx.Tx) (err error) {
