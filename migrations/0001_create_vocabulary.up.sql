@@ -2,6 +2,9 @@
 -- INSERT; the common form of errors; the record of operators' acts; and the checks that jobs, activities,
 -- schedules and categories share.
 
+-- Each table bounds the instants that another role than the owner can write (…_times_check): Go and JSON know
+-- neither infinity nor years of five digits, and one such row would make a list fail for all readers.
+
 -- What is bound when it is created finds no function of another role.
 SET LOCAL search_path = pg_catalog, pg_temp;
 
@@ -63,6 +66,7 @@ CREATE TABLE belfry.events (
     actor   text        NOT NULL,
     reason  text        NOT NULL DEFAULT '',
     detail  jsonb       NOT NULL DEFAULT '{}',
+    CONSTRAINT events_times_check CHECK (at >= '1970-01-01 00:00:00+00' AND at < '9999-12-31 00:00:00+00'),
     CONSTRAINT events_subject_check CHECK (subject IN ('lane', 'schedule', 'retention', 'sender', 'category', 'dead_letter', 'channel', 'limits', 'installation', 'transport', 'token', 'user', 'segment', 'attachment'))
 );
 
@@ -150,6 +154,9 @@ CREATE TABLE belfry.tokens (
     expires_at   timestamptz NOT NULL,
     revoked_at   timestamptz,
     last_used_at timestamptz,
+    CONSTRAINT tokens_times_check CHECK (
+        least(created_at, expires_at, revoked_at, last_used_at) >= '1970-01-01 00:00:00+00'
+        AND greatest(created_at, expires_at, revoked_at, last_used_at) < '9999-12-31 00:00:00+00'),
     CONSTRAINT tokens_name_check CHECK (name ~ '^[a-z0-9][a-z0-9_.@-]{0,62}$'
         OR belfry.reject('tokens', 'name', format('%L is not the name of a token; allowed values: 1 to 63 of a-z, 0-9, _, -, . and @, starting with a letter or digit', left(name, 70)))),
     CONSTRAINT tokens_role_check CHECK (role IN ('viewer', 'author', 'operator', 'admin')
@@ -179,6 +186,9 @@ CREATE TABLE belfry.requests (
     ends_at     timestamptz NOT NULL,
     status      smallint,
     answer      bytea,
+    CONSTRAINT requests_times_check CHECK (
+        least(at, ends_at) >= '1970-01-01 00:00:00+00'
+        AND greatest(at, ends_at) < '9999-12-31 00:00:00+00'),
     CONSTRAINT requests_pkey PRIMARY KEY (who, key),
     CONSTRAINT requests_key_check CHECK (length(key) BETWEEN 1 AND 255),
     CONSTRAINT requests_fingerprint_check CHECK (octet_length(fingerprint) = 32),
@@ -204,6 +214,9 @@ CREATE TABLE belfry.users (
     created_by   text        NOT NULL,
     disabled_at  timestamptz,
     signed_in_at timestamptz,
+    CONSTRAINT users_times_check CHECK (
+        least(password_at, created_at, disabled_at, signed_in_at) >= '1970-01-01 00:00:00+00'
+        AND greatest(password_at, created_at, disabled_at, signed_in_at) < '9999-12-31 00:00:00+00'),
     CONSTRAINT users_name_check CHECK (CASE WHEN identity IS NULL THEN name ~ '^[a-z0-9][a-z0-9_.@-]{0,62}$' ELSE name ~ '^oidc:[!-~]([ -~]{0,98}[!-~])?$' END
         OR belfry.reject('users', 'name', format('%L is not the name of a user; allowed values: 1 to 63 of a-z, 0-9, _, -, . and @, starting with a letter or digit', left(name, 70)))),
     CONSTRAINT users_role_check CHECK (role IN ('viewer', 'author', 'operator', 'admin')
@@ -230,7 +243,11 @@ CREATE TABLE belfry.sessions (
     created_at timestamptz NOT NULL DEFAULT now(),
     used_at    timestamptz NOT NULL DEFAULT now(),
     expires_at timestamptz NOT NULL,
+    CONSTRAINT sessions_times_check CHECK (
+        least(created_at, used_at, expires_at) >= '1970-01-01 00:00:00+00'
+        AND greatest(created_at, used_at, expires_at) < '9999-12-31 00:00:00+00'),
     CONSTRAINT sessions_kind_check CHECK (kind IN ('session', 'link')),
+    CONSTRAINT sessions_role_check CHECK (role IN ('viewer', 'author', 'operator', 'admin')),
     CONSTRAINT sessions_via_check CHECK (via IN ('password', 'link', 'oidc')),
     CONSTRAINT sessions_sha256_check CHECK (octet_length(sha256) = 32)
 );
@@ -271,6 +288,9 @@ CREATE TABLE belfry.names (
     beat_at  timestamptz NOT NULL DEFAULT clock_timestamp(),
     rival    text,
     rival_at timestamptz,
+    CONSTRAINT names_times_check CHECK (
+        least(since, beat_at, rival_at) >= '1970-01-01 00:00:00+00'
+        AND greatest(since, beat_at, rival_at) < '9999-12-31 00:00:00+00'),
     CONSTRAINT names_pkey PRIMARY KEY (kind, name),
     CONSTRAINT names_kind_check CHECK (kind IN ('runner', 'relay')),
     CONSTRAINT names_rival_check CHECK ((rival IS NULL) = (rival_at IS NULL))

@@ -21,6 +21,9 @@ CREATE TABLE belfry.channels (
     addresses   jsonb       NOT NULL DEFAULT '{}' CONSTRAINT channels_addresses_check CHECK (jsonb_typeof(addresses) = 'object'),
     created_at  timestamptz NOT NULL DEFAULT now(),
     updated_at  timestamptz NOT NULL DEFAULT now(),
+    CONSTRAINT channels_times_check CHECK (
+        least(created_at, updated_at) >= '1970-01-01 00:00:00+00'
+        AND greatest(created_at, updated_at) < '9999-12-31 00:00:00+00'),
     CONSTRAINT channels_external_id_check CHECK (length(external_id) BETWEEN 1 AND 200),
     CONSTRAINT channels_id_check CHECK (id > -9223372036854775808) -- walks begin after it
 );
@@ -133,6 +136,9 @@ CREATE TABLE belfry.attachments (
     attached_at     timestamptz NOT NULL DEFAULT now(),
     filled_at       timestamptz,
     verified_at     timestamptz,
+    CONSTRAINT attachments_times_check CHECK (
+        least(attached_at, filled_at, verified_at) >= '1970-01-01 00:00:00+00'
+        AND greatest(attached_at, filled_at, verified_at) < '9999-12-31 00:00:00+00'),
     CONSTRAINT attachments_key_type_check CHECK (key_type IN ('uuid', 'text', 'character varying', 'bigint', 'integer', 'smallint')),
     CONSTRAINT attachments_columns_check CHECK (jsonb_typeof(columns) = 'object')
 );
@@ -406,6 +412,7 @@ CREATE TABLE belfry.segments (
     name        text        CONSTRAINT segments_pkey PRIMARY KEY,
     description text        NOT NULL DEFAULT '',
     created_at  timestamptz NOT NULL DEFAULT now(),
+    CONSTRAINT segments_times_check CHECK (created_at >= '1970-01-01 00:00:00+00' AND created_at < '9999-12-31 00:00:00+00'),
     CONSTRAINT segments_name_check CHECK (name ~ '^[A-Za-z0-9][A-Za-z0-9_.-]{0,62}$')
 );
 
@@ -539,6 +546,7 @@ CREATE TABLE belfry.opt_outs (
     medium       text        NOT NULL DEFAULT '*',
     reason       text        NOT NULL DEFAULT '',
     opted_out_at timestamptz NOT NULL DEFAULT clock_timestamp(),
+    CONSTRAINT opt_outs_times_check CHECK (opted_out_at >= '1970-01-01 00:00:00+00' AND opted_out_at < '9999-12-31 00:00:00+00'),
     CONSTRAINT opt_outs_pkey PRIMARY KEY (channel_id, category, medium),
     CONSTRAINT opt_outs_reason_check CHECK (length(reason) <= 1000
         OR belfry.reject('opt_outs', 'reason', format('has %s characters; allowed values: texts of 0 to 1000 characters', length(reason))))
@@ -555,6 +563,7 @@ CREATE TABLE belfry.invalid_addresses (
     error       text        NOT NULL DEFAULT '',
     job_id      bigint,
     recorded_at timestamptz NOT NULL DEFAULT clock_timestamp(),
+    CONSTRAINT invalid_addresses_times_check CHECK (recorded_at >= '1970-01-01 00:00:00+00' AND recorded_at < '9999-12-31 00:00:00+00'),
     CONSTRAINT invalid_addresses_pkey PRIMARY KEY (channel_id, medium, sha256),
     CONSTRAINT invalid_addresses_sha256_check CHECK (length(sha256) = 32)
 );

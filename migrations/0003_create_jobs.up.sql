@@ -12,6 +12,7 @@ CREATE TABLE belfry.lanes (
     paused_at    timestamptz, -- NULL: open
     paused_by    text,
     pause_reason text NOT NULL DEFAULT '',
+    CONSTRAINT lanes_times_check CHECK (paused_at >= '1970-01-01 00:00:00+00' AND paused_at < '9999-12-31 00:00:00+00'),
     CONSTRAINT lanes_name_check CHECK (name ~ '^[a-z0-9][a-z0-9_-]{0,62}$'
         OR belfry.reject('lanes', 'name', format('%L is not a lane name; allowed values: 1 to 63 of a-z, 0-9, _ and -, starting with a letter or digit', left(name, 70)))),
     CONSTRAINT lanes_paused_check CHECK ((paused_at IS NULL) = (paused_by IS NULL))
@@ -125,6 +126,9 @@ CREATE TABLE belfry.jobs (
     -- again or, if it was ABORTED before, be resumed. pruned_at is set when all rows are deleted.
     retention_at    timestamptz,
     pruned_at       timestamptz,
+    CONSTRAINT jobs_times_check CHECK (
+        least(heartbeat_at, backend_start, recalled_at, created_at, started_at, finished_at, walked_at, approved_at, unapproved_at, delivered_at, retention_at, pruned_at) >= '1970-01-01 00:00:00+00'
+        AND greatest(heartbeat_at, backend_start, recalled_at, created_at, started_at, finished_at, walked_at, approved_at, unapproved_at, delivered_at, retention_at, pruned_at) < '9999-12-31 00:00:00+00'),
     CONSTRAINT jobs_id_check CHECK (id > 0), -- ids of activities are negative
     CONSTRAINT jobs_idempotency_key UNIQUE (idempotency_key, type),
     CONSTRAINT jobs_status_check CHECK (status IN ('PENDING', 'RUNNING', 'PROCESSED', 'ABORTED', 'FAILED', 'EXPIRED')),
@@ -137,8 +141,11 @@ CREATE TABLE belfry.jobs (
     CONSTRAINT jobs_retention_check CHECK (retention_at IS NULL OR finished_at IS NOT NULL),
     CONSTRAINT jobs_pruned_check CHECK (pruned_at IS NULL OR retention_at IS NOT NULL),
     CONSTRAINT jobs_cursor_check CHECK ("cursor" IS NULL OR bound IS NOT NULL),
+    -- Types of belfry walk the channels by their ids, which audits, recalls and erasures read here. bound is '' if
+    -- there was no channel.
+    CONSTRAINT jobs_keys_check CHECK (CASE WHEN type = ANY ('{inbox,push}')
+        THEN coalesce("cursor"::bigint::text = "cursor", true) AND coalesce(nullif(bound, '')::bigint::text = bound, true) ELSE true END),
     CONSTRAINT jobs_counts_check CHECK (fence >= 0 AND attempts >= 0 AND chunks >= 0 AND rows_written >= 0 AND channels_read >= 0),
-    CONSTRAINT jobs_times_check CHECK (isfinite(created_at) AND isfinite(started_at) AND isfinite(finished_at)),
     CONSTRAINT jobs_accounts_check CHECK (takeovers >= 0 AND channels_matched >= 0 AND declined >= 0 AND skipped >= 0 AND throttled_ms >= 0 AND recalled >= 0 AND erased >= 0)
 ) WITH (fillfactor = 70); -- room for HOT updates: every chunk moves the cursor
 
@@ -218,6 +225,9 @@ CREATE TABLE belfry.job_skips (
     retry      boolean     NOT NULL DEFAULT false,
     skipped_at timestamptz NOT NULL DEFAULT clock_timestamp(),
     tried_at   timestamptz NOT NULL DEFAULT clock_timestamp(),
+    CONSTRAINT job_skips_times_check CHECK (
+        least(skipped_at, tried_at) >= '1970-01-01 00:00:00+00'
+        AND greatest(skipped_at, tried_at) < '9999-12-31 00:00:00+00'),
     CONSTRAINT job_skips_pkey PRIMARY KEY (job_id, key),
     CONSTRAINT job_skips_attempts_check CHECK (attempts >= 1)
 );
@@ -327,8 +337,8 @@ BEGIN
             format('%L is not a lane name; allowed values: 1 to 63 of a-z, 0-9, _ and -, starting with a letter or digit', left(coalesce(NEW.lane, 'null'), 70))),
         ('priority', NEW.priority BETWEEN -1000 AND 1000,
             coalesce(NEW.priority::text, 'null') || ' is not allowed; allowed values: -1000 to 1000, higher is more urgent'),
-        ('schedule_at', NEW.schedule_at BETWEEN '0001-01-02 00:00:00+00' AND latest,
-            coalesce(NEW.schedule_at::text, 'null') || ' is not allowed; allowed values: timestamps of the years 1 to 9999'),
+        ('schedule_at', NEW.schedule_at BETWEEN '1970-01-01 00:00:00+00' AND latest,
+            coalesce(NEW.schedule_at::text, 'null') || ' is not allowed; allowed values: timestamps of the years 1970 to 9999'),
         ('deliver_at', NEW.deliver_at IS NULL OR NEW.deliver_at BETWEEN NEW.schedule_at AND latest,
             format('%s is not allowed; allowed values: null, or timestamps up to the year 9999 not before schedule_at (%s)', NEW.deliver_at, NEW.schedule_at)),
         ('expires_at', NEW.expires_at IS NULL OR NEW.expires_at > NEW.schedule_at AND NEW.expires_at <= latest,

@@ -14,6 +14,9 @@ CREATE TABLE belfry.notifications (
     job_id       bigint NOT NULL,
     read_at      timestamptz,
     withdrawn_at timestamptz,
+    CONSTRAINT notifications_times_check CHECK (
+        least(read_at, withdrawn_at) >= '1970-01-01 00:00:00+00'
+        AND greatest(read_at, withdrawn_at) < '9999-12-31 00:00:00+00'),
     CONSTRAINT notifications_pkey PRIMARY KEY (channel_id, job_id)
 );
 
@@ -43,7 +46,11 @@ CREATE TABLE belfry.messages (
     revision         smallint, -- of the content that was sent; NULL: the job's first
     sender           text,     -- that took it
     push             bigint,
+    CONSTRAINT messages_times_check CHECK (
+        least(next_attempt_at, sent_at, recalled_at) >= '1970-01-01 00:00:00+00'
+        AND greatest(next_attempt_at, sent_at, recalled_at) < '9999-12-31 00:00:00+00'),
     CONSTRAINT messages_pkey PRIMARY KEY (job_id, channel_id),
+    CONSTRAINT messages_counts_check CHECK (least(attempts, step, crashes, revision) >= 0), -- positions in a route are an index
     CONSTRAINT messages_status_check CHECK (status = ANY ('{PENDING,QUEUED,PROCESSING,SENT,DEAD,CANCELLED}')),
     CONSTRAINT messages_waiting_check CHECK (status <> ALL ('{PENDING,QUEUED}') OR (recalled_at IS NULL AND receipt IS NULL)),
     CONSTRAINT messages_owner_check CHECK (status <> 'PROCESSING' OR lease_id IS NOT NULL OR receipt IS NOT NULL),
@@ -146,7 +153,7 @@ BEGIN
        AND NEW.title ~ '[^[:space:]]' AND length(NEW.title) <= 200 AND position('{{' IN NEW.title) = 0
        AND length(NEW.body) <= 10000 AND position('{{' IN NEW.body) = 0
        AND jsonb_typeof(NEW.data) = 'object' AND octet_length(NEW.data::text) <= 16384
-       AND (NEW.deliver_at IS NULL OR NEW.deliver_at BETWEEN '0001-01-02 00:00:00+00' AND '9999-12-30 00:00:00+00')
+       AND (NEW.deliver_at IS NULL OR NEW.deliver_at BETWEEN '1970-01-01 00:00:00+00' AND '9999-12-30 00:00:00+00')
        AND (NEW.idempotency_key IS NULL OR length(NEW.idempotency_key) BETWEEN 1 AND 200)
        AND NEW.requested_by ~ '[^[:space:]]' AND length(NEW.requested_by) <= 200;
     IF usual IS NOT NULL THEN
@@ -164,8 +171,8 @@ BEGIN
     ok := NEW.channel_id IS NOT NULL OR belfry.reject('activities', 'channel_id', 'is required; allowed values: the id of a channel');
     ok := belfry.check_word('activities', 'category', 'category', NEW.category)
         AND belfry.check_content('activities', NEW.title, NEW.body, NEW.data, NEW.variants);
-    ok := NEW.deliver_at IS NULL OR NEW.deliver_at BETWEEN '0001-01-02 00:00:00+00' AND '9999-12-30 00:00:00+00'
-        OR belfry.reject('activities', 'deliver_at', format('%s is not allowed; allowed values: null (at once), or timestamps of the years 1 to 9999', NEW.deliver_at));
+    ok := NEW.deliver_at IS NULL OR NEW.deliver_at BETWEEN '1970-01-01 00:00:00+00' AND '9999-12-30 00:00:00+00'
+        OR belfry.reject('activities', 'deliver_at', format('%s is not allowed; allowed values: null (at once), or timestamps of the years 1970 to 9999', NEW.deliver_at));
     ok := NEW.idempotency_key IS NULL OR length(NEW.idempotency_key) BETWEEN 1 AND 200
         OR belfry.reject('activities', 'idempotency_key', format('has %s characters; allowed values: null, or texts of 1 to 200 characters', length(NEW.idempotency_key)));
     ok := NEW.requested_by ~ '[^[:space:]]' AND length(NEW.requested_by) <= 200
@@ -361,6 +368,7 @@ CREATE TABLE belfry.installation (
     halted_at         timestamptz, -- NULL: it is not
     halted_by         text,
     halt_reason       text NOT NULL DEFAULT '',
+    CONSTRAINT installation_times_check CHECK (halted_at >= '1970-01-01 00:00:00+00' AND halted_at < '9999-12-31 00:00:00+00'),
     CONSTRAINT installation_one_check CHECK (one),
     CONSTRAINT installation_place_check CHECK (place ~ '^[A-Za-z0-9][A-Za-z0-9._/-]{0,99}$'),
     CONSTRAINT installation_halted_check CHECK ((halted_at IS NULL) = (halted_by IS NULL))
@@ -422,6 +430,7 @@ CREATE TABLE belfry.retention_walks (
     job_ids     bigint[]    NOT NULL,
     channel_id  bigint      NOT NULL,
     started_at  timestamptz NOT NULL DEFAULT clock_timestamp(),
+    CONSTRAINT retention_walks_times_check CHECK (started_at >= '1970-01-01 00:00:00+00' AND started_at < '9999-12-31 00:00:00+00'),
     CONSTRAINT retention_walks_name_check CHECK (name = 'notifications')
 );
 
@@ -435,6 +444,9 @@ CREATE TABLE belfry.leases (
     expires_at  timestamptz NOT NULL,
     job_ids     bigint[]    NOT NULL,
     channel_ids bigint[]    NOT NULL,
+    CONSTRAINT leases_times_check CHECK (
+        least(claimed_at, expires_at) >= '1970-01-01 00:00:00+00'
+        AND greatest(claimed_at, expires_at) < '9999-12-31 00:00:00+00'),
     CONSTRAINT leases_keys_check CHECK (cardinality(job_ids) = cardinality(channel_ids) AND cardinality(job_ids) > 0)
 ) WITH (fillfactor = 70); -- room for renewals
 
@@ -451,7 +463,8 @@ CREATE TABLE belfry.handovers (
     job_ids     bigint[]   NOT NULL,
     channel_ids bigint[]   NOT NULL,
     steps       smallint[] NOT NULL,
-    reasons     text[]
+    reasons     text[],
+    CONSTRAINT handovers_steps_check CHECK (0 <= ALL (steps) AND array_position(steps, NULL) IS NULL)
 );
 
 ALTER TABLE belfry.handovers
@@ -475,6 +488,8 @@ CREATE TABLE belfry.attempts (
     code       text        NOT NULL DEFAULT '', -- the provider's
     error      text        NOT NULL DEFAULT '',
     at         timestamptz NOT NULL DEFAULT clock_timestamp(),
+    CONSTRAINT attempts_times_check CHECK (at >= '1970-01-01 00:00:00+00' AND at < '9999-12-31 00:00:00+00'),
+    CONSTRAINT attempts_counts_check CHECK (least(step, attempt) >= 0),
     CONSTRAINT attempts_outcome_check CHECK (outcome IN ('retryable', 'permanent', 'invalid_address', 'unknown', 'crashed', 'refused', 'accepted', 'unconfirmed')),
     CONSTRAINT attempts_error_check CHECK (length(error) <= 1000 AND length(code) <= 100)
 );
@@ -492,8 +507,16 @@ CREATE TABLE belfry.relays (
     transactions bigint      NOT NULL DEFAULT 0, -- that it has made: none of others' on the server, for a run (HealthProbe)
     transport    text        NOT NULL DEFAULT 'postgres', -- where it gets its messages from
     limits       jsonb       NOT NULL DEFAULT '[]', -- of each sender: name, rate_per_second (0: none) and concurrency in force, and what it did lately
-    CONSTRAINT relays_times_check CHECK (isfinite(started_at) AND isfinite(heartbeat_at)),
-    CONSTRAINT relays_limits_check CHECK (jsonb_typeof(limits) = 'array')
+    CONSTRAINT relays_times_check CHECK (
+        least(started_at, heartbeat_at) >= '1970-01-01 00:00:00+00'
+        AND greatest(started_at, heartbeat_at) < '9999-12-31 00:00:00+00'),
+    CONSTRAINT relays_lists_check CHECK (array_position(senders, NULL) IS NULL AND array_position(media, NULL) IS NULL),
+    CONSTRAINT relays_counts_check CHECK (in_flight BETWEEN 0 AND 1000000000 AND transactions BETWEEN 0 AND 1000000000000000),
+    -- What lists read of each element. In strict mode what has no keys is an error, and thus NULL.
+    CONSTRAINT relays_limits_check CHECK (jsonb_typeof(limits) = 'array' AND NOT coalesce(limits @? 'strict $[*].keyvalue() ? (
+           @.key like_regex "^(name|medium|breaker)$" && @.value.type() != "string"
+        || @.key like_regex "^(concurrency|waiting|calling|rate_per_second|sent_per_second|failed_per_second)$" && (@.value.type() != "number" || @.value < 0 || @.value > 1000000000)
+        || @.key like_regex "^(concurrency|waiting|calling)$" && @.value.floor() != @.value)', true))
 ) WITH (fillfactor = 70);
 
 -- The two queues of a carrier of ids, activities and bulk; no row: there has been none. Ids are handed over
@@ -509,9 +532,11 @@ CREATE TABLE belfry.queues (
     last_push   bigint      NOT NULL DEFAULT 0, -- made; 0: none yet
     dispatcher  text        NOT NULL,
     leads_until timestamptz NOT NULL,
+    CONSTRAINT queues_times_check CHECK (
+        least(epoch_at, leads_until) >= '1970-01-01 00:00:00+00'
+        AND greatest(epoch_at, leads_until) < '9999-12-31 00:00:00+00'),
     CONSTRAINT queues_name_check CHECK (name IN ('activities', 'bulk')),
-    CONSTRAINT queues_push_check CHECK (first_push BETWEEN 1 AND last_push + 1),
-    CONSTRAINT queues_times_check CHECK (leads_until < 'infinity' AND isfinite(epoch_at)) -- -infinity: the dispatcher has ended
+    CONSTRAINT queues_push_check CHECK (first_push BETWEEN 1 AND last_push + 1)
 ) WITH (fillfactor = 70);
 
 -- The time of each push, while messages may be QUEUED by it. belfry.messages contains its messages.
@@ -519,6 +544,7 @@ CREATE TABLE belfry.pushes (
     queue   text        NOT NULL,
     number  bigint      NOT NULL,
     made_at timestamptz NOT NULL DEFAULT clock_timestamp(),
+    CONSTRAINT pushes_times_check CHECK (made_at >= '1970-01-01 00:00:00+00' AND made_at < '9999-12-31 00:00:00+00'),
     CONSTRAINT pushes_pkey PRIMARY KEY (queue, number)
 );
 
@@ -530,6 +556,7 @@ CREATE TABLE belfry.senders (
     paused_at       timestamptz, -- NULL: open
     paused_by       text,
     pause_reason    text NOT NULL DEFAULT '',
+    CONSTRAINT senders_times_check CHECK (paused_at >= '1970-01-01 00:00:00+00' AND paused_at < '9999-12-31 00:00:00+00'),
     CONSTRAINT senders_name_check CHECK (name ~ '^[a-z0-9][a-z0-9_-]{0,62}$'
         OR belfry.reject('senders', 'name', format('%L is not a sender''s name; allowed values: 1 to 63 of a-z, 0-9, _ and -, starting with a letter or digit', left(name, 70)))),
     CONSTRAINT senders_rate_per_second_check CHECK (rate_per_second IS NULL OR rate_per_second > 0 AND rate_per_second <= 1000000

@@ -44,6 +44,9 @@ CREATE TABLE belfry.schedules (
     skipped       bigint      NOT NULL DEFAULT 0,
     created_at    timestamptz NOT NULL DEFAULT now(), -- intervals count from here
     updated_at    timestamptz NOT NULL DEFAULT now(),
+    CONSTRAINT schedules_times_check CHECK (
+        least(paused_at, armed_at, next_at, retry_at, failing_since, last_at, last_fired_at, created_at, updated_at) >= '1970-01-01 00:00:00+00'
+        AND greatest(paused_at, armed_at, next_at, retry_at, failing_since, last_at, last_fired_at, created_at, updated_at) < '9999-12-31 00:00:00+00'),
     CONSTRAINT schedules_name_check CHECK (name ~ '^[a-z0-9][a-z0-9_-]{0,62}$'
         OR belfry.reject('schedules', 'name', format('%L is not a schedule name; allowed values: 1 to 63 of a-z, 0-9, _ and -, starting with a letter or digit', left(name, 70)))),
     CONSTRAINT schedules_source_check CHECK (source IN ('config', 'database')
@@ -63,8 +66,8 @@ CREATE TABLE belfry.schedules (
     CONSTRAINT schedules_when_check CHECK ((cron IS NULL) <> (every IS NULL)),
     CONSTRAINT schedules_paused_check CHECK ((paused_at IS NULL) = (paused_by IS NULL)),
     CONSTRAINT schedules_paused_next_check CHECK (paused_at IS NULL OR next_at IS NULL AND retry_at IS NULL),
-    CONSTRAINT schedules_times_check CHECK (isfinite(armed_at) AND isfinite(next_at) AND isfinite(retry_at) AND isfinite(failing_since) AND isfinite(last_at) AND isfinite(last_fired_at) AND isfinite(created_at) AND isfinite(updated_at)),
-    CONSTRAINT schedules_counts_check CHECK (failures >= 0 AND fired >= 0 AND skipped >= 0)
+    CONSTRAINT schedules_counts_check CHECK (failures >= 0 AND fired >= 0 AND skipped >= 0),
+    CONSTRAINT schedules_last_jobs_check CHECK (array_position(last_jobs, NULL) IS NULL)
 );
 
 -- Serves the query of due schedules at each tick.

@@ -16,7 +16,7 @@ RETURNING q.name, q.epoch::text, q.first_push, q.last_push;
 
 -- name: QueueLeave :exec
 -- Lets another relay push at once.
-UPDATE belfry.queues q SET leads_until = '-infinity' WHERE q.dispatcher = @relay;
+UPDATE belfry.queues q SET leads_until = 'epoch' WHERE q.dispatcher = @relay;
 
 -- name: QueueRenew :many
 -- Begins a new epoch of a queue. Its first push is the earliest push with QUEUED messages

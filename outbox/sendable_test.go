@@ -155,18 +155,27 @@ func TestTables_RejectRowsThatListsCannotRead(t *testing.T) {
 	t.Parallel()
 	b := setup(t, 0)
 	b.Rest(t, outbox.TypePush, 0, job.Processed)
-	for constraint, sql := range map[string]string{
-		"relays_limits_check":   `INSERT INTO belfry.relays (name, limits) VALUES ('evil', '{"a": 1}')`,
-		"relays_times_check":    `INSERT INTO belfry.relays (name, heartbeat_at) VALUES ('evil', 'infinity')`,
-		"queues_times_check":    `INSERT INTO belfry.queues (name, transport, dispatcher, leads_until) VALUES ('bulk', 'x', 'evil', 'infinity')`,
-		"schedules_times_check": `WITH s AS (INSERT INTO belfry.schedules (name, cron, template) VALUES ('a', '@daily', '{"type": "push", "category": "operator_notice", "title": "x"}')) SELECT`,
-		"jobs_times_check":      `UPDATE belfry.jobs SET started_at = '-infinity'`,
+	for sql, constraint := range map[string]string{
+		`INSERT INTO belfry.relays (name, limits) VALUES ('evil', '{"a": 1}')`:                                             "relays_limits_check",
+		`INSERT INTO belfry.relays (name, limits) VALUES ('evil', '[null]')`:                                               "relays_limits_check",
+		`INSERT INTO belfry.relays (name, limits) VALUES ('evil', '[[{}]]')`:                                               "relays_limits_check",
+		`INSERT INTO belfry.relays (name, limits) VALUES ('evil', '[{}, {"name": null}]')`:                                 "relays_limits_check",
+		`INSERT INTO belfry.relays (name, limits) VALUES ('evil', '[{"waiting": 0.5}]')`:                                   "relays_limits_check",
+		`INSERT INTO belfry.relays (name, limits) VALUES ('evil', '[{"waiting": []}]')`:                                    "relays_limits_check",
+		`INSERT INTO belfry.relays (name, limits) VALUES ('evil', '[{"name": "a", "sent_per_second": 1e1000}]')`:           "relays_limits_check",
+		`INSERT INTO belfry.relays (name, media) VALUES ('evil', '{NULL}')`:                                                "relays_lists_check",
+		`INSERT INTO belfry.relays (name, transactions) VALUES ('evil', 9223372036854775807)`:                              "relays_counts_check",
+		`INSERT INTO belfry.relays (name, heartbeat_at) VALUES ('evil', 'infinity')`:                                       "relays_times_check",
+		`INSERT INTO belfry.queues (name, transport, dispatcher, leads_until) VALUES ('bulk', 'x', 'evil', '-infinity')`:   "queues_times_check",
+		`UPDATE belfry.jobs SET started_at = '294276-12-31'`:                                                               "jobs_times_check",
+		`INSERT INTO belfry.messages (job_id, channel_id, next_attempt_at, step) VALUES (1, 1, now(), -1)`:                 "messages_counts_check",
+		`INSERT INTO belfry.messages (job_id, channel_id, next_attempt_at) VALUES (1, 1, '-infinity')`:                     "messages_times_check",
+		`INSERT INTO belfry.messages (job_id, channel_id, next_attempt_at, sent_at) VALUES (1, 1, now(), 'infinity')`:      "messages_times_check",
+		`INSERT INTO belfry.handovers (lease_id, job_ids, channel_ids, steps) VALUES (1, '{1}', '{1}', '{-1}')`:            "handovers_steps_check",
+		`INSERT INTO belfry.handovers (lease_id, job_ids, channel_ids, steps) VALUES (1, '{1, 1}', '{1, 2}', '{0, NULL}')`: "handovers_steps_check",
 	} {
 		_, err := b.DB.Pool.Exec(bg, sql)
-		if constraint == "schedules_times_check" {
-			require.NoError(t, err)
-			_, err = b.DB.Pool.Exec(bg, `UPDATE belfry.schedules SET next_at = 'infinity'`)
-		}
-		require.ErrorContains(t, err, constraint)
+		require.ErrorContains(t, err, constraint, sql)
 	}
+	b.Exec(t, `INSERT INTO belfry.relays (name, limits) VALUES ('good', '[{"name": "a", "waiting": 3, "concurrency": 1e3, "rate_per_second": 0.5, "of another version": [1]}, {}]'), ('none', '[]')`)
 }

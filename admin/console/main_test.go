@@ -52,7 +52,13 @@ func tokens(_ context.Context, token string) (access.Identity, error) {
 // open serves all operations at a path; change may be nil.
 func open(t *testing.T, change func(*api.Options)) *house {
 	t.Helper()
-	h := &house{db: dbtest.Reused(t, 10), log: new(dbtest.Buffer)}
+	return openOn(t, dbtest.Reused(t, 10), change)
+}
+
+// openOn is open on a database.
+func openOn(t *testing.T, db *dbtest.DB, change func(*api.Options)) *house {
+	t.Helper()
+	h := &house{db: db, log: new(dbtest.Buffer)}
 	h.jobs = job.NewStore(h.db.Pool)
 	recipients, err := channels.New(channels.Config{Relation: channels.DefaultRelation})
 	require.NoError(t, err)

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
 	"github.com/belfryhq/belfry/admin/doctor"
@@ -82,4 +83,31 @@ func TestRoles_AreOfTheKindsThatThereAre(t *testing.T) {
 		}
 	}
 	require.Len(t, doctor.ProfilesDo(), 6)
+}
+
+// Go, JSON and pages know neither infinite instants nor years of five digits: one row with such a value made every list
+// fail that reads it. The CHECK of a table bounds the instants that a role of belfry's programs may write, except those
+// in which clients ask for a time, which triggers check and name.
+func TestRoles_WriteInstantsWithinBounds(t *testing.T) {
+	t.Parallel()
+	d := admintest.NewDesk(t)
+	role := d.DB.Role(t)
+	for _, statement := range grants(t, channels.DefaultRelation, "for", "enqueue,run,deliver,operate", "role", role.User).Statements {
+		d.Exec(statement)
+	}
+	rows, err := d.DB.Pool.Query(t.Context(), `
+SELECT c.relname || '.' || a.attname
+  FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid
+ WHERE c.relnamespace = 'belfry'::regnamespace AND c.relkind = 'r' AND a.attnum > 0 AND a.atttypid = ANY ('{timestamptz,timestamp,date}'::regtype[])
+   AND (has_column_privilege($1, c.oid, a.attnum, 'INSERT') OR has_column_privilege($1, c.oid, a.attnum, 'UPDATE'))
+   AND NOT EXISTS (SELECT FROM pg_constraint k WHERE k.conrelid = c.oid AND k.conname = c.relname || '_times_check' AND a.attnum = ANY (k.conkey)
+                      AND pg_get_constraintdef(k.oid) ~ '1970-01-01 .*9999-12-31 ')
+ ORDER BY 1`, role.User)
+	require.NoError(t, err)
+	list, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	require.NoError(t, err)
+	require.Equal(t, []string{
+		"activities.created_at",                                                           // which the trigger has equal now()
+		"activities.deliver_at", "jobs.deliver_at", "jobs.expires_at", "jobs.schedule_at", // which triggers bound
+	}, list)
 }

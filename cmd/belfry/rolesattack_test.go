@@ -147,7 +147,7 @@ func TestRoles_EnqueueLearnsNoNamesAndWaitsItsTurn(t *testing.T) {
 	require.Positive(t, version(reads))
 
 	var late bool
-	insert := `INSERT INTO belfry.jobs (type, category, title, schedule_at) VALUES ('inbox', 'popular_content', 'x', '0001-01-03')`
+	insert := `INSERT INTO belfry.jobs (type, category, title, schedule_at) VALUES ('inbox', 'popular_content', 'x', '1970-01-03')`
 	_, err := weak.Pool.Exec(t.Context(), insert)
 	require.NoError(t, err)
 	require.NoError(t, db.Pool.QueryRow(t.Context(), `SELECT schedule_at = created_at FROM belfry.jobs`).Scan(&late))

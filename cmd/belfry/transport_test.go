@@ -54,7 +54,7 @@ func (d *courierTest) status(environ []string, want code) (r delivery.Transport)
 func (d *courierTest) queue(transport string) {
 	d.Helper()
 	d.exec(`INSERT INTO belfry.queues (name, transport, dispatcher, leads_until, last_push)
-		SELECT n, $1, 'gone', '-infinity', 1 FROM unnest('{activities,bulk}'::text[]) n ON CONFLICT (name) DO UPDATE SET last_push = belfry.queues.last_push + 1`, transport)
+		SELECT n, $1, 'gone', 'epoch', 1 FROM unnest('{activities,bulk}'::text[]) n ON CONFLICT (name) DO UPDATE SET last_push = belfry.queues.last_push + 1`, transport)
 	d.exec(`UPDATE belfry.messages SET status = 'QUEUED', push = (SELECT last_push FROM belfry.queues WHERE name = 'bulk') WHERE status = 'PENDING'`)
 }
 
