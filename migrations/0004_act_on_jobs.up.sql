@@ -257,10 +257,11 @@ BEGIN
     EXECUTE (SELECT pg_catalog.format('SELECT pg_catalog.count(*), coalesce((pg_catalog.array_agg(l.key ORDER BY l.key))[1:5], ''{}'')
                               FROM (SELECT DISTINCT e.key FROM pg_catalog.jsonb_array_elements_text($1) e(key)) l
                              WHERE NOT EXISTS (SELECT FROM %s c WHERE %s)', belfry.trusted_relation('recipients', r.relation_schema, r.relation_name, r.relation_owner),
-                           CASE WHEN audience ? 'ids' THEN 'c.id = l.key::bigint' ELSE 'c.external_id = l.key' END)
+                           CASE WHEN audience OPERATOR(pg_catalog.?) 'ids' THEN 'c.id OPERATOR(pg_catalog.=) l.key::bigint' ELSE 'c.external_id OPERATOR(pg_catalog.=) l.key' END)
                FROM belfry.recipients r)
        INTO missing, sample
-      USING CASE WHEN audience ->> 'kind' = 'channels' THEN coalesce(audience -> 'ids', audience -> 'external_ids') ELSE '[]' END;
+      USING CASE WHEN (audience OPERATOR(pg_catalog.->>) 'kind') OPERATOR(pg_catalog.=) 'channels'
+                 THEN coalesce(audience OPERATOR(pg_catalog.->) 'ids', audience OPERATOR(pg_catalog.->) 'external_ids') ELSE '[]' END;
 END $$;
 
 -- enqueue inserts one job in the caller's transaction and returns its id. With an

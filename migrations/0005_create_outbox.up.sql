@@ -323,7 +323,7 @@ END $$;
 -- The id of the channel of channels.relation (belfry.recipients) with an external id. A role that calls it
 -- needs SELECT on the relation. A row that a policy hides from the caller is an error and not an id that is
 -- no channel's. It has its caller's search_path, as functions of a view or a policy may need it, and
--- qualifies the functions that it calls.
+-- qualifies the functions and operators that it calls.
 CREATE FUNCTION belfry.channel_id(external_id text) RETURNS bigint
 LANGUAGE plpgsql STABLE SET row_security = off AS $$
 DECLARE
@@ -331,7 +331,7 @@ DECLARE
     found_id bigint;
     ok       boolean;
 BEGIN
-    EXECUTE 'SELECT c.id FROM ' || relation || ' c WHERE c.external_id = $1 LIMIT 1' INTO found_id USING $1;
+    EXECUTE 'SELECT c.id FROM ' || relation || ' c WHERE c.external_id OPERATOR(pg_catalog.=) $1 LIMIT 1' INTO found_id USING $1;
     ok := found_id IS NOT NULL
         OR belfry.reject('activities', 'external_id', pg_catalog.format('%L is no channel''s; allowed values: the external ids of %s', pg_catalog."left"(coalesce($1, 'null'), 60), relation));
     RETURN found_id;

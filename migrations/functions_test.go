@@ -67,7 +67,21 @@ func TestFunctions_ExecuteNoCodeOfTheSearchPath(t *testing.T) {
 		_, err := weak.Pool.Exec(t.Context(), `CREATE FUNCTION public.`+f+` RETURNS `+returns+` LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'code of another role as %', current_user; END $$`)
 		require.NoError(t, err)
 	}
+	// An operator for two operands of jsonb is the closest match of one with a literal, and those of other types
+	// match columns of varchar.
+	for _, operator := range []string{`?`, `->`, `->>`, `=`, `<>`, `||`} {
+		for _, types := range [][2]string{{"jsonb", "jsonb"}, {"varchar", "text"}, {"text", "varchar"}, {"bigint", "text"}} {
+			_, err := weak.Pool.Exec(t.Context(), `CREATE OR REPLACE FUNCTION public.evil(`+types[0]+`, `+types[1]+`) RETURNS boolean LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'an operator of another role as %', current_user; END $$`)
+			require.NoError(t, err)
+			_, err = weak.Pool.Exec(t.Context(), `CREATE OPERATOR public.`+operator+` (FUNCTION = public.evil, LEFTARG = `+types[0]+`, RIGHTARG = `+types[1]+`)`)
+			require.NoError(t, err)
+		}
+	}
 	_, err := db.Pool.Exec(t.Context(), `INSERT INTO belfry.channels (external_id, platform) VALUES ('u-1', 'ios')`)
+	require.NoError(t, err)
+	_, err = db.Pool.Exec(t.Context(), `CREATE TABLE public.people (id integer PRIMARY KEY, external_id varchar UNIQUE)`)
+	require.NoError(t, err)
+	_, err = db.Pool.Exec(t.Context(), `INSERT INTO public.people VALUES (7, 'u-1')`)
 	require.NoError(t, err)
 	for _, call := range []string{
 		`SELECT belfry.channel_id('u-1')`,
@@ -79,6 +93,10 @@ func TestFunctions_ExecuteNoCodeOfTheSearchPath(t *testing.T) {
 		`SELECT belfry.send_external('u-1', 'activity', 'x')`,
 		`SELECT belfry.halt()`,
 		`SELECT belfry.unhalt()`,
+		`SELECT belfry.record_recipients('public.people')`,
+		`SELECT belfry.channel_id('u-1')`,
+		`SELECT belfry.audience_missing('{"kind": "channels", "ids": [7, 8]}')`,
+		`SELECT belfry.audience_missing('{"kind": "channels", "external_ids": ["u-1", "u-2"]}')`,
 	} {
 		_, err := db.Pool.Exec(t.Context(), call)
 		require.NoError(t, err, call)
