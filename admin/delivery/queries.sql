@@ -170,3 +170,13 @@ SELECT coalesce(array_agg(a.id ORDER BY a.priority DESC, a.id), '{}'), coalesce(
          WHERE j.id = @id AND o.delivered_at IS NULL AND o.started_at IS NOT NULL AND p.waiting > 0
          ORDER BY o.priority DESC, o.id
          LIMIT @limit) a;
+
+-- name: MessagesWaiting :one
+-- The number of messages that are not final and may be sent now: the messages of
+-- belfry.sendable_jobs whose deliver_at has come. Relies on jobs_undelivered_idx and
+-- job_deliveries_pkey. Always one row.
+SELECT coalesce(sum(p.waiting), 0)::bigint
+  FROM belfry.sendable_jobs s
+  JOIN belfry.jobs j ON j.id = s.job_id
+  JOIN belfry.job_progress p ON p.job_id = s.job_id
+ WHERE coalesce(j.deliver_at <= now(), true);

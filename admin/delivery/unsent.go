@@ -59,3 +59,11 @@ func Ahead(ctx context.Context, pool *pgxpool.Pool, id int64) (jobs []int64, mes
 	}
 	return jobs, messages, nil
 }
+
+// Waiting returns the number of messages that may be sent now.
+func Waiting(ctx context.Context, pool *pgxpool.Pool) (n int64, err error) {
+	err = operation.ReadTx(ctx, pool, func(ctx context.Context, tx pgx.Tx) error {
+		return tx.QueryRow(ctx, queries.messagesWaiting).Scan(&n)
+	})
+	return n, err
+}

@@ -112,7 +112,7 @@ func approveJob(ctx context.Context, env *operation.Env, in approveInput) (appro
 
 // planApproval says what an approval would do, of which refusal is why it may not be.
 func planApproval(j job.Job, n int64, asOf time.Time, refusal error) (*operation.Plan, error) {
-	o := operation.Outcome{Of: JobLabel(j), Outcome: approved, Count: n, Detail: "goes out to " + text.Grouped(job.MostApproved(n)) + " at most"}
+	o := operation.Outcome{Of: jobLabel(j), Outcome: approved, Count: n, Detail: "goes out to " + text.Grouped(job.MostApproved(n)) + " at most"}
 	if written := j.RowsWritten; written > 0 {
 		o.Detail += ", beside " + text.Grouped(written) + " that are written"
 	}

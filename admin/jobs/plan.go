@@ -144,7 +144,7 @@ func (v jobsPlan) younger(s JobState) bool {
 // outcome is what becomes of one job. Its count is of people, as far as they are known: who
 // gets nothing any more, or still gets it, or has what is taken back.
 func (v jobsPlan) outcome(s JobState) operation.Outcome {
-	o := operation.Outcome{Of: JobLabel(s.Job), Outcome: v.verb.done}
+	o := operation.Outcome{Of: jobLabel(s.Job), Outcome: v.verb.done}
 	if why := v.leaves(s); why != "" {
 		o.Outcome, o.Detail = "left", why
 		return o
@@ -199,7 +199,7 @@ func (v jobsPlan) leaves(s JobState) string {
 
 // takenBack is what a recall would do to one job.
 func takenBack(s JobState) operation.Outcome {
-	o := operation.Outcome{Of: JobLabel(s.Job), Outcome: recalled, Count: s.Messages.Waiting, Detail: writtenOf(s)}
+	o := operation.Outcome{Of: jobLabel(s.Job), Outcome: recalled, Count: s.Messages.Waiting, Detail: writtenOf(s)}
 	if s.Messages.Messages == 0 {
 		o.Count = max(0, s.RowsWritten-s.Recalled-s.Erased)
 	}

@@ -124,11 +124,11 @@ func WalkDone(j job.Job) string {
 	return Percent(j.ChannelsRead, total) // the total is an estimate
 }
 
-// JobLabel returns the name of a job for people, with its type.
-func JobLabel(j job.Job) string { return fmt.Sprintf("job %d (%s)", j.ID, j.Type) }
+// jobLabel returns the name of a job for people, with its type.
+func jobLabel(j job.Job) string { return fmt.Sprintf("job %d (%s)", j.ID, j.Type) }
 
 // jobRef returns a reference to a job with its label.
-func jobRef(j job.Job) text.RefCell { return text.Ref("job", j.ID).As(JobLabel(j)) }
+func jobRef(j job.Job) text.RefCell { return text.Ref("job", j.ID).As(jobLabel(j)) }
 
 // statusLine returns the status of a job, its progress, and the next step.
 func statusLine(j job.Job) text.Line {

@@ -161,7 +161,7 @@ func (w WatchedJob) block(times text.Times, width int) []string {
 	row := func(name string, part, whole int64, line string) string {
 		return text.OneLine(fmt.Sprintf("  %-8s %s %s", name, text.Bar(part, whole, size), line), width)
 	}
-	lines := []string{text.OneLine(fmt.Sprintf("%s: %s, %s", JobLabel(s.Job), s.Badge(), w.Title), width)}
+	lines := []string{text.OneLine(fmt.Sprintf("%s: %s, %s", jobLabel(s.Job), s.Badge(), w.Title), width)}
 	read := w.ChannelsRead
 	total, _ := s.Total()
 	if w.Status == job.Processed {

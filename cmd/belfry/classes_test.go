@@ -16,6 +16,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/belfryhq/belfry/channels"
+	"github.com/belfryhq/belfry/dev/commands"
 	"github.com/belfryhq/belfry/dev/dbtest"
 	"github.com/belfryhq/belfry/dev/fake"
 	"github.com/belfryhq/belfry/node/settings"
@@ -56,7 +57,7 @@ var classCases = []classCase{
 // the kind's name.
 func everyKind(t *testing.T, server *fake.Server, retry relay.RetryConfig) settings.Senders {
 	t.Helper()
-	text, err := fakeSenders(server)
+	text, err := commands.Senders(server)
 	require.NoError(t, err)
 	var file struct {
 		Senders []any `yaml:"senders"`

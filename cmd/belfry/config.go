@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"reflect"
 	"strings"
 
@@ -12,7 +11,6 @@ import (
 	"github.com/belfryhq/belfry/internal/config"
 	"github.com/belfryhq/belfry/internal/keys"
 	"github.com/belfryhq/belfry/internal/text"
-	"github.com/belfryhq/belfry/job/schedule"
 	"github.com/belfryhq/belfry/node/settings"
 )
 
@@ -53,34 +51,10 @@ func runConfigShow(o *configOptions) error {
 	}
 	t := text.NewTable("KEY", "VALUE", "SOURCE")
 	for _, line := range shown {
-		t.Add(line.Key, showValue(line.Value), line.Source)
+		t.Add(line.Key, line.Text(), line.Source)
 	}
 	o.pageOf(o.out).Table(t)
 	return nil
-}
-
-// showValue renders a value in the notation of a file.
-func showValue(v any) string {
-	switch v := v.(type) {
-	case nil:
-		return `""`
-	case string:
-		if v == "" {
-			return `""`
-		}
-		return v
-	case []string:
-		return "[" + strings.Join(v, ", ") + "]"
-	case []schedule.Definition:
-		return "[" + strings.Join(scheduleNames(v), ", ") + "]"
-	case []map[string]any:
-		names := make([]string, 0, len(v))
-		for _, sender := range v {
-			names = append(names, fmt.Sprint(sender["name"]))
-		}
-		return "[" + strings.Join(names, ", ") + "]"
-	}
-	return fmt.Sprint(v)
 }
 
 // configReport is the JSON of `belfry config check`.
@@ -151,13 +125,4 @@ func problemLines(err error) []string {
 		return c.Lines()
 	}
 	return []string{err.Error()}
-}
-
-// scheduleNames lists the names of definitions.
-func scheduleNames(list []schedule.Definition) []string {
-	names := make([]string, 0, len(list))
-	for _, d := range list {
-		names = append(names, d.Name)
-	}
-	return names
 }

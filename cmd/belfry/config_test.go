@@ -355,7 +355,7 @@ schedules:
 `), 0o600))
 	s, err := settings.Load(config.Input{Files: []string{path}}, nil)
 	require.NoError(t, err)
-	require.Equal(t, []string{"digest", "popular"}, scheduleNames(s.Schedules))
+	require.Equal(t, "[digest, popular]", settings.Shown{Value: s.Schedules}.Text())
 	text, err := json.Marshal(s.Schedules[0].Template.Data)
 	require.NoError(t, err)
 	require.JSONEq(t, `{"postId": 9007199254740993}`, string(text))

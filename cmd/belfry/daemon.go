@@ -3,10 +3,7 @@ package main
 import (
 	"context"
 	"errors"
-	"net"
 	"slices"
-	"strings"
-	"time"
 
 	"github.com/rs/zerolog"
 	"github.com/spf13/cobra"
@@ -165,13 +162,18 @@ func (n *running) close() error {
 // serve runs loops until ctx is cancelled, and notifies the service manager. A loop that ends with an
 // error ends the others.
 func serve(ctx context.Context, x *streams, logger zerolog.Logger, stopping string, loops ...func(context.Context) error) error {
-	notifySystemd(x, logger, "READY=1")
+	notify := func(state string) {
+		if err := node.NotifyManager(x.variable("NOTIFY_SOCKET"), state); err != nil {
+			logger.Warn().Err(err).Msg("cannot notify the service manager")
+		}
+	}
+	notify("READY=1")
 	over, notified := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(notified)
 		select {
 		case <-ctx.Done():
-			notifySystemd(x, logger, "STOPPING=1")
+			notify("STOPPING=1")
 			logger.Info().Msg(stopping)
 		case <-over:
 		}
@@ -188,29 +190,5 @@ func untilSignal(ctx context.Context, err error) error {
 	if errors.Is(err, context.Canceled) && errors.Is(context.Cause(ctx), errInterrupted) {
 		return nil
 	}
-	return err
-}
-
-// notifySystemd sends the state of the process to the service manager, if there is one; see
-// sd_notify(3). A failure is only logged.
-func notifySystemd(x *streams, logger zerolog.Logger, state string) {
-	path := x.variable("NOTIFY_SOCKET")
-	if path == "" {
-		return
-	}
-	if name, abstract := strings.CutPrefix(path, "@"); abstract {
-		path = "\x00" + name
-	}
-	conn, err := net.DialUnix("unixgram", nil, &net.UnixAddr{Name: path, Net: "unixgram"})
-	if err == nil {
-		err = errors.Join(conn.SetWriteDeadline(time.Now().Add(time.Second)), write(conn, state), conn.Close())
-	}
-	if err != nil {
-		logger.Warn().Err(err).Msg("cannot notify the service manager")
-	}
-}
-
-func write(conn net.Conn, text string) error {
-	_, err := conn.Write([]byte(text))
 	return err
 }

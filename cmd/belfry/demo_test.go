@@ -156,7 +156,7 @@ func TestDemoProcess_AMissingRowIsExitCode1(t *testing.T) {
 	require.False(t, report.OK)
 	require.Len(t, report.Problems, 1)
 	require.Equal(t, int64(1), report.Jobs[0].Missing)
-	require.Contains(t, p.stderr.String(), "a promise was broken")
+	require.Contains(t, p.stderr.String(), "a guarantee was violated")
 }
 
 func TestDemoProcess_RefusesADatabaseInUse(t *testing.T) {
@@ -165,7 +165,7 @@ func TestDemoProcess_RefusesADatabaseInUse(t *testing.T) {
 	p := startDemo(t, db)
 	require.Equal(t, codeFailure, p.end(t))
 	require.False(t, p.report(t).OK)
-	require.Contains(t, p.stderr.String(), "the demo does not touch what it did not make")
+	require.Contains(t, p.stderr.String(), "the demo does not touch other schemas and jobs")
 }
 
 func TestDemoProcess_InterruptedLeavesNothingRunning(t *testing.T) {

@@ -35,10 +35,10 @@ func (x executor) Run(ctx context.Context, o operation.Operation, in any) (any, 
 		ctx, cancel = context.WithTimeout(ctx, o.Deadline)
 		defer cancel()
 	}
-	show := newProgress(x.app.streams)
-	defer show.end()
-	if show.width != nil {
-		x.env.Progress = show.line
+	live := x.app.live()
+	defer live.Clear()
+	if live.OnTerminal() {
+		x.env.Progress = live.Line
 	}
 	return o.Run(ctx, x.env, in)
 }

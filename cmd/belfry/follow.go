@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/belfryhq/belfry/admin/delivery"
 	"github.com/belfryhq/belfry/admin/jobs"
 
 	"github.com/rs/zerolog"
@@ -20,7 +21,7 @@ const (
 )
 
 // following renders the progress of a delivery: on a terminal as one line, elsewhere as a line every
-// plainEvery, or as entries of the log.
+// text.PlainEvery, or as entries of the log.
 type following struct {
 	stats   func() relay.Stats
 	waiting int64
@@ -86,24 +87,24 @@ func follow(ctx context.Context, db *database, show *progress, log *zerolog.Logg
 			case <-again.C:
 			}
 			now := show.now()
-			if show.width != nil || log == nil { // the log does not contain the waiting messages
-				waiting, err := messagesWaiting(ctx, db)
+			if show.OnTerminal() || log == nil { // the log does not contain the waiting messages
+				waiting, err := delivery.Waiting(ctx, db.Pool)
 				if err != nil {
 					continue // the relay logs it
 				}
 				f.observe(now, waiting)
 			}
 			switch done := settledBy(stats()); {
-			case show.width != nil:
-				show.line(f.line(max(0, min(20, show.width()/4))))
+			case show.OnTerminal():
+				show.Line(f.line(min(20, show.Width()/4)))
 			case log != nil && now.Sub(shown) >= followLog:
 				if done > before {
 					log.Info().Int64("rows", done-before).Int64("elapsed_ms", now.Sub(shown).Milliseconds()).Msg("messages delivered")
 				}
 				shown, before = now, done
-			case log == nil && now.Sub(shown) >= plainEvery:
+			case log == nil && now.Sub(shown) >= text.PlainEvery:
 				shown = now
-				show.line(f.line(0))
+				show.Line(f.line(0))
 			}
 		}
 	}()
@@ -111,12 +112,4 @@ func follow(ctx context.Context, db *database, show *progress, log *zerolog.Logg
 		cancel()
 		<-ended
 	}
-}
-
-// messagesWaiting returns the number of due messages of jobs.
-func messagesWaiting(ctx context.Context, db *database) (n int64, err error) {
-	ctx, cancel := context.WithTimeout(ctx, statementDeadline)
-	defer cancel()
-	err = db.Pool.QueryRow(ctx, queries.messagesWaiting).Scan(&n)
-	return n, err
 }

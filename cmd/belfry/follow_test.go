@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/belfryhq/belfry/dev/dbtest"
+	"github.com/belfryhq/belfry/internal/text"
 	"github.com/belfryhq/belfry/job"
 	"github.com/belfryhq/belfry/outbox"
 	"github.com/belfryhq/belfry/outbox/relay"
@@ -60,7 +61,7 @@ func TestFollow_IsNoSilence(t *testing.T) {
 		var log *zerolog.Logger
 		switch name {
 		case "terminal":
-			show.width = func() int { return 80 }
+			show.Progress = text.NewProgress(a.stderr, func() int { return 80 })
 		case "log":
 			log = new(zerolog.New(show))
 		}

@@ -84,7 +84,7 @@ func runImport(ctx context.Context, o *importOptions) (err error) {
 		if err != nil {
 			return err
 		}
-		progress := newTicker(o.streams)
+		progress := o.ticker()
 		result, err := importing.Import(ctx, store, db.Pool, file, importing.Options{
 			BatchSize: int(o.batch.or(0)), Columns: columns, Rejects: &o.rejects,
 			Progress: func(p importing.Progress) {
@@ -92,10 +92,10 @@ func runImport(ctx context.Context, o *importOptions) (err error) {
 				if size > 0 {
 					of = fmt.Sprintf(" (%d%% of the file)", 100*p.Bytes/size)
 				}
-				progress.show("%s read%s, %s, %s rejected", text.Counted(p.Rows, "row"), of, progress.perSecond(p.Rows), text.Grouped(p.Rejected))
+				progress.Show("%s read%s, %s, %s rejected", text.Counted(p.Rows, "row"), of, progress.PerSecond(p.Rows), text.Grouped(p.Rejected))
 			},
 		})
-		return o.report(importReport{result, o.rejects.made()}, progress.end(), err)
+		return o.report(importReport{result, o.rejects.made()}, progress.End(), err)
 	})
 }
 

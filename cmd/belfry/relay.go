@@ -61,7 +61,7 @@ func runRelay(ctx context.Context, o *processOptions) (err error) {
 		return err
 	}
 	show := newProgress(o.streams)
-	defer show.end()
+	defer show.Clear()
 	logger, level := o.liveLogger(s, show)
 	if err := canDeliver(s); err != nil {
 		return err

@@ -101,7 +101,7 @@ func runRun(ctx context.Context, o *runOptions) (err error) {
 		return err
 	}
 	show := newProgress(o.streams)
-	defer show.end()
+	defer show.Clear()
 	logger := o.progressLogger(s, show)
 	db, err := openDatabase(ctx, s, o.schema(), true, logger)
 	if err != nil {
@@ -136,7 +136,7 @@ func runRun(ctx context.Context, o *runOptions) (err error) {
 	defer o.onHardStop(runner.StopNow)()
 	r := oneRun{runOptions: o, settings: s, db: db, runner: runner, show: show}
 	err = r.walkAndDeliver(ctx, held, logger)
-	show.end()
+	show.Clear()
 	if err != nil {
 		return err
 	}

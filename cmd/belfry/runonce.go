@@ -131,7 +131,7 @@ func (r *oneRun) drain(ctx context.Context, logger zerolog.Logger) (err error) {
 		r.outcome.Interrupted = true
 		return nil
 	}
-	if !r.quiet && r.show.width != nil && r.settings.QuietLog() { // the live line counts them
+	if !r.quiet && r.show.OnTerminal() && r.settings.QuietLog() { // the live line counts them
 		logger = logger.Hook(zerolog.HookFunc(func(e *zerolog.Event, _ zerolog.Level, message string) {
 			if message == relay.DeadLetter {
 				e.Discard()
@@ -295,7 +295,7 @@ func (r *oneRun) judge() error {
 		return &exitError{codeUnavailable, fmt.Errorf("nothing was delivered: %w; run again, or raise delivery.statement_timeout", r.slow)}
 	case len(r.outcome.Jobs) == 0 && len(r.outcome.Held) > 0:
 		return &exitError{codeHeld, errors.New(heldBy(r.outcome.Held, r.settings.Runner.StaleAfter, r.db))}
-	case len(r.outcome.Jobs) == 0 && !r.quiet && r.show.width != nil && r.sent == nil: // cron mails the output
+	case len(r.outcome.Jobs) == 0 && !r.quiet && r.show.OnTerminal() && r.sent == nil: // cron mails the output
 		r.remark("nothing is due")
 	}
 	return nil

@@ -1,6 +1,7 @@
 package settings
 
 import (
+	"cmp"
 	"fmt"
 	"net/url"
 	"reflect"
@@ -37,6 +38,30 @@ type Shown struct {
 	Key    string `json:"key"`
 	Value  any    `json:"value"`
 	Source string `json:"source"` // default, a file and line, a variable or a flag
+}
+
+// Text renders the value in the notation of a file. Schedules and senders are rendered as their names.
+func (s Shown) Text() string {
+	var names []string
+	switch v := s.Value.(type) {
+	case nil:
+		return `""`
+	case string:
+		return cmp.Or(v, `""`)
+	case []string:
+		names = v
+	case []schedule.Definition:
+		for _, d := range v {
+			names = append(names, d.Name)
+		}
+	case []map[string]any:
+		for _, sender := range v {
+			names = append(names, fmt.Sprint(sender["name"]))
+		}
+	default:
+		return fmt.Sprint(v)
+	}
+	return "[" + strings.Join(names, ", ") + "]"
 }
 
 // Shown lists every setting, without secrets.

@@ -1,4 +1,4 @@
-package main
+package commands
 
 import (
 	"errors"
@@ -10,6 +10,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
+	"github.com/belfryhq/belfry/admin/operation"
 	"github.com/belfryhq/belfry/dev/fake"
 )
 
@@ -22,7 +23,7 @@ func writeSenders(name, text string) error {
 	before, err := os.ReadFile(name)
 	switch {
 	case err == nil && !strings.HasPrefix(string(before), fakeNotice):
-		return usagef("--write: %s was not written by belfry fake; name another file, or remove it", name)
+		return &operation.InvalidError{Problems: []operation.Problem{{Param: "--write", Text: name + " was not written by belfry fake; name another file, or remove it"}}}
 	case err != nil && !errors.Is(err, fs.ErrNotExist):
 		return fmt.Errorf("--write: %w", err)
 	}
@@ -40,8 +41,8 @@ func writeSenders(name, text string) error {
 	return nil
 }
 
-// fakeSenders returns the configuration with which belfry delivers to the fakes.
-func fakeSenders(s *fake.Server) (string, error) {
+// Senders returns the configuration with which belfry delivers to the fakes.
+func Senders(s *fake.Server) (string, error) {
 	type entry struct {
 		Name, Kind string
 		Settings   map[string]any `yaml:",inline"` // in the section of its kind

@@ -1,4 +1,4 @@
-package main
+package commands
 
 import (
 	"fmt"
@@ -11,27 +11,22 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// newManCommand returns the command that writes the manual pages, for `make man` and packagers.
-func newManCommand(a *app) *cobra.Command {
-	return &cobra.Command{
-		Use: "man DIRECTORY", Short: "Write the manual pages, one for each command", Hidden: true, Args: exactArgs("DIRECTORY"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := os.MkdirAll(args[0], 0o755); err != nil {
-				return err
-			}
-			written := 0
-			for _, c := range manCommands(cmd.Root()) {
-				var page strings.Builder
-				manPage(&page, c)
-				if err := os.WriteFile(filepath.Join(args[0], manName(c)+".1"), []byte(page.String()), 0o644); err != nil { //nolint:gosec // as above
-					return err
-				}
-				written++
-			}
-			a.remark("wrote %d pages to %s", written, args[0])
-			return nil
-		},
+// Man writes the manual pages of root and its subcommands to a directory, and returns their number.
+// It is not cobra/doc, whose pages lack the list of subcommands, the names of the flags' values and
+// the help topics.
+func Man(root *cobra.Command, directory, version string) (int, error) {
+	if err := os.MkdirAll(directory, 0o755); err != nil {
+		return 0, err
 	}
+	list := manCommands(root)
+	for _, c := range list {
+		var page strings.Builder
+		manPage(&page, c, version)
+		if err := os.WriteFile(filepath.Join(directory, manName(c)+".1"), []byte(page.String()), 0o644); err != nil { //nolint:gosec // manual pages are public
+			return 0, err
+		}
+	}
+	return len(list), nil
 }
 
 // manCommands returns the commands with a page: those that help lists, and its topics.
@@ -51,9 +46,9 @@ func manName(c *cobra.Command) string { return strings.ReplaceAll(c.CommandPath(
 
 // manPage writes the page of a command from its help. The page has no date, so that builds are
 // reproducible.
-func manPage(w io.Writer, c *cobra.Command) {
+func manPage(w io.Writer, c *cobra.Command, version string) {
 	name := manName(c)
-	fmt.Fprintf(w, ".TH %q \"1\" \"\" \"belfry %s\" \"belfry manual\"\n", strings.ToUpper(name), thisBuild().Version)
+	fmt.Fprintf(w, ".TH %q \"1\" \"\" \"belfry %s\" \"belfry manual\"\n", strings.ToUpper(name), version)
 	fmt.Fprintf(w, ".SH NAME\n%s \\- %s\n", roff(name), roff(c.Short))
 	if c.Runnable() || c.HasSubCommands() {
 		usage := c.UseLine()
