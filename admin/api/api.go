@@ -85,10 +85,7 @@ type Handler struct {
 // New returns the API. It panics if two operations have one route, or if Config.Validate would reject the
 // PublicURL.
 func New(c Options) *Handler {
-	at, err := publicOf(c.PublicURL)
-	if err != nil {
-		panic(err)
-	}
+	at := must(publicOf(c.PublicURL))
 	h := &Handler{Options: c, mux: http.NewServeMux(), stops: make(map[string]bool), public: at, streams: newStreams(), limiter: newLimiter(c.Env.DB), stopLimiter: newStopLimiter()}
 	h.lockout = newLockout(20, 6*time.Second, func(from string) {
 		h.Log.Warn().Str("detail", from).Msg("too many requests of the API without a good token from one address")
@@ -104,13 +101,19 @@ func New(c Options) *Handler {
 		h.mux.HandleFunc(pattern, func(w http.ResponseWriter, req *http.Request) { h.operate(o, r, w, req) })
 		h.stops[pattern] = o.Stops
 	}
-	if h.csrf, err = at.csrf(); err != nil {
-		panic(err)
-	}
+	h.csrf = must(at.csrf())
 	if c.Pages != nil {
 		h.pages = c.Pages(h, at.path)
 	}
 	return h
+}
+
+// must returns a value, or panics with an error that only a fault of the program causes.
+func must[T any](value T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return value
 }
 
 // Document returns the OpenAPI document of operations.

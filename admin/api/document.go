@@ -410,10 +410,7 @@ func defaultOf(p operation.Param, shape operation.Shape) any {
 // copied.
 func (d *document) json() []byte {
 	for {
-		text, err := json.MarshalIndent(d.open, "", "  ")
-		if err != nil {
-			panic(err) // the document always encodes
-		}
+		text := must(json.MarshalIndent(d.open, "", "  "))
 		all := d.schemas.Map()
 		used := len(all)
 		maps.DeleteFunc(all, func(name string, _ *huma.Schema) bool {

@@ -336,10 +336,8 @@ func bodyOf(req *http.Request) (map[string]json.RawMessage, *Problem) {
 func respond(w http.ResponseWriter, status int, contentType string, v any) {
 	var body bytes.Buffer
 	e := json.NewEncoder(&body)
-	e.SetEscapeHTML(false)              // texts are as on the command line; no browser takes this for HTML
-	if err := e.Encode(v); err != nil { // results of operations always encode
-		panic(err)
-	}
+	e.SetEscapeHTML(false) // texts are as on the command line; no browser takes this for HTML
+	must(v, e.Encode(v))
 	w.Header().Set("Content-Type", contentType)
 	w.WriteHeader(status)
 	_, _ = w.Write(body.Bytes()) // an error means that the client is gone

@@ -182,44 +182,29 @@ func (s *stream) send(b *bytes.Buffer) (err error) {
 }
 
 // event appends an event to b. Items have no name.
-func (s *stream) event(b *bytes.Buffer, name string, v any) error {
-	text, err := json.Marshal(v)
-	if err != nil {
-		return err
-	}
+func (s *stream) event(b *bytes.Buffer, name string, v any) {
 	s.id++
 	b.WriteString("id: " + strconv.FormatUint(s.id, 10) + "\n")
 	if name != "" {
 		b.WriteString("event: " + name + "\n")
 	}
 	b.WriteString("data: ")
-	b.Write(text) // which has no line breaks
+	b.Write(must(json.Marshal(v))) // without line breaks
 	b.WriteString("\n\n")
-	return nil
 }
 
-func (s *stream) lines(b *bytes.Buffer, documents ...any) error {
+func (s *stream) lines(b *bytes.Buffer, documents ...any) {
 	for _, one := range documents {
-		text, err := json.Marshal(one)
-		if err != nil {
-			return err
-		}
-		b.Write(append(text, '\n'))
+		b.Write(append(must(json.Marshal(one)), '\n'))
 	}
-	return nil
 }
 
 func (s *stream) item(item any) error {
 	var b bytes.Buffer
-	s.begin(&b)
-	var err error
-	if s.events {
-		err = s.event(&b, "", item)
+	if s.begin(&b); s.events {
+		s.event(&b, "", item)
 	} else {
-		err = s.lines(&b, operation.Lines(item)...)
-	}
-	if err != nil {
-		panic(err) // items of operations always encode
+		s.lines(&b, operation.Lines(item)...)
 	}
 	return s.send(&b)
 }
@@ -239,17 +224,13 @@ func (s *stream) beat() error {
 func (s *stream) last(out any) {
 	var b bytes.Buffer
 	s.begin(&b)
-	var err error
 	switch {
 	case !s.events && out != nil:
-		err = s.lines(&b, out)
+		s.lines(&b, out)
 	case s.events && out != nil:
-		err = s.event(&b, "end", out)
+		s.event(&b, "end", out)
 	case s.events:
-		err = s.event(&b, "end", struct{}{})
-	}
-	if err != nil {
-		panic(err)
+		s.event(&b, "end", struct{}{})
 	}
 	_ = s.send(&b)
 }
@@ -266,8 +247,6 @@ func (s *stream) cut(p *Problem) {
 		panic(http.ErrAbortHandler)
 	}
 	var b bytes.Buffer
-	if err := s.event(&b, "problem", p); err != nil {
-		panic(err)
-	}
+	s.event(&b, "problem", p)
 	_ = s.send(&b)
 }
