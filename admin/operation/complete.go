@@ -7,11 +7,11 @@ import (
 	"sync"
 )
 
-// nullableKey is the tag of a list that says something by not being there: its JSON is null then.
+// nullableKey is the tag of a list for which null has a meaning of its own.
 const nullableKey = "nullable"
 
-// complete is a result whose lists are all there: an empty one is [] in JSON, and never null, which a
-// client would have to look for. What it is given stays as it is: others may have it too.
+// complete returns a result with [] in JSON for each empty list. Clients then need no check for null. The
+// original is not changed, because other requests may share it.
 func complete(out any) any {
 	v := reflect.ValueOf(out)
 	if !v.IsValid() || !lacks(v) {
@@ -23,7 +23,7 @@ func complete(out any) any {
 	return own.Interface()
 }
 
-// lacks reports whether a value has a list that is not there.
+// lacks reports whether a value contains a nil list.
 func lacks(v reflect.Value) bool {
 	if !hasLists(v.Type()) {
 		return false
@@ -51,7 +51,7 @@ func lacks(v reflect.Value) bool {
 	return false
 }
 
-// fill fills a value that may be set. What it refers to is copied first.
+// fill replaces nil lists in a value that can be set. Values behind pointers are copied first.
 func fill(v reflect.Value) {
 	if !lacks(v) {
 		return
@@ -90,7 +90,7 @@ func fill(v reflect.Value) {
 	}
 }
 
-// listing remembers of which types a value may have lists.
+// listing caches which types can contain lists.
 var listing sync.Map //nolint:gochecknoglobals // of reflect.Type: bool; a cache of what the program is made of
 
 func hasLists(t reflect.Type) bool {
@@ -112,7 +112,7 @@ func looksForLists(t reflect.Type, within []reflect.Type) bool {
 	switch {
 	case t.Implements(reflect.TypeFor[masking]()), t.Kind() == reflect.Interface:
 		return true
-	case !list && t.Implements(reflect.TypeFor[json.Marshaler]()): // which has its own form
+	case !list && t.Implements(reflect.TypeFor[json.Marshaler]()): // it has its own form in JSON
 		return false
 	case t.Kind() == reflect.Pointer:
 		return looksForLists(t.Elem(), within)

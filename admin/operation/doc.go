@@ -1,85 +1,87 @@
-// Package operation defines what an operation is, for the packages of the subjects under admin and for
-// the command line, the API and the console. It knows no subject.
+// Package operation defines operations for the packages of the subjects under admin, and for the command
+// line, the API and the console. It imports no subject.
 //
 // # Operations
 //
-// An [Operation] is a name ("lanes pause"), the help for people, the least [Role] that may
-// do it, whether it changes something, and three functions' worth of types: an input
-// struct, whose fields are the parameters, a function that does it, and one that tells the
-// result in text. [Define] makes one of a typed function; package admin lists them all. The
-// command line builds its commands from that list; nothing about an operation is written a
-// second time.
+// An [Operation] has a name ("lanes pause"), a help text, the lowest [Role] that may run it, a flag for
+// changes, and three parts with types: an input struct, whose fields are the parameters, a function that
+// executes it, and a function that renders the result as text. [Define] combines them; package admin lists
+// all operations. The command line, the API and the console derive their commands, routes and pages from
+// that list.
 //
 // # Parameters
 //
 // A field of the input with one of these tags is a parameter ([Param]):
 //
-//	arg:"LANE"        an argument by its place; "[LANE]" may be left out, "ID..." takes the rest
+//	arg:"LANE"        a positional argument; "[LANE]" is optional, "ID..." takes one or more
 //	flag:"limit"      a flag
 //	change:"priority" a key of KEY=VALUE; the field's type is a [Change]
 //
-// An argument "[ID]..." takes none as well. A key's column is another name of it, whose
-// values have a unit that is not written. A parameter with file:"true" is long: the command
-// line also takes the name of a file with it; one with secret:"true" it takes from a file or a
-// prompt alone. Beside it stand help, label (what help shows
-// for a flag's value), min, max, default, allowed (what an error says may be given), reset
-// (the words that take a Change back), is (what an argument is, for errors), list:"one" (a text is one of several, whatever commas
-// it has) and required:"true"; local:"true" is for the command line alone. A struct that is
-// embedded adds its fields. The field's type decides what is understood: strings, numbers
-// and switches as they are, pointers to them where "not given" differs from zero, slices for
-// what may be given several times, and any type that implements encoding.TextUnmarshaler,
-// whose error says what is allowed.
+// An argument "[ID]..." takes any number. Further tags are:
+//
+//	help, label       the help of a flag, and the name of its value
+//	min, max          the range of a number
+//	default           the value of a new input
+//	required:"true"   the parameter must be given
+//	choices, allowed  the allowed values, as a list or in words for an error
+//	values            the operation that lists the existing values
+//	reset             the words that reset a Change
+//	is                the description of an argument, for errors
+//	column, unit      another name of a key, whose values are numbers of a unit
+//	list:"one"        a text is one value of a list, although it contains commas
+//	file:"true"       the command line accepts a file with the value
+//	secret:"true"     the command line reads the value from a file or a prompt only
+//	local:"true"      only the command line has the parameter
+//
+// An embedded struct adds its fields. The field's type determines the syntax: strings, numbers and switches,
+// pointers to them if "not given" differs from zero, slices for repeated parameters, and types that implement
+// encoding.TextUnmarshaler, whose error contains the allowed values.
 //
 // # Questions
 //
-// What a person should agree to first is the operation's Confirm. The command line asks,
-// unless it is told beforehand; whoever writes a program has agreed.
+// An operation with Confirm has a question that a person answers first. The command line asks it, unless a
+// flag confirms it; a program confirms it by the request.
 //
 // # Results
 //
-// A result is a plain struct, or a [List] of such, with one form in JSON, which is the
-// struct's own, and one in text. An operation may return a result and an error as well: it
-// did a part, or found less than it looked for. The result is then shown before the error. A result that is as asked for, and tells of something that is not as it should
-// be, has a method Verdict (see [Verdict]): the command line ends with that error, and over
-// HTTP it is an answer like any other.
+// A result is a plain struct, or a [List] of such structs. It has one form in JSON, the struct's own, and one
+// as text. An operation may return a result and an error, for example after it did a part of its work. The
+// result is then shown before the error. A successful result that reports a problem, such as a failed check,
+// has a method Verdict (see [Verdict]): the command line exits with that error, and HTTP responds as usual.
 //
 // # Receipts
 //
-// Run answers an act with an [Acted]: the result, which is an object in JSON, and a
-// [Receipt], which is one more field of it and one line of text among the remarks. A result that
-// is not one object, in force from now on, has a method Affected (receipt.go).
+// Run returns an [Acted] for an act: the result, which is an object in JSON, and a [Receipt], which is one
+// more field of that object and one line among the remarks. A result that is not a single object, or has been
+// in force for longer, has a method Affected (receipt.go).
 //
 // # Versions
 //
-// An act on one object may expect the version that its caller read ([Precondition]): the id of the
-// newest act on the object. The transaction of the act checks the version under a lock of the
-// object, before any other statement; a [StaleError] lists the changes since. An input with a
-// precondition embeds [VersionFlag] and has a method Resource; a result that shows one object with its
-// version is [Versioned].
+// An act on one object may expect the version that its caller read ([Precondition]): the id of the newest act
+// on the object. The transaction of the act checks the version under a lock of the object, before any other
+// statement; a [StaleError] lists the changes since. An input with a precondition embeds [VersionFlag] and has
+// a method Resource; a result that shows one object with its version is [Versioned].
 //
 // # Streams
 //
-// What has more to say than one struct holds, or has not all of it at once, is a stream
-// ([DefineStream]): its items come one after the other, each a plain struct or a slice of such,
-// and at the end a result. Text tells each item as it comes; one without a text is for programs,
-// as CSV or JSON. A stream ends with its context,
-// without an error. What looks again and again, for many at once, looks once for all of them
-// (package jobs).
+// An operation with a large or continuous result is a stream ([DefineStream]): a sequence of items, each a
+// plain struct or a slice of such structs, and a final result. Items are rendered as they arrive; a stream
+// without a text is available as CSV or JSON. A stream ends without an error when its context ends. Streams
+// that poll share the polls of the process (package jobs).
 //
 // # Roles
 //
-// Run refuses what the role in [Env] may not do ([DeniedError]), whoever calls. Who has the
-// database's URL has the role Admin: the command line. Over HTTP it is the token's.
+// Run rejects an operation that the role in [Env] does not allow ([DeniedError]). The command line has the role
+// Admin, because it has the database's URL. A request by HTTP has the role of its token or session.
 //
-// What is said to whom is masked in results, items and errors for roles below Operator. The tag
-// mask of a field says so, wherever its type is from, and every field that can hold a text has
-// it or is listed in testdata/plain.txt (mask.go).
+// Roles below Operator read results, items and errors without contents and recipients. The tag mask of a field
+// marks them, in types of any package. Every field that can contain a text has the tag or is listed in
+// testdata/plain.txt (mask.go).
 //
 // # Errors
 //
-// What was given and cannot be used is an [InvalidError], which names the parameter and
-// what is allowed. An [AdvisedError] says what to do next, in the words of the command line.
-// An [UnavailableError] reports a server that does not answer, a [HeldError] an object that
-// another process has locked. Other errors are those of the packages below. errkind.Of returns
-// the kind of each. An act whose answer was lost may have taken effect ([UnknownOutcomeError]).
+// An [InvalidError] names the invalid parameter and the allowed values. An [AdvisedError] contains the next
+// step as a command. An [UnavailableError] reports a server that does not answer, a [HeldError] an object that
+// another process has locked, an [UnknownOutcomeError] an act that may have taken effect although its response
+// was lost. Other errors are from the packages below. errkind.Of returns the kind of each.
 package operation

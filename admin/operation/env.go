@@ -12,49 +12,49 @@ import (
 	"github.com/belfryhq/belfry/outbox"
 )
 
-// Env is what operations work with.
+// Env contains the dependencies of operations.
 type Env struct {
 	DB *pgxpool.Pool
-	// Jobs knows the abort cache, if there is one.
+	// Jobs includes the abort cache, if one is configured.
 	Jobs *job.Store
 	// Channels reads the configured relation.
 	Channels *channels.Store
-	// Actor is who acts; an input may say otherwise. Role is what they may do: without one,
-	// nothing.
+	// Actor is the default actor; an input may specify another. Role restricts the operations; the zero value
+	// allows none.
 	Actor string
 	Role  Role
-	// Senders are the names of the senders that this process is configured with.
+	// Senders are the names of the configured senders.
 	Senders []string
-	// Retention is what this process is configured with.
+	// Retention is the configured retention.
 	Retention outbox.Retention
-	// Carrier is the one that this process is configured with.
+	// Carrier is the configured carrier.
 	Carrier Carrier
-	// Media are those that these senders are for.
+	// Media are the media of the configured senders.
 	Media []string
-	// Compose are the settings by which this process composes messages, for previews.
+	// Compose is the configuration for previews of messages.
 	Compose Compose
-	// ConfigFlags name the files of this configuration to belfry, with a blank before each.
+	// ConfigFlags are the command-line flags with the configuration files, each after a blank.
 	ConfigFlags string
-	// Setup is how this process is set up, for the doctor.
+	// Setup describes this process for the doctor.
 	Setup Setup
-	// InStep brings what the database knows of channels.relation in step with Channels; nil:
-	// this process has done so when it began, if it may at all.
+	// InStep records the configured channels.relation in the database. Nil means that the process recorded it
+	// at its start, if its role allows that.
 	InStep func(context.Context) error
-	// Now is this process's clock; nil: the machine's.
+	// Now is the clock of the process; nil means the machine's clock.
 	Now func() time.Time
 	// Interval is between the looks of what looks again and again, if its input does not
 	// say; 0: a second.
 	Interval time.Duration
 	// Watches shares the looks of all that watch; nil: each looks for itself.
 	Watches Watcher
-	// Progress is told how a long operation goes, a line now and then; nil: nobody looks.
+	// Progress receives a line about a long operation now and then. It may be nil.
 	Progress func(line string)
 
-	each func(item any) error // takes the items of a stream; nil: nobody does
+	each func(item any) error // receives the items of a stream; may be nil
 }
 
-// Enqueuer enqueues jobs as the role may: belfry.limits binds an author as it binds a role of the database
-// that may INSERT jobs and not UPDATE them.
+// Enqueuer returns a store that applies the role's limits. belfry.limits restricts an author like a database
+// role that may INSERT jobs and not UPDATE them.
 func (e *Env) Enqueuer() *job.Store {
 	if e.Role >= Operator {
 		return e.Jobs
@@ -62,7 +62,7 @@ func (e *Env) Enqueuer() *job.Store {
 	return e.Jobs.Limited("authors")
 }
 
-// Time returns the present time.
+// Time returns the current time.
 func (e *Env) Time() time.Time {
 	if e.Now == nil {
 		return time.Now()
@@ -70,32 +70,33 @@ func (e *Env) Time() time.Time {
 	return e.Now()
 }
 
-// Compose has the fields of compose.Config, so that the framework does not import the composer.
+// Compose has the fields of compose.Config, so that this package does not import the composer.
 type Compose struct {
 	TimeZone  string
 	Jitter    time.Duration
 	NoAddress []string
 }
 
-// Carrier is the configured one.
+// Carrier describes the configured carrier.
 type Carrier struct {
-	Transport string // its kind; outbox.NoCarrier: there is none
-	Server    string // where it is, without user and password; "": there is none
-	// TakenMost is how many copies of a queue may be out at once, which TakenKey sets; 0: as many
-	// as there are. One relay has up to InFlight.
+	Transport string // its kind, or outbox.NoCarrier
+	Server    string // its address without user and password; may be empty
+	// TakenMost is the number of copies of a queue that may be taken at the same time, the value of TakenKey;
+	// 0 means no limit. A relay has up to InFlight messages in flight.
 	TakenMost, InFlight int
 	TakenKey            string
-	// Open opens it. It is the caller's to close; nil: there is none.
+	// Open connects to the carrier. The caller closes the connection. Nil means that no carrier is
+	// configured.
 	Open func() (outbox.Broker, error)
 }
 
-// Act is who acts and why, kept in the events.
+// Act has the actor and the reason of an act. belfry stores them in the events.
 type Act struct {
 	Reason string `flag:"reason" help:"why, kept in {events}"`
 	Actor  string `flag:"actor" help:"who, kept in {events} (default: user@host)" local:"true"`
 }
 
-// Progressf tells how the operation goes.
+// Progressf reports the progress of the operation.
 func (e *Env) Progressf(format string, args ...any) {
 	if e.Progress != nil {
 		e.Progress(fmt.Sprintf(format, args...))
@@ -111,30 +112,30 @@ func (a Act) By(env *Env) job.Act {
 	return who
 }
 
-// None is the input of an operation without parameters.
+// None is the input or result of an operation without any.
 type None struct{}
 
-// Setup is how this process is set up, for the doctor. The zero value tells of nothing.
+// Setup describes a process for the doctor. The zero value is an unknown process.
 type Setup struct {
-	// Configuration says where it was read from, Database where its address is given, and
-	// Address what that is, without a password.
+	// Configuration names the configuration files. Database is the source of the database's address, and
+	// Address the address without a password.
 	Configuration, Database, Address string
-	// OpenFiles are files with secrets that other accounts of the machine may read.
+	// OpenFiles are files with secrets that other accounts of the machine can read.
 	OpenFiles []string
-	// Private tells that the server is belfry's own: the next command migrates it.
+	// Private means that belfry started the server itself. The next command migrates it.
 	Private bool
-	// Listens tells that a runner or a relay of this configuration is to be notified.
+	// Listens means that this configuration has runners or relays that use LISTEN.
 	Listens bool
-	// StaleAfter is when a runner's job is taken over.
+	// StaleAfter is the age of a heartbeat after which a job is taken over.
 	StaleAfter time.Duration
-	// Health is what the health checks of runs look at.
+	// Health configures the health checks of runs.
 	Health job.HealthConfig
 }
 
 // Watcher is told after each operation that has changed something, so that it reads again soon.
 type Watcher interface{ Acted() }
 
-// ChannelsBy is who acts and why, for package channels.
+// ChannelsBy returns the actor and the reason for package channels.
 func (a Act) ChannelsBy(env *Env) channels.By {
 	who := a.By(env)
 	return channels.By{Actor: who.Actor, Reason: who.Reason}

@@ -11,14 +11,15 @@ import (
 	"github.com/belfryhq/belfry/job"
 )
 
-// What who reads no contents may find out of where people are: nothing of an audience within less than
-// leastRadius metres, and of no more than mostHidden people how many they are.
+// Roles that read no contents must not find out where a person is. The constants bound their audiences:
+// radiuses are at least LeastRadius metres, and counts of at most MostHidden people are hidden.
 const (
 	MostHidden  = 9
 	leastRadius = 500
 )
 
-// MayFind refuses an audience that finds out where one person is, to who reads no contents.
+// MayFind returns an error for an audience that would reveal the place of one person to a role that reads no
+// contents.
 func (r Role) MayFind(a channels.Audience) error {
 	if r.ReadsContents() || a.Kind != channels.KindRadius || a.RadiusM >= leastRadius {
 		return nil
@@ -26,15 +27,15 @@ func (r Role) MayFind(a channels.Audience) error {
 	return Invalid("radius", "is too small; allowed values for viewers and authors: %dm or more", leastRadius)
 }
 
-// NeedsApproval reports whether a job of the role to an audience waits for approval whatever its category
-// says. A job to a radius changes what is shown about each person it reaches, such as caps, invalid
-// addresses and the rates of senders: its author could find out who is inside.
+// NeedsApproval reports whether a job of this role waits for approval, whatever its category requires. A job
+// to a radius changes visible state of each recipient, such as caps, invalid addresses and the rates of
+// senders, so that its author could find out who is inside.
 func (r Role) NeedsApproval(a channels.Audience) bool {
 	return !r.ReadsContents() && a.Kind == channels.KindRadius
 }
 
-// MayLocate refuses, to a role that reads no contents, an operation that answers which channels an
-// audience by radius has: their places would follow from its centre and radius.
+// MayLocate returns an error if an operation would list the channels of a job to a radius for a role that
+// reads no contents: their places would follow from its centre and radius.
 func (e *Env) MayLocate(ctx context.Context, operation string, jobID int64) error {
 	locates, err := e.Locates(ctx, jobID)
 	if err != nil || !locates {
@@ -43,8 +44,8 @@ func (e *Env) MayLocate(ctx context.Context, operation string, jobID int64) erro
 	return &DeniedError{Operation: operation + " of a job to a radius", Has: e.Role, Needs: Operator}
 }
 
-// Locates reports whether a job is to a radius and the role reads no contents: then its rows would
-// find out where people are.
+// Locates reports whether a job is to a radius and the role reads no contents. The rows of such a job would
+// reveal places.
 func (e *Env) Locates(ctx context.Context, jobID int64) (bool, error) {
 	if e.Role.ReadsContents() {
 		return false, nil
@@ -56,13 +57,13 @@ func (e *Env) Locates(ctx context.Context, jobID int64) (bool, error) {
 	return j.Audience.Kind == channels.KindRadius, nil
 }
 
-// locating is a part of a result that differs with a person inside and outside the circle of a job to a
-// radius. hideLocation removes the difference, for a role that reads no contents.
+// locating is a part of a result that depends on whether a person is inside the radius of a job. HideLocation
+// removes the difference.
 type locating interface{ HideLocation() }
 
-// hideLocation removes from a job to a radius, for a role that reads no contents, every part that differs
-// with a person inside and outside the circle: the cursor, which is the id of the last channel, counts
-// of at most mostHidden channels, and the traces of having written so few rows.
+// hideLocation removes from a job to a radius each field that depends on a single person: the cursor, which
+// is the id of the last channel, counts of at most MostHidden channels, and effects of such a small number of
+// rows.
 func hideLocation(v reflect.Value) {
 	if !v.CanAddr() || !v.Addr().CanInterface() {
 		return
@@ -78,7 +79,7 @@ func hideLocation(v reflect.Value) {
 		}
 		ZeroFew(&s.ChannelsRead, &s.ChannelsMatched, &s.RowsWritten, &s.Declined, &s.Skipped, &s.Recalled, &s.Erased)
 		for _, n := range []**int{&s.ApprovedCount, &s.ApprovedRecipients} {
-			if *n != nil && **n <= MostHidden+1 { // the walk may write 5 % more, rounded up
+			if *n != nil && **n <= MostHidden+1 { // a walk may write 5 % more, rounded up
 				*n = nil
 			}
 		}
@@ -99,7 +100,7 @@ func ZeroFew(counts ...*int64) {
 	}
 }
 
-// ToRadius are those of the jobs that are to a radius.
+// ToRadius returns the ids of jobs to a radius.
 func (e *Env) ToRadius(ctx context.Context, ids []int64) ([]int64, error) {
 	rows, err := e.Reads().Query(ctx, queries.jobsToRadius, pgx.StrictNamedArgs{"ids": ids})
 	if err != nil {
@@ -108,8 +109,7 @@ func (e *Env) ToRadius(ctx context.Context, ids []int64) ([]int64, error) {
 	return pgx.CollectRows(rows, pgx.RowTo[int64])
 }
 
-// Coarse is a count as the role may read it. atMost is what a count that is as low may be less than,
-// too; 0: counts are what they are.
+// Coarse returns a count for the role. If atMost is not 0, the real count may be any number from 0 to atMost.
 func (r Role) Coarse(n int64) (shown, atMost int64) {
 	if r.ReadsContents() {
 		return n, 0
@@ -117,7 +117,7 @@ func (r Role) Coarse(n int64) (shown, atMost int64) {
 	return max(n, MostHidden), MostHidden
 }
 
-// AtMostText tells a count that may be less.
+// AtMostText renders a count from Coarse.
 func AtMostText(n, atMost int64) string {
 	if atMost > 0 && n <= atMost {
 		return "fewer than " + text.Grouped(atMost+1)

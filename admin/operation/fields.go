@@ -13,8 +13,8 @@ import (
 	"github.com/belfryhq/belfry/internal/text"
 )
 
-// FieldsOf takes a JSON object apart. It refuses what encoding/json lets pass: a field that
-// is there twice, something behind the object, and bytes that are no UTF-8.
+// FieldsOf splits a JSON object into its fields. Unlike encoding/json, it rejects duplicate fields, data
+// after the object, and invalid UTF-8.
 func FieldsOf(body []byte) (map[string]json.RawMessage, error) {
 	if !utf8.Valid(body) {
 		return nil, errors.New("it is not UTF-8")
@@ -50,10 +50,10 @@ func FieldsOf(body []byte) (map[string]json.RawMessage, error) {
 	return fields, nil
 }
 
-// errHalf is a text with half of a character, which encoding/json replaces.
+// errHalf reports half of a surrogate pair, which encoding/json would replace.
 var errHalf = errors.New("has half of a character, an escape such as \\ud83d without its other half; allowed values: UTF-8")
 
-// halved reports whether JSON has the escape of half of a surrogate pair.
+// halved reports whether JSON contains the escape of half of a surrogate pair.
 func halved(raw []byte) bool {
 	unit := func(at int) rune {
 		if at+6 > len(raw) || raw[at] != '\\' || raw[at+1] != 'u' {

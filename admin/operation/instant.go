@@ -9,16 +9,15 @@ import (
 	"github.com/belfryhq/belfry/internal/text"
 )
 
-// Instant is a moment as a person says it: absolute, or so long from now. The zero value
-// is no moment.
+// Instant is a point in time, absolute or relative to now. The zero value is none.
 type Instant struct {
 	moment  time.Time
 	ahead   time.Duration
 	fromNow bool
 }
 
-// At is the moment, in UTC. Now is the process's; the database compares the result with its
-// own clock.
+// At returns the instant in UTC. now is the process's time; the database compares the result with its own
+// clock.
 func (i Instant) At(now time.Time) time.Time {
 	if i.fromNow {
 		return now.Add(i.ahead).UTC()
@@ -26,13 +25,13 @@ func (i Instant) At(now time.Time) time.Time {
 	return i.moment
 }
 
-// UnmarshalText reads RFC 3339, +DURATION from now, or a date and time in the local zone.
+// UnmarshalText parses RFC 3339, +DURATION from now, or a date and time in the local zone.
 func (i *Instant) UnmarshalText(text []byte) (err error) {
 	*i, err = ParseInstant(string(text), time.Local)
 	return err
 }
 
-// MarshalText writes it so that it reads the same in every time zone.
+// MarshalText renders the instant in a form that is the same in every time zone.
 func (i Instant) MarshalText() ([]byte, error) {
 	if i.fromNow {
 		return []byte("+" + i.ahead.String()), nil
@@ -40,15 +39,15 @@ func (i Instant) MarshalText() ([]byte, error) {
 	return i.moment.AppendFormat(nil, time.RFC3339Nano), nil
 }
 
-// zonedLayouts are the forms of a time with its zone; the second is what tables show.
+// zonedLayouts are the layouts of a time with its zone. Tables show the second one.
 func zonedLayouts() []string { return []string{time.RFC3339Nano, "2006-01-02 15:04:05Z07:00"} }
 
-// localLayouts are the forms of a time without a zone.
+// localLayouts are the layouts of a time without a zone.
 func localLayouts() []string {
 	return []string{"2006-01-02 15:04", "2006-01-02 15:04:05", "2006-01-02T15:04", "2006-01-02T15:04:05"}
 }
 
-// ParseInstant reads an Instant; one without a zone is in the given one.
+// ParseInstant parses an Instant. zone applies to a time without a zone.
 func ParseInstant(text string, zone *time.Location) (Instant, error) {
 	for _, layout := range zonedLayouts() {
 		if t, err := time.Parse(layout, text); err == nil {
@@ -65,7 +64,7 @@ func ParseInstant(text string, zone *time.Location) (Instant, error) {
 		if err != nil {
 			continue
 		}
-		if t.Format(layout) != text { // an hour that the change of clocks skips
+		if t.Format(layout) != text { // an hour that a change to summer time skips
 			return Instant{}, fmt.Errorf("%s does not exist in the time zone %s", text, zone)
 		}
 		return Instant{moment: firstOf(t).UTC()}, nil
@@ -73,8 +72,8 @@ func ParseInstant(text string, zone *time.Location) (Instant, error) {
 	return Instant{}, &NotAllowedError{`RFC 3339 as 2026-11-20T08:50:00+09:00, +10m from now, or "2026-11-20 08:50" in local time`}
 }
 
-// firstOf is the first of the two moments at which clocks show t, if they are put back then, as
-// schedules take it.
+// firstOf returns the first of two instants at which clocks show t, if they are put back then. Schedules do
+// the same.
 func firstOf(t time.Time) time.Time {
 	start, _ := t.ZoneBounds()
 	if start.IsZero() {
@@ -88,7 +87,7 @@ func firstOf(t time.Time) time.Time {
 	return t
 }
 
-// Given returns the moment, or nil if i is nil.
+// Given returns the instant, or nil if i is nil.
 func (i *Instant) Given(now time.Time) *time.Time {
 	if i == nil {
 		return nil
@@ -97,10 +96,10 @@ func (i *Instant) Given(now time.Time) *time.Time {
 	return &t
 }
 
-// Span is a duration that is longer than nothing.
+// Span is a positive duration.
 type Span time.Duration
 
-// UnmarshalText reads one.
+// UnmarshalText parses a duration.
 func (s *Span) UnmarshalText(text []byte) error {
 	d, err := time.ParseDuration(string(text))
 	if err != nil || d <= 0 {
@@ -110,13 +109,13 @@ func (s *Span) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// MarshalText writes a duration.
+// MarshalText renders the duration.
 func (s Span) MarshalText() ([]byte, error) { return []byte(time.Duration(s).String()), nil }
 
 // Age is a span of a minute to a hundred years.
 type Age time.Duration
 
-// UnmarshalText reads a duration, also in days.
+// UnmarshalText parses a duration, which may be in days.
 func (a *Age) UnmarshalText(text []byte) error {
 	d, err := time.ParseDuration(string(text))
 	if days, ok := strings.CutSuffix(string(text), "d"); ok {
@@ -131,10 +130,10 @@ func (a *Age) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// MarshalText writes a duration.
+// MarshalText renders the duration.
 func (a Age) MarshalText() ([]byte, error) { return []byte(time.Duration(a).String()), nil }
 
-// String is the age for people: days, if it has no hours.
+// String renders the age in days, or as a duration if it is no multiple of a day.
 func (a Age) String() string {
 	if d := time.Duration(a); d%(24*time.Hour) == 0 {
 		return fmt.Sprintf("%dd", d/(24*time.Hour))
@@ -142,10 +141,10 @@ func (a Age) String() string {
 	return text.Short(time.Duration(a))
 }
 
-// Past is a moment that is no matter of the future: an Instant, or how long ago it was.
+// Past is an instant that is not in the future: an Instant, or an age.
 type Past struct{ Instant }
 
-// UnmarshalText reads either.
+// UnmarshalText parses either form.
 func (p *Past) UnmarshalText(text []byte) error {
 	var ago Age
 	if ago.UnmarshalText(text) == nil {
@@ -160,7 +159,7 @@ func (p *Past) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// MarshalText writes either.
+// MarshalText renders the form that was parsed.
 func (p Past) MarshalText() ([]byte, error) {
 	if p.fromNow {
 		return Age(-p.ahead).MarshalText()
@@ -168,7 +167,7 @@ func (p Past) MarshalText() ([]byte, error) {
 	return p.Instant.MarshalText()
 }
 
-// Before returns the moment, or nil if p is nil.
+// Before returns the instant, or nil if p is nil.
 func (p *Past) Before(env *Env) *time.Time {
 	if p == nil {
 		return nil
@@ -177,7 +176,7 @@ func (p *Past) Before(env *Env) *time.Time {
 	return &t
 }
 
-// SecondsSpan is what seconds was made of.
+// SecondsSpan returns seconds as a duration.
 func SecondsSpan(s *float64) time.Duration {
 	if s == nil {
 		return -1
@@ -185,7 +184,7 @@ func SecondsSpan(s *float64) time.Duration {
 	return time.Duration(*s * float64(time.Second))
 }
 
-// Known returns a rate, or nil if it is not known yet.
+// Known returns a rate, or nil if it is unknown.
 func Known(rate float64, known bool) *float64 {
 	if !known {
 		return nil

@@ -13,17 +13,17 @@ import (
 	"github.com/belfryhq/belfry/internal/text"
 )
 
-// Shape is what a parameter's value looks like in JSON.
+// Shape describes the values of a parameter in JSON.
 type Shape struct {
-	// Types are those of JSON Schema: string, integer, number, boolean, object.
+	// Types are types of JSON Schema: string, integer, number, boolean, object.
 	Types []string
-	// List is an array of such.
+	// List means an array of such values.
 	List bool
-	// Nullable is a change that null takes back.
+	// Nullable means that null resets the value.
 	Nullable bool
-	// Choices are the only texts; none: any.
+	// Choices are the allowed texts; empty means any text.
 	Choices []string
-	// Low and High are the range of a number; nil: none.
+	// Low and High are the range of a number; nil means no limit.
 	Low, High *float64
 }
 
@@ -41,7 +41,7 @@ func (p Param) Shape(in any) Shape {
 	return s
 }
 
-// list unwraps pointers and a Change; it reports whether the rest is a list.
+// list unwraps pointers and a Change, and reports whether the rest is a list.
 func (p Param) list(t reflect.Type) (reflect.Type, bool) {
 	if c, is := reflect.New(t).Interface().(changing); is {
 		t = c.value().Type()
@@ -50,7 +50,7 @@ func (p Param) list(t reflect.Type) (reflect.Type, bool) {
 	return t, t.Kind() == reflect.Slice && !texts(t)
 }
 
-// element is the type of one value.
+// element returns the type of one value.
 func (p Param) element(t reflect.Type) reflect.Type {
 	t, isList := p.list(t)
 	if isList {
@@ -59,19 +59,20 @@ func (p Param) element(t reflect.Type) reflect.Type {
 	return t
 }
 
-// texts reports whether a type reads itself from a text.
+// texts reports whether a type implements encoding.TextUnmarshaler.
 func texts(t reflect.Type) bool {
 	return reflect.PointerTo(t).Implements(reflect.TypeFor[encoding.TextUnmarshaler]())
 }
 
-// objectValue is a value that is an object in JSON, and its text too.
+// objectValue is a value that is an object in JSON, which is also its text.
 type objectValue interface{ IsObject() }
 
-// arrayValue is a value that is an array in JSON of objects with the fields of an operation, and
-// its text too.
+// arrayValue is a value that is an array of objects in JSON, which is also its text. The objects have the
+// fields of an operation.
 type arrayValue interface{ Each() Operation }
 
-// Each is the operation whose fields the objects of an array have; false: the parameter is none.
+// Each returns the operation whose fields the objects of an array have. It returns false for other
+// parameters.
 func (p Param) Each(in any) (Operation, bool) {
 	list, is := p.field(reflect.ValueOf(in).Elem()).Interface().(arrayValue)
 	if !is {
@@ -80,7 +81,7 @@ func (p Param) Each(in any) (Operation, bool) {
 	return list.Each(), true
 }
 
-// jsonTypes are the types of JSON that a value may have.
+// jsonTypes returns the JSON types of a value.
 func jsonTypes(t reflect.Type) []string {
 	switch {
 	case t.Implements(reflect.TypeFor[objectValue]()):
@@ -103,8 +104,8 @@ func jsonTypes(t reflect.Type) []string {
 	return []string{"string"}
 }
 
-// JSON is the parameter's value as SetJSON takes it, in whatever time zone; nil where it is
-// that of a new input.
+// JSON returns the parameter's value in the form of SetJSON, which depends on no time zone. It returns nil
+// for the default.
 func (p Param) JSON(in any, o Operation) (json.RawMessage, error) {
 	value := p.field(reflect.ValueOf(in).Elem()).Interface()
 	if reflect.DeepEqual(value, p.field(reflect.ValueOf(o.NewInput()).Elem()).Interface()) {
@@ -120,7 +121,7 @@ func (p Param) JSON(in any, o Operation) (json.RawMessage, error) {
 	return raw, nil
 }
 
-// SetJSON understands a value of JSON as the parameter's. The error says what is allowed.
+// SetJSON sets the parameter from JSON. The error contains the allowed values.
 func (p Param) SetJSON(in any, raw json.RawMessage) error {
 	if halved(raw) {
 		return errHalf
@@ -148,7 +149,7 @@ func (p Param) SetJSON(in any, raw json.RawMessage) error {
 		v = c.value()
 	}
 	one := p
-	one.Place = Argument // a comma is a comma
+	one.Place = Argument // a comma does not separate values
 	for _, item := range items {
 		text, err := p.jsonText(item, shape)
 		if err == nil {
@@ -167,7 +168,7 @@ func (p Param) SetJSON(in any, raw json.RawMessage) error {
 	return nil
 }
 
-// jsonText is one value as the command line has it.
+// jsonText returns a JSON value as text for the command line.
 func (p Param) jsonText(raw json.RawMessage, shape Shape) (string, error) {
 	var value any
 	d := json.NewDecoder(bytes.NewReader(raw))

@@ -11,11 +11,11 @@ import (
 	"github.com/belfryhq/belfry/job"
 )
 
-// UnknownOutcomeError is the error of an act during which the database went silent: it may
-// have taken effect all the same, which its text says unless Err has its own advice.
+// UnknownOutcomeError reports an act during which the connection to the database was lost. The act may have
+// taken effect. The text advises to check that, unless Err has its own advice.
 type UnknownOutcomeError struct{ Err error }
 
-// Error is that of what cut the act short, and the advice.
+// Error returns the text of Err and the advice.
 func (e *UnknownOutcomeError) Error() string {
 	if errors.As(e.Err, new(*AdvisedError)) || errors.As(e.Err, new(*UnavailableError)) || errors.As(e.Err, new(*job.FlaggedError)) {
 		return e.Err.Error()
@@ -28,8 +28,8 @@ func (*UnknownOutcomeError) Kind() errkind.Kind { return errkind.Unknown }
 
 func (e *UnknownOutcomeError) Unwrap() error { return e.Err }
 
-// UnlessUnknown tells an act that may have taken effect from one that has not. What the server
-// itself answered, and what never reached it, has not.
+// UnlessUnknown wraps the error of an act that may have taken effect. An error that the server returned, or
+// an act that did not reach the server, had no effect.
 func UnlessUnknown(err error) error {
 	var connect *pgconn.ConnectError
 	silent := errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) || db.ClassOf(err) == db.Unreachable
@@ -39,13 +39,13 @@ func UnlessUnknown(err error) error {
 	return &UnknownOutcomeError{err}
 }
 
-// DeniedError is an operation that needs a higher role than the one that asks. Nothing was done.
+// DeniedError reports an operation that requires a higher role. Nothing was done.
 type DeniedError struct {
 	Operation  string
 	Has, Needs Role
 }
 
-// Error names the role that is needed.
+// Error names the required role.
 func (e *DeniedError) Error() string {
 	return e.Operation + " needs the role " + e.Needs.String() + "; this is " + e.Has.String()
 }

@@ -15,36 +15,35 @@ import (
 	"github.com/belfryhq/belfry/job"
 )
 
-// Masked stands where a result has a text that the role may not read. An object has it as
-// {"masked": true}.
+// Masked replaces a text that the role may not read. An object is replaced by {"masked": true}.
 const Masked = "[masked]"
 
-// masksKey is the tag of a field that not everybody reads. Its value is how it is masked:
+// masksKey is the tag of a field that some roles may not read. Its values are:
 //
-//	text    all of it; a list: each of its texts
-//	keys    JSON: what has one of maskedKeys in it, however deep
-//	reason  a text beside a field Kind: where it is the error of something that failed
+//	text    the text, or each text of a list
+//	keys    in JSON, the values of MaskedKeys at any depth
+//	reason  a text if the field Kind is the kind of a failure
 const masksKey = "mask"
 
-// MaskedKeys are the names under which JSON within JSON has what is masked: as events have it
-// of what was changed. A test holds them to the fields.
+// MaskedKeys are the JSON keys with masked values, such as in the before and after of events. A test compares
+// them with the fields.
 var MaskedKeys = []string{"body", "data", "variants", "external_ids", "external_id", "place", "query", "last_error", "error", "address", "receipt", "sha256", "unknown_sample", "cursor", "rows_written"}
 
-// failureKinds are the kinds of events whose reason is an error, and may quote a row.
+// failureKinds are the kinds of events whose reason is an error, which may quote a row.
 var failureKinds = []string{job.EventFailed, job.EventInterrupted, "skipped"}
 
-// ReadsContents reports whether a role reads what is said to whom: bodies and data of messages,
-// external ids and addresses, and errors that may quote them.
+// ReadsContents reports whether a role may read contents and recipients: bodies and data of messages,
+// external ids, addresses, and errors that may quote them.
 func (r Role) ReadsContents() bool { return r >= Operator }
 
-// masking is a result whose fields reflection cannot set.
+// masking is a result with fields that reflection cannot set.
 type masking interface {
-	// masked returns the result with its parts masked by mask, which changes nothing in place.
+	// Masked returns the result with its parts masked by mask, which changes nothing in place.
 	Masked(mask func(any) any) any
 }
 
-// Shown is a result, or an item of a stream, as the role may read it. What it is given stays as
-// it is: others may have it too.
+// Shown returns a result or an item of a stream as the role may read it. The original is not changed, because
+// other requests may share it.
 func (e *Env) Shown(out any) any {
 	if e.Role.ReadsContents() || out == nil {
 		return out
@@ -63,12 +62,12 @@ func masked(out any) any {
 	return own.Interface()
 }
 
-// maskValue masks a value that may be set. What it refers to is copied first.
+// maskValue masks a value that can be set. Values behind pointers are copied first.
 func maskValue(v reflect.Value) {
 	if !hasMarks(v.Type()) {
 		return
 	}
-	if v.CanInterface() { // not of a struct that is embedded under an unexported name
+	if v.CanInterface() { // false in a struct that is embedded under an unexported name
 		if own, is := v.Interface().(masking); is {
 			v.Set(reflect.ValueOf(own.Masked(masked)))
 			return
@@ -107,11 +106,11 @@ func maskValue(v reflect.Value) {
 		}
 		hideLocation(v)
 	default:
-		panic("a result has marks in a " + v.Type().String())
+		must(false, "a field of type %s cannot be masked", v.Type())
 	}
 }
 
-// maskField masks a field of a struct by its mark.
+// maskField masks a field of a struct by its tag.
 func maskField(in, field reflect.Value, mark string) {
 	switch mark {
 	case "text":
@@ -125,11 +124,11 @@ func maskField(in, field reflect.Value, mark string) {
 			blank(field)
 		}
 	default:
-		panic("no such mark: " + mark)
+		must(false, "no mask is called %q", mark)
 	}
 }
 
-// blank masks all that there is; what is empty has nothing to mask.
+// blank masks a field unless it is empty.
 func blank(field reflect.Value) {
 	switch raw, isJSON := field.Interface().(json.RawMessage); {
 	case isJSON:
@@ -152,8 +151,8 @@ func blank(field reflect.Value) {
 	}
 }
 
-// maskedIn is JSON, or a map of it, with what maskedKeys name masked. What is no JSON is masked
-// as a whole.
+// maskedIn returns JSON, or a map of it, with the values of MaskedKeys masked. Invalid JSON is masked as a
+// whole.
 func maskedIn(field reflect.Value) reflect.Value {
 	raw, isRaw := field.Interface().(json.RawMessage)
 	if !isRaw {
@@ -198,7 +197,7 @@ func maskKeys(value any) any {
 	return value
 }
 
-// maskLeaves is a value of the same type in JSON.
+// maskLeaves returns a masked value of the same JSON type.
 func maskLeaves(value any) any {
 	switch value := value.(type) {
 	case nil:
@@ -221,7 +220,7 @@ func maskLeaves(value any) any {
 	return Masked
 }
 
-// marked remembers of which types a value may have something that is masked.
+// marked caches which types can contain masked fields.
 var marked sync.Map //nolint:gochecknoglobals // of reflect.Type: bool; a cache of what the program is made of
 
 func hasMarks(t reflect.Type) bool {
@@ -256,8 +255,8 @@ func looksForMarks(t reflect.Type, within []reflect.Type) bool {
 	return false
 }
 
-// Told is an error as the role may read it. What the database says of a value may quote any row;
-// what it says of the input does not.
+// Told returns an error as the role may read it. An error of the database about a value may quote any row,
+// unless it is about the input.
 func (e *Env) Told(err error) error {
 	server := new(pgconn.PgError)
 	if err == nil || e.Role.ReadsContents() || !errors.As(err, &server) ||

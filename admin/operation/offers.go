@@ -1,7 +1,6 @@
 package operation
 
 import (
-	"fmt"
 	"reflect"
 	"slices"
 	"strings"
@@ -10,11 +9,11 @@ import (
 	"github.com/belfryhq/belfry/job/schedule"
 )
 
-// Offer is a value that a parameter may be given, and a word about it.
+// Offer is a suggested value of a parameter, with a description.
 type Offer struct{ Value, About string }
 
-// Vocabularies are the words that the tag values may name beside a list: the schema begins
-// with them, and who adds others can give them all the same.
+// Vocabularies are the lists of words that the tag values may name instead of an operation. The schema has
+// these words first; the application may add others.
 func Vocabularies() map[string][]string {
 	return map[string][]string{
 		"types":     {"inbox", "push"},
@@ -27,14 +26,14 @@ func Vocabularies() map[string][]string {
 // choosing is a type with a closed list of values.
 type choosing interface{ Choices() []string }
 
-// Choices are the values that are known without a look at a database, and what takes the
-// parameter back; none: any, or those of Listed. There may be others, unless it is Closed.
+// Choices returns the values that are known without a database, and those that reset the parameter. Other
+// values are possible unless the parameter is Closed.
 func (p Param) Choices() []string {
 	return slices.Concat(p.closed(), Vocabularies()[p.values], p.reset)
 }
 
-// Closed reports whether there is no value but the Choices: a form lets them be chosen. A number that
-// `default` takes back is typed.
+// Closed reports whether only the Choices are allowed, so that a form can show a list. A number that
+// `default` resets is not closed.
 func (p Param) Closed() bool { return len(p.closed()) > 0 }
 
 func (p Param) closed() []string {
@@ -51,8 +50,8 @@ func (p Param) closed() []string {
 	return all
 }
 
-// Listed names the operation that lists the values there are, and the field of its rows that
-// has them; "": there is none. An empty field is the list's own.
+// Listed returns the operation that lists the existing values, and the field of its rows that contains them.
+// An empty operation means that no list exists; an empty field means the first of Offers.
 func (p Param) Listed() (operation, field string) {
 	if _, words := Vocabularies()[p.values]; words {
 		return "", ""
@@ -64,16 +63,14 @@ func (p Param) Listed() (operation, field string) {
 // SeveralIn reports whether one text may have several values, separated by commas.
 func (p Param) SeveralIn() bool { return p.Place != Argument && p.several && !p.whole }
 
-// Offered are the values of a field in a result of a list, in its order and each once; an empty
-// field is the first of o.Offers. What a shell would have to quote, or a command line would take
-// for a flag, is left out: the names of belfry need neither.
+// Offered returns the distinct values of a field of a list's result, in their order. An empty field means the
+// first of o.Offers. It omits values that a shell would require to be quoted or that look like flags; names
+// in belfry are never such values.
 func (o Operation) Offered(result any, field string) ([]Offer, error) {
 	names := o.records.Names()
 	at := func(name string) int {
 		i := slices.Index(names, name)
-		if i < 0 {
-			panic(fmt.Sprintf("%s has no field %s to offer", o.Name, name))
-		}
+		must(i >= 0, "%s has no field %s to offer", o.Name, name)
 		return i
 	}
 	of := strings.Fields(o.Offers)
@@ -99,7 +96,7 @@ func (o Operation) Offered(result any, field string) ([]Offer, error) {
 	return offers, err
 }
 
-// valueType is the type of one value: what is changed, pointed to, or listed.
+// valueType returns the type of one value of a Change, a pointer or a list.
 func valueType(t reflect.Type) (one reflect.Type, several bool) {
 	if changes, is := reflect.New(t).Interface().(changing); is {
 		t = changes.value().Type()
@@ -111,7 +108,7 @@ func valueType(t reflect.Type) (one reflect.Type, several bool) {
 	return t, false
 }
 
-// plain reports whether a shell takes a text as it is.
+// plain reports whether a shell accepts a text without quotes.
 func plain(line string) bool {
 	bare := strings.ReplaceAll(line, "@", "")
 	return text.ShellWord(bare) == bare

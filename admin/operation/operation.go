@@ -17,18 +17,18 @@ import (
 	"github.com/belfryhq/belfry/internal/text"
 )
 
-// Role is what somebody may do; each may do what those before it may.
+// Role is a set of permissions. Each role includes the permissions of the previous one.
 type Role int
 
 // The roles.
 const (
-	Viewer   Role = iota + 1 // looks
-	Author                   // writes jobs, and neither releases nor stops them
+	Viewer   Role = iota + 1 // reads
+	Author                   // creates jobs, but neither releases nor stops them
 	Operator                 // stops, corrects and resumes
-	Admin                    // changes what belfry may do at all
+	Admin                    // changes permissions and limits
 )
 
-// String is the name by which a role is given.
+// String returns the name of the role.
 func (r Role) String() string {
 	names := roleNames()
 	if r < Viewer || int(r) > len(names) {
@@ -37,7 +37,7 @@ func (r Role) String() string {
 	return names[r-1]
 }
 
-// UnmarshalText reads a role's name.
+// UnmarshalText parses the name of a role.
 func (r *Role) UnmarshalText(text []byte) error {
 	i := slices.Index(roleNames(), string(text))
 	if i < 0 {
@@ -47,102 +47,101 @@ func (r *Role) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// Choices are the roles' names.
+// Choices returns the names of the roles.
 func (Role) Choices() []string { return roleNames() }
 
-// ScanText reads a role of the database.
+// ScanText parses a role from the database.
 func (r *Role) ScanText(v pgtype.Text) error { return r.UnmarshalText([]byte(v.String)) }
 
-// MarshalText writes a role's name.
+// MarshalText returns the name of the role.
 func (r Role) MarshalText() ([]byte, error) { return []byte(r.String()), nil }
 
 func roleNames() []string { return []string{"viewer", "author", "operator", "admin"} }
 
-// Need is what an operation needs of the database before it begins.
+// Need is the required state of the database.
 type Need int
 
 // The needs.
 const (
-	NeedSchema        Need = iota // a server that answers, with the schema of this version
-	NeedServer                    // a server that answers, whatever its schema is
-	NeedNothing                   // nothing yet: what it does first works without an answer
+	NeedSchema        Need = iota // a reachable server with the schema of this version
+	NeedServer                    // a reachable server with any schema
+	NeedNothing                   // no connection at first: the operation begins with steps that need none
 	NeedConfiguration             // no database at all
 )
 
-// Operation is one thing that an operator can do. Define makes one.
+// Operation is one thing that an operator can do. Define returns one.
 type Operation struct {
-	// Name is noun and verb, or a verb alone.
+	// Name is a noun and a verb, or a verb alone.
 	Name string
-	// Short is a sentence without its full stop, Long the help with its paragraphs; {keys}
-	// in it is where the keys of KEY=VALUE are listed. Example is lines of shell.
+	// Short is a sentence without a full stop. Long is the help, in which {keys} is replaced by the keys of
+	// KEY=VALUE. Example contains lines of shell.
 	Short, Long, Example string
-	// SQL is what does the same by SQL, where docs/sql.md or the page of the subject has a way.
-	// The help ends with it.
+	// SQL is the equivalent in SQL, if docs/sql.md or the page of the subject documents one. The help ends
+	// with it.
 	SQL string
-	// Usage is how the parameters are written where their list does not say it:
-	// "{ID... | --group GROUP}".
+	// Usage overrides the generated synopsis of the parameters, such as "{ID... | --group GROUP}".
 	Usage string
-	// Events says where an act is kept, for the help of --reason: "the lane's events".
+	// Events names the log that stores the act, for the help of --reason: "the lane's events".
 	Events string
-	// Role is the least that may do it.
+	// Role is the lowest role that is allowed to run the operation.
 	Role Role
-	// Changes tells that it changes something: a standby will not do.
+	// Changes marks an operation that writes. It requires a primary.
 	Changes bool
-	// Secret tells that the result has something that is shown once and kept nowhere.
+	// Secret marks a result with a secret that is shown once and not stored.
 	Secret bool
 	// Shared tells of a stream that what it looks at is looked at for all of them together
 	// (Watches): one more costs the database nothing.
 	Shared bool
-	// Stops tells that it stops what is written or sent, or lets it go on. A server does it on
-	// connections that no other request takes.
+	// Stops marks an operation that stops or resumes jobs or deliveries. A server runs it on reserved
+	// connections.
 	Stops bool
-	// Need is what the database has to be.
+	// Need is the required state of the database.
 	Need Need
 	// Rows is the field of the JSON that lists, of a result that is more than a list; ".": the
 	// result is the one row of a table.
 	Rows string
-	// Nothing is what there is to say of a stream that had no items: "the job has no messages".
+	// Nothing is the text for a stream without items: "the job has no messages".
 	Nothing string
-	// Offers are the fields of a list's rows that make an offer of each: what it is called by,
-	// and what is said of it. It is what parameters with the tag values name. See Offered.
+	// Offers are fields of a list's rows for suggestions: the field with the value, then fields that describe
+	// it. The tag values of a parameter names the list. See Offered.
 	Offers string
-	// Deadline bounds it; 0: half a minute. Negative: it goes in bounded steps, and as
-	// many of them as there are.
+	// Deadline bounds a run; 0 means 30 seconds. A negative deadline means that the operation runs in any
+	// number of bounded steps.
 	Deadline time.Duration
-	// Confirm says what a person has to agree to before it is run; nil: nothing. It is
-	// the client's to ask, with no deadline. See Confirming.
+	// Confirm returns the question that a person answers before the operation runs. It may be nil. The client
+	// asks, without a deadline. See Confirming.
 	Confirm func(ctx context.Context, env *Env, in any) (Question, error)
 
 	params  []Param
 	input   reflect.Type
 	outputs []reflect.Type
-	item    reflect.Type                             // of a stream; nil: it is none
+	item    reflect.Type                             // of a stream, or nil
 	tell    func(in any) func(p *text.Doc, item any) // of a stream
 	run     func(ctx context.Context, env *Env, in any) (any, error)
 	read    func(result []byte, next string) (any, error)
 	text    func(p *text.Doc, in, out any)
-	records *text.Records                  // nil: it lists nothing
-	listed  func(result reflect.Value) any // of a result that is no list
+	records *text.Records                  // nil if the result is no list
+	listed  func(result reflect.Value) any // of a result that contains a list
 }
 
-// Question is what a person has to agree to. The zero value is none.
+// Question is a question that a person answers before an operation runs. The zero value means that none is
+// needed.
 type Question struct {
-	Why  string `json:"why"`  // nothing is done without asking: "--at is an hour ago"; "": nothing to add
+	Why  string `json:"why"`  // the reason for the question, such as "--at is an hour ago"; may be empty
 	Text string `json:"text"` // "Take back all that is queued?"
-	If   string `json:"if"`   // what is agreed to, after "if": "all that is queued is to be taken back"
-	// Count is what a person types instead of yes: to how many something is sent, if they are
-	// many. 0: a yes will do. See TypedAbove.
+	If   string `json:"if"`   // the confirmed action, after "if": "all that is queued is to be taken back"
+	// Count is the number of recipients, which a person types instead of yes. 0 means that yes is enough. See
+	// TypedAbove.
 	Count int64 `json:"count,omitempty"`
-	// About is a result that is shown before; nil: nothing is. Who is not shown it as text is
-	// not asked.
+	// About is a result that is shown before the question. It may be nil. A client that does not render it as
+	// text does not ask.
 	About any `json:"about,omitempty"`
 }
 
-// TypedAbove is to how many something may be sent on a yes. Of more the number is typed, so that
-// it was read.
+// TypedAbove is the number of recipients above which a person types the number, to prove that they read it.
 const TypedAbove = 1000
 
-// ToMany is the question when so many are sent to.
+// ToMany returns the question with the number of recipients, if it must be typed.
 func (q Question) ToMany(n int64) Question {
 	if n > TypedAbove {
 		q.Count = n
@@ -150,7 +149,7 @@ func (q Question) ToMany(n int64) Question {
 	return q
 }
 
-// Confirming makes an Operation's Confirm of a function of its input.
+// Confirming adapts a function of an input for Operation.Confirm.
 func Confirming[In any](ask func(context.Context, *Env, In) (Question, error)) func(context.Context, *Env, any) (Question, error) {
 	return func(ctx context.Context, env *Env, in any) (Question, error) {
 		given, ok := in.(*In)
@@ -161,13 +160,14 @@ func Confirming[In any](ask func(context.Context, *Env, In) (Question, error)) f
 	}
 }
 
-// DefaultDeadline bounds an operation that says nothing else.
+// DefaultDeadline is the deadline of operations without one.
 const DefaultDeadline = 30 * time.Second
 
-// longest bounds, for who waits for it, an operation that goes in bounded steps.
+// longest bounds an operation in bounded steps for a caller that waits.
 const longest = 5 * time.Minute
 
-// Limit is how long a server lets it run, and a client waits for it: its Deadline, or five minutes.
+// Limit returns how long a server runs the operation and a client waits for it: its Deadline, or five
+// minutes.
 func (o Operation) Limit() time.Duration {
 	if o.Deadline <= 0 {
 		return longest
@@ -175,8 +175,8 @@ func (o Operation) Limit() time.Duration {
 	return o.Deadline
 }
 
-// Define returns an operation with an input of type In and results of type Out, which text
-// tells to a person. It panics if a field's tags or type cannot be a parameter.
+// Define returns an operation with inputs of type In and results of type Out, which line renders as text. It
+// panics if a field's tags or type cannot be a parameter.
 func Define[In, Out any](o Operation, run func(context.Context, *Env, In) (Out, error), line func(*text.Doc, In, Out)) Operation {
 	if o.SQL != "" {
 		o.Long = strings.TrimSpace(o.Long + "\n\nThe same by SQL: " + o.SQL)
@@ -210,7 +210,7 @@ func Define[In, Out any](o Operation, run func(context.Context, *Env, In) (Out, 
 	return o
 }
 
-// readResult makes a result of its JSON, without its receipt.
+// readResult returns a parser for the JSON of a result, without its receipt.
 func readResult[Out any](o Operation) func(result []byte, next string) (any, error) {
 	return func(result []byte, next string) (any, error) {
 		var out Out
@@ -224,7 +224,7 @@ func readResult[Out any](o Operation) func(result []byte, next string) (any, err
 	}
 }
 
-// Noun is the first word of the name, if there are two.
+// Noun returns the name without its last word. It is empty for a single word.
 func (o Operation) Noun() string {
 	if noun, _, two := cutLast(o.Name); two {
 		return noun
@@ -232,13 +232,13 @@ func (o Operation) Noun() string {
 	return ""
 }
 
-// Verb is the last word of the name.
+// Verb returns the last word of the name.
 func (o Operation) Verb() string {
 	_, verb, _ := cutLast(o.Name)
 	return verb
 }
 
-// Discards reports whether it removes something, so that no later act brings it back as it was.
+// Discards reports whether the operation removes something permanently.
 func (o Operation) Discards() bool {
 	return slices.Contains([]string{"detach", "discard", "drain", "drop", "forget", "prune", "recall", "remove", "revoke"}, o.Verb())
 }
@@ -250,7 +250,7 @@ func cutLast(name string) (before, last string, found bool) {
 	return "", name, false
 }
 
-// Params are the parameters, in the order of the input's fields.
+// Params returns the parameters in the order of the input's fields.
 func (o Operation) Params() []Param { return o.params }
 
 // NewInput returns a pointer to an input with the defaults.
@@ -260,17 +260,16 @@ func (o Operation) NewInput() any {
 		if p.Default == "" {
 			continue
 		}
-		if err := p.set(in.Elem(), p.Default); err != nil {
-			panic(fmt.Sprintf("%s: default of %s: %v", o.Name, p.Name, err))
-		}
+		err := p.set(in.Elem(), p.Default)
+		must(err == nil, "%s: default of %s: %v", o.Name, p.Name, err)
 	}
 	return in.Interface()
 }
 
-// Results are the types of which a result has the JSON of one.
+// Results returns the types that the JSON of a result can have.
 func (o Operation) Results() []reflect.Type { return o.outputs }
 
-// Allowed returns a *DeniedError if a role may not do it.
+// Allowed returns a *DeniedError if the role is too low.
 func (o Operation) Allowed(role Role) error {
 	if role < o.Role {
 		return &DeniedError{o.Name, role, o.Role}
@@ -278,13 +277,13 @@ func (o Operation) Allowed(role Role) error {
 	return nil
 }
 
-// checked is an input with parameters that do not go together with everything.
+// checked is an input with rules about combinations of parameters.
 type checked interface {
 	Check(o Operation, now time.Time) error
 }
 
-// Check says what is wrong with an input that can be told without a database. Run does so
-// first; a client that has to open one may ask before. now is the clock of the process.
+// Check returns the errors of an input that need no database to be found. Run calls it first; a client may
+// call it before it connects. now is the time of the process.
 func (o Operation) Check(in any, now time.Time) error {
 	if err := o.missing(in); err != nil {
 		return err
@@ -300,11 +299,10 @@ func (o Operation) Check(in any, now time.Time) error {
 	return checkPrecondition(in)
 }
 
-// Run does it, if the Env's role may; the result and the error have what the role may read
-// (see mask.go). The input is one of NewInput. A result that is not nil
-// is worth showing, though there is an error as well; of an act it is an Acted, with the
-// receipt. An act that may have taken effect though the database went silent is an
-// *UnknownOutcomeError.
+// Run executes the operation, if the Env's role allows it. The result and the error are masked for the role
+// (see mask.go). in is a value of NewInput. A non-nil result is shown even if there is also an error; the
+// result of an act is an Acted, with the receipt. If the connection to the database was lost, an act may have
+// taken effect and returns an *UnknownOutcomeError.
 func (o Operation) Run(ctx context.Context, env *Env, in any) (any, error) {
 	if err := o.Allowed(env.Role); err != nil {
 		return nil, err
@@ -333,7 +331,7 @@ func (o Operation) Run(ctx context.Context, env *Env, in any) (any, error) {
 	return out, err
 }
 
-// ReadResult makes a result of Run of its JSON and of how the page after it begins.
+// ReadResult parses the JSON of a result of Run. next is the paging parameter of the next page.
 func (o Operation) ReadResult(result []byte, next string) (any, error) {
 	out, err := o.read(result, next)
 	if err != nil || !o.Changes {
@@ -342,9 +340,8 @@ func (o Operation) ReadResult(result []byte, next string) (any, error) {
 	return withReceipt(o, out, result)
 }
 
-// Verdict is what is to be said of a result that is as it was asked for, and tells of
-// something that is not as it should be; nil: nothing. The command line ends with it, once
-// the result is shown.
+// Verdict returns an error if a successful operation found a problem, such as a failed check. The command
+// line exits with it after showing the result.
 func Verdict(out any) error {
 	if judged, is := out.(interface{ Verdict() error }); is {
 		return judged.Verdict()
@@ -352,7 +349,7 @@ func Verdict(out any) error {
 	return nil
 }
 
-// Text tells a result of Run to a person.
+// Text renders a result of Run.
 func (o Operation) Text(p *text.Doc, in, out any) {
 	acted, is := out.(Acted)
 	if !is {
@@ -363,7 +360,7 @@ func (o Operation) Text(p *text.Doc, in, out any) {
 	acted.text(p, o.Verb())
 }
 
-// missing reports the required parameters that were not given, all of them.
+// missing returns an error with all required parameters that were not given.
 func (o Operation) missing(in any) error {
 	var bad InvalidError
 	v := reflect.ValueOf(in).Elem()
@@ -375,7 +372,7 @@ func (o Operation) missing(in any) error {
 	return bad.OrNil()
 }
 
-// WithoutParams returns the operation without the parameters that drop reports.
+// WithoutParams returns the operation without the parameters for which drop returns true.
 func (o Operation) WithoutParams(drop func(Param) bool) Operation {
 	o.params = slices.DeleteFunc(slices.Clone(o.params), drop)
 	return o

@@ -17,10 +17,10 @@ import (
 	"github.com/belfryhq/belfry/internal/text"
 )
 
-// Place is where the command line has a parameter.
+// Place is the kind of a parameter on the command line.
 type Place int
 
-// The places.
+// The kinds.
 const (
 	Argument Place = iota + 1
 	Flag
@@ -29,70 +29,68 @@ const (
 
 // Param is one parameter of an operation.
 type Param struct {
-	// Name is what it is called outside of the command line: limit, chunk_target.
+	// Name is the name outside the command line, such as limit or chunk_target.
 	Name  string
 	Place Place
-	// Flag is its name as a flag, without the dashes; Label what stands for its value:
-	// LANE, N. A switch has none.
+	// Flag is the name of the flag without dashes. Label represents its value in the help, such as LANE or N;
+	// a switch has none.
 	Flag, Label string
 	Help        string
-	// Allowed says in words what may be given; empty: the type's own error does.
+	// Allowed describes the allowed values. If it is empty, the error of the type describes them.
 	Allowed string
 	Default string
-	// Is says in words what the value of an argument is: "a job's id".
+	// Is describes the value of an argument: "a job's id".
 	Is string
-	// Required tells that it has to be given, Repeated that it may be given several times.
+	// Required parameters must be given. Repeated ones may be given several times.
 	Required, Repeated bool
-	// File tells that the command line may name a file with the value instead.
+	// File means that the command line accepts the name of a file with the value.
 	File bool
-	// Column is another name of a key, that of its column, whose values have no unit: Unit
-	// is theirs.
+	// Column is another name of a key, the column's name. Its values are numbers of Unit.
 	Column, Unit string
-	// Local is a parameter of the command line alone.
+	// Local means that only the command line has the parameter.
 	Local bool
-	// Secret is one that the command line asks for, or reads from the file that the flag names:
-	// other processes see the values of flags.
+	// Secret values are read from a prompt or from the file that the flag names, because other processes can
+	// read flags.
 	Secret bool
 
-	whole     bool // a list takes each text as one
+	whole     bool // a list does not split its texts at commas
 	low, high float64
 	several   bool         // a list
-	of        reflect.Type // of one value
+	of        reflect.Type // the type of one value
 	choices   []string
-	values    string // where values are: an operation that lists them, or a vocabulary
+	values    string // an operation that lists the values, or a vocabulary
 	reset     []string
 	index     []int
 }
 
-// Switch reports whether it is given without a value.
+// Switch reports whether the parameter has no value.
 func (p Param) Switch(in any) bool {
 	return p.Place == Flag && p.field(reflect.ValueOf(in).Elem()).Kind() == reflect.Bool
 }
 
-// Moment reports whether the values are moments, which without a zone are in the zone of whoever
-// gives them (ParseInstant).
+// Moment reports whether the values are instants. Without a zone they are in the zone of the caller
+// (ParseInstant).
 func (p Param) Moment() bool {
 	return p.of == reflect.TypeFor[Instant]() || p.of == reflect.TypeFor[Past]()
 }
 
-// Set understands text as the parameter's value, or adds one to those that were given
-// before. The error says what is allowed.
+// Set parses text as the parameter's value, or as one more value of a list. The error contains the allowed
+// values.
 func (p Param) Set(in any, text string) error { return p.set(reflect.ValueOf(in).Elem(), text) }
 
-// Given reports whether the parameter differs from not given at all.
+// Given reports whether the parameter differs from its zero value.
 func (p Param) Given(in any) bool { return !p.field(reflect.ValueOf(in).Elem()).IsZero() }
 
-// readFrom is a value that can be read as it is used.
+// readFrom is a value that is read as a stream.
 type readFrom interface{ From(r io.ReadCloser) }
 
-// Reads reports whether the parameter's value may be of any size where it is read as it is used:
-// From says what from, which whoever uses it closes.
+// Reads reports whether the value is a stream of any size. From sets its source, which the operation closes.
 func (p Param) Reads(in any) bool {
 	_, is := p.field(reflect.ValueOf(in).Elem()).Addr().Interface().(readFrom)
 	return is
 }
 
-// From has the parameter's value, which Reads, be read from r.
+// From sets the source of a parameter for which Reads is true.
 func (p Param) From(in any, r io.ReadCloser) {
 	if value, is := p.field(reflect.ValueOf(in).Elem()).Addr().Interface().(readFrom); is {
 		value.From(r)
@@ -109,12 +107,12 @@ func (p Param) set(in reflect.Value, text string) error {
 	return p.parse(field, text)
 }
 
-// Resets reports whether text takes the parameter back.
+// Resets reports whether text resets the parameter.
 func (p Param) Resets(text string) bool {
 	return slices.Contains(p.reset, text) || text == "" && len(p.reset) > 0
 }
 
-// change sets a key of KEY=VALUE, or takes it back.
+// change sets or resets a key of KEY=VALUE.
 func (p Param) change(c changing, line string) error {
 	if p.Resets(line) {
 		c.clear()
@@ -138,7 +136,7 @@ func (p Param) change(c changing, line string) error {
 	return fmt.Errorf("%w%s", err, or)
 }
 
-// NotAllowedError is a value of another kind or range.
+// NotAllowedError reports a value of the wrong type or range.
 type NotAllowedError struct{ Allowed string }
 
 func (e *NotAllowedError) Error() string { return "allowed values: " + e.Allowed }
@@ -150,7 +148,7 @@ func (p Param) notAllowed(otherwise string) error {
 	return &NotAllowedError{otherwise}
 }
 
-// parse understands text as v's type.
+// parse parses text into v.
 func (p Param) parse(v reflect.Value, text string) error {
 	if v.Kind() == reflect.Pointer {
 		fresh := reflect.New(v.Type().Elem())
@@ -197,7 +195,7 @@ func (p Param) parse(v reflect.Value, text string) error {
 	return nil
 }
 
-// appendTo adds to a list: a flag's value may hold several, separated by commas.
+// appendTo appends to a list. A flag's value may contain several values, separated by commas.
 func (p Param) appendTo(v reflect.Value, text string) error {
 	parts := []string{text}
 	if p.Place != Argument && !p.whole {
@@ -215,7 +213,7 @@ func (p Param) appendTo(v reflect.Value, text string) error {
 	return nil
 }
 
-// span is the range of a number, in words.
+// span describes the range of a number.
 func (p Param) span() string {
 	bound := func(n float64) string { return strconv.FormatFloat(n, 'f', -1, 64) }
 	switch {
@@ -227,7 +225,7 @@ func (p Param) span() string {
 	return " from " + bound(p.low) + " to " + bound(p.high)
 }
 
-// paramsOf are the parameters of an input.
+// paramsOf returns the parameters of an input.
 func paramsOf(o Operation, in reflect.Type) []Param {
 	var list []Param
 	for _, f := range reflect.VisibleFields(in) {
@@ -244,9 +242,7 @@ func paramsOf(o Operation, in reflect.Type) []Param {
 				continue
 			}
 			n, err := strconv.ParseFloat(text, 64)
-			if err != nil {
-				panic(fmt.Sprintf("%s: %s of %s: %v", o.Name, tag, f.Name, err))
-			}
+			must(err == nil, "%s: %s of %s: %v", o.Name, tag, f.Name, err)
 			*bound = n
 		}
 		switch arg, flag, key := f.Tag.Get("arg"), f.Tag.Get("flag"), f.Tag.Get("change"); {
@@ -267,16 +263,22 @@ func paramsOf(o Operation, in reflect.Type) []Param {
 		default:
 			continue
 		}
-		if !understood(f.Type) {
-			panic(fmt.Sprintf("%s: %s is of a type that no text can be understood as: %s", o.Name, f.Name, f.Type))
-		}
+		must(understood(f.Type), "%s: no text can be parsed as a %s, the type of %s", o.Name, f.Type, f.Name)
 		p.of, p.several = valueType(f.Type)
 		list = append(list, p)
 	}
 	return list
 }
 
-// words splits a tag's list.
+// must panics with a message if a definition is invalid. Definitions are part of the program, so that every
+// test and every start of belfry executes it.
+func must(valid bool, format string, args ...any) {
+	if !valid {
+		panic("admin/operation: " + fmt.Sprintf(format, args...))
+	}
+}
+
+// words splits the list in a tag.
 func words(list string) []string {
 	if list == "" {
 		return nil
@@ -284,7 +286,7 @@ func words(list string) []string {
 	return strings.Split(list, ",")
 }
 
-// understood reports whether parse knows a type.
+// understood reports whether parse supports a type.
 func understood(t reflect.Type) bool {
 	if changes, is := reflect.New(t).Interface().(changing); is {
 		return understood(changes.value().Type())
@@ -305,17 +307,16 @@ func readsText(t reflect.Type) bool {
 	return t.Implements(reflect.TypeFor[encoding.TextUnmarshaler]()) || reflect.PointerTo(t).Implements(reflect.TypeFor[encoding.TextUnmarshaler]())
 }
 
-// Change is one of the things that an operation may be asked to change. The zero value
-// asks for nothing.
+// Change is an optional change. The zero value changes nothing.
 type Change[T any] struct {
-	// Asked tells that it is to be changed, To to what; nil: back to what holds without.
+	// Asked means that the value is changed to To. A nil To resets it to the default.
 	Asked bool
 	To    *T
 }
 
 // changing is a Change of any type.
 type changing interface {
-	value() reflect.Value // asks for the change, and is where its value goes
+	value() reflect.Value // marks the change as asked, and returns the place of its value
 	clear()
 	forget()
 }
@@ -328,7 +329,7 @@ func (c *Change[T]) value() reflect.Value {
 func (c *Change[T]) clear()  { c.Asked, c.To = true, nil }
 func (c *Change[T]) forget() { c.Asked, c.To = false, nil }
 
-// MarshalJSON is what it is changed to; null takes it back.
+// MarshalJSON renders the new value, or null for a reset.
 func (c Change[T]) MarshalJSON() ([]byte, error) { return json.Marshal(c.To) }
 
 func allowedText(allowed, before string) string {

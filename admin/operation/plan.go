@@ -8,7 +8,7 @@ import (
 	"github.com/belfryhq/belfry/internal/text"
 )
 
-// Plan is the effect of an act as of a moment. Nothing is changed.
+// Plan is the effect of an act as of a time. Nothing is changed.
 type Plan struct {
 	// Selection describes the objects of the act: "jobs 17, 18", "dead letters by sms".
 	Selection string `json:"selection"`
@@ -26,20 +26,20 @@ type Plan struct {
 	Content string `json:"content,omitempty"`
 }
 
-// Idle reports whether the act has nothing to do: neither anything that is counted, nor anything
-// beside it, as the ids in a carrier where no message is QUEUED.
+// Idle reports whether the act would change nothing, including objects that are not counted, such as ids in a
+// carrier of messages that are not QUEUED.
 func (p *Plan) Idle() bool {
 	return p.Count == 0 && !slices.ContainsFunc(p.Outcomes, func(o Outcome) bool { return o.Outcome != "left" && (o.Count > 0 || o.Unknown) })
 }
 
-// Outcome is a part of a plan.
+// Outcome is one effect of a plan.
 type Outcome struct {
 	Of      string `json:"of"`      // "job 17 (push)", "messages"
 	Outcome string `json:"outcome"` // "aborted", "erased", "left"
 	Count   int64  `json:"count"`
 	AtMost  int64  `json:"at_most,omitempty" doc:"count that is not above it may be any number from 0 to it: viewers and authors are not told of so few; absent: count is exact"`
-	Unknown bool   `json:"unknown,omitempty"` // how many cannot be told yet
-	Detail  string `json:"detail,omitempty"`  // such as the overlaps, as text
+	Unknown bool   `json:"unknown,omitempty"` // the count is not known yet
+	Detail  string `json:"detail,omitempty"`  // such as the overlaps
 }
 
 // Text renders a plan.
@@ -69,8 +69,8 @@ func (p *Plan) Table(page *text.Doc, noun, done string) {
 	page.Line("%s: would be %s: %s", p.Selection, done, text.Counted(p.Count, noun))
 }
 
-// ErrPlanned keeps a plan from being enqueued.
+// ErrPlanned prevents that a plan is enqueued.
 var ErrPlanned = errors.New("it was a plan")
 
-// NamedJobs is how many jobs a plan names one by one.
+// NamedJobs is the number of jobs that a plan lists separately.
 const NamedJobs = 20

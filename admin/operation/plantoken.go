@@ -19,16 +19,16 @@ type PlanFlags struct {
 	Plan   *PlanToken `flag:"plan" label:"TOKEN" help:"do exactly what --dry-run showed with this token, or nothing"`
 }
 
-// PlanToken identifies a plan: the request, the moment, the number, and for an act on one object
-// its version. An act with the token does what the plan shows or fails: objects that are newer than
-// the plan are left, and another number or version is an error. The token is no secret and no
-// proof: whoever may act may make one.
+// PlanToken identifies a plan: the request, the time, the count, and the version of an act on one object. An
+// act with the token does exactly what the plan shows, or fails: it skips objects that are newer than the
+// plan, and another count or version is an error. The token is neither a secret nor a proof: a caller with
+// the permission for the act can create one.
 type PlanToken struct {
 	AsOf    time.Time
 	Count   int64
 	Version int64 // of the one object; 0 if the plan has none
 	request [8]byte
-	content [8]byte // of Plan.Content; zero without one
+	content [8]byte // from Plan.Content; zero without one
 }
 
 // planForm is the first byte of a token.
@@ -61,7 +61,7 @@ func (t *PlanToken) UnmarshalText(text []byte) error {
 		return bad
 	}
 	*t = PlanToken{AsOf: time.UnixMicro(numbers[0]).UTC(), Count: numbers[1], Version: numbers[2]}
-	_, _ = r.Read(t.request[:]) // exactly as long
+	_, _ = r.Read(t.request[:]) // the length was checked
 	_, _ = r.Read(t.content[:])
 	return nil
 }
@@ -112,23 +112,23 @@ func (o Operation) requestHash(in any) (hash [8]byte, err error) {
 	return [8]byte(h.Sum(nil)), nil
 }
 
-// withPlan is an input with a planChoice.
+// withPlan is an input that embeds PlanFlags.
 type withPlan interface {
 	Plans() bool
 	token() *PlanToken
 }
 
-// Plans reports whether the input asks for a plan.
+// Plans reports whether the input requests a plan.
 func (c PlanFlags) Plans() bool       { return c.DryRun }
 func (c PlanFlags) token() *PlanToken { return c.Plan }
 
-// Plans reports whether an input asks only for the plan of an act. Nothing is changed then.
+// Plans reports whether an input only requests the plan of an act. Nothing is changed then.
 func Plans(in any) bool {
 	plan, is := in.(interface{ Plans() bool })
 	return is && plan.Plans()
 }
 
-// checkPlan refuses the token of another request.
+// checkPlan rejects the token of another request.
 func (o Operation) checkPlan(in any) error {
 	c, is := in.(withPlan)
 	if !is || c.token() == nil {
@@ -146,10 +146,10 @@ func (o Operation) checkPlan(in any) error {
 	return nil
 }
 
-// Counts reports whether the effect of the act has to be counted first.
+// Counts reports whether the effect of the act must be counted first.
 func (c PlanFlags) Counts() bool { return c.DryRun || c.Plan != nil }
 
-// Expected is the number of the plan; nil: any.
+// Expected returns the count of the plan, or nil without one.
 func (c PlanFlags) Expected() *int64 {
 	if c.Plan == nil {
 		return nil
@@ -157,7 +157,8 @@ func (c PlanFlags) Expected() *int64 {
 	return &c.Plan.Count
 }
 
-// Moment is the time after which objects are left: that of the plan, or now by the database's clock.
+// Moment returns the time after which created objects are skipped: the plan's time, or now by the database's
+// clock.
 func (c PlanFlags) Moment(ctx context.Context, env *Env) (time.Time, error) {
 	now, err := env.Jobs.Now(ctx)
 	switch {
@@ -169,7 +170,7 @@ func (c PlanFlags) Moment(ctx context.Context, env *Env) (time.Time, error) {
 	return c.Plan.AsOf, nil
 }
 
-// Agrees refuses another number than that of the plan.
+// Agrees returns an error if the count differs from the plan's.
 func (c PlanFlags) Agrees(p *Plan, noun, done string) error {
 	switch {
 	case c.Plan == nil:
@@ -182,11 +183,11 @@ func (c PlanFlags) Agrees(p *Plan, noun, done string) error {
 	return Unexpected(p.Count, c.Plan.Count, noun, done, p.AsOf)
 }
 
-// Unexpected is the error of another number than that of the plan.
+// Unexpected returns the error of a count that differs from the plan's.
 func Unexpected(would, expected int64, noun, done string, asOf time.Time) error {
 	return Conflict("the plan is out of date: %s would be %s as of %s, not %s; nothing was changed, repeat --dry-run",
 		text.Counted(would, noun), done, asOf.Format(time.RFC3339Nano), text.Grouped(expected))
 }
 
-// Bound reports whether an act has to match its plan.
+// Bound reports whether an act must match a plan.
 func (c PlanFlags) Bound() bool { return c.Plan != nil }

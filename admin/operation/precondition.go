@@ -17,9 +17,9 @@ import (
 	"github.com/belfryhq/belfry/job"
 )
 
-// Precondition is the version that an act on one object expects, as If-Match of HTTP.
+// Precondition is the expected version of the object of an act, like If-Match of HTTP.
 type Precondition struct {
-	// Versions are the accepted versions. Without any, no version is accepted.
+	// Versions are the accepted versions. An empty list accepts no version.
 	Versions []int64
 	// Exists accepts every version of an object that exists.
 	Exists bool
@@ -43,11 +43,11 @@ func (e VersionFlag) Precondition() *Precondition {
 	return e.header
 }
 
-// Resource is the object of an act. The zero value stands for several objects.
+// Resource is the object of an act. The zero value represents several objects.
 type Resource struct {
-	Subject, Name string // of its events
-	Show          string // the command that shows it, without "belfry"
-	// notFound returns the error of an object that does not exist. Nil: the act creates it.
+	Subject, Name string // of the object's events
+	Show          string // the command that shows the object, without "belfry"
+	// NotFound returns the error of an object that does not exist. Nil means that the act creates it.
 	NotFound func(ctx context.Context, env *Env) error
 }
 
@@ -63,8 +63,8 @@ type conditionable interface {
 	SetPrecondition(p Precondition)
 }
 
-// ApplyPrecondition adds the precondition of a request's If-Match to an input. An input that has a
-// precondition, or does not support one, is an error.
+// ApplyPrecondition adds the precondition of a request's If-Match to an input. It returns an error if the
+// input already has one, or supports none.
 func ApplyPrecondition(in any, p Precondition) error {
 	c, is := in.(conditionable)
 	switch {
@@ -77,13 +77,13 @@ func ApplyPrecondition(in any, p Precondition) error {
 	return nil
 }
 
-// Conditional reports whether an operation takes a precondition.
+// Conditional reports whether an operation supports a precondition.
 func (o Operation) Conditional() bool {
 	_, is := o.NewInput().(conditionable)
 	return is
 }
 
-// checkPrecondition refuses a precondition of a plan, and of an act on several objects.
+// checkPrecondition rejects a precondition of a plan, and of an act on several objects.
 func checkPrecondition(in any) error {
 	c, is := in.(conditional)
 	if !is || c.Precondition() == nil {
@@ -98,7 +98,7 @@ func checkPrecondition(in any) error {
 	return nil
 }
 
-// ActBy returns who acts, why, and the version that the input expects.
+// ActBy returns the actor, the reason, and the version that the input expects.
 func ActBy(env *Env, in interface {
 	conditional
 	By(env *Env) job.Act
@@ -181,11 +181,11 @@ func stale(ctx context.Context, env *Env, in any, err error) error {
 	if len(versions) > 0 {
 		seen = slices.Max(versions)
 	}
-	if seen >= found.Version || len(versions) == 0 { // the version that the caller read is unknown: the newest change
+	if seen >= found.Version || len(versions) == 0 { // the version that the caller read is unknown: return the newest change
 		seen, most = 0, 1
 	}
 	events, listErr := env.Jobs.ActsSince(ctx, found.Subject, found.Name, seen, most)
-	if listErr != nil { // without the changes the error is still right
+	if listErr != nil { // return the error without the changes
 		events = nil
 	}
 	for _, event := range events {

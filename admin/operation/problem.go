@@ -9,10 +9,10 @@ import (
 	"github.com/belfryhq/belfry/job"
 )
 
-// InvalidError is input that cannot be used. Nothing was done.
+// InvalidError reports invalid input. Nothing was done.
 type InvalidError struct {
 	Problems []Problem
-	// Err is what the packages below call it, such as a thing that does not exist; may be nil.
+	// Err is the underlying error, such as a missing object. It may be nil.
 	Err error
 }
 
@@ -26,15 +26,15 @@ func (e *InvalidError) Kind() errkind.Kind {
 	return errkind.Invalid
 }
 
-// Problem is one thing that is wrong with an input.
+// Problem is one fault of an input.
 type Problem struct {
-	// Param is the name of the parameter; empty: several together.
+	// Param is the name of the parameter. It is empty for a combination of parameters.
 	Param string
-	// Text says what is wrong and what is allowed, and hints at what was meant.
+	// Text describes the fault and the allowed values, and may suggest a value.
 	Text string
 }
 
-// Error lists every problem, a line each.
+// Error returns one line for each problem.
 func (e *InvalidError) Error() string {
 	lines := make([]string, len(e.Problems))
 	for i, p := range e.Problems {
@@ -66,9 +66,8 @@ func Invalid(param, format string, args ...any) error {
 	return e
 }
 
-// Refused makes what the database refused a matter of the input. Its message begins with
-// the table and the column; columns says which parameter gives a column that has another
-// name.
+// Refused converts an error of the database about a value into an error of the input. Its message begins with
+// the table and the column; columns maps columns to parameters with other names.
 func Refused(err error, columns map[string]string) error {
 	var bad *job.InvalidError
 	if !errors.As(err, &bad) {
@@ -77,7 +76,7 @@ func Refused(err error, columns map[string]string) error {
 	return RefusedText(bad.Message, bad.Hint, columns)
 }
 
-// RefusedColumn is refused where no parameter is at fault: the column is named in the text.
+// RefusedColumn is Refused for errors that no parameter causes. The text names the column.
 func RefusedColumn(bad *job.InvalidError) error {
 	text := strings.TrimPrefix(bad.Message, "belfry.jobs.")
 	if bad.Hint != "" && !strings.Contains(text, bad.Hint) {
@@ -90,7 +89,7 @@ func RefusedColumn(bad *job.InvalidError) error {
 func RefusedText(message, hint string, columns map[string]string) error {
 	param, text := "", message
 	if place, problem, ok := strings.Cut(message, ": "); ok && strings.HasPrefix(place, "belfry.") && !strings.Contains(place, " ") {
-		parts := strings.SplitN(place, ".", 3) // what is within a column stands behind it: jobs.variants.ko
+		parts := strings.SplitN(place, ".", 3) // the path within a JSON column follows it: jobs.variants.ko
 		param, text = parts[len(parts)-1], problem
 	}
 	if name, known := columns[param]; known {
@@ -102,13 +101,13 @@ func RefusedText(message, hint string, columns map[string]string) error {
 	return Invalid(param, "%s", text)
 }
 
-// AdvisedError is an error with what to do about it, in the words of the command line.
+// AdvisedError is an error with the next step as a command.
 type AdvisedError struct {
 	Err  error
 	Next string
 }
 
-// Error is the error and the advice.
+// Error returns the error and the next step.
 func (a *AdvisedError) Error() string { return a.Err.Error() + "; " + a.Next }
 
 func (a *AdvisedError) Unwrap() error { return a.Err }
@@ -116,8 +115,7 @@ func (a *AdvisedError) Unwrap() error { return a.Err }
 // Advise adds the next step to an error.
 func Advise(err error, next string) error { return &AdvisedError{err, next} }
 
-// UnavailableError is something beside the database that does not answer. Trying again may
-// help.
+// UnavailableError reports a server other than the database that does not answer. A retry may succeed.
 type UnavailableError struct{ Err error }
 
 func (e *UnavailableError) Error() string { return e.Err.Error() }
@@ -126,8 +124,8 @@ func (e *UnavailableError) Error() string { return e.Err.Error() }
 func (*UnavailableError) Kind() errkind.Kind { return errkind.Unavailable }
 func (e *UnavailableError) Unwrap() error    { return e.Err }
 
-// HeldError is something that others work on. Nothing was done, or not all; trying again
-// later helps.
+// HeldError reports an object that another process has locked. The act was not done, or only in part; a retry
+// may succeed later.
 type HeldError struct{ Err error }
 
 func (e *HeldError) Error() string { return e.Err.Error() }

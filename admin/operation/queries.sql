@@ -8,30 +8,29 @@ DELETE FROM belfry.requests
    AND at < now() - interval '24 hours';
 
 -- name: RequestBegin :exec
--- Makes a request this one's to do, for @seconds. Zero rows: there is one of that key
--- (requests_pkey).
+-- Claims the key of a request for @seconds (requests_pkey). Zero rows: the key is taken.
 INSERT INTO belfry.requests (who, key, fingerprint, ends_at)
 VALUES (@who, @key, @fingerprint, clock_timestamp() + make_interval(secs => @seconds::float8))
 ON CONFLICT ON CONSTRAINT requests_pkey DO NOTHING;
 
 -- name: RequestRead :one
--- What came of the request of a key (requests_pkey). No row: it was given back.
+-- The state of the request with a key (requests_pkey). No row: the key was given back.
 SELECT fingerprint = @fingerprint AS same, coalesce(status, 0) AS status, answer, ends_at < clock_timestamp() AS over
   FROM belfry.requests
  WHERE who = @who AND key = @key;
 
 -- name: RequestAnswer :exec
--- Keeps what a request was answered.
+-- Stores the response to a request.
 UPDATE belfry.requests SET status = @status, answer = @answer WHERE who = @who AND key = @key AND status IS NULL;
 
 -- name: RequestGiveBack :exec
--- Forgets a request that did nothing: its key is free.
+-- Deletes a request that had no effect, so that its key is free.
 DELETE FROM belfry.requests WHERE who = @who AND key = @key AND status IS NULL;
 
 -- name: EventNewest :one
--- When the newest event of @kind of a thing was, of those that set its member @lifted to null, ''
--- any, and of how many jobs it was (events_subject_idx). NULL: there was none since another thing
--- of that name was removed. No row: there was none at all.
+-- The time of the newest event of @kind of an object, and its number of jobs (events_subject_idx). @lifted
+-- restricts it to events that set this field to null; '' means any event. NULL: no such event since an earlier
+-- object of that name was removed. No row: the object has no such event.
 SELECT CASE WHEN e.kind = @kind THEN e.at END, coalesce((e.detail ->> 'jobs')::bigint, 0)
   FROM belfry.events e
  WHERE e.subject = @subject AND e.name = @name
@@ -40,5 +39,5 @@ SELECT CASE WHEN e.kind = @kind THEN e.at END, coalesce((e.detail ->> 'jobs')::b
  LIMIT 1;
 
 -- name: JobsToRadius :many
--- Of the jobs with @ids, those whose audience is a radius. Relies on jobs_pkey.
+-- The jobs among @ids whose audience is a radius (jobs_pkey).
 SELECT id FROM belfry.jobs WHERE id = ANY (@ids) AND audience ->> 'kind' = 'radius';

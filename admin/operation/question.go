@@ -10,8 +10,8 @@ import (
 	"github.com/belfryhq/belfry/internal/text"
 )
 
-// Asking is the operation that answers with what a person has to agree to before o is run: for
-// a client without a database. False: there is nothing to agree to.
+// Asking returns an operation that returns the question of o, for clients without a database. It returns
+// false if o has none.
 func (o Operation) Asking() (Operation, bool) {
 	if o.Confirm == nil {
 		return Operation{}, false
@@ -38,7 +38,7 @@ func (o Operation) Asking() (Operation, bool) {
 	return ask, true
 }
 
-// WithQuestions adds to operations those that answer what has to be agreed to before.
+// WithQuestions adds the operations of Asking to a list.
 func WithQuestions(list []Operation) []Operation {
 	var all []Operation
 	for _, o := range list {
@@ -50,23 +50,22 @@ func WithQuestions(list []Operation) []Operation {
 	return all
 }
 
-// Affected returns nothing: a question changes nothing.
+// Affected reports that a question changes nothing.
 func (Question) Affected(string) Affected { return Affected{Nothing: true} }
 
-// ToldError is an error by its kind and its text: one that another process told, or that an
-// operation tells itself.
+// ToldError is an error with a kind and a text, such as an error from another process.
 type ToldError struct {
 	Of   errkind.Kind
 	Text string
 }
 
-// Error is the text.
+// Error returns the text.
 func (e *ToldError) Error() string { return e.Text }
 
-// Kind returns the kind that the other process reported.
+// Kind returns the kind.
 func (e *ToldError) Kind() errkind.Kind { return e.Of }
 
-// Conflict is an error of the state of things.
+// Conflict returns an error about the current state.
 func Conflict(format string, args ...any) error {
 	return &ToldError{errkind.Conflict, fmt.Sprintf(format, args...)}
 }

@@ -12,21 +12,20 @@ import (
 	"github.com/belfryhq/belfry/internal/text"
 )
 
-// Receipt answers an act: what is done is in force.
+// Receipt confirms that an act is in force.
 type Receipt struct {
-	// AskedAt is when the act reached belfry, by the clock of this process.
+	// AskedAt is the time at which belfry received the act, by the clock of this process.
 	AskedAt time.Time `json:"asked_at"`
-	// InForceSince is since when what was asked for holds, by the database's clock: an act
-	// that changed nothing has been in force for longer than it was asked for. nil: the
-	// database did not say, or it has never been otherwise.
+	// InForceSince is the time since which the requested state holds, by the database's clock. It is earlier
+	// than AskedAt if the act changed nothing. Nil means unknown.
 	InForceSince *time.Time `json:"in_force_since"`
-	// Concerned is how many things the act was about and found: jobs, messages, rows. Of a
-	// halt, and of its end, the jobs that it stopped.
+	// Concerned is the number of objects of the act: jobs, messages or rows. For a halt and its end it is the
+	// number of stopped jobs.
 	Concerned int64 `json:"concerned"`
 }
 
-// Acted is what Run returns of an operation that changed something: the result and the
-// receipt. Its JSON is the result's, with the receipt as one more field.
+// Acted is what Run returns for an act: the result and the receipt. Its JSON is the JSON of the result with
+// one more field, the receipt.
 type Acted struct {
 	Result  any
 	Receipt Receipt
@@ -53,8 +52,7 @@ func (a Acted) MarshalJSON() ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// plainJSON is JSON whose texts are left as they are; whoever encodes it further escapes
-// them as it wants.
+// plainJSON encodes without escaping HTML. Callers may escape it further.
 func plainJSON(v any) ([]byte, error) {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)
@@ -63,18 +61,19 @@ func plainJSON(v any) ([]byte, error) {
 	return bytes.TrimSpace(b.Bytes()), err
 }
 
-// Affected describes what an act affected, for its receipt.
+// Affected describes the objects of an act, for its receipt.
 type Affected struct {
 	N       int64
-	Noun    string     // of the objects that n counts; "": the result shows one object
-	Since   *time.Time // since when the result has been in force; nil: event decides
-	Event   EventKind  // the newest event of this kind made the result; zero: it is in force from now on
-	Halted  bool       // n is the number of jobs that the newest halt stopped
-	Plan    *Plan      // the result is this plan, and nothing was changed
+	Noun    string     // of the objects that N counts; empty if the result shows one object
+	Since   *time.Time // since when the result has been in force; nil if Event decides
+	Event   EventKind  // the newest event of this kind led to the result; the zero value means that it is in force from now on
+	Halted  bool       // N is the number of jobs that the newest halt stopped
+	Plan    *Plan      // the result is this plan; nothing was changed
 	Nothing bool       // nothing was changed for another reason
 }
 
-// EventKind is a kind of events of one object; with lifted, those that set this member to null.
+// EventKind selects events of one object by kind. Lifted restricts them to events that set this field to
+// null.
 type EventKind struct{ Subject, Name, Kind, Lifted string }
 
 // pausable is a result that shows an object which can be paused and resumed.
@@ -82,9 +81,9 @@ type pausable interface {
 	PausedSince() (since *time.Time, subject, name string)
 }
 
-// AffectedBy returns what an act affected. A result describes that itself in a method affected; a
-// pausable one has been in force since its pause, or since its newest resumption. Any other result
-// is one object, and in force from now on.
+// AffectedBy returns the objects of an act. A result can describe them in a method Affected. A pausable
+// result has been in force since its pause or its newest resumption. Any other result is one object, and in
+// force from now on.
 func AffectedBy(verb string, result any) Affected {
 	switch r := result.(type) {
 	case interface{ Affected(verb string) Affected }:
@@ -101,10 +100,10 @@ func AffectedBy(verb string, result any) Affected {
 	return Affected{N: 1}
 }
 
-// receiptLimit bounds the questions for since when and how many: the act is done.
+// receiptLimit bounds the reads for a receipt. The act is already done.
 const receiptLimit = 2 * time.Second
 
-// receipted adds the receipt to what came of an act.
+// receipted adds the receipt to the result of an act.
 func receipted(ctx context.Context, env *Env, o Operation, asked time.Time, result any) any {
 	a := AffectedBy(o.Verb(), result)
 	if a.Plan != nil || a.Nothing {
@@ -128,8 +127,8 @@ func receipted(ctx context.Context, env *Env, o Operation, asked time.Time, resu
 	return Acted{result, r}
 }
 
-// newest is when the newest event of a kind was, and of how many jobs; nil: there is none since the
-// thing was made, or the database does not say.
+// newest returns the time of the newest event of a kind, and its number of jobs. Nil means that no such event
+// exists since the object was created, or that the database did not answer.
 func newest(ctx context.Context, env *Env, e EventKind) (at *time.Time, jobs int64) {
 	err := Reading(ctx, env, func(ctx context.Context, tx pgx.Tx) error {
 		return tx.QueryRow(ctx, queries.eventNewest, pgx.StrictNamedArgs{"subject": e.Subject, "name": e.Name, "kind": e.Kind, "lifted": e.Lifted}).Scan(&at, &jobs)
@@ -141,7 +140,7 @@ func newest(ctx context.Context, env *Env, e EventKind) (at *time.Time, jobs int
 	return &utc, jobs
 }
 
-// withReceipt is a result that was read, with its receipt; a plan has none.
+// withReceipt adds the receipt to a parsed result. A plan has none.
 func withReceipt(o Operation, out any, result []byte) (any, error) {
 	var answer struct {
 		Receipt *Receipt `json:"receipt"`
@@ -155,11 +154,11 @@ func withReceipt(o Operation, out any, result []byte) (any, error) {
 	return Acted{out, *answer.Receipt}, nil
 }
 
-// text is the receipt in one line: when the act was done, and since when its effect holds if that
-// is longer.
+// text renders the receipt in one line: the time of the act, and since when its effect holds if that is
+// earlier.
 func (a Acted) text(p *text.Doc, verb string) {
 	line := text.Sprintf("done at %s", text.TimeOfDay(a.Receipt.AskedAt))
-	if since := a.Receipt.InForceSince; since != nil && a.Receipt.AskedAt.Sub(*since) > time.Minute { // two clocks
+	if since := a.Receipt.InForceSince; since != nil && a.Receipt.AskedAt.Sub(*since) > time.Minute { // two clocks are compared
 		line = append(line, text.Sprintf(", in force since %s", *since)...)
 	}
 	if noun := AffectedBy(verb, a.Result).Noun; noun != "" {

@@ -1,17 +1,16 @@
 package operation
 
 import (
-	"fmt"
 	"reflect"
 	"strings"
 
 	"github.com/belfryhq/belfry/internal/text"
 )
 
-// Records are the columns of what an operation lists; nil: its result is no list.
+// Records returns the columns of the operation's list, or nil if its result is no list.
 func (o Operation) Records() *text.Records { return o.records }
 
-// Listed is what Records has a row for each of, in a result of Run or an item of Stream.
+// Listed returns the rows for Records in a result of Run or an item of Stream.
 func (o Operation) Listed(result any) any {
 	if list, is := result.(interface{ items() any }); is {
 		return list.items()
@@ -39,10 +38,11 @@ func recordsOf(o Operation) (*text.Records, func(reflect.Value) any) {
 			return recordsOfItems(f.Type), func(result reflect.Value) any { return result.FieldByIndex(f.Index).Interface() }
 		}
 	}
-	panic(fmt.Sprintf("%s: no list %s in a %s", o.Name, o.Rows, t))
+	must(false, "%s: no list %s in a %s", o.Name, o.Rows, t)
+	return nil, nil
 }
 
-// recordsOfItems are the columns of a list's items, or of a stream's; nil: they have no fields.
+// recordsOfItems returns the columns of the items of a list or a stream, or nil if they have no fields.
 func recordsOfItems(t reflect.Type) *text.Records {
 	if t.Kind() == reflect.Slice {
 		t = t.Elem()

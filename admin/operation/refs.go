@@ -10,7 +10,7 @@ import (
 	"github.com/belfryhq/belfry/job"
 )
 
-// NoSuchJob says where to look when there is no such job.
+// NoSuchJob adds advice to the error of a job that does not exist.
 func NoSuchJob(err error) error {
 	if errors.Is(err, job.ErrNotFound) {
 		return Advise(err, "`belfry jobs list` shows what there is")
@@ -18,18 +18,18 @@ func NoSuchJob(err error) error {
 	return err
 }
 
-// JobRef names one job.
+// JobRef identifies one job.
 type JobRef struct {
 	ID int64 `arg:"ID" values:"jobs list" is:"a job's id" min:"1" allowed:"whole numbers from 1, as belfry jobs list shows them"`
 }
 
-// ChannelRef names one channel.
+// ChannelRef identifies one channel.
 type ChannelRef struct {
 	Channel    *int64  `flag:"channel" label:"ID" help:"the channel with this id"`
 	ExternalID *string `flag:"external-id" label:"ID" help:"the channel with this external ID"`
 }
 
-// Find returns the id of the channel, which exists.
+// Find returns the id of the channel, or an error if it does not exist.
 func (c ChannelRef) Find(ctx context.Context, env *Env, operation string) (int64, error) {
 	if (c.Channel != nil) == (c.ExternalID != nil) {
 		return 0, Invalid("", "%s takes either --channel ID or --external-id ID", operation)
@@ -47,7 +47,7 @@ func (c ChannelRef) Find(ctx context.Context, env *Env, operation string) (int64
 	return *c.Channel, nil
 }
 
-// Text names the channel as it was given.
+// Text returns the channel as it was given.
 func (c ChannelRef) Text() string {
 	if c.ExternalID != nil {
 		return "channel " + text.OneLine(*c.ExternalID, 60)
@@ -55,7 +55,7 @@ func (c ChannelRef) Text() string {
 	return "channel " + text.Int(*c.Channel)
 }
 
-// Flags are the flags that name the channel.
+// Flags returns the flags that identify the channel.
 func (c ChannelRef) Flags() string {
 	if c.ExternalID != nil {
 		return "--external-id " + text.OneLine(*c.ExternalID, 60)

@@ -12,36 +12,35 @@ import (
 	"github.com/belfryhq/belfry/internal/db"
 )
 
-// MaxAnswer is the most of an answer, in bytes, that is kept for a request that is repeated.
+// MaxAnswer is the size limit, in bytes, of a stored response.
 const MaxAnswer = 64 << 10
 
 // requestLimit bounds the statements about one request.
 const requestLimit = 10 * time.Second
 
-// Request is an act that may be repeated by its key, for 24 hours, without being done again.
-// A key is that of one identity: others have keys of their own.
+// Request is an act with an idempotency key. A repeated request within 24 hours is not executed again. Each
+// identity has its own keys.
 type Request struct {
 	Who, Key string
-	// Fingerprint is the SHA-256 of what is asked for.
+	// Fingerprint is the SHA-256 of the request's content.
 	Fingerprint [32]byte
 }
 
-// RequestState is what is known of the request of a key.
+// RequestState is the stored state of a key.
 type RequestState struct {
-	// New tells that it is the caller's to do, and then to Answer or to GiveBack.
+	// New means that the caller executes the request, and then calls Answer or GiveBack.
 	New bool
-	// Same tells that it asked for the same.
+	// Same means that the stored request has the same content.
 	Same bool
-	// Status was answered, and Answer, if it is kept. 0: it has not answered yet; and if it is
-	// Over all the same, nobody knows whether it took effect.
+	// Status is the status of the response, and Answer its body if it was stored. Status 0 means that the
+	// request has no response yet; if it is also Over, its outcome is unknown.
 	Status int
 	Answer []byte
 	Over   bool
 }
 
-// Begin claims the request's key, in a transaction that is committed before anything is done: a
-// process that dies then leaves a key whose outcome is not known, and not one that is free.
-// within is how long the act may take.
+// Begin claims the key in a transaction that commits before the act begins. If the process crashes, the key's
+// outcome is unknown, rather than the key free. within is the longest duration of the act.
 func (r Request) Begin(ctx context.Context, pool *pgxpool.Pool, within time.Duration) (s RequestState, err error) {
 	err = db.InTx(ctx, pool, db.Options{Policies: true, Limit: requestLimit}, func(ctx context.Context, tx pgx.Tx) error {
 		if err := r.Expire(ctx, tx); err != nil {
@@ -55,7 +54,7 @@ func (r Request) Begin(ctx context.Context, pool *pgxpool.Pool, within time.Dura
 			return nil
 		}
 		err = tx.QueryRow(ctx, queries.requestRead, r.args(pgx.StrictNamedArgs{"fingerprint": r.Fingerprint[:]})).Scan(&s.Same, &s.Status, &s.Answer, &s.Over)
-		if errors.Is(err, pgx.ErrNoRows) { // given back a moment ago: as if it were still under way
+		if errors.Is(err, pgx.ErrNoRows) { // given back a moment ago: treat it as in progress
 			s.Same = true
 			return nil
 		}
@@ -73,12 +72,12 @@ func (r Request) Expire(ctx context.Context, tx pgx.Tx) error {
 	return err
 }
 
-// Answer keeps what was answered; nil: the answer is not kept, only its status.
+// Answer stores the response. A nil answer stores only the status.
 func (r Request) Answer(ctx context.Context, pool *pgxpool.Pool, status int, answer []byte) error {
 	return r.settle(ctx, pool, queries.requestAnswer, pgx.StrictNamedArgs{"status": status, "answer": answer})
 }
 
-// GiveBack frees the key of a request that did nothing.
+// GiveBack frees the key of a request that had no effect.
 func (r Request) GiveBack(ctx context.Context, pool *pgxpool.Pool) error {
 	return r.settle(ctx, pool, queries.requestGiveBack, nil)
 }

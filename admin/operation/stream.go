@@ -2,17 +2,16 @@ package operation
 
 import (
 	"context"
-	"fmt"
 	"reflect"
 
 	"github.com/belfryhq/belfry/internal/text"
 )
 
-// DefineStream returns an operation whose result comes piece by piece: run hands each Item to
-// each, and returns what there is to say at the end; an Out of None says nothing. Once each has
-// returned an error, run returns it. tell makes what tells the items of one stream to a person,
-// and may remember what it has told; nil: it is read as CSV or JSON alone. text tells the end. A stream has no deadline, unless
-// o.Deadline says one: each of its steps has.
+// DefineStream returns an operation with a sequence of results. run passes each Item to each, and returns the
+// final result; an Out of None has no text. If each returns an error, run returns it. tell returns a function
+// that renders the items of one stream and may have state; a nil tell means that items are available as CSV
+// or JSON only. line renders the final result. A stream has no deadline unless o.Deadline specifies one: each
+// of its steps has its own.
 func DefineStream[In, Item, Out any](
 	o Operation, run func(ctx context.Context, env *Env, in In, each func(Item) error) (Out, error),
 	tell func(In) func(*text.Doc, Item), line func(*text.Doc, In, Out),
@@ -35,9 +34,7 @@ func DefineStream[In, Item, Out any](
 	}
 	o.tell = func(in any) func(*text.Doc, any) {
 		given, ok := in.(*In)
-		if !ok {
-			panic(fmt.Sprintf("%s takes a %T, got %T", o.Name, given, in))
-		}
+		must(ok, "%s takes a %T, got %T", o.Name, given, in)
 		say := tell(*given)
 		return func(p *text.Doc, item any) {
 			if one, is := item.(Item); is {
@@ -48,12 +45,11 @@ func DefineStream[In, Item, Out any](
 	return o
 }
 
-// Item is the type of a stream's items; nil: the operation is no stream.
+// Item returns the type of a stream's items, or nil if the operation is no stream.
 func (o Operation) Item() reflect.Type { return o.item }
 
-// Stream is Run of a stream: each gets its items, one after the other, and an error of each
-// ends it. The result is what is said at the end; nil: nothing. A stream ends without an error
-// when ctx does.
+// Stream runs a stream. It passes the items to each in order; an error of each ends the stream. It returns
+// the final result, which may be nil. A stream ends without an error when ctx ends.
 func (o Operation) Stream(ctx context.Context, env *Env, in any, each func(item any) error) (any, error) {
 	own := *env
 	own.each = func(item any) error { return each(complete(own.Shown(item))) }
@@ -64,7 +60,7 @@ func (o Operation) Stream(ctx context.Context, env *Env, in any, each func(item 
 	return out, err
 }
 
-// Teller makes what tells the items of one stream to a person; nil: nothing does.
+// Teller returns a function that renders the items of one stream, or nil if they have no text.
 func (o Operation) Teller(in any) func(p *text.Doc, item any) {
 	if o.tell == nil {
 		return nil
@@ -72,10 +68,11 @@ func (o Operation) Teller(in any) func(p *text.Doc, item any) {
 	return o.tell(in)
 }
 
-// Told reports whether there is a text of the result, or of a stream's items, for a person.
+// Told reports whether the result, or the items of a stream, can be rendered as text.
 func (o Operation) Told() bool { return o.item == nil || o.tell != nil }
 
-// Lines are the JSON documents of an item where each has a line: those in it, if it is a list.
+// Lines returns the JSON documents of an item for a format with one document per line: the elements of a
+// list, or the item itself.
 func Lines(item any) []any {
 	v := reflect.ValueOf(item)
 	if v.Kind() != reflect.Slice {

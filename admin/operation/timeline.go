@@ -13,23 +13,23 @@ import (
 	"github.com/belfryhq/belfry/job"
 )
 
-// Timeline is one kind of subject in belfry.events.
+// Timeline describes the events of one kind of subject in belfry.events.
 type Timeline struct {
 	Noun, Subject  string
-	Label          string // of what may be named, to see it alone
+	Label          string // of the argument that selects one object
 	Short, Example string
-	None           string // what is said when there is nothing
-	Values         string // as of the tag, of what may be named
+	None           string // the text of an empty timeline
+	Values         string // the tag values of the argument
 }
 
-// timelineInput is the input of every timeline. The argument's label is the timeline's.
+// timelineInput is the input of every timeline. The timeline provides the argument's label.
 type timelineInput struct {
 	Name   string `arg:"[NAME]"`
 	Limit  int    `flag:"limit" label:"N" help:"at most so many, 1 to 1000 (default 100)" min:"1" max:"1000" default:"100"`
 	Before int64  `flag:"before" label:"ID" help:"only events before this one, for the next page" min:"1"`
 }
 
-// Events is the operation that shows a timeline, newest first.
+// Events returns the operation that lists a timeline, newest first.
 func (t Timeline) Events() Operation {
 	o := Define(Operation{
 		Name: t.Noun + " events", Short: t.Short, Example: t.Example, Role: Viewer,
@@ -61,20 +61,20 @@ func (t Timeline) text(p *text.Doc, in timelineInput, out List[job.ControlEvent]
 	More(p, "before", out.Next)
 }
 
-// More says how to see the next page, if there is one.
+// More writes how to show the next page, if there is one.
 func More(p *text.Doc, flag, next string) {
 	if next != "" {
 		p.Note("there are more: --%s %s shows the next page", flag, text.ShellWord(next))
 	}
 }
 
-// NonePasses is the text of a page that looked at as many as it may and has none.
+// NonePasses writes the text of a page on which no entry matches the filters.
 func NonePasses(p *text.Doc, next string) {
 	p.Line("no entry of this page matches the filters")
 	More(p, "before", next)
 }
 
-// Compacted is JSON as a text has it: without blanks, which JSON over HTTP has lost.
+// Compacted returns JSON without blanks.
 func Compacted(raw json.RawMessage) string {
 	var b bytes.Buffer
 	if json.Compact(&b, raw) != nil {
@@ -83,10 +83,9 @@ func Compacted(raw json.RawMessage) string {
 	return b.String()
 }
 
-// Changes tells what an event changed, by the two states in its detail: values that one of
-// them does not have are "unset". Who paused, when and why the event itself says. Of an
-// event that only counts messages, or members of a segment, it is their number; of one message to
-// one channel it is which.
+// Changes describes an event by the before and after in its detail. A value that is missing on one side is
+// "unset". It omits the fields of a pause, which the event itself shows. An event with a number of messages
+// or members is described by that number, and an event of one activity by its id.
 func Changes(detail json.RawMessage) string {
 	var d struct {
 		Before, After  map[string]json.RawMessage
@@ -105,7 +104,7 @@ func Changes(detail json.RawMessage) string {
 	case err == nil && d.Activity != nil:
 		return fmt.Sprintf("activity %d", *d.Activity)
 	case err != nil || d.Before == nil || d.After == nil:
-		return "" // nothing was before, or is after; or this kind of event has another detail
+		return "" // the object was created or removed, or events of this kind have no before and after
 	}
 	value := func(state map[string]json.RawMessage, key string) string {
 		raw, ok := state[key]

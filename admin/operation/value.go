@@ -7,10 +7,10 @@ import (
 	"time"
 )
 
-// Share is a part of a whole, 0.01 to 1; it is written as 0.5 or as 50%.
+// Share is a fraction from 0.01 to 1, written as 0.5 or 50%.
 type Share float64
 
-// UnmarshalText reads either form.
+// UnmarshalText parses either form.
 func (s *Share) UnmarshalText(text []byte) error {
 	number, percent := strings.CutSuffix(string(text), "%")
 	share, err := strconv.ParseFloat(number, 64)
@@ -24,10 +24,10 @@ func (s *Share) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// Millis is a span of 1ms to 1m, in milliseconds; it is written with its unit.
+// Millis is a duration of 1ms to 1m in milliseconds, written with its unit.
 type Millis int64
 
-// UnmarshalText reads a duration.
+// UnmarshalText parses a duration.
 func (m *Millis) UnmarshalText(text []byte) error {
 	d, err := time.ParseDuration(string(text))
 	if err != nil || d < time.Millisecond || d > time.Minute {
@@ -37,15 +37,15 @@ func (m *Millis) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// MarshalText writes it as UnmarshalText reads it.
+// MarshalText renders the duration.
 func (m Millis) MarshalText() ([]byte, error) {
 	return []byte((time.Duration(m) * time.Millisecond).String()), nil
 }
 
-// Rate is calls per second, above 0 to 1,000,000.
+// Rate is a number of calls per second, above 0 to 1,000,000.
 type Rate float64
 
-// UnmarshalText reads a number.
+// UnmarshalText parses a number.
 func (r *Rate) UnmarshalText(text []byte) error {
 	n, err := strconv.ParseFloat(string(text), 64)
 	if err != nil || math.IsNaN(n) || n <= 0 || n > 1_000_000 {

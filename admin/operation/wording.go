@@ -10,9 +10,9 @@ import (
 // flagPattern matches a flag in a text for the command line.
 var flagPattern = regexp.MustCompile(`--[a-z]+(?:-[a-z]+)*`)
 
-// WithNames is a text for the command line as a caller of the API reads it: a parameter by its
-// name, `external_id`, rather than by its flag, --external-id. Commands in it, and flags of
-// the command line alone, stay.
+// WithNames converts a text for the command line into a text for the API: it replaces flags such as
+// --external-id by names of parameters such as `external_id`. Commands and flags that only the command line
+// has stay.
 func (o Operation) WithNames(text string) string {
 	parts := strings.Split(text, "`")
 	for n := 0; n < len(parts); n += 2 { // the others are commands
