@@ -21,9 +21,12 @@ func StepTx(ctx context.Context, pool *pgxpool.Pool, do func(context.Context, pg
 	return Answered(db.InTx(ctx, pool, db.Options{Limit: stepTimeout}, do))
 }
 
+// lockWait bounds the wait of an operator's change for a lock of another session.
+const lockWait = 5 * time.Second
+
 // ChangeTx runs an operator's change in one transaction. It checks act.If first.
 func ChangeTx(ctx context.Context, pool *pgxpool.Pool, act job.Act, do func(context.Context, pgx.Tx) error) error {
-	return Answered(db.InTx(ctx, pool, db.Options{Limit: stepTimeout, If: act.If}, do))
+	return Answered(db.InTx(ctx, pool, db.Options{Limit: stepTimeout, Wait: lockWait, If: act.If}, do))
 }
 
 // ReadTx runs do in one short read-only transaction, which also works on a standby.

@@ -12,7 +12,7 @@ import (
 // lockHoldersTimeout bounds the query for lock holders. The caller's own statement has failed by then.
 const lockHoldersTimeout = 2 * time.Second
 
-// LockHolder is a session whose open transaction locks a row. A PID of 0 is a prepared transaction.
+// LockHolder is a session whose open transaction locks a row or a table. A PID of 0 is a prepared transaction.
 type LockHolder struct {
 	PID         int32      `db:"pid"`
 	Role        string     `db:"role"`
@@ -45,20 +45,27 @@ func (h LockHolder) Remedy() string {
 	return fmt.Sprintf("SELECT pg_terminate_backend(%d) ends the session", h.PID)
 }
 
-// LockHolders returns the sessions that lock the row of a table of schema belfry with a name, or
-// every row of the table if name is empty. It returns none if several sessions share the lock, if the
-// role may not read the table, or if the database does not answer.
+// LockHolders returns the sessions that lock a table of schema belfry, or the row of it with a name, or any row if name
+// is empty. It returns none if several sessions share the row's lock, if the role may not read the table, or if the
+// database does not answer.
 func LockHolders(ctx context.Context, on beginner, table, name string) (list []LockHolder) {
 	statement := strings.ReplaceAll(queries.lockHolders, "{{table}}", pgx.Identifier{"belfry", table}.Sanitize())
-	_ = InTx(context.WithoutCancel(ctx), on, Options{Limit: lockHoldersTimeout, Reads: true}, func(ctx context.Context, tx pgx.Tx) error {
-		rows, err := tx.Query(ctx, statement, pgx.StrictNamedArgs{"name": name})
-		if err != nil {
-			return fmt.Errorf("sessions that lock belfry.%s: %w", table, err)
+	_ = InTx(context.WithoutCancel(ctx), on, Options{Limit: lockHoldersTimeout, Reads: true}, func(ctx context.Context, tx pgx.Tx) (err error) {
+		if list, err = holders(ctx, tx, queries.tableHolders, pgx.StrictNamedArgs{"table": "belfry." + table}); err != nil || len(list) > 0 {
+			return err
 		}
-		list, err = pgx.CollectRows(rows, pgx.RowToStructByName[LockHolder])
+		list, err = holders(ctx, tx, statement, pgx.StrictNamedArgs{"name": name})
 		return err
 	})
 	return list
+}
+
+func holders(ctx context.Context, tx pgx.Tx, statement string, args pgx.StrictNamedArgs) ([]LockHolder, error) {
+	rows, err := tx.Query(ctx, statement, args)
+	if err != nil {
+		return nil, fmt.Errorf("sessions that lock an object: %w", err)
+	}
+	return pgx.CollectRows(rows, pgx.RowToStructByName[LockHolder])
 }
 
 // LockedError reports that a transaction gave up waiting for the lock of an object.

@@ -55,3 +55,14 @@ SELECT to_regclass('belfry.schema_migrations') IS NOT NULL;
 -- name: SchemaVersion :one
 -- The newest applied migration, or 0 after all were undone. Always one row. It needs SELECT on the table.
 SELECT coalesce(max(version_id), 0) FROM belfry.schema_migrations WHERE is_applied;
+
+-- name: TableHolders :many
+-- The sessions that keep the table @table locked against writes, as LockHolders. It does not read the table. No
+-- row: no session does.
+SELECT DISTINCT coalesce(a.pid, 0) AS pid, coalesce(a.usename::text, '') AS role, coalesce(a.application_name, '') AS application, a.xact_start AS since
+  FROM pg_locks l
+  LEFT JOIN pg_stat_activity a ON a.pid = l.pid
+ WHERE l.locktype = 'relation' AND l.granted AND l.relation = to_regclass(@table) AND l.pid IS DISTINCT FROM pg_backend_pid()
+   AND l.database = (SELECT d.oid FROM pg_database d WHERE d.datname = current_database())
+   AND l.mode IN ('ShareLock', 'ShareRowExclusiveLock', 'ExclusiveLock', 'AccessExclusiveLock')
+ ORDER BY 1;

@@ -214,3 +214,23 @@ func TestStore_AnUnreachableDatabaseIsNamed(t *testing.T) {
 	_, err = schedule.NewFirer(pool).FireDue(context.Background())
 	require.ErrorIs(t, err, job.ErrUnreachable)
 }
+
+// A role that fires schedules may lock their table. An operator's change ends after 5 seconds, before the deadline of
+// an API's client, and names the session.
+func TestStore_NamesTheSessionThatLocksTheTable(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.exec(t, `INSERT INTO belfry.schedules (name, cron, template) VALUES ('a', '@daily', '{"type": "push", "category": "operator_notice", "title": "x"}')`)
+	run := b.db.Role(t, `GRANT USAGE ON SCHEMA belfry TO :role`, `GRANT SELECT, INSERT, UPDATE ON belfry.schedules TO :role`)
+	tx, err := run.Pool.Begin(t.Context())
+	require.NoError(t, err)
+	defer func() { require.NoError(t, tx.Rollback(context.WithoutCancel(t.Context()))) }()
+	var pid int
+	require.NoError(t, tx.QueryRow(t.Context(), `SELECT pg_backend_pid()`).Scan(&pid))
+	_, err = tx.Exec(t.Context(), `LOCK TABLE belfry.schedules`)
+	require.NoError(t, err)
+	began := time.Now()
+	_, err = b.store.Pause(t.Context(), "a", job.Act{Actor: "ann"})
+	require.ErrorContains(t, err, fmt.Sprintf("schedule a is locked by session %d of %s", pid, run.User))
+	require.Less(t, time.Since(began), 11*time.Second, "the wait of 12 seconds before")
+}

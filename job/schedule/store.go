@@ -17,6 +17,9 @@ import (
 // storeTimeout bounds each transaction of a Store.
 const storeTimeout = 15 * time.Second
 
+// lockWait bounds the wait of a change for a lock of another session.
+const lockWait = 5 * time.Second
+
 // Source is the place of a schedule's definition.
 type Source string
 
@@ -112,7 +115,7 @@ func inTx(ctx context.Context, pool *pgxpool.Pool, limit time.Duration, do func(
 
 // change is inTx for a change by an operator; it checks act.If first.
 func (s *Store) change(ctx context.Context, limit time.Duration, act job.Act, do func(context.Context, pgx.Tx) error) error {
-	return mapError(db.InTx(ctx, s.pool, db.Options{Limit: limit, If: act.If}, do))
+	return mapError(db.InTx(ctx, s.pool, db.Options{Limit: limit, Wait: lockWait, If: act.If}, do))
 }
 
 // explainLock adds the session that locks a schedule's row to an error of a lock.
