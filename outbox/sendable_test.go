@@ -150,6 +150,31 @@ func TestAbort_DecidesByTheMessages(t *testing.T) {
 	}
 }
 
+// A role that delivers may lock the counts and the leases. An abort that cannot read them holds the job.
+func TestAbort_HoldsAJobWhoseCountsAreLocked(t *testing.T) {
+	t.Parallel()
+	for _, table := range []string{"job_deliveries", "leases"} {
+		t.Run(table, func(t *testing.T) {
+			t.Parallel()
+			b := setup(t, 3)
+			id := b.Rest(t, outbox.TypePush, 3, job.Processed)
+			b.Exec(t, `INSERT INTO belfry.leases (id, relay, expires_at, job_ids, channel_ids) VALUES (7, 'r', now() + interval '1 hour', ARRAY[$1::bigint], '{3}')`, id)
+			b.Exec(t, `UPDATE belfry.messages SET status = 'PROCESSING', lease_id = 7 WHERE job_id = $1`, id)
+			b.Exec(t, `DELETE FROM belfry.job_deliveries`)
+			deliver := b.DB.Role(t, `GRANT USAGE ON SCHEMA belfry TO :role`, `GRANT SELECT, INSERT, UPDATE ON belfry.job_deliveries, belfry.leases TO :role`)
+			tx, err := deliver.Pool.Begin(t.Context())
+			require.NoError(t, err)
+			defer func() { require.NoError(t, tx.Rollback(bg)) }()
+			_, err = tx.Exec(t.Context(), `LOCK TABLE belfry.`+table)
+			require.NoError(t, err)
+			done, err := b.jobs.Abort(t.Context(), job.One(id), job.Act{Actor: "ann"})
+			require.NoError(t, err)
+			require.NotEmpty(t, done)
+			require.Equal(t, "ABORTED", one[string](t, b, `SELECT status FROM belfry.jobs WHERE id = $1`, id))
+		})
+	}
+}
+
 // Rows that roles of runs and deliveries may write made operators' lists fail.
 func TestTables_RejectRowsThatListsCannotRead(t *testing.T) {
 	t.Parallel()
