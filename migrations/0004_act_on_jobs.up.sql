@@ -82,6 +82,8 @@ END $$;
 -- Of max_recipients there are two ceilings, the category's and that of belfry.limits. The
 -- lower is that of a job that asks for none; who may UPDATE the column has the category's. With
 -- it a job is measured by its category's rule of approval, whoever inserts it.
+-- It also refuses to resume an aborted job to a role that may not UPDATE its status: one that delivers may
+-- abort, and must not undo an operator's abort.
 CREATE FUNCTION belfry.jobs_limit() RETURNS trigger
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -94,6 +96,12 @@ DECLARE
     allowed text;
     ok      boolean;
 BEGIN
+    IF TG_OP = 'UPDATE' THEN
+        ok := NEW.abort_requested OR NOT OLD.abort_requested OR has_column_privilege('belfry.jobs', 'status', 'UPDATE')
+            OR belfry.reject('jobs', 'abort_requested', format('job %s is ABORTED, and %s may abort jobs and not resume them; allowed values: true', OLD.id, current_user),
+                'Roles that may UPDATE belfry.jobs (status) resume.');
+        RETURN NEW;
+    END IF;
     -- A lane runs its jobs by priority, then schedule_at: a past one would go before others. Times that
     -- were allowed stay so, since a request may be repeated later: deliver_at moves along, and a job
     -- that has expired is not run.
@@ -138,7 +146,7 @@ BEGIN
     RETURN NEW;
 END $$;
 
-CREATE TRIGGER jobs_limit BEFORE INSERT ON belfry.jobs
+CREATE TRIGGER jobs_limit BEFORE INSERT OR UPDATE OF abort_requested ON belfry.jobs
     FOR EACH ROW EXECUTE FUNCTION belfry.jobs_limit();
 
 -- The content that an approval covers in addition to the count: a change voids the approval.

@@ -57,6 +57,25 @@ CREATE TABLE belfry.messages (
     CONSTRAINT messages_reason_check CHECK (status <> ALL ('{DEAD,CANCELLED}') OR reason IS NOT NULL)
 );
 
+-- A final message changes by an operator's act alone, such as a redrive of dead letters: a role that only
+-- delivers would otherwise send messages a second time. Relays change no final message. recalled_at is the
+-- column that operators may UPDATE and relays may not. An AFTER trigger takes no lock of its own, and its
+-- WHEN is all that other changes pay for.
+CREATE FUNCTION belfry.messages_keep() RETURNS trigger
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    ok boolean := has_column_privilege('belfry.messages', 'recalled_at', 'UPDATE')
+        OR belfry.reject('messages', 'status', format('message (job %s, channel %s) is %s, which is final for %s; allowed changes: none', OLD.job_id, OLD.channel_id, OLD.status, current_user),
+            'An operator returns dead letters to the queue: belfry dlq redrive.');
+BEGIN
+    RETURN NULL;
+END $$;
+
+REVOKE EXECUTE ON FUNCTION belfry.messages_keep() FROM PUBLIC;
+
+CREATE TRIGGER messages_keep AFTER UPDATE ON belfry.messages
+    FOR EACH ROW WHEN (OLD.status = ANY ('{SENT,DEAD,CANCELLED}')) EXECUTE FUNCTION belfry.messages_keep();
+
 -- The content for a channel of a job of belfry's own types. A message that a provider accepted has the
 -- content that was sent, an unsent message the job's present content, and a notification the content of the
 -- revision under which it was written.

@@ -1,0 +1,63 @@
+package outbox_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/belfryhq/belfry/dev/dbtest"
+	"github.com/belfryhq/belfry/job"
+	"github.com/belfryhq/belfry/outbox"
+)
+
+// deliverer returns a role that has of messages and jobs what docs/roles.md grants for `deliver`.
+func deliverer(t *testing.T, db *dbtest.DB) *dbtest.DB {
+	t.Helper()
+	return db.Role(t, `GRANT USAGE ON SCHEMA belfry TO :role`, `GRANT SELECT ON ALL TABLES IN SCHEMA belfry TO :role`,
+		`GRANT UPDATE (abort_requested, delivered_at) ON belfry.jobs TO :role`,
+		`GRANT UPDATE (status, next_attempt_at, attempts, sent_at, last_error, step, crashes, lease_id, receipt, reason, revision, sender, push) ON belfry.messages TO :role`)
+}
+
+// A role that delivers once set messages back to PENDING that were SENT, which relays then sent again.
+func TestMessages_FinalOnesAreNotForRelaysToChange(t *testing.T) {
+	t.Parallel()
+	b := setup(t, 1)
+	id := b.Rest(t, outbox.TypePush, 1, job.Processed)
+	deliver := deliverer(t, b.DB)
+	for _, final := range []outbox.Status{outbox.Sent, outbox.Dead, outbox.Cancelled} {
+		b.Exec(t, `UPDATE belfry.messages SET status = $2, reason = 'x', sent_at = now() WHERE job_id = $1`, id, string(final))
+		for _, change := range []string{
+			`status = 'PENDING'`, `status = 'QUEUED', push = 1`, `status = 'PROCESSING', lease_id = 1`, `status = 'PROCESSING', receipt = 'x'`,
+			`status = CASE status WHEN 'SENT' THEN 'DEAD' ELSE 'SENT' END`, `sent_at = '2020-01-01'`, `sender = 'another'`,
+		} {
+			_, err := deliver.Pool.Exec(bg, `UPDATE belfry.messages SET `+change+` WHERE job_id = $1`, id)
+			require.ErrorContains(t, err, "is "+string(final)+", which is final for "+deliver.User, "%s: %s", final, change)
+		}
+		require.Equal(t, string(final), one[string](t, b, `SELECT status FROM belfry.messages WHERE job_id = $1`, id))
+	}
+	b.Exec(t, `UPDATE belfry.messages SET status = 'PENDING', reason = NULL WHERE job_id = $1`, id)
+	for _, to := range []string{`'PROCESSING', lease_id = 1`, `'PENDING', attempts = 1`, `'QUEUED', push = 1`, `'PROCESSING', lease_id = 1`, `'DEAD', reason = 'x'`} {
+		_, err := deliver.Pool.Exec(bg, `UPDATE belfry.messages SET status = `+to+` WHERE job_id = $1`, id)
+		require.NoError(t, err, to)
+	}
+}
+
+// A role that delivers may abort a job, and once cleared the abort of an operator.
+func TestAbort_IsNotForRelaysToUndo(t *testing.T) {
+	t.Parallel()
+	b := setup(t, 3)
+	id := b.Rest(t, outbox.TypePush, 3, job.Processed)
+	deliver := deliverer(t, b.DB)
+	_, err := deliver.Pool.Exec(bg, `SELECT belfry.abort($1, 'relay')`, id)
+	require.NoError(t, err)
+	for _, undo := range []string{`UPDATE belfry.jobs SET abort_requested = false WHERE id = $1`, `SELECT belfry.resume($1, 'relay')`} {
+		_, err = deliver.Pool.Exec(bg, undo, id)
+		require.ErrorContains(t, err, "may abort jobs and not resume them")
+	}
+	require.Equal(t, "ABORTED", one[string](t, b, `SELECT status FROM belfry.jobs WHERE id = $1`, id))
+
+	operate := b.DB.Role(t, `GRANT USAGE ON SCHEMA belfry TO :role`, `GRANT SELECT, UPDATE (abort_requested, status) ON belfry.jobs TO :role`)
+	_, err = operate.Pool.Exec(bg, `SELECT belfry.resume($1, 'ann')`, id)
+	require.NoError(t, err)
+	require.Equal(t, "PROCESSED", one[string](t, b, `SELECT status FROM belfry.jobs WHERE id = $1`, id))
+}
