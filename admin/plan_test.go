@@ -99,7 +99,7 @@ func TestPlan_OfAGroup(t *testing.T) {
 	p = d.Planned("abort", "id", "1")
 	future, early := admintest.Noon().AddDate(900, 0, 0), admintest.Noon().AddDate(-20, 0, 0)
 	err := d.Run("abort", "id", "1", "plan", admintest.Retoken(p.Token, nil, &future))
-	require.ErrorContains(t, err, "plan: is a token of the future")
+	require.ErrorContains(t, err, "plan: is of a later time")
 	require.ErrorIs(t, d.Run("abort", "id", "1", "id", "99", "dry_run", "on"), job.ErrNotFound)
 	err = d.Run("abort", "id", "1", "plan", admintest.Retoken(p.Token, nil, &early))
 	require.ErrorContains(t, err, "the plan is out of date: 0 jobs would be aborted")

@@ -15,22 +15,22 @@ import (
 	"github.com/belfryhq/belfry/outbox"
 )
 
-// JobAudit is who got a job and who did not, counted from its rows.
+// JobAudit is the result of a job for each channel, counted from the job's rows.
 type JobAudit struct {
 	Report
 
-	Sums []AuditSum `json:"sums"` // of counts and why, in the order of a report, with their meaning
+	Sums []AuditSum `json:"sums"` // of Counts and Why, in the order of a report, with their meaning
 }
 
-// AuditSum is how many channels have one reason, or one why below it.
+// AuditSum is the number of channels with one reason, or with one why of a reason.
 type AuditSum struct {
 	Reason   outbox.Reason `json:"reason"`
-	Why      outbox.Reason `json:"why"` // "": all of the reason
+	Why      outbox.Reason `json:"why"` // empty for the whole reason
 	Channels int64         `json:"channels"`
 	Meaning  string        `json:"meaning"`
 }
 
-// sumsOf are those of a report; of a reason without channels there is none, but for missing.
+// sumsOf returns the sums of a report. It omits reasons without channels, except missing.
 func sumsOf(r Report) (list []AuditSum) {
 	for _, reason := range outbox.Reasons() {
 		n := r.Counts[reason]
@@ -55,7 +55,7 @@ func (r JobAudit) Verdict() error {
 	return errors.New("the rows of job " + text.Int(r.Job.ID) + " differ from its counters:\n  " + strings.Join(r.Disagreements, "\n  "))
 }
 
-// line is one line about the sums.
+// line summarizes the audit in one line.
 func (r JobAudit) line() text.Line {
 	result := "the rows differ from the job's counters"
 	switch {
@@ -68,10 +68,10 @@ func (r JobAudit) line() text.Line {
 		text.Counted(r.Channels, "channel"), text.Counted(r.Rows, "row"), result)
 }
 
-// auditReason is a reason or a why of outbox.
+// auditReason is a reason or a why of package outbox.
 type auditReason outbox.Reason
 
-// UnmarshalText reads one.
+// UnmarshalText parses a reason.
 func (r *auditReason) UnmarshalText(text []byte) error {
 	known := r.Choices()
 	if !slices.Contains(known, string(text)) {
@@ -81,7 +81,7 @@ func (r *auditReason) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// Choices are the reasons there are.
+// Choices returns all reasons.
 func (auditReason) Choices() (known []string) {
 	for _, reason := range slices.Concat(outbox.Reasons(), allWhys()) {
 		if !slices.Contains(known, string(reason)) {
@@ -91,7 +91,7 @@ func (auditReason) Choices() (known []string) {
 	return known
 }
 
-// MarshalText writes its name.
+// MarshalText returns the name of the reason.
 func (r auditReason) MarshalText() ([]byte, error) { return []byte(r), nil }
 
 func allWhys() (list []outbox.Reason) {
@@ -123,10 +123,10 @@ func (in *recipientFilter) Check(operation.Operation, time.Time) error {
 func auditOperations() []operation.Operation {
 	return []operation.Operation{
 		operation.Define(operation.Operation{
-			Name: "jobs audit", Short: "Count who got a job, who did not, and why", Role: operation.Viewer, Deadline: -1, Rows: "sums",
-			Long: `Compare every channel with the rows of a job, count who got it, who did not, and
-why, from the data; then compare the sums with the job's accounts. Nothing is
-written. Exit code 1 when they do not agree. ` + "`belfry jobs recipients ID`" + ` names the channels.`,
+			Name: "jobs audit", Short: "Count the recipients of a job by result and reason", Role: operation.Viewer, Deadline: -1, Rows: "sums",
+			Long: `Compare every channel with the rows of a job and count the channels by reason; then
+compare the counts with the job's counters. Nothing is written. The exit code is 1
+if they differ. ` + "`belfry jobs recipients ID`" + ` lists the channels.`,
 			Example: `  belfry jobs audit 17
   belfry jobs audit 17 -o csv`,
 		}, auditJob, func(p *text.Doc, _ operation.JobRef, out JobAudit) {
@@ -145,37 +145,36 @@ written. Exit code 1 when they do not agree. ` + "`belfry jobs recipients ID`" +
 			p.Line("%s", out.line())
 		}),
 		operation.DefineStream(operation.Operation{
-			Name: "jobs recipients", Short: "Name who got a job, who did not, and why", Role: operation.Viewer, Nothing: "no channel has such a reason",
-			Long: `Name the channels, one to a line with id, reason and a sentence, in the order of their
-ids; --channel or --external-id answers for one alone, at once. It reads page by page,
-whatever the size of the job. Reasons, and below some why; a held message waits for
-what a pending one does:
+			Name: "jobs recipients", Short: "List the recipients of a job with result and reason", Role: operation.Viewer, Nothing: "no channel has one of these reasons",
+			Long: `List the channels in the order of their ids, one per line with id, reason and a sentence.
+--channel or --external-id shows one channel at once. Jobs of any size are read page by page.
+The reasons are as follows, some with a further reason below; held messages have those of
+pending ones:
 
 ` + reasonsHelp() + `
 
-` + "`belfry jobs audit ID`" + ` counts them, and says whether the sums agree.`,
+` + "`belfry jobs audit ID`" + ` counts them, and compares the counts with the job's counters.`,
 			Example: `  belfry jobs recipients 17 --reason missing,skipped
   belfry jobs recipients 17 --external-id user-4711`,
 		}, eachRecipient, func(recipientFilter) func(*text.Doc, []Entry) { return tellRecipients }, func(*text.Doc, recipientFilter, operation.None) {}),
 		operation.DefineStream(operation.Operation{
-			Name: "jobs report", Short: "Write what became of each message of a job, as CSV or as JSON", Role: operation.Viewer, Nothing: "the job has no messages",
-			Long: `Write what became of each message of a job, a line each, in the order of the channels'
-ids: external_id (empty: the channel is there no more), channel_id, medium, sender (that
-took it), status, reason, attempts by that medium, and the times due_at (of those that
-wait), sent_at and dead_at, in UTC; revision, the content that was sent (0 the first, then
-each correction; empty: not sent); locale, of the channel now. It reads page by page,
-whatever the size of the job; a job that is being delivered is reported as each page was
-when it was read.
+			Name: "jobs report", Short: "Write the result of each message of a job, as CSV or as JSON", Role: operation.Viewer, Nothing: "the job has no messages",
+			Long: `Write the result of each message of a job, one line per message in the order of the channels'
+ids: external_id (empty if the channel was deleted), channel_id, medium, sender (which
+accepted it), status, reason, attempts by that medium, and the times due_at (of waiting
+messages), sent_at and dead_at, in UTC; revision, the content that was sent (0 is the first,
+then each correction; empty if not sent); locale, of the channel now. Jobs of any size are
+read page by page, each page as of its own time.
 
-With -o json it writes a document to a line.
+With -o json each line is a document.
 
-An inbox job has no messages: ` + "`belfry jobs recipients`" + ` says who got its notifications.`,
+An inbox job has no messages: ` + "`belfry jobs recipients`" + ` lists its recipients.`,
 			Example: `  belfry jobs report 17 -o csv >report.csv`,
 		}, reportJob, nil, func(*text.Doc, operation.JobRef, operation.None) {}),
 	}
 }
 
-// reasonsHelp lists the reasons with what they mean.
+// reasonsHelp lists the reasons with their meaning.
 func reasonsHelp() string {
 	var text strings.Builder
 	for _, r := range outbox.Reasons() {
@@ -203,8 +202,8 @@ func auditJob(ctx context.Context, env *operation.Env, in operation.JobRef) (Job
 	return JobAudit{report, sumsOf(report)}, nil
 }
 
-// auditLines make a line about an audit that is under way. The total is an estimate, which may
-// be too low.
+// auditLines returns a function that renders the progress of an audit. The total is an estimate, which may be
+// too low.
 func auditLines() func(now time.Time, p AuditProgress) string {
 	var pace rate.Meter
 	return func(now time.Time, p AuditProgress) string {
@@ -217,11 +216,10 @@ func auditLines() func(now time.Time, p AuditProgress) string {
 	}
 }
 
-// streamedRows is how many rows a stream's item has at most.
+// streamedRows is the maximum number of rows in an item of a stream.
 const streamedRows = 1000
 
-// inBatches hands rows on in slices of streamedRows; the function that it returns last hands on
-// what is left.
+// inBatches collects rows into slices of streamedRows for each. end passes the rest.
 func inBatches[T any](each func([]T) error) (add func(T) error, end func() error) {
 	var rows []T
 	end = func() error {
@@ -229,7 +227,7 @@ func inBatches[T any](each func([]T) error) (add func(T) error, end func() error
 			return nil
 		}
 		full := rows
-		rows = nil // who takes them keeps them
+		rows = nil // each retains its slice
 		return each(full)
 	}
 	return func(row T) error {
@@ -281,7 +279,7 @@ func reasonCell(e Entry) text.StatusCell {
 	return text.Status(e.Reason, ", "+string(e.Why))
 }
 
-// entryText is a sentence about a channel.
+// entryText describes the result for a channel in a sentence.
 func entryText(e Entry) string {
 	sentence := e.Reason.Text()
 	if why := outbox.WhyText(e.Reason, e.Why); why != "" {
@@ -290,15 +288,15 @@ func entryText(e Entry) string {
 	switch {
 	case e.Revision == nil:
 	case *e.Revision == 0:
-		sentence += "; it was sent before the content was corrected"
+		sentence += "; it was sent before the correction of the content"
 	default:
 		sentence += fmt.Sprintf("; it was sent after correction %d of the content", *e.Revision)
 	}
 	if e.LeftSince {
-		sentence += "; it would not be in the audience now"
+		sentence += "; it is not in the audience now"
 	}
 	if e.ChannelDeleted {
-		sentence += "; it is gone"
+		sentence += "; it was deleted"
 	}
 	if e.Error != "" {
 		sentence += ": " + text.OneLine(e.Error, 500)

@@ -9,7 +9,7 @@ import (
 	"github.com/belfryhq/belfry/admin/accounts"
 )
 
-// An audit of millions says where it is.
+// A long audit reports its progress.
 func TestAudit_SaysHowFarItIs(t *testing.T) {
 	t.Parallel()
 	say := accounts.AuditLines()
@@ -23,7 +23,7 @@ func TestAudit_SaysHowFarItIs(t *testing.T) {
 	require.Equal(t, "200 channels and 1 row compared", accounts.AuditLines()(now, accounts.AuditProgress{Channels: 200, Rows: 1}))
 }
 
-// Rows of a stream come in slices that whoever takes them keeps, none lost and none twice.
+// Rows of a stream come in slices that the receiver may retain, none lost and none twice.
 func TestStream_RowsComeInBatches(t *testing.T) {
 	t.Parallel()
 	for _, n := range []int{0, 1, accounts.StreamedRows, 2*accounts.StreamedRows + 3} {

@@ -18,7 +18,7 @@ import (
 	"github.com/belfryhq/belfry/outbox"
 )
 
-// person is what the model knows of one channel.
+// person is one channel of the model.
 type person struct {
 	id       int64
 	exists   bool
@@ -40,7 +40,7 @@ func (p person) in(a channels.Audience) bool {
 		(a.Kind != channels.KindChannels || p.listed)
 }
 
-// expected is the naive answer, straight from the definitions.
+// expected returns the reason by its definition.
 func (p person) expected(a channels.Audience, cursor, bound int64) (e accounts.Entry, some bool) {
 	e = accounts.Entry{ChannelID: p.id}
 	switch {
@@ -95,7 +95,7 @@ func drawWorld(t *rapid.T) *world {
 	return w
 }
 
-// walk gives everybody in the audience up to the cursor a row, or a skip.
+// walk adds a row or a skip for each channel of the audience up to the cursor.
 func (w *world) walk(t *rapid.T) {
 	for i := range w.people {
 		p := &w.people[i]
@@ -187,8 +187,7 @@ func (w *world) load(t require.TestingT, b *bundle) int64 {
 	return id
 }
 
-// The audit against a model that looks at one channel at a time, through random
-// histories: every channel has the answer that the definitions give, once.
+// Through random histories the audit agrees with a model that considers one channel at a time.
 func TestAudit_AgreesWithANaiveModel(t *testing.T) {
 	t.Parallel()
 	b := setup(t, 0)

@@ -17,11 +17,11 @@ import (
 	"github.com/belfryhq/belfry/outbox"
 )
 
-// ErrPruned reports that retention has begun to delete the job's rows: who got it
-// cannot be told from data any more. The sums in the job's row are what is left.
+// ErrPruned reports that retention has begun to delete the job's rows, so that its recipients are no longer
+// known. The counters in the job's row remain.
 var ErrPruned = errkind.New(errkind.Conflict, "retention has deleted rows of the job")
 
-// AuditTypeError reports a job whose rows and recipients this package does not know.
+// AuditTypeError reports a job of a type that cannot be audited.
 type AuditTypeError struct {
 	JobID int64
 	Type  string
@@ -35,16 +35,16 @@ func (e *AuditTypeError) Error() string {
 // Kind returns errkind.Conflict.
 func (*AuditTypeError) Kind() errkind.Kind { return errkind.Conflict }
 
-// Entry is the answer for one channel.
+// Entry is the result for one channel.
 type Entry struct {
 	ChannelID      int64         `json:"channel_id"`
 	Reason         outbox.Reason `json:"reason"`
-	Why            outbox.Reason `json:"why,omitempty"`               // of a message that is dead or cancelled, or waits for something
-	LeftSince      bool          `json:"left_since,omitempty"`        // has a row, and would not be in the audience now
-	ChannelDeleted bool          `json:"channel_deleted,omitempty"`   // has a row or was skipped, and the channel is gone
-	Error          string        `json:"error,omitempty" mask:"text"` // of a skipped channel, and the last of a message
-	// Revision says, of a job whose content was corrected, how many corrections there had
-	// been when a message was made that a provider took; nil: none took it.
+	Why            outbox.Reason `json:"why,omitempty"`               // why a message is dead or cancelled, or waits
+	LeftSince      bool          `json:"left_since,omitempty"`        // has a row, and is not in the audience now
+	ChannelDeleted bool          `json:"channel_deleted,omitempty"`   // has a row or was skipped, and the channel was deleted
+	Error          string        `json:"error,omitempty" mask:"text"` // the error of a skipped channel, or the last error of a message
+	// Revision is the number of corrections of the content before the message was composed that a provider
+	// accepted. Nil means that the content was never corrected, or no provider accepted a message.
 	Revision *int `json:"revision,omitempty"`
 }
 
@@ -53,52 +53,48 @@ func (e Entry) is(r outbox.Reason) bool {
 	return e.Reason == r || e.Why == r || r == outbox.ReasonLeftSince && e.LeftSince || r == outbox.ReasonChannelDeleted && e.ChannelDeleted
 }
 
-// AuditOptions are an audit's collaborators. The zero value counts only.
+// AuditOptions configures an audit. The zero value only counts.
 type AuditOptions struct {
-	// Each, unless nil, receives the channels in id order, deleted ones that were
-	// skipped last. Its error ends the audit.
+	// Each receives the entries in id order; deleted channels that were skipped come last. Its error ends the
+	// audit. It may be nil.
 	Each func(Entry) error
-	// List narrows what Each receives; empty: everything.
+	// List restricts the entries for Each to these reasons; empty means all.
 	List []outbox.Reason
-	// Observe, unless nil, is called after each step.
+	// Observe is called after each step. It may be nil.
 	Observe func(AuditProgress)
-	// PageKeys is how many keys one step reads and memory holds; 0: 5,000.
+	// PageKeys is the number of keys in one step and in memory; 0 means 5,000.
 	PageKeys int
 }
 
-// AuditProgress is how far an audit is.
+// AuditProgress is the progress of an audit.
 type AuditProgress struct {
-	Channels int64 // of the relation
-	Rows     int64 // of the job
-	Total    int64 // about so many channels the relation has: the planner's estimate
+	Channels int64 // compared channels of the relation
+	Rows     int64 // compared rows of the job
+	Total    int64 // channels of the relation, as estimated by the planner
 }
 
-// Report is who got a job and who did not, counted by reason, and whether that
-// agrees with the sums in the job's row.
+// Report counts the channels by reason, and compares the counts with the counters of the job.
 type Report struct {
 	Job           job.Job                 `json:"job"`
 	Counts        map[outbox.Reason]int64 `json:"counts"`
-	Why           delivery.Tally          `json:"why"`      // of Counts, those that have one
-	Channels      int64                   `json:"channels"` // in the relation: everybody who got it or did not
-	Rows          int64                   `json:"rows"`     // of the job
-	Moving        bool                    `json:"moving"`   // the job went on meanwhile, so sums were not compared with rows
+	Why           delivery.Tally          `json:"why"`      // the whys of reasons that have them
+	Channels      int64                   `json:"channels"` // all channels of the relation
+	Rows          int64                   `json:"rows"`     // rows of the job
+	Moving        bool                    `json:"moving"`   // the job changed during the audit, so that rows and counters were not compared
 	Agree         bool                    `json:"agree"`
 	Disagreements []string                `json:"disagreements"`
 }
 
-// Audit walks all channels beside the job's rows, both in key order, and says of
-// each channel what became of it and why, under the audience that its part of the
-// key range was walked with (see job.Store.Revisions). It only reads, in short
-// transactions of one snapshot each, and holds one page of each side, whatever the
-// size of the job. Jobs of other types than inbox and push are *AuditTypeError;
-// after retention it is ErrPruned, with the job in the Report.
+// Audit walks all channels and the job's rows in key order, and finds one reason for each channel. For each
+// part of the key range it uses the audience with which the job walked that part (see job.Store.Revisions). It
+// only reads, in short transactions of one snapshot each, and holds one page of channels and of rows in memory,
+// whatever the size of the job. A job of a type other than inbox and push is an *AuditTypeError. After retention
+// the error is ErrPruned, and the Report contains the job.
 //
-// What it tells is what the data says now. A channel without a row that is in the
-// audience counts as joined since when it changed after a minute before the start,
-// or when the relation does not tell when channels change, as a segment's members
-// never do; unchanged, it is missing, which must not be (I1). A change that was made
-// in a transaction open for longer than that minute when the job started may look
-// like a missing row.
+// The audit reads the present data. A channel in the audience without a row counts as joined since if it changed
+// later than a minute before the start, or if the relation does not record changes, as for members of a segment.
+// If it is unchanged it is missing, which is a fault (I1). A change in a transaction that had been open for more
+// than that minute when the job started may look like a missing row.
 func Audit(ctx context.Context, pool *pgxpool.Pool, store *channels.Store, jobID int64, o AuditOptions) (Report, error) {
 	a, err := openAudit(ctx, pool, store, jobID, o)
 	if err == nil {
@@ -116,8 +112,8 @@ func Audit(ctx context.Context, pool *pgxpool.Pool, store *channels.Store, jobID
 	return a.report, nil
 }
 
-// AuditChannel answers for one channel; channels.ErrNoChannel when there is neither
-// a channel nor a row or a skip of it. Otherwise as Audit.
+// AuditChannel is Audit for one channel. It returns channels.ErrNoChannel if neither the channel nor a row or
+// a skip of it exists.
 func AuditChannel(ctx context.Context, pool *pgxpool.Pool, store *channels.Store, jobID, channelID int64) (Entry, error) {
 	a, err := openAudit(ctx, pool, store, jobID, AuditOptions{PageKeys: 1})
 	var e Entry
@@ -143,7 +139,7 @@ func AuditExternalID(ctx context.Context, pool *pgxpool.Pool, store *channels.St
 	return AuditChannel(ctx, pool, store, jobID, id)
 }
 
-// audit is one call.
+// audit is the state of one call.
 type audit struct {
 	pool    *pgxpool.Pool
 	store   *channels.Store
@@ -153,10 +149,10 @@ type audit struct {
 	ranges  []keyRange
 	report  Report
 	above   int64 // rows above the cursor
-	total   int64 // the relation's channels, estimated for those who observe
+	total   int64 // the estimated number of channels, for Observe
 
-	recorded int64 // skips
-	skipped  int64 // of them, of channels that still exist and have no row
+	recorded int64 // skips of the job
+	skipped  int64 // skips whose channels still exist and have no row
 }
 
 func openAudit(ctx context.Context, pool *pgxpool.Pool, store *channels.Store, jobID int64, o AuditOptions) (*audit, error) {
@@ -185,7 +181,7 @@ func openAudit(ctx context.Context, pool *pgxpool.Pool, store *channels.Store, j
 	return a, a.left(ctx)
 }
 
-// left counts the job's skips. It is ErrPruned once retention deletes the job's rows.
+// left counts the job's skips. It returns ErrPruned once retention deletes the job's rows.
 func (a *audit) left(ctx context.Context) error {
 	return operation.ReadTx(ctx, a.pool, func(ctx context.Context, tx pgx.Tx) error {
 		var pruned bool
@@ -200,7 +196,7 @@ func (a *audit) left(ctx context.Context) error {
 	})
 }
 
-// add counts one channel and lists it if it is asked for.
+// add counts one channel, and passes its entry to Each.
 func (a *audit) add(e Entry) error {
 	a.report.Counts[e.Reason]++
 	a.report.Why.Add(e.Reason, e.Why, 1)
@@ -216,7 +212,7 @@ func (a *audit) add(e Entry) error {
 	return a.options.Each(e)
 }
 
-// conclude compares the data with the sums in the job's row.
+// conclude compares the counts with the counters in the job's row.
 func (a *audit) conclude(ctx context.Context) error {
 	now, err := a.jobs.Get(ctx, a.report.Job.ID)
 	if err != nil {

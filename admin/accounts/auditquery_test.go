@@ -27,8 +27,8 @@ func countsOf(r accounts.Report) counts {
 	return c
 }
 
-// audit runs an audit with small pages and returns its report and listing, which
-// have to tell the same, as has the answer for each single channel.
+// audit runs an audit with small pages and returns its report and entries, which must agree with each other
+// and with the audit of each single channel.
 func (b *bundle) audit(t require.TestingT, id int64) (accounts.Report, []accounts.Entry) {
 	ctx := context.Background()
 	var list []accounts.Entry
@@ -51,7 +51,7 @@ func (b *bundle) audit(t require.TestingT, id int64) (accounts.Report, []account
 	return report, list
 }
 
-// run has a real runner finish what is due.
+// run finishes the due jobs with a real runner.
 func (b *bundle) run(t *testing.T) {
 	t.Helper()
 	c := job.DefaultConfig()
@@ -63,7 +63,7 @@ func (b *bundle) run(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// Who got it and who did not, of a real job, after the world went on.
+// The audit of a real job, after later changes of channels.
 func TestAudit_SaysOfEveryChannelWhatBecameOfIt(t *testing.T) {
 	t.Parallel()
 	b := setup(t, 90)
@@ -147,7 +147,7 @@ func TestAudit_KnowsTheAudienceOfEachPart(t *testing.T) {
 	require.True(t, report.Agree, "%v", report.Disagreements)
 }
 
-// Of a job that was corrected in mid-delivery the answer names the content that was sent.
+// After a correction during the delivery, the entry contains the revision that was sent.
 func TestAudit_NamesTheRevisionThatWasSent(t *testing.T) {
 	t.Parallel()
 	b := setup(t, 0)
@@ -171,7 +171,7 @@ func TestAudit_NamesTheRevisionThatWasSent(t *testing.T) {
 	require.Equal(t, []any{0, 1, nil, 2}, revisions())
 }
 
-// I1, I3: what must not be is found and said.
+// I1, I3: the audit finds violations.
 func TestAudit_FindsWhatMustNotBe(t *testing.T) {
 	t.Parallel()
 	b := setup(t, 50)
@@ -222,8 +222,7 @@ func TestAudit_ListsSkippedChannelsThatAreGone(t *testing.T) {
 	require.Equal(t, gone, got)
 }
 
-// A relation of the user's that does not say when channels change: whoever is in the
-// audience without a row may have joined since.
+// In a relation that does not record changes, a channel of the audience without a row may have joined since.
 func TestAudit_WalksTheUsersOwnRelation(t *testing.T) {
 	t.Parallel()
 	b := setup(t, 0)
@@ -266,7 +265,7 @@ func TestAudit_RefusesWhatItCannotTell(t *testing.T) {
 	require.ErrorIs(t, err, stop)
 }
 
-// A job that has not started, and one that runs meanwhile.
+// An audit of a job before its start, and during its run.
 func TestAudit_OfAJobThatIsNotDone(t *testing.T) {
 	t.Parallel()
 	b := setup(t, 30)
@@ -289,9 +288,9 @@ func TestAudit_OfAJobThatIsNotDone(t *testing.T) {
 	require.True(t, report.Agree, "%v", report.Disagreements)
 }
 
-// I13: an audit holds a page of each side, whatever the size of the job: what is alive in its second
-// half is no more than in its first. The least of each is compared, since a page in progress is
-// alive, too. Not parallel: it measures the process.
+// I13: an audit holds one page of each side, whatever the size of the job: live memory in its second half is
+// no more than in its first. The minimum of each half is compared, because a page in progress is live, too.
+// Not parallel: it measures the process.
 func TestLong_AuditNeedsTheSameMemoryForAnySize(t *testing.T) { //nolint:paralleltest // see above
 	b := setup(t, 60000)
 	id := b.Rest(t, outbox.TypePush, 60000, job.Processed)

@@ -19,24 +19,24 @@ import (
 	"github.com/belfryhq/belfry/outbox"
 )
 
-// auditSlack is how long before the start a change may have been made and yet have
-// been committed after it.
+// auditSlack is the longest time between a change and its commit that the audit allows for at the start of
+// the job.
 const auditSlack = time.Minute
 
-// facts is what the job's row says about every key.
+// facts are the facts of the job's row that apply to every key.
 type facts struct {
 	aborted bool
-	cursor  int64 // keys at or below it were walked; the lowest number: none
-	passed  int64 // as cursor, and the bound once the job is PROCESSED
-	bound   int64 // keys above it arrived after the start; the highest number: it has not started
+	cursor  int64 // keys at or below it were walked; the lowest number if none were
+	passed  int64 // like cursor, and the bound once the job is PROCESSED
+	bound   int64 // keys above it arrived after the start; the highest number before the start
 	since   time.Time
 }
 
-// KeyError reports a position in the channels, or a skipped one, that is not a channel's key. A role that runs jobs
-// can write any text there, and a job type of the application has other keys.
+// KeyError reports a cursor, a bound or a skip that is not the key of a channel. A role that runs jobs can
+// write any text there, and a job type of the application has other keys.
 type KeyError struct{ Name, Text string }
 
-// Error has the first characters of the text.
+// Error contains the beginning of the text.
 func (e *KeyError) Error() string {
 	return fmt.Sprintf("%s %s is not the key of a channel, which is a bigint", e.Name, strconv.Quote(text.OneLine(e.Text, 60)))
 }
@@ -44,7 +44,7 @@ func (e *KeyError) Error() string {
 // Kind returns errkind.Conflict.
 func (*KeyError) Kind() errkind.Kind { return errkind.Conflict }
 
-// keyOf reads the key of a channel; name says what it is.
+// keyOf parses the key of a channel. name describes it in errors.
 func keyOf(name, key string) (int64, error) {
 	id, err := strconv.ParseInt(key, 10, 64)
 	if err != nil {
@@ -67,7 +67,7 @@ func factsOf(j job.Job) (f facts, err error) {
 	if j.Bound == nil {
 		return f, nil
 	}
-	f.bound = math.MinInt64 // there was no channel
+	f.bound = math.MinInt64 // no channel existed
 	if *j.Bound != "" {
 		if f.bound, err = keyOf("bound", *j.Bound); err != nil {
 			return f, err
@@ -79,14 +79,13 @@ func factsOf(j job.Job) (f facts, err error) {
 	return f, nil
 }
 
-// keyRange is the part of the keys, up to and including high, that was or will be
-// walked with one audience.
+// keyRange is a range of keys, up to and including high, with one audience.
 type keyRange struct {
 	high     int64
 	audience channels.Audience
 }
 
-// rangesOf cuts the keys at the cursors where the job was corrected.
+// rangesOf divides the keys at the cursors of the job's corrections.
 func rangesOf(j job.Job, revisions []job.Revision) ([]keyRange, error) {
 	var list []keyRange
 	for _, r := range revisions {
@@ -106,18 +105,18 @@ func rangesOf(j job.Job, revisions []job.Revision) ([]keyRange, error) {
 // row is one of the job's rows, or a channel with notifications of other jobs only.
 type row struct {
 	id    int64
-	state string // empty: no row of this job
+	state string // empty if the job has no row
 	err   string
-	// Of a message.
+	// The rest is of a message.
 	reason   outbox.Reason
-	awaited  bool // its receipt
-	revision *int // of its content; nil: no provider took it
+	awaited  bool // its receipt is awaited
+	revision *int // of its content; nil if no provider accepted it
 }
 
-// slice is what one step of the walk has read: all channels and rows up to high.
+// slice contains the channels and rows up to high that one step of the walk has read.
 type slice struct {
 	high  int64
-	end   bool // of the range
+	end   bool // high is the end of the range
 	who   []channels.Inspected
 	rows  []row
 	skips map[int64]string
@@ -151,7 +150,7 @@ func (a *audit) walk(ctx context.Context) error {
 	return nil
 }
 
-// size estimates how far the walk has to go, if anybody observes it.
+// size estimates the number of channels for Observe.
 func (a *audit) size(ctx context.Context) error {
 	if a.options.Observe == nil {
 		return nil
@@ -170,8 +169,8 @@ func (a *audit) inspect(ctx context.Context, audience channels.Audience) (i *cha
 	return i, err
 }
 
-// read reads a page of channels and the rows beside it in one snapshot. Where the
-// rows are the denser side, as with many deleted channels, they end the slice.
+// read reads a page of channels and the rows of the same keys in one snapshot. If there are more rows than
+// channels, for example after many deletions, the rows end the slice.
 func (a *audit) read(ctx context.Context, inspection *channels.Inspection, after, high int64) (s slice, err error) {
 	limit := a.options.PageKeys
 	err = operation.SnapshotTx(ctx, a.pool, func(ctx context.Context, tx pgx.Tx) (err error) {
@@ -220,7 +219,7 @@ func (a *audit) rows(ctx context.Context, tx pgx.Tx, after, bound int64, limit i
 	})
 }
 
-// skips reads which of the channels the job skipped, and why.
+// skips returns the errors of the skipped channels among who.
 func (a *audit) skips(ctx context.Context, tx pgx.Tx, who []channels.Inspected) (map[int64]string, error) {
 	if a.recorded == 0 || len(who) == 0 {
 		return nil, nil
@@ -243,7 +242,7 @@ func (a *audit) skips(ctx context.Context, tx pgx.Tx, who []channels.Inspected) 
 	return skips, err
 }
 
-// merge judges every channel and row of a slice, in key order.
+// merge adds an entry for every channel and row of a slice, in key order.
 func (a *audit) merge(s slice, kind channels.Kind) error {
 	i := 0
 	alone := func(below int64) error { // rows without a channel
@@ -287,7 +286,7 @@ func (a *audit) merge(s slice, kind channels.Kind) error {
 	return nil
 }
 
-// withRow is the entry of a channel with a row.
+// withRow returns the entry of a channel with a row.
 func (a *audit) withRow(r row, deleted, left bool) Entry {
 	a.report.Rows++
 	if r.id > a.facts.cursor {
@@ -303,7 +302,7 @@ func (a *audit) withRow(r row, deleted, left bool) Entry {
 	return e
 }
 
-// withoutRow is why a channel has neither a row nor a skip.
+// withoutRow returns the reason of a channel with neither a row nor a skip.
 func (f facts) withoutRow(c channels.Inspected, kind channels.Kind) outbox.Reason {
 	after := func(at *time.Time) bool { return at == nil || at.After(f.since) }
 	switch {
@@ -323,7 +322,7 @@ func (f facts) withoutRow(c channels.Inspected, kind channels.Kind) outbox.Reaso
 	return outbox.ReasonMissing
 }
 
-// one judges one channel.
+// one returns the entry of one channel.
 func (a *audit) one(ctx context.Context, id int64) (Entry, error) {
 	if id == math.MinInt64 {
 		return Entry{}, channels.ErrNoChannel
@@ -356,7 +355,7 @@ func (a *audit) one(ctx context.Context, id int64) (Entry, error) {
 	return Entry{}, channels.ErrNoChannel
 }
 
-// deletedSkip is the answer for a channel that is gone and has no row.
+// deletedSkip returns the entry of a deleted channel without a row.
 func (a *audit) deletedSkip(ctx context.Context, id int64) (e Entry, err error) {
 	err = operation.ReadTx(ctx, a.pool, func(ctx context.Context, tx pgx.Tx) error {
 		skips, err := a.skips(ctx, tx, []channels.Inspected{{ID: id}})
@@ -372,8 +371,7 @@ func (a *audit) deletedSkip(ctx context.Context, id int64) (e Entry, err error) 
 	return e, err
 }
 
-// skipsWithoutChannel finds the skipped channels that are gone: those of the
-// recorded skips that the walk has not met.
+// skipsWithoutChannel adds the skipped channels that were deleted: those that the walk did not find.
 func (a *audit) skipsWithoutChannel(ctx context.Context) error {
 	if a.skipped == a.recorded {
 		return nil

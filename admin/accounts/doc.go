@@ -1,8 +1,8 @@
-// Package accounts answers who got a job's messages and who did not, and why: the audit of a job, its
-// report row by row, and the history of one person.
+// Package accounts reports the result of a job for each recipient: the audit of a job, its report message by
+// message, and the history of one channel.
 //
-// [Audit] gives every channel and every row of a job exactly one reason, from one snapshot per page.
-// It reads the present data: it cannot see who was in an audience in the past, only who changed since.
+// [Audit] finds exactly one reason for each channel and each row of a job, from one snapshot per page. It reads
+// the present data. It therefore does not know former members of an audience, only later changes of channels.
 package accounts
 
 import "github.com/belfryhq/belfry/admin/operation"

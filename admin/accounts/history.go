@@ -18,56 +18,54 @@ import (
 	"github.com/belfryhq/belfry/outbox"
 )
 
-// TypeActivity stands in a history for a job's type where the message is an activity's.
+// TypeActivity is the type of a history line about an activity instead of a job.
 const TypeActivity = "activity"
 
-// HistoryLine is what became of one job, or of one activity, for one channel: the Entry of an
-// audit, with where and when. Instants are in UTC.
+// HistoryLine is the result of one job or activity for one channel: the Entry of an audit, with media and
+// times. Instants are in UTC.
 type HistoryLine struct {
-	JobID     int64      `json:"job_id"` // negative: an activity
-	Type      string     `json:"type"`   // TypeActivity: an activity
-	Status    job.Status `json:"status"` // of the job; "": an activity
+	JobID     int64      `json:"job_id"` // negative for an activity
+	Type      string     `json:"type"`   // TypeActivity for an activity
+	Status    job.Status `json:"status"` // empty for an activity
 	Category  string     `json:"category"`
-	JobTitle  string     `json:"job_title"`         // "": an activity
-	Title     string     `json:"title" mask:"text"` // of an activity; "": a job
+	JobTitle  string     `json:"job_title"`         // empty for an activity
+	Title     string     `json:"title" mask:"text"` // of an activity; empty for a job
 	CreatedAt time.Time  `json:"created_at"`        // when it was enqueued or sent
-	StartsAt  *time.Time `json:"starts_at"`         // when a job begins that has not; nil: it has
-	Entry                // of an audit; also ReasonPruned and ReasonOwnType
-	Medium    string     `json:"medium"`   // of the route, where the message is or ended; "": no message
-	Sender    string     `json:"sender"`   // that took it; "": none has
+	StartsAt  *time.Time `json:"starts_at"`         // when a PENDING job starts; nil after its start
+	Entry                // as in an audit; also ReasonPruned and ReasonOwnType
+	Medium    string     `json:"medium"`   // of the route, where the message is or ended; empty without a message
+	Sender    string     `json:"sender"`   // that accepted the message; may be empty
 	Attempts  int        `json:"attempts"` // calls by that medium
-	DueAt     *time.Time `json:"due_at"`   // when the message is tried next; nil: it is final, or in flight
+	DueAt     *time.Time `json:"due_at"`   // time of the next attempt; nil if the message is final or in flight
 	SentAt    *time.Time `json:"sent_at"`
 	DeadAt    *time.Time `json:"dead_at"`
 	ReadAt    *time.Time `json:"read_at"`      // of the notification
 	Withdrawn *time.Time `json:"withdrawn_at"` // of the notification
 }
 
-// HistoryKey is where a page of a history ends: the last job and the last activity of it; 0: it,
-// and those before it, had none.
+// HistoryKey is the end of a page: its last job and last activity; 0 if this and earlier pages had none.
 type HistoryKey struct{ JobID, ActivityID int64 }
 
-// HistoryOptions say which part of a history is read.
+// HistoryOptions selects a part of a history.
 type HistoryOptions struct {
-	Before HistoryKey // the zero value: from the newest
-	Limit  int        // at most so many jobs and activities, at least 1
+	Before HistoryKey // the zero value starts at the newest
+	Limit  int        // maximum number of jobs and of activities, at least 1
 }
 
-// History is a page of what jobs and activities did, or will do, for one channel.
+// History is a page of the jobs and activities of one channel.
 type History struct {
-	Gone      bool       // there is no such channel now
-	CreatedAt *time.Time // the channel; nil: the relation does not tell
-	// Waiting are, on the first page, what comes of the newest jobs that are PENDING, as many
-	// as the limit, for who is in their audience.
+	Gone      bool       // the channel does not exist
+	CreatedAt *time.Time // of the channel; nil if the relation does not record it
+	// Waiting lists the newest PENDING jobs whose audience includes the channel, on the first page only. At
+	// most Limit jobs are read.
 	Waiting []HistoryLine
-	Lines   []HistoryLine // of the other jobs, and of activities, newest first
-	Next    *HistoryKey   // where the next page begins; nil: there is none
+	Lines   []HistoryLine // other jobs and activities, newest first
+	Next    *HistoryKey   // the end of this page; nil on the last page
 }
 
-// ReadHistory returns what became of each job for one channel, in the words of an audit, and of
-// the activities that were sent to it. Jobs are read by their ids, and of each one row by its
-// key: a page costs the same whatever the size of the jobs. externalID is the channel's, if it
-// is there. Of a channel that is gone there are the jobs that have a row of it.
+// ReadHistory returns the result of each job and activity for one channel, with the reasons of an audit. It
+// reads jobs by id, and one row of each by its key: the cost of a page does not depend on the size of the
+// jobs. externalID is empty for a deleted channel, whose history contains the jobs with a row of it.
 func ReadHistory(ctx context.Context, pool *pgxpool.Pool, store *channels.Store, channelID int64, externalID string, o HistoryOptions) (h History, err error) {
 	r := &historian{pool: pool, store: store, jobs: job.NewStore(pool), id: channelID, external: externalID}
 	if h, err = r.page(ctx, o); err != nil {
@@ -76,18 +74,18 @@ func ReadHistory(ctx context.Context, pool *pgxpool.Pool, store *channels.Store,
 	return h, nil
 }
 
-// historian is one call of ReadHistory.
+// historian is the state of one call of ReadHistory.
 type historian struct {
 	pool     *pgxpool.Pool
 	store    *channels.Store
 	jobs     *job.Store
 	id       int64
 	external string
-	asked    map[string][]channels.Inspected // of the channel, by audience
+	asked    map[string][]channels.Inspected // the inspected channel by audience
 }
 
 func (r *historian) page(ctx context.Context, o HistoryOptions) (h History, err error) {
-	if r.id == math.MinInt64 { // which no channel has
+	if r.id == math.MinInt64 { // no channel has this id
 		return h, channels.ErrNoChannel
 	}
 	others := slices.DeleteFunc(job.Statuses(), func(s job.Status) bool { return s == job.Pending })
@@ -134,8 +132,8 @@ func (r *historian) page(ctx context.Context, o HistoryOptions) (h History, err 
 	return h, nil
 }
 
-// merged are jobs and activities, newest first, each in the order of its keys. Jobs that have
-// nothing of a channel that is gone are counted and left out.
+// merged merges jobs and activities, newest first, each in the order of its keys. It counts and omits jobs
+// without a row of a deleted channel.
 func merged(jobs, activities []HistoryLine, o HistoryOptions) (list []HistoryLine, next *HistoryKey) {
 	at := o.Before
 	for range o.Limit {
@@ -159,7 +157,7 @@ func merged(jobs, activities []HistoryLine, o HistoryOptions) (list []HistoryLin
 	return list, &at
 }
 
-// revisions are those of the jobs that were corrected.
+// revisions returns the corrections of jobs.
 func (r *historian) revisions(ctx context.Context, list []job.Job) (map[int64][]job.Revision, error) {
 	of := make(map[int64][]job.Revision)
 	for _, j := range list {
@@ -177,9 +175,9 @@ func (r *historian) revisions(ctx context.Context, list []job.Job) (map[int64][]
 
 func auditable(j job.Job) bool { return j.Type == outbox.TypeInbox || j.Type == outbox.TypePush }
 
-// messageFacts are what a history tells of a message.
+// messageFacts are the columns of a message in a history.
 type messageFacts struct {
-	Status   string     `db:"status"` // "": there is none
+	Status   string     `db:"status"` // empty if no message exists
 	Reason   string     `db:"reason"`
 	Error    string     `db:"error"`
 	Revision *int       `db:"revision"`
@@ -192,8 +190,8 @@ type messageFacts struct {
 	DeadAt   *time.Time `db:"dead_at"`
 }
 
-// tell has a line say what became of the message.
-func (m messageFacts) tell(l *HistoryLine, aborted bool) {
+// describe sets the fields of a line about the message.
+func (m messageFacts) describe(l *HistoryLine, aborted bool) {
 	l.Reason, l.Why = delivery.ReasonOf(outbox.Status(m.Status), outbox.Reason(m.Reason), m.Awaited, aborted)
 	l.Error, l.Medium, l.Sender, l.Attempts = m.Error, m.Medium, m.Sender, m.Attempts
 	l.DueAt, l.SentAt, l.DeadAt = utc(m.DueAt), utc(m.SentAt), utc(m.DeadAt)
@@ -207,20 +205,20 @@ func utc(t *time.Time) *time.Time {
 	return &at
 }
 
-// historyRow is what there is of the channel of one job.
+// historyRow contains the rows of the channel for one job.
 type historyRow struct {
 	messageFacts
 
 	JobID     int64      `db:"job_id"`
 	Pruned    bool       `db:"pruned"`
-	State     string     `db:"state"` // of the notification; "": there is none
+	State     string     `db:"state"` // of the notification; empty if none exists
 	ReadAt    *time.Time `db:"read_at"`
 	Withdrawn *time.Time `db:"withdrawn_at"`
-	Skip      *string    `db:"skip"` // why it was skipped; nil: it was not
+	Skip      *string    `db:"skip"` // the error of a skip; nil if the channel was not skipped
 }
 
-// lines tell of jobs, in their order. A job without anything of a channel that is gone has no
-// reason, and one that was deleted meanwhile no line.
+// lines returns a line for each job, in order. A job without a row of a deleted channel has no reason. A job
+// that was deleted meanwhile has no line.
 func (r *historian) lines(ctx context.Context, tx pgx.Tx, jobs []job.Job, revisions map[int64][]job.Revision) (list []HistoryLine, err error) {
 	ids, by := make([]int64, len(jobs)), make(map[int64]job.Job, len(jobs))
 	for i, j := range jobs {
@@ -244,7 +242,7 @@ func (r *historian) lines(ctx context.Context, tx pgx.Tx, jobs []job.Job, revisi
 	return list, nil
 }
 
-// line tells of one job what an audit says of the channel.
+// line returns the line for one job.
 func (r *historian) line(ctx context.Context, tx pgx.Tx, j job.Job, revisions []job.Revision, row historyRow) (HistoryLine, error) {
 	l := HistoryLine{JobID: j.ID, Type: j.Type, Status: j.Status, Category: j.Category, JobTitle: j.Title, CreatedAt: j.CreatedAt.UTC(), Entry: Entry{ChannelID: r.id}}
 	if j.Status == job.Pending {
@@ -271,7 +269,7 @@ func (r *historian) line(ctx context.Context, tx pgx.Tx, j job.Job, revisions []
 	left := !l.ChannelDeleted && (!who[0].Matches || !who[0].Active)
 	switch {
 	case row.Status != "":
-		row.tell(&l, f.aborted)
+		row.describe(&l, f.aborted)
 		if l.LeftSince = left; j.Revision > 0 {
 			l.Revision = row.Revision
 		}
@@ -287,13 +285,13 @@ func (r *historian) line(ctx context.Context, tx pgx.Tx, j job.Job, revisions []
 	return l, nil
 }
 
-// inspect says how the channel stands to an audience; nothing: there is no such channel.
+// inspect compares the channel with an audience. It returns nothing if the channel does not exist.
 func (r *historian) inspect(ctx context.Context, tx pgx.Tx, a channels.Audience) ([]channels.Inspected, error) {
-	if a.Kind == channels.KindChannels { // a list of thousands is looked through here, and not in the database
+	if a.Kind == channels.KindChannels { // long lists are searched here instead of in the database
 		if slices.Contains(a.IDs, r.id) || slices.Contains(a.ExternalIDs, r.external) {
 			a = channels.WithIDs(r.id)
 		} else {
-			a = channels.WithIDs(r.id ^ 1) // another
+			a = channels.WithIDs(r.id ^ 1) // another id
 		}
 	}
 	key, err := json.Marshal(a)
@@ -314,7 +312,7 @@ func (r *historian) inspect(ctx context.Context, tx pgx.Tx, a channels.Audience)
 	return found, err
 }
 
-// activities are those of the page and one more.
+// activities returns the activities of the page and one more.
 func (r *historian) activities(ctx context.Context, tx pgx.Tx, o HistoryOptions) ([]HistoryLine, error) {
 	rows, err := tx.Query(ctx, queries.historyActivities, pgx.StrictNamedArgs{"channel_id": r.id, "before": o.Before.ActivityID, "limit": o.Limit + 1})
 	if err != nil {
@@ -328,7 +326,7 @@ func (r *historian) activities(ctx context.Context, tx pgx.Tx, o HistoryOptions)
 		if l.CreatedAt = l.CreatedAt.UTC(); m.Status == "" {
 			l.Reason = outbox.ReasonPruned
 		} else {
-			m.tell(&l, false)
+			m.describe(&l, false)
 		}
 		return l, err
 	})

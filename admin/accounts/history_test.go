@@ -15,7 +15,7 @@ import (
 	"github.com/belfryhq/belfry/outbox"
 )
 
-// history reads the whole history of one of the channels that setup makes, in pages of a size.
+// history reads the whole history of a channel of setup, in pages of a size.
 func (b *bundle) history(t *testing.T, channel, limit int) (first accounts.History, all []accounts.HistoryLine) {
 	t.Helper()
 	for o, pages := (accounts.HistoryOptions{Limit: limit}), 0; ; pages++ {
@@ -35,7 +35,7 @@ func (b *bundle) history(t *testing.T, channel, limit int) (first accounts.Histo
 	}
 }
 
-// A history says of each job what its audit says of the channel, whatever has become of either.
+// A history has the entry of each job's audit.
 func TestLong_HistorySaysWhatAuditsSay(t *testing.T) {
 	t.Parallel()
 	b := setup(t, 30)
@@ -90,8 +90,8 @@ func TestLong_HistorySaysWhatAuditsSay(t *testing.T) {
 	}
 }
 
-// Jobs and single messages stand in the order of time, each once, whatever a page's size; what
-// waits stands apart, for who is in its audience.
+// Jobs and single messages are in the order of time, each once, whatever the page size. PENDING jobs are
+// separate.
 func TestHistory_IsPagedByTime(t *testing.T) {
 	t.Parallel()
 	b := setup(t, 4)
@@ -125,7 +125,7 @@ func TestHistory_IsPagedByTime(t *testing.T) {
 	}
 }
 
-// What an audit is refused is said to be so; a message that is there is told nevertheless.
+// Jobs that an audit rejects are marked. An existing message is shown nevertheless.
 func TestHistory_OfWhatIsNotKnown(t *testing.T) {
 	t.Parallel()
 	b := setup(t, 2)
@@ -148,7 +148,7 @@ func TestHistory_OfWhatIsNotKnown(t *testing.T) {
 	require.True(t, h.Gone)
 }
 
-// A page costs a look-up by key for each job, whatever the tables hold.
+// A page costs one index lookup per job, whatever the size of the tables.
 func TestLong_QueriesOfHistoryKeepTheirPlans(t *testing.T) {
 	t.Parallel()
 	b := setupOn(t, dbtest.New(t), 0)

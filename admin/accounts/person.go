@@ -17,22 +17,22 @@ import (
 	"github.com/belfryhq/belfry/internal/text"
 )
 
-// historyKey is where a page of a history ends, as JOB:ACTIVITY.
+// historyKey is the end of a page of a history as text: JOB:ACTIVITY.
 type historyKey struct{ HistoryKey }
 
-// UnmarshalText reads both ids.
+// UnmarshalText parses both ids.
 func (k *historyKey) UnmarshalText(text []byte) error {
 	first, second, ok := strings.Cut(string(text), ":")
 	jobID, err1 := strconv.ParseInt(first, 10, 64)
 	activityID, err2 := strconv.ParseInt(second, 10, 64)
 	if !ok || err1 != nil || err2 != nil || jobID < 0 || activityID > 0 {
-		return &operation.NotAllowedError{Allowed: "JOB:ACTIVITY, as 17:-4, with 0 for none"}
+		return &operation.NotAllowedError{Allowed: "JOB:ACTIVITY, such as 17:-4, with 0 for none"}
 	}
 	k.HistoryKey = HistoryKey{JobID: jobID, ActivityID: activityID}
 	return nil
 }
 
-// MarshalText writes both ids.
+// MarshalText renders both ids.
 func (k historyKey) MarshalText() ([]byte, error) {
 	return fmt.Appendf(nil, "%d:%d", k.JobID, k.ActivityID), nil
 }
@@ -41,8 +41,8 @@ func (k historyKey) MarshalText() ([]byte, error) {
 type personPage struct {
 	ID         *int64      `arg:"[CHANNEL]" is:"a channel's id"`
 	ExternalID *string     `flag:"external-id" label:"ID" help:"the channel with this external ID"`
-	Limit      int         `flag:"limit" label:"N" help:"at most so many jobs and single messages, 1 to 200 (default 50)" min:"1" max:"200" default:"50"`
-	Before     *historyKey `flag:"before" label:"JOB:ACTIVITY" help:"only those listed after these, for the next page"`
+	Limit      int         `flag:"limit" label:"N" help:"at most N jobs and single messages, 1 to 200 (default 50)" min:"1" max:"200" default:"50"`
+	Before     *historyKey `flag:"before" label:"JOB:ACTIVITY" help:"only entries after these, for the next page"`
 }
 
 func (in personPage) Check(operation.Operation, time.Time) error {
@@ -52,37 +52,37 @@ func (in personPage) Check(operation.Operation, time.Time) error {
 	return nil
 }
 
-// Person is one channel, and what became of each job for it.
+// Person is one channel with its history.
 type Person struct {
-	ExternalID         string        `json:"external_id" mask:"text"` // "": the channel is gone
-	Gone               bool          `json:"gone"`                    // there is no such channel now; what is below is what it had
+	ExternalID         string        `json:"external_id" mask:"text"` // empty if the channel was deleted
+	Gone               bool          `json:"gone"`                    // the channel does not exist; the other fields are its former data
 	Active             bool          `json:"active"`
 	Platform           string        `json:"platform"`
-	Locale             string        `json:"locale"`            // "": unknown
-	TimeZone           string        `json:"time_zone"`         // "": unknown
-	Place              string        `json:"place" mask:"text"` // latitude and longitude; "": none
-	Media              []string      `json:"media"`             // by which it has an address
-	CreatedAt          *time.Time    `json:"created_at"`        // null: the relation does not tell
-	recipients.OptOuts               // with the channel's id
-	ToCome             []HistoryLine `json:"to_come"` // of jobs that wait, on the first page
-	History            []HistoryLine `json:"history"` // of other jobs and of single messages, newest first
-	Next               string        `json:"next"`    // what before takes for the page after this one; "": there is none
+	Locale             string        `json:"locale"`            // empty if unknown
+	TimeZone           string        `json:"time_zone"`         // empty if unknown
+	Place              string        `json:"place" mask:"text"` // latitude and longitude; empty if unknown
+	Media              []string      `json:"media"`             // media for which it has an address
+	CreatedAt          *time.Time    `json:"created_at"`        // null if the relation does not record it
+	recipients.OptOuts               // includes the channel's id
+	ToCome             []HistoryLine `json:"to_come"` // PENDING jobs, on the first page
+	History            []HistoryLine `json:"history"` // other jobs and single messages, newest first
+	Next               string        `json:"next"`    // value of before for the next page; empty on the last page
 }
 
-// NextPage is how the page after this one begins.
+// NextPage returns Next.
 func (p Person) NextPage() string { return p.Next }
 
 func personOperation() operation.Operation {
 	return operation.Define(operation.Operation{
-		Name: "channels show", Short: "Show what one channel got, will get and did not get, and why", Usage: "{CHANNEL | --external-id ID}", Role: operation.Viewer, Rows: "history",
-		Long: `Show who a channel is, what it does not want, and what became of each job for it, newest
-first, in the words of ` + "`belfry jobs recipients`" + `: the notification, the message and how it was
-sent, when it is tried next or why it is not sent, or why there is none. Single messages are
-among the jobs by the time they were sent, with negative ids. "upcoming" lists, of the newest
+		Name: "channels show", Short: "Show one channel and the result of each job for it, with reasons", Usage: "{CHANNEL | --external-id ID}", Role: operation.Viewer, Rows: "history",
+		Long: `Show a channel, its opt-outs, and the result of each job for it, newest first, with the
+reasons of ` + "`belfry jobs recipients`" + `: the notification, the message and its medium, the time
+of the next attempt, or the reason why it is not sent or does not exist. Single messages have
+negative ids and are sorted among the jobs by time. "upcoming" lists, of the newest
 PENDING jobs, those whose audience includes the channel.
 
-Each job costs a few look-ups by key, whatever its size. Of a channel that was deleted there
-are the jobs that have a row of it; its id finds them. As CSV it is the history.`,
+Each job costs a few index lookups, whatever its size. For a deleted channel, given by its id,
+the list contains the jobs that have a row of it. The CSV contains the history.`,
 		Example: `  belfry channels show --external-id user-4711
   belfry channels show 4711 --limit 200 -o csv`,
 	}, showPerson, personText)
@@ -123,7 +123,7 @@ func showPerson(ctx context.Context, env *operation.Env, in personPage) (Person,
 	return p, nil
 }
 
-// describe reads who the channel is.
+// describe reads the channel.
 func (p *Person) describe(ctx context.Context, env *operation.Env, id int64) error {
 	found, err := env.Channels.RecipientsBare(ctx, env.Reads(), []int64{id})
 	if err != nil || len(found) == 0 {
@@ -132,7 +132,7 @@ func (p *Person) describe(ctx context.Context, env *operation.Env, id int64) err
 	r := found[0]
 	p.ExternalID, p.Active, p.Platform, p.Locale, p.TimeZone = r.ExternalID, r.Active, r.Platform, r.Locale, r.TimeZone
 	var addresses map[string]json.RawMessage
-	if json.Unmarshal(r.Addresses, &addresses) == nil { // the contract has an object there
+	if json.Unmarshal(r.Addresses, &addresses) == nil { // the contract requires an object
 		p.Media = slices.Sorted(maps.Keys(addresses))
 	}
 	latitude, longitude, err := env.Channels.Place(ctx, env.Reads(), id)
@@ -167,10 +167,10 @@ func personText(p *text.Doc, in personPage, out Person) {
 	operation.More(p, "before", out.Next)
 }
 
-// whoText tells who a channel is.
+// whoText writes the fields of the channel.
 func whoText(p *text.Doc, out Person) {
 	if out.Gone {
-		p.Field("channel", "%d, which is gone", out.ChannelID)
+		p.Field("channel", "%d, deleted", out.ChannelID)
 		return
 	}
 	active := ""
@@ -193,7 +193,7 @@ func whoText(p *text.Doc, out Person) {
 
 // historyTable has a line for each job or single message.
 func historyTable(list []HistoryLine) *text.Table {
-	t := text.NewTable(">JOB", "ENQUEUED", "CATEGORY", "TITLE", "STATUS", "OUTCOME", "WHAT BECAME OF IT")
+	t := text.NewTable(">JOB", "ENQUEUED", "CATEGORY", "TITLE", "STATUS", "OUTCOME", "DETAIL")
 	t.Dispensable(30, "ENQUEUED", "CATEGORY", "STATUS")
 	for _, l := range list {
 		status := text.Status(l.Status)
@@ -205,8 +205,7 @@ func historyTable(list []HistoryLine) *text.Table {
 	return t
 }
 
-// historyText is the sentence of `jobs recipients` about a channel, with how and when before its
-// error.
+// historyText describes a line like `jobs recipients`, with media and times before the error.
 func historyText(l HistoryLine) text.Line {
 	said := l.Entry
 	said.Error = ""
@@ -236,8 +235,7 @@ func historyText(l HistoryLine) text.Line {
 	return line
 }
 
-// notByRadius removes the jobs to a radius from a channel's history, for a role that reads no
-// contents.
+// notByRadius removes jobs to a radius from a history, for roles that read no contents.
 func notByRadius(ctx context.Context, env *operation.Env, lines []HistoryLine) ([]HistoryLine, error) {
 	if env.Role.ReadsContents() || len(lines) == 0 {
 		return lines, nil

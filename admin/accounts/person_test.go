@@ -11,15 +11,14 @@ import (
 	"github.com/belfryhq/belfry/dev/admintest"
 )
 
-// Support's question in one look: who it is, what it does not want, what is to come, and what
-// became of each job.
+// One page shows the channel, its opt-outs, upcoming jobs, and the result of each job.
 func TestPerson_IsShownWithEverythingAndWhy(t *testing.T) {
 	t.Parallel()
 	d := admintest.Crowd(t)
 	d.Exec(`UPDATE belfry.channels SET location = point(126.98, 37.57), locale = 'ko' WHERE id = 3`)
 	d.Exec(`UPDATE belfry.messages SET status = 'DEAD', reason = 'permanent', last_error = 'no such token' WHERE job_id = 1 AND channel_id = 3`)
 	d.Exec(`UPDATE belfry.notifications SET read_at = now() WHERE channel_id = 3`)
-	d.Enqueue("inbox") // 3: to come
+	d.Enqueue("inbox") // 3: upcoming
 	require.NoError(t, d.Run("channels show", "external_id", "u3"))
 	require.Regexp(t, `^channel +3\nexternal id +u3\nplatform +ios\nlocale +ko\ntime zone +unknown\nplace +37.57, 126.98\naddresses +push\ncreated +20`, d.Out)
 	require.Regexp(t, `\n\ndoes not want:\nCATEGORY +MEDIUM +SINCE +REASON\nevery category +sms +20\S+ \S+ +asked for it\ninvalid address for push: SHA-256 0000`, d.Out)
@@ -38,8 +37,7 @@ func TestPerson_IsShownWithEverythingAndWhy(t *testing.T) {
 	require.Equal(t, "these jobs have no row of channel 3\n", d.Out)
 }
 
-// Who may not read what is said to whom reads neither the external id nor the words, and the
-// reasons all the same.
+// A viewer reads neither the external id nor contents, but all reasons.
 func TestPerson_IsMasked(t *testing.T) {
 	t.Parallel()
 	d := admintest.Crowd(t)
@@ -58,7 +56,7 @@ func TestPerson_IsMasked(t *testing.T) {
 	}
 }
 
-// Of nobody there is nothing to show, of a channel that was deleted what it had.
+// An unknown channel is an error. A deleted channel has its former history.
 func TestPerson_MayBeGone(t *testing.T) {
 	t.Parallel()
 	d := admintest.NewDesk(t)
@@ -75,7 +73,7 @@ func TestPerson_MayBeGone(t *testing.T) {
 	d.Exec(`DELETE FROM belfry.channels WHERE id = 3`)
 	d.Enqueue("inbox")
 	require.NoError(t, d.Run("channels show", "channel", "3"))
-	require.Regexp(t, `^channel +3, which is gone\n`, d.Out)
+	require.Regexp(t, `^channel +3, deleted\n`, d.Out)
 	require.NotContains(t, d.Out, "to come")
 	var shown struct {
 		Gone    bool

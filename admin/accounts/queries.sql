@@ -1,6 +1,6 @@
 -- name: MessageSlice :many
 -- A job's messages in key order: at most @keys after @after, up to @bound
--- (messages_pkey), with the revision of the content that a provider took; NULL: none did.
+-- (messages_pkey), with the revision of the content that a provider accepted, or NULL.
 SELECT m.channel_id, m.status, coalesce(m.last_error, ''), coalesce(m.reason, ''), m.receipt IS NOT NULL,
        CASE WHEN m.status = 'SENT' OR m.receipt IS NOT NULL THEN coalesce(m.revision, 0)::integer END
   FROM belfry.messages m
@@ -9,22 +9,22 @@ SELECT m.channel_id, m.status, coalesce(m.last_error, ''), coalesce(m.reason, ''
  LIMIT @keys;
 
 -- name: SkipsOf :many
--- Those of @keys that a job skipped, and why (job_skips_pkey).
+-- The skips of a job among @keys, with their errors (job_skips_pkey).
 SELECT s.key::bigint, s.error
   FROM belfry.job_skips s
  WHERE s.job_id = @job_id AND s.key = ANY (@keys::text[]);
 
 -- name: JobLeft :one
--- Whether retention deletes a job's rows, and how many skips it has (job_skips_pkey).
--- No row: no such job.
+-- Whether retention deletes a job's rows, and the number of its skips (job_skips_pkey).
+-- No row: the job does not exist.
 SELECT j.retention_at IS NOT NULL, (SELECT count(*) FROM belfry.job_skips s WHERE s.job_id = j.id)
   FROM belfry.jobs j
  WHERE j.id = @id;
 
 -- name: ReportPage :many
 -- The next @limit messages of job @id above the channel @after, in their order: the medium
--- of the route where each is or ended, the sender that took it, what became of it, its times, and
--- the revision of the content that was sent. Relies on messages_pkey.
+-- of the route where each is or ended, the sender that accepted it, its status, its times, and the
+-- revision of the content that was sent. Relies on messages_pkey.
 SELECT m.channel_id, coalesce(j.route[least(m.step + 1, cardinality(j.route))], ''), coalesce(m.sender, ''), m.status, coalesce(m.reason, ''), m.attempts::integer,
        CASE WHEN m.status IN ('PENDING', 'QUEUED') OR m.receipt IS NOT NULL AND m.status = 'PROCESSING' THEN m.next_attempt_at END,
        m.sent_at, CASE WHEN m.status = 'DEAD' THEN m.next_attempt_at END,
@@ -35,13 +35,13 @@ SELECT m.channel_id, coalesce(j.route[least(m.step + 1, cardinality(j.route))], 
  ORDER BY m.channel_id
  LIMIT @limit;
 
--- The history of one channel, which no index of the large tables has: jobs and activities are
--- found first, and of each its row by its key.
+-- The history of one channel. No index of the large tables has it: jobs and activities are
+-- found first, and then the row of each by its key.
 -- name: HistoryRows :many
--- What there is of the channel @channel_id of each of the jobs @job_ids, in their order: its
+-- The rows of channel @channel_id for each of the jobs @job_ids, in their order: its
 -- message, its notification or its skip (messages_pkey, notifications_pkey, job_skips_pkey),
 -- and whether retention deletes the job's rows. The LIMITs keep it to one descent each. A job
--- that is gone has no row.
+-- that was deleted has no row.
 SELECT j.id AS job_id, j.retention_at IS NOT NULL AS pruned, coalesce(f.state, '') AS state, f.read_at, f.withdrawn_at, s.error AS skip,
        coalesce(m.status, '') AS status, coalesce(m.reason, '') AS reason, coalesce(m.last_error, '') AS error, m.revision, coalesce(m.awaited, false) AS awaited,
        CASE WHEN m.status IS NULL THEN '' ELSE coalesce(j.route[least(m.step + 1, cardinality(j.route))], '') END AS medium,
@@ -59,9 +59,9 @@ SELECT j.id AS job_id, j.retention_at IS NOT NULL AS pruned, coalesce(f.state, '
  ORDER BY k.n;
 
 -- name: HistoryActivities :many
--- The @limit newest activities to @channel_id that are older than the activity @before, 0: of
--- all (activities_channel_idx), newest first, with what became of their messages
--- (messages_pkey). No row where @before was deleted: so were those that are older.
+-- The @limit newest activities to @channel_id that are older than the activity @before, or of
+-- all if it is 0 (activities_channel_idx), newest first, with the status of their messages
+-- (messages_pkey). No row if @before was deleted, because older ones were deleted, too.
 SELECT a.id AS job_id, a.category, a.title, a.created_at, coalesce(m.status, '') AS status, coalesce(m.reason, '') AS reason, coalesce(m.last_error, '') AS error,
        NULL::integer AS revision, coalesce(m.awaited, false) AS awaited,
        CASE WHEN m.status IS NULL THEN '' ELSE coalesce(a.route[least(m.step + 1, cardinality(a.route))], '') END AS medium,

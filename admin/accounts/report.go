@@ -14,29 +14,28 @@ import (
 	"github.com/belfryhq/belfry/outbox"
 )
 
-// ReportLine is what became of one message.
+// ReportLine is the result of one message.
 type ReportLine struct {
-	ExternalID string        `json:"external_id" mask:"text"` // "": the channel is there no more
+	ExternalID string        `json:"external_id" mask:"text"` // empty if the channel was deleted
 	ChannelID  int64         `json:"channel_id"`
 	Medium     string        `json:"medium"` // of the route, where the message is or ended
-	Sender     string        `json:"sender"` // that took it; "": none has
+	Sender     string        `json:"sender"` // that accepted the message; may be empty
 	Status     outbox.Status `json:"status"`
-	Reason     string        `json:"reason"`   // why it is DEAD or CANCELLED, or what it waits for
+	Reason     string        `json:"reason"`   // why it is DEAD or CANCELLED, or why it waits
 	Attempts   int           `json:"attempts"` // calls by that medium
-	DueAt      *time.Time    `json:"due_at"`   // when it is tried next; nil: it is final, or in flight
+	DueAt      *time.Time    `json:"due_at"`   // time of the next attempt; nil if the message is final or in flight
 	SentAt     *time.Time    `json:"sent_at"`
 	DeadAt     *time.Time    `json:"dead_at"`
-	Revision   *int          `json:"revision"` // content that was sent: 0 the first, then each correction; nil: not sent
-	Locale     string        `json:"locale"`   // of the channel at the time of the report; "": it has none
+	Revision   *int          `json:"revision"` // of the sent content: 0, then one for each correction; nil if it was not sent
+	Locale     string        `json:"locale"`   // of the channel at the time of the report; may be empty
 }
 
-// reportPage is how many messages one statement reads.
+// reportPage is the number of messages that one statement reads.
 const reportPage = 5000
 
-// EachMessage calls each with every message of a job, in the order of the channels' ids, and
-// stops at its first error. It reads in pages, each as of its moment, and keeps one of them
-// in memory: a message that moves meanwhile is reported once, as it was when its page was
-// read. A job without messages has no line.
+// EachMessage calls each with every message of a job, in the order of the channels' ids, and stops at the
+// first error. It reads pages, each as of its own time, and holds one page in memory. A message that changes
+// meanwhile is reported once.
 func EachMessage(ctx context.Context, pool *pgxpool.Pool, store *channels.Store, jobID int64, each func(ReportLine) error) error {
 	for after, more := int64(math.MinInt64), true; more; {
 		var page []ReportLine

@@ -67,7 +67,7 @@ func TestEnqueueMany_AllOrNone(t *testing.T) {
 		{many(request("One", ""), request("Two", `, "requested_by": "root"`)), "body.jobs[1].requested_by", "is not known"},
 		{many(request("One", ""), `{"title": "Two"}`), "body.jobs[1]", "an audience is required"},
 		{many(request("One", ""), `17`), "body.jobs[1]", "is not a JSON object"},
-		{many(request("One", ""), `{"type": ["inbox"], "type": ["push"]}`), "body.jobs[1]", "there twice"},
+		{many(request("One", ""), `{"type": ["inbox"], "type": ["push"]}`), "body.jobs[1]", "is repeated"},
 		{many(request("One", ""), request(long, "")), "body.jobs[1].title", "1 to 200"},
 		{many(request("One", ""), request("Two", ""), strings.Replace(request("Three", ""), "popular_content", "unpopular", 1)), "body.jobs[2].category", "unpopular"},
 		{many(request("One", `, "idempotency_key": "k"`), request("Two", `, "idempotency_key": "k"`)), "body.jobs[1].idempotency_key", "is also the key of jobs[0]"},

@@ -182,7 +182,7 @@ func TestMask_ErrorsQuoteNoRows(t *testing.T) {
 		require.Equal(t, quotes, strings.Contains(a.text, "s3cret"), "%s: %s", role, a.text)
 		require.Equal(t, http.StatusUnprocessableEntity, a.status, a.text)
 		if !quotes {
-			require.Contains(t, a.problem(t).Detail, "(SQLSTATE 22P02); its words are shown to operators")
+			require.Contains(t, a.problem(t).Detail, "(SQLSTATE 22P02); only operators can read the message")
 		}
 	}
 }

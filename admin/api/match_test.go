@@ -307,9 +307,9 @@ func TestMatch_Headers(t *testing.T) {
 		says                       string
 	}{
 		{"PATCH", "/jobs/" + id, `{"priority": 6, "if_version": 0}`, `"0"`, 400, "give one of the two"},
-		{"POST", "/abort", `{"id": [1, 2]}`, `"0"`, 422, "is for one job"},
-		{"POST", "/abort", `{"group": "` + id + `"}`, `*`, 422, "is for one job"},
-		{"POST", "/abort", `{"id": [` + id + `], "dry_run": true}`, `"0"`, 422, "not for its plan"},
+		{"POST", "/abort", `{"id": [1, 2]}`, `"0"`, 422, "requires a single job"},
+		{"POST", "/abort", `{"group": "` + id + `"}`, `*`, 422, "requires a single job"},
+		{"POST", "/abort", `{"id": [` + id + `], "dry_run": true}`, `"0"`, 422, "excludes dry_run"},
 		{"POST", "/halt", `{}`, `"0"`, 400, "no"},
 		{"PATCH", "/jobs/999999", `{"priority": 6}`, `"0"`, 404, "999999"},
 		{"PATCH", "/jobs/999999", `{"priority": 6}`, `*`, 404, "999999"},

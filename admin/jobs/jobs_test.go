@@ -83,7 +83,7 @@ func TestAbort_TellsThoseThatItStopped(t *testing.T) {
 	require.NoError(t, admintest.Set(t, o, in, "id", "1"))
 	out, err := o.Run(t.Context(), d.Env, in)
 	require.ErrorIs(t, err, job.ErrNotFound)
-	require.EqualError(t, err, "job 99: no such job; `belfry jobs list` shows what there is")
+	require.EqualError(t, err, "job 99: no such job; `belfry jobs list` lists the jobs")
 	var page bytes.Buffer
 	(&text.Terminal{Output: &page}).Show(func(d *text.Doc) { o.Text(d, in, out) })
 	require.Equal(t, "job 1 (push) ABORTED; continue from its cursor: `belfry resume 1`\n", page.String())

@@ -92,8 +92,8 @@ type Carrier struct {
 
 // Act has the actor and the reason of an act. belfry stores them in the events.
 type Act struct {
-	Reason string `flag:"reason" help:"why, kept in {events}"`
-	Actor  string `flag:"actor" help:"who, kept in {events} (default: user@host)" local:"true"`
+	Reason string `flag:"reason" help:"the reason, stored in {events}"`
+	Actor  string `flag:"actor" help:"the actor, stored in {events} (default: user@host)" local:"true"`
 }
 
 // Progressf reports the progress of the operation.

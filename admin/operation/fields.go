@@ -33,7 +33,7 @@ func FieldsOf(body []byte) (map[string]json.RawMessage, error) {
 		}
 		name, _ := token.(string)
 		if _, twice := fields[name]; twice {
-			return nil, fmt.Errorf("%q is there twice", text.OneLine(name, 60))
+			return nil, fmt.Errorf("field %q is repeated", text.OneLine(name, 60))
 		}
 		var value json.RawMessage
 		if err := d.Decode(&value); err != nil {
@@ -45,7 +45,7 @@ func FieldsOf(body []byte) (map[string]json.RawMessage, error) {
 		return nil, malformed(err)
 	}
 	if _, err := d.Token(); !errors.Is(err, io.EOF) {
-		return nil, errors.New("something stands behind it")
+		return nil, errors.New("data follows the object")
 	}
 	return fields, nil
 }

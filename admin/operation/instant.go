@@ -103,7 +103,7 @@ type Span time.Duration
 func (s *Span) UnmarshalText(text []byte) error {
 	d, err := time.ParseDuration(string(text))
 	if err != nil || d <= 0 {
-		return &NotAllowedError{"durations above 0s with their unit, as 30s, 5m or 1h30m"}
+		return &NotAllowedError{"durations above 0s with their unit, such as 30s, 5m or 1h30m"}
 	}
 	*s = Span(d)
 	return nil
@@ -124,7 +124,7 @@ func (a *Age) UnmarshalText(text []byte) error {
 		d = time.Duration(min(n, 1_000_000)) * 24 * time.Hour
 	}
 	if err != nil || text[0] == '+' || d < time.Minute || d > 36_500*24*time.Hour {
-		return &NotAllowedError{"1m to 36500d, with the unit, as 90d, 36h or 1h30m"}
+		return &NotAllowedError{"1m to 36500d, with the unit, such as 90d, 36h or 1h30m"}
 	}
 	*a = Age(d)
 	return nil

@@ -20,7 +20,7 @@ func (e *UnknownOutcomeError) Error() string {
 	if errors.As(e.Err, new(*AdvisedError)) || errors.As(e.Err, new(*UnavailableError)) || errors.As(e.Err, new(*job.FlaggedError)) {
 		return e.Err.Error()
 	}
-	return e.Err.Error() + "; it may have taken effect all the same: check before you repeat it"
+	return e.Err.Error() + "; it may have taken effect: check before you repeat it"
 }
 
 // Kind returns errkind.Unknown.

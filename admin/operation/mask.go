@@ -266,5 +266,5 @@ func (e *Env) Told(err error) error {
 	if !slices.Contains([]db.Class{db.Invalid, db.Violation, db.Raised}, db.ClassOf(err)) {
 		return err
 	}
-	return &ToldError{errkind.Of(err), "the database refused a value (SQLSTATE " + server.Code + "); its words are shown to operators"}
+	return &ToldError{errkind.Of(err), "the database rejected a value (SQLSTATE " + server.Code + "); only operators can read the message"}
 }

@@ -9,19 +9,19 @@ type Noun struct {
 // Nouns returns the nouns of all operations, in the order of help texts.
 func Nouns() []Noun {
 	return []Noun{
-		{Name: "jobs", Short: "List jobs, show one, its timeline and whom it skipped, change or approve it"},
-		{Name: "lanes", Short: "List lanes, stop one, or open it again"},
-		{Name: "categories", Short: "List and add categories, or change a route, quiet hours or a cap"},
-		{Name: "dead-letters", Short: "List the messages that gave up, return them to the queue, or discard them", Aliases: []string{"dlq", "dead"}},
-		{Name: "schedules", Short: "Keep recurring schedules: list, show, pause, add, run one now"},
-		{Name: "channels", Short: "Import, count and check recipient channels, have them follow a table, and what they do not want"},
-		{Name: "channels segment", Short: "Keep named sets of channels"},
-		{Name: "senders", Short: "List the senders of live relays, change their limits, or stop one"},
-		{Name: "transport", Short: "Show, rebuild or empty the carrier that relays take messages from"},
-		{Name: "limits", Short: "Show or change how far enqueuers may go"},
-		{Name: "events", Short: "Show who did what, to anything"},
-		{Name: "tokens", Short: "List, make and revoke the tokens of the HTTP API"},
-		{Name: "users", Short: "List, add and change the people who sign in to the HTTP API"},
-		{Name: "sessions", Short: "List who is signed in to the HTTP API, or end a session"},
+		{Name: "jobs", Short: "List, show, change and approve jobs; show their events and skipped recipients"},
+		{Name: "lanes", Short: "List, pause and resume lanes"},
+		{Name: "categories", Short: "List and add categories; change their routes, quiet hours and caps"},
+		{Name: "dead-letters", Short: "List dead letters, return them to the queue, or discard them", Aliases: []string{"dlq", "dead"}},
+		{Name: "schedules", Short: "List, show, add, pause and fire recurring schedules"},
+		{Name: "channels", Short: "Import, count and check recipient channels, attach a table, manage opt-outs"},
+		{Name: "channels segment", Short: "Manage named sets of channels"},
+		{Name: "senders", Short: "List, limit and pause the senders of live relays"},
+		{Name: "transport", Short: "Show, rebuild or empty the carrier of the relays"},
+		{Name: "limits", Short: "Show or change the limits of enqueuers"},
+		{Name: "events", Short: "Show the audit log"},
+		{Name: "tokens", Short: "List, create and revoke tokens of the HTTP API"},
+		{Name: "users", Short: "List, add and change users of the HTTP API"},
+		{Name: "sessions", Short: "List and revoke sessions of the HTTP API"},
 	}
 }

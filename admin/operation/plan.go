@@ -37,7 +37,7 @@ type Outcome struct {
 	Of      string `json:"of"`      // "job 17 (push)", "messages"
 	Outcome string `json:"outcome"` // "aborted", "erased", "left"
 	Count   int64  `json:"count"`
-	AtMost  int64  `json:"at_most,omitempty" doc:"count that is not above it may be any number from 0 to it: viewers and authors are not told of so few; absent: count is exact"`
+	AtMost  int64  `json:"at_most,omitempty" doc:"if present, the count may be any number from 0 to it, because viewers and authors see no small counts; absent: count is exact"`
 	Unknown bool   `json:"unknown,omitempty"` // the count is not known yet
 	Detail  string `json:"detail,omitempty"`  // such as the overlaps
 }
@@ -70,7 +70,7 @@ func (p *Plan) Table(page *text.Doc, noun, done string) {
 }
 
 // ErrPlanned prevents that a plan is enqueued.
-var ErrPlanned = errors.New("it was a plan")
+var ErrPlanned = errors.New("the request was for a plan only")
 
 // NamedJobs is the number of jobs that a plan lists separately.
 const NamedJobs = 20

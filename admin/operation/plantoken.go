@@ -15,8 +15,8 @@ import (
 
 // PlanFlags are the parameters of an act that has a plan.
 type PlanFlags struct {
-	DryRun bool       `flag:"dry-run" help:"only show what would be done, with the token of that plan"`
-	Plan   *PlanToken `flag:"plan" label:"TOKEN" help:"do exactly what --dry-run showed with this token, or nothing"`
+	DryRun bool       `flag:"dry-run" help:"only show the plan of the act, with its token"`
+	Plan   *PlanToken `flag:"plan" label:"TOKEN" help:"execute exactly the plan with this token from --dry-run, or fail"`
 }
 
 // PlanToken identifies a plan: the request, the time, the count, and the version of an act on one object. An
@@ -139,7 +139,7 @@ func (o Operation) checkPlan(in any) error {
 	case err != nil:
 		return err
 	case c.Plans():
-		return Invalid("plan", "is for the act and not for another plan; leave one of the two out")
+		return Invalid("plan", "excludes dry_run; give one of the two")
 	case hash != c.token().request:
 		return Invalid("plan", "is the token of another request; repeat --dry-run, and give the same parameters")
 	}
@@ -165,7 +165,7 @@ func (c PlanFlags) Moment(ctx context.Context, env *Env) (time.Time, error) {
 	case err != nil || c.Plan == nil:
 		return now, err
 	case c.Plan.AsOf.After(now):
-		return now, Invalid("plan", "is a token of the future; repeat --dry-run")
+		return now, Invalid("plan", "is of a later time than the database's clock; repeat --dry-run")
 	}
 	return c.Plan.AsOf, nil
 }
@@ -176,7 +176,7 @@ func (c PlanFlags) Agrees(p *Plan, noun, done string) error {
 	case c.Plan == nil:
 		return nil
 	case p.Content != strings.TrimRight(string(c.Plan.content[:]), "\x00"):
-		return Conflict("the plan is of another file; nothing was changed, repeat --dry-run")
+		return Conflict("the plan is for another file; nothing was changed, repeat --dry-run")
 	case p.Count == c.Plan.Count:
 		return nil
 	}

@@ -27,7 +27,7 @@ type Precondition struct {
 
 // VersionFlag is the precondition among the parameters of an act on one object.
 type VersionFlag struct {
-	IfVersion *int64 `flag:"if-version" label:"N" min:"0" help:"do it only if this is still the version, as --json shows it: nobody has changed it since"`
+	IfVersion *int64 `flag:"if-version" label:"N" min:"0" help:"only if this is still the version that --json shows"`
 
 	header *Precondition // of If-Match; nil if the request has none
 }
@@ -71,7 +71,7 @@ func ApplyPrecondition(in any, p Precondition) error {
 	case !is:
 		return errors.New("this operation does not support a precondition; leave it out")
 	case c.Precondition() != nil:
-		return errors.New("if_version is the same precondition; give one of the two")
+		return errors.New("If-Match and if_version are the same precondition; give one of the two")
 	}
 	c.SetPrecondition(p)
 	return nil
@@ -90,10 +90,10 @@ func checkPrecondition(in any) error {
 		return nil
 	}
 	if Plans(in) {
-		return Invalid("if_version", "is for the act and not for its plan; leave one of the two out")
+		return Invalid("if_version", "excludes dry_run; give one of the two")
 	}
 	if c.Resource().Subject == "" {
-		return Invalid("if_version", "is for one job; give one id, and no group")
+		return Invalid("if_version", "requires a single job; give one id, and no group")
 	}
 	return nil
 }

@@ -18,8 +18,8 @@ func (o Operation) Asking() (Operation, bool) {
 	}
 	ask := o
 	ask.Name = o.Name + " question"
-	ask.Short = "What a person should agree to before: " + o.Short
-	ask.Long, ask.Example, ask.Confirm = "Nothing is done. An empty text is no question.", "", nil
+	ask.Short = "Return the confirmation question of: " + o.Short
+	ask.Long, ask.Example, ask.Confirm = "Nothing is done. An empty text means that no confirmation is required.", "", nil
 	ask.outputs = []reflect.Type{reflect.TypeFor[Question]()}
 	ask.run = func(ctx context.Context, env *Env, in any) (any, error) { return o.Confirm(ctx, env, in) }
 	ask.read = func(result []byte, _ string) (any, error) {

@@ -13,7 +13,7 @@ import (
 // NoSuchJob adds advice to the error of a job that does not exist.
 func NoSuchJob(err error) error {
 	if errors.Is(err, job.ErrNotFound) {
-		return Advise(err, "`belfry jobs list` shows what there is")
+		return Advise(err, "`belfry jobs list` lists the jobs")
 	}
 	return err
 }

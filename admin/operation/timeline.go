@@ -25,7 +25,7 @@ type Timeline struct {
 // timelineInput is the input of every timeline. The timeline provides the argument's label.
 type timelineInput struct {
 	Name   string `arg:"[NAME]"`
-	Limit  int    `flag:"limit" label:"N" help:"at most so many, 1 to 1000 (default 100)" min:"1" max:"1000" default:"100"`
+	Limit  int    `flag:"limit" label:"N" help:"at most N events, 1 to 1000 (default 100)" min:"1" max:"1000" default:"100"`
 	Before int64  `flag:"before" label:"ID" help:"only events before this one, for the next page" min:"1"`
 }
 

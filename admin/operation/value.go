@@ -18,7 +18,7 @@ func (s *Share) UnmarshalText(text []byte) error {
 		share /= 100
 	}
 	if err != nil || math.IsNaN(share) || share < 0.01 || share > 1 {
-		return &NotAllowedError{"0.01 to 1, as 0.5 or 50%"}
+		return &NotAllowedError{"0.01 to 1, such as 0.5 or 50%"}
 	}
 	*s = Share(share)
 	return nil

@@ -42,7 +42,7 @@ func TestForget_LeavesNothingOfTheChannel(t *testing.T) {
 	require.NoError(t, d.Run("channels forget", "channel", "3"), "what is gone has left nothing")
 	require.Equal(t, "erased: none\n", d.Out)
 	require.NoError(t, d.Run("jobs show", "id", "1"))
-	require.Regexp(t, `(?m)^erased +1 row of people who were forgotten$`, d.Out)
+	require.Regexp(t, `(?m)^erased +1 row of forgotten recipients$`, d.Out)
 }
 
 // What is counted beforehand is what is erased, and another count is refused.
