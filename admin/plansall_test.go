@@ -183,8 +183,8 @@ func TestPlan_SkippedAreTriedAgainAsPlanned(t *testing.T) {
 	require.Equal(t, "job 5", p.Selection)
 	require.EqualValues(t, 3, p.Count)
 	require.Equal(t, []operation.Outcome{{Of: "job 5 (push)", Outcome: "tried again", Count: 3, Detail: "8 written, 0 sent; waits: lane lane4 is paused"}}, p.Outcomes)
-	require.Contains(t, d.Planned("jobs retry-skipped", "id", "4").Outcomes[0].Detail, "; and whoever it has not reached")
-	for id, why := range map[string]string{"2": "it is RUNNING", "6": "nobody was skipped"} {
+	require.Contains(t, d.Planned("jobs retry-skipped", "id", "4").Outcomes[0].Detail, "; in addition to the recipients that it has not reached")
+	for id, why := range map[string]string{"2": "it is RUNNING", "6": "it skipped no recipient"} {
 		left := d.Planned("jobs retry-skipped", "id", id)
 		require.Zero(t, left.Count)
 		require.Equal(t, why, left.Outcomes[0].Detail)

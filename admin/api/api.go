@@ -91,8 +91,8 @@ func New(c Options) *Handler {
 		h.Log.Warn().Str("detail", from).Msg("too many requests of the API without a good token from one address")
 	})
 	h.signIns, h.unsubscribing = h.newSignIns(), h.newUnsubscribing()
-	if h.Env.Watches == nil {
-		h.Env.Watches = jobs.NewWatches(pollInterval)
+	if h.Env.Broadcaster == nil {
+		h.Env.Broadcaster = jobs.NewBroadcaster(pollInterval)
 	}
 	h.document = sync.OnceValue(func() []byte { return Document(c.Operations) })
 	for _, o := range operation.WithQuestions(c.Operations) {

@@ -157,7 +157,7 @@ func TestAPI_RefusesBadInput(t *testing.T) {
 		{"POST", "/schedules/s/add", `{"query_role": "postgres"}`, 422, "body.query_role", ""},
 		{"PATCH", "/limits", `{"priority": "7"}`, 422, "body.priority", `"7" is not allowed; allowed values: 0 to 1000, or none`},
 		{"PATCH", "/limits", `{"priority": 1e3}`, 422, "body.priority", `"1e3" is not allowed; allowed values: 0 to 1000, or none`},
-		{"PATCH", "/limits", `{"health_checks": null}`, 422, "body.health_checks", `null is not allowed; allowed values: on (they may not be switched off), off`},
+		{"PATCH", "/limits", `{"health_checks": null}`, 422, "body.health_checks", `null is not allowed; allowed values: on (required), off`},
 		{"PATCH", "/limits", `{"priorty": 3}`, 422, "body.priorty", ""},
 		{"PATCH", "/categories/popular_content", `{"route": "push"}`, 422, "body.route", `"push" is not allowed; allowed values: arrays of strings`},
 		{"PATCH", "/categories/popular_content", `{"route": [1]}`, 422, "body.route", ""},

@@ -17,7 +17,7 @@ import (
 )
 
 // Limits of streams. Each stream needs two goroutines and the memory of an item. The queries are shared
-// (jobs.Watches).
+// (jobs.Broadcaster).
 const (
 	maxStreams    = 512              // of the process; a browser has two with live pages
 	maxOwnStreams = 32               // of one identity

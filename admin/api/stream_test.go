@@ -377,7 +377,7 @@ func TestStream_LimitsAreThoseOfTheDocuments(t *testing.T) {
 // Jobs are watched until all is at rest, each look an event.
 func TestAPI_WatchesJobs(t *testing.T) {
 	t.Parallel()
-	b := setup(t, func(c *api.Options) { c.Env.Watches = jobs.NewWatches(10 * time.Millisecond) })
+	b := setup(t, func(c *api.Options) { c.Env.Broadcaster = jobs.NewBroadcaster(10 * time.Millisecond) })
 	store := job.NewStore(b.db.Pool)
 	id, err := store.Enqueue(t.Context(), job.Spec{Type: "inbox", Category: "operator_notice", Title: "Hello"})
 	require.NoError(t, err)

@@ -92,7 +92,7 @@ func TestConsole_AJobIsDrawn(t *testing.T) {
 	require.Equal(t, "img", attr(parts["svg"][0], "role"))
 
 	text, parts = within(p.section(t, "The walk, run by run"))
-	require.Contains(t, text, "goes on")
+	require.Contains(t, text, "in progress")
 	require.Contains(t, text, "single chunks are not stored")
 	require.Empty(t, parts["svg"], "one run is told by its table")
 

@@ -65,7 +65,7 @@ func openOn(t *testing.T, db *dbtest.DB, change func(*api.Options)) *house {
 	c := api.Options{
 		Operations: admin.Operations(),
 		Env: operation.Env{
-			DB: h.db.Pool, Jobs: h.jobs, Channels: recipients, Watches: jobs.NewWatches(10 * time.Millisecond),
+			DB: h.db.Pool, Jobs: h.jobs, Channels: recipients, Broadcaster: jobs.NewBroadcaster(10 * time.Millisecond),
 			Carrier: operation.Carrier{Transport: outbox.NoCarrier}, Compose: operation.Compose(compose.DefaultConfig()),
 		},
 		Authenticate: tokens,

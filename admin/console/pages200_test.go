@@ -21,7 +21,7 @@ import (
 // its looks, and whether their sessions are good is asked for all of them at once.
 func TestFault_TwoHundredPagesCostNoMoreThanOne(t *testing.T) {
 	t.Parallel()
-	h := open(t, func(c *api.Options) { c.Env.Watches = jobs.NewWatches(250 * time.Millisecond) })
+	h := open(t, func(c *api.Options) { c.Env.Broadcaster = jobs.NewBroadcaster(250 * time.Millisecond) })
 	h.enqueue(t, "Hello")
 	for _, sql := range []string{
 		`UPDATE belfry.jobs SET status = 'RUNNING', fence = 1, runner = 'r', heartbeat_at = now(), started_at = now()`,

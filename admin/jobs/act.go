@@ -20,20 +20,20 @@ import (
 // groupHelp completes the help of operations on jobs or a group.
 const groupHelp = `
 
-GROUP is a group's id or the id of any job of it: ` + "`belfry jobs list`" + ` shows the jobs,
-` + "`belfry jobs show ID`" + ` the group. A job that is in no group is one by itself.
+GROUP is a group's id or the id of one of its jobs, see ` + "`belfry jobs list`" + ` and
+` + "`belfry jobs show ID`" + `. A job without a group is a group of one.
 
---dry-run shows the effect on each job, and for how many people. With the token of that
-plan (--plan) the act is one transaction on as many jobs, or on none; it leaves jobs that
-do not allow it, and newer ones.`
+--dry-run shows the effect on each job, with the number of recipients. With the token of
+this plan (--plan), the operation is one transaction: it changes exactly the planned number
+of jobs or fails. It skips newer jobs and jobs in another status.`
 
-// maxGroup bounds a group that is acted on job by job: it has a job for each type.
+// maxGroup is the maximum number of jobs of a group, which has one for each type.
 const maxGroup = 1000
 
-// jobsOrGroup names jobs, or all of a group.
+// jobsOrGroup names jobs, or all jobs of a group.
 type jobsOrGroup struct {
-	IDs   []int64   `arg:"[ID]..." values:"jobs list" is:"a job's id" min:"1" allowed:"whole numbers from 1, as belfry jobs list shows them"`
-	Group *groupRef `flag:"group" label:"GROUP" values:"jobs list:group_job" help:"every job of this group: its id, or that of a job of it"`
+	IDs   []int64   `arg:"[ID]..." values:"jobs list" is:"a job's id" min:"1" allowed:"whole numbers from 1, see belfry jobs list"`
+	Group *groupRef `flag:"group" label:"GROUP" values:"jobs list:group_job" help:"all jobs of this group: its id, or the id of one of its jobs"`
 }
 
 const jobsOrGroupUsage = "{ID... | --group GROUP}"
@@ -45,7 +45,7 @@ func (r jobsOrGroup) Check(o operation.Operation, _ time.Time) error {
 	return nil
 }
 
-// resource is the one job; several jobs, or a group, have no version.
+// Resource returns the single job. Several jobs, or a group, have no version.
 func (r jobsOrGroup) Resource() operation.Resource {
 	if len(r.IDs) != 1 || r.Group != nil {
 		return operation.Resource{}
@@ -53,7 +53,7 @@ func (r jobsOrGroup) Resource() operation.Resource {
 	return operation.JobRef{ID: r.IDs[0]}.Resource()
 }
 
-// find returns the jobs' ids, or the group.
+// find returns the ids of the jobs, or the id of the group.
 func (r jobsOrGroup) find(ctx context.Context, store *job.Store) ([]int64, *uuid.UUID, error) {
 	if r.Group == nil {
 		return r.IDs, nil, nil
@@ -65,40 +65,41 @@ func (r jobsOrGroup) find(ctx context.Context, store *job.Store) ([]int64, *uuid
 	return nil, id, operation.NoSuchJob(err)
 }
 
-// actedJob is one job that was acted on.
-type actedJob struct {
+// jobResult is a job after an operation.
+type jobResult struct {
 	job.Job
 
-	Recall *delivery.Recalled `json:"recall,omitempty"` // only where it was recalled
+	Recall *delivery.Recalled `json:"recall,omitempty"` // only if it was recalled
 }
 
-// actedJobs are those that were acted on, and with a group its others.
-type actedJobs struct {
-	Plan *operation.Plan `json:"plan,omitempty"` // then nothing was done
-	Jobs []actedJob      `json:"jobs"`
+// jobsResult is the result of an operation on jobs: its plan, or the changed jobs, and with a group its
+// other jobs.
+type jobsResult struct {
+	Plan *operation.Plan `json:"plan,omitempty"` // then nothing was changed
+	Jobs []jobResult     `json:"jobs"`
 }
 
-// ResourceVersion returns the version of the one job.
-func (a actedJobs) ResourceVersion() (version int64, one bool) {
+// ResourceVersion returns the version of the single job.
+func (a jobsResult) ResourceVersion() (version int64, one bool) {
 	if a.Plan != nil || len(a.Jobs) != 1 {
 		return 0, false
 	}
 	return a.Jobs[0].Version, true
 }
 
-func (a actedJobs) Affected(string) operation.Affected {
+func (a jobsResult) Affected(string) operation.Affected {
 	return operation.Affected{N: int64(len(a.Jobs)), Noun: "job", Plan: a.Plan}
 }
 
 // planText writes the plan, if there is one.
-func (a actedJobs) planText(d *text.Doc, verb jobVerb) {
+func (a jobsResult) planText(d *text.Doc, verb jobVerb) {
 	if a.Plan != nil {
 		a.Plan.Text(d, "job", verb.done)
 	}
 }
 
 // text writes the plan, or the status of each job.
-func (a actedJobs) text(d *text.Doc, verb jobVerb) {
+func (a jobsResult) text(d *text.Doc, verb jobVerb) {
 	a.planText(d, verb)
 	for _, j := range a.Jobs {
 		d.Line("%s", statusLine(j.Job))
@@ -106,7 +107,7 @@ func (a actedJobs) text(d *text.Doc, verb jobVerb) {
 }
 
 // recallText writes the result of each recall.
-func (a actedJobs) recallText(d *text.Doc) {
+func (a jobsResult) recallText(d *text.Doc) {
 	for _, j := range a.Jobs {
 		if j.Recall != nil {
 			d.Line("%s", recalledLine(j))
@@ -114,16 +115,16 @@ func (a actedJobs) recallText(d *text.Doc) {
 	}
 }
 
-// jobsAct is an act on jobs.
+// jobsAct changes jobs.
 type jobsAct struct {
 	verb jobVerb
 	do   func(context.Context, job.Selection, job.Act) ([]job.Job, error)
 }
 
-// planned returns the plan of an act, or acts: on a group, and on what a plan or a version
-// describes, in one transaction; on other jobs one by one, so that a job which cannot be changed
-// does not keep the others from it.
-func (act jobsAct) planned(ctx context.Context, env *operation.Env, c operation.PlanFlags, ids []int64, group *uuid.UUID, who job.Act) (done actedJobs, err error) {
+// run returns the plan of the change, or applies it. A group, and jobs with a plan or an expected version,
+// change in one transaction. Other jobs change one by one, so that one job in the wrong status does not
+// prevent the change of the others.
+func (act jobsAct) run(ctx context.Context, env *operation.Env, c operation.PlanFlags, ids []int64, group *uuid.UUID, who job.Act) (done jobsResult, err error) {
 	var jobs []job.Job
 	switch {
 	case c.DryRun:
@@ -134,7 +135,7 @@ func (act jobsAct) planned(ctx context.Context, env *operation.Env, c operation.
 			return done, err
 		}
 		jobs, err = act.do(ctx, sel, who)
-		return actedJobsOf(jobs), operation.NoSuchJob(unlike(err, sel, act.verb))
+		return resultOf(jobs), operation.NoSuchJob(countMismatch(err, sel, act.verb))
 	case group != nil:
 		if jobs, err = act.do(ctx, job.Selection{Group: group}, who); err != nil {
 			err = recallInstead(operation.NoSuchJob(err), "--group "+group.String(), func() bool {
@@ -142,36 +143,36 @@ func (act jobsAct) planned(ctx context.Context, env *operation.Env, c operation.
 				return unread == nil && len(members) > 0
 			})
 		}
-		return actedJobsOf(jobs), err
+		return resultOf(jobs), err
 	}
 	for _, id := range ids {
 		one, failed := act.do(ctx, job.One(id), who)
 		if failed != nil {
-			err = errors.Join(err, recallInstead(operation.NoSuchJob(act.unsure(failed, id)), text.Int(id), func() bool {
+			err = errors.Join(err, recallInstead(operation.NoSuchJob(act.adviseUnknown(failed, id)), text.Int(id), func() bool {
 				j, unread := env.Jobs.Get(ctx, id)
 				return unread == nil && j.Type == outbox.TypeInbox
 			}))
 		}
 		jobs = append(jobs, one...)
 	}
-	return actedJobsOf(jobs), err
+	return resultOf(jobs), err
 }
 
-func actedJobsOf(jobs []job.Job) (done actedJobs) {
+func resultOf(jobs []job.Job) (done jobsResult) {
 	for _, j := range jobs {
-		done.Jobs = append(done.Jobs, actedJob{Job: j})
+		done.Jobs = append(done.Jobs, jobResult{Job: j})
 	}
 	return done
 }
 
-// selection is the jobs of an act that has to match its plan.
+// selection returns the jobs of a plan.
 func selection(ctx context.Context, env *operation.Env, c operation.PlanFlags, ids []int64, group *uuid.UUID) (job.Selection, error) {
 	asOf, err := c.Moment(ctx, env)
 	return job.Selection{IDs: ids, Group: group, Count: c.Expected(), AsOf: &asOf}, err
 }
 
-// unlike adds the plan's parameter to the error of another count.
-func unlike(err error, sel job.Selection, verb jobVerb) error {
+// countMismatch replaces the error of a count that differs from the plan.
+func countMismatch(err error, sel job.Selection, verb jobVerb) error {
 	var count *job.CountError
 	if !errors.As(err, &count) {
 		return err
@@ -179,21 +180,21 @@ func unlike(err error, sel job.Selection, verb jobVerb) error {
 	return operation.Unexpected(count.Would, count.Expected, "job", verb.done, *sel.AsOf)
 }
 
-// unsure adds how to see whether a job was acted on, if the answer to the act is missing.
-func (act jobsAct) unsure(err error, id int64) error {
+// adviseUnknown adds advice to the error of a change with an unknown outcome.
+func (act jobsAct) adviseUnknown(err error, id int64) error {
 	if !errors.As(operation.UnlessUnknown(err), new(*operation.UnknownOutcomeError)) || errors.As(err, new(*job.FlaggedError)) {
 		return err
 	}
-	return operation.Advise(err, fmt.Sprintf("the job may be %s all the same: `belfry jobs show %d` shows it, and repeating is safe", act.verb.done, id))
+	return operation.Advise(err, fmt.Sprintf("the job may be %s nevertheless, see `belfry jobs show %d`; repeating is safe", act.verb.done, id))
 }
 
-// recallInstead names the recall if an abort comes too late for a job that wrote notifications.
+// recallInstead adds advice to recall if an abort is too late for a job that wrote notifications.
 func recallInstead(err error, of string, notifies func() bool) error {
 	var wrong *job.WrongStatusError
 	if !errors.As(err, &wrong) || wrong.Act != "abort" || !wrong.Delivered || wrong.Status != job.Processed || !notifies() {
 		return err
 	}
-	return operation.Advise(err, "`belfry recall "+of+"` takes back notifications that are not read yet")
+	return operation.Advise(err, "`belfry recall "+of+"` withdraws unread notifications")
 }
 
 type jobsInput struct {
@@ -205,7 +206,7 @@ type jobsInput struct {
 
 type abortInput struct {
 	jobsOrGroup
-	Recall bool `flag:"recall" help:"then take back what nobody has seen yet, as belfry recall does"`
+	Recall bool `flag:"recall" help:"then recall the jobs, see belfry recall"`
 	operation.PlanFlags
 	operation.VersionFlag
 	operation.Act
@@ -214,97 +215,95 @@ type abortInput struct {
 func jobActOperations() []operation.Operation {
 	return []operation.Operation{
 		operation.Define(operation.Operation{
-			Name: "abort", Short: "Stop a job at once, in its walk or while its messages go out",
+			Name: "abort", Short: "Stop a job immediately, in its walk or its delivery",
 			Usage: jobsOrGroupUsage, Role: operation.Operator, Changes: true, Stops: true, Events: "the job's events", Need: operation.NeedNothing, Deadline: -1,
-			Long: `Stop a job at once. When the command has returned, no further row of the job is
-committed, and no message of it that was not handed to a provider is sent: they are
-held until it is resumed. No runner or relay has to be alive for that. A job that is
-PROCESSED or FAILED is stopped as well, as long as messages of it are left. With
---recall, unsent messages are then cancelled and unread notifications withdrawn, with
---group also those of its jobs that are PROCESSED already.
+			Long: `Stop a job immediately. When the command has returned, no further row of the job is
+committed, and no further message of it is handed to a provider; its messages are held
+until the job is resumed. This requires no live runner or relay. A PROCESSED or FAILED
+job is stopped as well while messages of it wait. With --recall, unsent messages are then
+cancelled and unread notifications withdrawn, with --group also those of PROCESSED jobs.
 
-With abort.cache the job is flagged there first: a run stops before its next chunk
-although the database does not answer. The command says so and ends with exit code
-69; repeat it when the database is back.` + groupHelp,
+With abort.cache, the job is flagged in the cache first: a run stops before its next chunk
+although the database is down. In this case the command ends with exit code 69; repeat it
+when the database is back.` + groupHelp,
 			SQL: `UPDATE belfry.jobs SET abort_requested = true WHERE id = 17;`,
 			Example: `  belfry abort 17 --reason "wrong link"
   belfry abort --group 17 --recall`,
-		}, abortJobs, func(d *text.Doc, _ abortInput, out actedJobs) {
+		}, abortJobs, func(d *text.Doc, _ abortInput, out jobsResult) {
 			out.text(d, aborting())
 			out.recallText(d)
 		}),
 		resumeOperation(),
 		operation.Define(operation.Operation{
-			Name: "retry", SQL: "SELECT * FROM belfry.retry(17, 'kim', 'provider is back');", Short: "Try a FAILED or EXPIRED job again from its cursor",
+			Name: "retry", SQL: "SELECT * FROM belfry.retry(17, 'kim', 'provider is back');", Short: "Retry a FAILED or EXPIRED job from its cursor",
 			Usage: jobsOrGroupUsage, Role: operation.Operator, Changes: true, Events: "the job's events",
-			Long: `Try a FAILED job again from its cursor: it is PENDING again. ` + "`belfry jobs show`" + `
-says what went wrong; ` + "`belfry resume ID --edit`" + ` corrects it on the way.
+			Long: `Retry a FAILED job from its cursor: it is PENDING again. For its error see
+` + "`belfry jobs show`" + `; to correct the job at the same time, use ` + "`belfry resume ID --edit`" + `.
 
-An EXPIRED job is tried again once its time is lifted or lies ahead:
+Before the retry of an EXPIRED job, change or remove its expires_at:
 belfry jobs set 17 expires_at=+2h` + groupHelp,
 			Example: `  belfry retry 17 --reason "disk is bigger now"
   belfry retry --group 17`,
-		}, func(ctx context.Context, env *operation.Env, in jobsInput) (actedJobs, error) {
+		}, func(ctx context.Context, env *operation.Env, in jobsInput) (jobsResult, error) {
 			ids, group, err := in.find(ctx, env.Jobs)
 			if err != nil {
-				return actedJobs{}, err
+				return jobsResult{}, err
 			}
-			return jobsAct{retrying(), env.Jobs.Retry}.planned(ctx, env, in.PlanFlags, ids, group, operation.ActBy(env, in))
-		}, func(d *text.Doc, _ jobsInput, out actedJobs) { out.text(d, retrying()) }),
+			return jobsAct{retrying(), env.Jobs.Retry}.run(ctx, env, in.PlanFlags, ids, group, operation.ActBy(env, in))
+		}, func(d *text.Doc, _ jobsInput, out jobsResult) { out.text(d, retrying()) }),
 		recallOperation(),
 	}
 }
 
 func recallOperation() operation.Operation {
 	return operation.Define(operation.Operation{
-		Name: "recall", Short: "Take back what a job wrote and nobody has seen yet",
+		Name: "recall", Short: "Cancel a job's unsent messages and withdraw its unread notifications",
 		Usage: jobsOrGroupUsage, Role: operation.Operator, Changes: true, Events: "the jobs' events", Deadline: -1,
-		Long: `Take back what an ABORTED, PROCESSED or FAILED job wrote: messages that are not sent
-are cancelled, notifications that are not read are withdrawn, in bounded chunks. What
-was sent or read stays, and is counted. Messages that a relay has in flight are counted
-apart: those whose call is under way are sent or die, and the others become CANCELLED a
-moment later, which ` + "`belfry jobs show`" + ` counts. With --group every such job of the group.
+		Long: `Recall an ABORTED, PROCESSED or FAILED job: cancel its unsent messages and withdraw its
+unread notifications, in chunks of limited size. Sent messages and read notifications
+remain, and are counted. Messages in flight are counted separately: those in a call of
+the provider become SENT or DEAD, the others CANCELLED a moment later; see
+` + "`belfry jobs show`" + `. With --group, recall each such job of the group.
 
-Interrupted, it leaves what it took back taken back; repeating it goes on.` + groupHelp,
+An interrupted recall keeps its progress; repeat it to continue.` + groupHelp,
 		Example: `  belfry recall 17 --reason "wrong link"
   belfry abort 17 --recall --reason "wrong link"
   belfry recall --group 17 --json`,
-	}, func(ctx context.Context, env *operation.Env, in jobsInput) (actedJobs, error) {
+	}, func(ctx context.Context, env *operation.Env, in jobsInput) (jobsResult, error) {
 		ids, group, err := in.find(ctx, env.Jobs)
 		if err != nil {
-			return actedJobs{}, err
+			return jobsResult{}, err
 		}
 		if in.DryRun {
 			return planJobs(ctx, env, recalling(), false, in.PlanFlags, ids, group)
 		}
 		return recallJobs(ctx, env, in.PlanFlags, ids, group, operation.ActBy(env, in))
-	}, func(d *text.Doc, _ jobsInput, out actedJobs) {
+	}, func(d *text.Doc, _ jobsInput, out jobsResult) {
 		out.planText(d, recalling())
 		out.recallText(d)
 	})
 }
 
-// abortJobs stops jobs within the deadline of a short act, and recalls them without one if
-// that is wanted.
-func abortJobs(ctx context.Context, env *operation.Env, in abortInput) (actedJobs, error) {
+// abortJobs stops jobs within the default deadline. With Recall, it recalls them without a deadline.
+func abortJobs(ctx context.Context, env *operation.Env, in abortInput) (jobsResult, error) {
 	who := operation.ActBy(env, in)
 	brief, cancel := context.WithTimeout(ctx, operation.DefaultDeadline)
 	defer cancel()
 	ids, group, err := in.find(brief, env.Jobs)
 	if err != nil {
-		return actedJobs{}, err
+		return jobsResult{}, err
 	}
 	if in.DryRun {
 		return planJobs(brief, env, aborting(), in.Recall, in.PlanFlags, ids, group)
 	}
-	done, err := jobsAct{aborting(), env.Jobs.Abort}.planned(brief, env, in.PlanFlags, ids, group, who)
+	done, err := jobsAct{aborting(), env.Jobs.Abort}.run(brief, env, in.PlanFlags, ids, group, who)
 	var flagged *job.FlaggedError
 	if errors.As(err, &flagged) {
 		names := make([]string, len(flagged.JobIDs))
 		for i, id := range flagged.JobIDs {
 			names[i] = text.Int(id)
 		}
-		err = operation.Advise(err, "repeat `belfry abort "+strings.Join(names, " ")+"` when the database answers")
+		err = operation.Advise(err, "repeat `belfry abort "+strings.Join(names, " ")+"` when the database is back")
 	}
 	if !in.Recall || len(done.Jobs) == 0 {
 		return done, err
@@ -318,7 +317,7 @@ func abortJobs(ctx context.Context, env *operation.Env, in abortInput) (actedJob
 	if group != nil {
 		back = in.alsoRecalled(done.Jobs)
 	}
-	who.If = nil // the abort has met it, and changed the version
+	who.If = nil // the abort has changed the version
 	recalled, recallErr := recallJobs(ctx, env, operation.PlanFlags{}, back, nil, who)
 	for _, r := range recalled.Jobs {
 		if i := slices.Index(stopped, r.ID); i >= 0 {
@@ -328,21 +327,21 @@ func abortJobs(ctx context.Context, env *operation.Env, in abortInput) (actedJob
 	return done, errors.Join(err, recallErr)
 }
 
-// alsoRecalled are the jobs of a group that an abort recalls: those that it stopped, and those
-// that were at rest before.
-func (in abortInput) alsoRecalled(jobs []actedJob) (ids []int64) {
+// alsoRecalled returns the jobs of a group that an abort recalls: the stopped jobs, and the jobs that had
+// ended before.
+func (in abortInput) alsoRecalled(jobs []jobResult) (ids []int64) {
 	for _, j := range jobs {
-		younger := in.Plan != nil && (j.CreatedAt.After(in.Plan.AsOf) || j.Status != job.Aborted && j.FinishedAt != nil && j.FinishedAt.After(in.Plan.AsOf))
-		if slices.Contains(recalling().from, j.Status) && !younger {
+		newer := in.Plan != nil && (j.CreatedAt.After(in.Plan.AsOf) || j.Status != job.Aborted && j.FinishedAt != nil && j.FinishedAt.After(in.Plan.AsOf))
+		if slices.Contains(recalling().from, j.Status) && !newer {
 			ids = append(ids, j.ID)
 		}
 	}
 	return ids
 }
 
-// recallJobs takes jobs back, one after the other, or those of a group that can be. One that
-// cannot be recalled does not keep the others from it, unless they are to be as a plan says.
-func recallJobs(ctx context.Context, env *operation.Env, c operation.PlanFlags, ids []int64, group *uuid.UUID, who job.Act) (done actedJobs, err error) {
+// recallJobs recalls jobs one after the other, or the recallable jobs of a group. Without a plan, a job
+// that cannot be recalled does not prevent the recall of the others.
+func recallJobs(ctx context.Context, env *operation.Env, c operation.PlanFlags, ids []int64, group *uuid.UUID, who job.Act) (done jobsResult, err error) {
 	if group != nil {
 		if ids, err = recallable(ctx, env.Jobs, *group); err != nil {
 			return done, operation.NoSuchJob(err)
@@ -356,7 +355,7 @@ func recallJobs(ctx context.Context, env *operation.Env, c operation.PlanFlags, 
 		}
 		begun, err := delivery.BeginRecalls(ctx, env.DB, sel, who)
 		if err != nil {
-			return done, operation.NoSuchJob(unlike(err, sel, recalling()))
+			return done, operation.NoSuchJob(countMismatch(err, sel, recalling()))
 		}
 		ids = nil
 		for _, r := range begun {
@@ -381,7 +380,7 @@ func recallJobs(ctx context.Context, env *operation.Env, c operation.PlanFlags, 
 	return done, err
 }
 
-// recallable lists the jobs of a group that can be recalled, oldest first.
+// recallable returns the recallable jobs of a group, oldest first.
 func recallable(ctx context.Context, store *job.Store, group uuid.UUID) ([]int64, error) {
 	members, err := store.List(ctx, job.Filter{GroupID: &group, Limit: maxGroup})
 	if err != nil {
@@ -392,7 +391,7 @@ func recallable(ctx context.Context, store *job.Store, group uuid.UUID) ([]int64
 	}
 	var ids []int64
 	for _, j := range members {
-		if j.Status == job.Aborted || j.Status == job.Processed || j.Status == job.Failed {
+		if slices.Contains(recalling().from, j.Status) {
 			ids = append(ids, j.ID)
 		}
 	}
@@ -403,21 +402,21 @@ func recallable(ctx context.Context, store *job.Store, group uuid.UUID) ([]int64
 	return ids, nil
 }
 
-func recallOne(ctx context.Context, env *operation.Env, id int64, run func(context.Context, func(delivery.RecallProgress)) (delivery.Recalled, error)) (actedJob, error) {
+func recallOne(ctx context.Context, env *operation.Env, id int64, run func(context.Context, func(delivery.RecallProgress)) (delivery.Recalled, error)) (jobResult, error) {
 	done, err := run(ctx, func(p delivery.RecallProgress) {
-		env.Progressf("job %d: %s looked at, %s recalled", id, text.Grouped(p.Looked), text.Counted(p.Messages+p.Notifications, "row"))
+		env.Progressf("job %d: %s examined, %s recalled", id, text.Grouped(p.Looked), text.Counted(p.Messages+p.Notifications, "row"))
 	})
 	if err != nil && done == (delivery.Recalled{}) {
-		return actedJob{}, err
+		return jobResult{}, err
 	}
 	brief, cancel := context.WithTimeout(context.WithoutCancel(ctx), operation.DefaultDeadline)
 	defer cancel()
 	j, getErr := env.Jobs.Get(brief, id)
-	return actedJob{Job: j, Recall: &done}, errors.Join(err, getErr)
+	return jobResult{Job: j, Recall: &done}, errors.Join(err, getErr)
 }
 
 // recalledLine returns the counts of a recall.
-func recalledLine(one actedJob) text.Line {
+func recalledLine(one jobResult) text.Line {
 	r := one.Recall
 	line := text.Sprintf("%s: %s withdrawn, %s read before; %s cancelled, %s sent, %s dead", jobRef(one.Job),
 		text.Counted(r.Notifications, "notification"), text.Count(r.Read), text.Counted(r.Messages, "message"), text.Count(r.Sent), text.Count(r.Dead))

@@ -22,15 +22,15 @@ type approveInput struct {
 	operation.Act
 }
 
-// check requires the plan that the operator has read.
+// Check requires a plan.
 func (in approveInput) Check(o operation.Operation, _ time.Time) error {
 	if !in.Counts() {
-		return operation.Invalid("", "%s takes --plan TOKEN, which --dry-run shows: an approval is of the content that was read", o.Name)
+		return operation.Invalid("", "%s requires --plan TOKEN from --dry-run: an approval is for the previewed content", o.Name)
 	}
 	return nil
 }
 
-// precondition is the version of the job in the plan.
+// Precondition returns the version of the job in the plan.
 func (in approveInput) Precondition() *operation.Precondition {
 	if in.Plan == nil {
 		return nil
@@ -38,9 +38,9 @@ func (in approveInput) Precondition() *operation.Precondition {
 	return &operation.Precondition{Versions: []int64{in.Plan.Version}}
 }
 
-// approval is a job that was approved, or would be.
+// approval is an approved job, or a job to approve with the plan.
 type approval struct {
-	Plan *operation.Plan `json:"plan,omitempty"` // then nothing was done
+	Plan *operation.Plan `json:"plan,omitempty"` // then nothing was changed
 	job.Job
 }
 
@@ -51,19 +51,19 @@ func (a approval) Affected(string) operation.Affected {
 func approveOperation() operation.Operation {
 	return operation.Define(operation.Operation{
 		Name: "jobs approve", Short: "Approve a job that waits for a second person", Role: operation.Operator, Changes: true, Events: "the job's events", Deadline: enqueue.PreviewDeadline,
-		Long: `Approve a job that waits for a second person: its category demands that, or whoever
-enqueued it. Until then it is not claimed, and no message of it goes out.
+		Long: `Approve a job that waits for a second person, because its category or its author requires
+it. Before the approval, no runner claims the job and no message of it is sent.
 
---dry-run shows what the job says, to whom and when, and counts its audience. The approval
-is of that plan (--plan): of the version that was shown, and for as many recipients. An
-audience that is another by more than 5 % when the approval is given is refused. The walk
-writes at most 5 % more rows than were approved, rounded up; a job whose audience has grown beyond
-that stops there, and waits for another approval when it is resumed.
+--dry-run shows the content, the audience and the time of the job, and counts its audience.
+The approval (--plan) is for this version and this count. It fails if the audience has
+changed by more than 5 %. The walk writes at most 5 % more rows than approved, rounded up.
+If the audience has grown further, the job stops, and waits for another approval after its
+resume.
 
-Whoever enqueued the job, or changed what it says, does not approve it; of a schedule's job
-that is who wrote the schedule. A change of what it says, to whom, or when voids the
-approval, also of what is still to be sent of a job that has run: aborted, corrected and
-resumed, it waits again.`,
+The author of the job or of its last change cannot approve it; the author of a schedule's job
+is the author of the schedule. A change of the content, the audience or the time voids the
+approval, also for the rest of a job that has run: after an abort, a correction and a resume,
+it waits again.`,
 		SQL: "SELECT * FROM belfry.approve(17, 12000, 'kim', 'read it');",
 		Example: `  belfry jobs approve 17 --dry-run
   belfry jobs approve 17 --plan TOKEN --reason "read it"`,
@@ -102,7 +102,7 @@ func approveJob(ctx context.Context, env *operation.Env, in approveInput) (appro
 	defer cancel()
 	j, err = env.Jobs.Approve(brief, in.ID, int(count), who)
 	if errors.As(err, new(*job.NotAwaitingError)) {
-		err = operation.Advise(err, fmt.Sprintf("`belfry jobs show %d` shows it", in.ID))
+		err = operation.Advise(err, fmt.Sprintf("see `belfry jobs show %d`", in.ID))
 	}
 	if err != nil {
 		return approval{}, operation.NoSuchJob(err)
@@ -110,11 +110,11 @@ func approveJob(ctx context.Context, env *operation.Env, in approveInput) (appro
 	return approval{Job: j}, nil
 }
 
-// planApproval says what an approval would do, of which refusal is why it may not be.
+// planApproval returns the plan of an approval. refusal is the reason why the approval is not allowed.
 func planApproval(j job.Job, n int64, asOf time.Time, refusal error) (*operation.Plan, error) {
-	o := operation.Outcome{Of: jobLabel(j), Outcome: approved, Count: n, Detail: "goes out to " + text.Grouped(job.MostApproved(n)) + " at most"}
+	o := operation.Outcome{Of: jobLabel(j), Outcome: approved, Count: n, Detail: "sent to at most " + text.Grouped(job.MostApproved(n))}
 	if written := j.RowsWritten; written > 0 {
-		o.Detail += ", beside " + text.Grouped(written) + " that are written"
+		o.Detail += ", in addition to " + text.Grouped(written) + " written rows"
 	}
 	switch {
 	case errors.As(refusal, new(*job.NotAwaitingError)), errors.As(refusal, new(*job.OwnJobError)):
@@ -122,7 +122,7 @@ func planApproval(j job.Job, n int64, asOf time.Time, refusal error) (*operation
 	case refusal != nil:
 		return nil, operation.NoSuchJob(refusal)
 	case n == 0:
-		o.Outcome, o.Detail = "left", "nobody is in its audience now"
+		o.Outcome, o.Detail = "left", "its audience is empty now"
 	}
 	return &operation.Plan{Selection: "job " + text.Int(j.ID), AsOf: asOf, Count: o.Count, Version: &j.Version, Outcomes: []operation.Outcome{o}}, nil
 }

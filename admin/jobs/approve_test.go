@@ -35,7 +35,7 @@ func TestApprove_IsOfWhatWasShown(t *testing.T) {
 	d.As("lee", operation.Operator)
 	p := d.Planned("jobs approve", "id", "1")
 	require.EqualValues(t, 100, p.Count)
-	require.Equal(t, operation.Outcome{Of: "job 1 (push)", Outcome: "approved", Count: 100, Detail: "goes out to 105 at most"}, p.Outcomes[0])
+	require.Equal(t, operation.Outcome{Of: "job 1 (push)", Outcome: "approved", Count: 100, Detail: "sent to at most 105"}, p.Outcomes[0])
 	for _, shown := range []string{"Hello", "everyone", "requested", "kim", "job 1: would be approved: 100 recipients"} {
 		require.Contains(t, d.Out, shown)
 	}
@@ -53,7 +53,7 @@ func TestApprove_IsOfWhatWasShown(t *testing.T) {
 		want  string
 		kind  errkind.Kind
 	}{
-		"no plan":       {"lee", operation.Operator, []string{"id", "1"}, "takes --plan TOKEN, which --dry-run shows", errkind.Invalid},
+		"no plan":       {"lee", operation.Operator, []string{"id", "1"}, "requires --plan TOKEN from --dry-run", errkind.Invalid},
 		"another job":   {"lee", operation.Operator, []string{"id", "77", "plan", p.Token}, "plan: is the token of another request", errkind.Invalid},
 		"another count": {"lee", operation.Operator, seen(p, 94), "100 recipients would be approved", errkind.Conflict},
 		"too many":      {"lee", operation.Operator, seen(p, 106), "100 recipients would be approved", errkind.Conflict},

@@ -1,14 +1,13 @@
-// Package jobs has the operations on jobs and on what stops them: list, show and watch jobs; abort,
-// resume, retry, change, approve, recall and test them; pause lanes, halt belfry, limit enqueuers, and
-// list what operators did.
+// Package jobs contains the operations on jobs: list, show and watch them; abort, resume, retry, change,
+// approve, recall and test them; pause lanes, halt belfry, limit new jobs, and list events.
 //
 //	read     jobs.go show.go state.go runs.go skips.go status.go events.go
-//	watch    watch.go watches.go watchboard.go
+//	watch    watch.go watchview.go broadcaster.go
 //	change   act.go plan.go group.go resume.go set.go settings.go approve.go testsend.go
 //	stop     halt.go lanes.go limits.go
 //
-// An act on several jobs first makes a plan of their rows (plan.go), and acts on exactly that plan.
-// All watches of a process share one series of snapshots ([Watches]).
+// A change of several jobs can be planned first (plan.go). It then changes exactly the planned number of
+// jobs, or fails. All watches of a process share snapshots ([Broadcaster]).
 package jobs
 
 import (

@@ -15,10 +15,10 @@ import (
 	"github.com/belfryhq/belfry/job"
 )
 
-// subject is what an act was on.
+// subject is the kind of object of an event.
 type subject string
 
-// UnmarshalText reads one of the subjects that there are.
+// UnmarshalText reads one of Choices.
 func (s *subject) UnmarshalText(text []byte) error {
 	names := s.Choices()
 	if !slices.Contains(names, string(text)) {
@@ -28,59 +28,59 @@ func (s *subject) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// Choices are job, and what the check of belfry.events allows.
+// Choices returns job, and the subjects that the CHECK of belfry.events allows.
 func (subject) Choices() []string {
 	return []string{"job", "lane", "schedule", "sender", "category", "dead_letter", "channel", "limits", "installation", "transport", "token", "user", "segment", "attachment", "retention"}
 }
 
-// actPosition is where a page of acts begins, as JOB.EVENT, the ids that come next below.
-type actPosition struct{ job.ActPosition }
+// eventPosition is a position in the events, JOB.EVENT: the ids of the last event of a job and of the last
+// other event.
+type eventPosition struct{ job.ActPosition }
 
-// UnmarshalText reads what a page before has said.
-func (a *actPosition) UnmarshalText(text []byte) error {
+// UnmarshalText reads a position.
+func (p *eventPosition) UnmarshalText(text []byte) error {
 	first, second, both := strings.Cut(string(text), ".")
 	ofJobs, err1 := strconv.ParseInt(first, 10, 64)
 	other, err2 := strconv.ParseInt(second, 10, 64)
 	if !both || err1 != nil || err2 != nil || min(ofJobs, other) < -1 {
-		return &operation.NotAllowedError{Allowed: "a place, as the page before or status has it: 1700.42"}
+		return &operation.NotAllowedError{Allowed: "a position from the previous page or from status, such as 1700.42"}
 	}
-	a.ActPosition = job.ActPosition{Job: ofJobs, Event: other}
+	p.ActPosition = job.ActPosition{Job: ofJobs, Event: other}
 	return nil
 }
 
-// MarshalText writes it.
-func (a actPosition) MarshalText() ([]byte, error) {
-	return fmt.Appendf(nil, "%d.%d", a.Job, a.Event), nil
+// MarshalText writes a position.
+func (p eventPosition) MarshalText() ([]byte, error) {
+	return fmt.Appendf(nil, "%d.%d", p.Job, p.Event), nil
 }
 
 // eventFilter is the input of `events list`.
 type eventFilter struct {
-	Of     subject         `flag:"of" label:"WHAT" help:"only acts on jobs, lanes, …: job, lane, schedule, sender, category, dead_letter, channel, limits, installation (halts and adoptions), transport, token, user, segment, attachment (what belfry.channels follows), retention"`
-	Actor  string          `flag:"by" label:"NAME" help:"only what this actor did"`
-	Since  *operation.Past `flag:"since" label:"TIME" help:"only what was done then or later"`
-	Limit  int             `flag:"limit" label:"N" help:"at most so many, 1 to 1000 (default 100)" min:"1" max:"1000" default:"100"`
-	Before *actPosition    `flag:"before" label:"PLACE" help:"only acts before this place, for the next page"`
+	Of     subject         `flag:"of" label:"SUBJECT" help:"only events of this subject: job, lane, schedule, sender, category, dead_letter, channel, limits, installation (halts and adoptions), transport, token, user, segment, attachment (the source of belfry.channels), retention"`
+	Actor  string          `flag:"by" label:"NAME" help:"only events by this actor"`
+	Since  *operation.Past `flag:"since" label:"TIME" help:"only events at this time or later"`
+	Limit  int             `flag:"limit" label:"N" help:"maximum number of events, 1 to 1000 (default 100)" min:"1" max:"1000" default:"100"`
+	Before *eventPosition  `flag:"before" label:"POSITION" help:"only events before this position, for the next page"`
 }
 
 func eventOperations() []operation.Operation {
 	return []operation.Operation{
 		operation.Define(operation.Operation{
-			Name: "events list", Short: "Show who did what, to anything, newest first", Role: operation.Viewer,
-			Long: `Show the acts of operators, programs and belfry itself: who enqueued, stopped, corrected
-or took back which job, halted everything, paused a lane or a sender, changed a schedule,
-redrove dead letters, sent somebody a message, made a token, signed in. What runs do by themselves is in
-` + "`belfry jobs events ID`" + `, what a schedule does by the clock in ` + "`belfry schedules events`" + `.
-A page looks at the last few thousand entries, so that a filter that few pass shows less
-than it may; the next page goes on.`,
+			Name: "events list", Short: "List the actions of operators and programs, newest first", Role: operation.Viewer,
+			Long: `List the actions of operators, programs and belfry: enqueued, stopped, corrected and recalled
+jobs, halts, paused lanes and senders, changed schedules, redrives, single messages, tokens,
+sign-ins. For the events of runs see ` + "`belfry jobs events ID`" + `, for firings
+` + "`belfry schedules events`" + `. A page examines a few thousand events, so that it may be short with
+a filter that few events match.`,
 			Example: "  belfry events list\n  belfry events list --of installation\n  belfry events list --by ann --since 2h --json",
 		}, listEvents, eventsText),
 		operation.DefineStream(operation.Operation{
-			Name: "events watch", Short: "Follow what is done, by whom, as it is done", Role: operation.Viewer, Shared: true,
-			Long: `Follow the acts that ` + "`belfry events list`" + ` shows, from now on, each once and the oldest first.
-With --all also what runs and schedules do by themselves: a job is claimed, throttled,
-finished, a schedule fires. It is for looking on: of thousands in a second some are left
-out, and what is committed long after others were; the lists have everything. A signal
-ends it, with exit code 0.`,
+			Name: "events watch", Short: "Follow the actions of operators and programs", Role: operation.Viewer, Shared: true,
+			Long: `Follow the events of ` + "`belfry events list`" + ` from now on, each once, oldest first. With --all also
+the events of runs and schedules: a job is claimed, throttled, finished, a schedule fires.
+The stream is not complete: it omits some events if there are thousands per second, or if
+their transaction commits late. The lists are complete. A signal ends the command, with exit
+code 0.`,
 			Example: "  belfry events watch\n  belfry events watch --of job --all\n  belfry events watch --by ann --json | jq .kind",
 		}, watchEvents, func(eventWatch) func(*text.Doc, []job.ControlEvent) { return watchedEventsText },
 			func(*text.Doc, eventWatch, operation.None) {}),
@@ -89,37 +89,37 @@ ends it, with exit code 0.`,
 
 // eventWatch is the input of `events watch`.
 type eventWatch struct {
-	Of       subject       `flag:"of" label:"WHAT" help:"only what concerns jobs, lanes, …, as events list has it"`
-	Actor    string        `flag:"by" label:"NAME" help:"only what this actor does"`
-	All      bool          `flag:"all" help:"also what runs and schedules do by themselves"`
-	After    *actPosition  `flag:"after" label:"PLACE" help:"also what was done after this place, as status has it, if it is not long ago"`
-	Interval watchInterval `flag:"interval" label:"DURATION" help:"between looks, 100ms to 1h (default 1s on a terminal, 5s elsewhere)"`
+	Of       subject        `flag:"of" label:"SUBJECT" help:"only events of this subject, see events list"`
+	Actor    string         `flag:"by" label:"NAME" help:"only events by this actor"`
+	All      bool           `flag:"all" help:"also the events of runs and schedules"`
+	After    *eventPosition `flag:"after" label:"POSITION" help:"begin after this recent position in the events, see status"`
+	Interval watchInterval  `flag:"interval" label:"DURATION" help:"interval between snapshots, 100ms to 1h (default 1s on a terminal, 5s elsewhere)"`
 }
 
-// passes reports whether an event is asked for.
-func (in eventWatch) passes(e job.NewEvent) bool {
+// matches reports whether the filter selects an event.
+func (in eventWatch) matches(e job.NewEvent) bool {
 	return (e.Act || in.All) && (in.Of == "" || string(in.Of) == e.Subject) && (in.Actor == "" || in.Actor == e.Actor)
 }
 
-// watchEvents tells of what is new until whoever watches leaves. Each look is told of, though
-// there is nothing new: whoever is told knows that the watch lives.
+// watchEvents sends new events to each until ctx ends. A snapshot without new events sends an empty list,
+// as a sign of life.
 func watchEvents(ctx context.Context, env *operation.Env, in eventWatch, each func([]job.ControlEvent) error) (operation.None, error) {
-	shared, what, last := sharedBy(env), wanted{news: true}, int64(0)
-	shared.watch(what, 1)
-	defer shared.watch(what, -1)
-	return operation.None{}, lookOften(ctx, env, time.Duration(in.Interval), func() (over bool, err error) {
-		found, err := shared.look(ctx, env, last, what)
+	shared, events, seq := broadcasterOf(env), query{events: true}, int64(0)
+	shared.register(events, 1)
+	defer shared.register(events, -1)
+	return operation.None{}, poll(ctx, env, time.Duration(in.Interval), func() (over bool, err error) {
+		found, err := shared.next(ctx, env, seq, events)
 		if err != nil {
 			return false, err
 		}
-		told := []job.ControlEvent{}
-		for _, e := range found.since(last, in.After) {
-			if in.passes(e) {
-				told = append(told, e.ControlEvent)
+		matching := []job.ControlEvent{}
+		for _, e := range found.since(seq, in.After) {
+			if in.matches(e) {
+				matching = append(matching, e.ControlEvent)
 			}
 		}
-		last = found.number
-		err = each(told)
+		seq = found.seq
+		err = each(matching)
 		return err != nil, err
 	})
 }
@@ -128,7 +128,7 @@ func watchEvents(ctx context.Context, env *operation.Env, in eventWatch, each fu
 func watchedEventsText(d *text.Doc, events []job.ControlEvent) {
 	for _, e := range events {
 		more := ""
-		if change := text.OneLine(changed(e), 200); change != "" && !ofHalt(e) {
+		if change := text.OneLine(changed(e), 200); change != "" && !isHalt(e) {
 			more = "; " + change
 		}
 		if reason := text.OneLine(e.Reason, 200); reason != "" {
@@ -171,7 +171,7 @@ func eventsText(d *text.Doc, in eventFilter, out operation.List[job.ControlEvent
 	operation.More(d, "before", out.Next)
 }
 
-// changed tells what an act changed.
+// changed returns the changes of an event's object.
 func changed(e job.ControlEvent) string {
 	if e.Subject != job.SubjectJob {
 		return operation.Changes(e.Detail)
@@ -186,14 +186,14 @@ func changed(e job.ControlEvent) string {
 	return corrections(detail.Before, detail.After)
 }
 
-// ofHalt reports whether everything was halted, or goes on.
-func ofHalt(e job.ControlEvent) bool {
+// isHalt reports whether an event is the begin or the end of a halt.
+func isHalt(e job.ControlEvent) bool {
 	return e.Subject == "installation" && (e.Kind == "halted" || e.Kind == "lifted")
 }
 
 // EventLine describes an event in a few words: "ann: lane news paused".
 func EventLine(e job.ControlEvent) text.Line {
-	if ofHalt(e) {
+	if isHalt(e) {
 		return text.Sprintf("%s: everything %s", e.Actor, map[string]string{"halted": "is halted", "lifted": "continues"}[e.Kind])
 	}
 	subject := strings.ReplaceAll(e.Subject, "_", " ")

@@ -38,7 +38,7 @@ func TestEventsWatch_TellsWhatIsDone(t *testing.T) {
 func TestWatch_SeesAnActAtOnce(t *testing.T) {
 	t.Parallel()
 	d := admintest.NewDesk(t)
-	d.Env.Watches = jobs.NewWatches(time.Hour)
+	d.Env.Broadcaster = jobs.NewBroadcaster(time.Hour)
 	ctx, cancel := context.WithTimeout(t.Context(), admintest.Patience)
 	defer cancel()
 	o, in := d.Input("events watch")
@@ -87,7 +87,7 @@ func TestEventsWatch_IsMaskedAsTheListIs(t *testing.T) {
 	t.Parallel()
 	d := admintest.NewDesk(t)
 	d.Enqueue("inbox")
-	d.Env.Watches = jobs.NewWatches(50 * time.Millisecond)
+	d.Env.Broadcaster = jobs.NewBroadcaster(50 * time.Millisecond)
 	viewer := *d.Env
 	viewer.Role = operation.Viewer
 	o, in := d.Input("events watch")

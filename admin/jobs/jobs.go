@@ -21,23 +21,23 @@ type jobFilter struct {
 	Type     string          `flag:"type" label:"TYPE" values:"types" help:"only jobs of this type"`
 	Category string          `flag:"category" label:"CATEGORY" values:"categories list" help:"only jobs of this category"`
 	Lane     string          `flag:"lane" label:"LANE" values:"lanes list" help:"only jobs of this lane"`
-	Group    *groupRef       `flag:"group" label:"GROUP" values:"jobs list:group_job" help:"only jobs of this group: its id, or that of a job of it"`
-	Awaiting bool            `flag:"awaiting-approval" help:"only jobs that wait for the approval of a second person"`
-	Since    *operation.Past `flag:"since" label:"TIME" help:"only jobs that were requested then or later"`
-	Until    *operation.Past `flag:"until" label:"TIME" help:"only jobs that were requested before"`
-	Limit    int             `flag:"limit" label:"N" help:"at most so many, 1 to 1000 (default 20)" min:"1" max:"1000" default:"20"`
+	Group    *groupRef       `flag:"group" label:"GROUP" values:"jobs list:group_job" help:"only jobs of this group: its id, or the id of one of its jobs"`
+	Awaiting bool            `flag:"awaiting-approval" help:"only jobs that wait for approval"`
+	Since    *operation.Past `flag:"since" label:"TIME" help:"only jobs that were requested at this time or later"`
+	Until    *operation.Past `flag:"until" label:"TIME" help:"only jobs that were requested before this time"`
+	Limit    int             `flag:"limit" label:"N" help:"maximum number of jobs, 1 to 1000 (default 20)" min:"1" max:"1000" default:"20"`
 	Before   int64           `flag:"before" label:"ID" help:"only jobs older than this one, for the next page" min:"1"`
 }
 
-// narrows reports whether it may leave jobs out.
-func (f jobFilter) narrows() bool {
+// given reports whether any filter is set.
+func (f jobFilter) given() bool {
 	return f.Type+f.Category+f.Lane != "" || f.Group != nil || f.Since != nil || f.Until != nil || f.Awaiting || f.Before != 0 || len(f.Status) > 0
 }
 
-// jobStatus is a status, in any case.
+// jobStatus is a status. Its input is not case-sensitive.
 type jobStatus string
 
-// UnmarshalText reads one.
+// UnmarshalText reads a status.
 func (s *jobStatus) UnmarshalText(text []byte) error {
 	if *s = jobStatus(strings.ToUpper(string(text))); job.Status(*s).Valid() {
 		return nil
@@ -45,7 +45,7 @@ func (s *jobStatus) UnmarshalText(text []byte) error {
 	return &operation.NotAllowedError{Allowed: strings.Join(s.Choices(), ", ")}
 }
 
-// Choices are the statuses.
+// Choices returns the statuses.
 func (jobStatus) Choices() (names []string) {
 	for _, status := range job.Statuses() {
 		names = append(names, string(status))
@@ -57,25 +57,23 @@ func jobOperations() []operation.Operation {
 	return []operation.Operation{
 		operation.Define(operation.Operation{
 			Name: "jobs list", Offers: "id status title", Short: "List jobs, newest first", Role: operation.Viewer,
-			Long: `List jobs, newest first. STATUS is what a job is doing: DELIVERING when its walk is
-over and messages are left, which are PROCESSED for --status and --json, and WAITS for
-approval, whatever its status, while a second person has to approve it. WALK is how far
-the walk is, ROWS what it wrote, SENT how many of its messages are sent, GROUP the first
-job of the job's group. On a terminal that is too narrow columns are left out: CATEGORY,
-LANE, DUE.
+			Long: `List jobs, newest first. STATUS is DELIVERING if the walk is complete and messages wait
+(PROCESSED for --status and --json), and WAITS for approval until a second person approves
+the job. WALK is the progress of the walk, ROWS the number of written rows, SENT the number
+of sent messages, GROUP the first job of the job's group. A narrow terminal omits the columns
+CATEGORY, LANE and DUE.
 
-With several of --lane, --category and --type a page looks at the newest two thousand jobs
-of each status, so that filters that few jobs pass together show less than they may; the
-next page goes on.`,
+With several of --lane, --category and --type, a page examines the newest 2,000 jobs of each
+status, so that it may be short if few jobs match.`,
 			Example: `  belfry jobs list
   belfry jobs list --status RUNNING,PENDING --lane default
   belfry jobs list --status ABORTED,FAILED --since 7d
   belfry jobs list --limit 100 --before 1234 --json`,
 		}, listJobs, jobsText),
 		operation.Define(operation.Operation{
-			Name: "jobs show", Short: "Show one job: where it stands, its accounts, what holds it back", Role: operation.Viewer,
-			Long: `Show one job: where it stands, what holds it back, its settings that differ from
-the runner's, its accounts, what became of its rows, and its corrections.`,
+			Name: "jobs show", Short: "Show one job: its progress, its counts, and what delays it", Role: operation.Viewer,
+			Long: `Show one job: its progress and delays, its own settings, the counts of its channels and
+rows, and its corrections.`,
 			Example: "  belfry jobs show 17",
 		}, showJob, jobText),
 		watchOperation(),
@@ -84,12 +82,12 @@ the runner's, its accounts, what became of its rows, and its corrections.`,
 		}, listJobEvents, jobEventsText),
 		runsOperation(),
 		operation.Define(operation.Operation{
-			Name: "jobs revisions", Short: "Show what a job said, and to whom, before it was corrected", Role: operation.Viewer,
-			Long: `Show what a job said, and to whom, before it was corrected after its walk had begun,
-oldest first. The rows up to a revision's cursor, above that of the one before, were
-written under it; those above the last were, or will be, written under what
-` + "`belfry jobs show ID`" + ` shows. A message says what its job says when it is sent: what that
-was, belfry.job_content(ID, CHANNEL) answers by SQL.`,
+			Name: "jobs revisions", Short: "Show the content and audience of a job before its corrections", Role: operation.Viewer,
+			Long: `Show the content and the audience of a job before each correction after the begin of its
+walk, oldest first. The rows between the previous revision's cursor and a revision's cursor
+were written under this revision, the rows above the last cursor under the present content
+(` + "`belfry jobs show ID`" + `). A message has the job's content at the time of its sending, which the
+SQL function belfry.job_content(ID, CHANNEL) returns.`,
 			Example: "  belfry jobs revisions 17",
 		}, func(ctx context.Context, env *operation.Env, in operation.JobRef) (operation.List[job.Revision], error) {
 			list, err := env.Jobs.Revisions(ctx, in.ID)
@@ -117,7 +115,7 @@ func listJobs(ctx context.Context, env *operation.Env, in jobFilter) (page opera
 			return page, operation.NoSuchJob(err)
 		}
 		if filter.GroupID == nil {
-			return page, operation.Conflict("job %d is in no group; `belfry jobs show %d` shows it", in.Group.jobID, in.Group.jobID)
+			return page, operation.Conflict("job %d has no group; see `belfry jobs show %d`", in.Group.jobID, in.Group.jobID)
 		}
 	}
 	jobs, lookedTo, err := env.Jobs.Page(ctx, filter)
@@ -153,7 +151,7 @@ func jobsText(d *text.Doc, in jobFilter, out operation.List[JobState]) {
 	case out.Next != "":
 		operation.NonePasses(d, out.Next)
 		return
-	case in.narrows():
+	case in.given():
 		d.Line("no job matches; %s", text.Command("jobs list").To("list the newest jobs"))
 		return
 	default:
@@ -180,7 +178,7 @@ func jobsText(d *text.Doc, in jobFilter, out operation.List[JobState]) {
 	t.Dispensable(16, "CATEGORY", "LANE", "DUE")
 	d.Table(t)
 	if i := slices.IndexFunc(out.Items, func(j JobState) bool { return j.HaltedAt != nil }); i >= 0 {
-		d.Note("belfry is halted since %s; %s", out.Items[i].HaltedAt, endHalt)
+		d.Note("belfry is halted since %s; %s", out.Items[i].HaltedAt, endHalt())
 	}
 	operation.More(d, "before", out.Next)
 }
@@ -188,7 +186,7 @@ func jobsText(d *text.Doc, in jobFilter, out operation.List[JobState]) {
 // jobTimeline is the input of `jobs events`.
 type jobTimeline struct {
 	operation.JobRef
-	Limit int   `flag:"limit" label:"N" help:"at most so many, 1 to 1000 (default 100)" min:"1" max:"1000" default:"100"`
+	Limit int   `flag:"limit" label:"N" help:"maximum number of events, 1 to 1000 (default 100)" min:"1" max:"1000" default:"100"`
 	After int64 `flag:"after" label:"ID" help:"only events after this one, for the next page" min:"0"`
 }
 
@@ -197,7 +195,7 @@ func listJobEvents(ctx context.Context, env *operation.Env, in jobTimeline) (ope
 	if err == nil {
 		var locates bool
 		if locates, err = env.Locates(ctx, in.ID); locates {
-			for i := range list { // which have the cursor, and how many rows
+			for i := range list { // contains the cursor and the number of rows
 				list[i].Detail = json.RawMessage("{}")
 			}
 		}
@@ -233,7 +231,7 @@ func jobEventsText(d *text.Doc, _ jobTimeline, out operation.List[job.Event]) {
 	operation.More(d, "after", out.Next)
 }
 
-// corrections says what an event changed of a job, before and after.
+// corrections returns the changed columns of a job, before and after.
 func corrections(before, after map[string]json.RawMessage) string {
 	var parts []string
 	for _, column := range slices.Sorted(maps.Keys(after)) {

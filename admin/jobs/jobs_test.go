@@ -18,7 +18,7 @@ import (
 	"github.com/belfryhq/belfry/job"
 )
 
-// A group that is aborted and recalled takes back what its other jobs wrote before.
+// An abort of a group with --recall recalls its ended jobs, too.
 func TestAbort_OfAGroupRecallsItsOtherJobsToo(t *testing.T) {
 	t.Parallel()
 	d := admintest.NewDesk(t)
@@ -54,7 +54,7 @@ func TestAbort_OfAGroupRecallsItsOtherJobsToo(t *testing.T) {
 func TestAbort_NamesTheRecallForNotificationsAlone(t *testing.T) {
 	t.Parallel()
 	d := admintest.NewDesk(t)
-	const recall = "takes back notifications"
+	const recall = "withdraws unread notifications"
 	for group, types := range []string{"push", "push,push", "inbox,push"} {
 		ids := strings.Split(types, ",")
 		for i, kind := range ids {

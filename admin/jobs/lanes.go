@@ -8,14 +8,14 @@ import (
 	"github.com/belfryhq/belfry/job"
 )
 
-// laneAct is the input of an act on a lane.
-type laneAct struct {
+// laneInput is the input of `lanes pause` and `lanes resume`.
+type laneInput struct {
 	Lane string `arg:"LANE" values:"lanes list"`
 	operation.VersionFlag
 	operation.Act
 }
 
-func (in laneAct) Resource() operation.Resource {
+func (in laneInput) Resource() operation.Resource {
 	return operation.Resource{Subject: job.SubjectLane, Name: in.Lane, Show: "lanes list"}
 }
 
@@ -23,33 +23,33 @@ func laneOperations() []operation.Operation {
 	act := func(o operation.Operation, do func(*job.Store, context.Context, string, job.Act) (job.Lane, error)) operation.Operation {
 		o.Events, o.Role, o.Changes, o.Stops = "the lane's events", operation.Operator, true, true
 		o.Example = "  belfry " + o.Name + ` night --reason "wrong data"`
-		return operation.Define(o, func(ctx context.Context, env *operation.Env, in laneAct) (job.Lane, error) {
+		return operation.Define(o, func(ctx context.Context, env *operation.Env, in laneInput) (job.Lane, error) {
 			lane, err := do(env.Jobs, ctx, in.Lane, operation.ActBy(env, in))
 			return lane, operation.Refused(err, map[string]string{"lane": "lane", "name": "lane"})
-		}, func(d *text.Doc, _ laneAct, l job.Lane) { d.Line("%s", laneLine(l)) })
+		}, func(d *text.Doc, _ laneInput, l job.Lane) { d.Line("%s", laneLine(l)) })
 	}
 	return []operation.Operation{
 		operation.Define(operation.Operation{
-			Name: "lanes list", Offers: "name pause_reason", Short: "List the lanes with jobs that wait or run, and those that were ever paused", Role: operation.Viewer,
+			Name: "lanes list", Offers: "name pause_reason", Short: "List the lanes with waiting or running jobs, and all lanes that were ever paused", Role: operation.Viewer,
 		}, func(ctx context.Context, env *operation.Env, _ operation.None) (operation.List[job.Lane], error) {
 			list, err := env.Jobs.Lanes(ctx)
 			return operation.List[job.Lane]{Items: list}, err
 		}, lanesText),
 		act(operation.Operation{
-			Name: "lanes pause", Short: "Stop a lane: no job of it is run until it is resumed",
-			Long: `Stop a lane: no job of it is claimed, and the one that runs is handed back, with
-its cursor, after the chunk in progress. Jobs may still be enqueued. A lane that is
-paused already stays as it is.`,
+			Name: "lanes pause", Short: "Pause a lane: its jobs do not run until it is resumed",
+			Long: `Pause a lane: no runner claims a job of it, and its running job is handed back with its
+cursor after the chunk in progress. Jobs can still be enqueued. A paused lane remains
+unchanged.`,
 			SQL: `SELECT * FROM belfry.pause_lane('night', 'ann', 'wrong data');`,
 		}, (*job.Store).PauseLane),
 		act(operation.Operation{
-			Name: "lanes resume", Short: "Open a paused lane",
-			Long: `Open a paused lane: its due jobs are run, each from its cursor. A lane that is
-open already stays as it is.`,
+			Name: "lanes resume", Short: "Resume a paused lane",
+			Long: `Resume a paused lane: its due jobs run, each from its cursor. An open lane remains
+unchanged.`,
 			SQL: `SELECT * FROM belfry.resume_lane('night', 'ann', 'fixed');`,
 		}, (*job.Store).ResumeLane),
 		operation.Timeline{
-			Noun: "lanes", Values: "lanes list", Subject: job.SubjectLane, Label: "LANE", Short: "Show when lanes were paused and opened, newest first",
+			Noun: "lanes", Values: "lanes list", Subject: job.SubjectLane, Label: "LANE", Short: "Show when lanes were paused and resumed, newest first",
 			Example: "  belfry lanes events\n  belfry lanes events night --json", None: "no lane was ever paused",
 		}.Events(),
 	}

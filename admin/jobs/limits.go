@@ -13,16 +13,16 @@ import (
 type limitsChange struct {
 	Priority         operation.Change[int]              `change:"priority" min:"0" max:"1000" reset:"none" allowed:"0 to 1000, or none"`
 	MaxRowsPerSecond operation.Change[int]              `change:"max_rows_per_second" min:"1" max:"10000000" reset:"none" allowed:"1 to 10000000, or none"`
-	DutyCycle        operation.Change[operation.Share]  `change:"duty_cycle" reset:"none" allowed:"0.01 to 1, as 0.5 or 50%, or none"`
+	DutyCycle        operation.Change[operation.Share]  `change:"duty_cycle" reset:"none" allowed:"0.01 to 1, such as 0.5 or 50%, or none"`
 	ChunkTarget      operation.Change[operation.Millis] `change:"chunk_target" reset:"none" allowed:"durations of 1ms to 1m, or none"`
 	MaxChunkRows     operation.Change[int]              `change:"max_chunk_rows" min:"1" max:"1000000" reset:"none" allowed:"1 to 1000000, or none"`
 	MaxSkips         operation.Change[int]              `change:"max_skips" min:"0" max:"10000000" reset:"none" allowed:"0 to 10000000, or none"`
-	MaxRecipients    operation.Change[int]              `change:"max_recipients" min:"1" max:"2000000000" reset:"none" allowed:"1 to 2000000000, the most rows that a job may write, or none"`
-	HealthChecks     operation.Change[bool]             `change:"health_checks" allowed:"on (they may not be switched off), off"`
-	MinRowsPerSecond operation.Change[int]              `change:"min_rows_per_second" min:"1" max:"10000000" reset:"none" allowed:"1 to 10000000, the least max_rows_per_second but 0, or none"`
-	MinDutyCycle     operation.Change[operation.Share]  `change:"min_duty_cycle" reset:"none" allowed:"0.01 to 1, as 0.5 or 50%, or none"`
+	MaxRecipients    operation.Change[int]              `change:"max_recipients" min:"1" max:"2000000000" reset:"none" allowed:"1 to 2000000000, the maximum number of rows of a job, or none"`
+	HealthChecks     operation.Change[bool]             `change:"health_checks" allowed:"on (required), off"`
+	MinRowsPerSecond operation.Change[int]              `change:"min_rows_per_second" min:"1" max:"10000000" reset:"none" allowed:"1 to 10000000, the minimum max_rows_per_second except 0, or none"`
+	MinDutyCycle     operation.Change[operation.Share]  `change:"min_duty_cycle" reset:"none" allowed:"0.01 to 1, such as 0.5 or 50%, or none"`
 	MinChunkTarget   operation.Change[operation.Millis] `change:"min_chunk_target" reset:"none" allowed:"durations of 1ms to 1m, or none"`
-	MinChunkRows     operation.Change[int]              `change:"min_chunk_rows" min:"1" max:"1000000" reset:"none" allowed:"1 to 1000000, the least max_chunk_rows, or none"`
+	MinChunkRows     operation.Change[int]              `change:"min_chunk_rows" min:"1" max:"1000000" reset:"none" allowed:"1 to 1000000, the minimum max_chunk_rows, or none"`
 	operation.VersionFlag
 	operation.Act
 }
@@ -36,21 +36,21 @@ func (limitsChange) Resource() operation.Resource {
 func limitOperations() []operation.Operation {
 	return []operation.Operation{
 		operation.Define(operation.Operation{
-			Name: "limits list", Short: "List the ceilings and floors of what a job may ask for", Role: operation.Viewer, Rows: ".",
-			Long: `List how far a database role that may INSERT jobs, and not UPDATE them, may go in what
-a job asks of the database and of other jobs. What is beyond a ceiling, or below a floor
-(min_…), is refused at the INSERT, and a job that asks for no max_recipients gets the
-ceiling. Roles that may UPDATE a column of belfry.jobs are not bound by its limits.
-Authors over HTTP are bound by all of them.`,
+			Name: "limits list", Short: "List the limits for the settings of new jobs", Role: operation.Viewer, Rows: ".",
+			Long: `List the limits for jobs of a database role that may INSERT jobs but not UPDATE them, and of
+authors over HTTP. The INSERT of a job with a setting above a ceiling or below a floor (min_…)
+fails. A job without max_recipients gets the ceiling. The limit of a setting does not apply to
+roles that may UPDATE its column in belfry.jobs.`,
 			SQL: `SELECT * FROM belfry.limits`,
 		}, func(ctx context.Context, env *operation.Env, _ operation.None) (job.Limits, error) {
 			return env.Jobs.Limits(ctx)
 		},
 			func(d *text.Doc, _ operation.None, l job.Limits) { limitsText(d, l) }),
 		operation.Define(operation.Operation{
-			Name: "limits set", Short: "Change how far enqueuers may go", Role: operation.Admin, Changes: true, Events: "the events of the ceilings",
-			Long: `Change the ceilings and floors for what a job may ask for when its role may INSERT jobs
-and not UPDATE them; none lifts one. A floor is not above its ceiling. They count for jobs that are enqueued from now on. Keys:
+			Name: "limits set", Short: "Change the limits for the settings of new jobs", Role: operation.Admin, Changes: true, Events: "the events of the limits",
+			Long: `Change the ceilings and floors for the settings of jobs whose role may INSERT jobs but not
+UPDATE them; none removes a limit. A floor must not be above its ceiling. The limits apply
+to jobs that are enqueued from now on. Keys:
 
 {keys}`,
 			SQL: `UPDATE belfry.limits SET priority = 100`,
@@ -58,38 +58,38 @@ and not UPDATE them; none lifts one. A floor is not above its ceiling. They coun
   belfry limits set max_chunk_rows=10000 chunk_target=200ms
   belfry limits set max_skips=none`,
 		}, func(ctx context.Context, env *operation.Env, in limitsChange) (job.Limits, error) {
-			asked := make(job.Changes)
-			ask(asked, "priority", in.Priority)
-			ask(asked, "max_rows_per_second", in.MaxRowsPerSecond)
-			ask(asked, "duty_cycle", in.DutyCycle)
-			ask(asked, "chunk_target_ms", in.ChunkTarget)
-			ask(asked, "max_chunk_rows", in.MaxChunkRows)
-			ask(asked, "max_skips", in.MaxSkips)
-			ask(asked, "max_recipients", in.MaxRecipients)
-			ask(asked, "health_checks", in.HealthChecks)
-			ask(asked, "min_rows_per_second", in.MinRowsPerSecond)
-			ask(asked, "min_duty_cycle", in.MinDutyCycle)
-			ask(asked, "min_chunk_target_ms", in.MinChunkTarget)
-			ask(asked, "min_chunk_rows", in.MinChunkRows)
-			l, err := env.Jobs.SetLimits(ctx, asked, operation.ActBy(env, in))
+			changes := make(job.Changes)
+			change(changes, "priority", in.Priority)
+			change(changes, "max_rows_per_second", in.MaxRowsPerSecond)
+			change(changes, "duty_cycle", in.DutyCycle)
+			change(changes, "chunk_target_ms", in.ChunkTarget)
+			change(changes, "max_chunk_rows", in.MaxChunkRows)
+			change(changes, "max_skips", in.MaxSkips)
+			change(changes, "max_recipients", in.MaxRecipients)
+			change(changes, "health_checks", in.HealthChecks)
+			change(changes, "min_rows_per_second", in.MinRowsPerSecond)
+			change(changes, "min_duty_cycle", in.MinDutyCycle)
+			change(changes, "min_chunk_target_ms", in.MinChunkTarget)
+			change(changes, "min_chunk_rows", in.MinChunkRows)
+			l, err := env.Jobs.SetLimits(ctx, changes, operation.ActBy(env, in))
 			return l, operation.Refused(err, nil)
 		}, func(d *text.Doc, _ limitsChange, l job.Limits) { limitsText(d, l) }),
 		operation.Timeline{
-			Noun: "limits", Subject: "limits", Label: "NAME", Short: "Show when the ceilings were changed, newest first",
-			Example: "  belfry limits events\n  belfry limits events --json", None: "the ceilings were never changed",
+			Noun: "limits", Subject: "limits", Label: "NAME", Short: "Show when the limits were changed, newest first",
+			Example: "  belfry limits events\n  belfry limits events --json", None: "the limits were never changed",
 		}.Events(),
 	}
 }
 
-// ask adds a change of a column, if one is asked for.
-func ask[T any](changes job.Changes, column string, c operation.Change[T]) {
+// change adds the change of a column if the input has one.
+func change[T any](changes job.Changes, column string, c operation.Change[T]) {
 	switch {
 	case c.To == nil && c.Asked:
 		changes[column] = nil
 	case c.To != nil:
 		changes[column] = *c.To
 		if span, is := any(*c.To).(operation.Millis); is {
-			changes[column] = int64(span) // a column has no unit
+			changes[column] = int64(span) // columns have no unit
 		}
 	}
 }
@@ -107,9 +107,9 @@ func limitsText(d *text.Doc, l job.Limits) {
 		}
 		return strconv.FormatFloat(*n, 'g', -1, 64)
 	}
-	checks := "may be switched off"
+	checks := "can be disabled"
 	if l.HealthChecks {
-		checks = "may not be switched off"
+		checks = "required"
 	}
 	t := text.NewTable("KEY", "CEILING", "FLOOR")
 	t.Add("priority", whole(l.Priority, ""), "")

@@ -14,74 +14,74 @@ import (
 	"github.com/belfryhq/belfry/job"
 )
 
-// jobVerb is what is to be done with jobs.
+// jobVerb is a kind of change of jobs.
 type jobVerb struct {
-	done   string // aborted
-	from   []job.Status
-	goesOn bool
-	rested bool // a job that came to rest later is younger
+	done      string // such as "aborted"
+	from      []job.Status
+	continues bool // the job runs afterwards
+	ended     bool // a job that ended after the plan is newer than the plan
 }
 
 const aborted, recalled, triedAgain = "aborted", "recalled", "tried again"
 
-func aborting() jobVerb { // others as well, with messages that are left
+func aborting() jobVerb { // also PROCESSED and FAILED jobs with waiting messages
 	return jobVerb{done: aborted, from: []job.Status{job.Pending, job.Running}}
 }
 func resuming() jobVerb {
-	return jobVerb{done: "resumed", from: []job.Status{job.Aborted}, goesOn: true}
+	return jobVerb{done: "resumed", from: []job.Status{job.Aborted}, continues: true}
 }
 func correcting() jobVerb {
-	return jobVerb{done: "corrected and resumed", from: []job.Status{job.Aborted, job.Failed}, goesOn: true}
+	return jobVerb{done: "corrected and resumed", from: []job.Status{job.Aborted, job.Failed}, continues: true}
 }
 func retrying() jobVerb {
-	return jobVerb{done: "retried", from: []job.Status{job.Failed, job.Expired}, goesOn: true}
+	return jobVerb{done: "retried", from: []job.Status{job.Failed, job.Expired}, continues: true}
 }
 func recalling() jobVerb {
-	return jobVerb{done: recalled, from: []job.Status{job.Aborted, job.Processed, job.Failed}, rested: true}
+	return jobVerb{done: recalled, from: []job.Status{job.Aborted, job.Processed, job.Failed}, ended: true}
 }
 func retryingSkipped() jobVerb {
-	return jobVerb{done: triedAgain, from: []job.Status{job.Processed, job.Failed}, goesOn: true, rested: true}
+	return jobVerb{done: triedAgain, from: []job.Status{job.Processed, job.Failed}, continues: true, ended: true}
 }
 
-// jobsPlan is what an act would do to jobs, made of their rows and their own progress: no
-// message is counted for it.
+// jobsPlan is the plan of a change of jobs. It is derived from the jobs' rows and progress; it does not
+// count messages.
 type jobsPlan struct {
 	verb   jobVerb
-	recall bool // what is aborted is recalled then, of a group its other jobs too
+	recall bool // recall the aborted jobs, and the ended jobs of the group
 	asOf   time.Time
 	lanes  []job.Lane
-	stuck  map[int64]string // whom the act does not let go on, and why
+	stuck  map[int64]string // the jobs that cannot continue, with the reason
 }
 
-// planJobs returns the plan of an act on jobs.
-func planJobs(ctx context.Context, env *operation.Env, verb jobVerb, recall bool, c operation.PlanFlags, ids []int64, group *uuid.UUID) (actedJobs, error) {
+// planJobs returns the plan of a change of jobs.
+func planJobs(ctx context.Context, env *operation.Env, verb jobVerb, recall bool, c operation.PlanFlags, ids []int64, group *uuid.UUID) (jobsResult, error) {
 	asOf, err := c.Moment(ctx, env)
 	if err != nil {
-		return actedJobs{}, err
+		return jobsResult{}, err
 	}
-	jobs, err := chosenJobs(ctx, env, ids, group)
+	jobs, err := selectedJobs(ctx, env, ids, group)
 	if err != nil {
-		return actedJobs{}, err
+		return jobsResult{}, err
 	}
 	states, err := JobStates(ctx, env.DB, jobs)
 	if err != nil {
-		return actedJobs{}, err
+		return jobsResult{}, err
 	}
 	lanes, err := env.Jobs.Lanes(ctx)
 	if err != nil {
-		return actedJobs{}, err
+		return jobsResult{}, err
 	}
-	made := jobsPlan{verb: verb, recall: recall, asOf: asOf, lanes: lanes}
-	if verb.goesOn {
-		if made.stuck, err = env.Jobs.NotResumable(ctx, jobIDs(jobs)); err != nil {
-			return actedJobs{}, err
+	plan := jobsPlan{verb: verb, recall: recall, asOf: asOf, lanes: lanes}
+	if verb.continues {
+		if plan.stuck, err = env.Jobs.NotResumable(ctx, jobIDs(jobs)); err != nil {
+			return jobsResult{}, err
 		}
 	}
 	names := make([]string, len(states))
 	p := &operation.Plan{AsOf: asOf, Outcomes: []operation.Outcome{}}
 	for i, s := range states {
 		names[i] = text.Int(s.ID)
-		outcomes := made.outcomes(s, group != nil)
+		outcomes := plan.outcomes(s, group != nil)
 		if outcomes[0].Outcome == verb.done {
 			p.Count++
 		}
@@ -96,11 +96,11 @@ func planJobs(ctx context.Context, env *operation.Env, verb jobVerb, recall bool
 	case len(names) > operation.NamedJobs:
 		p.Selection = text.Counted(int64(len(names)), "job") + " from " + names[0] + " to " + names[len(names)-1]
 	}
-	return actedJobs{Plan: p, Jobs: []actedJob{}}, nil
+	return jobsResult{Plan: p, Jobs: []jobResult{}}, nil
 }
 
-// chosenJobs reads the jobs, each once, in the order of their ids.
-func chosenJobs(ctx context.Context, env *operation.Env, ids []int64, group *uuid.UUID) (jobs []job.Job, err error) {
+// selectedJobs returns the jobs, each once, by id.
+func selectedJobs(ctx context.Context, env *operation.Env, ids []int64, group *uuid.UUID) (jobs []job.Job, err error) {
 	if group != nil {
 		jobs, err = env.Jobs.List(ctx, job.Filter{GroupID: group, Limit: maxGroup})
 		if err == nil && len(jobs) == 0 {
@@ -127,68 +127,68 @@ func jobIDs(jobs []job.Job) []int64 {
 	return ids
 }
 
-// outcomes are what becomes of one job: of the act first, and of a recall after an abort.
+// outcomes returns the outcome for one job, and after an abort the outcome of its recall.
 func (v jobsPlan) outcomes(s JobState, ofGroup bool) []operation.Outcome {
 	first := v.outcome(s)
-	if !v.recall || v.younger(s) || first.Outcome != aborted && (!ofGroup || !slices.Contains(recalling().from, s.Status)) {
+	if !v.recall || v.newer(s) || first.Outcome != aborted && (!ofGroup || !slices.Contains(recalling().from, s.Status)) {
 		return []operation.Outcome{first}
 	}
-	return []operation.Outcome{first, takenBack(s)}
+	return []operation.Outcome{first, recallOutcome(s)}
 }
 
-// younger reports whether the job is left because of its age.
-func (v jobsPlan) younger(s JobState) bool {
-	return s.CreatedAt.After(v.asOf) || v.verb.rested && s.FinishedAt != nil && s.FinishedAt.After(v.asOf)
+// newer reports whether the job is newer than the plan.
+func (v jobsPlan) newer(s JobState) bool {
+	return s.CreatedAt.After(v.asOf) || v.verb.ended && s.FinishedAt != nil && s.FinishedAt.After(v.asOf)
 }
 
-// outcome is what becomes of one job. Its count is of people, as far as they are known: who
-// gets nothing any more, or still gets it, or has what is taken back.
+// outcome returns the outcome for one job. Its count is the number of recipients, if known: those who no
+// longer get the job, those who still get it, or those whose rows are recalled.
 func (v jobsPlan) outcome(s JobState) operation.Outcome {
 	o := operation.Outcome{Of: jobLabel(s.Job), Outcome: v.verb.done}
-	if why := v.leaves(s); why != "" {
+	if why := v.skipReason(s); why != "" {
 		o.Outcome, o.Detail = "left", why
 		return o
 	}
 	switch v.verb.done {
 	case recalled:
-		return takenBack(s)
+		return recallOutcome(s)
 	case triedAgain:
-		o.Count, o.Detail = s.Skipped, writtenOf(s)
+		o.Count, o.Detail = s.Skipped, progressText(s)
 		if s.Status == job.Failed {
-			o.Detail += "; and whoever it has not reached"
+			o.Detail += "; in addition to the recipients that it has not reached"
 		}
-		o.Detail += v.collision(s.Job)
+		o.Detail += v.waitText(s.Job)
 		return o
 	}
-	rest := "everybody else"
+	rest := "all other recipients"
 	total, known := recipientsOf(s.Job)
 	if o.Unknown = !known; known {
-		got := s.Messages.Sent + s.Messages.Dead + s.Messages.Cancelled // of a job without messages: who has a row
+		got := s.Messages.Sent + s.Messages.Dead + s.Messages.Cancelled
 		if s.Messages.Messages == 0 {
 			got = s.RowsWritten
 		}
 		o.Count = max(0, total-got)
 		rest = text.Counted(o.Count, "recipient")
 	}
-	o.Detail = writtenOf(s)
+	o.Detail = progressText(s)
 	if v.verb.done == aborted {
 		o.Detail += "; not for " + rest
 		return o
 	}
-	o.Detail += "; still for " + rest + v.collision(s.Job)
+	o.Detail += "; still for " + rest + v.waitText(s.Job)
 	return o
 }
 
-// leaves says why a job stays as it is; "": it does not.
-func (v jobsPlan) leaves(s JobState) string {
+// skipReason returns the reason why the change skips a job, or "".
+func (v jobsPlan) skipReason(s JobState) string {
 	held := v.verb.done == aborted && s.Messages.Waiting > 0 && (s.Status == job.Processed || s.Status == job.Failed)
 	switch {
-	case v.younger(s):
-		return "it is younger"
+	case v.newer(s):
+		return "it is newer"
 	case !slices.Contains(v.verb.from, s.Status) && !held:
 		return "it is " + string(s.Status)
 	case v.verb.done == triedAgain && s.Skipped == 0:
-		return "nobody was skipped"
+		return "it skipped no recipient"
 	case v.stuck[s.ID] == "retention":
 		return "retention deletes its rows"
 	case v.stuck[s.ID] != "":
@@ -197,22 +197,22 @@ func (v jobsPlan) leaves(s JobState) string {
 	return ""
 }
 
-// takenBack is what a recall would do to one job.
-func takenBack(s JobState) operation.Outcome {
-	o := operation.Outcome{Of: jobLabel(s.Job), Outcome: recalled, Count: s.Messages.Waiting, Detail: writtenOf(s)}
+// recallOutcome returns the outcome of a recall for one job.
+func recallOutcome(s JobState) operation.Outcome {
+	o := operation.Outcome{Of: jobLabel(s.Job), Outcome: recalled, Count: s.Messages.Waiting, Detail: progressText(s)}
 	if s.Messages.Messages == 0 {
 		o.Count = max(0, s.RowsWritten-s.Recalled-s.Erased)
 	}
 	if o.Count == 0 {
-		o.Detail += "; nothing is left to take back"
+		o.Detail += "; nothing to recall"
 		return o
 	}
-	o.Detail += "; up to " + text.Counted(o.Count, "row") + " taken back"
+	o.Detail += "; up to " + text.Counted(o.Count, "row") + " recalled"
 	return o
 }
 
-// writtenOf says how far a job is.
-func writtenOf(s JobState) string {
+// progressText returns the numbers of written rows and sent messages.
+func progressText(s JobState) string {
 	line := text.Grouped(s.RowsWritten)
 	if total, known := recipientsOf(s.Job); known && total > s.RowsWritten {
 		line += " of about " + text.Grouped(total)
@@ -224,8 +224,8 @@ func writtenOf(s JobState) string {
 	return line
 }
 
-// recipientsOf is how many a job is for in all, if that can be told: those it matched, once its
-// walk is complete, and before in proportion to the keys that are still to be read.
+// recipientsOf returns the total number of recipients of a job, if known: the matched channels of a
+// complete walk, or an estimate from the part that was read.
 func recipientsOf(j job.Job) (int64, bool) {
 	total, known := j.Total()
 	switch {
@@ -239,8 +239,8 @@ func recipientsOf(j job.Job) (int64, bool) {
 	return int64(float64(total) * float64(j.ChannelsMatched) / float64(j.ChannelsRead)), true
 }
 
-// collision says what a job that goes on waits for.
-func (v jobsPlan) collision(j job.Job) string {
+// waitText returns the reason why a job has to wait before it continues, after "; ", or "".
+func (v jobsPlan) waitText(j job.Job) string {
 	if edited := v.verb.done == correcting().done; j.NeedsApproval && (j.ApprovedAt == nil || edited) {
 		return "; waits for approval"
 	}

@@ -68,7 +68,7 @@ func eventLine(u job.Progress) string {
 	case job.EventPreempted:
 		return jobLabel(j) + ": handed back at cursor " + text.OrNone(j.Cursor) + " for a more urgent job of lane " + j.Lane
 	case job.EventLanePaused:
-		return jobLabel(j) + ": handed back at cursor " + text.OrNone(j.Cursor) + ", lane " + j.Lane + " was paused; `belfry lanes resume " + j.Lane + "` opens it"
+		return jobLabel(j) + ": handed back at cursor " + text.OrNone(j.Cursor) + ", lane " + j.Lane + " was paused; " + text.Command("lanes resume", j.Lane).To("resume the lane").String()
 	case job.EventExpired:
 		return jobLabel(j) + ": expired, it did not start in time" + NextStep(j).String()
 	case job.EventThrottled:

@@ -1,7 +1,7 @@
 -- name: StatusRead :one
--- Whether belfry is halted, how many jobs run (jobs_one_running_per_lane), and which lanes and
--- senders are paused, the first @limit of each; and where the events end (job_events_pkey,
--- events_pkey). Always one row.
+-- The halt, the number of running jobs (jobs_one_running_per_lane), the paused lanes and senders, at
+-- most @limit of each, and the position of the last events (job_events_pkey, events_pkey). Always one
+-- row.
 SELECT i.halted_at, coalesce(i.halted_by, '') AS halted_by, coalesce(i.halt_reason, '') AS halt_reason,
        (SELECT count(*) FROM belfry.jobs j WHERE j.status = 'RUNNING') AS running,
        coalesce((SELECT max(e.id) FROM belfry.job_events e), 0)::text || '.' || coalesce((SELECT max(e.id) FROM belfry.events e), 0) AS place,
@@ -9,9 +9,9 @@ SELECT i.halted_at, coalesce(i.halted_by, '') AS halted_by, coalesce(i.halt_reas
        ARRAY(SELECT s.name FROM belfry.senders s WHERE s.paused_at IS NOT NULL ORDER BY s.name LIMIT @limit) AS paused_senders
   FROM (SELECT true) o(one) LEFT JOIN belfry.installation i ON i.one = o.one;
 
--- name: JobsUnderWay :many
--- The jobs that run or are being delivered, oldest first, @limit at most. Relies on
--- jobs_one_running_per_lane, jobs_undelivered_idx and job_deliveries_pkey. No row: none.
+-- name: ActiveJobs :many
+-- The jobs that are running or being delivered, oldest first, at most @limit. Relies on
+-- jobs_one_running_per_lane, jobs_undelivered_idx and job_deliveries_pkey.
 SELECT id FROM belfry.jobs WHERE status = 'RUNNING'
  UNION
 SELECT j.id

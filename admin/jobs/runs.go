@@ -1,6 +1,7 @@
 package jobs
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"strconv"
@@ -12,46 +13,43 @@ import (
 	"github.com/belfryhq/belfry/job"
 )
 
-// runEvents is how many events of a job are read for its runs, in pages of
-// eventsRead.
 const (
-	runEvents  = 10_000
-	eventsRead = 1000
+	runEvents  = 10_000 // the maximum number of events that are read for the runs of a job
+	eventsRead = 1000   // the number of events of a page
 )
 
-// JobRuns are the runs of a job, oldest first.
+// JobRuns is the list of a job's runs, oldest first.
 type JobRuns struct {
 	Runs []JobRun `json:"runs"`
-	// Complete tells that all are here. Otherwise the job has more events than are read, and the
-	// newest runs are left out.
+	// Complete is false if the job has more events than are read. The newest runs are omitted then.
 	Complete bool `json:"complete"`
 }
 
-// JobRun is one run of a job. What is told of it is told by the events of its begin
-// and its end, between which nothing is kept of single chunks.
+// JobRun is one run of a job, according to the events of its begin and its end. Single chunks have no
+// events.
 type JobRun struct {
 	Fence   int64      `json:"fence"` // its fencing token
 	Runner  string     `json:"runner"`
 	BeganAt time.Time  `json:"began_at"`
-	EndedAt *time.Time `json:"ended_at"` // nil: it goes on
-	Ended   string     `json:"ended"`    // the kind of the event that ended it, lost: another run took over; "": it goes on
+	EndedAt *time.Time `json:"ended_at"` // null means that it is in progress
+	Ended   string     `json:"ended"`    // the kind of the event that ended it; "lost" after a takeover; "" in progress
 	Rows    int64      `json:"rows"`
 	Chunks  int64      `json:"chunks"`
-	// RowsPerSecond and ChunkMS are means over the whole run, pauses included; nil: it wrote none.
+	// RowsPerSecond and ChunkMS are means over the whole run with its pauses. Nil means no rows, or no
+	// chunks.
 	RowsPerSecond *float64 `json:"rows_per_second"`
 	ChunkMS       *float64 `json:"chunk_ms"`
 }
 
-// runLost ends a run that another took over.
+// runLost is the end of a run by a takeover.
 const runLost = "lost"
 
 func runsOperation() operation.Operation {
 	return operation.Define(operation.Operation{
-		Name: "jobs runs", Short: "Show the runs of a job: when, by whom, how much, how fast", Role: operation.Viewer, Rows: "runs",
-		Long: `Show the runs of a job, oldest first: when each began and ended, how it ended, and how many
-rows and chunks it wrote. ROWS/S and MS/CHUNK are means over the whole run, its pauses
-included: nothing is kept of single chunks. A run that was lost to another is followed
-by that one.`,
+		Name: "jobs runs", Short: "Show the runs of a job: times, runners, rows and rates", Role: operation.Viewer, Rows: "runs",
+		Long: `Show the runs of a job, oldest first, with the begin, the end, and the numbers of rows and
+chunks. ROWS/S and MS/CHUNK are means over the whole run with its pauses. A lost run was
+taken over by the next one.`,
 		Example: "  belfry jobs runs 17",
 	}, jobRuns, jobRunsText)
 }
@@ -65,7 +63,7 @@ func jobRuns(ctx context.Context, env *operation.Env, in operation.JobRef) (JobR
 	if err != nil {
 		return JobRuns{}, err
 	}
-	events, complete, err := timelineOf(ctx, env, in.ID)
+	events, complete, err := allEvents(ctx, env, in.ID)
 	runs := runsOf(j, events, complete, now)
 	if !env.Role.ReadsContents() && j.Audience.Kind == channels.KindRadius {
 		for i := range runs.Runs {
@@ -78,8 +76,8 @@ func jobRuns(ctx context.Context, env *operation.Env, in operation.JobRef) (JobR
 	return runs, err
 }
 
-// timelineOf reads the events of a job, oldest first, and whether they are all.
-func timelineOf(ctx context.Context, env *operation.Env, id int64) (all []job.Event, complete bool, err error) {
+// allEvents returns the first events of a job, and whether they are complete.
+func allEvents(ctx context.Context, env *operation.Env, id int64) (all []job.Event, complete bool, err error) {
 	var after int64
 	for range runEvents / eventsRead {
 		events, err := env.Jobs.Events(ctx, id, after, eventsRead)
@@ -95,79 +93,66 @@ func timelineOf(ctx context.Context, env *operation.Env, id int64) (all []job.Ev
 	return all, false, nil
 }
 
-// runsOf are the runs that a job's events tell of.
+// runsOf derives the runs of a job from its events.
 func runsOf(j job.Job, events []job.Event, complete bool, now time.Time) JobRuns {
-	var t runTeller
+	var b runBuilder
 	for _, e := range events {
-		t.tell(e)
+		b.add(e)
 	}
-	switch {
-	case complete:
-		t.goesOn(j, now)
-	case t.open: // how it ended was not read
-		t.runs = t.runs[:len(t.runs)-1]
+	switch last := len(b.runs) - 1; {
+	case !b.open:
+	case !complete: // its end was not read
+		b.runs = b.runs[:last]
+	case j.Status == job.Running:
+		b.runs[last].measure(now, written{j.RowsWritten, j.Chunks}, b.from)
 	}
-	return JobRuns{t.runs, complete}
+	return JobRuns{b.runs, complete}
 }
 
-// runTeller makes runs of a job's events.
-type runTeller struct {
+// runBuilder builds runs from events.
+type runBuilder struct {
 	runs []JobRun
-	from standing // where the job was when the last run began
-	open bool     // the last run goes on
+	from written // at the begin of the last run
+	open bool    // the last run is in progress
 }
 
-// standing is how far a job was.
-type standing struct {
+// written is the number of rows and chunks that a job has written.
+type written struct {
 	Rows   int64 `json:"rows_written"`
 	Chunks int64 `json:"chunks"`
 }
 
-// tell takes the next event. One of another shape is none of a run's.
-func (t *runTeller) tell(e job.Event) {
+// add adds the next event. It ignores events that are not about runs.
+func (b *runBuilder) add(e job.Event) {
 	type state struct {
 		Status job.Status `json:"status"`
 		Fence  int64      `json:"fence"`
 	}
 	var d struct {
 		Before, After state
-		standing
+		written
 	}
 	if json.Unmarshal(e.Detail, &d) != nil || d.Before.Status == "" || d.After.Status == "" {
 		return
 	}
-	if t.open && (d.After.Status != job.Running || d.After.Fence != d.Before.Fence) {
-		how := e.Kind
+	if b.open && (d.After.Status != job.Running || d.After.Fence != d.Before.Fence) {
+		r := &b.runs[len(b.runs)-1]
+		r.Ended, r.EndedAt = e.Kind, new(e.At.UTC())
 		if d.After.Status == job.Running {
-			how = runLost
+			r.Ended = runLost
 		}
-		t.end(how, e.At, d.standing)
+		r.measure(e.At, d.written, b.from)
+		b.open = false
 	}
 	if d.After.Status == job.Running && d.After.Fence != d.Before.Fence {
-		t.runs = append(t.runs, JobRun{Fence: d.After.Fence, Runner: e.Actor, BeganAt: e.At.UTC()})
-		t.from, t.open = d.standing, true
+		b.runs = append(b.runs, JobRun{Fence: d.After.Fence, Runner: e.Actor, BeganAt: e.At.UTC()})
+		b.from, b.open = d.written, true
 	}
 }
 
-// end closes the last run.
-func (t *runTeller) end(how string, at time.Time, s standing) {
-	r := &t.runs[len(t.runs)-1]
-	at = at.UTC()
-	r.Ended, r.EndedAt = how, &at
-	t.open = false
-	r.measure(at, s, t.from)
-}
-
-// goesOn measures the run that has not ended, if there is one.
-func (t *runTeller) goesOn(j job.Job, now time.Time) {
-	if t.open && j.Status == job.Running {
-		t.runs[len(t.runs)-1].measure(now, standing{j.RowsWritten, j.Chunks}, t.from)
-	}
-}
-
-// measure says how much a run did until a moment.
-func (r *JobRun) measure(at time.Time, s, from standing) {
-	r.Rows, r.Chunks = s.Rows-from.Rows, s.Chunks-from.Chunks
+// measure sets the counts and the rates of a run up to a time.
+func (r *JobRun) measure(at time.Time, to, from written) {
+	r.Rows, r.Chunks = to.Rows-from.Rows, to.Chunks-from.Chunks
 	took := at.Sub(r.BeganAt)
 	if took <= 0 {
 		return
@@ -180,13 +165,8 @@ func (r *JobRun) measure(at time.Time, s, from standing) {
 	}
 }
 
-// How says how a run ended.
-func (r JobRun) How() string {
-	if r.Ended == "" {
-		return "goes on"
-	}
-	return r.Ended
-}
+// How returns the end of a run, or "in progress".
+func (r JobRun) How() string { return cmp.Or(r.Ended, "in progress") }
 
 func jobRunsText(d *text.Doc, in operation.JobRef, out JobRuns) {
 	if len(out.Runs) == 0 {
@@ -203,7 +183,7 @@ func jobRunsText(d *text.Doc, in operation.JobRef, out JobRuns) {
 	}
 }
 
-// WholeOr is a number without its fraction, unless it is small; nil: "-".
+// WholeOr renders a number, with one decimal below 10, and nil as "-".
 func WholeOr(n *float64) string {
 	switch {
 	case n == nil:

@@ -51,7 +51,7 @@ func TestJobRuns_AreToldByTheEvents(t *testing.T) {
 	require.Empty(t, third.Ended)
 	require.EqualValues(t, 3000, third.Rows, "of the run that goes on the job tells")
 	require.EqualValues(t, 6, third.Chunks)
-	require.Contains(t, d.Out, "goes on")
+	require.Contains(t, d.Out, "in progress")
 
 	d.Exec(`INSERT INTO belfry.job_events (job_id, kind, actor) SELECT 1, 'throttled', 'c' FROM generate_series(1, 10000)`)
 	require.NoError(t, d.Run("jobs runs", "id", "1"))

@@ -22,8 +22,8 @@ type jobChange struct {
 	ChunkTarget      operation.Change[operation.Millis]   `change:"chunk_target" column:"chunk_target_ms" unit:"ms" reset:"default,none" allowed:"durations of 1ms to 1m, or default"`
 	MaxChunkRows     operation.Change[int]                `change:"max_chunk_rows" min:"1" max:"1000000" reset:"default,none" allowed:"1 to 1000000, or default"`
 	HealthChecks     operation.Change[bool]               `change:"health_checks" reset:"default,none" allowed:"on, off, or default"`
-	MaxSkips         operation.Change[int]                `change:"max_skips" min:"0" max:"10000000" reset:"default,none" allowed:"0 (skip nobody) to 10000000, or default"`
-	MaxRecipients    operation.Change[int]                `change:"max_recipients" min:"1" max:"2000000000" reset:"none" allowed:"1 to 2000000000, the most rows that it may write, or none"`
+	MaxSkips         operation.Change[int]                `change:"max_skips" min:"0" max:"10000000" reset:"default,none" allowed:"0 (skip none) to 10000000, or default"`
+	MaxRecipients    operation.Change[int]                `change:"max_recipients" min:"1" max:"2000000000" reset:"none" allowed:"1 to 2000000000, the maximum number of its rows, or none"`
 	Priority         operation.Change[int]                `change:"priority" min:"-1000" max:"1000" allowed:"-1000 to 1000, higher is more urgent"`
 	ScheduleAt       operation.Change[operation.Instant]  `change:"schedule_at" allowed:"RFC 3339, +2h from now, or \"2026-11-20 08:50\" in local time"`
 	DeliverAt        operation.Change[operation.Instant]  `change:"deliver_at" reset:"default,none" allowed:"RFC 3339, +2h from now, or \"2026-11-20 08:50\" in local time, or default (at once)"`
@@ -34,49 +34,49 @@ type jobChange struct {
 	Body             operation.Change[string]             `change:"body" allowed:"texts of up to 10000 characters"`
 	Data             operation.Change[enqueue.JSONObject] `change:"data" allowed:"JSON objects of up to 16384 bytes"`
 	Variants         operation.Change[enqueue.JSONObject] `change:"variants" file:"true" reset:"none,default" allowed:"JSON objects of titles and bodies by locale, files with one, or none"`
-	Route            operation.Change[[]string]           `change:"route" values:"media" reset:"default,none" allowed:"media in the order in which they are tried, as push,sms, or default (the category's)"`
-	Audience         operation.Change[enqueue.AudienceOf] `change:"audience" allowed:"JSON as in belfry.jobs.audience"`
+	Route            operation.Change[[]string]           `change:"route" values:"media" reset:"default,none" allowed:"media in the order of attempts, such as push,sms, or default (the category's)"`
+	Audience         operation.Change[enqueue.AudienceOf] `change:"audience" allowed:"JSON in the format of belfry.jobs.audience"`
 	operation.VersionFlag
 	operation.Act
 }
 
-// changes are by column what the input asks for.
+// changes returns the changed columns.
 func (in jobChange) changes(env *operation.Env) job.Changes {
-	asked := make(job.Changes)
-	ask(asked, "max_rows_per_second", in.MaxRowsPerSecond)
-	ask(asked, "duty_cycle", in.DutyCycle)
-	ask(asked, "chunk_target_ms", in.ChunkTarget)
-	ask(asked, "max_chunk_rows", in.MaxChunkRows)
-	ask(asked, "health_checks", in.HealthChecks)
-	ask(asked, "max_skips", in.MaxSkips)
-	ask(asked, "max_recipients", in.MaxRecipients)
-	ask(asked, "priority", in.Priority)
+	changes := make(job.Changes)
+	change(changes, "max_rows_per_second", in.MaxRowsPerSecond)
+	change(changes, "duty_cycle", in.DutyCycle)
+	change(changes, "chunk_target_ms", in.ChunkTarget)
+	change(changes, "max_chunk_rows", in.MaxChunkRows)
+	change(changes, "health_checks", in.HealthChecks)
+	change(changes, "max_skips", in.MaxSkips)
+	change(changes, "max_recipients", in.MaxRecipients)
+	change(changes, "priority", in.Priority)
 	for column, at := range map[string]operation.Change[operation.Instant]{"schedule_at": in.ScheduleAt, "deliver_at": in.DeliverAt, "expires_at": in.ExpiresAt} {
-		if ask(asked, column, at); at.To != nil {
-			asked[column] = at.To.At(env.Time())
+		if change(changes, column, at); at.To != nil {
+			changes[column] = at.To.At(env.Time())
 		}
 	}
-	ask(asked, "lane", in.Lane)
-	ask(asked, "category", in.Category)
-	ask(asked, "title", in.Title)
-	ask(asked, "body", in.Body)
-	ask(asked, "data", in.Data)
-	if ask(asked, "variants", in.Variants); in.Variants.Asked && in.Variants.To == nil {
-		asked["variants"] = json.RawMessage("{}") // the column is never NULL
+	change(changes, "lane", in.Lane)
+	change(changes, "category", in.Category)
+	change(changes, "title", in.Title)
+	change(changes, "body", in.Body)
+	change(changes, "data", in.Data)
+	if change(changes, "variants", in.Variants); in.Variants.Asked && in.Variants.To == nil {
+		changes["variants"] = json.RawMessage("{}") // the column is never NULL
 	}
-	ask(asked, "route", in.Route)
-	ask(asked, "audience", in.Audience)
-	return asked
+	change(changes, "route", in.Route)
+	change(changes, "audience", in.Audience)
+	return changes
 }
 
 func jobSetOperation() operation.Operation {
 	return operation.Define(operation.Operation{
-		Name: "jobs set", Short: "Change a job: its load while it runs, its place in the queue, its content", Role: operation.Operator, Changes: true, Events: "the job's events",
-		Long: `Change a job. Settings of the walk, priority and times may change at any time, and
-take effect with the next chunk; content, audience and lane stand still while the job
-runs: abort it, ` + "`belfry resume ID --edit`" + ` corrects it. A route stays once the job has
-started. Who, why, before and after are in the
-job's events. ` + "`default`" + `, or nothing after the =, takes a setting back to the runner's.
+		Name: "jobs set", Short: "Change a job: its load, its priority and times, its content", Role: operation.Operator, Changes: true, Events: "the job's events",
+		Long: `Change a job. Settings of the walk, priority and times can change at any time, with effect
+from the next chunk. Content, audience and lane cannot change while the job runs: abort it,
+then correct it with ` + "`belfry resume ID --edit`" + `. The route cannot change after the start of
+the job. The job's events have the actor, the reason, and the values before and after.
+` + "`default`" + `, or nothing after the =, resets a setting to the runner's.
 
 Keys and allowed values:
 
@@ -87,7 +87,7 @@ Keys and allowed values:
   belfry jobs set 17 priority=100 expires_at=+2h`,
 	}, func(ctx context.Context, env *operation.Env, in jobChange) (job.Job, error) {
 		j, err := env.Jobs.Set(ctx, in.ID, in.changes(env), operation.ActBy(env, in))
-		return acted(j, operation.NoSuchJob(operation.Refused(err, map[string]string{"chunk_target_ms": "chunk_target"})))
+		return j, operation.NoSuchJob(operation.Refused(err, map[string]string{"chunk_target_ms": "chunk_target"}))
 	}, func(d *text.Doc, in jobChange, j job.Job) {
 		d.Line("%s", statusLine(j))
 		changes := in.changes(&operation.Env{})

@@ -11,10 +11,10 @@ import (
 // walkSetting is one setting of a job's walk.
 type walkSetting struct {
 	column, value string
-	own           bool // the job's, not the runner's
+	own           bool // it is set for the job
 }
 
-// walkSettings returns the settings of a job's walk as they are shown.
+// walkSettings returns the settings of a job's walk as text.
 func walkSettings(j job.Job) []walkSetting {
 	number := func(n int) string { return text.Grouped(int64(n)) }
 	most := walkSetting{column: "max_recipients", value: "none"}
@@ -37,7 +37,7 @@ func walkSettings(j job.Job) []walkSetting {
 	}
 }
 
-// settingOf shows one setting; nil is the runner's.
+// settingOf returns one setting. Nil means the runner's.
 func settingOf[T any](column string, value *T, show func(T) string) walkSetting {
 	if value == nil {
 		return walkSetting{column: column, value: "the runner's"}

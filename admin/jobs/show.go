@@ -17,21 +17,21 @@ import (
 	"github.com/belfryhq/belfry/outbox"
 )
 
-// jobReport is everything about one job.
+// jobReport is the result of `jobs show`.
 type jobReport struct {
 	JobState
 
-	Aborted    *job.Event       `json:"aborted"`    // who made it ABORTED, when and why; null where it is not
+	Aborted    *job.Event       `json:"aborted"`    // the event of the abort; null unless the job is ABORTED
 	Waits      text.Line        `json:"waits"`      // why messages are not sent now; "": none waits, or relays are sending them
 	Remedy     text.Line        `json:"remedy"`     // what to do about that
-	Deliveries *delivery.Counts `json:"deliveries"` // null where no row was written
+	Deliveries *delivery.Counts `json:"deliveries"` // null if no row was written
 	Revisions  []job.Revision   `json:"revisions"`
 }
 
-// State is the job's, for whoever knows of the type only that.
+// State returns the state of the job, for other packages.
 func (r jobReport) State() JobState { return r.JobState }
 
-// Rows are what has become of the job's rows; nil: none was written.
+// Rows returns the counts of the job's rows, or nil if none was written.
 func (r jobReport) Rows() *delivery.Counts { return r.Deliveries }
 
 func showJob(ctx context.Context, env *operation.Env, in operation.JobRef) (r jobReport, err error) {
@@ -81,7 +81,7 @@ func jobText(d *text.Doc, _ operation.JobRef, r jobReport) {
 		d.Field("aborted", "%s by %s%s", by.At, by.Actor, reason)
 	}
 	if r.HaltedAt != nil {
-		d.Field("halted", "since %s, with all jobs; %s", r.HaltedAt, endHalt)
+		d.Field("halted", "since %s, with all jobs; %s", r.HaltedAt, endHalt())
 	}
 	if j.Throttle != "" {
 		d.Field("throttled", "%s", ThrottledBy(j))
@@ -272,7 +272,7 @@ func accounts(j job.Job) text.Line {
 	return line
 }
 
-// ownSettings lists the settings of the walk that are the job's own.
+// ownSettings returns the settings of the walk that are set for the job.
 func ownSettings(j job.Job) string {
 	var own []string
 	for _, s := range walkSettings(j) {
@@ -283,16 +283,17 @@ func ownSettings(j job.Job) string {
 	return strings.Join(own, ", ")
 }
 
-// locales lists those in which variants say something.
+// locales returns the locales of variants.
 func locales(variants json.RawMessage) string {
 	var by map[string]json.RawMessage
-	if err := json.Unmarshal(variants, &by); err != nil { // the database lets objects in only
+	if err := json.Unmarshal(variants, &by); err != nil { // the column contains objects only
 		return text.OrNone("")
 	}
 	return text.OrNone(strings.Join(slices.Sorted(maps.Keys(by)), ", "))
 }
 
-// hideLocation implements locating. The revisions are a copy already.
+// HideLocation implements the interface of results that depend on the location of recipients. Revisions is
+// a copy.
 func (r *jobReport) HideLocation() {
 	if r.Audience.Kind != channels.KindRadius {
 		return

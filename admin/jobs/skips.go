@@ -11,8 +11,8 @@ import (
 // skipPage is the input of `jobs skips`.
 type skipPage struct {
 	operation.JobRef
-	Limit int    `flag:"limit" label:"N" help:"at most so many, 1 to 1000 (default 100)" min:"1" max:"1000" default:"100"`
-	After string `flag:"after" label:"KEY" help:"only those after this one, for the next page"`
+	Limit int    `flag:"limit" label:"N" help:"maximum number of recipients, 1 to 1000 (default 100)" min:"1" max:"1000" default:"100"`
+	After string `flag:"after" label:"KEY" help:"only recipients after this key, for the next page"`
 }
 
 // retrySkippedInput is the input of `jobs retry-skipped`.
@@ -23,9 +23,9 @@ type retrySkippedInput struct {
 	operation.Act
 }
 
-// retriedSkipped is a job whose skipped recipients are tried again, or would be.
+// retriedSkipped is a job whose skipped recipients are retried, or the plan of that.
 type retriedSkipped struct {
-	Plan *operation.Plan `json:"plan,omitempty"` // then they are not
+	Plan *operation.Plan `json:"plan,omitempty"` // then nothing was changed
 	job.Job
 }
 
@@ -33,21 +33,13 @@ func (r retriedSkipped) Affected(string) operation.Affected {
 	return operation.Affected{N: r.Skipped, Noun: "recipient", Plan: r.Plan}
 }
 
-// acted is the job that was acted on, unless it was not: then nothing is shown of it.
-func acted(j job.Job, err error) (job.Job, error) {
-	if err != nil {
-		return job.Job{}, err
-	}
-	return j, nil
-}
-
 func skipOperations() []operation.Operation {
 	return []operation.Operation{
 		operation.Define(operation.Operation{
 			Name: "jobs skips", Short: "List the recipients that a job skipped, and why", Role: operation.Viewer,
-			Long: `List the recipients that a job skipped because their rows cannot be written,
-with the error. ` + "`belfry jobs retry-skipped ID`" + ` tries them again once the cause is fixed.
-KEY is the channel's id, for a job type of your own the key it walks.`,
+			Long: `List the recipients that a job skipped because their rows could not be written, with the
+error. After the cause is fixed, retry them with ` + "`belfry jobs retry-skipped ID`" + `. KEY is the
+channel's id, or the key of a custom job type.`,
 			Example: `  belfry jobs skips 17
   belfry jobs skips 17 --json --limit 1000 --after 4711`,
 		}, func(ctx context.Context, env *operation.Env, in skipPage) (operation.List[job.Skip], error) {
@@ -58,13 +50,13 @@ KEY is the channel's id, for a job type of your own the key it walks.`,
 			return operation.PageOf(list, in.Limit, func(last job.Skip) string { return last.Key }), operation.NoSuchJob(err)
 		}, skipsText),
 		operation.Define(operation.Operation{
-			Name: "jobs retry-skipped", Short: "Have the recipients that a job skipped tried again", Role: operation.Operator, Changes: true, Events: "the job's events",
-			Long: `Have every recipient that a PROCESSED or FAILED job skipped tried again, and
-nobody else but those that a FAILED job has not reached: the job is PENDING, and
-the next run does it. Who fails again stays in ` + "`belfry jobs skips ID`" + `.
+			Name: "jobs retry-skipped", Short: "Retry the recipients that a job skipped", Role: operation.Operator, Changes: true, Events: "the job's events",
+			Long: `Retry every recipient that a PROCESSED or FAILED job skipped. The job is PENDING, and the next
+run retries them, and continues a FAILED job. Recipients that fail again remain in
+` + "`belfry jobs skips ID`" + `.
 
---dry-run counts them. With the token of that plan (--plan) a job that has run since, and
-may have skipped more, is left, and another number is refused.`,
+--dry-run counts them. With the token of this plan (--plan), the command fails if the number
+has changed, or if the job has run since.`,
 			Example: `  belfry jobs retry-skipped 17 --dry-run
   belfry jobs retry-skipped 17 --reason "constraint dropped"`,
 		}, retrySkipped, func(d *text.Doc, _ retrySkippedInput, r retriedSkipped) {
@@ -77,8 +69,8 @@ may have skipped more, is left, and another number is refused.`,
 	}
 }
 
-// retrySkipped says whom it would have tried again, or has them tried. The count that is
-// compared is the act's own.
+// retrySkipped schedules the retry of the skipped recipients, or returns its plan. The transaction of the
+// change compares the count with the plan.
 func retrySkipped(ctx context.Context, env *operation.Env, in retrySkippedInput) (retriedSkipped, error) {
 	asOf, err := in.Moment(ctx, env)
 	if err != nil {
@@ -90,14 +82,14 @@ func retrySkipped(ctx context.Context, env *operation.Env, in retrySkippedInput)
 	var agree func(job.Job) error
 	if in.Bound() {
 		agree = func(j job.Job) error {
-			made, p := jobsPlan{verb: retryingSkipped(), asOf: asOf}, &operation.Plan{AsOf: asOf}
-			if made.leaves(JobState{Job: j}) == "" {
+			now, p := jobsPlan{verb: retryingSkipped(), asOf: asOf}, &operation.Plan{AsOf: asOf}
+			if now.skipReason(JobState{Job: j}) == "" {
 				p.Count = j.Skipped
 			}
 			if err := in.Agrees(p, "recipient", triedAgain); err != nil {
 				return err
 			}
-			if made.younger(JobState{Job: j}) {
+			if now.newer(JobState{Job: j}) {
 				return &job.YoungerError{JobID: j.ID, AsOf: asOf}
 			}
 			return nil
@@ -110,7 +102,7 @@ func retrySkipped(ctx context.Context, env *operation.Env, in retrySkippedInput)
 	return retriedSkipped{Job: j}, nil
 }
 
-// planSkipped is the plan of an act on one job, which counts recipients.
+// planSkipped returns the plan of the retry. It counts recipients.
 func planSkipped(ctx context.Context, env *operation.Env, in retrySkippedInput) (out retriedSkipped, err error) {
 	planned, err := planJobs(ctx, env, retryingSkipped(), false, in.PlanFlags, []int64{in.ID}, nil)
 	if err != nil {

@@ -14,19 +14,18 @@ import (
 	"github.com/belfryhq/belfry/outbox"
 )
 
-// JobState is a job and what has become of its messages.
+// JobState is a job with the progress of its messages.
 type JobState struct {
 	job.Job
 
 	Messages outbox.Progress `json:"messages"`
-	// GroupJob is the first job of the group, the group's name for people; of lists only.
+	// GroupJob is the first job of the group. Only lists have it.
 	GroupJob int64 `json:"group_job,omitempty"`
-	// HaltedAt is since when everything is halted, this job too; nil: it is not, or nothing of
-	// the job is to be done.
+	// HaltedAt is the begin of the halt. Nil means that there is none, or that it does not concern the job.
 	HaltedAt *time.Time `json:"halted_at"`
 }
 
-// JobStates adds what has become of their messages to jobs.
+// JobStates returns jobs with the progress of their messages.
 func JobStates(ctx context.Context, pool *pgxpool.Pool, jobs []job.Job) ([]JobState, error) {
 	progress, err := outbox.ProgressOf(ctx, pool, jobIDs(jobs))
 	if err != nil {
@@ -39,7 +38,7 @@ func JobStates(ctx context.Context, pool *pgxpool.Pool, jobs []job.Job) ([]JobSt
 	states := make([]JobState, len(jobs))
 	for i, j := range jobs {
 		states[i] = JobState{Job: j, Messages: progress[j.ID]}
-		states[i].Messages.JobID = j.ID // also of one that was pruned in between
+		states[i].Messages.JobID = j.ID // also of a job that has been pruned meanwhile
 		if !states[i].AtRest() {
 			states[i].HaltedAt = halt.At
 		}
@@ -47,22 +46,22 @@ func JobStates(ctx context.Context, pool *pgxpool.Pool, jobs []job.Job) ([]JobSt
 	return states, nil
 }
 
-// Delivering reports whether the walk is over and messages are left to send.
+// Delivering reports whether the walk is complete and messages wait.
 func (s JobState) Delivering() bool { return s.Status == job.Processed && s.Messages.Waiting > 0 }
 
-// AtRest reports whether nothing of the job goes on before an operator acts.
+// AtRest reports whether nothing happens to the job before an operator acts.
 func (s JobState) AtRest() bool {
 	switch s.Status {
 	case job.Pending, job.Running:
 		return false
-	case job.Aborted: // what waits is held
+	case job.Aborted: // waiting messages are held
 		return true
 	case job.Processed, job.Failed, job.Expired:
 	}
 	return s.Messages.Waiting == 0
 }
 
-// Shown returns the status of what the job is doing, with its progress.
+// Shown returns the status for people: DELIVERING with its progress, or WAITS for approval.
 func (s JobState) Shown() text.StatusCell {
 	switch {
 	case s.AwaitsApproval():
@@ -92,12 +91,12 @@ func (s JobState) marked(c text.StatusCell) text.StatusCell {
 	return c
 }
 
-// Percent is a part of a whole that is not complete.
+// Percent renders the part of an incomplete whole, at most 99%.
 func Percent(part, whole int64) string {
 	return fmt.Sprintf("%d%%", min(99, 100*part/max(whole, 1)))
 }
 
-// MessagesText is what became of a job's messages.
+// MessagesText returns the counts of a job's messages by status.
 func MessagesText(p outbox.Progress) string {
 	line := fmt.Sprintf("%s of %s sent", text.Grouped(p.Sent), text.Grouped(p.Messages))
 	for _, part := range []struct {
@@ -111,12 +110,11 @@ func MessagesText(p outbox.Progress) string {
 	return line
 }
 
-// WalkDone is how far a job's walk is, in percent of the keys to examine; "-" when there is
-// no telling.
+// WalkDone returns the part of the keys that the walk has read, in percent, or "-" if it is unknown.
 func WalkDone(j job.Job) string {
 	total, known := j.Total()
 	switch {
-	case j.Status == job.Processed, j.WalkedAt != nil: // one that was stopped after its walk as well
+	case j.Status == job.Processed, j.WalkedAt != nil: // also if it was aborted after its walk
 		return "100%"
 	case !known:
 		return "-"
@@ -171,7 +169,7 @@ func approvalStep(id int64) text.CommandCell {
 	return text.Command("jobs approve", id).Flag("dry-run").To("preview the approval")
 }
 
-// ThrottledBy is what holds a run back now.
+// ThrottledBy returns the reason why the run is throttled.
 func ThrottledBy(j job.Job) string {
 	if j.ThrottleDetail == "" {
 		return j.Throttle
@@ -179,10 +177,10 @@ func ThrottledBy(j job.Job) string {
 	return j.Throttle + ": " + j.ThrottleDetail
 }
 
-// HideLocation implements locating.
+// HideLocation implements the interface of results that depend on the location of recipients.
 func (s *JobState) HideLocation() {
 	if s.Audience.Kind == channels.KindRadius {
-		s.HaltedAt = nil // while messages wait
+		s.HaltedAt = nil // it depends on waiting messages
 		operation.ZeroFew(&s.Messages.Messages, &s.Messages.Sent, &s.Messages.Dead, &s.Messages.Cancelled, &s.Messages.Waiting)
 	}
 }

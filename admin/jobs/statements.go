@@ -11,7 +11,7 @@ var sqlFiles embed.FS
 
 var queries = db.MustQueries[querySet](sqlFiles)
 
-// querySet has the statements of queries.sql.
+// querySet contains the statements of queries.sql.
 type querySet struct {
-	statusRead, jobsUnderWay string
+	statusRead, activeJobs string
 }

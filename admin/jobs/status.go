@@ -10,29 +10,29 @@ import (
 	"github.com/belfryhq/belfry/job"
 )
 
-// statusMost is how many names of what is paused a status has.
+// statusMost is the maximum number of paused lanes, and of paused senders, of a status.
 const statusMost = 100
 
-// Status is whether belfry goes on.
+// Status reports whether operators have stopped anything.
 type Status struct {
 	job.Halt
 
 	Running       int64    `json:"running" db:"running"`               // jobs
-	PausedLanes   []string `json:"paused_lanes" db:"paused_lanes"`     // the first hundred, by name
-	PausedSenders []string `json:"paused_senders" db:"paused_senders"` // as well
-	// Place is where the events end, for watches that are to follow from there.
+	PausedLanes   []string `json:"paused_lanes" db:"paused_lanes"`     // the first 100, by name
+	PausedSenders []string `json:"paused_senders" db:"paused_senders"` // the first 100, by name
+	// Place is the position of the last events, from which a watch can follow.
 	Place string `json:"place" db:"place"`
 }
 
-// Halted reports whether everything is.
+// Halted reports whether everything is halted.
 func (s Status) Halted() bool { return s.At != nil }
 
 func statusOperation() operation.Operation {
 	return operation.Define(operation.Operation{
-		Name: "status", Short: "Show whether belfry goes on: halted, paused, how many jobs run", Role: operation.Viewer,
-		Long: `Show in a few lines whether operators have stopped anything: a halt, with who said why, and
-the lanes and senders that are paused. The command ends with exit code 0 whatever it
-finds; ` + "`belfry doctor`" + ` finds what is wrong.`,
+		Name: "status", Short: "Show halts, paused lanes and senders, and the number of running jobs", Role: operation.Viewer,
+		Long: `Show in a few lines whether operators have stopped anything: a halt, with its actor and
+reason, and paused lanes and senders. The exit code is 0 in each case. For problems see
+` + "`belfry doctor`" + `.`,
 		Example: "  belfry status\n  belfry status --json | jq .halted_at",
 	}, readStatus, statusText)
 }
@@ -52,7 +52,7 @@ func readStatus(ctx context.Context, env *operation.Env, _ operation.None) (s St
 func statusText(d *text.Doc, _ operation.None, s Status) {
 	if s.Halted() {
 		d.Line("%s", s.HaltLine())
-		d.Note("%s", endHalt)
+		d.Note("%s", endHalt())
 	} else {
 		d.Line("belfry is not halted")
 	}

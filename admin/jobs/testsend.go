@@ -17,13 +17,13 @@ import (
 
 type testSend struct {
 	operation.JobRef
-	To          string `flag:"to" label:"CHANNEL" help:"external id, or id, of the channel"`
-	RequestedBy string `flag:"requested-by" local:"true" label:"WHO" help:"who asks, kept in {events} (default: user@host)"`
+	To          string `flag:"to" label:"CHANNEL" help:"external id or id of the channel"`
+	RequestedBy string `flag:"requested-by" local:"true" label:"WHO" help:"requester, recorded in {events} (default: user@host)"`
 }
 
 func (in testSend) Check(operation.Operation, time.Time) error {
 	if in.To == "" {
-		return operation.Invalid("", "--to CHANNEL is needed: an external id or an id")
+		return operation.Invalid("", "--to CHANNEL is required: an external id or an id")
 	}
 	return nil
 }
@@ -31,18 +31,17 @@ func (in testSend) Check(operation.Operation, time.Time) error {
 func testSendOperation() operation.Operation {
 	return operation.Define(operation.Operation{
 		Name: "jobs test-send", Short: "Send a job's content to one channel now, as a test", Usage: "ID --to CHANNEL", Role: operation.Author, Changes: true, Events: enqueue.SentEvents,
-		Long: `Send what a job says now to one channel, before all bulk: an activity that names the job
-in belfry.activities.test_of. The job itself is not concerned: its counts, its report and
-its audit do not know of it, and the channel gets the job all the same. Its words, its
-route, opt-outs, quiet hours and caps are those of the job's category. Who sent it to
-which channel is in ` + "`belfry events list`" + `.
+		Long: `Send the present content of a job to one channel, before all bulk messages: an activity with
+the job in belfry.activities.test_of. The job's counts, report and audit do not include it,
+and the channel also receives the job. Content, route, opt-outs, quiet hours and caps are
+those of the job's category. ` + "`belfry events list`" + ` shows the requester and the channel.
 
-A test of a job that waits for approval reaches the channels of the segment testers only, five
-times in a clock hour. In a category with approval_above other tests count as activities
+A job that waits for approval can only be tested with channels of the segment testers, five
+times per clock hour. In a category with approval_above, other tests count as activities
 (activities_per_hour).
 
-CHANNEL is an external id, or the id of a channel where no external id is that. A running
-daemon or ` + "`belfry relay`" + ` delivers it.`,
+CHANNEL is an external id, or the id of a channel if no channel has this external id. A
+running daemon or ` + "`belfry relay`" + ` delivers the message.`,
 		Example: "  belfry jobs test-send 17 --to kim@example.org\n  belfry jobs test-send 17 --to 4711",
 	}, sendTest, func(d *text.Doc, in testSend, sent outbox.Activity) {
 		d.Line("%d", sent.ID)
@@ -56,7 +55,7 @@ func sendTest(ctx context.Context, env *operation.Env, in testSend) (outbox.Acti
 	case err != nil:
 		return outbox.Activity{}, operation.NoSuchJob(err)
 	case j.Type == outbox.TypeInbox:
-		return outbox.Activity{}, operation.Invalid("", "job %d is of type inbox; allowed values: a job with messages, as of type push", in.ID)
+		return outbox.Activity{}, operation.Invalid("", "job %d is of type inbox; allowed values: a job with messages, such as of type push", in.ID)
 	}
 	channel, err := findChannel(ctx, env, in.To)
 	if err != nil {
@@ -73,7 +72,7 @@ func sendTest(ctx context.Context, env *operation.Env, in testSend) (outbox.Acti
 	return sent, err
 }
 
-// findChannel finds a channel by its external id, or by its id.
+// findChannel returns the id of a channel, by its external id or its id.
 func findChannel(ctx context.Context, env *operation.Env, name string) (int64, error) {
 	found, unknown := env.Channels.Resolve(ctx, env.Reads(), name)
 	if unknown == nil {

@@ -14,7 +14,7 @@ import (
 	"github.com/belfryhq/belfry/outbox"
 )
 
-// WatchedJob is one job at one look, and how fast it goes.
+// WatchedJob is one job in a snapshot, with its rates.
 type WatchedJob struct {
 	At             time.Time       `json:"at"`
 	ID             int64           `json:"id"`
@@ -22,9 +22,9 @@ type WatchedJob struct {
 	Title          string          `json:"title"`
 	Lane           string          `json:"lane"`
 	Status         job.Status      `json:"status"`
-	Delivering     bool            `json:"delivering"`            // the walk is over, messages are left
-	AtRest         bool            `json:"at_rest"`               // nothing goes on before an operator acts
-	AwaitsSince    *time.Time      `json:"awaits_approval_since"` // null: it does not wait for approval
+	Delivering     bool            `json:"delivering"`            // the walk is complete, messages wait
+	AtRest         bool            `json:"at_rest"`               // nothing happens before an operator acts
+	AwaitsSince    *time.Time      `json:"awaits_approval_since"` // null means that the job does not wait for approval
 	ScheduleAt     time.Time       `json:"schedule_at"`
 	WalkedAt       *time.Time      `json:"walked_at"`
 	Cursor         string          `json:"cursor"`
@@ -36,17 +36,17 @@ type WatchedJob struct {
 	Throttle       string          `json:"throttle"`
 	ThrottleDetail string          `json:"throttle_detail"`
 	Messages       outbox.Progress `json:"messages"`
-	KeysPerSecond  *float64        `json:"keys_per_second"` // of the walk; null: not known yet
-	ChunkMS        *float64        `json:"chunk_ms"`        // from a chunk to the next, lately, pauses included
+	KeysPerSecond  *float64        `json:"keys_per_second"` // of the walk; null means unknown
+	ChunkMS        *float64        `json:"chunk_ms"`        // recent time from chunk to chunk, with pauses
 	SentPerSecond  *float64        `json:"sent_per_second"` // messages that became final
-	SecondsLeft    *float64        `json:"seconds_left"`    // of the walk while it goes on, then of the delivery; null: cannot be told
+	SecondsLeft    *float64        `json:"seconds_left"`    // of the walk while the job runs, then of the delivery; null means unknown
 	DeliveryLeft   *float64        `json:"delivery_seconds_left"`
-	Remedy         text.Line       `json:"remedy"` // for Why, in the words of the command line
-	Why            text.Line       `json:"why"`    // messages wait; "": nothing stands in their way
+	Remedy         text.Line       `json:"remedy"` // for Why, with commands
+	Why            text.Line       `json:"why"`    // reason why messages wait; empty while they are sent
 }
 
-// WatchJob is a job at a look; its paces look, too.
-func WatchJob(s JobState, still delivery.Standstill, p *paces, now time.Time) WatchedJob {
+// watched returns a job for a snapshot. It updates the job's rates.
+func watched(s JobState, still delivery.Standstill, p *paces, now time.Time) WatchedJob {
 	p.walk.Observe(now, s.ChannelsRead)
 	p.delivery.Observe(now, s.Settled())
 	p.chunks.Observe(now, s.Chunks)
@@ -63,9 +63,9 @@ func WatchJob(s JobState, still delivery.Standstill, p *paces, now time.Time) Wa
 		w.ChunkMS = new(1000 / rate)
 	}
 	w.DeliveryLeft = seconds(p.delivery.Left(s.Messages.Waiting))
-	total, walkable := s.Total()
+	total, known := s.Total()
 	switch {
-	case s.Status == job.Running && walkable:
+	case s.Status == job.Running && known:
 		w.SecondsLeft = seconds(p.walk.Left(total - s.ChannelsRead))
 	case w.Delivering:
 		w.SecondsLeft = w.DeliveryLeft
@@ -73,83 +73,76 @@ func WatchJob(s JobState, still delivery.Standstill, p *paces, now time.Time) Wa
 	return w
 }
 
-// seconds is a span that may be told; nil: it is negative.
-func seconds(d time.Duration) *float64 {
-	if d < 0 {
-		return nil
-	}
-	s := d.Seconds()
-	return &s
-}
+// seconds returns a duration in seconds, or nil if it is negative, which means unknown.
+func seconds(d time.Duration) *float64 { return operation.Known(d.Seconds(), d >= 0) }
 
-// watchInterval is between looks.
+// watchInterval is the interval between snapshots.
 type watchInterval time.Duration
 
 // UnmarshalText reads a duration.
 func (i *watchInterval) UnmarshalText(text []byte) error {
 	d, err := time.ParseDuration(string(text))
 	if err != nil || d < 100*time.Millisecond || d > time.Hour {
-		return &operation.NotAllowedError{Allowed: "durations from 100ms to 1h, as 2s"}
+		return &operation.NotAllowedError{Allowed: "durations from 100ms to 1h, such as 2s"}
 	}
 	*i = watchInterval(d)
 	return nil
 }
 
-// MarshalText writes it as UnmarshalText reads it.
+// MarshalText writes a duration.
 func (i watchInterval) MarshalText() ([]byte, error) { return []byte(time.Duration(i).String()), nil }
 
 type watchInput struct {
-	IDs      []int64       `arg:"[ID]..." values:"jobs list" is:"a job's id" min:"1" allowed:"whole numbers from 1, as belfry jobs list shows them"`
-	Follow   bool          `flag:"follow" help:"go on when all are at rest: without ids also those that are enqueued, begin, or are acted on meanwhile"`
-	After    *actPosition  `flag:"after" label:"PLACE" help:"with --follow: also what happened after this place, as status has it"`
-	Interval watchInterval `flag:"interval" label:"DURATION" help:"between looks, 100ms to 1h (default 1s on a terminal, 5s elsewhere)"`
+	IDs      []int64        `arg:"[ID]..." values:"jobs list" is:"a job's id" min:"1" allowed:"whole numbers from 1, see belfry jobs list"`
+	Follow   bool           `flag:"follow" help:"continue after the jobs have ended; without ids, add jobs that are enqueued, started or changed"`
+	After    *eventPosition `flag:"after" label:"POSITION" help:"with --follow: begin after this position in the events, see status"`
+	Interval watchInterval  `flag:"interval" label:"DURATION" help:"interval between snapshots, 100ms to 1h (default 1s on a terminal, 5s elsewhere)"`
 }
 
 func (in *watchInput) Check(operation.Operation, time.Time) error {
 	if in.After != nil && (!in.Follow || len(in.IDs) > 0) {
-		return operation.Invalid("after", "goes with --follow, and without ids")
+		return operation.Invalid("after", "requires --follow, and no ids")
 	}
 	if len(in.IDs) > watchMost {
-		return operation.Invalid("id", "%d jobs are too many; allowed values: up to %d, or none for those that are under way", len(in.IDs), watchMost)
+		return operation.Invalid("id", "%d jobs are too many; allowed values: up to %d, or none for all active jobs", len(in.IDs), watchMost)
 	}
 	return nil
 }
 
 func watchOperation() operation.Operation {
 	return operation.DefineStream(operation.Operation{
-		Name: "jobs watch", Short: "Watch jobs run and their messages go, until all is sent", Role: operation.Viewer, Shared: true,
-		Long: `Watch jobs: how far the walk and the delivery are, how fast, how long the rest takes,
-and why nothing goes on where nothing does. Without ids every job that runs or is being
-delivered, also those that begin meanwhile. The command ends with exit code 0 when the
-jobs are at rest: aborted, failed or expired, or PROCESSED with every message sent, dead
-or cancelled; with --follow it goes on. A signal ends it, with exit code 0 too; the jobs
-go on.
+		Name: "jobs watch", Short: "Watch the progress of jobs until their messages are sent", Role: operation.Viewer, Shared: true,
+		Long: `Watch jobs: the progress, rate and remaining time of the walk and of the delivery, and the
+reason of a standstill. Without ids, watch all jobs that are running or being delivered,
+and those that start meanwhile. The command ends with exit code 0 when each job is
+ABORTED, FAILED or EXPIRED, or PROCESSED with every message sent, dead or cancelled; with
+--follow it continues. A signal ends it, also with exit code 0; the jobs continue.
 
-On a terminal the screen is redrawn every --interval, one second by default; elsewhere a
-line for each job that changed is printed, every five seconds. With --json each look
-prints a JSON document a line for each job.`,
+On a terminal the screen is redrawn every --interval, one second by default. Elsewhere the
+command prints a line for each changed job, every five seconds by default. With --json,
+each snapshot prints one JSON document per job, each on a line.`,
 		Example: `  belfry jobs watch
   belfry jobs watch --follow
   belfry jobs watch 17 18 --interval 10s
   belfry jobs watch 17 --json | jq .messages.sent`,
 	}, watchJobs, func(in watchInput) func(*text.Doc, []WatchedJob) {
-		return newBoard(in.Follow && len(in.IDs) == 0).tell
+		return newProgressView(in.Follow && len(in.IDs) == 0).text
 	},
 		func(*text.Doc, watchInput, operation.None) {})
 }
 
-// watchJobs looks until the jobs are at rest, if it does not follow.
+// watchJobs sends snapshots of the jobs to each until the jobs have ended, or with Follow until ctx ends.
 func watchJobs(ctx context.Context, env *operation.Env, in watchInput, each func([]WatchedJob) error) (operation.None, error) {
 	for _, id := range in.IDs {
 		if err := env.MayLocate(ctx, "jobs watch", id); err != nil {
 			return operation.None{}, err
 		}
 	}
-	w := watcher{shared: sharedBy(env), named: in.IDs, follows: in.Follow, after: in.After}
-	w.shared.watch(w.wanted(), 1)
-	defer func() { w.shared.watch(w.wanted(), -1) }()
-	return operation.None{}, lookOften(ctx, env, time.Duration(in.Interval), func() (over bool, err error) {
-		jobs, err := w.look(ctx, env)
+	w := watcher{shared: broadcasterOf(env), named: in.IDs, follows: in.Follow, after: in.After}
+	w.shared.register(w.query(), 1)
+	defer func() { w.shared.register(w.query(), -1) }()
+	return operation.None{}, poll(ctx, env, time.Duration(in.Interval), func() (over bool, err error) {
+		jobs, err := w.next(ctx, env)
 		if err != nil {
 			return false, operation.NoSuchJob(err)
 		}
@@ -160,80 +153,61 @@ func watchJobs(ctx context.Context, env *operation.Env, in watchInput, each func
 	})
 }
 
-// sharedBy are the looks that env shares, or its own.
-func sharedBy(env *operation.Env) *Watches {
-	if shared, is := env.Watches.(*Watches); is {
+// broadcasterOf returns the shared Broadcaster of env, or a new one.
+func broadcasterOf(env *operation.Env) *Broadcaster {
+	if shared, is := env.Broadcaster.(*Broadcaster); is {
 		return shared
 	}
-	return NewWatches(0)
+	return NewBroadcaster(0)
 }
 
-// lookOften looks until it is over, with an error or without, or ctx ends. It outlives a database that
-// is away for a while, once it has answered. every is between looks; 0: the pace of those that env shares, or its own.
-func lookOften(ctx context.Context, env *operation.Env, every time.Duration, look func() (over bool, err error)) error {
-	if every == 0 && env.Watches == nil {
-		every = max(env.Interval, time.Second)
+// poll calls step at an interval until it is over, fails, or ctx ends. After the first success, it survives
+// an outage of the database for watchDeadline. With interval 0, a shared Broadcaster sets the pace, or else
+// the interval is that of env.
+func poll(ctx context.Context, env *operation.Env, interval time.Duration, step func() (over bool, err error)) error {
+	if interval == 0 && env.Broadcaster == nil {
+		interval = max(env.Interval, time.Second)
 	}
-	wait := pause(every)
-	var answered time.Time // zero: not yet
-	for {
-		over, err := look()
+	var succeeded time.Time
+	for ctx.Err() == nil { // afterwards the reader has left
+		timer := time.NewTimer(interval)
+		over, err := step()
+		kind := errkind.Of(err)
 		switch {
 		case over:
 			return err
 		case err == nil:
-			answered = env.Time()
-		case ctx.Err() == nil && (answered.IsZero() || !away(err) || env.Time().Sub(answered) > watchDeadline):
+			succeeded = env.Time()
+		case ctx.Err() != nil:
+		case succeeded.IsZero(), kind != errkind.Unavailable && kind != errkind.Standby, env.Time().Sub(succeeded) > watchDeadline:
 			return err
 		}
-		if !wait(ctx) { // who watched has left
-			return nil
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
 		}
 	}
+	return nil
 }
 
-// pause returns what waits until a span after it returned last, and reports whether ctx goes on;
-// without a span it does not wait: the looks that are shared have their pace.
-func pause(every time.Duration) func(ctx context.Context) bool {
-	next := time.Now().Add(every)
-	return func(ctx context.Context) bool {
-		if every > 0 {
-			timer := time.NewTimer(time.Until(next))
-			defer timer.Stop()
-			select {
-			case <-timer.C:
-			case <-ctx.Done():
-			}
-			next = time.Now().Add(every)
-		}
-		return ctx.Err() == nil
-	}
-}
-
-// away reports whether the database may answer later.
-func away(err error) bool {
-	kind := errkind.Of(err)
-	return kind == errkind.Unavailable || kind == errkind.Standby
-}
-
-// watcher is one watch.
+// watcher is the state of one watch.
 type watcher struct {
-	shared  *Watches
-	named   []int64 // empty: whatever is under way
-	follows bool    // of no named ones: whatever happens to any, too
-	shown   []int64 // what was under way at a look before, or was missed
-	told    int64   // the last look
-	after   *actPosition
+	shared  *Broadcaster
+	named   []int64 // empty means all active jobs
+	follows bool    // without names, the jobs of new events, too
+	shown   []int64 // jobs that the next snapshot must contain
+	seq     int64   // the last snapshot
+	after   *eventPosition
 }
 
-func (w *watcher) wanted() wanted {
-	return wanted{slices.Concat(w.named, w.shown), len(w.named) == 0, w.follows && len(w.named) == 0}
+func (w *watcher) query() query {
+	return query{slices.Concat(w.named, w.shown), len(w.named) == 0, w.follows && len(w.named) == 0}
 }
 
-// look returns the jobs, by id.
-func (w *watcher) look(ctx context.Context, env *operation.Env) ([]WatchedJob, error) {
-	before := w.wanted()
-	found, err := w.shared.look(ctx, env, w.told, before)
+// next returns the jobs of the next snapshot, by id.
+func (w *watcher) next(ctx context.Context, env *operation.Env) ([]WatchedJob, error) {
+	before := w.query()
+	found, err := w.shared.next(ctx, env, w.seq, before)
 	if err != nil {
 		return nil, err
 	}
@@ -245,33 +219,33 @@ func (w *watcher) look(ctx context.Context, env *operation.Env) ([]WatchedJob, e
 	ids := slices.Clone(w.named)
 	if len(w.named) == 0 {
 		ids = w.show(found)
-		w.shared.watch(w.wanted(), 1)
-		w.shared.watch(before, -1)
+		w.shared.register(w.query(), 1)
+		w.shared.register(before, -1)
 	}
-	w.told = found.number
+	w.seq = found.seq
 	slices.Sort(ids)
 	jobs := make([]WatchedJob, 0, len(ids))
 	for _, id := range slices.Compact(ids) {
-		if !env.Role.ReadsContents() && found.toRadius[id] { // how it goes on would find out who is inside
+		if !env.Role.ReadsContents() && found.toRadius[id] { // the progress would reveal who is inside
 			continue
 		}
-		if one, there := found.jobs[id]; there { // otherwise it was pruned meanwhile
+		if one, there := found.jobs[id]; there { // otherwise it was pruned
 			jobs = append(jobs, one)
 		}
 	}
 	return jobs, nil
 }
 
-// show returns what is to be shown, and notes what is to be looked for at the next look: what is
-// under way, so that its end is shown as well. What follows shows an end once; otherwise what was
-// shown stays, and where there is no room for all, what is at rest goes first.
-func (w *watcher) show(found *looked) (ids []int64) {
+// show returns the jobs to show, and updates w.shown, so that the next snapshot contains the end of each
+// active job. A watch that follows shows the end once. Other watches retain ended jobs, and remove the
+// oldest ones if there are too many.
+func (w *watcher) show(found *snapshot) (ids []int64) {
 	before := w.shown
-	w.shown = slices.Clone(found.underWay)
+	w.shown = slices.Clone(found.active)
 	if w.follows {
-		ids = slices.Concat(found.underWay, before)
-		for _, id := range jobsOf(found.since(w.told, w.after)) {
-			if _, there := found.jobs[id]; !there { // the look that found it was another's
+		ids = slices.Concat(found.active, before)
+		for _, id := range jobsOf(found.since(w.seq, w.after)) {
+			if _, there := found.jobs[id]; !there { // the event is of an earlier snapshot
 				w.shown = append(w.shown, id)
 			}
 			ids = append(ids, id)

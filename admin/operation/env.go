@@ -45,8 +45,8 @@ type Env struct {
 	// Interval is between the looks of what looks again and again, if its input does not
 	// say; 0: a second.
 	Interval time.Duration
-	// Watches shares the looks of all that watch; nil: each looks for itself.
-	Watches Watcher
+	// Broadcaster shares snapshots among the watches of a process. Nil means that each watch reads its own.
+	Broadcaster Notifier
 	// Progress receives a line about a long operation now and then. It may be nil.
 	Progress func(line string)
 
@@ -132,8 +132,8 @@ type Setup struct {
 	Health job.HealthConfig
 }
 
-// Watcher is told after each operation that has changed something, so that it reads again soon.
-type Watcher interface{ Acted() }
+// Notifier is notified after each operation that changed something, so that it reads the next snapshot soon.
+type Notifier interface{ Changed() }
 
 // ChannelsBy returns the actor and the reason for package channels.
 func (a Act) ChannelsBy(env *Env) channels.By {

@@ -89,8 +89,8 @@ type Operation struct {
 	Changes bool
 	// Secret marks a result with a secret that is shown once and not stored.
 	Secret bool
-	// Shared tells of a stream that what it looks at is looked at for all of them together
-	// (Watches): one more costs the database nothing.
+	// Shared marks a stream whose snapshots are shared (Broadcaster), so that another one does not burden
+	// the database.
 	Shared bool
 	// Stops marks an operation that stops or resumes jobs or deliveries. A server runs it on reserved
 	// connections.
@@ -313,8 +313,8 @@ func (o Operation) Run(ctx context.Context, env *Env, in any) (any, error) {
 	asked := env.Time()
 	out, err := o.run(ctx, env, in)
 	if o.Changes {
-		if env.Watches != nil {
-			env.Watches.Acted()
+		if env.Broadcaster != nil {
+			env.Broadcaster.Changed()
 		}
 		err = UnlessUnknown(stale(ctx, env, in, err))
 	}

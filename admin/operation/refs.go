@@ -20,7 +20,7 @@ func NoSuchJob(err error) error {
 
 // JobRef identifies one job.
 type JobRef struct {
-	ID int64 `arg:"ID" values:"jobs list" is:"a job's id" min:"1" allowed:"whole numbers from 1, as belfry jobs list shows them"`
+	ID int64 `arg:"ID" values:"jobs list" is:"a job's id" min:"1" allowed:"whole numbers from 1, see belfry jobs list"`
 }
 
 // ChannelRef identifies one channel.

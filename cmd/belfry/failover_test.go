@@ -166,6 +166,6 @@ func TestLong_AbortWhileTheSynchronousStandbyIsGone(t *testing.T) {
 	require.Equal(t, codeFailure, r.code)
 	require.Contains(t, r.stdout, "waiting for a synchronous standby (synchronous_standby_names is nosuch)")
 	require.Equal(t, codeUnavailable, abort.exit(t), abort.stderr.String())
-	require.Contains(t, abort.stderr.String(), "the job may be aborted all the same: `belfry jobs show 1` shows it, and repeating is safe")
+	require.Contains(t, abort.stderr.String(), "the job may be aborted nevertheless, see `belfry jobs show 1`; repeating is safe")
 	require.EqualValues(t, 1, count(t, db, "belfry.jobs WHERE status = 'ABORTED'"))
 }

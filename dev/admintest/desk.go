@@ -70,7 +70,7 @@ func (d *Desk) Examined(given ...string) *doctor.Report {
 // Watch follows events while acts are done, one after each look, and returns what was told.
 func (d *Desk) Watch(acts []func(), given ...string) string {
 	d.T.Helper()
-	d.Env.Watches = jobs.NewWatches(50 * time.Millisecond)
+	d.Env.Broadcaster = jobs.NewBroadcaster(50 * time.Millisecond)
 	o, in := d.Input("events watch", given...)
 	var out strings.Builder
 	page, tell, looks := &text.Terminal{Output: &out}, o.Teller(in), 0

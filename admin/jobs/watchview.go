@@ -12,25 +12,24 @@ import (
 	"github.com/belfryhq/belfry/job"
 )
 
-// board is what a person sees of a watch.
-type board struct {
-	said    map[int64]string // the last line about each job in local time, where there is no terminal
-	follows bool             // what is not told of any more stays on the screen
-	kept    []WatchedJob     // that are on the screen, if so
-	idle    bool             // it was said last that nothing is under way
+// progressView renders snapshots of jobs for people.
+type progressView struct {
+	last    map[int64]string // the last line of each job, in local time; without a terminal
+	follows bool             // jobs that a snapshot omits stay on the screen
+	kept    []WatchedJob     // the jobs on the screen, if so
+	idle    bool             // the last snapshot had no job
 }
 
-func newBoard(follows bool) *board {
-	return &board{said: make(map[int64]string), follows: follows}
+func newProgressView(follows bool) *progressView {
+	return &progressView{last: make(map[int64]string), follows: follows}
 }
 
-// keep adds what was shown before. Of more than one screen has, what is at rest goes first, the
-// oldest before others.
-func (b *board) keep(jobs []WatchedJob) []WatchedJob {
-	if !b.follows {
+// keep adds the jobs of previous snapshots. If there are too many, it removes the oldest job at rest.
+func (v *progressView) keep(jobs []WatchedJob) []WatchedJob {
+	if !v.follows {
 		return jobs
 	}
-	for _, old := range b.kept {
+	for _, old := range v.kept {
 		if !slices.ContainsFunc(jobs, func(j WatchedJob) bool { return j.ID == old.ID }) {
 			jobs = append(jobs, old)
 		}
@@ -40,35 +39,34 @@ func (b *board) keep(jobs []WatchedJob) []WatchedJob {
 		oldest := max(0, slices.IndexFunc(jobs, func(j WatchedJob) bool { return j.AtRest }))
 		jobs = slices.Delete(jobs, oldest, oldest+1)
 	}
-	b.kept = slices.Clone(jobs)
+	v.kept = slices.Clone(jobs)
 	return jobs
 }
 
-// tell shows a look: in place of the one before on a terminal, elsewhere a line for each job
-// that changed.
-func (b *board) tell(d *text.Doc, jobs []WatchedJob) {
-	jobs = b.keep(jobs)
-	was := b.idle
-	b.idle = len(jobs) == 0
+// text writes a snapshot: on a terminal a screen, elsewhere a line for each changed job.
+func (v *progressView) text(d *text.Doc, jobs []WatchedJob) {
+	jobs = v.keep(jobs)
+	was := v.idle
+	v.idle = len(jobs) == 0
 	switch {
-	case b.idle && was:
-	case b.idle:
+	case v.idle && was:
+	case v.idle:
 		d.Note("no job is running or being delivered; %s", text.Command("jobs list").To("list all jobs"))
 	case d.Columns > 0:
-		d.Redraw(boardLines(d.Times, jobs, max(d.Columns-1, 20), max(d.Rows-1, 4)))
+		d.Redraw(screen(d.Times, jobs, max(d.Columns-1, 20), max(d.Rows-1, 4)))
 	default:
 		for _, one := range jobs {
 			line := one.line()
-			// A relative time changes with each snapshot. It does not count as a change.
-			if now := line.String(); now != b.said[one.ID] {
+			// A relative time differs in each snapshot. This is not a change.
+			if now := line.String(); now != v.last[one.ID] {
 				d.Line("%s", line)
-				b.said[one.ID] = now
+				v.last[one.ID] = now
 			}
 		}
 	}
 }
 
-// State is as much of the job's state as is watched.
+// State returns the watched part of the job's state.
 func (w WatchedJob) State() JobState {
 	return JobState{Job: job.Job{
 		ID: w.ID, Type: w.Type, Title: w.Title, Status: w.Status, ScheduleAt: w.ScheduleAt, WalkedAt: w.WalkedAt, Cursor: w.Cursor,
@@ -137,8 +135,8 @@ func (w WatchedJob) Waits() text.Line {
 	return delivery.Standstill{Why: w.Why, Remedy: w.Remedy}.Text()
 }
 
-// boardLines renders jobs for a terminal of this size: some lines for each, and the number of omitted jobs.
-func boardLines(times text.Times, jobs []WatchedJob, width, height int) []string {
+// screen renders jobs for a terminal of this size: some lines for each, and the number of omitted jobs.
+func screen(times text.Times, jobs []WatchedJob, width, height int) []string {
 	var all []string
 	for i, one := range jobs {
 		block := one.block(times, width)
