@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"math"
-	"slices"
 	"time"
 
 	"github.com/google/uuid"
@@ -46,8 +45,8 @@ func (s *Store) List(ctx context.Context, f Filter) (list []Job, err error) {
 }
 
 // Page is List for interactive use: it examines a bounded number of jobs, because many jobs may pass each of
-// several filters, but few or none all of them. If it finds fewer than Limit, possibly none, lookedTo is the
-// lowest examined id, and the next call continues with that as BeforeID. Otherwise it is 0.
+// several filters, but few or none all of them, and ends after 16 MB of rows. If it finds fewer than Limit, possibly none,
+// lookedTo is the lowest examined id, and the next call continues with that as BeforeID. Otherwise it is 0.
 func (s *Store) Page(ctx context.Context, f Filter) (list []Job, lookedTo int64, err error) {
 	err = s.read(ctx, func(ctx context.Context, tx pgx.Tx) error {
 		args := f.args()
@@ -74,13 +73,38 @@ func (s *Store) Page(ctx context.Context, f Filter) (list []Job, lookedTo int64,
 		if err != nil {
 			return fmt.Errorf("list jobs: %w", err)
 		}
-		if list, err = pgx.CollectRows(rows, pgx.RowToStructByName[Job]); err != nil {
+		var more bool
+		if list, more, err = firstOf(rows); err != nil {
 			return fmt.Errorf("list jobs: %w", err)
 		}
-		slices.SortFunc(list, func(a, b Job) int { return cmp.Compare(b.ID, a.ID) })
+		if more {
+			lookedTo = list[len(list)-1].ID
+		}
 		return nil
 	})
 	return list, lookedTo, err
+}
+
+// pageBytes is the size of the rows after which a page ends. An audience of 10,000 external ids has up to 2 MB.
+const pageBytes = 16 << 20
+
+// firstOf returns the first rows up to pageBytes, at least one, and whether there are more.
+func firstOf(rows pgx.Rows) (list []Job, more bool, err error) {
+	defer rows.Close()
+	for size := 0; rows.Next(); {
+		for _, value := range rows.RawValues() {
+			size += len(value)
+		}
+		if size > pageBytes && len(list) > 0 {
+			return list, true, nil
+		}
+		j, err := pgx.RowToStructByName[Job](rows)
+		if err != nil {
+			return nil, false, err
+		}
+		list = append(list, j)
+	}
+	return list, false, rows.Err()
 }
 
 // args are those that JobsLooked and JobsAwaiting share.

@@ -122,3 +122,29 @@ func TestLong_ListPagesOfSeveralFiltersAreBounded(t *testing.T) {
 	require.Len(t, list, 10)
 	require.Zero(t, lookedTo)
 }
+
+// A page of jobs with long lists of recipients was 200 MB in memory.
+func TestList_EndsAPageBySize(t *testing.T) {
+	t.Parallel()
+	db := dbtest.Reused(t, 10)
+	_, err := db.Pool.Exec(t.Context(), `INSERT INTO belfry.jobs (type, category, title, audience)
+		SELECT 'inbox', 'operator_notice', 'x', jsonb_build_object('kind', 'channels', 'external_ids', (SELECT jsonb_agg(rpad(i || '-', 200, 'x')) FROM generate_series(1, 10000) i))
+		  FROM generate_series(1, 10)`)
+	require.NoError(t, err)
+	store := job.NewStore(db.Pool)
+	for _, awaiting := range []bool{false, true} {
+		list, lookedTo, err := store.Page(t.Context(), job.Filter{Awaiting: awaiting})
+		require.NoError(t, err)
+		require.Len(t, list, 8, "16 MB")
+		require.Equal(t, list[7].ID, lookedTo)
+		list, lookedTo, err = store.Page(t.Context(), job.Filter{Awaiting: awaiting, BeforeID: lookedTo})
+		require.NoError(t, err)
+		require.Len(t, list, 2)
+		require.Zero(t, lookedTo)
+		all, err := store.List(t.Context(), job.Filter{Awaiting: awaiting})
+		require.NoError(t, err)
+		require.Len(t, all, 10)
+		_, err = db.Pool.Exec(t.Context(), `UPDATE belfry.jobs SET needs_approval = true`)
+		require.NoError(t, err)
+	}
+}

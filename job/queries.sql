@@ -41,7 +41,7 @@ SELECT id, group_id, type, category, title, body, data, variants, route, audienc
  WHERE id = @id;
 
 -- name: JobGetAll :many
--- Reads the jobs among @ids that there are, by id (jobs_pkey).
+-- Reads the jobs among @ids that there are, newest first (jobs_pkey).
 SELECT id, group_id, type, category, title, body, data, variants, route, audience, lane, priority, schedule_at, deliver_at,
        expires_at, idempotency_key, requested_by, needs_approval, max_recipients, max_rows_per_second, duty_cycle, chunk_target_ms, max_chunk_rows,
        health_checks, max_skips, status, coalesce("cursor", '') AS "cursor", bound, fence,
@@ -54,7 +54,7 @@ SELECT id, group_id, type, category, title, body, data, variants, route, audienc
        belfry.job_version(id) AS version
   FROM belfry.jobs
  WHERE id = ANY (@ids::bigint[])
- ORDER BY id;
+ ORDER BY id DESC;
 
 -- name: JobSpan :one
 -- The range of the ids of jobs that were requested from @since and before @until (jobs_created_idx). NULL

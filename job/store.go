@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/google/uuid"
@@ -116,6 +117,7 @@ func (s *Store) GetAll(ctx context.Context, ids []int64) (list []Job, err error)
 		if list, err = pgx.CollectRows(rows, pgx.RowToStructByName[Job]); err != nil {
 			return fmt.Errorf("read jobs: %w", err)
 		}
+		slices.Reverse(list)
 		return nil
 	})
 	return list, err
