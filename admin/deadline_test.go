@@ -21,8 +21,8 @@ import (
 	"github.com/belfryhq/belfry/job"
 )
 
-// unbounded keeps the statements that are sent outside of a transaction: nothing tells the server
-// when to end them. The clock is no matter.
+// unbounded records statements outside of a transaction, which the server does not end. It ignores reads of
+// the clock.
 type unbounded struct{ statements []string }
 
 func (u *unbounded) TraceQueryStart(ctx context.Context, c *pgx.Conn, data pgx.TraceQueryStartData) context.Context {
@@ -35,9 +35,9 @@ func (u *unbounded) TraceQueryStart(ctx context.Context, c *pgx.Conn, data pgx.T
 
 func (*unbounded) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
 
-// What looks does so in transactions, whose statements the server ends when time is up: behind a
-// pooler nothing else would. Of the doctor's the look for a pooler is left, and what the session's
-// settings are, which no transaction may change first.
+// Reads run in transactions, whose statements the server ends at the deadline: behind a pooler nothing else
+// would. Two statements of the doctor are exceptions: the check for a pooler, and the session's settings,
+// which a transaction would change.
 func TestOperations_LooksAreEndedByTheServer(t *testing.T) {
 	t.Parallel()
 	d := admintest.NewDesk(t)
@@ -76,7 +76,7 @@ func TestOperations_LooksAreEndedByTheServer(t *testing.T) {
 	}
 }
 
-// pooled is a pool that sends no cancel request, as through a pooler: what the server does not end goes on.
+// pooled returns a pool that sends no cancel requests, as behind a pooler: only the server ends statements.
 func pooled(t *testing.T, dsn string) *pgxpool.Pool {
 	t.Helper()
 	pc, err := pgxpool.ParseConfig(dsn)
@@ -98,8 +98,8 @@ func pooled(t *testing.T, dsn string) *pgxpool.Pool {
 	return pool
 }
 
-// A preview, the doctor and a count whose time is over leave no statement running, though nobody tells the
-// server that they have gone.
+// A preview, the doctor and a count leave no statement running after their deadline, although no cancel
+// request arrives.
 func TestOperations_SlowLooksAreEndedByTheServer(t *testing.T) {
 	t.Parallel()
 	for _, given := range [][]string{{"jobs preview", "id", "1"}, {"doctor"}, {"channels count", "everyone", "on"}, {"channels show", "external_id", "u1"}} {
@@ -118,7 +118,7 @@ func TestOperations_SlowLooksAreEndedByTheServer(t *testing.T) {
 				return d.One(`SELECT count(*)::text FROM pg_stat_activity WHERE datname = current_database() AND state = 'active' AND wait_event = 'PgSleep'`) != "0"
 			}
 			o, in := d.Input(given[0], given[1:]...)
-			for limit, slept := 2*time.Second, false; !slept; limit *= 2 { // until it comes to the slow statement in time
+			for limit, slept := 2*time.Second, false; !slept; limit *= 2 { // until the slow statement is reached in time
 				require.Less(t, limit, admintest.Patience)
 				ctx, cancel := context.WithTimeout(t.Context(), limit)
 				ended := make(chan error, 1)
@@ -129,7 +129,7 @@ func TestOperations_SlowLooksAreEndedByTheServer(t *testing.T) {
 				require.Eventually(t, func() bool { slept = slept || running(); return slept || len(ended) > 0 }, admintest.Patience, 10*time.Millisecond)
 				err = <-ended
 				cancel()
-				require.True(t, err == nil || errkind.Of(err) == errkind.TooSlow, "%v", err) // the doctor's is a finding
+				require.True(t, err == nil || errkind.Of(err) == errkind.TooSlow, "%v", err) // the doctor reports a finding
 			}
 			require.Eventually(t, func() bool { return !running() }, admintest.Patience, 10*time.Millisecond, "the server goes on")
 		})

@@ -19,8 +19,8 @@ import (
 	"github.com/belfryhq/belfry/job"
 )
 
-// textFields calls found for each field of the operations' results, and of the items of streams,
-// that can hold a text.
+// textFields calls found for each field that can contain a text in results of operations and items of
+// streams.
 func textFields(found func(owner reflect.Type, f reflect.StructField)) {
 	seen := make(map[reflect.Type]bool)
 	var walk func(reflect.Type)
@@ -66,8 +66,7 @@ func holdsText(t reflect.Type) bool {
 	}
 }
 
-// Each text of a result says whether everybody may read it: by a mark, or as one of those that
-// are listed. A new one is neither.
+// Each text of a result has a mask or is listed as public. A new text has neither.
 func TestMask_EveryTextIsMarkedOrListed(t *testing.T) {
 	t.Parallel()
 	list, err := os.ReadFile("testdata/plain.txt")
@@ -95,7 +94,7 @@ func TestMask_EveryTextIsMarkedOrListed(t *testing.T) {
 	require.Empty(t, plain, "there are no such fields, or two types have one name")
 }
 
-// What is masked as a field is masked within the detail of an event, too, but for titles of jobs.
+// Masked fields are also masked in the detail of events, except titles of jobs.
 func TestMask_KeysAreThoseOfTheFields(t *testing.T) {
 	t.Parallel()
 	textFields(func(owner reflect.Type, f reflect.StructField) {
@@ -107,7 +106,7 @@ func TestMask_KeysAreThoseOfTheFields(t *testing.T) {
 	require.Contains(t, admintest.MaskedKeys(), "external_ids", "of an audience, whose JSON is its own")
 }
 
-// fill sets everything that can hold a text to one that nobody may see.
+// fill sets every field that can contain a text to a secret.
 func fill(v reflect.Value, depth int) {
 	switch v.Kind() {
 	case reflect.Pointer:
@@ -142,8 +141,8 @@ func fill(v reflect.Value, depth int) {
 	}
 }
 
-// Whatever type a result has, nothing that is marked is left of it, and what was given to be
-// shown is as it was: others may look at it as well.
+// No masked text of any result type remains, and the original is unchanged, because other requests may share
+// it.
 func TestMask_NothingMarkedIsLeft(t *testing.T) {
 	t.Parallel()
 	for _, o := range admin.Operations() {
@@ -191,7 +190,7 @@ func requireNoSecret(t *testing.T, name string, v reflect.Value) {
 	}
 }
 
-// A stream masks its items as a result is masked, and what each gave stays as it was.
+// Items of streams are masked like results, and the originals are unchanged.
 func TestMask_ItemsOfStreamsToo(t *testing.T) {
 	t.Parallel()
 	type item struct {
@@ -210,7 +209,7 @@ func TestMask_ItemsOfStreamsToo(t *testing.T) {
 	require.Equal(t, "secret", given[0].Words)
 }
 
-// The approval of a job to a radius counts the people inside.
+// The approval of a job to a radius does not reveal the number of people inside.
 func TestMask_ApprovalOfAJobToARadiusIsNotCounted(t *testing.T) {
 	t.Parallel()
 	few, many := 1, 20

@@ -16,7 +16,7 @@ import (
 	"github.com/belfryhq/belfry/dev/admintest"
 )
 
-// What the list says of itself holds for every operation.
+// The definitions of all operations are complete.
 func TestOperations_AreWhole(t *testing.T) {
 	t.Parallel()
 	nouns := operation.Nouns()
@@ -26,8 +26,8 @@ func TestOperations_AreWhole(t *testing.T) {
 		seen[o.Name] = true
 		require.NotEmpty(t, o.Short, o.Name)
 		require.False(t, strings.HasSuffix(o.Short, "."), o.Name)
-		// The doctor reports where servers are and what roles lack. A preview of a schedule runs its query.
-		// Dead letters of a job to a radius would find out where a person is.
+		// The doctor reports addresses of servers and missing privileges. A preview of a schedule runs its
+		// query. Dead letters of a job to a radius would reveal where a person is.
 		if !slices.Contains([]string{"doctor", "schedules preview", "dead-letters list", "dead-letters errors", "dead-letters show"}, o.Name) {
 			require.Equal(t, o.Role > operation.Viewer, o.Changes, "%s: who may only look changes nothing, and looking needs no more", o.Name)
 		}
@@ -55,7 +55,7 @@ func TestOperations_AreWhole(t *testing.T) {
 	}
 }
 
-// What lists has columns, and they are the fields of its JSON.
+// The columns of a list are the fields of its JSON.
 func TestOperations_ListsHaveTheColumnsOfTheirJSON(t *testing.T) {
 	t.Parallel()
 	for _, o := range admin.Operations() {
@@ -88,7 +88,7 @@ func TestOperations_ListsHaveTheColumnsOfTheirJSON(t *testing.T) {
 	}
 }
 
-// giveAudiences sets what has no zero value in JSON, in a struct and those in it.
+// giveAudiences sets audiences, which have no zero value in JSON, in a struct and its fields.
 func giveAudiences(v reflect.Value) {
 	for _, f := range reflect.VisibleFields(v.Type()) {
 		switch field := v.FieldByIndex(f.Index); {
@@ -159,7 +159,7 @@ func TestParam_SaysWhatIsAllowed(t *testing.T) {
 	}
 }
 
-// What is missing is named, all of it, before anything is done: there is no database here.
+// All missing parameters are reported before anything is done: there is no database here.
 func TestRun_NamesWhatIsMissing(t *testing.T) {
 	t.Parallel()
 	o := admintest.Operation(t, "lanes pause")
@@ -170,7 +170,7 @@ func TestRun_NamesWhatIsMissing(t *testing.T) {
 	require.Equal(t, []operation.Problem{{Param: "lane", Text: "is required"}}, bad.Problems)
 }
 
-// What cannot go together is refused before anything is done: there is no database here.
+// Invalid combinations are rejected before anything is done: there is no database here.
 func TestRun_RefusesWhatDoesNotGoTogether(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
@@ -208,7 +208,7 @@ func TestOperations_TextsNameParametersAsTheirReadersDo(t *testing.T) {
 	require.Equal(t, "`channel_id` and `near` exclude each other; `belfry channels count --near` looks, --json shows", o.WithNames(text))
 }
 
-// A list has one form in JSON, and reads its own.
+// A list has one form in JSON, and parses it.
 func TestList_JSONIsThatOfItsItems(t *testing.T) {
 	t.Parallel()
 	b, err := json.Marshal(operation.List[int]{})
@@ -222,7 +222,7 @@ func TestList_JSONIsThatOfItsItems(t *testing.T) {
 	require.Equal(t, []int{1, 2}, back.Items)
 }
 
-// What is JSON in a text is JSON in JSON, and nothing else.
+// A parameter that is JSON accepts an object in JSON, and nothing else.
 func TestParam_ObjectsAreObjectsInJSON(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct{ operation, param, raw, problem string }{

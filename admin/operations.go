@@ -1,13 +1,13 @@
-// Package admin lists what an operator can do with belfry: every operation, each defined once in the
+// Package admin lists the operations of belfry for operators. Each is defined once, in the
 // package of its subject.
 //
-//	admin/operation    what an operation is: parameters, role, result, plan, precondition, receipt
+//	admin/operation    the framework: parameters, role, result, plan, precondition, receipt
 //	admin/jobs         list, watch, stop, correct and resume jobs; lanes, halt, limits
 //	admin/enqueue      create jobs and messages, preview their reach
 //	admin/schedules    recurring schedules
-//	admin/upcoming     what comes next
+//	admin/upcoming     the list of upcoming work
 //	admin/recipients   attached tables, segments, opt-outs, categories, erasure
-//	admin/accounts     who got it, and why not
+//	admin/accounts     audit and report of jobs, history of a recipient
 //	admin/delivery     dead letters, senders, carrier, retention
 //	admin/access       tokens, users, sessions
 //	admin/doctor       checks of an installation

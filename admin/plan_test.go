@@ -15,13 +15,13 @@ import (
 	"github.com/belfryhq/belfry/outbox"
 )
 
-// An act on jobs does what its plan says: to as many, to those, and to nothing that is younger.
+// An act on jobs follows its plan: the same number, the same jobs, and no job that is newer than the plan.
 func TestPlan_ActsOnJobsAreAsPlanned(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		name     string
 		given    []string
-		younger  string // the status of one that it would change
+		younger  string // the status of a newer job that the act would change
 		outcomes string // of jobs 1 to 9
 		after    []job.Status
 	}{
@@ -72,7 +72,7 @@ func TestPlan_ActsOnJobsAreAsPlanned(t *testing.T) {
 	}
 }
 
-// A group is planned and acted on as a whole, and its younger jobs are left.
+// A group is planned and changed as a whole, except newer jobs.
 func TestPlan_OfAGroup(t *testing.T) {
 	t.Parallel()
 	d := admintest.NewDesk(t)
@@ -107,7 +107,7 @@ func TestPlan_OfAGroup(t *testing.T) {
 	require.Equal(t, "PENDING", d.Status("1"))
 }
 
-// An abort with a recall says of both what they do, and takes back what its own plan says.
+// The plan of an abort with a recall lists both effects, and the recall follows that plan.
 func TestPlan_OfAnAbortThatRecalls(t *testing.T) {
 	t.Parallel()
 	d := admintest.Troop(t)
@@ -131,8 +131,7 @@ func TestPlan_OfAnAbortThatRecalls(t *testing.T) {
 	require.Equal(t, "2", d.One(`SELECT count(recalled_at)::text FROM belfry.jobs`))
 }
 
-// A recall leaves a job that has been at rest for less long than the plan: it may have written
-// more.
+// A recall skips a job that has finished after the plan, because it may have written more.
 func TestPlan_RecallLeavesWhatWentOnSince(t *testing.T) {
 	t.Parallel()
 	d := admintest.Troop(t)
@@ -147,7 +146,8 @@ func TestPlan_RecallLeavesWhatWentOnSince(t *testing.T) {
 	require.Equal(t, before, d.Everything())
 }
 
-// A time that is over, and rows that retention deletes, keep no other job of a group from going on.
+// A job that expired, or whose rows retention deletes, does not prevent a resumption of the other jobs of its
+// group.
 func TestPlan_StuckJobsAreLeft(t *testing.T) {
 	t.Parallel()
 	d := admintest.Troop(t)
@@ -161,7 +161,7 @@ func TestPlan_StuckJobsAreLeft(t *testing.T) {
 	require.Equal(t, "PENDING,EXPIRED,ABORTED", d.Status("4")+","+d.Status("8")+","+d.Status("9"))
 }
 
-// A redrive and a discard do what their plan says, and take no letter that died after it.
+// A redrive and a discard follow their plan, and skip messages that died after it.
 func TestPlan_DeadLettersAreAsPlanned(t *testing.T) {
 	t.Parallel()
 	for name, becomes := range map[string]string{"dead-letters redrive": "PENDING", "dead-letters discard": "CANCELLED"} {
@@ -185,7 +185,7 @@ func TestPlan_DeadLettersAreAsPlanned(t *testing.T) {
 	}
 }
 
-// A redrive's plan tells apart what it does and what it leaves.
+// A redrive's plan distinguishes redriven, held and skipped messages.
 func TestPlan_DeadLettersThatAreHeldOrLeft(t *testing.T) {
 	t.Parallel()
 	d := admintest.Troop(t)
@@ -202,8 +202,7 @@ func TestPlan_DeadLettersThatAreHeldOrLeft(t *testing.T) {
 	require.EqualValues(t, 7, p.Count)
 }
 
-// A prune deletes what its plan says. What was too young then is kept, though it is old enough
-// by now.
+// A prune follows its plan. It retains rows that were too young then, although they are old enough now.
 func TestPlan_PruneIsAsPlanned(t *testing.T) {
 	t.Parallel()
 	d := admintest.NewDesk(t)
@@ -233,8 +232,8 @@ func TestPlan_PruneIsAsPlanned(t *testing.T) {
 	}, p.Outcomes)
 	d.Refuses(p, "prune", "older_than", "30d")
 
-	// The same plan, made 30 days ago in the eyes of the act: everything is older than 5 days, and
-	// what was not 30 days ago stays.
+	// The same plan as if made 30 days ago: all rows are older than 5 days, and those that were not 30 days
+	// ago remain.
 	before := d.Everything()
 	q := d.Planned("prune", "older_than", "5d")
 	require.EqualValues(t, 41, q.Count)
@@ -247,7 +246,7 @@ func TestPlan_PruneIsAsPlanned(t *testing.T) {
 		(SELECT count(*) FROM belfry.messages WHERE job_id > 0), (SELECT count(*) FROM belfry.events WHERE subject = 'lane'))`))
 }
 
-// A plan that counts nothing may still have something to do.
+// A plan without counted objects may still have something to do.
 func TestPlan_IsIdleWhereNothingIsLeftToDo(t *testing.T) {
 	t.Parallel()
 	require.True(t, (&operation.Plan{Outcomes: []operation.Outcome{{Outcome: "left", Count: 3}, {Outcome: "emptied"}}}).Idle())

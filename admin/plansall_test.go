@@ -16,7 +16,7 @@ import (
 	"github.com/belfryhq/belfry/dev/dbtest"
 )
 
-// unplanned are the acts that may be about more than one thing and say nothing beforehand, and why.
+// unplanned lists acts that may affect several objects and have no plan, with the reason.
 var unplanned = map[string]string{
 	"enqueue":          "its plan is --preview, and what --plan is to others is --confirm-count",
 	"schedules run":    "it enqueues the jobs of one schedule, as its clock would; `schedules show` and `upcoming` show them",
@@ -30,12 +30,12 @@ var unplanned = map[string]string{
 	"send":             "it is one message to one channel",
 }
 
-// uncounted are the acts with a plan that take no count, and why.
+// uncounted lists acts whose plan has no count, with the reason.
 var uncounted = map[string]string{
 	"adopt": "it is about one database; what would leave grows while it is looked at, and the number is typed where it is large",
 }
 
-// aboutMany says why an act may be about more than one thing; "": it is about one.
+// aboutMany returns the reason why an act may affect several objects, or "" if it affects one.
 func aboutMany(o operation.Operation) string {
 	one := false
 	for _, p := range o.Params() {
@@ -56,8 +56,8 @@ func aboutMany(o operation.Operation) string {
 	return ""
 }
 
-// Every act that may be about more than one thing says beforehand what it would do, and refuses
-// another count; what does not stands in a list with its reason.
+// Every act that may affect several objects has a plan, and rejects another count. Exceptions are listed with
+// a reason.
 func TestPlan_IsOfEveryActOnMany(t *testing.T) {
 	t.Parallel()
 	left := make(map[string]bool)
@@ -96,7 +96,7 @@ func hasPlan(t reflect.Type) bool {
 	})
 }
 
-// Whoever is signed in is counted by user, and a session that was opened since is left.
+// Sessions are counted by user, and a session that was opened after the plan is skipped.
 func TestPlan_SessionsAreAsPlanned(t *testing.T) {
 	t.Parallel()
 	d := admintest.NewDesk(t)
@@ -134,7 +134,8 @@ func TestPlan_SessionsAreAsPlanned(t *testing.T) {
 	require.ErrorIs(t, d.Run("sessions revoke", "user", "oidc:ann"), access.ErrNoSession)
 }
 
-// A segment is dropped with as many members as its plan counts, which names who is left with nobody.
+// Dropping a segment requires the planned number of members. The plan names jobs and schedules that lose
+// their recipients.
 func TestPlan_SegmentIsDroppedAsPlanned(t *testing.T) {
 	t.Parallel()
 	d := admintest.NewDesk(t)
@@ -168,7 +169,7 @@ func TestPlan_SegmentIsDroppedAsPlanned(t *testing.T) {
 	require.ErrorContains(t, d.Run("channels segment drop", "name", "beta", "dry_run", "on"), "no such segment")
 }
 
-// Skipped recipients are tried again as planned, unless the job has run since.
+// Skipped recipients are retried as planned, unless the job has run since.
 func TestPlan_SkippedAreTriedAgainAsPlanned(t *testing.T) {
 	t.Parallel()
 	d := admintest.Troop(t)

@@ -11,8 +11,8 @@ import (
 	"github.com/belfryhq/belfry/outbox"
 )
 
-// Every act is answered by a receipt: the clock of who was asked, the database's clock for
-// since when it holds, and how many things it was about.
+// Every act returns a receipt: the time by the process's clock, since when its effect holds by the database's
+// clock, and the number of objects.
 func TestReceipt_AnswersEveryAct(t *testing.T) {
 	t.Parallel()
 	d := admintest.NewDesk(t)
@@ -46,8 +46,8 @@ func TestReceipt_AnswersEveryAct(t *testing.T) {
 	require.Zero(t, d.Receipt().Concerned)
 }
 
-// What is resumed that was not paused has been in force since it was resumed last, or has never been
-// otherwise; a halt counts the jobs that it stopped, and its end those that go on.
+// An object that was resumed without a pause has been in force since its last resumption, or without a time.
+// A halt counts the jobs that it stopped, and its end the jobs that resume.
 func TestReceipt_SaysSinceWhenThingsGoOn(t *testing.T) {
 	t.Parallel()
 	d := admintest.NewDesk(t)
@@ -87,8 +87,8 @@ func TestReceipt_SaysSinceWhenThingsGoOn(t *testing.T) {
 	require.Zero(t, d.Receipt().Concerned)
 }
 
-// Who is enabled already is so since somebody enabled them last, or has never been otherwise since they
-// were added; other changes of theirs are no matter.
+// A user who was already enabled has been enabled since the last act that enabled them, if any; their other
+// changes do not matter.
 func TestReceipt_SaysSinceWhenAUserMaySignIn(t *testing.T) {
 	t.Parallel()
 	d := admintest.NewDesk(t)
@@ -113,7 +113,7 @@ func TestReceipt_SaysSinceWhenAUserMaySignIn(t *testing.T) {
 	add()
 }
 
-// What comes over HTTP is told with its receipt, too.
+// A result from JSON keeps its receipt.
 func TestReceipt_IsReadFromTheJSON(t *testing.T) {
 	t.Parallel()
 	d := admintest.NewDesk(t)
@@ -128,7 +128,7 @@ func TestReceipt_IsReadFromTheJSON(t *testing.T) {
 	require.IsType(t, &delivery.PruneReport{}, plan)
 }
 
-// What holds already has been in force for longer than it was asked for.
+// A state that already holds has been in force since before the act.
 func TestReceipt_SaysSinceWhenItHolds(t *testing.T) {
 	t.Parallel()
 	d := admintest.NewDesk(t)
@@ -144,7 +144,7 @@ func TestReceipt_SaysSinceWhenItHolds(t *testing.T) {
 	require.True(t, d.Receipt().InForceSince.After(first), "it is the limit that holds since now")
 }
 
-// What only looks, or only says what it would do, has none.
+// Reads and plans have no receipt.
 func TestReceipt_IsOfActsAlone(t *testing.T) {
 	t.Parallel()
 	d := admintest.NewDesk(t)

@@ -10,7 +10,7 @@ import (
 	"github.com/belfryhq/belfry/dev/dbtest"
 )
 
-// What help says does the same by SQL, runs.
+// The SQL in help texts runs.
 func TestSQL_RunsAsHelpHasIt(t *testing.T) {
 	t.Parallel()
 	db := dbtest.New(t)

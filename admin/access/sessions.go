@@ -64,7 +64,7 @@ func (in *sessionAct) Check(operation.Operation, time.Time) error {
 func sessionOperations() []operation.Operation {
 	return []operation.Operation{
 		operation.Define(operation.Operation{
-			Name: "sessions list", Offers: "id name", Short: "List who is signed in to the HTTP API", Role: operation.Viewer,
+			Name: "sessions list", Suggests: "id name", Short: "List who is signed in to the HTTP API", Role: operation.Viewer,
 			Long: "List the sessions of the HTTP API that have not expired, and unused sign-in links.",
 		}, listSessions, sessionsText),
 		operation.Define(operation.Operation{

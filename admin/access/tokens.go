@@ -131,7 +131,7 @@ type tokenAct struct {
 func tokenOperations() []operation.Operation {
 	return []operation.Operation{
 		operation.Define(operation.Operation{
-			Name: "tokens list", Offers: "name role", Short: "List the tokens of the HTTP API", Role: operation.Viewer,
+			Name: "tokens list", Suggests: "name role", Short: "List the tokens of the HTTP API", Role: operation.Viewer,
 			Long: `List all tokens of the HTTP API, including expired and revoked ones. Secrets are not stored.`,
 		}, listTokens, tokensText),
 		operation.Define(operation.Operation{

@@ -105,7 +105,7 @@ func userOperations() []operation.Operation {
 	}
 	yes, no := true, false
 	return []operation.Operation{
-		operation.Define(operation.Operation{Name: "users list", Offers: "name role", Short: "List the users of the HTTP API", Role: operation.Viewer}, listUsers, usersText),
+		operation.Define(operation.Operation{Name: "users list", Suggests: "name role", Short: "List the users of the HTTP API", Role: operation.Viewer}, listUsers, usersText),
 		operation.Define(operation.Operation{
 			Name: "users add", Short: "Add a user of the HTTP API", Role: operation.Admin, Changes: true, Events: events,
 			Long: `Add a user who signs in to the HTTP API by name and password and has the permissions of the

@@ -70,9 +70,9 @@ func (h *handler) listed(name, thing string) bool {
 	if err != nil {
 		return false
 	}
-	offers, err := o.Offered(out, "")
+	offers, err := o.Suggestions(out, "")
 	if err != nil {
 		return false
 	}
-	return slices.ContainsFunc(offers, func(offer operation.Offer) bool { return offer.Value == thing })
+	return slices.ContainsFunc(offers, func(offer operation.Suggestion) bool { return offer.Value == thing })
 }

@@ -65,7 +65,7 @@ func (h *handler) listedValues(p operation.Param) []string {
 	if err != nil {
 		return nil
 	}
-	offers, err := list.Offered(out, field)
+	offers, err := list.Suggestions(out, field)
 	if err != nil {
 		return nil
 	}

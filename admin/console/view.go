@@ -171,7 +171,7 @@ func (t *view) table(from *text.Table) {
 		name, right := strings.CutPrefix(h, ">")
 		of.Columns = append(of.Columns, column{strings.ToLower(name), right})
 	}
-	lists := t.of.Verb() == "list" && t.of.Offers != "" && !slices.ContainsFunc(t.Blocks, func(b block) bool { return b.Table != nil })
+	lists := t.of.Verb() == "list" && t.of.Suggests != "" && !slices.ContainsFunc(t.Blocks, func(b block) bool { return b.Table != nil })
 	for _, cells := range from.Rows {
 		var r row
 		key := rowKey(cells[0])

@@ -207,7 +207,7 @@ func listDead(ctx context.Context, env *operation.Env, in deadPageInput) (operat
 func deadText(p *text.Doc, in deadPageInput, out operation.List[DeadLetter]) {
 	switch {
 	case len(out.Items) == 0 && out.Next != "":
-		operation.NonePasses(p, out.Next)
+		operation.NoMatches(p, out.Next)
 		return
 	case len(out.Items) == 0 && in.Before != nil:
 		p.Line("no more dead letters")

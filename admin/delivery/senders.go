@@ -62,7 +62,7 @@ type senderChange struct {
 func senderOperations() []operation.Operation {
 	return []operation.Operation{
 		operation.Define(operation.Operation{
-			Name: "senders list", Offers: "name pause_reason", Short: "List senders, their limits, and relays", Role: operation.Viewer, Rows: "senders",
+			Name: "senders list", Suggests: "name pause_reason", Short: "List senders, their limits, and relays", Role: operation.Viewer, Rows: "senders",
 			Long: `List the senders of live relays and of this configuration, and senders that an operator has
 changed: their state (ready, no relay, paused, or blocked by a circuit breaker), accepted
 and rejected messages per second over the last seconds, messages that wait in relays, and

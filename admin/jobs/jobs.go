@@ -56,7 +56,7 @@ func (jobStatus) Choices() (names []string) {
 func jobOperations() []operation.Operation {
 	return []operation.Operation{
 		operation.Define(operation.Operation{
-			Name: "jobs list", Offers: "id status title", Short: "List jobs, newest first", Role: operation.Viewer,
+			Name: "jobs list", Suggests: "id status title", Short: "List jobs, newest first", Role: operation.Viewer,
 			Long: `List jobs, newest first. STATUS is DELIVERING if the walk is complete and messages wait
 (PROCESSED for --status and --json), and WAITS for approval until a second person approves
 the job. WALK is the progress of the walk, ROWS the number of written rows, SENT the number
@@ -149,7 +149,7 @@ func jobsText(d *text.Doc, in jobFilter, out operation.List[JobState]) {
 	switch {
 	case len(out.Items) > 0:
 	case out.Next != "":
-		operation.NonePasses(d, out.Next)
+		operation.NoMatches(d, out.Next)
 		return
 	case in.given():
 		d.Line("no job matches; %s", text.Command("jobs list").To("list the newest jobs"))
@@ -235,7 +235,7 @@ func jobEventsText(d *text.Doc, _ jobTimeline, out operation.List[job.Event]) {
 func corrections(before, after map[string]json.RawMessage) string {
 	var parts []string
 	for _, column := range slices.Sorted(maps.Keys(after)) {
-		parts = append(parts, fmt.Sprintf("%s %s -> %s", column, text.OneLine(operation.Compacted(before[column]), 60), text.OneLine(operation.Compacted(after[column]), 60)))
+		parts = append(parts, fmt.Sprintf("%s %s -> %s", column, text.OneLine(operation.CompactJSON(before[column]), 60), text.OneLine(operation.CompactJSON(after[column]), 60)))
 	}
 	return strings.Join(parts, ", ")
 }
@@ -247,7 +247,7 @@ func revisionsText(d *text.Doc, in operation.JobRef, out operation.List[job.Revi
 	}
 	t := text.NewTable(">REVISION", "UP TO CURSOR", "REPLACED", "BY", "REASON", "TITLE", "AUDIENCE")
 	for _, r := range out.Items {
-		t.Add(r.Revision, r.Cursor, r.EditedAt, r.EditedBy, text.OneLine(r.Reason, 60), text.OneLine(r.Title, 60), text.OneLine(operation.Compacted(r.Audience), 80))
+		t.Add(r.Revision, r.Cursor, r.EditedAt, r.EditedBy, text.OneLine(r.Reason, 60), text.OneLine(r.Title, 60), text.OneLine(operation.CompactJSON(r.Audience), 80))
 	}
 	d.Table(t)
 }

@@ -30,7 +30,7 @@ func laneOperations() []operation.Operation {
 	}
 	return []operation.Operation{
 		operation.Define(operation.Operation{
-			Name: "lanes list", Offers: "name pause_reason", Short: "List the lanes with waiting or running jobs, and all lanes that were ever paused", Role: operation.Viewer,
+			Name: "lanes list", Suggests: "name pause_reason", Short: "List the lanes with waiting or running jobs, and all lanes that were ever paused", Role: operation.Viewer,
 		}, func(ctx context.Context, env *operation.Env, _ operation.None) (operation.List[job.Lane], error) {
 			list, err := env.Jobs.Lanes(ctx)
 			return operation.List[job.Lane]{Items: list}, err

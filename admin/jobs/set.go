@@ -101,7 +101,7 @@ Keys and allowed values:
 // changedSettings writes the new values of the changed columns.
 func changedSettings(d *text.Doc, j job.Job, changes job.Changes) {
 	values := map[string]any{
-		"category": j.Category, "title": j.Title, "body": j.Body, "data": operation.Compacted(j.Data), "variants": locales(j.Variants),
+		"category": j.Category, "title": j.Title, "body": j.Body, "data": operation.CompactJSON(j.Data), "variants": locales(j.Variants),
 		"route": strings.Join(j.Route, ", "), "audience": fmt.Sprint(j.Audience),
 		"lane": text.Ref("lane", j.Lane), "priority": text.Int(int64(j.Priority)), "schedule_at": j.ScheduleAt,
 		"deliver_at": text.Or(j.DeliverAt, "at once"), "expires_at": text.Or(j.ExpiresAt, "never"),

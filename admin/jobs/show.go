@@ -146,7 +146,7 @@ func showContent(d *text.Doc, j job.Job) {
 		d.Field("body", "%s", j.Body)
 	}
 	if string(j.Data) != "{}" {
-		d.Field("data", "%s", operation.Compacted(j.Data))
+		d.Field("data", "%s", operation.CompactJSON(j.Data))
 	}
 	if string(j.Variants) != "{}" {
 		d.Field("variants", "%s", locales(j.Variants))

@@ -14,7 +14,7 @@ const nullableKey = "nullable"
 // original is not changed, because other requests may share it.
 func complete(out any) any {
 	v := reflect.ValueOf(out)
-	if !v.IsValid() || !lacks(v) {
+	if !v.IsValid() || !hasNilList(v) {
 		return out
 	}
 	own := reflect.New(v.Type()).Elem()
@@ -23,26 +23,26 @@ func complete(out any) any {
 	return own.Interface()
 }
 
-// lacks reports whether a value contains a nil list.
-func lacks(v reflect.Value) bool {
+// hasNilList reports whether a value contains a nil list.
+func hasNilList(v reflect.Value) bool {
 	if !hasLists(v.Type()) {
 		return false
 	}
 	switch v.Kind() {
 	case reflect.Pointer, reflect.Interface:
-		return !v.IsNil() && lacks(v.Elem())
+		return !v.IsNil() && hasNilList(v.Elem())
 	case reflect.Slice:
 		if v.IsNil() {
 			return true
 		}
 		for i := range v.Len() {
-			if lacks(v.Index(i)) {
+			if hasNilList(v.Index(i)) {
 				return true
 			}
 		}
 	case reflect.Struct:
 		for i := range v.NumField() {
-			if _, nullable := v.Type().Field(i).Tag.Lookup(nullableKey); !nullable && lacks(v.Field(i)) {
+			if _, nullable := v.Type().Field(i).Tag.Lookup(nullableKey); !nullable && hasNilList(v.Field(i)) {
 				return true
 			}
 		}
@@ -53,7 +53,7 @@ func lacks(v reflect.Value) bool {
 
 // fill replaces nil lists in a value that can be set. Values behind pointers are copied first.
 func fill(v reflect.Value) {
-	if !lacks(v) {
+	if !hasNilList(v) {
 		return
 	}
 	if v.CanInterface() {
@@ -98,12 +98,12 @@ func hasLists(t reflect.Type) bool {
 		is, _ := known.(bool)
 		return is
 	}
-	is := looksForLists(t, nil)
+	is := containsLists(t, nil)
 	listing.Store(t, is)
 	return is
 }
 
-func looksForLists(t reflect.Type, within []reflect.Type) bool {
+func containsLists(t reflect.Type, within []reflect.Type) bool {
 	if slices.Contains(within, t) {
 		return false
 	}
@@ -115,14 +115,14 @@ func looksForLists(t reflect.Type, within []reflect.Type) bool {
 	case !list && t.Implements(reflect.TypeFor[json.Marshaler]()): // it has its own form in JSON
 		return false
 	case t.Kind() == reflect.Pointer:
-		return looksForLists(t.Elem(), within)
+		return containsLists(t.Elem(), within)
 	case t.Kind() == reflect.Slice:
 		return t.Elem().Kind() != reflect.Uint8
 	case t.Kind() != reflect.Struct:
 		return false
 	}
 	for i := range t.NumField() {
-		if f := t.Field(i); (f.IsExported() || f.Anonymous) && looksForLists(f.Type, within) {
+		if f := t.Field(i); (f.IsExported() || f.Anonymous) && containsLists(f.Type, within) {
 			return true
 		}
 	}

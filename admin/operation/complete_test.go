@@ -21,8 +21,7 @@ type tray struct {
 	Others []tray          `json:"others,omitempty"`
 }
 
-// A client finds each list of an answer, though it is empty; what others have of the result stays
-// as it was.
+// Each list of a response is present, even if it is empty, and the original result is unchanged.
 func TestOperation_AnswersWithListsThatAreThere(t *testing.T) {
 	t.Parallel()
 	shared := &tray{Inner: &tray{}, Others: []tray{{}}}

@@ -42,9 +42,9 @@ type masking interface {
 	Masked(mask func(any) any) any
 }
 
-// Shown returns a result or an item of a stream as the role may read it. The original is not changed, because
+// Redact returns a result or an item of a stream as the role may read it. The original is not changed, because
 // other requests may share it.
-func (e *Env) Shown(out any) any {
+func (e *Env) Redact(out any) any {
 	if e.Role.ReadsContents() || out == nil {
 		return out
 	}
@@ -228,12 +228,12 @@ func hasMarks(t reflect.Type) bool {
 		is, _ := known.(bool)
 		return is
 	}
-	is := looksForMarks(t, nil)
+	is := containsMarks(t, nil)
 	marked.Store(t, is)
 	return is
 }
 
-func looksForMarks(t reflect.Type, within []reflect.Type) bool {
+func containsMarks(t reflect.Type, within []reflect.Type) bool {
 	if slices.Contains(within, t) {
 		return false
 	}
@@ -242,22 +242,22 @@ func looksForMarks(t reflect.Type, within []reflect.Type) bool {
 	case t.Implements(reflect.TypeFor[masking]()), t.Kind() == reflect.Interface:
 		return true
 	case t.Kind() == reflect.Pointer, t.Kind() == reflect.Slice:
-		return looksForMarks(t.Elem(), within)
+		return containsMarks(t.Elem(), within)
 	case t.Kind() != reflect.Struct:
 		return false
 	}
 	for i := range t.NumField() {
 		f := t.Field(i)
-		if _, has := f.Tag.Lookup(masksKey); has || (f.IsExported() || f.Anonymous) && looksForMarks(f.Type, within) {
+		if _, has := f.Tag.Lookup(masksKey); has || (f.IsExported() || f.Anonymous) && containsMarks(f.Type, within) {
 			return true
 		}
 	}
 	return false
 }
 
-// Told returns an error as the role may read it. An error of the database about a value may quote any row,
+// RedactError returns an error as the role may read it. An error of the database about a value may quote any row,
 // unless it is about the input.
-func (e *Env) Told(err error) error {
+func (e *Env) RedactError(err error) error {
 	server := new(pgconn.PgError)
 	if err == nil || e.Role.ReadsContents() || !errors.As(err, &server) ||
 		errors.As(err, new(*InvalidError)) || errors.As(err, new(*job.InvalidError)) {

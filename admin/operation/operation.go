@@ -102,9 +102,9 @@ type Operation struct {
 	Rows string
 	// Nothing is the text for a stream without items: "the job has no messages".
 	Nothing string
-	// Offers are fields of a list's rows for suggestions: the field with the value, then fields that describe
-	// it. The tag values of a parameter names the list. See Offered.
-	Offers string
+	// Suggests are fields of a list's rows for suggestions: the field with the value, then fields that describe
+	// it. The tag values of a parameter names the list. See Suggestions.
+	Suggests string
 	// Deadline bounds a run; 0 means 30 seconds. A negative deadline means that the operation runs in any
 	// number of bounded steps.
 	Deadline time.Duration
@@ -318,10 +318,10 @@ func (o Operation) Run(ctx context.Context, env *Env, in any) (any, error) {
 		}
 		err = UnlessUnknown(stale(ctx, env, in, err))
 	}
-	if err = env.Told(err); err != nil && (out == nil || reflect.ValueOf(out).IsZero()) {
+	if err = env.RedactError(err); err != nil && (out == nil || reflect.ValueOf(out).IsZero()) {
 		return nil, err
 	}
-	out = complete(env.Shown(out))
+	out = complete(env.Redact(out))
 	switch {
 	case Plans(in):
 		err = errors.Join(err, o.sign(in, out))

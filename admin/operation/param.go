@@ -263,7 +263,7 @@ func paramsOf(o Operation, in reflect.Type) []Param {
 		default:
 			continue
 		}
-		must(understood(f.Type), "%s: no text can be parsed as a %s, the type of %s", o.Name, f.Type, f.Name)
+		must(parseable(f.Type), "%s: no text can be parsed as a %s, the type of %s", o.Name, f.Type, f.Name)
 		p.of, p.several = valueType(f.Type)
 		list = append(list, p)
 	}
@@ -286,17 +286,17 @@ func words(list string) []string {
 	return strings.Split(list, ",")
 }
 
-// understood reports whether parse supports a type.
-func understood(t reflect.Type) bool {
+// parseable reports whether parse supports a type.
+func parseable(t reflect.Type) bool {
 	if changes, is := reflect.New(t).Interface().(changing); is {
-		return understood(changes.value().Type())
+		return parseable(changes.value().Type())
 	}
 	if readsText(t) {
 		return true
 	}
 	switch t.Kind() {
 	case reflect.Pointer, reflect.Slice:
-		return understood(t.Elem())
+		return parseable(t.Elem())
 	case reflect.String, reflect.Bool, reflect.Int, reflect.Int64, reflect.Float64:
 		return true
 	}

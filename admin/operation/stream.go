@@ -52,7 +52,7 @@ func (o Operation) Item() reflect.Type { return o.item }
 // the final result, which may be nil. A stream ends without an error when ctx ends.
 func (o Operation) Stream(ctx context.Context, env *Env, in any, each func(item any) error) (any, error) {
 	own := *env
-	own.each = func(item any) error { return each(complete(own.Shown(item))) }
+	own.each = func(item any) error { return each(complete(own.Redact(item))) }
 	out, err := o.Run(ctx, &own, in)
 	if _, nothing := out.(None); nothing {
 		out = nil
@@ -68,8 +68,8 @@ func (o Operation) Teller(in any) func(p *text.Doc, item any) {
 	return o.tell(in)
 }
 
-// Told reports whether the result, or the items of a stream, can be rendered as text.
-func (o Operation) Told() bool { return o.item == nil || o.tell != nil }
+// HasText reports whether the result, or the items of a stream, can be rendered as text.
+func (o Operation) HasText() bool { return o.item == nil || o.tell != nil }
 
 // Lines returns the JSON documents of an item for a format with one document per line: the elements of a
 // list, or the item itself.

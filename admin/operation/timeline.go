@@ -68,14 +68,14 @@ func More(p *text.Doc, flag, next string) {
 	}
 }
 
-// NonePasses writes the text of a page on which no entry matches the filters.
-func NonePasses(p *text.Doc, next string) {
+// NoMatches writes the text of a page on which no entry matches the filters.
+func NoMatches(p *text.Doc, next string) {
 	p.Line("no entry of this page matches the filters")
 	More(p, "before", next)
 }
 
-// Compacted returns JSON without blanks.
-func Compacted(raw json.RawMessage) string {
+// CompactJSON returns JSON without blanks.
+func CompactJSON(raw json.RawMessage) string {
 	var b bytes.Buffer
 	if json.Compact(&b, raw) != nil {
 		return string(raw)
@@ -118,7 +118,7 @@ func Changes(detail json.RawMessage) string {
 		case json.Unmarshal(raw, &list) == nil && len(list) > 0:
 			return strings.Join(list, ",")
 		default:
-			return Compacted(raw)
+			return CompactJSON(raw)
 		}
 	}
 	keys := slices.AppendSeq(slices.Collect(maps.Keys(d.Before)), maps.Keys(d.After))

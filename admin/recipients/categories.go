@@ -73,7 +73,7 @@ type newCategory struct {
 func categoryOperations() []operation.Operation {
 	return []operation.Operation{
 		operation.Define(operation.Operation{
-			Name: "categories list", Offers: "name description", Short: "List categories with their settings", Role: operation.Viewer,
+			Name: "categories list", Suggests: "name description", Short: "List categories with their settings", Role: operation.Viewer,
 			Long: `List categories with the route of their messages, quiet hours, the maximum number of
 messages to a channel per period, the maximum number of rows of a job, and the number of
 recipients above which a job waits for the approval of a second person.

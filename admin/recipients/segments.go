@@ -53,7 +53,7 @@ func (d *SegmentDropped) Affected(string) operation.Affected {
 
 func segmentOperations() []operation.Operation {
 	return append([]operation.Operation{
-		operation.Define(operation.Operation{Name: "channels segment list", Offers: "name description", Short: "List segments by name", Role: operation.Viewer,
+		operation.Define(operation.Operation{Name: "channels segment list", Suggests: "name description", Short: "List segments by name", Role: operation.Viewer,
 			Long: "List segments by name. Members are counted up to 10,000. To count active members, use\n`belfry channels count --segment NAME`."},
 			func(ctx context.Context, env *operation.Env, _ operation.None) (operation.List[channels.Segment], error) {
 				return operation.Listed(ctx, env, func(ctx context.Context, tx pgx.Tx) ([]channels.Segment, error) {

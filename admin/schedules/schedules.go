@@ -64,7 +64,7 @@ const scheduleEvents = "the schedule's events"
 
 func scheduleOperations() []operation.Operation {
 	return []operation.Operation{
-		operation.Define(operation.Operation{Name: "schedules list", Offers: "name template.title", Short: "List schedules by name", Role: operation.Viewer},
+		operation.Define(operation.Operation{Name: "schedules list", Suggests: "name template.title", Short: "List schedules by name", Role: operation.Viewer},
 			func(ctx context.Context, env *operation.Env, _ operation.None) (operation.List[schedule.Schedule], error) {
 				list, err := schedule.NewStore(env.DB).List(ctx)
 				return operation.List[schedule.Schedule]{Items: list}, err

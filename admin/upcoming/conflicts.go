@@ -37,7 +37,7 @@ func ConflictsOf(ctx context.Context, env *operation.Env, r job.Request) *LaneCo
 	defer cancel()
 	c := &LaneConflicts{Lane: cmp.Or(r.Spec.Lane, "default"), Behind: []string{}, AheadOf: []string{}}
 	if err := c.find(ctx, env, r); err != nil {
-		c.Unknown = text.OneLine(env.Told(err).Error(), 200)
+		c.Unknown = text.OneLine(env.RedactError(err).Error(), 200)
 	}
 	return c
 }

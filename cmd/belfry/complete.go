@@ -86,8 +86,8 @@ func filesAlone(*cobra.Command, []string, string) ([]string, cobra.ShellCompDire
 	return nil, cobra.ShellCompDirectiveDefault
 }
 
-func words(list []string) []operation.Offer {
-	offers := make([]operation.Offer, len(list))
+func words(list []string) []operation.Suggestion {
+	offers := make([]operation.Suggestion, len(list))
 	for i, word := range list {
 		offers[i].Value = word
 	}
@@ -105,7 +105,7 @@ func fixed(list []string) cobra.CompletionFunc {
 func (c completer) arguments(o operation.Operation) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
 		given := args
-		var keys []operation.Offer
+		var keys []operation.Suggestion
 		for _, p := range o.Params() {
 			switch {
 			case p.Place == operation.Argument && p.File && len(given) == 0:
@@ -126,7 +126,7 @@ func (c completer) arguments(o operation.Operation) cobra.CompletionFunc {
 				if about == "" {
 					about = p.Allowed
 				}
-				keys = append(keys, operation.Offer{Value: p.Name + "=", About: about})
+				keys = append(keys, operation.Suggestion{Value: p.Name + "=", About: about})
 			}
 		}
 		return completions("", typed, keys), noFiles | cobra.ShellCompDirectiveNoSpace
@@ -146,7 +146,7 @@ func (c completer) parameter(cmd *cobra.Command, p operation.Param, head, typed 
 }
 
 // completions returns the offers that begin with the typed word, in cobra's form.
-func completions(head, typed string, offers []operation.Offer) (list []string) {
+func completions(head, typed string, offers []operation.Suggestion) (list []string) {
 	for _, offer := range offers {
 		if word := head + offer.Value; strings.HasPrefix(word, typed) {
 			list = append(list, cobra.CompletionWithDesc(word, offer.About))
@@ -157,15 +157,15 @@ func completions(head, typed string, offers []operation.Offer) (list []string) {
 
 // listed returns the values that an operation lists. It reports no errors and does not wait for a query
 // beyond the deadline: the process ends with the completion.
-func (c completer) listed(cmd *cobra.Command, list, field string) []operation.Offer {
+func (c completer) listed(cmd *cobra.Command, list, field string) []operation.Suggestion {
 	ctx, cancel := context.WithTimeout(cmd.Context(), cmp.Or(c.app.lookupLimit, completeWithin))
 	defer cancel()
-	found := make(chan []operation.Offer, 1)
+	found := make(chan []operation.Suggestion, 1)
 	go func() {
 		o := operationNamed(list)
-		var offers []operation.Offer
+		var offers []operation.Suggestion
 		if out, err := c.query(ctx, cmd, o); err == nil {
-			offers, _ = o.Offered(out, field)
+			offers, _ = o.Suggestions(out, field)
 		}
 		found <- offers
 	}()

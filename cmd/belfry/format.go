@@ -46,7 +46,7 @@ func addOperationOutput(cmd *cobra.Command, o operation.Operation) *output {
 	switch {
 	case o.Records() == nil:
 		return addOutput(cmd)
-	case !o.Told():
+	case !o.HasText():
 		return addFormats(cmd, o.Records(), asCSV, asJSON)
 	}
 	return addListOutput(cmd, o.Records())

@@ -11,7 +11,7 @@ import (
 func MaskedKeys() []string { return operation.MaskedKeys }
 
 // ShownTo is a result as a role reads it.
-func ShownTo(role operation.Role, out any) any { return (&operation.Env{Role: role}).Shown(out) }
+func ShownTo(role operation.Role, out any) any { return (&operation.Env{Role: role}).Redact(out) }
 
 // CountsThings reports whether a receipt of an operation says of how many things it was.
 func CountsThings(o operation.Operation) bool {

@@ -14,14 +14,13 @@ import (
 	"github.com/belfryhq/belfry/internal/text"
 )
 
-// samples are texts of which every parameter takes at least one.
+// samples contains a valid text for every parameter.
 var samples = []string{
 	"17", "1", "night", "a,b", "+10m", "2026-11-20 08:50", "2h", "90d", "30km", "12.5mi", "37.57,-126.98", "0.5", "250ms", "on", "RUNNING,PENDING",
 	"3f2b8c1e-7a90-4f0d-9c61-2b1f6d5e8a74", "-1:8", "17:-4", "permanent", "3/24h", "operator", `{"a":1}`, `{"kind":"everyone"}`, "none", "default", "22:00-08:00", "push,sms", "run,deliver", "installation", "1700.42", "2026-11-20T08:50:00Z/default/17/", "external_id", "AQAAAAAAAAAAAAAAAAAAAAAAAAA",
 }
 
-// What an input holds is written so that it is understood as the same, as JSON and as texts:
-// a client sends what another process reads.
+// A parameter's JSON is parsed to the same value, so that a client can send it to another process.
 func TestParam_IsUnderstoodAsItIsWritten(t *testing.T) {
 	t.Parallel()
 	for _, o := range admin.Operations() {
@@ -46,7 +45,7 @@ func TestParam_IsUnderstoodAsItIsWritten(t *testing.T) {
 	}
 }
 
-// A result is all in its JSON: who got it through HTTP can tell it as well.
+// All fields of a result are in its JSON, so that a client has the whole result.
 func TestResults_AreAllInTheirJSON(t *testing.T) {
 	t.Parallel()
 	var look func(of reflect.Type, path string)
@@ -79,7 +78,7 @@ func TestResults_AreAllInTheirJSON(t *testing.T) {
 	}
 }
 
-// A page knows the one after it wherever it comes from.
+// A list that was parsed from JSON has its next page.
 func TestOperation_ReadsItsResult(t *testing.T) {
 	t.Parallel()
 	out, err := admintest.Operation(t, "jobs list").ReadResult([]byte(`[{"id": 17, "title": "x"}]`), "17")
@@ -92,7 +91,7 @@ func TestOperation_ReadsItsResult(t *testing.T) {
 	require.ErrorContains(t, err, "the result of jobs list")
 }
 
-// Moments are known as such wherever an operation takes one.
+// Parameters that accept instants are recognized.
 func TestParam_KnowsMoments(t *testing.T) {
 	t.Parallel()
 	var moments []string

@@ -9,12 +9,12 @@ import (
 	"github.com/belfryhq/belfry/job/schedule"
 )
 
-// Offer is a suggested value of a parameter, with a description.
-type Offer struct{ Value, About string }
+// Suggestion is a suggested value of a parameter, with a description.
+type Suggestion struct{ Value, About string }
 
-// Vocabularies are the lists of words that the tag values may name instead of an operation. The schema has
+// Enums are the lists of words that the tag values may name instead of an operation. The schema has
 // these words first; the application may add others.
-func Vocabularies() map[string][]string {
+func Enums() map[string][]string {
 	return map[string][]string{
 		"types":     {"inbox", "push"},
 		"media":     {"push", "sms", "alimtalk", "email", "webhook"},
@@ -29,7 +29,7 @@ type choosing interface{ Choices() []string }
 // Choices returns the values that are known without a database, and those that reset the parameter. Other
 // values are possible unless the parameter is Closed.
 func (p Param) Choices() []string {
-	return slices.Concat(p.closed(), Vocabularies()[p.values], p.reset)
+	return slices.Concat(p.closed(), Enums()[p.values], p.reset)
 }
 
 // Closed reports whether only the Choices are allowed, so that a form can show a list. A number that
@@ -51,9 +51,9 @@ func (p Param) closed() []string {
 }
 
 // Listed returns the operation that lists the existing values, and the field of its rows that contains them.
-// An empty operation means that no list exists; an empty field means the first of Offers.
+// An empty operation means that no list exists; an empty field means the first of Suggests.
 func (p Param) Listed() (operation, field string) {
-	if _, words := Vocabularies()[p.values]; words {
+	if _, words := Enums()[p.values]; words {
 		return "", ""
 	}
 	operation, field, _ = strings.Cut(p.values, ":")
@@ -63,22 +63,22 @@ func (p Param) Listed() (operation, field string) {
 // SeveralIn reports whether one text may have several values, separated by commas.
 func (p Param) SeveralIn() bool { return p.Place != Argument && p.several && !p.whole }
 
-// Offered returns the distinct values of a field of a list's result, in their order. An empty field means the
-// first of o.Offers. It omits values that a shell would require to be quoted or that look like flags; names
+// Suggestions returns the distinct values of a field of a list's result, in their order. An empty field means the
+// first of o.Suggests. It omits values that a shell would require to be quoted or that look like flags; names
 // in belfry are never such values.
-func (o Operation) Offered(result any, field string) ([]Offer, error) {
+func (o Operation) Suggestions(result any, field string) ([]Suggestion, error) {
 	names := o.records.Names()
 	at := func(name string) int {
 		i := slices.Index(names, name)
 		must(i >= 0, "%s has no field %s to offer", o.Name, name)
 		return i
 	}
-	of := strings.Fields(o.Offers)
+	of := strings.Fields(o.Suggests)
 	value := at(of[0])
 	if field != "" {
 		value = at(field)
 	}
-	var offers []Offer
+	var offers []Suggestion
 	seen := make(map[string]bool)
 	err := o.records.Each(o.Listed(result), func(cells ...string) error {
 		line := cells[value]
@@ -90,7 +90,7 @@ func (o Operation) Offered(result any, field string) ([]Offer, error) {
 		for _, name := range of[1:] {
 			about = append(about, cells[at(name)])
 		}
-		offers = append(offers, Offer{line, text.OneLine(strings.TrimSpace(strings.Join(about, " ")), 60)})
+		offers = append(offers, Suggestion{line, text.OneLine(strings.TrimSpace(strings.Join(about, " ")), 60)})
 		return nil
 	})
 	return offers, err
