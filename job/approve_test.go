@@ -297,7 +297,7 @@ func TestApproval_CannotBeForgedByWhoMayEnqueue(t *testing.T) {
 	t.Parallel()
 	b := setup(t, 0)
 	b.exec(t, `UPDATE belfry.categories SET approval_above = 0 WHERE name = 'operator_notice'`)
-	role := b.db.Role(t, `GRANT USAGE ON SCHEMA belfry TO :role`, `GRANT INSERT ON belfry.jobs TO :role`, `GRANT SELECT, UPDATE (abort_requested) ON belfry.jobs TO :role`)
+	role := b.db.Role(t, `GRANT USAGE ON SCHEMA belfry TO :role`, `GRANT INSERT ON belfry.jobs TO :role`, `GRANT SELECT, UPDATE (abort_requested, status) ON belfry.jobs TO :role`)
 	try := func(sql string, args ...any) error {
 		_, err := role.Pool.Exec(t.Context(), sql, args...)
 		return err

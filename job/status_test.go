@@ -119,7 +119,7 @@ func TestAbort_WhileMessagesAreLeft(t *testing.T) {
 		require.NoError(t, err)
 	})
 	b.exec(t, `GRANT USAGE ON SCHEMA belfry TO `+role)
-	b.exec(t, `GRANT SELECT, UPDATE (abort_requested) ON belfry.jobs TO `+role)
+	b.exec(t, `GRANT SELECT, UPDATE (abort_requested, status) ON belfry.jobs TO `+role)
 	as := func(sql string, id int64) {
 		require.NoError(t, pgx.BeginFunc(ctx, b.db.Pool, func(tx pgx.Tx) error {
 			if _, err := tx.Exec(ctx, `SET LOCAL ROLE `+role); err != nil {
