@@ -113,3 +113,33 @@ func TestLimits_FloorsKeepALaneFromBeingHeld(t *testing.T) {
 	b.exec(t, `UPDATE belfry.limits SET min_rows_per_second = NULL, min_duty_cycle = NULL, min_chunk_target_ms = NULL, min_chunk_rows = NULL`)
 	require.NoError(t, insert("max_rows_per_second, duty_cycle, chunk_target_ms, max_chunk_rows", "1, 0.01, 1, 1"))
 }
+
+// Once a role that may only enqueue slowed every claim by jobs of the far future, each in a lane of its own.
+func TestLimits_LanesThatWaitAreBounded(t *testing.T) {
+	t.Parallel()
+	b := setup(t, 0)
+	enqueuer := b.db.Role(t, `GRANT USAGE ON SCHEMA belfry TO :role`, `GRANT INSERT ON belfry.jobs TO :role`)
+	const into = `INSERT INTO belfry.jobs (type, category, title, schedule_at, idempotency_key, lane) `
+	insert := func(lane string) error {
+		_, err := enqueuer.Pool.Exec(t.Context(), into+`VALUES ('inbox', 'operator_notice', 'x', '2099-01-01', 'of ' || $1::text, $1) ON CONFLICT DO NOTHING`, lane)
+		return err
+	}
+	_, err := enqueuer.Pool.Exec(t.Context(), into+`SELECT 'inbox', 'operator_notice', 'x', '2099-01-01', 'key ' || n, 'lane' || n FROM generate_series(1, 101) n`)
+	require.ErrorContains(t, err, "belfry.jobs.lane: 'lane101' would be one more lane with a waiting job, and 100 are the limit for "+enqueuer.User+"; allowed values now: default, lanes with a waiting job", "in one statement")
+	require.NoError(t, insert("first"))
+	_, err = enqueuer.Pool.Exec(t.Context(), into+`SELECT 'inbox', 'operator_notice', 'x', '2099-01-01', 'key ' || n, 'lane' || n FROM generate_series(1, 99) n`)
+	require.NoError(t, err)
+
+	var refused *pgconn.PgError
+	require.ErrorAs(t, insert("another"), &refused)
+	require.Equal(t, []string{"23514", "lane"}, []string{refused.Code, refused.ColumnName})
+	require.Contains(t, refused.Hint, "INSERT INTO belfry.lanes (name) VALUES ('another')")
+	require.NoError(t, insert("default"), "all may use it")
+	_, err = enqueuer.Pool.Exec(t.Context(), into+`VALUES ('inbox', 'operator_notice', 'x', '2099-01-01', NULL, 'lane99')`)
+	require.NoError(t, err, "a job waits in it")
+	b.exec(t, into+`VALUES ('inbox', 'operator_notice', 'x', '2099-01-01', NULL, 'operators')`)
+	b.exec(t, refused.Hint[len("An operator adds it: "):])
+	require.NoError(t, insert("another"))
+	b.exec(t, `SELECT belfry.abort(id) FROM belfry.jobs WHERE lane = 'first'`)
+	require.NoError(t, insert("first"), "a repeated key opens no lane")
+}

@@ -75,6 +75,28 @@ BEGIN
     RETURN NOT FOUND;
 END $$;
 
+-- Whether a job would open one lane too many: each claim probes every lane with a waiting job. It is open if
+-- a job waits in it already or belfry.lanes has it, and so is default. Transactions that are open at once do
+-- not see each other's lanes, so that each may open as many; none waits for another. A repeated idempotency
+-- key opens nothing.
+CREATE FUNCTION belfry.lanes_exceeded(lane text, type text, idempotency_key text) RETURNS boolean
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    IF $1 = 'default' OR EXISTS (SELECT FROM belfry.lanes l WHERE l.name = $1)
+        OR EXISTS (SELECT FROM belfry.jobs j WHERE j.status = 'PENDING' AND NOT j.awaits_approval AND j.lane = $1)
+        OR EXISTS (SELECT FROM belfry.jobs j WHERE j.idempotency_key = $3 AND j.type = $2) THEN
+        RETURN false;
+    END IF;
+    RETURN (WITH RECURSIVE waiting (lane, n) AS (
+                (SELECT j.lane, 1 FROM belfry.jobs j WHERE j.status = 'PENDING' AND NOT j.awaits_approval ORDER BY j.lane LIMIT 1)
+                 UNION ALL
+                SELECT x.lane, w.n + 1
+                  FROM waiting w
+                 CROSS JOIN LATERAL (SELECT j.lane FROM belfry.jobs j WHERE j.status = 'PENDING' AND NOT j.awaits_approval AND j.lane > w.lane ORDER BY j.lane LIMIT 1) x
+                 WHERE w.n < 100)
+            SELECT count(*) >= 100 FROM waiting);
+END $$;
+
 -- Refuses what is beyond a ceiling, boundless where there is one, or below a floor. It runs with the rights
 -- of the role that executes the INSERT, a SECURITY DEFINER function's owner for instance:
 -- what that role may UPDATE afterwards is not refused before, unless the transaction enqueues for others,
@@ -111,6 +133,9 @@ BEGIN
         END IF;
         NEW.schedule_at := now();
     END IF;
+    ok := limited IS NULL AND has_column_privilege('belfry.jobs', 'lane', 'UPDATE') OR NOT belfry.lanes_exceeded(NEW.lane, NEW.type, NEW.idempotency_key)
+        OR belfry.reject('jobs', 'lane', format('%L would be one more lane with a waiting job, and 100 are the limit for %s; allowed values now: default, lanes with a waiting job, and those of belfry.lanes', left(NEW.lane, 70), coalesce(limited, current_user)),
+            format('An operator adds it: INSERT INTO belfry.lanes (name) VALUES (%L);', left(NEW.lane, 70)));
     IF limited IS NOT NULL OR NOT has_column_privilege('belfry.jobs', 'max_recipients', 'UPDATE') THEN
         most := least(most, (SELECT l.max_recipients FROM belfry.limits l));
     END IF;
