@@ -124,6 +124,12 @@ func TestApprove_RuleIsAnAdministrators(t *testing.T) {
 	}
 	require.Contains(t, d.Out, "approval_above 100")
 	require.NoError(t, d.As("kim", operation.Operator).Run("categories set", "category", "mine", "max_recipients", "5"), "the others are an operator's")
+	err := d.Run("categories add", "category", "unapproved")
+	require.Equal(t, errkind.Denied, errkind.Of(err), "its jobs would need no approval")
+	require.ErrorContains(t, err, "categories add, while categories have approval_above, needs the role admin; this is operator")
 	require.NoError(t, d.Run("categories list"))
 	require.Contains(t, d.Out, "APPROVAL ABOVE")
+	require.NotContains(t, d.Out, "unapproved")
+	d.Exec(`UPDATE belfry.categories SET approval_above = NULL`)
+	require.NoError(t, d.Run("categories add", "category", "digest"))
 }

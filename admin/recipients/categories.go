@@ -3,6 +3,7 @@ package recipients
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 
 	"github.com/jackc/pgx/v5"
@@ -85,7 +86,8 @@ To add a category, use ` + "`belfry categories add`" + ` or INSERT INTO belfry.c
 		operation.Define(operation.Operation{
 			Name: "categories add", Short: "Add a category", Role: operation.Operator, Changes: true, Events: "the category's events",
 			Long: `Add a category: 1 to 63 of a-z, 0-9 and _, starting with a letter. By default its messages
-go by push, at any time, without a cap, a ceiling or an approval. The keys are listed by
+go by push, at any time, without a cap, a ceiling or an approval. Once a category has
+approval_above, a new one needs the role admin. The keys are listed by
 ` + "`belfry categories set --help`" + `.`,
 			SQL:   `INSERT INTO belfry.categories (name, description) VALUES ('digest', 'the weekly digest');`,
 			Usage: "CATEGORY [KEY=VALUE...]",
@@ -147,12 +149,31 @@ func addCategory(ctx context.Context, env *operation.Env, in newCategory) (chann
 	if err := in.allowed("categories add", env); err != nil {
 		return channels.Category{}, err
 	}
+	if err := mayAddCategory(ctx, env); err != nil {
+		return channels.Category{}, err
+	}
 	who := in.By(env)
 	c, err := channels.AddCategory(ctx, env.DB, in.Category, in.Description, in.change(), channels.By(who))
 	if errors.Is(err, channels.ErrCategoryExists) {
 		return c, operation.Advise(channels.ErrCategoryExists, "change it: "+text.Command("categories set", in.Category).Usage("KEY=VALUE").String())
 	}
 	return c, preferenceRefused(err)
+}
+
+// mayAddCategory refuses a new category to roles below admin while another one has approval_above: jobs of
+// the new one would need no approval, and each category counts the recipients of its jobs by itself.
+func mayAddCategory(ctx context.Context, env *operation.Env) error {
+	if env.Role >= operation.Admin {
+		return nil
+	}
+	list, err := channels.Categories(ctx, env.DB)
+	if err != nil {
+		return err
+	}
+	if slices.ContainsFunc(list, func(c channels.Category) bool { return c.ApprovalAbove != nil }) {
+		return &operation.DeniedError{Operation: "categories add, while categories have approval_above,", Has: env.Role, Needs: operation.Admin}
+	}
+	return nil
 }
 
 func setCategory(ctx context.Context, env *operation.Env, in categoryChange) (channels.Category, error) {
