@@ -147,7 +147,7 @@ func (h *Handler) operate(o operation.Operation, r route, w http.ResponseWriter,
 		return
 	}
 	if o.Item() != nil {
-		h.follow(r, w, req, c)
+		h.serveStream(r, w, req, c, func(item any) any { return item })
 		return
 	}
 	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(h.limiter.within + o.Limit() + writeSlack)) // the writers of tests support none

@@ -220,7 +220,7 @@ func TestLong_StopsAreDoneWhateverElseIsAskedFor(t *testing.T) {
 		{"POST", "/send", `{"external_id": "5", "title": "x", "variants": ` + locales(5400) + `}`},
 		{"GET", "/channels/count?near=37.5,127.3&radius=100km", ""},
 		{"GET", "/jobs?limit=200", ""},
-		{"GET", "/events/watch", ""},
+		{"GET", "/jobs/watch?follow=true", ""},
 	}
 	ctx, end := context.WithCancel(t.Context())
 	var loops sync.WaitGroup

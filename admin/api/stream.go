@@ -19,7 +19,7 @@ import (
 // Limits of streams. Each stream needs two goroutines and the memory of an item. The queries are shared
 // (jobs.Broadcaster).
 const (
-	maxStreams    = 512              // of the process; a browser has two with live pages
+	maxStreams    = 512              // of the process; a browser has one with live pages
 	maxOwnStreams = 32               // of one identity
 	beatEvery     = 15 * time.Second // interval of comments and authorization checks
 	eventTime     = 10 * time.Second // deadline of each write
@@ -101,8 +101,13 @@ type stream struct {
 	failed bool // a write has failed
 }
 
-// follow answers a request with a stream. An error before the first item has a status like any other.
-func (h *Handler) follow(r route, w http.ResponseWriter, req *http.Request, c Call) {
+// ServeStream answers a request with the items of a stream, as render returns them. An error before the first
+// item has a status like any other.
+func (h *Handler) ServeStream(w http.ResponseWriter, req *http.Request, c Call, render func(item any) any) {
+	h.serveStream(route{}, w, req, c, render)
+}
+
+func (h *Handler) serveStream(r route, w http.ResponseWriter, req *http.Request, c Call, render func(item any) any) {
 	events, acceptable := formOf(req)
 	if !acceptable {
 		problemf(http.StatusNotAcceptable, "allowed Accept: "+eventStream+", "+jsonLines).write(w)
@@ -111,7 +116,7 @@ func (h *Handler) follow(r route, w http.ResponseWriter, req *http.Request, c Ca
 	s := &stream{w: w, ctl: http.NewResponseController(w), events: events, within: h.streams.event}
 	s.id, _ = strconv.ParseUint(req.Header.Get("Last-Event-ID"), 10, 32)
 	_ = s.ctl.SetWriteDeadline(time.Time{})
-	out, err := h.Stream(req.Context(), c, s.item, s.beat)
+	out, err := h.Stream(req.Context(), c, func(item any) error { return s.item(render(item)) }, s.beat)
 	switch {
 	case s.failed || req.Context().Err() != nil: // the reader is gone, or too slow
 	case err != nil:

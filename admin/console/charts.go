@@ -4,12 +4,9 @@ import (
 	"fmt"
 	"html/template"
 	"math"
-	"net/url"
 	"strconv"
 	"strings"
 	"time"
-
-	"github.com/belfryhq/belfry/admin/jobs"
 
 	"github.com/belfryhq/belfry/admin/delivery"
 	"github.com/belfryhq/belfry/internal/text"
@@ -173,82 +170,5 @@ func (c *Console) deliveryOverTime(counts delivery.Counts) *columns {
 	return chart
 }
 
-// walkOverTime draws the interval and the speed of each run of a job. It returns nil without runs.
-func (c *Console) walkOverTime(runs jobs.JobRuns, now time.Time) *columns {
-	if len(runs.Runs) == 0 {
-		return nil
-	}
-	begin, end := runs.Runs[0].BeganAt, runs.Runs[0].BeganAt
-	var most float64
-	until := func(r jobs.JobRun) time.Time {
-		if r.EndedAt != nil {
-			return *r.EndedAt
-		}
-		return now
-	}
-	for _, r := range runs.Runs {
-		if until(r).After(end) {
-			end = until(r)
-		}
-		if r.RowsPerSecond != nil {
-			most = max(most, *r.RowsPerSecond)
-		}
-	}
-	chart := &columns{
-		ID: "walk", Title: "The walk, run by run", Top: text.Grouped(int64(math.Round(most))) + " rows/s", From: c.instant(begin), To: c.instant(end),
-		Table: newTable("the walk, run by run", "began", "ended", "how", "by", ">rows", ">chunks", ">rows/s", ">ms/chunk"),
-	}
-	span := end.Sub(begin).Seconds()
-	var words []string
-	for _, r := range runs.Runs {
-		rate, ended := 0.0, escaped("-")
-		if r.RowsPerSecond != nil {
-			rate = *r.RowsPerSecond
-		}
-		if r.EndedAt != nil {
-			ended = c.instant(*r.EndedAt)
-		}
-		one := stack{X: portion(r.BeganAt.Sub(begin).Seconds(), span), Width: portion(max(until(r).Sub(r.BeganAt).Seconds(), span/200), span)}
-		one.Parts = append(one.Parts, part{portion(most-rate, most), portion(rate, most), "sent"})
-		chart.Columns = append(chart.Columns, one)
-		chart.Table.add(c.instant(r.BeganAt), ended, escaped(r.How()), escaped(r.Runner),
-			escaped(text.Grouped(r.Rows)), escaped(text.Grouped(r.Chunks)), escaped(jobs.WholeOr(r.RowsPerSecond)), escaped(jobs.WholeOr(r.ChunkMS)))
-		words = append(words, fmt.Sprintf("%s, %s rows/s", r.How(), jobs.WholeOr(r.RowsPerSecond)))
-	}
-	more := ""
-	if n := len(words) - 10; n > 0 {
-		words, more = words[:10], fmt.Sprintf("; and %d more", n)
-	}
-	chart.About = "Blocks, one for each run, as wide as it was long and as high as it was fast: " + strings.Join(words, "; ") + more + "."
-	chart.Note = "Means over each run, pauses included; single chunks are not stored."
-	if !runs.Complete {
-		chart.Note += " The newest runs are left out."
-	}
-	return chart
-}
-
 // instant renders a time in the reader's zone.
 func (c *Console) instant(t time.Time) template.HTML { return c.inline(text.LocalClock(t)) }
-
-// charts are the charts of a job's page.
-type charts struct {
-	Outcomes       *bars
-	Delivery, Walk *columns
-}
-
-// chartsOf returns the charts of a job.
-func (h *handler) chartsOf(id string, counts *delivery.Counts) (drawn charts, err error) {
-	if counts != nil {
-		drawn.Outcomes, drawn.Delivery = outcomes(*counts), h.deliveryOverTime(*counts)
-	}
-	o, there := h.named("jobs runs")
-	if !there {
-		return drawn, nil
-	}
-	in, _ := read(o, url.Values{"id": {id}})
-	out, err := h.do(h.req.Context(), o, in)
-	if runs, is := out.(jobs.JobRuns); is {
-		drawn.Walk = h.walkOverTime(runs, time.Now())
-	}
-	return drawn, err
-}

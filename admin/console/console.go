@@ -29,16 +29,15 @@ const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src
 
 // Console serves the pages. It is safe for concurrent use.
 type Console struct {
-	api         *api.Handler
-	at          string // prefix of every address; "" means the root
-	called      api.Environment
-	zone        *time.Location // the reader's, in the copy for one request; nil means the server's
-	role        operation.Role // of the caller, in the copy for one request; the zero value restricts no link
-	operations  []operation.Operation
-	routes      *http.ServeMux
-	pages       map[string]*template.Template
-	assets      map[string]asset
-	senderStats *senderStats
+	api        *api.Handler
+	at         string // prefix of every address; "" means the root
+	called     api.Environment
+	zone       *time.Location // the reader's, in the copy for one request; nil means the server's
+	role       operation.Role // of the caller, in the copy for one request; the zero value restricts no link
+	operations []operation.Operation
+	routes     *http.ServeMux
+	pages      map[string]*template.Template
+	assets     map[string]asset
 }
 
 // asset is an embedded file that pages load.
@@ -52,7 +51,7 @@ type asset struct {
 // New returns a console over the operations that the API serves. Its addresses begin with the path at. Each
 // page shows the environment.
 func New(served *api.Handler, at string, operations []operation.Operation, called api.Environment) *Console {
-	c := &Console{api: served, at: at, called: called, operations: operations, routes: http.NewServeMux(), assets: readAssets(), senderStats: new(senderStats)}
+	c := &Console{api: served, at: at, called: called, operations: operations, routes: http.NewServeMux(), assets: readAssets()}
 	c.pages = c.parse()
 	c.routes.HandleFunc("GET /assets/{name}", c.asset)
 	c.routes.HandleFunc("GET /sign-in", c.signInPage)

@@ -24,9 +24,7 @@
 //
 // Drawings are SVG in the templates, with geometry in their attributes and colors in the style sheet.
 // Each has a text alternative and a table. The map of a radius (map.go) has its places from package
-// cities; the charts of outcomes and runs (charts.go) have the results of jobs show and jobs runs.
-// uPlot (assets/uplot.min.js, MIT) draws rates from the events of /live, only on the page of a job in
-// progress.
+// cities; the charts of outcomes (charts.go) have the result of jobs show.
 //
 // # An act
 //
@@ -44,12 +42,11 @@
 //
 // # Live
 //
-// /live is one event stream for a browser. It has two operations, jobs watch and events watch, and the
-// rates of senders, which all streams of the process query together every three seconds. An event
-// contains the changed cells, by name, as text; the script replaces the cells with these names. Or it
-// contains control events: a page lists the events that concern it in its layout (aboutOf), and
-// announces them. After an interruption the script reloads pages.
-// All tabs of a browser share one stream, and all streams of the process share their queries.
+// /live is the stream of the operation jobs watch, rendered for a browser. An event contains the changed
+// cells, by name, as text, and the script replaces the cells with these names. It also contains control
+// events: a page lists the events that concern it in its layout (aboutOf), and announces them. After an
+// interruption the script reads the page again. All tabs of a browser share one stream, and all streams of
+// the process share one poll (jobs.Broadcaster).
 // A page without an event for five seconds shows the time of the last one. The script retries a
 // rejected stream, but after the end of the session only when the caller may have signed in again. An
 // open page does not extend the session.

@@ -42,7 +42,6 @@ type layout struct {
 	More  []tab
 	About []string // the control events that concern the page (see aboutOf)
 	Place string   // the position in the stream of events at the start of the request
-	Plots bool     // it draws rates of the stream
 	Page  any
 	Zone  string // the chosen zone; "" without a choice
 	Clock string // the name of the zone of displayed times

@@ -8,7 +8,6 @@ import (
 	"net/url"
 	"slices"
 	"strconv"
-	"time"
 
 	"github.com/belfryhq/belfry/admin/jobs"
 	"github.com/belfryhq/belfry/admin/operation"
@@ -27,9 +26,8 @@ type jobPage struct {
 	Walk     progress
 	Delivery *progress
 	Audience area
-	Charts   charts
-	Live     bool // its rates are plotted
-	Offset   int  // of the zone of displayed times, in seconds east of UTC
+	Outcomes *bars    // nil without rows
+	Flow     *columns // the delivery over time; nil if nothing was sent
 	View     *view
 	Events   *view
 	Fault    template.HTML
@@ -69,10 +67,10 @@ func (h *handler) job(o operation.Operation) {
 	}
 	page.Actions = h.jobActions(s, id)
 	if !s.AtRest() {
-		page.Stop, page.Live, page.Offset = h.stop(id), true, h.offset(time.Now())
+		page.Stop = h.stop(id)
 	}
-	if page.Charts, err = h.chartsOf(id, report.Rows()); err != nil {
-		page.Fault = h.inline(err.Error())
+	if counts := report.Rows(); counts != nil {
+		page.Outcomes, page.Flow = outcomes(*counts), h.deliveryOverTime(*counts)
 	}
 	if events, there := h.named("jobs events"); there {
 		in, _ := read(events, url.Values{"id": {id}})
@@ -80,7 +78,7 @@ func (h *handler) job(o operation.Operation) {
 			page.Fault = h.inline(err.Error())
 		}
 	}
-	h.show(http.StatusOK, "job", layout{Title: "Job " + id + ", " + s.Title, About: []string{job.SubjectJob + ":" + id}, Plots: page.Live, Page: page})
+	h.show(http.StatusOK, "job", layout{Title: "Job " + id + ", " + s.Title, About: []string{job.SubjectJob + ":" + id}, Page: page})
 }
 
 // cardsOf returns a job's texts as a phone shows them: the default, and each locale with the default for

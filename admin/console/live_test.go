@@ -1,8 +1,6 @@
 package console
 
 import (
-	"net/http"
-	"net/http/httptest"
 	"testing"
 	"time"
 
@@ -16,26 +14,21 @@ import (
 	"github.com/belfryhq/belfry/job"
 )
 
-// A watch that broke off has not told the end of what was under way: the page is to be read again.
-func TestFeed_HasPagesReadAgainAfterABrokenWatch(t *testing.T) {
+// An event has the cells of jobs that have changed; jobs at rest are forgotten.
+func TestConsole_LiveEventHasWhatChanged(t *testing.T) {
 	t.Parallel()
-	w := httptest.NewRecorder()
-	f := &feed{c: New(nil, "", admin.Operations(), api.Environment{}), w: w, ctl: http.NewResponseController(w), sent: make(map[int64]map[string]string)}
-	running := []jobs.WatchedJob{{ID: 17, Status: job.Running}}
-	_ = f.sendJobs(running) // the recorder has no deadlines, and says so
-	require.NotContains(t, w.Body.String(), `"again"`)
-	w.Body.Reset()
-	_ = f.sendJobs(running)
-	require.Empty(t, w.Body.String(), "nothing has changed")
-	f.reset()
-	_ = f.sendJobs(nil)
-	require.Contains(t, w.Body.String(), `"again":true`)
-	w.Body.Reset()
-	_ = f.sendJobs(running)
-	require.NotContains(t, w.Body.String(), `"again"`)
-	require.Contains(t, w.Body.String(), `"17.status":"RUNNING"`)
-	_ = f.sendJobs([]jobs.WatchedJob{{ID: 17, Status: job.Aborted, AtRest: true}})
-	require.Empty(t, f.sent, "what is at rest is not kept")
+	c, sent := New(nil, "", admin.Operations(), api.Environment{}), make(map[int64]map[string]string)
+	running := jobs.Update{Jobs: []jobs.WatchedJob{{ID: 17, Status: job.Running}, {ID: 18, Status: job.Pending}}}
+	e := c.liveEvent(running, sent)
+	require.Equal(t, []int64{17}, e.Jobs)
+	require.Equal(t, "RUNNING", e.Cells["17.status"])
+	require.Equal(t, "PENDING", e.Cells["18.status"])
+	running.Jobs = running.Jobs[:1]
+	require.Empty(t, c.liveEvent(running, sent).Cells)
+	e = c.liveEvent(jobs.Update{Jobs: []jobs.WatchedJob{{ID: 17, Status: job.Aborted, AtRest: true}}, Events: []job.ControlEvent{{ID: 3, Subject: "lane", Name: "night", Kind: "paused", Actor: "ann"}}}, sent)
+	require.Equal(t, "ABORTED", e.Cells["17.status"])
+	require.Equal(t, []controlEvent{{3, "lane", "night", "paused", "ann", "ann: lane night paused"}}, e.Actions)
+	require.Empty(t, sent)
 }
 
 // What is brought up to date is in the zone of the page; a command in it stays as it has to be typed.

@@ -60,15 +60,15 @@ func deliveredPercent(s jobs.JobState) float64 { return bar(s.Settled(), s.Messa
 
 // now renders the jobs in progress.
 func (h *handler) now() {
-	watch, there := h.named("jobs watch")
+	watch, there := h.named(watchOperation)
 	if !there {
 		h.notFound()
 		return
 	}
 	var page nowPage
 	_, err := h.stream(h.req.Context(), watch, watch.NewInput(), func(item any) error {
-		jobs, _ := item.([]jobs.WatchedJob)
-		for _, one := range jobs {
+		u, _ := item.(jobs.Update)
+		for _, one := range u.Jobs {
 			page.Jobs = append(page.Jobs, h.running(one))
 		}
 		return errPageFull

@@ -27,17 +27,6 @@ func (h *house) relays(t *testing.T) {
 		('r3', '{old}', '{push}', 3, '[{"name": "old", "rate_per_second": 7, "concurrency": 8, "medium": "push"}]', now() - interval '1 minute')`)
 }
 
-// cells are the live cells of the page, by name.
-func (p page) cells() map[string]string {
-	cells := make(map[string]string)
-	p.each(func(n *html.Node) {
-		if name := attr(n, "data-cell"); name != "" {
-			cells[name], _ = within(n)
-		}
-	})
-	return cells
-}
-
 // Now shows how fast messages go and fail, by medium, whether providers are called, and how the server is.
 func TestConsole_NowShowsDeliveryAndHealth(t *testing.T) {
 	t.Parallel()
@@ -57,12 +46,8 @@ func TestConsole_NowShowsDeliveryAndHealth(t *testing.T) {
 	}
 	p = b.get(t, "/")
 	require.Equal(t, http.StatusOK, p.status, p.text)
-	cells := p.cells()
-	require.Equal(t, "25", cells["sender.fcm.sent"])
-	require.Equal(t, "1.25", cells["sender.fcm.failed"])
-	require.Equal(t, "42", cells["sender.fcm.waiting"])
-	require.Contains(t, cells["sender.gate.status"], "breaker open")
-	require.NotContains(t, cells, "sender.old.sent", "its relay is dead")
+	require.Contains(t, p.text, "push fcm ready 25 1.25 42 sms gate breaker open")
+	require.NotContains(t, p.text, "push old", "its relay is dead")
 	require.Contains(t, p.text, "2 live, over postgres")
 	require.Contains(t, p.text, "connections")
 	var due []string

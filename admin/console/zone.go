@@ -70,16 +70,6 @@ func (c *Console) clock() string {
 	return c.zone.String()
 }
 
-// offset returns the offset of the zone of displayed times at an instant, in seconds east of UTC.
-func (c *Console) offset(at time.Time) int {
-	zone := time.Local
-	if c.zone != nil {
-		zone = c.zone
-	}
-	_, seconds := at.In(zone).Zone()
-	return seconds
-}
-
 // inZone is an instant as a text has it, in the zone of whoever asks.
 func (c *Console) inZone(instant string) string {
 	i, err := operation.ParseInstant(instant, time.UTC)

@@ -1,6 +1,7 @@
 package jobs
 
 import (
+	"cmp"
 	"context"
 	"maps"
 	"slices"
@@ -19,86 +20,83 @@ import (
 )
 
 const (
-	// watchMost is the maximum number of jobs of a watch.
+	// watchMost is the number of jobs that one poll reads because they run, or because of new events.
 	watchMost = 100
-	// retainedEvents is the number of events that a snapshot retains for watches that missed earlier ones.
-	retainedEvents = 1_000
-	// watchDeadline bounds one snapshot, and the outage of the database that a watch survives.
+	// eventsKept is the number of events that are stored for streams that are slower than the polls.
+	eventsKept = 1_000
+	// pollsKept is the number of polls after which a job that no poll reads any more is forgotten. A stream
+	// that does not read for so long has failed its write deadline.
+	pollsKept = 100
+	// watchDeadline bounds one poll, and the time that a stream outlives an unavailable database.
 	watchDeadline = 30 * time.Second
-	// minInterval is the interval between snapshots while operations follow each other.
+	// minInterval is the shortest interval between two polls while acts follow each other.
 	minInterval = 100 * time.Millisecond
 )
 
-// Broadcaster shares snapshots of jobs and events among the watches of a process, so that many watches
-// cost the database no more than one. A snapshot follows the previous one after an interval, or earlier
-// after an operation (Changed). A Broadcaster is safe for concurrent use. It starts no goroutine: a
-// watch that waits for the next snapshot reads it.
+// Broadcaster polls jobs and events for all streams of a process. At most once per interval, and at once after
+// an act through this process (Changed), one of the waiting streams polls for all of them, so that many
+// streams load the database no more than one. Without streams there are no polls. It is safe for concurrent
+// use and starts no goroutine.
 type Broadcaster struct {
-	every  time.Duration
-	read   func(ctx context.Context, env *operation.Env, ids []int64, active bool) (reading, error)
-	events func(ctx context.Context, env *operation.Env) ([]job.NewEvent, error)
+	interval time.Duration
+	read     func(ctx context.Context, env *operation.Env, ids []int64) (reading, error)
+	events   func(ctx context.Context, env *operation.Env) ([]job.NewEvent, error)
 
-	turn  chan struct{}  // full while a watch uses the fields up to paces
-	begun time.Time      // start of the last snapshot
-	last  *snapshot      // nil before the first one
-	fresh []job.NewEvent // not in a snapshot yet
-	paces map[int64]*paces
+	turn     chan struct{} // its holder polls and uses the fields below
+	polledAt time.Time
+	seq      int64             // the number of successful polls
+	asked    []int64           // the ids that the last poll was to read
+	active   []int64           // at the last poll
+	jobs     map[int64]seenJob // read by the last polls
+	recent   []seenEvent       // the newest events, the oldest first
+	pending  []job.NewEvent    // events of a poll that failed afterwards
+	speeds   map[int64]*paces
 
 	mu        sync.Mutex
-	ids       map[int64]int // the number of watches by job
-	active    int           // the number of watches of active jobs
-	followers int           // the number of watches of events
-	changedAt time.Time     // the end of the last operation that changed something
-	changed   chan struct{} // closed by the next one
+	named     map[int64]int // the number of streams that name each job
+	changedAt time.Time
+	changed   chan struct{} // closed by the next call of Changed
 }
 
-// reading is the data of a snapshot.
+// reading is what one poll reads of jobs.
 type reading struct {
 	states []JobState
 	why    map[int64]delivery.Standstill
 	active []int64
 }
 
-// snapshot is the state of jobs at one time, with recent events. It is immutable.
-type snapshot struct {
-	seq      int64
-	query    query
-	active   []int64
-	jobs     map[int64]WatchedJob
-	toRadius map[int64]bool // jobs with an audience in a radius
-	events   []numberedEvent
+// seenJob is a job with the number of the last poll that read it.
+type seenJob struct {
+	WatchedJob
+
+	seq    int64
+	news   int64 // the last poll that read it because it runs, ran, or has a new event; zero if none did
+	radius bool  // its audience is a radius
 }
 
-// numberedEvent is an event with the number of the first snapshot that contains it.
-type numberedEvent struct {
+// seenEvent is an event with the number of the poll that found it.
+type seenEvent struct {
 	job.NewEvent
 
 	seq int64
 }
 
-// query selects the content of a snapshot.
-type query struct {
-	ids    []int64
-	active bool // jobs that are running or being delivered
-	events bool // new events, with active also their jobs
-}
+// paces are the speeds of one job.
+type paces struct{ walk, delivery rate.Meter }
 
-// paces are the rates of one job.
-type paces struct{ walk, delivery, chunks rate.Meter }
-
-// NewBroadcaster returns a Broadcaster with a minimum interval between snapshots.
-func NewBroadcaster(every time.Duration) *Broadcaster {
+// NewBroadcaster returns a Broadcaster that polls at most once per interval.
+func NewBroadcaster(interval time.Duration) *Broadcaster {
 	var events job.NewEvents
 	return &Broadcaster{
-		every: every, read: readSnapshot, turn: make(chan struct{}, 1),
-		ids: make(map[int64]int), paces: make(map[int64]*paces), changed: make(chan struct{}),
+		interval: interval, read: readWatched, turn: make(chan struct{}, 1), jobs: make(map[int64]seenJob),
+		named: make(map[int64]int), changed: make(chan struct{}),
 		events: func(ctx context.Context, env *operation.Env) ([]job.NewEvent, error) {
 			return events.Poll(ctx, env.Jobs)
 		},
 	}
 }
 
-// Changed implements operation.Notifier.
+// Changed has the streams poll soon, because this process has changed something.
 func (b *Broadcaster) Changed() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -107,65 +105,47 @@ func (b *Broadcaster) Changed() {
 	b.changed = make(chan struct{})
 }
 
-// due returns the time until the next snapshot may begin, and a channel that the next change closes.
-// The caller holds the turn.
+// due returns the time until the next poll. The caller holds the turn.
 func (b *Broadcaster) due() (wait time.Duration, changed <-chan struct{}) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	every := b.every
-	if b.changedAt.After(b.begun) {
-		every = min(every, minInterval)
+	interval := b.interval
+	if b.changedAt.After(b.polledAt) {
+		interval = min(interval, minInterval)
 	}
-	return every - time.Since(b.begun), b.changed
+	return interval - time.Since(b.polledAt), b.changed
 }
 
-// register adds a watch of q (by is 1), or removes it (by is -1).
-func (b *Broadcaster) register(q query, by int) {
+// name has each poll read the jobs, by = 1, or not any more, by = -1.
+func (b *Broadcaster) name(ids []int64, by int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if q.active {
-		b.active += by
-	}
-	if q.events {
-		b.followers += by
-	}
-	for _, id := range q.ids {
-		if b.ids[id] += by; b.ids[id] == 0 {
-			delete(b.ids, id)
+	for _, id := range ids {
+		if b.named[id] += by; b.named[id] == 0 {
+			delete(b.named, id)
 		}
 	}
 }
 
-// registered returns the union of the queries of all watches.
-func (b *Broadcaster) registered() query {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return query{slices.Sorted(maps.Keys(b.ids)), b.active > 0, b.followers > 0}
-}
-
-// next returns the first snapshot newer than seq that covers q.
-func (b *Broadcaster) next(ctx context.Context, env *operation.Env, seq int64, q query) (*snapshot, error) {
+// next waits until a poll that is newer than s.seq has read the jobs of s, and returns the update of s.
+func (b *Broadcaster) next(ctx context.Context, env *operation.Env, s *subscription) (u Update, err error) {
 	for {
 		select {
 		case b.turn <- struct{}{}:
 		case <-ctx.Done():
-			return nil, ctx.Err()
+			return u, ctx.Err()
 		}
 		wait, changed := b.due()
-		var err error
-		switch {
-		case b.last == nil || wait <= 0:
-			err, wait = b.snap(ctx, env), 0
-		case b.last.seq > seq && b.last.covers(q):
-			wait = 0
+		if wait <= 0 {
+			err = b.poll(ctx, env)
 		}
-		found := b.last
+		fresh := err == nil && (wait <= 0 || b.seq > s.seq && b.covers(s.ids))
+		if fresh {
+			u, err = b.update(env, s)
+		}
 		<-b.turn
-		switch {
-		case err != nil:
-			return nil, err
-		case wait <= 0:
-			return found, nil
+		if fresh || err != nil {
+			return u, err
 		}
 		timer := time.NewTimer(wait)
 		select {
@@ -177,104 +157,89 @@ func (b *Broadcaster) next(ctx context.Context, env *operation.Env, seq int64, q
 	}
 }
 
-// snap reads the next snapshot. The caller holds the turn.
-func (b *Broadcaster) snap(ctx context.Context, env *operation.Env) error {
-	b.begun = time.Now()
-	q := b.registered()
-	if q.events {
-		events, err := b.events(ctx, env)
-		if err != nil {
-			return err
-		}
-		b.fresh = append(b.fresh, events...) // the next snapshot has them if this one fails
-		b.fresh = b.fresh[max(0, len(b.fresh)-retainedEvents):]
-	}
-	ids := q.ids
-	if q.active {
-		ids = slices.Concat(ids, jobsOf(b.fresh))
-	}
-	read, err := b.read(ctx, env, ids, q.active)
+// covers reports whether the last poll was to read the jobs. The caller holds the turn.
+func (b *Broadcaster) covers(ids []int64) bool {
+	return !slices.ContainsFunc(ids, func(id int64) bool { return b.jobs[id].seq != b.seq && !slices.Contains(b.asked, id) })
+}
+
+// poll reads new events and the jobs that streams name, that run or did at the last poll, or that the events
+// are about. The caller holds the turn.
+func (b *Broadcaster) poll(ctx context.Context, env *operation.Env) error {
+	b.polledAt = time.Now()
+	b.mu.Lock()
+	named := slices.Collect(maps.Keys(b.named))
+	b.mu.Unlock()
+	events, err := b.events(ctx, env)
 	if err != nil {
 		return err
 	}
-	next := &snapshot{seq: 1, query: q, active: read.active, jobs: make(map[int64]WatchedJob), toRadius: make(map[int64]bool)}
-	if b.last != nil {
-		next.seq, next.events = b.last.seq+1, b.last.events
+	b.pending = newest(append(b.pending, events...))
+	news := slices.Concat(b.active, jobsOf(b.pending))
+	read, err := b.read(ctx, env, slices.Concat(named, news))
+	if err != nil {
+		return err
 	}
-	next.events = slices.Clip(next.events[max(0, len(next.events)+len(b.fresh)-retainedEvents):])
-	for _, e := range b.fresh {
-		next.events = append(next.events, numberedEvent{e, next.seq})
+	news = append(news, read.active...)
+	b.seq++
+	b.asked, b.active = named, read.active
+	for _, e := range b.pending {
+		b.recent = append(b.recent, seenEvent{e, b.seq})
 	}
-	b.fresh = nil
-	before, now := b.paces, env.Time()
-	b.paces = make(map[int64]*paces, len(read.states))
+	b.recent, b.pending = newest(b.recent), nil
+	before, now := b.speeds, env.Time()
+	b.speeds = make(map[int64]*paces, len(read.states))
 	for _, s := range read.states {
-		p := before[s.ID]
-		if p == nil {
-			p = new(paces)
+		b.speeds[s.ID] = cmp.Or(before[s.ID], new(paces))
+		j := seenJob{watched(s, read.why[s.ID], b.speeds[s.ID], now), b.seq, b.jobs[s.ID].news, s.Audience.Kind == channels.KindRadius}
+		if slices.Contains(news, s.ID) {
+			j.news = b.seq
 		}
-		b.paces[s.ID] = p
-		next.toRadius[s.ID] = s.Audience.Kind == channels.KindRadius
-		next.jobs[s.ID] = watched(s, read.why[s.ID], p, now)
+		b.jobs[s.ID] = j
 	}
-	b.last = next
+	maps.DeleteFunc(b.jobs, func(id int64, j seenJob) bool {
+		return j.seq < b.seq-pollsKept || j.seq < b.seq && slices.Contains(named, id) // no longer in the database
+	})
 	return nil
 }
 
-// jobsOf returns the ids of the jobs of events, the newest first, at most as many as a watch shows.
+// newest returns the last eventsKept events.
+func newest[E any](events []E) []E { return events[max(0, len(events)-eventsKept):] }
+
+// jobOf returns the job of an event; zero if it is about something else.
+func jobOf(e job.ControlEvent) int64 {
+	id, err := strconv.ParseInt(e.Name, 10, 64)
+	if e.Subject != job.SubjectJob || err != nil {
+		return 0
+	}
+	return id
+}
+
+// jobsOf returns the jobs of the newest events, watchMost at most.
 func jobsOf(events []job.NewEvent) (ids []int64) {
 	for _, e := range slices.Backward(events) {
-		id, err := strconv.ParseInt(e.Name, 10, 64)
-		if e.Subject != job.SubjectJob || err != nil || slices.Contains(ids, id) {
-			continue
-		}
-		if ids = append(ids, id); len(ids) == watchMost {
-			break
+		if id := jobOf(e.ControlEvent); id != 0 && len(ids) < watchMost && !slices.Contains(ids, id) {
+			ids = append(ids, id)
 		}
 	}
 	return ids
 }
 
-// covers reports whether the snapshot contains the result of q.
-func (s *snapshot) covers(q query) bool {
-	for _, id := range q.ids {
-		if _, found := s.jobs[id]; !found && !slices.Contains(s.query.ids, id) {
-			return false
-		}
-	}
-	return (s.query.active || !q.active) && (s.query.events || !q.events)
-}
-
-// since returns the events of the snapshots after number seq. With seq 0, it returns the events after
-// the position, or none without a position.
-func (s *snapshot) since(seq int64, position *eventPosition) (events []job.NewEvent) {
-	for _, e := range s.events {
-		if seq > 0 && e.seq > seq || seq == 0 && position != nil && e.After(position.ActPosition) {
-			events = append(events, e.NewEvent)
-		}
-	}
-	return events
-}
-
-// readSnapshot reads jobs with the reasons why their messages wait, and if active is set the active jobs.
-// It omits the content and the audience of jobs.
-func readSnapshot(ctx context.Context, env *operation.Env, ids []int64, active bool) (r reading, err error) {
+// readWatched reads the jobs, those that run or are being delivered, and why their messages wait.
+func readWatched(ctx context.Context, env *operation.Env, ids []int64) (r reading, err error) {
 	ctx, cancel := context.WithTimeout(ctx, watchDeadline)
 	defer cancel()
-	if active {
-		err = db.InTx(ctx, env.DB, db.Options{Limit: watchDeadline, Reads: true}, func(ctx context.Context, tx pgx.Tx) error {
-			rows, err := tx.Query(ctx, queries.activeJobs, pgx.StrictNamedArgs{"limit": watchMost})
-			if err != nil {
-				return err
-			}
-			r.active, err = pgx.CollectRows(rows, pgx.RowTo[int64])
-			return err
-		})
+	err = db.InTx(ctx, env.DB, db.Options{Limit: watchDeadline, Reads: true}, func(ctx context.Context, tx pgx.Tx) error {
+		rows, err := tx.Query(ctx, queries.activeJobs, pgx.StrictNamedArgs{"limit": watchMost})
 		if err != nil {
-			return r, err
+			return err
 		}
+		r.active, err = pgx.CollectRows(rows, pgx.RowTo[int64])
+		return err
+	})
+	if err != nil {
+		return r, err
 	}
-	ids = slices.Concat(ids, r.active)
+	ids = append(ids, r.active...)
 	slices.Sort(ids)
 	if ids = slices.Compact(ids); len(ids) == 0 {
 		return r, nil
@@ -290,7 +255,7 @@ func readSnapshot(ctx context.Context, env *operation.Env, ids []int64, active b
 	if err != nil {
 		return r, err
 	}
-	unsent, err := delivery.UnsentJobs(ctx, env.DB, ids, len(ids))
+	unsent, err := delivery.UnsentJobs(ctx, env.DB, ids, max(len(ids), 1))
 	if err != nil {
 		return r, err
 	}

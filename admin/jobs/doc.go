@@ -7,7 +7,7 @@
 //	stop     halt.go lanes.go limits.go
 //
 // A change of several jobs can be planned first (plan.go). It then changes exactly the planned number of
-// jobs, or fails. All watches of a process share snapshots ([Broadcaster]).
+// jobs, or fails. All streams of a process share one poll ([Broadcaster]).
 package jobs
 
 import (

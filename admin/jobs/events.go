@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/belfryhq/belfry/admin/operation"
 	"github.com/belfryhq/belfry/internal/keys"
@@ -74,68 +73,19 @@ sign-ins. For the events of runs see ` + "`belfry jobs events ID`" + `, for firi
 a filter that few events match.`,
 			Example: "  belfry events list\n  belfry events list --of installation\n  belfry events list --by ann --since 2h --json",
 		}, listEvents, eventsText),
-		operation.DefineStream(operation.Operation{
-			Name: "events watch", Short: "Follow the actions of operators and programs", Role: operation.Viewer, Shared: true,
-			Long: `Follow the events of ` + "`belfry events list`" + ` from now on, each once, oldest first. With --all also
-the events of runs and schedules: a job is claimed, throttled, finished, a schedule fires.
-The stream is not complete: it omits some events if there are thousands per second, or if
-their transaction commits late. The lists are complete. A signal ends the command, with exit
-code 0.`,
-			Example: "  belfry events watch\n  belfry events watch --of job --all\n  belfry events watch --by ann --json | jq .kind",
-		}, watchEvents, func(eventWatch) func(*text.Doc, []job.ControlEvent) { return watchedEventsText },
-			func(*text.Doc, eventWatch, operation.None) {}),
 	}
 }
 
-// eventWatch is the input of `events watch`.
-type eventWatch struct {
-	Of       subject        `flag:"of" label:"SUBJECT" help:"only events of this subject, see events list"`
-	Actor    string         `flag:"by" label:"NAME" help:"only events by this actor"`
-	All      bool           `flag:"all" help:"also the events of runs and schedules"`
-	After    *eventPosition `flag:"after" label:"POSITION" help:"begin after this recent position in the events, see status"`
-	Interval watchInterval  `flag:"interval" label:"DURATION" help:"interval between snapshots, 100ms to 1h (default 1s on a terminal, 5s elsewhere)"`
-}
-
-// matches reports whether the filter selects an event.
-func (in eventWatch) matches(e job.NewEvent) bool {
-	return (e.Act || in.All) && (in.Of == "" || string(in.Of) == e.Subject) && (in.Actor == "" || in.Actor == e.Actor)
-}
-
-// watchEvents sends new events to each until ctx ends. A snapshot without new events sends an empty list,
-// as a sign of life.
-func watchEvents(ctx context.Context, env *operation.Env, in eventWatch, each func([]job.ControlEvent) error) (operation.None, error) {
-	shared, events, seq := broadcasterOf(env), query{events: true}, int64(0)
-	shared.register(events, 1)
-	defer shared.register(events, -1)
-	return operation.None{}, poll(ctx, env, time.Duration(in.Interval), func() (over bool, err error) {
-		found, err := shared.next(ctx, env, seq, events)
-		if err != nil {
-			return false, err
-		}
-		matching := []job.ControlEvent{}
-		for _, e := range found.since(seq, in.After) {
-			if in.matches(e) {
-				matching = append(matching, e.ControlEvent)
-			}
-		}
-		seq = found.seq
-		err = each(matching)
-		return err != nil, err
-	})
-}
-
-// watchedEventsText writes a line for each event.
-func watchedEventsText(d *text.Doc, events []job.ControlEvent) {
-	for _, e := range events {
-		more := ""
-		if change := text.OneLine(changed(e), 200); change != "" && !isHalt(e) {
-			more = "; " + change
-		}
-		if reason := text.OneLine(e.Reason, 200); reason != "" {
-			more += " (" + reason + ")"
-		}
-		d.Line("%s %s%s", e.At, EventLine(e), more)
+// watchedEvent returns an event with its time, its changes and its reason.
+func watchedEvent(e job.ControlEvent) text.Line {
+	more := ""
+	if change := text.OneLine(changed(e), 200); change != "" && !isHalt(e) {
+		more = "; " + change
 	}
+	if reason := text.OneLine(e.Reason, 200); reason != "" {
+		more += " (" + reason + ")"
+	}
+	return text.Sprintf("%s %s%s", e.At, EventLine(e), more)
 }
 
 func listEvents(ctx context.Context, env *operation.Env, in eventFilter) (operation.List[job.ControlEvent], error) {

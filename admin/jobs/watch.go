@@ -14,7 +14,18 @@ import (
 	"github.com/belfryhq/belfry/outbox"
 )
 
-// WatchedJob is one job in a snapshot, with its rates.
+// Update is an item of the stream. It is sent after each poll, also if nothing has changed.
+type Update struct {
+	At time.Time `json:"at"`
+	// Jobs are the named jobs; without names those that run, are being delivered, did at the previous update, or
+	// have a new event.
+	Jobs []WatchedJob `json:"jobs"`
+	// Events are the acts of operators and programs since the previous update, the oldest first, of the named
+	// jobs if there are any. Of very many some are omitted; the lists of events are complete.
+	Events []job.ControlEvent `json:"events"`
+}
+
+// WatchedJob is one job in an update, with its rates.
 type WatchedJob struct {
 	At             time.Time       `json:"at"`
 	ID             int64           `json:"id"`
@@ -37,7 +48,6 @@ type WatchedJob struct {
 	ThrottleDetail string          `json:"throttle_detail"`
 	Messages       outbox.Progress `json:"messages"`
 	KeysPerSecond  *float64        `json:"keys_per_second"` // of the walk; null means unknown
-	ChunkMS        *float64        `json:"chunk_ms"`        // recent time from chunk to chunk, with pauses
 	SentPerSecond  *float64        `json:"sent_per_second"` // messages that became final
 	SecondsLeft    *float64        `json:"seconds_left"`    // of the walk while the job runs, then of the delivery; null means unknown
 	DeliveryLeft   *float64        `json:"delivery_seconds_left"`
@@ -45,11 +55,13 @@ type WatchedJob struct {
 	Why            text.Line       `json:"why"`    // reason why messages wait; empty while they are sent
 }
 
-// watched returns a job for a snapshot. It updates the job's rates.
+// active reports whether the job runs or is being delivered.
+func (w WatchedJob) active() bool { return w.Status == job.Running || w.Delivering }
+
+// watched returns a job for an update. It updates the job's rates.
 func watched(s JobState, still delivery.Standstill, p *paces, now time.Time) WatchedJob {
 	p.walk.Observe(now, s.ChannelsRead)
 	p.delivery.Observe(now, s.Settled())
-	p.chunks.Observe(now, s.Chunks)
 	w := WatchedJob{
 		At: now.UTC(), ID: s.ID, Type: s.Type, Title: s.Title, Lane: s.Lane, Status: s.Status, Delivering: s.Delivering(), AtRest: s.AtRest(),
 		AwaitsSince: s.AwaitsApprovalSince, ScheduleAt: s.ScheduleAt, WalkedAt: s.WalkedAt, Cursor: s.Cursor, ChannelsRead: s.ChannelsRead, ChannelsTotal: s.ChannelsTotal,
@@ -59,9 +71,6 @@ func watched(s JobState, still delivery.Standstill, p *paces, now time.Time) Wat
 		w.Why, w.Remedy = still.Why, still.Remedy
 	}
 	w.KeysPerSecond, w.SentPerSecond = operation.Known(p.walk.Rate()), operation.Known(p.delivery.Rate())
-	if rate, is := p.chunks.Rate(); is && rate > 0 && s.Status == job.Running {
-		w.ChunkMS = new(1000 / rate)
-	}
 	w.DeliveryLeft = seconds(p.delivery.Left(s.Messages.Waiting))
 	total, known := s.Total()
 	switch {
@@ -76,187 +85,124 @@ func watched(s JobState, still delivery.Standstill, p *paces, now time.Time) Wat
 // seconds returns a duration in seconds, or nil if it is negative, which means unknown.
 func seconds(d time.Duration) *float64 { return operation.Known(d.Seconds(), d >= 0) }
 
-// watchInterval is the interval between snapshots.
-type watchInterval time.Duration
-
-// UnmarshalText reads a duration.
-func (i *watchInterval) UnmarshalText(text []byte) error {
-	d, err := time.ParseDuration(string(text))
-	if err != nil || d < 100*time.Millisecond || d > time.Hour {
-		return &operation.NotAllowedError{Allowed: "durations from 100ms to 1h, such as 2s"}
-	}
-	*i = watchInterval(d)
-	return nil
-}
-
-// MarshalText writes a duration.
-func (i watchInterval) MarshalText() ([]byte, error) { return []byte(time.Duration(i).String()), nil }
-
 type watchInput struct {
-	IDs      []int64        `arg:"[ID]..." values:"jobs list" is:"a job's id" min:"1" allowed:"whole numbers from 1, see belfry jobs list"`
-	Follow   bool           `flag:"follow" help:"continue after the jobs have ended; without ids, add jobs that are enqueued, started or changed"`
-	After    *eventPosition `flag:"after" label:"POSITION" help:"with --follow: begin after this position in the events, see status"`
-	Interval watchInterval  `flag:"interval" label:"DURATION" help:"interval between snapshots, 100ms to 1h (default 1s on a terminal, 5s elsewhere)"`
+	IDs    []int64        `arg:"[ID]..." values:"jobs list" is:"a job's id" min:"1" allowed:"whole numbers from 1, see belfry jobs list"`
+	Follow bool           `flag:"follow" help:"continue when all jobs are at rest"`
+	After  *eventPosition `flag:"after" label:"POSITION" help:"begin after this recent position in the events, see status"`
 }
 
+// Check implements the check of an input.
 func (in *watchInput) Check(operation.Operation, time.Time) error {
-	if in.After != nil && (!in.Follow || len(in.IDs) > 0) {
-		return operation.Invalid("after", "requires --follow, and no ids")
-	}
 	if len(in.IDs) > watchMost {
-		return operation.Invalid("id", "%d jobs are too many; allowed values: up to %d, or none for all active jobs", len(in.IDs), watchMost)
+		return operation.Invalid("id", "%d jobs are too many; allowed values: up to %d, or none for all that run", len(in.IDs), watchMost)
 	}
 	return nil
 }
 
 func watchOperation() operation.Operation {
 	return operation.DefineStream(operation.Operation{
-		Name: "jobs watch", Short: "Watch the progress of jobs until their messages are sent", Role: operation.Viewer, Shared: true,
-		Long: `Watch jobs: the progress, rate and remaining time of the walk and of the delivery, and the
-reason of a standstill. Without ids, watch all jobs that are running or being delivered,
-and those that start meanwhile. The command ends with exit code 0 when each job is
-ABORTED, FAILED or EXPIRED, or PROCESSED with every message sent, dead or cancelled; with
---follow it continues. A signal ends it, also with exit code 0; the jobs continue.
+		Name: "jobs watch", Short: "Watch the progress of jobs, and what operators do", Role: operation.Viewer, Shared: true, Rows: "jobs",
+		Long: `Watch jobs: the progress of the walk and of the delivery, their speed, the time left, the
+reason if messages wait, and acts of operators and programs. Without ids: each job that
+runs or is being delivered, and all acts. The command ends with exit code 0 when the jobs
+are at rest: aborted, failed or expired, or PROCESSED with every message sent, dead or
+cancelled; with --follow it continues. A signal ends it with exit code 0 and does not
+affect the jobs.
 
-On a terminal the screen is redrawn every --interval, one second by default. Elsewhere the
-command prints a line for each changed job, every five seconds by default. With --json,
-each snapshot prints one JSON document per job, each on a line.`,
+On a terminal the screen is redrawn every second; elsewhere the command polls every two
+seconds and prints a line for each event and for each job that has changed. With --json it
+prints a JSON document a line, with the jobs and the new events.`,
 		Example: `  belfry jobs watch
   belfry jobs watch --follow
-  belfry jobs watch 17 18 --interval 10s
-  belfry jobs watch 17 --json | jq .messages.sent`,
-	}, watchJobs, func(in watchInput) func(*text.Doc, []WatchedJob) {
-		return newProgressView(in.Follow && len(in.IDs) == 0).text
-	},
-		func(*text.Doc, watchInput, operation.None) {})
+  belfry jobs watch 17 18
+  belfry jobs watch 17 --json | jq '.jobs[].messages.sent'
+  belfry jobs watch --follow --json | jq -c '.events[] | select(.subject == "lane")'`,
+	}, watchJobs, func(in watchInput) func(*text.Doc, Update) { return newProgressView().text }, func(*text.Doc, watchInput, operation.None) {})
 }
 
-// watchJobs sends snapshots of the jobs to each until the jobs have ended, or with Follow until ctx ends.
-func watchJobs(ctx context.Context, env *operation.Env, in watchInput, each func([]WatchedJob) error) (operation.None, error) {
+// watchJobs sends updates until the jobs are at rest, if it does not follow, or until ctx ends. After the
+// first update it outlives a database that is unavailable for a while.
+func watchJobs(ctx context.Context, env *operation.Env, in watchInput, each func(Update) error) (operation.None, error) {
 	for _, id := range in.IDs {
 		if err := env.MayLocate(ctx, "jobs watch", id); err != nil {
 			return operation.None{}, err
 		}
 	}
-	w := watcher{shared: broadcasterOf(env), named: in.IDs, follows: in.Follow, after: in.After}
-	w.shared.register(w.query(), 1)
-	defer func() { w.shared.register(w.query(), -1) }()
-	return operation.None{}, poll(ctx, env, time.Duration(in.Interval), func() (over bool, err error) {
-		jobs, err := w.next(ctx, env)
-		if err != nil {
-			return false, operation.NoSuchJob(err)
-		}
-		if err := each(jobs); err != nil {
-			return true, err
-		}
-		return !in.Follow && !slices.ContainsFunc(jobs, func(j WatchedJob) bool { return !j.AtRest }), nil
-	})
-}
-
-// broadcasterOf returns the shared Broadcaster of env, or a new one.
-func broadcasterOf(env *operation.Env) *Broadcaster {
-	if shared, is := env.Broadcaster.(*Broadcaster); is {
-		return shared
+	b, shared := env.Broadcaster.(*Broadcaster)
+	if !shared {
+		b = NewBroadcaster(max(env.Interval, time.Second))
 	}
-	return NewBroadcaster(0)
-}
-
-// poll calls step at an interval until it is over, fails, or ctx ends. After the first success, it survives
-// an outage of the database for watchDeadline. With interval 0, a shared Broadcaster sets the pace, or else
-// the interval is that of env.
-func poll(ctx context.Context, env *operation.Env, interval time.Duration, step func() (over bool, err error)) error {
-	if interval == 0 && env.Broadcaster == nil {
-		interval = max(env.Interval, time.Second)
-	}
-	var succeeded time.Time
-	for ctx.Err() == nil { // afterwards the reader has left
-		timer := time.NewTimer(interval)
-		over, err := step()
-		kind := errkind.Of(err)
+	b.name(in.IDs, 1)
+	defer b.name(in.IDs, -1)
+	s := subscription{ids: in.IDs, after: in.After}
+	var answered time.Time // zero before the first update
+	for {
+		u, err := b.next(ctx, env, &s)
 		switch {
-		case over:
-			return err
+		case ctx.Err() != nil: // the reader has left
+			return operation.None{}, nil
 		case err == nil:
-			succeeded = env.Time()
-		case ctx.Err() != nil:
-		case succeeded.IsZero(), kind != errkind.Unavailable && kind != errkind.Standby, env.Time().Sub(succeeded) > watchDeadline:
-			return err
-		}
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
+			answered = env.Time()
+			if err := each(u); err != nil || s.atRest && !in.Follow {
+				return operation.None{}, err
+			}
+		case answered.IsZero() || !unavailable(err) || env.Time().Sub(answered) > watchDeadline:
+			return operation.None{}, operation.NoSuchJob(err)
 		}
 	}
-	return nil
 }
 
-// watcher is the state of one watch.
-type watcher struct {
-	shared  *Broadcaster
-	named   []int64 // empty means all active jobs
-	follows bool    // without names, the jobs of new events, too
-	shown   []int64 // jobs that the next snapshot must contain
-	seq     int64   // the last snapshot
-	after   *eventPosition
+// unavailable reports whether the database may answer later.
+func unavailable(err error) bool {
+	kind := errkind.Of(err)
+	return kind == errkind.Unavailable || kind == errkind.Standby
 }
 
-func (w *watcher) query() query {
-	return query{slices.Concat(w.named, w.shown), len(w.named) == 0, w.follows && len(w.named) == 0}
+// subscription is the state of one stream.
+type subscription struct {
+	ids    []int64 // none: all jobs
+	after  *eventPosition
+	seq    int64 // of the last update; zero before the first
+	atRest bool  // at the last update
 }
 
-// next returns the jobs of the next snapshot, by id.
-func (w *watcher) next(ctx context.Context, env *operation.Env) ([]WatchedJob, error) {
-	before := w.query()
-	found, err := w.shared.next(ctx, env, w.seq, before)
-	if err != nil {
-		return nil, err
-	}
-	for _, id := range w.named {
-		if _, there := found.jobs[id]; !there {
-			return nil, fmt.Errorf("job %d: %w", id, job.ErrNotFound)
-		}
-	}
-	ids := slices.Clone(w.named)
-	if len(w.named) == 0 {
-		ids = w.show(found)
-		w.shared.register(w.query(), 1)
-		w.shared.register(before, -1)
-	}
-	w.seq = found.seq
-	slices.Sort(ids)
-	jobs := make([]WatchedJob, 0, len(ids))
-	for _, id := range slices.Compact(ids) {
-		if !env.Role.ReadsContents() && found.toRadius[id] { // the progress would reveal who is inside
+// update returns what is new to s. The caller holds the turn.
+func (b *Broadcaster) update(env *operation.Env, s *subscription) (Update, error) {
+	u := Update{At: env.Time().UTC(), Jobs: []WatchedJob{}, Events: []job.ControlEvent{}}
+	var events []job.NewEvent
+	for _, e := range b.recent {
+		if s.seq > 0 && e.seq <= s.seq || s.seq == 0 && (s.after == nil || !e.After(s.after.ActPosition)) {
 			continue
 		}
-		if one, there := found.jobs[id]; there { // otherwise it was pruned
-			jobs = append(jobs, one)
+		events = append(events, e.NewEvent)
+		if e.Act && (len(s.ids) == 0 || slices.Contains(s.ids, jobOf(e.ControlEvent))) {
+			u.Events = append(u.Events, e.ControlEvent)
 		}
 	}
-	return jobs, nil
-}
-
-// show returns the jobs to show, and updates w.shown, so that the next snapshot contains the end of each
-// active job. A watch that follows shows the end once. Other watches retain ended jobs, and remove the
-// oldest ones if there are too many.
-func (w *watcher) show(found *snapshot) (ids []int64) {
-	before := w.shown
-	w.shown = slices.Clone(found.active)
-	if w.follows {
-		ids = slices.Concat(found.active, before)
-		for _, id := range jobsOf(found.since(w.seq, w.after)) {
-			if _, there := found.jobs[id]; !there { // the event is of an earlier snapshot
-				w.shown = append(w.shown, id)
+	ids := slices.Clone(s.ids)
+	switch {
+	case len(ids) > 0:
+	case s.seq == 0:
+		ids = slices.Concat(b.active, jobsOf(events))
+	default:
+		for id, j := range b.jobs {
+			if j.news > s.seq {
+				ids = append(ids, id)
 			}
-			ids = append(ids, id)
-		}
-		return ids
-	}
-	for _, id := range slices.Backward(before) {
-		if _, there := found.jobs[id]; there && len(w.shown) < watchMost && !slices.Contains(w.shown, id) {
-			w.shown = append(w.shown, id)
 		}
 	}
-	slices.Sort(w.shown)
-	return slices.Clone(w.shown)
+	slices.Sort(ids)
+	s.seq, s.atRest = b.seq, true
+	for _, id := range slices.Compact(ids) {
+		one, there := b.jobs[id]
+		switch {
+		case !there && len(s.ids) > 0:
+			return u, fmt.Errorf("job %d: %w", id, job.ErrNotFound)
+		case !there, one.radius && !env.Role.ReadsContents(): // its progress would reveal who is inside
+			continue
+		}
+		u.Jobs = append(u.Jobs, one.WatchedJob)
+		s.atRest = s.atRest && (one.AtRest || len(s.ids) == 0 && !one.active())
+	}
+	return u, nil
 }

@@ -71,24 +71,6 @@ func TestScreen_ShowsWalkAndDelivery(t *testing.T) {
 	dbtest.Golden(t, "testdata/watch.golden", got)
 }
 
-// The duration of a chunk is the time from one chunk to the next while the job runs.
-func TestWatch_MeasuresChunks(t *testing.T) {
-	t.Parallel()
-	noon := time.Date(2026, 11, 26, 12, 0, 0, 0, time.UTC)
-	p := make(map[int64]*paces)
-	s := JobState{Job: job.Job{ID: 1, Type: "inbox", Title: "x", Status: job.Running}}
-	var last WatchedJob
-	for second := range 10 {
-		s.Chunks = int64(5 * second)
-		last = watchedAt(p, noon.Add(time.Duration(second)*time.Second), delivery.Standstill{}, s)[0]
-		require.Equal(t, s.Chunks, last.Chunks)
-	}
-	require.NotNil(t, last.ChunkMS)
-	require.InDelta(t, 200, *last.ChunkMS, 1)
-	s.Status = job.Processed
-	require.Nil(t, watchedAt(p, noon.Add(11*time.Second), delivery.Standstill{}, s)[0].ChunkMS)
-}
-
 // Without a terminal, a job has a line for each change. The passing of time is not a change.
 func TestProgressView_IgnoresRelativeTimes(t *testing.T) {
 	t.Parallel()
@@ -96,26 +78,27 @@ func TestProgressView_IgnoresRelativeTimes(t *testing.T) {
 	now := due.Add(-3 * time.Minute)
 	var out strings.Builder
 	page := &text.Terminal{Output: &out, Times: text.Times{Relative: true, Now: func() time.Time { return now }}}
-	b := newProgressView(false)
+	b := newProgressView()
 	jobs := watchedAt(make(map[int64]*paces), now, delivery.Standstill{}, JobState{Job: job.Job{ID: 1, Type: "inbox", Title: "x", Status: job.Pending, ScheduleAt: due}})
-	page.Show(func(d *text.Doc) { b.text(d, jobs) })
+	page.Show(func(d *text.Doc) { b.text(d, Update{Jobs: jobs}) })
 	now = due.Add(-time.Minute)
-	page.Show(func(d *text.Doc) { b.text(d, jobs) })
+	page.Show(func(d *text.Doc) { b.text(d, Update{Jobs: jobs}) })
 	require.Equal(t, 1, strings.Count(out.String(), "\n"), out.String())
 	require.Contains(t, out.String(), "due in 3m")
 	jobs[0].ScheduleAt = due.Add(time.Minute)
-	page.Show(func(d *text.Doc) { b.text(d, jobs) })
+	page.Show(func(d *text.Doc) { b.text(d, Update{Jobs: jobs}) })
 	require.Contains(t, out.String(), "due in 2m", "a change")
 }
 
-// A view that follows reports once that no job is active, and keeps ended jobs on the screen.
+// A view reports once that no job is active, and keeps ended jobs on the screen.
 func TestProgressView_KeepsEndedJobs(t *testing.T) {
 	t.Parallel()
 	var out, notes strings.Builder
 	page := &text.Terminal{Output: &out, Notes: &notes, Columns: 80, Rows: 200}
-	b := newProgressView(true)
-	page.Show(func(d *text.Doc) { b.text(d, nil) })
-	page.Show(func(d *text.Doc) { b.text(d, nil) })
+	b := newProgressView()
+	show := func(u Update) { page.Show(func(d *text.Doc) { b.text(d, u) }) }
+	show(Update{})
+	show(Update{})
 	require.Equal(t, 1, strings.Count(notes.String(), "no job is running"))
 	p := make(map[int64]*paces)
 	for id := int64(1); id <= watchMost+20; id++ {
@@ -123,23 +106,17 @@ func TestProgressView_KeepsEndedJobs(t *testing.T) {
 		if id == 1 {
 			status = job.Running
 		}
-		shown := watchedAt(p, time.Now(), delivery.Standstill{}, JobState{Job: job.Job{ID: id, Type: "inbox", Title: "x", Status: status}})
-		page.Show(func(d *text.Doc) { b.text(d, shown) })
+		show(Update{
+			Jobs:   watchedAt(p, time.Now(), delivery.Standstill{}, JobState{Job: job.Job{ID: id, Type: "inbox", Title: "x", Status: status}}),
+			Events: []job.ControlEvent{{Subject: job.SubjectJob, Name: text.Int(id), Kind: "enqueued", Actor: "ann"}},
+		})
 	}
 	require.Len(t, b.kept, watchMost)
 	require.EqualValues(t, 1, b.kept[0].ID, "ended jobs are removed first")
 	require.EqualValues(t, 22, b.kept[1].ID)
 	require.EqualValues(t, watchMost+20, b.kept[watchMost-1].ID)
-}
-
-// A position requires --follow without ids.
-func TestWatch_PositionRequiresFollow(t *testing.T) {
-	t.Parallel()
-	place := new(eventPosition)
-	for _, in := range []watchInput{{After: place}, {After: place, Follow: true, IDs: []int64{1}}} {
-		require.ErrorContains(t, in.Check(operation.Operation{}, time.Now()), "--follow")
-	}
-	require.NoError(t, (&watchInput{After: place, Follow: true}).Check(operation.Operation{}, time.Now()))
+	require.Len(t, b.events, shownEvents)
+	require.Contains(t, out.String(), "ann: job 120 enqueued")
 }
 
 func TestScreen_CountsOmittedJobs(t *testing.T) {
@@ -157,15 +134,7 @@ func TestScreen_CountsOmittedJobs(t *testing.T) {
 	require.Len(t, screen(text.Times{}, jobs, 79, 30), 30)
 }
 
-func TestInterval_HasBounds(t *testing.T) {
-	t.Parallel()
-	require.NoError(t, new(watchInterval).UnmarshalText([]byte("2s")))
-	for _, text := range []string{"", "2", "99ms", "61m", "-1s"} {
-		require.EqualError(t, new(watchInterval).UnmarshalText([]byte(text)), "allowed values: durations from 100ms to 1h, such as 2s")
-	}
-}
-
-// running returns a reading of running jobs.
+// running are jobs that run, as a poll reads them.
 func running(ids ...int64) reading {
 	r := reading{active: ids}
 	for _, id := range ids {
@@ -174,264 +143,282 @@ func running(ids ...int64) reading {
 	return r
 }
 
-// I13: fifty watches read one snapshot per second, with any ids and any begin.
-func TestBroadcaster_ManyWatchesCostNoMoreThanOne(t *testing.T) {
+// at are jobs at a status, none of which runs.
+func at(status job.Status, ids []int64) (r reading) {
+	for _, id := range ids {
+		r.states = append(r.states, JobState{Job: job.Job{ID: id, Status: status}})
+	}
+	return r
+}
+
+// polled is a Broadcaster with what its polls read.
+func polled(interval time.Duration, read func(ids []int64) (reading, error), events func() []job.NewEvent) *Broadcaster {
+	b := NewBroadcaster(interval)
+	b.read = func(_ context.Context, _ *operation.Env, ids []int64) (reading, error) { return read(ids) }
+	b.events = func(context.Context, *operation.Env) ([]job.NewEvent, error) {
+		if events == nil {
+			return nil, nil
+		}
+		return events(), nil
+	}
+	return b
+}
+
+func abortEvent(id int64, name string) job.NewEvent {
+	return job.NewEvent{ControlEvent: job.ControlEvent{ID: id, Subject: job.SubjectJob, Name: name, Kind: job.EventAborted}, Act: true}
+}
+
+// watching reads a stream.
+func watching(ctx context.Context, b *Broadcaster, in watchInput, each func(Update) error) error {
+	_, err := watchJobs(ctx, &operation.Env{Role: operation.Admin, Broadcaster: b}, in, each)
+	return err
+}
+
+var errEnough = errors.New("enough")
+
+// I13: fifty pages are one poll a second, whenever they were opened and whatever they show.
+func TestBroadcaster_ManyStreamsCostNoMoreThanOne(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		var snapshots atomic.Int64
-		shared := NewBroadcaster(time.Second)
-		shared.read = func(_ context.Context, _ *operation.Env, ids []int64, _ bool) (reading, error) {
-			snapshots.Add(1)
-			return running(ids...), nil
-		}
-		env := &operation.Env{Role: operation.Admin, Broadcaster: shared}
+		var polls atomic.Int64
+		b := polled(time.Second, func(ids []int64) (reading, error) {
+			polls.Add(1)
+			return at(job.Pending, ids), nil
+		}, nil)
 		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second+time.Millisecond)
 		defer cancel()
-		told := make([]atomic.Int64, 50)
+		updates := make([]atomic.Int64, 50)
 		ended := make(chan error)
-		for i := range told {
+		for i := range updates {
 			go func() {
 				<-time.After(time.Duration(i) * 37 * time.Millisecond)
-				_, err := watchJobs(ctx, env, watchInput{IDs: []int64{int64(i%7) + 1}, Interval: watchInterval(100+i) * watchInterval(time.Millisecond)}, func(jobs []WatchedJob) error {
-					if len(jobs) != 1 || jobs[0].ID != int64(i%7)+1 {
-						return errors.New("wrong jobs")
+				ended <- watching(ctx, b, watchInput{IDs: []int64{int64(i%7) + 1}}, func(u Update) error {
+					if len(u.Jobs) != 1 || u.Jobs[0].ID != int64(i%7)+1 {
+						return errors.New("another stream's jobs")
 					}
-					told[i].Add(1)
+					updates[i].Add(1)
 					return nil
 				})
-				ended <- err
 			}()
 		}
-		for range told {
+		for range updates {
 			require.NoError(t, <-ended)
 		}
-		require.LessOrEqual(t, snapshots.Load(), int64(21))
-		for i := range told {
-			require.GreaterOrEqual(t, told[i].Load(), int64(17), "watch %d", i)
+		require.LessOrEqual(t, polls.Load(), int64(21))
+		for i := range updates {
+			require.GreaterOrEqual(t, updates[i].Load(), int64(17), "stream %d", i)
 		}
-		require.Empty(t, shared.ids, "an ended watch is not registered")
-		require.Zero(t, shared.active)
+		require.Empty(t, b.named, "a stream that ends names no jobs")
 	})
 }
 
-// A watch that ends while it reads the shared snapshot does not fail the other watches.
-func TestBroadcaster_SurvivesTheEndOfAWatch(t *testing.T) {
+// A stream that ends during its poll does not take it from the streams that wait for it.
+func TestBroadcaster_AStreamThatEndsTakesNothingFromOthers(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		shared := NewBroadcaster(time.Second)
-		shared.read = func(ctx context.Context, _ *operation.Env, ids []int64, _ bool) (reading, error) {
+		b := polled(time.Second, nil, nil)
+		b.read = func(ctx context.Context, _ *operation.Env, ids []int64) (reading, error) {
 			select {
 			case <-ctx.Done():
 				return reading{}, ctx.Err()
 			case <-time.After(100 * time.Millisecond):
-				return running(ids...), nil
+				return at(job.Pending, ids), nil
 			}
 		}
-		env := &operation.Env{Role: operation.Admin, Broadcaster: shared}
 		leaving, leave := context.WithCancel(t.Context())
-		ended := make(chan error, 1)
+		ended, other := make(chan error, 1), make(chan error, 1)
 		go func() {
-			_, err := watchJobs(leaving, env, watchInput{IDs: []int64{1}}, func([]WatchedJob) error { return errors.New("it was read") })
-			ended <- err
+			ended <- watching(leaving, b, watchInput{IDs: []int64{1}}, func(Update) error { return errors.New("an update") })
 		}()
 		synctest.Wait()
-		stays := errors.New("enough")
-		other := make(chan error, 1)
 		go func() {
-			_, err := watchJobs(t.Context(), env, watchInput{IDs: []int64{2}}, func(jobs []WatchedJob) error {
-				if jobs[0].ID != 2 {
-					return errors.New("wrong job")
+			other <- watching(t.Context(), b, watchInput{IDs: []int64{2}}, func(u Update) error {
+				if u.Jobs[0].ID != 2 {
+					return errors.New("another stream's job")
 				}
-				return stays
+				return errEnough
 			})
-			other <- err
 		}()
 		synctest.Wait()
 		leave()
 		require.NoError(t, <-ended)
-		require.ErrorIs(t, <-other, stays)
+		require.ErrorIs(t, <-other, errEnough)
 	})
 }
 
-// A watch shows each active job until its end. It omits pruned jobs, and retains a limited number of ended
-// jobs.
-func TestWatch_ShowsTheEndOfActiveJobs(t *testing.T) {
+// The end of a job that ran is sent once, a job that was pruned is not sent, and the stream ends when no job
+// runs. A stream that is open for days remembers no more than the last polls.
+func TestWatch_SendsTheEndOfWhatRan(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		shared := NewBroadcaster(0)
 		n := int64(0)
-		shared.read = func(_ context.Context, _ *operation.Env, ids []int64, _ bool) (reading, error) {
+		b := polled(time.Second, func(ids []int64) (reading, error) {
 			n++
+			if n > 300 {
+				return at(job.Processed, ids), nil
+			}
 			r := running(n)
 			for _, id := range ids {
-				if id != n && id != 2 { // 2 is pruned when it ends
+				if id != 2 { // 2 is pruned as soon as it is over
 					r.states = append(r.states, JobState{Job: job.Job{ID: id, Status: job.Processed}})
 				}
 			}
-			if n == 300 {
-				r.states[0].Status = job.Processed
-			}
 			return r, nil
-		}
-		var snapshots [][]WatchedJob
-		_, err := watchJobs(t.Context(), &operation.Env{Role: operation.Admin, Broadcaster: shared}, watchInput{}, func(jobs []WatchedJob) error {
-			snapshots = append(snapshots, jobs)
-			require.LessOrEqual(t, len(shared.ids), watchMost)
+		}, nil)
+		var updates [][]WatchedJob
+		require.NoError(t, watching(t.Context(), b, watchInput{}, func(u Update) error {
+			updates = append(updates, u.Jobs)
+			require.LessOrEqual(t, len(b.jobs), pollsKept+2)
 			return nil
-		})
-		require.NoError(t, err)
-		require.Len(t, snapshots, 300, "until all jobs have ended")
+		}))
+		require.Len(t, updates, 301, "until no job runs")
 		ids := func(jobs []WatchedJob) (ids []int64) {
 			for _, j := range jobs {
 				ids = append(ids, j.ID)
 			}
 			return ids
 		}
-		require.Equal(t, []int64{1}, ids(snapshots[0]))
-		require.Equal(t, []int64{1, 3, 4}, ids(snapshots[3]))
-		require.Equal(t, job.Processed, snapshots[3][0].Status)
-		require.Len(t, snapshots[299], watchMost)
-		require.EqualValues(t, 300, snapshots[299][watchMost-1].ID)
+		require.Equal(t, []int64{1}, ids(updates[0]))
+		require.Equal(t, []int64{1, 2}, ids(updates[1]))
+		require.Equal(t, []int64{3}, ids(updates[2]))
+		require.Equal(t, []int64{3, 4}, ids(updates[3]))
+		require.Equal(t, job.Processed, updates[3][0].Status)
+		require.Equal(t, []int64{300}, ids(updates[300]))
 	})
 }
 
-// followed passes the snapshots of a watch that follows to each, up to most.
-func followed(t *testing.T, shared *Broadcaster, most int, each func(look int, jobs []WatchedJob)) {
-	t.Helper()
-	enough, look := errors.New("enough"), 0
-	_, err := watchJobs(t.Context(), &operation.Env{Role: operation.Admin, Broadcaster: shared}, watchInput{Follow: true}, func(jobs []WatchedJob) error {
-		each(look, jobs)
-		if look++; look == most {
-			return enough
-		}
-		return nil
-	})
-	require.ErrorIs(t, err, enough)
-}
-
-// A watch that follows shows the jobs of all events, although no snapshot has seen them active, and shows
-// the end of a job once.
-func TestWatch_FollowsEvents(t *testing.T) {
+// A job with an event is sent once, though it never ran; a job that only another stream names is not.
+func TestWatch_SendsJobsWithEvents(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		shared := NewBroadcaster(time.Second)
 		n := 0
-		shared.events = func(context.Context, *operation.Env) ([]job.NewEvent, error) {
+		b := polled(time.Second, func(ids []int64) (reading, error) { return at(job.Aborted, ids), nil }, func() []job.NewEvent {
 			if n++; n == 3 {
 				return []job.NewEvent{
-					{ControlEvent: job.ControlEvent{ID: 7, Subject: job.SubjectJob, Name: "17", Kind: job.EventAborted}, Act: true},
-					{ControlEvent: job.ControlEvent{ID: 3, Subject: "lane", Name: "19", Kind: "paused"}, Act: true},
-				}, nil
+					abortEvent(7, "17"), {ControlEvent: job.ControlEvent{ID: 3, Subject: "lane", Name: "19", Kind: "paused"}, Act: true},
+					{ControlEvent: job.ControlEvent{ID: 8, Subject: job.SubjectJob, Name: "17", Kind: "throttled"}},
+				}
 			}
-			return nil, nil
-		}
-		shared.read = func(_ context.Context, _ *operation.Env, ids []int64, _ bool) (r reading, err error) {
-			for _, id := range ids {
-				r.states = append(r.states, JobState{Job: job.Job{ID: id, Status: job.Aborted}})
-			}
-			return r, nil
-		}
-		var told []int64
-		followed(t, shared, 5, func(look int, jobs []WatchedJob) {
-			for _, one := range jobs {
-				told = append(told, int64(look), one.ID)
-			}
+			return nil
 		})
-		require.Equal(t, []int64{2, 17}, told)
-		require.Empty(t, shared.ids, "an ended watch is not registered")
-		require.Zero(t, shared.followers)
+		b.name([]int64{5}, 1) // by another stream
+		var jobs, events []int64
+		look := 0
+		require.ErrorIs(t, watching(t.Context(), b, watchInput{Follow: true}, func(u Update) error {
+			for _, one := range u.Jobs {
+				jobs = append(jobs, int64(look), one.ID)
+			}
+			for _, one := range u.Events {
+				events = append(events, int64(look), one.ID)
+			}
+			if look++; look == 5 {
+				return errEnough
+			}
+			return nil
+		}), errEnough)
+		require.Equal(t, []int64{2, 17}, jobs)
+		require.Equal(t, []int64{2, 7, 2, 3}, events, "acts, and not what runs do")
+		n = 1 // the first update has no events
+		require.ErrorIs(t, watching(t.Context(), b, watchInput{IDs: []int64{17}, Follow: true}, func(u Update) error {
+			if len(u.Events) == 0 {
+				return nil
+			}
+			require.Len(t, u.Events, 1, "of the named job")
+			require.EqualValues(t, 7, u.Events[0].ID)
+			return errEnough
+		}), errEnough)
 	})
 }
 
-// A slow watch receives the events of snapshots that it missed.
-func TestWatch_FollowsEventsOfMissedSnapshots(t *testing.T) {
+// A stream that is slower than the polls gets all that they found meanwhile.
+func TestWatch_ASlowReaderMissesNothing(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		shared := NewBroadcaster(time.Second)
 		var n atomic.Int64
-		shared.events = func(context.Context, *operation.Env) ([]job.NewEvent, error) {
-			id := n.Add(1)
-			return []job.NewEvent{{ControlEvent: job.ControlEvent{ID: id, Subject: job.SubjectJob, Name: text.Int(id)}}}, nil
-		}
-		shared.read = func(_ context.Context, _ *operation.Env, ids []int64, _ bool) (r reading, err error) {
-			for _, id := range ids {
-				r.states = append(r.states, JobState{Job: job.Job{ID: id, Status: job.Processed}})
-			}
-			return r, nil
-		}
+		b := polled(time.Second, func(ids []int64) (reading, error) { return at(job.Processed, ids), nil },
+			func() []job.NewEvent { return []job.NewEvent{abortEvent(n.Add(1), text.Int(n.Load()))} })
 		go func() {
-			_, _ = watchJobs(t.Context(), &operation.Env{Role: operation.Admin, Broadcaster: shared}, watchInput{Follow: true}, func([]WatchedJob) error { return nil })
+			_ = watching(t.Context(), b, watchInput{Follow: true}, func(Update) error { return nil })
 		}()
-		told, first := make(map[int64]bool), int64(0)
-		followed(t, shared, 6, func(look int, jobs []WatchedJob) {
-			if look == 0 {
+		jobs, events, first, updates := make(map[int64]bool), make(map[int64]bool), int64(0), 0
+		require.ErrorIs(t, watching(t.Context(), b, watchInput{Follow: true}, func(u Update) error {
+			if updates == 0 {
 				first = n.Load()
 			}
-			for _, one := range jobs {
-				told[one.ID] = true
+			for _, one := range u.Jobs {
+				jobs[one.ID] = true
+			}
+			for _, one := range u.Events {
+				require.False(t, events[one.ID], "twice")
+				events[one.ID] = true
+			}
+			if updates++; updates == 6 {
+				return errEnough
 			}
 			<-time.After(4 * time.Second)
-		})
+			return nil
+		}), errEnough)
 		for id := first + 1; id <= first+16; id++ {
-			require.Contains(t, told, id, "since %d", first)
+			require.Contains(t, jobs, id, "since %d", first)
+			require.Contains(t, events, id, "since %d", first)
 		}
 	})
 }
 
-// The next snapshot contains the events that a failed snapshot has read.
-func TestWatch_KeepsEventsOfAFailedSnapshot(t *testing.T) {
+// Events of a poll that failed afterwards are sent with the next.
+func TestWatch_LosesNothingToAPollThatFailed(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		shared := NewBroadcaster(time.Second)
-		snapshots := 0
-		shared.events = func(context.Context, *operation.Env) ([]job.NewEvent, error) {
-			if snapshots++; snapshots == 3 {
-				return []job.NewEvent{{ControlEvent: job.ControlEvent{ID: 7, Subject: job.SubjectJob, Name: "17"}}}, nil
+		polls := 0
+		b := polled(time.Second, func(ids []int64) (reading, error) {
+			if polls == 3 {
+				return reading{}, &pgconn.PgError{Code: "57P01", Message: "terminating connection due to administrator command"}
 			}
-			return nil, nil
-		}
-		shared.read = func(_ context.Context, _ *operation.Env, ids []int64, _ bool) (r reading, err error) {
-			if snapshots == 3 {
-				return r, &pgconn.PgError{Code: "57P01", Message: "terminating connection due to administrator command"}
+			return at(job.Aborted, ids), nil
+		}, func() []job.NewEvent {
+			if polls++; polls == 3 {
+				return []job.NewEvent{abortEvent(7, "17")}
 			}
-			for _, id := range ids {
-				r.states = append(r.states, JobState{Job: job.Job{ID: id, Status: job.Aborted}})
+			return nil
+		})
+		updates, jobs, events := 0, 0, 0
+		require.ErrorIs(t, watching(t.Context(), b, watchInput{Follow: true}, func(u Update) error {
+			jobs, events = jobs+len(u.Jobs), events+len(u.Events)
+			if updates++; updates == 5 {
+				return errEnough
 			}
-			return r, nil
-		}
-		told := 0
-		followed(t, shared, 5, func(_ int, jobs []WatchedJob) { told += len(jobs) })
-		require.Equal(t, 1, told)
+			return nil
+		}), errEnough)
+		require.Equal(t, 1, jobs)
+		require.Equal(t, 1, events)
 	})
 }
 
-// Each watch sees a change immediately; many changes do not cause as many snapshots.
-func TestBroadcaster_ReadsAfterAChange(t *testing.T) {
+// A change through this process is read at once; many changes are not as many polls.
+func TestBroadcaster_PollsAtOnceAfterAChange(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		var snapshots atomic.Int64
-		shared := NewBroadcaster(time.Minute)
-		shared.read = func(_ context.Context, _ *operation.Env, ids []int64, _ bool) (reading, error) {
-			snapshots.Add(1)
-			return running(ids...), nil
-		}
-		env := &operation.Env{Role: operation.Admin, Broadcaster: shared}
+		var polls atomic.Int64
+		b := polled(time.Minute, func(ids []int64) (reading, error) {
+			polls.Add(1)
+			return at(job.Pending, ids), nil
+		}, nil)
 		for range 3 {
 			go func() {
-				_, _ = watchJobs(t.Context(), env, watchInput{IDs: []int64{1}}, func([]WatchedJob) error { return nil })
+				_ = watching(t.Context(), b, watchInput{IDs: []int64{1}}, func(Update) error { return nil })
 			}()
 		}
 		<-time.After(time.Second)
-		require.EqualValues(t, 1, snapshots.Load())
-		env.Broadcaster.Changed()
+		require.EqualValues(t, 1, polls.Load())
+		b.Changed()
 		synctest.Wait()
-		require.EqualValues(t, 2, snapshots.Load(), "at once")
+		require.EqualValues(t, 2, polls.Load(), "at once")
 		for range 1_000 {
 			<-time.After(time.Millisecond)
-			env.Broadcaster.Changed()
+			b.Changed()
 		}
 		<-time.After(time.Second)
-		require.LessOrEqual(t, snapshots.Load(), int64(2+11))
-		require.Greater(t, snapshots.Load(), int64(2+8))
+		require.LessOrEqual(t, polls.Load(), int64(2+11))
+		require.Greater(t, polls.Load(), int64(2+8))
 	})
 }

@@ -12,23 +12,21 @@ import (
 	"github.com/belfryhq/belfry/job"
 )
 
-// progressView renders snapshots of jobs for people.
+// shownEvents is the number of events below the jobs on a terminal.
+const shownEvents = 5
+
+// progressView renders the updates of one stream for people.
 type progressView struct {
-	last    map[int64]string // the last line of each job, in local time; without a terminal
-	follows bool             // jobs that a snapshot omits stay on the screen
-	kept    []WatchedJob     // the jobs on the screen, if so
-	idle    bool             // the last snapshot had no job
+	last   map[int64]string // the last line of each job, in local time; without a terminal
+	kept   []WatchedJob     // the jobs on the screen
+	events []text.Line      // the events on the screen
+	idle   bool             // the note that no job runs was written
 }
 
-func newProgressView(follows bool) *progressView {
-	return &progressView{last: make(map[int64]string), follows: follows}
-}
+func newProgressView() *progressView { return &progressView{last: make(map[int64]string)} }
 
-// keep adds the jobs of previous snapshots. If there are too many, it removes the oldest job at rest.
+// keep adds the jobs of previous updates. If there are too many, it removes the oldest job at rest.
 func (v *progressView) keep(jobs []WatchedJob) []WatchedJob {
-	if !v.follows {
-		return jobs
-	}
 	for _, old := range v.kept {
 		if !slices.ContainsFunc(jobs, func(j WatchedJob) bool { return j.ID == old.ID }) {
 			jobs = append(jobs, old)
@@ -43,26 +41,43 @@ func (v *progressView) keep(jobs []WatchedJob) []WatchedJob {
 	return jobs
 }
 
-// text writes a snapshot: on a terminal a screen, elsewhere a line for each changed job.
-func (v *progressView) text(d *text.Doc, jobs []WatchedJob) {
-	jobs = v.keep(jobs)
-	was := v.idle
-	v.idle = len(jobs) == 0
-	switch {
-	case v.idle && was:
-	case v.idle:
+// text writes an update: on a terminal a screen, elsewhere a line for each event and each changed job.
+func (v *progressView) text(d *text.Doc, u Update) {
+	jobs := v.keep(u.Jobs)
+	if len(jobs) == 0 && !v.idle {
+		v.idle = true
 		d.Note("no job is running or being delivered; %s", text.Command("jobs list").To("list all jobs"))
-	case d.Columns > 0:
-		d.Redraw(screen(d.Times, jobs, max(d.Columns-1, 20), max(d.Rows-1, 4)))
-	default:
-		for _, one := range jobs {
-			line := one.line()
-			// A relative time differs in each snapshot. This is not a change.
-			if now := line.String(); now != v.last[one.ID] {
-				d.Line("%s", line)
-				v.last[one.ID] = now
-			}
+	}
+	if d.Columns > 0 {
+		v.redraw(d, jobs, u.Events)
+		return
+	}
+	for _, e := range u.Events {
+		d.Line("%s", watchedEvent(e))
+	}
+	for _, one := range jobs {
+		line := one.line()
+		// A relative time differs in each update. This is not a change.
+		if now := line.String(); now != v.last[one.ID] {
+			d.Line("%s", line)
+			v.last[one.ID] = now
 		}
+	}
+}
+
+// redraw draws the jobs, and the last events below them.
+func (v *progressView) redraw(d *text.Doc, jobs []WatchedJob, events []job.ControlEvent) {
+	for _, e := range events {
+		v.events = append(v.events, watchedEvent(e))
+	}
+	v.events = v.events[max(0, len(v.events)-shownEvents):]
+	width := max(d.Columns-1, 20)
+	lines := screen(d.Times, jobs, width, max(d.Rows-1-len(v.events), 4))
+	for _, e := range v.events {
+		lines = append(lines, text.OneLine(text.Plain(e, d.Times), width))
+	}
+	if len(lines) > 0 {
+		d.Redraw(lines)
 	}
 }
 

@@ -42,10 +42,9 @@ type Env struct {
 	InStep func(context.Context) error
 	// Now is the clock of the process; nil means the machine's clock.
 	Now func() time.Time
-	// Interval is between the looks of what looks again and again, if its input does not
-	// say; 0: a second.
+	// Interval is the time between two polls of a stream without a Broadcaster; zero means a second.
 	Interval time.Duration
-	// Broadcaster shares snapshots among the watches of a process. Nil means that each watch reads its own.
+	// Broadcaster polls for all streams of the process. Nil means that each stream polls for itself.
 	Broadcaster Notifier
 	// Progress receives a line about a long operation now and then. It may be nil.
 	Progress func(line string)

@@ -89,8 +89,8 @@ type Operation struct {
 	Changes bool
 	// Secret marks a result with a secret that is shown once and not stored.
 	Secret bool
-	// Shared marks a stream whose snapshots are shared (Broadcaster), so that another one does not burden
-	// the database.
+	// Shared marks a stream whose polls are shared (Broadcaster), so that another one does not burden the
+	// database.
 	Shared bool
 	// Stops marks an operation that stops or resumes jobs or deliveries. A server runs it on reserved
 	// connections.
@@ -191,7 +191,7 @@ func Define[In, Out any](o Operation, run func(context.Context, *Env, In) (Out, 
 		return run(ctx, env, *given)
 	}
 	o.read = readResult[Out](o)
-	o.records, o.listed = recordsOf(o)
+	o.records, o.listed = recordsOf(o, o.outputs[0])
 	o.text = func(p *text.Doc, in, out any) {
 		given, isIn := in.(*In)
 		result, isOut := out.(Out)

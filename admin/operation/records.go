@@ -21,10 +21,10 @@ func (o Operation) Listed(result any) any {
 	return o.listed(reflect.Indirect(reflect.ValueOf(result)))
 }
 
-// recordsOf are the columns of a result, and what takes the rows out of one that is more than
-// its rows. It panics if o.Rows is no list.
-func recordsOf(o Operation) (*text.Records, func(reflect.Value) any) {
-	t := pointed(o.outputs[0])
+// recordsOf returns the columns of a result or an item of type t, and the function that returns the rows of
+// one that is more than its rows. It panics if o.Rows is no list.
+func recordsOf(o Operation, t reflect.Type) (*text.Records, func(reflect.Value) any) {
+	t = pointed(t)
 	switch {
 	case o.Rows == "" && t.Kind() == reflect.Slice:
 		return recordsOfItems(t), nil

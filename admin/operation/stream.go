@@ -19,6 +19,8 @@ func DefineStream[In, Item, Out any](
 	if o.Deadline == 0 {
 		o.Deadline = -1
 	}
+	rows := o.Rows
+	o.Rows = ""
 	o = Define(o, func(ctx context.Context, env *Env, in In) (Out, error) {
 		return run(ctx, env, in, func(item Item) error {
 			if env.each == nil {
@@ -28,7 +30,11 @@ func DefineStream[In, Item, Out any](
 		})
 	}, line)
 	o.item = reflect.TypeFor[Item]()
-	o.records = recordsOfItems(o.item)
+	if o.Rows = rows; rows != "" {
+		o.records, o.listed = recordsOf(o, o.item)
+	} else {
+		o.records = recordsOfItems(o.item)
+	}
 	if tell == nil {
 		return o
 	}

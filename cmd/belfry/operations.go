@@ -151,7 +151,7 @@ func runOperation(ctx context.Context, o operationOptions) error {
 // The intervals at which a streamed operation polls, on a terminal and elsewhere.
 const (
 	pollLive  = time.Second
-	pollPlain = 5 * time.Second
+	pollPlain = 2 * time.Second
 )
 
 // stream runs an operation that returns its result item by item, and shows each item when it arrives.

@@ -94,8 +94,7 @@ func recorded(t *testing.T, db *dbtest.DB) string {
 
 // elsewhere are the operations that no scene does, and what does them.
 var elsewhere = map[string]string{
-	"doctor":       "is about the process that looks: TestDoctor_LooksAtTheProcess",
-	"events watch": "ends with a signal alone: TestEventsWatch_TellsWhatIsDone; `jobs watch` is a stream like it",
+	"doctor": "is about the process that looks: TestDoctor_LooksAtTheProcess",
 }
 
 // I14: an operation has the same result, the same error and the same events at the command line and

@@ -67,11 +67,11 @@ func (d *Desk) Examined(given ...string) *doctor.Report {
 	return report
 }
 
-// Watch follows events while acts are done, one after each look, and returns what was told.
+// Watch reads the stream of jobs and events while acts are done, one after each update, and returns its text.
 func (d *Desk) Watch(acts []func(), given ...string) string {
 	d.T.Helper()
 	d.Env.Broadcaster = jobs.NewBroadcaster(50 * time.Millisecond)
-	o, in := d.Input("events watch", given...)
+	o, in := d.Input("jobs watch", append(given, "follow", "on")...)
 	var out strings.Builder
 	page, tell, looks := &text.Terminal{Output: &out}, o.Teller(in), 0
 	_, err := o.Stream(d.T.Context(), d.Env, in, func(item any) error {

@@ -10,6 +10,7 @@
   const known = new Set([...document.querySelectorAll("[data-job]")].map((e) => Number(e.dataset.job)));
   const begun = new Set();
   let heard = Date.now();
+  let ahead = 0; // of this clock before the server's, in milliseconds
 
   const each = (attribute, name, change) => {
     for (const e of document.querySelectorAll(`[${attribute}="${CSS.escape(name)}"]`)) change(e);
@@ -87,9 +88,8 @@
     }
     begins(event.jobs || []);
     happens(event.acts || []);
-    if (event.again) catchUp();
+    if (event.at) ahead = Date.now() - Date.parse(event.at);
     announce();
-    document.dispatchEvent(new CustomEvent("belfry:live", { detail: event })); // for charts
   }
 
   // After an interruption of the stream, this page is read again, and the page of each of its jobs that it
@@ -215,8 +215,6 @@
   if (address && "EventSource" in window) follow();
 
   // Upcoming work counts down, by the server's clock, which each event contains.
-  let ahead = 0; // of the server, in milliseconds
-  document.addEventListener("belfry:live", (event) => { if (event.detail.at) ahead = Date.now() - Date.parse(event.detail.at); });
   const parts = [[86400, "d"], [3600, "h"], [60, "min"], [1, "s"]];
   function countDown() {
     for (const e of document.querySelectorAll("[data-counts-down] [data-due]")) {
