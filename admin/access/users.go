@@ -59,7 +59,7 @@ type SignInLink struct {
 
 // newPassword is the parameter of a new password.
 type newPassword struct {
-	Password string `flag:"password" label:"FILE" secret:"true" help:"FILE with the password, of 12 to 1000 characters, or - for standard input (default: asked for at a terminal)" required:"true" allowed:"a file with 12 to 1000 characters, or - for standard input"`
+	Password string `flag:"password" label:"FILE" secret:"true" help:"the password, of 12 to 1000 characters" required:"true" allowed:"12 to 1000 characters"`
 }
 
 // hash validates the password for a user's name and returns its hash.

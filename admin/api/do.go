@@ -295,11 +295,11 @@ func concealed(err error) error {
 		return err
 	}
 	if advised := new(operation.AdvisedError); next == "" && errors.As(err, &advised) {
-		next = advised.Next
+		next = advised.Next.String()
 	}
 	err = &operation.ToldError{Of: kind, Text: text}
 	if next != "" {
-		err = &operation.AdvisedError{Err: err, Next: next}
+		err = operation.Advise(err, next)
 	}
 	return err
 }

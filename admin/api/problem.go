@@ -97,7 +97,7 @@ func problemOf(r route, err error) *Problem {
 	}
 	advised, is := err.(*operation.AdvisedError) //nolint:errorlint // the advice of one error among several concerns that error alone and is in the text
 	if is {
-		p.Detail, p.Next = r.of.WithNames(advised.Err.Error()), advised.Next
+		p.Detail, p.Next = r.of.WithNames(advised.Err.Error()), advised.Next.String()
 	}
 	if old := new(operation.StaleError); errors.As(err, &old) {
 		p.Changes = old.Changes

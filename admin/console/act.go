@@ -2,14 +2,12 @@ package console
 
 import (
 	"crypto/rand"
-	"encoding/json"
 	"errors"
 	"html/template"
 	"net/http"
 	"net/url"
 	"slices"
 	"strconv"
-	"strings"
 
 	"github.com/belfryhq/belfry/admin/operation"
 
@@ -32,7 +30,7 @@ func (h *handler) form(o operation.Operation) {
 		h.problem(http.StatusBadRequest, err)
 		return
 	}
-	if err := o.Allowed(h.who.Role); err != nil {
+	if err := o.Allowed(h.role); err != nil {
 		h.problem(http.StatusForbidden, err)
 		return
 	}
@@ -86,7 +84,7 @@ func selectsAnything(o operation.Operation, values url.Values) bool {
 	})
 }
 
-// act runs the act of a submitted form.
+// actPage returns the page of an act without inputs.
 func (h *handler) actPage(o operation.Operation, values url.Values) operationPage {
 	page := operationPage{
 		Title: titleOf(o, values), Short: o.Short + ".", Method: "post", Action: h.link(h.req.URL.Path), Plans: planParam(o) != "", Danger: dangerous(o),
@@ -122,14 +120,14 @@ func (h *handler) backLink(o operation.Operation, values url.Values) tab {
 		if of, _ := args[0].Listed(); of != "" {
 			if list, there := h.named(of); there {
 				if to := h.showPageOf(list, values.Get(args[0].Name)); to != "" {
-					return tab{Name: sentence(singular(strings.ReplaceAll(list.Noun(), "-", " "))) + " " + values.Get(args[0].Name), Link: to}
+					return tab{Name: singular(nounOf(list)) + " " + values.Get(args[0].Name), Link: to}
 				}
-				return tab{Name: sentence(strings.ReplaceAll(list.Noun(), "-", " ")), Link: h.linkWith(list, nil)}
+				return tab{Name: nounOf(list), Link: h.linkWith(list, nil)}
 			}
 		}
 	}
 	if list, there := h.named(o.Noun() + " list"); there {
-		return tab{Name: sentence(strings.ReplaceAll(list.Noun(), "-", " ")), Link: h.linkWith(list, nil)}
+		return tab{Name: nounOf(list), Link: h.linkWith(list, nil)}
 	}
 	return tab{Name: "Now", Link: h.link("/")}
 }
@@ -148,12 +146,10 @@ func (h *handler) plan(o operation.Operation, page *operationPage, values url.Va
 	}
 	out, err := h.do(h.req.Context(), o, in)
 	if err != nil {
-		faults, rest := splitProblems(o, err)
-		page.Fault = h.inline(rest)
-		return statusFor(err), faults
+		return h.refuse(o, page, err)
 	}
 	page.View = h.render(o, in, out)
-	if plan := planIn(out); plan != nil {
+	if plan := operation.AffectedBy(o.Verb(), out).Plan; plan != nil {
 		page.View.Blocks = slices.DeleteFunc(page.View.Blocks, func(b block) bool { return b.Note != "" }) // notes for the command line
 		what := "the number has changed"
 		if plan.Version != nil {
@@ -166,19 +162,13 @@ func (h *handler) plan(o operation.Operation, page *operationPage, values url.Va
 	return http.StatusOK, nil
 }
 
-// planIn returns the plan of a result, or nil.
-func planIn(out any) *operation.Plan {
-	text, err := json.Marshal(out)
-	var result struct {
-		Plan *operation.Plan `json:"plan"`
-	}
-	if err != nil || json.Unmarshal(text, &result) != nil {
-		return nil
-	}
-	return result.Plan
+// refuse adds the problems of an error to the page of an act.
+func (h *handler) refuse(o operation.Operation, page *operationPage, err error) (status int, faults map[string]string) {
+	faults, page.Fault = h.splitProblems(o, err)
+	return statusFor(err), faults
 }
 
-// act does what a form asks for.
+// act runs the act of a submitted form.
 func (h *handler) act(o operation.Operation) {
 	h.extendDeadline(o)
 	values, err := h.formValues(o)
@@ -206,13 +196,8 @@ func (h *handler) submit(o operation.Operation, page *operationPage, values url.
 	if len(faults) > 0 {
 		return http.StatusUnprocessableEntity, faults
 	}
-	refuse := func(err error) (int, map[string]string) {
-		faults, rest := splitProblems(o, err)
-		page.Fault = h.inline(rest)
-		return statusFor(err), faults
-	}
 	if asks, err := h.agreed(o, page, in); err != nil {
-		return refuse(err)
+		return h.refuse(o, page, err)
 	} else if asks {
 		return http.StatusOK, nil
 	}
@@ -221,7 +206,7 @@ func (h *handler) submit(o operation.Operation, page *operationPage, values url.
 		page.Result = h.render(o, in, out)
 	}
 	if err != nil {
-		return refuse(err)
+		return h.refuse(o, page, err)
 	}
 	page.Hidden = nil
 	return http.StatusOK, nil
@@ -240,7 +225,7 @@ func (h *handler) agreed(o operation.Operation, page *operationPage, in any) (as
 	if h.req.PostForm.Get("_agreed") != "" && (question.Count == 0 || typed == strconv.FormatInt(question.Count, 10)) {
 		return false, nil
 	}
-	page.Agree = &confirmation{Why: h.inline(question.Why), Text: h.inline(question.Text)}
+	page.Agree = &confirmation{Why: h.html(text.Parse(question.Why)), Text: h.html(text.Parse(question.Text))}
 	if question.Count > 0 {
 		page.Agree.Count = strconv.FormatInt(question.Count, 10)
 	}

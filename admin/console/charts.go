@@ -61,45 +61,42 @@ func portion(part, whole float64) string {
 	return share(100 * part / whole)
 }
 
-// escaped returns text as HTML.
-func escaped(text string) template.HTML {
-	return template.HTML(template.HTMLEscapeString(text)) //nolint:gosec // it is escaped
-}
-
 // newTable returns a table without rows. A name that begins with > is a column of numbers.
 func newTable(label string, names ...string) *table {
 	t := &table{Label: label}
 	for _, name := range names {
 		name, right := strings.CutPrefix(name, ">")
-		t.Columns = append(t.Columns, column{name, right})
+		t.Columns = append(t.Columns, column{strings.ToLower(name), right})
 	}
 	return t
 }
 
-// add appends a row with a text for each column.
-func (t *table) add(texts ...template.HTML) {
+// add appends a row with a value for each column (see text.CellOf).
+func (c *Console) add(t *table, values ...any) {
 	var r row
-	for i, text := range texts {
-		r.Cells = append(r.Cells, cell{Name: t.Columns[i].Name, Text: text, Right: t.Columns[i].Right})
+	for i, value := range values {
+		one := c.cell(text.CellOf(value))
+		one.column = t.Columns[i]
+		r.Cells = append(r.Cells, one)
 	}
 	t.Rows = append(t.Rows, r)
 }
 
 // outcomes draws the outcomes of a job's rows by medium and reason. It returns nil without rows.
-func outcomes(c delivery.Counts) *bars {
+func (c *Console) outcomes(counts delivery.Counts) *bars {
 	type amount struct {
 		medium      string
 		reason, why outbox.Reason
 		n           int64
 	}
 	var all []amount
-	for _, m := range c.Media {
+	for _, m := range counts.Media {
 		all = append(all, amount{m.Medium, m.Reason, m.Why, m.Messages})
 	}
 	for _, of := range []struct {
 		reason outbox.Reason
 		n      int64
-	}{{outbox.ReasonUnread, c.Unread}, {outbox.ReasonRead, c.Read}, {outbox.ReasonWithdrawn, c.Withdrawn}} {
+	}{{outbox.ReasonUnread, counts.Unread}, {outbox.ReasonRead, counts.Read}, {outbox.ReasonWithdrawn, counts.Withdrawn}} {
 		if of.n > 0 {
 			all = append(all, amount{"inbox", of.reason, "", of.n})
 		}
@@ -122,12 +119,11 @@ func outcomes(c delivery.Counts) *bars {
 		}
 		b.Bars = append(b.Bars, outcomeBar{Name: name, Amount: text.Grouped(a.n), Tone: string(text.Status(a.reason).Tone), Part: portion(max(float64(a.n), float64(most)/200), float64(most))})
 		words = append(words, name+" "+text.Grouped(a.n))
-		b.Table.add(escaped(a.medium), escaped(string(a.reason)), escaped(string(a.why)), escaped(text.Grouped(a.n)),
-			escaped(strconv.FormatFloat(100*float64(a.n)/float64(sum), 'f', 1, 64)+" %"), escaped(meaning))
+		c.add(b.Table, a.medium, string(a.reason), string(a.why), a.n, strconv.FormatFloat(100*float64(a.n)/float64(sum), 'f', 1, 64)+" %", meaning)
 	}
 	b.About = "Bars, one for each outcome: " + strings.Join(words, "; ") + "."
-	if !c.Complete {
-		b.Note = fmt.Sprintf("Counted for two seconds: these are the channels up to %d.", c.UpTo)
+	if !counts.Complete {
+		b.Note = fmt.Sprintf("Counted for two seconds: these are the channels up to %d.", counts.UpTo)
 	}
 	return b
 }
@@ -157,18 +153,15 @@ func (c *Console) deliveryOverTime(counts delivery.Counts) *columns {
 		one.Parts = append(one.Parts, part{portion(most-float64(b.Sent), most), portion(float64(b.Sent), most), "sent"},
 			part{portion(most-float64(b.Sent+b.Dead), most), portion(float64(b.Dead), most), "dead"})
 		chart.Columns = append(chart.Columns, one)
-		chart.Table.add(c.instant(b.At), escaped(text.Grouped(b.Sent)), escaped(text.Grouped(b.Dead)))
+		c.add(chart.Table, b.At, b.Sent, b.Dead)
 	}
 	if dead > 0 {
 		chart.Top += " at most; dead messages are on top"
 	}
 	chart.About = fmt.Sprintf("Columns, one for each %s from %s to %s: %s sent and %s dead in all; the highest is %s.",
-		text.Short(step), c.inZone(text.LocalClock(begin)), c.inZone(text.LocalClock(end)), text.Grouped(sent), text.Grouped(dead), text.Counted(int64(most), "message"))
+		text.Short(step), c.plain(text.Line{text.Instant(begin)}), c.plain(text.Line{text.Instant(end)}), text.Grouped(sent), text.Grouped(dead), text.Counted(int64(most), "message"))
 	if !counts.Complete {
 		chart.Note = fmt.Sprintf("Counted for two seconds: these are the channels up to %d.", counts.UpTo)
 	}
 	return chart
 }
-
-// instant renders a time in the reader's zone.
-func (c *Console) instant(t time.Time) template.HTML { return c.inline(text.LocalClock(t)) }

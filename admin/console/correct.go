@@ -68,7 +68,7 @@ func (h *handler) showCurrent(o operation.Operation, values url.Values, fields [
 	}
 	for _, verb := range []string{"show", "list"} {
 		source, there := h.named(o.Noun() + " " + verb)
-		if !there || source.Allowed(h.who.Role) != nil || slices.ContainsFunc(source.Params(), func(p operation.Param) bool { return p.Required }) {
+		if !there || source.Allowed(h.role) != nil || slices.ContainsFunc(source.Params(), func(p operation.Param) bool { return p.Required }) {
 			continue
 		}
 		out, err := h.do(h.req.Context(), source, source.NewInput())

@@ -12,10 +12,10 @@ import (
 	"github.com/belfryhq/belfry/internal/text"
 )
 
-// formOf is the query parameter that requests a page as CSV. No operation has a parameter of this name.
+// formParam is the query parameter that requests a page as CSV. No operation has a parameter of this name.
 const formParam = "_form"
 
-// sheetLink is the address of a list as CSV. It is empty if the page shows no list.
+// csvLink returns the address of a list as CSV. It is empty if the page shows no list.
 func (h *handler) csvLink(o operation.Operation) string {
 	if o.Records() == nil || o.Changes {
 		return ""

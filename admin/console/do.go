@@ -20,6 +20,14 @@ func (h *handler) doOnce(o operation.Operation, in any) (any, error) {
 	return out.Result, err
 }
 
+// resultOf returns a result without its receipt.
+func resultOf(out any) any {
+	if acted, is := out.(operation.Acted); is {
+		return acted.Result
+	}
+	return out
+}
+
 // stream runs an operation that is a stream: each gets its items.
 func (h *handler) stream(ctx context.Context, o operation.Operation, in any, each func(item any) error) (any, error) {
 	return h.api.Stream(ctx, api.Call{Caller: h.caller, Operation: o, Input: in}, each, nil)

@@ -1,16 +1,17 @@
 package console
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"html/template"
 	"net/url"
-	"regexp"
 	"slices"
 	"strings"
 	"unicode/utf8"
 
 	"github.com/belfryhq/belfry/admin/operation"
+	"github.com/belfryhq/belfry/internal/text"
 )
 
 // input is a parameter in a form.
@@ -28,22 +29,6 @@ func hiddenInForm(p operation.Param) bool {
 	return slices.Contains([]string{"dry_run", "preview", "plan", "if_version"}, p.Name) || slices.Contains(operation.Pagers(), p.Name)
 }
 
-// flags are how help calls other parameters on the command line; standardInput is how a file does.
-var (
-	flags         = regexp.MustCompile(`--([a-z]+(?:-[a-z]+)*)`)
-	standardInput = regexp.MustCompile(`(, or|;) - (for|is) standard input|, a FILE with either, or -$`)
-)
-
-// fieldsFor is what is said for the command line as a form says it: not --external-id but external id,
-// and nothing of what stands for standard input. Commands in it stay.
-func fieldsFor(text string) string {
-	parts := strings.Split(text, "`")
-	for n := 0; n < len(parts); n += 2 {
-		parts[n] = flags.ReplaceAllStringFunc(parts[n], func(flag string) string { return strings.ReplaceAll(flag[len("--"):], "-", " ") })
-	}
-	return standardInput.ReplaceAllString(strings.Join(parts, "`"), "")
-}
-
 // inputs returns the inputs of an operation's form: the important ones, and the rest.
 func (c *Console) inputs(o operation.Operation, formValues url.Values, faults map[string]string) (first, more []input) {
 	in := o.NewInput()
@@ -53,10 +38,7 @@ func (c *Console) inputs(o operation.Operation, formValues url.Values, faults ma
 		}
 		one := input{
 			Name: p.Name, Label: strings.ReplaceAll(p.Name, "_", " "), Value: strings.Join(formValues[p.Name], "\n"), Kind: "text",
-			Help: c.inline(fieldsFor(p.Help)), Required: p.Required, Placeholder: p.Default,
-		}
-		if fault := faults[p.Name]; fault != "" {
-			one.Fault = c.inline(fault)
+			Help: c.html(text.Parse(cmp.Or(p.Help, p.Is))), Fault: c.html(text.Parse(faults[p.Name])), Required: p.Required, Placeholder: p.Default,
 		}
 		choices := p.Choices()
 		switch {
@@ -73,9 +55,6 @@ func (c *Console) inputs(o operation.Operation, formValues url.Values, faults ma
 			}
 		default:
 			one.Offers = choices
-		}
-		if p.Help == "" && p.Is != "" {
-			one.Help = c.inline(fieldsFor(p.Is))
 		}
 		if p.Required || one.Value != "" || one.Fault != "" || p.Place == operation.Argument || p.Name == "reason" || p.Place == operation.Key && !corrects(o) {
 			first = append(first, one)
@@ -154,7 +133,7 @@ func read(o operation.Operation, values url.Values) (in any, faults map[string]s
 				if !utf8.ValidString(part) || strings.ContainsRune(part, 0) {
 					faults[p.Name] = "is no text"
 				} else if err := p.Set(in, part); err != nil {
-					faults[p.Name] = fieldsFor(err.Error())
+					faults[p.Name] = err.Error()
 				}
 			}
 		}
@@ -170,20 +149,20 @@ func lacksRequired(o operation.Operation, values url.Values) bool {
 	return slices.ContainsFunc(o.Params(), func(p operation.Param) bool { return p.Required && !p.Local && len(values[p.Name]) == 0 })
 }
 
-// splitProblems returns the problems of an error by parameter, and the rest as one text.
-func splitProblems(o operation.Operation, err error) (faults map[string]string, rest string) {
+// splitProblems returns the problems of an error by parameter, and the rest.
+func (c *Console) splitProblems(o operation.Operation, err error) (faults map[string]string, rest template.HTML) {
 	faults = make(map[string]string)
 	var bad *operation.InvalidError
 	if !errors.As(err, &bad) {
-		return faults, err.Error()
+		return faults, c.failure(err)
 	}
 	var others []string
 	for _, p := range bad.Problems {
 		if slices.ContainsFunc(o.Params(), func(known operation.Param) bool { return known.Name == p.Param && !hiddenInForm(known) }) {
-			faults[p.Param] = fieldsFor(p.Text)
+			faults[p.Param] = p.Text
 		} else {
-			others = append(others, fieldsFor(strings.TrimPrefix(p.Param+": "+p.Text, ": ")))
+			others = append(others, strings.TrimPrefix(p.Param+": "+p.Text, ": "))
 		}
 	}
-	return faults, strings.Join(others, "; ")
+	return faults, c.html(text.Parse(strings.Join(others, "; ")))
 }

@@ -46,14 +46,14 @@ type layout struct {
 	Zone  string // the chosen zone; "" without a choice
 	Clock string // the name of the zone of displayed times
 	Here  string // the page's address
-	Halt  string // the address of the halt form; "" if the caller may not halt
+	Halt  []tab  // empty if the caller may not halt
 	Halts halted
 }
 
 // halted is the banner of a halt.
 type halted struct {
 	Text string // "" without a halt
-	Lift tab    // without a Link if the caller may not
+	Lift []tab
 }
 
 // tab is a named link.
@@ -62,7 +62,7 @@ type tab struct {
 	Here       bool
 }
 
-// signedIn redirects to the sign-in page unless the request has a caller. Events do not extend a
+// authenticated redirects to the sign-in page unless the request has a caller. Events do not extend a
 // session: an open page receives them without the person.
 func (c *Console) authenticated(serve func(*handler)) http.HandlerFunc {
 	return func(w http.ResponseWriter, req *http.Request) {
@@ -87,9 +87,11 @@ func (c *Console) authenticated(serve func(*handler)) http.HandlerFunc {
 	}
 }
 
+// place is a page of the navigation.
+type place struct{ name, operation string }
+
 // navigation returns the links of the layout with their operations: the main ones, and those under "More".
-func navigation() (nav, more []struct{ name, operation string }) {
-	type place = struct{ name, operation string }
+func navigation() (nav, more []place) {
 	return []place{{"Jobs", jobsList}, {"Schedules", "schedules list"}, {"Upcoming", upcomingOperation}, {"Lanes", "lanes list"}, {"Dead letters", "dead-letters list"}, {"Senders", "senders list"}},
 		[]place{
 			{"Person", personOperation}, {"New notification", "enqueue"}, {"Send one message", "send"}, {"Carrier", "transport status"}, {"Categories", "categories list"}, {"Segments", "channels segment list"},
@@ -101,17 +103,16 @@ func navigation() (nav, more []struct{ name, operation string }) {
 func (c *Console) show(w http.ResponseWriter, req *http.Request, status int, page string, f layout) {
 	if f.Who != nil {
 		nav, more := navigation()
-		f.Nav = []tab{{"Now", c.link("/"), req.URL.Path == "/"}}
-		for _, p := range nav {
-			if o, there := c.named(p.operation); there && o.Allowed(f.Who.Role) == nil {
-				f.Nav = append(f.Nav, tab{p.name, c.link(pathOf(o)), isUnder(req.URL.Path, pathOf(o))})
+		tabs := func(places []place) (shown []tab) {
+			for _, p := range places {
+				if o, allowed := c.allowed(p.operation); allowed {
+					shown = append(shown, tab{p.name, c.link(pathOf(o)), isUnder(req.URL.Path, pathOf(o))})
+				}
 			}
+			return shown
 		}
-		for _, p := range more {
-			if o, there := c.named(p.operation); there && o.Allowed(f.Who.Role) == nil {
-				f.More = append(f.More, tab{p.name, c.link(pathOf(o)), isUnder(req.URL.Path, pathOf(o))})
-			}
-		}
+		f.Nav = append([]tab{{"Now", c.link("/"), req.URL.Path == "/"}}, tabs(nav)...)
+		f.More = tabs(more)
 	}
 	var b bytes.Buffer
 	if err := c.pages[page].Execute(&b, f); err != nil {
@@ -133,10 +134,9 @@ func (h *handler) show(status int, page string, f layout) {
 	if h.zone != nil {
 		f.Zone = h.zone.String()
 	}
-	if halt, there := h.named("halt"); there && halt.Allowed(h.who.Role) == nil {
-		f.Halt = h.linkWith(halt, nil)
-	}
-	f.Halts, f.Place = h.halted(), h.state.Place
+	f.Halt = h.action("halt", "Halt everything", nil)
+	f.Halts = halted{Text: h.plain(h.state.HaltLine()), Lift: h.action("unhalt", "End the halt…", nil)}
+	f.Place = h.state.Place
 	h.Console.show(h.w, h.req, status, page, f)
 }
 
@@ -147,15 +147,6 @@ func (h *handler) status() (s jobs.Status) {
 		s, _ = out.(jobs.Status)
 	}
 	return s
-}
-
-// halted returns the banner of a halt.
-func (h *handler) halted() halted {
-	banner := halted{Text: h.plain(h.state.HaltLine())}
-	if lift, there := h.named("unhalt"); there && lift.Allowed(h.who.Role) == nil {
-		banner.Lift = tab{Name: "End the halt…", Link: h.linkWith(lift, nil)}
-	}
-	return banner
 }
 
 // problemPage is the page of an error.
@@ -178,12 +169,12 @@ func (c *Console) signedOut(w http.ResponseWriter, req *http.Request) {
 
 // problem renders an error for an anonymous client.
 func (c *Console) problem(w http.ResponseWriter, req *http.Request, status int, err error) {
-	c.show(w, req, status, "problem", layout{Title: http.StatusText(status), Page: problemPage{Status: status, Text: c.inline(err.Error())}})
+	c.show(w, req, status, "problem", layout{Title: http.StatusText(status), Page: problemPage{Status: status, Text: c.failure(err)}})
 }
 
 // problem renders an error for the caller.
 func (h *handler) problem(status int, err error) {
-	h.show(status, "problem", layout{Title: http.StatusText(status), Page: problemPage{Status: status, Text: h.inline(err.Error())}})
+	h.show(status, "problem", layout{Title: http.StatusText(status), Page: problemPage{Status: status, Text: h.failure(err)}})
 }
 
 // notFound renders the page of an unknown address.

@@ -7,7 +7,6 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
-	"strconv"
 
 	"github.com/belfryhq/belfry/admin/jobs"
 	"github.com/belfryhq/belfry/admin/operation"
@@ -32,7 +31,7 @@ type jobPage struct {
 	Events   *view
 	Fault    template.HTML
 	Tabs     []tab
-	Stop     tab // without a Link if the job has ended or the caller may not
+	Stop     []tab
 	Actions  []tab
 }
 
@@ -60,7 +59,7 @@ func (h *handler) job(o operation.Operation) {
 	id := text.Int(s.ID)
 	page := jobPage{
 		State: s, Cards: cardsOf(s.Job), ID: id, Status: badge(s.Badge(), id+".status"), Walk: progress{walkPercent(s), jobs.WalkDone(s.Job)},
-		View: h.render(o, in, out), Tabs: h.tabs(o), Audience: audienceOf(s.Audience),
+		View: h.render(o, in, out), Tabs: h.tabs(o), Audience: h.audienceOf(s.Audience),
 	}
 	if s.Messages.Messages > 0 {
 		page.Delivery = &progress{deliveredPercent(s), jobs.MessagesText(s.Messages)}
@@ -70,12 +69,12 @@ func (h *handler) job(o operation.Operation) {
 		page.Stop = h.stop(id)
 	}
 	if counts := report.Rows(); counts != nil {
-		page.Outcomes, page.Flow = outcomes(*counts), h.deliveryOverTime(*counts)
+		page.Outcomes, page.Flow = h.outcomes(*counts), h.deliveryOverTime(*counts)
 	}
 	if events, there := h.named("jobs events"); there {
 		in, _ := read(events, url.Values{"id": {id}})
 		if page.Events, _, err = h.run(events, in, nil); err != nil {
-			page.Fault = h.inline(err.Error())
+			page.Fault = h.failure(err)
 		}
 	}
 	h.show(http.StatusOK, "job", layout{Title: "Job " + id + ", " + s.Title, About: []string{job.SubjectJob + ":" + id}, Page: page})
@@ -123,18 +122,16 @@ func (h *handler) jobActions(s jobs.JobState, id string) []tab {
 	if s.AwaitsApproval() {
 		names = append([]string{"jobs approve"}, names...)
 	}
-	words := map[string]string{"jobs approve": "Approve job " + id, "jobs set": "Correct", "jobs test-send": "Send a test", "jobs retry-skipped": "Retry the skipped", "recall": "Recall", "resume": "Resume", "retry": "Retry"}
+	labels := map[string]string{"jobs approve": "Approve job " + id + "…", "jobs set": "Correct…", "jobs test-send": "Send a test…", "jobs retry-skipped": "Retry the skipped…"}
 	var actions []tab
 	for _, name := range names {
-		o, there := h.named(name)
-		if !there || o.Allowed(h.who.Role) != nil {
-			continue
+		if o, there := h.named(name); there {
+			with := url.Values{arguments(o)[0].Name: {id}}
+			if o.Conditional() {
+				with.Set("if_version", text.Int(s.Version))
+			}
+			actions = append(actions, h.action(name, labels[name], with)...)
 		}
-		with := map[string][]string{arguments(o)[0].Name: {id}}
-		if o.Conditional() {
-			with["if_version"] = []string{strconv.FormatInt(s.Version, 10)}
-		}
-		actions = append(actions, tab{Name: words[name] + "…", Link: h.linkWith(o, with)})
 	}
 	return actions
 }

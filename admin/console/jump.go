@@ -3,6 +3,7 @@ package console
 import (
 	"fmt"
 	"net/http"
+	"net/url"
 	"regexp"
 	"slices"
 	"strings"
@@ -29,35 +30,24 @@ func (h *handler) jump() {
 // resolve returns the address of a search's match, or "".
 func (h *handler) resolve(q string) string {
 	if number := jobNumber.FindStringSubmatch(q); number != nil {
-		return h.to("jobs show", "id", number[1])
+		return h.pageFor("job", number[1])
 	}
 	if _, err := uuid.Parse(q); err == nil {
-		return h.to(jobsList, "group", q)
+		return h.pageFor("group", q)
 	}
-	for _, place := range []struct{ list, page, by string }{
-		{"schedules list", "schedules show", "name"}, {"lanes list", jobsList, "lane"}, {"categories list", jobsList, "category"}, {"senders list", "senders events", "sender"},
-	} {
-		if h.listed(place.list, q) {
-			return h.to(place.page, place.by, q)
+	for _, of := range []struct{ list, kind string }{{"schedules list", "schedule"}, {"lanes list", "lane"}, {"categories list", "category"}, {"senders list", "sender"}} {
+		if h.listed(of.list, q) {
+			return h.pageFor(of.kind, q)
 		}
 	}
-	if o, there := h.named("channels show"); there && q != "" {
-		if in, faults := read(o, map[string][]string{"external_id": {q}, "limit": {"1"}}); len(faults) == 0 {
+	if o, there := h.named(personOperation); there && q != "" {
+		if in, faults := read(o, url.Values{"external_id": {q}, "limit": {"1"}}); len(faults) == 0 {
 			if _, err := h.do(h.req.Context(), o, in); err == nil {
-				return h.to("channels show", "external_id", q)
+				return h.pageFor("person", q)
 			}
 		}
 	}
 	return ""
-}
-
-// to returns the address of an operation's page about one object, or "" without the operation.
-func (h *handler) to(name, by, value string) string {
-	o, there := h.named(name)
-	if !there {
-		return ""
-	}
-	return h.linkWith(o, map[string][]string{by: {value}})
 }
 
 // listed reports whether a list contains a name. It is false if the list cannot be read.

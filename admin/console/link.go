@@ -1,16 +1,42 @@
 package console
 
 import (
+	"cmp"
 	"net/url"
 	"slices"
 	"strings"
 
 	"github.com/belfryhq/belfry/admin/operation"
+
+	"github.com/belfryhq/belfry/internal/text"
 )
 
-// linkWith returns the address of an operation's page with values of its parameters. It is empty if a value
-// of the path is missing.
-func (c *Console) linkWith(o operation.Operation, values map[string][]string) string {
+// pagesOf has the page of an object by its kind: an operation, and the parameter with the object's id.
+var pagesOf = map[string]struct{ operation, param string }{
+	"job": {"jobs show", "id"}, "group": {jobsList, "group"}, "channel": {personOperation, "channel"}, "person": {personOperation, "external_id"},
+	"schedule": {"schedules show", "name"}, "lane": {jobsList, "lane"}, "category": {jobsList, "category"}, "sender": {"senders events", "sender"},
+}
+
+// pageFor returns the page of an object, or "" if it has none. Single messages have ids below 1 and no
+// page.
+func (c *Console) pageFor(kind, id string) string {
+	page := pagesOf[kind]
+	o, there := c.named(page.operation)
+	if !there || id == "" || id == operation.Masked || strings.HasPrefix(id, "-") {
+		return ""
+	}
+	return c.linkWith(o, url.Values{page.param: {id}})
+}
+
+// allowed returns the operation with a name if the caller may run it.
+func (c *Console) allowed(name string) (operation.Operation, bool) {
+	o, there := c.named(name)
+	return o, there && o.Allowed(c.role) == nil
+}
+
+// linkWith returns the address of an operation's page with values of its parameters. It is empty if a
+// value of the path is missing.
+func (c *Console) linkWith(o operation.Operation, values url.Values) string {
 	path, query := pathOf(o), url.Values{}
 	for name, texts := range values {
 		if place := "{" + name + "}"; strings.Contains(path, place) && len(texts) == 1 {
@@ -20,7 +46,7 @@ func (c *Console) linkWith(o operation.Operation, values map[string][]string) st
 		query[name] = texts
 	}
 	if strings.Contains(path, "{") {
-		return "" // a value is missing
+		return ""
 	}
 	if len(query) > 0 {
 		path += "?" + query.Encode()
@@ -28,106 +54,98 @@ func (c *Console) linkWith(o operation.Operation, values map[string][]string) st
 	return c.link(path)
 }
 
-// advised is the page that does what a command line does, without its first word; "": there is
-// none, or the command line leaves a word to be filled in.
-func (c *Console) advised(text string) string {
-	words := shellWords(text)
-	if strings.Join(words, " ") == "jobs watch" {
+// linkTo returns the page of a command with its parameters, or the empty form if the reader has to
+// complete them. It is empty without such a page, and if the caller may not run the operation.
+func (c *Console) linkTo(command text.CommandCell) string {
+	o, allowed := c.allowed(command.Operation)
+	switch {
+	case !allowed:
+		return ""
+	case o.Shared: // a part of /live, which Now shows
 		return c.link("/")
 	}
-	for n := min(len(words), 3); n > 0; n-- {
-		if o, there := c.named(strings.Join(words[:n], " ")); there {
-			values, understood := valuesOf(o, words[n:])
-			if !understood {
-				return ""
-			}
-			return c.linkWith(o, values)
+	values := make(url.Values)
+	if args := arguments(o); len(args) > 0 {
+		for i, arg := range command.Args {
+			values.Add(args[min(i, len(args)-1)].Name, arg)
 		}
+	}
+	for _, f := range command.Flags {
+		name := strings.ReplaceAll(f.Name, "-", "_")
+		if name == planParam(o) { // each form shows its plan
+			continue
+		}
+		if !slices.ContainsFunc(o.Params(), func(p operation.Param) bool { return p.Name == name && !p.Local }) {
+			return ""
+		}
+		if f.Alone {
+			f.Value = "on"
+		}
+		values.Add(name, f.Value)
+	}
+	if to := c.linkWith(o, values); to != "" || !o.Changes {
+		return to
+	}
+	return c.link(barePath(o))
+}
+
+// action returns a link to the page of an operation with values. A label that is "" is the operation's
+// verb. It returns nothing if the caller may not run the operation.
+func (c *Console) action(name, label string, values url.Values) []tab {
+	o, allowed := c.allowed(name)
+	if !allowed {
+		return nil
+	}
+	return []tab{{Name: cmp.Or(label, verbOf(o)+"…"), Link: c.linkWith(o, values)}}
+}
+
+// showPageOf returns the page of an object in a list, or "" if it has none.
+func (c *Console) showPageOf(list operation.Operation, key string) string {
+	o, there := c.named(list.Noun() + " show")
+	if args := arguments(o); there && key != "" && len(args) == 1 {
+		return c.linkWith(o, url.Values{args[0].Name: {key}})
 	}
 	return ""
 }
 
-// valuesOf reads the words after an operation's name.
-func valuesOf(o operation.Operation, words []string) (values map[string][]string, understood bool) {
-	values = make(map[string][]string)
-	args := arguments(o)
-	for i := 0; i < len(words); i++ {
-		word := words[i]
-		name, text, formValues := strings.Cut(strings.TrimPrefix(word, "--"), "=")
-		p, known := parameter(o, word, name)
-		switch {
-		case !known && strings.HasPrefix(word, "-"):
-			return nil, false
-		case known && p.Place == operation.Flag && !formValues && p.Switch(o.NewInput()):
-			text = "on"
-		case known && p.Place == operation.Flag && !formValues:
-			if i++; i == len(words) {
-				return nil, false
-			}
-			text = words[i]
-		case !known:
-			if len(args) == 0 {
-				return nil, false
-			}
-			p, text = args[0], word
-			if !p.Repeated {
-				args = args[1:]
-			}
+// actionsOn returns links to the acts on an object of a list.
+func (c *Console) actionsOn(list operation.Operation, key string) (actions []tab) {
+	for _, o := range c.operations {
+		args := arguments(o)
+		if !o.Changes || len(args) == 0 {
+			continue
 		}
-		if placeholder(o, text) {
-			return nil, false
+		if of, field := args[0].Listed(); of != list.Name || field != "" {
+			continue
 		}
-		values[p.Name] = append(values[p.Name], text)
+		label := verbOf(o)
+		if o.Verb() == "add" { // the object exists
+			label = "Change"
+		}
+		actions = append(actions, c.action(o.Name, label, url.Values{args[0].Name: {key}})...)
 	}
-	return values, true
+	return actions
 }
 
-// parameter is the flag or the key that a word gives.
-func parameter(o operation.Operation, word, name string) (operation.Param, bool) {
-	all := o.Params()
-	i := slices.IndexFunc(all, func(p operation.Param) bool {
-		if strings.HasPrefix(word, "--") {
-			return p.Place == operation.Flag && p.Flag == name && !p.Local
-		}
-		return p.Place == operation.Key && strings.Contains(word, "=") && (p.Name == name || p.Column == name)
-	})
-	if i < 0 {
-		return operation.Param{}, false
-	}
-	return all[i], true
-}
-
-// placeholder reports whether a word of a command line stands for another: ID, NAME.
-func placeholder(o operation.Operation, word string) bool {
-	return slices.ContainsFunc(o.Params(), func(p operation.Param) bool {
-		return word == p.Label || word == strings.ToUpper(p.Name)
-	}) && word == strings.ToUpper(word) && word != ""
-}
-
-// shellWords splits a command line; quotes keep blanks.
-func shellWords(text string) []string {
-	var words []string
-	var b strings.Builder
-	quote, begun := rune(0), false
-	for _, r := range text {
-		switch {
-		case quote != 0 && r == quote:
-			quote = 0
-		case quote == 0 && (r == '\'' || r == '"'):
-			quote, begun = r, true
-		case quote == 0 && r == ' ':
-			if begun {
-				words = append(words, b.String())
-			}
-			b.Reset()
-			begun = false
-		default:
-			b.WriteRune(r)
-			begun = true
+// arguments returns the positional parameters of an operation.
+func arguments(o operation.Operation) (args []operation.Param) {
+	for _, p := range o.Params() {
+		if p.Place == operation.Argument && !p.Local {
+			args = append(args, p)
 		}
 	}
-	if begun {
-		words = append(words, b.String())
+	return args
+}
+
+// verbOf and nounOf return the words of an operation's name for a label: "Test send", "Dead letters".
+func verbOf(o operation.Operation) string { return sentence(strings.ReplaceAll(o.Verb(), "-", " ")) }
+
+func nounOf(o operation.Operation) string { return sentence(strings.ReplaceAll(o.Noun(), "-", " ")) }
+
+// sentence returns text with a capital first letter.
+func sentence(text string) string {
+	if text == "" {
+		return ""
 	}
-	return words
+	return strings.ToUpper(text[:1]) + text[1:]
 }

@@ -55,7 +55,7 @@ type label struct {
 }
 
 // audienceOf describes an audience.
-func audienceOf(a channels.Audience) area {
+func (c *Console) audienceOf(a channels.Audience) area {
 	words := "Active channels " + a.String() + "."
 	switch a.Kind {
 	case channels.KindEveryone:
@@ -66,14 +66,14 @@ func audienceOf(a channels.Audience) area {
 		words = "Active channels in " + a.String() + "."
 	case channels.KindPlatforms:
 	case channels.KindRadius:
-		m, describe := newMap(a)
-		return area{words + " " + describe, m}
+		m, places := c.newMap(a)
+		return area{words + " " + places, m}
 	}
 	return area{Words: words}
 }
 
 // newMap draws a radius and describes the places in it.
-func newMap(a channels.Audience) (m *areaMap, words string) {
+func (c *Console) newMap(a channels.Audience) (m *areaMap, words string) {
 	seen := a.RadiusM * mapEdge / mapCircle // from the centre to the edge of the map
 	navigation := cities.Around(a.Latitude, a.Longitude, min(seen*math.Sqrt2, math.Pi*6371008.8))
 	m = &areaMap{Circle: mapCircle, Places: newTable("the largest places on the map", "place", "country", ">inhabitants", ">distance", "direction", "in the circle")}
@@ -96,7 +96,7 @@ func newMap(a channels.Audience) (m *areaMap, words string) {
 			m.name(p.Name, d)
 		}
 		if len(m.Places.Rows) < 3*mapNames {
-			m.list(p, inside)
+			c.list(m, p, inside)
 		}
 	}
 	length, scale := scaleBar(mapBar / unit)
@@ -156,7 +156,7 @@ func (m *areaMap) name(text string, at dot) {
 }
 
 // list adds a place to the table of the map.
-func (m *areaMap) list(p cities.Place, inside bool) {
+func (c *Console) list(m *areaMap, p cities.Place, inside bool) {
 	in, to := "no", direction(p.East, p.North)
 	if inside {
 		in = "yes"
@@ -164,7 +164,7 @@ func (m *areaMap) list(p cities.Place, inside bool) {
 	if p.Metres < 100 {
 		to = "at the centre"
 	}
-	m.Places.add(escaped(p.Name), escaped(p.Country), escaped(text.Grouped(p.Population)), escaped(distance(p.Metres)), escaped(to), escaped(in))
+	c.add(m.Places, p.Name, p.Country, p.Population, distance(p.Metres), to, in)
 }
 
 // dotSize returns the radius of a dot, whose area grows with the population.

@@ -53,8 +53,7 @@ func (h *handler) actionsOnMatching(values url.Values) (actions []tab) {
 		{"retry", "Retry", of(job.Failed, job.Expired)},
 		{"recall", "Recall", of(job.Aborted, job.Processed, job.Failed)},
 	} {
-		o, there := h.named(act.operation)
-		if there && act.fits && o.Allowed(h.who.Role) == nil {
+		if o, allowed := h.allowed(act.operation); allowed && act.fits {
 			actions = append(actions, tab{Name: act.name + " all that match…", Link: h.link(barePath(o)) + "?" + url.Values{matchingParam: {filter.Encode()}}.Encode()})
 		}
 	}

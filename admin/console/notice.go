@@ -3,7 +3,7 @@ package console
 import (
 	"crypto/sha256"
 	"encoding/hex"
-	"encoding/json"
+	"errors"
 	"maps"
 	"net/http"
 	"net/url"
@@ -11,7 +11,10 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/belfryhq/belfry/admin/enqueue"
 	"github.com/belfryhq/belfry/admin/operation"
+	"github.com/belfryhq/belfry/job"
+	"github.com/belfryhq/belfry/outbox"
 
 	"github.com/belfryhq/belfry/internal/text"
 )
@@ -56,8 +59,8 @@ func (h *handler) arrangeEnqueue(o operation.Operation, page *operationPage) {
 // listedValues returns the values of a parameter that an operation lists, if the caller may run it.
 func (h *handler) listedValues(p operation.Param) []string {
 	name, field := p.Listed()
-	list, there := h.named(name)
-	if !there || list.Allowed(h.who.Role) != nil {
+	list, allowed := h.allowed(name)
+	if !allowed {
 		return nil
 	}
 	in, _ := read(list, url.Values{})
@@ -78,9 +81,8 @@ func (h *handler) listedValues(p operation.Param) []string {
 
 // enqueue enqueues the notification of a confirmed form, and otherwise renders its preview.
 func (h *handler) enqueue(o operation.Operation, page *operationPage, values url.Values) (status int, faults map[string]string) {
-	if err := o.Allowed(h.who.Role); err != nil {
-		page.Fault = h.inline(err.Error())
-		return statusFor(err), nil
+	if err := o.Allowed(h.role); err != nil {
+		return h.refuse(o, page, err)
 	}
 	values = maps.Clone(values)
 	values.Del("confirm_count")
@@ -103,9 +105,7 @@ func (h *handler) enqueue(o operation.Operation, page *operationPage, values url
 	bound.Set("confirm_count", strconv.FormatInt(n, 10))
 	in, _ = read(o, bound)
 	if asks, err := h.agreed(o, page, in); err != nil {
-		faults, rest := splitProblems(o, err)
-		page.Fault = h.inline(rest)
-		return statusFor(err), faults
+		return h.refuse(o, page, err)
 	} else if asks {
 		return h.preview(o, page, values, in)
 	}
@@ -117,8 +117,7 @@ func (h *handler) enqueue(o operation.Operation, page *operationPage, values url
 		page.Hidden = nil
 		return http.StatusOK, nil
 	}
-	faults, rest := splitProblems(o, err)
-	page.Fault = h.inline(rest)
+	faults, page.Fault = h.splitProblems(o, err)
 	if len(faults) == 0 && page.Result == nil {
 		_, faults = h.preview(o, page, values, in)
 	}
@@ -129,9 +128,7 @@ func (h *handler) enqueue(o operation.Operation, page *operationPage, values url
 func (h *handler) preview(o operation.Operation, page *operationPage, values url.Values, in any) (status int, faults map[string]string) {
 	if page.Agree == nil {
 		if _, err := h.agreed(o, page, in); err != nil {
-			faults, rest := splitProblems(o, err)
-			page.Fault = h.inline(rest)
-			return statusFor(err), faults
+			return h.refuse(o, page, err)
 		}
 	}
 	asked := maps.Clone(values)
@@ -139,32 +136,23 @@ func (h *handler) preview(o operation.Operation, page *operationPage, values url
 	in, _ = read(o, asked)
 	out, err := h.do(h.req.Context(), o, in)
 	if err != nil {
-		faults, rest := splitProblems(o, err)
-		page.Agree, page.Fault = nil, h.inline(rest)
-		return statusFor(err), faults
+		page.Agree = nil
+		return h.refuse(o, page, err)
 	}
-	if acted, is := out.(operation.Acted); is { // a preview has no receipt
-		out = acted.Result
+	of, is := resultOf(out).(interface{ Preview() *enqueue.Preview })
+	if !is || of.Preview() == nil {
+		return h.refuse(o, page, errors.New("enqueue returned no preview"))
 	}
-	var found struct {
-		AtMost   int64 `json:"at_most"`
-		Channels int64 `json:"channels"`
-		Samples  []struct{ Platform, Locale, Medium, Title, Body string }
-	}
-	if text, err := json.Marshal(out); err != nil || json.Unmarshal(text, &found) != nil {
-		panic("a preview has no count")
-	}
+	found := *of.Preview()
 	for _, s := range found.Samples {
 		shown := slices.ContainsFunc(page.Cards, func(c card) bool { return c.Title == s.Title && c.Body == s.Body })
 		if s.Title != operation.Masked && !shown {
-			aboutOf := slices.DeleteFunc([]string{s.Platform, s.Locale, s.Medium}, func(text string) bool { return text == "" })
-			page.Cards = append(page.Cards, card{strings.Join(aboutOf, ", "), s.Title, s.Body})
+			about := slices.DeleteFunc([]string{s.Platform, s.Locale, s.Medium}, func(text string) bool { return text == "" })
+			page.Cards = append(page.Cards, card{strings.Join(about, ", "), s.Title, s.Body})
 		}
 	}
-	page.View = h.render(o, in, out)
-	for i, b := range page.View.Blocks { // the cards have the samples
-		page.View.Blocks[i].Fields = slices.DeleteFunc(b.Fields, func(f field) bool { return f.Name == "sample" || f.Name == "" })
-	}
+	found.Samples = nil // the cards have them
+	page.View = h.viewOf(o, found.Text)
 	count := text.Counted(found.Channels, "channel")
 	if found.AtMost > 0 && found.Channels <= found.AtMost {
 		count = "fewer than " + text.Counted(found.AtMost+1, "channel")
@@ -204,22 +192,16 @@ func confirmedCount(form url.Values) (n int64, agreed bool) {
 
 // jobLinks returns links to the jobs of a result, and to a test message of each job with messages.
 func (h *handler) jobLinks(out any) []tab {
-	var made struct {
-		Jobs []struct {
-			ID   int64  `json:"id"`
-			Type string `json:"type"`
-		} `json:"jobs"`
-	}
-	words, err := json.Marshal(out)
-	if err != nil || json.Unmarshal(words, &made) != nil {
+	of, is := resultOf(out).(interface{ Jobs() []job.Job })
+	if !is {
 		return nil
 	}
 	var tabs []tab
-	for _, j := range made.Jobs {
+	for _, j := range of.Jobs() {
 		id := text.Int(j.ID)
-		tabs = append(tabs, tab{Name: "Job " + id + ", " + j.Type, Link: h.link("/jobs/" + id)})
-		if test, there := h.named("jobs test-send"); there && j.Type != "inbox" && test.Allowed(h.who.Role) == nil {
-			tabs = append(tabs, tab{Name: "Send a test of job " + id + "…", Link: h.linkWith(test, map[string][]string{arguments(test)[0].Name: {id}})})
+		tabs = append(tabs, tab{Name: "Job " + id + ", " + j.Type, Link: h.pageFor("job", id)})
+		if j.Type != outbox.TypeInbox {
+			tabs = append(tabs, h.action("jobs test-send", "Send a test of job "+id+"…", url.Values{"id": {id}})...)
 		}
 	}
 	return tabs

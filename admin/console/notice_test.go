@@ -95,7 +95,7 @@ func TestNotice_ReachesWhomTheWalkWrites(t *testing.T) {
 	require.Equal(t, http.StatusOK, p.status, p.text)
 	require.Contains(t, p.text, "Enqueue for 12 channels")
 	require.Contains(t, p.text, "by platform ios 12")
-	require.Contains(t, p.text, "lane default: no overlap")
+	require.Contains(t, p.text, "lane default : no overlap")
 	require.Contains(t, h.everything(t), "0 jobs", "it is looked at first")
 	form = p.agreed("")
 	for range 2 {

@@ -3,6 +3,7 @@ package console
 import (
 	"errors"
 	"html/template"
+	"net/url"
 
 	"github.com/belfryhq/belfry/admin/jobs"
 	"github.com/belfryhq/belfry/admin/operation"
@@ -30,7 +31,7 @@ type running struct {
 	Walk, Delivery     *progress
 	Slowed             string
 	Waits              template.HTML
-	Stop               tab // without a Link if the caller may not
+	Stop               []tab
 }
 
 // progress is a progress bar.
@@ -75,11 +76,11 @@ func (h *handler) now() {
 	})
 	status := 200
 	if err != nil && !errors.Is(err, errPageFull) {
-		page.Fault, status = h.inline(err.Error()), statusFor(err)
+		page.Fault, status = h.failure(err), statusFor(err)
 	}
 	if status == 200 {
 		if err := h.readSections(&page); err != nil {
-			page.Fault, status = h.inline(err.Error()), statusFor(err)
+			page.Fault, status = h.failure(err), statusFor(err)
 		}
 	}
 	h.show(status, "now", layout{Title: "Now", About: []string{job.SubjectJob + ".enqueued"}, Page: page})
@@ -155,10 +156,6 @@ func (h *handler) running(w jobs.WatchedJob) running {
 }
 
 // stop returns the link that aborts a job, if the caller may.
-func (h *handler) stop(id string) tab {
-	abort, there := h.named("abort")
-	if !there || abort.Allowed(h.who.Role) != nil {
-		return tab{}
-	}
-	return tab{Name: "Stop job " + id, Link: h.linkWith(abort, map[string][]string{arguments(abort)[0].Name: {id}})}
+func (h *handler) stop(id string) []tab {
+	return h.action("abort", "Stop job "+id, url.Values{"id": {id}})
 }

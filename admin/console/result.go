@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"html/template"
+	"maps"
 	"net/http"
 	"net/url"
 	"slices"
@@ -64,12 +65,10 @@ func (h *handler) showResult(o operation.Operation) {
 		h.sheet(o, in, values)
 		return
 	default:
-		var rest string
 		page.Sheet, page.Whole = h.csvLink(o), o.Item() != nil
 		if page.View, page.Next, err = h.run(o, in, values); err != nil {
 			status = statusFor(err)
-			faults, rest = splitProblems(o, err)
-			page.Fault = h.inline(rest)
+			faults, page.Fault = h.splitProblems(o, err)
 		}
 	}
 	if o.Name == jobsList && page.View != nil && len(faults) == 0 {
@@ -100,7 +99,7 @@ func (h *handler) run(o operation.Operation, in any, values url.Values) (*view, 
 
 // items renders the first items of a stream.
 func (h *handler) items(o operation.Operation, in any) (*view, error) {
-	t := &view{c: h.Console, of: o, role: h.who.Role}
+	t := &view{c: h.Console, of: o}
 	page, n := &text.Doc{}, 0
 	defer func() { t.show(page) }()
 	render := o.Teller(in)
@@ -108,7 +107,7 @@ func (h *handler) items(o operation.Operation, in any) (*view, error) {
 		render = func(p *text.Doc, item any) {
 			for _, one := range operation.Lines(item) {
 				if line, err := json.Marshal(one); err == nil {
-					p.Printf(" %s\n", line)
+					p.Line(" %s", line)
 				}
 			}
 		}
@@ -142,11 +141,8 @@ func (h *handler) next(o operation.Operation, out any, values url.Values) string
 	}
 	for _, name := range operation.Pagers() {
 		if slices.ContainsFunc(o.Params(), func(p operation.Param) bool { return p.Name == name }) {
-			after := make(map[string][]string)
-			for other, texts := range values {
-				after[other] = texts
-			}
-			after[name] = []string{list.NextPage()}
+			after := maps.Clone(values)
+			after.Set(name, list.NextPage())
 			return h.linkWith(o, after)
 		}
 	}
@@ -156,17 +152,17 @@ func (h *handler) next(o operation.Operation, out any, values url.Values) string
 // tabs returns links to the other read operations of a noun, about the same object if there is one.
 func (h *handler) tabs(o operation.Operation) []tab {
 	var tabs []tab
-	same := make(map[string][]string)
+	same := make(url.Values)
 	for _, p := range arguments(o) {
 		if at := h.req.PathValue(p.Name); at != "" {
 			same[p.Name] = []string{at}
 		}
 	}
 	for _, other := range h.operations {
-		if other.Noun() != o.Noun() || other.Noun() == "" || other.Changes || other.Allowed(h.who.Role) != nil || other.Shared || isAboutOne(other) != isAboutOne(o) {
+		if other.Noun() != o.Noun() || other.Noun() == "" || other.Changes || other.Allowed(h.role) != nil || other.Shared || isAboutOne(other) != isAboutOne(o) {
 			continue
 		}
-		tabs = append(tabs, tab{sentence(strings.ReplaceAll(other.Verb(), "-", " ")), h.linkWith(other, same), other.Name == o.Name})
+		tabs = append(tabs, tab{verbOf(other), h.linkWith(other, same), other.Name == o.Name})
 	}
 	if len(tabs) < 2 {
 		return nil
@@ -178,18 +174,15 @@ func (h *handler) tabs(o operation.Operation) []tab {
 func isAboutOne(o operation.Operation) bool { return strings.Contains(pathOf(o), "{") }
 
 // listActions returns links to the acts of a list's noun that do not apply to one of its objects.
-func (h *handler) listActions(o operation.Operation, values url.Values) []tab {
+func (h *handler) listActions(o operation.Operation, values url.Values) (actions []tab) {
 	if o.Verb() != "list" {
 		return nil
 	}
-	var actions []tab
 	for _, other := range h.operations {
-		args := arguments(other)
-		if other.Noun() != o.Noun() || !other.Changes || other.Allowed(h.who.Role) != nil {
+		if other.Noun() != o.Noun() || !other.Changes || other.Allowed(h.role) != nil {
 			continue
 		}
-		makes := slices.Contains([]string{"add", "create"}, other.Verb())
-		if len(args) > 0 && !makes {
+		if args := arguments(other); len(args) > 0 && !slices.Contains([]string{"add", "create"}, other.Verb()) {
 			if of, _ := args[0].Listed(); of == o.Name {
 				continue
 			}
@@ -198,7 +191,7 @@ func (h *handler) listActions(o operation.Operation, values url.Values) []tab {
 		if of := filterFor(other, values); len(of) > 0 {
 			link += "?" + of.Encode()
 		}
-		actions = append(actions, tab{Name: sentence(strings.ReplaceAll(other.Verb(), "-", " ")) + "…", Link: link})
+		actions = append(actions, tab{Name: verbOf(other) + "…", Link: link})
 	}
 	return actions
 }
@@ -221,18 +214,16 @@ func filterFor(act operation.Operation, values url.Values) url.Values {
 const personOperation = "channels show"
 
 // actionsOnPerson returns links to the acts on the channel of a page.
-func (h *handler) actionsOnPerson(values url.Values) []tab {
-	who := make(map[string][]string)
+func (h *handler) actionsOnPerson(values url.Values) (actions []tab) {
+	who := make(url.Values)
 	for _, name := range []string{"channel", "external_id"} {
 		if len(values[name]) > 0 {
 			who[name] = values[name]
 		}
 	}
-	var actions []tab
 	for _, o := range h.operations {
-		takes := slices.ContainsFunc(o.Params(), func(p operation.Param) bool { return p.Name == "external_id" })
-		if o.Noun() == "channels" && o.Changes && takes && o.Allowed(h.who.Role) == nil {
-			actions = append(actions, tab{Name: sentence(strings.ReplaceAll(o.Verb(), "-", " ")) + "…", Link: h.linkWith(o, who)})
+		if o.Noun() == "channels" && o.Changes && slices.ContainsFunc(o.Params(), func(p operation.Param) bool { return p.Name == "external_id" }) {
+			actions = append(actions, h.action(o.Name, "", who)...)
 		}
 	}
 	return actions
@@ -259,7 +250,7 @@ func titleOf(o operation.Operation, values url.Values) string {
 		verb = "correct"
 	}
 	switch {
-	case o.Name == deadErrorsOperation:
+	case o.Name == "dead-letters errors":
 		return "Errors of dead letters"
 	case verb == "list":
 		return sentence(noun)

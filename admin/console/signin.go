@@ -67,7 +67,7 @@ func (c *Console) signIn(w http.ResponseWriter, req *http.Request) {
 		if refused := new(api.RefusedError); errors.As(err, &refused) && refused.After > 0 {
 			w.Header().Set("Retry-After", strconv.Itoa(int(math.Ceil(refused.After.Seconds()))))
 		}
-		c.showSignIn(w, req, statusFor(err), signInForm{ReturnTo: req.PostForm.Get("return_to"), Name: formValues.Name, Fault: c.inline(err.Error())})
+		c.showSignIn(w, req, statusFor(err), signInForm{ReturnTo: req.PostForm.Get("return_to"), Name: formValues.Name, Fault: c.failure(err)})
 		return
 	}
 	http.Redirect(w, req, c.back(req.PostForm.Get("return_to")), http.StatusSeeOther) //nolint:gosec // back takes paths of this console only

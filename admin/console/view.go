@@ -1,8 +1,8 @@
 package console
 
 import (
+	"cmp"
 	"html/template"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -17,7 +17,6 @@ import (
 type view struct {
 	c      *Console
 	of     operation.Operation
-	role   operation.Role
 	Blocks []block
 }
 
@@ -53,6 +52,7 @@ type table struct {
 	Actions bool
 }
 
+// column is the heading of a column. Right aligns numbers.
 type column struct {
 	Name  string
 	Right bool
@@ -65,28 +65,17 @@ type row struct {
 
 // cell is a value with its link and the name under which the stream updates it.
 type cell struct {
-	Name   string // the name of its column
-	Text   template.HTML
-	Right  bool
-	Link   string
-	Live   string
-	Due    string // the instant of upcoming work; "" otherwise
-	Status *status
+	column
+
+	Text       template.HTML
+	Link, Live string
+	Status     *status
 }
 
 // status is a badge.
 type status struct {
 	Text, Tone, Live string
 }
-
-// toneOf returns the tone of the status at the beginning of a text.
-func toneOf(of string) string {
-	word, _, _ := strings.Cut(of, " ")
-	return string(text.Status(word).Tone)
-}
-
-// statusOf returns the badge of a status text. live is the name of its cell, or "".
-func statusOf(text, live string) *status { return &status{text, toneOf(text), live} }
 
 // badge returns a status cell as it is shown; live is the name of its cell, or "".
 func badge(s text.StatusCell, live string) *status { return &status{s.String(), string(s.Tone), live} }
@@ -166,56 +155,50 @@ func (t *view) field(of text.Field) {
 
 // table adds a table. The first column of a list links to the page of its object.
 func (t *view) table(from *text.Table) {
-	of := &table{Label: t.label()}
-	for _, h := range from.Headings {
-		name, right := strings.CutPrefix(h, ">")
-		of.Columns = append(of.Columns, column{strings.ToLower(name), right})
-	}
+	of := newTable(t.label(), from.Headings...)
 	lists := t.of.Verb() == "list" && t.of.Suggests != "" && !slices.ContainsFunc(t.Blocks, func(b block) bool { return b.Table != nil })
 	for _, cells := range from.Rows {
 		var r row
-		key := rowKey(cells[0])
 		for i, value := range cells {
-			live := ""
-			if one, is := value.(text.LiveCell); is {
-				live, value = one.Name, one.Value
-			}
-			c := cell{Name: of.Columns[i].Name, Live: live, Text: t.c.html(text.Line{value}), Right: of.Columns[i].Right}
-			if lists && i == 0 {
-				c.Link = t.c.showPageOf(t.of, key)
-			}
-			switch v := value.(type) {
-			case text.StatusCell:
-				c.Status = badge(v, c.Live)
-			case text.RefCell: // the cell is the link
-				c.Text = template.HTML(template.HTMLEscapeString(text.Plain(v, text.Times{}))) //nolint:gosec // escaped
-				if c.Link == "" {
-					c.Link = t.c.pageFor(v.Kind, v.ID)
-				}
-			case text.CommandCell:
-				if v.Short {
-					c.Link, c.Text = t.c.linkTo(v), template.HTML(template.HTMLEscapeString(v.Label)) //nolint:gosec // escaped
-				}
-			case text.Instant:
-				if t.of.Name == upcomingOperation && of.Columns[i].Name == "when" {
-					c.Due = time.Time(v).UTC().Format(time.RFC3339)
-				}
-			}
-			if c.Link == "" {
-				c.Link = t.c.pageFor(of.Columns[i].Name, text.Plain(value, text.Times{}))
-			}
+			c := t.c.cell(value)
+			c.column = of.Columns[i]
 			r.Cells = append(r.Cells, c)
 		}
-		if lists && t.of.Name != jobsList {
-			r.Actions = t.c.actionsOn(t.of, key, t.role)
-			of.Actions = of.Actions || len(r.Actions) > 0
+		if lists {
+			key := rowKey(cells[0])
+			r.Cells[0].Link = cmp.Or(t.c.showPageOf(t.of, key), r.Cells[0].Link)
+			if t.of.Name != jobsList {
+				r.Actions = t.c.actionsOn(t.of, key)
+				of.Actions = of.Actions || len(r.Actions) > 0
+			}
 		}
 		of.Rows = append(of.Rows, r)
 	}
-	if t.of.Name == deadErrorsOperation {
-		t.leadOn(of, from.Rows)
-	}
 	t.Blocks = append(t.Blocks, block{Table: of})
+}
+
+// cell renders a cell of a table. A command is a link, labelled with the operation's verb if it has no
+// label of its own.
+func (c *Console) cell(value text.Cell) (shown cell) {
+	if live, is := value.(text.LiveCell); is {
+		shown.Live, value = live.Name, live.Value
+	}
+	switch v := value.(type) {
+	case text.StatusCell:
+		shown.Status = badge(v, shown.Live)
+	case text.RefCell:
+		shown.Link, shown.Text = c.pageFor(v.Kind, v.ID), escaped(v.String())
+	case text.CommandCell:
+		if shown.Link = c.linkTo(v); shown.Link != "" {
+			o, _ := c.named(v.Operation)
+			shown.Text = escaped(cmp.Or(v.Label, verbOf(o)+"…"))
+		} else {
+			shown.Text = escaped(v.Label)
+		}
+	default:
+		shown.Text = c.html(text.Line{value})
+	}
+	return shown
 }
 
 // rowKey returns the key of a row: the id of a reference, or the text of its first cell.
@@ -244,74 +227,6 @@ func (t *view) label() string {
 	return label
 }
 
-// aboutIn returns the page of the job, person or schedule that a cell of a column names. It is empty if
-// the cell names none.
-func (c *Console) pageFor(column, text string) string {
-	id, err := strconv.ParseInt(text, 10, 64)
-	name := map[string]string{"job": "jobs show", "channel": "channels show", "schedule": "schedules show"}[column]
-	o, there := c.named(name)
-	switch {
-	case !there, text == "", column != "schedule" && err != nil, column == "job" && id < 1: // activities have ids below 1
-		return ""
-	}
-	return c.linkWith(o, map[string][]string{arguments(o)[0].Name: {text}})
-}
-
-// showPageOf returns the page of an object in a list, or "" if it has none.
-func (c *Console) showPageOf(list operation.Operation, key string) string {
-	o, there := c.named(list.Noun() + " show")
-	if !there || key == "" {
-		return ""
-	}
-	args := arguments(o)
-	if len(args) != 1 {
-		return ""
-	}
-	return c.linkWith(o, map[string][]string{args[0].Name: {key}})
-}
-
-// actionsOn returns links to the acts on an object of a list that a role may run.
-func (c *Console) actionsOn(list operation.Operation, key string, role operation.Role) []tab {
-	var actions []tab
-	for _, o := range c.operations {
-		args := arguments(o)
-		if !o.Changes || o.Allowed(role) != nil || len(args) == 0 {
-			continue
-		}
-		if of, field := args[0].Listed(); of != list.Name || field != "" {
-			continue
-		}
-		verb := o.Verb()
-		if verb == "add" { // the object exists
-			verb = "change"
-		}
-		actions = append(actions, tab{Name: sentence(strings.ReplaceAll(verb, "-", " ")), Link: c.linkWith(o, map[string][]string{args[0].Name: {key}})})
-	}
-	return actions
-}
-
-// arguments returns the positional parameters of an operation.
-func arguments(o operation.Operation) []operation.Param {
-	var args []operation.Param
-	for _, p := range o.Params() {
-		if p.Place == operation.Argument && !p.Local {
-			args = append(args, p)
-		}
-	}
-	return args
-}
-
-// sentence returns text with a capital first letter.
-func sentence(text string) string {
-	if text == "" {
-		return ""
-	}
-	return strings.ToUpper(text[:1]) + text[1:]
-}
-
-// marked finds commands and instants in a text.
-var marked = regexp.MustCompile("`belfry ([^`]+)`|[0-9]{4}-[0-9]{2}-[0-9]{2} [0-9]{2}:[0-9]{2}:[0-9]{2}[+-][0-9]{2}:[0-9]{2}|`([^`]+)`")
-
 // html renders cells. Instants are in the reader's zone; references and commands are links.
 func (c *Console) html(l text.Line) template.HTML {
 	var b strings.Builder
@@ -322,13 +237,15 @@ func (c *Console) html(l text.Line) template.HTML {
 		case text.LiveCell:
 			b.WriteString(string(c.html(text.Line{v.Value})))
 		case text.Instant:
-			b.WriteString(c.timeElement(time.Time(v)))
+			b.WriteString(string(c.instant(time.Time(v))))
 		case text.TimeOfDay:
-			b.WriteString(c.timeElement(time.Time(v)))
+			b.WriteString(string(c.instant(time.Time(v))))
+		case text.Param:
+			b.WriteString(strings.ReplaceAll(string(v), "_", " "))
 		case text.Code:
 			b.WriteString("<code>" + template.HTMLEscapeString(string(v)) + "</code>")
 		case text.RefCell:
-			shown := template.HTMLEscapeString(text.Plain(v, text.Times{}))
+			shown := template.HTMLEscapeString(v.String())
 			if to := c.pageFor(v.Kind, v.ID); to != "" {
 				shown = `<a href="` + template.HTMLEscapeString(to) + `">` + shown + "</a>"
 			}
@@ -336,16 +253,24 @@ func (c *Console) html(l text.Line) template.HTML {
 		case text.CommandCell:
 			b.WriteString(c.commandLink(v))
 		default:
-			b.WriteString(string(c.inline(text.Plain(v, text.Times{}))))
+			b.WriteString(template.HTMLEscapeString(v.String()))
 		}
 	}
 	return template.HTML(b.String()) //nolint:gosec // every part is escaped above
 }
 
-// timeElement renders an instant in the reader's zone.
-func (c *Console) timeElement(at time.Time) string {
-	instant := text.Times{Zone: c.zone}.Clock(at)
-	return `<time datetime="` + strings.Replace(instant, " ", "T", 1) + `">` + instant + "</time>"
+// instant renders an instant in the reader's zone.
+func (c *Console) instant(at time.Time) template.HTML {
+	shown := text.Times{Zone: c.zone}.Clock(at)
+	return template.HTML(`<time datetime="` + strings.Replace(shown, " ", "T", 1) + `">` + shown + "</time>") //nolint:gosec // digits
+}
+
+// failure renders an error.
+func (c *Console) failure(err error) template.HTML { return c.html(text.OfError(err)) }
+
+// escaped returns text as HTML.
+func escaped(text string) template.HTML {
+	return template.HTML(template.HTMLEscapeString(text)) //nolint:gosec // it is escaped
 }
 
 // commandLink renders a command as a link to the page of its operation.
@@ -364,63 +289,6 @@ func (c *Console) commandLink(command text.CommandCell) string {
 	return "<code>" + shown + "</code>"
 }
 
-// linkTo returns the page of a command's operation, filled with its parameters. It is empty if there is
-// no such page, or the caller's role does not allow the operation.
-func (c *Console) linkTo(command text.CommandCell) string {
-	o, there := c.named(command.Operation)
-	if !there || c.role != 0 && o.Allowed(c.role) != nil {
-		return ""
-	}
-	values := make(map[string][]string)
-	if args := arguments(o); len(args) > 0 && len(command.Args) > 0 {
-		for i, arg := range command.Args {
-			name := args[min(i, len(args)-1)].Name
-			values[name] = append(values[name], arg)
-		}
-	}
-	for _, f := range command.Flags {
-		name, value := strings.ReplaceAll(f.Name, "-", "_"), f.Value
-		if f.Alone {
-			value = "on"
-		}
-		values[name] = append(values[name], value)
-	}
-	return c.linkWith(o, values)
-}
-
-// inline is a text with its commands as links and its instants marked.
-func (c *Console) inline(text string) template.HTML {
-	var b strings.Builder
-	for {
-		at := marked.FindStringSubmatchIndex(text)
-		if at == nil {
-			break
-		}
-		b.WriteString(template.HTMLEscapeString(text[:at[0]]))
-		switch {
-		case at[2] >= 0:
-			b.WriteString(c.command(text[at[2]:at[3]]))
-		case at[4] >= 0:
-			b.WriteString("<code>" + template.HTMLEscapeString(text[at[4]:at[5]]) + "</code>")
-		default:
-			instant := c.inZone(text[at[0]:at[1]])
-			b.WriteString(`<time datetime="` + strings.Replace(instant, " ", "T", 1) + `">` + instant + "</time>")
-		}
-		text = text[at[1]:]
-	}
-	b.WriteString(template.HTMLEscapeString(text))
-	return template.HTML(b.String()) //nolint:gosec // every part is escaped above
-}
-
-// command is a command line as the link to the page that does the same, if there is one.
-func (c *Console) command(text string) string {
-	shown := template.HTMLEscapeString("belfry " + text)
-	if to := c.advised(text); to != "" {
-		return `<a class="command" href="` + template.HTMLEscapeString(to) + `">` + shown + "</a>"
-	}
-	return "<code>" + shown + "</code>"
-}
-
 // plain returns a line for a cell that is updated, in the reader's zone.
 func (c *Console) plain(l text.Line) string {
 	return strings.ReplaceAll(text.Plain(l, text.Times{Zone: c.zone}), "`", "")
@@ -428,9 +296,13 @@ func (c *Console) plain(l text.Line) string {
 
 // render renders a result.
 func (h *handler) render(o operation.Operation, in, out any) *view {
-	t := &view{c: h.Console, of: o, role: h.who.Role}
-	d := &text.Doc{}
-	o.Text(d, in, out)
+	return h.viewOf(o, func(d *text.Doc) { o.Text(d, in, out) })
+}
+
+// viewOf renders a document about an operation.
+func (h *handler) viewOf(o operation.Operation, describe func(*text.Doc)) *view {
+	t, d := &view{c: h.Console, of: o}, &text.Doc{}
+	describe(d)
 	t.show(d)
 	return t
 }

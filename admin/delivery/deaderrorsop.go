@@ -64,9 +64,10 @@ func deadErrorsText(p *text.Doc, in deadErrorsInput, out DeadErrorList) {
 	default:
 		t := text.NewTable(">LETTERS", ">JOBS", "MEDIUM", "REASON", "SENDER", "CODE", "FIRST", "LAST", "EXAMPLE", "ERROR", ">OTHERS", "REDRIVE")
 		for _, e := range out.Errors {
-			t.Add(e.Letters, e.Jobs, text.OrNone(e.Medium), string(e.Reason), text.OrNone(e.Sender), text.OrNone(text.OneLine(e.Code, 40)),
+			filter := e.Filter(out.Filter)
+			t.Add(deadCommand("dead-letters list", filter).As(text.Grouped(e.Letters)), e.Jobs, text.OrNone(e.Medium), string(e.Reason), text.OrNone(e.Sender), text.OrNone(text.OneLine(e.Code, 40)),
 				e.FirstAt, e.LastAt, text.Command("dead-letters show").Flag("job", e.ExampleJobID).Flag("channel", e.ExampleChannelID).As(fmt.Sprintf("%d:%d", e.ExampleJobID, e.ExampleChannelID)), text.OrNone(text.OneLine(e.Error, 120)),
-				e.Others, deadCommand("dead-letters redrive", e.Filter(out.Filter)).Flag("dry-run"))
+				e.Others, deadCommand("dead-letters redrive", filter).Flag("dry-run"))
 		}
 		p.Table(t)
 	}

@@ -42,7 +42,7 @@ type senderRef struct {
 }
 
 func (r senderRef) Resource() operation.Resource {
-	return operation.Resource{Subject: SubjectSender, Name: r.Sender, Show: "senders list"}
+	return operation.Resource{Subject: SubjectSender, Name: r.Sender, Show: text.Command("senders list")}
 }
 
 type senderActInput struct {
@@ -161,7 +161,7 @@ func sendersText(p *text.Doc, _ operation.None, out Senders) {
 			if s.Relays > 0 {
 				sent, failed, waiting = PerSecond(s.SentPerSecond), PerSecond(s.FailedPerSecond), text.Count(s.Waiting)
 			}
-			t.Add(text.Ref("sender", s.Name), s.Medium, senderStatus(s), sent, failed, waiting, rateText(s), slotsText(s), s.Relays, s.PausedAt, s.PausedBy, text.OneLine(s.PauseReason, 80))
+			t.Add(text.Ref("sender", s.Name), s.Medium, s.Badge(), sent, failed, waiting, rateText(s), slotsText(s), s.Relays, s.PausedAt, s.PausedBy, text.OneLine(s.PauseReason, 80))
 		}
 		p.Table(t)
 	}
@@ -180,29 +180,20 @@ func sendersText(p *text.Doc, _ operation.None, out Senders) {
 	p.Table(t)
 }
 
-// senderStatus returns the state of a sender as a status.
-func senderStatus(s SenderState) text.StatusCell {
-	word, more, _ := strings.Cut(SenderShown(s), " ")
-	if more != "" {
-		more = " " + more
-	}
-	return text.Status(word, more)
-}
-
-// SenderShown returns the state of a sender: ready, without a relay, paused by an operator, or blocked by
-// the breaker of a relay. Only breakers are "open".
-func SenderShown(s SenderState) string {
+// Badge returns the state of a sender: ready, without a relay, paused by an operator, or blocked by the breaker
+// of a relay. Only breakers are "open".
+func (s SenderState) Badge() text.StatusCell {
 	switch {
 	case s.PausedAt != nil:
-		return "paused"
+		return text.Status("paused")
 	case slices.Contains(s.Breakers, "open"):
-		return "breaker open"
+		return text.Status("breaker", " open")
 	case slices.Contains(s.Breakers, "half_open"):
-		return "breaker half open"
+		return text.Status("breaker", " half open")
 	case s.Relays == 0:
-		return "no relay"
+		return text.Status("no", " relay")
 	}
-	return "ready"
+	return text.Status("ready")
 }
 
 // PerSecond formats a rate per second.

@@ -134,7 +134,7 @@ func (in enqueueInput) spec(env *operation.Env, audience channels.Audience) job.
 // its JSON is the JSON of that field.
 type enqueued struct {
 	jobs    *enqueuedJobs
-	preview *jobPreview
+	preview *Preview
 	count   *audienceCount
 }
 
@@ -165,13 +165,24 @@ func (e *enqueued) UnmarshalJSON(b []byte) error {
 }
 
 func (enqueued) JSONTypes() []reflect.Type {
-	return []reflect.Type{reflect.TypeFor[enqueuedJobs](), reflect.TypeFor[jobPreview](), reflect.TypeFor[audienceCount]()}
+	return []reflect.Type{reflect.TypeFor[enqueuedJobs](), reflect.TypeFor[Preview](), reflect.TypeFor[audienceCount]()}
+}
+
+// Preview returns the preview, or nil.
+func (e enqueued) Preview() *Preview { return e.preview }
+
+// Jobs returns the enqueued jobs.
+func (e enqueued) Jobs() []job.Job {
+	if e.jobs == nil {
+		return nil
+	}
+	return e.jobs.Jobs
 }
 
 // Masked masks the field that is set.
 func (e enqueued) Masked(mask func(any) any) any {
 	e.jobs, _ = mask(e.jobs).(*enqueuedJobs)
-	e.preview, _ = mask(e.preview).(*jobPreview)
+	e.preview, _ = mask(e.preview).(*Preview)
 	e.count, _ = mask(e.count).(*audienceCount)
 	return e
 }
@@ -406,7 +417,7 @@ func enqueuedText(p *text.Doc, in enqueueInput, out enqueued) {
 	case out.jobs != nil:
 		out.jobs.text(p, in)
 	case out.preview != nil:
-		previewText(p, out.preview)
+		out.preview.Text(p)
 	case out.count != nil:
 		out.count.text(p)
 	}

@@ -141,7 +141,7 @@ func requestParam(i int, field string) string {
 
 // enqueueManyInput is the input of `jobs enqueue`.
 type enqueueManyInput struct {
-	Jobs requests `flag:"from" name:"jobs" label:"FILE" file:"true" required:"true" help:"requests, up to 500: objects with the fields of enqueue over HTTP, as a JSON array or one per line; - is standard input" allowed:"JSON arrays of up to 500 objects, objects one per line, a FILE with either, or -"`
+	Jobs requests `flag:"from" name:"jobs" label:"FILE" file:"true" required:"true" help:"requests, up to 500: objects with the fields of enqueue over HTTP, as a JSON array or one per line" allowed:"JSON arrays of up to 500 objects, or objects one per line"`
 	operation.PlanFlags
 }
 

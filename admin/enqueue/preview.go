@@ -27,8 +27,8 @@ without a default and that channels lack, and shows three composed messages. For
 with types it lists the expected overlaps in its lane. It examines up to 100,000 ids, and an
 even sample of larger audiences, which it reports. It ends after two minutes at most.`
 
-// jobPreview is the expected effect of content for an audience.
-type jobPreview struct {
+// Preview is the expected effect of content for an audience.
+type Preview struct {
 	Audience channels.Audience `json:"audience"`
 	compose.Preview
 
@@ -51,7 +51,7 @@ written.
 
 ` + previewHelp,
 		Example: "  belfry jobs preview 17",
-	}, func(ctx context.Context, env *operation.Env, in operation.JobRef) (*jobPreview, error) {
+	}, func(ctx context.Context, env *operation.Env, in operation.JobRef) (*Preview, error) {
 		j, err := env.Jobs.Get(ctx, in.ID)
 		if err != nil {
 			return nil, operation.NoSuchJob(err)
@@ -64,11 +64,11 @@ written.
 			Category: j.Category, Title: j.Title, Body: j.Body, Data: j.Data, Variants: j.Variants, Route: j.Route,
 			Messages: j.Type != outbox.TypeInbox, At: at,
 		}, j.Audience)
-	}, func(p *text.Doc, _ operation.JobRef, out *jobPreview) { previewText(p, out) })
+	}, func(p *text.Doc, _ operation.JobRef, out *Preview) { out.Text(p) })
 }
 
 // preview composes content for an audience.
-func preview(ctx context.Context, env *operation.Env, what compose.Content, audience channels.Audience) (*jobPreview, error) {
+func preview(ctx context.Context, env *operation.Env, what compose.Content, audience channels.Audience) (*Preview, error) {
 	composer, err := compose.New(env.DB, env.Channels, compose.Config(env.Compose), nil)
 	if err != nil {
 		return nil, err
@@ -80,7 +80,7 @@ func preview(ctx context.Context, env *operation.Env, what compose.Content, audi
 	case err != nil:
 		return nil, err
 	}
-	out := &jobPreview{Audience: audience, Preview: p, HasMessages: what.Messages}
+	out := &Preview{Audience: audience, Preview: p, HasMessages: what.Messages}
 	out.coarsen(env.Role)
 	if !what.Messages {
 		return out, nil
@@ -92,7 +92,8 @@ func preview(ctx context.Context, env *operation.Env, what compose.Content, audi
 	return out, err
 }
 
-func previewText(p *text.Doc, out *jobPreview) {
+// Text describes the preview.
+func (out *Preview) Text(p *text.Doc) {
 	sample := text.Line{}
 	if !out.Exact {
 		sample = text.Sprintf(", the rest is from a sample of %s", text.Count(out.LookedAt))
@@ -155,7 +156,7 @@ func tallied(counts map[string]int64) string {
 // coarsen removes from a preview, for a role that reads no contents, what would locate one person:
 // the samples, and the counts of at most mostHidden channels. A count that is 0 without such a channel
 // and not 0 with it would find out whether the circle contains the channel.
-func (out *jobPreview) coarsen(r operation.Role) {
+func (out *Preview) coarsen(r operation.Role) {
 	if out.Channels, out.AtMost = r.Coarse(out.Channels); out.AtMost == 0 {
 		return
 	}

@@ -16,7 +16,7 @@ type laneInput struct {
 }
 
 func (in laneInput) Resource() operation.Resource {
-	return operation.Resource{Subject: job.SubjectLane, Name: in.Lane, Show: "lanes list"}
+	return operation.Resource{Subject: job.SubjectLane, Name: in.Lane, Show: text.Command("lanes list")}
 }
 
 func laneOperations() []operation.Operation {

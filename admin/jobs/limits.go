@@ -30,7 +30,7 @@ type limitsChange struct {
 const subjectLimits = "limits"
 
 func (limitsChange) Resource() operation.Resource {
-	return operation.Resource{Subject: subjectLimits, Show: "limits list"}
+	return operation.Resource{Subject: subjectLimits, Show: text.Command("limits list")}
 }
 
 func limitOperations() []operation.Operation {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"maps"
 	"reflect"
 	"slices"
@@ -45,8 +44,8 @@ func (e VersionFlag) Precondition() *Precondition {
 
 // Resource is the object of an act. The zero value represents several objects.
 type Resource struct {
-	Subject, Name string // of the object's events
-	Show          string // the command that shows the object, without "belfry"
+	Subject, Name string           // of the object's events
+	Show          text.CommandCell // shows the object
 	// NotFound returns the error of an object that does not exist. Nil means that the act creates it.
 	NotFound func(ctx context.Context, env *Env) error
 }
@@ -129,22 +128,26 @@ type StaleError struct {
 	Changes []ActSince // newest first; empty if the object never had the expected version
 }
 
-// Error names the changes, who made them and when.
-func (e *StaleError) Error() string {
+// Error implements error.
+func (e *StaleError) Error() string { return e.Line().String() }
+
+// Line returns the changes with their actors and times.
+func (e *StaleError) Line() text.Line {
 	switch {
 	case e.Missing:
-		return "there is no " + e.Thing + "; nothing was done"
+		return text.Sprintf("there is no %s; nothing was done", e.Thing)
 	case len(e.Changes) == 0:
-		return e.Thing + " has another version; nothing was done"
+		return text.Sprintf("%s has another version; nothing was done", e.Thing)
 	}
-	acts := make([]string, len(e.Changes))
+	acts := make([]text.Line, len(e.Changes))
 	for i, c := range e.Changes {
-		acts[i] = fmt.Sprintf("%s%s by %s at %s", c.Kind, fieldsText(c.Fields), c.Actor, text.LocalClock(c.At))
+		reason := ""
 		if c.Reason != "" {
-			acts[i] += " (" + text.OneLine(c.Reason, 80) + ")"
+			reason = " (" + text.OneLine(c.Reason, 80) + ")"
 		}
+		acts[i] = text.Sprintf("%s%s by %s at %s%s", c.Kind, fieldsText(c.Fields), c.Actor, c.At, reason)
 	}
-	return e.Thing + " was changed since: " + strings.Join(acts, "; ") + "; nothing was done"
+	return text.Sprintf("%s was changed since: %s; nothing was done", e.Thing, text.Join(acts, "; "))
 }
 
 // Kind returns errkind.Stale.
@@ -191,7 +194,7 @@ func stale(ctx context.Context, env *Env, in any, err error) error {
 	for _, event := range events {
 		changed.Changes = append(changed.Changes, ActSince{event.ID, event.At.UTC(), event.Kind, event.Actor, event.Reason, differing(event)})
 	}
-	return Advise(changed, "see `belfry "+r.Show+"`")
+	return &AdvisedError{changed, text.Sprintf("see %s", r.Show)}
 }
 
 // differing returns the names of the fields that a change changed.

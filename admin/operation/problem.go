@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/belfryhq/belfry/internal/errkind"
+	"github.com/belfryhq/belfry/internal/text"
 	"github.com/belfryhq/belfry/job"
 )
 
@@ -30,7 +31,7 @@ func (e *InvalidError) Kind() errkind.Kind {
 type Problem struct {
 	// Param is the name of the parameter. It is empty for a combination of parameters.
 	Param string
-	// Text describes the fault and the allowed values, and may suggest a value.
+	// Text is markup (text.Parse). It describes the fault and the allowed values, and may suggest a value.
 	Text string
 }
 
@@ -101,19 +102,22 @@ func RefusedText(message, hint string, columns map[string]string) error {
 	return Invalid(param, "%s", text)
 }
 
-// AdvisedError is an error with the next step as a command.
+// AdvisedError is an error with the next step.
 type AdvisedError struct {
 	Err  error
-	Next string
+	Next text.Line
 }
 
-// Error returns the error and the next step.
-func (a *AdvisedError) Error() string { return a.Err.Error() + "; " + a.Next }
+// Error implements error.
+func (a *AdvisedError) Error() string { return a.Err.Error() + "; " + a.Next.String() }
+
+// Line returns the cells of the error.
+func (a *AdvisedError) Line() text.Line { return text.Sprintf("%s; %s", text.OfError(a.Err), a.Next) }
 
 func (a *AdvisedError) Unwrap() error { return a.Err }
 
-// Advise adds the next step to an error.
-func Advise(err error, next string) error { return &AdvisedError{err, next} }
+// Advise adds the next step to an error, in markup (text.Parse).
+func Advise(err error, next string) error { return &AdvisedError{err, text.Parse(next)} }
 
 // UnavailableError reports a server other than the database that does not answer. A retry may succeed.
 type UnavailableError struct{ Err error }

@@ -65,7 +65,7 @@ func (c ChannelRef) Flags() string {
 
 // Resource returns the object of the precondition.
 func (r JobRef) Resource() Resource {
-	return Resource{Subject: SubjectJob, Name: text.Int(r.ID), Show: "jobs show " + text.Int(r.ID), NotFound: func(context.Context, *Env) error {
+	return Resource{Subject: SubjectJob, Name: text.Int(r.ID), Show: text.Command("jobs show", r.ID), NotFound: func(context.Context, *Env) error {
 		return NoSuchJob(fmt.Errorf("job %d: %w", r.ID, job.ErrNotFound))
 	}}
 }

@@ -2,30 +2,24 @@ package operation
 
 import (
 	"fmt"
-	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/belfryhq/belfry/internal/text"
 )
 
-// flagPattern matches a flag in a text for the command line.
-var flagPattern = regexp.MustCompile(`--[a-z]+(?:-[a-z]+)*`)
-
-// WithNames converts a text for the command line into a text for the API: it replaces flags such as
-// --external-id by names of parameters such as `external_id`. Commands and flags that only the command line
-// has stay.
-func (o Operation) WithNames(text string) string {
-	parts := strings.Split(text, "`")
-	for n := 0; n < len(parts); n += 2 { // the others are commands
-		parts[n] = flagPattern.ReplaceAllStringFunc(parts[n], func(flag string) string {
-			for _, p := range o.params {
-				if !p.Local && p.Place == Flag && "--"+p.Flag == flag {
-					return "`" + p.Name + "`"
-				}
+// WithNames returns markup for callers of the API: a parameter is named `external_id` instead of
+// --external-id. Flags that only the command line has stay.
+func (o Operation) WithNames(markup string) string {
+	line := text.Parse(markup)
+	for i, c := range line {
+		for _, p := range o.params {
+			if !p.Local && p.Place == Flag && c == text.Param(strings.ReplaceAll(p.Flag, "-", "_")) {
+				line[i] = text.Code(p.Name)
 			}
-			return flag
-		})
+		}
 	}
-	return strings.Join(parts, "`")
+	return line.String()
 }
 
 // SomeNames lists three names at most.

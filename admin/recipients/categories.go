@@ -59,7 +59,7 @@ type categoryChange struct {
 const subjectCategory = "category"
 
 func (in categoryChange) Resource() operation.Resource {
-	return operation.Resource{Subject: subjectCategory, Name: in.Category, Show: "categories list", NotFound: func(ctx context.Context, env *operation.Env) error {
+	return operation.Resource{Subject: subjectCategory, Name: in.Category, Show: text.Command("categories list"), NotFound: func(ctx context.Context, env *operation.Env) error {
 		return noSuchCategory(ctx, env, in.Category)
 	}}
 }

@@ -19,7 +19,7 @@ type scheduleRef struct {
 }
 
 func (r scheduleRef) Resource() operation.Resource {
-	return operation.Resource{Subject: job.SubjectSchedule, Name: r.Name, Show: "schedules show " + r.Name, NotFound: func(context.Context, *operation.Env) error {
+	return operation.Resource{Subject: job.SubjectSchedule, Name: r.Name, Show: text.Command("schedules show", r.Name), NotFound: func(context.Context, *operation.Env) error {
 		return scheduleProblem(fmt.Errorf("schedule %s: %w", r.Name, schedule.ErrNotFound))
 	}}
 }

@@ -90,7 +90,7 @@ func newOperationCommandOn(a *app, op operation.Operation, input any) *cobra.Com
 		if kind == "" {
 			kind = "string"
 		}
-		cmd.Flags().Var(&paramFlag{p, input, kind, ""}, p.Flag, p.Help)
+		cmd.Flags().Var(&paramFlag{p, input, kind, ""}, p.Flag, flagHelp(p))
 	}
 	o.out, o.watch = addOperationOutput(cmd, op), addWatch(cmd, op)
 	if op.Confirm != nil {
@@ -98,6 +98,17 @@ func newOperationCommandOn(a *app, op operation.Operation, input any) *cobra.Com
 	}
 	cmd.RunE = a.run(&o.commandOptions, func(ctx context.Context) error { return runOperation(ctx, o) })
 	return cmd
+}
+
+// flagHelp returns the help of a flag, with the use of files if the flag names one.
+func flagHelp(p operation.Param) string {
+	switch {
+	case p.Secret:
+		return "FILE with " + p.Help + ", or - for standard input (default: asked for at a terminal)"
+	case p.File && p.Label == "FILE":
+		return p.Help + "; - is standard input"
+	}
+	return p.Help
 }
 
 // paramFlag is a parameter as a flag.

@@ -24,14 +24,14 @@ func giveSecret(p operation.Param, in any, name string) error {
 	if name != "-" {
 		file, err := os.Open(name)
 		if err != nil {
-			return fmt.Errorf("%w; allowed values: %s", err, p.Allowed)
+			return fmt.Errorf("%w; allowed values: a file with %s, or - for standard input", err, p.Allowed)
 		}
 		defer file.Close() //nolint:errcheck // it is only read
 		from = file
 	}
 	text, err := io.ReadAll(io.LimitReader(from, maxSecret))
 	if err != nil {
-		return fmt.Errorf("%w; allowed values: %s", err, p.Allowed)
+		return fmt.Errorf("%w; allowed values: a file with %s, or - for standard input", err, p.Allowed)
 	}
 	return p.Set(in, strings.TrimSuffix(strings.TrimSuffix(strings.TrimPrefix(string(text), "\ufeff"), "\n"), "\r"))
 }

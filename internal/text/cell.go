@@ -163,27 +163,6 @@ func Join[T any](values []T, sep string) Line {
 	return line
 }
 
-// split returns the lines that line breaks in text cells separate.
-func (l Line) split() []Line {
-	lines := []Line{nil}
-	for _, c := range l {
-		plain, is := c.(Text)
-		if !is {
-			lines[len(lines)-1] = append(lines[len(lines)-1], c)
-			continue
-		}
-		for i, part := range strings.Split(string(plain), "\n") {
-			if i > 0 {
-				lines = append(lines, nil)
-			}
-			if part != "" {
-				lines[len(lines)-1] = append(lines[len(lines)-1], Text(part))
-			}
-		}
-	}
-	return lines
-}
-
 func (c Text) in(Times) string        { return string(c) }
 func (c Instant) in(t Times) string   { return t.Clock(time.Time(c)) }
 func (c TimeOfDay) in(t Times) string { return t.TimeOfDay(time.Time(c)) }

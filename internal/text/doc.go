@@ -23,12 +23,6 @@
 //  2. No cell of CSV begins like a formula ([Guarded]), and [Unguarded] returns the original.
 package text
 
-import (
-	"slices"
-	"strings"
-	"time"
-)
-
 // Doc describes a result. The zero value is empty. Arguments of its methods are cells, or values
 // with a natural cell (see [CellOf]).
 type Doc struct {
@@ -81,34 +75,11 @@ func (d *Doc) Note(format string, args ...any) {
 
 // Field adds a name with a value. Consecutive fields form a block.
 func (d *Doc) Field(name, format string, args ...any) {
-	value := Sprintf(format, args...)
-	if slices.Contains(statusColumns, strings.ToUpper(name)) {
-		value = withStatus(value)
-	}
-	d.Blocks = append(d.Blocks, Field{name, value})
+	d.Blocks = append(d.Blocks, Field{name, Sprintf(format, args...)})
 }
 
 // Table adds a table.
 func (d *Doc) Table(t *Table) { d.Blocks = append(d.Blocks, t) }
-
-// Printf adds lines of data, each of which ends with a line break. A line that is alone and ends
-// with a colon is a heading.
-// Use Line and Heading.
-func (d *Doc) Printf(format string, args ...any) {
-	lines := Sprintf(format, args...).split()
-	if last := len(lines) - 1; last >= 0 && lines[last].String() == "" {
-		lines = lines[:last]
-	}
-	if last := len(lines) - 1; last >= 0 {
-		if title, is := strings.CutSuffix(lines[last].String(), ":"); is && (last == 0 || last == 1 && lines[0].String() == "") {
-			d.Heading(title)
-			return
-		}
-	}
-	for _, line := range lines {
-		d.Blocks = append(d.Blocks, line)
-	}
-}
 
 // Redraw adds lines that replace the previous ones on a terminal.
 func (d *Doc) Redraw(lines []string) {
@@ -118,15 +89,3 @@ func (d *Doc) Redraw(lines []string) {
 	}
 	d.Blocks = append(d.Blocks, cleaned)
 }
-
-// Clock returns an instant.
-// Pass the time.Time.
-func (d *Doc) Clock(at time.Time) Cell { return Instant(at) }
-
-// ClockOr returns an instant, or a text if there is none.
-// Use Or.
-func (d *Doc) ClockOr(at *time.Time, otherwise string) Cell { return Or(at, otherwise) }
-
-// TimeOfDay returns an instant of today.
-// Use the type TimeOfDay.
-func (d *Doc) TimeOfDay(at time.Time) Cell { return TimeOfDay(at) }

@@ -20,7 +20,7 @@ var tones = map[string]Tone{
 	"PROCESSED": Done, "SENT": Done, "ok": Done, "read": Done, "unread": Done, "sent": Done,
 	"ABORTED": Wait, "WAITS": Wait, "CANCELLED": Wait, "paused": Wait, "warning": Wait, "held": Wait, "cancelled": Wait,
 	"withdrawn": Wait, "inactive": Wait,
-	"FAILED": Bad, "EXPIRED": Bad, "DEAD": Bad, "failed": Bad, "dead": Bad, "silent": Bad, "breaker": Bad, "skipped": Bad, "missing": Bad,
+	"FAILED": Bad, "EXPIRED": Bad, "DEAD": Bad, "failed": Bad, "failing": Bad, "dead": Bad, "silent": Bad, "breaker": Bad, "skipped": Bad, "missing": Bad,
 }
 
 // colors are the SGR colors of the tones on a terminal.
@@ -45,37 +45,3 @@ func (c StatusCell) in(Times) string { return c.Word + c.More }
 
 // String implements fmt.Stringer.
 func (c StatusCell) String() string { return c.in(Times{}) }
-
-// statusColumns are the columns and fields whose plain text begins with a status.
-// Their cells become StatusCells.
-var statusColumns = []string{"STATUS", "STATE", "OUTCOME"}
-
-// statusIn returns the status at the beginning of a text.
-func statusIn(text string) StatusCell {
-	end := strings.IndexAny(text, " ,")
-	if end < 0 {
-		end = len(text)
-	}
-	return Status(text[:end], text[end:])
-}
-
-// Status returns the status at the beginning of a text.
-// Use the function Status.
-func (d *Doc) Status(text string) StatusCell { return statusIn(text) }
-
-// withStatus returns a line whose first text begins with a status.
-func withStatus(l Line) Line {
-	if len(l) == 0 {
-		return l
-	}
-	first, is := l[0].(Text)
-	if !is {
-		return l
-	}
-	before, after, more := strings.Cut(string(first), "; ")
-	status := Line{statusIn(before)}
-	if more {
-		status = append(status, Text("; "+after))
-	}
-	return append(status, l[1:]...)
-}

@@ -23,9 +23,6 @@ func (t *Table) Add(values ...any) {
 	row := make([]Cell, len(values))
 	for i, value := range values {
 		row[i] = CellOf(value)
-		if plain, is := row[i].(Text); is && slices.Contains(statusColumns, t.Headings[i]) {
-			row[i] = statusIn(string(plain))
-		}
 	}
 	t.Rows = append(t.Rows, row)
 }

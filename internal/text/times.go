@@ -29,14 +29,6 @@ func (s Times) Clock(t time.Time) string {
 	return LocalClock(t)
 }
 
-// ClockOr renders an instant as Clock does, and what to say where there is none.
-func (s Times) ClockOr(t *time.Time, otherwise string) string {
-	if t == nil {
-		return otherwise
-	}
-	return s.Clock(*t)
-}
-
 // TimeOfDay renders an instant of today: as Clock does, without the date and the zone.
 func (s Times) TimeOfDay(t time.Time) string {
 	switch {

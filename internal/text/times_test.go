@@ -15,7 +15,6 @@ func TestTimes_AreOfTheZoneThatWasAskedFor(t *testing.T) {
 	require.Equal(t, "2026-11-20 09:00:12+00:00", text.Times{Zone: time.UTC}.Clock(at))
 	require.Equal(t, "2026-11-20 04:00:12-05:00", text.Times{Zone: time.FixedZone("east coast", -5*3600)}.Clock(at))
 	require.Equal(t, text.LocalClock(at), text.Times{}.Clock(at))
-	require.Equal(t, "never", text.Times{Relative: true}.ClockOr(nil, "never"))
 }
 
 func TestTimes_AreToldFromNow(t *testing.T) {

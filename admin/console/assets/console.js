@@ -217,19 +217,19 @@
   // Upcoming work counts down, by the server's clock, which each event contains.
   const parts = [[86400, "d"], [3600, "h"], [60, "min"], [1, "s"]];
   function countDown() {
-    for (const e of document.querySelectorAll("[data-counts-down] [data-due]")) {
-      let left = Math.round((Date.parse(e.dataset.due) - Date.now() + ahead) / 1000);
+    for (const e of document.querySelectorAll("[data-counts-down] td time")) {
+      let left = Math.round((Date.parse(e.dateTime) - Date.now() + ahead) / 1000);
       const from = Math.max(0, parts.findIndex(([length]) => left >= length));
       const said = left < 1 ? "due" : "in " + parts.slice(from, from + 2).map(([length, unit]) => {
         const n = Math.floor(left / length);
         left -= n * length;
         return n + " " + unit;
       }).join(" ");
-      const place = e.querySelector(".countdown") ?? e.appendChild(Object.assign(document.createElement("span"), { className: "countdown" }));
+      const place = e.parentElement.querySelector(".countdown") ?? e.parentElement.appendChild(Object.assign(document.createElement("span"), { className: "countdown" }));
       if (place.textContent !== said) place.textContent = said;
     }
   }
-  if (document.querySelector("[data-counts-down] [data-due]")) {
+  if (document.querySelector("[data-counts-down] td time")) {
     countDown();
     setInterval(countDown, 1000);
   }

@@ -52,8 +52,8 @@ func TestConsole_NowShowsDeliveryAndHealth(t *testing.T) {
 	require.Contains(t, p.text, "connections")
 	var due []string
 	p.each(func(n *html.Node) {
-		if at := attr(n, "data-due"); at != "" {
-			due = append(due, at)
+		if n.Data == "time" && n.Parent.Data == "td" {
+			due = append(due, attr(n, "datetime"))
 		}
 	})
 	require.Len(t, due, 12, "what the script counts down to")
