@@ -21,6 +21,7 @@ type Limits struct {
 	MaxSkips         *int     `json:"max_skips"`
 	MaxRecipients    *int     `json:"max_recipients"`      // of a job that asks for none, too
 	HealthChecks     bool     `json:"health_checks"`       // true: they may not be switched off
+	MinPriority      *int     `json:"min_priority"`        // the lowest Priority
 	MinRowsPerSecond *int     `json:"min_rows_per_second"` // the least MaxRowsPerSecond; 0, no limit, is above it
 	MinDutyCycle     *float64 `json:"min_duty_cycle"`
 	MinChunkTargetMS *int     `json:"min_chunk_target_ms"`

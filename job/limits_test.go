@@ -19,7 +19,7 @@ func TestLimits_BindWhoMayOnlyInsert(t *testing.T) {
 		return err
 	}
 	for _, c := range []struct{ column, beyond, within, allowed string }{
-		{"priority", "1", "-5", "-1000 to 0"},
+		{"priority", "1", "-5", "-10 to 0"},
 		{"chunk_target_ms", "1001", "1000", "null (the runner's setting), 20 to 1000"},
 		{"max_chunk_rows", "50001", "50000", "null (the runner's setting), 100 to 50000"},
 		{"max_skips", "10001", "10000", "null (the runner's setting), 0 to 10000"},
@@ -84,16 +84,17 @@ func TestLimits_FloorsKeepALaneFromBeingHeld(t *testing.T) {
 		return err
 	}
 	for _, c := range []struct{ column, below, floor, allowed, key string }{
-		{"max_rows_per_second", "99", "100", "0 (no limit), 100 to 10000000", "min_rows_per_second"},
-		{"duty_cycle", "0.05", "0.1", "0.1 to 1", "min_duty_cycle"},
-		{"chunk_target_ms", "19", "20", "20 to 1000", "min_chunk_target"},
-		{"max_chunk_rows", "99", "100", "100 to 50000", "min_chunk_rows"},
+		{"max_rows_per_second", "99", "100", "null (the runner's setting), 0 (no limit), 100 to 10000000", "min_rows_per_second"},
+		{"duty_cycle", "0.05", "0.1", "null (the runner's setting), 0.1 to 1", "min_duty_cycle"},
+		{"chunk_target_ms", "19", "20", "null (the runner's setting), 20 to 1000", "min_chunk_target"},
+		{"max_chunk_rows", "99", "100", "null (the runner's setting), 100 to 50000", "min_chunk_rows"},
+		{"priority", "-11", "-10", "-10 to 0", "min_priority"},
 	} {
 		err := insert(c.column, c.below)
 		var refused *pgconn.PgError
 		require.ErrorAs(t, err, &refused, c.column)
 		require.Equal(t, []string{"23514", c.column}, []string{refused.Code, refused.ColumnName})
-		require.Equal(t, "belfry.jobs."+c.column+": "+c.below+" is below the floor for "+enqueuer.User+"; allowed values: null (the runner's setting), "+c.allowed, refused.Message)
+		require.Equal(t, "belfry.jobs."+c.column+": "+c.below+" is below the floor for "+enqueuer.User+"; allowed values: "+c.allowed, refused.Message)
 		require.Contains(t, refused.Hint, "An operator moves the floor: belfry limits set "+c.key+"=…")
 		require.NoError(t, insert(c.column, c.floor))
 		require.NoError(t, insert(c.column, "DEFAULT"))

@@ -902,7 +902,7 @@ SELECT l.relation::regclass::text, coalesce(a.pid, 0), coalesce(a.usename::text,
 -- name: LimitsGet :one
 -- Reads the ceilings and floors for roles that may only enqueue. Always one row.
 SELECT priority, max_rows_per_second, duty_cycle, chunk_target_ms, max_chunk_rows, max_skips, max_recipients, health_checks,
-       min_rows_per_second, min_duty_cycle, min_chunk_target_ms, min_chunk_rows,
+       min_priority, min_rows_per_second, min_duty_cycle, min_chunk_target_ms, min_chunk_rows,
        belfry.version('limits', '') AS version
   FROM belfry.limits;
 
@@ -910,9 +910,9 @@ SELECT priority, max_rows_per_second, duty_cycle, chunk_target_ms, max_chunk_row
 -- Changes the ceilings and floors that @changes, a JSON object by column, names; null lifts one.
 UPDATE belfry.limits l
    SET (priority, max_rows_per_second, duty_cycle, chunk_target_ms, max_chunk_rows, max_skips, max_recipients, health_checks,
-        min_rows_per_second, min_duty_cycle, min_chunk_target_ms, min_chunk_rows) =
+        min_priority, min_rows_per_second, min_duty_cycle, min_chunk_target_ms, min_chunk_rows) =
        (SELECT n.priority, n.max_rows_per_second, n.duty_cycle, n.chunk_target_ms, n.max_chunk_rows, n.max_skips, n.max_recipients, n.health_checks,
-               n.min_rows_per_second, n.min_duty_cycle, n.min_chunk_target_ms, n.min_chunk_rows
+               n.min_priority, n.min_rows_per_second, n.min_duty_cycle, n.min_chunk_target_ms, n.min_chunk_rows
           FROM jsonb_populate_record(l, @changes::jsonb) n);
 
 -- name: GroupsFirst :many

@@ -18,6 +18,7 @@ CREATE TABLE belfry.limits (
     max_skips           integer DEFAULT 10000 CONSTRAINT limits_max_skips_check CHECK (max_skips BETWEEN 0 AND 10000000),
     max_recipients      integer               CONSTRAINT limits_max_recipients_check CHECK (max_recipients BETWEEN 1 AND 2000000000),
     health_checks       boolean NOT NULL DEFAULT true, -- they may not be switched off
+    min_priority        integer DEFAULT -10   CONSTRAINT limits_min_priority_check CHECK (min_priority BETWEEN -1000 AND 0), -- a claim reads each priority in each lane
     min_rows_per_second integer DEFAULT 100   CONSTRAINT limits_min_rows_per_second_check CHECK (min_rows_per_second BETWEEN 1 AND 10000000), -- of max_rows_per_second
     min_duty_cycle      double precision DEFAULT 0.1 CONSTRAINT limits_min_duty_cycle_check CHECK (min_duty_cycle >= 0.01 AND min_duty_cycle <= 1),
     min_chunk_target_ms integer DEFAULT 20    CONSTRAINT limits_min_chunk_target_ms_check CHECK (min_chunk_target_ms BETWEEN 1 AND 60000),
@@ -145,7 +146,7 @@ BEGIN
     NEW.needs_approval := NEW.needs_approval OR belfry.approval_needed(NEW.category, NEW.max_recipients);
     NEW.needs_approval := NEW.needs_approval
         OR NEW.max_recipients IS NOT NULL AND belfry.approval_exceeded(NEW.category, NEW.max_recipients, NEW.requested_by, NEW.type, NEW.idempotency_key);
-    IF NEW.priority <= 0 AND num_nonnulls(NEW.max_rows_per_second, NEW.duty_cycle, NEW.chunk_target_ms, NEW.max_chunk_rows, NEW.max_skips, NEW.health_checks, most) = 0 THEN
+    IF NEW.priority = 0 AND num_nonnulls(NEW.max_rows_per_second, NEW.duty_cycle, NEW.chunk_target_ms, NEW.max_chunk_rows, NEW.max_skips, NEW.health_checks, most) = 0 THEN
         RETURN NEW; -- as most
     END IF;
     FOR col, problem, allowed IN
@@ -153,7 +154,7 @@ BEGIN
                v.usual || CASE WHEN v.boundless = '0' AND l.of ->> v.col IS NULL THEN '0 (no limit), ' ELSE '' END
                    || concat_ws(' to ', coalesce(l.of ->> v.floor, v.lowest), coalesce(l.of ->> v.col, v.highest))
           FROM (SELECT to_jsonb(l) || jsonb_build_object('max_recipients', most) FROM belfry.limits l) l (of)
-         CROSS JOIN (VALUES ('priority', NULL, NULL::jsonb, '', '-1000', '1000'), ('max_rows_per_second', 'min_rows_per_second', '0', usual, '1', '10000000'),
+         CROSS JOIN (VALUES ('priority', 'min_priority', NULL::jsonb, '', '-1000', '1000'), ('max_rows_per_second', 'min_rows_per_second', '0', usual, '1', '10000000'),
             ('duty_cycle', 'min_duty_cycle', NULL, usual, '0.01', '1'), ('chunk_target_ms', 'min_chunk_target_ms', NULL, usual, '1', '60000'),
             ('max_chunk_rows', 'min_chunk_rows', NULL, usual, '1', '1000000'), ('max_skips', NULL, NULL, usual, '0', '10000000'),
             ('health_checks', NULL, 'false', usual, NULL, NULL), ('max_recipients', NULL, NULL, 'null (the ceiling), ', '1', NULL)) v (col, floor, boundless, usual, lowest, highest)

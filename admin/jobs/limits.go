@@ -19,6 +19,7 @@ type limitsChange struct {
 	MaxSkips         operation.Change[int]              `change:"max_skips" min:"0" max:"10000000" reset:"none" allowed:"0 to 10000000, or none"`
 	MaxRecipients    operation.Change[int]              `change:"max_recipients" min:"1" max:"2000000000" reset:"none" allowed:"1 to 2000000000, the maximum number of rows of a job, or none"`
 	HealthChecks     operation.Change[bool]             `change:"health_checks" allowed:"on (required), off"`
+	MinPriority      operation.Change[int]              `change:"min_priority" min:"-1000" max:"0" reset:"none" allowed:"-1000 to 0, or none"`
 	MinRowsPerSecond operation.Change[int]              `change:"min_rows_per_second" min:"1" max:"10000000" reset:"none" allowed:"1 to 10000000, the minimum max_rows_per_second except 0, or none"`
 	MinDutyCycle     operation.Change[operation.Share]  `change:"min_duty_cycle" reset:"none" allowed:"0.01 to 1, such as 0.5 or 50%, or none"`
 	MinChunkTarget   operation.Change[operation.Millis] `change:"min_chunk_target" reset:"none" allowed:"durations of 1ms to 1m, or none"`
@@ -67,6 +68,7 @@ to jobs that are enqueued from now on. Keys:
 			change(changes, "max_skips", in.MaxSkips)
 			change(changes, "max_recipients", in.MaxRecipients)
 			change(changes, "health_checks", in.HealthChecks)
+			change(changes, "min_priority", in.MinPriority)
 			change(changes, "min_rows_per_second", in.MinRowsPerSecond)
 			change(changes, "min_duty_cycle", in.MinDutyCycle)
 			change(changes, "min_chunk_target_ms", in.MinChunkTarget)
@@ -112,7 +114,7 @@ func limitsText(d *text.Doc, l job.Limits) {
 		checks = "required"
 	}
 	t := text.NewTable("KEY", "CEILING", "FLOOR")
-	t.Add("priority", whole(l.Priority, ""), "")
+	t.Add("priority", whole(l.Priority, ""), whole(l.MinPriority, ""))
 	t.Add("max_rows_per_second", whole(l.MaxRowsPerSecond, ""), whole(l.MinRowsPerSecond, ""))
 	t.Add("duty_cycle", share(l.DutyCycle), share(l.MinDutyCycle))
 	t.Add("chunk_target", whole(l.ChunkTargetMS, "ms"), whole(l.MinChunkTargetMS, "ms"))
