@@ -186,7 +186,7 @@ func TestDemo_BadFlags(t *testing.T) {
 		{"--channels", "9999", "whole numbers from 10000 to 10000000"},
 		{"--channels", "many", "whole numbers from 10000 to 10000000"},
 		{"--database", "Belfry", "up to 63 of a-z, 0-9 and _"},
-		{"--serve", "somewhere", "allowed values: HOST:PORT of this machine, as 127.0.0.1:8470"},
+		{"--serve", "somewhere", "allowed values: HOST:PORT of this machine, such as 127.0.0.1:8470"},
 		{"--transport", "kafka", "allowed values: postgres, redislist, redisstream, jetstream"},
 	} {
 		r := command(t, nil, "demo", c.flag+"="+c.value)

@@ -139,8 +139,8 @@ func TestFake_Refuses(t *testing.T) {
 		args []string
 	}{
 		{codeFailure, "belfry: listen: ", []string{"--listen", strings.TrimPrefix(url, "http://")}},
-		{codeUsage, `invalid argument "8925" for "--listen" flag: allowed are HOST:PORT, as 127.0.0.1:8925, and port 0 for any that is free`, []string{"--listen", "8925"}},
-		{codeUsage, `invalid argument "{for: fcm, do: explode}" for "--fault" flag: do: "explode" is not allowed; allowed are hang, reset,`, []string{"--fault", "{for: sms, do: hang}", "--fault", "{for: fcm, do: explode}"}},
+		{codeUsage, `invalid argument "8925" for "--listen" flag: allowed values: HOST:PORT, such as 127.0.0.1:8925; port 0 selects a free port`, []string{"--listen", "8925"}},
+		{codeUsage, `invalid argument "{for: fcm, do: explode}" for "--fault" flag: do: "explode" is not allowed; allowed values: hang, reset,`, []string{"--fault", "{for: sms, do: hang}", "--fault", "{for: fcm, do: explode}"}},
 		{codeUsage, "fake takes no arguments", []string{"news"}},
 	} {
 		p := start(t, nil, append([]string{"fake"}, c.args...)...)

@@ -28,7 +28,7 @@ import (
 	"github.com/belfryhq/belfry/outbox/compose"
 )
 
-// Desk is where an operator sits: a database of its own, and what came of the last operation.
+// Desk is an operator with a database, and the result of the last operation.
 type Desk struct {
 	T   *testing.T
 	DB  *dbtest.DB
@@ -50,13 +50,13 @@ func NewDesk(t *testing.T) *Desk {
 	}}
 }
 
-// As has somebody else sit at the desk.
+// As changes the operator of the desk.
 func (d *Desk) As(actor string, role operation.Role) *Desk {
 	d.Env.Actor, d.Env.Role = actor, role
 	return d
 }
 
-// Examined is what the doctor says of a desk.
+// Examined returns the findings of the doctor.
 func (d *Desk) Examined(given ...string) *doctor.Report {
 	d.T.Helper()
 	o, in := d.Input("doctor", given...)
@@ -88,14 +88,14 @@ func (d *Desk) Watch(acts []func(), given ...string) string {
 	return out.String()
 }
 
-// One reads a single text.
+// One returns a single text.
 func (d *Desk) One(statement string) (text string) {
 	d.T.Helper()
 	require.NoError(d.T, d.DB.Pool.QueryRow(d.T.Context(), statement).Scan(&text))
 	return text
 }
 
-// Kept are the rows in which a table mentions the third channel or its external id.
+// Kept returns the rows that mention the third channel or its external id.
 func (d *Desk) Kept() (list []string) {
 	d.T.Helper()
 	rows, err := d.DB.Pool.Query(d.T.Context(), `
@@ -114,7 +114,7 @@ SELECT t.what FROM (
 	return list
 }
 
-// Audited wants a job's accounts to agree with its rows.
+// Audited requires that a job's accounts agree with its rows.
 func (d *Desk) Audited(id int64) accounts.Report {
 	d.T.Helper()
 	store, err := channels.New(channels.Config{Relation: channels.DefaultRelation})
@@ -132,7 +132,7 @@ func (d *Desk) Exec(statement string) {
 	require.NoError(d.T, err)
 }
 
-// Input is an operation's, given pairs of a parameter and its text.
+// Input returns an operation's input from pairs of a parameter and its text.
 func (d *Desk) Input(name string, given ...string) (operation.Operation, any) {
 	d.T.Helper()
 	o := Operation(d.T, name)
@@ -177,7 +177,7 @@ func (d *Desk) Enqueue(types string, more ...string) {
 	require.NoError(d.T, d.Run("enqueue", append([]string{"type", types, "category", "operator_notice", "title", "Hello", "everyone", "on"}, more...)...))
 }
 
-// Everything is one text of all rows that an act may change.
+// Everything returns all rows that an act may change as one text.
 func (d *Desk) Everything() string {
 	d.T.Helper()
 	return d.One(`SELECT md5(string_agg(r, E'\n' ORDER BY r)) FROM (
@@ -187,7 +187,7 @@ func (d *Desk) Everything() string {
 		UNION ALL SELECT to_jsonb(x)::text FROM belfry.activities x UNION ALL SELECT to_jsonb(x)::text FROM belfry.job_deliveries x) t`)
 }
 
-// Planned makes the plan of an act, which has to change nothing.
+// Planned returns the plan of an act, and requires that planning changes nothing.
 func (d *Desk) Planned(name string, given ...string) operation.Plan {
 	d.T.Helper()
 	before := d.Everything()
@@ -200,7 +200,7 @@ func (d *Desk) Planned(name string, given ...string) operation.Plan {
 	return *answer.Plan
 }
 
-// Refuses wants another count to be refused with both, and nothing to be changed.
+// Refuses requires that an act with another count fails with both counts and changes nothing.
 func (d *Desk) Refuses(p operation.Plan, name string, given ...string) {
 	d.T.Helper()
 	before := d.Everything()
@@ -213,13 +213,13 @@ func (d *Desk) Refuses(p operation.Plan, name string, given ...string) {
 	require.Equal(d.T, before, d.Everything(), "%s: another count changes nothing", name)
 }
 
-// Member is one more job of its lane, and its id.
+// Member creates one more job of its lane and returns its id.
 func (d *Desk) Member() string {
 	d.T.Helper()
 	return d.One(`INSERT INTO belfry.jobs (type, category, title, lane) VALUES ('push', 'operator_notice', 'Hello', 'lane' || (SELECT count(*) FROM belfry.jobs)) RETURNING id::text`)
 }
 
-// Stands brings a job that is PENDING into a status at rest.
+// Stands moves a PENDING job to a final status.
 func (d *Desk) Stands(id int64, status string) {
 	d.T.Helper()
 	switch status {
@@ -242,13 +242,13 @@ func (d *Desk) Status(id string) string {
 	return d.One(`SELECT status FROM belfry.jobs WHERE id = ` + id)
 }
 
-// Letters makes dead letters of all messages of job 5, an hour ago.
+// Letters turns all messages of job 5 into dead letters, an hour ago.
 func (d *Desk) Letters() {
 	d.T.Helper()
 	d.Exec(`UPDATE belfry.messages SET status = 'DEAD', reason = 'exhausted', next_attempt_at = now() - interval '1 hour' WHERE job_id = 5`)
 }
 
-// Receipt is that of the last operation.
+// Receipt returns the receipt of the last operation.
 func (d *Desk) Receipt() operation.Receipt {
 	d.T.Helper()
 	var answer struct{ Receipt *operation.Receipt }
@@ -257,7 +257,7 @@ func (d *Desk) Receipt() operation.Receipt {
 	return *answer.Receipt
 }
 
-// DBNow is the database's clock.
+// DBNow returns the time of the database's clock.
 func (d *Desk) DBNow() time.Time {
 	d.T.Helper()
 	now, err := d.Env.Jobs.Now(d.T.Context())
@@ -297,7 +297,7 @@ func (d *Desk) Lines(list []upcoming.Entry) string {
 	return b.String()
 }
 
-// Operation finds one by its name.
+// Operation returns the operation with a name.
 func Operation(t *testing.T, name string) operation.Operation {
 	t.Helper()
 	list := admin.Operations()
@@ -306,7 +306,7 @@ func Operation(t *testing.T, name string) operation.Operation {
 	return list[i]
 }
 
-// Set gives a text to a parameter.
+// Set sets a parameter from a text.
 func Set(t *testing.T, o operation.Operation, in any, name, text string) error {
 	t.Helper()
 	i := slices.IndexFunc(o.Params(), func(p operation.Param) bool { return p.Name == name })
@@ -317,7 +317,7 @@ func Set(t *testing.T, o operation.Operation, in any, name, text string) error {
 // Noon is the time of day of a desk.
 func Noon() time.Time { return time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC) }
 
-// Crowd makes eight channels, of whom the third has everything that somebody may have.
+// Crowd creates eight channels. The third has every kind of data.
 func Crowd(t *testing.T) *Desk {
 	t.Helper()
 	d := NewDesk(t)
@@ -341,9 +341,9 @@ func Crowd(t *testing.T) *Desk {
 	return d
 }
 
-// Troop makes jobs in each status: 1 PENDING, 2 RUNNING, 3 ABORTED, 4 FAILED, 5 PROCESSED with
-// messages that wait, 6 PROCESSED without, 7 EXPIRED in a time that is lifted, 8 EXPIRED, and 9
-// ABORTED in the hands of retention.
+// Troop creates jobs in each status: 1 PENDING, 2 RUNNING, 3 ABORTED, 4 FAILED, 5 PROCESSED with
+// waiting messages, 6 PROCESSED without, 7 EXPIRED with its expiry removed, 8 EXPIRED, and 9 ABORTED
+// and partly pruned.
 func Troop(t *testing.T) *Desk {
 	t.Helper()
 	d := NewDesk(t)
@@ -366,15 +366,15 @@ func Troop(t *testing.T) *Desk {
 	return d
 }
 
-// As are the parameters that do exactly what a plan shows.
+// As returns the parameters that execute exactly a plan.
 func As(p operation.Plan) []string { return []string{"plan", p.Token} }
 
-// Patience bounds every wait for a state; nothing normally takes that long.
+// Patience is the deadline of every wait for a state.
 const Patience = time.Minute
 
-// Walked pretends that a run has walked a job of eight channels, with a row for each.
+// Walked marks a job of eight channels as walked, with a row for each.
 const Walked = `UPDATE belfry.jobs SET status = 'RUNNING', runner = 'r', heartbeat_at = now(), fence = 1, started_at = now() WHERE id = %[1]d;
 UPDATE belfry.jobs SET cursor = '8', bound = '8', chunks = 1, channels_read = 8, channels_matched = 8, rows_written = 8 WHERE id = %[1]d`
 
-// ErrEnough ends a stream that a test has read far enough.
+// ErrEnough ends a stream when a test has read enough.
 var ErrEnough = errors.New("enough")

@@ -7,13 +7,13 @@ import (
 	"github.com/belfryhq/belfry/admin/operation"
 )
 
-// MaskedKeys are the names under which JSON within JSON is masked.
+// MaskedKeys are the keys whose JSON text is masked.
 func MaskedKeys() []string { return operation.MaskedKeys }
 
-// ShownTo is a result as a role reads it.
+// ShownTo returns a result with the masks of a role.
 func ShownTo(role operation.Role, out any) any { return (&operation.Env{Role: role}).Redact(out) }
 
-// CountsThings reports whether a receipt of an operation says of how many things it was.
+// CountsThings reports whether receipts of an operation contain a count.
 func CountsThings(o operation.Operation) bool {
 	for _, t := range o.Results() {
 		result := reflect.Zero(t)

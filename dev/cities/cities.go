@@ -26,15 +26,14 @@ type City struct {
 	Longitude  float64 `json:"longitude"`
 }
 
-// atlas is the embedded places, most populous first, and the running sum of
-// their population, to draw one in proportion to it.
+// atlas has the embedded places, most populous first, and the running sum of their population, which
+// weights random draws.
 type atlas struct {
 	cities []City
 	upTo   []int64 // population of the cities up to and including this one
 }
 
-// world decodes the embedded file once, when it is first asked for. The file is
-// part of the binary: a mistake in it is a programming error.
+// world decodes the embedded file on first use. An invalid file is a programming error.
 //
 //nolint:gochecknoglobals // decodes an embedded file once and is never written
 var world = sync.OnceValue(func() *atlas {

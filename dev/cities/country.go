@@ -5,11 +5,11 @@ import (
 	"math"
 )
 
-// custom is what generated channels of a country use.
+// custom has the language and time zone of generated channels of a country.
 type custom struct{ locale, timeZone string }
 
-// customs are the countries with most of the world's city dwellers. Countries
-// of several zones have none here: their zone follows the longitude.
+// customs has the countries with most of the world's city dwellers. Countries with several zones have
+// no zone: it follows the longitude.
 var customs = map[string]custom{
 	"AE": {"ar-AE", "Asia/Dubai"}, "AF": {"fa-AF", "Asia/Kabul"}, "AR": {"es-AR", "America/Argentina/Buenos_Aires"},
 	"AT": {"de-AT", "Europe/Vienna"}, "AU": {"en-AU", ""}, "BD": {"bn-BD", "Asia/Dhaka"},
@@ -43,8 +43,8 @@ var customs = map[string]custom{
 	"VN": {"vi-VN", "Asia/Ho_Chi_Minh"}, "YE": {"ar-YE", "Asia/Aden"}, "ZA": {"en-ZA", "Africa/Johannesburg"},
 }
 
-// customOf returns the country's custom. Elsewhere English, and where no zone is
-// known the nautical one of the longitude, whose names count westward.
+// customOf returns the custom of a country. The default is English, and the nautical zone of the
+// longitude, whose names count westward.
 func customOf(country string, longitude float64) custom {
 	c, ok := customs[country]
 	if !ok {

@@ -17,29 +17,29 @@ import (
 	"github.com/belfryhq/belfry/internal/db"
 )
 
-// Options shape generated channels. The zero value is usable.
+// Options are the options of Generate. The zero value is valid.
 type Options struct {
-	// Seed decides everything about the channels: the same seed gives the same
-	// ones, and more of the same seed begin with them.
+	// Seed determines the channels: the same seed generates the same channels, and a larger number
+	// starts with them.
 	Seed uint64
 	// JitterM is the standard deviation, in metres, of the distance north and east
 	// from the city's centre; 0 means 4,000.
 	JitterM float64
 	// Subscription returns the address for push of a browser by its external id: JSON without
-	// backslashes. Nil means a made-up token, as of other platforms.
+	// backslashes. Nil means an invented token, as on other platforms.
 	Subscription func(externalID string) string
 	// Timeout is the deadline of the whole load; 0 means a minute and a tenth of a
 	// millisecond for each channel.
 	Timeout time.Duration
-	// Progress is called every 10,000 channels and at the end with the number made
-	// so far, from one goroutine at a time, not the caller's.
+	// Progress is called after every 10,000 channels and at the end with the number of generated
+	// channels, from one goroutine at a time, which is not the caller's.
 	Progress func(made int64)
 }
 
-// Result tells what Generate did.
+// Result is the result of Generate.
 type Result struct {
 	Channels int64 `json:"channels"`
-	// Bulk tells that the table was empty and was loaded the fast way.
+	// Bulk reports whether the table was empty and was loaded in bulk.
 	Bulk bool `json:"bulk"`
 }
 
@@ -58,13 +58,13 @@ const (
 // Generate makes n channels at real cities, in proportion to the cities'
 // population, and writes them to belfry.channels in one transaction: all or none.
 // About 1 % are inactive and 0.5 % have no location. external_id is
-// gen-<seed>-<number from 1>; the addresses are made up and reach nobody: the
-// telephone numbers are of country code 999, which is reserved.
+// gen-<seed>-<number from 1>. The addresses are invented: the telephone numbers have the
+// reserved country code 999.
 //
-// An empty table is loaded in bulk: emptied, its location index dropped and made
-// again, nobody else let in meanwhile. Otherwise the rows are added beside the
-// others. errGenerated means that the seed was used before; channels.ErrNotOwn that the
-// store's relation is not belfry.channels.
+// An empty table is loaded in bulk under an exclusive lock: it is truncated, and its location
+// index is dropped and created again. Otherwise the rows are added to the table. errGenerated
+// means that the seed was used before; channels.ErrNotOwn that the store's relation is not
+// belfry.channels.
 func Generate(ctx context.Context, store *channels.Store, on channels.Beginner, n int64, opts Options) (Result, error) {
 	if store.Relation() != channels.DefaultRelation {
 		return Result{}, fmt.Errorf("channels: generate: %w, and channels.relation is %s", channels.ErrNotOwn, store.Relation())
@@ -96,7 +96,7 @@ func Generate(ctx context.Context, store *channels.Store, on channels.Beginner, 
 	return result, nil
 }
 
-// load copies what the generator makes, in bulk if it can.
+// load copies the rows of the generator, in bulk if possible.
 func load(ctx context.Context, tx pgx.Tx, g *generator) (bulk bool, err error) {
 	var index *string
 	mayRebuild := func() error { return tx.QueryRow(ctx, queries.loadMayRebuild).Scan(&bulk) }
@@ -104,8 +104,7 @@ func load(ctx context.Context, tx pgx.Tx, g *generator) (bulk bool, err error) {
 		return false, err
 	}
 	if bulk {
-		// The lock is taken only when it looks worth while, and the look repeated
-		// under it.
+		// The lock is taken only if the table can be rebuilt, which is checked again under the lock.
 		if _, err := tx.Exec(ctx, queries.loadLock); err != nil {
 			return false, err
 		}
@@ -150,12 +149,12 @@ type generator struct {
 func newGenerator(n int64, opts Options) *generator {
 	return &generator{
 		opts: opts, n: n, atlas: world(),
-		random: rand.New(rand.NewPCG(opts.Seed, 0x62656c667279)), //nolint:gosec // not a secret; it has to repeat
+		random: rand.New(rand.NewPCG(opts.Seed, 0x62656c667279)), //nolint:gosec // not a secret; the sequence must repeat
 		prefix: "gen-" + strconv.FormatUint(opts.Seed, 10) + "-",
 	}
 }
 
-// Read makes rows as they are asked for.
+// Read generates rows on demand.
 func (g *generator) Read(p []byte) (int, error) {
 	if len(g.unread) == 0 {
 		if g.made == g.n {
@@ -175,8 +174,8 @@ func (g *generator) Read(p []byte) (int, error) {
 	return copied, nil
 }
 
-// appendRow makes one channel. Every row draws the same number of times, so that
-// a row does not depend on what came of those before it.
+// appendRow generates one channel. Every row draws the same number of random values, so that rows do
+// not depend on earlier rows.
 func (g *generator) appendRow() {
 	g.made++
 	city := g.atlas.at(g.random.Int64N(g.atlas.people()))

@@ -10,18 +10,18 @@ FROM pg_catalog.pg_class t
 WHERE t.oid = 'belfry.channels'::regclass;
 
 -- name: LoadLock :exec
--- Keeps everybody out of a table that is about to be emptied and loaded.
+-- Locks the table exclusively before it is emptied and loaded.
 LOCK TABLE belfry.channels IN ACCESS EXCLUSIVE MODE;
 
 -- name: LoadIndex :one
--- The definition of the location index, to make it again after the load; NULL
--- when there is none.
+-- The definition of the location index, to create it again after the load; NULL
+-- without the index.
 SELECT pg_get_indexdef(to_regclass('belfry.channels_location_idx'));
 
 -- name: LoadEmpty :script
 -- Gives the empty table a new file, which lets COPY FREEZE write its rows as
--- visible to everyone, and drops the index that is made faster at the end. A
--- crash rolls both back.
+-- visible to all transactions, and drops the index, which is created after the load.
+-- A crash rolls both back.
 TRUNCATE belfry.channels;
 DROP INDEX IF EXISTS belfry.channels_location_idx;
 
@@ -30,7 +30,7 @@ DROP INDEX IF EXISTS belfry.channels_location_idx;
 COPY belfry.channels (external_id, platform, active, location, locale, time_zone, addresses) FROM STDIN WITH (FREEZE);
 
 -- name: LoadCopy :exec
--- Loads generated channels beside others.
+-- Adds generated channels.
 COPY belfry.channels (external_id, platform, active, location, locale, time_zone, addresses) FROM STDIN;
 
 -- name: LoadAnalyze :exec

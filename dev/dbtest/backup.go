@@ -15,8 +15,8 @@ import (
 	"github.com/belfryhq/belfry/internal/pgserver"
 )
 
-// NewBackup returns a server on a base backup of a durable server that runs: one of its
-// own from then on, or with standby set one that follows the first until it is promoted.
+// NewBackup returns a server on a base backup of a running durable server: an independent server, or
+// with standby a standby of the first until it is promoted.
 func NewBackup(t testing.TB, of *pgserver.Server, standby bool) *pgserver.Server {
 	t.Helper()
 	program := Program(t, "pg_basebackup")

@@ -5,7 +5,7 @@ import (
 	"sync"
 )
 
-// Buffer collects what a process or a log writes while the test reads it. The zero value
+// Buffer collects the output of a process or a log while the test reads it. The zero value
 // is empty and ready; it is safe for concurrent use.
 type Buffer struct {
 	mu sync.Mutex
@@ -19,7 +19,7 @@ func (b *Buffer) Write(p []byte) (int, error) {
 	return b.b.Write(p)
 }
 
-// String is what was written so far.
+// String returns the text so far.
 func (b *Buffer) String() string {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -7,8 +7,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Recount has belfry.job_progress tell what is in belfry.messages: for tests that write
-// or change messages themselves.
+// Recount sets belfry.job_progress to the counts of belfry.messages, for tests that write or change
+// messages themselves.
 func Recount(t require.TestingT, pool *pgxpool.Pool) {
 	_, err := pool.Exec(context.Background(), `BEGIN;
 		DELETE FROM belfry.job_deliveries;
@@ -20,16 +20,15 @@ func Recount(t require.TestingT, pool *pgxpool.Pool) {
 	require.NoError(t, err)
 }
 
-// Miscounted lists the jobs of which belfry.job_progress tells something else than what is
-// in belfry.messages in the same snapshot, as long as retention has deleted none: nil where
-// all is well.
+// Miscounted lists the jobs whose belfry.job_progress differs from the counts of belfry.messages in the
+// same snapshot, without jobs whose messages retention has deleted.
 func Miscounted(t require.TestingT, pool *pgxpool.Pool) []string {
 	list, err := Miscount(context.Background(), pool)
 	require.NoError(t, err)
 	return list
 }
 
-// Miscount is Miscounted for who expects the database to be away.
+// Miscount is Miscounted for tests in which the database may be down.
 func Miscount(ctx context.Context, pool *pgxpool.Pool) (list []string, err error) {
 	//sql:allow for tests of several packages
 	err = pool.QueryRow(ctx, `SELECT array_agg(format('job %s: %s, counted %s', p.job_id, p, m) ORDER BY p.job_id)
@@ -42,7 +41,7 @@ func Miscount(ctx context.Context, pool *pgxpool.Pool) (list []string, err error
 	return list, err
 }
 
-// RequireStock wants the planner and jit to be set as PostgreSQL's defaults have them.
+// RequireStock requires PostgreSQL's default settings of the planner and jit.
 func RequireStock(t require.TestingT, pool *pgxpool.Pool) {
 	var changed []string
 	//sql:allow for tests of several packages

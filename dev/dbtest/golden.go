@@ -10,11 +10,11 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Rewrite is the flag by which golden files are written instead of compared with.
+// Rewrite is the flag -rewrite, which writes golden files instead of comparing them.
 var Rewrite = flag.Bool("rewrite", false, "write golden files, scripts and generated pages anew") //nolint:gochecknoglobals // a flag of tests
 
-// Golden wants text to be what the file at path has, from the directory of the package on,
-// or writes it there under -rewrite.
+// Golden requires that text equals the file at path, relative to the directory of the package. With
+// -rewrite it writes the file.
 func Golden(t testing.TB, path, text string) {
 	t.Helper()
 	if *Rewrite {

@@ -19,24 +19,22 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// natsBuild bounds how long the program may take to build, which it does once.
+// natsBuild limits the time of the program's only build.
 const natsBuild = 10 * time.Minute
 
-// NATS is a server of NATS with JetStream on a loopback port, alone or one of a cluster, that
-// keeps its streams on disk as a stock one does: what it has not told the disk yet survives the
-// end of its process, which Stop is, and not that of the machine.
+// NATS is a NATS server with JetStream on a loopback port, alone or in a cluster. It stores its streams
+// on disk with the default settings: data without fsync survives Stop, but no crash of the machine.
 type NATS struct {
 	*service
 
 	URL   string // "nats://127.0.0.1:12345", the same after a restart
-	Name  string // by which the cluster knows it
+	Name  string // in the cluster
 	Store string // the directory of its streams
 }
 
-// StartNATS starts a cluster of so many servers for one test, or one server alone, which takes
-// some 30 ms. The program is built from tools/go.mod, once, in half a minute; a test is skipped
-// where it cannot be. A cluster has its leader a few seconds later. settings are lines more of
-// each server's configuration.
+// StartNATS starts a cluster of n servers for one test, or one server in about 30 ms. The program is
+// built from tools/go.mod, once, in half a minute; the test is skipped if the build fails. A cluster
+// elects its leader within a few seconds. settings are additional lines of each server's configuration.
 func StartNATS(t testing.TB, servers int, settings ...string) []*NATS {
 	t.Helper()
 	program := NATSProgram(t)
@@ -56,7 +54,7 @@ func StartNATS(t testing.TB, servers int, settings ...string) []*NATS {
 		inUse := false
 		for _, s := range cluster {
 			inUse = inUse || strings.Contains(s.logTail(), "address already in use")
-			_ = s.Stop() // it has not started
+			_ = s.Stop() // it did not start
 		}
 		if !inUse {
 			break
@@ -66,7 +64,7 @@ func StartNATS(t testing.TB, servers int, settings ...string) []*NATS {
 	return nil
 }
 
-// startAll starts servers side by side: none of a cluster waits for the others.
+// startAll starts servers concurrently.
 func startAll(ctx context.Context, cluster []*NATS) error {
 	errs := make(chan error, len(cluster))
 	for _, s := range cluster {
@@ -79,7 +77,7 @@ func startAll(ctx context.Context, cluster []*NATS) error {
 	return err
 }
 
-// NATSProgram is the path of the server, which the go command has built in its cache.
+// NATSProgram returns the path of the server in the cache of the go command.
 func NATSProgram(t testing.TB) string {
 	t.Helper()
 	dir, err := os.Getwd()
@@ -105,7 +103,7 @@ func NATSProgram(t testing.TB) string {
 	return strings.TrimSpace(string(path))
 }
 
-// newNATS makes servers that know each other, on ports that may be somebody else's.
+// newNATS configures servers of one cluster, on ports that other processes may use.
 func newNATS(t testing.TB, program string, dirs []string, settings ...string) []*NATS {
 	t.Helper()
 	first := firstPort + rand.IntN(lastPort-firstPort-2*len(dirs))
@@ -119,9 +117,9 @@ func newNATS(t testing.TB, program string, dirs []string, settings ...string) []
 		addr, name := net.JoinHostPort("127.0.0.1", strconv.Itoa(first+i)), fmt.Sprintf("n%d_%d_%x", i+1, first, rand.Uint32())
 		config := fmt.Sprintf("server_name: %q\nlisten: %q\njetstream { store_dir: %q }\n", name, addr, filepath.Join(dir, "store"))
 		if len(dirs) > 1 {
-			// One connection from server to server: with a pool of them, servers that start at the
-			// same time on a busy machine may close as duplicates what the others keep, and a
-			// server hears no leader for a minute and more.
+			// One connection from server to server: with a pool, servers that start at the same time on a
+			// busy machine may each close the connections that the other retains, and have no leader for
+			// more than a minute.
 			config += fmt.Sprintf("cluster { name: belfry_%d, listen: %q, pool_size: -1, routes: [%s] }\n", first, route(i), strings.Join(routes, ", "))
 		}
 		config += strings.Join(settings, "\n")
@@ -138,8 +136,8 @@ func newNATS(t testing.TB, program string, dirs []string, settings ...string) []
 	return cluster
 }
 
-// askNATS asks who answers at addr: another server may have taken the port first. A server
-// speaks first, and of itself.
+// askNATS checks that this server answers at addr: another server may have taken the port first. A
+// server sends its name first.
 func askNATS(ctx context.Context, addr, name string) error {
 	var dialer net.Dialer
 	conn, err := dialer.DialContext(ctx, "tcp", addr)

@@ -20,36 +20,35 @@ import (
 	"github.com/belfryhq/belfry/internal/pgserver"
 )
 
-// preparedSince is the minor version of PgBouncer 1 that first carried prepared
-// statements in transaction mode.
+// preparedSince is the first minor version of PgBouncer 1 with prepared statements in transaction
+// mode.
 const preparedSince = 21
 
-// poolerPort names the pooler's Unix socket; it listens on no TCP port.
+// poolerPort is part of the name of the pooler's Unix socket; it does not listen on TCP.
 const poolerPort = 6432
 
-// PgBouncer is a pooler in transaction mode before one PostgreSQL server, reached
+// PgBouncer is a pooler in transaction mode for one PostgreSQL server, reached
 // through a Unix socket.
 type PgBouncer struct {
 	*service
 
-	Version  string         // as the program reports it: "1.18.0"
+	Version  string         // such as "1.18.0"
 	behind   *pgconn.Config // the server
 	settings map[string]string
 }
 
 // StartPgBouncer starts a pooler for one test, which is skipped if none is
-// installed. It takes some 20 ms.
+// installed. It takes about 20 ms.
 //
-// The DSN's server, user and password are those of the pooler's server
-// connections; every database of that server can be reached, and clients need no
-// password. Settings are added to the [pgbouncer] section of its configuration,
-// over these:
+// The pooler connects to the DSN's server with its user and password. Clients can use every
+// database of the server without a password. Settings are added to the [pgbouncer] section of
+// its configuration and override these:
 //
 //   - pool_mode transaction, default_pool_size 20, max_client_conn 500;
-//   - max_prepared_statements 0, so that all versions behave like those before
-//     1.21: pgx has to be told not to prepare (default_query_exec_mode=exec);
+//   - max_prepared_statements 0, so that all versions behave like versions before
+//     1.21: pgx needs default_query_exec_mode=exec;
 //   - ignore_startup_parameters extra_float_digits;
-//   - server_login_retry 0.1 s, so that a restarted PostgreSQL is found at once.
+//   - server_login_retry 0.1 s, so that a restarted PostgreSQL is detected at once.
 //
 // A setting that the installed version does not have fails the test.
 func StartPgBouncer(t testing.TB, dsn string, settings map[string]string) *PgBouncer {
@@ -98,23 +97,23 @@ func (b *PgBouncer) Configure(t testing.TB, settings map[string]string) {
 	give(t, b.credential, config)
 }
 
-// Churn returns settings with which a server connection serves one transaction and
-// is then closed: the backend that a client had is gone when its COMMIT returns.
+// Churn returns settings with which a server connection is closed after one transaction: the backend
+// of a client has ended when its COMMIT returns.
 func Churn() map[string]string {
 	return map[string]string{"server_lifetime": "0"}
 }
 
 // DSN returns a connection URL for a database through the pooler. The database
-// pgbouncer is the pooler's own console (SHOW, RECONNECT, KILL …), which speaks the
-// simple protocol only.
+// pgbouncer is the pooler's own console (SHOW, RECONNECT, KILL …), which supports only the
+// simple protocol.
 func (b *PgBouncer) DSN(database string) string {
 	u := url.URL{Scheme: "postgres", User: url.User(b.behind.User), Path: "/" + database,
 		RawQuery: url.Values{"host": {b.dir}, "port": {strconv.Itoa(poolerPort)}}.Encode()}
 	return u.String()
 }
 
-// askConsole connects to the console. The socket is in the pooler's own directory, so
-// nobody else can answer.
+// askConsole connects to the console. The socket is in the pooler's own directory, so that only the
+// pooler can answer.
 func (b *PgBouncer) askConsole(ctx context.Context, _ int) error {
 	conn, err := pgconn.Connect(ctx, b.DSN("pgbouncer"))
 	if err != nil {

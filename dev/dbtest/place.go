@@ -10,18 +10,18 @@ import (
 )
 
 const (
-	// dirEnv names the directory of private servers, instead of the place found here.
+	// dirEnv is the variable with the directory of private servers.
 	dirEnv = "BELFRY_TEST_DIR"
-	// memoryRoot is where Linux keeps files in memory.
+	// memoryRoot is Linux's file system in memory.
 	memoryRoot = "/dev/shm"
-	// memoryFree is how much room there has to be, in bytes. The suite takes a quarter of
-	// it; containers have far less, unless they are told.
+	// memoryFree is the required free space, in bytes. The suite uses a quarter of it. Containers
+	// have less by default.
 	memoryFree = 4 << 30
 )
 
-// privateDir is where the server of all tests has its data: a cache, since it can be made
-// anew. A suite makes and drops many databases of some hundred files each. In memory that
-// takes half the time: ext4 searches past every inode that was freed in the last minute.
+// privateDir returns the data directory of the server for all tests, which is a cache. A suite creates
+// and drops many databases of some hundred files each. In memory this takes half the time: ext4 skips
+// every inode that was freed in the last minute.
 func privateDir() (string, error) {
 	if dir := os.Getenv(dirEnv); dir != "" {
 		if !filepath.IsAbs(dir) {
@@ -35,13 +35,12 @@ func privateDir() (string, error) {
 	}
 	cache, err := os.UserCacheDir()
 	if err != nil {
-		return filepath.Join(tempRoot(), own), nil //nolint:nilerr // without a home directory there is still a temporary one
+		return filepath.Join(tempRoot(), own), nil //nolint:nilerr // the fallback without a home directory
 	}
 	return pgserver.ReachableDir(filepath.Join(cache, "belfry", "test"))
 }
 
-// serverRoot is where a test's own server has its data. One that is to lose nothing is on
-// the disk, as in life.
+// serverRoot returns the data directory of a test's own server. A durable server uses the disk.
 func serverRoot(durable bool) string {
 	if !durable && os.Getenv(dirEnv) == "" && roomInMemory(memoryRoot, memoryFree) {
 		return memoryRoot
@@ -49,7 +48,7 @@ func serverRoot(durable bool) string {
 	return tempRoot()
 }
 
-// tempRoot is the temporary directory, unless that of root is closed to others.
+// tempRoot returns the temporary directory, or /tmp if root's is closed to other accounts.
 func tempRoot() string {
 	dir, err := pgserver.ReachableDir(os.TempDir())
 	if err != nil || dir != os.TempDir() {

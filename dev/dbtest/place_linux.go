@@ -6,11 +6,10 @@ import (
 	"syscall"
 )
 
-// tmpfsMagic is TMPFS_MAGIC of linux/magic.h: what statfs(2) says of a file system in memory.
+// tmpfsMagic is TMPFS_MAGIC of linux/magic.h, the type of a file system in memory in statfs(2).
 const tmpfsMagic = 0x01021994
 
-// roomInMemory reports whether a directory that this user may write in is in memory, with
-// so many bytes free.
+// roomInMemory reports whether a directory is writable, in memory, and has the given free bytes.
 func roomInMemory(dir string, free uint64) bool {
 	var fs syscall.Statfs_t
 	if err := syscall.Statfs(dir, &fs); err != nil || fs.Type != tmpfsMagic || fs.Bavail*uint64(fs.Bsize) < free {

@@ -8,11 +8,11 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Proxy stands between a client and a server and loses what it is told to lose.
+// Proxy forwards a client's requests to a server and loses requests or replies on request.
 //
 //	client ── request ──► Fault ──┬─ Pass ──────► server ──► client
-//	                              ├─ Cut ───────► both connections are closed: the server has nothing
-//	                              └─ DropReply ─► server does it, and its answer goes nowhere
+//	                              ├─ Cut ───────► both connections are closed: the server gets nothing
+//	                              └─ DropReply ─► the server executes it, and the client gets no reply
 type Proxy struct {
 	Addr string // "127.0.0.1:12345"
 
@@ -26,17 +26,17 @@ type Proxy struct {
 	down   bool
 }
 
-// Fault is what becomes of a request.
+// Fault is the fate of a request.
 type Fault int
 
 // The faults.
 const (
 	Pass      Fault = iota
-	Cut             // the server never gets it
-	DropReply       // the server does it, and nobody hears
+	Cut             // the server does not get the request
+	DropReply       // the server executes the request, and its reply is dropped
 )
 
-// StartProxy starts a proxy before the server at addr, which ends with the test.
+// StartProxy starts a proxy for the server at addr. It ends with the test.
 func StartProxy(t testing.TB, addr string) *Proxy {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // closed with the test
@@ -51,15 +51,15 @@ func StartProxy(t testing.TB, addr string) *Proxy {
 	return p
 }
 
-// Lose has every piece that a client sends pass fault, which may be called from several
-// goroutines; nil: all pass. A piece is what one write sent, as a rule one request.
+// Lose sets the function that decides about each piece of a client, from several goroutines. Nil means
+// that all pieces pass. A piece is the data of one write, usually one request.
 func (p *Proxy) Lose(fault func(request []byte) Fault) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.fault = fault
 }
 
-// To has new connections go to another server, and closes all there are.
+// To forwards new connections to another server, and closes the current ones.
 func (p *Proxy) To(addr string) {
 	p.Down(true)
 	p.mu.Lock()
@@ -67,14 +67,14 @@ func (p *Proxy) To(addr string) {
 	p.mu.Unlock()
 }
 
-// Down closes all connections, and new ones at once until it is up again.
+// Down closes all connections, and new connections at once until it is up again.
 func (p *Proxy) Down(yes bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.down = yes
 	if yes {
 		for c := range p.open {
-			_ = c.Close() // that is all there is to it
+			_ = c.Close() // the proxy is down
 		}
 	}
 }
@@ -109,7 +109,7 @@ func (p *Proxy) accept() {
 	}
 }
 
-// keep notes both ends, unless the proxy is down.
+// keep stores both ends, unless the proxy is down.
 func (p *Proxy) keep(ends ...net.Conn) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -157,7 +157,7 @@ func (p *Proxy) requests(client, server net.Conn, drop func()) {
 	}
 }
 
-// replies passes what the server says, until an answer is to be dropped: then it waits for that.
+// replies forwards the replies of the server. It drops the reply to a DropReply request.
 func replies(server, client net.Conn, dropped <-chan struct{}) {
 	buffer := make([]byte, 64<<10)
 	for {

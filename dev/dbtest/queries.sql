@@ -1,16 +1,16 @@
 -- name: TemplateLock :one
--- Serialises the making and pruning of templates between processes. All of them
--- take it in the database postgres, since advisory locks belong to a database.
--- A session's lock: CREATE DATABASE cannot run inside a transaction.
+-- Serialises the creation and removal of templates between processes. All take it in the
+-- database postgres, because advisory locks belong to a database. It is a session's lock:
+-- CREATE DATABASE cannot run inside a transaction.
 SELECT 1 FROM (SELECT pg_advisory_lock(@key)) AS locked;
 
 -- name: TemplateUnlock :one
--- Ends TemplateLock on the same connection. False means it was not held.
+-- Releases TemplateLock on the same connection. False without the lock.
 SELECT pg_advisory_unlock(@key);
 
 -- name: TemplateFind :one
--- The comment of a template, which says when it was last used. Zero rows: there
--- is no such template.
+-- The comment of a template, which contains the time of its last use. Zero rows without
+-- the template.
 SELECT coalesce(shobj_description(oid, 'pg_database'), '') FROM pg_database WHERE datname = @name;
 
 -- name: LeftoverList :many
@@ -21,26 +21,25 @@ WHERE starts_with(datname, @databases) OR starts_with(datname, @templates)
 ORDER BY datname;
 
 -- name: CloneAdopt :script
--- Says of a clone that belfry was made in it, as if it had been migrated itself, and leaves
--- no event. In a clone as it is relays wait. As a replica, so that the trigger which records
--- does not fire; DISABLE TRIGGER would cost more than the rest of the making of a clone, and
--- a DO block loads PL/pgSQL. Two statements of one simple query are one transaction.
+-- Adopts a clone as an installation of its own, without an event; relays wait in an
+-- unadopted clone. It runs as a replica, so that the audit trigger does not fire: DISABLE
+-- TRIGGER would cost more than the rest of the creation, and a DO block loads PL/pgSQL. Two
+-- statements of one simple query are one transaction.
 SET LOCAL session_replication_role = 'replica';
 UPDATE belfry.installation SET database_oid = (SELECT oid FROM pg_database WHERE datname = current_database());
 
 -- name: CloneBorn :one
--- The transaction of CloneAdopt, the youngest in a clone that no test has used.
+-- The transaction of CloneAdopt, the youngest in an unused clone.
 SELECT xmin::text::bigint FROM belfry.installation;
 
 -- name: CloneRestorer :one
--- The script that makes a clone what it was, in two pieces, and between them a query for the
--- lines that insert the vocabulary again where it is missing. The script deletes the rows of
--- transactions after $born, past triggers and foreign keys, and sets the sequences. Its last row
--- has what must be as it was, or a test has changed more than rows: how many rows there are,
--- how many objects the schema has, how many of these, or of what the planner or settings say of
--- them, are younger than $born, and what relations and schemas are like. DDL leaves a younger one
--- or one less, but what a trigger, a constraint or a right leaves of itself when it is gone
--- does not count: relhastriggers, and a list of rights where there was none.
+-- The script that restores a clone, in two parts, with a query between them for the lines that
+-- insert missing vocabulary. The script deletes the rows of transactions after $born, without
+-- triggers and foreign keys, and resets the sequences. Its last row is the shape of the
+-- database, which differs if a test has changed more than rows: the number of rows, of objects
+-- of the schema, and of objects, statistics or settings younger than $born, and the properties
+-- of relations and schemas. Traces of dropped triggers, constraints and privileges do not
+-- count: relhastriggers, and an empty list of privileges.
 WITH tables AS MATERIALIZED (
     SELECT c.oid::regclass::text AS name, format('(SELECT count(*) FROM %s)', c.oid::regclass) AS rows, c.oid,
            (SELECT string_agg(quote_ident(a.attname), ', ') FROM pg_attribute a WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped AND a.attgenerated = '') AS columns
@@ -68,7 +67,7 @@ SELECT 'SET LOCAL session_replication_role = ''replica'';'
   FROM tables t;
 
 -- name: SessionRestore :script
--- DISCARD ALL without that of prepared statements and plans.
+-- DISCARD ALL without prepared statements and plans.
 CLOSE ALL;
 SET SESSION AUTHORIZATION DEFAULT;
 RESET ALL;
@@ -78,9 +77,9 @@ DISCARD TEMP;
 DISCARD SEQUENCES;
 
 -- name: CloneTidy :many
--- Statements that drop what transactions after @born have made: schemas, tables and views
--- elsewhere than in belfry's, triggers, constraints and functions; and what the planner
--- learnt. What they drop of belfry's own, CloneRestorer misses.
+-- Statements that drop the objects of transactions after @born: schemas, tables and views
+-- outside belfry's schema, triggers, constraints, functions, and planner statistics.
+-- CloneRestorer detects dropped objects of belfry.
 SELECT format('DROP SCHEMA IF EXISTS %I CASCADE', n.nspname) FROM pg_namespace n WHERE n.xmin::text::bigint > @born AND n.nspname !~ '_temp_' AND n.nspname <> 'belfry'
 UNION ALL
 SELECT format('DROP %s IF EXISTS %s CASCADE', CASE c.relkind WHEN 'v' THEN 'VIEW' ELSE 'TABLE' END, c.oid::regclass) FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
@@ -98,15 +97,15 @@ UNION ALL
 SELECT 'DELETE FROM pg_statistic WHERE starelid >= 16384' WHERE EXISTS (SELECT FROM pg_statistic WHERE starelid >= 16384);
 
 -- name: CloneUse :one
--- The sessions of this database, those that are about to end with them, and the size of its
--- tables in bytes.
+-- The number of sessions of this database, including ending ones, and the size of its tables
+-- in bytes.
 SELECT (SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND backend_type = 'client backend'),
        (SELECT sum(pg_relation_size(c.oid))::bigint FROM pg_class c WHERE c.relkind = 'r' AND c.relnamespace = 'belfry'::regnamespace);
 
 -- name: Replica :exec
--- What follows in the transaction fires no triggers.
+-- Disables triggers for the rest of the transaction.
 SET LOCAL session_replication_role = 'replica';
 
 -- name: VisiblePages :one
--- Whether the last VACUUM marked a table's pages all-visible, all but one in fifty.
+-- Whether the last VACUUM marked at least 98 % of a table's pages all-visible.
 SELECT relpages - relallvisible <= relpages / 50 FROM pg_class WHERE oid = @table::text::regclass;

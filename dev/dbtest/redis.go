@@ -17,17 +17,17 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Ports of servers: above the privileged ones and the well-known, below those that
-// systems give to outgoing connections.
+// Ports of servers: above the privileged and well-known ports, below the range of outgoing
+// connections.
 const (
 	firstPort = 10000
 	lastPort  = 32767
-	// portTries is how many ports are tried; each may be somebody else's.
+	// portTries is the number of ports to try; other processes may use some.
 	portTries = 20
 )
 
 // Redis is a Redis or Valkey server on a loopback port, without a password, that
-// keeps nothing on disk, unless its settings say something else.
+// stores nothing on disk by default.
 type Redis struct {
 	*service
 
@@ -35,7 +35,7 @@ type Redis struct {
 	URL  string // "redis://127.0.0.1:12345/0"
 }
 
-// Dir is where the server keeps its files.
+// Dir returns the directory of the server's files.
 func (r *Redis) Dir() string { return r.dir }
 
 // AppendOnlyFile is the file that a server started with "--appendonly", "yes" appends to. Since
@@ -75,14 +75,13 @@ func (r *Redis) Do(t testing.TB, command ...string) string {
 }
 
 // StartRedis starts a server for one test, which is skipped if none is installed.
-// settings are those of its command line, such as "--maxmemory", "5mb". It takes some 20 ms.
+// settings are arguments of its command line, such as "--maxmemory", "5mb". It takes about 20 ms.
 func StartRedis(t testing.TB, settings ...string) *Redis {
 	t.Helper()
 	return startRedis(t, makeDir(t, "redis", nil), settings...)
 }
 
-// StartSentinel starts a Sentinel that by itself decides when the master of that name is down,
-// which takes it 300 ms.
+// StartSentinel starts a single Sentinel, which detects within 300 ms that the master is down.
 func StartSentinel(t testing.TB, name string, master *Redis) *Redis {
 	t.Helper()
 	dir := makeDir(t, "sentinel", nil)
@@ -94,8 +93,8 @@ func StartSentinel(t testing.TB, name string, master *Redis) *Redis {
 	return startRedis(t, dir, config, "--sentinel")
 }
 
-// slotOfSecond is the first slot of a cluster's second node. Between it and the first's are
-// {belfry:bulk} and {belfry:activities}, and those of prefixes as test1.
+// slotOfSecond is the first slot of a cluster's second node. {belfry:bulk} and {belfry:activities}
+// are on different nodes, also with prefixes such as test1.
 const slotOfSecond = 10_000
 
 // StartCluster starts a cluster of two nodes and returns its URL, with the other node in it.
@@ -104,7 +103,7 @@ func StartCluster(t testing.TB) (url string, nodes [2]*Redis) {
 	const slots = 16_384
 	for i, of := range [][2]int{{0, slotOfSecond}, {slotOfSecond, slots}} {
 		nodes[i] = StartRedis(t, "--cluster-enabled", "yes")
-		add := []string{"CLUSTER", "ADDSLOTS"} // a range is Redis 7's
+		add := []string{"CLUSTER", "ADDSLOTS"} // ADDSLOTSRANGE needs Redis 7
 		for slot := of[0]; slot < of[1]; slot++ {
 			add = append(add, strconv.Itoa(slot))
 		}
@@ -113,7 +112,7 @@ func StartCluster(t testing.TB) (url string, nodes [2]*Redis) {
 	host, port, err := net.SplitHostPort(nodes[1].Addr)
 	require.NoError(t, err)
 	require.Equal(t, "+OK", nodes[0].Do(t, "CLUSTER", "MEET", host, port))
-	for i, other := range []string{"{belfry:bulk}", "{belfry:activities}"} { // until each sends on what is the other's
+	for i, other := range []string{"{belfry:bulk}", "{belfry:activities}"} { // until each node redirects the other's keys
 		require.Eventually(t, func() bool { return strings.HasPrefix(nodes[i].Do(t, "GET", other), "-MOVED ") }, startTimeout, 10*time.Millisecond, other)
 	}
 	return fmt.Sprintf("redis://%s?addr=%s", nodes[0].Addr, nodes[1].Addr), nodes
@@ -138,7 +137,7 @@ func startRedis(t testing.TB, dir string, settings ...string) *Redis {
 	return nil
 }
 
-// newRedis has a file among settings come first, as the program wants it.
+// newRedis moves a file in settings to the front, as the program requires.
 func newRedis(program, dir, addr string, settings ...string) *Redis {
 	_, port, _ := net.SplitHostPort(addr) // made by JoinHostPort
 	var file []string
@@ -158,7 +157,7 @@ func newRedis(program, dir, addr string, settings ...string) *Redis {
 	}
 }
 
-// askRedis asks who answers at addr: another server may have taken the port first.
+// askRedis checks that this server answers at addr: another server may have taken the port first.
 func askRedis(ctx context.Context, addr string, pid int) error {
 	var dialer net.Dialer
 	conn, err := dialer.DialContext(ctx, "tcp", addr)
@@ -191,7 +190,7 @@ func askRedis(ctx context.Context, addr string, pid int) error {
 	}
 }
 
-// RedisProgram is the path of a server. It skips the test where there is none.
+// RedisProgram returns the path of a server, and skips the test if none is installed.
 func RedisProgram(t testing.TB) string {
 	t.Helper()
 	return findService(t, "redis", "redis-server", "valkey-server")

@@ -14,35 +14,34 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// mostBytes is how large the tables of a database may be, dead rows and all, for it to be used
-// again: more costs more to empty than a new database costs, and is in the next test's way.
+// mostBytes is the maximum size of the tables, with dead rows, of a database that is reused: a larger
+// one costs more to empty than a new database costs.
 const mostBytes = 1 << 20
 
-// ending is how long connections that a test has closed or cut off may take to end.
+// ending is the deadline for the end of closed connections.
 const ending = time.Second
 
-// clone is a test's database that may be used again.
+// clone is a test's database that may be reused.
 type clone struct {
 	*DB
 	size int32
-	born int64 // the transaction that finished it; what is younger is a test's
+	born int64 // the transaction that finished it; tests wrote the younger rows
 }
 
-// restorer is how a clone becomes what it was.
+// restorer restores a clone.
 type restorer struct {
 	script string // with $born
-	shape  string // of a clone as it was made
+	shape  string // of a new clone
 }
 
-// Reused returns a database as New does, with a pool of so many connections, but one that
-// tests before this one may have used, with its connections and what these have planned,
-// which makes up most of the cost of a small test: each connection costs the server tens of
-// milliseconds of CPU at its begin, and more when it reads its first tables. When a test that passed ends, what it has written is deleted and sequences
-// begin anew; schemas, tables, views, triggers, constraints and functions that it has made
-// are dropped, and so is what ANALYZE found. A database in which a test has changed anything
-// else (belfry's own schema, the vocabulary, rights, settings), or has left many rows or
-// other connections, is dropped instead. Tests of plans, of pages and of the server's
-// counters ask for a new one.
+// Reused returns a database as New does, with a pool of the given size, which earlier tests may have
+// used. It reuses their connections and cached plans, which are most of the cost of a small test: each
+// new connection costs the server tens of milliseconds of CPU, and more when it first reads tables.
+// When a test has passed, its rows are deleted, sequences are reset, its schemas, tables, views,
+// triggers, constraints and functions are dropped, and the statistics of ANALYZE are removed. A
+// database with other changes (belfry's own schema, the vocabulary, privileges, settings), with many
+// rows or other connections is dropped instead. Tests of plans, of pages and of the server's counters
+// need a new database.
 func Reused(t testing.TB, connections int32) *DB {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), setupTimeout)
@@ -70,7 +69,7 @@ func Reused(t testing.TB, connections int32) *DB {
 	return c.DB
 }
 
-// take returns a database that nobody uses; nil: there is none.
+// take returns an unused database, or nil.
 func (h *host) take(size int32) *clone {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -133,7 +132,7 @@ func readRestorer(ctx context.Context, c *clone) (r restorer, err error) {
 	return r, err
 }
 
-// restore deletes what is younger than a transaction, and says what the database is like.
+// restore deletes the rows of younger transactions, and returns the shape of the database.
 func (r restorer) restore(ctx context.Context, conn *pgx.Conn, born int64) (shape string, err error) {
 	results, err := conn.PgConn().Exec(ctx, strings.ReplaceAll(r.script, "$born", strconv.FormatInt(born, 10))).ReadAll()
 	if err != nil {
@@ -142,7 +141,7 @@ func (r restorer) restore(ctx context.Context, conn *pgx.Conn, born int64) (shap
 	return string(results[len(results)-1].Rows[0][0]), nil
 }
 
-// giveBack lets other tests use a database. An error means that it is not fit for that.
+// giveBack lets other tests use a database. An error means that it cannot be reused.
 func (h *host) giveBack(ctx context.Context, c *clone) error {
 	if err := c.empty(ctx, h.restorer); err != nil {
 		return err
@@ -153,12 +152,12 @@ func (h *host) giveBack(ctx context.Context, c *clone) error {
 	return nil
 }
 
-// empty makes the database, and the sessions of its pool, what they were.
+// empty restores the database and the sessions of its pool.
 func (c *clone) empty(ctx context.Context, r restorer) error {
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
 	for began := time.Now(); c.Pool.Stat().TotalConns() != c.Pool.Stat().IdleConns() && time.Since(began) < ending; <-tick.C {
-		continue // those that were cut off are about to end
+		continue // a broken connection ends soon
 	}
 	idle := c.Pool.AcquireAllIdle(ctx)
 	defer func() {
@@ -176,7 +175,7 @@ func (c *clone) empty(ctx context.Context, r restorer) error {
 	}
 	conn := idle[0].Conn()
 	var sessions, bytes int
-	for began := time.Now(); sessions != len(idle); <-tick.C { // those of other pools end after these have been closed
+	for began := time.Now(); sessions != len(idle); <-tick.C { // sessions of other pools end after their connections were closed
 		if err := conn.QueryRow(ctx, queries.cloneUse).Scan(&sessions, &bytes); err != nil {
 			return err
 		}
@@ -194,7 +193,7 @@ func (c *clone) empty(ctx context.Context, r restorer) error {
 	return err
 }
 
-// tidy drops what a test has made, and what the planner learnt.
+// tidy drops the objects of a test and the statistics of the planner.
 func (c *clone) tidy(ctx context.Context, conn *pgx.Conn) error {
 	rows, err := conn.Query(ctx, queries.cloneTidy, pgx.StrictNamedArgs{"born": c.born})
 	if err != nil {
@@ -212,8 +211,8 @@ func (c *clone) tidy(ctx context.Context, conn *pgx.Conn) error {
 	return nil
 }
 
-// Past executes a statement past triggers and foreign keys, for what cannot come about
-// otherwise. DISABLE TRIGGER would keep the database from being used again.
+// Past executes a statement without triggers and foreign keys, for states that belfry prevents.
+// After DISABLE TRIGGER the database could not be reused.
 func Past(t require.TestingT, pool *pgxpool.Pool, sql string, args ...any) {
 	ctx := context.Background()
 	require.NoError(t, pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {

@@ -12,10 +12,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Role returns the database as a new role sees it, which may log in and nothing else
-// but what statements give it: the owner executes them, with the role's name, quoted,
-// for each :role. Roles belong to the whole server; this one is dropped when
-// the test ends, unless the test failed.
+// Role returns the database with the connection of a new role, which may log in and has the
+// privileges that statements grant. The owner executes them with the quoted name of the role for
+// each :role. The role is dropped when the test ends, unless the test failed.
 func (db *DB) Role(t testing.TB, statements ...string) *DB {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), setupTimeout)
@@ -48,10 +47,10 @@ func (db *DB) Role(t testing.TB, statements ...string) *DB {
 	return as
 }
 
-// dsnAs is a connection string for somebody else.
+// dsnAs returns a connection string for another user.
 func dsnAs(dsn, user, password string) (string, error) {
 	if !strings.HasPrefix(dsn, "postgres://") && !strings.HasPrefix(dsn, "postgresql://") {
-		return dsn + " user=" + user + " password=" + password, nil // of repeated keywords the last counts
+		return dsn + " user=" + user + " password=" + password, nil // the last of repeated keywords applies
 	}
 	u, err := url.Parse(dsn)
 	if err != nil {

@@ -19,18 +19,17 @@ import (
 )
 
 const (
-	// startTimeout bounds the time until a started server answers.
+	// startTimeout limits the time until a started server answers.
 	startTimeout = 30 * time.Second
-	// answerTimeout bounds one question to it.
+	// answerTimeout limits one request.
 	answerTimeout = 2 * time.Second
-	// stopTimeout bounds the time until a killed one is gone.
+	// stopTimeout limits the time until a killed server has ended.
 	stopTimeout = 10 * time.Second
 )
 
-// service is a server that a test needs beside PostgreSQL, a Redis (or Valkey), a NATS or a
-// PgBouncer: private to that test, to be queried, stopped, frozen and started again, from
-// any goroutine. Package child runs it; what is here is its command line and how to ask
-// whether it answers.
+// service is a server of one test in addition to PostgreSQL: Redis (or Valkey), NATS or PgBouncer.
+// Any goroutine can query, stop, freeze and restart it. Package child runs the process; service has
+// its command line and its readiness check.
 //
 //	func TestCache_ServerGone(t *testing.T) {
 //		t.Parallel()
@@ -48,17 +47,15 @@ const (
 //	   ▲                  │   ◀─ Continue ─  │
 //	   └───────── Stop ───┴──────────────────┘
 //
-// # What holds
+// # Invariants
 //
-//  1. A server that Start has returned from answers, and the one that answers is
-//     that process and no other.
-//  2. A server that Pause has returned from runs no instruction until Continue.
-//     The kernel goes on accepting connections and bytes in its name.
-//  3. Stop is SIGKILL: a crash. Nobody is told, sockets stay behind, and a Redis
+//  1. After Start has returned, exactly this process answers at the address.
+//  2. After Pause has returned, the server runs no instruction until Continue.
+//     The kernel still accepts connections and bytes for it.
+//  3. Stop is SIGKILL: a crash. Clients get no message, sockets stay, and a Redis
 //     starts again empty.
-//  4. A server ends with its test, and on Linux with the test's process, however
-//     that one ends.
-//  5. A restarted server has the address it had before.
+//  4. A server ends with its test, and on Linux with the test's process.
+//  5. A restarted server has the same address.
 //
 // # Failure
 //
@@ -66,12 +63,12 @@ const (
 // it. A server that ended by itself fails its test, which shows the end of the
 // server's log.
 //
-// # Not promised
+// # Limits
 //
 // When the test's process is killed, a directory of a few kilobytes stays in the
 // temporary directory; on systems other than Linux the server stays too. Another
-// process may take the port of a stopped Redis; ports are drawn from below the
-// range that systems give to outgoing connections, which leaves only listeners.
+// listener may take the port of a stopped Redis; ports are below the range of
+// outgoing connections.
 type service struct {
 	program    string
 	args       []string
@@ -83,8 +80,8 @@ type service struct {
 	current *child.Process // nil while stopped
 }
 
-// makeDir makes a directory for one server, owned by whom it runs as. Not
-// t.TempDir: its path is long for a socket, and closed to other accounts.
+// makeDir creates a directory for one server, owned by the account of the server. The path of
+// t.TempDir is too long for a socket, and closed to other accounts.
 func makeDir(t testing.TB, name string, credential *syscall.Credential) string {
 	t.Helper()
 	root, err := pgserver.ReachableDir(os.TempDir())
@@ -98,7 +95,7 @@ func makeDir(t testing.TB, name string, credential *syscall.Credential) string {
 	return dir
 }
 
-// give makes whom a server runs as the owner of path.
+// give makes the account of the server the owner of path.
 func give(t testing.TB, credential *syscall.Credential, path string) {
 	t.Helper()
 	if credential != nil {
@@ -135,7 +132,7 @@ func (s *service) Start(ctx context.Context) error {
 	cmd := exec.Command(s.program, s.args...) //nolint:noctx // ended by Stop, or with this process
 	cmd.Dir, cmd.Stdout, cmd.Stderr = s.dir, log, log
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: s.credential}
-	p, err := child.Start(cmd, syscall.SIGKILL) // which reaches a frozen one too
+	p, err := child.Start(cmd, syscall.SIGKILL) // SIGKILL also ends a frozen server
 	if err != nil {
 		return err
 	}
@@ -157,9 +154,8 @@ func kill(p *child.Process) error {
 	return p.Stop(child.Step{Signal: syscall.SIGKILL, Wait: stopTimeout})
 }
 
-// Stop ends the server at once, as a crash would, and waits until it is gone. A
-// stopped server stays stopped without error; one that had ended by itself is an
-// error.
+// Stop kills the server and waits until it has ended. It returns no error for a stopped server, and
+// an error for a server that had ended by itself.
 func (s *service) Stop() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -180,7 +176,7 @@ func (s *service) Stop() error {
 // Pause freezes the server with SIGSTOP and returns when it stands still.
 func (s *service) Pause() error { return s.freeze("pause", true) }
 
-// Continue lets a frozen server go on.
+// Continue resumes a frozen server.
 func (s *service) Continue() error { return s.freeze("continue", false) }
 
 func (s *service) freeze(name string, still bool) error {

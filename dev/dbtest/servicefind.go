@@ -6,8 +6,7 @@ import (
 	"testing"
 )
 
-// usualPlaces lists the directories in which packages put servers, some of which
-// are not on everybody's PATH.
+// usualPlaces lists the directories in which packages install servers. Some of them may not be on PATH.
 func usualPlaces() []string {
 	return []string{
 		"/usr/bin",
@@ -26,7 +25,7 @@ func findService(t testing.TB, service string, programs ...string) string {
 	t.Helper()
 	path, ok := lookup(append(filepath.SplitList(os.Getenv("PATH")), usualPlaces()...), programs)
 	if !ok {
-		t.Skipf("%s: not installed (looked for %v); .ci/install installs it", service, programs)
+		t.Skipf("%s: not installed (none of %v); .ci/install installs it", service, programs)
 	}
 	return path
 }
@@ -34,7 +33,7 @@ func findService(t testing.TB, service string, programs ...string) string {
 // ChromiumProgram is the path of a browser for a test, which is skipped if none is installed.
 func ChromiumProgram(t testing.TB) string {
 	t.Helper()
-	for _, name := range []string{"Chromium", "Google Chrome"} { // of macOS, which .ci/install has as well
+	for _, name := range []string{"Chromium", "Google Chrome"} { // the names on macOS
 		if path, ok := lookup([]string{"/Applications/" + name + ".app/Contents/MacOS"}, []string{name}); ok {
 			return path
 		}
@@ -42,8 +41,8 @@ func ChromiumProgram(t testing.TB) string {
 	return findService(t, "chromium", "chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 }
 
-// PromtoolProgram is the path of what checks alert rules for Prometheus, for a test, which is
-// skipped if it is not installed.
+// PromtoolProgram returns the path of promtool, which checks alert rules, and skips the test if it is not
+// installed.
 func PromtoolProgram(t testing.TB) string {
 	t.Helper()
 	return findService(t, "promtool", "promtool")
@@ -53,7 +52,7 @@ func lookup(dirs, programs []string) (path string, ok bool) {
 	for _, program := range programs {
 		for _, dir := range dirs {
 			if !filepath.IsAbs(dir) {
-				continue // never run a program that the current directory offers
+				continue // never run a program of the current directory
 			}
 			path := filepath.Join(dir, program)
 			info, err := os.Stat(path)

@@ -47,5 +47,5 @@ func TestFind_NothingInstalledSkipsByName(t *testing.T) {
 		findService(s, "redis", "no-such-server")
 	}()
 	<-done
-	require.Contains(t, s.reason, "redis: not installed (looked for [no-such-server])")
+	require.Contains(t, s.reason, "redis: not installed (none of [no-such-server])")
 }

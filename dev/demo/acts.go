@@ -21,7 +21,7 @@ func (s *stage) enqueueJob(ctx context.Context) error {
 		return err
 	}
 	s.report.GenerateMS = inMillis(time.Since(began))
-	s.screen.say("%s channels generated in %s, one in a hundred of them inactive", grouped(s.Channels), millis(s.report.GenerateMS))
+	s.screen.bullet("%s channels generated in %s, one in a hundred of them inactive", grouped(s.Channels), millis(s.report.GenerateMS))
 	return s.enqueue(wait, s.rate())
 }
 
@@ -35,7 +35,7 @@ func (s *stage) generate(ctx context.Context) error {
 	return err
 }
 
-// enqueue writes the job, at so many rows a second.
+// enqueue writes the job, with a limit of rows per second.
 func (s *stage) enqueue(ctx context.Context, rate string) error {
 	statement := render(queries.enqueue, map[string]string{"rate": rate})
 	s.screen.sql(statement)
@@ -45,10 +45,10 @@ func (s *stage) enqueue(ctx context.Context, rate string) error {
 	return nil
 }
 
-// killRunner is the second act: a runner is killed in the middle of the job, and the next
-// one goes on.
+// killRunner is the second act: a runner is killed during the job, and the next runner
+// continues.
 func (s *stage) killRunner(ctx context.Context) error {
-	s.screen.act("Crash: a runner is killed in mid-job, another goes on from the cursor")
+	s.screen.act("Crash: a runner is killed during the job, another continues from the cursor")
 	wait, cancel := s.deadline(ctx)
 	defer cancel()
 	k := &killReport{}
@@ -77,20 +77,20 @@ func (s *stage) killRunner(ctx context.Context) error {
 		return err
 	}
 	k.Exact = v.exact()
-	s.screen.say("%s: %s in chunk %s; up to the cursor there are %s", s.screen.paint(red, "kill -9"), victim.name, grouped(k.Chunks+1), v)
+	s.screen.bullet("%s: %s in chunk %s; up to the cursor there are %s", s.screen.paint(red, "kill -9"), victim.name, grouped(k.Chunks+1), v)
 	began := time.Now()
 	if s.heir, err = s.start(ctx, "run", "--quiet", "--wait", (2 * s.patience()).String()); err != nil {
 		return err
 	}
-	if _, err = s.until(wait, s.heir, "goes on", func(l look) bool { return l.Fence > left.Fence && l.Chunks > left.Chunks }); err != nil {
+	if _, err = s.until(wait, s.heir, "continues", func(l snapshot) bool { return l.Fence > left.Fence && l.Chunks > left.Chunks }); err != nil {
 		return err
 	}
 	k.TakeOverMS = inMillis(time.Since(began))
-	s.screen.say("%s took over %s after its start", s.heir.name, millis(k.TakeOverMS))
+	s.screen.bullet("%s took over %s after its start", s.heir.name, millis(k.TakeOverMS))
 	return nil
 }
 
-// abortJob is the third act: an UPDATE stops the job, and belfry.resume has it finished.
+// abortJob is the third act: an UPDATE stops the job, and after belfry.resume a runner finishes it.
 func (s *stage) abortJob(ctx context.Context) error {
 	s.screen.act("Abort: when the UPDATE returns, no further row is committed")
 	wait, cancel := s.deadline(ctx)
@@ -101,8 +101,7 @@ func (s *stage) abortJob(ctx context.Context) error {
 	return s.resume(ctx, wait)
 }
 
-// abort stops the job in mid-walk, and watches whether anything comes after, until the
-// runner is gone.
+// abort stops the job during its walk, and checks for later rows until the runner has ended.
 func (s *stage) abort(wait context.Context) error {
 	a := &abortReport{}
 	s.report.Abort = a
@@ -137,12 +136,12 @@ func (s *stage) abort(wait context.Context) error {
 		return errors.New("the abort did not hit the job in its middle")
 	}
 	a.Still = seen.Cursor == *cursor && after.Cursor == *cursor && seen.Rows == a.Rows && after.Rows == a.Rows
-	s.screen.say("it returned after %s with %s rows; %s ended %s after it was sent; now there are %s rows",
+	s.screen.bullet("it returned after %s with %s rows; %s ended %s after it was sent; now there are %s rows",
 		millis(a.LatencyMS), grouped(a.Rows), s.heir.name, millis(a.RunnerStoppedMS), grouped(a.RowsAfter))
 	return complaint
 }
 
-// resume has the aborted job finished from its cursor, as fast as it goes.
+// resume finishes the aborted job from its cursor, without a limit.
 func (s *stage) resume(ctx, wait context.Context) error {
 	statement := render(queries.resume, map[string]string{"id": strconv.FormatInt(s.job, 10)})
 	s.screen.sql(statement)
@@ -159,11 +158,11 @@ func (s *stage) resume(ctx, wait context.Context) error {
 	if err := r.wantExit(wait, 0); err != nil {
 		return err
 	}
-	l, err := s.look(wait)
+	l, err := s.snapshot(wait)
 	if err != nil {
 		return err
 	}
 	s.report.Abort.ReadAgain = l.ChannelsRead - s.report.Channels
-	s.screen.say("the job went on from its cursor and is %s: %s rows, %s channels read twice", l.Status, grouped(l.RowsWritten), grouped(s.report.Abort.ReadAgain))
+	s.screen.bullet("the job continued from its cursor and is %s: %s rows, %s channels read twice", l.Status, grouped(l.RowsWritten), grouped(s.report.Abort.ReadAgain))
 	return nil
 }

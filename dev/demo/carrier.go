@@ -24,14 +24,14 @@ const (
 	jetstream = "jetstream"
 )
 
-// carrier is the private server of a demonstration's ids.
+// carrier is the private server of the demo's ids.
 type carrier struct {
 	process *child.Process
 	dir     string
 }
 
-// startCarrier starts the server that carries ids, which ends with the stage, and has the
-// relays that are started from now on use it.
+// startCarrier starts the carrier's server, which ends with the stage, and configures it for later
+// relays.
 func (s *stage) startCarrier(ctx context.Context) error {
 	if s.Transport == postgres {
 		return nil
@@ -92,7 +92,7 @@ func (s *stage) carrierProgram(names []string) (string, error) {
 func (s *stage) natsListens(dir string) error {
 	files, err := filepath.Glob(filepath.Join(dir, "*.ports"))
 	if err != nil || len(files) == 0 {
-		return errors.Join(err, errors.New("the server listens nowhere yet"))
+		return errors.Join(err, errors.New("the server does not listen yet"))
 	}
 	text, err := os.ReadFile(files[0])
 	if err != nil {
@@ -105,13 +105,13 @@ func (s *stage) natsListens(dir string) error {
 		return err
 	}
 	if len(ports.NATS) == 0 {
-		return errors.New("the server listens nowhere yet")
+		return errors.New("the server does not listen yet")
 	}
 	s.extra = append(s.extra, "BELFRY_DELIVERY_NATS_URLS="+ports.NATS[0], "BELFRY_DELIVERY_NATS_REPLICAS=1")
 	return nil
 }
 
-// close ends the server and removes what it has written.
+// close ends the server and removes its files.
 func (c *carrier) close() error {
 	if c == nil {
 		return nil

@@ -15,8 +15,8 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// Bounds and defaults of Config. Below the least number of channels a job is over
-// before it can be hit in its middle; above the most, the disk is at stake.
+// Bounds and defaults of Config. A job of fewer channels ends before it can be killed; more channels
+// may fill the disk.
 const (
 	DefaultChannels = 30_000
 	LeastChannels   = 10_000
@@ -25,32 +25,32 @@ const (
 	DefaultListen   = "127.0.0.1:8470"
 )
 
-// Config says on what and with what a demonstration runs.
+// Config is the configuration of a demo.
 type Config struct {
-	// Channels is how many are generated.
+	// Channels is the number of channels to generate.
 	Channels int64
-	// Database is the name of the database to demonstrate in. It is made if it does
+	// Database is the name of the demo's database. It is created if it does
 	// not exist; if it does, see the package comment (D3).
 	Database string
-	// Server is connected to any other database of the same server, and DSN is how:
-	// the demo's own database is reached by the same DSN with another name.
+	// Server is connected to another database of the same server by DSN. The demo connects to
+	// its own database by the same DSN with another name.
 	Server *pgxpool.Pool
 	DSN    string
-	// Executable is the belfry binary that runners are started from.
+	// Executable is the belfry binary of the runners.
 	Executable string
-	// Environ is the environment of the runners, as os.Environ returns it. Variables
+	// Environ is the environment of the runners, in the form of os.Environ. Variables
 	// of belfry are replaced.
 	Environ []string
-	// Transport is where the relays get their ids from, one of Transports; empty: postgres.
-	// CarrierServer is the program that is started for it; empty: the one on PATH.
+	// Transport is the relays' source of ids, one of Transports; empty means postgres.
+	// CarrierServer is the program of its server; empty means the one on PATH.
 	Transport     string
 	CarrierServer string
-	// Listen is the address, host:port, of a console that is open on the database after a good
-	// demonstration until Run is cancelled; empty: none is.
+	// Listen is the address, host:port, of a console on the database, which runs after a successful
+	// demo until Run is cancelled. Empty means no console.
 	Listen string
-	// Screen is what the audience sees, 80 columns wide.
+	// Screen receives the output for people, 80 columns wide.
 	Screen io.Writer
-	// Color has headings and SQL stand out by escape sequences.
+	// Color enables escape sequences for headings and SQL.
 	Color bool
 }
 
@@ -79,7 +79,7 @@ func (c Config) Validate() error {
 	return errors.Join(problems...)
 }
 
-// CheckDatabase refuses names that would need quotes in a shell.
+// CheckDatabase rejects names that would need quotes in a shell.
 func CheckDatabase(name string) error {
 	if !databaseName().MatchString(name) {
 		return fmt.Errorf("%q is not allowed; allowed values: up to 63 of a-z, 0-9 and _, not beginning with a digit", name)
@@ -87,17 +87,17 @@ func CheckDatabase(name string) error {
 	return nil
 }
 
-// CheckListen refuses what is no address of a console.
+// CheckListen rejects invalid addresses of a console.
 func CheckListen(address string) error {
 	_, port, err := net.SplitHostPort(address)
 	if n, bad := strconv.Atoi(port); err != nil || bad != nil || n < 1 || n > 65535 {
-		return fmt.Errorf("%q is not allowed; allowed values: HOST:PORT of this machine, as %s", address, DefaultListen)
+		return fmt.Errorf("%q is not allowed; allowed values: HOST:PORT of this machine, such as %s", address, DefaultListen)
 	}
 	return nil
 }
 
-// The runners' settings in the demo. Small limits make a dead runner show at once;
-// the defaults are for servers that may be slow.
+// The runners' settings in the demo. Small limits detect a dead runner at once; the defaults are for
+// slow servers.
 const (
 	staleAfter       = 2 * time.Second
 	statementTimeout = time.Second
@@ -105,11 +105,11 @@ const (
 	pollInterval     = 100 * time.Millisecond
 )
 
-// patience bounds each wait: generous, since it only ends what would not end.
+// patience is the deadline of each wait.
 func (c Config) patience() time.Duration {
 	return time.Minute + time.Duration(c.Channels)*100*time.Microsecond
 }
 
-// rate is the pace of jobs that are to be hit in their middle, in rows a second: they take
-// five seconds, and a quarter of them is done after one.
+// rate is the limit of jobs that the demo kills or aborts, in rows per second: they take five seconds,
+// and a quarter of their rows exists after 1.25 seconds.
 func (c Config) rate() string { return strconv.FormatInt(c.Channels/5, 10) }

@@ -9,10 +9,10 @@ import (
 	"github.com/belfryhq/belfry/dev/fake"
 )
 
-// relayLease is how long a relay that was killed holds its messages back.
+// relayLease is the time until the messages of a killed relay are due again.
 const relayLease = 3 * time.Second
 
-// faults are what the providers of the demo do to a tenth of the calls.
+// faults are the failures of the demo's providers, for a tenth of the calls.
 const faults = `
 - {for: fcm, status: 503, share: 0.03}
 - {for: fcm, status: 429, retry_after: 1s, share: 0.01}
@@ -24,8 +24,8 @@ const faults = `
 - {for: sms, status: 400, share: 0.05}
 `
 
-// deliverMessages is the fourth act: relays deliver what the job wrote, through
-// providers that fail a tenth of the calls, and one relay is killed meanwhile.
+// deliverMessages is the fourth act: relays deliver the job's messages through providers that fail a
+// tenth of the calls, and one relay is killed meanwhile.
 func (s *stage) deliverMessages(ctx context.Context) error {
 	s.screen.act("Delivery: kill -9 again, and providers that fail a tenth of the calls")
 	limit := 2*s.patience() + time.Duration(s.Channels)*time.Millisecond
@@ -52,7 +52,7 @@ func (s *stage) deliverMessages(ctx context.Context) error {
 		return err
 	}
 	accepted := func() int64 { return s.fakes.Summary().Total().Accepted }
-	err = s.await(wait, victim, "providers have their share", func(context.Context) (bool, error) { return accepted() >= d.Messages/4, nil })
+	err = s.await(wait, victim, "the providers have accepted a quarter of the messages", func(context.Context) (bool, error) { return accepted() >= d.Messages/4, nil })
 	if err != nil {
 		return err
 	}
@@ -60,8 +60,8 @@ func (s *stage) deliverMessages(ctx context.Context) error {
 		return err
 	}
 	d.AcceptedAtKill = accepted()
-	s.screen.say("two relays share %s messages; %s to one of them after %s", grouped(d.Messages), s.screen.paint(red, "kill -9"), grouped(d.AcceptedAtKill))
-	err = s.await(wait, other, "everything is delivered", func(ctx context.Context) (done bool, err error) {
+	s.screen.bullet("two relays share %s messages; %s to one relay after %s", grouped(d.Messages), s.screen.paint(red, "kill -9"), grouped(d.AcceptedAtKill))
+	err = s.await(wait, other, "all messages are delivered", func(ctx context.Context) (done bool, err error) {
 		err = scan(ctx, s.pool, queries.allDelivered, nil, &done)
 		return done, err
 	})
@@ -77,17 +77,17 @@ func (s *stage) deliverMessages(ctx context.Context) error {
 	}
 	seen := s.fakes.Summary().Total()
 	d.Calls, d.Accepted, d.Duplicates, d.Early = seen.Calls, seen.Accepted, seen.Duplicates, seen.Early
-	s.screen.say("%s: %s sent, %s dead letters, %s left; %s were tried again, %s went by sms after push had failed permanently",
+	s.screen.bullet("%s: %s sent, %s dead letters, %s left; %s were tried again, %s went by sms after push had failed permanently",
 		millis(d.ElapsedMS), grouped(d.Sent), grouped(d.Dead), grouped(d.Unfinished), grouped(d.Retried), grouped(d.FailedOver))
 	if s.carrier != nil {
-		s.screen.say("the ids of %s messages went by %s; what it holds may be lost at any time", grouped(d.Carried), s.Transport)
+		s.screen.bullet("the ids of %s messages went through %s, whose data may be lost at any time", grouped(d.Carried), s.Transport)
 	}
-	s.screen.say("the providers counted %s duplicates; belfry recorded %s attempts whose outcome it could not know", grouped(d.Duplicates), grouped(d.Ambiguous))
+	s.screen.bullet("the providers counted %s duplicates; belfry recorded %s attempts with an unknown outcome", grouped(d.Duplicates), grouped(d.Ambiguous))
 	return nil
 }
 
-// startFakes starts the providers, which end with the stage, and has the runners that are
-// started from now on know them.
+// startFakes starts the providers, which end with the stage, and configures them for later
+// processes.
 func (s *stage) startFakes(ctx context.Context) (err error) {
 	c := fake.DefaultConfig()
 	c.RecentCalls = 1

@@ -8,11 +8,10 @@ import (
 	"time"
 )
 
-// Run demonstrates, and returns when its runners are gone. The report says what was
-// seen, also beside an error; an error and a report that is not OK are two different
-// things: the demonstration could not go on, or it went on and a promise was broken.
-// Cancelling ctx kills the runners and ends the demonstration, which is no error where its console
-// is open.
+// Run runs the demo, and returns when its runners have ended. The report is valid also with an
+// error. An error means that the demo could not continue; a report that is not OK means that a
+// guarantee was violated. Cancelling ctx kills the runners and ends the demo, which is not an error
+// while its console is open.
 func Run(ctx context.Context, config Config) (report Report, err error) {
 	if err := config.Validate(); err != nil {
 		return report, fmt.Errorf("demo: %w", err)
@@ -26,7 +25,7 @@ func Run(ctx context.Context, config Config) (report Report, err error) {
 	if err == nil && report.OK && config.Listen != "" {
 		err = report.blame(s.serve(ctx))
 	} else if ctx.Err() != nil {
-		err = context.Cause(ctx) // what failed in its wake says nothing more
+		err = context.Cause(ctx) // errors after it are consequences
 	}
 	err = errors.Join(err, report.blame(s.close(ctx)))
 	report.ElapsedMS = inMillis(time.Since(began))
@@ -44,8 +43,7 @@ func newStage(config Config, report *Report) *stage {
 	}
 }
 
-// perform plays the acts and proves what came of them, also after an act that
-// failed.
+// perform runs the acts and verifies their results, also after an act that failed.
 func (s *stage) perform(ctx context.Context) error {
 	err := s.report.blame(s.play(ctx))
 	if ctx.Err() != nil {
@@ -66,11 +64,11 @@ func (s *stage) play(ctx context.Context) error {
 	return nil
 }
 
-// prove verifies the job, and shows the table and the verdict.
+// prove verifies the job, and shows the table and the result.
 func (s *stage) prove(ctx context.Context) error {
 	wait, cancel := s.deadline(ctx)
 	defer cancel()
-	s.screen.act("The proof, by SQL that shares nothing with belfry's code but the tables")
+	s.screen.act("The check, by SQL that shares only the tables with belfry's code")
 	if s.job != 0 {
 		j, err := verify(wait, s.pool, s.job, false)
 		if err != nil {
@@ -82,17 +80,17 @@ func (s *stage) prove(ctx context.Context) error {
 	s.screen.line("")
 	s.screen.line(s.report.Table())
 	if s.report.OK {
-		s.screen.line(s.screen.paint(green, "OK") + ": the job is PROCESSED, nothing missing or twice, nothing after the abort")
+		s.screen.line(s.screen.paint(green, "OK") + ": the job is PROCESSED, no row missing or duplicate, none after the abort")
 		return nil
 	}
 	s.screen.line(s.screen.paint(red, "NOT OK") + ":")
 	for _, problem := range s.report.Problems {
-		s.screen.say("%s", problem)
+		s.screen.bullet("%s", problem)
 	}
 	return nil
 }
 
-// deadline bounds what one act waits for.
+// deadline limits the waits of one act.
 func (s *stage) deadline(ctx context.Context) (context.Context, context.CancelFunc) {
 	limit := 2 * s.patience()
 	return context.WithTimeoutCause(ctx, limit, fmt.Errorf("gave up after %s", limit))

@@ -2,9 +2,9 @@ package demo
 
 import "syscall"
 
-// runnerProcAttr has a runner end when the demo does, even by SIGKILL. The kernel
-// sends the signal when the thread that started the runner ends, so that thread
-// has to be locked for as long as the runner lives.
+// runnerProcAttr ends a runner with the demo, also with a demo that is killed. The kernel sends the
+// signal when the thread that started the runner ends. The thread therefore stays locked until the
+// runner has ended.
 func runnerProcAttr() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 }

@@ -154,7 +154,7 @@ func TestDemoProcess_NoticesARowAfterTheAbort(t *testing.T) {
 	require.False(t, a.Still)
 	require.False(t, a.Exact)
 	s.report.judge()
-	require.Contains(t, s.report.Problems, "the job went on after its abort had returned")
+	require.Contains(t, s.report.Problems, "the job continued after its abort had returned")
 }
 
 // D4: cancelling ends the demonstration and its runners.

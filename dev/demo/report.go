@@ -6,47 +6,47 @@ import (
 	"time"
 )
 
-// Report is what a demonstration showed. Durations are in milliseconds.
+// Report is the result of a demo. Durations are in milliseconds.
 type Report struct {
-	// OK is the verdict: every promise of D1 in the package comment held.
+	// OK reports whether D1 of the package comment holds.
 	OK bool `json:"ok"`
-	// Problems says what did not; empty when OK.
+	// Problems lists the violations; empty if OK.
 	Problems []string       `json:"problems"`
 	Database databaseReport `json:"database"`
-	// Channels is how many there were at the end, with those that joined meanwhile.
+	// Channels is the number of generated channels.
 	Channels   int64           `json:"channels"`
 	GenerateMS float64         `json:"generate_ms"`
 	Jobs       []jobReport     `json:"jobs"`
-	Kill       *killReport     `json:"kill"`     // nil: it did not come to that
+	Kill       *killReport     `json:"kill"`     // nil if the demo ended before
 	Abort      *abortReport    `json:"abort"`    // likewise
 	Delivery   *deliveryReport `json:"delivery"` // likewise
 	ElapsedMS  float64         `json:"elapsed_ms"`
 }
 
-// databaseReport says where the rows can be looked at.
+// databaseReport identifies the database with the rows.
 type databaseReport struct {
 	Name    string `json:"name"`
 	Version string `json:"version"`
 }
 
-// jobReport is the proof for one job.
+// jobReport is the check of one job.
 type jobReport struct {
 	ID       int64  `json:"id"`
 	Type     string `json:"type"`
 	Category string `json:"category"`
 	Title    string `json:"title"`
 	Status   string `json:"status"`
-	// Matched are the active channels up to the job's bound that match its audience,
-	// Rows the notifications or messages that the job wrote.
+	// Matched is the number of active channels up to the job's bound that match its audience,
+	// Rows the number of notifications or messages that the job wrote.
 	Matched int64 `json:"channels_matched"`
 	Rows    int64 `json:"rows"`
-	// Missing channels match and have no row; Unexpected rows are for channels that
-	// do not match; Duplicates are rows beyond a channel's first.
+	// Missing counts matching channels without a row, Unexpected rows for channels that
+	// do not match, and Duplicates rows beyond a channel's first.
 	Missing    int64 `json:"missing"`
 	Unexpected int64 `json:"unexpected"`
 	Duplicates int64 `json:"duplicates"`
 	Chunks     int64 `json:"chunks"` // the job row's count
-	// Cursor is the job's, in the snapshot that was verified.
+	// Cursor is the job's cursor in the verified snapshot.
 	Cursor string `json:"-"`
 }
 
@@ -61,60 +61,60 @@ func (j jobReport) String() string {
 
 // killReport is the second act.
 type killReport struct {
-	// InMiddle: the job was after its first and before its last chunk.
+	// InMiddle reports whether the job was after its first and before its last chunk.
 	InMiddle     bool  `json:"in_middle"`
 	ChannelsRead int64 `json:"channels_read"` // when the runner was killed
 	Chunks       int64 `json:"chunks"`        // likewise
-	// Exact: every matching channel up to the cursor had its row, no other had any.
+	// Exact reports whether exactly the matching channels up to the cursor had a row.
 	Exact bool `json:"exact_up_to_cursor"`
-	// TakeOverMS is from the start of the next runner to the first chunk that it committed.
+	// TakeOverMS is the time from the start of the next runner to its first committed chunk.
 	TakeOverMS float64 `json:"take_over_ms"`
 }
 
 // abortReport is the third act.
 type abortReport struct {
 	InMiddle bool `json:"in_middle"`
-	// LatencyMS is from sending the UPDATE to its return, RunnerStoppedMS to the end
+	// LatencyMS is the time from sending the UPDATE to its return, RunnerStoppedMS to the end
 	// of the runner's process.
 	LatencyMS       float64 `json:"latency_ms"`
 	RunnerStoppedMS float64 `json:"runner_stopped_ms"`
-	// The rows as the UPDATE returned them, and when the runner was gone.
+	// The number of rows that the UPDATE returned, and after the end of the runner.
 	Rows      int64 `json:"rows_returned"`
 	RowsAfter int64 `json:"rows_after"`
 	Exact     bool  `json:"exact_up_to_cursor"`
-	// Still: neither a row nor the cursor moved after the UPDATE had returned.
+	// Still reports whether no row was written and the cursor did not move after the UPDATE had returned.
 	Still bool `json:"still"`
-	// ReadAgain is how many channels were read a second time after belfry.resume.
+	// ReadAgain is the number of channels that were read again after belfry.resume.
 	ReadAgain int64 `json:"read_again"`
 }
 
 // deliveryReport is the fourth act.
 type deliveryReport struct {
 	Messages int64 `json:"messages"` // of the job
-	// Transport is where relays got the ids from, and Carried how many messages went by a carrier.
+	// Transport is the source of the relays' ids, and Carried the number of messages through a carrier.
 	Transport  string `json:"transport"`
 	Carried    int64  `json:"carried"`
 	Sent       int64  `json:"sent"`
 	Dead       int64  `json:"dead"`
 	Unfinished int64  `json:"unfinished"`
-	// Retried messages had an attempt that failed and might be fixed, or whose outcome
-	// was unknown; FailedOver ones went on to sms.
+	// Retried counts messages with a retryable failure or an unknown outcome, FailedOver messages
+	// that continued with sms.
 	Retried    int64 `json:"retried"`
 	FailedOver int64 `json:"failed_over"`
-	// Ambiguous attempts may have been accepted: the reply was lost, or the relay killed.
+	// Ambiguous counts attempts with an unknown outcome: the reply was lost, or the relay was killed.
 	Ambiguous int64 `json:"ambiguous"`
-	// What the providers counted. Duplicates are accepted calls beyond a key's first,
-	// Early ones came before the Retry-After that they were told.
+	// The counts of the providers. Duplicates are accepted calls beyond a key's first. Early
+	// calls came before the Retry-After of a previous response.
 	Calls          int64   `json:"calls"`
 	Accepted       int64   `json:"accepted"`
 	Duplicates     int64   `json:"duplicates"`
 	Early          int64   `json:"early"`
-	Killed         bool    `json:"killed"` // one of the relays, by SIGKILL
+	Killed         bool    `json:"killed"` // a relay was killed by SIGKILL
 	AcceptedAtKill int64   `json:"accepted_at_kill"`
 	ElapsedMS      float64 `json:"elapsed_ms"`
 }
 
-// blame notes an error that kept the demonstration from going on, and returns it.
+// blame records an error that ended the demo, and returns it.
 func (r *Report) blame(err error) error {
 	if err != nil {
 		r.OK = false
@@ -123,7 +123,7 @@ func (r *Report) blame(err error) error {
 	return err
 }
 
-// judge fills Problems and OK: D1.
+// judge sets Problems and OK by D1.
 func (r *Report) judge() {
 	bad := func(broken bool, format string, args ...any) {
 		if broken {
@@ -141,18 +141,18 @@ func (r *Report) judge() {
 	if k := r.Kill; k != nil {
 		bad(!k.InMiddle, "kill -9 hit no job in its middle")
 		bad(k.InMiddle && !k.Exact, "after kill -9 the rows were not those up to the cursor")
-		bad(k.InMiddle && k.TakeOverMS <= 0, "nobody took the job over")
+		bad(k.InMiddle && k.TakeOverMS <= 0, "no runner took the job over")
 	}
 	bad(r.Abort == nil, "no job was aborted")
 	if a := r.Abort; a != nil {
 		bad(!a.InMiddle, "the abort hit no job in its middle")
-		bad(a.InMiddle && !a.Still, "the job went on after its abort had returned")
+		bad(a.InMiddle && !a.Still, "the job continued after its abort had returned")
 		bad(a.InMiddle && !a.Exact, "after the abort the rows were not those up to the cursor")
 		bad(a.InMiddle && a.ReadAgain != 0, "%s channels were read again when the job was resumed", grouped(a.ReadAgain))
 	}
 	bad(r.Delivery == nil, "nothing was delivered")
 	if d := r.Delivery; d != nil {
-		bad(d.Transport != postgres && d.Carried != d.Messages, "%s of %s messages went by %s", grouped(d.Carried), grouped(d.Messages), d.Transport)
+		bad(d.Transport != postgres && d.Carried != d.Messages, "%s of %s messages went through %s", grouped(d.Carried), grouped(d.Messages), d.Transport)
 		bad(!d.Killed || d.AcceptedAtKill >= d.Messages, "no relay was killed while it delivered")
 		bad(d.Unfinished != 0, "%s messages are neither sent nor dead", grouped(d.Unfinished))
 		bad(d.Sent+d.Dead+d.Unfinished != d.Messages, "%s messages became %s", grouped(d.Messages), grouped(d.Sent+d.Dead+d.Unfinished))
@@ -162,7 +162,7 @@ func (r *Report) judge() {
 	r.OK = len(r.Problems) == 0
 }
 
-// Table renders the proof in 80 columns.
+// Table renders the jobs in 80 columns.
 func (r *Report) Table() string {
 	const row = "%3s  %-17s  %-5s  %-9s  %10s  %10s  %7s  %5s\n"
 	text := fmt.Sprintf(row, "job", "title", "type", "status", "matched", "rows", "missing", "dupl.")
@@ -172,7 +172,7 @@ func (r *Report) Table() string {
 	return text
 }
 
-// inMillis is a duration as the report has it, to the hundredth.
+// inMillis returns milliseconds, to the hundredth.
 func inMillis(d time.Duration) float64 {
 	return math.Round(float64(d)/float64(time.Millisecond)*100) / 100
 }

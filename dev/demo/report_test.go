@@ -22,8 +22,8 @@ func good() *Report {
 	}
 }
 
-// D1: each broken promise, alone, makes the report not OK and is named.
-func TestReport_JudgeNamesEachBrokenPromise(t *testing.T) {
+// D1: each violation, alone, makes the report not OK and is named.
+func TestReport_JudgeNamesEachViolation(t *testing.T) {
 	t.Parallel()
 	r := good()
 	r.judge()
@@ -37,10 +37,10 @@ func TestReport_JudgeNamesEachBrokenPromise(t *testing.T) {
 		"no runner was killed":      func(r *Report) { r.Kill = nil },
 		"kill -9 hit no job":        func(r *Report) { r.Kill.InMiddle = false },
 		"after kill -9 the rows":    func(r *Report) { r.Kill.Exact = false },
-		"nobody took the job over":  func(r *Report) { r.Kill.TakeOverMS = 0 },
+		"no runner took the job o":  func(r *Report) { r.Kill.TakeOverMS = 0 },
 		"no job was aborted":        func(r *Report) { r.Abort = nil },
 		"the abort hit no job":      func(r *Report) { r.Abort.InMiddle = false },
-		"the job went on after":     func(r *Report) { r.Abort.Still = false },
+		"the job continued after":   func(r *Report) { r.Abort.Still = false },
 		"after the abort the rows":  func(r *Report) { r.Abort.Exact = false },
 		"3 channels were read aga":  func(r *Report) { r.Abort.ReadAgain = 3 },
 		"nothing was delivered":     func(r *Report) { r.Delivery = nil },

@@ -14,28 +14,27 @@ import (
 	"time"
 )
 
-// exitAborted is belfry's exit code for "a job it ran was aborted".
+// exitAborted is belfry's exit code after an aborted job.
 const exitAborted = 4
 
-// drainDelay bounds how long the end of a dead runner's output is waited for.
+// drainDelay limits the wait for the end of a dead runner's output.
 const drainDelay = 5 * time.Second
 
 // runner is one belfry process.
 type runner struct {
 	name  string
 	cmd   *exec.Cmd
-	log   bytes.Buffer  // its standard error; to be read when ended is closed
-	ended chan struct{} // closed when the process was waited for
+	log   bytes.Buffer  // its standard error; readable when ended is closed
+	ended chan struct{} // closed after Wait
 	at    time.Time     // when it ended; before ended is closed
 	err   error         // of Wait, other than the exit status; before ended is closed
 }
 
-// start starts belfry with the given arguments. The process ends with ctx at the
-// latest, by SIGKILL.
+// start starts belfry with the given arguments. The end of ctx kills the process with SIGKILL.
 func (s *stage) start(ctx context.Context, args ...string) (*runner, error) {
 	r := &runner{name: fmt.Sprintf("runner-%d", len(s.runners)+1), ended: make(chan struct{})}
 	r.cmd = exec.CommandContext(ctx, s.Executable)
-	// The user's configuration file must not change what is demonstrated.
+	// The user's configuration file must not change the demo.
 	r.cmd.Args = append([]string{"belfry", "--config", "/dev/null"}, args...)
 	r.cmd.Env = s.environment(r.name)
 	r.cmd.Stderr = &r.log
@@ -66,8 +65,8 @@ func (s *stage) start(ctx context.Context, args ...string) (*runner, error) {
 	return r, nil
 }
 
-// environment is the demo's own without belfry's variables, but for those that only
-// its tests use, and then those of the runner.
+// environment returns the demo's environment without belfry's variables, except those of its tests,
+// and with the variables of the runner.
 func (s *stage) environment(name string) []string {
 	env := slices.DeleteFunc(slices.Clone(s.Environ), func(e string) bool {
 		return strings.HasPrefix(e, "BELFRY_") && !strings.HasPrefix(e, "BELFRY_TEST_")
@@ -75,9 +74,9 @@ func (s *stage) environment(name string) []string {
 	env = append(env,
 		"BELFRY_RUNNER_NAME="+name, "BELFRY_RUNNER_POLL_INTERVAL="+pollInterval.String(), "BELFRY_RUNNER_STALE_AFTER="+staleAfter.String(),
 		"BELFRY_RUNNER_STATEMENT_TIMEOUT="+statementTimeout.String(), "BELFRY_RUNNER_RETRY_MAX="+retryMax.String(),
-		"BELFRY_RUNNER_LOAD_HEALTH_ENABLED=false") // the demo's own looks would be somebody to give way to
+		"BELFRY_RUNNER_LOAD_HEALTH_ENABLED=false") // the runner would yield to the demo's own queries
 	env = append(env, "BELFRY_DATABASE_URL="+s.dsn, "BELFRY_LOG_LEVEL=info", "BELFRY_LOG_FORMAT=json")
-	return append(env, s.extra...) // of two the last counts
+	return append(env, s.extra...) // the last of two equal names applies
 }
 
 // gone reports whether the process has ended.
@@ -90,9 +89,8 @@ func (r *runner) gone() bool {
 	}
 }
 
-// kill is kill -9: the process gets no chance to tidy up. It returns when the
-// process is gone and everything it wrote was read, and reports whether it was the
-// signal that ended it.
+// kill kills the process with SIGKILL. It returns when the process has ended and its output was
+// read, and reports whether the signal ended it.
 func (r *runner) kill(ctx context.Context) (bool, error) {
 	if err := r.cmd.Process.Kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {
 		return false, fmt.Errorf("kill %s: %w", r.name, err)
@@ -117,7 +115,7 @@ func (r *runner) exit(ctx context.Context) (int, error) {
 	return r.cmd.ProcessState.ExitCode(), nil
 }
 
-// wantExit waits for the end of the process and wants this exit code.
+// wantExit waits for the end of the process and returns an error for another exit code.
 func (r *runner) wantExit(ctx context.Context, want int) error {
 	got, err := r.exit(ctx)
 	if err == nil && got != want {
@@ -126,7 +124,7 @@ func (r *runner) wantExit(ctx context.Context, want int) error {
 	return err
 }
 
-// stop sends SIGTERM and wants a good end.
+// stop sends SIGTERM and waits for exit code 0.
 func (r *runner) stop(ctx context.Context) error {
 	if err := r.cmd.Process.Signal(syscall.SIGTERM); err != nil {
 		return fmt.Errorf("stop %s: %w", r.name, err)
@@ -134,14 +132,14 @@ func (r *runner) stop(ctx context.Context) error {
 	return r.wantExit(ctx, 0)
 }
 
-// tailLines is how much of a runner's output says what went wrong.
+// tailLines is the number of a runner's last lines in an error.
 const tailLines = 8
 
-// complaint is an error with the end of the output of a runner that has ended.
-func (r *runner) complaint(what string) error {
-	text := r.name + " " + what
+// complaint returns an error with the last lines of a runner that has ended.
+func (r *runner) complaint(problem string) error {
+	text := r.name + " " + problem
 	if lines := strings.Split(strings.TrimSpace(r.log.String()), "\n"); lines[0] != "" {
-		text += "; it said last:\n  " + strings.Join(lines[max(len(lines)-tailLines, 0):], "\n  ")
+		text += "; its last output:\n  " + strings.Join(lines[max(len(lines)-tailLines, 0):], "\n  ")
 	}
 	return errors.New(text)
 }

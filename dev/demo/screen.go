@@ -12,8 +12,7 @@ import (
 
 const screenWidth = 78
 
-// screen is what the audience reads: acts with a heading and what happens, wrapped to the
-// width of a plain terminal.
+// screen writes the acts, with headings and bullets wrapped to the width of a plain terminal.
 type screen struct {
 	w     io.Writer
 	color bool
@@ -42,12 +41,12 @@ func (s *screen) act(title string) {
 	s.line("\n" + s.paint(bold, fmt.Sprintf("%d  %s", s.acts, title)))
 }
 
-// say tells one thing that happened.
-func (s *screen) say(format string, args ...any) {
+// bullet writes one event.
+func (s *screen) bullet(format string, args ...any) {
 	s.line("   - " + strings.Join(wrap(fmt.Sprintf(format, args...), screenWidth-5), "\n     "))
 }
 
-// sql shows a statement as it is run.
+// sql writes a statement.
 func (s *screen) sql(statement string) {
 	for line := range strings.SplitSeq(statement, "\n") {
 		s.line("     " + s.paint(blue, line))
@@ -74,7 +73,7 @@ func wrap(text string, width int) []string {
 // grouped renders a count with thousands separators.
 func grouped(n int64) string { return message.NewPrinter(language.English).Sprint(n) }
 
-// millis renders milliseconds with two digits or more that mean something.
+// millis renders milliseconds with at least two significant digits.
 func millis(ms float64) string {
 	switch {
 	case ms >= 1000:

@@ -15,28 +15,28 @@ import (
 )
 
 const (
-	// visitor is who signs in to the console of a demo, as admin.
+	// visitor is the user of the demo's console, with the role admin.
 	visitor = "visitor"
-	// happensEvery is how often something happens while the console is open.
-	happensEvery = 15 * time.Second
-	// noticedAfter is how long it takes in the demo until somebody sees a wrong text, and
-	// correctedAfter until it is corrected.
-	noticedAfter   = 4 * time.Second
-	correctedAfter = 6 * time.Second
+	// noticeEvery is the interval of notices while the console is open.
+	noticeEvery = 15 * time.Second
+	// abortAfter is the time from a notice with a wrong text to its abort, and correctAfter from the
+	// abort to the correction.
+	abortAfter   = 4 * time.Second
+	correctAfter = 6 * time.Second
 )
 
-// serve is what comes after the proof, if it is asked for: a daemon with its console on the demo's
-// database, in which something happens all the time, until ctx ends. That is a good end.
+// serve runs a daemon with its console on the demo's database and enqueues notices until ctx ends,
+// which is not an error.
 func (s *stage) serve(ctx context.Context) error {
 	s.screen.act("The console")
 	if _, err := s.pool.Exec(ctx, queries.serveSchedules); err != nil {
-		return fmt.Errorf("make schedules: %w", err)
+		return fmt.Errorf("create schedules: %w", err)
 	}
 	password := rand.Text()
 	if _, err := s.run(ctx, password, "users", "add", visitor, "--role", "admin", "--password-file", "-"); err != nil {
 		return err
 	}
-	s.extra = append(s.extra, "BELFRY_LOG_LEVEL=error") // what it says is kept, and dead letters are many
+	s.extra = append(s.extra, "BELFRY_LOG_LEVEL=error") // the demo buffers the log, and there are many dead letters
 	daemon, err := s.start(ctx, "daemon", "--listen", s.Listen)
 	if err != nil {
 		return err
@@ -57,13 +57,13 @@ func (s *stage) serve(ctx context.Context) error {
 	if err != nil {
 		return unlessOver(ctx, err)
 	}
-	s.screen.say("http://%s/sign-in#link=%s", s.Listen, link)
-	s.screen.say("signs in once, within ten minutes; later: %s, password %s", visitor, password)
-	s.screen.say("it is open until Ctrl-C; a notice begins every %s, some are stopped and corrected", happensEvery)
+	s.screen.bullet("http://%s/sign-in#link=%s", s.Listen, link)
+	s.screen.bullet("signs in once, within ten minutes; later: %s, password %s", visitor, password)
+	s.screen.bullet("it is open until Ctrl-C; a notice starts every %s, some are stopped and corrected", noticeEvery)
 	return unlessOver(ctx, s.happen(ctx, daemon))
 }
 
-// free reports whether there is room for the console, while nothing has been done yet.
+// free returns an error if the console's address is in use. It is called before any change.
 func (s *stage) free(ctx context.Context) error {
 	if s.Listen == "" {
 		return nil
@@ -75,7 +75,7 @@ func (s *stage) free(ctx context.Context) error {
 	return l.Close()
 }
 
-// unlessOver is err, unless the console was open until somebody had seen enough.
+// unlessOver returns err, or nil if ctx has ended.
 func unlessOver(ctx context.Context, err error) error {
 	if ctx.Err() == nil {
 		return err
@@ -83,9 +83,9 @@ func unlessOver(ctx context.Context, err error) error {
 	return nil
 }
 
-// happen has something happen until ctx ends, or the daemon does.
+// happen enqueues notices until ctx or the daemon ends.
 func (s *stage) happen(ctx context.Context, daemon *runner) error {
-	again := time.NewTicker(happensEvery)
+	again := time.NewTicker(noticeEvery)
 	defer again.Stop()
 	for n := 0; ; n++ {
 		if err := s.happenOnce(ctx, n); err != nil {
@@ -101,8 +101,8 @@ func (s *stage) happen(ctx context.Context, daemon *runner) error {
 	}
 }
 
-// happenOnce enqueues the n-th notice. One that is wrong is stopped by somebody in mid-walk, and
-// goes on with the right text.
+// happenOnce enqueues notice n. A notice with a wrong text is aborted during its walk and resumed with
+// the right text.
 func (s *stage) happenOnce(ctx context.Context, n int) error {
 	var id int64
 	var wrong bool
@@ -112,7 +112,7 @@ func (s *stage) happenOnce(ctx context.Context, n int) error {
 	for _, step := range []struct {
 		after     time.Duration
 		statement string
-	}{{noticedAfter, queries.serveAbort}, {correctedAfter, queries.serveCorrect}} {
+	}{{abortAfter, queries.serveAbort}, {correctAfter, queries.serveCorrect}} {
 		timer := time.NewTimer(step.after)
 		select {
 		case <-timer.C:
@@ -127,17 +127,17 @@ func (s *stage) happenOnce(ctx context.Context, n int) error {
 	return nil
 }
 
-// run runs belfry until it ends, and returns what it printed.
+// run runs belfry until it ends, and returns its standard output.
 func (s *stage) run(ctx context.Context, input string, args ...string) (string, error) {
 	ctx, cancel := s.deadline(ctx)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, s.Executable, append([]string{"--config", "/dev/null"}, args...)...)
 	cmd.Env, cmd.Stdin, cmd.WaitDelay = s.environment("demo"), strings.NewReader(input), drainDelay
-	var said bytes.Buffer
-	cmd.Stderr = &said
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
 	out, err := cmd.Output()
 	if err != nil {
-		return "", errors.Join(fmt.Errorf("belfry %s: %w", strings.Join(args[:2], " "), err), errors.New(strings.TrimSpace(said.String())))
+		return "", errors.Join(fmt.Errorf("belfry %s: %w", strings.Join(args[:2], " "), err), errors.New(strings.TrimSpace(stderr.String())))
 	}
 	return strings.TrimSpace(string(out)), nil
 }

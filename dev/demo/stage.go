@@ -19,22 +19,21 @@ import (
 const (
 	// requester is jobs.requested_by of every job the demo enqueues.
 	requester = "belfry demo"
-	// stageMark is the comment by which the demo knows its own schema.
+	// stageMark is the comment that marks the demo's own schema.
 	stageMark = "made by belfry demo; the next demo drops it"
 	// stageLock is the advisory lock of a running demo: "demo" in ASCII.
 	stageLock = 0x64656d6f
-	// stageConnections are the demo's own: one holds the lock.
+	// stageConnections is the number of the demo's own connections. One holds the lock.
 	stageConnections = 4
 )
 
-// errNotOurs reports that the database holds something the demo did not make.
-// Nothing was changed.
-var errNotOurs = errors.New("the demo does not touch what it did not make")
+// errNotOurs reports that the database contains objects that no demo created. Nothing was changed.
+var errNotOurs = errors.New("the demo does not touch other schemas and jobs")
 
 // errBusy reports that another demo runs in the same database.
 var errBusy = errors.New("another demo is running in this database")
 
-// stage is one demonstration: its database, its runners, and what was seen.
+// stage is the state of one demo: its database, its runners and its report.
 type stage struct {
 	Config
 
@@ -42,18 +41,18 @@ type stage struct {
 	dsn     string
 	pool    *pgxpool.Pool
 	unlock  func(context.Context)
-	hitAt   int64 // channels read when the runner is killed; at twice as many the job is aborted
+	hitAt   int64 // channels read when the runner is killed; at 2*hitAt the job is aborted
 	runners []*runner
-	heir    *runner // that took over from the one that was killed
+	heir    *runner // took over from the killed runner
 	job     int64
 	fakes   *fake.Server
-	carrier *carrier // nil: PostgreSQL alone
-	extra   []string // variables of the processes that are started
+	carrier *carrier // nil with PostgreSQL alone
+	extra   []string // variables of later processes
 	report  *Report
 }
 
-// open makes the database if need be, takes the lock, and leaves an empty, migrated
-// schema. What it opened, close closes, also after an error.
+// open creates the database if it does not exist, takes the lock, and creates an empty, migrated
+// schema. The caller calls close also after an error.
 func (s *stage) open(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, s.patience())
 	defer cancel()
@@ -69,12 +68,12 @@ func (s *stage) open(ctx context.Context) error {
 	}
 	config, err := pgxpool.ParseConfig(s.dsn)
 	if err != nil {
-		return errors.New("the database's address cannot be given another database name") // the text may hold a password
+		return errors.New("the database's address cannot be given another database name") // the text may contain a password
 	}
 	config.MaxConns = stageConnections
 	config.ConnConfig.ConnectTimeout = s.Server.Config().ConnConfig.ConnectTimeout
 	config.ConnConfig.RuntimeParams["application_name"] = requester
-	if s.pool, err = db.Open(ctx, config, zerolog.Nop()); err != nil { // what the runners say of a pooler is enough
+	if s.pool, err = db.Open(ctx, config, zerolog.Nop()); err != nil { // the runners report a pooler
 		return fmt.Errorf("connect to database %s: %w", s.Database, err)
 	}
 	if err := s.clear(ctx); err != nil {
@@ -99,19 +98,19 @@ func (s *stage) createDatabase(ctx context.Context) error {
 	case err != nil && db.MadeMeanwhile(err):
 		return nil
 	case db.ClassOf(err) == db.Forbidden:
-		return fmt.Errorf(`make database %s: %w
-the demo wants a database of its own; three ways out:
+		return fmt.Errorf(`create database %s: %w
+the demo needs a database of its own; three ways out:
   1. ALTER ROLE … CREATEDB for the role that belfry connects as
-  2. CREATE DATABASE %[1]s OWNER … by somebody who may
+  2. CREATE DATABASE %[1]s OWNER … as a role with CREATEDB
   3. leave database.url unset: belfry then runs a private PostgreSQL`, s.Database, err)
 	case err != nil:
-		return fmt.Errorf("make database %s: %w", s.Database, err)
+		return fmt.Errorf("create database %s: %w", s.Database, err)
 	}
 	return nil
 }
 
-// clear takes the lock and drops what the last demo
-// left, if that is all there is (D3).
+// clear takes the lock and drops the schema of the last demo. It returns an error if the database
+// contains other objects (D3).
 func (s *stage) clear(ctx context.Context) error {
 	tx, err := s.pool.Begin(ctx)
 	if err != nil {
@@ -126,11 +125,11 @@ func (s *stage) clear(ctx context.Context) error {
 	if !ours {
 		return errBusy
 	}
-	if err := scan(ctx, s.pool, queries.stageLook, nil, &schema, &mark, &jobs); err != nil {
+	if err := scan(ctx, s.pool, queries.stageContent, nil, &schema, &mark, &jobs); err != nil {
 		return err
 	}
 	if schema && (mark == nil || *mark != stageMark) {
-		return fmt.Errorf("it has a belfry schema, and no demo made it: %w; choose another database with --database", errNotOurs)
+		return fmt.Errorf("it has a belfry schema that no demo created: %w; choose another database with --database", errNotOurs)
 	}
 	var foreign *string
 	if jobs {
@@ -139,7 +138,7 @@ func (s *stage) clear(ctx context.Context) error {
 		}
 	}
 	if foreign != nil {
-		return fmt.Errorf("it holds jobs that are not the demo's (%s): %w; choose another database with --database, or drop this one", *foreign, errNotOurs)
+		return fmt.Errorf("it contains jobs that the demo did not request (%s): %w; choose another database with --database, or drop this one", *foreign, errNotOurs)
 	}
 	_, err = s.pool.Exec(ctx, queries.stageClear)
 	return err
@@ -170,8 +169,8 @@ func (s *stage) close(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// look is how far a job is.
-type look struct {
+// snapshot is the state of a job.
+type snapshot struct {
 	Status       string
 	Cursor       string
 	Bound        string
@@ -182,59 +181,60 @@ type look struct {
 }
 
 // inMiddle reports whether a job is after its first and before its last chunk.
-func (l look) inMiddle() bool {
+func (l snapshot) inMiddle() bool {
 	return l.Status != processed && l.Chunks > 0 && l.Cursor != "" && l.Cursor != l.Bound
 }
 
-// The statuses of a job that the demo decides by.
+// The statuses of a job that the demo compares.
 const (
 	running   = "RUNNING"
 	processed = "PROCESSED"
 	aborted   = "ABORTED"
 )
 
-func (s *stage) look(ctx context.Context) (l look, err error) {
-	err = row(ctx, s.pool, queries.jobLook, pgx.StrictNamedArgs{"id": s.job}, &l)
+func (s *stage) snapshot(ctx context.Context) (l snapshot, err error) {
+	err = row(ctx, s.pool, queries.jobSnapshot, pgx.StrictNamedArgs{"id": s.job}, &l)
 	return l, err
 }
 
-// verify compares the rows of a job with the channels that match its audience: all up to
-// its bound, or with atCursor those up to its cursor.
+// verify compares the rows of a job with the channels that match its audience, up to its bound, or
+// with atCursor up to its cursor.
 func verify(ctx context.Context, q querier, id int64, atCursor bool) (j jobReport, err error) {
 	err = row(ctx, q, queries.verify, pgx.StrictNamedArgs{"id": id, "at_cursor": atCursor}, &j)
 	return j, err
 }
 
-// lookEvery is how often something is looked at while it is waited for.
-const lookEvery = 2 * time.Millisecond
+// pollEvery is the interval between checks of a condition.
+const pollEvery = 2 * time.Millisecond
 
-// await looks until done says so, as long as the runner lives; nil: whoever lives.
-func (s *stage) await(ctx context.Context, r *runner, what string, done func(context.Context) (bool, error)) error {
-	again := time.NewTicker(lookEvery)
+// await polls until done returns true. It returns an error when the runner ends first; nil means that
+// it waits for no runner.
+func (s *stage) await(ctx context.Context, r *runner, condition string, done func(context.Context) (bool, error)) error {
+	again := time.NewTicker(pollEvery)
 	defer again.Stop()
 	for {
 		ended := r != nil && r.gone()
 		ok, err := done(ctx)
 		switch {
 		case err != nil:
-			return fmt.Errorf("wait until %s: %w", what, err)
+			return fmt.Errorf("wait until %s: %w", condition, err)
 		case ok:
 			return nil
 		case ended:
-			return r.complaint("ended before " + what)
+			return r.complaint("ended before " + condition)
 		}
 		select {
 		case <-again.C:
 		case <-ctx.Done():
-			return fmt.Errorf("wait until %s: %w", what, context.Cause(ctx))
+			return fmt.Errorf("wait until %s: %w", condition, context.Cause(ctx))
 		}
 	}
 }
 
-// until looks at the job until done says so, as long as the runner lives.
-func (s *stage) until(ctx context.Context, r *runner, what string, done func(look) bool) (l look, err error) {
-	err = s.await(ctx, r, "the job "+what, func(ctx context.Context) (_ bool, err error) {
-		l, err = s.look(ctx)
+// until polls the job until done returns true. It returns an error when the runner ends first.
+func (s *stage) until(ctx context.Context, r *runner, condition string, done func(snapshot) bool) (l snapshot, err error) {
+	err = s.await(ctx, r, "the job "+condition, func(ctx context.Context) (_ bool, err error) {
+		l, err = s.snapshot(ctx)
 		return err == nil && done(l), err
 	})
 	if err != nil {
@@ -243,24 +243,24 @@ func (s *stage) until(ctx context.Context, r *runner, what string, done func(loo
 	return l, err
 }
 
-// untilRead waits until the job has read so many channels, or is done already.
-func (s *stage) untilRead(ctx context.Context, r *runner, n int64) (look, error) {
-	return s.until(ctx, r, fmt.Sprintf("has read %s channels", grouped(n)), func(l look) bool {
+// untilRead waits until the job has read n channels or is finished.
+func (s *stage) untilRead(ctx context.Context, r *runner, n int64) (snapshot, error) {
+	return s.until(ctx, r, fmt.Sprintf("has read %s channels", grouped(n)), func(l snapshot) bool {
 		return l.Chunks > 0 && l.ChannelsRead >= n || l.Status == processed
 	})
 }
 
-// settled waits until the server has no session of a run of the job left, and looks at it.
-func (s *stage) settled(ctx context.Context) (look, error) {
+// settled waits until all sessions of the job's runs have ended, and returns the state of the job.
+func (s *stage) settled(ctx context.Context) (snapshot, error) {
 	err := s.await(ctx, nil, "the sessions of the job end", func(ctx context.Context) (bool, error) {
 		var n int
 		err := scan(ctx, s.pool, queries.runSessions, pgx.StrictNamedArgs{"id": s.job}, &n)
 		return n == 0, err
 	})
 	if err != nil {
-		return look{}, err
+		return snapshot{}, err
 	}
-	return s.look(ctx)
+	return s.snapshot(ctx)
 }
 
 // querier is a pool, a connection or a transaction.
@@ -269,7 +269,7 @@ type querier interface {
 	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
 }
 
-// scan reads the values of a statement's one row.
+// scan reads the values of a statement's only row.
 func scan(ctx context.Context, q querier, statement string, args pgx.StrictNamedArgs, into ...any) error {
 	if err := q.QueryRow(ctx, statement, args).Scan(into...); err != nil {
 		return fmt.Errorf("%s: %w", db.QueryName(queries, statement), err)

@@ -13,8 +13,8 @@ var queries = db.MustQueries[querySet](sqlFiles)
 
 // querySet has the statements of the .sql files.
 type querySet struct {
-	databaseExists, databaseCreate, stageLock, stageLook, stageForeignJobs, stageClear,
-	serverVersion, enqueue, unlimit, abort, resume, jobLook,
+	databaseExists, databaseCreate, stageLock, stageContent, stageForeignJobs, stageClear,
+	serverVersion, enqueue, unlimit, abort, resume, jobSnapshot,
 	runSessions, routes, messagesCount, allDelivered, deliveryAccount, verify,
 	serveSchedules, serveEnqueue, serveAbort, serveCorrect string
 }

@@ -9,17 +9,17 @@ import (
 	"time"
 )
 
-// maxAlimTalk is how many messages one call takes.
+// maxAlimTalk is the maximum number of messages in one call.
 const maxAlimTalk = 100
 
-// Request status codes of one message. A000 is documented; of refusals only that
-// their code is another.
+// Request status codes of one message. A000 is documented. The documentation has no codes of
+// refusals.
 const (
 	sensAccepted = "A000"
 	sensRefused  = "A100"
 )
 
-// sensError is an error as Naver Cloud's API gateway words them
+// sensError returns an error in the form of Naver Cloud's API gateway
 // (api.ncloud-docs.com/docs/en/common-ncpapi).
 func sensError(status int) reply {
 	code := map[int]string{
@@ -47,7 +47,7 @@ func (s *Server) alimTalk() dialect {
 	return dialect{provider: AlimTalk, refuse: sensError, read: s.readSENS, accept: s.takeSENS}
 }
 
-// readSENS understands a call.
+// readSENS parses a call.
 func (s *Server) readSENS(r *http.Request, body []byte) ([]message, reply) {
 	var call struct {
 		PlusFriendID string
@@ -73,7 +73,7 @@ func (s *Server) readSENS(r *http.Request, body []byte) ([]message, reply) {
 	return messages, reply{}
 }
 
-// takeSENS answers for each message, and notes its result.
+// takeSENS answers with the status of each message, and stores its result.
 func (s *Server) takeSENS(_ *http.Request, taken []message) reply {
 	now := s.config.Now()
 	list := make([]map[string]any, len(taken))
@@ -98,16 +98,16 @@ func (s *Server) takeSENS(_ *http.Request, taken []message) reply {
 // receipt is the result of an accepted message.
 type receipt struct {
 	known time.Time
-	of    kind // the fault that decides it
+	of    kind // the fault that applies
 }
 
-// receipts are the results by message id. They are safe for concurrent use.
+// receipts has the results by message id. They are safe for concurrent use.
 type receipts struct {
 	mu   sync.Mutex
 	byID map[string]receipt
 }
 
-// add keeps the first result of an id.
+// add stores the first result of an id.
 func (r *receipts) add(id string, of receipt) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -126,7 +126,7 @@ func (r *receipts) find(id string) (receipt, bool) {
 	return of, ok
 }
 
-// alimTalkReceipt answers for the result of one message.
+// alimTalkReceipt answers with the result of one message.
 func (s *Server) alimTalkReceipt(w http.ResponseWriter, r *http.Request) {
 	id := r.PathValue("message")
 	of, known := s.receipts.find(id)

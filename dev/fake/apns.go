@@ -8,13 +8,13 @@ import (
 	"time"
 )
 
-// apnsReason is an error as Apple words them
+// apnsReason returns an error in the form of APNs
 // (developer.apple.com/documentation/usernotifications, handling responses from APNs).
 func apnsReason(status int, reason string) reply {
 	return jsonReply(status, reason, map[string]any{"reason": reason})
 }
 
-// apnsRefuse words an HTTP status.
+// apnsRefuse returns the error of an HTTP status.
 func apnsRefuse(status int) reply {
 	reason := map[int]string{
 		http.StatusBadRequest: "BadMessageId", http.StatusForbidden: "InvalidProviderToken", http.StatusNotFound: "BadPath",
@@ -23,7 +23,7 @@ func apnsRefuse(status int) reply {
 	return apnsReason(status, cmp.Or(reason, strings.ReplaceAll(http.StatusText(status), " ", "")))
 }
 
-// apns is Apple's push service with token authentication, by HTTP/2 alone.
+// apns is Apple's push service with token authentication, only with HTTP/2.
 func (s *Server) apns() dialect {
 	return dialect{
 		provider: APNs, refuse: apnsRefuse, invalid: apnsReason(http.StatusGone, "Unregistered"),
@@ -53,7 +53,7 @@ func (s *Server) apns() dialect {
 	}
 }
 
-// apnsProof verifies a provider token and returns the reason to refuse it, or "".
+// apnsProof verifies a provider token and returns the reason for a refusal, or "".
 func (s *Server) apnsProof(r *http.Request) string {
 	token, ok := strings.CutPrefix(r.Header.Get("Authorization"), "bearer ")
 	c, signed := openToken(token, &s.keys.apns.PublicKey)

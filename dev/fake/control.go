@@ -17,21 +17,21 @@ func (s *Server) getSummary(w http.ResponseWriter, _ *http.Request) {
 		return
 	}
 	w.Header().Set("Content-Type", "application/json")
-	_, _ = w.Write(append(text, '\n')) // a client that has left needs no answer
+	_, _ = w.Write(append(text, '\n')) // an error means that the client has disconnected
 }
 
-// getCalls answers with the last calls, a JSON object a line.
+// getCalls answers with the last calls, one JSON object per line.
 func (s *Server) getCalls(w http.ResponseWriter, r *http.Request) {
 	p := Provider(r.FormValue("provider"))
 	if p != "" && !slices.Contains(Providers(), p) {
-		problem(w, fmt.Sprintf("provider %q is not allowed; allowed are %s", brief(string(p)), joined(Providers())))
+		problem(w, fmt.Sprintf("provider %q is not allowed; allowed values: %s", brief(string(p)), joined(Providers())))
 		return
 	}
 	w.Header().Set("Content-Type", "application/jsonl")
 	e := json.NewEncoder(w)
 	for _, c := range s.Calls(p) {
 		if err := e.Encode(c); err != nil {
-			return // the client has left
+			return // the client has disconnected
 		}
 	}
 }
@@ -41,11 +41,11 @@ func (s *Server) deleteCalls(w http.ResponseWriter, _ *http.Request) {
 	w.WriteHeader(http.StatusNoContent)
 }
 
-// putFaults replaces the faults by a list of others, in YAML or JSON.
+// putFaults replaces the faults by a list in YAML or JSON.
 func (s *Server) putFaults(w http.ResponseWriter, r *http.Request) {
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
 	if err != nil {
-		problem(w, "the body cannot be read; allowed are up to 1 MiB")
+		problem(w, "the body cannot be read; allowed: up to 1 MiB")
 		return
 	}
 	faults, err := ParseFaults(string(body))
@@ -57,16 +57,16 @@ func (s *Server) putFaults(w http.ResponseWriter, r *http.Request) {
 	w.WriteHeader(http.StatusNoContent)
 }
 
-// maxSubscriptions bounds one request for subscriptions.
+// maxSubscriptions is the maximum number of subscriptions per request.
 const maxSubscriptions = 100_000
 
-// subscribe hands out subscriptions, one a line.
+// subscribe creates subscriptions and returns them, one per line.
 func (s *Server) subscribe(w http.ResponseWriter, r *http.Request) {
 	count := 1
 	if text := r.FormValue("count"); text != "" {
 		n, err := strconv.Atoi(text)
 		if err != nil || n < 1 || n > maxSubscriptions {
-			problem(w, fmt.Sprintf("count %q is not allowed; allowed are 1 to %d", brief(text), maxSubscriptions))
+			problem(w, fmt.Sprintf("count %q is not allowed; allowed values: 1 to %d", brief(text), maxSubscriptions))
 			return
 		}
 		count = n
@@ -80,5 +80,5 @@ func (s *Server) subscribe(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// problem refuses a request of the control API.
+// problem rejects a request of the control API.
 func problem(w http.ResponseWriter, text string) { http.Error(w, text, http.StatusBadRequest) }

@@ -12,9 +12,8 @@ import (
 	"encoding/pem"
 )
 
-// The credentials open nothing but a fake, and so they are no secrets: each is made from
-// its name alone, and a configuration stays good from one start to the next. These are
-// the names that callers give.
+// The credentials are valid only for a fake and are no secrets: each is derived from its name, so that
+// a configuration stays valid after a restart. These are the names that callers send.
 const (
 	fcmProject      = "belfry-fake"
 	fcmAccount      = "fake@belfry-fake.iam.gserviceaccount.com"
@@ -24,7 +23,7 @@ const (
 	smtpUser        = "belfry"
 )
 
-// fcmKey is an RSA key, which cannot be made from a name: PKCS #8 in PEM.
+// fcmKey is an RSA key, which cannot be derived from a name: PKCS #8 in PEM.
 //
 //go:embed fcm.pem
 var fcmKey []byte
@@ -34,7 +33,7 @@ type keys struct {
 	apns, vapid *ecdsa.PrivateKey
 	fcm         *rsa.PrivateKey
 
-	vapidPublic string // as subscriptions and headers have it
+	vapidPublic string // in the encoding of subscriptions and headers
 }
 
 func openKeys() keys {
@@ -45,7 +44,7 @@ func openKeys() keys {
 	return k
 }
 
-// must returns a value that is made of what the source has written out.
+// must returns a value that is derived from constants, or panics.
 func must[T any](value T, err error) T {
 	if err != nil {
 		panic(err)
@@ -55,16 +54,16 @@ func must[T any](value T, err error) T {
 
 func base64url(text []byte) string { return base64.RawURLEncoding.EncodeToString(text) }
 
-// secret makes 32 bytes from a name.
+// secret derives 32 bytes from a name.
 func secret(name string) []byte {
 	sum := sha256.Sum256([]byte("belfry fake " + name))
 	return sum[:]
 }
 
-// password is secret as text of letters, digits, - and _.
+// password returns secret as text of letters, digits, - and _.
 func password(name string) string { return base64url(secret(name)) }
 
-// curveKey makes a private key of the curve P-256 from a name.
+// curveKey derives a private key of the curve P-256 from a name.
 func curveKey(name string) *ecdsa.PrivateKey {
 	for {
 		if key, err := ecdsa.ParseRawPrivateKey(elliptic.P256(), secret(name)); err == nil { // not 0, and below the order of the curve
@@ -74,12 +73,12 @@ func curveKey(name string) *ecdsa.PrivateKey {
 	}
 }
 
-// privatePEM is a key as files have it.
+// privatePEM returns a key in PEM.
 func privatePEM(key any) string {
 	return string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: must(x509.MarshalPKCS8PrivateKey(key))}))
 }
 
-// serviceAccount is the JSON file of FCM's service account.
+// serviceAccount returns the JSON file of FCM's service account.
 func (s *Server) serviceAccount() string {
 	return string(must(json.Marshal(map[string]string{
 		"type": "service_account", "project_id": fcmProject, "private_key_id": "fake", "private_key": privatePEM(s.keys.fcm),

@@ -1,48 +1,46 @@
-// Package fake plays the providers of every sender in one process, for tests, the
-// demo and people who try belfry out: it speaks their protocols, verifies what a
-// caller proves itself with, fails as ordered, and keeps account of what it accepted.
+// Package fake implements fake providers for every sender in one process, for tests, the demo and
+// trials of belfry. The fakes implement the providers' protocols, verify credentials and signatures,
+// fail on request, and record accepted messages.
 //
 //	            ┌─ latency ─┐
 //	call ──────►│  a fault  │── none ────────────► recorded as accepted, answered
 //	            │  is drawn │── garbage ─────────► recorded as accepted, unreadable answer
 //	            └───────────┘── reset ───────────► recorded as accepted, no answer
 //	                        ── hang ─────────────► recorded as dropped, no answer
-//	                        ── status, invalid… ─► recorded as refused, answered so
+//	                        ── status, invalid… ─► recorded as refused, error answer
 //
-// By HTTP, 1.1 and 2: webhook, sms, fcm with its OAuth, apns, webpush (decrypted by the
-// subscriptions that it handed out) and alimtalk with its later results; and smtp. Beside
-// them a control API: GET and DELETE /calls, GET /summary, PUT /faults, POST
+// HTTP/1.1 and HTTP/2 serve webhook, sms, fcm with its OAuth, apns, webpush (decrypted with the
+// keys of the fake's subscriptions) and alimtalk with its later results. smtp has its own port. A
+// control API has GET and DELETE /calls, GET /summary, PUT /faults, and POST
 // /webpush/subscriptions.
 //
-// # What is promised
+// # Guarantees
 //
-//   - P1: a call is recorded before it is answered: no caller knows of an acceptance
-//     that the summary lacks.
-//   - P2: every call of a message is counted once: accepted, refused or dropped. Of the
-//     accepted ones, every one beyond the first of its idempotency key is a duplicate,
-//     or where keys are honoured a repeat, answered as the first was.
+//   - P1: a call is recorded before it is answered: the summary contains every acceptance
+//     that a caller has received.
+//   - P2: every call of a message is counted once: accepted, refused or dropped. Each
+//     accepted call beyond the first of its idempotency key is a duplicate, or a repeat if
+//     keys are honoured, with the answer of the first call.
 //   - P3: the same seed draws the same faults for calls that arrive in the same order.
 //   - P4: when Close returns, every call has ended.
 //
-// The idempotency key is read where a sender of belfry puts it: webhook
+// The idempotency key comes from the place in which belfry's sender writes it: webhook
 // Idempotency-Key, else webhook-id; sms Idempotency-Key; fcm message.data.belfry_key;
-// apns apns-id; webpush the field key of what was encrypted; smtp the local part of
-// Message-ID. AlimTalk has no place for one: its messages are told apart by service,
-// address, template and content, so that the same text to the same person counts as a
-// duplicate whichever job it is of.
+// apns apns-id; webpush the field key of the encrypted body; smtp the local part of
+// Message-ID. AlimTalk has no key: its messages are identified by service, address, template
+// and content, so that the same text to the same person counts as a duplicate also if it
+// belongs to another job.
 //
 // # Failure
 //
-// A call that a provider would refuse by itself, for its credentials or its form, is
-// refused in that provider's words, whatever was ordered but statuses, hangs and
-// resets. A client that leaves during a latency has handed nothing over; by SMTP nobody
-// notices that it has left.
+// A call with wrong credentials or a wrong form is refused with the provider's error; only the
+// faults status, hang and reset come before this check. A call whose client disconnects during a
+// latency is dropped; SMTP does not detect the disconnection.
 //
-// # Not promised
+// # Limits
 //
-// That the providers agree with it: limits, quotas and checks of addresses are only
-// those written here. Secrets: the credentials are the same everywhere and open nothing
-// but a fake. Bounded memory: the keys of accepted messages are kept until DELETE /calls.
-// The control API shows addresses and has no authentication: it listens on the loopback
-// interface unless told otherwise.
+// The limits, quotas and checks of addresses are only a part of the providers' own. The credentials
+// are the same in every installation and valid only for a fake. The memory is not bounded: the keys
+// of accepted messages are stored until DELETE /calls. The control API shows addresses and has no
+// authentication: it listens on the loopback interface by default.
 package fake

@@ -10,47 +10,47 @@ import (
 	"time"
 )
 
-// maxBody bounds what is read of a call.
+// maxBody is the maximum size of a call's body, in bytes.
 const maxBody = 1 << 20
 
-// reply is an answer by HTTP.
+// reply is an HTTP response.
 type reply struct {
 	status int
-	code   string // as it is counted when it is a refusal
+	code   string // the key in Tally.Refused of a refusal
 	header http.Header
 	body   []byte
 }
 
-// jsonReply is an answer whose body is JSON.
+// jsonReply returns a response with a JSON body.
 func jsonReply(status int, code string, body any) reply {
 	return reply{status: status, code: code, header: http.Header{"Content-Type": {"application/json"}}, body: must(json.Marshal(body))}
 }
 
-// write answers. A client that has left needs no answer.
+// write writes the response. An error means that the client has disconnected.
 func (a reply) write(w http.ResponseWriter) {
 	maps.Copy(w.Header(), a.header)
 	w.WriteHeader(a.status)
 	_, _ = w.Write(a.body)
 }
 
-// dialect is how one provider speaks.
+// dialect is the protocol of one provider.
 type dialect struct {
 	provider Provider
-	// read understands a call. A reply with a status is the provider's own refusal, for
-	// reasons nobody ordered; the messages of a call that cannot be read are one.
+	// read parses a call. A reply with a status is the provider's own refusal without a fault. A
+	// call that cannot be parsed counts as one message.
 	read func(r *http.Request, body []byte) ([]message, reply)
-	// accept says that the messages are taken, or of many which are.
+	// accept returns the response for accepted messages.
 	accept func(r *http.Request, taken []message) reply
-	// refuse says so, with an HTTP status that somebody ordered.
+	// refuse returns the response for the HTTP status of a fault.
 	refuse func(status int) reply
-	// invalid says that the address is none. Without a status, the result says so later.
+	// invalid is the response for an invalid address. Without a status, a later result reports it.
 	invalid reply
 }
 
-// ofOne is what read returns for a call of one message.
+// ofOne returns the results of read for a call of one message.
 func ofOne(m message, refused reply) ([]message, reply) { return []message{m}, refused }
 
-// exchange is one call of a provider.
+// exchange is one call to a provider.
 type exchange struct {
 	dialect
 
@@ -59,7 +59,7 @@ type exchange struct {
 	messages []message
 }
 
-// play answers a provider's calls.
+// play returns the handler of a provider's calls.
 func (s *Server) play(d dialect) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		if !s.enter() {
@@ -77,7 +77,7 @@ func (s *Server) play(d dialect) http.HandlerFunc {
 	}
 }
 
-// answer does to a call what a fault has, or refuses it, or takes its messages.
+// answer applies a fault to a call, or refuses the call, or accepts its messages.
 func (x *exchange) answer(w http.ResponseWriter, r *http.Request, refused reply) {
 	addresses := make([]string, len(x.messages))
 	for i, m := range x.messages {
@@ -109,14 +109,14 @@ func (x *exchange) answer(w http.ResponseWriter, r *http.Request, refused reply)
 	}
 }
 
-// settle records what became of every message.
+// settle records the outcome of every message.
 func (x *exchange) settle(k kind, v verdict) {
 	for i := range x.messages {
 		x.server.ledger.record(x.provider, &x.messages[i], x.arrived, k, v)
 	}
 }
 
-// take accepts the messages, but for faults of single ones.
+// take accepts the messages, except messages with a fault of their own.
 func (x *exchange) take(r *http.Request, k kind) reply {
 	for i := range x.messages {
 		m := &x.messages[i]
@@ -140,7 +140,7 @@ func (x *exchange) take(r *http.Request, k kind) reply {
 	return answer
 }
 
-// pause waits, and reports whether nothing ended it before.
+// pause waits for d, and reports whether it was not interrupted.
 func pause(ended <-chan struct{}, d time.Duration) bool {
 	if d <= 0 {
 		return true
@@ -155,8 +155,7 @@ func pause(ended <-chan struct{}, d time.Duration) bool {
 	}
 }
 
-// abandon ends a call without an answer: the connection is reset, or with HTTP/2 the
-// stream is.
+// abandon ends a call without an answer: it resets the connection, or the stream of HTTP/2.
 func abandon(w http.ResponseWriter) {
 	conn, _, err := http.NewResponseController(w).Hijack()
 	if err != nil {
@@ -168,7 +167,7 @@ func abandon(w http.ResponseWriter) {
 // resetConn closes a connection so that its peer sees a reset.
 func resetConn(conn net.Conn) {
 	if t, ok := conn.(*net.TCPConn); ok {
-		_ = t.SetLinger(0) // without it, closing is orderly, which is as good as it gets
+		_ = t.SetLinger(0) // after an error the connection is closed without a reset
 	}
 	_ = conn.Close()
 }

@@ -37,27 +37,27 @@ func TestParseFault_SaysWhatIsAllowed(t *testing.T) {
 	t.Parallel()
 	for given, want := range map[string]string{
 		"":                                           `for: "" is not allowed`,
-		"status 503":                                 "is not allowed; allowed are texts as {for: fcm, status: 503, share: 0.1}",
-		"{for: fmc, status: 503}":                    `for: "fmc" is not allowed; allowed are webhook, sms, fcm, apns, webpush, smtp, alimtalk, all`,
-		"{for: fcm}":                                 "0 of do, latency and status are given; allowed is one",
+		"status 503":                                 "is not allowed; allowed values: faults such as {for: fcm, status: 503, share: 0.1}",
+		"{for: fmc, status: 503}":                    `for: "fmc" is not allowed; allowed values: webhook, sms, fcm, apns, webpush, smtp, alimtalk, all`,
+		"{for: fcm}":                                 "0 of do, latency and status are given; allowed: exactly one",
 		"{for: fcm, do: hang, status: 503}":          "2 of do, latency and status are given",
-		"{for: fcm, do: explode}":                    `do: "explode" is not allowed; allowed are hang, reset,`,
+		"{for: fcm, do: explode}":                    `do: "explode" is not allowed; allowed values: hang, reset,`,
 		"{for: fcm, do: latency}":                    `do: "latency" is not allowed`,
-		"{for: fcm, status: 200}":                    "status: 200 is not allowed; allowed are 400 to 599",
+		"{for: fcm, status: 200}":                    "status: 200 is not allowed; allowed values: 400 to 599",
 		"{for: fcm, latency: soon}":                  "cannot unmarshal !!str `soon` into time.Duration",
 		"{for: fcm, latency: -1s}":                   "latency: -1s is not allowed",
-		"{for: fcm, do: hang, share: 1.5}":           "share: 1.5 is not allowed; allowed are numbers above 0, up to 1",
-		"{for: fcm, do: hang, share: .nan}":          "allowed are numbers above 0, up to 1",
-		"{for: fcm, do: hang, count: -1}":            "count: -1 is not allowed; allowed are whole numbers from 1",
-		"{for: fcm, do: hang, address: (}":           `address: "(" is not allowed; allowed are regular expressions`,
+		"{for: fcm, do: hang, share: 1.5}":           "share: 1.5 is not allowed; allowed values: numbers above 0, up to 1",
+		"{for: fcm, do: hang, share: .nan}":          "allowed values: numbers above 0, up to 1",
+		"{for: fcm, do: hang, count: -1}":            "count: -1 is not allowed; allowed values: whole numbers from 1",
+		"{for: fcm, do: hang, address: (}":           `address: "(" is not allowed; allowed values: regular expressions`,
 		"{for: fcm, do: hang, during: 3}":            "field during not found",
 		"{for: fcm, do: hang, count: 1, count: 2}":   `"count" already defined`,
-		"{for: fcm, status: 429, retry_after: 10ms}": "allowed are whole seconds from 1s to 24h",
-		"{for: fcm, do: hang, retry_after: 1s}":      "retry_after: is not allowed; allowed is it with status",
-		"{for: fcm, do: garbage, accepted: false}":   "accepted: is not allowed with garbage; allowed is it with hang, reset",
-		"{for: fcm, do: undelivered}":                "do: undelivered is not allowed for fcm; allowed is alimtalk",
+		"{for: fcm, status: 429, retry_after: 10ms}": "allowed values: whole seconds from 1s to 24h",
+		"{for: fcm, do: hang, retry_after: 1s}":      "retry_after: is not allowed; allowed only with status",
+		"{for: fcm, do: garbage, accepted: false}":   "accepted: is not allowed with garbage; allowed only with hang and reset",
+		"{for: fcm, do: undelivered}":                "do: undelivered is not allowed for fcm; allowed only for alimtalk",
 		"{for: all, do: refused}":                    "refused is not allowed for all",
-		"{for: smtp, status: 301}":                   "allowed are 400 to 599",
+		"{for: smtp, status: 301}":                   "allowed values: 400 to 599",
 		"{for: smtp, status: 451, retry_after: 1s}":  "not for smtp",
 	} {
 		_, err := fake.ParseFault(given)
@@ -70,7 +70,7 @@ func TestStart_Refuses(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	for listen, want := range map[string]string{
-		"nowhere": `listen: "nowhere" is not allowed; allowed are HOST:PORT`, "127.0.0.1:65535": "is not allowed",
+		"nowhere": `listen: "nowhere" is not allowed; allowed values: HOST:PORT`, "127.0.0.1:65535": "is not allowed",
 		strings.TrimPrefix(b.URL(), "http://"): "listen: ",
 	} {
 		c := fake.DefaultConfig()
@@ -159,7 +159,7 @@ func TestServer_Control(t *testing.T) {
 	require.Len(t, calls, 2)
 	require.Equal(t, [2]fake.Outcome{fake.Refused, fake.Accepted}, [2]fake.Outcome{calls[0].Outcome, calls[1].Outcome})
 	require.Empty(t, b.get("GET", "/calls?provider=fcm", "").body)
-	require.Contains(t, b.get("GET", "/calls?provider=fmc", "").body, "allowed are webhook, sms")
+	require.Contains(t, b.get("GET", "/calls?provider=fmc", "").body, "allowed values: webhook, sms")
 
 	var s fake.Summary
 	require.NoError(t, json.Unmarshal([]byte(b.get("GET", "/summary", "").body), &s))

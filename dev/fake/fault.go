@@ -14,7 +14,7 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// kind is what a fault does.
+// kind is the effect of a fault.
 type kind string
 
 const (
@@ -30,44 +30,44 @@ const (
 	kindRefused     kind = "refused"
 )
 
-// plainKinds are ordered by do.
+// plainKinds returns the values of do.
 func plainKinds() []kind {
 	return []kind{kindHang, kindReset, kindGarbage, kindInvalid, kindUndelivered, kindUnreported, kindRefused}
 }
 
-// ofAlimTalk reports whether no other provider does it.
+// ofAlimTalk reports whether only AlimTalk has this effect.
 func (k kind) ofAlimTalk() bool { return slices.Contains(plainKinds()[4:], k) }
 
-// ofMessage reports whether it is drawn for each message of a call.
+// ofMessage reports whether the fault applies to single messages of a call.
 func (k kind) ofMessage() bool { return k == kindInvalid || k.ofAlimTalk() }
 
-// targetAll is what a fault of every provider is ordered for.
+// targetAll selects every provider.
 const targetAll = "all"
 
-// FaultHelp is how a fault is written, for people.
-const FaultHelp = `{for: WHOM, WHAT: VALUE, WHEN: VALUE...}
+// FaultHelp describes the notation of a fault.
+const FaultHelp = `{for: PROVIDER, EFFECT: VALUE, CONDITION: VALUE...}
 
-for: webhook, sms, fcm, apns, webpush, smtp, alimtalk; all: each of these
-What, one of
-  latency: 50ms        the answer comes later; adds up with the rest
-  status: 503          answered so, in the provider's form; not accepted. With
-                       retry_after: 2s it asks to wait so long, in whole seconds
-  do: hang             no answer until the client leaves; not accepted
-  do: reset            accepted, then the connection is reset unanswered
-  do: garbage          accepted; the answer cannot be read
-  do: invalid-address  refused as no address, in the provider's words
-  do: undelivered      alimtalk: accepted, its result says failed
-  do: unreported       alimtalk: accepted, its result never comes
+for: webhook, sms, fcm, apns, webpush, smtp, alimtalk; all selects every provider
+Effects
+  latency: 50ms        delays the answer, in addition to other faults
+  status: 503          answers with this status, in the provider's form; not accepted.
+                       retry_after: 2s adds Retry-After, in whole seconds
+  do: hang             no answer until the client disconnects; not accepted
+  do: reset            accepted, then the connection is reset without an answer
+  do: garbage          accepted; the answer cannot be parsed
+  do: invalid-address  refused with the provider's error for an invalid address
+  do: undelivered      alimtalk: accepted, the later result is a failure
+  do: unreported       alimtalk: accepted, no later result
   do: refused          alimtalk: this message of the call is refused
-When
-  share: 0.1           it hits this share of the calls that match, by the seed
-  count: 100           it hits so often and no more
-  address: REGEXP      only calls to addresses that match
-  accepted: true       hang, reset: whether the message was taken
+Conditions
+  share: 0.1           applies to this share of the matching calls, by the seed
+  count: 100           applies at most 100 times
+  address: REGEXP      applies only to matching addresses
+  accepted: true       hang, reset: whether the message was accepted
 
-The first fault that applies decides about a call.`
+The first fault that applies to a call is used.`
 
-// Fault is one order to go wrong, as FaultHelp describes it. Zero values say nothing.
+// Fault is one failure in the notation of FaultHelp. Zero values are not set.
 type Fault struct {
 	For        string
 	Do         string
@@ -80,8 +80,8 @@ type Fault struct {
 	Accepted   *bool
 }
 
-// ParseFaults reads a list of faults in YAML, of which JSON is a part; none of an empty
-// text. The error names every value that is not allowed, and what is.
+// ParseFaults parses a list of faults in YAML or JSON. An empty text is an empty list. The error
+// lists every wrong value with the allowed values.
 func ParseFaults(text string) ([]Fault, error) {
 	var faults []Fault
 	if err := decode(text, &faults); err != nil {
@@ -90,7 +90,7 @@ func ParseFaults(text string) ([]Fault, error) {
 	return faults, validateAll(faults)
 }
 
-// ParseFault reads one fault.
+// ParseFault parses one fault.
 func ParseFault(text string) (Fault, error) {
 	var f Fault
 	if err := decode(text, &f); err != nil {
@@ -103,7 +103,7 @@ func decode(text string, into any) error {
 	d := yaml.NewDecoder(strings.NewReader(text))
 	d.KnownFields(true)
 	if err := d.Decode(into); err != nil && !errors.Is(err, io.EOF) {
-		return fmt.Errorf("is not allowed; allowed are texts as {for: fcm, status: 503, share: 0.1}: %w", err)
+		return fmt.Errorf("is not allowed; allowed values: faults such as {for: fcm, status: 503, share: 0.1}: %w", err)
 	}
 	return nil
 }
@@ -118,7 +118,7 @@ func validateAll(faults []Fault) error {
 	return errors.Join(problems...)
 }
 
-// kind is what the fault does.
+// kind returns the effect of the fault.
 func (f Fault) kind() kind {
 	switch {
 	case f.Latency != 0:
@@ -129,7 +129,7 @@ func (f Fault) kind() kind {
 	return kind(f.Do)
 }
 
-// Validate returns every problem at once, each with its field, or nil.
+// Validate returns all problems with their fields, or nil.
 func (f Fault) Validate() error {
 	var problems []error
 	check := func(ok bool, format string, args ...any) {
@@ -144,22 +144,22 @@ func (f Fault) Validate() error {
 		}
 	}
 	_, patternErr := regexp.Compile(f.Address)
-	check(f.For == targetAll || slices.Contains(Providers(), Provider(f.For)), "for: %q is not allowed; allowed are %s, %s", brief(f.For), joined(Providers()), targetAll)
-	check(given == 1, "%d of do, latency and status are given; allowed is one", given)
-	check(f.Do == "" || slices.Contains(plainKinds(), kind(f.Do)), "do: %q is not allowed; allowed are %s", brief(f.Do), joined(plainKinds()))
-	check(!k.ofAlimTalk() || f.For == string(AlimTalk), "do: %s is not allowed for %s; allowed is alimtalk", k, brief(f.For))
-	check(f.Latency >= 0 && f.Latency <= time.Hour, "latency: %s is not allowed; allowed are durations above 0, up to 1h", f.Latency)
-	check(f.Status == 0 || f.Status >= 400 && f.Status <= 599, "status: %d is not allowed; allowed are 400 to 599", f.Status)
-	check(f.RetryAfter == 0 || k == kindStatus && f.For != string(SMTP), "retry_after: is not allowed; allowed is it with status, and not for smtp, which has no word for it")
-	check(f.RetryAfter >= 0 && f.RetryAfter <= 24*time.Hour && f.RetryAfter%time.Second == 0, "retry_after: %s is not allowed; allowed are whole seconds from 1s to 24h", f.RetryAfter)
-	check(f.Share >= 0 && f.Share <= 1, "share: %v is not allowed; allowed are numbers above 0, up to 1", f.Share)
-	check(f.Count >= 0, "count: %d is not allowed; allowed are whole numbers from 1", f.Count)
-	check(patternErr == nil, "address: %q is not allowed; allowed are regular expressions", brief(f.Address))
-	check(f.Accepted == nil || k == kindHang || k == kindReset, "accepted: is not allowed with %s; allowed is it with hang, reset", k)
+	check(f.For == targetAll || slices.Contains(Providers(), Provider(f.For)), "for: %q is not allowed; allowed values: %s, %s", brief(f.For), joined(Providers()), targetAll)
+	check(given == 1, "%d of do, latency and status are given; allowed: exactly one", given)
+	check(f.Do == "" || slices.Contains(plainKinds(), kind(f.Do)), "do: %q is not allowed; allowed values: %s", brief(f.Do), joined(plainKinds()))
+	check(!k.ofAlimTalk() || f.For == string(AlimTalk), "do: %s is not allowed for %s; allowed only for alimtalk", k, brief(f.For))
+	check(f.Latency >= 0 && f.Latency <= time.Hour, "latency: %s is not allowed; allowed values: durations above 0, up to 1h", f.Latency)
+	check(f.Status == 0 || f.Status >= 400 && f.Status <= 599, "status: %d is not allowed; allowed values: 400 to 599", f.Status)
+	check(f.RetryAfter == 0 || k == kindStatus && f.For != string(SMTP), "retry_after: is not allowed; allowed only with status, and not for smtp")
+	check(f.RetryAfter >= 0 && f.RetryAfter <= 24*time.Hour && f.RetryAfter%time.Second == 0, "retry_after: %s is not allowed; allowed values: whole seconds from 1s to 24h", f.RetryAfter)
+	check(f.Share >= 0 && f.Share <= 1, "share: %v is not allowed; allowed values: numbers above 0, up to 1", f.Share)
+	check(f.Count >= 0, "count: %d is not allowed; allowed values: whole numbers from 1", f.Count)
+	check(patternErr == nil, "address: %q is not allowed; allowed values: regular expressions", brief(f.Address))
+	check(f.Accepted == nil || k == kindHang || k == kindReset, "accepted: is not allowed with %s; allowed only with hang and reset", k)
 	return errors.Join(problems...)
 }
 
-// taken reports whether the provider takes a message that it does not answer.
+// taken reports whether the provider accepts a message without an answer.
 func (f Fault) taken() bool {
 	if f.Accepted != nil {
 		return *f.Accepted
@@ -167,7 +167,7 @@ func (f Fault) taken() bool {
 	return f.kind() == kindReset
 }
 
-// joined lists names for people.
+// joined joins names with commas.
 func joined[T ~string](names []T) string {
 	list := make([]string, len(names))
 	for i, name := range names {
@@ -176,7 +176,7 @@ func joined[T ~string](names []T) string {
 	return strings.Join(list, ", ")
 }
 
-// brief keeps a text that somebody gave at a length that can be printed.
+// brief shortens a text for an error.
 func brief(text string) string {
 	if len(text) > 120 {
 		return text[:117] + "..."
@@ -184,14 +184,14 @@ func brief(text string) string {
 	return text
 }
 
-// plan is the faults in force. It is safe for concurrent use.
+// plan has the current faults. It is safe for concurrent use.
 type plan struct {
 	mu     sync.Mutex
 	random *rand.Rand
 	orders []*order
 }
 
-// order is a fault and how often it has hit.
+// order is a fault with the number of calls to which it applied.
 type order struct {
 	Fault
 
@@ -200,12 +200,12 @@ type order struct {
 }
 
 func newPlan(seed uint64, faults []Fault) *plan {
-	p := &plan{random: rand.New(rand.NewPCG(seed, seed))} //nolint:gosec // faults to order, not secrets
+	p := &plan{random: rand.New(rand.NewPCG(seed, seed))} //nolint:gosec // faults are no secrets
 	p.replace(faults)
 	return p
 }
 
-// replace puts other faults in force, which have to be valid. Their counts begin anew.
+// replace replaces the faults, which must be valid, and resets their counts.
 func (p *plan) replace(faults []Fault) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -215,13 +215,13 @@ func (p *plan) replace(faults []Fault) {
 	}
 }
 
-// ofCall decides about a call to these addresses: the latencies that apply add up, and of
-// the others the first that applies decides.
+// ofCall returns the fault of a call to these addresses: the sum of the latencies, and the first other
+// fault that applies.
 func (p *plan) ofCall(of Provider, addresses ...string) (late time.Duration, f Fault) {
 	return p.draw(of, false, addresses)
 }
 
-// ofMessage decides about one message of a call that goes well.
+// ofMessage returns the fault of one message of an accepted call.
 func (p *plan) ofMessage(of Provider, address string) kind {
 	_, f := p.draw(of, true, []string{address})
 	return f.kind()
@@ -247,7 +247,7 @@ func (p *plan) draw(of Provider, single bool, addresses []string) (late time.Dur
 	return late, f
 }
 
-// hits reports whether an order that matches applies this time, and counts it.
+// hits reports whether a matching order applies to this call, and counts it.
 func (p *plan) hits(o *order) bool {
 	if o.Count > 0 && o.hits == o.Count || o.Share > 0 && p.random.Float64() >= o.Share {
 		return false

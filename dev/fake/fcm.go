@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// fcmError is an error as Google's APIs word them
+// fcmError returns an error in the form of Google's APIs
 // (firebase.google.com/docs/reference/fcm/rest/v1/ErrorCode).
 func fcmError(status int, canonical, code string) reply {
 	body := map[string]any{"code": status, "message": canonical, "status": canonical}
@@ -19,7 +19,7 @@ func fcmError(status int, canonical, code string) reply {
 	return jsonReply(status, strconv.Itoa(status), map[string]any{"error": body})
 }
 
-// fcmRefuse words an HTTP status.
+// fcmRefuse returns the error of an HTTP status.
 func fcmRefuse(status int) reply {
 	words := map[int][2]string{
 		http.StatusBadRequest:          {"INVALID_ARGUMENT", "INVALID_ARGUMENT"},
@@ -65,8 +65,8 @@ func (s *Server) fcm() dialect {
 	}
 }
 
-// fcmRefused reports whether FCM would refuse a message for its size, or for a reserved name
-// of data.
+// fcmRefused reports whether FCM would refuse a message because of its size or a reserved key of
+// data.
 func fcmRefused(text string, data map[string]string) bool {
 	size := len(text)
 	for name, value := range data {

@@ -9,58 +9,57 @@ import (
 	"time"
 )
 
-// Outcome is what a call came to, on the provider's side.
+// Outcome is the result of a call for the provider.
 type Outcome string
 
 // The outcomes.
 const (
 	Accepted Outcome = "accepted"
-	Repeated Outcome = "repeated" // accepted before, and keys are honoured
+	Repeated Outcome = "repeated" // accepted before; only if keys are honoured
 	Refused  Outcome = "refused"
 	Dropped  Outcome = "dropped" // neither accepted nor answered
 )
 
-// Call is one message that somebody tried to hand over.
+// Call is one message in a call of a sender.
 type Call struct {
-	At       time.Time `json:"at"` // when it had arrived, in the process's clock
+	At       time.Time `json:"at"` // the time of its arrival, by the process's clock
 	Provider Provider  `json:"provider"`
-	Key      string    `json:"key"` // "": it had none
+	Key      string    `json:"key"` // "" without a key
 	Address  string    `json:"address"`
 	Title    string    `json:"title"` // at most 500 bytes
 	Body     string    `json:"body"`  // at most 500 bytes
 	Outcome  Outcome   `json:"outcome"`
-	Code     string    `json:"code,omitempty"`   // the provider's, of what it refused
-	Fault    string    `json:"fault,omitempty"`  // the kind of fault that decided
-	Number   int64     `json:"number,omitempty"` // of this key's accepted calls, from 1
-	Early    bool      `json:"early,omitempty"`  // before its Retry-After was over
+	Code     string    `json:"code,omitempty"`   // the provider's error code of a refusal
+	Fault    string    `json:"fault,omitempty"`  // the kind of the fault that applied
+	Number   int64     `json:"number,omitempty"` // among this key's accepted calls, from 1
+	Early    bool      `json:"early,omitempty"`  // before the end of its Retry-After
 }
 
 // message is one message of a call, as its provider reads it.
 type message struct {
 	key, address, title, body string
-	// Of AlimTalk: what tells messages without a key apart, and the country.
+	// For AlimTalk: the identity of a message without a key, and the country.
 	unkeyed, country string
 
 	fault  kind  // of this message alone
 	number int64 // of its acceptance
 }
 
-// identity is the same for two calls of one message.
+// identity returns the same value for all calls of one message.
 func (m *message) identity(p Provider) string {
 	return string(p) + "\x00" + cmp.Or(m.key, "\x00"+m.unkeyed)
 }
 
-// id is what the provider calls an accepted message.
+// id returns the provider's id of an accepted message.
 func (m *message) id(p Provider) string {
 	sum := sha256.Sum256(fmt.Appendf(nil, "%d %s", m.number, m.identity(p)))
 	return fmt.Sprintf("%x", sum[:16])
 }
 
-// kept bounds the texts that a Call keeps.
+// kept shortens the texts of a Call.
 func kept(text string) string { return strings.ToValidUTF8(text[:min(len(text), 500)], "") }
 
-// ledger is what the providers know of the calls they had. It is safe for
-// concurrent use.
+// ledger records the calls of the providers. It is safe for concurrent use.
 type ledger struct {
 	now    func() time.Time
 	honour bool
@@ -68,10 +67,10 @@ type ledger struct {
 
 	mu       sync.Mutex
 	tally    map[Provider]*Tally
-	accepted map[string]int64     // calls by identity, repeats aside
-	due      map[string]time.Time // when a message may come again, after a Retry-After
-	recent   []Call               // a ring of the last calls
-	next     int                  // where the ring goes on
+	accepted map[string]int64     // calls by identity, without repeats
+	due      map[string]time.Time // the end of a message's Retry-After
+	recent   []Call               // a ring buffer of the last calls
+	next     int                  // the next index in recent
 }
 
 func newLedger(c Config) *ledger {
@@ -80,7 +79,7 @@ func newLedger(c Config) *ledger {
 	return l
 }
 
-// reset forgets every call.
+// reset deletes every call.
 func (l *ledger) reset() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -92,17 +91,16 @@ func (l *ledger) reset() {
 	l.recent, l.next = nil, 0
 }
 
-// verdict is what a provider decided about one message.
+// verdict is the decision of a provider about one message.
 type verdict struct {
 	accepted   bool
-	code       string // of what is refused; "": dropped
-	lost       bool   // if accepted, the answer does not say so
+	code       string // of a refusal; "" means dropped
+	lost       bool   // the caller gets no valid answer
 	retryAfter time.Duration
 }
 
-// record enters one message and what became of it, and returns the number of its
-// acceptance: with keys honoured, of the first one. It comes before any answer, so
-// that nothing is answered that is not recorded.
+// record stores one message and its outcome, and returns the number of its acceptance, which is the
+// first one's if keys are honoured. Callers call it before they answer (P1).
 func (l *ledger) record(p Provider, m *message, arrived time.Time, k kind, v verdict) (number int64) {
 	call := Call{
 		At: arrived, Provider: p, Key: m.key, Address: m.address, Title: kept(m.title), Body: kept(m.body),

@@ -1,6 +1,6 @@
 package fake
 
-// Provider is one of the providers that are played.
+// Provider is the name of a fake provider.
 type Provider string
 
 // The providers.

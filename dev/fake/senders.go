@@ -6,11 +6,11 @@ import "net/netip"
 type Sender struct {
 	Name string
 	Kind string
-	// Settings are those of the kind.
+	// Settings is the section of the kind.
 	Settings map[string]any
 }
 
-// Senders are the senders that deliver to the fakes.
+// Senders returns the senders that deliver to the fakes.
 func (s *Server) Senders() []Sender {
 	mail := netip.MustParseAddrPort(s.smtpAddress)
 	local := []string{"127.0.0.0/8", "::1/128"}

@@ -15,22 +15,22 @@ import (
 	"github.com/emersion/go-smtp"
 )
 
-// Config sets what is played. DefaultConfig has every default.
+// Config is the configuration of the fakes. DefaultConfig has every default.
 type Config struct {
-	// Listen is HOST:PORT of HTTP; SMTP is at the next port. Port 0: any two that are free.
+	// Listen is HOST:PORT of HTTP; SMTP uses the next port. Port 0 selects two free ports.
 	Listen string
-	// Faults are in force from the start; SetFaults replaces them.
+	// Faults apply from the start; SetFaults replaces them.
 	Faults []Fault
-	// HonourKeys has the providers answer a second accepted call of an idempotency key
-	// as they did the first, and do nothing.
+	// HonourKeys makes the providers answer a repeated idempotency key with the first answer, and
+	// do nothing.
 	HonourKeys bool
-	// Seed decides the shares of faults; the order in which calls arrive does as well.
+	// Seed is the seed of the faults' shares. The order of calls also affects them.
 	Seed uint64
-	// ReceiptDelay is how long after a call AlimTalk knows its result; 0: at once.
+	// ReceiptDelay is the time from a call of AlimTalk to its result; 0 means at once.
 	ReceiptDelay time.Duration
-	// RecentCalls is how many calls are kept whole.
+	// RecentCalls is the number of calls that are stored with their content.
 	RecentCalls int
-	// Now is the process's clock.
+	// Now returns the time of the process's clock.
 	Now func() time.Time
 }
 
@@ -39,16 +39,16 @@ func DefaultConfig() Config {
 	return Config{Listen: "127.0.0.1:0", Seed: 1, RecentCalls: 10_000, Now: time.Now}
 }
 
-// CheckAddress wants HOST:PORT; its error says so.
+// CheckAddress returns an error unless the address is HOST:PORT.
 func CheckAddress(address string) error {
 	_, port, err := net.SplitHostPort(address)
 	if n, parseErr := strconv.Atoi(port); err != nil || parseErr != nil || n < 0 || n >= 65535 {
-		return errors.New("allowed are HOST:PORT, as 127.0.0.1:8925, and port 0 for any that is free")
+		return errors.New("allowed values: HOST:PORT, such as 127.0.0.1:8925; port 0 selects a free port")
 	}
 	return nil
 }
 
-// Server is the providers, listening. It is safe for concurrent use.
+// Server serves the fake providers. It is safe for concurrent use.
 type Server struct {
 	config   Config
 	keys     keys
@@ -60,7 +60,7 @@ type Server struct {
 
 	http   http.Server
 	mail   *smtp.Server
-	inbox  net.Listener       // of mail, which knows it only when it serves
+	inbox  net.Listener       // of mail
 	cancel context.CancelFunc // ends calls that hang
 	ending <-chan struct{}    // closed by cancel
 	served sync.WaitGroup
@@ -68,7 +68,7 @@ type Server struct {
 	closed bool         // under gate
 }
 
-// Start begins to listen. ctx bounds starting alone; Close ends it.
+// Start starts to listen. ctx limits only the start; Close ends the server.
 func Start(ctx context.Context, c Config) (*Server, error) {
 	if err := CheckAddress(c.Listen); err != nil {
 		return nil, fmt.Errorf("listen: %q is not allowed; %w", brief(c.Listen), err)
@@ -91,13 +91,13 @@ func Start(ctx context.Context, c Config) (*Server, error) {
 	return s, nil
 }
 
-// listen opens the listeners of HTTP and of SMTP, which is at the next port.
+// listen opens the listeners of HTTP and, at the next port, of SMTP.
 func listen(ctx context.Context, address string) (web, mail net.Listener, err error) {
 	var config net.ListenConfig
 	if web, err = config.Listen(ctx, "tcp", address); err != nil {
 		return nil, nil, err
 	}
-	host, port, _ := net.SplitHostPort(address) // which was checked
+	host, port, _ := net.SplitHostPort(address) // CheckAddress accepted it
 	if n, _ := strconv.Atoi(port); n > 0 {
 		port = strconv.Itoa(n + 1)
 	}
@@ -121,7 +121,7 @@ func (s *Server) serveHTTP(ctx context.Context, l net.Listener) {
 	s.served.Go(func() { _ = s.http.Serve(l) }) // ends with Close
 }
 
-// enter reports whether a call may begin. It has to leave.
+// enter reports whether a call may begin. The call must call leave at its end.
 func (s *Server) enter() bool {
 	s.gate.RLock()
 	if s.closed {
@@ -133,11 +133,11 @@ func (s *Server) enter() bool {
 
 func (s *Server) leave() { s.gate.RUnlock() }
 
-// Close stops listening, resets what hangs and returns when every call has ended.
+// Close stops listening, resets hanging calls and returns when every call has ended.
 func (s *Server) Close() error {
 	s.cancel()
 	err := s.http.Close()
-	_, _ = s.inbox.Close(), s.mail.Close() // one of the two closes the listener, and the other says so
+	_, _ = s.inbox.Close(), s.mail.Close() // the second Close returns an error
 	s.gate.Lock()
 	s.closed = true
 	s.gate.Unlock()
@@ -145,14 +145,14 @@ func (s *Server) Close() error {
 	return err
 }
 
-// URL is the base of every provider by HTTP.
+// URL returns the base URL of the providers with HTTP.
 func (s *Server) URL() string { return s.url }
 
-// SMTPAddr is HOST:PORT of the mail server.
+// SMTPAddr returns HOST:PORT of the mail server.
 func (s *Server) SMTPAddr() string { return s.smtpAddress }
 
-// SetFaults replaces the faults in force, unless one of them is not valid. Their counts
-// begin anew.
+// SetFaults replaces the faults and resets their counts. It returns an error and changes nothing if
+// a fault is not valid.
 func (s *Server) SetFaults(faults []Fault) error {
 	if err := validateAll(faults); err != nil {
 		return err
@@ -161,14 +161,14 @@ func (s *Server) SetFaults(faults []Fault) error {
 	return nil
 }
 
-// Summary returns what was counted since the start or the last Reset.
+// Summary returns the counts since the start or the last Reset.
 func (s *Server) Summary() Summary {
 	return Summary{Seed: s.config.Seed, Providers: s.ledger.summary()}
 }
 
-// Calls returns the last calls of a provider, or of all for "", oldest first; of all
-// providers together, the last Config.RecentCalls are kept.
+// Calls returns the last calls of a provider, or of all for "", oldest first. The server stores the
+// last Config.RecentCalls of all providers together.
 func (s *Server) Calls(p Provider) []Call { return s.ledger.calls(p) }
 
-// Reset forgets every call and key. Faults stay in force, with their counts.
+// Reset deletes every call and key. Faults and their counts stay.
 func (s *Server) Reset() { s.ledger.reset() }

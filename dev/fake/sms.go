@@ -6,8 +6,8 @@ import (
 	"strconv"
 )
 
-// sms is a gateway of no particular make, for senders whose requests are templates: it
-// takes JSON with the fields to and text.
+// sms is a generic gateway for senders with request templates. It accepts JSON with the fields to
+// and text.
 func (s *Server) sms() dialect {
 	refuse := func(status int, code, counted string) reply {
 		return jsonReply(status, counted, map[string]any{"error": map[string]string{"code": code, "message": http.StatusText(status)}})

@@ -19,10 +19,10 @@ import (
 	"github.com/emersion/go-smtp"
 )
 
-// mailIdle bounds the wait for a command, and for a client that takes an answer.
+// mailIdle limits the wait for a command, and for a client that reads an answer.
 const mailIdle = 5 * time.Minute
 
-// serveMail takes mail on a listener until Close.
+// serveMail accepts mail on a listener until Close.
 func (s *Server) serveMail(l net.Listener) {
 	s.mail = smtp.NewServer(smtp.BackendFunc(func(c *smtp.Conn) (smtp.Session, error) {
 		return &mailSession{server: s, conn: c}, nil
@@ -39,10 +39,10 @@ func (s *Server) serveMail(l net.Listener) {
 type mailSession struct {
 	server *Server
 	conn   *smtp.Conn
-	to     string // the first recipient; a message of belfry's has one
+	to     string // the first recipient; messages of belfry have one
 }
 
-// AuthMechanisms returns the only one.
+// AuthMechanisms returns the only mechanism.
 func (m *mailSession) AuthMechanisms() []string { return []string{sasl.Plain} }
 
 // Auth verifies a password.
@@ -58,16 +58,16 @@ func (m *mailSession) Auth(mechanism string) (sasl.Server, error) {
 	}), nil
 }
 
-// Mail takes any sender.
+// Mail accepts any sender.
 func (m *mailSession) Mail(string, *smtp.MailOptions) error { return nil }
 
-// Reset forgets the mail that was begun.
+// Reset discards the current mail.
 func (m *mailSession) Reset() { m.to = "" }
 
-// Logout ends nothing that is left.
+// Logout implements smtp.Session.
 func (m *mailSession) Logout() error { return nil }
 
-// Rcpt takes an address, or says that it is none if that was ordered.
+// Rcpt accepts an address, or refuses it if a fault applies.
 func (m *mailSession) Rcpt(address string, _ *smtp.RcptOptions) error {
 	s := m.server
 	if s.plan.ofMessage(SMTP, address) == kindInvalid {
@@ -78,12 +78,12 @@ func (m *mailSession) Rcpt(address string, _ *smtp.RcptOptions) error {
 	return nil
 }
 
-// mailReply is an answer with the usual enhanced code.
+// mailReply returns an answer with the usual enhanced code.
 func mailReply(code int, text string) error {
 	return &smtp.SMTPError{Code: code, EnhancedCode: smtp.EnhancedCode{code / 100, 3, 0}, Message: text}
 }
 
-// Data takes a mail and answers as a fault has it.
+// Data accepts a mail and answers according to the fault.
 func (m *mailSession) Data(r io.Reader) error {
 	s := m.server
 	if !s.enter() {
@@ -92,7 +92,7 @@ func (m *mailSession) Data(r io.Reader) error {
 	defer s.leave()
 	text, err := io.ReadAll(r)
 	arrived := s.config.Now()
-	if err != nil && !errors.Is(err, smtp.ErrDataTooLarge) { // before the final dot: no mail at all
+	if err != nil && !errors.Is(err, smtp.ErrDataTooLarge) { // before the final dot; there is no mail
 		return err
 	}
 	msg, formErr := readMail(m.to, text)
@@ -120,13 +120,13 @@ func (m *mailSession) Data(r io.Reader) error {
 	settle(verdict{accepted: true, lost: k == kindGarbage})
 	if k == kindGarbage {
 		_, _ = io.WriteString(m.conn.Conn(), "\x00\xffgarbage\r\n")
-		_ = m.conn.Close() // or the library would answer
+		_ = m.conn.Close() // otherwise the library would answer
 	}
 	return nil
 }
 
-// mailCode is a status as SMTP has it: HTTP's, ordered for all providers, become
-// the codes that mean as much.
+// mailCode returns a code of SMTP. It maps the HTTP statuses of faults for all providers to the
+// corresponding codes.
 func mailCode(f Fault) int {
 	switch {
 	case f.For == string(SMTP):
@@ -143,7 +143,7 @@ func (m *mailSession) reset() error {
 	return net.ErrClosed
 }
 
-// readMail understands a mail. Its key is the local part of its Message-ID.
+// readMail parses a mail. Its key is the local part of its Message-ID.
 func readMail(address string, text []byte) (m message, err error) {
 	m.address = address
 	parsed, err := mail.ReadMessage(bytes.NewReader(text))

@@ -2,32 +2,31 @@ package fake
 
 import "maps"
 
-// Tally counts what one provider saw. Of its numbers these hold at any time:
+// Tally has the counts of one provider. These equations always hold:
 //
 //	Calls    = Accepted + the sum of Refused + Dropped
 //	Accepted = DistinctKeys + Duplicates + Repeats + Keyless
 type Tally struct {
 	Provider Provider `json:"provider"`
-	Calls    int64    `json:"calls"` // one per message of a call
+	Calls    int64    `json:"calls"` // each message of a call counts
 	Accepted int64    `json:"accepted"`
-	// DistinctKeys are the idempotency keys that were accepted at least once.
+	// DistinctKeys counts idempotency keys with at least one accepted call.
 	DistinctKeys int64 `json:"distinct_keys"`
-	// Duplicates are accepted calls beyond the first of their key: a person got the
+	// Duplicates counts accepted calls beyond the first of their key: the recipient got the
 	// message again.
 	Duplicates int64 `json:"duplicates"`
-	// Repeats are the same where keys are honoured: answered as the first one was, and
-	// nobody got anything again.
+	// Repeats counts such calls if keys are honoured: they got the first answer, and the recipient
+	// got no second message.
 	Repeats int64 `json:"repeats"`
-	// Keyless are accepted calls without an idempotency key.
+	// Keyless counts accepted calls without an idempotency key.
 	Keyless int64 `json:"keyless"`
 	// Refused counts by the provider's code.
 	Refused map[string]int64 `json:"refused"`
 	// Dropped calls were neither accepted nor answered.
 	Dropped int64 `json:"dropped"`
-	// Unanswered calls were accepted, and the caller cannot know it: no answer, one that
-	// says otherwise, or one that cannot be read.
+	// Unanswered counts accepted calls without a valid answer.
 	Unanswered int64 `json:"unanswered"`
-	// Early calls came before the Retry-After of their key's last call was over.
+	// Early counts calls before the end of the Retry-After of their key's last call.
 	Early int64 `json:"early"`
 }
 
@@ -43,13 +42,13 @@ func (t Tally) Refusals() (n int64) {
 	return n
 }
 
-// copied returns a tally that shares nothing with t.
+// copied returns a deep copy of t.
 func (t Tally) copied() Tally {
 	t.Refused = maps.Clone(t.Refused)
 	return t
 }
 
-// Summary is what all providers saw since the start, or the last Reset.
+// Summary has the counts of all providers since the start or the last Reset.
 type Summary struct {
 	Seed      uint64  `json:"seed"`
 	Providers []Tally `json:"providers"` // all of them, in the order of Providers
@@ -65,7 +64,7 @@ func (s Summary) Of(p Provider) Tally {
 	return *newTally(p)
 }
 
-// Total returns the sum of all tallies, as of a provider without a name.
+// Total returns the sum of all tallies, with an empty name.
 func (s Summary) Total() Tally {
 	sum := *newTally("")
 	for _, t := range s.Providers {

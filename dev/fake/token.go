@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// claims are the parts of a JSON Web Token that providers look at.
+// claims has the claims of a JSON Web Token that providers check.
 type claims struct {
 	KeyID    string `json:"kid"` // of the header
 	Issuer   string `json:"iss"`
@@ -22,7 +22,8 @@ type claims struct {
 	Scope    string `json:"scope"`
 }
 
-// openToken reads a token, if it is signed by a key, which decides the algorithm.
+// openToken parses a token and verifies its signature with a key. The type of the key determines the
+// algorithm.
 func openToken(token string, key crypto.PublicKey) (c claims, ok bool) {
 	parts := strings.Split(token, ".")
 	if len(parts) != 3 {
@@ -46,7 +47,7 @@ func openToken(token string, key crypto.PublicKey) (c claims, ok bool) {
 	return c, ok && json.Unmarshal(texts[0], &c) == nil && json.Unmarshal(texts[1], &c) == nil
 }
 
-// within reports whether an instant in seconds is no farther from now than d.
+// within reports whether an instant in Unix seconds is at most d from now.
 func within(now time.Time, seconds int64, d time.Duration) bool {
 	return now.Sub(time.Unix(seconds, 0)).Abs() <= d
 }

@@ -12,12 +12,12 @@ import (
 	"time"
 )
 
-// tolerance is how far a signed instant may be from now.
+// tolerance is the maximum difference between a signed instant and now.
 const tolerance = 5 * time.Minute
 
 func webhookSecret() string { return "whsec_" + base64.StdEncoding.EncodeToString(secret("webhook")) }
 
-// signature is what a caller signs with, in base64.
+// signature returns the signature of a text, in base64.
 func signature(key []byte, text string) string {
 	mac := hmac.New(sha256.New, key)
 	mac.Write([]byte(text))

@@ -15,8 +15,8 @@ import (
 	"time"
 )
 
-// receiver is the browser's side of a subscription (RFC 8291). It is made from the id in
-// the endpoint, so that any number of them takes no memory.
+// receiver is the browser's side of a subscription (RFC 8291). It is derived from the id in the
+// endpoint, so that subscriptions use no memory.
 type receiver struct {
 	private *ecdh.PrivateKey
 	auth    []byte
@@ -26,12 +26,12 @@ func receiverOf(id string) receiver {
 	return receiver{private: must(curveKey("subscription " + id).ECDH()), auth: secret("subscription auth " + id)[:16]}
 }
 
-// Subscription returns the Web Push subscription of a browser that id names: the
-// same at every call, and at every start with the same address.
+// Subscription returns the Web Push subscription of browser id. It is the same at every call, and at
+// every start with the same address.
 func (s *Server) Subscription(id string) string { return Subscription(s.url, id) }
 
-// Subscription returns the Web Push subscription of a browser that id names, at the fake that
-// listens at a URL. The fake need not run.
+// Subscription returns the Web Push subscription of a browser at the fake with a URL. The fake does not
+// have to run.
 func Subscription(url, id string) string {
 	name := base64url([]byte(id))
 	r := receiverOf(name)
@@ -41,7 +41,7 @@ func Subscription(url, id string) string {
 	})))
 }
 
-// webpush is a push service and the browser behind it.
+// webpush is a push service with its browsers.
 func (s *Server) webpush() dialect {
 	refuse := func(status int) reply {
 		return jsonReply(status, strconv.Itoa(status), map[string]any{"code": status, "error": http.StatusText(status)})
@@ -72,8 +72,7 @@ func (s *Server) webpush() dialect {
 	}
 }
 
-// provenPush verifies a VAPID header (RFC 8292) by the key that subscriptions of
-// this fake are bound to.
+// provenPush verifies a VAPID header (RFC 8292) with the key of this fake's subscriptions.
 func (s *Server) provenPush(r *http.Request) bool {
 	parameters, ok := strings.CutPrefix(r.Header.Get("Authorization"), "vapid t=")
 	token, key, named := strings.Cut(parameters, ", k=")
@@ -83,11 +82,11 @@ func (s *Server) provenPush(r *http.Request) bool {
 		c.Expires > now.Unix() && c.Expires <= now.Add(24*time.Hour+time.Minute).Unix()
 }
 
-// errPush is any body that the browser cannot open.
+// errPush reports a body that the browser cannot decrypt.
 var errPush = errors.New("the body is not encrypted for this subscription")
 
-// open decrypts a body of one record (RFC 8188, RFC 8291): salt, size of a record, length
-// of the sender's key, that key, and what is encrypted.
+// open decrypts a body of one record (RFC 8188, RFC 8291): salt, record size, length of the sender's
+// key, the key, and the ciphertext.
 func (r receiver) open(body []byte) ([]byte, error) {
 	const keyAt, header = 21, 86
 	if len(body) < header {

@@ -46,10 +46,10 @@ type Collector struct {
 // part is a group of metrics that one query collects.
 type part struct {
 	name    string
-	ask     func(context.Context) ([]sample, error)
+	query   func(context.Context) ([]sample, error)
 	outage  *lifecycle.Outage // of the source; may be nil
 	failing bool
-	said    map[string]bool // messages that were logged
+	logged  map[string]bool // names of parts and metrics without privilege
 
 	mu     sync.Mutex
 	values []sample
@@ -67,28 +67,28 @@ type sample struct {
 func collected() []definition {
 	byQueue := []string{"queue"}
 	return []definition{
-		{"belfry_collection_timestamp_seconds", "gauge", "When this part of what is collected was asked for last with success, in Unix time.", []string{"part"}},
+		{"belfry_collection_timestamp_seconds", "gauge", "Unix time of the last successful collection of this part.", []string{"part"}},
 		{"belfry_jobs", "gauge", "Jobs that wait (PENDING), without those that wait for approval, and that run; counted up to 10,000.", []string{"status"}},
 		{"belfry_jobs_ended", "gauge", "Jobs that ended within the last hour, by status; of the last 10,000.", []string{"status"}},
 		{"belfry_jobs_due", "gauge", "Jobs that are due in open lanes and wait; counted up to 10,000.", nil},
-		{"belfry_oldest_due_job_age_seconds", "gauge", "For how long the oldest of these is due; 0: none is.", nil},
-		{"belfry_oldest_heartbeat_age_seconds", "gauge", "Age of the oldest heartbeat of a RUNNING job; 0: none runs.", nil},
+		{"belfry_oldest_due_job_age_seconds", "gauge", "Time since the oldest of these became due; 0 without one.", nil},
+		{"belfry_oldest_heartbeat_age_seconds", "gauge", "Age of the oldest heartbeat of a RUNNING job; 0 without one.", nil},
 		{"belfry_jobs_awaiting_approval", "gauge", "Jobs that wait for the approval of a second person; counted up to 10,000.", nil},
-		{"belfry_oldest_awaiting_approval_age_seconds", "gauge", "For how long the oldest of these waits; 0: none does.", nil},
-		{"belfry_oldest_due_awaiting_approval_age_seconds", "gauge", "For how long one of these is due and waits, the longest; 0: none is due.", nil},
+		{"belfry_oldest_awaiting_approval_age_seconds", "gauge", "Longest wait of these; 0 without one.", nil},
+		{"belfry_oldest_due_awaiting_approval_age_seconds", "gauge", "Longest time since one of these became due; 0 without a due one.", nil},
 		{"belfry_messages_waiting", "gauge", "Messages of jobs that are not final, by the jobs' own progress and the first medium of their routes; of the newest 10,000 jobs.", []string{"state", "medium"}},
-		{"belfry_oldest_due_message_age_seconds", "gauge", "For how long the oldest message is due that is PENDING and not held; 0: none is.", byQueue},
+		{"belfry_oldest_due_message_age_seconds", "gauge", "Time since the oldest PENDING message that is not held became due; 0 without one.", byQueue},
 		{"belfry_queued_messages", "gauge", "Messages that are QUEUED in a carrier; counted up to 10,000.", byQueue},
-		{"belfry_oldest_queued_age_seconds", "gauge", "For how long the oldest of these is QUEUED; 0: none is.", byQueue},
+		{"belfry_oldest_queued_age_seconds", "gauge", "Time since the oldest of these became QUEUED; 0 without one.", byQueue},
 		{"belfry_halted", "gauge", "1 while an operator has halted everything.", nil},
 		{"belfry_lanes_paused", "gauge", "Lanes that an operator has paused.", nil},
 		{"belfry_senders_paused", "gauge", "Senders that an operator has paused.", nil},
 		{"belfry_relays_alive", "gauge", "Relays on this database with a heartbeat of the last 10 seconds.", nil},
-		{"belfry_oldest_expired_lease_age_seconds", "gauge", "For how long the oldest lease of a relay that died has run out; 0: none has.", nil},
-		{"belfry_oldest_xmin_age_transactions", "gauge", "How many transactions ago the oldest snapshot on the server is: vacuum cleans up nothing younger. Needs pg_monitor.", nil},
+		{"belfry_oldest_expired_lease_age_seconds", "gauge", "Time since the oldest lease of a dead relay expired; 0 without one.", nil},
+		{"belfry_oldest_xmin_age_transactions", "gauge", "Age of the oldest snapshot on the server in transactions; vacuum cannot remove younger rows. Needs pg_monitor.", nil},
 		{"belfry_oldest_transaction_age_seconds", "gauge", "Age of the oldest transaction on the server. Needs pg_monitor.", nil},
-		{"belfry_carrier_ids", "gauge", "Ids in the carrier: ready, due later, taken by a relay, or kept of dead letters.", []string{"queue", "state"}},
-		{"belfry_carrier_full", "gauge", "1 while the carrier takes no more ids (delivery.max_queued).", byQueue},
+		{"belfry_carrier_ids", "gauge", "Ids in the carrier: ready, due later, taken by a relay, or of dead letters.", []string{"queue", "state"}},
+		{"belfry_carrier_full", "gauge", "1 while the carrier accepts no more ids (delivery.max_queued).", byQueue},
 	}
 }
 
@@ -111,7 +111,7 @@ func (m *Metrics) Collector(every time.Duration, pool *pgxpool.Pool, carrier out
 	if carrier != nil {
 		c.add("carrier", nil, func(ctx context.Context) ([]sample, error) { return inside(ctx, carrier) })
 	}
-	c.failures = m.counter("belfry_collection_failures_total", "Times that a part of what is collected could not be.", "part")
+	c.failures = m.counter("belfry_collection_failures_total", "Failed collections of a part.", "part")
 	for _, p := range c.parts {
 		c.failures.WithLabelValues(p.name)
 	}
@@ -119,8 +119,8 @@ func (m *Metrics) Collector(every time.Duration, pool *pgxpool.Pool, carrier out
 	return c
 }
 
-func (c *Collector) add(name string, outage *lifecycle.Outage, ask func(context.Context) ([]sample, error)) {
-	c.parts = append(c.parts, &part{name: name, ask: ask, outage: outage, said: make(map[string]bool)})
+func (c *Collector) add(name string, outage *lifecycle.Outage, query func(context.Context) ([]sample, error)) {
+	c.parts = append(c.parts, &part{name: name, query: query, outage: outage, logged: make(map[string]bool)})
 }
 
 // statement queries the database with one statement in a read-only transaction.
@@ -178,7 +178,7 @@ func (c *Collector) Run(ctx context.Context) error {
 
 func (c *Collector) collect(ctx context.Context, p *part) {
 	began := time.Now()
-	values, err := p.ask(ctx)
+	values, err := p.query(ctx)
 	if ctx.Err() != nil {
 		return
 	}
@@ -194,9 +194,9 @@ func (c *Collector) collect(ctx context.Context, p *part) {
 		return
 	}
 	if db.ClassOf(err) == db.Forbidden {
-		if !p.said[p.name] {
-			p.said[p.name] = true
-			c.log.Warn().Err(err).Str("detail", p.name).Msg("this role may not read what metrics show")
+		if !p.logged[p.name] {
+			p.logged[p.name] = true
+			c.log.Warn().Err(err).Str("detail", p.name).Msg("this role lacks the privilege to collect metrics")
 		}
 		p.keep(nil, time.Time{})
 		return
@@ -210,9 +210,9 @@ func (c *Collector) collect(ctx context.Context, p *part) {
 
 // hidden logs once for each metric that it requires a privilege.
 func (c *Collector) hidden(p *part, metric string) {
-	if !p.said[metric] {
-		p.said[metric] = true
-		c.log.Warn().Str("detail", metric).Msg("this role may not see what a metric shows; grant it pg_monitor")
+	if !p.logged[metric] {
+		p.logged[metric] = true
+		c.log.Warn().Str("detail", metric).Msg("this role lacks the privilege to collect a metric; grant it pg_monitor")
 	}
 }
 

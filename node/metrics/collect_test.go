@@ -186,8 +186,8 @@ func TestCollector_LeavesOutWhatTheRoleMayNotRead(t *testing.T) {
 		require.False(t, ok, series)
 	}
 	said := log.String()
-	require.Equal(t, 3, strings.Count(said, "this role may not read what metrics show"), said) // messages, queues, control
-	require.Equal(t, 2, strings.Count(said, "this role may not see what a metric shows; grant it pg_monitor"), said)
+	require.Equal(t, 3, strings.Count(said, "this role lacks the privilege to collect metrics"), said) // messages, queues, control
+	require.Equal(t, 2, strings.Count(said, "this role lacks the privilege to collect a metric; grant it pg_monitor"), said)
 	require.Equal(t, 5, strings.Count(said, "\n"), said)
 }
 

@@ -9,11 +9,11 @@ import (
 // Database registers metrics of the pool and of outages, which need no query.
 func (m *Metrics) Database(pool *pgxpool.Pool, outage *lifecycle.Outage) {
 	m.read([]definition{
-		{"belfry_pool_connections", "gauge", "Connections of this process's pool, by what they do: acquired, idle, or being opened.", []string{"state"}},
-		{"belfry_pool_max_connections", "gauge", "How many connections the pool may have (database.max_connections).", nil},
+		{"belfry_pool_connections", "gauge", "Connections of this process's pool, by state: acquired, idle, or being opened.", []string{"state"}},
+		{"belfry_pool_max_connections", "gauge", "Maximum number of connections of the pool (database.max_connections).", nil},
 		{"belfry_pool_acquires_total", "counter", "Connections that were taken from the pool.", nil},
-		{"belfry_pool_waits_total", "counter", "Connections that were waited for, because none was idle.", nil},
-		{"belfry_pool_wait_seconds_total", "counter", "Time that was waited for these.", nil},
+		{"belfry_pool_waits_total", "counter", "Acquisitions that waited because no connection was idle.", nil},
+		{"belfry_pool_wait_seconds_total", "counter", "Total wait of these acquisitions.", nil},
 		{"belfry_pool_canceled_acquires_total", "counter", "Connections that were given up while they were waited for.", nil},
 		{"belfry_database_outages_total", "counter", "Times that the database ceased to answer this process.", nil},
 		{"belfry_database_away", "gauge", "1 while the database does not answer this process.", nil},

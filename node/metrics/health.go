@@ -78,7 +78,7 @@ func (h *Health) Live(now time.Time) (problems []string) {
 		}
 	}
 	if age := now.Sub(h.tried); !h.tried.IsZero() && !h.stopping && age > hangs*h.patience {
-		problems = append(problems, fmt.Sprintf("nothing has looked at the database for %s: the process hangs", age.Round(time.Second)))
+		problems = append(problems, fmt.Sprintf("no poll of the database has ended for %s: the process hangs", age.Round(time.Second)))
 	}
 	return problems
 }

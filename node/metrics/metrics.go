@@ -30,7 +30,7 @@ type Build struct{ Version, Commit, Go string }
 func New(b Build) *Metrics {
 	m := &Metrics{registry: prometheus.NewRegistry()}
 	m.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	m.gauge("belfry_build_info", "What this binary is; always 1.", "version", "commit", "go_version").
+	m.gauge("belfry_build_info", "Version, commit and Go version of this binary; always 1.", "version", "commit", "go_version").
 		WithLabelValues(b.Version, b.Commit, b.Go).Set(1)
 	return m
 }

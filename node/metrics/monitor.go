@@ -116,7 +116,7 @@ func (m *Monitor) Poll(p node.Polled) []func(context.Context) error {
 		}
 		return problem, nil
 	})
-	return []func(context.Context) error{m.Loop("look", poller.Run), m.Loop("collect", collector.Run)}
+	return []func(context.Context) error{m.Loop("poll", poller.Run), m.Loop("collect", collector.Run)}
 }
 
 // Close ends the listener.

@@ -25,8 +25,8 @@ type Poller struct {
 func (m *Metrics) Poller(every time.Duration, health *Health, poll func(context.Context) (problem string, err error)) *Poller {
 	return &Poller{
 		every: every, health: health, poll: poll,
-		failures: m.counter("belfry_look_failures_total", "Looks at the database, every metrics.collect_every, that failed.").WithLabelValues(),
-		at:       m.gauge("belfry_last_look_timestamp_seconds", "When the last look at the database succeeded, in Unix time; 0: none did.").WithLabelValues(),
+		failures: m.counter("belfry_database_poll_failures_total", "Failed polls of the database, at each metrics.collect_every.").WithLabelValues(),
+		at:       m.gauge("belfry_last_database_poll_timestamp_seconds", "Unix time of the last successful poll of the database; 0 before the first.").WithLabelValues(),
 	}
 }
 

@@ -1,14 +1,14 @@
--- What is collected of the database. Each statement returns the values of some metrics: the
--- metric, the values of its labels in their order, and its value; NULL: the role may not see
--- it. Each is bounded, however many jobs and messages there are: what is counted is counted
--- up to @most, and of what is oldest the first row in an index's order is read.
+-- The statements of the Collector. Each returns the values of some metrics: the metric, the
+-- values of its labels in order, and its value, which is NULL without the privilege. The cost
+-- of each is bounded at every size of the tables: counts stop at @most, and the oldest row is
+-- the first row of an index.
 
 -- name: CollectJobs :many
--- Jobs by status, those that ended within an hour, what is due in open lanes and since when,
--- the oldest heartbeat of a run, and of the first @most jobs that wait for approval since when
--- they do, and since when a due one does. Reads of jobs_waiting_idx the head of each lane, type
--- and priority, as JobsLook does, and what is due behind it; all of jobs_one_running_per_lane;
--- the end of jobs_unpruned_idx; and jobs_approval_idx.
+-- The number of jobs by status, of jobs that ended within an hour, and of due jobs in open
+-- lanes with the age of the oldest; the oldest heartbeat of a run; and the longest waits of
+-- the first @most jobs that wait for approval. Reads the head of each lane, type and priority
+-- in jobs_waiting_idx, as JobsLook does, and the due jobs behind it; all of
+-- jobs_one_running_per_lane; the end of jobs_unpruned_idx; and jobs_approval_idx.
 WITH RECURSIVE kinds (lane, type) AS (
     (SELECT j.lane, j.type FROM belfry.jobs j WHERE j.status = 'PENDING' AND NOT j.awaits_approval ORDER BY j.lane, j.type LIMIT 1)
      UNION ALL
@@ -80,10 +80,10 @@ SELECT 'belfry_oldest_due_awaiting_approval_age_seconds', '{}',
        greatest(coalesce((SELECT extract(epoch FROM clock_timestamp() - min(greatest(a.since, a.schedule_at))) FROM awaiting a), 0), 0);
 
 -- name: CollectMessages :many
--- Messages of jobs that are not final, from the jobs' own progress, by what they wait for and
--- by the first medium of the job's route, of the newest @most jobs that are not delivered: where
--- no relay ever looks, that is every job. And for how long the oldest message is due, of these
--- jobs and of activities. Relies on jobs_undelivered_idx, job_deliveries_pkey, messages_due_idx and
+-- Messages that are not final, from the progress of the newest @most jobs that are not
+-- delivered, by state and by the first medium of the job's route; without relays no job is
+-- ever delivered. And the age of the oldest due message of these jobs and of activities.
+-- Relies on jobs_undelivered_idx, job_deliveries_pkey, messages_due_idx and
 -- messages_activity_idx. No message is counted.
 WITH undelivered AS MATERIALIZED (
     SELECT j.id, coalesce(j.route[1], '') AS medium,
@@ -122,8 +122,8 @@ SELECT 'belfry_oldest_due_message_age_seconds', '{activities}',
        coalesce((SELECT greatest(extract(epoch FROM statement_timestamp() - a.due_at), 0) FROM activity a), 0);
 
 -- name: CollectQueues :many
--- What is QUEUED in a carrier's queues, up to @most of each, and since when the oldest is.
--- Relies on messages_queued_idx and pushes_pkey. No row: there never was a carrier.
+-- The number of QUEUED messages in each of a carrier's queues, up to @most, and the age of the
+-- oldest. Relies on messages_queued_idx and pushes_pkey. No row if a carrier was never used.
 SELECT v.metric, ARRAY[q.name] AS labels, v.value
   FROM belfry.queues q
  CROSS JOIN LATERAL (
@@ -139,9 +139,9 @@ SELECT v.metric, ARRAY[q.name] AS labels, v.value
                                                                   ORDER BY m.push LIMIT 1)), 0)) v;
 
 -- name: CollectControl :many
--- What operators have paused or halted, the relays that live by a heartbeat of the last 10 seconds, and
--- for how long the oldest lease has run out. Relies on leases_expiry_idx; the other tables have
--- a row for each lane, sender and relay.
+-- The state of the halt, the number of paused lanes and senders and of relays with a heartbeat
+-- of the last 10 seconds, and the time since the oldest lease expired. Relies on
+-- leases_expiry_idx; the other tables have one row per lane, sender and relay.
 SELECT 'belfry_lanes_paused' AS metric, '{}'::text[] AS labels, (SELECT count(*) FROM belfry.lanes l WHERE l.paused_at IS NOT NULL)::double precision AS value
  UNION ALL
 SELECT 'belfry_halted', '{}', (SELECT count(*) FROM belfry.installation i WHERE i.halted_at IS NOT NULL)
@@ -154,9 +154,9 @@ SELECT 'belfry_oldest_expired_lease_age_seconds', '{}',
        coalesce((SELECT greatest(extract(epoch FROM clock_timestamp() - l.expires_at), 0) FROM belfry.leases l ORDER BY l.expires_at LIMIT 1), 0);
 
 -- name: CollectServer :many
--- What keeps vacuum from cleaning up: how many transactions ago the oldest snapshot is, of
--- sessions, prepared transactions and replication slots, and how old the oldest transaction
--- is. NULL: this role may not read the statistics of others' sessions. Always two rows.
+-- The obstacles to vacuum: the age in transactions of the oldest snapshot of sessions,
+-- prepared transactions and replication slots, and the age of the oldest transaction. NULL if
+-- this role may not read the statistics of other sessions. Always two rows.
 SELECT v.metric, '{}'::text[] AS labels,
        CASE WHEN pg_has_role(current_user, 'pg_read_all_stats', 'USAGE') THEN v.value END AS value
   FROM (SELECT 'belfry_oldest_xmin_age_transactions' AS metric,

@@ -43,7 +43,7 @@ func (m *Metrics) Runner(types []string) func(job.Progress) {
 			[]float64{.1, .5, 1, 2, 5, 15, 60, 300, 900, 3600, 14400}, "type"),
 		running: m.gauge("belfry_job_running", "1 while this runner runs a job.").WithLabelValues(),
 	}
-	for _, t := range types { // what is there from the start shows its first increase
+	for _, t := range types { // rates need a value before the first increase
 		for _, outcome := range endings() {
 			r.runs.WithLabelValues(t, outcome)
 		}

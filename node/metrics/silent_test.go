@@ -61,7 +61,7 @@ func TestServer_AnswersWhileTheDatabaseStandsStill(t *testing.T) {
 	})
 	collector := m.Collector(time.Hour, pool, nil, senders(), outage, zerolog.Nop())
 	ctx, stop := context.WithCancel(t.Context())
-	looked, collected := run(ctx, h.Loop("look", poller.Run)), run(ctx, h.Loop("collect", collector.Run))
+	looked, collected := run(ctx, h.Loop("poll", poller.Run)), run(ctx, h.Loop("collect", collector.Run))
 	<-called // somebody waits for an answer
 	<-looking
 	for path, want := range map[string]int{"/metrics": http.StatusOK, "/livez": http.StatusOK, "/readyz": http.StatusServiceUnavailable} {
