@@ -17,18 +17,15 @@ import (
 
 // checkDelivery checks the installation, senders, relays, their carrier and unsent messages.
 func (d *doctor) checkDelivery(ctx context.Context) {
-	states, relays, err := delivery.SenderStates(ctx, d.DB, delivery.RelayAlive)
+	_, relays, err := delivery.SenderStates(ctx, d.DB, delivery.RelayAlive)
 	delivers := len(d.Senders) > 0 || slices.ContainsFunc(relays, func(r delivery.RelayState) bool { return r.Live })
-	d.runAll(ctx,
-		check{"installation", func(ctx context.Context, name string) error { return d.checkInstallation(ctx, name, delivers) }},
-		check{"halt", d.checkHalt},
-	)
+	d.run(ctx, "installation", func(ctx context.Context, name string) error { return d.checkInstallation(ctx, name, delivers) })
 	if err != nil {
 		d.fail("senders", "", "%s", err)
 		return
 	}
 	live := slices.DeleteFunc(relays, func(r delivery.RelayState) bool { return !r.Live })
-	d.checkSenders("senders", states, live)
+	d.checkSenders("senders", live)
 	d.runAll(ctx,
 		check{"transport", func(ctx context.Context, name string) error { return d.checkTransport(ctx, name, live) }},
 		check{"delivery", func(ctx context.Context, name string) error { return d.checkDue(ctx, name, live) }},
@@ -59,22 +56,8 @@ func (d *doctor) checkInstallation(ctx context.Context, check string, delivers b
 	return nil
 }
 
-// checkHalt warns about a halt.
-func (d *doctor) checkHalt(ctx context.Context, check string) error {
-	h, err := d.Jobs.Halted(ctx)
-	switch {
-	case err != nil:
-		return err
-	case h.At != nil:
-		d.warn(check, text.Command("unhalt").To("end the halt"), "%s", h.Err())
-	default:
-		d.ok(check, "belfry is not halted")
-	}
-	return nil
-}
-
-// checkSenders warns about configured senders without a live relay, and about paused senders.
-func (d *doctor) checkSenders(check string, states []delivery.SenderState, live []delivery.RelayState) {
+// checkSenders warns about configured senders without a live relay.
+func (d *doctor) checkSenders(check string, live []delivery.RelayState) {
 	var served, idle []string
 	for _, r := range live {
 		served = append(served, r.Senders...)
@@ -86,12 +69,6 @@ func (d *doctor) checkSenders(check string, states []delivery.SenderState, live 
 	}
 	if len(idle) > 0 {
 		d.warn(check, text.Sprintf("start a daemon or %s with this configuration", text.Command("relay")), "no live relay has sender %s", strings.Join(idle, ", "))
-	}
-	for _, state := range states {
-		if state.PausedAt != nil {
-			d.warn(check, text.Command("senders resume", state.Name).To("resume the sender"), "sender %s is paused since %s by %s: %s",
-				text.Ref("sender", state.Name), *state.PausedAt, state.PausedBy, text.OrNone(text.OneLine(state.PauseReason, 200)))
-		}
 	}
 	if d.quiet(check) {
 		d.ok(check, "%s configured, %s alive", text.Counted(int64(len(d.Senders)), "sender"), text.Counted(int64(len(live)), "relay"))

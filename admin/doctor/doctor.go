@@ -49,10 +49,10 @@ func doctorOperation() operation.Operation {
 	return operation.Define(operation.Operation{
 		Name: "doctor", Rows: "findings", Short: "Check configuration, database, schema, channels, jobs, schedules and delivery",
 		Long: `Check the configuration, connection, server, pooler, schema, privileges, contract of
-channels.relation, jobs that are stuck or wait for approval, paused lanes, failing schedules,
-a copied database, a halt, senders without a relay, overdue messages, the carrier of the
-relays, and access of health checks to the server's statistics. Each finding has a remedy.
-Nothing is changed. The exit code is 1 if a check failed, else 0; warnings do not count.`,
+channels.relation, stuck jobs, halts, paused lanes and senders, failing schedules, a copied
+database, senders without a relay, overdue messages, the carrier of the relays, and access
+of health checks to the server's statistics. Each finding has a remedy. Nothing is changed.
+The exit code is 1 if a check failed, else 0; warnings do not count.`,
 		Role: operation.Operator, Need: operation.NeedServer, Deadline: 2 * operation.DefaultDeadline,
 	}, func(ctx context.Context, env *operation.Env, in doctorInput) (*Report, error) {
 		d := &doctor{Env: env, user: env.DB.Config().ConnConfig.User, profiles: profilesNamed(in.For)}
@@ -176,9 +176,8 @@ func (d *doctor) examine(ctx context.Context) {
 		check{"search_path", d.checkSearchPath},
 		check{"channels", d.checkChannels},
 		check{"jobs", d.checkJobs},
-		check{"approvals", d.checkApprovals},
 		check{"names", d.checkNames},
-		check{"lanes", d.checkLanes},
+		check{"stopped", d.checkStopped},
 		check{"schedules", d.checkSchedules},
 	)
 	d.checkDelivery(ctx)

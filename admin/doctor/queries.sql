@@ -86,16 +86,6 @@ SELECT count(*)                                                    AS jobs,
  WHERE status = 'PENDING' AND NOT awaits_approval AND schedule_at <= now()
    AND NOT EXISTS (SELECT FROM belfry.lanes l WHERE l.name = j.lane AND l.paused_at IS NOT NULL);
 
--- name: DoctorAwaiting :one
--- Jobs that wait for the approval of a second person, the first @most: their count, and the id, wait and
--- requester of the longest waiting job. Relies on jobs_approval_idx. Always one row.
-SELECT count(*), coalesce((array_agg(a.id ORDER BY a.since, a.id))[1], 0), coalesce(now() - min(a.since), '0'),
-       coalesce((array_agg(a.requested_by ORDER BY a.since, a.id))[1], '')
-  FROM (SELECT j.id, coalesce(j.unapproved_at, j.created_at) AS since, j.requested_by
-          FROM belfry.jobs j
-         WHERE j.awaits_approval
-         ORDER BY j.id LIMIT @most) a;
-
 -- name: DoctorStatistics :one
 -- Whether this role may read the statistics of other users' sessions. Always one row.
 SELECT pg_has_role(current_user, 'pg_read_all_stats', 'USAGE');

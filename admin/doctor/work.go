@@ -8,11 +8,12 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/belfryhq/belfry/admin/jobs"
+	"github.com/belfryhq/belfry/admin/operation"
 	"github.com/belfryhq/belfry/channels"
 	"github.com/belfryhq/belfry/channels/attach"
 	"github.com/belfryhq/belfry/internal/lifecycle"
 	"github.com/belfryhq/belfry/internal/text"
-	"github.com/belfryhq/belfry/job"
 	"github.com/belfryhq/belfry/job/schedule"
 	"github.com/belfryhq/belfry/outbox"
 )
@@ -106,27 +107,6 @@ func (d *doctor) checkJobs(ctx context.Context, check string) error {
 	return nil
 }
 
-// approvalsCounted is the maximum count of jobs that wait for approval.
-const approvalsCounted = 1000
-
-// checkApprovals warns about jobs that wait for a second person.
-func (d *doctor) checkApprovals(ctx context.Context, check string) error {
-	var n, first int64
-	var longest time.Duration
-	var by string
-	err := d.Reads().QueryRow(ctx, queries.doctorAwaiting, pgx.StrictNamedArgs{"most": approvalsCounted + 1}).Scan(&n, &first, &longest, &by)
-	switch {
-	case err != nil:
-		return err
-	case n == 0:
-		d.ok(check, "no job waits for approval")
-	default:
-		d.warn(check, text.Sprintf("%s; %s", text.Command("jobs list").Flag("awaiting-approval").To("list them"), text.Command("jobs approve", first).Flag("dry-run").To("show this one")),
-			"%s to be approved; job %s, which %s requested, waits for %s", text.CountedTo(n, approvalsCounted, "job"), text.Ref("job", first), text.OneLine(by, 60), longest)
-	}
-	return nil
-}
-
 // checkNames warns about process names that are configured twice.
 func (d *doctor) checkNames(ctx context.Context, check string) error {
 	type wanted struct{ Kind, Name, Holder, Rival string }
@@ -142,20 +122,23 @@ func (d *doctor) checkNames(ctx context.Context, check string) error {
 	return err
 }
 
-// checkLanes warns about paused lanes.
-func (d *doctor) checkLanes(ctx context.Context, check string) error {
-	lanes, err := job.NewStore(d.DB).Lanes(ctx)
+// checkStopped warns about what operators have stopped: everything, lanes and senders.
+func (d *doctor) checkStopped(ctx context.Context, check string) error {
+	s, err := jobs.ReadStatus(ctx, d.Env, operation.None{})
 	if err != nil {
 		return err
 	}
-	for _, l := range lanes {
-		if l.PausedAt != nil {
-			d.warn(check, text.Command("lanes resume", l.Name).To("resume the lane"), "lane %s is paused since %s by %s: %s; %s due",
-				text.Ref("lane", l.Name), *l.PausedAt, l.PausedBy, text.OrNone(text.OneLine(l.PauseReason, 200)), text.CountedTo(l.Due, job.LaneCounts, "job"))
-		}
+	if s.Halted() {
+		d.warn(check, text.Command("unhalt").To("end the halt"), "%s", s.HaltLine())
+	}
+	for _, name := range s.PausedLanes {
+		d.warn(check, text.Command("lanes resume", name).To("resume the lane"), "lane %s is paused", text.Ref("lane", name))
+	}
+	for _, name := range s.PausedSenders {
+		d.warn(check, text.Command("senders resume", name).To("resume the sender"), "sender %s is paused", text.Ref("sender", name))
 	}
 	if d.quiet(check) {
-		d.ok(check, "none is paused")
+		d.ok(check, "nothing: no halt, no paused lane or sender")
 	}
 	return nil
 }

@@ -34,10 +34,11 @@ func statusOperation() operation.Operation {
 reason, and paused lanes and senders. The exit code is 0 in each case. For problems see
 ` + "`belfry doctor`" + `.`,
 		Example: "  belfry status\n  belfry status --json | jq .halted_at",
-	}, readStatus, statusText)
+	}, ReadStatus, statusText)
 }
 
-func readStatus(ctx context.Context, env *operation.Env, _ operation.None) (s Status, err error) {
+// ReadStatus reads the halt, the paused lanes and senders, and the number of running jobs.
+func ReadStatus(ctx context.Context, env *operation.Env, _ operation.None) (s Status, err error) {
 	err = operation.Reading(ctx, env, func(ctx context.Context, tx pgx.Tx) error {
 		rows, err := tx.Query(ctx, queries.statusRead, pgx.StrictNamedArgs{"limit": statusMost})
 		if err != nil {
