@@ -83,11 +83,6 @@ func TestEnqueueMany_AllOrNone(t *testing.T) {
 		require.Contains(t, p.Errors[0].Message, c.message)
 		require.Zero(t, b.jobs(t), c.location)
 	}
-	a := b.call(t, "author", "POST", "/jobs/enqueue", many(request("One", `, "priority": 5000`), request("", ""), request("Three", `, "lane": 5`)))
-	require.Len(t, a.problem(t).Errors, 3, "those that are told without the database, all at once: %s", a.text)
-	a = b.call(t, "author", "POST", "/jobs/enqueue", `{"jobs": [`+strings.TrimSuffix(strings.Repeat(`{},`, 100), ",")+`]}`)
-	require.Len(t, a.problem(t).Errors, 21)
-	require.Contains(t, a.text, "80 more problems")
 }
 
 // Repeated, requests are enqueued once: by the header, whatever they say, and by their own keys.
@@ -113,7 +108,6 @@ func TestEnqueueMany_IsIdempotent(t *testing.T) {
 	second := idsOf(t, a)
 	require.Equal(t, first, second[:2])
 	require.Equal(t, 5, b.jobs(t))
-	require.Contains(t, a.text, "jobs[0]: job "+strconv.FormatInt(first[0][0], 10)+" was enqueued before")
 	require.Equal(t, 2, strings.Count(a.text, `"before":true`))
 
 	var done sync.WaitGroup
@@ -128,11 +122,10 @@ func TestEnqueueMany_IsIdempotent(t *testing.T) {
 	require.Equal(t, 22, b.jobs(t), "at once, each key made one")
 }
 
-// A plan says what would become of each request and enqueues nothing; its token enqueues exactly these.
+// A plan counts the new jobs and enqueues nothing; its token enqueues exactly these requests.
 func TestEnqueueMany_PlansAndHoldsToThePlan(t *testing.T) {
 	t.Parallel()
 	b := setup(t, nil)
-	b.exec(t, `INSERT INTO belfry.channels (external_id, platform) SELECT 'u' || n, CASE WHEN n <= 2 THEN 'ios' ELSE 'android' END FROM generate_series(1, 5) n`)
 	b.exec(t, `SELECT belfry.enqueue('inbox', 'popular_content', 'Before', idempotency_key => 'old')`)
 	requests := []string{request("One", ""), strings.Replace(request("Two", ""), `"everyone": true`, `"platform": ["ios"]`, 1), request("Before", `, "idempotency_key": "old"`)}
 	body := func(more string) string { return strings.TrimSuffix(many(requests...), "}") + more + "}" }
@@ -140,22 +133,14 @@ func TestEnqueueMany_PlansAndHoldsToThePlan(t *testing.T) {
 	require.Equal(t, http.StatusOK, a.status, a.text)
 	var out struct {
 		Plan struct {
-			Token    string
-			Count    int64
-			Outcomes []struct {
-				Of, Outcome, Detail string
-				Count               int64
-			}
+			Token string
+			Count int64
 		}
 		Receipt any
 	}
 	require.NoError(t, json.Unmarshal([]byte(a.text), &out))
 	require.EqualValues(t, 2, out.Plan.Count)
 	require.Nil(t, out.Receipt)
-	require.Len(t, out.Plan.Outcomes, 3)
-	require.Equal(t, []int64{9, 9, 0}, []int64{out.Plan.Outcomes[0].Count, out.Plan.Outcomes[1].Count, out.Plan.Outcomes[2].Count})
-	require.Equal(t, "left", out.Plan.Outcomes[2].Outcome)
-	require.Contains(t, out.Plan.Outcomes[2].Detail, "has its idempotency key")
 	require.Equal(t, 1, b.jobs(t), "a plan enqueues nothing")
 	plan := `, "plan": "` + out.Plan.Token + `"`
 	a = b.call(t, "author", "POST", "/jobs/enqueue", strings.Replace(body(plan), `"One"`, `"Other"`, 1))
