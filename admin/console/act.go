@@ -2,7 +2,6 @@ package console
 
 import (
 	"crypto/rand"
-	"errors"
 	"html/template"
 	"net/http"
 	"net/url"
@@ -35,11 +34,7 @@ func (h *handler) form(o operation.Operation) {
 		return
 	}
 	more, err := h.match(o, values)
-	switch {
-	case errors.As(err, new(filterError)):
-		h.problem(http.StatusUnprocessableEntity, err)
-		return
-	case err != nil:
+	if err != nil {
 		h.problem(statusFor(err), err)
 		return
 	}

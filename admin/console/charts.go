@@ -73,13 +73,11 @@ func newTable(label string, names ...string) *table {
 
 // add appends a row with a value for each column (see text.CellOf).
 func (c *Console) add(t *table, values ...any) {
-	var r row
+	cells := make([]text.Cell, len(values))
 	for i, value := range values {
-		one := c.cell(text.CellOf(value))
-		one.column = t.Columns[i]
-		r.Cells = append(r.Cells, one)
+		cells[i] = text.CellOf(value)
 	}
-	t.Rows = append(t.Rows, r)
+	t.Rows = append(t.Rows, c.row(t, cells))
 }
 
 // outcomes draws the outcomes of a job's rows by medium and reason. It returns nil without rows.

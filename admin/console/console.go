@@ -6,7 +6,6 @@ import (
 	"crypto/sha256"
 	"embed"
 	"encoding/hex"
-	"errors"
 	"html/template"
 	"io/fs"
 	"net/http"
@@ -118,16 +117,9 @@ func (c *Console) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 // readAssets returns the embedded assets by name.
 func readAssets() map[string]asset {
 	all := make(map[string]asset)
-	entries, err := fs.ReadDir(files, "assets")
-	if err != nil {
-		panic(err) // embedded files exist
-	}
 	kinds := map[string]string{".css": "text/css; charset=utf-8", ".js": "text/javascript; charset=utf-8", ".svg": "image/svg+xml", ".txt": "text/plain; charset=utf-8"}
-	for _, e := range entries {
-		content, err := fs.ReadFile(files, path.Join("assets", e.Name()))
-		if err != nil {
-			panic(err)
-		}
+	for _, e := range must(fs.ReadDir(files, "assets")) {
+		content := must(fs.ReadFile(files, path.Join("assets", e.Name())))
 		sum := sha256.Sum256(content)
 		all[e.Name()] = asset{kinds[path.Ext(e.Name())], content, sync.OnceValue(func() []byte { return zip(content) }), hex.EncodeToString(sum[:6])}
 	}
@@ -158,11 +150,18 @@ func (c *Console) asset(w http.ResponseWriter, req *http.Request) {
 func zip(content []byte) []byte {
 	var b bytes.Buffer
 	z := gzip.NewWriter(&b)
-	_, err := z.Write(content)
-	if err := errors.Join(err, z.Close()); err != nil {
-		panic(err) // writes to a buffer succeed
-	}
+	must(z.Write(content))
+	must(0, z.Close())
 	return b.Bytes()
+}
+
+// must returns a value. It panics on an error of an embedded file, a template or a buffer, which only a
+// programming error causes.
+func must[T any](value T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return value
 }
 
 // link returns the address of a path for browsers.
@@ -187,7 +186,7 @@ func (c *Console) named(name string) (operation.Operation, bool) {
 func (c *Console) parse() map[string]*template.Template {
 	pages := make(map[string]*template.Template)
 	for _, name := range []string{"signin", "now", "job", "operation", "problem"} {
-		pages[name] = template.Must(template.New("layout.html").Funcs(template.FuncMap{
+		pages[name] = must(template.New("layout.html").Funcs(template.FuncMap{
 			"link": c.link, "asset": c.assetLink, "environment": func() api.Environment { return c.called },
 		}).ParseFS(files, "pages/layout.html", "pages/parts.html", "pages/"+name+".html"))
 	}

@@ -29,24 +29,16 @@ func corrects(o operation.Operation) bool { return o.Name == "jobs set" }
 // present returns the values of an act's form, and the hidden fields that bind a correction to the job's
 // values.
 func (h *handler) present(o operation.Operation, values url.Values) (shown url.Values, fields []input) {
-	show, there := h.named("jobs show")
-	if !there || !corrects(o) {
+	if !corrects(o) {
 		return values, nil
 	}
-	in, faults := read(show, url.Values{arguments(show)[0].Name: values[arguments(o)[0].Name]})
-	if len(faults) > 0 {
+	a, err := h.query("jobs show", url.Values{"id": values["id"]})
+	report, is := a.out.(interface{ State() jobs.JobState })
+	if err != nil || !is {
 		return values, nil // the act reports the problem
 	}
-	out, err := h.do(h.req.Context(), show, in)
-	report, is := out.(interface{ State() jobs.JobState })
-	if err != nil || !is {
-		return values, nil
-	}
 	state := report.State()
-	var has map[string]json.RawMessage
-	if text, err := json.Marshal(state); err != nil || json.Unmarshal(text, &has) != nil {
-		return values, nil
-	}
+	has := membersOf(state)
 	shown = make(url.Values)
 	for _, name := range correctable() {
 		if text := normalized(textOf(has[name])); text != "" {
@@ -67,19 +59,15 @@ func (h *handler) showCurrent(o operation.Operation, values url.Values, fields [
 		return
 	}
 	for _, verb := range []string{"show", "list"} {
-		source, there := h.named(o.Noun() + " " + verb)
-		if !there || source.Allowed(h.role) != nil || slices.ContainsFunc(source.Params(), func(p operation.Param) bool { return p.Required }) {
+		source, allowed := h.allowed(o.Noun() + " " + verb)
+		if !allowed || lacksRequired(source, nil) {
 			continue
 		}
-		out, err := h.do(h.req.Context(), source, source.NewInput())
-		text, bad := json.Marshal(out)
-		if err != nil || bad != nil {
+		a, err := h.query(source.Name, nil)
+		if err != nil {
 			continue // the form works without placeholders
 		}
-		var has map[string]json.RawMessage
-		if json.Unmarshal(text, &has) != nil {
-			continue
-		}
+		has := membersOf(a.out)
 		if args := arguments(o); len(args) > 0 {
 			has = named(has, cmp.Or(source.Rows, "items"), values.Get(args[0].Name))
 		}
@@ -90,6 +78,14 @@ func (h *handler) showCurrent(o operation.Operation, values url.Values, fields [
 		}
 		return
 	}
+}
+
+// membersOf returns the members of a result's JSON, or nil.
+func membersOf(result any) (members map[string]json.RawMessage) {
+	if text, err := json.Marshal(result); err != nil || json.Unmarshal(text, &members) != nil {
+		return nil
+	}
+	return members
 }
 
 // named returns the object with a name in a list of a result, or nil.

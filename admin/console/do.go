@@ -2,6 +2,7 @@ package console
 
 import (
 	"context"
+	"net/url"
 
 	"github.com/belfryhq/belfry/admin/operation"
 
@@ -12,6 +13,43 @@ import (
 func (h *handler) do(ctx context.Context, o operation.Operation, in any) (any, error) {
 	out, err := h.api.Do(ctx, api.Call{Caller: h.caller, Operation: o, Input: in})
 	return out.Result, err
+}
+
+// answer is the result of an operation with its input.
+type answer struct {
+	operation.Operation
+
+	in, out any
+}
+
+// query runs the read operation with a name. The answer is empty if the operation does not exist.
+func (h *handler) query(name string, values url.Values) (answer, error) {
+	o, there := h.named(name)
+	if !there {
+		return answer{}, nil
+	}
+	in, faults := read(o, values)
+	for param, fault := range faults {
+		return answer{}, operation.Invalid(param, "%s", fault)
+	}
+	out, err := h.do(h.req.Context(), o, in)
+	return answer{o, in, out}, err
+}
+
+// names returns the values that the list with a name suggests for a field, or none if the list fails.
+func (h *handler) names(list, field string) (values []string) {
+	a, err := h.query(list, nil)
+	if err != nil || a.out == nil {
+		return nil
+	}
+	suggestions, err := a.Suggestions(a.out, field)
+	if err != nil {
+		return nil
+	}
+	for _, s := range suggestions {
+		values = append(values, s.Value)
+	}
+	return values
 }
 
 // doOnce runs an act of a form. A form that is sent twice has the same key, so that the act runs once.

@@ -115,9 +115,7 @@ func (c *Console) show(w http.ResponseWriter, req *http.Request, status int, pag
 		f.More = tabs(more)
 	}
 	var b bytes.Buffer
-	if err := c.pages[page].Execute(&b, f); err != nil {
-		panic(err) // the API's handler logs it
-	}
+	must(0, c.pages[page].Execute(&b, f))
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")
 	w.WriteHeader(status)
 	_, _ = w.Write(b.Bytes())
@@ -142,9 +140,9 @@ func (h *handler) show(status int, page string, f layout) {
 
 // status returns the system status. It is zero if the query fails, and the page is shown without it.
 func (h *handler) status() (s jobs.Status) {
-	if o, there := h.named("status"); there && h.req.URL.Path != "/live" {
-		out, _ := h.do(h.req.Context(), o, o.NewInput())
-		s, _ = out.(jobs.Status)
+	if h.req.URL.Path != "/live" {
+		a, _ := h.query("status", nil)
+		s, _ = a.out.(jobs.Status)
 	}
 	return s
 }

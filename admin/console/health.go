@@ -18,15 +18,11 @@ const carrierTimeout = time.Second
 // delivery returns the delivery rates of the senders that relays run or an operator has paused, or nil
 // without any.
 func (h *handler) delivery() (*table, error) {
-	list, there := h.named("senders list")
-	if !there {
-		return nil, nil
-	}
-	out, err := h.do(h.req.Context(), list, list.NewInput())
+	a, err := h.query("senders list", nil)
 	if err != nil {
 		return nil, err
 	}
-	all, _ := out.(delivery.Senders)
+	all, _ := a.out.(delivery.Senders)
 	slices.SortFunc(all.Senders, func(a, b delivery.SenderState) int {
 		return cmp.Or(cmp.Compare(a.Medium, b.Medium), cmp.Compare(a.Name, b.Name))
 	})
@@ -45,16 +41,12 @@ func (h *handler) delivery() (*table, error) {
 // health renders the health of the server and the contents of the carriers in use. It returns nil if the
 // operation does not exist.
 func (h *handler) health() (*view, error) {
-	o, there := h.named("health")
-	if !there {
-		return nil, nil
-	}
-	out, err := h.do(h.req.Context(), o, o.NewInput())
-	if err != nil {
+	a, err := h.query("health", nil)
+	health, is := a.out.(doctor.ServerHealth)
+	if err != nil || !is {
 		return nil, err
 	}
-	health, _ := out.(doctor.ServerHealth)
-	t := h.render(o, o.NewInput(), out)
+	t := h.render(a.Operation, a.in, health)
 	carrier, there := h.named("transport status")
 	if _, plain := health.Relays["postgres"]; len(health.Relays) == 0 || plain && len(health.Relays) == 1 || !there {
 		return t, nil

@@ -2,6 +2,7 @@ package console
 
 import (
 	"encoding/json"
+	"errors"
 	"html/template"
 	"maps"
 	"net/http"
@@ -21,7 +22,7 @@ type jobPage struct {
 	State    jobs.JobState
 	Cards    []card // its texts, the default first, then by locale
 	ID       string
-	Status   *status
+	Status   template.HTML
 	Walk     progress
 	Delivery *progress
 	Audience area
@@ -53,7 +54,8 @@ func (h *handler) job(o operation.Operation) {
 		Rows() *delivery.Counts
 	})
 	if !is {
-		panic("jobs show returns no state")
+		h.problem(http.StatusInternalServerError, errors.New("jobs show returned no job"))
+		return
 	}
 	s := report.State()
 	id := text.Int(s.ID)

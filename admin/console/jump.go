@@ -8,8 +8,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/belfryhq/belfry/admin/operation"
-
 	"github.com/google/uuid"
 )
 
@@ -36,33 +34,15 @@ func (h *handler) resolve(q string) string {
 		return h.pageFor("group", q)
 	}
 	for _, of := range []struct{ list, kind string }{{"schedules list", "schedule"}, {"lanes list", "lane"}, {"categories list", "category"}, {"senders list", "sender"}} {
-		if h.listed(of.list, q) {
+		if slices.Contains(h.names(of.list, ""), q) {
 			return h.pageFor(of.kind, q)
 		}
 	}
-	if o, there := h.named(personOperation); there && q != "" {
-		if in, faults := read(o, url.Values{"external_id": {q}, "limit": {"1"}}); len(faults) == 0 {
-			if _, err := h.do(h.req.Context(), o, in); err == nil {
-				return h.pageFor("person", q)
-			}
-		}
+	if q == "" {
+		return ""
 	}
-	return ""
-}
-
-// listed reports whether a list contains a name. It is false if the list cannot be read.
-func (h *handler) listed(name, thing string) bool {
-	o, there := h.named(name)
-	if !there {
-		return false
+	if _, err := h.query(personOperation, url.Values{"external_id": {q}, "limit": {"1"}}); err != nil {
+		return ""
 	}
-	out, err := h.do(h.req.Context(), o, o.NewInput())
-	if err != nil {
-		return false
-	}
-	offers, err := o.Suggestions(out, "")
-	if err != nil {
-		return false
-	}
-	return slices.ContainsFunc(offers, func(offer operation.Suggestion) bool { return offer.Value == thing })
+	return h.pageFor("person", q)
 }

@@ -22,12 +22,6 @@ const (
 	maxNamed = 5
 )
 
-// filterError is an invalid filter, or one without matches.
-type filterError string
-
-// Error implements error.
-func (e filterError) Error() string { return string(e) }
-
 // actionsOnMatching returns links to acts on all jobs that match a list's filter. It omits acts that no
 // requested status allows.
 func (h *handler) actionsOnMatching(values url.Values) (actions []tab) {
@@ -64,33 +58,25 @@ func (h *handler) actionsOnMatching(values url.Values) (actions []tab) {
 // there are more.
 func (h *handler) match(o operation.Operation, values url.Values) (more bool, err error) {
 	encoded := h.req.URL.Query().Get(matchingParam)
-	list, there := h.named(jobsList)
 	args := arguments(o)
-	if encoded == "" || !there || len(args) == 0 || !args[0].Repeated || len(values[args[0].Name]) > 0 {
+	if encoded == "" || len(args) == 0 || !args[0].Repeated || len(values[args[0].Name]) > 0 {
 		return false, nil
 	}
 	filter, err := url.ParseQuery(encoded)
 	if err != nil {
-		return false, filterError("invalid filter: " + err.Error())
+		return false, operation.Invalid("", "invalid filter: %s", err)
 	}
 	filter.Set("limit", strconv.Itoa(maxMatching))
-	in, faults := read(list, filter)
-	for name, fault := range faults {
-		return false, filterError(name + ": " + fault)
-	}
-	out, err := h.do(h.req.Context(), list, in)
+	a, err := h.query(jobsList, filter)
 	if err != nil {
 		return false, err
 	}
-	page, is := out.(operation.List[jobs.JobState])
-	if !is {
-		panic("jobs list returns no jobs")
-	}
-	if len(page.Items) == 0 && page.Next != "" {
-		return false, filterError("none of the newest jobs matches all filters; add a status or a time")
-	}
-	if len(page.Items) == 0 {
-		return false, filterError("no job matches the filter any more")
+	page, _ := a.out.(operation.List[jobs.JobState])
+	switch {
+	case len(page.Items) == 0 && page.Next != "":
+		return false, operation.Invalid("", "none of the newest jobs matches all filters; add a status or a time")
+	case len(page.Items) == 0:
+		return false, operation.Invalid("", "no job matches the filter any more")
 	}
 	for _, j := range page.Items {
 		values.Add(args[0].Name, text.Int(j.ID))

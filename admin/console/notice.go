@@ -51,32 +51,9 @@ func (h *handler) arrangeEnqueue(o operation.Operation, page *operationPage) {
 		case in.Name == "body" || in.Name == "external_id":
 			page.Inputs[i].Kind = "area"
 		case in.Kind == "text" && len(in.Offers) == 0:
-			page.Inputs[i].Offers = h.listedValues(p)
+			page.Inputs[i].Offers = h.names(p.Listed())
 		}
 	}
-}
-
-// listedValues returns the values of a parameter that an operation lists, if the caller may run it.
-func (h *handler) listedValues(p operation.Param) []string {
-	name, field := p.Listed()
-	list, allowed := h.allowed(name)
-	if !allowed {
-		return nil
-	}
-	in, _ := read(list, url.Values{})
-	out, err := h.do(h.req.Context(), list, in)
-	if err != nil {
-		return nil
-	}
-	offers, err := list.Suggestions(out, field)
-	if err != nil {
-		return nil
-	}
-	values := make([]string, len(offers))
-	for i, offer := range offers {
-		values[i] = offer.Value
-	}
-	return values
 }
 
 // enqueue enqueues the notification of a confirmed form, and otherwise renders its preview.

@@ -3,6 +3,7 @@ package console
 import (
 	"errors"
 	"html/template"
+	"net/http"
 	"net/url"
 
 	"github.com/belfryhq/belfry/admin/jobs"
@@ -27,7 +28,7 @@ type nowPage struct {
 type running struct {
 	ID                 int64
 	Title, About, Link string
-	Status             *status
+	Status             template.HTML
 	Walk, Delivery     *progress
 	Slowed             string
 	Waits              template.HTML
@@ -74,14 +75,12 @@ func (h *handler) now() {
 		}
 		return errPageFull
 	})
-	status := 200
-	if err != nil && !errors.Is(err, errPageFull) {
-		page.Fault, status = h.failure(err), statusFor(err)
+	if err == nil || errors.Is(err, errPageFull) {
+		err = h.readSections(&page)
 	}
-	if status == 200 {
-		if err := h.readSections(&page); err != nil {
-			page.Fault, status = h.failure(err), statusFor(err)
-		}
+	status := http.StatusOK
+	if err != nil {
+		page.Fault, status = h.failure(err), statusFor(err)
 	}
 	h.show(status, "now", layout{Title: "Now", About: []string{job.SubjectJob + ".enqueued"}, Page: page})
 }
@@ -107,34 +106,24 @@ const upcomingOperation = "upcoming"
 // upcoming returns the beginning of the list of upcoming work without held entries. Nil means that the
 // operation does not exist.
 func (h *handler) upcoming() (*view, error) {
-	list, there := h.named(upcomingOperation)
-	if !there {
-		return nil, nil
-	}
-	in, _ := read(list, map[string][]string{"skip_held": {"on"}, "limit": {"12"}})
-	out, err := h.do(h.req.Context(), list, in)
-	entries, is := out.(operation.List[upcoming.Entry])
+	a, err := h.query(upcomingOperation, url.Values{"skip_held": {"on"}, "limit": {"12"}})
+	entries, is := a.out.(operation.List[upcoming.Entry])
 	if err != nil || !is {
 		return nil, err
 	}
 	entries.Next = "" // the page of the operation has the next page
-	t := h.render(list, in, entries)
+	t := h.render(a.Operation, a.in, entries)
 	t.note("%s lists all entries", text.Command("upcoming"))
 	return t, nil
 }
 
 // awaiting renders the newest jobs that wait for approval. It returns nil if there are none.
 func (h *handler) awaiting() (*view, error) {
-	list, there := h.named(jobsList)
-	if !there {
-		return nil, nil
-	}
-	in, _ := read(list, map[string][]string{"awaiting_approval": {"on"}, "limit": {"20"}})
-	out, err := h.do(h.req.Context(), list, in)
-	if jobs, is := out.(operation.List[jobs.JobState]); err != nil || !is || len(jobs.Items) == 0 {
+	a, err := h.query(jobsList, url.Values{"awaiting_approval": {"on"}, "limit": {"20"}})
+	if list, is := a.out.(operation.List[jobs.JobState]); err != nil || !is || len(list.Items) == 0 {
 		return nil, err
 	}
-	return h.render(list, in, out), nil
+	return h.render(a.Operation, a.in, a.out), nil
 }
 
 // running returns a job with its progress.

@@ -31,17 +31,14 @@ type block struct {
 
 // field is a name with its value.
 type field struct {
-	Name   string
-	Text   template.HTML
-	Status *status // nil if the value is no status
+	Name string
+	Text template.HTML
 }
 
 // line is a line of text. An indented line is code.
 type line struct {
-	Text      template.HTML
-	Code      bool
-	Status    *status
-	Key, Link string // the object of the line, and its page; "" without one
+	Text template.HTML
+	Code bool
 }
 
 // table is a table of objects. A row's actions are links to acts on its object.
@@ -63,22 +60,12 @@ type row struct {
 	Actions []tab
 }
 
-// cell is a value with its link and the name under which the stream updates it.
+// cell is a value.
 type cell struct {
 	column
 
-	Text       template.HTML
-	Link, Live string
-	Status     *status
+	Text template.HTML
 }
-
-// status is a badge.
-type status struct {
-	Text, Tone, Live string
-}
-
-// badge returns a status cell as it is shown; live is the name of its cell, or "".
-func badge(s text.StatusCell, live string) *status { return &status{s.String(), string(s.Tone), live} }
 
 // show renders the blocks of a document.
 func (t *view) show(d *text.Doc) {
@@ -104,21 +91,7 @@ func (t *view) line(l text.Line) {
 	if strings.TrimSpace(plain) == "" {
 		return
 	}
-	one := line{Code: strings.HasPrefix(plain, " ")}
-	if len(l) > 0 {
-		if ref, is := l[0].(text.RefCell); is {
-			one.Key, one.Link, l = ref.String(), t.c.pageFor(ref.Kind, ref.ID), l[1:]
-		}
-	}
-	if len(l) > 0 && strings.TrimSpace(l[0].String()) == "" {
-		l = l[1:]
-	}
-	if len(l) > 0 {
-		if s, is := l[0].(text.StatusCell); is {
-			one.Status, l = &status{s.Word, string(s.Tone), ""}, append(text.Line{text.Text(s.More)}, l[1:]...)
-		}
-	}
-	one.Text = template.HTML(strings.TrimSpace(string(t.c.html(l)))) //nolint:gosec // rendered by html
+	one := line{Text: t.c.html(l), Code: strings.HasPrefix(plain, " ")}
 	if n := len(t.Blocks); n > 0 && t.Blocks[n-1].Lines != nil {
 		t.Blocks[n-1].Lines = append(t.Blocks[n-1].Lines, one)
 		return
@@ -131,21 +104,9 @@ func (t *view) note(format string, args ...any) {
 	t.Blocks = append(t.Blocks, block{Note: t.c.html(text.Sprintf(format, args...))})
 }
 
-// field adds a name with its value. A leading status becomes a badge.
+// field adds a name with its value.
 func (t *view) field(of text.Field) {
-	f, value := field{Name: of.Name}, of.Value
-	if len(value) > 0 {
-		if s, is := value[0].(text.StatusCell); is {
-			f.Status = &status{s.Word + s.More, string(s.Tone), ""}
-			value = value[1:]
-			if len(value) > 0 {
-				if after, is := value[0].(text.Text); is {
-					value[0] = text.Text(strings.TrimPrefix(string(after), "; "))
-				}
-			}
-		}
-	}
-	f.Text = t.c.html(value)
+	f := field{of.Name, t.c.html(of.Value)}
 	if n := len(t.Blocks); n > 0 && t.Blocks[n-1].Fields != nil {
 		t.Blocks[n-1].Fields = append(t.Blocks[n-1].Fields, f)
 		return
@@ -158,15 +119,12 @@ func (t *view) table(from *text.Table) {
 	of := newTable(t.label(), from.Headings...)
 	lists := t.of.Verb() == "list" && t.of.Suggests != "" && !slices.ContainsFunc(t.Blocks, func(b block) bool { return b.Table != nil })
 	for _, cells := range from.Rows {
-		var r row
-		for i, value := range cells {
-			c := t.c.cell(value)
-			c.column = of.Columns[i]
-			r.Cells = append(r.Cells, c)
-		}
+		r := t.c.row(of, cells)
 		if lists {
 			key := rowKey(cells[0])
-			r.Cells[0].Link = cmp.Or(t.c.showPageOf(t.of, key), r.Cells[0].Link)
+			if to := t.c.showPageOf(t.of, key); to != "" {
+				r.Cells[0].Text = anchor("", to, text.Plain(cells[0], text.Times{}))
+			}
 			if t.of.Name != jobsList {
 				r.Actions = t.c.actionsOn(t.of, key)
 				of.Actions = of.Actions || len(r.Actions) > 0
@@ -177,28 +135,19 @@ func (t *view) table(from *text.Table) {
 	t.Blocks = append(t.Blocks, block{Table: of})
 }
 
-// cell renders a cell of a table. A command is a link, labelled with the operation's verb if it has no
-// label of its own.
-func (c *Console) cell(value text.Cell) (shown cell) {
-	if live, is := value.(text.LiveCell); is {
-		shown.Live, value = live.Name, live.Value
-	}
-	switch v := value.(type) {
-	case text.StatusCell:
-		shown.Status = badge(v, shown.Live)
-	case text.RefCell:
-		shown.Link, shown.Text = c.pageFor(v.Kind, v.ID), escaped(v.String())
-	case text.CommandCell:
-		if shown.Link = c.linkTo(v); shown.Link != "" {
-			o, _ := c.named(v.Operation)
-			shown.Text = escaped(cmp.Or(v.Label, verbOf(o)+"…"))
-		} else {
-			shown.Text = escaped(v.Label)
+// row renders a row. A command without a label is labelled with its operation's verb, and omitted if the
+// caller may not run it.
+func (c *Console) row(of *table, cells []text.Cell) (r row) {
+	for i, value := range cells {
+		if command, is := value.(text.CommandCell); is && command.Label == "" {
+			value = text.Text("")
+			if o, _ := c.named(command.Operation); c.linkTo(command) != "" {
+				value = command.As(verbOf(o) + "…")
+			}
 		}
-	default:
-		shown.Text = c.html(text.Line{value})
+		r.Cells = append(r.Cells, cell{of.Columns[i], c.html(text.Line{value})})
 	}
-	return shown
+	return r
 }
 
 // rowKey returns the key of a row: the id of a reference, or the text of its first cell.
@@ -235,7 +184,13 @@ func (c *Console) html(l text.Line) template.HTML {
 		case text.Line:
 			b.WriteString(string(c.html(v)))
 		case text.LiveCell:
-			b.WriteString(string(c.html(text.Line{v.Value})))
+			if s, is := v.Value.(text.StatusCell); is {
+				b.WriteString(string(badge(s, v.Name)))
+				continue
+			}
+			b.WriteString(`<span data-cell="` + template.HTMLEscapeString(v.Name) + `">` + string(c.html(text.Line{v.Value})) + "</span>")
+		case text.StatusCell:
+			b.WriteString(string(badge(v, "")))
 		case text.Instant:
 			b.WriteString(string(c.instant(time.Time(v))))
 		case text.TimeOfDay:
@@ -245,18 +200,34 @@ func (c *Console) html(l text.Line) template.HTML {
 		case text.Code:
 			b.WriteString("<code>" + template.HTMLEscapeString(string(v)) + "</code>")
 		case text.RefCell:
-			shown := template.HTMLEscapeString(v.String())
-			if to := c.pageFor(v.Kind, v.ID); to != "" {
-				shown = `<a href="` + template.HTMLEscapeString(to) + `">` + shown + "</a>"
-			}
-			b.WriteString(shown)
+			b.WriteString(string(anchor("", c.pageFor(v.Kind, v.ID), v.String())))
 		case text.CommandCell:
-			b.WriteString(c.commandLink(v))
+			b.WriteString(string(c.command(v)))
 		default:
 			b.WriteString(template.HTMLEscapeString(v.String()))
 		}
 	}
 	return template.HTML(b.String()) //nolint:gosec // every part is escaped above
+}
+
+// badge renders a status. live is the name under which the stream updates it, or "".
+func badge(s text.StatusCell, live string) template.HTML {
+	cell := ""
+	if live != "" {
+		cell = `" data-cell="` + template.HTMLEscapeString(live)
+	}
+	return template.HTML(`<span class="status" data-tone="` + string(s.Tone) + cell + `">` + template.HTMLEscapeString(s.String()) + "</span>") //nolint:gosec // escaped
+}
+
+// anchor renders a link, or the text alone without an address.
+func anchor(class, to, shown string) template.HTML {
+	if to == "" {
+		return escaped(shown)
+	}
+	if class != "" {
+		class = ` class="` + class + `"`
+	}
+	return template.HTML("<a" + class + ` href="` + template.HTMLEscapeString(to) + `">` + template.HTMLEscapeString(shown) + "</a>") //nolint:gosec // escaped
 }
 
 // instant renders an instant in the reader's zone.
@@ -273,20 +244,17 @@ func escaped(text string) template.HTML {
 	return template.HTML(template.HTMLEscapeString(text)) //nolint:gosec // it is escaped
 }
 
-// commandLink renders a command as a link to the page of its operation.
-func (c *Console) commandLink(command text.CommandCell) string {
-	shown := command.Label
-	if shown == "" {
-		shown = command.Shell()
+// command renders a command as a link to the page of its operation, or as code without one.
+func (c *Console) command(v text.CommandCell) template.HTML {
+	switch to := c.linkTo(v); {
+	case v.Short:
+		return anchor("", to, v.Label)
+	case to != "":
+		return anchor("command", to, cmp.Or(v.Label, v.Shell()))
+	case v.Label != "":
+		return escaped(v.Label) + ": <code>" + escaped(v.Shell()) + "</code>"
 	}
-	shown = template.HTMLEscapeString(shown)
-	if to := c.linkTo(command); to != "" {
-		return `<a class="command" href="` + template.HTMLEscapeString(to) + `">` + shown + "</a>"
-	}
-	if command.Label != "" {
-		return shown + ": <code>" + template.HTMLEscapeString(command.Shell()) + "</code>"
-	}
-	return "<code>" + shown + "</code>"
+	return "<code>" + escaped(v.Shell()) + "</code>"
 }
 
 // plain returns a line for a cell that is updated, in the reader's zone.

@@ -1,6 +1,7 @@
 package console
 
 import (
+	"cmp"
 	"fmt"
 	"net/http"
 	"regexp"
@@ -70,15 +71,6 @@ func (c *Console) clock() string {
 	return c.zone.String()
 }
 
-// inZone is an instant as a text has it, in the zone of whoever asks.
-func (c *Console) inZone(instant string) string {
-	i, err := operation.ParseInstant(instant, time.UTC)
-	if err != nil || c.zone == nil {
-		return instant
-	}
-	return text.Times{Zone: c.zone}.Clock(i.At(time.Time{}))
-}
-
 // withoutZone matches a time without a zone, as date inputs and people write it.
 var withoutZone = regexp.MustCompile(`^[0-9]{4}-[0-9]{2}-[0-9]{2}[ T][0-9]{2}:[0-9]{2}(:[0-9]{2})?$`)
 
@@ -87,13 +79,9 @@ func (c *Console) zoned(words string) (string, error) {
 	if !withoutZone.MatchString(words) {
 		return words, nil
 	}
-	zone := time.Local
-	if c.zone != nil {
-		zone = c.zone
-	}
-	i, err := operation.ParseInstant(words, zone)
+	i, err := operation.ParseInstant(words, cmp.Or(c.zone, time.Local))
 	if err != nil {
 		return "", err
 	}
-	return text.Times{Zone: zone}.Clock(i.At(time.Time{})), nil
+	return text.Times{Zone: c.zone}.Clock(i.At(time.Time{})), nil
 }
