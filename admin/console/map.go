@@ -172,7 +172,7 @@ func dotSize(people int64) float64 {
 	return rounded(min(6, 1.2+math.Sqrt(float64(people))/900))
 }
 
-// scaleBar returns the longest of 1, 2 and 5 times a power of ten that is at most most metres.
+// scaleBar returns the longest of 1, 2 and 5 times a power of ten that is at most the given length in metres.
 func scaleBar(most float64) (metres float64, text string) {
 	power := math.Pow(10, math.Floor(math.Log10(most)))
 	metres = power

@@ -50,7 +50,7 @@ func TestConsole_ARadiusIsOnAMap(t *testing.T) {
 	h := open(t, nil)
 	for _, one := range []struct {
 		lat, lon, metres   float64
-		aboutOf, name, bar string
+		about, name, bar string
 		x, y               float64 // where the name's place is, in the circle's radius from its centre
 	}{
 		{37.566, 126.9784, 30e3, "Active channels within 30 km of 37.566, 126.9784. The centre is Seoul, KR.", "Incheon", "20 km", -0.8, 0.35},
@@ -59,7 +59,7 @@ func TestConsole_ARadiusIsOnAMap(t *testing.T) {
 		{-48.9, -123.4, 500e3, "No place with 15,000 inhabitants lies within the circle.", "", "200 km", 0, 0},
 	} {
 		p := h.jobTo(t, channels.Within(one.lat, one.lon, one.metres))
-		require.Contains(t, p.text, one.aboutOf)
+		require.Contains(t, p.text, one.about)
 		require.Contains(t, p.text, "A circle with a radius of ", "in the text alternative")
 		circle, bar := p.drawn("circle"), p.drawn("bar")
 		require.Len(t, circle, 1)

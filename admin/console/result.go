@@ -232,16 +232,16 @@ func (h *handler) actionsOnPerson(values url.Values) (actions []tab) {
 // titleOf returns the title of an operation's page, such as "Jobs" or "Pause lane default". Operations of
 // the navigation have its names.
 func titleOf(o operation.Operation, values url.Values) string {
-	var aboutOf []string
+	var objects []string
 	for _, p := range arguments(o) {
-		aboutOf = append(aboutOf, values[p.Name]...)
+		objects = append(objects, values[p.Name]...)
 	}
 	if o.Name == personOperation {
-		return strings.TrimSpace("Person " + strings.Join(append(aboutOf, values["external_id"]...), ", "))
+		return strings.TrimSpace("Person " + strings.Join(append(objects, values["external_id"]...), ", "))
 	}
 	nav, more := navigation()
 	for _, p := range append(nav, more...) {
-		if p.operation == o.Name && len(aboutOf) == 0 && !o.Changes {
+		if p.operation == o.Name && len(objects) == 0 && !o.Changes {
 			return p.name
 		}
 	}
@@ -258,22 +258,19 @@ func titleOf(o operation.Operation, values url.Values) string {
 		return "Halt everything"
 	case verb == "unhalt":
 		return "End the halt"
-	case noun == "":
-		if len(aboutOf) > 0 {
-			noun = "job"
-			if len(aboutOf) > 1 {
-				noun = "jobs"
-			}
-		}
-	case len(aboutOf) > 0, o.Changes:
+	case noun == "" && len(objects) == 1:
+		noun = "job"
+	case noun == "" && len(objects) > 1:
+		noun = "jobs"
+	case len(objects) > 0, o.Changes:
 		noun = singular(noun)
 	}
-	title := strings.Join(aboutOf, ", ")
-	if len(aboutOf) > maxNamed {
-		title, noun = "", text.Grouped(int64(len(aboutOf)))+" "+noun
+	title := strings.Join(objects, ", ")
+	if len(objects) > maxNamed {
+		title, noun = "", text.Grouped(int64(len(objects)))+" "+noun
 	}
 	if o.Changes || verb != "show" {
-		return sentence(strings.TrimSpace(strings.Join(strings.Fields(verb+" "+noun+" "+title), " ")))
+		return sentence(strings.Join(strings.Fields(verb+" "+noun+" "+title), " "))
 	}
 	return sentence(strings.TrimSpace(noun + " " + title))
 }
