@@ -113,7 +113,7 @@ func (h *handler) upcoming() (*view, error) {
 	}
 	entries.Next = "" // the page of the operation has the next page
 	t := h.render(a.Operation, a.in, entries)
-	t.note("%s lists all entries", text.Command("upcoming"))
+	t.note("%s", text.Command("upcoming").To("list all entries"))
 	return t, nil
 }
 
