@@ -3,13 +3,18 @@ package provider
 import (
 	"bytes"
 	"context"
+	"crypto/ecdsa"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"regexp"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
+
+	"github.com/golang-jwt/jwt/v5"
 
 	"github.com/belfryhq/belfry/outbox/sender"
 )
@@ -144,4 +149,104 @@ func classifyAPNs(answer httpAnswer, reason string) sender.Result {
 		code, detail = code+" "+reason, "APNs returned "+reason
 	}
 	return answer.as(class, code, detail)
+}
+
+const (
+	apnsTokenUse = 40 * time.Minute // Apple rejects a token that is older than an hour
+	apnsTokenGap = 20 * time.Minute // Apple rejects more frequent changes
+)
+
+// apnsTokens stores the provider token, which authorizes all calls.
+type apnsTokens struct {
+	key           *ecdsa.PrivateKey
+	keyID, teamID string
+	now           func() time.Time
+
+	mu      sync.Mutex
+	current string
+	issued  time.Time
+}
+
+// get returns the token to use.
+func (t *apnsTokens) get() (string, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.current != "" && t.now().Sub(t.issued) < apnsTokenUse {
+		return t.current, nil
+	}
+	return t.sign()
+}
+
+// replace returns a token other than used, which Apple reported as expired, or the wait until the token may be
+// replaced.
+func (t *apnsTokens) replace(used string) (string, time.Duration) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.current != used {
+		return t.current, 0 // another call has replaced it
+	}
+	if wait := t.issued.Add(apnsTokenGap).Sub(t.now()); wait > 0 {
+		return "", wait
+	}
+	token, err := t.sign()
+	if err != nil {
+		return "", apnsTokenGap
+	}
+	return token, 0
+}
+
+// sign creates a new token. The caller holds mu.
+func (t *apnsTokens) sign() (string, error) {
+	now := t.now()
+	claim := jwt.NewWithClaims(jwt.SigningMethodES256, jwt.MapClaims{"iss": t.teamID, "iat": now.Unix()})
+	claim.Header = map[string]any{"alg": "ES256", "kid": t.keyID} // without typ, like Apple's example
+	token, err := claim.SignedString(t.key)
+	if err != nil {
+		return "", err
+	}
+	t.current, t.issued = token, now
+	return token, nil
+}
+
+// apnsMaxPayload is the maximum payload of APNs in bytes.
+const apnsMaxPayload = 4096
+
+type apnsAlert struct {
+	Title string `json:"title,omitempty"`
+	Body  string `json:"body,omitempty"`
+}
+
+// apnsPayload returns the payload for the device.
+func apnsPayload(d sender.Delivery, sound string) ([]byte, error) {
+	var data map[string]json.RawMessage
+	if err := json.Unmarshal(d.Data, &data); err != nil {
+		return nil, errors.New("data is not a JSON object")
+	}
+	aps := map[string]any{}
+	if sound != "" {
+		aps["sound"] = sound
+	}
+	if more, ok := data["aps"]; ok {
+		var fields map[string]json.RawMessage
+		if err := json.Unmarshal(more, &fields); err != nil {
+			return nil, errors.New("data.aps is not a JSON object")
+		}
+		for name, value := range fields {
+			aps[name] = value
+		}
+		delete(data, "aps")
+	}
+	aps["alert"] = apnsAlert{Title: d.Title, Body: d.Body}
+	return encodePayload(map[string]any{"aps": aps, "data": data, "key": d.Key})
+}
+
+// encodePayload encodes JSON for a device without HTML escapes, which would waste bytes.
+func encodePayload(v any) ([]byte, error) {
+	var out bytes.Buffer
+	enc := json.NewEncoder(&out)
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(v); err != nil {
+		return nil, fmt.Errorf("encode the payload: %w", err)
+	}
+	return bytes.TrimRight(out.Bytes(), "\n"), nil
 }
