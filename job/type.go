@@ -97,11 +97,8 @@ var typeName = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(
 // 0-9 and _, starting with a letter. It panics on another name or a nil part: a
 // programmer's error.
 func NewType[R any](name, description string, who Source[R], what Writer[R], options ...TypeOption) Type {
-	if !typeName().MatchString(name) {
-		panic(fmt.Sprintf("job: type name %q: want 1 to 63 of a-z, 0-9 and _, starting with a letter", name))
-	}
-	if who == nil || what == nil {
-		panic(fmt.Sprintf("job: type %s needs a Source and a Writer", name))
+	if !typeName().MatchString(name) || who == nil || what == nil {
+		panic(fmt.Sprintf("job: type %q needs a name of 1 to 63 of a-z, 0-9 and _, starting with a letter, a Source and a Writer", name))
 	}
 	t := Type{
 		name:        name,

@@ -26,7 +26,7 @@ type HeldError struct {
 func (e *HeldError) Error() string {
 	switch {
 	case e.OfTable:
-		return fmt.Sprintf("another session kept a table locked for %s: stop what uses belfry, or migrate when less is done", e.Waited)
+		return fmt.Sprintf("another session has locked a table for %s: stop the users of belfry, or migrate at a time of less load", e.Waited)
 	case e.PID == 0:
 		return fmt.Sprintf("another session has had the lock of the migrations for %s: wait for its end if it migrates, or end it", e.Waited)
 	}
@@ -42,10 +42,10 @@ func (c Config) wait(ctx context.Context) time.Duration {
 	if deadline, ok := ctx.Deadline(); ok {
 		wait = min(wait, time.Until(deadline)/2)
 	}
-	return max(wait.Round(time.Millisecond), time.Millisecond) // 0 would be forever
+	return max(wait.Round(time.Millisecond), time.Millisecond) // 0 means no limit
 }
 
-// explainLock makes a *HeldError of the error of a lock that was not given: lockKey, or one of a table.
+// explainLock returns a *HeldError for a timeout of lockKey or of a lock of a table.
 func (c Config) explainLock(ctx context.Context, db *sql.DB, err error, ofKey bool) error {
 	var pg *pgconn.PgError
 	if !errors.As(err, &pg) || pg.Code != "55P03" { // lock_not_available

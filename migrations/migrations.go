@@ -1,12 +1,12 @@
-// Package migrations carries belfry's schema as embedded SQL and applies it.
+// Package migrations contains belfry's schema as embedded SQL and applies it.
 //
 // Each change is a pair of plain SQL files, NNNN_title.up.sql and
 // NNNN_title.down.sql, run by goose in one transaction each and recorded in
 // belfry.schema_migrations. Everything lives in the schema "belfry".
 //
 // Several nodes may migrate at once: a transaction-level advisory lock, held for
-// the whole of Up or Down, lets one of them work while the others wait and then
-// find nothing to do. It is a transaction's lock, not a session's, so it works
+// the whole of Up or Down, lets one node work at a time; the next node then finds
+// no pending migration. It is a transaction's lock, not a session's, so it works
 // through PgBouncer in transaction mode and ends with its holder's connection.
 //
 // Down removes data. It is for development and for undoing a release at once,
@@ -43,48 +43,48 @@ const lockKey = 0x62656c667279
 // versionTable is goose's bookkeeping.
 const versionTable = "belfry.schema_migrations"
 
-// statementTimeout bounds one migration. Building an index on a large table may
-// take long, so it is generous; it exists so that a migration never hangs forever.
+// statementTimeout limits one migration, so that none hangs forever. Building an index on a large table
+// may take long.
 const statementTimeout = time.Hour
 
-// Config is how migrations are applied.
+// Config has the options of migrations.
 type Config struct {
-	// LockTimeout is how long to wait for another node that migrates, whose lock any login can take, and
-	// for each lock of a table; then the error is a *HeldError. With a deadline of the context half of
-	// what is left of it, if that is less.
+	// LockTimeout limits the wait for another migrating node, whose lock any login can take, and for each
+	// lock of a table; then the error is a *HeldError. It is at most half of the remaining time of the
+	// context.
 	LockTimeout time.Duration
 }
 
 // DefaultConfig returns a Config that waits 30 seconds.
 func DefaultConfig() Config { return Config{LockTimeout: 30 * time.Second} }
 
-// Status is one migration and whether this database has it.
+// Status is one migration, and the time at which this database applied it.
 type Status struct {
 	Version int64      `json:"version"`
 	Title   string     `json:"title"`
-	Applied *time.Time `json:"applied_at"` // nil: not applied
+	Applied *time.Time `json:"applied_at"` // nil if it is pending
 }
 
 // ErrOlder reports a schema that is missing, or older than this belfry.
 var ErrOlder = errors.New("the database schema is older than this belfry")
 
-// ErrNewer reports that the database was migrated by a newer belfry: it has a
-// version this binary does not know. The newer binary must be used.
+// ErrNewer reports that a newer belfry migrated the database to a version that this binary does not
+// know.
 var ErrNewer = errors.New("the database schema is newer than this belfry")
 
-// Up is Up of the default Config.
+// Up is Config.Up with the default Config.
 func Up(ctx context.Context, dsn string) ([]int64, error) { return DefaultConfig().Up(ctx, dsn) }
 
-// Down is Down of the default Config.
+// Down is Config.Down with the default Config.
 func Down(ctx context.Context, dsn string, to int64) ([]int64, error) {
 	return DefaultConfig().Down(ctx, dsn, to)
 }
 
-// List is List of the default Config.
+// List is Config.List with the default Config.
 func List(ctx context.Context, dsn string) ([]Status, error) { return DefaultConfig().List(ctx, dsn) }
 
 // Up applies every pending migration to the database at dsn and returns the
-// versions it applied, oldest first; none when the schema was current.
+// versions it applied, oldest first. It returns none if the schema is current.
 func (c Config) Up(ctx context.Context, dsn string) ([]int64, error) {
 	var applied []int64
 	err := c.withProvider(ctx, dsn, primary, func(p *goose.Provider) error {
@@ -124,9 +124,8 @@ func (c Config) Down(ctx context.Context, dsn string, to int64) ([]int64, error)
 }
 
 // List returns every migration this binary knows, oldest first, with the time
-// this database applied it. It changes nothing but the schema belfry and its
-// bookkeeping table, which it creates when they are missing. The database must
-// grant two connections, here and in Up and Down: one holds the lock.
+// this database applied it. It only creates the schema belfry and its bookkeeping table if
+// they are missing. List, Up and Down need two connections: one holds the lock.
 func (c Config) List(ctx context.Context, dsn string) ([]Status, error) {
 	var list []Status
 	err := c.withProvider(ctx, dsn, nil, func(p *goose.Provider) error {
@@ -150,7 +149,7 @@ func (c Config) List(ctx context.Context, dsn string) ([]Status, error) {
 	return list, nil
 }
 
-// Latest is the newest version this binary knows.
+// Latest returns the newest version that this binary knows.
 func Latest() int64 {
 	versions, _ := files()
 	return versions[len(versions)-1]
@@ -170,7 +169,7 @@ func Check(have int64) error {
 	return nil
 }
 
-// olderError is an ErrOlder with its own text.
+// olderError is ErrOlder with a text.
 type olderError struct{ text string }
 
 func (e *olderError) Error() string        { return e.text }
@@ -187,7 +186,7 @@ func rejectNewer(ctx context.Context, p *goose.Provider) error {
 	return nil
 }
 
-// primary refuses a standby, so that the next host of the URL is tried.
+// primary rejects a standby, so that pgx tries the next host of the URL.
 func primary(_ context.Context, conn *pgconn.PgConn) error {
 	if conn.ParameterStatus("in_hot_standby") == "on" {
 		return pgconn.ErrStandbyConnection
@@ -195,8 +194,8 @@ func primary(_ context.Context, conn *pgconn.PgConn) error {
 	return nil
 }
 
-// withProvider opens the database on a server that fits, unless the URL says which that is,
-// takes the lock, and runs do with a provider.
+// withProvider opens the database on a primary, unless the URL has target_session_attrs, takes the lock,
+// and calls do with a provider.
 func (c Config) withProvider(ctx context.Context, dsn string, fits pgconn.ValidateConnectFunc, do func(*goose.Provider) error) (err error) {
 	config, err := pgx.ParseConfig(dsn)
 	if err != nil {
@@ -205,7 +204,7 @@ func (c Config) withProvider(ctx context.Context, dsn string, fits pgconn.Valida
 	if config.ValidateConnect == nil {
 		config.ValidateConnect = fits
 	}
-	if config.DefaultQueryExecMode == pgx.QueryExecModeCacheStatement { // which a pooler in transaction mode may lose
+	if config.DefaultQueryExecMode == pgx.QueryExecModeCacheStatement { // a pooler in transaction mode may lose prepared statements
 		config.DefaultQueryExecMode = pgx.QueryExecModeCacheDescribe
 	}
 	config.RuntimeParams["client_encoding"] = "UTF8"
@@ -217,12 +216,12 @@ func (c Config) withProvider(ctx context.Context, dsn string, fits pgconn.Valida
 	}))
 	defer func() { err = errors.Join(err, db.Close()) }()
 
-	// goose's own connections work beside the one that holds the lock.
+	// goose uses other connections than the lock.
 	tx, err := db.BeginTx(ctx, nil)
 	if err != nil {
 		return err
 	}
-	defer func() { _ = tx.Rollback() }() // ends the lock; nothing was written in it
+	defer func() { _ = tx.Rollback() }() // releases the lock; the transaction has written nothing
 	bounded := Config{LockTimeout: c.wait(ctx)}
 	if _, err := tx.ExecContext(ctx, fmt.Sprintf("SET LOCAL idle_in_transaction_session_timeout = 0; SET LOCAL statement_timeout = 0; SET LOCAL lock_timeout = %d", bounded.LockTimeout.Milliseconds())); err != nil {
 		return err
@@ -241,8 +240,8 @@ func (c Config) withProvider(ctx context.Context, dsn string, fits pgconn.Valida
 	return explainRights(ctx, db, bounded.explainLock(ctx, db, do(provider), false))
 }
 
-// createSchema creates the schema and its bookkeeping if they are missing; a role that
-// may not create them can still use what is there.
+// createSchema creates the schema and its bookkeeping table if they are missing. A role without the
+// privilege can still use existing ones.
 func (c Config) createSchema(ctx context.Context, db *sql.DB) (err error) {
 	var schema, table bool
 	//sql:allow migrations stands alone
@@ -254,7 +253,7 @@ func (c Config) createSchema(ctx context.Context, db *sql.DB) (err error) {
 	if err != nil {
 		return err
 	}
-	defer func() { _ = tx.Rollback() }() // nothing is left to undo after a commit
+	defer func() { _ = tx.Rollback() }() // no effect after a commit
 	if err := c.begin(ctx, tx); err != nil {
 		return err
 	}
@@ -263,7 +262,7 @@ func (c Config) createSchema(ctx context.Context, db *sql.DB) (err error) {
 			return err
 		}
 	}
-	if !table { // as goose would, which does not ask for a transaction that may write
+	if !table { // goose would use a transaction that may be read-only
 		store, err := database.NewStore(database.DialectPostgres, versionTable)
 		if err != nil {
 			return err
@@ -275,9 +274,8 @@ func (c Config) createSchema(ctx context.Context, db *sql.DB) (err error) {
 	return tx.Commit()
 }
 
-// begin makes a new transaction one that writes and reads SQL as it is written here,
-// whatever the defaults of the role are. The server splits a text into statements before
-// it executes the first, so this has to be a text of its own.
+// begin overrides the role's defaults of a new transaction. It must be a separate query, because the
+// server parses all statements of a query before it executes the first.
 func (c Config) begin(ctx context.Context, tx *sql.Tx) error {
 	_, err := tx.ExecContext(ctx, fmt.Sprintf("SET TRANSACTION READ WRITE; SET LOCAL standard_conforming_strings = on; SET LOCAL row_security = off; SET LOCAL statement_timeout = %d; SET LOCAL lock_timeout = %d",
 		statementTimeout.Milliseconds(), c.LockTimeout.Milliseconds()))
@@ -296,8 +294,8 @@ func (c Config) newProvider(db *sql.DB) (*goose.Provider, error) {
 		goose.WithTableName(versionTable))
 }
 
-// script runs one file in goose's transaction. Without arguments pgx uses the
-// simple protocol, so a file may hold any number of statements and functions.
+// script runs one file in goose's transaction. Without arguments pgx uses the simple protocol, so that a
+// file may contain any number of statements and functions.
 func (c Config) script(file string) *goose.GoFunc {
 	return &goose.GoFunc{RunTx: func(ctx context.Context, tx *sql.Tx) error {
 		text, err := fs.ReadFile(FS, file)
@@ -316,27 +314,26 @@ func (c Config) script(file string) *goose.GoFunc {
 
 type pair struct{ title, up, down string }
 
-// files lists the embedded pairs by version. It panics on a file that is not
-// named NNNN_title.up.sql or .down.sql or lacks its other half: the binary was
-// built wrong.
+// files lists the embedded pairs by version. It panics if a file is not named NNNN_title.up.sql or
+// .down.sql or has no other half, which is a programming error.
 func files() ([]int64, map[int64]pair) {
-	names, err := fs.Glob(FS, "*.up.sql")
-	if err != nil || len(names) == 0 {
-		panic("migrations: no embedded files")
+	must := func(ok bool, problem, file string) {
+		if !ok {
+			panic("migrations: " + problem + " " + file)
+		}
 	}
+	names, err := fs.Glob(FS, "*.up.sql")
+	must(err == nil && len(names) > 0, "no embedded files", "*.up.sql")
 	var versions []int64
 	pairs := make(map[int64]pair, len(names))
 	for _, up := range names { // Glob sorts: versions rise
 		stem := strings.TrimSuffix(up, ".up.sql")
 		number, name, ok := strings.Cut(stem, "_")
 		version, err := strconv.ParseInt(number, 10, 64)
-		if !ok || err != nil {
-			panic("migrations: misnamed file " + up)
-		}
+		must(ok && err == nil, "misnamed file", up)
 		down := stem + ".down.sql"
-		if _, err := fs.Stat(FS, path.Clean(down)); err != nil {
-			panic("migrations: missing file " + down)
-		}
+		_, err = fs.Stat(FS, path.Clean(down))
+		must(err == nil, "missing file", down)
 		versions = append(versions, version)
 		pairs[version] = pair{title: strings.ReplaceAll(name, "_", " "), up: up, down: down}
 	}

@@ -9,12 +9,12 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// insufficientPrivilege is the SQLSTATE of a right that is missing.
+// insufficientPrivilege is the SQLSTATE of a missing privilege.
 const insufficientPrivilege = "42501"
 
-// rightsSQL says what a migrating role may do: its name and that of the database, ready
-// for a statement; CREATE on the database; whether the schema is there, USAGE and CREATE
-// on it, its owner, and whether the role counts as the owner.
+// rightsSQL returns the privileges of a migrating role: the quoted names of the role and the database;
+// CREATE on the database; whether the schema exists, USAGE and CREATE on it, its owner, and whether the
+// role is a member of the owner.
 //
 //sql:allow migrations stands alone
 const rightsSQL = `
@@ -24,8 +24,7 @@ SELECT quote_ident(current_user), quote_ident(current_database()), has_database_
   FROM (SELECT to_regnamespace('belfry') AS oid) s
   LEFT JOIN pg_namespace n ON n.oid = s.oid`
 
-// explainRights adds to an error of a missing right what is missing and the statement that
-// grants it.
+// explainRights adds the missing privilege and the GRANT to an error of a missing privilege.
 func explainRights(ctx context.Context, db *sql.DB, err error) error {
 	var refused *pgconn.PgError
 	if !errors.As(err, &refused) || refused.Code != insufficientPrivilege {
@@ -34,13 +33,13 @@ func explainRights(ctx context.Context, db *sql.DB, err error) error {
 	var role, database, owner string
 	var creates, there, uses, createsIn, owns bool
 	if asked := db.QueryRowContext(ctx, rightsSQL).Scan(&role, &database, &creates, &there, &uses, &createsIn, &owner, &owns); asked != nil {
-		return err // the server's own words have to do
+		return err // without an explanation
 	}
 	switch {
 	case !there && !creates:
 		return fmt.Errorf("%s needs CREATE on database %s: GRANT CREATE ON DATABASE %s TO %s: %w", role, database, database, role, err)
 	case there && !owns && uses && createsIn:
-		return fmt.Errorf("the schema belfry belongs to %s, and its tables are altered by their owner only: connect as %s, or GRANT %s TO %s: %w", owner, owner, owner, role, err)
+		return fmt.Errorf("the schema belfry belongs to %s, and only the owner can alter its tables: connect as %s, or GRANT %s TO %s: %w", owner, owner, owner, role, err)
 	case there && !uses && !createsIn:
 		return fmt.Errorf("%s needs USAGE and CREATE on schema belfry: GRANT USAGE, CREATE ON SCHEMA belfry TO %s; or connect as its owner, %s: %w", role, role, owner, err)
 	case there && !createsIn:

@@ -91,7 +91,7 @@ func TestMigrations_AnotherRolesSchemaNamesItsOwner(t *testing.T) {
 	_, err = db.Pool.Exec(t.Context(), `GRANT USAGE, CREATE ON SCHEMA belfry TO `+other)
 	require.NoError(t, err)
 	_, err = migrations.Up(t.Context(), otherDSN)
-	require.ErrorContains(t, err, "the schema belfry belongs to "+owner+", and its tables are altered by their owner only: connect as "+owner+", or GRANT "+owner+" TO "+other)
+	require.ErrorContains(t, err, "the schema belfry belongs to "+owner+", and only the owner can alter its tables: connect as "+owner+", or GRANT "+owner+" TO "+other)
 	_, err = db.Pool.Exec(t.Context(), remedy(t, err))
 	require.NoError(t, err)
 	applied, err := migrations.Up(t.Context(), otherDSN)

@@ -37,23 +37,22 @@ type atlas struct {
 //
 //nolint:gochecknoglobals // decodes an embedded file once and is never written
 var world = sync.OnceValue(func() *atlas {
+	must := func(err error) {
+		if err != nil {
+			panic(fmt.Errorf("cities: cities.csv.gz: %w", err))
+		}
+	}
 	z, err := gzip.NewReader(bytes.NewReader(citiesFile))
-	if err != nil {
-		panic(fmt.Errorf("cities: cities.csv.gz: %w", err))
-	}
+	must(err)
 	records, err := csv.NewReader(z).ReadAll()
-	if err != nil {
-		panic(fmt.Errorf("cities: cities.csv.gz: %w", err))
-	}
+	must(err)
 	a := &atlas{}
 	var total int64
 	for _, r := range records[1:] {
 		population, err1 := strconv.ParseInt(r[2], 10, 64)
 		lat, err2 := strconv.ParseFloat(r[3], 64)
 		lon, err3 := strconv.ParseFloat(r[4], 64)
-		if err := errors.Join(err1, err2, err3); err != nil {
-			panic(fmt.Errorf("cities: cities.csv.gz: %w", err))
-		}
+		must(errors.Join(err1, err2, err3))
 		total += population
 		a.cities = append(a.cities, City{Name: r[0], Country: r[1], Population: population, Latitude: lat, Longitude: lon})
 		a.upTo = append(a.upTo, total)
