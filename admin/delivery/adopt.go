@@ -13,8 +13,9 @@ import (
 	"github.com/belfryhq/belfry/outbox"
 )
 
-// Adopt lets messages leave from where the database is now, records who decided so, and
-// wakes the relays. place is the delivery.place of those that deliver; "" leaves it as it is. One that is adopted already stays as it is.
+// Adopt permits delivery from the current location of the database, records the actor, and wakes the
+// relays. place is the delivery.place of the relays; "" does not change it. An adopted database is not
+// changed.
 func Adopt(ctx context.Context, pool *pgxpool.Pool, place string, act job.Act) (i outbox.Installation, err error) {
 	err = operation.StepTx(ctx, pool, func(ctx context.Context, tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, queries.installationAdopt, pgx.StrictNamedArgs{"actor": optional(act.Actor), "reason": act.Reason, "place": optional(place)}); err != nil {
@@ -29,24 +30,24 @@ func Adopt(ctx context.Context, pool *pgxpool.Pool, place string, act job.Act) (
 	return i, nil
 }
 
-// Backlog is what waits to be sent in a database, of jobs by when they were enqueued.
+// Backlog has the waiting messages of a database, by the age of their jobs.
 type Backlog struct {
-	Ages       []BacklogAge `json:"ages"`       // youngest first; without those that nothing waits of
-	Activities int64        `json:"activities"` // messages of activities; of more than 100,000 no more are counted
+	Ages       []BacklogAge `json:"ages"`       // youngest first; without empty ones
+	Activities int64        `json:"activities"` // messages of activities; counted up to 100,000
 	Unwalked   int64        `json:"unwalked"`   // jobs that have not written all their rows yet
 	Schedules  int64        `json:"schedules"`  // that are not paused
 }
 
-// BacklogAge is what waits of the jobs that were enqueued within a time and not within the
-// one before.
+// BacklogAge has the waiting messages of jobs that were enqueued within a time and not within the
+// previous one.
 type BacklogAge struct {
 	Within   *time.Duration `json:"within"` // nanoseconds; null: before
 	Jobs     int64          `json:"jobs"`
 	Messages int64          `json:"messages"`
 }
 
-// ReadBacklog returns what a relay would send, now or later. What is held, of ABORTED jobs
-// and paused lanes, does not count.
+// ReadBacklog returns the messages that a relay would send now or later, without held messages of
+// ABORTED jobs and paused lanes.
 func ReadBacklog(ctx context.Context, pool *pgxpool.Pool) (b Backlog, err error) {
 	err = operation.SnapshotTx(ctx, pool, func(ctx context.Context, tx pgx.Tx) error {
 		rows, err := tx.Query(ctx, queries.backlogAges)

@@ -1,13 +1,13 @@
--- How an operator adopts a database, and what would leave it then.
+-- The adoption of a database, and its waiting messages.
 
 -- name: InstallationAdopt :exec
--- Adopts the database where it is, and records by whom (belfry.adopt).
+-- Adopts the database at its current location, and records the actor (belfry.adopt).
 SELECT belfry.adopt(@actor, @reason, @place);
 
 -- name: BacklogAges :many
--- The jobs that relays would send messages of, and how many wait, by when the jobs were
--- enqueued: within a time and not within the one before; NULL: before (jobs_undelivered_idx,
--- job_deliveries_pkey). No row: none waits.
+-- The number of jobs with waiting messages, and of these messages, by the age of the jobs:
+-- within a time and not within the previous one; NULL for older jobs (jobs_undelivered_idx,
+-- job_deliveries_pkey). No row without waiting messages.
 SELECT a.within, count(*), sum(p.waiting)::bigint
   FROM belfry.sendable_jobs s
   JOIN belfry.jobs j ON j.id = s.job_id
@@ -19,8 +19,8 @@ SELECT a.within, count(*), sum(p.waiting)::bigint
  ORDER BY a.within NULLS LAST;
 
 -- name: BacklogOther :one
--- Messages of activities that are not final, 100,000 at most; jobs that still have rows to
--- write; and schedules that are not paused (messages_activity_idx).
+-- The number of messages of activities that are not final, up to 100,000; of jobs that have not
+-- written all rows; and of schedules that are not paused (messages_activity_idx).
 SELECT (SELECT count(*) FROM (SELECT FROM belfry.messages m WHERE m.job_id < 0 AND m.status = 'PENDING' LIMIT 100000) t),
        (SELECT count(*) FROM belfry.jobs j WHERE j.status IN ('PENDING', 'RUNNING')),
        (SELECT count(*) FROM belfry.schedules c WHERE c.paused_at IS NULL);

@@ -13,36 +13,34 @@ import (
 	"github.com/belfryhq/belfry/outbox"
 )
 
-// SubjectTransport is the subject of belfry.events that rebuilds and drains of a carrier are
-// recorded under.
+// SubjectTransport is the subject in belfry.events of rebuilds and drains of a carrier.
 const SubjectTransport = "transport"
 
-// QueueState is one of the two queues in the database, with or without a carrier.
+// QueueState is the state of one of the two queues in the database, with or without a carrier.
 type QueueState struct {
 	Name       string     `json:"name" db:"name"`               // activities or bulk
-	Transport  string     `json:"transport" db:"transport"`     // that was pushed to last; "": there was none
+	Transport  string     `json:"transport" db:"transport"`     // of the last push; "" before the first
 	Dispatcher string     `json:"dispatcher" db:"dispatcher"`   // the relay that pushed last
 	LeadsUntil *time.Time `json:"leads_until" db:"leads_until"` // null means that no relay pushes
 	Epoch      string     `json:"epoch" db:"epoch"`             // a UUID
-	EpochAt    *time.Time `json:"epoch_at" db:"epoch_at"`       // when the carrier was last to begin anew
+	EpochAt    *time.Time `json:"epoch_at" db:"epoch_at"`       // the start of the epoch
 	LastPush   int64      `json:"last_push" db:"last_push"`     // made
-	// Queued are messages. Where they are not all counted, QueueCounts+1 are more than
-	// QueueCounts.
+	// Queued is the number of QUEUED messages. QueueCounts+1 means more than QueueCounts.
 	Queued int64 `json:"queued" db:"queued"`
-	// Oldest is for how long a message has been QUEUED at most, in nanoseconds; null: none is.
+	// Oldest is the time since the oldest message became QUEUED, in nanoseconds; null without one.
 	Oldest *time.Duration `json:"oldest" db:"oldest"`
 }
 
 // QueueCounts is the maximum count of QUEUED messages of a queue.
 const QueueCounts = 10_000
 
-// QueueStates returns both queues: activities, then bulk. What is QUEUED is counted to
+// QueueStates returns both queues: activities, then bulk. QUEUED messages are counted up to
 // QueueCounts.
 func QueueStates(ctx context.Context, pool *pgxpool.Pool) ([]QueueState, error) {
 	return readQueues(ctx, pool, new(int64(QueueCounts+1)))
 }
 
-// CountQueues is QueueStates with all that is QUEUED counted, which reads all of it.
+// CountQueues is QueueStates with a full count, which reads all QUEUED messages.
 func CountQueues(ctx context.Context, pool *pgxpool.Pool) ([]QueueState, error) {
 	return readQueues(ctx, pool, nil)
 }
@@ -66,11 +64,10 @@ func queueStates(ctx context.Context, tx pgx.Tx, most *int64) ([]QueueState, err
 	return pgx.CollectRows(rows, pgx.RowToStructByName[QueueState])
 }
 
-// RebuildQueues has all that is QUEUED handed over again, by the dispatcher, when it goes on
-// with its lead, in bounded pushes and while work goes on; what the carrier still has of it
-// stays valid. It returns how many messages that is, and records the act (I14). Without a
-// carrier so far nothing is done. agree is asked whether it is to be so many, and an error keeps
-// it from being done; nil: agreed.
+// RebuildQueues makes the dispatcher push all QUEUED messages again, in bounded pushes, while delivery
+// continues. Ids in the carrier stay valid. It returns the number of messages, and records the act
+// (I14). If no carrier was ever used, it does nothing. agree receives the number of messages; its error
+// cancels the rebuild. Nil means that every number is accepted.
 func RebuildQueues(ctx context.Context, pool *pgxpool.Pool, act job.Act, agree func(queued int64) error) (queued int64, err error) {
 	var refused error
 	err = operation.StepTx(ctx, pool, func(ctx context.Context, tx pgx.Tx) error {
@@ -111,11 +108,11 @@ func RebuildQueues(ctx context.Context, pool *pgxpool.Pool, act job.Act, agree f
 	return queued, nil
 }
 
-// TakeBackQueued takes back what is QUEUED, PENDING as it was, in bounded steps of one
-// transaction each, and returns how many it took. Copies in a carrier stay valid. It takes
-// nothing while a relay pushes, and leaves what somebody has locked; calling it again goes on.
+// TakeBackQueued returns QUEUED messages to PENDING, in bounded steps of one transaction each, and
+// returns their number. Ids in a carrier stay valid. It does nothing while a relay pushes, and skips
+// locked rows; a second call continues.
 // observe, unless nil, is called after each step. The act is one event, written with the first
-// step that takes something.
+// step that changes a message.
 func TakeBackQueued(ctx context.Context, pool *pgxpool.Pool, act job.Act, observe func(taken int64)) (taken int64, err error) {
 	var event int64
 	for {
@@ -158,7 +155,7 @@ func RecordEmptied(ctx context.Context, pool *pgxpool.Pool, transport string, ac
 	return nil
 }
 
-// recordTransport writes an event; transport is "" for those of the queues.
+// recordTransport writes an event; "" means the transports of the queues.
 func recordTransport(ctx context.Context, tx pgx.Tx, kind, transport string, messages *int64, act job.Act) (id int64, err error) {
 	err = tx.QueryRow(ctx, queries.transportRecord, pgx.StrictNamedArgs{
 		"kind": kind, "transport": transport, "messages": messages, "actor": act.Actor, "reason": act.Reason,

@@ -1,10 +1,10 @@
--- Operators' acts on the transport: QUEUED messages, pushed again, taken back.
+-- Operators' acts on the transport: push QUEUED messages again, or take them back.
 
 -- name: QueueStates :many
--- The two queues of a carrier as the database knows them, whether there has been one or not
--- (queues_pkey, messages_queued_idx, pushes_pkey). leads_until is NULL while nobody pushes;
--- queued is counted up to @most, NULL: all of it; oldest is for how long a message has been
--- QUEUED at most, NULL when none is.
+-- The two queues of a carrier in the database, also without a carrier (queues_pkey,
+-- messages_queued_idx, pushes_pkey). leads_until is NULL while no relay pushes; queued is
+-- counted up to @most, NULL means all; oldest is the time since the oldest message became
+-- QUEUED, NULL without one.
 SELECT n.name, coalesce(q.transport, '') AS transport, coalesce(q.dispatcher, '') AS dispatcher,
        CASE WHEN q.leads_until > clock_timestamp() THEN q.leads_until END AS leads_until,
        coalesce(q.epoch::text, '') AS epoch, q.epoch_at, coalesce(q.last_push, 0) AS last_push,
@@ -20,15 +20,14 @@ SELECT n.name, coalesce(q.transport, '') AS transport, coalesce(q.dispatcher, ''
  ORDER BY n.name;
 
 -- name: QueuesRebuild :many
--- Begins a new epoch of both queues, whoever pushes: the dispatcher finds, when it goes on
--- with its lead, that the carrier has another, and makes the pushes again that messages are
--- QUEUED by. No row: there has never been a carrier.
+-- Begins a new epoch of both queues. The dispatcher then detects that the carrier has another
+-- epoch, and repeats the pushes of the QUEUED messages. No row if a carrier was never used.
 UPDATE belfry.queues q SET epoch = gen_random_uuid(), epoch_at = clock_timestamp() RETURNING q.name;
 
 -- name: TransportRecord :one
 -- The event of a rebuild, of a drain, in the transaction of its first step, or of an
--- emptied carrier. Its name is the transport; @transport '': those that were pushed to last
--- (queues_pkey). @messages NULL: it says nothing of messages.
+-- emptied carrier. Its name is the transport; @transport '' means the transports of the last
+-- pushes (queues_pkey). @messages NULL omits the number of messages.
 INSERT INTO belfry.events (subject, name, kind, actor, reason, detail)
 VALUES ('transport', coalesce(nullif(@transport, ''), (SELECT string_agg(DISTINCT q.transport, ', ') FROM belfry.queues q WHERE q.transport <> ''), ''),
         @kind, coalesce(nullif(@actor, ''), session_user), @reason,

@@ -22,25 +22,24 @@ import (
 const (
 	// deadKeys is the number of dead letters that one transaction reads.
 	deadKeys = 5000
-	// deadLooks is how many dead letters a page looks at.
-	deadLooks = 2000
+	// deadExamined is the maximum number of dead letters that a page examines.
+	deadExamined = 2000
 	// deadPage is the default number of letters of DeadLetters.
 	deadPage = 100
-	// maxAttemptsShown bounds the record that ShowMessage returns: its newest entries.
+	// maxAttemptsShown is the maximum number of entries that ShowMessage returns: the newest.
 	maxAttemptsShown = 1000
 )
 
-// SubjectDeadLetter is the subject of belfry.events that redrives and discards are
-// recorded under.
+// SubjectDeadLetter is the subject in belfry.events of redrives and discards.
 const SubjectDeadLetter = "dead_letter"
 
-// ErrNoMessage reports that there is no message of a job and channel.
+// ErrNoMessage reports that a job has no message to a channel.
 var ErrNoMessage = errkind.New(errkind.NotFound, "no such message")
 
 // DeadFilter selects dead letters. Zero fields match everything.
 type DeadFilter struct {
 	JobID     int64         `json:"job_id,omitempty"` // negative: an activity
-	Medium    string        `json:"medium,omitempty"` // the one that was tried, or bypassed, last
+	Medium    string        `json:"medium,omitempty"` // the last tried or bypassed medium
 	Reason    outbox.Reason `json:"reason,omitempty"`
 	Since     *time.Time    `json:"since,omitempty"` // dead since then or later
 	Until     *time.Time    `json:"until,omitempty"` // dead before then
@@ -49,8 +48,7 @@ type DeadFilter struct {
 	Sender    string        `json:"sender,omitempty"` // of the last attempt
 }
 
-// DeadFilterError reports a filter that names what there is not. Field is reason, since,
-// medium or category.
+// DeadFilterError reports a filter by an unknown value. Field is reason, since, medium or category.
 type DeadFilterError struct{ Field, Problem string }
 
 // Error names the field and the allowed values.
@@ -59,8 +57,7 @@ func (e *DeadFilterError) Error() string { return e.Field + ": " + e.Problem }
 // Kind returns errkind.Invalid.
 func (*DeadFilterError) Kind() errkind.Kind { return errkind.Invalid }
 
-// check finds what is wrong with a filter. A job or an activity that is not there is
-// job.ErrNotFound.
+// check validates a filter. An unknown job or activity is job.ErrNotFound.
 func (f DeadFilter) check(ctx context.Context, pool *pgxpool.Pool) error {
 	if known := outbox.Whys(outbox.ReasonDead); f.Reason != "" && !slices.Contains(known, f.Reason) {
 		names := make([]string, len(known))
@@ -110,7 +107,7 @@ func optional(text string) *string {
 	return &text
 }
 
-// args are the filter's arguments beside the keys between which a statement looks.
+// args returns the filter's arguments without the range of keys.
 func (f DeadFilter) args(more pgx.StrictNamedArgs) pgx.StrictNamedArgs {
 	more["medium"], more["reason"] = optional(f.Medium), optional(string(f.Reason))
 	more["since"], more["until"], more["channel_id"] = f.Since, f.Until, f.ChannelID
@@ -118,8 +115,7 @@ func (f DeadFilter) args(more pgx.StrictNamedArgs) pgx.StrictNamedArgs {
 	return more
 }
 
-// span returns the keys between which the filter's letters lie: above low, up to and
-// including high.
+// span returns the range of keys of the filter's letters: above low, up to and including high.
 func (f DeadFilter) span() (low, high outbox.Key) {
 	low, high = outbox.Key{JobID: math.MinInt64, ChannelID: math.MinInt64}, outbox.Key{JobID: math.MaxInt64, ChannelID: math.MaxInt64}
 	if f.JobID == 0 {
@@ -144,27 +140,28 @@ type DeadLetter struct {
 	Crashes   int           `json:"crashes"`
 	Error     string        `json:"error" mask:"text"`
 	DeadAt    time.Time     `json:"dead_at"`
-	// Held tells that its job is ABORTED: redriven, it waits until the job is resumed.
+	// Held reports that its job is ABORTED: after a redrive it waits until the job is resumed.
 	Held bool `json:"held"`
-	// Kept says why a redrive leaves it: its job is ABORTED and "retention" is deleting its
-	// rows, and a discard leaves it as well; its job was "recalled" after it died; "": it does not.
+	// Kept is the reason why a redrive skips it: "retention" if its job is ABORTED and retention is
+	// deleting its rows, which a discard also skips; "recalled" if its job was recalled after it died;
+	// otherwise "".
 	Kept string `json:"kept"`
 }
 
-// DeadLetters returns the dead letters that f selects, those of the newest jobs and
-// highest channels first, below before (nil: from the highest), at most limit of them
-// (0: 100). It looks at a bounded number of letters: if it has fewer than limit by then, perhaps
-// none, lookedTo is the lowest key that it looked at, and a before of that goes on. Otherwise
-// it is nil. Errors are those of the filter: *DeadFilterError, and job.ErrNotFound.
+// DeadLetters returns the dead letters that f selects, with the newest jobs and the highest channels
+// first, below before (nil means from the highest), at most limit (0 means 100). It examines a bounded
+// number of letters: if fewer than limit of them match, lookedTo is the lowest examined key, and the
+// next call continues with it as before. Otherwise lookedTo is nil. Errors of the filter are
+// *DeadFilterError and job.ErrNotFound.
 func DeadLetters(ctx context.Context, pool *pgxpool.Pool, f DeadFilter, before *outbox.Key, limit int) (list []DeadLetter, lookedTo *outbox.Key, err error) {
-	list, lookedTo, err = deadLetters(ctx, pool, f, before, cmp.Or(limit, deadPage), deadLooks)
+	list, lookedTo, err = deadLetters(ctx, pool, f, before, cmp.Or(limit, deadPage), deadExamined)
 	if err != nil {
 		return nil, nil, fmt.Errorf("dead letters: %w", err)
 	}
 	return list, lookedTo, nil
 }
 
-// deadLetters looks at so many keys.
+// deadLetters examines at most the given number of keys.
 func deadLetters(ctx context.Context, pool *pgxpool.Pool, f DeadFilter, before *outbox.Key, limit, keys int) (list []DeadLetter, lookedTo *outbox.Key, err error) {
 	if err := f.check(ctx, pool); err != nil {
 		return nil, nil, err
@@ -176,8 +173,8 @@ func deadLetters(ctx context.Context, pool *pgxpool.Pool, f DeadFilter, before *
 	if before != nil && before.Compare(high) < 0 {
 		high = *before
 	}
-	// Where all match no more is looked at than is asked for; where few do, soon as much as may be.
-	// One more is looked at in the end, to say whether there are more.
+	// If all letters match, it reads only limit letters; otherwise the steps grow. It reads one more
+	// letter to detect a next page.
 	for look, left := min(limit, keys), keys; left >= 0; look, left = max(1, min(4*look, left-look)), left-look {
 		more := false
 		err := operation.ReadTx(ctx, pool, func(ctx context.Context, tx pgx.Tx) error {
@@ -210,7 +207,7 @@ func deadLetters(ctx context.Context, pool *pgxpool.Pool, f DeadFilter, before *
 	return list, &high, nil
 }
 
-// scanDeadLetter reads a row of DeadList; nil where nothing matched.
+// scanDeadLetter reads a row of DeadList; nil for a row without a letter.
 func scanDeadLetter(row pgx.CollectableRow, end *outbox.Key) (*DeadLetter, error) {
 	var r struct {
 		jobID, channelID                *int64
@@ -240,19 +237,19 @@ func textOf(s *string) string {
 
 // DeadCount counts the dead letters of one job, medium and reason.
 type DeadCount struct {
-	JobID   int64         `json:"job_id"` // 0: all activities together, unless the filter names one
+	JobID   int64         `json:"job_id"` // 0 means all activities together, unless the filter names one
 	Medium  string        `json:"medium"`
 	Reason  outbox.Reason `json:"reason"`
 	Letters int64         `json:"letters"`
-	// Of them, those that retention deletes, those whose job was recalled after they died,
-	// and of the others those whose job is ABORTED. See DeadLetter.
+	// The number of letters that retention deletes, of letters whose job was recalled after they died,
+	// and of other letters whose job is ABORTED. See DeadLetter.
 	Held      int64 `json:"held"`
 	Retention int64 `json:"retention"`
 	Recalled  int64 `json:"recalled"`
 }
 
-// DeadCounts counts the dead letters that f selects, by job, medium and reason, in
-// their order. It reads in short transactions. Errors are as of DeadLetters.
+// DeadCounts counts the dead letters that f selects, by job, medium and reason, sorted by these. It
+// reads in short transactions. It returns the errors of DeadLetters.
 func DeadCounts(ctx context.Context, pool *pgxpool.Pool, f DeadFilter) ([]DeadCount, error) {
 	groups := make(map[DeadCount]*DeadCount) // by its first three fields
 	err := f.check(ctx, pool)
@@ -286,7 +283,7 @@ type deadFound struct {
 	reason     outbox.Reason
 	held       bool
 	kept       string
-	recalledAt *time.Time // its job's
+	recalledAt *time.Time // of its job
 }
 
 func (d deadFound) countIn(groups map[DeadCount]*DeadCount, jobID int64) {
@@ -316,7 +313,7 @@ const (
 	keptRecalled    = "recalled"
 )
 
-// MessageRecord is one message and everything that was recorded of it.
+// MessageRecord is one message with its record.
 type MessageRecord struct {
 	JobID         int64           `json:"job_id" db:"job_id"` // negative: an activity
 	ChannelID     int64           `json:"channel_id" db:"channel_id"`
@@ -324,7 +321,7 @@ type MessageRecord struct {
 	Step          int             `json:"step" db:"step"` // index into the route
 	Route         []string        `json:"route" db:"route" nullable:"true"`
 	Category      string          `json:"category" db:"category"`
-	Title         string          `json:"title" db:"title" mask:"text"` // as it was enqueued: it may be a template
+	Title         string          `json:"title" db:"title" mask:"text"` // as enqueued; may be a template
 	Attempts      int             `json:"attempts" db:"attempts"`
 	Crashes       int             `json:"crashes" db:"crashes"`
 	Reason        outbox.Reason   `json:"reason" db:"reason"`
@@ -344,11 +341,10 @@ func (m MessageRecord) Becoming() (r, why outbox.Reason) {
 	return ReasonOf(m.Status, m.Reason, m.Receipt != "", m.Held)
 }
 
-// AttemptRecord is an attempt that was no plain success, or a step that was
-// bypassed, as it is kept.
+// AttemptRecord is the record of an attempt without a plain success, or of a bypassed step.
 type AttemptRecord struct {
 	Step    int            `json:"step" db:"step"`
-	Attempt int            `json:"attempt" db:"attempt"` // of the step, from 1; 0: no call was made
+	Attempt int            `json:"attempt" db:"attempt"` // of the step, from 1; 0 without a call
 	Medium  string         `json:"medium" db:"medium"`
 	Sender  string         `json:"sender" db:"sender"`
 	Outcome outbox.Outcome `json:"outcome" db:"outcome"`
@@ -358,8 +354,8 @@ type AttemptRecord struct {
 	At      time.Time      `json:"at" db:"at"`
 }
 
-// ShowMessage returns a message in whatever status, with the newest thousand entries
-// of its record, oldest first. ErrNoMessage when there is none.
+// ShowMessage returns a message in any status, with the newest thousand entries of its record, oldest
+// first. It returns ErrNoMessage without a message.
 func ShowMessage(ctx context.Context, pool *pgxpool.Pool, key outbox.Key) (m MessageRecord, err error) {
 	err = operation.SnapshotTx(ctx, pool, func(ctx context.Context, tx pgx.Tx) error {
 		rows, err := tx.Query(ctx, queries.messageShow, pgx.StrictNamedArgs{"job_id": key.JobID, "channel_id": key.ChannelID})

@@ -1,12 +1,12 @@
 -- Dead letters: operators' acts on messages that gave up.
 
 -- name: DeadList :many
--- A page of dead letters, highest keys first: of the @keys below (@before_job_id,
--- @before_channel_id) and above (@low_job_id, @low_channel_id) those that match
--- (messages_dead_idx). A NULL filter matches everything; @sender is that of the last attempt
--- (attempts_message_idx, one look-up for each key looked at). Every row begins with the
--- lowest key looked at; where none matched there is one row, its rest NULL. No row:
--- there is nothing left.
+-- A page of dead letters, highest keys first: the matching ones among the @keys below
+-- (@before_job_id, @before_channel_id) and above (@low_job_id, @low_channel_id)
+-- (messages_dead_idx). A NULL filter matches everything; @sender is the sender of the last
+-- attempt (attempts_message_idx, one descent per examined key). Every row begins with the
+-- lowest examined key; without a match there is one row with NULL in the other columns. No
+-- row at the end.
 WITH looked AS MATERIALIZED (
     SELECT m.job_id, m.channel_id
       FROM belfry.messages m
@@ -34,12 +34,12 @@ SELECT e.job_id, e.channel_id, d.job_id, d.channel_id, d.category, d.step, d.med
  LIMIT @limit;
 
 -- name: DeadErrors :many
--- As DeadList, but those that match are counted by job, medium, reason, and sender and code of
--- the last attempt (attempts_message_idx) and error, those of the highest jobs first. Every row
--- begins with the lowest key looked at, and how many were; where none matched there is one row,
--- its rest NULL. No row: there is nothing left. The medium is as belfry.dead_letters says it,
--- whose other columns would take a third of the time; what a job says of it is read once for
--- all of its letters.
+-- Like DeadList, but counts the matching letters by job, medium, reason, sender and code of the
+-- last attempt (attempts_message_idx) and error, the highest jobs first. Every row begins with
+-- the lowest examined key and the number of examined keys; without a match there is one row
+-- with NULL in the other columns. No row at the end. The medium is as in belfry.dead_letters,
+-- whose other columns would take a third of the time; the columns of a job are read once for
+-- all its letters.
 WITH looked AS MATERIALIZED (
     SELECT m.job_id, m.channel_id
       FROM belfry.messages m
@@ -78,11 +78,10 @@ SELECT e.job_id, e.channel_id, (SELECT count(*) FROM looked) AS looked,
  ORDER BY g.job_id DESC;
 
 -- name: DeadStep :many
--- One step through the dead letters: of the @keys after (@after_job_id,
--- @after_channel_id), up to and including (@high_job_id, @high_channel_id), those that
--- match, in key order (messages_dead_idx). Filters as in DeadList. Every row begins
--- with the highest key looked at; where none matched there is one row, its rest NULL.
--- No row: there is nothing left.
+-- One step through the dead letters: the matching ones among the @keys after (@after_job_id,
+-- @after_channel_id), up to and including (@high_job_id, @high_channel_id), in key order
+-- (messages_dead_idx). Filters as in DeadList. Every row begins with the highest examined key;
+-- without a match there is one row with NULL in the other columns. No row at the end.
 WITH looked AS MATERIALIZED (
     SELECT m.job_id, m.channel_id
       FROM belfry.messages m
@@ -110,10 +109,9 @@ SELECT e.job_id, e.channel_id, d.job_id, d.channel_id, d.medium, d.reason, d.hel
  ORDER BY d.job_id, d.channel_id;
 
 -- name: DeadRedrive :many
--- Returns dead letters to the queue: those of @job_ids and @channel_ids, which are in
--- the order of their keys, that are still DEAD become PENDING and due now
--- (messages_pkey), at the step they died at with @same_step, else at the first.
--- Returns the keys of those it changed.
+-- Returns dead letters to the queue: the letters of @job_ids and @channel_ids, in key order,
+-- that are still DEAD become PENDING and due now (messages_pkey), with @same_step at the step
+-- of their death, otherwise at the first. Returns the keys of the changed letters.
 WITH locked AS MATERIALIZED (
     SELECT k.tid
       FROM unnest(@job_ids::bigint[], @channel_ids::bigint[]) c (job_id, channel_id)
@@ -128,7 +126,7 @@ UPDATE belfry.messages m
 RETURNING m.job_id, m.channel_id;
 
 -- name: DeadDiscard :many
--- Discards dead letters: as DeadRedrive, but they become CANCELLED.
+-- Discards dead letters: like DeadRedrive, but they become CANCELLED.
 WITH locked AS MATERIALIZED (
     SELECT k.tid
       FROM unnest(@job_ids::bigint[], @channel_ids::bigint[]) c (job_id, channel_id)
@@ -142,10 +140,10 @@ UPDATE belfry.messages m
 RETURNING m.job_id, m.channel_id;
 
 -- name: DeadUndeliver :exec
--- Says that jobs have messages to send again, as the last thing about them in the step
--- of a redrive: their rows are locked in id order, and always written, so that a relay
--- that is just about to call one delivered looks again. Fewer rows than @ids: one was
--- recalled, or cannot be resumed any more, since the step looked; take the step again.
+-- Marks jobs as undelivered, as the last statement on them in a redrive's step: their rows are
+-- locked in id order, and always written, so that a relay that is about to mark one as
+-- delivered checks again. Fewer rows than @ids mean that a job was recalled, or cannot be
+-- resumed any more, since the step read it; the caller repeats the step.
 WITH locked AS MATERIALIZED (
     SELECT j.id FROM belfry.jobs j WHERE j.id = ANY (@ids::bigint[]) ORDER BY j.id FOR NO KEY UPDATE
 )
@@ -164,15 +162,15 @@ VALUES ('dead_letter', @name, @kind, coalesce(nullif(@actor, ''), session_user),
 RETURNING id;
 
 -- name: DeadRecordMore :exec
--- Adds a later step of the same act to its event, in the step's transaction. Zero
--- rows: retention has deleted the event, begin another.
+-- Adds a later step of the same act to its event, in the step's transaction. Zero rows mean that
+-- retention has deleted the event; the caller writes another.
 UPDATE belfry.events e
    SET detail = e.detail || jsonb_build_object('before', @before::jsonb, 'after', @after::jsonb)
  WHERE e.id = @id;
 
 -- name: MessageShow :one
--- One message in whatever status, with what its job or activity says of it
--- (messages_pkey). No row: no such message.
+-- One message in any status, with columns of its job or activity (messages_pkey). No row
+-- without the message.
 SELECT m.job_id, m.channel_id, m.status, m.step, coalesce(j.route, t.route, '{}') AS route,
        coalesce(j.category, t.category, '') AS category, coalesce(j.title, t.title, '') AS title,
        m.attempts, m.crashes, coalesce(m.reason, '') AS reason, coalesce(m.last_error, '') AS error, coalesce(m.receipt, '') AS receipt,
@@ -196,8 +194,8 @@ SELECT k.step, k.attempt, k.medium, k.sender, k.outcome, k.reason, k.code, k.err
  ORDER BY k.id;
 
 -- name: DeadSubjectExists :one
--- Whether a filter's job or activity, its medium and its category exist, and the media and the
--- categories there are. A NULL filter exists.
+-- Whether a filter's job or activity, its medium and its category exist, and all media and
+-- categories. A NULL filter exists.
 SELECT @job_id::bigint IS NULL OR EXISTS (SELECT FROM belfry.jobs j WHERE j.id = @job_id) OR EXISTS (SELECT FROM belfry.activities t WHERE t.id = @job_id),
        @medium::text IS NULL OR EXISTS (SELECT FROM belfry.media k WHERE k.name = @medium),
        (SELECT coalesce(string_agg(k.name, ', ' ORDER BY k.name), 'none') FROM belfry.media k),

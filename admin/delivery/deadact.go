@@ -15,52 +15,49 @@ import (
 	"github.com/belfryhq/belfry/outbox"
 )
 
-// deadRetries is how often a step of a redrive is taken again because jobs of it were
-// recalled, or taken by retention, meanwhile.
+// deadRetries is the maximum number of repetitions of a redrive's step because of concurrent recalls
+// and retention.
 const deadRetries = 10
 
-// errJobsMoved has a step taken again: see DeadUndeliver.
+// errJobsMoved makes a step repeat; see DeadUndeliver.
 var errJobsMoved = errors.New("jobs were recalled or deleted meanwhile")
 
 // DeadDone counts the messages of a redrive or a discard.
 type DeadDone struct {
 	Looked  int64 `json:"looked"`  // dead letters that matched
-	Changed int64 `json:"changed"` // of them, those that were redriven or discarded
-	Held    int64 `json:"held"`    // of those redriven: their job is ABORTED, they wait until it is resumed
-	// Left as they were: their job is ABORTED and retention is deleting its rows, or it is
-	// gone; their job was recalled after they died.
+	Changed int64 `json:"changed"` // redriven or discarded
+	Held    int64 `json:"held"`    // redriven, and waiting until their ABORTED job is resumed
+	// Skipped letters: their job is ABORTED and retention is deleting its rows, or their job was
+	// deleted; their job was recalled after they died.
 	Retention int64 `json:"retention"`
 	Recalled  int64 `json:"recalled"`
 }
 
-// DeadOptions are who acts and who watches.
+// DeadOptions are the options of Redrive and Discard.
 type DeadOptions struct {
 	Act job.Act
-	// SameMedium has a redrive go on with the medium that a message died at. Otherwise
-	// it begins with the first of its route again.
+	// SameMedium makes a redrive continue with the medium at which a message died. Otherwise it starts
+	// with the first medium of the route.
 	SameMedium bool
 	// Observe, unless nil, is called after each step with the counts so far.
 	Observe func(DeadDone)
 }
 
 // Redrive returns every dead letter that f selects to the queue: DEAD becomes PENDING,
-// due now, with its attempts counted from none, and its job is looked through for
-// messages to send again. What has been recorded of it stays. It is the same message:
-// its idempotency keys do not change.
+// due now, with its attempts counted from zero, and its job is marked as undelivered. Its record
+// stays, and its idempotency keys do not change.
 //
-// It goes in the order of the keys and in steps of a bounded number of them, each one
-// transaction, so that no row stays locked for long; a letter that dies again
-// meanwhile is not taken twice. With an error, or when the process is killed, what was
-// committed stays redriven, and calling it again goes on. Any number may be at it at
-// once. The counts are those of the steps that this call knows to be committed.
+// It works in key order and in steps of a bounded number of keys, each in one transaction, so that
+// no row stays locked for long. A letter that dies again meanwhile is not redriven twice. After an
+// error or a kill the committed steps stay, and a second call continues. Several calls may run
+// at once. The counts include the steps whose commit this call knows.
 //
-// Left are letters of ABORTED jobs that retention deletes, and those whose job was recalled
-// after they died. Those of other ABORTED jobs are redriven and held until these are
-// resumed.
+// It skips letters of ABORTED jobs that retention deletes, and letters whose job was recalled after
+// they died. Letters of other ABORTED jobs are redriven and held until their job is resumed.
 //
-// The act is one event, subject dead_letter, written with the first step that changes
-// something and raised with each later one: its counts are always those of the rows
-// changed (I14). Errors are those of the filter, as of DeadLetters.
+// The act is one event, subject dead_letter, written with the first step that changes a letter
+// and updated by each later one: its counts always equal the changed rows (I14). It returns the
+// errors of DeadLetters.
 func Redrive(ctx context.Context, pool *pgxpool.Pool, f DeadFilter, o DeadOptions) (DeadDone, error) {
 	a := deadAct{deadWalk: deadWalk{pool: pool, filter: f, keys: deadKeys}, kind: "redriven", to: outbox.Pending, options: o}
 	if err := a.run(ctx); err != nil {
@@ -69,9 +66,8 @@ func Redrive(ctx context.Context, pool *pgxpool.Pool, f DeadFilter, o DeadOption
 	return a.done, nil
 }
 
-// Discard makes every dead letter that f selects CANCELLED: it is done with permanently,
-// and an audit counts it as discarded. Otherwise it is as Redrive; letters of recalled
-// jobs are discarded as well.
+// Discard makes every dead letter that f selects CANCELLED permanently, and an audit counts it as
+// discarded. Otherwise it works like Redrive. It also discards letters of recalled jobs.
 func Discard(ctx context.Context, pool *pgxpool.Pool, f DeadFilter, o DeadOptions) (DeadDone, error) {
 	a := deadAct{deadWalk: deadWalk{pool: pool, filter: f, keys: deadKeys}, kind: "discarded", to: outbox.Cancelled, options: o}
 	if err := a.run(ctx); err != nil {
@@ -80,15 +76,15 @@ func Discard(ctx context.Context, pool *pgxpool.Pool, f DeadFilter, o DeadOption
 	return a.done, nil
 }
 
-// deadWalk goes through the dead letters of a filter in the order of their keys.
+// deadWalk reads the dead letters of a filter in key order.
 type deadWalk struct {
 	pool   *pgxpool.Pool
 	filter DeadFilter
-	keys   int // a step's
+	keys   int // per step
 }
 
-// each calls do with what every step found, in the step's transaction, and after,
-// unless nil, when it is committed. A step whose do is errJobsMoved is taken again.
+// each calls do with the letters of every step in its transaction, and after, unless nil, when the
+// transaction is committed. It repeats a step if do returns errJobsMoved.
 func (w deadWalk) each(ctx context.Context, do func(context.Context, pgx.Tx, []deadFound) error, after func()) error {
 	position, high := w.filter.span()
 	for retries := 0; ; {
@@ -173,9 +169,8 @@ func (a *deadAct) run(ctx context.Context) error {
 	})
 }
 
-// change acts on those of a step's letters that may be acted on, and adds to sum.
-// The rows of messages come first and those of jobs last, as in every transaction
-// that takes both.
+// change acts on the eligible letters of a step, and adds to sum. It locks messages before jobs, like
+// every transaction that locks both.
 func (a *deadAct) change(ctx context.Context, tx pgx.Tx, found []deadFound, sum *DeadDone) (changed int64, err error) {
 	args := pgx.StrictNamedArgs{}
 	statement := queries.deadDiscard
@@ -241,8 +236,8 @@ func (a *deadAct) revive(c outbox.ProgressChange) outbox.ProgressChange {
 	return c
 }
 
-// undeliver says that jobs have messages to send again, if none of them was recalled
-// or taken by retention since the step looked.
+// undeliver marks jobs as undelivered. It returns errJobsMoved if one of them was recalled or taken by
+// retention since the step read it.
 func undeliver(ctx context.Context, tx pgx.Tx, recalls map[int64]*time.Time) error {
 	ids, times := make([]int64, 0, len(recalls)), make([]*time.Time, 0, len(recalls))
 	for id, at := range recalls {
@@ -260,7 +255,7 @@ func undeliver(ctx context.Context, tx pgx.Tx, recalls map[int64]*time.Time) err
 	return err
 }
 
-// record writes the act's event, or raises it.
+// record writes or updates the act's event.
 func (a *deadAct) record(ctx context.Context, tx pgx.Tx, changed int64) (deadEvent, error) {
 	if a.event.id != 0 {
 		rows := a.event.rows + changed
@@ -291,7 +286,7 @@ func (a *deadAct) record(ctx context.Context, tx pgx.Tx, changed int64) (deadEve
 	return event, err
 }
 
-// counts has the rows before and after.
+// counts contains the rows before and after.
 func (a *deadAct) counts(rows int64) (before, after string) {
 	return fmt.Sprintf(`{%q: %d}`, outbox.Dead, rows), fmt.Sprintf(`{%q: %d}`, a.to, rows)
 }

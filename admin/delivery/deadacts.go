@@ -12,9 +12,9 @@ import (
 	"github.com/belfryhq/belfry/internal/text"
 )
 
-// DeadReport is what came of a redrive or a discard, or would come of it.
+// DeadReport is the result or the plan of a redrive or a discard.
 type DeadReport struct {
-	Plan *operation.Plan `json:"plan,omitempty"` // then nothing was done; by job, medium and reason
+	Plan *operation.Plan `json:"plan,omitempty"` // set if nothing was changed; by job, medium and reason
 	DeadDone
 }
 
@@ -26,21 +26,21 @@ func (r *DeadReport) Affected(string) operation.Affected {
 // deadActInput is the input of an act on dead letters.
 type deadActInput struct {
 	deadFilter
-	All bool `flag:"all" help:"every dead letter there is"`
+	All bool `flag:"all" help:"all dead letters"`
 	operation.PlanFlags
 	operation.Act
 }
 
 type redriveInput struct {
 	deadActInput
-	SameMedium bool `flag:"same-medium" help:"go on with the medium that each died at, not with the first"`
+	SameMedium bool `flag:"same-medium" help:"continue with the medium at which each letter died, not with the first"`
 }
 
 // deadAct is redrive or discard.
 type lettersAct struct {
 	name, done string // discard, discarded
 	do         func(context.Context, *pgxpool.Pool, DeadFilter, DeadOptions) (DeadDone, error)
-	recalled   bool // whether it changes those of recalled jobs too
+	recalled   bool // whether it also changes letters of recalled jobs
 }
 
 func deadActs() []operation.Operation {
@@ -125,8 +125,8 @@ func (a lettersAct) run(ctx context.Context, env *operation.Env, in deadActInput
 	return &DeadReport{DeadDone: done}, err
 }
 
-// plan says what the act would do. A letter that dies again is younger, so that the act finds
-// those that are counted here and no other.
+// plan returns the effect of the act. A letter that dies again is younger, so that the act changes
+// exactly the counted letters.
 func (a lettersAct) plan(ctx context.Context, env *operation.Env, filter DeadFilter, words string, asOf time.Time) (*DeadReport, error) {
 	counts, err := DeadCounts(ctx, env.DB, filter)
 	if err != nil {

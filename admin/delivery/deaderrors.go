@@ -18,32 +18,31 @@ import (
 const (
 	// deadErrorsTime is the time limit of DeadErrors.
 	deadErrorsTime = 5 * time.Second
-	// deadErrorKinds is how many errors DeadErrors tells apart: with so many it looks at no
-	// further letters.
+	// deadErrorKinds is the maximum number of different errors, after which DeadErrors stops.
 	deadErrorKinds = 2000
 	// deadErrorsShown is the default number of errors of DeadErrors.
 	deadErrorsShown = 100
 )
 
-// DeadError is what dead letters died of that have the same medium and reason, the same sender and
-// code of the last attempt, and the same kind of error.
+// DeadError groups dead letters by medium and reason, by sender and code of the last attempt, and by
+// kind of error.
 type DeadError struct {
 	Medium string        `json:"medium"`
 	Reason outbox.Reason `json:"reason"`
-	Sender string        `json:"sender"` // "": no call was made, or its record is deleted
-	Code   string        `json:"code"`   // the provider's
-	// Error is the text of the last failure, with # for what differs from letter to letter:
-	// addresses, quoted words, words with a digit in them.
+	Sender string        `json:"sender"` // "" without a call or its record
+	Code   string        `json:"code"`   // of the provider
+	// Error is the text of the last failure, with # for variable parts: addresses, quoted words, and
+	// words with a digit.
 	Error   string    `json:"error" mask:"text"`
 	Letters int64     `json:"letters"`
-	Jobs    int64     `json:"jobs"`     // that they are of; activities are none
-	FirstAt time.Time `json:"first_at"` // the first and the last of them died
+	Jobs    int64     `json:"jobs"`     // the number of their jobs, without activities
+	FirstAt time.Time `json:"first_at"` // the times of the first and the last death
 	LastAt  time.Time `json:"last_at"`
-	// One of them: of the newest job, that of the highest channel.
+	// An example: the letter of the newest job to its highest channel.
 	ExampleJobID     int64 `json:"example_job_id"` // negative: an activity
 	ExampleChannelID int64 `json:"example_channel_id"`
-	// Others are the letters that were looked at of this medium and reason and another error: a
-	// filter by medium and reason selects them as well.
+	// Others is the number of examined letters with this medium and reason and another error: a
+	// filter by medium and reason also selects them.
 	Others int64 `json:"others"`
 }
 
@@ -53,26 +52,26 @@ func (e DeadError) Filter(f DeadFilter) DeadFilter {
 	return f
 }
 
-// DeadErrorList is the errors of dead letters, those of most letters first.
+// DeadErrorList lists the errors of dead letters, the most frequent first.
 type DeadErrorList struct {
 	Errors []DeadError `json:"errors"`
-	Kinds  int64       `json:"kinds"` // how many errors there are, shown or not
-	// Looked counts the dead letters that were looked at, Matched those of them that the
-	// filter selects: the letters of all errors.
+	Kinds  int64       `json:"kinds"` // the number of errors, listed or not
+	// Looked is the number of examined dead letters, Matched the number of selected ones among them:
+	// the letters of all errors.
 	Looked  int64 `json:"looked"`
 	Matched int64 `json:"matched"`
-	// Complete tells that all letters were looked at. Otherwise they were too many, or had too
-	// many different errors, and those of the newest jobs were, down to the key DownTo.
+	// Complete reports whether all letters were examined. Otherwise there were too many letters or
+	// errors, and the letters of the newest jobs down to the key DownTo were examined.
 	Complete bool        `json:"complete"`
 	DownTo   *outbox.Key `json:"down_to"`
-	// Filter is what was selected; its times are those of the look.
+	// Filter is the filter, with absolute times.
 	Filter DeadFilter `json:"filter"`
 }
 
 // DeadErrors counts the dead letters that f selects by their errors, and returns at most limit
-// errors (0: 100). It looks at so many letters as newest says (0: at all), for about five seconds at
-// most, in short transactions of a bounded number of keys each, at those of the newest jobs first,
-// activities last. Errors are as of DeadLetters.
+// errors (0 means 100). It examines the newest letters (0 means all), for at most about five seconds, in
+// short transactions of a bounded number of keys each, the newest jobs first and activities last. It
+// returns the errors of DeadLetters.
 func DeadErrors(ctx context.Context, pool *pgxpool.Pool, f DeadFilter, limit, newest int) (DeadErrorList, error) {
 	w := deadErrorWalk{pool: pool, filter: f, keys: deadKeys, newest: int64(newest), kinds: deadErrorKinds, until: time.Now().Add(deadErrorsTime)}
 	if newest > 0 {
@@ -88,7 +87,7 @@ func DeadErrors(ctx context.Context, pool *pgxpool.Pool, f DeadFilter, limit, ne
 // deadErrorKey is the key of a count of letters.
 type deadErrorKey struct{ medium, reason, sender, code, error string }
 
-// deadErrorGroup is a count, and the lowest job of which it has letters.
+// deadErrorGroup is a count, and the lowest job among its letters.
 type deadErrorGroup struct {
 	DeadError
 
@@ -100,7 +99,7 @@ type deadErrorWalk struct {
 	pool        *pgxpool.Pool
 	filter      DeadFilter
 	keys, kinds int
-	newest      int64 // letters that are looked at; 0: all
+	newest      int64 // letters to examine; 0 means all
 	until       time.Time
 	groups      map[deadErrorKey]*deadErrorGroup
 	list        DeadErrorList
@@ -144,8 +143,8 @@ func (w *deadErrorWalk) run(ctx context.Context, limit int) (DeadErrorList, erro
 	}
 }
 
-// count adds what a step counted, and moves end to the last key that it looked at. Rows come by
-// their jobs, the highest first, so that a job that an error had last is not counted again.
+// count adds the counts of a step, and moves end to its last key. Rows are sorted by job, the highest
+// first, so that the last job of an error is counted once.
 func (w *deadErrorWalk) count(rows pgx.Rows, end *outbox.Key) error {
 	var looked int64
 	var jobID, example, letters *int64
@@ -187,7 +186,7 @@ func (w *deadErrorWalk) count(rows pgx.Rows, end *outbox.Key) error {
 	return err
 }
 
-// sort has the errors of most letters in the list, at most limit of them.
+// sort sorts the errors by their number of letters, and drops all after limit.
 func (w *deadErrorWalk) sort(limit int) {
 	type kind struct {
 		medium string

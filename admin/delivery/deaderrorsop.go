@@ -33,7 +33,7 @@ the result are compared. Other names remain, so errors are shown to operators on
 REDRIVE is the command to redrive the letters by medium and reason; there is no filter by
 error. OTHERS is the number of letters with other errors that it would also redrive.
 
-The command examines 3,000 letters, those of the newest jobs first and of activities last,
+The command examines 3,000 letters, the newest jobs first and activities last,
 or with --all as many as possible in five seconds, up to 2,000 errors. It reports if there
 are more.
 

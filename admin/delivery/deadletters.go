@@ -74,14 +74,14 @@ func (deadReason) Choices() (names []string) {
 // deadFilter selects the dead letters that match all of its fields.
 type deadFilter struct {
 	Job        messageJob      `flag:"job" label:"ID" values:"jobs list" help:"only messages of this job, or with a negative id of this activity"`
-	Medium     *string         `flag:"medium" label:"MEDIUM" values:"media" help:"only those with this last MEDIUM"`
-	DeadReason deadReason      `flag:"dead-reason" label:"REASON" help:"only those that died for this reason"`
-	Since      *operation.Past `flag:"since" label:"TIME" help:"only those that died then or later"`
-	Until      *operation.Past `flag:"until" label:"TIME" help:"only those that died before"`
-	Channel    *int64          `flag:"channel" label:"ID" help:"only those to the channel with this id"`
-	ExternalID *string         `flag:"external-id" label:"ID" help:"only those to the channel with this external ID"`
-	Category   *string         `flag:"category" label:"CATEGORY" values:"categories list" help:"only those of this category"`
-	Sender     *string         `flag:"sender" label:"SENDER" values:"senders list" help:"only those whose last attempt was of this sender"`
+	Medium     *string         `flag:"medium" label:"MEDIUM" values:"media" help:"only letters with this last MEDIUM"`
+	DeadReason deadReason      `flag:"dead-reason" label:"REASON" help:"only letters with this reason"`
+	Since      *operation.Past `flag:"since" label:"TIME" help:"only letters that died then or later"`
+	Until      *operation.Past `flag:"until" label:"TIME" help:"only letters that died before"`
+	Channel    *int64          `flag:"channel" label:"ID" help:"only letters to the channel with this id"`
+	ExternalID *string         `flag:"external-id" label:"ID" help:"only letters to the channel with this external ID"`
+	Category   *string         `flag:"category" label:"CATEGORY" values:"categories list" help:"only letters of this category"`
+	Sender     *string         `flag:"sender" label:"SENDER" values:"senders list" help:"only letters whose last attempt used this sender"`
 }
 
 // given reports whether any field is set.
@@ -150,7 +150,7 @@ Reasons:
 type deadPageInput struct {
 	deadFilter
 	Limit  int         `flag:"limit" label:"N" help:"maximum number of letters, 1 to 1000 (default 100)" min:"1" max:"1000" default:"100"`
-	Before *messageKey `flag:"before" label:"JOB:CHANNEL" help:"only those listed after this one, for the next page"`
+	Before *messageKey `flag:"before" label:"JOB:CHANNEL" help:"only letters after this one, for the next page"`
 }
 
 type messageRef struct {
@@ -162,8 +162,8 @@ type messageRef struct {
 func deadOperations() []operation.Operation {
 	return append([]operation.Operation{
 		operation.Define(operation.Operation{
-			Name: "dead-letters list", Short: "List dead letters, those of the newest jobs first", Role: operation.Operator, Deadline: -1,
-			Long: `List dead letters, those of the newest jobs first and activities last. A page examines
+			Name: "dead-letters list", Short: "List dead letters, the newest jobs first", Role: operation.Operator, Deadline: -1,
+			Long: `List dead letters, the newest jobs first and activities last. A page examines
 3,000 letters, so that it may be short with a filter that few letters match.
 
 ` + deadHelp(),

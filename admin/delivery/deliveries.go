@@ -15,8 +15,7 @@ import (
 	"github.com/belfryhq/belfry/outbox"
 )
 
-// deliveriesTime is how long Deliveries counts; deliveriesKeys is one statement's
-// share.
+// deliveriesTime is the time limit of Deliveries; deliveriesKeys is the number of keys per statement.
 const (
 	deliveriesTime = 2 * time.Second
 	deliveriesKeys = 20000
@@ -31,33 +30,31 @@ type Counts struct {
 	Sent       int64 `json:"sent"`
 	Dead       int64 `json:"dead"`
 	Cancelled  int64 `json:"cancelled"`
-	// Held are those of Pending and Queued that are not sent because the job is
-	// ABORTED, or its lane paused: all or none.
+	// Held is the number of Pending and Queued messages that are not sent because the job is ABORTED or
+	// its lane is paused: all or none.
 	Held       int64 `json:"held"`
 	LanePaused bool  `json:"lane_paused"`
-	// Notifications. Withdrawn ones count as nothing else.
+	// Notifications. Withdrawn ones are in no other count.
 	Unread    int64 `json:"unread"`
 	Read      int64 `json:"read"`
 	Withdrawn int64 `json:"withdrawn"`
-	// Why counts the messages again that have a reason, by pending, sending, dead and
-	// cancelled, and then by that reason: pending are those of Pending and Queued, held
-	// ones included, sending those of Processing whose receipt is awaited. A message that
-	// waits for its first attempt has none.
+	// Why counts messages with a reason by pending, sending, dead and cancelled, and then by reason.
+	// pending includes Pending, Queued and held messages, sending the Processing messages whose receipt
+	// is awaited. A message that waits for its first attempt has no reason.
 	Why Tally `json:"why"`
-	// Media counts all messages by medium, in the order of the job's route; Flow those that
-	// were sent or died, by when. Of notifications there are none.
+	// Media counts all messages by medium, in the order of the job's route; Flow counts sent and dead
+	// messages over time. Both are empty for notifications.
 	Media []MediumCount `json:"media"`
 	Flow  Flow          `json:"flow"`
-	// Complete tells that all rows were counted. Otherwise the time was over, and the
-	// counts are those of the channels up to UpTo; an audit counts to the end.
+	// Complete reports whether all rows were counted. Otherwise the time was over, and the counts include
+	// only channels up to UpTo; an audit counts all rows.
 	Complete bool  `json:"complete"`
 	UpTo     int64 `json:"up_to"`
 }
 
 // Deliveries counts a job's messages and notifications for at most about two
 // seconds, in statements of bounded size. Jobs of other types than inbox and push
-// are counted for the messages they may have written. job.ErrNotFound when there is
-// no such job.
+// are counted for the messages they may have written. It returns job.ErrNotFound for an unknown job.
 func Deliveries(ctx context.Context, pool *pgxpool.Pool, jobID int64) (Counts, error) {
 	c, err := deliveries(ctx, pool, jobID, time.Now().Add(deliveriesTime))
 	if err != nil {

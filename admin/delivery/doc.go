@@ -48,8 +48,8 @@
 // and resumes. Connection errors are job.ErrUnreachable, lock errors job.ErrLocked, and rows that other
 // sessions lock for too long outbox.ErrRowsLocked.
 //
-// # What it does not promise
+// # Limits
 //
-// An audit tells what the data says now: it cannot see an audience's past, only who changed
-// since (see Audit). A recall does not reach a phone.
+// An audit reports the current data: it does not know an audience's past, only the channels that have
+// changed since (see Audit). A recall does not remove a message from a phone.
 package delivery

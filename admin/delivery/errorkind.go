@@ -10,7 +10,7 @@ import (
 const (
 	// errorKindLength is the number of characters that distinguish kinds of errors.
 	errorKindLength = 300
-	// errorToken is how many letters in a row are taken for a token.
+	// errorToken is the length of a run of letters that counts as a token.
 	errorToken = 32
 )
 
@@ -20,17 +20,17 @@ var (
 	errorRun    = regexp.MustCompile(`#(?:[ ,;-]*#)+`)
 )
 
-// errorKind is the text of an error without what differs from message to message, so that errors
-// of one kind have one text. # stands for
+// errorKind returns the text of an error without variable parts, so that errors of one kind have one
+// text. # stands for
 //
-//   - an address of a web page, and whatever has an @ in it;
-//   - what is in quotation marks, if it is one word: the names in JSON stay;
+//   - an address of a web page, and a word with an @;
+//   - a single quoted word, except names in JSON;
 //   - a word with a digit in it, whole with its hyphens and points: numbers, times, ids, tokens;
 //   - a run of 32 letters or more;
-//   - several of these one after the other.
+//   - a sequence of these.
 //
-// Blanks and lines become one blank, and the first 300 characters count. It is no way to hide
-// anything: a name that stands among other words stays.
+// Blanks and line breaks become one blank, and only the first 300 characters are used. It does not
+// protect personal data: a name among other words stays.
 func errorKind(text string) string {
 	text = strings.Join(strings.Fields(strings.ReplaceAll(strings.ToValidUTF8(text, ""), `\"`, `"`)), " ")
 	text = around(text, "://", func(b byte) bool { return letterOrDigit(b) || strings.IndexByte("+.-", b) >= 0 }, func(b byte) bool { return strings.IndexByte(` "'<>()[]{},`, b) < 0 })
@@ -68,7 +68,7 @@ func letterOrDigit(b byte) bool {
 	return b >= 'a' && b <= 'z' || b >= 'A' && b <= 'Z' || b >= '0' && b <= '9'
 }
 
-// around puts # for each mark that something stands behind, with what belongs to it on both sides.
+// around replaces each mark that is followed by text, together with the adjacent text, by #.
 func around(text, mark string, before, after func(byte) bool) string {
 	var b strings.Builder
 	for {
@@ -97,8 +97,8 @@ func around(text, mark string, before, after func(byte) bool) string {
 	return b.String()
 }
 
-// wordsOfKind puts # for each word that has a digit in it, and for each that is so long that it is
-// a token. A word goes on behind a hyphen, a point or a plus.
+// wordsOfKind replaces words with a digit and tokens by #. A word may contain hyphens, points and
+// pluses.
 func wordsOfKind(text string) string {
 	var b strings.Builder
 	for len(text) > 0 {
@@ -121,8 +121,8 @@ func wordsOfKind(text string) string {
 	return b.String()
 }
 
-// word is the length of the word that a text begins with, whether it has a digit in it, and whether
-// it is of several parts.
+// word returns the length of the first word of a text, whether it contains a digit, and whether it has
+// several parts.
 func word(text string) (size int, numbered, joined bool) {
 	for size < len(text) {
 		r, n := utf8.DecodeRuneInString(text[size:])
@@ -142,7 +142,7 @@ func word(text string) (size int, numbered, joined bool) {
 	return size, numbered, joined
 }
 
-// goesOn reports whether a text begins within a word.
+// goesOn reports whether a text continues a word.
 func goesOn(text string) bool {
 	r, _ := utf8.DecodeRuneInString(text)
 	return r == '_' || unicode.IsLetter(r) || unicode.IsMark(r) || unicode.IsNumber(r)

@@ -9,8 +9,8 @@ import (
 	"github.com/belfryhq/belfry/outbox"
 )
 
-// MediumCount is how many messages of a job are at a medium, or ended there, by what has become
-// of them and why. Why is "" where there is no reason.
+// MediumCount is the number of messages of a job at a medium, by fate and reason. Why is "" without a
+// reason.
 type MediumCount struct {
 	Medium   string        `json:"medium"`
 	Reason   outbox.Reason `json:"reason"`
@@ -45,30 +45,29 @@ func (m mediaCounts) list(route []string) []MediumCount {
 	return list
 }
 
-// Flow is when a job's messages were sent, and when they died, in equal steps: those in which
-// there was none are left out.
+// Flow counts a job's sent and dead messages in equal steps of time. Empty steps are omitted.
 type Flow struct {
-	StepSeconds int64     `json:"step_seconds"` // 0: none was sent or died
-	Bins        []FlowBin `json:"bins"`         // oldest first; from the first to the last are at most 60 steps
+	StepSeconds int64     `json:"step_seconds"` // 0 without sent and dead messages
+	Bins        []FlowBin `json:"bins"`         // oldest first; they span at most 60 steps
 }
 
-// FlowBin is what was sent and what died from At on, for one step. At is in UTC.
+// FlowBin counts the sent and dead messages of the step that starts at At, in UTC.
 type FlowBin struct {
 	At   time.Time `json:"at"`
 	Sent int64     `json:"sent"`
 	Dead int64     `json:"dead"`
 }
 
-// flowBins is how many steps a flow has at most.
+// flowBins is the maximum number of steps of a flow.
 const flowBins = 60
 
-// flowSteps are the steps, in seconds: each has the one before it a whole number of times.
+// flowSteps are the steps, in seconds. Each is a multiple of the previous one.
 func flowSteps() []int64 {
 	return []int64{1, 5, 10, 30, 60, 300, 600, 1800, 3600, 10800, 21600, 86400, 604800, 4 * 604800, 52 * 604800, 520 * 604800}
 }
 
-// flow makes one of counts as they come, whose time is not known before: it begins with the
-// shortest step, and takes the next where the counts lie too far apart.
+// flow builds a Flow from counts in any order: it starts with the shortest step, and uses the next step
+// when the counts span too many.
 type flow struct {
 	steps []int64 // the first is the present one
 	bins  map[int64]*FlowBin
@@ -79,7 +78,7 @@ func newFlow() *flow { return &flow{flowSteps(), make(map[int64]*FlowBin)} }
 // step is in seconds.
 func (f *flow) step() int64 { return f.steps[0] }
 
-// add counts what became final at a time, in seconds since 1970.
+// add counts messages that became final at a time, in Unix seconds.
 func (f *flow) add(at int64, s outbox.Status, n int64) {
 	b := f.at(at)
 	if s == outbox.Sent {
@@ -109,7 +108,7 @@ func (f *flow) at(at int64) *FlowBin {
 	return b
 }
 
-// span is how many steps there are from the first bin to the last.
+// span returns the number of steps from the first bin to the last.
 func (f *flow) span() int64 {
 	at := slices.Collect(maps.Keys(f.bins))
 	return (slices.Max(at)-slices.Min(at))/f.step() + 1

@@ -19,7 +19,7 @@ type pruneInput struct {
 
 // PruneReport counts the rows that were deleted, or would be.
 type PruneReport struct {
-	Plan *operation.Plan `json:"plan,omitempty"` // then nothing was done
+	Plan *operation.Plan `json:"plan,omitempty"` // set if nothing was changed
 	retention.Pruned
 	// KeepsAll reports that retention deletes nothing.
 	KeepsAll bool `json:"keeps_all"`

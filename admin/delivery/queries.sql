@@ -4,19 +4,19 @@
 SELECT belfry.ring('belfry_messages');
 
 -- name: OperatorAct :exec
--- Who acts and why, for the event that a trigger writes in this transaction.
+-- Sets actor and reason for the event that a trigger writes in this transaction.
 SELECT belfry.act(@actor, @reason);
 
 -- name: RecallRecord :exec
 -- Marks a recall's beginning or end; the trigger jobs_record writes the
--- event. Zero rows: the job went on or is gone.
+-- event. Zero rows if the job was resumed or deleted.
 UPDATE belfry.jobs
    SET recalled_at = clock_timestamp()
  WHERE id = @id AND fence = @fence AND status IN ('ABORTED', 'PROCESSED', 'FAILED');
 
 -- name: RecallCount :exec
--- Adds what one step of a recall took back, as the last statement of its
--- transaction. Zero rows: the job went on or is gone, roll back.
+-- Adds the withdrawn rows of one step of a recall, as the last statement of its
+-- transaction. Zero rows if the job was resumed or deleted; the caller rolls back.
 UPDATE belfry.jobs
    SET recalled = recalled + @recalled
  WHERE id = @id AND fence = @fence AND status IN ('ABORTED', 'PROCESSED', 'FAILED');
@@ -25,10 +25,10 @@ UPDATE belfry.jobs
 -- One step of a recall through a job's messages: at most @keys after @after, up to
 -- @bound, in key order (messages_pkey). PENDING and QUEUED become CANCELLED; those in
 -- flight are marked, so that their attempt is the last (I8: their status is
--- the relay's to change). Locked rows are skipped. Returns how many keys it looked
--- at, the last one (NULL: none was left), how many it cancelled, those it came too late
--- for (sent, dead, in flight, with the provider and their receipts awaited), and
--- how many it left because they were locked or just changed.
+-- the relay's to change). Locked rows are skipped. Returns the number of examined keys, the
+-- last one (NULL at the end), the number of cancelled messages, of messages for which it was
+-- too late (sent, dead, in flight, awaiting a receipt), and of skipped messages, which were
+-- locked or just changed.
 WITH looked AS MATERIALIZED (
     SELECT m.channel_id, m.status, m.receipt IS NOT NULL AS awaited,
            m.status IN ('PENDING', 'QUEUED') OR m.status = 'PROCESSING' AND m.recalled_at IS NULL AS open
@@ -64,10 +64,10 @@ SELECT (SELECT count(*) FROM looked), (SELECT max(channel_id) FROM looked),
            - (SELECT count(*) FROM cancelled) - (SELECT count(*) FROM marked);
 
 -- name: NotificationRecall :one
--- One step of a recall through the notifications: the next @keys channels that have
--- any, after @after, up to @bound, and of each the row of this job (notifications_pkey,
--- two descents a channel, however many older rows it has). Unread ones are withdrawn.
--- Columns as in MessageRecall; it came too late for those that were read.
+-- One step of a recall through the notifications: the next @keys channels with notifications
+-- after @after, up to @bound, and the row of this job for each (notifications_pkey, two
+-- descents per channel at any number of older rows). Unread notifications are withdrawn.
+-- Columns as in MessageRecall; it is too late for read ones.
 WITH RECURSIVE walk (channel_id, n) AS (
     (SELECT f.channel_id, 1 FROM belfry.notifications f
       WHERE f.channel_id > @after::bigint AND f.channel_id <= @bound::bigint
@@ -105,8 +105,8 @@ SELECT (SELECT count(*) FROM looked), (SELECT max(channel_id) FROM looked),
 
 -- name: DeliveryCounts :many
 -- One step of counting a job's messages by status, reason, whether a receipt is awaited,
--- place in the route and when they were sent or died, to @seconds: at most @keys after
--- @after (messages_pkey), the highest of each count beside it. No row: none was left.
+-- place in the route and time of sending or death, to @seconds: at most @keys after @after
+-- (messages_pkey), with the highest key of each count. No row at the end.
 SELECT k.status, coalesce(k.reason, ''), k.receipt IS NOT NULL, k.step::integer, floor(date_part('epoch', k.at) / @seconds::integer)::bigint * @seconds::integer, count(*), max(k.channel_id)
   FROM (SELECT m.channel_id, m.status, m.reason, m.receipt, m.step, CASE m.status WHEN 'SENT' THEN m.sent_at WHEN 'DEAD' THEN m.next_attempt_at END AS at
           FROM belfry.messages m
@@ -121,8 +121,8 @@ SELECT EXISTS (SELECT FROM belfry.lanes l WHERE l.name = @lane AND l.paused_at I
 
 -- name: NotificationSlice :many
 -- The next @keys channels with any notification after @after, up to @bound, in key
--- order, and of each the row of this job, if it has one (notifications_pkey, two
--- descents a channel). The state is NULL where it has none.
+-- order, and the row of this job for each (notifications_pkey, two descents per channel). The
+-- state is NULL without a row.
 WITH RECURSIVE walk (channel_id, n) AS (
     (SELECT f.channel_id, 1 FROM belfry.notifications f
       WHERE f.channel_id > @after::bigint AND f.channel_id <= @bound::bigint
@@ -142,11 +142,11 @@ SELECT w.channel_id, m.state, '', '', false, NULL::integer
                       WHERE f.channel_id = w.channel_id AND f.job_id = @job_id LIMIT 1) m ON true;
 
 -- name: UnsentJobs :many
--- Jobs with messages that are not final, most urgent first: @limit at most, or of those
--- the ones with @ids. due_in is how long until the message that is due first, which waits
--- for reason: NULL when none is PENDING. held tells that belfry.sendable_jobs has not the
--- job. Relies on jobs_undelivered_idx, job_deliveries_pkey and messages_due_idx. No row:
--- nothing is left to send.
+-- At most @limit jobs with messages that are not final, the most urgent first, or only jobs
+-- among @ids. due_in is the time until the first message is due, and reason the reason of its
+-- wait; both are NULL without a PENDING message. held reports that belfry.sendable_jobs lacks
+-- the job. Relies on jobs_undelivered_idx, job_deliveries_pkey and messages_due_idx. No row
+-- without such messages.
 SELECT j.id AS job_id, j.type, j.status, j.lane, NOT EXISTS (SELECT FROM belfry.sendable_jobs s WHERE s.job_id = j.id) AS held, j.awaits_approval AS awaits, j.route, p.waiting, m.next_attempt_at - now() AS due_in, coalesce(m.reason, '') AS reason
   FROM belfry.jobs j
   JOIN belfry.job_progress p ON p.job_id = j.id
@@ -159,8 +159,8 @@ SELECT j.id AS job_id, j.type, j.status, j.lane, NOT EXISTS (SELECT FROM belfry.
  LIMIT @limit;
 
 -- name: UnsentAhead :one
--- Jobs of the lane of job @id whose messages relays take before its own, most urgent first and
--- @limit at most, and how many messages of theirs wait. Relies on jobs_undelivered_idx.
+-- At most @limit jobs in the lane of job @id whose messages relays take first, the most urgent
+-- first, and the number of their waiting messages. Relies on jobs_undelivered_idx.
 SELECT coalesce(array_agg(a.id ORDER BY a.priority DESC, a.id), '{}'), coalesce(sum(a.waiting), 0)::bigint
   FROM (SELECT o.id, o.priority, p.waiting
           FROM belfry.jobs j

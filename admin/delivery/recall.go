@@ -22,18 +22,18 @@ import (
 )
 
 const (
-	// recallKeys is how many messages of the job, or channels with notifications, one
-	// transaction of a recall looks at.
+	// recallKeys is the number of messages, or of channels with notifications, that one transaction of a
+	// recall reads.
 	recallKeys = 5000
 	// recallRetry is the pause before locked rows are read again.
 	recallRetry = 20 * time.Millisecond
-	// recallRetries is how often: about ten seconds, far longer than a relay's claim or
-	// a reader's mark takes.
+	// recallRetries is the number of retries: about ten seconds, far longer than a relay's claim or a
+	// reader's update takes.
 	recallRetries = 500
 )
 
-// ErrRecallStopped reports that the job was resumed or retried while it was being
-// recalled. What was recalled until then stays recalled.
+// ErrRecallStopped reports that the job was resumed or retried during its recall. Recalled rows stay
+// recalled.
 var ErrRecallStopped = errkind.New(errkind.Conflict, "the job went on while it was being recalled")
 
 // Recalled counts the rows that a recall withdrew, and the rows for which it was too late.
@@ -41,33 +41,29 @@ type Recalled struct {
 	Messages      int64 `json:"messages"`      // cancelled before they were sent
 	Notifications int64 `json:"notifications"` // withdrawn before they were read
 	Read          int64 `json:"read"`          // notifications that were read; they stay
-	// Messages that it came too late for, as they were when it looked. A relay calls the
-	// provider for those in flight only if it was about to, and does not try them again:
-	// the others become CANCELLED when it settles them.
+	// Messages for which the recall was too late, by their state at that time. A message in flight gets
+	// at most its current attempt: without success it becomes CANCELLED.
 	Sent     int64 `json:"sent"`
 	Dead     int64 `json:"dead"`
 	InFlight int64 `json:"in_flight"`
-	Awaiting int64 `json:"awaiting"` // the provider has them, and their receipts are to come
+	Awaiting int64 `json:"awaiting"` // accepted by the provider, whose receipts are awaited
 }
 
-// RecallProgress is how far a recall is.
+// RecallProgress is the progress of a recall.
 type RecallProgress struct {
 	Recalled
-	Looked int64 // keys looked at
-	Rows   int64 // rows the job has written: about how many are to be looked at
+	Looked int64 // examined keys
+	Rows   int64 // rows of the job: the approximate number of keys to examine
 }
 
-// Recall takes back what an ABORTED, PROCESSED or FAILED job has written and nobody
-// has seen: messages PENDING or QUEUED become CANCELLED, unread notifications are
-// withdrawn. Of messages that a relay is just sending, the attempt in progress is
-// the last. A job in another status is a *job.WrongStatusError.
+// Recall withdraws the unsent messages and unread notifications of an ABORTED, PROCESSED or FAILED job:
+// PENDING and QUEUED messages become CANCELLED. For a message in flight the current attempt is the
+// last. A job in another status is a *job.WrongStatusError.
 //
-// It goes in steps of a bounded number of keys, each a transaction that also adds to
-// jobs.recalled, so that the job's row is right whenever it ends; with an error the
-// counts are those of the steps that this call knows to be committed. Calling it
-// again goes on, and recalls nothing twice. A job that is resumed meanwhile is
-// ErrRecallStopped. Rows that others keep locked are not waited for but looked at
-// again for ten seconds; then they are ErrRowsLocked.
+// It works in steps of a bounded number of keys, each in a transaction that also updates jobs.recalled,
+// so that the job's row is always correct. After an error the counts include the steps whose commit
+// this call knows; a second call continues. A job that is resumed meanwhile is ErrRecallStopped. Rows
+// that other sessions lock are retried for ten seconds; then it returns ErrRowsLocked.
 //
 // The act is recorded when it begins, and with its counts when it ends (I14).
 // observe, unless nil, is called after each step.
@@ -86,11 +82,11 @@ func Recall(ctx context.Context, pool *pgxpool.Pool, jobID int64, act job.Act, o
 // BegunRecall is the recall of one job that has begun, and is recorded.
 type BegunRecall struct{ recall }
 
-// BeginRecalls begins to recall those of the jobs sel.IDs that can be recalled, all in one
-// transaction, and leaves the others, with sel.AsOf also those that have been at rest for less
-// long: they may have written more. Another number than sel.Count is a *job.CountError; none is
-// a *job.WrongStatusError or a *job.YoungerError of the first. Nothing is changed then. A job
-// that is not there is job.ErrNotFound. Each that has begun is to be run.
+// BeginRecalls begins the recall of the recallable jobs among sel.IDs in one transaction, and skips the
+// others. With sel.AsOf it also skips jobs that ended later, because they may have written more rows. A
+// number other than sel.Count is a *job.CountError; if no job can be recalled, it returns the
+// *job.WrongStatusError or *job.YoungerError of the first. An unknown job is job.ErrNotFound. After an
+// error nothing is changed. The caller calls Run of each result.
 func BeginRecalls(ctx context.Context, pool *pgxpool.Pool, sel job.Selection, act job.Act) (begun []*BegunRecall, err error) {
 	var refused error
 	ids := slices.Compact(slices.Sorted(slices.Values(sel.IDs)))
@@ -117,7 +113,7 @@ func BeginRecalls(ctx context.Context, pool *pgxpool.Pool, sel job.Selection, ac
 	}
 	err = operation.ChangeTx(ctx, pool, act, func(ctx context.Context, tx pgx.Tx) error {
 		for _, r := range begun { // in id order: two operators never deadlock
-			if err := r.record(ctx, tx); err != nil { // one that went on since
+			if err := r.record(ctx, tx); err != nil { // the job was resumed meanwhile
 				return fmt.Errorf("recall job %d: %w", r.job.ID, err)
 			}
 		}
@@ -129,7 +125,7 @@ func BeginRecalls(ctx context.Context, pool *pgxpool.Pool, sel job.Selection, ac
 	return begun, nil
 }
 
-// JobID is the job's.
+// JobID returns the id of the job.
 func (r *BegunRecall) JobID() int64 { return r.job.ID }
 
 // Run withdraws the rows of the job, like Recall.
@@ -155,8 +151,8 @@ func recallable(s job.Status) bool {
 	return s == job.Aborted || s == job.Processed || s == job.Failed
 }
 
-// begin checks the job and records that the act has begun: the rows that the steps
-// change never lack an actor and a reason.
+// begin checks the job and records the act before its steps change rows, so that no change lacks an
+// actor and a reason.
 func (r *recall) begin(ctx context.Context, jobID int64) error {
 	if err := r.find(ctx, jobID); err != nil {
 		return refusal(ctx, r.pool, r.act, err)
@@ -186,7 +182,7 @@ func (r *recall) find(ctx context.Context, jobID int64) (err error) {
 	return nil
 }
 
-// record writes the event: the trigger does when recalled_at changes.
+// record writes the event through the trigger on recalled_at.
 func (r *recall) record(ctx context.Context, tx pgx.Tx) error {
 	if _, err := tx.Exec(ctx, queries.operatorAct, pgx.StrictNamedArgs{"actor": r.act.Actor, "reason": r.act.Reason}); err != nil {
 		return err
@@ -194,7 +190,7 @@ func (r *recall) record(ctx context.Context, tx pgx.Tx) error {
 	return r.guard(tx.Exec(ctx, queries.recallRecord, pgx.StrictNamedArgs{"id": r.job.ID, "fence": r.job.Fence}))
 }
 
-// guard turns zero rows of a statement on the job's row into the error.
+// guard returns an error if a statement on the job's row changed no row.
 func (r *recall) guard(tag pgconn.CommandTag, err error) error {
 	if err == nil && tag.RowsAffected() == 0 {
 		return ErrRecallStopped
@@ -202,7 +198,7 @@ func (r *recall) guard(tag pgconn.CommandTag, err error) error {
 	return err
 }
 
-// walk goes through the job's rows and records the end.
+// walk processes the job's rows and records the end.
 func (r *recall) walk(ctx context.Context) error {
 	if r.job.Type != outbox.TypeInbox {
 		err := r.each(ctx, table{true, queries.messageRecall, math.MaxInt64, &r.done.Messages, []*int64{&r.done.Sent, &r.done.Dead, &r.done.InFlight, &r.done.Awaiting}})
@@ -222,8 +218,8 @@ func (r *recall) walk(ctx context.Context) error {
 	return operation.StepTx(ctx, r.pool, r.record)
 }
 
-// notificationBound is the highest channel that may have a notification of the job:
-// its cursor (I3), or any for a type whose keys may mean something else.
+// notificationBound returns the highest channel that may have a notification of the job: its cursor
+// (I3), or any channel for other types, whose keys may have another meaning.
 func (r *recall) notificationBound() (bound int64, some bool) {
 	switch r.job.Type {
 	case outbox.TypePush:
@@ -235,7 +231,7 @@ func (r *recall) notificationBound() (bound int64, some bool) {
 	return math.MaxInt64, true
 }
 
-// table is one of the two that are recalled from, and where its counts go.
+// table is one of the two tables of a recall, with its counts.
 type table struct {
 	messages  bool
 	statement string
@@ -244,15 +240,14 @@ type table struct {
 	late      []*int64
 }
 
-// looked is the result of one step.
-type looked struct {
+// recallStep is the result of one step.
+type recallStep struct {
 	keys, recalled, left int64
 	late                 []int64
-	last                 *int64 // the last key looked at; nil: none was left
+	last                 *int64 // the last examined key; nil at the end
 }
 
-// each takes the steps of one table. A step that left rows because they were locked
-// is done again: it finds those only.
+// each runs the steps of one table. It repeats a step with locked rows, which then reads only these.
 func (r *recall) each(ctx context.Context, t table) error {
 	after, retries := int64(math.MinInt64), 0
 	for {
@@ -284,9 +279,9 @@ func (r *recall) each(ctx context.Context, t table) error {
 	}
 }
 
-// step is one transaction: rows first, in the order of their keys and skipping
-// locked ones, the job's row last, which decides (as in a chunk).
-func (r *recall) step(ctx context.Context, t table, after int64) (l looked, err error) {
+// step runs one transaction: it locks rows in key order and skips locked ones; the statement on the job's
+// row is the last and decides, as in a chunk.
+func (r *recall) step(ctx context.Context, t table, after int64) (l recallStep, err error) {
 	err = operation.StepTx(ctx, r.pool, func(ctx context.Context, tx pgx.Tx) error {
 		err := tx.QueryRow(ctx, t.statement, pgx.StrictNamedArgs{
 			"job_id": r.job.ID, "after": after, "bound": t.bound, "keys": recallKeys,

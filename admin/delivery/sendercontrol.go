@@ -13,32 +13,31 @@ import (
 	"github.com/belfryhq/belfry/outbox"
 )
 
-// SubjectSender is the subject of belfry.events that acts on senders are recorded under.
+// SubjectSender is the subject in belfry.events of acts on senders.
 const SubjectSender = "sender"
 
-// SenderState is a sender as operators see it.
+// SenderState is the state of a sender for operators.
 type SenderState struct {
 	Name string `json:"name" db:"name"`
-	// What an operator said; null: as configured. Relays follow within a second or so.
+	// The settings of an operator; null means the configured value. Relays apply them within about a second.
 	RatePerSecond *float64   `json:"rate_per_second" db:"rate_per_second"`
 	Concurrency   *int       `json:"concurrency" db:"concurrency"`
-	PausedAt      *time.Time `json:"paused_at" db:"paused_at"` // null: open
+	PausedAt      *time.Time `json:"paused_at" db:"paused_at"` // null unless it is paused
 	PausedBy      string     `json:"paused_by" db:"paused_by"`
 	PauseReason   string     `json:"pause_reason" db:"pause_reason"`
-	// Relays is how many live relays have it.
+	// Relays is the number of live relays with this sender.
 	Relays int `json:"relays" db:"relays"`
-	// InForce are the limits that live relays worked by at their last heartbeat, each
-	// once, without the name. More than one: their configurations differ, or one has not
-	// followed yet.
+	// InForce lists the different limits of live relays at their last heartbeat, without the name. With
+	// several, the configurations differ, or a relay has not applied a change yet.
 	InForce []outbox.SenderLimits `json:"in_force" db:"in_force"`
-	// What its live relays did at their last heartbeat, together.
-	Medium          string   `json:"medium" db:"medium"`     // "": none has it
+	// The sums of its live relays at their last heartbeat.
+	Medium          string   `json:"medium" db:"medium"`     // "" without a relay
 	Breakers        []string `json:"breakers" db:"breakers"` // each state once: closed, half_open, off, open
-	Waiting         int      `json:"waiting" db:"waiting"`   // messages that relays have ready for it
+	Waiting         int      `json:"waiting" db:"waiting"`   // composed messages in the queues of relays
 	Calling         int      `json:"calling" db:"calling"`   // calls in progress
 	SentPerSecond   float64  `json:"sent_per_second" db:"sent_per_second"`
 	FailedPerSecond float64  `json:"failed_per_second" db:"failed_per_second"`
-	// Version is the id of the event of the newest act on it; 0: there was none.
+	// Version is the id of the event of the newest act on it; 0 before the first.
 	Version int64 `json:"version" db:"version"`
 }
 
@@ -56,15 +55,15 @@ type RelayState struct {
 	StartedAt   time.Time `json:"started_at" db:"started_at"`
 	HeartbeatAt time.Time `json:"heartbeat_at" db:"heartbeat_at"`
 	Senders     []string  `json:"senders" db:"senders"`
-	Media       []string  `json:"media" db:"media"`         // that it has senders for
+	Media       []string  `json:"media" db:"media"`         // of its senders
 	InFlight    int       `json:"in_flight" db:"in_flight"` // messages
-	Transport   string    `json:"transport" db:"transport"` // where it gets its messages from
+	Transport   string    `json:"transport" db:"transport"` // the source of its messages
 	Live        bool      `json:"live" db:"live"`
 }
 
-// SenderStates returns the senders of live relays and those that an operator has said
-// something about, and the relays, each by name. A relay lives that beat within alive,
-// in the database's clock.
+// SenderStates returns the senders of live relays, the senders with settings of an operator, and the
+// relays, each by name. A relay is live if its last heartbeat is younger than alive by the database's
+// clock.
 func SenderStates(ctx context.Context, pool *pgxpool.Pool, alive time.Duration) (senders []SenderState, relays []RelayState, err error) {
 	err = operation.SnapshotTx(ctx, pool, func(ctx context.Context, tx pgx.Tx) error {
 		if senders, err = senderStates(ctx, tx, "", alive); err != nil {
@@ -93,15 +92,13 @@ func senderStates(ctx context.Context, tx pgx.Tx, name string, alive time.Durati
 
 // SenderChange overrides the configured limits of a sender.
 type SenderChange struct {
-	// Rate and Slots tell which of the two are said; nil takes one back to the
-	// configuration's.
+	// Rate and Slots specify which limit is set; a nil value restores the configured limit.
 	Rate, Slots   bool
 	RatePerSecond *float64 // over all relays together
 	Concurrency   *int     // of each relay
 }
 
-// SetSender changes a sender's limits while relays run: they follow within a second or
-// so. Any name is accepted, because the database does not have a list of senders. Invalid values are a
+// SetSender changes a sender's limits while relays run, which apply them within about a second. Any name is accepted, because the database does not have a list of senders. Invalid values are a
 // *job.InvalidError. The act is recorded (I14).
 func SetSender(ctx context.Context, pool *pgxpool.Pool, name string, c SenderChange, alive time.Duration, act job.Act) (SenderState, error) {
 	return senderAct(ctx, pool, name, alive, act, queries.senderSet, pgx.StrictNamedArgs{
@@ -109,15 +106,13 @@ func SetSender(ctx context.Context, pool *pgxpool.Pool, name string, c SenderCha
 	})
 }
 
-// PauseSender stops a sender: no relay calls its provider until it is resumed, and its
-// messages wait. Calls in progress end by themselves. A paused one stays as it is.
-// Otherwise as SetSender.
+// PauseSender stops a sender: no relay calls its provider until it is resumed, and its messages wait.
+// Calls in progress are finished. It does not change a paused sender. Errors are as for SetSender.
 func PauseSender(ctx context.Context, pool *pgxpool.Pool, name string, alive time.Duration, act job.Act) (SenderState, error) {
 	return senderAct(ctx, pool, name, alive, act, queries.senderPause, pgx.StrictNamedArgs{"name": name, "actor": act.Actor, "reason": act.Reason})
 }
 
-// ResumeSender opens a paused sender; an open one stays as it is. Otherwise as
-// SetSender.
+// ResumeSender resumes a paused sender. It does not change a running one. Errors are as for SetSender.
 func ResumeSender(ctx context.Context, pool *pgxpool.Pool, name string, alive time.Duration, act job.Act) (SenderState, error) {
 	return senderAct(ctx, pool, name, alive, act, queries.senderResume, pgx.StrictNamedArgs{"name": name})
 }

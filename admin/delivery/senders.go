@@ -17,11 +17,11 @@ import (
 	"github.com/belfryhq/belfry/outbox"
 )
 
-// RelayAlive is how old a live relay's last heartbeat may be. They beat every second or
-// so; with the default lease they judge each other by the same time.
+// RelayAlive is the maximum age of a live relay's last heartbeat. Relays send one about every second, and
+// judge each other by the same limit with the default lease.
 const RelayAlive = 10 * time.Second
 
-// Senders is what `senders list` shows.
+// Senders is the result of `senders list`.
 type Senders struct {
 	Senders []SenderState `json:"senders"`
 	Relays  []RelayState  `json:"relays"`
@@ -31,8 +31,8 @@ type Senders struct {
 type Sender struct {
 	SenderState
 
-	// Note says that no relay may follow: a name that neither a live relay nor the
-	// configuration knows may be a slip.
+	// Note warns of a possible typing error: neither a live relay nor the configuration has a sender
+	// with this name.
 	Note string `json:"note,omitempty"`
 }
 

@@ -1,8 +1,8 @@
 -- Operators' acts on senders.
 
 -- name: SenderStates :many
--- The senders of relays that beat within @seconds, and those that an operator has said
--- something about, by name; @name narrows to one, which is told of whether known or not.
+-- The senders of relays with a heartbeat within @seconds, and the senders with settings of an
+-- operator, by name; with @name only this sender, also an unknown one.
 WITH live AS (
     SELECT r.senders, r.limits FROM belfry.relays r WHERE r.heartbeat_at > clock_timestamp() - make_interval(secs => @seconds)
 ), carried AS (
@@ -32,7 +32,7 @@ SELECT n.name, s.rate_per_second, s.concurrency, s.paused_at, coalesce(s.paused_
  ORDER BY n.name;
 
 -- name: RelayStates :many
--- The relays that have a heartbeat, by name, and which of them live: beat within
+-- The relays with a heartbeat, by name, and whether they are live: with a heartbeat within
 -- @seconds.
 SELECT r.name, r.started_at, r.heartbeat_at, r.senders, r.media, r.in_flight, r.transport,
        r.heartbeat_at > clock_timestamp() - make_interval(secs => @seconds) AS live
@@ -40,9 +40,8 @@ SELECT r.name, r.started_at, r.heartbeat_at, r.senders, r.media, r.in_flight, r.
  ORDER BY r.name;
 
 -- name: SenderSet :exec
--- What an operator says of a sender instead of the configuration: of the rate with
--- @rate, of the concurrency with @slots; NULL takes it back to the configuration's.
--- senders_record writes the event.
+-- Sets an operator's limits of a sender: the rate with @rate, the concurrency with @slots; NULL
+-- restores the configured limit. senders_record writes the event.
 INSERT INTO belfry.senders AS s (name, rate_per_second, concurrency)
 VALUES (@name, @rate_per_second, @concurrency)
     ON CONFLICT ON CONSTRAINT senders_pkey DO UPDATE
@@ -50,7 +49,7 @@ VALUES (@name, @rate_per_second, @concurrency)
            concurrency = CASE WHEN @slots::boolean THEN excluded.concurrency ELSE s.concurrency END;
 
 -- name: SenderPause :exec
--- Pauses a sender. Zero rows: it is paused already, and stays as it is.
+-- Pauses a sender. Zero rows if it is paused already.
 INSERT INTO belfry.senders AS s (name, paused_at, paused_by, pause_reason)
 VALUES (@name, clock_timestamp(), coalesce(nullif(@actor, ''), session_user), @reason)
     ON CONFLICT ON CONSTRAINT senders_pkey DO UPDATE
@@ -58,5 +57,5 @@ VALUES (@name, clock_timestamp(), coalesce(nullif(@actor, ''), session_user), @r
      WHERE s.paused_at IS NULL;
 
 -- name: SenderResume :exec
--- Opens a paused sender. Zero rows: it is open.
+-- Resumes a paused sender. Zero rows if it is not paused.
 UPDATE belfry.senders s SET paused_at = NULL, paused_by = NULL, pause_reason = '' WHERE s.name = @name AND s.paused_at IS NOT NULL;

@@ -2,8 +2,7 @@ package delivery
 
 import "github.com/belfryhq/belfry/outbox"
 
-// ReasonOf is what a message's row says of its channel, and why. awaited tells that a
-// receipt is awaited.
+// ReasonOf returns the fate of a message and its reason. awaited reports whether a receipt is awaited.
 func ReasonOf(status outbox.Status, reason outbox.Reason, awaited, aborted bool) (r, why outbox.Reason) {
 	switch status {
 	case outbox.Pending, outbox.Queued:

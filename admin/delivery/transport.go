@@ -13,46 +13,46 @@ import (
 	"github.com/belfryhq/belfry/outbox"
 )
 
-// Transport is what `transport status` shows.
+// Transport is the result of `transport status`.
 type Transport struct {
 	Transport string           `json:"transport"` // configured here
-	Server    string           `json:"server"`    // of the carrier, without user and password; "": there is none
+	Server    string           `json:"server"`    // of the carrier, without user and password; "" without a carrier
 	Error     string           `json:"error"`     // the error of the query of the carrier; "" means none
 	Queues    []TransportQueue `json:"queues"`
 	Relays    []RelayState     `json:"relays"` // by their last heartbeat
 }
 
-// TransportQueue is one queue, as the database and as the carrier know it.
+// TransportQueue is one queue in the database and in the carrier.
 type TransportQueue struct {
 	QueueState
 
-	Carrier *CarrierQueue `json:"carrier"` // null: no carrier is configured, or it does not answer
+	Carrier *CarrierQueue `json:"carrier"` // null without a carrier or its answer
 }
 
 // CarrierQueue is the contents of a queue of the carrier.
 type CarrierQueue struct {
-	InStep  bool            `json:"in_step"` // its memory belongs to the present epoch
+	InStep  bool            `json:"in_step"` // its content belongs to the current epoch
 	Ready   int64           `json:"ready"`
 	Later   int64           `json:"later"`
 	Taken   int64           `json:"taken"`
-	Most    int64           `json:"most"` // that may be taken and later together; 0: as many as there are
+	Most    int64           `json:"most"` // the maximum of taken and later together; 0 means no limit
 	Dead    int64           `json:"dead"`
 	Full    bool            `json:"full"`
 	Workers []CarrierWorker `json:"workers"`
 }
 
-// CarrierWorker is a relay that takes from a queue.
+// CarrierWorker is a relay that takes ids from a queue.
 type CarrierWorker struct {
 	Name  string     `json:"name"`
 	Taken int64      `json:"taken"`
-	Seen  *time.Time `json:"seen"` // null: it does not live, and has left something
+	Seen  *time.Time `json:"seen"` // null for a dead relay with remaining ids
 }
 
-// TransportDone is what came of a rebuild or a drain.
+// TransportDone is the result of a rebuild or a drain.
 type TransportDone struct {
-	Plan     *operation.Plan `json:"plan,omitempty"` // then nothing was done
+	Plan     *operation.Plan `json:"plan,omitempty"` // set if nothing was changed
 	Messages int64           `json:"messages"`       // pushed again soon, or taken back
-	By       string          `json:"by"`             // the relay that pushes; "": none now
+	By       string          `json:"by"`             // the relay that pushes; "" without one
 	Emptied  bool            `json:"emptied"`        // the carrier
 }
 
@@ -273,7 +273,7 @@ func queueText(out *Transport, q TransportQueue) string {
 		if c.Most > 0 && c.Taken+c.Later >= c.Most {
 			parts = append(parts, "no more may be taken")
 		}
-		if !c.InStep && q.Queued > 0 { // else there is nothing that it was to remember
+		if !c.InStep && q.Queued > 0 { // an empty queue loses nothing
 			parts = append(parts, "memory lost")
 		}
 	}

@@ -9,7 +9,7 @@ import (
 	"github.com/belfryhq/belfry/internal/text"
 )
 
-// rebuildTransport has QUEUED messages pushed again, and compares its own count with the plan.
+// rebuildTransport starts a new push of QUEUED messages, and compares their count with the plan.
 func rebuildTransport(ctx context.Context, env *operation.Env, in transportAct) (*TransportDone, error) {
 	plan, by, err := planRebuild(ctx, env)
 	if err != nil {
@@ -45,7 +45,7 @@ func planRebuild(ctx context.Context, env *operation.Env) (plan *operation.Plan,
 	return plan, by, nil
 }
 
-// planQueues is a plan of all that is QUEUED.
+// planQueues returns a plan of all QUEUED messages.
 func planQueues(ctx context.Context, env *operation.Env, outcome string) (*operation.Plan, []QueueState, error) {
 	asOf, err := env.Jobs.Now(ctx)
 	if err != nil {

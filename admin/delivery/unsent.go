@@ -23,12 +23,12 @@ type Unsent struct {
 	Awaits  bool // the job waits for approval
 	Route   []string
 	Waiting int64
-	DueIn   *time.Duration // of the one due first; nil: all are in flight
-	Reason  outbox.Reason  // what that one waits for; "": its first attempt
+	DueIn   *time.Duration // of the first due message; nil if all are in flight
+	Reason  outbox.Reason  // the reason of its wait; "" before the first attempt
 }
 
-// UnsentJobs returns the jobs with messages that are not final, the most urgent first and
-// at most so many; with ids only those among them. None: nothing is left to send.
+// UnsentJobs returns at most the given number of jobs with messages that are not final, the most urgent
+// first. With ids it returns only these jobs.
 func UnsentJobs(ctx context.Context, pool *pgxpool.Pool, ids []int64, most int) (list []Unsent, err error) {
 	err = operation.ReadTx(ctx, pool, func(ctx context.Context, tx pgx.Tx) error {
 		rows, err := tx.Query(ctx, queries.unsentJobs, pgx.StrictNamedArgs{"ids": ids, "limit": most})
@@ -44,10 +44,10 @@ func UnsentJobs(ctx context.Context, pool *pgxpool.Pool, ids []int64, most int) 
 	return list, nil
 }
 
-// ahead is of how many jobs messages are counted that go before those of another one.
+// ahead is the maximum number of jobs that Ahead returns.
 const ahead = 20
 
-// Ahead returns the jobs whose messages relays take before those of job id, because they are in the
+// Ahead returns the jobs whose messages relays take before the messages of job id, because they are in the
 // same lane and more urgent, or as urgent and older, and the number of these messages. It reads the
 // twenty most urgent.
 func Ahead(ctx context.Context, pool *pgxpool.Pool, id int64) (jobs []int64, messages int64, err error) {
