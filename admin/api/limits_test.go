@@ -26,7 +26,7 @@ func TestEnqueue_AuthorsAreBoundByLimits(t *testing.T) {
 			return b.call(t, role, "POST", each.path, "{"+each.before+one+each.after+"}")
 		}
 		b.exec(t, `UPDATE belfry.limits SET max_recipients = 5000`)
-		for field, values := range map[string][2]string{"priority": {"1", "-1000 to 0"}, "max_recipients": {"5001", "null (the ceiling), 1 to 5000"}} {
+		for field, values := range map[string][2]string{"priority": {"1", "-10 to 0"}, "max_recipients": {"5001", "null (the ceiling), 1 to 5000"}} {
 			refused := ask("author", `, "`+field+`": `+values[0])
 			require.Equal(t, http.StatusUnprocessableEntity, refused.status, refused.text)
 			require.Contains(t, refused.text, `"location":"`+each.location+field+`"`)

@@ -117,7 +117,7 @@ prints a JSON document a line, with the jobs and the new events.`,
   belfry jobs watch 17 18
   belfry jobs watch 17 --json | jq '.jobs[].messages.sent'
   belfry jobs watch --follow --json | jq -c '.events[] | select(.subject == "lane")'`,
-	}, watchJobs, func(in watchInput) func(*text.Doc, Update) { return newProgressView().text }, func(*text.Doc, watchInput, operation.None) {})
+	}, watchJobs, func(watchInput) func(*text.Doc, Update) { return newProgressView().text }, func(*text.Doc, watchInput, operation.None) {})
 }
 
 // watchJobs sends updates until the jobs are at rest, if it does not follow, or until ctx ends. After the
