@@ -10,6 +10,7 @@ import (
 
 	"github.com/belfryhq/belfry/dev/dbtest"
 	"github.com/belfryhq/belfry/job"
+	"github.com/belfryhq/belfry/job/governor"
 	"github.com/belfryhq/belfry/outbox"
 )
 
@@ -112,7 +113,7 @@ func (r *races) race(t *testing.T, mode raceMode, i int) (took time.Duration, ra
 		require.NoError(t, err)
 	}
 	c := config("r")
-	c.Chunk = job.ChunkConfig{InitialRows: mode.rows, MinRows: mode.rows, MaxRows: 200_000, Target: mode.target}
+	c.Chunk = governor.ChunkConfig{InitialRows: mode.rows, MinRows: mode.rows, MaxRows: 200_000, Target: mode.target}
 	c.Load.Health.Enabled = false
 	arrived := make(chan struct{}, 1)
 	skip := rand.IntN(4)

@@ -64,7 +64,7 @@ func (u *run) chunk(ctx context.Context) (exhausted bool, err error) {
 }
 
 // limit returns the maximum number of keys of the next chunk.
-func (u *run) limit() int { return u.poison.limit(u.governor.rows()) }
+func (u *run) limit() int { return u.poison.limit(u.governor.Rows()) }
 
 // moved adds a committed chunk to the run's own counts.
 func (u *run) moved(s step, to string, took time.Duration) {
@@ -76,7 +76,7 @@ func (u *run) moved(s step, to string, took time.Duration) {
 	u.job.Declined += s.declined()
 	u.job.Skipped += s.skipped
 	if u.poison.passed(s) {
-		u.governor.observe(time.Now(), s.read, s.rows, took)
+		u.governor.Observe(time.Now(), s.read, s.rows, took)
 	}
 	u.told()
 	u.meter.add(u.job.ChannelsRead)
@@ -179,7 +179,7 @@ func (u *run) check(ctx context.Context, tx pgx.Tx, asyncCommit bool) error {
 		return yieldError{EventPreempted, fmt.Sprintf("job %d of lane %s is more urgent", *now.Urgent, u.job.Lane)}
 	}
 	u.overdue = now.Overdue
-	u.governor.configure(u.settings(now.jobSettings))
+	u.governor.Configure(u.settings(now.jobSettings))
 	u.poison.allowed = u.live().MaxSkips
 	if now.MaxSkips != nil {
 		u.poison.allowed = *now.MaxSkips

@@ -6,6 +6,8 @@ import (
 	"regexp"
 	"sync"
 	"time"
+
+	"github.com/belfryhq/belfry/job/governor"
 )
 
 // Config sets how a Runner claims and walks. DefaultConfig has every default;
@@ -40,19 +42,10 @@ type Config struct {
 	MaxTakeovers int `mapstructure:"max_takeovers"`
 	// MaxSkips is the number of recipients of a job that may be skipped because their rows cannot be
 	// written; the next one makes the job FAILED. A job's own max_skips overrides it.
-	MaxSkips int         `mapstructure:"max_skips"`
-	Chunk    ChunkConfig `mapstructure:"chunk"`
-	Load     LoadConfig  `mapstructure:"load"`
-	Retry    RetryConfig `mapstructure:"retry"`
-}
-
-// ChunkConfig sets the number of keys of a chunk. The size adapts within its bounds, so that a chunk takes
-// Target.
-type ChunkConfig struct {
-	InitialRows int           `mapstructure:"initial_rows"` // of a run's first chunk
-	MinRows     int           `mapstructure:"min_rows"`
-	MaxRows     int           `mapstructure:"max_rows"`
-	Target      time.Duration `mapstructure:"target"` // begin to commit
+	MaxSkips int                  `mapstructure:"max_skips"`
+	Chunk    governor.ChunkConfig `mapstructure:"chunk"`
+	Load     governor.Config      `mapstructure:"load"`
+	Retry    RetryConfig          `mapstructure:"retry"`
 }
 
 // RetryConfig sets how a run repeats a chunk after an error that a retry can fix.
@@ -77,8 +70,8 @@ func DefaultConfig() Config {
 		GracePeriod:      10 * time.Second,
 		MaxTakeovers:     5,
 		MaxSkips:         1000,
-		Chunk:            ChunkConfig{InitialRows: 5000, MinRows: 100, MaxRows: 50000, Target: 100 * time.Millisecond},
-		Load:             defaultLoadConfig(),
+		Chunk:            governor.DefaultChunkConfig(),
+		Load:             governor.DefaultConfig(),
 		Retry:            RetryConfig{Limit: 10, For: 15 * time.Minute, Initial: 100 * time.Millisecond, Max: 5 * time.Second},
 	}
 }
@@ -118,5 +111,5 @@ func (c Config) Validate() error {
 	check(c.Retry.Limit >= 0 && c.Retry.Limit <= 1000, "retry.limit", "%d is not allowed; allowed are 0 to 1000", c.Retry.Limit)
 	check(c.MaxTakeovers >= 0 && c.MaxTakeovers <= 1000, "max_takeovers", "%d is not allowed; allowed are 0 to 1000", c.MaxTakeovers)
 	check(c.MaxSkips >= 0 && c.MaxSkips <= 10_000_000, "max_skips", "%d is not allowed; allowed are 0 (skip nobody) to 10000000", c.MaxSkips)
-	return errors.Join(append(problems, c.Load.validate("runner.load"))...)
+	return errors.Join(append(problems, c.Load.Validate("runner.load"))...)
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/belfryhq/belfry/job"
+	"github.com/belfryhq/belfry/job/governor"
 	"github.com/belfryhq/belfry/outbox"
 )
 
@@ -48,7 +49,7 @@ func TestLong_PoisonConstraintThatRefusesEverybodyIsAnOutage(t *testing.T) {
 			config.Retry = job.RetryConfig{Limit: 2, For: c.patience, Initial: time.Millisecond, Max: time.Millisecond}
 			s := b.start(t, b.runnerWith(t, b.db.Pool, config, outbox.Types(b.who)))
 			if c.patience == patience {
-				b.eventually(t, `SELECT coalesce(last_error, '') LIKE '%everybody%is refused%' FROM belfry.jobs WHERE id = $1`, id)
+				b.eventually(t, `SELECT coalesce(last_error, '') LIKE '%all recipients%is refused%' FROM belfry.jobs WHERE id = $1`, id)
 				b.exec(t, `DROP TRIGGER refuse ON belfry.messages`)
 			}
 			b.eventually(t, `SELECT status IN ('PROCESSED', 'FAILED') FROM belfry.jobs WHERE id = $1`, id)
@@ -107,7 +108,7 @@ func TestLong_PoisonConstraintThatRefusesTheRest(t *testing.T) {
 			}
 			id := b.enqueue(t, job.Spec{Type: outbox.TypePush})
 			config := config("r")
-			config.Chunk = job.ChunkConfig{InitialRows: 100, MinRows: 100, MaxRows: 100, Target: config.Chunk.Target}
+			config.Chunk = governor.ChunkConfig{InitialRows: 100, MinRows: 100, MaxRows: 100, Target: config.Chunk.Target}
 			config.Retry = job.RetryConfig{Limit: 2, For: 20 * time.Millisecond, Initial: time.Millisecond, Max: time.Millisecond}
 			then := job.WithFailpoint(func(_ context.Context, point string) error {
 				if point == job.PointBegun && c.then != "" && one[bool](t, b, `SELECT coalesce("cursor"::bigint, 0) >= 1000 FROM belfry.jobs WHERE id = $1`, id) {

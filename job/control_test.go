@@ -10,6 +10,7 @@ import (
 	"github.com/belfryhq/belfry/channels"
 	"github.com/belfryhq/belfry/dev/dbtest"
 	"github.com/belfryhq/belfry/job"
+	"github.com/belfryhq/belfry/job/governor"
 	"github.com/belfryhq/belfry/outbox"
 )
 
@@ -370,7 +371,7 @@ func TestSettings_ReloadOfTheRunner(t *testing.T) {
 	c.Chunk.MaxRows = 0
 	_, err := r.Reload(c)
 	require.ErrorContains(t, err, "runner.chunk.max_rows")
-	c.Chunk = job.ChunkConfig{InitialRows: 40, MinRows: 40, MaxRows: 40, Target: c.Chunk.Target}
+	c.Chunk = governor.ChunkConfig{InitialRows: 40, MinRows: 40, MaxRows: 40, Target: c.Chunk.Target}
 	c.PollInterval *= 2
 	restart, err := r.Reload(c)
 	require.NoError(t, err)

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/belfryhq/belfry/job"
+	"github.com/belfryhq/belfry/job/governor"
 	"github.com/belfryhq/belfry/outbox"
 )
 
@@ -162,7 +163,7 @@ func TestRunner_StatementTimeoutShrinksTheChunk(t *testing.T) {
 		return err
 	})
 	c := config("r")
-	c.Chunk = job.ChunkConfig{InitialRows: 100, MinRows: 25, MaxRows: 100, Target: time.Millisecond}
+	c.Chunk = governor.ChunkConfig{InitialRows: 100, MinRows: 25, MaxRows: 100, Target: time.Millisecond}
 	b.runDue(t, b.runnerWith(t, b.db.Pool, c, []job.Type{kind}))
 	require.Equal(t, []int{100, 50, 25}, sizes[:3])
 	require.Equal(t, map[string]bool{"1min": true}, limits, "the runner's, which is shortened above for the test's sake")

@@ -18,6 +18,7 @@ import (
 	"github.com/belfryhq/belfry/dev/dbtest"
 	"github.com/belfryhq/belfry/internal/errkind"
 	"github.com/belfryhq/belfry/job"
+	"github.com/belfryhq/belfry/job/governor"
 	"github.com/belfryhq/belfry/outbox"
 )
 
@@ -112,7 +113,7 @@ func TestLong_HaltRacesWithClaimsAndChunks(t *testing.T) {
 	b := setup(t, n)
 	id := b.enqueue(t, job.Spec{Type: outbox.TypePush})
 	c := config("r")
-	c.Chunk = job.ChunkConfig{InitialRows: 5, MinRows: 5, MaxRows: 5, Target: c.Chunk.Target}
+	c.Chunk = governor.ChunkConfig{InitialRows: 5, MinRows: 5, MaxRows: 5, Target: c.Chunk.Target}
 	pool := b.db.Pool
 	for range times {
 		if b.state(t, id).Status != job.Pending {

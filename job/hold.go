@@ -7,16 +7,18 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/belfryhq/belfry/job/governor"
 )
 
 // pace is the throttling state of a run.
 type pace struct {
-	why     throttle      // in force now
-	written throttle      // as the job's row has it
-	held    time.Duration // waited since the row was last updated
-	toldAt  time.Time     // when that was
-	mute    bool          // a failed health probe was logged
-	blind   bool          // a health probe may not see something, and that was said
+	why     governor.Throttle // in force now
+	written governor.Throttle // as the job's row has it
+	held    time.Duration     // waited since the row was last updated
+	toldAt  time.Time         // when that was
+	mute    bool              // a failed health probe was logged
+	blind   bool              // a health probe may not see something, and that was said
 }
 
 // holdSlice is the longest wait of a throttled run before its next check.
@@ -32,11 +34,11 @@ func (c Config) tellEvery() time.Duration { return min(2*time.Second, c.StaleAft
 // waited.
 func (u *run) hold(soft, hard context.Context) (waited bool, err error) {
 	now := time.Now()
-	if u.governor.probeDue(now) {
+	if u.governor.ProbeDue(now) {
 		u.examine(hard)
 		now = time.Now()
 	}
-	wait, why := u.governor.pause(now)
+	wait, why := u.governor.Pause(now)
 	u.pace.why = why
 	if wait <= 0 {
 		return false, nil
@@ -94,10 +96,10 @@ func (u *run) told() {
 // examine probes the server's health. A probe that fails says nothing: health
 // checks never stop a job by being broken.
 func (u *run) examine(ctx context.Context) {
-	health := u.governor.s.health
-	ctx, cancel := context.WithTimeout(ctx, min(2*probeTimeout, u.config.StaleAfter/2))
+	health := u.governor.Health()
+	ctx, cancel := context.WithTimeout(ctx, min(2*governor.ProbeTimeout, u.config.StaleAfter/2))
 	defer cancel()
-	found, err := probe(ctx, u.pool, health)
+	found, err := governor.Probe(ctx, u.pool, health)
 	if err = errors.Join(err, found.QueryError); err != nil && !u.pace.mute {
 		u.pace.mute = true
 		u.log.WithLevel(u.quietly(err)).Err(err).Msg("health check does not work")
@@ -106,7 +108,7 @@ func (u *run) examine(ctx context.Context) {
 		u.pace.blind = true
 		u.log.Warn().Strs("rule", found.Hidden).Msg("health check sees nothing: its role may not read the statistics; grant it pg_monitor")
 	}
-	u.governor.judge(time.Now(), found)
+	u.governor.Judge(time.Now(), found)
 }
 
 // deafFor is how long a run does not ask an abort cache that did not answer.

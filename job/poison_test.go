@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/belfryhq/belfry/job"
+	"github.com/belfryhq/belfry/job/governor"
 	"github.com/belfryhq/belfry/outbox"
 )
 
@@ -61,7 +62,7 @@ func TestPoison_OneRowCostsOneRecipientAndFewChunks(t *testing.T) {
 				return outbox.Inbox{}.Write(ctx, tx, j, ids)
 			}))
 			c := config("r")
-			c.Chunk = job.ChunkConfig{InitialRows: rows, MinRows: rows, MaxRows: rows, Target: c.Chunk.Target}
+			c.Chunk = governor.ChunkConfig{InitialRows: rows, MinRows: rows, MaxRows: rows, Target: c.Chunk.Target}
 			c.Lanes = []string{name}
 			id := b.enqueue(t, job.Spec{Type: "custom", Lane: name})
 			b.runDue(t, b.runnerWith(t, b.db.Pool, c, []job.Type{kind}))
@@ -92,7 +93,7 @@ func TestPoison_OnePercentFinishesWithExactlyTheGoodOnes(t *testing.T) {
 		inOrder(t, kind, func(t *testing.T) {
 			b.poisoned(t, `NEW.channel_id % 1000 = 330`)
 			c := config("r")
-			c.Chunk = job.ChunkConfig{InitialRows: n, MinRows: n, MaxRows: n, Target: c.Chunk.Target}
+			c.Chunk = governor.ChunkConfig{InitialRows: n, MinRows: n, MaxRows: n, Target: c.Chunk.Target}
 			id := b.enqueue(t, job.Spec{Type: kind})
 			b.runDue(t, b.runnerWith(t, b.db.Pool, c, outbox.Types(b.who)))
 			bad := func(id int64) bool { return id%1000 == 330 }

@@ -49,7 +49,7 @@ func (u *run) recover(ctx, hard context.Context, cause error) error {
 			return givenUpError{fmt.Errorf("gave up after %d tries in %s: %w", u.failed, time.Since(u.since).Round(time.Millisecond), cause)}
 		}
 		if timedOut(cause) {
-			u.governor.shrink()
+			u.governor.Shrink()
 		}
 		wait := u.backoff()
 		u.log.WithLevel(u.quietly(cause)).Err(cause).Int("attempt", u.failed).Dur("elapsed_ms", wait).Msg("chunk will be retried")

@@ -15,6 +15,7 @@ import (
 	"github.com/belfryhq/belfry/cursor"
 	"github.com/belfryhq/belfry/dev/dbtest"
 	"github.com/belfryhq/belfry/job"
+	"github.com/belfryhq/belfry/job/governor"
 	"github.com/belfryhq/belfry/outbox"
 )
 
@@ -94,7 +95,7 @@ func TestPoison_OpenRowsDoNotLookLikeADeadRun(t *testing.T) {
 		// Three halvings find the recipient. On a machine that takes longer than the grace
 		// to connect again a run may be taken over in between; one that was taken over each
 		// time would not get through them.
-		c.Chunk = job.ChunkConfig{InitialRows: 8, MinRows: 8, MaxRows: 8, Target: 100 * time.Millisecond}
+		c.Chunk = governor.ChunkConfig{InitialRows: 8, MinRows: 8, MaxRows: 8, Target: 100 * time.Millisecond}
 		c.MaxTakeovers = 50
 		runners = append(runners, b.runnerWith(t, b.db.Pool, c, []job.Type{kind}))
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/belfryhq/belfry/cursor"
+	"github.com/belfryhq/belfry/job/governor"
 )
 
 // run is one runner's time with a job, from its claim to its end, under one fence.
@@ -22,7 +23,7 @@ type run struct {
 	walker   walker          // nil until the walk is open
 	after    cursor.Position // the job's cursor as this run knows it
 	bound    cursor.Position
-	governor governor
+	governor governor.Governor
 	pace     pace
 	poison   poison
 	meter    meter
@@ -88,7 +89,7 @@ func (u *run) begin(ctx context.Context) error {
 		return errRunOver
 	}
 	u.job, u.kind = j, u.types[j.Type]
-	u.governor = newGovernor(u.settings(j.settings()), u.learnt(j.Type))
+	u.governor = governor.New(u.settings(j.settings()), u.learnt(j.Type))
 	u.log = u.log.With().Str("job_type", j.Type).Logger()
 	u.meter.start(j.ChannelsRead)
 	event := EventClaimed

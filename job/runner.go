@@ -15,6 +15,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/belfryhq/belfry/internal/lifecycle"
+	"github.com/belfryhq/belfry/job/governor"
 )
 
 // Runner claims due jobs and runs them, one at a time. Any number of runners may
@@ -33,8 +34,8 @@ type Runner struct {
 	hint      func()                             // called at every hint
 	ears      atomic.Pointer[lifecycle.Listener] // of Run; nil: none
 	reloaded  atomic.Pointer[Config]
-	baselines map[string]*baseline // by job type
-	halted    bool                 // everything was, when it looked last
+	baselines map[string]*governor.Baseline // by job type
+	halted    bool                          // everything was, when it looked last
 
 	stop *lifecycle.Stop
 }
@@ -71,7 +72,7 @@ func NewRunner(pool *pgxpool.Pool, config Config, types []Type, options ...Optio
 		observe: func(Progress) {},
 		hint:    func() {},
 		at:      func(context.Context, string) error { return nil },
-		stop:    lifecycle.NewStop(), baselines: make(map[string]*baseline),
+		stop:    lifecycle.NewStop(), baselines: make(map[string]*governor.Baseline),
 	}
 	r.reloaded.Store(&config)
 	for _, t := range types {

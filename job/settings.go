@@ -3,6 +3,8 @@ package job
 import (
 	"reflect"
 	"time"
+
+	"github.com/belfryhq/belfry/job/governor"
 )
 
 // jobSettings are the settings of its own that a job's row bears; nil: the runner's.
@@ -24,34 +26,34 @@ func (j Job) settings() jobSettings {
 func (r *Runner) live() *Config { return r.reloaded.Load() }
 
 // settings overlays the runner's configuration with a job's own settings.
-func (r *Runner) settings(own jobSettings) loadSettings {
+func (r *Runner) settings(own jobSettings) governor.Settings {
 	c := r.live()
-	s := loadSettings{chunk: c.Chunk, maxRowsPerSecond: c.Load.MaxRowsPerSecond, dutyCycle: c.Load.DutyCycle, health: c.Load.Health}
+	s := governor.Settings{Chunk: c.Chunk, MaxRowsPerSecond: c.Load.MaxRowsPerSecond, DutyCycle: c.Load.DutyCycle, Health: c.Load.Health}
 	if own.MaxRowsPerSecond != nil {
-		s.maxRowsPerSecond = *own.MaxRowsPerSecond
+		s.MaxRowsPerSecond = *own.MaxRowsPerSecond
 	}
 	if own.DutyCycle != nil {
-		s.dutyCycle = *own.DutyCycle
+		s.DutyCycle = *own.DutyCycle
 	}
 	if own.ChunkTargetMS != nil {
-		s.chunk.Target = min(time.Duration(*own.ChunkTargetMS)*time.Millisecond, c.StatementTimeout/2)
+		s.Chunk.Target = min(time.Duration(*own.ChunkTargetMS)*time.Millisecond, c.StatementTimeout/2)
 	}
 	if own.MaxChunkRows != nil {
-		s.chunk.MaxRows = *own.MaxChunkRows
-		s.chunk.MinRows = min(s.chunk.MinRows, s.chunk.MaxRows)
-		s.chunk.InitialRows = min(s.chunk.InitialRows, s.chunk.MaxRows)
+		s.Chunk.MaxRows = *own.MaxChunkRows
+		s.Chunk.MinRows = min(s.Chunk.MinRows, s.Chunk.MaxRows)
+		s.Chunk.InitialRows = min(s.Chunk.InitialRows, s.Chunk.MaxRows)
 	}
 	if own.HealthChecks != nil {
-		s.health.Enabled = *own.HealthChecks
+		s.Health.Enabled = *own.HealthChecks
 	}
 	return s
 }
 
 // learnt returns the measured unloaded cost of a type's chunks.
-func (r *Runner) learnt(kind string) *baseline {
+func (r *Runner) learnt(kind string) *governor.Baseline {
 	b, ok := r.baselines[kind]
 	if !ok {
-		b = newBaseline()
+		b = governor.NewBaseline()
 		r.baselines[kind] = b
 	}
 	return b

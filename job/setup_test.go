@@ -18,6 +18,7 @@ import (
 	"github.com/belfryhq/belfry/channels"
 	"github.com/belfryhq/belfry/dev/dbtest"
 	"github.com/belfryhq/belfry/job"
+	"github.com/belfryhq/belfry/job/governor"
 	"github.com/belfryhq/belfry/outbox"
 )
 
@@ -169,7 +170,7 @@ func config(name string) job.Config {
 	c.Listen = false
 	c.PollInterval = 10 * time.Millisecond
 	c.StaleAfter, c.StatementTimeout, c.GracePeriod = 2*patience, patience, patience
-	c.Chunk = job.ChunkConfig{InitialRows: chunkRows, MinRows: chunkRows, MaxRows: chunkRows, Target: 100 * time.Millisecond}
+	c.Chunk = governor.ChunkConfig{InitialRows: chunkRows, MinRows: chunkRows, MaxRows: chunkRows, Target: 100 * time.Millisecond}
 	c.Load.Health.Enabled = false // other tests load the same server
 	c.Retry = job.RetryConfig{Limit: 10, For: patience, Initial: time.Millisecond, Max: 20 * time.Millisecond}
 	return c

@@ -11,6 +11,8 @@ import (
 
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/stretchr/testify/require"
+
+	"github.com/belfryhq/belfry/job/governor"
 )
 
 func TestBackoff_DoublesUpToTheMaximum(t *testing.T) {
@@ -68,7 +70,7 @@ func TestConfig_ValidateTellsEverything(t *testing.T) {
 		StaleAfter:       time.Second,
 		StatementTimeout: 2 * time.Second,
 		GracePeriod:      -time.Second,
-		Chunk:            ChunkConfig{InitialRows: 5, MinRows: 10, MaxRows: 1, Target: 5 * time.Second},
+		Chunk:            governor.ChunkConfig{InitialRows: 5, MinRows: 10, MaxRows: 1, Target: 5 * time.Second},
 		Retry:            RetryConfig{Limit: -1, For: -1, Initial: 0, Max: time.Minute},
 	}.Validate()
 	for _, key := range []string{

@@ -18,6 +18,7 @@ import (
 	"github.com/belfryhq/belfry/dev/dbtest"
 	"github.com/belfryhq/belfry/internal/db"
 	"github.com/belfryhq/belfry/job"
+	"github.com/belfryhq/belfry/job/governor"
 	"github.com/belfryhq/belfry/outbox"
 )
 
@@ -85,7 +86,7 @@ func TestLong_WriterFaultOfASlowWriterShrinksTheChunk(t *testing.T) {
 	b := setup(t, 400)
 	c := config("r")
 	c.StatementTimeout, c.StaleAfter = time.Second, 2*time.Second
-	c.Chunk = job.ChunkConfig{InitialRows: 400, MinRows: 10, MaxRows: 400, Target: 50 * time.Millisecond}
+	c.Chunk = governor.ChunkConfig{InitialRows: 400, MinRows: 10, MaxRows: 400, Target: 50 * time.Millisecond}
 	c.Retry = job.RetryConfig{Limit: 10, Initial: time.Millisecond, Max: time.Millisecond}
 	b.exec(t, `INSERT INTO belfry.job_types (name) VALUES ('custom')`)
 	id := b.enqueue(t, job.Spec{Type: "custom"})

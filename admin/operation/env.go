@@ -9,6 +9,7 @@ import (
 
 	"github.com/belfryhq/belfry/channels"
 	"github.com/belfryhq/belfry/job"
+	"github.com/belfryhq/belfry/job/governor"
 	"github.com/belfryhq/belfry/outbox"
 )
 
@@ -128,7 +129,7 @@ type Setup struct {
 	// StaleAfter is the age of a heartbeat after which a job is taken over.
 	StaleAfter time.Duration
 	// Health configures the health checks of runs.
-	Health job.HealthConfig
+	Health governor.HealthConfig
 }
 
 // Notifier is notified after each operation that changed something, so that it reads the next snapshot soon.

@@ -1,4 +1,4 @@
-package job
+package governor
 
 import (
 	"fmt"
@@ -12,7 +12,7 @@ import (
 type vitalSigns struct {
 	next    time.Time // when the next probe is due; zero means now
 	heard   time.Time // the time of the last probe result
-	verdict throttle  // the most urgent rule in force
+	verdict Throttle  // the most urgent rule in force
 	calm    map[string]int
 	details map[string]string // of the rules in force
 	counts  []checkpointCount
@@ -109,7 +109,7 @@ func (v *vitalSigns) expire(now time.Time, c HealthConfig) {
 }
 
 // judge compares a probe's values with their limits. A missing value does not change its rule.
-func (v *vitalSigns) judge(now time.Time, found vitals, c HealthConfig) {
+func (v *vitalSigns) judge(now time.Time, found Vitals, c HealthConfig) {
 	if v.details == nil {
 		v.details, v.calm = make(map[string]string), make(map[string]int)
 	}
@@ -137,7 +137,7 @@ func (v *vitalSigns) judge(now time.Time, found vitals, c HealthConfig) {
 // backend reports its transactions up to a second late, so the run's own transactions are the larger number
 // of this and the previous interval. The same applies to belfry's relays, which report their number about
 // every second. The count of a relay disappears when it ends.
-func (v *vitalSigns) judgeTransactions(now time.Time, found vitals, c HealthConfig) {
+func (v *vitalSigns) judgeTransactions(now time.Time, found Vitals, c HealthConfig) {
 	before := v.seen
 	v.seen = transactionCount{now, *found.Transactions, found.OfRelays}
 	own := max(v.own, v.ownThen)
@@ -164,7 +164,7 @@ func (v *vitalSigns) judgeTransactions(now time.Time, found vitals, c HealthConf
 
 // judgeCheckpoints counts requested checkpoints over the last minute. It starts again if the server's
 // statistics are reset.
-func (v *vitalSigns) judgeCheckpoints(now time.Time, found vitals, c HealthConfig) {
+func (v *vitalSigns) judgeCheckpoints(now time.Time, found Vitals, c HealthConfig) {
 	seen := checkpointCount{at: now, count: *found.Checkpoints}
 	if found.WALBytes != nil {
 		seen.bytes = *found.WALBytes
@@ -206,7 +206,7 @@ func (v *vitalSigns) weigh(rule string, value, limit float64, detail string) {
 
 // settle picks the most urgent rule in force.
 func (v *vitalSigns) settle() {
-	v.verdict, v.reaction = throttle{}, none
+	v.verdict, v.reaction = Throttle{}, none
 	for _, rule := range []struct {
 		name string
 		reaction
@@ -218,7 +218,7 @@ func (v *vitalSigns) settle() {
 	} {
 		detail, held := v.details[rule.name]
 		if held && rule.reaction > v.reaction {
-			v.verdict, v.reaction = throttle{rule.name, detail}, rule.reaction
+			v.verdict, v.reaction = Throttle{rule.name, detail}, rule.reaction
 		}
 	}
 }

@@ -1,4 +1,4 @@
-package job
+package governor
 
 import (
 	"errors"
@@ -8,9 +8,9 @@ import (
 	"time"
 )
 
-// LoadConfig limits the load of a run on the database. A job's own columns (max_rows_per_second, duty_cycle,
+// Config limits the load of a run on the database. A job's own columns (max_rows_per_second, duty_cycle,
 // health_checks) override it.
-type LoadConfig struct {
+type Config struct {
 	// MaxRowsPerSecond bounds the rows that a run writes; 0: no bound. A chunk is
 	// written whole, so a second may see one chunk more.
 	MaxRowsPerSecond int `mapstructure:"max_rows_per_second"`
@@ -18,6 +18,15 @@ type LoadConfig struct {
 	// 1; after a chunk the run rests for the remaining share.
 	DutyCycle float64      `mapstructure:"duty_cycle"`
 	Health    HealthConfig `mapstructure:"health"`
+}
+
+// ChunkConfig sets the number of keys of a chunk. The size adapts within its bounds, so that a chunk takes
+// Target.
+type ChunkConfig struct {
+	InitialRows int           `mapstructure:"initial_rows"` // of a run's first chunk
+	MinRows     int           `mapstructure:"min_rows"`
+	MaxRows     int           `mapstructure:"max_rows"`
+	Target      time.Duration `mapstructure:"target"` // begin to commit
 }
 
 // HealthConfig sets the checks by which a run notices that the database is busy
@@ -44,9 +53,9 @@ type HealthConfig struct {
 	QueryMax float64 `mapstructure:"query_max"`
 }
 
-// defaultLoadConfig is what config.yaml documents.
-func defaultLoadConfig() LoadConfig {
-	return LoadConfig{
+// DefaultConfig returns the values that config.yaml documents.
+func DefaultConfig() Config {
+	return Config{
 		DutyCycle: 1,
 		Health: HealthConfig{
 			Enabled: true, Interval: 2 * time.Second, ChunkLatency: 1.3, Transactions: 50,
@@ -55,9 +64,14 @@ func defaultLoadConfig() LoadConfig {
 	}
 }
 
-// validate returns every problem at once, each with its key path under prefix, or
+// DefaultChunkConfig returns the values that config.yaml documents.
+func DefaultChunkConfig() ChunkConfig {
+	return ChunkConfig{InitialRows: 5000, MinRows: 100, MaxRows: 50000, Target: 100 * time.Millisecond}
+}
+
+// Validate returns every problem at once, each with its key path under prefix, or
 // nil.
-func (c LoadConfig) validate(prefix string) error {
+func (c Config) Validate(prefix string) error {
 	var problems []error
 	check := func(ok bool, key, format string, args ...any) {
 		if !ok {
@@ -91,17 +105,16 @@ const (
 	minDutyCycle     = 0.01
 )
 
-// loadSettings are what holds for the next chunk: the runner's configuration
-// overlaid by the job's own columns.
-type loadSettings struct {
-	chunk            ChunkConfig
-	maxRowsPerSecond int     // of rows written; 0: no limit
-	dutyCycle        float64 // share of time inside chunks, 0 < d ≤ 1
-	health           HealthConfig
+// Settings apply to the next chunk: the runner's configuration, overridden by the job's own columns.
+type Settings struct {
+	Chunk            ChunkConfig
+	MaxRowsPerSecond int     // of rows written; 0: no limit
+	DutyCycle        float64 // share of time inside chunks, 0 < d ≤ 1
+	Health           HealthConfig
 }
 
-// throttle is the reason for which a run is throttled. The zero value means full speed.
-type throttle struct {
+// Throttle is the reason for which a run is throttled. The zero value means full speed.
+type Throttle struct {
 	Rule   string // one of the rules below, stable: for scripts
 	Detail string // for people, as "12s, allowed 10s"
 }

@@ -1,4 +1,4 @@
-package job
+package governor
 
 import (
 	"fmt"
@@ -15,7 +15,7 @@ import (
 // small chunks, for this or another reason, each slow chunk doubles the rest after it and each quick chunk
 // halves it, so that the run uses the server's idle moments.
 type contention struct {
-	base  *baseline
+	base  *Baseline
 	limit float64 // 0 means off
 	small int     // keys of a small chunk
 
@@ -46,16 +46,16 @@ const (
 	againMost  = 8 * time.Second
 )
 
-func (c *contention) configure(s loadSettings) {
+func (c *contention) configure(s Settings) {
 	c.limit = 0
-	if s.health.Enabled {
-		c.limit = s.health.ChunkLatency
+	if s.Health.Enabled {
+		c.limit = s.Health.ChunkLatency
 	}
-	c.small = min(max(smallRows, s.chunk.MinRows), s.chunk.MaxRows)
+	c.small = min(max(smallRows, s.Chunk.MinRows), s.Chunk.MaxRows)
 	if c.limit == 0 {
 		c.on = false
 	}
-	if !s.health.Enabled {
+	if !s.Health.Enabled {
 		c.rest, c.restAt = 0, time.Time{}
 	}
 }
@@ -72,7 +72,7 @@ func (c *contention) detail() string {
 	return fmt.Sprintf("a chunk took %.1f times its unloaded time, allowed %v", c.ratio, c.limit)
 }
 
-// observe records a committed chunk; small means that the run walks in small chunks.
+// Observe records a committed chunk; small means that the run walks in small chunks.
 func (c *contention) observe(now time.Time, chunk chunkCost, small bool) {
 	ratio := c.base.learn(chunk)
 	isSlow := c.limit > 0 && ratio > c.limit
@@ -117,11 +117,11 @@ type chunkCost struct {
 	took time.Duration
 }
 
-// baseline holds the cost of unloaded chunks: for each class of size and density, the 20th percentile of the
+// Baseline holds the cost of unloaded chunks: for each class of size and density, the 20th percentile of the
 // latest chunks. Under load some chunks always remain undisturbed: on a server with four busy clients the
 // quickest fifth of small chunks took hardly longer than on an idle server, while half took a third longer.
 // A lasting change becomes the new baseline. It is used by one run at a time.
-type baseline struct{ classes map[chunkClass]*costs }
+type Baseline struct{ classes map[chunkClass]*costs }
 
 // chunkClass are chunks that should cost about the same per key.
 type chunkClass struct {
@@ -140,12 +140,13 @@ const (
 	costsMin  = 12 // fewer are not significant
 )
 
-func newBaseline() *baseline { return &baseline{classes: make(map[chunkClass]*costs)} }
+// NewBaseline returns a baseline without measurements.
+func NewBaseline() *Baseline { return &Baseline{classes: make(map[chunkClass]*costs)} }
 
 // learn records a chunk and returns the ratio of its time to its unloaded time, or 0 if that is not known
 // yet. Without data for its class it is compared with chunks of about twice its size, because the governor
 // shrinks slow chunks, and a smaller class must not make them look quick.
-func (b *baseline) learn(chunk chunkCost) float64 {
+func (b *Baseline) learn(chunk chunkCost) float64 {
 	eighths := chunk.rows * 8 / int64(chunk.read)
 	class := chunkClass{bits.Len(uint(chunk.read)), bits.Len(uint(max(eighths, 0)))}
 	cost := float64(chunk.took) / float64(chunk.read)

@@ -1,4 +1,4 @@
-package job
+package governor
 
 import (
 	"context"
@@ -16,13 +16,13 @@ import (
 )
 
 // everything are health checks that look at all there is.
-func everything() HealthConfig { return defaultLoadConfig().Health }
+func everything() HealthConfig { return DefaultConfig().Health }
 
 // probed1 is probe, again where a busy machine took longer than a probe may.
-func probed1(t *testing.T, pool *pgxpool.Pool, h HealthConfig) vitals {
+func probed1(t *testing.T, pool *pgxpool.Pool, h HealthConfig) Vitals {
 	t.Helper()
 	for began := time.Now(); ; {
-		v, err := probe(t.Context(), pool, h)
+		v, err := Probe(t.Context(), pool, h)
 		if err == nil {
 			return v
 		}
@@ -37,7 +37,7 @@ func tooSlow(err error) bool {
 }
 
 // until1 probes until what it finds is so.
-func until1(t *testing.T, pool *pgxpool.Pool, h HealthConfig, so func(vitals) bool) vitals {
+func until1(t *testing.T, pool *pgxpool.Pool, h HealthConfig, so func(Vitals) bool) Vitals {
 	t.Helper()
 	for began := time.Now(); ; {
 		v := probed1(t, pool, h)
@@ -80,7 +80,7 @@ func busy(t *testing.T, db *dbtest.DB, application, sql string) {
 func TestProbe_ReadsWhatIsEnabled(t *testing.T) {
 	t.Parallel()
 	db := dbtest.New(t)
-	require.Equal(t, vitals{}, probed1(t, db.Pool, HealthConfig{Enabled: true}))
+	require.Equal(t, Vitals{}, probed1(t, db.Pool, HealthConfig{Enabled: true}))
 
 	busy(t, db, "somebody", `SELECT pg_sleep(600)`)
 	v := probed1(t, db.Pool, everything())
@@ -103,7 +103,7 @@ func TestProbe_DoesNotCountItsOwn(t *testing.T) {
 		return n
 	}
 	busy(t, db, "belfry job 7 fence 3", `SELECT pg_sleep(600)`)
-	until1(t, db.Pool, everything(), func(v vitals) bool { // other tests come and go
+	until1(t, db.Pool, everything(), func(v Vitals) bool { // other tests come and go
 		return *v.RecentBackends <= own(`SELECT count(*) FROM pg_stat_activity WHERE (state = 'active' OR state_change > clock_timestamp() - interval '1 second') AND backend_type = 'client backend' AND application_name NOT LIKE 'belfry%' AND pid <> pg_backend_pid()`)
 	})
 }
@@ -115,7 +115,7 @@ func TestProbe_CountsRequestedCheckpoints(t *testing.T) {
 	before := *probed1(t, db.Pool, everything()).Checkpoints
 	_, err := db.Pool.Exec(t.Context(), `CHECKPOINT`)
 	require.NoError(t, err)
-	until1(t, db.Pool, everything(), func(v vitals) bool { return *v.Checkpoints > before })
+	until1(t, db.Pool, everything(), func(v Vitals) bool { return *v.Checkpoints > before })
 	require.Contains(t, probeStatement(16), `SELECT "checkpoints_req" FROM "pg_stat_bgwriter"`)
 	require.Contains(t, probeStatement(17), `SELECT "num_requested" FROM "pg_stat_checkpointer"`)
 }
@@ -140,8 +140,8 @@ func TestProbe_WithoutPermissionCountsTransactions(t *testing.T) {
 func TestProbe_Query(t *testing.T) {
 	t.Parallel()
 	db := dbtest.New(t)
-	ask := func(sql string) vitals {
-		return until1(t, db.Pool, HealthConfig{Enabled: true, Query: sql}, func(v vitals) bool {
+	ask := func(sql string) Vitals {
+		return until1(t, db.Pool, HealthConfig{Enabled: true, Query: sql}, func(v Vitals) bool {
 			return !tooSlow(v.QueryError)
 		})
 	}
@@ -171,7 +171,7 @@ func TestProbe_QueryIsBounded(t *testing.T) {
 	db := dbtest.New(t)
 	began := time.Now()
 	var pg *pgconn.PgError // not the caller's deadline, which comes a second later
-	until1(t, db.Pool, HealthConfig{Enabled: true, Query: `SELECT 1 FROM pg_sleep(600)`}, func(v vitals) bool { return errors.As(v.QueryError, &pg) })
+	until1(t, db.Pool, HealthConfig{Enabled: true, Query: `SELECT 1 FROM pg_sleep(600)`}, func(v Vitals) bool { return errors.As(v.QueryError, &pg) })
 	require.Equal(t, "57014", pg.Code)
 	require.Less(t, time.Since(began), time.Minute)
 }

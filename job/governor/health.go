@@ -1,4 +1,4 @@
-package job
+package governor
 
 import (
 	"context"
@@ -16,9 +16,9 @@ import (
 	"github.com/belfryhq/belfry/internal/db"
 )
 
-// vitals are the result of one health probe. A nil field means that its check is off, there is nothing of
+// Vitals are the result of one health probe. A nil field means that its check is off, there is nothing of
 // the kind, or this role may not see it (Hidden).
-type vitals struct {
+type Vitals struct {
 	RecentBackends *int           // client backends that did something within the last second, belfry's own not among them
 	Transactions   *int64         // of all clients of the server since the statistics were reset
 	OfRelays       int64          // of these, the transactions of this database's relays, by their last heartbeats
@@ -30,8 +30,8 @@ type vitals struct {
 	Hidden         []string       // rules whose statistics the role may not read: grant it pg_monitor
 }
 
-// probeTimeout bounds a probe, and the user's query by itself.
-const probeTimeout = 2 * time.Second
+// ProbeTimeout bounds a probe, and the user's query by itself.
+const ProbeTimeout = 2 * time.Second
 
 // probed is what HealthProbe returns.
 type probed struct {
@@ -44,12 +44,12 @@ type probed struct {
 	WALBytes       *int64   `db:"wal_bytes"`
 }
 
-// probe reads the values of the enabled checks, in read-only transactions of its own: one statement over the
+// Probe reads the values of the enabled checks, in read-only transactions of its own: one statement over the
 // server's statistics, then the user's query, whose failure is QueryError and not an error.
-func probe(ctx context.Context, pool *pgxpool.Pool, c HealthConfig) (v vitals, err error) {
+func Probe(ctx context.Context, pool *pgxpool.Pool, c HealthConfig) (v Vitals, err error) {
 	if c.readsStatistics() {
 		if v, err = probeStatistics(ctx, pool, c); err != nil {
-			return vitals{}, fmt.Errorf("health probe: %w", err)
+			return Vitals{}, fmt.Errorf("health probe: %w", err)
 		}
 	}
 	if c.Query != "" {
@@ -71,7 +71,7 @@ func (c HealthConfig) readsStatistics() bool {
 // probes reports whether any check needs a probe.
 func (c HealthConfig) probes() bool { return c.Enabled && (c.readsStatistics() || c.Query != "") }
 
-func probeStatistics(ctx context.Context, pool *pgxpool.Pool, c HealthConfig) (v vitals, err error) {
+func probeStatistics(ctx context.Context, pool *pgxpool.Pool, c HealthConfig) (v Vitals, err error) {
 	var p probed
 	err = readOnly(ctx, pool, func(ctx context.Context, tx pgx.Tx) error {
 		rows, err := tx.Query(ctx, probeStatement(serverMajor(tx.Conn())), pgx.StrictNamedArgs{
@@ -86,7 +86,7 @@ func probeStatistics(ctx context.Context, pool *pgxpool.Pool, c HealthConfig) (v
 	if err != nil {
 		return v, err
 	}
-	v = vitals{RecentBackends: p.RecentBackends, Transactions: p.Transactions, Checkpoints: p.Checkpoints, WALBytes: p.WALBytes}
+	v = Vitals{RecentBackends: p.RecentBackends, Transactions: p.Transactions, Checkpoints: p.Checkpoints, WALBytes: p.WALBytes}
 	if p.OfRelays != nil {
 		v.OfRelays = *p.OfRelays
 	}
@@ -198,5 +198,5 @@ func finite(f float64) (float64, error) {
 
 // readOnly runs do in one short read-only transaction within probeTimeout.
 func readOnly(ctx context.Context, pool *pgxpool.Pool, do func(context.Context, pgx.Tx) error) error {
-	return db.InTx(ctx, pool, db.Options{Limit: probeTimeout, Grace: time.Second, Reads: true}, do) // the server is to be first
+	return db.InTx(ctx, pool, db.Options{Limit: ProbeTimeout, Grace: time.Second, Reads: true}, do) // the server is to be first
 }
