@@ -377,7 +377,7 @@ func enqueueJobs(ctx context.Context, env *operation.Env, types []string, spec j
 	for _, id := range ids {
 		j, err := env.Jobs.Get(ctx, id)
 		if err != nil {
-			return nil, err
+			return nil, operation.AfterCommit(err, fmt.Sprintf("the request was enqueued: `belfry jobs show %d`", ids[0]))
 		}
 		made.Jobs, made.GroupID = append(made.Jobs, j), j.GroupID
 	}

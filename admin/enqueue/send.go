@@ -87,7 +87,7 @@ func send(ctx context.Context, env *operation.Env, in sendInput) (sent sentActiv
 		return sentActivity{}, SendRefused(err, in.IdempotencyKey != nil)
 	}
 	if activity, err = outbox.ReadActivity(ctx, env.DB, activity.ID); err != nil {
-		return sentActivity{}, err
+		return sentActivity{}, operation.AfterCommit(err, fmt.Sprintf("message %d was sent to the outbox: do not repeat it", activity.ID))
 	}
 	return sentActivity{activity, now}, nil
 }

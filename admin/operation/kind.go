@@ -28,15 +28,25 @@ func (*UnknownOutcomeError) Kind() errkind.Kind { return errkind.Unknown }
 
 func (e *UnknownOutcomeError) Unwrap() error { return e.Err }
 
-// UnlessUnknown wraps the error of an act that may have taken effect. An error that the server returned, or
-// an act that did not reach the server, had no effect.
+// UnlessUnknown wraps the error of an act that may have taken effect. An act had no effect if it did not reach
+// the server, or if the server returned the error, unless the server ended the connection: that may have
+// happened after the commit.
 func UnlessUnknown(err error) error {
 	var connect *pgconn.ConnectError
 	silent := errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) || db.ClassOf(err) == db.Unreachable
-	if err == nil || !silent || db.Code(err) != "" || errors.As(err, &connect) || pgconn.SafeToRetry(err) {
+	if err == nil || !silent || db.Code(err) != "" && !db.Terminated(err) || errors.As(err, &connect) || pgconn.SafeToRetry(err) {
 		return err
 	}
 	return &UnknownOutcomeError{err}
+}
+
+// AfterCommit wraps the error of reading the result of a committed act, with the way to read it. It returns nil
+// for nil.
+func AfterCommit(err error, advice string) error {
+	if err == nil {
+		return nil
+	}
+	return &UnknownOutcomeError{Advise(err, advice)}
 }
 
 // DeniedError reports an operation that requires a higher role. Nothing was done.

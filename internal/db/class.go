@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"strings"
 
 	"github.com/jackc/pgx/v5/pgconn"
 )
@@ -69,6 +70,13 @@ var classes = map[string]Class{
 	"42501": Forbidden,
 	"42P01": Missing, "42703": Missing, "42883": Missing, "42804": Missing, "42846": Missing, "3F000": Missing,
 	"XX": Internal,
+}
+
+// Terminated reports whether the server ended the connection: by a shutdown, a crash, pg_terminate_backend or an
+// idle timeout. A COMMIT in that moment may have taken effect.
+func Terminated(err error) bool {
+	code := Code(err)
+	return strings.HasPrefix(code, "08") || strings.HasPrefix(code, "57P") && code != StartingUp
 }
 
 // ClassOf returns the class of an error. Other is returned for nil, for a cancelled context, and for errors
