@@ -61,7 +61,7 @@ func DefaultConfig() Config {
 		Runner:    job.DefaultConfig(),
 		Channels:  channels.DefaultConfig(),
 		Retention: outbox.DefaultRetention(),
-		Delivery:  Delivery{Enabled: true, RequeueAfter: relay.RequeueAfter, Relay: relay.DefaultConfig(), Compose: compose.DefaultConfig()},
+		Delivery:  Delivery{Enabled: true, RequeueAfter: outbox.RequeueAfter, Relay: relay.DefaultConfig(), Compose: compose.DefaultConfig()},
 		Schedules: []schedule.Definition{},
 	}
 }

@@ -10,6 +10,9 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 )
 
+// RequeueAfter is the default age after which a push without a copy in the carrier is pushed again.
+const RequeueAfter = 10 * time.Minute
+
 // PushQueue is the progress of the pushes of one of a carrier's two queues.
 type PushQueue struct {
 	Name  string // activities or bulk

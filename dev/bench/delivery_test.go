@@ -79,7 +79,7 @@ func newRelay(pool *pgxpool.Pool, store *channels.Store, client sender.Sender, c
 	config.Name, config.Medium, config.Concurrency = "bench", "push", calls
 	var options []relay.Option
 	if broker != nil {
-		options = append(options, relay.WithBroker(broker, relay.RequeueAfter))
+		options = append(options, relay.WithBroker(broker, outbox.RequeueAfter))
 	}
 	composer := must(compose.New(pool, store, compose.DefaultConfig(), nil))
 	return must(relay.New(pool, composer, relay.DefaultConfig(), []relay.Sender{{SenderConfig: config, Client: client}}, options...))

@@ -31,7 +31,7 @@ type Carrier struct {
 }
 
 func defaultCarrier() Carrier {
-	return Carrier{Transport: outbox.NoCarrier, MaxQueued: 50_000, RequeueAfter: relay.RequeueAfter, Redis: redisdb.DefaultConfig(),
+	return Carrier{Transport: outbox.NoCarrier, MaxQueued: 50_000, RequeueAfter: outbox.RequeueAfter, Redis: redisdb.DefaultConfig(),
 		NATS: jetstream.DefaultConfig()}
 }
 

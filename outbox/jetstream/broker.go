@@ -14,7 +14,6 @@ import (
 	natsjs "github.com/nats-io/nats.go/jetstream"
 
 	"github.com/belfryhq/belfry/outbox"
-	"github.com/belfryhq/belfry/outbox/relay"
 )
 
 const (
@@ -29,7 +28,7 @@ const (
 type Broker struct {
 	config  Config
 	options Options
-	outage  *relay.Outage
+	outage  *outbox.CarrierOutage
 	pace    intervals
 	lines   map[outbox.Queue]*line
 
@@ -47,7 +46,7 @@ func New(config Config, options Options) (*Broker, error) {
 	}
 	b := &Broker{
 		config: config, options: options, lines: make(map[outbox.Queue]*line),
-		outage: relay.NewOutage(options.Log, name, away, func(error) bool { return false }), // the caller reports other errors
+		outage: outbox.NewCarrierOutage(options.Log, name, away, func(error) bool { return false }), // the caller reports other errors
 		pace:   intervals{pull: 10 * time.Second, heartbeat: 2 * time.Second, silent: 30 * time.Second},
 	}
 	if _, err := config.natsOptions(b.outage, options.Log); err != nil {

@@ -13,7 +13,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/rs/zerolog"
 
-	"github.com/belfryhq/belfry/outbox/relay"
+	"github.com/belfryhq/belfry/outbox"
 	"github.com/belfryhq/belfry/outbox/sender"
 )
 
@@ -116,7 +116,7 @@ func (o Options) validate() error {
 
 // natsOptions returns the options of the connection. Nothing is buffered while it is broken, because the
 // callers of buffered pushes and pulls would no longer wait for them.
-func (c Config) natsOptions(o *relay.Outage, log zerolog.Logger) ([]nats.Option, error) {
+func (c Config) natsOptions(o *outbox.CarrierOutage, log zerolog.Logger) ([]nats.Option, error) {
 	options := []nats.Option{
 		nats.Name("belfry"), nats.Timeout(c.Timeout),
 		nats.RetryOnFailedConnect(true), nats.MaxReconnects(-1), nats.ReconnectWait(250 * time.Millisecond), nats.ReconnectBufSize(-1),

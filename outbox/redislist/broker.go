@@ -13,7 +13,6 @@ import (
 
 	"github.com/belfryhq/belfry/internal/redisdb"
 	"github.com/belfryhq/belfry/outbox"
-	"github.com/belfryhq/belfry/outbox/relay"
 )
 
 const (
@@ -92,7 +91,7 @@ func New(config Config, options Options) (*Broker, error) {
 		db: db, options: options, health: health{log: options.Log},
 		queues: [2]keys{keysOf(db, outbox.Activities), keysOf(db, outbox.Bulk)},
 		pace: intervals{
-			block: time.Second, tick: time.Second, alive: 30 * time.Second, stuck: relay.RequeueAfter, scan: 5 * time.Minute,
+			block: time.Second, tick: time.Second, alive: 30 * time.Second, stuck: outbox.RequeueAfter, scan: 5 * time.Minute,
 			held: time.Second, off: 2 * time.Second,
 		},
 		scripts: scripts{script("push"), script("take"), script("settle"), script("keep"), script("return"), script("status")},

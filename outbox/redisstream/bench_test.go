@@ -10,6 +10,7 @@ import (
 	"github.com/belfryhq/belfry/channels"
 	"github.com/belfryhq/belfry/dev/dbtest"
 	"github.com/belfryhq/belfry/dev/outboxtest"
+	"github.com/belfryhq/belfry/outbox"
 	"github.com/belfryhq/belfry/outbox/compose"
 	"github.com/belfryhq/belfry/outbox/relay"
 	"github.com/belfryhq/belfry/outbox/sender"
@@ -40,7 +41,7 @@ func BenchmarkRelay_NothingSent(b *testing.B) {
 			d.Exec(b, `CHECKPOINT`)
 			var options []relay.Option
 			if transport == "redisstream" {
-				options = append(options, relay.WithBroker(open(b, dbtest.StartRedis(b).URL, "bench", many), relay.RequeueAfter))
+				options = append(options, relay.WithBroker(open(b, dbtest.StartRedis(b).URL, "bench", many), outbox.RequeueAfter))
 			}
 			who, err := channels.New(channels.DefaultConfig())
 			require.NoError(b, err)

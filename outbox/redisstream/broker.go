@@ -14,7 +14,6 @@ import (
 
 	"github.com/belfryhq/belfry/internal/redisdb"
 	"github.com/belfryhq/belfry/outbox"
-	"github.com/belfryhq/belfry/outbox/relay"
 )
 
 const (
@@ -71,7 +70,7 @@ type Broker struct {
 	options Options
 	pace    intervals
 	scripts scripts
-	outage  *relay.Outage
+	outage  *outbox.CarrierOutage
 }
 
 // Config is the configuration of the Redis server.
@@ -94,7 +93,7 @@ func New(config Config, options Options) (*Broker, error) {
 		return nil, err
 	}
 	b := &Broker{
-		db: db, options: options, outage: relay.NewOutage(options.Log, name, redisdb.Away, func(err error) bool { return !redisdb.Full(err) }),
+		db: db, options: options, outage: outbox.NewCarrierOutage(options.Log, name, redisdb.Away, func(err error) bool { return !redisdb.Full(err) }),
 		pace: intervals{
 			block: time.Second, hold: 50 * time.Millisecond, tick: 3 * time.Second,
 			alive: 15 * time.Second, idle: options.Lease * 3 / 2,

@@ -64,7 +64,7 @@ func (q *queue) guard(n int, f func() []sender.Result) (results []sender.Result)
 // end returns the permit of a call that began then. No results: it was not made.
 func (q *queue) end(c call, results []sender.Result, began time.Time) {
 	now := time.Now()
-	q.limits.end(c.permit, results, now.Sub(began), now)
+	q.limits.End(c.Permit, results, now.Sub(began), now)
 	q.mu.Lock()
 	for _, result := range results {
 		if result.Class == sender.Accepted || result.Class == sender.Pending {

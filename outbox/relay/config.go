@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/belfryhq/belfry/outbox"
+	"github.com/belfryhq/belfry/outbox/relay/limit"
 	"github.com/belfryhq/belfry/outbox/sender"
 )
 
@@ -98,13 +99,6 @@ type RetryConfig struct {
 	Jitter float64 `mapstructure:"jitter"`
 }
 
-// BreakerConfig specifies when a sender's circuit breaker opens and closes.
-type BreakerConfig struct {
-	Failures int           `mapstructure:"failures"` // in a row, that open it; 0: no breaker
-	OpenFor  time.Duration `mapstructure:"open_for"` // until probes are let through
-	Probes   int           `mapstructure:"probes"`   // at once, and successes in a row that close it
-}
-
 // SenderConfig specifies a sender's messages and limits.
 type SenderConfig struct {
 	Name   string `mapstructure:"name"`
@@ -117,10 +111,10 @@ type SenderConfig struct {
 	RatePerSecond float64 `mapstructure:"rate_per_second"`
 	// Burst is the number of messages that may be sent at once after a pause. 0 means a tenth of a
 	// second's, at least one.
-	Burst   int           `mapstructure:"burst"`
-	Timeout time.Duration `mapstructure:"timeout"` // of one call
-	Retry   RetryConfig   `mapstructure:"retry"`
-	Breaker BreakerConfig `mapstructure:"breaker"`
+	Burst   int                 `mapstructure:"burst"`
+	Timeout time.Duration       `mapstructure:"timeout"` // of one call
+	Retry   RetryConfig         `mapstructure:"retry"`
+	Breaker limit.BreakerConfig `mapstructure:"breaker"`
 	// AbortAfter is the number of consecutive permanent failures of a job's messages, among the replies
 	// to one relay, after which that relay tries a sample of the rest and makes the job ABORTED if the
 	// provider accepts none of it (probe.go). Invalid addresses count; messages that continue by
@@ -158,7 +152,7 @@ func DefaultSenderConfig() SenderConfig {
 		Concurrency: 16,
 		Timeout:     5 * time.Second,
 		Retry:       DefaultConfig().Retry,
-		Breaker:     BreakerConfig{Failures: 20, OpenFor: 30 * time.Second, Probes: 1},
+		Breaker:     limit.BreakerConfig{Failures: 20, OpenFor: 30 * time.Second, Probes: 1},
 		AbortAfter:  500,
 	}
 }
@@ -298,10 +292,7 @@ func (c RetryConfig) pause(attempts int) time.Duration {
 	return time.Duration(math.Min(factor*float64(c.Initial), float64(c.Max)))
 }
 
-// burst returns the size of the token bucket at a rate.
-func (c SenderConfig) burst(rate float64) int {
-	if c.Burst > 0 {
-		return c.Burst
-	}
-	return max(1, int(rate/10))
+// limits returns the part that package limit applies.
+func (c SenderConfig) limits() limit.Config {
+	return limit.Config{Name: c.Name, Concurrency: c.Concurrency, RatePerSecond: c.RatePerSecond, Burst: c.Burst, Breaker: c.Breaker}
 }

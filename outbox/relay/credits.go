@@ -98,7 +98,7 @@ func (c *credits) free(d *destination, now time.Time) (free, enough int) {
 		q := c.relay.queues[i]
 		if granted := q.grants(share, now) - c.spent[i]; granted > 0 {
 			free += granted
-			enough += (q.limits.depth(share) + 1) / 2
+			enough += (q.limits.Depth(share) + 1) / 2
 		}
 	}
 	return free, enough

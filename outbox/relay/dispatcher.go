@@ -15,9 +15,6 @@ const (
 	// leadAtMost is the longest time for which a dead dispatcher keeps other dispatchers from pushing;
 	// a shorter lease of its relay shortens it.
 	leadAtMost = 30 * time.Second
-	// RequeueAfter is the time after which a QUEUED message without a copy in the carrier is considered
-	// lost.
-	RequeueAfter = 10 * time.Minute
 	// onePass is the minimum time of a search for due messages, whatever else there is to do.
 	onePass = 200 * time.Millisecond
 )
@@ -479,3 +476,13 @@ func (*dispatcher) Idle() bool { return true }
 
 // Changed implements Credits.
 func (d *dispatcher) Changed() <-chan struct{} { return d.changed }
+
+// carrierError marks an error of the carrier, not of the database.
+type carrierError struct{ error }
+
+func (e carrierError) Unwrap() error { return e.error }
+
+// claimError marks an error of the database that a carrier's Receive returns.
+type claimError struct{ error }
+
+func (e claimError) Unwrap() error { return e.error }

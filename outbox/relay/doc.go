@@ -13,7 +13,7 @@
 //
 //	claim      batches from the Transport, limited by credits; two composers take them
 //	compose    sender and content; refused and deferred messages are recorded immediately
-//	queue      one per sender, activities before bulk, bounded; limits.go allows calls
+//	queue      one per sender, activities before bulk, bounded; package limit allows calls
 //	hand over  groups of calls; the hand-over is recorded durably
 //	recheck    one verdict per message, immediately before the call of its provider
 //	call       to the provider; then decide.go computes the outcome of its answer, without I/O

@@ -51,27 +51,6 @@ func FailedTooOften(s *Streaks, job int64, r sender.Result, most int) bool {
 	return full
 }
 
-// Limits is a sender's, by itself.
-type (
-	Limits = limits
-	Permit = permit
-)
-
-// What limits do.
-var (
-	NewLimits = newLimits
-	Admit     = (*limits).admit
-	End       = (*limits).end
-	Blocked   = (*limits).blocked
-	NextTurns = (*limits).nextTurns
-)
-
-// Operate is operate, now.
-func Operate(l *Limits, o outbox.SenderOverride, relays int) { l.operate(o, relays, time.Now()) }
-
-// Of says how many messages a permit is for, and whether they are bulk.
-func Of(p Permit) (n int, bulk bool) { return p.n, p.bulk }
-
 // Inflight is what a relay has in flight.
 type Inflight = inflight
 

@@ -11,6 +11,7 @@ import (
 
 	"github.com/belfryhq/belfry/outbox"
 	"github.com/belfryhq/belfry/outbox/relay"
+	"github.com/belfryhq/belfry/outbox/relay/limit"
 	"github.com/belfryhq/belfry/outbox/sender"
 )
 
@@ -95,7 +96,7 @@ func TestRelay_BreakerOpensAndHeals(t *testing.T) {
 	}}
 	c := settings("fcm", "push")
 	c.Retry.Attempts, c.Concurrency = 1000, 4
-	c.Breaker = relay.BreakerConfig{Failures: 5, OpenFor: time.Second, Probes: 1}
+	c.Breaker = limit.BreakerConfig{Failures: 5, OpenFor: time.Second, Probes: 1}
 	run := b.start(t, config("r"), []relay.Sender{{SenderConfig: c, Client: provider}})
 	b.eventually(t, `SELECT count(*) > 400 FROM belfry.messages WHERE reason = 'breaker_open'`)
 	calls := len(provider.all())

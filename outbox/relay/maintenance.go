@@ -131,7 +131,7 @@ func (r *Relay) beat(ctx context.Context) error {
 	r.setGate(ctx, delivers)
 	for i, q := range r.queues {
 		name := senders[i].Name
-		if s := states[name]; q.limits.operate(s.SenderOverride, s.Relays, time.Now()) {
+		if s := states[name]; q.limits.Operate(s.SenderOverride, s.Relays, time.Now()) {
 			r.log.Info().Str("sender", name).Bool("paused", s.Paused).Str("worker_id", r.name).Msg("an operator changed a sender")
 		}
 		q.wake()

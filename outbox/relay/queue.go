@@ -7,6 +7,7 @@ import (
 
 	"github.com/belfryhq/belfry/internal/rate"
 	"github.com/belfryhq/belfry/outbox"
+	"github.com/belfryhq/belfry/outbox/relay/limit"
 	"github.com/belfryhq/belfry/outbox/sender"
 )
 
@@ -21,7 +22,7 @@ type item struct {
 type queue struct {
 	relay  *Relay
 	client sender.Sender
-	limits *limits
+	limits *limit.Limits
 
 	answers, confirmations streaks // to calls, and in receipts
 	probes                 probes
@@ -42,7 +43,7 @@ type queue struct {
 func newQueue(r *Relay, s Sender, reserve float64) *queue {
 	return &queue{
 		relay: r, client: s.Client, config: s.SenderConfig, woken: make(chan struct{}, 1),
-		limits: newLimits(s.SenderConfig, s.Client.MaxBatch(), reserve, r.log),
+		limits: limit.New(s.SenderConfig.limits(), s.Client.MaxBatch(), reserve, r.log),
 	}
 }
 
@@ -56,7 +57,7 @@ func (q *queue) reload(c SenderConfig, reserve float64) {
 	q.mu.Lock()
 	q.config = c
 	q.mu.Unlock()
-	q.limits.configure(c, reserve, time.Now())
+	q.limits.Configure(c.limits(), reserve, time.Now())
 	q.wake()
 }
 
@@ -77,21 +78,21 @@ func (q *queue) waiting() (activities, bulk int) {
 
 // grants returns the number of further bulk messages that the queue takes, of which it may hold share.
 func (q *queue) grants(share int, now time.Time) int {
-	if reason, _ := q.limits.blocked(now); reason != "" {
+	if reason, _ := q.limits.Blocked(now); reason != "" {
 		return 0
 	}
 	_, bulk := q.waiting()
-	return q.limits.depth(share) - bulk
+	return q.limits.Depth(share) - bulk
 }
 
 // enqueue adds messages and defers messages beyond the queue's bound. A drain has no bound: no other
 // message waits to be claimed instead.
 func (q *queue) enqueue(messages []*outbox.Composed, share int, now time.Time) {
-	if reason, after := q.limits.blocked(now); reason != "" {
+	if reason, after := q.limits.Blocked(now); reason != "" {
 		q.deferAll(messages, reason, after, now)
 		return
 	}
-	depth, excess := q.limits.depth(share), []*outbox.Composed(nil)
+	depth, excess := q.limits.Depth(share), []*outbox.Composed(nil)
 	if q.relay.draining.Load() {
 		depth = q.relay.settings().MaxInFlight
 	}
@@ -136,7 +137,7 @@ func (q *queue) deferAll(messages []*outbox.Composed, reason outbox.Reason, afte
 		if len(list) == 0 {
 			continue
 		}
-		start, span := q.limits.nextTurns(len(list), kind == 1, after, now)
+		start, span := q.limits.NextTurns(len(list), kind == 1, after, now)
 		for _, c := range list {
 			settlements = append(settlements, deferred(c.Claimed, reason, start+time.Duration(q.relay.random()*float64(span))))
 		}
@@ -156,7 +157,7 @@ const longestQueued = 15 * time.Second
 // expire defers the messages of a blocked sender, and messages that have waited for too long. A drain
 // returns the latter instead, so that they are claimed and composed again.
 func (q *queue) expire(now time.Time) {
-	blocked, after := q.limits.blocked(now)
+	blocked, after := q.limits.Blocked(now)
 	limit := longestQueued
 	if blocked != "" {
 		limit = 0
@@ -197,7 +198,7 @@ func shift(items []item, n int) []item {
 
 // call is an allowed call of the sender that has not been made.
 type call struct {
-	permit
+	limit.Permit
 	items []item
 }
 
@@ -205,18 +206,18 @@ type call struct {
 func (q *queue) dequeue(limit int, now time.Time) (calls []call, pause time.Duration) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	ready := min(len(q.activities)+len(q.bulk), q.limits.free())
+	ready := min(len(q.activities)+len(q.bulk), q.limits.Free())
 	if ready == 0 || q.handing > 0 && ready < minConcurrentGroup {
 		return nil, time.Second
 	}
-	permits, pause := q.limits.admit(len(q.activities), len(q.bulk), limit, now)
+	permits, pause := q.limits.Admit(len(q.activities), len(q.bulk), limit, now)
 	for _, p := range permits {
 		from := &q.activities
-		if p.bulk {
+		if p.Bulk {
 			from = &q.bulk
 		}
-		calls = append(calls, call{p, append(make([]item, 0, p.n), (*from)[:p.n]...)})
-		*from = shift(*from, p.n)
+		calls = append(calls, call{p, append(make([]item, 0, p.N), (*from)[:p.N]...)})
+		*from = shift(*from, p.N)
 	}
 	if len(calls) > 0 {
 		q.calling += len(calls)

@@ -316,3 +316,6 @@ func hang(ctx context.Context, _ sender.Delivery) sender.Result {
 	<-ctx.Done()
 	return sender.Result{Class: sender.Unknown, Code: "timeout"}
 }
+
+// pass lets the time of a bubble pass.
+func pass(d time.Duration) { <-time.After(d) }

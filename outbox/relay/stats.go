@@ -167,17 +167,18 @@ func (r *Relay) Stats() Stats {
 }
 
 func (q *queue) stats() SenderStats {
-	s := q.limits.stats()
+	s := q.limits.State()
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	s.Name, s.Medium = q.config.Name, q.config.Medium
-	s.Waiting, s.Calling = len(q.activities)+len(q.bulk), q.calling
-	return s
+	return SenderStats{
+		Name: q.config.Name, Medium: q.config.Medium, Waiting: len(q.activities) + len(q.bulk), Calling: q.calling,
+		Breaker: s.Breaker, Paused: s.Paused, Concurrency: s.Concurrency, RatePerSecond: s.RatePerSecond,
+	}
 }
 
-// state returns the sender's state for operators.
+// work returns the sender's state for operators.
 func (q *queue) work(now time.Time) outbox.SenderWork {
-	s, limits := q.stats(), q.limits.inForce()
+	s, limits := q.stats(), q.limits.InForce()
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.sentRate.Observe(now, q.sent)
@@ -192,9 +193,3 @@ func (q *queue) work(now time.Time) outbox.SenderWork {
 
 // tenths rounds a rate.
 func tenths(rate float64) float64 { return math.Round(rate*10) / 10 }
-
-func (l *limits) stats() SenderStats {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return SenderStats{Breaker: l.breaker.String(), Paused: l.override.Paused, Concurrency: l.concurrency(), RatePerSecond: l.rate()}
-}

@@ -1,4 +1,4 @@
-package relay
+package outbox
 
 import (
 	"errors"
@@ -13,12 +13,12 @@ import (
 )
 
 // An error that comes after a later call was answered is no outage, and one that lasts is.
-func TestOutage_ALateErrorIsNone(t *testing.T) {
+func TestCarrierOutage_ALateErrorIsNone(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var log strings.Builder
 		is := func(of error) func(error) bool { return func(err error) bool { return errors.Is(err, of) } }
-		o := NewOutage(zerolog.New(&log), "some", is(io.EOF), is(io.ErrShortWrite))
+		o := NewCarrierOutage(zerolog.New(&log), "some", is(io.EOF), is(io.ErrShortWrite))
 		said := func(text string) int { return strings.Count(log.String(), text) }
 		require.Equal(t, io.EOF, o.Observe(io.EOF))
 		require.True(t, o.Lasts(), "what has never answered is away at once")
@@ -36,7 +36,7 @@ func TestOutage_ALateErrorIsNone(t *testing.T) {
 		require.True(t, o.Lasts(), "the connection itself is never late")
 		_, _ = o.Observe(io.ErrShortWrite), o.Observe(io.ErrShortWrite)
 		require.Equal(t, 1, said("returns errors"))
-		<-time.After(2 * repeatAfter)
+		<-time.After(2 * refusalRepeats)
 		_, _ = o.Observe(io.ErrShortWrite), o.Observe(io.ErrNoProgress)
 		require.Equal(t, 2, said("returns errors"), "once a minute, and only what is to be said")
 		require.True(t, o.Lasts(), "a refusal is no answer that was asked for")

@@ -1,4 +1,7 @@
-package relay
+// Package limit decides how many messages a sender may be given now: by its rate, its concurrent calls, the
+// share of them that is reserved for activities, its circuit breaker and an operator's settings. It holds no
+// messages and makes no calls.
+package limit
 
 import (
 	"errors"
@@ -15,12 +18,11 @@ import (
 	"github.com/belfryhq/belfry/outbox/sender"
 )
 
-// limits controls how many messages a sender may be given now: its concurrent calls, a share of them
-// reserved for activities, its rate, its circuit breaker, and an operator's pause. All of it can change
-// at run time.
-type limits struct {
+// Limits contains the limits of one sender and their state. All limits can change at run time. It is safe
+// for concurrent use.
+type Limits struct {
 	mu       sync.Mutex
-	config   SenderConfig
+	config   Config
 	override outbox.SenderOverride // set by an operator, takes precedence over the configuration
 	relays   int                   // live relays that share the rate
 	reserve  float64               // the share of calls reserved for activities
@@ -43,15 +45,17 @@ type limits struct {
 // that activities do not wait behind a bulk job.
 type turns struct{ activities, bulk time.Time }
 
-func newLimits(c SenderConfig, perCall int, reserve float64, log zerolog.Logger) *limits {
-	l := &limits{relays: 1, perCall: max(1, perCall), bucket: rate.NewLimiter(rate.Inf, 1), log: log}
-	l.configure(c, reserve, time.Now())
+// New returns the limits of a sender whose calls take up to perCall messages. reserve is the share of calls for
+// activities.
+func New(c Config, perCall int, reserve float64, log zerolog.Logger) *Limits {
+	l := &Limits{relays: 1, perCall: max(1, perCall), bucket: rate.NewLimiter(rate.Inf, 1), log: log}
+	l.Configure(c, reserve, time.Now())
 	l.bucket = rate.NewLimiter(l.bucket.Limit(), l.bucket.Burst()) // full
 	return l
 }
 
-// configure applies the configuration. A breaker whose settings change is closed.
-func (l *limits) configure(c SenderConfig, reserve float64, now time.Time) {
+// Configure applies the configuration. A breaker whose settings change is closed.
+func (l *Limits) Configure(c Config, reserve float64, now time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.breaker == nil || l.breaker.config != c.Breaker {
@@ -61,9 +65,9 @@ func (l *limits) configure(c SenderConfig, reserve float64, now time.Time) {
 	l.adjust(now)
 }
 
-// operate applies an operator's settings and the number of live relays that share the rate; below one
+// Operate applies an operator's settings and the number of live relays that share the rate; below one
 // keeps the known number.
-func (l *limits) operate(o outbox.SenderOverride, relays int, now time.Time) (changed bool) {
+func (l *Limits) Operate(o outbox.SenderOverride, relays int, now time.Time) (changed bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if changed = l.override.Paused != o.Paused; changed {
@@ -78,7 +82,7 @@ func (l *limits) operate(o outbox.SenderOverride, relays int, now time.Time) (ch
 }
 
 // adjust updates the token bucket. An unchanged rate keeps its tokens.
-func (l *limits) adjust(now time.Time) {
+func (l *Limits) adjust(now time.Time) {
 	perSecond := l.rate()
 	limit, burst := rate.Inf, 1
 	if perSecond > 0 {
@@ -93,44 +97,44 @@ func (l *limits) adjust(now time.Time) {
 	}
 }
 
-// inForce returns the effective settings.
-func (l *limits) inForce() outbox.SenderLimits {
+// InForce returns the effective settings.
+func (l *Limits) InForce() outbox.SenderLimits {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return outbox.SenderLimits{Name: l.config.Name, RatePerSecond: l.perSecond(), Concurrency: l.concurrency()}
 }
 
 // rate returns this relay's share of the sender's rate; 0 means no limit.
-func (l *limits) rate() float64 { return l.perSecond() / float64(l.relays) }
+func (l *Limits) rate() float64 { return l.perSecond() / float64(l.relays) }
 
 // perSecond returns the sender's rate over all relays; 0 means no limit.
-func (l *limits) perSecond() float64 {
+func (l *Limits) perSecond() float64 {
 	if l.override.RatePerSecond != nil {
 		return *l.override.RatePerSecond
 	}
 	return l.config.RatePerSecond
 }
 
-func (l *limits) concurrency() int {
+func (l *Limits) concurrency() int {
 	if l.override.Concurrency != nil {
 		return *l.override.Concurrency
 	}
 	return l.config.Concurrency
 }
 
-// permit allows one call of n messages. It must be ended.
-type permit struct {
-	n    int
-	bulk bool
+// Permit allows one call of N messages. It must be ended.
+type Permit struct {
+	N    int
+	Bulk bool
 	done func(error)
 }
 
 // bulkTurn is the number of calls of activities after which a waiting bulk message has its turn.
 const bulkTurn = 4
 
-// admit permits calls, activities before bulk except for bulk's turns, for at most limit of the waiting
+// Admit permits calls, activities before bulk except for bulk's turns, for at most limit of the waiting
 // messages. Without a permit, call it again after pause, or when a permit ends.
-func (l *limits) admit(activities, bulk, limit int, now time.Time) (permits []permit, pause time.Duration) {
+func (l *Limits) Admit(activities, bulk, limit int, now time.Time) (permits []Permit, pause time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.override.Paused {
@@ -146,31 +150,31 @@ func (l *limits) admit(activities, bulk, limit int, now time.Time) (permits []pe
 		tokens = min(limit, int(l.bucket.TokensAt(now)))
 	}
 	for free > 0 && tokens > 0 {
-		p := permit{n: min(l.perCall, activities, tokens)}
+		p := Permit{N: min(l.perCall, activities, tokens)}
 		if bulk > 0 && spare > 0 && (activities == 0 || l.passed >= bulkTurn) {
-			p = permit{n: min(l.perCall, bulk, tokens), bulk: true}
+			p = Permit{N: min(l.perCall, bulk, tokens), Bulk: true}
 		}
-		if p.n == 0 {
+		if p.N == 0 {
 			break
 		}
 		var err error
 		if p.done, err = l.breaker.allow(); err != nil {
 			break
 		}
-		if p.bulk {
-			bulk -= p.n
+		if p.Bulk {
+			bulk -= p.N
 			spare--
 			l.bulk++
 			l.passed = 0
 		} else {
-			activities -= p.n
+			activities -= p.N
 			if bulk > 0 {
 				l.passed++
 			}
 		}
 		l.calls++
-		free, tokens = free-1, tokens-p.n
-		l.bucket.AllowN(now, p.n)
+		free, tokens = free-1, tokens-p.N
+		l.bucket.AllowN(now, p.N)
 		permits = append(permits, p)
 	}
 	if tokens == 0 {
@@ -180,26 +184,26 @@ func (l *limits) admit(activities, bulk, limit int, now time.Time) (permits []pe
 	return permits, time.Second
 }
 
-// free returns the number of messages that fit into another round of calls.
-func (l *limits) free() int {
+// Free returns the number of messages that fit into another round of calls.
+func (l *Limits) Free() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return max(0, l.concurrency()-l.calls) * l.perCall
 }
 
 // reserved returns the number of calls reserved for activities. One call is always left to bulk.
-func (l *limits) reserved() int {
+func (l *Limits) reserved() int {
 	return min(int(math.Ceil(l.reserve*float64(l.concurrency()))), l.concurrency()-1)
 }
 
-// end returns a permit, with the results and duration of its call. Without results no call was made.
-func (l *limits) end(p permit, results []sender.Result, took time.Duration, now time.Time) {
+// End returns a permit, with the results and duration of its call. Without results no call was made.
+func (l *Limits) End(p Permit, results []sender.Result, took time.Duration, now time.Time) {
 	verdict := judge(results)
 	p.done(verdict)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.calls--
-	if p.bulk {
+	if p.Bulk {
 		l.bulk--
 	}
 	if results == nil {
@@ -287,9 +291,9 @@ func matches(code, status string, words []string) bool {
 	return first == status || slices.Contains(words, first) || slices.Contains(words, second)
 }
 
-// blocked returns the reason why the sender currently takes nothing, and the minimum time until it
+// Blocked returns the reason why the sender currently takes nothing, and the minimum time until it
 // does. An empty reason means that it is not blocked.
-func (l *limits) blocked(now time.Time) (outbox.Reason, time.Duration) {
+func (l *Limits) Blocked(now time.Time) (outbox.Reason, time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	switch {
@@ -301,9 +305,9 @@ func (l *limits) blocked(now time.Time) (outbox.Reason, time.Duration) {
 	return "", 0
 }
 
-// depth returns the number of bulk messages that may wait for the sender; further ones are not claimed.
+// Depth returns the number of bulk messages that may wait for the sender; further ones are not claimed.
 // It is what the sender takes in five seconds, at most share and at least two rounds of calls.
-func (l *limits) depth(share int) int {
+func (l *Limits) Depth(share int) int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.breaker.halfOpen() {
@@ -318,7 +322,7 @@ func (l *limits) depth(share int) int {
 
 // pace estimates the messages per second that the sender takes, by Little's law. Before the first call
 // ends, a call is assumed to take a tenth of a second.
-func (l *limits) pace() float64 {
+func (l *Limits) pace() float64 {
 	took := l.took.Seconds()
 	if took == 0 {
 		took = 0.1
@@ -339,9 +343,9 @@ const (
 	longestTurn = 20 * time.Second
 )
 
-// nextTurns assigns turns to n deferred messages, after all deferred messages of their kind, at the
+// NextTurns assigns turns to n deferred messages, after all deferred messages of their kind, at the
 // sender's pace: from start, evenly over span.
-func (l *limits) nextTurns(n int, bulk bool, after time.Duration, now time.Time) (start, span time.Duration) {
+func (l *Limits) NextTurns(n int, bulk bool, after time.Duration, now time.Time) (start, span time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	turn := &l.turns.activities
@@ -353,4 +357,19 @@ func (l *limits) nextTurns(n int, bulk bool, after time.Duration, now time.Time)
 	start = min(max(turn.Sub(now), after), after+longestTurn-span)
 	*turn = now.Add(start + span)
 	return start, max(span, time.Second)
+}
+
+// State describes the limits in force.
+type State struct {
+	Breaker       string // closed, open, half_open or off
+	Paused        bool   // by an operator
+	Concurrency   int
+	RatePerSecond float64 // this relay's share; 0: no limit
+}
+
+// State returns the limits in force.
+func (l *Limits) State() State {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return State{Breaker: l.breaker.String(), Paused: l.override.Paused, Concurrency: l.concurrency(), RatePerSecond: l.rate()}
 }

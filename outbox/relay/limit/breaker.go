@@ -1,4 +1,4 @@
-package relay
+package limit
 
 import (
 	"errors"
@@ -18,7 +18,7 @@ type breaker struct {
 	openedAt atomic.Int64                               // Unix nanoseconds
 }
 
-func newBreaker(c SenderConfig, log zerolog.Logger) *breaker {
+func newBreaker(c Config, log zerolog.Logger) *breaker {
 	b := &breaker{config: c.Breaker}
 	if c.Breaker.Failures == 0 {
 		return b
@@ -57,7 +57,7 @@ func (b *breaker) halfOpen() bool {
 	return b.circuit != nil && b.circuit.State() == gobreaker.StateHalfOpen
 }
 
-// left is how long an open breaker stays open.
+// left returns the time for which an open breaker stays open.
 func (b *breaker) left(now time.Time) time.Duration {
 	return max(0, time.Unix(0, b.openedAt.Load()).Add(b.config.OpenFor).Sub(now))
 }

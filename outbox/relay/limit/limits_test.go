@@ -1,4 +1,4 @@
-package relay_test
+package limit_test
 
 import (
 	"testing"
@@ -9,31 +9,35 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/belfryhq/belfry/outbox"
-	"github.com/belfryhq/belfry/outbox/relay"
+	"github.com/belfryhq/belfry/outbox/relay/limit"
 	"github.com/belfryhq/belfry/outbox/sender"
 )
 
-func limits(c relay.SenderConfig, perCall int, reserve float64) *relay.Limits {
-	return relay.NewLimits(c, perCall, reserve, zerolog.Nop())
+func limits(c limit.Config, perCall int, reserve float64) *limit.Limits {
+	return limit.New(c, perCall, reserve, zerolog.Nop())
+}
+
+// settings returns the limits of a sender with the default breaker.
+func settings() limit.Config {
+	return limit.Config{Name: "s", Concurrency: 16, Breaker: limit.BreakerConfig{Failures: 20, OpenFor: 30 * time.Second, Probes: 1}}
 }
 
 // pass lets the time of a bubble pass.
 func pass(d time.Duration) { <-time.After(d) }
 
 // answered ends permits with one result each.
-func answered(l *relay.Limits, permits []relay.Permit, r sender.Result) {
+func answered(l *limit.Limits, permits []limit.Permit, r sender.Result) {
 	for _, p := range permits {
-		relay.End(l, p, []sender.Result{r}, time.Millisecond, time.Now())
+		l.End(p, []sender.Result{r}, time.Millisecond, time.Now())
 	}
 }
 
-func total(permits []relay.Permit) (activities, bulk int) {
+func total(permits []limit.Permit) (activities, bulk int) {
 	for _, p := range permits {
-		n, isBulk := relay.Of(p)
-		if isBulk {
-			bulk += n
+		if p.Bulk {
+			bulk += p.N
 		} else {
-			activities += n
+			activities += p.N
 		}
 	}
 	return activities, bulk
@@ -43,7 +47,7 @@ func total(permits []relay.Permit) (activities, bulk int) {
 // fifth call; a call takes what the client takes.
 func TestLimits_SlotsAndReserve(t *testing.T) {
 	t.Parallel()
-	c := settings("s", "push")
+	c := settings()
 	c.Concurrency = 10
 	for _, test := range []struct {
 		perCall, activities, bulk int
@@ -63,15 +67,15 @@ func TestLimits_SlotsAndReserve(t *testing.T) {
 		{1, 0, 100, 0, 0, 10},
 	} {
 		l := limits(c, test.perCall, test.reserve)
-		permits, _ := relay.Admit(l, test.activities, test.bulk, 100_000, time.Now())
+		permits, _ := l.Admit(test.activities, test.bulk, 100_000, time.Now())
 		activities, bulk := total(permits)
 		require.Equal(t, []int{test.wantActivities, test.wantBulk}, []int{activities, bulk}, test)
-		more, _ := relay.Admit(l, 0, 100_000, 100_000, time.Now())
+		more, _ := l.Admit(0, 100_000, 100_000, time.Now())
 		if test.bulk >= 100 {
 			require.Empty(t, more, test)
 		}
 		answered(l, permits, sender.Result{Class: sender.Accepted})
-		again, _ := relay.Admit(l, test.activities, test.bulk, 100_000, time.Now())
+		again, _ := l.Admit(test.activities, test.bulk, 100_000, time.Now())
 		require.Len(t, again, len(permits), "what has ended is free again")
 	}
 }
@@ -81,12 +85,12 @@ func TestLimits_SlotsAndReserve(t *testing.T) {
 func TestLimits_RateHolds(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		c := settings("s", "push")
+		c := settings()
 		c.Concurrency, c.RatePerSecond, c.Burst = 1000, 100, 20
 		l := limits(c, 1, 0)
 		second := func() (n int) {
 			for began := time.Now(); time.Since(began) < time.Second; {
-				permits, pause := relay.Admit(l, 0, 1000, 1000, time.Now())
+				permits, pause := l.Admit(0, 1000, 1000, time.Now())
 				n += len(permits)
 				answered(l, permits, sender.Result{Class: sender.Accepted})
 				if len(permits) == 0 {
@@ -99,14 +103,14 @@ func TestLimits_RateHolds(t *testing.T) {
 		require.InDelta(t, 100, second(), 2)
 		pass(time.Hour)
 		require.InDelta(t, 120, second(), 2, "no stampede after a pause")
-		relay.Operate(l, outbox.SenderOverride{}, 4)
+		l.Operate(outbox.SenderOverride{}, 4, time.Now())
 		require.InDelta(t, 25, second(), 3)
 		perSecond := 400.0
-		relay.Operate(l, outbox.SenderOverride{RatePerSecond: &perSecond}, 4)
+		l.Operate(outbox.SenderOverride{RatePerSecond: &perSecond}, 4, time.Now())
 		require.InDelta(t, 100, second(), 5)
-		relay.Operate(l, outbox.SenderOverride{Paused: true}, 4)
+		l.Operate(outbox.SenderOverride{Paused: true}, 4, time.Now())
 		require.Zero(t, second())
-		relay.Operate(l, outbox.SenderOverride{}, 0)
+		l.Operate(outbox.SenderOverride{}, 0, time.Now())
 		require.InDelta(t, 25+20, second(), 5, "a heartbeat that fails leaves the share as it was")
 	})
 }
@@ -117,12 +121,12 @@ func TestLimits_ActivityFloodStarvesBulk(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		for _, perCall := range []int{1, 10} {
-			c := settings("s", "push")
+			c := settings()
 			c.Concurrency, c.RatePerSecond, c.Burst = 4, 100, 10
 			l := limits(c, perCall, 0.9)
 			activities, bulk := 0, 0
 			for began := time.Now(); time.Since(began) < 10*time.Second; {
-				permits, pause := relay.Admit(l, 1000, 1000, 500, time.Now())
+				permits, pause := l.Admit(1000, 1000, 500, time.Now())
 				a, b := total(permits)
 				activities, bulk = activities+a, bulk+b
 				answered(l, permits, sender.Result{Class: sender.Accepted})
@@ -165,14 +169,14 @@ func TestLimits_WhatOpensTheBreaker(t *testing.T) {
 		{sender.Result{Class: sender.Accepted}, false},
 		{sender.Result{Class: sender.Pending}, false},
 	} {
-		c := settings("s", "push")
-		c.Breaker = relay.BreakerConfig{Failures: 3, OpenFor: time.Hour, Probes: 1}
+		c := settings()
+		c.Breaker = limit.BreakerConfig{Failures: 3, OpenFor: time.Hour, Probes: 1}
 		l := limits(c, 1, 0)
 		for range 3 {
-			permits, _ := relay.Admit(l, 0, 1, 1, time.Now())
+			permits, _ := l.Admit(0, 1, 1, time.Now())
 			answered(l, permits, test.result)
 		}
-		reason, left := relay.Blocked(l, time.Now())
+		reason, left := l.Blocked(time.Now())
 		require.Equal(t, test.opens, reason == outbox.ReasonBreakerOpen, test)
 		require.Equal(t, test.opens, left > 59*time.Minute, test)
 	}
@@ -183,27 +187,27 @@ func TestLimits_WhatOpensTheBreaker(t *testing.T) {
 func TestLimits_BreakerProbes(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		c := settings("s", "push")
-		c.Breaker = relay.BreakerConfig{Failures: 2, OpenFor: time.Minute, Probes: 1}
+		c := settings()
+		c.Breaker = limit.BreakerConfig{Failures: 2, OpenFor: time.Minute, Probes: 1}
 		l := limits(c, 1, 0)
 		failing := sender.Result{Class: sender.Retryable, Code: "503"}
-		permits, _ := relay.Admit(l, 0, 5, 5, time.Now())
+		permits, _ := l.Admit(0, 5, 5, time.Now())
 		require.Len(t, permits, 5)
 		answered(l, permits, failing)
 		for range 3 {
-			permits, _ = relay.Admit(l, 0, 5, 5, time.Now())
+			permits, _ = l.Admit(0, 5, 5, time.Now())
 			require.Empty(t, permits)
 			pass(time.Minute + time.Millisecond)
-			permits, _ = relay.Admit(l, 0, 5, 5, time.Now())
+			permits, _ = l.Admit(0, 5, 5, time.Now())
 			require.Len(t, permits, 1, "one probe")
 			answered(l, permits, failing)
 		}
 		pass(time.Minute + time.Millisecond)
-		permits, _ = relay.Admit(l, 0, 5, 5, time.Now())
-		relay.End(l, permits[0], nil, 0, time.Now()) // it was not called: another may
-		permits, _ = relay.Admit(l, 0, 5, 5, time.Now())
+		permits, _ = l.Admit(0, 5, 5, time.Now())
+		l.End(permits[0], nil, 0, time.Now()) // it was not called: another may
+		permits, _ = l.Admit(0, 5, 5, time.Now())
 		answered(l, permits, sender.Result{Class: sender.Accepted})
-		permits, _ = relay.Admit(l, 0, 5, 5, time.Now())
+		permits, _ = l.Admit(0, 5, 5, time.Now())
 		require.Len(t, permits, 5)
 	})
 }
@@ -213,25 +217,25 @@ func TestLimits_BreakerProbes(t *testing.T) {
 func TestLimits_ManyThrottledAnswersHoldTheSender(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		c := settings("s", "push")
+		c := settings()
 		c.Breaker.Failures = 3
 		l := limits(c, 1, 0)
 		now := time.Now()
 		throttled := sender.Result{Class: sender.Retryable, Code: "429", RetryAfter: 10 * time.Second}
-		permits, _ := relay.Admit(l, 0, 3, 3, now)
+		permits, _ := l.Admit(0, 3, 3, now)
 		answered(l, permits[:2], throttled)
 		answered(l, permits[2:], sender.Result{Class: sender.Accepted}) // not all
-		permits, _ = relay.Admit(l, 0, 3, 3, now)
+		permits, _ = l.Admit(0, 3, 3, now)
 		require.Len(t, permits, 3)
 		answered(l, permits, throttled)
-		permits, pause := relay.Admit(l, 0, 3, 3, now)
+		permits, pause := l.Admit(0, 3, 3, now)
 		require.Empty(t, permits)
 		require.InDelta(t, 10, pause.Seconds(), 1)
-		permits, _ = relay.Admit(l, 0, 3, 3, now.Add(11*time.Second))
+		permits, _ = l.Admit(0, 3, 3, now.Add(11*time.Second))
 		require.Len(t, permits, 3)
 		throttled.RetryAfter = 30 * time.Second
 		answered(l, permits[:2], throttled)
-		permits, _ = relay.Admit(l, 0, 2, 2, now.Add(12*time.Second))
+		permits, _ = l.Admit(0, 2, 2, now.Add(12*time.Second))
 		require.Empty(t, permits, "half as many are enough when it is no better")
 	})
 }
@@ -239,15 +243,15 @@ func TestLimits_ManyThrottledAnswersHoldTheSender(t *testing.T) {
 // What is deferred is due in turn, at the sender's pace, and not for too long.
 func TestLimits_DeferInTurn(t *testing.T) {
 	t.Parallel()
-	c := settings("s", "push")
+	c := settings()
 	c.RatePerSecond = 100
 	l := limits(c, 1, 0)
 	now := time.Now()
-	start, span := relay.NextTurns(l, 500, true, 0, now)
+	start, span := l.NextTurns(500, true, 0, now)
 	require.Equal(t, []time.Duration{0, 5 * time.Second}, []time.Duration{start, span})
-	start, span = relay.NextTurns(l, 1000, true, 2*time.Second, now)
+	start, span = l.NextTurns(1000, true, 2*time.Second, now)
 	require.Equal(t, []time.Duration{5 * time.Second, 10 * time.Second}, []time.Duration{start, span})
-	start, span = relay.NextTurns(l, 10, true, time.Hour, now)
+	start, span = l.NextTurns(10, true, time.Hour, now)
 	require.Equal(t, 5*time.Minute, start, "longer is a guess")
 	require.Equal(t, time.Second, span)
 }
@@ -255,16 +259,16 @@ func TestLimits_DeferInTurn(t *testing.T) {
 // A refusal of the client's own is no sign of the provider's life: no call was made.
 func TestLimits_RefusalsOfTheClientDoNotKeepTheBreakerClosed(t *testing.T) {
 	t.Parallel()
-	c := settings("s", "push")
-	c.Breaker = relay.BreakerConfig{Failures: 3, OpenFor: time.Hour, Probes: 1}
+	c := settings()
+	c.Breaker = limit.BreakerConfig{Failures: 3, OpenFor: time.Hour, Probes: 1}
 	l := limits(c, 1, 0)
 	down := sender.Result{Class: sender.Retryable, Code: "dial"}
 	for _, result := range []sender.Result{down, {Class: sender.Permanent, Code: "subscription", Refusal: sender.RefusedAddress}, down, {Class: sender.Permanent, Code: "payload_too_large", Refusal: sender.RefusedContent}, down} {
-		permits, _ := relay.Admit(l, 0, 1, 1, time.Now())
+		permits, _ := l.Admit(0, 1, 1, time.Now())
 		require.Len(t, permits, 1)
 		answered(l, permits, result)
 	}
-	reason, _ := relay.Blocked(l, time.Now())
+	reason, _ := l.Blocked(time.Now())
 	require.Equal(t, outbox.ReasonBreakerOpen, reason)
 }
 
@@ -277,15 +281,15 @@ func TestLimits_ATemporaryRefusalOfOneAddressIsASignOfLife(t *testing.T) {
 		"450 4.1.8": outbox.ReasonBreakerOpen, // the sender's domain
 		"451 4.3.0": outbox.ReasonBreakerOpen, "450 4.7.1": outbox.ReasonBreakerOpen, "451": outbox.ReasonBreakerOpen, "": outbox.ReasonBreakerOpen, "421 4.4.2": outbox.ReasonBreakerOpen,
 	} {
-		c := settings("s", "email")
-		c.Breaker = relay.BreakerConfig{Failures: 3, OpenFor: time.Hour, Probes: 1}
+		c := settings()
+		c.Breaker = limit.BreakerConfig{Failures: 3, OpenFor: time.Hour, Probes: 1}
 		l := limits(c, 1, 0)
 		for range 3 {
-			permits, _ := relay.Admit(l, 0, 1, 1, time.Now())
+			permits, _ := l.Admit(0, 1, 1, time.Now())
 			require.Len(t, permits, 1, code)
 			answered(l, permits, sender.Result{Class: sender.Retryable, Code: code})
 		}
-		got, _ := relay.Blocked(l, time.Now())
+		got, _ := l.Blocked(time.Now())
 		require.Equal(t, reason, got, code)
 	}
 }
@@ -294,20 +298,20 @@ func TestLimits_ATemporaryRefusalOfOneAddressIsASignOfLife(t *testing.T) {
 // take was deferred.
 func TestLimits_SlowSenderThatRecoversStandsIdle(t *testing.T) {
 	t.Parallel()
-	c := settings("s", "push")
+	c := settings()
 	c.Concurrency = 4
 	l := limits(c, 1, 0)
 	now := time.Now()
-	permits, _ := relay.Admit(l, 0, 1, 1, now)
-	relay.End(l, permits[0], []sender.Result{{Class: sender.Accepted}}, 5*time.Second, now)
+	permits, _ := l.Admit(0, 1, 1, now)
+	l.End(permits[0], []sender.Result{{Class: sender.Accepted}}, 5*time.Second, now)
 	for range 5 { // at a pace of 0.8 a second
-		start, span := relay.NextTurns(l, 300, true, 0, now)
+		start, span := l.NextTurns(300, true, 0, now)
 		require.GreaterOrEqual(t, start, time.Duration(0))
 		require.LessOrEqual(t, start+span, 21*time.Second)
 		require.Equal(t, 20*time.Second, span, "evenly, and not at once")
 	}
 	for range 100 {
-		start, span := relay.NextTurns(l, 1, true, 0, now)
+		start, span := l.NextTurns(1, true, 0, now)
 		require.LessOrEqual(t, start+span, 21*time.Second)
 	}
 }
@@ -315,15 +319,15 @@ func TestLimits_SlowSenderThatRecoversStandsIdle(t *testing.T) {
 // Activities that are deferred are due at the sender's pace, not after a bulk job's.
 func TestLimits_ActivitiesWaitBehindBulkBacklog(t *testing.T) {
 	t.Parallel()
-	c := settings("s", "push")
+	c := settings()
 	c.RatePerSecond = 100
 	l := limits(c, 1, 0)
 	now := time.Now()
-	relay.NextTurns(l, 1000, true, 0, now)
-	start, _ := relay.NextTurns(l, 100, false, 0, now)
+	l.NextTurns(1000, true, 0, now)
+	start, _ := l.NextTurns(100, false, 0, now)
 	require.Zero(t, start)
-	start, _ = relay.NextTurns(l, 100, false, 0, now)
+	start, _ = l.NextTurns(100, false, 0, now)
 	require.Equal(t, time.Second, start, "after the activities before them")
-	start, _ = relay.NextTurns(l, 100, true, 0, now)
+	start, _ = l.NextTurns(100, true, 0, now)
 	require.Equal(t, 10*time.Second, start)
 }

@@ -1,4 +1,4 @@
-package relay
+package outbox
 
 import (
 	"sync"
@@ -8,26 +8,16 @@ import (
 )
 
 const (
-	// repeatAfter is the interval at which a refusal of a carrier is logged again.
-	repeatAfter = time.Minute
+	// refusalRepeats is the interval at which a refusal of a carrier is logged again.
+	refusalRepeats = time.Minute
 	// lateError is the longest delay of an error of a call that began before the carrier answered
 	// again. Such an error is ignored: if the server is unreachable, the next call fails too.
 	lateError = time.Second
 )
 
-// carrierError marks an error of the carrier, not of the database.
-type carrierError struct{ error }
-
-func (e carrierError) Unwrap() error { return e.error }
-
-// claimError marks an error of the database that a carrier's Receive returns.
-type claimError struct{ error }
-
-func (e claimError) Unwrap() error { return e.error }
-
-// Outage logs once that a carrier's server is unreachable, and once that it is back, whichever part of
+// CarrierOutage logs once that a carrier's server is unreachable, and once that it is back, whichever part of
 // the process notices. It is safe for concurrent use.
-type Outage struct {
+type CarrierOutage struct {
 	log     zerolog.Logger
 	away    func(error) bool
 	refuses func(error) bool
@@ -38,14 +28,14 @@ type Outage struct {
 	refused  time.Time // time of the last logged refusal
 }
 
-// NewOutage returns the outage of a transport. away reports whether an error means that the server is
+// NewCarrierOutage returns the outage of a transport. away reports whether an error means that the server is
 // unreachable; refuses, whether another error is logged, once a minute.
-func NewOutage(log zerolog.Logger, transport string, away, refuses func(error) bool) *Outage {
-	return &Outage{log: log.With().Str("transport", transport).Logger(), away: away, refuses: refuses}
+func NewCarrierOutage(log zerolog.Logger, transport string, away, refuses func(error) bool) *CarrierOutage {
+	return &CarrierOutage{log: log.With().Str("transport", transport).Logger(), away: away, refuses: refuses}
 }
 
 // Observe records the result of a call that the server answers, and returns it.
-func (o *Outage) Observe(err error) error {
+func (o *CarrierOutage) Observe(err error) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	switch {
@@ -59,7 +49,7 @@ func (o *Outage) Observe(err error) error {
 		if time.Since(o.answered) > lateError {
 			o.begins(err)
 		}
-	case o.refuses(err) && time.Since(o.refused) > repeatAfter:
+	case o.refuses(err) && time.Since(o.refused) > refusalRepeats:
 		o.refused = time.Now()
 		o.log.Error().Err(err).Msg("the carrier returns errors")
 	}
@@ -67,13 +57,13 @@ func (o *Outage) Observe(err error) error {
 }
 
 // Disconnected records that the connection was lost, which is never a late error.
-func (o *Outage) Disconnected(err error) {
+func (o *CarrierOutage) Disconnected(err error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.begins(err)
 }
 
-func (o *Outage) begins(err error) {
+func (o *CarrierOutage) begins(err error) {
 	if !o.gone {
 		o.gone = true
 		o.log.Warn().Err(err).Msg("the carrier is away")
@@ -81,7 +71,7 @@ func (o *Outage) begins(err error) {
 }
 
 // Lasts reports whether the server is unreachable, as far as known.
-func (o *Outage) Lasts() bool {
+func (o *CarrierOutage) Lasts() bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.gone
