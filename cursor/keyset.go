@@ -105,10 +105,15 @@ func NewKeyset(columns ...Column) (Keyset, error) {
 // error.
 func MustKeyset(columns ...Column) Keyset {
 	k, err := NewKeyset(columns...)
+	must(err)
+	return k
+}
+
+// must panics on an error that only a fault of the calling program causes.
+func must(err error) {
 	if err != nil {
 		panic(err)
 	}
-	return k
 }
 
 // newKeyset renders validated columns.

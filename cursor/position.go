@@ -150,13 +150,8 @@ func (k Keyset) usable() error {
 	return nil
 }
 
-// mustCheck panics when p is not a position of k. The alternative, rendering
-// it anyway, could send a walk past rows nobody would miss in time.
-func (k Keyset) mustCheck(p Position) {
-	if err := k.Check(p); err != nil {
-		panic(err)
-	}
-}
+// mustCheck panics if p is not a position of k. A walk from such a position could silently skip rows.
+func (k Keyset) mustCheck(p Position) { must(k.Check(p)) }
 
 // blank returns a position of the keyset's size to be filled with set.
 func (k Keyset) blank() Position {

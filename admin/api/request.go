@@ -66,7 +66,7 @@ func (h *Handler) recovered(w http.ResponseWriter) {
 	switch cause := recover(); cause {
 	case nil:
 	case http.ErrAbortHandler:
-		panic(cause)
+		AbortResponse()
 	default:
 		h.logPanic(cause)
 		problemf(http.StatusInternalServerError, "belfry's log has the error").write(w)

@@ -240,6 +240,10 @@ func (s *stream) last(out any) {
 	_ = s.send(&b)
 }
 
+// AbortResponse ends a handler and cuts its response off, so that the client does not take it for complete.
+// net/http defines a panic for this.
+func AbortResponse() { panic(http.ErrAbortHandler) }
+
 // cut ends the stream with an error. It aborts a response of lines, so that the client does not take it for a
 // complete one.
 func (s *stream) cut(p *Problem) {
@@ -249,7 +253,7 @@ func (s *stream) cut(p *Problem) {
 		return
 	}
 	if !s.events {
-		panic(http.ErrAbortHandler)
+		AbortResponse()
 	}
 	var b bytes.Buffer
 	s.event(&b, "problem", p)

@@ -2,13 +2,12 @@ package console
 
 import (
 	"errors"
-	"net/http"
 	"net/url"
 	"regexp"
 	"strings"
 
+	"github.com/belfryhq/belfry/admin/api"
 	"github.com/belfryhq/belfry/admin/operation"
-
 	"github.com/belfryhq/belfry/internal/text"
 )
 
@@ -70,7 +69,7 @@ func (h *handler) sheet(o operation.Operation, in any, values url.Values) {
 	switch {
 	case err == nil:
 	case r.started:
-		panic(http.ErrAbortHandler)
+		api.AbortResponse()
 	default:
 		h.problem(statusFor(err), err)
 	}

@@ -41,7 +41,7 @@ func TestApprove_IsOfWhatWasShown(t *testing.T) {
 	}
 	require.Contains(t, d.Notes, "--plan "+p.Token+" does exactly this")
 	seen := func(p operation.Plan, count int64) []string {
-		return []string{"id", "1", "plan", admintest.Retoken(p.Token, &count, nil)}
+		return []string{"id", "1", "plan", admintest.Retoken(t, p.Token, &count, nil)}
 	}
 	none := d.Planned("jobs approve", "id", "2")
 

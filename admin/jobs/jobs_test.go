@@ -258,7 +258,7 @@ func TestPlan_OfWhatIsQueuedIsExact(t *testing.T) {
 	for act, done := range map[string]string{"transport drain": "taken back", "transport rebuild": "pushed again"} {
 		p, other := d.Planned(act), int64(10_001)
 		require.EqualValues(t, 10_002, p.Count)
-		require.ErrorContains(t, d.Run(act, "plan", admintest.Retoken(p.Token, &other, nil)), "10,002 messages would be "+done)
+		require.ErrorContains(t, d.Run(act, "plan", admintest.Retoken(t, p.Token, &other, nil)), "10,002 messages would be "+done)
 	}
 	require.NoError(t, d.Run("transport rebuild", admintest.As(d.Planned("transport rebuild"))...))
 	require.EqualValues(t, 10_002, d.Receipt().Concerned)

@@ -57,7 +57,7 @@ func TestForget_PlanCountsAndChangesNothing(t *testing.T) {
 	require.Contains(t, d.Out, "one channel: would be erased: 9 rows\n")
 	require.NotContains(t, d.JSON, "receipt")
 	other := int64(8)
-	err := d.Run("channels forget", "channel", "3", "plan", admintest.Retoken(answer.Plan.Token, &other, nil))
+	err := d.Run("channels forget", "channel", "3", "plan", admintest.Retoken(t, answer.Plan.Token, &other, nil))
 	require.Equal(t, errkind.Conflict, errkind.Of(err))
 	require.ErrorContains(t, err, "9 rows would be erased as of ")
 	require.Equal(t, before, d.Kept())

@@ -205,7 +205,7 @@ func (d *Desk) Refuses(p operation.Plan, name string, given ...string) {
 	d.T.Helper()
 	before := d.Everything()
 	other := p.Count + 1
-	err := d.Run(name, append(given, "plan", Retoken(p.Token, &other, nil))...)
+	err := d.Run(name, append(given, "plan", Retoken(d.T, p.Token, &other, nil))...)
 	require.Equal(d.T, errkind.Conflict, errkind.Of(err), name)
 	require.ErrorContains(d.T, err, fmt.Sprintf("the plan is out of date: %d ", p.Count), name)
 	require.ErrorContains(d.T, err, fmt.Sprintf(", not %d; nothing was changed", other), name)

@@ -2,7 +2,10 @@ package admintest
 
 import (
 	"reflect"
+	"testing"
 	"time"
+
+	"github.com/stretchr/testify/require"
 
 	"github.com/belfryhq/belfry/admin/operation"
 )
@@ -27,18 +30,17 @@ func CountsThings(o operation.Operation) bool {
 	return false
 }
 
-// Retoken returns a token with another number and another moment; nil leaves them.
-func Retoken(token string, count *int64, asOf *time.Time) string {
-	t := new(operation.PlanToken)
-	if err := t.UnmarshalText([]byte(token)); err != nil {
-		panic(err)
-	}
+// Retoken returns a plan's token with another count and another time. Nil retains the token's own.
+func Retoken(t testing.TB, token string, count *int64, asOf *time.Time) string {
+	t.Helper()
+	plan := new(operation.PlanToken)
+	require.NoError(t, plan.UnmarshalText([]byte(token)))
 	if count != nil {
-		t.Count = *count
+		plan.Count = *count
 	}
 	if asOf != nil {
-		t.AsOf = *asOf
+		plan.AsOf = *asOf
 	}
-	text, _ := t.MarshalText()
+	text, _ := plan.MarshalText()
 	return string(text)
 }

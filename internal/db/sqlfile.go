@@ -57,12 +57,12 @@ var errSyntax = errors.New("db: malformed file")
 // each fault. SQL is not parsed: a statement PostgreSQL refuses is found by the test that
 // runs it.
 func MustQueries[T any](fsys fs.FS) T {
-	statements, err := load(fsys)
-	if err != nil {
-		panic(err)
-	}
 	var queries T
-	if err := fill(reflect.ValueOf(&queries).Elem(), statements); err != nil {
+	statements, err := load(fsys)
+	if err == nil {
+		err = fill(reflect.ValueOf(&queries).Elem(), statements)
+	}
+	if err != nil {
 		panic(err)
 	}
 	return queries
@@ -78,8 +78,8 @@ func QueriesByName[T any](queries T) map[string]string {
 	return all
 }
 
-// QueryName returns the name of a statement that MustQueries read, for an error that tells
-// which one failed.
+// QueryName returns the name of a statement that MustQueries read, for an error about
+// the statement that failed.
 func QueryName[T any](queries T, sql string) string {
 	for name, s := range QueriesByName(queries) {
 		if s == sql {

@@ -31,13 +31,7 @@ const (
 var files embed.FS
 
 // script reads NAME.lua, which documents its keys and arguments.
-func script(name string) *redis.Script {
-	text, err := files.ReadFile(name + ".lua")
-	if err != nil {
-		panic(err) // it is embedded
-	}
-	return redis.NewScript(string(text))
-}
+func script(name string) *redis.Script { return redisdb.MustScript(files, name) }
 
 // scripts are the atomic operations.
 type scripts struct{ push, take, settle, keep, giveBack, status *redis.Script }

@@ -59,11 +59,7 @@ type Issuer struct {
 
 // New starts an issuer. The caller closes it.
 func New() *Issuer {
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		panic(err)
-	}
-	i := &Issuer{key: key, codes: make(map[string]url.Values), calls: make(map[string]int)}
+	i := &Issuer{key: must(ecdsa.GenerateKey(elliptic.P256(), rand.Reader)), codes: make(map[string]url.Values), calls: make(map[string]int)}
 	i.Server = httptest.NewServer(http.HandlerFunc(i.serve))
 	return i
 }
@@ -176,10 +172,12 @@ func answer(w http.ResponseWriter, status int, document any) {
 	_, _ = w.Write([]byte(text(document)))
 }
 
-func text(v any) string {
-	raw, err := json.Marshal(v)
+func text(v any) string { return string(must(json.Marshal(v))) }
+
+// must returns a value. It panics on an error, which only a faulty test causes.
+func must[T any](value T, err error) T {
 	if err != nil {
 		panic(err)
 	}
-	return string(raw)
+	return value
 }
