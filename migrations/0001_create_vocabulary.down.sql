@@ -1,4 +1,4 @@
--- Removes the vocabulary with what operators recorded.
+-- Removes the vocabulary and the events of operators.
 DROP VIEW belfry.vocabulary;
 DROP FUNCTION belfry.version;
 DROP TABLE belfry.categories, belfry.media, belfry.job_types, belfry.platforms, belfry.names, belfry.requests, belfry.sessions, belfry.users, belfry.tokens, belfry.events;

@@ -5,7 +5,7 @@
 -- Each table bounds the instants that another role than the owner can write (…_times_check): Go and JSON know
 -- neither infinity nor years of five digits, and one such row would make a list fail for all readers.
 
--- What is bound when it is created finds no function of another role.
+-- Expressions that are bound at creation must not resolve to functions of other roles.
 SET LOCAL search_path = pg_catalog, pg_temp;
 
 -- Raises the common form of error of every rule below. The message itself contains the column and the

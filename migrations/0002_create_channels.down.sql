@@ -1,4 +1,4 @@
--- Removes the recipients and what they do not want.
+-- Removes the recipients and their opt-outs.
 DROP FUNCTION belfry.opt_in, belfry.opt_out;
 DROP TABLE belfry.invalid_addresses, belfry.opt_outs, belfry.segment_members, belfry.segments,
     belfry.recipients, belfry.attachments, belfry.attachment_misses,

@@ -4,7 +4,7 @@
 -- channels kept by plain SQL or by `belfry channels segment`. Audiences select
 -- channels; opt-outs and invalid addresses keep messages from them.
 
--- What is bound when it is created finds no function of another role.
+-- Expressions that are bound at creation must not resolve to functions of other roles.
 SET LOCAL search_path = pg_catalog, pg_temp;
 
 CREATE TABLE belfry.channels (

@@ -3,7 +3,7 @@
 -- column and the allowed values, enforce the status machine for all clients, and record every transition in
 -- job_events in the same transaction. No trigger needs to come before another.
 
--- What is bound when it is created finds no function of another role.
+-- Expressions that are bound at creation must not resolve to functions of other roles.
 SET LOCAL search_path = pg_catalog, pg_temp;
 
 -- Lanes that have been paused. A lane can be used without a row.
@@ -62,7 +62,7 @@ CREATE TABLE belfry.jobs (
     expires_at      timestamptz, -- not started by then: EXPIRED
     idempotency_key text,
     requested_by    text        NOT NULL DEFAULT session_user,
-    needs_approval  boolean     NOT NULL DEFAULT false, -- by a second person; jobs_limit says so where the category does
+    needs_approval  boolean     NOT NULL DEFAULT false, -- by a second person; jobs_limit sets it if the category requires it
     -- The most rows that the walk may write, decided by jobs_limit when the job is enqueued;
     -- NULL: no ceiling. The statement that moves the cursor refuses more.
     max_recipients  integer,
@@ -171,9 +171,9 @@ CREATE INDEX jobs_undelivered_idx ON belfry.jobs (id) WHERE delivered_at IS NULL
 -- Serves the frequency cap: the jobs of a category that may have sent something since.
 CREATE INDEX jobs_category_idx ON belfry.jobs (category, (coalesce(delivered_at, 'infinity'::timestamptz))) WHERE started_at IS NOT NULL;
 -- Serve lists of jobs, newest first: of a status, and of a lane, a category or a type in it.
--- Each says the order in words of its own, so that a list by a lane is in the order of none but
--- the lane's index: in that of another the planner would walk through all jobs for a lane of
--- which it knows that a tenth of them are in it, and not that these are the oldest.
+-- Each index has an order expression of its own, so that only the lane's index can order a list by
+-- lane. With a common expression the planner may scan another index through all jobs: it knows the
+-- share of jobs in a lane, and not that they are the oldest.
 CREATE INDEX jobs_status_idx ON belfry.jobs (status, (-id));
 CREATE INDEX jobs_lane_idx ON belfry.jobs (lane, status, (0 - id));
 CREATE INDEX jobs_kind_idx ON belfry.jobs (category, status, (-1 * id));
@@ -254,7 +254,7 @@ CREATE TABLE belfry.job_revisions (
 
 -- Counters of a job's messages by state. Every transaction that changes messages adds to a row of its own in
 -- the same transaction, so that the sums are exact in every committed state and no two relays wait for each
--- other: chunks and operators to the row with the relay '', each relay to that of its name. dead is lowered
+-- other: chunks and operators to the row with the relay '', each relay to the row with its name. dead is lowered
 -- by a redrive, so that a single row's may be below zero. Messages that retention deletes stay counted. The
 -- rows come last in a transaction, in the order of their jobs, and before the job's own.
 CREATE TABLE belfry.job_deliveries (
@@ -388,18 +388,18 @@ CREATE TRIGGER jobs_validate BEFORE INSERT OR UPDATE OF
 -- (I6). A PROCESSED or FAILED job is aborted too as long as a message of it is not final: the relays'
 -- recheck before each call holds the remaining messages. The messages decide (belfry.has_unsent) and not the
 -- counts alone, which roles that deliver write. Clearing it on an ABORTED job resumes: a job whose
--- walk is complete is PROCESSED again, and its delivery goes on without a runner or the lane; another is
--- PENDING and goes on from its cursor. On any other job both are a NOTICE, not an error: aborting a whole
--- group must not fail because one member is done. What retention deletes of a job keeps it from being walked
--- again, whole or in part; what it still has to deliver may be stopped, and go on until retention deletes
--- what was held. A RUNNING job is not deleted under its runner. While belfry is halted no job is claimed or
--- taken over: the claim shares the lock of the row claims of belfry.locks, for which a halt waits, so that
--- the halt finds the job, or the claim the halt. It waits for nobody: who claims has the job's row locked,
--- which the halt may want. Its statement changes no row then. A chunk moves nothing while belfry is halted.
--- A halt hands back what runs, but for jobs whose rows another session keeps locked
--- (belfry.installation_halt). The check runs under the row's lock, with a snapshot that is younger. No row
--- is changed then, so the chunk is rolled back. It runs with its owner's rights: who may abort need not see
--- deliveries or skips.
+-- walk is complete is PROCESSED again, and its delivery continues without a runner or the lane; any other
+-- job is PENDING and continues from its cursor. In other states a request to abort or resume is a NOTICE,
+-- not an error: aborting a whole group must not fail because one member has finished. A job of which
+-- retention has deleted rows cannot be walked again, whole or in part. Its delivery can still be aborted,
+-- and resumed until retention deletes the held messages. A RUNNING job is not deleted under its runner.
+-- While belfry is halted no job is claimed or taken over. A claim takes a shared lock on the row claims of
+-- belfry.locks, and a halt waits for that lock: either the halt finds the job, or the claim finds the halt.
+-- The claim does not wait for the lock, because it has locked the job's row, which the halt may need; it
+-- then changes no row. While belfry is halted a chunk changes no row either and is rolled back: this check
+-- runs under the row's lock, with a snapshot that is younger than the lock. A halt hands back RUNNING jobs,
+-- except jobs whose rows another session has locked (belfry.installation_halt). The function runs with its
+-- owner's rights: a role that may abort need not read deliveries or skips.
 CREATE FUNCTION belfry.jobs_transition() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -485,13 +485,13 @@ END $$;
 CREATE TRIGGER jobs_transition BEFORE DELETE OR UPDATE OF status, abort_requested, fence, "cursor", rows_written
     ON belfry.jobs FOR EACH ROW EXECUTE FUNCTION belfry.jobs_transition();
 
--- Writes the timeline and wakes runners (NOTIFY belfry_jobs), which find the job by a look: it is due, now
--- or later, or it runs and its runner may die. Relays are woken when what was held may be sent again. The
--- actor is the value of belfry.actor(); detail.session_user is the login. Of what an operator changed it
--- keeps only what differs, before and after, and the content that a job in mid-walk has already written. The
--- chunks of a recall add to recalled; recalled_at is set when a recall begins, and again when one that took
--- something back ends. So before is what the event before said, and a recall that died in the middle is in
--- the next one's numbers.
+-- Writes the timeline and wakes runners (NOTIFY belfry_jobs), which then poll: the job is due now or later,
+-- or it runs and its runner may die. Relays are woken when held messages may be sent again. The actor is the
+-- value of belfry.actor(); detail.session_user is the login. The event of an operator's change contains only
+-- fields that differ, before and after, and the content that a job in mid-walk has already written. The
+-- chunks of a recall add to recalled; recalled_at is set when a recall begins, and again when it ends and has
+-- cancelled messages. The value before is the previous event's value after, so that the messages of an
+-- interrupted recall are in the next event.
 CREATE FUNCTION belfry.jobs_record() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE

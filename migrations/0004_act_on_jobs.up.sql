@@ -1,7 +1,7 @@
 -- The SQL interface to jobs: limits of requests and approval by a second person; functions that enqueue a
 -- job or a group, abort, resume, retry, correct and approve jobs, and return a job's content for a channel.
 
--- What is bound when it is created finds no function of another role.
+-- Expressions that are bound at creation must not resolve to functions of other roles.
 SET LOCAL search_path = pg_catalog, pg_temp;
 
 -- One row of limits for jobs of roles that may only INSERT, on their load and number of recipients:
@@ -47,19 +47,19 @@ CREATE FUNCTION belfry.most_recipients(category text) RETURNS integer
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 RETURN (SELECT c.max_recipients FROM belfry.categories c WHERE c.name = $1);
 
--- Whether jobs of this category that reach so many at most (NULL: any number) need the approval of a second
--- person. Recipients are not counted: a job with max_recipients is stopped there. Rights as for
+-- Whether jobs of this category with at most max_recipients recipients (NULL means no maximum) need the
+-- approval of a second person. Recipients are not counted: the walk stops a job at its max_recipients. Rights as for
 -- most_recipients.
 CREATE FUNCTION belfry.approval_needed(category text, max_recipients integer) RETURNS boolean
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 RETURN coalesce((SELECT coalesce($2 > c.approval_above, c.approval_above IS NOT NULL) FROM belfry.categories c WHERE c.name = $1), false);
 
--- Whether so many recipients more in this clock hour take what a requester's jobs of the category reach
--- without approval above approval_above: otherwise many small jobs would need none. It counts what
--- stays within; transactions of one requester wait for each other here. The hour is one of UTC: a
--- caller's TimeZone of +00:01 would begin another. Requesters are told apart as
--- activities_limit does. All schedules count as one requester: any operator can create another one. A repeated idempotency key is not counted, and neither is a category without
--- approval_above.
+-- Whether a job with this number of recipients exceeds approval_above together with the requester's other
+-- jobs of the category in this clock hour that had no approval: otherwise many small jobs would need none.
+-- A job within the limit is counted. Transactions of one requester wait for each other here. The hour is in
+-- UTC, because a caller's TimeZone of +00:01 would begin another hour. Requesters are distinguished as in
+-- activities_limit. All schedules count as one requester: any operator can create another schedule. A
+-- repeated idempotency key is not counted, and neither is a category without approval_above.
 CREATE FUNCTION belfry.approval_exceeded(category text, recipients bigint, requested_by text, type text DEFAULT NULL, idempotency_key text DEFAULT NULL) RETURNS boolean
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -98,13 +98,12 @@ BEGIN
             SELECT count(*) >= 100 FROM waiting);
 END $$;
 
--- Refuses what is beyond a ceiling, boundless where there is one, or below a floor. It runs with the rights
--- of the role that executes the INSERT, a SECURITY DEFINER function's owner for instance:
--- what that role may UPDATE afterwards is not refused before, unless the transaction enqueues for others,
--- whom belfry.limited names.
--- Of max_recipients there are two ceilings, the category's and that of belfry.limits. The
--- lower is that of a job that asks for none; who may UPDATE the column has the category's. With
--- it a job is measured by its category's rule of approval, whoever inserts it.
+-- Rejects values above a ceiling or below a floor, and NULL if there is a ceiling. It runs with the rights
+-- of the role that executes the INSERT, for example the owner of a SECURITY DEFINER function. Columns that
+-- this role may UPDATE are not limited, unless the transaction enqueues for the requester in belfry.limited.
+-- max_recipients has two ceilings: the category's and the ceiling in belfry.limits. A job without a value
+-- gets the lower one; for roles that may UPDATE the column, only the category's ceiling applies. The rule of
+-- approval of the category is then applied to the result, for all roles.
 -- It also refuses to resume an aborted job to a role that may not UPDATE its status: one that delivers may
 -- abort, and must not undo an operator's abort.
 CREATE FUNCTION belfry.jobs_limit() RETURNS trigger
@@ -125,8 +124,8 @@ BEGIN
                 'Roles that may UPDATE belfry.jobs (status) resume.');
         RETURN NEW;
     END IF;
-    -- A lane runs its jobs by priority, then schedule_at: a past one would go before others. Times that
-    -- were allowed stay so, since a request may be repeated later: deliver_at moves along, and a job
+    -- A lane runs its jobs by priority, then schedule_at: a past time would precede all other jobs. Times that
+    -- were allowed remain allowed, since a request may be repeated later: deliver_at moves along, and a job
     -- that has expired is not run.
     IF NEW.schedule_at < now() AND coalesce(NEW.expires_at > now(), true) AND (limited IS NOT NULL OR NOT has_column_privilege('belfry.jobs', 'schedule_at', 'UPDATE')) THEN
         IF NEW.deliver_at >= NEW.schedule_at THEN
@@ -215,7 +214,7 @@ CREATE FUNCTION belfry.jobs_approve(was belfry.jobs, is_now belfry.jobs) RETURNS
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     approver constant text := belfry.actor();
-    -- NULL for a role that administers users and says that it acts for the approver, as belfry's
+    -- NULL if the role administers users and declares that it acts for the approver, as belfry's
     -- programs do: many people share its login.
     login    constant text := CASE WHEN current_setting('belfry.acts_for', true) IS DISTINCT FROM approver OR NOT has_table_privilege(session_user, 'belfry.users', 'UPDATE') THEN session_user END;
     changed  text[] := '{}';
@@ -282,9 +281,9 @@ LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 $$;
 
 -- How many of the channels that an audience lists are not in channels.relation
--- (belfry.recipients), and up to five of them. Other audiences list none. Whoever calls it
--- needs SELECT on the relation, and a policy that hides rows of it is an error. Of its search_path as
--- belfry.channel_id.
+-- (belfry.recipients), and up to five of them. Other audiences list none. The caller
+-- needs SELECT on the relation, and a policy that hides rows of it is an error. Its search_path is handled
+-- as in belfry.channel_id.
 CREATE FUNCTION belfry.audience_missing(audience jsonb, OUT missing bigint, OUT sample text[])
 LANGUAGE plpgsql STABLE SET row_security = off AS $$
 BEGIN
@@ -449,7 +448,7 @@ BEGIN
     CASE subject
         WHEN 'lane' THEN DELETE FROM belfry.lanes l WHERE l.name = $2 AND l.xmin = pg_current_xact_id()::xid AND belfry.version($1, $2) = 0;
         WHEN 'sender' THEN DELETE FROM belfry.senders s WHERE s.name = $2 AND s.xmin = pg_current_xact_id()::xid AND belfry.version($1, $2) = 0;
-        ELSE NULL; -- the others have a permanent row, or do not exist
+        ELSE NULL; -- other subjects have a permanent row, or do not exist
     END CASE;
 END $$;
 

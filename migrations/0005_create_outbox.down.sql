@@ -1,4 +1,4 @@
--- Removes notifications, messages and activities, and what relays know.
+-- Removes notifications, messages, activities and the state of relays.
 DROP FUNCTION belfry.job_content, belfry.has_unsent, belfry.adopt, belfry.halt, belfry.unhalt;
 DROP VIEW belfry.dead_letters, belfry.sendable_jobs, belfry.sendable_messages;
 DROP TABLE belfry.activity_counts, belfry.locks, belfry.installation, belfry.senders, belfry.pushes, belfry.queues, belfry.relays, belfry.attempts, belfry.handovers,

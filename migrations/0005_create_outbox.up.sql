@@ -3,7 +3,7 @@
 -- keys, no surrogate ids and nothing that needs ON CONFLICT: uniqueness comes from the key, integrity from
 -- the chunk's transaction. Title, body and data live once, in the job.
 
--- What is bound when it is created finds no function of another role.
+-- Expressions that are bound at creation must not resolve to functions of other roles.
 SET LOCAL search_path = pg_catalog, pg_temp;
 
 -- One notification per (job, channel) (I2). The key starts with the channel so that one index carries both
@@ -108,8 +108,8 @@ CREATE INDEX messages_channel_idx ON belfry.messages (channel_id, status, sent_a
 -- Whether a message of a job is not final, by the index of each status: a job may have millions of
 -- messages that are final. Messages in flight are found by their lease. A role that delivers can write the
 -- counts and a PROCESSING row without a lease, so that the last statement reads the rows of the job: only
--- if nothing else is left. It can also lock the counts and the leases, and not the messages: what it keeps
--- locked for half a second counts as unsent, so that an abort holds the job.
+-- if nothing else is left. It can also lock the counts and the leases, but not the messages: rows that it
+-- locks for half a second count as unsent, so that an abort holds the job.
 CREATE FUNCTION belfry.has_unsent(id bigint) RETURNS boolean
 LANGUAGE plpgsql STABLE SET lock_timeout = '500ms' SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -135,8 +135,8 @@ REVOKE EXECUTE ON FUNCTION belfry.has_unsent(bigint) FROM PUBLIC;
 
 -- One message to one channel, enqueued by a plain INSERT; its row in belfry.messages
 -- comes by a trigger. Ids are negative, those of jobs positive, by a CHECK on either table:
--- a message's job_id is in one of them at most, whoever wrote it, so that it finds one
--- content or none. Like those of jobs they are drawn by the trigger alone.
+-- a message's job_id is in at most one of the two tables, so that it has one content or
+-- none. As for jobs, only the trigger draws ids.
 CREATE SEQUENCE belfry.activities_id_seq INCREMENT BY -1;
 
 CREATE TABLE belfry.activities (
@@ -151,7 +151,7 @@ CREATE TABLE belfry.activities (
     deliver_at      timestamptz,
     idempotency_key text        CONSTRAINT activities_idempotency_key UNIQUE,
     requested_by    text        NOT NULL DEFAULT session_user,
-    logged_in_as    text        NOT NULL DEFAULT session_user, -- whoever requested_by names
+    logged_in_as    text        NOT NULL DEFAULT session_user, -- the login, whatever requested_by contains
     created_at      timestamptz NOT NULL DEFAULT now(),
     limited         boolean     NOT NULL DEFAULT false, -- activities_limit counts it
     test_of         bigint, -- the job whose content this tests (`belfry jobs test-send`); NULL: none
@@ -529,7 +529,7 @@ CREATE TABLE belfry.relays (
     senders      text[]      NOT NULL DEFAULT '{}',
     media        text[]      NOT NULL DEFAULT '{}', -- that it has senders for
     in_flight    integer     NOT NULL DEFAULT 0,
-    transactions bigint      NOT NULL DEFAULT 0, -- that it has made: none of others' on the server, for a run (HealthProbe)
+    transactions bigint      NOT NULL DEFAULT 0, -- its own transactions, which a run subtracts from the server's load (HealthProbe)
     transport    text        NOT NULL DEFAULT 'postgres', -- where it gets its messages from
     limits       jsonb       NOT NULL DEFAULT '[]', -- of each sender: name, rate_per_second (0: none) and concurrency in force, and what it did lately
     CONSTRAINT relays_times_check CHECK (
@@ -537,7 +537,7 @@ CREATE TABLE belfry.relays (
         AND greatest(started_at, heartbeat_at) < '9999-12-31 00:00:00+00'),
     CONSTRAINT relays_lists_check CHECK (array_position(senders, NULL) IS NULL AND array_position(media, NULL) IS NULL),
     CONSTRAINT relays_counts_check CHECK (in_flight BETWEEN 0 AND 1000000000 AND transactions BETWEEN 0 AND 1000000000000000),
-    -- What lists read of each element. In strict mode what has no keys is an error, and thus NULL.
+    -- The keys that lists read of each element. In strict mode an element without keys is an error, and thus NULL.
     CONSTRAINT relays_limits_check CHECK (jsonb_typeof(limits) = 'array' AND NOT coalesce(limits @? 'strict $[*].keyvalue() ? (
            @.key like_regex "^(name|medium|breaker)$" && @.value.type() != "string"
         || @.key like_regex "^(concurrency|waiting|calling|rate_per_second|sent_per_second|failed_per_second)$" && (@.value.type() != "number" || @.value < 0 || @.value > 1000000000)

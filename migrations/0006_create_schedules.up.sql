@@ -1,9 +1,9 @@
--- Schedules: one row is one named timetable and what it enqueues. Plain SQL is an
+-- Schedules: one row is one named timetable and a template of jobs. Plain SQL is an
 -- API here as for jobs: the triggers make a bad definition fail with the column and
--- the allowed values, derive what belfry keeps beside it, and record every act and
--- every firing in belfry.events in the same transaction.
+-- the allowed values, derive belfry's own columns, and record every act and every
+-- firing in belfry.events in the same transaction.
 
--- What is bound when it is created finds no function of another role.
+-- Expressions that are bound at creation must not resolve to functions of other roles.
 SET LOCAL search_path = pg_catalog, pg_temp;
 
 -- Whether an interval is a whole number of seconds, 1 to most, without months.
@@ -14,11 +14,11 @@ RETURN extract(year FROM i) = 0 AND extract(month FROM i) = 0 AND extract(epoch 
 CREATE TABLE belfry.schedules (
     name          text CONSTRAINT schedules_pkey PRIMARY KEY,
     source        text        NOT NULL DEFAULT 'database',
-    -- The times: one of cron and every.
+    -- The times: either cron or every.
     cron          text,
     every         interval,
     time_zone     text        NOT NULL DEFAULT 'UTC',
-    -- What: the job, or the jobs of a group, and a query that makes one of each row.
+    -- The job, or the jobs of a group, and a query that returns one row for each job.
     template      jsonb       NOT NULL,
     query         text,
     query_timeout interval    NOT NULL DEFAULT '10 seconds',
@@ -224,7 +224,7 @@ BEGIN
             NEW.failing_since := NULL;
         END IF;
     END IF;
-    PERFORM belfry.ring('belfry_jobs'); -- daemons look when it is due
+    PERFORM belfry.ring('belfry_jobs'); -- daemons read the time of the next occurrence
     RETURN NEW;
 END $$;
 
@@ -313,11 +313,11 @@ RETURN (SELECT coalesce(jsonb_object_agg(d.key, CASE WHEN d.key IN ('before', 'a
             THEN jsonb_set(d.value, at, belfry.audience_without(d.value #> at, external_id)) ELSE d.value END), '{}') FROM jsonb_each(detail) d);
 
 -- Takes an external id out of every list in the next max_rows jobs above after, in their
--- revisions and events, and of schedules once, with after 0. next is the last job looked at,
--- NULL: there was none; changed how many jobs and schedules listed it. It changes nothing else,
--- whoever calls it, and records nothing: what is erased must not be kept in the record. OFFSET 0
--- has each job's revisions and events found by index: hashed, all of them would be read for
--- each step.
+-- revisions and events, and of schedules once, with after 0. next is the last examined job;
+-- NULL means no more jobs. changed is the count of jobs and schedules that listed the id. It
+-- changes nothing else and writes no event: an event would contain the erased id. OFFSET 0 makes
+-- the planner find each job's revisions and events by index; a hash join would read all of them
+-- in each step.
 CREATE FUNCTION belfry.forget_listed(external_id text, after bigint, max_rows integer, OUT next bigint, OUT changed bigint)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE

@@ -75,10 +75,10 @@ func run(ctx context.Context) error {
 	return errors.Join(<-ended, err)
 }
 
-// enqueueAndWait gives everybody a coupon. Elsewhere enqueueing is another program's matter.
+// enqueueAndWait enqueues a coupon for all recipients. In production another program enqueues.
 func enqueueAndWait(ctx context.Context, pool *pgxpool.Pool) error {
-	look := time.NewTicker(100 * time.Millisecond)
-	defer look.Stop()
+	poll := time.NewTicker(100 * time.Millisecond)
+	defer poll.Stop()
 	var id int64
 	for store := job.NewStore(pool); ; {
 		if id == 0 { // the database knows the type once the instance runs
@@ -96,7 +96,7 @@ func enqueueAndWait(ctx context.Context, pool *pgxpool.Pool) error {
 			return err
 		}
 		select {
-		case <-look.C:
+		case <-poll.C:
 		case <-ctx.Done():
 			return ctx.Err()
 		}

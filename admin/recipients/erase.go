@@ -20,7 +20,7 @@ import (
 )
 
 // ErrStillSent reports that a relay has a message of the channel, or that a run may be about
-// to write one. What was erased until then stays erased; calling it again goes on.
+// to write one. Completed steps are permanent, and another call continues.
 var ErrStillSent = errkind.New(errkind.Conflict, "not everything could be erased yet")
 
 const (
@@ -60,18 +60,18 @@ type ForgetOptions struct {
 
 // Forget erases what belfry has of one channel, in transactions of bounded size:
 //
-//	blank the channel ─► messages, notifications, activities, lists, errors ─► wait for what
-//	others work on, and erase that ─► preferences, memberships, the channel itself
+//	blank the channel ─► messages, notifications, activities, lists, errors ─► wait for leased
+//	messages and running chunks, and erase them ─► preferences, memberships, the channel itself
 //
-// The channel is emptied first, so that nobody writes or sends to it any more, and goes last,
-// so that an erasure that was interrupted can be repeated by its external id. A message that
-// a live relay has in flight is not taken from it, and neither is one that a run is writing:
-// both are waited for, and after the patience the error is ErrStillSent.
+// The channel is blanked first, so that no run or relay writes or sends to it any more, and deleted
+// last, so that an interrupted erasure can be repeated by the external id. Forget waits for messages
+// that a live relay has in flight and for chunks that may write one. After the patience it returns
+// ErrStillSent.
 //
-// What a job counted stays counted: a message that was not final counts as cancelled, one
-// whose receipt was awaited as sent, and jobs.erased says how many of its rows are gone, so
-// that an audit agrees. The ids that remain in lists, skips and cursors are belfry's own
-// numbers and name nobody. One event has the counts and not whom they are of.
+// The counts of jobs remain: an erased message counts as cancelled if it was not final, and as sent
+// if its receipt was pending. jobs.erased is the count of erased rows, so that an audit agrees. The
+// ids that remain in lists, skips and cursors are belfry's own numbers and identify no person. One
+// event has the counts, without the channel.
 //
 // externalID, unless empty, is taken out of the lists of jobs, whatever their status, of
 // their revisions and events, and of schedules. The connection's role needs EXECUTE on
@@ -124,7 +124,7 @@ func (f *forget) all(ctx context.Context) error {
 	})
 }
 
-// begin records that the act has begun, and takes the channel out of what is to come.
+// begin records that the act has begun, and excludes the channel from future messages.
 func (f *forget) begin(ctx context.Context) error {
 	if f.options.DryRun {
 		return nil

@@ -1,13 +1,13 @@
--- Erasure: what belfry keeps of one channel, found by its id in each table.
+-- Erasure of one channel, by its id in each table.
 
 -- name: ForgetMessages :many
--- One step through the jobs after @after, @keys of them, or with @only those: deletes the
+-- One step through the next @keys jobs after @after, or through the jobs @only: deletes the
 -- messages to @channel_id and their attempts (messages_pkey, attempts_message_idx), and
--- blanks the errors of skips, whose key stays for the account (job_skips_pkey). Left are
--- messages of which a live relay has the lease: their call may be under way. Of each job with
--- something: what its message counted as, how many attempts and skips, and whether the
--- message was left. The row with the highest id looked at is always there, last; without
--- any row there are no more jobs. With @dry_run nothing is changed.
+-- blanks the errors of skips, whose key remains for the accounting (job_skips_pkey). It skips
+-- messages that a live relay has leased, because a call may be in progress. Returns a row for
+-- each job with any of these: the counted state of its message, the counts of attempts and
+-- skips, and whether the message was skipped. The last row is the highest examined job, in any
+-- case; no row means no more jobs. With @dry_run nothing is changed.
 WITH looked AS MATERIALIZED (
     SELECT j.id, j.type FROM belfry.jobs j
      WHERE j.id > @after::bigint AND (@only::bigint[] IS NULL OR j.id = ANY (@only)) ORDER BY j.id LIMIT @keys
@@ -66,9 +66,9 @@ SELECT l.job_id FROM looked l WHERE @dry_run::boolean OR l.job_id IN (SELECT g.j
 
 -- name: ForgetActivities :one
 -- Deletes up to @keys activities to @channel_id below @after (activities_channel_idx), with
--- their messages and attempts, but those of which a live relay has the lease. Returns the
--- lowest id looked at (NULL: none), how many activities, messages and attempts, and how many
--- were left. With @dry_run it only counts.
+-- their messages and attempts, except messages that a live relay has leased. Returns the
+-- lowest examined id (NULL if there was none), the counts of activities, messages and
+-- attempts, and the count of skipped messages. With @dry_run it only counts.
 WITH looked AS MATERIALIZED (
     SELECT t.id FROM belfry.activities t WHERE t.channel_id = @channel_id AND t.id < @after::bigint ORDER BY t.id DESC LIMIT @keys
 ), found AS MATERIALIZED (
@@ -101,7 +101,7 @@ SELECT (SELECT min(id) FROM looked), (SELECT count(*) FROM looked) - (SELECT cou
 
 -- name: ForgetDelivered :exec
 -- Adds to the counts of jobs, each once in @job_ids and in that order, one message that became
--- final by being erased: cancelled, or with @sent sent. Otherwise as DeliveriesAdd.
+-- final by being erased: cancelled, or with @sent sent. Otherwise like DeliveriesAdd.
 INSERT INTO belfry.job_deliveries AS d (job_id, relay, sent, cancelled)
 SELECT k.job_id, '', k.sent::integer, (NOT k.sent)::integer FROM unnest(@job_ids::bigint[], @sent::boolean[]) k (job_id, sent)
     ON CONFLICT ON CONSTRAINT job_deliveries_pkey DO UPDATE
@@ -119,8 +119,8 @@ UPDATE belfry.jobs j SET erased = j.erased + 1 FROM locked l WHERE j.id = l.id;
 SELECT f.next, f.changed FROM belfry.forget_listed(@external_id, @after, @keys) f;
 
 -- name: ForgetListing :one
--- What ForgetListed would look at and change: one step of a dry run. The schedules come with
--- @after 0.
+-- Counts the jobs that ForgetListed would change: one step of a dry run. The schedules are
+-- counted with @after 0.
 SELECT max(k.id), count(*) FILTER (WHERE k.listed) + (SELECT count(*) FROM belfry.schedules s WHERE @after::bigint = 0 AND s.template #> '{audience,external_ids}' ? @external_id)
   FROM (SELECT j.id, j.audience -> 'external_ids' ? @external_id
                OR EXISTS (SELECT FROM belfry.job_revisions r WHERE r.job_id = j.id AND r.audience -> 'external_ids' ? @external_id OFFSET 0)
@@ -129,9 +129,8 @@ SELECT max(k.id), count(*) FILTER (WHERE k.listed) + (SELECT count(*) FROM belfr
           FROM belfry.jobs j WHERE j.id > @after::bigint ORDER BY j.id LIMIT @keys) k;
 
 -- name: ForgetRunning :many
--- The jobs that may be in the middle of a chunk with @channel_id in it: RUNNING ones of
--- which the cursor is not known to be beyond it. What tells that a chunk has ended is beside
--- them (jobs_one_running_per_lane).
+-- The RUNNING jobs that may be in a chunk with @channel_id: their cursor is not known to be
+-- beyond it. The other columns change when a chunk ends (jobs_one_running_per_lane).
 SELECT j.id, j.fence, j.chunks FROM belfry.jobs j
  WHERE j.status = 'RUNNING'
    AND NOT CASE WHEN j.type IN ('inbox', 'push') AND j."cursor" IS NOT NULL THEN j."cursor"::bigint >= @channel_id::bigint ELSE false END

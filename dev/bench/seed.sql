@@ -1,5 +1,4 @@
--- Fills an empty database of belfry with an invented past, to test lists and pages
--- with. `make bench-seed` runs it with psql. The settings bench.jobs and
+-- Fills an empty database of belfry with an invented history, to test lists and pages. `make bench-seed` runs it with psql. The settings bench.jobs and
 -- bench.history are the numbers of jobs and messages. Runs in one transaction.
 
 DO $$ BEGIN
@@ -18,9 +17,9 @@ SELECT j.jobs, h.history / 1000 AS delivered, greatest(1, j.jobs * 9 / 10 / (h.h
 
 INSERT INTO belfry.lanes (name) SELECT 'lane-' || n FROM generate_series(1, 20) n ON CONFLICT DO NOTHING;
 
--- The jobs are a minute apart. The last tenth is PENDING. Of the others one in a hundred is FAILED,
--- one in a hundred ABORTED, one in a thousand EXPIRED. One job in ten is in a group of ten. One job
--- has its own lane and category. All jobs of lane-6 have one category.
+-- The jobs are a minute apart. The last tenth is PENDING. 1 % of the rest is FAILED,
+-- 1 % ABORTED, 0.1 % EXPIRED. One job in ten is in a group of ten. One job has its own lane and
+-- category. All jobs of lane-6 have one category.
 INSERT INTO belfry.jobs (id, group_id, type, category, title, body, route, lane, schedule_at, status, abort_requested, bound, "cursor", fence, attempts,
                          last_error, chunks, channels_read, channels_total, channels_matched, rows_written, requested_by, created_at, started_at, finished_at, walked_at, delivered_at)
 SELECT n, CASE WHEN n % 10 = 0 THEN lpad((n / 100)::text, 32, '0')::uuid END,
@@ -48,7 +47,7 @@ SELECT (ARRAY['lane', 'schedule', 'sender', 'category', 'dead_letter', 'channel'
 INSERT INTO belfry.job_deliveries (job_id, relay, written, sent, dead, cancelled)
 SELECT n * every, 'seed', 1000, 985, 10, 5 FROM sizes, generate_series(1, delivered) n;
 
--- One message in a hundred is DEAD, one in two hundred CANCELLED, the others are SENT.
+-- 1 % of messages is DEAD, 0.5 % CANCELLED, the rest SENT.
 INSERT INTO belfry.messages (job_id, channel_id, next_attempt_at, attempts, status, sent_at, reason, sender)
 SELECT j * every, c, now() - (delivered - j) * interval '50 minutes', 1,
        CASE WHEN c <= 10 THEN 'DEAD' WHEN c <= 15 THEN 'CANCELLED' ELSE 'SENT' END, CASE WHEN c > 15 THEN now() END,

@@ -47,8 +47,8 @@ func (p Pruned) Rows() int64 { return p.Notifications + p.Messages + p.Jobs + p.
 
 // Options are optional parts of a prune.
 type Options struct {
-	// DryRun counts the rows and deletes nothing. Notifications are counted by the sums of their jobs; those of
-	// custom job types are not counted.
+	// DryRun counts the rows and deletes nothing. Notifications are counted by the sums of their jobs;
+	// notifications of custom job types are not counted.
 	DryRun bool
 	// AsOf is the time from which ages are counted back, by the database's clock. Nil means the time of each
 	// statement.
@@ -302,7 +302,7 @@ func (p *prune) countMessages(ctx context.Context, e ended) error {
 	return nil
 }
 
-// notifications continues the current walk, and starts others until no notification is old enough or another
+// notifications continues the current walk, and starts more walks until no notification is old enough or another
 // process runs the walk.
 func (p *prune) notifications(ctx context.Context) error {
 	for {

@@ -1,10 +1,9 @@
--- Retention: what is old enough is deleted, rows first and their job last. Ages are counted
--- back from @as_of, or from now.
+-- Retention deletes old rows, and a job after its last row. Ages are counted back from @as_of, or from now.
 
 -- name: RetentionWalk :one
--- The walk of retention through the notifications, locked for one step, and how many
--- rows a channel has at most between its lowest and its highest job. No row: there is
--- none, or another node is at it.
+-- The current walk through the notifications, locked for one step, and the maximum number of
+-- rows that a channel has between the walk's lowest and highest job. No row: there is no walk, or
+-- another process runs it.
 SELECT w.job_ids, w.channel_id,
        (SELECT count(*) FROM belfry.jobs j
          WHERE j.id BETWEEN w.job_ids[1] AND w.job_ids[cardinality(w.job_ids)] AND j.rows_written > 0 AND j.type <> 'push')
@@ -13,14 +12,14 @@ SELECT w.job_ids, w.channel_id,
    FOR UPDATE SKIP LOCKED;
 
 -- name: RetentionWalkExists :one
--- Whether a walk is on, locked or not.
+-- Whether a walk has begun and not ended, locked or not.
 SELECT EXISTS (SELECT FROM belfry.retention_walks w WHERE w.name = 'notifications');
 
 -- name: RetentionWalkBegin :one
--- Begins a walk over the notifications of up to @jobs jobs that are at rest for
--- @seconds (jobs_unpruned_idx): from now on they cannot go on. A job of a type of the
--- user's own waits until none of its messages is left. Returns how many jobs it is
--- about; 0: nothing is old enough, or another node has just begun one.
+-- Begins a walk over the notifications of up to @jobs jobs that finished @seconds ago or earlier
+-- (jobs_unpruned_idx). They cannot be resumed any more. A job of a custom type waits until its
+-- last message is deleted. Returns the count of jobs; 0 means that no job is old enough, or that
+-- another process has just begun a walk.
 WITH old AS (
     SELECT j.id
       FROM belfry.jobs j
@@ -46,11 +45,10 @@ WITH old AS (
 SELECT coalesce((SELECT cardinality(job_ids) FROM begun), 0);
 
 -- name: NotificationPrune :one
--- One step of the walk: the next @keys channels with any notification after @after,
--- and of each the rows of @job_ids, ascending (notifications_pkey: one descent a
--- channel and one range of its rows). Locked ones are skipped. Returns the last channel
--- (NULL: none was left), how many rows it deleted and how many it left because they were
--- locked.
+-- One step of the walk: deletes the rows of @job_ids of the next @keys channels after @after with
+-- notifications (notifications_pkey: one descent for each channel and one range of its rows).
+-- Locked rows are skipped. Returns the last channel (NULL if there was none), the count of deleted
+-- rows and the count of locked rows.
 WITH RECURSIVE walk (channel_id, n) AS (
     (SELECT f.channel_id, 1 FROM belfry.notifications f
       WHERE f.channel_id > @after::bigint ORDER BY f.channel_id LIMIT 1)
@@ -91,16 +89,15 @@ UPDATE belfry.retention_walks SET channel_id = @after WHERE name = 'notification
 DELETE FROM belfry.retention_walks WHERE name = 'notifications';
 
 -- name: JobsMarkPruned :exec
--- Marks jobs at rest that have no row left (jobs_pkey, messages_pkey).
+-- Marks finished jobs without rows (jobs_pkey, messages_pkey).
 UPDATE belfry.jobs j
    SET retention_at = coalesce(j.retention_at, clock_timestamp()), pruned_at = clock_timestamp()
  WHERE j.id = ANY (@ids::bigint[]) AND j.finished_at IS NOT NULL AND j.pruned_at IS NULL
    AND (SELECT true FROM belfry.messages m WHERE m.job_id = j.id ORDER BY m.channel_id LIMIT 1) IS NULL;
 
 -- name: JobsWithOldMessages :many
--- Up to @jobs jobs at rest for @seconds, and for as long as their category's cap looks
--- back, that have written rows which are not known to be deleted, after a key, in the
--- order of their end (jobs_unpruned_idx).
+-- Up to @jobs jobs that finished @seconds ago or earlier, and before the window of their category's cap, and
+-- may still have rows, after a key, in the order of their end (jobs_unpruned_idx).
 SELECT j.id, j.finished_at, j.type
   FROM belfry.jobs j
   LEFT JOIN belfry.categories c ON c.name = j.category
@@ -112,10 +109,9 @@ SELECT j.id, j.finished_at, j.type
  LIMIT @jobs;
 
 -- name: JobHoldForRetention :one
--- Locks a job that is in JobsWithOldMessages for one step, so that nobody stops it or lets
--- it go on meanwhile. Returns how long its messages are kept, in seconds, which is as long
--- as its category's cap looks back at least, and whether it is ABORTED. No row: it went on,
--- or is not old enough any more.
+-- Locks a job of JobsWithOldMessages for one step, so that it is neither aborted nor resumed meanwhile.
+-- Returns the retention of its messages in seconds, at least the window of its category's cap, and whether
+-- the job is ABORTED. No row: it was resumed, or is not old enough any more.
 SELECT extract(epoch FROM greatest(make_interval(secs => @seconds), c.cap_window))::float8, j.status = 'ABORTED'
   FROM belfry.jobs j
   LEFT JOIN belfry.categories c ON c.name = j.category
@@ -123,21 +119,20 @@ SELECT extract(epoch FROM greatest(make_interval(secs => @seconds), c.cap_window
    FOR NO KEY UPDATE OF j;
 
 -- name: JobMarkRetention :exec
--- Says that a job's rows are being deleted: it cannot go on from now on. One that was
--- stopped after it had been marked is marked anew: it could be resumed until now. Zero rows:
--- it went on, or is not old enough any more.
+-- Records that a job's rows are being deleted, so that it cannot be resumed any more. A job that was aborted
+-- after the mark is marked again, because it could be resumed until now. Zero rows: it was resumed, or is not
+-- old enough any more.
 UPDATE belfry.jobs j
    SET retention_at = CASE WHEN j.retention_at >= j.finished_at THEN j.retention_at ELSE clock_timestamp() END
  WHERE j.id = @id AND j.finished_at < coalesce(@as_of::timestamptz, statement_timestamp()) - make_interval(secs => @seconds);
 
 -- name: MessagePrune :one
 -- One step through an old job's messages: at most @keys after @after (messages_pkey).
--- Those that nobody will send any more are deleted: SENT, DEAD and CANCELLED ones that have
--- been so for @seconds; if the job is @aborted, held ones, which cannot be resumed from now
--- on; and, if it is @aborted or they are recalled, those whose relay died while they were
--- in flight. Others stay: they are still to be sent, or their receipt is awaited, or they are
--- too young. What was recorded of their attempts goes with them (attempts_message_idx).
--- Returns the last key (NULL: none was left) and how many it deleted.
+-- Deletes messages that will not be sent any more: SENT, DEAD and CANCELLED messages that have been in this
+-- state for @seconds; if the job is @aborted, held messages, which cannot be resumed any more; and, if the job
+-- is @aborted or they are recalled, messages in flight whose relay died. Other messages remain: unsent and younger messages,
+-- and messages with a pending receipt. Their attempts are deleted with them (attempts_message_idx).
+-- Returns the last key (NULL if there was none) and the count of deleted messages.
 WITH looked AS MATERIALIZED (
     SELECT m.channel_id, m.ctid AS tid
       FROM belfry.messages m
@@ -169,8 +164,8 @@ WITH looked AS MATERIALIZED (
 SELECT (SELECT max(channel_id) FROM looked), (SELECT count(*) FROM gone);
 
 -- name: MessagesPrunable :one
--- What MessagePrune would delete, counted: one step of a dry run, @seconds being as in
--- JobHoldForRetention. Columns as there, and how many it looked at.
+-- Counts the messages that MessagePrune would delete: one step of a dry run, with the @seconds of
+-- JobHoldForRetention. Returns the same columns, and the count of examined messages.
 SELECT max(k.channel_id), count(*), count(*) FILTER (WHERE k.status IN ('SENT', 'DEAD', 'CANCELLED') AND k.old
          OR k.status IN ('PENDING', 'QUEUED') AND k.aborted
          OR k.status = 'PROCESSING' AND k.ownerless AND (k.recalled_at IS NOT NULL OR k.aborted))
@@ -186,11 +181,10 @@ SELECT max(k.channel_id), count(*), count(*) FILTER (WHERE k.status IN ('SENT', 
 
 -- name: ActivityPrune :one
 -- One step through the activities, oldest first: at most @keys below @after
--- (activities_pkey; their ids descend). Those that are older than @seconds go, with
--- their message and its attempts, when nobody will send it any more and that has been
--- so for @seconds, and for as long as their category's cap looks back (categories_pkey,
--- messages_pkey, attempts_message_idx). Returns the last id (NULL: those
--- that follow are younger, or none was left) and how many it deleted.
+-- (activities_pkey; their ids descend). Deletes activities older than @seconds, with their message and its
+-- attempts, if the message will not be sent any more and has been in its state for @seconds, and for the
+-- window of its category's cap (categories_pkey, messages_pkey, attempts_message_idx). Returns the last id
+-- (NULL if all that follow are younger, or there was none) and the count of deleted activities.
 WITH looked AS MATERIALIZED (
     SELECT t.id, t.channel_id, t.created_at < coalesce(@as_of::timestamptz, statement_timestamp()) - make_interval(secs => @seconds) AS old,
            t.created_at, greatest(make_interval(secs => @seconds), (SELECT c.cap_window FROM belfry.categories c WHERE c.name = t.category)) AS kept
@@ -220,7 +214,7 @@ WITH looked AS MATERIALIZED (
 SELECT (SELECT min(l.id) FROM looked l HAVING bool_and(l.old)), (SELECT count(*) FROM gone);
 
 -- name: ActivitiesPrunable :one
--- What ActivityPrune would delete, counted: one step of a dry run. Columns as there.
+-- Counts the activities that ActivityPrune would delete: one step of a dry run. Returns the same columns.
 SELECT CASE WHEN bool_and(k.old) THEN min(k.id) END, count(*) FILTER (WHERE k.old AND k.final)
   FROM (SELECT t.id, t.created_at < coalesce(@as_of::timestamptz, statement_timestamp()) - make_interval(secs => @seconds) AS old,
                coalesce((SELECT m.status IN ('SENT', 'DEAD', 'CANCELLED')
@@ -233,9 +227,8 @@ SELECT CASE WHEN bool_and(k.old) THEN min(k.id) END, count(*) FILTER (WHERE k.ol
          LIMIT @keys) k;
 
 -- name: NotificationsPrunable :one
--- How many notifications retention would delete, by the sums of the inbox jobs that
--- are old enough (jobs_unpruned_idx), and how many of those jobs are at rest for
--- @jobs_seconds too.
+-- The count of notifications that retention would delete, by the sums of inbox jobs that are old enough
+-- (jobs_unpruned_idx), and the count of these jobs that finished @jobs_seconds ago or earlier.
 SELECT coalesce(sum(j.rows_written), 0)::bigint,
        count(*) FILTER (WHERE j.finished_at < coalesce(@as_of::timestamptz, statement_timestamp()) - make_interval(secs => @jobs_seconds))
   FROM belfry.jobs j
@@ -243,8 +236,8 @@ SELECT coalesce(sum(j.rows_written), 0)::bigint,
    AND j.type = 'inbox' AND j.rows_written > 0;
 
 -- name: JobsPrunable :many
--- Up to @jobs jobs at rest for @seconds that have no row left, or never had one, after
--- a key, in the order of their end (jobs_pruned_idx, jobs_unpruned_idx).
+-- Up to @jobs jobs that finished @seconds ago or earlier and have no rows, after a key, in the order of their
+-- end (jobs_pruned_idx, jobs_unpruned_idx).
 SELECT k.id, k.finished_at, ''
   FROM ((SELECT j.id, j.finished_at
            FROM belfry.jobs j
@@ -275,9 +268,8 @@ DELETE FROM belfry.job_events e
  WHERE e.id = ANY (ARRAY(SELECT k.id FROM belfry.job_events k WHERE k.job_id = @id ORDER BY k.id LIMIT @keys));
 
 -- name: JobPrune :exec
--- Deletes one job that is at rest for @seconds and has no row, with its revisions and the
--- counts of its messages.
--- Zero rows: it went on, or another node was first.
+-- Deletes one job that finished @seconds ago or earlier and has no rows, with its revisions and the counts of
+-- its messages. Zero rows: it was resumed, or another process has deleted it.
 WITH gone AS (
     DELETE FROM belfry.jobs j
      WHERE j.id = @id AND j.finished_at < coalesce(@as_of::timestamptz, statement_timestamp()) - make_interval(secs => @seconds)
@@ -289,8 +281,8 @@ WITH gone AS (
 SELECT g.id FROM gone g;
 
 -- name: EventsPrune :one
--- Deletes, of the @keys oldest events (events_pkey), those older than @seconds; all of
--- them older: there may be more.
+-- Deletes events older than @seconds among the @keys oldest (events_pkey). Returns their count, and whether
+-- all @keys were older, so that there may be more.
 WITH looked AS MATERIALIZED (
     SELECT e.id, e.at < coalesce(@as_of::timestamptz, statement_timestamp()) - make_interval(secs => @seconds) AS old
       FROM belfry.events e
@@ -303,7 +295,7 @@ WITH looked AS MATERIALIZED (
 SELECT (SELECT count(*) FROM gone), (SELECT count(*) > 0 AND bool_and(old) FROM looked);
 
 -- name: EventsPrunable :one
--- What EventsPrune would delete, counted: one step of a dry run, after @after.
+-- Counts the events that EventsPrune would delete: one step of a dry run, after @after.
 SELECT max(k.id), count(*) FILTER (WHERE k.at < coalesce(@as_of::timestamptz, statement_timestamp()) - make_interval(secs => @seconds))
   FROM (SELECT e.id, e.at FROM belfry.events e WHERE e.id > @after::bigint ORDER BY e.id LIMIT @keys) k;
 
