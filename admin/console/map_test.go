@@ -49,9 +49,9 @@ func TestConsole_ARadiusIsOnAMap(t *testing.T) {
 	t.Parallel()
 	h := open(t, nil)
 	for _, one := range []struct {
-		lat, lon, metres   float64
+		lat, lon, metres float64
 		about, name, bar string
-		x, y               float64 // where the name's place is, in the circle's radius from its centre
+		x, y             float64 // where the name's place is, in the circle's radius from its centre
 	}{
 		{37.566, 126.9784, 30e3, "Active channels within 30 km of 37.566, 126.9784. The centre is Seoul, KR.", "Incheon", "20 km", -0.8, 0.35},
 		{-17, -179.5, 300e3, "km south-", "Suva", "200 km", -0.73, 0.43},

@@ -5,7 +5,7 @@
 // same binary:
 //
 //	job        generate channels at real cities, and INSERT a job for all of them
-//	kill       kill its runner with SIGKILL during the job; another runner continues
+//	kill       send SIGKILL to its runner during the job; another runner continues
 //	abort      stop the job with a plain UPDATE; belfry.resume finishes it
 //	delivery   two relays send its messages through fake providers that fail a tenth of
 //	           the calls; one relay is killed with SIGKILL
