@@ -63,9 +63,6 @@ func TestQueries_HotStatementsKeepTheirPlans(t *testing.T) {
 	explain(t, db, &out, "LaneList", pgx.StrictNamedArgs{"most": job.LaneCounts + 1})
 	explain(t, db, &out, "JobEvents", pgx.StrictNamedArgs{"job_id": int64(5), "after_id": int64(0), "limit": 50})
 	explain(t, db, &out, "JobActs", pgx.StrictNamedArgs{"before": int64(1 << 40), "looks": 2000, "actor": "ann", "since": nil, "limit": 101})
-	explain(t, db, &out, "NewestEvents", pgx.StrictNamedArgs{"job": int64(5), "other": int64(5), "limit": 1000})
-	explain(t, db, &out, "JobsUpcoming", pgx.StrictNamedArgs{"lane": nil, "not_held": true, "until": "2030-01-01", "after": "2020-01-01", "after_lane": "default", "after_id": int64(17), "limit": 501})
-	explain(t, db, &out, "JobDurations", pgx.StrictNamedArgs{"types": []string{"inbox"}, "categories": []string{"popular_content"}, "lanes": []string{"default"}, "looks": 200})
 	explain(t, db, &out, "JobsHeld", pgx.StrictNamedArgs{"lanes": nil})
 	require.NotContains(t, strings.ReplaceAll(out.String(), "Seq Scan on lanes", ""), "Seq Scan")
 	var version int

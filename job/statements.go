@@ -15,7 +15,7 @@ var queries = db.MustQueries[querySet](sqlFiles)
 type querySet struct {
 	jobEnqueue, jobEnqueueGroup, jobGet, jobGetAll, jobSpan, jobsLooked, jobsAwaiting, jobEvents, jobEventLast, jobLock, jobGroupIDs, jobAbort,
 	jobResume, jobRetry, jobRetrySkipped, jobActsFor, jobApprove, jobSet, jobResumeEdited, jobsNotResumable, jobHasCeiling, jobSkips, jobRevisions,
-	laneList, lanesPaused, lanePause, laneResume, eventList, actsSince, jobActs, otherActs, newestEvents, jobsUpcoming, jobDurations, typesRegister, jobClaim, jobResumeDead,
+	laneList, lanesPaused, lanePause, laneResume, eventList, actsSince, jobActs, otherActs, typesRegister, jobClaim, jobResumeDead,
 	jobGiveUp, jobRelease, jobExpire, jobsLimited, actAs, runTerminateOldBackends, jobsHeld, runBegin,
 	runFreeze, chunkCommit, probeConstraints, skipAdd, skipNext, skipRemove, skipKeep,
 	runBook, runHold, runHeartbeat, runAbort, runExceeds, runFinish, runFail, runHandBack, tableBound,

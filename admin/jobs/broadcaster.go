@@ -40,7 +40,7 @@ const (
 type Broadcaster struct {
 	interval time.Duration
 	read     func(ctx context.Context, env *operation.Env, ids []int64) (reading, error)
-	events   func(ctx context.Context, env *operation.Env) ([]job.NewEvent, error)
+	events   func(ctx context.Context, env *operation.Env) ([]newEvent, error)
 
 	turn     chan struct{} // its holder polls and uses the fields below
 	polledAt time.Time
@@ -49,7 +49,7 @@ type Broadcaster struct {
 	active   []int64           // at the last poll
 	jobs     map[int64]seenJob // read by the last polls
 	recent   []seenEvent       // the newest events, the oldest first
-	pending  []job.NewEvent    // events of a poll that failed afterwards
+	pending  []newEvent        // events of a poll that failed afterwards
 	speeds   map[int64]*paces
 
 	mu        sync.Mutex
@@ -76,7 +76,7 @@ type seenJob struct {
 
 // seenEvent is an event with the number of the poll that found it.
 type seenEvent struct {
-	job.NewEvent
+	newEvent
 
 	seq int64
 }
@@ -86,12 +86,12 @@ type paces struct{ walk, delivery rate.Meter }
 
 // NewBroadcaster returns a Broadcaster that polls at most once per interval.
 func NewBroadcaster(interval time.Duration) *Broadcaster {
-	var events job.NewEvents
+	var events newEvents
 	return &Broadcaster{
 		interval: interval, read: readWatched, turn: make(chan struct{}, 1), jobs: make(map[int64]seenJob),
 		named: make(map[int64]int), changed: make(chan struct{}),
-		events: func(ctx context.Context, env *operation.Env) ([]job.NewEvent, error) {
-			return events.Poll(ctx, env.Jobs)
+		events: func(ctx context.Context, env *operation.Env) ([]newEvent, error) {
+			return events.poll(ctx, env.DB)
 		},
 	}
 }
@@ -215,7 +215,7 @@ func jobOf(e job.ControlEvent) int64 {
 }
 
 // jobsOf returns the jobs of the newest events, watchMost at most.
-func jobsOf(events []job.NewEvent) (ids []int64) {
+func jobsOf(events []newEvent) (ids []int64) {
 	for _, e := range slices.Backward(events) {
 		if id := jobOf(e.ControlEvent); id != 0 && len(ids) < watchMost && !slices.Contains(ids, id) {
 			ids = append(ids, id)

@@ -2,7 +2,7 @@
 // approve, recall and test them; pause lanes, halt belfry, limit new jobs, and list events.
 //
 //	read     jobs.go show.go state.go runs.go skips.go status.go events.go
-//	watch    watch.go watchview.go broadcaster.go
+//	watch    watch.go watchview.go broadcaster.go newevents.go
 //	change   act.go plan.go group.go resume.go set.go settings.go approve.go testsend.go
 //	stop     halt.go lanes.go limits.go
 //

@@ -169,12 +169,12 @@ type subscription struct {
 // update returns what is new to s. The caller holds the turn.
 func (b *Broadcaster) update(env *operation.Env, s *subscription) (Update, error) {
 	u := Update{At: env.Time().UTC(), Jobs: []WatchedJob{}, Events: []job.ControlEvent{}}
-	var events []job.NewEvent
+	var events []newEvent
 	for _, e := range b.recent {
-		if s.seq > 0 && e.seq <= s.seq || s.seq == 0 && (s.after == nil || !e.After(s.after.ActPosition)) {
+		if s.seq > 0 && e.seq <= s.seq || s.seq == 0 && (s.after == nil || !e.after(s.after.ActPosition)) {
 			continue
 		}
-		events = append(events, e.NewEvent)
+		events = append(events, e.newEvent)
 		if e.Act && (len(s.ids) == 0 || slices.Contains(s.ids, jobOf(e.ControlEvent))) {
 			u.Events = append(u.Events, e.ControlEvent)
 		}

@@ -152,10 +152,10 @@ func at(status job.Status, ids []int64) (r reading) {
 }
 
 // polled is a Broadcaster with what its polls read.
-func polled(interval time.Duration, read func(ids []int64) (reading, error), events func() []job.NewEvent) *Broadcaster {
+func polled(interval time.Duration, read func(ids []int64) (reading, error), events func() []newEvent) *Broadcaster {
 	b := NewBroadcaster(interval)
 	b.read = func(_ context.Context, _ *operation.Env, ids []int64) (reading, error) { return read(ids) }
-	b.events = func(context.Context, *operation.Env) ([]job.NewEvent, error) {
+	b.events = func(context.Context, *operation.Env) ([]newEvent, error) {
 		if events == nil {
 			return nil, nil
 		}
@@ -164,8 +164,8 @@ func polled(interval time.Duration, read func(ids []int64) (reading, error), eve
 	return b
 }
 
-func abortEvent(id int64, name string) job.NewEvent {
-	return job.NewEvent{ControlEvent: job.ControlEvent{ID: id, Subject: job.SubjectJob, Name: name, Kind: job.EventAborted}, Act: true}
+func abortEvent(id int64, name string) newEvent {
+	return newEvent{ControlEvent: job.ControlEvent{ID: id, Subject: job.SubjectJob, Name: name, Kind: job.EventAborted}, Act: true}
 }
 
 // watching reads a stream.
@@ -292,9 +292,9 @@ func TestWatch_SendsJobsWithEvents(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		n := 0
-		b := polled(time.Second, func(ids []int64) (reading, error) { return at(job.Aborted, ids), nil }, func() []job.NewEvent {
+		b := polled(time.Second, func(ids []int64) (reading, error) { return at(job.Aborted, ids), nil }, func() []newEvent {
 			if n++; n == 3 {
-				return []job.NewEvent{
+				return []newEvent{
 					abortEvent(7, "17"), {ControlEvent: job.ControlEvent{ID: 3, Subject: "lane", Name: "19", Kind: "paused"}, Act: true},
 					{ControlEvent: job.ControlEvent{ID: 8, Subject: job.SubjectJob, Name: "17", Kind: "throttled"}},
 				}
@@ -336,7 +336,7 @@ func TestWatch_ASlowReaderMissesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var n atomic.Int64
 		b := polled(time.Second, func(ids []int64) (reading, error) { return at(job.Processed, ids), nil },
-			func() []job.NewEvent { return []job.NewEvent{abortEvent(n.Add(1), text.Int(n.Load()))} })
+			func() []newEvent { return []newEvent{abortEvent(n.Add(1), text.Int(n.Load()))} })
 		go func() {
 			_ = watching(t.Context(), b, watchInput{Follow: true}, func(Update) error { return nil })
 		}()
@@ -375,9 +375,9 @@ func TestWatch_LosesNothingToAPollThatFailed(t *testing.T) {
 				return reading{}, &pgconn.PgError{Code: "57P01", Message: "terminating connection due to administrator command"}
 			}
 			return at(job.Aborted, ids), nil
-		}, func() []job.NewEvent {
+		}, func() []newEvent {
 			if polls++; polls == 3 {
-				return []job.NewEvent{abortEvent(7, "17")}
+				return []newEvent{abortEvent(7, "17")}
 			}
 			return nil
 		})

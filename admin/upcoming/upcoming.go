@@ -180,7 +180,7 @@ func readUpcoming(ctx context.Context, env *operation.Env, q upcomingQuery) (lis
 	if err != nil {
 		return nil, now, err
 	}
-	jobs, err := env.Jobs.Upcoming(ctx, job.UpcomingFilter{
+	jobs, err := pendingJobs(ctx, env.DB, pendingFilter{
 		Lane: q.lane, NotHeld: q.skipHeld, Until: q.until, After: q.after.at, AfterLane: q.after.lane, AfterID: q.after.job, Limit: q.limit,
 	})
 	if err != nil {
@@ -249,20 +249,20 @@ func expectDurations(ctx context.Context, env *operation.Env, lane string, entri
 	for _, j := range jobs {
 		running = append(running, Entry{At: *cmp.Or(j.StartedAt, &now), Name: "job " + text.Int(j.ID), Lane: j.Lane, Types: []string{j.Type}, Category: j.Category, Priority: j.Priority})
 	}
-	kinds := make(map[job.Kind]bool)
+	kinds := make(map[kind]bool)
 	for _, e := range slices.Concat(running, entries) {
 		for _, t := range e.Types {
-			kinds[job.Kind{Type: t, Category: e.Category, Lane: e.Lane}] = true
+			kinds[kind{Type: t, Category: e.Category, Lane: e.Lane}] = true
 		}
 	}
-	took, err := env.Jobs.Durations(ctx, slices.Collect(maps.Keys(kinds)))
+	took, err := durations(ctx, env.DB, slices.Collect(maps.Keys(kinds)))
 	if err != nil {
 		return nil, err
 	}
 	expected := func(e Entry) *int64 {
 		var ms int64
 		for _, t := range e.Types {
-			d, known := took[job.Kind{Type: t, Category: e.Category, Lane: e.Lane}]
+			d, known := took[kind{Type: t, Category: e.Category, Lane: e.Lane}]
 			if !known {
 				return nil
 			}

@@ -1,4 +1,4 @@
-package job
+package jobs
 
 import (
 	"context"
@@ -6,9 +6,13 @@ import (
 	"slices"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/belfryhq/belfry/admin/operation"
+	"github.com/belfryhq/belfry/job"
 )
 
-// Limits of NewEvents.
+// Limits of newEvents.
 const (
 	// newEventsMost is the number of entries of each timeline that one poll reads.
 	newEventsMost = 1_000
@@ -17,27 +21,27 @@ const (
 	newEventsLate = 200
 )
 
-// NewEvent is an entry of the timeline of jobs or of everything else.
-type NewEvent struct {
-	ControlEvent
+// newEvent is an entry of the timeline of jobs or of everything else.
+type newEvent struct {
+	job.ControlEvent
 
 	Act bool `db:"act"` // somebody did it; otherwise it is what a run or a schedule does by itself
 }
 
-// After reports whether the event is later than a place, by its id.
-func (e NewEvent) After(place ActPosition) bool {
-	if e.Subject == SubjectJob {
+// after reports whether the event is later than a place, by its id.
+func (e newEvent) after(place job.ActPosition) bool {
+	if e.Subject == job.SubjectJob {
 		return e.ID > place.Job
 	}
 	return e.ID > place.Event
 }
 
-// NewEvents returns the entries of the two timelines since the previous poll. Ids are assigned before their
+// newEvents returns the entries of the two timelines since the previous poll. Ids are assigned before their
 // transactions commit, in a different order, so it remembers the last few hundred ids. It can miss entries
-// that commit later, or among very many between two polls: it is for live displays, and Acts is complete. It
+// that commit later, or among very many between two polls: it is for live displays, and job.Store.Acts is complete. It
 // is for one goroutine at a time.
-type NewEvents struct {
-	after ActPosition
+type newEvents struct {
+	after job.ActPosition
 	seen  map[newEventKey]struct{} // the ids above after; nil before the first poll
 }
 
@@ -46,21 +50,21 @@ type newEventKey struct {
 	id  int64
 }
 
-func (e NewEvent) key() newEventKey { return newEventKey{e.Subject == SubjectJob, e.ID} }
+func (e newEvent) key() newEventKey { return newEventKey{e.Subject == job.SubjectJob, e.ID} }
 
-// Poll returns new entries, the oldest first as far as the order is known. The first poll returns the last
+// poll returns new entries, the oldest first as far as the order is known. The first poll returns the last
 // few hundred.
-func (n *NewEvents) Poll(ctx context.Context, s *Store) (list []NewEvent, err error) {
+func (n *newEvents) poll(ctx context.Context, pool *pgxpool.Pool) (list []newEvent, err error) {
 	limit := newEventsMost
 	if n.seen == nil {
 		limit = newEventsLate
 	}
-	err = s.read(ctx, func(ctx context.Context, tx pgx.Tx) error {
+	err = operation.ReadTx(ctx, pool, func(ctx context.Context, tx pgx.Tx) error {
 		rows, err := tx.Query(ctx, queries.newestEvents, pgx.StrictNamedArgs{"job": n.after.Job, "other": n.after.Event, "limit": limit})
 		if err != nil {
 			return err
 		}
-		list, err = pgx.CollectRows(rows, pgx.RowToStructByName[NewEvent])
+		list, err = pgx.CollectRows(rows, pgx.RowToStructByName[newEvent])
 		return err
 	})
 	if err != nil {
@@ -70,19 +74,19 @@ func (n *NewEvents) Poll(ctx context.Context, s *Store) (list []NewEvent, err er
 }
 
 // unseen removes known entries and remembers the others.
-func (n *NewEvents) unseen(list []NewEvent) []NewEvent {
+func (n *newEvents) unseen(list []newEvent) []newEvent {
 	before := n.seen
 	for _, e := range list {
-		if e.Subject == SubjectJob {
+		if e.Subject == job.SubjectJob {
 			n.after.Job = max(n.after.Job, e.ID-newEventsLate)
 		} else {
 			n.after.Event = max(n.after.Event, e.ID-newEventsLate)
 		}
 	}
 	n.seen = make(map[newEventKey]struct{})
-	fresh := slices.DeleteFunc(slices.Clone(list), func(e NewEvent) bool {
+	fresh := slices.DeleteFunc(slices.Clone(list), func(e newEvent) bool {
 		lowest := n.after.Event
-		if e.Subject == SubjectJob {
+		if e.Subject == job.SubjectJob {
 			lowest = n.after.Job
 		}
 		if e.ID > lowest {
@@ -91,6 +95,6 @@ func (n *NewEvents) unseen(list []NewEvent) []NewEvent {
 		_, old := before[e.key()]
 		return old
 	})
-	slices.SortStableFunc(fresh, func(a, b NewEvent) int { return a.At.Compare(b.At) })
+	slices.SortStableFunc(fresh, func(a, b newEvent) int { return a.At.Compare(b.At) })
 	return fresh
 }
