@@ -2,7 +2,9 @@ package job_test
 
 import (
 	"context"
+	"errors"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -57,6 +59,61 @@ func TestFault_BellOffAllowsTwoPhaseCommit(t *testing.T) {
 	_, err = db.Pool.Exec(ctx, `ROLLBACK PREPARED 'two'`)
 	require.NoError(t, err)
 	require.Equal(t, 2, count())
+}
+
+// Any login can fill the notification queue of the server, and then PostgreSQL rejects the COMMIT of each
+// transaction that notifies. A halt could not be committed, and neither could a job.
+func TestFault_FullNotificationQueueStopsNoTransaction(t *testing.T) {
+	t.Parallel()
+	server := dbtest.NewServer(t, false)
+	db := dbtest.NewOn(t, server)
+	ctx := t.Context()
+	_, err := db.Pool.Exec(ctx, `ALTER SYSTEM SET max_notify_queue_pages = 64`)
+	if refused := new(pgconn.PgError); errors.As(err, &refused) && refused.Code == "42704" {
+		t.Skip("before PostgreSQL 17 the queue has 8 GB")
+	}
+	require.NoError(t, err)
+	db.Pool.Reset()
+	require.NoError(t, server.Stop(ctx, pgserver.Fast))
+	require.NoError(t, server.Start(ctx))
+	_, err = db.Pool.Exec(ctx, `INSERT INTO belfry.jobs (type, category, title) VALUES ('inbox', 'operator_notice', 'x'), ('inbox', 'operator_notice', 'y')`)
+	require.NoError(t, err)
+
+	weak := db.Role(t)
+	idle, err := weak.Pool.Acquire(ctx)
+	require.NoError(t, err)
+	defer idle.Release()
+	for _, sql := range []string{`LISTEN junk`, `BEGIN`, `SELECT 1`} {
+		_, err := idle.Exec(ctx, sql)
+		require.NoError(t, err)
+	}
+	for err == nil {
+		_, err = weak.Pool.Exec(ctx, `SELECT pg_notify('junk', repeat('x', 7900))`)
+	}
+	require.ErrorContains(t, err, "SQLSTATE 54000")
+	_, err = db.Pool.Exec(ctx, `NOTIFY junk`)
+	require.ErrorContains(t, err, "SQLSTATE 54000")
+
+	for _, sql := range []string{
+		`SELECT belfry.halt()`, `SELECT belfry.unhalt()`, `SELECT belfry.abort(1)`, `SELECT belfry.resume(1)`,
+		`SELECT belfry.pause_lane('default')`, `SELECT belfry.resume_lane('default')`,
+		`INSERT INTO belfry.senders (name, paused_at, paused_by) VALUES ('fcm', now(), 'kim')`, `UPDATE belfry.senders SET paused_at = NULL, paused_by = NULL`,
+		`SELECT belfry.set(2, '{"title": "z"}')`,
+		`SELECT belfry.enqueue('inbox', 'operator_notice', 'x')`, `SELECT belfry.send(1, 'activity', 'x')`,
+		`INSERT INTO belfry.schedules (name, cron, template) VALUES ('daily', '0 9 * * *', '{"type": "inbox", "category": "operator_notice", "title": "x"}')`,
+		`SELECT belfry.adopt()`,
+	} {
+		_, err := db.Pool.Exec(ctx, sql)
+		require.NoError(t, err, sql)
+	}
+
+	_, err = idle.Exec(ctx, `ROLLBACK`)
+	require.NoError(t, err)
+	var rings bool
+	require.Eventually(t, func() bool {
+		require.NoError(t, db.Pool.QueryRow(ctx, `SELECT belfry.rings()`).Scan(&rings))
+		return rings
+	}, time.Minute, 10*time.Millisecond, "notifications resume when the queue is read")
 }
 
 // belfry.bell may be set for a session, a transaction, a role or a database.

@@ -37,17 +37,26 @@ LANGUAGE sql STABLE RETURN coalesce(nullif(current_setting('belfry.actor', true)
 CREATE FUNCTION belfry.reason() RETURNS text
 LANGUAGE sql STABLE RETURN coalesce(current_setting('belfry.reason', true), '');
 
+-- Whether belfry.ring notifies. All databases of a server share one notification queue, and any login can fill
+-- it: a listening session with an open transaction stops its cleanup. When the queue is full, PostgreSQL
+-- rejects the COMMIT of each transaction that notifies (SQLSTATE 54000), a halt included.
+CREATE FUNCTION belfry.rings() RETURNS boolean
+LANGUAGE sql VOLATILE RETURN pg_catalog.pg_notification_queue_usage() <= 0.5;
+
 -- Notifies listeners when the transaction commits. A notification is a hint that there may be work; polling
 -- finds the work later without it. The setting belfry.bell = off, of the session, its role or the database,
 -- switches notifications off: a transaction that has notified cannot be prepared for two-phase commit, and
--- the commits of such transactions wait for each other.
+-- the commits of such transactions wait for each other. A notification queue that is more than half full
+-- switches them off for all sessions.
 CREATE FUNCTION belfry.ring(bell text, payload text DEFAULT '') RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     setting text := coalesce(current_setting('belfry.bell', true), '');
 BEGIN
     IF setting IN ('on', '') THEN
-        PERFORM pg_catalog.pg_notify(bell, payload);
+        IF belfry.rings() THEN
+            PERFORM pg_catalog.pg_notify(bell, payload);
+        END IF;
     ELSIF setting <> 'off' THEN
         RAISE EXCEPTION USING ERRCODE = 'invalid_parameter_value',
             MESSAGE = pg_catalog.format('belfry.bell: %L is not allowed; allowed values: on, off', pg_catalog."left"(setting, 60)),

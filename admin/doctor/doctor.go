@@ -177,6 +177,7 @@ func (d *doctor) examine(ctx context.Context) {
 		check{"channels", d.checkChannels},
 		check{"jobs", d.checkJobs},
 		check{"names", d.checkNames},
+		check{"notifications", d.checkNotifications},
 		check{"stopped", d.checkStopped},
 		check{"schedules", d.checkSchedules},
 	)

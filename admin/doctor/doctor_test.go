@@ -143,3 +143,15 @@ func TestDoctor_WarnsOfRolesThatCreateInTheSearchPath(t *testing.T) {
 	d.Exec(`GRANT CREATE ON SCHEMA public TO PUBLIC`)
 	require.Contains(t, found(d.Examined(), "search_path")[0].Detail.String(), "PUBLIC may create functions in schema public")
 }
+
+// A full notification queue of the server, which other databases share, is reported with its remedy.
+func TestDoctor_WarnsOfAFullNotificationQueue(t *testing.T) {
+	t.Parallel()
+	d := admintest.NewDesk(t)
+	require.Equal(t, doctor.HealthOK, found(d.Examined(), "notifications")[0].Status)
+	d.Exec(`CREATE OR REPLACE FUNCTION belfry.rings() RETURNS boolean LANGUAGE sql VOLATILE RETURN false`)
+	list := found(d.Examined(), "notifications")
+	require.Len(t, list, 1)
+	require.Equal(t, doctor.HealthWarning, list[0].Status)
+	require.Contains(t, list[0].Remedy.String(), "pg_terminate_backend")
+}

@@ -113,3 +113,7 @@ SELECT n.kind, n.name, n.host || ':' || n.pid AS holder, n.rival
   FROM belfry.names n
  WHERE n.rival_at > clock_timestamp() - interval '10 minutes'
  ORDER BY n.kind, n.name;
+
+-- name: DoctorNotifications :one
+-- Whether belfry notifies, and the used part of the server's notification queue, from 0 to 1. Always one row.
+SELECT belfry.rings(), pg_notification_queue_usage();

@@ -122,6 +122,23 @@ func (d *doctor) checkNames(ctx context.Context, check string) error {
 	return err
 }
 
+// checkNotifications warns about a notification queue that is so full that belfry does not notify.
+func (d *doctor) checkNotifications(ctx context.Context, check string) error {
+	var rings bool
+	var usage float64
+	err := d.Reads().QueryRow(ctx, queries.doctorNotifications).Scan(&rings, &usage)
+	switch {
+	case err != nil:
+		return err
+	case !rings:
+		d.warn(check, "docs/on-call.md, The notification queue is full: find the session that listens in an old transaction, and end it with SELECT pg_terminate_backend(pid)",
+			"the server's notification queue is %.0f %% full: belfry does not notify, and polling finds its work", usage*100)
+	default:
+		d.ok(check, "the server's notification queue is %.0f %% full", usage*100)
+	}
+	return nil
+}
+
 // checkStopped warns about what operators have stopped: everything, lanes and senders.
 func (d *doctor) checkStopped(ctx context.Context, check string) error {
 	s, err := jobs.ReadStatus(ctx, d.Env, operation.None{})
