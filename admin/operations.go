@@ -3,6 +3,7 @@
 //
 //	admin/operation    the framework: parameters, role, result, plan, precondition, receipt
 //	admin/jobs         list, watch, stop, correct and resume jobs; lanes, halt, limits
+//	admin/content      the content and the audience of a job, as inputs
 //	admin/enqueue      create jobs and messages, preview their reach
 //	admin/schedules    recurring schedules
 //	admin/upcoming     the list of upcoming work

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/belfryhq/belfry/admin/access"
-	"github.com/belfryhq/belfry/admin/jobs"
 	"github.com/belfryhq/belfry/admin/operation"
 
 	"github.com/rs/zerolog"
@@ -59,10 +58,10 @@ type Reserve struct {
 const (
 	// writeSlack is the time to write a response after the operation's deadline.
 	writeSlack = 15 * time.Second
-	// pollInterval is the interval of the query that all streams share. Interval and query together take less
+	// PollInterval is the interval of the query that all streams of Env.Broadcaster share. Interval and query together take less
 	// than a second, the maximum delay of other processes' changes on a page. Changes of this process are
 	// visible immediately.
-	pollInterval = 750 * time.Millisecond
+	PollInterval = 750 * time.Millisecond
 )
 
 // Handler is the API.
@@ -91,9 +90,6 @@ func New(c Options) *Handler {
 		h.Log.Warn().Str("detail", from).Msg("too many requests of the API without a good token from one address")
 	})
 	h.signIns, h.unsubscribing = h.newSignIns(), h.newUnsubscribing()
-	if h.Env.Broadcaster == nil {
-		h.Env.Broadcaster = jobs.NewBroadcaster(pollInterval)
-	}
 	h.document = sync.OnceValue(func() []byte { return Document(c.Operations) })
 	for _, o := range operation.WithQuestions(c.Operations) {
 		r := routeOf(o)

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/belfryhq/belfry/admin/access"
+	"github.com/belfryhq/belfry/admin/jobs"
 	"github.com/belfryhq/belfry/admin/operation"
 
 	"github.com/rs/zerolog"
@@ -63,7 +64,7 @@ func setupOn(t *testing.T, db *dbtest.DB, change func(*api.Options)) *bundle {
 	c := api.Options{
 		Operations: admin.Operations(),
 		Env: operation.Env{
-			DB: b.db.Pool, Jobs: job.NewStore(b.db.Pool), Channels: recipients, Retention: outbox.DefaultRetention(), Compose: operation.Compose(compose.DefaultConfig()),
+			DB: b.db.Pool, Jobs: job.NewStore(b.db.Pool), Broadcaster: jobs.NewBroadcaster(api.PollInterval), Channels: recipients, Retention: outbox.DefaultRetention(), Compose: operation.Compose(compose.DefaultConfig()),
 			Carrier: operation.Carrier{Transport: outbox.NoCarrier},
 		},
 		Authenticate: tokens,

@@ -8,7 +8,6 @@ import (
 	"net/url"
 	"time"
 
-	"github.com/belfryhq/belfry/admin/jobs"
 	"github.com/belfryhq/belfry/admin/operation"
 
 	"github.com/belfryhq/belfry/admin/api"
@@ -22,8 +21,8 @@ type handler struct {
 	w      http.ResponseWriter
 	req    *http.Request
 	caller *api.Caller
-	who    api.SignedInAs // the caller
-	state  jobs.Status    // at the start of the request; zero if the query failed
+	who    api.SignedInAs   // the caller
+	state  operation.Status // at the start of the request; zero if the query failed
 }
 
 // writeSlack is the time for writing a page after its operation has ended.
@@ -74,7 +73,7 @@ func (c *Console) authenticated(serve func(*handler)) http.HandlerFunc {
 		case caller != nil:
 			own := *c
 			own.zone, own.role = zoneOf(req), caller.Role
-			v := &handler{&own, w, req, caller, api.SignedInAs{Name: caller.Name, Role: caller.Role}, jobs.Status{}}
+			v := &handler{&own, w, req, caller, api.SignedInAs{Name: caller.Name, Role: caller.Role}, operation.Status{}}
 			v.state = v.status()
 			serve(v)
 		case req.Method != http.MethodGet:
@@ -139,10 +138,10 @@ func (h *handler) show(status int, page string, f layout) {
 }
 
 // status returns the system status. It is zero if the query fails, and the page is shown without it.
-func (h *handler) status() (s jobs.Status) {
+func (h *handler) status() (s operation.Status) {
 	if h.req.URL.Path != "/live" {
 		a, _ := h.query("status", nil)
-		s, _ = a.out.(jobs.Status)
+		s, _ = a.out.(operation.Status)
 	}
 	return s
 }

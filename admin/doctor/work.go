@@ -8,7 +8,6 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/belfryhq/belfry/admin/jobs"
 	"github.com/belfryhq/belfry/admin/operation"
 	"github.com/belfryhq/belfry/channels"
 	"github.com/belfryhq/belfry/channels/attach"
@@ -141,7 +140,7 @@ func (d *doctor) checkNotifications(ctx context.Context, check string) error {
 
 // checkStopped warns about what operators have stopped: everything, lanes and senders.
 func (d *doctor) checkStopped(ctx context.Context, check string) error {
-	s, err := jobs.ReadStatus(ctx, d.Env, operation.None{})
+	s, err := operation.ReadStatus(ctx, d.Env, operation.None{})
 	if err != nil {
 		return err
 	}

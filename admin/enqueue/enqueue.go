@@ -12,6 +12,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/belfryhq/belfry/admin/content"
 	"github.com/belfryhq/belfry/admin/operation"
 	"github.com/belfryhq/belfry/admin/upcoming"
 	"github.com/belfryhq/belfry/channels"
@@ -21,21 +22,12 @@ import (
 	"github.com/belfryhq/belfry/outbox/compose"
 )
 
-// ContentInput is the content of messages, and their route.
-type ContentInput struct {
-	Title    string     `flag:"title" label:"TITLE" help:"1 to 200 characters"`
-	Body     string     `flag:"body" label:"TEXT" help:"up to 10,000 characters"`
-	Data     JSONObject `flag:"data" label:"JSON" help:"further content as an object, up to 16,384 bytes" allowed:"JSON objects of up to 16384 bytes"`
-	Variants JSONObject `flag:"variants" label:"JSON" file:"true" help:"titles and bodies by locale, such as {\"ko\": {\"title\": \"…\", \"body\": \"…\"}}, or a file with it" allowed:"JSON objects of up to 131072 bytes, such as {\"ko\": {\"title\": \"…\", \"body\": \"…\"}}, or a FILE with one"`
-	Route    []string   `flag:"route" label:"MEDIA" values:"media" help:"media in the order in which they are tried, such as push,sms (default: the category's)"`
-}
-
 // enqueueInput is the input of `enqueue`.
 type enqueueInput struct {
 	Types    []string `flag:"type" label:"TYPE" values:"types" help:"job type, such as inbox or push; several make a group"`
 	Category string   `flag:"category" label:"CATEGORY" values:"categories list" help:"popular_content, question_content, operator_notice, or your own"`
-	ContentInput
-	AudienceChoice
+	content.Input
+	content.AudienceChoice
 	At             *operation.Instant `flag:"at" label:"TIME" help:"do not start before this time (default: now)"`
 	DeliverAt      *operation.Instant `flag:"deliver-at" label:"TIME" help:"deliver messages at this time, which may be after --at (default: at once)"`
 	ExpiresAt      *operation.Instant `flag:"expires-at" label:"TIME" help:"EXPIRED if it did not start by this time (default: never)"`
@@ -99,7 +91,7 @@ func (in enqueueInput) reach(ctx context.Context, env *operation.Env) int64 {
 	if err != nil {
 		return 0
 	}
-	ctx, cancel := context.WithTimeout(ctx, PreviewDeadline)
+	ctx, cancel := context.WithTimeout(ctx, content.PreviewDeadline)
 	defer cancel()
 	n, err := env.Channels.Count(ctx, env.Reads(), audience)
 	if err != nil {
@@ -208,12 +200,12 @@ type enqueuedJobs struct {
 func enqueueOperation() operation.Operation {
 	return operation.Define(operation.Operation{
 		Name: "enqueue", Short: "Request a bulk notification, or several of different types as a group",
-		Usage: "--type TYPE --category CATEGORY --title TITLE AUDIENCE", Role: operation.Author, Changes: true, Deadline: PreviewDeadline,
+		Usage: "--type TYPE --category CATEGORY --title TITLE AUDIENCE", Role: operation.Author, Changes: true, Deadline: content.PreviewDeadline,
 		Confirm: operation.Confirming(confirmLate),
 		Long: `Request a bulk notification: one job, or with several types a group of jobs that
 are shown, aborted and resumed together. The output is the ids, one per line.
 
-` + AudienceHelp + `
+` + content.AudienceHelp + `
 
 Messages go by the category's route, or by --route. TITLE, TEXT and variants may refer to
 the channel, such as {{attributes.name | default "friend"}}. A channel gets the variant of
@@ -390,7 +382,7 @@ func enqueueRefused(err error, spec job.Spec) error {
 	var bad *job.InvalidError
 	switch {
 	case errors.As(err, &bad):
-		return refusedContent(bad)
+		return content.Refused(bad)
 	case errors.Is(err, job.ErrKeyHeld):
 		return &operation.HeldError{Err: err}
 	case errors.Is(err, job.ErrUnreachable) && spec.IdempotencyKey == "":

@@ -14,6 +14,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/belfryhq/belfry/admin/content"
 	"github.com/belfryhq/belfry/admin/operation"
 	"github.com/belfryhq/belfry/internal/keys"
 	"github.com/belfryhq/belfry/internal/text"
@@ -150,7 +151,7 @@ func (e enqueuedMany) Affected(string) operation.Affected {
 
 func enqueueManyOperation() operation.Operation {
 	return operation.Define(operation.Operation{
-		Name: "jobs enqueue", Short: "Request many bulk notifications at once, all or none", Usage: "--from FILE", Role: operation.Author, Changes: true, Deadline: PreviewDeadline,
+		Name: "jobs enqueue", Short: "Request many bulk notifications at once, all or none", Usage: "--from FILE", Role: operation.Author, Changes: true, Deadline: content.PreviewDeadline,
 		Confirm: operation.Confirming(confirmManyLate),
 		Long: `Request up to 500 bulk notifications in one transaction: all of them, or none. Each is
 an object with the fields of ` + "`enqueue`" + ` over HTTP, which are its flags with _ for -, such as

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/belfryhq/belfry/admin/content"
 	"github.com/belfryhq/belfry/admin/operation"
 	"github.com/belfryhq/belfry/admin/upcoming"
 	"github.com/belfryhq/belfry/channels"
@@ -15,9 +16,6 @@ import (
 	"github.com/belfryhq/belfry/outbox"
 	"github.com/belfryhq/belfry/outbox/compose"
 )
-
-// PreviewDeadline bounds a preview, which reads every candidate.
-const PreviewDeadline = compose.PreviewLimit
 
 // previewHelp is part of the help of operations that preview.
 const previewHelp = `The preview counts the channels by platform, locale and first usable medium, and the
@@ -45,7 +43,7 @@ type Preview struct {
 
 func previewOperation() operation.Operation {
 	return operation.Define(operation.Operation{
-		Name: "jobs preview", Short: "Show the expected recipients, media and messages of a job", Role: operation.Viewer, Deadline: PreviewDeadline,
+		Name: "jobs preview", Short: "Show the expected recipients, media and messages of a job", Role: operation.Viewer, Deadline: content.PreviewDeadline,
 		Long: `Show the expected recipients, media and messages of a job, if it started now. Nothing is
 written.
 

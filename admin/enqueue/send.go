@@ -3,17 +3,13 @@ package enqueue
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"strings"
 	"time"
 
-	"github.com/jackc/pgx/v5/pgconn"
-
+	"github.com/belfryhq/belfry/admin/content"
 	"github.com/belfryhq/belfry/admin/operation"
-	"github.com/belfryhq/belfry/internal/db"
 	"github.com/belfryhq/belfry/internal/text"
-	"github.com/belfryhq/belfry/job"
 	"github.com/belfryhq/belfry/outbox"
 )
 
@@ -22,14 +18,11 @@ type sendInput struct {
 	Channel    *int64  `arg:"[CHANNEL]" is:"a channel's id"`
 	ExternalID *string `flag:"external-id" label:"ID" help:"the channel with this external ID, instead of CHANNEL"`
 	Category   string  `flag:"category" label:"CATEGORY" values:"categories list" default:"activity" help:"activity, or another of belfry.categories (default activity)"`
-	ContentInput
+	content.Input
 	DeliverAt      *operation.Instant `flag:"deliver-at" label:"TIME" help:"deliver it at this time (default: at once)"`
 	IdempotencyKey *string            `flag:"idempotency-key" label:"KEY" help:"a repeated command with this key returns the first activity"`
 	RequestedBy    string             `flag:"requested-by" local:"true" label:"WHO" help:"the requester, stored in {events} (default: user@host)"`
 }
-
-// SentEvents names the events of messages to one channel.
-const SentEvents = "the channel's events"
 
 func (in sendInput) Check(o operation.Operation, _ time.Time) error {
 	switch {
@@ -51,7 +44,7 @@ type sentActivity struct {
 func sendOperation() operation.Operation {
 	return operation.Define(operation.Operation{
 		Name: "send", Short: "Send one message to one channel, ahead of every bulk",
-		Usage: "{CHANNEL | --external-id ID} --title TITLE", Role: operation.Author, Changes: true, Events: SentEvents,
+		Usage: "{CHANNEL | --external-id ID} --title TITLE", Role: operation.Author, Changes: true, Events: content.SentEvents,
 		Long: `Send one message to one channel: an activity, such as a like, a comment or a receipt. It
 does not wait for bulk jobs. The output is its id, which is negative. The message is due
 when the command ends, and any relay delivers it. ` + "`belfry events list`" + ` shows the sender and
@@ -84,7 +77,7 @@ func send(ctx context.Context, env *operation.Env, in sendInput) (sent sentActiv
 		Route: in.Route, DeliverAt: in.DeliverAt.Given(env.Time()), IdempotencyKey: in.IdempotencyKey, RequestedBy: who,
 	}, env.Role >= operation.Operator)
 	if err != nil {
-		return sentActivity{}, SendRefused(err, in.IdempotencyKey != nil)
+		return sentActivity{}, content.SendRefused(err, in.IdempotencyKey != nil)
 	}
 	if activity, err = outbox.ReadActivity(ctx, env.DB, activity.ID); err != nil {
 		return sentActivity{}, operation.AfterCommit(err, fmt.Sprintf("message %d was sent to the outbox: do not repeat it", activity.ID))
@@ -103,33 +96,4 @@ func sentText(p *text.Doc, _ sendInput, sent sentActivity) {
 	default:
 		p.Note("activity %d to channel %s by %s, due now; a daemon delivers it, or %s", sent.ID, text.Ref("channel", sent.ChannelID), by, text.Command("relay"))
 	}
-}
-
-// SendRefused attributes an error of the database to a parameter, and adds the next step if the outcome
-// is unknown.
-func SendRefused(err error, repeatable bool) error {
-	var bad *job.InvalidError
-	var server *pgconn.PgError
-	switch {
-	case errors.As(err, &bad):
-		return refusedContent(bad)
-	case errors.Is(err, job.ErrKeyHeld):
-		return &operation.HeldError{Err: err}
-	case errors.As(err, &server) && db.ClassOf(err) == db.Invalid: // a value no column takes: a NUL, a number beyond every type
-		text := server.Message
-		if server.Detail != "" {
-			text += "\n  " + server.Detail
-		}
-		return operation.Invalid("", "%s", text)
-	case server != nil && db.ClassOf(err) != db.Unreachable:
-		return err
-	}
-	// Without a response of the server the outcome is unknown.
-	if !errors.Is(err, job.ErrUnreachable) {
-		err = fmt.Errorf("%w: %w", job.ErrUnreachable, err)
-	}
-	if repeatable {
-		return operation.Advise(err, "it may have been sent; it is safe to repeat the command with the same --idempotency-key")
-	}
-	return operation.Advise(err, "it may have been sent; an --idempotency-key makes it safe to repeat the command")
 }

@@ -1,42 +1,12 @@
 package enqueue_test
 
 import (
-	"context"
-	"io"
 	"testing"
 
-	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/stretchr/testify/require"
 
-	"github.com/belfryhq/belfry/admin/enqueue"
 	"github.com/belfryhq/belfry/dev/admintest"
-	"github.com/belfryhq/belfry/internal/errkind"
-	"github.com/belfryhq/belfry/job"
 )
-
-// An act whose outcome is unknown says how to repeat it; bad input is no such thing.
-func TestSend_SaysHowToRepeatWhatMayHaveBeenDone(t *testing.T) {
-	t.Parallel()
-	for _, c := range []struct {
-		err        error
-		repeatable bool
-		kind       errkind.Kind
-		text       string
-	}{
-		{&pgconn.PgError{Code: "57P01", Message: "terminating connection"}, false, errkind.Unavailable, "it may have been sent; an --idempotency-key makes it safe to repeat the command"},
-		{&pgconn.PgError{Code: "57P01", Message: "terminating connection"}, true, errkind.Unavailable, "it may have been sent; it is safe to repeat the command with the same --idempotency-key"},
-		{context.DeadlineExceeded, false, errkind.Unavailable, "it may have been sent"},
-		{&job.InvalidError{Column: "title", Message: "belfry.activities.title: is blank; allowed values: texts"}, false, errkind.Invalid, "title: is blank; allowed values: texts"},
-		{&job.InvalidError{Column: "variants", Message: "belfry.activities.variants.ko.titel: is not allowed"}, false, errkind.Invalid, "variants: ko.titel: is not allowed"},
-		{&pgconn.PgError{Code: "23514", SchemaName: "app", Message: "somebody's own check"}, false, errkind.Conflict, "somebody's own check"},
-		{&pgconn.PgError{Code: "22003", Message: "out of range", Detail: "of a bigint"}, false, errkind.Invalid, "out of range\n  of a bigint"},
-		{io.ErrUnexpectedEOF, true, errkind.Unavailable, "database unreachable: unexpected EOF; it may have been sent"},
-	} {
-		got := enqueue.SendRefused(c.err, c.repeatable)
-		require.ErrorContains(t, got, c.text)
-		require.Equal(t, c.kind, errkind.Of(got), c.text)
-	}
-}
 
 // What is sent to somebody by an operation is an event with who sent it to which channel, once, and
 // without what it says; what the application sends is none. Who is forgotten is in no event.

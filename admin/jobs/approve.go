@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/belfryhq/belfry/admin/enqueue"
+	"github.com/belfryhq/belfry/admin/content"
 	"github.com/belfryhq/belfry/admin/operation"
 	"github.com/belfryhq/belfry/internal/db"
 	"github.com/belfryhq/belfry/internal/text"
@@ -50,7 +50,7 @@ func (a approval) Affected(string) operation.Affected {
 
 func approveOperation() operation.Operation {
 	return operation.Define(operation.Operation{
-		Name: "jobs approve", Short: "Approve a job that waits for a second person", Role: operation.Operator, Changes: true, Events: "the job's events", Deadline: enqueue.PreviewDeadline,
+		Name: "jobs approve", Short: "Approve a job that waits for a second person", Role: operation.Operator, Changes: true, Events: "the job's events", Deadline: content.PreviewDeadline,
 		Long: `Approve a job that waits for a second person, because its category or its author requires
 it. Before the approval, no runner claims the job and no message of it is sent.
 

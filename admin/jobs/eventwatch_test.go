@@ -58,7 +58,7 @@ func TestWatch_ContinuesFromAPlace(t *testing.T) {
 	d := admintest.NewDesk(t)
 	require.NoError(t, d.Run("lanes pause", "lane", "before"))
 	require.NoError(t, d.Run("status"))
-	var s jobs.Status
+	var s operation.Status
 	require.NoError(t, json.Unmarshal([]byte(d.JSON), &s))
 	require.NoError(t, d.Run("lanes pause", "lane", "after"))
 	d.Enqueue("inbox")

@@ -49,7 +49,7 @@ halt for at most 2 seconds; the command names it, and it may still commit rows o
 			return h, operation.Refused(err, nil)
 		}, func(d *text.Doc, _ haltInput, h haltResult) {
 			if !h.Changed {
-				d.Line("%s; nothing was changed", haltLine(h.Halt))
+				d.Line("%s; nothing was changed", operation.HaltLine(h.Halt))
 				return
 			}
 			d.Line("halted: no more rows are written and no more messages sent; %s", endHalt())

@@ -6,7 +6,7 @@ import (
 	"errors"
 	"time"
 
-	"github.com/belfryhq/belfry/admin/enqueue"
+	"github.com/belfryhq/belfry/admin/content"
 	"github.com/belfryhq/belfry/admin/operation"
 	"github.com/belfryhq/belfry/internal/text"
 	"github.com/belfryhq/belfry/job"
@@ -18,9 +18,9 @@ type resumeInput struct {
 	Edit     bool               `flag:"edit" help:"correct the job first, with the following flags"`
 	Title    *string            `flag:"title" label:"TITLE" help:"with --edit: 1 to 200 characters"`
 	Body     *string            `flag:"body" label:"TEXT" help:"with --edit: up to 10,000 characters"`
-	Data     enqueue.JSONObject `flag:"data" label:"JSON" help:"with --edit: additional content, an object of up to 16,384 bytes" allowed:"JSON objects of up to 16384 bytes"`
-	Variants enqueue.JSONObject `flag:"variants" label:"JSON" file:"true" help:"with --edit: titles and bodies by locale, such as {\"ko\": {\"title\": \"…\", \"body\": \"…\"}}, or a file with it" allowed:"JSON objects of up to 131072 bytes, such as {\"ko\": {\"title\": \"…\", \"body\": \"…\"}}, or a FILE with one"`
-	enqueue.AudienceChoice
+	Data     content.JSONObject `flag:"data" label:"JSON" help:"with --edit: additional content, an object of up to 16,384 bytes" allowed:"JSON objects of up to 16384 bytes"`
+	Variants content.JSONObject `flag:"variants" label:"JSON" file:"true" help:"with --edit: titles and bodies by locale, such as {\"ko\": {\"title\": \"…\", \"body\": \"…\"}}, or a file with it" allowed:"JSON objects of up to 131072 bytes, such as {\"ko\": {\"title\": \"…\", \"body\": \"…\"}}, or a FILE with one"`
+	content.AudienceChoice
 	operation.PlanFlags
 	operation.VersionFlag
 	operation.Act
@@ -49,7 +49,7 @@ func (in resumeInput) changes() (job.Changes, error) {
 			changes[column] = *text
 		}
 	}
-	for column, object := range map[string]enqueue.JSONObject{"data": in.Data, "variants": in.Variants} {
+	for column, object := range map[string]content.JSONObject{"data": in.Data, "variants": in.Variants} {
 		if object != nil {
 			changes[column] = json.RawMessage(object)
 		}
@@ -77,7 +77,7 @@ after the end of the walk. The correction and the resume are one transaction. Wi
 the jobs of the group are corrected together: if one of them does not allow the change,
 none changes.
 
-` + enqueue.AudienceHelp + groupHelp,
+` + content.AudienceHelp + groupHelp,
 		Example: `  belfry resume 17
   belfry resume 17 --edit --title "Maintenance at ten" --reason "wrong hour"
   belfry resume 17 --edit --platform ios,android

@@ -8,7 +8,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/belfryhq/belfry/admin/enqueue"
+	"github.com/belfryhq/belfry/admin/content"
 	"github.com/belfryhq/belfry/admin/operation"
 	"github.com/belfryhq/belfry/internal/text"
 	"github.com/belfryhq/belfry/job"
@@ -32,10 +32,10 @@ type jobChange struct {
 	Category         operation.Change[string]             `change:"category" values:"categories list" allowed:"categories of belfry.categories"`
 	Title            operation.Change[string]             `change:"title" allowed:"texts of 1 to 200 characters"`
 	Body             operation.Change[string]             `change:"body" allowed:"texts of up to 10000 characters"`
-	Data             operation.Change[enqueue.JSONObject] `change:"data" allowed:"JSON objects of up to 16384 bytes"`
-	Variants         operation.Change[enqueue.JSONObject] `change:"variants" file:"true" reset:"none,default" allowed:"JSON objects of titles and bodies by locale, files with one, or none"`
+	Data             operation.Change[content.JSONObject] `change:"data" allowed:"JSON objects of up to 16384 bytes"`
+	Variants         operation.Change[content.JSONObject] `change:"variants" file:"true" reset:"none,default" allowed:"JSON objects of titles and bodies by locale, files with one, or none"`
 	Route            operation.Change[[]string]           `change:"route" values:"media" reset:"default,none" allowed:"media in the order of attempts, such as push,sms, or default (the category's)"`
-	Audience         operation.Change[enqueue.AudienceOf] `change:"audience" allowed:"JSON in the format of belfry.jobs.audience"`
+	Audience         operation.Change[content.AudienceOf] `change:"audience" allowed:"JSON in the format of belfry.jobs.audience"`
 	operation.VersionFlag
 	operation.Act
 }

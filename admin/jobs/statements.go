@@ -13,5 +13,5 @@ var queries = db.MustQueries[querySet](sqlFiles)
 
 // querySet contains the statements of queries.sql.
 type querySet struct {
-	statusRead, activeJobs, newestEvents string
+	activeJobs, newestEvents string
 }

@@ -6,7 +6,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/belfryhq/belfry/admin/jobs"
 	"github.com/belfryhq/belfry/admin/operation"
 	"github.com/belfryhq/belfry/dev/admintest"
 )
@@ -31,11 +30,11 @@ func TestStatus_TellsWhatWasStopped(t *testing.T) {
 	require.NoError(t, d.Run("status"))
 	require.Regexp(t, `^everything is halted since \S+ \S+ by ann@host: wrong link\n0 jobs running\n`, d.Out)
 	require.Contains(t, d.Notes, "end the halt: `belfry unhalt`")
-	var told jobs.Status
+	var told operation.Status
 	require.NoError(t, json.Unmarshal([]byte(d.JSON), &told))
 	require.Equal(t, "wrong\nlink", told.Reason)
 	require.Equal(t, []string{"news"}, told.PausedLanes)
 	require.Regexp(t, `^\d+\.\d+$`, told.Place)
 	require.Regexp(t, `^everything is halted since `, told.HaltLine().String())
-	require.Empty(t, jobs.Status{}.HaltLine())
+	require.Empty(t, operation.Status{}.HaltLine())
 }

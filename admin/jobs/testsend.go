@@ -7,7 +7,7 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/belfryhq/belfry/admin/enqueue"
+	"github.com/belfryhq/belfry/admin/content"
 	"github.com/belfryhq/belfry/admin/operation"
 	"github.com/belfryhq/belfry/channels"
 	"github.com/belfryhq/belfry/internal/text"
@@ -30,7 +30,7 @@ func (in testSend) Check(operation.Operation, time.Time) error {
 
 func testSendOperation() operation.Operation {
 	return operation.Define(operation.Operation{
-		Name: "jobs test-send", Short: "Send a job's content to one channel now, as a test", Usage: "ID --to CHANNEL", Role: operation.Author, Changes: true, Events: enqueue.SentEvents,
+		Name: "jobs test-send", Short: "Send a job's content to one channel now, as a test", Usage: "ID --to CHANNEL", Role: operation.Author, Changes: true, Events: content.SentEvents,
 		Long: `Send the present content of a job to one channel, before all bulk messages: an activity with
 the job in belfry.activities.test_of. The job's counts, report and audit do not include it,
 and the channel also receives the job. Content, route, opt-outs, quiet hours and caps are
@@ -67,7 +67,7 @@ func sendTest(ctx context.Context, env *operation.Env, in testSend) (outbox.Acti
 	}
 	sent, err := outbox.SendTest(ctx, env.DB, in.ID, channel, who, env.Role >= operation.Operator)
 	if err != nil && !errors.Is(err, job.ErrNotFound) {
-		return sent, enqueue.SendRefused(err, false)
+		return sent, content.SendRefused(err, false)
 	}
 	return sent, err
 }

@@ -136,16 +136,22 @@ func watchJobs(ctx context.Context, env *operation.Env, in watchInput, each func
 	defer b.name(in.IDs, -1)
 	s := subscription{ids: in.IDs, after: in.After}
 	var answered time.Time // zero before the first update
+	rested := false        // at the update before
 	for {
 		u, err := b.next(ctx, env, &s)
 		switch {
 		case ctx.Err() != nil: // the reader has left
 			return operation.None{}, nil
 		case err == nil:
+			first := answered.IsZero()
 			answered = env.Time()
-			if err := each(u); err != nil || s.atRest && !in.Follow {
+			if rested && len(u.Events) == 0 {
+				return operation.None{}, nil
+			}
+			if err := each(u); err != nil || !in.Follow && s.atRest && (first || rested) {
 				return operation.None{}, err
 			}
+			rested = s.atRest && !in.Follow // a poll reads events before jobs: the last event may be in the next update
 		case answered.IsZero() || !unavailable(err) || env.Time().Sub(answered) > watchDeadline:
 			return operation.None{}, operation.NoSuchJob(err)
 		}

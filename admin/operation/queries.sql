@@ -41,3 +41,14 @@ SELECT CASE WHEN e.kind = @kind THEN e.at END, coalesce((e.detail ->> 'jobs')::b
 -- name: JobsToRadius :many
 -- The jobs among @ids whose audience is a radius (jobs_pkey).
 SELECT id FROM belfry.jobs WHERE id = ANY (@ids) AND audience ->> 'kind' = 'radius';
+
+-- name: StatusRead :one
+-- The halt, the number of running jobs (jobs_one_running_per_lane), the paused lanes and senders, at
+-- most @limit of each, and the position of the last events (job_events_pkey, events_pkey). Always one
+-- row.
+SELECT i.halted_at, coalesce(i.halted_by, '') AS halted_by, coalesce(i.halt_reason, '') AS halt_reason,
+       (SELECT count(*) FROM belfry.jobs j WHERE j.status = 'RUNNING') AS running,
+       coalesce((SELECT max(e.id) FROM belfry.job_events e), 0)::text || '.' || coalesce((SELECT max(e.id) FROM belfry.events e), 0) AS place,
+       ARRAY(SELECT l.name FROM belfry.lanes l WHERE l.paused_at IS NOT NULL ORDER BY l.name LIMIT @limit) AS paused_lanes,
+       ARRAY(SELECT s.name FROM belfry.senders s WHERE s.paused_at IS NOT NULL ORDER BY s.name LIMIT @limit) AS paused_senders
+  FROM (SELECT true) o(one) LEFT JOIN belfry.installation i ON i.one = o.one;

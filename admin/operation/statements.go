@@ -13,5 +13,5 @@ var queries = db.MustQueries[querySet](sqlFiles)
 
 // querySet has the statements of queries.sql.
 type querySet struct {
-	requestExpire, requestBegin, requestRead, requestAnswer, requestGiveBack, eventNewest, jobsToRadius string
+	requestExpire, requestBegin, requestRead, requestAnswer, requestGiveBack, eventNewest, jobsToRadius, statusRead string
 }

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/belfryhq/belfry/admin/enqueue"
+	"github.com/belfryhq/belfry/admin/content"
 	"github.com/belfryhq/belfry/admin/operation"
 	"github.com/belfryhq/belfry/channels"
 	"github.com/belfryhq/belfry/internal/config"
@@ -23,8 +23,8 @@ type scheduleInput struct {
 	TimeZone string   `flag:"time-zone" label:"ZONE" help:"of --cron, such as Asia/Seoul (default UTC)"`
 	Types    []string `flag:"type" label:"TYPE" values:"types" help:"job type, such as inbox or push; several make a group"`
 	Category string   `flag:"category" label:"CATEGORY" values:"categories list" help:"popular_content, question_content, operator_notice, or your own"`
-	enqueue.ContentInput
-	enqueue.AudienceChoice
+	content.Input
+	content.AudienceChoice
 	Lane          string `flag:"lane" label:"LANE" values:"lanes list" help:"of the jobs (default: default)"`
 	Priority      int    `flag:"priority" label:"N" help:"-1000 to 1000, higher is more urgent (default 0)" min:"-1000" max:"1000"`
 	MaxRecipients *int   `flag:"max-recipients" label:"N" min:"1" max:"2000000000" help:"a job stops before it writes more rows (default: the category's ceiling)"`
@@ -114,7 +114,7 @@ type storedSchedule struct {
 
 func scheduleAddOperation() operation.Operation {
 	return operation.Define(operation.Operation{
-		Name: "schedules add", Short: "Define a schedule in the database, or change one", Role: operation.Operator, Changes: true, Events: scheduleEvents, Deadline: enqueue.PreviewDeadline,
+		Name: "schedules add", Short: "Define a schedule in the database, or change one", Role: operation.Operator, Changes: true, Events: scheduleEvents, Deadline: content.PreviewDeadline,
 		Usage: "NAME {--cron CRON | --every DURATION} --type TYPE --category CATEGORY --title TITLE AUDIENCE",
 		Long: `Define a schedule in the database, or change the schedule of that name. Each occurrence
 enqueues one job, or a group if there are several types. With --query each row of the
@@ -128,7 +128,7 @@ The schedule is tried before it is stored: its query runs once, the database che
 jobs that it would create now, and the transaction is rolled back. A failed trial rejects
 the schedule. --no-try stores it without a trial.
 
-` + enqueue.AudienceHelp + `
+` + content.AudienceHelp + `
 
 Schedules may be defined in the configuration file instead. A name has one definition.`,
 		Example: `  belfry schedules add digest --cron '0 9 * * *' --time-zone Asia/Seoul --type inbox,push \

@@ -108,7 +108,7 @@ func TestAbort_IsFlaggedWhenTheDatabaseIsDown(t *testing.T) {
 	require.Equal(t, codeUnavailable, r.code)
 	require.Empty(t, r.stdout)
 	require.Contains(t, r.stderr, "belfry: job 1 is flagged in the abort cache and stops before its next chunk; the database has not recorded the abort: ")
-	require.Contains(t, r.stderr, "repeat `belfry abort 1` when the database answers")
+	require.Contains(t, r.stderr, "repeat `belfry abort 1` when the database is back")
 	require.NotContains(t, r.stderr, "secret")
 
 	up := []string{"BELFRY_DATABASE_URL=" + db.DSN, cache, patient, "USER=ann"}

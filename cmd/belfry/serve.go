@@ -20,6 +20,7 @@ import (
 	"github.com/belfryhq/belfry/admin"
 	"github.com/belfryhq/belfry/admin/api"
 	"github.com/belfryhq/belfry/admin/console"
+	"github.com/belfryhq/belfry/admin/jobs"
 	"github.com/belfryhq/belfry/channels/unsubscribe"
 	"github.com/belfryhq/belfry/job"
 	"github.com/belfryhq/belfry/job/abortcache"
@@ -165,6 +166,7 @@ func openAPI(ctx context.Context, a *app, s settings.Settings, db *database, sho
 		if stops, err = openReserve(a, s, &database{Pool: x.reserve, DSN: db.DSN, Address: db.Address}, x.cache); err != nil {
 			return nil, errors.Join(err, x.closeReserve())
 		}
+		stops.Env.Broadcaster = all.Env.Broadcaster
 	}
 	var handler *api.Handler
 	handler = api.New(api.Options{
@@ -210,6 +212,7 @@ func openReserve(a *app, s settings.Settings, db *database, cache *abortcache.Ca
 	if err != nil {
 		return nil, err
 	}
+	env.Broadcaster = jobs.NewBroadcaster(api.PollInterval)
 	r := &api.Reserve{Env: *env, Authenticate: func(ctx context.Context, secret string) (access.Identity, error) {
 		return access.Authenticate(ctx, db.Pool, secret, !s.API.ReadOnly)
 	}}

@@ -1,19 +1,15 @@
-package enqueue
+package content
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
 	"math"
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/belfryhq/belfry/admin/operation"
 	"github.com/belfryhq/belfry/channels"
-	"github.com/belfryhq/belfry/internal/text"
-	"github.com/belfryhq/belfry/job"
 )
 
 // AudienceChoice selects channels. The default is no audience: a bulk to everyone must be explicit.
@@ -112,71 +108,6 @@ func audienceParam(message string) string {
 	return "audience"
 }
 
-// audienceCount is the number of channels of an audience.
-type audienceCount struct {
-	Audience channels.Audience `json:"audience"`
-	Channels int64             `json:"channels"`
-	// AtMost is the highest value of Channels that may stand for a lower one, for viewers and authors.
-	// 0 means an exact count.
-	AtMost int64 `json:"at_most,omitempty" doc:"channels that is not above it may be any number from 0 to it: viewers and authors are not told of so few; absent: channels is exact"`
-}
-
-// countOf counts an audience, as the role may read it.
-func countOf(ctx context.Context, env *operation.Env, audience channels.Audience) (*audienceCount, error) {
-	n, err := env.Channels.Count(ctx, env.Reads(), audience)
-	if err != nil {
-		return nil, err
-	}
-	c := &audienceCount{Audience: audience}
-	c.Channels, c.AtMost = env.Role.Coarse(n)
-	return c, nil
-}
-
-type countInput struct {
-	AudienceChoice
-	Timeout *operation.Span `flag:"timeout" label:"DURATION" help:"give up after this time (default 2m)"`
-}
-
-func (in countInput) Check(operation.Operation, time.Time) error {
-	_, err := in.Audience()
-	return err
-}
-
-func countOperation() operation.Operation {
-	return operation.Define(operation.Operation{
-		Name: "channels count", Short: "Count the channels that an audience matches now", Role: operation.Viewer, Usage: "AUDIENCE", Deadline: -1,
-		Long: "Count the active channels that an audience matches now. Nothing is written.\n\n" + AudienceHelp,
-		Example: `  belfry channels count --everyone
-  belfry channels count --near 37.57,126.98 --radius 30km --platform ios`,
-	}, func(ctx context.Context, env *operation.Env, in countInput) (*audienceCount, error) {
-		audience, err := in.Audience()
-		if err != nil {
-			return nil, err
-		}
-		limit := PreviewDeadline // like a preview, it reads every candidate
-		if in.Timeout != nil {
-			limit = time.Duration(*in.Timeout)
-		}
-		ctx, cancel := context.WithTimeout(ctx, limit)
-		defer cancel()
-		if err := env.Role.MayFind(audience); err != nil {
-			return nil, err
-		}
-		return countOf(ctx, env, audience)
-	}, func(p *text.Doc, _ countInput, out *audienceCount) {
-		out.text(p)
-	})
-}
-
-func (c *audienceCount) text(p *text.Doc) {
-	if c.AtMost > 0 && c.Channels <= c.AtMost {
-		p.Line("%s", operation.AtMostText(c.Channels, c.AtMost))
-		return
-	}
-	p.Line("%d", c.Channels)
-	p.Note("%s: %s", c.Audience, text.Counted(c.Channels, "active channel"))
-}
-
 // Distance is a great-circle distance, in metres.
 type Distance float64
 
@@ -270,24 +201,3 @@ func (JSONObject) IsObject() {}
 
 // IsObject marks a value that is a JSON object.
 func (AudienceOf) IsObject() {}
-
-// refusedContent attributes an error of the database about a new job or activity to a parameter.
-func refusedContent(bad *job.InvalidError) error {
-	param, text := bad.Column, bad.Message
-	if place, problem, ok := strings.Cut(text, ": "); ok && strings.HasPrefix(place, "belfry.") {
-		text = problem
-		if parts := strings.SplitN(place, ".", 4); len(parts) == 4 && parts[2] == "variants" { // belfry.jobs.variants.ko.title
-			text = parts[3] + ": " + problem
-		}
-		if bad.Column == "audience" {
-			param = audienceParam(place)
-		}
-	}
-	if param == "schedule_at" {
-		param = "at"
-	}
-	if bad.Hint != "" && !strings.Contains(text, bad.Hint) {
-		text += "\n  " + bad.Hint
-	}
-	return operation.Invalid(param, "%s", text)
-}

@@ -1,4 +1,4 @@
-package jobs
+package operation
 
 import (
 	"strings"
