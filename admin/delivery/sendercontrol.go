@@ -122,9 +122,14 @@ func senderAct(ctx context.Context, pool *pgxpool.Pool, name string, alive time.
 		if _, err := tx.Exec(ctx, queries.operatorAct, pgx.StrictNamedArgs{"actor": act.Actor, "reason": act.Reason}); err != nil {
 			return err
 		}
-		if _, err := tx.Exec(ctx, statement, args); err != nil {
-			return err
-		}
+		_, err := tx.Exec(ctx, statement, args)
+		return err
+	})
+	if err != nil {
+		return s, fmt.Errorf("sender %s: %w", name, err)
+	}
+	// The act is committed: it does not depend on the rows of relays.
+	err = operation.SnapshotTx(ctx, pool, func(ctx context.Context, tx pgx.Tx) error {
 		list, err := senderStates(ctx, tx, name, alive)
 		if err == nil && len(list) > 0 {
 			s = list[0]
@@ -132,7 +137,7 @@ func senderAct(ctx context.Context, pool *pgxpool.Pool, name string, alive time.
 		return err
 	})
 	if err != nil {
-		return s, fmt.Errorf("sender %s: %w", name, err)
+		return s, fmt.Errorf("sender %s: the change is made, and its state cannot be read: %w", name, err)
 	}
 	return s, nil
 }

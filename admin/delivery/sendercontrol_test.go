@@ -85,6 +85,46 @@ func TestSenders_AreSetPausedAndResumed(t *testing.T) {
 	require.Equal(t, []any{nil, 12.5}, []any{detail.Before["rate_per_second"], detail.After["rate_per_second"]})
 }
 
+// A role that delivers writes the rows of relays. Whatever numbers it writes, the list of senders is
+// read, and senders are paused and resumed.
+func TestSenders_AreReadWhateverARelayReports(t *testing.T) {
+	t.Parallel()
+	b := setup(t, 0)
+	b.Exec(t, `INSERT INTO belfry.relays (name, senders, heartbeat_at, limits) VALUES
+		('r1', '{fcm}', now(), '[{"name": "fcm", "rate_per_second": 500.00, "concurrency": 8.0, "medium": "push", "breaker": "closed", "waiting": 40.00, "calling": 2.0, "sent_per_second": 1e-400, "failed_per_second": 1.0}]')`)
+	s, err := delivery.PauseSender(t.Context(), b.DB.Pool, "fcm", alive, job.Act{Actor: "ben", Reason: "wrong key"})
+	require.NoError(t, err)
+	require.NotNil(t, s.PausedAt)
+	s, err = delivery.ResumeSender(t.Context(), b.DB.Pool, "fcm", alive, job.Act{Actor: "ben"})
+	require.NoError(t, err)
+	require.Equal(t, delivery.SenderState{
+		Name: "fcm", InForce: []outbox.SenderLimits{{RatePerSecond: 500, Concurrency: 8}}, Relays: 1, Medium: "push", Breakers: []string{"closed"},
+		Waiting: 40, Calling: 2, FailedPerSecond: 1, Version: s.Version,
+	}, s)
+}
+
+// A pause is committed before the rows of relays are read.
+func TestPauseSender_WaitsForNoRelay(t *testing.T) {
+	t.Parallel()
+	b := setup(t, 0)
+	tx, err := b.DB.Pool.Begin(t.Context())
+	require.NoError(t, err)
+	defer func() { _ = tx.Rollback(context.Background()) }()
+	_, err = tx.Exec(t.Context(), `LOCK TABLE belfry.relays IN ACCESS EXCLUSIVE MODE`)
+	require.NoError(t, err)
+	done := make(chan error, 1)
+	go func() {
+		_, err := delivery.PauseSender(t.Context(), b.DB.Pool, "fcm", alive, job.Act{Actor: "ben"})
+		done <- err
+	}()
+	require.Eventually(t, func() bool {
+		var paused bool
+		return tx.QueryRow(t.Context(), `SELECT EXISTS (SELECT FROM belfry.senders s WHERE s.name = 'fcm' AND s.paused_at IS NOT NULL)`).Scan(&paused) == nil && paused
+	}, time.Minute, 10*time.Millisecond)
+	require.NoError(t, tx.Rollback(t.Context()))
+	require.NoError(t, <-done)
+}
+
 func TestSenders_RefuseWhatIsNotAllowed(t *testing.T) {
 	t.Parallel()
 	b := setup(t, 0)

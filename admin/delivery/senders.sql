@@ -2,17 +2,18 @@
 
 -- name: SenderStates :many
 -- The senders of relays with a heartbeat within @seconds, and the senders with settings of an
--- operator, by name; with @name only this sender, also an unknown one.
+-- operator, by name; with @name only this sender, also an unknown one. Numbers
+-- are rounded, because a role that delivers can write any into the rows of relays.
 WITH live AS (
     SELECT r.senders, r.limits FROM belfry.relays r WHERE r.heartbeat_at > clock_timestamp() - make_interval(secs => @seconds)
 ), carried AS (
     SELECT u.name, count(*) AS relays FROM live r CROSS JOIN LATERAL unnest(r.senders) u(name) GROUP BY u.name
 ), worked AS (
     SELECT l ->> 'name' AS name,
-           jsonb_agg(DISTINCT jsonb_build_object('rate_per_second', l -> 'rate_per_second', 'concurrency', l -> 'concurrency')) AS limits,
+           jsonb_agg(DISTINCT jsonb_build_object('rate_per_second', trim_scale(round((l ->> 'rate_per_second')::numeric, 6)), 'concurrency', (l ->> 'concurrency')::numeric::integer)) AS limits,
            max(l ->> 'medium') AS medium, array_agg(DISTINCT l ->> 'breaker') FILTER (WHERE l ->> 'breaker' <> '') AS breakers,
-           sum((l ->> 'waiting')::integer) AS waiting, sum((l ->> 'calling')::integer) AS calling,
-           sum((l ->> 'sent_per_second')::double precision) AS sent, sum((l ->> 'failed_per_second')::double precision) AS failed
+           sum((l ->> 'waiting')::numeric::integer) AS waiting, sum((l ->> 'calling')::numeric::integer) AS calling,
+           sum(round((l ->> 'sent_per_second')::numeric, 6))::double precision AS sent, sum(round((l ->> 'failed_per_second')::numeric, 6))::double precision AS failed
       FROM live r CROSS JOIN LATERAL jsonb_array_elements(r.limits) l GROUP BY l ->> 'name'
 )
 SELECT n.name, s.rate_per_second, s.concurrency, s.paused_at, coalesce(s.paused_by, '') AS paused_by, coalesce(s.pause_reason, '') AS pause_reason,

@@ -133,6 +133,10 @@ func TestProbe_WithoutPermissionCountsTransactions(t *testing.T) {
 	require.Zero(t, *v.RecentBackends)
 	require.Empty(t, v.Hidden, "there is no standby")
 	require.Positive(t, *v.Transactions, "everybody may see these")
+
+	_, err = db.Pool.Exec(t.Context(), `INSERT INTO belfry.relays (name, transactions) SELECT g, 1000000000000000 FROM generate_series(1, 10000) g`)
+	require.NoError(t, err)
+	require.EqualValues(t, 1e18, probed1(t, runs.Pool, everything()).OfRelays, "the sum is more than a bigint holds")
 }
 
 // The user's query returns one number, of any type; whatever else it does is the

@@ -12,7 +12,7 @@ SELECT (SELECT count(*)::integer FROM pg_stat_activity
            AND coalesce(application_name, '') NOT LIKE 'belfry%') AS recent_backends,
        CASE WHEN @transactions::boolean
             THEN (SELECT sum(xact_commit + xact_rollback)::bigint FROM pg_stat_database) END AS transactions,
-       CASE WHEN @transactions::boolean THEN (SELECT coalesce(sum(w.transactions), 0)::bigint FROM belfry.relays w) END AS of_relays,
+       CASE WHEN @transactions::boolean THEN (SELECT least(coalesce(sum(w.transactions), 0), 1e18)::bigint FROM belfry.relays w) END AS of_relays,
        r.lag AS lag_seconds, coalesce(r.hidden, false) AS replicas_hidden,
        CASE WHEN @checkpoints::boolean THEN (SELECT {{requested}} FROM {{checkpointer}}) END AS checkpoints,
        CASE WHEN @checkpoints::boolean AND NOT pg_is_in_recovery()
