@@ -446,7 +446,7 @@ RETURN (
 CREATE FUNCTION belfry.check_route(tab text, route text[], OUT ok boolean)
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-    ok := cardinality(route) BETWEEN 1 AND 10 AND array_ndims(route) = 1
+    ok := cardinality(route) BETWEEN 1 AND 10 AND array_ndims(route) = 1 AND array_lower(route, 1) = 1
         AND cardinality(route) = (SELECT count(DISTINCT k.name) FROM unnest((SELECT check_route.route)) m JOIN belfry.media k ON k.name = m);
     ok := ok OR belfry.reject(tab, 'route', format('%s is not allowed; allowed values: 1 to 10 different media of %s, in the order in which they are tried',
                 coalesce(left(route::text, 120), 'null'), belfry.known('medium')),

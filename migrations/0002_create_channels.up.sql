@@ -565,7 +565,8 @@ CREATE TABLE belfry.invalid_addresses (
     recorded_at timestamptz NOT NULL DEFAULT clock_timestamp(),
     CONSTRAINT invalid_addresses_times_check CHECK (recorded_at >= '1970-01-01 00:00:00+00' AND recorded_at < '9999-12-31 00:00:00+00'),
     CONSTRAINT invalid_addresses_pkey PRIMARY KEY (channel_id, medium, sha256),
-    CONSTRAINT invalid_addresses_sha256_check CHECK (length(sha256) = 32)
+    CONSTRAINT invalid_addresses_sha256_check CHECK (length(sha256) = 32),
+    CONSTRAINT invalid_addresses_lengths_check CHECK (greatest(octet_length(medium), octet_length(sender), octet_length(error)) <= 4000)
 );
 
 -- Rejects opt-outs of misspelled categories and media.

@@ -265,7 +265,8 @@ CREATE TABLE belfry.job_deliveries (
     dead      bigint NOT NULL DEFAULT 0,
     cancelled bigint NOT NULL DEFAULT 0,
     CONSTRAINT job_deliveries_pkey PRIMARY KEY (job_id, relay),
-    CONSTRAINT job_deliveries_counts_check CHECK (written BETWEEN 0 AND 1000000000000 AND sent BETWEEN 0 AND 1000000000000 AND dead BETWEEN -1000000000000 AND 1000000000000 AND cancelled BETWEEN 0 AND 1000000000000)
+    CONSTRAINT job_deliveries_counts_check CHECK (written BETWEEN 0 AND 1000000000000 AND sent BETWEEN 0 AND 1000000000000 AND dead BETWEEN -1000000000000 AND 1000000000000 AND cancelled BETWEEN 0 AND 1000000000000),
+    CONSTRAINT job_deliveries_relay_check CHECK (octet_length(relay) <= 1000)
 ) WITH (fillfactor = 50); -- room for HOT updates: every settlement changes one
 
 -- One row per job: its messages, what became of them, and how many are not final yet. The sums end

@@ -50,7 +50,9 @@ CREATE TABLE belfry.messages (
         least(next_attempt_at, sent_at, recalled_at) >= '1970-01-01 00:00:00+00'
         AND greatest(next_attempt_at, sent_at, recalled_at) < '9999-12-31 00:00:00+00'),
     CONSTRAINT messages_pkey PRIMARY KEY (job_id, channel_id),
-    CONSTRAINT messages_counts_check CHECK (least(attempts, step, crashes, revision) >= 0), -- positions in a route are an index
+    -- Positions in a route are an index, and claims add these counts up.
+    CONSTRAINT messages_counts_check CHECK (least(attempts, step, crashes, revision) >= 0 AND greatest(attempts, step, crashes) <= 10000),
+    CONSTRAINT messages_lengths_check CHECK (greatest(octet_length(last_error), octet_length(receipt), octet_length(reason), octet_length(sender)) <= 4000),
     CONSTRAINT messages_status_check CHECK (status = ANY ('{PENDING,QUEUED,PROCESSING,SENT,DEAD,CANCELLED}')),
     CONSTRAINT messages_waiting_check CHECK (status <> ALL ('{PENDING,QUEUED}') OR (recalled_at IS NULL AND receipt IS NULL)),
     CONSTRAINT messages_owner_check CHECK (status <> 'PROCESSING' OR lease_id IS NOT NULL OR receipt IS NOT NULL),
@@ -472,7 +474,8 @@ CREATE TABLE belfry.leases (
     CONSTRAINT leases_times_check CHECK (
         least(claimed_at, expires_at) >= '1970-01-01 00:00:00+00'
         AND greatest(claimed_at, expires_at) < '9999-12-31 00:00:00+00'),
-    CONSTRAINT leases_keys_check CHECK (cardinality(job_ids) = cardinality(channel_ids) AND cardinality(job_ids) > 0)
+    CONSTRAINT leases_keys_check CHECK (cardinality(job_ids) = cardinality(channel_ids) AND cardinality(job_ids) BETWEEN 1 AND 1000), -- outbox.MaxBatch
+    CONSTRAINT leases_relay_check CHECK (octet_length(relay) <= 1000)
 ) WITH (fillfactor = 70); -- room for renewals
 
 -- Keys do not compress, and each attempt costs a microsecond.
@@ -489,6 +492,10 @@ CREATE TABLE belfry.handovers (
     channel_ids bigint[]   NOT NULL,
     steps       smallint[] NOT NULL,
     reasons     text[],
+    CONSTRAINT handovers_keys_check CHECK ( -- of a claim, each with the 10 steps that were skipped before at most
+        cardinality(job_ids) BETWEEN 1 AND 11000
+        AND cardinality(channel_ids) = cardinality(job_ids) AND cardinality(steps) = cardinality(job_ids)
+        AND (reasons IS NULL OR cardinality(reasons) = cardinality(job_ids)) AND octet_length(reasons::text) <= 2000000),
     CONSTRAINT handovers_steps_check CHECK (0 <= ALL (steps) AND array_position(steps, NULL) IS NULL)
 );
 
@@ -516,7 +523,8 @@ CREATE TABLE belfry.attempts (
     CONSTRAINT attempts_times_check CHECK (at >= '1970-01-01 00:00:00+00' AND at < '9999-12-31 00:00:00+00'),
     CONSTRAINT attempts_counts_check CHECK (least(step, attempt) >= 0),
     CONSTRAINT attempts_outcome_check CHECK (outcome IN ('retryable', 'permanent', 'invalid_address', 'unknown', 'crashed', 'refused', 'accepted', 'unconfirmed')),
-    CONSTRAINT attempts_error_check CHECK (length(error) <= 1000 AND length(code) <= 100)
+    CONSTRAINT attempts_error_check CHECK (length(error) <= 1000 AND length(code) <= 100),
+    CONSTRAINT attempts_lengths_check CHECK (greatest(octet_length(medium), octet_length(sender), octet_length(reason)) <= 1000)
 );
 
 CREATE INDEX attempts_message_idx ON belfry.attempts (job_id, channel_id, id);
@@ -536,6 +544,8 @@ CREATE TABLE belfry.relays (
         least(started_at, heartbeat_at) >= '1970-01-01 00:00:00+00'
         AND greatest(started_at, heartbeat_at) < '9999-12-31 00:00:00+00'),
     CONSTRAINT relays_lists_check CHECK (array_position(senders, NULL) IS NULL AND array_position(media, NULL) IS NULL),
+    CONSTRAINT relays_lengths_check CHECK (greatest(octet_length(name), octet_length(transport)) <= 1000
+        AND greatest(octet_length(senders::text), octet_length(media::text)) <= 20000 AND octet_length(limits::text) <= 200000),
     CONSTRAINT relays_counts_check CHECK (in_flight BETWEEN 0 AND 1000000000 AND transactions BETWEEN 0 AND 1000000000000000),
     -- The keys that lists read of each element. In strict mode an element without keys is an error, and thus NULL.
     CONSTRAINT relays_limits_check CHECK (jsonb_typeof(limits) = 'array' AND NOT coalesce(limits @? 'strict $[*].keyvalue() ? (
@@ -561,6 +571,7 @@ CREATE TABLE belfry.queues (
         least(epoch_at, leads_until) >= '1970-01-01 00:00:00+00'
         AND greatest(epoch_at, leads_until) < '9999-12-31 00:00:00+00'),
     CONSTRAINT queues_name_check CHECK (name IN ('activities', 'bulk')),
+    CONSTRAINT queues_lengths_check CHECK (greatest(octet_length(transport), octet_length(dispatcher)) <= 1000),
     CONSTRAINT queues_push_check CHECK (first_push BETWEEN 1 AND last_push + 1)
 ) WITH (fillfactor = 70);
 

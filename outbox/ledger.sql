@@ -176,7 +176,7 @@ WITH looked AS MATERIALIZED (
            reason = CASE WHEN m.recalled_at IS NOT NULL AND k.status IN ('PENDING', 'DEAD') THEN 'recalled' WHEN k.untouched THEN m.reason ELSE nullif(k.reason, '') END,
            step = CASE WHEN k.untouched THEN m.step ELSE k.step END,
            attempts = CASE WHEN k.untouched THEN m.attempts ELSE k.attempts END,
-           crashes = m.crashes + k.crashed,
+           crashes = least(m.crashes + k.crashed, 10000),
            next_attempt_at = CASE WHEN k.untouched OR k.status = 'SENT' THEN m.next_attempt_at ELSE statement_timestamp() + make_interval(secs => CASE WHEN k.status <> 'CANCELLED' THEN k.wait ELSE 0 END) END,
            lease_id = CASE WHEN k.status = 'PROCESSING' OR @take THEN NULL ELSE m.lease_id END,
            receipt = CASE WHEN k.status = 'PENDING' THEN NULL ELSE coalesce(nullif(k.receipt, ''), m.receipt) END,
@@ -457,9 +457,10 @@ UPDATE belfry.jobs j
 
 -- name: RelayHeartbeat :many
 -- Renews a relay's heartbeat and its number of @transactions. Returns for each of its senders the number of
--- relays with a heartbeat within @seconds, itself included, and the operators' overrides, and in each row
--- whether messages may leave the database by a relay of that @place. Without senders it returns one row with
--- the last value, for the sender ''. Deletes relays without a heartbeat for an hour.
+-- relays with a heartbeat within @seconds, itself included and 500 at most, and the operators' overrides, and
+-- in each row whether messages may leave the database by a relay of that @place. Without senders it returns
+-- one row with the last value, for the sender ''. Deletes relays without a heartbeat for an hour, or with one
+-- more than a day in the future, which no relay has written.
 WITH beat AS (
     INSERT INTO belfry.relays (name, senders, media, in_flight, transactions, transport, limits)
     VALUES (@relay, @senders, @media, @in_flight, @transactions, @transport, @limits)
@@ -469,11 +470,13 @@ WITH beat AS (
 ), gone AS (
     DELETE FROM belfry.relays r
      WHERE r.name = ANY (ARRAY(SELECT k.name FROM belfry.relays k
-                                WHERE k.heartbeat_at < clock_timestamp() - interval '1 hour' AND k.name <> @relay FOR UPDATE SKIP LOCKED))
+                                WHERE k.heartbeat_at NOT BETWEEN clock_timestamp() - interval '1 hour' AND clock_timestamp() + interval '1 day' AND k.name <> @relay FOR UPDATE SKIP LOCKED))
 )
-SELECT coalesce(s.name, ''), 1 + (SELECT count(*) FROM belfry.relays r
-                                   WHERE r.name <> @relay AND s.name = ANY (r.senders)
-                                     AND r.heartbeat_at > clock_timestamp() - make_interval(secs => @seconds)), h.delivers,
+SELECT coalesce(s.name, ''), 1 + (SELECT count(*)
+                                    FROM (SELECT FROM belfry.relays r
+                                           WHERE r.name <> @relay AND s.name = ANY (r.senders)
+                                             AND r.heartbeat_at > clock_timestamp() - make_interval(secs => @seconds)
+                                           LIMIT 499) o), h.delivers,
        o.rate_per_second, o.concurrency, o.paused_at IS NOT NULL, coalesce(o.pause_reason, '')
   FROM (SELECT belfry.delivers() AND @place = coalesce((SELECT i.place FROM belfry.installation i), '') AS delivers) h
   LEFT JOIN unnest(@senders::text[]) s(name) ON true

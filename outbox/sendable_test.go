@@ -181,26 +181,66 @@ func TestTables_RejectRowsThatListsCannotRead(t *testing.T) {
 	b := setup(t, 0)
 	b.Rest(t, outbox.TypePush, 0, job.Processed)
 	for sql, constraint := range map[string]string{
-		`INSERT INTO belfry.relays (name, limits) VALUES ('evil', '{"a": 1}')`:                                             "relays_limits_check",
-		`INSERT INTO belfry.relays (name, limits) VALUES ('evil', '[null]')`:                                               "relays_limits_check",
-		`INSERT INTO belfry.relays (name, limits) VALUES ('evil', '[[{}]]')`:                                               "relays_limits_check",
-		`INSERT INTO belfry.relays (name, limits) VALUES ('evil', '[{}, {"name": null}]')`:                                 "relays_limits_check",
-		`INSERT INTO belfry.relays (name, limits) VALUES ('evil', '[{"waiting": 0.5}]')`:                                   "relays_limits_check",
-		`INSERT INTO belfry.relays (name, limits) VALUES ('evil', '[{"waiting": []}]')`:                                    "relays_limits_check",
-		`INSERT INTO belfry.relays (name, limits) VALUES ('evil', '[{"name": "a", "sent_per_second": 1e1000}]')`:           "relays_limits_check",
-		`INSERT INTO belfry.relays (name, media) VALUES ('evil', '{NULL}')`:                                                "relays_lists_check",
-		`INSERT INTO belfry.relays (name, transactions) VALUES ('evil', 9223372036854775807)`:                              "relays_counts_check",
-		`INSERT INTO belfry.relays (name, heartbeat_at) VALUES ('evil', 'infinity')`:                                       "relays_times_check",
-		`INSERT INTO belfry.queues (name, transport, dispatcher, leads_until) VALUES ('bulk', 'x', 'evil', '-infinity')`:   "queues_times_check",
-		`UPDATE belfry.jobs SET started_at = '294276-12-31'`:                                                               "jobs_times_check",
-		`INSERT INTO belfry.messages (job_id, channel_id, next_attempt_at, step) VALUES (1, 1, now(), -1)`:                 "messages_counts_check",
-		`INSERT INTO belfry.messages (job_id, channel_id, next_attempt_at) VALUES (1, 1, '-infinity')`:                     "messages_times_check",
-		`INSERT INTO belfry.messages (job_id, channel_id, next_attempt_at, sent_at) VALUES (1, 1, now(), 'infinity')`:      "messages_times_check",
-		`INSERT INTO belfry.handovers (lease_id, job_ids, channel_ids, steps) VALUES (1, '{1}', '{1}', '{-1}')`:            "handovers_steps_check",
-		`INSERT INTO belfry.handovers (lease_id, job_ids, channel_ids, steps) VALUES (1, '{1, 1}', '{1, 2}', '{0, NULL}')`: "handovers_steps_check",
+		`INSERT INTO belfry.relays (name, limits) VALUES ('evil', '{"a": 1}')`:                                                                                        "relays_limits_check",
+		`INSERT INTO belfry.relays (name, limits) VALUES ('evil', '[null]')`:                                                                                          "relays_limits_check",
+		`INSERT INTO belfry.relays (name, limits) VALUES ('evil', '[[{}]]')`:                                                                                          "relays_limits_check",
+		`INSERT INTO belfry.relays (name, limits) VALUES ('evil', '[{}, {"name": null}]')`:                                                                            "relays_limits_check",
+		`INSERT INTO belfry.relays (name, limits) VALUES ('evil', '[{"waiting": 0.5}]')`:                                                                              "relays_limits_check",
+		`INSERT INTO belfry.relays (name, limits) VALUES ('evil', '[{"waiting": []}]')`:                                                                               "relays_limits_check",
+		`INSERT INTO belfry.relays (name, limits) VALUES ('evil', '[{"name": "a", "sent_per_second": 1e1000}]')`:                                                      "relays_limits_check",
+		`INSERT INTO belfry.relays (name, media) VALUES ('evil', '{NULL}')`:                                                                                           "relays_lists_check",
+		`INSERT INTO belfry.relays (name, transactions) VALUES ('evil', 9223372036854775807)`:                                                                         "relays_counts_check",
+		`INSERT INTO belfry.relays (name, heartbeat_at) VALUES ('evil', 'infinity')`:                                                                                  "relays_times_check",
+		`INSERT INTO belfry.queues (name, transport, dispatcher, leads_until) VALUES ('bulk', 'x', 'evil', '-infinity')`:                                              "queues_times_check",
+		`UPDATE belfry.jobs SET started_at = '294276-12-31'`:                                                                                                          "jobs_times_check",
+		`INSERT INTO belfry.messages (job_id, channel_id, next_attempt_at, step) VALUES (1, 1, now(), -1)`:                                                            "messages_counts_check",
+		`INSERT INTO belfry.messages (job_id, channel_id, next_attempt_at) VALUES (1, 1, '-infinity')`:                                                                "messages_times_check",
+		`INSERT INTO belfry.messages (job_id, channel_id, next_attempt_at, sent_at) VALUES (1, 1, now(), 'infinity')`:                                                 "messages_times_check",
+		`INSERT INTO belfry.handovers (lease_id, job_ids, channel_ids, steps) VALUES (1, '{1}', '{1}', '{-1}')`:                                                       "handovers_steps_check",
+		`INSERT INTO belfry.handovers (lease_id, job_ids, channel_ids, steps) VALUES (1, '{1, 1}', '{1, 2}', '{0, NULL}')`:                                            "handovers_steps_check",
+		`INSERT INTO belfry.messages (job_id, channel_id, next_attempt_at, attempts) VALUES (1, 1, now(), 10001)`:                                                     "messages_counts_check",
+		`INSERT INTO belfry.messages (job_id, channel_id, next_attempt_at, step) VALUES (1, 1, now(), 10001)`:                                                         "messages_counts_check",
+		`INSERT INTO belfry.messages (job_id, channel_id, next_attempt_at, crashes) VALUES (1, 1, now(), 10001)`:                                                      "messages_counts_check",
+		`INSERT INTO belfry.messages (job_id, channel_id, next_attempt_at, last_error) VALUES (1, 1, now(), repeat('x', 4001))`:                                       "messages_lengths_check",
+		`INSERT INTO belfry.messages (job_id, channel_id, next_attempt_at, receipt) VALUES (1, 1, now(), repeat('x', 4001))`:                                          "messages_lengths_check",
+		`INSERT INTO belfry.messages (job_id, channel_id, next_attempt_at, sender) VALUES (1, 1, now(), repeat('x', 4001))`:                                           "messages_lengths_check",
+		`INSERT INTO belfry.attempts (job_id, channel_id, step, attempt, medium, outcome) VALUES (1, 1, 0, 0, repeat('x', 1001), 'crashed')`:                          "attempts_lengths_check",
+		`INSERT INTO belfry.attempts (job_id, channel_id, step, attempt, medium, outcome, reason) VALUES (1, 1, 0, 0, 'push', 'crashed', repeat('x', 1001))`:          "attempts_lengths_check",
+		`INSERT INTO belfry.invalid_addresses (channel_id, medium, sha256, error) VALUES (1, 'push', sha256('x'), repeat('x', 4001))`:                                 "invalid_addresses_lengths_check",
+		`INSERT INTO belfry.job_deliveries (job_id, relay) VALUES (1, repeat('x', 1001))`:                                                                             "job_deliveries_relay_check",
+		`INSERT INTO belfry.leases (id, relay, expires_at, job_ids, channel_ids) VALUES (1, repeat('x', 1001), now(), '{1}', '{1}')`:                                  "leases_relay_check",
+		`INSERT INTO belfry.leases (id, relay, expires_at, job_ids, channel_ids) SELECT 1, 'evil', now(), array_agg(g), array_agg(g) FROM generate_series(1, 1001) g`: "leases_keys_check",
+		`INSERT INTO belfry.handovers (lease_id, job_ids, channel_ids, steps) SELECT 1, array_agg(g), array_agg(g), array_agg(0) FROM generate_series(1, 11001) g`:    "handovers_keys_check",
+		`INSERT INTO belfry.handovers (lease_id, job_ids, channel_ids, steps) VALUES (1, '{1}', '{1, 2}', '{0}')`:                                                     "handovers_keys_check",
+		`INSERT INTO belfry.handovers (lease_id, job_ids, channel_ids, steps, reasons) VALUES (1, '{1}', '{1}', '{0}', '{a,b}')`:                                      "handovers_keys_check",
+		`INSERT INTO belfry.relays (name, transport) VALUES ('evil', repeat('x', 1001))`:                                                                              "relays_lengths_check",
+		`INSERT INTO belfry.relays (name, senders) VALUES ('evil', ARRAY[repeat('x', 20001)])`:                                                                        "relays_lengths_check",
+		`INSERT INTO belfry.relays (name, limits) VALUES ('evil', jsonb_build_array(jsonb_build_object('name', repeat('x', 200001))))`:                                "relays_lengths_check",
+		`INSERT INTO belfry.queues (name, transport, dispatcher, leads_until) VALUES ('bulk', repeat('x', 1001), 'evil', now())`:                                      "queues_lengths_check",
 	} {
 		_, err := b.DB.Pool.Exec(bg, sql)
 		require.ErrorContains(t, err, constraint, sql)
 	}
 	b.Exec(t, `INSERT INTO belfry.relays (name, limits) VALUES ('good', '[{"name": "a", "waiting": 3, "concurrency": 1e3, "rate_per_second": 0.5, "of another version": [1]}, {}]'), ('none', '[]')`)
+}
+
+// Counts at their maximum, which a role that delivers can write, stop neither claims nor settlements nor
+// recoveries.
+func TestClaim_TakesMessagesWithTheHighestCounts(t *testing.T) {
+	t.Parallel()
+	b := setup(t, 0)
+	l := b.ledger("r1")
+	id := b.Rest(t, outbox.TypePush, 3, job.Processed)
+	b.Exec(t, `UPDATE belfry.messages SET step = 10000, attempts = 10000, crashes = 10000 WHERE channel_id < 3`)
+	claimed := claim(t, l, id, 3)
+	again := outbox.Settlement{
+		Claimed: claimed[0], To: outbox.Pending, Reason: outbox.ReasonRetry, NextStep: claimed[0].Step, NextAttempts: claimed[0].Attempts + 1,
+	}
+	statuses, err := l.Settle(bg, []outbox.Settlement{again, sent(claimed[2])}, nil)
+	require.NoError(t, err)
+	require.Equal(t, []outbox.Status{outbox.Pending, outbox.Sent}, statuses)
+	handOver(t, l, claimed[1:2], nil)
+	b.expire(t, claimed[0].LeaseID)
+	require.NoError(t, recoverAll(l))
+	require.Equal(t, map[string]int{"PENDING": 2, "SENT": 1}, b.Statuses(t, id))
 }

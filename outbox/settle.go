@@ -17,6 +17,8 @@ const (
 	// Maximum lengths of stored texts in characters, as in attempts_error_check.
 	keptError = 1000
 	keptCode  = 100
+	// keptCount is the maximum of a stored step or number of attempts, as in messages_counts_check.
+	keptCount = 10000
 	// settleRounds bounds the retries for messages that another transaction has just changed, such as a
 	// recall, which marks each message once.
 	settleRounds = 100
@@ -296,7 +298,7 @@ func settleArgs(all []Settlement, of []int, crashed int) pgx.StrictNamedArgs {
 }
 
 // small converts n to the type of the database's counters.
-func small(n int) int16 { return int16(min(max(n, 0), 32767)) }
+func small(n int) int16 { return int16(min(max(n, 0), keptCount)) }
 
 // cut returns at most n characters of a text, without characters that the database cannot store.
 func cut(s string, n int) string {

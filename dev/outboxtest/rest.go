@@ -59,9 +59,10 @@ func (d *Database) ActivitiesFor(t require.TestingT, n int) []int64 {
 
 // States sets the statuses of the messages 1, 2, 3 … of a job, in turn.
 func (d *Database) States(t require.TestingT, id int64, statuses ...string) {
-	lease := One[int64](t, d, `INSERT INTO belfry.leases (id, relay, expires_at, job_ids, channel_ids)
-		SELECT (SELECT coalesce(max(id), 0) + 1 FROM belfry.leases), 'relay', now() + interval '1 hour', array_agg(job_id), array_agg(channel_id) FROM belfry.messages WHERE job_id = $1 RETURNING id`, id)
-	d.Exec(t, `UPDATE belfry.messages m SET status = s.next, lease_id = CASE s.next WHEN 'PROCESSING' THEN $3::bigint END,
+	lease := One[int64](t, d, `SELECT coalesce(max(id), 0) + 1 FROM belfry.leases`) // the first of one for each thousand
+	d.Exec(t, `INSERT INTO belfry.leases (id, relay, expires_at, job_ids, channel_ids)
+		SELECT $2 + channel_id / 1000, 'relay', now() + interval '1 hour', array_agg(job_id), array_agg(channel_id) FROM belfry.messages WHERE job_id = $1 GROUP BY 1`, id, lease)
+	d.Exec(t, `UPDATE belfry.messages m SET status = s.next, lease_id = CASE s.next WHEN 'PROCESSING' THEN $3::bigint + m.channel_id / 1000 END,
 			reason = CASE s.next WHEN 'DEAD' THEN 'exhausted' WHEN 'CANCELLED' THEN 'recalled' END
 		  FROM (SELECT k.channel_id, ($2::text[])[1 + (k.channel_id - 1) % cardinality($2::text[])] AS next FROM belfry.messages k WHERE k.job_id = $1) s
 		 WHERE m.job_id = $1 AND m.channel_id = s.channel_id`, id, statuses, lease)
