@@ -16,6 +16,9 @@ type Lost struct {
 	Handed []Handed
 	// Unhanded is the number of messages that were certainly not sent.
 	Unhanded int
+	// Unread means that the messages are unknown, because the statement that reads those of several leases
+	// failed. ReadLost reads those of one.
+	Unread bool
 
 	orphan bool
 }
@@ -68,16 +71,16 @@ func (l *Ledger) Renew(ctx context.Context, leaseIDs []int64) (lost []int64, err
 }
 
 // Lost lists up to limit orphans and up to limit expired leases of any relay, except the leases in stay. It
-// locks nothing; Recover decides which relay takes a lease.
+// locks nothing; Recover decides which relay takes a lease. If the messages of these leases cannot be read
+// together, the leases are Unread, so that one of them does not delay the others.
 //
 // An orphan has this relay's name and is not in known: its claim's response was lost, or it belongs to an
 // earlier process. A lease younger than fifteen seconds is not an orphan, because its claim may be in
 // progress. Recover ends an orphan before it takes messages back.
 func (l *Ledger) Lost(ctx context.Context, known, stay []int64, limit int) ([]Lost, error) {
-	const what = "find lost leases"
 	stay = append([]int64{}, stay...) // not NULL, which compares as unknown
 	known = append(slices.Clone(stay), known...)
-	leases, err := list(ctx, l, what, queries.leasesLost, pgx.StrictNamedArgs{
+	leases, err := list(ctx, l, "find lost leases", queries.leasesLost, pgx.StrictNamedArgs{
 		"relay": l.relay, "known": known, "stay": stay,
 		"seconds": orphanAge.Seconds(), "n": limit,
 	}, func(row pgx.CollectableRow) (found Lost, err error) {
@@ -87,11 +90,30 @@ func (l *Ledger) Lost(ctx context.Context, known, stay []int64, limit int) ([]Lo
 	if err != nil || len(leases) == 0 {
 		return nil, err
 	}
+	if err := l.readLost(ctx, leases); err != nil {
+		for i := range leases {
+			leases[i].Handed, leases[i].Unhanded, leases[i].Unread = nil, 0, true
+		}
+	}
+	return leases, nil
+}
+
+// ReadLost reads the messages of a lease that is Unread.
+func (l *Ledger) ReadLost(ctx context.Context, lost *Lost) error {
+	found := []Lost{{LeaseID: lost.LeaseID, Relay: lost.Relay, orphan: lost.orphan}}
+	err := l.readLost(ctx, found)
+	if err == nil {
+		*lost = found[0]
+	}
+	return err
+}
+
+func (l *Ledger) readLost(ctx context.Context, leases []Lost) error {
 	ids, at := make([]int64, len(leases)), make(map[int64]*Lost, len(leases))
 	for i := range leases {
 		ids[i], at[leases[i].LeaseID] = leases[i].LeaseID, &leases[i]
 	}
-	_, err = list(ctx, l, what, queries.leaseMessages, pgx.StrictNamedArgs{"ids": ids}, func(row pgx.CollectableRow) (h Handed, err error) {
+	_, err := list(ctx, l, "read lost leases", queries.leaseMessages, pgx.StrictNamedArgs{"ids": ids}, func(row pgx.CollectableRow) (h Handed, err error) {
 		var handed bool
 		var steps []int
 		var reasons []string
@@ -107,7 +129,7 @@ func (l *Ledger) Lost(ctx context.Context, known, stay []int64, limit int) ([]Lo
 		}
 		return h, err
 	})
-	return leases, err
+	return err
 }
 
 // Recovered is the result of Recover.

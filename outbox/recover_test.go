@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/belfryhq/belfry/admin/delivery"
+	"github.com/belfryhq/belfry/dev/dbtest"
 	"github.com/belfryhq/belfry/job"
 	"github.com/belfryhq/belfry/outbox"
 )
@@ -269,4 +270,36 @@ func TestLost_TellsTheStepThatWasCalled(t *testing.T) {
 	require.Equal(t, outbox.Anywhere(calls), found)
 	require.Equal(t, bypassed, lost[0].Handed[0].Bypassed)
 	require.Nil(t, lost[0].Handed[1].Bypassed)
+}
+
+// Leases whose messages cannot be read together are read one by one: one that fails does not stop the
+// recovery of the others.
+func TestLost_ReadsLeasesOneByOne(t *testing.T) {
+	t.Parallel()
+	b := setupOn(t, dbtest.New(t), 0)
+	dead, l := b.ledger("dead"), b.ledger("alive")
+	id := b.Rest(t, outbox.TypePush, 4, job.Processed)
+	broken, good := claim(t, dead, id, 2), claim(t, dead, id, 2)
+	b.Exec(t, `ALTER TABLE belfry.handovers DROP CONSTRAINT handovers_steps_check`)
+	b.Exec(t, `INSERT INTO belfry.handovers (lease_id, job_ids, channel_ids, steps, reasons) VALUES ($1, ARRAY[$2::bigint], ARRAY[$3::bigint], '{NULL}', '{x}')`,
+		broken[0].LeaseID, id, broken[0].ChannelID)
+	b.expire(t, broken[0].LeaseID, good[0].LeaseID)
+	lost, err := l.Lost(bg, nil, nil, 10)
+	require.NoError(t, err)
+	require.Len(t, lost, 2)
+	for i := range lost {
+		require.True(t, lost[i].Unread)
+		require.Zero(t, lost[i].Unhanded)
+		err := l.ReadLost(bg, &lost[i])
+		if lost[i].LeaseID == broken[0].LeaseID {
+			require.Error(t, err)
+			continue
+		}
+		require.NoError(t, err)
+		require.False(t, lost[i].Unread)
+		require.Equal(t, 2, lost[i].Unhanded)
+		r, err := l.Recover(bg, lost[i], nil)
+		require.NoError(t, err)
+		require.Equal(t, 2, r.Released)
+	}
 }

@@ -209,6 +209,11 @@ func (r *Relay) lost(ctx context.Context, stay []int64) (lost []outbox.Lost, err
 
 // takeBack recovers one lease and returns the number of moved messages.
 func (r *Relay) takeBack(ctx context.Context, lost outbox.Lost) (int, error) {
+	if lost.Unread {
+		if err := r.withTimeout(ctx, func(ctx context.Context) error { return r.ledger.ReadLost(ctx, &lost) }); err != nil {
+			return 0, err
+		}
+	}
 	settlements := make([]outbox.Settlement, len(lost.Handed))
 	config := r.settings()
 	for i, h := range lost.Handed {
