@@ -214,12 +214,13 @@ END $$;
 CREATE TRIGGER activities_validate BEFORE INSERT OR UPDATE ON belfry.activities
     FOR EACH ROW EXECUTE FUNCTION belfry.activities_validate();
 
--- The message of an activity, in the same transaction, due when that commits.
+-- The message of an activity, in the same transaction, due when that commits. A deliver_at in the past does
+-- not put it before the messages that wait.
 CREATE FUNCTION belfry.activities_enqueue() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     INSERT INTO belfry.messages (job_id, channel_id, next_attempt_at)
-    VALUES (NEW.id, NEW.channel_id, coalesce(NEW.deliver_at, NEW.created_at));
+    VALUES (NEW.id, NEW.channel_id, greatest(NEW.deliver_at, NEW.created_at));
     RETURN NULL;
 END $$;
 

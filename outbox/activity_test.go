@@ -58,3 +58,15 @@ func TestActivity_TestsAJob(t *testing.T) {
 	_, err = outbox.SendTest(t.Context(), b.DB.Pool, id+1, 2, "ann", true)
 	require.ErrorIs(t, err, job.ErrNotFound)
 }
+
+// A deliver_at in the past does not put a message before those that wait.
+func TestActivities_AreNotDueBeforeTheyWereSent(t *testing.T) {
+	t.Parallel()
+	b := setup(t, 1)
+	for _, deliverAt := range []string{"now() - interval '1 year'", "NULL", "now()"} {
+		id := one[int64](t, b, `INSERT INTO belfry.activities (channel_id, title, deliver_at) VALUES (1, 'hi', `+deliverAt+`) RETURNING id`)
+		require.True(t, one[bool](t, b, `SELECT m.next_attempt_at = a.created_at FROM belfry.messages m JOIN belfry.activities a ON a.id = m.job_id WHERE a.id = $1`, id), deliverAt)
+	}
+	id := one[int64](t, b, `INSERT INTO belfry.activities (channel_id, title, deliver_at) VALUES (1, 'hi', now() + interval '1 year') RETURNING id`)
+	require.True(t, one[bool](t, b, `SELECT m.next_attempt_at = a.deliver_at FROM belfry.messages m JOIN belfry.activities a ON a.id = m.job_id WHERE a.id = $1`, id))
+}

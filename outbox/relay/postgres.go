@@ -2,6 +2,7 @@ package relay
 
 import (
 	"context"
+	"errors"
 	"maps"
 	"slices"
 	"sync"
@@ -182,11 +183,12 @@ func (p *postgres) walk(ctx context.Context, credits outbox.Credits) ([]outbox.C
 			return found, err
 		}
 	}
-	found, err := p.claimActivities(credits)
-	if err != nil || len(found) > 0 {
-		return found, err
+	found, failed := p.claimActivities(credits)
+	if len(found) > 0 {
+		return found, failed
 	}
-	return p.claimBulk(ctx, credits)
+	found, err := p.claimBulk(ctx, credits) // also after a failure: a slow claim of activities does not stop bulk
+	return found, errors.Join(failed, err)
 }
 
 // late is how long after its due time an activity can be committed and still be found by the next
@@ -214,6 +216,7 @@ func (p *postgres) claimActivities(credits outbox.Credits) (found []outbox.Claim
 		a.took = time.Since(began)
 	}
 	if err != nil {
+		a.next = time.Now().Add(max(time.Second, time.Since(began))) // bulk is to have its turn
 		return nil, err
 	}
 	if len(found) > 0 {

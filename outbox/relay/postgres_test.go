@@ -91,3 +91,18 @@ func TestRelay_ActivitiesWaitBehindBulkBacklog(t *testing.T) {
 	b.eventually(t, `SELECT coalesce(reason, '') = 'sender_paused' FROM belfry.messages WHERE job_id = $1`, id)
 	require.True(t, one[bool](t, b, `SELECT next_attempt_at < now() + interval '6500 ms' FROM belfry.messages WHERE job_id = $1`, id))
 }
+
+// A claim of activities that fails, or takes too long, does not stop bulk.
+func TestRelay_DeliversBulkWhileActivitiesCannotBeClaimed(t *testing.T) {
+	t.Parallel()
+	b := setup(t, 20)
+	b.job(t, "default", 1, 20)
+	id := b.activity(t, 7)
+	b.exec(t, `CREATE FUNCTION public.refuse() RETURNS trigger LANGUAGE plpgsql AS $$BEGIN RAISE EXCEPTION 'no' USING ERRCODE = '57014'; END$$`)
+	b.exec(t, `CREATE TRIGGER refuse BEFORE UPDATE ON belfry.messages FOR EACH ROW WHEN (OLD.job_id < 0 AND NEW.status = 'PROCESSING') EXECUTE FUNCTION public.refuse()`)
+	run := b.start(t, config("r"), []relay.Sender{push(&script{})})
+	b.eventually(t, `SELECT count(*) = 20 FROM belfry.messages WHERE job_id > 0 AND status = 'SENT'`)
+	b.exec(t, `DROP TRIGGER refuse ON belfry.messages`)
+	b.eventually(t, `SELECT status = 'SENT' FROM belfry.messages WHERE job_id = $1`, id)
+	run.end(t)
+}
