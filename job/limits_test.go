@@ -144,3 +144,17 @@ func TestLimits_LanesThatWaitAreBounded(t *testing.T) {
 	b.exec(t, `SELECT belfry.abort(id) FROM belfry.jobs WHERE lane = 'first'`)
 	require.NoError(t, insert("first"), "a repeated key opens no lane")
 }
+
+// The error for an unknown segment lists segments only to roles that may read them.
+func TestEnqueue_NamesSegmentsToTheirReaders(t *testing.T) {
+	t.Parallel()
+	b := setup(t, 0)
+	b.exec(t, `INSERT INTO belfry.segments (name) VALUES ('insolvent')`)
+	const insert = `INSERT INTO belfry.jobs (type, category, title, audience) VALUES ('inbox', 'operator_notice', 'x', '{"kind": "segment", "segment": "nobody"}')`
+	grants := []string{`GRANT USAGE ON SCHEMA belfry TO :role`, `GRANT INSERT ON belfry.jobs TO :role`}
+	_, err := b.db.Role(t, grants...).Pool.Exec(t.Context(), insert)
+	require.ErrorContains(t, err, `"nobody" does not exist; existing segments: those of belfry.segments, which `)
+	require.NotContains(t, err.Error(), "insolvent")
+	_, err = b.db.Role(t, append(grants, `GRANT SELECT ON belfry.segments TO :role`)...).Pool.Exec(t.Context(), insert)
+	require.ErrorContains(t, err, `"nobody" does not exist; existing segments: insolvent`)
+}

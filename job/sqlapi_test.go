@@ -104,6 +104,7 @@ var badSQL = []struct{ name, sql string }{
 	{"route with a medium twice", `INSERT INTO belfry.jobs (type, category, title, route) VALUES ('push', 'operator_notice', 'x', '{sms,push,sms}')`},
 	{"route with a null", `INSERT INTO belfry.jobs (type, category, title, route) VALUES ('push', 'operator_notice', 'x', '{push,NULL}')`},
 	{"route of two dimensions", `INSERT INTO belfry.jobs (type, category, title, route) VALUES ('push', 'operator_notice', 'x', '{{push},{sms}}')`},
+	{"route that begins at 0", `INSERT INTO belfry.jobs (type, category, title, route) VALUES ('push', 'operator_notice', 'x', '[0:0]={push}')`},
 	{"delivered_at set", `INSERT INTO belfry.jobs (type, category, title, delivered_at) VALUES ('push', 'operator_notice', 'x', now())`},
 	{"set of a route that is a text", `SELECT belfry.set(1, '{"route": "push"}')`},
 	{"type name in capitals", `INSERT INTO belfry.job_types (name) VALUES ('Push')`},

@@ -520,7 +520,9 @@ BEGIN
                 'Add location point(longitude, latitude) with a GiST index.');
     ELSIF kind = 'segment' THEN
         ok := jsonb_typeof(a -> 'segment') = 'string' AND EXISTS (SELECT FROM belfry.segments s WHERE s.name = a ->> 'segment');
-        problem := CASE WHEN NOT ok THEN (SELECT string_agg(s.name, ', ' ORDER BY s.name) FROM (SELECT name FROM belfry.segments ORDER BY name LIMIT 20) s) END;
+        problem := CASE WHEN ok THEN NULL
+            WHEN NOT has_column_privilege(session_user, 'belfry.segments', 'name', 'SELECT') THEN 'those of belfry.segments, which ' || session_user || ' may not read'
+            ELSE (SELECT string_agg(s.name, ', ' ORDER BY s.name) FROM (SELECT name FROM belfry.segments ORDER BY name LIMIT 20) s) END;
         ok := ok OR belfry.reject(tab, 'audience.segment', format('%s does not exist; existing segments: %s', left((a -> 'segment')::text, 70), coalesce(problem, 'none')));
     ELSIF kind = 'channels' THEN
         ok := (a ? 'ids') <> (a ? 'external_ids')
