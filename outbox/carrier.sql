@@ -3,7 +3,7 @@
 -- name: QueueLead :many
 -- Makes @relay the leader, which pushes to both queues, for @seconds, or renews that, and returns the
 -- progress of the queues (queues_pkey). No row: another relay leads, or messages may not leave the database
--- (belfry.delivers).
+-- (belfry.delivers). No relay leads for more than a day, which another role can have written.
 INSERT INTO belfry.queues AS q (name, transport, dispatcher, leads_until)
 SELECT n.name, @transport, @relay, clock_timestamp() + make_interval(secs => @seconds)
   FROM unnest('{activities,bulk}'::text[]) n(name)
@@ -11,7 +11,7 @@ SELECT n.name, @transport, @relay, clock_timestamp() + make_interval(secs => @se
  ORDER BY n.name
     ON CONFLICT ON CONSTRAINT queues_pkey DO UPDATE
    SET transport = excluded.transport, dispatcher = excluded.dispatcher, leads_until = excluded.leads_until
- WHERE q.dispatcher = excluded.dispatcher OR q.leads_until < clock_timestamp()
+ WHERE q.dispatcher = excluded.dispatcher OR q.leads_until NOT BETWEEN clock_timestamp() AND clock_timestamp() + interval '1 day'
 RETURNING q.name, q.epoch::text, q.first_push, q.last_push;
 
 -- name: QueueLeave :exec
@@ -198,7 +198,7 @@ RETURNING m.job_id;
 WITH left_over AS MATERIALIZED (
     SELECT m.ctid AS tid
       FROM belfry.messages m
-     WHERE m.status = 'QUEUED' AND NOT EXISTS (SELECT FROM belfry.queues q WHERE q.leads_until > clock_timestamp())
+     WHERE m.status = 'QUEUED' AND NOT EXISTS (SELECT FROM belfry.queues q WHERE q.leads_until BETWEEN clock_timestamp() AND clock_timestamp() + interval '1 day')
      ORDER BY (m.job_id < 0), m.push, m.job_id, m.channel_id
      LIMIT @keys
        FOR UPDATE SKIP LOCKED

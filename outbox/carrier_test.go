@@ -324,6 +324,13 @@ func TestLead_OneRelayPushes(t *testing.T) {
 	require.NoError(t, err)
 	require.True(t, ok)
 	require.EqualValues(t, 2, last.First, "nothing is QUEUED")
+
+	b.Exec(t, `UPDATE belfry.queues SET dispatcher = 'forged', leads_until = '9998-01-01'`)
+	b.Exec(t, `UPDATE belfry.messages SET status = 'QUEUED', push = 1 WHERE channel_id = 10`)
+	n, err := one.Unserved(bg, 10)
+	require.NoError(t, err)
+	require.Equal(t, 1, n, "no relay leads for so long")
+	lead(t, one)
 }
 
 // I10: what a carrier has no copy of is PENDING again, and only that.
