@@ -6,6 +6,8 @@ import (
 
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/stretchr/testify/require"
+
+	"github.com/belfryhq/belfry/job"
 )
 
 // Once whoever could INSERT could switch off the protection of the database and go before
@@ -157,4 +159,14 @@ func TestEnqueue_NamesSegmentsToTheirReaders(t *testing.T) {
 	require.NotContains(t, err.Error(), "insolvent")
 	_, err = b.db.Role(t, append(grants, `GRANT SELECT ON belfry.segments TO :role`)...).Pool.Exec(t.Context(), insert)
 	require.ErrorContains(t, err, `"nobody" does not exist; existing segments: insolvent`)
+}
+
+// Counts of a job at their maximum, which a role that runs jobs can write, stop no claim.
+func TestRunner_ClaimsAJobWithTheHighestCounts(t *testing.T) {
+	t.Parallel()
+	b := setup(t, 10)
+	id := b.enqueue(t, job.Spec{})
+	b.exec(t, `UPDATE belfry.jobs SET attempts = 2147483647 WHERE id = $1`, id)
+	b.runDue(t, b.runner(t, "r"))
+	require.Equal(t, job.Processed, b.state(t, id).Status)
 }

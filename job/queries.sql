@@ -433,7 +433,7 @@ WITH RECURSIVE waiting (lane) AS (
 )
 UPDATE belfry.jobs
    SET status = 'RUNNING', fence = fence + 1, runner = @runner, heartbeat_at = clock_timestamp(),
-       attempts = attempts + 1, started_at = coalesce(started_at, clock_timestamp()),
+       attempts = least(attempts, 2147483646) + 1, started_at = coalesce(started_at, clock_timestamp()),
        (backend_pid, backend_start) = (SELECT a.pid, a.backend_start FROM pg_stat_activity a
                                         WHERE a.pid = pg_backend_pid() AND a.pid = @pid::bigint AND a.backend_start IS NOT NULL)
  WHERE id = (SELECT n.id
@@ -456,8 +456,8 @@ RETURNING id, fence;
 -- whose connection it may not see yet. A row that is locked is in the middle of its
 -- COMMIT and is left alone. No row: nothing to take over.
 UPDATE belfry.jobs
-   SET fence = fence + 1, runner = @runner, heartbeat_at = clock_timestamp(), attempts = attempts + 1,
-       takeovers = takeovers + 1,
+   SET fence = fence + 1, runner = @runner, heartbeat_at = clock_timestamp(), attempts = least(attempts, 2147483646) + 1,
+       takeovers = least(takeovers, 2147483646) + 1,
        (backend_pid, backend_start) = (SELECT a.pid, a.backend_start FROM pg_stat_activity a
                                         WHERE a.pid = pg_backend_pid() AND a.pid = @pid::bigint AND a.backend_start IS NOT NULL)
  WHERE id = (SELECT j.id
@@ -482,7 +482,7 @@ RETURNING id, fence;
 UPDATE belfry.jobs
    SET status = 'FAILED',
        last_error = format('gave up: %s runs in a row were lost without a committed chunk, the last on %s%s',
-                           takeovers + 1, runner, '; the error before: ' || last_error)
+                           least(takeovers, 2147483646) + 1, runner, '; the error before: ' || last_error)
  WHERE id IN (SELECT j.id
                 FROM belfry.jobs j
                WHERE j.status = 'RUNNING' AND j.takeovers >= @max_takeovers
@@ -503,7 +503,7 @@ RETURNING id;
 -- twice as old as makes them stale: those who know the type had their time, and the
 -- lane must not wait for them. It counts as a take-over. No row: there is none.
 UPDATE belfry.jobs
-   SET status = 'PENDING', takeovers = takeovers + 1
+   SET status = 'PENDING', takeovers = least(takeovers, 2147483646) + 1
  WHERE id IN (SELECT j.id
                 FROM belfry.jobs j
                WHERE j.status = 'RUNNING' AND j.heartbeat_at < clock_timestamp() - 2 * @stale_after::interval
@@ -640,7 +640,7 @@ SET CONSTRAINTS ALL IMMEDIATE;
 INSERT INTO belfry.job_skips AS s (job_id, key, after, sqlstate, error)
 VALUES (@job_id, @key, @after, @sqlstate, @error)
     ON CONFLICT ON CONSTRAINT job_skips_pkey DO UPDATE
-       SET sqlstate = excluded.sqlstate, error = excluded.error, attempts = s.attempts + 1, retry = false, tried_at = clock_timestamp();
+       SET sqlstate = excluded.sqlstate, error = excluded.error, attempts = least(s.attempts, 2147483646) + 1, retry = false, tried_at = clock_timestamp();
 
 -- name: SkipNext :one
 -- The next skipped recipient to try again (job_skips_retry_idx). No row: none left.
@@ -653,7 +653,7 @@ DELETE FROM belfry.job_skips WHERE job_id = @job_id AND key = @key;
 -- name: SkipKeep :exec
 -- A skipped recipient failed again, and is not tried again in this run.
 UPDATE belfry.job_skips
-   SET retry = false, attempts = attempts + 1, sqlstate = @sqlstate, error = @error, tried_at = clock_timestamp()
+   SET retry = false, attempts = least(attempts, 2147483646) + 1, sqlstate = @sqlstate, error = @error, tried_at = clock_timestamp()
  WHERE job_id = @job_id AND key = @key;
 
 -- name: RunBook :exec
