@@ -6,3 +6,5 @@ DROP TABLE belfry.activity_counts, belfry.locks, belfry.installation, belfry.sen
 DROP FUNCTION belfry.messages_keep, belfry.activities_limit, belfry.activities_count, belfry.installation_halt, belfry.installation_record, belfry.delivers, belfry.here, belfry.send_external, belfry.channel_id, belfry.send,
     belfry.activities_wake, belfry.activities_enqueue, belfry.activities_validate;
 DROP SEQUENCE belfry.activities_woken_seq;
+DROP TRIGGER names_guard ON belfry.names;
+DROP FUNCTION belfry.names_guard;

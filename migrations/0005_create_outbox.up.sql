@@ -771,3 +771,24 @@ BEGIN
     PERFORM belfry.act(NULL, NULL);
     SELECT i.halted_at, i.halted_by, i.halt_reason INTO unhalt.halted_at, unhalt.halted_by, unhalt.halt_reason FROM belfry.installation i;
 END $$;
+
+-- Names of runners belong to roles that run, and names of relays to roles that deliver: another role could
+-- prevent the start of a process by taking its name.
+CREATE FUNCTION belfry.names_guard() RETURNS trigger
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    kinds constant text[] := array_remove(ARRAY[CASE WHEN TG_OP <> 'INSERT' THEN OLD.kind END, CASE WHEN TG_OP <> 'DELETE' THEN NEW.kind END], NULL);
+    runs  constant boolean := has_column_privilege('belfry.jobs', 'cursor', 'UPDATE');
+    sends constant boolean := has_any_column_privilege('belfry.attempts', 'INSERT');
+    ok    boolean := (runs OR 'runner' <> ALL (kinds)) AND (sends OR 'relay' <> ALL (kinds))
+        OR belfry.reject('names', 'kind', format('%L is not allowed for %s; allowed values: %s', kinds[1], current_user, coalesce(nullif(concat_ws(', ', CASE WHEN runs THEN 'runner' END, CASE WHEN sends THEN 'relay' END), ''), 'none')),
+            'A runner may UPDATE belfry.jobs ("cursor"), a relay may INSERT belfry.attempts: belfry roles prints the GRANTs.');
+BEGIN
+    IF TG_OP = 'DELETE' THEN
+        RETURN OLD;
+    END IF;
+    RETURN NEW;
+END $$;
+
+CREATE TRIGGER names_guard BEFORE INSERT OR UPDATE OR DELETE ON belfry.names
+    FOR EACH ROW EXECUTE FUNCTION belfry.names_guard();

@@ -73,3 +73,41 @@ func TestHold_SeveralNamesHaveOneBeat(t *testing.T) {
 	require.Equal(t, "b", held.Name)
 	require.NoError(t, h.Release(ctx))
 }
+
+// A name whose heartbeat is in the future was held until then, by no process.
+func TestNameLock_IgnoresHeartbeatsOfTheFuture(t *testing.T) {
+	t.Parallel()
+	db := dbtest.New(t)
+	_, err := db.Pool.Exec(t.Context(), `INSERT INTO belfry.names (kind, name, instance, host, pid, beat_at) VALUES ('runner', 'a', gen_random_uuid(), 'h', 1, now() + interval '1 year')`)
+	require.NoError(t, err)
+	h, err := lifecycle.LockNames(t.Context(), db.Pool, lifecycle.Name{Kind: lifecycle.RunnerName, Name: "a"})
+	require.NoError(t, err)
+	require.NoError(t, h.Release(t.Context()))
+}
+
+// A role that delivers could take the names of runners, and a role that runs the names of relays.
+func TestNameLock_KindsBelongToRoles(t *testing.T) {
+	t.Parallel()
+	db := dbtest.New(t)
+	common := []string{`GRANT USAGE ON SCHEMA belfry TO :role`, `GRANT SELECT, INSERT, UPDATE, DELETE ON belfry.names TO :role`}
+	roles := map[string]*dbtest.DB{
+		lifecycle.RunnerName: db.Role(t, append(common, `GRANT UPDATE ON belfry.jobs TO :role`)...),
+		lifecycle.RelayName:  db.Role(t, append(common, `GRANT INSERT (job_id) ON belfry.attempts TO :role`)...),
+	}
+	for kind, role := range roles {
+		h, err := lifecycle.LockNames(t.Context(), role.Pool, lifecycle.Name{Kind: kind, Name: "a"})
+		require.NoError(t, err)
+		for other, weak := range roles {
+			if other == kind {
+				continue
+			}
+			_, err := lifecycle.LockNames(t.Context(), weak.Pool, lifecycle.Name{Kind: kind, Name: "b"})
+			require.ErrorContains(t, err, "belfry.names.kind: '"+kind+"' is not allowed for "+weak.User+"; allowed values: "+other)
+			for _, sql := range []string{`UPDATE belfry.names SET beat_at = now()`, `UPDATE belfry.names SET kind = '` + other + `'`, `DELETE FROM belfry.names`} {
+				_, err := weak.Pool.Exec(t.Context(), sql)
+				require.ErrorContains(t, err, "is not allowed for "+weak.User, sql)
+			}
+		}
+		require.NoError(t, h.Release(t.Context()))
+	}
+}

@@ -10,13 +10,14 @@ SELECT belfry.ring(@channel);
 
 -- name: NameLock :exec
 -- Locks a name for a process, or takes it over from a process without a heartbeat for @timeout (names_pkey).
+-- A heartbeat more than a minute in the future counts as none.
 -- No row is written if another process has it.
 INSERT INTO belfry.names AS n (kind, name, instance, host, pid, since, beat_at)
 SELECT @kind, @name, @instance, @host, @pid, t, t FROM clock_timestamp() t -- equal: no heartbeat yet
     ON CONFLICT ON CONSTRAINT names_pkey DO UPDATE
        SET instance = excluded.instance, host = excluded.host, pid = excluded.pid, since = excluded.since, beat_at = excluded.beat_at,
            rival = NULL, rival_at = NULL
-     WHERE n.instance = excluded.instance OR n.beat_at < clock_timestamp() - @timeout::interval;
+     WHERE n.instance = excluded.instance OR n.beat_at NOT BETWEEN clock_timestamp() - @timeout::interval AND clock_timestamp() + interval '1 minute';
 
 -- name: NameHolder :one
 -- The process that has a name, with its last heartbeat. No row: the name is free.
