@@ -111,3 +111,30 @@ SELECT c.relname || '.' || a.attname
 		"activities.deliver_at", "jobs.deliver_at", "jobs.expires_at", "jobs.schedule_at", // which triggers bound
 	}, list)
 }
+
+// A role that chooses the id of a row can use the ids that PostgreSQL generates next, and then each INSERT of another
+// role fails.
+func TestRoles_ChooseNoGeneratedID(t *testing.T) {
+	t.Parallel()
+	d := admintest.NewDesk(t)
+	role := d.DB.Role(t)
+	for _, statement := range grants(t, channels.DefaultRelation, "for", "enqueue,run,deliver,operate", "role", role.User).Statements {
+		d.Exec(statement)
+	}
+	rows, err := d.DB.Pool.Query(t.Context(), `
+SELECT c.relname FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid
+ WHERE c.relnamespace = 'belfry'::regnamespace AND a.attidentity = 'a' AND has_column_privilege($1, c.oid, a.attnum, 'INSERT')`, role.User)
+	require.NoError(t, err)
+	list, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	require.NoError(t, err)
+	require.Empty(t, list)
+
+	_, err = role.Pool.Exec(t.Context(), `INSERT INTO belfry.events (id, subject, kind, actor) OVERRIDING SYSTEM VALUE VALUES (1, 'lane', 'changed', 'x')`)
+	require.ErrorContains(t, err, "permission denied")
+	_, err = role.Pool.Exec(t.Context(), `INSERT INTO belfry.events (subject, kind, actor) VALUES ('lane', 'changed', 'x')`)
+	require.NoError(t, err)
+	_, err = role.Pool.Exec(t.Context(), `UPDATE belfry.events SET actor = 'y'`)
+	require.ErrorContains(t, err, "permission denied")
+	_, err = role.Pool.Exec(t.Context(), `UPDATE belfry.job_types SET name = 'y' WHERE name = 'push'`)
+	require.ErrorContains(t, err, "permission denied")
+}
