@@ -170,3 +170,27 @@ func TestRunner_ClaimsAJobWithTheHighestCounts(t *testing.T) {
 	b.runDue(t, b.runner(t, "r"))
 	require.Equal(t, job.Processed, b.state(t, id).Status)
 }
+
+// Any role that may INSERT may use an existing group_id. With 40,000 more jobs in a group, an abort of the group
+// exceeded its deadline and was rolled back.
+func TestLimits_BoundTheJobsOfAGroup(t *testing.T) {
+	t.Parallel()
+	b := setup(t, 0)
+	enqueuer := b.db.Role(t, `GRANT USAGE ON SCHEMA belfry TO :role`, `GRANT INSERT ON belfry.jobs TO :role`)
+	const group = `'0b7a3b42-96a4-4a5b-9d5e-6a1b5f6f7c11'`
+	insert := `INSERT INTO belfry.jobs (type, category, title, group_id, idempotency_key) SELECT 'inbox', 'operator_notice', 'x', ` + group + `, 'k' || g FROM generate_series(%d, %d) g ON CONFLICT DO NOTHING`
+	_, err := enqueuer.Pool.Exec(t.Context(), fmt.Sprintf(insert, 1, 101))
+	var refused *pgconn.PgError
+	require.ErrorAs(t, err, &refused)
+	require.Equal(t, []string{"23514", "group_id"}, []string{refused.Code, refused.ColumnName})
+	require.Contains(t, refused.Message, "has 100 jobs, the limit for "+enqueuer.User+"; allowed values: null, and groups with fewer jobs")
+	_, err = enqueuer.Pool.Exec(t.Context(), fmt.Sprintf(insert, 1, 100))
+	require.NoError(t, err)
+	_, err = enqueuer.Pool.Exec(t.Context(), fmt.Sprintf(insert, 7, 7))
+	require.NoError(t, err, "a repeated key adds no job")
+	_, err = enqueuer.Pool.Exec(t.Context(), fmt.Sprintf(insert, 101, 101))
+	require.ErrorAs(t, err, &refused)
+	b.exec(t, fmt.Sprintf(insert, 101, 101))
+	_, err = b.db.Pool.Exec(t.Context(), `SELECT set_config('belfry.limited', 'an author', true); `+fmt.Sprintf(insert, 102, 102))
+	require.ErrorContains(t, err, "the limit for an author")
+}

@@ -98,6 +98,13 @@ BEGIN
             SELECT count(*) >= 100 FROM waiting);
 END $$;
 
+-- Whether a group has 100 jobs: an act on a group changes all its jobs in one transaction. A repeated
+-- idempotency key adds no job. Transactions that are open at once do not see each other's jobs.
+CREATE FUNCTION belfry.group_exceeded(group_id uuid, type text, idempotency_key text) RETURNS boolean
+LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+    SELECT count(*) >= 100 AND NOT EXISTS (SELECT FROM belfry.jobs j WHERE j.idempotency_key = $3 AND j.type = $2)
+      FROM (SELECT FROM belfry.jobs j WHERE j.group_id = $1 LIMIT 100) g $$;
+
 -- Rejects values above a ceiling or below a floor, and NULL if there is a ceiling. It runs with the rights
 -- of the role that executes the INSERT, for example the owner of a SECURITY DEFINER function. Columns that
 -- this role may UPDATE are not limited, unless the transaction enqueues for the requester in belfry.limited.
@@ -136,6 +143,9 @@ BEGIN
     ok := limited IS NULL AND has_column_privilege('belfry.jobs', 'lane', 'UPDATE') OR NOT belfry.lanes_exceeded(NEW.lane, NEW.type, NEW.idempotency_key)
         OR belfry.reject('jobs', 'lane', format('%L would be one more lane with a waiting job, and 100 are the limit for %s; allowed values now: default, lanes with a waiting job, and those of belfry.lanes', left(NEW.lane, 70), coalesce(limited, current_user)),
             format('An operator adds it: INSERT INTO belfry.lanes (name) VALUES (%L);', left(NEW.lane, 70)));
+    ok := NEW.group_id IS NULL OR limited IS NULL AND has_column_privilege('belfry.jobs', 'group_id', 'UPDATE') OR NOT belfry.group_exceeded(NEW.group_id, NEW.type, NEW.idempotency_key)
+        OR belfry.reject('jobs', 'group_id', format('group %s has 100 jobs, the limit for %s; allowed values: null, and groups with fewer jobs', NEW.group_id, coalesce(limited, current_user)),
+            'Enqueue the job under another group_id, or by a role that may UPDATE belfry.jobs (group_id).');
     IF limited IS NOT NULL OR NOT has_column_privilege('belfry.jobs', 'max_recipients', 'UPDATE') THEN
         most := least(most, (SELECT l.max_recipients FROM belfry.limits l));
     END IF;
