@@ -90,7 +90,7 @@ func TestLong_CompletionOffersWhatThereIs(t *testing.T) {
 		{"tokens revoke ", []string{"ci\tauthor"}, keepOrder},
 		{"tokens create --role o", []string{"operator"}, keepOrder},
 		{"users set-password ann --password-file ", nil, files},
-		{"jobs set 1 max_r", []string{"max_rows_per_second=\t0 (no limit) to 10000000, or default", "max_recipients=\t1 to 2000000000, the most rows that it may write, or none"}, noSpace},
+		{"jobs set 1 max_r", []string{"max_rows_per_second=\t0 (no limit) to 10000000, or default", "max_recipients=\t1 to 2000000000, the maximum number of its rows, or none"}, noSpace},
 		{"jobs set 1 lane=night max_ro", []string{"max_rows_per_second=\t0 (no limit) to 10000000, or default"}, noSpace},
 		{"jobs set 1 lane=night lan", nil, noSpace},
 		{"jobs set 1 lane=n", []string{"lane=night\thot"}, keepOrder},
