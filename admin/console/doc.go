@@ -42,8 +42,8 @@
 //
 // # Live
 //
-// /live is the stream of the operation jobs watch, rendered for a browser. An event contains the changed
-// cells, by name, as text, and the script replaces the cells with these names. It also contains control
+// /live is the stream of the operation jobs watch, rendered for a browser. An event contains the cells of
+// jobs that changed, by name, as text, and the script replaces the cells with these names. It also contains control
 // events: a page lists the events that concern it in its layout (aboutOf), and announces them. After an
 // interruption the script reads the page again. All tabs of a browser share one stream, and all streams of
 // the process share one poll (jobs.Broadcaster).
