@@ -44,7 +44,8 @@ func (r *Runner) readSnapshot(ctx context.Context, on interface {
 }) (seen snapshot, err error) {
 	err = on.QueryRow(ctx, queries.jobsSnapshot, pgx.StrictNamedArgs{
 		"types": r.names, "lanes": r.lanes(), "runner": r.config.Name, "stale_after": r.config.StaleAfter,
-	}).Scan(&seen.registered, &seen.running, &seen.gone, &seen.dead, &seen.overdue, &seen.due, &seen.seconds, &seen.halt.At, &seen.halt.By, &seen.halt.Reason)
+	}).Scan(&seen.registered, &seen.running, &seen.gone, &seen.dead, &seen.overdue, &seen.due, &seen.seconds, &seen.halt.At,
+		&seen.halt.By, &seen.halt.Reason)
 	return seen, err
 }
 

@@ -88,7 +88,8 @@ func (c Config) Validate() error {
 	}
 	check(len(c.Name) <= 200, "name", "has %d characters; allowed are up to 200", len(c.Name))
 	for _, lane := range c.Lanes {
-		check(laneName().MatchString(lane), "lanes", "%q is not a lane name; allowed are 1 to 63 of a-z, 0-9, _ and -, starting with a letter or digit", lane)
+		check(laneName().MatchString(lane), "lanes",
+			"%q is not a lane name; allowed are 1 to 63 of a-z, 0-9, _ and -, starting with a letter or digit", lane)
 	}
 	between := func(key string, d, low, high time.Duration) {
 		check(d >= low && d <= high, key, "%s is not allowed; allowed are %s to %s", d, low, high)
@@ -102,12 +103,18 @@ func (c Config) Validate() error {
 	between("retry.for", c.Retry.For, 0, 7*24*time.Hour)
 	between("retry.initial", c.Retry.Initial, time.Millisecond, time.Hour)
 	between("retry.max", c.Retry.Max, c.Retry.Initial, time.Hour)
-	check(c.StaleAfter >= 2*c.StatementTimeout, "stale_after", "%s is not allowed; it must be at least twice statement_timeout (%s), or a slow chunk looks dead", c.StaleAfter, c.StatementTimeout)
-	check(c.StaleAfter >= 2*c.Retry.Max, "stale_after", "%s is not allowed; it must be at least twice retry.max (%s), or a run that waits looks dead", c.StaleAfter, c.Retry.Max)
-	check(c.Chunk.Target <= c.StatementTimeout/2, "chunk.target", "%s is not allowed; it must be at most half of statement_timeout (%s)", c.Chunk.Target, c.StatementTimeout)
-	check(c.Chunk.MinRows >= 1 && c.Chunk.MinRows <= 1_000_000, "chunk.min_rows", "%d is not allowed; allowed are 1 to 1000000", c.Chunk.MinRows)
-	check(c.Chunk.MaxRows >= c.Chunk.MinRows && c.Chunk.MaxRows <= 1_000_000, "chunk.max_rows", "%d is not allowed; allowed are chunk.min_rows (%d) to 1000000", c.Chunk.MaxRows, c.Chunk.MinRows)
-	check(c.Chunk.InitialRows >= c.Chunk.MinRows && c.Chunk.InitialRows <= c.Chunk.MaxRows, "chunk.initial_rows", "%d is not allowed; allowed are chunk.min_rows (%d) to chunk.max_rows (%d)", c.Chunk.InitialRows, c.Chunk.MinRows, c.Chunk.MaxRows)
+	check(c.StaleAfter >= 2*c.StatementTimeout, "stale_after",
+		"%s is not allowed; it must be at least twice statement_timeout (%s), or a slow chunk looks dead", c.StaleAfter, c.StatementTimeout)
+	check(c.StaleAfter >= 2*c.Retry.Max, "stale_after",
+		"%s is not allowed; it must be at least twice retry.max (%s), or a run that waits looks dead", c.StaleAfter, c.Retry.Max)
+	check(c.Chunk.Target <= c.StatementTimeout/2, "chunk.target",
+		"%s is not allowed; it must be at most half of statement_timeout (%s)", c.Chunk.Target, c.StatementTimeout)
+	check(c.Chunk.MinRows >= 1 && c.Chunk.MinRows <= 1_000_000, "chunk.min_rows", "%d is not allowed; allowed are 1 to 1000000",
+		c.Chunk.MinRows)
+	check(c.Chunk.MaxRows >= c.Chunk.MinRows && c.Chunk.MaxRows <= 1_000_000, "chunk.max_rows",
+		"%d is not allowed; allowed are chunk.min_rows (%d) to 1000000", c.Chunk.MaxRows, c.Chunk.MinRows)
+	check(c.Chunk.InitialRows >= c.Chunk.MinRows && c.Chunk.InitialRows <= c.Chunk.MaxRows, "chunk.initial_rows",
+		"%d is not allowed; allowed are chunk.min_rows (%d) to chunk.max_rows (%d)", c.Chunk.InitialRows, c.Chunk.MinRows, c.Chunk.MaxRows)
 	check(c.Retry.Limit >= 0 && c.Retry.Limit <= 1000, "retry.limit", "%d is not allowed; allowed are 0 to 1000", c.Retry.Limit)
 	check(c.MaxTakeovers >= 0 && c.MaxTakeovers <= 1000, "max_takeovers", "%d is not allowed; allowed are 0 to 1000", c.MaxTakeovers)
 	check(c.MaxSkips >= 0 && c.MaxSkips <= 10_000_000, "max_skips", "%d is not allowed; allowed are 0 (skip nobody) to 10000000", c.MaxSkips)

@@ -49,22 +49,28 @@ func (s Spec) args() (pgx.StrictNamedArgs, error) {
 		return nil, &InvalidError{Column: "audience", Message: "belfry.jobs.audience: " + err.Error()}
 	}
 	if s.Priority < math.MinInt32 || s.Priority > math.MaxInt32 {
-		return nil, &InvalidError{Column: "priority", Message: fmt.Sprintf("belfry.jobs.priority: %d is not allowed; allowed values: -1000 to 1000, higher is more urgent", s.Priority)}
+		return nil, &InvalidError{Column: "priority",
+			Message: fmt.Sprintf("belfry.jobs.priority: %d is not allowed; allowed values: -1000 to 1000, higher is more urgent", s.Priority)}
 	}
 	if s.MaxRecipients != nil && (*s.MaxRecipients < 1 || *s.MaxRecipients > MostRecipients) {
-		return nil, &InvalidError{Column: "max_recipients", Message: fmt.Sprintf("belfry.jobs.max_recipients: %d is not allowed; allowed values: null (the category's ceiling), 1 to %d", *s.MaxRecipients, MostRecipients)}
+		return nil, &InvalidError{Column: "max_recipients",
+			Message: fmt.Sprintf("belfry.jobs.max_recipients: %d is not allowed; allowed values: null (the category's ceiling), 1 to %d",
+				*s.MaxRecipients, MostRecipients)}
 	}
 	if s.Data != nil && !json.Valid(s.Data) {
-		return nil, &InvalidError{Column: "data", Message: "belfry.jobs.data: is not valid JSON; allowed values: JSON objects of up to 16384 bytes"}
+		return nil, &InvalidError{Column: "data",
+			Message: "belfry.jobs.data: is not valid JSON; allowed values: JSON objects of up to 16384 bytes"}
 	}
 	if s.Variants != nil && !json.Valid(s.Variants) {
-		return nil, &InvalidError{Column: "variants", Message: `belfry.jobs.variants: is not valid JSON; allowed values: JSON objects of up to 131072 bytes, as {"ko": {"title": "…", "body": "…"}}`}
+		return nil, &InvalidError{Column: "variants",
+			Message: `belfry.jobs.variants: is not valid JSON; allowed values: JSON objects of up to 131072 bytes, as {"ko": {"title": "…", "body": "…"}}`}
 	}
 	return pgx.StrictNamedArgs{
 		"variants": optional(string(s.Variants)), "route": s.Route,
 		"category": s.Category, "title": s.Title, "body": s.Body, "audience": string(encoded), "data": optional(string(s.Data)),
 		"schedule_at": s.ScheduleAt, "deliver_at": s.DeliverAt, "expires_at": s.ExpiresAt, "lane": optional(s.Lane), "priority": s.Priority,
-		"max_recipients": s.MaxRecipients, "needs_approval": s.NeedsApproval, "idempotency_key": optional(s.IdempotencyKey), "requested_by": optional(s.RequestedBy),
+		"max_recipients": s.MaxRecipients, "needs_approval": s.NeedsApproval, "idempotency_key": optional(s.IdempotencyKey),
+		"requested_by": optional(s.RequestedBy),
 	}, nil
 }
 

@@ -31,7 +31,9 @@ var (
 	ErrLocked = errkind.New(errkind.Conflict, "a row is locked by another session")
 	// ErrKeyHeld reports that a request waited too long for another open transaction that has enqueued the
 	// same idempotency key, or locks a row that the request needs. Nothing was enqueued.
-	ErrKeyHeld = errors.New("another open transaction has the idempotency key, or locks a row that this request needs; nothing was done: end that transaction, or repeat the request with the same key after its end")
+	ErrKeyHeld = errors.New(
+		"another open transaction has the idempotency key, or locks a row that this request needs; nothing was done: end that " +
+			"transaction, or repeat the request with the same key after its end")
 	// errMoved reports that a chunk's guard matched no row. Read the job's row for the reason.
 	errMoved = errors.New("the job moved under the run")
 	// errRunOver reports that the job no longer belongs to this run: it was aborted, taken over under a
@@ -97,7 +99,8 @@ func (e *WrongStatusError) Error() string {
 		needs = append(needs, string(s))
 	}
 	if e.Delivered {
-		return fmt.Sprintf("job %d is %s and has no message left to send; %s needs a job that is %s, or messages that are left", e.JobID, e.Status, e.Act, strings.Join(needs, " or "))
+		return fmt.Sprintf("job %d is %s and has no message left to send; %s needs a job that is %s, or messages that are left",
+			e.JobID, e.Status, e.Act, strings.Join(needs, " or "))
 	}
 	return fmt.Sprintf("job %d is %s; %s needs a job that is %s", e.JobID, e.Status, e.Act, strings.Join(needs, " or "))
 }

@@ -23,10 +23,13 @@ type exceedsError struct {
 // Error contains the written rows, the ceiling and the remedy.
 func (e exceedsError) Error() string {
 	if e.approved {
-		return fmt.Sprintf("it is approved for %d: %d rows are written and the next chunk has %d; after `belfry resume %d` it waits for another approval",
+		return fmt.Sprintf(
+			"it is approved for %d: %d rows are written and the next chunk has %d; after `belfry resume %d` it waits for another approval",
 			e.most, e.written, e.rows, e.job)
 	}
-	return fmt.Sprintf("max_recipients is %d: %d rows are written and the next chunk has %d; `belfry jobs set %d max_recipients=N` raises it, `belfry resume %d` continues",
+	return fmt.Sprintf(
+		"max_recipients is %d: %d rows are written and the next chunk has %d; `belfry jobs set %d max_recipients=N` raises it, "+
+			"`belfry resume %d` continues",
 		e.most, e.written, e.rows, e.job, e.job)
 }
 

@@ -53,7 +53,8 @@ func (s *Store) Unhalt(ctx context.Context, act Act) (changed bool, err error) {
 func (s *Store) setHalt(ctx context.Context, statement string, act Act) (h Halt, changed bool, err error) {
 	err = s.inTx(ctx, func(ctx context.Context, tx pgx.Tx) error {
 		var note string
-		err := tx.QueryRow(ctx, statement, pgx.StrictNamedArgs{"actor": optional(act.Actor), "reason": act.Reason}).Scan(&h.At, &h.By, &h.Reason, &note)
+		err := tx.QueryRow(ctx, statement, pgx.StrictNamedArgs{"actor": optional(act.Actor), "reason": act.Reason}).Scan(&h.At, &h.By,
+			&h.Reason, &note)
 		changed = note == ""
 		return err
 	})

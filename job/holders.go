@@ -54,7 +54,9 @@ func (s *Store) named(ctx context.Context, err error, ids ...int64) error {
 		return err
 	}
 	if holders := s.Holders(ctx, ids...); holders != "" {
-		return fmt.Errorf("%w: %s; SELECT pg_terminate_backend(number) ends a session; `belfry halt`, or a pause of the job's lane, holds its messages meanwhile", err, holders)
+		return fmt.Errorf(
+			"%w: %s; SELECT pg_terminate_backend(number) ends a session; `belfry halt`, or a pause of the job's lane, holds "+
+				"its messages meanwhile", err, holders)
 	}
 	return err
 }

@@ -22,7 +22,8 @@ func RecipientIDs(store *channels.Store) Source[int64] {
 	return recipients[int64]{store, (*channels.Walk).IDs}
 }
 
-type pageFunc[R any] func(w *channels.Walk, ctx context.Context, q channels.Querier, after cursor.Position, limit int) (cursor.Page[R], error)
+type pageFunc[R any] func(w *channels.Walk, ctx context.Context, q channels.Querier, after cursor.Position,
+	limit int) (cursor.Page[R], error)
 
 type recipients[R any] struct {
 	store *channels.Store

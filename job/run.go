@@ -259,7 +259,8 @@ func (u *run) finish(ctx context.Context) error {
 	}
 	j, errGet := u.read(ctx)
 	if errGet == nil && u.owns(j) && j.Cursor == u.job.Cursor {
-		return givenUpError{fmt.Errorf("the counts do not agree: read %d, matched %d, written %d, declined %d, skipped %d; `belfry jobs audit %d` shows the recipients",
+		return givenUpError{fmt.Errorf(
+			"the counts do not agree: read %d, matched %d, written %d, declined %d, skipped %d; `belfry jobs audit %d` shows the recipients",
 			j.ChannelsRead, j.ChannelsMatched, j.RowsWritten, j.Declined, j.Skipped, j.ID)}
 	}
 	return err

@@ -67,12 +67,13 @@ func (s *Store) limit(ctx context.Context, tx pgx.Tx) error {
 
 // enqueues is inTx for requests of jobs, which many callers may make many times a second.
 func (s *Store) enqueues(ctx context.Context, do func(context.Context, pgx.Tx) error) error {
-	return mapEnqueued(db.InTx(ctx, s.pool, db.Options{Limit: storeTimeout, Wait: KeyWait, Often: true}, func(ctx context.Context, tx pgx.Tx) error {
-		if err := s.limit(ctx, tx); err != nil {
-			return err
-		}
-		return do(ctx, tx)
-	}))
+	return mapEnqueued(db.InTx(ctx, s.pool,
+		db.Options{Limit: storeTimeout, Wait: KeyWait, Often: true}, func(ctx context.Context, tx pgx.Tx) error {
+			if err := s.limit(ctx, tx); err != nil {
+				return err
+			}
+			return do(ctx, tx)
+		}))
 }
 
 // read runs do in one short read-only transaction, which also works on a standby.
@@ -196,7 +197,8 @@ func (s *Store) LastEvent(ctx context.Context, id int64, kind string) (last *Eve
 // HasCeiling reports whether a job of a category that asks for no max_recipients gets one of at most
 // n, by its category or by the limits of who inserts it.
 func (s *Store) HasCeiling(ctx context.Context, category string, n int) (has bool, err error) {
-	if err = s.pool.QueryRow(ctx, queries.jobHasCeiling, pgx.StrictNamedArgs{"category": category, "most": n, "limited": s.limited != ""}).Scan(&has); err != nil {
+	if err = s.pool.QueryRow(ctx, queries.jobHasCeiling,
+		pgx.StrictNamedArgs{"category": category, "most": n, "limited": s.limited != ""}).Scan(&has); err != nil {
 		return false, fmt.Errorf("read the ceiling of category %q: %w", category, err)
 	}
 	return has, nil

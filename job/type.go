@@ -188,7 +188,8 @@ func (w *typedWalk[R]) only(ctx context.Context, tx pgx.Tx, j Job, after, key cu
 			return step{}, nil
 		}
 		if w.keyset.Compare(page.Next, after) <= 0 {
-			return step{}, contractError{fmt.Errorf("the Source went from key %s to %s; keys must rise", w.keyset.Encode(after), w.keyset.Encode(page.Next))}
+			return step{}, contractError{fmt.Errorf("the Source went from key %s to %s; keys must rise", w.keyset.Encode(after),
+				w.keyset.Encode(page.Next))}
 		}
 		if after = page.Next; w.keyset.Compare(after, key) == 0 {
 			s = step{read: page.Read, matched: len(page.Rows), next: page.Next}

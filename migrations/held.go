@@ -30,7 +30,9 @@ func (e *HeldError) Error() string {
 	case e.PID == 0:
 		return fmt.Sprintf("another session has had the lock of the migrations for %s: wait for its end if it migrates, or end it", e.Waited)
 	}
-	return fmt.Sprintf("session %d of %s (%s) has had the lock of the migrations for %s: wait for its end if it migrates, or end it: SELECT pg_terminate_backend(%d)",
+	return fmt.Sprintf(
+		"session %d of %s (%s) has had the lock of the migrations for %s: wait for its end if it migrates, or end it: SELECT "+
+			"pg_terminate_backend(%d)",
 		e.PID, e.Role, e.Application, e.Waited, e.PID)
 }
 
@@ -60,7 +62,8 @@ func (c Config) explainLock(ctx context.Context, db *sql.DB, err error, ofKey bo
 		  FROM pg_locks l
 		  LEFT JOIN pg_stat_activity a ON a.pid = l.pid
 		 WHERE l.locktype = 'advisory' AND l.granted AND l.objsubid = 1 AND l.database = (SELECT d.oid FROM pg_database d WHERE d.datname = current_database())
-		   AND l.classid::bigint = $1::bigint >> 32 AND l.objid::bigint = $1::bigint & 4294967295`, int64(lockKey)).Scan(&held.PID, &held.Role, &held.Application)
+		   AND l.classid::bigint = $1::bigint >> 32 AND l.objid::bigint = $1::bigint & 4294967295`, int64(lockKey)).Scan(&held.PID,
+		&held.Role, &held.Application)
 	if errHolder != nil { // it has ended, or this login may not read sessions
 		held.PID = 0
 	}

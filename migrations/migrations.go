@@ -223,7 +223,9 @@ func (c Config) withProvider(ctx context.Context, dsn string, fits pgconn.Valida
 	}
 	defer func() { _ = tx.Rollback() }() // releases the lock; the transaction has written nothing
 	bounded := Config{LockTimeout: c.wait(ctx)}
-	if _, err := tx.ExecContext(ctx, fmt.Sprintf("SET LOCAL idle_in_transaction_session_timeout = 0; SET LOCAL statement_timeout = 0; SET LOCAL lock_timeout = %d", bounded.LockTimeout.Milliseconds())); err != nil {
+	if _, err := tx.ExecContext(ctx,
+		fmt.Sprintf("SET LOCAL idle_in_transaction_session_timeout = 0; SET LOCAL statement_timeout = 0; SET LOCAL lock_timeout = %d",
+			bounded.LockTimeout.Milliseconds())); err != nil {
 		return err
 	}
 	//sql:allow migrations stands alone
@@ -245,7 +247,8 @@ func (c Config) withProvider(ctx context.Context, dsn string, fits pgconn.Valida
 func (c Config) createSchema(ctx context.Context, db *sql.DB) (err error) {
 	var schema, table bool
 	//sql:allow migrations stands alone
-	err = db.QueryRowContext(ctx, "SELECT to_regnamespace('belfry') IS NOT NULL, to_regclass($1) IS NOT NULL", versionTable).Scan(&schema, &table)
+	err = db.QueryRowContext(ctx, "SELECT to_regnamespace('belfry') IS NOT NULL, to_regclass($1) IS NOT NULL",
+		versionTable).Scan(&schema, &table)
 	if err != nil || schema && table {
 		return err
 	}
@@ -277,8 +280,10 @@ func (c Config) createSchema(ctx context.Context, db *sql.DB) (err error) {
 // begin overrides the role's defaults of a new transaction. It must be a separate query, because the
 // server parses all statements of a query before it executes the first.
 func (c Config) begin(ctx context.Context, tx *sql.Tx) error {
-	_, err := tx.ExecContext(ctx, fmt.Sprintf("SET TRANSACTION READ WRITE; SET LOCAL standard_conforming_strings = on; SET LOCAL row_security = off; SET LOCAL statement_timeout = %d; SET LOCAL lock_timeout = %d",
-		statementTimeout.Milliseconds(), c.LockTimeout.Milliseconds()))
+	_, err := tx.ExecContext(ctx,
+		fmt.Sprintf("SET TRANSACTION READ WRITE; SET LOCAL standard_conforming_strings = on; SET LOCAL row_security = off; SET "+
+			"LOCAL statement_timeout = %d; SET LOCAL lock_timeout = %d",
+			statementTimeout.Milliseconds(), c.LockTimeout.Milliseconds()))
 	return err
 }
 

@@ -39,13 +39,19 @@ func explainRights(ctx context.Context, db *sql.DB, err error) error {
 	case !there && !creates:
 		return fmt.Errorf("%s needs CREATE on database %s: GRANT CREATE ON DATABASE %s TO %s: %w", role, database, database, role, err)
 	case there && !owns && uses && createsIn:
-		return fmt.Errorf("the schema belfry belongs to %s, and only the owner can alter its tables: connect as %s, or GRANT %s TO %s: %w", owner, owner, owner, role, err)
+		return fmt.Errorf(
+			"the schema belfry belongs to %s, and only the owner can alter its tables: connect as %s, or GRANT %s TO %s: %w", owner, owner,
+			owner, role, err)
 	case there && !uses && !createsIn:
-		return fmt.Errorf("%s needs USAGE and CREATE on schema belfry: GRANT USAGE, CREATE ON SCHEMA belfry TO %s; or connect as its owner, %s: %w", role, role, owner, err)
+		return fmt.Errorf(
+			"%s needs USAGE and CREATE on schema belfry: GRANT USAGE, CREATE ON SCHEMA belfry TO %s; or connect as its owner, %s: %w",
+			role, role, owner, err)
 	case there && !createsIn:
-		return fmt.Errorf("%s needs CREATE on schema belfry: GRANT CREATE ON SCHEMA belfry TO %s; or connect as its owner, %s: %w", role, role, owner, err)
+		return fmt.Errorf("%s needs CREATE on schema belfry: GRANT CREATE ON SCHEMA belfry TO %s; or connect as its owner, %s: %w",
+			role, role, owner, err)
 	case there && !uses:
-		return fmt.Errorf("%s needs USAGE on schema belfry: GRANT USAGE ON SCHEMA belfry TO %s; or connect as its owner, %s: %w", role, role, owner, err)
+		return fmt.Errorf("%s needs USAGE on schema belfry: GRANT USAGE ON SCHEMA belfry TO %s; or connect as its owner, %s: %w", role,
+			role, owner, err)
 	}
 	return err
 }

@@ -113,22 +113,23 @@ func (l *Ledger) readLost(ctx context.Context, leases []Lost) error {
 	for i := range leases {
 		ids[i], at[leases[i].LeaseID] = leases[i].LeaseID, &leases[i]
 	}
-	_, err := list(ctx, l, "read lost leases", queries.leaseMessages, pgx.StrictNamedArgs{"ids": ids}, func(row pgx.CollectableRow) (h Handed, err error) {
-		var handed bool
-		var steps []int
-		var reasons []string
-		err = row.Scan(&h.JobID, &h.ChannelID, &h.LeaseID, &h.Step, &h.Attempts, &h.Crashes, &h.Reason, &h.Ambiguous, &h.Route, &handed,
-			&steps, &reasons)
-		switch lease := at[h.LeaseID]; {
-		case err != nil:
-		case handed:
-			h.Bypassed = bypassedSteps(steps, reasons, h.Route)
-			lease.Handed = append(lease.Handed, h)
-		default:
-			lease.Unhanded++
-		}
-		return h, err
-	})
+	_, err := list(ctx, l, "read lost leases", queries.leaseMessages,
+		pgx.StrictNamedArgs{"ids": ids}, func(row pgx.CollectableRow) (h Handed, err error) {
+			var handed bool
+			var steps []int
+			var reasons []string
+			err = row.Scan(&h.JobID, &h.ChannelID, &h.LeaseID, &h.Step, &h.Attempts, &h.Crashes, &h.Reason, &h.Ambiguous, &h.Route, &handed,
+				&steps, &reasons)
+			switch lease := at[h.LeaseID]; {
+			case err != nil:
+			case handed:
+				h.Bypassed = bypassedSteps(steps, reasons, h.Route)
+				lease.Handed = append(lease.Handed, h)
+			default:
+				lease.Unhanded++
+			}
+			return h, err
+		})
 	return err
 }
 

@@ -86,7 +86,8 @@ func notAdmitted(ctx context.Context, tx pgx.Tx, a Admission) error {
 	err := tx.QueryRow(ctx, queries.userOfIdentity, pgx.StrictNamedArgs{"identity": a.Identity}).Scan(&name)
 	switch {
 	case errors.Is(err, pgx.ErrNoRows):
-		return fmt.Errorf("%s %w: another account of the provider has signed in by this name; `belfry users remove` frees it", a.UserName(), ErrNotAdmitted)
+		return fmt.Errorf("%s %w: another account of the provider has signed in by this name; `belfry users remove` frees it",
+			a.UserName(), ErrNotAdmitted)
 	case err != nil:
 		return err
 	}
@@ -98,5 +99,6 @@ func ofProvider(param, name, what string) error {
 	if !strings.HasPrefix(name, providerPrefix) {
 		return nil
 	}
-	return operation.Invalid(param, "%s has %s; allowed values: users without %s before the name", text.OneLine(name, 110), what, providerPrefix)
+	return operation.Invalid(param, "%s has %s; allowed values: users without %s before the name", text.OneLine(name, 110), what,
+		providerPrefix)
 }

@@ -122,7 +122,8 @@ func parsePasswordHash(text string) (h passwordHash, err error) {
 	if h.key, err = base64.RawStdEncoding.DecodeString(parts[5]); err != nil {
 		return h, errPasswordHash
 	}
-	if h.memory < 8 || h.memory > maxPasswordMemory || h.time < 1 || h.time > maxPasswordTime || h.threads < 1 || h.threads > 16 || len(h.salt) < 8 || len(h.key) < 16 || len(h.key) > 64 {
+	if h.memory < 8 || h.memory > maxPasswordMemory || h.time < 1 || h.time > maxPasswordTime || h.threads < 1 || h.threads > 16 ||
+		len(h.salt) < 8 || len(h.key) < 16 || len(h.key) > 64 {
 		return h, errPasswordHash
 	}
 	return h, nil

@@ -68,11 +68,13 @@ func sessionOperations() []operation.Operation {
 			Long: "List the sessions of the HTTP API that have not expired, and unused sign-in links.",
 		}, listSessions, sessionsText),
 		operation.Define(operation.Operation{
-			Name: "sessions revoke", Short: "End sessions at once", Role: operation.Admin, Changes: true, Events: "the user's events", Usage: "{ID... | --user NAME}",
+			Name: "sessions revoke", Short: "End sessions at once", Role: operation.Admin, Changes: true, Events: "the user's events",
+			Usage: "{ID... | --user NAME}",
 			Long: `End sessions and unused sign-in links immediately. --dry-run counts them by user. With the
 token of that plan (--plan) later sessions are skipped, and the operation fails if the count
 differs.`,
-			Example: "  belfry sessions revoke 17\n  belfry sessions revoke --user ann --dry-run\n  belfry sessions revoke --user ann --reason \"lost laptop\"",
+			Example: "  belfry sessions revoke 17\n  belfry sessions revoke --user ann --dry-run\n  belfry sessions revoke --user " +
+				"ann --reason \"lost laptop\"",
 		}, revokeSessions, func(p *text.Doc, _ sessionAct, out EndedSessions) {
 			if out.Plan != nil {
 				out.Plan.Text(p, "session", "ended")

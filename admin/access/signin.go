@@ -120,7 +120,8 @@ func (s *Sessions) Exchange(ctx context.Context, link, address string) (Opened, 
 }
 
 // open opens a session and records its event in one transaction. Zero rows of statement are ErrSignIn.
-func (s *Sessions) open(ctx context.Context, statement string, args pgx.StrictNamedArgs, via, upgrade, address string) (o Opened, err error) {
+func (s *Sessions) open(ctx context.Context, statement string, args pgx.StrictNamedArgs, via, upgrade, address string) (o Opened,
+	err error) {
 	err = db.InTx(ctx, s.db, db.Options{Policies: true, Limit: tokenLimit}, func(ctx context.Context, tx pgx.Tx) error {
 		o, err = s.openTx(ctx, tx, statement, args, via, upgrade, address)
 		return err
@@ -136,7 +137,8 @@ func (s *Sessions) open(ctx context.Context, statement string, args pgx.StrictNa
 
 // openTx opens a session and records its event in the caller's transaction. It adds the parameters of every
 // session to args.
-func (s *Sessions) openTx(ctx context.Context, tx pgx.Tx, statement string, args pgx.StrictNamedArgs, via, upgrade, address string) (o Opened, err error) {
+func (s *Sessions) openTx(ctx context.Context, tx pgx.Tx, statement string, args pgx.StrictNamedArgs,
+	via, upgrade, address string) (o Opened, err error) {
 	secret, hash, err := newSecret()
 	if err != nil {
 		return o, err
@@ -149,7 +151,8 @@ func (s *Sessions) openTx(ctx context.Context, tx pgx.Tx, statement string, args
 	if _, err := tx.Exec(ctx, queries.sessionPrune, pgx.StrictNamedArgs{"name": o.Name}); err != nil {
 		return o, err
 	}
-	_, err = tx.Exec(ctx, queries.userSignedIn, pgx.StrictNamedArgs{"name": o.Name, "password": orNull(upgrade), "id": id, "via": via, "address": address})
+	_, err = tx.Exec(ctx, queries.userSignedIn,
+		pgx.StrictNamedArgs{"name": o.Name, "password": orNull(upgrade), "id": id, "via": via, "address": address})
 	o.Secret, o.User = secret, true
 	return o, err
 }
@@ -169,7 +172,8 @@ func (s *Sessions) Find(ctx context.Context, secret string) (Identity, error) {
 func (s *Sessions) find(ctx context.Context, secret string) (who Identity, id int64, unmarked bool, err error) {
 	hash := sha256.Sum256([]byte(secret))
 	err = db.InTx(ctx, s.db, db.Options{Policies: true, Limit: tokenLimit, Reads: true}, func(ctx context.Context, tx pgx.Tx) error {
-		return tx.QueryRow(ctx, queries.sessionFind, pgx.StrictNamedArgs{"sha256": hash[:], "idle": s.idle}).Scan(&id, &who.Name, &who.Role, &unmarked)
+		return tx.QueryRow(ctx, queries.sessionFind, pgx.StrictNamedArgs{"sha256": hash[:], "idle": s.idle}).Scan(&id, &who.Name,
+			&who.Role, &unmarked)
 	})
 	switch {
 	case errors.Is(err, pgx.ErrNoRows):

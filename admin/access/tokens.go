@@ -135,7 +135,8 @@ func tokenOperations() []operation.Operation {
 			Long: `List all tokens of the HTTP API, including expired and revoked ones. Secrets are not stored.`,
 		}, listTokens, tokensText),
 		operation.Define(operation.Operation{
-			Name: "tokens create", Short: "Make a token for the HTTP API", Role: operation.Admin, Changes: true, Secret: true, Events: "the token's events",
+			Name: "tokens create", Short: "Make a token for the HTTP API", Role: operation.Admin, Changes: true, Secret: true,
+			Events: "the token's events",
 			Long: `Make a token for the HTTP API and show its secret, once. Whoever has it may do what its
 role may, until it expires or is revoked; its name is the actor of what is done with it. A
 name is 1 to 63 of a-z, 0-9, _, -, . and @, and is not used twice.`,

@@ -98,14 +98,16 @@ type userAct struct {
 func userOperations() []operation.Operation {
 	const events = "the user's events"
 	act := func(verb, short, long, done string, disabled *bool) operation.Operation {
-		return operation.Define(operation.Operation{Name: "users " + verb, Short: short, Long: long, Role: operation.Admin, Changes: true, Events: events},
+		return operation.Define(operation.Operation{Name: "users " + verb, Short: short, Long: long, Role: operation.Admin,
+			Changes: true, Events: events},
 			func(ctx context.Context, env *operation.Env, in userAct) (User, error) {
 				return changeUser(ctx, env, in.Name, in.Act, nil, nil, disabled)
 			}, userText[userAct](done))
 	}
 	yes, no := true, false
 	return []operation.Operation{
-		operation.Define(operation.Operation{Name: "users list", Suggests: "name role", Short: "List the users of the HTTP API", Role: operation.Viewer}, listUsers, usersText),
+		operation.Define(operation.Operation{Name: "users list", Suggests: "name role", Short: "List the users of the HTTP API",
+			Role: operation.Viewer}, listUsers, usersText),
 		operation.Define(operation.Operation{
 			Name: "users add", Short: "Add a user of the HTTP API", Role: operation.Admin, Changes: true, Events: events,
 			Long: `Add a user who signs in to the HTTP API by name and password and has the permissions of the
@@ -128,7 +130,8 @@ role. The name is the actor of the user's acts. It is 1 to 63 of a-z, 0-9, _, -,
 name must not be reused.`,
 		}, removeUser, userText[userAct]("is removed; sessions have ended")),
 		operation.Define(operation.Operation{
-			Name: "users link", Short: "Create a link that signs a user in once within 10 minutes", Role: operation.Admin, Changes: true, Secret: true, Events: events,
+			Name: "users link", Short: "Create a link that signs a user in once within 10 minutes", Role: operation.Admin, Changes: true,
+			Secret: true, Events: events,
 			Long: `Create a link that signs a user in once within 10 minutes without a password. Its secret is
 shown once. POST /api/v1/login with {"link": SECRET} answers it with a session, whether or not
 the name is locked out.`,
@@ -138,7 +141,8 @@ the name is locked out.`,
 			p.Line("%s", l.Secret)
 		}),
 		operation.Timeline{
-			Noun: "users", Values: "users list", Subject: subjectUser, Label: "NAME", Short: "Show when users were changed and signed in, newest first",
+			Noun: "users", Values: "users list", Subject: subjectUser, Label: "NAME",
+			Short:   "Show when users were changed and signed in, newest first",
 			Example: "  belfry users events\n  belfry users events ann --json", None: "no user was ever added",
 		}.Events(),
 	}
@@ -159,7 +163,8 @@ func usersText(p *text.Doc, _ operation.None, out operation.List[User]) {
 	}
 	t := text.NewTable("NAME", "ROLE", "CREATED", "BY", "PASSWORD OF", "DISABLED", "SIGNED IN")
 	for _, u := range out.Items {
-		t.Add(u.Name, u.Role.String(), u.CreatedAt, text.OneLine(u.CreatedBy, 60), text.Or(u.PasswordAt, "at the provider"), u.DisabledAt, text.Or(u.SignedInAt, "never"))
+		t.Add(u.Name, u.Role.String(), u.CreatedAt, text.OneLine(u.CreatedBy, 60), text.Or(u.PasswordAt, "at the provider"),
+			u.DisabledAt, text.Or(u.SignedInAt, "never"))
 	}
 	p.Table(t)
 }
@@ -169,7 +174,8 @@ func addUser(ctx context.Context, env *operation.Env, in newUser) (User, error) 
 	if err != nil {
 		return User{}, err
 	}
-	return userStatement[User](ctx, env, queries.userCreate, in.By(env), pgx.StrictNamedArgs{"name": in.Name, "role": in.Role.String(), "password": hash})
+	return userStatement[User](ctx, env, queries.userCreate, in.By(env),
+		pgx.StrictNamedArgs{"name": in.Name, "role": in.Role.String(), "password": hash})
 }
 
 func setPassword(ctx context.Context, env *operation.Env, in userPassword) (User, error) {
@@ -196,7 +202,8 @@ func setUser(ctx context.Context, env *operation.Env, in userRole) (User, error)
 
 // changeUser changes the fields that are not nil.
 func changeUser(ctx context.Context, env *operation.Env, name string, act operation.Act, role, hash *string, disabled *bool) (User, error) {
-	return userStatement[User](ctx, env, queries.userChange, act.By(env), pgx.StrictNamedArgs{"name": name, "role": role, "password": hash, "disabled": disabled})
+	return userStatement[User](ctx, env, queries.userChange, act.By(env),
+		pgx.StrictNamedArgs{"name": name, "role": role, "password": hash, "disabled": disabled})
 }
 
 func removeUser(ctx context.Context, env *operation.Env, in userAct) (User, error) {
@@ -220,7 +227,8 @@ func linkUser(ctx context.Context, env *operation.Env, in userAct) (SignInLink, 
 }
 
 // userStatement runs an act on one user in a transaction of its own.
-func userStatement[T any](ctx context.Context, env *operation.Env, statement string, who job.Act, args pgx.StrictNamedArgs) (out T, err error) {
+func userStatement[T any](ctx context.Context, env *operation.Env, statement string, who job.Act,
+	args pgx.StrictNamedArgs) (out T, err error) {
 	args["actor"], args["reason"] = who.Actor, who.Reason
 	err = db.InTx(ctx, env.DB, db.Options{Policies: true, Limit: tokenLimit}, func(ctx context.Context, tx pgx.Tx) error {
 		rows, err := tx.Query(ctx, statement, args)

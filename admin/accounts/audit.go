@@ -145,7 +145,8 @@ if they differ. ` + "`belfry jobs recipients ID`" + ` lists the channels.`,
 			p.Line("%s", out.line())
 		}),
 		operation.DefineStream(operation.Operation{
-			Name: "jobs recipients", Short: "List the recipients of a job with result and reason", Role: operation.Viewer, Nothing: "no channel has one of these reasons",
+			Name: "jobs recipients", Short: "List the recipients of a job with result and reason", Role: operation.Viewer,
+			Nothing: "no channel has one of these reasons",
 			Long: `List the channels in the order of their ids, one per line with id, reason and a sentence.
 --channel or --external-id shows one channel at once. Jobs of any size are read page by page.
 The reasons are as follows, some with a further reason below; held messages have those of
@@ -156,9 +157,11 @@ pending ones:
 ` + "`belfry jobs audit ID`" + ` counts them, and compares the counts with the job's counters.`,
 			Example: `  belfry jobs recipients 17 --reason missing,skipped
   belfry jobs recipients 17 --external-id user-4711`,
-		}, eachRecipient, func(recipientFilter) func(*text.Doc, []Entry) { return tellRecipients }, func(*text.Doc, recipientFilter, operation.None) {}),
+		}, eachRecipient, func(recipientFilter) func(*text.Doc, []Entry) { return tellRecipients },
+			func(*text.Doc, recipientFilter, operation.None) {}),
 		operation.DefineStream(operation.Operation{
-			Name: "jobs report", Short: "Write the result of each message of a job, as CSV or as JSON", Role: operation.Viewer, Nothing: "the job has no messages",
+			Name: "jobs report", Short: "Write the result of each message of a job, as CSV or as JSON", Role: operation.Viewer,
+			Nothing: "the job has no messages",
 			Long: `Write the result of each message of a job, one line per message in the order of the channels'
 ids: external_id (empty if the channel was deleted), channel_id, medium, sender (which
 accepted it), status, reason, attempts by that medium, and the times due_at (of waiting
@@ -212,7 +215,8 @@ func auditLines() func(now time.Time, p AuditProgress) string {
 		if p.Total < p.Channels {
 			return fmt.Sprintf("%s and %s compared%s", text.Counted(p.Channels, "channel"), text.Counted(p.Rows, "row"), how)
 		}
-		return fmt.Sprintf("%s / %s and %s compared, %d%%%s", text.Grouped(p.Channels), text.Counted(p.Total, "channel"), text.Counted(p.Rows, "row"), 100*p.Channels/max(p.Total, 1), how)
+		return fmt.Sprintf("%s / %s and %s compared, %d%%%s", text.Grouped(p.Channels), text.Counted(p.Total, "channel"),
+			text.Counted(p.Rows, "row"), 100*p.Channels/max(p.Total, 1), how)
 	}
 }
 

@@ -159,7 +159,8 @@ func openAudit(ctx context.Context, pool *pgxpool.Pool, store *channels.Store, j
 	if o.PageKeys <= 0 {
 		o.PageKeys = 5000
 	}
-	a := &audit{pool: pool, store: store, jobs: job.NewStore(pool), options: o, report: Report{Counts: make(map[outbox.Reason]int64), Why: make(delivery.Tally), Disagreements: []string{}}}
+	a := &audit{pool: pool, store: store, jobs: job.NewStore(pool), options: o,
+		report: Report{Counts: make(map[outbox.Reason]int64), Why: make(delivery.Tally), Disagreements: []string{}}}
 	j, err := a.jobs.Get(ctx, jobID)
 	if err != nil {
 		return a, err
@@ -223,7 +224,8 @@ func (a *audit) conclude(ctx context.Context) error {
 	}
 	was := a.report.Job
 	a.report.Moving = was.Status == job.Running || was.Status != now.Status || was.Fence != now.Fence ||
-		was.Chunks != now.Chunks || was.RowsWritten != now.RowsWritten || was.Skipped != now.Skipped || was.Recalled != now.Recalled || was.Erased != now.Erased
+		was.Chunks != now.Chunks || was.RowsWritten != now.RowsWritten || was.Skipped != now.Skipped || was.Recalled != now.Recalled ||
+		was.Erased != now.Erased
 	say := func(wrong bool, format string, args ...any) {
 		if wrong {
 			a.report.Disagreements = append(a.report.Disagreements, fmt.Sprintf(format, args...))
@@ -238,9 +240,11 @@ func (a *audit) conclude(ctx context.Context) error {
 		taken := counts[outbox.ReasonWithdrawn] + a.report.Why[outbox.ReasonCancelled][outbox.ReasonRecalled]
 		say(a.report.Rows+was.Erased != was.RowsWritten, "the job wrote %d rows, and %d are there", was.RowsWritten-was.Erased, a.report.Rows)
 		say(a.recorded != was.Skipped, "the job skipped %d channels, and %d are recorded", was.Skipped, a.recorded)
-		say(a.recorded > counts[outbox.ReasonSkipped], "%d channels are recorded as skipped and have a row", a.recorded-counts[outbox.ReasonSkipped])
+		say(a.recorded > counts[outbox.ReasonSkipped], "%d channels are recorded as skipped and have a row",
+			a.recorded-counts[outbox.ReasonSkipped])
 		say(a.above > 0, "%d rows are of channels above the cursor", a.above)
-		say(counts[outbox.ReasonMissing] > was.Declined, "%d channels were in the audience all the time and have no row, and %d were declined", counts[outbox.ReasonMissing], was.Declined)
+		say(counts[outbox.ReasonMissing] > was.Declined,
+			"%d channels were in the audience all the time and have no row, and %d were declined", counts[outbox.ReasonMissing], was.Declined)
 		say(taken+was.Erased < was.Recalled, "%d rows were recalled, and %d are marked so", was.Recalled, taken)
 	}
 	a.report.Agree = len(a.report.Disagreements) == 0

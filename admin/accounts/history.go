@@ -66,7 +66,8 @@ type History struct {
 // ReadHistory returns the result of each job and activity for one channel, with the reasons of an audit. It
 // reads jobs by id, and one row of each by its key: the cost of a page does not depend on the size of the
 // jobs. externalID is empty for a deleted channel, whose history contains the jobs with a row of it.
-func ReadHistory(ctx context.Context, pool *pgxpool.Pool, store *channels.Store, channelID int64, externalID string, o HistoryOptions) (h History, err error) {
+func ReadHistory(ctx context.Context, pool *pgxpool.Pool, store *channels.Store, channelID int64, externalID string,
+	o HistoryOptions) (h History, err error) {
 	r := &historian{pool: pool, store: store, jobs: job.NewStore(pool), id: channelID, external: externalID}
 	if h, err = r.page(ctx, o); err != nil {
 		return History{}, fmt.Errorf("history of a channel: %w", err)
@@ -219,7 +220,8 @@ type historyRow struct {
 
 // lines returns a line for each job, in order. A job without a row of a deleted channel has no reason. A job
 // that was deleted meanwhile has no line.
-func (r *historian) lines(ctx context.Context, tx pgx.Tx, jobs []job.Job, revisions map[int64][]job.Revision) (list []HistoryLine, err error) {
+func (r *historian) lines(ctx context.Context, tx pgx.Tx, jobs []job.Job, revisions map[int64][]job.Revision) (list []HistoryLine,
+	err error) {
 	ids, by := make([]int64, len(jobs)), make(map[int64]job.Job, len(jobs))
 	for i, j := range jobs {
 		ids[i], by[j.ID] = j.ID, j
@@ -244,7 +246,8 @@ func (r *historian) lines(ctx context.Context, tx pgx.Tx, jobs []job.Job, revisi
 
 // line returns the line for one job.
 func (r *historian) line(ctx context.Context, tx pgx.Tx, j job.Job, revisions []job.Revision, row historyRow) (HistoryLine, error) {
-	l := HistoryLine{JobID: j.ID, Type: j.Type, Status: j.Status, Category: j.Category, JobTitle: j.Title, CreatedAt: j.CreatedAt.UTC(), Entry: Entry{ChannelID: r.id}}
+	l := HistoryLine{JobID: j.ID, Type: j.Type, Status: j.Status, Category: j.Category, JobTitle: j.Title,
+		CreatedAt: j.CreatedAt.UTC(), Entry: Entry{ChannelID: r.id}}
 	if j.Status == job.Pending {
 		l.StartsAt = utc(&j.ScheduleAt)
 	}
@@ -314,7 +317,8 @@ func (r *historian) inspect(ctx context.Context, tx pgx.Tx, a channels.Audience)
 
 // activities returns the activities of the page and one more.
 func (r *historian) activities(ctx context.Context, tx pgx.Tx, o HistoryOptions) ([]HistoryLine, error) {
-	rows, err := tx.Query(ctx, queries.historyActivities, pgx.StrictNamedArgs{"channel_id": r.id, "before": o.Before.ActivityID, "limit": o.Limit + 1})
+	rows, err := tx.Query(ctx, queries.historyActivities,
+		pgx.StrictNamedArgs{"channel_id": r.id, "before": o.Before.ActivityID, "limit": o.Limit + 1})
 	if err != nil {
 		return nil, err
 	}

@@ -74,7 +74,8 @@ func (p Person) NextPage() string { return p.Next }
 
 func personOperation() operation.Operation {
 	return operation.Define(operation.Operation{
-		Name: "channels show", Short: "Show one channel and the result of each job for it, with reasons", Usage: "{CHANNEL | --external-id ID}", Role: operation.Viewer, Rows: "history",
+		Name: "channels show", Short: "Show one channel and the result of each job for it, with reasons",
+		Usage: "{CHANNEL | --external-id ID}", Role: operation.Viewer, Rows: "history",
 		Long: `Show a channel, its opt-outs, and the result of each job for it, newest first, with the
 reasons of ` + "`belfry jobs recipients`" + `: the notification, the message and its medium, the time
 of the next attempt, or the reason why it is not sent or does not exist. Single messages have
@@ -162,7 +163,8 @@ func personText(p *text.Doc, in personPage, out Person) {
 		p.Line("no job has begun, and no single message was sent to channel %s", text.Ref("channel", out.ChannelID))
 	}
 	if slices.ContainsFunc(slices.Concat(out.ToCome, out.History), func(l HistoryLine) bool { return l.Medium != "" }) {
-		p.Note("to see each attempt of a message and each bypassed medium: %s", text.Command("dead-letters show").Usage(fmt.Sprintf("--job JOB --channel %d", out.ChannelID)))
+		p.Note("to see each attempt of a message and each bypassed medium: %s",
+			text.Command("dead-letters show").Usage(fmt.Sprintf("--job JOB --channel %d", out.ChannelID)))
 	}
 	operation.More(p, "before", out.Next)
 }
@@ -200,7 +202,8 @@ func historyTable(list []HistoryLine) *text.Table {
 		if l.Type == TypeActivity {
 			status = text.Status(TypeActivity)
 		}
-		t.Add(text.Ref("job", l.JobID), l.CreatedAt, l.Category, text.OneLine(cmp.Or(l.JobTitle, l.Title), 40), status, reasonCell(l.Entry), historyText(l))
+		t.Add(text.Ref("job", l.JobID), l.CreatedAt, l.Category, text.OneLine(cmp.Or(l.JobTitle, l.Title), 40), status,
+			reasonCell(l.Entry), historyText(l))
 	}
 	return t
 }
@@ -223,7 +226,8 @@ func historyText(l HistoryLine) text.Line {
 	for _, one := range []struct {
 		what string
 		at   *time.Time
-	}{{"sent", l.SentAt}, {"next try", l.DueAt}, {"dead since", l.DeadAt}, {"read", l.ReadAt}, {"recalled", l.Withdrawn}, {"the job begins", l.StartsAt}} {
+	}{{"sent", l.SentAt}, {"next try", l.DueAt}, {"dead since", l.DeadAt}, {"read", l.ReadAt}, {"recalled", l.Withdrawn},
+		{"the job begins", l.StartsAt}} {
 		if one.at != nil {
 			how = append(how, text.Sprintf("%s %s", one.what, *one.at))
 		}

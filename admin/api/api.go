@@ -85,7 +85,8 @@ type Handler struct {
 // PublicURL.
 func New(c Options) *Handler {
 	at := must(publicOf(c.PublicURL))
-	h := &Handler{Options: c, mux: http.NewServeMux(), stops: make(map[string]bool), public: at, streams: newStreams(), limiter: newLimiter(c.Env.DB), stopLimiter: newStopLimiter()}
+	h := &Handler{Options: c, mux: http.NewServeMux(), stops: make(map[string]bool), public: at, streams: newStreams(),
+		limiter: newLimiter(c.Env.DB), stopLimiter: newStopLimiter()}
 	h.lockout = newLockout(20, 6*time.Second, func(from string) {
 		h.Log.Warn().Str("detail", from).Msg("too many requests of the API without a good token from one address")
 	})

@@ -97,7 +97,8 @@ func (h *Handler) check(c Call) error {
 	o := c.Operation
 	for _, p := range o.Params() {
 		if p.Local && p.Given(c.Input) { // such as the actor, which is the caller
-			return &operation.InvalidError{Problems: []operation.Problem{{Param: p.Name, Text: "is a parameter of the command line; the caller is the actor here"}}}
+			return &operation.InvalidError{Problems: []operation.Problem{{Param: p.Name,
+				Text: "is a parameter of the command line; the caller is the actor here"}}}
 		}
 	}
 	if c.Match == nil || !o.Changes { // a read needs no precondition
@@ -262,7 +263,8 @@ func (h *Handler) conceal(ctx context.Context, c Call, err error) error {
 		return err
 	}
 	if kind := errkind.Of(err); statuses[kind] >= http.StatusInternalServerError {
-		h.Log.Warn().Err(err).Str("detail", c.Operation.Name+" for "+c.Caller.Key()).Str("reason", string(kind)).Msg("operation of the API did not succeed")
+		h.Log.Warn().Err(err).Str("detail", c.Operation.Name+" for "+c.Caller.Key()).Str("reason",
+			string(kind)).Msg("operation of the API did not succeed")
 	}
 	return concealed(err)
 }
@@ -285,7 +287,8 @@ func concealed(err error) error {
 	case errkind.Unknown:
 		text = "the connection was lost before the database confirmed: this may or may not have taken effect; check before you repeat it"
 	case errkind.Forbidden:
-		text, next = err.Error(), "`belfry roles --for …` prints the GRANTs that belfry's role in the database needs; `belfry doctor` names those that it lacks"
+		text, next = err.Error(),
+			"`belfry roles --for …` prints the GRANTs that belfry's role in the database needs; `belfry doctor` names those that it lacks"
 		if server := new(pgconn.PgError); errors.As(err, &server) {
 			text = server.Message
 		}

@@ -63,15 +63,18 @@ func newDocument() *document {
 	d.problem = schemas.Schema(reflect.TypeFor[Problem](), true, "Problem")
 	d.open = &huma.OpenAPI{
 		OpenAPI: "3.1.0",
-		Info:    &huma.Info{Title: "belfry", Version: "1", Description: "What an operator can do with belfry. Lists have their next page in a Link header.", License: &huma.License{Name: "MIT", Identifier: "MIT"}},
+		Info: &huma.Info{Title: "belfry", Version: "1",
+			Description: "What an operator can do with belfry. Lists have their next page in a Link header.",
+			License:     &huma.License{Name: "MIT", Identifier: "MIT"}},
 		Servers: []*huma.Server{{URL: Prefix}},
 		Tags:    tags(),
 		Components: &huma.Components{
 			Schemas:   schemas,
 			Responses: make(map[string]*huma.Response),
 			SecuritySchemes: map[string]*huma.SecurityScheme{
-				security:  {Type: "http", Scheme: "bearer", Description: "made by `belfry tokens create`"},
-				"session": {Type: "apiKey", In: "cookie", Name: "__Host-belfry", Description: "of POST /login; __Secure-belfry below a path, belfry without TLS"},
+				security: {Type: "http", Scheme: "bearer", Description: "made by `belfry tokens create`"},
+				"session": {Type: "apiKey", In: "cookie", Name: "__Host-belfry",
+					Description: "of POST /login; __Secure-belfry below a path, belfry without TLS"},
 			},
 		},
 		Security: []map[string][]string{{security: {}}, {"session": {}}},
@@ -136,7 +139,8 @@ func (d *document) describe(o operation.Operation, r route) *huma.Operation {
 		if o.Conditional() {
 			described.Parameters = append(described.Parameters, &huma.Param{
 				Name: matchHeader, In: "header", Schema: &huma.Schema{Type: huma.TypeString},
-				Description: "ETags of answers: the act is done only if the one thing has one of them still; * asks that it exists. Not beside if_version",
+				Description: "ETags of answers: the act is done only if the one thing has one of them still; * asks that it exists. " +
+					"Not beside if_version",
 			})
 		}
 		described.RequestBody = &huma.RequestBody{
@@ -180,17 +184,26 @@ func (d *document) describeSignIn() {
 	}}
 	refusals := []int{
 		http.StatusBadRequest, http.StatusForbidden, http.StatusRequestTimeout, http.StatusRequestEntityTooLarge, http.StatusUnsupportedMediaType,
-		http.StatusUnprocessableEntity, http.StatusUnauthorized, http.StatusTooManyRequests, http.StatusInternalServerError, http.StatusServiceUnavailable,
+		http.StatusUnprocessableEntity, http.StatusUnauthorized, http.StatusTooManyRequests, http.StatusInternalServerError,
+		http.StatusServiceUnavailable,
 	}
 	redirect := func(o *huma.Operation, status int, where string) {
-		o.Responses[strconv.Itoa(status)] = &huma.Response{Description: where, Headers: map[string]*huma.Param{"Location": {Schema: &huma.Schema{Type: huma.TypeString}}}}
+		o.Responses[strconv.Itoa(status)] = &huma.Response{Description: where,
+			Headers: map[string]*huma.Param{"Location": {Schema: &huma.Schema{Type: huma.TypeString}}}}
 	}
 	for _, o := range []*huma.Operation{
-		{OperationID: "login-ways", Method: http.MethodGet, Path: "/login", Summary: "Tell how people sign in here", Description: "What a page that people sign in by has to offer."},
-		{OperationID: "login-oidc", Method: http.MethodGet, Path: "/login/oidc", Summary: "Send a browser to the provider", Description: "For browsers: sets a cookie of ten minutes, and leads to the provider of api.oidc.",
-			Parameters: []*huma.Param{{Name: returnTo, In: "query", Description: "where the browser is sent once it is signed in: a path of belfry's own", Schema: &huma.Schema{Type: huma.TypeString}}}},
-		{OperationID: "login-oidc-callback", Method: http.MethodGet, Path: "/login/oidc/callback", Summary: "Take a browser back from the provider", Description: "For browsers, sent by the provider: state, and code or error, of one sign-in. The answer has the cookie of a new session."},
-		{OperationID: "login", Path: "/login", Summary: "Sign in", Description: "The answer has the cookie of a new session.", RequestBody: &huma.RequestBody{Required: true, Content: map[string]*huma.MediaType{"application/json": {Schema: in}}}},
+		{OperationID: "login-ways", Method: http.MethodGet, Path: "/login", Summary: "Tell how people sign in here",
+			Description: "What a page that people sign in by has to offer."},
+		{OperationID: "login-oidc", Method: http.MethodGet, Path: "/login/oidc", Summary: "Send a browser to the provider",
+			Description: "For browsers: sets a cookie of ten minutes, and leads to the provider of api.oidc.",
+			Parameters: []*huma.Param{{Name: returnTo, In: "query",
+				Description: "where the browser is sent once it is signed in: a path of belfry's own", Schema: &huma.Schema{Type: huma.TypeString}}}},
+		{OperationID: "login-oidc-callback", Method: http.MethodGet, Path: "/login/oidc/callback",
+			Summary: "Take a browser back from the provider",
+			Description: "For browsers, sent by the provider: state, and code or error, of one sign-in. The answer has the " +
+				"cookie of a new session."},
+		{OperationID: "login", Path: "/login", Summary: "Sign in", Description: "The answer has the cookie of a new session.",
+			RequestBody: &huma.RequestBody{Required: true, Content: map[string]*huma.MediaType{"application/json": {Schema: in}}}},
 		{OperationID: "logout", Path: "/logout", Summary: "Sign out", Description: "Ends the session of the request's cookie."},
 	} {
 		if o.Security = []map[string][]string{{}}; o.Method == "" {
@@ -205,7 +218,8 @@ func (d *document) describeSignIn() {
 			answer = d.schemas.Schema(reflect.TypeFor[LoginOptions](), true, "LoginOptions")
 			d.encoded(answer, reflect.TypeFor[LoginOptions]())
 		}
-		o.Responses = map[string]*huma.Response{"200": {Description: "what came of it", Content: map[string]*huma.MediaType{"application/json": {Schema: answer}}}}
+		o.Responses = map[string]*huma.Response{"200": {Description: "what came of it",
+			Content: map[string]*huma.MediaType{"application/json": {Schema: answer}}}}
 		for _, status := range refusals {
 			o.Responses[strconv.Itoa(status)] = d.refusal(status)
 		}
@@ -253,10 +267,12 @@ func (d *document) result(o operation.Operation, r route) *huma.Response {
 	}
 	answer.Headers = make(map[string]*huma.Param)
 	if r.pager() != "" {
-		answer.Headers["Link"] = &huma.Param{Description: `the next page, rel="next", if there is one`, Schema: &huma.Schema{Type: huma.TypeString}}
+		answer.Headers["Link"] = &huma.Param{Description: `the next page, rel="next", if there is one`,
+			Schema: &huma.Schema{Type: huma.TypeString}}
 	}
 	if o.Versioned() {
-		answer.Headers[tagHeader] = &huma.Param{Description: "the version of the one thing that is shown, for If-Match; it changes with each act, and not as a job goes on", Schema: &huma.Schema{Type: huma.TypeString}}
+		answer.Headers[tagHeader] = &huma.Param{Description: "the version of the one thing that is shown, for If-Match; it " +
+			"changes with each act, and not as a job goes on", Schema: &huma.Schema{Type: huma.TypeString}}
 	}
 	return answer
 }
@@ -286,7 +302,8 @@ func (d *document) stream(o operation.Operation) *huma.Response {
 		line = item.Items
 	}
 	return &huma.Response{
-		Description: "events as they come, each with an item; `event: end` is the last, `event: problem` comes before an early end. Or a JSON document a line, empty ones aside; an early end breaks the answer off.",
+		Description: "events as they come, each with an item; `event: end` is the last, `event: problem` comes before an early " +
+			"end. Or a JSON document a line, empty ones aside; an early end breaks the answer off.",
 		Content: map[string]*huma.MediaType{
 			eventStream: {Schema: &huma.Schema{Type: huma.TypeString, Extensions: map[string]any{"x-item": item}}},
 			jsonLines:   {Schema: &huma.Schema{Type: huma.TypeString, Extensions: map[string]any{"x-item": line}}},
@@ -326,7 +343,8 @@ func (d *document) encoded(s *huma.Schema, t reflect.Type) {
 			case field == nil:
 			case field.Ref != "" && f.Type.Kind() == reflect.Pointer:
 				s.Properties[name] = &huma.Schema{AnyOf: []*huma.Schema{field, {Type: "null"}}}
-			case f.Type.Kind() == reflect.Pointer && !strings.Contains(options, "omitempty"): // huma does not do so for types with their own text form
+			case f.Type.Kind() == reflect.Pointer &&
+				!strings.Contains(options, "omitempty"): // huma does not do so for types with their own text form
 				field.Nullable = true
 			case f.Type.Kind() == reflect.Slice && field.Type == huma.TypeArray: // responses contain empty lists
 				field.Nullable = nullable

@@ -124,9 +124,12 @@ func replayed(o operation.Operation, s operation.RequestState) (out Outcome, err
 	case s.Status == 0 && !s.Over:
 		return out, refused(http.StatusConflict, errkind.Conflict, "the first request with this key is still in progress").again(retryAfter)
 	case s.Status == 0:
-		return out, refused(http.StatusInternalServerError, errkind.Unknown, "the first request with this key was cut short: it may or may not have taken effect; look before you repeat it with another key")
+		return out, refused(http.StatusInternalServerError, errkind.Unknown,
+			"the first request with this key was cut short: it may or may not have taken effect; look before you repeat it with another key")
 	case s.Answer == nil:
-		return out, refused(http.StatusConflict, errkind.Conflict, "the first request with this key was done, with status "+strconv.Itoa(s.Status)+"; its answer is not stored, because it is too long or contains a secret")
+		return out, refused(http.StatusConflict, errkind.Conflict,
+			"the first request with this key was done, with status "+strconv.Itoa(s.Status)+
+				"; its answer is not stored, because it is too long or contains a secret")
 	}
 	out.Replay = &Replay{s.Status, s.Answer}
 	if s.Status < http.StatusBadRequest {

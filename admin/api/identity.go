@@ -33,7 +33,8 @@ func (h *Handler) unauthenticated(req *http.Request, err error) *RefusedError {
 }
 
 // errNoCredentials is a request with neither a token nor a session.
-var errNoCredentials = errors.New("give a token: Authorization: Bearer belfry_…; `belfry tokens create` makes one; or sign in: POST /api/v1/login")
+var errNoCredentials = errors.New(
+	"give a token: Authorization: Bearer belfry_…; `belfry tokens create` makes one; or sign in: POST /api/v1/login")
 
 // invalidCredentials reports whether err is an authentication error rather than an error of the database.
 func invalidCredentials(err error) bool {

@@ -84,7 +84,8 @@ func (l *limiter) acquire(ctx context.Context, name string) (release func(), err
 	if release := l.wait(ctx, name); release != nil {
 		return release, nil
 	}
-	text := fmt.Sprintf("too many concurrent requests; allowed: %s of one identity; further requests wait up to %s", text.Counted(int64(l.own), "request"), l.within)
+	text := fmt.Sprintf("too many concurrent requests; allowed: %s of one identity; further requests wait up to %s",
+		text.Counted(int64(l.own), "request"), l.within)
 	return nil, refused(http.StatusTooManyRequests, errkind.Unavailable, text).again(retryAfter)
 }
 

@@ -33,7 +33,8 @@ func matchOf(req *http.Request) (m *operation.Precondition, problem *Problem) {
 	if len(values) == 0 {
 		return nil, nil
 	}
-	malformed := problemf(http.StatusBadRequest, matchHeader+`: is malformed; allowed values: *, or ETags of answers as "17", with commas between`)
+	malformed := problemf(http.StatusBadRequest,
+		matchHeader+`: is malformed; allowed values: *, or ETags of answers as "17", with commas between`)
 	rest := strings.Trim(strings.Join(values, ","), " \t,")
 	if rest == "*" {
 		return &operation.Precondition{Exists: true}, nil

@@ -82,7 +82,8 @@ func (h *Handler) toProvider(w http.ResponseWriter, req *http.Request) *Problem 
 	path := query.Get(returnTo)
 	if err != nil || len(query) > 1 || len(query) == 1 && len(query[returnTo]) != 1 || path != "" && !oidc.LocalPath(path) {
 		p := problemf(http.StatusUnprocessableEntity, "the request was not understood; nothing was done")
-		p.Errors = []Fault{{"query." + returnTo, "allowed values: a path of up to 1000 characters below api.public_url, such as /api/v1/jobs; no other parameters"}}
+		p.Errors = []Fault{{"query." + returnTo,
+			"allowed values: a path of up to 1000 characters below api.public_url, such as /api/v1/jobs; no other parameters"}}
 		return p
 	}
 	cookie, location, err := h.OIDC.Begin(req.Context(), path)
@@ -137,7 +138,8 @@ func (h *Handler) fromProvider(w http.ResponseWriter, req *http.Request) *Proble
 		w.Header().Set("Location", h.public.url(person.ReturnTo))
 		w.WriteHeader(http.StatusSeeOther)
 	case forPeople(req):
-		answerPage(w, http.StatusOK, "You are signed in", html.EscapeString(fmt.Sprintf("As %s, %s, until %s.", opened.Name, opened.Role, opened.ExpiresAt.UTC().Format(time.RFC3339))))
+		answerPage(w, http.StatusOK, "You are signed in",
+			html.EscapeString(fmt.Sprintf("As %s, %s, until %s.", opened.Name, opened.Role, opened.ExpiresAt.UTC().Format(time.RFC3339))))
 	default:
 		respond(w, http.StatusOK, "application/json", SignedIn{opened.Name, opened.Role, opened.ExpiresAt})
 	}

@@ -63,14 +63,18 @@ func (p ProxyConfig) validate() error {
 	bad := func(key, format string, args ...any) { errs = append(errs, proxyProblem(key, format, args...)) }
 	for _, address := range p.Addresses {
 		if _, err := networkOf(address); err != nil {
-			bad("addresses", "%q is not allowed; allowed values: addresses and networks, such as 10.0.0.7 or 10.1.0.0/16, except networks of all addresses", text.OneLine(address, 60))
+			bad("addresses", "%q is not allowed; allowed values: addresses and networks, such as 10.0.0.7 or 10.1.0.0/16, except "+
+				"networks of all addresses", text.OneLine(address, 60))
 		}
 	}
 	headers := []struct{ key, name string }{{"secret_header", p.SecretHeader}, {"user_header", p.UserHeader}, {"role_header", p.RoleHeader}}
 	for i, h := range headers {
 		taken := slices.ContainsFunc(headers[:i], func(o struct{ key, name string }) bool { return strings.EqualFold(o.name, h.name) })
-		if h.name != "" && (!headerName.MatchString(h.name) || taken || slices.ContainsFunc(refusedHeaders, func(s string) bool { return strings.EqualFold(s, h.name) })) {
-			bad(h.key, "%q is not allowed; allowed values: the name of a header that no other setting has, except %s", text.OneLine(h.name, 60), strings.Join(refusedHeaders, ", "))
+		if h.name != "" &&
+			(!headerName.MatchString(h.name) || taken ||
+				slices.ContainsFunc(refusedHeaders, func(s string) bool { return strings.EqualFold(s, h.name) })) {
+			bad(h.key, "%q is not allowed; allowed values: the name of a header that no other setting has, except %s",
+				text.OneLine(h.name, 60), strings.Join(refusedHeaders, ", "))
 		}
 	}
 	_, err := parseGroupRoles("api.proxy.roles", p.Roles)
@@ -90,7 +94,8 @@ func (p ProxyConfig) together(publicURL string) error {
 	case p.SecretHeader == "":
 		return proxyProblem("secret_header", "is empty; allowed values: the name of the header with the proxy's secret")
 	case names && (p.UserHeader == "" || p.RoleHeader == "" || len(p.Roles) == 0):
-		return proxyProblem("user_header", "user_header, role_header and roles require each other; allowed values: all three, or none if the proxy authenticates no users")
+		return proxyProblem("user_header",
+			"user_header, role_header and roles require each other; allowed values: all three, or none if the proxy authenticates no users")
 	case publicURL == "":
 		return errors.New("api.public_url: is empty; allowed values: the URL of the proxy, such as https://belfry.example.com")
 	}
@@ -142,7 +147,9 @@ func (c Config) TrustedProxy() (*Proxy, error) {
 	line, _, _ := strings.Cut(string(file), "\n")
 	line = strings.TrimRight(line, "\r")
 	if len(line) < minSecret || strings.ContainsFunc(line, func(c rune) bool { return c <= ' ' || c > '~' }) {
-		return nil, fmt.Errorf("api.proxy.secret_file: the first line of %s is not a secret; allowed values: %d or more visible ASCII characters", c.Proxy.SecretFile, minSecret)
+		return nil, fmt.Errorf(
+			"api.proxy.secret_file: the first line of %s is not a secret; allowed values: %d or more visible ASCII characters",
+			c.Proxy.SecretFile, minSecret)
 	}
 	p.secret = sha256.Sum256([]byte(line))
 	return p, nil
@@ -180,7 +187,9 @@ func (p *Proxy) has(address netip.Addr) bool {
 
 // errProxyUser rejects missing, repeated or malformed headers of the proxy. A client may have added headers
 // of its own.
-var errProxyUser = errors.New("the proxy must send one user name of up to 100 visible ASCII characters (api.proxy.user_header) and the user's groups (api.proxy.role_header), each in one header")
+var errProxyUser = errors.New(
+	"the proxy must send one user name of up to 100 visible ASCII characters (api.proxy.user_header) and the user's groups " +
+		"(api.proxy.role_header), each in one header")
 
 // errProxyRole rejects a user whose groups have no role.
 var errProxyRole = errors.New("no role is mapped to any of the proxy's groups (api.proxy.roles)")

@@ -19,7 +19,8 @@ type public struct {
 }
 
 // errPublicURL describes the allowed values of api.public_url.
-var errPublicURL = errors.New("allowed values: https://HOST[:PORT][/PATH], or http:// with localhost, 127.0.0.1 or [::1], without user, query and fragment; or empty")
+var errPublicURL = errors.New(
+	"allowed values: https://HOST[:PORT][/PATH], or http:// with localhost, 127.0.0.1 or [::1], without user, query and fragment; or empty")
 
 // publicOf parses an api.public_url.
 func publicOf(line string) (public, error) {

@@ -46,7 +46,8 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 		header.Set("Strict-Transport-Security", "max-age=31536000")
 	}
 	if h.Proxy.needsTLS(req) {
-		problemf(http.StatusForbidden, "requests without TLS are accepted only from this machine and from the proxy (api.proxy); use "+h.public.url("")).write(w)
+		problemf(http.StatusForbidden,
+			"requests without TLS are accepted only from this machine and from the proxy (api.proxy); use "+h.public.url("")).write(w)
 		return
 	}
 	req = h.public.stripPrefix(req)
@@ -150,7 +151,8 @@ func (h *Handler) operate(o operation.Operation, r route, w http.ResponseWriter,
 		h.serveStream(r, w, req, c, func(item any) any { return item })
 		return
 	}
-	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(h.limiter.within + o.Limit() + writeSlack)) // the writers of tests support none
+	_ = http.NewResponseController(w).SetWriteDeadline(
+		time.Now().Add(h.limiter.within + o.Limit() + writeSlack)) // the writers of tests support none
 	out, err := h.Do(req.Context(), c)
 	switch {
 	case out.Replay != nil:
@@ -313,8 +315,10 @@ func bodyOf(req *http.Request) (map[string]json.RawMessage, *Problem) {
 	}
 	kind, params, err := mime.ParseMediaType(req.Header.Get("Content-Type"))
 	charset := params["charset"]
-	if err != nil || kind != "application/json" || charset != "" && !strings.EqualFold(charset, "utf-8") || req.Header.Get("Content-Encoding") != "" {
-		return nil, problemf(http.StatusUnsupportedMediaType, "allowed Content-Type: application/json, in UTF-8 and not compressed").with("Accept", "application/json")
+	if err != nil || kind != "application/json" || charset != "" && !strings.EqualFold(charset, "utf-8") ||
+		req.Header.Get("Content-Encoding") != "" {
+		return nil, problemf(http.StatusUnsupportedMediaType,
+			"allowed Content-Type: application/json, in UTF-8 and not compressed").with("Accept", "application/json")
 	}
 	body, err := io.ReadAll(req.Body)
 	switch {

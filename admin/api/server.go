@@ -61,8 +61,11 @@ const maxEnvironment = 40
 
 func (e Environment) validate() error {
 	var errs []error
-	if printable := !strings.ContainsFunc(e.Name, func(r rune) bool { return !unicode.IsPrint(r) }); !printable || utf8.RuneCountInString(e.Name) > maxEnvironment {
-		errs = append(errs, fmt.Errorf("api.environment.name: %q is not allowed; allowed values: up to 40 printable characters, such as production, or empty for none", e.Name))
+	if printable := !strings.ContainsFunc(e.Name, func(r rune) bool { return !unicode.IsPrint(r) }); !printable ||
+		utf8.RuneCountInString(e.Name) > maxEnvironment {
+		errs = append(errs,
+			fmt.Errorf("api.environment.name: %q is not allowed; allowed values: up to 40 printable characters, such as "+
+				"production, or empty for none", e.Name))
 	}
 	if e.Colour != "" && !slices.Contains(Colours(), e.Colour) {
 		errs = append(errs, fmt.Errorf("api.environment.colour: %q is not allowed; allowed values: %s", e.Colour, strings.Join(Colours(), ", ")))
@@ -84,7 +87,8 @@ func (s Sessions) validate() error {
 		errs = append(errs, fmt.Errorf("api.sessions.lifetime: %s is not allowed; allowed values: 5m to 720h", s.Lifetime))
 	}
 	if s.Idle < minSession || s.Idle > s.Lifetime {
-		errs = append(errs, fmt.Errorf("api.sessions.idle: %s is not allowed; allowed values: 5m to api.sessions.lifetime, which is %s", s.Idle, s.Lifetime))
+		errs = append(errs, fmt.Errorf("api.sessions.idle: %s is not allowed; allowed values: 5m to api.sessions.lifetime, which is %s",
+			s.Idle, s.Lifetime))
 	}
 	return errors.Join(errs...)
 }
@@ -129,7 +133,9 @@ func (c Config) validateListen() error {
 	}
 	host, port, err := net.SplitHostPort(c.Listen)
 	if n, bad := strconv.Atoi(port); err != nil || bad != nil || n < 0 || n > 65535 {
-		return fmt.Errorf("api.listen: %q is not allowed; allowed values: HOST:PORT with a port of 0 to 65535, such as 127.0.0.1:8470 or :8470, or empty for none", c.Listen)
+		return fmt.Errorf(
+			"api.listen: %q is not allowed; allowed values: HOST:PORT with a port of 0 to 65535, such as 127.0.0.1:8470 or "+
+				":8470, or empty for none", c.Listen)
 	}
 	switch {
 	case c.Proxy.together(c.PublicURL) != nil:
@@ -139,7 +145,10 @@ func (c Config) validateListen() error {
 	case c.TLS.CertFile == "" && c.TLS.KeyFile != "":
 		return errors.New("api.tls.cert_file: is empty; allowed values: the file with the certificate of api.tls.key_file")
 	case c.TLS.CertFile == "" && len(c.Proxy.Addresses) == 0 && !loopback(host):
-		return fmt.Errorf("api.tls.cert_file: is empty, and api.listen %s is beyond this machine, where tokens do not travel in the clear; allowed values: the file with a certificate, and api.tls.key_file with its key, the proxy in front of it (api.proxy.addresses), or an api.listen of 127.0.0.1:PORT or [::1]:PORT", c.Listen)
+		return fmt.Errorf(
+			"api.tls.cert_file: is empty, and api.listen %s is beyond this machine, where tokens do not travel in the clear; "+
+				"allowed values: the file with a certificate, and api.tls.key_file with its key, the proxy in front of it "+
+				"(api.proxy.addresses), or an api.listen of 127.0.0.1:PORT or [::1]:PORT", c.Listen)
 	}
 	return nil
 }

@@ -85,7 +85,8 @@ func (h *Handler) serveSession(w http.ResponseWriter, req *http.Request) bool {
 
 // withoutSessions returns the error of a sign-in or a sign-out without Options.Sessions.
 func (h *Handler) withoutSessions() *RefusedError {
-	return refused(http.StatusForbidden, errkind.Denied, "signing in is disabled: this belfry is read-only (api.read_only) and stores no sessions; use a token")
+	return refused(http.StatusForbidden, errkind.Denied,
+		"signing in is disabled: this belfry is read-only (api.read_only) and stores no sessions; use a token")
 }
 
 // LoginOptions lists the enabled ways to sign in.
@@ -257,7 +258,8 @@ func credentialsOf(req *http.Request) (given Credentials, problem *Problem) {
 }
 
 func badCredentials() *RefusedError {
-	return refused(http.StatusUnprocessableEntity, errkind.Invalid, `allowed: {"name": …, "password": …} or {"link": …}, each a text of up to 4000 bytes, and no query`)
+	return refused(http.StatusUnprocessableEntity, errkind.Invalid,
+		`allowed: {"name": …, "password": …} or {"link": …}, each a text of up to 4000 bytes, and no query`)
 }
 
 // SignOut ends the session of the request's cookie, if it has one, and clears the cookie. An error is

@@ -117,13 +117,15 @@ func (h *Handler) recordOptOut(w http.ResponseWriter, req *http.Request, link un
 	}
 	switch {
 	case err == nil:
-		answerPage(w, http.StatusOK, "You have unsubscribed", "You will get no more of these messages. One that is on its way already may still come.")
+		answerPage(w, http.StatusOK, "You have unsubscribed",
+			"You will get no more of these messages. One that is on its way already may still come.")
 	case errors.Is(err, channels.ErrPreference): // the category or the medium does not exist any more
 		answerPage(w, http.StatusNotFound, "This link is not valid any more", "These messages are not sent any more.")
 	default:
 		h.Log.Error().Err(err).Int64("channel_id", link.ChannelID).Msg("a recipient could not unsubscribe")
 		w.Header().Set("Retry-After", "60")
-		answerPage(w, http.StatusServiceUnavailable, "Try again later", "It is not known whether you have unsubscribed. Doing it twice does no harm.")
+		answerPage(w, http.StatusServiceUnavailable, "Try again later",
+			"It is not known whether you have unsubscribed. Doing it twice does no harm.")
 	}
 }
 

@@ -82,7 +82,8 @@ func selectsAnything(o operation.Operation, values url.Values) bool {
 // actPage returns the page of an act without inputs.
 func (h *handler) actPage(o operation.Operation, values url.Values) operationPage {
 	page := operationPage{
-		Title: titleOf(o, values), Short: o.Short + ".", Method: "post", Action: h.link(h.req.URL.Path), Plans: planParam(o) != "", Danger: dangerous(o),
+		Title: titleOf(o, values), Short: o.Short + ".", Method: "post", Action: h.link(h.req.URL.Path), Plans: planParam(o) != "",
+		Danger: dangerous(o),
 		Button: titleOf(o, values), Back: h.backLink(o, values),
 	}
 	if o.Name == enqueueOperation {

@@ -115,9 +115,11 @@ func (c *Console) outcomes(counts delivery.Counts) *bars {
 			name += ", " + strings.ReplaceAll(string(a.why), "_", " ")
 			meaning = outbox.WhyText(a.reason, a.why)
 		}
-		b.Bars = append(b.Bars, outcomeBar{Name: name, Amount: text.Grouped(a.n), Tone: string(text.Status(a.reason).Tone), Part: portion(max(float64(a.n), float64(most)/200), float64(most))})
+		b.Bars = append(b.Bars, outcomeBar{Name: name, Amount: text.Grouped(a.n), Tone: string(text.Status(a.reason).Tone),
+			Part: portion(max(float64(a.n), float64(most)/200), float64(most))})
 		words = append(words, name+" "+text.Grouped(a.n))
-		c.add(b.Table, a.medium, string(a.reason), string(a.why), a.n, strconv.FormatFloat(100*float64(a.n)/float64(sum), 'f', 1, 64)+" %", meaning)
+		c.add(b.Table, a.medium, string(a.reason), string(a.why), a.n,
+			strconv.FormatFloat(100*float64(a.n)/float64(sum), 'f', 1, 64)+" %", meaning)
 	}
 	b.About = "Bars, one for each outcome: " + strings.Join(words, "; ") + "."
 	if !counts.Complete {
@@ -157,7 +159,8 @@ func (c *Console) deliveryOverTime(counts delivery.Counts) *columns {
 		chart.Top += " at most; dead messages are on top"
 	}
 	chart.About = fmt.Sprintf("Columns, one for each %s from %s to %s: %s sent and %s dead in all; the highest is %s.",
-		text.Short(step), c.plain(text.Line{text.Instant(begin)}), c.plain(text.Line{text.Instant(end)}), text.Grouped(sent), text.Grouped(dead), text.Counted(int64(most), "message"))
+		text.Short(step), c.plain(text.Line{text.Instant(begin)}), c.plain(text.Line{text.Instant(end)}), text.Grouped(sent),
+		text.Grouped(dead), text.Counted(int64(most), "message"))
 	if !counts.Complete {
 		chart.Note = fmt.Sprintf("Counted for two seconds: these are the channels up to %d.", counts.UpTo)
 	}

@@ -24,7 +24,8 @@ import (
 var files embed.FS
 
 // policy is the Content-Security-Policy: scripts and styles are files of the binary, never inline.
-const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; " +
+	"form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 
 // Console serves the pages. It is safe for concurrent use.
 type Console struct {
@@ -117,11 +118,13 @@ func (c *Console) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 // readAssets returns the embedded assets by name.
 func readAssets() map[string]asset {
 	all := make(map[string]asset)
-	kinds := map[string]string{".css": "text/css; charset=utf-8", ".js": "text/javascript; charset=utf-8", ".svg": "image/svg+xml", ".txt": "text/plain; charset=utf-8"}
+	kinds := map[string]string{".css": "text/css; charset=utf-8", ".js": "text/javascript; charset=utf-8", ".svg": "image/svg+xml",
+		".txt": "text/plain; charset=utf-8"}
 	for _, e := range must(fs.ReadDir(files, "assets")) {
 		content := must(fs.ReadFile(files, path.Join("assets", e.Name())))
 		sum := sha256.Sum256(content)
-		all[e.Name()] = asset{kinds[path.Ext(e.Name())], content, sync.OnceValue(func() []byte { return zip(content) }), hex.EncodeToString(sum[:6])}
+		all[e.Name()] = asset{kinds[path.Ext(e.Name())], content, sync.OnceValue(func() []byte { return zip(content) }),
+			hex.EncodeToString(sum[:6])}
 	}
 	return all
 }

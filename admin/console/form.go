@@ -56,7 +56,8 @@ func (c *Console) inputs(o operation.Operation, formValues url.Values, faults ma
 		default:
 			one.Offers = choices
 		}
-		if p.Required || one.Value != "" || one.Fault != "" || p.Place == operation.Argument || p.Name == "reason" || p.Place == operation.Key && !corrects(o) {
+		if p.Required || one.Value != "" || one.Fault != "" || p.Place == operation.Argument || p.Name == "reason" ||
+			p.Place == operation.Key && !corrects(o) {
 			first = append(first, one)
 		} else {
 			more = append(more, one)

@@ -91,10 +91,13 @@ type place struct{ name, operation string }
 
 // navigation returns the links of the layout with their operations: the main ones, and those under "More".
 func navigation() (nav, more []place) {
-	return []place{{"Jobs", jobsList}, {"Schedules", "schedules list"}, {"Upcoming", upcomingOperation}, {"Lanes", "lanes list"}, {"Dead letters", "dead-letters list"}, {"Senders", "senders list"}},
+	return []place{{"Jobs", jobsList}, {"Schedules", "schedules list"}, {"Upcoming", upcomingOperation}, {"Lanes", "lanes list"},
+			{"Dead letters", "dead-letters list"}, {"Senders", "senders list"}},
 		[]place{
-			{"Person", personOperation}, {"New notification", "enqueue"}, {"Send one message", "send"}, {"Carrier", "transport status"}, {"Categories", "categories list"}, {"Segments", "channels segment list"},
-			{"Limits", "limits list"}, {"Check-up", "doctor"}, {"Audit log", "events list"}, {"Users", "users list"}, {"Sessions", "sessions list"}, {"Tokens", "tokens list"}, {"Erase a person", "channels forget"},
+			{"Person", personOperation}, {"New notification", "enqueue"}, {"Send one message", "send"}, {"Carrier", "transport status"},
+			{"Categories", "categories list"}, {"Segments", "channels segment list"},
+			{"Limits", "limits list"}, {"Check-up", "doctor"}, {"Audit log", "events list"}, {"Users", "users list"},
+			{"Sessions", "sessions list"}, {"Tokens", "tokens list"}, {"Erase a person", "channels forget"},
 		}
 }
 
@@ -160,7 +163,8 @@ func (c *Console) signedOut(w http.ResponseWriter, req *http.Request) {
 	if req.URL.Path == "/time-zone" { // it has no page
 		to = c.link("/")
 	}
-	page := problemPage{Status: http.StatusUnauthorized, Text: "the session has ended; nothing was done", Back: c.link("/sign-in") + "?" + url.Values{"return_to": {to}}.Encode()}
+	page := problemPage{Status: http.StatusUnauthorized, Text: "the session has ended; nothing was done",
+		Back: c.link("/sign-in") + "?" + url.Values{"return_to": {to}}.Encode()}
 	c.show(w, req, http.StatusUnauthorized, "problem", layout{Title: http.StatusText(http.StatusUnauthorized), Page: page})
 }
 

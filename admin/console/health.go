@@ -29,7 +29,8 @@ func (h *handler) delivery() (*table, error) {
 	t := newTable("delivery by sender", "medium", "sender", "state", ">sent/s", ">failed/s", ">waiting")
 	for _, s := range all.Senders {
 		if s.Relays > 0 || s.PausedAt != nil {
-			h.add(t, s.Medium, text.Ref("sender", s.Name), s.Badge(), delivery.PerSecond(s.SentPerSecond), delivery.PerSecond(s.FailedPerSecond), s.Waiting)
+			h.add(t, s.Medium, text.Ref("sender", s.Name), s.Badge(), delivery.PerSecond(s.SentPerSecond),
+				delivery.PerSecond(s.FailedPerSecond), s.Waiting)
 		}
 	}
 	if len(t.Rows) == 0 {

@@ -124,7 +124,8 @@ func (h *handler) jobActions(s jobs.JobState, id string) []tab {
 	if s.AwaitsApproval() {
 		names = append([]string{"jobs approve"}, names...)
 	}
-	labels := map[string]string{"jobs approve": "Approve job " + id + "…", "jobs set": "Correct…", "jobs test-send": "Send a test…", "jobs retry-skipped": "Retry the skipped…"}
+	labels := map[string]string{"jobs approve": "Approve job " + id + "…", "jobs set": "Correct…",
+		"jobs test-send": "Send a test…", "jobs retry-skipped": "Retry the skipped…"}
 	var actions []tab
 	for _, name := range names {
 		if o, there := h.named(name); there {

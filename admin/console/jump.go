@@ -22,7 +22,8 @@ func (h *handler) jump() {
 		http.Redirect(h.w, h.req, to, http.StatusSeeOther)
 		return
 	}
-	h.problem(http.StatusNotFound, fmt.Errorf("no match for %q: search by job id, group id, external id, or the name of a schedule, lane, category or sender", q))
+	h.problem(http.StatusNotFound,
+		fmt.Errorf("no match for %q: search by job id, group id, external id, or the name of a schedule, lane, category or sender", q))
 }
 
 // resolve returns the address of a search's match, or "".
@@ -33,7 +34,8 @@ func (h *handler) resolve(q string) string {
 	if _, err := uuid.Parse(q); err == nil {
 		return h.pageFor("group", q)
 	}
-	for _, of := range []struct{ list, kind string }{{"schedules list", "schedule"}, {"lanes list", "lane"}, {"categories list", "category"}, {"senders list", "sender"}} {
+	for _, of := range []struct{ list, kind string }{{"schedules list", "schedule"}, {"lanes list", "lane"},
+		{"categories list", "category"}, {"senders list", "sender"}} {
 		if slices.Contains(h.names(of.list, ""), q) {
 			return h.pageFor(of.kind, q)
 		}

@@ -13,8 +13,10 @@ import (
 
 // pagesOf has the page of an object by its kind: an operation, and the parameter with the object's id.
 var pagesOf = map[string]struct{ operation, param string }{
-	"job": {"jobs show", "id"}, "group": {jobsList, "group"}, "channel": {personOperation, "channel"}, "person": {personOperation, "external_id"},
-	"schedule": {"schedules show", "name"}, "lane": {jobsList, "lane"}, "category": {jobsList, "category"}, "sender": {"senders events", "sender"},
+	"job": {"jobs show", "id"}, "group": {jobsList, "group"}, "channel": {personOperation, "channel"},
+	"person":   {personOperation, "external_id"},
+	"schedule": {"schedules show", "name"}, "lane": {jobsList, "lane"}, "category": {jobsList, "category"},
+	"sender": {"senders events", "sender"},
 }
 
 // pageFor returns the page of an object, or "" if it has none. Single messages have ids below 1 and no

@@ -22,14 +22,16 @@ func (c *Console) cellsOf(w jobs.WatchedJob) map[string]string {
 	s := w.State()
 	id := text.Int(w.ID) + "."
 	cells := map[string]string{
-		id + "status": s.Badge().String(), id + "tone": string(s.Badge().Tone), id + "walked": jobs.WalkDone(s.Job), id + "walk": c.plain(w.WalkLine()),
+		id + "status": s.Badge().String(), id + "tone": string(s.Badge().Tone), id + "walked": jobs.WalkDone(s.Job),
+		id + "walk":     c.plain(w.WalkLine()),
 		id + "walk-bar": percent(walkPercent(s)), id + "rows": text.Grouped(w.RowsWritten), id + "waits": c.plain(w.Waits()), id + "slowed": "",
 	}
 	if s.Throttle != "" {
 		cells[id+"slowed"] = jobs.ThrottledBy(s.Job)
 	}
 	if w.Messages.Messages > 0 {
-		cells[id+"sent"], cells[id+"delivery"], cells[id+"delivery-bar"] = text.Grouped(w.Messages.Sent), w.DeliveryText(), percent(deliveredPercent(s))
+		cells[id+"sent"], cells[id+"delivery"], cells[id+"delivery-bar"] = text.Grouped(w.Messages.Sent), w.DeliveryText(),
+			percent(deliveredPercent(s))
 	}
 	return cells
 }
@@ -62,7 +64,8 @@ func (h *handler) live() {
 		return
 	}
 	api.Note(h.req, "", true)
-	in, _ := read(watch, url.Values{"follow": {"on"}, "after": h.req.URL.Query()["after"]}) // the position of the events at the start of the page's request
+	in, _ := read(watch, url.Values{"follow": {"on"},
+		"after": h.req.URL.Query()["after"]}) // the position of the events at the start of the page's request
 	sent := make(map[int64]map[string]string)
 	h.api.ServeStream(h.w, h.req, api.Call{Caller: h.caller, Operation: watch, Input: in}, func(item any) any {
 		u, _ := item.(jobs.Update)
@@ -93,7 +96,8 @@ func (c *Console) liveEvent(u jobs.Update, sent map[int64]map[string]string) liv
 // subjects maps nouns of operations to subjects of control events.
 var subjects = map[string]string{
 	"": job.SubjectJob, "jobs": job.SubjectJob, "lanes": "lane", "schedules": "schedule", "senders": "sender", "categories": "category",
-	"dead-letters": "dead_letter", "channels": "channel", "limits": "limits", "transport": "transport", "tokens": "token", "users": "user", "sessions": "user",
+	"dead-letters": "dead_letter", "channels": "channel", "limits": "limits", "transport": "transport", "tokens": "token",
+	"users": "user", "sessions": "user",
 }
 
 // aboutOf returns the control events that concern a page: a subject, "subject.kind", "subject:name", or "*"

@@ -76,7 +76,8 @@ func (c *Console) audienceOf(a channels.Audience) area {
 func (c *Console) newMap(a channels.Audience) (m *areaMap, words string) {
 	seen := a.RadiusM * mapEdge / mapCircle // from the centre to the edge of the map
 	navigation := cities.Around(a.Latitude, a.Longitude, min(seen*math.Sqrt2, math.Pi*6371008.8))
-	m = &areaMap{Circle: mapCircle, Places: newTable("the largest places on the map", "place", "country", ">inhabitants", ">distance", "direction", "in the circle")}
+	m = &areaMap{Circle: mapCircle,
+		Places: newTable("the largest places on the map", "place", "country", ">inhabitants", ">distance", "direction", "in the circle")}
 	unit := mapCircle / a.RadiusM // per metre
 	var within []cities.Place
 	var people int64

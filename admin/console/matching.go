@@ -48,7 +48,8 @@ func (h *handler) actionsOnMatching(values url.Values) (actions []tab) {
 		{"recall", "Recall", of(job.Aborted, job.Processed, job.Failed)},
 	} {
 		if o, allowed := h.allowed(act.operation); allowed && act.fits {
-			actions = append(actions, tab{Name: act.name + " all that match…", Link: h.link(barePath(o)) + "?" + url.Values{matchingParam: {filter.Encode()}}.Encode()})
+			actions = append(actions, tab{Name: act.name + " all that match…",
+				Link: h.link(barePath(o)) + "?" + url.Values{matchingParam: {filter.Encode()}}.Encode()})
 		}
 	}
 	return actions

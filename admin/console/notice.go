@@ -144,7 +144,8 @@ func (h *handler) preview(o operation.Operation, page *operationPage, values url
 	if page.Agree.Count = ""; found.Channels > operation.TypedAbove {
 		page.Agree.Count = strconv.FormatInt(found.Channels, 10)
 	}
-	page.Hidden = append(page.Hidden, input{Name: "confirm_count", Value: strconv.FormatInt(found.Channels, 10)}, input{Name: digestField, Value: digest(values)})
+	page.Hidden = append(page.Hidden, input{Name: "confirm_count", Value: strconv.FormatInt(found.Channels, 10)},
+		input{Name: digestField, Value: digest(values)})
 	page.Button, page.Plans = "Enqueue for "+count, true
 	return http.StatusOK, nil
 }

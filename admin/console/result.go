@@ -55,7 +55,8 @@ func (h *handler) showResult(o operation.Operation) {
 		return
 	}
 	in, faults := read(o, values)
-	page := operationPage{Title: titleOf(o, values), Short: o.Short + ".", Method: "get", Action: h.link(h.req.URL.Path), Tabs: h.tabs(o), Actions: h.listActions(o, values), Button: "Show"}
+	page := operationPage{Title: titleOf(o, values), Short: o.Short + ".", Method: "get", Action: h.link(h.req.URL.Path),
+		Tabs: h.tabs(o), Actions: h.listActions(o, values), Button: "Show"}
 	status := http.StatusOK
 	switch {
 	case len(faults) > 0:
@@ -159,7 +160,8 @@ func (h *handler) tabs(o operation.Operation) []tab {
 		}
 	}
 	for _, other := range h.operations {
-		if other.Noun() != o.Noun() || other.Noun() == "" || other.Changes || other.Allowed(h.role) != nil || other.Shared || isAboutOne(other) != isAboutOne(o) {
+		if other.Noun() != o.Noun() || other.Noun() == "" || other.Changes || other.Allowed(h.role) != nil || other.Shared ||
+			isAboutOne(other) != isAboutOne(o) {
 			continue
 		}
 		tabs = append(tabs, tab{verbOf(other), h.linkWith(other, same), other.Name == o.Name})
@@ -222,7 +224,8 @@ func (h *handler) actionsOnPerson(values url.Values) (actions []tab) {
 		}
 	}
 	for _, o := range h.operations {
-		if o.Noun() == "channels" && o.Changes && slices.ContainsFunc(o.Params(), func(p operation.Param) bool { return p.Name == "external_id" }) {
+		if o.Noun() == "channels" && o.Changes &&
+			slices.ContainsFunc(o.Params(), func(p operation.Param) bool { return p.Name == "external_id" }) {
 			actions = append(actions, h.action(o.Name, "", who)...)
 		}
 	}

@@ -39,7 +39,8 @@ func zoneNamed(name string) (*time.Location, error) {
 	}
 	zone, err := time.LoadLocation(name)
 	if err != nil || name == "Local" {
-		return nil, fmt.Errorf("time zone: %q is not known; allowed values: UTC, a name as Asia/Seoul or Europe/Berlin, or nothing for the server's", name)
+		return nil, fmt.Errorf(
+			"time zone: %q is not known; allowed values: UTC, a name as Asia/Seoul or Europe/Berlin, or nothing for the server's", name)
 	}
 	return zone, nil
 }

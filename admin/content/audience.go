@@ -60,11 +60,13 @@ func (c AudienceChoice) Audience() (chosen channels.Audience, err error) {
 	case c.Radius != nil && c.Near == nil:
 		return chosen, operation.Invalid("", "--radius needs --near LAT,LON")
 	case len(given) == 0 && !narrows:
-		return chosen, operation.Invalid("", "an audience is required: --everyone, --platform, --near with --radius, --segment, --channel-id, --external-id or --audience")
+		return chosen, operation.Invalid("",
+			"an audience is required: --everyone, --platform, --near with --radius, --segment, --channel-id, --external-id or --audience")
 	case c.Radius == nil && c.Near != nil:
 		return chosen, operation.Invalid("", "--near needs --radius, such as --radius 30km")
 	case narrows && len(given) == 1 && c.Near == nil && c.Segment == nil:
-		return chosen, operation.Invalid("", "--platform cannot be combined with %s; it narrows --near and --segment, and by itself selects whole platforms", given[0])
+		return chosen, operation.Invalid("",
+			"--platform cannot be combined with %s; it narrows --near and --segment, and by itself selects whole platforms", given[0])
 	}
 	chosen = c.build()
 	if narrows {

@@ -13,7 +13,7 @@ import (
 	"github.com/belfryhq/belfry/outbox/compose"
 )
 
-// ContentInput is the content of messages, and their route.
+// Input is the content of messages, and their route.
 type Input struct {
 	Title    string     `flag:"title" label:"TITLE" help:"1 to 200 characters"`
 	Body     string     `flag:"body" label:"TEXT" help:"up to 10,000 characters"`
@@ -57,7 +57,7 @@ func SendRefused(err error, repeatable bool) error {
 	return operation.Advise(err, "it may have been sent; an --idempotency-key makes it safe to repeat the command")
 }
 
-// refusedContent attributes an error of the database about a new job or activity to a parameter.
+// Refused attributes an error of the database about a new job or activity to a parameter.
 func Refused(bad *job.InvalidError) error {
 	param, text := bad.Column, bad.Message
 	if place, problem, ok := strings.Cut(text, ": "); ok && strings.HasPrefix(place, "belfry.") {

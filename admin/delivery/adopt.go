@@ -18,7 +18,8 @@ import (
 // changed.
 func Adopt(ctx context.Context, pool *pgxpool.Pool, place string, act job.Act) (i outbox.Installation, err error) {
 	err = operation.StepTx(ctx, pool, func(ctx context.Context, tx pgx.Tx) error {
-		if _, err := tx.Exec(ctx, queries.installationAdopt, pgx.StrictNamedArgs{"actor": optional(act.Actor), "reason": act.Reason, "place": optional(place)}); err != nil {
+		if _, err := tx.Exec(ctx, queries.installationAdopt,
+			pgx.StrictNamedArgs{"actor": optional(act.Actor), "reason": act.Reason, "place": optional(place)}); err != nil {
 			return err
 		}
 		i, err = outbox.ReadInstallationTx(ctx, tx)

@@ -64,10 +64,12 @@ func (f DeadFilter) check(ctx context.Context, pool *pgxpool.Pool) error {
 		for i, r := range known {
 			names[i] = string(r)
 		}
-		return &DeadFilterError{"reason", fmt.Sprintf("%q is not a reason of dead letters; allowed values: %s", string(f.Reason), strings.Join(names, ", "))}
+		return &DeadFilterError{"reason",
+			fmt.Sprintf("%q is not a reason of dead letters; allowed values: %s", string(f.Reason), strings.Join(names, ", "))}
 	}
 	if f.Since != nil && f.Until != nil && !f.Since.Before(*f.Until) {
-		return &DeadFilterError{"since", fmt.Sprintf("%s is not before until; allowed values: times before %s", f.Since.Format(time.RFC3339), f.Until.Format(time.RFC3339))}
+		return &DeadFilterError{"since",
+			fmt.Sprintf("%s is not before until; allowed values: times before %s", f.Since.Format(time.RFC3339), f.Until.Format(time.RFC3339))}
 	}
 	var jobID *int64
 	if f.JobID != 0 {
@@ -76,7 +78,8 @@ func (f DeadFilter) check(ctx context.Context, pool *pgxpool.Pool) error {
 	return operation.ReadTx(ctx, pool, func(ctx context.Context, tx pgx.Tx) error {
 		var known, medium, category bool
 		var media, categories string
-		err := tx.QueryRow(ctx, queries.deadSubjectExists, pgx.StrictNamedArgs{"job_id": jobID, "medium": optional(f.Medium), "category": optional(f.Category)}).
+		err := tx.QueryRow(ctx, queries.deadSubjectExists,
+			pgx.StrictNamedArgs{"job_id": jobID, "medium": optional(f.Medium), "category": optional(f.Category)}).
 			Scan(&known, &medium, &media, &category, &categories)
 		switch {
 		case err != nil:
@@ -153,7 +156,8 @@ type DeadLetter struct {
 // number of letters: if fewer than limit of them match, lookedTo is the lowest examined key, and the
 // next call continues with it as before. Otherwise lookedTo is nil. Errors of the filter are
 // *DeadFilterError and job.ErrNotFound.
-func DeadLetters(ctx context.Context, pool *pgxpool.Pool, f DeadFilter, before *outbox.Key, limit int) (list []DeadLetter, lookedTo *outbox.Key, err error) {
+func DeadLetters(ctx context.Context, pool *pgxpool.Pool, f DeadFilter, before *outbox.Key, limit int) (list []DeadLetter,
+	lookedTo *outbox.Key, err error) {
 	list, lookedTo, err = deadLetters(ctx, pool, f, before, cmp.Or(limit, deadPage), deadExamined)
 	if err != nil {
 		return nil, nil, fmt.Errorf("dead letters: %w", err)
@@ -162,7 +166,8 @@ func DeadLetters(ctx context.Context, pool *pgxpool.Pool, f DeadFilter, before *
 }
 
 // deadLetters examines at most the given number of keys.
-func deadLetters(ctx context.Context, pool *pgxpool.Pool, f DeadFilter, before *outbox.Key, limit, keys int) (list []DeadLetter, lookedTo *outbox.Key, err error) {
+func deadLetters(ctx context.Context, pool *pgxpool.Pool, f DeadFilter, before *outbox.Key, limit, keys int) (list []DeadLetter,
+	lookedTo *outbox.Key, err error) {
 	if err := f.check(ctx, pool); err != nil {
 		return nil, nil, err
 	}
@@ -223,7 +228,8 @@ func scanDeadLetter(row pgx.CollectableRow, end *outbox.Key) (*DeadLetter, error
 		return nil, err
 	}
 	return &DeadLetter{
-		JobID: *r.jobID, ChannelID: *r.channelID, Category: textOf(r.category), Step: int(*r.step), Medium: textOf(r.medium), Reason: outbox.Reason(textOf(r.reason)),
+		JobID: *r.jobID, ChannelID: *r.channelID, Category: textOf(r.category), Step: int(*r.step), Medium: textOf(r.medium),
+		Reason:   outbox.Reason(textOf(r.reason)),
 		Attempts: int(*r.attempts), Crashes: int(*r.crashes), Error: textOf(r.error), DeadAt: *r.deadAt, Held: *r.held, Kept: r.kept,
 	}, nil
 }
@@ -369,7 +375,8 @@ func ShowMessage(ctx context.Context, pool *pgxpool.Pool, key outbox.Key) (m Mes
 		if err != nil {
 			return err
 		}
-		rows, err = tx.Query(ctx, queries.attemptList, pgx.StrictNamedArgs{"job_id": key.JobID, "channel_id": key.ChannelID, "limit": maxAttemptsShown})
+		rows, err = tx.Query(ctx, queries.attemptList,
+			pgx.StrictNamedArgs{"job_id": key.JobID, "channel_id": key.ChannelID, "limit": maxAttemptsShown})
 		if err != nil {
 			return err
 		}

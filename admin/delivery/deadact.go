@@ -114,7 +114,8 @@ func (w deadWalk) each(ctx context.Context, do func(context.Context, pgx.Tx, []d
 // step reads matching letters after end, and moves end to the last key read.
 func (w deadWalk) step(ctx context.Context, tx pgx.Tx, end *outbox.Key, high outbox.Key) (list []deadFound, err error) {
 	rows, err := tx.Query(ctx, queries.deadStep, w.filter.args(pgx.StrictNamedArgs{
-		"after_job_id": end.JobID, "after_channel_id": end.ChannelID, "high_job_id": high.JobID, "high_channel_id": high.ChannelID, "keys": w.keys,
+		"after_job_id": end.JobID, "after_channel_id": end.ChannelID, "high_job_id": high.JobID, "high_channel_id": high.ChannelID,
+		"keys": w.keys,
 	}))
 	if err != nil {
 		return nil, err
@@ -124,12 +125,14 @@ func (w deadWalk) step(ctx context.Context, tx pgx.Tx, end *outbox.Key, high out
 	var held *bool
 	var kept string
 	var recalledAt *time.Time
-	_, err = pgx.ForEachRow(rows, []any{&end.JobID, &end.ChannelID, &jobID, &channelID, &medium, &reason, &held, &kept, &recalledAt}, func() error {
-		if jobID != nil {
-			list = append(list, deadFound{Key: outbox.Key{JobID: *jobID, ChannelID: *channelID}, medium: textOf(medium), reason: outbox.Reason(textOf(reason)), held: *held, kept: kept, recalledAt: recalledAt})
-		}
-		return nil
-	})
+	_, err = pgx.ForEachRow(rows,
+		[]any{&end.JobID, &end.ChannelID, &jobID, &channelID, &medium, &reason, &held, &kept, &recalledAt}, func() error {
+			if jobID != nil {
+				list = append(list, deadFound{Key: outbox.Key{JobID: *jobID, ChannelID: *channelID}, medium: textOf(medium),
+					reason: outbox.Reason(textOf(reason)), held: *held, kept: kept, recalledAt: recalledAt})
+			}
+			return nil
+		})
 	return list, err
 }
 
@@ -281,7 +284,8 @@ func (a *deadAct) record(ctx context.Context, tx pgx.Tx, changed int64) (deadEve
 	}
 	before, after := a.counts(changed)
 	err = tx.QueryRow(ctx, queries.deadRecord, pgx.StrictNamedArgs{
-		"name": name, "kind": a.kind, "actor": a.options.Act.Actor, "reason": a.options.Act.Reason, "filter": string(encoded), "before": before, "after": after,
+		"name": name, "kind": a.kind, "actor": a.options.Act.Actor, "reason": a.options.Act.Reason, "filter": string(encoded),
+		"before": before, "after": after,
 	}).Scan(&event.id)
 	return event, err
 }

@@ -70,7 +70,8 @@ retention deletes.`), func(ctx context.Context, env *operation.Env, in deadActIn
 func (a lettersAct) operation(short, long string) operation.Operation {
 	name := "dead-letters " + a.name
 	return operation.Operation{
-		Name: name, Short: short, Role: operation.Operator, Changes: true, Deadline: -1, Usage: "{FILTER... | --all}", Events: "the dead letters' events",
+		Name: name, Short: short, Role: operation.Operator, Changes: true, Deadline: -1, Usage: "{FILTER... | --all}",
+		Events: "the dead letters' events",
 		Long: long + `
 
 It goes in bounded steps. Interrupted, it leaves what it did done; repeating it goes on.
@@ -88,7 +89,9 @@ number is refused.
 // run counts or acts. It excludes letters that died after it has read the clock.
 func (a lettersAct) run(ctx context.Context, env *operation.Env, in deadActInput, o DeadOptions) (*DeadReport, error) {
 	if in.All == in.given() {
-		return nil, operation.Invalid("", "dead-letters %s takes either a filter (--job, --medium, --dead-reason, --since, --until, --channel, --external-id, --category, --sender) or --all", a.name)
+		return nil, operation.Invalid("",
+			"dead-letters %s takes either a filter (--job, --medium, --dead-reason, --since, --until, --channel, --external-id, "+
+				"--category, --sender) or --all", a.name)
 	}
 	filter, err := in.find(ctx, env)
 	if err != nil {

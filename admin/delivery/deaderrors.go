@@ -73,7 +73,8 @@ type DeadErrorList struct {
 // short transactions of a bounded number of keys each, the newest jobs first and activities last. It
 // returns the errors of DeadLetters.
 func DeadErrors(ctx context.Context, pool *pgxpool.Pool, f DeadFilter, limit, newest int) (DeadErrorList, error) {
-	w := deadErrorWalk{pool: pool, filter: f, keys: deadKeys, newest: int64(newest), kinds: deadErrorKinds, until: time.Now().Add(deadErrorsTime)}
+	w := deadErrorWalk{pool: pool, filter: f, keys: deadKeys, newest: int64(newest), kinds: deadErrorKinds,
+		until: time.Now().Add(deadErrorsTime)}
 	if newest > 0 {
 		w.keys = min(w.keys, newest)
 	}
@@ -119,7 +120,8 @@ func (w *deadErrorWalk) run(ctx context.Context, limit int) (DeadErrorList, erro
 		end := high
 		err := operation.ReadTx(ctx, w.pool, func(ctx context.Context, tx pgx.Tx) error {
 			rows, err := tx.Query(ctx, queries.deadErrors, w.filter.args(pgx.StrictNamedArgs{
-				"before_job_id": high.JobID, "before_channel_id": high.ChannelID, "low_job_id": low.JobID, "low_channel_id": low.ChannelID, "keys": w.keys,
+				"before_job_id": high.JobID, "before_channel_id": high.ChannelID, "low_job_id": low.JobID, "low_channel_id": low.ChannelID,
+				"keys": w.keys,
 			}))
 			if err != nil {
 				return err
@@ -151,7 +153,8 @@ func (w *deadErrorWalk) count(rows pgx.Rows, end *outbox.Key) error {
 	var medium, reason, sender, code, message *string
 	var first, last *time.Time
 	var lookedAt int64
-	_, err := pgx.ForEachRow(rows, []any{&end.JobID, &end.ChannelID, &looked, &jobID, &medium, &reason, &sender, &code, &message, &letters, &example, &first, &last}, func() error {
+	_, err := pgx.ForEachRow(rows, []any{&end.JobID, &end.ChannelID, &looked, &jobID, &medium, &reason, &sender, &code, &message,
+		&letters, &example, &first, &last}, func() error {
 		lookedAt = looked
 		if letters == nil {
 			return nil

@@ -65,8 +65,10 @@ func deadErrorsText(p *text.Doc, in deadErrorsInput, out DeadErrorList) {
 		t := text.NewTable(">LETTERS", ">JOBS", "MEDIUM", "REASON", "SENDER", "CODE", "FIRST", "LAST", "EXAMPLE", "ERROR", ">OTHERS", "REDRIVE")
 		for _, e := range out.Errors {
 			filter := e.Filter(out.Filter)
-			t.Add(deadCommand("dead-letters list", filter).As(text.Grouped(e.Letters)), e.Jobs, text.OrNone(e.Medium), string(e.Reason), text.OrNone(e.Sender), text.OrNone(text.OneLine(e.Code, 40)),
-				e.FirstAt, e.LastAt, text.Command("dead-letters show").Flag("job", e.ExampleJobID).Flag("channel", e.ExampleChannelID).As(fmt.Sprintf("%d:%d", e.ExampleJobID, e.ExampleChannelID)), text.OrNone(text.OneLine(e.Error, 120)),
+			t.Add(deadCommand("dead-letters list", filter).As(text.Grouped(e.Letters)), e.Jobs, text.OrNone(e.Medium), string(e.Reason),
+				text.OrNone(e.Sender), text.OrNone(text.OneLine(e.Code, 40)),
+				e.FirstAt, e.LastAt, text.Command("dead-letters show").Flag("job", e.ExampleJobID).Flag("channel",
+					e.ExampleChannelID).As(fmt.Sprintf("%d:%d", e.ExampleJobID, e.ExampleChannelID)), text.OrNone(text.OneLine(e.Error, 120)),
 				e.Others, deadCommand("dead-letters redrive", filter).Flag("dry-run"))
 		}
 		p.Table(t)
@@ -90,7 +92,8 @@ func deadCommand(operation string, f DeadFilter) text.CommandCell {
 	if f.JobID != 0 {
 		c = c.Flag("job", f.JobID)
 	}
-	for _, one := range []struct{ flag, value string }{{"medium", f.Medium}, {"dead-reason", string(f.Reason)}, {"category", f.Category}, {"sender", f.Sender}} {
+	for _, one := range []struct{ flag, value string }{{"medium", f.Medium}, {"dead-reason", string(f.Reason)},
+		{"category", f.Category}, {"sender", f.Sender}} {
 		if one.value != "" {
 			c = c.Flag(one.flag, one.value)
 		}

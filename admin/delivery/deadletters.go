@@ -99,7 +99,8 @@ func (f deadFilter) find(ctx context.Context, env *operation.Env) (d DeadFilter,
 	case f.Sender != nil && *f.Sender == "":
 		return d, operation.Invalid("sender", "is empty; allowed values: the name of a sender, see `belfry senders list`")
 	}
-	d = DeadFilter{JobID: int64(f.Job), Reason: outbox.Reason(f.DeadReason), Since: f.Since.Before(env), Until: f.Until.Before(env), ChannelID: f.Channel}
+	d = DeadFilter{JobID: int64(f.Job), Reason: outbox.Reason(f.DeadReason), Since: f.Since.Before(env), Until: f.Until.Before(env),
+		ChannelID: f.Channel}
 	d.Medium, d.Category, d.Sender = givenText(f.Medium), givenText(f.Category), givenText(f.Sender)
 	if f.ExternalID != nil {
 		id, err := env.Channels.Resolve(ctx, env.Reads(), *f.ExternalID)
@@ -221,7 +222,8 @@ func deadText(p *text.Doc, in deadPageInput, out operation.List[DeadLetter]) {
 	}
 	t := text.NewTable(">JOB", ">CHANNEL", "MEDIUM", "REASON", ">ATTEMPTS", "DEAD SINCE", "REDRIVE", "ERROR")
 	for _, d := range out.Items {
-		t.Add(jobOf(d.JobID), text.Ref("channel", d.ChannelID), d.Medium, string(d.Reason), d.Attempts, d.DeadAt, redriveNote(d.Held, d.Kept), text.OneLine(d.Error, 120))
+		t.Add(jobOf(d.JobID), text.Ref("channel", d.ChannelID), d.Medium, string(d.Reason), d.Attempts, d.DeadAt,
+			redriveNote(d.Held, d.Kept), text.OneLine(d.Error, 120))
 	}
 	p.Table(t)
 	operation.More(p, "before", out.Next)

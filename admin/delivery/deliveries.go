@@ -112,7 +112,8 @@ func deliveries(ctx context.Context, pool *pgxpool.Pool, jobID int64, until time
 	return c, nil
 }
 
-func messageCounts(ctx context.Context, tx pgx.Tx, c *Counts, media mediaCounts, flow *flow, args pgx.StrictNamedArgs) (last *int64, err error) {
+func messageCounts(ctx context.Context, tx pgx.Tx, c *Counts, media mediaCounts, flow *flow,
+	args pgx.StrictNamedArgs) (last *int64, err error) {
 	args["seconds"] = flow.step()
 	rows, err := tx.Query(ctx, queries.deliveryCounts, args)
 	if err != nil {

@@ -33,7 +33,8 @@ var (
 // protect personal data: a name among other words stays.
 func errorKind(text string) string {
 	text = strings.Join(strings.Fields(strings.ReplaceAll(strings.ToValidUTF8(text, ""), `\"`, `"`)), " ")
-	text = around(text, "://", func(b byte) bool { return letterOrDigit(b) || strings.IndexByte("+.-", b) >= 0 }, func(b byte) bool { return strings.IndexByte(` "'<>()[]{},`, b) < 0 })
+	text = around(text, "://", func(b byte) bool { return letterOrDigit(b) || strings.IndexByte("+.-", b) >= 0 },
+		func(b byte) bool { return strings.IndexByte(` "'<>()[]{},`, b) < 0 })
 	inAddress := func(b byte) bool { return strings.IndexByte(` "'<>()[]{},;:=`, b) < 0 }
 	text = around(text, "@", inAddress, inAddress)
 	if strings.ContainsAny(text, `"“`) {

@@ -32,7 +32,8 @@ func (r *PruneReport) Affected(string) operation.Affected {
 
 func pruneOperation() operation.Operation {
 	return operation.Define(operation.Operation{
-		Name: "prune", Short: "Delete rows older than their retention", Role: operation.Admin, Changes: true, Deadline: -1, Events: "the events of retention",
+		Name: "prune", Short: "Delete rows older than their retention", Role: operation.Admin, Changes: true, Deadline: -1,
+		Events: "the events of retention",
 		Long: `Delete notifications of jobs that ended longer ago than retention allows, messages that
 were sent, died or were cancelled longer ago, then jobs of which nothing is left with
 their events, and old events of lanes, schedules and retention, in bounded steps.
@@ -49,7 +50,8 @@ by the sums of their jobs; those of job types of your own are not, and are delet
   belfry prune --older-than 90d --reason "disk is full"`,
 	}, runPrune, func(p *text.Doc, _ pruneInput, out *PruneReport) {
 		if out.KeepsAll {
-			p.Note("retention keeps everything permanently: set retention.notifications, messages, jobs or events, or use %s", text.Code("--older-than 90d"))
+			p.Note("retention keeps everything permanently: set retention.notifications, messages, jobs or events, or use %s",
+				text.Code("--older-than 90d"))
 		}
 		if out.Plan != nil {
 			out.Plan.Text(p, "row", "deleted")
@@ -103,5 +105,6 @@ func prunePlan(would retention.Pruned, words string, asOf time.Time) *operation.
 }
 
 func prunedLine(what string, p retention.Pruned) string {
-	return fmt.Sprintf("%s: %s, %s, %s, %s", what, text.Counted(p.Notifications, "notification"), text.Counted(p.Messages, "message"), text.Counted(p.Jobs, "job"), text.Counted(p.Events, "event"))
+	return fmt.Sprintf("%s: %s, %s, %s, %s", what, text.Counted(p.Notifications, "notification"),
+		text.Counted(p.Messages, "message"), text.Counted(p.Jobs, "job"), text.Counted(p.Events, "event"))
 }

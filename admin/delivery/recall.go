@@ -176,7 +176,8 @@ func (r *recall) find(ctx context.Context, jobID int64) (err error) {
 		return err
 	}
 	if !recallable(r.job.Status) {
-		return &job.WrongStatusError{JobID: jobID, Act: "recall", Status: r.job.Status, Needs: []job.Status{job.Aborted, job.Processed, job.Failed}}
+		return &job.WrongStatusError{JobID: jobID, Act: "recall", Status: r.job.Status,
+			Needs: []job.Status{job.Aborted, job.Processed, job.Failed}}
 	}
 	r.done.Rows = r.job.RowsWritten
 	return nil
@@ -201,7 +202,8 @@ func (r *recall) guard(tag pgconn.CommandTag, err error) error {
 // walk processes the job's rows and records the end.
 func (r *recall) walk(ctx context.Context) error {
 	if r.job.Type != outbox.TypeInbox {
-		err := r.each(ctx, table{true, queries.messageRecall, math.MaxInt64, &r.done.Messages, []*int64{&r.done.Sent, &r.done.Dead, &r.done.InFlight, &r.done.Awaiting}})
+		err := r.each(ctx, table{true, queries.messageRecall, math.MaxInt64, &r.done.Messages,
+			[]*int64{&r.done.Sent, &r.done.Dead, &r.done.InFlight, &r.done.Awaiting}})
 		if err != nil {
 			return err
 		}

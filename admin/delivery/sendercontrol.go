@@ -100,7 +100,8 @@ type SenderChange struct {
 
 // SetSender changes a sender's limits while relays run, which apply them within about a second. Any name is accepted, because the database does not have a list of senders. Invalid values are a
 // *job.InvalidError. The act is recorded (I14).
-func SetSender(ctx context.Context, pool *pgxpool.Pool, name string, c SenderChange, alive time.Duration, act job.Act) (SenderState, error) {
+func SetSender(ctx context.Context, pool *pgxpool.Pool, name string, c SenderChange, alive time.Duration,
+	act job.Act) (SenderState, error) {
 	return senderAct(ctx, pool, name, alive, act, queries.senderSet, pgx.StrictNamedArgs{
 		"name": name, "rate": c.Rate, "slots": c.Slots, "rate_per_second": c.RatePerSecond, "concurrency": c.Concurrency,
 	})
@@ -109,7 +110,8 @@ func SetSender(ctx context.Context, pool *pgxpool.Pool, name string, c SenderCha
 // PauseSender stops a sender: no relay calls its provider until it is resumed, and its messages wait.
 // Calls in progress are finished. It does not change a paused sender. Errors are as for SetSender.
 func PauseSender(ctx context.Context, pool *pgxpool.Pool, name string, alive time.Duration, act job.Act) (SenderState, error) {
-	return senderAct(ctx, pool, name, alive, act, queries.senderPause, pgx.StrictNamedArgs{"name": name, "actor": act.Actor, "reason": act.Reason})
+	return senderAct(ctx, pool, name, alive, act, queries.senderPause,
+		pgx.StrictNamedArgs{"name": name, "actor": act.Actor, "reason": act.Reason})
 }
 
 // ResumeSender resumes a paused sender. It does not change a running one. Errors are as for SetSender.
@@ -117,7 +119,8 @@ func ResumeSender(ctx context.Context, pool *pgxpool.Pool, name string, alive ti
 	return senderAct(ctx, pool, name, alive, act, queries.senderResume, pgx.StrictNamedArgs{"name": name})
 }
 
-func senderAct(ctx context.Context, pool *pgxpool.Pool, name string, alive time.Duration, act job.Act, statement string, args pgx.StrictNamedArgs) (s SenderState, err error) {
+func senderAct(ctx context.Context, pool *pgxpool.Pool, name string, alive time.Duration, act job.Act, statement string,
+	args pgx.StrictNamedArgs) (s SenderState, err error) {
 	err = operation.ChangeTx(ctx, pool, act, func(ctx context.Context, tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, queries.operatorAct, pgx.StrictNamedArgs{"actor": act.Actor, "reason": act.Reason}); err != nil {
 			return err

@@ -62,7 +62,8 @@ type senderChange struct {
 func senderOperations() []operation.Operation {
 	return []operation.Operation{
 		operation.Define(operation.Operation{
-			Name: "senders list", Suggests: "name pause_reason", Short: "List senders, their limits, and relays", Role: operation.Viewer, Rows: "senders",
+			Name: "senders list", Suggests: "name pause_reason", Short: "List senders, their limits, and relays", Role: operation.Viewer,
+			Rows: "senders",
 			Long: `List the senders of live relays and of this configuration, and senders that an operator has
 changed: their state (ready, no relay, paused, or blocked by a circuit breaker), accepted
 and rejected messages per second over the last seconds, messages that wait in relays, and
@@ -71,7 +72,8 @@ without a live relay are "as configured". A second table lists the relays, by th
 heartbeat, with their messages in flight.`,
 		}, listSenders, sendersText),
 		operation.Define(operation.Operation{
-			Name: "senders set", Short: "Change a sender's limits while relays run", Role: operation.Operator, Changes: true, Events: "the sender's events",
+			Name: "senders set", Short: "Change a sender's limits while relays run", Role: operation.Operator, Changes: true,
+			Events: "the sender's events",
 			Long: `Change a sender's limits. Live relays follow within about a second. The value default, or
 an empty value, restores the configured limit. Keys:
 
@@ -79,7 +81,8 @@ an empty value, restores the configured limit. Keys:
 			Example: `  belfry senders set fcm rate_per_second=200 --reason "provider asked for it"
   belfry senders set fcm rate_per_second=default concurrency=4`,
 		}, func(ctx context.Context, env *operation.Env, in senderChange) (Sender, error) {
-			change := SenderChange{Rate: in.Rate.Asked, RatePerSecond: (*float64)(in.Rate.To), Slots: in.Concurrency.Asked, Concurrency: in.Concurrency.To}
+			change := SenderChange{Rate: in.Rate.Asked, RatePerSecond: (*float64)(in.Rate.To), Slots: in.Concurrency.Asked,
+				Concurrency: in.Concurrency.To}
 			s, err := SetSender(ctx, env.DB, in.Sender, change, RelayAlive, operation.ActBy(env, in))
 			return actedOn(ctx, env, s, err)
 		}, func(p *text.Doc, _ senderChange, s Sender) { senderText(p, s) }),
@@ -97,13 +100,15 @@ not change.`,
 			SQL: `UPDATE belfry.senders SET paused_at = NULL, paused_by = NULL, pause_reason = '' WHERE name = 'fcm';`,
 		}, ResumeSender),
 		operation.Timeline{
-			Noun: "senders", Values: "senders list", Subject: SubjectSender, Label: "SENDER", Short: "Show changes, pauses and resumptions of senders, newest first",
+			Noun: "senders", Values: "senders list", Subject: SubjectSender, Label: "SENDER",
+			Short:   "Show changes, pauses and resumptions of senders, newest first",
 			Example: "  belfry senders events\n  belfry senders events fcm --json", None: "no sender has events",
 		}.Events(),
 	}
 }
 
-func senderActOperation(o operation.Operation, do func(context.Context, *pgxpool.Pool, string, time.Duration, job.Act) (SenderState, error)) operation.Operation {
+func senderActOperation(o operation.Operation,
+	do func(context.Context, *pgxpool.Pool, string, time.Duration, job.Act) (SenderState, error)) operation.Operation {
 	o.Role, o.Changes, o.Stops, o.Events = operation.Operator, true, true, "the sender's events"
 	o.Example = "  belfry " + o.Name + ` fcm --reason "provider is down"`
 	return operation.Define(o, func(ctx context.Context, env *operation.Env, in senderActInput) (Sender, error) {
@@ -155,13 +160,15 @@ func sendersText(p *text.Doc, _ operation.None, out Senders) {
 	if len(out.Senders) == 0 {
 		p.Line("no sender is configured, has a live relay, or was changed by an operator")
 	} else {
-		t := text.NewTable("SENDER", "MEDIUM", "STATE", ">SENT/S", ">FAILED/S", ">WAITING", ">RATE", ">CONCURRENCY", ">RELAYS", "PAUSED", "BY", "REASON")
+		t := text.NewTable("SENDER", "MEDIUM", "STATE", ">SENT/S", ">FAILED/S", ">WAITING", ">RATE", ">CONCURRENCY", ">RELAYS",
+			"PAUSED", "BY", "REASON")
 		for _, s := range out.Senders {
 			sent, failed, waiting := "", "", text.CellOf("")
 			if s.Relays > 0 {
 				sent, failed, waiting = PerSecond(s.SentPerSecond), PerSecond(s.FailedPerSecond), text.Count(s.Waiting)
 			}
-			t.Add(text.Ref("sender", s.Name), s.Medium, s.Badge(), sent, failed, waiting, rateText(s), slotsText(s), s.Relays, s.PausedAt, s.PausedBy, text.OneLine(s.PauseReason, 80))
+			t.Add(text.Ref("sender", s.Name), s.Medium, s.Badge(), sent, failed, waiting, rateText(s), slotsText(s), s.Relays, s.PausedAt,
+				s.PausedBy, text.OneLine(s.PauseReason, 80))
 		}
 		p.Table(t)
 	}
@@ -217,7 +224,8 @@ func senderLine(s SenderState) text.Line {
 	if s.PausedAt == nil {
 		return text.Sprintf("sender %s is open; %s", text.Ref("sender", s.Name), limits)
 	}
-	return text.Sprintf("sender %s is paused since %s by %s; %s; %s", text.Ref("sender", s.Name), *s.PausedAt, s.PausedBy, limits, text.Command("senders resume", s.Name).To("resume it"))
+	return text.Sprintf("sender %s is paused since %s by %s; %s; %s", text.Ref("sender", s.Name), *s.PausedAt, s.PausedBy, limits,
+		text.Command("senders resume", s.Name).To("resume it"))
 }
 
 const asConfigured = "as configured"
@@ -232,7 +240,8 @@ func rateText(s SenderState) string {
 }
 
 func slotsText(s SenderState) string {
-	return limitText(s.Concurrency, s.InForce, func(l outbox.SenderLimits) int { return l.Concurrency }, func(n int) string { return text.Grouped(int64(n)) })
+	return limitText(s.Concurrency, s.InForce, func(l outbox.SenderLimits) int { return l.Concurrency },
+		func(n int) string { return text.Grouped(int64(n)) })
 }
 
 // limitText returns the limit of live relays, and whether an operator set it.

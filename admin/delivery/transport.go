@@ -72,7 +72,8 @@ const drained, pushedAgain = "taken back", "pushed again"
 func transportOperations() []operation.Operation {
 	return []operation.Operation{
 		operation.Define(operation.Operation{
-			Name: "transport status", Short: "Show the messages in the carrier, its workers, and QUEUED messages", Role: operation.Viewer, Rows: "queues",
+			Name: "transport status", Short: "Show the messages in the carrier, its workers, and QUEUED messages", Role: operation.Viewer,
+			Rows: "queues",
 			Long: `Show where relays of this configuration get their messages from, and for each of a
 carrier's two queues what is inside: READY to be taken, LATER, TAKEN by workers, where
 that is bounded how many may be taken and later AT MOST, and ids of DEAD letters that
@@ -104,7 +105,8 @@ elsewhere say --yes.`,
 		}, rebuildTransport, rebuiltText),
 		drainOperation(),
 		operation.Timeline{
-			Noun: "transport", Subject: SubjectTransport, Label: "TRANSPORT", Short: "Show when carriers were rebuilt, drained and emptied, newest first",
+			Noun: "transport", Subject: SubjectTransport, Label: "TRANSPORT",
+			Short:   "Show when carriers were rebuilt, drained and emptied, newest first",
 			Example: "  belfry transport events\n  belfry transport events redislist --json", None: "no carrier was ever rebuilt or drained",
 		}.Events(),
 	}
@@ -129,14 +131,16 @@ messages. It asks on a terminal; elsewhere say --yes.`,
 			if in.DryRun {
 				return operation.Question{}, nil
 			}
-			return operation.Question{Text: "Take back all that is queued?", If: "all that is queued is to be taken back and the carrier emptied"}, carrierFree(ctx, env)
+			return operation.Question{Text: "Take back all that is queued?",
+				If: "all that is queued is to be taken back and the carrier emptied"}, carrierFree(ctx, env)
 		}),
 	}, drainTransport, func(p *text.Doc, _ transportAct, done *TransportDone) {
 		if done.Plan != nil {
 			done.Plan.Text(p, "message", drained)
 			return
 		}
-		p.Line("%s taken back%s", text.Counted(done.Messages, "message"), map[bool]string{true: "; the carrier is empty", false: ""}[done.Emptied])
+		p.Line("%s taken back%s", text.Counted(done.Messages, "message"),
+			map[bool]string{true: "; the carrier is empty", false: ""}[done.Emptied])
 	})
 }
 
@@ -307,5 +311,6 @@ func carrierFree(ctx context.Context, env *operation.Env) error {
 	if len(names) == 0 {
 		return nil
 	}
-	return &operation.HeldError{Err: fmt.Errorf("relays work on a carrier: %s; stop them first, or start them with delivery.transport: %s", strings.Join(names, ", "), outbox.NoCarrier)}
+	return &operation.HeldError{Err: fmt.Errorf(
+		"relays work on a carrier: %s; stop them first, or start them with delivery.transport: %s", strings.Join(names, ", "), outbox.NoCarrier)}
 }

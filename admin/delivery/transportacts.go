@@ -116,7 +116,9 @@ func drainTransport(ctx context.Context, env *operation.Env, in transportAct) (*
 	}
 	for _, q := range states {
 		if q.Queued > 0 {
-			return done, operation.Conflict("%s of the queue %s are locked by another session and were not taken back; repeat `belfry transport drain`", text.CountedTo(q.Queued, QueueCounts, "message"), q.Name)
+			return done, operation.Conflict(
+				"%s of the queue %s are locked by another session and were not taken back; repeat `belfry transport drain`",
+				text.CountedTo(q.Queued, QueueCounts, "message"), q.Name)
 		}
 	}
 	if env.Carrier.Open == nil {

@@ -72,13 +72,16 @@ func (c Carriers) Standstill(u Unsent, now time.Time) Standstill {
 	case c.Halted:
 		return still(text.Command("unhalt").To("end the halt"), "held, belfry is halted")
 	case c.Copied:
-		return still(text.Command("adopt").To("show the waiting messages and adopt the database"), "the database is a copy or was moved, and relays wait")
+		return still(text.Command("adopt").To("show the waiting messages and adopt the database"),
+			"the database is a copy or was moved, and relays wait")
 	case len(lacking) == len(u.Route) && len(c.Configured) == 0 && len(c.Live) == 0:
-		return still(text.Sprintf("to try it, leave %s running and %s; real ones are %s in the configuration", text.Command("fake").Flag("write", "fake.yaml"),
+		return still(text.Sprintf("to try it, leave %s running and %s; real ones are %s in the configuration",
+			text.Command("fake").Flag("write", "fake.yaml"),
 			text.Command("run").Flag("deliver").Usage(strings.TrimSpace(c.Flags+" --config fake.yaml")), text.Code("senders")),
 			"no sender for %s", strings.Join(lacking, " or "))
 	case len(lacking) > 0 && lacking[0] == u.Route[0]:
-		return still(text.Sprintf("add one with medium: %s to %s in the configuration", lacking[0], text.Code("senders")), "no sender for %s", strings.Join(lacking, " or "))
+		return still(text.Sprintf("add one with medium: %s to %s in the configuration", lacking[0], text.Code("senders")),
+			"no sender for %s", strings.Join(lacking, " or "))
 	case u.DueIn != nil && *u.DueIn > 0 && c.Alive(u.Route[0]):
 		return Standstill{Why: text.Sprintf("the first is due %s%s", now.Add(*u.DueIn), waitsFor(u.Reason))}
 	case u.DueIn != nil && *u.DueIn > 0:

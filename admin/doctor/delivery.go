@@ -41,9 +41,12 @@ func (d *doctor) checkInstallation(ctx context.Context, check string, delivers b
 	case err != nil:
 		return err
 	case !where.Adopted:
-		d.fail(check, text.Sprintf("%s; do nothing if this copy must not send messages", text.Command("adopt").To("show the waiting messages and adopt the database")), "%s", where.Err())
+		d.fail(check, text.Sprintf("%s; do nothing if this copy must not send messages",
+			text.Command("adopt").To("show the waiting messages and adopt the database")), "%s", where.Err())
 	case where.Here.SystemIdentifier == nil:
-		d.warn(check, text.Sprintf("GRANT EXECUTE ON FUNCTION pg_control_system() to the owner of the schema belfry, then %s; some hosted servers do not support it", text.Command("adopt")),
+		d.warn(check, text.Sprintf(
+			"GRANT EXECUTE ON FUNCTION pg_control_system() to the owner of the schema belfry, then %s; some hosted "+
+				"servers do not support it", text.Command("adopt")),
 			"made or adopted here, in %s: a copy whose database has the same oid on another server would send as well", where.Here)
 	case where.Name == "" && delivers && !d.Setup.Private:
 		d.warn(check, text.Sprintf("set delivery.place in the configuration of the relays, then %s", text.Command("adopt").Usage("--place NAME")),
@@ -68,7 +71,8 @@ func (d *doctor) checkSenders(check string, live []delivery.RelayState) {
 		}
 	}
 	if len(idle) > 0 {
-		d.warn(check, text.Sprintf("start a daemon or %s with this configuration", text.Command("relay")), "no live relay has sender %s", strings.Join(idle, ", "))
+		d.warn(check, text.Sprintf("start a daemon or %s with this configuration", text.Command("relay")),
+			"no live relay has sender %s", strings.Join(idle, ", "))
 	}
 	if d.quiet(check) {
 		d.ok(check, "%s configured, %s alive", text.Counted(int64(len(d.Senders)), "sender"), text.Counted(int64(len(live)), "relay"))
@@ -89,13 +93,16 @@ func (d *doctor) checkTransport(ctx context.Context, check string, live []delive
 	slices.Sort(carriers)
 	switch {
 	case len(carriers) > 1:
-		d.warn(check, "give all relays one delivery.transport and restart them", "live relays use %s: messages go to one carrier at a time, and relays on other carriers are idle", strings.Join(carriers, " and "))
+		d.warn(check, "give all relays one delivery.transport and restart them",
+			"live relays use %s: messages go to one carrier at a time, and relays on other carriers are idle", strings.Join(carriers, " and "))
 	case len(carriers) == 1 && carriers[0] != configured:
-		d.warn(check, "restart the relays, or check that this is their configuration", "live relays use %s, but delivery.transport is %s here", carriers[0], configured)
+		d.warn(check, "restart the relays, or check that this is their configuration",
+			"live relays use %s, but delivery.transport is %s here", carriers[0], configured)
 	}
 	if most, need := d.Carrier.TakenMost, 2*len(live)*d.Carrier.InFlight; most > 0 && need > most {
 		d.warn(check, fmt.Sprintf("set %s to %d or more", d.Carrier.TakenKey, need),
-			"%s have up to %d ids of a queue in flight each, but %s is %d: at this limit all relays wait", text.Counted(int64(len(live)), "live relay"), d.Carrier.InFlight, d.Carrier.TakenKey, most)
+			"%s have up to %d ids of a queue in flight each, but %s is %d: at this limit all relays wait",
+			text.Counted(int64(len(live)), "live relay"), d.Carrier.InFlight, d.Carrier.TakenKey, most)
 	}
 	states, err := delivery.QueueStates(ctx, d.DB)
 	if err != nil {
@@ -104,8 +111,10 @@ func (d *doctor) checkTransport(ctx context.Context, check string, live []delive
 	var queued int64
 	for _, q := range states {
 		if queued += q.Queued; q.Queued > 0 && q.LeadsUntil == nil {
-			d.warn(check, text.Sprintf("start a relay, which takes them back or pushes them again; %s", text.Command("transport drain").To("take them back now")),
-				"%s of the queue %s are QUEUED for %s, and no relay pushes", text.CountedTo(q.Queued, delivery.QueueCounts, "message"), q.Name, text.OrNone(q.Transport))
+			d.warn(check, text.Sprintf("start a relay, which takes them back or pushes them again; %s",
+				text.Command("transport drain").To("take them back now")),
+				"%s of the queue %s are QUEUED for %s, and no relay pushes", text.CountedTo(q.Queued, delivery.QueueCounts, "message"),
+				q.Name, text.OrNone(q.Transport))
 		}
 	}
 	if d.quiet(check) {
@@ -132,7 +141,8 @@ func (d *doctor) checkBroker(ctx context.Context, check string) {
 	}
 	switch {
 	case errors.Is(err, outbox.ErrAway):
-		d.fail(check, text.Sprintf("start that server, or correct its address; relays wait for it, but %s does not need it", text.Command("run").Flag("deliver")), "%s: %s", at, err)
+		d.fail(check, text.Sprintf("start that server, or correct its address; relays wait for it, but %s does not need it",
+			text.Command("run").Flag("deliver")), "%s: %s", at, err)
 	case err != nil:
 		d.fail(check, "a relay fails to start with this error; change the configuration of the server, or use another server", "%s: %s", at, err)
 	}

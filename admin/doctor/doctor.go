@@ -209,7 +209,8 @@ func (d *doctor) checkSearchPath(ctx context.Context, check string) error {
 	}
 	list, err := pgx.CollectRows(rows, pgx.RowToStructByPos[creators])
 	for _, c := range list {
-		d.warn(check, "REVOKE CREATE ON SCHEMA "+c.Schema+" FROM "+c.Roles+"; or ALTER ROLE "+d.quoted()+" SET search_path = pg_catalog, and name the schema in channels.relation",
+		d.warn(check, "REVOKE CREATE ON SCHEMA "+c.Schema+" FROM "+c.Roles+"; or ALTER ROLE "+d.quoted()+
+			" SET search_path = pg_catalog, and name the schema in channels.relation",
 			"%s may create functions in schema %s, and statements of %s would execute them", c.Roles, c.Schema, d.user)
 	}
 	return err

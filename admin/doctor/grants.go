@@ -57,23 +57,35 @@ func profiles() []profile {
 			{"INSERT, UPDATE", "job_deliveries", ""}, {"INSERT, UPDATE, DELETE", "names", ""},
 		}},
 		{name: "deliver", does: "deliver messages: `belfry relay`, `belfry daemon` with senders", reads: true, grants: []grant{
-			{"UPDATE", "jobs", "abort_requested, delivered_at"}, {"UPDATE", "messages", "status, next_attempt_at, attempts, sent_at, last_error, step, crashes, lease_id, receipt, reason, revision, sender, push"}, {"INSERT, UPDATE, DELETE", "leases", ""},
+			{"UPDATE", "jobs", "abort_requested, delivered_at"},
+			{"UPDATE", "messages",
+				"status, next_attempt_at, attempts, sent_at, last_error, step, crashes, lease_id, receipt, reason, revision, sender, push"},
+			{"INSERT, UPDATE, DELETE", "leases", ""},
 			{"INSERT, DELETE", "handovers", ""}, {"INSERT", "attempts", attemptColumns}, {"INSERT, UPDATE, DELETE", "relays", ""},
 			{"INSERT, UPDATE", "queues", ""}, {"INSERT, DELETE", "pushes", ""},
 			{"INSERT", "invalid_addresses", ""},
 			{"INSERT, UPDATE", "job_deliveries", ""}, {"INSERT, UPDATE, DELETE", "names", ""},
 		}},
-		{name: "operate", does: "act on jobs, lanes, schedules, senders, categories, messages and recipients, prune, adopt, halt, and serve the HTTP API: `belfry serve`", reads: true, grants: []grant{
-			{"INSERT, UPDATE, DELETE", "jobs", ""}, {"UPDATE", "limits", ""}, {"UPDATE, DELETE", "job_skips", ""}, {"DELETE", "job_events", ""}, {"DELETE", "job_revisions", ""},
+		{name: "operate", does: "act on jobs, lanes, schedules, senders, categories, messages and recipients, prune, adopt, " +
+			"halt, and serve the HTTP API: `belfry serve`", reads: true, grants: []grant{
+			{"INSERT, UPDATE, DELETE", "jobs", ""}, {"UPDATE", "limits", ""}, {"UPDATE, DELETE", "job_skips", ""},
+			{"DELETE", "job_events", ""}, {"DELETE", "job_revisions", ""},
 			{"INSERT, UPDATE, DELETE", "lanes", ""}, {"INSERT, UPDATE, DELETE", "schedules", ""}, {"INSERT, UPDATE, DELETE", "senders", ""},
 			{"INSERT, UPDATE, DELETE", "categories", ""}, {"INSERT, UPDATE, DELETE", "channels", ""}, {"INSERT, UPDATE", "platforms", ""},
-			{"INSERT, UPDATE, DELETE", "segments", ""}, {"INSERT, UPDATE, DELETE", "segment_members", ""}, {"INSERT, UPDATE, DELETE", "opt_outs", ""},
+			{"INSERT, UPDATE, DELETE", "segments", ""}, {"INSERT, UPDATE, DELETE", "segment_members", ""},
+			{"INSERT, UPDATE, DELETE", "opt_outs", ""},
 			{"DELETE", "invalid_addresses", ""}, {"INSERT, UPDATE, DELETE", "activities", ""}, {"UPDATE, DELETE", "messages", ""},
-			{"UPDATE, DELETE", "notifications", ""}, {"INSERT", "attempts", attemptColumns}, {"DELETE", "attempts", ""}, {"INSERT, UPDATE, DELETE", "retention_walks", ""},
-			{"INSERT", "events", "subject, name, kind, actor, reason, detail"}, {"UPDATE", "events", "name, reason, detail"}, {"DELETE", "events", ""}, {"INSERT, UPDATE, DELETE", "job_deliveries", ""},
+			{"UPDATE, DELETE", "notifications", ""}, {"INSERT", "attempts", attemptColumns}, {"DELETE", "attempts", ""},
+			{"INSERT, UPDATE, DELETE", "retention_walks", ""},
+			{"INSERT", "events", "subject, name, kind, actor, reason, detail"}, {"UPDATE", "events", "name, reason, detail"},
+			{"DELETE", "events", ""}, {"INSERT, UPDATE, DELETE", "job_deliveries", ""},
 			{"INSERT", "installation", ""}, {"UPDATE", "installation", "system_identifier, database_oid, place, halted_at, halted_by, halt_reason"},
-			{"UPDATE", "queues", "epoch, epoch_at"}, {"UPDATE", "attachments", "position, rows_filled, rows_unusable, filled_at, verified_at"}, {"DELETE", "attachments", ""}, {"DELETE", "attachment_misses", ""}, {"EXECUTE", "forget_listed(text, bigint, integer)", ""},
-			{"INSERT", "tokens", "name, role, sha256, created_by, expires_at"}, {"UPDATE", "tokens", ""}, {"INSERT, UPDATE, DELETE", "requests", ""}, {"INSERT, UPDATE, DELETE", "users", ""}, {"INSERT", "sessions", "kind, sha256, name, role, via, address, expires_at"}, {"UPDATE, DELETE", "sessions", ""},
+			{"UPDATE", "queues", "epoch, epoch_at"}, {"UPDATE", "attachments",
+				"position, rows_filled, rows_unusable, filled_at, verified_at"}, {"DELETE", "attachments", ""},
+			{"DELETE", "attachment_misses", ""}, {"EXECUTE", "forget_listed(text, bigint, integer)", ""},
+			{"INSERT", "tokens", "name, role, sha256, created_by, expires_at"}, {"UPDATE", "tokens", ""},
+			{"INSERT, UPDATE, DELETE", "requests", ""}, {"INSERT, UPDATE, DELETE", "users", ""},
+			{"INSERT", "sessions", "kind, sha256, name, role, via, address, expires_at"}, {"UPDATE, DELETE", "sessions", ""},
 		}},
 		{name: "monitor", does: "read only: lists, `show`, `audit`, `belfry doctor`", reads: true},
 	}
@@ -103,7 +115,8 @@ func profilesNamed(names []string) (list []*profile) {
 func (p *profile) statements(role, relation string) []string {
 	if p.migrates {
 		return []string{
-			fmt.Sprintf("DO $$BEGIN EXECUTE format('GRANT CREATE ON DATABASE %%I TO %s', current_database()); END$$", strings.ReplaceAll(role, "'", "''")),
+			fmt.Sprintf("DO $$BEGIN EXECUTE format('GRANT CREATE ON DATABASE %%I TO %s', current_database()); END$$",
+				strings.ReplaceAll(role, "'", "''")),
 		}
 	}
 	list := []string{"GRANT USAGE ON SCHEMA belfry TO " + role}

@@ -103,7 +103,8 @@ func (d *doctor) judgeProfiles(ctx context.Context, check string, writes bool) (
 	line := text.Sprintf("%s can %s", d.user, strings.Join(namesOf(can), ", "))
 	if len(cannot) > 0 {
 		names := namesOf(cannot)
-		line = text.Sprintf("%s; it cannot %s; %s", line, strings.Join(names, ", "), text.Command("roles").Flag("for", strings.Join(names, ",")).To("print the GRANTs"))
+		line = text.Sprintf("%s; it cannot %s; %s", line, strings.Join(names, ", "),
+			text.Command("roles").Flag("for", strings.Join(names, ",")).To("print the GRANTs"))
 	}
 	d.ok(check, "%s", line)
 	for _, p := range partly {
@@ -116,7 +117,8 @@ func (d *doctor) judgeProfiles(ctx context.Context, check string, writes bool) (
 func (d *doctor) lacking(check string, status Health, why string, lacks []lack) {
 	for _, l := range lacks {
 		missing := strings.Join(l.Missing, ", ")
-		d.note(check, status, fmt.Sprintf("GRANT %s ON %s TO %s", missing, l.Relation, d.quoted()), "%s lacks %s on %s%s", d.user, missing, l.Relation, why)
+		d.note(check, status, fmt.Sprintf("GRANT %s ON %s TO %s", missing, l.Relation, d.quoted()), "%s lacks %s on %s%s", d.user,
+			missing, l.Relation, why)
 	}
 }
 

@@ -58,7 +58,8 @@ func (d *doctor) checkServer(ctx context.Context, check string) error {
 	case facts.VersionNumber < pgserver.MinMajor*10_000:
 		d.fail(check, fmt.Sprintf("use PostgreSQL %d or later", pgserver.MinMajor), "PostgreSQL %s is too old", facts.Version)
 	case facts.Standby:
-		d.fail(check, "point database.url at the primary (target_session_attrs=read-write finds it)", "PostgreSQL %s, but read-only: a replica", facts.Version)
+		d.fail(check, "point database.url at the primary (target_session_attrs=read-write finds it)",
+			"PostgreSQL %s, but read-only: a replica", facts.Version)
 	case facts.ReadOnly: // without a pooler belfry changes it for its session
 		d.fail(check, fmt.Sprintf("ALTER ROLE %s SET default_transaction_read_only = off", d.quoted()),
 			"PostgreSQL %s; default_transaction_read_only is on for %s, and belfry does not change that through a pooler", facts.Version, d.user)
@@ -67,8 +68,10 @@ func (d *doctor) checkServer(ctx context.Context, check string) error {
 	}
 	d.checkDurability(facts)
 	if facts.WaitingCommits > 0 {
-		d.fail("replication", "start a standby that synchronous_standby_names lists, or ALTER SYSTEM RESET synchronous_standby_names and SELECT pg_reload_conf()",
-			"%s waiting for a synchronous standby (synchronous_standby_names is %s); their changes are committed here, but their callers have no response",
+		d.fail("replication",
+			"start a standby that synchronous_standby_names lists, or ALTER SYSTEM RESET synchronous_standby_names and SELECT pg_reload_conf()",
+			"%s waiting for a synchronous standby (synchronous_standby_names is %s); their changes are committed here, but their "+
+				"callers have no response",
 			text.Counted(facts.WaitingCommits, "commit"), facts.SynchronousStandbyNames)
 	}
 	if found.Pooler {
@@ -84,7 +87,8 @@ func (d *doctor) checkPooler(found db.Found, unknown error) {
 		remedy = "set runner.listen and delivery.listen to false behind a pooler in transaction mode; polling finds the same work, a little later"
 	}
 	d.warn("pooler", remedy,
-		"a pooler stands between belfry and PostgreSQL: the job of a dead runner is taken over after runner.stale_after (%s), not immediately", d.Setup.StaleAfter)
+		"a pooler stands between belfry and PostgreSQL: the job of a dead runner is taken over after runner.stale_after "+
+			"(%s), not immediately", d.Setup.StaleAfter)
 	const check = "statements"
 	switch {
 	case !db.Prepares(d.DB.Config().ConnConfig.DefaultQueryExecMode):
@@ -92,7 +96,9 @@ func (d *doctor) checkPooler(found db.Found, unknown error) {
 	case unknown != nil:
 		d.warn(check, db.Remedy, "the check for prepared statements failed, and belfry does not use them: %s", unknown)
 	case found.Loses:
-		d.warn(check, db.Remedy, "the pooler loses prepared statements, in a trial over several transactions on two connections; belfry detects this at each start and does not use them")
+		d.warn(check, db.Remedy,
+			"the pooler loses prepared statements, in a trial over several transactions on two connections; belfry detects this at "+
+				"each start and does not use them")
 	default:
 		d.ok(check, "the pooler keeps prepared statements, in a trial over several transactions on two connections")
 	}
@@ -109,7 +115,8 @@ func (d *doctor) checkDurability(facts serverFacts) {
 	}
 	switch {
 	case len(off) > 0:
-		d.warn(check, "turn it on, unless this data may be lost", "%s off: a crash of the machine can corrupt the database", strings.Join(off, " and "))
+		d.warn(check, "turn it on, unless this data may be lost", "%s off: a crash of the machine can corrupt the database",
+			strings.Join(off, " and "))
 	case facts.SynchronousCommit == "off":
 		d.warn(check, "turn synchronous_commit on for belfry's user: after a crash, sent messages may be sent again", "synchronous_commit is off")
 	default:

@@ -66,7 +66,8 @@ func (d *doctor) fillRemedy(ctx context.Context, relation string) (text.Line, er
 	case err != nil:
 		return nil, err
 	case attached != nil:
-		return text.Sprintf("it follows %s: insert users there; %s", attached.Relation, text.Command("channels verify").To("repair differences")), nil
+		return text.Sprintf("it follows %s: insert users there; %s", attached.Relation,
+			text.Command("channels verify").To("repair differences")), nil
 	}
 	return text.Sprintf("fill it: %s or %s", text.Command("channels import").Usage("FILE.csv"), text.Command("channels generate", 300000)), nil
 }
@@ -87,19 +88,22 @@ func (d *doctor) checkJobs(ctx context.Context, check string) error {
 		return err
 	}
 	for _, j := range list {
-		d.warn(check, text.Sprintf("take it over by a daemon that serves the lane, or by %s", text.Command("run")), "job %s in lane %s is stale: RUNNING on %s without a heartbeat for %s", text.Ref("job", j.ID), text.Ref("lane", j.Lane), j.Runner, j.Age)
+		d.warn(check, text.Sprintf("take it over by a daemon that serves the lane, or by %s", text.Command("run")),
+			"job %s in lane %s is stale: RUNNING on %s without a heartbeat for %s", text.Ref("job", j.ID), text.Ref("lane", j.Lane), j.Runner, j.Age)
 	}
 	var waiting int64
 	var longest time.Duration
 	var unknown []string
-	err = d.Reads().QueryRow(ctx, queries.doctorOverdue, pgx.StrictNamedArgs{"types": []string{outbox.TypeInbox, outbox.TypePush}}).Scan(&waiting, &longest, &unknown)
+	err = d.Reads().QueryRow(ctx, queries.doctorOverdue,
+		pgx.StrictNamedArgs{"types": []string{outbox.TypeInbox, outbox.TypePush}}).Scan(&waiting, &longest, &unknown)
 	switch {
 	case err != nil:
 		return err
 	case len(unknown) > 0:
 		d.warn(check, "run the program that defines them", "due jobs have types that this belfry does not run: %s", strings.Join(unknown, ", "))
 	case longest > overdueAfter:
-		d.warn(check, text.Sprintf("start a daemon, or schedule %s", text.Command("run")), "%s due, the first for %s", text.Counted(waiting, "job"), longest)
+		d.warn(check, text.Sprintf("start a daemon, or schedule %s", text.Command("run")), "%s due, the first for %s",
+			text.Counted(waiting, "job"), longest)
 	case len(list) == 0:
 		d.ok(check, "%s due, none stale", text.Counted(waiting, "job"))
 	}
@@ -113,7 +117,8 @@ func (d *doctor) checkNames(ctx context.Context, check string) error {
 	for _, w := range list {
 		key := map[string]string{lifecycle.RunnerName: "runner.name", lifecycle.RelayName: "delivery.name"}[w.Kind]
 		d.warn(check, fmt.Sprintf("remove %s from a copied unit file, or use a different name for each process", key),
-			"%s %q belongs to process %s, and process %s, which is configured with the same name, failed to start within the last ten minutes", key, text.OneLine(w.Name, 70), w.Holder, w.Rival)
+			"%s %q belongs to process %s, and process %s, which is configured with the same name, failed to start within "+
+				"the last ten minutes", key, text.OneLine(w.Name, 70), w.Holder, w.Rival)
 	}
 	if err == nil && len(list) == 0 {
 		d.ok(check, "no name is configured twice")
@@ -130,7 +135,8 @@ func (d *doctor) checkNotifications(ctx context.Context, check string) error {
 	case err != nil:
 		return err
 	case !rings:
-		d.warn(check, "docs/on-call.md, The notification queue is full: find the session that listens in an old transaction, and end it with SELECT pg_terminate_backend(pid)",
+		d.warn(check, "docs/on-call.md, The notification queue is full: find the session that listens in an old transaction, "+
+			"and end it with SELECT pg_terminate_backend(pid)",
 			"the server's notification queue is %.0f %% full: belfry does not notify, and polling finds its work", usage*100)
 	default:
 		d.ok(check, "the server's notification queue is %.0f %% full", usage*100)
@@ -171,7 +177,8 @@ func (d *doctor) checkSchedules(ctx context.Context, check string) error {
 	fires := err == nil && len(lacks) == 0
 	for _, s := range list {
 		if s.LastError != "" {
-			d.warn(check, text.Sprintf("correct it; %s", text.Command("schedules run", s.Name).To("fire it again")), "schedule %s fails: %s", text.Ref("schedule", s.Name), text.OneLine(s.LastError, 300))
+			d.warn(check, text.Sprintf("correct it; %s", text.Command("schedules run", s.Name).To("fire it again")),
+				"schedule %s fails: %s", text.Ref("schedule", s.Name), text.OneLine(s.LastError, 300))
 			continue
 		}
 		if !fires {

@@ -105,8 +105,9 @@ func (in enqueueInput) spec(env *operation.Env, audience channels.Audience) job.
 	now := env.Time()
 	spec := job.Spec{
 		Category: in.Category, Title: in.Title, Body: in.Body, Data: json.RawMessage(in.Data), Variants: json.RawMessage(in.Variants),
-		Route: in.Route, Audience: audience, Lane: in.Lane, Priority: in.Priority, MaxRecipients: in.MaxRecipients, NeedsApproval: in.NeedsApproval || env.Role.NeedsApproval(audience),
-		ScheduleAt: in.At.Given(now), DeliverAt: in.DeliverAt.Given(now), ExpiresAt: in.ExpiresAt.Given(now),
+		Route: in.Route, Audience: audience, Lane: in.Lane, Priority: in.Priority, MaxRecipients: in.MaxRecipients,
+		NeedsApproval: in.NeedsApproval || env.Role.NeedsApproval(audience),
+		ScheduleAt:    in.At.Given(now), DeliverAt: in.DeliverAt.Given(now), ExpiresAt: in.ExpiresAt.Given(now),
 		IdempotencyKey: in.IdempotencyKey, RequestedBy: in.RequestedBy,
 	}
 	if in.ExpiresIn != nil { // without --at from now, by this machine's clock
@@ -290,7 +291,8 @@ func (in enqueueInput) withinLimits(ctx context.Context, env *operation.Env, aud
 		request.Title = "-"
 	}
 	spec := request.spec(env, audience)
-	_, err := env.Enqueuer().EnqueueAll(ctx, []job.Request{{Types: request.Types, Spec: spec}}, func([]job.Requested) error { return operation.ErrPlanned })
+	_, err := env.Enqueuer().EnqueueAll(ctx, []job.Request{{Types: request.Types, Spec: spec}},
+		func([]job.Requested) error { return operation.ErrPlanned })
 	var at *job.RequestError
 	switch {
 	case errors.Is(err, operation.ErrPlanned):
@@ -304,7 +306,8 @@ func (in enqueueInput) withinLimits(ctx context.Context, env *operation.Env, aud
 // content returns the content for a preview.
 func (in enqueueInput) content(now time.Time) compose.Content {
 	what := compose.Content{
-		Category: in.Category, Title: in.Title, Body: in.Body, Data: json.RawMessage(in.Data), Variants: json.RawMessage(in.Variants), Route: in.Route,
+		Category: in.Category, Title: in.Title, Body: in.Body, Data: json.RawMessage(in.Data), Variants: json.RawMessage(in.Variants),
+		Route:    in.Route,
 		Messages: len(in.Types) == 0 || slices.ContainsFunc(in.Types, func(t string) bool { return t != outbox.TypeInbox }),
 	}
 	for _, at := range []*operation.Instant{in.DeliverAt, in.At} {
@@ -324,7 +327,8 @@ func (in enqueueInput) confirmCount(ctx context.Context, env *operation.Env, aud
 	if err != nil || c.Channels == max(*in.ConfirmCount, c.AtMost) {
 		return err
 	}
-	return operation.Conflict("the audience has %s channels now, but --confirm-count is %s; nothing was enqueued", operation.AtMostText(c.Channels, c.AtMost), text.Grouped(*in.ConfirmCount))
+	return operation.Conflict("the audience has %s channels now, but --confirm-count is %s; nothing was enqueued",
+		operation.AtMostText(c.Channels, c.AtMost), text.Grouped(*in.ConfirmCount))
 }
 
 // leastGrowth is the growth of a confirmed audience that is always allowed.
@@ -386,7 +390,8 @@ func enqueueRefused(err error, spec job.Spec) error {
 	case errors.Is(err, job.ErrKeyHeld):
 		return &operation.HeldError{Err: err}
 	case errors.Is(err, job.ErrUnreachable) && spec.IdempotencyKey == "":
-		return operation.Advise(err, "the job may have been enqueued; check `belfry jobs list` before you repeat the request (--idempotency-key makes that safe)")
+		return operation.Advise(err,
+			"the job may have been enqueued; check `belfry jobs list` before you repeat the request (--idempotency-key makes that safe)")
 	}
 	return err
 }
@@ -426,7 +431,8 @@ func (e *enqueuedJobs) text(p *text.Doc, in enqueueInput) {
 		id := text.Ref("job", j.ID)
 		p.Line("%s", id)
 		if j.CreatedAt.Before(e.AskedAt) {
-			p.Note("job %s was enqueued before, at %s, with the same idempotency key; it is %s%s", id, j.CreatedAt, text.Status(j.Status), in.differing(j))
+			p.Note("job %s was enqueued before, at %s, with the same idempotency key; it is %s%s", id, j.CreatedAt, text.Status(j.Status),
+				in.differing(j))
 			continue
 		}
 		due := text.Sprintf("now; a daemon runs it, or %s", text.Command("run"))

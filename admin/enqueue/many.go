@@ -151,7 +151,8 @@ func (e enqueuedMany) Affected(string) operation.Affected {
 
 func enqueueManyOperation() operation.Operation {
 	return operation.Define(operation.Operation{
-		Name: "jobs enqueue", Short: "Request many bulk notifications at once, all or none", Usage: "--from FILE", Role: operation.Author, Changes: true, Deadline: content.PreviewDeadline,
+		Name: "jobs enqueue", Short: "Request many bulk notifications at once, all or none", Usage: "--from FILE",
+		Role: operation.Author, Changes: true, Deadline: content.PreviewDeadline,
 		Confirm: operation.Confirming(confirmManyLate),
 		Long: `Request up to 500 bulk notifications in one transaction: all of them, or none. Each is
 an object with the fields of ` + "`enqueue`" + ` over HTTP, which are its flags with _ for -, such as
@@ -221,7 +222,8 @@ func enqueueMany(ctx context.Context, env *operation.Env, in enqueueManyInput) (
 	})
 	switch {
 	case errors.Is(err, operation.ErrPlanned):
-		return enqueuedMany{Plan: &operation.Plan{Selection: text.Counted(int64(len(asked)), "request"), AsOf: asOf, Count: fresh}, Jobs: []enqueuedOne{}}, nil
+		return enqueuedMany{Plan: &operation.Plan{Selection: text.Counted(int64(len(asked)), "request"), AsOf: asOf, Count: fresh},
+			Jobs: []enqueuedOne{}}, nil
 	case err != nil:
 		return out, manyRefused(err, asked)
 	}
@@ -258,7 +260,9 @@ func manyRefused(err error, asked []job.Request) error {
 	case errors.Is(err, job.ErrKeyHeld):
 		return &operation.HeldError{Err: err}
 	case errors.Is(err, job.ErrUnreachable) && keyless:
-		return operation.Advise(err, "either all jobs or none may have been enqueued; check `belfry jobs list` before you repeat the request (an idempotency_key in each request makes that safe)")
+		return operation.Advise(err,
+			"either all jobs or none may have been enqueued; check `belfry jobs list` before you repeat the request (an "+
+				"idempotency_key in each request makes that safe)")
 	}
 	return err
 }

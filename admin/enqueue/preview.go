@@ -43,7 +43,8 @@ type Preview struct {
 
 func previewOperation() operation.Operation {
 	return operation.Define(operation.Operation{
-		Name: "jobs preview", Short: "Show the expected recipients, media and messages of a job", Role: operation.Viewer, Deadline: content.PreviewDeadline,
+		Name: "jobs preview", Short: "Show the expected recipients, media and messages of a job", Role: operation.Viewer,
+		Deadline: content.PreviewDeadline,
 		Long: `Show the expected recipients, media and messages of a job, if it started now. Nothing is
 written.
 
@@ -135,7 +136,10 @@ func (out *Preview) Text(p *text.Doc) {
 
 // tallied lists the ten largest counts.
 func tallied(counts map[string]int64) string {
-	names := slices.SortedFunc(maps.Keys(counts), func(x, y string) int { return cmp.Or(cmp.Compare(counts[y], counts[x]), cmp.Compare(x, y)) })
+	names := slices.SortedFunc(maps.Keys(counts), func(x, y string) int {
+		return cmp.Or(cmp.Compare(counts[y], counts[x]),
+			cmp.Compare(x, y))
+	})
 	var parts []string
 	var rest int64
 	for i, name := range names {

@@ -73,8 +73,9 @@ func send(ctx context.Context, env *operation.Env, in sendInput) (sent sentActiv
 		who = env.Actor
 	}
 	activity, err := outbox.SendActivity(ctx, env.DB, outbox.Activity{
-		ChannelID: channel, Category: in.Category, Title: in.Title, Body: in.Body, Data: json.RawMessage(in.Data), Variants: json.RawMessage(in.Variants),
-		Route: in.Route, DeliverAt: in.DeliverAt.Given(env.Time()), IdempotencyKey: in.IdempotencyKey, RequestedBy: who,
+		ChannelID: channel, Category: in.Category, Title: in.Title, Body: in.Body, Data: json.RawMessage(in.Data),
+		Variants: json.RawMessage(in.Variants),
+		Route:    in.Route, DeliverAt: in.DeliverAt.Given(env.Time()), IdempotencyKey: in.IdempotencyKey, RequestedBy: who,
 	}, env.Role >= operation.Operator)
 	if err != nil {
 		return sentActivity{}, content.SendRefused(err, in.IdempotencyKey != nil)
@@ -90,10 +91,13 @@ func sentText(p *text.Doc, _ sendInput, sent sentActivity) {
 	by := strings.Join(sent.Route, ", ")
 	switch {
 	case sent.CreatedAt.Before(sent.AskedAt):
-		p.Note("activity %d was sent before, at %s, with the same idempotency key; its message is %s", sent.ID, sent.CreatedAt, text.Status(text.OrNone(sent.Status)))
+		p.Note("activity %d was sent before, at %s, with the same idempotency key; its message is %s", sent.ID, sent.CreatedAt,
+			text.Status(text.OrNone(sent.Status)))
 	case sent.DeliverAt != nil && sent.DeliverAt.Sub(sent.AskedAt) > time.Second:
-		p.Note("activity %d to channel %s by %s, due %s, in %s", sent.ID, text.Ref("channel", sent.ChannelID), by, *sent.DeliverAt, sent.DeliverAt.Sub(sent.AskedAt))
+		p.Note("activity %d to channel %s by %s, due %s, in %s", sent.ID, text.Ref("channel", sent.ChannelID), by, *sent.DeliverAt,
+			sent.DeliverAt.Sub(sent.AskedAt))
 	default:
-		p.Note("activity %d to channel %s by %s, due now; a daemon delivers it, or %s", sent.ID, text.Ref("channel", sent.ChannelID), by, text.Command("relay"))
+		p.Note("activity %d to channel %s by %s, due now; a daemon delivers it, or %s", sent.ID, text.Ref("channel", sent.ChannelID),
+			by, text.Command("relay"))
 	}
 }

@@ -124,7 +124,8 @@ type jobsAct struct {
 // run returns the plan of the change, or applies it. A group, and jobs with a plan or an expected version,
 // change in one transaction. Other jobs change one by one, so that one job in the wrong status does not
 // prevent the change of the others.
-func (act jobsAct) run(ctx context.Context, env *operation.Env, c operation.PlanFlags, ids []int64, group *uuid.UUID, who job.Act) (done jobsResult, err error) {
+func (act jobsAct) run(ctx context.Context, env *operation.Env, c operation.PlanFlags, ids []int64, group *uuid.UUID,
+	who job.Act) (done jobsResult, err error) {
 	var jobs []job.Job
 	switch {
 	case c.DryRun:
@@ -185,7 +186,8 @@ func (act jobsAct) adviseUnknown(err error, id int64) error {
 	if !errors.As(operation.UnlessUnknown(err), new(*operation.UnknownOutcomeError)) || errors.As(err, new(*job.FlaggedError)) {
 		return err
 	}
-	return operation.Advise(err, fmt.Sprintf("the job may be %s nevertheless, see `belfry jobs show %d`; repeating is safe", act.verb.done, id))
+	return operation.Advise(err,
+		fmt.Sprintf("the job may be %s nevertheless, see `belfry jobs show %d`; repeating is safe", act.verb.done, id))
 }
 
 // recallInstead adds advice to recall if an abort is too late for a job that wrote notifications.
@@ -216,7 +218,8 @@ func jobActOperations() []operation.Operation {
 	return []operation.Operation{
 		operation.Define(operation.Operation{
 			Name: "abort", Short: "Stop a job immediately, in its walk or its delivery",
-			Usage: jobsOrGroupUsage, Role: operation.Operator, Changes: true, Stops: true, Events: "the job's events", Need: operation.NeedNothing, Deadline: -1,
+			Usage: jobsOrGroupUsage, Role: operation.Operator, Changes: true, Stops: true, Events: "the job's events",
+			Need: operation.NeedNothing, Deadline: -1,
 			Long: `Stop a job immediately. When the command has returned, no further row of the job is
 committed, and no further message of it is handed to a provider; its messages are held
 until the job is resumed. This requires no live runner or relay. A PROCESSED or FAILED
@@ -331,7 +334,8 @@ func abortJobs(ctx context.Context, env *operation.Env, in abortInput) (jobsResu
 // ended before.
 func (in abortInput) alsoRecalled(jobs []jobResult) (ids []int64) {
 	for _, j := range jobs {
-		newer := in.Plan != nil && (j.CreatedAt.After(in.Plan.AsOf) || j.Status != job.Aborted && j.FinishedAt != nil && j.FinishedAt.After(in.Plan.AsOf))
+		newer := in.Plan != nil &&
+			(j.CreatedAt.After(in.Plan.AsOf) || j.Status != job.Aborted && j.FinishedAt != nil && j.FinishedAt.After(in.Plan.AsOf))
 		if slices.Contains(recalling().from, j.Status) && !newer {
 			ids = append(ids, j.ID)
 		}
@@ -341,7 +345,8 @@ func (in abortInput) alsoRecalled(jobs []jobResult) (ids []int64) {
 
 // recallJobs recalls jobs one after the other, or the recallable jobs of a group. Without a plan, a job
 // that cannot be recalled does not prevent the recall of the others.
-func recallJobs(ctx context.Context, env *operation.Env, c operation.PlanFlags, ids []int64, group *uuid.UUID, who job.Act) (done jobsResult, err error) {
+func recallJobs(ctx context.Context, env *operation.Env, c operation.PlanFlags, ids []int64, group *uuid.UUID,
+	who job.Act) (done jobsResult, err error) {
 	if group != nil {
 		if ids, err = recallable(ctx, env.Jobs, *group); err != nil {
 			return done, operation.NoSuchJob(err)
@@ -402,7 +407,8 @@ func recallable(ctx context.Context, store *job.Store, group uuid.UUID) ([]int64
 	return ids, nil
 }
 
-func recallOne(ctx context.Context, env *operation.Env, id int64, run func(context.Context, func(delivery.RecallProgress)) (delivery.Recalled, error)) (jobResult, error) {
+func recallOne(ctx context.Context, env *operation.Env, id int64,
+	run func(context.Context, func(delivery.RecallProgress)) (delivery.Recalled, error)) (jobResult, error) {
 	done, err := run(ctx, func(p delivery.RecallProgress) {
 		env.Progressf("job %d: %s examined, %s recalled", id, text.Grouped(p.Looked), text.Counted(p.Messages+p.Notifications, "row"))
 	})
@@ -419,12 +425,14 @@ func recallOne(ctx context.Context, env *operation.Env, id int64, run func(conte
 func recalledLine(one jobResult) text.Line {
 	r := one.Recall
 	line := text.Sprintf("%s: %s withdrawn, %s read before; %s cancelled, %s sent, %s dead", jobRef(one.Job),
-		text.Counted(r.Notifications, "notification"), text.Count(r.Read), text.Counted(r.Messages, "message"), text.Count(r.Sent), text.Count(r.Dead))
+		text.Counted(r.Notifications, "notification"), text.Count(r.Read), text.Counted(r.Messages, "message"), text.Count(r.Sent),
+		text.Count(r.Dead))
 	if r.Awaiting > 0 {
 		line = text.Sprintf("%s, %s with the provider, without receipts so far", line, text.Count(r.Awaiting))
 	}
 	if r.InFlight > 0 {
-		line = text.Sprintf("%s; %s in flight, sent only if their call was under way; %s", line, text.Count(r.InFlight), text.Command("jobs show", one.ID).To("show their outcome"))
+		line = text.Sprintf("%s; %s in flight, sent only if their call was under way; %s", line, text.Count(r.InFlight),
+			text.Command("jobs show", one.ID).To("show their outcome"))
 	}
 	return line
 }

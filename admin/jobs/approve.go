@@ -50,7 +50,8 @@ func (a approval) Affected(string) operation.Affected {
 
 func approveOperation() operation.Operation {
 	return operation.Define(operation.Operation{
-		Name: "jobs approve", Short: "Approve a job that waits for a second person", Role: operation.Operator, Changes: true, Events: "the job's events", Deadline: content.PreviewDeadline,
+		Name: "jobs approve", Short: "Approve a job that waits for a second person", Role: operation.Operator, Changes: true,
+		Events: "the job's events", Deadline: content.PreviewDeadline,
 		Long: `Approve a job that waits for a second person, because its category or its author requires
 it. Before the approval, no runner claims the job and no message of it is sent.
 
@@ -96,7 +97,8 @@ func approveJob(ctx context.Context, env *operation.Env, in approveInput) (appro
 	case n > job.MostApproved(count) || count > job.MostApproved(n):
 		return approval{}, operation.Unexpected(n, count, "recipient", approved, asOf)
 	case count < 1 || count > job.MostRecipients:
-		return approval{}, operation.Conflict("%s cannot be approved, only 1 to %s", text.Counted(count, "recipient"), text.Grouped(job.MostRecipients))
+		return approval{}, operation.Conflict("%s cannot be approved, only 1 to %s", text.Counted(count, "recipient"),
+			text.Grouped(job.MostRecipients))
 	}
 	brief, cancel := context.WithTimeout(ctx, operation.DefaultDeadline)
 	defer cancel()
@@ -124,7 +126,8 @@ func planApproval(j job.Job, n int64, asOf time.Time, refusal error) (*operation
 	case n == 0:
 		o.Outcome, o.Detail = "left", "its audience is empty now"
 	}
-	return &operation.Plan{Selection: "job " + text.Int(j.ID), AsOf: asOf, Count: o.Count, Version: &j.Version, Outcomes: []operation.Outcome{o}}, nil
+	return &operation.Plan{Selection: "job " + text.Int(j.ID), AsOf: asOf, Count: o.Count, Version: &j.Version,
+		Outcomes: []operation.Outcome{o}}, nil
 }
 
 func approvalText(d *text.Doc, _ approveInput, a approval) {

@@ -29,7 +29,8 @@ func (s *subject) UnmarshalText(text []byte) error {
 
 // Choices returns job, and the subjects that the CHECK of belfry.events allows.
 func (subject) Choices() []string {
-	return []string{"job", "lane", "schedule", "sender", "category", "dead_letter", "channel", "limits", "installation", "transport", "token", "user", "segment", "attachment", "retention"}
+	return []string{"job", "lane", "schedule", "sender", "category", "dead_letter", "channel", "limits", "installation", "transport",
+		"token", "user", "segment", "attachment", "retention"}
 }
 
 // eventPosition is a position in the events, JOB.EVENT: the ids of the last event of a job and of the last
@@ -106,7 +107,8 @@ func eventsText(d *text.Doc, in eventFilter, out operation.List[job.ControlEvent
 	case len(out.Items) > 0:
 		t := text.NewTable("AT", "BY", "SUBJECT", "NAME", "EVENT", "CHANGE", "REASON")
 		for _, e := range out.Items {
-			t.Add(e.At, e.Actor, strings.ReplaceAll(e.Subject, "_", " "), text.Ref(e.Subject, e.Name), e.Kind, text.OneLine(changed(e), 200), text.OneLine(e.Reason, 200))
+			t.Add(e.At, e.Actor, strings.ReplaceAll(e.Subject, "_", " "), text.Ref(e.Subject, e.Name), e.Kind,
+				text.OneLine(changed(e), 200), text.OneLine(e.Reason, 200))
 		}
 		d.Table(t)
 	case out.Next != "":

@@ -25,7 +25,8 @@ func (g *groupRef) UnmarshalText(text []byte) error {
 	}
 	id, err := uuid.ParseBytes(text)
 	if err != nil || len(text) != len(uuid.Nil.String()) {
-		return &operation.NotAllowedError{Allowed: "a group's id, such as 3f2b8c1e-7a90-4f0d-9c61-2b1f6d5e8a74, or the id of one of its jobs, such as 17; see `belfry jobs list`"}
+		return &operation.NotAllowedError{Allowed: "a group's id, such as 3f2b8c1e-7a90-4f0d-9c61-2b1f6d5e8a74, or the id of " +
+			"one of its jobs, such as 17; see `belfry jobs list`"}
 	}
 	*g = groupRef{id: id}
 	return nil

@@ -22,7 +22,8 @@ type haltResult struct {
 
 // Affected counts the jobs that the halt stopped. It counts none if nothing was changed.
 func (h haltResult) Affected(string) operation.Affected {
-	return operation.Affected{Noun: "job", Since: h.At, Event: operation.EventKind{Subject: operation.SubjectInstallation, Kind: "lifted"}, Halted: h.Changed}
+	return operation.Affected{Noun: "job", Since: h.At,
+		Event: operation.EventKind{Subject: operation.SubjectInstallation, Kind: "lifted"}, Halted: h.Changed}
 }
 
 const haltEvents = "belfry.events"
@@ -32,7 +33,8 @@ func endHalt() text.CommandCell { return text.Command("unhalt").To("end the halt
 func haltOperations() []operation.Operation {
 	return []operation.Operation{
 		operation.Define(operation.Operation{
-			Name: "halt", Short: "Stop all jobs and deliveries immediately", Role: operation.Operator, Changes: true, Stops: true, Events: haltEvents,
+			Name: "halt", Short: "Stop all jobs and deliveries immediately", Role: operation.Operator, Changes: true, Stops: true,
+			Events: haltEvents,
 			Long: `Stop all work, in every process of this database. When the command has returned, no further
 row of a job is committed, and no further message is handed to a provider, including
 activities. Jobs that were running are PENDING, with their cursors. No job starts and no
@@ -58,7 +60,8 @@ halt for at most 2 seconds; the command names it, and it may still commit rows o
 			}
 		}),
 		operation.Define(operation.Operation{
-			Name: "unhalt", Short: "Resume all jobs and deliveries after a halt", Role: operation.Operator, Changes: true, Stops: true, Events: haltEvents,
+			Name: "unhalt", Short: "Resume all jobs and deliveries after a halt", Role: operation.Operator, Changes: true, Stops: true,
+			Events: haltEvents,
 			Long: `End a halt: jobs continue from their cursors, messages are sent, and schedules fire,
 without a restart of any process. A schedule handles missed occurrences by its policy
 (` + "`belfry schedules show NAME`" + `). A job that did not start before its expires_at is EXPIRED.`,

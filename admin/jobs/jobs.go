@@ -31,7 +31,8 @@ type jobFilter struct {
 
 // given reports whether any filter is set.
 func (f jobFilter) given() bool {
-	return f.Type+f.Category+f.Lane != "" || f.Group != nil || f.Since != nil || f.Until != nil || f.Awaiting || f.Before != 0 || len(f.Status) > 0
+	return f.Type+f.Category+f.Lane != "" || f.Group != nil || f.Since != nil || f.Until != nil || f.Awaiting || f.Before != 0 ||
+		len(f.Status) > 0
 }
 
 // jobStatus is a status. Its input is not case-sensitive.
@@ -155,7 +156,9 @@ func jobsText(d *text.Doc, in jobFilter, out operation.List[JobState]) {
 		d.Line("no job matches; %s", text.Command("jobs list").To("list the newest jobs"))
 		return
 	default:
-		d.Line("no jobs yet; %s", text.Command("enqueue").Flag("type", "inbox").Flag("category", "operator_notice").Flag("title", "Hello").Flag("everyone").To("enqueue one"))
+		d.Line("no jobs yet; %s",
+			text.Command("enqueue").Flag("type", "inbox").Flag("category", "operator_notice").Flag("title", "Hello").Flag("everyone").To(
+				"enqueue one"))
 		return
 	}
 	t := text.NewTable(">ID", ">GROUP", "STATUS", "TYPE", "CATEGORY", "LANE", ">WALK", ">ROWS", ">SENT", "DUE", "TITLE")
@@ -235,7 +238,8 @@ func jobEventsText(d *text.Doc, _ jobTimeline, out operation.List[job.Event]) {
 func corrections(before, after map[string]json.RawMessage) string {
 	var parts []string
 	for _, column := range slices.Sorted(maps.Keys(after)) {
-		parts = append(parts, fmt.Sprintf("%s %s -> %s", column, text.OneLine(operation.CompactJSON(before[column]), 60), text.OneLine(operation.CompactJSON(after[column]), 60)))
+		parts = append(parts, fmt.Sprintf("%s %s -> %s", column, text.OneLine(operation.CompactJSON(before[column]), 60),
+			text.OneLine(operation.CompactJSON(after[column]), 60)))
 	}
 	return strings.Join(parts, ", ")
 }
@@ -247,7 +251,8 @@ func revisionsText(d *text.Doc, in operation.JobRef, out operation.List[job.Revi
 	}
 	t := text.NewTable(">REVISION", "UP TO CURSOR", "REPLACED", "BY", "REASON", "TITLE", "AUDIENCE")
 	for _, r := range out.Items {
-		t.Add(r.Revision, r.Cursor, r.EditedAt, r.EditedBy, text.OneLine(r.Reason, 60), text.OneLine(r.Title, 60), text.OneLine(operation.CompactJSON(r.Audience), 80))
+		t.Add(r.Revision, r.Cursor, r.EditedAt, r.EditedBy, text.OneLine(r.Reason, 60), text.OneLine(r.Title, 60),
+			text.OneLine(operation.CompactJSON(r.Audience), 80))
 	}
 	d.Table(t)
 }

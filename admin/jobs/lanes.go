@@ -30,7 +30,8 @@ func laneOperations() []operation.Operation {
 	}
 	return []operation.Operation{
 		operation.Define(operation.Operation{
-			Name: "lanes list", Suggests: "name pause_reason", Short: "List the lanes with waiting or running jobs, and all lanes that were ever paused", Role: operation.Viewer,
+			Name: "lanes list", Suggests: "name pause_reason",
+			Short: "List the lanes with waiting or running jobs, and all lanes that were ever paused", Role: operation.Viewer,
 		}, func(ctx context.Context, env *operation.Env, _ operation.None) (operation.List[job.Lane], error) {
 			list, err := env.Jobs.Lanes(ctx)
 			return operation.List[job.Lane]{Items: list}, err
@@ -49,7 +50,8 @@ unchanged.`,
 			SQL: `SELECT * FROM belfry.resume_lane('night', 'ann', 'fixed');`,
 		}, (*job.Store).ResumeLane),
 		operation.Timeline{
-			Noun: "lanes", Values: "lanes list", Subject: job.SubjectLane, Label: "LANE", Short: "Show when lanes were paused and resumed, newest first",
+			Noun: "lanes", Values: "lanes list", Subject: job.SubjectLane, Label: "LANE",
+			Short:   "Show when lanes were paused and resumed, newest first",
 			Example: "  belfry lanes events\n  belfry lanes events night --json", None: "no lane was ever paused",
 		}.Events(),
 	}
@@ -57,7 +59,8 @@ unchanged.`,
 
 func lanesText(d *text.Doc, _ operation.None, out operation.List[job.Lane]) {
 	if len(out.Items) == 0 {
-		d.Line("no lane has waiting or running jobs, and none was ever paused; %s", text.Command("enqueue").Usage("--lane NAME …").To("enqueue a job in a lane"))
+		d.Line("no lane has waiting or running jobs, and none was ever paused; %s",
+			text.Command("enqueue").Usage("--lane NAME …").To("enqueue a job in a lane"))
 		return
 	}
 	t := text.NewTable("LANE", "STATE", ">RUNNING", ">DUE", ">LATER", "PAUSED", "BY", "REASON")
@@ -70,7 +73,8 @@ func lanesText(d *text.Doc, _ operation.None, out operation.List[job.Lane]) {
 		if l.Running != nil {
 			running = text.Ref("job", *l.Running).As("job " + text.Int(*l.Running))
 		}
-		t.Add(text.Ref("lane", l.Name), text.Status(state), running, text.Bounded(l.Due, job.LaneCounts), text.Bounded(l.Later, job.LaneCounts), l.PausedAt, l.PausedBy, text.OneLine(l.PauseReason, 80))
+		t.Add(text.Ref("lane", l.Name), text.Status(state), running, text.Bounded(l.Due, job.LaneCounts),
+			text.Bounded(l.Later, job.LaneCounts), l.PausedAt, l.PausedBy, text.OneLine(l.PauseReason, 80))
 	}
 	d.Table(t)
 }

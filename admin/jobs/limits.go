@@ -48,7 +48,8 @@ roles that may UPDATE its column in belfry.jobs.`,
 		},
 			func(d *text.Doc, _ operation.None, l job.Limits) { limitsText(d, l) }),
 		operation.Define(operation.Operation{
-			Name: "limits set", Short: "Change the limits for the settings of new jobs", Role: operation.Admin, Changes: true, Events: "the events of the limits",
+			Name: "limits set", Short: "Change the limits for the settings of new jobs", Role: operation.Admin, Changes: true,
+			Events: "the events of the limits",
 			Long: `Change the ceilings and floors for the settings of jobs whose role may INSERT jobs but not
 UPDATE them; none removes a limit. A floor must not be above its ceiling. The limits apply
 to jobs that are enqueued from now on. Keys:

@@ -54,7 +54,8 @@ type jobsPlan struct {
 }
 
 // planJobs returns the plan of a change of jobs.
-func planJobs(ctx context.Context, env *operation.Env, verb jobVerb, recall bool, c operation.PlanFlags, ids []int64, group *uuid.UUID) (jobsResult, error) {
+func planJobs(ctx context.Context, env *operation.Env, verb jobVerb, recall bool, c operation.PlanFlags, ids []int64,
+	group *uuid.UUID) (jobsResult, error) {
 	asOf, err := c.Moment(ctx, env)
 	if err != nil {
 		return jobsResult{}, err

@@ -60,15 +60,18 @@ func eventLine(u job.Progress) string {
 	case job.EventFinished:
 		return jobLabel(j) + ": processed, " + text.Counted(j.RowsWritten, "row") + " in " + text.Counted(j.Chunks, EventChunk) + tookLine(j)
 	case job.EventAborted:
-		return jobLabel(j) + ": aborted at cursor " + text.OrNone(j.Cursor) + ", " + text.Counted(j.RowsWritten, "row") + " written" + NextStep(j).String()
+		return jobLabel(j) + ": aborted at cursor " + text.OrNone(j.Cursor) + ", " + text.Counted(j.RowsWritten, "row") + " written" +
+			NextStep(j).String()
 	case job.EventFailed:
 		return jobLabel(j) + ": failed at cursor " + text.OrNone(j.Cursor) + ": " + text.OneLine(j.LastError, 500) + NextStep(j).String()
 	case job.EventInterrupted:
-		return jobLabel(j) + ": handed back at cursor " + text.OrNone(j.Cursor) + ", " + text.Counted(j.RowsWritten, "row") + " written; the next run resumes there"
+		return jobLabel(j) + ": handed back at cursor " + text.OrNone(j.Cursor) + ", " + text.Counted(j.RowsWritten, "row") +
+			" written; the next run resumes there"
 	case job.EventPreempted:
 		return jobLabel(j) + ": handed back at cursor " + text.OrNone(j.Cursor) + " for a more urgent job of lane " + j.Lane
 	case job.EventLanePaused:
-		return jobLabel(j) + ": handed back at cursor " + text.OrNone(j.Cursor) + ", lane " + j.Lane + " was paused; " + text.Command("lanes resume", j.Lane).To("resume the lane").String()
+		return jobLabel(j) + ": handed back at cursor " + text.OrNone(j.Cursor) + ", lane " + j.Lane + " was paused; " +
+			text.Command("lanes resume", j.Lane).To("resume the lane").String()
 	case job.EventExpired:
 		return jobLabel(j) + ": expired, it did not start in time" + NextStep(j).String()
 	case job.EventThrottled:

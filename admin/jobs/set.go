@@ -51,7 +51,8 @@ func (in jobChange) changes(env *operation.Env) job.Changes {
 	change(changes, "max_skips", in.MaxSkips)
 	change(changes, "max_recipients", in.MaxRecipients)
 	change(changes, "priority", in.Priority)
-	for column, at := range map[string]operation.Change[operation.Instant]{"schedule_at": in.ScheduleAt, "deliver_at": in.DeliverAt, "expires_at": in.ExpiresAt} {
+	for column, at := range map[string]operation.Change[operation.Instant]{"schedule_at": in.ScheduleAt, "deliver_at": in.DeliverAt,
+		"expires_at": in.ExpiresAt} {
 		if change(changes, column, at); at.To != nil {
 			changes[column] = at.To.At(env.Time())
 		}
@@ -71,7 +72,8 @@ func (in jobChange) changes(env *operation.Env) job.Changes {
 
 func jobSetOperation() operation.Operation {
 	return operation.Define(operation.Operation{
-		Name: "jobs set", Short: "Change a job: its load, its priority and times, its content", Role: operation.Operator, Changes: true, Events: "the job's events",
+		Name: "jobs set", Short: "Change a job: its load, its priority and times, its content", Role: operation.Operator, Changes: true,
+		Events: "the job's events",
 		Long: `Change a job. Settings of the walk, priority and times can change at any time, with effect
 from the next chunk. Content, audience and lane cannot change while the job runs: abort it,
 then correct it with ` + "`belfry resume ID --edit`" + `. The route cannot change after the start of

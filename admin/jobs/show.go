@@ -131,7 +131,8 @@ func jobText(d *text.Doc, _ operation.JobRef, r jobReport) {
 	}
 	if n := len(r.Revisions); n > 0 {
 		last := r.Revisions[n-1]
-		d.Field("revisions", "%s, the last at cursor %s by %s; %s", text.Counted(int64(n), "correction"), last.Cursor, last.EditedBy, text.Command("jobs revisions", j.ID).To("list them"))
+		d.Field("revisions", "%s, the last at cursor %s by %s; %s", text.Counted(int64(n), "correction"), last.Cursor, last.EditedBy,
+			text.Command("jobs revisions", j.ID).To("list them"))
 	}
 	if j.LastError != "" {
 		d.Field("last error", "%s", j.LastError)
@@ -159,7 +160,8 @@ func showContent(d *text.Doc, j job.Job) {
 
 // showWalk writes the progress of the walk and its counts.
 func showWalk(d *text.Doc, j job.Job) {
-	d.Field("progress", "%s; %s, %s read in %s", WalkDone(j), text.Counted(j.RowsWritten, "row"), text.Counted(j.ChannelsRead, "channel"), text.Counted(j.Chunks, "chunk"))
+	d.Field("progress", "%s; %s, %s read in %s", WalkDone(j), text.Counted(j.RowsWritten, "row"),
+		text.Counted(j.ChannelsRead, "channel"), text.Counted(j.Chunks, "chunk"))
 	if j.ChannelsRead > 0 {
 		d.Field("accounts", "%s", accounts(j))
 	}
@@ -201,7 +203,8 @@ func deliveries(j job.Job, c delivery.Counts) text.Line {
 		of   outbox.Reason // its reasons are counted; empty means none
 	}{
 		{c.Unread, "unread", ""}, {c.Read, "read", ""}, {c.Withdrawn, "withdrawn", ""},
-		{c.Pending + c.Queued - c.Held, "to be sent", outbox.ReasonWaiting}, {c.Held, "held", outbox.ReasonHeld}, {c.Processing, "being sent", outbox.ReasonSending},
+		{c.Pending + c.Queued - c.Held, "to be sent", outbox.ReasonWaiting}, {c.Held, "held", outbox.ReasonHeld},
+		{c.Processing, "being sent", outbox.ReasonSending},
 		{c.Sent, "sent", ""}, {c.Dead, "dead", outbox.ReasonDead}, {c.Cancelled, "cancelled", outbox.ReasonCancelled},
 	}
 	var parts []string
@@ -259,7 +262,8 @@ func reasonsText(t delivery.Tally, of outbox.Reason) string {
 
 // accounts returns the sum of a job's channels by fate.
 func accounts(j job.Job) text.Line {
-	line := text.Sprintf("%s read = %s out of audience + %s written", text.Count(j.ChannelsRead), text.Count(j.ChannelsRead-j.ChannelsMatched), text.Count(j.RowsWritten))
+	line := text.Sprintf("%s read = %s out of audience + %s written", text.Count(j.ChannelsRead),
+		text.Count(j.ChannelsRead-j.ChannelsMatched), text.Count(j.RowsWritten))
 	if j.Declined > 0 {
 		line = text.Sprintf("%s + %s declined", line, text.Count(j.Declined))
 	}

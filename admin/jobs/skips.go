@@ -50,7 +50,8 @@ channel's id, or the key of a custom job type.`,
 			return operation.PageOf(list, in.Limit, func(last job.Skip) string { return last.Key }), operation.NoSuchJob(err)
 		}, skipsText),
 		operation.Define(operation.Operation{
-			Name: "jobs retry-skipped", Short: "Retry the recipients that a job skipped", Role: operation.Operator, Changes: true, Events: "the job's events",
+			Name: "jobs retry-skipped", Short: "Retry the recipients that a job skipped", Role: operation.Operator, Changes: true,
+			Events: "the job's events",
 			Long: `Retry every recipient that a PROCESSED or FAILED job skipped. The job is PENDING, and the next
 run retries them, and continues a FAILED job. Recipients that fail again remain in
 ` + "`belfry jobs skips ID`" + `.

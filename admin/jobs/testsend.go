@@ -30,7 +30,8 @@ func (in testSend) Check(operation.Operation, time.Time) error {
 
 func testSendOperation() operation.Operation {
 	return operation.Define(operation.Operation{
-		Name: "jobs test-send", Short: "Send a job's content to one channel now, as a test", Usage: "ID --to CHANNEL", Role: operation.Author, Changes: true, Events: content.SentEvents,
+		Name: "jobs test-send", Short: "Send a job's content to one channel now, as a test", Usage: "ID --to CHANNEL",
+		Role: operation.Author, Changes: true, Events: content.SentEvents,
 		Long: `Send the present content of a job to one channel, before all bulk messages: an activity with
 the job in belfry.activities.test_of. The job's counts, report and audit do not include it,
 and the channel also receives the job. Content, route, opt-outs, quiet hours and caps are
@@ -45,7 +46,8 @@ running daemon or ` + "`belfry relay`" + ` delivers the message.`,
 		Example: "  belfry jobs test-send 17 --to kim@example.org\n  belfry jobs test-send 17 --to 4711",
 	}, sendTest, func(d *text.Doc, in testSend, sent outbox.Activity) {
 		d.Line("%d", sent.ID)
-		d.Note("activity %d, a test of job %s, to channel %s; a running daemon delivers it, or %s", sent.ID, text.Ref("job", in.ID), text.Ref("channel", sent.ChannelID), text.Command("relay"))
+		d.Note("activity %d, a test of job %s, to channel %s; a running daemon delivers it, or %s", sent.ID, text.Ref("job", in.ID),
+			text.Ref("channel", sent.ChannelID), text.Command("relay"))
 	})
 }
 
@@ -55,7 +57,8 @@ func sendTest(ctx context.Context, env *operation.Env, in testSend) (outbox.Acti
 	case err != nil:
 		return outbox.Activity{}, operation.NoSuchJob(err)
 	case j.Type == outbox.TypeInbox:
-		return outbox.Activity{}, operation.Invalid("", "job %d is of type inbox; allowed values: a job with messages, such as of type push", in.ID)
+		return outbox.Activity{},
+			operation.Invalid("", "job %d is of type inbox; allowed values: a job with messages, such as of type push", in.ID)
 	}
 	channel, err := findChannel(ctx, env, in.To)
 	if err != nil {

@@ -64,8 +64,10 @@ func watched(s JobState, still delivery.Standstill, p *paces, now time.Time) Wat
 	p.delivery.Observe(now, s.Settled())
 	w := WatchedJob{
 		At: now.UTC(), ID: s.ID, Type: s.Type, Title: s.Title, Lane: s.Lane, Status: s.Status, Delivering: s.Delivering(), AtRest: s.AtRest(),
-		AwaitsSince: s.AwaitsApprovalSince, ScheduleAt: s.ScheduleAt, WalkedAt: s.WalkedAt, Cursor: s.Cursor, ChannelsRead: s.ChannelsRead, ChannelsTotal: s.ChannelsTotal,
-		RowsWritten: s.RowsWritten, Chunks: s.Chunks, Skipped: s.Skipped, Throttle: s.Throttle, ThrottleDetail: s.ThrottleDetail, Messages: s.Messages,
+		AwaitsSince: s.AwaitsApprovalSince, ScheduleAt: s.ScheduleAt, WalkedAt: s.WalkedAt, Cursor: s.Cursor,
+		ChannelsRead: s.ChannelsRead, ChannelsTotal: s.ChannelsTotal,
+		RowsWritten: s.RowsWritten, Chunks: s.Chunks, Skipped: s.Skipped, Throttle: s.Throttle, ThrottleDetail: s.ThrottleDetail,
+		Messages: s.Messages,
 	}
 	if !still.Moving {
 		w.Why, w.Remedy = still.Why, still.Remedy

@@ -160,7 +160,9 @@ func screen(times text.Times, jobs []WatchedJob, width, height int) []string {
 			room-- // for the number of omitted jobs
 		}
 		if len(block) > room && i > 0 {
-			return append(all, text.OneLine(fmt.Sprintf("%s omitted; use a taller terminal, or name the jobs to watch", text.Counted(int64(len(jobs)-i), "job")), width))
+			return append(all,
+				text.OneLine(fmt.Sprintf("%s omitted; use a taller terminal, or name the jobs to watch",
+					text.Counted(int64(len(jobs)-i), "job")), width))
 		}
 		all = append(all, block...)
 	}

@@ -37,7 +37,8 @@ type Config struct {
 
 // DefaultConfig returns the configuration that config.yaml documents, without a provider.
 func DefaultConfig() Config {
-	return Config{Scopes: []string{"profile", "email"}, NameClaim: "preferred_username", GroupsClaim: "groups", Roles: []string{}, Label: "single sign-on"}
+	return Config{Scopes: []string{"profile", "email"}, NameClaim: "preferred_username", GroupsClaim: "groups", Roles: []string{},
+		Label: "single sign-on"}
 }
 
 // problems are invalid settings.
@@ -53,15 +54,21 @@ func (p *problems) check(valid bool, key, format string, args ...any) {
 func (c Config) Validate() error {
 	var all problems
 	issuer, err := url.Parse(c.Issuer)
-	all.check(c.Issuer == "" || err == nil && secure(issuer) && visible(c.Issuer, 1, 1000) && !strings.ContainsAny(c.Issuer, "?#"), "issuer", "%q is not allowed; allowed values: https://HOST[:PORT][/PATH] exactly as the provider writes it, or http:// with localhost or a loopback address, without user, query and fragment; or empty", text.OneLine(c.Issuer, 100))
-	all.check(visible(c.ClientID, 0, 255), "client_id", "%q is not allowed; allowed values: up to 255 visible ASCII characters", text.OneLine(c.ClientID, 60))
+	all.check(c.Issuer == "" || err == nil && secure(issuer) && visible(c.Issuer, 1, 1000) && !strings.ContainsAny(c.Issuer, "?#"),
+		"issuer", "%q is not allowed; allowed values: https://HOST[:PORT][/PATH] exactly as the provider writes it, or http:// "+
+			"with localhost or a loopback address, without user, query and fragment; or empty", text.OneLine(c.Issuer, 100))
+	all.check(visible(c.ClientID, 0, 255), "client_id", "%q is not allowed; allowed values: up to 255 visible ASCII characters",
+		text.OneLine(c.ClientID, 60))
 	for _, scope := range c.Scopes {
-		all.check(visible(scope, 1, 255) && !strings.ContainsAny(scope, `"\`), "scopes", "%q is not allowed; allowed values: scopes of the provider, such as profile, email or groups", text.OneLine(scope, 60))
+		all.check(visible(scope, 1, 255) && !strings.ContainsAny(scope, `"\`), "scopes",
+			"%q is not allowed; allowed values: scopes of the provider, such as profile, email or groups", text.OneLine(scope, 60))
 	}
 	for key, claim := range map[string]string{"name_claim": c.NameClaim, "groups_claim": c.GroupsClaim} {
-		all.check(visible(claim, 1, 255), key, "%q is not allowed; allowed values: the name of a claim, such as groups, or a path, such as realm_access.roles", text.OneLine(claim, 60))
+		all.check(visible(claim, 1, 255), key,
+			"%q is not allowed; allowed values: the name of a claim, such as groups, or a path, such as realm_access.roles", text.OneLine(claim, 60))
 	}
-	all.check(c.Label != "" && c.Label == text.OneLine(c.Label, 60) && c.Label == strings.TrimSpace(c.Label), "label", "%q is not allowed; allowed values: a line of 1 to 60 characters", text.OneLine(c.Label, 60))
+	all.check(c.Label != "" && c.Label == text.OneLine(c.Label, 60) && c.Label == strings.TrimSpace(c.Label), "label",
+		"%q is not allowed; allowed values: a line of 1 to 60 characters", text.OneLine(c.Label, 60))
 	return errors.Join(all...)
 }
 
@@ -71,10 +78,14 @@ func (c Config) ValidateServed(publicURL string) error {
 	if c.Issuer == "" && c.ClientID == "" && c.ClientSecretFile == "" && len(c.Roles) == 0 {
 		return nil
 	}
-	all.check(c.Issuer != "", "issuer", "is empty; allowed values: the issuer URL of the provider, such as https://login.example.com, or no client_id, client_secret_file and roles")
+	all.check(c.Issuer != "", "issuer",
+		"is empty; allowed values: the issuer URL of the provider, such as https://login.example.com, or no client_id, "+
+			"client_secret_file and roles")
 	all.check(c.ClientID != "", "client_id", "is empty; allowed values: belfry's client id at the provider")
 	all.check(len(c.Roles) > 0, "roles", "is empty and no user could sign in; allowed values: one or more GROUP=ROLE")
-	all.check(publicURL != "", "issuer", "is set and api.public_url is empty; allowed values of api.public_url: the URL to which the provider redirects users, such as https://belfry.example.com")
+	all.check(publicURL != "", "issuer",
+		"is set and api.public_url is empty; allowed values of api.public_url: the URL to which the provider redirects users, "+
+			"such as https://belfry.example.com")
 	return errors.Join(all...)
 }
 
@@ -89,7 +100,9 @@ func (c Config) Secret() (string, error) {
 	}
 	line, _, _ := strings.Cut(string(content), "\n")
 	if line = strings.TrimRight(line, "\r"); !visible(line, 1, 1000) {
-		return "", fmt.Errorf("api.oidc.client_secret_file: the first line of %s is not a secret; allowed values: 1 to 1000 visible ASCII characters", c.ClientSecretFile)
+		return "", fmt.Errorf(
+			"api.oidc.client_secret_file: the first line of %s is not a secret; allowed values: 1 to 1000 visible ASCII characters",
+			c.ClientSecretFile)
 	}
 	return line, nil
 }

@@ -89,7 +89,8 @@ func refuse(status int, err error, format string, args ...any) *RefusedError {
 }
 
 func unavailable(err error, what string) *RefusedError {
-	return refuse(http.StatusServiceUnavailable, err, "%s does not respond as expected; try again later, or sign in with a name and password", what)
+	return refuse(http.StatusServiceUnavailable, err,
+		"%s does not respond as expected; try again later, or sign in with a name and password", what)
 }
 
 // New returns the provider of a valid configuration. redirect is the absolute URL of the callback.
@@ -135,7 +136,8 @@ func (p *Provider) Begin(ctx context.Context, returnTo string) (cookie, location
 		return "", "", err
 	}
 	cookie = newCookie(p.now(), returnTo)
-	return cookie, d.oauth.AuthCodeURL(derive(cookie, "state"), goidc.Nonce(derive(cookie, "nonce")), oauth2.S256ChallengeOption(derive(cookie, "verifier"))), nil
+	return cookie, d.oauth.AuthCodeURL(derive(cookie, "state"), goidc.Nonce(derive(cookie, "nonce")),
+		oauth2.S256ChallengeOption(derive(cookie, "verifier"))), nil
 }
 
 // Finish completes the sign-in of cookie with the query of the provider's redirect. The caller
@@ -150,13 +152,17 @@ func (p *Provider) Finish(ctx context.Context, cookie string, query url.Values) 
 	begun, returnTo, ok := parseCookie(cookie)
 	switch {
 	case !ok || p.now().Sub(begun).Abs() >= Lifetime:
-		return Person{}, refuse(http.StatusBadRequest, nil, "this browser has no pending sign-in: it took longer than %d minutes, or was started in another browser or at another address than belfry's public URL; sign in again", int(Lifetime.Minutes()))
+		return Person{}, refuse(http.StatusBadRequest, nil,
+			"this browser has no pending sign-in: it took longer than %d minutes, or was started in another browser or at another "+
+				"address than belfry's public URL; sign in again", int(Lifetime.Minutes()))
 	case !hmac.Equal([]byte(query.Get("state")), []byte(derive(cookie, "state"))):
-		return Person{}, refuse(http.StatusBadRequest, nil, "this response belongs to another sign-in than the last one of this browser; sign in again")
+		return Person{}, refuse(http.StatusBadRequest, nil,
+			"this response belongs to another sign-in than the last one of this browser; sign in again")
 	case query.Get("iss") != p.config.Issuer && (query.Has("iss") || d.SendsIssuer):
 		return Person{}, refuse(http.StatusBadRequest, nil, "this response is not from the provider of api.oidc.issuer; sign in again")
 	case query.Has("error") || query.Get("code") == "":
-		return Person{}, refuse(http.StatusForbidden, nil, "the provider refused the sign-in: %s", text.OneLine(query.Get("error")+" "+query.Get("error_description"), 200))
+		return Person{}, refuse(http.StatusForbidden, nil, "the provider refused the sign-in: %s",
+			text.OneLine(query.Get("error")+" "+query.Get("error_description"), 200))
 	}
 	access, err := p.exchange(ctx, d, derive(cookie, "verifier"), query.Get("code"))
 	if err != nil {
@@ -197,10 +203,13 @@ func (p *Provider) discover(ctx context.Context) (*discovery, error) {
 	}
 	endpoint := provider.Endpoint()
 	if at, err := url.Parse(endpoint.AuthURL); err != nil || !secure(at) {
-		return nil, unavailable(fmt.Errorf("authorization_endpoint %q is not allowed; allowed values: https://…, or http:// on this machine", endpoint.AuthURL), "the provider")
+		return nil, unavailable(
+			fmt.Errorf("authorization_endpoint %q is not allowed; allowed values: https://…, or http:// on this machine",
+				endpoint.AuthURL), "the provider")
 	}
 	scopes := slices.Compact(slices.Sorted(slices.Values(append([]string{goidc.ScopeOpenID}, p.config.Scopes...))))
-	d := &discovery{provider: provider, fetched: p.now(), oauth: oauth2.Config{ClientID: p.config.ClientID, Endpoint: endpoint, RedirectURL: p.redirect, Scopes: scopes}}
+	d := &discovery{provider: provider, fetched: p.now(),
+		oauth: oauth2.Config{ClientID: p.config.ClientID, Endpoint: endpoint, RedirectURL: p.redirect, Scopes: scopes}}
 	_ = provider.Claims(d) // the defaults are safe
 	p.discovery.Store(d)
 	return d, nil
@@ -223,16 +232,21 @@ func (p *Provider) exchange(ctx context.Context, d *discovery, verifier, code st
 	case err == nil:
 		return token, nil
 	case answered && answer.ErrorCode == "invalid_grant":
-		return nil, refuse(http.StatusBadRequest, nil, "the provider refused the code: it was used before, has expired or belongs to another browser; sign in again")
+		return nil, refuse(http.StatusBadRequest, nil,
+			"the provider refused the code: it was used before, has expired or belongs to another browser; sign in again")
 	case answered && answer.ErrorCode != "":
-		return nil, refuse(http.StatusInternalServerError, errors.New(answer.ErrorDescription), "the provider refused belfry's client: %s (api.oidc.client_id, client_secret_file)", text.OneLine(answer.ErrorCode, 60))
+		return nil, refuse(http.StatusInternalServerError, errors.New(answer.ErrorDescription),
+			"the provider refused belfry's client: %s (api.oidc.client_id, client_secret_file)", text.OneLine(answer.ErrorCode, 60))
 	}
 	return nil, unavailable(err, "the provider")
 }
 
 // verify checks that the issuer made an ID token for this client and this sign-in, and returns its claims.
 func (p *Provider) verify(ctx context.Context, d *discovery, nonce, raw string) (*goidc.IDToken, claims, error) {
-	token, err := d.provider.Verifier(&goidc.Config{ClientID: p.config.ClientID, Now: func() time.Time { return p.now().Add(-clockSkew) }}).Verify(ctx, raw)
+	token, err := d.provider.Verifier(&goidc.Config{ClientID: p.config.ClientID, Now: func() time.Time {
+		return p.now().Add(
+			-clockSkew)
+	}}).Verify(ctx, raw)
 	all := make(claims)
 	if err == nil {
 		err = token.Claims(&all)
@@ -241,10 +255,13 @@ func (p *Provider) verify(ctx context.Context, d *discovery, nonce, raw string) 
 	party, given := all["azp"]
 	switch {
 	case late:
-		return nil, nil, refuse(http.StatusForbidden, nil, "the provider's ID token expired at %s, and belfry's clock is at %s; one of the clocks may be wrong", expired.Expiry.UTC().Format(time.RFC3339), p.now().UTC().Format(time.RFC3339))
+		return nil, nil, refuse(http.StatusForbidden, nil,
+			"the provider's ID token expired at %s, and belfry's clock is at %s; one of the clocks may be wrong",
+			expired.Expiry.UTC().Format(time.RFC3339), p.now().UTC().Format(time.RFC3339))
 	case err != nil:
 		p.discovery.CompareAndSwap(d, nil) // the provider may have changed its algorithms or the URL of its keys
-		return nil, nil, refuse(http.StatusForbidden, err, "the provider's ID token is missing or cannot be verified; see belfry's log for the reason")
+		return nil, nil, refuse(http.StatusForbidden, err,
+			"the provider's ID token is missing or cannot be verified; see belfry's log for the reason")
 	case !hmac.Equal([]byte(token.Nonce), []byte(nonce)) || token.Subject == "":
 		return nil, nil, refuse(http.StatusForbidden, nil, "the provider's ID token is for another sign-in (nonce) or has no subject (sub)")
 	case given && party != p.config.ClientID || !given && len(token.Audience) > 1:
@@ -311,14 +328,16 @@ func (c claims) find(path string) (any, bool) {
 
 // read returns the name and the groups of a user. An error may have a name.
 func (c claims) read(nameClaim, groupsClaim string) (name string, groups []string, err error) {
-	const missing = "the provider returned no claim %q for your %s (api.oidc.%[2]s_claim); it may require another scope (api.oidc.scopes), a setting of the provider or api.oidc.userinfo"
+	const missing = "the provider returned no claim %q for your %s (api.oidc.%[2]s_claim); it may require another scope " +
+		"(api.oidc.scopes), a setting of the provider or api.oidc.userinfo"
 	value, has := c.find(nameClaim)
 	name, _ = value.(string)
 	switch {
 	case !has:
 		return "", nil, fmt.Errorf(missing, nameClaim, "name")
 	case !userName.MatchString(name):
-		return "", nil, fmt.Errorf("the claim %q (api.oidc.name_claim) is not a name; allowed values: 1 to 100 visible ASCII characters", nameClaim)
+		return "", nil, fmt.Errorf(
+			"the claim %q (api.oidc.name_claim) is not a name; allowed values: 1 to 100 visible ASCII characters", nameClaim)
 	case nameClaim == "email" && fmt.Sprint(c["email_verified"]) == "false":
 		return "", nil, errors.New("the provider has not verified your email address, which would be your name (api.oidc.name_claim)")
 	}

@@ -21,5 +21,6 @@ func UnknownCategory(ctx context.Context, q channels.Querier, name string) error
 		names[i] = c.Name
 	}
 	slices.Sort(names)
-	return Invalid("category", "%q is not a category; allowed values: %s%s", text.OneLine(name, 60), strings.Join(names, ", "), keys.Hint(name, names))
+	return Invalid("category", "%q is not a category; allowed values: %s%s", text.OneLine(name, 60), strings.Join(names, ", "),
+		keys.Hint(name, names))
 }

@@ -231,8 +231,10 @@ func paramsOf(o Operation, in reflect.Type) []Param {
 	for _, f := range reflect.VisibleFields(in) {
 		p := Param{
 			index: f.Index, Help: strings.ReplaceAll(f.Tag.Get("help"), "{events}", o.Events), Label: f.Tag.Get("label"),
-			Allowed: f.Tag.Get("allowed"), Default: f.Tag.Get("default"), Required: f.Tag.Get("required") == "true", Local: f.Tag.Get("local") == "true",
-			File: f.Tag.Get("file") == "true", whole: f.Tag.Get("list") == "one", Column: f.Tag.Get("column"), values: f.Tag.Get("values"), Is: f.Tag.Get("is"), Unit: f.Tag.Get("unit"),
+			Allowed: f.Tag.Get("allowed"), Default: f.Tag.Get("default"), Required: f.Tag.Get("required") == "true",
+			Local: f.Tag.Get("local") == "true",
+			File:  f.Tag.Get("file") == "true", whole: f.Tag.Get("list") == "one", Column: f.Tag.Get("column"),
+			values: f.Tag.Get("values"), Is: f.Tag.Get("is"), Unit: f.Tag.Get("unit"),
 			low: math.Inf(-1), high: math.Inf(1),
 		}
 		p.choices, p.reset = words(f.Tag.Get("choices")), words(f.Tag.Get("reset"))
@@ -304,7 +306,8 @@ func parseable(t reflect.Type) bool {
 }
 
 func readsText(t reflect.Type) bool {
-	return t.Implements(reflect.TypeFor[encoding.TextUnmarshaler]()) || reflect.PointerTo(t).Implements(reflect.TypeFor[encoding.TextUnmarshaler]())
+	return t.Implements(reflect.TypeFor[encoding.TextUnmarshaler]()) ||
+		reflect.PointerTo(t).Implements(reflect.TypeFor[encoding.TextUnmarshaler]())
 }
 
 // Change is an optional change. The zero value changes nothing.

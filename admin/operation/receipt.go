@@ -131,7 +131,8 @@ func receipted(ctx context.Context, env *Env, o Operation, asked time.Time, resu
 // exists since the object was created, or that the database did not answer.
 func newest(ctx context.Context, env *Env, e EventKind) (at *time.Time, jobs int64) {
 	err := Reading(ctx, env, func(ctx context.Context, tx pgx.Tx) error {
-		return tx.QueryRow(ctx, queries.eventNewest, pgx.StrictNamedArgs{"subject": e.Subject, "name": e.Name, "kind": e.Kind, "lifted": e.Lifted}).Scan(&at, &jobs)
+		return tx.QueryRow(ctx, queries.eventNewest,
+			pgx.StrictNamedArgs{"subject": e.Subject, "name": e.Name, "kind": e.Kind, "lifted": e.Lifted}).Scan(&at, &jobs)
 	})
 	if err != nil || at == nil {
 		return nil, 0

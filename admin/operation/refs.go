@@ -65,9 +65,10 @@ func (c ChannelRef) Flags() string {
 
 // Resource returns the object of the precondition.
 func (r JobRef) Resource() Resource {
-	return Resource{Subject: SubjectJob, Name: text.Int(r.ID), Show: text.Command("jobs show", r.ID), NotFound: func(context.Context, *Env) error {
-		return NoSuchJob(fmt.Errorf("job %d: %w", r.ID, job.ErrNotFound))
-	}}
+	return Resource{Subject: SubjectJob, Name: text.Int(r.ID), Show: text.Command("jobs show", r.ID),
+		NotFound: func(context.Context, *Env) error {
+			return NoSuchJob(fmt.Errorf("job %d: %w", r.ID, job.ErrNotFound))
+		}}
 }
 
 // SubjectJob is the subject of events of jobs.

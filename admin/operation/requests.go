@@ -53,7 +53,8 @@ func (r Request) Begin(ctx context.Context, pool *pgxpool.Pool, within time.Dura
 		if s.New = tag.RowsAffected() == 1; s.New {
 			return nil
 		}
-		err = tx.QueryRow(ctx, queries.requestRead, r.args(pgx.StrictNamedArgs{"fingerprint": r.Fingerprint[:]})).Scan(&s.Same, &s.Status, &s.Answer, &s.Over)
+		err = tx.QueryRow(ctx, queries.requestRead, r.args(pgx.StrictNamedArgs{"fingerprint": r.Fingerprint[:]})).Scan(&s.Same,
+			&s.Status, &s.Answer, &s.Over)
 		if errors.Is(err, pgx.ErrNoRows) { // given back a moment ago: treat it as in progress
 			s.Same = true
 			return nil

@@ -39,7 +39,7 @@ func ReadStatus(ctx context.Context, env *Env, _ None) (s Status, err error) {
 	return s, err
 }
 
-// haltLine returns the time, the actor and the reason of a halt.
+// HaltLine returns the time, the actor and the reason of a halt.
 func HaltLine(h job.Halt) text.Line {
 	reason := ""
 	if h.Reason != "" {

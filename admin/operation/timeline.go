@@ -125,7 +125,8 @@ func Changes(detail json.RawMessage) string {
 	slices.Sort(keys)
 	var parts []string
 	for _, key := range slices.Compact(keys) {
-		if was, is := value(d.Before, key), value(d.After, key); was != is && !slices.Contains([]string{"paused_at", "paused_by", "pause_reason"}, key) {
+		if was, is := value(d.Before, key),
+			value(d.After, key); was != is && !slices.Contains([]string{"paused_at", "paused_by", "pause_reason"}, key) {
 			parts = append(parts, key+" "+was+" → "+is)
 		}
 	}

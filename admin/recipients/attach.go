@@ -231,7 +231,8 @@ func verifiedAs(ctx context.Context, env *operation.Env, plan *operation.Plan, f
 
 func notePlatforms(p *text.Doc, unlisted []string) {
 	if len(unlisted) > 0 {
-		p.Note("no audience can name these platforms of channels: %s; allowed values: the rows of belfry.platforms, to which you may INSERT more", strings.Join(unlisted, ", "))
+		p.Note("no audience can name these platforms of channels: %s; allowed values: the rows of belfry.platforms, to which "+
+			"you may INSERT more", strings.Join(unlisted, ", "))
 	}
 }
 
@@ -254,7 +255,8 @@ func verifiedText(p *text.Doc, _ verifyInput, out *Verified) {
 	if out.Plan == nil && !out.None() {
 		repaired = "; all repaired"
 	}
-	p.Line("%s compared in %s: %s without a channel, %s with a different channel, %s without a row%s", text.Counted(out.Rows, "row"), operation.SecondsSpan(&out.TookSeconds),
+	p.Line("%s compared in %s: %s without a channel, %s with a different channel, %s without a row%s", text.Counted(out.Rows, "row"),
+		operation.SecondsSpan(&out.TookSeconds),
 		text.Count(out.Missing), text.Count(out.Different), text.Counted(out.Strays, "channel"), repaired)
 	if out.Unusable > 0 {
 		p.Note("%s skipped: the external id does not have 1 to 200 characters", text.Counted(out.Unusable, "row"))

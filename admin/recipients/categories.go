@@ -59,9 +59,10 @@ type categoryChange struct {
 const subjectCategory = "category"
 
 func (in categoryChange) Resource() operation.Resource {
-	return operation.Resource{Subject: subjectCategory, Name: in.Category, Show: text.Command("categories list"), NotFound: func(ctx context.Context, env *operation.Env) error {
-		return noSuchCategory(ctx, env, in.Category)
-	}}
+	return operation.Resource{Subject: subjectCategory, Name: in.Category, Show: text.Command("categories list"),
+		NotFound: func(ctx context.Context, env *operation.Env) error {
+			return noSuchCategory(ctx, env, in.Category)
+		}}
 }
 
 type newCategory struct {
@@ -81,7 +82,8 @@ recipients above which a job waits for the approval of a second person.
 
 To add a category, use ` + "`belfry categories add`" + ` or INSERT INTO belfry.categories.`,
 		}, func(ctx context.Context, env *operation.Env, _ operation.None) (operation.List[channels.Category], error) {
-			return operation.Listed(ctx, env, func(ctx context.Context, tx pgx.Tx) ([]channels.Category, error) { return channels.Categories(ctx, tx) })
+			return operation.Listed(ctx, env,
+				func(ctx context.Context, tx pgx.Tx) ([]channels.Category, error) { return channels.Categories(ctx, tx) })
 		}, categoriesText),
 		operation.Define(operation.Operation{
 			Name: "categories add", Short: "Add a category", Role: operation.Operator, Changes: true, Events: "the category's events",
@@ -95,7 +97,8 @@ approval_above, a new one needs the role admin. The keys are listed by
   belfry categories add digest route=email,push quiet_hours=21:00-08:00 cap=1/24h`,
 		}, addCategory, func(p *text.Doc, _ newCategory, c channels.Category) { categoryLine(p, c) }),
 		operation.Define(operation.Operation{
-			Name: "categories set", Short: "Change a category's route, quiet hours, cap, ceiling or approval", Role: operation.Operator, Changes: true, Events: "the category's events",
+			Name: "categories set", Short: "Change a category's route, quiet hours, cap, ceiling or approval", Role: operation.Operator,
+			Changes: true, Events: "the category's events",
 			Long: `Change the settings of a category. The route applies to jobs and activities that are
 enqueued from now on, max_recipients and approval_above to such jobs; quiet hours and the
 cap apply to every message that is not sent yet. Keys:
@@ -106,7 +109,8 @@ cap apply to every message that is not sent yet. Keys:
   belfry categories set popular_content quiet_hours=none`,
 		}, setCategory, func(p *text.Doc, _ categoryChange, c channels.Category) { categoryLine(p, c) }),
 		operation.Timeline{
-			Noun: "categories", Values: "categories list", Subject: "category", Label: "CATEGORY", Short: "Show when categories were changed, newest first",
+			Noun: "categories", Values: "categories list", Subject: "category", Label: "CATEGORY",
+			Short:   "Show when categories were changed, newest first",
 			Example: "  belfry categories events\n  belfry categories events operator_notice --json", None: "no category has events",
 		}.Events(),
 	}
@@ -115,13 +119,15 @@ cap apply to every message that is not sent yet. Keys:
 func categoriesText(p *text.Doc, _ operation.None, out operation.List[channels.Category]) {
 	t := text.NewTable("CATEGORY", "ROUTE", "QUIET HOURS", "CAP", "MAX RECIPIENTS", "APPROVAL ABOVE", "DESCRIPTION")
 	for _, c := range out.Items {
-		t.Add(text.Ref("category", c.Name), strings.Join(c.Route, ", "), quietText(c), capText(c), numberText(c.MaxRecipients), numberText(c.ApprovalAbove), text.OneLine(c.Description, 80))
+		t.Add(text.Ref("category", c.Name), strings.Join(c.Route, ", "), quietText(c), capText(c), numberText(c.MaxRecipients),
+			numberText(c.ApprovalAbove), text.OneLine(c.Description, 80))
 	}
 	p.Table(t)
 }
 
 func categoryLine(p *text.Doc, c channels.Category) {
-	p.Line("category %s: route %s, quiet hours %s, cap %s, max_recipients %s, approval_above %s", text.Ref("category", c.Name), strings.Join(c.Route, ", "), quietText(c), capText(c), numberText(c.MaxRecipients), numberText(c.ApprovalAbove))
+	p.Line("category %s: route %s, quiet hours %s, cap %s, max_recipients %s, approval_above %s", text.Ref("category", c.Name),
+		strings.Join(c.Route, ", "), quietText(c), capText(c), numberText(c.MaxRecipients), numberText(c.ApprovalAbove))
 }
 
 func numberText(n *int) text.Cell {
@@ -155,7 +161,8 @@ func addCategory(ctx context.Context, env *operation.Env, in newCategory) (chann
 	who := in.By(env)
 	c, err := channels.AddCategory(ctx, env.DB, in.Category, in.Description, in.change(), channels.By(who))
 	if errors.Is(err, channels.ErrCategoryExists) {
-		return c, operation.Advise(channels.ErrCategoryExists, "change it: "+text.Command("categories set", in.Category).Usage("KEY=VALUE").String())
+		return c, operation.Advise(channels.ErrCategoryExists,
+			"change it: "+text.Command("categories set", in.Category).Usage("KEY=VALUE").String())
 	}
 	return c, preferenceRefused(err)
 }

@@ -10,5 +10,6 @@ import (
 
 // Operations returns the operations of the package.
 func Operations() []operation.Operation {
-	return slices.Concat(categoryOperations(), optOutOperations(), []operation.Operation{forgetOperation()}, segmentOperations(), attachOperations())
+	return slices.Concat(categoryOperations(), optOutOperations(), []operation.Operation{forgetOperation()}, segmentOperations(),
+		attachOperations())
 }

@@ -44,7 +44,8 @@ type Forgotten struct {
 
 // Rows is the sum of all.
 func (f Forgotten) Rows() int64 {
-	return f.Channels + f.OptOuts + f.InvalidAddresses + f.SegmentMembers + f.Messages + f.Attempts + f.Notifications + f.Activities + f.Skips + f.Lists
+	return f.Channels + f.OptOuts + f.InvalidAddresses + f.SegmentMembers + f.Messages + f.Attempts + f.Notifications +
+		f.Activities + f.Skips + f.Lists
 }
 
 // ForgetOptions are who erases and who watches.
@@ -76,7 +77,8 @@ type ForgetOptions struct {
 // externalID, unless empty, is taken out of the lists of jobs, whatever their status, of
 // their revisions and events, and of schedules. The connection's role needs EXECUTE on
 // belfry.forget_listed.
-func Forget(ctx context.Context, pool *pgxpool.Pool, store *channels.Store, channelID int64, externalID string, o ForgetOptions) (Forgotten, error) {
+func Forget(ctx context.Context, pool *pgxpool.Pool, store *channels.Store, channelID int64, externalID string,
+	o ForgetOptions) (Forgotten, error) {
 	f := forget{pool: pool, store: store, id: channelID, external: externalID, options: o}
 	err := f.all(ctx)
 	if err != nil {
@@ -310,12 +312,14 @@ func (f *forget) lists(ctx context.Context) error {
 	for last := new(int64); last != nil; {
 		err := f.step(ctx, func(ctx context.Context, tx pgx.Tx) (d Forgotten, err error) {
 			if !f.options.DryRun {
-				if _, err := tx.Exec(ctx, queries.forgetActor, pgx.StrictNamedArgs{"actor": f.options.Act.Actor, "reason": f.options.Act.Reason}); err != nil {
+				if _, err := tx.Exec(ctx, queries.forgetActor,
+					pgx.StrictNamedArgs{"actor": f.options.Act.Actor, "reason": f.options.Act.Reason}); err != nil {
 					return d, err
 				}
 			}
 			after := *last
-			err = tx.QueryRow(ctx, statement, pgx.StrictNamedArgs{"external_id": f.external, "after": after, "keys": forgetKeys}).Scan(&last, &d.Lists)
+			err = tx.QueryRow(ctx, statement,
+				pgx.StrictNamedArgs{"external_id": f.external, "after": after, "keys": forgetKeys}).Scan(&last, &d.Lists)
 			return d, err
 		})
 		if err != nil {

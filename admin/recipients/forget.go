@@ -157,7 +157,8 @@ func forgottenParts(f Forgotten) []forgottenPart {
 	return []forgottenPart{
 		{f.Channels, "channel", "channels"}, {f.OptOuts, "opt-out", "opt-outs"}, {f.InvalidAddresses, "invalid address", "invalid addresses"},
 		{f.SegmentMembers, "membership", "memberships"}, {f.Messages, "message", "messages"}, {f.Attempts, "attempt", "attempts"},
-		{f.Notifications, "notification", "notifications"}, {f.Activities, "activity", "activities"}, {f.Skips, "error of a skip", "errors of skips"},
+		{f.Notifications, "notification", "notifications"}, {f.Activities, "activity", "activities"},
+		{f.Skips, "error of a skip", "errors of skips"},
 		{f.Lists, "list", "lists"},
 	}
 }

@@ -55,7 +55,8 @@ func (k memberKeys) MarshalJSON() ([]byte, error) {
 	}
 	raw, err := json.Marshal(k.lines.text)
 	if err == nil && len(raw) > mostKeys {
-		err = fmt.Errorf("the keys have more than %s bytes, with a line end counted as two, which is the maximum of a server; split the file, or connect to the database", text.Grouped(mostKeys))
+		err = fmt.Errorf("the keys have more than %s bytes, with a line end counted as two, which is the maximum of a server; "+
+			"split the file, or connect to the database", text.Grouped(mostKeys))
 	}
 	return raw, err
 }
@@ -101,13 +102,15 @@ func memberOperations() (list []operation.Operation) {
 		{"remove", "Remove the channels in FILE from a segment", (*channels.Store).RemoveFromSegment},
 	} {
 		list = append(list, operation.Define(operation.Operation{
-			Name: "channels segment " + act.verb, Short: act.short, Role: operation.Operator, Changes: true, Deadline: -1, Events: "the segment's events",
+			Name: "channels segment " + act.verb, Short: act.short, Role: operation.Operator, Changes: true, Deadline: -1,
+			Events: "the segment's events",
 			Long: act.short + `.
 
 FILE has one key per line; - is standard input. Keys without a channel are counted and
 skipped. The change is atomic. A server accepts up to 1,000,000 bytes of keys, with a line
 end counted as two. With a connection to the database a file may have any size.`,
-			Example: "  belfry channels segment " + act.verb + " beta users.txt\n  psql -Atc 'SELECT …' | belfry channels segment " + act.verb + " beta - --by id",
+			Example: "  belfry channels segment " + act.verb + " beta users.txt\n  psql -Atc 'SELECT …' | belfry channels segment " +
+				act.verb + " beta - --by id",
 		}, act.run, membersText))
 	}
 	return list

@@ -41,14 +41,16 @@ func optOutOperations() []operation.Operation {
 	const usage = "{--channel ID | --external-id ID}"
 	return []operation.Operation{
 		operation.Define(operation.Operation{
-			Name: "channels opt-outs", Short: "Show the opt-outs of a channel, and its invalid addresses", Usage: usage, Role: operation.Viewer, Rows: "opt_outs",
+			Name: "channels opt-outs", Short: "Show the opt-outs of a channel, and its invalid addresses", Usage: usage,
+			Role: operation.Viewer, Rows: "opt_outs",
 			Long: `Show the opt-outs of a channel, and its addresses that a provider reported as invalid.
 They are not used again, and only their SHA-256 is stored. A new address takes effect
 immediately.`,
 			Example: "  belfry channels opt-outs --external-id user-4711",
 		}, listOptOuts, OptOutsText),
 		operation.Define(operation.Operation{
-			Name: "channels opt-out", Short: "Record that a channel wants no messages", Usage: usage, Role: operation.Operator, Changes: true, Events: "the channel's events and with it",
+			Name: "channels opt-out", Short: "Record that a channel wants no messages", Usage: usage, Role: operation.Operator,
+			Changes: true, Events: "the channel's events and with it",
 			Long: `Record that a channel wants no messages: of one category or all, by one medium or all.
 It applies to every message that is composed from then on: the medium is skipped, and a
 message without another medium is cancelled. Notifications are not affected. An existing
@@ -81,7 +83,8 @@ them with ` + "`belfry channels opt-outs`" + `.`,
   belfry channels opt-in --channel 4711 --category popular_content --medium sms`,
 		}, optInChannel, optInText),
 		operation.Timeline{
-			Noun: "channels", Subject: "channel", Label: "CHANNEL", Short: "Show opt-outs, opt-ins, messages and erasures by operators, newest first",
+			Noun: "channels", Subject: "channel", Label: "CHANNEL",
+			Short:   "Show opt-outs, opt-ins, messages and erasures by operators, newest first",
 			Example: "  belfry channels events\n  belfry channels events 4711 --json", None: "no channel has events",
 		}.Events(),
 	}

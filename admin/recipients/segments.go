@@ -53,7 +53,8 @@ func (d *SegmentDropped) Affected(string) operation.Affected {
 
 func segmentOperations() []operation.Operation {
 	return append([]operation.Operation{
-		operation.Define(operation.Operation{Name: "channels segment list", Suggests: "name description", Short: "List segments by name", Role: operation.Viewer,
+		operation.Define(operation.Operation{Name: "channels segment list", Suggests: "name description",
+			Short: "List segments by name", Role: operation.Viewer,
 			Long: "List segments by name. Members are counted up to 10,000. To count active members, use\n`belfry channels count --segment NAME`."},
 			func(ctx context.Context, env *operation.Env, _ operation.None) (operation.List[channels.Segment], error) {
 				return operation.Listed(ctx, env, func(ctx context.Context, tx pgx.Tx) ([]channels.Segment, error) {
@@ -61,7 +62,8 @@ func segmentOperations() []operation.Operation {
 				})
 			}, segmentsText),
 		operation.Define(operation.Operation{
-			Name: "channels segment create", Short: "Create an empty segment", Role: operation.Operator, Changes: true, Events: "the segment's events",
+			Name: "channels segment create", Short: "Create an empty segment", Role: operation.Operator, Changes: true,
+			Events:  "the segment's events",
 			SQL:     `INSERT INTO belfry.segments (name, description) VALUES ('beta', 'beta testers');`,
 			Example: `  belfry channels segment create beta --description "beta testers"`,
 		}, func(ctx context.Context, env *operation.Env, in newSegment) (SegmentNamed, error) {
@@ -74,7 +76,8 @@ func segmentOperations() []operation.Operation {
 			p.Note("created; %s", text.Command("channels segment add", out.Segment).Usage("FILE").To("add members"))
 		}),
 		operation.Define(operation.Operation{
-			Name: "channels segment drop", Short: "Remove a segment, not its channels", Role: operation.Operator, Changes: true, Events: "the segment's events",
+			Name: "channels segment drop", Short: "Remove a segment, not its channels", Role: operation.Operator, Changes: true,
+			Events: "the segment's events",
 			Long: `Remove a segment, but not its channels. A running job for the segment finds no further
 members and ends early. --dry-run counts the members, and lists the waiting and running
 jobs and the schedules for the segment. --plan fails if the number of members has changed.`,
@@ -135,7 +138,8 @@ func dropSegment(ctx context.Context, env *operation.Env, in segmentDrop) (*Segm
 // segmentUsers lists the jobs and schedules whose audience is the segment.
 func segmentUsers(ctx context.Context, env *operation.Env, segment string) (list []operation.Outcome, err error) {
 	err = operation.Reading(ctx, env, func(ctx context.Context, tx pgx.Tx) error {
-		rows, err := tx.Query(ctx, queries.segmentUsers, pgx.StrictNamedArgs{"segment": segment, "scan": segmentScan, "limit": operation.NamedJobs})
+		rows, err := tx.Query(ctx, queries.segmentUsers,
+			pgx.StrictNamedArgs{"segment": segment, "scan": segmentScan, "limit": operation.NamedJobs})
 		if err != nil {
 			return err
 		}

@@ -61,7 +61,8 @@ func (in scheduleInput) definition() (d schedule.Definition, err error) {
 		QueryRole: in.QueryRole, Missed: schedule.Policy(in.Missed), After: in.MissedAfter,
 		Template: schedule.Template{
 			Types: in.Types, Category: in.Category, Title: in.Title, Body: in.Body, Route: in.Route, Lane: in.Lane,
-			Priority: in.Priority, MaxRecipients: in.MaxRecipients, NeedsApproval: in.NeedsApproval, DeliverAfter: in.DeliverAfter, ExpiresAfter: in.ExpiresAfter,
+			Priority: in.Priority, MaxRecipients: in.MaxRecipients, NeedsApproval: in.NeedsApproval, DeliverAfter: in.DeliverAfter,
+			ExpiresAfter: in.ExpiresAfter,
 		},
 	}
 	var audience json.RawMessage
@@ -114,7 +115,8 @@ type storedSchedule struct {
 
 func scheduleAddOperation() operation.Operation {
 	return operation.Define(operation.Operation{
-		Name: "schedules add", Short: "Define a schedule in the database, or change one", Role: operation.Operator, Changes: true, Events: scheduleEvents, Deadline: content.PreviewDeadline,
+		Name: "schedules add", Short: "Define a schedule in the database, or change one", Role: operation.Operator, Changes: true,
+		Events: scheduleEvents, Deadline: content.PreviewDeadline,
 		Usage: "NAME {--cron CRON | --every DURATION} --type TYPE --category CATEGORY --title TITLE AUDIENCE",
 		Long: `Define a schedule in the database, or change the schedule of that name. Each occurrence
 enqueues one job, or a group if there are several types. With --query each row of the

@@ -19,9 +19,10 @@ type scheduleRef struct {
 }
 
 func (r scheduleRef) Resource() operation.Resource {
-	return operation.Resource{Subject: job.SubjectSchedule, Name: r.Name, Show: text.Command("schedules show", r.Name), NotFound: func(context.Context, *operation.Env) error {
-		return scheduleProblem(fmt.Errorf("schedule %s: %w", r.Name, schedule.ErrNotFound))
-	}}
+	return operation.Resource{Subject: job.SubjectSchedule, Name: r.Name, Show: text.Command("schedules show", r.Name),
+		NotFound: func(context.Context, *operation.Env) error {
+			return scheduleProblem(fmt.Errorf("schedule %s: %w", r.Name, schedule.ErrNotFound))
+		}}
 }
 
 type scheduleAct struct {
@@ -64,7 +65,8 @@ const scheduleEvents = "the schedule's events"
 
 func scheduleOperations() []operation.Operation {
 	return []operation.Operation{
-		operation.Define(operation.Operation{Name: "schedules list", Suggests: "name template.title", Short: "List schedules by name", Role: operation.Viewer},
+		operation.Define(operation.Operation{Name: "schedules list", Suggests: "name template.title", Short: "List schedules by name",
+			Role: operation.Viewer},
 			func(ctx context.Context, env *operation.Env, _ operation.None) (operation.List[schedule.Schedule], error) {
 				list, err := schedule.NewStore(env.DB).List(ctx)
 				return operation.List[schedule.Schedule]{Items: list}, err
@@ -112,17 +114,20 @@ it there first: the daemon stores it again when it starts or reloads.`,
 			return RemovedSchedule{in.Name}, nil
 		}, func(p *text.Doc, _ scheduleAct, out RemovedSchedule) { p.Note("schedule %s removed", out.Schedule) }),
 		turnSchedule("pause", "Pause a schedule: its occurrences are skipped until it is resumed",
-			"Pause a schedule. Its occurrences during the pause are dropped. `belfry schedules run`\nfires a paused schedule, too.", (*schedule.Store).Pause),
+			"Pause a schedule. Its occurrences during the pause are dropped. `belfry schedules run`\nfires a paused schedule, too.",
+			(*schedule.Store).Pause),
 		turnSchedule("resume", "Resume a paused schedule", "Resume a paused schedule with its next occurrence.", (*schedule.Store).Resume),
 		scheduleAddOperation(),
 		operation.Timeline{
-			Noun: "schedules", Values: "schedules list", Subject: job.SubjectSchedule, Label: "NAME", Short: "Show the events of schedules, newest first",
+			Noun: "schedules", Values: "schedules list", Subject: job.SubjectSchedule, Label: "NAME",
+			Short:   "Show the events of schedules, newest first",
 			Example: "  belfry schedules events\n  belfry schedules events digest --json", None: "no schedule has events yet",
 		}.Events(),
 	}
 }
 
-func turnSchedule(verb, short, long string, do func(*schedule.Store, context.Context, string, job.Act) (schedule.Schedule, error)) operation.Operation {
+func turnSchedule(verb, short, long string,
+	do func(*schedule.Store, context.Context, string, job.Act) (schedule.Schedule, error)) operation.Operation {
 	return operation.Define(operation.Operation{
 		Name: "schedules " + verb, Short: short, Long: long, Role: operation.Operator, Changes: true, Events: scheduleEvents,
 		Example: "  belfry schedules " + verb + ` digest --reason "holidays"`,
@@ -157,7 +162,8 @@ func scheduleProblem(err error) error {
 func schedulesText(p *text.Doc, _ operation.None, out operation.List[schedule.Schedule]) {
 	if len(out.Items) == 0 {
 		p.Line("no schedules yet; define them under %s in the configuration, or in the database; %s", text.Code("schedules"),
-			text.Command("schedules add").Usage(`NAME --cron '0 9 * * *' --type inbox --category popular_content --title "Today" --everyone`).To("add one"))
+			text.Command("schedules add").Usage(
+				`NAME --cron '0 9 * * *' --type inbox --category popular_content --title "Today" --everyone`).To("add one"))
 		return
 	}
 	t := text.NewTable("NAME", "WHEN", "STATE", "NEXT", "LAST", "JOBS", ">FIRED", ">SKIPPED", "FROM")
@@ -208,9 +214,11 @@ func jobRefs(ids []int64) []text.RefCell {
 }
 
 func scheduleText(p *text.Doc, _ scheduleRef, s schedule.Schedule) {
-	p.Field("schedule", "%s, from %s", s.Name, map[schedule.Source]string{schedule.FromConfig: "the configuration", schedule.FromDatabase: "the database"}[s.Source])
+	p.Field("schedule", "%s, from %s", s.Name,
+		map[schedule.Source]string{schedule.FromConfig: "the configuration", schedule.FromDatabase: "the database"}[s.Source])
 	if s.PausedAt != nil {
-		p.Field("state", "%s since %s by %s: %s; %s", scheduleState(s), *s.PausedAt, s.PausedBy, text.OrNone(s.PauseReason), resumeCommand(s.Name))
+		p.Field("state", "%s since %s by %s: %s; %s", scheduleState(s), *s.PausedAt, s.PausedBy, text.OrNone(s.PauseReason),
+			resumeCommand(s.Name))
 	} else {
 		p.Field("state", "%s", scheduleState(s))
 	}

@@ -88,7 +88,8 @@ func (w wouldMake) audienceText() string {
 
 func schedulePreviewOperation() operation.Operation {
 	return operation.Define(operation.Operation{
-		Name: "schedules preview", Short: "Show the jobs that a schedule would create now", Role: operation.Operator, Deadline: content.PreviewDeadline,
+		Name: "schedules preview", Short: "Show the jobs that a schedule would create now", Role: operation.Operator,
+		Deadline: content.PreviewDeadline,
 		Long: `Show the jobs that a schedule would create if it fired now: their types, titles, audiences
 and numbers of channels. Its query runs read-only and in its role, like a firing by this
 process, and the database checks each job. Nothing is enqueued.`,

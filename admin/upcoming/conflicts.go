@@ -52,7 +52,8 @@ func (c *LaneConflicts) find(ctx context.Context, env *operation.Env, r job.Requ
 		return err
 	}
 	c.At, c.Held = latest(*cmp.Or(r.Spec.ScheduleAt, &now), now).UTC(), held(c.Lane)
-	q := upcomingQuery{lane: c.Lane, until: new(c.At.Add(comparedAround)), skipHeld: true, occurrences: comparedRead + 1, limit: comparedRead + 1}
+	q := upcomingQuery{lane: c.Lane, until: new(c.At.Add(comparedAround)), skipHeld: true, occurrences: comparedRead + 1,
+		limit: comparedRead + 1}
 	if from := c.At.Add(-comparedAround); from.After(now) {
 		q.from, q.after.at = from, from
 	}

@@ -61,7 +61,8 @@ func (p upcomingPosition) String() string {
 }
 
 func (p upcomingPosition) compare(other upcomingPosition) int {
-	return cmp.Or(p.at.Compare(other.at), cmp.Compare(p.lane, other.lane), cmp.Compare(p.job, other.job), cmp.Compare(p.schedule, other.schedule))
+	return cmp.Or(p.at.Compare(other.at), cmp.Compare(p.lane, other.lane), cmp.Compare(p.job, other.job),
+		cmp.Compare(p.schedule, other.schedule))
 }
 
 // Entry is a pending job or an occurrence of a schedule.
@@ -197,10 +198,12 @@ func readUpcoming(ctx context.Context, env *operation.Env, q upcomingQuery) (lis
 		}
 	}
 	for _, j := range jobs {
-		add(Entry{At: j.ScheduleAt, Name: "job " + text.Int(j.ID), Lane: j.Lane, JobID: &j.ID, Types: []string{j.Type}, Category: j.Category, Title: j.Title, Priority: j.Priority})
+		add(Entry{At: j.ScheduleAt, Name: "job " + text.Int(j.ID), Lane: j.Lane, JobID: &j.ID, Types: []string{j.Type},
+			Category: j.Category, Title: j.Title, Priority: j.Priority})
 	}
 	for _, s := range schedules {
-		e := Entry{Name: "schedule " + s.Name, Schedule: s.Name, Types: s.Template.Types, Category: s.Template.Category, Title: s.Template.Title, Priority: s.Template.Priority}
+		e := Entry{Name: "schedule " + s.Name, Schedule: s.Name, Types: s.Template.Types, Category: s.Template.Category,
+			Title: s.Template.Title, Priority: s.Template.Priority}
 		if s.Query == "" {
 			e.Lane = cmp.Or(s.Template.Lane, "default")
 		}
@@ -247,7 +250,8 @@ func expectDurations(ctx context.Context, env *operation.Env, lane string, entri
 		return nil, err
 	}
 	for _, j := range jobs {
-		running = append(running, Entry{At: *cmp.Or(j.StartedAt, &now), Name: "job " + text.Int(j.ID), Lane: j.Lane, Types: []string{j.Type}, Category: j.Category, Priority: j.Priority})
+		running = append(running, Entry{At: *cmp.Or(j.StartedAt, &now), Name: "job " + text.Int(j.ID), Lane: j.Lane,
+			Types: []string{j.Type}, Category: j.Category, Priority: j.Priority})
 	}
 	kinds := make(map[kind]bool)
 	for _, e := range slices.Concat(running, entries) {

@@ -174,7 +174,8 @@ func (d *Desk) Run(name string, given ...string) error {
 // Enqueue requests jobs, one for each type.
 func (d *Desk) Enqueue(types string, more ...string) {
 	d.T.Helper()
-	require.NoError(d.T, d.Run("enqueue", append([]string{"type", types, "category", "operator_notice", "title", "Hello", "everyone", "on"}, more...)...))
+	require.NoError(d.T,
+		d.Run("enqueue", append([]string{"type", types, "category", "operator_notice", "title", "Hello", "everyone", "on"}, more...)...))
 }
 
 // Everything returns all rows that an act may change as one text.
@@ -233,7 +234,8 @@ func (d *Desk) Stands(id int64, status string) {
 		return
 	}
 	d.Exec(fmt.Sprintf(Walked, id))
-	d.Exec(fmt.Sprintf(`UPDATE belfry.jobs SET status = '%s', last_error = CASE '%[1]s' WHEN 'FAILED' THEN 'disk' END WHERE id = %d`, status, id))
+	d.Exec(fmt.Sprintf(`UPDATE belfry.jobs SET status = '%s', last_error = CASE '%[1]s' WHEN 'FAILED' THEN 'disk' END WHERE id = %d`,
+		status, id))
 }
 
 // Status returns the status of a job.
@@ -292,7 +294,8 @@ func (d *Desk) Lines(list []upcoming.Entry) string {
 		if e.ExpectedMS != nil {
 			expected = (time.Duration(*e.ExpectedMS) * time.Millisecond).String()
 		}
-		fmt.Fprintln(&b, strings.TrimSpace(fmt.Sprintf("%s %s %s %s %s%s", e.At.Sub(d.DBNow()).Round(time.Minute), e.Lane, e.Name, expected, strings.Join(e.Overlaps, ", "), e.Held)))
+		fmt.Fprintln(&b, strings.TrimSpace(fmt.Sprintf("%s %s %s %s %s%s", e.At.Sub(d.DBNow()).Round(time.Minute), e.Lane, e.Name,
+			expected, strings.Join(e.Overlaps, ", "), e.Held)))
 	}
 	return b.String()
 }

@@ -148,13 +148,15 @@ func printFakes(out Output, s fake.Summary) {
 		return
 	}
 	out.Printf("\n")
-	t := text.NewTable("PROVIDER", ">CALLS", ">ACCEPTED", ">KEYS", ">DUPLICATES", ">REPEATS", ">REFUSED", ">DROPPED", ">UNANSWERED", ">EARLY", "REFUSED BY CODE")
+	t := text.NewTable("PROVIDER", ">CALLS", ">ACCEPTED", ">KEYS", ">DUPLICATES", ">REPEATS", ">REFUSED", ">DROPPED", ">UNANSWERED",
+		">EARLY", "REFUSED BY CODE")
 	row := func(name string, p fake.Tally) {
 		var codes []string
 		for _, code := range slices.Sorted(maps.Keys(p.Refused)) {
 			codes = append(codes, code+" "+text.Grouped(p.Refused[code]))
 		}
-		t.Add(name, text.Grouped(p.Calls), text.Grouped(p.Accepted), text.Grouped(p.DistinctKeys), text.Grouped(p.Duplicates), text.Grouped(p.Repeats),
+		t.Add(name, text.Grouped(p.Calls), text.Grouped(p.Accepted), text.Grouped(p.DistinctKeys), text.Grouped(p.Duplicates),
+			text.Grouped(p.Repeats),
 			text.Grouped(p.Refusals()), text.Grouped(p.Dropped), text.Grouped(p.Unanswered), text.Grouped(p.Early), strings.Join(codes, ", "))
 	}
 	for _, p := range s.Providers {

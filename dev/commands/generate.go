@@ -21,7 +21,8 @@ transaction.`
 const MaxGenerated = 1_000_000_000
 
 // Generate makes count channels at real cities. fakes is the address of the fake providers.
-func Generate(ctx context.Context, out Output, config channels.Config, pool *pgxpool.Pool, count int64, seed uint64, fakes string, json bool) error {
+func Generate(ctx context.Context, out Output, config channels.Config, pool *pgxpool.Pool, count int64, seed uint64, fakes string,
+	json bool) error {
 	store, err := channels.New(config)
 	if err != nil {
 		return err

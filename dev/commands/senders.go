@@ -23,7 +23,8 @@ func writeSenders(name, text string) error {
 	before, err := os.ReadFile(name)
 	switch {
 	case err == nil && !strings.HasPrefix(string(before), fakeNotice):
-		return &operation.InvalidError{Problems: []operation.Problem{{Param: "--write", Text: name + " was not written by belfry fake; name another file, or remove it"}}}
+		return &operation.InvalidError{Problems: []operation.Problem{{Param: "--write",
+			Text: name + " was not written by belfry fake; name another file, or remove it"}}}
 	case err != nil && !errors.Is(err, fs.ErrNotExist):
 		return fmt.Errorf("--write: %w", err)
 	}

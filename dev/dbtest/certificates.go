@@ -31,8 +31,9 @@ func NewCertificates(t testing.TB) Certificates {
 		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
 	}
 	of := &x509.Certificate{
-		SerialNumber: big.NewInt(2), Subject: pkix.Name{CommonName: "127.0.0.1"}, NotAfter: ca.NotAfter, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
-		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
+		SerialNumber: big.NewInt(2), Subject: pkix.Name{CommonName: "127.0.0.1"}, NotAfter: ca.NotAfter,
+		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+		KeyUsage:    x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
 	}
 	private, err := x509.MarshalPKCS8PrivateKey(key)
 	require.NoError(t, err)
@@ -48,6 +49,7 @@ func NewCertificates(t testing.TB) Certificates {
 		return der
 	}
 	return Certificates{
-		CA: file("ca.pem", "CERTIFICATE", signed(ca)), Cert: file("cert.pem", "CERTIFICATE", signed(of)), Key: file("key.pem", "PRIVATE KEY", private),
+		CA: file("ca.pem", "CERTIFICATE", signed(ca)), Cert: file("cert.pem", "CERTIFICATE", signed(of)),
+		Key: file("key.pem", "PRIVATE KEY", private),
 	}
 }

@@ -120,7 +120,8 @@ func newNATS(t testing.TB, program string, dirs []string, settings ...string) []
 			// One connection from server to server: with a pool, servers that start at the same time on a
 			// busy machine may each close the connections that the other retains, and have no leader for
 			// more than a minute.
-			config += fmt.Sprintf("cluster { name: belfry_%d, listen: %q, pool_size: -1, routes: [%s] }\n", first, route(i), strings.Join(routes, ", "))
+			config += fmt.Sprintf("cluster { name: belfry_%d, listen: %q, pool_size: -1, routes: [%s] }\n", first, route(i),
+				strings.Join(routes, ", "))
 		}
 		config += strings.Join(settings, "\n")
 		file := filepath.Join(dir, "server.conf")

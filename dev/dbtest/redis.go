@@ -89,7 +89,8 @@ func StartSentinel(t testing.TB, name string, master *Redis) *Redis {
 	require.NoError(t, err)
 	config := filepath.Join(dir, "sentinel.conf")
 	require.NoError(t, os.WriteFile(config, fmt.Appendf(nil,
-		"sentinel monitor %s %s %s 1\nsentinel down-after-milliseconds %[1]s 300\nsentinel failover-timeout %[1]s 2000\n", name, host, port), 0o600))
+		"sentinel monitor %s %s %s 1\nsentinel down-after-milliseconds %[1]s 300\nsentinel failover-timeout %[1]s 2000\n", name, host,
+		port), 0o600))
 	return startRedis(t, dir, config, "--sentinel")
 }
 
@@ -113,7 +114,8 @@ func StartCluster(t testing.TB) (url string, nodes [2]*Redis) {
 	require.NoError(t, err)
 	require.Equal(t, "+OK", nodes[0].Do(t, "CLUSTER", "MEET", host, port))
 	for i, other := range []string{"{belfry:bulk}", "{belfry:activities}"} { // until each node redirects the other's keys
-		require.Eventually(t, func() bool { return strings.HasPrefix(nodes[i].Do(t, "GET", other), "-MOVED ") }, startTimeout, 10*time.Millisecond, other)
+		require.Eventually(t, func() bool { return strings.HasPrefix(nodes[i].Do(t, "GET", other), "-MOVED ") }, startTimeout,
+			10*time.Millisecond, other)
 	}
 	return fmt.Sprintf("redis://%s?addr=%s", nodes[0].Addr, nodes[1].Addr), nodes
 }

@@ -82,7 +82,10 @@ func (s *stage) killRunner(ctx context.Context) error {
 	if s.heir, err = s.start(ctx, "run", "--quiet", "--wait", (2 * s.patience()).String()); err != nil {
 		return err
 	}
-	if _, err = s.until(wait, s.heir, "continues", func(l snapshot) bool { return l.Fence > left.Fence && l.Chunks > left.Chunks }); err != nil {
+	if _, err = s.until(wait, s.heir, "continues", func(l snapshot) bool {
+		return l.Fence > left.Fence &&
+			l.Chunks > left.Chunks
+	}); err != nil {
 		return err
 	}
 	k.TakeOverMS = inMillis(time.Since(began))
@@ -163,6 +166,7 @@ func (s *stage) resume(ctx, wait context.Context) error {
 		return err
 	}
 	s.report.Abort.ReadAgain = l.ChannelsRead - s.report.Channels
-	s.screen.bullet("the job continued from its cursor and is %s: %s rows, %s channels read twice", l.Status, grouped(l.RowsWritten), grouped(s.report.Abort.ReadAgain))
+	s.screen.bullet("the job continued from its cursor and is %s: %s rows, %s channels read twice", l.Status, grouped(l.RowsWritten),
+		grouped(s.report.Abort.ReadAgain))
 	return nil
 }

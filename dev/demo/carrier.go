@@ -118,7 +118,8 @@ func (c *carrier) close() error {
 	}
 	var err error
 	if c.process != nil {
-		err = c.process.Stop(child.Step{Signal: syscall.SIGTERM, Wait: 10 * time.Second}, child.Step{Signal: syscall.SIGKILL, Wait: 10 * time.Second})
+		err = c.process.Stop(child.Step{Signal: syscall.SIGTERM, Wait: 10 * time.Second},
+			child.Step{Signal: syscall.SIGKILL, Wait: 10 * time.Second})
 	}
 	return errors.Join(err, os.RemoveAll(c.dir))
 }

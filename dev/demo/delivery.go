@@ -52,7 +52,8 @@ func (s *stage) deliverMessages(ctx context.Context) error {
 		return err
 	}
 	accepted := func() int64 { return s.fakes.Summary().Total().Accepted }
-	err = s.await(wait, victim, "the providers have accepted a quarter of the messages", func(context.Context) (bool, error) { return accepted() >= d.Messages/4, nil })
+	err = s.await(wait, victim, "the providers have accepted a quarter of the messages",
+		func(context.Context) (bool, error) { return accepted() >= d.Messages/4, nil })
 	if err != nil {
 		return err
 	}
@@ -60,7 +61,8 @@ func (s *stage) deliverMessages(ctx context.Context) error {
 		return err
 	}
 	d.AcceptedAtKill = accepted()
-	s.screen.bullet("two relays share %s messages; %s to one relay after %s", grouped(d.Messages), s.screen.paint(red, "kill -9"), grouped(d.AcceptedAtKill))
+	s.screen.bullet("two relays share %s messages; %s to one relay after %s", grouped(d.Messages), s.screen.paint(red, "kill -9"),
+		grouped(d.AcceptedAtKill))
 	err = s.await(wait, other, "all messages are delivered", func(ctx context.Context) (done bool, err error) {
 		err = scan(ctx, s.pool, queries.allDelivered, nil, &done)
 		return done, err
@@ -72,7 +74,8 @@ func (s *stage) deliverMessages(ctx context.Context) error {
 	if err := other.stop(wait); err != nil {
 		return err
 	}
-	if err := scan(wait, s.pool, queries.deliveryAccount, nil, &d.Sent, &d.Dead, &d.Unfinished, &d.Retried, &d.FailedOver, &d.Ambiguous, &d.Carried); err != nil {
+	if err := scan(wait, s.pool, queries.deliveryAccount, nil, &d.Sent, &d.Dead, &d.Unfinished, &d.Retried, &d.FailedOver,
+		&d.Ambiguous, &d.Carried); err != nil {
 		return err
 	}
 	seen := s.fakes.Summary().Total()
@@ -82,7 +85,8 @@ func (s *stage) deliverMessages(ctx context.Context) error {
 	if s.carrier != nil {
 		s.screen.bullet("the ids of %s messages went through %s, whose data may be lost at any time", grouped(d.Carried), s.Transport)
 	}
-	s.screen.bullet("the providers counted %s duplicates; belfry recorded %s attempts with an unknown outcome", grouped(d.Duplicates), grouped(d.Ambiguous))
+	s.screen.bullet("the providers counted %s duplicates; belfry recorded %s attempts with an unknown outcome",
+		grouped(d.Duplicates), grouped(d.Ambiguous))
 	return nil
 }
 

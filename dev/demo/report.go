@@ -152,11 +152,13 @@ func (r *Report) judge() {
 	}
 	bad(r.Delivery == nil, "nothing was delivered")
 	if d := r.Delivery; d != nil {
-		bad(d.Transport != postgres && d.Carried != d.Messages, "%s of %s messages went through %s", grouped(d.Carried), grouped(d.Messages), d.Transport)
+		bad(d.Transport != postgres && d.Carried != d.Messages, "%s of %s messages went through %s", grouped(d.Carried),
+			grouped(d.Messages), d.Transport)
 		bad(!d.Killed || d.AcceptedAtKill >= d.Messages, "no relay was killed while it delivered")
 		bad(d.Unfinished != 0, "%s messages are neither sent nor dead", grouped(d.Unfinished))
 		bad(d.Sent+d.Dead+d.Unfinished != d.Messages, "%s messages became %s", grouped(d.Messages), grouped(d.Sent+d.Dead+d.Unfinished))
-		bad(d.Duplicates > d.Ambiguous, "the providers have %s duplicates, and only %s outcomes were unknown", grouped(d.Duplicates), grouped(d.Ambiguous))
+		bad(d.Duplicates > d.Ambiguous, "the providers have %s duplicates, and only %s outcomes were unknown", grouped(d.Duplicates),
+			grouped(d.Ambiguous))
 		bad(d.Early != 0, "%s calls came before their Retry-After", grouped(d.Early))
 	}
 	r.OK = len(r.Problems) == 0
@@ -167,7 +169,8 @@ func (r *Report) Table() string {
 	const row = "%3s  %-17s  %-5s  %-9s  %10s  %10s  %7s  %5s\n"
 	text := fmt.Sprintf(row, "job", "title", "type", "status", "matched", "rows", "missing", "dupl.")
 	for _, j := range r.Jobs {
-		text += fmt.Sprintf(row, grouped(j.ID), j.Title, j.Type, j.Status, grouped(j.Matched), grouped(j.Rows), grouped(j.Missing), grouped(j.Duplicates))
+		text += fmt.Sprintf(row, grouped(j.ID), j.Title, j.Type, j.Status, grouped(j.Matched), grouped(j.Rows), grouped(j.Missing),
+			grouped(j.Duplicates))
 	}
 	return text
 }

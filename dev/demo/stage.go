@@ -133,12 +133,16 @@ func (s *stage) clear(ctx context.Context) error {
 	}
 	var foreign *string
 	if jobs {
-		if err := scan(ctx, s.pool, queries.stageForeignJobs, pgx.StrictNamedArgs{"ours": []string{requester, visitor, "schedule demo-news", "schedule demo-evening", "schedule demo-hourly"}}, &foreign); err != nil {
+		if err := scan(ctx, s.pool, queries.stageForeignJobs,
+			pgx.StrictNamedArgs{"ours": []string{requester, visitor, "schedule demo-news", "schedule demo-evening",
+				"schedule demo-hourly"}}, &foreign); err != nil {
 			return err
 		}
 	}
 	if foreign != nil {
-		return fmt.Errorf("it contains jobs that the demo did not request (%s): %w; choose another database with --database, or drop this one", *foreign, errNotOurs)
+		return fmt.Errorf(
+			"it contains jobs that the demo did not request (%s): %w; choose another database with --database, or drop this one", *foreign,
+			errNotOurs)
 	}
 	_, err = s.pool.Exec(ctx, queries.stageClear)
 	return err

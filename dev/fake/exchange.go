@@ -189,7 +189,8 @@ func (s *Server) handler() http.Handler {
 		"POST /token": s.fcmToken,
 		"GET /alimtalk/v2/services/{service}/messages/{message}": s.alimTalkReceipt,
 		"POST /webpush/subscriptions":                            s.subscribe,
-		"GET /summary":                                           s.getSummary, "GET /calls": s.getCalls, "DELETE /calls": s.deleteCalls, "PUT /faults": s.putFaults, //sql:allow methods and paths
+		"GET /summary":                                           s.getSummary, "GET /calls": s.getCalls,
+		"DELETE /calls": s.deleteCalls, "PUT /faults": s.putFaults, //sql:allow methods and paths
 	} {
 		mux.HandleFunc(pattern, h)
 	}

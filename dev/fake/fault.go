@@ -144,14 +144,18 @@ func (f Fault) Validate() error {
 		}
 	}
 	_, patternErr := regexp.Compile(f.Address)
-	check(f.For == targetAll || slices.Contains(Providers(), Provider(f.For)), "for: %q is not allowed; allowed values: %s, %s", brief(f.For), joined(Providers()), targetAll)
+	check(f.For == targetAll || slices.Contains(Providers(), Provider(f.For)), "for: %q is not allowed; allowed values: %s, %s",
+		brief(f.For), joined(Providers()), targetAll)
 	check(given == 1, "%d of do, latency and status are given; allowed: exactly one", given)
-	check(f.Do == "" || slices.Contains(plainKinds(), kind(f.Do)), "do: %q is not allowed; allowed values: %s", brief(f.Do), joined(plainKinds()))
+	check(f.Do == "" || slices.Contains(plainKinds(), kind(f.Do)), "do: %q is not allowed; allowed values: %s", brief(f.Do),
+		joined(plainKinds()))
 	check(!k.ofAlimTalk() || f.For == string(AlimTalk), "do: %s is not allowed for %s; allowed only for alimtalk", k, brief(f.For))
 	check(f.Latency >= 0 && f.Latency <= time.Hour, "latency: %s is not allowed; allowed values: durations above 0, up to 1h", f.Latency)
 	check(f.Status == 0 || f.Status >= 400 && f.Status <= 599, "status: %d is not allowed; allowed values: 400 to 599", f.Status)
-	check(f.RetryAfter == 0 || k == kindStatus && f.For != string(SMTP), "retry_after: is not allowed; allowed only with status, and not for smtp")
-	check(f.RetryAfter >= 0 && f.RetryAfter <= 24*time.Hour && f.RetryAfter%time.Second == 0, "retry_after: %s is not allowed; allowed values: whole seconds from 1s to 24h", f.RetryAfter)
+	check(f.RetryAfter == 0 || k == kindStatus && f.For != string(SMTP),
+		"retry_after: is not allowed; allowed only with status, and not for smtp")
+	check(f.RetryAfter >= 0 && f.RetryAfter <= 24*time.Hour && f.RetryAfter%time.Second == 0,
+		"retry_after: %s is not allowed; allowed values: whole seconds from 1s to 24h", f.RetryAfter)
 	check(f.Share >= 0 && f.Share <= 1, "share: %v is not allowed; allowed values: numbers above 0, up to 1", f.Share)
 	check(f.Count >= 0, "count: %d is not allowed; allowed values: whole numbers from 1", f.Count)
 	check(patternErr == nil, "address: %q is not allowed; allowed values: regular expressions", brief(f.Address))

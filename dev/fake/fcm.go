@@ -84,7 +84,8 @@ func (s *Server) fcmToken(w http.ResponseWriter, r *http.Request) {
 	c, signed := openToken(r.PostFormValue("assertion"), &s.keys.fcm.PublicKey)
 	now := s.config.Now()
 	if !signed || r.PostFormValue("grant_type") != "urn:ietf:params:oauth:grant-type:jwt-bearer" ||
-		c.Issuer != fcmAccount || !within(now, c.IssuedAt, time.Hour) || now.Unix() >= c.Expires || !strings.Contains(c.Scope, "firebase.messaging") {
+		c.Issuer != fcmAccount || !within(now, c.IssuedAt, time.Hour) || now.Unix() >= c.Expires ||
+		!strings.Contains(c.Scope, "firebase.messaging") {
 		jsonReply(http.StatusBadRequest, "", map[string]string{"error": "invalid_grant", "error_description": "Invalid JWT Signature."}).write(w)
 		return
 	}

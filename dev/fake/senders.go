@@ -35,7 +35,8 @@ func (s *Server) Senders() []Sender {
 			"plus_friend_id": "@belfry", "template_code": "belfry",
 		}},
 		{"email", "smtp", map[string]any{
-			"host": mail.Addr().String(), "port": mail.Port(), "tls": "none", "username": smtpUser, "password": password("smtp"), "from": "belfry@example.com",
+			"host": mail.Addr().String(), "port": mail.Port(), "tls": "none", "username": smtpUser, "password": password("smtp"),
+			"from": "belfry@example.com",
 		}},
 	}
 }

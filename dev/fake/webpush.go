@@ -67,7 +67,8 @@ func (s *Server) webpush() dialect {
 			return ofOne(m, reply{})
 		},
 		accept: func(r *http.Request, taken []message) reply {
-			return reply{status: http.StatusCreated, header: http.Header{"Location": {"http://" + r.Host + "/webpush/message/" + taken[0].id(WebPush)}}}
+			return reply{status: http.StatusCreated,
+				header: http.Header{"Location": {"http://" + r.Host + "/webpush/message/" + taken[0].id(WebPush)}}}
 		},
 	}
 }

@@ -62,7 +62,8 @@ func (d *Database) Job(t require.TestingT, lane string, from, to int, in time.Du
 		route = []string{"push"}
 	}
 	d.Exec(t, `INSERT INTO belfry.lanes (name) VALUES ($1) ON CONFLICT DO NOTHING`, lane)
-	id := One[int64](t, d, `INSERT INTO belfry.jobs (type, category, title, body, lane, route) VALUES ('push', 'operator_notice', 'told', 'all', $1, $2) RETURNING id`, lane, route)
+	id := One[int64](t, d,
+		`INSERT INTO belfry.jobs (type, category, title, body, lane, route) VALUES ('push', 'operator_notice', 'told', 'all', $1, $2) RETURNING id`, lane, route)
 	d.Exec(t, `UPDATE belfry.jobs SET status = 'RUNNING', fence = 1, runner = 'r', heartbeat_at = now(), started_at = now() WHERE id = $1`, id)
 	d.Exec(t, `UPDATE belfry.jobs SET bound = $2::text, "cursor" = $2::text, chunks = 1, channels_read = $3, channels_matched = $3, rows_written = $3 WHERE id = $1`, id, fmt.Sprint(to), to-from+1)
 	d.Exec(t, `INSERT INTO belfry.messages (job_id, channel_id, next_attempt_at) SELECT $1, g, now() + $4 FROM generate_series($2::bigint, $3::bigint) g`, id, from, to, in)
@@ -73,7 +74,8 @@ func (d *Database) Job(t require.TestingT, lane string, from, to int, in time.Du
 
 // Activity creates an activity's message to one channel, due after a delay, and returns its id.
 func (d *Database) Activity(t require.TestingT, channel int, in time.Duration) int64 {
-	return One[int64](t, d, `INSERT INTO belfry.activities (channel_id, title, deliver_at) VALUES ($1, 'a like', now() + $2) RETURNING id`, channel, in)
+	return One[int64](t, d,
+		`INSERT INTO belfry.activities (channel_id, title, deliver_at) VALUES ($1, 'a like', now() + $2) RETURNING id`, channel, in)
 }
 
 // Delivered waits until all messages of jobs are SENT and the jobs are marked. It fails only if there is no progress, so
@@ -146,7 +148,8 @@ func (d *Database) Subject(t testing.TB, transport func(name string) outbox.Tran
 			t.Helper()
 			for _, k := range keys {
 				d.Eventually(t, `WITH gone AS (UPDATE belfry.messages SET status = 'CANCELLED', reason = 'recalled'
-					WHERE job_id = $1 AND channel_id = $2 AND status IN ('PENDING', 'QUEUED') RETURNING 1) SELECT count(*) = 1 FROM gone`, k.JobID, k.ChannelID)
+					WHERE job_id = $1 AND channel_id = $2 AND status IN ('PENDING', 'QUEUED') RETURNING 1) SELECT count(*) = 1 FROM gone`,
+					k.JobID, k.ChannelID)
 			}
 		},
 	}

@@ -38,7 +38,8 @@ func Dies(t *testing.T, points []Point, place Place) {
 			require.True(t, victim.EndedBy(syscall.SIGKILL))
 			// The server may still execute the last command.
 			d.Eventually(t, `SELECT NOT EXISTS (SELECT FROM pg_stat_activity WHERE datname = current_database() AND application_name = 'victim')`)
-			had, crashes := One[int](t, d, `SELECT count(*) FROM belfry.messages WHERE status = 'PROCESSING'`), One[int](t, d, `SELECT count(*) FROM belfry.messages m
+			had, crashes := One[int](t, d, `SELECT count(*) FROM belfry.messages WHERE status = 'PROCESSING'`),
+				One[int](t, d, `SELECT count(*) FROM belfry.messages m
 				WHERE m.status = 'PROCESSING' AND EXISTS (SELECT FROM belfry.handovers h, unnest(h.job_ids, h.channel_ids) u(job_id, channel_id)
 				WHERE h.lease_id = m.lease_id AND u.job_id = m.job_id AND u.channel_id = m.channel_id)`)
 			if at == Claimed || at == Called {

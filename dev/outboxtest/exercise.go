@@ -256,7 +256,8 @@ func finalNeverComesAgain(t testing.TB, s *Subject) {
 	keys := s.Bulk(t, "a", 5, 0)
 	s.Activities(t, 5, 0)
 	s.settle(t, s.receive(t, s.Transport, plenty(), 10), sent)
-	require.NoError(t, s.Transport.Settled(t.Context(), []outbox.Settled{{Key: outbox.Key{JobID: 1 << 40, ChannelID: 1}, Status: outbox.Sent}}))
+	require.NoError(t, s.Transport.Settled(t.Context(),
+		[]outbox.Settled{{Key: outbox.Key{JobID: 1 << 40, ChannelID: 1}, Status: outbox.Sent}}))
 	s.nothing(t, plenty())
 	require.Zero(t, s.Processing(t))
 	require.NotContains(t, s.receive(t, s.Transport, plenty(), len(s.Bulk(t, "a", 1, 0))), keys[0])

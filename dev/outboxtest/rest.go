@@ -53,7 +53,8 @@ func (d *Database) JobsThatWait(t require.TestingT, n int) {
 // ids in that order.
 func (d *Database) ActivitiesFor(t require.TestingT, n int) []int64 {
 	d.Exec(t, `INSERT INTO belfry.channels (id, external_id, platform) SELECT g, 'a-' || g, 'ios' FROM generate_series(1, $1::bigint) g ON CONFLICT DO NOTHING`, n)
-	return One[[]int64](t, d, `WITH made AS (INSERT INTO belfry.activities (channel_id, title) SELECT g, 'hi' FROM generate_series(1, $1::bigint) g RETURNING id, channel_id)
+	return One[[]int64](t, d,
+		`WITH made AS (INSERT INTO belfry.activities (channel_id, title) SELECT g, 'hi' FROM generate_series(1, $1::bigint) g RETURNING id, channel_id)
 		SELECT array_agg(id ORDER BY channel_id) FROM made`, n)
 }
 

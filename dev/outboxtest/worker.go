@@ -117,7 +117,8 @@ func (c *calls) Send(ctx context.Context, batch []sender.Delivery) []sender.Resu
 	for i, d := range batch {
 		jobs[i], ids[i], results[i].Class = d.JobID, d.ChannelID, sender.Accepted
 	}
-	if _, err := c.pool.Exec(ctx, `INSERT INTO public.calls SELECT *, $3 FROM unnest($1::bigint[], $2::bigint[])`, jobs, ids, c.worker.Name); err != nil {
+	if _, err := c.pool.Exec(ctx, `INSERT INTO public.calls SELECT *, $3 FROM unnest($1::bigint[], $2::bigint[])`, jobs, ids,
+		c.worker.Name); err != nil {
 		for i := range results {
 			results[i] = sender.Result{Class: sender.Unknown, Code: "no answer"}
 		}
@@ -139,7 +140,8 @@ func (d *Database) Called(t require.TestingT) {
 // unknown outcome is recorded (I8, I9).
 func (d *Database) Accounted(t require.TestingT, n int) {
 	require.Equal(t, n, One[int](t, d, `SELECT count(DISTINCT (job_id, channel_id)) FROM public.calls`))
-	require.Equal(t, []int{n, n}, One[[]int](t, d, `SELECT array[count(*), count(DISTINCT (job_id, channel_id))] FROM public.sent`), "times that a message was SENT")
+	require.Equal(t, []int{n, n}, One[[]int](t, d, `SELECT array[count(*), count(DISTINCT (job_id, channel_id))] FROM public.sent`),
+		"times that a message was SENT")
 	require.Zero(t, One[int](t, d, `SELECT count(*) FROM
 		(SELECT job_id, channel_id, count(*) AS calls FROM public.calls GROUP BY 1, 2) c
 		CROSS JOIN LATERAL (SELECT count(*) AS unknown FROM belfry.attempts a

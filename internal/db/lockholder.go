@@ -50,13 +50,14 @@ func (h LockHolder) Remedy() string {
 // database does not answer.
 func LockHolders(ctx context.Context, on beginner, table, name string) (list []LockHolder) {
 	statement := strings.ReplaceAll(queries.lockHolders, "{{table}}", pgx.Identifier{"belfry", table}.Sanitize())
-	_ = InTx(context.WithoutCancel(ctx), on, Options{Limit: lockHoldersTimeout, Reads: true}, func(ctx context.Context, tx pgx.Tx) (err error) {
-		if list, err = holders(ctx, tx, queries.tableHolders, pgx.StrictNamedArgs{"table": "belfry." + table}); err != nil || len(list) > 0 {
+	_ = InTx(context.WithoutCancel(ctx), on,
+		Options{Limit: lockHoldersTimeout, Reads: true}, func(ctx context.Context, tx pgx.Tx) (err error) {
+			if list, err = holders(ctx, tx, queries.tableHolders, pgx.StrictNamedArgs{"table": "belfry." + table}); err != nil || len(list) > 0 {
+				return err
+			}
+			list, err = holders(ctx, tx, statement, pgx.StrictNamedArgs{"name": name})
 			return err
-		}
-		list, err = holders(ctx, tx, statement, pgx.StrictNamedArgs{"name": name})
-		return err
-	})
+		})
 	return list
 }
 

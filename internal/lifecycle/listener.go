@@ -25,7 +25,9 @@ const (
 )
 
 // errDeaf reports a connection on which notifications do not arrive.
-var errDeaf = errors.New("notifications do not arrive: a pooler in transaction mode is in between, belfry.bell is off, or the server's notification queue is more than half full")
+var errDeaf = errors.New(
+	"notifications do not arrive: a pooler in transaction mode is in between, belfry.bell is off, or the server's " +
+		"notification queue is more than half full")
 
 // Listener receives the notifications of one channel on a connection outside the pool. It is safe for
 // concurrent use.

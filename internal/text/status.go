@@ -20,7 +20,8 @@ var tones = map[string]Tone{
 	"PROCESSED": Done, "SENT": Done, "ok": Done, "read": Done, "unread": Done, "sent": Done,
 	"ABORTED": Wait, "WAITS": Wait, "CANCELLED": Wait, "paused": Wait, "warning": Wait, "held": Wait, "cancelled": Wait,
 	"withdrawn": Wait, "inactive": Wait,
-	"FAILED": Bad, "EXPIRED": Bad, "DEAD": Bad, "failed": Bad, "failing": Bad, "dead": Bad, "silent": Bad, "breaker": Bad, "skipped": Bad, "missing": Bad,
+	"FAILED": Bad, "EXPIRED": Bad, "DEAD": Bad, "failed": Bad, "failing": Bad, "dead": Bad, "silent": Bad, "breaker": Bad,
+	"skipped": Bad, "missing": Bad,
 }
 
 // colors are the SGR colors of the tones on a terminal.

@@ -136,7 +136,7 @@ func TestProbe_WithoutPermissionCountsTransactions(t *testing.T) {
 
 	_, err = db.Pool.Exec(t.Context(), `INSERT INTO belfry.relays (name, transactions) SELECT g, 1000000000000000 FROM generate_series(1, 10000) g`)
 	require.NoError(t, err)
-	require.EqualValues(t, int64(1_000_000_000_000_000_000), probed1(t, runs.Pool, everything()).OfRelays, "the sum is more than a bigint holds")
+	require.Equal(t, int64(1_000_000_000_000_000_000), probed1(t, runs.Pool, everything()).OfRelays, "the sum is more than a bigint holds")
 }
 
 // The user's query returns one number, of any type; whatever else it does is the

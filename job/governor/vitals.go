@@ -115,7 +115,8 @@ func (v *vitalSigns) judge(now time.Time, found Vitals, c HealthConfig) {
 	}
 	if lag := found.ReplicaLag; c.ReplicaLag > 0 && lag != nil {
 		v.heard = now
-		v.weigh(ruleReplicaLag, float64(*lag), float64(c.ReplicaLag), fmt.Sprintf("%s, allowed %s", lag.Round(100*time.Millisecond), c.ReplicaLag))
+		v.weigh(ruleReplicaLag, float64(*lag), float64(c.ReplicaLag),
+			fmt.Sprintf("%s, allowed %s", lag.Round(100*time.Millisecond), c.ReplicaLag))
 	}
 	if c.Query != "" && found.Query != nil {
 		v.asked, v.heard = now, now

@@ -24,7 +24,8 @@ const (
 )
 
 // columns are the columns that a query may have.
-const columns = "category, title, body, data, variants, route, audience, lane, priority, deliver_after, expires_after, max_recipients, needs_approval"
+const columns = "category, title, body, data, variants, route, audience, lane, priority, deliver_after, expires_after, " +
+	"max_recipients, needs_approval"
 
 // enqueue enqueues the jobs of one occurrence in the transaction and returns their ids. key is the idempotency key, to
 // which the row number is appended if there is a query. OwnFault reports errors of the schedule, its query or a row. After
@@ -336,7 +337,8 @@ func (s Schedule) trust(ctx context.Context, tx pgx.Tx) error {
 		return err
 	}
 	if !trusted {
-		return faultf("query_role: is required, as %s stored the query and may not become %s, which would run it; allowed values: a role that both may become; or store the query as %[2]s", by, user)
+		return faultf("query_role: is required, as %s stored the query and may not become %s, which would run it; allowed "+
+			"values: a role that both may become; or store the query as %[2]s", by, user)
 	}
 	return nil
 }

@@ -112,7 +112,8 @@ var (
 // the definition is stored.
 func (d Definition) Validate(prefix string) error {
 	c := checker{prefix: prefix}
-	c.that(schedName().MatchString(d.Name), "name", "%q is not a schedule name; allowed values: 1 to 63 of a-z, 0-9, _ and -, starting with a letter or digit", d.Name)
+	c.that(schedName().MatchString(d.Name), "name",
+		"%q is not a schedule name; allowed values: 1 to 63 of a-z, 0-9, _ and -, starting with a letter or digit", d.Name)
 	switch {
 	case d.Cron == "" && d.Every == "":
 		c.that(false, "cron", "or every is required; allowed values: %s", cronWants)
@@ -120,7 +121,8 @@ func (d Definition) Validate(prefix string) error {
 		c.that(false, "cron", "and every are both set; set only one")
 	}
 	zone, err := loadZone(d.zoneName())
-	c.that(err == nil, "time_zone", "%q is not a time zone; allowed values: names of the IANA database such as UTC, Asia/Seoul, Europe/Berlin", d.TimeZone)
+	c.that(err == nil, "time_zone",
+		"%q is not a time zone; allowed values: names of the IANA database such as UTC, Asia/Seoul, Europe/Berlin", d.TimeZone)
 	if d.Cron != "" && err == nil {
 		_, err := parseCron(d.Cron, zone)
 		c.that(err == nil, "cron", "%v", err)
@@ -137,7 +139,8 @@ func (d Definition) Validate(prefix string) error {
 		c.span("missed_after", d.After, time.Second, maxMissed)
 	}
 	if d.Query != "" {
-		c.that(queryHead.MatchString(d.Query), "query", "does not begin like a query; allowed values: statements that begin with SELECT, WITH, VALUES or TABLE")
+		c.that(queryHead.MatchString(d.Query), "query",
+			"does not begin like a query; allowed values: statements that begin with SELECT, WITH, VALUES or TABLE")
 		c.that(len([]rune(d.Query)) <= 10_000, "query", "has %d characters; the maximum is 10000", len([]rune(d.Query)))
 	}
 	if d.QueryTimeout != "" {
@@ -161,13 +164,15 @@ func (t Template) validate(c *checker, hasQuery bool) {
 	}
 	seen := make(map[string]bool)
 	for _, name := range types {
-		c.that(typeName().MatchString(name), "template.types", "%q is not a job type; allowed values: 1 to 63 of a-z, 0-9 and _, starting with a letter", name)
+		c.that(typeName().MatchString(name), "template.types",
+			"%q is not a job type; allowed values: 1 to 63 of a-z, 0-9 and _, starting with a letter", name)
 		c.that(!seen[name], "template.types", "%q is given twice; allowed values: different job types", name)
 		seen[name] = true
 	}
 	c.that(t.Category != "" || hasQuery, "template.category", "is required without a query; allowed values: the names in belfry.categories")
 	length := len([]rune(t.Title))
-	c.that(hasQuery && t.Title == "" || strings.TrimSpace(t.Title) != "" && length <= 200, "template.title", "has %d characters, or only blanks; allowed values: texts of 1 to 200 characters", length)
+	c.that(hasQuery && t.Title == "" || strings.TrimSpace(t.Title) != "" && length <= 200, "template.title",
+		"has %d characters, or only blanks; allowed values: texts of 1 to 200 characters", length)
 	length = len([]rune(t.Body))
 	c.that(length <= 10_000, "template.body", "has %d characters; the maximum is 10000", length)
 	if text, err := json.Marshal(t.Data); err != nil {
@@ -188,10 +193,13 @@ func (t Template) validate(c *checker, hasQuery bool) {
 		}
 		c.that(err == nil, "template.audience", "%v", err)
 	}
-	c.that(t.Lane == "" || schedName().MatchString(t.Lane), "template.lane", "%q is not a lane name; allowed values: 1 to 63 of a-z, 0-9, _ and -, starting with a letter or digit", t.Lane)
-	c.that(t.Priority >= -1000 && t.Priority <= 1000, "template.priority", "%d is not allowed; allowed values: -1000 to 1000, higher is more urgent", t.Priority)
+	c.that(t.Lane == "" || schedName().MatchString(t.Lane), "template.lane",
+		"%q is not a lane name; allowed values: 1 to 63 of a-z, 0-9, _ and -, starting with a letter or digit", t.Lane)
+	c.that(t.Priority >= -1000 && t.Priority <= 1000, "template.priority",
+		"%d is not allowed; allowed values: -1000 to 1000, higher is more urgent", t.Priority)
 	if n := t.MaxRecipients; n != nil {
-		c.that(*n >= 1 && *n <= job.MostRecipients, "template.max_recipients", "%d is not allowed; allowed values: 1 to %d", *n, job.MostRecipients)
+		c.that(*n >= 1 && *n <= job.MostRecipients, "template.max_recipients", "%d is not allowed; allowed values: 1 to %d", *n,
+			job.MostRecipients)
 	}
 	if t.DeliverAfter != "" {
 		c.span("template.deliver_after", t.DeliverAfter, 0, maxSpan)
@@ -203,7 +211,8 @@ func (t Template) validate(c *checker, hasQuery bool) {
 
 func (t Template) validateRoute(c *checker) {
 	const want = "1 to 10 different media such as [push, sms], in the order in which they are tried"
-	c.that(t.Route == nil || len(t.Route) > 0 && len(t.Route) <= 10, "template.route", "has %d media; allowed values: %s, or none of the key", len(t.Route), want)
+	c.that(t.Route == nil || len(t.Route) > 0 && len(t.Route) <= 10, "template.route",
+		"has %d media; allowed values: %s, or none of the key", len(t.Route), want)
 	for i, name := range t.Route {
 		c.that(medium().MatchString(name), "template.route", "%q is not a medium; allowed values: %s", name, want)
 		c.that(!slices.Contains(t.Route[:i], name), "template.route", "%q is given twice; allowed values: %s", name, want)

@@ -32,7 +32,8 @@ func (e *SourceError) Error() string {
 	if e.Is == FromConfig {
 		return fmt.Sprintf("schedule %s is defined in the configuration file; change it there, or take it out there and remove it first", e.Name)
 	}
-	return fmt.Sprintf("schedule %s is defined in the database; remove it there first, or give the one in the configuration file another name", e.Name)
+	return fmt.Sprintf(
+		"schedule %s is defined in the database; remove it there first, or give the one in the configuration file another name", e.Name)
 }
 
 // Kind returns errkind.Conflict.
@@ -108,7 +109,8 @@ func guardFault(err error, role, database string) error {
 	var pg *pgconn.PgError
 	if errors.As(err, &pg) && db.ClassOf(err) == db.Forbidden {
 		name := pgx.Identifier{role}.Sanitize()
-		return faultf("query_role: %s may not make the temporary function that keeps a query to its role (%s); run: GRANT TEMPORARY ON DATABASE %s TO %s",
+		return faultf("query_role: %s may not make the temporary function that keeps a query to its role (%s); run: GRANT "+
+			"TEMPORARY ON DATABASE %s TO %s",
 			name, pg.Message, database, name)
 	}
 	return err

@@ -52,7 +52,8 @@ func parseCron(text string, zone *time.Location) (*crontab, error) {
 		}
 		fields[4] = plainDays(fields[4])
 	}
-	parsed, err := cron.NewParser(cron.Minute | cron.Hour | cron.Dom | cron.Month | cron.Dow | cron.Descriptor).Parse(strings.Join(fields, " "))
+	parsed, err := cron.NewParser(cron.Minute | cron.Hour | cron.Dom | cron.Month | cron.Dow | cron.Descriptor).Parse(
+		strings.Join(fields, " "))
 	if err != nil {
 		return nil, fmt.Errorf("%q is not a cron expression: %w; allowed values: %s", text, err, cronWants)
 	}

@@ -19,10 +19,12 @@ type Request struct {
 // API registers the metrics of an HTTP API and returns a function that counts a request. open
 // returns the number of open streams.
 func (m *Metrics) API(operations []string, open func() int) func(Request) {
-	requests := m.counter("belfry_api_requests_total", "Requests of the HTTP API that this process answered, by the class of the status.", "operation", "code")
+	requests := m.counter("belfry_api_requests_total",
+		"Requests of the HTTP API that this process answered, by the class of the status.", "operation", "code")
 	durations := m.histogram("belfry_api_request_duration_seconds", "Duration of these, without streams.",
 		[]float64{.005, .01, .025, .05, .1, .25, .5, 1, 2.5, 10, 60}, "method")
-	m.read([]definition{{"belfry_api_streams", "gauge", "Streams of the HTTP API that are open, as of jobs that are watched.", nil}}, func(give emit) { give(0, float64(open())) })
+	m.read([]definition{{"belfry_api_streams", "gauge", "Streams of the HTTP API that are open, as of jobs that are watched.", nil}},
+		func(give emit) { give(0, float64(open())) })
 	known := map[string]bool{"GET": true, "POST": true, "PATCH": true}
 	for _, o := range append([]string{noOperation}, operations...) {
 		requests.WithLabelValues(o, "5xx") // an alert sees the first one

@@ -68,7 +68,8 @@ func collected() []definition {
 	byQueue := []string{"queue"}
 	return []definition{
 		{"belfry_collection_timestamp_seconds", "gauge", "Unix time of the last successful collection of this part.", []string{"part"}},
-		{"belfry_jobs", "gauge", "Jobs that wait (PENDING), without those that wait for approval, and that run; counted up to 10,000.", []string{"status"}},
+		{"belfry_jobs", "gauge", "Jobs that wait (PENDING), without those that wait for approval, and that run; counted up to 10,000.",
+			[]string{"status"}},
 		{"belfry_jobs_ended", "gauge", "Jobs that ended within the last hour, by status; of the last 10,000.", []string{"status"}},
 		{"belfry_jobs_due", "gauge", "Jobs that are due in open lanes and wait; counted up to 10,000.", nil},
 		{"belfry_oldest_due_job_age_seconds", "gauge", "Time since the oldest of these became due; 0 without one.", nil},
@@ -76,8 +77,11 @@ func collected() []definition {
 		{"belfry_jobs_awaiting_approval", "gauge", "Jobs that wait for the approval of a second person; counted up to 10,000.", nil},
 		{"belfry_oldest_awaiting_approval_age_seconds", "gauge", "Longest wait of these; 0 without one.", nil},
 		{"belfry_oldest_due_awaiting_approval_age_seconds", "gauge", "Longest time since one of these became due; 0 without a due one.", nil},
-		{"belfry_messages_waiting", "gauge", "Messages of jobs that are not final, by the jobs' own progress and the first medium of their routes; of the newest 10,000 jobs.", []string{"state", "medium"}},
-		{"belfry_oldest_due_message_age_seconds", "gauge", "Time since the oldest PENDING message that is not held became due; 0 without one.", byQueue},
+		{"belfry_messages_waiting", "gauge",
+			"Messages of jobs that are not final, by the jobs' own progress and the first medium of their routes; of the " +
+				"newest 10,000 jobs.", []string{"state", "medium"}},
+		{"belfry_oldest_due_message_age_seconds", "gauge",
+			"Time since the oldest PENDING message that is not held became due; 0 without one.", byQueue},
 		{"belfry_queued_messages", "gauge", "Messages that are QUEUED in a carrier; counted up to 10,000.", byQueue},
 		{"belfry_oldest_queued_age_seconds", "gauge", "Time since the oldest of these became QUEUED; 0 without one.", byQueue},
 		{"belfry_halted", "gauge", "1 while an operator has halted everything.", nil},
@@ -85,16 +89,19 @@ func collected() []definition {
 		{"belfry_senders_paused", "gauge", "Senders that an operator has paused.", nil},
 		{"belfry_relays_alive", "gauge", "Relays on this database with a heartbeat of the last 10 seconds.", nil},
 		{"belfry_oldest_expired_lease_age_seconds", "gauge", "Time since the oldest lease of a dead relay expired; 0 without one.", nil},
-		{"belfry_oldest_xmin_age_transactions", "gauge", "Age of the oldest snapshot on the server in transactions; vacuum cannot remove younger rows. Needs pg_monitor.", nil},
+		{"belfry_oldest_xmin_age_transactions", "gauge",
+			"Age of the oldest snapshot on the server in transactions; vacuum cannot remove younger rows. Needs pg_monitor.", nil},
 		{"belfry_oldest_transaction_age_seconds", "gauge", "Age of the oldest transaction on the server. Needs pg_monitor.", nil},
-		{"belfry_carrier_ids", "gauge", "Ids in the carrier: ready, due later, taken by a relay, or of dead letters.", []string{"queue", "state"}},
+		{"belfry_carrier_ids", "gauge", "Ids in the carrier: ready, due later, taken by a relay, or of dead letters.",
+			[]string{"queue", "state"}},
 		{"belfry_carrier_full", "gauge", "1 while the carrier accepts no more ids (delivery.max_queued).", byQueue},
 	}
 }
 
 // Collector registers the metrics of the database and of a carrier, which may be nil. outage logs
 // outages of the database. The media of senders are the allowed labels.
-func (m *Metrics) Collector(every time.Duration, pool *pgxpool.Pool, carrier outbox.Broker, senders []relay.SenderConfig, outage *lifecycle.Outage, log zerolog.Logger) *Collector {
+func (m *Metrics) Collector(every time.Duration, pool *pgxpool.Pool, carrier outbox.Broker, senders []relay.SenderConfig,
+	outage *lifecycle.Outage, log zerolog.Logger) *Collector {
 	c := &Collector{every: every, pool: pool, log: log, media: make(map[string]bool)}
 	for _, medium := range []string{"push", "sms", "alimtalk", "email", "webhook"} {
 		c.media[medium] = true

@@ -27,10 +27,13 @@ const minCollect, maxCollect = time.Second, time.Hour
 func (c Config) Validate() error {
 	var problems []error
 	if c.Listen != "" && !isAddress(c.Listen) {
-		problems = append(problems, fmt.Errorf("metrics.listen: %q is not allowed; allowed values: HOST:PORT with a port of 0 to 65535, such as 127.0.0.1:9464 or :9464, or empty", c.Listen))
+		problems = append(problems,
+			fmt.Errorf("metrics.listen: %q is not allowed; allowed values: HOST:PORT with a port of 0 to 65535, such as "+
+				"127.0.0.1:9464 or :9464, or empty", c.Listen))
 	}
 	if c.CollectEvery < minCollect || c.CollectEvery > maxCollect {
-		problems = append(problems, fmt.Errorf("metrics.collect_every: %s is not allowed; allowed values: %s to %s", c.CollectEvery, minCollect, maxCollect))
+		problems = append(problems,
+			fmt.Errorf("metrics.collect_every: %s is not allowed; allowed values: %s to %s", c.CollectEvery, minCollect, maxCollect))
 	}
 	return errors.Join(problems...)
 }

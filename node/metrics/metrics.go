@@ -37,7 +37,8 @@ func New(b Build) *Metrics {
 
 // Handler serves scrapes.
 func (m *Metrics) Handler() http.Handler {
-	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{MaxRequestsInFlight: 4, Timeout: scrapeTimeout, ErrorHandling: promhttp.ContinueOnError})
+	return promhttp.HandlerFor(m.registry,
+		promhttp.HandlerOpts{MaxRequestsInFlight: 4, Timeout: scrapeTimeout, ErrorHandling: promhttp.ContinueOnError})
 }
 
 // scrapeTimeout limits a scrape. A scrape does not block; only an overloaded machine reaches the limit.

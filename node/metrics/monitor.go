@@ -37,7 +37,8 @@ func OpenMonitor(ctx context.Context, c Config, b Build, log zerolog.Logger) (*M
 	var err error
 	if m.server, err = Listen(ctx, c, m.metrics, m.health); err != nil {
 		if errors.Is(err, syscall.EADDRINUSE) {
-			return nil, &node.BusyError{Err: fmt.Errorf("metrics.listen: %s is in use by another process; allowed values: HOST:PORT of a free port, or empty for none", c.Listen)}
+			return nil, &node.BusyError{Err: fmt.Errorf(
+				"metrics.listen: %s is in use by another process; allowed values: HOST:PORT of a free port, or empty for none", c.Listen)}
 		}
 		return nil, &node.ConfigError{Err: fmt.Errorf("%w; allowed values: HOST:PORT of this machine, or empty for none", err)}
 	}
@@ -72,7 +73,8 @@ func (m *Monitor) Loop(name string, run func(context.Context) error) func(contex
 
 // Serving returns the loops of a process that only serves the HTTP API: serve, and the polls of its
 // database.
-func (m *Monitor) Serving(pool *pgxpool.Pool, senders []relay.SenderConfig, serve func(context.Context) error) []func(context.Context) error {
+func (m *Monitor) Serving(pool *pgxpool.Pool, senders []relay.SenderConfig,
+	serve func(context.Context) error) []func(context.Context) error {
 	if m == nil {
 		return []func(context.Context) error{serve}
 	}

@@ -25,8 +25,10 @@ type Poller struct {
 func (m *Metrics) Poller(every time.Duration, health *Health, poll func(context.Context) (problem string, err error)) *Poller {
 	return &Poller{
 		every: every, health: health, poll: poll,
-		failures: m.counter("belfry_database_poll_failures_total", "Failed polls of the database, at each metrics.collect_every.").WithLabelValues(),
-		at:       m.gauge("belfry_last_database_poll_timestamp_seconds", "Unix time of the last successful poll of the database; 0 before the first.").WithLabelValues(),
+		failures: m.counter("belfry_database_poll_failures_total",
+			"Failed polls of the database, at each metrics.collect_every.").WithLabelValues(),
+		at: m.gauge("belfry_last_database_poll_timestamp_seconds",
+			"Unix time of the last successful poll of the database; 0 before the first.").WithLabelValues(),
 	}
 }
 

@@ -27,12 +27,14 @@ const (
 // (relay.WithObserver). RelayStats adds the state of the relay.
 func (m *Metrics) Relay(senders []relay.SenderConfig) relay.Observer {
 	r := &relayed{
-		messages: m.counter("belfry_messages_recorded_total", "Outcomes of messages that this relay recorded, by the medium of the last call.", "medium", "outcome"),
-		dead:     m.counter("belfry_dead_letters_total", "Messages that this relay made dead letters.", "reason"),
+		messages: m.counter("belfry_messages_recorded_total",
+			"Outcomes of messages that this relay recorded, by the medium of the last call.", "medium", "outcome"),
+		dead: m.counter("belfry_dead_letters_total", "Messages that this relay made dead letters.", "reason"),
 		calls: m.histogram("belfry_provider_call_duration_seconds", "Duration of calls of providers.",
 			[]float64{.005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30}, "sender"),
-		results:  m.counter("belfry_provider_results_total", "Messages in calls of providers, by the result of the call.", "sender", "result"),
-		rebuilds: m.counter("belfry_carrier_rebuilds_total", "Times that a queue of the carrier had lost its memory and was pushed again.", "queue"),
+		results: m.counter("belfry_provider_results_total", "Messages in calls of providers, by the result of the call.", "sender", "result"),
+		rebuilds: m.counter("belfry_carrier_rebuilds_total",
+			"Times that a queue of the carrier had lost its memory and was pushed again.", "queue"),
 	}
 	for _, s := range senders { // rates need a value before the first increase
 		if r.calls.WithLabelValues(s.Name); !slices.Contains(r.media, s.Medium) {
@@ -100,7 +102,8 @@ func (m *Metrics) RelayStats(stats func() relay.Stats) {
 		{"belfry_sender_queue_messages", "gauge", "Messages in this relay's queue for the sender.", bySender},
 		{"belfry_sender_calls", "gauge", "Calls of the sender's provider that are under way.", bySender},
 		{"belfry_sender_paused", "gauge", "1 while an operator has paused the sender.", bySender},
-		{"belfry_sender_breaker_state", "gauge", "1 for the current state of the sender's circuit breaker, 0 for the other states.", []string{"sender", "state"}},
+		{"belfry_sender_breaker_state", "gauge", "1 for the current state of the sender's circuit breaker, 0 for the other states.",
+			[]string{"sender", "state"}},
 	}, func(give emit) {
 		s := stats()
 		give(0, float64(s.Claimed))

@@ -87,7 +87,8 @@ func New(config Config, options Options) (*Broker, error) {
 		return nil, err
 	}
 	b := &Broker{
-		db: db, options: options, outage: outbox.NewCarrierOutage(options.Log, name, redisdb.Away, func(err error) bool { return !redisdb.Full(err) }),
+		db: db, options: options,
+		outage: outbox.NewCarrierOutage(options.Log, name, redisdb.Away, func(err error) bool { return !redisdb.Full(err) }),
 		pace: intervals{
 			block: time.Second, hold: 50 * time.Millisecond, tick: 3 * time.Second,
 			alive: 15 * time.Second, idle: options.Lease * 3 / 2,

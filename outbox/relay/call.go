@@ -50,7 +50,8 @@ func (q *queue) send(ctx context.Context, batch []sender.Delivery) []sender.Resu
 func (q *queue) guard(n int, f func() []sender.Result) (results []sender.Result) {
 	defer func() {
 		if p := recover(); p != nil {
-			q.relay.log.Error().Str("sender", q.settings().Name).Str("worker_id", q.relay.name).Str("error", fmt.Sprintf("%T", p)).Msg("a sender panicked")
+			q.relay.log.Error().Str("sender", q.settings().Name).Str("worker_id", q.relay.name).Str("error",
+				fmt.Sprintf("%T", p)).Msg("a sender panicked")
 			results = slices.Repeat([]sender.Result{{Class: sender.Unknown, Code: "panic", Detail: "the sender panicked"}}, n)
 		}
 	}()

@@ -63,7 +63,8 @@ func (r *Relay) claim(ctx context.Context, out chan<- batch) {
 func (r *Relay) took(found []outbox.Claimed, began time.Time) {
 	r.inflight.take(found)
 	r.tally.claimed.Add(int64(len(found)))
-	r.log.Debug().Int64("job_id", found[0].JobID).Int("rows", len(found)).Int64("elapsed_ms", time.Since(began).Milliseconds()).Msg("claimed messages")
+	r.log.Debug().Int64("job_id", found[0].JobID).Int("rows", len(found)).Int64("elapsed_ms",
+		time.Since(began).Milliseconds()).Msg("claimed messages")
 }
 
 // drained reports whether a drain without due messages is finished. A drain with messages deferred

@@ -192,16 +192,20 @@ var placeName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._/-]*$`)
 func (c Config) Validate(path string) error {
 	v := check(path)
 	v.Check(len(c.Name) <= 200, "name", "has %d characters; the maximum is 200", len(c.Name))
-	v.Check(len(c.Place) <= 100 && (c.Place == "" || placeName.MatchString(c.Place)), "place", "%q is not allowed; allowed values: up to 100 of A-Z, a-z, 0-9, . _ / -, beginning with a letter or a digit", c.Place)
+	v.Check(len(c.Place) <= 100 && (c.Place == "" || placeName.MatchString(c.Place)), "place",
+		"%q is not allowed; allowed values: up to 100 of A-Z, a-z, 0-9, . _ / -, beginning with a letter or a digit", c.Place)
 	v.count("batch", c.Batch, 1, outbox.MaxBatch)
-	v.Check(c.MaxInFlight >= 2*c.Batch && c.MaxInFlight <= 100_000, "max_in_flight", "%d is not allowed; allowed values: twice batch (%d) to 100000", c.MaxInFlight, 2*c.Batch)
+	v.Check(c.MaxInFlight >= 2*c.Batch && c.MaxInFlight <= 100_000, "max_in_flight",
+		"%d is not allowed; allowed values: twice batch (%d) to 100000", c.MaxInFlight, 2*c.Batch)
 	v.between("lease", c.Lease, 500*time.Millisecond, time.Hour)
 	v.between("poll_interval", c.PollInterval, 10*time.Millisecond, time.Hour)
 	v.between("statement_timeout", c.StatementTimeout, 50*time.Millisecond, time.Hour)
-	v.Check(3*c.StatementTimeout <= c.Lease, "statement_timeout", "%s is not allowed; it must be at most a third of lease (%s), or one slow renewal loses it", c.StatementTimeout, c.Lease)
+	v.Check(3*c.StatementTimeout <= c.Lease, "statement_timeout",
+		"%s is not allowed; it must be at most a third of lease (%s), or one slow renewal loses it", c.StatementTimeout, c.Lease)
 	v.between("grace_period", c.GracePeriod, 0, time.Hour)
 	v.count("max_crashes", c.MaxCrashes, 1, 100)
-	v.Check(c.Retries == RetriesMixed || c.Retries == RetriesLast, "retries", "%q is not allowed; allowed values: %s, %s", c.Retries, RetriesMixed, RetriesLast)
+	v.Check(c.Retries == RetriesMixed || c.Retries == RetriesLast, "retries", "%q is not allowed; allowed values: %s, %s", c.Retries,
+		RetriesMixed, RetriesLast)
 	v.Check(c.ActivityShare >= 0 && c.ActivityShare <= 0.9, "activity_share", "%v is not allowed; allowed values: 0 to 0.9", c.ActivityShare)
 	v.between("receipts.interval", c.Receipts.Interval, 100*time.Millisecond, 24*time.Hour)
 	v.between("receipts.limit", c.Receipts.Limit, time.Second, 31*24*time.Hour)
@@ -212,9 +216,11 @@ func (c Config) Validate(path string) error {
 func (c RetryConfig) validate(path string) error {
 	v := check(path)
 	v.count("attempts", c.Attempts, 1, 1000)
-	v.Check(c.Policy == Exponential || c.Policy == Linear, "policy", "%q is not allowed; allowed values: %s, %s", c.Policy, Exponential, Linear)
+	v.Check(c.Policy == Exponential || c.Policy == Linear, "policy", "%q is not allowed; allowed values: %s, %s", c.Policy,
+		Exponential, Linear)
 	v.between("initial", c.Initial, time.Millisecond, time.Hour)
-	v.Check(c.Max >= c.Initial && c.Max <= 24*time.Hour, "max", "%s is not allowed; allowed values: initial (%s) to %s", c.Max, c.Initial, 24*time.Hour)
+	v.Check(c.Max >= c.Initial && c.Max <= 24*time.Hour, "max", "%s is not allowed; allowed values: initial (%s) to %s", c.Max,
+		c.Initial, 24*time.Hour)
 	v.Check(c.MinDelay >= 0 && c.MinDelay <= c.Max, "min_delay", "%s is not allowed; allowed values: 0 to max (%s)", c.MinDelay, c.Max)
 	v.Check(c.Jitter >= 0 && c.Jitter <= 1, "jitter", "%v is not allowed; allowed values: 0 (none) to 1", c.Jitter)
 	return v.Err()
@@ -223,13 +229,17 @@ func (c RetryConfig) validate(path string) error {
 // validate returns every problem at once, each with its key path, or nil.
 func (c SenderConfig) validate(path string) error {
 	v := check(path)
-	v.Check(senderName().MatchString(c.Name), "name", "%q is not a sender's name; allowed values: 1 to 63 of a-z, 0-9, _ and -, starting with a letter or digit", c.Name)
-	v.Check(mediumName().MatchString(c.Medium), "medium", "%q is not a medium; allowed values: 1 to 31 of a-z, 0-9 and _, starting with a letter", c.Medium)
+	v.Check(senderName().MatchString(c.Name), "name",
+		"%q is not a sender's name; allowed values: 1 to 63 of a-z, 0-9, _ and -, starting with a letter or digit", c.Name)
+	v.Check(mediumName().MatchString(c.Medium), "medium",
+		"%q is not a medium; allowed values: 1 to 31 of a-z, 0-9 and _, starting with a letter", c.Medium)
 	for i, p := range c.Platforms {
-		v.Check(strings.TrimSpace(p) != "" && !slices.Contains(c.Platforms[:i], p), "platforms", "%q is not allowed; allowed values: different platforms, none for all", p)
+		v.Check(strings.TrimSpace(p) != "" && !slices.Contains(c.Platforms[:i], p), "platforms",
+			"%q is not allowed; allowed values: different platforms, none for all", p)
 	}
 	v.count("concurrency", c.Concurrency, 1, 10_000)
-	v.Check(c.RatePerSecond >= 0 && c.RatePerSecond <= 1_000_000, "rate_per_second", "%v is not allowed; allowed values: 0 (no limit), or up to 1000000", c.RatePerSecond)
+	v.Check(c.RatePerSecond >= 0 && c.RatePerSecond <= 1_000_000, "rate_per_second",
+		"%v is not allowed; allowed values: 0 (no limit), or up to 1000000", c.RatePerSecond)
 	v.count("burst", c.Burst, 0, 1_000_000)
 	v.between("timeout", c.Timeout, time.Millisecond, time.Hour)
 	v.count("breaker.failures", c.Breaker.Failures, 0, 1_000_000)
@@ -253,7 +263,9 @@ func ValidateSenders(path string, senders []SenderConfig) error {
 			case earlier.Name == s.Name:
 				problems = append(problems, fmt.Errorf("%s.name: %q is the name of %s[%d] too; allowed values: different names", at, s.Name, path, k))
 			case earlier.covers(s):
-				problems = append(problems, fmt.Errorf("%s.platforms: %s[%d] (%s) takes every message of medium %s that this sender could; allowed values: platforms that no earlier sender of the medium has", at, path, k, earlier.Name, s.Medium))
+				problems = append(problems,
+					fmt.Errorf("%s.platforms: %s[%d] (%s) takes every message of medium %s that this sender could; allowed values: "+
+						"platforms that no earlier sender of the medium has", at, path, k, earlier.Name, s.Medium))
 			}
 		}
 	}

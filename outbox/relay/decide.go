@@ -47,7 +47,8 @@ func decide(c *outbox.Composed, name string, retry RetryConfig, look time.Durati
 // decideCrash returns the settlement of a message that was handed over by a relay whose lease expired:
 // its outcome is unknown. The ledger counts the crash.
 func decideCrash(c outbox.Handed, retry RetryConfig, maxCrashes int, random float64) outbox.Settlement {
-	tried := outbox.Attempt{Step: c.Step, Attempt: c.Attempts + 1, Medium: medium(c.Route, c.Step), Error: "the relay's lease ran out after the message had been handed over"}
+	tried := outbox.Attempt{Step: c.Step, Attempt: c.Attempts + 1, Medium: medium(c.Route, c.Step),
+		Error: "the relay's lease ran out after the message had been handed over"}
 	failed := failure{
 		settlement: outbox.Settlement{Claimed: c.Claimed, NextStep: c.Step, NextAttempts: c.Attempts + 1, Record: c.Bypassed},
 		last:       c.Step+1 >= len(c.Route),
@@ -97,7 +98,8 @@ type failure struct {
 const longestRetryAfter = 24 * time.Hour
 
 // again is for an attempt that may be repeated: later, or never when it was the last.
-func (f failure) again(tried outbox.Attempt, outcome outbox.Outcome, retry RetryConfig, after time.Duration, random float64) outbox.Settlement {
+func (f failure) again(tried outbox.Attempt, outcome outbox.Outcome, retry RetryConfig, after time.Duration,
+	random float64) outbox.Settlement {
 	tried.Outcome = outcome
 	if tried.Attempt >= retry.Attempts {
 		return f.next(tried, outbox.ReasonExhausted)

@@ -308,7 +308,8 @@ func (d *dispatcher) compare(ctx context.Context, q *pushing) error {
 	}
 	q.handed = q.First - 1
 	d.rebuilt(outbox.Queue(q.Name))
-	d.Log.Warn().Str("worker_id", d.name).Str("transport", d.To.String()).Str("detail", q.Name).Int64("rows", q.Last-q.First+1).Msg("the carrier has lost its memory; recorded pushes are made again")
+	d.Log.Warn().Str("worker_id", d.name).Str("transport", d.To.String()).Str("detail", q.Name).Int64("rows",
+		q.Last-q.First+1).Msg("the carrier has lost its memory; recorded pushes are made again")
 	return nil
 }
 
@@ -317,7 +318,8 @@ func (d *dispatcher) push(ctx context.Context, q *pushing, lane string, keys []o
 	if err := d.at(ctx, pointPush); err != nil {
 		return err
 	}
-	answer, err := d.To.Push(ctx, outbox.PushGroup{Queue: outbox.Queue(q.Name), Epoch: q.Epoch, First: q.First, Number: q.handed + 1, Lane: lane, Keys: keys})
+	answer, err := d.To.Push(ctx,
+		outbox.PushGroup{Queue: outbox.Queue(q.Name), Epoch: q.Epoch, First: q.First, Number: q.handed + 1, Lane: lane, Keys: keys})
 	if err != nil {
 		return carrierError{err}
 	}
@@ -398,7 +400,8 @@ func (d *dispatcher) sweep(ctx context.Context) error {
 		}
 		if swept > 0 {
 			d.walk.fresh()
-			d.Log.Warn().Int("rows", swept).Str("worker_id", d.name).Str("transport", d.To.String()).Str("detail", q.Name).Msg("the carrier has lost messages; they are pushed again")
+			d.Log.Warn().Int("rows", swept).Str("worker_id", d.name).Str("transport", d.To.String()).Str("detail",
+				q.Name).Msg("the carrier has lost messages; they are pushed again")
 		}
 		if err := d.withTimeout(func(ctx context.Context) error { return d.Ledger.ForgetPushes(ctx, q.PushQueue, d.RequeueAfter) }); err != nil {
 			return err
@@ -426,7 +429,8 @@ func (d *dispatcher) queue(name outbox.Queue) *pushing {
 }
 
 // ClaimJob implements claims: it makes a push.
-func (d *dispatcher) ClaimJob(ctx context.Context, jobID int64, after outbox.Position, limit int, tries outbox.Tries) ([]outbox.Claimed, outbox.Position, error) {
+func (d *dispatcher) ClaimJob(ctx context.Context, jobID int64, after outbox.Position, limit int,
+	tries outbox.Tries) ([]outbox.Claimed, outbox.Position, error) {
 	q := d.queue(outbox.Bulk)
 	if q == nil {
 		return nil, after, nil
@@ -436,7 +440,8 @@ func (d *dispatcher) ClaimJob(ctx context.Context, jobID int64, after outbox.Pos
 }
 
 // ClaimActivities implements claims.
-func (d *dispatcher) ClaimActivities(ctx context.Context, since time.Time, limit int, tries outbox.Tries) ([]outbox.Claimed, time.Time, error) {
+func (d *dispatcher) ClaimActivities(ctx context.Context, since time.Time, limit int, tries outbox.Tries) ([]outbox.Claimed,
+	time.Time, error) {
 	q := d.queue(outbox.Activities)
 	if q == nil {
 		return nil, since, nil

@@ -41,10 +41,12 @@ func (r *Relay) setGate(ctx context.Context, delivers bool) {
 		}
 		r.blockedBy.Store(&where)
 		if errors.Is(err, job.ErrHalted) {
-			r.log.Warn().Err(err).Str("worker_id", r.name).Str("transport", r.transport.String()).Msg("delivery is halted: resume it with `belfry unhalt`")
+			r.log.Warn().Err(err).Str("worker_id", r.name).Str("transport",
+				r.transport.String()).Msg("delivery is halted: resume it with `belfry unhalt`")
 			return
 		}
-		r.log.Error().Err(err).Str("worker_id", r.name).Str("transport", r.transport.String()).Msg("delivery waits until the database is adopted: `belfry adopt` previews the messages")
+		r.log.Error().Err(err).Str("worker_id", r.name).Str("transport",
+			r.transport.String()).Msg("delivery waits until the database is adopted: `belfry adopt` previews the messages")
 	}
 }
 

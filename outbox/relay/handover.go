@@ -66,7 +66,8 @@ func (q *queue) handOver(hard context.Context, calls []call) {
 
 // recordHandOver records what is about to be handed to a provider, and returns the leases
 // under which it did. It gives up only when the relay is stopped hard.
-func (r *Relay) recordHandOver(hard context.Context, claimed []outbox.Claimed, bypassed map[outbox.Key][]outbox.Attempt) (leases []int64, err error) {
+func (r *Relay) recordHandOver(hard context.Context, claimed []outbox.Claimed,
+	bypassed map[outbox.Key][]outbox.Attempt) (leases []int64, err error) {
 	err = r.retry(hard, "messages are not handed over yet", func(ctx context.Context) (err error) {
 		if err = r.at(ctx, pointHandOver); err != nil {
 			return err

@@ -15,7 +15,8 @@ import (
 
 // every calls f at once, then at the interval that between returns and when requested, until ctx ends.
 // It logs the first of consecutive errors, except errors that the Outage logs.
-func (r *Relay) every(ctx context.Context, between func() time.Duration, asked <-chan struct{}, problem string, f func(context.Context) error) {
+func (r *Relay) every(ctx context.Context, between func() time.Duration, asked <-chan struct{}, problem string,
+	f func(context.Context) error) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	failing := false
@@ -193,7 +194,8 @@ func (r *Relay) takeBackQueued(ctx context.Context) error {
 	}
 	if sum > 0 {
 		r.inflight.wake()
-		r.log.Info().Str("worker_id", r.name).Int("rows", sum).Str("transport", r.transport.String()).Msg("messages taken back from a carrier that no relay uses")
+		r.log.Info().Str("worker_id", r.name).Int("rows", sum).Str("transport",
+			r.transport.String()).Msg("messages taken back from a carrier that no relay uses")
 	}
 	return nil
 }
@@ -239,7 +241,8 @@ func (r *Relay) takeBack(ctx context.Context, lost outbox.Lost) (int, error) {
 	}
 	moved := done.Released + done.Settled
 	if moved > 0 { // a lease that is ended by a crash of the server may be empty
-		r.log.Warn().Str("worker_id", lost.Relay).Int("rows", moved).Str("transport", r.transport.String()).Msg("messages of a lost lease recovered")
+		r.log.Warn().Str("worker_id", lost.Relay).Int("rows", moved).Str("transport",
+			r.transport.String()).Msg("messages of a lost lease recovered")
 	}
 	return moved, nil
 }

@@ -48,7 +48,8 @@ func (r *Relay) rechecked(hard context.Context, items []item, verdicts []outbox.
 		case outbox.VerdictHeld, outbox.VerdictEdited:
 			r.outcomes.add(outbox.Release(it.Claimed))
 		case outbox.VerdictRecalled:
-			r.outcomes.add(outbox.Settlement{Claimed: it.Claimed, To: outbox.Cancelled, Reason: outbox.ReasonRecalled, NextStep: it.Claimed.Step, NextAttempts: it.Claimed.Attempts})
+			r.outcomes.add(outbox.Settlement{Claimed: it.Claimed, To: outbox.Cancelled, Reason: outbox.ReasonRecalled,
+				NextStep: it.Claimed.Step, NextAttempts: it.Claimed.Attempts})
 		case outbox.VerdictLost:
 			lost = append(lost, outbox.Settlement{Claimed: it.Claimed})
 		}

@@ -284,7 +284,8 @@ func (r *Relay) inform(ctx context.Context, batch []outbox.Settlement, statuses 
 		}
 	}
 	if err := r.transport.Settled(ctx, outcomes); err != nil && ctx.Err() == nil {
-		r.log.Warn().Err(err).Str("worker_id", r.name).Str("transport", r.transport.String()).Msg("the transport did not accept recorded outcomes")
+		r.log.Warn().Err(err).Str("worker_id", r.name).Str("transport",
+			r.transport.String()).Msg("the transport did not accept recorded outcomes")
 	}
 }
 

@@ -463,7 +463,8 @@ func (r *Relay) idle() bool {
 func (r *Relay) deregister(ctx context.Context) {
 	err := r.withTimeout(context.WithoutCancel(ctx), r.ledger.Deregister)
 	if left := r.inflight.size(); err != nil || left > 0 {
-		r.log.Warn().Err(err).Int("rows", left).Str("worker_id", r.name).Str("transport", r.transport.String()).Msg("the database did not accept all messages; other relays recover them when the leases expire")
+		r.log.Warn().Err(err).Int("rows", left).Str("worker_id", r.name).Str("transport",
+			r.transport.String()).Msg("the database did not accept all messages; other relays recover them when the leases expire")
 	}
 	r.inflight.forget()
 	r.log.Info().Str("worker_id", r.name).Str("transport", r.transport.String()).Msg("relay stopped")

@@ -158,7 +158,8 @@ func (r *Relay) Stats() Stats {
 		Claimed: t.claimed.Load(), Sent: t.sent.Load(), Unconfirmed: t.unconfirmed.Load(), Awaiting: t.awaiting.Load(),
 		Retried: t.retried.Load(), FailedOver: t.failedOver.Load(), Deferred: t.deferred.Load(), Returned: t.returned.Load(),
 		Dead: t.dead.Load(), DeadBy: t.deaths(), Refused: t.refused.Load(), Cancelled: t.cancelled.Load(), Ambiguous: t.ambiguous.Load(),
-		Recovered: t.recovered.Load(), Lost: t.lost.Load(), Aborted: t.aborts(), InFlight: r.inflight.size(), Senders: make([]SenderStats, len(r.queues)),
+		Recovered: t.recovered.Load(), Lost: t.lost.Load(), Aborted: t.aborts(), InFlight: r.inflight.size(),
+		Senders: make([]SenderStats, len(r.queues)),
 	}
 	for i, q := range r.queues {
 		s.Senders[i] = q.stats()

@@ -227,7 +227,8 @@ func (p *prune) messages(ctx context.Context) error {
 func (p *prune) pruneMessages(ctx context.Context, tx pgx.Tx, id, after int64) (last *int64, deleted int64, err error) {
 	var seconds float64
 	var aborted bool
-	err = tx.QueryRow(ctx, queries.jobHoldForRetention, pgx.StrictNamedArgs{"as_of": p.options.AsOf, "id": id, "seconds": p.config.Messages.Seconds()}).Scan(&seconds, &aborted)
+	err = tx.QueryRow(ctx, queries.jobHoldForRetention,
+		pgx.StrictNamedArgs{"as_of": p.options.AsOf, "id": id, "seconds": p.config.Messages.Seconds()}).Scan(&seconds, &aborted)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return nil, 0, nil
 	}
@@ -342,7 +343,8 @@ func (p *prune) beginWalk(ctx context.Context, tx pgx.Tx) (begun bool, err error
 		return false, err
 	}
 	var jobs int
-	err = tx.QueryRow(ctx, queries.retentionWalkBegin, pgx.StrictNamedArgs{"as_of": p.options.AsOf, "seconds": p.config.Notifications.Seconds(), "jobs": walkJobs}).Scan(&jobs)
+	err = tx.QueryRow(ctx, queries.retentionWalkBegin,
+		pgx.StrictNamedArgs{"as_of": p.options.AsOf, "seconds": p.config.Notifications.Seconds(), "jobs": walkJobs}).Scan(&jobs)
 	return jobs > 0, err
 }
 

@@ -85,7 +85,8 @@ func (i *Issuer) Authorize(location string) (url.Values, error) {
 	}
 	request := at.Query()
 	if !strings.HasPrefix(location, i.URL+"/auth?") || request.Get("response_type") != "code" || request.Get("client_id") != ClientID ||
-		request.Get("code_challenge_method") != "S256" || len(request.Get("code_challenge")) != 43 || len(request.Get("state")) < 32 || len(request.Get("nonce")) < 32 {
+		request.Get("code_challenge_method") != "S256" || len(request.Get("code_challenge")) != 43 || len(request.Get("state")) < 32 ||
+		len(request.Get("nonce")) < 32 {
 		return nil, fmt.Errorf("invalid authorization request: %s", location)
 	}
 	code := rand.Text()
@@ -107,7 +108,8 @@ func (i *Issuer) serve(w http.ResponseWriter, req *http.Request) {
 		i.token(w, req)
 	case "/.well-known/openid-configuration":
 		document := map[string]any{
-			"issuer": i.URL, "authorization_endpoint": i.URL + "/auth", "token_endpoint": i.URL + "/token", "jwks_uri": i.URL + "/keys", "userinfo_endpoint": i.URL + "/userinfo",
+			"issuer": i.URL, "authorization_endpoint": i.URL + "/auth", "token_endpoint": i.URL + "/token", "jwks_uri": i.URL + "/keys",
+			"userinfo_endpoint":                     i.URL + "/userinfo",
 			"id_token_signing_alg_values_supported": []string{goidc.ES256, "HS256", "none"},
 		}
 		if i.Userinfo == nil {
@@ -148,12 +150,14 @@ func (i *Issuer) token(w http.ResponseWriter, req *http.Request) {
 	}
 	i.mu.Unlock()
 	sum := sha256.Sum256([]byte(req.PostFormValue("code_verifier")))
-	if !known || request.Get("redirect_uri") != req.PostFormValue("redirect_uri") || request.Get("code_challenge") != base64.RawURLEncoding.EncodeToString(sum[:]) {
+	if !known || request.Get("redirect_uri") != req.PostFormValue("redirect_uri") ||
+		request.Get("code_challenge") != base64.RawURLEncoding.EncodeToString(sum[:]) {
 		answer(w, http.StatusBadRequest, map[string]any{"error": "invalid_grant"})
 		return
 	}
 	claims := map[string]any{
-		"iss": i.URL, "aud": ClientID, "sub": "1", "nonce": request.Get("nonce"), "iat": time.Now().Unix(), "exp": time.Now().Add(time.Hour).Unix(),
+		"iss": i.URL, "aud": ClientID, "sub": "1", "nonce": request.Get("nonce"), "iat": time.Now().Unix(),
+		"exp":                time.Now().Add(time.Hour).Unix(),
 		"preferred_username": "ann", "groups": []string{"staff", "ops"},
 	}
 	if i.Claims != nil {

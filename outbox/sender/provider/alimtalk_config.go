@@ -91,16 +91,22 @@ func (c *AlimtalkConfig) validate(p *sender.ValidationErrors) {
 	check := p.Check
 	_, err := parseURL(c.Endpoint, true)
 	check(err == nil, "endpoint", "%v; allowed values: a URL such as https://sens.apigw.ntruss.com", err)
-	check(alimtalkService().MatchString(c.ServiceID), "service_id", "%q is not allowed; allowed values: an id such as ncp:kkobizmsg:kr:123456789012:name", c.ServiceID)
+	check(alimtalkService().MatchString(c.ServiceID), "service_id",
+		"%q is not allowed; allowed values: an id such as ncp:kkobizmsg:kr:123456789012:name", c.ServiceID)
 	check(c.AccessKey != "", "access_key", "is empty; set an account's access key")
 	check(c.SecretKey != "" || c.SecretKeyFile != "", "secret_key", "is empty; set an account's secret key, or a file in secret_key_file")
 	check(c.SecretKey == "" || c.SecretKeyFile == "", "secret_key", "is set, and so is secret_key_file; set only one")
-	check(c.PlusFriendID != "" && len(c.PlusFriendID) <= 100, "plus_friend_id", "%q is not allowed; allowed values: a KakaoTalk channel's id, such as @name", c.PlusFriendID)
-	check(c.TemplateCode == "" || alimtalkCode().MatchString(c.TemplateCode), "template_code", "%q is not allowed; allowed values: 1 to 30 letters, digits, _ and -, or nothing", c.TemplateCode)
-	check(countryShape().MatchString(c.CountryCode), "country_code", "%q is not allowed; allowed values: 1 to 3 digits, such as 82", c.CountryCode)
-	check(c.MaxBatch >= 1 && c.MaxBatch <= alimtalkMaxBatch, "max_batch", "%d is not allowed; allowed values: 1 to %d", c.MaxBatch, alimtalkMaxBatch)
+	check(c.PlusFriendID != "" && len(c.PlusFriendID) <= 100, "plus_friend_id",
+		"%q is not allowed; allowed values: a KakaoTalk channel's id, such as @name", c.PlusFriendID)
+	check(c.TemplateCode == "" || alimtalkCode().MatchString(c.TemplateCode), "template_code",
+		"%q is not allowed; allowed values: 1 to 30 letters, digits, _ and -, or nothing", c.TemplateCode)
+	check(countryShape().MatchString(c.CountryCode), "country_code", "%q is not allowed; allowed values: 1 to 3 digits, such as 82",
+		c.CountryCode)
+	check(c.MaxBatch >= 1 && c.MaxBatch <= alimtalkMaxBatch, "max_batch", "%d is not allowed; allowed values: 1 to %d", c.MaxBatch,
+		alimtalkMaxBatch)
 	for i, code := range c.InvalidAddressCodes {
-		check(alimtalkCode().MatchString(code), fmt.Sprintf("invalid_address_codes[%d]", i), "%q is not allowed; allowed values: codes such as 3019", code)
+		check(alimtalkCode().MatchString(code), fmt.Sprintf("invalid_address_codes[%d]", i),
+			"%q is not allowed; allowed values: codes such as 3019", code)
 	}
 	c.HTTP.validate(p)
 }

@@ -80,7 +80,8 @@ func (s *alimtalkClient) content(d sender.Delivery) (string, map[string]any, err
 		template = *data.Template
 	}
 	if !alimtalkCode().MatchString(template) {
-		return "", nil, errors.New("there is no template code; set 1 to 30 letters, digits, _ and - in data.template_code or in the sender's template_code")
+		return "", nil, errors.New(
+			"there is no template code; set 1 to 30 letters, digits, _ and - in data.template_code or in the sender's template_code")
 	}
 	if n := utf8.RuneCountInString(d.Body); n < 1 || n > alimtalkMaxContent {
 		return "", nil, fmt.Errorf("the content has %d characters; allowed values: 1 to %d", n, alimtalkMaxContent)

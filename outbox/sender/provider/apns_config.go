@@ -91,9 +91,11 @@ func (c *APNsConfig) validate(p *sender.ValidationErrors) {
 		_, err := parseAPNsKey(c.Key)
 		check(err == nil, "key", "%v", err)
 	}
-	check(apnsTopic().MatchString(c.Topic), "topic", "%q is not allowed; allowed values: a bundle id: letters, digits, dots and hyphens", c.Topic)
+	check(apnsTopic().MatchString(c.Topic), "topic",
+		"%q is not allowed; allowed values: a bundle id: letters, digits, dots and hyphens", c.Topic)
 	check(c.Priority == 10 || c.Priority == 5 || c.Priority == 1, "priority", "%d is not allowed; allowed values: 10, 5, 1", c.Priority)
-	check(c.Expiration >= 0 && c.Expiration <= 30*24*time.Hour, "expiration", "%s is not allowed; allowed values: 0s to 720h0m0s", c.Expiration)
+	check(c.Expiration >= 0 && c.Expiration <= 30*24*time.Hour, "expiration", "%s is not allowed; allowed values: 0s to 720h0m0s",
+		c.Expiration)
 	check(len(c.Sound) <= 100, "sound", "has %d bytes; the maximum is 100", len(c.Sound))
 	c.HTTP.validate(p)
 }

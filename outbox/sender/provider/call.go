@@ -39,7 +39,8 @@ type HTTPConfig struct {
 func (c *HTTPConfig) validate(p *sender.ValidationErrors) {
 	for i, text := range c.AllowAddresses {
 		_, err := parsePrefix(text)
-		p.Check(err == nil, fmt.Sprintf("allow_addresses[%d]", i), "%q is not allowed; allowed values: prefixes such as 10.0.0.0/8 and addresses", text)
+		p.Check(err == nil, fmt.Sprintf("allow_addresses[%d]", i),
+			"%q is not allowed; allowed values: prefixes such as 10.0.0.0/8 and addresses", text)
 	}
 }
 
@@ -221,11 +222,13 @@ func (c *httpClient) do(req *http.Request) (httpAnswer, error) {
 }
 
 // exchange is one request and its answer.
-func (c *httpClient) exchange(ctx context.Context, original *http.Request, target *url.URL, host string, header http.Header) (httpAnswer, error) {
+func (c *httpClient) exchange(ctx context.Context, original *http.Request, target *url.URL, host string,
+	header http.Header) (httpAnswer, error) {
 	w := &watch{}
 	req, err := w.request(ctx, original)
 	if err != nil {
-		return httpAnswer{}, &callError{class: sender.Permanent, code: "request", detail: "the body cannot be read again", refusal: sender.RefusedContent}
+		return httpAnswer{},
+			&callError{class: sender.Permanent, code: "request", detail: "the body cannot be read again", refusal: sender.RefusedContent}
 	}
 	req.URL, req.Host, req.Header = target, host, header
 	resp, err := c.transport.RoundTrip(req)

@@ -75,7 +75,8 @@ func (c *fcmClient) deliver(ctx context.Context, d sender.Delivery) sender.Resul
 	}
 	data["belfry_key"] = d.Key
 	if name, size := fcmReserved(data), fcmSize(d, data); name != "" {
-		return refuseContent("reserved_key", "data."+name+" is a name that FCM reserves; not allowed are from, message_type, and names that begin with google. or gcm.")
+		return refuseContent("reserved_key",
+			"data."+name+" is a name that FCM reserves; not allowed are from, message_type, and names that begin with google. or gcm.")
 	} else if size > fcmMaxPayload {
 		return refuseContent("payload_too_large", fmt.Sprintf("title, body and data have %d bytes; the maximum is %d", size, fcmMaxPayload))
 	}

@@ -94,7 +94,8 @@ func (c *FCMConfig) validate(p *sender.ValidationErrors) {
 		_, err := parseFCMAccount(c.ServiceAccount)
 		check(err == nil, "service_account", "%v", err)
 	}
-	check(c.Project == "" || fcmProject().MatchString(c.Project), "project", "%q is not allowed; allowed values: up to 100 letters, digits, ., :, _ and -", c.Project)
+	check(c.Project == "" || fcmProject().MatchString(c.Project), "project",
+		"%q is not allowed; allowed values: up to 100 letters, digits, ., :, _ and -", c.Project)
 	_, err := parseEndpoint(c.Endpoint, c.AllowHTTP)
 	check(err == nil, "endpoint", "%v", err)
 	if c.TokenURL != "" {
@@ -102,7 +103,8 @@ func (c *FCMConfig) validate(p *sender.ValidationErrors) {
 		check(err == nil, "token_url", "%v", err)
 	}
 	check(c.Priority == "high" || c.Priority == "normal", "priority", "%q is not allowed; allowed values: high and normal", c.Priority)
-	check(c.TTL == 0 || c.TTL >= time.Second && c.TTL <= fcmMaxTTL, "ttl", "%s is not allowed; allowed values: 0 (four weeks) and %s to %s", c.TTL, time.Second, fcmMaxTTL)
+	check(c.TTL == 0 || c.TTL >= time.Second && c.TTL <= fcmMaxTTL, "ttl",
+		"%s is not allowed; allowed values: 0 (four weeks) and %s to %s", c.TTL, time.Second, fcmMaxTTL)
 }
 
 // fcmAccount contains the used parts of a service account's key.

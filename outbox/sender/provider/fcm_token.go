@@ -168,7 +168,8 @@ func (t *fcmTokens) request(ctx context.Context) (string, time.Duration, *sender
 		}
 		return failed(code, http.StatusText(answer.status), retryAfter(answer.header, t.now()))
 	}
-	if len(reply.AccessToken) > fcmMaxToken || !fcmTokenShape.MatchString(reply.AccessToken) || reply.ExpiresIn <= 0 || reply.ExpiresIn > 1<<31 {
+	if len(reply.AccessToken) > fcmMaxToken || !fcmTokenShape.MatchString(reply.AccessToken) || reply.ExpiresIn <= 0 ||
+		reply.ExpiresIn > 1<<31 {
 		return failed("answer", "an answer without a token", 0)
 	}
 	return reply.AccessToken, time.Duration(reply.ExpiresIn) * time.Second, nil

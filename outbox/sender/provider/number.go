@@ -15,7 +15,8 @@ const (
 )
 
 // notNumber is the error of an address that readNumber rejects.
-const notNumber = "the address is not a telephone number; allowed values: 7 to 15 digits, with or without + and the country's code, with blanks, dots, hyphens and parentheses between them"
+const notNumber = "the address is not a telephone number; allowed values: 7 to 15 digits, with or without + and the " +
+	"country's code, with blanks, dots, hyphens and parentheses between them"
 
 // cleanNumber removes invisible characters that contact lists and word processors insert, such as U+202A to
 // U+202C around a number. It replaces every kind of space and dash by the ASCII one.

@@ -149,7 +149,8 @@ func (c *SMSConfig) classes() []smsClass {
 
 // validate implements Config.
 func (c *SMSConfig) validate(p *sender.ValidationErrors) {
-	p.Check(slices.Contains([]string{http.MethodPost, http.MethodPut, http.MethodGet}, c.Method), "method", "%q is not allowed; allowed values: POST, PUT and GET", c.Method)
+	p.Check(slices.Contains([]string{http.MethodPost, http.MethodPut, http.MethodGet}, c.Method), "method",
+		"%q is not allowed; allowed values: POST, PUT and GET", c.Method)
 	t := c.parse(p)
 	p.Check(!controls.MatchString(c.From), "from", "has control characters; none are allowed")
 	if _, _, ok := readNumber(c.From); !ok && c.From != "" {
@@ -195,7 +196,9 @@ func (c *SMSConfig) parse(p *sender.ValidationErrors) smsTemplates {
 	}
 	quote, ok := c.bodyQuote()
 	if !ok {
-		p.Check(false, "content_type", "%q is not allowed; allowed values: application/json, application/x-www-form-urlencoded, application/xml, text/xml and text/plain", c.ContentType)
+		p.Check(false, "content_type",
+			"%q is not allowed; allowed values: application/json, application/x-www-form-urlencoded, application/xml, "+
+				"text/xml and text/plain", c.ContentType)
 		return t
 	}
 	t.body = parse("body", c.Body, smsPlace{values: smsAllValues, quote: quote})
@@ -247,7 +250,8 @@ func (c *SMSConfig) checkHeaders(p *sender.ValidationErrors) {
 		p.Check(c.Auth == "none" || http.CanonicalHeaderKey(name) != "Authorization", key, "is not allowed with auth %s", c.Auth)
 		p.Check(!controls.MatchString(text), key, "has control characters; none are allowed")
 	}
-	p.Check(c.IdempotencyHeader == "" || headerName().MatchString(c.IdempotencyHeader) && !slices.Contains(reservedHeaders, http.CanonicalHeaderKey(c.IdempotencyHeader)),
+	p.Check(c.IdempotencyHeader == "" ||
+		headerName().MatchString(c.IdempotencyHeader) && !slices.Contains(reservedHeaders, http.CanonicalHeaderKey(c.IdempotencyHeader)),
 		"idempotency_header", "%q is not allowed; allowed values: the name of a header, or nothing", c.IdempotencyHeader)
 }
 
@@ -268,10 +272,12 @@ func (c *SMSConfig) bodyQuote() (string, bool) {
 }
 
 func (c *SMSConfig) checkAuth(p *sender.ValidationErrors, t smsTemplates) {
-	p.Check(slices.Contains([]string{"none", "basic", "bearer"}, c.Auth), "auth", "%q is not allowed; allowed values: none, basic and bearer", c.Auth)
+	p.Check(slices.Contains([]string{"none", "basic", "bearer"}, c.Auth), "auth",
+		"%q is not allowed; allowed values: none, basic and bearer", c.Auth)
 	p.Check(c.Secret == "" || c.SecretFile == "", "secret", "both secret and secret_file are set; set only one")
 	p.Check(!controls.MatchString(c.Secret), "secret", "has control characters; none are allowed")
-	p.Check(!controls.MatchString(c.Username) && !strings.Contains(c.Username, ":"), "username", "has control characters or a colon; none are allowed")
+	p.Check(!controls.MatchString(c.Username) && !strings.Contains(c.Username, ":"), "username",
+		"has control characters or a colon; none are allowed")
 	p.Check(c.Auth != "basic" || c.Username != "", "username", "is missing; auth basic requires it")
 	hasSecret := c.Secret != "" || c.SecretFile != ""
 	p.Check(hasSecret || c.Auth == "none", "secret", "is missing; auth %s requires secret or secret_file", c.Auth)

@@ -36,7 +36,8 @@ var smsHeaderValues = []string{"key", "from", "secret", "job_id", "channel_id"}
 var smsPathValues = []string{"to", "key", "from", "secret", "job_id", "channel_id"}
 
 // smsAllValues are allowed elsewhere.
-var smsAllValues = []string{"to", "text", "title", "body", "key", "from", "secret", "job_id", "channel_id", "external_id", "category", "locale", smsAnyMember}
+var smsAllValues = []string{"to", "text", "title", "body", "key", "from", "secret", "job_id", "channel_id", "external_id",
+	"category", "locale", smsAnyMember}
 
 // smsFunctions returns the only functions of templates. json writes the quotes of the string too.
 func smsFunctions() template.FuncMap {
@@ -90,7 +91,8 @@ func (p smsPlace) use(node parse.Node) (value string, digits bool, err error) {
 	}
 	value = words[0]
 	_, member := strings.CutPrefix(value, "data.")
-	if member = member && strings.Count(value, ".") == 1; !slices.Contains(p.values, value) && !(member && slices.Contains(p.values, smsAnyMember)) {
+	if member = member && strings.Count(value, ".") == 1; !slices.Contains(p.values, value) &&
+		!(member && slices.Contains(p.values, smsAnyMember)) {
 		return "", false, fmt.Errorf(".%s is not allowed here; allowed values: .%s", value, strings.Join(p.values, ", ."))
 	}
 	functions := words[1:]
@@ -101,7 +103,9 @@ func (p smsPlace) use(node parse.Node) (value string, digits bool, err error) {
 		functions = functions[1:]
 	}
 	if p.quote == "" && len(functions) > 0 || p.quote != "" && !slices.Equal(functions, []string{p.quote}) {
-		return "", false, fmt.Errorf("the functions are not allowed; allowed here: {{.NAME%s or, for telephone numbers, {{.NAME | digits%s", p.pipe("", "}}"), p.pipe("", "}}"))
+		return "", false, fmt.Errorf(
+			"the functions are not allowed; allowed here: {{.NAME%s or, for telephone numbers, {{.NAME | digits%s", p.pipe("", "}}"),
+			p.pipe("", "}}"))
 	}
 	return value, digits, nil
 }

@@ -155,7 +155,9 @@ func (c *smtpClient) compose(d sender.Delivery) (*smtpMessage, sender.Result) {
 	}, d.Title)))
 	m.SetGenHeader("Auto-Submitted", "auto-generated") // RFC 3834: no out-of-office replies
 	if link := c.unsubscribeLink(d); len(link) > smtpMaxLink {
-		return nil, refuseContent("list_unsubscribe", fmt.Sprintf("the link of List-Unsubscribe has %d bytes; the maximum is %d; %s is shorter", len(link), smtpMaxLink, UnsubscribePlaceholder))
+		return nil, refuseContent("list_unsubscribe",
+			fmt.Sprintf("the link of List-Unsubscribe has %d bytes; the maximum is %d; %s is shorter", len(link), smtpMaxLink,
+				UnsubscribePlaceholder))
 	} else if link != "" {
 		unsubscribe(m, link)
 	}

@@ -115,13 +115,15 @@ var domainName = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompil
 // validate implements Config.
 func (c *SMTPConfig) validate(p *sender.ValidationErrors) {
 	check := p.Check
-	check(c.Host != "" && !strings.ContainsAny(c.Host, " \t\r\n/"), "host", "%q is not allowed; allowed values: a host name or an IP address", c.Host)
+	check(c.Host != "" && !strings.ContainsAny(c.Host, " \t\r\n/"), "host",
+		"%q is not allowed; allowed values: a host name or an IP address", c.Host)
 	check(c.Port >= 1 && c.Port <= 65535, "port", "%d is not allowed; allowed values: 1 to 65535", c.Port)
 	check(slices.Contains(smtpModes, c.TLS), "tls", "%q is not allowed; allowed values: %s", c.TLS, strings.Join(smtpModes, ", "))
 	_, known := smtpMechanisms[c.Auth]
 	check(known, "auth", "%q is not allowed; allowed values: plain, login, cram-md5, scram-sha-256, xoauth2", c.Auth)
 	check(c.Password == "" || c.PasswordFile == "", "password", "is set, and so is password_file; set only one")
-	check(c.Username == "" || c.Password != "" || c.PasswordFile != "", "password", "is empty; set a password, or a file in password_file, because username is set")
+	check(c.Username == "" || c.Password != "" || c.PasswordFile != "", "password",
+		"is empty; set a password, or a file in password_file, because username is set")
 	check(c.Username != "" || c.Password == "" && c.PasswordFile == "", "username", "is empty; set a name, because a password is set")
 	from, err := parseOwnMailbox(c.From)
 	check(err == nil, "from", "%v", err)
@@ -131,15 +133,21 @@ func (c *SMTPConfig) validate(p *sender.ValidationErrors) {
 	}
 	if c.MessageIDDomain != "" || from != nil {
 		domain := c.messageIDDomain(from)
-		check(domainName().MatchString(domain), "message_id_domain", "%q is not a domain; allowed values: letters, digits, dots and hyphens", domain)
+		check(domainName().MatchString(domain), "message_id_domain",
+			"%q is not a domain; allowed values: letters, digits, dots and hyphens", domain)
 	}
-	check(c.Hello == "" || domainName().MatchString(c.Hello), "hello", "%q is not a domain; allowed values: letters, digits, dots and hyphens", c.Hello)
+	check(c.Hello == "" || domainName().MatchString(c.Hello), "hello",
+		"%q is not a domain; allowed values: letters, digits, dots and hyphens", c.Hello)
 	if c.ListUnsubscribe != "" {
-		check(validUnsubscribe(c.ListUnsubscribe), "list_unsubscribe", "is not allowed; allowed values: "+UnsubscribePlaceholder+", or an https: URL, or a mailto: URL in ASCII, of up to %d bytes, in which {external_id}, {category} and {key} are replaced", smtpMaxLink)
+		check(validUnsubscribe(c.ListUnsubscribe), "list_unsubscribe", "is not allowed; allowed values: "+UnsubscribePlaceholder+
+			", or an https: URL, or a mailto: URL in ASCII, of up to %d bytes, in which {external_id}, {category} and {key} are replaced",
+			smtpMaxLink)
 	}
 	check(c.MaxIdle >= 0 && c.MaxIdle <= 10_000, "max_idle", "%d is not allowed; allowed values: 0 (keep none) to 10000", c.MaxIdle)
-	check(c.IdleTimeout >= time.Second && c.IdleTimeout <= 5*time.Minute, "idle_timeout", "%s is not allowed; allowed values: 1s to 5m0s", c.IdleTimeout)
-	check(c.MaxPerConnection >= 1 && c.MaxPerConnection <= 1_000_000, "max_per_connection", "%d is not allowed; allowed values: 1 to 1000000", c.MaxPerConnection)
+	check(c.IdleTimeout >= time.Second && c.IdleTimeout <= 5*time.Minute, "idle_timeout",
+		"%s is not allowed; allowed values: 1s to 5m0s", c.IdleTimeout)
+	check(c.MaxPerConnection >= 1 && c.MaxPerConnection <= 1_000_000, "max_per_connection",
+		"%d is not allowed; allowed values: 1 to 1000000", c.MaxPerConnection)
 }
 
 // parseOwnMailbox parses From or ReplyTo: an address that does not require SMTPUTF8 and fits into a header line.

@@ -67,7 +67,9 @@ func (c *WebhookConfig) validate(p *sender.ValidationErrors) {
 	if c.URL != "" {
 		at, err := parseURL(c.URL, c.AllowHTTP)
 		if g, wrong := newGuard(c.HTTP.AllowAddresses); err == nil && wrong == nil && !g.permitsHost(at.Hostname()) {
-			err = fmt.Errorf("its host %s is a private address, which the guard refuses; allowed values: public addresses, and private ones in allow_addresses", at.Hostname())
+			err = fmt.Errorf(
+				"its host %s is a private address, which the guard refuses; allowed values: public addresses, and private "+
+					"ones in allow_addresses", at.Hostname())
 		}
 		hint := ""
 		if !c.AllowHTTP && strings.HasPrefix(c.URL, "http:") {

@@ -134,7 +134,8 @@ func parseSubscription(address string, allowHTTP bool) (subscription, error) {
 		} `json:"keys"`
 	}
 	if err := json.Unmarshal([]byte(address), &raw); err != nil {
-		return subscription{}, errors.New(`address is not a subscription; allowed values: JSON as {"endpoint": "https://…", "keys": {"p256dh": "…", "auth": "…"}}`)
+		return subscription{},
+			errors.New(`address is not a subscription; allowed values: JSON as {"endpoint": "https://…", "keys": {"p256dh": "…", "auth": "…"}}`)
 	}
 	endpoint, err := parseURL(raw.Endpoint, allowHTTP)
 	if err != nil {

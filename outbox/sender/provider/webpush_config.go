@@ -69,7 +69,8 @@ func (c *WebPushConfig) validate(p *sender.ValidationErrors) {
 	}
 	check(validVAPIDSubject(c.Subject), "subject", "%q is not allowed; allowed values: mailto:user@host and https://host", c.Subject)
 	check(c.TTL >= 0 && c.TTL <= 28*24*time.Hour, "ttl", "%s is not allowed; allowed values: 0s to 672h0m0s", c.TTL)
-	check(slices.Contains(webpushUrgencies, c.Urgency), "urgency", "%q is not allowed; allowed values: %s", c.Urgency, strings.Join(webpushUrgencies, ", "))
+	check(slices.Contains(webpushUrgencies, c.Urgency), "urgency", "%q is not allowed; allowed values: %s", c.Urgency,
+		strings.Join(webpushUrgencies, ", "))
 	c.HTTP.validate(p)
 }
 
