@@ -1,0 +1,9 @@
+package governor
+
+import (
+	"testing"
+
+	"github.com/belfryhq/belfry/dev/dbtest"
+)
+
+func TestMain(m *testing.M) { dbtest.Main(m) }
