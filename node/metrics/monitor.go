@@ -29,7 +29,7 @@ type Monitor struct {
 
 // OpenMonitor listens on c.Listen until Close, which follows the end of all loops. It returns nil if
 // c.Listen is empty. A port in use is a *node.BusyError, any other error a *node.ConfigError.
-func OpenMonitor(ctx context.Context, c Config, b Build, log zerolog.Logger) (*Monitor, error) {
+func OpenMonitor(ctx context.Context, c node.MetricsConfig, b Build, log zerolog.Logger) (*Monitor, error) {
 	if c.Listen == "" {
 		return nil, nil //nolint:nilnil // nothing to show
 	}

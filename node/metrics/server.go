@@ -12,6 +12,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/belfryhq/belfry/node"
 )
 
 // The Server's limits.
@@ -37,7 +39,7 @@ type Server struct {
 
 // Listen starts the server. ctx applies to the start only; Close stops the server. The error wraps
 // the system's error, such as syscall.EADDRINUSE.
-func Listen(ctx context.Context, c Config, m *Metrics, h *Health) (*Server, error) {
+func Listen(ctx context.Context, c node.MetricsConfig, m *Metrics, h *Health) (*Server, error) {
 	var config net.ListenConfig
 	l, err := config.Listen(ctx, "tcp", c.Listen)
 	if err != nil {
@@ -67,7 +69,7 @@ func (s *Server) Close() error {
 	return err
 }
 
-func handler(c Config, m *Metrics, h *Health) http.Handler {
+func handler(c node.MetricsConfig, m *Metrics, h *Health) http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", m.Handler())
 	mux.HandleFunc("GET /livez", func(w http.ResponseWriter, _ *http.Request) { answer(w, h.Live(time.Now())) })

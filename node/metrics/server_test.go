@@ -10,10 +10,12 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/belfryhq/belfry/node"
 )
 
 // serve returns the base of a server that listens until the test ends.
-func serve(t *testing.T, c Config) (base string, m *Metrics, h *Health) {
+func serve(t *testing.T, c node.MetricsConfig) (base string, m *Metrics, h *Health) {
 	t.Helper()
 	m, h = New(Build{}), NewHealth(time.Hour)
 	c.Listen = "127.0.0.1:0"
@@ -39,7 +41,7 @@ func get(t *testing.T, method, url string) (int, string) {
 
 func TestServer_ShowsMetricsAndHealth(t *testing.T) {
 	t.Parallel()
-	base, _, h := serve(t, DefaultConfig())
+	base, _, h := serve(t, node.DefaultMetricsConfig())
 	status, body := get(t, http.MethodGet, base+"/metrics")
 	require.Equal(t, http.StatusOK, status)
 	require.Contains(t, body, "\nbelfry_build_info{")
@@ -74,7 +76,7 @@ func TestServer_ShowsMetricsAndHealth(t *testing.T) {
 // Profiles are shown where they are asked for, but never the command line.
 func TestServer_ShowsProfilesWhereAsked(t *testing.T) {
 	t.Parallel()
-	base, _, _ := serve(t, Config{PProf: true, CollectEvery: time.Minute})
+	base, _, _ := serve(t, node.MetricsConfig{PProf: true, CollectEvery: time.Minute})
 	for path, want := range map[string]int{
 		"/debug/pprof/": http.StatusOK, "/debug/pprof/goroutine?debug=1": http.StatusOK, "/debug/pprof/cmdline": http.StatusNotFound,
 	} {
@@ -85,22 +87,22 @@ func TestServer_ShowsProfilesWhereAsked(t *testing.T) {
 
 func TestListen_SaysThatAPortIsInUse(t *testing.T) {
 	t.Parallel()
-	base, m, h := serve(t, DefaultConfig())
-	_, err := Listen(t.Context(), Config{Listen: strings.TrimPrefix(base, "http://")}, m, h)
+	base, m, h := serve(t, node.DefaultMetricsConfig())
+	_, err := Listen(t.Context(), node.MetricsConfig{Listen: strings.TrimPrefix(base, "http://")}, m, h)
 	require.ErrorIs(t, err, syscall.EADDRINUSE)
 }
 
 func TestConfig_SaysWhatIsAllowed(t *testing.T) {
 	t.Parallel()
-	require.NoError(t, DefaultConfig().Validate())
+	require.NoError(t, node.DefaultMetricsConfig().Validate())
 	for _, listen := range []string{"127.0.0.1:9464", ":9464", "[::1]:0", "localhost:65535"} {
-		require.NoError(t, Config{Listen: listen, CollectEvery: time.Second}.Validate(), listen)
+		require.NoError(t, node.MetricsConfig{Listen: listen, CollectEvery: time.Second}.Validate(), listen)
 	}
 	for _, listen := range []string{"9464", "127.0.0.1", "127.0.0.1:", "127.0.0.1:http", "127.0.0.1:65536", "127.0.0.1:-1", "::1:80"} {
-		require.ErrorContains(t, Config{Listen: listen, CollectEvery: time.Second}.Validate(), "metrics.listen: ", listen)
-		require.ErrorContains(t, Config{Listen: listen, CollectEvery: time.Second}.Validate(), "allowed values: HOST:PORT", listen)
+		require.ErrorContains(t, node.MetricsConfig{Listen: listen, CollectEvery: time.Second}.Validate(), "metrics.listen: ", listen)
+		require.ErrorContains(t, node.MetricsConfig{Listen: listen, CollectEvery: time.Second}.Validate(), "allowed values: HOST:PORT", listen)
 	}
 	for _, every := range []time.Duration{0, -1, time.Millisecond, 2 * time.Hour} {
-		require.EqualError(t, Config{CollectEvery: every}.Validate(), "metrics.collect_every: "+every.String()+" is not allowed; allowed values: 1s to 1h0m0s")
+		require.EqualError(t, node.MetricsConfig{CollectEvery: every}.Validate(), "metrics.collect_every: "+every.String()+" is not allowed; allowed values: 1s to 1h0m0s")
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/belfryhq/belfry/job"
+	"github.com/belfryhq/belfry/node"
 )
 
 // silent is a server that accepts connections and says nothing, as one that stands still.
@@ -51,7 +52,7 @@ func TestServer_AnswersWhileTheDatabaseStandsStill(t *testing.T) {
 	pool, err := pgxpool.New(t.Context(), "postgres://somebody@"+address+"/belfry?sslmode=disable&pool_max_conns=1")
 	require.NoError(t, err)
 	t.Cleanup(pool.Close)
-	base, m, h := serve(t, DefaultConfig())
+	base, m, h := serve(t, node.DefaultMetricsConfig())
 	outage := job.NewOutage(zerolog.Nop())
 	m.Database(pool, outage)
 	looking := make(chan struct{}, 1000)

@@ -16,7 +16,6 @@ import (
 	"github.com/belfryhq/belfry/job/abortcache"
 	"github.com/belfryhq/belfry/job/schedule"
 	"github.com/belfryhq/belfry/node"
-	"github.com/belfryhq/belfry/node/metrics"
 	"github.com/belfryhq/belfry/outbox"
 	"github.com/belfryhq/belfry/outbox/compose"
 	"github.com/belfryhq/belfry/outbox/relay"
@@ -35,7 +34,7 @@ type Config struct {
 	Schedules []schedule.Definition `mapstructure:"schedules"`
 	API       api.Config            `mapstructure:"api"`
 	CLI       CLI                   `mapstructure:"cli"`
-	Metrics   metrics.Config        `mapstructure:"metrics"`
+	Metrics   node.MetricsConfig    `mapstructure:"metrics"`
 	Log       Log                   `mapstructure:"log"`
 }
 
@@ -83,7 +82,7 @@ func Default() Config {
 		Senders:   Senders{},
 		Schedules: n.Schedules,
 		API:       api.DefaultConfig(),
-		Metrics:   metrics.DefaultConfig(),
+		Metrics:   node.DefaultMetricsConfig(),
 		Log:       Log{Level: zerolog.LevelInfoValue, Format: "auto"},
 	}
 }

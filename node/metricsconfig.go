@@ -1,4 +1,4 @@
-package metrics
+package node
 
 import (
 	"errors"
@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// Config specifies the address of metrics and health. DefaultConfig has the defaults.
-type Config struct {
+// MetricsConfig specifies the address of metrics and health. DefaultMetricsConfig has the defaults.
+type MetricsConfig struct {
 	// Listen is HOST:PORT, or :PORT for all addresses. Port 0 is any free port. Empty disables metrics.
 	Listen string `mapstructure:"listen"`
 	// PProf also serves profiles of the process.
@@ -18,13 +18,13 @@ type Config struct {
 	CollectEvery time.Duration `mapstructure:"collect_every"`
 }
 
-// DefaultConfig returns the defaults that config.yaml documents.
-func DefaultConfig() Config { return Config{CollectEvery: 15 * time.Second} }
+// DefaultMetricsConfig returns the defaults that config.yaml documents.
+func DefaultMetricsConfig() MetricsConfig { return MetricsConfig{CollectEvery: 15 * time.Second} }
 
 const minCollect, maxCollect = time.Second, time.Hour
 
 // Validate returns all invalid settings, each with its key path, or nil.
-func (c Config) Validate() error {
+func (c MetricsConfig) Validate() error {
 	var problems []error
 	if c.Listen != "" && !isAddress(c.Listen) {
 		problems = append(problems,
