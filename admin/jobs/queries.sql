@@ -19,7 +19,7 @@ SELECT j.id
   ORDER BY e.id DESC
   LIMIT @limit)
  UNION ALL
-(SELECT e.subject, e.name, e.id, e.at, e.kind, e.actor, e.reason, e.detail, e.subject <> 'schedule' OR belfry.is_act(e.kind, e.detail)
+(SELECT e.subject, e.name, e.id, e.at, e.kind, e.actor, e.reason, e.detail, e.subject <> 'schedule' OR coalesce(belfry.is_act(e.kind, e.detail), false) AS act
    FROM belfry.events e
   WHERE e.id > @other
   ORDER BY e.id DESC
