@@ -10,25 +10,13 @@ import (
 	"github.com/belfryhq/belfry/admin/recipients"
 	"github.com/belfryhq/belfry/dev/dbtest"
 	"github.com/belfryhq/belfry/dev/outboxtest"
-	"github.com/belfryhq/belfry/job"
-	"github.com/belfryhq/belfry/outbox"
 )
 
 // Each step of an erasure costs as much as its rows, whatever else the tables hold.
 func TestLong_StepsOfForgetKeepTheirPlans(t *testing.T) {
 	t.Parallel()
 	b := &outboxtest.Database{DB: dbtest.New(t)}
-	var ids []int64
-	for range 4 {
-		ids = append(ids, b.Rest(t, outbox.TypeInbox, 10000, job.Processed), b.Rest(t, outbox.TypePush, 10000, job.Aborted))
-	}
-	b.JobsThatWait(t, 2000)
-	b.Exec(t, `INSERT INTO belfry.events (subject, kind, actor) SELECT 'lane', 'paused', 'ann' FROM generate_series(1, 5000)`)
-	dbtest.Past(t, b.DB.Pool, `INSERT INTO belfry.activities (id, channel_id, title, route) SELECT -n, 1 + n % 2000, 'x', '{push}' FROM generate_series(1, 20000) n`)
-	dbtest.Past(t, b.DB.Pool, `INSERT INTO belfry.job_events (job_id, kind, actor) SELECT j.id, 'claimed', 'ann' FROM belfry.jobs j, generate_series(1, 10)`)
-	dbtest.Past(t, b.DB.Pool, `INSERT INTO belfry.job_revisions (job_id, revision, "cursor", title, body, data, audience, edited_by)
-		SELECT j.id, 1, '', 'x', '', '{}', j.audience, 'ann' FROM belfry.jobs j`)
-	dbtest.Vacuum(t, b.DB.Pool, "belfry.notifications", "belfry.messages", "belfry.jobs", "belfry.events", "belfry.activities", "belfry.job_events", "belfry.job_revisions")
+	ids := b.FinishedJobs(t)
 	var out strings.Builder
 	explain := func(name string, args pgx.StrictNamedArgs) {
 		outboxtest.Plan(t, b.DB.Pool, &out, name, "EXPLAIN (COSTS OFF) "+recipients.Statement(name), args)

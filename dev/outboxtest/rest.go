@@ -151,3 +151,24 @@ func Plan(t testing.TB, on Querier, out *strings.Builder, name, explain string, 
 	require.NoError(t, err, name)
 	out.WriteString("# " + name + "\n" + strings.Join(lines, "\n") + "\n")
 }
+
+// FinishedJobs makes four inbox jobs and four push jobs with 10,000 rows, 2,000 jobs that wait, and events, activities and
+// revisions beside them, with good statistics, so that plans can be explained. It returns the ids of the
+// jobs in that order of creation: an inbox job and an ABORTED push job in turn.
+func (d *Database) FinishedJobs(t testing.TB) (ids []int64) {
+	t.Helper()
+	for range 4 {
+		ids = append(ids, d.Rest(t, outbox.TypeInbox, 10000, job.Processed), d.Rest(t, outbox.TypePush, 10000, job.Aborted))
+	}
+	d.JobsThatWait(t, 2000)
+	d.Exec(t, `INSERT INTO belfry.events (subject, kind, actor) SELECT 'lane', 'paused', 'ann' FROM generate_series(1, 5000)`)
+	dbtest.Past(t, d.DB.Pool,
+		`INSERT INTO belfry.activities (id, channel_id, title, route) SELECT -n, 1 + n % 2000, 'x', '{push}' FROM generate_series(1, 20000) n`)
+	dbtest.Past(t, d.DB.Pool,
+		`INSERT INTO belfry.job_events (job_id, kind, actor) SELECT j.id, 'claimed', 'ann' FROM belfry.jobs j, generate_series(1, 10)`)
+	dbtest.Past(t, d.DB.Pool, `INSERT INTO belfry.job_revisions (job_id, revision, "cursor", title, body, data, audience, edited_by)
+		SELECT j.id, 1, '', 'x', '', '{}', j.audience, 'ann' FROM belfry.jobs j`)
+	dbtest.Vacuum(t, d.DB.Pool, "belfry.notifications", "belfry.messages", "belfry.jobs", "belfry.events", "belfry.activities",
+		"belfry.job_events", "belfry.job_revisions")
+	return ids
+}
