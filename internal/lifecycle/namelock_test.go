@@ -80,7 +80,9 @@ func TestNameLock_IgnoresHeartbeatsOfTheFuture(t *testing.T) {
 	db := dbtest.New(t)
 	_, err := db.Pool.Exec(t.Context(), `INSERT INTO belfry.names (kind, name, instance, host, pid, beat_at) VALUES ('runner', 'a', gen_random_uuid(), 'h', 1, now() + interval '1 year')`)
 	require.NoError(t, err)
-	h, err := lifecycle.LockNames(t.Context(), db.Pool, lifecycle.Name{Kind: lifecycle.RunnerName, Name: "a"})
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	h, err := lifecycle.LockNames(ctx, db.Pool, lifecycle.Name{Kind: lifecycle.RunnerName, Name: "a"})
 	require.NoError(t, err)
 	require.NoError(t, h.Release(t.Context()))
 }

@@ -2,7 +2,8 @@
 //
 // A prune deletes messages, activities, notifications, jobs and events, in this order and in short
 // transactions. A job with a deleted row has jobs.retention_at set, and can neither be resumed nor retried.
-// Messages that may still be sent are never deleted.
+// Messages that may still be sent are not deleted, except the held messages of a job that was aborted long
+// enough ago.
 //
 // `belfry prune` and every daemon call [Prune]; both may run at the same time. A walk through the notifications
 // is recorded in belfry.retention_walks, so that another process continues it after a kill.

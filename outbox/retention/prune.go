@@ -65,7 +65,7 @@ type Options struct {
 // The age of a message counts from its last change. A message is stored at least for the period of its
 // category's cap. When the first row of a job is deleted, jobs.retention_at is set: such a job can no longer be
 // retried, nor resumed after an abort. Messages that may still be sent or await a receipt are stored, and their
-// job with them. A job's own row is deleted when it has no other rows and is older than c.Jobs. An activity is
+// job with them, except the held messages of a job that was aborted longer than c.Messages ago. A job's own row is deleted when it has no other rows and is older than c.Jobs. An activity is
 // deleted with its message, and counted as one, c.Messages after the message was sent, died or was cancelled.
 // Attempts are deleted with their message.
 //
