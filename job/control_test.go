@@ -197,7 +197,7 @@ func TestTakeover_HopelessJobFailsAndHidesNobody(t *testing.T) {
 		b.age(t, id)
 	}
 	b.exec(t, `INSERT INTO belfry.jobs (type, category, title, lane, priority) SELECT 'inbox', 'operator_notice', 'x', 'lane-' || g, 9 FROM generate_series(1, 150) g`)
-	b.exec(t, `UPDATE belfry.jobs SET status = 'RUNNING', fence = 4, runner = 'gone', heartbeat_at = now() - interval '1 day', takeovers = 3 WHERE lane <> 'default'`)
+	b.exec(t, `UPDATE belfry.jobs SET status = 'RUNNING', fence = fence + 1, runner = 'gone', heartbeat_at = now() - interval '1 day', takeovers = 3 WHERE lane <> 'default'`)
 	next := b.enqueue(t, job.Spec{})
 	out := b.runDue(t, b.runnerWith(t, b.db.Pool, c, outbox.Types(b.who)))
 	require.Len(t, out.GivenUp, 151)

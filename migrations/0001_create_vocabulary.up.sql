@@ -89,6 +89,35 @@ RETURN kind IN ('created', 'changed', 'removed', 'paused', 'resumed') OR kind = 
 
 CREATE INDEX events_acts_idx ON belfry.events (subject, name, id) WHERE belfry.is_act(kind, detail);
 
+-- Events are permanent. Roles that may not UPDATE their actor, as operators may not, change them in two ways: an
+-- act in steps raises the counts of its event, and an erasure takes its channel out of a channel's events.
+CREATE FUNCTION belfry.events_keep() RETURNS trigger
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    counts constant text[] := '{before,after,messages,deleted}';
+    open   constant text[] := '{name,reason,detail}';
+    ok     boolean := has_column_privilege('belfry.events', 'actor', 'UPDATE');
+BEGIN
+    ok := ok OR to_jsonb(NEW) - open = to_jsonb(OLD) - open AND CASE
+        WHEN OLD.subject = 'channel' AND NEW.detail = OLD.detail THEN NEW.name = '' AND NEW.reason = ''
+        WHEN OLD.subject IN ('dead_letter', 'transport', 'retention') OR OLD.subject = 'channel' AND OLD.kind = 'forgotten' THEN
+            (NEW.name, NEW.reason, NEW.detail - counts) = (OLD.name, OLD.reason, OLD.detail - counts)
+            AND NOT EXISTS (SELECT FROM unnest(counts) k
+                CROSS JOIN LATERAL (SELECT CASE jsonb_typeof(OLD.detail -> k) WHEN 'object' THEN OLD.detail -> k ELSE jsonb_build_object('', OLD.detail -> k) END AS was,
+                                           CASE jsonb_typeof(NEW.detail -> k) WHEN 'object' THEN NEW.detail -> k ELSE jsonb_build_object('', NEW.detail -> k) END AS is_now) d
+                CROSS JOIN LATERAL jsonb_object_keys(d.was || d.is_now) n
+                 WHERE (OLD.detail ? k) <> (NEW.detail ? k)
+                    OR NEW.detail ? k AND NOT coalesce(jsonb_typeof(d.is_now -> n) = 'number' AND (d.is_now -> n >= d.was -> n OR NOT d.was ? n), false))
+        ELSE false END;
+    ok := ok OR belfry.reject('events', 'detail', format('event %s is permanent for %s; allowed changes: none', OLD.id, current_user));
+    RETURN NEW;
+END $$;
+
+REVOKE EXECUTE ON FUNCTION belfry.events_keep() FROM PUBLIC;
+
+CREATE TRIGGER events_keep BEFORE UPDATE ON belfry.events
+    FOR EACH ROW EXECUTE FUNCTION belfry.events_keep();
+
 -- The version of a named object: the id of the newest act on it, or 0. Only operators' changes change it. It
 -- runs with its owner's rights, so that a role that can read an object can read its version without reading
 -- events. For subjects that belfry.lock_version does not have, it is 0 for roles that cannot read events: it

@@ -478,8 +478,9 @@ BEGIN
             NEW.delivered_at := NULL; -- it has messages to deliver again
         END IF;
     END IF;
-    ok := NEW.fence > OLD.fence OR NEW.fence = OLD.fence AND (NEW.status IS DISTINCT FROM 'RUNNING' OR OLD.status = 'RUNNING')
-        OR belfry.reject('jobs', 'fence', format('job %s: the fencing token must rise with each claim (%s to %s)', OLD.id, OLD.fence, NEW.fence));
+    -- A larger step could reach the end of bigint, where every claim fails.
+    ok := NEW.fence - 1 = OLD.fence OR NEW.fence = OLD.fence AND (NEW.status IS DISTINCT FROM 'RUNNING' OR OLD.status = 'RUNNING')
+        OR belfry.reject('jobs', 'fence', format('job %s: the fencing token must rise by 1 with each claim (%s to %s)', OLD.id, OLD.fence, NEW.fence));
     RETURN NEW;
 END $$;
 

@@ -60,23 +60,32 @@ CREATE TABLE belfry.messages (
 );
 
 -- A final message changes by an operator's act alone, such as a redrive of dead letters: a role that only
--- delivers would otherwise send messages a second time. Relays change no final message. recalled_at is the
+-- delivers would otherwise send messages a second time. A message that a provider has accepted and that
+-- awaits its result gives up its receipt only with a recorded attempt that is newer than the acceptance.
+-- Relays change no final message, and record such an attempt in the same statement. recalled_at is the
 -- column that operators may UPDATE and relays may not. An AFTER trigger takes no lock of its own, and its
 -- WHEN is all that other changes pay for.
 CREATE FUNCTION belfry.messages_keep() RETURNS trigger
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-    ok boolean := has_column_privilege('belfry.messages', 'recalled_at', 'UPDATE')
-        OR belfry.reject('messages', 'status', format('message (job %s, channel %s) is %s, which is final for %s; allowed changes: none', OLD.job_id, OLD.channel_id, OLD.status, current_user),
-            'An operator returns dead letters to the queue: belfry dlq redrive.');
+    ok boolean := has_column_privilege('belfry.messages', 'recalled_at', 'UPDATE');
 BEGIN
+    IF NOT ok AND OLD.status = 'PROCESSING' THEN
+        ok := (SELECT a.outcome FROM belfry.attempts a WHERE a.job_id = OLD.job_id AND a.channel_id = OLD.channel_id ORDER BY a.id DESC LIMIT 1) <> 'accepted';
+        ok := coalesce(ok, false)
+            OR belfry.reject('messages', 'receipt', format('message (job %s, channel %s) awaits the result of receipt %L; allowed changes for %s: none without the attempt in belfry.attempts', OLD.job_id, OLD.channel_id, left(OLD.receipt, 60), current_user),
+                'A relay reads the result and records it.');
+    END IF;
+    ok := ok OR belfry.reject('messages', 'status', format('message (job %s, channel %s) is %s, which is final for %s; allowed changes: none', OLD.job_id, OLD.channel_id, OLD.status, current_user),
+            'An operator returns dead letters to the queue: belfry dlq redrive.');
     RETURN NULL;
 END $$;
 
 REVOKE EXECUTE ON FUNCTION belfry.messages_keep() FROM PUBLIC;
 
 CREATE TRIGGER messages_keep AFTER UPDATE ON belfry.messages
-    FOR EACH ROW WHEN (OLD.status = ANY ('{SENT,DEAD,CANCELLED}')) EXECUTE FUNCTION belfry.messages_keep();
+    FOR EACH ROW WHEN (OLD.status = ANY ('{SENT,DEAD,CANCELLED}') OR OLD.receipt IS NOT NULL AND NEW.receipt IS DISTINCT FROM OLD.receipt)
+    EXECUTE FUNCTION belfry.messages_keep();
 
 -- The content for a channel of a job of belfry's own types. A message that a provider accepted has the
 -- content that was sent, an unsent message the job's present content, and a notification the content of the
@@ -575,6 +584,20 @@ CREATE TABLE belfry.queues (
     CONSTRAINT queues_lengths_check CHECK (greatest(octet_length(transport), octet_length(dispatcher)) <= 1000),
     CONSTRAINT queues_push_check CHECK (first_push BETWEEN 1 AND last_push + 1)
 ) WITH (fillfactor = 70);
+
+-- Pushes are numbered without gaps. A larger step could reach the end of bigint, where no push can be made.
+CREATE FUNCTION belfry.queues_number() RETURNS trigger
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    ok constant boolean := belfry.reject('queues', 'last_push', format('%s cannot follow %s; allowed values: the next number', NEW.last_push, OLD.last_push));
+BEGIN
+    RETURN NULL;
+END $$;
+
+REVOKE EXECUTE ON FUNCTION belfry.queues_number() FROM PUBLIC;
+
+CREATE TRIGGER queues_number BEFORE UPDATE OF last_push ON belfry.queues
+    FOR EACH ROW WHEN (NEW.last_push <> OLD.last_push AND NEW.last_push - 1 <> OLD.last_push) EXECUTE FUNCTION belfry.queues_number();
 
 -- The time of each push, while messages may be QUEUED by it. belfry.messages contains its messages.
 CREATE TABLE belfry.pushes (

@@ -20,12 +20,12 @@ UPDATE belfry.queues q SET leads_until = 'epoch' WHERE q.dispatcher = @relay;
 
 -- name: QueueRenew :many
 -- Begins a new epoch of a queue. Its first push is the earliest push with QUEUED messages
--- (messages_queued_idx). No row: another relay leads, or has begun an epoch.
+-- (messages_queued_idx), within the numbers of its pushes: a role that delivers can write any into messages. No row: another relay leads, or has begun an epoch.
 UPDATE belfry.queues q
    SET epoch = gen_random_uuid(), epoch_at = clock_timestamp(),
-       first_push = coalesce((SELECT m.push FROM belfry.messages m
-                               WHERE m.status = 'QUEUED' AND (m.job_id < 0) = @activities::boolean
-                               ORDER BY m.push LIMIT 1), q.last_push + 1)
+       first_push = greatest(1, least((SELECT m.push FROM belfry.messages m
+                                        WHERE m.status = 'QUEUED' AND (m.job_id < 0) = @activities::boolean
+                                        ORDER BY m.push LIMIT 1), q.last_push + 1))
  WHERE q.name = @name AND q.dispatcher = @relay AND q.epoch = @epoch::text::uuid
 RETURNING q.name, q.epoch::text, q.first_push, q.last_push;
 
@@ -54,6 +54,7 @@ WITH due AS MATERIALIZED (
 ), noted AS (
     INSERT INTO belfry.pushes (queue, number)
     SELECT p.name, p.number FROM push p
+        ON CONFLICT ON CONSTRAINT pushes_pkey DO NOTHING -- a role that delivers can insert numbers that come
 ), queued AS (
     UPDATE belfry.messages m
        SET status = 'QUEUED', push = (SELECT p.number FROM push p)
@@ -83,6 +84,7 @@ WITH due AS MATERIALIZED (
 ), noted AS (
     INSERT INTO belfry.pushes (queue, number)
     SELECT p.name, p.number FROM push p
+        ON CONFLICT ON CONSTRAINT pushes_pkey DO NOTHING -- a role that delivers can insert numbers that come
 ), queued AS (
     UPDATE belfry.messages m
        SET status = 'QUEUED', push = (SELECT p.number FROM push p)

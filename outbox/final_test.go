@@ -61,3 +61,33 @@ func TestAbort_IsNotForRelaysToUndo(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, "PROCESSED", one[string](t, b, `SELECT status FROM belfry.jobs WHERE id = $1`, id))
 }
+
+// A role that delivers could return a message that a provider had accepted to PENDING: it was sent twice, and no
+// attempt told of it.
+func TestMessages_AwaitedReceiptIsGivenUpWithARecordOnly(t *testing.T) {
+	t.Parallel()
+	b := setup(t, 1)
+	id := b.Rest(t, outbox.TypePush, 1, job.Processed)
+	deliver := deliverer(t, b.DB)
+	b.Exec(t, `UPDATE belfry.messages SET status = 'PROCESSING', lease_id = NULL, receipt = 'r1' WHERE job_id = $1`, id)
+	record := func(outcome string) {
+		b.Exec(t, `INSERT INTO belfry.attempts (job_id, channel_id, step, attempt, medium, outcome)
+			SELECT job_id, channel_id, 0, 1, 'push', $2 FROM belfry.messages WHERE job_id = $1`, id, outcome)
+	}
+	again := []string{`status = 'PENDING', receipt = NULL`, `receipt = NULL, lease_id = 1`, `receipt = 'r2'`, `status = 'DEAD', reason = 'x', receipt = NULL`}
+	for _, accepted := range []bool{false, true} {
+		if accepted {
+			record("accepted")
+		}
+		for _, change := range again {
+			_, err := deliver.Pool.Exec(bg, `UPDATE belfry.messages SET `+change+` WHERE job_id = $1`, id)
+			require.ErrorContains(t, err, "awaits the result of receipt 'r1'", change)
+		}
+	}
+	_, err := deliver.Pool.Exec(bg, `UPDATE belfry.messages SET next_attempt_at = now() + interval '1 minute' WHERE job_id = $1`, id)
+	require.NoError(t, err)
+	b.Exec(t, `GRANT INSERT (job_id, channel_id, step, attempt, medium, outcome) ON belfry.attempts TO "`+deliver.User+`"`)
+	_, err = deliver.Pool.Exec(bg, `WITH changed AS (UPDATE belfry.messages SET status = 'PENDING', receipt = NULL, step = 1 WHERE job_id = $1 RETURNING job_id, channel_id)
+		INSERT INTO belfry.attempts (job_id, channel_id, step, attempt, medium, outcome) SELECT job_id, channel_id, 0, 1, 'push', 'permanent' FROM changed`, id)
+	require.NoError(t, err, "as a relay does")
+}

@@ -164,7 +164,7 @@ func TestMarkDelivered_WaitsForTheLast(t *testing.T) {
 	claimed := claim(t, l, id, 3)
 	_, err = l.Settle(bg, []outbox.Settlement{sent(claimed[0])}, nil)
 	require.NoError(t, err)
-	b.Exec(t, `UPDATE belfry.jobs SET status = 'RUNNING', fence = 2, runner = 'r', heartbeat_at = now() WHERE id = $1`, id)
+	b.Exec(t, `UPDATE belfry.jobs SET status = 'RUNNING', fence = fence + 1, runner = 'r', heartbeat_at = now() WHERE id = $1`, id)
 	b.Exec(t, `UPDATE belfry.jobs SET status = 'PROCESSED' WHERE id = $1`, id)
 	require.False(t, marked(id), "in flight")
 	require.Len(t, claim(t, l, id, 3), 1)

@@ -29,7 +29,7 @@ func secrets(t *testing.T) *bundle {
 	b.exec(t, `UPDATE belfry.jobs SET cursor = '2', bound = '2', chunks = 1, channels_read = 2, channels_matched = 2, rows_written = 1, skipped = 1 WHERE id = 1`)
 	b.exec(t, `SELECT belfry.abort(1)`)
 	b.exec(t, `SELECT belfry.resume_edited(1, '{"body": "s3cret, corrected", "data": {"b": "s3cret"}, "variants": {"ko": {"title": "s3cret too"}}, "audience": {"kind": "channels", "external_ids": ["s3cret3"]}}')`)
-	b.exec(t, `UPDATE belfry.jobs SET status = 'RUNNING', runner = 'r', heartbeat_at = now(), fence = 2 WHERE id = 1`)
+	b.exec(t, `UPDATE belfry.jobs SET status = 'RUNNING', runner = 'r', heartbeat_at = now(), fence = fence + 1 WHERE id = 1`)
 	b.exec(t, `INSERT INTO belfry.job_skips (job_id, key, after, error) VALUES (1, '2', '1', 'invalid: s3cret')`)
 	b.exec(t, `UPDATE belfry.jobs SET status = 'FAILED', last_error = 'skipped too many, the last: s3cret' WHERE id = 1`)
 	b.exec(t, `INSERT INTO belfry.messages (job_id, channel_id, next_attempt_at, status, reason, attempts, last_error, receipt) VALUES (1, 1, now(), 'DEAD', 'permanent', 1, 'no such user: s3cret@example.org', NULL)`)

@@ -90,7 +90,7 @@ func TestRecall_RefusesAJobThatIsNotAtRest(t *testing.T) {
 	b.Exec(t, `UPDATE belfry.jobs SET abort_requested = false WHERE id = $1`, id)
 	for _, status := range []job.Status{job.Pending, job.Running} {
 		if status == job.Running {
-			b.Exec(t, `UPDATE belfry.jobs SET status = 'RUNNING', fence = 2, runner = 'r', heartbeat_at = now() WHERE id = $1`, id)
+			b.Exec(t, `UPDATE belfry.jobs SET status = 'RUNNING', fence = fence + 1, runner = 'r', heartbeat_at = now() WHERE id = $1`, id)
 		}
 		_, err := delivery.Recall(t.Context(), b.DB.Pool, id, ann, nil)
 		var wrong *job.WrongStatusError
@@ -112,7 +112,7 @@ func TestRecall_EndsWhenTheJobGoesOn(t *testing.T) {
 		"resumed": {`UPDATE belfry.jobs SET abort_requested = false WHERE id = $1`},
 		"resumed, claimed and aborted": {
 			`UPDATE belfry.jobs SET abort_requested = false WHERE id = $1`,
-			`UPDATE belfry.jobs SET status = 'RUNNING', fence = 2, runner = 'r', heartbeat_at = now() WHERE id = $1`,
+			`UPDATE belfry.jobs SET status = 'RUNNING', fence = fence + 1, runner = 'r', heartbeat_at = now() WHERE id = $1`,
 			`UPDATE belfry.jobs SET abort_requested = true WHERE id = $1`,
 		},
 	} {

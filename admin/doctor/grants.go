@@ -42,6 +42,9 @@ type profile struct {
 // next ones, and each INSERT of another role would fail.
 const attemptColumns = "job_id, channel_id, step, attempt, medium, sender, outcome, reason, code, error"
 
+// channelColumns are the columns of belfry.channels without its id, as attemptColumns, and without its times.
+const channelColumns = "external_id, platform, active, location, locale, time_zone, attributes, addresses"
+
 // profiles are all kinds of roles.
 func profiles() []profile {
 	return []profile{
@@ -62,7 +65,7 @@ func profiles() []profile {
 				"status, next_attempt_at, attempts, sent_at, last_error, step, crashes, lease_id, receipt, reason, revision, sender, push"},
 			{"INSERT, UPDATE, DELETE", "leases", ""},
 			{"INSERT, DELETE", "handovers", ""}, {"INSERT", "attempts", attemptColumns}, {"INSERT, UPDATE, DELETE", "relays", ""},
-			{"INSERT, UPDATE", "queues", ""}, {"INSERT, DELETE", "pushes", ""},
+			{"INSERT", "queues", "name, transport, dispatcher, leads_until"}, {"UPDATE", "queues", ""}, {"INSERT, DELETE", "pushes", ""},
 			{"INSERT", "invalid_addresses", ""},
 			{"INSERT, UPDATE", "job_deliveries", ""}, {"INSERT, UPDATE, DELETE", "names", ""},
 		}},
@@ -71,7 +74,8 @@ func profiles() []profile {
 			{"INSERT, UPDATE, DELETE", "jobs", ""}, {"UPDATE", "limits", ""}, {"UPDATE, DELETE", "job_skips", ""},
 			{"DELETE", "job_events", ""}, {"DELETE", "job_revisions", ""},
 			{"INSERT, UPDATE, DELETE", "lanes", ""}, {"INSERT, UPDATE, DELETE", "schedules", ""}, {"INSERT, UPDATE, DELETE", "senders", ""},
-			{"INSERT, UPDATE, DELETE", "categories", ""}, {"INSERT, UPDATE, DELETE", "channels", ""}, {"INSERT, UPDATE", "platforms", ""},
+			{"INSERT, UPDATE, DELETE", "categories", ""}, {"INSERT", "channels", channelColumns},
+			{"UPDATE, DELETE", "channels", ""}, {"INSERT, UPDATE", "platforms", ""},
 			{"INSERT, UPDATE, DELETE", "segments", ""}, {"INSERT, UPDATE, DELETE", "segment_members", ""},
 			{"INSERT, UPDATE, DELETE", "opt_outs", ""},
 			{"DELETE", "invalid_addresses", ""}, {"INSERT, UPDATE, DELETE", "activities", ""}, {"UPDATE, DELETE", "messages", ""},

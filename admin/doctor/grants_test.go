@@ -1,6 +1,7 @@
 package doctor_test
 
 import (
+	"fmt"
 	"os"
 	"strings"
 	"testing"
@@ -123,7 +124,7 @@ func TestRoles_ChooseNoGeneratedID(t *testing.T) {
 	}
 	rows, err := d.DB.Pool.Query(t.Context(), `
 SELECT c.relname FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid
- WHERE c.relnamespace = 'belfry'::regnamespace AND a.attidentity = 'a' AND has_column_privilege($1, c.oid, a.attnum, 'INSERT')`, role.User)
+ WHERE c.relnamespace = 'belfry'::regnamespace AND a.attidentity <> '' AND has_column_privilege($1, c.oid, a.attnum, 'INSERT')`, role.User)
 	require.NoError(t, err)
 	list, err := pgx.CollectRows(rows, pgx.RowTo[string])
 	require.NoError(t, err)
@@ -135,6 +136,75 @@ SELECT c.relname FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid
 	require.NoError(t, err)
 	_, err = role.Pool.Exec(t.Context(), `UPDATE belfry.events SET actor = 'y'`)
 	require.ErrorContains(t, err, "permission denied")
+	_, err = role.Pool.Exec(t.Context(), `INSERT INTO belfry.channels (id, external_id, platform) VALUES (1, 'a', 'ios')`)
+	require.ErrorContains(t, err, "permission denied")
+	_, err = role.Pool.Exec(t.Context(), `INSERT INTO belfry.channels (external_id, platform) VALUES ('a', 'ios')`)
+	require.NoError(t, err)
 	_, err = role.Pool.Exec(t.Context(), `UPDATE belfry.job_types SET name = 'y' WHERE name = 'push'`)
 	require.ErrorContains(t, err, "permission denied")
+}
+
+// A role that acts in steps raises the counts of an event, and an erasure takes a channel out of its events. Such a
+// role once rewrote what another operator had done.
+func TestRoles_RewriteNoEvent(t *testing.T) {
+	t.Parallel()
+	d := admintest.NewDesk(t)
+	role := d.DB.Role(t)
+	for _, statement := range grants(t, channels.DefaultRelation, "for", "enqueue,run,deliver,operate", "role", role.User).Statements {
+		d.Exec(statement)
+	}
+	d.Exec(`INSERT INTO belfry.events (subject, name, kind, actor, reason, detail) VALUES
+		('lane', 'night', 'paused', 'ann', 'flood', '{"before": {"paused_at": null}}'), ('channel', '7', 'opted_out', 'ann', 'call', '{"medium": "sms"}'),
+		('dead_letter', '', 'redriven', 'ann', 'why', '{"filter": {}, "before": {"DEAD": 5}, "after": {"PENDING": 5}}'),
+		('transport', 'redislist', 'drained', 'ann', 'why', '{"session_user": "s", "messages": 5}'), ('transport', 'redislist', 'rebuilt', 'ann', 'why', '{"session_user": "s"}'),
+		('retention', '', 'pruned', 'ann', 'why', '{"deleted": {"jobs": 5}}'), ('channel', '', 'forgotten', 'ann', 'why', '{"deleted": {"rows": 5}}')`)
+	const on = `UPDATE belfry.events SET %s WHERE subject = '%s' AND kind = '%s'`
+	for _, c := range [][3]string{
+		{"lane", "paused", `name = 'day'`}, {"lane", "paused", `reason = ''`}, {"lane", "paused", `detail = '{}'`}, {"lane", "paused", `name = '', reason = ''`},
+		{"channel", "opted_out", `name = '8'`}, {"channel", "opted_out", `reason = 'x'`}, {"channel", "opted_out", `name = '', reason = '', detail = '{}'`},
+		{"dead_letter", "redriven", `reason = 'x'`}, {"dead_letter", "redriven", `detail = detail || '{"filter": {"job": 1}}'`},
+		{"dead_letter", "redriven", `detail = jsonb_set(detail, '{before,DEAD}', '4')`}, {"dead_letter", "redriven", `detail = jsonb_set(detail, '{before,DEAD}', '"six"')`},
+		{"dead_letter", "redriven", `detail = detail - 'before'`}, {"dead_letter", "redriven", `detail = detail || '{"after": {"CANCELLED": 5}}'`},
+		{"transport", "drained", `detail = detail || '{"messages": 4}'`}, {"transport", "rebuilt", `detail = detail || '{"messages": 4}'`},
+		{"retention", "pruned", `detail = '{"deleted": {"jobs": 4}}'`}, {"retention", "pruned", `name = 'x'`}, {"channel", "forgotten", `detail = '{"deleted": {}}'`},
+	} {
+		_, err := role.Pool.Exec(t.Context(), fmt.Sprintf(on, c[2], c[0], c[1]))
+		require.ErrorContains(t, err, "is permanent for "+role.User, c)
+	}
+	for _, c := range [][3]string{
+		{"channel", "opted_out", `name = '', reason = ''`}, {"dead_letter", "redriven", `detail = detail || '{"before": {"DEAD": 6}, "after": {"PENDING": 6}}'`},
+		{"transport", "drained", `detail = jsonb_set(detail, '{messages}', '9')`}, {"retention", "pruned", `detail = '{"deleted": {"jobs": 5, "events": 1}}'`},
+		{"channel", "forgotten", `detail = jsonb_set(detail, '{deleted}', '{"rows": 7}')`},
+	} {
+		_, err := role.Pool.Exec(t.Context(), fmt.Sprintf(on, c[2], c[0], c[1]))
+		require.NoError(t, err, c)
+	}
+}
+
+// A role that may raise a number that belfry counts could set it to the end of bigint, and nothing was claimed or
+// pushed any more.
+func TestRoles_ExhaustNoNumber(t *testing.T) {
+	t.Parallel()
+	d := admintest.NewDesk(t)
+	role := d.DB.Role(t)
+	for _, statement := range grants(t, channels.DefaultRelation, "for", "enqueue,run,deliver,operate", "role", role.User).Statements {
+		d.Exec(statement)
+	}
+	d.Exec(`INSERT INTO belfry.queues (name, transport, dispatcher, leads_until, last_push) VALUES ('bulk', 'x', 'r', now(), 3)`)
+	d.Exec(`INSERT INTO belfry.jobs (type, category, title) VALUES ('push', 'operator_notice', 'Hi')`)
+	for statement, want := range map[string]string{
+		`UPDATE belfry.jobs SET fence = 9223372036854775807`:       "must rise by 1",
+		`UPDATE belfry.jobs SET fence = fence + 2`:                 "must rise by 1",
+		`UPDATE belfry.queues SET last_push = 9223372036854775806`: "cannot follow 3",
+		`UPDATE belfry.queues SET last_push = 2`:                   "cannot follow 3",
+		`INSERT INTO belfry.queues (name, transport, dispatcher, leads_until, last_push) VALUES ('activities', 'x', 'r', now(), 9223372036854775806)`: "permission denied",
+		`INSERT INTO belfry.jobs (type, category, title, fence) VALUES ('push', 'operator_notice', 'Hi', 9223372036854775807)`:                        "belongs to belfry",
+	} {
+		_, err := role.Pool.Exec(t.Context(), statement)
+		require.ErrorContains(t, err, want, statement)
+	}
+	for _, statement := range []string{`UPDATE belfry.queues SET last_push = 4, first_push = 5`, `UPDATE belfry.queues SET epoch = gen_random_uuid()`} {
+		_, err := role.Pool.Exec(t.Context(), statement)
+		require.NoError(t, err, statement)
+	}
 }

@@ -165,6 +165,7 @@ func TestLong_CarrierForgetsInTheMiddle(t *testing.T) {
 			t.Helper()
 			b.exec(t, `UPDATE belfry.messages SET status = 'PENDING', push = NULL WHERE status = 'QUEUED' AND push > 2`)
 			b.exec(t, `DELETE FROM belfry.pushes WHERE queue = 'bulk' AND number > 2`)
+			b.exec(t, `ALTER TABLE belfry.queues DISABLE TRIGGER queues_number`)
 			b.exec(t, `UPDATE belfry.queues SET last_push = 2 WHERE name = 'bulk'`)
 		},
 	} {
