@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/belfryhq/belfry/internal/db"
 )
 
 // Category has the settings of all messages of a category.
@@ -149,11 +151,7 @@ type CategoryChange struct {
 
 // Categories returns every category by name.
 func Categories(ctx context.Context, q Querier) ([]Category, error) {
-	rows, err := q.Query(ctx, queries.categoryList)
-	if err != nil {
-		return nil, fmt.Errorf("channels: list categories: %w", Explain(err))
-	}
-	list, err := pgx.CollectRows(rows, scanCategory)
+	list, err := db.Collect(ctx, q, queries.categoryList, nil, scanCategory)
 	if err != nil {
 		return nil, fmt.Errorf("channels: list categories: %w", Explain(err))
 	}

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/belfryhq/belfry/internal/db"
 )
 
 // Inspected is the relation of one channel to an audience.
@@ -75,11 +77,7 @@ func (i *Inspection) Page(ctx context.Context, q Querier, after, bound int64, li
 		args["segment"] = nil
 	}
 	args["after"], args["bound"], args["limit"] = after, bound, limit
-	rows, err := q.Query(ctx, i.page, args)
-	if err != nil {
-		return nil, i.store.wrap("inspect a page", err)
-	}
-	list, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (c Inspected, err error) {
+	list, err := db.Collect(ctx, q, i.page, args, func(row pgx.CollectableRow) (c Inspected, err error) {
 		err = row.Scan(&c.ID, &c.Active, &c.Matches, &c.CreatedAt, &c.UpdatedAt)
 		if i.audience.Kind == KindChannels {
 			_, c.Matches = slices.BinarySearch(i.ids, c.ID)

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/belfryhq/belfry/internal/db"
 )
 
 // Any stands for every category, and for every medium, of an opt-out.
@@ -90,11 +92,7 @@ func OptOuts(ctx context.Context, q Querier, ids []int64) ([]OptOut, error) {
 // InvalidAddresses returns the addresses of the channels that senders must not use.
 func InvalidAddresses(ctx context.Context, q Querier, ids []int64) ([]InvalidAddress, error) {
 	sql, args := ofChannels(ids, queries.invalidAddresses, queries.invalidAddressesRange)
-	rows, err := q.Query(ctx, sql, args)
-	if err != nil {
-		return nil, fmt.Errorf("channels: read invalid addresses: %w", Explain(err))
-	}
-	list, err := pgx.CollectRows(rows, pgx.RowToStructByName[InvalidAddress])
+	list, err := db.All[InvalidAddress](ctx, q, sql, args)
 	if err != nil {
 		return nil, fmt.Errorf("channels: read invalid addresses: %w", Explain(err))
 	}
@@ -162,11 +160,7 @@ func orAny(s string) string {
 }
 
 func readOptOuts(ctx context.Context, q Querier, operation, sql string, args pgx.StrictNamedArgs) ([]OptOut, error) {
-	rows, err := q.Query(ctx, sql, args)
-	if err != nil {
-		return nil, fmt.Errorf("channels: %s: %w", operation, Explain(err))
-	}
-	list, err := pgx.CollectRows(rows, pgx.RowToStructByName[OptOut])
+	list, err := db.All[OptOut](ctx, q, sql, args)
 	if err != nil {
 		return nil, fmt.Errorf("channels: %s: %w", operation, Explain(err))
 	}

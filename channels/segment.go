@@ -96,11 +96,8 @@ func (s *Store) DropSegment(ctx context.Context, db Beginner, e SegmentEdit) (Se
 
 // ListSegments returns every segment by name.
 func (s *Store) ListSegments(ctx context.Context, q Querier) ([]Segment, error) {
-	rows, err := q.Query(ctx, queries.segmentList, pgx.StrictNamedArgs{"most": SegmentCounts + 1})
-	if err != nil {
-		return nil, fmt.Errorf("channels: list segments: %w", Explain(err))
-	}
-	list, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (Segment, error) {
+	args := pgx.StrictNamedArgs{"most": SegmentCounts + 1}
+	list, err := db.Collect(ctx, q, queries.segmentList, args, func(row pgx.CollectableRow) (Segment, error) {
 		var g Segment
 		err := row.Scan(&g.Name, &g.Description, &g.CreatedAt, &g.Members)
 		g.CreatedAt = g.CreatedAt.UTC()

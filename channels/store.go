@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/belfryhq/belfry/cursor"
+	"github.com/belfryhq/belfry/internal/db"
 )
 
 // DefaultRelation is belfry's own table of channels.
@@ -192,13 +193,10 @@ func everyColumn() map[string]Column {
 
 // Columns returns the columns of the relation by name.
 func (s *Store) Columns(ctx context.Context, q Querier) (map[string]Column, error) {
-	rows, err := q.Query(ctx, queries.relationColumns, pgx.StrictNamedArgs{"relation": s.relation})
-	if err != nil {
-		return nil, s.wrap("read the columns", err)
-	}
 	found := make(map[string]Column)
 	var c Column
-	_, err = pgx.ForEachRow(rows, []any{&c.Name, &c.Type, &c.NotNull, &c.Virtual}, func() error {
+	scans := []any{&c.Name, &c.Type, &c.NotNull, &c.Virtual}
+	err := db.Each(ctx, q, queries.relationColumns, pgx.StrictNamedArgs{"relation": s.relation}, scans, func() error {
 		found[c.Name] = c
 		return nil
 	})

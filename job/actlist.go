@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/belfryhq/belfry/internal/db"
 )
 
 // SubjectJob is the Subject of ControlEvents for acts on jobs.
@@ -75,12 +77,9 @@ func actsOf(ctx context.Context, tx pgx.Tx, statement string, f ActFilter, befor
 		before = math.MaxInt64
 	}
 	args["before"], args["looks"], args["actor"], args["since"], args["limit"] = before, actsExamined, f.Actor, f.Since, f.Limit+1
-	rows, err := tx.Query(ctx, statement, args)
-	if err != nil {
-		return a, fmt.Errorf("list acts: %w", err)
-	}
 	var e ControlEvent
-	_, err = pgx.ForEachRow(rows, []any{&a.after, &e.ID, &e.At, &e.Subject, &e.Name, &e.Kind, &e.Actor, &e.Reason, &e.Detail}, func() error {
+	scans := []any{&a.after, &e.ID, &e.At, &e.Subject, &e.Name, &e.Kind, &e.Actor, &e.Reason, &e.Detail}
+	err = db.Each(ctx, tx, statement, args, scans, func() error {
 		if e.ID != 0 {
 			e.Detail = slices.Clone(e.Detail)
 			a.list = append(a.list, e)

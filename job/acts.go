@@ -273,18 +273,17 @@ func (s *Store) NotResumable(ctx context.Context, ids []int64) (why map[int64]st
 }
 
 func notResumable(ctx context.Context, tx pgx.Tx, ids []int64) (map[int64]string, error) {
-	rows, err := tx.Query(ctx, queries.jobsNotResumable, pgx.StrictNamedArgs{"ids": ids})
-	if err != nil {
-		return nil, fmt.Errorf("jobs that are not resumable: %w", err)
-	}
 	why := make(map[int64]string)
 	var id int64
 	var reason string
-	_, err = pgx.ForEachRow(rows, []any{&id, &reason}, func() error {
+	err := db.Each(ctx, tx, queries.jobsNotResumable, pgx.StrictNamedArgs{"ids": ids}, []any{&id, &reason}, func() error {
 		why[id] = reason
 		return nil
 	})
-	return why, err
+	if err != nil {
+		return nil, fmt.Errorf("jobs that are not resumable: %w", err)
+	}
+	return why, nil
 }
 
 // actNotYounger is actTx for a job that was not enqueued after asOf.
@@ -303,11 +302,7 @@ func actNotYounger(ctx context.Context, tx pgx.Tx, o operation, id int64, asOf *
 
 // groupIDs returns the members of a group, in id order, or ErrNotFound.
 func groupIDs(ctx context.Context, tx pgx.Tx, o operation, group uuid.UUID) ([]int64, error) {
-	rows, err := tx.Query(ctx, queries.jobGroupIDs, pgx.StrictNamedArgs{"group_id": group})
-	if err != nil {
-		return nil, fmt.Errorf("%s group %s: %w", o.name, group, err)
-	}
-	ids, err := pgx.CollectRows(rows, pgx.RowTo[int64])
+	ids, err := db.Column[int64](ctx, tx, queries.jobGroupIDs, pgx.StrictNamedArgs{"group_id": group})
 	if err != nil {
 		return nil, fmt.Errorf("%s group %s: %w", o.name, group, err)
 	}

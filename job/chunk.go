@@ -154,14 +154,10 @@ type begun struct {
 // applies settings that an operator has changed since the last chunk. It locks nothing. The guard in
 // ChunkCommit decides; check only avoids useless work.
 func (u *run) check(ctx context.Context, tx pgx.Tx, asyncCommit bool) error {
-	rows, err := tx.Query(ctx, queries.runBegin, pgx.StrictNamedArgs{
+	now, err := db.One[begun](ctx, tx, queries.runBegin, pgx.StrictNamedArgs{
 		"id": u.id, "application": application(u.id, u.fence), "types": u.names,
 		"timeout_ms": fmt.Sprint(u.config.StatementTimeout.Milliseconds()), "async_commit": asyncCommit,
 	})
-	if err != nil {
-		return fmt.Errorf("begin chunk: %w", err)
-	}
-	now, err := pgx.CollectExactlyOneRow(rows, pgx.RowToStructByName[begun])
 	switch {
 	case errors.Is(err, pgx.ErrNoRows):
 		return errRunOver

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/belfryhq/belfry/internal/db"
 )
 
 // expireLimit bounds the jobs that one transaction makes EXPIRED.
@@ -149,14 +151,14 @@ func (r *Runner) cleanUp(ctx context.Context, held *conn, gone []int64, out *Out
 			if expired, err = r.expire(ctx, tx); err != nil || len(expired) == expireLimit {
 				return err
 			}
-			hopeless, err = collectIDs(ctx, tx, queries.jobGiveUp, pgx.StrictNamedArgs{
+			hopeless, err = db.Column[int64](ctx, tx, queries.jobGiveUp, pgx.StrictNamedArgs{
 				"max_takeovers": r.config.MaxTakeovers, "stale_after": r.config.StaleAfter, "gone": gone,
 				"runner": r.config.Name, "types": r.names, "lanes": r.lanes(),
 			})
 			if err != nil {
 				return err
 			}
-			released, err = collectIDs(ctx, tx, queries.jobRelease, pgx.StrictNamedArgs{
+			released, err = db.Column[int64](ctx, tx, queries.jobRelease, pgx.StrictNamedArgs{
 				"stale_after": r.config.StaleAfter, "types": r.names, "lanes": r.lanes(),
 			})
 			return err
@@ -183,7 +185,7 @@ func (r *Runner) expire(ctx context.Context, tx pgx.Tx) ([]int64, error) {
 	if err != nil {
 		return nil, err
 	}
-	return collectIDs(ctx, tx, queries.jobExpire, pgx.StrictNamedArgs{"limit": expireLimit})
+	return db.Column[int64](ctx, tx, queries.jobExpire, pgx.StrictNamedArgs{"limit": expireLimit})
 }
 
 // logExpired logs the jobs that a committed expire ended, and adds them to out.
@@ -192,15 +194,6 @@ func (r *Runner) logExpired(ids []int64, out *Outcome) {
 	for _, id := range ids {
 		r.log.Warn().Int64("job_id", id).Msg("job expired: it did not start in time")
 	}
-}
-
-// collectIDs runs a statement that ends or hands back jobs, and returns their ids.
-func collectIDs(ctx context.Context, tx pgx.Tx, statement string, args pgx.StrictNamedArgs) ([]int64, error) {
-	rows, err := tx.Query(ctx, statement, args)
-	if err != nil {
-		return nil, err
-	}
-	return pgx.CollectRows(rows, pgx.RowTo[int64])
 }
 
 // take runs one claiming statement. No row is the zero value.

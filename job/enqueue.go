@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/belfryhq/belfry/channels"
+	"github.com/belfryhq/belfry/internal/db"
 )
 
 // Spec is a request for one job. Zero values mean the database's defaults: the default lane, priority 0,
@@ -107,11 +108,7 @@ func EnqueueGroupTx(ctx context.Context, tx pgx.Tx, types []string, s Spec) ([]i
 		return nil, fmt.Errorf("enqueue group: %w", err)
 	}
 	args["types"] = types
-	rows, err := tx.Query(ctx, queries.jobEnqueueGroup, args)
-	if err != nil {
-		return nil, fmt.Errorf("enqueue group: %w", mapEnqueued(err))
-	}
-	ids, err := pgx.CollectRows(rows, pgx.RowTo[int64])
+	ids, err := db.Column[int64](ctx, tx, queries.jobEnqueueGroup, args)
 	if err != nil {
 		return nil, fmt.Errorf("enqueue group: %w", mapEnqueued(err))
 	}

@@ -74,11 +74,11 @@ func (s *Store) Halted(ctx context.Context) (h Halt, err error) {
 }
 
 func readHalt(ctx context.Context, tx pgx.Tx) (Halt, error) {
-	rows, err := tx.Query(ctx, queries.haltGet)
+	h, err := db.One[Halt](ctx, tx, queries.haltGet)
 	if err != nil {
 		return Halt{}, fmt.Errorf("read the halt: %w", err)
 	}
-	return pgx.CollectExactlyOneRow(rows, pgx.RowToStructByName[Halt])
+	return h, nil
 }
 
 // logHalt logs the beginning and the end of a halt, once each.

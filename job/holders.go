@@ -27,12 +27,9 @@ func (s *Store) Holders(ctx context.Context, ids ...int64) string {
 }
 
 func (s *Store) holders(ctx context.Context, statement string, args pgx.StrictNamedArgs) (names []string) {
-	_ = db.InTx(context.WithoutCancel(ctx), s.pool, db.Options{Limit: holdersLimit, Reads: true}, func(ctx context.Context, tx pgx.Tx) error {
-		rows, err := tx.Query(ctx, statement, args)
-		if err != nil {
-			return fmt.Errorf("sessions that lock jobs: %w", err)
-		}
-		names, err = pgx.CollectRows(rows, holder)
+	ctx = context.WithoutCancel(ctx)
+	_ = db.InTx(ctx, s.pool, db.Options{Limit: holdersLimit, Reads: true}, func(ctx context.Context, tx pgx.Tx) (err error) {
+		names, err = db.Collect(ctx, tx, statement, args, holder)
 		return err
 	})
 	return names

@@ -50,10 +50,7 @@ func (s *Store) Lanes(ctx context.Context) (list []Lane, err error) {
 // PausedLanes returns the names of the lanes that are paused, in no order.
 func (s *Store) PausedLanes(ctx context.Context) (names []string, err error) {
 	err = s.read(ctx, func(ctx context.Context, tx pgx.Tx) error {
-		rows, err := tx.Query(ctx, queries.lanesPaused)
-		if err == nil {
-			names, err = pgx.CollectRows(rows, pgx.RowTo[string])
-		}
+		names, err = db.Column[string](ctx, tx, queries.lanesPaused)
 		if err != nil {
 			return fmt.Errorf("list paused lanes: %w", err)
 		}
@@ -63,11 +60,7 @@ func (s *Store) PausedLanes(ctx context.Context) (names []string, err error) {
 }
 
 func lanes(ctx context.Context, tx pgx.Tx) ([]Lane, error) {
-	rows, err := tx.Query(ctx, queries.laneList, pgx.StrictNamedArgs{"most": LaneCounts + 1})
-	if err != nil {
-		return nil, fmt.Errorf("list lanes: %w", err)
-	}
-	list, err := pgx.CollectRows(rows, pgx.RowToStructByName[Lane])
+	list, err := db.All[Lane](ctx, tx, queries.laneList, pgx.StrictNamedArgs{"most": LaneCounts + 1})
 	if err != nil {
 		return nil, fmt.Errorf("list lanes: %w", err)
 	}
@@ -130,11 +123,8 @@ type ControlEvent struct {
 // is the object's version.
 func (s *Store) ActsSince(ctx context.Context, subject, name string, afterID int64, limit int) (list []ControlEvent, err error) {
 	err = s.read(ctx, func(ctx context.Context, tx pgx.Tx) error {
-		rows, err := tx.Query(ctx, queries.actsSince, pgx.StrictNamedArgs{"subject": subject, "name": name, "after": afterID, "limit": limit})
-		if err != nil {
-			return fmt.Errorf("acts on %s %s: %w", subject, name, err)
-		}
-		if list, err = pgx.CollectRows(rows, pgx.RowToStructByName[ControlEvent]); err != nil {
+		args := pgx.StrictNamedArgs{"subject": subject, "name": name, "after": afterID, "limit": limit}
+		if list, err = db.All[ControlEvent](ctx, tx, queries.actsSince, args); err != nil {
 			return fmt.Errorf("acts on %s %s: %w", subject, name, err)
 		}
 		return nil
@@ -153,11 +143,7 @@ func (s *Store) ControlEvents(ctx context.Context, subject, name string, beforeI
 		args["limit"] = limit
 	}
 	err = s.read(ctx, func(ctx context.Context, tx pgx.Tx) error {
-		rows, err := tx.Query(ctx, queries.eventList, args)
-		if err != nil {
-			return fmt.Errorf("events of %s %s: %w", subject, name, err)
-		}
-		if list, err = pgx.CollectRows(rows, pgx.RowToStructByName[ControlEvent]); err != nil {
+		if list, err = db.All[ControlEvent](ctx, tx, queries.eventList, args); err != nil {
 			return fmt.Errorf("events of %s %s: %w", subject, name, err)
 		}
 		return nil

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/belfryhq/belfry/internal/db"
 )
 
 // recover decides after an error. The job's row, read on a new connection, determines what became of the
@@ -107,16 +109,11 @@ func (u *run) adopt(now progress) error {
 
 // heartbeat takes another connection, renews the heartbeat under it and returns the row's progress, or
 // errRunOver if the row no longer belongs to this run. It waits up to StaleAfter, as wait does.
-func (u *run) heartbeat(ctx context.Context, cause error) (progress, error) {
-	var now progress
-	err := u.conn.act(ctx, u.config.StaleAfter, func(ctx context.Context, tx pgx.Tx) error {
-		rows, err := tx.Query(ctx, queries.runHeartbeat, pgx.StrictNamedArgs{
+func (u *run) heartbeat(ctx context.Context, cause error) (now progress, err error) {
+	err = u.conn.act(ctx, u.config.StaleAfter, func(ctx context.Context, tx pgx.Tx) error {
+		now, err = db.One[progress](ctx, tx, queries.runHeartbeat, pgx.StrictNamedArgs{
 			"id": u.id, "fence": u.fence, "pid": u.conn.pid(), "error": errorText(cause),
 		})
-		if err != nil {
-			return err
-		}
-		now, err = pgx.CollectExactlyOneRow(rows, pgx.RowToStructByName[progress])
 		if errors.Is(err, pgx.ErrNoRows) {
 			return errRunOver
 		}

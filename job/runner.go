@@ -14,6 +14,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/rs/zerolog"
 
+	"github.com/belfryhq/belfry/internal/db"
 	"github.com/belfryhq/belfry/internal/lifecycle"
 	"github.com/belfryhq/belfry/job/governor"
 )
@@ -175,11 +176,7 @@ func (r *Runner) StopNow(cause error) { r.stop.Now(cause) }
 // held reads the jobs that other runners hold in this runner's lanes.
 func (r *Runner) held(ctx context.Context) (list []Job, err error) {
 	err = NewStore(r.pool).inTx(ctx, func(ctx context.Context, tx pgx.Tx) error {
-		rows, err := tx.Query(ctx, queries.jobsHeld, pgx.StrictNamedArgs{"lanes": r.lanes()})
-		if err != nil {
-			return fmt.Errorf("read held lanes: %w", err)
-		}
-		ids, err := pgx.CollectRows(rows, pgx.RowTo[int64])
+		ids, err := db.Column[int64](ctx, tx, queries.jobsHeld, pgx.StrictNamedArgs{"lanes": r.lanes()})
 		if err != nil {
 			return fmt.Errorf("read held lanes: %w", err)
 		}

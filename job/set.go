@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/belfryhq/belfry/internal/db"
 )
 
 // Changes is what Set and ResumeEdited change, by column of belfry.jobs: category,
@@ -87,11 +89,7 @@ func (s *Store) Revisions(ctx context.Context, id int64) (list []Revision, err e
 		if _, err := get(ctx, tx, id); err != nil {
 			return err
 		}
-		rows, err := tx.Query(ctx, queries.jobRevisions, pgx.StrictNamedArgs{"job_id": id})
-		if err != nil {
-			return fmt.Errorf("revisions of job %d: %w", id, err)
-		}
-		if list, err = pgx.CollectRows(rows, pgx.RowToStructByName[Revision]); err != nil {
+		if list, err = db.All[Revision](ctx, tx, queries.jobRevisions, pgx.StrictNamedArgs{"job_id": id}); err != nil {
 			return fmt.Errorf("revisions of job %d: %w", id, err)
 		}
 		return nil

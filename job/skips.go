@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/belfryhq/belfry/internal/db"
 )
 
 // Skip is one recipient that a run skipped because its rows cannot be written.
@@ -31,11 +33,7 @@ func (s *Store) Skips(ctx context.Context, id int64, after string, limit int) (l
 		if _, err := get(ctx, tx, id); err != nil {
 			return err
 		}
-		rows, err := tx.Query(ctx, queries.jobSkips, pgx.StrictNamedArgs{"job_id": id, "after": after, "limit": limit})
-		if err != nil {
-			return fmt.Errorf("skips of job %d: %w", id, err)
-		}
-		if list, err = pgx.CollectRows(rows, pgx.RowToStructByName[Skip]); err != nil {
+		if list, err = db.All[Skip](ctx, tx, queries.jobSkips, pgx.StrictNamedArgs{"job_id": id, "after": after, "limit": limit}); err != nil {
 			return fmt.Errorf("skips of job %d: %w", id, err)
 		}
 		return nil

@@ -94,11 +94,7 @@ func get(ctx context.Context, tx pgx.Tx, id int64) (Job, error) { return find(ct
 
 // find reads a job, versioned or without its Version.
 func find(ctx context.Context, tx pgx.Tx, id int64, versioned bool) (Job, error) {
-	rows, err := tx.Query(ctx, queries.jobGet, pgx.StrictNamedArgs{"id": id, "versioned": versioned})
-	if err != nil {
-		return Job{}, fmt.Errorf("job %d: %w", id, err)
-	}
-	j, err := pgx.CollectExactlyOneRow(rows, pgx.RowToStructByName[Job])
+	j, err := db.One[Job](ctx, tx, queries.jobGet, pgx.StrictNamedArgs{"id": id, "versioned": versioned})
 	if errors.Is(err, pgx.ErrNoRows) {
 		return Job{}, fmt.Errorf("job %d: %w", id, ErrNotFound)
 	}
@@ -111,11 +107,7 @@ func find(ctx context.Context, tx pgx.Tx, id int64, versioned bool) (Job, error)
 // GetAll reads the jobs of these ids that there are, by id, in one statement.
 func (s *Store) GetAll(ctx context.Context, ids []int64) (list []Job, err error) {
 	err = s.read(ctx, func(ctx context.Context, tx pgx.Tx) error {
-		rows, err := tx.Query(ctx, queries.jobGetAll, pgx.StrictNamedArgs{"ids": ids})
-		if err != nil {
-			return fmt.Errorf("read jobs: %w", err)
-		}
-		if list, err = pgx.CollectRows(rows, pgx.RowToStructByName[Job]); err != nil {
+		if list, err = db.All[Job](ctx, tx, queries.jobGetAll, pgx.StrictNamedArgs{"ids": ids}); err != nil {
 			return fmt.Errorf("read jobs: %w", err)
 		}
 		slices.Reverse(list)
@@ -135,13 +127,9 @@ func (s *Store) FirstOfGroups(ctx context.Context, groups []uuid.UUID) (first ma
 		ids[i] = group.String()
 	}
 	err = s.read(ctx, func(ctx context.Context, tx pgx.Tx) error {
-		rows, err := tx.Query(ctx, queries.groupsFirst, pgx.StrictNamedArgs{"groups": ids})
-		if err != nil {
-			return fmt.Errorf("read groups: %w", err)
-		}
 		var group uuid.UUID
 		var id int64
-		_, err = pgx.ForEachRow(rows, []any{&group, &id}, func() error {
+		err = db.Each(ctx, tx, queries.groupsFirst, pgx.StrictNamedArgs{"groups": ids}, []any{&group, &id}, func() error {
 			first[group] = id
 			return nil
 		})
@@ -163,11 +151,8 @@ func (s *Store) Events(ctx context.Context, id, afterID int64, limit int) (list 
 		if _, err := get(ctx, tx, id); err != nil {
 			return err
 		}
-		rows, err := tx.Query(ctx, queries.jobEvents, pgx.StrictNamedArgs{"job_id": id, "after_id": afterID, "limit": limit})
-		if err != nil {
-			return fmt.Errorf("events of job %d: %w", id, err)
-		}
-		if list, err = pgx.CollectRows(rows, pgx.RowToStructByName[Event]); err != nil {
+		args := pgx.StrictNamedArgs{"job_id": id, "after_id": afterID, "limit": limit}
+		if list, err = db.All[Event](ctx, tx, queries.jobEvents, args); err != nil {
 			return fmt.Errorf("events of job %d: %w", id, err)
 		}
 		return nil
@@ -178,11 +163,8 @@ func (s *Store) Events(ctx context.Context, id, afterID int64, limit int) (list 
 // LastEvent returns a job's newest event of one kind, such as EventAborted, or nil if there is none.
 func (s *Store) LastEvent(ctx context.Context, id int64, kind string) (last *Event, err error) {
 	err = s.read(ctx, func(ctx context.Context, tx pgx.Tx) error {
-		rows, err := tx.Query(ctx, queries.jobEventLast, pgx.StrictNamedArgs{"job_id": id, "kind": kind})
-		if err != nil {
-			return fmt.Errorf("events of job %d: %w", id, err)
-		}
-		list, err := pgx.CollectRows(rows, pgx.RowToAddrOfStructByName[Event])
+		args := pgx.StrictNamedArgs{"job_id": id, "kind": kind}
+		list, err := db.Collect(ctx, tx, queries.jobEventLast, args, pgx.RowToAddrOfStructByName[Event])
 		if err != nil {
 			return fmt.Errorf("events of job %d: %w", id, err)
 		}

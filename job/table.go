@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/belfryhq/belfry/cursor"
+	"github.com/belfryhq/belfry/internal/db"
 )
 
 // Table is a Source over any relation by any keyset: the user's own table or view,
@@ -71,11 +72,7 @@ func (w tableWalk[R]) Page(ctx context.Context, tx pgx.Tx, after cursor.Position
 	sql := render(queries.tablePage, map[string]string{
 		"columns": columns, "relation": t.Relation.Sanitize(), "window": predicate, "order": t.Key.OrderBy(),
 	})
-	rows, err := tx.Query(ctx, sql, args)
-	if err != nil {
-		return cursor.Page[R]{}, err
-	}
-	list, err := pgx.CollectRows(rows, pgx.RowToStructByName[R])
+	list, err := db.All[R](ctx, tx, sql, args)
 	if err != nil || len(list) == 0 {
 		return cursor.Page[R]{}, err
 	}

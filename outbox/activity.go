@@ -37,11 +37,7 @@ type Activity struct {
 // ReadActivity returns an activity that was sent.
 func ReadActivity(ctx context.Context, pool *pgxpool.Pool, id int64) (a Activity, err error) {
 	err = reading(ctx, pool, func(ctx context.Context, tx pgx.Tx) error {
-		rows, err := tx.Query(ctx, queries.activityGet, pgx.StrictNamedArgs{"id": id})
-		if err != nil {
-			return err
-		}
-		a, err = pgx.CollectExactlyOneRow(rows, pgx.RowToStructByName[Activity])
+		a, err = db.One[Activity](ctx, tx, queries.activityGet, pgx.StrictNamedArgs{"id": id})
 		return err
 	})
 	if err != nil {

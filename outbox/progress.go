@@ -8,6 +8,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/belfryhq/belfry/internal/db"
 )
 
 // Progress counts a job's messages by their state. It is exact in every committed state and is read from
@@ -26,11 +28,7 @@ type Progress struct {
 func ProgressOf(ctx context.Context, pool *pgxpool.Pool, jobIDs []int64) (map[int64]Progress, error) {
 	of := make(map[int64]Progress, len(jobIDs))
 	err := inSnapshot(ctx, pool, func(ctx context.Context, tx pgx.Tx) error {
-		rows, err := tx.Query(ctx, queries.jobProgress, pgx.StrictNamedArgs{"ids": jobIDs})
-		if err != nil {
-			return err
-		}
-		list, err := pgx.CollectRows(rows, pgx.RowToStructByName[Progress])
+		list, err := db.All[Progress](ctx, tx, queries.jobProgress, pgx.StrictNamedArgs{"ids": jobIDs})
 		for _, p := range list {
 			of[p.JobID] = p
 		}

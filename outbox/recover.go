@@ -6,6 +6,8 @@ import (
 	"slices"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/belfryhq/belfry/internal/db"
 )
 
 // Lost is a lease that its relay no longer renews, with the messages in PROCESSING under it.
@@ -176,13 +178,10 @@ func (l *Ledger) Recover(ctx context.Context, lost Lost, settlements []Settlemen
 		}
 		var all []Settlement
 		var of []*Status // the status of each message
-		rows, err := tx.Query(ctx, queries.leaseMessagesLock, pgx.StrictNamedArgs{"id": lost.LeaseID})
-		if err != nil {
-			return err
-		}
 		var c Claimed
 		var handed bool
-		_, err = pgx.ForEachRow(rows, []any{&c.JobID, &c.ChannelID, &handed}, func() error {
+		args := pgx.StrictNamedArgs{"id": lost.LeaseID}
+		err = db.Each(ctx, tx, queries.leaseMessagesLock, args, []any{&c.JobID, &c.ChannelID, &handed}, func() error {
 			s, status := Release(c), new(Status)
 			i, some := decided[c.Key]
 			switch {

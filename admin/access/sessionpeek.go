@@ -74,16 +74,12 @@ func (s *Sessions) runBatch(r *sessionBatch) {
 	r.found = make(map[[sha256.Size]byte]Identity, len(r.hashes))
 	r.err = db.InTx(context.Background(), s.db,
 		db.Options{Policies: true, Limit: tokenLimit, Reads: true}, func(ctx context.Context, tx pgx.Tx) error {
-			rows, err := tx.Query(ctx, queries.sessionsPeek, pgx.StrictNamedArgs{"sha256": r.hashes, "idle": s.idle})
-			if err != nil {
-				return err
-			}
 			var hash []byte
 			who := Identity{User: true}
-			_, err = pgx.ForEachRow(rows, []any{&hash, &who.Name, &who.Role}, func() error {
+			args := pgx.StrictNamedArgs{"sha256": r.hashes, "idle": s.idle}
+			return db.Each(ctx, tx, queries.sessionsPeek, args, []any{&hash, &who.Name, &who.Role}, func() error {
 				r.found[[sha256.Size]byte(hash)] = who
 				return nil
 			})
-			return err
 		})
 }

@@ -114,11 +114,7 @@ func revokeSessions(ctx context.Context, env *operation.Env, in sessionAct) (out
 	}
 	err = db.InTx(ctx, env.DB, db.Options{Policies: true, Limit: tokenLimit}, func(ctx context.Context, tx pgx.Tx) error {
 		out = EndedSessions{}
-		rows, err := tx.Query(ctx, queries.sessionRevoke, args)
-		if err != nil {
-			return err
-		}
-		ended, err := pgx.CollectRows(rows, pgx.RowToStructByName[Session])
+		ended, err := db.All[Session](ctx, tx, queries.sessionRevoke, args)
 		if err != nil {
 			return err
 		}

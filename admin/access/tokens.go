@@ -199,11 +199,7 @@ func revokeToken(ctx context.Context, env *operation.Env, in tokenAct) (Token, e
 func tokenStatement(ctx context.Context, env *operation.Env, statement string, who job.Act, args pgx.StrictNamedArgs) (t Token, err error) {
 	args["actor"], args["reason"] = who.Actor, who.Reason
 	err = db.InTx(ctx, env.DB, db.Options{Policies: true, Limit: tokenLimit}, func(ctx context.Context, tx pgx.Tx) error {
-		rows, err := tx.Query(ctx, statement, args)
-		if err != nil {
-			return err
-		}
-		t, err = pgx.CollectExactlyOneRow(rows, pgx.RowToStructByName[Token])
+		t, err = db.One[Token](ctx, tx, statement, args)
 		return err
 	})
 	var server *pgconn.PgError

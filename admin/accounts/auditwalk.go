@@ -13,6 +13,7 @@ import (
 	"github.com/belfryhq/belfry/admin/delivery"
 	"github.com/belfryhq/belfry/admin/operation"
 	"github.com/belfryhq/belfry/channels"
+	"github.com/belfryhq/belfry/internal/db"
 	"github.com/belfryhq/belfry/internal/errkind"
 	"github.com/belfryhq/belfry/internal/text"
 	"github.com/belfryhq/belfry/job"
@@ -228,14 +229,10 @@ func (a *audit) skips(ctx context.Context, tx pgx.Tx, who []channels.Inspected) 
 	for i, c := range who {
 		keys[i] = strconv.FormatInt(c.ID, 10)
 	}
-	rows, err := tx.Query(ctx, queries.skipsOf, pgx.StrictNamedArgs{"job_id": a.report.Job.ID, "keys": keys})
-	if err != nil {
-		return nil, err
-	}
 	skips := make(map[int64]string)
 	var id int64
 	var text string
-	_, err = pgx.ForEachRow(rows, []any{&id, &text}, func() error {
+	err := db.Each(ctx, tx, queries.skipsOf, pgx.StrictNamedArgs{"job_id": a.report.Job.ID, "keys": keys}, []any{&id, &text}, func() error {
 		skips[id] = text
 		return nil
 	})

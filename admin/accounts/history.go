@@ -14,6 +14,7 @@ import (
 	"github.com/belfryhq/belfry/admin/delivery"
 	"github.com/belfryhq/belfry/admin/operation"
 	"github.com/belfryhq/belfry/channels"
+	"github.com/belfryhq/belfry/internal/db"
 	"github.com/belfryhq/belfry/job"
 	"github.com/belfryhq/belfry/outbox"
 )
@@ -226,11 +227,7 @@ func (r *historian) lines(ctx context.Context, tx pgx.Tx, jobs []job.Job, revisi
 	for i, j := range jobs {
 		ids[i], by[j.ID] = j.ID, j
 	}
-	rows, err := tx.Query(ctx, queries.historyRows, pgx.StrictNamedArgs{"job_ids": ids, "channel_id": r.id})
-	if err != nil {
-		return nil, err
-	}
-	found, err := pgx.CollectRows(rows, pgx.RowToStructByName[historyRow])
+	found, err := db.All[historyRow](ctx, tx, queries.historyRows, pgx.StrictNamedArgs{"job_ids": ids, "channel_id": r.id})
 	if err != nil {
 		return nil, err
 	}
@@ -317,12 +314,8 @@ func (r *historian) inspect(ctx context.Context, tx pgx.Tx, a channels.Audience)
 
 // activities returns the activities of the page and one more.
 func (r *historian) activities(ctx context.Context, tx pgx.Tx, o HistoryOptions) ([]HistoryLine, error) {
-	rows, err := tx.Query(ctx, queries.historyActivities,
-		pgx.StrictNamedArgs{"channel_id": r.id, "before": o.Before.ActivityID, "limit": o.Limit + 1})
-	if err != nil {
-		return nil, err
-	}
-	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (HistoryLine, error) {
+	args := pgx.StrictNamedArgs{"channel_id": r.id, "before": o.Before.ActivityID, "limit": o.Limit + 1}
+	return db.Collect(ctx, tx, queries.historyActivities, args, func(row pgx.CollectableRow) (HistoryLine, error) {
 		var m messageFacts
 		l := HistoryLine{Type: TypeActivity, Entry: Entry{ChannelID: r.id}}
 		err := row.Scan(&l.JobID, &l.Category, &l.Title, &l.CreatedAt, &m.Status, &m.Reason, &m.Error, &m.Revision, &m.Awaited,

@@ -11,6 +11,7 @@ import (
 
 	"github.com/belfryhq/belfry/admin/operation"
 	"github.com/belfryhq/belfry/channels"
+	"github.com/belfryhq/belfry/internal/db"
 	"github.com/belfryhq/belfry/outbox"
 )
 
@@ -58,11 +59,8 @@ func EachMessage(ctx context.Context, pool *pgxpool.Pool, store *channels.Store,
 }
 
 func readReport(ctx context.Context, tx pgx.Tx, store *channels.Store, jobID, after int64) ([]ReportLine, error) {
-	rows, err := tx.Query(ctx, queries.reportPage, pgx.StrictNamedArgs{"id": jobID, "after": after, "limit": reportPage})
-	if err != nil {
-		return nil, err
-	}
-	page, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (l ReportLine, err error) {
+	args := pgx.StrictNamedArgs{"id": jobID, "after": after, "limit": reportPage}
+	page, err := db.Collect(ctx, tx, queries.reportPage, args, func(row pgx.CollectableRow) (l ReportLine, err error) {
 		var status string
 		err = row.Scan(&l.ChannelID, &l.Medium, &l.Sender, &status, &l.Reason, &l.Attempts, &l.DueAt, &l.SentAt, &l.DeadAt, &l.Revision)
 		l.Status = outbox.Status(status)

@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/belfryhq/belfry/admin/operation"
+	"github.com/belfryhq/belfry/internal/db"
 	"github.com/belfryhq/belfry/job"
 	"github.com/belfryhq/belfry/outbox"
 )
@@ -51,11 +52,7 @@ type BacklogAge struct {
 // ABORTED jobs and paused lanes.
 func ReadBacklog(ctx context.Context, pool *pgxpool.Pool) (b Backlog, err error) {
 	err = operation.SnapshotTx(ctx, pool, func(ctx context.Context, tx pgx.Tx) error {
-		rows, err := tx.Query(ctx, queries.backlogAges)
-		if err != nil {
-			return err
-		}
-		b.Ages, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (a BacklogAge, err error) {
+		b.Ages, err = db.Collect(ctx, tx, queries.backlogAges, nil, func(row pgx.CollectableRow) (a BacklogAge, err error) {
 			err = row.Scan(&a.Within, &a.Jobs, &a.Messages)
 			return a, err
 		})

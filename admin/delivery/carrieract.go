@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/belfryhq/belfry/admin/operation"
+	"github.com/belfryhq/belfry/internal/db"
 	"github.com/belfryhq/belfry/job"
 	"github.com/belfryhq/belfry/outbox"
 )
@@ -57,11 +58,7 @@ func readQueues(ctx context.Context, pool *pgxpool.Pool, most *int64) (list []Qu
 }
 
 func queueStates(ctx context.Context, tx pgx.Tx, most *int64) ([]QueueState, error) {
-	rows, err := tx.Query(ctx, queries.queueStates, pgx.StrictNamedArgs{"most": most})
-	if err != nil {
-		return nil, err
-	}
-	return pgx.CollectRows(rows, pgx.RowToStructByName[QueueState])
+	return db.All[QueueState](ctx, tx, queries.queueStates, pgx.StrictNamedArgs{"most": most})
 }
 
 // RebuildQueues makes the dispatcher push all QUEUED messages again, in bounded pushes, while delivery
@@ -71,11 +68,7 @@ func queueStates(ctx context.Context, tx pgx.Tx, most *int64) ([]QueueState, err
 func RebuildQueues(ctx context.Context, pool *pgxpool.Pool, act job.Act, agree func(queued int64) error) (queued int64, err error) {
 	var refused error
 	err = operation.StepTx(ctx, pool, func(ctx context.Context, tx pgx.Tx) error {
-		rows, err := tx.Query(ctx, queries.queuesRebuild)
-		if err != nil {
-			return err
-		}
-		begun, err := pgx.CollectRows(rows, pgx.RowTo[string])
+		begun, err := db.Column[string](ctx, tx, queries.queuesRebuild)
 		if err != nil {
 			return err
 		}

@@ -14,6 +14,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/belfryhq/belfry/admin/operation"
+	"github.com/belfryhq/belfry/internal/db"
 	"github.com/belfryhq/belfry/internal/errkind"
 	"github.com/belfryhq/belfry/job"
 	"github.com/belfryhq/belfry/outbox"
@@ -183,14 +184,10 @@ func deadLetters(ctx context.Context, pool *pgxpool.Pool, f DeadFilter, before *
 	for look, left := min(limit, keys), keys; left >= 0; look, left = max(1, min(4*look, left-look)), left-look {
 		more := false
 		err := operation.ReadTx(ctx, pool, func(ctx context.Context, tx pgx.Tx) error {
-			rows, err := tx.Query(ctx, queries.deadList, f.args(pgx.StrictNamedArgs{
+			found, err := db.Collect(ctx, tx, queries.deadList, f.args(pgx.StrictNamedArgs{
 				"before_job_id": high.JobID, "before_channel_id": high.ChannelID, "low_job_id": low.JobID, "low_channel_id": low.ChannelID,
 				"keys": look, "limit": limit - len(list),
-			}))
-			if err != nil {
-				return err
-			}
-			found, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (d *DeadLetter, err error) {
+			}), func(row pgx.CollectableRow) (d *DeadLetter, err error) {
 				more = true
 				d, err = scanDeadLetter(row, &high)
 				return d, err
@@ -364,23 +361,15 @@ type AttemptRecord struct {
 // first. It returns ErrNoMessage without a message.
 func ShowMessage(ctx context.Context, pool *pgxpool.Pool, key outbox.Key) (m MessageRecord, err error) {
 	err = operation.SnapshotTx(ctx, pool, func(ctx context.Context, tx pgx.Tx) error {
-		rows, err := tx.Query(ctx, queries.messageShow, pgx.StrictNamedArgs{"job_id": key.JobID, "channel_id": key.ChannelID})
-		if err != nil {
-			return err
-		}
-		m, err = pgx.CollectExactlyOneRow(rows, pgx.RowToStructByName[MessageRecord])
+		m, err = db.One[MessageRecord](ctx, tx, queries.messageShow, pgx.StrictNamedArgs{"job_id": key.JobID, "channel_id": key.ChannelID})
 		if errors.Is(err, pgx.ErrNoRows) {
 			return ErrNoMessage
 		}
 		if err != nil {
 			return err
 		}
-		rows, err = tx.Query(ctx, queries.attemptList,
+		m.Record, err = db.All[AttemptRecord](ctx, tx, queries.attemptList,
 			pgx.StrictNamedArgs{"job_id": key.JobID, "channel_id": key.ChannelID, "limit": maxAttemptsShown})
-		if err != nil {
-			return err
-		}
-		m.Record, err = pgx.CollectRows(rows, pgx.RowToStructByName[AttemptRecord])
 		return err
 	})
 	if err != nil {

@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/belfryhq/belfry/admin/operation"
+	"github.com/belfryhq/belfry/internal/db"
 	"github.com/belfryhq/belfry/job"
 	"github.com/belfryhq/belfry/outbox"
 )
@@ -113,26 +114,21 @@ func (w deadWalk) each(ctx context.Context, do func(context.Context, pgx.Tx, []d
 
 // step reads matching letters after end, and moves end to the last key read.
 func (w deadWalk) step(ctx context.Context, tx pgx.Tx, end *outbox.Key, high outbox.Key) (list []deadFound, err error) {
-	rows, err := tx.Query(ctx, queries.deadStep, w.filter.args(pgx.StrictNamedArgs{
-		"after_job_id": end.JobID, "after_channel_id": end.ChannelID, "high_job_id": high.JobID, "high_channel_id": high.ChannelID,
-		"keys": w.keys,
-	}))
-	if err != nil {
-		return nil, err
-	}
 	var jobID, channelID *int64
 	var medium, reason *string
 	var held *bool
 	var kept string
 	var recalledAt *time.Time
-	_, err = pgx.ForEachRow(rows,
-		[]any{&end.JobID, &end.ChannelID, &jobID, &channelID, &medium, &reason, &held, &kept, &recalledAt}, func() error {
-			if jobID != nil {
-				list = append(list, deadFound{Key: outbox.Key{JobID: *jobID, ChannelID: *channelID}, medium: textOf(medium),
-					reason: outbox.Reason(textOf(reason)), held: *held, kept: kept, recalledAt: recalledAt})
-			}
-			return nil
-		})
+	err = db.Each(ctx, tx, queries.deadStep, w.filter.args(pgx.StrictNamedArgs{
+		"after_job_id": end.JobID, "after_channel_id": end.ChannelID, "high_job_id": high.JobID, "high_channel_id": high.ChannelID,
+		"keys": w.keys,
+	}), []any{&end.JobID, &end.ChannelID, &jobID, &channelID, &medium, &reason, &held, &kept, &recalledAt}, func() error {
+		if jobID != nil {
+			list = append(list, deadFound{Key: outbox.Key{JobID: *jobID, ChannelID: *channelID}, medium: textOf(medium),
+				reason: outbox.Reason(textOf(reason)), held: *held, kept: kept, recalledAt: recalledAt})
+		}
+		return nil
+	})
 	return list, err
 }
 
@@ -197,14 +193,10 @@ func (a *deadAct) change(ctx context.Context, tx pgx.Tx, found []deadFound, sum 
 		return 0, nil
 	}
 	args["job_ids"], args["channel_ids"] = jobIDs, channelIDs
-	rows, err := tx.Query(ctx, statement, args)
-	if err != nil {
-		return 0, err
-	}
 	var key outbox.Key
 	recalls := make(map[int64]*time.Time) // by job
 	counts := make(map[int64]outbox.ProgressChange)
-	_, err = pgx.ForEachRow(rows, []any{&key.JobID, &key.ChannelID}, func() error {
+	err = db.Each(ctx, tx, statement, args, []any{&key.JobID, &key.ChannelID}, func() error {
 		changed++
 		counts[key.JobID] = a.revive(counts[key.JobID])
 		if d := letters[key]; a.to == outbox.Pending {

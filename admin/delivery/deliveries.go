@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/belfryhq/belfry/admin/operation"
+	"github.com/belfryhq/belfry/internal/db"
 	"github.com/belfryhq/belfry/job"
 	"github.com/belfryhq/belfry/outbox"
 )
@@ -115,16 +116,12 @@ func deliveries(ctx context.Context, pool *pgxpool.Pool, jobID int64, until time
 func messageCounts(ctx context.Context, tx pgx.Tx, c *Counts, media mediaCounts, flow *flow,
 	args pgx.StrictNamedArgs) (last *int64, err error) {
 	args["seconds"] = flow.step()
-	rows, err := tx.Query(ctx, queries.deliveryCounts, args)
-	if err != nil {
-		return nil, err
-	}
 	var status, reason string
 	var awaited bool
 	var step int
 	var at *int64
 	var n, high int64
-	_, err = pgx.ForEachRow(rows, []any{&status, &reason, &awaited, &step, &at, &n, &high}, func() error {
+	err = db.Each(ctx, tx, queries.deliveryCounts, args, []any{&status, &reason, &awaited, &step, &at, &n, &high}, func() error {
 		if last == nil || *last < high {
 			last = new(high)
 		}

@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/belfryhq/belfry/admin/operation"
+	"github.com/belfryhq/belfry/internal/db"
 	"github.com/belfryhq/belfry/job"
 	"github.com/belfryhq/belfry/outbox"
 )
@@ -69,11 +70,7 @@ func SenderStates(ctx context.Context, pool *pgxpool.Pool, alive time.Duration) 
 		if senders, err = senderStates(ctx, tx, "", alive); err != nil {
 			return err
 		}
-		rows, err := tx.Query(ctx, queries.relayStates, pgx.StrictNamedArgs{"seconds": alive.Seconds()})
-		if err != nil {
-			return err
-		}
-		relays, err = pgx.CollectRows(rows, pgx.RowToStructByName[RelayState])
+		relays, err = db.All[RelayState](ctx, tx, queries.relayStates, pgx.StrictNamedArgs{"seconds": alive.Seconds()})
 		return err
 	})
 	if err != nil {
@@ -83,11 +80,7 @@ func SenderStates(ctx context.Context, pool *pgxpool.Pool, alive time.Duration) 
 }
 
 func senderStates(ctx context.Context, tx pgx.Tx, name string, alive time.Duration) ([]SenderState, error) {
-	rows, err := tx.Query(ctx, queries.senderStates, pgx.StrictNamedArgs{"name": name, "seconds": alive.Seconds()})
-	if err != nil {
-		return nil, err
-	}
-	return pgx.CollectRows(rows, pgx.RowToStructByName[SenderState])
+	return db.All[SenderState](ctx, tx, queries.senderStates, pgx.StrictNamedArgs{"name": name, "seconds": alive.Seconds()})
 }
 
 // SenderChange overrides the configured limits of a sender.

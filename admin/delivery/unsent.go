@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/belfryhq/belfry/admin/operation"
+	"github.com/belfryhq/belfry/internal/db"
 	"github.com/belfryhq/belfry/job"
 	"github.com/belfryhq/belfry/outbox"
 )
@@ -31,11 +32,7 @@ type Unsent struct {
 // first. With ids it returns only these jobs.
 func UnsentJobs(ctx context.Context, pool *pgxpool.Pool, ids []int64, most int) (list []Unsent, err error) {
 	err = operation.ReadTx(ctx, pool, func(ctx context.Context, tx pgx.Tx) error {
-		rows, err := tx.Query(ctx, queries.unsentJobs, pgx.StrictNamedArgs{"ids": ids, "limit": most})
-		if err != nil {
-			return err
-		}
-		list, err = pgx.CollectRows(rows, pgx.RowToStructByName[Unsent])
+		list, err = db.All[Unsent](ctx, tx, queries.unsentJobs, pgx.StrictNamedArgs{"ids": ids, "limit": most})
 		return err
 	})
 	if err != nil {

@@ -187,11 +187,7 @@ func (d *doctor) examine(ctx context.Context) {
 // checkSecured checks belfry's own tables for policies that hide rows.
 func (d *doctor) checkSecured(ctx context.Context, check string) error {
 	type secured struct{ Table, Policies string }
-	rows, err := d.Reads().Query(ctx, queries.doctorSecured)
-	if err != nil {
-		return err
-	}
-	list, err := pgx.CollectRows(rows, pgx.RowToStructByPos[secured])
+	list, err := db.Collect(ctx, d.Reads(), queries.doctorSecured, nil, pgx.RowToStructByPos[secured])
 	for _, t := range list {
 		d.fail(check, "drop the policy and ALTER TABLE "+t.Table+" DISABLE ROW LEVEL SECURITY, or ALTER ROLE "+d.quoted()+" BYPASSRLS",
 			"row-level security hides rows of %s from %s (policies: %s)", t.Table, d.user, cmp.Or(t.Policies, "none, so all of them"))
@@ -203,11 +199,7 @@ func (d *doctor) checkSecured(ctx context.Context, check string) error {
 // execute instead of PostgreSQL's. belfry's own functions fix their search_path.
 func (d *doctor) checkSearchPath(ctx context.Context, check string) error {
 	type creators struct{ Schema, Roles string }
-	rows, err := d.Reads().Query(ctx, queries.doctorCreators)
-	if err != nil {
-		return err
-	}
-	list, err := pgx.CollectRows(rows, pgx.RowToStructByPos[creators])
+	list, err := db.Collect(ctx, d.Reads(), queries.doctorCreators, nil, pgx.RowToStructByPos[creators])
 	for _, c := range list {
 		d.warn(check, "REVOKE CREATE ON SCHEMA "+c.Schema+" FROM "+c.Roles+"; or ALTER ROLE "+d.quoted()+
 			" SET search_path = pg_catalog, and name the schema in channels.relation",
@@ -241,11 +233,7 @@ func (d *doctor) checkSchema(ctx context.Context) bool {
 
 // collect reads the rows of a statement.
 func collect[T any](ctx context.Context, d *doctor, statement string, args ...any) ([]T, error) {
-	rows, err := d.Reads().Query(ctx, statement, args...)
-	if err != nil {
-		return nil, err
-	}
-	return pgx.CollectRows(rows, pgx.RowToStructByName[T])
+	return db.All[T](ctx, d.Reads(), statement, args...)
 }
 
 // quoted returns the connected user as an SQL identifier.

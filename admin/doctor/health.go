@@ -10,6 +10,7 @@ import (
 
 	"github.com/belfryhq/belfry/admin/delivery"
 	"github.com/belfryhq/belfry/admin/operation"
+	"github.com/belfryhq/belfry/internal/db"
 	"github.com/belfryhq/belfry/internal/text"
 )
 
@@ -43,11 +44,7 @@ and ` + "`belfry doctor`" + ` finds problems.`,
 
 func readHealth(ctx context.Context, env *operation.Env, _ operation.None) (h ServerHealth, err error) {
 	err = operation.Reading(ctx, env, func(ctx context.Context, tx pgx.Tx) error {
-		rows, err := tx.Query(ctx, queries.healthRead, pgx.StrictNamedArgs{"seconds": delivery.RelayAlive.Seconds()})
-		if err != nil {
-			return err
-		}
-		h, err = pgx.CollectExactlyOneRow(rows, pgx.RowToStructByName[ServerHealth])
+		h, err = db.One[ServerHealth](ctx, tx, queries.healthRead, pgx.StrictNamedArgs{"seconds": delivery.RelayAlive.Seconds()})
 		h.At = h.At.UTC()
 		return err
 	})

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/belfryhq/belfry/internal/db"
@@ -40,15 +39,11 @@ func (d *doctor) checkServer(ctx context.Context, check string) error {
 	var facts serverFacts
 	var found db.Found
 	var unknown error // why the pooler could not be examined
-	err := d.DB.AcquireFunc(ctx, func(c *pgxpool.Conn) error {
+	err := d.DB.AcquireFunc(ctx, func(c *pgxpool.Conn) (err error) {
 		if found, unknown = db.DetectPooler(ctx, c.Conn()); unknown != nil && !found.Pooler {
 			return unknown
 		}
-		rows, err := c.Query(ctx, queries.doctorServer)
-		if err != nil {
-			return err
-		}
-		facts, err = pgx.CollectExactlyOneRow(rows, pgx.RowToStructByName[serverFacts])
+		facts, err = db.One[serverFacts](ctx, c, queries.doctorServer)
 		return err
 	})
 	if err != nil {

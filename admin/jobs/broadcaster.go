@@ -229,11 +229,7 @@ func readWatched(ctx context.Context, env *operation.Env, ids []int64) (r readin
 	ctx, cancel := context.WithTimeout(ctx, watchDeadline)
 	defer cancel()
 	err = db.InTx(ctx, env.DB, db.Options{Limit: watchDeadline, Reads: true}, func(ctx context.Context, tx pgx.Tx) error {
-		rows, err := tx.Query(ctx, queries.activeJobs, pgx.StrictNamedArgs{"limit": watchMost})
-		if err != nil {
-			return err
-		}
-		r.active, err = pgx.CollectRows(rows, pgx.RowTo[int64])
+		r.active, err = db.Column[int64](ctx, tx, queries.activeJobs, pgx.StrictNamedArgs{"limit": watchMost})
 		return err
 	})
 	if err != nil {

@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/belfryhq/belfry/admin/operation"
+	"github.com/belfryhq/belfry/internal/db"
 	"github.com/belfryhq/belfry/job"
 )
 
@@ -60,11 +61,8 @@ func (n *newEvents) poll(ctx context.Context, pool *pgxpool.Pool) (list []newEve
 		limit = newEventsLate
 	}
 	err = operation.ReadTx(ctx, pool, func(ctx context.Context, tx pgx.Tx) error {
-		rows, err := tx.Query(ctx, queries.newestEvents, pgx.StrictNamedArgs{"job": n.after.Job, "other": n.after.Event, "limit": limit})
-		if err != nil {
-			return err
-		}
-		list, err = pgx.CollectRows(rows, pgx.RowToStructByName[newEvent])
+		args := pgx.StrictNamedArgs{"job": n.after.Job, "other": n.after.Event, "limit": limit}
+		list, err = db.All[newEvent](ctx, tx, queries.newestEvents, args)
 		return err
 	})
 	if err != nil {

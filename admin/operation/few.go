@@ -7,6 +7,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/belfryhq/belfry/channels"
+	"github.com/belfryhq/belfry/internal/db"
 	"github.com/belfryhq/belfry/internal/text"
 	"github.com/belfryhq/belfry/job"
 )
@@ -102,11 +103,7 @@ func ZeroFew(counts ...*int64) {
 
 // ToRadius returns the ids of jobs to a radius.
 func (e *Env) ToRadius(ctx context.Context, ids []int64) ([]int64, error) {
-	rows, err := e.Reads().Query(ctx, queries.jobsToRadius, pgx.StrictNamedArgs{"ids": ids})
-	if err != nil {
-		return nil, err
-	}
-	return pgx.CollectRows(rows, pgx.RowTo[int64])
+	return db.Column[int64](ctx, e.Reads(), queries.jobsToRadius, pgx.StrictNamedArgs{"ids": ids})
 }
 
 // Coarse returns a count for the role. If atMost is not 0, the real count may be any number from 0 to atMost.

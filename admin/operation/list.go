@@ -90,11 +90,7 @@ func Listed[T any](ctx context.Context, env *Env, read func(context.Context, pgx
 func AccessList[T any](ctx context.Context, env *Env, statement string, args ...any) (out List[T], err error) {
 	o := db.Options{Policies: true, Limit: db.Left(ctx, DefaultDeadline), Reads: true}
 	err = db.InTx(ctx, env.DB, o, func(ctx context.Context, tx pgx.Tx) error {
-		rows, err := tx.Query(ctx, statement, args...)
-		if err != nil {
-			return err
-		}
-		out.Items, err = pgx.CollectRows(rows, pgx.RowToStructByName[T])
+		out.Items, err = db.All[T](ctx, tx, statement, args...)
 		return err
 	})
 	return out, err

@@ -5,6 +5,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/belfryhq/belfry/internal/db"
 	"github.com/belfryhq/belfry/internal/text"
 	"github.com/belfryhq/belfry/job"
 )
@@ -29,11 +30,7 @@ func (s Status) Halted() bool { return s.At != nil }
 // ReadStatus reads the halt, the paused lanes and senders, and the number of running jobs.
 func ReadStatus(ctx context.Context, env *Env, _ None) (s Status, err error) {
 	err = Reading(ctx, env, func(ctx context.Context, tx pgx.Tx) error {
-		rows, err := tx.Query(ctx, queries.statusRead, pgx.StrictNamedArgs{"limit": statusMost})
-		if err != nil {
-			return err
-		}
-		s, err = pgx.CollectExactlyOneRow(rows, pgx.RowToStructByName[Status])
+		s, err = db.One[Status](ctx, tx, queries.statusRead, pgx.StrictNamedArgs{"limit": statusMost})
 		return err
 	})
 	return s, err

@@ -13,6 +13,7 @@ import (
 
 	"github.com/belfryhq/belfry/admin/operation"
 	"github.com/belfryhq/belfry/channels"
+	"github.com/belfryhq/belfry/internal/db"
 	"github.com/belfryhq/belfry/internal/errkind"
 	"github.com/belfryhq/belfry/internal/lifecycle"
 	"github.com/belfryhq/belfry/job"
@@ -196,13 +197,9 @@ func (f *forget) messages(ctx context.Context, only []int64) error {
 	for after, more := int64(math.MinInt64), true; more; {
 		var kept []int64
 		err := f.step(ctx, func(ctx context.Context, tx pgx.Tx) (d Forgotten, err error) {
-			rows, err := tx.Query(ctx, queries.forgetMessages, pgx.StrictNamedArgs{
+			list, err := db.Collect(ctx, tx, queries.forgetMessages, pgx.StrictNamedArgs{
 				"after": after, "only": only, "channel_id": f.id, "keys": forgetKeys, "dry_run": f.options.DryRun,
-			})
-			if err != nil {
-				return d, err
-			}
-			list, err := pgx.CollectRows(rows, pgx.RowToStructByPos[forgotMessage])
+			}, pgx.RowToStructByPos[forgotMessage])
 			if err != nil {
 				return d, err
 			}
@@ -257,13 +254,9 @@ func (f *forget) account(ctx context.Context, tx pgx.Tx, list []forgotMessage) (
 func (f *forget) notifications(ctx context.Context) error {
 	for after, more := int64(math.MinInt64), true; more; {
 		err := f.step(ctx, func(ctx context.Context, tx pgx.Tx) (d Forgotten, err error) {
-			rows, err := tx.Query(ctx, queries.forgetNotifications, pgx.StrictNamedArgs{
+			ids, err := db.Column[int64](ctx, tx, queries.forgetNotifications, pgx.StrictNamedArgs{
 				"channel_id": f.id, "after": after, "keys": forgetKeys, "dry_run": f.options.DryRun,
 			})
-			if err != nil {
-				return d, err
-			}
-			ids, err := pgx.CollectRows(rows, pgx.RowTo[int64])
 			if more = err == nil && len(ids) > 0; !more {
 				return d, err
 			}
@@ -334,11 +327,7 @@ type walking struct{ JobID, Fence, Chunks int64 }
 
 func (f *forget) running(ctx context.Context) (list []walking, err error) {
 	err = operation.StepTx(ctx, f.pool, func(ctx context.Context, tx pgx.Tx) error {
-		rows, err := tx.Query(ctx, queries.forgetRunning, pgx.StrictNamedArgs{"channel_id": f.id})
-		if err != nil {
-			return err
-		}
-		list, err = pgx.CollectRows(rows, pgx.RowToStructByPos[walking])
+		list, err = db.Collect(ctx, tx, queries.forgetRunning, pgx.StrictNamedArgs{"channel_id": f.id}, pgx.RowToStructByPos[walking])
 		return err
 	})
 	return list, err

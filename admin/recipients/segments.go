@@ -11,6 +11,7 @@ import (
 
 	"github.com/belfryhq/belfry/admin/operation"
 	"github.com/belfryhq/belfry/channels"
+	"github.com/belfryhq/belfry/internal/db"
 	"github.com/belfryhq/belfry/internal/text"
 )
 
@@ -138,12 +139,8 @@ func dropSegment(ctx context.Context, env *operation.Env, in segmentDrop) (*Segm
 // segmentUsers lists the jobs and schedules whose audience is the segment.
 func segmentUsers(ctx context.Context, env *operation.Env, segment string) (list []operation.Outcome, err error) {
 	err = operation.Reading(ctx, env, func(ctx context.Context, tx pgx.Tx) error {
-		rows, err := tx.Query(ctx, queries.segmentUsers,
-			pgx.StrictNamedArgs{"segment": segment, "scan": segmentScan, "limit": operation.NamedJobs})
-		if err != nil {
-			return err
-		}
-		list, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (o operation.Outcome, err error) {
+		args := pgx.StrictNamedArgs{"segment": segment, "scan": segmentScan, "limit": operation.NamedJobs}
+		list, err = db.Collect(ctx, tx, queries.segmentUsers, args, func(row pgx.CollectableRow) (o operation.Outcome, err error) {
 			o.Outcome = "left"
 			return o, row.Scan(&o.Of, &o.Detail)
 		})

@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/belfryhq/belfry/admin/operation"
+	"github.com/belfryhq/belfry/internal/db"
 )
 
 // pendingJob is a PENDING job in the list of upcoming work.
@@ -44,13 +45,10 @@ func pendingJobs(ctx context.Context, pool *pgxpool.Pool, f pendingFilter) (list
 		lane = nil
 	}
 	err = operation.ReadTx(ctx, pool, func(ctx context.Context, tx pgx.Tx) error {
-		rows, err := tx.Query(ctx, queries.jobsUpcoming, pgx.StrictNamedArgs{
+		list, err = db.All[pendingJob](ctx, tx, queries.jobsUpcoming, pgx.StrictNamedArgs{
 			"lane": lane, "not_held": f.NotHeld, "until": f.Until,
 			"after": f.After, "after_lane": f.AfterLane, "after_id": f.AfterID, "limit": f.Limit,
 		})
-		if err == nil {
-			list, err = pgx.CollectRows(rows, pgx.RowToStructByName[pendingJob])
-		}
 		return err
 	})
 	if err != nil {
@@ -82,15 +80,11 @@ func durations(ctx context.Context, pool *pgxpool.Pool, kinds []kind) (took map[
 		types[i], categories[i], lanes[i] = k.Type, k.Category, k.Lane
 	}
 	err = operation.ReadTx(ctx, pool, func(ctx context.Context, tx pgx.Tx) error {
-		rows, err := tx.Query(ctx, queries.jobDurations, pgx.StrictNamedArgs{
-			"types": types, "categories": categories, "lanes": lanes, "looks": durationsRead,
-		})
-		if err != nil {
-			return err
-		}
 		var of int
 		var seconds float64
-		_, err = pgx.ForEachRow(rows, []any{&of, &seconds}, func() error {
+		err = db.Each(ctx, tx, queries.jobDurations, pgx.StrictNamedArgs{
+			"types": types, "categories": categories, "lanes": lanes, "looks": durationsRead,
+		}, []any{&of, &seconds}, func() error {
 			took[kinds[of]] = time.Duration(seconds * float64(time.Second)).Round(time.Millisecond)
 			return nil
 		})

@@ -56,20 +56,16 @@ const (
 // Only the owner of the schema belfry may attach, because later reads of the table run code of its types and
 // policies. An invalid field, or another attached table, is ErrTable. Missing rights are ErrRights, with the
 // GRANTs. Attach waits for the lock for half a second at a time until ctx ends.
-func Attach(ctx context.Context, store *channels.Store, db channels.Beginner, a Table, by channels.By) error {
-	f, err := examine(ctx, store, db, a)
+func Attach(ctx context.Context, store *channels.Store, pool channels.Beginner, a Table, by channels.By) error {
+	f, err := examine(ctx, store, pool, a)
 	if err != nil {
 		return err
 	}
 	for {
-		err = act(ctx, db, triggerLock, by, func(ctx context.Context, tx pgx.Tx) error {
-			rows, err := tx.Query(ctx, queries.attachmentSet, pgx.StrictNamedArgs{
+		err = act(ctx, pool, triggerLock, by, func(ctx context.Context, tx pgx.Tx) error {
+			set, err := db.Column[bool](ctx, tx, queries.attachmentSet, pgx.StrictNamedArgs{
 				"id": f.id, "schema": f.schema, "name": f.name, "key": f.key, "key_type": f.keyType, "columns": f.columns, "names": f.names,
 			})
-			if err != nil {
-				return err
-			}
-			set, err := pgx.CollectRows(rows, pgx.RowTo[bool])
 			if err != nil {
 				return err
 			}
@@ -94,13 +90,9 @@ func Attach(ctx context.Context, store *channels.Store, db channels.Beginner, a 
 // order of the external id. The position is stored in belfry.attachments, so that a repeated Backfill resumes
 // after a crash, and several processes can share the work. It locks no row of the application, and channels
 // for one step only. Status.FilledAt is set at the end; a further Backfill has no effect.
-func Backfill(ctx context.Context, db channels.Beginner, o Options) (sum Drift, err error) {
-	err = eachStep(ctx, db, o, func(ctx context.Context, tx pgx.Tx, size int) (done bool, d Drift, err error) {
-		rows, err := tx.Query(ctx, queries.attachmentLock)
-		if err != nil {
-			return false, d, err
-		}
-		at, err := pgx.CollectRows(rows, pgx.RowTo[*string])
+func Backfill(ctx context.Context, pool channels.Beginner, o Options) (sum Drift, err error) {
+	err = eachStep(ctx, pool, o, func(ctx context.Context, tx pgx.Tx, size int) (done bool, d Drift, err error) {
+		at, err := db.Column[*string](ctx, tx, queries.attachmentLock)
 		if err != nil || len(at) == 0 {
 			return true, d, err
 		}
@@ -117,8 +109,8 @@ func Backfill(ctx context.Context, db channels.Beginner, o Options) (sum Drift, 
 // Verify compares every row of the attached table with its channel and every active channel with its row,
 // and repairs differences, unless o.DryRun is set. Differences come from writes without the triggers (a session
 // with session_replication_role = replica, a restore, a disabled trigger) and from missed writes (Status.Missed).
-func Verify(ctx context.Context, db channels.Beginner, o Options) (sum Drift, err error) {
-	a, err := Read(ctx, db)
+func Verify(ctx context.Context, pool channels.Beginner, o Options) (sum Drift, err error) {
+	a, err := Read(ctx, pool)
 	if err != nil {
 		return sum, err
 	}
@@ -129,11 +121,11 @@ func Verify(ctx context.Context, db channels.Beginner, o Options) (sum Drift, er
 		return sum, attachProblem("verify", a.Relation, err)
 	}
 	var missed []int64 // writes that commit later remain
-	if err := db.QueryRow(ctx, queries.attachmentMisses).Scan(&missed); err != nil {
+	if err := pool.QueryRow(ctx, queries.attachmentMisses).Scan(&missed); err != nil {
 		return sum, attachProblem("verify", a.Relation, err)
 	}
 	var after *string
-	err = eachStep(ctx, db, o, func(ctx context.Context, tx pgx.Tx, size int) (bool, Drift, error) {
+	err = eachStep(ctx, pool, o, func(ctx context.Context, tx pgx.Tx, size int) (bool, Drift, error) {
 		next, d, err := stepRows(ctx, tx, after, size, !o.DryRun)
 		if err == nil {
 			after = next
@@ -144,7 +136,7 @@ func Verify(ctx context.Context, db channels.Beginner, o Options) (sum Drift, er
 		return sum, attachProblem("verify", a.Relation, err)
 	}
 	low := int64(math.MinInt64)
-	err = eachStep(ctx, db, o, func(ctx context.Context, tx pgx.Tx, size int) (bool, Drift, error) {
+	err = eachStep(ctx, pool, o, func(ctx context.Context, tx pgx.Tx, size int) (bool, Drift, error) {
 		var compared int64
 		var d Drift
 		var next *int64
@@ -156,7 +148,7 @@ func Verify(ctx context.Context, db channels.Beginner, o Options) (sum Drift, er
 		return compared == 0, d, err
 	}, &sum)
 	if err == nil && !o.DryRun {
-		err = act(ctx, db, stepLock, o.By, func(ctx context.Context, tx pgx.Tx) error {
+		err = act(ctx, pool, stepLock, o.By, func(ctx context.Context, tx pgx.Tx) error {
 			_, err := tx.Exec(ctx, queries.attachmentVerified, pgx.StrictNamedArgs{"misses": missed})
 			return err
 		})
@@ -166,8 +158,8 @@ func Verify(ctx context.Context, db channels.Beginner, o Options) (sum Drift, er
 
 // Detach drops the triggers of the attached table and returns its name. The channels remain. Only the
 // table's owner may detach it.
-func Detach(ctx context.Context, db channels.Beginner, by channels.By) (relation string, err error) {
-	a, err := Read(ctx, db)
+func Detach(ctx context.Context, pool channels.Beginner, by channels.By) (relation string, err error) {
+	a, err := Read(ctx, pool)
 	if err != nil {
 		return "", err
 	}
@@ -175,7 +167,7 @@ func Detach(ctx context.Context, db channels.Beginner, by channels.By) (relation
 		return "", ErrNotAttached
 	}
 	for {
-		err = act(ctx, db, triggerLock, by, func(ctx context.Context, tx pgx.Tx) error {
+		err = act(ctx, pool, triggerLock, by, func(ctx context.Context, tx pgx.Tx) error {
 			_, err := tx.Exec(ctx, queries.attachmentDrop)
 			return err
 		})
@@ -197,7 +189,7 @@ func stepRows(ctx context.Context, tx pgx.Tx, after *string, size int, repair bo
 
 // eachStep runs steps until do reports the last one. It repeats a step that timed out on a writer's lock with
 // fewer rows. A step of one row holds no lock while it waits.
-func eachStep(ctx context.Context, db channels.Beginner, o Options, do func(context.Context, pgx.Tx, int) (bool, Drift, error),
+func eachStep(ctx context.Context, pool channels.Beginner, o Options, do func(context.Context, pgx.Tx, int) (bool, Drift, error),
 	sum *Drift) error {
 	full := o.BatchSize
 	if full <= 0 {
@@ -206,7 +198,7 @@ func eachStep(ctx context.Context, db channels.Beginner, o Options, do func(cont
 	for size := full; ; {
 		var done bool
 		var d Drift
-		err := step(ctx, db, stepLock, func(ctx context.Context, tx pgx.Tx) (err error) {
+		err := step(ctx, pool, stepLock, func(ctx context.Context, tx pgx.Tx) (err error) {
 			done, d, err = do(ctx, tx, size)
 			return err
 		})
@@ -235,8 +227,8 @@ func eachStep(ctx context.Context, db channels.Beginner, o Options, do func(cont
 }
 
 // act runs one transaction whose event has the actor and the reason.
-func act(ctx context.Context, db channels.Beginner, lock time.Duration, by channels.By, do func(context.Context, pgx.Tx) error) error {
-	return step(ctx, db, lock, func(ctx context.Context, tx pgx.Tx) error {
+func act(ctx context.Context, pool channels.Beginner, lock time.Duration, by channels.By, do func(context.Context, pgx.Tx) error) error {
+	return step(ctx, pool, lock, func(ctx context.Context, tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, queries.actorSet, pgx.StrictNamedArgs{"actor": by.Actor, "reason": by.Reason}); err != nil {
 			return err
 		}
@@ -245,10 +237,10 @@ func act(ctx context.Context, db channels.Beginner, lock time.Duration, by chann
 }
 
 // step runs one transaction within stepDeadline.
-func step(ctx context.Context, db channels.Beginner, lock time.Duration, do func(context.Context, pgx.Tx) error) error {
+func step(ctx context.Context, pool channels.Beginner, lock time.Duration, do func(context.Context, pgx.Tx) error) error {
 	ctx, cancel := context.WithTimeout(ctx, stepDeadline)
 	defer cancel()
-	return pgx.BeginFunc(ctx, db, func(tx pgx.Tx) error {
+	return pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, queries.attachmentBegin); err != nil {
 			return err
 		}

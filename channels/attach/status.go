@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/belfryhq/belfry/channels"
+	"github.com/belfryhq/belfry/internal/db"
 )
 
 // Status is the state of the attached table.
@@ -35,11 +36,7 @@ type Status struct {
 
 // Read returns the status of the attached table, or nil if no table is attached.
 func Read(ctx context.Context, q channels.Querier) (*Status, error) {
-	rows, err := q.Query(ctx, queries.attachmentRead)
-	if err != nil {
-		return nil, fmt.Errorf("channels: read the attachment: %w", err)
-	}
-	list, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (s Status, err error) {
+	list, err := db.Collect(ctx, q, queries.attachmentRead, nil, func(row pgx.CollectableRow) (s Status, err error) {
 		err = row.Scan(&s.Relation, &s.ExternalID, &s.Columns, &s.Filled, &s.Unusable, &s.Rows, &s.AttachedAt, &s.FilledAt, &s.VerifiedAt,
 			&s.Exists, &s.Following, &s.Changes, &s.Missed, &s.MissedBy)
 		return s, err

@@ -247,13 +247,9 @@ func (h *host) makeTemplate(ctx context.Context, conn *pgxpool.Conn) error {
 // prune drops databases that were created, and templates that were last used, more than a day ago. Databases with
 // connections and databases of other owners stay. The caller has the template lock.
 func (h *host) prune(ctx context.Context, conn *pgxpool.Conn) error {
-	rows, err := conn.Query(ctx, queries.leftoverList,
-		pgx.StrictNamedArgs{"databases": databasePrefix, "templates": templatePrefix})
-	if err != nil {
-		return fmt.Errorf("list left-over databases: %w", err)
-	}
 	type leftover struct{ Name, Comment string }
-	list, err := pgx.CollectRows(rows, pgx.RowToStructByPos[leftover])
+	list, err := db.Collect(ctx, conn, queries.leftoverList,
+		pgx.StrictNamedArgs{"databases": databasePrefix, "templates": templatePrefix}, pgx.RowToStructByPos[leftover])
 	if err != nil {
 		return fmt.Errorf("list left-over databases: %w", err)
 	}

@@ -12,6 +12,8 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
+
+	"github.com/belfryhq/belfry/internal/db"
 )
 
 // mostBytes is the maximum size of the tables, with dead rows, of a database that is reused: a larger
@@ -195,11 +197,7 @@ func (c *clone) empty(ctx context.Context, r restorer) error {
 
 // tidy drops the objects of a test and the statistics of the planner.
 func (c *clone) tidy(ctx context.Context, conn *pgx.Conn) error {
-	rows, err := conn.Query(ctx, queries.cloneTidy, pgx.StrictNamedArgs{"born": c.born})
-	if err != nil {
-		return err
-	}
-	statements, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	statements, err := db.Column[string](ctx, conn, queries.cloneTidy, pgx.StrictNamedArgs{"born": c.born})
 	if err != nil {
 		return err
 	}

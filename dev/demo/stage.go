@@ -282,12 +282,8 @@ func scan(ctx context.Context, q querier, statement string, args pgx.StrictNamed
 }
 
 // row is scan for a struct, by the names of the columns.
-func row[T any](ctx context.Context, q querier, statement string, args pgx.StrictNamedArgs, into *T) error {
-	rows, err := q.Query(ctx, statement, args)
-	if err == nil {
-		*into, err = pgx.CollectExactlyOneRow(rows, pgx.RowToStructByName[T])
-	}
-	if err != nil {
+func row[T any](ctx context.Context, q querier, statement string, args pgx.StrictNamedArgs, into *T) (err error) {
+	if *into, err = db.One[T](ctx, q, statement, args); err != nil {
 		return fmt.Errorf("%s: %w", db.QueryName(queries, statement), err)
 	}
 	return nil

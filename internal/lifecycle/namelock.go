@@ -11,6 +11,8 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/belfryhq/belfry/internal/db"
 )
 
 // The kinds of process names.
@@ -221,11 +223,7 @@ func (h *NameLock) During(ctx context.Context, do func(context.Context) error) e
 func (h *NameLock) beat(ctx context.Context) ([]Name, error) {
 	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
 	defer cancel()
-	rows, err := h.pool.Query(ctx, queries.namesHeartbeat, pgx.StrictNamedArgs{"instance": h.instance})
-	if err != nil {
-		return nil, err
-	}
-	return pgx.CollectRows(rows, pgx.RowToStructByPos[Name])
+	return db.Collect(ctx, h.pool, queries.namesHeartbeat, pgx.StrictNamedArgs{"instance": h.instance}, pgx.RowToStructByPos[Name])
 }
 
 // Release frees the names. A name that it cannot free expires by its heartbeat.

@@ -74,13 +74,9 @@ func (c HealthConfig) probes() bool { return c.Enabled && (c.readsStatistics() |
 func probeStatistics(ctx context.Context, pool *pgxpool.Pool, c HealthConfig) (v Vitals, err error) {
 	var p probed
 	err = readOnly(ctx, pool, func(ctx context.Context, tx pgx.Tx) error {
-		rows, err := tx.Query(ctx, probeStatement(serverMajor(tx.Conn())), pgx.StrictNamedArgs{
+		p, err = db.One[probed](ctx, tx, probeStatement(serverMajor(tx.Conn())), pgx.StrictNamedArgs{
 			"replicas": c.ReplicaLag > 0, "checkpoints": c.Checkpoints > 0, "transactions": c.Transactions > 0,
 		})
-		if err != nil {
-			return err
-		}
-		p, err = pgx.CollectExactlyOneRow(rows, pgx.RowToStructByName[probed])
 		return err
 	})
 	if err != nil {

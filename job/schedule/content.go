@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/belfryhq/belfry/channels"
+	"github.com/belfryhq/belfry/internal/db"
 	"github.com/belfryhq/belfry/job"
 )
 
@@ -352,11 +353,7 @@ func (s Schedule) read(ctx context.Context, tx pgx.Tx, sql string) ([]string, er
 	if s.QueryRole != "" {
 		sql, args = queries.queryGuarded, append(args, pgx.StrictNamedArgs{"query": sql})
 	}
-	rows, err := tx.Query(ctx, sql, args...)
-	if err != nil {
-		return nil, s.queryFault(err)
-	}
-	texts, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	texts, err := db.Column[string](ctx, tx, sql, args...)
 	if err != nil {
 		return nil, s.queryFault(err)
 	}

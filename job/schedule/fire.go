@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/rs/zerolog"
 
+	"github.com/belfryhq/belfry/internal/db"
 	"github.com/belfryhq/belfry/job"
 )
 
@@ -166,10 +167,7 @@ func (d due) limit() time.Duration {
 func (f *Firer) due(ctx context.Context, busy []string) (list []due, err error) {
 	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
-	rows, err := f.pool.Query(ctx, queries.schedulesDue, pgx.StrictNamedArgs{"now": f.now(), "busy": named(busy)})
-	if err == nil {
-		list, err = pgx.CollectRows(rows, pgx.RowToStructByName[due])
-	}
+	list, err = db.All[due](ctx, f.pool, queries.schedulesDue, pgx.StrictNamedArgs{"now": f.now(), "busy": named(busy)})
 	return list, mapError(err)
 }
 

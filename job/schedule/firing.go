@@ -8,6 +8,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/belfryhq/belfry/internal/db"
 	"github.com/belfryhq/belfry/job"
 )
 
@@ -19,10 +20,7 @@ type locked struct {
 
 // lock runs a statement that locks a schedule. For pgx.ErrNoRows see the statement.
 func lock(ctx context.Context, tx pgx.Tx, statement string, args pgx.StrictNamedArgs) (l locked, err error) {
-	rows, err := tx.Query(ctx, statement, args)
-	if err == nil {
-		l, err = pgx.CollectExactlyOneRow(rows, pgx.RowToStructByName[locked])
-	}
+	l, err = db.One[locked](ctx, tx, statement, args)
 	if err != nil {
 		return locked{}, err
 	}

@@ -137,11 +137,7 @@ func actor(ctx context.Context, tx pgx.Tx, act job.Act) error {
 // List returns every schedule, by name.
 func (s *Store) List(ctx context.Context) (list []Schedule, err error) {
 	err = s.read(ctx, func(ctx context.Context, tx pgx.Tx) error {
-		rows, err := tx.Query(ctx, queries.scheduleList)
-		if err != nil {
-			return fmt.Errorf("list schedules: %w", err)
-		}
-		if list, err = pgx.CollectRows(rows, pgx.RowToStructByName[Schedule]); err != nil {
+		if list, err = db.All[Schedule](ctx, tx, queries.scheduleList); err != nil {
 			return fmt.Errorf("list schedules: %w", err)
 		}
 		return nil
@@ -162,11 +158,7 @@ func (s *Store) Get(ctx context.Context, name string) (one Schedule, err error) 
 }
 
 func get(ctx context.Context, tx pgx.Tx, name string) (Schedule, error) {
-	rows, err := tx.Query(ctx, queries.scheduleGet, pgx.StrictNamedArgs{"name": name})
-	if err != nil {
-		return Schedule{}, fmt.Errorf("schedule %s: %w", name, err)
-	}
-	one, err := pgx.CollectExactlyOneRow(rows, pgx.RowToStructByName[Schedule])
+	one, err := db.One[Schedule](ctx, tx, queries.scheduleGet, pgx.StrictNamedArgs{"name": name})
 	if errors.Is(err, pgx.ErrNoRows) {
 		return Schedule{}, fmt.Errorf("schedule %s: %w", name, ErrNotFound)
 	}

@@ -134,10 +134,7 @@ func (c *Collector) add(name string, outage *lifecycle.Outage, query func(contex
 func (c *Collector) statement(sql string, args pgx.StrictNamedArgs) func(context.Context) ([]sample, error) {
 	return func(ctx context.Context) (list []sample, err error) {
 		err = db.InTx(ctx, c.pool, db.Options{Limit: collectTimeout, Reads: true}, func(ctx context.Context, tx pgx.Tx) error {
-			rows, err := tx.Query(ctx, sql, args)
-			if err == nil {
-				list, err = pgx.CollectRows(rows, pgx.RowToStructByPos[sample])
-			}
+			list, err = db.Collect(ctx, tx, sql, args, pgx.RowToStructByPos[sample])
 			return err
 		})
 		return list, err

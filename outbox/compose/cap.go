@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/belfryhq/belfry/channels"
+	"github.com/belfryhq/belfry/internal/db"
 	"github.com/belfryhq/belfry/outbox"
 )
 
@@ -141,15 +142,12 @@ func (c *Composer) room(ctx context.Context, q channels.Querier, pairs []pair, l
 	for _, s := range spans(pairs) {
 		spanned, lows, highs = append(spanned, s.category), append(lows, s.low), append(highs, s.high)
 	}
-	rows, err := q.Query(ctx, queries.capCounts, pgx.StrictNamedArgs{
-		"channel_ids": ids, "categories": categories, "windows": windows, "span_categories": spanned, "lows": lows, "highs": highs,
-	})
-	if err != nil {
-		return nil, err
-	}
 	var n, counted int
 	var inFlight, leases []int64
-	_, err = pgx.ForEachRow(rows, []any{&n, &counted, &inFlight, &leases}, func() error {
+	args := pgx.StrictNamedArgs{
+		"channel_ids": ids, "categories": categories, "windows": windows, "span_categories": spanned, "lows": lows, "highs": highs,
+	}
+	err := db.Each(ctx, q, queries.capCounts, args, []any{&n, &counted, &inFlight, &leases}, func() error {
 		p := pairs[n-1]
 		r := found[p]
 		r.left -= counted

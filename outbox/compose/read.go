@@ -7,6 +7,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/belfryhq/belfry/channels"
+	"github.com/belfryhq/belfry/internal/db"
 	"github.com/belfryhq/belfry/outbox"
 )
 
@@ -39,11 +40,7 @@ func (c *Composer) read(ctx context.Context, claimed []outbox.Claimed) (*batch, 
 }
 
 func (b *batch) readContents(ctx context.Context, q channels.Querier, ids []int64) error {
-	rows, err := q.Query(ctx, queries.contents, pgx.StrictNamedArgs{"ids": ids})
-	if err != nil {
-		return err
-	}
-	_, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (struct{}, error) {
+	_, err := db.Collect(ctx, q, queries.contents, pgx.StrictNamedArgs{"ids": ids}, func(row pgx.CollectableRow) (struct{}, error) {
 		var id int64
 		var from, until, window *int64
 		var most *int
@@ -123,13 +120,10 @@ func (c *Composer) endUnsent(ctx context.Context, q channels.Querier, list []out
 	}
 	failures := make(map[int]outbox.Outcome)
 	if len(asked) > 0 {
-		rows, err := q.Query(ctx, queries.lastFailures, pgx.StrictNamedArgs{"job_ids": jobs, "channel_ids": ids})
-		if err != nil {
-			return err
-		}
 		var n int
 		var outcome string
-		_, err = pgx.ForEachRow(rows, []any{&n, &outcome}, func() error {
+		args := pgx.StrictNamedArgs{"job_ids": jobs, "channel_ids": ids}
+		err := db.Each(ctx, q, queries.lastFailures, args, []any{&n, &outcome}, func() error {
 			failures[asked[n-1]] = outbox.Outcome(outcome)
 			return nil
 		})

@@ -172,14 +172,11 @@ func (p *prune) eachJob(ctx context.Context, statement string, age time.Duration
 	after := ended{at: time.Time{}.AddDate(1, 0, 0), id: math.MinInt64}
 	for {
 		var list []ended
-		err := stepTx(ctx, p.pool, func(ctx context.Context, tx pgx.Tx) error {
-			rows, err := tx.Query(ctx, statement, pgx.StrictNamedArgs{
-				"as_of": p.options.AsOf, "seconds": age.Seconds(), "after_at": after.at, "after_id": after.id, "jobs": pruneJobs,
-			})
-			if err != nil {
-				return err
-			}
-			list, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (e ended, err error) {
+		args := pgx.StrictNamedArgs{
+			"as_of": p.options.AsOf, "seconds": age.Seconds(), "after_at": after.at, "after_id": after.id, "jobs": pruneJobs,
+		}
+		err := stepTx(ctx, p.pool, func(ctx context.Context, tx pgx.Tx) (err error) {
+			list, err = db.Collect(ctx, tx, statement, args, func(row pgx.CollectableRow) (e ended, err error) {
 				err = row.Scan(&e.id, &e.at, &e.kind)
 				return e, err
 			})
