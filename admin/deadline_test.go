@@ -17,7 +17,7 @@ import (
 	"github.com/belfryhq/belfry/admin/operation"
 	"github.com/belfryhq/belfry/channels"
 	"github.com/belfryhq/belfry/dev/admintest"
-	"github.com/belfryhq/belfry/internal/errkind"
+	"github.com/belfryhq/belfry/internal/db"
 	"github.com/belfryhq/belfry/job"
 )
 
@@ -129,7 +129,7 @@ func TestOperations_SlowLooksAreEndedByTheServer(t *testing.T) {
 				require.Eventually(t, func() bool { slept = slept || running(); return slept || len(ended) > 0 }, admintest.Patience, 10*time.Millisecond)
 				err = <-ended
 				cancel()
-				require.True(t, err == nil || errkind.Of(err) == errkind.TooSlow, "%v", err) // the doctor reports a finding
+				require.True(t, err == nil || db.KindOf(err) == db.KindTooSlow, "%v", err) // the doctor reports a finding
 			}
 			require.Eventually(t, func() bool { return !running() }, admintest.Patience, 10*time.Millisecond, "the server goes on")
 		})

@@ -10,7 +10,7 @@ import (
 	"github.com/belfryhq/belfry/admin/operation"
 	"github.com/belfryhq/belfry/dev/admintest"
 	"github.com/belfryhq/belfry/dev/dbtest"
-	"github.com/belfryhq/belfry/internal/errkind"
+	"github.com/belfryhq/belfry/internal/db"
 	"github.com/belfryhq/belfry/job"
 	"github.com/belfryhq/belfry/outbox"
 )
@@ -103,7 +103,7 @@ func TestPlan_OfAGroup(t *testing.T) {
 	require.ErrorIs(t, d.Run("abort", "id", "1", "id", "99", "dry_run", "on"), job.ErrNotFound)
 	err = d.Run("abort", "id", "1", "plan", admintest.Retoken(t, p.Token, nil, &early))
 	require.ErrorContains(t, err, "the plan is out of date: 0 jobs would be aborted")
-	require.Equal(t, errkind.Conflict, errkind.Of(err))
+	require.Equal(t, db.KindConflict, db.KindOf(err))
 	require.Equal(t, "PENDING", d.Status("1"))
 }
 

@@ -7,36 +7,35 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/belfryhq/belfry/internal/db"
-	"github.com/belfryhq/belfry/internal/errkind"
 )
 
 // Errors of the package; compare with errors.Is.
 var (
 	// ErrAudience: the audience is malformed. The text names the key and the
 	// allowed values.
-	ErrAudience = errkind.New(errkind.Invalid, "audience")
+	ErrAudience = db.NewError(db.KindInvalid, "audience")
 	// ErrRelation: the relation does not exist, or a column is missing or has
 	// another type. Check returns every fault.
 	ErrRelation = errors.New("channels.relation does not keep the contract; `belfry doctor` names every fault")
 	// ErrNoSegment: no segment has that name.
-	ErrNoSegment = errkind.New(errkind.NotFound, "no such segment")
+	ErrNoSegment = db.NewError(db.KindNotFound, "no such segment")
 	// ErrSegmentExists: a segment of that name exists already.
-	ErrSegmentExists = errkind.New(errkind.Conflict, "the segment exists already")
+	ErrSegmentExists = db.NewError(db.KindConflict, "the segment exists already")
 	// ErrMember: a line is not a valid key of a channel. The text has the line number and the
 	// allowed values.
 	ErrMember = errors.New("member")
 	// ErrNoChannel: no channel has that id or external id.
-	ErrNoChannel = errkind.New(errkind.NotFound, "no such channel")
+	ErrNoChannel = db.NewError(db.KindNotFound, "no such channel")
 	// ErrPreference: an opt-out or a category's setting is not allowed. The text names
 	// the column and the allowed values.
-	ErrPreference = errkind.New(errkind.Invalid, "preference")
+	ErrPreference = db.NewError(db.KindInvalid, "preference")
 	// ErrNoCategory: no category has that name.
-	ErrNoCategory = errkind.New(errkind.NotFound, "no such category")
+	ErrNoCategory = db.NewError(db.KindNotFound, "no such category")
 	// ErrCategoryExists: a category of that name exists already.
-	ErrCategoryExists = errkind.New(errkind.Conflict, "the category exists already")
+	ErrCategoryExists = db.NewError(db.KindConflict, "the category exists already")
 	// ErrNotOwn: the operation writes channels, and channels.relation is not
 	// belfry.channels.
-	ErrNotOwn = errkind.New(errkind.Conflict, "only belfry.channels can be written")
+	ErrNotOwn = db.NewError(db.KindConflict, "only belfry.channels can be written")
 )
 
 // wrap adds the operation and the relation to a database error.

@@ -12,8 +12,6 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/belfryhq/belfry/internal/db"
-
-	"github.com/belfryhq/belfry/internal/errkind"
 )
 
 // Act specifies who changes an object and why. Both are recorded in the object's events in the
@@ -130,8 +128,8 @@ func (e *CountError) Error() string {
 	return fmt.Sprintf("%d jobs would be changed, not %d; nothing was changed", e.Would, e.Expected)
 }
 
-// Kind returns errkind.Conflict.
-func (*CountError) Kind() errkind.Kind { return errkind.Conflict }
+// Kind returns db.KindConflict.
+func (*CountError) Kind() db.Kind { return db.KindConflict }
 
 // YoungerError reports a job that was enqueued, or for a recall finished, after Selection.AsOf. It was not
 // changed.
@@ -145,8 +143,8 @@ func (e *YoungerError) Error() string {
 	return fmt.Sprintf("job %d is younger than %s and was skipped", e.JobID, e.AsOf.Format(time.RFC3339Nano))
 }
 
-// Kind returns errkind.Conflict.
-func (*YoungerError) Kind() errkind.Kind { return errkind.Conflict }
+// Kind returns db.KindConflict.
+func (*YoungerError) Kind() db.Kind { return db.KindConflict }
 
 // RetrySkipped retries every skipped recipient of a PROCESSED or FAILED job. It returns ErrNoSkips if there
 // are none. It calls agree, unless nil, with the job under its lock first; an error of agree is returned and

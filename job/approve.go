@@ -7,7 +7,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/belfryhq/belfry/internal/errkind"
+	"github.com/belfryhq/belfry/internal/db"
 )
 
 // A job can require the approval of a second person, by Spec.NeedsApproval or by its category. Until the
@@ -29,8 +29,8 @@ func (e *OwnJobError) Error() string {
 	return fmt.Sprintf("%s enqueued or changed job %d; another person must approve it", who, e.JobID)
 }
 
-// Kind returns errkind.Conflict.
-func (*OwnJobError) Kind() errkind.Kind { return errkind.Conflict }
+// Kind returns db.KindConflict.
+func (*OwnJobError) Kind() db.Kind { return db.KindConflict }
 
 // NotAwaitingError reports an approval of a job that does not wait for approval. Nothing changed.
 type NotAwaitingError struct {
@@ -49,8 +49,8 @@ func (e *NotAwaitingError) Error() string {
 	return fmt.Sprintf("job %d is %s and does not wait for approval; resume or retry it first", j.ID, j.Status)
 }
 
-// Kind returns errkind.Conflict.
-func (*NotAwaitingError) Kind() errkind.Kind { return errkind.Conflict }
+// Kind returns db.KindConflict.
+func (*NotAwaitingError) Kind() db.Kind { return db.KindConflict }
 
 // AwaitsApproval reports whether the job waits for a second person.
 func (j Job) AwaitsApproval() bool { return j.AwaitsApprovalSince != nil }

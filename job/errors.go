@@ -10,25 +10,24 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/belfryhq/belfry/internal/db"
-	"github.com/belfryhq/belfry/internal/errkind"
 )
 
 var (
 	// ErrNotFound reports that there is no job, or no group, with the given id.
-	ErrNotFound = errkind.New(errkind.NotFound, "no such job")
+	ErrNotFound = db.NewError(db.KindNotFound, "no such job")
 	// ErrNoSkips reports that a job has no skipped recipient to try again.
-	ErrNoSkips = errkind.New(errkind.Conflict, "no recipient was skipped")
+	ErrNoSkips = db.NewError(db.KindConflict, "no recipient was skipped")
 	// ErrUnreachable reports that the database did not answer: the connection was refused, lost or timed
 	// out. A transaction in progress may or may not be committed; read the job's row.
-	ErrUnreachable = errkind.New(errkind.Unavailable, "database unreachable")
+	ErrUnreachable = db.NewError(db.KindUnavailable, "database unreachable")
 	// errNoAnswer is an ErrUnreachable: the database did not respond within the deadline, because it is slow
 	// or cut off.
 	errNoAnswer error = noAnswerError{}
 	// ErrTooSlow reports that the server ended a statement or a transaction at its timeout. Nothing changed.
-	ErrTooSlow = errkind.New(errkind.TooSlow, "the statement took too long")
+	ErrTooSlow = db.NewError(db.KindTooSlow, "the statement took too long")
 	// ErrLocked reports that another session locked a row for longer than the operation waits.
 	// Nothing changed. Errors of acts name the object and the session.
-	ErrLocked = errkind.New(errkind.Conflict, "a row is locked by another session")
+	ErrLocked = db.NewError(db.KindConflict, "a row is locked by another session")
 	// ErrKeyHeld reports that a request waited too long for another open transaction that has enqueued the
 	// same idempotency key, or locks a row that the request needs. Nothing was enqueued.
 	ErrKeyHeld = errors.New(
@@ -45,7 +44,7 @@ type noAnswerError struct{}
 
 func (noAnswerError) Error() string        { return "the database did not answer in time" }
 func (noAnswerError) Is(target error) bool { return target == ErrUnreachable }
-func (noAnswerError) Kind() errkind.Kind   { return errkind.Unavailable }
+func (noAnswerError) Kind() db.Kind        { return db.KindUnavailable }
 
 // TranslateOutage wraps an error of an unreachable or unresponsive database in ErrUnreachable, a timeout of
 // the server in ErrTooSlow, and a lock timeout in locked. It adds the remedy if a pooler has lost a
@@ -79,8 +78,8 @@ func (e *InvalidError) Error() string {
 	return e.Message + " (" + e.Hint + ")"
 }
 
-// Kind returns errkind.Invalid.
-func (*InvalidError) Kind() errkind.Kind { return errkind.Invalid }
+// Kind returns db.KindInvalid.
+func (*InvalidError) Kind() db.Kind { return db.KindInvalid }
 
 // WrongStatusError reports an act on a job whose status does not allow it. Nothing changed.
 type WrongStatusError struct {
@@ -105,8 +104,8 @@ func (e *WrongStatusError) Error() string {
 	return fmt.Sprintf("job %d is %s; %s needs a job that is %s", e.JobID, e.Status, e.Act, strings.Join(needs, " or "))
 }
 
-// Kind returns errkind.Conflict.
-func (*WrongStatusError) Kind() errkind.Kind { return errkind.Conflict }
+// Kind returns db.KindConflict.
+func (*WrongStatusError) Kind() db.Kind { return db.KindConflict }
 
 // mapError translates a PostgreSQL error by SQLSTATE, schema and constraint into
 // this package's errors and leaves any other error as it is.

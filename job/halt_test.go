@@ -16,7 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/belfryhq/belfry/dev/dbtest"
-	"github.com/belfryhq/belfry/internal/errkind"
+	"github.com/belfryhq/belfry/internal/db"
 	"github.com/belfryhq/belfry/job"
 	"github.com/belfryhq/belfry/job/governor"
 	"github.com/belfryhq/belfry/outbox"
@@ -381,7 +381,7 @@ func TestStore_NamesTheSessionThatLocksTheObjectOfAnAct(t *testing.T) {
 			err = c.act(t.Context(), b.jobs)
 			require.ErrorIs(t, err, job.ErrLocked)
 			require.Equal(t, 1, strings.Count(err.Error(), "locked"), err)
-			require.Equal(t, errkind.Conflict, errkind.Of(err))
+			require.Equal(t, db.KindConflict, db.KindOf(err))
 			require.ErrorContains(t, err, fmt.Sprintf("%s is locked by session %d of %s", object, pid, holder.User))
 			require.ErrorContains(t, err, "in a transaction since "+one[time.Time](t, b, `SELECT xact_start FROM pg_stat_activity WHERE pid = $1`, pid).UTC().Format(time.DateTime))
 			require.ErrorContains(t, err, fmt.Sprintf("SELECT pg_terminate_backend(%d)", pid))

@@ -13,7 +13,6 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/belfryhq/belfry/internal/db"
-	"github.com/belfryhq/belfry/internal/errkind"
 )
 
 // statementTimeout bounds the first statements of a process.
@@ -75,14 +74,14 @@ func Ping(ctx context.Context, pool *pgxpool.Pool) error {
 // database.
 func Unreachable(err error) bool {
 	var unknown interface {
-		Kind() errkind.Kind
+		Kind() db.Kind
 		Unwrap() error
 	}
-	if errors.As(err, &unknown) && unknown.Kind() == errkind.Unknown {
+	if errors.As(err, &unknown) && unknown.Kind() == db.KindUnknown {
 		err = unknown.Unwrap()
 	}
-	kind := errkind.Of(err)
-	return kind == errkind.Unavailable || kind == errkind.Standby
+	kind := db.KindOf(err)
+	return kind == db.KindUnavailable || kind == db.KindStandby
 }
 
 // notStandby rejects a standby.

@@ -10,13 +10,13 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/belfryhq/belfry/internal/errkind"
+	"github.com/belfryhq/belfry/internal/db"
 	"github.com/belfryhq/belfry/job"
 )
 
 // ErrNotAdopted means that this database is a copy: it is not on the server where its installation was
 // created or adopted. No message is claimed until an operator adopts it.
-var ErrNotAdopted = errkind.New(errkind.Conflict,
+var ErrNotAdopted = db.NewError(db.KindConflict,
 	"this database is a copy or was moved: it is not where belfry was made or adopted, and nothing leaves it")
 
 // errKept means that messages may not leave the database. Installation.Err returns the reason.

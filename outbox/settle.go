@@ -10,7 +10,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/belfryhq/belfry/internal/errkind"
+	"github.com/belfryhq/belfry/internal/db"
 )
 
 const (
@@ -26,7 +26,7 @@ const (
 
 // ErrRowsLocked reports that other sessions have locked rows of the job. Changes made before that are
 // retained.
-var ErrRowsLocked = errkind.New(errkind.Conflict, "rows of the job are locked by other sessions")
+var ErrRowsLocked = db.NewError(db.KindConflict, "rows of the job are locked by other sessions")
 
 // Settlement is the result to record for a message in flight.
 type Settlement struct {

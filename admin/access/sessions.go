@@ -11,12 +11,11 @@ import (
 
 	"github.com/belfryhq/belfry/admin/operation"
 	"github.com/belfryhq/belfry/internal/db"
-	"github.com/belfryhq/belfry/internal/errkind"
 	"github.com/belfryhq/belfry/internal/text"
 )
 
 // ErrNoSession reports that none of the selected sessions exists.
-var ErrNoSession = errkind.New(errkind.NotFound, "no such session")
+var ErrNoSession = db.NewError(db.KindNotFound, "no such session")
 
 // Session is a session or an unused sign-in link, without its secret.
 type Session struct {

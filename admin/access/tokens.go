@@ -16,7 +16,6 @@ import (
 
 	"github.com/belfryhq/belfry/admin/operation"
 	"github.com/belfryhq/belfry/internal/db"
-	"github.com/belfryhq/belfry/internal/errkind"
 	"github.com/belfryhq/belfry/internal/text"
 	"github.com/belfryhq/belfry/job"
 )
@@ -26,9 +25,9 @@ var (
 	// ErrToken reports the secret of an unknown, expired or revoked token.
 	ErrToken = errors.New("the token is unknown, expired or revoked")
 	// ErrNoToken reports that no token has the name.
-	ErrNoToken = errkind.New(errkind.NotFound, "no such token")
+	ErrNoToken = db.NewError(db.KindNotFound, "no such token")
 	// ErrTokenExists reports that a current or former token has the name.
-	ErrTokenExists = errkind.New(errkind.Conflict, "a token of that name exists already, or existed")
+	ErrTokenExists = db.NewError(db.KindConflict, "a token of that name exists already, or existed")
 )
 
 // tokenPrefix begins every secret, so that secret scanners recognize it.

@@ -12,7 +12,7 @@ import (
 	"github.com/belfryhq/belfry/admin/operation"
 	"github.com/belfryhq/belfry/dev/admintest"
 	"github.com/belfryhq/belfry/dev/dbtest"
-	"github.com/belfryhq/belfry/internal/errkind"
+	"github.com/belfryhq/belfry/internal/db"
 	"github.com/belfryhq/belfry/job"
 )
 
@@ -120,7 +120,7 @@ func TestTokens_RefuseWhatIsNotAllowed(t *testing.T) {
 	require.ErrorContains(t, try("ann", "+9000h"), "expires_at: is not allowed")
 	require.NoError(t, try("ann", "+1h"))
 	require.ErrorIs(t, try("ann", "+1h"), access.ErrTokenExists)
-	require.Equal(t, errkind.Conflict, errkind.Of(try("ann", "+1h")))
+	require.Equal(t, db.KindConflict, db.KindOf(try("ann", "+1h")))
 	env.Role = operation.Operator
 	require.ErrorContains(t, try("bob", "+1h"), "tokens create needs the role admin; this is operator")
 	_, err := o.Run(t.Context(), &operation.Env{DB: base.Pool}, o.NewInput())

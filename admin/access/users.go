@@ -11,7 +11,6 @@ import (
 
 	"github.com/belfryhq/belfry/admin/operation"
 	"github.com/belfryhq/belfry/internal/db"
-	"github.com/belfryhq/belfry/internal/errkind"
 	"github.com/belfryhq/belfry/internal/text"
 	"github.com/belfryhq/belfry/job"
 )
@@ -19,9 +18,9 @@ import (
 // Errors of users; compare with errors.Is.
 var (
 	// ErrNoUser reports that no user who may sign in has the name.
-	ErrNoUser = errkind.New(errkind.NotFound, "no such user")
+	ErrNoUser = db.NewError(db.KindNotFound, "no such user")
 	// ErrUserExists reports that a user has the name.
-	ErrUserExists = errkind.New(errkind.Conflict, "a user of that name exists already")
+	ErrUserExists = db.NewError(db.KindConflict, "a user of that name exists already")
 )
 
 // subjectUser is the subject of users' events in belfry.events.

@@ -10,7 +10,7 @@ import (
 
 	"github.com/belfryhq/belfry/admin/operation"
 	"github.com/belfryhq/belfry/internal/keys"
-	"github.com/belfryhq/belfry/internal/rate"
+	"github.com/belfryhq/belfry/internal/lifecycle"
 	"github.com/belfryhq/belfry/internal/text"
 	"github.com/belfryhq/belfry/outbox"
 )
@@ -208,7 +208,7 @@ func auditJob(ctx context.Context, env *operation.Env, in operation.JobRef) (Job
 // auditLines returns a function that renders the progress of an audit. The total is an estimate, which may be
 // too low.
 func auditLines() func(now time.Time, p AuditProgress) string {
-	var pace rate.Meter
+	var pace lifecycle.Meter
 	return func(now time.Time, p AuditProgress) string {
 		pace.Observe(now, p.Channels)
 		how := text.PaceText(operation.Known(pace.Rate()), pace.Left(max(p.Total-p.Channels, 0)))

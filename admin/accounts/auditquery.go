@@ -12,14 +12,14 @@ import (
 	"github.com/belfryhq/belfry/admin/delivery"
 	"github.com/belfryhq/belfry/admin/operation"
 	"github.com/belfryhq/belfry/channels"
-	"github.com/belfryhq/belfry/internal/errkind"
+	"github.com/belfryhq/belfry/internal/db"
 	"github.com/belfryhq/belfry/job"
 	"github.com/belfryhq/belfry/outbox"
 )
 
 // ErrPruned reports that retention has begun to delete the job's rows, so that its recipients are no longer
 // known. The counters in the job's row remain.
-var ErrPruned = errkind.New(errkind.Conflict, "retention has deleted rows of the job")
+var ErrPruned = db.NewError(db.KindConflict, "retention has deleted rows of the job")
 
 // AuditTypeError reports a job of a type that cannot be audited.
 type AuditTypeError struct {
@@ -32,8 +32,8 @@ func (e *AuditTypeError) Error() string {
 	return fmt.Sprintf("job %d is of type %s; types that can be audited: %s, %s", e.JobID, e.Type, outbox.TypeInbox, outbox.TypePush)
 }
 
-// Kind returns errkind.Conflict.
-func (*AuditTypeError) Kind() errkind.Kind { return errkind.Conflict }
+// Kind returns db.KindConflict.
+func (*AuditTypeError) Kind() db.Kind { return db.KindConflict }
 
 // Entry is the result for one channel.
 type Entry struct {

@@ -14,7 +14,6 @@ import (
 	"github.com/belfryhq/belfry/admin/operation"
 	"github.com/belfryhq/belfry/channels"
 	"github.com/belfryhq/belfry/internal/db"
-	"github.com/belfryhq/belfry/internal/errkind"
 	"github.com/belfryhq/belfry/internal/text"
 	"github.com/belfryhq/belfry/job"
 	"github.com/belfryhq/belfry/outbox"
@@ -42,8 +41,8 @@ func (e *KeyError) Error() string {
 	return fmt.Sprintf("%s %s is not the key of a channel, which is a bigint", e.Name, strconv.Quote(text.OneLine(e.Text, 60)))
 }
 
-// Kind returns errkind.Conflict.
-func (*KeyError) Kind() errkind.Kind { return errkind.Conflict }
+// Kind returns db.KindConflict.
+func (*KeyError) Kind() db.Kind { return db.KindConflict }
 
 // keyOf parses the key of a channel. name describes it in errors.
 func keyOf(name, key string) (int64, error) {

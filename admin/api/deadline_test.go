@@ -13,7 +13,6 @@ import (
 
 	"github.com/belfryhq/belfry/admin/api"
 	"github.com/belfryhq/belfry/internal/db"
-	"github.com/belfryhq/belfry/internal/errkind"
 	"github.com/belfryhq/belfry/internal/text"
 )
 
@@ -42,7 +41,7 @@ func TestAPI_RequestsOverTheirTimeLeaveNoQueryRunning(t *testing.T) {
 		a := b.call(t, "viewer", "GET", path, "")
 		require.Equal(t, http.StatusServiceUnavailable, a.status, a.text)
 		p := a.problem(t)
-		require.Equal(t, errkind.TooSlow, p.Kind)
+		require.Equal(t, db.KindTooSlow, p.Kind)
 		require.Equal(t, "this took too long and was ended", p.Detail)
 		require.NotEmpty(t, a.header.Get("Retry-After"))
 		require.Eventually(t, func() bool {

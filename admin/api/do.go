@@ -12,7 +12,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgconn"
 
-	"github.com/belfryhq/belfry/internal/errkind"
+	"github.com/belfryhq/belfry/internal/db"
 )
 
 // Caller is the authenticated sender of a request, as Handler.Caller returns it.
@@ -84,7 +84,7 @@ func (c Call) reads() bool {
 // allowed returns the error of an operation that the caller may not run here.
 func (h *Handler) allowed(c Call) error {
 	if h.ReadOnly && c.Operation.Changes {
-		return refused(http.StatusForbidden, errkind.Denied, "this belfry is read-only (api.read_only): nothing is changed through it")
+		return refused(http.StatusForbidden, db.KindDenied, "this belfry is read-only (api.read_only): nothing is changed through it")
 	}
 	return c.Operation.Allowed(c.Caller.Role)
 }
@@ -105,7 +105,7 @@ func (h *Handler) check(c Call) error {
 		return nil
 	}
 	if err := operation.ApplyPrecondition(c.Input, *c.Match); err != nil {
-		return refused(http.StatusBadRequest, errkind.Invalid, matchHeader+": "+err.Error())
+		return refused(http.StatusBadRequest, db.KindInvalid, matchHeader+": "+err.Error())
 	}
 	return nil
 }
@@ -167,7 +167,7 @@ func (h *Handler) Stream(ctx context.Context, c Call, each func(item any) error,
 		case <-ctx.Done():
 			return nil, nil
 		case <-h.streams.stopping:
-			return nil, refused(http.StatusServiceUnavailable, errkind.Unavailable, "this belfry stops").again(retryAfter)
+			return nil, refused(http.StatusServiceUnavailable, db.KindUnavailable, "this belfry stops").again(retryAfter)
 		case p := <-pieces:
 			if p.end {
 				return p.item, p.err
@@ -195,7 +195,7 @@ func (h *Handler) stillAllowed(c Call) error {
 	if err != nil && problemOf(route{}, err).Status >= http.StatusInternalServerError {
 		return nil
 	}
-	return refused(http.StatusUnauthorized, errkind.Denied, access.ErrToken.Error())
+	return refused(http.StatusUnauthorized, db.KindDenied, access.ErrToken.Error())
 }
 
 // piece is an item of a stream, or its end.
@@ -234,7 +234,7 @@ func (h *Handler) produce(ctx context.Context, c Call, own *streamSlot, pieces c
 // RefusedError is a call, or a sign-in, that was refused before it began.
 type RefusedError struct {
 	Status int // of HTTP
-	Of     errkind.Kind
+	Of     db.Kind
 	Text   string
 	// After is the time after which the same call may succeed. Zero if waiting does not help.
 	After time.Duration
@@ -242,7 +242,7 @@ type RefusedError struct {
 	challenge string // of WWW-Authenticate; "" if no credentials help
 }
 
-func refused(status int, kind errkind.Kind, text string) *RefusedError {
+func refused(status int, kind db.Kind, text string) *RefusedError {
 	return &RefusedError{Status: status, Of: kind, Text: text}
 }
 
@@ -255,14 +255,14 @@ func (e *RefusedError) again(after time.Duration) *RefusedError {
 func (e *RefusedError) Error() string { return e.Text }
 
 // Kind returns Of.
-func (e *RefusedError) Kind() errkind.Kind { return e.Of }
+func (e *RefusedError) Kind() db.Kind { return e.Of }
 
 // conceal returns the error of an operation as its caller may read it, and logs an internal one.
 func (h *Handler) conceal(ctx context.Context, c Call, err error) error {
 	if err == nil || errors.Is(ctx.Err(), context.Canceled) { // the client is gone
 		return err
 	}
-	if kind := errkind.Of(err); statuses[kind] >= http.StatusInternalServerError {
+	if kind := db.KindOf(err); statuses[kind] >= http.StatusInternalServerError {
 		h.Log.Warn().Err(err).Str("detail", c.Operation.Name+" for "+c.Caller.Key()).Str("reason",
 			string(kind)).Msg("operation of the API did not succeed")
 	}
@@ -271,28 +271,28 @@ func (h *Handler) conceal(ctx context.Context, c Call, err error) error {
 
 // concealed replaces the text of an error whose kind says all that a caller may read.
 func concealed(err error) error {
-	kind := errkind.Of(err)
+	kind := db.KindOf(err)
 	text, next := "", ""
 	switch kind {
-	case errkind.Failed:
+	case db.KindFailed:
 		text = "belfry's log has the error"
-	case errkind.Unavailable:
+	case db.KindUnavailable:
 		if !errors.As(err, new(*operation.UnavailableError)) {
 			text = "the database does not answer; nothing was done"
 		}
-	case errkind.TooSlow:
+	case db.KindTooSlow:
 		text = "this took too long and was ended"
-	case errkind.Standby:
+	case db.KindStandby:
 		text = "the database is a standby and accepts no writes before it is promoted"
-	case errkind.Unknown:
+	case db.KindUnknown:
 		text = "the connection was lost before the database confirmed: this may or may not have taken effect; check before you repeat it"
-	case errkind.Forbidden:
+	case db.KindForbidden:
 		text, next = err.Error(),
 			"`belfry roles --for …` prints the GRANTs that belfry's role in the database needs; `belfry doctor` names those that it lacks"
 		if server := new(pgconn.PgError); errors.As(err, &server) {
 			text = server.Message
 		}
-	case errkind.Invalid, errkind.NotFound, errkind.Conflict, errkind.Stale, errkind.Held, errkind.Denied:
+	case db.KindInvalid, db.KindNotFound, db.KindConflict, db.KindStale, db.KindHeld, db.KindDenied:
 	}
 	if text == "" || errors.As(err, new(*operation.InvalidError)) {
 		return err

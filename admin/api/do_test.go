@@ -19,7 +19,7 @@ import (
 
 	"github.com/belfryhq/belfry/admin"
 	"github.com/belfryhq/belfry/admin/api"
-	"github.com/belfryhq/belfry/internal/errkind"
+	"github.com/belfryhq/belfry/internal/db"
 	"github.com/belfryhq/belfry/internal/text"
 	"github.com/belfryhq/belfry/job"
 )
@@ -68,7 +68,7 @@ func TestDo_RefusesWhatTheCallerMayNot(t *testing.T) {
 	_, err = b.handler.Do(t.Context(), api.Call{Caller: operator, Operation: pause, Input: given(map[string]string{"lane": "night", "actor": "mallory"})})
 	require.ErrorContains(t, err, "actor: is a parameter of the command line")
 	_, err = b.handler.Do(t.Context(), api.Call{Caller: operator, Operation: pause, Input: given(map[string]string{"lane": "night"}), Match: &operation.Precondition{Versions: []int64{7}}})
-	require.Equal(t, errkind.Stale, errkind.Of(err), "%v", err)
+	require.Equal(t, db.KindStale, db.KindOf(err), "%v", err)
 	require.Zero(t, paused())
 
 	readOnly := setup(t, func(c *api.Options) { c.ReadOnly = true })
@@ -128,7 +128,7 @@ func TestDo_RunsAnActOnceForAKey(t *testing.T) {
 	}
 	for range 2 { // what did a part of its work is not run again either
 		out, err := b.handler.Do(t.Context(), api.Call{Caller: author, Operation: o, Input: input(map[string]string{"fail": "half"}), Key: "h"})
-		require.Equal(t, errkind.Conflict, errkind.Of(err), "%v", err)
+		require.Equal(t, db.KindConflict, db.KindOf(err), "%v", err)
 		require.NotNil(t, out.Result)
 	}
 	require.EqualValues(t, 2, done.Load())
@@ -167,7 +167,7 @@ func TestDo_ConcealsInternalErrors(t *testing.T) {
 		}, func(*text.Doc, operation.None, sum) {})
 		_, err := b.handler.Do(t.Context(), api.Call{Caller: caller(t, b.handler, "viewer"), Operation: o, Input: o.NewInput()})
 		require.EqualError(t, err, "belfry's log has the error")
-		require.Equal(t, errkind.Failed, errkind.Of(err))
+		require.Equal(t, db.KindFailed, db.KindOf(err))
 		require.Contains(t, b.log.String(), "the inner words")
 	}
 }
@@ -187,7 +187,7 @@ func TestDo_APanicLeavesAnUnknownOutcome(t *testing.T) {
 	require.ErrorContains(t, err, "the first request with this key is still in progress")
 	b.exec(t, `UPDATE belfry.requests SET ends_at = now() - interval '1 second'`)
 	_, err = b.handler.Do(t.Context(), call)
-	require.Equal(t, errkind.Unknown, errkind.Of(err), "%v", err)
+	require.Equal(t, db.KindUnknown, db.KindOf(err), "%v", err)
 	require.Equal(t, 1, ran)
 }
 

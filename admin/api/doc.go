@@ -36,7 +36,7 @@
 // # Answers
 //
 // A result is the operation's own JSON, the same as with --json on the command line. An error is
-// application/problem+json ([Problem]). Its [errkind.Kind] determines the status. It lists each invalid
+// application/problem+json ([Problem]). Its [db.Kind] determines the status. It lists each invalid
 // parameter by location (path.lane, query.limit, body.reason) with the allowed values. A Link header with
 // rel="next" points to the next page of a list. An ETag header has the version of a single object
 // ([operation.VersionOf]).

@@ -14,7 +14,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/belfryhq/belfry/internal/errkind"
+	"github.com/belfryhq/belfry/internal/db"
 )
 
 // keyHeader is the header with the idempotency key, and replayedHeader marks a replayed response
@@ -120,14 +120,14 @@ func (h *Handler) once(ctx context.Context, env *operation.Env, c Call) (Outcome
 func replayed(o operation.Operation, s operation.RequestState) (out Outcome, err error) {
 	switch {
 	case !s.Same:
-		return out, refused(http.StatusUnprocessableEntity, errkind.Invalid, keyHeader+": this key was used for another request")
+		return out, refused(http.StatusUnprocessableEntity, db.KindInvalid, keyHeader+": this key was used for another request")
 	case s.Status == 0 && !s.Over:
-		return out, refused(http.StatusConflict, errkind.Conflict, "the first request with this key is still in progress").again(retryAfter)
+		return out, refused(http.StatusConflict, db.KindConflict, "the first request with this key is still in progress").again(retryAfter)
 	case s.Status == 0:
-		return out, refused(http.StatusInternalServerError, errkind.Unknown,
+		return out, refused(http.StatusInternalServerError, db.KindUnknown,
 			"the first request with this key was cut short: it may or may not have taken effect; look before you repeat it with another key")
 	case s.Answer == nil:
-		return out, refused(http.StatusConflict, errkind.Conflict,
+		return out, refused(http.StatusConflict, db.KindConflict,
 			"the first request with this key was done, with status "+strconv.Itoa(s.Status)+
 				"; its answer is not stored, because it is too long or contains a secret")
 	}
@@ -182,11 +182,11 @@ func (h *Handler) logUnstored(o operation.Operation, err error) {
 
 // nothingDone reports whether an error of kind k means that the act changed nothing and may be repeated with
 // the same key.
-func nothingDone(k errkind.Kind) bool {
+func nothingDone(k db.Kind) bool {
 	switch k {
-	case errkind.Invalid, errkind.NotFound, errkind.Conflict, errkind.Stale, errkind.Held, errkind.Denied, errkind.Forbidden, errkind.Standby, errkind.Unavailable:
+	case db.KindInvalid, db.KindNotFound, db.KindConflict, db.KindStale, db.KindHeld, db.KindDenied, db.KindForbidden, db.KindStandby, db.KindUnavailable:
 		return true
-	case errkind.Failed, errkind.TooSlow, errkind.Unknown:
+	case db.KindFailed, db.KindTooSlow, db.KindUnknown:
 	}
 	return false
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/belfryhq/belfry/admin/api"
-	"github.com/belfryhq/belfry/internal/errkind"
+	"github.com/belfryhq/belfry/internal/db"
 	"github.com/belfryhq/belfry/internal/text"
 	"github.com/belfryhq/belfry/job"
 )
@@ -152,7 +152,7 @@ func TestIdempotency_NeverTwice(t *testing.T) {
 	b.exec(t, `UPDATE belfry.requests SET status = NULL, answer = NULL, ends_at = now() - interval '1 second'`) // as of a process that died
 	a := b.call(t, "author", "POST", "/things/count", "", "Idempotency-Key", "k")
 	require.Equal(t, http.StatusInternalServerError, a.status)
-	require.Equal(t, errkind.Unknown, a.problem(t).Kind)
+	require.Equal(t, db.KindUnknown, a.problem(t).Kind)
 	require.EqualValues(t, 1, done.Load())
 	b.exec(t, `INSERT INTO belfry.requests (who, key, fingerprint, at, ends_at)
 		SELECT 'other', n::text, sha256(''), now() - interval '25 hours', now() FROM generate_series(1, 150) n`)

@@ -11,21 +11,21 @@ import (
 
 	"golang.org/x/time/rate"
 
-	"github.com/belfryhq/belfry/internal/errkind"
+	"github.com/belfryhq/belfry/internal/db"
 )
 
 // unauthenticated returns the error of a request whose identity is not known, and counts it.
 func (h *Handler) unauthenticated(req *http.Request, err error) *RefusedError {
 	switch {
 	case errors.Is(err, errProxyUser), errors.Is(err, errProxyRole):
-		return refused(http.StatusForbidden, errkind.Denied, err.Error())
+		return refused(http.StatusForbidden, db.KindDenied, err.Error())
 	case !invalidCredentials(err):
 		return h.credentialsUnchecked(err)
 	}
 	if wait := h.lockout.bad(h.Proxy.client(req)); wait > 0 {
 		return tooMany(wait, "too many requests from this address had no good token")
 	}
-	e := refused(http.StatusUnauthorized, errkind.Denied, err.Error())
+	e := refused(http.StatusUnauthorized, db.KindDenied, err.Error())
 	if e.challenge = `Bearer realm="belfry"`; errors.Is(err, access.ErrToken) {
 		e.challenge += `, error="invalid_token"`
 	}
@@ -46,7 +46,7 @@ func (h *Handler) credentialsUnchecked(err error) *RefusedError {
 	h.Log.Warn().Err(err).Msg("cannot check the credentials of a request")
 	p := problemOf(route{}, concealed(err))
 	if p.Status < http.StatusInternalServerError {
-		return refused(http.StatusInternalServerError, errkind.Failed, "belfry's log has the error")
+		return refused(http.StatusInternalServerError, db.KindFailed, "belfry's log has the error")
 	}
 	e := refused(p.Status, p.Kind, p.Detail)
 	if p.header != nil {
@@ -56,7 +56,7 @@ func (h *Handler) credentialsUnchecked(err error) *RefusedError {
 }
 
 func tooMany(wait time.Duration, text string) *RefusedError {
-	return refused(http.StatusTooManyRequests, errkind.Unavailable, text).again(wait)
+	return refused(http.StatusTooManyRequests, db.KindUnavailable, text).again(wait)
 }
 
 // Caller returns the authenticated sender of a request for a page, or nil if it has no credentials or

@@ -9,7 +9,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/belfryhq/belfry/internal/errkind"
+	"github.com/belfryhq/belfry/internal/db"
 	"github.com/belfryhq/belfry/internal/text"
 )
 
@@ -86,7 +86,7 @@ func (l *limiter) acquire(ctx context.Context, name string) (release func(), err
 	}
 	text := fmt.Sprintf("too many concurrent requests; allowed: %s of one identity; further requests wait up to %s",
 		text.Counted(int64(l.own), "request"), l.within)
-	return nil, refused(http.StatusTooManyRequests, errkind.Unavailable, text).again(retryAfter)
+	return nil, refused(http.StatusTooManyRequests, db.KindUnavailable, text).again(retryAfter)
 }
 
 // streamSlot is the slot of a stream, which releases it while the client reads. It is used by one

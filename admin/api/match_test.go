@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/belfryhq/belfry/admin"
-	"github.com/belfryhq/belfry/internal/errkind"
+	"github.com/belfryhq/belfry/internal/db"
 )
 
 // things makes one of each thing that has a version.
@@ -108,7 +108,7 @@ func TestMatch_AStaleActDoesNothing(t *testing.T) {
 			a := b.call(t, "admin", act[0], act[1], bodyWith(act[2], version), headers...)
 			require.Equal(t, http.StatusPreconditionFailed, a.status, "%s: %s", o.Name, a.text)
 			p := a.problem(t)
-			require.Equal(t, errkind.Stale, p.Kind)
+			require.Equal(t, db.KindStale, p.Kind)
 			require.NotEmpty(t, p.Changes, o.Name)
 			require.Equal(t, "mallory", p.Changes[0].Actor, o.Name)
 			require.Equal(t, "meanwhile", p.Changes[0].Reason, o.Name)

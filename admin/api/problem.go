@@ -10,7 +10,7 @@ import (
 
 	"github.com/belfryhq/belfry/admin/operation"
 
-	"github.com/belfryhq/belfry/internal/errkind"
+	"github.com/belfryhq/belfry/internal/db"
 )
 
 // Problem is the JSON of an error (RFC 9457).
@@ -19,8 +19,8 @@ type Problem struct {
 	Status int    `json:"status"`
 	Detail string `json:"detail"`
 	// Kind is the kind of an operation's error.
-	Kind   errkind.Kind `json:"kind,omitempty"`
-	Errors []Fault      `json:"errors,omitempty"`
+	Kind   db.Kind `json:"kind,omitempty"`
+	Errors []Fault `json:"errors,omitempty"`
 	// Changes lists the acts on the object since the version that the caller expects, newest first.
 	Changes []operation.ActSince `json:"changes,omitempty"`
 	// Next is the advised next step.
@@ -44,23 +44,23 @@ type Fault struct {
 const retryAfter = 5 * time.Second
 
 // statuses maps each kind to its HTTP status.
-var statuses = map[errkind.Kind]int{
-	errkind.Failed:      http.StatusInternalServerError,
-	errkind.Invalid:     http.StatusUnprocessableEntity,
-	errkind.NotFound:    http.StatusNotFound,
-	errkind.Conflict:    http.StatusConflict,
-	errkind.Stale:       http.StatusPreconditionFailed,
-	errkind.Held:        http.StatusConflict,
-	errkind.Denied:      http.StatusForbidden,
-	errkind.Forbidden:   http.StatusForbidden,
-	errkind.Standby:     http.StatusServiceUnavailable,
-	errkind.Unavailable: http.StatusServiceUnavailable,
-	errkind.TooSlow:     http.StatusServiceUnavailable,
-	errkind.Unknown:     http.StatusInternalServerError,
+var statuses = map[db.Kind]int{
+	db.KindFailed:      http.StatusInternalServerError,
+	db.KindInvalid:     http.StatusUnprocessableEntity,
+	db.KindNotFound:    http.StatusNotFound,
+	db.KindConflict:    http.StatusConflict,
+	db.KindStale:       http.StatusPreconditionFailed,
+	db.KindHeld:        http.StatusConflict,
+	db.KindDenied:      http.StatusForbidden,
+	db.KindForbidden:   http.StatusForbidden,
+	db.KindStandby:     http.StatusServiceUnavailable,
+	db.KindUnavailable: http.StatusServiceUnavailable,
+	db.KindTooSlow:     http.StatusServiceUnavailable,
+	db.KindUnknown:     http.StatusInternalServerError,
 }
 
 // StatusOf returns the HTTP status of an error of a kind.
-func StatusOf(kind errkind.Kind) int { return statuses[kind] }
+func StatusOf(kind db.Kind) int { return statuses[kind] }
 
 // problemf returns a problem of the request itself.
 func problemf(status int, detail string) *Problem {
@@ -82,13 +82,13 @@ func problemOf(r route, err error) *Problem {
 	if errors.As(err, &rejected) {
 		return rejected.problem()
 	}
-	kind := errkind.Of(err)
+	kind := db.KindOf(err)
 	p := problemf(statuses[kind], r.of.WithNames(err.Error()))
 	p.Kind = kind
 	var bad *operation.InvalidError
 	if errors.As(err, &bad) {
 		p.Detail = "the request was not understood; nothing was done"
-		if kind == errkind.NotFound {
+		if kind == db.KindNotFound {
 			p.Detail = bad.Err.Error()
 		}
 		for _, one := range bad.Problems {
@@ -102,7 +102,7 @@ func problemOf(r route, err error) *Problem {
 	if old := new(operation.StaleError); errors.As(err, &old) {
 		p.Changes = old.Changes
 	}
-	if p.Status == http.StatusServiceUnavailable || kind == errkind.Held {
+	if p.Status == http.StatusServiceUnavailable || kind == db.KindHeld {
 		p.with("Retry-After", strconv.Itoa(int(retryAfter.Seconds())))
 	}
 	return p

@@ -22,7 +22,7 @@ import (
 
 	"github.com/belfryhq/belfry/admin/access"
 	"github.com/belfryhq/belfry/admin/operation"
-	"github.com/belfryhq/belfry/internal/errkind"
+	"github.com/belfryhq/belfry/internal/db"
 	"github.com/belfryhq/belfry/internal/keys"
 	"github.com/belfryhq/belfry/internal/text"
 )
@@ -225,7 +225,7 @@ func inputOf(o operation.Operation, r route, req *http.Request) (any, *Problem) 
 	}
 	if len(read.faults) > 0 {
 		p := problemf(http.StatusUnprocessableEntity, "the request was not understood; nothing was done")
-		p.Kind, p.Errors = errkind.Invalid, read.faults
+		p.Kind, p.Errors = db.KindInvalid, read.faults
 		return nil, p
 	}
 	return read.in, nil

@@ -16,7 +16,7 @@ import (
 
 	"golang.org/x/time/rate"
 
-	"github.com/belfryhq/belfry/internal/errkind"
+	"github.com/belfryhq/belfry/internal/db"
 )
 
 // The paths of signing in and out.
@@ -85,7 +85,7 @@ func (h *Handler) serveSession(w http.ResponseWriter, req *http.Request) bool {
 
 // withoutSessions returns the error of a sign-in or a sign-out without Options.Sessions.
 func (h *Handler) withoutSessions() *RefusedError {
-	return refused(http.StatusForbidden, errkind.Denied,
+	return refused(http.StatusForbidden, db.KindDenied,
 		"signing in is disabled: this belfry is read-only (api.read_only) and stores no sessions; use a token")
 }
 
@@ -169,7 +169,7 @@ func (h *Handler) SignIn(w http.ResponseWriter, req *http.Request, given Credent
 	case errors.As(err, &locked):
 		return SignedIn{}, tooMany(locked.wait, locked.Error())
 	case errors.Is(err, access.ErrSignIn):
-		e := refused(http.StatusUnauthorized, errkind.Denied, access.ErrSignIn.Error())
+		e := refused(http.StatusUnauthorized, db.KindDenied, access.ErrSignIn.Error())
 		e.challenge = `Bearer realm="belfry"`
 		return SignedIn{}, e
 	case err != nil:
@@ -258,7 +258,7 @@ func credentialsOf(req *http.Request) (given Credentials, problem *Problem) {
 }
 
 func badCredentials() *RefusedError {
-	return refused(http.StatusUnprocessableEntity, errkind.Invalid,
+	return refused(http.StatusUnprocessableEntity, db.KindInvalid,
 		`allowed: {"name": …, "password": …} or {"link": …}, each a text of up to 4000 bytes, and no query`)
 }
 

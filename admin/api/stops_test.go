@@ -19,7 +19,7 @@ import (
 	"github.com/belfryhq/belfry/admin"
 	"github.com/belfryhq/belfry/admin/api"
 	"github.com/belfryhq/belfry/dev/dbtest"
-	"github.com/belfryhq/belfry/internal/errkind"
+	"github.com/belfryhq/belfry/internal/db"
 	"github.com/belfryhq/belfry/internal/text"
 	"github.com/belfryhq/belfry/job"
 )
@@ -169,7 +169,7 @@ func TestEnqueue_WaitsForItsKeyTwoSecondsAtMost(t *testing.T) {
 		began := time.Now()
 		got := b.call(t, "author", "POST", path, body)
 		require.Equal(t, http.StatusConflict, got.status, got.text)
-		require.Equal(t, errkind.Held, got.problem(t).Kind)
+		require.Equal(t, db.KindHeld, got.problem(t).Kind)
 		require.Contains(t, got.text, "repeat the request with the same key")
 		require.Equal(t, "5", got.header.Get("Retry-After"))
 		require.Less(t, time.Since(began), 10*time.Second, "it waited as long as for any lock")

@@ -13,7 +13,7 @@ import (
 
 	"github.com/belfryhq/belfry/admin/operation"
 
-	"github.com/belfryhq/belfry/internal/errkind"
+	"github.com/belfryhq/belfry/internal/db"
 )
 
 // Limits of streams. Each stream needs two goroutines and the memory of an item. The queries are shared
@@ -57,7 +57,7 @@ func (s *streams) enter(name string) error {
 	defer s.mu.Unlock()
 	if s.open >= s.most || s.by[name] >= s.own {
 		text := "too many streams are open; allowed: " + strconv.Itoa(s.own) + " of one identity, " + strconv.Itoa(s.most) + " in all"
-		return refused(http.StatusServiceUnavailable, errkind.Unavailable, text).again(retryAfter)
+		return refused(http.StatusServiceUnavailable, db.KindUnavailable, text).again(retryAfter)
 	}
 	s.open++
 	s.by[name]++

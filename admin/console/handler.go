@@ -11,7 +11,7 @@ import (
 	"github.com/belfryhq/belfry/admin/operation"
 
 	"github.com/belfryhq/belfry/admin/api"
-	"github.com/belfryhq/belfry/internal/errkind"
+	"github.com/belfryhq/belfry/internal/db"
 )
 
 // handler serves one request of an authenticated caller.
@@ -188,5 +188,5 @@ func statusFor(err error) int {
 	if refused := new(api.RefusedError); errors.As(err, &refused) {
 		return refused.Status
 	}
-	return api.StatusOf(errkind.Of(err))
+	return api.StatusOf(db.KindOf(err))
 }

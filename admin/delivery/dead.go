@@ -15,7 +15,6 @@ import (
 
 	"github.com/belfryhq/belfry/admin/operation"
 	"github.com/belfryhq/belfry/internal/db"
-	"github.com/belfryhq/belfry/internal/errkind"
 	"github.com/belfryhq/belfry/job"
 	"github.com/belfryhq/belfry/outbox"
 )
@@ -35,7 +34,7 @@ const (
 const SubjectDeadLetter = "dead_letter"
 
 // ErrNoMessage reports that a job has no message to a channel.
-var ErrNoMessage = errkind.New(errkind.NotFound, "no such message")
+var ErrNoMessage = db.NewError(db.KindNotFound, "no such message")
 
 // DeadFilter selects dead letters. Zero fields match everything.
 type DeadFilter struct {
@@ -55,8 +54,8 @@ type DeadFilterError struct{ Field, Problem string }
 // Error names the field and the allowed values.
 func (e *DeadFilterError) Error() string { return e.Field + ": " + e.Problem }
 
-// Kind returns errkind.Invalid.
-func (*DeadFilterError) Kind() errkind.Kind { return errkind.Invalid }
+// Kind returns db.KindInvalid.
+func (*DeadFilterError) Kind() db.Kind { return db.KindInvalid }
 
 // check validates a filter. An unknown job or activity is job.ErrNotFound.
 func (f DeadFilter) check(ctx context.Context, pool *pgxpool.Pool) error {

@@ -15,7 +15,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/belfryhq/belfry/admin/operation"
-	"github.com/belfryhq/belfry/internal/errkind"
+	"github.com/belfryhq/belfry/internal/db"
 	"github.com/belfryhq/belfry/internal/lifecycle"
 	"github.com/belfryhq/belfry/job"
 	"github.com/belfryhq/belfry/outbox"
@@ -34,7 +34,7 @@ const (
 
 // ErrRecallStopped reports that the job was resumed or retried during its recall. Recalled rows stay
 // recalled.
-var ErrRecallStopped = errkind.New(errkind.Conflict, "the job went on while it was being recalled")
+var ErrRecallStopped = db.NewError(db.KindConflict, "the job went on while it was being recalled")
 
 // Recalled counts the rows that a recall withdrew, and the rows for which it was too late.
 type Recalled struct {

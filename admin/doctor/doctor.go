@@ -11,7 +11,6 @@ import (
 
 	"github.com/belfryhq/belfry/admin/operation"
 	"github.com/belfryhq/belfry/internal/db"
-	"github.com/belfryhq/belfry/internal/errkind"
 	"github.com/belfryhq/belfry/internal/text"
 	"github.com/belfryhq/belfry/migrations"
 )
@@ -221,7 +220,7 @@ func (d *doctor) checkSchema(ctx context.Context) bool {
 	}
 	if err != nil {
 		remedy := text.Line{}
-		if errkind.Of(err) == errkind.Forbidden {
+		if db.KindOf(err) == db.KindForbidden {
 			remedy = d.unreadable()
 		}
 		d.fail(check, remedy, "%s", err)

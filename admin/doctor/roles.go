@@ -9,7 +9,6 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/belfryhq/belfry/internal/db"
-	"github.com/belfryhq/belfry/internal/errkind"
 	"github.com/belfryhq/belfry/internal/text"
 )
 
@@ -33,7 +32,7 @@ func (d *doctor) enqueuesOnly(ctx context.Context) bool {
 	if slices.ContainsFunc(d.profiles, func(p *profile) bool { return p.name != "enqueue" }) {
 		return false
 	}
-	if _, err := db.SchemaVersion(ctx, d.Reads()); err == nil || errkind.Of(err) != errkind.Forbidden {
+	if _, err := db.SchemaVersion(ctx, d.Reads()); err == nil || db.KindOf(err) != db.KindForbidden {
 		return false
 	}
 	if len(d.profiles) == 0 {
@@ -65,7 +64,7 @@ func (d *doctor) checkPrivileges(ctx context.Context, check string) error {
 	lacks, err := d.lacksOf(ctx, list...)
 	if err != nil {
 		remedy := text.Line{}
-		if errkind.Of(err) == errkind.Forbidden {
+		if db.KindOf(err) == db.KindForbidden {
 			remedy = text.Sprintf("GRANT USAGE ON SCHEMA belfry TO %s; %s", d.quoted(),
 				text.Command("roles").Flag("for", strings.Join(namesOf(list), ",")).Flag("role", d.user).To("print all GRANTs"))
 		}

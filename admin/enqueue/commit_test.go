@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/belfryhq/belfry/dev/admintest"
-	"github.com/belfryhq/belfry/internal/errkind"
+	"github.com/belfryhq/belfry/internal/db"
 	"github.com/belfryhq/belfry/job"
 )
 
@@ -58,7 +58,7 @@ func TestEnqueue_IsOfUnknownOutcomeIfItsResultCannotBeRead(t *testing.T) {
 		t.Cleanup(pool.Close)
 		d.Env.DB, d.Env.Jobs = pool, job.NewStore(pool)
 		err = d.Run(c.act[0], c.act[1:]...)
-		require.Equal(t, errkind.Unknown, errkind.Of(err), err)
+		require.Equal(t, db.KindUnknown, db.KindOf(err), err)
 		require.ErrorContains(t, err, c.advice)
 		require.Equal(t, "1", d.One(`SELECT count(*)::text FROM belfry.`+c.table))
 	}

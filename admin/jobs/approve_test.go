@@ -9,7 +9,7 @@ import (
 	"github.com/belfryhq/belfry/admin/operation"
 	"github.com/belfryhq/belfry/dev/admintest"
 	"github.com/belfryhq/belfry/dev/dbtest"
-	"github.com/belfryhq/belfry/internal/errkind"
+	"github.com/belfryhq/belfry/internal/db"
 	"github.com/belfryhq/belfry/job"
 )
 
@@ -51,19 +51,19 @@ func TestApprove_IsOfWhatWasShown(t *testing.T) {
 		role  operation.Role
 		given []string
 		want  string
-		kind  errkind.Kind
+		kind  db.Kind
 	}{
-		"no plan":       {"lee", operation.Operator, []string{"id", "1"}, "requires --plan TOKEN from --dry-run", errkind.Invalid},
-		"another job":   {"lee", operation.Operator, []string{"id", "77", "plan", p.Token}, "plan: is the token of another request", errkind.Invalid},
-		"another count": {"lee", operation.Operator, seen(p, 94), "100 recipients would be approved", errkind.Conflict},
-		"too many":      {"lee", operation.Operator, seen(p, 106), "100 recipients would be approved", errkind.Conflict},
-		"the author":    {"kim", operation.Operator, seen(p, 100), "kim enqueued or changed job 1", errkind.Conflict},
-		"an author":     {"lee", operation.Author, seen(p, 100), "jobs approve needs the role operator; this is author", errkind.Denied},
-		"needs none":    {"lee", operation.Operator, []string{"id", "2", "plan", none.Token}, "would be approved", errkind.Conflict},
+		"no plan":       {"lee", operation.Operator, []string{"id", "1"}, "requires --plan TOKEN from --dry-run", db.KindInvalid},
+		"another job":   {"lee", operation.Operator, []string{"id", "77", "plan", p.Token}, "plan: is the token of another request", db.KindInvalid},
+		"another count": {"lee", operation.Operator, seen(p, 94), "100 recipients would be approved", db.KindConflict},
+		"too many":      {"lee", operation.Operator, seen(p, 106), "100 recipients would be approved", db.KindConflict},
+		"the author":    {"kim", operation.Operator, seen(p, 100), "kim enqueued or changed job 1", db.KindConflict},
+		"an author":     {"lee", operation.Author, seen(p, 100), "jobs approve needs the role operator; this is author", db.KindDenied},
+		"needs none":    {"lee", operation.Operator, []string{"id", "2", "plan", none.Token}, "would be approved", db.KindConflict},
 	} {
 		err := d.As(c.by, c.role).Run("jobs approve", c.given...)
 		require.ErrorContains(t, err, c.want, name)
-		require.Equal(t, c.kind, errkind.Of(err), name)
+		require.Equal(t, c.kind, db.KindOf(err), name)
 	}
 	require.Equal(t, before, d.Everything())
 
@@ -72,7 +72,7 @@ func TestApprove_IsOfWhatWasShown(t *testing.T) {
 	var changed job.Job
 	require.NoError(t, json.Unmarshal([]byte(d.JSON), &changed))
 	err := d.As("lee", operation.Operator).Run("jobs approve", seen(p, 100)...)
-	require.Equal(t, errkind.Stale, errkind.Of(err))
+	require.Equal(t, db.KindStale, db.KindOf(err))
 	require.ErrorContains(t, err, "job 1 was changed since: changed title by max")
 	q := d.As("lee", operation.Operator).Planned("jobs approve", "id", "1")
 	require.Equal(t, changed.Version, *q.Version)
@@ -113,14 +113,14 @@ func TestApprove_RuleIsAnAdministrators(t *testing.T) {
 		{"categories add", "category", "mine", "approval_above", "100"},
 	} {
 		err := d.As("kim", operation.Operator).Run(c[0], c[1:]...)
-		require.Equal(t, errkind.Denied, errkind.Of(err), c)
+		require.Equal(t, db.KindDenied, db.KindOf(err), c)
 		require.ErrorContains(t, err, c[0]+" approval_above needs the role admin; this is operator")
 		require.NoError(t, d.As("eva", operation.Admin).Run(c[0], c[1:]...))
 	}
 	require.Contains(t, d.Out, "approval_above 100")
 	require.NoError(t, d.As("kim", operation.Operator).Run("categories set", "category", "mine", "max_recipients", "5"), "the others are an operator's")
 	err := d.Run("categories add", "category", "unapproved")
-	require.Equal(t, errkind.Denied, errkind.Of(err), "its jobs would need no approval")
+	require.Equal(t, db.KindDenied, db.KindOf(err), "its jobs would need no approval")
 	require.ErrorContains(t, err, "categories add, while categories have approval_above, needs the role admin; this is operator")
 	require.NoError(t, d.Run("categories list"))
 	require.Contains(t, d.Out, "APPROVAL ABOVE")

@@ -15,7 +15,7 @@ import (
 	"github.com/belfryhq/belfry/admin/operation"
 	"github.com/belfryhq/belfry/channels"
 	"github.com/belfryhq/belfry/internal/db"
-	"github.com/belfryhq/belfry/internal/rate"
+	"github.com/belfryhq/belfry/internal/lifecycle"
 	"github.com/belfryhq/belfry/job"
 )
 
@@ -82,7 +82,7 @@ type seenEvent struct {
 }
 
 // paces are the speeds of one job.
-type paces struct{ walk, delivery rate.Meter }
+type paces struct{ walk, delivery lifecycle.Meter }
 
 // NewBroadcaster returns a Broadcaster that polls at most once per interval.
 func NewBroadcaster(interval time.Duration) *Broadcaster {

@@ -8,7 +8,7 @@ import (
 
 	"github.com/belfryhq/belfry/admin/delivery"
 	"github.com/belfryhq/belfry/admin/operation"
-	"github.com/belfryhq/belfry/internal/errkind"
+	"github.com/belfryhq/belfry/internal/db"
 	"github.com/belfryhq/belfry/internal/text"
 	"github.com/belfryhq/belfry/job"
 	"github.com/belfryhq/belfry/outbox"
@@ -162,8 +162,8 @@ func watchJobs(ctx context.Context, env *operation.Env, in watchInput, each func
 
 // unavailable reports whether the database may answer later.
 func unavailable(err error) bool {
-	kind := errkind.Of(err)
-	return kind == errkind.Unavailable || kind == errkind.Standby
+	kind := db.KindOf(err)
+	return kind == db.KindUnavailable || kind == db.KindStandby
 }
 
 // subscription is the state of one stream.

@@ -7,7 +7,7 @@ import (
 
 	"github.com/belfryhq/belfry/admin/delivery"
 	"github.com/belfryhq/belfry/admin/operation"
-	"github.com/belfryhq/belfry/internal/rate"
+	"github.com/belfryhq/belfry/internal/lifecycle"
 	"github.com/belfryhq/belfry/internal/text"
 	"github.com/belfryhq/belfry/job"
 )
@@ -144,7 +144,7 @@ func (w WatchedJob) Waits() text.Line {
 	if w.AwaitsSince != nil {
 		return text.Line{approvalStep(w.ID)}
 	}
-	if w.Messages.Waiting == 0 || len(w.Why) == 0 || w.SentPerSecond != nil && *w.SentPerSecond >= rate.Moving {
+	if w.Messages.Waiting == 0 || len(w.Why) == 0 || w.SentPerSecond != nil && *w.SentPerSecond >= lifecycle.Moving {
 		return nil
 	}
 	return delivery.Standstill{Why: w.Why, Remedy: w.Remedy}.Text()

@@ -83,5 +83,5 @@
 // An [InvalidError] names the invalid parameter and the allowed values. An [AdvisedError] contains the next
 // step as a command. An [UnavailableError] reports a server that does not answer, a [HeldError] an object that
 // another process has locked, an [UnknownOutcomeError] an act that may have taken effect although its response
-// was lost. Other errors are from the packages below. errkind.Of returns the kind of each.
+// was lost. Other errors are from the packages below. db.KindOf returns the kind of each.
 package operation

@@ -7,7 +7,6 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/belfryhq/belfry/internal/db"
-	"github.com/belfryhq/belfry/internal/errkind"
 	"github.com/belfryhq/belfry/job"
 )
 
@@ -23,8 +22,8 @@ func (e *UnknownOutcomeError) Error() string {
 	return e.Err.Error() + "; it may have taken effect: check before you repeat it"
 }
 
-// Kind returns errkind.Unknown.
-func (*UnknownOutcomeError) Kind() errkind.Kind { return errkind.Unknown }
+// Kind returns db.KindUnknown.
+func (*UnknownOutcomeError) Kind() db.Kind { return db.KindUnknown }
 
 func (e *UnknownOutcomeError) Unwrap() error { return e.Err }
 
@@ -60,5 +59,5 @@ func (e *DeniedError) Error() string {
 	return e.Operation + " needs the role " + e.Needs.String() + "; this is " + e.Has.String()
 }
 
-// Kind returns errkind.Denied.
-func (*DeniedError) Kind() errkind.Kind { return errkind.Denied }
+// Kind returns db.KindDenied.
+func (*DeniedError) Kind() db.Kind { return db.KindDenied }

@@ -7,17 +7,17 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/belfryhq/belfry/admin/operation"
-	"github.com/belfryhq/belfry/internal/errkind"
+	"github.com/belfryhq/belfry/internal/db"
 )
 
 // The server may end a connection after a COMMIT has taken effect and before its answer.
 func TestUnlessUnknown_ATerminatedConnectionIsOfUnknownOutcome(t *testing.T) {
 	t.Parallel()
-	for code, want := range map[string]errkind.Kind{
-		"57P01": errkind.Unknown, "57P02": errkind.Unknown, "57P05": errkind.Unknown, "08006": errkind.Unknown,
-		"57P03": errkind.Unavailable, "53300": errkind.Unavailable, "55P03": errkind.Conflict, "57014": errkind.TooSlow,
+	for code, want := range map[string]db.Kind{
+		"57P01": db.KindUnknown, "57P02": db.KindUnknown, "57P05": db.KindUnknown, "08006": db.KindUnknown,
+		"57P03": db.KindUnavailable, "53300": db.KindUnavailable, "55P03": db.KindConflict, "57014": db.KindTooSlow,
 	} {
-		require.Equal(t, want, errkind.Of(operation.UnlessUnknown(&pgconn.PgError{Code: code})), code)
+		require.Equal(t, want, db.KindOf(operation.UnlessUnknown(&pgconn.PgError{Code: code})), code)
 	}
 	require.NoError(t, operation.AfterCommit(nil, "x"))
 }

@@ -11,7 +11,6 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/belfryhq/belfry/internal/db"
-	"github.com/belfryhq/belfry/internal/errkind"
 	"github.com/belfryhq/belfry/job"
 )
 
@@ -267,5 +266,5 @@ func (e *Env) RedactError(err error) error {
 	if !slices.Contains([]db.Class{db.Invalid, db.Violation, db.Raised}, db.ClassOf(err)) {
 		return err
 	}
-	return &ToldError{errkind.Of(err), "the database rejected a value (SQLSTATE " + server.Code + "); only operators can read the message"}
+	return &ToldError{db.KindOf(err), "the database rejected a value (SQLSTATE " + server.Code + "); only operators can read the message"}
 }

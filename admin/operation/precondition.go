@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/belfryhq/belfry/internal/db"
-	"github.com/belfryhq/belfry/internal/errkind"
 	"github.com/belfryhq/belfry/internal/text"
 	"github.com/belfryhq/belfry/job"
 )
@@ -150,8 +149,8 @@ func (e *StaleError) Line() text.Line {
 	return text.Sprintf("%s was changed since: %s; nothing was done", e.Thing, text.Join(acts, "; "))
 }
 
-// Kind returns errkind.Stale.
-func (*StaleError) Kind() errkind.Kind { return errkind.Stale }
+// Kind returns db.KindStale.
+func (*StaleError) Kind() db.Kind { return db.KindStale }
 
 func fieldsText(fields []string) string {
 	if len(fields) == 0 {

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/belfryhq/belfry/internal/errkind"
+	"github.com/belfryhq/belfry/internal/db"
 	"github.com/belfryhq/belfry/internal/text"
 	"github.com/belfryhq/belfry/job"
 )
@@ -19,12 +19,12 @@ type InvalidError struct {
 
 func (e *InvalidError) Unwrap() error { return e.Err }
 
-// Kind returns the kind of Err, such as errkind.NotFound, or errkind.Invalid without one.
-func (e *InvalidError) Kind() errkind.Kind {
+// Kind returns the kind of Err, such as db.KindNotFound, or db.KindInvalid without one.
+func (e *InvalidError) Kind() db.Kind {
 	if e.Err != nil {
-		return errkind.Of(e.Err)
+		return db.KindOf(e.Err)
 	}
-	return errkind.Invalid
+	return db.KindInvalid
 }
 
 // Problem is one fault of an input.
@@ -124,9 +124,9 @@ type UnavailableError struct{ Err error }
 
 func (e *UnavailableError) Error() string { return e.Err.Error() }
 
-// Kind returns errkind.Unavailable.
-func (*UnavailableError) Kind() errkind.Kind { return errkind.Unavailable }
-func (e *UnavailableError) Unwrap() error    { return e.Err }
+// Kind returns db.KindUnavailable.
+func (*UnavailableError) Kind() db.Kind   { return db.KindUnavailable }
+func (e *UnavailableError) Unwrap() error { return e.Err }
 
 // HeldError reports an object that another process has locked. The act was not done, or only in part; a retry
 // may succeed later.
@@ -134,6 +134,6 @@ type HeldError struct{ Err error }
 
 func (e *HeldError) Error() string { return e.Err.Error() }
 
-// Kind returns errkind.Held.
-func (*HeldError) Kind() errkind.Kind { return errkind.Held }
-func (e *HeldError) Unwrap() error    { return e.Err }
+// Kind returns db.KindHeld.
+func (*HeldError) Kind() db.Kind   { return db.KindHeld }
+func (e *HeldError) Unwrap() error { return e.Err }

@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"reflect"
 
-	"github.com/belfryhq/belfry/internal/errkind"
+	"github.com/belfryhq/belfry/internal/db"
 	"github.com/belfryhq/belfry/internal/text"
 )
 
@@ -55,7 +55,7 @@ func (Question) Affected(string) Affected { return Affected{Nothing: true} }
 
 // ToldError is an error with a kind and a text, such as an error from another process.
 type ToldError struct {
-	Of   errkind.Kind
+	Of   db.Kind
 	Text string
 }
 
@@ -63,9 +63,9 @@ type ToldError struct {
 func (e *ToldError) Error() string { return e.Text }
 
 // Kind returns the kind.
-func (e *ToldError) Kind() errkind.Kind { return e.Of }
+func (e *ToldError) Kind() db.Kind { return e.Of }
 
 // Conflict returns an error about the current state.
 func Conflict(format string, args ...any) error {
-	return &ToldError{errkind.Conflict, fmt.Sprintf(format, args...)}
+	return &ToldError{db.KindConflict, fmt.Sprintf(format, args...)}
 }

@@ -14,7 +14,6 @@ import (
 	"github.com/belfryhq/belfry/admin/operation"
 	"github.com/belfryhq/belfry/channels"
 	"github.com/belfryhq/belfry/internal/db"
-	"github.com/belfryhq/belfry/internal/errkind"
 	"github.com/belfryhq/belfry/internal/lifecycle"
 	"github.com/belfryhq/belfry/job"
 	"github.com/belfryhq/belfry/outbox"
@@ -22,7 +21,7 @@ import (
 
 // ErrStillSent reports that a relay has a message of the channel, or that a run may be about
 // to write one. Completed steps are permanent, and another call continues.
-var ErrStillSent = errkind.New(errkind.Conflict, "not everything could be erased yet")
+var ErrStillSent = db.NewError(db.KindConflict, "not everything could be erased yet")
 
 const (
 	// forgetKeys is the number of jobs, notifications or activities that one step reads.

@@ -11,7 +11,7 @@ import (
 	"github.com/belfryhq/belfry/admin/recipients"
 	"github.com/belfryhq/belfry/channels"
 	"github.com/belfryhq/belfry/dev/admintest"
-	"github.com/belfryhq/belfry/internal/errkind"
+	"github.com/belfryhq/belfry/internal/db"
 	"github.com/belfryhq/belfry/job"
 )
 
@@ -58,7 +58,7 @@ func TestForget_PlanCountsAndChangesNothing(t *testing.T) {
 	require.NotContains(t, d.JSON, "receipt")
 	other := int64(8)
 	err := d.Run("channels forget", "channel", "3", "plan", admintest.Retoken(t, answer.Plan.Token, &other, nil))
-	require.Equal(t, errkind.Conflict, errkind.Of(err))
+	require.Equal(t, db.KindConflict, db.KindOf(err))
 	require.ErrorContains(t, err, "9 rows would be erased as of ")
 	require.Equal(t, before, d.Kept())
 	require.Empty(t, d.One(`SELECT coalesce(max(kind), '') FROM belfry.events WHERE kind = 'forgotten'`))

@@ -12,7 +12,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/belfryhq/belfry/channels"
-	"github.com/belfryhq/belfry/internal/errkind"
+	"github.com/belfryhq/belfry/internal/db"
 )
 
 // Errors of the package.
@@ -20,9 +20,9 @@ var (
 	// ErrTable: a table cannot be attached. The text names the field and the allowed values.
 	ErrTable = errors.New("attach")
 	// ErrRights: the database user lacks rights. The text has the GRANTs.
-	ErrRights = errkind.New(errkind.Forbidden, "this user lacks rights")
+	ErrRights = db.NewError(db.KindForbidden, "this user lacks rights")
 	// ErrNotAttached: no table is attached.
-	ErrNotAttached = errkind.New(errkind.Conflict, "no relation is attached; `belfry channels attach` does that")
+	ErrNotAttached = db.NewError(db.KindConflict, "no relation is attached; `belfry channels attach` does that")
 )
 
 // Table specifies a table of the application and the source of each column of a channel. Relation and

@@ -12,7 +12,6 @@ import (
 
 	"github.com/belfryhq/belfry/internal/config"
 	"github.com/belfryhq/belfry/internal/db"
-	"github.com/belfryhq/belfry/internal/errkind"
 	"github.com/belfryhq/belfry/internal/lifecycle"
 	"github.com/belfryhq/belfry/internal/pgserver"
 	"github.com/belfryhq/belfry/job"
@@ -111,7 +110,7 @@ func loginRefused(err error) bool {
 }
 
 // forbidden reports whether err is about a right that the role lacks.
-func forbidden(err error) bool { return errkind.Of(err) == errkind.Forbidden }
+func forbidden(err error) bool { return db.KindOf(err) == db.KindForbidden }
 
 // explain turns an error into what the person at the terminal reads.
 func explain(ctx context.Context, err error) string {

@@ -10,7 +10,7 @@ import (
 
 	"github.com/rs/zerolog"
 
-	"github.com/belfryhq/belfry/internal/rate"
+	"github.com/belfryhq/belfry/internal/lifecycle"
 	"github.com/belfryhq/belfry/internal/text"
 	"github.com/belfryhq/belfry/outbox/relay"
 )
@@ -25,8 +25,8 @@ const (
 type following struct {
 	stats   func() relay.Stats
 	waiting int64
-	own     rate.Meter // messages that this relay finished
-	fall    rate.Meter // decrease of the waiting messages, through every relay
+	own     lifecycle.Meter // messages that this relay finished
+	fall    lifecycle.Meter // decrease of the waiting messages, through every relay
 }
 
 // observe records a measurement.

@@ -22,7 +22,7 @@ import (
 	"github.com/belfryhq/belfry/admin/upcoming"
 	"github.com/belfryhq/belfry/channels"
 	"github.com/belfryhq/belfry/dev/dbtest"
-	"github.com/belfryhq/belfry/internal/errkind"
+	"github.com/belfryhq/belfry/internal/db"
 	"github.com/belfryhq/belfry/internal/text"
 	"github.com/belfryhq/belfry/job"
 	"github.com/belfryhq/belfry/outbox/compose"
@@ -207,7 +207,7 @@ func (d *Desk) Refuses(p operation.Plan, name string, given ...string) {
 	before := d.Everything()
 	other := p.Count + 1
 	err := d.Run(name, append(given, "plan", Retoken(d.T, p.Token, &other, nil))...)
-	require.Equal(d.T, errkind.Conflict, errkind.Of(err), name)
+	require.Equal(d.T, db.KindConflict, db.KindOf(err), name)
 	require.ErrorContains(d.T, err, fmt.Sprintf("the plan is out of date: %d ", p.Count), name)
 	require.ErrorContains(d.T, err, fmt.Sprintf(", not %d; nothing was changed", other), name)
 	require.Empty(d.T, d.Out)

@@ -8,16 +8,15 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/belfryhq/belfry/internal/db"
-	"github.com/belfryhq/belfry/internal/errkind"
 	"github.com/belfryhq/belfry/job"
 )
 
 var (
 	// ErrNotFound reports that there is no schedule of the given name.
-	ErrNotFound = errkind.New(errkind.NotFound, "no such schedule")
+	ErrNotFound = db.NewError(db.KindNotFound, "no such schedule")
 	// ErrLocked reports that another session, a firing perhaps, kept the schedule's row
 	// locked for so long that the act was given up. Nothing changed.
-	ErrLocked = errkind.New(errkind.Conflict, "the schedule is locked by another session")
+	ErrLocked = db.NewError(db.KindConflict, "the schedule is locked by another session")
 )
 
 // SourceError reports that a definition was refused because the schedule of that name
@@ -36,8 +35,8 @@ func (e *SourceError) Error() string {
 		"schedule %s is defined in the database; remove it there first, or give the one in the configuration file another name", e.Name)
 }
 
-// Kind returns errkind.Conflict.
-func (*SourceError) Kind() errkind.Kind { return errkind.Conflict }
+// Kind returns db.KindConflict.
+func (*SourceError) Kind() db.Kind { return db.KindConflict }
 
 // mapError translates a PostgreSQL error by SQLSTATE and schema. Bad input is a
 // *job.InvalidError, a database that does not answer job.ErrUnreachable.

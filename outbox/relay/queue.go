@@ -5,7 +5,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/belfryhq/belfry/internal/rate"
+	"github.com/belfryhq/belfry/internal/lifecycle"
 	"github.com/belfryhq/belfry/outbox"
 	"github.com/belfryhq/belfry/outbox/relay/limit"
 	"github.com/belfryhq/belfry/outbox/sender"
@@ -35,7 +35,7 @@ type queue struct {
 	handing    int // groups that are being handed over
 
 	sent, failed         int64 // results of calls
-	sentRate, failedRate rate.Meter
+	sentRate, failedRate lifecycle.Meter
 
 	woken chan struct{} // size 1: something was enqueued, a call ended, a limit changed
 }

@@ -1,4 +1,4 @@
-package rate
+package lifecycle
 
 import (
 	"testing"

@@ -1,5 +1,4 @@
-// Package rate measures how fast a count grows.
-package rate
+package lifecycle
 
 import "time"
 
@@ -7,8 +6,8 @@ import "time"
 const Moving = 0.5
 
 const (
-	window = 5 * time.Second // of the exponential average
-	steady = 3 * time.Second // of growth before Left returns an estimate: the first rates are too low
+	meterWindow = 5 * time.Second // of the exponential average
+	meterSteady = 3 * time.Second // of growth before Left returns an estimate: the first rates are too low
 )
 
 // Meter measures the growth of a count as an exponential average over a few seconds. The zero value
@@ -33,7 +32,7 @@ func (m *Meter) Observe(now time.Time, n int64) {
 		return
 	default:
 		rate := max(float64(n-m.n)/took.Seconds(), 0)
-		weight := min(float64(took)/float64(window), 1)
+		weight := min(float64(took)/float64(meterWindow), 1)
 		if !m.known {
 			weight = 1
 		}
@@ -48,7 +47,7 @@ func (m *Meter) Observe(now time.Time, n int64) {
 
 // Left estimates the time in which the count grows by rest. It is negative if it is unknown.
 func (m *Meter) Left(rest int64) time.Duration {
-	if m.rate < Moving || m.since.IsZero() || m.at.Sub(m.since) < steady {
+	if m.rate < Moving || m.since.IsZero() || m.at.Sub(m.since) < meterSteady {
 		return -1
 	}
 	return time.Duration(float64(rest) / m.rate * float64(time.Second))
