@@ -70,47 +70,38 @@ func (l *Ledger) RenewQueue(ctx context.Context, q PushQueue) (PushQueue, bool, 
 // or 0 if there are no messages or if this relay no longer pushes in that epoch.
 func (l *Ledger) QueueJob(ctx context.Context, q PushQueue, jobID int64, after Position, limit int, tries Tries) (keys []Key,
 	push int64, next Position, err error) {
-	next = after
-	keys, push, err = l.queue(ctx, fmt.Sprintf("queue messages of job %d", jobID), queries.messageQueue, q, limit, pgx.StrictNamedArgs{
+	return l.queue(ctx, fmt.Sprintf("queue messages of job %d", jobID), queries.messageQueue, q, after, limit, pgx.StrictNamedArgs{
 		"job_id": jobID, "after_at": after.DueAt, "after_channel": after.ChannelID, "retries": tries.retries(),
-	}, func(dueAt time.Time, k Key) { next = Position{dueAt, k.ChannelID} })
-	if err != nil {
-		return nil, 0, after, err
-	}
-	return keys, push, next, nil
+	})
 }
 
-// QueueActivities is QueueJob for messages of activities. since and next are those of ClaimActivities.
-func (l *Ledger) QueueActivities(ctx context.Context, q PushQueue, since time.Time, limit int, tries Tries) (keys []Key,
-	push int64, next time.Time, err error) {
-	next = since
-	keys, push, err = l.queue(ctx, "queue messages of activities", queries.activityQueue, q, limit,
-		pgx.StrictNamedArgs{"since": since, "retries": tries.retries()},
-		func(dueAt time.Time, _ Key) { next = dueAt })
-	if err != nil {
-		return nil, 0, since, err
-	}
-	return keys, push, next, nil
+// QueueActivities is QueueJob for messages of activities. after, within and next are those of ClaimActivities.
+func (l *Ledger) QueueActivities(ctx context.Context, q PushQueue, after Position, within time.Duration, limit int,
+	tries Tries) (keys []Key, push int64, next Position, err error) {
+	return l.queue(ctx, "queue messages of activities", queries.activityQueue, q, after, limit, activityArgs(after, within, tries))
 }
 
-func (l *Ledger) queue(ctx context.Context, what, statement string, q PushQueue, limit int, args pgx.StrictNamedArgs,
-	each func(dueAt time.Time, k Key)) (keys []Key, push int64, err error) {
-	args["relay"], args["epoch"], args["keys"] = l.relay, q.Epoch, limit
+func (l *Ledger) queue(ctx context.Context, what, statement string, q PushQueue, after Position, limit int,
+	args pgx.StrictNamedArgs) (keys []Key, push int64, _ Position, err error) {
+	args["relay"], args["epoch"], args["keys"], args["bound"] = l.relay, q.Epoch, limit, examined
+	next := reached{last: after}
 	var b pgx.Batch
 	b.Queue(statement, args).Query(func(rows pgx.Rows) error {
 		var k Key
+		var number int64
 		var dueAt time.Time
-		_, err := pgx.ForEachRow(rows, []any{&k.JobID, &k.ChannelID, &push, &dueAt}, func() error {
-			keys = append(keys, k)
-			each(dueAt, k)
+		_, err := pgx.ForEachRow(rows, []any{&k.JobID, &k.ChannelID, &number, &dueAt}, func() error {
+			if !next.add(k, dueAt, number == 0) {
+				keys, push = append(keys, k), number
+			}
 			return nil
 		})
 		return err
 	})
 	if err := l.atOnce(ctx, true, &b); err != nil {
-		return nil, 0, fmt.Errorf("%s: %w", what, err)
+		return nil, 0, after, fmt.Errorf("%s: %w", what, err)
 	}
-	return keys, push, nil
+	return keys, push, next.of(len(keys) == limit), nil
 }
 
 // QueuedBy lists the messages that are still QUEUED by a push, in key order, and the lane of their job, or

@@ -31,18 +31,29 @@ RETURNING q.name, q.epoch::text, q.first_push, q.last_push;
 
 -- name: MessageQueue :many
 -- Makes a push of up to @keys due messages of one job, in the order and under the conditions of
--- MessageClaim, for all media: PENDING → QUEUED. No row: no message is due there, the job is held or
--- deleted, messages may not leave the database, or @relay no longer pushes in @epoch. Locks messages first
--- and the queue's row last.
-WITH due AS MATERIALIZED (
-    SELECT m.ctid AS tid
+-- MessageClaim, for all media: PENDING → QUEUED. The row with the push 0 is the edge. No other row: no
+-- message is due there, the job is held or deleted, messages may not leave the database, or @relay no longer
+-- pushes in @epoch. Locks messages first and the queue's row last.
+WITH allowed AS MATERIALIZED (
+    SELECT belfry.delivers() AND j.status <> 'ABORTED' AND NOT j.awaits_approval
+           AND NOT EXISTS (SELECT FROM belfry.lanes l WHERE l.name = j.lane AND l.paused_at IS NOT NULL) AS yes
+      FROM belfry.jobs j WHERE j.id = @job_id
+), edge AS MATERIALIZED (
+    SELECT m.next_attempt_at, m.job_id, m.channel_id
       FROM belfry.messages m
-     WHERE belfry.delivers() AND m.job_id = @job_id AND m.job_id > 0 AND m.status = 'PENDING'
+     WHERE (SELECT a.yes FROM allowed a) AND m.job_id = @job_id AND m.job_id > 0 AND m.status = 'PENDING'
        AND (m.next_attempt_at, m.channel_id) > (@after_at::timestamptz, @after_channel::bigint)
        AND m.next_attempt_at <= statement_timestamp()
+     ORDER BY m.next_attempt_at, m.channel_id
+    OFFSET @bound - 1 LIMIT 1
+), due AS MATERIALIZED (
+    SELECT m.ctid AS tid
+      FROM belfry.messages m
+     WHERE (SELECT a.yes FROM allowed a) AND m.job_id = @job_id AND m.job_id > 0 AND m.status = 'PENDING'
+       AND (m.next_attempt_at, m.channel_id) > (@after_at::timestamptz, @after_channel::bigint)
+       AND (m.next_attempt_at, m.channel_id) <= (coalesce((SELECT e.next_attempt_at FROM edge e), statement_timestamp()),
+                                                 coalesce((SELECT e.channel_id FROM edge e), 9223372036854775807))
        AND (@retries::boolean IS NULL OR (m.step + m.attempts + m.crashes > 0) = @retries)
-       AND (SELECT j.status <> 'ABORTED' AND NOT j.awaits_approval AND NOT EXISTS (SELECT FROM belfry.lanes l WHERE l.name = j.lane AND l.paused_at IS NOT NULL)
-              FROM belfry.jobs j WHERE j.id = @job_id)
      ORDER BY m.next_attempt_at, m.channel_id
      LIMIT @keys
        FOR UPDATE SKIP LOCKED
@@ -61,17 +72,31 @@ WITH due AS MATERIALIZED (
      WHERE m.ctid = ANY (ARRAY(SELECT d.tid FROM due d)) AND EXISTS (SELECT FROM push)
     RETURNING m.job_id, m.channel_id, m.push, m.next_attempt_at
 )
-SELECT k.job_id, k.channel_id, k.push, k.next_attempt_at
+(SELECT k.job_id, k.channel_id, k.push, k.next_attempt_at
   FROM queued k
- ORDER BY k.next_attempt_at, k.channel_id;
+ ORDER BY k.next_attempt_at, k.channel_id)
+UNION ALL
+SELECT e.job_id, e.channel_id, 0, e.next_attempt_at FROM edge e;
 
 -- name: ActivityQueue :many
--- MessageQueue for the messages of all activities that are due at @since or later (messages_activity_idx).
-WITH due AS MATERIALIZED (
+-- MessageQueue for the messages of activities that ActivityClaim examines (messages_activity_idx).
+WITH edge AS MATERIALIZED (
+    SELECT m.next_attempt_at, m.job_id, m.channel_id
+      FROM belfry.messages m
+     WHERE m.job_id < 0 AND m.status = 'PENDING'
+       AND (m.next_attempt_at, m.job_id, m.channel_id)
+           > (greatest(@after_at::timestamptz, statement_timestamp() - make_interval(secs => @within)), @after_job::bigint, @after_channel::bigint)
+       AND m.next_attempt_at <= statement_timestamp()
+     ORDER BY m.next_attempt_at, m.job_id, m.channel_id
+    OFFSET @bound - 1 LIMIT 1
+), due AS MATERIALIZED (
     SELECT m.ctid AS tid
       FROM belfry.messages m
      WHERE belfry.delivers() AND m.job_id < 0 AND m.status = 'PENDING'
-       AND m.next_attempt_at >= @since::timestamptz AND m.next_attempt_at <= statement_timestamp()
+       AND (m.next_attempt_at, m.job_id, m.channel_id)
+           > (greatest(@after_at::timestamptz, statement_timestamp() - make_interval(secs => @within)), @after_job::bigint, @after_channel::bigint)
+       AND (m.next_attempt_at, m.job_id, m.channel_id) <= (coalesce((SELECT e.next_attempt_at FROM edge e), statement_timestamp()),
+                                                           coalesce((SELECT e.job_id FROM edge e), 0), coalesce((SELECT e.channel_id FROM edge e), 0))
        AND (@retries::boolean IS NULL OR (m.step + m.attempts + m.crashes > 0) = @retries)
      ORDER BY m.next_attempt_at, m.job_id, m.channel_id
      LIMIT @keys
@@ -91,9 +116,11 @@ WITH due AS MATERIALIZED (
      WHERE m.ctid = ANY (ARRAY(SELECT d.tid FROM due d)) AND EXISTS (SELECT FROM push)
     RETURNING m.job_id, m.channel_id, m.push, m.next_attempt_at
 )
-SELECT k.job_id, k.channel_id, k.push, k.next_attempt_at
+(SELECT k.job_id, k.channel_id, k.push, k.next_attempt_at
   FROM queued k
- ORDER BY k.next_attempt_at, k.job_id, k.channel_id;
+ ORDER BY k.next_attempt_at, k.job_id, k.channel_id)
+UNION ALL
+SELECT e.job_id, e.channel_id, 0, e.next_attempt_at FROM edge e;
 
 -- name: PushKeys :many
 -- The messages that are still QUEUED by the push @number of a queue, with the lane of their job, or '' for

@@ -269,9 +269,9 @@ func TestQueueJob_CrashesBeforeTheCommit(t *testing.T) {
 		_, _, _, err := l.QueueJob(bg, bulk, id, outbox.Position{}, 10, outbox.AnyTry)
 		ended <- err
 	}()
-	const waits = `SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock' AND query LIKE '%last_push + 1%'`
+	const waits = `SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock' AND query LIKE '%WITH allowed AS%'`
 	b.Eventually(t, `SELECT EXISTS (`+waits+`)`)
-	b.Exec(t, `SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock' AND query LIKE '%last_push + 1%'`)
+	b.Exec(t, `SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock' AND query LIKE '%WITH allowed AS%'`)
 	require.Error(t, <-ended)
 	require.NoError(t, tx.Rollback(bg))
 	require.Equal(t, map[string]int{"PENDING": 10}, b.Statuses(t, id))
@@ -341,7 +341,7 @@ func TestUnqueue_TakesBackWhatIsLost(t *testing.T) {
 	activities, bulk := lead(t, l)
 	id := b.Rest(t, outbox.TypePush, 40, job.Processed)
 	b.ActivitiesFor(t, 3)
-	_, number, _, err := l.QueueActivities(bg, activities, time.Time{}, 10, outbox.AnyTry)
+	_, number, _, err := l.QueueActivities(bg, activities, outbox.Position{}, 0, 10, outbox.AnyTry)
 	require.NoError(t, err)
 	require.EqualValues(t, 1, number)
 	for range 4 {
@@ -463,7 +463,7 @@ func (b *bundle) carrierPlans(t *testing.T, q outbox.PushQueue, id int64) string
 	defer func() { require.NoError(t, tx.Rollback(t.Context())) }()
 	_, err = tx.Exec(t.Context(), outbox.Statement("LedgerBegin"), pgx.StrictNamedArgs{"timeout_ms": "10000", "durable": false})
 	require.NoError(t, err)
-	push := pgx.StrictNamedArgs{"relay": "r1", "epoch": q.Epoch, "keys": 500}
+	push := pgx.StrictNamedArgs{"relay": "r1", "epoch": q.Epoch, "keys": 500, "bound": 2000}
 	with := func(more pgx.StrictNamedArgs) pgx.StrictNamedArgs {
 		for k, v := range push {
 			more[k] = v
@@ -473,7 +473,7 @@ func (b *bundle) carrierPlans(t *testing.T, q outbox.PushQueue, id int64) string
 	const explain = "EXPLAIN (COSTS OFF)"
 	at := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	explainGeneric(t, tx, &out, explain, "MessageQueue", with(pgx.StrictNamedArgs{"job_id": id, "after_at": at, "after_channel": int64(5), "retries": nil}))
-	explainGeneric(t, tx, &out, explain, "ActivityQueue", with(pgx.StrictNamedArgs{"since": at, "retries": nil}))
+	explainGeneric(t, tx, &out, explain, "ActivityQueue", with(pgx.StrictNamedArgs{"after_at": at, "after_job": int64(-5), "after_channel": int64(5), "within": nil, "retries": nil}))
 	explainGeneric(t, tx, &out, explain, "PushKeys", pgx.StrictNamedArgs{"activities": false, "number": int64(3)})
 	explainGeneric(t, tx, &out, explain, "CopiesClaim", pgx.StrictNamedArgs{
 		"job_ids": jobs, "channel_ids": channels, "pushes": pushes, "jobs": []int64{id}, "lease": int64(1) << 60, "relay": "r1", "seconds": 30.0,

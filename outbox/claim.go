@@ -10,11 +10,17 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// Position is the progress of the claims of one job. The zero value is the beginning.
+// Position is the progress of the claims of one job, or of activities. The zero value is the beginning.
 type Position struct {
-	DueAt     time.Time
-	ChannelID int64
+	DueAt            time.Time
+	JobID, ChannelID int64
+	// More reports that the claim did not reach the end of the due messages.
+	More bool
 }
+
+// examined is the number of messages that one claim or push examines, at most. It skips messages that
+// it may not take, such as those for media that its relay does not serve, and any number of them can be due.
+const examined = 2000
 
 // newLeaseID returns a unique id of 63 random bits. A database sequence is not sufficient: claims commit
 // asynchronously, so that a server crash can lose a claim and assign its number to another relay.
@@ -45,39 +51,36 @@ func (t Tries) retries() *bool {
 
 // ClaimJob takes up to limit due messages of one job that this relay serves and that come
 // after a position, in the order of their due time and channel, under one new lease. next
-// is the position of the last one, or after when there is none.
+// is the position of the last one; that of the last examined one if these contain fewer than limit; or after
+// when there is none.
 //
-// The cost of a claim depends on the messages it takes, not on earlier claims. Messages can become due
+// The cost of a claim is bounded, and depends on the messages after its position, not on earlier claims. Messages can become due
 // behind a position, because they were returned unchanged or were written by a transaction that committed
 // late. A claim from the beginning finds them. Such a claim steps over all rows taken since the last vacuum,
 // so it must be rare.
 func (l *Ledger) ClaimJob(ctx context.Context, jobID int64, after Position, limit int, tries Tries) (claimed []Claimed,
 	next Position, err error) {
-	next = after
-	claimed, err = l.claim(ctx, fmt.Sprintf("claim messages of job %d", jobID), queries.messageClaim, limit, pgx.StrictNamedArgs{
+	return l.claim(ctx, fmt.Sprintf("claim messages of job %d", jobID), queries.messageClaim, after, limit, pgx.StrictNamedArgs{
 		"job_id": jobID, "after_at": after.DueAt, "after_channel": after.ChannelID, "retries": tries.retries(),
-	}, func(dueAt time.Time, c Claimed) { next = Position{dueAt, c.ChannelID} })
-	if err != nil {
-		return nil, after, err
-	}
-	return claimed, next, nil
+	})
 }
 
-// ClaimActivities takes up to limit due messages of activities that this relay serves, in the order of their
-// due time, under one new lease: those due at since or later, all when it is zero. next is the due time of
-// the last one, or since if there is none. An activity can become visible after its due time. since must
-// therefore lag behind next by the duration of the service's transactions, and be zero from time to time
-// (see ClaimJob).
-func (l *Ledger) ClaimActivities(ctx context.Context, since time.Time, limit int, tries Tries) (claimed []Claimed, next time.Time,
-	err error) {
-	next = since
-	claimed, err = l.claim(ctx, "claim messages of activities", queries.activityClaim, limit,
-		pgx.StrictNamedArgs{"since": since, "retries": tries.retries()},
-		func(dueAt time.Time, _ Claimed) { next = dueAt })
-	if err != nil {
-		return nil, since, err
+// ClaimActivities is ClaimJob for messages of activities. within omits those that have been due for longer;
+// 0 omits none. An activity can become visible after its due time, and later than within, so that some
+// claims must begin at the beginning.
+func (l *Ledger) ClaimActivities(ctx context.Context, after Position, within time.Duration, limit int, tries Tries) (claimed []Claimed,
+	next Position, err error) {
+	return l.claim(ctx, "claim messages of activities", queries.activityClaim, after, limit, activityArgs(after, within, tries))
+}
+
+func activityArgs(after Position, within time.Duration, tries Tries) pgx.StrictNamedArgs {
+	var seconds *float64
+	if within > 0 {
+		seconds = new(within.Seconds())
 	}
-	return claimed, next, nil
+	return pgx.StrictNamedArgs{
+		"after_at": after.DueAt, "after_job": after.JobID, "after_channel": after.ChannelID, "within": seconds, "retries": tries.retries(),
+	}
 }
 
 // Next returns the time until the next message is due that is not due yet and not held. ok is false if there
@@ -95,30 +98,57 @@ func (l *Ledger) Next(ctx context.Context) (wait time.Duration, ok bool, err err
 	return time.Duration(min(*seconds, 1e9) * float64(time.Second)), true, nil
 }
 
-func (l *Ledger) claim(ctx context.Context, what, statement string, limit int, args pgx.StrictNamedArgs,
-	each func(dueAt time.Time, c Claimed)) ([]Claimed, error) {
+func (l *Ledger) claim(ctx context.Context, what, statement string, after Position, limit int,
+	args pgx.StrictNamedArgs) ([]Claimed, Position, error) {
 	if limit < 1 || limit > MaxBatch {
-		return nil, fmt.Errorf("%s: %d messages are not allowed; allowed values: 1 to %d", what, limit, MaxBatch)
+		return nil, after, fmt.Errorf("%s: %d messages are not allowed; allowed values: 1 to %d", what, limit, MaxBatch)
 	}
+	args["bound"] = examined
 	args["lease"], args["relay"], args["seconds"], args["keys"], args["media"] = newLeaseID(), l.relay, l.leaseTime.Seconds(), limit, l.media
 	var claimed []Claimed
+	next := reached{last: after}
 	var b pgx.Batch
 	b.Queue(statement, args).Query(func(rows pgx.Rows) error {
 		var c Claimed
 		var dueAt time.Time
 		_, err := pgx.ForEachRow(rows,
 			[]any{&c.JobID, &c.ChannelID, &c.LeaseID, &c.Step, &c.Attempts, &c.Crashes, &c.Reason, &c.Ambiguous, &dueAt, &c.tid}, func() error {
+				if next.add(c.Key, dueAt, c.LeaseID == 0) {
+					return nil
+				}
 				if claimed == nil {
 					claimed = make([]Claimed, 0, limit)
 				}
 				claimed = append(claimed, c)
-				each(dueAt, c)
 				return nil
 			})
 		return err
 	})
 	if err := l.atOnce(ctx, false, &b); err != nil {
-		return nil, fmt.Errorf("%s: %w", what, err)
+		return nil, after, fmt.Errorf("%s: %w", what, err)
 	}
-	return claimed, nil
+	return claimed, next.of(len(claimed) == limit), nil
+}
+
+// reached collects the position that a claim or a push has reached.
+type reached struct{ last, edge Position }
+
+// add adds a row of its result, and returns edge: whether it is the edge.
+func (r *reached) add(k Key, dueAt time.Time, edge bool) bool {
+	at := &r.last
+	if edge {
+		at = &r.edge
+	}
+	*at = Position{DueAt: dueAt, JobID: k.JobID, ChannelID: k.ChannelID}
+	return edge
+}
+
+// of returns the position, full if the limit was reached.
+func (r *reached) of(full bool) Position {
+	next := r.last
+	if !full && r.edge != (Position{}) {
+		next, full = r.edge, true
+	}
+	next.More = full
+	return next
 }

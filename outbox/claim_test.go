@@ -163,7 +163,7 @@ func TestClaimJob_GivesEachMessageToOneRelay(t *testing.T) {
 				more = take(claimed, err)
 			}
 			for more := true; more; {
-				claimed, _, err := l.ClaimActivities(t.Context(), time.Time{}, 20, outbox.AnyTry)
+				claimed, _, err := l.ClaimActivities(t.Context(), outbox.Position{}, 0, 20, outbox.AnyTry)
 				more = take(claimed, err)
 			}
 		})
@@ -183,7 +183,7 @@ func TestClaimJob_GivesEachMessageToOneRelay(t *testing.T) {
 }
 
 func claimActivities(t require.TestingT, l *outbox.Ledger, n int) []outbox.Claimed {
-	claimed, _, err := l.ClaimActivities(context.Background(), time.Time{}, n, outbox.AnyTry)
+	claimed, _, err := l.ClaimActivities(context.Background(), outbox.Position{}, 0, n, outbox.AnyTry)
 	require.NoError(t, err)
 	return claimed
 }
@@ -198,20 +198,78 @@ func TestClaimActivities_GoesByTime(t *testing.T) {
 	for i, minutes := range []int{3, 1, 2, 120, 0, 2} {
 		b.Exec(t, `UPDATE belfry.messages SET next_attempt_at = $2 WHERE job_id = $1`, ids[i], base.Add(time.Duration(minutes)*time.Minute))
 	}
-	claimed, next, err := l.ClaimActivities(t.Context(), base.Add(time.Minute), 2, outbox.AnyTry)
+	claimed, next, err := l.ClaimActivities(t.Context(), outbox.Position{DueAt: base.Add(time.Minute - time.Microsecond)}, 0, 2, outbox.AnyTry)
 	require.NoError(t, err)
 	require.Equal(t, []int64{2, 6}, channelsOf(claimed))
 	require.Equal(t, ids[1], claimed[0].JobID)
-	require.True(t, next.Equal(base.Add(2*time.Minute)))
-	claimed, next, err = l.ClaimActivities(t.Context(), next, 10, outbox.AnyTry)
+	require.Equal(t, outbox.Position{DueAt: next.DueAt, JobID: ids[5], ChannelID: 6, More: true}, next)
+	require.True(t, next.DueAt.Equal(base.Add(2*time.Minute)))
+	claimed, next, err = l.ClaimActivities(t.Context(), next, 0, 10, outbox.AnyTry)
 	require.NoError(t, err)
 	require.Equal(t, []int64{3, 1}, channelsOf(claimed))
-	claimed, after, err := l.ClaimActivities(t.Context(), next, 10, outbox.AnyTry)
+	require.False(t, next.More)
+	claimed, after, err := l.ClaimActivities(t.Context(), next, 0, 10, outbox.AnyTry)
 	require.NoError(t, err)
 	require.Empty(t, claimed)
 	require.Equal(t, next, after)
+	claimed, _, err = l.ClaimActivities(t.Context(), outbox.Position{}, 50*time.Minute, 10, outbox.AnyTry)
+	require.NoError(t, err)
+	require.Empty(t, claimed, "due for longer")
 	require.Equal(t, []int64{5}, channelsOf(claimActivities(t, l, 10)), "behind")
 	require.Equal(t, "PENDING", one[string](t, b, `SELECT status FROM belfry.messages WHERE job_id = $1`, ids[3]), "due later")
+}
+
+// A claim, or a push, examines a bounded number of messages and ends where the next one continues. So
+// messages that it skips, such as those for media that the relay does not serve, delay the others by
+// few claims, however many they are.
+func TestLedger_SkipsManyMessagesInBoundedClaims(t *testing.T) {
+	t.Parallel()
+	const passed, examined = 50_000, 2000
+	b := setup(t, 0)
+	ctx := t.Context()
+	l := b.ledger("r1")
+	l.Serve([]string{"push"}, nil)
+	id := b.Rest(t, outbox.TypePush, 1, job.Processed)
+	b.Past(t, `INSERT INTO belfry.activities (id, channel_id, title, route) SELECT -g, g, 'like', CASE WHEN g <= $1 THEN '{sms}'::text[] ELSE '{push}' END FROM generate_series(1, $1::int + 1) g`, passed)
+	b.Past(t, `DELETE FROM belfry.messages`)
+	b.Past(t, `UPDATE belfry.jobs SET route = '{sms,push}'`)
+	// Of the job, the last one alone is at its step push; of either, it alone has an attempt.
+	b.Past(t, `INSERT INTO belfry.messages (job_id, channel_id, next_attempt_at, step, attempts)
+		SELECT CASE WHEN k THEN $2 ELSE -g END, g, now() - interval '1 hour' + make_interval(secs => g / 1e3), CASE WHEN g > $1 AND k THEN 1 ELSE 0 END, CASE WHEN g > $1 THEN 1 ELSE 0 END
+		  FROM generate_series(1, $1::int + 1) g CROSS JOIN unnest('{true,false}'::boolean[]) k`, passed, id)
+	activities, bulk := lead(t, l)
+	for what, claim := range map[string]func(outbox.Position) (int, outbox.Position, error){
+		"ClaimJob": func(after outbox.Position) (int, outbox.Position, error) {
+			claimed, next, err := l.ClaimJob(ctx, id, after, 10, outbox.AnyTry)
+			return len(claimed), next, err
+		},
+		"ClaimActivities": func(after outbox.Position) (int, outbox.Position, error) {
+			claimed, next, err := l.ClaimActivities(ctx, after, 0, 10, outbox.AnyTry)
+			return len(claimed), next, err
+		},
+		"QueueJob": func(after outbox.Position) (int, outbox.Position, error) {
+			keys, _, next, err := l.QueueJob(ctx, bulk, id, after, 10, outbox.LaterTry)
+			return len(keys), next, err
+		},
+		"QueueActivities": func(after outbox.Position) (int, outbox.Position, error) {
+			keys, _, next, err := l.QueueActivities(ctx, activities, after, 0, 10, outbox.LaterTry)
+			return len(keys), next, err
+		},
+	} {
+		b.Past(t, `UPDATE belfry.messages SET status = 'PENDING', lease_id = NULL WHERE status <> 'PENDING'`)
+		var position outbox.Position
+		var reached []int64 // channels
+		for found := 0; found == 0; reached = append(reached, position.ChannelID) {
+			var err error
+			found, position, err = claim(position)
+			require.NoError(t, err)
+			require.LessOrEqual(t, len(reached), passed/examined, what)
+			require.Equal(t, found == 0, position.More, what)
+		}
+		require.Len(t, reached, passed/examined+1, what)
+		require.EqualValues(t, examined, reached[0], what)
+		require.EqualValues(t, passed+1, position.ChannelID, what)
+	}
 }
 
 // The look right before the call says what the one rule says (view sendable_messages),
@@ -371,12 +429,12 @@ func TestClaim_LeavesOtherRelaysTheirMedia(t *testing.T) {
 	_, err = tx.Exec(t.Context(), outbox.Statement("LedgerBegin"), pgx.StrictNamedArgs{"timeout_ms": "10000", "durable": false})
 	require.NoError(t, err)
 	rows, err := tx.Query(t.Context(), "EXPLAIN (ANALYZE, COSTS off, TIMING off) "+outbox.Statement("MessageClaim"), pgx.StrictNamedArgs{
-		"job_id": other, "after_at": time.Time{}, "after_channel": int64(0), "keys": 10, "lease": int64(1), "relay": "r1", "seconds": 30.0, "media": []string{"sms"}, "retries": nil,
+		"job_id": other, "after_at": time.Time{}, "after_channel": int64(0), "keys": 10, "lease": int64(1), "relay": "r1", "seconds": 30.0, "media": []string{"sms"}, "retries": nil, "bound": 10,
 	})
 	require.NoError(t, err)
 	lines, err := pgx.CollectRows(rows, pgx.RowTo[string])
 	require.NoError(t, err)
-	require.Regexp(t, `messages_due_idx on messages m \(never executed\)`, strings.Join(lines, "\n"))
+	require.Regexp(t, `messages_due_idx on messages m \(never executed\)(.|\n)*messages_due_idx on messages m_1 \(never executed\)`, strings.Join(lines, "\n"))
 }
 
 // A lease that a renewal brings back after the hand-over found it expired: nothing was recorded,

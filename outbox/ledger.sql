@@ -24,21 +24,33 @@ SELECT s.job_id, s.lane, s.priority FROM belfry.sendable_jobs s;
 -- Puts up to @keys due messages of one job in flight at @relay, in the order of messages_due_idx after
 -- (@after_at, @after_channel), under the new lease @lease of @seconds: messages at a step by one of @media
 -- (NULL means any), with an attempt or without one as @retries specifies (NULL means both). Locked ones are
--- skipped. No row: no message is due there, the job is ABORTED, in a paused lane, waits for approval, is
+-- skipped. It examines at most @bound messages, whether it takes them or not. The last of these, the edge, is
+-- returned in a row with the lease 0; the next claim continues there. Without that row, fewer are due. No
+-- other row: no message is due there, the job is ABORTED, in a paused lane, waits for approval, is
 -- deleted or uses other media, or messages may not leave the database (belfry.delivers). The lease may
 -- contain more keys than were taken, which has no effect. The rows of due are locked and updated by ctid.
 -- The UPDATE needs no other guard; a guard with an index could make the plan scan that index with all its
 -- dead entries. It returns the new ctids of the messages.
-WITH due AS MATERIALIZED (
-    SELECT m.ctid AS tid, m.job_id, m.channel_id
+WITH allowed AS MATERIALIZED (
+    SELECT belfry.delivers() AND j.status <> 'ABORTED' AND NOT j.awaits_approval AND coalesce(j.route && @media::text[], true)
+           AND NOT EXISTS (SELECT FROM belfry.lanes l WHERE l.name = j.lane AND l.paused_at IS NOT NULL) AS yes
+      FROM belfry.jobs j WHERE j.id = @job_id
+), edge AS MATERIALIZED (
+    SELECT m.next_attempt_at, m.job_id, m.channel_id
       FROM belfry.messages m
-     WHERE belfry.delivers() AND m.job_id = @job_id AND m.job_id > 0 AND m.status = 'PENDING'
+     WHERE (SELECT a.yes FROM allowed a) AND m.job_id = @job_id AND m.job_id > 0 AND m.status = 'PENDING'
        AND (m.next_attempt_at, m.channel_id) > (@after_at::timestamptz, @after_channel::bigint)
        AND m.next_attempt_at <= statement_timestamp()
+     ORDER BY m.next_attempt_at, m.channel_id
+    OFFSET @bound - 1 LIMIT 1
+), due AS MATERIALIZED (
+    SELECT m.ctid AS tid, m.job_id, m.channel_id
+      FROM belfry.messages m
+     WHERE (SELECT a.yes FROM allowed a) AND m.job_id = @job_id AND m.job_id > 0 AND m.status = 'PENDING'
+       AND (m.next_attempt_at, m.channel_id) > (@after_at::timestamptz, @after_channel::bigint)
+       AND (m.next_attempt_at, m.channel_id) <= (coalesce((SELECT e.next_attempt_at FROM edge e), statement_timestamp()),
+                                                 coalesce((SELECT e.channel_id FROM edge e), 9223372036854775807))
        AND (@retries::boolean IS NULL OR (m.step + m.attempts + m.crashes > 0) = @retries)
-       AND (SELECT j.status <> 'ABORTED' AND NOT j.awaits_approval AND coalesce(j.route && @media::text[], true)
-                   AND NOT EXISTS (SELECT FROM belfry.lanes l WHERE l.name = j.lane AND l.paused_at IS NOT NULL)
-              FROM belfry.jobs j WHERE j.id = @job_id)
        AND m.step <> ALL (ARRAY(SELECT r.step - 1 FROM belfry.jobs j CROSS JOIN unnest(j.route) WITH ORDINALITY r(medium, step)
                                  WHERE j.id = @job_id AND r.medium <> ALL (@media::text[])))
      ORDER BY m.next_attempt_at, m.channel_id
@@ -55,22 +67,36 @@ WITH due AS MATERIALIZED (
      WHERE m.ctid = ANY (ARRAY(SELECT d.tid FROM due d))
     RETURNING m.ctid AS tid, m.job_id, m.channel_id, m.lease_id, m.step, m.attempts, m.crashes, m.reason, m.next_attempt_at
 )
-SELECT c.job_id, c.channel_id, c.lease_id, c.step, c.attempts, c.crashes, coalesce(c.reason, ''),
+(SELECT c.job_id, c.channel_id, c.lease_id, c.step, c.attempts, c.crashes, coalesce(c.reason, ''),
        CASE WHEN c.step + c.attempts + c.crashes > 0 OR c.reason IS NOT NULL -- a redrive leaves the reason only
             THEN EXISTS (SELECT FROM belfry.attempts a WHERE a.job_id = c.job_id AND a.channel_id = c.channel_id AND a.outcome IN ('unknown', 'crashed') OFFSET 0)
             ELSE false END,
        c.next_attempt_at, c.tid
   FROM claimed c
- ORDER BY c.next_attempt_at, c.channel_id;
+ ORDER BY c.next_attempt_at, c.channel_id)
+UNION ALL
+SELECT e.job_id, e.channel_id, 0, 0, 0, 0, '', false, e.next_attempt_at, NULL FROM edge e;
 
 -- name: ActivityClaim :many
--- MessageClaim for the messages of all activities that are due at @since or later (messages_activity_idx,
--- activities_pkey).
-WITH due AS MATERIALIZED (
+-- MessageClaim for the messages of all activities after (@after_at, @after_job, @after_channel), which became
+-- due within the last @within seconds (NULL means ever) (messages_activity_idx, activities_pkey).
+WITH edge AS MATERIALIZED (
+    SELECT m.next_attempt_at, m.job_id, m.channel_id
+      FROM belfry.messages m
+     WHERE m.job_id < 0 AND m.status = 'PENDING'
+       AND (m.next_attempt_at, m.job_id, m.channel_id)
+           > (greatest(@after_at::timestamptz, statement_timestamp() - make_interval(secs => @within)), @after_job::bigint, @after_channel::bigint)
+       AND m.next_attempt_at <= statement_timestamp()
+     ORDER BY m.next_attempt_at, m.job_id, m.channel_id
+    OFFSET @bound - 1 LIMIT 1
+), due AS MATERIALIZED (
     SELECT m.ctid AS tid, m.job_id, m.channel_id
       FROM belfry.messages m
      WHERE belfry.delivers() AND m.job_id < 0 AND m.status = 'PENDING'
-       AND m.next_attempt_at >= @since::timestamptz AND m.next_attempt_at <= statement_timestamp()
+       AND (m.next_attempt_at, m.job_id, m.channel_id)
+           > (greatest(@after_at::timestamptz, statement_timestamp() - make_interval(secs => @within)), @after_job::bigint, @after_channel::bigint)
+       AND (m.next_attempt_at, m.job_id, m.channel_id) <= (coalesce((SELECT e.next_attempt_at FROM edge e), statement_timestamp()),
+                                                           coalesce((SELECT e.job_id FROM edge e), 0), coalesce((SELECT e.channel_id FROM edge e), 0))
        AND (@retries::boolean IS NULL OR (m.step + m.attempts + m.crashes > 0) = @retries)
        AND coalesce((SELECT v.route[m.step + 1] = ANY (@media::text[]) FROM belfry.activities v WHERE v.id = m.job_id), true)
      ORDER BY m.next_attempt_at, m.job_id, m.channel_id
@@ -87,13 +113,15 @@ WITH due AS MATERIALIZED (
      WHERE m.ctid = ANY (ARRAY(SELECT d.tid FROM due d))
     RETURNING m.ctid AS tid, m.job_id, m.channel_id, m.lease_id, m.step, m.attempts, m.crashes, m.reason, m.next_attempt_at
 )
-SELECT c.job_id, c.channel_id, c.lease_id, c.step, c.attempts, c.crashes, coalesce(c.reason, ''),
+(SELECT c.job_id, c.channel_id, c.lease_id, c.step, c.attempts, c.crashes, coalesce(c.reason, ''),
        CASE WHEN c.step + c.attempts + c.crashes > 0 OR c.reason IS NOT NULL -- a redrive leaves the reason only
             THEN EXISTS (SELECT FROM belfry.attempts a WHERE a.job_id = c.job_id AND a.channel_id = c.channel_id AND a.outcome IN ('unknown', 'crashed') OFFSET 0)
             ELSE false END,
        c.next_attempt_at, c.tid
   FROM claimed c
- ORDER BY c.next_attempt_at, c.job_id, c.channel_id;
+ ORDER BY c.next_attempt_at, c.job_id, c.channel_id)
+UNION ALL
+SELECT e.job_id, e.channel_id, 0, 0, 0, 0, '', false, e.next_attempt_at, NULL FROM edge e;
 
 -- name: HandoverRecord :many
 -- Records the messages that are about to be handed to providers, with the step of their routes, one row per

@@ -102,7 +102,7 @@ func (b *bundle) ledgerPlans(t *testing.T, id int64, explain string) string {
 		}
 		return args
 	}
-	claim := pgx.StrictNamedArgs{"lease": int64(1) << 60, "relay": "r1", "seconds": 30.0, "keys": 500, "media": []string{"push", "sms"}}
+	claim := pgx.StrictNamedArgs{"lease": int64(1) << 60, "relay": "r1", "seconds": 30.0, "keys": 500, "bound": 2000, "media": []string{"push", "sms"}}
 	with := func(more pgx.StrictNamedArgs) pgx.StrictNamedArgs {
 		for k, v := range claim {
 			more[k] = v
@@ -122,7 +122,9 @@ func (b *bundle) ledgerPlans(t *testing.T, id int64, explain string) string {
 	require.NoError(t, err)
 	explainOn(t, tx, &out, explain, "MessageClaim", with(pgx.StrictNamedArgs{"job_id": id, "after_at": time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC), "after_channel": int64(5), "retries": nil}))
 	claim["lease"] = int64(1)<<60 + 1
-	explainOn(t, tx, &out, explain, "ActivityClaim", with(pgx.StrictNamedArgs{"since": time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC), "retries": nil}))
+	explainOn(t, tx, &out, explain, "ActivityClaim", with(pgx.StrictNamedArgs{
+		"after_at": time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC), "after_job": int64(-5), "after_channel": int64(5), "within": 3.0, "retries": nil,
+	}))
 	explainOn(t, tx, &out, explain, "ReceiptsDue", pgx.StrictNamedArgs{"keys": 100, "seconds": 10.0, "senders": []string{"fcm"}})
 	explainOn(t, tx, &out, explain, "HandoverRecord", keys(pgx.StrictNamedArgs{"leases": []int64{4}, "steps": small, "reasons": texts}))
 	explainGeneric(t, tx, &out, explain, "MessageRecheck", pgx.StrictNamedArgs{"job_ids": jobs, "channel_ids": channels, "tids": tids, "leases": []int64{4}, "jobs": []int64{id}})
@@ -164,7 +166,7 @@ func TestLong_AClaimCostsTheSameBesideAnOldSnapshot(t *testing.T) {
 		require.NoError(t, err)
 		var text []byte
 		require.NoError(t, tx.QueryRow(ctx, "EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) "+outbox.Statement("MessageClaim"), pgx.StrictNamedArgs{
-			"job_id": id, "after_at": after.DueAt, "after_channel": after.ChannelID, "keys": 10, "lease": int64(1), "relay": "r1", "seconds": 30.0, "media": nil, "retries": nil,
+			"job_id": id, "after_at": after.DueAt, "after_channel": after.ChannelID, "keys": 10, "bound": 2000, "lease": int64(1), "relay": "r1", "seconds": 30.0, "media": nil, "retries": nil,
 		}).Scan(&text))
 		var plan []struct {
 			Plan struct {

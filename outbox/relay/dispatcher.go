@@ -440,13 +440,13 @@ func (d *dispatcher) ClaimJob(ctx context.Context, jobID int64, after outbox.Pos
 }
 
 // ClaimActivities implements claims.
-func (d *dispatcher) ClaimActivities(ctx context.Context, since time.Time, limit int, tries outbox.Tries) ([]outbox.Claimed,
-	time.Time, error) {
+func (d *dispatcher) ClaimActivities(ctx context.Context, after outbox.Position, within time.Duration, limit int,
+	tries outbox.Tries) ([]outbox.Claimed, outbox.Position, error) {
 	q := d.queue(outbox.Activities)
 	if q == nil {
-		return nil, since, nil
+		return nil, after, nil
 	}
-	keys, number, next, err := d.Ledger.QueueActivities(ctx, q.PushQueue, since, limit, tries)
+	keys, number, next, err := d.Ledger.QueueActivities(ctx, q.PushQueue, after, within, limit, tries)
 	return d.pushes(q, number, keys), next, err
 }
 

@@ -34,6 +34,45 @@ func Turns(r *Relay, list []outbox.Candidate, flowing map[int64]bool, took time.
 	return ids
 }
 
+// Swept makes claims of activities until a sweep that finds none ends, which takes steps claims. It lists
+// which of all claims were of recent activities.
+func Swept(r *Relay, steps int) []bool {
+	p := r.postgres(context.Background(), false).(*postgres)
+	s := &steppedClaims{steps: steps}
+	p.claims, p.act = s, func(act func(context.Context) error) error { return act(context.Background()) }
+	for len(s.recent) < 4*steps {
+		p.activities.next = time.Time{} // the time of recent ones has come
+		p.activities.sweep.next = time.Time{}
+		_, _ = p.claimActivities(r.credits)
+		if s.ended {
+			break
+		}
+	}
+	return s.recent
+}
+
+// steppedClaims are claims that find nothing, of activities that take steps claims.
+type steppedClaims struct {
+	steps  int
+	ended  bool
+	recent []bool
+}
+
+func (*steppedClaims) ClaimJob(context.Context, int64, outbox.Position, int, outbox.Tries) ([]outbox.Claimed, outbox.Position, error) {
+	return nil, outbox.Position{}, nil
+}
+
+func (s *steppedClaims) ClaimActivities(_ context.Context, after outbox.Position, within time.Duration, _ int,
+	_ outbox.Tries) ([]outbox.Claimed, outbox.Position, error) {
+	s.recent = append(s.recent, within > 0)
+	if within > 0 {
+		return nil, after, nil
+	}
+	n := after.ChannelID + 1
+	s.ended = n >= int64(s.steps)
+	return nil, outbox.Position{ChannelID: n, More: !s.ended}, nil
+}
+
 // Absences says how long the last of n messages waits for a sender that is not there, and
 // one that comes later, and an activity.
 func Absences(n int, later time.Duration) (last, next, activity time.Duration) {

@@ -2,6 +2,7 @@ package relay
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/belfryhq/belfry/outbox"
@@ -40,7 +41,10 @@ type idleness struct {
 // next. No event signals that a sender has credits again for a waiting job.
 func (p *postgres) calm(credits outbox.Credits, idle bool) time.Duration {
 	pause := p.config().PollInterval / 2
-	if !idle || !credits.Idle() || p.starved {
+	if !p.again.IsZero() {
+		pause = max(min(pause, time.Until(p.again)), time.Millisecond)
+	}
+	if !idle || !credits.Idle() || p.starved || p.long() {
 		p.idleness = idleness{blind: p.idleness.blind, pending: p.idleness.pending}
 		return pause
 	}
@@ -67,6 +71,13 @@ func (p *postgres) calm(credits outbox.Credits, idle bool) time.Duration {
 	p.idleness.sleeping = true
 	p.resting(true)
 	return sleep
+}
+
+// long reports whether more due messages that this relay cannot take are left than one claim examines. It
+// does not rest then, because the pass over everything that precedes a rest would take long.
+func (p *postgres) long() bool {
+	return p.activities.sweep.long || slices.ContainsFunc(p.order, func(w *work) bool { return w.long }) ||
+		p.later != nil && p.later.long()
 }
 
 // soon shortens a pause before a calm pass, so that an activity announced by a hint is found when it is

@@ -14,6 +14,8 @@ type work struct {
 	after     outbox.Position
 	rescanned time.Time     // when the claims began at the beginning last
 	took      time.Duration // what beginning there has cost
+	bare      bool          // nothing was found since
+	long      bool          // as in sweep
 	empty     int           // claims in a row that found nothing
 	ready     time.Time     // not claimed from before
 	asked     time.Time     // whether anything is left, last
@@ -92,7 +94,7 @@ func (p *postgres) inLane(credits outbox.Credits, lane string, now time.Time) (*
 
 func (p *postgres) claimJob(w *work, limit int) (found []outbox.Claimed, err error) {
 	began := time.Now()
-	if w.empty > 0 && (began.Sub(w.rescanned) >= max(time.Second, 20*w.took)) {
+	if w.empty > 0 && !w.after.More && began.Sub(w.rescanned) >= max(time.Second, 20*w.took) {
 		w.rescan(began)
 	}
 	whole := w.after == outbox.Position{}
@@ -101,14 +103,15 @@ func (p *postgres) claimJob(w *work, limit int) (found []outbox.Claimed, err err
 		found, next, err = p.claims.ClaimJob(ctx, w.JobID, w.after, limit, p.tries)
 		return err
 	})
-	if whole {
-		w.took += time.Since(began) // it has stepped over what is dead
+	took := time.Since(began)
+	if w.bare = w.bare || whole; w.bare || next.More && len(found) < limit {
+		w.took += took // it has stepped over what is dead, or not this relay's
 	}
 	if err != nil {
 		w.ready = time.Now().Add(time.Second) // the others are to have their turn
 		return nil, err
 	}
-	w.after = next
+	w.after, w.bare = next, w.bare && len(found) == 0
 	for i := range found {
 		found[i].Lane = w.Lane
 	}
@@ -116,21 +119,32 @@ func (p *postgres) claimJob(w *work, limit int) (found []outbox.Claimed, err err
 		w.empty, w.ready = 0, time.Time{}
 		return found, nil
 	}
+	if next.More {
+		if w.empty, w.long = max(w.empty, 1), true; !p.drain {
+			w.ready = time.Now().Add(took)
+		}
+		p.again = earlier(p.again, time.Now().Add(took))
+		return found, nil
+	}
 	w.empty++
 	poll := p.config().PollInterval
 	w.ready = time.Now().Add(max(p.atLeast(), min(poll<<min(w.empty-1, 4), 10*poll, max(poll, time.Second))))
-	if len(found) == 0 && whole {
+	if w.bare {
 		if p.later != nil { // of retries the first walk asks, too
 			err = p.delivered(w, began)
 		}
-		w.ready = time.Now().Add(max(time.Second, 20*w.took, p.atLeast()))
+		if w.after == (outbox.Position{}) { // the next claim begins there, too
+			w.ready = time.Now().Add(max(time.Second, 20*w.took, p.atLeast()))
+		}
 	}
 	return found, err
 }
 
 // rescan makes the job's next claim begin at the beginning: messages behind the position were locked,
 // or were returned. It costs as much as there are dead index entries, so it is rare.
-func (w *work) rescan(now time.Time) { w.after, w.rescanned, w.took = outbox.Position{}, now, 0 }
+func (w *work) rescan(now time.Time) {
+	w.after, w.rescanned, w.took, w.bare, w.long = outbox.Position{}, now, 0, false, false
+}
 
 // delivered marks a job without remaining messages as delivered. It is checked after outcomes of the
 // job, and from time to time for messages recorded by other relays.

@@ -16,7 +16,8 @@ import (
 // postgres is the Transport that reads belfry.messages itself: one statement selects and claims
 // messages. Activities come first, then jobs by turns of their lanes. Each claim continues at the end
 // of the previous one; occasional claims from the beginning find messages that became due behind that
-// position. Dispatchers use it to find messages to push.
+// position. A claim examines a bounded number of messages, so that messages that this relay cannot take
+// delay the others by few claims, however many they are. Dispatchers use it to find messages to push.
 //
 // With Config.Retries last, retries are a second walk over the same jobs with its own positions, which
 // claims when the first walk finds nothing to claim.
@@ -32,15 +33,16 @@ type postgres struct {
 	more       bool            // this pass did not reach all jobs
 	starved    bool            // this pass skipped a job without credits
 	probed     map[string]bool // lanes whose last turn went to a job that had run out
+	again      time.Time       // when this pass continues with messages that it has not examined; zero: not
 	idleness   idleness
 	activities struct {
-		since     time.Time // position of the next claim
-		rescanned time.Time
-		took      time.Duration
-		next      time.Time // not claimed before
-		last      time.Time // time of the last claim or search
-		looked    bool      // by the last pass
-		full      bool      // more may be due
+		sweep  sweep
+		swept  bool            // by the last claim
+		recent outbox.Position // of the next claim of messages that became due lately
+		next   time.Time       // these are not claimed before
+		last   time.Time       // time of the last claim or search
+		looked bool            // by the last pass
+		full   bool            // more may be due
 	}
 
 	mu       sync.Mutex
@@ -69,7 +71,8 @@ type postgresOptions struct {
 // A claims interface claims due messages: a Ledger's claims send them, a dispatcher's push their ids.
 type claims interface {
 	ClaimJob(ctx context.Context, jobID int64, after outbox.Position, limit int, tries outbox.Tries) ([]outbox.Claimed, outbox.Position, error)
-	ClaimActivities(ctx context.Context, since time.Time, limit int, tries outbox.Tries) ([]outbox.Claimed, time.Time, error)
+	ClaimActivities(ctx context.Context, after outbox.Position, within time.Duration, limit int,
+		tries outbox.Tries) ([]outbox.Claimed, outbox.Position, error)
 }
 
 func newPostgres(options postgresOptions) *postgres {
@@ -171,12 +174,13 @@ func (p *postgres) claim(ctx context.Context, credits outbox.Credits) ([]outbox.
 		return found, err
 	}
 	found, err = p.later.walk(ctx, credits)
-	p.more, p.starved = p.later.more, p.starved || p.later.starved
+	p.more, p.starved, p.again = p.later.more, p.starved || p.later.starved, earlier(p.again, p.later.again)
 	return found, err
 }
 
 // walk claims activities, or else messages of the jobs in turn.
 func (p *postgres) walk(ctx context.Context, credits outbox.Credits) ([]outbox.Claimed, error) {
+	p.again = time.Time{}
 	if p.activities.full { // bulk has a claim in between, however many there are
 		p.activities.full = false
 		if found, err := p.claimBulk(ctx, credits); err != nil || len(found) > 0 {
@@ -188,44 +192,96 @@ func (p *postgres) walk(ctx context.Context, credits outbox.Credits) ([]outbox.C
 		return found, failed
 	}
 	found, err := p.claimBulk(ctx, credits) // also after a failure: a slow claim of activities does not stop bulk
+	p.more = p.more || p.drain && !p.again.IsZero()
 	return found, errors.Join(failed, err)
 }
 
 // late is how long after its due time an activity can be committed and still be found by the next
-// claim. A rescan finds later ones.
+// claim. A sweep finds later ones.
 const late = 3 * time.Second
+
+// sweep is a pass over all due activities, from the first one, in as many claims as that takes. Claims of
+// recent activities alternate with these claims: a new activity does not wait for the end of a sweep.
+type sweep struct {
+	at    outbox.Position
+	began time.Time
+	next  time.Time     // not claimed before
+	took  time.Duration // by its claims, except those that reached their limit
+	long  bool          // it contains more messages that this relay cannot take than one claim examines
+}
+
+// step records a claim of n messages, limit at most, that began at a time and reached a position.
+func (s *sweep) step(began time.Time, next outbox.Position, n, limit int) {
+	now := time.Now()
+	if s.at == (outbox.Position{}) {
+		s.began, s.took, s.long = began, 0, false
+	}
+	s.at, s.next = next, now
+	if n < limit {
+		s.took += now.Sub(began)
+	}
+	switch {
+	case next.More && n < limit:
+		s.next, s.long = now.Add(now.Sub(began)), true
+	case !next.More:
+		s.at, s.next = outbox.Position{}, s.began.Add(max(time.Second, 20*s.took))
+	}
+}
 
 func (p *postgres) claimActivities(credits outbox.Credits) (found []outbox.Claimed, err error) {
 	a, config := &p.activities, p.config()
 	began := time.Now()
 	limit := min(config.Batch, credits.Activities())
-	if a.looked = !began.Before(a.next) || p.drain; !a.looked || limit <= 0 {
+	recent := !began.Before(a.next) && !p.drain
+	a.looked = recent || p.drain || !began.Before(a.sweep.next)
+	if !a.looked || limit <= 0 {
 		return nil, nil
 	}
-	a.last = began
-	since := a.since.Add(-late)
-	if a.since.IsZero() || p.drain || began.Sub(a.rescanned) >= max(time.Second, 20*a.took) {
-		since, a.rescanned = time.Time{}, began
+	a.last, a.swept = began, !recent || !began.Before(a.sweep.next) && !a.swept
+	from, within := a.recent, late
+	if a.swept {
+		from, within = a.sweep.at, 0
 	}
-	var next time.Time
+	var next outbox.Position
 	err = p.act(func(ctx context.Context) error {
-		found, next, err = p.claims.ClaimActivities(ctx, since, limit, p.tries)
+		found, next, err = p.claims.ClaimActivities(ctx, from, within, limit, p.tries)
 		return err
 	})
-	if since.IsZero() {
-		a.took = time.Since(began)
-	}
-	if err != nil {
-		a.next = time.Now().Add(max(time.Second, time.Since(began))) // bulk is to have its turn
+	if err != nil { // bulk is to have its turn
+		a.next = time.Now().Add(max(time.Second, time.Since(began)))
+		if a.swept {
+			a.sweep.next = a.next.Add(3 * time.Since(began))
+		}
 		return nil, err
 	}
-	if len(found) > 0 {
-		a.since = next
+	a.full = len(found) == limit
+	if a.swept {
+		a.sweep.step(began, next, len(found), limit)
 	}
-	if a.full = len(found) == limit; !a.full {
-		a.next = time.Now().Add(config.PollInterval / 4)
+	switch {
+	case a.swept && next.More:
+		p.again = a.sweep.next
+	case !next.More:
+		a.recent, a.next = outbox.Position{}, time.Now().Add(config.PollInterval/4)
+	default:
+		a.recent, a.next = next, time.Now()
+		if !a.full {
+			a.next = a.next.Add(time.Since(began))
+		}
+		p.again = a.next
+	}
+	if a.sweep.at.More {
+		p.again = earlier(p.again, a.sweep.next)
 	}
 	return found, nil
+}
+
+// earlier returns the earlier of two times, of which zero is none.
+func earlier(a, b time.Time) time.Time {
+	if a.IsZero() || !b.IsZero() && b.Before(a) {
+		return b
+	}
+	return a
 }
 
 // drained is called when a drain has found nothing with nothing in flight. The drain ends, or a pass
@@ -242,7 +298,7 @@ func (p *postgres) drained() bool {
 // fresh makes the next pass read everything from the beginning.
 func (p *postgres) fresh() {
 	now := time.Now()
-	p.refreshed, p.activities.next, p.activities.rescanned = time.Time{}, time.Time{}, time.Time{}
+	p.refreshed, p.activities.next, p.activities.sweep, p.activities.swept = time.Time{}, time.Time{}, sweep{}, false
 	for _, w := range p.order {
 		w.rescan(now)
 		w.ready = time.Time{}

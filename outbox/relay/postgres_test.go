@@ -1,6 +1,8 @@
 package relay_test
 
 import (
+	"context"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -31,6 +33,20 @@ func TestLong_FeedHighIDsOfThousandsOfIdleJobsStarve(t *testing.T) {
 		for id := range int64(jobs) {
 			require.GreaterOrEqual(t, turns[id+1], 2, "job %d beside job %d", id+1, busy)
 		}
+	}
+}
+
+// A sweep over activities that this relay cannot take ends after one claim for each two thousand, without
+// finding any, and after each of them recent activities have a claim.
+func TestSweep_AlternatesWithRecentActivities(t *testing.T) {
+	t.Parallel()
+	const steps = 800
+	r, err := relay.New(nil, nil, config("r"), nil)
+	require.NoError(t, err)
+	recent := relay.Swept(r, steps)
+	require.Len(t, recent, 2*steps-1)
+	for i, is := range recent {
+		require.Equal(t, i%2 == 1, is, "claim %d", i)
 	}
 }
 
@@ -105,4 +121,33 @@ func TestRelay_DeliversBulkWhileActivitiesCannotBeClaimed(t *testing.T) {
 	b.exec(t, `DROP TRIGGER refuse ON belfry.messages`)
 	b.eventually(t, `SELECT status = 'SENT' FROM belfry.messages WHERE job_id = $1`, id)
 	run.end(t)
+}
+
+// Due activities that this relay cannot take, for a medium that it does not serve, do not keep it from
+// delivering others: one behind them that waits already, and one that is sent now.
+func TestRelay_ActivitiesOfAnotherMediumStarveOthers(t *testing.T) {
+	t.Parallel()
+	b := setup(t, 5)
+	b.past(t, `INSERT INTO belfry.activities (id, channel_id, title, route) SELECT -1000000 - g, g, 'like', '{sms}' FROM generate_series(1, 50000) g`)
+	b.past(t, `INSERT INTO belfry.messages (job_id, channel_id, next_attempt_at) SELECT id, channel_id, now() - interval '1 hour' FROM belfry.activities`)
+	waits := b.activity(t, 1)
+	b.past(t, `UPDATE belfry.messages SET next_attempt_at = now() - interval '1 minute' WHERE job_id = $1`, waits)
+	var claims atomic.Int64
+	run := b.start(t, config("r"), []relay.Sender{push(&script{})}, relay.WithFailpoint(func(_ context.Context, point string) error {
+		if point == relay.PointClaim {
+			claims.Add(1)
+		}
+		return nil
+	}))
+	now := b.activity(t, 2)
+	sent := `SELECT status = 'SENT' FROM belfry.messages WHERE job_id = $1`
+	b.eventually(t, sent, now)
+	b.eventually(t, sent, waits)
+	b.job(t, "default", 3, 5)
+	b.eventually(t, `SELECT count(*) = 3 FROM belfry.messages WHERE job_id > 0 AND status = 'SENT'`)
+	before := claims.Load()
+	pass(time.Second)
+	require.Less(t, claims.Load()-before, int64(200), "passes in a second, of which most would find nothing")
+	run.end(t)
+	require.Equal(t, 50_000, one[int](t, b, `SELECT count(*) FROM belfry.messages WHERE status = 'PENDING'`))
 }
