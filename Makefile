@@ -75,9 +75,8 @@ bench-seed: build ## fill the empty database of BELFRY_DATABASE_URL with a long 
 test-bench: servers ## check that all benchmarks work, with small sizes
 	@$(BENCH) -short -bench .
 
-demo: build postgres ## run a job that crashes, resumes, stops and is delivered (N= JSON=1 TRANSPORT= SERVE=1)
-	@$(if $(TRANSPORT),.ci/install redis;) bin/belfry demo --channels $(or $(N),30000) $(if $(JSON),--json) $(if $(TRANSPORT),--transport $(TRANSPORT)) \
-		$(if $(SERVE),--serve) $(if $(filter jetstream,$(TRANSPORT)),--carrier-server "$$($(GO) tool -modfile=tools/go.mod -n nats-server)")
+demo: build postgres ## run a job that crashes, resumes, stops and is delivered (N= JSON=1 SERVE=1)
+	@bin/belfry demo --channels $(or $(N),30000) $(if $(JSON),--json) $(if $(SERVE),--serve)
 
 run: build postgres ## run the daemon and its console until interrupted (LISTEN=127.0.0.1:8470)
 	@bin/belfry migrate up >/dev/null

@@ -125,24 +125,6 @@ func TestDemoProcess_ProvesReportsJSONAndServes(t *testing.T) {
 	p.until(t, db, noDemoSession)
 }
 
-// On a carrier the story is the same, and every id goes by it.
-func TestDemoProcess_OnACarrier(t *testing.T) {
-	t.Parallel()
-	for transport, server := range map[string]string{"redislist": dbtest.RedisProgram(t), "redisstream": dbtest.RedisProgram(t), "jetstream": dbtest.NATSProgram(t)} {
-		t.Run(transport, func(t *testing.T) {
-			t.Parallel()
-			db := dbtest.NewEmpty(t)
-			p := startDemo(t, db, "--transport", transport, "--carrier-server", server)
-			require.Equal(t, codeDone, p.end(t), p.stderr.String())
-			report := p.report(t)
-			require.True(t, report.OK)
-			require.Positive(t, report.Delivery.Carried)
-			require.Equal(t, report.Delivery.Messages, report.Delivery.Carried)
-			p.until(t, db, noDemoSession)
-		})
-	}
-}
-
 // A channel without a row, made behind the demo's back, is missed: exit code 1.
 func TestDemoProcess_AMissingRowIsExitCode1(t *testing.T) {
 	t.Parallel()
@@ -187,7 +169,6 @@ func TestDemo_BadFlags(t *testing.T) {
 		{"--channels", "many", "whole numbers from 10000 to 10000000"},
 		{"--database", "Belfry", "up to 63 of a-z, 0-9 and _"},
 		{"--serve", "somewhere", "allowed values: HOST:PORT of this machine, such as 127.0.0.1:8470"},
-		{"--transport", "kafka", "allowed values: postgres, redislist, redisstream, jetstream"},
 	} {
 		r := command(t, nil, "demo", c.flag+"="+c.value)
 		require.Equal(t, codeUsage, r.code)

@@ -8,7 +8,6 @@ import (
 	"math/rand/v2"
 	"os"
 	"strconv"
-	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -17,7 +16,6 @@ import (
 	"github.com/belfryhq/belfry/dev/fake"
 	"github.com/belfryhq/belfry/internal/text"
 	"github.com/belfryhq/belfry/node/settings"
-	"github.com/belfryhq/belfry/outbox"
 )
 
 // devOutput is the output of the commands for development.
@@ -41,11 +39,11 @@ func newDemoCommand(a *app) *cobra.Command {
 		Args: noArgs,
 	}
 	flags, o := cmd.Flags(), &commandOptions{}
-	count := flagOf(flags, "channels", "N", fmt.Sprintf("the number of channels to generate (default %s)", text.Grouped(demo.DefaultChannels)), intBetween(demo.LeastChannels, demo.MostChannels))
+	count := flagOf(flags, "channels", "N", "the number of channels (default "+text.Grouped(demo.DefaultChannels)+")",
+		intBetween(demo.LeastChannels, demo.MostChannels))
 	name := flagOf(flags, "database", "NAME", "database to create and empty (default "+demo.DefaultDatabase+")", checked(demo.CheckDatabase))
-	transport := choiceOf(flags, "transport", "NAME", "source of message ids for relays: "+strings.Join(demo.Transports(), ", ")+"; the server of a carrier is started (default postgres)", demo.Transports()...)
-	carrier := flags.String("carrier-server", "", "`PROGRAM` of the carrier's server (default: redis-server, valkey-server or nats-server on PATH)")
-	listen := flagOf(flags, "serve", "HOST:PORT", "run a daemon and its console afterwards, until Ctrl-C; without an address at "+demo.DefaultListen, checked(demo.CheckListen))
+	listen := flagOf(flags, "serve", "HOST:PORT", "then run a daemon and its console, until Ctrl-C (default address "+demo.DefaultListen+")",
+		checked(demo.CheckListen))
 	flags.Lookup("serve").NoOptDefVal = demo.DefaultListen
 	out := addOutput(cmd)
 	cmd.RunE = a.run(o, func(ctx context.Context) error {
@@ -59,8 +57,8 @@ func newDemoCommand(a *app) *cobra.Command {
 		}
 		_, tty := terminal(screen, o.environ)
 		c := demo.Config{
-			Channels: count.or(demo.DefaultChannels), Database: name.or(demo.DefaultDatabase), Transport: transport.or(outbox.NoCarrier), CarrierServer: *carrier,
-			Listen: listen.or(""), Executable: executable, Environ: o.environ, Screen: screen, Color: tty && o.variable("NO_COLOR") == "",
+			Channels: count.or(demo.DefaultChannels), Database: name.or(demo.DefaultDatabase), Listen: listen.or(""),
+			Executable: executable, Environ: o.environ, Screen: screen, Color: tty && o.variable("NO_COLOR") == "",
 		}
 		return o.withDatabase(ctx, schemaAny, 0, func(ctx context.Context, _ settings.Settings, db *database) error {
 			c.Server, c.DSN = db.Pool, db.DSN
@@ -77,12 +75,13 @@ func newFakeCommand(a *app) *cobra.Command {
 		Long:  commands.FakeHelp(),
 		Example: `  belfry fake
   belfry fake --write fake.yaml   # then: belfry --config config.yaml --config fake.yaml run --deliver
-  belfry fake --fault '{for: fcm, status: 503, share: 0.1}' --fault '{for: sms, do: reset, share: 0.01}' --honour-keys
+  belfry fake --fault '{for: fcm, status: 503, share: 0.1}' --fault '{for: sms, do: reset, share: 0.01}'
   curl -X PUT --data '[{for: fcm, status: 429, retry_after: 5s, count: 100}]' http://127.0.0.1:8925/faults`,
 		Args: noArgs,
 	}
 	flags, o, config, faults := cmd.Flags(), &commandOptions{}, fake.DefaultConfig(), &commands.Faults{}
-	listen := flagOf(flags, "listen", "HOST:PORT", fmt.Sprintf("address for HTTP/1.1 and HTTP/2 without TLS; SMTP uses the next port (default %s)", commands.FakeListen), checked(fake.CheckAddress))
+	listen := flagOf(flags, "listen", "HOST:PORT", "address for HTTP without TLS; SMTP uses the next port (default "+commands.FakeListen+")",
+		checked(fake.CheckAddress))
 	flags.Var(faults, "fault", "a fault; may be given several times, and the first that applies is used")
 	flags.BoolVar(&config.HonourKeys, "honour-keys", false, "answer a repeated idempotency key with the first answer, and do nothing")
 	seed := flagOf(flags, "seed", "N", "the same seed draws the same faults (default random, printed)", intBetween(0, math.MaxInt64))
@@ -110,8 +109,9 @@ func newGenerateCommand(a *app) *cobra.Command {
   belfry channels generate 1000000 --seed 7`,
 		Args: exactArgs("N"),
 	}
-	seed := flagOf(cmd.Flags(), "seed", "N", "the same seed makes the same channels, named gen-SEED-1, gen-SEED-2, … (default 0)", intBetween(0, math.MaxInt64))
-	fakes := flagOf(cmd.Flags(), "fake", "HOST:PORT", fmt.Sprintf("address of the `belfry fake` that receives the messages to browsers (default %s)", commands.FakeListen), checked(fake.CheckAddress))
+	seed := flagOf(cmd.Flags(), "seed", "N", "the same seed makes the same channels (default 0)", intBetween(0, math.MaxInt64))
+	fakes := flagOf(cmd.Flags(), "fake", "HOST:PORT", "address of the `belfry fake` for browsers (default "+commands.FakeListen+")",
+		checked(fake.CheckAddress))
 	out := addOutput(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		o := a.options(cmd)
@@ -119,9 +119,9 @@ func newGenerateCommand(a *app) *cobra.Command {
 		if err != nil || count < 1 || count > commands.MaxGenerated {
 			return usagef("%q channels cannot be generated; allowed values: 1 to %d", text.OneLine(args[0], 60), commands.MaxGenerated)
 		}
+		from := uint64(seed.or(0)) //nolint:gosec // not negative
 		return o.withDatabase(cmd.Context(), schemaCurrent, 0, func(ctx context.Context, s settings.Settings, db *database) error {
-			//nolint:gosec // the seed is not negative
-			return commands.Generate(ctx, devOutput{o.streams}, s.Channels, db.Pool, count, uint64(seed.or(0)), fakes.or(commands.FakeListen), out.json())
+			return commands.Generate(ctx, devOutput{o.streams}, s.Channels, db.Pool, count, from, fakes.or(commands.FakeListen), out.json())
 		})
 	}
 	return cmd

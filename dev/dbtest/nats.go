@@ -37,7 +37,7 @@ type NATS struct {
 // elects its leader within a few seconds. settings are additional lines of each server's configuration.
 func StartNATS(t testing.TB, servers int, settings ...string) []*NATS {
 	t.Helper()
-	program := NATSProgram(t)
+	program := natsProgram(t)
 	dirs := make([]string, servers)
 	for i := range dirs {
 		dirs[i] = makeDir(t, "nats", nil)
@@ -77,8 +77,8 @@ func startAll(ctx context.Context, cluster []*NATS) error {
 	return err
 }
 
-// NATSProgram returns the path of the server in the cache of the go command.
-func NATSProgram(t testing.TB) string {
+// natsProgram returns the path of the server in the cache of the go command.
+func natsProgram(t testing.TB) string {
 	t.Helper()
 	dir, err := os.Getwd()
 	require.NoError(t, err)

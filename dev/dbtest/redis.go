@@ -122,7 +122,7 @@ func StartCluster(t testing.TB) (url string, nodes [2]*Redis) {
 
 func startRedis(t testing.TB, dir string, settings ...string) *Redis {
 	t.Helper()
-	program := RedisProgram(t)
+	program := redisProgram(t)
 	var err error
 	for range portTries {
 		addr := net.JoinHostPort("127.0.0.1", strconv.Itoa(firstPort+rand.IntN(lastPort-firstPort+1)))
@@ -192,8 +192,8 @@ func askRedis(ctx context.Context, addr string, pid int) error {
 	}
 }
 
-// RedisProgram returns the path of a server, and skips the test if none is installed.
-func RedisProgram(t testing.TB) string {
+// redisProgram returns the path of a server, and skips the test if none is installed.
+func redisProgram(t testing.TB) string {
 	t.Helper()
 	return findService(t, "redis", "redis-server", "valkey-server")
 }

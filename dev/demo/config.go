@@ -6,9 +6,7 @@ import (
 	"io"
 	"net"
 	"regexp"
-	"slices"
 	"strconv"
-	"strings"
 	"sync"
 	"time"
 
@@ -41,10 +39,6 @@ type Config struct {
 	// Environ is the environment of the runners, in the form of os.Environ. Variables
 	// of belfry are replaced.
 	Environ []string
-	// Transport is the relays' source of ids, one of Transports; empty means postgres.
-	// CarrierServer is the program of its server; empty means the one on PATH.
-	Transport     string
-	CarrierServer string
 	// Listen is the address, host:port, of a console on the database, which runs after a successful
 	// demo until Run is cancelled. Empty means no console.
 	Listen string
@@ -64,9 +58,6 @@ func (c Config) Validate() error {
 	}
 	if err := CheckDatabase(c.Database); err != nil {
 		problems = append(problems, fmt.Errorf("database: %w", err))
-	}
-	if c.Transport != "" && !slices.Contains(Transports(), c.Transport) {
-		problems = append(problems, fmt.Errorf("transport: %q is not allowed; allowed values: %s", c.Transport, strings.Join(Transports(), ", ")))
 	}
 	if c.Listen != "" {
 		if err := CheckListen(c.Listen); err != nil {

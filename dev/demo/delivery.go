@@ -34,10 +34,7 @@ func (s *stage) deliverMessages(ctx context.Context) error {
 	if err := s.startFakes(wait); err != nil {
 		return fmt.Errorf("start the fakes: %w", err)
 	}
-	if err := s.startCarrier(wait); err != nil {
-		return fmt.Errorf("start the carrier: %w", err)
-	}
-	d := &deliveryReport{Transport: s.Transport}
+	d := &deliveryReport{}
 	s.report.Delivery = d
 	if err := scan(wait, s.pool, queries.messagesCount, nil, &d.Messages); err != nil {
 		return err
@@ -75,16 +72,13 @@ func (s *stage) deliverMessages(ctx context.Context) error {
 		return err
 	}
 	if err := scan(wait, s.pool, queries.deliveryAccount, nil, &d.Sent, &d.Dead, &d.Unfinished, &d.Retried, &d.FailedOver,
-		&d.Ambiguous, &d.Carried); err != nil {
+		&d.Ambiguous); err != nil {
 		return err
 	}
 	seen := s.fakes.Summary().Total()
 	d.Calls, d.Accepted, d.Duplicates, d.Early = seen.Calls, seen.Accepted, seen.Duplicates, seen.Early
 	s.screen.bullet("%s: %s sent, %s dead letters, %s left; %s were tried again, %s went by sms after push had failed permanently",
 		millis(d.ElapsedMS), grouped(d.Sent), grouped(d.Dead), grouped(d.Unfinished), grouped(d.Retried), grouped(d.FailedOver))
-	if s.carrier != nil {
-		s.screen.bullet("the ids of %s messages went through %s, whose data may be lost at any time", grouped(d.Carried), s.Transport)
-	}
 	s.screen.bullet("the providers counted %s duplicates; belfry recorded %s attempts with an unknown outcome",
 		grouped(d.Duplicates), grouped(d.Ambiguous))
 	return nil

@@ -33,9 +33,6 @@ func Run(ctx context.Context, config Config) (report Report, err error) {
 }
 
 func newStage(config Config, report *Report) *stage {
-	if config.Transport == "" {
-		config.Transport = postgres
-	}
 	*report = Report{Problems: []string{}, Jobs: []jobReport{}, Database: databaseReport{Name: config.Database}}
 	return &stage{
 		Config: config, hitAt: config.Channels / 4, report: report,

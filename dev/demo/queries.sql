@@ -89,8 +89,8 @@ SELECT count(*) FROM belfry.messages;
 SELECT NOT EXISTS (SELECT FROM belfry.jobs WHERE type = 'push' AND delivered_at IS NULL);
 
 -- name: DeliveryAccount :one
--- The number of messages by status, with repeated attempts, after the first medium, and
--- through a carrier, and the number of attempts with an unknown outcome. Always one row.
+-- The number of messages by status, with repeated attempts, and after the first medium, and the
+-- number of attempts with an unknown outcome. Always one row.
 SELECT count(*) FILTER (WHERE status = 'SENT')                   AS sent,
        count(*) FILTER (WHERE status = 'DEAD')                   AS dead,
        count(*) FILTER (WHERE status NOT IN ('SENT', 'DEAD'))    AS unfinished,
@@ -98,8 +98,7 @@ SELECT count(*) FILTER (WHERE status = 'SENT')                   AS sent,
          WHERE outcome IN ('retryable', 'unknown', 'crashed'))   AS retried,
        count(*) FILTER (WHERE step > 0)                          AS failed_over,
        (SELECT count(*) FROM belfry.attempts
-         WHERE outcome IN ('unknown', 'crashed'))                AS ambiguous,
-       count(push)                                               AS carried
+         WHERE outcome IN ('unknown', 'crashed'))                AS ambiguous
   FROM belfry.messages;
 
 -- name: Verify :one

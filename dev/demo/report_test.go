@@ -18,7 +18,7 @@ func good() *Report {
 		},
 		Kill:     &killReport{InMiddle: true, Exact: true, TakeOverMS: 2104},
 		Abort:    &abortReport{InMiddle: true, Exact: true, Still: true},
-		Delivery: &deliveryReport{Transport: postgres, Messages: 5, Sent: 4, Dead: 1, Ambiguous: 2, Accepted: 6, Duplicates: 2, Killed: true, AcceptedAtKill: 2},
+		Delivery: &deliveryReport{Messages: 5, Sent: 4, Dead: 1, Ambiguous: 2, Accepted: 6, Duplicates: 2, Killed: true, AcceptedAtKill: 2},
 	}
 }
 

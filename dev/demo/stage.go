@@ -46,7 +46,6 @@ type stage struct {
 	heir    *runner // took over from the killed runner
 	job     int64
 	fakes   *fake.Server
-	carrier *carrier // nil with PostgreSQL alone
 	extra   []string // variables of later processes
 	report  *Report
 }
@@ -163,7 +162,6 @@ func (s *stage) close(ctx context.Context) error {
 	if s.fakes != nil {
 		errs = append(errs, s.fakes.Close())
 	}
-	errs = append(errs, s.carrier.close())
 	if s.unlock != nil {
 		s.unlock(ctx)
 	}
