@@ -106,10 +106,10 @@ func TestCheck_WorksForAUserWithoutRights(t *testing.T) {
 	require.NoError(t, err)
 	faults, err := b.store.Check(b.ctx, tx)
 	require.NoError(t, err)
-	require.Equal(t, []Fault{{Problem: "this user may not read it", Remedy: `GRANT SELECT ON "private"`, Fatal: true}}, faults)
+	require.Equal(t, []Fault{{Problem: "this user may not read it", Remedy: `GRANT SELECT ON "public"."private"`, Fatal: true}}, faults)
 	encoded, err := json.Marshal(faults[0])
 	require.NoError(t, err)
-	require.JSONEq(t, `{"column": "", "problem": "this user may not read it", "remedy": "GRANT SELECT ON \"private\"", "fatal": true}`, string(encoded))
+	require.JSONEq(t, `{"column": "", "problem": "this user may not read it", "remedy": "GRANT SELECT ON \"public\".\"private\"", "fatal": true}`, string(encoded))
 }
 
 func TestConfig_RelationIsAnIdentifier(t *testing.T) {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 
@@ -28,7 +29,7 @@ type Config struct {
 	// Relation is the table or view that jobs walk: a SQL identifier or two joined
 	// by a dot (schema.relation). Names are taken as written, upper case included,
 	// with or without double quotes; other characters than letters, digits, _ and $
-	// need the quotes. Without a schema the connection's search_path decides. See
+	// need the quotes. Without a schema it is in public. See
 	// the package comment for its contract.
 	Relation string
 }
@@ -52,13 +53,16 @@ func Unquoted(name string) string {
 	return strings.ReplaceAll(strings.TrimSuffix(inner, `"`), `""`, `"`)
 }
 
-// Identifier returns the schema, if Relation has one, and the name of the relation. Relation must
+// Identifier returns the schema, public if Relation has none, and the name of the relation. Relation must
 // be valid.
 func (c Config) Identifier() (parts pgx.Identifier) {
 	for _, name := range relationName().FindStringSubmatch(c.Relation)[1:] {
 		if name != "" {
 			parts = append(parts, Unquoted(name))
 		}
+	}
+	if len(parts) == 1 {
+		parts = slices.Insert(parts, 0, "public")
 	}
 	return parts
 }

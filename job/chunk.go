@@ -130,7 +130,7 @@ func (u *run) inTx(ctx context.Context, asyncCommit bool, do func(context.Contex
 		}
 	}
 	check := func(ctx context.Context, tx pgx.Tx) error { return u.check(ctx, tx, asyncCommit) }
-	if err := u.conn.inTx(ctx, db.Options{Limit: u.config.StaleAfter, First: check}, do); err != nil {
+	if err := u.conn.inTx(ctx, db.Options{Limit: u.config.StaleAfter, Path: !u.kind.fixedPath, First: check}, do); err != nil {
 		return err
 	}
 	return u.at(ctx, pointCommitting)

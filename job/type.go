@@ -70,6 +70,7 @@ type Type struct {
 	name        string
 	description string
 	asyncCommit bool
+	fixedPath   bool
 	keyset      cursor.Keyset
 	bound       func(ctx context.Context, tx pgx.Tx, j Job) (cursor.Position, error)
 	open        func(ctx context.Context, tx pgx.Tx, j Job, after, bound cursor.Position) (walker, error)
@@ -90,6 +91,10 @@ type TypeOption func(*Type)
 // the walk goes on from there. The statement that makes the job PROCESSED commits
 // synchronously and flushes all chunks before it.
 func AsyncCommit() TypeOption { return func(t *Type) { t.asyncCommit = true } }
+
+// FixedPath runs the Source and the Writer with search_path = pg_catalog, pg_temp: their statements name the
+// schemas of all other objects. Without it they have the search_path of the pool's sessions.
+func FixedPath() TypeOption { return func(t *Type) { t.fixedPath = true } }
 
 var typeName = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[a-z][a-z0-9_]{0,62}$`) })
 

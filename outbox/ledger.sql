@@ -2,6 +2,7 @@
 
 -- name: LedgerBegin :exec
 -- Begins a transaction of the ledger, which is sent in one message, and sets: its deadline on the server;
+-- PostgreSQL's own functions and operators, as in all transactions (db.Options.Path);
 -- durability whatever the role's defaults are, or an asynchronous commit with @durable false, for claims,
 -- which become durable with their handover; a DateStyle that a client without prepared statements can parse;
 -- plans for few keys that do not scan or sort whole tables, however old the statistics are; generic plans,
@@ -9,7 +10,7 @@
 -- 1e10, above every threshold of JIT. Hash joins remain, for keys with the rows that their ctids return.
 SELECT set_config('statement_timeout', @timeout_ms::text, true),
        set_config('lock_timeout', @timeout_ms::text, true),
-       set_config('datestyle', 'ISO', true),
+       set_config('datestyle', 'ISO', true), set_config('search_path', 'pg_catalog, pg_temp', true),
        set_config('enable_seqscan', 'off', true), set_config('enable_bitmapscan', 'off', true), set_config('enable_sort', 'off', true),
        set_config('enable_mergejoin', 'off', true),
        set_config('plan_cache_mode', 'force_generic_plan', true), set_config('jit', 'off', true),

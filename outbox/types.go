@@ -16,7 +16,7 @@ func Types(store *channels.Store) []job.Type {
 	who := job.RecipientIDs(store)
 	return []job.Type{
 		job.NewType[int64](TypeInbox, "a notification in each channel's notification centre", who, Inbox{},
-			job.AsyncCommit()),
-		job.NewType[int64](TypePush, "a message to deliver to each channel", who, Push{}),
+			job.AsyncCommit(), job.FixedPath()),
+		job.NewType[int64](TypePush, "a message to deliver to each channel", who, Push{}, job.FixedPath()),
 	}
 }

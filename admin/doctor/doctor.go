@@ -195,13 +195,21 @@ func (d *doctor) checkSecured(ctx context.Context, check string) error {
 }
 
 // checkSearchPath warns about roles that may create functions which statements of this user would
-// execute instead of PostgreSQL's. belfry's own functions fix their search_path.
+// execute instead of PostgreSQL's. belfry's own functions and transactions fix their search_path.
 func (d *doctor) checkSearchPath(ctx context.Context, check string) error {
 	type creators struct{ Schema, Roles string }
-	list, err := db.Collect(ctx, d.Reads(), queries.doctorCreators, nil, pgx.RowToStructByPos[creators])
+	var list []creators
+	o := db.Options{Limit: db.Left(ctx, operation.DefaultDeadline), Reads: true, Path: true}
+	err := db.InTx(ctx, d.DB, o, func(ctx context.Context, tx pgx.Tx) error {
+		rows, err := tx.Query(ctx, queries.doctorCreators)
+		if err == nil {
+			list, err = pgx.CollectRows(rows, pgx.RowToStructByPos[creators])
+		}
+		return err
+	})
 	for _, c := range list {
 		d.warn(check, "REVOKE CREATE ON SCHEMA "+c.Schema+" FROM "+c.Roles+"; or ALTER ROLE "+d.quoted()+
-			" SET search_path = pg_catalog, and name the schema in channels.relation",
+			" SET search_path = pg_catalog",
 			"%s may create functions in schema %s, and statements of %s would execute them", c.Roles, c.Schema, d.user)
 	}
 	return err

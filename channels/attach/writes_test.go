@@ -237,7 +237,7 @@ func TestAttach_RefusesTablesThatItCannotFollow(t *testing.T) {
 		{"parts", "id", "relation: parts is partitioned or inherited from"},
 		{"parents", "id", "relation: parents is partitioned or inherited from"},
 		{"volatile", "id", "relation: volatile is temporary or unlogged"},
-		{"users", "name", `not DEFERRABLE: CREATE UNIQUE INDEX CONCURRENTLY ON "users" ("name")`},
+		{"users", "name", `not DEFERRABLE: CREATE UNIQUE INDEX CONCURRENTLY ON "public"."users" ("name")`},
 	} {
 		err := Attach(b.ctx, b.store, b.pool, Table{Relation: tt.relation, ExternalID: tt.key}, channels.By{})
 		require.ErrorIs(t, err, ErrTable)

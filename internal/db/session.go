@@ -29,8 +29,9 @@ type Setting struct {
 //     plan_cache_mode and jit are set in each transaction, by its purpose (TxBegin, RunBegin, the
 //     ledger's).
 //   - isolation, access mode and deferrability are in BEGIN.
-//   - TimeZone, search_path and lc_* are left to the queries that operators write; belfry's own
-//     statements name schemas and zones. check_function_bodies, xmloption and
+//   - search_path is set in each transaction, except for statements that users write (Options.Path).
+//   - TimeZone and lc_* are left to the queries that operators write; belfry's own
+//     statements name zones. check_function_bodies, xmloption and
 //     default_text_search_config change nothing that belfry uses.
 func Settings() []Setting {
 	return []Setting{
@@ -60,8 +61,11 @@ func Settings() []Setting {
 }
 
 // pins returns the SET LOCAL statements that follow BEGIN in the same message.
-func pins(policies bool) string {
+func pins(policies, path bool) string {
 	var b strings.Builder
+	if !path {
+		b.WriteString("; SET LOCAL search_path = pg_catalog, pg_temp")
+	}
 	for _, s := range Settings() {
 		if !s.Transaction {
 			continue

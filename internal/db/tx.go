@@ -40,6 +40,9 @@ type Options struct {
 	// Policies applies row-level security, for tables with belfry's own policies (users, tokens, sessions,
 	// requests). Without it, a policy that hides rows causes ErrRowSecurity.
 	Policies bool
+	// Path keeps the session's search_path, for statements of the user. Without it, functions and operators
+	// are PostgreSQL's own: a role that may CREATE in a schema of the path can define closer matches.
+	Path bool
 	// First runs before the other statements and sets the transaction's limits on the server
 	// itself. Nil sets them from the other options.
 	First func(context.Context, pgx.Tx) error
@@ -141,7 +144,7 @@ func (o Options) begin() pgx.TxOptions {
 	if o.Snapshot {
 		is.IsoLevel = pgx.RepeatableRead
 	}
-	is.BeginQuery = fmt.Sprintf("BEGIN ISOLATION LEVEL %s %s%s", is.IsoLevel, is.AccessMode, pins(o.Policies))
+	is.BeginQuery = fmt.Sprintf("BEGIN ISOLATION LEVEL %s %s%s", is.IsoLevel, is.AccessMode, pins(o.Policies, o.Path))
 	return is
 }
 

@@ -2,6 +2,7 @@ package db_test
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -17,7 +18,7 @@ import (
 // planOf executes a statement on a table in a transaction of o, and returns how.
 func planOf(t *testing.T, pool *pgxpool.Pool, o db.Options) (plan string) {
 	t.Helper()
-	const by = "SELECT count(*) FROM things WHERE id = $1"
+	const by = "SELECT count(*) FROM public.things WHERE id = $1"
 	o.Limit = time.Minute
 	require.NoError(t, db.InTx(t.Context(), pool, o, func(ctx context.Context, tx pgx.Tx) error {
 		var name string
@@ -89,4 +90,37 @@ func TestInTx_CompilesNothing(t *testing.T) {
 	require.Equal(t, "off", jit)
 	require.NoError(t, pool.QueryRow(t.Context(), "SHOW jit").Scan(&jit))
 	require.Equal(t, "on", jit)
+}
+
+// A role that may CREATE in a schema of a login's search_path could define a closer match of a function or an operator
+// than PostgreSQL's own, which belfry's statements then executed with the login's rights.
+func TestInTx_ResolvesNoFunctionOfThePath(t *testing.T) {
+	t.Parallel()
+	d := dbtest.New(t)
+	for _, sql := range []string{
+		`CREATE FUNCTION public.format(text, text) RETURNS text LANGUAGE sql AS $$ SELECT 'planted' $$`,
+		`CREATE FUNCTION public.planted(jsonb, varchar) RETURNS boolean LANGUAGE sql AS $$ SELECT true $$`,
+		`CREATE OPERATOR public.? (LEFTARG = jsonb, RIGHTARG = varchar, FUNCTION = public.planted)`,
+	} {
+		_, err := d.Pool.Exec(t.Context(), sql)
+		require.NoError(t, err)
+	}
+	const statement = `SELECT format('%s', 'own'), '{}'::jsonb ? 'a'::varchar`
+	read := func(ctx context.Context, q interface {
+		QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
+	}) (text string, has bool) {
+		require.NoError(t, q.QueryRow(ctx, statement).Scan(&text, &has))
+		return text, has
+	}
+	own := func(text string, has bool) { require.Equal(t, "own false", fmt.Sprint(text, " ", has)) }
+	planted := func(text string, has bool) { require.Equal(t, "planted true", fmt.Sprint(text, " ", has)) }
+	planted(read(t.Context(), d.Pool))
+	own(read(t.Context(), db.NewReader(d.Pool, time.Minute)))
+	for _, o := range []db.Options{{}, {Reads: true}, {Snapshot: true}, {Often: true}, {Policies: true}} {
+		o.Limit = time.Minute
+		require.NoError(t, db.InTx(t.Context(), d.Pool, o, func(ctx context.Context, tx pgx.Tx) error { own(read(ctx, tx)); return nil }))
+		o.Path = true
+		require.NoError(t, db.InTx(t.Context(), d.Pool, o, func(ctx context.Context, tx pgx.Tx) error { planted(read(ctx, tx)); return nil }))
+	}
+	planted(read(t.Context(), d.Pool))
 }

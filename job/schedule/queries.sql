@@ -166,9 +166,10 @@ END $$;
 SELECT pg_advisory_unlock_all();
 
 -- name: QueryBegin :exec
--- Within a savepoint, prepares for the operator's query: read only, with a statement timeout, and with the occurrence
--- as a setting that the query can read.
+-- Within a savepoint, prepares for the operator's query: read only, with a statement timeout, with the search_path of
+-- the role, the database or the URL, and with the occurrence as a setting that the query can read.
 SELECT set_config('transaction_read_only', 'on', true), set_config('statement_timeout', @timeout_ms::text, true),
+       set_config('search_path', (SELECT s.reset_val FROM pg_settings s WHERE s.name = 'search_path'), true),
        set_config('belfry.occurrence', @occurrence::text, true);
 
 -- name: QueryGuarded :many
