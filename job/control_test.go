@@ -466,3 +466,14 @@ func TestEdit_CorrectsWhatIsStillToCome(t *testing.T) {
 	_, err = b.jobs.ResumeEdited(t.Context(), job.One(id), job.Changes{"title": "x"}, job.Act{})
 	require.ErrorAs(t, err, new(*job.WrongStatusError))
 }
+
+// A heartbeat that no run has written, far in the future, kept a job RUNNING for as long, and its lane closed.
+func TestRunner_TakesOverAJobWithAHeartbeatOfTheFuture(t *testing.T) {
+	t.Parallel()
+	b := setup(t, 300)
+	id := b.enqueue(t, job.Spec{})
+	require.False(t, b.crash(t, "dying", job.PointBegun, 1))
+	b.exec(t, `UPDATE belfry.jobs SET heartbeat_at = now() + interval '1 hour', backend_pid = NULL, backend_start = NULL WHERE id = $1`, id)
+	b.runDue(t, b.runnerWith(t, b.db.Pool, config("r"), outbox.Types(b.who)))
+	b.requireDone(t, id, everyone(300))
+}

@@ -370,8 +370,8 @@ SELECT (SELECT bool_and((SELECT k.name FROM belfry.job_types k WHERE k.name = t.
                                  WHERE a.pid = r.backend_pid AND coalesce(a.backend_start = r.backend_start, true))) AS gone,
        EXISTS (SELECT FROM running r
                 WHERE CASE WHEN r.type = ANY (@types)
-                           THEN r.heartbeat_at < clock_timestamp() - @stale_after::interval OR r.runner = @runner
-                           ELSE r.heartbeat_at < clock_timestamp() - 2 * @stale_after::interval
+                           THEN r.heartbeat_at NOT BETWEEN clock_timestamp() - @stale_after::interval AND clock_timestamp() + interval '1 minute' OR r.runner = @runner
+                           ELSE r.heartbeat_at NOT BETWEEN clock_timestamp() - 2 * @stale_after::interval AND clock_timestamp() + interval '1 minute'
                       END) AS dead,
        coalesce(e.expires_at <= statement_timestamp(), false) AS overdue,
        i.halted_at IS NULL AND EXISTS (SELECT FROM soonest s
@@ -449,7 +449,7 @@ RETURNING id, fence;
 
 -- name: JobResumeDead :one
 -- Takes over a RUNNING job: one of @gone whose server connection is still gone, one
--- whose heartbeat is older than @stale_after, or one that names this very runner,
+-- whose heartbeat is older than @stale_after or more than a minute ahead, which no run has written, or one that names this very runner,
 -- which does not run it any more. fence + 1, so the old run commits nothing (I5). A
 -- take-over counts until a chunk commits. Another role's connection shows its pid without its start, and
 -- counts as alive. A heartbeat that is newer than this statement belongs to a claim
@@ -463,7 +463,7 @@ UPDATE belfry.jobs
  WHERE id = (SELECT j.id
                FROM belfry.jobs j
               WHERE j.status = 'RUNNING'
-                AND (j.heartbeat_at < clock_timestamp() - @stale_after::interval OR j.runner = @runner
+                AND (j.heartbeat_at NOT BETWEEN clock_timestamp() - @stale_after::interval AND clock_timestamp() + interval '1 minute' OR j.runner = @runner
                      OR j.id = ANY (@gone) AND j.backend_pid IS NOT NULL AND j.heartbeat_at < statement_timestamp()
                         AND NOT EXISTS (SELECT FROM pg_stat_activity a
                                          WHERE a.pid = j.backend_pid AND coalesce(a.backend_start = j.backend_start, true)))
@@ -486,7 +486,7 @@ UPDATE belfry.jobs
  WHERE id IN (SELECT j.id
                 FROM belfry.jobs j
                WHERE j.status = 'RUNNING' AND j.takeovers >= @max_takeovers
-                 AND (j.heartbeat_at < clock_timestamp() - @stale_after::interval OR j.runner = @runner
+                 AND (j.heartbeat_at NOT BETWEEN clock_timestamp() - @stale_after::interval AND clock_timestamp() + interval '1 minute' OR j.runner = @runner
                       OR j.id = ANY (@gone) AND j.backend_pid IS NOT NULL AND j.heartbeat_at < statement_timestamp()
                          AND NOT EXISTS (SELECT FROM pg_stat_activity a
                                           WHERE a.pid = j.backend_pid AND coalesce(a.backend_start = j.backend_start, true)))
@@ -506,7 +506,7 @@ UPDATE belfry.jobs
    SET status = 'PENDING', takeovers = least(takeovers, 2147483646) + 1
  WHERE id IN (SELECT j.id
                 FROM belfry.jobs j
-               WHERE j.status = 'RUNNING' AND j.heartbeat_at < clock_timestamp() - 2 * @stale_after::interval
+               WHERE j.status = 'RUNNING' AND j.heartbeat_at NOT BETWEEN clock_timestamp() - 2 * @stale_after::interval AND clock_timestamp() + interval '1 minute'
                  AND j.type <> ALL (@types)
                  AND (@lanes::text[] IS NULL OR j.lane = ANY (@lanes))
                ORDER BY j.id

@@ -489,7 +489,7 @@ UPDATE belfry.jobs j
 -- relays with a heartbeat within @seconds, itself included and 500 at most, and the operators' overrides, and
 -- in each row whether messages may leave the database by a relay of that @place. Without senders it returns
 -- one row with the last value, for the sender ''. Deletes relays without a heartbeat for an hour, or with one
--- more than a day in the future, which no relay has written.
+-- more than a minute in the future, which no relay has written and which counts as none.
 WITH beat AS (
     INSERT INTO belfry.relays (name, senders, media, in_flight, transactions, transport, limits)
     VALUES (@relay, @senders, @media, @in_flight, @transactions, @transport, @limits)
@@ -499,12 +499,12 @@ WITH beat AS (
 ), gone AS (
     DELETE FROM belfry.relays r
      WHERE r.name = ANY (ARRAY(SELECT k.name FROM belfry.relays k
-                                WHERE k.heartbeat_at NOT BETWEEN clock_timestamp() - interval '1 hour' AND clock_timestamp() + interval '1 day' AND k.name <> @relay FOR UPDATE SKIP LOCKED))
+                                WHERE k.heartbeat_at NOT BETWEEN clock_timestamp() - interval '1 hour' AND clock_timestamp() + interval '1 minute' AND k.name <> @relay FOR UPDATE SKIP LOCKED))
 )
 SELECT coalesce(s.name, ''), 1 + (SELECT count(*)
                                     FROM (SELECT FROM belfry.relays r
                                            WHERE r.name <> @relay AND s.name = ANY (r.senders)
-                                             AND r.heartbeat_at > clock_timestamp() - make_interval(secs => @seconds)
+                                             AND r.heartbeat_at BETWEEN clock_timestamp() - make_interval(secs => @seconds) AND clock_timestamp() + interval '1 minute'
                                            LIMIT 499) o), h.delivers,
        o.rate_per_second, o.concurrency, o.paused_at IS NOT NULL, coalesce(o.pause_reason, '')
   FROM (SELECT belfry.delivers() AND @place = coalesce((SELECT i.place FROM belfry.installation i), '') AS delivers) h

@@ -22,8 +22,8 @@ func (h *house) relays(t *testing.T) {
 	t.Helper()
 	h.exec(t, `INSERT INTO belfry.relays (name, senders, media, in_flight, limits, heartbeat_at) VALUES
 		('r1', '{fcm,gate}', '{push,sms}', 7, '[{"name": "fcm", "rate_per_second": 500, "concurrency": 8, "medium": "push", "breaker": "closed", "waiting": 40, "sent_per_second": 20.5, "failed_per_second": 1.25},
-			{"name": "gate", "rate_per_second": 0, "concurrency": 4, "medium": "sms", "breaker": "open", "waiting": 3}]', now() + interval '10 minutes'),
-		('r2', '{fcm}', '{push}', 0, '[{"name": "fcm", "rate_per_second": 500, "concurrency": 8, "medium": "push", "breaker": "closed", "waiting": 2, "sent_per_second": 4}]', now() + interval '10 minutes'),
+			{"name": "gate", "rate_per_second": 0, "concurrency": 4, "medium": "sms", "breaker": "open", "waiting": 3}]', now() + interval '50 seconds'),
+		('r2', '{fcm}', '{push}', 0, '[{"name": "fcm", "rate_per_second": 500, "concurrency": 8, "medium": "push", "breaker": "closed", "waiting": 2, "sent_per_second": 4}]', now() + interval '50 seconds'),
 		('r3', '{old}', '{push}', 3, '[{"name": "old", "rate_per_second": 7, "concurrency": 8, "medium": "push"}]', now() - interval '1 minute')`)
 }
 
@@ -103,7 +103,7 @@ func TestConsole_NowShowsTheCarrier(t *testing.T) {
 	b := h.as(t, "viewer")
 	require.NotContains(t, b.get(t, "/").text, "The carrier", "no relay has one")
 	require.False(t, away, "and nobody asks it")
-	h.exec(t, `INSERT INTO belfry.relays (name, transport, heartbeat_at) VALUES ('r1', 'redislist', now() + interval '10 minutes')`)
+	h.exec(t, `INSERT INTO belfry.relays (name, transport, heartbeat_at) VALUES ('r1', 'redislist', now() + interval '50 seconds')`)
 	h.exec(t, `INSERT INTO belfry.jobs (type, category, title, schedule_at) VALUES ('inbox', 'operator_notice', 'Later', now() + interval '1 hour')`)
 	p := b.get(t, "/")
 	require.Equal(t, http.StatusOK, p.status, p.text)

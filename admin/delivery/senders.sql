@@ -5,7 +5,7 @@
 -- operator, by name; with @name only this sender, also an unknown one. Numbers
 -- are rounded, because a role that delivers can write any into the rows of relays.
 WITH live AS (
-    SELECT r.senders, r.limits FROM belfry.relays r WHERE r.heartbeat_at > clock_timestamp() - make_interval(secs => @seconds)
+    SELECT r.senders, r.limits FROM belfry.relays r WHERE r.heartbeat_at BETWEEN clock_timestamp() - make_interval(secs => @seconds) AND clock_timestamp() + interval '1 minute'
 ), carried AS (
     SELECT u.name, count(*) AS relays FROM live r CROSS JOIN LATERAL unnest(r.senders) u(name) GROUP BY u.name
 ), worked AS (
@@ -36,7 +36,7 @@ SELECT n.name, s.rate_per_second, s.concurrency, s.paused_at, coalesce(s.paused_
 -- The relays with a heartbeat, by name, and whether they are live: with a heartbeat within
 -- @seconds.
 SELECT r.name, r.started_at, r.heartbeat_at, r.senders, r.media, r.in_flight, r.transport,
-       r.heartbeat_at > clock_timestamp() - make_interval(secs => @seconds) AS live
+       r.heartbeat_at BETWEEN clock_timestamp() - make_interval(secs => @seconds) AND clock_timestamp() + interval '1 minute' AS live
   FROM belfry.relays r
  ORDER BY r.name;
 

@@ -78,7 +78,7 @@ func TestStandstill_SaysWhyAndWhatToDo(t *testing.T) {
 func TestJobsShow_NamesTheJobsAhead(t *testing.T) {
 	t.Parallel()
 	d := admintest.NewDesk(t)
-	d.Exec(`INSERT INTO belfry.relays (name, media, heartbeat_at) VALUES ('r1', '{push}', now() + interval '10 minutes')`)
+	d.Exec(`INSERT INTO belfry.relays (name, media, heartbeat_at) VALUES ('r1', '{push}', now() + interval '50 seconds')`)
 	rest := &outboxtest.Database{DB: d.DB}
 	show := func(id int64) string {
 		require.NoError(t, d.Run("jobs show", "id", strconv.FormatInt(id, 10)))

@@ -20,8 +20,8 @@ func TestHealth_IsOfWhatTheRoleMaySee(t *testing.T) {
 	require.NotContains(t, d.Out, "behind", "there is no standby")
 
 	d.Exec(`INSERT INTO belfry.relays (name, transport, heartbeat_at)
-		SELECT name, transport, now() + interval '10 minutes' FROM (VALUES ('r1', 'postgres'), ('r2', 'redislist'), ('r3', 'redislist')) r (name, transport)`)
-	d.Exec(`INSERT INTO belfry.relays (name, heartbeat_at) VALUES ('gone', now() - interval '1 minute')`)
+		SELECT name, transport, now() + interval '50 seconds' FROM (VALUES ('r1', 'postgres'), ('r2', 'redislist'), ('r3', 'redislist')) r (name, transport)`)
+	d.Exec(`INSERT INTO belfry.relays (name, heartbeat_at) VALUES ('gone', now() - interval '1 minute'), ('ahead', now() + interval '1 hour')`)
 	other, err := d.DB.Pool.Begin(t.Context())
 	require.NoError(t, err)
 	_, err = other.Exec(t.Context(), `SELECT pg_current_xact_id()`)

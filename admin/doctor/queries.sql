@@ -7,7 +7,7 @@ SELECT clock_timestamp() AS at, current_setting('server_version') AS server, pg_
             THEN (SELECT coalesce(extract(epoch FROM clock_timestamp() - min(a.xact_start)), 0)::double precision FROM pg_stat_activity a WHERE a.backend_type = 'client backend' AND a.pid <> pg_backend_pid()) END AS oldest_transaction,
        (SELECT extract(epoch FROM max(r.replay_lag))::double precision FROM pg_stat_replication r) AS replay_lag,
        coalesce((SELECT jsonb_object_agg(k.transport, k.n) FROM (SELECT r.transport, count(*) AS n FROM belfry.relays r
-                  WHERE r.heartbeat_at > clock_timestamp() - make_interval(secs => @seconds) GROUP BY r.transport) k), '{}') AS relays;
+                  WHERE r.heartbeat_at BETWEEN clock_timestamp() - make_interval(secs => @seconds) AND clock_timestamp() + interval '1 minute' GROUP BY r.transport) k), '{}') AS relays;
 
 -- The statements of the doctor.
 -- name: DoctorServer :one
@@ -68,12 +68,12 @@ SELECT EXISTS (SELECT FROM pg_class c
                 WHERE c.relnamespace = to_regnamespace('belfry') AND c.relkind = 'r' AND has_table_privilege(c.oid, 'INSERT, UPDATE, DELETE'));
 
 -- name: DoctorStale :many
--- RUNNING jobs whose heartbeat is older than @stale_after, longest first: any
+-- RUNNING jobs whose heartbeat is older than @stale_after or a minute ahead, longest first: any
 -- runner that serves their lane resumes them. No row is the healthy case. At most
 -- one row a lane, by jobs_one_running_per_lane.
 SELECT id, lane, runner, now() - heartbeat_at AS age
   FROM belfry.jobs
- WHERE status = 'RUNNING' AND heartbeat_at < now() - @stale_after::interval
+ WHERE status = 'RUNNING' AND heartbeat_at NOT BETWEEN now() - @stale_after::interval AND now() + interval '1 minute'
  ORDER BY heartbeat_at;
 
 -- name: DoctorOverdue :one

@@ -245,8 +245,8 @@ func TestAttach_RefusesTablesThatItCannotFollow(t *testing.T) {
 	}
 	for _, key := range []string{"code", "big", "dom"} {
 		err := Attach(b.ctx, b.store, b.pool, Table{Relation: "users", ExternalID: key}, channels.By{})
-		require.ErrorContains(t, err, `ALTER TABLE "users" ADD COLUMN belfry_id text GENERATED ALWAYS AS ("`+key+`"::text) STORED UNIQUE`)
-		b.exec(t, `ALTER TABLE "users" ADD COLUMN belfry_id text GENERATED ALWAYS AS ("`+key+`"::text) STORED UNIQUE`)
+		require.ErrorContains(t, err, `ALTER TABLE "public"."users" ADD COLUMN belfry_id text GENERATED ALWAYS AS ("`+key+`"::text) STORED UNIQUE`)
+		b.exec(t, `ALTER TABLE "public"."users" ADD COLUMN belfry_id text GENERATED ALWAYS AS ("`+key+`"::text) STORED UNIQUE`)
 		b.attach(t, Table{Relation: "users", ExternalID: "belfry_id"})
 		b.exec(t, `INSERT INTO users VALUES (1, 'n', 'c', 18446744073709551615, 'd')`)
 		require.True(t, b.drift(t).None())

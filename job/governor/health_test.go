@@ -126,7 +126,7 @@ func TestProbe_WithoutPermissionCountsTransactions(t *testing.T) {
 	db := dbtest.New(t)
 	busy(t, db, "somebody", `SELECT pg_sleep(600)`)
 	runs := db.Role(t, `GRANT USAGE ON SCHEMA belfry TO :role`, `GRANT SELECT ON belfry.relays TO :role`)
-	_, err := db.Pool.Exec(t.Context(), `INSERT INTO belfry.relays (name, transactions, heartbeat_at) VALUES ('a', 40, now() + interval '10 minutes'), ('b', 2, now() + interval '10 minutes')`)
+	_, err := db.Pool.Exec(t.Context(), `INSERT INTO belfry.relays (name, transactions, heartbeat_at) VALUES ('a', 40, now() + interval '50 seconds'), ('b', 2, now() + interval '50 seconds')`)
 	require.NoError(t, err)
 	v := probed1(t, runs.Pool, everything())
 	require.EqualValues(t, 42, v.OfRelays)

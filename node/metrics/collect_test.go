@@ -49,7 +49,7 @@ func seed(t *testing.T, on *dbtest.DB) {
 		`INSERT INTO belfry.jobs (type, category, title, lane, schedule_at) VALUES ('inbox', 'operator_notice', 'due and held', 'shut', now() - interval '1 day')`,
 		`INSERT INTO belfry.jobs (type, category, title, lane) VALUES ('inbox', 'operator_notice', 'runs', 'other')`,
 		`UPDATE belfry.jobs SET status = 'RUNNING', fence = 1, runner = 'r', heartbeat_at = now() - interval '3 minutes' WHERE title = 'runs'`,
-		`INSERT INTO belfry.relays (name, heartbeat_at) VALUES ('r1', now() + interval '1 hour'), ('r2', now() - interval '1 minute')`,
+		`INSERT INTO belfry.relays (name, heartbeat_at) VALUES ('r1', now() + interval '50 seconds'), ('r2', now() - interval '1 minute')`,
 		`INSERT INTO belfry.leases (id, relay, expires_at, job_ids, channel_ids) VALUES (7, 'r2', now() - interval '2 minutes', '{-1}', '{1}')`,
 		`INSERT INTO belfry.queues (name, transport, dispatcher, leads_until, last_push) VALUES ('bulk', 'redislist', 'r1', now(), 3), ('activities', 'redislist', 'r1', now(), 0)`,
 		`INSERT INTO belfry.pushes (queue, number, made_at) VALUES ('bulk', 3, now() - interval '4 minutes')`,

@@ -148,7 +148,7 @@ SELECT 'belfry_halted', '{}', (SELECT count(*) FROM belfry.installation i WHERE 
  UNION ALL
 SELECT 'belfry_senders_paused', '{}', (SELECT count(*) FROM belfry.senders s WHERE s.paused_at IS NOT NULL)
  UNION ALL
-SELECT 'belfry_relays_alive', '{}', (SELECT count(*) FROM belfry.relays r WHERE r.heartbeat_at > clock_timestamp() - interval '10 seconds')
+SELECT 'belfry_relays_alive', '{}', (SELECT count(*) FROM belfry.relays r WHERE r.heartbeat_at BETWEEN clock_timestamp() - interval '10 seconds' AND clock_timestamp() + interval '1 minute')
  UNION ALL
 SELECT 'belfry_oldest_expired_lease_age_seconds', '{}',
        coalesce((SELECT greatest(extract(epoch FROM clock_timestamp() - l.expires_at), 0) FROM belfry.leases l ORDER BY l.expires_at LIMIT 1), 0);
