@@ -128,7 +128,7 @@ func TestLimits_LanesThatWaitAreBounded(t *testing.T) {
 		return err
 	}
 	_, err := enqueuer.Pool.Exec(t.Context(), into+`SELECT 'inbox', 'operator_notice', 'x', '2099-01-01', 'key ' || n, 'lane' || n FROM generate_series(1, 101) n`)
-	require.ErrorContains(t, err, "belfry.jobs.lane: 'lane101' would be one more lane with a waiting job, and 100 are the limit for "+enqueuer.User+"; allowed values now: default, lanes with a waiting job", "in one statement")
+	require.ErrorContains(t, err, "would be one more lane with a waiting job, and 100 are the limit for "+enqueuer.User+"; allowed values now: default, lanes with a waiting job", "in one statement")
 	require.NoError(t, insert("first"))
 	_, err = enqueuer.Pool.Exec(t.Context(), into+`SELECT 'inbox', 'operator_notice', 'x', '2099-01-01', 'key ' || n, 'lane' || n FROM generate_series(1, 99) n`)
 	require.NoError(t, err)

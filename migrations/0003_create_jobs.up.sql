@@ -493,7 +493,8 @@ CREATE TRIGGER jobs_transition BEFORE DELETE OR UPDATE OF status, abort_requeste
 -- fields that differ, before and after, and the content that a job in mid-walk has already written. The
 -- chunks of a recall add to recalled; recalled_at is set when a recall begins, and again when it ends and has
 -- cancelled messages. The value before is the previous event's value after, so that the messages of an
--- interrupted recall are in the next event.
+-- interrupted recall are in the next event. An inserted job that exceeds the requester's sum without approval
+-- (approval_exceeded) comes to need it here.
 CREATE FUNCTION belfry.jobs_record() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -508,6 +509,9 @@ BEGIN
         INSERT INTO belfry.job_events (job_id, kind, actor, detail)
         VALUES (NEW.id, 'enqueued', NEW.requested_by, said || jsonb_build_object('after', jsonb_build_object('status', NEW.status)));
         PERFORM belfry.ring('belfry_jobs');
+        IF NEW.max_recipients IS NOT NULL AND NOT NEW.needs_approval AND belfry.approval_exceeded(NEW.category, NEW.max_recipients, NEW.requested_by) THEN
+            UPDATE belfry.jobs j SET needs_approval = true WHERE j.id = NEW.id;
+        END IF;
         RETURN NULL;
     END IF;
 

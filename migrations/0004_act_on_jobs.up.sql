@@ -59,15 +59,17 @@ RETURN coalesce((SELECT coalesce($2 > c.approval_above, c.approval_above IS NOT 
 -- A job within the limit is counted. Transactions of one requester wait for each other here. The hour is in
 -- UTC, because a caller's TimeZone of +00:01 would begin another hour. Requesters are distinguished as in
 -- activities_limit. All schedules count as one requester: any operator can create another schedule. A
--- repeated idempotency key is not counted, and neither is a category without approval_above.
-CREATE FUNCTION belfry.approval_exceeded(category text, recipients bigint, requested_by text, type text DEFAULT NULL, idempotency_key text DEFAULT NULL) RETURNS boolean
+-- category without approval_above is not counted. jobs_record calls it for inserted jobs only, as activities_limit
+-- counts: a check before the INSERT would have to skip repeated idempotency keys, and its snapshot may contain
+-- the job of a key that is being deleted.
+CREATE FUNCTION belfry.approval_exceeded(category text, recipients bigint, requested_by text) RETURNS boolean
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     most   constant integer := (SELECT c.approval_above FROM belfry.categories c WHERE c.name = $1);
     sender constant text := 'jobs of ' || CASE WHEN NOT has_column_privilege(session_user, 'belfry.jobs', 'approved_count', 'UPDATE') THEN session_user
         WHEN lower(btrim($3)) LIKE 'schedule %' THEN 'schedules' ELSE session_user || ' for ' || lower(btrim($3)) END;
 BEGIN
-    IF most IS NULL OR EXISTS (SELECT FROM belfry.jobs j WHERE j.idempotency_key = $5 AND j.type = $4) THEN
+    IF most IS NULL THEN
         RETURN false;
     END IF;
     DELETE FROM belfry.activity_counts c WHERE c.category = $1 AND c.requester = sender AND c.hour < clock_timestamp() - interval '2 hours';
@@ -76,16 +78,14 @@ BEGIN
     RETURN NOT FOUND;
 END $$;
 
--- Whether a job would open one lane too many: each claim probes every lane with a waiting job. It is open if
--- a job waits in it already or belfry.lanes has it, and so is default. Transactions that are open at once do
--- not see each other's lanes, so that each may open as many; none waits for another. A repeated idempotency
--- key opens nothing.
-CREATE FUNCTION belfry.lanes_exceeded(lane text, type text, idempotency_key text) RETURNS boolean
+-- Whether an inserted job opens one lane too many: each claim probes every lane with a waiting job. A lane is
+-- open if an older job waits in it or belfry.lanes has it, and so is default. Transactions that are open at
+-- once do not see each other's lanes, so that each may open as many; none waits for another.
+CREATE FUNCTION belfry.lanes_exceeded(lane text, id bigint) RETURNS boolean
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     IF $1 = 'default' OR EXISTS (SELECT FROM belfry.lanes l WHERE l.name = $1)
-        OR EXISTS (SELECT FROM belfry.jobs j WHERE j.status = 'PENDING' AND NOT j.awaits_approval AND j.lane = $1)
-        OR EXISTS (SELECT FROM belfry.jobs j WHERE j.idempotency_key = $3 AND j.type = $2) THEN
+        OR EXISTS (SELECT FROM belfry.jobs j WHERE j.status = 'PENDING' AND NOT j.awaits_approval AND j.lane = $1 AND j.id < $2) THEN
         RETURN false;
     END IF;
     RETURN (WITH RECURSIVE waiting (lane, n) AS (
@@ -94,16 +94,34 @@ BEGIN
                 SELECT x.lane, w.n + 1
                   FROM waiting w
                  CROSS JOIN LATERAL (SELECT j.lane FROM belfry.jobs j WHERE j.status = 'PENDING' AND NOT j.awaits_approval AND j.lane > w.lane ORDER BY j.lane LIMIT 1) x
-                 WHERE w.n < 100)
-            SELECT count(*) >= 100 FROM waiting);
+                 WHERE w.n <= 100)
+            SELECT count(*) >= 100 FROM waiting w WHERE w.lane <> $1);
 END $$;
 
--- Whether a group has 100 jobs: an act on a group changes all its jobs in one transaction. A repeated
--- idempotency key adds no job. Transactions that are open at once do not see each other's jobs.
-CREATE FUNCTION belfry.group_exceeded(group_id uuid, type text, idempotency_key text) RETURNS boolean
+-- Whether a group has more than 100 jobs. Transactions that are open at once do not see each other's jobs.
+CREATE FUNCTION belfry.group_exceeded(group_id uuid) RETURNS boolean
 LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
-    SELECT count(*) >= 100 AND NOT EXISTS (SELECT FROM belfry.jobs j WHERE j.idempotency_key = $3 AND j.type = $2)
-      FROM (SELECT FROM belfry.jobs j WHERE j.group_id = $1 LIMIT 100) g $$;
+    SELECT count(*) > 100 FROM (SELECT FROM belfry.jobs j WHERE j.group_id = $1 LIMIT 101) g $$;
+
+-- Rejects a job in one lane too many, or in a group with 100 jobs, after the INSERT like
+-- approval_exceeded, and with the rights of jobs_limit.
+CREATE FUNCTION belfry.jobs_count() RETURNS trigger
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    limited constant text := nullif(current_setting('belfry.limited', true), '');
+    ok      boolean;
+BEGIN
+    ok := limited IS NULL AND has_column_privilege('belfry.jobs', 'lane', 'UPDATE') OR NOT belfry.lanes_exceeded(NEW.lane, NEW.id)
+        OR belfry.reject('jobs', 'lane', format('%L would be one more lane with a waiting job, and 100 are the limit for %s; allowed values now: default, lanes with a waiting job, and those of belfry.lanes', left(NEW.lane, 70), coalesce(limited, current_user)),
+            format('An operator adds it: INSERT INTO belfry.lanes (name) VALUES (%L);', left(NEW.lane, 70)));
+    ok := NEW.group_id IS NULL OR limited IS NULL AND has_column_privilege('belfry.jobs', 'group_id', 'UPDATE') OR NOT belfry.group_exceeded(NEW.group_id)
+        OR belfry.reject('jobs', 'group_id', format('group %s has 100 jobs, the limit for %s; allowed values: null, and groups with fewer jobs', NEW.group_id, coalesce(limited, current_user)),
+            'Enqueue the job under another group_id, or by a role that may UPDATE belfry.jobs (group_id).');
+    RETURN NULL;
+END $$;
+
+CREATE TRIGGER jobs_count AFTER INSERT ON belfry.jobs
+    FOR EACH ROW WHEN (NEW.lane <> 'default' OR NEW.group_id IS NOT NULL) EXECUTE FUNCTION belfry.jobs_count();
 
 -- Rejects values above a ceiling or below a floor, and NULL if there is a ceiling. It runs with the rights
 -- of the role that executes the INSERT, for example the owner of a SECURITY DEFINER function. Columns that
@@ -140,12 +158,6 @@ BEGIN
         END IF;
         NEW.schedule_at := now();
     END IF;
-    ok := limited IS NULL AND has_column_privilege('belfry.jobs', 'lane', 'UPDATE') OR NOT belfry.lanes_exceeded(NEW.lane, NEW.type, NEW.idempotency_key)
-        OR belfry.reject('jobs', 'lane', format('%L would be one more lane with a waiting job, and 100 are the limit for %s; allowed values now: default, lanes with a waiting job, and those of belfry.lanes', left(NEW.lane, 70), coalesce(limited, current_user)),
-            format('An operator adds it: INSERT INTO belfry.lanes (name) VALUES (%L);', left(NEW.lane, 70)));
-    ok := NEW.group_id IS NULL OR limited IS NULL AND has_column_privilege('belfry.jobs', 'group_id', 'UPDATE') OR NOT belfry.group_exceeded(NEW.group_id, NEW.type, NEW.idempotency_key)
-        OR belfry.reject('jobs', 'group_id', format('group %s has 100 jobs, the limit for %s; allowed values: null, and groups with fewer jobs', NEW.group_id, coalesce(limited, current_user)),
-            'Enqueue the job under another group_id, or by a role that may UPDATE belfry.jobs (group_id).');
     IF limited IS NOT NULL OR NOT has_column_privilege('belfry.jobs', 'max_recipients', 'UPDATE') THEN
         most := least(most, (SELECT l.max_recipients FROM belfry.limits l));
     END IF;
@@ -153,8 +165,6 @@ BEGIN
         NEW.max_recipients := most;
     END IF;
     NEW.needs_approval := NEW.needs_approval OR belfry.approval_needed(NEW.category, NEW.max_recipients);
-    NEW.needs_approval := NEW.needs_approval
-        OR NEW.max_recipients IS NOT NULL AND belfry.approval_exceeded(NEW.category, NEW.max_recipients, NEW.requested_by, NEW.type, NEW.idempotency_key);
     IF NEW.priority = 0 AND num_nonnulls(NEW.max_rows_per_second, NEW.duty_cycle, NEW.chunk_target_ms, NEW.max_chunk_rows, NEW.max_skips, NEW.health_checks, most) = 0 THEN
         RETURN NEW; -- as most
     END IF;
