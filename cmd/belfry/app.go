@@ -30,7 +30,7 @@ func (a *app) execute(ctx context.Context, args []string) code {
 	defer stop()
 	a.stdout = &checkedWriter{w: a.stdout}
 	root := newRootCommand(a)
-	if completing(args) {
+	if len(args) > 0 && (args[0] == cobra.ShellCompRequestCmd || args[0] == cobra.ShellCompNoDescRequestCmd) { // by the shell
 		completer{a}.addTo(root)
 	}
 	root.SetArgs(args)

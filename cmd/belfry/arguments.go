@@ -123,7 +123,8 @@ func takeKeys(params []operation.Param, names []string, in any, args []string) e
 		case !ok:
 			problems = append(problems, fmt.Sprintf("%q is no change; write KEY=VALUE", text.OneLine(arg, 60)))
 		case i < 0:
-			problems = append(problems, fmt.Sprintf("%s: cannot be set; allowed keys: %s%s", text.OneLine(key, 60), strings.Join(names, ", "), keys.Hint(key, names)))
+			problems = append(problems, fmt.Sprintf("%s: cannot be set; allowed keys: %s%s", text.OneLine(key, 60),
+				strings.Join(names, ", "), keys.Hint(key, names)))
 		case seen[names[i]]:
 			problems = append(problems, key+": given twice")
 		default:

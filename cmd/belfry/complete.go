@@ -23,11 +23,6 @@ const completeWithin = time.Second
 // noFiles keeps the order of the values, such as newest first, and offers no names of files.
 const noFiles = cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveKeepOrder
 
-// completing reports whether the shell requests a completion.
-func completing(args []string) bool {
-	return len(args) > 0 && (args[0] == cobra.ShellCompRequestCmd || args[0] == cobra.ShellCompNoDescRequestCmd)
-}
-
 // completer completes words of the command line.
 type completer struct{ app *app }
 

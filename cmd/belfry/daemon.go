@@ -82,7 +82,8 @@ func runDaemon(ctx context.Context, o *daemonOptions) (err error) {
 		return err
 	}
 	logger.Info().Str("worker_id", n.Name()).Msg("daemon started")
-	if err := serve(ctx, o.streams, logger, "stopping after the chunk in progress; a second signal stops at once", served.beside(n.shown, n.Loops()...)...); err != nil {
+	if err := serve(ctx, o.streams, logger, "stopping after the chunk in progress; a second signal stops at once",
+		served.beside(n.shown, n.Loops()...)...); err != nil {
 		return err
 	}
 	logger.Info().Msg("daemon stopped")

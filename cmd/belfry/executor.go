@@ -117,7 +117,8 @@ func (a *app) carrier(s settings.Settings) operation.Carrier {
 // setupOf describes this process to the doctor.
 func setupOf(s settings.Settings, db *database) operation.Setup {
 	setup := operation.Setup{
-		Configuration: filesRead(s), OpenFiles: s.OpenFiles(), Database: "given by " + s.Source("database.url").String(), Address: db.Address.String(), Private: db.Private != nil,
+		Configuration: filesRead(s), OpenFiles: s.OpenFiles(),
+		Database: "given by " + s.Source("database.url").String(), Address: db.Address.String(), Private: db.Private != nil,
 		Listens: s.Runner.Listen || s.Delivery.Relay.Listen, StaleAfter: s.Runner.StaleAfter, Health: s.Runner.Load.Health,
 	}
 	if db.Private != nil {

@@ -109,9 +109,6 @@ func loginRefused(err error) bool {
 	return errors.As(err, &connect) && db.ClassOf(err) == db.Refused
 }
 
-// forbidden reports whether err is about a right that the role lacks.
-func forbidden(err error) bool { return db.KindOf(err) == db.KindForbidden }
-
 // explain turns an error into what the person at the terminal reads.
 func explain(ctx context.Context, err error) string {
 	var invalid *job.InvalidError
@@ -120,7 +117,7 @@ func explain(ctx context.Context, err error) string {
 	switch {
 	case errors.As(err, &invalid):
 		return withHint(err.Error(), invalid.Hint)
-	case forbidden(err) && !errors.Is(err, db.ErrRowSecurity) && errors.As(err, &server) && server.Hint == "":
+	case db.KindOf(err) == db.KindForbidden && !errors.Is(err, db.ErrRowSecurity) && errors.As(err, &server) && server.Hint == "":
 		return withHint(err.Error(), "`belfry roles --for …` prints the GRANTs that a role needs; `belfry doctor` names those that this one lacks.")
 	case db.Lost(err):
 		return db.Explain(err).Error()

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -90,9 +91,16 @@ func oneOf(allowed ...string) func(string) (string, error) {
 
 // parseDuration parses durations that are not negative.
 func parseDuration(text string) (time.Duration, error) {
-	d, err := time.ParseDuration(text)
-	if err != nil || d < 0 {
-		return 0, fmt.Errorf("allowed values: durations with their unit, such as 30s, 5m or 1h30m")
+	return durationBetween(0, math.MaxInt64, "with their unit, such as 30s, 5m or 1h30m")(text)
+}
+
+// durationBetween returns a parser of durations in a range, which allowed describes.
+func durationBetween(low, high time.Duration, allowed string) func(string) (time.Duration, error) {
+	return func(text string) (time.Duration, error) {
+		d, err := time.ParseDuration(text)
+		if err != nil || d < low || d > high {
+			return 0, errors.New("allowed values: durations " + allowed)
+		}
+		return d, nil
 	}
-	return d, nil
 }

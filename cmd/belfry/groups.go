@@ -15,8 +15,11 @@ const groupTools = "tools"
 func helpGroups(a *app) []helpGroup {
 	return []helpGroup{
 		{"jobs", "Jobs:", []*cobra.Command{
-			newVerbCommand(a, "enqueue"), newNounCommand(a, "jobs"), newVerbCommand(a, "abort"), newVerbCommand(a, "resume"), newVerbCommand(a, "retry"), newVerbCommand(a, "recall"),
-			newVerbCommand(a, "status"), newVerbCommand(a, "health"), newVerbCommand(a, "halt"), newVerbCommand(a, "unhalt"), newNounCommand(a, "lanes"), newNounCommand(a, "schedules"), newVerbCommand(a, "upcoming"), newNounCommand(a, "categories"), newNounCommand(a, "limits"),
+			newVerbCommand(a, "enqueue"), newNounCommand(a, "jobs"), newVerbCommand(a, "abort"), newVerbCommand(a, "resume"),
+			newVerbCommand(a, "retry"), newVerbCommand(a, "recall"),
+			newVerbCommand(a, "status"), newVerbCommand(a, "health"), newVerbCommand(a, "halt"), newVerbCommand(a, "unhalt"),
+			newNounCommand(a, "lanes"), newNounCommand(a, "schedules"), newVerbCommand(a, "upcoming"),
+			newNounCommand(a, "categories"), newNounCommand(a, "limits"),
 		}},
 		{"delivery", "Delivery:", []*cobra.Command{
 			newVerbCommand(a, "send"), newNounCommand(a, "dead-letters"), newNounCommand(a, "senders"), newNounCommand(a, "transport"),
@@ -29,7 +32,8 @@ func helpGroups(a *app) []helpGroup {
 		}},
 		{"processes", "Processes:", []*cobra.Command{newRunCommand(a), newDaemonCommand(a), newRelayCommand(a), newServeCommand(a)}},
 		{"installation", "Installation:", []*cobra.Command{
-			newMigrateCommand(a), newConfigCommand(a), newDoctorCommand(a), newNounCommand(a, "events"), newVerbCommand(a, "adopt"), newVerbCommand(a, "prune"),
+			newMigrateCommand(a), newConfigCommand(a), newDoctorCommand(a), newNounCommand(a, "events"), newVerbCommand(a, "adopt"),
+			newVerbCommand(a, "prune"),
 		}},
 		{groupTools, "Tools:", []*cobra.Command{newFakeCommand(a), newDemoCommand(a), newManCommand(a), newVersionCommand(a)}},
 	}

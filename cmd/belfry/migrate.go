@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"math"
 	"reflect"
 	"time"
@@ -47,13 +46,8 @@ func (o *migrateOptions) config() migrations.Config {
 
 // addLockTimeout adds --lock-timeout.
 func (o *migrateOptions) addLockTimeout(cmd *cobra.Command) {
-	o.lockTimeout = flagOf(cmd.Flags(), "lock-timeout", "DURATION", "maximum wait for another session's lock, 100ms to 1h (default 30s)", func(text string) (time.Duration, error) {
-		d, err := time.ParseDuration(text)
-		if err != nil || d < 100*time.Millisecond || d > time.Hour {
-			return 0, errors.New("allowed values: durations of 100ms to 1h, such as 30s or 5m")
-		}
-		return d, nil
-	})
+	o.lockTimeout = flagOf(cmd.Flags(), "lock-timeout", "DURATION", "maximum wait for another session's lock, 100ms to 1h (default 30s)",
+		durationBetween(100*time.Millisecond, time.Hour, "of 100ms to 1h, such as 30s or 5m"))
 }
 
 func newMigrateUpCommand(a *app) *cobra.Command {

@@ -22,17 +22,13 @@ func withoutAddress(ctx context.Context, db *database, s settings.Settings, jobs
 	if err != nil || has {
 		return nil, err
 	}
+	own := s.Senders.Targeted() // media that need no address of the channel
 	for _, j := range jobs {
-		if media := addressed(j.Route, s); j.Type == "push" && j.RowsWritten > 0 && len(media) > 0 {
+		media := slices.DeleteFunc(slices.Clone(j.Route), func(medium string) bool { return slices.Contains(own, medium) })
+		if j.Type == "push" && j.RowsWritten > 0 && len(media) > 0 {
 			remarks = append(remarks, fmt.Sprintf("job %d: %s has no column addresses, so its messages find none for %s and will be dead letters (no_address); `belfry channels check` says more",
 				j.ID, store.Relation(), strings.Join(media, ", ")))
 		}
 	}
 	return remarks, nil
-}
-
-// addressed returns the media of a route that need an address of the channel.
-func addressed(route []string, s settings.Settings) []string {
-	own := s.Senders.Targeted()
-	return slices.DeleteFunc(slices.Clone(route), func(medium string) bool { return slices.Contains(own, medium) })
 }

@@ -84,7 +84,8 @@ func canDeliver(s settings.Settings) error {
 		problems = append(problems, errors.New("senders: none is configured, so nothing can be delivered; config.yaml shows how, and `belfry fake` prints a list to try with"))
 	}
 	if s.Database.MaxConnections < relay.Connections {
-		problems = append(problems, fmt.Errorf("database.max_connections: %d is too few to deliver; allowed values: %d to 1000", s.Database.MaxConnections, relay.Connections))
+		problems = append(problems, fmt.Errorf("database.max_connections: %d is too few to deliver; allowed values: %d to 1000",
+			s.Database.MaxConnections, relay.Connections))
 	}
 	if err := errors.Join(problems...); err != nil {
 		return &exitError{codeConfiguration, err}

@@ -16,7 +16,8 @@ import (
 
 // reloadOnHangup reloads the configuration of a node, which was started with current, at SIGHUP, until the returned function is called,
 // which waits for the end. Signals are received from the moment reloadOnHangup returns.
-func reloadOnHangup(ctx context.Context, sources config.Input, current settings.Config, n *node.Node, logger zerolog.Logger, level *liveLevel) (end func()) {
+func reloadOnHangup(ctx context.Context, sources config.Input, current settings.Config, n *node.Node, logger zerolog.Logger,
+	level *liveLevel) (end func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	hangups := make(chan os.Signal, 1)
 	signal.Notify(hangups, syscall.SIGHUP)

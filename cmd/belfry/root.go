@@ -37,7 +37,7 @@ Without database.url it runs a private PostgreSQL in the user's data directory.`
 	root.SetVersionTemplate("{{.Version}}\n")
 	root.Flags().BoolP("version", "V", false, "show version, commit, Go and platform")
 	flags := root.PersistentFlags()
-	flags.StringArrayVar(&a.configFiles, "config", nil, "configuration `FILE`; may be given several times, and the later wins (default: $BELFRY_CONFIG, else ./config.yaml if it exists)")
+	flags.StringArrayVar(&a.configFiles, "config", nil, "configuration `FILE`, repeatable, the later wins (default: $BELFRY_CONFIG, else ./config.yaml)")
 	keyFlag(flags, "database-url", "database.url", "`URL` of the database")
 	keySwitch(flags, "no-input", "cli.no_input", "never prompt, even at a terminal: for scripts")
 	keyFlag(flags, "data-dir", "server.data_dir", "`DIRECTORY` of the private PostgreSQL")

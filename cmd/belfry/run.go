@@ -75,7 +75,7 @@ printed on a terminal only.`,
 		Args: noArgs,
 	}
 	o.addRunnerFlags(cmd)
-	o.wait = flagOf(cmd.Flags(), "wait", "DURATION", "wait so long for a lane that another runner holds (default 1s, in which the server notices one that died)", parseDuration)
+	o.wait = flagOf(cmd.Flags(), "wait", "DURATION", "maximum wait for a lane that another runner holds (default 1s)", parseDuration)
 	cmd.Flags().BoolVar(&o.deliver, "deliver", false, "then send the messages that are due")
 	cmd.Flags().BoolVar(&o.quiet, "quiet", false, "show no progress")
 	o.addPrivate(cmd)

@@ -85,7 +85,8 @@ func (r *oneRun) report() runReport {
 		fired = append(fired, occurrence{o.Schedule, o.At, emptyList(o.Jobs)})
 	}
 	return runReport{
-		r.now().UTC(), emptyList(append(r.outcome.Jobs, r.givenUp...)), emptyList(r.outcome.Held), emptyList(r.expired), fired, emptyList(r.problems), r.sent, emptyList(r.unsent), r.outcome.Halt, r.outcome.Interrupted,
+		r.now().UTC(), emptyList(append(r.outcome.Jobs, r.givenUp...)), emptyList(r.outcome.Held), emptyList(r.expired), fired,
+		emptyList(r.problems), r.sent, emptyList(r.unsent), r.outcome.Halt, r.outcome.Interrupted,
 	}
 }
 
@@ -325,6 +326,7 @@ func (r *oneRun) remarkOnOthers() {
 		if l.PauseReason != "" {
 			reason = ": " + text.OneLine(l.PauseReason, 200)
 		}
-		r.remark("lane %s is paused by %s%s; %s due; %s", l.Name, l.PausedBy, reason, text.CountedTo(l.Due, job.LaneCounts, "job"), text.Command("lanes resume", l.Name).To("resume the lane"))
+		r.remark("lane %s is paused by %s%s; %s due; %s", l.Name, l.PausedBy, reason, text.CountedTo(l.Due, job.LaneCounts, "job"),
+			text.Command("lanes resume", l.Name).To("resume the lane"))
 	}
 }

@@ -103,7 +103,8 @@ func runServe(ctx context.Context, o *processOptions) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, served.close()) }()
-	return serve(ctx, o.streams, logger, "stopping after the requests in progress; a second signal stops at once", shown.Serving(db.Pool, s.Senders.Configs(), served.run)...)
+	return serve(ctx, o.streams, logger, "stopping after the requests in progress; a second signal stops at once",
+		shown.Serving(db.Pool, s.Senders.Configs(), served.run)...)
 }
 
 // apiServer serves the HTTP API in this process. Nil serves nothing.
@@ -120,7 +121,8 @@ type apiServer struct {
 
 // openAPIBeside opens the API of a daemon, with a pool of its own on the daemon's database. It returns nil
 // if api.listen is empty.
-func openAPIBeside(ctx context.Context, a *app, s settings.Settings, beside *database, shown *metrics.Monitor, logger zerolog.Logger) (*apiServer, error) {
+func openAPIBeside(ctx context.Context, a *app, s settings.Settings, beside *database, shown *metrics.Monitor,
+	logger zerolog.Logger) (*apiServer, error) {
 	if s.API.Listen == "" {
 		return nil, nil //nolint:nilnil // nothing to serve
 	}
@@ -138,7 +140,8 @@ func openAPIBeside(ctx context.Context, a *app, s settings.Settings, beside *dat
 }
 
 // openAPI listens on api.listen.
-func openAPI(ctx context.Context, a *app, s settings.Settings, db *database, shown *metrics.Monitor, logger zerolog.Logger) (*apiServer, error) {
+func openAPI(ctx context.Context, a *app, s settings.Settings, db *database, shown *metrics.Monitor,
+	logger zerolog.Logger) (*apiServer, error) {
 	x := &apiServer{log: logger}
 	var err error
 	if x.links, err = s.API.UnsubscribeLinks(); err != nil {
@@ -174,7 +177,8 @@ func openAPI(ctx context.Context, a *app, s settings.Settings, db *database, sho
 			return console.New(served, at, admin.Operations(), s.API.Environment)
 		},
 		Observe:    observer(shown, func() int { return handler.Streams() }),
-		Operations: admin.Operations(), Env: all.Env, Sessions: all.Sessions, Stops: stops, ReadOnly: s.API.ReadOnly, PublicURL: s.API.PublicURL, Proxy: proxy, OIDC: x.provider, Unsubscribe: x.links, Log: logger,
+		Operations: admin.Operations(), Env: all.Env, Sessions: all.Sessions, Stops: stops, ReadOnly: s.API.ReadOnly,
+		PublicURL: s.API.PublicURL, Proxy: proxy, OIDC: x.provider, Unsubscribe: x.links, Log: logger,
 		Authenticate: all.Authenticate,
 	})
 	if x.server, err = api.Listen(ctx, s.API, handler); err != nil {

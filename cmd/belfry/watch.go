@@ -30,20 +30,16 @@ func addWatch(cmd *cobra.Command, o operation.Operation) *parsed[time.Duration] 
 	if o.Changes || o.Item() != nil || !slices.Contains(watched, o.Verb()) {
 		return nil
 	}
-	every := flagOf(cmd.Flags(), "watch", "INTERVAL", "repeat it every INTERVAL, 1s to 1h (default "+watchDefault+"), until Ctrl-C", func(text string) (time.Duration, error) {
-		d, err := time.ParseDuration(text)
-		if err != nil || d < watchLeast || d > watchMost {
-			return 0, fmt.Errorf("allowed values: durations from 1s to 1h, such as 5s")
-		}
-		return d, nil
-	})
+	every := flagOf(cmd.Flags(), "watch", "INTERVAL", "repeat it every INTERVAL, 1s to 1h (default "+watchDefault+"), until Ctrl-C",
+		durationBetween(watchLeast, watchMost, "from 1s to 1h, such as 5s"))
 	cmd.Flags().Lookup("watch").NoOptDefVal = watchDefault
 	return every
 }
 
 // watchOperation runs the operation repeatedly until ctx ends, which is not an error. After the first
 // result an outage is reported once and the watch continues.
-func watchOperation(ctx context.Context, o operationOptions, run func(context.Context, operation.Operation, any) (any, error), every time.Duration) error {
+func watchOperation(ctx context.Context, o operationOptions, run func(context.Context, operation.Operation, any) (any, error),
+	every time.Duration) error {
 	next := time.NewTicker(every)
 	defer next.Stop()
 	s := &screen{operationOptions: o, page: o.pageOf(o.out), rows: newRows(o.streams, o.out)}

@@ -101,9 +101,11 @@ func (d *Desk) Kept() (list []string) {
 	rows, err := d.DB.Pool.Query(d.T.Context(), `
 SELECT t.what FROM (
     SELECT 'channels' AS what, to_jsonb(x) AS r FROM belfry.channels x UNION ALL SELECT 'opt_outs', to_jsonb(x) FROM belfry.opt_outs x
-    UNION ALL SELECT 'invalid_addresses', to_jsonb(x) FROM belfry.invalid_addresses x UNION ALL SELECT 'segment_members', to_jsonb(x) FROM belfry.segment_members x
+    UNION ALL SELECT 'invalid_addresses', to_jsonb(x) FROM belfry.invalid_addresses x
+    UNION ALL SELECT 'segment_members', to_jsonb(x) FROM belfry.segment_members x
     UNION ALL SELECT 'messages', to_jsonb(x) FROM belfry.messages x UNION ALL SELECT 'attempts', to_jsonb(x) FROM belfry.attempts x
-    UNION ALL SELECT 'notifications', to_jsonb(x) FROM belfry.notifications x UNION ALL SELECT 'activities', to_jsonb(x) FROM belfry.activities x
+    UNION ALL SELECT 'notifications', to_jsonb(x) FROM belfry.notifications x
+    UNION ALL SELECT 'activities', to_jsonb(x) FROM belfry.activities x
     UNION ALL SELECT 'jobs', to_jsonb(x) FROM belfry.jobs x UNION ALL SELECT 'job_revisions', to_jsonb(x) FROM belfry.job_revisions x
     UNION ALL SELECT 'job_events', to_jsonb(x) FROM belfry.job_events x UNION ALL SELECT 'schedules', to_jsonb(x) FROM belfry.schedules x
     UNION ALL SELECT 'events', to_jsonb(x) FROM belfry.events x) t
@@ -217,7 +219,8 @@ func (d *Desk) Refuses(p operation.Plan, name string, given ...string) {
 // Member creates one more job of its lane and returns its id.
 func (d *Desk) Member() string {
 	d.T.Helper()
-	return d.One(`INSERT INTO belfry.jobs (type, category, title, lane) VALUES ('push', 'operator_notice', 'Hello', 'lane' || (SELECT count(*) FROM belfry.jobs)) RETURNING id::text`)
+	return d.One(`INSERT INTO belfry.jobs (type, category, title, lane)
+		VALUES ('push', 'operator_notice', 'Hello', 'lane' || (SELECT count(*) FROM belfry.jobs)) RETURNING id::text`)
 }
 
 // Stands moves a PENDING job to a final status.
@@ -324,7 +327,8 @@ func Noon() time.Time { return time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC) }
 func Crowd(t *testing.T) *Desk {
 	t.Helper()
 	d := NewDesk(t)
-	d.Exec(`INSERT INTO belfry.channels (external_id, platform, addresses) SELECT 'u' || n, 'ios', '{"push": "token"}' FROM generate_series(1, 8) n`)
+	d.Exec(`INSERT INTO belfry.channels (external_id, platform, addresses) SELECT 'u' || n, 'ios', '{"push": "token"}'
+		FROM generate_series(1, 8) n`)
 	d.Exec(`UPDATE belfry.channels SET created_at = now() - interval '1 day', updated_at = now() - interval '1 day'`)
 	d.Enqueue("push") // 1: walked, delivered in part
 	d.Enqueue("inbox")
@@ -335,7 +339,8 @@ func Crowd(t *testing.T) *Desk {
 	d.Exec(`INSERT INTO belfry.messages (job_id, channel_id, next_attempt_at) SELECT 1, n, now() FROM generate_series(1, 8) n`)
 	d.Exec(`INSERT INTO belfry.job_deliveries (job_id, relay, written) VALUES (1, '', 8)`)
 	d.Exec(`INSERT INTO belfry.notifications (job_id, channel_id) SELECT 2, n FROM generate_series(1, 8) n`)
-	d.Exec(`INSERT INTO belfry.attempts (job_id, channel_id, step, attempt, medium, outcome, error) VALUES (1, 3, 0, 1, 'push', 'retryable', 'busy: token')`)
+	d.Exec(`INSERT INTO belfry.attempts (job_id, channel_id, step, attempt, medium, outcome, error)
+		VALUES (1, 3, 0, 1, 'push', 'retryable', 'busy: token')`)
 	d.Exec(`SELECT belfry.opt_out(3, '*', 'sms', 'asked for it')`)
 	d.Exec(`INSERT INTO belfry.invalid_addresses (channel_id, medium, sha256) VALUES (3, 'push', decode(repeat('00', 32), 'hex'))`)
 	d.Exec(`INSERT INTO belfry.segments (name) VALUES ('beta')`)
@@ -350,7 +355,8 @@ func Crowd(t *testing.T) *Desk {
 func Troop(t *testing.T) *Desk {
 	t.Helper()
 	d := NewDesk(t)
-	d.Exec(`INSERT INTO belfry.channels (external_id, platform, addresses) SELECT 'u' || n, 'ios', '{"push": "token"}' FROM generate_series(1, 8) n`)
+	d.Exec(`INSERT INTO belfry.channels (external_id, platform, addresses) SELECT 'u' || n, 'ios', '{"push": "token"}'
+		FROM generate_series(1, 8) n`)
 	for range 9 {
 		d.Member()
 	}
@@ -376,7 +382,8 @@ func As(p operation.Plan) []string { return []string{"plan", p.Token} }
 const Patience = time.Minute
 
 // Walked marks a job of eight channels as walked, with a row for each.
-const Walked = `UPDATE belfry.jobs SET status = 'RUNNING', runner = 'r', heartbeat_at = now(), fence = 1, started_at = now() WHERE id = %[1]d;
+const Walked = `UPDATE belfry.jobs SET status = 'RUNNING', runner = 'r', heartbeat_at = now(), fence = 1, started_at = now()
+	WHERE id = %[1]d;
 UPDATE belfry.jobs SET cursor = '8', bound = '8', chunks = 1, channels_read = 8, channels_matched = 8, rows_written = 8 WHERE id = %[1]d`
 
 // ErrEnough ends a stream when a test has read enough.

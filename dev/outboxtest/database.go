@@ -63,10 +63,12 @@ func (d *Database) Job(t require.TestingT, lane string, from, to int, in time.Du
 	}
 	d.Exec(t, `INSERT INTO belfry.lanes (name) VALUES ($1) ON CONFLICT DO NOTHING`, lane)
 	id := One[int64](t, d,
-		`INSERT INTO belfry.jobs (type, category, title, body, lane, route) VALUES ('push', 'operator_notice', 'told', 'all', $1, $2) RETURNING id`, lane, route)
+		`INSERT INTO belfry.jobs (type, category, title, body, lane, route)
+			VALUES ('push', 'operator_notice', 'told', 'all', $1, $2) RETURNING id`, lane, route)
 	d.Exec(t, `UPDATE belfry.jobs SET status = 'RUNNING', fence = 1, runner = 'r', heartbeat_at = now(), started_at = now() WHERE id = $1`, id)
 	d.Exec(t, `UPDATE belfry.jobs SET bound = $2::text, "cursor" = $2::text, chunks = 1, channels_read = $3, channels_matched = $3, rows_written = $3 WHERE id = $1`, id, fmt.Sprint(to), to-from+1)
-	d.Exec(t, `INSERT INTO belfry.messages (job_id, channel_id, next_attempt_at) SELECT $1, g, now() + $4 FROM generate_series($2::bigint, $3::bigint) g`, id, from, to, in)
+	d.Exec(t, `INSERT INTO belfry.messages (job_id, channel_id, next_attempt_at) SELECT $1, g, now() + $4
+		FROM generate_series($2::bigint, $3::bigint) g`, id, from, to, in)
 	dbtest.Recount(t, d.DB.Pool) // before the job is at rest: a relay that runs may find it delivered otherwise
 	d.Exec(t, `UPDATE belfry.jobs SET status = 'PROCESSED' WHERE id = $1`, id)
 	return id
@@ -179,7 +181,8 @@ func (d *Database) Carried(t testing.TB, b outbox.Broker, own CarrierSubject) *S
 		for _, k := range keys {
 			d.Exec(t, `WITH claimed AS (SELECT job_id, channel_id, lease_id FROM belfry.messages WHERE job_id = $1 AND channel_id = $2), ended AS (
 				DELETE FROM belfry.leases WHERE id IN (SELECT lease_id FROM claimed))
-				UPDATE belfry.messages m SET status = 'QUEUED', lease_id = NULL FROM claimed c WHERE m.job_id = c.job_id AND m.channel_id = c.channel_id`, k.JobID, k.ChannelID)
+				UPDATE belfry.messages m SET status = 'QUEUED', lease_id = NULL FROM claimed c WHERE m.job_id = c.job_id
+				AND m.channel_id = c.channel_id`, k.JobID, k.ChannelID)
 		}
 	}
 	s.Carrier = &own

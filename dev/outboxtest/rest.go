@@ -36,7 +36,8 @@ func (d *Database) Rest(t require.TestingT, kind string, n int, status job.Statu
 	case outbox.TypeInbox:
 		d.Exec(t, `INSERT INTO belfry.notifications (channel_id, job_id) SELECT g, $1 FROM generate_series(1, $2::bigint) g`, id, n)
 	case outbox.TypePush:
-		d.Exec(t, `INSERT INTO belfry.messages (job_id, channel_id, next_attempt_at) SELECT $1, g, now() FROM generate_series(1, $2::bigint) g`, id, n)
+		d.Exec(t, `INSERT INTO belfry.messages (job_id, channel_id, next_attempt_at) SELECT $1, g, now()
+			FROM generate_series(1, $2::bigint) g`, id, n)
 	}
 	d.Exec(t, `UPDATE belfry.jobs SET status = $2 WHERE id = $1`, id, string(status))
 	dbtest.Recount(t, d.DB.Pool)
@@ -52,9 +53,11 @@ func (d *Database) JobsThatWait(t require.TestingT, n int) {
 // ActivitiesFor enqueues one activity each for the channels 1 to n, and returns their
 // ids in that order.
 func (d *Database) ActivitiesFor(t require.TestingT, n int) []int64 {
-	d.Exec(t, `INSERT INTO belfry.channels (id, external_id, platform) SELECT g, 'a-' || g, 'ios' FROM generate_series(1, $1::bigint) g ON CONFLICT DO NOTHING`, n)
+	d.Exec(t, `INSERT INTO belfry.channels (id, external_id, platform) SELECT g, 'a-' || g, 'ios'
+		FROM generate_series(1, $1::bigint) g ON CONFLICT DO NOTHING`, n)
 	return One[[]int64](t, d,
-		`WITH made AS (INSERT INTO belfry.activities (channel_id, title) SELECT g, 'hi' FROM generate_series(1, $1::bigint) g RETURNING id, channel_id)
+		`WITH made AS (INSERT INTO belfry.activities (channel_id, title) SELECT g, 'hi' FROM generate_series(1, $1::bigint) g
+			RETURNING id, channel_id)
 		SELECT array_agg(id ORDER BY channel_id) FROM made`, n)
 }
 
@@ -62,10 +65,12 @@ func (d *Database) ActivitiesFor(t require.TestingT, n int) []int64 {
 func (d *Database) States(t require.TestingT, id int64, statuses ...string) {
 	lease := One[int64](t, d, `SELECT coalesce(max(id), 0) + 1 FROM belfry.leases`) // the first of one for each thousand
 	d.Exec(t, `INSERT INTO belfry.leases (id, relay, expires_at, job_ids, channel_ids)
-		SELECT $2 + channel_id / 1000, 'relay', now() + interval '1 hour', array_agg(job_id), array_agg(channel_id) FROM belfry.messages WHERE job_id = $1 GROUP BY 1`, id, lease)
+		SELECT $2 + channel_id / 1000, 'relay', now() + interval '1 hour', array_agg(job_id), array_agg(channel_id)
+		FROM belfry.messages WHERE job_id = $1 GROUP BY 1`, id, lease)
 	d.Exec(t, `UPDATE belfry.messages m SET status = s.next, lease_id = CASE s.next WHEN 'PROCESSING' THEN $3::bigint + m.channel_id / 1000 END,
 			reason = CASE s.next WHEN 'DEAD' THEN 'exhausted' WHEN 'CANCELLED' THEN 'recalled' END
-		  FROM (SELECT k.channel_id, ($2::text[])[1 + (k.channel_id - 1) % cardinality($2::text[])] AS next FROM belfry.messages k WHERE k.job_id = $1) s
+		  FROM (SELECT k.channel_id, ($2::text[])[1 + (k.channel_id - 1) % cardinality($2::text[])] AS next FROM belfry.messages k
+		WHERE k.job_id = $1) s
 		 WHERE m.job_id = $1 AND m.channel_id = s.channel_id`, id, statuses, lease)
 	dbtest.Recount(t, d.DB.Pool)
 }
@@ -88,7 +93,8 @@ func (d *Database) Statuses(t require.TestingT, id int64) map[string]int {
 // Age moves the finish of the jobs and their messages into the past.
 func (d *Database) Age(t require.TestingT, age string, ids ...int64) {
 	d.Exec(t, `UPDATE belfry.jobs SET finished_at = finished_at - $1::interval WHERE id = ANY ($2)`, age, ids)
-	d.Exec(t, `UPDATE belfry.messages SET next_attempt_at = next_attempt_at - $1::interval, sent_at = sent_at - $1::interval WHERE job_id = ANY ($2)`, age, ids)
+	d.Exec(t, `UPDATE belfry.messages SET next_attempt_at = next_attempt_at - $1::interval, sent_at = sent_at - $1::interval
+		WHERE job_id = ANY ($2)`, age, ids)
 }
 
 // Fill creates jobs with messages of every kind, and returns a job in the middle.
@@ -99,10 +105,13 @@ func (d *Database) Fill(t testing.TB) int64 {
 		ids[i] = d.Rest(t, outbox.TypePush, 2500, job.Processed)
 		d.States(t, ids[i], "PENDING", "SENT", "PENDING", "PROCESSING", "DEAD")
 	}
-	d.Exec(t, `UPDATE belfry.messages SET receipt = 'x', lease_id = NULL WHERE job_id = $1 AND status = 'PROCESSING' AND channel_id % 3 = 0`, ids[2])
+	d.Exec(t, `UPDATE belfry.messages SET receipt = 'x', lease_id = NULL WHERE job_id = $1 AND status = 'PROCESSING'
+		AND channel_id % 3 = 0`, ids[2])
 	d.JobsThatWait(t, 2000)
-	d.Exec(t, `INSERT INTO belfry.attempts (job_id, channel_id, step, attempt, medium, outcome) SELECT m.job_id, m.channel_id, 0, 1, 'push', 'unknown' FROM belfry.messages m`)
-	d.Exec(t, `INSERT INTO belfry.handovers (lease_id, job_ids, channel_ids, steps) SELECT l.id, l.job_ids, l.channel_ids, array_fill(0::smallint, ARRAY[cardinality(l.job_ids)]) FROM belfry.leases l`)
+	d.Exec(t, `INSERT INTO belfry.attempts (job_id, channel_id, step, attempt, medium, outcome)
+		SELECT m.job_id, m.channel_id, 0, 1, 'push', 'unknown' FROM belfry.messages m`)
+	d.Exec(t, `INSERT INTO belfry.handovers (lease_id, job_ids, channel_ids, steps)
+		SELECT l.id, l.job_ids, l.channel_ids, array_fill(0::smallint, ARRAY[cardinality(l.job_ids)]) FROM belfry.leases l`)
 	d.ActivitiesFor(t, 300)
 	return ids[3]
 }
@@ -133,7 +142,8 @@ func Grown(t *testing.T, f func(t *testing.T, d *Database, name string, id int64
 // Compiles enables jit for expensive statements, like a stock installation.
 func (d *Database) Compiles(t testing.TB) {
 	t.Helper()
-	d.Exec(t, `DO $$BEGIN EXECUTE format('ALTER DATABASE %I SET jit = on', current_database()); EXECUTE format('ALTER DATABASE %I SET jit_above_cost = 100000', current_database()); END$$`)
+	d.Exec(t, `DO $$BEGIN EXECUTE format('ALTER DATABASE %I SET jit = on', current_database());
+		EXECUTE format('ALTER DATABASE %I SET jit_above_cost = 100000', current_database()); END$$`)
 	d.DB.Pool.Reset()
 }
 
