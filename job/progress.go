@@ -24,7 +24,9 @@ func (u *run) report(event string, rows int64, took time.Duration) {
 		left := total - u.job.ChannelsRead
 		p.ETA = time.Duration(float64(left) / p.KeysPerSecond * float64(time.Second))
 	}
-	u.observe(p)
+	for _, observe := range u.observers {
+		observe(p)
+	}
 }
 
 // meter measures keys per second as an exponential average over some seconds.

@@ -22,15 +22,15 @@ import (
 // Runner claims due jobs and runs them, one at a time. Any number of runners may
 // work on one database. A Runner is used by one caller at a time, but for StopNow.
 type Runner struct {
-	pool    *pgxpool.Pool
-	config  Config
-	types   map[string]Type
-	names   []string
-	log     zerolog.Logger
-	outage  *Outage
-	observe func(Progress)
-	at      func(ctx context.Context, point string) error // failpoint of tests
-	cache   AbortCache                                    // nil: none
+	pool      *pgxpool.Pool
+	config    Config
+	types     map[string]Type
+	names     []string
+	log       zerolog.Logger
+	outage    *Outage
+	observers []func(Progress)
+	at        func(ctx context.Context, point string) error // failpoint of tests
+	cache     AbortCache                                    // nil: none
 
 	hint      func()                             // called at every hint
 	ears      atomic.Pointer[lifecycle.Listener] // of Run; nil: none
@@ -47,9 +47,11 @@ type Option func(*Runner)
 // WithLogger sets the logger. Without it a Runner logs nothing.
 func WithLogger(log zerolog.Logger) Option { return func(r *Runner) { r.log = log } }
 
-// WithObserver has f called, from the goroutine that runs the job, at every
-// transition and after every committed chunk. It must return quickly.
-func WithObserver(f func(Progress)) Option { return func(r *Runner) { r.observe = f } }
+// WithObserver has f called, in addition to other observers, from the goroutine that runs the job, at
+// every transition and after every committed chunk. It must return quickly.
+func WithObserver(f func(Progress)) Option {
+	return func(r *Runner) { r.observers = append(r.observers, f) }
+}
 
 // WithHint calls f at every notification that Run receives, and when it starts or stops receiving them.
 // Changes of schedules notify too. f must return at once.
@@ -70,10 +72,9 @@ func NewRunner(pool *pgxpool.Pool, config Config, types []Type, options ...Optio
 	}
 	r := &Runner{
 		pool: pool, config: config, types: make(map[string]Type, len(types)), log: zerolog.Nop(),
-		observe: func(Progress) {},
-		hint:    func() {},
-		at:      func(context.Context, string) error { return nil },
-		stop:    lifecycle.NewStop(), baselines: make(map[string]*governor.Baseline),
+		hint: func() {},
+		at:   func(context.Context, string) error { return nil },
+		stop: lifecycle.NewStop(), baselines: make(map[string]*governor.Baseline),
 	}
 	r.reloaded.Store(&config)
 	for _, t := range types {

@@ -608,6 +608,40 @@ CREATE TABLE belfry.pushes (
     CONSTRAINT pushes_pkey PRIMARY KEY (queue, number)
 );
 
+-- Figures for charts, per minute: of the walks of a lane, of a job, and of a sender. Each process adds its own
+-- once a minute, after the minute, and never in the transaction of a chunk or a settlement (outbox/samples).
+--
+--   name          the lane, the job's id, or the sender; '*': the sum of the kind's least busy subjects
+--   at            the start of the minute, in the database's clock
+--   medium        of a sender
+--   rows_written  lane, job: rows of committed chunks
+--   sent          job, sender: messages that became SENT
+--   failed        job: messages that became dead letters; sender: attempts that failed
+--   deferred      job, sender: messages that were put back without an attempt
+--   queue_depth   sender: the most messages that waited in one relay's queue
+--   p95_ms        sender: of the calls of the slowest relay; lane: of the chunks of the slowest runner
+CREATE TABLE belfry.samples (
+    kind         text        NOT NULL,
+    name         text        NOT NULL,
+    at           timestamptz NOT NULL,
+    medium       text        NOT NULL DEFAULT '',
+    rows_written bigint      NOT NULL DEFAULT 0,
+    sent         bigint      NOT NULL DEFAULT 0,
+    failed       bigint      NOT NULL DEFAULT 0,
+    deferred     bigint      NOT NULL DEFAULT 0,
+    queue_depth  bigint      NOT NULL DEFAULT 0,
+    p95_ms       integer     NOT NULL DEFAULT 0,
+    CONSTRAINT samples_pkey PRIMARY KEY (kind, name, at),
+    CONSTRAINT samples_kind_check CHECK (kind IN ('lane', 'job', 'sender')),
+    CONSTRAINT samples_name_check CHECK (name = '*' OR name ~ CASE kind WHEN 'job' THEN '^[1-9][0-9]{0,18}$' ELSE '^[a-z0-9][a-z0-9_-]{0,62}$' END),
+    CONSTRAINT samples_times_check CHECK (at >= '1970-01-01 00:00:00+00' AND at < '9999-12-31 00:00:00+00' AND at = date_bin('1 minute', at, '1970-01-01 00:00:00+00')),
+    CONSTRAINT samples_medium_check CHECK (medium ~ '^[a-z0-9_]{0,31}$'),
+    CONSTRAINT samples_counts_check CHECK (rows_written BETWEEN 0 AND 1000000000000 AND sent BETWEEN 0 AND 1000000000000 AND failed BETWEEN 0 AND 1000000000000 AND deferred BETWEEN 0 AND 1000000000000),
+    CONSTRAINT samples_gauges_check CHECK (queue_depth BETWEEN 0 AND 1000000000 AND p95_ms BETWEEN 0 AND 86400000)
+);
+
+CREATE INDEX samples_at_idx ON belfry.samples (at);
+
 -- Operators' overrides for a sender at run time. NULL means the configured value.
 CREATE TABLE belfry.senders (
     name            text CONSTRAINT senders_pkey PRIMARY KEY,

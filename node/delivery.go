@@ -21,6 +21,9 @@ func NewRelay(o Options, options ...relay.Option) (*relay.Relay, error) {
 	if err != nil {
 		return nil, err
 	}
+	if o.Samples != nil {
+		options = append(options, relay.WithObserver(o.Samples.Relay(o.senderConfigs())))
+	}
 	return relay.New(o.Pool, composer, o.Config.Delivery.Relay, o.Senders, append(options, relay.WithLogger(o.Log))...)
 }
 

@@ -12,6 +12,7 @@ import (
 	"github.com/go-co-op/gocron/v2"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/belfryhq/belfry/internal/db"
 	"github.com/belfryhq/belfry/internal/keys"
 	"github.com/belfryhq/belfry/job"
 	"github.com/belfryhq/belfry/job/schedule"
@@ -26,6 +27,7 @@ type maintenance struct {
 	firer  *schedule.Firer
 	behind atomic.Bool // the configured schedules are not in the database yet
 	pruned time.Time   // the last deletion of expired rows
+	unable bool        // the role may not delete samples, which was logged
 	hints  <-chan struct{}
 	outage *job.Outage
 }
@@ -83,12 +85,19 @@ func (t *maintenance) catchUp(ctx context.Context) {
 // prune deletes expired rows, immediately at first and then every retention.interval.
 func (t *maintenance) prune(ctx context.Context) {
 	c, _ := t.config()
-	if c.Retention.Off() || !t.pruned.IsZero() && time.Since(t.pruned) < c.Retention.Interval {
+	if c.Retention.Off() && c.Retention.Samples == 0 || !t.pruned.IsZero() && time.Since(t.pruned) < c.Retention.Interval {
 		return
 	}
 	t.pruned = time.Now()
 	act := job.Act{Actor: t.runner.Name(), Reason: "retention"}
 	pruned, err := retention.Prune(ctx, t.pool, c.Retention, retention.Options{Act: act})
+	if c.Retention.Off() && db.ClassOf(err) == db.Forbidden { // a role without the profile operate
+		if !t.unable {
+			t.unable = true
+			t.log.Info().Msg("belfry.samples is not pruned: the role may not DELETE from it; let `belfry prune` do it, or set retention.samples to 0")
+		}
+		return
+	}
 	if ctx.Err() == nil && !t.outage.Observe(time.Time{}, err) {
 		t.log.Warn().Err(err).Msg("pruning was interrupted; the next prune continues")
 	}

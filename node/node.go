@@ -14,6 +14,7 @@ import (
 	"github.com/belfryhq/belfry/job"
 	"github.com/belfryhq/belfry/outbox"
 	"github.com/belfryhq/belfry/outbox/relay"
+	"github.com/belfryhq/belfry/outbox/samples"
 )
 
 // Options are the parts of a process.
@@ -30,6 +31,8 @@ type Options struct {
 	Links   *unsubscribe.Links // the keys of opt-out links in mail, which Reload reads again; may be nil
 	Cache   job.AbortCache     // stays open; may be nil
 	Monitor Monitor            // may be nil
+	// Samples counts the events of NewRunner and NewRelay. Open makes its own. Nil counts nothing.
+	Samples *samples.Recorder
 	// Keys is the configuration struct whose keys Reload compares. Nil means Config.
 	Keys any
 }
@@ -76,6 +79,9 @@ func Open(ctx context.Context, o Options) (n *Node, err error) {
 		return n, err
 	}
 	n.closes(func() error { return n.held.Release(ctx) })
+	o.Samples = samples.New(o.Pool, n.outage, o.Log)
+	stop := o.Samples.Start()
+	n.closes(func() error { stop(); return nil })
 	hints := make(chan struct{}, 1)
 	if o.Run {
 		types := []string{outbox.TypeInbox, outbox.TypePush}
@@ -209,6 +215,9 @@ func NewRunner(o Options, options ...job.Option) (*job.Runner, error) {
 	options = append(options, job.WithLogger(o.Log))
 	if o.Cache != nil {
 		options = append(options, job.WithAbortCache(o.Cache))
+	}
+	if o.Samples != nil {
+		options = append(options, job.WithObserver(o.Samples.Walk()))
 	}
 	return job.NewRunner(o.Pool, o.Config.Runner, append(outbox.Types(store), o.Types...), options...)
 }

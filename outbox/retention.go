@@ -21,17 +21,21 @@ type Retention struct {
 	// Events is the time for which events without a job are stored: those about lanes, schedules, senders,
 	// categories, channels, dead letters and retention.
 	Events time.Duration `mapstructure:"events"`
+	// Samples is the time for which figures per minute (belfry.samples) are stored.
+	Samples time.Duration `mapstructure:"samples"`
 	// Interval is the pause between two prunes of a daemon.
 	Interval time.Duration `mapstructure:"interval"`
 	// StepRows is the approximate number of rows that one transaction of a prune deletes.
 	StepRows int `mapstructure:"step_rows"`
 }
 
-// DefaultRetention deletes nothing: each service must decide how long it stores notifications and the proof of
-// their delivery.
-func DefaultRetention() Retention { return Retention{Interval: time.Hour, StepRows: 10000} }
+// DefaultRetention deletes only samples: each service must decide how long it stores notifications and the proof
+// of their delivery.
+func DefaultRetention() Retention {
+	return Retention{Samples: 14 * 24 * time.Hour, Interval: time.Hour, StepRows: 10000}
+}
 
-// Off reports whether nothing is ever deleted.
+// Off reports whether nothing but samples is ever deleted.
 func (r Retention) Off() bool { return r.Notifications+r.Messages+r.Jobs+r.Events == 0 }
 
 // Validate returns all problems, each with its key path, or nil.
@@ -46,6 +50,7 @@ func (r Retention) Validate() error {
 		{"messages", r.Messages, time.Minute, MaxRetention},
 		{"jobs", r.Jobs, time.Minute, MaxRetention},
 		{"events", r.Events, time.Minute, MaxRetention},
+		{"samples", r.Samples, time.Minute, MaxRetention},
 		{"interval", r.Interval, time.Second, 24 * time.Hour},
 	} {
 		if p.key != "interval" && p.d == 0 || p.d >= p.low && p.d <= p.high {

@@ -45,7 +45,8 @@ type Settlement struct {
 	// Receipt is the provider's id of the message: required for PROCESSING, stored for support with SENT.
 	// For a message that awaits a receipt it must be that receipt, whatever To is.
 	Receipt string
-	// Sender is the sender that accepted the message, stored with SENT and PROCESSING.
+	// Sender is the sender that accepted the message, stored with SENT and PROCESSING, or the sender that
+	// deferred it.
 	Sender string
 	// Error is stored with the message. Empty stores none.
 	Error string

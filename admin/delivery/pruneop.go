@@ -21,7 +21,7 @@ type pruneInput struct {
 type PruneReport struct {
 	Plan *operation.Plan `json:"plan,omitempty"` // set if nothing was changed
 	retention.Pruned
-	// KeepsAll reports that retention deletes nothing.
+	// KeepsAll reports that retention deletes nothing but samples.
 	KeepsAll bool `json:"keeps_all"`
 }
 
@@ -36,7 +36,7 @@ func pruneOperation() operation.Operation {
 		Events: "the events of retention",
 		Long: `Delete notifications of jobs that ended longer ago than retention allows, messages that
 were sent, died or were cancelled longer ago, then jobs of which nothing is left with
-their events, and old events of lanes, schedules and retention, in bounded steps.
+their events, old events of lanes, schedules and retention, and old samples, in bounded steps.
 Jobs that wait or run, and messages that are not delivered, stay, and those of a
 category with a cap for as long as the cap looks back. A daemon does the same every
 retention.interval; any number of them at once does no harm. Interrupted, it leaves
@@ -50,7 +50,7 @@ by the sums of their jobs; those of job types of your own are not, and are delet
   belfry prune --older-than 90d --reason "disk is full"`,
 	}, runPrune, func(p *text.Doc, _ pruneInput, out *PruneReport) {
 		if out.KeepsAll {
-			p.Note("retention keeps everything permanently: set retention.notifications, messages, jobs or events, or use %s",
+			p.Note("retention keeps everything but samples permanently: set retention.notifications, messages, jobs or events, or use %s",
 				text.Code("--older-than 90d"))
 		}
 		if out.Plan != nil {
@@ -65,7 +65,7 @@ func runPrune(ctx context.Context, env *operation.Env, in pruneInput) (*PruneRep
 	r, words := env.Retention, "rows older than their retention"
 	if in.OlderThan != nil {
 		old := time.Duration(*in.OlderThan)
-		r.Notifications, r.Messages, r.Jobs, r.Events = old, old, old, old
+		r.Notifications, r.Messages, r.Jobs, r.Events, r.Samples = old, old, old, old, old
 		words = "rows older than " + in.OlderThan.String()
 	}
 	asOf, err := in.Moment(ctx, env)
@@ -95,7 +95,7 @@ func prunePlan(would retention.Pruned, words string, asOf time.Time) *operation.
 	p := &operation.Plan{Selection: words, AsOf: asOf, Count: would.Rows(), Outcomes: []operation.Outcome{}}
 	for _, o := range []operation.Outcome{
 		{Of: "notifications", Count: would.Notifications}, {Of: "messages", Count: would.Messages},
-		{Of: "jobs", Count: would.Jobs}, {Of: "events", Count: would.Events},
+		{Of: "jobs", Count: would.Jobs}, {Of: "events", Count: would.Events}, {Of: "samples", Count: would.Samples},
 	} {
 		if o.Outcome = "deleted"; o.Count > 0 {
 			p.Outcomes = append(p.Outcomes, o)
@@ -105,6 +105,6 @@ func prunePlan(would retention.Pruned, words string, asOf time.Time) *operation.
 }
 
 func prunedLine(what string, p retention.Pruned) string {
-	return fmt.Sprintf("%s: %s, %s, %s, %s", what, text.Counted(p.Notifications, "notification"),
-		text.Counted(p.Messages, "message"), text.Counted(p.Jobs, "job"), text.Counted(p.Events, "event"))
+	return fmt.Sprintf("%s: %s, %s, %s, %s, %s", what, text.Counted(p.Notifications, "notification"),
+		text.Counted(p.Messages, "message"), text.Counted(p.Jobs, "job"), text.Counted(p.Events, "event"), text.Counted(p.Samples, "sample"))
 }

@@ -57,7 +57,7 @@ func profiles() []profile {
 		{name: "run", does: "run jobs and fire schedules: `belfry run`, `belfry daemon`", reads: true, grants: []grant{
 			{"INSERT, UPDATE", "jobs", ""}, {"INSERT", "job_types", ""}, {"INSERT, UPDATE, DELETE", "job_skips", ""},
 			{"INSERT, UPDATE", "schedules", ""}, {"INSERT", "notifications", ""}, {"INSERT", "messages", ""},
-			{"INSERT, UPDATE", "job_deliveries", ""}, {"INSERT, UPDATE, DELETE", "names", ""},
+			{"INSERT, UPDATE", "job_deliveries", ""}, {"INSERT, UPDATE", "samples", ""}, {"INSERT, UPDATE, DELETE", "names", ""},
 		}},
 		{name: "deliver", does: "deliver messages: `belfry relay`, `belfry daemon` with senders", reads: true, grants: []grant{
 			{"UPDATE", "jobs", "abort_requested, delivered_at"},
@@ -67,7 +67,7 @@ func profiles() []profile {
 			{"INSERT, DELETE", "handovers", ""}, {"INSERT", "attempts", attemptColumns}, {"INSERT, UPDATE, DELETE", "relays", ""},
 			{"INSERT", "queues", "name, transport, dispatcher, leads_until"}, {"UPDATE", "queues", ""}, {"INSERT, DELETE", "pushes", ""},
 			{"INSERT", "invalid_addresses", ""},
-			{"INSERT, UPDATE", "job_deliveries", ""}, {"INSERT, UPDATE, DELETE", "names", ""},
+			{"INSERT, UPDATE", "job_deliveries", ""}, {"INSERT, UPDATE", "samples", ""}, {"INSERT, UPDATE, DELETE", "names", ""},
 		}},
 		{name: "operate", does: "act on jobs, lanes, schedules, senders, categories, messages and recipients, prune, adopt, " +
 			"halt, and serve the HTTP API: `belfry serve`", reads: true, grants: []grant{
@@ -82,7 +82,7 @@ func profiles() []profile {
 			{"UPDATE, DELETE", "notifications", ""}, {"INSERT", "attempts", attemptColumns}, {"DELETE", "attempts", ""},
 			{"INSERT, UPDATE, DELETE", "retention_walks", ""},
 			{"INSERT", "events", "subject, name, kind, actor, reason, detail"}, {"UPDATE", "events", "name, reason, detail"},
-			{"DELETE", "events", ""}, {"INSERT, UPDATE, DELETE", "job_deliveries", ""},
+			{"DELETE", "events", ""}, {"INSERT, UPDATE, DELETE", "job_deliveries", ""}, {"UPDATE, DELETE", "samples", ""},
 			{"INSERT", "installation", ""}, {"UPDATE", "installation", "system_identifier, database_oid, place, halted_at, halted_by, halt_reason"},
 			{"UPDATE", "queues", "epoch, epoch_at"}, {"UPDATE", "attachments",
 				"position, rows_filled, rows_unusable, filled_at, verified_at"}, {"DELETE", "attachments", ""},

@@ -13,6 +13,8 @@ import (
 	"github.com/belfryhq/belfry/admin/operation"
 	"github.com/belfryhq/belfry/channels"
 	"github.com/belfryhq/belfry/dev/admintest"
+	"github.com/belfryhq/belfry/outbox"
+	"github.com/belfryhq/belfry/outbox/retention"
 )
 
 // grants are the statements for a role, by its operation, which has no database.
@@ -206,5 +208,29 @@ func TestRoles_ExhaustNoNumber(t *testing.T) {
 	for _, statement := range []string{`UPDATE belfry.queues SET last_push = 4, first_push = 5`, `UPDATE belfry.queues SET epoch = gen_random_uuid()`} {
 		_, err := role.Pool.Exec(t.Context(), statement)
 		require.NoError(t, err, statement)
+	}
+}
+
+// Runners and relays add samples. Only an operator's role deletes them.
+func TestRoles_AddSamples(t *testing.T) {
+	t.Parallel()
+	for name, deletes := range map[string]bool{"run": false, "deliver": false, "operate": true} {
+		d := admintest.NewDesk(t)
+		role := d.DB.Role(t)
+		for _, statement := range grants(t, channels.DefaultRelation, "for", name, "role", role.User).Statements {
+			d.Exec(statement)
+		}
+		if !deletes {
+			_, err := role.Pool.Exec(t.Context(), `INSERT INTO belfry.samples (kind, name, at) VALUES ('lane', 'night', '2026-01-01 00:00:00+00')
+				ON CONFLICT ON CONSTRAINT samples_pkey DO UPDATE SET sent = belfry.samples.sent + excluded.sent`)
+			require.NoError(t, err, name)
+		}
+		got, err := retention.Prune(t.Context(), role.Pool, outbox.DefaultRetention(), retention.Options{})
+		if deletes {
+			require.NoError(t, err)
+			continue
+		}
+		require.ErrorContains(t, err, "permission denied for table samples", name)
+		require.Zero(t, got)
 	}
 }

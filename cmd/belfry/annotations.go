@@ -8,9 +8,7 @@ import (
 
 // readOnlyCommands are the hand-written commands that only read. These and the operations that change
 // nothing accept a standby; all others need a primary, even for a dry run.
-var readOnlyCommands = map[string]bool{
-	"belfry migrate status": true,
-}
+var readOnlyCommands = map[string]bool{"belfry migrate status": true}
 
 // readsAnnotation marks the command of an operation that changes nothing.
 const readsAnnotation = "belfry_reads"

@@ -109,6 +109,7 @@ func sample(t *testing.T, k keys.Key) string {
 		"retention.messages":               "2160h",
 		"retention.jobs":                   "2160h",
 		"retention.events":                 "2160h",
+		"retention.samples":                "48h",
 		"delivery.lease":                   "31s",
 		"delivery.activity_share":          "0.3",
 		"delivery.retries":                 "last",

@@ -16,10 +16,9 @@ func helpGroups(a *app) []helpGroup {
 	return []helpGroup{
 		{"jobs", "Jobs:", []*cobra.Command{
 			newVerbCommand(a, "enqueue"), newNounCommand(a, "jobs"), newVerbCommand(a, "abort"), newVerbCommand(a, "resume"),
-			newVerbCommand(a, "retry"), newVerbCommand(a, "recall"),
-			newVerbCommand(a, "status"), newVerbCommand(a, "health"), newVerbCommand(a, "halt"), newVerbCommand(a, "unhalt"),
-			newNounCommand(a, "lanes"), newNounCommand(a, "schedules"), newVerbCommand(a, "upcoming"),
-			newNounCommand(a, "categories"), newNounCommand(a, "limits"),
+			newVerbCommand(a, "retry"), newVerbCommand(a, "recall"), newVerbCommand(a, "status"), newVerbCommand(a, "health"),
+			newVerbCommand(a, "halt"), newVerbCommand(a, "unhalt"), newNounCommand(a, "lanes"), newNounCommand(a, "schedules"),
+			newVerbCommand(a, "upcoming"), newNounCommand(a, "categories"), newNounCommand(a, "limits"),
 		}},
 		{"delivery", "Delivery:", []*cobra.Command{
 			newVerbCommand(a, "send"), newNounCommand(a, "dead-letters"), newNounCommand(a, "senders"), newNounCommand(a, "transport"),

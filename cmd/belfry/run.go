@@ -16,6 +16,7 @@ import (
 	"github.com/belfryhq/belfry/job"
 	"github.com/belfryhq/belfry/node"
 	"github.com/belfryhq/belfry/node/settings"
+	"github.com/belfryhq/belfry/outbox/samples"
 )
 
 // addRunnerFlags adds the flags of run and daemon.
@@ -125,6 +126,8 @@ func runRun(ctx context.Context, o *runOptions) (err error) {
 		part.Cache = cache
 		defer func() { err = errors.Join(err, cache.Close()) }()
 	}
+	part.Samples = samples.New(db.Pool, nil, logger)
+	defer part.Samples.Start()()
 	var options []job.Option
 	if !o.quiet {
 		options = append(options, job.WithObserver(show.observe))
@@ -134,7 +137,7 @@ func runRun(ctx context.Context, o *runOptions) (err error) {
 		return err
 	}
 	defer o.onHardStop(runner.StopNow)()
-	r := oneRun{runOptions: o, settings: s, db: db, runner: runner, show: show}
+	r := oneRun{runOptions: o, settings: s, db: db, runner: runner, show: show, samples: part.Samples}
 	err = r.walkAndDeliver(ctx, held, logger)
 	show.Clear()
 	if err != nil {

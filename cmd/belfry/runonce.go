@@ -22,6 +22,7 @@ import (
 	"github.com/belfryhq/belfry/node/settings"
 	"github.com/belfryhq/belfry/outbox"
 	"github.com/belfryhq/belfry/outbox/relay"
+	"github.com/belfryhq/belfry/outbox/samples"
 )
 
 // unsentShown is the number of jobs whose waiting messages are explained.
@@ -43,6 +44,7 @@ type oneRun struct {
 	db       *database
 	runner   *job.Runner
 	show     *progress
+	samples  *samples.Recorder
 
 	fired    schedule.Fired
 	problems []string // of schedules
@@ -145,7 +147,7 @@ func (r *oneRun) drain(ctx context.Context, logger zerolog.Logger) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, parts.Close()) }()
-	c, err := node.NewRelay(node.Options{Config: r.settings.Node(), Pool: r.db.Pool, Log: logger, Senders: parts.Senders})
+	c, err := node.NewRelay(node.Options{Config: r.settings.Node(), Pool: r.db.Pool, Log: logger, Senders: parts.Senders, Samples: r.samples})
 	if err != nil {
 		return err
 	}

@@ -89,6 +89,9 @@ func (r *relayed) Recorded(o relay.Outcome, n int) {
 // Rebuilt implements relay.Observer.
 func (r *relayed) Rebuilt(q outbox.Queue) { r.rebuilds.WithLabelValues(string(q)).Inc() }
 
+// Beat implements relay.Observer; RelayStats reads the state of the senders.
+func (*relayed) Beat([]outbox.SenderWork) {}
+
 // breakers are the states of a circuit breaker.
 func breakers() []string { return []string{"closed", "open", "half_open", "off"} }
 

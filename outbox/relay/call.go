@@ -20,8 +20,8 @@ func (q *queue) call(ctx context.Context, c call) (failing []streak) {
 	results := q.send(ctx, batch)
 	q.end(c, results, began)
 	r, config := q.relay, q.settings()
-	if r.observer != nil {
-		r.observer.Called(config.Name, results, time.Since(began))
+	for _, o := range r.observers {
+		o.Called(config.Name, results, time.Since(began))
 	}
 	for i, it := range c.items {
 		r.outcomes.add(decide(it.Composed, config.Name, config.Retry, r.settings().Receipts.Interval, results[i], r.random()))

@@ -69,7 +69,7 @@ func decideReceipt(a outbox.Awaited, limit time.Duration, r sender.Result) (outb
 	failed := failure{settlement: s, ambiguous: a.Ambiguous, last: a.Step+1 >= len(a.Route)}
 	switch r.Class {
 	case sender.Accepted:
-		s.To = outbox.Sent
+		s.To, s.Sender = outbox.Sent, a.Sender
 		return s, true
 	case sender.Permanent:
 		return failed.forGood(answer, outbox.OutcomePermanent, outbox.ReasonPermanent), true

@@ -120,6 +120,9 @@ func (r *Relay) beat(ctx context.Context) error {
 	for i, q := range r.queues {
 		senders[i] = q.work(time.Now())
 	}
+	for _, o := range r.observers {
+		o.Beat(senders)
+	}
 	var states map[string]outbox.LiveSender
 	var delivers bool
 	err := r.withTimeout(ctx, func(ctx context.Context) (err error) {

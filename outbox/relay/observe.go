@@ -66,11 +66,14 @@ func recordedOf(s *outbox.Settlement, status outbox.Status) Recorded {
 }
 
 // Outcome describes messages that were recorded alike. Reason is set for dead letters. Medium is the
-// medium of the last call, or "" without a call.
+// medium of the last call, or "" without a call. JobID is 0 for activities. Sender is the sender of the
+// last attempt, or the sender that deferred the messages; "" means that they reached no sender.
 type Outcome struct {
 	Recorded Recorded
 	Medium   string
 	Reason   outbox.Reason
+	JobID    int64
+	Sender   string
 }
 
 // Observer receives a relay's events, from several goroutines. Its methods must return at once.
@@ -81,31 +84,45 @@ type Observer interface {
 	Recorded(o Outcome, n int)
 	// Rebuilt reports that a queue of the carrier has lost its memory.
 	Rebuilt(q outbox.Queue)
+	// Beat reports the state of the senders at each heartbeat.
+	Beat(senders []outbox.SenderWork)
 }
 
-// WithObserver sets the receiver of the relay's events.
-func WithObserver(o Observer) Option { return func(r *Relay) { r.observer = o } }
+// WithObserver adds a receiver of the relay's events.
+func WithObserver(o Observer) Option { return func(r *Relay) { r.observers = append(r.observers, o) } }
 
-// observe reports a batch to the observer, once for each distinct outcome. A message without a status
+// observe reports a batch to the observers, once for each distinct outcome. A message without a status
 // was not recorded, as in tally.
 func (r *Relay) observe(batch []outbox.Settlement, statuses []outbox.Status) {
-	if r.observer == nil {
+	if len(r.observers) == 0 {
 		return
 	}
 	found := make(map[Outcome]int)
+	var same Outcome // of the last n messages: most messages of a batch have one outcome
+	n := 0
 	for i := range batch {
 		s, status := &batch[i], outbox.Status("")
 		if i < len(statuses) {
 			status = statuses[i]
 		}
-		o := Outcome{Recorded: recordedOf(s, status), Medium: r.mediumOf(s)}
+		o := Outcome{Recorded: recordedOf(s, status), Medium: r.mediumOf(s), JobID: max(0, s.JobID), Sender: senderOf(s)}
 		if o.Recorded == RecordedDead {
 			o.Reason = s.Reason
 		}
-		found[o]++
+		if o != same && n > 0 {
+			found[same] += n
+			n = 0
+		}
+		same = o
+		n++
+	}
+	if n > 0 {
+		found[same] += n
 	}
 	for o, n := range found {
-		r.observer.Recorded(o, n)
+		for _, observer := range r.observers {
+			observer.Recorded(o, n)
+		}
 	}
 }
 
@@ -114,5 +131,16 @@ func (r *Relay) mediumOf(s *outbox.Settlement) string {
 	if n := len(s.Record); n > 0 {
 		return s.Record[n-1].Medium
 	}
+	if s.To == outbox.Pending { // deferred
+		return ""
+	}
 	return r.mediaBySender[s.Sender]
+}
+
+// senderOf returns the sender of a message's last attempt, or the sender that deferred it, or "".
+func senderOf(s *outbox.Settlement) string {
+	if n := len(s.Record); n > 0 && s.Sender == "" {
+		return s.Record[n-1].Sender
+	}
+	return s.Sender
 }

@@ -48,6 +48,8 @@ func (w *watcher) Rebuilt(q outbox.Queue) {
 	w.rebuilt[q]++
 }
 
+func (*watcher) Beat([]outbox.SenderWork) {}
+
 // said are copies of what it was told.
 func (w *watcher) said() (recorded, results map[string]int, rebuilt map[outbox.Queue]int) {
 	w.mu.Lock()

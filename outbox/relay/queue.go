@@ -132,14 +132,16 @@ func (q *queue) deferAll(messages []*outbox.Composed, reason outbox.Reason, afte
 		}
 		kinds[kind] = append(kinds[kind], c)
 	}
-	settlements := make([]outbox.Settlement, 0, len(messages))
+	settlements, name := make([]outbox.Settlement, 0, len(messages)), q.settings().Name
 	for kind, list := range kinds {
 		if len(list) == 0 {
 			continue
 		}
 		start, span := q.limits.NextTurns(len(list), kind == 1, after, now)
 		for _, c := range list {
-			settlements = append(settlements, deferred(c.Claimed, reason, start+time.Duration(q.relay.random()*float64(span))))
+			s := deferred(c.Claimed, reason, start+time.Duration(q.relay.random()*float64(span)))
+			s.Sender = name
+			settlements = append(settlements, s)
 		}
 	}
 	q.relay.outcomes.add(settlements...)

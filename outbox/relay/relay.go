@@ -47,13 +47,13 @@ const (
 // Relay delivers messages. Any number of relays can work on one database. One Run or Drain may run at a
 // time; all other methods are safe for concurrent use.
 type Relay struct {
-	name     string
-	ledger   *outbox.Ledger
-	composer Composer
-	queues   []*queue // in the order of the configuration
-	log      zerolog.Logger
-	outage   *job.Outage
-	observer Observer // nil: none
+	name      string
+	ledger    *outbox.Ledger
+	composer  Composer
+	queues    []*queue // in the order of the configuration
+	log       zerolog.Logger
+	outage    *job.Outage
+	observers []Observer
 	// mediaBySender and the senders' names never change.
 	mediaBySender map[string]string
 	random        func() float64
@@ -337,8 +337,8 @@ func (r *Relay) open(hard context.Context, drain bool) {
 		at:      r.at,
 		blocked: r.blocked,
 		rebuilt: func(q outbox.Queue) {
-			if r.observer != nil {
-				r.observer.Rebuilt(q)
+			for _, o := range r.observers {
+				o.Rebuilt(q)
 			}
 		},
 	})

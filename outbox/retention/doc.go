@@ -1,6 +1,6 @@
 // Package retention deletes rows that are older than a configured age.
 //
-// A prune deletes messages, activities, notifications, jobs and events, in this order and in short
+// A prune deletes messages, activities, notifications, jobs, events and samples, in this order and in short
 // transactions. A job with a deleted row has jobs.retention_at set, and can neither be resumed nor retried.
 // Messages that may still be sent are not deleted, except the held messages of a job that was aborted long
 // enough ago.
@@ -26,5 +26,5 @@ type querySet struct {
 	retentionWalkMove, retentionWalkEnd, jobsMarkPruned, jobsWithOldMessages,
 	jobHoldForRetention, jobMarkRetention, messagePrune, messagesPrunable, activityPrune,
 	activitiesPrunable, notificationsPrunable, jobsPrunable, jobSkipsPrune, jobEventsPrune,
-	jobPrune, eventsPrune, eventsPrunable, retentionRecord, retentionRecordMore string
+	jobPrune, eventsPrune, eventsPrunable, samplesPrune, samplesPrunable, retentionRecord, retentionRecordMore string
 }

@@ -35,7 +35,10 @@ func TestLong_StepsKeepTheirPlans(t *testing.T) {
 	explain(t, b, &out, "JobsWithOldMessages", list)
 	explain(t, b, &out, "JobsPrunable", list)
 	explain(t, b, &out, "EventsPrune", pgx.StrictNamedArgs{"as_of": nil, "seconds": 3600.0, "keys": 100})
-	for _, table := range []string{"notifications", "messages", "activities", "job_events", "job_revisions"} {
+	b.Exec(t, `INSERT INTO belfry.samples (kind, name, at) SELECT 'sender', 'fcm', date_bin('1 minute', now(), '1970-01-01 00:00:00+00') - make_interval(mins => g) FROM generate_series(1, 40000) g`)
+	dbtest.Vacuum(t, b.DB.Pool, "belfry.samples")
+	explain(t, b, &out, "SamplesPrune", pgx.StrictNamedArgs{"as_of": nil, "seconds": 1209600.0, "keys": 100})
+	for _, table := range []string{"samples", "notifications", "messages", "activities", "job_events", "job_revisions"} {
 		require.NotContains(t, out.String(), "Seq Scan on "+table)
 	}
 	if one[int](t, b, `SELECT current_setting('server_version_num')::int / 10000`) == 15 { // each version words its plans a little differently

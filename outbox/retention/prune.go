@@ -36,14 +36,15 @@ type Pruned struct {
 	Messages      int64 `json:"messages"`
 	Jobs          int64 `json:"jobs"`
 	Events        int64 `json:"events"`
+	Samples       int64 `json:"samples"`
 }
 
 func (p Pruned) plus(q Pruned) Pruned {
-	return Pruned{p.Notifications + q.Notifications, p.Messages + q.Messages, p.Jobs + q.Jobs, p.Events + q.Events}
+	return Pruned{p.Notifications + q.Notifications, p.Messages + q.Messages, p.Jobs + q.Jobs, p.Events + q.Events, p.Samples + q.Samples}
 }
 
 // Rows is the sum of all.
-func (p Pruned) Rows() int64 { return p.Notifications + p.Messages + p.Jobs + p.Events }
+func (p Pruned) Rows() int64 { return p.Notifications + p.Messages + p.Jobs + p.Events + p.Samples }
 
 // Options are optional parts of a prune.
 type Options struct {
@@ -72,6 +73,7 @@ type Options struct {
 // Several processes may prune at the same time: they share the walk through the notifications, and skip rows
 // that another process has locked. After an error or a kill, committed deletions stay, and the next prune
 // continues. Each call writes one event with its counts in its first step and updates the event in later steps.
+// A call that deletes only samples, as a daemon's do every hour, writes none.
 // Pruned counts committed deletions.
 func Prune(ctx context.Context, pool *pgxpool.Pool, c outbox.Retention, o Options) (Pruned, error) {
 	if err := c.Validate(); err != nil {
@@ -89,6 +91,7 @@ func Prune(ctx context.Context, pool *pgxpool.Pool, c outbox.Retention, o Option
 		{"notifications", c.Notifications, p.notifications, p.countNotifications},
 		{"jobs", c.Jobs, p.jobs, p.jobs},
 		{"events", c.Events, p.events, p.countEvents},
+		{"samples", c.Samples, p.samples, p.countSamples},
 	} {
 		do := part.do
 		if o.DryRun {
@@ -129,7 +132,7 @@ func (p *prune) step(ctx context.Context, do func(context.Context, pgx.Tx) (Prun
 			return err
 		}
 		sum, event = p.done.plus(deleted), p.event
-		if p.options.DryRun || deleted == (Pruned{}) {
+		if p.options.DryRun || deleted == (Pruned{}) || p.event == 0 && deleted == (Pruned{Samples: deleted.Samples}) {
 			return nil
 		}
 		event, err = p.record(ctx, tx, sum)
@@ -445,4 +448,31 @@ func (p *prune) countEvents(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// samples deletes old figures.
+func (p *prune) samples(ctx context.Context) error {
+	for more := true; more; {
+		err := p.step(ctx, func(ctx context.Context, tx pgx.Tx) (d Pruned, err error) {
+			tag, err := tx.Exec(ctx, queries.samplesPrune, pgx.StrictNamedArgs{
+				"as_of": p.options.AsOf, "seconds": p.config.Samples.Seconds(), "keys": p.config.StepRows,
+			})
+			d.Samples = tag.RowsAffected()
+			more = d.Samples == int64(p.config.StepRows)
+			return d, err
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (p *prune) countSamples(ctx context.Context) error {
+	return p.step(ctx, func(ctx context.Context, tx pgx.Tx) (d Pruned, err error) {
+		err = tx.QueryRow(ctx, queries.samplesPrunable, pgx.StrictNamedArgs{
+			"as_of": p.options.AsOf, "seconds": p.config.Samples.Seconds(),
+		}).Scan(&d.Samples)
+		return d, err
+	})
 }

@@ -43,6 +43,7 @@ func (b *bundle) deletedByEvents(t require.TestingT) (sum retention.Pruned, even
 		sum.Messages += detail.Deleted.Messages
 		sum.Jobs += detail.Deleted.Jobs
 		sum.Events += detail.Deleted.Events
+		sum.Samples += detail.Deleted.Samples
 	}
 	return sum, len(list)
 }
@@ -99,6 +100,45 @@ func TestPrune_DeletesWhatIsOldAndAtRest(t *testing.T) {
 	require.Zero(t, got)
 	_, events = b.deletedByEvents(t)
 	require.Equal(t, 1, events, "a prune that deletes nothing writes nothing")
+}
+
+// Samples have a retention of their own, by default too, in steps. An event counts them only beside other rows.
+func TestPrune_DeletesOldSamples(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	fill := func() {
+		b.Exec(t, `INSERT INTO belfry.samples (kind, name, at) SELECT 'sender', 'fcm', date_bin('1 day', now(), '1970-01-01 00:00:00+00') - make_interval(hours => g)
+			FROM generate_series(0, 20 * 24 - 1) g ON CONFLICT DO NOTHING`)
+	}
+	fill()
+	r := outbox.DefaultRetention()
+	r.StepRows = 100
+	asOf := one[time.Time](t, b, `SELECT date_bin('1 day', now(), '1970-01-01 00:00:00+00')`)
+	const old = 6*24 - 1 // of more than 14 days
+	would, err := retention.Prune(t.Context(), b.DB.Pool, r, retention.Options{DryRun: true, AsOf: &asOf})
+	require.NoError(t, err)
+	require.Equal(t, retention.Pruned{Samples: old}, would)
+	var steps []int64
+	got, err := retention.Prune(t.Context(), b.DB.Pool, r, retention.Options{AsOf: &asOf, Observe: func(p retention.Pruned) { steps = append(steps, p.Samples) }})
+	require.NoError(t, err)
+	require.Equal(t, would, got)
+	require.Equal(t, []int64{100, old}, steps)
+	require.Equal(t, 14*24+1, one[int](t, b, `SELECT count(*) FROM belfry.samples`))
+	_, events := b.deletedByEvents(t)
+	require.Zero(t, events, "a daemon prunes samples each hour")
+	r.Samples = 0
+	fill()
+	got, err = retention.Prune(t.Context(), b.DB.Pool, r, retention.Options{AsOf: &asOf})
+	require.NoError(t, err)
+	require.Zero(t, got)
+	r.Samples, r.Events = 14*day, time.Hour
+	b.Exec(t, `INSERT INTO belfry.events (subject, kind, actor, at) VALUES ('lane', 'paused', 'ann', now() - interval '3 days')`)
+	got, err = retention.Prune(t.Context(), b.DB.Pool, r, retention.Options{AsOf: &asOf})
+	require.NoError(t, err)
+	require.Equal(t, retention.Pruned{Events: 1, Samples: old}, got)
+	sum, events := b.deletedByEvents(t)
+	require.Equal(t, 1, events)
+	require.Equal(t, got, sum)
 }
 
 // I10: retention deletes no message that may still be sent, but by an abort that is
@@ -310,11 +350,12 @@ func TestRetention_ValidateNamesEachKey(t *testing.T) {
 	t.Parallel()
 	require.NoError(t, outbox.DefaultRetention().Validate())
 	require.NoError(t, month().Validate())
-	r := outbox.Retention{Notifications: time.Second, Messages: -1, Jobs: 2_000_000 * time.Hour, Events: time.Millisecond, Interval: 0, StepRows: 5}
+	r := outbox.Retention{Notifications: time.Second, Messages: -1, Jobs: 2_000_000 * time.Hour, Events: time.Millisecond, Samples: time.Second, Interval: 0, StepRows: 5}
 	require.EqualError(t, r.Validate(), `retention.notifications: 1s is not allowed; allowed values: 0 (permanently), 1m0s to 876000h0m0s
 retention.messages: -1ns is not allowed; allowed values: 0 (permanently), 1m0s to 876000h0m0s
 retention.jobs: 2000000h0m0s is not allowed; allowed values: 0 (permanently), 1m0s to 876000h0m0s
 retention.events: 1ms is not allowed; allowed values: 0 (permanently), 1m0s to 876000h0m0s
+retention.samples: 1s is not allowed; allowed values: 0 (permanently), 1m0s to 876000h0m0s
 retention.interval: 0s is not allowed; allowed values: 1s to 24h0m0s
 retention.step_rows: 5 is not allowed; allowed values: 100 to 1000000`)
 	_, err := retention.Prune(t.Context(), nil, r, retention.Options{})

@@ -299,6 +299,19 @@ SELECT (SELECT count(*) FROM gone), (SELECT count(*) > 0 AND bool_and(old) FROM 
 SELECT max(k.id), count(*) FILTER (WHERE k.at < coalesce(@as_of::timestamptz, statement_timestamp()) - make_interval(secs => @seconds))
   FROM (SELECT e.id, e.at FROM belfry.events e WHERE e.id > @after::bigint ORDER BY e.id LIMIT @keys) k;
 
+-- name: SamplesPrune :exec
+-- Deletes samples older than @seconds, @keys at most (samples_at_idx).
+DELETE FROM belfry.samples s
+ WHERE s.ctid = ANY (ARRAY(SELECT k.ctid FROM belfry.samples k
+                            WHERE k.at < coalesce(@as_of::timestamptz, statement_timestamp()) - make_interval(secs => @seconds)
+                            ORDER BY k.at
+                            LIMIT @keys
+                              FOR UPDATE SKIP LOCKED));
+
+-- name: SamplesPrunable :one
+-- Counts the samples that SamplesPrune would delete (samples_at_idx).
+SELECT count(*) FROM belfry.samples s WHERE s.at < coalesce(@as_of::timestamptz, statement_timestamp()) - make_interval(secs => @seconds);
+
 -- name: RetentionRecord :one
 -- The event of a prune, in the transaction of the first step that deletes something.
 INSERT INTO belfry.events (subject, kind, actor, reason, detail)
