@@ -53,14 +53,14 @@ first medium of its route, and may be tried as often as a new one. With --same-m
 begins with the medium that it died at. It is the same message: a provider that knows
 its idempotency key does not deliver it twice.
 
-Left are letters of jobs that were recalled after they died, and of ABORTED jobs that
-retention deletes. Those of other ABORTED jobs are redriven and held until these are
-resumed.`), func(ctx context.Context, env *operation.Env, in redriveInput) (*DeadReport, error) {
+It skips letters of jobs that were recalled after the letter died, and of ABORTED jobs
+whose rows retention deletes. Letters of other ABORTED jobs are redriven, and held until
+their job is resumed.`), func(ctx context.Context, env *operation.Env, in redriveInput) (*DeadReport, error) {
 			return redrive.run(ctx, env, in.deadActInput, DeadOptions{SameMedium: in.SameMedium})
 		}, func(p *text.Doc, _ redriveInput, out *DeadReport) { redrive.text(p, out) }),
 		operation.Define(discard.operation("Cancel every dead letter that matches, permanently",
 			`Cancel every dead letter that matches, permanently: it is listed no more, cannot be
-redriven, and audits count it as discarded. Left are letters of ABORTED jobs that
+redriven, and audits count it as discarded. It skips letters of ABORTED jobs whose rows
 retention deletes.`), func(ctx context.Context, env *operation.Env, in deadActInput) (*DeadReport, error) {
 			return discard.run(ctx, env, in, DeadOptions{})
 		}, func(p *text.Doc, _ deadActInput, out *DeadReport) { discard.text(p, out) }),

@@ -62,8 +62,8 @@ type RelayState struct {
 	Live        bool      `json:"live" db:"live"`
 }
 
-// SenderStates returns the senders of live relays, the senders with settings of an operator, and the
-// relays, each by name. A relay is live if its last heartbeat is younger than alive by the database's
+// SenderStates returns the senders of live relays, the senders with settings of an operator, and the first
+// 1,000 relays, each by name. A relay is live if its last heartbeat is younger than alive by the database's
 // clock.
 func SenderStates(ctx context.Context, pool *pgxpool.Pool, alive time.Duration) (senders []SenderState, relays []RelayState, err error) {
 	err = operation.SnapshotTx(ctx, pool, func(ctx context.Context, tx pgx.Tx) error {
@@ -91,8 +91,9 @@ type SenderChange struct {
 	Concurrency   *int     // of each relay
 }
 
-// SetSender changes a sender's limits while relays run, which apply them within about a second. Any name is accepted, because the database does not have a list of senders. Invalid values are a
-// *job.InvalidError. The act is recorded (I14).
+// SetSender changes a sender's limits while relays run, which apply them within about a second. Any name is
+// accepted, because the database does not have a list of senders. Invalid values are a *job.InvalidError. The
+// act is recorded (I14).
 func SetSender(ctx context.Context, pool *pgxpool.Pool, name string, c SenderChange, alive time.Duration,
 	act job.Act) (SenderState, error) {
 	return senderAct(ctx, pool, name, alive, act, queries.senderSet, pgx.StrictNamedArgs{

@@ -33,12 +33,12 @@ SELECT n.name, s.rate_per_second, s.concurrency, s.paused_at, coalesce(s.paused_
  ORDER BY n.name;
 
 -- name: RelayStates :many
--- The relays with a heartbeat, by name, and whether they are live: with a heartbeat within
--- @seconds.
+-- The 1,000 first relays by name, and whether they are live: with a heartbeat within @seconds.
 SELECT r.name, r.started_at, r.heartbeat_at, r.senders, r.media, r.in_flight, r.transport,
        r.heartbeat_at BETWEEN clock_timestamp() - make_interval(secs => @seconds) AND clock_timestamp() + interval '1 minute' AS live
   FROM belfry.relays r
- ORDER BY r.name;
+ ORDER BY r.name
+ LIMIT 1000;
 
 -- name: SenderSet :exec
 -- Sets an operator's limits of a sender: the rate with @rate, the concurrency with @slots; NULL

@@ -13,7 +13,7 @@
 //	                       │
 //	                       ▼
 //	                 prepare on two connections, use over several transactions
-//	                       │ lost                         │ kept, or nothing found out
+//	                       │ lost, or not found out       │ kept
 //	                       ▼                              ▼
 //	                 QueryExecModeCacheDescribe ◄──── the first 42P05 or 26000
 //

@@ -50,17 +50,17 @@
 //     most 15 seconds, and under a lease only while its relay renews it. A deferred message is PENDING with a due time. A
 //     COMMIT whose answer was lost is repeated.
 //   - I11: a medium is tried at most retry.attempts times. The next attempt is due at the provider's Retry-After plus the
-//     policy's pause with its jitter, after the outcome was recorded, in the database's clock. If a provider requests
-//     more than a day, there is no further attempt.
+//     policy's pause with its jitter, after the outcome was recorded, in the database's clock. A day is the longest
+//     pause: after a request for more, the attempt counts as any other.
 //   - I12: the next medium becomes due only in the transaction that records the permanent failure or the last attempt of
 //     the previous medium, or the reason why it was bypassed. A dead letter of which any attempt may have been accepted
 //     has the reason unknown or crashed, regardless of later attempts.
 //   - I13: a claim examines at most 2,000 messages, and the next one continues there: every due message is examined within
-//     due messages / 2,000 claims, whatever precedes it. max_in_flight limits the messages in flight. Lanes divide the slots that activities leave: no lane exceeds its
-//     share, and one share is always free for a new lane. A queue contains the messages of five seconds of its sender, but
-//     bulk messages only up to half of a lane's share or two rounds of calls, whichever is more. Receipts are requested
-//     while fewer outcomes than max_in_flight wait to be recorded. All jobs without due messages together cost two hundred
-//     claims per second.
+//     due messages / 2,000 claims, whatever precedes it. max_in_flight limits the messages in flight. Lanes divide the
+//     slots that activities leave: no lane exceeds its share, and one share is always free for a new lane. A queue contains
+//     the messages of five seconds of its sender, but bulk messages only up to half of a lane's share or two rounds of
+//     calls, whichever is more. Receipts are requested while fewer outcomes than max_in_flight wait to be recorded. All
+//     jobs without due messages together cost two hundred claims per second.
 //
 // # Credits
 //
