@@ -21,5 +21,6 @@ type querySet struct {
 	segmentMembers, segmentDrop, segmentList, segmentLock, segmentStage, segmentResolveIDs,
 	segmentResolveExternalIDs, segmentUnknown, segmentDeleteOthers, segmentDelete,
 	segmentInsert, segmentRecord, channelsInspect, recipients, recipientsRange, channelPlace, optOuts, optOutsRange,
-	invalidAddresses, invalidAddressesRange, optOutRecord, optOutRemove, optOutEvent, optInEvent, channelBlank, channelForget, categoryList, categoryAdd, actorSet, categorySet, categoryGet string
+	invalidAddresses, invalidAddressesRange, optOutRecord, optOutRemove, optOutEvent, optInEvent,
+	channelBlank, channelForget, categoryList, categoryAdd, actorSet, categorySet, categoryGet string
 }

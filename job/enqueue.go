@@ -64,7 +64,8 @@ func (s Spec) args() (pgx.StrictNamedArgs, error) {
 	}
 	if s.Variants != nil && !json.Valid(s.Variants) {
 		return nil, &InvalidError{Column: "variants",
-			Message: `belfry.jobs.variants: is not valid JSON; allowed values: JSON objects of up to 131072 bytes, as {"ko": {"title": "…", "body": "…"}}`}
+			Message: "belfry.jobs.variants: is not valid JSON; " +
+				`allowed values: JSON objects of up to 131072 bytes, as {"ko": {"title": "…", "body": "…"}}`}
 	}
 	return pgx.StrictNamedArgs{
 		"variants": optional(string(s.Variants)), "route": s.Route,

@@ -20,7 +20,7 @@ type Job struct {
 	Body           string            `json:"body" db:"body" mask:"text"`
 	Data           json.RawMessage   `json:"data" db:"data" mask:"text"`
 	Variants       json.RawMessage   `json:"variants" db:"variants" mask:"text"` // titles and bodies by locale; {}: none
-	Route          []string          `json:"route" db:"route" nullable:"true"`   // the media of its messages, in the order in which they are tried
+	Route          []string          `json:"route" db:"route" nullable:"true"`   // the media of its messages, in the order of attempts
 	Audience       channels.Audience `json:"audience" db:"audience"`
 	Lane           string            `json:"lane" db:"lane"`
 	Priority       int               `json:"priority" db:"priority"` // higher is more urgent

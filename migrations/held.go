@@ -61,7 +61,8 @@ func (c Config) explainLock(ctx context.Context, db *sql.DB, err error, ofKey bo
 	errHolder := db.QueryRowContext(ctx, `SELECT l.pid, coalesce(a.usename::text, '?'), coalesce(nullif(a.application_name, ''), 'unnamed')
 		  FROM pg_locks l
 		  LEFT JOIN pg_stat_activity a ON a.pid = l.pid
-		 WHERE l.locktype = 'advisory' AND l.granted AND l.objsubid = 1 AND l.database = (SELECT d.oid FROM pg_database d WHERE d.datname = current_database())
+		 WHERE l.locktype = 'advisory' AND l.granted AND l.objsubid = 1
+		   AND l.database = (SELECT d.oid FROM pg_database d WHERE d.datname = current_database())
 		   AND l.classid::bigint = $1::bigint >> 32 AND l.objid::bigint = $1::bigint & 4294967295`, int64(lockKey)).Scan(&held.PID,
 		&held.Role, &held.Application)
 	if errHolder != nil { // it has ended, or this login may not read sessions

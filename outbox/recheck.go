@@ -13,7 +13,7 @@ type Verdict string
 // The verdicts.
 const (
 	VerdictSend     Verdict = "send"
-	VerdictHeld     Verdict = "held"     // its job is ABORTED or waits for approval, its lane is paused, or belfry is halted: return it to PENDING unchanged
+	VerdictHeld     Verdict = "held"     // by its job, a paused lane or a halt: return it to PENDING unchanged
 	VerdictEdited   Verdict = "edited"   // its job's content was corrected: return it to PENDING unchanged, to be composed again
 	VerdictRecalled Verdict = "recalled" // it becomes CANCELLED
 	VerdictLost     Verdict = "lost"     // another owner has it, it is finished, or its lease has expired: ignore it

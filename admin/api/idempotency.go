@@ -184,7 +184,8 @@ func (h *Handler) logUnstored(o operation.Operation, err error) {
 // the same key.
 func nothingDone(k db.Kind) bool {
 	switch k {
-	case db.KindInvalid, db.KindNotFound, db.KindConflict, db.KindStale, db.KindHeld, db.KindDenied, db.KindForbidden, db.KindStandby, db.KindUnavailable:
+	case db.KindInvalid, db.KindNotFound, db.KindConflict, db.KindStale, db.KindHeld, db.KindDenied, db.KindForbidden,
+		db.KindStandby, db.KindUnavailable:
 		return true
 	case db.KindFailed, db.KindTooSlow, db.KindUnknown:
 	}

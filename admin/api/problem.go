@@ -95,7 +95,8 @@ func problemOf(r route, err error) *Problem {
 			p.Errors = append(p.Errors, Fault{r.located(one.Param), r.of.WithNames(one.Text)})
 		}
 	}
-	advised, is := err.(*operation.AdvisedError) //nolint:errorlint // the advice of one error among several concerns that error alone and is in the text
+	// The advice of one error among several concerns that error alone and is in the text.
+	advised, is := err.(*operation.AdvisedError) //nolint:errorlint // see above
 	if is {
 		p.Detail, p.Next = r.of.WithNames(advised.Err.Error()), advised.Next.String()
 	}

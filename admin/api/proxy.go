@@ -263,7 +263,8 @@ func keyOfAddress(address netip.Addr) string {
 	return address.String()
 }
 
-// needsTLS reports whether a request is not allowed because it came without TLS from another machine that is not the proxy. Its token, if it has one, was readable on the way.
+// needsTLS reports whether a request is not allowed because it came without TLS from another machine that is not
+// the proxy. Its token, if it has one, was readable on the way.
 func (p *Proxy) needsTLS(req *http.Request) bool {
 	if p == nil || req.TLS != nil || p.sent(req) { // without a proxy, Config.Validate allows no such listener
 		return false

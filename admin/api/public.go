@@ -62,7 +62,8 @@ func (p public) url(at string) string {
 // secure reports whether the browser's connection has TLS, which a proxy may terminate.
 func (p public) secure(req *http.Request) bool { return p.scheme == "https" || req.TLS != nil }
 
-// stripPrefix returns a request without the path of the public URL. A request without that path is returned unchanged: a proxy may have removed it, and local requests do not need it.
+// stripPrefix returns a request without the path of the public URL. A request without that path is returned
+// unchanged: a proxy may have removed it, and local requests do not need it.
 func (p public) stripPrefix(req *http.Request) *http.Request {
 	if p.path == "" || !strings.HasPrefix(req.URL.EscapedPath(), p.path+"/") {
 		return req

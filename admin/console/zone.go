@@ -56,7 +56,9 @@ func (h *handler) setZone() {
 		h.problem(http.StatusUnprocessableEntity, err)
 		return
 	}
-	cookie := &http.Cookie{Name: zoneCookie, Path: h.link("/"), HttpOnly: true, SameSite: http.SameSiteLaxMode, Secure: h.req.TLS != nil, MaxAge: -1} //nolint:gosec // Secure behind TLS; it holds the name of a time zone
+	cookie := &http.Cookie{ //nolint:gosec // Secure behind TLS; it holds the name of a time zone
+		Name: zoneCookie, Path: h.link("/"), HttpOnly: true, SameSite: http.SameSiteLaxMode, Secure: h.req.TLS != nil, MaxAge: -1,
+	}
 	if zone != nil {
 		cookie.Value, cookie.MaxAge = zone.String(), int(zoneLifetime/time.Second)
 	}

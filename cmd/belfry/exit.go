@@ -81,7 +81,7 @@ func codeOf(err error) code {
 		return codeFailure
 	case errors.As(err, &exit):
 		return exit.code
-	case errors.As(err, new(*operation.UnavailableError)), errors.As(err, new(*job.FlaggedError)): // whatever kept the database from recording it
+	case errors.As(err, new(*operation.UnavailableError)), errors.As(err, new(*job.FlaggedError)): // for whatever reason
 		return codeUnavailable
 	case errors.As(err, new(*operation.HeldError)), errors.As(err, new(*lifecycle.NameInUseError)), errors.As(err, new(*migrations.HeldError)):
 		return codeHeld

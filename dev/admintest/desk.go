@@ -109,7 +109,8 @@ SELECT t.what FROM (
     UNION ALL SELECT 'jobs', to_jsonb(x) FROM belfry.jobs x UNION ALL SELECT 'job_revisions', to_jsonb(x) FROM belfry.job_revisions x
     UNION ALL SELECT 'job_events', to_jsonb(x) FROM belfry.job_events x UNION ALL SELECT 'schedules', to_jsonb(x) FROM belfry.schedules x
     UNION ALL SELECT 'events', to_jsonb(x) FROM belfry.events x) t
- WHERE t.r ->> 'channel_id' = '3' OR t.r ->> 'name' = '3' OR t.r ->> 'reason' LIKE 'u3 %' OR t.r::text LIKE '%"u3"%' OR t.r::text LIKE '%busy: token%' GROUP BY 1 ORDER BY 1`)
+ WHERE t.r ->> 'channel_id' = '3' OR t.r ->> 'name' = '3' OR t.r ->> 'reason' LIKE 'u3 %'
+    OR t.r::text LIKE '%"u3"%' OR t.r::text LIKE '%busy: token%' GROUP BY 1 ORDER BY 1`)
 	require.NoError(d.T, err)
 	list, err = pgx.CollectRows(rows, pgx.RowTo[string])
 	require.NoError(d.T, err)
@@ -285,7 +286,8 @@ func (d *Desk) Upcoming(given ...string) (list []upcoming.Entry, next string) {
 func (d *Desk) Finished(kind, lane string, minutes int) {
 	d.T.Helper()
 	dbtest.Past(d.T, d.DB.Pool, `INSERT INTO belfry.jobs (id, type, category, title, lane, route, status, fence, started_at, finished_at)
-		VALUES (nextval('belfry.jobs_id_seq'), $1, 'operator_notice', 'x', $2, '{}', 'PROCESSED', 1, now() - $3 * interval '1 minute', now())`, kind, lane, minutes)
+		VALUES (nextval('belfry.jobs_id_seq'), $1, 'operator_notice', 'x', $2, '{}', 'PROCESSED', 1,
+		 now() - $3 * interval '1 minute', now())`, kind, lane, minutes)
 }
 
 // Lines renders entries, one to a line: due in minutes from now, lane, label, expected minutes, note.

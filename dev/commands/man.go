@@ -22,7 +22,8 @@ func Man(root *cobra.Command, directory, version string) (int, error) {
 	for _, c := range list {
 		var page strings.Builder
 		manPage(&page, c, version)
-		if err := os.WriteFile(filepath.Join(directory, manName(c)+".1"), []byte(page.String()), 0o644); err != nil { //nolint:gosec // manual pages are public
+		path := filepath.Join(directory, manName(c)+".1")
+		if err := os.WriteFile(path, []byte(page.String()), 0o644); err != nil { //nolint:gosec // manual pages are public
 			return 0, err
 		}
 	}

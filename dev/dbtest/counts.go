@@ -33,11 +33,13 @@ func Miscount(ctx context.Context, pool *pgxpool.Pool) (list []string, err error
 	//sql:allow for tests of several packages
 	err = pool.QueryRow(ctx, `SELECT array_agg(format('job %s: %s, counted %s', p.job_id, p, m) ORDER BY p.job_id)
 		  FROM belfry.job_progress p
-		 CROSS JOIN LATERAL (SELECT count(*) AS messages, count(*) FILTER (WHERE m.status = 'SENT') AS sent, count(*) FILTER (WHERE m.status = 'DEAD') AS dead,
+		 CROSS JOIN LATERAL (SELECT count(*) AS messages, count(*) FILTER (WHERE m.status = 'SENT') AS sent,
+		        count(*) FILTER (WHERE m.status = 'DEAD') AS dead,
 		                            count(*) FILTER (WHERE m.status = 'CANCELLED') AS cancelled,
 		                            count(*) FILTER (WHERE m.status IN ('PENDING', 'QUEUED', 'PROCESSING')) AS waiting
 		                       FROM belfry.messages m WHERE m.job_id = p.job_id) m
-		 WHERE (p.messages, p.sent, p.dead, p.cancelled, p.waiting) IS DISTINCT FROM (m.messages, m.sent, m.dead, m.cancelled, m.waiting)`).Scan(&list)
+		 WHERE (p.messages, p.sent, p.dead, p.cancelled, p.waiting)
+		       IS DISTINCT FROM (m.messages, m.sent, m.dead, m.cancelled, m.waiting)`).Scan(&list)
 	return list, err
 }
 

@@ -31,7 +31,8 @@ func (d *Database) OldChannels(t require.TestingT, n int) {
 func (d *Database) Rest(t require.TestingT, kind string, n int, status job.Status) int64 {
 	id := One[int64](t, d, `INSERT INTO belfry.jobs (type, category, title) VALUES ($1, 'operator_notice', 'told') RETURNING id`, kind)
 	d.Exec(t, `UPDATE belfry.jobs SET status = 'RUNNING', fence = 1, runner = 'r', heartbeat_at = now(), started_at = now() WHERE id = $1`, id)
-	d.Exec(t, `UPDATE belfry.jobs SET bound = $2, "cursor" = nullif($2, '0'), chunks = 1, channels_read = $3, channels_matched = $3, rows_written = $3 WHERE id = $1`, id, strconv.Itoa(n), n)
+	d.Exec(t, `UPDATE belfry.jobs SET bound = $2, "cursor" = nullif($2, '0'), chunks = 1, channels_read = $3, channels_matched = $3, rows_written = $3
+		 WHERE id = $1`, id, strconv.Itoa(n), n)
 	switch kind {
 	case outbox.TypeInbox:
 		d.Exec(t, `INSERT INTO belfry.notifications (channel_id, job_id) SELECT g, $1 FROM generate_series(1, $2::bigint) g`, id, n)
@@ -67,7 +68,8 @@ func (d *Database) States(t require.TestingT, id int64, statuses ...string) {
 	d.Exec(t, `INSERT INTO belfry.leases (id, relay, expires_at, job_ids, channel_ids)
 		SELECT $2 + channel_id / 1000, 'relay', now() + interval '1 hour', array_agg(job_id), array_agg(channel_id)
 		FROM belfry.messages WHERE job_id = $1 GROUP BY 1`, id, lease)
-	d.Exec(t, `UPDATE belfry.messages m SET status = s.next, lease_id = CASE s.next WHEN 'PROCESSING' THEN $3::bigint + m.channel_id / 1000 END,
+	d.Exec(t, `UPDATE belfry.messages m SET status = s.next,
+		 lease_id = CASE s.next WHEN 'PROCESSING' THEN $3::bigint + m.channel_id / 1000 END,
 			reason = CASE s.next WHEN 'DEAD' THEN 'exhausted' WHEN 'CANCELLED' THEN 'recalled' END
 		  FROM (SELECT k.channel_id, ($2::text[])[1 + (k.channel_id - 1) % cardinality($2::text[])] AS next FROM belfry.messages k
 		WHERE k.job_id = $1) s

@@ -82,7 +82,8 @@ func (a *account) canEnter(dir string) bool {
 			break
 		}
 	}
-	cmd := exec.Command("/bin/sh", "-c", `cd "$1"`, "sh", dir) //nolint:noctx,gosec // ends by itself; dir is an argument, not part of the script
+	// It ends by itself; dir is an argument, not part of the script.
+	cmd := exec.Command("/bin/sh", "-c", `cd "$1"`, "sh", dir) //nolint:noctx,gosec // see above
 	cmd.Dir = "/"
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: a.credential()}
 	return cmd.Run() == nil

@@ -54,13 +54,13 @@ type Template struct {
 	Title         string         `json:"title,omitempty" mapstructure:"title"`
 	Body          string         `json:"body,omitempty" mapstructure:"body" mask:"text"`
 	Data          map[string]any `json:"data,omitempty" mapstructure:"data" mask:"text"`
-	Variants      map[string]any `json:"variants,omitempty" mapstructure:"variants" mask:"text"` // titles and bodies by locale, as jobs.variants
-	Route         []string       `json:"route,omitempty" mapstructure:"route"`                   // media in the order in which they are tried; none: the category's
+	Variants      map[string]any `json:"variants,omitempty" mapstructure:"variants" mask:"text"` // as jobs.variants
+	Route         []string       `json:"route,omitempty" mapstructure:"route"`                   // media in the order of attempts; none: the category's
 	Audience      map[string]any `json:"audience,omitempty" mapstructure:"audience" mask:"keys"` // as jobs.audience; none: everyone
 	Lane          string         `json:"lane,omitempty" mapstructure:"lane"`
 	Priority      int            `json:"priority,omitempty" mapstructure:"priority"`
 	MaxRecipients *int           `json:"max_recipients,omitempty" mapstructure:"max_recipients"` // ceiling of each job; none: the category's
-	NeedsApproval bool           `json:"needs_approval,omitempty" mapstructure:"needs_approval"` // of each job, by a second person; false uses the category's setting
+	NeedsApproval bool           `json:"needs_approval,omitempty" mapstructure:"needs_approval"` // false: as the category demands
 	DeliverAfter  string         `json:"deliver_after,omitempty" mapstructure:"deliver_after"`   // deliver_at, from the occurrence on
 	ExpiresAfter  string         `json:"expires_after,omitempty" mapstructure:"expires_after"`   // expires_at, from the occurrence on
 }

@@ -39,7 +39,7 @@ type Schedule struct {
 	PausedBy     string     `json:"paused_by,omitempty" db:"paused_by"`
 	PauseReason  string     `json:"pause_reason,omitempty" db:"pause_reason"`
 	ArmedAt      time.Time  `json:"armed_at" db:"armed_at"`                           // occurrences after it count
-	NextAt       *time.Time `json:"next_at" db:"next_at"`                             // nil if paused, or not examined since it was created or changed
+	NextAt       *time.Time `json:"next_at" db:"next_at"`                             // nil if paused, or not examined since its last change
 	RetryAt      *time.Time `json:"retry_at" db:"retry_at"`                           // nil: not failing
 	FailingSince *time.Time `json:"failing_since" db:"failing_since"`                 // of the occurrence at NextAt
 	LastAt       *time.Time `json:"last_at" db:"last_at"`                             // the last occurrence that fired

@@ -39,7 +39,8 @@ type held struct {
 	queue   outbox.Queue
 }
 
-func newCarrier(b *Broker, worker string, claim outbox.Claim, life context.Context, end context.CancelFunc) *carrier { //nolint:revive // the carrier's own context
+//nolint:revive // the carrier's own context
+func newCarrier(b *Broker, worker string, claim outbox.Claim, life context.Context, end context.CancelFunc) *carrier {
 	c := &carrier{
 		b: b, worker: worker, claim: claim, life: life, end: end, pulls: make(map[outbox.Queue]*pull),
 		soon: make(chan struct{}, 1), held: make(map[outbox.Key]held), back: make(map[int64]int),

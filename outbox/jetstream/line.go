@@ -235,8 +235,10 @@ func (l *line) status(ctx context.Context) (s outbox.QueueStatus, err error) {
 		if err != nil {
 			return err
 		}
-		s.Ready, s.Later, s.Most = int64(taking.NumPending), int64(taking.NumAckPending), int64(taking.Config.MaxAckPending)        //nolint:gosec // counts of a bounded queue
-		s.Full = s.Ready >= int64(l.b.options.MaxQueued) || info.State.Bytes+outbox.MaxBatch*copySize > uint64(l.b.config.MaxBytes) //nolint:gosec // MaxBytes is positive
+		s.Ready, s.Later = int64(taking.NumPending), int64(taking.NumAckPending) //nolint:gosec // counts of a bounded queue
+		s.Most = int64(taking.Config.MaxAckPending)
+		bytes := info.State.Bytes + outbox.MaxBatch*copySize
+		s.Full = s.Ready >= int64(l.b.options.MaxQueued) || bytes > uint64(l.b.config.MaxBytes) //nolint:gosec // MaxBytes is positive
 		return nil
 	})
 	if err != nil {

@@ -105,7 +105,8 @@ func (p *postgres) Settled(_ context.Context, outcomes []outbox.Settled) error {
 		switch {
 		case s.Status != outbox.Pending:
 			p.progress = true
-		case s.Reason == outbox.ReasonNoSender, s.Reason == outbox.ReasonSenderBusy, s.Reason == outbox.ReasonSenderPaused, s.Reason == outbox.ReasonBreakerOpen:
+		case s.Reason == outbox.ReasonNoSender, s.Reason == outbox.ReasonSenderBusy, s.Reason == outbox.ReasonSenderPaused,
+			s.Reason == outbox.ReasonBreakerOpen:
 		default:
 			p.progress = true
 		}

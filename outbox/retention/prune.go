@@ -66,9 +66,10 @@ type Options struct {
 // The age of a message counts from its last change. A message is stored at least for the period of its
 // category's cap. When the first row of a job is deleted, jobs.retention_at is set: such a job can no longer be
 // retried, nor resumed after an abort. Messages that may still be sent or await a receipt are stored, and their
-// job with them, except the held messages of a job that was aborted longer than c.Messages ago. A job's own row is deleted when it has no other rows and is older than c.Jobs. An activity is
-// deleted with its message, and counted as one, c.Messages after the message was sent, died or was cancelled.
-// Attempts are deleted with their message.
+// job with them, except the held messages of a job that was aborted longer than c.Messages ago. A job's own row
+// is deleted when it has no other rows and is older than c.Jobs. An activity is deleted with its message, and
+// counted as one, c.Messages after the message was sent, died or was cancelled. Attempts are deleted with their
+// message.
 //
 // Several processes may prune at the same time: they share the walk through the notifications, and skip rows
 // that another process has locked. After an error or a kill, committed deletions stay, and the next prune
