@@ -48,6 +48,20 @@ func TestList_OfATimeHasWhatWasRequestedThen(t *testing.T) {
 	require.Equal(t, []string{"hour 11"}, titles(job.Filter{Awaiting: true, Since: at(10), Until: at(13)}))
 }
 
+// A list of a time has all jobs of its first transaction, also those that were changed since.
+func TestList_OfATimeBeginsWithAWholeTransaction(t *testing.T) {
+	t.Parallel()
+	db := dbtest.New(t)
+	store := job.NewStore(db.Pool)
+	_, err := db.Pool.Exec(t.Context(), `INSERT INTO belfry.jobs (type, category, title) SELECT 'inbox', 'operator_notice', 'No. ' || g FROM generate_series(1, 3) g`)
+	require.NoError(t, err)
+	_, err = store.Abort(t.Context(), job.One(1), job.Act{Actor: "ann"})
+	require.NoError(t, err)
+	list, err := store.List(t.Context(), job.Filter{Since: new(time.Now().Add(-time.Hour))})
+	require.NoError(t, err)
+	require.Len(t, list, 3)
+}
+
 // twoKinds are jobs in two lanes: those of night are all inbox and question, those of day all push
 // and popular_content, but for one in a thousand. A third of them is PROCESSED.
 const twoKinds = `

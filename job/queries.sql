@@ -61,7 +61,7 @@ SELECT id, group_id, type, category, title, body, data, variants, route, audienc
 -- means no bound. Jobs that were inserted an hour or more after the start of their transaction can be
 -- outside the range.
 SELECT CASE WHEN @since::timestamptz IS NULL THEN 1 ELSE coalesce((
-           SELECT j.id FROM belfry.jobs j WHERE j.created_at >= @since::timestamptz - interval '1 hour' ORDER BY j.created_at LIMIT 1), 9223372036854775807) END AS lowest,
+           SELECT j.id FROM belfry.jobs j WHERE j.created_at >= @since::timestamptz - interval '1 hour' ORDER BY j.created_at, j.id LIMIT 1), 9223372036854775807) END AS lowest,
        coalesce((SELECT j.id FROM belfry.jobs j WHERE j.created_at >= @until::timestamptz + interval '1 hour' ORDER BY j.created_at LIMIT 1), 9223372036854775807) AS beyond;
 
 -- name: JobsLooked :many
