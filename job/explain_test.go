@@ -53,12 +53,12 @@ func TestQueries_HotStatementsKeepTheirPlans(t *testing.T) {
 		{"by": "group", "group_id": "00000000-0000-0000-0000-000000000001"}, {"by": "category", "lane": "default", "category": "popular_content", "type": "push"},
 		{"by": "status", "lowest": int64(40), "since": "2020-01-01", "until": "2020-01-02"},
 	} {
-		args := pgx.StrictNamedArgs{"before_id": int64(1 << 40), "statuses": []string{"FAILED", "ABORTED"}, "type": nil, "category": nil, "lane": nil, "group_id": nil, "lowest": int64(1), "since": nil, "until": nil, "looks": 50}
+		args := pgx.StrictNamedArgs{"before_id": int64(1 << 40), "statuses": []string{"FAILED", "ABORTED"}, "type": nil, "category": nil, "lane": nil, "text": nil, "group_id": nil, "lowest": int64(1), "since": nil, "until": nil, "looks": 50}
 		maps.Copy(args, filter)
 		explain(t, db, &out, "JobsLooked", args)
 	}
 	// few jobs wait, whatever they are filtered by
-	explain(t, db, &out, "JobsAwaiting", pgx.StrictNamedArgs{"before_id": int64(1 << 40), "statuses": []string{"FAILED", "ABORTED"}, "type": nil, "category": nil, "lane": nil, "group_id": nil, "lowest": int64(1), "since": nil, "until": nil, "limit": 50})
+	explain(t, db, &out, "JobsAwaiting", pgx.StrictNamedArgs{"before_id": int64(1 << 40), "statuses": []string{"FAILED", "ABORTED"}, "type": nil, "category": nil, "lane": nil, "text": nil, "group_id": nil, "lowest": int64(1), "since": nil, "until": nil, "limit": 50})
 	explain(t, db, &out, "JobSpan", pgx.StrictNamedArgs{"since": "2020-01-01", "until": "2020-01-02"})
 	explain(t, db, &out, "LaneList", pgx.StrictNamedArgs{"most": job.LaneCounts + 1})
 	explain(t, db, &out, "JobEvents", pgx.StrictNamedArgs{"job_id": int64(5), "after_id": int64(0), "limit": 50})

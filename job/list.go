@@ -19,6 +19,7 @@ type Filter struct {
 	Lane     string
 	GroupID  *uuid.UUID
 	Awaiting bool       // only those that wait for approval
+	Text     string     // only those whose title contains it, in any case
 	Since    *time.Time // only those that were requested then or later, by the beginning of the transaction; nil: all
 	Until    *time.Time // only those that were requested before; nil: all
 	BeforeID int64      // only older jobs: for paging; 0: from the newest
@@ -119,7 +120,7 @@ func (f Filter) args() pgx.StrictNamedArgs {
 	}
 	args := pgx.StrictNamedArgs{
 		"before_id": int64(math.MaxInt64), "statuses": statuses, "type": optional(f.Type), "category": optional(f.Category),
-		"lane": optional(f.Lane), "group_id": f.GroupID, "lowest": int64(1), "since": f.Since, "until": f.Until,
+		"lane": optional(f.Lane), "text": optional(f.Text), "group_id": f.GroupID, "lowest": int64(1), "since": f.Since, "until": f.Until,
 	}
 	if f.BeforeID > 0 {
 		args["before_id"] = f.BeforeID

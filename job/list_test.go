@@ -46,6 +46,10 @@ func TestList_OfATimeHasWhatWasRequestedThen(t *testing.T) {
 	_, err = db.Pool.Exec(t.Context(), `UPDATE belfry.jobs SET needs_approval = true WHERE title IN ('hour 11', 'hour 50')`)
 	require.NoError(t, err)
 	require.Equal(t, []string{"hour 11"}, titles(job.Filter{Awaiting: true, Since: at(10), Until: at(13)}))
+
+	require.Equal(t, []string{"hour 91", "hour 90", "hour 9"}, titles(job.Filter{Text: "HOUR 9", Until: at(92)}))
+	require.Equal(t, []string{"hour 50"}, titles(job.Filter{Text: "5", Awaiting: true}))
+	require.Empty(t, titles(job.Filter{Text: "hour_"}), "no character has a meaning of its own")
 }
 
 // A list of a time has all jobs of its first transaction, also those that were changed since.
@@ -122,7 +126,7 @@ func TestLong_ListPagesOfSeveralFiltersAreBounded(t *testing.T) {
 		for _, by := range []string{"lane", "category", "type"} {
 			plan := explained(t, db, "JobsLooked", pgx.StrictNamedArgs{
 				"before_id": int64(1 << 40), "lowest": int64(1), "statuses": []string{"PENDING", "PROCESSED"}, "by": by, "looks": mostLooks,
-				"lane": "night", "category": "popular_content", "type": "push", "group_id": nil, "since": nil, "until": nil,
+				"lane": "night", "category": "popular_content", "type": "push", "text": nil, "group_id": nil, "since": nil, "until": nil,
 			})
 			require.LessOrEqual(t, plan.looked("jobs"), 2*mostLooks, "by %s: %s", by, plan)
 		}

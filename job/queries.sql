@@ -75,7 +75,8 @@ SELECT j.id, j.passes
  CROSS JOIN LATERAL (
 SELECT id, (@lane::text IS NULL OR lane = @lane) AND (@category::text IS NULL OR category = @category) AND (@type::text IS NULL OR type = @type)
            AND (@group_id::uuid IS NULL OR group_id = @group_id)
-           AND (@since::timestamptz IS NULL OR created_at >= @since) AND (@until::timestamptz IS NULL OR created_at < @until) AS passes
+           AND (@since::timestamptz IS NULL OR created_at >= @since) AND (@until::timestamptz IS NULL OR created_at < @until)
+           AND (@text::text IS NULL OR strpos(lower(title), lower(@text)) > 0) AS passes
   FROM belfry.jobs
  WHERE status = s.status
    AND (@by::text <> 'lane' OR lane = @lane) AND (@by <> 'category' OR category = @category) AND (@by <> 'type' OR type = @type)
@@ -109,6 +110,7 @@ SELECT id, group_id, type, category, title, body, data, variants, route, audienc
    AND (@category::text IS NULL OR category = @category)
    AND (@lane::text IS NULL OR lane = @lane)
    AND (@group_id::uuid IS NULL OR group_id = @group_id)
+   AND (@text::text IS NULL OR strpos(lower(title), lower(@text)) > 0)
  ORDER BY id DESC
  LIMIT @limit;
 

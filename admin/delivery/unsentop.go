@@ -47,6 +47,7 @@ func (c Carriers) Alive(medium string) bool {
 type Standstill struct {
 	Why, Remedy text.Line
 	Moving      bool // a relay sends them
+	Held        bool // by a halt or a paused lane
 }
 
 // Standstill returns the standstill of a job. now, by this machine's clock, is for the text only. Messages
@@ -61,6 +62,11 @@ func (c Carriers) Standstill(u Unsent, now time.Time) Standstill {
 	still := func(remedy any, why string, args ...any) Standstill {
 		return Standstill{Why: text.Sprintf(why, args...), Remedy: text.Line{text.CellOf(remedy)}}
 	}
+	held := func(remedy any, why string, args ...any) Standstill {
+		s := still(remedy, why, args...)
+		s.Held = true
+		return s
+	}
 	start := text.Sprintf("start a daemon, %s or %s", text.Command("relay"), text.Command("run").Flag("deliver"))
 	switch {
 	case u.Status == job.Aborted:
@@ -68,9 +74,9 @@ func (c Carriers) Standstill(u Unsent, now time.Time) Standstill {
 	case u.Awaits:
 		return still(text.Command("jobs approve", u.JobID).Flag("dry-run").To("show the recipients"), "held, the job waits for approval")
 	case u.Held:
-		return still(text.Command("lanes resume", u.Lane).To("resume the lane"), "held, lane %s is paused", text.Ref("lane", u.Lane))
+		return held(text.Command("lanes resume", u.Lane).To("resume the lane"), "held, lane %s is paused", text.Ref("lane", u.Lane))
 	case c.Halted:
-		return still(text.Command("unhalt").To("end the halt"), "held, belfry is halted")
+		return held(text.Command("unhalt").To("end the halt"), "held, everything is halted")
 	case c.Copied:
 		return still(text.Command("adopt").To("show the waiting messages and adopt the database"),
 			"the database is a copy or was moved, and relays wait")

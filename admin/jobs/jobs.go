@@ -22,6 +22,7 @@ type jobFilter struct {
 	Category string          `flag:"category" label:"CATEGORY" values:"categories list" help:"only jobs of this category"`
 	Lane     string          `flag:"lane" label:"LANE" values:"lanes list" help:"only jobs of this lane"`
 	Group    *groupRef       `flag:"group" label:"GROUP" values:"jobs list:group_job" help:"only jobs of this group: its id, or the id of one of its jobs"`
+	Text     string          `flag:"text" label:"TEXT" help:"only jobs whose title contains this text, in any case"`
 	Awaiting bool            `flag:"awaiting-approval" help:"only jobs that wait for approval"`
 	Since    *operation.Past `flag:"since" label:"TIME" help:"only jobs that were requested at this time or later"`
 	Until    *operation.Past `flag:"until" label:"TIME" help:"only jobs that were requested before this time"`
@@ -31,7 +32,7 @@ type jobFilter struct {
 
 // given reports whether any filter is set.
 func (f jobFilter) given() bool {
-	return f.Type+f.Category+f.Lane != "" || f.Group != nil || f.Since != nil || f.Until != nil || f.Awaiting || f.Before != 0 ||
+	return f.Type+f.Category+f.Lane+f.Text != "" || f.Group != nil || f.Since != nil || f.Until != nil || f.Awaiting || f.Before != 0 ||
 		len(f.Status) > 0
 }
 
@@ -64,8 +65,8 @@ the job. WALK is the progress of the walk, ROWS the number of written rows, SENT
 of sent messages, GROUP the first job of the job's group. A narrow terminal omits the columns
 CATEGORY, LANE and DUE.
 
-With several of --lane, --category and --type, a page examines the newest 2,000 jobs of each
-status, so that it may be short if few jobs match.`,
+With --text, or several of --lane, --category and --type, a page examines the newest 1,000 jobs
+of each status, so that it may be short if few jobs match.`,
 			Example: `  belfry jobs list
   belfry jobs list --status RUNNING,PENDING --lane default
   belfry jobs list --status ABORTED,FAILED --since 7d
@@ -106,7 +107,7 @@ SQL function belfry.job_content(ID, CHANNEL) returns.`,
 }
 
 func listJobs(ctx context.Context, env *operation.Env, in jobFilter) (page operation.List[JobState], err error) {
-	filter := job.Filter{Type: in.Type, Category: in.Category, Lane: in.Lane, Awaiting: in.Awaiting, BeforeID: in.Before, Limit: in.Limit + 1}
+	filter := job.Filter{Type: in.Type, Category: in.Category, Lane: in.Lane, Awaiting: in.Awaiting, Text: in.Text, BeforeID: in.Before, Limit: in.Limit + 1}
 	for _, s := range in.Status {
 		filter.Statuses = append(filter.Statuses, job.Status(s))
 	}
@@ -181,7 +182,7 @@ func jobsText(d *text.Doc, in jobFilter, out operation.List[JobState]) {
 	t.Dispensable(16, "CATEGORY", "LANE", "DUE")
 	d.Table(t)
 	if i := slices.IndexFunc(out.Items, func(j JobState) bool { return j.HaltedAt != nil }); i >= 0 {
-		d.Note("belfry is halted since %s; %s", out.Items[i].HaltedAt, endHalt())
+		d.Note("everything is halted since %s; %s", out.Items[i].HaltedAt, endHalt())
 	}
 	operation.More(d, "before", out.Next)
 }

@@ -34,10 +34,12 @@ type WatchedJob struct {
 	Lane           string          `json:"lane"`
 	Status         job.Status      `json:"status"`
 	Delivering     bool            `json:"delivering"`            // the walk is complete, messages wait
+	Held           bool            `json:"held"`                  // by a halt, or messages wait by a paused lane
 	AtRest         bool            `json:"at_rest"`               // nothing happens before an operator acts
 	AwaitsSince    *time.Time      `json:"awaits_approval_since"` // null means that the job does not wait for approval
 	ScheduleAt     time.Time       `json:"schedule_at"`
 	WalkedAt       *time.Time      `json:"walked_at"`
+	RecalledAt     *time.Time      `json:"recalled_at"`
 	Cursor         string          `json:"cursor"`
 	ChannelsRead   int64           `json:"channels_read"`
 	ChannelsTotal  *int64          `json:"channels_total"`
@@ -63,8 +65,9 @@ func watched(s JobState, still delivery.Standstill, p *paces, now time.Time) Wat
 	p.walk.Observe(now, s.ChannelsRead)
 	p.delivery.Observe(now, s.Settled())
 	w := WatchedJob{
-		At: now.UTC(), ID: s.ID, Type: s.Type, Title: s.Title, Lane: s.Lane, Status: s.Status, Delivering: s.Delivering(), AtRest: s.AtRest(),
-		AwaitsSince: s.AwaitsApprovalSince, ScheduleAt: s.ScheduleAt, WalkedAt: s.WalkedAt, Cursor: s.Cursor,
+		At: now.UTC(), ID: s.ID, Type: s.Type, Title: s.Title, Lane: s.Lane, Status: s.Status, Delivering: s.Delivering(),
+		Held: s.HaltedAt != nil || still.Held, AtRest: s.AtRest(),
+		AwaitsSince: s.AwaitsApprovalSince, ScheduleAt: s.ScheduleAt, WalkedAt: s.WalkedAt, RecalledAt: s.RecalledAt, Cursor: s.Cursor,
 		ChannelsRead: s.ChannelsRead, ChannelsTotal: s.ChannelsTotal,
 		RowsWritten: s.RowsWritten, Chunks: s.Chunks, Skipped: s.Skipped, Throttle: s.Throttle, ThrottleDetail: s.ThrottleDetail,
 		Messages: s.Messages,

@@ -84,7 +84,8 @@ func (v *progressView) redraw(d *text.Doc, jobs []WatchedJob, events []job.Contr
 // State returns the watched part of the job's state.
 func (w WatchedJob) State() JobState {
 	return JobState{Job: job.Job{
-		ID: w.ID, Type: w.Type, Title: w.Title, Status: w.Status, ScheduleAt: w.ScheduleAt, WalkedAt: w.WalkedAt, Cursor: w.Cursor,
+		ID: w.ID, Type: w.Type, Title: w.Title, Status: w.Status, Lane: w.Lane, ScheduleAt: w.ScheduleAt, WalkedAt: w.WalkedAt,
+		RecalledAt: w.RecalledAt, Cursor: w.Cursor,
 		ChannelsRead: w.ChannelsRead, ChannelsTotal: w.ChannelsTotal, RowsWritten: w.RowsWritten, Skipped: w.Skipped,
 		Throttle: w.Throttle, ThrottleDetail: w.ThrottleDetail, AwaitsApprovalSince: w.AwaitsSince,
 	}, Messages: w.Messages}
@@ -144,10 +145,19 @@ func (w WatchedJob) Waits() text.Line {
 	if w.AwaitsSince != nil {
 		return text.Line{approvalStep(w.ID)}
 	}
-	if w.Messages.Waiting == 0 || len(w.Why) == 0 || w.SentPerSecond != nil && *w.SentPerSecond >= lifecycle.Moving {
+	if len(w.Waiting()) == 0 {
 		return nil
 	}
 	return delivery.Standstill{Why: w.Why, Remedy: w.Remedy}.Text()
+}
+
+// Waiting returns the reason why messages are not sent, without the next step. It is empty while they are
+// sent.
+func (w WatchedJob) Waiting() text.Line {
+	if w.Messages.Waiting == 0 || w.SentPerSecond != nil && *w.SentPerSecond >= lifecycle.Moving {
+		return nil
+	}
+	return w.Why
 }
 
 // screen renders jobs for a terminal of this size: some lines for each, and the number of omitted jobs.

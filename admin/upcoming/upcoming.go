@@ -164,7 +164,7 @@ func holds(ctx context.Context, env *operation.Env) (func(lane string) string, e
 	return func(lane string) string {
 		switch {
 		case halt.At != nil:
-			return "belfry is halted"
+			return "everything is halted"
 		case slices.Contains(paused, lane):
 			return "lane " + lane + " is paused"
 		}

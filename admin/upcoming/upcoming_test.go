@@ -64,7 +64,7 @@ func TestUpcoming_ListsJobsAndOccurrencesByTimeAndLane(t *testing.T) {
 
 	d.Exec(`SELECT belfry.halt('ann', 'fire')`)
 	list, _ = d.Upcoming("until", "+50m", "lane", "default")
-	require.Equal(t, "-1h0m0s default job 3 30m0s belfry is halted\n10m0s default job 10 30m0s belfry is halted\n45m0s default job 11 30m0s belfry is halted\n", d.Lines(list))
+	require.Equal(t, "-1h0m0s default job 3 30m0s everything is halted\n10m0s default job 10 30m0s everything is halted\n45m0s default job 11 30m0s everything is halted\n", d.Lines(list))
 	list, _ = d.Upcoming("skip_held", "on")
 	require.Empty(t, list)
 }
