@@ -125,7 +125,7 @@ func (h *handler) backLink(o operation.Operation, values url.Values) tab {
 	if list, there := h.named(o.Noun() + " list"); there {
 		return tab{Name: nounOf(list), Link: h.linkWith(list, nil)}
 	}
-	return tab{Name: "Now", Link: h.link("/")}
+	return tab{Name: "Overview", Link: h.link("/")}
 }
 
 // plan renders the plan of an act and binds the form to it by its token.

@@ -32,7 +32,7 @@ func TestConsole_ApprovesWhatWasShown(t *testing.T) {
 		}
 	}
 	require.NotEmpty(t, approve)
-	require.Contains(t, boss.get(t, at).text, "WAITS for approval")
+	require.Contains(t, boss.get(t, at).text, "Waits for approval")
 	require.NotContains(t, h.as(t, "author").get(t, at).text, "Approve job", "who may not is shown no act")
 
 	form := boss.get(t, approve).hidden()

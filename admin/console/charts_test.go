@@ -84,12 +84,12 @@ func TestConsole_AJobIsDrawn(t *testing.T) {
 	require.Len(t, parts["details"], 1)
 
 	text, parts = within(p.section(t, "Delivery over time"))
-	require.Contains(t, text, "30 sent and 10 dead in all; the highest is 4 messages")
+	require.Contains(t, text, "30 sent and 10 failed in all; the highest is 4.")
 	require.Contains(t, text, "2026-11-26 08:45:00+05:45", "in the zone of its reader")
 	require.NotContains(t, text, "03:00:0")
-	require.Len(t, parts["rect"], 2*11, "sent and dead of eleven seconds")
+	require.Len(t, parts["rect"], 2+2*11, "the key, and eleven seconds")
 	require.Len(t, parts["tr"], 1+11)
-	require.Equal(t, "img", attr(parts["svg"][0], "role"))
+	require.Equal(t, "img", attr(parts["svg"][2], "role"), "after the key of two series")
 
 	for _, n := range append(p.drawn("map"), parts["rect"]...) {
 		require.Empty(t, attr(n, "style"), "which the policy of pages does not let through")

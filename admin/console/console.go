@@ -10,7 +10,6 @@ import (
 	"io/fs"
 	"net/http"
 	"path"
-	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -18,6 +17,7 @@ import (
 	"github.com/belfryhq/belfry/admin/operation"
 
 	"github.com/belfryhq/belfry/admin/api"
+	"github.com/belfryhq/belfry/internal/text"
 )
 
 //go:embed assets pages
@@ -35,7 +35,7 @@ type Console struct {
 	zone       *time.Location // the reader's, in the copy for one request; nil means the server's
 	role       operation.Role // of the caller, in the copy for one request; the zero value restricts no link
 	operations []operation.Operation
-	routes     *http.ServeMux
+	mux        *http.ServeMux
 	pages      map[string]*template.Template
 	assets     map[string]asset
 }
@@ -51,37 +51,9 @@ type asset struct {
 // New returns a console over the operations that the API serves. Its addresses begin with the path at. Each
 // page shows the environment.
 func New(served *api.Handler, at string, operations []operation.Operation, called api.Environment) *Console {
-	c := &Console{api: served, at: at, called: called, operations: operations, routes: http.NewServeMux(), assets: readAssets()}
+	c := &Console{api: served, at: at, called: called, operations: operations, mux: http.NewServeMux(), assets: readAssets()}
 	c.pages = c.parse()
-	c.routes.HandleFunc("GET /assets/{name}", c.asset)
-	c.routes.HandleFunc("GET /sign-in", c.signInPage)
-	c.routes.HandleFunc("POST /sign-in", c.signIn)
-	c.routes.HandleFunc("POST /sign-out", c.signOut)
-	c.routes.HandleFunc("POST /time-zone", c.authenticated((*handler).setZone))
-	c.routes.HandleFunc("GET /{$}", c.authenticated((*handler).now))
-	c.routes.HandleFunc("GET /live", c.authenticated((*handler).live))
-	c.routes.HandleFunc("GET /jump", c.authenticated((*handler).jump))
-	for _, o := range operations {
-		serve := func(pattern string, show func(*handler, operation.Operation)) {
-			c.routes.HandleFunc(pattern, c.authenticated(func(h *handler) {
-				api.Note(h.req, o.Name, false)
-				show(h, o)
-			}))
-		}
-		switch {
-		case o.Shared: // part of /live
-		case o.Changes:
-			for _, at := range slices.Compact([]string{pathOf(o), barePath(o)}) {
-				serve("GET "+at, (*handler).form)
-				serve("POST "+at, (*handler).act)
-			}
-		case o.Name == "jobs show":
-			serve("GET "+pathOf(o), (*handler).job)
-		default:
-			serve("GET "+pathOf(o), (*handler).showResult)
-		}
-	}
-	c.routes.HandleFunc("/", c.authenticated((*handler).notFound))
+	c.route()
 	return c
 }
 
@@ -112,7 +84,7 @@ func barePath(o operation.Operation) string {
 func (c *Console) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	w.Header().Set("Content-Security-Policy", policy)
 	w.Header().Set("Cross-Origin-Opener-Policy", "same-origin")
-	c.routes.ServeHTTP(w, req)
+	c.mux.ServeHTTP(w, req)
 }
 
 // readAssets returns the embedded assets by name.
@@ -188,10 +160,11 @@ func (c *Console) named(name string) (operation.Operation, bool) {
 // parse parses the templates: each page with the layout.
 func (c *Console) parse() map[string]*template.Template {
 	pages := make(map[string]*template.Template)
-	for _, name := range []string{"signin", "now", "job", "operation", "problem"} {
+	for _, e := range must(fs.ReadDir(files, "pages")) {
+		name := strings.TrimSuffix(e.Name(), ".html")
 		pages[name] = must(template.New("layout.html").Funcs(template.FuncMap{
-			"link": c.link, "asset": c.assetLink, "environment": func() api.Environment { return c.called },
-		}).ParseFS(files, "pages/layout.html", "pages/parts.html", "pages/"+name+".html"))
+			"link": c.link, "asset": c.assetLink, "environment": func() api.Environment { return c.called }, "number": text.Grouped,
+		}).ParseFS(files, "pages/layout.html", "pages/parts.html", "pages/"+e.Name()))
 	}
 	return pages
 }

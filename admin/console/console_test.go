@@ -226,7 +226,7 @@ func TestConsole_StopsAJobOnce(t *testing.T) {
 	for range 2 { // a second click
 		p = boss.post(t, "/abort", form)
 		require.Equal(t, http.StatusOK, p.status, p.text)
-		require.Contains(t, p.text, "ABORTED")
+		require.Contains(t, p.text, "Stopped")
 		require.Contains(t, p.text, "done at")
 	}
 	require.Equal(t, []string{"the-operator"}, h.actions(t, id, job.EventAborted))
@@ -306,10 +306,12 @@ func TestConsole_FaultsStandAtTheirFields(t *testing.T) {
 	t.Parallel()
 	h := open(t, nil)
 	boss := h.as(t, "admin")
-	p := boss.get(t, "/jobs?status=NONE&limit=0")
+	p := boss.get(t, "/dead-letters?limit=0")
 	require.Equal(t, http.StatusUnprocessableEntity, p.status)
 	require.Contains(t, p.source, `id="fault-limit"`)
 	require.Contains(t, p.text, "allowed values: whole numbers from 1 to 1000")
+	p = boss.get(t, "/jobs?status=NONE")
+	require.Equal(t, http.StatusUnprocessableEntity, p.status)
 	require.Contains(t, p.text, "allowed values: PENDING, RUNNING")
 	p = boss.post(t, "/new/tokens/create", url.Values{"name": {"x y"}, "role": {"king"}})
 	require.Equal(t, http.StatusUnprocessableEntity, p.status)
@@ -405,12 +407,12 @@ func TestLong_ConsoleLiveSendsWhatChanges(t *testing.T) {
 			}
 		}
 	}
-	until(text.Int(id)+".status", "RUNNING")
+	until(text.Int(id)+".status", "Running")
 	require.Equal(t, "go", cells[text.Int(id)+".tone"])
 	_, err = h.jobs.Abort(t.Context(), job.One(id), job.Act{Actor: "ann"})
 	require.NoError(t, err)
-	until(text.Int(id)+".status", "ABORTED")
-	require.Equal(t, "wait", cells[text.Int(id)+".tone"])
+	until(text.Int(id)+".status", "Stopped")
+	require.Equal(t, "stop", cells[text.Int(id)+".tone"])
 }
 
 func TestLong_ConsoleAPageThatIsLeftOpenIsNoUse(t *testing.T) {
@@ -470,7 +472,7 @@ func TestConsole_SaysWhichOneItIs(t *testing.T) {
 	})
 	p := nameless.as(t, "viewer").get(t, "/")
 	require.NotContains(t, p.source, "environment")
-	require.Contains(t, p.source, "<title>Now · belfry</title>")
+	require.Contains(t, p.source, "<title>Overview · belfry</title>")
 }
 
 // What is typed into the box leads to what it names.

@@ -3,14 +3,19 @@
 //
 // # Pages
 //
-// Each operation of package admin has a page at its path in the API: jobs show is /jobs/17, lanes pause
-// is /lanes/default/pause. The page consists of the operation's parameters and of the cells of its
-// result ([text.Doc]): fields, tables and remarks. A new operation gets its page without code here. Two
-// pages are designed by hand: the jobs in progress, at /, and the page of one job.
+// Designed pages are listed in routes.go, in the order of the navigation. Each has a file with its view
+// struct and its handler, which queries operations ([handler.query]) and uses their typed results; a
+// template pages/NAME.html; and a test file. words.go has the words for statuses, times, rates and counts,
+// and charts.go draws points.
+//
+// Each other operation has a generated page at its path in the API: lanes pause is /lanes/default/pause. It
+// consists of the operation's parameters and of the cells of its result ([text.Doc]). A new operation gets
+// its page without code here, and an entry at /operations. A designed page replaces the generated page at
+// its path.
 //
 // A list is also available as CSV (csv.go). /jump searches by id or name. The page of a job prints
-// without navigation and buttons. A command in a result, such as `belfry lanes resume default`, is a link
-// to the page of that operation with the same parameters.
+// without navigation and buttons. A command in a result of a generated page, such as
+// `belfry lanes resume default`, is a link to the page of that operation with the same parameters.
 //
 // # A request
 //
@@ -23,8 +28,8 @@
 // # Charts
 //
 // Drawings are SVG in the templates, with geometry in their attributes and colors in the style sheet.
-// Each has a text alternative and a table. The map of a radius (map.go) has its places from package
-// cities; the charts of outcomes (charts.go) have the result of jobs show.
+// Each has a text alternative, and a table or a legend with the numbers. The map of a radius (map.go) has
+// its places from package cities.
 //
 // # An act
 //
@@ -43,7 +48,8 @@
 // # Live
 //
 // /live is the stream of the operation jobs watch, rendered for a browser. An event contains the cells of
-// jobs that changed, by name, as text, and the script replaces the cells with these names. It also contains control
+// jobs that changed, by name, and the script replaces the cells with these names (data-cell), the bars
+// (data-bar) with their legends, and hides what only a moving job has (data-while). It also contains control
 // events: a page lists the events that concern it in its layout (aboutOf), and announces them. After an
 // interruption the script reads the page again. All tabs of a browser share one stream, and all streams of
 // the process share one poll (jobs.Broadcaster).

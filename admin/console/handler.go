@@ -38,7 +38,7 @@ type layout struct {
 	Title string
 	Who   *api.SignedInAs // nil on anonymous pages
 	Nav   []tab
-	More  []tab
+	New   []tab    // the form of a new notification, if the caller may enqueue
 	About []string // the control events that concern the page (see aboutOf)
 	Place string   // the position in the stream of events at the start of the request
 	Page  any
@@ -58,7 +58,8 @@ type halted struct {
 // tab is a named link.
 type tab struct {
 	Name, Link string
-	Here       bool
+	Here       bool   // it is the current page
+	Key        string // the key after g that opens it; "" means none
 }
 
 // authenticated redirects to the sign-in page unless the request has a caller. Events do not extend a
@@ -86,35 +87,10 @@ func (c *Console) authenticated(serve func(*handler)) http.HandlerFunc {
 	}
 }
 
-// place is a page of the navigation.
-type place struct{ name, operation string }
-
-// navigation returns the links of the layout with their operations: the main ones, and those under "More".
-func navigation() (nav, more []place) {
-	return []place{{"Jobs", jobsList}, {"Schedules", "schedules list"}, {"Upcoming", upcomingOperation}, {"Lanes", "lanes list"},
-			{"Dead letters", "dead-letters list"}, {"Senders", "senders list"}},
-		[]place{
-			{"Person", personOperation}, {"New notification", "enqueue"}, {"Send one message", "send"}, {"Carrier", "transport status"},
-			{"Categories", "categories list"}, {"Segments", "channels segment list"},
-			{"Limits", "limits list"}, {"Check-up", "doctor"}, {"Audit log", "events list"}, {"Users", "users list"},
-			{"Sessions", "sessions list"}, {"Tokens", "tokens list"}, {"Erase a person", "channels forget"},
-		}
-}
-
 // show renders a page. It panics if the template fails, and the API's handler logs the panic.
 func (c *Console) show(w http.ResponseWriter, req *http.Request, status int, page string, f layout) {
 	if f.Who != nil {
-		nav, more := navigation()
-		tabs := func(places []place) (shown []tab) {
-			for _, p := range places {
-				if o, allowed := c.allowed(p.operation); allowed {
-					shown = append(shown, tab{p.name, c.link(pathOf(o)), isUnder(req.URL.Path, pathOf(o))})
-				}
-			}
-			return shown
-		}
-		f.Nav = append([]tab{{"Now", c.link("/"), req.URL.Path == "/"}}, tabs(nav)...)
-		f.More = tabs(more)
+		f.Nav = c.navigation(req)
 	}
 	var b bytes.Buffer
 	must(0, c.pages[page].Execute(&b, f))
@@ -123,17 +99,13 @@ func (c *Console) show(w http.ResponseWriter, req *http.Request, status int, pag
 	_, _ = w.Write(b.Bytes())
 }
 
-// isUnder reports whether path is place or below it.
-func isUnder(path, place string) bool {
-	return path == place || len(path) > len(place) && path[:len(place)+1] == place+"/"
-}
-
 // show renders a page for the caller.
 func (h *handler) show(status int, page string, f layout) {
 	f.Who, f.Clock, f.Here = &h.who, h.clock(), h.link(h.req.URL.RequestURI())
 	if h.zone != nil {
 		f.Zone = h.zone.String()
 	}
+	f.New = h.action(enqueueOperation, "New notification", nil)
 	f.Halt = h.action("halt", "Halt everything", nil)
 	f.Halts = halted{Text: h.plain(h.state.HaltLine()), Lift: h.action("unhalt", "End the halt…", nil)}
 	f.Place = h.state.Place

@@ -1,65 +1,122 @@
 package console
 
 import (
-	"cmp"
 	"context"
+	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/belfryhq/belfry/admin/doctor"
+	"github.com/belfryhq/belfry/admin/operation"
 	"github.com/belfryhq/belfry/internal/text"
 
 	"github.com/belfryhq/belfry/admin/delivery"
 )
 
-// carrierTimeout limits the query of a carrier on the page Now.
-const carrierTimeout = time.Second
-
-// delivery returns the delivery rates of the senders that relays run or an operator has paused, or nil
-// without any.
-func (h *handler) delivery() (*table, error) {
-	a, err := h.query("senders list", nil)
-	if err != nil {
-		return nil, err
-	}
-	all, _ := a.out.(delivery.Senders)
-	slices.SortFunc(all.Senders, func(a, b delivery.SenderState) int {
-		return cmp.Or(cmp.Compare(a.Medium, b.Medium), cmp.Compare(a.Name, b.Name))
-	})
-	t := newTable("delivery by sender", "medium", "sender", "state", ">sent/s", ">failed/s", ">waiting")
-	for _, s := range all.Senders {
-		if s.Relays > 0 || s.PausedAt != nil {
-			h.add(t, s.Medium, text.Ref("sender", s.Name), s.Badge(), delivery.PerSecond(s.SentPerSecond),
-				delivery.PerSecond(s.FailedPerSecond), s.Waiting)
-		}
-	}
-	if len(t.Rows) == 0 {
-		return nil, nil
-	}
-	return t, nil
+// health is the health of the installation. Without problems it is one line.
+type health struct {
+	Summary  string
+	Problems []problem
+	Checks   []tab // the full check-up, if the caller may run it
 }
 
-// health renders the health of the server and the contents of the carriers in use. It returns nil if the
-// operation does not exist.
-func (h *handler) health() (*view, error) {
+// problem is something to do for an operator.
+type problem struct {
+	Status  status
+	Actions []tab
+	remedy  text.Line
+}
+
+// The limits of a healthy database.
+const (
+	fullConnections = 0.9
+	longTransaction = time.Hour
+	longReplayLag   = time.Minute
+)
+
+// health returns the health of the server, the relays, and their carrier. waiting is the number of messages
+// that wait.
+func (h *handler) health(senders delivery.Senders, waiting int64) (health, error) {
 	a, err := h.query("health", nil)
-	health, is := a.out.(doctor.ServerHealth)
+	server, is := a.out.(doctor.ServerHealth)
 	if err != nil || !is {
-		return nil, err
+		return health{}, err
 	}
-	t := h.render(a.Operation, a.in, health)
-	carrier, there := h.named("transport status")
-	if _, plain := health.Relays["postgres"]; len(health.Relays) == 0 || plain && len(health.Relays) == 1 || !there {
-		return t, nil
+	all := health{Summary: healthSummary(server), Problems: problemsOf(server, h.state, senders.Senders, waiting),
+		Checks: h.action("doctor", "Full check", nil)}
+	if carrier, there := h.named("transport status"); there && usesCarrier(server.Relays) {
+		ctx, cancel := context.WithTimeout(h.req.Context(), partTimeout)
+		defer cancel()
+		if _, err := h.do(ctx, carrier, carrier.NewInput()); err != nil {
+			all.Problems = append(all.Problems, problem{Status: status{"The carrier does not answer: " + h.plain(text.OfError(err)), text.Bad},
+				remedy: text.Line{text.Command("transport status").To("show the carrier")}})
+		}
 	}
-	ctx, cancel := context.WithTimeout(h.req.Context(), carrierTimeout)
-	defer cancel()
-	inside, down := h.do(ctx, carrier, carrier.NewInput())
-	if inside != nil {
-		t.Blocks = append(t.Blocks, h.render(carrier, carrier.NewInput(), inside).Blocks...)
+	for i, p := range all.Problems {
+		all.Problems[i].Actions = h.remedies(p.remedy)
 	}
-	if down != nil { // shown beside the rest
-		t.note("The carrier: %s", text.OfError(down))
+	return all, nil
+}
+
+// usesCarrier reports whether a relay has another transport than the database.
+func usesCarrier(relays map[string]int) bool {
+	for transport := range relays {
+		if transport != "postgres" {
+			return true
+		}
 	}
-	return t, nil
+	return false
+}
+
+// healthSummary names the server, its connections, and the relays.
+func healthSummary(s doctor.ServerHealth) string {
+	relays := 0
+	for _, n := range s.Relays {
+		relays += n
+	}
+	version, _, _ := strings.Cut(s.Server, " ")
+	return fmt.Sprintf("PostgreSQL %s · %s of %s · %s", version, text.Grouped(int64(s.Connections)),
+		text.Counted(int64(s.MaxConnections), "connection"), text.Counted(int64(relays), "relay"))
+}
+
+// problemsOf returns the problems that need an operator, the worst first.
+func problemsOf(s doctor.ServerHealth, system operation.Status, senders []delivery.SenderState, waiting int64) (list []problem) {
+	add := func(tone text.Tone, remedy any, words string, args ...any) {
+		list = append(list, problem{Status: status{fmt.Sprintf(words, args...), tone}, remedy: text.Line{text.CellOf(remedy)}})
+	}
+	if system.Halted() {
+		add(text.Bad, text.Command("unhalt").To("end the halt"), "Everything is halted")
+	}
+	if len(s.Relays) == 0 && waiting > 0 {
+		add(text.Bad, "", "No relay is running, and %s: start the daemon or a relay", text.Counted(waiting, "message")+" wait")
+	}
+	for _, one := range senders {
+		switch {
+		case one.PausedAt != nil:
+			add(toneHold, text.Command("senders resume", one.Name).To("resume it"), "Sender %s is paused", one.Name)
+		case slices.Contains(one.Breakers, "open"):
+			add(text.Bad, text.Command("dead-letters errors").To("show the errors"),
+				"Sender %s is blocked after failures and tries again by itself", one.Name)
+		}
+	}
+	for _, lane := range system.PausedLanes {
+		add(toneHold, text.Command("lanes resume", lane).To("resume it"), "Lane %s is paused", lane)
+	}
+	if s.Standby {
+		add(text.Wait, "", "The database is a standby: nothing can be changed here")
+	}
+	if float64(s.Connections) >= fullConnections*float64(s.MaxConnections) && s.MaxConnections > 0 {
+		add(text.Wait, "", "The database has few connections left: %d of %d are in use", s.Connections, s.MaxConnections)
+	}
+	if age := operation.SecondsSpan(s.OldestTransaction); s.OldestTransaction != nil && age > longTransaction {
+		add(text.Wait, "", "A transaction has been open for %s, which keeps the database from cleaning up: end its session", span(age))
+	}
+	if lag := operation.SecondsSpan(s.ReplayLag); s.ReplayLag != nil && lag > longReplayLag {
+		add(text.Wait, "", "A standby of the database is %s behind", span(lag))
+	}
+	slices.SortStableFunc(list, func(a, b problem) int {
+		return map[bool]int{true: 1}[a.Status.Tone != text.Bad] - map[bool]int{true: 1}[b.Status.Tone != text.Bad]
+	})
+	return list
 }

@@ -10,12 +10,14 @@ import (
 	"slices"
 
 	"github.com/belfryhq/belfry/admin/jobs"
-	"github.com/belfryhq/belfry/admin/operation"
 
 	"github.com/belfryhq/belfry/admin/delivery"
 	"github.com/belfryhq/belfry/internal/text"
 	"github.com/belfryhq/belfry/job"
 )
+
+// jobOperation shows one job.
+const jobOperation = "jobs show"
 
 // jobPage is the page of one job.
 type jobPage struct {
@@ -23,8 +25,7 @@ type jobPage struct {
 	Cards    []card // its texts, the default first, then by locale
 	ID       string
 	Status   template.HTML
-	Walk     progress
-	Delivery *progress
+	Bar      segments
 	Audience area
 	Outcomes *bars    // nil without rows
 	Flow     *columns // the delivery over time; nil if nothing was sent
@@ -37,7 +38,8 @@ type jobPage struct {
 }
 
 // job renders one job: its state, outcomes and timeline.
-func (h *handler) job(o operation.Operation) {
+func (h *handler) job() {
+	o, _ := h.named(jobOperation)
 	values, err := h.formValues(o)
 	in, faults := read(o, values)
 	if err != nil || len(faults) > 0 {
@@ -60,11 +62,8 @@ func (h *handler) job(o operation.Operation) {
 	s := report.State()
 	id := text.Int(s.ID)
 	page := jobPage{
-		State: s, Cards: cardsOf(s.Job), ID: id, Status: badge(s.Badge(), id+".status"), Walk: progress{walkPercent(s), jobs.WalkDone(s.Job)},
+		State: s, Cards: cardsOf(s.Job), ID: id, Status: badge(statusOf(s, h.held(s)), id+".status"), Bar: jobSegments(s),
 		View: h.render(o, in, out), Tabs: h.tabs(o), Audience: h.audienceOf(s.Audience),
-	}
-	if s.Messages.Messages > 0 {
-		page.Delivery = &progress{deliveredPercent(s), jobs.MessagesText(s.Messages)}
 	}
 	page.Actions = h.jobActions(s, id)
 	if !s.AtRest() {

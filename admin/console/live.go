@@ -3,7 +3,6 @@ package console
 import (
 	"maps"
 	"net/url"
-	"strconv"
 	"time"
 
 	"github.com/belfryhq/belfry/admin/jobs"
@@ -20,23 +19,14 @@ const watchOperation = "jobs watch"
 // cellsOf returns the values of a job that change, by the names of their cells.
 func (c *Console) cellsOf(w jobs.WatchedJob) map[string]string {
 	s := w.State()
+	of := statusOf(s, w.Held)
 	id := text.Int(w.ID) + "."
-	cells := map[string]string{
-		id + "status": s.Badge().String(), id + "tone": string(s.Badge().Tone), id + "walked": jobs.WalkDone(s.Job),
-		id + "walk":     c.plain(w.WalkLine()),
-		id + "walk-bar": percent(walkPercent(s)), id + "rows": text.Grouped(w.RowsWritten), id + "waits": c.plain(w.Waits()), id + "slowed": "",
+	return map[string]string{
+		id + "status": of.Word, id + "tone": string(of.Tone), id + "bar": jobSegments(s).Update(), id + "rows": text.Grouped(w.RowsWritten),
+		id + "rate": paceOf(w), id + "left": jobTimeLeft(w), id + "slowed": slowedBy(s), id + "waits": c.plain(w.Waiting()),
+		id + "moving": map[bool]string{false: "yes"}[w.AtRest],
 	}
-	if s.Throttle != "" {
-		cells[id+"slowed"] = jobs.ThrottledBy(s.Job)
-	}
-	if w.Messages.Messages > 0 {
-		cells[id+"sent"], cells[id+"delivery"], cells[id+"delivery-bar"] = text.Grouped(w.Messages.Sent), w.DeliveryText(),
-			percent(deliveredPercent(s))
-	}
-	return cells
 }
-
-func percent(part float64) string { return strconv.FormatFloat(part, 'f', 1, 64) }
 
 // controlEvent is an event for the announcement of a page.
 type controlEvent struct {

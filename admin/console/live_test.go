@@ -21,12 +21,12 @@ func TestConsole_LiveEventHasWhatChanged(t *testing.T) {
 	running := jobs.Update{Jobs: []jobs.WatchedJob{{ID: 17, Status: job.Running}, {ID: 18, Status: job.Pending}}}
 	e := c.liveEvent(running, sent)
 	require.Equal(t, []int64{17}, e.Jobs)
-	require.Equal(t, "RUNNING", e.Cells["17.status"])
-	require.Equal(t, "PENDING", e.Cells["18.status"])
+	require.Equal(t, "Running", e.Cells["17.status"])
+	require.Equal(t, "Waiting", e.Cells["18.status"])
 	running.Jobs = running.Jobs[:1]
 	require.Empty(t, c.liveEvent(running, sent).Cells)
 	e = c.liveEvent(jobs.Update{Jobs: []jobs.WatchedJob{{ID: 17, Status: job.Aborted, AtRest: true}}, Events: []job.ControlEvent{{ID: 3, Subject: "lane", Name: "night", Kind: "paused", Actor: "ann"}}}, sent)
-	require.Equal(t, "ABORTED", e.Cells["17.status"])
+	require.Equal(t, "Stopped", e.Cells["17.status"])
 	require.Equal(t, []controlEvent{{3, "lane", "night", "paused", "ann", "ann: lane night paused"}}, e.Actions)
 	require.Empty(t, sent)
 }

@@ -42,7 +42,7 @@ func (h *handler) actionsOnMatching(values url.Values) (actions []tab) {
 		operation, name string
 		fits            bool
 	}{
-		{"abort", "Abort", of(job.Pending, job.Running, job.Processed, job.Failed)},
+		{"abort", "Stop", of(job.Pending, job.Running, job.Processed, job.Failed)},
 		{"resume", "Resume", of(job.Aborted)},
 		{"retry", "Retry", of(job.Failed, job.Expired)},
 		{"recall", "Recall", of(job.Aborted, job.Processed, job.Failed)},

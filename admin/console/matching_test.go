@@ -37,7 +37,7 @@ func TestLong_ConsoleActsOnAllThatMatch(t *testing.T) {
 	require.Empty(t, b.get(t, "/jobs?lane=night&status=PENDING").allThatMatch("resume"), "nothing is ABORTED there")
 	to := p.allThatMatch("abort")
 	require.NotEmpty(t, to)
-	require.Contains(t, p.text, "Abort all that match")
+	require.Contains(t, p.text, "Stop all that match")
 
 	form := b.get(t, to)
 	require.Equal(t, http.StatusOK, form.status, form.text)

@@ -72,9 +72,6 @@ func (h *handler) showResult(o operation.Operation) {
 			faults, page.Fault = h.splitProblems(o, err)
 		}
 	}
-	if o.Name == jobsList && page.View != nil && len(faults) == 0 {
-		page.Actions = append(page.Actions, h.actionsOnMatching(values)...)
-	}
 	if o.Name == personOperation && page.View != nil {
 		page.Actions = h.actionsOnPerson(values)
 	}
@@ -164,7 +161,7 @@ func (h *handler) tabs(o operation.Operation) []tab {
 			isAboutOne(other) != isAboutOne(o) {
 			continue
 		}
-		tabs = append(tabs, tab{verbOf(other), h.linkWith(other, same), other.Name == o.Name})
+		tabs = append(tabs, tab{Name: verbOf(other), Link: h.linkWith(other, same), Here: other.Name == o.Name})
 	}
 	if len(tabs) < 2 {
 		return nil
@@ -242,10 +239,9 @@ func titleOf(o operation.Operation, values url.Values) string {
 	if o.Name == personOperation {
 		return strings.TrimSpace("Person " + strings.Join(append(objects, values["external_id"]...), ", "))
 	}
-	nav, more := navigation()
-	for _, p := range append(nav, more...) {
-		if p.operation == o.Name && len(objects) == 0 && !o.Changes {
-			return p.name
+	for _, r := range routes() {
+		if r.operation == o.Name && r.name != "" && len(objects) == 0 {
+			return r.name
 		}
 	}
 	noun, verb := strings.ReplaceAll(o.Noun(), "-", " "), strings.ReplaceAll(o.Verb(), "-", " ")

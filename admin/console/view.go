@@ -125,10 +125,8 @@ func (t *view) table(from *text.Table) {
 			if to := t.c.showPageOf(t.of, key); to != "" {
 				r.Cells[0].Text = anchor("", to, text.Plain(cells[0], text.Times{}))
 			}
-			if t.of.Name != jobsList {
-				r.Actions = t.c.actionsOn(t.of, key)
-				of.Actions = of.Actions || len(r.Actions) > 0
-			}
+			r.Actions = t.c.actionsOn(t.of, key)
+			of.Actions = of.Actions || len(r.Actions) > 0
 		}
 		of.Rows = append(of.Rows, r)
 	}
@@ -185,12 +183,12 @@ func (c *Console) html(l text.Line) template.HTML {
 			b.WriteString(string(c.html(v)))
 		case text.LiveCell:
 			if s, is := v.Value.(text.StatusCell); is {
-				b.WriteString(string(badge(s, v.Name)))
+				b.WriteString(string(badge(genericStatus(s), v.Name)))
 				continue
 			}
 			b.WriteString(`<span data-cell="` + template.HTMLEscapeString(v.Name) + `">` + string(c.html(text.Line{v.Value})) + "</span>")
 		case text.StatusCell:
-			b.WriteString(string(badge(v, "")))
+			b.WriteString(string(badge(genericStatus(v), "")))
 		case text.Instant:
 			b.WriteString(string(c.instant(time.Time(v))))
 		case text.TimeOfDay:
@@ -211,12 +209,12 @@ func (c *Console) html(l text.Line) template.HTML {
 }
 
 // badge renders a status. live is the name under which the stream updates it, or "".
-func badge(s text.StatusCell, live string) template.HTML {
+func badge(s status, live string) template.HTML {
 	cell := ""
 	if live != "" {
 		cell = `" data-cell="` + template.HTMLEscapeString(live)
 	}
-	return template.HTML(`<span class="status" data-tone="` + string(s.Tone) + cell + `">` + template.HTMLEscapeString(s.String()) + "</span>") //nolint:gosec // escaped
+	return template.HTML(`<span class="status" data-tone="` + string(s.Tone) + cell + `">` + template.HTMLEscapeString(s.Word) + "</span>") //nolint:gosec // escaped
 }
 
 // anchor renders a link, or the text alone without an address.

@@ -1,4 +1,4 @@
-// The script updates cells, announces events, counts down to upcoming work, and handles keys and menus.
+// The script updates cells, announces events, keeps relative times current, and handles keys, menus and dialogs.
 // Every page works without it.
 (() => {
   "use strict";
@@ -75,6 +75,24 @@
     else if (there) document.querySelector(".who").prepend(document.adoptNode(there));
   }
 
+  // A bar has a part for each segment, and a legend with an item for each.
+  function bar(name, of) {
+    each("data-bar", name, (e) => {
+      let x = 0;
+      e.setAttribute("aria-label", of.About);
+      of.Widths.forEach((width, i) => {
+        e.children[i].setAttribute("x", x + "%");
+        e.children[i].setAttribute("width", width);
+        x += parseFloat(width);
+      });
+    });
+    each("data-legend", name, (e) => of.Counts.forEach((n, i) => {
+      e.children[i].hidden = n === "0";
+      e.children[i].querySelector("strong").textContent = n;
+      e.children[i].querySelector("span").textContent = of.Amounts[i];
+    }));
+  }
+
   function take(event) {
     heard = Date.now();
     over = false;
@@ -83,7 +101,8 @@
       each("data-cell", name, (e) => {
         if (e.textContent !== text) e.textContent = text;
       });
-      each("data-bar", name, (e) => { e.value = Number(text); });
+      if (name.endsWith(".bar")) bar(name, JSON.parse(text));
+      if (name.endsWith(".moving")) each("data-while", name.replace(/[.]moving$/, ""), (e) => { e.hidden = text === ""; });
       if (name.endsWith(".tone")) each("data-cell", name.replace(/tone$/, "status"), (e) => { e.dataset.tone = text; });
     }
     begins(event.jobs || []);
@@ -105,7 +124,9 @@
           if (e.dataset.tone) here.dataset.tone = e.dataset.tone;
         });
       }
-      for (const e of page.querySelectorAll("[data-bar]")) each("data-bar", e.dataset.bar, (here) => { here.value = e.value; });
+      for (const of of ["data-bar", "data-legend"]) {
+        for (const e of page.querySelectorAll(`[${of}]`)) each(of, e.getAttribute(of), (here) => here.replaceChildren(...e.cloneNode(true).children));
+      }
       return [...page.querySelectorAll("[data-job]")].map((e) => e.dataset.job);
     };
     if (about.size > 0) missed = true;
@@ -214,25 +235,23 @@
 
   if (address && "EventSource" in window) follow();
 
-  // Upcoming work counts down, by the server's clock, which each event contains.
-  const parts = [[86400, "d"], [3600, "h"], [60, "min"], [1, "s"]];
-  function countDown() {
-    for (const e of document.querySelectorAll("[data-counts-down] td time")) {
-      let left = Math.round((Date.parse(e.dateTime) - Date.now() + ahead) / 1000);
-      const from = Math.max(0, parts.findIndex(([length]) => left >= length));
-      const said = left < 1 ? "due" : "in " + parts.slice(from, from + 2).map(([length, unit]) => {
-        const n = Math.floor(left / length);
-        left -= n * length;
-        return n + " " + unit;
-      }).join(" ");
-      const place = e.parentElement.querySelector(".countdown") ?? e.parentElement.appendChild(Object.assign(document.createElement("span"), { className: "countdown" }));
-      if (place.textContent !== said) place.textContent = said;
+  // Relative times follow the server's clock, which each event contains. Console.when has the same units.
+  function relative(at) {
+    const left = (at - Date.now() + ahead) / 1000, away = Math.abs(left);
+    if (away < 10) return left > 0 ? "now" : "just now";
+    const [, length, unit] = [[90, 1, "s"], [5400, 60, "min"], [129600, 3600, "h"], [2678400, 86400, "d"]].find(([below]) => away < below) ?? [];
+    if (!unit) return null;
+    const said = Math.round(away / length) + " " + unit;
+    return left > 0 ? "in " + said : said + " ago";
+  }
+  function tick() {
+    for (const e of document.querySelectorAll("time[data-relative]")) {
+      const said = relative(Date.parse(e.dateTime));
+      if (said && e.textContent !== said) e.textContent = said;
     }
   }
-  if (document.querySelector("[data-counts-down] td time")) {
-    countDown();
-    setInterval(countDown, 1000);
-  }
+  tick();
+  setInterval(tick, 1000);
 
   // Suggest the browser's zone.
   const zones = document.getElementById("zones");
@@ -248,13 +267,40 @@
     history.replaceState(null, "", location.pathname + location.search);
   }
 
-  // "/" focuses the search box unless a field has the focus.
+  // "/" focuses the search box, "g" and a key of the list open a page, "?" shows the list.
+  let going = 0; // until when a key after g is awaited
   document.addEventListener("keydown", (event) => {
-    const box = document.getElementById("jump");
-    if (!box || event.key !== "/" || event.ctrlKey || event.metaKey || event.altKey || event.target.closest("input, select, textarea")) return;
+    if (event.ctrlKey || event.metaKey || event.altKey || event.target.closest("input, select, textarea, dialog[open]")) return;
+    const page = Date.now() < going && document.querySelector(`[data-key="${CSS.escape(event.key)}"]`);
+    going = event.key === "g" ? Date.now() + 2000 : 0;
+    if (page) page.click();
+    else if (event.key === "/") document.getElementById("jump")?.focus();
+    else if (event.key === "?") document.getElementById("keys")?.showModal();
+    else return;
     event.preventDefault();
-    box.focus();
   });
+
+  // A button opens the dialog that it names.
+  for (const e of document.querySelectorAll("[data-opens]")) {
+    e.hidden = false;
+    e.addEventListener("click", () => document.getElementById(e.dataset.opens).showModal());
+  }
+
+  // Acts on selected rows need a selection.
+  const boxes = [...document.querySelectorAll('.bulk input[name="id"]')], all = document.querySelector("[data-selects]");
+  function select() {
+    const n = boxes.filter((e) => e.checked).length;
+    for (const e of document.querySelectorAll("[data-needs]")) e.disabled = n === 0;
+    for (const e of document.querySelectorAll("[data-counts]")) e.textContent = n === 0 ? "Select jobs to act on them" : n + " selected";
+    all.closest("form").classList.toggle("none", n === 0);
+    all.checked = n > 0 && n === boxes.length;
+  }
+  if (all) {
+    all.hidden = false;
+    all.addEventListener("change", () => { for (const e of boxes) e.checked = all.checked; });
+    all.closest("form").addEventListener("change", select);
+    select();
+  }
 
   // A click outside closes an open menu.
   document.addEventListener("click", (event) => {

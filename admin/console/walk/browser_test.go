@@ -233,6 +233,12 @@ func (p *tab) cell(name string) string {
 	return strings.TrimSpace(evaluate[string](p, fmt.Sprintf(`document.querySelector('[data-cell=%q]')?.textContent ?? ""`, name)))
 }
 
+// bar is the text alternative of a job's bar.
+func (p *tab) bar(id string) string {
+	p.Helper()
+	return evaluate[string](p, fmt.Sprintf(`document.querySelector('[data-bar="%s.bar"]')?.getAttribute("aria-label") ?? ""`, id))
+}
+
 // signIn signs the person in by name and password.
 func (p *tab) signIn(name, password string) int64 {
 	p.Helper()

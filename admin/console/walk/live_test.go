@@ -35,10 +35,10 @@ func TestBrowser_TwelveTabsAreLiveByOneStream(t *testing.T) {
 	before := make([]string, len(tabs))
 	for i, p := range tabs {
 		p.goTo("/jobs/" + id)
-		before[i] = p.cell(id + ".walk")
+		before[i] = p.bar(id)
 	}
 	for i, p := range tabs {
-		until(t, func() bool { return p.cell(id+".walk") != before[i] }, func() string { return fmt.Sprintf("tab %d of %d is not live", i+1, len(tabs)) })
+		until(t, func() bool { return p.bar(id) != before[i] }, func() string { return fmt.Sprintf("tab %d of %d is not live", i+1, len(tabs)) })
 	}
 	streams := 0
 	for _, p := range tabs {
@@ -52,7 +52,7 @@ func TestBrowser_TwelveTabsAreLiveByOneStream(t *testing.T) {
 	first.follow("Stop job " + id)
 	first.follow("Abort job " + id)
 	for _, p := range tabs[1:] {
-		p.shows("ABORTED")
+		p.shows("Stopped")
 	}
 }
 
@@ -139,14 +139,14 @@ func TestBrowser_APageStaysSmall(t *testing.T) {
 		evaluate[bool](other, fmt.Sprintf(`(async () => {
 			const pass = new BroadcastChannel("belfry " + document.body.dataset.live + " " + document.body.dataset.zone);
 			for (let n = %d; n < %d; n++) {
-				pass.postMessage({ cells: { %q: n + " rows", "1.delivery": n + " sent" }, jobs: [%s] });
+				pass.postMessage({ cells: { %q: n + " rows", "1.rate": n + " messages/s" }, jobs: [%s] });
 				if (n %% 500 === 0) await new Promise((next) => setTimeout(next, 5));
 			}
 			pass.close();
 			return true;
-		})()`, from, to, id+".walk", id))
+		})()`, from, to, id+".status", id))
 		want := fmt.Sprintf("%d rows", to-1)
-		until(t, func() bool { return p.cell(id+".walk") == want }, func() string { return p.cell(id+".walk") + " is shown, not " + want })
+		until(t, func() bool { return p.cell(id+".status") == want }, func() string { return p.cell(id+".status") + " is shown, not " + want })
 	}
 	hours(0, 3600)
 	before := size()
@@ -185,13 +185,13 @@ func TestBrowser_WhatOthersDoIsSeen(t *testing.T) {
 	began := time.Now()
 	h.exec("SELECT belfry.abort($1, 'ann', 'wrong text')", stopped)
 	h.becomes("SELECT status = 'ABORTED' FROM belfry.jobs WHERE id = $1", stopped)
-	until(t, func() bool { return jobs.cell(text.Int(stopped)+".status") == "ABORTED" }, func() string { return "the list does not show that the job was stopped" })
+	until(t, func() bool { return jobs.cell(text.Int(stopped)+".status") == "Stopped" }, func() string { return "the list does not show that the job was stopped" })
 	one.shows("ann: job " + text.Int(stopped) + " aborted: show the page as it is now")
 	t.Logf("seen by a page %d ms after the act was sent", evaluate[int64](one, "announced")-began.UnixMilli())
 
 	h.run("lanes", "resume", "default", "--reason", "it is moved")
 	lanes.shows("lane default resumed")
-	until(t, func() bool { return jobs.cell(text.Int(finished)+".status") == "PROCESSED" }, func() string { return "the list does not show that the job was done" })
+	until(t, func() bool { return jobs.cell(text.Int(finished)+".status") == "Delivered" }, func() string { return "the list does not show that the job was done" })
 	require.True(t, evaluate[bool](senders, `document.getElementById("announce").hidden`), "a lane is no sender")
 
 	// Everything is halted, on every page at once, and goes on.

@@ -111,7 +111,7 @@ func TestBrowser_APageOutlivesItsDatabase(t *testing.T) {
 	p.goTo("/jobs")
 	p.stays()
 	name := text.Int(id)
-	require.Contains(t, p.cell(name+".status"), "PENDING")
+	require.Contains(t, p.cell(name+".status"), "Paused")
 
 	p.goesAway(true)
 	require.NoError(t, server.Stop(t.Context(), pgserver.Immediate))
@@ -120,7 +120,7 @@ func TestBrowser_APageOutlivesItsDatabase(t *testing.T) {
 	require.NoError(t, server.Start(t.Context()))
 	p.liveAgain()
 	h.exec("SELECT belfry.abort($1, 'ann', 'wrong text')", id)
-	until(t, func() bool { return strings.Contains(p.cell(name+".status"), "ABORTED") }, func() string { return "shown is " + p.cell(name+".status") })
+	until(t, func() bool { return strings.Contains(p.cell(name+".status"), "Stopped") }, func() string { return "shown is " + p.cell(name+".status") })
 	p.stayed()
 	p.goesAway(false)
 	p.sound()

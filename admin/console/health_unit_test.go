@@ -1,0 +1,40 @@
+package console
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/belfryhq/belfry/admin/delivery"
+	"github.com/belfryhq/belfry/admin/doctor"
+	"github.com/belfryhq/belfry/admin/operation"
+	"github.com/belfryhq/belfry/job"
+)
+
+func TestProblemsOf_NamesWhatNeedsAnOperator(t *testing.T) {
+	t.Parallel()
+	at := new(time.Now())
+	well := doctor.ServerHealth{Server: "15.18 (Debian 15.18-1)", Connections: 12, MaxConnections: 100, Relays: map[string]int{"postgres": 2},
+		OldestTransaction: new(3.0), ReplayLag: new(0.5)}
+	require.Empty(t, problemsOf(well, operation.Status{}, []delivery.SenderState{{Relays: 1, Breakers: []string{"closed"}}}, 1000))
+	require.Equal(t, "PostgreSQL 15.18 · 12 of 100 connections · 2 relays", healthSummary(well))
+	sick := doctor.ServerHealth{Standby: true, Connections: 95, MaxConnections: 100, OldestTransaction: new(7300.0), ReplayLag: new(90.0)}
+	var words []string
+	for _, p := range problemsOf(sick, operation.Status{Halt: job.Halt{At: at}, PausedLanes: []string{"night"}},
+		[]delivery.SenderState{{Name: "fcm", PausedAt: at}, {Name: "gate", Breakers: []string{"open"}}}, 2000) {
+		words = append(words, string(p.Status.Tone)+": "+p.Status.Word+" ["+p.remedy.String()+"]")
+	}
+	require.Equal(t, []string{
+		"bad: Everything is halted [end the halt: `belfry unhalt`]",
+		"bad: No relay is running, and 2,000 messages wait: start the daemon or a relay []",
+		"bad: Sender gate is blocked after failures and tries again by itself [show the errors: `belfry dead-letters errors`]",
+		"hold: Sender fcm is paused [resume it: `belfry senders resume fcm`]",
+		"hold: Lane night is paused [resume it: `belfry lanes resume night`]",
+		"wait: The database is a standby: nothing can be changed here []",
+		"wait: The database has few connections left: 95 of 100 are in use []",
+		"wait: A transaction has been open for 2 h 1 min, which keeps the database from cleaning up: end its session []",
+		"wait: A standby of the database is 1 min 30 s behind []",
+	}, words)
+	require.Empty(t, problemsOf(doctor.ServerHealth{}, operation.Status{}, nil, 0), "without messages no relay is needed")
+}

@@ -1,0 +1,206 @@
+package console
+
+import (
+	"cmp"
+	"html/template"
+	"maps"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+
+	"github.com/belfryhq/belfry/admin/jobs"
+	"github.com/belfryhq/belfry/admin/operation"
+
+	"github.com/belfryhq/belfry/internal/text"
+	"github.com/belfryhq/belfry/job"
+)
+
+// jobsPage is the list of jobs with its filters.
+type jobsPage struct {
+	Text        string
+	Filters     []choice
+	Hidden      []input // filters without a field
+	Chips       []tab   // the filters in force; a link removes its filter
+	Rows        []jobRow
+	Selection   []tab // acts on the selected jobs
+	Matching    []tab // acts on all jobs that match the filters
+	Next, Sheet string
+	Newest      string // the first page; "" on it
+	New         []tab
+	Fault       template.HTML
+}
+
+// choice is a filter with its values.
+type choice struct {
+	Name, Label string
+	Options     []option
+}
+
+type option struct {
+	Value, Text string
+	Selected    bool
+}
+
+// jobRow is a job in a list.
+type jobRow struct {
+	ID, Title, About, Link string
+	Status                 template.HTML
+	Bar                    segments
+	Recipients, Who        string
+	When                   template.HTML
+	Actions                []tab
+}
+
+// awaitingStatus is the value of the filter of the status for jobs that wait for approval.
+const awaitingStatus = "WAITS"
+
+// jobStatuses are the values of the filter of the status.
+func jobStatuses() []option {
+	return []option{{Text: "Any"}, {Value: awaitingStatus, Text: "Waits for approval"}, {Value: string(job.Pending), Text: "Waiting"},
+		{Value: string(job.Running), Text: "Running"}, {Value: string(job.Processed), Text: "Delivering or delivered"},
+		{Value: string(job.Aborted), Text: "Stopped"}, {Value: string(job.Failed), Text: "Failed"}, {Value: string(job.Expired), Text: "Expired"}}
+}
+
+// jobs renders the list of jobs.
+func (h *handler) jobs() {
+	o, _ := h.named(jobsList)
+	h.extendDeadline(o)
+	values, err := h.formValues(o)
+	if err != nil {
+		h.problem(http.StatusBadRequest, err)
+		return
+	}
+	shown := maps.Clone(values)
+	if values.Get("status") == awaitingStatus {
+		values.Del("status")
+		values.Set("awaiting_approval", "on")
+	}
+	if in, faults := read(o, values); len(faults) == 0 && h.req.URL.Query().Get(formParam) == "csv" {
+		h.sheet(o, in, values)
+		return
+	}
+	page := h.jobsPage(o, shown, values)
+	list, err := h.listJobs(values)
+	status := http.StatusOK
+	if err != nil {
+		page.Fault, status = h.failure(err), statusFor(err)
+	}
+	for _, s := range list.Items {
+		page.Rows = append(page.Rows, h.jobRow(s))
+	}
+	page.Next = h.next(o, list, shown)
+	h.show(status, "jobs", layout{Title: "Jobs", About: aboutOf(o, values), Page: page})
+}
+
+// jobsPage returns the page without rows. shown are the filters as the form has them.
+func (h *handler) jobsPage(o operation.Operation, shown, values url.Values) jobsPage {
+	p := jobsPage{
+		Text: shown.Get("text"), Sheet: h.csvLink(o), Matching: h.actionsOnMatching(values), New: h.action(enqueueOperation, "New notification", nil),
+		Filters: []choice{{"status", "Status", jobStatuses()}, h.nameChoice("category", "Category", "categories list"),
+			h.nameChoice("lane", "Lane", "lanes list"), {"since", "Requested", []option{{Text: "Any time"}, {Value: "1h", Text: "Last hour"},
+				{Value: "24h", Text: "Last 24 hours"}, {Value: "7d", Text: "Last 7 days"}, {Value: "30d", Text: "Last 30 days"}}}},
+	}
+	fields := []string{"text", "before"}
+	for i, f := range p.Filters {
+		fields = append(fields, f.Name)
+		p.Filters[i] = f.with(strings.Join(shown[f.Name], ","))
+	}
+	if shown.Get("before") != "" {
+		p.Newest = h.linkWith(o, without(shown, "before"))
+	}
+	for _, name := range slices.Sorted(maps.Keys(shown)) {
+		if !slices.Contains(fields, name) {
+			p.Hidden = append(p.Hidden, input{Name: name, Value: strings.Join(shown[name], ",")})
+		}
+		if name != "before" && name != "limit" {
+			p.Chips = append(p.Chips, tab{Name: chipOf(name, shown[name], p.Filters), Link: h.linkWith(o, without(shown, name, "before"))})
+		}
+	}
+	for _, act := range []struct{ operation, name string }{{"abort", "Stop…"}, {"resume", "Resume…"}, {"retry", "Retry…"}, {"recall", "Recall…"}} {
+		if o, allowed := h.allowed(act.operation); allowed {
+			p.Selection = append(p.Selection, tab{Name: act.name, Link: h.link(barePath(o))})
+		}
+	}
+	return p
+}
+
+// nameChoice returns a filter with the names of a list.
+func (h *handler) nameChoice(name, label, list string) choice {
+	c := choice{name, label, []option{{Text: "Any"}}}
+	for _, one := range h.names(list, "") {
+		c.Options = append(c.Options, option{Value: one, Text: one})
+	}
+	return c
+}
+
+// with returns the filter with a selected value, also one that it did not have.
+func (c choice) with(value string) choice {
+	i := slices.IndexFunc(c.Options, func(o option) bool { return o.Value == value })
+	if i < 0 {
+		i, c.Options = len(c.Options), append(c.Options, option{Value: value, Text: value})
+	}
+	c.Options[i].Selected = true
+	return c
+}
+
+// chipOf returns a filter in words, such as "Status: Stopped".
+func chipOf(name string, values []string, filters []choice) string {
+	words := strings.Join(values, ", ")
+	if i := slices.IndexFunc(filters, func(c choice) bool { return c.Name == name }); i >= 0 {
+		for _, o := range filters[i].Options {
+			if o.Selected {
+				return filters[i].Label + ": " + o.Text
+			}
+		}
+	}
+	switch name {
+	case "awaiting_approval":
+		return "Waits for approval"
+	case "text":
+		return "Title: " + words
+	}
+	return sentence(strings.ReplaceAll(name, "_", " ")) + ": " + words
+}
+
+// without returns values without some names.
+func without(values url.Values, names ...string) url.Values {
+	rest := maps.Clone(values)
+	for _, name := range names {
+		rest.Del(name)
+	}
+	return rest
+}
+
+// listJobs returns the jobs that match a filter.
+func (h *handler) listJobs(filter url.Values) (operation.List[jobs.JobState], error) {
+	a, err := h.query(jobsList, filter)
+	list, _ := a.out.(operation.List[jobs.JobState])
+	return list, err
+}
+
+// jobRows returns the jobs that match a filter as rows.
+func (h *handler) jobRows(filter url.Values) (rows []jobRow, err error) {
+	list, err := h.listJobs(filter)
+	for _, s := range list.Items {
+		rows = append(rows, h.jobRow(s))
+	}
+	return rows, err
+}
+
+// jobRow returns a job as a row.
+func (h *handler) jobRow(s jobs.JobState) jobRow {
+	id := text.Int(s.ID)
+	r := jobRow{
+		ID: id, Title: text.OneLine(s.Title, 120), About: "Job " + id + " · " + s.Type + " · " + s.Category + " · lane " + s.Lane,
+		Link: h.pageFor("job", id), Status: badge(statusOf(s, h.held(s)), id+".status"), Bar: jobSegments(s), Who: s.RequestedBy,
+		When: h.when(*cmp.Or(s.FinishedAt, s.StartedAt, &s.ScheduleAt)),
+	}
+	if s.RowsWritten > 0 || s.AtRest() {
+		r.Recipients = text.Grouped(s.RowsWritten)
+	}
+	if s.AwaitsApproval() {
+		r.Actions = h.action("jobs approve", "Approve…", url.Values{"id": {id}, "if_version": {text.Int(s.Version)}})
+	}
+	return r
+}

@@ -1,0 +1,85 @@
+package console
+
+import (
+	"net/http"
+	"slices"
+	"strings"
+
+	"github.com/belfryhq/belfry/admin/operation"
+)
+
+// operationsPage lists operations by noun.
+type operationsPage struct {
+	Title, Query string
+	Search       bool
+	Groups       []operationGroup
+}
+
+// operationGroup is the operations of a noun.
+type operationGroup struct {
+	Name       string
+	Operations []operationEntry
+}
+
+// operationEntry is an operation. Link is empty if its page is about one object that no list has.
+type operationEntry struct{ Name, About, Link string }
+
+// settingsNouns are the nouns of the page Settings.
+var settingsNouns = []string{"categories", "lanes", "limits", "users", "sessions", "tokens", "channels segment"}
+
+// allOperations renders the list of all operations, or of the operations that match a search.
+func (h *handler) allOperations() {
+	query := strings.TrimSpace(h.req.URL.Query().Get("q"))
+	page := operationsPage{Title: "All operations", Query: query, Search: true, Groups: h.operationGroups(func(o operation.Operation) bool {
+		for word := range strings.FieldsSeq(strings.ToLower(query)) {
+			if !strings.Contains(strings.ToLower(o.Name+" "+o.Short), word) {
+				return false
+			}
+		}
+		return true
+	})}
+	h.show(http.StatusOK, "operations", layout{Title: page.Title, Page: page})
+}
+
+// settings renders the operations on settings.
+func (h *handler) settings() {
+	page := operationsPage{Title: "Settings", Groups: h.operationGroups(func(o operation.Operation) bool {
+		return slices.Contains(settingsNouns, o.Noun())
+	})}
+	h.show(http.StatusOK, "operations", layout{Title: page.Title, Page: page})
+}
+
+// operationGroups returns the operations that the caller may run and match accepts, by noun.
+func (h *handler) operationGroups(match func(operation.Operation) bool) (groups []operationGroup) {
+	for _, o := range h.operations {
+		if o.Shared || o.Allowed(h.role) != nil || !match(o) {
+			continue
+		}
+		name := nounOf(o)
+		if name == "" {
+			name = "General"
+		}
+		i := slices.IndexFunc(groups, func(g operationGroup) bool { return g.Name == name })
+		if i < 0 {
+			i, groups = len(groups), append(groups, operationGroup{Name: name})
+		}
+		groups[i].Operations = append(groups[i].Operations, operationEntry{verbOf(o), o.Short, h.entrance(o)})
+	}
+	return groups
+}
+
+// entrance returns the page of an operation without an object: its own page, its empty form, or the list of
+// the objects.
+func (h *handler) entrance(o operation.Operation) string {
+	switch to := h.linkWith(o, nil); {
+	case to != "":
+		return to
+	case o.Changes:
+		return h.link(barePath(o))
+	}
+	of, _ := arguments(o)[0].Listed()
+	if list, there := h.allowed(of); there {
+		return h.linkWith(list, nil)
+	}
+	return ""
+}

@@ -1,0 +1,114 @@
+package console_test
+
+import (
+	"net/http"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/net/html"
+
+	"github.com/belfryhq/belfry/admin/console"
+	"github.com/belfryhq/belfry/internal/text"
+)
+
+// words are the texts and the labels of the page itself, without its layout.
+func (p page) words() (all []string) {
+	p.each(func(n *html.Node) {
+		for up := n; up != nil; up = up.Parent {
+			if up.Data == "main" {
+				all = append(all, strings.Join(strings.Fields(n.Data), " "), attr(n, "aria-label"), attr(n, "title"), attr(n, "placeholder"))
+				return
+			}
+		}
+	})
+	return all
+}
+
+// Designed pages have the words of operators: no command line, no flag, no bar of characters.
+func TestRoutes_DesignedPagesHaveNoCommands(t *testing.T) {
+	t.Parallel()
+	h := open(t, nil)
+	command := regexp.MustCompile(`belfry |--[a-z]|\[-+\]`)
+	later := map[string]bool{"/jobs/{id}": true} // not redesigned yet
+	for _, furnish := range []func(){func() {}, func() { h.furnish(t) }} {
+		furnish()
+		for _, path := range console.Designed() {
+			for _, role := range []string{"viewer", "admin"} {
+				p := h.as(t, role).get(t, strings.ReplaceAll(path, "{id}", "1"))
+				if strings.Contains(path, "{") && p.status == http.StatusNotFound {
+					continue
+				}
+				require.Equal(t, http.StatusOK, p.status, "%s: %s", path, p.text)
+				for _, words := range p.words() {
+					require.False(t, command.MatchString(words) && !later[path], "%s: %q", path, words)
+				}
+			}
+		}
+	}
+}
+
+// furnish adds jobs in each status, senders of every kind, a schedule, and a paused lane.
+func (h *house) furnish(t *testing.T) {
+	t.Helper()
+	h.deliveredPercent(t)
+	h.relays(t)
+	h.exec(t, `INSERT INTO belfry.lanes (name, paused_at, paused_by) VALUES ('night', now(), 'ann') ON CONFLICT (name) DO UPDATE SET paused_at = now(), paused_by = 'ann'`)
+	h.exec(t, `INSERT INTO belfry.schedules (name, cron, time_zone, template) VALUES ('daily', '0 9 * * *', 'Asia/Seoul', '{"type": "inbox", "category": "operator_notice", "title": "Popular today"}')`)
+	h.exec(t, `INSERT INTO belfry.jobs (type, category, title, lane, schedule_at) VALUES ('inbox', 'operator_notice', 'Held', 'night', now()), ('push', 'operator_notice', 'Later', 'default', now() + interval '3 hours')`)
+	h.exec(t, `INSERT INTO belfry.jobs (type, category, title, needs_approval, requested_by) VALUES ('inbox', 'operator_notice', 'Waits', true, 'kim')`)
+	h.exec(t, `SELECT belfry.abort(belfry.enqueue('inbox', 'operator_notice', 'Wrong'), 'ann', 'it is Tuesday')`)
+}
+
+func TestRoutes_NavigationHasThePagesOfTheRole(t *testing.T) {
+	t.Parallel()
+	h := open(t, nil)
+	for role, want := range map[string]string{
+		"viewer": "Overview Jobs Schedule Delivery Person Activity Settings All operations",
+		"admin":  "Overview Jobs Schedule Delivery Person Activity Settings All operations",
+	} {
+		var names, here []string
+		p := h.as(t, role).get(t, "/jobs")
+		p.each(func(n *html.Node) {
+			if n.Data == "a" && attr(n.Parent, "aria-label") == "Pages" {
+				names = append(names, n.FirstChild.Data)
+				if attr(n, "aria-current") != "" {
+					here = append(here, n.FirstChild.Data)
+				}
+				require.Equal(t, http.StatusOK, h.as(t, role).get(t, attr(n, "href")).status, n.FirstChild.Data)
+			}
+		})
+		require.Equal(t, want, strings.Join(names, " "), role)
+		require.Equal(t, []string{"Jobs"}, here)
+		require.Equal(t, role == "admin", strings.Contains(p.text, "New notification"), role)
+	}
+}
+
+func TestOperations_AreGroupedAndSearched(t *testing.T) {
+	t.Parallel()
+	h := open(t, nil)
+	id := text.Int(h.enqueue(t, "Hello"))
+	boss := h.as(t, "admin")
+	p := boss.get(t, "/operations")
+	require.Equal(t, http.StatusOK, p.status)
+	for _, to := range []string{"/lanes", "/new/lanes/pause", "/new/tokens/create", "/doctor", "/dead-letters/errors", "/jobs"} {
+		require.Contains(t, p.links(), to)
+	}
+	require.Subset(t, p.headings(), []string{"General", "Jobs", "Dead letters", "Channels segment"})
+	require.NotContains(t, h.as(t, "viewer").get(t, "/operations").links(), "/new/lanes/pause")
+	found := boss.get(t, "/operations?q=PAUSE+lane")
+	require.Contains(t, found.headings(), "Lanes")
+	require.NotContains(t, found.headings(), "Jobs")
+	none := boss.get(t, "/operations?q=%3Cb%3E")
+	require.Contains(t, none.text, "No operation matches “<b>”.")
+	require.Equal(t, []string{"Categories", "Channels segment", "Lanes", "Limits", "Sessions", "Tokens", "Users"}, sorted(boss.get(t, "/settings").headings()))
+	require.Equal(t, http.StatusOK, boss.get(t, "/jobs/"+id+"/events").status, "the pages of operations stay")
+}
+
+func sorted(names []string) []string {
+	names = slices.Clone(names)
+	slices.Sort(names)
+	return names
+}

@@ -1,0 +1,358 @@
+package console
+
+import (
+	"fmt"
+	"html/template"
+	"math"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/belfryhq/belfry/admin/delivery"
+	"github.com/belfryhq/belfry/admin/jobs"
+	"github.com/belfryhq/belfry/internal/text"
+	"github.com/belfryhq/belfry/job"
+	"github.com/belfryhq/belfry/job/schedule"
+)
+
+// status is a status in words. Its tone selects the color and the shape in the style sheet.
+type status struct {
+	Word string
+	Tone text.Tone
+}
+
+// The tones that only pages have, in addition to the tones of package text.
+const (
+	tonePart text.Tone = "part" // finished with failures
+	toneStop text.Tone = "stop" // ended by an operator
+	toneHold text.Tone = "hold" // held by a pause
+)
+
+// statusOf returns the status of a job. held means that a halt or a paused lane holds it.
+func statusOf(s jobs.JobState, held bool) status {
+	switch {
+	case s.AwaitsApproval():
+		return status{"Waits for approval", text.Wait}
+	case s.Status == job.Pending && held, s.Delivering() && held:
+		return status{"Paused", toneHold}
+	case s.Delivering():
+		return status{"Delivering " + percentOf(s.Settled(), s.Messages.Messages), text.Go}
+	}
+	switch s.Status {
+	case job.Pending:
+		if s.Cursor != "" {
+			return status{"Waiting to continue", text.Idle}
+		}
+		return status{"Waiting", text.Idle}
+	case job.Running:
+		if s.Throttle != "" {
+			return status{"Running, slowed", text.Go}
+		}
+		return status{"Running", text.Go}
+	case job.Aborted:
+		if s.RecalledAt != nil {
+			return status{"Recalled", toneStop}
+		}
+		return status{"Stopped", toneStop}
+	case job.Failed:
+		return status{"Failed", text.Bad}
+	case job.Expired:
+		return status{"Expired", text.Bad}
+	case job.Processed:
+	}
+	return deliveredStatus(s)
+}
+
+// deliveredStatus returns the status of a finished job.
+func deliveredStatus(s jobs.JobState) status {
+	m := s.Messages
+	switch {
+	case s.RecalledAt != nil:
+		return status{"Recalled", toneStop}
+	case m.Dead > 0 && m.Sent == 0:
+		return status{"Not delivered, " + text.Grouped(m.Dead) + " failed", text.Bad}
+	case m.Dead > 0:
+		return status{"Delivered, " + text.Grouped(m.Dead) + " failed", tonePart}
+	case s.Skipped > 0:
+		return status{"Delivered, " + text.Grouped(s.Skipped) + " skipped", tonePart}
+	case m.Messages > 0 && m.Sent == 0:
+		return status{"Cancelled", toneStop}
+	case s.RowsWritten == 0:
+		return status{"No recipients", text.Idle}
+	}
+	return status{"Delivered", text.Done}
+}
+
+// senderStatus returns the status of a sender.
+func senderStatus(s delivery.SenderState) status {
+	of := s.Badge()
+	switch of.Word {
+	case "paused":
+		return status{"Paused", toneHold}
+	case "no":
+		return status{"No relay", text.Idle}
+	case "breaker":
+		if strings.Contains(of.More, "half") {
+			return status{"Trying again", text.Wait}
+		}
+		return status{"Blocked after failures", text.Bad}
+	}
+	if s.SentPerSecond > 0 || s.Calling > 0 {
+		return status{"Sending", text.Go}
+	}
+	return status{"Ready", text.Done}
+}
+
+// genericWords are the words of generated pages for statuses in capital letters. Other words are written in
+// small letters.
+var genericWords = map[string]string{"ABORTED": "Stopped", "PROCESSED": "Done", "DEAD": "Failed"}
+
+// genericStatus returns the status of a cell of a generated page.
+func genericStatus(s text.StatusCell) status {
+	word := s.Word
+	if known, is := genericWords[word]; is {
+		word = known
+	} else if word == strings.ToUpper(word) {
+		word = sentence(strings.ToLower(word))
+	}
+	return status{word + s.More, s.Tone}
+}
+
+// throttles are the reasons of a slow walk by rule.
+var throttles = map[string]string{
+	"replica_lag":         "a replica of the database lags behind",
+	"query":               "a configured health check asks for it",
+	"checkpoints":         "the database writes too many checkpoints",
+	"foreground":          "other work keeps the database busy",
+	"chunk_latency":       "the database answers slowly",
+	"max_rows_per_second": "it is limited to a rate",
+	"duty_cycle":          "it pauses between chunks as configured",
+}
+
+// slowedBy returns the reason of a slow walk, or "" at full speed.
+func slowedBy(s jobs.JobState) string {
+	if s.Throttle == "" {
+		return ""
+	}
+	why, known := throttles[s.Throttle]
+	if !known {
+		why = strings.ReplaceAll(s.Throttle, "_", " ")
+	}
+	if s.ThrottleDetail != "" {
+		why += " (" + s.ThrottleDetail + ")"
+	}
+	return "Slowed: " + why
+}
+
+// percentOf returns a part of an incomplete whole, at most 99 %.
+func percentOf(part, whole int64) string {
+	return strings.Replace(jobs.Percent(part, whole), "%", " %", 1)
+}
+
+// ratio returns a part of a whole with a digit below 10 %, or "0 %" of nothing.
+func ratio(part, whole float64) string {
+	if whole <= 0 || part <= 0 {
+		return "0 %"
+	}
+	switch p := 100 * part / whole; {
+	case p < 0.1:
+		return "under 0.1 %"
+	case p < 9.95:
+		return strconv.FormatFloat(p, 'f', 1, 64) + " %"
+	default:
+		return strconv.FormatFloat(p, 'f', 0, 64) + " %"
+	}
+}
+
+// perSecond returns a rate, such as "1,250/s".
+func perSecond(rate float64) string {
+	switch {
+	case rate <= 0 || math.IsNaN(rate):
+		return "0/s"
+	case rate < 0.1:
+		return "under 0.1/s"
+	case rate < 9.95:
+		return strings.TrimSuffix(strconv.FormatFloat(rate, 'f', 1, 64), ".0") + "/s"
+	}
+	return text.Grouped(int64(min(rate+0.5, math.MaxInt32))) + "/s"
+}
+
+// span returns a duration in one or two units, such as "2 h 5 min".
+func span(d time.Duration) string {
+	d = max(d, 0).Round(time.Second)
+	units := []struct {
+		of   time.Duration
+		name string
+	}{{24 * time.Hour, "d"}, {time.Hour, "h"}, {time.Minute, "min"}, {time.Second, "s"}}
+	for i, u := range units {
+		if d < u.of && i < len(units)-1 {
+			continue
+		}
+		n := d / u.of
+		said := text.Grouped(int64(n)) + " " + u.name
+		if rest := d - n*u.of; n < 10 && i < len(units)-1 && rest >= units[i+1].of {
+			said += fmt.Sprintf(" %d %s", rest/units[i+1].of, units[i+1].name)
+		}
+		return said
+	}
+	return ""
+}
+
+// timeLeft returns an expected duration of the rest, or "" if it is unknown.
+func timeLeft(seconds *float64) string {
+	if seconds == nil || math.IsNaN(*seconds) || *seconds < 0 || *seconds > 1e8 {
+		return ""
+	}
+	if *seconds < 1 {
+		return "almost done"
+	}
+	return span(time.Duration(*seconds)*time.Second) + " left"
+}
+
+// jobTimeLeft returns the expected time until a job has ended: of its walk or of its delivery, if that takes
+// longer.
+func jobTimeLeft(w jobs.WatchedJob) string {
+	if w.SecondsLeft != nil && w.DeliveryLeft != nil && *w.DeliveryLeft > *w.SecondsLeft {
+		return timeLeft(w.DeliveryLeft)
+	}
+	return timeLeft(w.SecondsLeft)
+}
+
+// relative returns an instant relative to now, such as "3 min ago" or "in 2 h". The script of the pages has
+// the same units. An instant more than 30 days away is a date.
+func relative(at, now time.Time) string {
+	d := at.Sub(now)
+	away := d.Abs()
+	if away < 10*time.Second {
+		if d > 0 {
+			return "now"
+		}
+		return "just now"
+	}
+	said := ""
+	for _, u := range []struct {
+		below, of time.Duration
+		name      string
+	}{{90 * time.Second, time.Second, "s"}, {90 * time.Minute, time.Minute, "min"}, {36 * time.Hour, time.Hour, "h"},
+		{31 * 24 * time.Hour, 24 * time.Hour, "d"}} {
+		if away < u.below {
+			said = strconv.FormatInt(int64((away+u.of/2)/u.of), 10) + " " + u.name
+			break
+		}
+	}
+	switch {
+	case said == "":
+		return at.Format("2 Jan 2006")
+	case d > 0:
+		return "in " + said
+	}
+	return said + " ago"
+}
+
+// when renders an instant relative to now. The exact time is its title, and the script keeps it current.
+func (c *Console) when(at time.Time) template.HTML {
+	if at.IsZero() || at.Year() < 1 || at.Year() > 9999 {
+		return ""
+	}
+	exact := text.Times{Zone: c.zone}.Clock(at)
+	return template.HTML(`<time datetime="` + strings.Replace(exact, " ", "T", 1) + `" title="` + exact + `" data-relative>` + //nolint:gosec // digits and words
+		relative(c.inZone(at), time.Now()) + `</time>`)
+}
+
+// inZone returns an instant in the reader's zone.
+func (c *Console) inZone(at time.Time) time.Time {
+	if c.zone == nil {
+		return at.Local()
+	}
+	return at.In(c.zone)
+}
+
+// dayOf returns the name of an instant's day for a heading: Today, Tomorrow, or "Mon 30 Nov".
+func dayOf(at, now time.Time) string {
+	day := func(t time.Time) int64 {
+		return time.Date(t.Year(), t.Month(), t.Day(), 0, 0, 0, 0, time.UTC).Unix() / 86400
+	}
+	switch now = now.In(at.Location()); day(at) - day(now) {
+	case 0:
+		return "Today"
+	case 1:
+		return "Tomorrow"
+	}
+	if at.Year() == now.Year() {
+		return at.Format("Mon 2 Jan")
+	}
+	return at.Format("Mon 2 Jan 2006")
+}
+
+// repetition returns the repetition of a schedule in words, with the zone of its times.
+func repetition(d schedule.Definition) string {
+	words := cronWords(d.Cron, d.Every)
+	if d.Cron != "" && d.TimeZone != "" && strings.Contains(words, " at ") {
+		words += ", " + d.TimeZone
+	}
+	return words
+}
+
+// cronWords returns the repetition of a schedule in words: "every day at 09:00". An expression that is not
+// common is "repeatedly".
+func cronWords(cron, every string) string {
+	if d, err := time.ParseDuration(every); err == nil {
+		return "every " + span(d)
+	}
+	if every != "" {
+		return "every " + every
+	}
+	named := map[string]string{"@hourly": "every hour", "@daily": "every day at 00:00", "@midnight": "every day at 00:00",
+		"@weekly": "every Sunday at 00:00", "@monthly": "on day 1 of each month at 00:00", "@yearly": "every year", "@annually": "every year"}
+	if words, known := named[cron]; known {
+		return words
+	}
+	f := strings.Fields(cron)
+	if len(f) != 5 || f[3] != "*" {
+		return "repeatedly"
+	}
+	if step, is := strings.CutPrefix(f[0], "*/"); is && isNumber(step) && f[1] == "*" && f[2] == "*" && f[4] == "*" {
+		return "every " + step + " min"
+	}
+	if !isNumber(f[0]) {
+		return "repeatedly"
+	}
+	minute, _ := strconv.Atoi(f[0])
+	if f[1] == "*" && f[2] == "*" && f[4] == "*" {
+		return fmt.Sprintf("every hour at :%02d", minute)
+	}
+	hour, err := strconv.Atoi(f[1])
+	if err != nil {
+		return "repeatedly"
+	}
+	at := fmt.Sprintf(" at %02d:%02d", hour, minute)
+	days := map[string]string{"*": "every day", "1-5": "every weekday", "MON-FRI": "every weekday", "0": "every Sunday", "7": "every Sunday",
+		"1": "every Monday", "2": "every Tuesday", "3": "every Wednesday", "4": "every Thursday", "5": "every Friday", "6": "every Saturday",
+		"SUN": "every Sunday", "MON": "every Monday", "TUE": "every Tuesday", "WED": "every Wednesday", "THU": "every Thursday",
+		"FRI": "every Friday", "SAT": "every Saturday"}
+	switch day, known := days[strings.ToUpper(f[4])]; {
+	case known && f[2] == "*":
+		return day + at
+	case f[4] == "*" && isNumber(f[2]):
+		return "on day " + f[2] + " of each month" + at
+	}
+	return "repeatedly"
+}
+
+func isNumber(s string) bool {
+	_, err := strconv.ParseUint(s, 10, 16)
+	return err == nil
+}
+
+// paceOf returns the rate of a job in progress: messages while they are delivered, else recipients. It is
+// empty if it is unknown or zero.
+func paceOf(w jobs.WatchedJob) string {
+	rate, noun := w.KeysPerSecond, "recipients"
+	if w.Status != job.Running {
+		rate, noun = w.SentPerSecond, "messages"
+	}
+	if rate == nil || *rate <= 0 {
+		return ""
+	}
+	return strings.Replace(perSecond(*rate), "/s", " "+noun+"/s", 1)
+}
