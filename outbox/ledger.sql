@@ -320,11 +320,12 @@ SELECT e.id, e.relay, false
 -- The messages in PROCESSING under some leases, and whether they were handed to a provider (leases_pkey,
 -- handovers_lease_idx, messages_pkey). A handed message is at the step of its call: earlier steps were
 -- skipped and their attempts do not count. Their steps and reasons are returned in order, once per handover.
+-- A reason that is longer than belfry.attempts allows is cut, so that it does not prevent the recovery.
 -- OFFSET 0 prevents a hash of all attempts in PostgreSQL 17 and later.
 WITH handed AS MATERIALIZED (
     SELECT h.lease_id, u.job_id, u.channel_id, max(u.step) AS step,
            array_agg(u.step ORDER BY u.step) FILTER (WHERE u.reason IS NOT NULL) AS bypassed,
-           array_agg(u.reason ORDER BY u.step) FILTER (WHERE u.reason IS NOT NULL) AS reasons
+           array_agg(left(u.reason, 250) ORDER BY u.step) FILTER (WHERE u.reason IS NOT NULL) AS reasons
       FROM belfry.handovers h
      CROSS JOIN LATERAL unnest(h.job_ids, h.channel_ids, h.steps, h.reasons) u(job_id, channel_id, step, reason)
      WHERE h.lease_id = ANY (@ids::bigint[])

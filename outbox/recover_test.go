@@ -303,3 +303,22 @@ func TestLost_ReadsLeasesOneByOne(t *testing.T) {
 		require.Equal(t, 2, r.Released)
 	}
 }
+
+// A reason that is too long for an attempt, as only a role that writes handovers itself can store it, does not
+// prevent the recovery of its lease.
+func TestRecover_CutsALongReason(t *testing.T) {
+	t.Parallel()
+	b := setupOn(t, dbtest.New(t), 0)
+	dead, l := b.ledger("dead"), b.ledger("alive")
+	id := b.Rest(t, outbox.TypePush, 1, job.Processed)
+	claimed := claim(t, dead, id, 1)
+	b.Exec(t, `INSERT INTO belfry.handovers (lease_id, job_ids, channel_ids, steps, reasons) VALUES
+		($1, ARRAY[$2::bigint, $2], ARRAY[$3::bigint, $3], '{0,1}', ARRAY[repeat('ü', 3000), NULL])`, claimed[0].LeaseID, id, claimed[0].ChannelID)
+	b.expire(t, claimed[0].LeaseID)
+	lost, err := l.Lost(bg, nil, nil, 10)
+	require.NoError(t, err)
+	require.Len(t, lost, 1)
+	require.Len(t, lost[0].Handed, 1)
+	require.Len(t, lost[0].Handed[0].Bypassed, 1)
+	require.Len(t, lost[0].Handed[0].Bypassed[0].Reason, 500, "bytes, of 1,000 that belfry.attempts allows")
+}

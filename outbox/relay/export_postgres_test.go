@@ -34,6 +34,13 @@ func Turns(r *Relay, list []outbox.Candidate, flowing map[int64]bool, took time.
 	return ids
 }
 
+// SweepPause returns the pause after a sweep of one claim that took this long.
+func SweepPause(took time.Duration) time.Duration {
+	var s sweep
+	s.step(time.Now().Add(-took), outbox.Position{}, 0, 1)
+	return time.Until(s.next)
+}
+
 // Swept makes claims of activities until a sweep that finds none ends, which takes steps claims. It lists
 // which of all claims were of recent activities.
 func Swept(r *Relay, steps int) []bool {

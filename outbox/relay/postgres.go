@@ -201,6 +201,10 @@ func (p *postgres) walk(ctx context.Context, credits outbox.Credits) ([]outbox.C
 // claim. A sweep finds later ones.
 const late = 3 * time.Second
 
+// longestRest is the longest pause between two sweeps. An activity that is not found while it is recent, such
+// as one that became due during a halt, waits for a whole sweep and this pause at most.
+const longestRest = 30 * time.Second
+
 // sweep is a pass over all due activities, from the first one, in as many claims as that takes. Claims of
 // recent activities alternate with these claims: a new activity does not wait for the end of a sweep.
 type sweep struct {
@@ -225,7 +229,7 @@ func (s *sweep) step(began time.Time, next outbox.Position, n, limit int) {
 	case next.More && n < limit:
 		s.next, s.long = now.Add(now.Sub(began)), true
 	case !next.More:
-		s.at, s.next = outbox.Position{}, s.began.Add(max(time.Second, 20*s.took))
+		s.at, s.next = outbox.Position{}, now.Add(min(max(time.Second, 20*s.took)-now.Sub(s.began), longestRest))
 	}
 }
 

@@ -50,6 +50,14 @@ func TestSweep_AlternatesWithRecentActivities(t *testing.T) {
 	}
 }
 
+// The pause after a sweep grows with its cost, up to half a minute: messages that a relay cannot take delay an
+// activity that became due during a halt by a bounded time.
+func TestSweep_PausesForHalfAMinuteAtMost(t *testing.T) {
+	t.Parallel()
+	require.InDelta(t, 19*time.Second, relay.SweepPause(time.Second), float64(time.Second))
+	require.InDelta(t, 30*time.Second, relay.SweepPause(time.Minute), float64(time.Second))
+}
+
 // Of the jobs of a lane that have messages, one goes on until it has no more: the first.
 func TestFeed_JobsOfALaneGoInOrder(t *testing.T) {
 	t.Parallel()
