@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -34,9 +35,12 @@ type FlaggedError struct {
 
 // Error describes the flags and the database's error.
 func (e *FlaggedError) Error() string {
-	names := make([]string, len(e.JobIDs))
-	for i, id := range e.JobIDs {
-		names[i] = strconv.FormatInt(id, 10)
+	names := make([]string, min(len(e.JobIDs), 20))
+	for i := range names {
+		names[i] = strconv.FormatInt(e.JobIDs[i], 10)
+	}
+	if more := len(e.JobIDs) - len(names); more > 0 {
+		names = append(names, fmt.Sprintf("and %d more", more))
 	}
 	who, verb := "job ", " is flagged in the abort cache and stops before its next chunk"
 	if len(names) > 1 {
@@ -49,9 +53,10 @@ func (e *FlaggedError) Error() string {
 func (e *FlaggedError) Unwrap() error { return e.Err }
 
 // flagged sets the jobs' flags, runs an abort and removes the flags. The flags remain if the outcome is
-// unknown, for example because the operator stopped waiting, the disk is full, or the connection was lost.
+// unknown, for example because the operator stopped waiting, the disk is full, or the connection was lost, and
+// those of jobs that other sessions lock (held).
 // An unreachable cache never prevents the abort in the database.
-func (s *Store) flagged(ctx context.Context, ids []int64, act Act, abort func() error) error {
+func (s *Store) flagged(ctx context.Context, ids []int64, held *[]int64, act Act, abort func() error) error {
 	if s.cache == nil {
 		return abort()
 	}
@@ -73,7 +78,9 @@ func (s *Store) flagged(ctx context.Context, ids []int64, act Act, abort func() 
 	case errSet == nil:
 		// A remaining flag has no effect on an ABORTED job, and Resume removes it.
 		for _, id := range ids {
-			_ = s.cache.Clear(context.WithoutCancel(ctx), id)
+			if held == nil || !slices.Contains(*held, id) {
+				_ = s.cache.Clear(context.WithoutCancel(ctx), id)
+			}
 		}
 	}
 	return err
@@ -91,9 +98,9 @@ func (s *Store) unflag(ctx context.Context, id int64) error {
 }
 
 // unflagAll removes the flags of several jobs.
-func (s *Store) unflagAll(ctx context.Context, jobs []Job) error {
-	for _, j := range jobs {
-		if err := s.unflag(ctx, j.ID); err != nil {
+func (s *Store) unflagAll(ctx context.Context, ids []int64) error {
+	for _, id := range ids {
+		if err := s.unflag(ctx, id); err != nil {
 			return err
 		}
 	}

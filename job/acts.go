@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -61,6 +62,8 @@ func retrySkippedOperation() operation {
 type Selection struct {
 	IDs   []int64
 	Group *uuid.UUID // all jobs of this group; nil means IDs
+	// Held, unless nil, receives the jobs that other sessions lock. The act then skips them, and may change none.
+	Held *[]int64
 	// Count is the number of jobs that the act must change; another number is a *CountError.
 	// Nil accepts any number from 1.
 	Count *int64
@@ -74,7 +77,8 @@ func One(id int64) Selection { return Selection{IDs: []int64{id}} }
 // Abort makes PENDING and RUNNING jobs ABORTED, and PROCESSED or FAILED ones that have a message that is not
 // final. When it returns without error no further row and no cursor movement of these jobs is committed, and
 // no message of them that was not handed to a provider is sent (I6). It returns the jobs that it changed, or
-// for a group all jobs.
+// for a group all jobs. A group of thousands of jobs may exceed the deadline: abort its Members in several
+// calls.
 //
 // If it would change no job, it returns the first job's error: *WrongStatusError, *YoungerError, or
 // ErrNotFound. A missing job among several is also ErrNotFound. After ErrUnreachable the jobs may be
@@ -88,19 +92,17 @@ func (s *Store) Abort(ctx context.Context, sel Selection, act Act) (list []Job, 
 	}
 	ids := sel.IDs
 	if sel.Group != nil {
-		err := s.read(ctx, func(ctx context.Context, tx pgx.Tx) error {
-			ids, err = groupIDs(ctx, tx, o, *sel.Group)
-			return err
-		})
+		members, err := s.Members(ctx, *sel.Group)
 		if err != nil {
 			return nil, err
 		}
+		ids = memberIDs(members)
 	}
-	err = s.flagged(ctx, ids, act, func() error {
+	err = s.flagged(ctx, ids, sel.Held, act, func() error {
 		list, err = s.act(ctx, o, sel, act)
 		return err
 	})
-	if err == nil && list == nil { // a run has aborted them because of the flag
+	if err == nil && list == nil && sel.Held == nil { // a run has aborted them because of the flag
 		list, err = s.GetAll(ctx, ids)
 	}
 	return list, err
@@ -156,7 +158,11 @@ func (s *Store) RetrySkipped(ctx context.Context, id int64, act Act, agree func(
 				return err
 			}
 		}
-		if j, err = actTx(ctx, tx, retrySkippedOperation(), id, act); err != nil {
+		done, err := actEach(ctx, tx, retrySkippedOperation(), []int64{id}, Selection{}, act)
+		if err = cmp.Or(err, done.refused); err != nil {
+			return err
+		}
+		if j, err = get(ctx, tx, id); err != nil {
 			return err
 		}
 		return s.unflag(ctx, id)
@@ -169,16 +175,14 @@ func (s *Store) RetrySkipped(ctx context.Context, id int64, act Act, agree func(
 
 // agreed locks a job and calls agree with it. It ignores a missing job, which the act reports.
 func agreed(ctx context.Context, tx pgx.Tx, id int64, agree func(Job) error) error {
-	var status Status
-	err := tx.QueryRow(ctx, queries.jobLock, pgx.StrictNamedArgs{"id": id}).Scan(&status)
-	if errors.Is(err, pgx.ErrNoRows) {
-		return nil
-	}
-	if err != nil {
+	if _, err := tx.Exec(ctx, queries.jobsLock, pgx.StrictNamedArgs{"ids": []int64{id}}); err != nil {
 		return fmt.Errorf("lock job %d: %w", id, err)
 	}
 	j, err := get(ctx, tx, id)
-	if err != nil {
+	switch {
+	case errors.Is(err, ErrNotFound):
+		return nil
+	case err != nil:
 		return err
 	}
 	return agree(j)
@@ -186,34 +190,40 @@ func agreed(ctx context.Context, tx pgx.Tx, id int64, agree func(Job) error) err
 
 // act changes the selected jobs that the operation allows, in one transaction.
 func (s *Store) act(ctx context.Context, o operation, sel Selection, act Act) (list []Job, err error) {
-	var ids []int64
-	err = s.change(ctx, act, func(ctx context.Context, tx pgx.Tx) error {
-		ids = slices.Compact(slices.Sorted(slices.Values(sel.IDs)))
+	ids := slices.Compact(slices.Sorted(slices.Values(sel.IDs)))
+	err = s.changes(ctx, act, sel.Held != nil, func(ctx context.Context, tx pgx.Tx) error {
 		if sel.Group != nil {
-			if ids, err = groupIDs(ctx, tx, o, *sel.Group); err != nil {
-				return err
+			members, err := groupMembers(ctx, tx, *sel.Group)
+			if err != nil {
+				return fmt.Errorf("%s: %w", o.name, err)
 			}
+			ids = memberIDs(members)
 		}
-		changed, refused, err := actEach(ctx, tx, o, ids, sel.AsOf, act)
+		done, err := actEach(ctx, tx, o, ids, sel, act)
 		if err != nil {
 			return err
 		}
-		list = changed
+		listed := done.changed
 		if sel.Group != nil {
-			if list, err = getEach(ctx, tx, ids); err != nil {
-				return err
-			}
+			listed = ids
 		}
-		switch n := int64(len(changed)); {
+		if list, err = getAll(ctx, tx, listed); err != nil {
+			return err
+		}
+		switch n := int64(len(done.changed)); {
 		case sel.Count != nil && n != *sel.Count:
 			return &CountError{n, *sel.Count}
-		case sel.Count == nil && n == 0 && refused == nil && len(ids) > 0: // none is resumable
-			_, err := actTx(ctx, tx, o, ids[0], act) // returns the reason
+		case sel.Count == nil && n == 0 && sel.Held == nil && done.refused == nil && len(ids) > 0: // none is resumable
+			_, err := o.run(ctx, tx, ids[:1], act) // returns the reason
 			return err
-		case sel.Count == nil && n == 0:
-			return refused
-		case o.resumes():
-			return s.unflagAll(ctx, changed)
+		case sel.Count == nil && n == 0 && sel.Held == nil:
+			return done.refused
+		}
+		if sel.Held != nil {
+			*sel.Held = done.held
+		}
+		if o.resumes() {
+			return s.unflagAll(ctx, done.changed)
 		}
 		return nil
 	})
@@ -223,41 +233,89 @@ func (s *Store) act(ctx context.Context, o operation, sel Selection, act Act) (l
 	return list, nil
 }
 
-// actEach acts on each job that allows the act and is resumable, in the order of the ids, so that two
-// operators never deadlock. refused is the error of the first skipped job.
-func actEach(ctx context.Context, tx pgx.Tx, o operation, ids []int64, asOf *time.Time, act Act) (changed []Job, refused, err error) {
+// acted is the result of an act on several jobs.
+type acted struct {
+	changed []int64
+	held    []int64 // locked by other sessions and skipped
+	refused error   // the error of the first job whose status or age does not allow the act
+}
+
+// actEach acts on each job that allows the act and is resumable. It locks them in the order of the ids, so
+// that two operators never deadlock.
+func actEach(ctx context.Context, tx pgx.Tx, o operation, ids []int64, sel Selection, act Act) (done acted, err error) {
+	lock := queries.jobsLock
+	if sel.Held != nil {
+		lock = queries.jobsLockFree
+	}
 	var why map[int64]string
 	if o.resumes() {
 		if why, err = notResumable(ctx, tx, ids); err != nil {
-			return nil, nil, err
+			return done, err
 		}
 	}
+	rows, err := tx.Query(ctx, lock, pgx.StrictNamedArgs{"ids": ids})
+	if err != nil {
+		return done, fmt.Errorf("%s jobs: %w", o.name, err)
+	}
+	locked := make(map[int64]Job, len(ids))
+	var j Job
+	if _, err = pgx.ForEachRow(rows, []any{&j.ID, &j.Status, &j.CreatedAt}, func() error { locked[j.ID] = j; return nil }); err != nil {
+		return done, fmt.Errorf("%s jobs: %w", o.name, err)
+	}
+	var able []int64
+	refused := make(map[int64]error)
 	for _, id := range ids {
-		if why[id] != "" {
+		switch j, there := locked[id]; {
+		case !there && sel.Held != nil:
+			done.held = append(done.held, id)
+		case !there:
+			return done, fmt.Errorf("job %d: %w", id, ErrNotFound)
+		case why[id] != "":
+		case sel.AsOf != nil && j.CreatedAt.After(*sel.AsOf):
+			refused[id] = &YoungerError{id, *sel.AsOf}
+		case !slices.Contains(o.from, j.Status):
+			refused[id] = &WrongStatusError{JobID: id, Act: o.name, Status: j.Status, Needs: o.from}
+		default:
+			able = append(able, id)
+		}
+	}
+	now, err := o.run(ctx, tx, able, act)
+	if err != nil {
+		return done, err
+	}
+	for _, id := range able {
+		if o.name == abortName && now[id] != Aborted { // nothing is left to send
+			refused[id] = &WrongStatusError{JobID: id, Act: o.name, Status: now[id], Needs: []Status{Pending, Running}, Delivered: true}
 			continue
 		}
-		j, err := actNotYounger(ctx, tx, o, id, asOf, act)
-		switch {
-		case errors.As(err, new(*WrongStatusError)), errors.As(err, new(*YoungerError)):
-			refused = cmp.Or(refused, err)
-		case err != nil:
-			return nil, nil, err
-		default:
-			changed = append(changed, j)
-		}
+		done.changed = append(done.changed, id)
 	}
-	return changed, refused, nil
+	if len(refused) > 0 {
+		done.refused = refused[slices.Min(slices.Collect(maps.Keys(refused)))]
+	}
+	return done, nil
 }
 
-func getEach(ctx context.Context, tx pgx.Tx, ids []int64) ([]Job, error) {
-	list := make([]Job, len(ids))
-	for i, id := range ids {
-		var err error
-		if list[i], err = get(ctx, tx, id); err != nil {
-			return nil, err
-		}
+// run acts on locked jobs and returns their new statuses.
+func (o operation) run(ctx context.Context, tx pgx.Tx, ids []int64, act Act) (map[int64]Status, error) {
+	now := make(map[int64]Status, len(ids))
+	if len(ids) == 0 {
+		return now, nil
 	}
-	return list, nil
+	args := pgx.StrictNamedArgs{"ids": ids, "actor": optional(act.Actor), "reason": act.Reason}
+	if o.changes != nil {
+		args["changes"] = string(o.changes)
+	}
+	rows, err := tx.Query(ctx, o.statement, args)
+	if err == nil {
+		var id int64
+		var status Status
+		_, err = pgx.ForEachRow(rows, []any{&id, &status}, func() error { now[id] = status; return nil })
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s jobs: %w", o.name, err)
+	}
+	return now, nil
 }
 
 // NotResumable returns the jobs that no act can resume, with the reason: "expired" if their expires_at has
@@ -284,62 +342,36 @@ func notResumable(ctx context.Context, tx pgx.Tx, ids []int64) (map[int64]string
 	return why, nil
 }
 
-// actNotYounger is actTx for a job that was not enqueued after asOf.
-func actNotYounger(ctx context.Context, tx pgx.Tx, o operation, id int64, asOf *time.Time, act Act) (Job, error) {
-	if asOf != nil {
-		j, err := get(ctx, tx, id)
-		if err == nil && j.CreatedAt.After(*asOf) {
-			err = &YoungerError{id, *asOf}
-		}
-		if err != nil {
-			return j, err
-		}
-	}
-	return actTx(ctx, tx, o, id, act)
+// Member is a job of a group.
+type Member struct {
+	ID     int64  `db:"id"`
+	Status Status `db:"status"`
 }
 
-// groupIDs returns the members of a group, in id order, or ErrNotFound.
-func groupIDs(ctx context.Context, tx pgx.Tx, o operation, group uuid.UUID) ([]int64, error) {
-	ids, err := db.Column[int64](ctx, tx, queries.jobGroupIDs, pgx.StrictNamedArgs{"group_id": group})
-	if err != nil {
-		return nil, fmt.Errorf("%s group %s: %w", o.name, group, err)
-	}
-	if len(ids) == 0 {
-		return nil, fmt.Errorf("group %s: %w", group, ErrNotFound)
-	}
-	return ids, nil
+// Members returns the jobs of a group, the most urgent to abort first, or ErrNotFound.
+func (s *Store) Members(ctx context.Context, group uuid.UUID) (list []Member, err error) {
+	err = s.read(ctx, func(ctx context.Context, tx pgx.Tx) error {
+		list, err = groupMembers(ctx, tx, group)
+		return err
+	})
+	return list, err
 }
 
-// actTx locks the job, checks the transition, acts, and returns the changed job, or the unchanged one with a
-// *WrongStatusError.
-func actTx(ctx context.Context, tx pgx.Tx, o operation, id int64, act Act) (Job, error) {
-	var status Status
-	err := tx.QueryRow(ctx, queries.jobLock, pgx.StrictNamedArgs{"id": id}).Scan(&status)
-	if errors.Is(err, pgx.ErrNoRows) {
-		return Job{}, fmt.Errorf("job %d: %w", id, ErrNotFound)
+func groupMembers(ctx context.Context, tx pgx.Tx, group uuid.UUID) (list []Member, err error) {
+	list, err = db.All[Member](ctx, tx, queries.jobGroup, pgx.StrictNamedArgs{"group_id": group})
+	if err == nil && len(list) == 0 {
+		err = ErrNotFound
 	}
 	if err != nil {
-		return Job{}, fmt.Errorf("%s job %d: %w", o.name, id, err)
+		return nil, fmt.Errorf("group %s: %w", group, err)
 	}
-	var refused error
-	if slices.Contains(o.from, status) {
-		args := pgx.StrictNamedArgs{"id": id, "actor": optional(act.Actor), "reason": act.Reason}
-		if o.changes != nil {
-			args["changes"] = string(o.changes)
-		}
-		_, err = tx.Exec(ctx, o.statement, args)
-		if err != nil {
-			return Job{}, fmt.Errorf("%s job %d: %w", o.name, id, err)
-		}
-	} else {
-		refused = &WrongStatusError{JobID: id, Act: o.name, Status: status, Needs: o.from}
+	return list, nil
+}
+
+func memberIDs(list []Member) (ids []int64) {
+	for _, m := range list {
+		ids = append(ids, m.ID)
 	}
-	j, err := get(ctx, tx, id)
-	if err != nil {
-		return Job{}, err
-	}
-	if refused == nil && o.name == abortName && j.Status != Aborted { // nothing is left to send
-		refused = &WrongStatusError{JobID: id, Act: o.name, Status: status, Needs: []Status{Pending, Running}, Delivered: true}
-	}
-	return j, refused
+	slices.Sort(ids)
+	return ids
 }

@@ -81,7 +81,7 @@ func (s *Store) MayApprove(ctx context.Context, id int64, act Act) error {
 // approve approves the job and then returns end, which rolls it back unless nil.
 func (s *Store) approve(ctx context.Context, id int64, count int, act Act, end error) (j Job, err error) {
 	err = s.change(ctx, act, func(ctx context.Context, tx pgx.Tx) error {
-		if _, err := tx.Exec(ctx, queries.jobLock, pgx.StrictNamedArgs{"id": id}); err != nil {
+		if _, err := tx.Exec(ctx, queries.jobsLock, pgx.StrictNamedArgs{"ids": []int64{id}}); err != nil {
 			return fmt.Errorf("approve job %d: %w", id, err)
 		}
 		if j, err = get(ctx, tx, id); err != nil {

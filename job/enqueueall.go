@@ -1,8 +1,10 @@
 package job
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -77,9 +79,10 @@ func enqueueRequest(ctx context.Context, tx pgx.Tx, r Request, began time.Time) 
 	if err != nil {
 		return made, err
 	}
-	if made.Jobs, err = getEach(ctx, tx, ids); err != nil {
+	if made.Jobs, err = getAll(ctx, tx, ids); err != nil {
 		return made, err
 	}
+	slices.SortFunc(made.Jobs, func(a, b Job) int { return cmp.Compare(slices.Index(ids, a.ID), slices.Index(ids, b.ID)) })
 	for _, j := range made.Jobs {
 		made.Before = append(made.Before, !j.CreatedAt.Equal(began))
 	}

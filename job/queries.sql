@@ -137,10 +137,14 @@ SELECT id, job_id, at, kind, actor, reason, detail
  ORDER BY id DESC
  LIMIT 1;
 
--- name: JobLock :one
--- Locks one job for an operator's act and returns its status before the act.
--- No row: there is no such job.
-SELECT status FROM belfry.jobs WHERE id = @id FOR UPDATE;
+-- name: JobsLock :many
+-- Locks jobs for an operator's act, in the order of their ids (jobs_pkey), and returns their statuses before it.
+-- A missing row: there is no such job.
+SELECT id, status, created_at FROM belfry.jobs WHERE id = ANY (@ids::bigint[]) ORDER BY id FOR UPDATE;
+
+-- name: JobsLockFree :many
+-- JobsLock without the jobs that another session has locked.
+SELECT id, status, created_at FROM belfry.jobs WHERE id = ANY (@ids::bigint[]) ORDER BY id FOR UPDATE SKIP LOCKED;
 
 -- name: JobsNotResumable :many
 -- Those of the jobs @ids that cannot go on whatever act lets them, as the trigger
@@ -153,28 +157,32 @@ SELECT j.id, CASE WHEN j.retention_at IS NULL THEN 'expired' ELSE 'retention' EN
         OR j.retention_at IS NOT NULL
            AND (j.pruned_at IS NOT NULL OR j.status <> 'ABORTED' OR j.walked_at IS NULL OR j.retention_at >= j.finished_at));
 
--- name: JobGroupIDs :many
--- The jobs of a group in id order (jobs_group_idx).
-SELECT id FROM belfry.jobs WHERE group_id = @group_id ORDER BY id;
+-- name: JobGroup :many
+-- The jobs of a group with their statuses, the most urgent to abort first: RUNNING ones, then those with messages
+-- to deliver, then in the order of the claim (jobs_group_idx).
+SELECT id, status
+  FROM belfry.jobs
+ WHERE group_id = @group_id
+ ORDER BY status <> 'RUNNING', started_at IS NULL OR delivered_at IS NOT NULL, priority DESC, schedule_at, id;
 
--- name: JobAbort :exec
+-- name: JobAbort :many
 -- An operator's abort: PENDING and RUNNING jobs, and jobs with messages left, become ABORTED in this
 -- statement.
-SELECT FROM belfry.abort(@id, @actor, @reason);
+SELECT id, status FROM belfry.act_on('abort', @ids::bigint[], @actor, @reason);
 
--- name: JobResume :exec
+-- name: JobResume :many
 -- The operator's resume: ABORTED becomes PENDING, the cursor stays, or PROCESSED when the
 -- walk was complete.
-SELECT FROM belfry.resume(@id, @actor, @reason);
+SELECT id, status FROM belfry.act_on('resume', @ids::bigint[], @actor, @reason);
 
--- name: JobRetry :exec
+-- name: JobRetry :many
 -- The operator's retry: FAILED or EXPIRED becomes PENDING, the cursor stays.
-SELECT FROM belfry.retry(@id, @actor, @reason);
+SELECT id, status FROM belfry.act_on('retry', @ids::bigint[], @actor, @reason);
 
--- name: JobRetrySkipped :exec
+-- name: JobRetrySkipped :many
 -- Has every skipped recipient tried again: PROCESSED or FAILED becomes PENDING.
 -- Without any skipped recipient nothing changes.
-SELECT FROM belfry.retry_skipped(@id, @actor, @reason);
+SELECT id, status FROM belfry.act_on('retry_skipped', @ids::bigint[], @actor, @reason);
 
 -- name: JobActsFor :exec
 -- For this transaction: this login acts for the person @actor, so jobs_approve compares the
@@ -185,13 +193,13 @@ SELECT set_config('belfry.acts_for', coalesce(@actor::text, ''), true);
 -- Approves a job that waits for it, for @count recipients.
 SELECT FROM belfry.approve(@id, @count, @actor, @reason);
 
--- name: JobSet :exec
--- Changes settings or content of one job. @changes is an object of columns.
-SELECT FROM belfry.set(@id, @changes, @actor, @reason);
+-- name: JobSet :many
+-- Changes settings or content of jobs. @changes is an object of columns.
+SELECT s.id, s.status FROM unnest(@ids::bigint[]) u(id) CROSS JOIN LATERAL belfry.set(u.id, @changes, @actor, @reason) s;
 
--- name: JobResumeEdited :exec
--- Corrects an ABORTED or FAILED job and lets it go on.
-SELECT FROM belfry.resume_edited(@id, @changes, @actor, @reason);
+-- name: JobResumeEdited :many
+-- Corrects ABORTED or FAILED jobs and lets them go on.
+SELECT id, status FROM belfry.act_on('resume_edited', @ids::bigint[], @actor, @reason, @changes);
 
 -- name: JobSkips :many
 -- Skipped recipients of a job after a key's text (job_skips_pkey).

@@ -41,7 +41,12 @@ func (s *Store) inTx(ctx context.Context, do func(context.Context, pgx.Tx) error
 
 // change is inTx for a change by an operator; it checks act.If first.
 func (s *Store) change(ctx context.Context, act Act, do func(context.Context, pgx.Tx) error) error {
-	return mapError(db.InTx(ctx, s.pool, db.Options{Limit: storeTimeout, Wait: rowWait, If: act.If}, do))
+	return s.changes(ctx, act, false, do)
+}
+
+// changes is change. The server caches the plans of an act that is made often, as a step of many.
+func (s *Store) changes(ctx context.Context, act Act, often bool, do func(context.Context, pgx.Tx) error) error {
+	return mapError(db.InTx(ctx, s.pool, db.Options{Limit: storeTimeout, Wait: rowWait, If: act.If, Often: often}, do))
 }
 
 // KeyWait bounds the wait of a request for another transaction with its idempotency key, and so the time for
@@ -107,13 +112,18 @@ func find(ctx context.Context, tx pgx.Tx, id int64, versioned bool) (Job, error)
 // GetAll reads the jobs of these ids that there are, by id, in one statement.
 func (s *Store) GetAll(ctx context.Context, ids []int64) (list []Job, err error) {
 	err = s.read(ctx, func(ctx context.Context, tx pgx.Tx) error {
-		if list, err = db.All[Job](ctx, tx, queries.jobGetAll, pgx.StrictNamedArgs{"ids": ids}); err != nil {
-			return fmt.Errorf("read jobs: %w", err)
-		}
-		slices.Reverse(list)
-		return nil
+		list, err = getAll(ctx, tx, ids)
+		return err
 	})
 	return list, err
+}
+
+func getAll(ctx context.Context, tx pgx.Tx, ids []int64) (list []Job, err error) {
+	if list, err = db.All[Job](ctx, tx, queries.jobGetAll, pgx.StrictNamedArgs{"ids": ids}); err != nil {
+		return nil, fmt.Errorf("read jobs: %w", err)
+	}
+	slices.Reverse(list)
+	return list, nil
 }
 
 // FirstOfGroups returns the lowest job id of each group, which people use as its name.

@@ -27,7 +27,7 @@ GROUP is a group's id or the id of one of its jobs, see ` + "`belfry jobs list`"
 this plan (--plan), the operation is one transaction: it changes exactly the planned number
 of jobs or fails. It skips newer jobs and jobs in another status.`
 
-// maxGroup is the maximum number of jobs of a group, which has one for each type.
+// maxGroup is the number of a group's jobs that a plan covers and a result lists.
 const maxGroup = 1000
 
 // jobsOrGroup names jobs, or all jobs of a group.
@@ -75,8 +75,9 @@ type jobResult struct {
 // jobsResult is the result of an operation on jobs: its plan, or the changed jobs, and with a group its
 // other jobs.
 type jobsResult struct {
-	Plan *operation.Plan `json:"plan,omitempty"` // then nothing was changed
-	Jobs []jobResult     `json:"jobs"`
+	Plan  *operation.Plan `json:"plan,omitempty"`  // then nothing was changed
+	Group *groupSteps     `json:"group,omitempty"` // of an act on a group in steps
+	Jobs  []jobResult     `json:"jobs" doc:"of a group, the first 1,000"`
 }
 
 // ResourceVersion returns the version of the single job.
@@ -88,6 +89,9 @@ func (a jobsResult) ResourceVersion() (version int64, one bool) {
 }
 
 func (a jobsResult) Affected(string) operation.Affected {
+	if a.Group != nil {
+		return operation.Affected{N: a.Group.Changed, Noun: "job"}
+	}
 	return operation.Affected{N: int64(len(a.Jobs)), Noun: "job", Plan: a.Plan}
 }
 
@@ -101,6 +105,10 @@ func (a jobsResult) planText(d *text.Doc, verb jobVerb) {
 // text writes the plan, or the status of each job.
 func (a jobsResult) text(d *text.Doc, verb jobVerb) {
 	a.planText(d, verb)
+	if a.Group != nil && a.Group.Jobs > maxGroup {
+		d.Line("%s", a.Group.line(verb))
+		return
+	}
 	for _, j := range a.Jobs {
 		d.Line("%s", statusLine(j.Job))
 	}
@@ -121,9 +129,9 @@ type jobsAct struct {
 	do   func(context.Context, job.Selection, job.Act) ([]job.Job, error)
 }
 
-// run returns the plan of the change, or applies it. A group, and jobs with a plan or an expected version,
-// change in one transaction. Other jobs change one by one, so that one job in the wrong status does not
-// prevent the change of the others.
+// run returns the plan of the change, or applies it. Jobs with a plan or an expected version change in one
+// transaction, and a group as runGroup describes. Other jobs change one by one, so that one job in the wrong
+// status does not prevent the change of the others.
 func (act jobsAct) run(ctx context.Context, env *operation.Env, c operation.PlanFlags, ids []int64, group *uuid.UUID,
 	who job.Act) (done jobsResult, err error) {
 	var jobs []job.Job
@@ -138,13 +146,13 @@ func (act jobsAct) run(ctx context.Context, env *operation.Env, c operation.Plan
 		jobs, err = act.do(ctx, sel, who)
 		return resultOf(jobs), operation.NoSuchJob(countMismatch(err, sel, act.verb))
 	case group != nil:
-		if jobs, err = act.do(ctx, job.Selection{Group: group}, who); err != nil {
+		if done, err = act.runGroup(ctx, env, *group, who); err != nil {
 			err = recallInstead(operation.NoSuchJob(err), "--group "+group.String(), func() bool {
 				members, unread := env.Jobs.List(ctx, job.Filter{GroupID: group, Type: outbox.TypeInbox, Limit: 1})
 				return unread == nil && len(members) > 0
 			})
 		}
-		return resultOf(jobs), err
+		return done, err
 	}
 	for _, id := range ids {
 		one, failed := act.do(ctx, job.One(id), who)
@@ -239,7 +247,7 @@ when the database is back.` + groupHelp,
 		resumeOperation(),
 		operation.Define(operation.Operation{
 			Name: "retry", SQL: "SELECT * FROM belfry.retry(17, 'kim', 'provider is back');", Short: "Retry a FAILED or EXPIRED job from its cursor",
-			Usage: jobsOrGroupUsage, Role: operation.Operator, Changes: true, Events: "the job's events",
+			Usage: jobsOrGroupUsage, Role: operation.Operator, Changes: true, Events: "the job's events", Deadline: -1,
 			Long: `Retry a FAILED job from its cursor: it is PENDING again. For its error see
 ` + "`belfry jobs show`" + `; to correct the job at the same time, use ` + "`belfry resume ID --edit`" + `.
 
@@ -287,7 +295,8 @@ An interrupted recall keeps its progress; repeat it to continue.` + groupHelp,
 	})
 }
 
-// abortJobs stops jobs within the default deadline. With Recall, it recalls them without a deadline.
+// abortJobs stops jobs within the default deadline, and a group in steps with a deadline each. With Recall, it
+// recalls them without a deadline.
 func abortJobs(ctx context.Context, env *operation.Env, in abortInput) (jobsResult, error) {
 	who := operation.ActBy(env, in)
 	brief, cancel := context.WithTimeout(ctx, operation.DefaultDeadline)
@@ -299,9 +308,14 @@ func abortJobs(ctx context.Context, env *operation.Env, in abortInput) (jobsResu
 	if in.DryRun {
 		return planJobs(brief, env, aborting(), in.Recall, in.PlanFlags, ids, group)
 	}
+	if group != nil && !in.Bound() {
+		brief = ctx
+	}
 	done, err := jobsAct{aborting(), env.Jobs.Abort}.run(brief, env, in.PlanFlags, ids, group, who)
 	var flagged *job.FlaggedError
-	if errors.As(err, &flagged) {
+	if errors.As(err, &flagged) && group != nil {
+		err = operation.Advise(err, "repeat `belfry abort --group "+group.String()+"` when the database is back")
+	} else if errors.As(err, &flagged) {
 		names := make([]string, len(flagged.JobIDs))
 		for i, id := range flagged.JobIDs {
 			names[i] = text.Int(id)
@@ -317,8 +331,14 @@ func abortJobs(ctx context.Context, env *operation.Env, in abortInput) (jobsResu
 		env.Progressf("%s", statusLine(j.Job))
 	}
 	back := stopped
-	if group != nil {
+	switch {
+	case group != nil && in.Bound():
 		back = in.alsoRecalled(done.Jobs)
+	case group != nil:
+		var unread error
+		if back, unread = recallable(ctx, env.Jobs, *group); unread != nil {
+			return done, errors.Join(err, unread)
+		}
 	}
 	who.If = nil // the abort has changed the version
 	recalled, recallErr := recallJobs(ctx, env, operation.PlanFlags{}, back, nil, who)
@@ -375,7 +395,7 @@ func recallJobs(ctx context.Context, env *operation.Env, c operation.PlanFlags, 
 	}
 	for i, run := range runs {
 		one, failed := recallOne(ctx, env, ids[i], run)
-		if one.Recall != nil {
+		if one.Recall != nil && len(done.Jobs) < maxGroup {
 			done.Jobs = append(done.Jobs, one)
 		}
 		if err = errors.Join(err, operation.NoSuchJob(failed)); ctx.Err() != nil {
@@ -387,12 +407,9 @@ func recallJobs(ctx context.Context, env *operation.Env, c operation.PlanFlags, 
 
 // recallable returns the recallable jobs of a group, oldest first.
 func recallable(ctx context.Context, store *job.Store, group uuid.UUID) ([]int64, error) {
-	members, err := store.List(ctx, job.Filter{GroupID: &group, Limit: maxGroup})
+	members, err := store.Members(ctx, group)
 	if err != nil {
 		return nil, err
-	}
-	if len(members) == 0 {
-		return nil, fmt.Errorf("group %s: %w", group, job.ErrNotFound)
 	}
 	var ids []int64
 	for _, j := range members {

@@ -103,12 +103,19 @@ func planJobs(ctx context.Context, env *operation.Env, verb jobVerb, recall bool
 // selectedJobs returns the jobs, each once, by id.
 func selectedJobs(ctx context.Context, env *operation.Env, ids []int64, group *uuid.UUID) (jobs []job.Job, err error) {
 	if group != nil {
-		jobs, err = env.Jobs.List(ctx, job.Filter{GroupID: group, Limit: maxGroup})
-		if err == nil && len(jobs) == 0 {
-			err = fmt.Errorf("group %s: %w", group, job.ErrNotFound)
+		members, err := env.Jobs.Members(ctx, *group)
+		switch {
+		case err != nil:
+			return nil, operation.NoSuchJob(err)
+		case len(members) > maxGroup:
+			return nil, operation.Conflict("group %s has %s, and a plan covers up to %s; without one, the act changes all of them in steps", group,
+				text.Counted(int64(len(members)), "job"), text.Grouped(maxGroup))
 		}
-		slices.Reverse(jobs)
-		return jobs, operation.NoSuchJob(err)
+		for _, m := range members {
+			ids = append(ids, m.ID)
+		}
+		jobs, err = env.Jobs.GetAll(ctx, ids)
+		return jobs, err
 	}
 	for _, id := range slices.Compact(slices.Sorted(slices.Values(ids))) {
 		j, err := env.Jobs.Get(ctx, id)

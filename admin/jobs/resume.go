@@ -66,7 +66,7 @@ func resumeOperation() operation.Operation {
 	return operation.Define(operation.Operation{
 		Name: "resume", SQL: "SELECT * FROM belfry.resume(17, 'kim', 'text corrected');",
 		Short: "Resume an ABORTED job, optionally with corrections",
-		Usage: jobsOrGroupUsage, Role: operation.Operator, Changes: true, Events: "the job's events",
+		Usage: jobsOrGroupUsage, Role: operation.Operator, Changes: true, Events: "the job's events", Deadline: -1,
 		Long: `Resume an ABORTED job: its messages are sent again immediately. If its walk is not complete,
 the job is PENDING, and the next run continues from its cursor; otherwise it is PROCESSED
 again. Each recipient is notified once.
