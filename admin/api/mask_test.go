@@ -57,7 +57,7 @@ func asks(t *testing.T) map[string]string {
 		}
 		path, query := strings.TrimPrefix(o.path, api.Prefix), url.Values{}
 		for _, p := range o.Parameters {
-			value, known := map[string]string{"id": "1", "job": "1", "channel": "1", "everyone": "true", "for": "run", "name": "digest"}[p.Name]
+			value, known := map[string]string{"id": "1", "job": "1", "channel": "1", "everyone": "true", "for": "run", "name": "digest", "kind": "sender"}[p.Name]
 			switch {
 			case p.In == "path":
 				require.True(t, known, "%s: say which %s there is", id, p.Name)

@@ -192,7 +192,7 @@ func (h *handler) jobRows(filter url.Values) (rows []jobRow, err error) {
 func (h *handler) jobRow(s jobs.JobState) jobRow {
 	id := text.Int(s.ID)
 	r := jobRow{
-		ID: id, Title: text.OneLine(s.Title, 120), About: "Job " + id + " · " + s.Type + " · " + s.Category + " · lane " + s.Lane,
+		ID: id, Title: text.OneLine(s.Title, 120), About: aboutJob(s.Lane, "Job "+id, s.Type, s.Category),
 		Link: h.pageFor("job", id), Status: badge(statusOf(s, h.held(s)), id+".status"), Bar: jobSegments(s), Who: s.RequestedBy,
 		When: h.when(*cmp.Or(s.FinishedAt, s.StartedAt, &s.ScheduleAt)),
 	}

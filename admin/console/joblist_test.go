@@ -45,7 +45,7 @@ func TestJobs_AreFiltered(t *testing.T) {
 	p := b.get(t, "/jobs")
 	require.Equal(t, http.StatusOK, p.status, p.text)
 	require.Equal(t, []string{"100% off", "Closed on day 5", "Closed on day 4", "Closed on day 3", "Closed on day 2", "Closed on day 1"}, p.titles())
-	for _, words := range []string{"Waits for approval", "Stopped", "Waiting", "kim", "Job 3 · inbox · operator_notice · lane default"} {
+	for _, words := range []string{"Waits for approval", "Stopped", "Waiting", "kim", "Job 3 · inbox · operator_notice Waiting", "Job 5 · inbox · operator_notice · lane night"} {
 		require.Contains(t, p.text, words)
 	}
 	for query, want := range map[string][]string{

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/belfryhq/belfry/admin/delivery"
@@ -18,6 +19,7 @@ import (
 	"github.com/belfryhq/belfry/internal/text"
 	"github.com/belfryhq/belfry/job"
 	"github.com/belfryhq/belfry/job/schedule"
+	"github.com/belfryhq/belfry/outbox/samples"
 )
 
 // overviewPage shows jobs in progress, upcoming work, delivery, errors, health and the last jobs.
@@ -26,6 +28,7 @@ type overviewPage struct {
 	Awaiting []jobRow
 	Days     []upcomingDay
 	Senders  []senderCard
+	Day      *columns // sent and failed messages of the last 24 hours; nil without any
 	Errors   []errorRow
 	AllFails string // the page of all errors; "" if the caller may not read it
 	Health   health
@@ -74,6 +77,7 @@ type errorRow struct {
 const (
 	upcomingOperation = "upcoming" // lists pending jobs and occurrences of schedules
 	lastJobs          = 8          // the number of finished jobs
+	chartedSenders    = 12         // the number of senders with a chart
 	errorsFor         = "1h"       // the time of the most frequent errors
 	// partTimeout limits the query of a part of the page that it can do without.
 	partTimeout = time.Second
@@ -117,7 +121,12 @@ func (h *handler) readOverview(page *overviewPage) error {
 		return err
 	}
 	senders, _ := a.out.(delivery.Senders)
-	page.Senders = h.senderCards(senders.Senders)
+	if page.Senders, err = h.senderCards(senders.Senders); err != nil {
+		return err
+	}
+	if page.Day, err = h.dayOfDelivery(senders.Senders); err != nil {
+		return err
+	}
 	page.Errors, page.AllFails = h.frequentErrors()
 	if page.Health, err = h.health(senders, waiting); err != nil {
 		return err
@@ -151,7 +160,7 @@ func (h *handler) running(w jobs.WatchedJob) running {
 	s := w.State()
 	id := text.Int(w.ID)
 	r := running{
-		ID: id, Title: w.Title, About: "Job " + id + " · " + w.Type + " · lane " + w.Lane, Link: h.pageFor("job", id),
+		ID: id, Title: w.Title, About: aboutJob(w.Lane, "Job "+id, w.Type), Link: h.pageFor("job", id),
 		Status: badge(statusOf(s, w.Held || h.held(s)), id+".status"), Bar: jobSegments(s),
 		Rate: paceOf(w), Left: jobTimeLeft(w), Slowed: slowedBy(s), Waits: h.html(w.Waiting()), Stop: h.stop(id),
 	}
@@ -202,7 +211,7 @@ func (h *handler) upcomingDays() (days []upcomingDay, err error) {
 	now := time.Now()
 	for _, e := range entries.Items {
 		at := h.inZone(e.At)
-		one := upcomingEntry{Clock: at.Format("15:04"), Title: e.Title, When: h.when(e.At), About: "lane " + e.Lane}
+		one := upcomingEntry{Clock: at.Format("15:04"), Title: e.Title, When: h.when(e.At), About: aboutJob(e.Lane, strings.Join(e.Types, ", "), e.Category)}
 		if e.JobID != nil {
 			one.Link = h.pageFor("job", text.Int(*e.JobID))
 		} else {
@@ -227,7 +236,7 @@ func (h *handler) upcomingDays() (days []upcomingDay, err error) {
 }
 
 // senderCards returns the senders that relays run or an operator has paused.
-func (h *handler) senderCards(list []delivery.SenderState) (cards []senderCard) {
+func (h *handler) senderCards(list []delivery.SenderState) (cards []senderCard, err error) {
 	slices.SortFunc(list, func(a, b delivery.SenderState) int {
 		return cmp.Or(cmp.Compare(a.Medium, b.Medium), cmp.Compare(a.Name, b.Name))
 	})
@@ -240,8 +249,70 @@ func (h *handler) senderCards(list []delivery.SenderState) (cards []senderCard) 
 			Rate: perSecond(s.SentPerSecond), Failed: ratio(s.FailedPerSecond, s.SentPerSecond+s.FailedPerSecond),
 			Waiting: text.Grouped(int64(s.Waiting)), Fails: s.FailedPerSecond > 0,
 		})
+		if len(cards) > chartedSenders {
+			continue
+		}
+		hour, err := h.samples(samples.Sender, s.Name, "1h", "1m")
+		if err != nil {
+			return nil, err
+		}
+		if points, n := sentOf(hour); n > 0 {
+			cards[len(cards)-1].Chart = h.sparklineOf("Sent by "+s.Name, "messages a minute", points)
+		}
 	}
-	return cards
+	return cards, nil
+}
+
+// sentOf returns the sent messages of each step, and their number.
+func sentOf(list []samples.Point) (points []point, n int64) {
+	for _, s := range list {
+		points, n = append(points, point{s.At, []float64{float64(s.Sent)}}), n+s.Sent
+	}
+	return points, n
+}
+
+// samples returns the figures of a subject since a time ago. It returns none if the operation does not exist.
+func (h *handler) samples(kind samples.Kind, name, since, step string) ([]samples.Point, error) {
+	a, err := h.query("samples", url.Values{"kind": {string(kind)}, "name": {name}, "since": {since}, "step": {step}})
+	list, _ := a.out.(operation.List[samples.Point])
+	return list.Items, err
+}
+
+// dayOfDelivery draws the messages of the last 24 hours: sent by medium, and failed attempts.
+func (h *handler) dayOfDelivery(list []delivery.SenderState) (*columns, error) {
+	var of []series
+	var points []point
+	var all int64
+	media := make(map[string]int)
+	tones := []string{"done", "s2", "s3", "s4", "s5"}
+	for _, s := range list {
+		if _, known := media[s.Medium]; !known && s.Medium != "" && len(media) < len(tones) {
+			of, media[s.Medium] = append(of, series{s.Medium + " sent", tones[len(media)]}), len(media)
+		}
+	}
+	of = append(of, series{"failed", "bad"})
+	for _, s := range list[:min(len(list), chartedSenders)] {
+		medium, known := media[s.Medium]
+		if !known {
+			continue
+		}
+		steps, err := h.samples(samples.Sender, s.Name, "24h", "30m")
+		if err != nil {
+			return nil, err
+		}
+		for i, step := range steps {
+			if i == len(points) {
+				points = append(points, point{step.At, make([]float64, len(of))})
+			}
+			points[i].Values[medium] += float64(step.Sent)
+			points[i].Values[len(of)-1] += float64(step.Failed)
+			all += step.Sent + step.Failed
+		}
+	}
+	if all == 0 {
+		return nil, nil
+	}
+	return h.columnsOf(columns{ID: "day", Title: "Delivery of the last 24 hours", Series: of}, "messages", 30*time.Minute, points, nil), nil
 }
 
 // frequentErrors returns the most frequent errors of the last hour and the page of all errors. It returns

@@ -106,6 +106,22 @@ func TestOverview_ShowsSendersAndErrors(t *testing.T) {
 	require.Empty(t, h.as(t, "viewer").get(t, "/").part("Most frequent errors"), "which contain names")
 }
 
+// A sender with samples has a chart of its last hour, and the day has one by medium.
+func TestOverview_DrawsSamples(t *testing.T) {
+	t.Parallel()
+	h := open(t, nil)
+	h.relays(t)
+	b := h.as(t, "viewer")
+	require.NotContains(t, b.get(t, "/").source, "sparkline", "there are no samples yet")
+	h.exec(t, `INSERT INTO belfry.samples (kind, name, at, sent, failed) SELECT 'sender', 'fcm', date_trunc('minute', now()) - g * interval '1 minute', 100 + g, 3 FROM generate_series(1, 50) g`)
+	h.exec(t, `INSERT INTO belfry.samples (kind, name, at, sent, failed) VALUES ('sender', 'gate', date_trunc('minute', now()) - interval '5 hours', 40, 2)`)
+	p := b.get(t, "/")
+	require.Equal(t, http.StatusOK, p.status, p.text)
+	require.Equal(t, 1, strings.Count(p.source, `class="sparkline"`), "gate sent nothing in the last hour")
+	require.Contains(t, p.source, `aria-label="Sent by fcm, messages a minute: lowest 0, highest 150, last 0"`)
+	require.Contains(t, p.part("Delivery"), "6,275 push sent and 40 sms sent and 152 failed in all")
+}
+
 func TestOverview_ShowsTheLastJobs(t *testing.T) {
 	t.Parallel()
 	h := open(t, nil)

@@ -129,6 +129,14 @@ var throttles = map[string]string{
 	"duty_cycle":          "it pauses between chunks as configured",
 }
 
+// aboutJob describes a job in a list, such as "Job 17 · push · lane night". The lane default is omitted.
+func aboutJob(lane string, parts ...string) string {
+	if lane != "" && lane != "default" {
+		parts = append(parts, "lane "+lane)
+	}
+	return strings.Join(parts, " · ")
+}
+
 // slowedBy returns the reason of a slow walk, or "" at full speed.
 func slowedBy(s jobs.JobState) string {
 	if s.Throttle == "" {

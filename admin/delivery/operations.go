@@ -9,5 +9,5 @@ import (
 // Operations returns the operations of the package.
 func Operations() []operation.Operation {
 	return slices.Concat(senderOperations(), transportOperations(), deadOperations(),
-		[]operation.Operation{pruneOperation(), adoptOperation()})
+		[]operation.Operation{samplesOperation(), pruneOperation(), adoptOperation()})
 }

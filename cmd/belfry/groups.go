@@ -22,6 +22,7 @@ func helpGroups(a *app) []helpGroup {
 		}},
 		{"delivery", "Delivery:", []*cobra.Command{
 			newVerbCommand(a, "send"), newNounCommand(a, "dead-letters"), newNounCommand(a, "senders"), newNounCommand(a, "transport"),
+			newVerbCommand(a, "samples"),
 		}},
 		{"recipients", "Recipients:", []*cobra.Command{
 			newNounCommand(a, "channels", newImportCommand(a), newGenerateCommand(a), newNounCommand(a, "channels segment")),
