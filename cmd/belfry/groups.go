@@ -22,7 +22,6 @@ func helpGroups(a *app) []helpGroup {
 		}},
 		{"delivery", "Delivery:", []*cobra.Command{
 			newVerbCommand(a, "send"), newNounCommand(a, "dead-letters"), newNounCommand(a, "senders"), newNounCommand(a, "transport"),
-			newVerbCommand(a, "samples"),
 		}},
 		{"recipients", "Recipients:", []*cobra.Command{
 			newNounCommand(a, "channels", newImportCommand(a), newGenerateCommand(a), newNounCommand(a, "channels segment")),
@@ -33,7 +32,7 @@ func helpGroups(a *app) []helpGroup {
 		{"processes", "Processes:", []*cobra.Command{newRunCommand(a), newDaemonCommand(a), newRelayCommand(a), newServeCommand(a)}},
 		{"installation", "Installation:", []*cobra.Command{
 			newMigrateCommand(a), newConfigCommand(a), newDoctorCommand(a), newNounCommand(a, "events"), newVerbCommand(a, "adopt"),
-			newVerbCommand(a, "prune"),
+			newVerbCommand(a, "prune"), newVerbCommand(a, "samples"),
 		}},
 		{groupTools, "Tools:", []*cobra.Command{newFakeCommand(a), newDemoCommand(a), newManCommand(a), newVersionCommand(a)}},
 	}
