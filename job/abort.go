@@ -35,9 +35,9 @@ type FlaggedError struct {
 
 // Error describes the flags and the database's error.
 func (e *FlaggedError) Error() string {
-	names := make([]string, min(len(e.JobIDs), 20))
-	for i := range names {
-		names[i] = strconv.FormatInt(e.JobIDs[i], 10)
+	var names []string
+	for _, id := range e.JobIDs[:min(len(e.JobIDs), 20)] {
+		names = append(names, strconv.FormatInt(id, 10))
 	}
 	if more := len(e.JobIDs) - len(names); more > 0 {
 		names = append(names, fmt.Sprintf("and %d more", more))

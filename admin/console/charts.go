@@ -174,9 +174,9 @@ type stack struct {
 
 type part struct{ Y, Height, Tone string }
 
-// columnsOf draws points, each for a step of time, with events. of has the id, the title, and the series. It
+// columnsOf draws points of messages, each for a step of time, with events. of has the id, the title, and the series. It
 // returns nil without points.
-func (c *Console) columnsOf(of columns, unit string, step time.Duration, points []point, events []marker) *columns {
+func (c *Console) columnsOf(of columns, step time.Duration, points []point, events []marker) *columns {
 	if len(points) == 0 {
 		return nil
 	}
@@ -211,7 +211,7 @@ func (c *Console) columnsOf(of columns, unit string, step time.Duration, points 
 	for i, s := range of.Series {
 		words = append(words, amount(sums[i])+" "+s.Name)
 	}
-	of.Top = fmt.Sprintf("%s %s in %s", amount(highest), unit, span(step))
+	of.Top = fmt.Sprintf("%s messages in %s", amount(highest), span(step))
 	of.About = fmt.Sprintf("Columns, one for each %s from %s to %s: %s in all; the highest is %s.", span(step),
 		c.plain(text.Line{text.Instant(begin)}), c.plain(text.Line{text.Instant(end)}), strings.Join(words, " and "), amount(highest))
 	for _, e := range events {

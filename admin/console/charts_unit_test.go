@@ -63,7 +63,7 @@ func TestColumnsOf_StacksAndMarks(t *testing.T) {
 	t.Parallel()
 	c, at := &Console{zone: time.UTC}, time.Date(2026, 11, 20, 9, 0, 0, 0, time.UTC)
 	of := columns{ID: "x", Title: "Sent", Series: []series{{"push", "done"}, {"failed", "bad"}}}
-	chart := c.columnsOf(of, "messages", time.Minute, []point{{at, []float64{30, 10}}, {at.Add(time.Minute), []float64{0, 20}}},
+	chart := c.columnsOf(of, time.Minute, []point{{at, []float64{30, 10}}, {at.Add(time.Minute), []float64{0, 20}}},
 		[]marker{{At: at.Add(30 * time.Second), Text: "stopped by ann"}, {At: at.Add(time.Hour), Text: "later"}})
 	require.Equal(t, "40 messages in 1 min", chart.Top)
 	require.Equal(t, []part{{"25%", "75%", "done"}, {"0%", "25%", "bad"}}, chart.Columns[0].Parts)
@@ -74,5 +74,5 @@ func TestColumnsOf_StacksAndMarks(t *testing.T) {
 	require.Equal(t, "Columns, one for each 1 min from 2026-11-20 09:00:00+00:00 to 2026-11-20 09:02:00+00:00: 30 push and 30 failed in all; "+
 		"the highest is 40. Stopped by ann at 2026-11-20 09:00:30+00:00.", chart.About)
 	require.Len(t, chart.Table.Rows, 2)
-	require.Nil(t, c.columnsOf(of, "messages", time.Minute, nil, nil))
+	require.Nil(t, c.columnsOf(of, time.Minute, nil, nil))
 }

@@ -78,7 +78,7 @@ func (c *Console) deliveryOverTime(counts delivery.Counts) *columns {
 	for _, b := range counts.Flow.Bins {
 		points = append(points, point{b.At, []float64{float64(b.Sent), float64(b.Dead)}})
 	}
-	chart := c.columnsOf(columns{ID: "delivery", Title: "Delivery over time", Series: []series{{"sent", "done"}, {"failed", "bad"}}}, "messages",
+	chart := c.columnsOf(columns{ID: "delivery", Title: "Delivery over time", Series: []series{{"sent", "done"}, {"failed", "bad"}}},
 		time.Duration(counts.Flow.StepSeconds)*time.Second, points, nil)
 	if chart != nil {
 		chart.Note = uncounted(counts)

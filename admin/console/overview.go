@@ -312,7 +312,7 @@ func (h *handler) dayOfDelivery(list []delivery.SenderState) (*columns, error) {
 	if all == 0 {
 		return nil, nil
 	}
-	return h.columnsOf(columns{ID: "day", Title: "Delivery of the last 24 hours", Series: of}, "messages", 30*time.Minute, points, nil), nil
+	return h.columnsOf(columns{ID: "day", Title: "Delivery of the last 24 hours", Series: of}, 30*time.Minute, points, nil), nil
 }
 
 // frequentErrors returns the most frequent errors of the last hour and the page of all errors. It returns

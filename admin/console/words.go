@@ -198,7 +198,7 @@ func span(d time.Duration) string {
 		}
 		n := d / u.of
 		said := text.Grouped(int64(n)) + " " + u.name
-		if rest := d - n*u.of; n < 10 && i < len(units)-1 && rest >= units[i+1].of {
+		if rest := d % u.of; n < 10 && i < len(units)-1 && rest >= units[i+1].of {
 			said += fmt.Sprintf(" %d %s", rest/units[i+1].of, units[i+1].name)
 		}
 		return said

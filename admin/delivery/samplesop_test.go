@@ -40,7 +40,7 @@ func TestSamples_OfRowsAreNotForEverybody(t *testing.T) {
 	t.Parallel()
 	d := admintest.NewDesk(t)
 	d.Exec(`INSERT INTO belfry.jobs (type, category, title, audience) VALUES ('inbox', 'operator_notice', 'Near', '{"kind": "radius", "latitude": 37, "longitude": 127, "radius_m": 1000}'), ('inbox', 'operator_notice', 'All', '{"kind": "everyone"}')`)
-	for role, allowed := range map[operation.Role]bool{operation.Viewer: false, operation.Author: false, operation.Operator: true} {
+	for role, allowed := range map[operation.Role]bool{operation.Viewer: false, operation.Author: false, operation.Operator: true, operation.Admin: true} {
 		d.Env.Role = role
 		require.NoError(t, d.Run("samples", "kind", "sender"), role)
 		require.NoError(t, d.Run("samples", "kind", "job", "name", "2"), role)

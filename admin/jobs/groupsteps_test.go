@@ -202,7 +202,7 @@ func TestProcess_GroupAbortIsKilled(t *testing.T) {
 	if dsn := os.Getenv(abortChildEnv); dsn != "" {
 		pool, err := pgxpool.New(t.Context(), dsn)
 		require.NoError(t, err)
-		env := &operation.Env{DB: pool, Jobs: job.NewStore(pool), Role: operation.Admin, Actor: "child", Progress: func(string) { fmt.Println("step") }}
+		env := &operation.Env{DB: pool, Jobs: job.NewStore(pool), Role: operation.Admin, Actor: "child", Progress: func(string) { _, _ = os.Stdout.WriteString("step\n") }}
 		_, err = admintest.Do(t, env, "abort", "group", bigGroup)
 		require.NoError(t, err)
 		return
@@ -210,7 +210,7 @@ func TestProcess_GroupAbortIsKilled(t *testing.T) {
 	t.Parallel()
 	d := admintest.NewDesk(t)
 	big(d, 5000)
-	child := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestProcess_GroupAbortIsKilled$")
+	child := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestProcess_GroupAbortIsKilled$") //nolint:gosec // this test itself
 	child.Env = append(os.Environ(), abortChildEnv+"="+d.DB.DSN)
 	out, err := child.StdoutPipe()
 	require.NoError(t, err)

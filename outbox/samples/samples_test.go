@@ -71,16 +71,16 @@ func childMain(dsn string) {
 	require.NoError(t, err)
 	r := samples.Every(samples.New(pool, nil, zerolog.Nop()), 50*time.Millisecond)
 	r.Start()
-	fmt.Println("started")
+	_, _ = os.Stdout.WriteString("started\n")
 	_ = newRelay(t, pool, fmt.Sprint("child", os.Getpid()), r, slow{}).Run(context.Background())
-	os.Exit(0)
+	os.Exit(0) //nolint:revive // the end of a child process
 }
 
 // fatal is a test that ends the process.
 type fatal struct{}
 
 func (fatal) Errorf(format string, args ...any) { fmt.Fprintf(os.Stderr, format, args...) }
-func (fatal) FailNow()                          { os.Exit(1) }
+func (fatal) FailNow()                          { os.Exit(1) } //nolint:revive // the end of a child process
 
 // A killed process loses the figures of its last minute at most, and none is counted twice.
 func TestProcess_AKilledProcessLosesItsLastMinute(t *testing.T) {
@@ -211,7 +211,7 @@ func TestSamples_CountsEndAtTheirCeiling(t *testing.T) {
 	sent(r, 5)
 	stop()
 	require.EqualValues(t, 5, one[int64](t, b, `SELECT sum(sent)::bigint FROM belfry.samples WHERE kind = 'sender'`))
-	require.EqualValues(t, 1e12, one[int64](t, b, `SELECT max(sent) FROM belfry.samples WHERE kind = 'job'`))
+	require.Equal(t, int64(1_000_000_000_000), one[int64](t, b, `SELECT max(sent) FROM belfry.samples WHERE kind = 'job'`))
 }
 
 // Steps without samples are zero, and the number of points is bounded.

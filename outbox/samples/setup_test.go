@@ -29,9 +29,6 @@ func TestMain(m *testing.M) {
 	dbtest.Main(m)
 }
 
-// patience is how long a test waits for an event.
-const patience = time.Minute
-
 type bundle struct {
 	*outboxtest.Database
 
