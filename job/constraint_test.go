@@ -143,10 +143,10 @@ func TestPoison_ShortageInAProbeSkipsNobody(t *testing.T) {
 		trigger string
 		status  job.Status
 	}{
-		"of the others": {`IF NEW.channel_id = 20 AND nextval('shortages') = 1 THEN RAISE serialization_failure; END IF; ` + refuse, job.Failed},
-		"of the recipient, who is refused no more": {`IF NEW.channel_id = 20 THEN PERFORM nextval('probes'); END IF;
-			IF NEW.channel_id = 10 AND NOT (SELECT is_called FROM probes) THEN ` + refuse + ` END IF;
-			IF NEW.channel_id = 10 AND nextval('shortages') = 1 THEN RAISE serialization_failure; END IF;`, job.Processed},
+		"of the others": {`IF NEW.channel_id = 20 AND nextval('public.shortages') = 1 THEN RAISE serialization_failure; END IF; ` + refuse, job.Failed},
+		"of the recipient, who is refused no more": {`IF NEW.channel_id = 20 THEN PERFORM nextval('public.probes'); END IF;
+			IF NEW.channel_id = 10 AND NOT (SELECT is_called FROM public.probes) THEN ` + refuse + ` END IF;
+			IF NEW.channel_id = 10 AND nextval('public.shortages') = 1 THEN RAISE serialization_failure; END IF;`, job.Processed},
 	} {
 		inOrder(t, name, func(t *testing.T) {
 			b.exec(t, `DROP SEQUENCE IF EXISTS probes, shortages; CREATE SEQUENCE probes; CREATE SEQUENCE shortages`)
@@ -229,7 +229,7 @@ func fixedAfter(t *testing.T, refused ...int) {
 	b := setup(t, 300)
 	b.exec(t, `CREATE SEQUENCE refusals`)
 	b.exec(t, `CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
-		IF nextval('refusals') <= (SELECT max_refusals FROM until) THEN
+		IF nextval('public.refusals') <= (SELECT max_refusals FROM public.until) THEN
 			RAISE EXCEPTION 'channel % is refused', NEW.channel_id USING ERRCODE = 'check_violation', CONSTRAINT = 'not_now', TABLE = 'messages';
 		END IF;
 		RETURN NULL; END $$`)
