@@ -77,6 +77,7 @@ type Handler struct {
 	streams       *streams
 	limiter       *limiter
 	stopLimiter   *limiter // operations that stop something, by operation and identity
+	partLimiter   *limiter // operations that stop a part of everything, all together
 	unsubscribing unsubscribing
 	pages         http.Handler // may be nil
 }
@@ -87,6 +88,7 @@ func New(c Options) *Handler {
 	at := must(publicOf(c.PublicURL))
 	h := &Handler{Options: c, mux: http.NewServeMux(), stops: make(map[string]bool), public: at, streams: newStreams(),
 		limiter: newLimiter(c.Env.DB), stopLimiter: newStopLimiter()}
+	h.partLimiter = newPartLimiter(h.reserve(true).Env.DB)
 	h.lockout = newLockout(20, 6*time.Second, func(from string) {
 		h.Log.Warn().Str("detail", from).Msg("too many requests of the API without a good token from one address")
 	})

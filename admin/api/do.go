@@ -117,7 +117,15 @@ func (h *Handler) acquire(ctx context.Context, c Call, reads bool) (env *operati
 	if c.Operation.Stops && !reads { // each act by itself: an abort that waits for a lock does not delay a halt
 		own, limit, name = h.reserve(true).Env, h.stopLimiter, c.Operation.Name+" "+name
 	}
-	leave, err = limit.acquire(ctx, name)
+	if leave, err = limit.acquire(ctx, name); err == nil && limit == h.stopLimiter && !c.Operation.StopsAll {
+		leaveOwn := leave
+		var leavePart func()
+		if leavePart, err = h.partLimiter.acquire(ctx, ""); err != nil {
+			leaveOwn()
+			return nil, nil, err
+		}
+		leave = func() { leavePart(); leaveOwn() }
+	}
 	own.Actor, own.Role = c.Caller.Name, c.Caller.Role
 	return &own, leave, err
 }

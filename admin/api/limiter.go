@@ -24,6 +24,7 @@ const (
 // Waiting requests are served in the order of their arrival.
 type limiter struct {
 	own    int
+	of     string // whose requests own limits, for the error
 	within time.Duration
 
 	mu sync.Mutex
@@ -39,7 +40,7 @@ type identitySlots struct {
 // newLimiter reserves a third of the pool's connections, at least one, for other identities. A pool of
 // one connection has no reserve.
 func newLimiter(pool *pgxpool.Pool) *limiter {
-	l := &limiter{own: maxOwn, within: maxWait, by: make(map[string]*identitySlots)}
+	l := &limiter{own: maxOwn, of: "of one identity", within: maxWait, by: make(map[string]*identitySlots)}
 	if pool != nil {
 		l.own = max(1, min(l.own, 2*int(pool.Config().MaxConns)/3))
 	}
@@ -48,7 +49,18 @@ func newLimiter(pool *pgxpool.Pool) *limiter {
 
 // newStopLimiter returns the limiter of operations that stop something.
 func newStopLimiter() *limiter {
-	return &limiter{own: 1, within: maxWait, by: make(map[string]*identitySlots)}
+	return &limiter{own: 1, of: "of one identity", within: maxWait, by: make(map[string]*identitySlots)}
+}
+
+// newPartLimiter returns the limiter of operations that stop a part of everything, of all identities
+// together. It leaves a connection of the pool to operations with StopsAll. A pool of one connection has none
+// to leave.
+func newPartLimiter(pool *pgxpool.Pool) *limiter {
+	l := &limiter{own: 1, of: "that stop or resume something", within: maxWait, by: make(map[string]*identitySlots)}
+	if pool != nil {
+		l.own = max(1, int(pool.Config().MaxConns)-1)
+	}
+	return l
 }
 
 // wait waits for a slot of the identity name until ctx ends. It returns nil if ctx ended first.
@@ -84,8 +96,8 @@ func (l *limiter) acquire(ctx context.Context, name string) (release func(), err
 	if release := l.wait(ctx, name); release != nil {
 		return release, nil
 	}
-	text := fmt.Sprintf("too many concurrent requests; allowed: %s of one identity; further requests wait up to %s",
-		text.Counted(int64(l.own), "request"), l.within)
+	text := fmt.Sprintf("too many concurrent requests; allowed: %s %s; further requests wait up to %s",
+		text.Counted(int64(l.own), "request"), l.of, l.within)
 	return nil, refused(http.StatusTooManyRequests, db.KindUnavailable, text).again(retryAfter)
 }
 

@@ -263,3 +263,30 @@ func (b *bundle) ask(ctx context.Context, token, method, path, body string) {
 		_ = res.Body.Close()
 	}
 }
+
+// Aborts of several operators that wait for locks leave a connection to a halt.
+func TestStops_OfPartsLeaveAConnectionToAHalt(t *testing.T) {
+	t.Parallel()
+	b := setup(t, func(c *api.Options) { reserved(t, c) })
+	id := b.waiting(t)
+	tx, err := b.db.Pool.Begin(t.Context())
+	require.NoError(t, err)
+	_, err = tx.Exec(t.Context(), `SELECT FROM belfry.jobs WHERE id = $1 FOR UPDATE`, id)
+	require.NoError(t, err)
+	waiting := func() (n int) {
+		require.NoError(t, b.db.Pool.QueryRow(t.Context(), `SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`).Scan(&n))
+		return n
+	}
+	var asking sync.WaitGroup
+	defer asking.Wait()
+	defer func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) }()
+	for i := range 4 {
+		asking.Go(func() {
+			b.ask(t.Context(), fmt.Sprint("operator-", i), "POST", "/abort", fmt.Sprintf(`{"id": [%d], "reason": "wrong link"}`, id))
+		})
+	}
+	require.Eventually(t, func() bool { return waiting() >= 2 }, patience, time.Millisecond)
+	require.Never(t, func() bool { return waiting() > 2 }, time.Second, 20*time.Millisecond, "the third connection is left")
+	got := b.call(t, "operator", "POST", "/halt", "")
+	require.Equal(t, http.StatusOK, got.status, got.text)
+}

@@ -33,7 +33,7 @@ func endHalt() text.CommandCell { return text.Command("unhalt").To("end the halt
 func haltOperations() []operation.Operation {
 	return []operation.Operation{
 		operation.Define(operation.Operation{
-			Name: "halt", Short: "Stop all jobs and deliveries immediately", Role: operation.Operator, Changes: true, Stops: true,
+			Name: "halt", Short: "Stop all jobs and deliveries immediately", Role: operation.Operator, Changes: true, Stops: true, StopsAll: true,
 			Events: haltEvents,
 			Long: `Stop all work, in every process of this database. When the command has returned, no further
 row of a job is committed, and no further message is handed to a provider, including
@@ -60,7 +60,7 @@ halt for at most 2 seconds; the command names it, and it may still commit rows o
 			}
 		}),
 		operation.Define(operation.Operation{
-			Name: "unhalt", Short: "Resume all jobs and deliveries after a halt", Role: operation.Operator, Changes: true, Stops: true,
+			Name: "unhalt", Short: "Resume all jobs and deliveries after a halt", Role: operation.Operator, Changes: true, Stops: true, StopsAll: true,
 			Events: haltEvents,
 			Long: `End a halt: jobs continue from their cursors, messages are sent, and schedules fire,
 without a restart of any process. A schedule handles missed occurrences by its policy

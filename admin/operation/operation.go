@@ -95,6 +95,9 @@ type Operation struct {
 	// Stops marks an operation that stops or resumes jobs or deliveries. A server runs it on reserved
 	// connections.
 	Stops bool
+	// StopsAll marks the operations of Stops that concern everything. A server keeps one of the reserved
+	// connections for them.
+	StopsAll bool
 	// Need is the required state of the database.
 	Need Need
 	// Rows is the field of the JSON that lists, of a result that is more than a list; ".": the
