@@ -20,7 +20,8 @@ UPDATE belfry.queues q SET leads_until = 'epoch' WHERE q.dispatcher = @relay;
 
 -- name: QueueRenew :many
 -- Begins a new epoch of a queue. Its first push is the earliest push with QUEUED messages
--- (messages_queued_idx), within the numbers of its pushes: a role that delivers can write any into messages. No row: another relay leads, or has begun an epoch.
+-- (messages_queued_idx), within the numbers of its pushes: a role that delivers can write any into messages.
+-- No row: another relay leads, or has begun an epoch.
 UPDATE belfry.queues q
    SET epoch = gen_random_uuid(), epoch_at = clock_timestamp(),
        first_push = greatest(1, least((SELECT m.push FROM belfry.messages m

@@ -18,8 +18,8 @@ type Position struct {
 	More bool
 }
 
-// examined is the number of messages that one claim or push examines, at most. It skips messages that
-// it may not take, such as those for media that its relay does not serve, and any number of them can be due.
+// examined is the number of messages that one claim or push examines, at most. It skips messages that it may not
+// take, such as those for media that its relay does not serve, and any number of them can be due.
 const examined = 2000
 
 // newLeaseID returns a unique id of 63 random bits. A database sequence is not sufficient: claims commit

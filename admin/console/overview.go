@@ -246,7 +246,7 @@ func (h *handler) senderCards(list []delivery.SenderState) (cards []senderCard, 
 		}
 		cards = append(cards, senderCard{
 			Name: s.Name, Medium: s.Medium, Link: h.pageFor("sender", s.Name), Status: badge(senderStatus(s), ""),
-			Rate: perSecond(s.SentPerSecond), Failed: ratio(s.FailedPerSecond, s.SentPerSecond+s.FailedPerSecond),
+			Rate: perSecond(s.SentPerSecond, ""), Failed: ratio(s.FailedPerSecond, s.SentPerSecond+s.FailedPerSecond),
 			Waiting: text.Grouped(int64(s.Waiting)), Fails: s.FailedPerSecond > 0,
 		})
 		if len(cards) > chartedSenders {

@@ -85,17 +85,15 @@ func deliveredStatus(s jobs.JobState) status {
 
 // senderStatus returns the status of a sender.
 func senderStatus(s delivery.SenderState) status {
-	of := s.Badge()
-	switch of.Word {
-	case "paused":
+	switch s.Condition() {
+	case delivery.Paused:
 		return status{"Paused", toneHold}
-	case "no":
-		return status{"No relay", text.Idle}
-	case "breaker":
-		if strings.Contains(of.More, "half") {
-			return status{"Trying again", text.Wait}
-		}
+	case delivery.Open:
 		return status{"Blocked after failures", text.Bad}
+	case delivery.HalfOpen:
+		return status{"Trying again", text.Wait}
+	case delivery.NoRelay:
+		return status{"No relay", text.Idle}
 	}
 	if s.SentPerSecond > 0 || s.Calling > 0 {
 		return status{"Sending", text.Go}
@@ -154,7 +152,7 @@ func slowedBy(s jobs.JobState) string {
 
 // percentOf returns a part of an incomplete whole, at most 99 %.
 func percentOf(part, whole int64) string {
-	return strings.Replace(jobs.Percent(part, whole), "%", " %", 1)
+	return strconv.FormatInt(jobs.Percentage(part, whole), 10) + " %"
 }
 
 // ratio returns a part of a whole with a digit below 10 %, or "0 %" of nothing.
@@ -172,17 +170,21 @@ func ratio(part, whole float64) string {
 	}
 }
 
-// perSecond returns a rate, such as "1,250/s".
-func perSecond(rate float64) string {
+// perSecond returns a rate, such as "1,250/s", or "1,250 messages/s" with a noun.
+func perSecond(rate float64, noun string) string {
+	unit := "/s"
+	if noun != "" {
+		unit = " " + noun + "/s"
+	}
 	switch {
 	case rate <= 0 || math.IsNaN(rate):
-		return "0/s"
+		return "0" + unit
 	case rate < 0.1:
-		return "under 0.1/s"
+		return "under 0.1" + unit
 	case rate < 9.95:
-		return strings.TrimSuffix(strconv.FormatFloat(rate, 'f', 1, 64), ".0") + "/s"
+		return strings.TrimSuffix(strconv.FormatFloat(rate, 'f', 1, 64), ".0") + unit
 	}
-	return text.Grouped(int64(min(rate+0.5, math.MaxInt32))) + "/s"
+	return text.Grouped(int64(min(rate+0.5, math.MaxInt32))) + unit
 }
 
 // span returns a duration in one or two units, such as "2 h 5 min".
@@ -362,5 +364,5 @@ func paceOf(w jobs.WatchedJob) string {
 	if rate == nil || *rate <= 0 {
 		return ""
 	}
-	return strings.Replace(perSecond(*rate), "/s", " "+noun+"/s", 1)
+	return perSecond(*rate, noun)
 }

@@ -116,7 +116,7 @@ func TestSpan_HasTwoUnitsAtMost(t *testing.T) {
 func TestNumbers_HaveUnits(t *testing.T) {
 	t.Parallel()
 	for rate, want := range map[float64]string{0: "0/s", 0.04: "under 0.1/s", 0.5: "0.5/s", 2: "2/s", 9.97: "10/s", 1250.4: "1,250/s"} {
-		require.Equal(t, want, perSecond(rate), rate)
+		require.Equal(t, want, perSecond(rate, ""), rate)
 	}
 	for of, want := range map[[2]float64]string{{0, 0}: "0 %", {1, 10000}: "under 0.1 %", {12, 1000}: "1.2 %", {1, 4}: "25 %", {1, 1}: "100 %"} {
 		require.Equal(t, want, ratio(of[0], of[1]))

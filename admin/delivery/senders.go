@@ -187,17 +187,43 @@ func sendersText(p *text.Doc, _ operation.None, out Senders) {
 	p.Table(t)
 }
 
-// Badge returns the state of a sender: ready, without a relay, paused by an operator, or blocked by the breaker
-// of a relay. Only breakers are "open".
-func (s SenderState) Badge() text.StatusCell {
+// Condition is what an operator has to know of a sender first.
+type Condition int
+
+// The conditions of a sender, the gravest last but for Paused, which is an operator's decision.
+const (
+	Ready    Condition = iota
+	NoRelay            // no live relay has it
+	HalfOpen           // the breaker of a relay tries single calls
+	Open               // the breaker of a relay is open: its provider is not called
+	Paused             // by an operator
+)
+
+// Condition returns the gravest condition of the sender; Paused goes before all others.
+func (s SenderState) Condition() Condition {
 	switch {
 	case s.PausedAt != nil:
-		return text.Status("paused")
+		return Paused
 	case slices.Contains(s.Breakers, "open"):
-		return text.Status("breaker", " open")
+		return Open
 	case slices.Contains(s.Breakers, "half_open"):
-		return text.Status("breaker", " half open")
+		return HalfOpen
 	case s.Relays == 0:
+		return NoRelay
+	}
+	return Ready
+}
+
+// Badge returns the condition for people.
+func (s SenderState) Badge() text.StatusCell {
+	switch s.Condition() {
+	case Paused:
+		return text.Status("paused")
+	case Open:
+		return text.Status("breaker", " open")
+	case HalfOpen:
+		return text.Status("breaker", " half open")
+	case NoRelay:
 		return text.Status("no", " relay")
 	}
 	return text.Status("ready")

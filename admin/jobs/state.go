@@ -91,10 +91,11 @@ func (s JobState) marked(c text.StatusCell) text.StatusCell {
 	return c
 }
 
-// Percent renders the part of an incomplete whole, at most 99%.
-func Percent(part, whole int64) string {
-	return fmt.Sprintf("%d%%", min(99, 100*part/max(whole, 1)))
-}
+// Percentage returns the part of an incomplete whole in percent, at most 99.
+func Percentage(part, whole int64) int64 { return min(99, 100*part/max(whole, 1)) }
+
+// Percent renders Percentage.
+func Percent(part, whole int64) string { return fmt.Sprintf("%d%%", Percentage(part, whole)) }
 
 // MessagesText returns the counts of a job's messages by status.
 func MessagesText(p outbox.Progress) string {

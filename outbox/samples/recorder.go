@@ -220,7 +220,7 @@ func (r *Recorder) store() {
 	if r.failing = err != nil; !r.failing {
 		r.ahead = time.Until(clock)
 		if r.dropped > 0 {
-			r.log.Warn().Int("rows", r.dropped).Msg("minutes of samples were dropped")
+			r.log.Warn().Int("minutes", r.dropped).Msg("samples were dropped")
 		}
 		r.waiting, r.dropped = nil, 0
 	}

@@ -53,11 +53,7 @@ func Series(ctx context.Context, pool *pgxpool.Pool, kind Kind, name string, fro
 		statement, args["name"] = queries.sampleSeries, name
 	}
 	err := db.InTx(ctx, pool, db.Options{Limit: readTimeout, Reads: true}, func(ctx context.Context, tx pgx.Tx) error {
-		rows, err := tx.Query(ctx, statement, args)
-		if err != nil {
-			return err
-		}
-		found, err := pgx.CollectRows(rows, pgx.RowToStructByName[Point])
+		found, err := db.All[Point](ctx, tx, statement, args)
 		for _, p := range found {
 			p.At = p.At.UTC()
 			points[p.At.Sub(from)/step] = p
