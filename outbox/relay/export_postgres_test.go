@@ -34,10 +34,10 @@ func Turns(r *Relay, list []outbox.Candidate, flowing map[int64]bool, took time.
 	return ids
 }
 
-// SweepPause returns the pause after a sweep of one claim that took this long.
-func SweepPause(took time.Duration) time.Duration {
+// SweepPause returns the pause after the first claim of a sweep, which took this long and found nothing.
+func SweepPause(took time.Duration, more bool) time.Duration {
 	var s sweep
-	s.step(time.Now().Add(-took), outbox.Position{}, 0, 1)
+	s.step(time.Now().Add(-took), outbox.Position{More: more}, 0, 1)
 	return time.Until(s.next)
 }
 
