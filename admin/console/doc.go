@@ -5,8 +5,8 @@
 //
 // Designed pages are listed in routes.go, in the order of the navigation. Each has a file with its view
 // struct and its handler, which queries operations ([handler.query]) and uses their typed results; a
-// template pages/NAME.html; and a test file. words.go has the words for statuses, times, rates and counts,
-// and charts.go draws points.
+// template pages/NAME.html; and a test file. Package words has the words for statuses, times, rates and
+// counts, and package draw the drawings.
 //
 // Each other operation has a generated page at its path in the API: lanes pause is /lanes/default/pause. It
 // consists of the operation's parameters and of the cells of its result ([text.Doc]). A new operation gets
@@ -27,9 +27,8 @@
 //
 // # Charts
 //
-// Drawings are SVG in the templates, with geometry in their attributes and colors in the style sheet.
-// Each has a text alternative, and a table or a legend with the numbers. The map of a radius (map.go) has
-// its places from package cities.
+// Drawings are SVG in the templates, with geometry in their attributes and colors in the style sheet (see
+// package draw). Each has a text alternative, and a table or a legend with the numbers.
 //
 // # An act
 //

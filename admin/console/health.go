@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/belfryhq/belfry/admin/console/words"
 	"github.com/belfryhq/belfry/admin/doctor"
 	"github.com/belfryhq/belfry/admin/operation"
 	"github.com/belfryhq/belfry/internal/text"
@@ -23,7 +24,7 @@ type health struct {
 
 // problem is something to do for an operator.
 type problem struct {
-	Status  status
+	Status  words.Status
 	Actions []tab
 	remedy  text.Line
 }
@@ -49,7 +50,7 @@ func (h *handler) health(senders delivery.Senders, waiting int64) (health, error
 		ctx, cancel := context.WithTimeout(h.req.Context(), partTimeout)
 		defer cancel()
 		if _, err := h.do(ctx, carrier, carrier.NewInput()); err != nil {
-			all.Problems = append(all.Problems, problem{Status: status{"The carrier does not answer: " + h.plain(text.OfError(err)), text.Bad},
+			all.Problems = append(all.Problems, problem{Status: words.Status{Word: "The carrier does not answer: " + h.plain(text.OfError(err)), Tone: text.Bad},
 				remedy: text.Line{text.Command("transport status").To("show the carrier")}})
 		}
 	}
@@ -82,8 +83,8 @@ func healthSummary(s doctor.ServerHealth) string {
 
 // problemsOf returns the problems that need an operator, the worst first.
 func problemsOf(s doctor.ServerHealth, system operation.Status, senders []delivery.SenderState, waiting int64) (list []problem) {
-	add := func(tone text.Tone, remedy any, words string, args ...any) {
-		list = append(list, problem{Status: status{fmt.Sprintf(words, args...), tone}, remedy: text.Line{text.CellOf(remedy)}})
+	add := func(tone text.Tone, remedy any, format string, args ...any) {
+		list = append(list, problem{Status: words.Status{Word: fmt.Sprintf(format, args...), Tone: tone}, remedy: text.Line{text.CellOf(remedy)}})
 	}
 	if system.Halted() {
 		add(text.Bad, text.Command("unhalt").To("end the halt"), "Everything is halted")
@@ -94,14 +95,14 @@ func problemsOf(s doctor.ServerHealth, system operation.Status, senders []delive
 	for _, one := range senders {
 		switch {
 		case one.PausedAt != nil:
-			add(toneHold, text.Command("senders resume", one.Name).To("resume it"), "Sender %s is paused", one.Name)
+			add(words.ToneHold, text.Command("senders resume", one.Name).To("resume it"), "Sender %s is paused", one.Name)
 		case slices.Contains(one.Breakers, "open"):
 			add(text.Bad, text.Command("dead-letters errors").To("show the errors"),
 				"Sender %s is blocked after failures and tries again by itself", one.Name)
 		}
 	}
 	for _, lane := range system.PausedLanes {
-		add(toneHold, text.Command("lanes resume", lane).To("resume it"), "Lane %s is paused", lane)
+		add(words.ToneHold, text.Command("lanes resume", lane).To("resume it"), "Lane %s is paused", lane)
 	}
 	if s.Standby {
 		add(text.Wait, "", "The database is a standby: nothing can be changed here")
@@ -110,10 +111,10 @@ func problemsOf(s doctor.ServerHealth, system operation.Status, senders []delive
 		add(text.Wait, "", "The database has few connections left: %d of %d are in use", s.Connections, s.MaxConnections)
 	}
 	if age := operation.SecondsSpan(s.OldestTransaction); s.OldestTransaction != nil && age > longTransaction {
-		add(text.Wait, "", "A transaction has been open for %s, which keeps the database from cleaning up: end its session", span(age))
+		add(text.Wait, "", "A transaction has been open for %s, which keeps the database from cleaning up: end its session", words.Span(age))
 	}
 	if lag := operation.SecondsSpan(s.ReplayLag); s.ReplayLag != nil && lag > longReplayLag {
-		add(text.Wait, "", "A standby of the database is %s behind", span(lag))
+		add(text.Wait, "", "A standby of the database is %s behind", words.Span(lag))
 	}
 	slices.SortStableFunc(list, func(a, b problem) int {
 		return map[bool]int{true: 1}[a.Status.Tone != text.Bad] - map[bool]int{true: 1}[b.Status.Tone != text.Bad]

@@ -9,6 +9,8 @@ import (
 	"net/url"
 	"slices"
 
+	"github.com/belfryhq/belfry/admin/console/draw"
+	"github.com/belfryhq/belfry/admin/console/words"
 	"github.com/belfryhq/belfry/admin/jobs"
 
 	"github.com/belfryhq/belfry/admin/delivery"
@@ -25,10 +27,10 @@ type jobPage struct {
 	Cards    []card // its texts, the default first, then by locale
 	ID       string
 	Status   template.HTML
-	Bar      segments
-	Audience area
-	Outcomes *bars    // nil without rows
-	Flow     *columns // the delivery over time; nil if nothing was sent
+	Bar      draw.Progress
+	Audience draw.Audience
+	Outcomes *bars             // nil without rows
+	Flow     *draw.ColumnChart // the delivery over time; nil if nothing was sent
 	View     *view
 	Events   *view
 	Fault    template.HTML
@@ -62,8 +64,8 @@ func (h *handler) job() {
 	s := report.State()
 	id := text.Int(s.ID)
 	page := jobPage{
-		State: s, Cards: cardsOf(s.Job), ID: id, Status: badge(statusOf(s, h.held(s)), id+".status"), Bar: jobSegments(s),
-		View: h.render(o, in, out), Tabs: h.tabs(o), Audience: h.audienceOf(s.Audience),
+		State: s, Cards: cardsOf(s.Job), ID: id, Status: badge(words.JobStatus(s, h.held(s)), id+".status"), Bar: draw.JobProgress(s),
+		View: h.render(o, in, out), Tabs: h.tabs(o), Audience: draw.NewAudience(s.Audience),
 	}
 	page.Actions = h.jobActions(s, id)
 	if !s.AtRest() {

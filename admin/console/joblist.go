@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/belfryhq/belfry/admin/console/draw"
+	"github.com/belfryhq/belfry/admin/console/words"
 	"github.com/belfryhq/belfry/admin/jobs"
 	"github.com/belfryhq/belfry/admin/operation"
 
@@ -46,7 +48,7 @@ type option struct {
 type jobRow struct {
 	ID, Title, About, Link string
 	Status                 template.HTML
-	Bar                    segments
+	Bar                    draw.Progress
 	Recipients, Who        string
 	When                   template.HTML
 	Actions                []tab
@@ -146,7 +148,7 @@ func (c choice) with(value string) choice {
 
 // chipOf returns a filter in words, such as "Status: Stopped".
 func chipOf(name string, values []string, filters []choice) string {
-	words := strings.Join(values, ", ")
+	value := strings.Join(values, ", ")
 	if i := slices.IndexFunc(filters, func(c choice) bool { return c.Name == name }); i >= 0 {
 		for _, o := range filters[i].Options {
 			if o.Selected {
@@ -158,9 +160,9 @@ func chipOf(name string, values []string, filters []choice) string {
 	case "awaiting_approval":
 		return "Waits for approval"
 	case "text":
-		return "Title: " + words
+		return "Title: " + value
 	}
-	return sentence(strings.ReplaceAll(name, "_", " ")) + ": " + words
+	return words.Sentence(strings.ReplaceAll(name, "_", " ")) + ": " + value
 }
 
 // without returns values without some names.
@@ -192,9 +194,9 @@ func (h *handler) jobRows(filter url.Values) (rows []jobRow, err error) {
 func (h *handler) jobRow(s jobs.JobState) jobRow {
 	id := text.Int(s.ID)
 	r := jobRow{
-		ID: id, Title: text.OneLine(s.Title, 120), About: aboutJob(s.Lane, "Job "+id, s.Type, s.Category),
-		Link: h.pageFor("job", id), Status: badge(statusOf(s, h.held(s)), id+".status"), Bar: jobSegments(s), Who: s.RequestedBy,
-		When: h.when(*cmp.Or(s.FinishedAt, s.StartedAt, &s.ScheduleAt)),
+		ID: id, Title: text.OneLine(s.Title, 120), About: words.AboutJob(s.Lane, "Job "+id, s.Type, s.Category),
+		Link: h.pageFor("job", id), Status: badge(words.JobStatus(s, h.held(s)), id+".status"), Bar: draw.JobProgress(s), Who: s.RequestedBy,
+		When: words.When(h.zone, *cmp.Or(s.FinishedAt, s.StartedAt, &s.ScheduleAt)),
 	}
 	if s.RowsWritten > 0 || s.AtRest() {
 		r.Recipients = text.Grouped(s.RowsWritten)

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/belfryhq/belfry/admin/console/words"
 	"github.com/belfryhq/belfry/admin/operation"
 
 	"github.com/belfryhq/belfry/internal/text"
@@ -140,14 +141,10 @@ func arguments(o operation.Operation) (args []operation.Param) {
 }
 
 // verbOf and nounOf return the words of an operation's name for a label: "Test send", "Dead letters".
-func verbOf(o operation.Operation) string { return sentence(strings.ReplaceAll(o.Verb(), "-", " ")) }
+func verbOf(o operation.Operation) string {
+	return words.Sentence(strings.ReplaceAll(o.Verb(), "-", " "))
+}
 
-func nounOf(o operation.Operation) string { return sentence(strings.ReplaceAll(o.Noun(), "-", " ")) }
-
-// sentence returns text with a capital first letter.
-func sentence(text string) string {
-	if text == "" {
-		return ""
-	}
-	return strings.ToUpper(text[:1]) + text[1:]
+func nounOf(o operation.Operation) string {
+	return words.Sentence(strings.ReplaceAll(o.Noun(), "-", " "))
 }

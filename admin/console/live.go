@@ -5,6 +5,8 @@ import (
 	"net/url"
 	"time"
 
+	"github.com/belfryhq/belfry/admin/console/draw"
+	"github.com/belfryhq/belfry/admin/console/words"
 	"github.com/belfryhq/belfry/admin/jobs"
 	"github.com/belfryhq/belfry/admin/operation"
 
@@ -19,11 +21,11 @@ const watchOperation = "jobs watch"
 // cellsOf returns the values of a job that change, by the names of their cells.
 func (c *Console) cellsOf(w jobs.WatchedJob) map[string]string {
 	s := w.State()
-	of := statusOf(s, w.Held)
+	of := words.JobStatus(s, w.Held)
 	id := text.Int(w.ID) + "."
 	return map[string]string{
-		id + "status": of.Word, id + "tone": string(of.Tone), id + "bar": jobSegments(s).Update(), id + "rows": text.Grouped(w.RowsWritten),
-		id + "rate": paceOf(w), id + "left": jobTimeLeft(w), id + "slowed": slowedBy(s), id + "waits": c.plain(w.Waiting()),
+		id + "status": of.Word, id + "tone": string(of.Tone), id + "bar": draw.JobProgress(s).Update(), id + "rows": text.Grouped(w.RowsWritten),
+		id + "rate": words.JobRate(w), id + "left": words.JobTimeLeft(w), id + "slowed": words.SlowedBy(s), id + "waits": c.plain(w.Waiting()),
 		id + "moving": map[bool]string{false: "yes"}[w.AtRest],
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/belfryhq/belfry/admin/console/draw"
 	"github.com/belfryhq/belfry/admin/delivery"
 	"github.com/belfryhq/belfry/internal/text"
 	"github.com/belfryhq/belfry/outbox"
@@ -15,7 +16,7 @@ import (
 type bars struct {
 	About string // the text alternative
 	Bars  []outcomeBar
-	Table *table
+	Table *draw.Table
 	Note  string
 }
 
@@ -52,8 +53,8 @@ func (c *Console) outcomes(counts delivery.Counts) *bars {
 	for _, a := range all {
 		most, sum = max(most, a.n), sum+a.n
 	}
-	b := &bars{Table: newTable("outcomes", "medium", "outcome", "why", ">rows", ">share", "meaning")}
-	var words []string
+	b := &bars{Table: draw.NewTable("outcomes", "medium", "outcome", "why", ">rows", ">share", "meaning")}
+	var phrases []string
 	for _, a := range all {
 		name := a.medium + " " + string(a.reason)
 		meaning := a.reason.Text()
@@ -62,23 +63,23 @@ func (c *Console) outcomes(counts delivery.Counts) *bars {
 			meaning = outbox.WhyText(a.reason, a.why)
 		}
 		b.Bars = append(b.Bars, outcomeBar{Name: name, Amount: text.Grouped(a.n), Tone: string(text.Status(a.reason).Tone),
-			Part: portion(max(float64(a.n), float64(most)/200), float64(most))})
-		words = append(words, name+" "+text.Grouped(a.n))
-		c.add(b.Table, a.medium, string(a.reason), string(a.why), a.n,
+			Part: draw.Portion(max(float64(a.n), float64(most)/200), float64(most))})
+		phrases = append(phrases, name+" "+text.Grouped(a.n))
+		b.Table.Add(c.zone, a.medium, string(a.reason), string(a.why), a.n,
 			strconv.FormatFloat(100*float64(a.n)/float64(sum), 'f', 1, 64)+" %", meaning)
 	}
-	b.About = "Bars, one for each outcome: " + strings.Join(words, "; ") + "."
+	b.About = "Bars, one for each outcome: " + strings.Join(phrases, "; ") + "."
 	b.Note = uncounted(counts)
 	return b
 }
 
 // deliveryOverTime draws the times at which messages were sent or failed. It returns nil without any.
-func (c *Console) deliveryOverTime(counts delivery.Counts) *columns {
-	points := make([]point, 0, len(counts.Flow.Bins))
+func (c *Console) deliveryOverTime(counts delivery.Counts) *draw.ColumnChart {
+	points := make([]draw.Point, 0, len(counts.Flow.Bins))
 	for _, b := range counts.Flow.Bins {
-		points = append(points, point{b.At, []float64{float64(b.Sent), float64(b.Dead)}})
+		points = append(points, draw.Point{At: b.At, Values: []float64{float64(b.Sent), float64(b.Dead)}})
 	}
-	chart := c.columnsOf(columns{ID: "delivery", Title: "Delivery over time", Series: []series{{"sent", "done"}, {"failed", "bad"}}},
+	chart := draw.NewColumnChart(c.zone, draw.ColumnChart{ID: "delivery", Title: "Delivery over time", Series: []draw.Series{{Name: "sent", Tone: "done"}, {Name: "failed", Tone: "bad"}}},
 		time.Duration(counts.Flow.StepSeconds)*time.Second, points, nil)
 	if chart != nil {
 		chart.Note = uncounted(counts)

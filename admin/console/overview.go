@@ -11,6 +11,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/belfryhq/belfry/admin/console/draw"
+	"github.com/belfryhq/belfry/admin/console/words"
 	"github.com/belfryhq/belfry/admin/delivery"
 	"github.com/belfryhq/belfry/admin/jobs"
 	"github.com/belfryhq/belfry/admin/operation"
@@ -28,7 +30,7 @@ type overviewPage struct {
 	Awaiting []jobRow
 	Days     []upcomingDay
 	Senders  []senderCard
-	Day      *columns // sent and failed messages of the last 24 hours; nil without any
+	Day      *draw.ColumnChart // sent and failed messages of the last 24 hours; nil without any
 	Errors   []errorRow
 	AllFails string // the page of all errors; "" if the caller may not read it
 	Health   health
@@ -41,7 +43,7 @@ type overviewPage struct {
 type running struct {
 	ID, Title, About, Link string
 	Status                 template.HTML
-	Bar                    segments
+	Bar                    draw.Progress
 	Rate, Left, Slowed     string
 	Waits                  template.HTML
 	Remedies, Stop         []tab
@@ -65,7 +67,7 @@ type senderCard struct {
 	Status                template.HTML
 	Rate, Failed, Waiting string
 	Fails                 bool
-	Chart                 *sparkline
+	Chart                 *draw.Sparkline
 }
 
 // errorRow is an error of dead letters.
@@ -160,9 +162,9 @@ func (h *handler) running(w jobs.WatchedJob) running {
 	s := w.State()
 	id := text.Int(w.ID)
 	r := running{
-		ID: id, Title: w.Title, About: aboutJob(w.Lane, "Job "+id, w.Type), Link: h.pageFor("job", id),
-		Status: badge(statusOf(s, w.Held || h.held(s)), id+".status"), Bar: jobSegments(s),
-		Rate: paceOf(w), Left: jobTimeLeft(w), Slowed: slowedBy(s), Waits: h.html(w.Waiting()), Stop: h.stop(id),
+		ID: id, Title: w.Title, About: words.AboutJob(w.Lane, "Job "+id, w.Type), Link: h.pageFor("job", id),
+		Status: badge(words.JobStatus(s, w.Held || h.held(s)), id+".status"), Bar: draw.JobProgress(s),
+		Rate: words.JobRate(w), Left: words.JobTimeLeft(w), Slowed: words.SlowedBy(s), Waits: h.html(w.Waiting()), Stop: h.stop(id),
 	}
 	if r.Waits != "" {
 		r.Remedies = h.remedies(w.Remedy)
@@ -189,7 +191,7 @@ func (c *Console) remedies(l text.Line) (actions []tab) {
 		case text.CommandCell:
 			if to := c.linkTo(v); to != "" {
 				o, _ := c.named(v.Operation)
-				actions = append(actions, tab{Name: cmp.Or(sentence(v.Label), verbOf(o)), Link: to})
+				actions = append(actions, tab{Name: cmp.Or(words.Sentence(v.Label), verbOf(o)), Link: to})
 			}
 		}
 	}
@@ -210,8 +212,8 @@ func (h *handler) upcomingDays() (days []upcomingDay, err error) {
 	schedules, _ := a.out.(operation.List[schedule.Schedule])
 	now := time.Now()
 	for _, e := range entries.Items {
-		at := h.inZone(e.At)
-		one := upcomingEntry{Clock: at.Format("15:04"), Title: e.Title, When: h.when(e.At), About: aboutJob(e.Lane, strings.Join(e.Types, ", "), e.Category)}
+		at := words.In(h.zone, e.At)
+		one := upcomingEntry{Clock: at.Format("15:04"), Title: e.Title, When: words.When(h.zone, e.At), About: words.AboutJob(e.Lane, strings.Join(e.Types, ", "), e.Category)}
 		if e.JobID != nil {
 			one.Link = h.pageFor("job", text.Int(*e.JobID))
 		} else {
@@ -219,10 +221,10 @@ func (h *handler) upcomingDays() (days []upcomingDay, err error) {
 			i := slices.IndexFunc(schedules.Items, func(s schedule.Schedule) bool { return s.Name == e.Schedule })
 			one.Title, one.About = cmp.Or(e.Title, e.Schedule), "repeatedly"
 			if i >= 0 {
-				one.About = repetition(schedules.Items[i].Definition)
+				one.About = words.Repetition(schedules.Items[i].Definition)
 			}
 		}
-		name := dayOf(at, now)
+		name := words.DayOf(at, now)
 		if e.At.Before(now) {
 			name = "Due"
 		}
@@ -245,8 +247,8 @@ func (h *handler) senderCards(list []delivery.SenderState) (cards []senderCard, 
 			continue
 		}
 		cards = append(cards, senderCard{
-			Name: s.Name, Medium: s.Medium, Link: h.pageFor("sender", s.Name), Status: badge(senderStatus(s), ""),
-			Rate: perSecond(s.SentPerSecond, ""), Failed: ratio(s.FailedPerSecond, s.SentPerSecond+s.FailedPerSecond),
+			Name: s.Name, Medium: s.Medium, Link: h.pageFor("sender", s.Name), Status: badge(words.SenderStatus(s), ""),
+			Rate: words.PerSecond(s.SentPerSecond, ""), Failed: words.Ratio(s.FailedPerSecond, s.SentPerSecond+s.FailedPerSecond),
 			Waiting: text.Grouped(int64(s.Waiting)), Fails: s.FailedPerSecond > 0,
 		})
 		if len(cards) > chartedSenders {
@@ -257,16 +259,16 @@ func (h *handler) senderCards(list []delivery.SenderState) (cards []senderCard, 
 			return nil, err
 		}
 		if points, n := sentOf(hour); n > 0 {
-			cards[len(cards)-1].Chart = h.sparklineOf("Sent by "+s.Name, "messages a minute", points)
+			cards[len(cards)-1].Chart = draw.NewSparkline(h.zone, "Sent by "+s.Name, "messages a minute", points)
 		}
 	}
 	return cards, nil
 }
 
 // sentOf returns the sent messages of each step, and their number.
-func sentOf(list []samples.Point) (points []point, n int64) {
+func sentOf(list []samples.Point) (points []draw.Point, n int64) {
 	for _, s := range list {
-		points, n = append(points, point{s.At, []float64{float64(s.Sent)}}), n+s.Sent
+		points, n = append(points, draw.Point{At: s.At, Values: []float64{float64(s.Sent)}}), n+s.Sent
 	}
 	return points, n
 }
@@ -279,18 +281,18 @@ func (h *handler) samples(kind samples.Kind, name, since, step string) ([]sample
 }
 
 // dayOfDelivery draws the messages of the last 24 hours: sent by medium, and failed attempts.
-func (h *handler) dayOfDelivery(list []delivery.SenderState) (*columns, error) {
-	var of []series
-	var points []point
+func (h *handler) dayOfDelivery(list []delivery.SenderState) (*draw.ColumnChart, error) {
+	var of []draw.Series
+	var points []draw.Point
 	var all int64
 	media := make(map[string]int)
 	tones := []string{"done", "s2", "s3", "s4", "s5"}
 	for _, s := range list {
 		if _, known := media[s.Medium]; !known && s.Medium != "" && len(media) < len(tones) {
-			of, media[s.Medium] = append(of, series{s.Medium + " sent", tones[len(media)]}), len(media)
+			of, media[s.Medium] = append(of, draw.Series{Name: s.Medium + " sent", Tone: tones[len(media)]}), len(media)
 		}
 	}
-	of = append(of, series{"failed", "bad"})
+	of = append(of, draw.Series{Name: "failed", Tone: "bad"})
 	for _, s := range list[:min(len(list), chartedSenders)] {
 		medium, known := media[s.Medium]
 		if !known {
@@ -302,7 +304,7 @@ func (h *handler) dayOfDelivery(list []delivery.SenderState) (*columns, error) {
 		}
 		for i, step := range steps {
 			if i == len(points) {
-				points = append(points, point{step.At, make([]float64, len(of))})
+				points = append(points, draw.Point{At: step.At, Values: make([]float64, len(of))})
 			}
 			points[i].Values[medium] += float64(step.Sent)
 			points[i].Values[len(of)-1] += float64(step.Failed)
@@ -312,7 +314,7 @@ func (h *handler) dayOfDelivery(list []delivery.SenderState) (*columns, error) {
 	if all == 0 {
 		return nil, nil
 	}
-	return h.columnsOf(columns{ID: "day", Title: "Delivery of the last 24 hours", Series: of}, 30*time.Minute, points, nil), nil
+	return draw.NewColumnChart(h.zone, draw.ColumnChart{ID: "day", Title: "Delivery of the last 24 hours", Series: of}, 30*time.Minute, points, nil), nil
 }
 
 // frequentErrors returns the most frequent errors of the last hour and the page of all errors. It returns
@@ -341,7 +343,7 @@ func (h *handler) frequentErrors() (list []errorRow, all string) {
 			of.Set("medium", e.Medium)
 		}
 		list = append(list, errorRow{Text: cmp.Or(text.OneLine(e.Error, 160), e.Reason.Text()), About: about, Link: h.linkWith(letters, of),
-			Count: text.Counted(e.Letters, "message"), Last: h.when(e.LastAt)})
+			Count: text.Counted(e.Letters, "message"), Last: words.When(h.zone, e.LastAt)})
 	}
 	return list, h.linkWith(o, nil)
 }

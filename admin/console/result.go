@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/belfryhq/belfry/admin/console/words"
 	"github.com/belfryhq/belfry/admin/operation"
 
 	"github.com/belfryhq/belfry/internal/text"
@@ -252,7 +253,7 @@ func titleOf(o operation.Operation, values url.Values) string {
 	case o.Name == "dead-letters errors":
 		return "Errors of dead letters"
 	case verb == "list":
-		return sentence(noun)
+		return words.Sentence(noun)
 	case verb == "halt":
 		return "Halt everything"
 	case verb == "unhalt":
@@ -269,9 +270,9 @@ func titleOf(o operation.Operation, values url.Values) string {
 		title, noun = "", text.Grouped(int64(len(objects)))+" "+noun
 	}
 	if o.Changes || verb != "show" {
-		return sentence(strings.Join(strings.Fields(verb+" "+noun+" "+title), " "))
+		return words.Sentence(strings.Join(strings.Fields(verb+" "+noun+" "+title), " "))
 	}
-	return sentence(strings.TrimSpace(noun + " " + title))
+	return words.Sentence(strings.TrimSpace(noun + " " + title))
 }
 
 // singular returns the singular of a noun.

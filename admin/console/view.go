@@ -8,6 +8,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/belfryhq/belfry/admin/console/draw"
+	"github.com/belfryhq/belfry/admin/console/words"
 	"github.com/belfryhq/belfry/admin/operation"
 
 	"github.com/belfryhq/belfry/internal/text"
@@ -44,15 +46,9 @@ type line struct {
 // table is a table of objects. A row's actions are links to acts on its object.
 type table struct {
 	Label   string // its accessible name, unique on the page
-	Columns []column
+	Columns []draw.Column
 	Rows    []row
 	Actions bool
-}
-
-// column is the heading of a column. Right aligns numbers.
-type column struct {
-	Name  string
-	Right bool
 }
 
 type row struct {
@@ -62,7 +58,7 @@ type row struct {
 
 // cell is a value.
 type cell struct {
-	column
+	draw.Column
 
 	Text template.HTML
 }
@@ -72,7 +68,7 @@ func (t *view) show(d *text.Doc) {
 	for _, b := range d.Blocks {
 		switch b := b.(type) {
 		case text.Heading:
-			t.Blocks = append(t.Blocks, block{Heading: sentence(string(b))})
+			t.Blocks = append(t.Blocks, block{Heading: words.Sentence(string(b))})
 		case text.Note:
 			t.Blocks = append(t.Blocks, block{Note: t.c.html(text.Line(b))})
 		case text.Field:
@@ -116,7 +112,7 @@ func (t *view) field(of text.Field) {
 
 // table adds a table. The first column of a list links to the page of its object.
 func (t *view) table(from *text.Table) {
-	of := newTable(t.label(), from.Headings...)
+	of := &table{Label: t.label(), Columns: draw.Columns(from.Headings...)}
 	lists := t.of.Verb() == "list" && t.of.Suggests != "" && !slices.ContainsFunc(t.Blocks, func(b block) bool { return b.Table != nil })
 	for _, cells := range from.Rows {
 		r := t.c.row(of, cells)
@@ -183,16 +179,16 @@ func (c *Console) html(l text.Line) template.HTML {
 			b.WriteString(string(c.html(v)))
 		case text.LiveCell:
 			if s, is := v.Value.(text.StatusCell); is {
-				b.WriteString(string(badge(genericStatus(s), v.Name)))
+				b.WriteString(string(badge(words.CellStatus(s), v.Name)))
 				continue
 			}
 			b.WriteString(`<span data-cell="` + template.HTMLEscapeString(v.Name) + `">` + string(c.html(text.Line{v.Value})) + "</span>")
 		case text.StatusCell:
-			b.WriteString(string(badge(genericStatus(v), "")))
+			b.WriteString(string(badge(words.CellStatus(v), "")))
 		case text.Instant:
-			b.WriteString(string(c.instant(time.Time(v))))
+			b.WriteString(string(words.Instant(c.zone, time.Time(v))))
 		case text.TimeOfDay:
-			b.WriteString(string(c.instant(time.Time(v))))
+			b.WriteString(string(words.Instant(c.zone, time.Time(v))))
 		case text.Param:
 			b.WriteString(strings.ReplaceAll(string(v), "_", " "))
 		case text.Code:
@@ -209,7 +205,7 @@ func (c *Console) html(l text.Line) template.HTML {
 }
 
 // badge renders a status. live is the name under which the stream updates it, or "".
-func badge(s status, live string) template.HTML {
+func badge(s words.Status, live string) template.HTML {
 	cell := ""
 	if live != "" {
 		cell = `" data-cell="` + template.HTMLEscapeString(live)
@@ -226,12 +222,6 @@ func anchor(class, to, shown string) template.HTML {
 		class = ` class="` + class + `"`
 	}
 	return template.HTML("<a" + class + ` href="` + template.HTMLEscapeString(to) + `">` + template.HTMLEscapeString(shown) + "</a>") //nolint:gosec // escaped
-}
-
-// instant renders an instant in the reader's zone.
-func (c *Console) instant(at time.Time) template.HTML {
-	shown := text.Times{Zone: c.zone}.Clock(at)
-	return template.HTML(`<time datetime="` + strings.Replace(shown, " ", "T", 1) + `">` + shown + "</time>") //nolint:gosec // digits
 }
 
 // failure renders an error.

@@ -1,4 +1,4 @@
-package console
+package draw
 
 import (
 	"encoding/json"
@@ -9,20 +9,21 @@ import (
 	"strings"
 	"time"
 
+	"github.com/belfryhq/belfry/admin/console/words"
 	"github.com/belfryhq/belfry/admin/jobs"
 	"github.com/belfryhq/belfry/internal/text"
 	"github.com/belfryhq/belfry/job"
 )
 
-// segments is a bar of the parts of a whole, the template part "segments".
-type segments struct {
+// Progress is a bar of the parts of a whole, the template part "segments".
+type Progress struct {
 	Live  string // the name of the bar in the stream; "" means that it does not change
 	About string // the text alternative
-	Parts []segment
+	Parts []Segment
 }
 
-// segment is one part. X and Width are percentages of the bar.
-type segment struct {
+// Segment is one part. X and Width are percentages of the bar.
+type Segment struct {
 	Name, Tone       string
 	N                int64
 	X, Width, Amount string // Amount is the part in percent for people
@@ -31,8 +32,8 @@ type segment struct {
 // shortest is the smallest width of a part that is not empty, so that a few failures of a million are visible.
 const shortest = 0.6
 
-// segmentsOf draws parts. Empty parts have no width.
-func segmentsOf(live, none string, parts ...segment) segments {
+// NewProgress draws parts. Empty parts have no width.
+func NewProgress(live, none string, parts ...Segment) Progress {
 	var sum float64
 	for i, p := range parts {
 		parts[i].N = max(p.N, 0)
@@ -45,25 +46,25 @@ func segmentsOf(live, none string, parts ...segment) segments {
 			wide += widths[i]
 		}
 	}
-	bar, x := segments{Live: live, Parts: parts}, 0.0
-	var words []string
+	bar, x := Progress{Live: live, Parts: parts}, 0.0
+	var phrases []string
 	for i := range parts {
 		p := &bar.Parts[i]
 		width := widths[i] * 100 / max(wide, 1)
-		p.X, p.Width, p.Amount = share(x), share(width), ratio(float64(p.N), sum)
+		p.X, p.Width, p.Amount = share(x), share(width), words.Ratio(float64(p.N), sum)
 		x += width
 		if p.N > 0 {
-			words = append(words, p.Name+" "+text.Grouped(p.N)+" ("+p.Amount+")")
+			phrases = append(phrases, p.Name+" "+text.Grouped(p.N)+" ("+p.Amount+")")
 		}
 	}
-	if bar.About = none; len(words) > 0 {
-		bar.About = strings.Join(words, ", ")
+	if bar.About = none; len(phrases) > 0 {
+		bar.About = strings.Join(phrases, ", ")
 	}
 	return bar
 }
 
 // Update is the bar in an event of the stream, as JSON.
-func (s segments) Update() string {
+func (s Progress) Update() string {
 	var event struct {
 		Widths, Counts, Amounts []string
 		About                   string
@@ -72,21 +73,22 @@ func (s segments) Update() string {
 		event.Widths, event.Counts, event.Amounts = append(event.Widths, p.Width), append(event.Counts, text.Grouped(p.N)), append(event.Amounts, p.Amount)
 	}
 	event.About = s.About
-	return string(must(json.Marshal(event)))
+	encoded, _ := json.Marshal(event) // strings only
+	return string(encoded)
 }
 
-// jobSegments draws the recipients of a job: written without a message, as in an inbox; with a sent, failed,
+// JobProgress draws the recipients of a job: written without a message, as in an inbox; with a sent, failed,
 // cancelled or waiting message; and left, which is an estimate while the job runs.
-func jobSegments(s jobs.JobState) segments {
+func JobProgress(s jobs.JobState) Progress {
 	m := s.Messages
-	left := segment{Name: "left", Tone: "left", N: recipientsLeft(s)}
+	left := Segment{Name: "left", Tone: "left", N: recipientsLeft(s)}
 	if s.Status == job.Aborted || s.Status == job.Failed || s.Status == job.Expired {
 		left.Name = "not reached"
 	}
-	return segmentsOf(text.Int(s.ID)+".bar", "no recipients yet",
-		segment{Name: "written", Tone: "done", N: s.RowsWritten - m.Messages}, segment{Name: "sent", Tone: "done", N: m.Sent},
-		segment{Name: "failed", Tone: "bad", N: m.Dead}, segment{Name: "cancelled", Tone: "off", N: m.Cancelled},
-		segment{Name: "waiting", Tone: "wait", N: m.Waiting}, left)
+	return NewProgress(text.Int(s.ID)+".bar", "no recipients yet",
+		Segment{Name: "written", Tone: "done", N: s.RowsWritten - m.Messages}, Segment{Name: "sent", Tone: "done", N: m.Sent},
+		Segment{Name: "failed", Tone: "bad", N: m.Dead}, Segment{Name: "cancelled", Tone: "off", N: m.Cancelled},
+		Segment{Name: "waiting", Tone: "wait", N: m.Waiting}, left)
 }
 
 // recipientsLeft estimates the recipients that the walk has not reached, or returns 0 if it is unknown.
@@ -102,33 +104,33 @@ func recipientsLeft(s jobs.JobState) int64 {
 	return left
 }
 
-// point is an instant of a chart with the value of each series.
-type point struct {
+// Point is an instant of a chart with the value of each series.
+type Point struct {
 	At     time.Time
 	Values []float64
 }
 
-// series is a row of values in a chart. The style sheet has a color for each tone: done, bad, wait, and s2
+// Series is a row of values in a chart. The style sheet has a color for each tone: done, bad, wait, and s2
 // to s5.
-type series struct{ Name, Tone string }
+type Series struct{ Name, Tone string }
 
-// marker is an event in a chart.
-type marker struct {
+// Marker is an event in a chart.
+type Marker struct {
 	At   time.Time
 	Text string
 	X    string
 }
 
-// sparkline is a small chart of one series, the template part "sparkline". Its box is 100 wide and 24 high.
-type sparkline struct {
+// Sparkline is a small chart of one series, the template part "sparkline". Its box is 100 wide and 24 high.
+type Sparkline struct {
 	About      string
 	Line, Area string
 	Last       string
-	Table      *table
+	Table      *Table
 }
 
-// sparklineOf draws the first series of points. It returns nil for fewer than two points.
-func (c *Console) sparklineOf(title, unit string, points []point) *sparkline {
+// NewSparkline draws the first series of points. It returns nil for fewer than two points.
+func NewSparkline(zone *time.Location, title, unit string, points []Point) *Sparkline {
 	if len(points) < 2 {
 		return nil
 	}
@@ -137,12 +139,12 @@ func (c *Console) sparklineOf(title, unit string, points []point) *sparkline {
 		lowest, highest = min(lowest, p.Values[0]), max(highest, p.Values[0])
 	}
 	begin, length := points[0].At, points[len(points)-1].At.Sub(points[0].At).Seconds()
-	s := &sparkline{Table: newTable(title, "time", ">"+unit)}
+	s := &Sparkline{Table: NewTable(title, "time", ">"+unit)}
 	var line strings.Builder
 	for _, p := range points {
 		x, y := 100*p.At.Sub(begin).Seconds()/max(length, 1), 23-22*p.Values[0]/max(highest, 1e-9)
 		fmt.Fprintf(&line, "%s,%s ", decimal(x), decimal(y))
-		c.add(s.Table, text.Instant(p.At), amount(p.Values[0]))
+		s.Table.Add(zone, text.Instant(p.At), amount(p.Values[0]))
 	}
 	s.Line = strings.TrimSpace(line.String())
 	s.Area = "0,24 " + s.Line + " 100,24"
@@ -151,32 +153,33 @@ func (c *Console) sparklineOf(title, unit string, points []point) *sparkline {
 	return s
 }
 
-// columns is a chart of stacked amounts over time, the template part "columns". A chart with one column is
+// ColumnChart is a chart of stacked amounts over time, the template part "columns". A chart with one column is
 // shown as its table.
-type columns struct {
+type ColumnChart struct {
 	ID       string // unique on the page
 	Title    string
 	About    string // the text alternative
 	Top      string // the amount of the full height
 	From, To template.HTML
-	Series   []series
-	Columns  []stack
-	Markers  []marker
-	Table    *table
+	Series   []Series
+	Columns  []Stack
+	Markers  []Marker
+	Table    *Table
 	Note     string
 }
 
-// stack is a column of stacked parts. All numbers are percentages of the chart.
-type stack struct {
+// Stack is a column of stacked parts. All numbers are percentages of the chart.
+type Stack struct {
 	X, Width, About string
-	Parts           []part
+	Parts           []Part
 }
 
-type part struct{ Y, Height, Tone string }
+// Part is one part of a column.
+type Part struct{ Y, Height, Tone string }
 
-// columnsOf draws points of messages, each for a step of time, with events. of has the id, the title, and the series. It
-// returns nil without points.
-func (c *Console) columnsOf(of columns, step time.Duration, points []point, events []marker) *columns {
+// NewColumnChart draws points of messages, each for a step of time, with events. of has the id, the title, and
+// the series. It returns nil without points.
+func NewColumnChart(zone *time.Location, of ColumnChart, step time.Duration, points []Point, events []Marker) *ColumnChart {
 	if len(points) == 0 {
 		return nil
 	}
@@ -190,35 +193,35 @@ func (c *Console) columnsOf(of columns, step time.Duration, points []point, even
 	for _, p := range points {
 		highest = max(highest, sum(p.Values))
 	}
-	of.From, of.To, of.Table = c.instant(begin), c.instant(end), newTable(of.Title, headings...)
+	of.From, of.To, of.Table = words.Instant(zone, begin), words.Instant(zone, end), NewTable(of.Title, headings...)
 	for _, p := range points {
-		one := stack{X: portion(p.At.Sub(begin).Seconds(), length), Width: portion(step.Seconds()*0.88, length)}
-		below, cells, words := 0.0, []any{p.At}, []string{c.plain(text.Line{text.TimeOfDay(p.At)})}
+		one := Stack{X: Portion(p.At.Sub(begin).Seconds(), length), Width: Portion(step.Seconds()*0.88, length)}
+		below, cells, phrases := 0.0, []any{p.At}, []string{plain(zone, text.TimeOfDay(p.At))}
 		for i, value := range p.Values {
 			sums[i] += value
 			below += value
-			one.Parts = append(one.Parts, part{portion(highest-below, highest), portion(value, highest), of.Series[i].Tone})
+			one.Parts = append(one.Parts, Part{Portion(highest-below, highest), Portion(value, highest), of.Series[i].Tone})
 			cells = append(cells, amount(value))
 			if value > 0 {
-				words = append(words, of.Series[i].Name+" "+amount(value))
+				phrases = append(phrases, of.Series[i].Name+" "+amount(value))
 			}
 		}
-		one.About = strings.Join(words, ", ")
+		one.About = strings.Join(phrases, ", ")
 		of.Columns = append(of.Columns, one)
-		c.add(of.Table, cells...)
+		of.Table.Add(zone, cells...)
 	}
-	var words []string
+	var phrases []string
 	for i, s := range of.Series {
-		words = append(words, amount(sums[i])+" "+s.Name)
+		phrases = append(phrases, amount(sums[i])+" "+s.Name)
 	}
-	of.Top = fmt.Sprintf("%s messages in %s", amount(highest), span(step))
-	of.About = fmt.Sprintf("Columns, one for each %s from %s to %s: %s in all; the highest is %s.", span(step),
-		c.plain(text.Line{text.Instant(begin)}), c.plain(text.Line{text.Instant(end)}), strings.Join(words, " and "), amount(highest))
+	of.Top = fmt.Sprintf("%s messages in %s", amount(highest), words.Span(step))
+	of.About = fmt.Sprintf("Columns, one for each %s from %s to %s: %s in all; the highest is %s.", words.Span(step),
+		plain(zone, text.Instant(begin)), plain(zone, text.Instant(end)), strings.Join(phrases, " and "), amount(highest))
 	for _, e := range events {
 		if !e.At.Before(begin) && !e.At.After(end) {
-			e.X = portion(e.At.Sub(begin).Seconds(), length)
+			e.X = Portion(e.At.Sub(begin).Seconds(), length)
 			of.Markers = append(of.Markers, e)
-			of.About += fmt.Sprintf(" %s at %s.", sentence(e.Text), c.plain(text.Line{text.Instant(e.At)}))
+			of.About += fmt.Sprintf(" %s at %s.", words.Sentence(e.Text), plain(zone, text.Instant(e.At)))
 		}
 	}
 	return &of
@@ -247,29 +250,13 @@ func share(n float64) string {
 	return strconv.FormatFloat(math.Round(n*1000)/1000, 'f', -1, 64) + "%"
 }
 
-// portion renders a part of a whole as a percentage.
-func portion(part, whole float64) string {
+// Portion renders a part of a whole as a percentage.
+func Portion(part, whole float64) string {
 	if whole <= 0 {
 		return "0%"
 	}
 	return share(100 * part / whole)
 }
 
-// newTable returns a table without rows. A name that begins with > is a column of numbers.
-func newTable(label string, names ...string) *table {
-	t := &table{Label: label}
-	for _, name := range names {
-		name, right := strings.CutPrefix(name, ">")
-		t.Columns = append(t.Columns, column{strings.ToLower(name), right})
-	}
-	return t
-}
-
-// add appends a row with a value for each column (see text.CellOf).
-func (c *Console) add(t *table, values ...any) {
-	cells := make([]text.Cell, len(values))
-	for i, value := range values {
-		cells[i] = text.CellOf(value)
-	}
-	t.Rows = append(t.Rows, c.row(t, cells))
-}
+// plain returns a cell as text in a zone.
+func plain(zone *time.Location, c text.Cell) string { return text.Plain(c, text.Times{Zone: zone}) }

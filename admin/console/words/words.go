@@ -1,4 +1,6 @@
-package console
+// Package words has the words of operators for statuses, times, rates and counts. Pages and drawings of the
+// console use it.
+package words
 
 import (
 	"fmt"
@@ -15,105 +17,105 @@ import (
 	"github.com/belfryhq/belfry/job/schedule"
 )
 
-// status is a status in words. Its tone selects the color and the shape in the style sheet.
-type status struct {
+// Status is a status in words. Its tone selects the color and the shape in the style sheet.
+type Status struct {
 	Word string
 	Tone text.Tone
 }
 
 // The tones that only pages have, in addition to the tones of package text.
 const (
-	tonePart text.Tone = "part" // finished with failures
-	toneStop text.Tone = "stop" // ended by an operator
-	toneHold text.Tone = "hold" // held by a pause
+	TonePart text.Tone = "part" // finished with failures
+	ToneStop text.Tone = "stop" // ended by an operator
+	ToneHold text.Tone = "hold" // held by a pause
 )
 
-// statusOf returns the status of a job. held means that a halt or a paused lane holds it.
-func statusOf(s jobs.JobState, held bool) status {
+// JobStatus returns the status of a job. held means that a halt or a paused lane holds it.
+func JobStatus(s jobs.JobState, held bool) Status {
 	switch {
 	case s.AwaitsApproval():
-		return status{"Waits for approval", text.Wait}
+		return Status{"Waits for approval", text.Wait}
 	case s.Status == job.Pending && held, s.Delivering() && held:
-		return status{"Paused", toneHold}
+		return Status{"Paused", ToneHold}
 	case s.Delivering():
-		return status{"Delivering " + percentOf(s.Settled(), s.Messages.Messages), text.Go}
+		return Status{"Delivering " + percentOf(s.Settled(), s.Messages.Messages), text.Go}
 	}
 	switch s.Status {
 	case job.Pending:
 		if s.Cursor != "" {
-			return status{"Waiting to continue", text.Idle}
+			return Status{"Waiting to continue", text.Idle}
 		}
-		return status{"Waiting", text.Idle}
+		return Status{"Waiting", text.Idle}
 	case job.Running:
 		if s.Throttle != "" {
-			return status{"Running, slowed", text.Go}
+			return Status{"Running, slowed", text.Go}
 		}
-		return status{"Running", text.Go}
+		return Status{"Running", text.Go}
 	case job.Aborted:
 		if s.RecalledAt != nil {
-			return status{"Recalled", toneStop}
+			return Status{"Recalled", ToneStop}
 		}
-		return status{"Stopped", toneStop}
+		return Status{"Stopped", ToneStop}
 	case job.Failed:
-		return status{"Failed", text.Bad}
+		return Status{"Failed", text.Bad}
 	case job.Expired:
-		return status{"Expired", text.Bad}
+		return Status{"Expired", text.Bad}
 	case job.Processed:
 	}
 	return deliveredStatus(s)
 }
 
 // deliveredStatus returns the status of a finished job.
-func deliveredStatus(s jobs.JobState) status {
+func deliveredStatus(s jobs.JobState) Status {
 	m := s.Messages
 	switch {
 	case s.RecalledAt != nil:
-		return status{"Recalled", toneStop}
+		return Status{"Recalled", ToneStop}
 	case m.Dead > 0 && m.Sent == 0:
-		return status{"Not delivered, " + text.Grouped(m.Dead) + " failed", text.Bad}
+		return Status{"Not delivered, " + text.Grouped(m.Dead) + " failed", text.Bad}
 	case m.Dead > 0:
-		return status{"Delivered, " + text.Grouped(m.Dead) + " failed", tonePart}
+		return Status{"Delivered, " + text.Grouped(m.Dead) + " failed", TonePart}
 	case s.Skipped > 0:
-		return status{"Delivered, " + text.Grouped(s.Skipped) + " skipped", tonePart}
+		return Status{"Delivered, " + text.Grouped(s.Skipped) + " skipped", TonePart}
 	case m.Messages > 0 && m.Sent == 0:
-		return status{"Cancelled", toneStop}
+		return Status{"Cancelled", ToneStop}
 	case s.RowsWritten == 0:
-		return status{"No recipients", text.Idle}
+		return Status{"No recipients", text.Idle}
 	}
-	return status{"Delivered", text.Done}
+	return Status{"Delivered", text.Done}
 }
 
-// senderStatus returns the status of a sender.
-func senderStatus(s delivery.SenderState) status {
+// SenderStatus returns the status of a sender.
+func SenderStatus(s delivery.SenderState) Status {
 	switch s.Condition() {
 	case delivery.Paused:
-		return status{"Paused", toneHold}
+		return Status{"Paused", ToneHold}
 	case delivery.Open:
-		return status{"Blocked after failures", text.Bad}
+		return Status{"Blocked after failures", text.Bad}
 	case delivery.HalfOpen:
-		return status{"Trying again", text.Wait}
+		return Status{"Trying again", text.Wait}
 	case delivery.NoRelay:
-		return status{"No relay", text.Idle}
+		return Status{"No relay", text.Idle}
 	}
 	if s.SentPerSecond > 0 || s.Calling > 0 {
-		return status{"Sending", text.Go}
+		return Status{"Sending", text.Go}
 	}
-	return status{"Ready", text.Done}
+	return Status{"Ready", text.Done}
 }
 
 // genericWords are the words of generated pages for statuses in capital letters. Other words are written in
 // small letters.
 var genericWords = map[string]string{"ABORTED": "Stopped", "PROCESSED": "Done", "DEAD": "Failed"}
 
-// genericStatus returns the status of a cell of a generated page.
-func genericStatus(s text.StatusCell) status {
+// CellStatus returns the status of a cell of a generated page.
+func CellStatus(s text.StatusCell) Status {
 	word := s.Word
 	if known, is := genericWords[word]; is {
 		word = known
 	} else if word == strings.ToUpper(word) {
-		word = sentence(strings.ToLower(word))
+		word = Sentence(strings.ToLower(word))
 	}
-	return status{word + s.More, s.Tone}
+	return Status{word + s.More, s.Tone}
 }
 
 // throttles are the reasons of a slow walk by rule.
@@ -127,16 +129,16 @@ var throttles = map[string]string{
 	"duty_cycle":          "it pauses between chunks as configured",
 }
 
-// aboutJob describes a job in a list, such as "Job 17 · push · lane night". The lane default is omitted.
-func aboutJob(lane string, parts ...string) string {
+// AboutJob describes a job in a list, such as "Job 17 · push · lane night". The lane default is omitted.
+func AboutJob(lane string, parts ...string) string {
 	if lane != "" && lane != "default" {
 		parts = append(parts, "lane "+lane)
 	}
 	return strings.Join(parts, " · ")
 }
 
-// slowedBy returns the reason of a slow walk, or "" at full speed.
-func slowedBy(s jobs.JobState) string {
+// SlowedBy returns the reason of a slow walk, or "" at full speed.
+func SlowedBy(s jobs.JobState) string {
 	if s.Throttle == "" {
 		return ""
 	}
@@ -155,8 +157,8 @@ func percentOf(part, whole int64) string {
 	return strconv.FormatInt(jobs.Percentage(part, whole), 10) + " %"
 }
 
-// ratio returns a part of a whole with a digit below 10 %, or "0 %" of nothing.
-func ratio(part, whole float64) string {
+// Ratio returns a part of a whole with a digit below 10 %, or "0 %" of nothing.
+func Ratio(part, whole float64) string {
 	if whole <= 0 || part <= 0 {
 		return "0 %"
 	}
@@ -170,8 +172,8 @@ func ratio(part, whole float64) string {
 	}
 }
 
-// perSecond returns a rate, such as "1,250/s", or "1,250 messages/s" with a noun.
-func perSecond(rate float64, noun string) string {
+// PerSecond returns a rate, such as "1,250/s", or "1,250 messages/s" with a noun.
+func PerSecond(rate float64, noun string) string {
 	unit := "/s"
 	if noun != "" {
 		unit = " " + noun + "/s"
@@ -187,8 +189,8 @@ func perSecond(rate float64, noun string) string {
 	return text.Grouped(int64(min(rate+0.5, math.MaxInt32))) + unit
 }
 
-// span returns a duration in one or two units, such as "2 h 5 min".
-func span(d time.Duration) string {
+// Span returns a duration in one or two units, such as "2 h 5 min".
+func Span(d time.Duration) string {
 	d = max(d, 0).Round(time.Second)
 	units := []struct {
 		of   time.Duration
@@ -216,12 +218,12 @@ func timeLeft(seconds *float64) string {
 	if *seconds < 1 {
 		return "almost done"
 	}
-	return span(time.Duration(*seconds)*time.Second) + " left"
+	return Span(time.Duration(*seconds)*time.Second) + " left"
 }
 
-// jobTimeLeft returns the expected time until a job has ended: of its walk or of its delivery, if that takes
+// JobTimeLeft returns the expected time until a job has ended: of its walk or of its delivery, if that takes
 // longer.
-func jobTimeLeft(w jobs.WatchedJob) string {
+func JobTimeLeft(w jobs.WatchedJob) string {
 	if w.SecondsLeft != nil && w.DeliveryLeft != nil && *w.DeliveryLeft > *w.SecondsLeft {
 		return timeLeft(w.DeliveryLeft)
 	}
@@ -259,26 +261,26 @@ func relative(at, now time.Time) string {
 	return said + " ago"
 }
 
-// when renders an instant relative to now. The exact time is its title, and the script keeps it current.
-func (c *Console) when(at time.Time) template.HTML {
+// When renders an instant relative to now. The exact time is its title, and the script keeps it current.
+func When(zone *time.Location, at time.Time) template.HTML {
 	if at.IsZero() || at.Year() < 1 || at.Year() > 9999 {
 		return ""
 	}
-	exact := text.Times{Zone: c.zone}.Clock(at)
+	exact := text.Times{Zone: zone}.Clock(at)
 	return template.HTML(`<time datetime="` + strings.Replace(exact, " ", "T", 1) + `" title="` + exact + `" data-relative>` + //nolint:gosec // digits and words
-		relative(c.inZone(at), time.Now()) + `</time>`)
+		relative(In(zone, at), time.Now()) + `</time>`)
 }
 
-// inZone returns an instant in the reader's zone.
-func (c *Console) inZone(at time.Time) time.Time {
-	if c.zone == nil {
+// In returns an instant in a zone. Nil is the server's zone.
+func In(zone *time.Location, at time.Time) time.Time {
+	if zone == nil {
 		return at.Local()
 	}
-	return at.In(c.zone)
+	return at.In(zone)
 }
 
-// dayOf returns the name of an instant's day for a heading: Today, Tomorrow, or "Mon 30 Nov".
-func dayOf(at, now time.Time) string {
+// DayOf returns the name of an instant's day for a heading: Today, Tomorrow, or "Mon 30 Nov".
+func DayOf(at, now time.Time) string {
 	day := func(t time.Time) int64 {
 		return time.Date(t.Year(), t.Month(), t.Day(), 0, 0, 0, 0, time.UTC).Unix() / 86400
 	}
@@ -294,8 +296,8 @@ func dayOf(at, now time.Time) string {
 	return at.Format("Mon 2 Jan 2006")
 }
 
-// repetition returns the repetition of a schedule in words, with the zone of its times.
-func repetition(d schedule.Definition) string {
+// Repetition returns the repetition of a schedule in words, with the zone of its times.
+func Repetition(d schedule.Definition) string {
 	words := cronWords(d.Cron, d.Every)
 	if d.Cron != "" && d.TimeZone != "" && strings.Contains(words, " at ") {
 		words += ", " + d.TimeZone
@@ -307,7 +309,7 @@ func repetition(d schedule.Definition) string {
 // common is "repeatedly".
 func cronWords(cron, every string) string {
 	if d, err := time.ParseDuration(every); err == nil {
-		return "every " + span(d)
+		return "every " + Span(d)
 	}
 	if every != "" {
 		return "every " + every
@@ -354,9 +356,9 @@ func isNumber(s string) bool {
 	return err == nil
 }
 
-// paceOf returns the rate of a job in progress: messages while they are delivered, else recipients. It is
+// JobRate returns the rate of a job in progress: messages while they are delivered, else recipients. It is
 // empty if it is unknown or zero.
-func paceOf(w jobs.WatchedJob) string {
+func JobRate(w jobs.WatchedJob) string {
 	rate, noun := w.KeysPerSecond, "recipients"
 	if w.Status != job.Running {
 		rate, noun = w.SentPerSecond, "messages"
@@ -364,5 +366,19 @@ func paceOf(w jobs.WatchedJob) string {
 	if rate == nil || *rate <= 0 {
 		return ""
 	}
-	return perSecond(*rate, noun)
+	return PerSecond(*rate, noun)
+}
+
+// Sentence returns text with a capital first letter.
+func Sentence(text string) string {
+	if text == "" {
+		return ""
+	}
+	return strings.ToUpper(text[:1]) + text[1:]
+}
+
+// Instant renders an instant in a zone. Nil is the server's zone.
+func Instant(zone *time.Location, at time.Time) template.HTML {
+	shown := text.Times{Zone: zone}.Clock(at)
+	return template.HTML(`<time datetime="` + strings.Replace(shown, " ", "T", 1) + `">` + shown + "</time>") //nolint:gosec // digits
 }

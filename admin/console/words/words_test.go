@@ -1,4 +1,4 @@
-package console
+package words
 
 import (
 	"testing"
@@ -13,10 +13,10 @@ import (
 	"github.com/belfryhq/belfry/outbox"
 )
 
-func TestStatusOf_NamesEveryState(t *testing.T) {
+func TestJobStatus_NamesEveryState(t *testing.T) {
 	t.Parallel()
 	at := new(time.Now())
-	for want, s := range map[status]jobs.JobState{
+	for want, s := range map[Status]jobs.JobState{
 		{"Waiting", text.Idle}:              {Job: job.Job{Status: job.Pending}},
 		{"Waiting to continue", text.Idle}:  {Job: job.Job{Status: job.Pending, Cursor: "17"}},
 		{"Waits for approval", text.Wait}:   {Job: job.Job{Status: job.Pending, AwaitsApprovalSince: at}},
@@ -26,47 +26,47 @@ func TestStatusOf_NamesEveryState(t *testing.T) {
 		{"Delivered", text.Done}:            {Job: job.Job{Status: job.Processed, RowsWritten: 1}},
 		{"Delivered, 1,200 failed", "part"}: {Job: job.Job{Status: job.Processed}, Messages: outbox.Progress{Messages: 2000, Sent: 800, Dead: 1200}},
 		{"Not delivered, 2 failed", "bad"}:  {Job: job.Job{Status: job.Processed}, Messages: outbox.Progress{Messages: 2, Dead: 2}},
-		{"Delivered, 3 skipped", tonePart}:  {Job: job.Job{Status: job.Processed, RowsWritten: 1, Skipped: 3}},
-		{"Cancelled", toneStop}:             {Job: job.Job{Status: job.Processed}, Messages: outbox.Progress{Messages: 2, Cancelled: 2}},
+		{"Delivered, 3 skipped", TonePart}:  {Job: job.Job{Status: job.Processed, RowsWritten: 1, Skipped: 3}},
+		{"Cancelled", ToneStop}:             {Job: job.Job{Status: job.Processed}, Messages: outbox.Progress{Messages: 2, Cancelled: 2}},
 		{"No recipients", text.Idle}:        {Job: job.Job{Status: job.Processed}},
-		{"Recalled", toneStop}:              {Job: job.Job{Status: job.Processed, RecalledAt: at}},
-		{"Stopped", toneStop}:               {Job: job.Job{Status: job.Aborted}},
+		{"Recalled", ToneStop}:              {Job: job.Job{Status: job.Processed, RecalledAt: at}},
+		{"Stopped", ToneStop}:               {Job: job.Job{Status: job.Aborted}},
 		{"Failed", text.Bad}:                {Job: job.Job{Status: job.Failed}},
 		{"Expired", text.Bad}:               {Job: job.Job{Status: job.Expired}},
 	} {
-		require.Equal(t, want, statusOf(s, false))
+		require.Equal(t, want, JobStatus(s, false))
 	}
-	require.Equal(t, status{"Paused", toneHold}, statusOf(jobs.JobState{Job: job.Job{Status: job.Pending}}, true))
-	require.Equal(t, status{"Paused", toneHold},
-		statusOf(jobs.JobState{Job: job.Job{Status: job.Processed}, Messages: outbox.Progress{Messages: 2, Waiting: 2}}, true))
-	require.Equal(t, status{"Delivered", text.Done}, statusOf(jobs.JobState{Job: job.Job{Status: job.Processed, RowsWritten: 1}}, true))
+	require.Equal(t, Status{"Paused", ToneHold}, JobStatus(jobs.JobState{Job: job.Job{Status: job.Pending}}, true))
+	require.Equal(t, Status{"Paused", ToneHold},
+		JobStatus(jobs.JobState{Job: job.Job{Status: job.Processed}, Messages: outbox.Progress{Messages: 2, Waiting: 2}}, true))
+	require.Equal(t, Status{"Delivered", text.Done}, JobStatus(jobs.JobState{Job: job.Job{Status: job.Processed, RowsWritten: 1}}, true))
 	for _, s := range job.Statuses() {
-		require.NotEmpty(t, statusOf(jobs.JobState{Job: job.Job{Status: s}}, false).Word, s)
+		require.NotEmpty(t, JobStatus(jobs.JobState{Job: job.Job{Status: s}}, false).Word, s)
 	}
 }
 
 func TestSenderStatus_NamesEveryState(t *testing.T) {
 	t.Parallel()
 	at := new(time.Now())
-	for want, s := range map[status]delivery.SenderState{
+	for want, s := range map[Status]delivery.SenderState{
 		{"Ready", text.Done}:                 {Relays: 1, Breakers: []string{"closed"}},
 		{"Sending", text.Go}:                 {Relays: 1, SentPerSecond: 0.5},
-		{"Paused", toneHold}:                 {Relays: 1, PausedAt: at, Breakers: []string{"open"}},
+		{"Paused", ToneHold}:                 {Relays: 1, PausedAt: at, Breakers: []string{"open"}},
 		{"No relay", text.Idle}:              {},
 		{"Blocked after failures", text.Bad}: {Relays: 2, Breakers: []string{"closed", "open"}},
 		{"Trying again", text.Wait}:          {Relays: 1, Breakers: []string{"half_open"}},
 	} {
-		require.Equal(t, want, senderStatus(s))
+		require.Equal(t, want, SenderStatus(s))
 	}
 }
 
-func TestGenericStatus_HasNoCapitalLetters(t *testing.T) {
+func TestCellStatus_HasNoCapitalLetters(t *testing.T) {
 	t.Parallel()
 	for cell, want := range map[text.StatusCell]string{
 		text.Status("RUNNING"): "Running", text.Status("ABORTED", " halted"): "Stopped halted", text.Status("DELIVERING", " 3%"): "Delivering 3%",
 		text.Status("dead", ", permanent"): "dead, permanent", text.Status("no", " relay"): "no relay", text.Status(""): "",
 	} {
-		require.Equal(t, want, genericStatus(cell).Word)
+		require.Equal(t, want, CellStatus(cell).Word)
 	}
 }
 
@@ -77,7 +77,7 @@ func TestSlowedBy_GivesTheReason(t *testing.T) {
 		"Slowed: other work keeps the database busy (12 other active connections)": {Throttle: "foreground", ThrottleDetail: "12 other active connections"},
 		"Slowed: a new rule": {Throttle: "a_new_rule"},
 	} {
-		require.Equal(t, want, slowedBy(jobs.JobState{Job: j}))
+		require.Equal(t, want, SlowedBy(jobs.JobState{Job: j}))
 	}
 }
 
@@ -91,10 +91,10 @@ func TestRelative_RoundsToOneUnit(t *testing.T) {
 	} {
 		require.Equal(t, want, relative(now.Add(d), now), d)
 	}
-	c := &Console{zone: time.FixedZone("", 3600)}
+	zone := time.FixedZone("", 3600)
 	require.Equal(t, `<time datetime="2020-01-02T04:04:05+01:00" title="2020-01-02 04:04:05+01:00" data-relative>2 Jan 2020</time>`,
-		string(c.when(time.Date(2020, 1, 2, 3, 4, 5, 0, time.UTC))))
-	require.Empty(t, c.when(time.Time{}))
+		string(When(zone, time.Date(2020, 1, 2, 3, 4, 5, 0, time.UTC))))
+	require.Empty(t, When(zone, time.Time{}))
 }
 
 func TestSpan_HasTwoUnitsAtMost(t *testing.T) {
@@ -103,23 +103,23 @@ func TestSpan_HasTwoUnitsAtMost(t *testing.T) {
 		0: "0 s", -time.Hour: "0 s", 400 * time.Millisecond: "0 s", 59 * time.Second: "59 s", 90 * time.Second: "1 min 30 s", 12*time.Minute + 30*time.Second: "12 min",
 		2 * time.Hour: "2 h", 125 * time.Minute: "2 h 5 min", 23 * time.Hour: "23 h", 26 * time.Hour: "1 d 2 h", 40 * 24 * time.Hour: "40 d",
 	} {
-		require.Equal(t, want, span(d), d)
+		require.Equal(t, want, Span(d), d)
 	}
 	require.Empty(t, timeLeft(nil))
 	require.Equal(t, "almost done", timeLeft(new(0.4)))
 	require.Equal(t, "2 h left", timeLeft(new(7200.0)))
-	require.Equal(t, "1 min left", jobTimeLeft(jobs.WatchedJob{SecondsLeft: new(0.5), DeliveryLeft: new(60.0)}))
-	require.Equal(t, "1 min left", jobTimeLeft(jobs.WatchedJob{SecondsLeft: new(60.0)}))
-	require.Empty(t, jobTimeLeft(jobs.WatchedJob{DeliveryLeft: new(60.0)}), "the walk takes unknown time")
+	require.Equal(t, "1 min left", JobTimeLeft(jobs.WatchedJob{SecondsLeft: new(0.5), DeliveryLeft: new(60.0)}))
+	require.Equal(t, "1 min left", JobTimeLeft(jobs.WatchedJob{SecondsLeft: new(60.0)}))
+	require.Empty(t, JobTimeLeft(jobs.WatchedJob{DeliveryLeft: new(60.0)}), "the walk takes unknown time")
 }
 
 func TestNumbers_HaveUnits(t *testing.T) {
 	t.Parallel()
 	for rate, want := range map[float64]string{0: "0/s", 0.04: "under 0.1/s", 0.5: "0.5/s", 2: "2/s", 9.97: "10/s", 1250.4: "1,250/s"} {
-		require.Equal(t, want, perSecond(rate, ""), rate)
+		require.Equal(t, want, PerSecond(rate, ""), rate)
 	}
 	for of, want := range map[[2]float64]string{{0, 0}: "0 %", {1, 10000}: "under 0.1 %", {12, 1000}: "1.2 %", {1, 4}: "25 %", {1, 1}: "100 %"} {
-		require.Equal(t, want, ratio(of[0], of[1]))
+		require.Equal(t, want, Ratio(of[0], of[1]))
 	}
 	require.Equal(t, "99 %", percentOf(1000, 1000), "of a whole that is not complete")
 }
@@ -132,7 +132,7 @@ func TestDayOf_IsInTheZoneOfTheInstant(t *testing.T) {
 		now.In(seoul): "Today", now.Add(17 * time.Hour).In(seoul): "Tomorrow", now.Add(30 * time.Minute): "Today",
 		now.Add(72 * time.Hour): "Mon 23 Nov", now.Add(-24 * time.Hour): "Thu 19 Nov", time.Date(2027, 1, 4, 0, 0, 0, 0, time.UTC): "Mon 4 Jan 2027",
 	} {
-		require.Equal(t, want, dayOf(at, now))
+		require.Equal(t, want, DayOf(at, now))
 	}
 }
 

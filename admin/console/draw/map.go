@@ -1,4 +1,4 @@
-package console
+package draw
 
 import (
 	"fmt"
@@ -23,39 +23,39 @@ const (
 	mapBar    = 110 // the longest scale bar
 )
 
-// area describes an audience.
-type area struct {
+// Audience is an audience in words.
+type Audience struct {
 	Words string
-	Map   *areaMap // nil if it is no radius
+	Map   *Map // nil if it is no radius
 }
 
-// areaMap is a circle on the earth with the places around it. North is up; distances and directions from its
+// Map is a circle on the earth with the places around it. North is up; distances and directions from its
 // centre are exact, at any latitude and across the 180° meridian.
-type areaMap struct {
+type Map struct {
 	About  string // the text alternative
 	Circle float64
-	Dots   []dot
-	Names  []label
+	Dots   []Dot
+	Names  []Label
 	Bar    float64 // the length of the scale bar
 	Scale  string  // its length in words
-	Places *table
+	Places *Table
 }
 
-// dot is a place on a map.
-type dot struct {
+// Dot is a place on a map.
+type Dot struct {
 	X, Y, R float64
 	Inside  bool
 }
 
-// label is a name on a map.
-type label struct {
+// Label is a name on a map.
+type Label struct {
 	X, Y   float64
 	Anchor string
 	Text   string
 }
 
-// audienceOf describes an audience.
-func (c *Console) audienceOf(a channels.Audience) area {
+// NewAudience describes an audience, a radius with a map.
+func NewAudience(a channels.Audience) Audience {
 	words := "Active channels " + a.String() + "."
 	switch a.Kind {
 	case channels.KindEveryone:
@@ -66,18 +66,18 @@ func (c *Console) audienceOf(a channels.Audience) area {
 		words = "Active channels in " + a.String() + "."
 	case channels.KindPlatforms:
 	case channels.KindRadius:
-		m, places := c.newMap(a)
-		return area{words + " " + places, m}
+		m, places := newMap(a)
+		return Audience{words + " " + places, m}
 	}
-	return area{Words: words}
+	return Audience{Words: words}
 }
 
 // newMap draws a radius and describes the places in it.
-func (c *Console) newMap(a channels.Audience) (m *areaMap, words string) {
+func newMap(a channels.Audience) (m *Map, words string) {
 	seen := a.RadiusM * mapEdge / mapCircle // from the centre to the edge of the map
 	navigation := cities.Around(a.Latitude, a.Longitude, min(seen*math.Sqrt2, math.Pi*6371008.8))
-	m = &areaMap{Circle: mapCircle,
-		Places: newTable("the largest places on the map", "place", "country", ">inhabitants", ">distance", "direction", "in the circle")}
+	m = &Map{Circle: mapCircle,
+		Places: NewTable("the largest places on the map", "place", "country", ">inhabitants", ">distance", "direction", "in the circle")}
 	unit := mapCircle / a.RadiusM // per metre
 	var within []cities.Place
 	var people int64
@@ -91,13 +91,13 @@ func (c *Console) newMap(a channels.Audience) (m *areaMap, words string) {
 		if len(m.Dots) == mapDots || max(math.Abs(x), math.Abs(y)) > mapEdge {
 			continue
 		}
-		d := dot{rounded(mapCentre + x), rounded(mapCentre + y), dotSize(p.Population), inside}
+		d := Dot{rounded(mapCentre + x), rounded(mapCentre + y), dotSize(p.Population), inside}
 		m.Dots = append(m.Dots, d)
 		if len(m.Names) < mapNames {
 			m.name(p.Name, d)
 		}
 		if len(m.Places.Rows) < 3*mapNames {
-			c.list(m, p, inside)
+			m.list(p, inside)
 		}
 	}
 	length, scale := scaleBar(mapBar / unit)
@@ -133,9 +133,9 @@ func describe(a channels.Audience, within []cities.Place, people int64) string {
 }
 
 // name adds a name beside its place unless it overlaps another name or leaves the map.
-func (m *areaMap) name(text string, at dot) {
+func (m *Map) name(text string, at Dot) {
 	width := mapLetter * float64(len([]rune(text)))
-	l := label{rounded(at.X + at.R + 3), rounded(at.Y + 4), "start", text}
+	l := Label{rounded(at.X + at.R + 3), rounded(at.Y + 4), "start", text}
 	left := l.X
 	if at.X > mapCentre && l.X+width > mapSize-4 { // keep the name on the map
 		l.X, l.Anchor = rounded(at.X-at.R-3), "end"
@@ -157,7 +157,7 @@ func (m *areaMap) name(text string, at dot) {
 }
 
 // list adds a place to the table of the map.
-func (c *Console) list(m *areaMap, p cities.Place, inside bool) {
+func (m *Map) list(p cities.Place, inside bool) {
 	in, to := "no", direction(p.East, p.North)
 	if inside {
 		in = "yes"
@@ -165,7 +165,7 @@ func (c *Console) list(m *areaMap, p cities.Place, inside bool) {
 	if p.Metres < 100 {
 		to = "at the centre"
 	}
-	c.add(m.Places, p.Name, p.Country, p.Population, distance(p.Metres), to, in)
+	m.Places.Add(nil, p.Name, p.Country, p.Population, distance(p.Metres), to, in)
 }
 
 // dotSize returns the radius of a dot, whose area grows with the population.
