@@ -103,7 +103,16 @@ func TestDemoProcess_ProvesReportsJSONAndServes(t *testing.T) {
 	db := dbtest.NewEmpty(t)
 	address := freeAddress(t)
 	p := startDemo(t, db, "--serve="+address)
-	p.until(t, db, `SELECT count(*) > 1 AND bool_or(id > 1 AND status = 'RUNNING') FROM belfry.jobs`)
+	p.until(t, db, `SELECT bool_or(id > 6 AND status = 'RUNNING') FROM belfry.jobs`)
+	var within, agree bool
+	require.NoError(t, db.Pool.QueryRow(t.Context(), `SELECT bool_and(created_at > now() - interval '1 hour'), max(delivered_at) < now() - interval '1 minute'
+		FROM belfry.jobs WHERE id <= 6 AND status = 'PROCESSED' HAVING count(*) = 6`).Scan(&within, &agree))
+	require.True(t, within && agree, "six jobs fill the last hour")
+	require.NoError(t, db.Pool.QueryRow(t.Context(), `SELECT NOT EXISTS (
+		SELECT FROM belfry.jobs j JOIN belfry.job_progress p ON p.job_id = j.id
+		  LEFT JOIN LATERAL (SELECT sum(s.rows_written) AS rows_written, sum(s.sent) AS sent FROM belfry.samples s WHERE s.kind = 'job' AND s.name = j.id::text) s ON true
+		 WHERE j.id <= 6 AND (s.rows_written, s.sent) IS DISTINCT FROM (j.rows_written::numeric, p.sent::numeric))`).Scan(&agree))
+	require.True(t, agree, "samples and counts of the jobs")
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+address+"/sign-in", nil)
 	require.NoError(t, err)
 	res, err := http.DefaultClient.Do(req)

@@ -10,8 +10,8 @@
 //	delivery   two relays send its messages through fake providers that fail a tenth of
 //	           the calls; one relay is killed with SIGKILL
 //
-// With Config.Listen a fifth act follows: a daemon with its console on that database, in which
-// notices start, are stopped and corrected, until the operator ends the demo. The demo returns a
+// With Config.Listen a fifth act follows: an hour of history (history.go), and a daemon with its console on
+// that database, in which notices start, are stopped and corrected, until the operator ends the demo. The demo returns a
 // Report with the matching channels, and the present, missing and duplicate rows.
 //
 // # Guarantees

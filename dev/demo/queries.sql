@@ -135,6 +135,72 @@ INSERT INTO belfry.schedules (name, cron, time_zone, template) VALUES
     ('demo-evening', '0 18 * * MON-FRI', 'Asia/Seoul', '{"type": "push", "category": "popular_content", "title": "Most read today"}'),
     ('demo-hourly', '0 * * * *', 'Asia/Seoul', '{"type": "inbox", "category": "popular_content", "title": "New this hour"}');
 
+-- name: ServeCampaign :one
+-- Enqueues campaign @n of the history, and returns its id and whether its text is wrong. The wrong one takes
+-- eight seconds with @channels channels, so that it can be stopped.
+INSERT INTO belfry.jobs (type, category, title, body, lane, audience, max_rows_per_second, requested_by)
+SELECT n.type, n.category, n.title, n.body, n.lane, n.audience, n.rate, 'belfry demo'
+  FROM (VALUES
+        (0, 'push', 'operator_notice', 'Closed on Monady', 'All day.', 'default', belfry.audience_platforms('android'), greatest(@channels::bigint / 8, 100)),
+        (1, 'inbox', 'popular_content', 'Most read this week', 'Ten articles.', 'default', belfry.audience_everyone(), NULL),
+        (2, 'push', 'question_content', 'Is the night bus on time?', 'Near Seoul station.', 'questions', belfry.audience_radius(37.5547, 126.9707, 25000), NULL),
+        (3, 'push', 'popular_content', 'Five walks for the weekend', 'One is near you.', 'default', belfry.audience_platforms('ios'), NULL),
+        (4, 'push', 'question_content', 'Where is the best coffee?', 'Near Busan.', 'questions', belfry.audience_radius(35.1796, 129.0756, 20000), NULL)
+    ) n(k, type, category, title, body, lane, audience, rate)
+ WHERE n.k = @n::integer
+RETURNING id, title LIKE '%Monady%';
+
+-- name: ServeHistory :script
+-- Moves all jobs into the past: they begin one after the other within the last hour, and take up to nine
+-- minutes each, in proportion to their rows. Then makes the samples of this time again.
+CREATE TEMPORARY TABLE moved ON COMMIT DROP AS
+SELECT j.id, j.started_at AS was, w.begins, w.lasts / greatest(extract(epoch FROM j.ended - j.started_at), 1) AS stretch
+  FROM (SELECT j.*, greatest(j.finished_at, j.delivered_at) AS ended, row_number() OVER (ORDER BY j.id) AS k, count(*) OVER () AS n,
+               j.rows_written / max(j.rows_written) OVER ()::float8 AS part
+          FROM belfry.jobs j) j,
+       LATERAL (SELECT now() - interval '58 minutes' + (j.k - 1) * interval '56 minutes' / j.n AS begins,
+                       60 * (1 + 8 * sqrt(j.part)) AS lasts) w;
+
+CREATE FUNCTION pg_temp.moved(job bigint, t timestamptz) RETURNS timestamptz LANGUAGE sql AS
+    'SELECT m.begins + CASE WHEN t < m.was THEN greatest(t - m.was, interval ''-3 seconds'') ELSE (t - m.was) * m.stretch END FROM moved m WHERE m.id = job';
+
+UPDATE belfry.jobs j
+   SET created_at = pg_temp.moved(j.id, j.created_at), schedule_at = pg_temp.moved(j.id, j.schedule_at), started_at = pg_temp.moved(j.id, j.started_at), finished_at = pg_temp.moved(j.id, j.finished_at),
+       walked_at = pg_temp.moved(j.id, j.walked_at), delivered_at = pg_temp.moved(j.id, coalesce(j.delivered_at, j.finished_at))
+  FROM moved m WHERE m.id = j.id;
+UPDATE belfry.job_events e SET at = pg_temp.moved(e.job_id, e.at);
+UPDATE belfry.job_revisions r SET edited_at = pg_temp.moved(r.job_id, r.edited_at);
+UPDATE belfry.attempts a SET at = m.begins + (a.at - m.was) * m.stretch FROM moved m WHERE m.id = a.job_id;
+UPDATE belfry.messages x SET sent_at = m.begins + (x.sent_at - m.was) * m.stretch, next_attempt_at = m.begins + (x.next_attempt_at - m.was) * m.stretch
+  FROM moved m WHERE m.id = x.job_id;
+
+DELETE FROM belfry.samples;
+-- The walk: the rows of a job, evenly, with the remainder in the first minute.
+INSERT INTO belfry.samples (kind, name, at, rows_written, p95_ms)
+SELECT k.kind, k.name, k.at, sum(k.n), max(40 + 7 * (extract(minute FROM k.at)::integer % 5))
+  FROM (SELECT s.kind, CASE s.kind WHEN 'job' THEN j.id::text ELSE j.lane END AS name, t.at,
+               j.rows_written / count(*) OVER w + CASE WHEN row_number() OVER w = 1 THEN j.rows_written % count(*) OVER w ELSE 0 END AS n
+          FROM belfry.jobs j,
+               generate_series(date_bin('1 minute', j.started_at, '1970-01-01 00:00:00+00'), j.finished_at, interval '1 minute') t(at),
+               (VALUES ('job'), ('lane')) s(kind)
+        WINDOW w AS (PARTITION BY j.id, s.kind)) k
+ GROUP BY k.kind, k.name, k.at;
+-- The delivery, by job and by sender.
+INSERT INTO belfry.samples (kind, name, at, medium, sent, failed, p95_ms)
+SELECT k.kind, k.name, k.at, max(k.medium), sum(k.sent), sum(k.failed), CASE k.kind WHEN 'sender' THEN max(60 + 11 * (extract(minute FROM k.at)::integer % 7)) ELSE 0 END
+  FROM (SELECT 'job', m.job_id::text, '', m.sent_at, 1, 0 FROM belfry.messages m WHERE m.status = 'SENT'
+        UNION ALL
+        SELECT 'sender', m.sender, m.sender, m.sent_at, 1, 0 FROM belfry.messages m WHERE m.status = 'SENT'
+        UNION ALL
+        SELECT 'sender', a.sender, a.medium, a.at, 0, 1 FROM belfry.attempts a WHERE a.outcome NOT IN ('accepted', 'delivered')
+        UNION ALL
+        SELECT 'job', a.job_id::text, '', max(a.at), 0, 1 FROM belfry.attempts a JOIN belfry.messages m USING (job_id, channel_id)
+         WHERE m.status = 'DEAD' GROUP BY a.job_id, a.channel_id) e(kind, name, medium, at, sent, failed),
+       LATERAL (SELECT e.kind, e.name, e.medium, date_bin('1 minute', e.at, '1970-01-01 00:00:00+00') AS at, e.sent, e.failed) k
+ WHERE k.name <> ''
+ GROUP BY k.kind, k.name, k.at
+ON CONFLICT (kind, name, at) DO UPDATE SET sent = samples.sent + excluded.sent, failed = samples.failed + excluded.failed;
+
 -- name: ServeEnqueue :one
 -- Enqueues notice @n of a demo with a console and @channels channels, and returns its id and
 -- whether its text is wrong. Every twentieth notice goes to all channels and takes 40 seconds.

@@ -32,11 +32,14 @@ func (s *stage) serve(ctx context.Context) error {
 	if _, err := s.pool.Exec(ctx, queries.serveSchedules); err != nil {
 		return fmt.Errorf("create schedules: %w", err)
 	}
+	s.extra = append(s.extra, "BELFRY_LOG_LEVEL=error") // the demo buffers the log, and there are many dead letters
+	if err := s.makeHistory(ctx); err != nil {
+		return unlessOver(ctx, err)
+	}
 	password := rand.Text()
 	if _, err := s.run(ctx, password, "users", "add", visitor, "--role", "admin", "--password-file", "-"); err != nil {
 		return err
 	}
-	s.extra = append(s.extra, "BELFRY_LOG_LEVEL=error") // the demo buffers the log, and there are many dead letters
 	daemon, err := s.start(ctx, "daemon", "--listen", s.Listen)
 	if err != nil {
 		return err
@@ -109,10 +112,15 @@ func (s *stage) happenOnce(ctx context.Context, n int) error {
 	if err := scan(ctx, s.pool, queries.serveEnqueue, pgx.StrictNamedArgs{"n": n, "channels": s.Channels}, &id, &wrong); err != nil || !wrong {
 		return err
 	}
+	return s.correct(ctx, id, abortAfter, correctAfter)
+}
+
+// correct aborts a notice with a wrong text after a time, and resumes it with the right text after another.
+func (s *stage) correct(ctx context.Context, id int64, abort, resume time.Duration) error {
 	for _, step := range []struct {
 		after     time.Duration
 		statement string
-	}{{abortAfter, queries.serveAbort}, {correctAfter, queries.serveCorrect}} {
+	}{{abort, queries.serveAbort}, {resume, queries.serveCorrect}} {
 		timer := time.NewTimer(step.after)
 		select {
 		case <-timer.C:

@@ -16,5 +16,5 @@ type querySet struct {
 	databaseExists, databaseCreate, stageLock, stageContent, stageForeignJobs, stageClear,
 	serverVersion, enqueue, unlimit, abort, resume, jobSnapshot,
 	runSessions, routes, messagesCount, allDelivered, deliveryAccount, verify,
-	serveSchedules, serveEnqueue, serveAbort, serveCorrect string
+	serveSchedules, serveCampaign, serveHistory, serveEnqueue, serveAbort, serveCorrect string
 }
