@@ -258,11 +258,13 @@
   if (zones) zones.append(new Option("", Intl.DateTimeFormat().resolvedOptions().timeZone));
 
   // The secret of a sign-in link is in the fragment, which browsers do not send to servers; the user
-  // submits it by a button.
+  // submits it by a button, the only one then. A page that submitted it without a click could be opened by
+  // a program that reads links in messages.
   const once = document.getElementById("link");
   if (once && location.hash.startsWith("#link=")) {
     once.value = decodeURIComponent(location.hash.slice("#link=".length));
     once.closest("details").open = true;
+    for (const e of document.querySelectorAll("[data-without-link]")) e.hidden = true;
     once.form.querySelector("button").focus();
     history.replaceState(null, "", location.pathname + location.search);
   }

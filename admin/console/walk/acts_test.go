@@ -258,6 +258,7 @@ func TestBrowser_SignsInAndOutAndLocksOut(t *testing.T) {
 	link := strings.TrimSpace(h.run("users", "link", "the-author"))
 	p.goTo("/") // what follows a # alone loads no page
 	p.goTo("/sign-in#link=" + link)
+	require.True(t, evaluate[bool](p, `document.getElementById("password").offsetParent === null`), "the link alone signs in")
 	p.follow("Sign in with the link")
 	p.shows("the-author")
 	require.NotContains(t, evaluate[string](p, "location.href"), link)
