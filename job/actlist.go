@@ -22,6 +22,7 @@ const actsExamined = 2_000
 type ActFilter struct {
 	Subject string     // "" means all subjects
 	Actor   string     // "" means all actors
+	Kind    string     // "" means all kinds
 	Since   *time.Time // nil means from the first act
 	Before  ActPosition
 	Limit   int // 0 means 100
@@ -76,7 +77,8 @@ func actsOf(ctx context.Context, tx pgx.Tx, statement string, f ActFilter, befor
 	if before == 0 {
 		before = math.MaxInt64
 	}
-	args["before"], args["looks"], args["actor"], args["since"], args["limit"] = before, actsExamined, f.Actor, f.Since, f.Limit+1
+	args["before"], args["looks"], args["actor"], args["kind"] = before, actsExamined, f.Actor, f.Kind
+	args["since"], args["limit"] = f.Since, f.Limit+1
 	var e ControlEvent
 	scans := []any{&a.after, &e.ID, &e.At, &e.Subject, &e.Name, &e.Kind, &e.Actor, &e.Reason, &e.Detail}
 	err = db.Each(ctx, tx, statement, args, scans, func() error {

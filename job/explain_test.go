@@ -62,7 +62,7 @@ func TestQueries_HotStatementsKeepTheirPlans(t *testing.T) {
 	explain(t, db, &out, "JobSpan", pgx.StrictNamedArgs{"since": "2020-01-01", "until": "2020-01-02"})
 	explain(t, db, &out, "LaneList", pgx.StrictNamedArgs{"most": job.LaneCounts + 1})
 	explain(t, db, &out, "JobEvents", pgx.StrictNamedArgs{"job_id": int64(5), "after_id": int64(0), "limit": 50})
-	explain(t, db, &out, "JobActs", pgx.StrictNamedArgs{"before": int64(1 << 40), "looks": 2000, "actor": "ann", "since": nil, "limit": 101})
+	explain(t, db, &out, "JobActs", pgx.StrictNamedArgs{"before": int64(1 << 40), "looks": 2000, "actor": "ann", "kind": "", "since": nil, "limit": 101})
 	explain(t, db, &out, "JobsHeld", pgx.StrictNamedArgs{"lanes": nil})
 	require.NotContains(t, strings.ReplaceAll(out.String(), "Seq Scan on lanes", ""), "Seq Scan")
 	var version int

@@ -279,7 +279,7 @@ SELECT e.id, e.at, @subject::text AS subject, @name::text AS name, e.kind, e.act
 
 -- name: JobActs :many
 -- The acts on jobs below the event @before, newest first: at most @limit acts out of the last @looks events,
--- by @actor ('' means any) and since @since (NULL means no bound). Returns at least one row with the last
+-- by @actor and of @kind ('' means any) and since @since (NULL means no bound). Returns at least one row with the last
 -- examined event, or 0 if there are no earlier events; a row without an act has the act id 0
 -- (job_events_pkey).
 WITH looked AS MATERIALIZED (
@@ -296,7 +296,8 @@ SELECT u.id, coalesce(a.id, 0), coalesce(a.at, 'epoch'), 'job', coalesce(a.job_i
   LEFT JOIN LATERAL (SELECT l.id, l.at, l.job_id, l.kind, l.actor, l.reason, l.detail
                        FROM looked l
                       WHERE (belfry.is_job_act(l.kind) OR l.kind = 'enqueued')
-                        AND (@actor::text = '' OR l.actor = @actor) AND (@since::timestamptz IS NULL OR l.at >= @since)
+                        AND (@actor::text = '' OR l.actor = @actor) AND (@kind::text = '' OR l.kind = @kind)
+                        AND (@since::timestamptz IS NULL OR l.at >= @since)
                       ORDER BY l.id DESC
                       LIMIT @limit) a ON true
  ORDER BY a.id DESC;
@@ -318,7 +319,8 @@ SELECT u.id, coalesce(a.id, 0), coalesce(a.at, 'epoch'), coalesce(a.subject, '')
                        FROM looked l
                       WHERE (@subject::text = '' OR l.subject = @subject)
                         AND (l.subject <> 'schedule' OR belfry.is_act(l.kind, l.detail))
-                        AND (@actor::text = '' OR l.actor = @actor) AND (@since::timestamptz IS NULL OR l.at >= @since)
+                        AND (@actor::text = '' OR l.actor = @actor) AND (@kind::text = '' OR l.kind = @kind)
+                        AND (@since::timestamptz IS NULL OR l.at >= @since)
                       ORDER BY l.id DESC
                       LIMIT @limit) a ON true
  ORDER BY a.id DESC;

@@ -58,6 +58,7 @@ func (p eventPosition) MarshalText() ([]byte, error) {
 type eventFilter struct {
 	Of     subject         `flag:"of" label:"SUBJECT" help:"only events of this subject: job, lane, schedule, sender, category, dead_letter, channel, limits, installation (halts and adoptions), transport, token, user, segment, attachment (the source of belfry.channels), retention"`
 	Actor  string          `flag:"by" label:"NAME" help:"only events by this actor"`
+	Kind   string          `flag:"kind" label:"KIND" help:"only events of this kind, such as paused or aborted"`
 	Since  *operation.Past `flag:"since" label:"TIME" help:"only events at this time or later"`
 	Limit  int             `flag:"limit" label:"N" help:"maximum number of events, 1 to 1000 (default 100)" min:"1" max:"1000" default:"100"`
 	Before *eventPosition  `flag:"before" label:"POSITION" help:"only events before this position, for the next page"`
@@ -80,7 +81,7 @@ a filter that few events match.`,
 // watchedEvent returns an event with its time, its changes and its reason.
 func watchedEvent(e job.ControlEvent) text.Line {
 	more := ""
-	if change := text.OneLine(changed(e), 200); change != "" && !isHalt(e) {
+	if change := text.OneLine(ChangeOf(e), 200); change != "" && !isHalt(e) {
 		more = "; " + change
 	}
 	if reason := text.OneLine(e.Reason, 200); reason != "" {
@@ -90,7 +91,7 @@ func watchedEvent(e job.ControlEvent) text.Line {
 }
 
 func listEvents(ctx context.Context, env *operation.Env, in eventFilter) (operation.List[job.ControlEvent], error) {
-	f := job.ActFilter{Subject: string(in.Of), Actor: in.Actor, Since: in.Since.Before(env), Limit: in.Limit}
+	f := job.ActFilter{Subject: string(in.Of), Actor: in.Actor, Kind: in.Kind, Since: in.Since.Before(env), Limit: in.Limit}
 	if in.Before != nil {
 		f.Before = in.Before.ActPosition
 	}
@@ -108,14 +109,14 @@ func eventsText(d *text.Doc, in eventFilter, out operation.List[job.ControlEvent
 		t := text.NewTable("AT", "BY", "SUBJECT", "NAME", "EVENT", "CHANGE", "REASON")
 		for _, e := range out.Items {
 			t.Add(e.At, e.Actor, strings.ReplaceAll(e.Subject, "_", " "), text.Ref(e.Subject, e.Name), e.Kind,
-				text.OneLine(changed(e), 200), text.OneLine(e.Reason, 200))
+				text.OneLine(ChangeOf(e), 200), text.OneLine(e.Reason, 200))
 		}
 		d.Table(t)
 	case out.Next != "":
 		d.Line("none of the last entries matches the filter")
 	case in.Before != nil:
 		d.Line("no more events")
-	case in.Of != "" || in.Actor != "" || in.Since != nil:
+	case in.Of != "" || in.Actor != "" || in.Kind != "" || in.Since != nil:
 		d.Line("no event matches the filter")
 	default:
 		d.Line("no events yet")
@@ -123,8 +124,8 @@ func eventsText(d *text.Doc, in eventFilter, out operation.List[job.ControlEvent
 	operation.More(d, "before", out.Next)
 }
 
-// changed returns the changes of an event's object.
-func changed(e job.ControlEvent) string {
+// ChangeOf returns the changes of an event's object.
+func ChangeOf(e job.ControlEvent) string {
 	if e.Subject != job.SubjectJob {
 		return operation.Changes(e.Detail)
 	}
