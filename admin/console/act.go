@@ -16,7 +16,6 @@ import (
 // confirmation is a question that the caller must confirm before an act.
 type confirmation struct {
 	Why, Text template.HTML
-	Bound     string // the conditions of the act
 	Count     string // the number to type; "" if a click suffices
 	About     *view
 }
@@ -50,15 +49,12 @@ func (h *handler) form(o operation.Operation) {
 	page.Hidden = append(page.Hidden, hidden...)
 	page.Inputs, page.More = h.inputs(o, shown, faults)
 	h.showCurrent(o, values, page.Inputs)
-	h.arrangeFields(o, &page)
+	h.arrangeFields(&page)
 	h.show(status, "operation", layout{Title: page.Title, About: aboutOf(o, values), Page: page})
 }
 
-// arrangeFields orders the fields of enqueue and removes fields whose values the path contains.
-func (h *handler) arrangeFields(o operation.Operation, page *operationPage) {
-	if o.Name == enqueueOperation {
-		h.arrangeEnqueue(o, page)
-	}
+// arrangeFields removes fields whose values the path contains.
+func (h *handler) arrangeFields(page *operationPage) {
 	page.Inputs = slices.DeleteFunc(page.Inputs, func(i input) bool { return h.req.PathValue(i.Name) != "" && i.Fault == "" })
 }
 
@@ -85,9 +81,6 @@ func (h *handler) actPage(o operation.Operation, values url.Values) operationPag
 		Title: titleOf(o, values), Short: o.Short + ".", Method: "post", Action: h.link(h.req.URL.Path), Plans: planParam(o) != "",
 		Danger: dangerous(o),
 		Button: titleOf(o, values), Back: h.backLink(o, values),
-	}
-	if o.Name == enqueueOperation {
-		page.Title, page.Button, page.Plans = "New notification", "Preview", false
 	}
 	page.Hidden = append(page.Hidden, input{Name: "_key", Value: keyOf(h.req)})
 	if version := values.Get("if_version"); version != "" && o.Conditional() {
@@ -176,15 +169,12 @@ func (h *handler) act(o operation.Operation) {
 	page.Hidden = append(page.Hidden, was(h.previousValues())...)
 	status, faults := h.submit(o, &page, h.corrections(o, values))
 	page.Inputs, page.More = h.inputs(o, values, faults)
-	h.arrangeFields(o, &page)
+	h.arrangeFields(&page)
 	h.show(status, "operation", layout{Title: page.Title, About: aboutOf(o, values), Page: page})
 }
 
 // submit runs an act, or renders its plan, its question or its errors.
 func (h *handler) submit(o operation.Operation, page *operationPage, values url.Values) (status int, faults map[string]string) {
-	if o.Name == enqueueOperation {
-		return h.enqueue(o, page, values)
-	}
 	if h.req.PostForm.Get("_plan") != "" {
 		return h.plan(o, page, values)
 	}

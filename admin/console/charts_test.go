@@ -126,7 +126,7 @@ func TestConsole_AJobIsShownInItsLocales(t *testing.T) {
 		h.as(t, role).get(t, "/jobs/"+text.Int(id)).each(func(n *html.Node) {
 			if attr(n, "class") == "phone" {
 				text, _ := within(n)
-				texts = append(texts, strings.TrimPrefix(strings.Join(strings.Fields(text), " "), "belfry · now "))
+				texts = append(texts, strings.TrimPrefix(strings.Join(strings.Fields(text), " "), "Notification · now "))
 			}
 		})
 		return texts

@@ -297,7 +297,7 @@ func TestConsole_ToManyTheirNumberIsTyped(t *testing.T) {
 	for range 2 {
 		p = boss.post(t, "/enqueue", form)
 		require.Equal(t, http.StatusOK, p.status, p.text)
-		require.Contains(t, p.text, "enqueued job")
+		require.Contains(t, p.text, "Open job")
 	}
 	require.Contains(t, h.everything(t), "1 jobs", "a form that is sent twice is done once")
 }

@@ -36,13 +36,13 @@ func (h *handler) query(name string, values url.Values) (answer, error) {
 	return answer{o, in, out}, err
 }
 
-// names returns the values that the list with a name suggests for a field, or none if the list fails.
-func (h *handler) names(list, field string) (values []string) {
+// names returns the names of the objects of a list, or none if the list fails.
+func (h *handler) names(list string) (values []string) {
 	a, err := h.query(list, nil)
 	if err != nil || a.out == nil {
 		return nil
 	}
-	suggestions, err := a.Suggestions(a.out, field)
+	suggestions, err := a.Suggestions(a.out, "")
 	if err != nil {
 		return nil
 	}

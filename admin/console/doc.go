@@ -40,9 +40,9 @@
 //
 // # A notification
 //
-// The form of enqueue is previewed first: its first button shows the preview with samples as a phone
-// shows them (notice.go). The second button is bound to the previewed values, by their digest, and to the
-// number of channels (confirm_count), which the caller types if it is above a thousand.
+// The form of a notification (compose.go) is reviewed before it is enqueued. The button of the review is bound
+// to the reviewed values, by their digest, and to the number of channels (confirm_count), which the caller
+// types if it is above a thousand. The script asks for the count while the form is filled in.
 //
 // # Live
 //

@@ -10,18 +10,13 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"github.com/belfryhq/belfry/admin/console/parts"
 	"github.com/belfryhq/belfry/admin/operation"
 	"github.com/belfryhq/belfry/internal/text"
 )
 
 // input is a parameter in a form.
-type input struct {
-	Name, Label, Value, Kind, Placeholder string
-	Help, Fault                           template.HTML
-	Choices                               []string // the values of a Kind "select"
-	Offers                                []string // suggested values
-	Required                              bool
-}
+type input = parts.Input
 
 // hiddenInForm reports whether a form has no input for a parameter: the plan's parameters and the pages of a
 // list.

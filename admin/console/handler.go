@@ -11,6 +11,7 @@ import (
 	"github.com/belfryhq/belfry/admin/operation"
 
 	"github.com/belfryhq/belfry/admin/api"
+	"github.com/belfryhq/belfry/admin/console/parts"
 	"github.com/belfryhq/belfry/internal/db"
 )
 
@@ -56,10 +57,11 @@ type halted struct {
 }
 
 // tab is a named link.
-type tab struct {
-	Name, Link string
-	Here       bool   // it is the current page
-	Key        string // the key after g that opens it; "" means none
+type tab = parts.Link
+
+// site returns what pages know about the reader.
+func (h *handler) site() parts.Site {
+	return parts.Site{Zone: h.zone, Action: h.action, Page: h.pageFor}
 }
 
 // authenticated redirects to the sign-in page unless the request has a caller. Events do not extend a

@@ -1,10 +1,6 @@
 package console_test
 
 import (
-	"net/http"
-	"net/url"
-	"slices"
-	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -19,30 +15,6 @@ func (h *house) relays(t *testing.T) {
 			{"name": "gate", "rate_per_second": 0, "concurrency": 4, "medium": "sms", "breaker": "open", "waiting": 3}]', now() + interval '50 seconds'),
 		('r2', '{fcm}', '{push}', 0, '[{"name": "fcm", "rate_per_second": 500, "concurrency": 8, "medium": "push", "breaker": "closed", "waiting": 2, "sent_per_second": 4}]', now() + interval '50 seconds'),
 		('r3', '{old}', '{push}', 3, '[{"name": "old", "rate_per_second": 7, "concurrency": 8, "medium": "push"}]', now() - interval '1 minute')`)
-}
-
-// The list of upcoming work links to jobs and schedules, and has its times in the reader's zone.
-func TestConsole_UpcomingIsAGenericPage(t *testing.T) {
-	t.Parallel()
-	h := open(t, nil)
-	b := h.as(t, "viewer")
-	h.exec(t, `INSERT INTO belfry.jobs (type, category, title, schedule_at) SELECT 'push', 'operator_notice', 'First "><b>', now() + g * interval '6 hours' FROM generate_series(1, 51) g`)
-	h.exec(t, `INSERT INTO belfry.schedules (name, every, template) VALUES ('digest', '5 hours', '{"type": "push", "category": "operator_notice", "title": "Digest"}')`)
-	b.post(t, "/time-zone", url.Values{"zone": {"Asia/Kathmandu"}})
-	p := b.get(t, "/upcoming")
-	require.Equal(t, http.StatusOK, p.status, p.text)
-	require.Contains(t, p.links(), "/jobs/1")
-	require.Contains(t, p.links(), "/schedules/digest")
-	require.Regexp(t, `<time datetime="20[-0-9]+T[0-9:]+\+05:45">`, p.source)
-	require.NotRegexp(t, `[0-9]{2}:[0-9]{2}[+-]0[0-46-9]:[0-9]{2}`, p.source, "no time is in another zone")
-	next := slices.IndexFunc(p.links(), func(link string) bool {
-		return strings.HasPrefix(link, "/upcoming?") && strings.Contains(link, "after=")
-	})
-	require.GreaterOrEqual(t, next, 0)
-	p = b.get(t, p.links()[next])
-	require.Contains(t, p.links(), "/jobs/51")
-	require.NotContains(t, p.links(), "/jobs/1")
-	require.Contains(t, b.get(t, "/upcoming?_form=csv").source, "at,name,lane,job_id")
 }
 
 // Acts stand beside senders, and not beside the relays below them.

@@ -6,10 +6,9 @@ import (
 	"maps"
 	"net/http"
 	"net/url"
-	"slices"
-	"strings"
 
 	"github.com/belfryhq/belfry/admin/console/draw"
+	"github.com/belfryhq/belfry/admin/console/parts"
 	"github.com/belfryhq/belfry/admin/console/words"
 	"github.com/belfryhq/belfry/admin/jobs"
 	"github.com/belfryhq/belfry/admin/operation"
@@ -20,10 +19,8 @@ import (
 
 // jobsPage is the list of jobs with its filters.
 type jobsPage struct {
-	Text        string
-	Filters     []choice
-	Hidden      []input // filters without a field
-	Chips       []tab   // the filters in force; a link removes its filter
+	parts.FilterBar
+
 	Rows        []jobRow
 	Selection   []tab // acts on the selected jobs
 	Matching    []tab // acts on all jobs that match the filters
@@ -31,17 +28,6 @@ type jobsPage struct {
 	Newest      string // the first page; "" on it
 	New         []tab
 	Fault       template.HTML
-}
-
-// choice is a filter with its values.
-type choice struct {
-	Name, Label string
-	Options     []option
-}
-
-type option struct {
-	Value, Text string
-	Selected    bool
 }
 
 // jobRow is a job in a list.
@@ -58,8 +44,8 @@ type jobRow struct {
 const awaitingStatus = "WAITS"
 
 // jobStatuses are the values of the filter of the status.
-func jobStatuses() []option {
-	return []option{{Text: "Any"}, {Value: awaitingStatus, Text: "Waits for approval"}, {Value: string(job.Pending), Text: "Waiting"},
+func jobStatuses() []parts.Option {
+	return []parts.Option{{Text: "Any"}, {Value: awaitingStatus, Text: "Waits for approval"}, {Value: string(job.Pending), Text: "Waiting"},
 		{Value: string(job.Running), Text: "Running"}, {Value: string(job.Processed), Text: "Delivering or delivered"},
 		{Value: string(job.Aborted), Text: "Stopped"}, {Value: string(job.Failed), Text: "Failed"}, {Value: string(job.Expired), Text: "Expired"}}
 }
@@ -98,26 +84,14 @@ func (h *handler) jobs() {
 // jobsPage returns the page without rows. shown are the filters as the form has them.
 func (h *handler) jobsPage(o operation.Operation, shown, values url.Values) jobsPage {
 	p := jobsPage{
-		Text: shown.Get("text"), Sheet: h.csvLink(o), Matching: h.actionsOnMatching(values), New: h.action(enqueueOperation, "New notification", nil),
-		Filters: []choice{{"status", "Status", jobStatuses()}, h.nameChoice("category", "Category", "categories list"),
-			h.nameChoice("lane", "Lane", "lanes list"), {"since", "Requested", []option{{Text: "Any time"}, {Value: "1h", Text: "Last hour"},
-				{Value: "24h", Text: "Last 24 hours"}, {Value: "7d", Text: "Last 7 days"}, {Value: "30d", Text: "Last 30 days"}}}},
-	}
-	fields := []string{"text", "before"}
-	for i, f := range p.Filters {
-		fields = append(fields, f.Name)
-		p.Filters[i] = f.with(strings.Join(shown[f.Name], ","))
+		Sheet: h.csvLink(o), Matching: h.actionsOnMatching(values), New: h.action(enqueueOperation, "New notification", nil),
+		FilterBar: h.filterBar(o, shown, []input{{Name: "text", Label: "Title", Kind: "search"}},
+			parts.Choice{Name: "status", Label: "Status", Options: jobStatuses()},
+			parts.Names("category", "Category", h.names("categories list")),
+			parts.Names("lane", "Lane", h.names("lanes list")), parts.Since("Requested")),
 	}
 	if shown.Get("before") != "" {
-		p.Newest = h.linkWith(o, without(shown, "before"))
-	}
-	for _, name := range slices.Sorted(maps.Keys(shown)) {
-		if !slices.Contains(fields, name) {
-			p.Hidden = append(p.Hidden, input{Name: name, Value: strings.Join(shown[name], ",")})
-		}
-		if name != "before" && name != "limit" {
-			p.Chips = append(p.Chips, tab{Name: chipOf(name, shown[name], p.Filters), Link: h.linkWith(o, without(shown, name, "before"))})
-		}
+		p.Newest = h.linkWith(o, parts.Without(shown, "before"))
 	}
 	for _, act := range []struct{ operation, name string }{{"abort", "Stop…"}, {"resume", "Resume…"}, {"retry", "Retry…"}, {"recall", "Recall…"}} {
 		if o, allowed := h.allowed(act.operation); allowed {
@@ -127,51 +101,9 @@ func (h *handler) jobsPage(o operation.Operation, shown, values url.Values) jobs
 	return p
 }
 
-// nameChoice returns a filter with the names of a list.
-func (h *handler) nameChoice(name, label, list string) choice {
-	c := choice{name, label, []option{{Text: "Any"}}}
-	for _, one := range h.names(list, "") {
-		c.Options = append(c.Options, option{Value: one, Text: one})
-	}
-	return c
-}
-
-// with returns the filter with a selected value, also one that it did not have.
-func (c choice) with(value string) choice {
-	i := slices.IndexFunc(c.Options, func(o option) bool { return o.Value == value })
-	if i < 0 {
-		i, c.Options = len(c.Options), append(c.Options, option{Value: value, Text: value})
-	}
-	c.Options[i].Selected = true
-	return c
-}
-
-// chipOf returns a filter in words, such as "Status: Stopped".
-func chipOf(name string, values []string, filters []choice) string {
-	value := strings.Join(values, ", ")
-	if i := slices.IndexFunc(filters, func(c choice) bool { return c.Name == name }); i >= 0 {
-		for _, o := range filters[i].Options {
-			if o.Selected {
-				return filters[i].Label + ": " + o.Text
-			}
-		}
-	}
-	switch name {
-	case "awaiting_approval":
-		return "Waits for approval"
-	case "text":
-		return "Title: " + value
-	}
-	return words.Sentence(strings.ReplaceAll(name, "_", " ")) + ": " + value
-}
-
-// without returns values without some names.
-func without(values url.Values, names ...string) url.Values {
-	rest := maps.Clone(values)
-	for _, name := range names {
-		rest.Del(name)
-	}
-	return rest
+// filterBar returns the filter of a list. shown are the filters as the form has them.
+func (h *handler) filterBar(o operation.Operation, shown url.Values, texts []input, filters ...parts.Choice) parts.FilterBar {
+	return parts.NewFilterBar(h.link(h.req.URL.Path), shown, func(v url.Values) string { return h.linkWith(o, v) }, texts, filters...)
 }
 
 // listJobs returns the jobs that match a filter.

@@ -36,7 +36,7 @@ func (h *handler) resolve(q string) string {
 	}
 	for _, of := range []struct{ list, kind string }{{"schedules list", "schedule"}, {"lanes list", "lane"},
 		{"categories list", "category"}, {"senders list", "sender"}} {
-		if slices.Contains(h.names(of.list, ""), q) {
+		if slices.Contains(h.names(of.list), q) {
 			return h.pageFor(of.kind, q)
 		}
 	}

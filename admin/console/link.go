@@ -93,13 +93,17 @@ func (c *Console) linkTo(command text.CommandCell) string {
 }
 
 // action returns a link to the page of an operation with values. A label that is "" is the operation's
-// verb. It returns nothing if the caller may not run the operation.
+// verb. An act without its object has its empty form. It returns nothing if the caller may not run the operation.
 func (c *Console) action(name, label string, values url.Values) []tab {
 	o, allowed := c.allowed(name)
 	if !allowed {
 		return nil
 	}
-	return []tab{{Name: cmp.Or(label, verbOf(o)+"…"), Link: c.linkWith(o, values)}}
+	to := c.linkWith(o, values)
+	if to == "" && o.Changes {
+		to = c.link(barePath(o))
+	}
+	return []tab{{Name: cmp.Or(label, verbOf(o)+"…"), Link: to}}
 }
 
 // showPageOf returns the page of an object in a list, or "" if it has none.

@@ -18,6 +18,9 @@ import (
 // watchOperation is the stream of jobs and events.
 const watchOperation = "jobs watch"
 
+// eventsOperation lists control events.
+const eventsOperation = "events list"
+
 // cellsOf returns the values of a job that change, by the names of their cells.
 func (c *Console) cellsOf(w jobs.WatchedJob) map[string]string {
 	s := w.State()
@@ -101,7 +104,7 @@ func aboutOf(o operation.Operation, values url.Values) []string {
 		return []string{job.SubjectJob + ".enqueued"}
 	case upcomingOperation:
 		return []string{job.SubjectJob, "schedule", "lane", "installation"}
-	case "events list":
+	case eventsOperation:
 		return []string{"*"}
 	}
 	var names []string

@@ -10,9 +10,8 @@ import (
 
 // operationsPage lists operations by noun.
 type operationsPage struct {
-	Title, Query string
-	Search       bool
-	Groups       []operationGroup
+	Query  string
+	Groups []operationGroup
 }
 
 // operationGroup is the operations of a noun.
@@ -24,13 +23,10 @@ type operationGroup struct {
 // operationEntry is an operation. Link is empty if its page is about one object that no list has.
 type operationEntry struct{ Name, About, Link string }
 
-// settingsNouns are the nouns of the page Settings.
-var settingsNouns = []string{"categories", "lanes", "limits", "users", "sessions", "tokens", "channels segment"}
-
 // allOperations renders the list of all operations, or of the operations that match a search.
 func (h *handler) allOperations() {
 	query := strings.TrimSpace(h.req.URL.Query().Get("q"))
-	page := operationsPage{Title: "All operations", Query: query, Search: true, Groups: h.operationGroups(func(o operation.Operation) bool {
+	page := operationsPage{Query: query, Groups: h.operationGroups(func(o operation.Operation) bool {
 		for word := range strings.FieldsSeq(strings.ToLower(query)) {
 			if !strings.Contains(strings.ToLower(o.Name+" "+o.Short), word) {
 				return false
@@ -38,15 +34,7 @@ func (h *handler) allOperations() {
 		}
 		return true
 	})}
-	h.show(http.StatusOK, "operations", layout{Title: page.Title, Page: page})
-}
-
-// settings renders the operations on settings.
-func (h *handler) settings() {
-	page := operationsPage{Title: "Settings", Groups: h.operationGroups(func(o operation.Operation) bool {
-		return slices.Contains(settingsNouns, o.Noun())
-	})}
-	h.show(http.StatusOK, "operations", layout{Title: page.Title, Page: page})
+	h.show(http.StatusOK, "operations", layout{Title: "All operations", Page: page})
 }
 
 // operationGroups returns the operations that the caller may run and match accepts, by noun.

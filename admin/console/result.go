@@ -32,7 +32,6 @@ type operationPage struct {
 	Tabs         []tab  // other operations of the noun
 	Actions      []tab  // related acts
 	Hidden       []input
-	Cards        []card // samples of a previewed notification
 	Button       string
 	Plans        bool // the act has a plan
 	Agree        *confirmation
@@ -77,7 +76,7 @@ func (h *handler) showResult(o operation.Operation) {
 		page.Actions = h.actionsOnPerson(values)
 	}
 	page.Inputs, page.More = h.inputs(o, values, faults)
-	h.arrangeFields(o, &page)
+	h.arrangeFields(&page)
 	page.Filter = len(faults) == 0 && page.Fault == "" && !lacksRequired(o, values)
 	h.show(status, "operation", layout{Title: page.Title, About: aboutOf(o, values), Page: page})
 }

@@ -26,12 +26,14 @@ func routes() []route {
 	return []route{
 		{"GET /{$}", "Overview", "o", "", (*handler).overview},
 		{"GET /jobs", "Jobs", "j", jobsList, (*handler).jobs},
-		{"", "Schedule", "s", upcomingOperation, nil},
+		{"GET /upcoming", "Schedule", "s", upcomingOperation, (*handler).schedule},
 		{"", "Delivery", "d", "senders list", nil},
 		{"", "Person", "p", personOperation, nil},
-		{"", "Activity", "a", "events list", nil},
+		{"GET /events", "Activity", "a", eventsOperation, (*handler).activity},
 		{"GET /settings", "Settings", "t", "", (*handler).settings},
 		{"GET /jobs/{id}", "", "", jobOperation, (*handler).job},
+		{"GET /enqueue", "", "", enqueueOperation, (*handler).compose},
+		{"POST /enqueue", "", "", enqueueOperation, (*handler).compose},
 		{"GET /operations", "", "", "", (*handler).allOperations},
 	}
 }

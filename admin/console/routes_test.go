@@ -38,7 +38,7 @@ func TestRoutes_DesignedPagesHaveNoCommands(t *testing.T) {
 		for _, path := range console.Designed() {
 			for _, role := range []string{"viewer", "admin"} {
 				p := h.as(t, role).get(t, strings.ReplaceAll(path, "{id}", "1"))
-				if strings.Contains(path, "{") && p.status == http.StatusNotFound {
+				if strings.Contains(path, "{") && p.status == http.StatusNotFound || path == "/enqueue" && role == "viewer" {
 					continue
 				}
 				require.Equal(t, http.StatusOK, p.status, "%s: %s", path, p.text)
@@ -103,7 +103,7 @@ func TestOperations_AreGroupedAndSearched(t *testing.T) {
 	require.NotContains(t, found.headings(), "Jobs")
 	none := boss.get(t, "/operations?q=%3Cb%3E")
 	require.Contains(t, none.text, "No operation matches “<b>”.")
-	require.Equal(t, []string{"Categories", "Channels segment", "Lanes", "Limits", "Sessions", "Tokens", "Users"}, sorted(boss.get(t, "/settings").headings()))
+	require.Equal(t, []string{"Approvals", "Categories", "Lanes", "Limits", "Segments", "Sessions", "Tokens", "Users"}, sorted(boss.get(t, "/settings").headings()))
 	require.Equal(t, http.StatusOK, boss.get(t, "/jobs/"+id+"/events").status, "the pages of operations stay")
 }
 

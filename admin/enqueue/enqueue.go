@@ -172,6 +172,19 @@ func (e enqueued) Jobs() []job.Job {
 	return e.jobs.Jobs
 }
 
+// Remarks are probable mistakes in the request.
+func (e enqueued) Remarks() []string {
+	if e.jobs == nil {
+		return nil
+	}
+	return e.jobs.Remarks
+}
+
+// Repeated reports whether an earlier request with the same idempotency key created a job.
+func (e enqueued) Repeated(j job.Job) bool {
+	return e.jobs != nil && j.CreatedAt.Before(e.jobs.AskedAt)
+}
+
 // Masked masks the field that is set.
 func (e enqueued) Masked(mask func(any) any) any {
 	e.jobs, _ = mask(e.jobs).(*enqueuedJobs)

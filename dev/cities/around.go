@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"math"
 	"slices"
+	"strings"
 )
 
 // earthRadius is the earth's mean radius in metres, as in belfry.distance_m.
@@ -51,4 +52,14 @@ func Nearest(latitude, longitude float64) Place {
 		all = Around(latitude, longitude, reach)
 	}
 	return slices.MinFunc(all, func(a, b Place) int { return cmp.Compare(a.Metres, b.Metres) })
+}
+
+// Named returns the most populous place with a name, whatever its case.
+func Named(name string) (City, bool) {
+	for _, c := range world().cities {
+		if strings.EqualFold(c.Name, name) {
+			return c, true
+		}
+	}
+	return City{}, false
 }

@@ -304,6 +304,25 @@ func TestBrowser_AnAddressHasAPrefix(t *testing.T) {
 	p.sound()
 }
 
+// choose clicks the box or the radio button of a field with a value.
+func (p *tab) choose(name, value string) {
+	p.Helper()
+	p.do(chromedp.Click(fmt.Sprintf(`//main//input[@name=%q and @value=%q]`, name, value)))
+}
+
+// types fills a field as a person does, whom the script of the page hears.
+func (p *tab) types(name, text string) {
+	p.Helper()
+	p.fill(name, text)
+	evaluate[bool](p, fmt.Sprintf(`document.querySelector('main [name=%q]').dispatchEvent(new Event("input", {bubbles: true}))`, name))
+}
+
+// phone is what the phone of a new notification shows, below its first line.
+func (p *tab) phone() string {
+	p.Helper()
+	return evaluate[string](p, `[...document.querySelectorAll("#phone .says, #phone .body")].map((e) => e.textContent).join(" ")`)
+}
+
 // A notice to everybody near a place reaches as many as its page has counted; a second person, and
 // nobody else, lets it go; an audience that doubles meanwhile stops where it was approved.
 func TestBrowser_ANoticeIsWrittenCountedAndApproved(t *testing.T) {
@@ -317,18 +336,24 @@ func TestBrowser_ANoticeIsWrittenCountedAndApproved(t *testing.T) {
 	author.signIn("the-operator", password)
 	author.goTo("/enqueue")
 	author.accessible("the page of a new notification")
-	author.fill("category", "operator_notice")
-	author.fill("title", "The bridge is closed")
-	author.fill("body", "Until eight.")
-	author.fill("type", "inbox")
-	author.fill("near", "35.1,129.04")
-	author.fill("radius", "5km")
-	author.follow("Preview")
-	author.shows(text.Grouped(near))
-	author.accessible("the preview of a new notification")
-	author.fits("the preview of a new notification")
+	author.types("category", "operator_notice")
+	author.types("title", "The bridge is closed")
+	author.types("body", "Until eight.")
+	require.Equal(t, "The bridge is closed Until eight.", author.phone(), "the phone shows what is typed")
+	author.choose("type", "push") // off
+	author.choose("_to", "near")
+	author.types("near", "35.1,129.04")
+	author.types("radius", "5km")
+	author.shows(text.Grouped(near) + " recipients")
+	require.Zero(t, h.number("SELECT count(*) FROM belfry.jobs"))
+	author.accessible("a new notification with its count")
+	author.fits("a new notification with its count")
+	author.follow("Review")
+	author.shows("A second person must approve it")
+	author.accessible("the review of a new notification")
+	author.fits("the review of a new notification")
 	author.picture("preview")
-	author.follow("Enqueue for " + text.Grouped(near) + " channels")
+	author.follow("Submit for " + text.Grouped(near) + " recipients")
 	id := h.number("SELECT max(id) FROM belfry.jobs")
 	name := text.Int(id)
 	author.goTo("/jobs/" + name)

@@ -49,10 +49,14 @@ func (p page) agreed(typed string) url.Values {
 		case n.Data == "select":
 			selected = name
 		case n.Data == "option" && has(n, "selected"):
-			form.Add(selected, n.FirstChild.Data)
+			value := n.FirstChild.Data
+			if has(n, "value") {
+				value = attr(n, "value")
+			}
+			form.Add(selected, value)
 		case n.Data == "textarea" && n.FirstChild != nil:
 			form.Add(name, n.FirstChild.Data)
-		case n.Data == "input" && !slices.Contains([]string{"_count", "return_to", "q", "zone"}, name) && (attr(n, "type") != "checkbox" || has(n, "checked")):
+		case n.Data == "input" && !slices.Contains([]string{"_count", "return_to", "q", "zone"}, name) && (attr(n, "type") != "checkbox" && attr(n, "type") != "radio" || has(n, "checked")):
 			form.Add(name, attr(n, "value"))
 		}
 	})
@@ -85,7 +89,7 @@ func (p page) fields() url.Values {
 	return all
 }
 
-func TestNotice_ReachesWhomTheWalkWrites(t *testing.T) {
+func TestCompose_ReachesWhomTheWalkWrites(t *testing.T) {
 	t.Parallel()
 	h := open(t, nil)
 	h.people(t, 30, 12)
@@ -93,15 +97,15 @@ func TestNotice_ReachesWhomTheWalkWrites(t *testing.T) {
 	form := notice("everyone", "", "platform", "ios", "type", "inbox,push")
 	p := author.post(t, "/enqueue", form)
 	require.Equal(t, http.StatusOK, p.status, p.text)
-	require.Contains(t, p.text, "Enqueue for 12 channels")
-	require.Contains(t, p.text, "by platform ios 12")
-	require.Contains(t, p.text, "lane default : no overlap")
+	require.Contains(t, p.text, "Send to 12 recipients")
+	require.Contains(t, p.text, "By platform ios 12")
+	require.Contains(t, p.text, "Lane default is free at that time.")
 	require.Contains(t, h.everything(t), "0 jobs", "it is looked at first")
 	form = p.agreed("")
 	for range 2 {
 		p = author.post(t, "/enqueue", form)
 		require.Equal(t, http.StatusOK, p.status, p.text)
-		require.Contains(t, p.text, "enqueued job")
+		require.Contains(t, p.text, "Open job")
 		require.Contains(t, strings.Join(p.links(), " "), "/test-send")
 	}
 	require.Contains(t, h.everything(t), "2 jobs", "a form that is sent twice is done once")
@@ -118,7 +122,7 @@ func TestNotice_ReachesWhomTheWalkWrites(t *testing.T) {
 
 // What was agreed to is bound to its number until it runs: an audience that has doubled by then stops
 // at the ceiling, which the page of the job says. A ceiling that is lower, or asked for, stands.
-func TestNotice_AnAudienceThatDoublesStopsAtTheCeiling(t *testing.T) {
+func TestCompose_AnAudienceThatDoublesStopsAtTheCeiling(t *testing.T) {
 	t.Parallel()
 	h := open(t, nil)
 	h.people(t, 0, 30)
@@ -128,7 +132,7 @@ func TestNotice_AnAudienceThatDoublesStopsAtTheCeiling(t *testing.T) {
 		require.Equal(t, http.StatusOK, p.status, p.text)
 		require.Equal(t, len(more) == 0, strings.Contains(p.text, "The job stops if its audience has grown by half when it runs."))
 		p = author.post(t, "/enqueue", p.agreed(""))
-		require.Contains(t, p.text, "enqueued job")
+		require.Contains(t, p.text, "Open job")
 	}
 	agree()
 	agree("max_recipients", "31")
@@ -152,7 +156,7 @@ func TestNotice_AnAudienceThatDoublesStopsAtTheCeiling(t *testing.T) {
 	require.Contains(t, author.get(t, "/jobs/1").text, "max_recipients is 45: 40 rows are written")
 }
 
-func TestNotice_AnotherCountThanWasSeenIsRefused(t *testing.T) {
+func TestCompose_AnotherCountThanWasSeenIsRefused(t *testing.T) {
 	t.Parallel()
 	h := open(t, nil)
 	h.people(t, 30, 12)
@@ -164,12 +168,12 @@ func TestNotice_AnotherCountThanWasSeenIsRefused(t *testing.T) {
 	p := author.post(t, "/enqueue", form)
 	require.Equal(t, http.StatusConflict, p.status, p.text)
 	require.Contains(t, p.text, "nothing was enqueued")
-	require.Contains(t, p.text, "Enqueue for 41 channels", "the new number is shown, to be agreed to")
+	require.Contains(t, p.text, "Send to 41 recipients", "the new number is shown, to be agreed to")
 	require.Contains(t, h.everything(t), "0 jobs")
-	require.Contains(t, author.post(t, "/enqueue", p.agreed("")).text, "enqueued job")
+	require.Contains(t, author.post(t, "/enqueue", p.agreed("")).text, "Open job")
 }
 
-func TestNotice_ToManyTheirNumberIsTyped(t *testing.T) {
+func TestCompose_ToManyTheirNumberIsTyped(t *testing.T) {
 	t.Parallel()
 	h := open(t, nil)
 	h.people(t, 1100, 0)
@@ -185,15 +189,15 @@ func TestNotice_ToManyTheirNumberIsTyped(t *testing.T) {
 	require.NoError(t, err)
 	p = author.post(t, "/enqueue", p.agreed(""))
 	require.Equal(t, []string{"900"}, p.agreed("")["confirm_count"], "the number that is shown, and no other")
-	require.Contains(t, author.post(t, "/enqueue", p.agreed("")).text, "enqueued job")
+	require.Contains(t, author.post(t, "/enqueue", p.agreed("")).text, "Open job")
 	_, err = h.db.Pool.Exec(t.Context(), `INSERT INTO belfry.channels (external_id, platform) SELECT 'more' || n, 'web' FROM generate_series(1, 200) n`)
 	require.NoError(t, err)
 	p = author.post(t, "/enqueue", notice())
-	require.Contains(t, author.post(t, "/enqueue", p.agreed("1,100")).text, "enqueued job")
+	require.Contains(t, author.post(t, "/enqueue", p.agreed("1,100")).text, "Open job")
 }
 
 // The form has a field for each parameter, and needs no script.
-func TestNotice_HasEachParameter(t *testing.T) {
+func TestCompose_HasEachParameter(t *testing.T) {
 	t.Parallel()
 	h := open(t, nil)
 	h.people(t, 3, 2)
@@ -213,6 +217,8 @@ func TestNotice_HasEachParameter(t *testing.T) {
 			case param.Name == "confirm_count":
 				require.NotContains(t, fields, param.Name)
 				require.Equal(t, "9", previewed.Get(param.Name), "to an author fewer than ten are nine")
+			case param.Name == "everyone", param.Name == "variants": // a choice, and the languages
+				require.NotContains(t, fields, param.Name)
 			default:
 				require.Contains(t, fields, param.Name)
 			}
@@ -222,7 +228,7 @@ func TestNotice_HasEachParameter(t *testing.T) {
 	require.Contains(t, author.get(t, "/enqueue?title=Copied&category=operator_notice").source, `value="Copied"`, "values of the address")
 }
 
-func TestNotice_IsNotForViewers(t *testing.T) {
+func TestCompose_IsNotForViewers(t *testing.T) {
 	t.Parallel()
 	h := open(t, nil)
 	h.people(t, 3, 2)
@@ -237,7 +243,7 @@ func TestNotice_IsNotForViewers(t *testing.T) {
 
 // What was previewed is what is enqueued: a form whose values were changed after its preview is previewed
 // again, though the number of channels is the same.
-func TestNotice_AChangedFormIsPreviewedAgain(t *testing.T) {
+func TestCompose_AChangedFormIsPreviewedAgain(t *testing.T) {
 	t.Parallel()
 	h := open(t, nil)
 	h.people(t, 30, 30)
@@ -248,18 +254,18 @@ func TestNotice_AChangedFormIsPreviewedAgain(t *testing.T) {
 		form.Set(name, text)
 		p := author.post(t, "/enqueue", form)
 		require.Equal(t, http.StatusOK, p.status, p.text)
-		require.Contains(t, p.text, "Enqueue for 30 channels", name)
+		require.Contains(t, p.text, "Send to 30 recipients", name)
 		require.Contains(t, h.everything(t), "0 jobs", name)
 		form.Set(name, was)
 	}
 	form.Set("_plan", "on")
-	require.Contains(t, author.post(t, "/enqueue", form).text, "Enqueue for 30 channels")
+	require.Contains(t, author.post(t, "/enqueue", form).text, "Send to 30 recipients")
 	require.Contains(t, h.everything(t), "0 jobs")
 	form.Del("_plan")
-	require.Contains(t, author.post(t, "/enqueue", form).text, "enqueued job")
+	require.Contains(t, author.post(t, "/enqueue", form).text, "Open job")
 }
 
-func TestNotice_FaultsStandAtTheirFields(t *testing.T) {
+func TestCompose_FaultsStandAtTheirFields(t *testing.T) {
 	t.Parallel()
 	h := open(t, nil)
 	h.people(t, 3, 2)
@@ -298,25 +304,25 @@ func TestNotice_FaultsStandAtTheirFields(t *testing.T) {
 }
 
 // An operator reads samples as they are composed; an author does not.
-func TestNotice_PreviewShowsSamples(t *testing.T) {
+func TestCompose_PreviewShowsSamples(t *testing.T) {
 	t.Parallel()
 	h := open(t, nil)
 	h.people(t, 3, 2)
 	h.exec(t, `UPDATE belfry.channels SET addresses = '{"push": "t"}'`)
 	form := notice("type", "push", "title", "Hello {{attributes.name}}", "variants", `{"ko": {"body": "<b>안녕</b>"}}`)
 	p := h.as(t, "operator").post(t, "/enqueue", form)
-	for _, says := range []string{"5 channels", "by platform web 3, ios 2", "by locale en 3, ko 2", "Hello Kim", "<b>안녕</b>"} {
+	for _, says := range []string{"5 recipients", "By platform web 3 ios 2", "By language en 3 ko 2", "Hello Kim", "<b>안녕</b>"} {
 		require.Contains(t, p.text, says)
 	}
 	p.each(func(n *html.Node) { require.NotContains(t, []string{"b", "i"}, n.Data, "texts are no markup") })
 	p = h.as(t, "author").post(t, "/enqueue", form)
-	require.Contains(t, p.text, "fewer than 10 channels")
+	require.Contains(t, p.text, "fewer than 10 recipients")
 	require.NotContains(t, p.text, "Kim")
 	require.Contains(t, h.everything(t), "0 jobs, 0 events of jobs, 0 others", "a preview is no act")
 }
 
 // The query of a preview ends with its request.
-func TestNotice_APreviewEndsWithItsRequest(t *testing.T) {
+func TestCompose_APreviewEndsWithItsRequest(t *testing.T) {
 	t.Parallel()
 	h := open(t, nil)
 	h.people(t, 3, 2)
@@ -346,4 +352,139 @@ func TestNotice_APreviewEndsWithItsRequest(t *testing.T) {
 	cancel()
 	require.ErrorIs(t, <-ended, context.Canceled)
 	require.Eventually(t, func() bool { return waiting() == 0 }, time.Minute, 10*time.Millisecond)
+}
+
+// The form is understood as its choices are: fields of other choices do not count, a place has coordinates, and the
+// languages are the variants.
+func TestCompose_ChoicesLeaveOutTheFieldsOfOthers(t *testing.T) {
+	t.Parallel()
+	h := open(t, nil)
+	h.people(t, 3, 2)
+	h.exec(t, `UPDATE belfry.channels SET location = point(126.98, 37.57) WHERE platform = 'ios'`)
+	author := h.as(t, "operator")
+	form := notice("everyone", "", "_to", "near", "near", "seoul", "radius", "30km", "segment", "vip", "external_id", "w1", "_when", "now", "at", "2036-01-02T03:04")
+	form["_locale"], form["_title"], form["_body"] = []string{"ko", ""}, []string{"안녕", ""}, []string{"", ""}
+	p := author.post(t, "/enqueue", form)
+	require.Equal(t, http.StatusOK, p.status, p.text)
+	require.Contains(t, p.text, "Send to 2 recipients", "now, near Seoul, and to nobody else")
+	require.Contains(t, p.text, "The audience on a map")
+	p = author.post(t, "/enqueue", p.agreed(""))
+	require.Contains(t, p.text, "Open job 1")
+	j, err := h.jobs.Get(t.Context(), 1)
+	require.NoError(t, err)
+	require.JSONEq(t, `{"ko": {"title": "안녕"}}`, string(j.Variants))
+	require.Equal(t, channels.KindRadius, j.Audience.Kind)
+	require.WithinDuration(t, j.CreatedAt, j.ScheduleAt, time.Minute)
+
+	form["_locale"] = []string{"ko", "ko"}
+	form["_title"] = []string{"안녕", "하이"}
+	p = author.post(t, "/enqueue", form)
+	require.Equal(t, http.StatusUnprocessableEntity, p.status)
+	require.Contains(t, p.text, "has the language ko twice")
+	require.Contains(t, p.source, `value="하이"`, "nothing that was typed is lost")
+	p = author.post(t, "/enqueue", notice("_when", "at"))
+	require.Equal(t, http.StatusUnprocessableEntity, p.status)
+	require.Contains(t, p.source, `id="fault-at"`)
+}
+
+// The review says in words that a second person must approve, and why.
+func TestCompose_TheReviewSaysWhatNeedsApproval(t *testing.T) {
+	t.Parallel()
+	h := open(t, nil)
+	h.people(t, 30, 0)
+	operator := h.as(t, "operator")
+	require.NotContains(t, operator.post(t, "/enqueue", notice()).text, "second person must approve")
+	for _, c := range []struct {
+		above int
+		most  string
+		says  string
+		waits bool
+	}{
+		{0, "", "operator_notice demands it of each job", true},
+		{40, "", "jobs that may reach more than 40 recipients. This one may reach 45", true},
+		{40, "35", "It waits for the approval of a second person if your jobs of operator_notice reach more than 40 recipients within an hour", false},
+		{45, "", "more than 45 recipients within an hour", false},
+	} {
+		h.exec(t, `UPDATE belfry.categories SET approval_above = $1 WHERE name = 'operator_notice'`, c.above)
+		p := operator.post(t, "/enqueue", notice("max_recipients", c.most))
+		require.Contains(t, p.text, c.says)
+		p = operator.post(t, "/enqueue", p.agreed(""))
+		require.Equal(t, c.waits, strings.Contains(p.text, "waits for approval"), "%+v: %s", c, p.text)
+		h.exec(t, `DELETE FROM belfry.activity_counts`)
+	}
+	require.Contains(t, operator.post(t, "/enqueue", notice("needs_approval", "on")).text, "you ask for it")
+	near := notice("everyone", "", "near", "37.5,127", "radius", "5km")
+	require.Contains(t, h.as(t, "author").post(t, "/enqueue", near).text, "your role demands it for a radius")
+}
+
+// A test is an activity to one person, with the content of the form. The same button, pressed twice, sends one.
+func TestCompose_ATestGoesToOnePerson(t *testing.T) {
+	t.Parallel()
+	h := open(t, nil)
+	h.people(t, 3, 2)
+	operator := h.as(t, "operator")
+	p := operator.get(t, "/enqueue")
+	form := notice("_test", "on", "_test_to", "w2", "title", "A <test>")
+	form.Set("_test_key", p.hidden().Get("_test_key"))
+	for range 2 {
+		p = operator.post(t, "/enqueue", form)
+		require.Equal(t, http.StatusOK, p.status, p.text)
+		require.Contains(t, p.text, "A test is on its way to w2")
+		require.Equal(t, "A <test>", p.fields().Get("title"), "the form stays")
+	}
+	var sent []string
+	require.NoError(t, h.db.Pool.QueryRow(t.Context(), `SELECT array_agg(a.title || ' ' || c.external_id) FROM belfry.activities a JOIN belfry.channels c ON c.id = a.channel_id`).Scan(&sent))
+	require.Equal(t, []string{"A <test> w2"}, sent)
+	for _, c := range []struct{ to, says string }{{"", "is needed"}, {"nobody", "nobody"}} {
+		form.Set("_test_to", c.to)
+		form.Set("_test_key", "k"+c.to)
+		p = operator.post(t, "/enqueue", form)
+		require.GreaterOrEqual(t, p.status, 400)
+		require.Contains(t, p.text, c.says)
+		require.NotContains(t, p.text, "on its way")
+	}
+	require.Contains(t, h.everything(t), "0 jobs")
+}
+
+// The script asks for the count of an unfinished form: that is no review, and binds nothing.
+func TestCompose_CountsAnUnfinishedForm(t *testing.T) {
+	t.Parallel()
+	h := open(t, nil)
+	h.people(t, 30, 12)
+	author := h.as(t, "author")
+	p := author.post(t, "/enqueue", url.Values{"_live": {"on"}, "category": {"operator_notice"}, "_to": {"platform"}, "platform": {"ios"}, "_agreed": {"on"}, "confirm_count": {"12"}})
+	require.Equal(t, http.StatusOK, p.status)
+	require.Contains(t, p.part("Recipients"), "12 recipients By language ko 12 By platform ios 12")
+	require.Empty(t, p.hidden().Get("_seen"))
+	require.NotContains(t, p.text, "is needed")
+	require.Contains(t, author.post(t, "/enqueue", url.Values{"_live": {"on"}}).part("Recipients"), "Choose a category and who gets it")
+	p = author.post(t, "/enqueue", url.Values{"_live": {"on"}, "category": {"operator_notice"}, "_to": {"near"}, "near": {"37,127"}})
+	require.Equal(t, http.StatusOK, p.status)
+	require.Contains(t, p.part("Recipients"), "needs", "what is missing is said there")
+	require.Contains(t, h.everything(t), "0 jobs")
+}
+
+// A busy lane has a next free time, which is a choice; an idle one is free now.
+func TestCompose_OffersTheNextFreeTimeOfTheLane(t *testing.T) {
+	t.Parallel()
+	h := open(t, nil)
+	h.people(t, 3, 2)
+	author := h.as(t, "author")
+	require.NotContains(t, author.get(t, "/enqueue").text, "When the lane is free")
+	h.exec(t, `INSERT INTO belfry.jobs (type, category, title, lane, schedule_at) SELECT 'inbox', 'operator_notice', 'Busy', 'night', now() + g * interval '10 minutes' FROM generate_series(0, 5) g`)
+	require.NotContains(t, author.get(t, "/enqueue").text, "When the lane is free", "another lane is busy")
+	p := author.get(t, "/enqueue?lane=night&title=Hello&category=operator_notice&everyone=on")
+	require.Contains(t, p.text, "When the lane is free")
+	form := p.agreed("")
+	free, err := time.Parse(time.RFC3339, form.Get("_free"))
+	require.NoError(t, err)
+	require.WithinDuration(t, time.Now().Add(time.Hour), free, 11*time.Minute)
+	form.Set("_when", "free")
+	p = author.post(t, "/enqueue", form)
+	require.Contains(t, p.text, "Schedule for fewer than 10 recipients")
+	p = author.post(t, "/enqueue", p.agreed(""))
+	require.Contains(t, p.text, "is scheduled")
+	var at time.Time
+	require.NoError(t, h.db.Pool.QueryRow(t.Context(), `SELECT schedule_at FROM belfry.jobs WHERE title = 'Hello' LIMIT 1`).Scan(&at))
+	require.WithinDuration(t, free, at, time.Second)
 }

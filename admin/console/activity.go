@@ -1,0 +1,51 @@
+package console
+
+import (
+	"html/template"
+	"net/http"
+	"net/url"
+	"slices"
+	"time"
+
+	"github.com/belfryhq/belfry/admin/console/acts"
+	"github.com/belfryhq/belfry/admin/console/parts"
+	"github.com/belfryhq/belfry/admin/operation"
+	"github.com/belfryhq/belfry/job"
+)
+
+// activityPage is the list of acts of operators and programs, the audit log.
+type activityPage struct {
+	parts.FilterBar
+
+	Days                []acts.Day
+	Next, Newest, Sheet string
+	Fault               template.HTML
+}
+
+// By returns the address of the acts of one person.
+func (p activityPage) By(who string) string { return p.Action + "?" + url.Values{"by": {who}}.Encode() }
+
+// activity renders the acts, newest first.
+func (h *handler) activity() {
+	o, _ := h.named(eventsOperation)
+	values, served := h.filters(o)
+	if served {
+		return
+	}
+	who := append(h.names("users list"), h.names("tokens list")...)
+	i := slices.IndexFunc(o.Params(), func(p operation.Param) bool { return p.Name == "of" })
+	page := activityPage{Sheet: h.csvLink(o), FilterBar: h.filterBar(o, values,
+		[]parts.Input{{Name: "by", Label: "Person", Kind: "search", Offers: who}},
+		acts.Subjects(o.Params()[i].Choices()), acts.Kinds(), parts.Since("When"))}
+	if values.Get("before") != "" {
+		page.Newest = h.linkWith(o, parts.Without(values, "before"))
+	}
+	a, err := h.query(o.Name, values)
+	list, _ := a.out.(operation.List[job.ControlEvent])
+	status := http.StatusOK
+	if err != nil {
+		page.Fault, status = h.failure(err), statusFor(err)
+	}
+	page.Days, page.Next = acts.Days(list.Items, h.site(), time.Now()), h.next(o, list, values)
+	h.show(status, "activity", layout{Title: "Activity", About: aboutOf(o, values), Page: page})
+}

@@ -1,0 +1,243 @@
+// Package agenda arranges pending jobs and occurrences of schedules as a calendar: by day and lane, with a drawing
+// of each day.
+package agenda
+
+import (
+	"cmp"
+	"fmt"
+	"html/template"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/belfryhq/belfry/admin/console/draw"
+	"github.com/belfryhq/belfry/admin/console/parts"
+	"github.com/belfryhq/belfry/admin/console/words"
+	"github.com/belfryhq/belfry/admin/operation"
+	"github.com/belfryhq/belfry/admin/upcoming"
+	"github.com/belfryhq/belfry/internal/text"
+	"github.com/belfryhq/belfry/job/schedule"
+)
+
+// Day is what comes on a day, by lane. Overdue entries are in a group of their own, without a drawing.
+type Day struct {
+	Name  string
+	Lanes []Lane
+	Only  string // the lane and its count, if there is one lane
+	Drawn bool   // the day has several starts
+	Now   string // the position of now in the drawing; "" on other days
+}
+
+// Lane is what comes in a lane. An empty name means that a query decides.
+type Lane struct {
+	Name, About string
+	Entries     []Entry
+	Blocks      []Block
+}
+
+// Words is the name of the lane in a heading.
+func (l Lane) Words() string {
+	if l.Name == "" {
+		return "Lane by a query"
+	}
+	return "Lane " + l.Name
+}
+
+// Block is an entry in the drawing of a day. X and Width are percentages.
+type Block struct{ X, Width, Tone, About string }
+
+// Entry is a pending job, or the occurrences of a schedule on a day.
+type Entry struct {
+	Clock, Title, Link string
+	Repeats, About     string
+	When               template.HTML
+	Held, Overlaps     string
+	Actions            []parts.Link
+
+	schedule string
+	times    []time.Time
+}
+
+// Schedule is a schedule as a row of a table.
+type Schedule struct {
+	Title, About, Link, Repeats string
+	Status                      words.Status
+	Next, Last                  template.HTML
+	Actions                     []parts.Link
+}
+
+// timesNamed is the number of occurrences of a schedule on a day that are named.
+const timesNamed = 3
+
+// shortest is the shortest width of a block.
+const shortest = 6 * time.Minute
+
+// Key names the tones of blocks.
+func Key() []draw.Series {
+	return []draw.Series{{Name: "job", Tone: "done"}, {Name: "schedule", Tone: "wait"}, {Name: "overlaps another", Tone: "s3"}, {Name: "held", Tone: "idle"}}
+}
+
+// Ranges returns the filter of the time.
+func Ranges() parts.Choice {
+	return parts.Choice{Name: "until", Label: "Range", Options: []parts.Option{{Text: "Next 7 days"}, {Value: "+24h", Text: "Next 24 hours"},
+		{Value: "+744h", Text: "Next 31 days"}, {Value: "+8784h", Text: "Next year"}}}
+}
+
+// Held returns the filter of held jobs.
+func Held() parts.Choice {
+	return parts.Choice{Name: "skip_held", Label: "Held jobs", Options: []parts.Option{{Text: "Shown"}, {Value: "on", Text: "Hidden"}}}
+}
+
+// Days groups entries, which are in the order of their times, by day and lane.
+func Days(entries []upcoming.Entry, schedules []schedule.Schedule, site parts.Site, now time.Time) (days []Day) {
+	for _, e := range entries {
+		at := site.In(e.At)
+		name := words.DayOf(at, now)
+		if e.At.Before(now) {
+			name = "Due"
+		}
+		if len(days) == 0 || days[len(days)-1].Name != name {
+			days = append(days, Day{Name: name})
+			if name == "Today" {
+				days[len(days)-1].Now, _ = place(site.In(now), 0)
+			}
+		}
+		day := &days[len(days)-1]
+		i := slices.IndexFunc(day.Lanes, func(l Lane) bool { return l.Name == e.Lane })
+		if i < 0 {
+			i, day.Lanes = len(day.Lanes), append(day.Lanes, Lane{Name: e.Lane})
+		}
+		day.Lanes[i].add(entryOf(e, schedules, site), at, e.ExpectedMS)
+	}
+	for n := range days {
+		d := &days[n]
+		for i := range d.Lanes {
+			d.Lanes[i].describe()
+		}
+		d.Drawn = d.Name != "Due" && (len(d.Lanes) > 1 || len(d.Lanes[0].Blocks) > 1)
+		if len(d.Lanes) == 1 {
+			d.Only = d.Lanes[0].Words() + ", " + d.Lanes[0].About
+		}
+	}
+	return days
+}
+
+// add adds an entry, or an occurrence to the entry of its schedule.
+func (l *Lane) add(one Entry, at time.Time, expected *int64) {
+	took := shortest
+	if expected != nil {
+		took = max(took, time.Duration(*expected)*time.Millisecond)
+	}
+	b := Block{Tone: "done", About: one.Clock + " " + one.Title}
+	b.X, b.Width = place(at, took)
+	switch {
+	case one.Held != "":
+		b.Tone = "idle"
+	case one.Overlaps != "":
+		b.Tone = "s3"
+	case one.schedule != "":
+		b.Tone = "wait"
+	}
+	l.Blocks = append(l.Blocks, b)
+	i := slices.IndexFunc(l.Entries, func(other Entry) bool { return one.schedule != "" && other.schedule == one.schedule })
+	if i >= 0 {
+		first := &l.Entries[i]
+		first.times, first.Overlaps = append(first.times, at), cmp.Or(first.Overlaps, one.Overlaps)
+		return
+	}
+	one.times = []time.Time{at}
+	l.Entries = append(l.Entries, one)
+}
+
+// describe counts the entries, and names the occurrences of schedules: a few by their times.
+func (l *Lane) describe() {
+	for i := range l.Entries {
+		e := &l.Entries[i]
+		switch n := len(e.times); {
+		case n < 2:
+		case n <= timesNamed:
+			var clocks []string
+			for _, at := range e.times[1:] {
+				clocks = append(clocks, at.Format("15:04"))
+			}
+			e.Repeats += "; also at " + strings.Join(clocks, " and ")
+		default:
+			e.Repeats += fmt.Sprintf(", %d times until %s", n, e.times[n-1].Format("15:04"))
+		}
+	}
+	l.About = text.Counted(int64(len(l.Blocks)), "start")
+}
+
+// entryOf returns an entry.
+func entryOf(e upcoming.Entry, schedules []schedule.Schedule, site parts.Site) Entry {
+	one := Entry{schedule: e.Schedule, Held: words.Sentence(e.Held), Clock: site.In(e.At).Format("15:04"), Title: cmp.Or(e.Title, e.Schedule),
+		When: site.When(e.At), About: words.AboutJob("", strings.Join(e.Types, ", "), e.Category)}
+	if len(e.Overlaps) > 0 {
+		one.Overlaps = "Overlaps " + operation.SomeNames(e.Overlaps)
+	}
+	if e.ExpectedMS != nil {
+		one.About += " · takes about " + words.Span(max(time.Duration(*e.ExpectedMS)*time.Millisecond, time.Second))
+	}
+	if e.JobID != nil {
+		id := text.Int(*e.JobID)
+		one.Link, one.About = site.Page("job", id), "Job "+id+" · "+one.About
+		one.Actions = site.Action("abort", "Stop…", url.Values{"id": {id}})
+		return one
+	}
+	one.Link = site.Page("schedule", e.Schedule)
+	if i := slices.IndexFunc(schedules, func(s schedule.Schedule) bool { return s.Name == e.Schedule }); i >= 0 {
+		one.Repeats = words.Sentence(words.Repetition(schedules[i].Definition))
+		one.Actions = turn(schedules[i], site)
+	}
+	return one
+}
+
+// turn returns the act that pauses or resumes a schedule.
+func turn(s schedule.Schedule, site parts.Site) []parts.Link {
+	if s.PausedAt != nil {
+		return site.Action("schedules resume", "Resume…", url.Values{"name": {s.Name}})
+	}
+	return site.Action("schedules pause", "Pause…", url.Values{"name": {s.Name}})
+}
+
+// Schedules returns the schedules of a lane as rows. The lane "" means all.
+func Schedules(list []schedule.Schedule, lane string, site parts.Site) (rows []Schedule) {
+	for _, s := range list {
+		if lane != "" && s.Query == "" && cmp.Or(s.Template.Lane, "default") != lane {
+			continue
+		}
+		r := Schedule{Title: cmp.Or(s.Template.Title, s.Name), Link: site.Page("schedule", s.Name),
+			Repeats: words.Sentence(words.Repetition(s.Definition)),
+			About:   words.AboutJob(s.Template.Lane, s.Name, strings.Join(s.Template.Types, ", "), s.Template.Category),
+			Status:  words.Status{Word: "Active", Tone: text.Done}}
+		if s.Query != "" {
+			r.About += " · jobs by a query"
+		}
+		switch {
+		case s.PausedAt != nil:
+			r.Status = words.Status{Word: "Paused by " + s.PausedBy, Tone: words.ToneHold}
+		case s.LastError != "":
+			r.Status = words.Status{Word: "Failing", Tone: text.Bad}
+		}
+		if s.NextAt != nil && s.PausedAt == nil {
+			r.Next = site.When(*s.NextAt)
+		}
+		if s.LastFiredAt != nil {
+			r.Last = site.When(*s.LastFiredAt)
+		}
+		r.Actions = slices.Concat(turn(s, site), site.Action("schedules run", "Run now…", url.Values{"name": {s.Name}}))
+		rows = append(rows, r)
+	}
+	return rows
+}
+
+// place returns the position and the width of a time in the drawing of its day, in percent. A day of a change of
+// clocks is an hour shorter or longer.
+func place(at time.Time, took time.Duration) (x, width string) {
+	start := time.Date(at.Year(), at.Month(), at.Day(), 0, 0, 0, 0, at.Location())
+	length := start.AddDate(0, 0, 1).Sub(start).Seconds()
+	percent := func(seconds float64) string { return strconv.FormatFloat(100*seconds/length, 'f', 2, 64) + "%" }
+	return percent(at.Sub(start).Seconds()), percent(took.Seconds())
+}

@@ -1,0 +1,45 @@
+package agenda_test
+
+import (
+	"net/url"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/belfryhq/belfry/admin/console/agenda"
+	"github.com/belfryhq/belfry/admin/console/parts"
+	"github.com/belfryhq/belfry/admin/upcoming"
+)
+
+// Entries are at their places in the drawing of their day, also when clocks change on it.
+func TestDays_DrawsEntriesInTheReadersZone(t *testing.T) {
+	t.Parallel()
+	berlin, err := time.LoadLocation("Europe/Berlin")
+	require.NoError(t, err)
+	site := parts.Site{Zone: berlin, Action: func(string, string, url.Values) []parts.Link { return nil }, Page: func(_, id string) string { return "/" + id }}
+	now := time.Date(2026, 10, 24, 12, 0, 0, 0, berlin)
+	hour, id := int64(3_600_000), int64(7)
+	days := agenda.Days([]upcoming.Entry{
+		{At: now.Add(-time.Hour), Lane: "default", JobID: &id, Title: "Late"},
+		{At: now.Add(6 * time.Hour), Lane: "default", JobID: &id, Title: "Today", ExpectedMS: &hour},
+		{At: time.Date(2026, 10, 25, 12, 0, 0, 0, berlin), Lane: "night", JobID: &id, Overlaps: []string{"job 8"}},
+		{At: time.Date(2026, 10, 25, 13, 0, 0, 0, berlin), Schedule: "s", Held: "the schedule is paused"},
+		{At: time.Date(2026, 10, 25, 14, 0, 0, 0, berlin), Schedule: "s"},
+	}, nil, site, now)
+	require.Len(t, days, 3)
+	require.Equal(t, "Due", days[0].Name)
+	require.False(t, days[0].Drawn)
+	require.Equal(t, "Today", days[1].Name)
+	require.Equal(t, "50.00%", days[1].Now)
+	require.Equal(t, "Lane default, 1 start", days[1].Only)
+	require.False(t, days[1].Drawn, "one start needs no drawing")
+	require.Equal(t, agenda.Block{X: "75.00%", Width: "4.17%", Tone: "done", About: "18:00 Today"}, days[1].Lanes[0].Blocks[0])
+	require.Equal(t, "Tomorrow", days[2].Name)
+	require.Equal(t, "52.00%", days[2].Lanes[0].Blocks[0].X, "the day has 25 hours")
+	require.Equal(t, "s3", days[2].Lanes[0].Blocks[0].Tone)
+	require.Equal(t, "Overlaps job 8", days[2].Lanes[0].Entries[0].Overlaps)
+	require.Len(t, days[2].Lanes[1].Entries, 1, "a schedule is one entry")
+	require.Contains(t, days[2].Lanes[1].Entries[0].Repeats, "also at 14:00")
+	require.Equal(t, "idle", days[2].Lanes[1].Blocks[0].Tone)
+}
