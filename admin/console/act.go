@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 
+	"github.com/belfryhq/belfry/admin/console/views"
 	"github.com/belfryhq/belfry/admin/operation"
 
 	"github.com/belfryhq/belfry/internal/text"
@@ -83,6 +84,10 @@ func (h *handler) actPage(o operation.Operation, values url.Values) operationPag
 		Button: titleOf(o, values), Back: h.backLink(o, values),
 	}
 	page.Hidden = append(page.Hidden, input{Name: "_key", Value: keyOf(h.req)})
+	if serve, req := h.designedAt(h.req.Form.Get(views.BackParam)); serve != nil {
+		page.Back = tab{Name: "Back", Link: h.link(req.URL.RequestURI())}
+		page.Hidden = append(page.Hidden, input{Name: views.BackParam, Value: page.Back.Link})
+	}
 	if version := values.Get("if_version"); version != "" && o.Conditional() {
 		page.Hidden = append(page.Hidden, input{Name: "if_version", Value: version})
 	}
@@ -168,6 +173,9 @@ func (h *handler) act(o operation.Operation) {
 	page := h.actPage(o, values)
 	page.Hidden = append(page.Hidden, was(h.previousValues())...)
 	status, faults := h.submit(o, &page, h.corrections(o, values))
+	if h.returned(o, &page, status, faults, values) {
+		return
+	}
 	page.Inputs, page.More = h.inputs(o, values, faults)
 	h.arrangeFields(&page)
 	h.show(status, "operation", layout{Title: page.Title, About: aboutOf(o, values), Page: page})
@@ -189,7 +197,7 @@ func (h *handler) submit(o operation.Operation, page *operationPage, values url.
 	}
 	out, err := h.doOnce(o, in)
 	if out != nil {
-		page.Result = h.render(o, in, out)
+		page.Result, page.out = h.render(o, in, out), out
 	}
 	if err != nil {
 		return h.refuse(o, page, err)

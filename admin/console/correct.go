@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/belfryhq/belfry/admin/console/views"
 	"github.com/belfryhq/belfry/admin/jobs"
 	"github.com/belfryhq/belfry/admin/operation"
 
@@ -16,7 +17,7 @@ import (
 
 // previousPrefix begins the name of the hidden field with a parameter's value when the form was made. A
 // value that the caller did not change is not part of the correction.
-const previousPrefix = "_was_"
+const previousPrefix = views.PreviousPrefix
 
 // correctable returns the parameters of a correction that its form fills with the job's values.
 func correctable() []string {
@@ -120,11 +121,11 @@ func textOf(value json.RawMessage) string {
 
 // corrections returns the values that the caller changed. An emptied value is "".
 func (h *handler) corrections(o operation.Operation, values url.Values) url.Values {
-	if !corrects(o) {
+	was := h.previousValues()
+	if !corrects(o) && len(was) == 0 {
 		return values
 	}
 	asked := make(url.Values)
-	was := h.previousValues()
 	for name, texts := range values {
 		if !slices.Equal(was[name], texts) {
 			asked[name] = texts
@@ -152,8 +153,9 @@ func was(texts url.Values) []input {
 // previousValues returns the previous values of a submitted form.
 func (h *handler) previousValues() url.Values {
 	texts := make(url.Values)
-	for _, name := range correctable() {
-		if text := normalized(h.req.PostForm.Get(previousPrefix + name)); text != "" {
+	for field := range h.req.PostForm {
+		name, is := strings.CutPrefix(field, previousPrefix)
+		if text := normalized(h.req.PostForm.Get(field)); is && text != "" {
 			texts.Set(name, text)
 		}
 	}

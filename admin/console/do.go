@@ -24,6 +24,10 @@ type answer struct {
 
 // query runs the read operation with a name. The answer is empty if the operation does not exist.
 func (h *handler) query(name string, values url.Values) (answer, error) {
+	return h.queryWithin(h.req.Context(), name, values)
+}
+
+func (h *handler) queryWithin(ctx context.Context, name string, values url.Values) (answer, error) {
 	o, there := h.named(name)
 	if !there {
 		return answer{}, nil
@@ -32,7 +36,7 @@ func (h *handler) query(name string, values url.Values) (answer, error) {
 	for param, fault := range faults {
 		return answer{}, operation.Invalid(param, "%s", fault)
 	}
-	out, err := h.do(h.req.Context(), o, in)
+	out, err := h.do(ctx, o, in)
 	return answer{o, in, out}, err
 }
 

@@ -6,7 +6,7 @@
 // Designed pages are listed in routes.go, in the order of the navigation. Each has a file with its view
 // struct and its handler, which queries operations ([handler.query]) and uses their typed results; a
 // template pages/NAME.html; and a test file. Package words has the words for statuses, times, rates and
-// counts, and package draw the drawings.
+// counts, and package draw the drawings. Package views has the view structs of Delivery and Person.
 //
 // Each other operation has a generated page at its path in the API: lanes pause is /lanes/default/pause. It
 // consists of the operation's parameters and of the cells of its result ([text.Doc]). A new operation gets
@@ -15,7 +15,7 @@
 //
 // A list is also available as CSV (csv.go). /jump searches by id or name. The page of a job prints
 // without navigation and buttons. A command in a result of a generated page, such as
-// `belfry lanes resume default`, is a link to the page of that operation with the same parameters.
+// `belfry lanes resume default`, is a link to the page of that operation with the same parameters, "resume lane default".
 //
 // # A request
 //
@@ -37,6 +37,10 @@
 // (if_version), and an idempotency key, so that a form that is sent twice runs once. A question to
 // confirm is shown with the number to type, if any. An act on all jobs that match a filter
 // (matching.go) is bound to the ids of the jobs that matched when its form was made.
+//
+// A small form on a designed page posts to the same act (inplace.go). It names its page and its place there. After
+// the act the browser is redirected to the page, which shows at this place, from a cookie for one page, what
+// happened. After a fault the response is the page, with the fault and the typed values at the form.
 //
 // # A notification
 //

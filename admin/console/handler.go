@@ -2,16 +2,17 @@ package console
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"html/template"
 	"net/http"
 	"net/url"
 	"time"
 
-	"github.com/belfryhq/belfry/admin/operation"
-
 	"github.com/belfryhq/belfry/admin/api"
 	"github.com/belfryhq/belfry/admin/console/parts"
+	"github.com/belfryhq/belfry/admin/console/views"
+	"github.com/belfryhq/belfry/admin/operation"
 	"github.com/belfryhq/belfry/internal/db"
 )
 
@@ -24,6 +25,9 @@ type handler struct {
 	caller *api.Caller
 	who    api.SignedInAs   // the caller
 	state  operation.Status // at the start of the request; zero if the query failed
+
+	outcome *views.Outcome // of the act that led to the page; nil without one
+	status  int            // of a page with the fault of an act; 0 without one
 }
 
 // writeSlack is the time for writing a page after its operation has ended.
@@ -76,8 +80,8 @@ func (c *Console) authenticated(serve func(*handler)) http.HandlerFunc {
 		case caller != nil:
 			own := *c
 			own.zone, own.role = zoneOf(req), caller.Role
-			v := &handler{&own, w, req, caller, api.SignedInAs{Name: caller.Name, Role: caller.Role}, operation.Status{}}
-			v.state = v.status()
+			v := &handler{Console: &own, w: w, req: req, caller: caller, who: api.SignedInAs{Name: caller.Name, Role: caller.Role}}
+			v.state = v.systemStatus()
 			serve(v)
 		case req.Method != http.MethodGet:
 			c.signedOut(w, req)
@@ -111,11 +115,12 @@ func (h *handler) show(status int, page string, f layout) {
 	f.Halt = h.action("halt", "Halt everything", nil)
 	f.Halts = halted{Text: h.plain(h.state.HaltLine()), Lift: h.action("unhalt", "End the halt…", nil)}
 	f.Place = h.state.Place
+	status = cmp.Or(h.status, status)
 	h.Console.show(h.w, h.req, status, page, f)
 }
 
-// status returns the system status. It is zero if the query fails, and the page is shown without it.
-func (h *handler) status() (s operation.Status) {
+// systemStatus returns the system status. It is zero if the query fails, and the page is shown without it.
+func (h *handler) systemStatus() (s operation.Status) {
 	if h.req.URL.Path != "/live" {
 		a, _ := h.query("status", nil)
 		s, _ = a.out.(operation.Status)

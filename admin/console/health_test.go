@@ -17,18 +17,6 @@ func (h *house) relays(t *testing.T) {
 		('r3', '{old}', '{push}', 3, '[{"name": "old", "rate_per_second": 7, "concurrency": 8, "medium": "push"}]', now() - interval '1 minute')`)
 }
 
-// Acts stand beside senders, and not beside the relays below them.
-func TestConsole_ActsAreOfWhatAListIsOf(t *testing.T) {
-	t.Parallel()
-	h := open(t, nil)
-	h.relays(t)
-	links := h.as(t, "operator").get(t, "/senders").links()
-	require.Contains(t, links, "/senders/fcm/pause")
-	for _, relay := range []string{"r1", "r2", "r3"} {
-		require.NotContains(t, links, "/senders/"+relay+"/pause")
-	}
-}
-
 // The form of a change says what there is now.
 func TestConsole_AChangeShowsWhatThereIs(t *testing.T) {
 	t.Parallel()

@@ -40,6 +40,6 @@ func TestLinkTo_ReturnsThePageOfACommand(t *testing.T) {
 	} {
 		require.Equal(t, test.want, c.linkTo(test.command), test.command)
 	}
-	require.Equal(t, `see <a class="command" href="/x/jobs/17">belfry jobs show 17</a> &lt;b&gt;, <code>x</code>, external id, <time datetime="2026-11-24T18:30:00+00:00">2026-11-24 18:30:00+00:00</time>`,
+	require.Equal(t, `see <a class="command" href="/x/jobs/17">show job 17</a> &lt;b&gt;, <code>x</code>, external id, <time datetime="2026-11-24T18:30:00+00:00">2026-11-24 18:30:00+00:00</time>`,
 		string(c.html(text.Sprintf("%s, %s", text.Parse("see `belfry jobs show 17` <b>, `x`, --external-id"), time.Date(2026, 11, 24, 18, 30, 0, 0, time.UTC)))))
 }

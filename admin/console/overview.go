@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/belfryhq/belfry/admin/console/draw"
+	"github.com/belfryhq/belfry/admin/console/views"
 	"github.com/belfryhq/belfry/admin/console/words"
 	"github.com/belfryhq/belfry/admin/delivery"
 	"github.com/belfryhq/belfry/admin/jobs"
@@ -21,7 +22,6 @@ import (
 	"github.com/belfryhq/belfry/internal/text"
 	"github.com/belfryhq/belfry/job"
 	"github.com/belfryhq/belfry/job/schedule"
-	"github.com/belfryhq/belfry/outbox/samples"
 )
 
 // overviewPage shows jobs in progress, upcoming work, delivery, errors, health and the last jobs.
@@ -29,9 +29,9 @@ type overviewPage struct {
 	Jobs     []running
 	Awaiting []jobRow
 	Days     []upcomingDay
-	Senders  []senderCard
+	Senders  []views.SenderCard
 	Day      *draw.ColumnChart // sent and failed messages of the last 24 hours; nil without any
-	Errors   []errorRow
+	Errors   []views.ErrorGroup
 	AllFails string // the page of all errors; "" if the caller may not read it
 	Health   health
 	Last     []jobRow
@@ -61,25 +61,9 @@ type upcomingEntry struct {
 	When                      template.HTML
 }
 
-// senderCard is a sender that relays run or an operator has paused.
-type senderCard struct {
-	Name, Medium, Link    string
-	Status                template.HTML
-	Rate, Failed, Waiting string
-	Fails                 bool
-	Chart                 *draw.Sparkline
-}
-
-// errorRow is an error of dead letters.
-type errorRow struct {
-	Text, About, Link, Count string
-	Last                     template.HTML
-}
-
 const (
 	upcomingOperation = "upcoming" // lists pending jobs and occurrences of schedules
 	lastJobs          = 8          // the number of finished jobs
-	chartedSenders    = 12         // the number of senders with a chart
 	errorsFor         = "1h"       // the time of the most frequent errors
 	// partTimeout limits the query of a part of the page that it can do without.
 	partTimeout = time.Second
@@ -123,13 +107,18 @@ func (h *handler) readOverview(page *overviewPage) error {
 		return err
 	}
 	senders, _ := a.out.(delivery.Senders)
-	if page.Senders, err = h.senderCards(senders.Senders); err != nil {
+	ctx, request := h.req.Context(), h.viewed()
+	if page.Senders, err = views.SenderCards(ctx, request, senders.Senders); err != nil {
 		return err
 	}
-	if page.Day, err = h.dayOfDelivery(senders.Senders); err != nil {
+	if page.Day, err = views.DayOfDelivery(ctx, request, senders.Senders); err != nil {
 		return err
 	}
-	page.Errors, page.AllFails = h.frequentErrors()
+	brief, cancel := context.WithTimeout(ctx, partTimeout)
+	defer cancel()
+	if page.Errors, err = views.FrequentErrors(brief, request, errorsFor); err == nil {
+		page.AllFails = request.Link("dead-letters errors", nil)
+	}
 	if page.Health, err = h.health(senders, waiting); err != nil {
 		return err
 	}
@@ -235,115 +224,4 @@ func (h *handler) upcomingDays() (days []upcomingDay, err error) {
 		last.Entries = append(last.Entries, one)
 	}
 	return days, nil
-}
-
-// senderCards returns the senders that relays run or an operator has paused.
-func (h *handler) senderCards(list []delivery.SenderState) (cards []senderCard, err error) {
-	slices.SortFunc(list, func(a, b delivery.SenderState) int {
-		return cmp.Or(cmp.Compare(a.Medium, b.Medium), cmp.Compare(a.Name, b.Name))
-	})
-	for _, s := range list {
-		if s.Relays == 0 && s.PausedAt == nil {
-			continue
-		}
-		cards = append(cards, senderCard{
-			Name: s.Name, Medium: s.Medium, Link: h.pageFor("sender", s.Name), Status: badge(words.SenderStatus(s), ""),
-			Rate: words.PerSecond(s.SentPerSecond, ""), Failed: words.Ratio(s.FailedPerSecond, s.SentPerSecond+s.FailedPerSecond),
-			Waiting: text.Grouped(int64(s.Waiting)), Fails: s.FailedPerSecond > 0,
-		})
-		if len(cards) > chartedSenders {
-			continue
-		}
-		hour, err := h.samples(samples.Sender, s.Name, "1h", "1m")
-		if err != nil {
-			return nil, err
-		}
-		if points, n := sentOf(hour); n > 0 {
-			cards[len(cards)-1].Chart = draw.NewSparkline(h.zone, "Sent by "+s.Name, "messages a minute", points)
-		}
-	}
-	return cards, nil
-}
-
-// sentOf returns the sent messages of each step, and their number.
-func sentOf(list []samples.Point) (points []draw.Point, n int64) {
-	for _, s := range list {
-		points, n = append(points, draw.Point{At: s.At, Values: []float64{float64(s.Sent)}}), n+s.Sent
-	}
-	return points, n
-}
-
-// samples returns the figures of a subject since a time ago. It returns none if the operation does not exist.
-func (h *handler) samples(kind samples.Kind, name, since, step string) ([]samples.Point, error) {
-	a, err := h.query("samples", url.Values{"kind": {string(kind)}, "name": {name}, "since": {since}, "step": {step}})
-	list, _ := a.out.(operation.List[samples.Point])
-	return list.Items, err
-}
-
-// dayOfDelivery draws the messages of the last 24 hours: sent by medium, and failed attempts.
-func (h *handler) dayOfDelivery(list []delivery.SenderState) (*draw.ColumnChart, error) {
-	var of []draw.Series
-	var points []draw.Point
-	var all int64
-	media := make(map[string]int)
-	tones := []string{"done", "s2", "s3", "s4", "s5"}
-	for _, s := range list {
-		if _, known := media[s.Medium]; !known && s.Medium != "" && len(media) < len(tones) {
-			of, media[s.Medium] = append(of, draw.Series{Name: s.Medium + " sent", Tone: tones[len(media)]}), len(media)
-		}
-	}
-	of = append(of, draw.Series{Name: "failed", Tone: "bad"})
-	for _, s := range list[:min(len(list), chartedSenders)] {
-		medium, known := media[s.Medium]
-		if !known {
-			continue
-		}
-		steps, err := h.samples(samples.Sender, s.Name, "24h", "30m")
-		if err != nil {
-			return nil, err
-		}
-		for i, step := range steps {
-			if i == len(points) {
-				points = append(points, draw.Point{At: step.At, Values: make([]float64, len(of))})
-			}
-			points[i].Values[medium] += float64(step.Sent)
-			points[i].Values[len(of)-1] += float64(step.Failed)
-			all += step.Sent + step.Failed
-		}
-	}
-	if all == 0 {
-		return nil, nil
-	}
-	return draw.NewColumnChart(h.zone, draw.ColumnChart{ID: "day", Title: "Delivery of the last 24 hours", Series: of}, 30*time.Minute, points, nil), nil
-}
-
-// frequentErrors returns the most frequent errors of the last hour and the page of all errors. It returns
-// nothing if the caller may not read them, or if the database needs more than a second.
-func (h *handler) frequentErrors() (list []errorRow, all string) {
-	o, allowed := h.allowed("dead-letters errors")
-	if !allowed {
-		return nil, ""
-	}
-	in, _ := read(o, url.Values{"since": {errorsFor}, "limit": {"3"}})
-	ctx, cancel := context.WithTimeout(h.req.Context(), partTimeout)
-	defer cancel()
-	out, err := h.do(ctx, o, in)
-	found, is := out.(delivery.DeadErrorList)
-	if err != nil || !is {
-		return nil, ""
-	}
-	letters, _ := h.named("dead-letters list")
-	for _, e := range found.Errors {
-		about := cmp.Or(e.Sender, e.Medium)
-		if e.Code != "" {
-			about += ", code " + text.OneLine(e.Code, 40)
-		}
-		of := url.Values{"dead_reason": {string(e.Reason)}, "since": {errorsFor}}
-		if e.Medium != "" {
-			of.Set("medium", e.Medium)
-		}
-		list = append(list, errorRow{Text: cmp.Or(text.OneLine(e.Error, 160), e.Reason.Text()), About: about, Link: h.linkWith(letters, of),
-			Count: text.Counted(e.Letters, "message"), Last: words.When(h.zone, e.LastAt)})
-	}
-	return list, h.linkWith(o, nil)
 }

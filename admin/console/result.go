@@ -25,6 +25,7 @@ type operationPage struct {
 	Filter       bool // the form filters the result
 	View         *view
 	Result       *view // of a completed act
+	out          any   // its typed result
 	Fault        template.HTML
 	Next         string // the address of the next page
 	Whole        bool   // Sheet has more records than the page
@@ -71,9 +72,6 @@ func (h *handler) showResult(o operation.Operation) {
 			status = statusFor(err)
 			faults, page.Fault = h.splitProblems(o, err)
 		}
-	}
-	if o.Name == personOperation && page.View != nil {
-		page.Actions = h.actionsOnPerson(values)
 	}
 	page.Inputs, page.More = h.inputs(o, values, faults)
 	h.arrangeFields(&page)
@@ -209,35 +207,12 @@ func filterFor(act operation.Operation, values url.Values) url.Values {
 	return of
 }
 
-// personOperation shows one channel. Pages call a channel a person.
-const personOperation = "channels show"
-
-// actionsOnPerson returns links to the acts on the channel of a page.
-func (h *handler) actionsOnPerson(values url.Values) (actions []tab) {
-	who := make(url.Values)
-	for _, name := range []string{"channel", "external_id"} {
-		if len(values[name]) > 0 {
-			who[name] = values[name]
-		}
-	}
-	for _, o := range h.operations {
-		if o.Noun() == "channels" && o.Changes &&
-			slices.ContainsFunc(o.Params(), func(p operation.Param) bool { return p.Name == "external_id" }) {
-			actions = append(actions, h.action(o.Name, "", who)...)
-		}
-	}
-	return actions
-}
-
 // titleOf returns the title of an operation's page, such as "Jobs" or "Pause lane default". Operations of
 // the navigation have its names.
 func titleOf(o operation.Operation, values url.Values) string {
 	var objects []string
 	for _, p := range arguments(o) {
 		objects = append(objects, values[p.Name]...)
-	}
-	if o.Name == personOperation {
-		return strings.TrimSpace("Person " + strings.Join(append(objects, values["external_id"]...), ", "))
 	}
 	for _, r := range routes() {
 		if r.operation == o.Name && r.name != "" && len(objects) == 0 {

@@ -238,11 +238,21 @@ func (c *Console) command(v text.CommandCell) template.HTML {
 	case v.Short:
 		return anchor("", to, v.Label)
 	case to != "":
-		return anchor("command", to, cmp.Or(v.Label, v.Shell()))
+		o, _ := c.named(v.Operation)
+		return anchor("command", to, cmp.Or(v.Label, phraseOf(o, v.Args)))
 	case v.Label != "":
 		return escaped(v.Label) + ": <code>" + escaped(v.Shell()) + "</code>"
 	}
 	return "<code>" + escaped(v.Shell()) + "</code>"
+}
+
+// phraseOf returns what an operation does, for a link: "list senders", "show job 17".
+func phraseOf(o operation.Operation, args []string) string {
+	noun := o.Noun()
+	if len(args) > 0 {
+		noun = singular(noun)
+	}
+	return strings.Join(strings.Fields(strings.ReplaceAll(o.Verb()+" "+noun, "-", " ")+" "+strings.Join(args, " ")), " ")
 }
 
 // plain returns a line for a cell that is updated, in the reader's zone.

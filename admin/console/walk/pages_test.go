@@ -77,7 +77,7 @@ func TestBrowser_EveryPageIsSoundAndAccessible(t *testing.T) {
 	p.picture("sign-in")
 	p.signIn("the-admin", password)
 
-	paths := map[string]string{"/": "now", "/jobs": "jobs", fmt.Sprintf("/jobs/%d", id): "job", "/schedules": "schedules", "/lanes": "lanes", "/dead-letters": "dead-letters", "/dead-letters/errors": "dead-letters-errors", "/senders": "senders", "/upcoming": "upcoming", "/enqueue": "new",
+	paths := map[string]string{"/": "now", "/jobs": "jobs", fmt.Sprintf("/jobs/%d", id): "job", "/schedules": "schedules", "/lanes": "lanes", "/dead-letters": "dead-letters", "/dead-letters/errors": "dead-letters-errors", "/senders": "delivery", "/upcoming": "upcoming", "/enqueue": "new",
 		"/channels/show?external_id=u7": "person", "/transport/status": "carrier", "/events": "audit-log", "/users": "users", "/tokens": "tokens",
 		"/channels/segment": "empty", "/jobs?lane=default": "", "/there/is/no/page": "error", "/jobs?status=what": "", "/channels/show?external_id=nobody": "", fmt.Sprintf("/abort?id=%d", id+2): "stop"}
 	for _, o := range admin.Operations() {

@@ -1,0 +1,9 @@
+// Package views builds the pages Delivery and Person of the console, and the parts of the overview about senders
+// and errors, from the typed results of operations. Its types are the data of templates.
+//
+// A page reads through a [Site], which runs operations for the caller with every check, so that a result contains
+// only what the caller may read, and a link or a form exists only if the caller may run its operation.
+//
+// A [Form] posts to the act of an operation. The [Outcome] leads back to the form: a sentence of what happened
+// ([Done]), or the fault with what was typed.
+package views
