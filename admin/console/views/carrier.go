@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/belfryhq/belfry/admin/console/parts"
 	"github.com/belfryhq/belfry/admin/console/words"
 	"github.com/belfryhq/belfry/admin/delivery"
 	"github.com/belfryhq/belfry/internal/text"
@@ -24,7 +25,7 @@ type Carrier struct {
 	Fault   template.HTML
 	Queues  []CarrierQueue
 	Workers []CarrierWorker
-	Actions []Link
+	Actions []parts.Link
 }
 
 // CarrierQueue is a queue in the carrier and in the database.

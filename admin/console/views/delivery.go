@@ -34,6 +34,7 @@ type Sender struct {
 	SenderCard
 
 	ID               string // of its place on the page
+	History          string // the page of its events
 	Calls, Relays    string
 	Limits, From     string // the limits in words, and who set them
 	Why              string // why it does not send
@@ -113,7 +114,7 @@ func deliverySummary(list delivery.Senders) string {
 // newSender returns a sender with its forms.
 func newSender(ctx context.Context, r Request, s delivery.SenderState, i int) (one Sender, err error) {
 	card, err := senderCard(ctx, r, s, i < chartedSenders)
-	one = Sender{SenderCard: card, ID: "sender-" + strconv.Itoa(i), Calls: text.Grouped(int64(s.Calling)),
+	one = Sender{SenderCard: card, ID: placeOf(s), History: r.Link("senders events", url.Values{"sender": {s.Name}}), Calls: text.Grouped(int64(s.Calling)),
 		Relays: text.Grouped(int64(s.Relays)), Limits: words.Sentence(limitsOf(s)), Idle: s.Relays == 0,
 		PausedBy: text.OneLine(s.PausedBy, 80), Reason: text.OneLine(s.PauseReason, 300), Why: whyNotSending(s)}
 	if s.RatePerSecond != nil || s.Concurrency != nil {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/belfryhq/belfry/admin/console/draw"
+	"github.com/belfryhq/belfry/admin/console/parts"
 	"github.com/belfryhq/belfry/admin/console/words"
 	"github.com/belfryhq/belfry/admin/delivery"
 	"github.com/belfryhq/belfry/internal/text"
@@ -18,9 +19,9 @@ import (
 
 // Errors are the errors of messages that failed.
 type Errors struct {
-	Hidden  bool   // the caller may not read them
-	Periods []Link // of the time of the failure
-	Since   bool   // a period is selected
+	Hidden  bool         // the caller may not read them
+	Periods []parts.Link // of the time of the failure
+	Since   bool         // a period is selected
 	List    []ErrorGroup
 	Plan    *LettersPlan // of an act on a group; nil without one
 	Done    *Outcome
@@ -36,7 +37,7 @@ type ErrorGroup struct {
 	Share                    string        // of the most frequent error, for a bar
 	Letters, Example         string        // addresses
 	Others                   string        // about messages that the acts include
-	Actions                  []Link
+	Actions                  []parts.Link
 }
 
 // LettersPlan is the plan of an act on failed messages, with its form.
@@ -90,7 +91,7 @@ func newErrors(ctx context.Context, r Request) (g Errors) {
 		if p.since != "" {
 			at.Set("since", p.since)
 		}
-		g.Periods = append(g.Periods, Link{Name: p.name, Link: r.Link(sendersList, at) + "#errors", Here: p.since == since})
+		g.Periods = append(g.Periods, parts.Link{Name: p.name, Link: r.Link(sendersList, at) + "#errors", Here: p.since == since})
 	}
 	g.Done = r.Outcome.At(lettersPlace)
 	ctx, cancel := context.WithTimeout(ctx, errorsTimeout)
@@ -157,7 +158,7 @@ func newErrorGroup(r Request, e delivery.DeadError, list delivery.DeadErrorList)
 		if r.Link("dead-letters "+act.verb, nil) != "" {
 			with := maps.Clone(of)
 			with.Set(planParam, act.verb)
-			g.Actions = append(g.Actions, Link{Name: act.name, Link: r.Link(sendersList, with) + "#plan"})
+			g.Actions = append(g.Actions, parts.Link{Name: act.name, Link: r.Link(sendersList, with) + "#plan"})
 		}
 	}
 	return g

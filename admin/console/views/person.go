@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/belfryhq/belfry/admin/accounts"
+	"github.com/belfryhq/belfry/admin/console/parts"
 	"github.com/belfryhq/belfry/admin/console/words"
 	"github.com/belfryhq/belfry/admin/operation"
 	"github.com/belfryhq/belfry/channels"
@@ -23,14 +24,14 @@ type Person struct {
 	Facts        []Fact
 	ToCome       []Entry
 	History      []Entry
-	Views        []Link // everything, got, did not get
-	Empty        string // why there is no history
-	First        bool   // the page has the newest entries
+	Views        []parts.Link // everything, got, did not get
+	Empty        string       // why there is no history
+	First        bool         // the page has the newest entries
 	Newest, Next string
 	OptOuts      []OptOut
 	Invalid      string // media with an invalid address
 	OptOut       *OptOutForm
-	Actions      []Link
+	Actions      []parts.Link
 }
 
 // Fact is a fact about a person.
@@ -57,19 +58,7 @@ type OptOut struct {
 type OptOutForm struct {
 	*Form
 
-	Choices []Choice
-}
-
-// Choice is a field with values.
-type Choice struct {
-	Name, Label string
-	Options     []Option
-}
-
-// Option is a value of a Choice.
-type Option struct {
-	Value, Text string
-	Selected    bool
+	Choices []parts.Choice
 }
 
 const (
@@ -99,7 +88,7 @@ func NewPerson(ctx context.Context, r Request, p accounts.Person, values url.Val
 		show fate
 		name string
 	}{{"", "Everything"}, {fateGot, "Got"}, {fateMissed, "Did not get"}} {
-		v.Views = append(v.Views, Link{Name: one.name, Link: r.Link(personOperation, showing(one.show, values)), Here: one.show == show})
+		v.Views = append(v.Views, parts.Link{Name: one.name, Link: r.Link(personOperation, showing(one.show, values)), Here: one.show == show})
 	}
 	slices.SortStableFunc(p.ToCome, func(a, b accounts.HistoryLine) int {
 		return cmp.Or(a.StartsAt, &a.CreatedAt).Compare(*cmp.Or(b.StartsAt, &b.CreatedAt))
@@ -232,21 +221,10 @@ func (v *Person) addOptOuts(ctx context.Context, r Request, p accounts.Person, w
 		return
 	}
 	if form := r.Form("channels opt-out", OptOutPlace, who); form != nil {
-		v.OptOut = &OptOutForm{form, []Choice{newChoice("category", "Category", categories(ctx, r), form.Values),
-			newChoice("medium", "Medium", mediaOf(p.Media), form.Values)}}
+		v.OptOut = &OptOutForm{form, []parts.Choice{
+			parts.Names("category", "Category", categories(ctx, r)).With(form.Values.Get("category")),
+			parts.Names("medium", "Medium", mediaOf(p.Media)).With(form.Values.Get("medium"))}}
 	}
-}
-
-// newChoice returns a field with values, and with the one that was typed.
-func newChoice(name, label string, values []string, typed url.Values) Choice {
-	c := Choice{name, label, []Option{{Text: "Any"}}}
-	if value := typed.Get(name); value != "" && !slices.Contains(values, value) {
-		values = append(values, value)
-	}
-	for _, value := range values {
-		c.Options = append(c.Options, Option{value, value, value == typed.Get(name)})
-	}
-	return c
 }
 
 // categories returns the names of the categories, or none if they cannot be read.

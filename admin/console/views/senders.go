@@ -17,7 +17,8 @@ import (
 
 // SenderCard is a sender with its figures and the chart of its last hour.
 type SenderCard struct {
-	Name, Medium, Link    string
+	Name, Medium          string
+	Link                  string // of its place on the page Delivery
 	Status                words.Status
 	Rate, Failed, Waiting string
 	Fails                 bool
@@ -51,10 +52,13 @@ func sortSenders(list []delivery.SenderState) {
 	})
 }
 
+// placeOf returns the id of a sender's place on the page Delivery.
+func placeOf(s delivery.SenderState) string { return "sender-" + url.PathEscape(s.Name) }
+
 // senderCard returns a sender, with its chart if it is to be drawn.
 func senderCard(ctx context.Context, r Request, s delivery.SenderState, draws bool) (SenderCard, error) {
 	card := SenderCard{
-		Name: text.OneLine(s.Name, 80), Medium: s.Medium, Link: r.Link("senders events", url.Values{"sender": {s.Name}}),
+		Name: text.OneLine(s.Name, 80), Medium: s.Medium, Link: r.Link(sendersList, nil) + "#" + placeOf(s),
 		Status: words.SenderStatus(s), Rate: words.PerSecond(s.SentPerSecond, ""),
 		Failed: words.Ratio(s.FailedPerSecond, s.SentPerSecond+s.FailedPerSecond), Waiting: text.Grouped(int64(s.Waiting)),
 		Fails: s.FailedPerSecond > 0,

@@ -6,6 +6,7 @@ import (
 	"net/url"
 	"time"
 
+	"github.com/belfryhq/belfry/admin/console/parts"
 	"github.com/belfryhq/belfry/internal/text"
 )
 
@@ -39,12 +40,6 @@ const BackParam = "_back"
 // PreviousPrefix begins the name of a hidden field with the value of a parameter when the form was made. A value that
 // was not changed is not part of the act, and an emptied one is reset.
 const PreviousPrefix = "_was_"
-
-// Link is a named link. Here marks the current one.
-type Link struct {
-	Name, Link string
-	Here       bool
-}
 
 // Field is a hidden field of a form.
 type Field struct{ Name, Value string }
@@ -88,10 +83,10 @@ func (o *Outcome) At(place string) *Outcome {
 func (r Request) fault(err error) template.HTML { return r.Render(text.OfError(err)) }
 
 // action returns a link to an act that the caller may run, or nothing.
-func (r Request) action(name, label string, values url.Values) []Link {
+func (r Request) action(name, label string, values url.Values) []parts.Link {
 	to := r.Link(name, values)
 	if to == "" {
 		return nil
 	}
-	return []Link{{Name: label, Link: to}}
+	return []parts.Link{{Name: label, Link: to}}
 }

@@ -26,7 +26,7 @@ func TestBrowser_ASenderIsChangedWhereItIsShown(t *testing.T) {
 	p.fill("rate_per_second", "70")
 	require.EqualValues(t, http.StatusOK, p.follow("Change fcm"))
 	p.shows("fcm: 70/s, 16 at once on each relay.")
-	require.Equal(t, "/senders#sender-0", evaluate[string](p, "location.pathname + location.hash"))
+	require.Equal(t, "/senders#sender-fcm", evaluate[string](p, "location.pathname + location.hash"))
 	h.becomes("SELECT EXISTS (SELECT FROM belfry.relays WHERE limits @> '[{\"name\": \"fcm\", \"rate_per_second\": 70}]')")
 
 	p.opens("fcm", "Limits…")
