@@ -368,6 +368,8 @@ func TestCompose_ChoicesLeaveOutTheFieldsOfOthers(t *testing.T) {
 	require.Equal(t, http.StatusOK, p.status, p.text)
 	require.Contains(t, p.text, "Send to 2 recipients", "now, near Seoul, and to nobody else")
 	require.Contains(t, p.text, "The audience on a map")
+	require.Contains(t, p.text, "Within 30 km of 37.566, 126.9784 (seoul): 2 recipients")
+	require.Equal(t, "seoul", p.fields().Get("near"), "as it was typed")
 	p = author.post(t, "/enqueue", p.agreed(""))
 	require.Contains(t, p.text, "Open job 1")
 	j, err := h.jobs.Get(t.Context(), 1)

@@ -82,6 +82,6 @@ func (e *env) lists() {
 	})
 	slowest("pages", 200, []string{
 		"/", "/jobs", "/jobs?status=FAILED&lane=lane-7", "/jobs/{job}", "/jobs/{job}/runs", "/abort?id={job}", "/upcoming", "/lanes", "/senders",
-		"/dead-letters", "/dead-letters?dead_reason=permanent", "/dead-letters/errors", "/events", "/channels/show?channel={channel}", "/enqueue",
+		"/dead-letters", "/dead-letters?dead_reason=permanent", "/dead-letters/errors", "/events", "/settings", "/channels/show?channel={channel}", "/enqueue",
 	})
 }

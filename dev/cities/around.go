@@ -57,7 +57,7 @@ func Nearest(latitude, longitude float64) Place {
 // Named returns the most populous place with a name, whatever its case.
 func Named(name string) (City, bool) {
 	for _, c := range world().cities {
-		if strings.EqualFold(c.Name, name) {
+		if len(name) == len(c.Name) && strings.EqualFold(c.Name, name) {
 			return c, true
 		}
 	}

@@ -40,6 +40,19 @@ func TestAround_KnowsWhatIsNear(t *testing.T) {
 }
 
 // What is near is near across the 180° meridian, and where the meridians run together.
+func TestNamed_IsTheMostPopulous(t *testing.T) {
+	t.Parallel()
+	for name, country := range map[string]string{"seoul": "KR", "London": "GB", "BIRMINGHAM": "GB"} {
+		c, known := Named(name)
+		require.True(t, known, name)
+		require.Equal(t, country, c.Country, name)
+	}
+	for _, name := range []string{"", "37.57,126.98", "Nowhere at all"} {
+		_, known := Named(name)
+		require.False(t, known, name)
+	}
+}
+
 func TestAround_CrossesTheAntimeridianAndThePole(t *testing.T) {
 	t.Parallel()
 	suva := named(t, Around(-17, -179.5, 400e3), "Suva")

@@ -6,12 +6,14 @@
   if (!form) return;
 
   // The phone shows the selected language. Texts that it lacks are those of all languages.
-  const phone = form.querySelector("#phone .phone"), base = form.querySelector(".language");
+  const phones = form.querySelectorAll("[data-phone]"), base = form.querySelector(".language");
   const said = (of, name) => of.querySelector(`[name="${name}"], [name="_${name}"]`).value.trim();
   function mirror() {
     const of = form.querySelector(".language:has(.tab input:checked)") ?? base;
-    phone.querySelector(".says").textContent = said(of, "title") || said(base, "title") || "Title";
-    phone.querySelector(".body").textContent = said(of, "body") || said(base, "body") || "Text";
+    for (const phone of phones) {
+      phone.querySelector(".says").textContent = said(of, "title") || said(base, "title") || "Title";
+      phone.querySelector(".body").textContent = said(of, "body") || said(base, "body") || "Text";
+    }
     for (const one of form.querySelectorAll(".language")) {
       const locale = one.querySelector('[name="_locale"]');
       if (locale) one.querySelector(".tab span").textContent = locale.value.trim() || "Add a language";
@@ -42,7 +44,7 @@
       const answer = await fetch(form.action, { method: "POST", body, signal: own.signal, headers: { Accept: "text/html" } });
       if (!answer.ok || answer.redirected) return;
       const page = new DOMParser().parseFromString(await answer.text(), "text/html");
-      for (const id of ["reach", "free", "area"]) {
+      for (const id of ["reach", "free", "area", "total"]) {
         const here = document.getElementById(id);
         if (!here.contains(document.activeElement)) here.replaceChildren(...page.getElementById(id).childNodes);
       }

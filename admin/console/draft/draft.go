@@ -134,6 +134,12 @@ func applyAudience(values url.Values, to string) {
 	}
 }
 
+// isCity reports whether a place is a name and not a position.
+func isCity(place string) bool {
+	_, known := cities.Named(strings.TrimSpace(place))
+	return known
+}
+
 // instant parses a time with its zone.
 func instant(value string) (time.Time, bool) {
 	at, err := time.Parse(time.RFC3339, strings.Replace(value, " ", "T", 1))
@@ -230,6 +236,11 @@ func New(s Source) Form {
 		segments.Options = append(segments.Options, parts.Option{Value: one.Name, Text: one.Name + ", " + members})
 	}
 	f.Categories, f.Segments = categories.With(s.Values.Get("category")).Options, segments.With(s.Values.Get("segment")).Options
+	if place := s.Fields.Get("near"); isCity(place) {
+		near := f.In["near"]
+		near.Value = place
+		f.In["near"] = near
+	}
 	f.speak(s)
 	f.at(s)
 	return f

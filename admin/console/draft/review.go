@@ -172,7 +172,11 @@ func NewReview(s Source, p *enqueue.Preview, reach *Reach, role operation.Role, 
 		r.Facts = append(r.Facts, parts.Field{Name: name, Text: template.HTML(template.HTMLEscapeString(value))}) //nolint:gosec // it is escaped
 	}
 	fact("Title", s.Values.Get("title"))
-	fact("Who", words.Sentence(p.Audience.String())+": "+reach.Count)
+	who := words.Sentence(p.Audience.String())
+	if place := strings.TrimSpace(s.Fields.Get("near")); p.Audience.Kind == channels.KindRadius && isCity(place) {
+		who += " (" + place + ")"
+	}
+	fact("Who", who+": "+reach.Count)
 	fact("When", when)
 	fact("How", words.AboutJob(s.Values.Get("lane"), append(strings.Split(s.Values.Get("type"), ","), s.Values.Get("category"))...))
 	if reach.Lane != "" {
