@@ -7,6 +7,7 @@ import (
 	"html/template"
 	"net/http"
 	"net/url"
+	"strings"
 	"time"
 
 	"github.com/belfryhq/belfry/admin/api"
@@ -93,16 +94,23 @@ func (c *Console) authenticated(serve func(*handler)) http.HandlerFunc {
 	}
 }
 
-// show renders a page. It panics if the template fails, and the API's handler logs the panic.
+// show renders a page. It panics if the template fails, and the API's handler logs the panic. Responses to GET are
+// compressed; a secret is only in a response to POST.
 func (c *Console) show(w http.ResponseWriter, req *http.Request, status int, page string, f layout) {
 	if f.Who != nil {
 		f.Nav = c.navigation(req)
 	}
 	var b bytes.Buffer
 	must(0, c.pages[page].Execute(&b, f))
+	content := b.Bytes()
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")
+	w.Header().Add("Vary", "Accept-Encoding")
+	if req.Method == http.MethodGet && strings.Contains(req.Header.Get("Accept-Encoding"), "gzip") {
+		w.Header().Set("Content-Encoding", "gzip")
+		content = zip(content)
+	}
 	w.WriteHeader(status)
-	_, _ = w.Write(b.Bytes())
+	_, _ = w.Write(content)
 }
 
 // show renders a page for the caller.

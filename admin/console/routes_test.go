@@ -1,6 +1,7 @@
 package console_test
 
 import (
+	"io"
 	"net/http"
 	"regexp"
 	"slices"
@@ -111,4 +112,32 @@ func sorted(names []string) []string {
 	names = slices.Clone(names)
 	slices.Sort(names)
 	return names
+}
+
+// Pages are compressed, but not the response to a form, which may contain a secret.
+func TestRoutes_PagesAreCompressed(t *testing.T) {
+	t.Parallel()
+	h := open(t, nil)
+	h.furnish(t)
+	b := h.as(t, "admin")
+	encoding := func(method, path, accepts string) (string, int) {
+		req, err := http.NewRequestWithContext(t.Context(), method, h.url+path, nil)
+		require.NoError(t, err)
+		req.Header.Set("Authorization", "Bearer admin")
+		req.Header.Set("Accept-Encoding", accepts)
+		res, err := b.client.Do(req)
+		require.NoError(t, err)
+		defer res.Body.Close() //nolint:errcheck // it was only read
+		content, err := io.ReadAll(res.Body)
+		require.NoError(t, err)
+		require.Contains(t, res.Header.Values("Vary"), "Accept-Encoding")
+		return res.Header.Get("Content-Encoding"), len(content)
+	}
+	plain, size := encoding(http.MethodGet, "/senders", "identity")
+	require.Empty(t, plain)
+	zipped, small := encoding(http.MethodGet, "/senders", "br, gzip")
+	require.Equal(t, "gzip", zipped)
+	require.Less(t, small, size/2)
+	secret, _ := encoding(http.MethodPost, "/new/tokens/create", "gzip")
+	require.Empty(t, secret)
 }

@@ -49,6 +49,9 @@ func (h *handler) delivery() {
 		return
 	}
 	h.extendDeadline(o)
+	if act, there := h.named("dead-letters " + h.req.URL.Query().Get(views.PlanParam)); there {
+		h.extendDeadline(act)
+	}
 	var page struct {
 		views.Delivery
 		faulty

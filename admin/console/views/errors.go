@@ -50,11 +50,14 @@ type LettersPlan struct {
 	Fault                 template.HTML
 }
 
+// PlanParam is the parameter of the page with the verb of the act on failed messages whose plan it shows. A plan counts
+// all selected messages.
+const PlanParam = "_plan"
+
 const (
 	errorsOperation = "dead-letters errors"
 	lettersPlace    = "failed messages"
-	planParam       = "_plan" // in the address of the page: the verb of the planned act
-	// errorsTimeout limits the query of the errors, and of a plan.
+	// errorsTimeout limits the query of the errors.
 	errorsTimeout = 5 * time.Second
 )
 
@@ -94,9 +97,9 @@ func newErrors(ctx context.Context, r Request) (g Errors) {
 		g.Periods = append(g.Periods, parts.Link{Name: p.name, Link: r.Link(sendersList, at) + "#errors", Here: p.since == since})
 	}
 	g.Done = r.Outcome.At(lettersPlace)
-	ctx, cancel := context.WithTimeout(ctx, errorsTimeout)
+	brief, cancel := context.WithTimeout(ctx, errorsTimeout)
 	defer cancel()
-	list, err := readErrors(ctx, r, filter)
+	list, err := readErrors(brief, r, filter)
 	if err != nil {
 		g.Fault = r.fault(err)
 		return g
@@ -157,7 +160,7 @@ func newErrorGroup(r Request, e delivery.DeadError, list delivery.DeadErrorList)
 	for _, act := range []struct{ verb, name string }{{"redrive", "Send again…"}, {"discard", "Discard…"}} {
 		if r.Link("dead-letters "+act.verb, nil) != "" {
 			with := maps.Clone(of)
-			with.Set(planParam, act.verb)
+			with.Set(PlanParam, act.verb)
 			g.Actions = append(g.Actions, parts.Link{Name: act.name, Link: r.Link(sendersList, with) + "#plan"})
 		}
 	}
@@ -166,7 +169,7 @@ func newErrorGroup(r Request, e delivery.DeadError, list delivery.DeadErrorList)
 
 // newLettersPlan returns the plan that the address requests: what the act would do, and its form, bound to the plan.
 func newLettersPlan(ctx context.Context, r Request) *LettersPlan {
-	verb := r.Values.Get(planParam)
+	verb := r.Values.Get(PlanParam)
 	name := "dead-letters " + verb
 	if verb != "redrive" && verb != "discard" || r.Link(name, nil) == "" {
 		return nil
