@@ -271,20 +271,20 @@ func eachRecipient(ctx context.Context, env *operation.Env, in recipientFilter, 
 
 func tellRecipients(p *text.Doc, list []Entry) {
 	for _, e := range list {
-		p.Line("%s\t%s\t%s", text.Ref("channel", e.ChannelID), reasonCell(e), entryText(e))
+		p.Line("%s\t%s\t%s", text.Ref("channel", e.ChannelID), e.Status(), e.Sentence())
 	}
 }
 
-// reasonCell returns the reason of an entry as a status.
-func reasonCell(e Entry) text.StatusCell {
+// Status returns the reason of an entry as a status.
+func (e Entry) Status() text.StatusCell {
 	if e.Why == "" {
 		return text.Status(e.Reason)
 	}
 	return text.Status(e.Reason, ", "+string(e.Why))
 }
 
-// entryText describes the result for a channel in a sentence.
-func entryText(e Entry) string {
+// Sentence describes the result for a channel, such as "was sent the message".
+func (e Entry) Sentence() string {
 	sentence := e.Reason.Text()
 	if why := outbox.WhyText(e.Reason, e.Why); why != "" {
 		sentence += "; " + why

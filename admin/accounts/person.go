@@ -203,7 +203,7 @@ func historyTable(list []HistoryLine) *text.Table {
 			status = text.Status(TypeActivity)
 		}
 		t.Add(text.Ref("job", l.JobID), l.CreatedAt, l.Category, text.OneLine(cmp.Or(l.JobTitle, l.Title), 40), status,
-			reasonCell(l.Entry), historyText(l))
+			l.Entry.Status(), historyText(l))
 	}
 	return t
 }
@@ -212,7 +212,7 @@ func historyTable(list []HistoryLine) *text.Table {
 func historyText(l HistoryLine) text.Line {
 	said := l.Entry
 	said.Error = ""
-	how := []any{entryText(said)}
+	how := []any{said.Sentence()}
 	if l.Medium != "" {
 		by := "by " + l.Medium
 		if l.Sender != "" {

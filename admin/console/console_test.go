@@ -182,7 +182,8 @@ func TestConsole_StoredMarkupIsInert(t *testing.T) {
 	_, err := h.jobs.Abort(t.Context(), job.One(id), job.Act{Actor: evil, Reason: evil})
 	require.NoError(t, err)
 	boss := h.as(t, "admin")
-	for _, path := range []string{"/", "/jobs", "/jobs/" + text.Int(id), "/jobs/" + text.Int(id) + "/events", "/jobs?type=" + url.QueryEscape(evil), "/resume?id=" + text.Int(id) + "&reason=" + url.QueryEscape(evil), "/" + url.PathEscape(evil)} {
+	for _, path := range []string{"/", "/jobs", "/jobs/" + text.Int(id), "/jobs/" + text.Int(id) + "?tab=timeline", "/jobs/" + text.Int(id) + "?tab=report", "/jobs/" + text.Int(id) + "/resume",
+		"/jobs/" + text.Int(id) + "/correct", "/jobs/" + text.Int(id) + "/events", "/jobs?type=" + url.QueryEscape(evil), "/resume?id=" + text.Int(id) + "&reason=" + url.QueryEscape(evil), "/" + url.PathEscape(evil)} {
 		p := boss.get(t, path)
 		require.Contains(t, p.header.Get("Content-Security-Policy"), "default-src 'none'; script-src 'self'", path)
 		scripts := 0
@@ -214,7 +215,7 @@ func TestConsole_StopsAJobOnce(t *testing.T) {
 	require.Contains(t, boss.get(t, "/lanes").links(), "/lanes/default/pause")
 	require.NotContains(t, h.as(t, "viewer").get(t, "/lanes").links(), "/lanes/default/pause")
 	p := boss.get(t, "/jobs/"+text.Int(id))
-	require.Contains(t, p.links(), "/abort?id="+text.Int(id))
+	require.Contains(t, p.links(), "/jobs/"+text.Int(id)+"/stop")
 	p = boss.get(t, "/abort?id="+text.Int(id))
 	require.Contains(t, p.text, "Abort job "+text.Int(id))
 	require.Contains(t, p.text, "would be aborted: 1 job")
@@ -231,7 +232,7 @@ func TestConsole_StopsAJobOnce(t *testing.T) {
 	}
 	require.Equal(t, []string{"the-operator"}, h.actions(t, id, job.EventAborted))
 	p = boss.get(t, "/jobs/"+text.Int(id))
-	require.NotContains(t, p.links(), "/abort?id="+text.Int(id), "there is nothing to stop any more")
+	require.NotContains(t, p.links(), "/jobs/"+text.Int(id)+"/stop", "there is nothing to stop any more")
 	require.Contains(t, p.text, "wrong text")
 	require.NotContains(t, h.as(t, "viewer").get(t, "/jobs/"+text.Int(id)).text, "Resume…", "who may not is shown no act")
 }
@@ -242,7 +243,7 @@ func TestConsole_AStalePageDoesNothing(t *testing.T) {
 	id := h.enqueue(t, "Hello")
 	boss := h.as(t, "operator")
 	correct := ""
-	for _, to := range boss.get(t, "/jobs/"+text.Int(id)).links() {
+	for _, to := range boss.get(t, "/jobs/"+text.Int(id)+"?tab=settings").links() {
 		if strings.Contains(to, "/set?") {
 			correct = to
 		}

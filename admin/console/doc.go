@@ -13,8 +13,8 @@
 // its page without code here, and an entry at /operations. A designed page replaces the generated page at
 // its path.
 //
-// A list is also available as CSV (csv.go). /jump searches by id or name. The page of a job prints
-// without navigation and buttons. A command in a result of a generated page, such as
+// A list is also available as CSV (csv.go). /jump searches by id or name. The report of a job (?tab=report)
+// prints without navigation and buttons. A command in a result of a generated page, such as
 // `belfry lanes resume default`, is a link to the page of that operation with the same parameters, "resume lane default".
 //
 // # A request
@@ -41,6 +41,11 @@
 // A small form on a designed page posts to the same act (inplace.go). It names its page and its place there. After
 // the act the browser is redirected to the page, which shows at this place, from a cookie for one page, what
 // happened. After a fault the response is the page, with the fault and the typed values at the form.
+//
+// On the page of a job, stop, resume, retry, correct and recall are dialogs (jobact.go). Each is a page, such as
+// /jobs/17/stop, with the effect of the act in numbers; the script shows its content in a dialog, and the
+// content of the response after it. Stop is bound to no plan, because a job in motion changes while its operator
+// reads; the stream updates its numbers instead.
 //
 // # A notification
 //

@@ -26,10 +26,14 @@ func (c *Console) cellsOf(w jobs.WatchedJob) map[string]string {
 	s := w.State()
 	of := words.JobStatus(s, w.Held)
 	id := text.Int(w.ID) + "."
+	stop := ""
+	if !w.AtRest {
+		stop = words.StopEffect(s)
+	}
 	return map[string]string{
 		id + "status": of.Word, id + "tone": string(of.Tone), id + "bar": draw.JobProgress(s).Update(), id + "rows": text.Grouped(w.RowsWritten),
 		id + "rate": words.JobRate(w), id + "left": words.JobTimeLeft(w), id + "slowed": words.SlowedBy(s), id + "waits": c.plain(w.Waiting()),
-		id + "moving": map[bool]string{false: "yes"}[w.AtRest],
+		id + "stop": stop, id + "moving": map[bool]string{false: "yes"}[w.AtRest],
 	}
 }
 

@@ -161,9 +161,11 @@ func (h *handler) running(w jobs.WatchedJob) running {
 	return r
 }
 
-// stop returns the link that aborts a job, if the caller may.
+// stop returns the link that stops a job, if the caller may.
 func (h *handler) stop(id string) []tab {
-	return h.action("abort", "Stop job "+id, url.Values{"id": {id}})
+	stop := jobActs()[0]
+	stop.label += " " + id
+	return h.actLink(stop, id)
 }
 
 // held reports whether a halt or a paused lane holds a job.

@@ -34,6 +34,8 @@ func routes() []route {
 		{"GET /jobs/{id}", "", "", jobOperation, (*handler).job},
 		{"GET /enqueue", "", "", enqueueOperation, (*handler).compose},
 		{"POST /enqueue", "", "", enqueueOperation, (*handler).compose},
+		{"GET /jobs/{id}/{act}", "", "", "", (*handler).jobAct},
+		{"POST /jobs/{id}/{act}", "", "", "", (*handler).doJobAct},
 		{"GET /operations", "", "", "", (*handler).allOperations},
 	}
 }

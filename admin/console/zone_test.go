@@ -21,7 +21,7 @@ func TestConsole_ObeysTheZoneThatWasChosen(t *testing.T) {
 	at := time.Date(2040, 7, 1, 12, 0, 0, 0, time.UTC)
 	id, err := h.jobs.Enqueue(t.Context(), job.Spec{Type: "inbox", Category: "operator_notice", Title: "Later", ScheduleAt: &at})
 	require.NoError(t, err)
-	show := "/jobs/" + text.Int(id)
+	show := "/jobs/" + text.Int(id) + "?tab=settings"
 	require.Contains(t, b.get(t, show).text, text.LocalClock(at))
 	require.Contains(t, b.get(t, show).text, "Times are in the server's zone, "+time.Now().Format("-07:00"))
 

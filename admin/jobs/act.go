@@ -95,6 +95,16 @@ func (a jobsResult) Affected(string) operation.Affected {
 	return operation.Affected{N: int64(len(a.Jobs)), Noun: "job", Plan: a.Plan}
 }
 
+// Recalls returns the results of the recalls, for other packages.
+func (a jobsResult) Recalls() (list []delivery.Recalled) {
+	for _, j := range a.Jobs {
+		if j.Recall != nil {
+			list = append(list, *j.Recall)
+		}
+	}
+	return list
+}
+
 // planText writes the plan, if there is one.
 func (a jobsResult) planText(d *text.Doc, verb jobVerb) {
 	if a.Plan != nil {

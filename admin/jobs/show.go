@@ -24,7 +24,7 @@ type jobReport struct {
 	Aborted    *job.Event       `json:"aborted"`    // the event of the abort; null unless the job is ABORTED
 	Waits      text.Line        `json:"waits"`      // why messages are not sent now; "": none waits, or relays are sending them
 	Remedy     text.Line        `json:"remedy"`     // what to do about that
-	Deliveries *delivery.Counts `json:"deliveries"` // null if no row was written
+	Deliveries *delivery.Counts `json:"deliveries"` // null if no row was written, and with brief
 	Revisions  []job.Revision   `json:"revisions"`
 }
 
@@ -34,7 +34,19 @@ func (r jobReport) State() JobState { return r.JobState }
 // Rows returns the counts of the job's rows, or nil if none was written.
 func (r jobReport) Rows() *delivery.Counts { return r.Deliveries }
 
-func showJob(ctx context.Context, env *operation.Env, in operation.JobRef) (r jobReport, err error) {
+// Stop returns the event that aborted the job, or nil.
+func (r jobReport) Stop() *job.Event { return r.Aborted }
+
+// Corrections returns the content of the job before each correction.
+func (r jobReport) Corrections() []job.Revision { return r.Revisions }
+
+// jobShow is the input of `jobs show`.
+type jobShow struct {
+	operation.JobRef
+	Brief bool `flag:"brief" help:"without the counts of rows by result, which take up to two seconds"`
+}
+
+func showJob(ctx context.Context, env *operation.Env, in jobShow) (r jobReport, err error) {
 	if r.Job, err = env.Jobs.Get(ctx, in.ID); err != nil {
 		return jobReport{}, operation.NoSuchJob(err)
 	}
@@ -58,7 +70,7 @@ func showJob(ctx context.Context, env *operation.Env, in operation.JobRef) (r jo
 	if r.Revisions, err = env.Jobs.Revisions(ctx, in.ID); err != nil {
 		return jobReport{}, operation.NoSuchJob(err)
 	}
-	if r.RowsWritten > 0 {
+	if r.RowsWritten > 0 && !in.Brief {
 		counts, err := delivery.Deliveries(ctx, env.DB, in.ID)
 		if err != nil {
 			return jobReport{}, operation.NoSuchJob(err)
@@ -69,7 +81,7 @@ func showJob(ctx context.Context, env *operation.Env, in operation.JobRef) (r jo
 }
 
 // jobText writes the fields of a job.
-func jobText(d *text.Doc, _ operation.JobRef, r jobReport) {
+func jobText(d *text.Doc, _ jobShow, r jobReport) {
 	j := r.Job
 	d.Field("job", "%d, %s", j.ID, j.Type)
 	d.Field("status", "%s%s", r.Shown(), NextStep(j))

@@ -20,6 +20,7 @@
   const about = new Set((document.body.dataset.about || "").split(" ").filter(Boolean));
   const whoAmI = document.querySelector(".who .more summary")?.textContent ?? "";
   const heardOf = new Set(); // announced events; the stream of another tab repeats some of them
+  let acted = 0; // the time of the user's last act on this page
   let news = [], missed = false;
   const concerns = (act) => ["*", act.of, act.of + ":" + act.name, act.of + "." + act.kind].some((one) => about.has(one));
 
@@ -48,7 +49,7 @@
       heardOf.add(id);
       if (heardOf.size > 5000) heardOf.delete(heardOf.values().next().value);
       if (act.of === "installation") reframe();
-      if (!concerns(act) || (act.by === whoAmI && performance.now() < 2000)) continue;
+      if (!concerns(act) || (act.by === whoAmI && performance.now() < acted + 2000)) continue;
       if (act.of === "job" && begun.has(Number(act.name))) continue;
       news.push(act);
     }
@@ -102,7 +103,10 @@
         if (e.textContent !== text) e.textContent = text;
       });
       if (name.endsWith(".bar")) bar(name, JSON.parse(text));
-      if (name.endsWith(".moving")) each("data-while", name.replace(/[.]moving$/, ""), (e) => { e.hidden = text === ""; });
+      if (name.endsWith(".moving")) {
+        each("data-while", name.replace(/[.]moving$/, ""), (e) => { e.hidden = text === ""; });
+        each("data-after", name.replace(/[.]moving$/, ""), (e) => { e.hidden = text !== ""; });
+      }
       if (name.endsWith(".tone")) each("data-cell", name.replace(/tone$/, "status"), (e) => { e.dataset.tone = text; });
     }
     begins(event.jobs || []);
@@ -287,6 +291,56 @@
     e.hidden = false;
     e.addEventListener("click", () => document.getElementById(e.dataset.opens).showModal());
   }
+
+  // A link to an act opens its page in a dialog, and so do its answers. When a dialog with a result is closed,
+  // the page shows the present state.
+  const act = document.getElementById("act");
+  let done = false; // an act has run in the dialog
+  async function ask(address, options) {
+    const page = await fetch(address, { headers: { Accept: "text/html" }, ...options })
+      .then(async (answer) => new DOMParser().parseFromString(await answer.text(), "text/html"), () => null);
+    const part = page?.querySelector("[data-act]");
+    if (part) {
+      done ||= part.matches("[data-done]");
+      act.replaceChildren(document.adoptNode(part));
+      if (!act.open) act.showModal();
+      (act.querySelector(".effect ~ .do a") ?? act.querySelector("input:not([type=hidden]), textarea, a"))?.focus();
+    } else if (options && act.open) { // the form stays, and can be sent again
+      const place = act.querySelector(".fault") ?? act.querySelector(".effect").insertAdjacentElement("beforebegin", document.createElement("p"));
+      place.className = "fault";
+      place.setAttribute("role", "alert");
+      place.textContent = page?.querySelector("main .fault")?.textContent ?? "The server does not answer. Try again: it is done once.";
+      for (const e of act.querySelectorAll("button")) e.disabled = false;
+    } else {
+      location.assign(address);
+    }
+  }
+  async function refresh() {
+    const answer = await fetch(location.href, { headers: { Accept: "text/html" } });
+    if (!answer.ok || answer.redirected) return location.reload();
+    const page = new DOMParser().parseFromString(await answer.text(), "text/html");
+    document.getElementById("main").replaceChildren(...page.getElementById("main").childNodes);
+  }
+  document.addEventListener("click", (event) => {
+    if (event.ctrlKey || event.metaKey || event.shiftKey || !act) return;
+    const link = event.target.closest("a[data-dialog], #act a[data-closes]");
+    if (!link) return;
+    event.preventDefault();
+    if (link.matches("[data-closes]")) act.close();
+    else ask(link.href);
+  });
+  act?.addEventListener("submit", (event) => {
+    event.preventDefault();
+    const form = event.target, body = new URLSearchParams(new FormData(form));
+    for (const e of form.querySelectorAll("button")) e.disabled = true;
+    acted = performance.now();
+    ask(form.action, { method: "POST", body });
+  });
+  act?.addEventListener("close", () => {
+    act.replaceChildren();
+    if (done) refresh();
+    done = false;
+  });
 
   // Acts on selected rows need a selection.
   const boxes = [...document.querySelectorAll('.bulk input[name="id"]')], all = document.querySelector("[data-selects]");

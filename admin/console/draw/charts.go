@@ -73,7 +73,10 @@ func (s Progress) Update() string {
 		event.Widths, event.Counts, event.Amounts = append(event.Widths, p.Width), append(event.Counts, text.Grouped(p.N)), append(event.Amounts, p.Amount)
 	}
 	event.About = s.About
-	encoded, _ := json.Marshal(event) // strings only
+	encoded, err := json.Marshal(event)
+	if err != nil { // the event has strings only
+		panic(err)
+	}
 	return string(encoded)
 }
 
@@ -81,7 +84,8 @@ func (s Progress) Update() string {
 // cancelled or waiting message; and left, which is an estimate while the job runs.
 func JobProgress(s jobs.JobState) Progress {
 	m := s.Messages
-	left := Segment{Name: "left", Tone: "left", N: recipientsLeft(s)}
+	n, _ := words.RecipientsLeft(s)
+	left := Segment{Name: "left", Tone: "left", N: n}
 	if s.Status == job.Aborted || s.Status == job.Failed || s.Status == job.Expired {
 		left.Name = "not reached"
 	}
@@ -89,19 +93,6 @@ func JobProgress(s jobs.JobState) Progress {
 		Segment{Name: "written", Tone: "done", N: s.RowsWritten - m.Messages}, Segment{Name: "sent", Tone: "done", N: m.Sent},
 		Segment{Name: "failed", Tone: "bad", N: m.Dead}, Segment{Name: "cancelled", Tone: "off", N: m.Cancelled},
 		Segment{Name: "waiting", Tone: "wait", N: m.Waiting}, left)
-}
-
-// recipientsLeft estimates the recipients that the walk has not reached, or returns 0 if it is unknown.
-func recipientsLeft(s jobs.JobState) int64 {
-	total, known := s.Total()
-	if !known || s.Status == job.Processed || s.WalkedAt != nil {
-		return 0
-	}
-	left := total - s.ChannelsRead
-	if s.ChannelsRead > 0 {
-		return int64(float64(left) * float64(s.RowsWritten) / float64(s.ChannelsRead))
-	}
-	return left
 }
 
 // Point is an instant of a chart with the value of each series.
@@ -116,9 +107,12 @@ type Series struct{ Name, Tone string }
 
 // Marker is an event in a chart.
 type Marker struct {
-	At   time.Time
-	Text string
-	X    string
+	At    time.Time
+	When  template.HTML
+	Text  string
+	X     string // in percent of the width
+	N     int    // its number in the chart
+	Label bool   // the chart has room for the number
 }
 
 // Sparkline is a small chart of one series, the template part "sparkline". Its box is 100 wide and 24 high.

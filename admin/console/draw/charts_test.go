@@ -70,7 +70,7 @@ func TestNewColumnChart_StacksAndMarks(t *testing.T) {
 	require.Equal(t, []Part{{"100%", "0%", "done"}, {"50%", "50%", "bad"}}, chart.Columns[1].Parts)
 	require.Equal(t, "09:00:00, push 30, failed 10", chart.Columns[0].About)
 	require.Equal(t, "50%", chart.Columns[1].X)
-	require.Equal(t, []Marker{{at.Add(30 * time.Second), "stopped by ann", "25%"}}, chart.Markers)
+	require.Equal(t, []Marker{{At: at.Add(30 * time.Second), Text: "stopped by ann", X: "25%"}}, chart.Markers)
 	require.Equal(t, "Columns, one for each 1 min from 2026-11-20 09:00:00+00:00 to 2026-11-20 09:02:00+00:00: 30 push and 30 failed in all; "+
 		"the highest is 40. Stopped by ann at 2026-11-20 09:00:30+00:00.", chart.About)
 	require.Len(t, chart.Table.Rows, 2)

@@ -201,6 +201,34 @@ func (p *tab) fill(name, text string) {
 	p.do(chromedp.SetValue(fmt.Sprintf(`//main//*[@name=%q]`, name), text))
 }
 
+// dialog presses the link of that name, which opens a dialog on the page or replaces its content.
+func (p *tab) dialog(name string) {
+	p.Helper()
+	at := fmt.Sprintf(`//a[normalize-space()=%q]`, name)
+	p.do(chromedp.Click("(//dialog[@open]" + at + " | //main[not(//dialog[@open])]" + at + ")[1]"))
+	until(p.T, func() bool { return evaluate[bool](p, `document.querySelector("#act[open] form") !== null`) }, func() string { return "no dialog opens: " + p.textIfAny() })
+}
+
+// enters types into the field of that name of the open dialog.
+func (p *tab) enters(name, text string) {
+	p.Helper()
+	p.do(chromedp.SetValue(fmt.Sprintf(`//dialog[@open]//*[@name=%q]`, name), text))
+}
+
+// confirms types the number that the open dialog demands, if it demands one.
+func (p *tab) confirms() {
+	p.Helper()
+	if label := evaluate[string](p, `document.querySelector("#act[open] label[for=in-count]")?.textContent ?? ""`); label != "" {
+		p.enters("_count", strings.Fields(label)[1])
+	}
+}
+
+// press presses the button or the link of that name in the open dialog.
+func (p *tab) press(name string) {
+	p.Helper()
+	p.do(chromedp.Click(fmt.Sprintf(`//dialog[@open]//*[self::a or self::button][normalize-space()=%q]`, name)))
+}
+
 // text is what a person reads on the page.
 func (p *tab) text() string {
 	p.Helper()

@@ -49,8 +49,8 @@ func TestBrowser_TwelveTabsAreLiveByOneStream(t *testing.T) {
 	}
 	require.Equal(t, 1, streams, "streams that were asked for")
 	first.goTo("/jobs/" + id)
-	first.follow("Stop job " + id)
-	first.follow("Abort job " + id)
+	first.dialog("Stop job " + id)
+	first.press("Stop job " + id)
 	for _, p := range tabs[1:] {
 		p.shows("Stopped")
 	}

@@ -79,7 +79,9 @@ func TestBrowser_EveryPageIsSoundAndAccessible(t *testing.T) {
 
 	paths := map[string]string{"/": "now", "/jobs": "jobs", fmt.Sprintf("/jobs/%d", id): "job", "/schedules": "schedules", "/lanes": "lanes", "/dead-letters": "dead-letters", "/dead-letters/errors": "dead-letters-errors", "/senders": "delivery", "/upcoming": "upcoming", "/enqueue": "new",
 		"/channels/show?external_id=u7": "person", "/transport/status": "carrier", "/events": "audit-log", "/users": "users", "/tokens": "tokens",
-		"/channels/segment": "empty", "/jobs?lane=default": "", "/there/is/no/page": "error", "/jobs?status=what": "", "/channels/show?external_id=nobody": "", fmt.Sprintf("/abort?id=%d", id+2): "stop"}
+		"/channels/segment": "empty", "/jobs?lane=default": "", "/there/is/no/page": "error", "/jobs?status=what": "", "/channels/show?external_id=nobody": "", fmt.Sprintf("/jobs/%d/stop", id+2): "stop",
+		fmt.Sprintf("/jobs/%d?tab=delivery", id): "job-delivery", fmt.Sprintf("/jobs/%d?tab=recipients&external_id=u7", id): "", fmt.Sprintf("/jobs/%d?tab=timeline", id): "",
+		fmt.Sprintf("/jobs/%d?tab=settings", id): "", fmt.Sprintf("/jobs/%d?tab=report", id): "", fmt.Sprintf("/jobs/%d/resume", id+1): "", fmt.Sprintf("/jobs/%d/correct", id+1): ""}
 	for _, o := range admin.Operations() {
 		if at := addressOf(o, id); !o.Shared && paths[at] == "" {
 			paths[at] = ""
@@ -105,13 +107,13 @@ func TestBrowser_AJobPrintsAsAReport(t *testing.T) {
 	p := startBrowser(t).person(t, h.url)
 	p.goTo("/jobs")
 	p.signIn("the-operator", password)
-	p.goTo(fmt.Sprintf("/jobs/%d", id))
+	p.goTo(fmt.Sprintf("/jobs/%d?tab=report", id))
 	p.prefers(dark)
 	printed := command(p, page.PrintToPDF, page.PrintToPDFParams{PreferCSSPageSize: new(true)})
 	require.NotEmpty(t, printed.Data)
 	command(p, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{Media: "print", Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: dark}}})
 	p.width(700)
-	for _, text := range []string{"The lift is out of service", "Outcomes", "Timeline", "enqueued", "finished", "dead"} {
+	for _, text := range []string{"The lift is out of service", "Results", "Timeline", "Requested", "All recipients written", "failed"} {
 		require.Contains(t, p.text(), text)
 	}
 	require.Empty(t, evaluate[[]string](p, `[...document.querySelectorAll("nav, button, .button, form, summary, .stale")].filter((e) => e.checkVisibility()).map((e) => e.outerHTML)`))

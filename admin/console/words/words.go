@@ -96,6 +96,7 @@ func SenderStatus(s delivery.SenderState) Status {
 		return Status{"Trying again", text.Wait}
 	case delivery.NoRelay:
 		return Status{"No relay", text.Idle}
+	case delivery.Ready:
 	}
 	if s.SentPerSecond > 0 || s.Calling > 0 {
 		return Status{"Sending", text.Go}
@@ -142,14 +143,19 @@ func SlowedBy(s jobs.JobState) string {
 	if s.Throttle == "" {
 		return ""
 	}
-	why, known := throttles[s.Throttle]
-	if !known {
-		why = strings.ReplaceAll(s.Throttle, "_", " ")
-	}
+	why := throttledBy(s.Throttle)
 	if s.ThrottleDetail != "" {
 		why += " (" + s.ThrottleDetail + ")"
 	}
 	return "Slowed: " + why
+}
+
+// throttledBy returns the reason of a slow walk by its rule.
+func throttledBy(rule string) string {
+	if why, known := throttles[rule]; known {
+		return why
+	}
+	return strings.ReplaceAll(rule, "_", " ")
 }
 
 // percentOf returns a part of an incomplete whole, at most 99 %.
@@ -363,7 +369,7 @@ func JobRate(w jobs.WatchedJob) string {
 	if w.Status != job.Running {
 		rate, noun = w.SentPerSecond, "messages"
 	}
-	if rate == nil || *rate <= 0 {
+	if rate == nil || *rate <= 0 || w.AtRest {
 		return ""
 	}
 	return PerSecond(*rate, noun)

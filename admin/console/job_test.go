@@ -66,11 +66,11 @@ func TestConsole_AJobIsDrawn(t *testing.T) {
 	id := h.deliveredPercent(t)
 	b := h.as(t, "viewer")
 	require.Equal(t, http.StatusSeeOther, b.post(t, "/time-zone", url.Values{"zone": {"Asia/Kathmandu"}}).status)
-	p := b.get(t, "/jobs/"+id)
+	p := b.get(t, "/jobs/"+id+"?tab=delivery")
 	require.Equal(t, http.StatusOK, p.status, p.text)
 
-	text, parts := within(p.section(t, "Outcomes"))
-	for _, words := range []string{"push sent 30", "push dead, permanent 5", "sms dead, permanent 5", "75.0 %", "the provider refused it permanently"} {
+	text, parts := within(p.section(t, "Results"))
+	for _, words := range []string{"push: sent 30", "push: failed, permanent 5", "sms: failed, permanent 5", "75 %", "the provider refused it permanently"} {
 		require.Contains(t, text, words)
 	}
 	var widths []string
