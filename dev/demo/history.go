@@ -31,13 +31,13 @@ func (s *stage) makeHistory(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-	}
-	err = s.await(wait, daemon, "all messages are delivered", func(ctx context.Context) (done bool, err error) {
-		err = scan(ctx, s.pool, queries.allDelivered, nil, &done)
-		return done, err
-	})
-	if err != nil {
-		return err
+		err = s.await(wait, daemon, "all messages are delivered", func(ctx context.Context) (done bool, err error) {
+			err = scan(ctx, s.pool, queries.allDelivered, nil, &done)
+			return done, err
+		})
+		if err != nil {
+			return err
+		}
 	}
 	if err := daemon.stop(wait); err != nil {
 		return err

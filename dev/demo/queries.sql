@@ -168,6 +168,8 @@ UPDATE belfry.jobs j
    SET created_at = pg_temp.moved(j.id, j.created_at), schedule_at = pg_temp.moved(j.id, j.schedule_at), started_at = pg_temp.moved(j.id, j.started_at), finished_at = pg_temp.moved(j.id, j.finished_at),
        walked_at = pg_temp.moved(j.id, j.walked_at), delivered_at = pg_temp.moved(j.id, coalesce(j.delivered_at, j.finished_at))
   FROM moved m WHERE m.id = j.id;
+-- These times are no change that anybody made.
+DELETE FROM belfry.job_events e WHERE e.kind = 'changed' AND e.at >= now();
 UPDATE belfry.job_events e SET at = pg_temp.moved(e.job_id, e.at);
 UPDATE belfry.job_revisions r SET edited_at = pg_temp.moved(r.job_id, r.edited_at);
 UPDATE belfry.attempts a SET at = m.begins + (a.at - m.was) * m.stretch FROM moved m WHERE m.id = a.job_id;

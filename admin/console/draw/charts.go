@@ -187,7 +187,7 @@ func NewColumnChart(zone *time.Location, of ColumnChart, step time.Duration, poi
 	for _, p := range points {
 		highest = max(highest, sum(p.Values))
 	}
-	of.From, of.To, of.Table = words.Instant(zone, begin), words.Instant(zone, end), NewTable(of.Title, headings...)
+	of.From, of.To, of.Table = words.TimeOfDay(zone, begin), words.TimeOfDay(zone, end), NewTable(of.Title, headings...)
 	for _, p := range points {
 		one := Stack{X: Portion(p.At.Sub(begin).Seconds(), length), Width: Portion(step.Seconds()*0.88, length)}
 		below, cells, phrases := 0.0, []any{p.At}, []string{plain(zone, text.TimeOfDay(p.At))}

@@ -285,7 +285,18 @@ func In(zone *time.Location, at time.Time) time.Time {
 	return at.In(zone)
 }
 
-// DayOf returns the name of an instant's day for a heading: Today, Tomorrow, or "Mon 30 Nov".
+// TimeOfDay renders an instant as the time of a day, such as "17:35" of today or "Yesterday 17:35". The exact time
+// is its title.
+func TimeOfDay(zone *time.Location, at time.Time) template.HTML {
+	exact := text.Times{Zone: zone}.Clock(at)
+	shown := In(zone, at).Format("15:04")
+	if day := DayOf(In(zone, at), time.Now()); day != "Today" {
+		shown = day + " " + shown
+	}
+	return template.HTML(`<time datetime="` + strings.Replace(exact, " ", "T", 1) + `" title="` + exact + `">` + shown + "</time>") //nolint:gosec // digits and words
+}
+
+// DayOf returns the name of an instant's day for a heading: Yesterday, Today, Tomorrow, or "Mon 30 Nov".
 func DayOf(at, now time.Time) string {
 	day := func(t time.Time) int64 {
 		return time.Date(t.Year(), t.Month(), t.Day(), 0, 0, 0, 0, time.UTC).Unix() / 86400
@@ -295,6 +306,8 @@ func DayOf(at, now time.Time) string {
 		return "Today"
 	case 1:
 		return "Tomorrow"
+	case -1:
+		return "Yesterday"
 	}
 	if at.Year() == now.Year() {
 		return at.Format("Mon 2 Jan")

@@ -130,7 +130,7 @@ func TestDayOf_IsInTheZoneOfTheInstant(t *testing.T) {
 	now := time.Date(2026, 11, 20, 23, 0, 0, 0, time.UTC) // 08:00 of the 21st in Seoul
 	for at, want := range map[time.Time]string{
 		now.In(seoul): "Today", now.Add(17 * time.Hour).In(seoul): "Tomorrow", now.Add(30 * time.Minute): "Today",
-		now.Add(72 * time.Hour): "Mon 23 Nov", now.Add(-24 * time.Hour): "Thu 19 Nov", time.Date(2027, 1, 4, 0, 0, 0, 0, time.UTC): "Mon 4 Jan 2027",
+		now.Add(72 * time.Hour): "Mon 23 Nov", now.Add(-24 * time.Hour): "Yesterday", now.Add(-48 * time.Hour): "Wed 18 Nov", time.Date(2027, 1, 4, 0, 0, 0, 0, time.UTC): "Mon 4 Jan 2027",
 	} {
 		require.Equal(t, want, DayOf(at, now))
 	}
