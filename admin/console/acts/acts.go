@@ -31,7 +31,7 @@ type Act struct {
 var kinds = map[string]string{
 	"enqueued": "requested", job.EventAborted: "stopped", "resume_requested": "resumed", "retry_requested": "retried",
 	"retry_skipped_requested": "retried the skipped of", "created": "added", "lifted": "ended the halt of", "redriven": "sent again",
-	"fired": "ran", "sent": "sent a message to", "forgotten": "erased",
+	"fired": "ran", "sent": "sent a message to", "forgotten": "erased", "link": "made a sign-in link for",
 }
 
 // subjects are the objects of acts in words, unless their names are.
