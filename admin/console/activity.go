@@ -5,11 +5,13 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/belfryhq/belfry/admin/console/acts"
 	"github.com/belfryhq/belfry/admin/console/parts"
 	"github.com/belfryhq/belfry/admin/operation"
+	"github.com/belfryhq/belfry/internal/text"
 	"github.com/belfryhq/belfry/job"
 )
 
@@ -24,6 +26,24 @@ type activityPage struct {
 
 // By returns the address of the acts of one person.
 func (p activityPage) By(who string) string { return p.Action + "?" + url.Values{"by": {who}}.Encode() }
+
+// titlesOf returns the titles of the jobs of acts by id. Jobs that are much older than the newest one have none.
+func (h *handler) titlesOf(list []job.ControlEvent) map[string]string {
+	titles, newest := make(map[string]string), int64(0)
+	for _, e := range list {
+		if id, err := strconv.ParseInt(e.Name, 10, 64); err == nil && e.Subject == job.SubjectJob {
+			newest = max(newest, id)
+		}
+	}
+	if newest == 0 {
+		return titles
+	}
+	found, _ := h.listJobs(url.Values{"before": {text.Int(newest + 1)}, "limit": {"100"}}) // else the acts have no titles
+	for _, j := range found.Items {
+		titles[text.Int(j.ID)] = j.Title
+	}
+	return titles
+}
 
 // activity renders the acts, newest first.
 func (h *handler) activity() {
@@ -46,6 +66,6 @@ func (h *handler) activity() {
 	if err != nil {
 		page.Fault, status = h.failure(err), statusFor(err)
 	}
-	page.Days, page.Next = acts.Days(list.Items, h.site(), time.Now()), h.next(o, list, values)
+	page.Days, page.Next = acts.Days(list.Items, h.titlesOf(list.Items), h.site(), time.Now()), h.next(o, list, values)
 	h.show(status, "activity", layout{Title: "Activity", About: aboutOf(o, values), Page: page})
 }

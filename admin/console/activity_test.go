@@ -25,7 +25,7 @@ func TestActivity_SaysWhoDidWhat(t *testing.T) {
 	p := b.get(t, "/events")
 	require.Equal(t, http.StatusOK, p.status, p.text)
 	today := p.part("Today")
-	require.Contains(t, today, "ann stopped job "+text.Int(id))
+	require.Contains(t, today, "ann stopped job "+text.Int(id)+" Hello")
 	require.Contains(t, today, "“it is <Tuesday>”")
 	require.Contains(t, today, "bob paused lane night")
 	require.Less(t, strings.Index(today, "bob paused"), strings.Index(today, "ann stopped"), "the newest is first")

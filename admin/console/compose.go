@@ -206,16 +206,18 @@ func (h *handler) preview(o operation.Operation, values url.Values) (*enqueue.Pr
 func (h *handler) source(o operation.Operation, values url.Values, faults map[string]string) draft.Source {
 	first, more := h.inputs(o, values, faults)
 	s := draft.Source{Values: values, Fields: h.req.Form, Fresh: h.req.Method != http.MethodPost, Inputs: slices.Concat(first, more),
-		Faults: faults, Lanes: h.names("lanes list"), Site: h.site(), Free: time.Now()}
-	a, _ := h.query("categories list", nil)
-	categories, _ := a.out.(operation.List[channels.Category])
-	a, _ = h.query("channels segment list", nil)
-	segments, _ := a.out.(operation.List[channels.Segment])
-	s.Categories, s.Segments = categories.Items, segments.Items
+		Faults: faults, Site: h.site(), Free: time.Now()}
+	if s.Fields.Get(draft.Live) == "" { // the script takes no lists from the page
+		a, _ := h.query("categories list", nil)
+		categories, _ := a.out.(operation.List[channels.Category])
+		a, _ = h.query("channels segment list", nil)
+		segments, _ := a.out.(operation.List[channels.Segment])
+		s.Categories, s.Segments, s.Lanes = categories.Items, segments.Items, h.names("lanes list")
+	}
 	lane := cmp.Or(values.Get("lane"), "default")
 	running, err := h.inProgress()
 	if err == nil {
-		a, _ = h.query(upcomingOperation, url.Values{"lane": {lane}, "skip_held": {"on"}, "occurrences": {"50"}, "limit": {"200"}})
+		a, _ := h.query(upcomingOperation, url.Values{"lane": {lane}, "skip_held": {"on"}, "occurrences": {"50"}, "limit": {"200"}})
 		entries, _ := a.out.(operation.List[upcoming.Entry])
 		s.Free = draft.NextFree(lane, running, entries.Items, time.Now())
 	}

@@ -54,7 +54,7 @@ func (h *handler) schedule() {
 	if err != nil {
 		page.Fault, status = h.failure(err), statusFor(err)
 	}
-	page.Days, page.Next = agenda.Days(entries.Items, schedules.Items, h.site(), time.Now()), h.next(o, entries, shown)
+	page.Days, page.Next = agenda.Days(entries.Items, schedules.Items, h.state.PausedLanes, h.site(), time.Now()), h.next(o, entries, shown)
 	page.Schedules = agenda.Schedules(schedules.Items, shown.Get("lane"), h.site())
 	h.show(status, "schedule", layout{Title: "Schedule", About: aboutOf(o, shown), Page: page})
 }

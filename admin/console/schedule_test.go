@@ -77,6 +77,7 @@ func TestSchedule_GroupsByLaneAndMarksOverlaps(t *testing.T) {
 	behind := p.part("Schedules")
 	require.Contains(t, behind, "Paused by ann")
 	require.Contains(t, p.links(), "/schedules/daily/pause")
+	require.Contains(t, p.links(), "/lanes/night/resume")
 	require.Contains(t, p.links(), "/schedules/off/resume")
 	require.NotContains(t, p.links(), "/schedules/off/pause")
 	require.NotContains(t, h.as(t, "viewer").get(t, "/upcoming").links(), "/schedules/daily/pause")

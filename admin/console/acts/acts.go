@@ -24,6 +24,7 @@ type Act struct {
 	When           template.HTML
 	Who, Did       string
 	Object         parts.Link
+	Title          string // of a job, or ""
 	Change, Reason string
 }
 
@@ -66,15 +67,19 @@ func Subjects(names []string) parts.Choice {
 	return c
 }
 
-// Days groups acts, which are in the order of their times, by day.
-func Days(list []job.ControlEvent, site parts.Site, now time.Time) (days []Day) {
+// Days groups acts, which are in the order of their times, by day. titles are the titles of jobs by id.
+func Days(list []job.ControlEvent, titles map[string]string, site parts.Site, now time.Time) (days []Day) {
 	for _, e := range list {
 		name := words.DayOf(site.In(e.At), now)
 		if len(days) == 0 || days[len(days)-1].Name != name {
 			days = append(days, Day{Name: name})
 		}
 		day := &days[len(days)-1]
-		day.Acts = append(day.Acts, describe(e, site))
+		act := describe(e, site)
+		if e.Subject == job.SubjectJob {
+			act.Title = text.OneLine(titles[e.Name], 80)
+		}
+		day.Acts = append(day.Acts, act)
 	}
 	return days
 }

@@ -25,7 +25,7 @@ import (
 type Day struct {
 	Name  string
 	Lanes []Lane
-	Only  string // the lane and its count, if there is one lane
+	Only  *Lane  // the lane, if there is one
 	Drawn bool   // the day has several starts
 	Now   string // the position of now in the drawing; "" on other days
 }
@@ -33,6 +33,7 @@ type Day struct {
 // Lane is what comes in a lane. An empty name means that a query decides.
 type Lane struct {
 	Name, About string
+	Resume      []parts.Link // the act that ends its pause
 	Entries     []Entry
 	Blocks      []Block
 }
@@ -90,8 +91,8 @@ func Held() parts.Choice {
 	return parts.Choice{Name: "skip_held", Label: "Held jobs", Options: []parts.Option{{Text: "Shown"}, {Value: "on", Text: "Hidden"}}}
 }
 
-// Days groups entries, which are in the order of their times, by day and lane.
-func Days(entries []upcoming.Entry, schedules []schedule.Schedule, site parts.Site, now time.Time) (days []Day) {
+// Days groups entries, which are in the order of their times, by day and lane. paused are the paused lanes.
+func Days(entries []upcoming.Entry, schedules []schedule.Schedule, paused []string, site parts.Site, now time.Time) (days []Day) {
 	for _, e := range entries {
 		at := site.In(e.At)
 		name := words.DayOf(at, now)
@@ -108,6 +109,9 @@ func Days(entries []upcoming.Entry, schedules []schedule.Schedule, site parts.Si
 		i := slices.IndexFunc(day.Lanes, func(l Lane) bool { return l.Name == e.Lane })
 		if i < 0 {
 			i, day.Lanes = len(day.Lanes), append(day.Lanes, Lane{Name: e.Lane})
+			if slices.Contains(paused, e.Lane) {
+				day.Lanes[i].Resume = site.Action("lanes resume", "Resume the lane…", url.Values{"lane": {e.Lane}})
+			}
 		}
 		day.Lanes[i].add(entryOf(e, schedules, site), at, e.ExpectedMS)
 	}
@@ -118,7 +122,7 @@ func Days(entries []upcoming.Entry, schedules []schedule.Schedule, site parts.Si
 		}
 		d.Drawn = d.Name != "Due" && (len(d.Lanes) > 1 || len(d.Lanes[0].Blocks) > 1)
 		if len(d.Lanes) == 1 {
-			d.Only = d.Lanes[0].Words() + ", " + d.Lanes[0].About
+			d.Only = &d.Lanes[0]
 		}
 	}
 	return days

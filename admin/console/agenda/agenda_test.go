@@ -17,7 +17,7 @@ func TestDays_DrawsEntriesInTheReadersZone(t *testing.T) {
 	t.Parallel()
 	berlin, err := time.LoadLocation("Europe/Berlin")
 	require.NoError(t, err)
-	site := parts.Site{Zone: berlin, Action: func(string, string, url.Values) []parts.Link { return nil }, Page: func(_, id string) string { return "/" + id }}
+	site := parts.Site{Zone: berlin, Action: func(act, _ string, _ url.Values) []parts.Link { return []parts.Link{{Name: act}} }, Page: func(_, id string) string { return "/" + id }}
 	now := time.Date(2026, 10, 24, 12, 0, 0, 0, berlin)
 	hour, id := int64(3_600_000), int64(7)
 	days := agenda.Days([]upcoming.Entry{
@@ -26,13 +26,16 @@ func TestDays_DrawsEntriesInTheReadersZone(t *testing.T) {
 		{At: time.Date(2026, 10, 25, 12, 0, 0, 0, berlin), Lane: "night", JobID: &id, Overlaps: []string{"job 8"}},
 		{At: time.Date(2026, 10, 25, 13, 0, 0, 0, berlin), Schedule: "s", Held: "the schedule is paused"},
 		{At: time.Date(2026, 10, 25, 14, 0, 0, 0, berlin), Schedule: "s"},
-	}, nil, site, now)
+	}, nil, []string{"night"}, site, now)
 	require.Len(t, days, 3)
 	require.Equal(t, "Due", days[0].Name)
 	require.False(t, days[0].Drawn)
 	require.Equal(t, "Today", days[1].Name)
 	require.Equal(t, "50.00%", days[1].Now)
-	require.Equal(t, "Lane default, 1 start", days[1].Only)
+	require.Equal(t, "Lane default", days[1].Only.Words())
+	require.Equal(t, "1 start", days[1].Only.About)
+	require.Empty(t, days[1].Only.Resume)
+	require.Equal(t, []parts.Link{{Name: "lanes resume"}}, days[2].Lanes[0].Resume)
 	require.False(t, days[1].Drawn, "one start needs no drawing")
 	require.Equal(t, agenda.Block{X: "75.00%", Width: "4.17%", Tone: "done", About: "18:00 Today"}, days[1].Lanes[0].Blocks[0])
 	require.Equal(t, "Tomorrow", days[2].Name)
