@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/net/html"
 
+	"github.com/belfryhq/belfry/channels"
 	"github.com/belfryhq/belfry/internal/text"
 	"github.com/belfryhq/belfry/job"
 )
@@ -229,4 +230,22 @@ func TestJob_ShowsItsContentAndItsEnd(t *testing.T) {
 	_, err := h.jobs.Enqueue(t.Context(), job.Spec{Type: "inbox", Category: "operator_notice", Title: "Later", ScheduleAt: new(time.Now().Add(time.Hour))})
 	require.NoError(t, err)
 	require.Contains(t, h.as(t, "operator").get(t, "/jobs/2").text, "Begins in 60 min .")
+}
+
+// The figures and the recipients of a radius would reveal who is inside: a viewer sees the page without them.
+func TestJob_ToARadiusHasNoFiguresForViewers(t *testing.T) {
+	t.Parallel()
+	h := open(t, nil)
+	id, err := h.jobs.Enqueue(t.Context(), job.Spec{Type: "inbox", Category: "operator_notice", Title: "Near", Audience: channels.Within(37.5, 127, 5000)})
+	require.NoError(t, err)
+	h.exec(t, `UPDATE belfry.jobs SET status = 'RUNNING', runner = 'r', heartbeat_at = now(), fence = 1, started_at = now()`)
+	h.exec(t, `UPDATE belfry.jobs SET started_at = date_trunc('minute', now()) - interval '5 minutes'`)
+	h.exec(t, `INSERT INTO belfry.samples (at, kind, name, rows_written) SELECT date_trunc('minute', now()) - make_interval(mins => 5 - g), 'job', $1, 10 FROM generate_series(0, 4) g`, text.Int(id))
+	at := "/jobs/" + text.Int(id)
+	require.Contains(t, h.as(t, "operator").get(t, at).text, "recipients written at most 10 a minute")
+	p := h.as(t, "viewer").get(t, at)
+	require.Contains(t, p.text, "Active channels within 5 km")
+	require.NotContains(t, p.text, "a minute")
+	require.Empty(t, p.drawn("fault"), p.text)
+	require.Len(t, h.as(t, "viewer").get(t, at+"?tab=recipients&external_id=kim").drawn("fault"), 1)
 }
