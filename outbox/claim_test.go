@@ -271,8 +271,8 @@ func TestLedger_SkipsManyMessagesInBoundedClaims(t *testing.T) {
 		if strings.HasPrefix(what, "Claim") {
 			first = 20 // twice the limit, before it knows that it skips messages
 		}
-		require.EqualValues(t, first, reached[0], what)
-		require.EqualValues(t, first+examined, reached[1], what)
+		require.Equal(t, first, reached[0], what)
+		require.Equal(t, first+examined, reached[1], what)
 		require.EqualValues(t, passed+1, position.ChannelID, what)
 	}
 }
