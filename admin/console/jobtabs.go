@@ -13,12 +13,10 @@ import (
 	"github.com/belfryhq/belfry/admin/accounts"
 	"github.com/belfryhq/belfry/admin/console/draw"
 	"github.com/belfryhq/belfry/admin/console/words"
-	"github.com/belfryhq/belfry/admin/delivery"
 	"github.com/belfryhq/belfry/admin/jobs"
 	"github.com/belfryhq/belfry/admin/operation"
 	"github.com/belfryhq/belfry/internal/text"
 	"github.com/belfryhq/belfry/job"
-	"github.com/belfryhq/belfry/outbox"
 	"github.com/belfryhq/belfry/outbox/samples"
 )
 
@@ -118,7 +116,7 @@ func (h *handler) jobDelivery(report jobReport) *jobDelivery {
 	if counts == nil {
 		return d
 	}
-	d.Results, d.Flow = h.results(*counts), h.deliveryOverTime(*counts)
+	d.Results, d.Flow = draw.JobResults(h.zone, *counts), draw.JobDelivery(h.zone, *counts)
 	if !counts.Complete {
 		d.Note = fmt.Sprintf("Counted for two seconds: these are the channels up to %d.", counts.UpTo)
 	}
@@ -128,42 +126,6 @@ func (h *handler) jobDelivery(report jobReport) *jobDelivery {
 			h.action("dead-letters redrive", "Send them again…", url.Values{"job": {id}})...)
 	}
 	return d
-}
-
-// results draws the results of a job's rows by medium and reason. It returns nil without rows.
-func (h *handler) results(counts delivery.Counts) *draw.BarChart {
-	var bars []draw.Bar
-	add := func(medium string, reason, why outbox.Reason, n int64) {
-		of := words.Result(reason, why)
-		meaning := reason.Text()
-		if why != "" {
-			meaning = outbox.WhyText(reason, why)
-		}
-		bars = append(bars, draw.Bar{Name: medium + ": " + strings.ToLower(of.Word), Tone: string(of.Tone), About: meaning, N: n})
-	}
-	for _, m := range counts.Media {
-		add(m.Medium, m.Reason, m.Why, m.Messages)
-	}
-	for _, of := range []struct {
-		reason outbox.Reason
-		n      int64
-	}{{outbox.ReasonUnread, counts.Unread}, {outbox.ReasonRead, counts.Read}, {outbox.ReasonWithdrawn, counts.Withdrawn}} {
-		if of.n > 0 {
-			add("inbox", of.reason, "", of.n)
-		}
-	}
-	return draw.NewBarChart(h.zone, "result", "recipients", bars)
-}
-
-// deliveryOverTime draws the times at which messages were sent or failed. It returns nil without any.
-func (h *handler) deliveryOverTime(counts delivery.Counts) *draw.ColumnChart {
-	points := make([]draw.Point, 0, len(counts.Flow.Bins))
-	for _, b := range counts.Flow.Bins {
-		points = append(points, draw.Point{At: b.At, Values: []float64{float64(b.Sent), float64(b.Dead)}})
-	}
-	return draw.NewColumnChart(h.zone, draw.ColumnChart{ID: "delivery", Title: "Delivery over time",
-		Series: []draw.Series{{Name: "sent", Tone: "done"}, {Name: "failed", Tone: "bad"}}},
-		time.Duration(counts.Flow.StepSeconds)*time.Second, points, nil)
 }
 
 // jobRecipients answers who got a job.
