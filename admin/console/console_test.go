@@ -495,6 +495,8 @@ func TestConsole_JumpsToWhatIsMeant(t *testing.T) {
 		require.Equal(t, http.StatusSeeOther, p.status, q)
 		require.Equal(t, to, p.header.Get("Location"), q)
 	}
+	h.enqueue(t, "Five walks for the weekend")
+	require.Equal(t, "/jobs?text=five+walks", b.get(t, "/jump?q=five+walks").header.Get("Location"))
 	for _, q := range []string{"", "<b>nobody</b>", "0", "-1", "99999999999999999999"} {
 		p := b.get(t, "/jump?q="+url.QueryEscape(q))
 		require.Equal(t, http.StatusNotFound, p.status, q)

@@ -70,6 +70,9 @@ func fixture() []string {
 		`INSERT INTO belfry.job_skips (job_id, key, after, error, sqlstate) SELECT j, '7', '6', 'invalid', '22P02' FROM generate_series(2, 5) j`,
 		`INSERT INTO belfry.job_deliveries (job_id, relay, written, sent, dead, cancelled) VALUES (3, '', 6, 0, 0, 1), (3, 'relay', 0, 1, 1, 0), (4, '', 6, 1, 1, 1)`,
 		`INSERT INTO belfry.attempts (job_id, channel_id, step, attempt, medium, sender, outcome, code, error) SELECT 3, g, 0, 1, 'push', 'fcm', 'retryable', '503', 'busy' FROM generate_series(1, 5) g`,
+		`INSERT INTO belfry.samples (kind, name, at, medium, rows_written, sent, failed)
+			SELECT k, n, date_bin('1 minute', now() - interval '5 minutes' * g, '1970-01-01 00:00:00+00'), m, 10, 9, 1
+			  FROM generate_series(1, 3) g, (VALUES ('job', '1', ''), ('lane', 'default', ''), ('sender', 'fcm', 'push')) v(k, n, m)`,
 		`INSERT INTO belfry.relays (name, senders, media, in_flight, limits) SELECT 'relay' || g, '{fcm,sms}', '{push,sms}', 1,
 			'[{"name": "fcm", "medium": "push", "rate_per_second": 5, "concurrency": 3, "breaker": "closed", "waiting": 1, "calling": 1, "sent_per_second": 0.5, "failed_per_second": 0.25}]' FROM generate_series(1, 2) g`,
 		`INSERT INTO belfry.queues (name, transport, dispatcher, leads_until) VALUES ('bulk', 'redis', 'relay1', now() + interval '1 minute'), ('activities', 'redis', 'relay1', now() + interval '1 minute')`,

@@ -248,6 +248,9 @@ func (h *handler) jobActDone(act jobAct, s jobs.JobState, out any) jobActPage {
 		}
 	case "correct":
 		page.Done = "Corrected. " + words.CorrectEffect(s)
+		if s.Status == job.Aborted {
+			page.Done += " The job is still stopped; resume it to send the rest."
+		}
 	default:
 		page.Done = "Continues. " + words.ResumeEffect(s)
 		page.Notes = h.waitNotes(s)

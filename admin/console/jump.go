@@ -14,8 +14,8 @@ import (
 // jobNumber matches a job's id as people write it: 17, job 17, #17.
 var jobNumber = regexp.MustCompile(`^(?i:job)? *#?([1-9][0-9]{0,18})$`)
 
-// jump redirects to the object of a search: a job by id, a group by id, a person by external id, and a
-// schedule, lane, category or sender by name.
+// jump redirects to the object of a search: a job by id, a group by id, a person by external id, a schedule,
+// lane, category or sender by name, and jobs by a part of their title.
 func (h *handler) jump() {
 	q := strings.TrimSpace(h.req.URL.Query().Get("q"))
 	if to := h.resolve(q); to != "" {
@@ -23,7 +23,7 @@ func (h *handler) jump() {
 		return
 	}
 	h.problem(http.StatusNotFound,
-		fmt.Errorf("no match for %q: search by job id, group id, external id, or the name of a schedule, lane, category or sender", q))
+		fmt.Errorf("no match for %q: search by the id or title of a job, group id, external id, or the name of a schedule, lane, category or sender", q))
 }
 
 // resolve returns the address of a search's match, or "".
@@ -43,8 +43,11 @@ func (h *handler) resolve(q string) string {
 	if q == "" {
 		return ""
 	}
-	if _, err := h.query(personOperation, url.Values{"external_id": {q}, "limit": {"1"}}); err != nil {
-		return ""
+	if _, err := h.query(personOperation, url.Values{"external_id": {q}, "limit": {"1"}}); err == nil {
+		return h.pageFor("person", q)
 	}
-	return h.pageFor("person", q)
+	if list, err := h.listJobs(url.Values{"text": {q}, "limit": {"1"}}); err == nil && len(list.Items) > 0 {
+		return h.link("/jobs") + "?" + url.Values{"text": {q}}.Encode()
+	}
+	return ""
 }

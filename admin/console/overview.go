@@ -34,6 +34,7 @@ type overviewPage struct {
 	Errors   []views.ErrorGroup
 	AllFails string // the page of all errors; "" if the caller may not read it
 	Health   health
+	Stopped  []jobRow // of the last day: their other recipients get nothing until they are resumed
 	Last     []jobRow
 	First    []tab // the first steps in an empty installation
 	Fault    template.HTML
@@ -95,12 +96,16 @@ func (h *handler) readOverview(page *overviewPage) error {
 	if page.Days, err = h.upcomingDays(); err != nil {
 		return err
 	}
+	if page.Stopped, err = h.jobRows(url.Values{"status": {string(job.Aborted)}, "since": {"24h"}, "limit": {"5"}}); err != nil {
+		return err
+	}
 	ended := []string{string(job.Processed), string(job.Aborted), string(job.Failed), string(job.Expired)}
 	if page.Last, err = h.jobRows(url.Values{"status": ended, "limit": {text.Int(lastJobs)}}); err != nil {
 		return err
 	}
 	page.Last = slices.DeleteFunc(page.Last, func(r jobRow) bool {
-		return slices.ContainsFunc(page.Jobs, func(j running) bool { return j.ID == r.ID })
+		return slices.ContainsFunc(page.Jobs, func(j running) bool { return j.ID == r.ID }) ||
+			slices.ContainsFunc(page.Stopped, func(j jobRow) bool { return j.ID == r.ID })
 	})
 	a, err := h.query("senders list", nil)
 	if err != nil {

@@ -17,7 +17,8 @@ type Meter struct {
 	n     int64
 	rate  float64 // per second
 	known bool
-	since time.Time // of the first growth after an observation; zero before it
+	since time.Time // of the first growth after an observation, or after a pause; zero before it
+	grew  time.Time // of the last growth
 }
 
 // Rate returns the growth per second. It is known after two observations.
@@ -38,8 +39,11 @@ func (m *Meter) Observe(now time.Time, n int64) {
 		}
 		m.rate += (rate - m.rate) * weight
 		m.known = true
-		if m.since.IsZero() && n > m.n {
-			m.since = m.at
+		if n > m.n {
+			if m.since.IsZero() || m.at.Sub(m.grew) > meterWindow { // the pause is in the average
+				m.since = m.at
+			}
+			m.grew = now
 		}
 	}
 	m.at, m.n = now, n

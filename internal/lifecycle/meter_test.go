@@ -35,6 +35,11 @@ func TestMeter_ForgetsOverSeconds(t *testing.T) {
 		m.Observe(now.Add(time.Duration(4+second)*time.Second), int64(100*(1+second)))
 		require.Equal(t, second >= 2, m.Left(1000) >= 0, "after %d seconds of growth", second+1)
 	}
+	m.Observe(now.Add(17*time.Second), 400)
+	m.Observe(now.Add(18*time.Second), 500)
+	require.Negative(t, m.Left(1000), "a pause is in the average, such as that of a job that was stopped and resumed")
+	m.Observe(now.Add(21*time.Second), 800)
+	require.Positive(t, m.Left(1000))
 	fading := Meter{rate: 0.4, known: true}
 	require.Negative(t, fading.Left(1_000_000), "a fading average gives no estimate")
 }
