@@ -84,9 +84,9 @@ run: build postgres ## run the daemon and its console until interrupted (LISTEN=
 	@echo "console: http://$(or $(LISTEN),127.0.0.1:8470)/sign-in#link=$$(bin/belfry users link make-run 2>/dev/null)"
 	@bin/belfry daemon --private --listen $(or $(LISTEN),127.0.0.1:8470)
 
-screenshots: servers ## make docs/screenshots again
+screenshots: servers ## make docs/screenshots again, from a demo
 	@.ci/install chromium && rm -rf docs/screenshots && mkdir -p docs/screenshots
-	@BELFRY_TEST_SCREENSHOTS=$(CURDIR)/docs/screenshots $(GO) test -count 1 -run '^TestBrowser_EveryPage' ./admin/console/walk
+	@BELFRY_TEST_SCREENSHOTS=$(CURDIR)/docs/screenshots $(GO) test -count 1 -run '^TestLong_EachPageOfTheDemo|^TestBrowser_AJobPrints' ./admin/console/walk
 
 postgres:
 	@[ -n "$$BELFRY_DATABASE_URL" ] || .ci/install postgres

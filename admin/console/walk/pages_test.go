@@ -5,6 +5,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -74,27 +75,26 @@ func TestBrowser_EveryPageIsSoundAndAccessible(t *testing.T) {
 	p.goTo("/jobs")
 	p.shows("Sign in")
 	p.accessible("sign in")
-	p.picture("sign-in")
 	p.signIn("the-admin", password)
 
-	paths := map[string]string{"/": "now", "/jobs": "jobs", fmt.Sprintf("/jobs/%d", id): "job", "/schedules": "schedules", "/lanes": "lanes", "/dead-letters": "dead-letters", "/dead-letters/errors": "dead-letters-errors", "/senders": "delivery", "/upcoming": "upcoming", "/enqueue": "new",
-		"/channels/show?external_id=u7": "person", "/transport/status": "carrier", "/events": "audit-log", "/users": "users", "/tokens": "tokens",
-		"/channels/segment": "empty", "/jobs?lane=default": "", "/there/is/no/page": "error", "/jobs?status=what": "", "/channels/show?external_id=nobody": "", fmt.Sprintf("/jobs/%d/stop", id+2): "stop",
-		fmt.Sprintf("/jobs/%d?tab=delivery", id): "job-delivery", fmt.Sprintf("/jobs/%d?tab=recipients&external_id=u7", id): "", fmt.Sprintf("/jobs/%d?tab=timeline", id): "",
-		fmt.Sprintf("/jobs/%d?tab=settings", id): "", fmt.Sprintf("/jobs/%d?tab=report", id): "", fmt.Sprintf("/jobs/%d/resume", id+1): "", fmt.Sprintf("/jobs/%d/correct", id+1): ""}
+	one := fmt.Sprintf("/jobs/%d", id)
+	paths := []string{
+		"/", "/jobs", one, "/schedules", "/lanes", "/dead-letters", "/dead-letters/errors", "/senders", "/upcoming", "/enqueue",
+		"/channels/show?external_id=u7", "/transport/status", "/events", "/users", "/tokens", "/channels/segment", "/jobs?lane=default",
+		"/there/is/no/page", "/jobs?status=what", "/channels/show?external_id=nobody",
+		one + "?tab=delivery", one + "?tab=recipients&external_id=u7", one + "?tab=timeline", one + "?tab=settings", one + "?tab=report",
+		fmt.Sprintf("/jobs/%d/resume", id+1), fmt.Sprintf("/jobs/%d/correct", id+1), fmt.Sprintf("/jobs/%d/stop", id+2),
+	}
 	for _, o := range admin.Operations() {
-		if at := addressOf(o, id); !o.Shared && paths[at] == "" {
-			paths[at] = ""
+		if at := addressOf(o, id); !o.Shared && !slices.Contains(paths, at) {
+			paths = append(paths, at)
 		}
 	}
-	for path, name := range paths {
+	for _, path := range paths {
 		p.goTo(path)
 		require.NotEmpty(t, p.text(), path)
 		p.accessible(path)
 		p.fits(path)
-		if name != "" {
-			p.picture(name)
-		}
 	}
 	p.sound()
 }
