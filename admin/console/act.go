@@ -2,6 +2,7 @@ package console
 
 import (
 	"crypto/rand"
+	"errors"
 	"html/template"
 	"net/http"
 	"net/url"
@@ -12,6 +13,7 @@ import (
 	"github.com/belfryhq/belfry/admin/operation"
 
 	"github.com/belfryhq/belfry/internal/text"
+	"github.com/belfryhq/belfry/job"
 )
 
 // confirmation is a question that the caller must confirm before an act.
@@ -84,6 +86,9 @@ func (h *handler) actPage(o operation.Operation, values url.Values) operationPag
 		Button: titleOf(o, values), Back: h.backLink(o, values),
 	}
 	page.Hidden = append(page.Hidden, input{Name: "_key", Value: keyOf(h.req)})
+	if filter := h.req.Form.Get(matchingParam); filter != "" && o.Stops {
+		page.Hidden = append(page.Hidden, input{Name: matchingParam, Value: filter})
+	}
 	if serve, req := h.designedAt(h.req.Form.Get(views.BackParam)); serve != nil {
 		page.Back = tab{Name: "Back", Link: h.link(req.URL.RequestURI())}
 		page.Hidden = append(page.Hidden, input{Name: views.BackParam, Value: page.Back.Link})
@@ -126,7 +131,8 @@ func (h *handler) backLink(o operation.Operation, values url.Values) tab {
 	return tab{Name: "Overview", Link: h.link("/")}
 }
 
-// plan renders the plan of an act and binds the form to it by its token.
+// plan renders the plan of an act and binds the form to it by its token. It does not bind an act that stops
+// something: an enqueuer could change the number of jobs all the time, and so prevent it.
 func (h *handler) plan(o operation.Operation, page *operationPage, values url.Values) (status int, faults map[string]string) {
 	asked := url.Values{planParam(o): {"on"}}
 	for name, texts := range values {
@@ -145,13 +151,17 @@ func (h *handler) plan(o operation.Operation, page *operationPage, values url.Va
 	page.View = h.render(o, in, out)
 	if plan := operation.AffectedBy(o.Verb(), out).Plan; plan != nil {
 		page.View.Blocks = slices.DeleteFunc(page.View.Blocks, func(b block) bool { return b.Note != "" }) // notes for the command line
+		page.Idle = plan.Idle()
+		if o.Stops {
+			page.View.note("counted as of %s; the button stops what still runs or waits then, whatever the number is", plan.AsOf)
+			return http.StatusOK, nil
+		}
 		what := "the number has changed"
 		if plan.Version != nil {
 			what = "the job has changed, or the number by more than 5 %,"
 		}
 		page.View.note("counted as of %s; nothing is done if %s by then", plan.AsOf, what)
 		page.Hidden = append(page.Hidden, input{Name: "plan", Value: plan.Token})
-		page.Idle = plan.Idle()
 	}
 	return http.StatusOK, nil
 }
@@ -198,6 +208,14 @@ func (h *handler) submit(o operation.Operation, page *operationPage, values url.
 	out, err := h.doOnce(o, in)
 	if out != nil {
 		page.Result, page.out = h.render(o, in, out), out
+	}
+	if o.Stops && out == nil && errors.As(err, new(*job.WrongStatusError)) {
+		page.Result = &view{c: h.Console, of: o}
+		page.Result.note("Over before the stop arrived; nothing was left to stop.")
+		err = nil
+	}
+	if err == nil && o.Stops {
+		h.noteMatching(o, page)
 	}
 	if err != nil {
 		return h.refuse(o, page, err)

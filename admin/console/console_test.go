@@ -220,7 +220,7 @@ func TestConsole_StopsAJobOnce(t *testing.T) {
 	require.Contains(t, p.text, "Abort job "+text.Int(id))
 	require.Contains(t, p.text, "would be aborted: 1 job")
 	form := p.hidden()
-	require.NotEmpty(t, form.Get("plan"), "it is bound to its plan")
+	require.Empty(t, form.Get("plan"), "a stop is not bound to its plan")
 	require.NotEmpty(t, form.Get("_key"))
 	form.Set("id", text.Int(id))
 	form.Set("reason", "wrong text")
@@ -268,14 +268,43 @@ func TestConsole_AnotherCountThanWasSeenIsRefused(t *testing.T) {
 	h := open(t, nil)
 	id := h.enqueue(t, "Hello")
 	boss := h.as(t, "operator")
-	form := boss.get(t, "/abort?id="+text.Int(id)).hidden()
-	_, err := h.jobs.Abort(t.Context(), job.One(id), job.Act{Actor: "ann"})
-	require.NoError(t, err)
+	h.exec(t, `SELECT belfry.abort(1, 'ann')`)
+	form := boss.get(t, "/resume?id="+text.Int(id)).hidden()
+	require.NotEmpty(t, form.Get("plan"), "it is bound to its plan")
+	h.exec(t, `SELECT belfry.resume(1, 'ann')`)
 	form.Set("id", text.Int(id))
-	p := boss.post(t, "/abort", form)
+	p := boss.post(t, "/resume", form)
 	require.Equal(t, http.StatusConflict, p.status)
 	require.Contains(t, p.text, "nothing was changed")
-	require.Equal(t, []string{"ann"}, h.actions(t, id, job.EventAborted))
+	require.Equal(t, "PENDING", h.text(t, `SELECT status FROM belfry.jobs`))
+}
+
+// An enqueuer changes the number of jobs all the time. A group stops nevertheless, with the jobs that came after the
+// form was rendered.
+func TestConsole_AGroupStopsWhateverItsNumber(t *testing.T) {
+	t.Parallel()
+	h := open(t, nil)
+	const group = "00000000-0000-4000-8000-000000000001"
+	more := func(n int) {
+		h.exec(t, `INSERT INTO belfry.jobs (type, category, title, group_id) SELECT 'inbox', 'operator_notice', 'x', $1 FROM generate_series(1, $2::integer)`, group, n)
+	}
+	more(3)
+	boss := h.as(t, "operator")
+	p := boss.get(t, "/abort?group="+group)
+	require.Contains(t, p.text, "would be aborted: 3 jobs")
+	require.Contains(t, p.text, "the button stops what still runs or waits then, whatever the number is")
+	form := p.hidden()
+	form.Set("group", group)
+	more(2)
+	h.exec(t, `UPDATE belfry.jobs SET status = 'EXPIRED' WHERE id = 1`)
+	p = boss.post(t, "/abort", form)
+	require.Equal(t, http.StatusOK, p.status, p.text)
+	require.Contains(t, p.text, "4 of 5 jobs aborted, 1 over already")
+	require.Equal(t, "4", h.text(t, `SELECT count(*)::text FROM belfry.jobs WHERE status = 'ABORTED'`))
+	form.Set("_key", "another")
+	p = boss.post(t, "/abort", form)
+	require.Equal(t, http.StatusOK, p.status, p.text)
+	require.Contains(t, p.text, "Over before the stop arrived; nothing was left to stop.")
 }
 
 func TestConsole_ToManyTheirNumberIsTyped(t *testing.T) {

@@ -36,7 +36,8 @@
 // runs it. Three values bind the act to the page: the token of the plan (plan), the version of the object
 // (if_version), and an idempotency key, so that a form that is sent twice runs once. A question to
 // confirm is shown with the number to type, if any. An act on all jobs that match a filter
-// (matching.go) is bound to the ids of the jobs that matched when its form was made.
+// (matching.go) has the ids of the jobs that matched when its form was made. An act that stops something is bound
+// to no plan, so that no change of the number of jobs prevents it: the response has the counts.
 //
 // A small form on a designed page posts to the same act (inplace.go). It names its page and its place there. After
 // the act the browser is redirected to the page, which shows at this place, from a cookie for one page, what

@@ -205,6 +205,9 @@ func (h *handler) doJobAct() {
 		return
 	}
 	out, err := h.doOnce(o, in)
+	if act.name == "stop" && statusFor(err) == http.StatusConflict && h.endedBefore(act) {
+		return
+	}
 	if err != nil {
 		again(err)
 		return
@@ -212,6 +215,23 @@ func (h *handler) doJobAct() {
 	if report, ok = h.readJob(true); ok {
 		h.showAct(http.StatusOK, h.jobActDone(act, report.State(), out))
 	}
+}
+
+// endedBefore renders the result of a stop that arrived after the end of the job. It reports false if the job has
+// not ended.
+func (h *handler) endedBefore(act jobAct) bool {
+	report, ok := h.readJob(true)
+	if !ok {
+		return true // readJob has rendered the problem
+	}
+	s := report.State()
+	if act.fits(s) {
+		return false
+	}
+	page := h.jobActDone(act, s, nil)
+	page.Done = words.Ended(s)
+	h.showAct(http.StatusOK, page)
+	return true
 }
 
 // actValues returns the parameters of a submitted dialog.

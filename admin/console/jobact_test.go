@@ -190,6 +190,10 @@ func TestJob_AFinishedInboxJobIsDelivered(t *testing.T) {
 	require.Contains(t, p.text, "40 people have it in their inbox.")
 	require.NotContains(t, p.links(), "/jobs/"+id+"/stop")
 	require.NotContains(t, p.text, "message yet")
+	p = h.as(t, "operator").post(t, "/jobs/"+id+"/stop", url.Values{}) // from a page that was rendered while it ran
+	require.Equal(t, http.StatusOK, p.status)
+	require.Contains(t, p.dialog(t), "It finished before the stop arrived; nothing was left to stop.")
+	require.NotContains(t, p.text, "PROCESSED")
 }
 
 // tabs are the names of the tabs of a page.

@@ -14,7 +14,7 @@ import (
 
 const (
 	jobsList = "jobs list"
-	// matchingParam contains the filter of an act on all jobs that match it. The form is bound to their ids.
+	// matchingParam contains the filter of an act on all jobs that match it. The form has their ids.
 	matchingParam = "_matching"
 	// maxMatching is the largest number of jobs of one form.
 	maxMatching = 1000
@@ -48,11 +48,47 @@ func (h *handler) actionsOnMatching(values url.Values) (actions []tab) {
 		{"recall", "Recall", of(job.Aborted, job.Processed, job.Failed)},
 	} {
 		if o, allowed := h.allowed(act.operation); allowed && act.fits {
-			actions = append(actions, tab{Name: act.name + " all that match…",
-				Link: h.link(barePath(o)) + "?" + url.Values{matchingParam: {filter.Encode()}}.Encode()})
+			actions = append(actions, h.matchingLink(o, act.name, filter.Encode()))
 		}
 	}
 	return actions
+}
+
+// matchingLink returns the link to an act on all jobs that match a filter.
+func (h *handler) matchingLink(o operation.Operation, name, filter string) tab {
+	return tab{Name: name + " all that match…", Link: h.link(barePath(o)) + "?" + url.Values{matchingParam: {filter}}.Encode()}
+}
+
+// matching returns the newest jobs that match an encoded filter.
+func (h *handler) matching(encoded string) (list operation.List[jobs.JobState], err error) {
+	filter, err := url.ParseQuery(encoded)
+	if err != nil {
+		return list, operation.Invalid("", "invalid filter: %s", err)
+	}
+	filter.Set("limit", strconv.Itoa(maxMatching))
+	return h.listJobs(filter)
+}
+
+// noteMatching adds the number of jobs that match the filter of a completed stop and are not stopped, such as
+// jobs that were enqueued after the form was rendered.
+func (h *handler) noteMatching(o operation.Operation, page *operationPage) {
+	filter := h.req.PostForm.Get(matchingParam)
+	if filter == "" {
+		return
+	}
+	now, err := h.matching(filter)
+	n := int64(0)
+	for _, j := range now.Items {
+		if !j.AtRest() {
+			n++
+		}
+	}
+	if err != nil || n == 0 {
+		return
+	}
+	page.Result.note("%s of those that match the filter now can still be stopped; they came after the form was counted, or did not fit in it.",
+		text.Counted(n, "job"))
+	page.Actions = append(page.Actions, h.matchingLink(o, "Stop", filter))
 }
 
 // match adds the ids of the jobs that match the filter of the form's address to values. It reports whether
@@ -63,16 +99,10 @@ func (h *handler) match(o operation.Operation, values url.Values) (more bool, er
 	if encoded == "" || len(args) == 0 || !args[0].Repeated || len(values[args[0].Name]) > 0 {
 		return false, nil
 	}
-	filter, err := url.ParseQuery(encoded)
-	if err != nil {
-		return false, operation.Invalid("", "invalid filter: %s", err)
-	}
-	filter.Set("limit", strconv.Itoa(maxMatching))
-	a, err := h.query(jobsList, filter)
+	page, err := h.matching(encoded)
 	if err != nil {
 		return false, err
 	}
-	page, _ := a.out.(operation.List[jobs.JobState])
 	switch {
 	case len(page.Items) == 0 && page.Next != "":
 		return false, operation.Invalid("", "none of the newest jobs matches all filters; add a status or a time")

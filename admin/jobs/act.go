@@ -76,8 +76,8 @@ type jobResult struct {
 // other jobs.
 type jobsResult struct {
 	Plan  *operation.Plan `json:"plan,omitempty"`  // then nothing was changed
-	Group *groupSteps     `json:"group,omitempty"` // of an act on a group in steps
-	Jobs  []jobResult     `json:"jobs" doc:"of a group, the first 1,000"`
+	Group *groupSteps     `json:"group,omitempty"` // of an act in steps
+	Jobs  []jobResult     `json:"jobs" doc:"of an act in steps, the first 1,000"`
 }
 
 // ResourceVersion returns the version of the single job.
@@ -118,6 +118,9 @@ func (a jobsResult) text(d *text.Doc, verb jobVerb) {
 	if a.Group != nil && a.Group.Jobs > maxGroup {
 		d.Line("%s", a.Group.line(verb))
 		return
+	}
+	if a.Group != nil {
+		d.Note("%s", a.Group.line(verb))
 	}
 	for _, j := range a.Jobs {
 		d.Line("%s", statusLine(j.Job))
@@ -244,6 +247,9 @@ until the job is resumed. This requires no live runner or relay. A PROCESSED or 
 job is stopped as well while messages of it wait. With --recall, unsent messages are then
 cancelled and unread notifications withdrawn, with --group also those of PROCESSED jobs.
 
+Several jobs, or a group, are stopped in steps of a transaction each. Jobs that are over
+already are counted; it is an error only if nothing was stopped.
+
 With abort.cache, the job is flagged in the cache first: a run stops before its next chunk
 although the database is down. In this case the command ends with exit code 69; repeat it
 when the database is back.` + groupHelp,
@@ -305,8 +311,8 @@ An interrupted recall keeps its progress; repeat it to continue.` + groupHelp,
 	})
 }
 
-// abortJobs stops jobs within the default deadline, and a group in steps with a deadline each. With Recall, it
-// recalls them without a deadline.
+// abortJobs stops a job within the default deadline, and a group or several jobs in steps with a deadline each.
+// With Recall, it recalls them without a deadline.
 func abortJobs(ctx context.Context, env *operation.Env, in abortInput) (jobsResult, error) {
 	who := operation.ActBy(env, in)
 	brief, cancel := context.WithTimeout(ctx, operation.DefaultDeadline)
@@ -318,10 +324,17 @@ func abortJobs(ctx context.Context, env *operation.Env, in abortInput) (jobsResu
 	if in.DryRun {
 		return planJobs(brief, env, aborting(), in.Recall, in.PlanFlags, ids, group)
 	}
-	if group != nil && !in.Bound() {
+	inSteps := !in.Bound() && (group != nil || len(ids) > 1 && !in.Recall)
+	if inSteps {
 		brief = ctx
 	}
-	done, err := jobsAct{aborting(), env.Jobs.Abort}.run(brief, env, in.PlanFlags, ids, group, who)
+	act := jobsAct{aborting(), env.Jobs.Abort}
+	var done jobsResult
+	if inSteps && group == nil {
+		done, err = act.abortEach(brief, env, ids, who)
+	} else {
+		done, err = act.run(brief, env, in.PlanFlags, ids, group, who)
+	}
 	var flagged *job.FlaggedError
 	if errors.As(err, &flagged) && group != nil {
 		err = operation.Advise(err, "repeat `belfry abort --group "+group.String()+"` when the database is back")

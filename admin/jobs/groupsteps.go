@@ -26,17 +26,20 @@ const (
 	groupWait = 5 * time.Second
 )
 
-// groupSteps is the progress of an act on a group in steps.
+// groupSteps is the progress of an act on a group, or of an abort of several jobs, in steps.
 type groupSteps struct {
-	Jobs    int64 `json:"jobs"`    // of the group when the act began
+	Jobs    int64 `json:"jobs"`    // of the act when it began
 	Changed int64 `json:"changed"` // in committed steps
 	Skipped int64 `json:"skipped"` // their status does not allow the act
 	Left    int64 `json:"left"`    // to be changed by a repetition
 }
 
 func (s groupSteps) line(verb jobVerb) string {
-	line := fmt.Sprintf("%s of %s of the group %s", text.Grouped(s.Changed), text.Counted(s.Jobs, "job"), verb.done)
-	if s.Skipped > 0 {
+	line := text.Grouped(s.Changed) + " of " + text.Counted(s.Jobs, "job") + " " + verb.done
+	switch {
+	case s.Skipped > 0 && verb.done == aborted:
+		line += ", " + text.Grouped(s.Skipped) + " over already"
+	case s.Skipped > 0:
 		line += ", " + text.Grouped(s.Skipped) + " skipped because of their status"
 	}
 	if s.Left > 0 {
@@ -55,7 +58,7 @@ type partialError struct {
 func (e *partialError) Error() string { return e.text }
 func (e *partialError) Kind() db.Kind { return e.kind }
 
-// groupAct is an act on a group in steps.
+// groupAct is an act in steps.
 type groupAct struct {
 	jobsAct
 
@@ -68,6 +71,35 @@ type groupAct struct {
 	failed   error // of the first job that cannot be changed
 }
 
+// abortEach stops jobs in steps, as runGroup does. Jobs that are over do not fail it if it stops another. It
+// returns the stopped jobs. If it cannot read the jobs, which an abort cache does not require, it stops one
+// after the other.
+func (act jobsAct) abortEach(ctx context.Context, env *operation.Env, ids []int64, who job.Act) (done jobsResult, err error) {
+	jobs, unread := env.Jobs.GetAll(ctx, ids)
+	if unread != nil {
+		return act.run(ctx, env, operation.PlanFlags{}, ids, nil, who)
+	}
+	members := make([]job.Member, len(jobs))
+	for i, j := range jobs {
+		members[i] = job.Member{ID: j.ID, Status: j.Status}
+	}
+	var missing error
+	for _, id := range slices.Compact(slices.Sorted(slices.Values(ids))) {
+		if !slices.ContainsFunc(members, func(m job.Member) bool { return m.ID == id }) {
+			missing = errors.Join(missing, operation.NoSuchJob(fmt.Errorf("job %d: %w", id, job.ErrNotFound)))
+		}
+	}
+	if len(members) == 0 {
+		return done, missing
+	}
+	done, err = act.runSteps(ctx, env, members, who)
+	done.Jobs = slices.DeleteFunc(done.Jobs, func(j jobResult) bool { // over before
+		i := slices.IndexFunc(members, func(m job.Member) bool { return m.ID == j.ID })
+		return j.Status != job.Aborted || members[i].Status == job.Aborted
+	})
+	return done, errors.Join(missing, err)
+}
+
 // runGroup changes the jobs of a group. An abort, and an act on more than groupStep jobs, has steps of a
 // transaction each, in the order of job.Store.Members, without the jobs that other sessions lock. It waits for
 // these at the end. A correction changes all jobs or none.
@@ -76,12 +108,18 @@ func (act jobsAct) runGroup(ctx context.Context, env *operation.Env, group uuid.
 	if err != nil {
 		return done, operation.NoSuchJob(err)
 	}
+	if act.verb.done != aborted && (act.verb.done == correcting().done || len(members) <= groupStep) {
+		jobs, err := act.do(ctx, job.Selection{Group: &group}, who)
+		return resultOf(jobs), operation.NoSuchJob(err)
+	}
+	return act.runSteps(ctx, env, members, who)
+}
+
+// runSteps changes jobs in steps.
+func (act jobsAct) runSteps(ctx context.Context, env *operation.Env, members []job.Member, who job.Act) (done jobsResult, err error) {
 	g := groupAct{jobsAct: act, env: env, who: who, from: act.verb.from, finished: make(map[int64]bool)}
 	if act.verb.done == aborted {
 		g.from = append(g.from, job.Processed, job.Failed)
-	} else if act.verb.done == correcting().done || len(members) <= groupStep {
-		jobs, err := act.do(ctx, job.Selection{Group: &group}, who)
-		return resultOf(jobs), operation.NoSuchJob(err)
 	}
 	var listed, todo []int64
 	for _, m := range members {

@@ -54,8 +54,8 @@ func TestGroup_IsAbortedInSteps(t *testing.T) {
 	require.NoError(t, d.Run("abort", "group", "17", "reason", "wrong link"))
 	t.Logf("5,200 jobs in %v", time.Since(began))
 	require.Len(t, steps, 10, "each is committed")
-	require.Equal(t, "500 of 5,200 jobs of the group aborted, 1 skipped because of their status, 4,699 left; 500", steps[0])
-	require.Equal(t, "5,199 of 5,200 jobs of the group aborted, 1 skipped because of their status\n", d.Out)
+	require.Equal(t, "500 of 5,200 jobs aborted, 1 over already, 4,699 left; 500", steps[0])
+	require.Equal(t, "5,199 of 5,200 jobs aborted, 1 over already\n", d.Out)
 	require.EqualValues(t, 5199, d.Receipt().Concerned)
 	var done struct {
 		Group map[string]int64
@@ -71,7 +71,7 @@ func TestGroup_IsAbortedInSteps(t *testing.T) {
 	require.ErrorContains(t, err, "has 5,200 jobs, and a plan covers up to 1,000; without one, the act changes all of them in steps")
 	require.NoError(t, d.Run("resume", "group", "17"))
 	require.Equal(t, "5199", having(d, "PENDING"))
-	require.Equal(t, "5,199 of 5,200 jobs of the group resumed, 1 skipped because of their status\n", d.Out)
+	require.Equal(t, "5,199 of 5,200 jobs resumed, 1 skipped because of their status\n", d.Out)
 	require.NoError(t, d.Run("abort", "group", "17", "recall", "on"))
 	require.Equal(t, "5199", d.One(`SELECT count(DISTINCT job_id)::text FROM belfry.job_events WHERE kind = 'recalled'`))
 }
@@ -90,10 +90,10 @@ func TestGroup_IsAbortedButForLockedJobs(t *testing.T) {
 	d.Env.Progress = func(string) { began = time.Now() }
 	err = d.Run("abort", "group", "17")
 	require.Less(t, time.Since(began), 15*time.Second, "it waits once, at the end")
-	require.ErrorContains(t, err, "1,098 of 1,100 jobs of the group aborted, 2 left; repeat the act for the rest: a row is locked by another session: job 3 by session ")
+	require.ErrorContains(t, err, "1,098 of 1,100 jobs aborted, 2 left; repeat the act for the rest: a row is locked by another session: job 3 by session ")
 	require.ErrorContains(t, err, ", job 700 by session ")
 	require.Equal(t, db.KindConflict, db.KindOf(err))
-	require.Equal(t, "1,098 of 1,100 jobs of the group aborted, 2 left\n", d.Out)
+	require.Equal(t, "1,098 of 1,100 jobs aborted, 2 left\n", d.Out)
 	require.Equal(t, "1098", having(d, "ABORTED"))
 
 	aborted := make(chan error, 1)
@@ -152,7 +152,7 @@ func TestGroup_LeavesWholeStepsWhenItStops(t *testing.T) {
 	}
 	o, in := d.Input("abort", "group", "17")
 	out, err := o.Run(ctx, d.Env, in)
-	require.ErrorContains(t, err, "1,000 of 1,600 jobs of the group aborted, 600 left; repeat the act for the rest: ")
+	require.ErrorContains(t, err, "1,000 of 1,600 jobs aborted, 600 left; repeat the act for the rest: ")
 	require.NotErrorAs(t, err, new(*operation.UnknownOutcomeError))
 	require.NotNil(t, out)
 	require.Equal(t, "1000", having(d, "ABORTED"))
@@ -161,7 +161,7 @@ func TestGroup_LeavesWholeStepsWhenItStops(t *testing.T) {
 	d.Exec(`CREATE FUNCTION public.lose() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_terminate_backend(pg_backend_pid()); RETURN NULL; END $$;
 		CREATE TRIGGER lose AFTER UPDATE ON belfry.jobs FOR EACH ROW WHEN (NEW.id = 1550) EXECUTE FUNCTION public.lose()`)
 	err = d.Run("abort", "group", "17")
-	require.ErrorContains(t, err, "500 of 1,600 jobs of the group aborted, 1,000 skipped because of their status, 100 left; repeat the act for the rest: ")
+	require.ErrorContains(t, err, "500 of 1,600 jobs aborted, 1,000 over already, 100 left; repeat the act for the rest: ")
 	require.Equal(t, "1500", having(d, "ABORTED"))
 	d.Exec(`DROP TRIGGER lose ON belfry.jobs`)
 	require.NoError(t, d.Run("abort", "group", "17"))
@@ -175,7 +175,7 @@ func TestGroup_IsAbortedButForAJobThatFails(t *testing.T) {
 	big(d, 600)
 	d.Exec(`ALTER TABLE belfry.jobs ADD CONSTRAINT mine CHECK (id NOT IN (5, 555) OR status <> 'ABORTED')`)
 	err := d.Run("abort", "group", "17")
-	require.ErrorContains(t, err, "598 of 600 jobs of the group aborted, 2 left; repeat the act for the rest: ")
+	require.ErrorContains(t, err, "598 of 600 jobs aborted, 2 left; repeat the act for the rest: ")
 	require.ErrorContains(t, err, "mine")
 	require.Equal(t, "598", having(d, "ABORTED"))
 }

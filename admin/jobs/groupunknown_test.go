@@ -30,6 +30,6 @@ func TestGroup_CountsAStepWhoseReplyWasLost(t *testing.T) {
 		return list, err
 	}}
 	done, err := act.runGroup(t.Context(), env, group, job.Act{Actor: "ann"})
-	require.EqualError(t, err, "1,000 of 1,100 jobs of the group aborted, 100 left; repeat the act for the rest: database unreachable")
+	require.EqualError(t, err, "1,000 of 1,100 jobs aborted, 100 left; repeat the act for the rest: database unreachable")
 	require.Equal(t, groupSteps{Jobs: 1100, Changed: 1000, Left: 100}, *done.Group)
 }

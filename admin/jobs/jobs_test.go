@@ -89,6 +89,27 @@ func TestAbort_TellsThoseThatItStopped(t *testing.T) {
 	require.Equal(t, "job 1 (push) ABORTED; continue from its cursor: `belfry resume 1`\n", page.String())
 }
 
+// Jobs that are over by the time of an abort of several do not fail it.
+func TestAbort_OfSeveralCountsThoseThatAreOver(t *testing.T) {
+	t.Parallel()
+	d := admintest.NewDesk(t)
+	big(d, 600)
+	d.Exec(`UPDATE belfry.jobs SET status = 'EXPIRED' WHERE id IN (7, 8)`)
+	ids := make([]string, 0, 2*600)
+	for id := range 600 {
+		ids = append(ids, "id", strconv.Itoa(id+1))
+	}
+	var steps []string
+	d.Env.Progress = func(line string) { steps = append(steps, line) }
+	require.NoError(t, d.Run("abort", ids...))
+	require.Equal(t, []string{"500 of 600 jobs aborted, 2 over already, 98 left"}, steps, "in steps")
+	require.Equal(t, "598", having(d, "ABORTED"))
+	require.EqualValues(t, 598, d.Receipt().Concerned)
+	require.NotContains(t, d.Out, "EXPIRED")
+	require.ErrorAs(t, d.Run("abort", ids...), new(*job.WrongStatusError))
+	require.Equal(t, "598", d.One(`SELECT count(*)::text FROM belfry.job_events WHERE kind = 'aborted'`))
+}
+
 // The stopped jobs of a group are corrected; the others stay as they are.
 func TestResume_CorrectsTheJobsOfAGroupThatAreStopped(t *testing.T) {
 	t.Parallel()

@@ -43,6 +43,20 @@ func StopEffect(s jobs.JobState) string {
 // Stopped returns the result of a job that was stopped, in numbers.
 func Stopped(s jobs.JobState) string { return reached(s) + ", " + unserved(s, "did not get it") + "." }
 
+// Ended returns the result of a stop that arrived after the end of the job.
+func Ended(s jobs.JobState) string {
+	switch s.Status {
+	case job.Aborted:
+		return "It was stopped already. " + Stopped(s)
+	case job.Failed:
+		return "It failed before the stop arrived; nothing was left to stop."
+	case job.Expired:
+		return "It expired before the stop arrived; nothing was left to stop."
+	case job.Pending, job.Running, job.Processed:
+	}
+	return "It finished before the stop arrived; nothing was left to stop."
+}
+
 // ResumeEffect returns the effect of resuming a job, in numbers.
 func ResumeEffect(s jobs.JobState) string {
 	return Sentence(unserved(s, "will still get it")) + ". " + reached(s) + "."
