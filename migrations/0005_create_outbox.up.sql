@@ -553,12 +553,14 @@ CREATE TABLE belfry.relays (
     CONSTRAINT relays_times_check CHECK (
         least(started_at, heartbeat_at) >= '1970-01-01 00:00:00+00'
         AND greatest(started_at, heartbeat_at) < '9999-12-31 00:00:00+00'),
-    CONSTRAINT relays_lists_check CHECK (array_position(senders, NULL) IS NULL AND array_position(media, NULL) IS NULL),
+    -- Lists of senders read at most 100 of each relay: relay.MaxSenders.
+    CONSTRAINT relays_lists_check CHECK (array_position(senders, NULL) IS NULL AND array_position(media, NULL) IS NULL
+        AND greatest(cardinality(senders), cardinality(media)) <= 100),
     CONSTRAINT relays_lengths_check CHECK (greatest(octet_length(name), octet_length(transport)) <= 1000
-        AND greatest(octet_length(senders::text), octet_length(media::text)) <= 20000 AND octet_length(limits::text) <= 200000),
+        AND greatest(octet_length(senders::text), octet_length(media::text)) <= 20000 AND octet_length(limits::text) <= 60000),
     CONSTRAINT relays_counts_check CHECK (in_flight BETWEEN 0 AND 1000000000 AND transactions BETWEEN 0 AND 1000000000000000),
     -- The keys that lists read of each element. In strict mode an element without keys is an error, and thus NULL.
-    CONSTRAINT relays_limits_check CHECK (jsonb_typeof(limits) = 'array' AND NOT coalesce(limits @? 'strict $[*].keyvalue() ? (
+    CONSTRAINT relays_limits_check CHECK (CASE jsonb_typeof(limits) WHEN 'array' THEN jsonb_array_length(limits) <= 100 ELSE false END AND NOT coalesce(limits @? 'strict $[*].keyvalue() ? (
            @.key like_regex "^(name|medium|breaker)$" && @.value.type() != "string"
         || @.key like_regex "^(concurrency|waiting|calling|rate_per_second|sent_per_second|failed_per_second)$" && (@.value.type() != "number" || @.value < 0 || @.value > 1000000000)
         || @.key like_regex "^(concurrency|waiting|calling)$" && @.value.floor() != @.value)', true))

@@ -189,6 +189,9 @@ func TestTables_RejectRowsThatListsCannotRead(t *testing.T) {
 		`INSERT INTO belfry.relays (name, limits) VALUES ('evil', '[{"waiting": []}]')`:                                                                               "relays_limits_check",
 		`INSERT INTO belfry.relays (name, limits) VALUES ('evil', '[{"name": "a", "sent_per_second": 1e1000}]')`:                                                      "relays_limits_check",
 		`INSERT INTO belfry.relays (name, media) VALUES ('evil', '{NULL}')`:                                                                                           "relays_lists_check",
+		`INSERT INTO belfry.relays (name, senders) SELECT 'evil', array_agg(g::text) FROM generate_series(1, 101) g`:                                                  "relays_lists_check",
+		`INSERT INTO belfry.relays (name, media) SELECT 'evil', array_agg(g::text) FROM generate_series(1, 101) g`:                                                    "relays_lists_check",
+		`INSERT INTO belfry.relays (name, limits) SELECT 'evil', jsonb_agg('{}'::jsonb) FROM generate_series(1, 101) g`:                                               "relays_limits_check",
 		`INSERT INTO belfry.relays (name, transactions) VALUES ('evil', 9223372036854775807)`:                                                                         "relays_counts_check",
 		`INSERT INTO belfry.relays (name, heartbeat_at) VALUES ('evil', 'infinity')`:                                                                                  "relays_times_check",
 		`INSERT INTO belfry.queues (name, transport, dispatcher, leads_until) VALUES ('bulk', 'x', 'evil', '-infinity')`:                                              "queues_times_check",
@@ -215,7 +218,7 @@ func TestTables_RejectRowsThatListsCannotRead(t *testing.T) {
 		`INSERT INTO belfry.handovers (lease_id, job_ids, channel_ids, steps, reasons) VALUES (1, '{1}', '{1}', '{0}', '{a,b}')`:                                      "handovers_keys_check",
 		`INSERT INTO belfry.relays (name, transport) VALUES ('evil', repeat('x', 1001))`:                                                                              "relays_lengths_check",
 		`INSERT INTO belfry.relays (name, senders) VALUES ('evil', ARRAY[repeat('x', 20001)])`:                                                                        "relays_lengths_check",
-		`INSERT INTO belfry.relays (name, limits) VALUES ('evil', jsonb_build_array(jsonb_build_object('name', repeat('x', 200001))))`:                                "relays_lengths_check",
+		`INSERT INTO belfry.relays (name, limits) VALUES ('evil', jsonb_build_array(jsonb_build_object('name', repeat('x', 60001))))`:                                 "relays_lengths_check",
 		`INSERT INTO belfry.queues (name, transport, dispatcher, leads_until) VALUES ('bulk', repeat('x', 1001), 'evil', now())`:                                      "queues_lengths_check",
 	} {
 		_, err := b.DB.Pool.Exec(bg, sql)

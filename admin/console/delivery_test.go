@@ -7,11 +7,13 @@ import (
 	"net/url"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/net/html"
 
 	"github.com/belfryhq/belfry/admin/api"
+	"github.com/belfryhq/belfry/admin/delivery"
 	"github.com/belfryhq/belfry/admin/operation"
 	"github.com/belfryhq/belfry/outbox"
 )
@@ -234,4 +236,27 @@ func TestDelivery_ShowsTheCarrier(t *testing.T) {
 	require.NotContains(t, p.links(), "/transport/drain?_back=%2Fsenders", "a relay works on it")
 	h.exec(t, `UPDATE belfry.relays SET heartbeat_at = now() - interval '1 hour'`)
 	require.Contains(t, b.get(t, "/senders").links(), "/transport/drain?_back=%2Fsenders")
+}
+
+// A role that delivers can write any rows of relays. Lists of senders read a bounded part of them.
+func TestConsole_ManySendersOfRelaysDelayNoPage(t *testing.T) {
+	t.Parallel()
+	h := open(t, nil)
+	h.exec(t, `INSERT INTO belfry.relays (name, senders, limits)
+		SELECT 'g' || r, array_agg(left(md5(i::text || r), 5)), jsonb_agg(jsonb_build_object('name', left(md5(i::text || r), 5), 'medium', 'push', 'waiting', 1))
+		  FROM generate_series(1, 500) r, generate_series(1, 100) i GROUP BY r`)
+	h.exec(t, `UPDATE belfry.relays SET heartbeat_at = clock_timestamp() + interval '58 s'`)
+	h.exec(t, `INSERT INTO belfry.senders (name, paused_at, paused_by) VALUES ('zz', now(), 'ann')`)
+	b := h.as(t, "operator")
+	for _, path := range []string{"/", "/senders"} {
+		began := time.Now()
+		p := b.get(t, path)
+		t.Logf("%s in %v", path, time.Since(began))
+		require.Less(t, time.Since(began), 10*time.Second, path)
+		require.Equal(t, http.StatusOK, p.status, path)
+	}
+	senders, _, err := delivery.SenderStates(t.Context(), h.db.Pool, delivery.RelayAlive)
+	require.NoError(t, err)
+	require.Len(t, senders, 1000)
+	require.Equal(t, "zz", senders[999].Name, "those with settings are first, and then sorted by name")
 }

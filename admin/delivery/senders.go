@@ -68,8 +68,9 @@ func senderOperations() []operation.Operation {
 changed: their state (ready, no relay, paused, or blocked by a circuit breaker), accepted
 and rejected messages per second over the last seconds, messages that wait in relays, and
 the limits of the live relays. (set) marks limits set by an operator. Limits of a sender
-without a live relay are "as configured". A second table lists the relays, by their last
-heartbeat, with their messages in flight.`,
+without a live relay are "as configured". At most 1,000 senders are listed, first those with
+settings. A second table lists the relays, by their last heartbeat, with their messages in
+flight.`,
 		}, listSenders, sendersText),
 		operation.Define(operation.Operation{
 			Name: "senders set", Short: "Change a sender's limits while relays run", Role: operation.Operator, Changes: true,

@@ -2,34 +2,40 @@
 
 -- name: SenderStates :many
 -- The senders of relays with a heartbeat within @seconds, and the senders with settings of an
--- operator, by name; with @name only this sender, also an unknown one. Numbers
--- are rounded, because a role that delivers can write any into the rows of relays.
+-- operator, by name; with @name only this sender, also an unknown one. A role that delivers can write any rows of
+-- relays. Therefore numbers are rounded, 1,000 live relays are read, of at most 100 senders each
+-- (relays_lists_check), and 1,000 senders are returned, first those with settings.
 WITH live AS (
     SELECT r.senders, r.limits FROM belfry.relays r WHERE r.heartbeat_at BETWEEN clock_timestamp() - make_interval(secs => @seconds) AND clock_timestamp() + interval '1 minute'
+     ORDER BY r.name LIMIT 1000
 ), carried AS (
-    SELECT u.name, count(*) AS relays FROM live r CROSS JOIN LATERAL unnest(r.senders) u(name) GROUP BY u.name
+    SELECT u.name, count(*) AS relays FROM live r CROSS JOIN LATERAL unnest(r.senders) u(name) WHERE @name = '' OR u.name = @name GROUP BY u.name
+), names AS (
+    SELECT n.name FROM (
+        SELECT k.name, 0 AS rank FROM belfry.senders k
+         WHERE k.rate_per_second IS NOT NULL OR k.concurrency IS NOT NULL OR k.paused_at IS NOT NULL
+        UNION ALL
+        SELECT u.name, 1 FROM carried u
+        UNION ALL
+        SELECT @name::text, 1 WHERE @name <> '') n
+     WHERE @name = '' OR n.name = @name
+     GROUP BY n.name ORDER BY min(n.rank), n.name LIMIT 1000
 ), worked AS (
     SELECT l ->> 'name' AS name,
            jsonb_agg(DISTINCT jsonb_build_object('rate_per_second', trim_scale(round((l ->> 'rate_per_second')::numeric, 6)), 'concurrency', (l ->> 'concurrency')::numeric::integer)) AS limits,
            max(l ->> 'medium') AS medium, array_agg(DISTINCT l ->> 'breaker') FILTER (WHERE l ->> 'breaker' <> '') AS breakers,
            sum((l ->> 'waiting')::numeric::integer) AS waiting, sum((l ->> 'calling')::numeric::integer) AS calling,
            sum(round((l ->> 'sent_per_second')::numeric, 6))::double precision AS sent, sum(round((l ->> 'failed_per_second')::numeric, 6))::double precision AS failed
-      FROM live r CROSS JOIN LATERAL jsonb_array_elements(r.limits) l GROUP BY l ->> 'name'
+      FROM live r CROSS JOIN LATERAL jsonb_array_elements(r.limits) l WHERE l ->> 'name' IN (SELECT k.name FROM names k) GROUP BY l ->> 'name'
 )
 SELECT n.name, s.rate_per_second, s.concurrency, s.paused_at, coalesce(s.paused_by, '') AS paused_by, coalesce(s.pause_reason, '') AS pause_reason,
        coalesce(c.relays, 0) AS relays, coalesce(w.limits, '[]') AS in_force,
        coalesce(w.medium, '') AS medium, coalesce(w.breakers, '{}') AS breakers, coalesce(w.waiting, 0) AS waiting, coalesce(w.calling, 0) AS calling,
        coalesce(w.sent, 0) AS sent_per_second, coalesce(w.failed, 0) AS failed_per_second, belfry.version('sender', n.name) AS version
-  FROM (SELECT k.name FROM belfry.senders k
-         WHERE k.rate_per_second IS NOT NULL OR k.concurrency IS NOT NULL OR k.paused_at IS NOT NULL
-        UNION
-        SELECT u.name FROM carried u
-        UNION
-        SELECT @name::text WHERE @name <> '') n
+  FROM names n
   LEFT JOIN belfry.senders s ON s.name = n.name
   LEFT JOIN carried c ON c.name = n.name
   LEFT JOIN worked w ON w.name = n.name
- WHERE @name = '' OR n.name = @name
  ORDER BY n.name;
 
 -- name: RelayStates :many

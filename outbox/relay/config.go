@@ -251,10 +251,16 @@ func (c SenderConfig) validate(path string) error {
 	return v.Err(c.Retry.validate(path + ".retry"))
 }
 
-// ValidateSenders returns all problems of each sender and of the list: duplicate names, and senders
-// that no message can reach.
+// MaxSenders is the largest number of senders of a relay. Lists of senders read no more of its row.
+const MaxSenders = 100
+
+// ValidateSenders returns all problems of each sender and of the list: duplicate names, senders that no message
+// can reach, and more than MaxSenders.
 func ValidateSenders(path string, senders []SenderConfig) error {
 	var problems []error
+	if len(senders) > MaxSenders {
+		problems = append(problems, fmt.Errorf("%s: has %d entries; allowed values: at most %d", path, len(senders), MaxSenders))
+	}
 	for i, s := range senders {
 		at := fmt.Sprintf("%s[%d]", path, i)
 		problems = append(problems, s.validate(at))

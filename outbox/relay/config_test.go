@@ -1,6 +1,7 @@
 package relay_test
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -82,4 +83,10 @@ func TestValidateSenders(t *testing.T) {
 		require.ErrorContains(t, err, problem)
 	}
 	require.NotContains(t, err.Error(), "senders[3].")
+	many := make([]relay.SenderConfig, relay.MaxSenders+1)
+	for i := range many {
+		many[i] = with(fmt.Sprintf("s%d", i), fmt.Sprintf("m%d", i))
+	}
+	require.NoError(t, relay.ValidateSenders("senders", many[1:]))
+	require.EqualError(t, relay.ValidateSenders("senders", many), "senders: has 101 entries; allowed values: at most 100")
 }
