@@ -8,8 +8,8 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/belfryhq/belfry/admin/console/acts"
 	"github.com/belfryhq/belfry/admin/console/parts"
+	"github.com/belfryhq/belfry/admin/console/views"
 	"github.com/belfryhq/belfry/admin/operation"
 	"github.com/belfryhq/belfry/internal/text"
 	"github.com/belfryhq/belfry/job"
@@ -19,7 +19,7 @@ import (
 type activityPage struct {
 	parts.FilterBar
 
-	Days                []acts.Day
+	Days                []views.ActDay
 	Next, Newest, Sheet string
 	Fault               template.HTML
 }
@@ -56,7 +56,7 @@ func (h *handler) activity() {
 	i := slices.IndexFunc(o.Params(), func(p operation.Param) bool { return p.Name == "of" })
 	page := activityPage{Sheet: h.csvLink(o), FilterBar: h.filterBar(o, values,
 		[]parts.Input{{Name: "by", Label: "Person", Kind: "search", Offers: who}},
-		acts.Subjects(o.Params()[i].Choices()), acts.Kinds(), parts.Since("When"))}
+		views.ActSubjects(o.Params()[i].Choices()), views.ActKinds(), parts.Since("When"))}
 	if values.Get("before") != "" {
 		page.Newest = h.linkWith(o, parts.Without(values, "before"))
 	}
@@ -66,6 +66,6 @@ func (h *handler) activity() {
 	if err != nil {
 		page.Fault, status = h.failure(err), statusFor(err)
 	}
-	page.Days, page.Next = acts.Days(list.Items, h.titlesOf(list.Items), h.site(), time.Now()), h.next(o, list, values)
+	page.Days, page.Next = views.ActDays(list.Items, h.titlesOf(list.Items), h.site(), time.Now()), h.next(o, list, values)
 	h.show(status, "activity", layout{Title: "Activity", About: aboutOf(o, values), Page: page})
 }
