@@ -101,7 +101,7 @@ type Credits interface {
 	Activities() int
 	// Bulk returns the credits for messages of all jobs together.
 	Bulk() int
-	// Job returns the part of Bulk for one job, if the given number of lanes has messages.
+	// Job returns the part of Bulk for one job, if the given number of lanes has due messages.
 	Job(id int64, lane string, lanes int) int
 	// Idle reports that nothing is in flight.
 	Idle() bool

@@ -63,8 +63,8 @@ func (c *credits) Job(id int64, lane string, lanes int) int {
 	}
 	config, now := c.relay.settings(), time.Now()
 	room := c.relay.inflight.room(config, lane, lanes, false)
-	if room < min(config.Batch, max(1, config.MaxInFlight/4/(lanes+1))) {
-		return 0 // claims in crumbs would cost as much each as whole ones
+	if room < c.relay.inflight.least(config) {
+		return 0
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -56,11 +56,12 @@
 //     the previous medium, or the reason why it was bypassed. A dead letter of which any attempt may have been accepted
 //     has the reason unknown or crashed, regardless of later attempts.
 //   - I13: a claim examines at most 2,000 messages, and the next one continues there: every due message is examined within
-//     due messages / 2,000 claims, whatever precedes it. max_in_flight limits the messages in flight. Lanes divide the
-//     slots that activities leave: no lane exceeds its share, and one share is always free for a new lane. A queue contains
-//     the messages of five seconds of its sender, but bulk messages only up to half of a lane's share or two rounds of
-//     calls, whichever is more. Receipts are requested while fewer outcomes than max_in_flight wait to be recorded. All
-//     jobs without due messages together cost two hundred claims per second.
+//     due messages / 2,000 claims, whatever precedes it. max_in_flight limits the messages in flight. Lanes with due
+//     messages divide the slots that activities leave: no lane exceeds its share, and one share is free for a new lane.
+//     However many lanes there are, a share is at least a tenth of a batch. A queue contains the messages of five seconds
+//     of its sender, but bulk messages only up to half of a lane's share or two rounds of calls, whichever is more.
+//     Receipts are requested while fewer outcomes than max_in_flight wait to be recorded. All jobs without due messages
+//     together cost two hundred claims per second.
 //
 // # Credits
 //

@@ -12,7 +12,6 @@ import (
 // have run out before, nothing.
 func Turns(r *Relay, list []outbox.Candidate, flowing map[int64]bool, took time.Duration, n int) (ids []int64) {
 	p := r.postgres(context.Background(), false).(*postgres)
-	p.lanes = []string{list[0].Lane}
 	for _, c := range list {
 		w := &work{Candidate: c}
 		if !flowing[c.JobID] {
@@ -20,8 +19,9 @@ func Turns(r *Relay, list []outbox.Candidate, flowing map[int64]bool, took time.
 		}
 		p.order = append(p.order, w)
 	}
+	p.lanes = byLane(p.order)
 	for now := time.Now(); len(ids) < n; now = now.Add(took) {
-		w, _ := p.next(r.credits, now)
+		w, _ := p.next(r.credits, p.dueLanes(), now)
 		if w == nil {
 			continue
 		}

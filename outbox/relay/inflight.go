@@ -17,7 +17,7 @@ type inflight struct {
 	lanes      map[string]int // by lane; activities have none
 	activities int
 	total      int
-	parts      int           // the lanes with messages, and one more
+	parts      int           // the lanes with due messages, and one more
 	changed    chan struct{} // size 1: something has ended, or there may be more to receive
 }
 
@@ -125,8 +125,9 @@ func (f *inflight) size() int {
 	return f.total
 }
 
-// room returns the number of messages of a lane, or of activities, that may be claimed. No lane gets
-// all of it, so that a lane whose sender hangs leaves room for the other lanes.
+// room returns the number of messages of a lane, or of activities, that may be claimed, if the given number
+// of lanes has due messages. No lane gets all of it, so that a lane whose sender hangs leaves room for the
+// other lanes.
 func (f *inflight) room(c Config, lane string, lanes int, activity bool) int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -151,8 +152,19 @@ func (f *inflight) bulkRoom(c Config) int {
 // kept returns the room that bulk messages leave to activities.
 func kept(c Config) int { return int(c.ActivityShare * float64(c.MaxInFlight)) }
 
-// part is how many messages one lane may have in flight.
-func (f *inflight) part(c Config) int { return (c.MaxInFlight - kept(c)) / f.parts }
+// part is how many messages one lane may have in flight: a tenth of a batch if there are too many lanes for
+// more, so that no number of lanes stops a lane.
+func (f *inflight) part(c Config) int {
+	return max((c.MaxInFlight-kept(c))/f.parts, c.Batch/10, 1)
+}
+
+// least is the smallest number of messages of a lane that is worth a claim: claims in crumbs would cost as
+// much each as whole ones.
+func (f *inflight) least(c Config) int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return min(c.Batch, max(1, f.part(c)/4))
+}
 
 // share is how many bulk messages one queue may hold: half of a lane's part, so that a
 // lane of which one sender hangs goes on with the others.

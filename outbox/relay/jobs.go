@@ -3,6 +3,7 @@ package relay
 import (
 	"context"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/belfryhq/belfry/outbox"
@@ -16,9 +17,42 @@ type work struct {
 	took      time.Duration // what beginning there has cost
 	bare      bool          // nothing was found since
 	long      bool          // as in sweep
-	empty     int           // claims in a row that found nothing
+	empty     int           // claims in a row that found less than they might
+	dry       bool          // the last claim found nothing; not before the first
 	ready     time.Time     // not claimed from before
 	asked     time.Time     // whether anything is left, last
+}
+
+// laneWork is a lane with its jobs, most urgent first.
+type laneWork struct {
+	name string
+	jobs []*work
+}
+
+// byLane groups jobs by lane, in the order of the lanes' names.
+func byLane(jobs []*work) (lanes []laneWork) {
+	at := make(map[string]int)
+	for _, w := range jobs {
+		i, known := at[w.Lane]
+		if !known {
+			i = len(lanes)
+			at[w.Lane], lanes = i, append(lanes, laneWork{name: w.Lane})
+		}
+		lanes[i].jobs = append(lanes[i].jobs, w)
+	}
+	slices.SortFunc(lanes, func(a, b laneWork) int { return strings.Compare(a.name, b.name) })
+	return lanes
+}
+
+// dueLanes returns the number of lanes with a job that may have due messages. Lanes without one, such as
+// lanes of jobs that are delivered next year, take no share from the others.
+func (p *postgres) dueLanes() (n int) {
+	for _, l := range p.lanes {
+		if slices.ContainsFunc(l.jobs, func(w *work) bool { return !w.dry }) {
+			n++
+		}
+	}
+	return n
 }
 
 // askAgain is the interval at which a job is checked for remaining messages if this relay records none
@@ -35,8 +69,9 @@ func (p *postgres) claimBulk(ctx context.Context, credits outbox.Credits) ([]out
 	if err := p.refresh(); err != nil {
 		return nil, err
 	}
+	due := p.dueLanes()
 	for began := time.Now(); ctx.Err() == nil; {
-		w, limit := p.next(credits, time.Now())
+		w, limit := p.next(credits, due, time.Now())
 		if w == nil {
 			break
 		}
@@ -52,29 +87,30 @@ func (p *postgres) claimBulk(ctx context.Context, credits outbox.Credits) ([]out
 
 // next returns the next job to claim from, and the number of messages, in the next lane with a ready
 // job. In a lane, the most urgent of the jobs that have more to claim and the job that has waited
-// longest of the jobs that had run out take turns, so that neither kind starves the other.
-func (p *postgres) next(credits outbox.Credits, now time.Time) (*work, int) {
+// longest of the jobs that had run out take turns, so that neither kind starves the other. due is the number
+// of lanes with due messages.
+func (p *postgres) next(credits outbox.Credits, due int, now time.Time) (*work, int) {
 	for range p.lanes {
 		lane := p.lanes[p.turn%len(p.lanes)]
 		p.turn = (p.turn + 1) % len(p.lanes)
-		if w, n := p.inLane(credits, lane, now); w != nil {
+		if w, n := p.inLane(credits, lane, due, now); w != nil {
 			return w, min(n, p.config().Batch)
 		}
 	}
 	return nil, 0
 }
 
-func (p *postgres) inLane(credits outbox.Credits, lane string, now time.Time) (*work, int) {
+func (p *postgres) inLane(credits outbox.Credits, lane laneWork, due int, now time.Time) (*work, int) {
 	var flowing, waiting *work
 	var most, some int
-	for _, w := range p.order {
+	for _, w := range lane.jobs {
 		switch {
-		case w.Lane != lane || now.Before(w.ready):
+		case now.Before(w.ready):
 			continue
 		case w.empty == 0 && flowing != nil, w.empty > 0 && waiting != nil && !w.ready.Before(waiting.ready):
 			continue
 		}
-		n := credits.Job(w.JobID, lane, len(p.lanes))
+		n := credits.Job(w.JobID, lane.name, due)
 		switch {
 		case n <= 0:
 			p.starved = true
@@ -84,11 +120,11 @@ func (p *postgres) inLane(credits outbox.Credits, lane string, now time.Time) (*
 			waiting, some = w, n
 		}
 	}
-	if waiting != nil && (flowing == nil || !p.probed[lane]) {
-		p.probed[lane] = true
+	if waiting != nil && (flowing == nil || !p.probed[lane.name]) {
+		p.probed[lane.name] = true
 		return waiting, some
 	}
-	p.probed[lane] = false
+	p.probed[lane.name] = false
 	return flowing, most
 }
 
@@ -111,7 +147,7 @@ func (p *postgres) claimJob(w *work, limit int) (found []outbox.Claimed, err err
 		w.ready = time.Now().Add(time.Second) // the others are to have their turn
 		return nil, err
 	}
-	w.after, w.bare = next, w.bare && len(found) == 0
+	w.after, w.bare, w.dry = next, w.bare && len(found) == 0, len(found) == 0
 	for i := range found {
 		found[i].Lane = w.Lane
 	}
@@ -169,7 +205,11 @@ func (p *postgres) delivered(w *work, began time.Time) error {
 	if done {
 		p.log.Info().Int64("job_id", w.JobID).Str("worker_id", p.name).Str("transport", p.String()).Msg("job delivered")
 		delete(p.jobs, w.JobID)
-		p.order = slices.DeleteFunc(p.order, func(o *work) bool { return o == w })
+		is := func(o *work) bool { return o == w }
+		p.order = slices.DeleteFunc(p.order, is)
+		for i := range p.lanes {
+			p.lanes[i].jobs = slices.DeleteFunc(p.lanes[i].jobs, is)
+		}
 	}
 	return err
 }

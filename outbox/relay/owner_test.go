@@ -386,7 +386,7 @@ func TestRelay_FindsWhatWasLocked(t *testing.T) {
 func TestInflight_Room(t *testing.T) {
 	t.Parallel()
 	c := config("r")
-	c.MaxInFlight, c.ActivityShare = 1000, 0.2
+	c.MaxInFlight, c.ActivityShare = 1000, 0.2 // and batches of 500
 	f := relay.NewInflight()
 	claims := func(job, lease int64, lane string, n int) []outbox.Claimed {
 		list := make([]outbox.Claimed, n)
@@ -399,6 +399,7 @@ func TestInflight_Room(t *testing.T) {
 	activities := func() int { return relay.Room(f, c, "", 0, true) }
 	require.Equal(t, 400, room("a", 1), "half of 800: the other half for a lane that comes")
 	require.Equal(t, 200, room("a", 3))
+	require.Equal(t, c.Batch/10, room("a", 100_000), "no number of lanes stops a lane")
 	first := claims(1, 1, "a", 400)
 	relay.Take(f, first)
 	require.Zero(t, room("a", 1))

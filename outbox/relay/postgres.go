@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"maps"
-	"slices"
 	"sync"
 	"time"
 
@@ -27,7 +26,7 @@ type postgres struct {
 	later      *postgres // the walk of retries; nil if this is that walk
 	jobs       map[int64]*work
 	order      []*work // most urgent first
-	lanes      []string
+	lanes      []laneWork
 	turn       int // index into lanes of the next one
 	refreshed  time.Time
 	more       bool            // this pass did not reach all jobs
@@ -340,7 +339,7 @@ func (p *postgres) refresh() error {
 func (p *postgres) setJobs(list []outbox.Candidate) {
 	known := p.jobs
 	p.refreshed = time.Now()
-	p.jobs, p.order, p.lanes = make(map[int64]*work, len(list)), p.order[:0], p.lanes[:0]
+	p.jobs, p.order = make(map[int64]*work, len(list)), p.order[:0]
 	for _, c := range list {
 		w := known[c.JobID]
 		if w == nil {
@@ -349,8 +348,6 @@ func (p *postgres) setJobs(list []outbox.Candidate) {
 		w.Candidate = c
 		p.jobs[c.JobID] = w
 		p.order = append(p.order, w)
-		p.lanes = append(p.lanes, c.Lane)
 	}
-	slices.Sort(p.lanes)
-	p.lanes = slices.Compact(p.lanes)
+	p.lanes = byLane(p.order)
 }
