@@ -1,6 +1,7 @@
 package jobs
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -18,7 +19,8 @@ import (
 type Update struct {
 	At time.Time `json:"at"`
 	// Jobs are the named jobs; without names those that run, are being delivered, did at the previous update, or
-	// have a new event.
+	// have a new event. Running jobs come first. Of very many jobs that are being delivered, some are omitted:
+	// jobs whose messages are due later before others.
 	Jobs []WatchedJob `json:"jobs"`
 	// Events are the acts of operators and programs since the previous update, the oldest first, of the named
 	// jobs if there are any. Of very many some are omitted; the lists of events are complete.
@@ -215,5 +217,17 @@ func (b *Broadcaster) update(env *operation.Env, s *subscription) (Update, error
 		u.Jobs = append(u.Jobs, one.WatchedJob)
 		s.atRest = s.atRest && (one.AtRest || len(s.ids) == 0 && !one.active())
 	}
+	slices.SortFunc(u.Jobs, runningFirst)
 	return u, nil
+}
+
+// runningFirst compares jobs by their order on a page: running jobs, then the others, each by id.
+func runningFirst(x, y WatchedJob) int {
+	if runs := x.Status == job.Running; runs != (y.Status == job.Running) {
+		if runs {
+			return -1
+		}
+		return 1
+	}
+	return cmp.Compare(x.ID, y.ID)
 }

@@ -279,10 +279,10 @@ func TestWatch_SendsTheEndOfWhatRan(t *testing.T) {
 			return ids
 		}
 		require.Equal(t, []int64{1}, ids(updates[0]))
-		require.Equal(t, []int64{1, 2}, ids(updates[1]))
+		require.Equal(t, []int64{2, 1}, ids(updates[1]), "running jobs first")
 		require.Equal(t, []int64{3}, ids(updates[2]))
-		require.Equal(t, []int64{3, 4}, ids(updates[3]))
-		require.Equal(t, job.Processed, updates[3][0].Status)
+		require.Equal(t, []int64{4, 3}, ids(updates[3]))
+		require.Equal(t, job.Processed, updates[3][1].Status)
 		require.Equal(t, []int64{300}, ids(updates[300]))
 	})
 }

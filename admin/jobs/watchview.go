@@ -1,7 +1,6 @@
 package jobs
 
 import (
-	"cmp"
 	"fmt"
 	"slices"
 
@@ -25,16 +24,20 @@ type progressView struct {
 
 func newProgressView() *progressView { return &progressView{last: make(map[int64]string)} }
 
-// keep adds the jobs of previous updates. If there are too many, it removes the oldest job at rest.
+// keep adds the jobs of previous updates, running jobs first. If there are too many, it removes the oldest job at
+// rest, then the oldest that does not run.
 func (v *progressView) keep(jobs []WatchedJob) []WatchedJob {
 	for _, old := range v.kept {
 		if !slices.ContainsFunc(jobs, func(j WatchedJob) bool { return j.ID == old.ID }) {
 			jobs = append(jobs, old)
 		}
 	}
-	slices.SortFunc(jobs, func(x, y WatchedJob) int { return cmp.Compare(x.ID, y.ID) })
+	slices.SortFunc(jobs, runningFirst)
 	for len(jobs) > watchMost {
-		oldest := max(0, slices.IndexFunc(jobs, func(j WatchedJob) bool { return j.AtRest }))
+		oldest := slices.IndexFunc(jobs, func(j WatchedJob) bool { return j.AtRest })
+		if oldest < 0 {
+			oldest = max(0, slices.IndexFunc(jobs, func(j WatchedJob) bool { return j.Status != job.Running }))
+		}
 		jobs = slices.Delete(jobs, oldest, oldest+1)
 	}
 	v.kept = slices.Clone(jobs)
