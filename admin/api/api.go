@@ -71,6 +71,7 @@ type Handler struct {
 	stops         map[string]bool // patterns of mux
 	document      func() []byte   // rendered at its first request
 	lockout       *lockout        // by address: requests without a valid token or session
+	lookups       *lookups
 	signIns       signIns
 	public        public
 	csrf          *http.CrossOriginProtection
@@ -92,6 +93,7 @@ func New(c Options) *Handler {
 	h.lockout = newLockout(20, 6*time.Second, func(from string) {
 		h.Log.Warn().Str("detail", from).Msg("too many requests of the API without a good token from one address")
 	})
+	h.lookups = newLookups(c.Env.DB)
 	h.signIns, h.unsubscribing = h.newSignIns(), h.newUnsubscribing()
 	h.document = sync.OnceValue(func() []byte { return Document(c.Operations) })
 	for _, o := range operation.WithQuestions(c.Operations) {

@@ -196,7 +196,7 @@ func (h *Handler) Stream(ctx context.Context, c Call, each func(item any) error,
 // stillAllowed checks again the credentials and the role of the caller of an open stream. An error
 // of the database is none: the stream continues.
 func (h *Handler) stillAllowed(c Call) error {
-	who, err := h.authenticated(h.reserve(false), c.Caller.request, true)
+	who, err := h.authenticated(c.Caller.request, false, true)
 	if err == nil && c.Operation.Allowed(who.Role) == nil {
 		return nil
 	}

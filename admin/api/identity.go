@@ -16,14 +16,17 @@ import (
 
 // unauthenticated returns the error of a request whose identity is not known, and counts it.
 func (h *Handler) unauthenticated(req *http.Request, err error) *RefusedError {
+	var early *RefusedError
 	switch {
+	case errors.As(err, &early): // before the lookup
+		return early
 	case errors.Is(err, errProxyUser), errors.Is(err, errProxyRole):
 		return refused(http.StatusForbidden, db.KindDenied, err.Error())
 	case !invalidCredentials(err):
 		return h.credentialsUnchecked(err)
 	}
 	if wait := h.lockout.bad(h.Proxy.client(req)); wait > 0 {
-		return tooMany(wait, "too many requests from this address had no good token")
+		return tooMany(wait, errLockedOut)
 	}
 	e := refused(http.StatusUnauthorized, db.KindDenied, err.Error())
 	if e.challenge = `Bearer realm="belfry"`; errors.Is(err, access.ErrToken) {
@@ -63,7 +66,16 @@ func tooMany(wait time.Duration, text string) *RefusedError {
 // bad ones. With background, the request does not extend its session: a page sends it without the
 // person. An error is a *RefusedError, such as after too many bad credentials of one address.
 func (h *Handler) Caller(req *http.Request, background bool) (*Caller, error) {
-	who, err := h.identified(h.reserve(false), req, background)
+	return h.caller(req, false, background)
+}
+
+// StopCaller is Caller on the reserved connections, for a page of an operation that stops something.
+func (h *Handler) StopCaller(req *http.Request) (*Caller, error) {
+	return h.caller(req, true, false)
+}
+
+func (h *Handler) caller(req *http.Request, stops, background bool) (*Caller, error) {
+	who, err := h.identified(req, stops, background)
 	switch {
 	case err == nil:
 		h.lockout.good(h.Proxy.client(req))
@@ -150,6 +162,17 @@ func (l *lockout) count(key string) (wait time.Duration, begins bool) {
 	}
 	begins, f.reported = !f.reported, true
 	return time.Duration((1 - f.limit.TokensAt(now)) * float64(l.every)), begins
+}
+
+// remaining returns the remaining lockout of a key. Zero means that the key is not locked out.
+func (l *lockout) remaining(key string) time.Duration {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	f, known := l.keys[key]
+	if !known {
+		return 0
+	}
+	return time.Duration(max(0, 1-f.limit.TokensAt(l.now())) * float64(l.every))
 }
 
 func (l *lockout) good(key string) {

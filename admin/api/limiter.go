@@ -3,6 +3,7 @@ package api
 import (
 	"context"
 	"fmt"
+	"math"
 	"net/http"
 	"sync"
 	"time"
@@ -65,8 +66,18 @@ func newPartLimiter(pool *pgxpool.Pool) *limiter {
 
 // wait waits for a slot of the identity name until ctx ends. It returns nil if ctx ended first.
 func (l *limiter) wait(ctx context.Context, name string) (release func()) {
+	return l.join(ctx, name, math.MaxInt)
+}
+
+// join is wait for at most that many running and waiting requests of the identity; it returns nil at once to
+// further requests. With most equal to own no request waits.
+func (l *limiter) join(ctx context.Context, name string, most int) (release func()) {
 	l.mu.Lock()
 	o := l.by[name]
+	if o != nil && o.users >= most {
+		l.mu.Unlock()
+		return nil
+	}
 	if o == nil {
 		o = &identitySlots{slots: make(chan struct{}, l.own)}
 		l.by[name] = o

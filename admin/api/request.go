@@ -90,7 +90,7 @@ func (h *Handler) serve(w http.ResponseWriter, req *http.Request) {
 		return
 	}
 	_, pattern := h.mux.Handler(req)
-	who, err := h.authenticated(h.reserve(h.stops[pattern]), req, false)
+	who, err := h.authenticated(req, h.stops[pattern], false)
 	if err != nil {
 		problemOf(route{}, err).write(w)
 		return
@@ -109,9 +109,9 @@ func (h *Handler) serve(w http.ResponseWriter, req *http.Request) {
 
 // authenticated returns the identity of a request, or a *RefusedError. A token decides, if there is
 // one; then the user whom the proxy names; then the cookie of a session, which background requests do
-// not extend.
-func (h *Handler) authenticated(by *Reserve, req *http.Request, background bool) (access.Identity, error) {
-	who, err := h.identified(by, req, background)
+// not extend. stops selects the reserved connections.
+func (h *Handler) authenticated(req *http.Request, stops, background bool) (access.Identity, error) {
+	who, err := h.identified(req, stops, background)
 	if err != nil {
 		return who, h.unauthenticated(req, err)
 	}
@@ -120,18 +120,19 @@ func (h *Handler) authenticated(by *Reserve, req *http.Request, background bool)
 }
 
 // identified returns the identity of a request's credentials.
-func (h *Handler) identified(by *Reserve, req *http.Request, background bool) (access.Identity, error) {
+func (h *Handler) identified(req *http.Request, stops, background bool) (access.Identity, error) {
+	by := h.reserve(stops)
 	if token, given := bearer(req); given {
-		return by.Authenticate(req.Context(), token)
+		return h.lookUp(req, token, stops, false, by.Authenticate)
 	}
 	if who, named, err := h.Proxy.identity(req); named || err != nil {
 		return who, err
 	}
 	if secret, given := h.cookie(req); given && by.Sessions != nil && len(req.Header.Values("Authorization")) == 0 {
 		if background {
-			return by.Sessions.Peek(req.Context(), secret)
+			return h.lookUp(req, secret, stops, true, by.Sessions.Peek)
 		}
-		return by.Sessions.Find(req.Context(), secret)
+		return h.lookUp(req, secret, stops, false, by.Sessions.Find)
 	}
 	return access.Identity{}, errNoCredentials
 }

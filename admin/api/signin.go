@@ -2,6 +2,7 @@ package api
 
 import (
 	"context"
+	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"maps"
@@ -269,6 +270,11 @@ func (h *Handler) SignOut(w http.ResponseWriter, req *http.Request) error {
 		return h.withoutSessions()
 	}
 	if secret, has := h.cookie(req); has {
+		leave, err := h.enterLookup(req, credentials(sha256.Sum256([]byte(secret))), false, false)
+		if err != nil {
+			return err
+		}
+		defer leave()
 		if err := h.Sessions.SignOut(context.WithoutCancel(req.Context()), secret); err != nil {
 			return h.credentialsUnchecked(err)
 		}
