@@ -34,6 +34,9 @@ type Call struct {
 	// Key makes an act run once within 24 hours. Empty if the act may run again. Operations that
 	// change nothing ignore it.
 	Key string
+	// Reserved runs a call that only reads on the reserved connections, within stopReadTime: for a page of an
+	// operation that stops something and that the caller may run.
+	Reserved bool
 }
 
 // Outcome is the result of a call.
@@ -67,7 +70,11 @@ func (h *Handler) Do(ctx context.Context, c Call) (Outcome, error) {
 	if !reads {
 		ctx = context.WithoutCancel(ctx)
 	}
-	ctx, cancel := context.WithTimeout(ctx, c.Operation.Limit())
+	within := c.Operation.Limit()
+	if reads && c.Reserved {
+		within = min(within, stopReadTime)
+	}
+	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
 	if c.Key != "" && c.Operation.Changes {
 		return h.once(ctx, env, c)
@@ -111,13 +118,17 @@ func (h *Handler) check(c Call) error {
 }
 
 // acquire waits until the caller may run one more operation. It returns the environment of the call,
-// and the function that ends it. An act that stops something uses reserved connections.
+// and the function that ends it. An act that stops something uses reserved connections, and so do the reads of its
+// page, one of an identity at a time.
 func (h *Handler) acquire(ctx context.Context, c Call, reads bool) (env *operation.Env, leave func(), err error) {
 	own, limit, name := h.reserve(false).Env, h.limiter, c.Caller.Key()
-	if c.Operation.Stops && !reads { // each act by itself: an abort that waits for a lock does not delay a halt
+	switch {
+	case c.Operation.Stops && !reads: // each act by itself: an abort that waits for a lock does not delay a halt
 		own, limit, name = h.reserve(true).Env, h.stopLimiter, c.Operation.Name+" "+name
+	case c.Reserved && reads:
+		own, limit, name = h.reserve(true).Env, h.stopLimiter, "read "+name
 	}
-	if leave, err = limit.acquire(ctx, name); err == nil && limit == h.stopLimiter && !c.Operation.StopsAll {
+	if leave, err = limit.acquire(ctx, name); err == nil && limit == h.stopLimiter && (reads || !c.Operation.StopsAll) {
 		leaveOwn := leave
 		var leavePart func()
 		if leavePart, err = h.partLimiter.acquire(ctx, ""); err != nil {

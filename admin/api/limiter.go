@@ -19,6 +19,8 @@ import (
 const (
 	maxOwn  = 4               // of the six connections of a process
 	maxWait = 5 * time.Second // maximum wait of a request
+	// stopReadTime is the maximum time of a read on a reserved connection.
+	stopReadTime = 5 * time.Second
 )
 
 // limiter limits the concurrent requests of each identity to fewer than the pool has connections.
@@ -53,8 +55,8 @@ func newStopLimiter() *limiter {
 	return &limiter{own: 1, of: "of one identity", within: maxWait, by: make(map[string]*identitySlots)}
 }
 
-// newPartLimiter returns the limiter of operations that stop a part of everything, of all identities
-// together. It leaves a connection of the pool to operations with StopsAll. A pool of one connection has none
+// newPartLimiter returns the limiter of operations that stop a part of everything, and of the reads of pages of
+// stops, of all identities together. It leaves a connection of the pool to operations with StopsAll. A pool of one connection has none
 // to leave.
 func newPartLimiter(pool *pgxpool.Pool) *limiter {
 	l := &limiter{own: 1, of: "that stop or resume something", within: maxWait, by: make(map[string]*identitySlots)}

@@ -11,7 +11,7 @@ import (
 
 // do runs an operation for the requester: api.Handler.Do holds every check.
 func (h *handler) do(ctx context.Context, o operation.Operation, in any) (any, error) {
-	out, err := h.api.Do(ctx, api.Call{Caller: h.caller, Operation: o, Input: in})
+	out, err := h.api.Do(ctx, api.Call{Caller: h.caller, Operation: o, Input: in, Reserved: h.reserved})
 	return out.Result, err
 }
 

@@ -25,6 +25,9 @@
 // the form, and runs the operation by api.Handler.Do, as the HTTP routes do. Do enforces roles, masks,
 // read-only mode, limits, idempotency keys and deadlines; this package has no checks of its own.
 //
+// The page of an operation that stops something, such as /halt or /jobs/17/stop, is authenticated and, for a caller
+// who may run it, read on the connections that are reserved for stops, so that other requests do not delay it.
+//
 // # Charts
 //
 // Drawings are SVG in the templates, with geometry in their attributes and colors in the style sheet (see

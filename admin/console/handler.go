@@ -3,8 +3,10 @@ package console
 import (
 	"bytes"
 	"cmp"
+	"context"
 	"errors"
 	"html/template"
+	"math"
 	"net/http"
 	"net/url"
 	"strings"
@@ -15,6 +17,7 @@ import (
 	"github.com/belfryhq/belfry/admin/console/views"
 	"github.com/belfryhq/belfry/admin/operation"
 	"github.com/belfryhq/belfry/internal/db"
+	"github.com/belfryhq/belfry/internal/text"
 )
 
 // handler serves one request of an authenticated caller.
@@ -26,6 +29,9 @@ type handler struct {
 	caller *api.Caller
 	who    api.SignedInAs   // the caller
 	state  operation.Status // at the start of the request; zero if the query failed
+
+	// reserved runs the reads of the page on the connections that are reserved for operations that stop something.
+	reserved bool
 
 	outcome *views.Outcome // of the act that led to the page; nil without one
 	status  int            // of a page with the fault of an act; 0 without one
@@ -69,20 +75,38 @@ func (h *handler) site() parts.Site {
 	return parts.Site{Zone: h.zone, Action: h.action, Page: h.pageFor}
 }
 
-// authenticated redirects to the sign-in page unless the request has a caller. Events do not extend a
-// session: an open page receives them without the person.
+// authenticated serves a page to its caller. See authenticatedFor.
 func (c *Console) authenticated(serve func(*handler)) http.HandlerFunc {
+	return c.authenticatedFor(func(*http.Request) string { return "" }, serve)
+}
+
+// authenticatedFor redirects to the sign-in page unless the request has a caller. Events do not extend a
+// session: an open page receives them without the person. actOf returns the name of the request's operation. If it
+// stops something, the reserved connections authenticate the caller and, if the caller may run it, read the page,
+// so that other requests do not delay it.
+func (c *Console) authenticatedFor(actOf func(*http.Request) string, serve func(*handler)) http.HandlerFunc {
 	return func(w http.ResponseWriter, req *http.Request) {
 		events := req.URL.Path == "/live"
-		caller, err := c.api.Caller(req, events)
+		act, _ := c.named(actOf(req))
+		var caller *api.Caller
+		var err error
+		if act.Stops {
+			caller, err = c.api.StopCaller(req)
+		} else {
+			caller, err = c.api.Caller(req, events)
+		}
 		switch {
 		case err != nil:
+			if refused := new(api.RefusedError); errors.As(err, &refused) && refused.After > 0 {
+				w.Header().Set("Retry-After", text.Int(int64(math.Ceil(refused.After.Seconds()))))
+			}
 			c.problem(w, req, statusFor(err), err)
 		case caller != nil:
 			own := *c
 			own.zone, own.role = zoneOf(req), caller.Role
 			v := &handler{Console: &own, w: w, req: req, caller: caller, who: api.SignedInAs{Name: caller.Name, Role: caller.Role}}
-			v.state = v.systemStatus()
+			v.reserved = act.Stops && act.Allowed(caller.Role) == nil
+			v.state = v.systemStatus(act.Stops)
 			serve(v)
 		case req.Method != http.MethodGet:
 			c.signedOut(w, req)
@@ -127,10 +151,17 @@ func (h *handler) show(status int, page string, f layout) {
 	h.Console.show(h.w, h.req, status, page, f)
 }
 
-// systemStatus returns the system status. It is zero if the query fails, and the page is shown without it.
-func (h *handler) systemStatus() (s operation.Status) {
+// systemStatus returns the system status. It is zero if the query fails, and the page is shown without it. With brief
+// the query fails after partTimeout.
+func (h *handler) systemStatus(brief bool) (s operation.Status) {
 	if h.req.URL.Path != "/live" {
-		a, _ := h.query("status", nil)
+		ctx := h.req.Context()
+		if brief {
+			var cancel context.CancelFunc
+			ctx, cancel = context.WithTimeout(ctx, partTimeout)
+			defer cancel()
+		}
+		a, _ := h.queryWithin(ctx, "status", nil)
 		s, _ = a.out.(operation.Status)
 	}
 	return s

@@ -124,7 +124,7 @@ func (h *handler) returned(o operation.Operation, page *operationPage, status in
 			fault += escaped(words.Sentence(strings.ReplaceAll(name, "_", " "))+": ") + h.html(text.Parse(faults[name])) + " "
 		}
 		h.outcome, h.status = &views.Outcome{Place: place, Fault: fault, Values: values}, status
-		h.req = req
+		h.req, h.reserved = req, false
 		serve(h)
 	default:
 		return false

@@ -87,7 +87,13 @@ func (c *Console) route() {
 
 // page registers a page for signed-in callers. Metrics count it for the operation.
 func (c *Console) page(pattern, operation string, serve func(*handler)) {
-	c.mux.HandleFunc(pattern, c.authenticated(func(h *handler) {
+	actOf := func(req *http.Request) string {
+		if i := slices.IndexFunc(jobActs(), func(a jobAct) bool { return a.name == req.PathValue("act") }); i >= 0 {
+			return jobActs()[i].operation
+		}
+		return operation
+	}
+	c.mux.HandleFunc(pattern, c.authenticatedFor(actOf, func(h *handler) {
 		if operation != "" {
 			api.Note(h.req, operation, false)
 		}
