@@ -44,3 +44,6 @@ func (s *Server) Hurry(by int) { s.http.ReadTimeout /= time.Duration(by) }
 
 // TokenOf returns the page_token of a list's page.
 func TokenOf(list, begins string) string { return tokenOf(operation.Operation{Name: list}, begins) }
+
+// LimitConnections sets the limits of connections, before Run.
+func (s *Server) LimitConnections(most, own int) { s.connections.most, s.connections.own = most, own }

@@ -175,12 +175,16 @@ type Server struct {
 	listener    net.Listener
 	http        *http.Server
 	config      Config
+	connections *connections
 	certificate atomic.Pointer[tls.Certificate]
 }
 
 // Listen opens the address and reads the certificate. The caller must call Run or Close.
 func Listen(ctx context.Context, c Config, h http.Handler) (*Server, error) {
-	s := &Server{config: c, http: &http.Server{
+	limit := newConnections(c)
+	s := &Server{config: c, connections: limit, http: &http.Server{
+		ConnState: limit.changed,
+
 		Handler: h, ReadHeaderTimeout: headerTime, ReadTimeout: readTime, WriteTimeout: writeTime,
 		IdleTimeout: idleTime, MaxHeaderBytes: headerBytes,
 	}}

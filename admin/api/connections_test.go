@@ -1,0 +1,130 @@
+package api_test
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/belfryhq/belfry/admin/api"
+)
+
+// limited serves with limits of connections. dial opens a connection from an address; begun gets the requests for
+// /wait, which last as long as their connection.
+func limited(t *testing.T, most, own int, change func(*api.Config)) (dial func(from string) net.Conn, begun chan struct{}) {
+	t.Helper()
+	begun = make(chan struct{}, 10)
+	config := api.DefaultConfig()
+	config.Listen = "127.0.0.1:0"
+	if change != nil {
+		change(&config)
+	}
+	server, err := api.Listen(t.Context(), config, http.HandlerFunc(func(_ http.ResponseWriter, req *http.Request) {
+		if req.URL.Path == "/wait" {
+			begun <- struct{}{}
+			<-req.Context().Done()
+		}
+	}))
+	require.NoError(t, err)
+	server.LimitConnections(most, own)
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- server.Run(ctx) }()
+	var conns []net.Conn
+	t.Cleanup(func() {
+		for _, conn := range conns {
+			_ = conn.Close()
+		}
+		cancel()
+		require.NoError(t, <-ended)
+	})
+	at, err := url.Parse(server.URL())
+	require.NoError(t, err)
+	return func(from string) net.Conn {
+		t.Helper()
+		dialer := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}}
+		conn, err := dialer.DialContext(t.Context(), "tcp", at.Host)
+		require.NoError(t, err)
+		require.NoError(t, conn.SetDeadline(time.Now().Add(patience)))
+		conns = append(conns, conn)
+		return conn
+	}, begun
+}
+
+// answered200 reports whether the server answers a request on a connection.
+func answered200(t *testing.T, conn net.Conn) bool {
+	t.Helper()
+	_, _ = io.WriteString(conn, "GET / HTTP/1.1\r\nHost: belfry\r\n\r\n")
+	res, err := http.ReadResponse(bufio.NewReader(conn), nil)
+	if err != nil {
+		return false
+	}
+	_, err = io.Copy(io.Discard, res.Body)
+	require.NoError(t, err)
+	require.NoError(t, res.Body.Close())
+	return res.StatusCode == http.StatusOK
+}
+
+// closed waits until the server has closed a connection.
+func closed(t *testing.T, conn net.Conn) {
+	t.Helper()
+	_, err := conn.Read(make([]byte, 1))
+	require.Error(t, err)
+	var late net.Error
+	require.False(t, errors.As(err, &late) && late.Timeout(), "the connection is open")
+}
+
+// A new connection of an address that has all its connections replaces the longest idle one of this address.
+func TestConnections_ReplaceIdleOnesOfAnAddress(t *testing.T) {
+	t.Parallel()
+	dial, _ := limited(t, 100, 3, nil)
+	first, second, third := dial("127.0.0.1"), dial("127.0.0.1"), dial("127.0.0.1")
+	require.True(t, answered200(t, first), "it is not the longest idle one any more")
+	require.True(t, answered200(t, dial("127.0.0.1")))
+	closed(t, second)
+	require.True(t, answered200(t, first))
+	require.True(t, answered200(t, third))
+}
+
+// A new connection of an address is closed while all its connections have requests in progress.
+func TestConnections_KeepActiveOnes(t *testing.T) {
+	t.Parallel()
+	dial, begun := limited(t, 100, 2, nil)
+	active := []net.Conn{dial("127.0.0.1"), dial("127.0.0.1")}
+	for _, conn := range active {
+		_, err := io.WriteString(conn, "GET /wait HTTP/1.1\r\nHost: belfry\r\n\r\n")
+		require.NoError(t, err)
+	}
+	<-begun
+	<-begun
+	closed(t, dial("127.0.0.1"))
+	require.NoError(t, active[0].Close())
+	require.Eventually(t, func() bool { return answered200(t, dial("127.0.0.1")) }, patience, time.Millisecond)
+}
+
+// A new connection over the limit of all addresses replaces the longest idle one, of whatever address.
+func TestConnections_ReplaceIdleOnesOfAll(t *testing.T) {
+	t.Parallel()
+	dial, _ := limited(t, 2, 2, nil)
+	first := dial("127.0.0.1") // without a request
+	require.True(t, answered200(t, dial("127.0.0.1")))
+	require.True(t, answered200(t, dial("127.0.0.2")))
+	closed(t, first)
+}
+
+// Connections of the proxy have no limit by address.
+func TestConnections_OfTheProxyAreOfManyClients(t *testing.T) {
+	t.Parallel()
+	dial, _ := limited(t, 100, 1, func(c *api.Config) { c.Proxy.Addresses = []string{"127.0.0.3"} })
+	first, second := dial("127.0.0.3"), dial("127.0.0.3")
+	require.True(t, answered200(t, first))
+	require.True(t, answered200(t, second))
+	require.True(t, answered200(t, first))
+}
