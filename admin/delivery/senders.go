@@ -226,6 +226,7 @@ func (s SenderState) Badge() text.StatusCell {
 		return text.Status("breaker", " half open")
 	case NoRelay:
 		return text.Status("no", " relay")
+	case Ready:
 	}
 	return text.Status("ready")
 }
