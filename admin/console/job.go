@@ -264,7 +264,7 @@ func (h *handler) jobFacts(s jobs.JobState) (facts []field) {
 	for _, of := range []struct {
 		name string
 		at   *time.Time
-	}{{"Due", &s.ScheduleAt}, {"Delivered from", s.DeliverAt}, {"Expires", s.ExpiresAt}, {"Started", s.StartedAt}, {finished(s), s.FinishedAt}} {
+	}{{"Due", &s.ScheduleAt}, {"Delivered from", s.DeliverAt}, {"Expires", s.ExpiresAt}, {"Started", s.StartedAt}, {words.EndLabel(s), s.FinishedAt}} {
 		if of.at != nil {
 			add(of.name, words.When(h.zone, *of.at))
 		}
@@ -285,14 +285,6 @@ func (h *handler) jobFacts(s jobs.JobState) (facts []field) {
 		}
 	}
 	return facts
-}
-
-// finished returns the name of a job's FinishedAt, which is the end of its walk: messages may still wait.
-func finished(s jobs.JobState) string {
-	if s.Status == job.Processed && s.Messages.Messages > 0 {
-		return "All written"
-	}
-	return "Finished"
 }
 
 // cardsOf returns a job's texts: the default, and each locale with the default for missing texts.

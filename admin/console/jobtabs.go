@@ -250,7 +250,7 @@ func (h *handler) jobSettings(report jobReport) *jobSettings {
 	add("Delivered from", s.DeliverAt)
 	add("Expires", s.ExpiresAt)
 	add("Started", s.StartedAt)
-	add(finished(s), s.FinishedAt)
+	add(words.EndLabel(s), s.FinishedAt)
 	groups = append(groups, settingGroup{Name: "Order"})
 	add("Lane", text.Ref("lane", s.Lane))
 	add("Priority", s.Priority)
@@ -265,17 +265,17 @@ func (h *handler) jobSettings(report jobReport) *jobSettings {
 		add("Idempotency key", *s.IdempotencyKey)
 	}
 	groups = append(groups, settingGroup{Name: "Speed and limits"})
-	add("Most recipients", orDefault(s.MaxRecipients, "no limit", func(n int) string { return text.Grouped(int64(n)) }))
-	add("Speed limit", orDefault(s.MaxRowsPerSecond, defaultSetting, func(n int) string {
+	add("Most recipients", words.OrDefault(s.MaxRecipients, "no limit", func(n int) string { return text.Grouped(int64(n)) }))
+	add("Speed limit", words.OrDefault(s.MaxRowsPerSecond, defaultSetting, func(n int) string {
 		if n == 0 {
 			return "none"
 		}
 		return words.PerSecond(float64(n), "recipients")
 	}))
-	add("Share of time at work", orDefault(s.DutyCycle, defaultSetting, func(share float64) string { return words.Ratio(share, 1) }))
-	add("Slows with the database", orDefault(s.HealthChecks, defaultSetting, func(on bool) string { return map[bool]string{true: "yes", false: "no"}[on] }))
-	add("Recipients at once", orDefault(s.MaxChunkRows, defaultSetting, func(n int) string { return "at most " + text.Grouped(int64(n)) }))
-	add("Recipients that may be skipped", orDefault(s.MaxSkips, defaultSetting, func(n int) string { return text.Grouped(int64(n)) }))
+	add("Share of time at work", words.OrDefault(s.DutyCycle, defaultSetting, func(share float64) string { return words.Ratio(share, 1) }))
+	add("Slows with the database", words.OrDefault(s.HealthChecks, defaultSetting, func(on bool) string { return map[bool]string{true: "yes", false: "no"}[on] }))
+	add("Recipients at once", words.OrDefault(s.MaxChunkRows, defaultSetting, func(n int) string { return "at most " + text.Grouped(int64(n)) }))
+	add("Recipients that may be skipped", words.OrDefault(s.MaxSkips, defaultSetting, func(n int) string { return text.Grouped(int64(n)) }))
 	groups = append(groups, settingGroup{Name: "Work so far"})
 	add("Recipients examined", s.ChannelsRead)
 	add("Recipients written", s.RowsWritten)
@@ -299,11 +299,3 @@ func (h *handler) jobSettings(report jobReport) *jobSettings {
 
 // defaultSetting is the text of a setting that the job does not have.
 const defaultSetting = "as configured for all jobs"
-
-// orDefault renders an optional setting.
-func orDefault[T any](value *T, otherwise string, render func(T) string) string {
-	if value == nil {
-		return otherwise
-	}
-	return render(*value)
-}

@@ -33,11 +33,7 @@ func newApp(stdout, stderr io.Writer, environ []string) *app {
 	return &app{streams: &streams{stdout: stdout, stderr: stderr, environ: environ, now: time.Now}}
 }
 
-// maxIndented is the depth up to which a JSON document is indented. Indentation multiplies the size of a document by
-// its depth: data of 16 KiB that is nested 8,000 times would become 130 MB.
-const maxIndented = 32
-
-// printJSON writes the one JSON document of a command, indented unless it is nested more than maxIndented times.
+// printJSON writes the one JSON document of a command, indented unless it is deeply nested.
 func (x *streams) printJSON(v any) error { return x.encodeJSON(v, "  ") }
 
 // printLines writes JSON documents, one a line.
@@ -59,36 +55,8 @@ func (x *streams) encodeJSON(v any, indent string) error {
 	if err := e.Encode(v); err != nil {
 		return err
 	}
-	document := b.Bytes()
-	if indent != "" && depthOf(document) <= maxIndented {
-		var indented bytes.Buffer
-		if err := json.Indent(&indented, document, "", indent); err != nil {
-			return err
-		}
-		document = indented.Bytes()
-	}
-	_, err := x.stdout.Write(text.EscapeJSON(document))
+	_, err := x.stdout.Write(text.EscapeJSON(text.IndentJSON(b.Bytes(), indent)))
 	return err
-}
-
-// depthOf returns how many objects and arrays of a JSON document contain each other at most.
-func depthOf(document []byte) (most int) {
-	depth, quoted := 0, false
-	for i := 0; i < len(document); i++ {
-		switch c := document[i]; {
-		case quoted && c == '\\':
-			i++
-		case c == '"':
-			quoted = !quoted
-		case quoted:
-		case c == '{' || c == '[':
-			depth++
-			most = max(most, depth)
-		case c == '}' || c == ']':
-			depth--
-		}
-	}
-	return most
 }
 
 // checkedWriter stores the first error, so that a command whose output is lost does not succeed.

@@ -2,6 +2,7 @@ package text
 
 import (
 	"bytes"
+	"encoding/json"
 	"fmt"
 	"strings"
 )
@@ -40,6 +41,39 @@ func obeyed(r rune) bool {
 		return true
 	}
 	return r >= '\u202a' && r <= '\u202e' || r >= '\u2066' && r <= '\u2069' || r == '\u2028' || r == '\u2029'
+}
+
+// maxIndented is the depth up to which IndentJSON indents. Indentation multiplies the size of a document by its
+// depth: data of 16 KiB that is nested 8,000 times would become 130 MB.
+const maxIndented = 32
+
+// IndentJSON indents a JSON document, unless indent is empty or the document is nested more than 32 times.
+func IndentJSON(document []byte, indent string) []byte {
+	var b bytes.Buffer
+	if indent == "" || depthOf(document) > maxIndented || json.Indent(&b, document, "", indent) != nil {
+		return document
+	}
+	return b.Bytes()
+}
+
+// depthOf returns the depth of the objects and arrays of a JSON document.
+func depthOf(document []byte) (most int) {
+	depth, quoted := 0, false
+	for i := 0; i < len(document); i++ {
+		switch c := document[i]; {
+		case quoted && c == '\\':
+			i++
+		case c == '"':
+			quoted = !quoted
+		case quoted:
+		case c == '{' || c == '[':
+			depth++
+			most = max(most, depth)
+		case c == '}' || c == ']':
+			depth--
+		}
+	}
+	return most
 }
 
 // EscapeJSON writes what a terminal obeys as \uXXXX in a JSON document, which has it in texts alone

@@ -21,7 +21,7 @@ import (
 	"github.com/belfryhq/belfry/job/schedule"
 )
 
-// Day is what comes on a day, by lane. Overdue entries are in a group of their own, without a drawing.
+// Day has the entries of a day by lane. Overdue entries are in a group of their own, without a drawing.
 type Day struct {
 	Name  string
 	Lanes []Lane
@@ -30,7 +30,7 @@ type Day struct {
 	Now   string // the position of now in the drawing; "" on other days
 }
 
-// Lane is what comes in a lane. An empty name means that a query decides.
+// Lane has the entries of a lane. An empty name means that a query decides.
 type Lane struct {
 	Name, About string
 	Resume      []parts.Link // the act that ends its pause

@@ -1,4 +1,4 @@
-// Package draft is the form of a new notification: what it says, who gets it, when and how.
+// Package draft is the form of a new notification: its texts, audience, time and route.
 //
 // The form has choices (_to, _when) and languages (_locale, _title, _body) in addition to the parameters of the
 // operation enqueue. Apply turns them into parameters, and leaves out the fields of choices that are not chosen, which
@@ -45,7 +45,7 @@ const Live = "_live"
 // Language is a variant of the texts. The first has no locale: it is for all other locales.
 type Language struct{ N, Locale, Title, Body string }
 
-// Source is what a form is made of.
+// Source has the parts of a form.
 type Source struct {
 	Values     url.Values // the parameters
 	Fields     url.Values // the fields of the request

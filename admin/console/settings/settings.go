@@ -19,7 +19,7 @@ import (
 type Card struct {
 	Title, About string
 	Rows         []Row
-	Empty        string // what an empty card says
+	Empty        string // the text of an empty card
 	Links        []parts.Link
 	Fault        template.HTML
 }
@@ -34,7 +34,7 @@ type Row struct {
 
 // Categories returns the card of the categories.
 func Categories(list []channels.Category, site parts.Site) Card {
-	card := Card{Title: "Categories", About: "What a notification is about: its route, quiet hours and limits.",
+	card := Card{Title: "Categories", About: "The subjects of notifications, with routes, quiet hours and limits.",
 		Links: site.Action("categories add", "Add a category…", nil)}
 	for _, c := range list {
 		of := []string{strings.Join(c.Route, ", then ")}
@@ -102,7 +102,7 @@ func Lanes(list []job.Lane, site parts.Site) Card {
 
 // Limits returns the card of the limits of jobs.
 func Limits(l job.Limits, site parts.Site) Card {
-	card := Card{Title: "Limits", About: "What authors may ask for in a job.",
+	card := Card{Title: "Limits", About: "The limits of jobs that authors request.",
 		Empty: "No limit is set.", Links: site.Action("limits set", "Change…", nil)}
 	add := func(name string, least, most *int, unit string) {
 		var of []string

@@ -155,7 +155,7 @@ func whyNotSending(s delivery.SenderState) string {
 	return ""
 }
 
-// newLimitsForm returns the form of a sender's limits: what an operator set, and as a hint what is in force.
+// newLimitsForm returns the form of a sender's limits: an operator's settings, and the limits in force as a hint.
 func newLimitsForm(s delivery.SenderState, form Form) *LimitsForm {
 	f := &LimitsForm{Form: form, RateNow: "as configured", SlotsNow: "as configured"}
 	if s.RatePerSecond != nil {
@@ -169,7 +169,7 @@ func newLimitsForm(s delivery.SenderState, form Form) *LimitsForm {
 		f.SlotsNow = slotsOf(s.InForce)
 	}
 	f.Hidden = append(f.Hidden, Field{PreviousPrefix + "rate_per_second", f.Rate}, Field{PreviousPrefix + "concurrency", f.Slots})
-	if form.Failed() { // what was typed
+	if form.Failed() { // with the typed values
 		f.Rate, f.Slots = form.Values.Get("rate_per_second"), form.Values.Get("concurrency")
 	}
 	return f

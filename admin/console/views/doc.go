@@ -4,6 +4,6 @@
 // A page reads through a [Site], which runs operations for the caller with every check, so that a result contains
 // only what the caller may read, and a link or a form exists only if the caller may run its operation.
 //
-// A [Form] posts to the act of an operation. The [Outcome] leads back to the form: a sentence of what happened
-// ([Done]), or the fault with what was typed.
+// A [Form] posts to the act of an operation. The [Outcome] leads back to the form: a sentence about the act
+// ([Done]), or the fault with the typed values.
 package views

@@ -8,7 +8,7 @@ import (
 	"github.com/belfryhq/belfry/internal/text"
 )
 
-// Done returns what an act did, in one sentence or two. verb is of its operation, out its typed result.
+// Done returns the effect of an act in one sentence or two. verb is of its operation, out its typed result.
 func Done(verb string, out any) string {
 	if acted, is := out.(operation.Acted); is {
 		out = acted.Result
@@ -48,7 +48,7 @@ func senderDone(verb string, s delivery.SenderState) string {
 	return name + " sends again."
 }
 
-// lettersDone describes what happened to messages that had failed.
+// lettersDone describes the effect of an act on messages that had failed.
 func lettersDone(verb string, d delivery.DeadDone) string {
 	said := "Discarded: "
 	if verb == "redrive" {

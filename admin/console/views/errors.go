@@ -167,7 +167,7 @@ func newErrorGroup(r Request, e delivery.DeadError, list delivery.DeadErrorList)
 	return g
 }
 
-// newLettersPlan returns the plan that the address requests: what the act would do, and its form, bound to the plan.
+// newLettersPlan returns the plan that the address requests: the effect of the act, and its form, bound to the plan.
 func newLettersPlan(ctx context.Context, r Request) *LettersPlan {
 	verb := r.Values.Get(PlanParam)
 	name := "dead-letters " + verb

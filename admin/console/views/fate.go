@@ -11,7 +11,7 @@ import (
 	"github.com/belfryhq/belfry/outbox"
 )
 
-// fate is what became of a job or a single message for a person.
+// fate is the result of a job or a single message for a person.
 type fate string
 
 const (
@@ -29,7 +29,7 @@ var personWhys = map[outbox.Reason]string{ //nolint:exhaustive // the others hav
 	outbox.ReasonUnknown:    "The last medium failed as often as it may, and an attempt may have been accepted",
 }
 
-// outcomeOf returns what became of a job or a single message for a person, and why in a sentence.
+// outcomeOf returns the result of a job or a single message for a person, with the reason in a sentence.
 func outcomeOf(l accounts.HistoryLine) (s words.Status, why string, of fate) {
 	because := cmp.Or(personWhys[l.Why], words.Sentence(outbox.WhyText(l.Reason, l.Why)))
 	of = fateMissed
@@ -60,7 +60,7 @@ func outcomeOf(l accounts.HistoryLine) (s words.Status, why string, of fate) {
 	return s, strings.TrimSuffix(why, ".") + ".", of
 }
 
-// notReached returns what becomes of a job that has not reached a person of its audience.
+// notReached returns the prospect of a job that has not reached a person of its audience.
 func notReached(of job.Status) (words.Status, string, fate) {
 	switch of {
 	case job.Aborted:

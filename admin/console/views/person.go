@@ -17,7 +17,7 @@ import (
 	"github.com/belfryhq/belfry/internal/text"
 )
 
-// Person shows what a person got, will get and did not get, with the opt-outs.
+// Person has the notifications that a person got, will get and did not get, and the opt-outs.
 type Person struct {
 	Name         string
 	Status       words.Status
@@ -175,7 +175,7 @@ func factsOf(r Request, p accounts.Person) (facts []Fact) {
 	return facts
 }
 
-// newEntry returns what became of a job or a single message for a person.
+// newEntry returns the result of a job or a single message for a person.
 func newEntry(r Request, l accounts.HistoryLine, id int64) (Entry, fate) {
 	s, why, of := outcomeOf(l)
 	e := Entry{Status: s, Why: why, Error: text.OneLine(unmasked(l.Error), 300)}

@@ -85,6 +85,14 @@ func deliveredStatus(s jobs.JobState) Status {
 	return Status{"Delivered", text.Done}
 }
 
+// EndLabel returns the name of a job's FinishedAt, which is the end of its walk: messages may still wait.
+func EndLabel(s jobs.JobState) string {
+	if s.Status == job.Processed && s.Messages.Messages > 0 {
+		return "All written"
+	}
+	return "Finished"
+}
+
 // SenderStatus returns the status of a sender.
 func SenderStatus(s delivery.SenderState) Status {
 	switch s.Condition() {
@@ -386,6 +394,14 @@ func JobRate(w jobs.WatchedJob) string {
 		return ""
 	}
 	return PerSecond(*rate, noun)
+}
+
+// OrDefault renders an optional setting.
+func OrDefault[T any](value *T, otherwise string, render func(T) string) string {
+	if value == nil {
+		return otherwise
+	}
+	return render(*value)
 }
 
 // Sentence returns text with a capital first letter.
