@@ -38,7 +38,7 @@ test: servers ## run the fast tests under the race detector (PKG= RUN=)
 test-fault: export BELFRY_TEST_CHECKS ?= 100
 test-fault: servers ## run the slow tests: killed processes, random schedules, the console in Chromium (PKG= RUN= COUNT=20)
 	@.ci/install chromium
-	@$(WITH_RACE); $(GO_TEST) $$race -run '$(or $(RUN),$(FAULT_TESTS))' -count $(or $(COUNT),1) $(PKG)
+	@$(WITH_RACE); $(GO_TEST) $$race -timeout 30m -run '$(or $(RUN),$(FAULT_TESTS))' -count $(or $(COUNT),1) $(PKG)
 
 test-browser: servers ## test the console in Chromium (RUN=)
 	@.ci/install chromium
