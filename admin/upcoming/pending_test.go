@@ -88,6 +88,10 @@ func TestDurations_AreTheMedianOfTheLastFiveOfTheirLane(t *testing.T) {
 		kinds[2]: 10 * time.Minute, // of the last five wherever they ran: 10 20 4 2 900
 		kinds[3]: 7 * time.Minute,
 	}, took)
+	dbtest.Past(t, db.Pool, `UPDATE belfry.jobs SET started_at = NULL`) // by a role that runs jobs
+	took, err = durations(ctx, db.Pool, kinds)
+	require.NoError(t, err)
+	require.Empty(t, took, "unknown durations")
 }
 
 // With 100,000 pending jobs in up to ten thousand combinations of lane, type and priority, the number of

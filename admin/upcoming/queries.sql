@@ -89,4 +89,5 @@ WITH kinds AS MATERIALIZED (
 )
 SELECT l.n::integer - 1 AS kind, extract(epoch FROM percentile_disc(0.5) WITHIN GROUP (ORDER BY l.took))::double precision AS seconds
   FROM last l
+ WHERE l.took IS NOT NULL
  GROUP BY l.n;
