@@ -14,6 +14,10 @@ import (
 // expireLimit bounds the jobs that one transaction makes EXPIRED.
 const expireLimit = 1000
 
+// giveUpLimit bounds the jobs that one transaction fails because every run of them was lost, and those that it hands
+// back.
+const giveUpLimit = 100
+
 // claimTries is the number of attempts of a claim that loses lanes to other runners, before it waits for the
 // next tick.
 const claimTries = 5
@@ -142,24 +146,23 @@ func (r *Runner) register(ctx context.Context, held *conn) error {
 }
 
 // cleanUp ends or releases jobs that would obstruct the claim: it expires all jobs that did not start in
-// time, fails jobs that lose every run, and hands back dead runs of types that this runner does not have.
+// time, fails all jobs that lose every run, and hands back dead runs of types that this runner does not have.
 func (r *Runner) cleanUp(ctx context.Context, held *conn, gone []int64, out *Outcome) error {
-	var hopeless, released []int64
 	for more := true; more; {
-		var expired []int64
+		var expired, hopeless, released []int64
 		err := held.often(ctx, r.config.StatementTimeout, func(ctx context.Context, tx pgx.Tx) (err error) {
 			if expired, err = r.expire(ctx, tx); err != nil || len(expired) == expireLimit {
 				return err
 			}
 			hopeless, err = db.Column[int64](ctx, tx, queries.jobGiveUp, pgx.StrictNamedArgs{
 				"max_takeovers": r.config.MaxTakeovers, "stale_after": r.config.StaleAfter, "gone": gone,
-				"runner": r.config.Name, "types": r.names, "lanes": r.lanes(),
+				"runner": r.config.Name, "types": r.names, "lanes": r.lanes(), "limit": giveUpLimit,
 			})
-			if err != nil {
+			if err != nil || len(hopeless) == giveUpLimit {
 				return err
 			}
 			released, err = db.Column[int64](ctx, tx, queries.jobRelease, pgx.StrictNamedArgs{
-				"stale_after": r.config.StaleAfter, "types": r.names, "lanes": r.lanes(),
+				"stale_after": r.config.StaleAfter, "types": r.names, "lanes": r.lanes(), "limit": giveUpLimit,
 			})
 			return err
 		})
@@ -167,14 +170,14 @@ func (r *Runner) cleanUp(ctx context.Context, held *conn, gone []int64, out *Out
 			return fmt.Errorf("clean up: %w", mapError(err))
 		}
 		r.logExpired(expired, out)
-		more = len(expired) == expireLimit
-	}
-	out.GivenUp = append(out.GivenUp, hopeless...)
-	for _, id := range hopeless {
-		r.log.Error().Int64("job_id", id).Msg("job failed: every run of it was lost")
-	}
-	for _, id := range released {
-		r.log.Warn().Int64("job_id", id).Msg("job of an unknown type handed back from a dead run")
+		out.GivenUp = append(out.GivenUp, hopeless...)
+		for _, id := range hopeless {
+			r.log.Error().Int64("job_id", id).Msg("job failed: every run of it was lost")
+		}
+		for _, id := range released {
+			r.log.Warn().Int64("job_id", id).Msg("job of an unknown type handed back from a dead run")
+		}
+		more = len(expired) == expireLimit || len(hopeless) == giveUpLimit
 	}
 	return nil
 }

@@ -495,18 +495,18 @@ UPDATE belfry.jobs
    SET status = 'FAILED',
        last_error = format('gave up: %s runs in a row were lost without a committed chunk, the last on %s%s',
                            least(takeovers, 2147483646) + 1, runner, '; the error before: ' || last_error)
- WHERE id IN (SELECT j.id
-                FROM belfry.jobs j
-               WHERE j.status = 'RUNNING' AND j.takeovers >= @max_takeovers
-                 AND (j.heartbeat_at NOT BETWEEN clock_timestamp() - @stale_after::interval AND clock_timestamp() + interval '1 minute' OR j.runner = @runner
-                      OR j.id = ANY (@gone) AND j.backend_pid IS NOT NULL AND j.heartbeat_at < statement_timestamp()
-                         AND NOT EXISTS (SELECT FROM pg_stat_activity a
-                                          WHERE a.pid = j.backend_pid AND coalesce(a.backend_start = j.backend_start, true)))
-                 AND j.type = ANY (@types)
-                 AND (@lanes::text[] IS NULL OR j.lane = ANY (@lanes))
-               ORDER BY j.id
-               LIMIT 100
-                 FOR UPDATE SKIP LOCKED)
+ WHERE id = ANY (ARRAY(SELECT j.id
+                          FROM belfry.jobs j
+                         WHERE j.status = 'RUNNING' AND j.takeovers >= @max_takeovers
+                           AND (j.heartbeat_at NOT BETWEEN clock_timestamp() - @stale_after::interval AND clock_timestamp() + interval '1 minute' OR j.runner = @runner
+                                OR j.id = ANY (@gone) AND j.backend_pid IS NOT NULL AND j.heartbeat_at < statement_timestamp()
+                                   AND NOT EXISTS (SELECT FROM pg_stat_activity a
+                                                    WHERE a.pid = j.backend_pid AND coalesce(a.backend_start = j.backend_start, true)))
+                           AND j.type = ANY (@types)
+                           AND (@lanes::text[] IS NULL OR j.lane = ANY (@lanes))
+                         ORDER BY j.id
+                         LIMIT @limit
+                           FOR UPDATE SKIP LOCKED))
    AND status = 'RUNNING'
 RETURNING id;
 
@@ -516,14 +516,14 @@ RETURNING id;
 -- lane must not wait for them. It counts as a take-over. No row: there is none.
 UPDATE belfry.jobs
    SET status = 'PENDING', takeovers = least(takeovers, 2147483646) + 1
- WHERE id IN (SELECT j.id
-                FROM belfry.jobs j
-               WHERE j.status = 'RUNNING' AND j.heartbeat_at NOT BETWEEN clock_timestamp() - 2 * @stale_after::interval AND clock_timestamp() + interval '1 minute'
-                 AND j.type <> ALL (@types)
-                 AND (@lanes::text[] IS NULL OR j.lane = ANY (@lanes))
-               ORDER BY j.id
-               LIMIT 100
-                 FOR UPDATE SKIP LOCKED)
+ WHERE id = ANY (ARRAY(SELECT j.id
+                          FROM belfry.jobs j
+                         WHERE j.status = 'RUNNING' AND j.heartbeat_at NOT BETWEEN clock_timestamp() - 2 * @stale_after::interval AND clock_timestamp() + interval '1 minute'
+                           AND j.type <> ALL (@types)
+                           AND (@lanes::text[] IS NULL OR j.lane = ANY (@lanes))
+                         ORDER BY j.id
+                         LIMIT @limit
+                           FOR UPDATE SKIP LOCKED))
    AND status = 'RUNNING'
 RETURNING id;
 
