@@ -58,7 +58,7 @@ func TestStops_OfPagesNeedNoConnectionOfOthers(t *testing.T) {
 	}
 	t.Cleanup(release)
 	operator := h.as(t, "operator")
-	operator.client.Timeout = 10 * time.Second
+	operator.client.Timeout = time.Minute
 	for _, at := range []string{
 		"/halt", "/unhalt", "/lanes/night/pause", "/lanes/night/resume", "/senders/fcm/pause", "/senders/fcm/resume",
 		fmt.Sprint("/abort?id=", id), fmt.Sprintf("/jobs/%d/stop", id),
