@@ -17,7 +17,7 @@ import (
 // samples contains a valid text for every parameter.
 var samples = []string{
 	"17", "1", "night", "sender", "a,b", "+10m", "2026-11-20 08:50", "2h", "90d", "30km", "12.5mi", "37.57,-126.98", "0.5", "250ms", "on", "RUNNING,PENDING",
-	"3f2b8c1e-7a90-4f0d-9c61-2b1f6d5e8a74", "-1:8", "17:-4", "permanent", "3/24h", "operator", `{"a":1}`, `{"kind":"everyone"}`, "none", "default", "22:00-08:00", "push,sms", "run,deliver", "installation", "1700.42", "2026-11-20T08:50:00Z/default/17/", "external_id", "AQAAAAAAAAAAAAAAAAAAAAAAAAA",
+	"3f2b8c1e-7a90-4f0d-9c61-2b1f6d5e8a74", "-1:8", "17:-4", "permanent", "3/24h", "operator", `{"a":1}`, `{"kind":"everyone"}`, "none", "default", "22:00-08:00", "push,sms", "run,deliver", "installation", "1700.42", "2026-11-20T08:50:00Z/default/17/", "external_id", "AQAAAAAAAAAAAAAAAAAAAAAAAAA", "0123456789abcdef",
 }
 
 // A parameter's JSON is parsed to the same value, so that a client can send it to another process.

@@ -24,7 +24,13 @@ func TestConsole_DeadLettersAreCountedByError(t *testing.T) {
 	require.Contains(t, p.text, "# is unknown")
 	require.NotContains(t, p.text, "kim-3")
 	require.NotContains(t, p.text, "belfry dead-letters redrive", "a page has a link in place of the command")
-	of := "dead_reason=permanent&job=" + id + "&medium=push&since=2026-11-26T02%3A00%3A00Z"
+	var errID string
+	for _, one := range p.links() {
+		if _, after, found := strings.Cut(one, "&error="); found && strings.Contains(one, "medium=push") {
+			errID, _, _ = strings.Cut(after, "&")
+		}
+	}
+	of := "dead_reason=permanent&error=" + errID + "&job=" + id + "&medium=push&since=2026-11-26T02%3A00%3A00Z"
 	for _, to := range []string{"/dead-letters", "/dead-letters/show?channel=35&job=" + id, "/dead-letters?" + of, "/dead-letters/redrive?" + of} {
 		require.Contains(t, p.links(), to)
 	}
@@ -38,6 +44,6 @@ func TestConsole_DeadLettersAreCountedByError(t *testing.T) {
 		require.Equal(t, http.StatusForbidden, h.as(t, role).get(t, "/dead-letters/errors").status, role)
 	}
 	sheet := b.get(t, "/dead-letters/errors?_form=csv&limit=1")
-	require.Contains(t, sheet.source, "medium,reason,sender,code,error,letters,jobs,first_at,last_at,example_job_id,example_channel_id,others\n")
+	require.Contains(t, sheet.source, "medium,reason,sender,code,error,letters,jobs,first_at,last_at,example_job_id,example_channel_id,others,id\n")
 	require.Equal(t, 2, strings.Count(sheet.source, "\n"))
 }

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/net/html"
 
@@ -193,7 +194,7 @@ func TestDelivery_ActsOnErrorsByPlan(t *testing.T) {
 	}
 	require.NotContains(t, errs, "kim-3")
 	require.Contains(t, p.links(), "/dead-letters/show?channel=35&job="+id, "an example")
-	require.Contains(t, p.links(), "/dead-letters?dead_reason=permanent&medium=push")
+	require.Regexp(t, `href="/dead-letters\?dead_reason=permanent&amp;error=[0-9a-f]{16}&amp;medium=push"`, p.source)
 	require.Contains(t, b.get(t, "/senders?since=1h").part("Errors"), "No message failed in this time.")
 	require.Contains(t, b.get(t, "/senders?since=never").part("Errors"), "since: ")
 
@@ -213,6 +214,47 @@ func TestDelivery_ActsOnErrorsByPlan(t *testing.T) {
 	require.Contains(t, b.get(t, "/senders").part("Errors"), "No message has failed.")
 	require.Contains(t, b.get(t, "/senders?_plan=discard&dead_reason=permanent&medium=sms").part("Plan"), "There is nothing to do.")
 	require.Empty(t, h.as(t, "viewer").get(t, "/senders?_plan=discard&dead_reason=permanent").part("Plan"))
+}
+
+// The acts of a row are on the messages of its error only, although others failed for the same reason.
+func TestDelivery_ActsOnOneErrorOnly(t *testing.T) {
+	t.Parallel()
+	h := open(t, nil)
+	id := h.deliveredPercent(t) // 31 to 35: permanent at push
+	h.exec(t, `UPDATE belfry.messages SET last_error = 'quota of kim-' || channel_id || ' exceeded' WHERE job_id = $1 AND channel_id IN (32, 34)`, id)
+	h.exec(t, `INSERT INTO belfry.attempts (job_id, channel_id, step, attempt, medium, sender, outcome, code)
+		SELECT job_id, channel_id, step, 1, 'push', 'fcm', 'permanent', CASE channel_id WHEN 35 THEN '404' ELSE '410' END FROM belfry.messages WHERE status = 'DEAD' AND step = 0`)
+	b := h.as(t, "operator")
+	p := b.get(t, "/senders")
+	require.NotContains(t, p.text, "another error")
+	acts := make(map[string]string) // by error
+	p.each(func(n *html.Node) {
+		row := page{root: n}
+		if n.Data != "li" || n.Parent == nil || attr(n.Parent, "class") != "rows errors" {
+			return
+		}
+		for _, to := range row.links() {
+			if strings.Contains(to, "_plan=redrive") {
+				acts[row.read()] = to
+			}
+		}
+	})
+	require.Len(t, acts, 4)
+	for about, to := range acts {
+		if !strings.HasPrefix(about, "# is unknown fcm, code 410") {
+			continue
+		}
+		plan := b.get(t, to)
+		require.Contains(t, plan.part("Plan"), "Send 2 messages again? # is unknown fcm, code 410 ·")
+		form := plan.form(t, "/dead-letters/redrive")
+		require.Contains(t, b.follow(t, "/dead-letters/redrive", form).part("Errors"), "Due again: 2 messages.")
+	}
+	var again []int64
+	rows, err := h.db.Pool.Query(t.Context(), `SELECT channel_id FROM belfry.messages WHERE status = 'PENDING' ORDER BY 1`)
+	require.NoError(t, err)
+	again, err = pgx.CollectRows(rows, pgx.RowTo[int64])
+	require.NoError(t, err)
+	require.Equal(t, []int64{31, 33}, again, "messages of other errors stay dead")
 }
 
 // A carrier that does not answer hides nothing else.

@@ -132,14 +132,19 @@ func (b *browser) ask(t *testing.T, method, path string, form url.Values) page {
 	p := page{status: res.StatusCode, header: res.Header, source: string(source)}
 	p.root, err = html.Parse(strings.NewReader(p.source))
 	require.NoError(t, err)
+	p.text = p.read()
+	return p
+}
+
+// read returns the texts of a page.
+func (p page) read() string {
 	var text strings.Builder
 	p.each(func(n *html.Node) {
 		if n.Type == html.TextNode {
 			text.WriteString(n.Data + " ")
 		}
 	})
-	p.text = strings.Join(strings.Fields(text.String()), " ")
-	return p
+	return strings.Join(strings.Fields(text.String()), " ")
 }
 
 func (b *browser) get(t *testing.T, path string) page {

@@ -102,7 +102,7 @@ func TestOverview_ShowsSendersAndErrors(t *testing.T) {
 	p = b.get(t, "/")
 	require.Contains(t, p.part("Most frequent errors"), "# is unknown")
 	require.Contains(t, p.part("Most frequent errors"), "5 messages")
-	require.True(t, slices.ContainsFunc(p.links(), func(to string) bool { return strings.HasPrefix(to, "/dead-letters?dead_reason=permanent&medium=") }))
+	require.True(t, slices.ContainsFunc(p.links(), func(to string) bool { return strings.HasPrefix(to, "/dead-letters?dead_reason=permanent&error=") }))
 	require.Empty(t, h.as(t, "viewer").get(t, "/").part("Most frequent errors"), "which contain names")
 }
 

@@ -46,6 +46,7 @@ type DeadFilter struct {
 	ChannelID *int64        `json:"channel_id,omitempty"`
 	Category  string        `json:"category,omitempty"`
 	Sender    string        `json:"sender,omitempty"` // of the last attempt
+	Error     string        `json:"error,omitempty"`  // DeadError.ID
 }
 
 // DeadFilterError reports a filter by an unknown value. Field is reason, since, medium or category.
@@ -183,12 +184,16 @@ func deadLetters(ctx context.Context, pool *pgxpool.Pool, f DeadFilter, before *
 	for look, left := min(limit, keys), keys; left >= 0; look, left = max(1, min(4*look, left-look)), left-look {
 		more := false
 		err := operation.ReadTx(ctx, pool, func(ctx context.Context, tx pgx.Tx) error {
+			matches := limit - len(list)
+			if f.Error != "" { // which the statement does not compare
+				matches = look
+			}
 			found, err := db.Collect(ctx, tx, queries.deadList, f.args(pgx.StrictNamedArgs{
 				"before_job_id": high.JobID, "before_channel_id": high.ChannelID, "low_job_id": low.JobID, "low_channel_id": low.ChannelID,
-				"keys": look, "limit": limit - len(list),
+				"keys": look, "limit": matches, "by_error": f.Error != "",
 			}), func(row pgx.CollectableRow) (d *DeadLetter, err error) {
 				more = true
-				d, err = scanDeadLetter(row, &high)
+				d, err = f.scan(row, &high)
 				return d, err
 			})
 			for _, d := range found {
@@ -201,26 +206,26 @@ func deadLetters(ctx context.Context, pool *pgxpool.Pool, f DeadFilter, before *
 		if err != nil {
 			return nil, nil, err
 		}
-		if !more || len(list) == limit {
-			return list, nil, nil
+		if !more || len(list) >= limit {
+			return list[:min(limit, len(list))], nil, nil
 		}
 	}
 	return list, &high, nil
 }
 
-// scanDeadLetter reads a row of DeadList; nil for a row without a letter.
-func scanDeadLetter(row pgx.CollectableRow, end *outbox.Key) (*DeadLetter, error) {
+// scan reads a row of DeadList. It returns nil for a row without a letter, or with a letter of another error.
+func (f DeadFilter) scan(row pgx.CollectableRow, end *outbox.Key) (*DeadLetter, error) {
 	var r struct {
-		jobID, channelID                *int64
-		category, medium, reason, error *string
-		step, attempts, crashes         *int16
-		deadAt                          *time.Time
-		held                            *bool
-		kept                            string
+		jobID, channelID                              *int64
+		category, medium, reason, error, sender, code *string
+		step, attempts, crashes                       *int16
+		deadAt                                        *time.Time
+		held                                          *bool
+		kept                                          string
 	}
 	err := row.Scan(&end.JobID, &end.ChannelID, &r.jobID, &r.channelID, &r.category, &r.step, &r.medium, &r.reason,
-		&r.attempts, &r.crashes, &r.error, &r.deadAt, &r.held, &r.kept)
-	if err != nil || r.jobID == nil {
+		&r.attempts, &r.crashes, &r.error, &r.deadAt, &r.held, &r.kept, &r.sender, &r.code)
+	if err != nil || r.jobID == nil || !f.ofError(r.medium, r.reason, r.sender, r.code, r.error) {
 		return nil, err
 	}
 	return &DeadLetter{

@@ -4,9 +4,9 @@
 -- A page of dead letters, highest keys first: the matching ones among the @keys below
 -- (@before_job_id, @before_channel_id) and above (@low_job_id, @low_channel_id)
 -- (messages_dead_idx). A NULL filter matches everything; @sender is the sender of the last
--- attempt (attempts_message_idx, one descent per examined key). Every row begins with the
--- lowest examined key; without a match there is one row with NULL in the other columns. No
--- row at the end.
+-- attempt (attempts_message_idx, one descent per examined key), which is read with @by_error,
+-- too: the caller compares errors. Every row begins with the lowest examined key; without a
+-- match there is one row with NULL in the other columns. No row at the end.
 WITH looked AS MATERIALIZED (
     SELECT m.job_id, m.channel_id
       FROM belfry.messages m
@@ -16,18 +16,21 @@ WITH looked AS MATERIALIZED (
      ORDER BY m.job_id DESC, m.channel_id DESC
      LIMIT @keys
 ), matched AS MATERIALIZED (
-    SELECT d.*
+    SELECT d.*, a.sender, a.code
       FROM looked l
      CROSS JOIN LATERAL (SELECT v.job_id, v.channel_id, v.category, v.step, v.medium, v.reason, v.attempts, v.crashes, v.error, v.dead_at, v.held, v.kept
                            FROM belfry.dead_letters v
                           WHERE v.job_id = l.job_id AND v.channel_id = l.channel_id LIMIT 1) d
+      LEFT JOIN LATERAL (SELECT t.sender, t.code FROM belfry.attempts t
+                          WHERE t.job_id = d.job_id AND t.channel_id = d.channel_id AND (@sender::text IS NOT NULL OR @by_error::boolean)
+                          ORDER BY t.id DESC LIMIT 1) a ON true
      WHERE (@medium::text IS NULL OR d.medium = @medium) AND (@reason::text IS NULL OR d.reason = @reason)
        AND (@since::timestamptz IS NULL OR d.dead_at >= @since) AND (@until::timestamptz IS NULL OR d.dead_at < @until)
        AND (@channel_id::bigint IS NULL OR d.channel_id = @channel_id) AND (@category::text IS NULL OR d.category = @category)
-       AND (@sender::text IS NULL OR (SELECT t.sender FROM belfry.attempts t
-                                       WHERE t.job_id = d.job_id AND t.channel_id = d.channel_id ORDER BY t.id DESC LIMIT 1) = @sender)
+       AND (@sender::text IS NULL OR a.sender = @sender)
 )
-SELECT e.job_id, e.channel_id, d.job_id, d.channel_id, d.category, d.step, d.medium, d.reason, d.attempts, d.crashes, d.error, d.dead_at, d.held, coalesce(d.kept, '')
+SELECT e.job_id, e.channel_id, d.job_id, d.channel_id, d.category, d.step, d.medium, d.reason, d.attempts, d.crashes, d.error, d.dead_at, d.held, coalesce(d.kept, ''),
+       d.sender, d.code
   FROM (SELECT l.job_id, l.channel_id FROM looked l ORDER BY l.job_id, l.channel_id LIMIT 1) e
   LEFT JOIN matched d ON true
  ORDER BY d.job_id DESC, d.channel_id DESC
@@ -91,19 +94,21 @@ WITH looked AS MATERIALIZED (
      ORDER BY m.job_id, m.channel_id
      LIMIT @keys
 ), matched AS MATERIALIZED (
-    SELECT d.*
+    SELECT d.*, a.sender, a.code
       FROM looked l
-     CROSS JOIN LATERAL (SELECT v.job_id, v.channel_id, v.category, v.medium, v.reason, v.dead_at, v.held, v.kept
+     CROSS JOIN LATERAL (SELECT v.job_id, v.channel_id, v.category, v.medium, v.reason, v.error, v.dead_at, v.held, v.kept
                            FROM belfry.dead_letters v
                           WHERE v.job_id = l.job_id AND v.channel_id = l.channel_id LIMIT 1) d
+      LEFT JOIN LATERAL (SELECT t.sender, t.code FROM belfry.attempts t
+                          WHERE t.job_id = d.job_id AND t.channel_id = d.channel_id AND (@sender::text IS NOT NULL OR @by_error::boolean)
+                          ORDER BY t.id DESC LIMIT 1) a ON true
      WHERE (@medium::text IS NULL OR d.medium = @medium) AND (@reason::text IS NULL OR d.reason = @reason)
        AND (@since::timestamptz IS NULL OR d.dead_at >= @since) AND (@until::timestamptz IS NULL OR d.dead_at < @until)
        AND (@channel_id::bigint IS NULL OR d.channel_id = @channel_id) AND (@category::text IS NULL OR d.category = @category)
-       AND (@sender::text IS NULL OR (SELECT t.sender FROM belfry.attempts t
-                                       WHERE t.job_id = d.job_id AND t.channel_id = d.channel_id ORDER BY t.id DESC LIMIT 1) = @sender)
+       AND (@sender::text IS NULL OR a.sender = @sender)
 )
 SELECT e.job_id, e.channel_id, d.job_id, d.channel_id, d.medium, d.reason, d.held, coalesce(d.kept, ''),
-       (SELECT j.recalled_at FROM belfry.jobs j WHERE j.id = d.job_id)
+       (SELECT j.recalled_at FROM belfry.jobs j WHERE j.id = d.job_id), d.sender, d.code, CASE WHEN @by_error::boolean THEN d.error END
   FROM (SELECT l.job_id, l.channel_id FROM looked l ORDER BY l.job_id DESC, l.channel_id DESC LIMIT 1) e
   LEFT JOIN matched d ON true
  ORDER BY d.job_id, d.channel_id;

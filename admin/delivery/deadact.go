@@ -115,15 +115,15 @@ func (w deadWalk) each(ctx context.Context, do func(context.Context, pgx.Tx, []d
 // step reads matching letters after end, and moves end to the last key read.
 func (w deadWalk) step(ctx context.Context, tx pgx.Tx, end *outbox.Key, high outbox.Key) (list []deadFound, err error) {
 	var jobID, channelID *int64
-	var medium, reason *string
+	var medium, reason, sender, code, message *string
 	var held *bool
 	var kept string
 	var recalledAt *time.Time
 	err = db.Each(ctx, tx, queries.deadStep, w.filter.args(pgx.StrictNamedArgs{
 		"after_job_id": end.JobID, "after_channel_id": end.ChannelID, "high_job_id": high.JobID, "high_channel_id": high.ChannelID,
-		"keys": w.keys,
-	}), []any{&end.JobID, &end.ChannelID, &jobID, &channelID, &medium, &reason, &held, &kept, &recalledAt}, func() error {
-		if jobID != nil {
+		"keys": w.keys, "by_error": w.filter.Error != "",
+	}), []any{&end.JobID, &end.ChannelID, &jobID, &channelID, &medium, &reason, &held, &kept, &recalledAt, &sender, &code, &message}, func() error {
+		if jobID != nil && w.filter.ofError(medium, reason, sender, code, message) {
 			list = append(list, deadFound{Key: outbox.Key{JobID: *jobID, ChannelID: *channelID}, medium: textOf(medium),
 				reason: outbox.Reason(textOf(reason)), held: *held, kept: kept, recalledAt: recalledAt})
 		}

@@ -91,7 +91,7 @@ func (a lettersAct) run(ctx context.Context, env *operation.Env, in deadActInput
 	if in.All == in.given() {
 		return nil, operation.Invalid("",
 			"dead-letters %s takes either a filter (--job, --medium, --dead-reason, --since, --until, --channel, --external-id, "+
-				"--category, --sender) or --all", a.name)
+				"--category, --sender, --error) or --all", a.name)
 	}
 	filter, err := in.find(ctx, env)
 	if err != nil {
@@ -189,6 +189,9 @@ func (in deadActInput) words(f DeadFilter) string {
 	}
 	if f.Sender != "" {
 		text += " by sender " + f.Sender
+	}
+	if f.Error != "" {
+		text += " with error " + f.Error
 	}
 	if f.ChannelID != nil {
 		text += fmt.Sprintf(" to channel %d", *f.ChannelID)

@@ -3,9 +3,12 @@ package delivery
 import (
 	"cmp"
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -22,6 +25,8 @@ const (
 	deadErrorKinds = 2000
 	// deadErrorsShown is the default number of errors of DeadErrors.
 	deadErrorsShown = 100
+	// errorIDBytes is the length of the id of an error.
+	errorIDBytes = 8
 )
 
 // DeadError groups dead letters by medium and reason, by sender and code of the last attempt, and by
@@ -41,14 +46,16 @@ type DeadError struct {
 	// An example: the letter of the newest job to its highest channel.
 	ExampleJobID     int64 `json:"example_job_id"` // negative: an activity
 	ExampleChannelID int64 `json:"example_channel_id"`
-	// Others is the number of examined letters with this medium and reason and another error: a
-	// filter by medium and reason also selects them.
+	// Others is the number of selected and examined letters with this medium and reason and another
+	// error: a filter by medium and reason also selects them.
 	Others int64 `json:"others"`
+	// ID identifies the error by its medium, reason, sender, code and text: a filter by it selects its letters.
+	ID string `json:"id"`
 }
 
-// Filter is f narrowed to the medium and the reason of the error.
+// Filter is f narrowed to the letters of the error.
 func (e DeadError) Filter(f DeadFilter) DeadFilter {
-	f.Medium, f.Reason = cmp.Or(e.Medium, f.Medium), e.Reason
+	f.Medium, f.Reason, f.Error = cmp.Or(e.Medium, f.Medium), e.Reason, e.ID
 	return f
 }
 
@@ -87,6 +94,18 @@ func DeadErrors(ctx context.Context, pool *pgxpool.Pool, f DeadFilter, limit, ne
 
 // deadErrorKey is the key of a count of letters.
 type deadErrorKey struct{ medium, reason, sender, code, error string }
+
+// id returns the key's digest.
+func (k deadErrorKey) id() string {
+	sum := sha256.Sum256([]byte(strings.Join([]string{k.medium, k.reason, k.sender, k.code, k.error}, "\x00")))
+	return hex.EncodeToString(sum[:errorIDBytes])
+}
+
+// ofError reports whether a letter has the error of the filter, if any.
+func (f DeadFilter) ofError(medium, reason, sender, code, message *string) bool {
+	return f.Error == "" ||
+		f.Error == deadErrorKey{textOf(medium), textOf(reason), textOf(sender), textOf(code), errorKind(textOf(message))}.id()
+}
 
 // deadErrorGroup is a count, and the lowest job among its letters.
 type deadErrorGroup struct {
@@ -160,10 +179,13 @@ func (w *deadErrorWalk) count(rows pgx.Rows, end *outbox.Key) error {
 			return nil
 		}
 		k := deadErrorKey{textOf(medium), textOf(reason), textOf(sender), textOf(code), errorKind(textOf(message))}
+		if w.filter.Error != "" && w.filter.Error != k.id() {
+			return nil
+		}
 		g, counted := w.groups[k]
 		if !counted {
 			g = &deadErrorGroup{DeadError: DeadError{
-				Medium: k.medium, Reason: outbox.Reason(k.reason), Sender: k.sender, Code: k.code, Error: k.error,
+				ID: k.id(), Medium: k.medium, Reason: outbox.Reason(k.reason), Sender: k.sender, Code: k.code, Error: k.error,
 				FirstAt: first.UTC(), LastAt: last.UTC(), ExampleJobID: *jobID, ExampleChannelID: *example,
 			}}
 			w.groups[k] = g

@@ -47,7 +47,8 @@ func TestDeadErrors_CountsByWhatTheyDiedOf(t *testing.T) {
 	require.WithinDuration(t, time.Now().Add(-5*time.Hour), first.FirstAt, time.Minute)
 	require.WithinDuration(t, time.Now().Add(-time.Hour), first.LastAt, time.Minute)
 	for i := range list.Errors {
-		list.Errors[i].FirstAt, list.Errors[i].LastAt = time.Time{}, time.Time{}
+		require.Len(t, list.Errors[i].ID, 16)
+		list.Errors[i].ID, list.Errors[i].FirstAt, list.Errors[i].LastAt = "", time.Time{}, time.Time{}
 	}
 	require.Equal(t, []delivery.DeadError{
 		{Medium: "push", Reason: outbox.ReasonCrashed, Sender: "main", Code: "410", Error: "no", Letters: 5, Jobs: 2, ExampleJobID: late, ExampleChannelID: 4},
@@ -55,7 +56,7 @@ func TestDeadErrors_CountsByWhatTheyDiedOf(t *testing.T) {
 		{Medium: "push", Reason: outbox.ReasonNoAddress, Letters: 1, ExampleJobID: like, ExampleChannelID: 3},
 		{Medium: "sms", Reason: outbox.ReasonPermanent, Sender: "post", Code: "429", Error: "quota exceeded", Letters: 1, Jobs: 1, ExampleJobID: old, ExampleChannelID: 5, Others: 4},
 	}, list.Errors)
-	require.Equal(t, delivery.DeadFilter{JobID: old, Medium: "sms", Reason: outbox.ReasonPermanent}, first.Filter(delivery.DeadFilter{JobID: old}))
+	require.Equal(t, delivery.DeadFilter{JobID: old, Medium: "sms", Reason: outbox.ReasonPermanent, Error: first.ID}, first.Filter(delivery.DeadFilter{JobID: old}))
 
 	list, err = delivery.DeadErrors(t.Context(), b.DB.Pool, delivery.DeadFilter{JobID: old, Medium: "sms", Since: ago(3 * time.Hour)}, 1, 0)
 	require.NoError(t, err)
@@ -71,6 +72,57 @@ func TestDeadErrors_CountsByWhatTheyDiedOf(t *testing.T) {
 	require.ErrorContains(t, err, "is not a medium")
 	_, err = delivery.DeadErrors(t.Context(), b.DB.Pool, delivery.DeadFilter{JobID: late + 1}, 0, 0)
 	require.ErrorIs(t, err, job.ErrNotFound)
+}
+
+// A redrive of one error leaves letters of the same medium and reason that have another text, code or sender. Pages
+// of its letters have no gap.
+func TestRedrive_ActsOnOneErrorOnly(t *testing.T) {
+	t.Parallel()
+	b := setup(t, 0)
+	id := b.letters(t, 24, job.Processed) // odd channels: sms permanent
+	b.died(t, id, "channel_id % 2 = 1", "user u% is unknown", "post", "410")
+	b.died(t, id, "channel_id IN (3, 13)", "quota of u% exceeded", "post", "410")
+	b.died(t, id, "channel_id IN (5, 15)", "user u% is unknown", "post", "404")
+	b.died(t, id, "channel_id IN (7, 17)", "user u% is unknown", "spare", "410")
+	b.Exec(t, `DELETE FROM belfry.attempts WHERE job_id = $1 AND channel_id = 9`, id) // a sender and a code that are not known
+	list, err := delivery.DeadErrors(t.Context(), b.DB.Pool, delivery.DeadFilter{JobID: id, Reason: outbox.ReasonPermanent}, 0, 0)
+	require.NoError(t, err)
+	require.Len(t, list.Errors, 5)
+	of := func(e delivery.DeadError) delivery.DeadFilter { return e.Filter(delivery.DeadFilter{}) }
+	first := list.Errors[0]
+	require.EqualValues(t, 5, first.Letters)
+	channels := func(list []delivery.DeadLetter) (ids []int64) {
+		for _, d := range list {
+			ids = append(ids, d.ChannelID)
+		}
+		return ids
+	}
+	page, _, err := delivery.DeadLettersOf(t.Context(), b.DB.Pool, of(first), nil, 2, 100)
+	require.NoError(t, err)
+	require.Equal(t, []int64{23, 21}, channels(page))
+	page, _, err = delivery.DeadLettersOf(t.Context(), b.DB.Pool, of(first), &outbox.Key{JobID: id, ChannelID: 21}, 2, 100)
+	require.NoError(t, err)
+	require.Equal(t, []int64{19, 11}, channels(page))
+
+	for i, e := range list.Errors {
+		counts, err := delivery.DeadCounts(t.Context(), b.DB.Pool, of(e))
+		require.NoError(t, err)
+		require.Equal(t, e.Letters, counts[0].Letters)
+		act := delivery.RedriveIn
+		if i == 1 {
+			act = delivery.DiscardIn
+		}
+		done, err := act(t.Context(), b.DB.Pool, of(e), delivery.DeadOptions{}, 3)
+		require.NoError(t, err)
+		require.Equal(t, e.Letters, done.Changed)
+		left, err := delivery.DeadErrors(t.Context(), b.DB.Pool, delivery.DeadFilter{JobID: id, Reason: outbox.ReasonPermanent}, 0, 0)
+		require.NoError(t, err)
+		require.Len(t, left.Errors, 4-i, "other errors stay dead")
+		for j := range left.Errors {
+			require.Equal(t, list.Errors[i+1+j].Letters, left.Errors[j].Letters)
+		}
+	}
+	require.Equal(t, 12, one[int](t, b, `SELECT count(*)::int FROM belfry.messages WHERE job_id = $1 AND status = 'DEAD'`, id), "the letters of another reason")
 }
 
 // A look has an end, by time and by what it has to remember, and says how far it came.
@@ -156,9 +208,14 @@ func TestDeadErrors_AgreesWithTheList(t *testing.T) {
 			require.NotNil(t, w, e.Error)
 			require.Equal(t, []int64{w.Letters, w.Jobs, w.ExampleJobID, w.ExampleChannelID}, []int64{e.Letters, e.Jobs, e.ExampleJobID, e.ExampleChannelID})
 			require.True(t, w.FirstAt.Equal(e.FirstAt) && w.LastAt.Equal(e.LastAt))
-			selected, _, err := delivery.DeadLetters(context.Background(), b.DB.Pool, e.Filter(f), nil, 100)
+			selected, err := delivery.DeadLettersIn(context.Background(), b.DB.Pool, e.Filter(f), nil, 100, rapid.IntRange(1, 9).Draw(t, "listed keys"))
 			require.NoError(t, err)
-			require.EqualValues(t, len(selected), e.Letters+e.Others, "what the filter of the error selects")
+			require.Len(t, selected, int(e.Letters), "the filter of the error selects its letters")
+			f := f
+			f.Medium, f.Reason = e.Medium, e.Reason
+			selected, _, err = delivery.DeadLetters(context.Background(), b.DB.Pool, f, nil, 100)
+			require.NoError(t, err)
+			require.EqualValues(t, len(selected), e.Letters+e.Others)
 		}
 	})
 }

@@ -30,8 +30,8 @@ digit, such as numbers, times, ids and tokens; 32 or more letters in a row; and 
 of these. It also replaces a status, which CODE contains. Only the first 300 characters of
 the result are compared. Other names remain, so errors are shown to operators only.
 
-REDRIVE is the command to redrive the letters by medium and reason; there is no filter by
-error. OTHERS is the number of letters with other errors that it would also redrive.
+REDRIVE is the command to redrive the letters of the error, and no others: --error selects
+by medium, reason, sender, code and error.
 
 The command examines 3,000 letters, the newest jobs first and activities last,
 or with --all as many as possible in five seconds, up to 2,000 errors. It reports if there
@@ -62,14 +62,14 @@ func deadErrorsText(p *text.Doc, in deadErrorsInput, out DeadErrorList) {
 	case len(out.Errors) == 0:
 		p.Line("no dead letters: every message is sent, cancelled, or still to be sent")
 	default:
-		t := text.NewTable(">LETTERS", ">JOBS", "MEDIUM", "REASON", "SENDER", "CODE", "FIRST", "LAST", "EXAMPLE", "ERROR", ">OTHERS", "REDRIVE")
+		t := text.NewTable(">LETTERS", ">JOBS", "MEDIUM", "REASON", "SENDER", "CODE", "FIRST", "LAST", "EXAMPLE", "ERROR", "REDRIVE")
 		for _, e := range out.Errors {
 			filter := e.Filter(out.Filter)
 			t.Add(deadCommand("dead-letters list", filter).As(text.Grouped(e.Letters)), e.Jobs, text.OrNone(e.Medium), string(e.Reason),
 				text.OrNone(e.Sender), text.OrNone(text.OneLine(e.Code, 40)),
 				e.FirstAt, e.LastAt, text.Command("dead-letters show").Flag("job", e.ExampleJobID).Flag("channel",
 					e.ExampleChannelID).As(fmt.Sprintf("%d:%d", e.ExampleJobID, e.ExampleChannelID)), text.OrNone(text.OneLine(e.Error, 120)),
-				e.Others, deadCommand("dead-letters redrive", filter).Flag("dry-run"))
+				deadCommand("dead-letters redrive", filter).Flag("dry-run"))
 		}
 		p.Table(t)
 	}
@@ -93,7 +93,7 @@ func deadCommand(operation string, f DeadFilter) text.CommandCell {
 		c = c.Flag("job", f.JobID)
 	}
 	for _, one := range []struct{ flag, value string }{{"medium", f.Medium}, {"dead-reason", string(f.Reason)},
-		{"category", f.Category}, {"sender", f.Sender}} {
+		{"category", f.Category}, {"sender", f.Sender}, {"error", f.Error}} {
 		if one.value != "" {
 			c = c.Flag(one.flag, one.value)
 		}

@@ -2,6 +2,7 @@ package delivery
 
 import (
 	"context"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"slices"
@@ -45,6 +46,21 @@ func (k *messageKey) UnmarshalText(text []byte) error {
 	return nil
 }
 
+// errorID is a DeadError.ID.
+type errorID string
+
+// UnmarshalText reads an id.
+func (e *errorID) UnmarshalText(text []byte) error {
+	if id, err := hex.DecodeString(string(text)); err != nil || len(id) != errorIDBytes {
+		return &operation.NotAllowedError{Allowed: "ids of `belfry dead-letters errors`, in its column REDRIVE or as --json"}
+	}
+	*e = errorID(strings.ToLower(string(text)))
+	return nil
+}
+
+// MarshalText writes the id.
+func (e errorID) MarshalText() ([]byte, error) { return []byte(e), nil }
+
 // MarshalText writes both ids.
 func (k messageKey) MarshalText() ([]byte, error) {
 	return fmt.Appendf(nil, "%d:%d", k.JobID, k.ChannelID), nil
@@ -82,6 +98,7 @@ type deadFilter struct {
 	ExternalID *string         `flag:"external-id" label:"ID" help:"only letters to the channel with this external ID"`
 	Category   *string         `flag:"category" label:"CATEGORY" values:"categories list" help:"only letters of this category"`
 	Sender     *string         `flag:"sender" label:"SENDER" values:"senders list" help:"only letters whose last attempt used this sender"`
+	Error      *errorID        `flag:"error" label:"ID" help:"only letters with this error of dead-letters errors"`
 }
 
 // given reports whether any field is set.
@@ -102,6 +119,9 @@ func (f deadFilter) find(ctx context.Context, env *operation.Env) (d DeadFilter,
 	d = DeadFilter{JobID: int64(f.Job), Reason: outbox.Reason(f.DeadReason), Since: f.Since.Before(env), Until: f.Until.Before(env),
 		ChannelID: f.Channel}
 	d.Medium, d.Category, d.Sender = givenText(f.Medium), givenText(f.Category), givenText(f.Sender)
+	if f.Error != nil {
+		d.Error = string(*f.Error)
+	}
 	if f.ExternalID != nil {
 		id, err := env.Channels.Resolve(ctx, env.Reads(), *f.ExternalID)
 		if err != nil {

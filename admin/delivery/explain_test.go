@@ -77,9 +77,9 @@ func TestLong_QueriesOfDeadLettersKeepTheirPlans(t *testing.T) {
 		return more
 	}
 	var out strings.Builder
-	b.explain(t, &out, "DeadList", step(pgx.StrictNamedArgs{"before_job_id": id, "before_channel_id": int64(9000), "low_job_id": id, "low_channel_id": int64(0), "limit": 100}))
+	b.explain(t, &out, "DeadList", step(pgx.StrictNamedArgs{"before_job_id": id, "before_channel_id": int64(9000), "low_job_id": id, "low_channel_id": int64(0), "limit": 100, "by_error": true}))
 	b.explain(t, &out, "DeadErrors", step(pgx.StrictNamedArgs{"before_job_id": id, "before_channel_id": int64(9000), "low_job_id": id, "low_channel_id": int64(0)}))
-	b.explain(t, &out, "DeadStep", step(pgx.StrictNamedArgs{"after_job_id": id, "after_channel_id": int64(100), "high_job_id": id, "high_channel_id": int64(1) << 60}))
+	b.explain(t, &out, "DeadStep", step(pgx.StrictNamedArgs{"after_job_id": id, "after_channel_id": int64(100), "high_job_id": id, "high_channel_id": int64(1) << 60, "by_error": true}))
 	keys := pgx.StrictNamedArgs{"job_ids": []int64{id, id}, "channel_ids": []int64{1, 2}, "same_step": false}
 	b.explain(t, &out, "DeadRedrive", keys)
 	delete(keys, "same_step")

@@ -36,7 +36,6 @@ type ErrorGroup struct {
 	First, Last              template.HTML // First is empty if it is Last
 	Share                    string        // of the most frequent error, for a bar
 	Letters, Example         string        // addresses
-	Others                   string        // about messages that the acts include
 	Actions                  []parts.Link
 }
 
@@ -45,6 +44,7 @@ type LettersPlan struct {
 	*Form
 
 	Title, Button, Cancel string
+	Error, About          string // of the group
 	Effects               []string
 	Danger, Idle          bool
 	Fault                 template.HTML
@@ -114,6 +114,11 @@ func newErrors(ctx context.Context, r Request) (g Errors) {
 		g.Note += "Counted among the newest " + text.Counted(list.Looked, "failed message") + "; older ones may add to these."
 	}
 	g.Plan = newLettersPlan(ctx, r)
+	for i, e := range list.Errors {
+		if g.Plan != nil && e.ID == r.Values.Get("error") {
+			g.Plan.Error, g.Plan.About = g.List[i].Text, g.List[i].About
+		}
+	}
 	return g
 }
 
@@ -124,7 +129,7 @@ func without(values url.Values, name string) url.Values {
 	return rest
 }
 
-// newErrorGroup returns an error with the acts on its messages. They select by medium and reason.
+// newErrorGroup returns an error with the acts on its messages.
 func newErrorGroup(r Request, e delivery.DeadError, list delivery.DeadErrorList) ErrorGroup {
 	reason := outbox.WhyText(outbox.ReasonDead, e.Reason)
 	g := ErrorGroup{Text: text.OneLine(e.Error, 200), Count: text.Counted(e.Letters, "message"),
@@ -145,7 +150,7 @@ func newErrorGroup(r Request, e delivery.DeadError, list delivery.DeadErrorList)
 	if e.Jobs > 0 {
 		g.Jobs = "in " + text.Counted(e.Jobs, "job")
 	}
-	of := url.Values{"dead_reason": {string(e.Reason)}}
+	of := url.Values{"dead_reason": {string(e.Reason)}, "error": {e.ID}}
 	if e.Medium != "" {
 		of.Set("medium", e.Medium)
 	}
@@ -154,9 +159,6 @@ func newErrorGroup(r Request, e delivery.DeadError, list delivery.DeadErrorList)
 	}
 	g.Letters = r.Link("dead-letters list", of)
 	g.Example = r.Link("dead-letters show", url.Values{"job": {text.Int(e.ExampleJobID)}, "channel": {text.Int(e.ExampleChannelID)}})
-	if e.Others > 0 {
-		g.Others = "An act includes " + text.Counted(e.Others, "message") + " that failed for the same reason with another error."
-	}
 	for _, act := range []struct{ verb, name string }{{"redrive", "Send again…"}, {"discard", "Discard…"}} {
 		if r.Link("dead-letters "+act.verb, nil) != "" {
 			with := maps.Clone(of)
@@ -175,7 +177,7 @@ func newLettersPlan(ctx context.Context, r Request) *LettersPlan {
 		return nil
 	}
 	filter := make(url.Values)
-	for _, one := range []string{"dead_reason", "medium", "since"} {
+	for _, one := range []string{"error", "dead_reason", "medium", "since"} {
 		if v := r.Values.Get(one); v != "" {
 			filter.Set(one, v)
 		}
