@@ -12,29 +12,31 @@ import (
 
 	"github.com/belfryhq/belfry/channels"
 	"github.com/belfryhq/belfry/internal/db"
+	"github.com/belfryhq/belfry/job/governor"
 )
 
 // Spec is a request for one job. Zero values mean the database's defaults: the default lane, priority 0,
 // scheduled now, delivered at once, requested by the session's user, everyone as the audience.
 type Spec struct {
-	Type           string // a registered job type: inbox, push, or the user's own
-	Category       string // popular_content, question_content, operator_notice, or the user's own
-	Title          string // 1 to 200 characters; a template, as the body: see package outbox/compose
-	Body           string // up to 10,000 characters
-	Data           json.RawMessage
-	Variants       json.RawMessage // titles and bodies by locale: {"ko": {"title": "…", "body": "…"}}
-	Route          []string        // the media of its messages, in order of use; nil means the category's route
-	Audience       channels.Audience
-	Lane           string
-	Priority       int        // -1000 to 1000, higher is more urgent
-	ScheduleAt     *time.Time // not before this instant; nil means now
-	DeliverAt      *time.Time // messages are due then; nil means at once
-	ExpiresAt      *time.Time // a job not started by then is EXPIRED; nil means never
-	MaxRecipients  *int       // the walk stops before it writes more rows; nil means the category's ceiling
-	NeedsApproval  bool       // a second person must approve it; false means as the category requires
-	IdempotencyKey string     // with the type, makes a repeated enqueue return the first job
-	GroupID        *uuid.UUID
-	RequestedBy    string
+	Type             string // a registered job type: inbox, push, or the user's own
+	Category         string // popular_content, question_content, operator_notice, or the user's own
+	Title            string // 1 to 200 characters; a template, as the body: see package outbox/compose
+	Body             string // up to 10,000 characters
+	Data             json.RawMessage
+	Variants         json.RawMessage // titles and bodies by locale: {"ko": {"title": "…", "body": "…"}}
+	Route            []string        // the media of its messages, in order of use; nil means the category's route
+	Audience         channels.Audience
+	Lane             string
+	Priority         int        // -1000 to 1000, higher is more urgent
+	ScheduleAt       *time.Time // not before this instant; nil means now
+	DeliverAt        *time.Time // messages are due then; nil means at once
+	ExpiresAt        *time.Time // a job not started by then is EXPIRED; nil means never
+	MaxRecipients    *int       // the walk stops before it writes more rows; nil means the category's ceiling
+	MaxRowsPerSecond *int       // the rows that its walk writes per second at most; 0 means no limit, nil the runner's setting
+	NeedsApproval    bool       // a second person must approve it; false means as the category requires
+	IdempotencyKey   string     // with the type, makes a repeated enqueue return the first job
+	GroupID          *uuid.UUID
+	RequestedBy      string
 }
 
 // MostRecipients is the highest ceiling that a job can have.
@@ -58,6 +60,11 @@ func (s Spec) args() (pgx.StrictNamedArgs, error) {
 			Message: fmt.Sprintf("belfry.jobs.max_recipients: %d is not allowed; allowed values: null (the category's ceiling), 1 to %d",
 				*s.MaxRecipients, MostRecipients)}
 	}
+	if n := s.MaxRowsPerSecond; n != nil && (*n < 0 || *n > governor.MostRowsPerSecond) {
+		return nil, &InvalidError{Column: "max_rows_per_second",
+			Message: fmt.Sprintf("belfry.jobs.max_rows_per_second: %d is not allowed; "+
+				"allowed values: null (the runner's setting), 0 (no limit) to %d", *n, governor.MostRowsPerSecond)}
+	}
 	if s.Data != nil && !json.Valid(s.Data) {
 		return nil, &InvalidError{Column: "data",
 			Message: "belfry.jobs.data: is not valid JSON; allowed values: JSON objects of up to 16384 bytes"}
@@ -71,8 +78,9 @@ func (s Spec) args() (pgx.StrictNamedArgs, error) {
 		"variants": optional(string(s.Variants)), "route": s.Route,
 		"category": s.Category, "title": s.Title, "body": s.Body, "audience": string(encoded), "data": optional(string(s.Data)),
 		"schedule_at": s.ScheduleAt, "deliver_at": s.DeliverAt, "expires_at": s.ExpiresAt, "lane": optional(s.Lane), "priority": s.Priority,
-		"max_recipients": s.MaxRecipients, "needs_approval": s.NeedsApproval, "idempotency_key": optional(s.IdempotencyKey),
-		"requested_by": optional(s.RequestedBy),
+		"max_recipients": s.MaxRecipients, "max_rows_per_second": s.MaxRowsPerSecond, "needs_approval": s.NeedsApproval,
+		"idempotency_key": optional(s.IdempotencyKey),
+		"requested_by":    optional(s.RequestedBy),
 	}, nil
 }
 

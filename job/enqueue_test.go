@@ -14,6 +14,24 @@ import (
 	"github.com/belfryhq/belfry/job"
 )
 
+// A limit of the rate is the job's and each job's of a group. Other numbers than the allowed ones are refused.
+func TestEnqueue_LimitsTheRate(t *testing.T) {
+	t.Parallel()
+	b := setup(t, 10)
+	rate := 250
+	spec := job.Spec{Type: "push", Category: "operator_notice", Title: "x", MaxRowsPerSecond: &rate}
+	_, err := b.jobs.Enqueue(t.Context(), spec)
+	require.NoError(t, err)
+	_, err = b.jobs.EnqueueGroup(t.Context(), []string{"inbox", "push"}, spec)
+	require.NoError(t, err)
+	require.Equal(t, 3, one[int](t, b, `SELECT count(*) FROM belfry.jobs WHERE max_rows_per_second = 250`))
+	for _, rate = range []int{-1, 10_000_001, 1 << 40} {
+		_, err = b.jobs.Enqueue(t.Context(), spec)
+		require.ErrorContains(t, err, "belfry.jobs.max_rows_per_second: ")
+		require.ErrorContains(t, err, "allowed values: null (the runner's setting), 0 (no limit) to 10000000")
+	}
+}
+
 // An idempotency key makes one job of many requests, however they race; the other
 // type's key is another key.
 func TestEnqueue_SameKeyManyTimesIsOneJob(t *testing.T) {

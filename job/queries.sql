@@ -11,7 +11,8 @@ SELECT belfry.enqueue(
     schedule_at => coalesce(@schedule_at::timestamptz, now()), deliver_at => @deliver_at,
     lane => coalesce(@lane::text, 'default'), priority => @priority::integer,
     idempotency_key => @idempotency_key, group_id => @group_id, requested_by => @requested_by, expires_at => @expires_at,
-    route => @route, variants => coalesce(@variants::jsonb, '{}'), max_recipients => @max_recipients, needs_approval => @needs_approval);
+    route => @route, variants => coalesce(@variants::jsonb, '{}'), max_recipients => @max_recipients, needs_approval => @needs_approval,
+    max_rows_per_second => @max_rows_per_second);
 
 -- name: JobEnqueueGroup :many
 -- Inserts one job per type under one group id; otherwise as JobEnqueue.
@@ -21,7 +22,8 @@ SELECT id FROM belfry.enqueue_group(
     schedule_at => coalesce(@schedule_at::timestamptz, now()), deliver_at => @deliver_at,
     lane => coalesce(@lane::text, 'default'), priority => @priority::integer,
     idempotency_key => @idempotency_key, requested_by => @requested_by, expires_at => @expires_at,
-    route => @route, variants => coalesce(@variants::jsonb, '{}'), max_recipients => @max_recipients, needs_approval => @needs_approval);
+    route => @route, variants => coalesce(@variants::jsonb, '{}'), max_recipients => @max_recipients, needs_approval => @needs_approval,
+    max_rows_per_second => @max_rows_per_second);
 
 -- name: JobGet :one
 -- Reads one job by id (jobs_pkey), with its version or, with @versioned false, 0 instead: a

@@ -326,7 +326,8 @@ CREATE FUNCTION belfry.enqueue(
     schedule_at timestamptz DEFAULT now(), deliver_at timestamptz DEFAULT NULL,
     lane text DEFAULT 'default', priority integer DEFAULT 0,
     idempotency_key text DEFAULT NULL, group_id uuid DEFAULT NULL, requested_by text DEFAULT NULL,
-    expires_at timestamptz DEFAULT NULL, route text[] DEFAULT NULL, variants jsonb DEFAULT '{}', max_recipients integer DEFAULT NULL, needs_approval boolean DEFAULT false
+    expires_at timestamptz DEFAULT NULL, route text[] DEFAULT NULL, variants jsonb DEFAULT '{}', max_recipients integer DEFAULT NULL, needs_approval boolean DEFAULT false,
+    max_rows_per_second integer DEFAULT NULL
 ) RETURNS bigint
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
@@ -335,10 +336,11 @@ DECLARE
     listed record;
 BEGIN
     INSERT INTO belfry.jobs (type, category, title, body, audience, data, schedule_at, deliver_at, lane, priority,
-                             idempotency_key, group_id, requested_by, expires_at, route, variants, max_recipients, needs_approval)
+                             idempotency_key, group_id, requested_by, expires_at, route, variants, max_recipients, needs_approval, max_rows_per_second)
     VALUES (enqueue.type, enqueue.category, enqueue.title, enqueue.body, enqueue.audience, enqueue.data, enqueue.schedule_at,
             enqueue.deliver_at, enqueue.lane, enqueue.priority, enqueue.idempotency_key, enqueue.group_id,
-            coalesce(enqueue.requested_by, session_user), enqueue.expires_at, enqueue.route, enqueue.variants, enqueue.max_recipients, enqueue.needs_approval)
+            coalesce(enqueue.requested_by, session_user), enqueue.expires_at, enqueue.route, enqueue.variants, enqueue.max_recipients, enqueue.needs_approval,
+            enqueue.max_rows_per_second)
     ON CONFLICT ON CONSTRAINT jobs_idempotency_key DO NOTHING
     RETURNING id INTO job_id;
     IF job_id IS NULL THEN
@@ -375,7 +377,8 @@ CREATE FUNCTION belfry.enqueue_group(
     schedule_at timestamptz DEFAULT now(), deliver_at timestamptz DEFAULT NULL,
     lane text DEFAULT 'default', priority integer DEFAULT 0,
     idempotency_key text DEFAULT NULL, requested_by text DEFAULT NULL,
-    expires_at timestamptz DEFAULT NULL, route text[] DEFAULT NULL, variants jsonb DEFAULT '{}', max_recipients integer DEFAULT NULL, needs_approval boolean DEFAULT false
+    expires_at timestamptz DEFAULT NULL, route text[] DEFAULT NULL, variants jsonb DEFAULT '{}', max_recipients integer DEFAULT NULL, needs_approval boolean DEFAULT false,
+    max_rows_per_second integer DEFAULT NULL
 ) RETURNS TABLE (id bigint, type text, group_id uuid)
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
@@ -391,7 +394,8 @@ BEGIN
     FOR t IN SELECT u FROM unnest(types) u ORDER BY u COLLATE "C" LOOP
         ids := ids || belfry.enqueue(t, enqueue_group.category, enqueue_group.title, enqueue_group.body, enqueue_group.audience,
             enqueue_group.data, enqueue_group.schedule_at, enqueue_group.deliver_at, enqueue_group.lane, enqueue_group.priority,
-            enqueue_group.idempotency_key, one, enqueue_group.requested_by, enqueue_group.expires_at, enqueue_group.route, enqueue_group.variants, enqueue_group.max_recipients, enqueue_group.needs_approval);
+            enqueue_group.idempotency_key, one, enqueue_group.requested_by, enqueue_group.expires_at, enqueue_group.route, enqueue_group.variants, enqueue_group.max_recipients, enqueue_group.needs_approval,
+            enqueue_group.max_rows_per_second);
     END LOOP;
     RETURN QUERY SELECT j.id, j.type, j.group_id FROM unnest(types) WITH ORDINALITY u(type, o)
         JOIN belfry.jobs j ON j.id = ANY (ids) AND j.type = u.type ORDER BY u.o;

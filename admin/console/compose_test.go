@@ -120,6 +120,27 @@ func TestCompose_ReachesWhomTheWalkWrites(t *testing.T) {
 	require.Equal(t, []int64{12, 12}, written)
 }
 
+// The review contains a limit of the rate and the least time that it takes, and the job has it.
+func TestCompose_LimitsTheRate(t *testing.T) {
+	t.Parallel()
+	h := open(t, nil)
+	h.people(t, 0, 30)
+	operator := h.as(t, "operator")
+	p := operator.post(t, "/enqueue", notice("max_rows_per_second", "x"))
+	require.Contains(t, p.text, "Most recipients per second allowed values: whole numbers from 0 to 10000000")
+	h.exec(t, `INSERT INTO belfry.channels (external_id, platform) SELECT 'x' || n, 'ios' FROM generate_series(1, 970) n`)
+	p = operator.post(t, "/enqueue", notice("max_rows_per_second", "5"))
+	require.Contains(t, p.text, "Rate At most 5 recipients per second, so it takes at least 3m20s")
+	p = operator.post(t, "/enqueue", p.agreed(""))
+	require.Contains(t, p.text, "Open job")
+	j, err := h.jobs.Get(t.Context(), 1)
+	require.NoError(t, err)
+	require.Equal(t, 5, *j.MaxRowsPerSecond)
+	p = operator.post(t, "/enqueue", notice("max_rows_per_second", "0"))
+	require.Contains(t, p.text, "Rate No limit of recipients per second")
+	require.NotContains(t, operator.post(t, "/enqueue", notice()).text, "per second,")
+}
+
 // What was agreed to is bound to its number until it runs: an audience that has doubled by then stops
 // at the ceiling, which the page of the job says. A ceiling that is lower, or asked for, stands.
 func TestCompose_AnAudienceThatDoublesStopsAtTheCeiling(t *testing.T) {

@@ -35,6 +35,7 @@ type enqueueInput struct {
 	Lane           string             `flag:"lane" label:"LANE" values:"lanes list" help:"jobs in one lane exclude each other (default: default)"`
 	Priority       int                `flag:"priority" label:"N" min:"-1000" max:"1000" help:"-1000 to 1000, higher is more urgent (default 0)"`
 	MaxRecipients  *int               `flag:"max-recipients" label:"N" min:"1" max:"2000000000" help:"maximum number of rows of each job (default: the category's ceiling)"`
+	MaxRows        *int               `flag:"max-rows-per-second" label:"N" min:"0" max:"10000000" help:"rows written per second at most; 0: no limit (default: the runner's setting)"`
 	NeedsApproval  bool               `flag:"needs-approval" help:"wait for a second person's approval, even if the category does not require it"`
 	IdempotencyKey string             `flag:"idempotency-key" label:"KEY" help:"a repeated request with this key returns the first job"`
 	RequestedBy    string             `flag:"requested-by" local:"true" label:"WHO" help:"the requester (default: user@host)"`
@@ -106,8 +107,9 @@ func (in enqueueInput) spec(env *operation.Env, audience channels.Audience) job.
 	spec := job.Spec{
 		Category: in.Category, Title: in.Title, Body: in.Body, Data: json.RawMessage(in.Data), Variants: json.RawMessage(in.Variants),
 		Route: in.Route, Audience: audience, Lane: in.Lane, Priority: in.Priority, MaxRecipients: in.MaxRecipients,
-		NeedsApproval: in.NeedsApproval || env.Role.NeedsApproval(audience),
-		ScheduleAt:    in.At.Given(now), DeliverAt: in.DeliverAt.Given(now), ExpiresAt: in.ExpiresAt.Given(now),
+		MaxRowsPerSecond: in.MaxRows,
+		NeedsApproval:    in.NeedsApproval || env.Role.NeedsApproval(audience),
+		ScheduleAt:       in.At.Given(now), DeliverAt: in.DeliverAt.Given(now), ExpiresAt: in.ExpiresAt.Given(now),
 		IdempotencyKey: in.IdempotencyKey, RequestedBy: in.RequestedBy,
 	}
 	if in.ExpiresIn != nil { // without --at from now, by this machine's clock
@@ -290,9 +292,10 @@ func enqueue(ctx context.Context, env *operation.Env, in enqueueInput) (made enq
 }
 
 // withinLimits rejects a preview of a request that exceeds the limits of its role. The database checks
-// the job in a transaction that is rolled back. Limits concern only the priority and max_recipients.
+// the job in a transaction that is rolled back. Limits concern only the priority, max_recipients
+// and max_rows_per_second.
 func (in enqueueInput) withinLimits(ctx context.Context, env *operation.Env, audience channels.Audience) error {
-	if env.Role >= operation.Operator || in.Priority <= 0 && in.MaxRecipients == nil {
+	if env.Role >= operation.Operator || in.Priority <= 0 && in.MaxRecipients == nil && in.MaxRows == nil {
 		return nil
 	}
 	request := in

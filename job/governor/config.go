@@ -79,8 +79,8 @@ func (c Config) Validate(prefix string) error {
 		}
 	}
 	h := c.Health
-	check(c.MaxRowsPerSecond >= 0 && c.MaxRowsPerSecond <= maxRowsPerSecond, "max_rows_per_second",
-		"%d is not allowed; allowed are 0 (no limit) to %d", c.MaxRowsPerSecond, maxRowsPerSecond)
+	check(c.MaxRowsPerSecond >= 0 && c.MaxRowsPerSecond <= MostRowsPerSecond, "max_rows_per_second",
+		"%d is not allowed; allowed are 0 (no limit) to %d", c.MaxRowsPerSecond, MostRowsPerSecond)
 	check(c.DutyCycle >= minDutyCycle && c.DutyCycle <= 1, "duty_cycle",
 		"%v is not allowed; allowed are %v to 1", c.DutyCycle, minDutyCycle)
 	check(h.Interval >= 100*time.Millisecond && h.Interval <= time.Minute, "health.interval",
@@ -101,8 +101,9 @@ func (c Config) Validate(prefix string) error {
 }
 
 const (
-	maxRowsPerSecond = 10_000_000
-	minDutyCycle     = 0.01
+	// MostRowsPerSecond is the highest limit of rows per second.
+	MostRowsPerSecond = 10_000_000
+	minDutyCycle      = 0.01
 )
 
 // Settings apply to the next chunk: the runner's configuration, overridden by the job's own columns.

@@ -62,7 +62,8 @@ type Source struct {
 // labels are the labels of the fields that a notification rarely needs.
 var labels = map[string]string{
 	"route": "Route: media in the order of attempts", "lane": "Lane", "priority": "Priority", "max_recipients": "Most recipients",
-	"deliver_at": "Deliver messages at", "expires_at": "Expires at", "expires_in": "or expires after, such as 2h",
+	"max_rows_per_second": "Most recipients per second",
+	"deliver_at":          "Deliver messages at", "expires_at": "Expires at", "expires_in": "or expires after, such as 2h",
 	"idempotency_key": "Key that prevents a repetition",
 }
 

@@ -179,10 +179,29 @@ func NewReview(s Source, p *enqueue.Preview, reach *Reach, role operation.Role, 
 	fact("Who", who+": "+reach.Count)
 	fact("When", when)
 	fact("How", words.AboutJob(s.Values.Get("lane"), append(strings.Split(s.Values.Get("type"), ","), s.Values.Get("category"))...))
+	if rate := rateWords(s.Values.Get("max_rows_per_second"), p.Channels); rate != "" {
+		fact("Rate", rate)
+	}
 	if reach.Lane != "" {
 		fact("Other jobs", reach.Lane)
 	}
 	return r
+}
+
+// rateWords describes a limit of recipients per second, and the least time that it takes for all recipients.
+func rateWords(limit string, recipients int64) string {
+	perSecond, err := strconv.ParseInt(limit, 10, 64)
+	switch {
+	case err != nil:
+		return ""
+	case perSecond <= 0:
+		return "No limit of recipients per second"
+	}
+	rate := "At most " + text.Counted(perSecond, "recipient") + " per second"
+	if least := time.Duration(recipients/perSecond) * time.Second; least >= time.Minute {
+		rate += ", so it takes at least " + text.Short(least)
+	}
+	return rate
 }
 
 // approval returns why a job is expected to wait for approval, or "", and whether it certainly does. A job may
