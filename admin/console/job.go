@@ -146,7 +146,7 @@ func (h *handler) jobHead(s jobs.JobState, shown string) jobPage {
 	p.Stop = h.stop(id)
 	if list, err := h.inProgress(); err == nil { // without it the page has no rates
 		if i := slices.IndexFunc(list, func(w jobs.WatchedJob) bool { return w.ID == s.ID }); i >= 0 {
-			p.Rate, p.Left, p.Waits = words.JobRate(list[i]), words.JobTimeLeft(list[i]), h.html(list[i].Waiting())
+			p.Rate, p.Left, p.Waits = words.JobRate(list[i]), words.JobTimeLeft(list[i], h.zone, time.Now()), h.html(list[i].Waiting())
 			p.Remedies = h.remedies(list[i].Remedy)
 		}
 	}

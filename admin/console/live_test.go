@@ -40,5 +40,8 @@ func TestConsole_CellsAreInTheZoneThatWasChosen(t *testing.T) {
 	c.zone = time.UTC
 	require.Equal(t, "done at 2026-11-26 00:30:00+00:00; belfry recall --as-of '2026-11-26 00:30:00+00:00'", c.plain(line))
 	c.zone = time.FixedZone("", 3600)
+	end := time.Now().Add(time.Hour)
+	left := c.cellsOf(jobs.WatchedJob{ID: 17, Status: job.Running, SecondsLeft: new(3600.0)})["17.left"]
+	require.Regexp(t, "^about 1 h left, until (Tomorrow )?("+end.In(c.zone).Format("15:04")+"|"+end.Add(time.Minute).In(c.zone).Format("15:04")+")$", left)
 	require.Equal(t, "done at 2026-11-26 01:30:00+01:00; belfry recall --as-of '2026-11-26 00:30:00+00:00'", c.plain(line))
 }

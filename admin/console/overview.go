@@ -158,7 +158,7 @@ func (h *handler) running(w jobs.WatchedJob) running {
 	r := running{
 		ID: id, Title: w.Title, About: words.AboutJob(w.Lane, "Job "+id, w.Type), Link: h.pageFor("job", id),
 		Status: badge(words.JobStatus(s, w.Held || h.held(s)), id+".status"), Bar: draw.JobProgress(s),
-		Rate: words.JobRate(w), Left: words.JobTimeLeft(w), Slowed: words.SlowedBy(s), Waits: h.html(w.Waiting()), Stop: h.stop(id),
+		Rate: words.JobRate(w), Left: words.JobTimeLeft(w, h.zone, time.Now()), Slowed: words.SlowedBy(s), Waits: h.html(w.Waiting()), Stop: h.stop(id),
 	}
 	if r.Waits != "" {
 		r.Remedies = h.remedies(w.Remedy)

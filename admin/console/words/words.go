@@ -232,16 +232,30 @@ func timeLeft(seconds *float64) string {
 	if *seconds < 1 {
 		return "almost done"
 	}
-	return Span(time.Duration(*seconds)*time.Second) + " left"
+	return "about " + Span(time.Duration(*seconds)*time.Second) + " left"
 }
 
-// JobTimeLeft returns the expected time until a job has ended: of its walk or of its delivery, if that takes
-// longer.
-func JobTimeLeft(w jobs.WatchedJob) string {
-	if w.SecondsLeft != nil && w.DeliveryLeft != nil && *w.DeliveryLeft > *w.SecondsLeft {
-		return timeLeft(w.DeliveryLeft)
+// JobTimeLeft returns the expected time until a job has ended, and if it is a minute or more the time of its end in
+// a zone: "about 12 min left, until 14:32". The end is that of its walk or of its delivery, if that takes longer.
+func JobTimeLeft(w jobs.WatchedJob, zone *time.Location, now time.Time) string {
+	seconds := w.SecondsLeft
+	if seconds != nil && w.DeliveryLeft != nil && *w.DeliveryLeft > *seconds {
+		seconds = w.DeliveryLeft
 	}
-	return timeLeft(w.SecondsLeft)
+	left := timeLeft(seconds)
+	if left == "" || *seconds < 60 {
+		return left
+	}
+	return left + ", until " + clock(In(zone, now.Add(time.Duration(*seconds)*time.Second)), now)
+}
+
+// clock returns the time of a day, such as "17:35" of today or "Tomorrow 17:35".
+func clock(at, now time.Time) string {
+	shown := at.Format("15:04")
+	if day := DayOf(at, now); day != "Today" {
+		shown = day + " " + shown
+	}
+	return shown
 }
 
 // relative returns an instant relative to now, such as "3 min ago" or "in 2 h". The script of the pages has
@@ -297,10 +311,7 @@ func In(zone *time.Location, at time.Time) time.Time {
 // is its title.
 func TimeOfDay(zone *time.Location, at time.Time) template.HTML {
 	exact := text.Times{Zone: zone}.Clock(at)
-	shown := In(zone, at).Format("15:04")
-	if day := DayOf(In(zone, at), time.Now()); day != "Today" {
-		shown = day + " " + shown
-	}
+	shown := clock(In(zone, at), time.Now())
 	return template.HTML(`<time datetime="` + strings.Replace(exact, " ", "T", 1) + `" title="` + exact + `">` + shown + "</time>") //nolint:gosec // digits and words
 }
 

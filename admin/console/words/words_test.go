@@ -107,10 +107,29 @@ func TestSpan_HasTwoUnitsAtMost(t *testing.T) {
 	}
 	require.Empty(t, timeLeft(nil))
 	require.Equal(t, "almost done", timeLeft(new(0.4)))
-	require.Equal(t, "2 h left", timeLeft(new(7200.0)))
-	require.Equal(t, "1 min left", JobTimeLeft(jobs.WatchedJob{SecondsLeft: new(0.5), DeliveryLeft: new(60.0)}))
-	require.Equal(t, "1 min left", JobTimeLeft(jobs.WatchedJob{SecondsLeft: new(60.0)}))
-	require.Empty(t, JobTimeLeft(jobs.WatchedJob{DeliveryLeft: new(60.0)}), "the walk takes unknown time")
+	require.Equal(t, "about 2 h left", timeLeft(new(7200.0)))
+}
+
+// The expected end is in the zone of the reader, with its day unless it is today.
+func TestJobTimeLeft_HasTheTimeOfTheEnd(t *testing.T) {
+	t.Parallel()
+	now := time.Date(2026, 11, 29, 13, 20, 0, 0, time.UTC)
+	seoul := time.FixedZone("", 9*60*60)
+	for _, c := range []struct {
+		walk, delivery *float64
+		zone           *time.Location
+		want           string
+	}{
+		{new(0.5), new(720.0), time.UTC, "about 12 min left, until 13:32"},
+		{new(720.0), nil, seoul, "about 12 min left, until 22:32"},
+		{new(5400.0), new(1.0), seoul, "about 1 h 30 min left, until 23:50"},
+		{new(7200.0), nil, seoul, "about 2 h left, until Tomorrow 00:20"},
+		{new(59.0), nil, time.UTC, "about 59 s left"},
+		{new(0.5), nil, time.UTC, "almost done"},
+		{nil, new(60.0), time.UTC, ""}, // the walk takes unknown time
+	} {
+		require.Equal(t, c.want, JobTimeLeft(jobs.WatchedJob{SecondsLeft: c.walk, DeliveryLeft: c.delivery}, c.zone, now))
+	}
 }
 
 func TestNumbers_HaveUnits(t *testing.T) {
