@@ -80,7 +80,7 @@ func TestDelivery_ShowsSendersWithTheirActs(t *testing.T) {
 	require.Equal(t, http.StatusOK, p.status, p.text)
 	senders := p.part("Senders")
 	for _, words := range []string{"fcm push Sending", "Sent 25/s Failed 4.9 % Queue 42 Calls 0 Relays 2", "500/s, 8 at once on each relay", "gate sms Blocked after failures", "No limit, 4 at once on each relay",
-		"mail Paused", "by ann: the bill is not paid", "12.5/s, concurrency as configured set by an operator"} {
+		"mail Paused", "Paused by ann just now ; its messages wait. Reason: the bill is not paid", "12.5/s, concurrency as configured set by an operator"} {
 		require.Contains(t, senders, words)
 	}
 	require.Contains(t, p.part("Relays"), "r3 Silent 3")
@@ -152,7 +152,7 @@ func TestDelivery_PausesASenderInPlace(t *testing.T) {
 	for range 2 { // a form that is sent twice is done once
 		p := b.follow(t, "/senders/gate/pause", form)
 		require.Contains(t, p.part("Senders"), "gate is paused.")
-		require.Contains(t, p.part("Senders"), "by the-operator: <b>down</b>")
+		require.Contains(t, p.part("Senders"), "Paused by the-operator just now ; 3 messages wait. Reason: <b>down</b>")
 	}
 	var acts int
 	require.NoError(t, h.db.Pool.QueryRow(t.Context(), `SELECT count(*) FROM belfry.events WHERE subject = 'sender'`).Scan(&acts))
@@ -177,6 +177,28 @@ func TestDelivery_PausesASenderInPlace(t *testing.T) {
 	require.Equal(t, http.StatusOK, p.status)
 	p = b.post(t, "/senders/gate/pause", url.Values{"_back": {"/operations/../senders"}})
 	require.Equal(t, http.StatusOK, p.status)
+}
+
+// While a sender is paused, its cards and its job say what waits for it, and not that relays send.
+func TestDelivery_SaysWhatWaitsForAPause(t *testing.T) {
+	t.Parallel()
+	h := open(t, nil)
+	h.relays(t)
+	id := h.deliveredPercent(t)
+	h.exec(t, `INSERT INTO belfry.messages (job_id, channel_id, next_attempt_at) SELECT $1, g, now() FROM generate_series(1001, 2204) g`, id)
+	h.exec(t, `INSERT INTO belfry.job_deliveries (job_id, relay, written, sent, dead, cancelled) VALUES ($1, '', 1244, 30, 10, 0) ON CONFLICT (job_id, relay) DO UPDATE SET written = 1244, sent = 30, dead = 10, cancelled = 0`, id)
+	h.exec(t, `INSERT INTO belfry.senders (name, paused_at, paused_by, pause_reason) VALUES ('fcm', now() - interval '5 minutes', 'ann', 'credentials')`)
+	b := h.as(t, "operator")
+	for _, path := range []string{"/senders", "/"} {
+		p := b.get(t, path)
+		require.Contains(t, p.text, "Paused by ann 5 min ago ; 1,204 messages wait. Reason: credentials", path)
+		require.NotContains(t, p.text, "relays are sending", path)
+	}
+	p := b.get(t, "/jobs/"+id)
+	require.Contains(t, p.part("Progress"), "held, sender fcm is paused by ann")
+	require.Contains(t, p.links(), "/senders/fcm/resume")
+	h.exec(t, `UPDATE belfry.senders SET paused_at = NULL, paused_by = NULL, pause_reason = ''`)
+	require.NotContains(t, b.get(t, "/senders").text, "wait. ")
 }
 
 // Messages that failed are grouped by error; a group is sent again, or discarded, by its plan.

@@ -147,7 +147,8 @@ SELECT w.channel_id, m.state, '', '', false, NULL::integer
 -- wait; both are NULL without a PENDING message. held reports that belfry.sendable_jobs lacks
 -- the job. Relies on jobs_undelivered_idx, job_deliveries_pkey and messages_due_idx. No row
 -- without such messages.
-SELECT j.id AS job_id, j.type, j.status, j.lane, NOT EXISTS (SELECT FROM belfry.sendable_jobs s WHERE s.job_id = j.id) AS held, j.awaits_approval AS awaits, j.route, p.waiting, m.next_attempt_at - now() AS due_in, coalesce(m.reason, '') AS reason
+SELECT j.id AS job_id, j.type, j.status, j.lane, NOT EXISTS (SELECT FROM belfry.sendable_jobs s WHERE s.job_id = j.id) AS held, j.awaits_approval AS awaits,
+       coalesce((SELECT l.paused_by FROM belfry.lanes l WHERE l.name = j.lane AND l.paused_at IS NOT NULL), '') AS paused_by, j.route, p.waiting, m.next_attempt_at - now() AS due_in, coalesce(m.reason, '') AS reason
   FROM belfry.jobs j
   JOIN belfry.job_progress p ON p.job_id = j.id
   LEFT JOIN LATERAL (SELECT next_attempt_at, reason FROM belfry.messages
@@ -170,6 +171,15 @@ SELECT coalesce(array_agg(a.id ORDER BY a.priority DESC, a.id), '{}'), coalesce(
          WHERE j.id = @id AND o.delivered_at IS NULL AND o.started_at IS NOT NULL AND p.waiting > 0
          ORDER BY o.priority DESC, o.id
          LIMIT @limit) a;
+
+-- name: MessagesWaitingFor :many
+-- Like MessagesWaiting, by the first medium of the job's route.
+SELECT j.route[1], sum(p.waiting)::bigint
+  FROM belfry.sendable_jobs s
+  JOIN belfry.jobs j ON j.id = s.job_id
+  JOIN belfry.job_progress p ON p.job_id = s.job_id
+ WHERE coalesce(j.deliver_at <= now(), true) AND j.route[1] IS NOT NULL
+ GROUP BY 1;
 
 -- name: MessagesWaiting :one
 -- The number of messages that are not final and may be sent now: the messages of

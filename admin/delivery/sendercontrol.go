@@ -38,6 +38,9 @@ type SenderState struct {
 	Calling         int      `json:"calling" db:"calling"`   // calls in progress
 	SentPerSecond   float64  `json:"sent_per_second" db:"sent_per_second"`
 	FailedPerSecond float64  `json:"failed_per_second" db:"failed_per_second"`
+	// Held is the number of messages of jobs that wait for a paused sender: due messages of jobs that begin with its
+	// medium. It is null unless the sender is paused, and if another live sender of the medium is not.
+	Held *int64 `json:"held" db:"-"`
 	// Version is the id of the event of the newest act on it; 0 before the first.
 	Version int64 `json:"version" db:"version"`
 }

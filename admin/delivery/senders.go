@@ -130,7 +130,25 @@ func listSenders(ctx context.Context, env *operation.Env, _ operation.None) (Sen
 		}
 	}
 	slices.SortFunc(list, func(a, b SenderState) int { return strings.Compare(a.Name, b.Name) })
-	return Senders{list, relays}, nil
+	return Senders{list, relays}, countHeld(ctx, env, list)
+}
+
+// countHeld sets the number of messages that wait for each paused sender.
+func countHeld(ctx context.Context, env *operation.Env, list []SenderState) error {
+	var counts map[string]int64
+	for i, s := range list {
+		if _, all := (Carriers{Senders: list}).Paused(s.Medium); s.PausedAt == nil || s.Medium == "" || !all {
+			continue
+		}
+		if counts == nil {
+			var err error
+			if counts, err = WaitingFor(ctx, env.DB); err != nil {
+				return err
+			}
+		}
+		list[i].Held = new(counts[s.Medium])
+	}
+	return nil
 }
 
 // actedOn returns the sender, with a note if its name may be wrong.

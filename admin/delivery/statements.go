@@ -25,7 +25,7 @@ type querySet struct {
 
 	// queries.sql
 	messagesRing, operatorAct, recallRecord, recallCount, messageRecall, notificationRecall,
-	deliveryCounts, messagesWaiting, lanePaused, notificationSlice, unsentJobs, unsentAhead string
+	deliveryCounts, messagesWaiting, messagesWaitingFor, lanePaused, notificationSlice, unsentJobs, unsentAhead string
 
 	// senders.sql
 	senderStates, relayStates, senderSet, senderPause, senderResume string

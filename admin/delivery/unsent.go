@@ -16,16 +16,17 @@ import (
 
 // Unsent is a job with messages that are not final, and the possible causes.
 type Unsent struct {
-	JobID   int64
-	Type    string
-	Status  job.Status
-	Lane    string
-	Held    bool // no relay may take them: the job is ABORTED or waits for approval, or its lane is paused
-	Awaits  bool // the job waits for approval
-	Route   []string
-	Waiting int64
-	DueIn   *time.Duration // of the first due message; nil if all are in flight
-	Reason  outbox.Reason  // the reason of its wait; "" before the first attempt
+	JobID    int64
+	Type     string
+	Status   job.Status
+	Lane     string
+	Held     bool   // no relay may take them: the job is ABORTED or waits for approval, or its lane is paused
+	Awaits   bool   // the job waits for approval
+	PausedBy string // who paused its lane; "" unless it is paused
+	Route    []string
+	Waiting  int64
+	DueIn    *time.Duration // of the first due message; nil if all are in flight
+	Reason   outbox.Reason  // the reason of its wait; "" before the first attempt
 }
 
 // UnsentJobs returns at most the given number of jobs with messages that are not final, the most urgent
@@ -55,6 +56,20 @@ func Ahead(ctx context.Context, pool *pgxpool.Pool, id int64) (jobs []int64, mes
 		return nil, 0, fmt.Errorf("read the jobs ahead of job %d: %w", id, err)
 	}
 	return jobs, messages, nil
+}
+
+// WaitingFor returns the numbers of messages of jobs that may be sent now, by the first medium of the job's route.
+func WaitingFor(ctx context.Context, pool *pgxpool.Pool) (map[string]int64, error) {
+	counts := make(map[string]int64)
+	err := operation.ReadTx(ctx, pool, func(ctx context.Context, tx pgx.Tx) error {
+		var medium string
+		var n int64
+		return db.Each(ctx, tx, queries.messagesWaitingFor, pgx.StrictNamedArgs{}, []any{&medium, &n}, func() error {
+			counts[medium] = n
+			return nil
+		})
+	})
+	return counts, err
 }
 
 // Waiting returns the number of messages that may be sent now.

@@ -31,6 +31,16 @@ func TestUnsentJobs_SayWhatTheyWaitFor(t *testing.T) {
 	list, err = delivery.UnsentJobs(t.Context(), b.DB.Pool, nil, 1)
 	require.NoError(t, err)
 	require.Len(t, list, 1)
+	counts, err := delivery.WaitingFor(t.Context(), b.DB.Pool)
+	require.NoError(t, err)
+	require.Equal(t, map[string]int64{"push": 2}, counts, "those of the job that may be sent")
+	b.Exec(t, `INSERT INTO belfry.lanes (name, paused_at, paused_by) VALUES ('default', now(), 'ann')`)
+	list, err = delivery.UnsentJobs(t.Context(), b.DB.Pool, []int64{due}, 1)
+	require.NoError(t, err)
+	require.Equal(t, []any{true, "ann"}, []any{list[0].Held, list[0].PausedBy})
+	counts, err = delivery.WaitingFor(t.Context(), b.DB.Pool)
+	require.NoError(t, err)
+	require.Empty(t, counts)
 }
 
 // A job's messages wait behind those of its lane that are more urgent, or as urgent and older.

@@ -16,15 +16,21 @@ import (
 type Carriers struct {
 	Configured []string // media
 	Live       []RelayState
-	Copied     bool   // the database is not adopted, and relays wait
-	Halted     bool   // belfry is halted
-	Flags      string // flags with this configuration's files, each after a blank
+	Senders    []SenderState // of live relays
+	Copied     bool          // the database is not adopted, and relays wait
+	Halted     bool          // belfry is halted
+	Flags      string        // flags with this configuration's files, each after a blank
 }
 
 // CarriersOf reads the senders and live relays.
 func CarriersOf(ctx context.Context, env *operation.Env) (Carriers, error) {
 	c := Carriers{Configured: env.Media, Flags: env.ConfigFlags}
-	_, relays, err := SenderStates(ctx, env.DB, RelayAlive)
+	senders, relays, err := SenderStates(ctx, env.DB, RelayAlive)
+	for _, s := range senders {
+		if s.Relays > 0 {
+			c.Senders = append(c.Senders, s)
+		}
+	}
 	for _, r := range relays {
 		if r.Live {
 			c.Live = append(c.Live, r)
@@ -41,6 +47,21 @@ func CarriersOf(ctx context.Context, env *operation.Env) (Carriers, error) {
 // Alive reports whether a live relay has a sender for the medium.
 func (c Carriers) Alive(medium string) bool {
 	return slices.ContainsFunc(c.Live, func(r RelayState) bool { return slices.Contains(r.Media, medium) })
+}
+
+// Paused returns the senders of a medium that an operator has paused, and whether no other live sender has the medium.
+func (c Carriers) Paused(medium string) (list []SenderState, all bool) {
+	all = true
+	for _, s := range c.Senders {
+		switch {
+		case s.Medium != medium:
+		case s.PausedAt != nil:
+			list = append(list, s)
+		default:
+			all = false
+		}
+	}
+	return list, all && len(list) > 0
 }
 
 // Standstill is the reason why messages of a job are not sent, and the remedy.
@@ -67,6 +88,7 @@ func (c Carriers) Standstill(u Unsent, now time.Time) Standstill {
 		s.Held = true
 		return s
 	}
+	paused, all := c.Paused(strings.Join(u.Route[:min(1, len(u.Route))], ""))
 	start := text.Sprintf("start a daemon, %s or %s", text.Command("relay"), text.Command("run").Flag("deliver"))
 	switch {
 	case u.Status == job.Aborted:
@@ -74,7 +96,7 @@ func (c Carriers) Standstill(u Unsent, now time.Time) Standstill {
 	case u.Awaits:
 		return still(text.Command("jobs approve", u.JobID).Flag("dry-run").To("show the recipients"), "held, the job waits for approval")
 	case u.Held:
-		return held(text.Command("lanes resume", u.Lane).To("resume the lane"), "held, lane %s is paused", text.Ref("lane", u.Lane))
+		return held(text.Command("lanes resume", u.Lane).To("resume the lane"), "held, lane %s is paused%s", text.Ref("lane", u.Lane), by(u.PausedBy))
 	case c.Halted:
 		return held(text.Command("unhalt").To("end the halt"), "held, everything is halted")
 	case c.Copied:
@@ -88,6 +110,12 @@ func (c Carriers) Standstill(u Unsent, now time.Time) Standstill {
 	case len(lacking) > 0 && lacking[0] == u.Route[0]:
 		return still(text.Sprintf("add one with medium: %s to %s in the configuration", lacking[0], text.Code("senders")),
 			"no sender for %s", strings.Join(lacking, " or "))
+	case all:
+		return still(text.Command("senders resume", paused[0].Name).To("resume the sender"), "held, sender %s is paused%s",
+			paused[0].Name, by(paused[0].PausedBy))
+	case len(paused) > 0 && u.Reason == outbox.ReasonSenderPaused:
+		return still(text.Command("senders resume", paused[0].Name).To("resume the sender"), "some are held, sender %s is paused%s",
+			paused[0].Name, by(paused[0].PausedBy))
 	case u.DueIn != nil && *u.DueIn > 0 && c.Alive(u.Route[0]):
 		return Standstill{Why: text.Sprintf("the first is due %s%s", now.Add(*u.DueIn), waitsFor(u.Reason))}
 	case u.DueIn != nil && *u.DueIn > 0:
@@ -98,6 +126,14 @@ func (c Carriers) Standstill(u Unsent, now time.Time) Standstill {
 		return s
 	}
 	return still(text.Sprintf("to send them, %s", start), "due, and no relay is running%s", waitsFor(u.Reason))
+}
+
+// by names an operator, if known, after an act.
+func by(actor string) string {
+	if actor == "" {
+		return ""
+	}
+	return " by " + text.OneLine(actor, 80)
 }
 
 // Text returns the reason and the remedy.

@@ -21,6 +21,7 @@ func TestStandstill_SaysWhyAndWhatToDo(t *testing.T) {
 	t.Parallel()
 	in, past := 5*time.Minute, -time.Second
 	pushes := []delivery.RelayState{{Media: []string{"push"}}}
+	paused, sends := delivery.SenderState{Name: "fcm", Medium: "push", PausedAt: new(admintest.Noon()), PausedBy: "ann"}, delivery.SenderState{Name: "apns", Medium: "push"}
 	for name, c := range map[string]struct {
 		carriers delivery.Carriers
 		job      delivery.Unsent
@@ -45,8 +46,8 @@ func TestStandstill_SaysWhyAndWhatToDo(t *testing.T) {
 			"held, the job is ABORTED", "resume the job: `belfry resume 7`", false,
 		},
 		"lane paused": {
-			delivery.Carriers{Live: pushes}, delivery.Unsent{JobID: 7, Status: job.Processed, Lane: "night", Held: true, Route: []string{"push"}},
-			"held, lane night is paused", "resume the lane: `belfry lanes resume night`", false,
+			delivery.Carriers{Live: pushes}, delivery.Unsent{JobID: 7, Status: job.Processed, Lane: "night", Held: true, PausedBy: "ben", Route: []string{"push"}},
+			"held, lane night is paused by ben", "resume the lane: `belfry lanes resume night`", false,
 		},
 		"due later": {
 			delivery.Carriers{Live: pushes}, delivery.Unsent{Route: []string{"push"}, DueIn: &in, Reason: outbox.ReasonQuietHours},
@@ -63,6 +64,22 @@ func TestStandstill_SaysWhyAndWhatToDo(t *testing.T) {
 		"the provider is down": {
 			delivery.Carriers{Live: pushes}, delivery.Unsent{JobID: 7, Route: []string{"push"}, DueIn: &past, Reason: outbox.ReasonBreakerOpen},
 			"relays are sending them (it waits for the provider to recover)", "watch the job: `belfry jobs watch 7`", false,
+		},
+		"the sender is paused": {
+			delivery.Carriers{Live: pushes, Senders: []delivery.SenderState{paused, {Name: "gate", Medium: "sms"}}}, delivery.Unsent{JobID: 7, Route: []string{"push"}, DueIn: &in, Reason: outbox.ReasonSenderPaused},
+			"held, sender fcm is paused by ann", "resume the sender: `belfry senders resume fcm`", false,
+		},
+		"the sender is paused, and no message was tried": {
+			delivery.Carriers{Live: pushes, Senders: []delivery.SenderState{paused}}, delivery.Unsent{JobID: 7, Route: []string{"push", "sms"}},
+			"held, sender fcm is paused by ann", "resume the sender: `belfry senders resume fcm`", false,
+		},
+		"one of two senders is paused": {
+			delivery.Carriers{Live: pushes, Senders: []delivery.SenderState{paused, sends}}, delivery.Unsent{JobID: 7, Route: []string{"push"}, DueIn: &past, Reason: outbox.ReasonSenderPaused},
+			"some are held, sender fcm is paused by ann", "resume the sender: `belfry senders resume fcm`", false,
+		},
+		"the other sender is paused": {
+			delivery.Carriers{Live: pushes, Senders: []delivery.SenderState{paused, sends}}, delivery.Unsent{JobID: 7, Route: []string{"push"}, DueIn: &past},
+			"relays are sending them", "watch the job: `belfry jobs watch 7`", true,
 		},
 		"no relay": {
 			delivery.Carriers{Configured: []string{"push"}}, delivery.Unsent{Route: []string{"push"}, DueIn: &past},

@@ -33,17 +33,15 @@ type Delivery struct {
 type Sender struct {
 	SenderCard
 
-	ID               string // of its place on the page
-	History          string // the page of its events
-	Calls, Relays    string
-	Limits, From     string // the limits in words, and who set them
-	Why              string // why it does not send
-	PausedBy, Reason string
-	Since            template.HTML // of its pause
-	Set              *LimitsForm
-	Pause, Resume    *Form
-	Done             *Outcome // of any of its forms
-	Idle             bool     // no relay runs it
+	ID            string // of its place on the page
+	History       string // the page of its events
+	Calls, Relays string
+	Limits, From  string // the limits in words, and who set them
+	Why           string // why it does not send
+	Set           *LimitsForm
+	Pause, Resume *Form
+	Done          *Outcome // of any of its forms
+	Idle          bool     // no relay runs it
 }
 
 // LimitsForm is the form of a sender's limits.
@@ -116,7 +114,7 @@ func newSender(ctx context.Context, r Request, s delivery.SenderState, i int) (o
 	card, err := senderCard(ctx, r, s, i < chartedSenders)
 	one = Sender{SenderCard: card, ID: placeOf(s), History: r.Link("senders events", url.Values{"sender": {s.Name}}), Calls: text.Grouped(int64(s.Calling)),
 		Relays: text.Grouped(int64(s.Relays)), Limits: words.Sentence(limitsOf(s)), Idle: s.Relays == 0,
-		PausedBy: text.OneLine(s.PausedBy, 80), Reason: text.OneLine(s.PauseReason, 300), Why: whyNotSending(s)}
+		Why: whyNotSending(s)}
 	if s.RatePerSecond != nil || s.Concurrency != nil {
 		one.From = "set by an operator"
 	}
@@ -136,7 +134,7 @@ func newSender(ctx context.Context, r Request, s delivery.SenderState, i int) (o
 	if s.PausedAt == nil {
 		one.Pause = pause
 	} else {
-		one.Since, one.Resume = words.When(r.Zone, *s.PausedAt), resume
+		one.Resume = resume
 	}
 	return one, err
 }

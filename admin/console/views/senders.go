@@ -3,6 +3,7 @@ package views
 import (
 	"cmp"
 	"context"
+	"html/template"
 	"net/url"
 	"slices"
 	"time"
@@ -22,6 +23,9 @@ type SenderCard struct {
 	Status                words.Status
 	Rate, Failed, Waiting string
 	Fails                 bool
+	Since                 template.HTML // of its pause; "" unless it is paused
+	PausedBy, Reason      string
+	Held                  string          // the messages that wait for its end
 	Chart                 *draw.Sparkline // nil if it sent nothing
 }
 
@@ -61,7 +65,10 @@ func senderCard(ctx context.Context, r Request, s delivery.SenderState, draws bo
 		Name: text.OneLine(s.Name, 80), Medium: s.Medium, Link: r.Link(sendersList, nil) + "#" + placeOf(s),
 		Status: words.SenderStatus(s), Rate: words.PerSecond(s.SentPerSecond, ""),
 		Failed: words.Ratio(s.FailedPerSecond, s.SentPerSecond+s.FailedPerSecond), Waiting: text.Grouped(int64(s.Waiting)),
-		Fails: s.FailedPerSecond > 0,
+		Fails: s.FailedPerSecond > 0, PausedBy: text.OneLine(s.PausedBy, 80), Reason: text.OneLine(s.PauseReason, 300),
+	}
+	if s.PausedAt != nil {
+		card.Since, card.Held = words.When(r.Zone, *s.PausedAt), heldBy(s)
 	}
 	if !draws {
 		return card, nil
@@ -79,6 +86,21 @@ func senderCard(ctx context.Context, r Request, s delivery.SenderState, draws bo
 		card.Chart = draw.NewSparkline(r.Zone, "Sent by "+card.Name, "messages a minute", points)
 	}
 	return card, nil
+}
+
+// heldBy returns the messages that wait for a paused sender, in the database or in relays.
+func heldBy(s delivery.SenderState) string {
+	if s.Held == nil {
+		return "its messages wait"
+	}
+	switch n := max(*s.Held, int64(s.Waiting)); n {
+	case 0: // single messages are not counted
+		return ""
+	case 1:
+		return "1 message waits"
+	default:
+		return text.Counted(n, "message") + " wait"
+	}
 }
 
 // readSamples returns the figures of a sender since a time ago.
