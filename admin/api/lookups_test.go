@@ -15,6 +15,7 @@ import (
 
 	"github.com/belfryhq/belfry/admin/access"
 	"github.com/belfryhq/belfry/admin/api"
+	"github.com/belfryhq/belfry/dev/admintest"
 )
 
 // slow looks tokens up. A lookup of an unknown token waits until end is closed.
@@ -60,7 +61,7 @@ func TestLookups_OfUnknownTokensDelayNoKnownCaller(t *testing.T) {
 	t.Parallel()
 	var general, stops *slow
 	b := setup(t, func(c *api.Options) {
-		reserved(t, c)
+		admintest.Reserve(t, c)
 		general, stops = &slow{end: make(chan struct{})}, &slow{end: make(chan struct{})}
 		c.Authenticate, c.Stops.Authenticate = general.authenticate, stops.authenticate
 	})

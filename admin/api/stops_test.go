@@ -10,7 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/belfryhq/belfry/admin/access"
 	"github.com/belfryhq/belfry/admin/operation"
 
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -18,36 +17,11 @@ import (
 
 	"github.com/belfryhq/belfry/admin"
 	"github.com/belfryhq/belfry/admin/api"
+	"github.com/belfryhq/belfry/dev/admintest"
 	"github.com/belfryhq/belfry/dev/dbtest"
 	"github.com/belfryhq/belfry/internal/db"
 	"github.com/belfryhq/belfry/internal/text"
-	"github.com/belfryhq/belfry/job"
 )
-
-// reserved gives an API a pool of its own for what stops something, and returns it.
-func reserved(t *testing.T, c *api.Options) {
-	t.Helper()
-	config := c.Env.DB.Config()
-	config.MaxConns = 3
-	pool, err := pgxpool.NewWithConfig(t.Context(), config)
-	require.NoError(t, err)
-	t.Cleanup(pool.Close)
-	env := c.Env
-	env.DB, env.Jobs = pool, job.NewStore(pool)
-	authenticate := c.Authenticate
-	on := func(pool *pgxpool.Pool) func(context.Context, string) (access.Identity, error) { // as tokens are visited up
-		return func(ctx context.Context, secret string) (access.Identity, error) {
-			ctx, cancel := context.WithTimeout(ctx, patience)
-			defer cancel()
-			if err := pool.Ping(ctx); err != nil {
-				return access.Identity{}, err
-			}
-			return authenticate(ctx, secret)
-		}
-	}
-	c.Authenticate = on(c.Env.DB)
-	c.Stops = &api.Reserve{Env: env, Authenticate: on(pool)}
-}
 
 // stops are requests that stop something, or let it go on, as an operator sends them; id is a job's.
 func stops(id int64) [][2]string {
@@ -66,7 +40,7 @@ func stops(id int64) [][2]string {
 // have none left.
 func TestStops_NeedNoConnectionOfOthers(t *testing.T) {
 	t.Parallel()
-	b := setup(t, func(c *api.Options) { reserved(t, c) })
+	b := setup(t, func(c *api.Options) { admintest.Reserve(t, c) })
 	id := b.waiting(t)
 	var all []*pgxpool.Conn
 	for range b.db.Pool.Config().MaxConns {
@@ -112,7 +86,7 @@ func TestTurns_LimitWhatChangesSomething(t *testing.T) {
 	}, func(*text.Doc, operation.None, sum) {})
 	b := setup(t, func(c *api.Options) {
 		c.Operations = append(c.Operations, act)
-		reserved(t, c)
+		admintest.Reserve(t, c)
 	})
 	b.handler.SetLimits(1, 20*time.Millisecond)
 	var asking sync.WaitGroup
@@ -128,22 +102,15 @@ func TestTurns_LimitWhatChangesSomething(t *testing.T) {
 // An abort that waits for a lock keeps no halt of the same operator's waiting.
 func TestStops_OfOneIdentityDoNotWaitForEachOther(t *testing.T) {
 	t.Parallel()
-	b := setup(t, func(c *api.Options) { reserved(t, c) })
-	id := b.waiting(t)
-	tx, err := b.db.Pool.Begin(t.Context())
-	require.NoError(t, err)
-	_, err = tx.Exec(t.Context(), `SELECT FROM belfry.jobs WHERE id = $1 FOR UPDATE`, id)
-	require.NoError(t, err)
+	b := setup(t, func(c *api.Options) { admintest.Reserve(t, c) })
+	id, unlock := b.locked(t)
 	var asking sync.WaitGroup
 	asking.Go(func() {
 		b.ask(t.Context(), "operator", "POST", "/abort", fmt.Sprintf(`{"id": [%d], "reason": "wrong link"}`, id))
 	})
 	defer asking.Wait()
-	defer func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) }()
-	require.Eventually(t, func() (waits bool) {
-		require.NoError(t, b.db.Pool.QueryRow(t.Context(), `SELECT EXISTS (SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock')`).Scan(&waits))
-		return waits
-	}, patience, time.Millisecond)
+	defer unlock()
+	require.Eventually(t, func() bool { return b.waiters(t) > 0 }, patience, time.Millisecond)
 	got := b.call(t, "operator", "POST", "/halt", "")
 	require.Equal(t, http.StatusOK, got.status, got.text)
 }
@@ -153,6 +120,26 @@ func (b *bundle) waiting(t *testing.T) (id int64) {
 	t.Helper()
 	require.NoError(t, b.db.Pool.QueryRow(t.Context(), `SELECT belfry.enqueue('push', 'popular_content', 'x', schedule_at => now() + interval '1 hour', lane => 'night')`).Scan(&id))
 	return id
+}
+
+// locked locks a job that waits. unlock releases it.
+func (b *bundle) locked(t *testing.T) (id int64, unlock func()) {
+	t.Helper()
+	id = b.waiting(t)
+	tx, err := b.db.Pool.Begin(t.Context())
+	require.NoError(t, err)
+	unlock = func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) }
+	t.Cleanup(unlock) // before the database is dropped
+	_, err = tx.Exec(t.Context(), `SELECT FROM belfry.jobs WHERE id = $1 FOR UPDATE`, id)
+	require.NoError(t, err)
+	return id, unlock
+}
+
+// waiters returns the number of sessions that wait for a lock.
+func (b *bundle) waiters(t *testing.T) (n int) {
+	t.Helper()
+	require.NoError(t, b.db.Pool.QueryRow(t.Context(), `SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`).Scan(&n))
+	return n
 }
 
 // A request whose idempotency key another transaction has enqueued, and not ended, gives its
@@ -205,7 +192,7 @@ func TestEnqueue_TakesTwoHundredLocales(t *testing.T) {
 // While one caller asks for everything that costs much, again and again, a stop is done at once.
 func TestLong_StopsAreDoneWhateverElseIsAskedFor(t *testing.T) {
 	t.Parallel()
-	b := setupOn(t, dbtest.Reused(t, 6), func(c *api.Options) { reserved(t, c) })
+	b := setupOn(t, dbtest.Reused(t, 6), func(c *api.Options) { admintest.Reserve(t, c) })
 	b.exec(t, `INSERT INTO belfry.channels (external_id, platform, location) SELECT i, 'ios', point(127 + i % 77 / 100.0, 37 + i % 100 / 100.0) FROM generate_series(1, 200000) i`)
 	blocker, err := b.db.Pool.Begin(t.Context())
 	require.NoError(t, err)
@@ -267,26 +254,18 @@ func (b *bundle) ask(ctx context.Context, token, method, path, body string) {
 // Aborts of several operators that wait for locks leave a connection to a halt.
 func TestStops_OfPartsLeaveAConnectionToAHalt(t *testing.T) {
 	t.Parallel()
-	b := setup(t, func(c *api.Options) { reserved(t, c) })
-	id := b.waiting(t)
-	tx, err := b.db.Pool.Begin(t.Context())
-	require.NoError(t, err)
-	_, err = tx.Exec(t.Context(), `SELECT FROM belfry.jobs WHERE id = $1 FOR UPDATE`, id)
-	require.NoError(t, err)
-	waiting := func() (n int) {
-		require.NoError(t, b.db.Pool.QueryRow(t.Context(), `SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`).Scan(&n))
-		return n
-	}
+	b := setup(t, func(c *api.Options) { admintest.Reserve(t, c) })
+	id, unlock := b.locked(t)
 	var asking sync.WaitGroup
 	defer asking.Wait()
-	defer func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) }()
+	defer unlock()
 	for i := range 4 {
 		asking.Go(func() {
 			b.ask(t.Context(), fmt.Sprint("operator-", i), "POST", "/abort", fmt.Sprintf(`{"id": [%d], "reason": "wrong link"}`, id))
 		})
 	}
-	require.Eventually(t, func() bool { return waiting() >= 2 }, patience, time.Millisecond)
-	require.Never(t, func() bool { return waiting() > 2 }, time.Second, 20*time.Millisecond, "the third connection is left")
+	require.Eventually(t, func() bool { return b.waiters(t) >= 2 }, patience, time.Millisecond)
+	require.Never(t, func() bool { return b.waiters(t) > 2 }, time.Second, 20*time.Millisecond, "the third connection is left")
 	got := b.call(t, "operator", "POST", "/halt", "")
 	require.Equal(t, http.StatusOK, got.status, got.text)
 }

@@ -1,7 +1,6 @@
 package console_test
 
 import (
-	"context"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -11,37 +10,16 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
-	"github.com/belfryhq/belfry/admin/access"
 	"github.com/belfryhq/belfry/admin/api"
+	"github.com/belfryhq/belfry/dev/admintest"
 	"github.com/belfryhq/belfry/job"
 )
-
-// reserved gives an API connections for stops, and looks tokens up on the connections of each.
-func reserved(t *testing.T, c *api.Options) {
-	t.Helper()
-	config := c.Env.DB.Config()
-	config.MaxConns = 3
-	pool, err := pgxpool.NewWithConfig(t.Context(), config)
-	require.NoError(t, err)
-	t.Cleanup(pool.Close)
-	env := c.Env
-	env.DB, env.Jobs = pool, job.NewStore(pool)
-	on := func(pool *pgxpool.Pool) func(context.Context, string) (access.Identity, error) {
-		return func(ctx context.Context, token string) (access.Identity, error) {
-			if err := pool.Ping(ctx); err != nil {
-				return access.Identity{}, err
-			}
-			return tokens(ctx, token)
-		}
-	}
-	c.Authenticate, c.Stops = on(c.Env.DB), &api.Reserve{Env: env, Authenticate: on(pool)}
-}
 
 // The pages of stops work while other requests use all other connections: their caller, their status, their form,
 // their plan and their act.
 func TestStops_OfPagesNeedNoConnectionOfOthers(t *testing.T) {
 	t.Parallel()
-	h := open(t, func(c *api.Options) { reserved(t, c) })
+	h := open(t, func(c *api.Options) { admintest.Reserve(t, c) })
 	id, err := h.jobs.Enqueue(t.Context(), job.Spec{Type: "inbox", Category: "operator_notice", Title: "x", Lane: "night"})
 	require.NoError(t, err)
 	var all []*pgxpool.Conn
@@ -94,7 +72,7 @@ func TestStops_OfPagesAreForOperators(t *testing.T) {
 	t.Parallel()
 	var general, reserve *pgxpool.Pool
 	h := open(t, func(c *api.Options) {
-		reserved(t, c)
+		admintest.Reserve(t, c)
 		general, reserve = c.Env.DB, c.Stops.Env.DB
 		c.Authenticate, c.Stops.Authenticate = tokens, tokens
 	})
