@@ -146,7 +146,7 @@ func (h *handler) plan(o operation.Operation, page *operationPage, values url.Va
 	}
 	out, err := h.do(h.req.Context(), o, in)
 	if err != nil {
-		return h.refuse(o, page, err)
+		return h.refuse(o, &page.Fault, err)
 	}
 	page.View = h.render(o, in, out)
 	if plan := operation.AffectedBy(o.Verb(), out).Plan; plan != nil {
@@ -166,9 +166,9 @@ func (h *handler) plan(o operation.Operation, page *operationPage, values url.Va
 	return http.StatusOK, nil
 }
 
-// refuse adds the problems of an error to the page of an act.
-func (h *handler) refuse(o operation.Operation, page *operationPage, err error) (status int, faults map[string]string) {
-	faults, page.Fault = h.splitProblems(o, err)
+// refuse returns the status and the problems of an error by parameter. The other problems become the fault of the page.
+func (h *handler) refuse(o operation.Operation, fault *template.HTML, err error) (status int, faults map[string]string) {
+	faults, *fault = h.splitProblems(o, err)
 	return statusFor(err), faults
 }
 
@@ -201,7 +201,7 @@ func (h *handler) submit(o operation.Operation, page *operationPage, values url.
 		return http.StatusUnprocessableEntity, faults
 	}
 	if asks, err := h.agreed(o, page, in); err != nil {
-		return h.refuse(o, page, err)
+		return h.refuse(o, &page.Fault, err)
 	} else if asks {
 		return http.StatusOK, nil
 	}
@@ -218,7 +218,7 @@ func (h *handler) submit(o operation.Operation, page *operationPage, values url.
 		h.noteMatching(o, page)
 	}
 	if err != nil {
-		return h.refuse(o, page, err)
+		return h.refuse(o, &page.Fault, err)
 	}
 	page.Hidden = nil
 	return http.StatusOK, nil

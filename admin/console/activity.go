@@ -60,8 +60,7 @@ func (h *handler) activity() {
 	if values.Get("before") != "" {
 		page.Newest = h.linkWith(o, parts.Without(values, "before"))
 	}
-	a, err := h.query(o.Name, values)
-	list, _ := a.out.(operation.List[job.ControlEvent])
+	list, err := listOf[job.ControlEvent](h, o.Name, values)
 	status := http.StatusOK
 	if err != nil {
 		page.Fault, status = h.failure(err), statusFor(err)

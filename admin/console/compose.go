@@ -16,6 +16,7 @@ import (
 
 	"github.com/belfryhq/belfry/admin/api"
 	"github.com/belfryhq/belfry/admin/console/draft"
+	"github.com/belfryhq/belfry/admin/console/views"
 	"github.com/belfryhq/belfry/admin/console/words"
 	"github.com/belfryhq/belfry/admin/enqueue"
 	"github.com/belfryhq/belfry/admin/operation"
@@ -129,7 +130,7 @@ func (h *handler) review(o operation.Operation, page *composePage, values url.Va
 	in, _ = read(o, bound)
 	var asked operationPage
 	if asks, err := h.agreed(o, &asked, in); err != nil {
-		return h.refuseNotification(o, page, err)
+		return h.refuse(o, &page.Fault, err)
 	} else if asks {
 		return h.showReview(o, page, values, in)
 	}
@@ -140,7 +141,7 @@ func (h *handler) review(o operation.Operation, page *composePage, values url.Va
 	if err == nil {
 		return http.StatusOK, nil
 	}
-	status, faults := h.refuseNotification(o, page, err)
+	status, faults := h.refuse(o, &page.Fault, err)
 	if fault := page.Fault; len(faults) == 0 && page.Sent == nil {
 		_, faults = h.showReview(o, page, values, in)
 		page.Fault = cmp.Or(fault, page.Fault)
@@ -148,21 +149,15 @@ func (h *handler) review(o operation.Operation, page *composePage, values url.Va
 	return status, faults
 }
 
-// refuseNotification adds the problems of an error to the page.
-func (h *handler) refuseNotification(o operation.Operation, page *composePage, err error) (status int, faults map[string]string) {
-	faults, page.Fault = h.splitProblems(o, err)
-	return statusFor(err), faults
-}
-
 // showReview renders the review of a notification and binds the form to it.
 func (h *handler) showReview(o operation.Operation, page *composePage, values url.Values, in any) (status int, faults map[string]string) {
 	var asked operationPage
 	if _, err := h.agreed(o, &asked, in); err != nil {
-		return h.refuseNotification(o, page, err)
+		return h.refuse(o, &page.Fault, err)
 	}
 	found, reached, err := h.preview(o, values)
 	if err != nil {
-		return h.refuseNotification(o, page, err)
+		return h.refuse(o, &page.Fault, err)
 	}
 	page.Reach = reached
 	for _, s := range found.Samples {
@@ -202,23 +197,21 @@ func (h *handler) preview(o operation.Operation, values url.Values) (*enqueue.Pr
 	return found, draft.NewReach(found), nil
 }
 
-// source returns what the form is made of.
+// source returns the parts of the form.
 func (h *handler) source(o operation.Operation, values url.Values, faults map[string]string) draft.Source {
 	first, more := h.inputs(o, values, faults)
 	s := draft.Source{Values: values, Fields: h.req.Form, Fresh: h.req.Method != http.MethodPost, Inputs: slices.Concat(first, more),
 		Faults: faults, Site: h.site(), Free: time.Now()}
 	if s.Fields.Get(draft.Live) == "" { // the script takes no lists from the page
-		a, _ := h.query("categories list", nil)
-		categories, _ := a.out.(operation.List[channels.Category])
-		a, _ = h.query("channels segment list", nil)
-		segments, _ := a.out.(operation.List[channels.Segment])
+		categories, _ := listOf[channels.Category](h, views.CategoriesOperation, nil)
+		segments, _ := listOf[channels.Segment](h, "channels segment list", nil)
 		s.Categories, s.Segments, s.Lanes = categories.Items, segments.Items, h.names("lanes list")
 	}
 	lane := cmp.Or(values.Get("lane"), "default")
 	running, err := h.inProgress()
 	if err == nil {
-		a, _ := h.query(upcomingOperation, url.Values{"lane": {lane}, "skip_held": {"on"}, "occurrences": {"50"}, "limit": {"200"}})
-		entries, _ := a.out.(operation.List[upcoming.Entry])
+		entries, _ := listOf[upcoming.Entry](h, upcomingOperation,
+			url.Values{"lane": {lane}, "skip_held": {"on"}, "occurrences": {"50"}, "limit": {"200"}})
 		s.Free = draft.NextFree(lane, running, entries.Items, time.Now())
 	}
 	return s
@@ -304,7 +297,7 @@ func (h *handler) sendTest(page *composePage, values url.Values) (status int, fa
 	}
 	faults, page.Tester.Fault = h.splitProblems(o, err)
 	if faults["external_id"] != "" {
-		page.Tester.Fault = escaped(faults["external_id"])
+		page.Tester.Fault = words.Escaped(faults["external_id"])
 		delete(faults, "external_id")
 	}
 	return statusFor(err), faults

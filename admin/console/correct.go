@@ -15,10 +15,6 @@ import (
 	"github.com/belfryhq/belfry/internal/text"
 )
 
-// previousPrefix begins the name of the hidden field with a parameter's value when the form was made. A
-// value that the caller did not change is not part of the correction.
-const previousPrefix = views.PreviousPrefix
-
 // correctable returns the parameters of a correction that its form fills with the job's values.
 func correctable() []string {
 	return []string{"title", "body", "variants", "data", "route", "audience", "schedule_at", "deliver_at", "expires_at", "lane", "priority"}
@@ -33,7 +29,7 @@ func (h *handler) present(o operation.Operation, values url.Values) (shown url.V
 	if !corrects(o) {
 		return values, nil
 	}
-	a, err := h.query("jobs show", url.Values{"id": values["id"]})
+	a, err := h.query(views.JobOperation, url.Values{"id": values["id"]})
 	report, is := a.out.(interface{ State() jobs.JobState })
 	if err != nil || !is {
 		return values, nil // the act reports the problem
@@ -70,7 +66,7 @@ func (h *handler) showCurrent(o operation.Operation, values url.Values, fields [
 		}
 		has := membersOf(a.out)
 		if args := arguments(o); len(args) > 0 {
-			has = named(has, cmp.Or(source.Rows, "items"), values.Get(args[0].Name))
+			has = objectNamed(has, cmp.Or(source.Rows, "items"), values.Get(args[0].Name))
 		}
 		for i := range fields {
 			if now := textOf(has[fields[i].Name]); now != "" {
@@ -89,8 +85,8 @@ func membersOf(result any) (members map[string]json.RawMessage) {
 	return members
 }
 
-// named returns the object with a name in a list of a result, or nil.
-func named(result map[string]json.RawMessage, list, name string) map[string]json.RawMessage {
+// objectNamed returns the object with a name in a list of a result, or nil.
+func objectNamed(result map[string]json.RawMessage, list, name string) map[string]json.RawMessage {
 	var all []map[string]json.RawMessage
 	if json.Unmarshal(result[list], &all) != nil {
 		return nil
@@ -144,7 +140,7 @@ func was(texts url.Values) []input {
 	var fields []input
 	for _, name := range correctable() {
 		if texts.Get(name) != "" {
-			fields = append(fields, input{Name: previousPrefix + name, Value: texts.Get(name)})
+			fields = append(fields, input{Name: views.PreviousPrefix + name, Value: texts.Get(name)})
 		}
 	}
 	return fields
@@ -154,7 +150,7 @@ func was(texts url.Values) []input {
 func (h *handler) previousValues() url.Values {
 	texts := make(url.Values)
 	for field := range h.req.PostForm {
-		name, is := strings.CutPrefix(field, previousPrefix)
+		name, is := strings.CutPrefix(field, views.PreviousPrefix)
 		if text := normalized(h.req.PostForm.Get(field)); is && text != "" {
 			texts.Set(name, text)
 		}

@@ -9,7 +9,7 @@ import (
 	"github.com/belfryhq/belfry/admin/api"
 )
 
-// do runs an operation for the requester: api.Handler.Do holds every check.
+// do runs an operation for the requester: api.Handler.Do makes every check.
 func (h *handler) do(ctx context.Context, o operation.Operation, in any) (any, error) {
 	out, err := h.api.Do(ctx, api.Call{Caller: h.caller, Operation: o, Input: in, Reserved: h.reserved})
 	return out.Result, err
@@ -38,6 +38,13 @@ func (h *handler) queryWithin(ctx context.Context, name string, values url.Value
 	}
 	out, err := h.do(ctx, o, in)
 	return answer{o, in, out}, err
+}
+
+// listOf returns the objects of a list. It is empty if the operation does not exist.
+func listOf[T any](h *handler, name string, values url.Values) (operation.List[T], error) {
+	a, err := h.query(name, values)
+	list, _ := a.out.(operation.List[T])
+	return list, err
 }
 
 // names returns the names of the objects of a list, or none if the list fails.

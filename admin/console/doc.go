@@ -3,19 +3,22 @@
 //
 // # Pages
 //
-// Designed pages are listed in routes.go, in the order of the navigation. Each has a file with its view
-// struct and its handler, which queries operations ([handler.query]) and uses their typed results; a
-// template pages/NAME.html; and a test file. Package words has the words for statuses, times, rates and
-// counts, and package draw the drawings. Package views has the view structs of Delivery and Person.
+// Designed pages are listed in routes.go, in the order of the navigation. Each has a handler, which queries
+// operations ([handler.query]) and uses their typed results; a view struct; a template pages/NAME.html; and tests.
+// This package runs operations and makes links. Other packages arrange the results: views (Delivery, Person,
+// Activity, and the senders, errors and health of the overview), agenda (Schedule), draft (the form of a notification)
+// and settings. Package parts has the links, inputs and filters that pages share, package words the words for
+// statuses, times, rates and counts, and package draw the drawings.
 //
 // Each other operation has a generated page at its path in the API: lanes pause is /lanes/default/pause. It
 // consists of the operation's parameters and of the cells of its result ([text.Doc]). A new operation gets
 // its page without code here, and an entry at /operations. A designed page replaces the generated page at
 // its path.
 //
-// A list is also available as CSV (csv.go). /jump searches by id or name. The report of a job (?tab=report)
+// A list is also available as CSV (csv.go). /jump searches by id, name or title. The report of a job (?tab=report)
 // prints without navigation and buttons. A command in a result of a generated page, such as
-// `belfry lanes resume default`, is a link to the page of that operation with the same parameters, "resume lane default".
+// `belfry lanes resume default`, is a link to the page of that operation with the same parameters, "resume lane
+// default".
 //
 // # A request
 //
@@ -23,7 +26,8 @@
 //
 // A page authenticates its request once (api.Handler.Caller), builds the input of an operation from
 // the form, and runs the operation by api.Handler.Do, as the HTTP routes do. Do enforces roles, masks,
-// read-only mode, limits, idempotency keys and deadlines; this package has no checks of its own.
+// read-only mode, limits, idempotency keys and deadlines. This package has one check of its own: the number of
+// people that the dialogs to resume and to retry a job ask for.
 //
 // The page of an operation that stops something, such as /halt or /jobs/17/stop, is authenticated and, for a caller
 // who may run it, read on the connections that are reserved for stops, so that other requests do not delay it.
@@ -63,8 +67,9 @@
 // jobs that changed, by name, and the script replaces the cells with these names (data-cell), the bars
 // (data-bar) with their legends, and hides what only a moving job has (data-while). It also contains control
 // events: a page lists the events that concern it in its layout (aboutOf), and announces them. After an
-// interruption the script reads the page again. All tabs of a browser share one stream, and all streams of
-// the process share one poll (jobs.Broadcaster).
+// interruption the script reads the page again. The tabs of a browser with the same time zone share one
+// stream, and all streams of the process share one poll (jobs.Broadcaster).
+//
 // A page without an event for five seconds shows the time of the last one. The script retries a
 // rejected stream, but after the end of the session only when the caller may have signed in again. An
 // open page does not extend the session.
@@ -77,7 +82,7 @@
 //
 // # Invariants
 //
-//  1. Without a valid session a page redirects to the sign-in page.
+//  1. Without a valid session a page redirects to the sign-in page, and a form does nothing.
 //  2. A GET changes nothing.
 //  3. User input is text: html/template escapes it, no page has an inline script or style, and the
 //     policy (Content-Security-Policy) forbids them.

@@ -18,8 +18,8 @@ import (
 // input is a parameter in a form.
 type input = parts.Input
 
-// hiddenInForm reports whether a form has no input for a parameter: the plan's parameters and the pages of a
-// list.
+// hiddenInForm reports whether a form has no input for a parameter: the plan's parameters and the position of a page
+// of a list.
 func hiddenInForm(p operation.Param) bool {
 	return slices.Contains([]string{"dry_run", "preview", "plan", "if_version"}, p.Name) || slices.Contains(operation.Pagers(), p.Name)
 }

@@ -97,17 +97,15 @@ func (c *Console) authenticatedFor(actOf func(*http.Request) string, serve func(
 		}
 		switch {
 		case err != nil:
-			if refused := new(api.RefusedError); errors.As(err, &refused) && refused.After > 0 {
-				w.Header().Set("Retry-After", text.Int(int64(math.Ceil(refused.After.Seconds()))))
-			}
+			setRetryAfter(w, err)
 			c.problem(w, req, statusFor(err), err)
 		case caller != nil:
 			own := *c
 			own.zone, own.role = zoneOf(req), caller.Role
-			v := &handler{Console: &own, w: w, req: req, caller: caller, who: api.SignedInAs{Name: caller.Name, Role: caller.Role}}
-			v.reserved = act.Stops && act.Allowed(caller.Role) == nil
-			v.state = v.systemStatus(act.Stops)
-			serve(v)
+			h := &handler{Console: &own, w: w, req: req, caller: caller, who: api.SignedInAs{Name: caller.Name, Role: caller.Role}}
+			h.reserved = act.Stops && act.Allowed(caller.Role) == nil
+			h.state = h.systemStatus(act.Stops)
+			serve(h)
 		case req.Method != http.MethodGet:
 			c.signedOut(w, req)
 		case events:
@@ -199,6 +197,13 @@ func (h *handler) problem(status int, err error) {
 // notFound renders the page of an unknown address.
 func (h *handler) notFound() {
 	h.problem(http.StatusNotFound, errors.New("there is no page at this address"))
+}
+
+// setRetryAfter sets the header with the time after which a refused request may be sent again, if it is known.
+func setRetryAfter(w http.ResponseWriter, err error) {
+	if refused := new(api.RefusedError); errors.As(err, &refused) && refused.After > 0 {
+		w.Header().Set("Retry-After", text.Int(int64(math.Ceil(refused.After.Seconds()))))
+	}
 }
 
 // statusFor returns the HTTP status of an error, as the API does.

@@ -98,7 +98,7 @@ func (h *handler) designedAt(address string) (serve func(*handler), req *http.Re
 	if err != nil || !below || at.Scheme != "" || at.Host != "" || at.User != nil {
 		return nil, nil
 	}
-	i := slices.IndexFunc(routes(), func(r route) bool { return r.serve != nil && r.pattern == "GET "+at.Path })
+	i := slices.IndexFunc(routes(), func(r route) bool { return r.pattern == "GET "+at.Path })
 	if i < 0 {
 		return nil, nil
 	}
@@ -121,7 +121,7 @@ func (h *handler) returned(o operation.Operation, page *operationPage, status in
 	case place != "" && page.Agree == nil && status != http.StatusOK:
 		fault := page.Fault
 		for _, name := range slices.Sorted(maps.Keys(faults)) {
-			fault += escaped(words.Sentence(strings.ReplaceAll(name, "_", " "))+": ") + h.html(text.Parse(faults[name])) + " "
+			fault += words.Escaped(words.Sentence(strings.ReplaceAll(name, "_", " "))+": ") + h.html(text.Parse(faults[name])) + " "
 		}
 		h.outcome, h.status = &views.Outcome{Place: place, Fault: fault, Values: values}, status
 		h.req, h.reserved = req, false

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/belfryhq/belfry/admin/console/draw"
+	"github.com/belfryhq/belfry/admin/console/views"
 	"github.com/belfryhq/belfry/admin/console/words"
 	"github.com/belfryhq/belfry/admin/delivery"
 	"github.com/belfryhq/belfry/admin/jobs"
@@ -20,10 +21,7 @@ import (
 	"github.com/belfryhq/belfry/job"
 )
 
-// jobOperation shows one job.
-const jobOperation = "jobs show"
-
-// jobReport is the result of jobOperation.
+// jobReport is the result of views.JobOperation.
 type jobReport interface {
 	State() jobs.JobState
 	Rows() *delivery.Counts
@@ -102,7 +100,7 @@ func (h *handler) readJob(brief bool) (jobReport, bool) {
 	if brief {
 		values.Set("brief", "on")
 	}
-	o, _ := h.named(jobOperation)
+	o, _ := h.named(views.JobOperation)
 	in, faults := read(o, values)
 	if len(faults) > 0 {
 		h.notFound()
@@ -215,13 +213,13 @@ func (h *handler) story(report jobReport) (list []storyLine) {
 	to := func(key string) string { return h.pageFor("job", id) + "?tab=" + key }
 	add := func(line string, more tab, bad bool) {
 		if line != "" {
-			list = append(list, storyLine{escaped(line), more, bad})
+			list = append(list, storyLine{words.Escaped(line), more, bad})
 		}
 	}
 	if by := report.Stop(); by != nil {
-		line := escaped("Stopped by "+by.Actor+" ") + words.When(h.zone, by.At)
+		line := words.Escaped("Stopped by "+by.Actor+" ") + words.When(h.zone, by.At)
 		if by.Reason != "" {
-			line += escaped(": " + by.Reason)
+			line += words.Escaped(": " + by.Reason)
 		} else {
 			line += "."
 		}
@@ -239,7 +237,7 @@ func (h *handler) story(report jobReport) (list []storyLine) {
 		list = append(list, storyLine{Text: "Begins " + words.When(h.zone, s.ScheduleAt) + "."})
 	}
 	if s.RecalledAt != nil {
-		list = append(list, storyLine{Text: escaped(text.Counted(s.Recalled, "recipient")+" had it taken back ") + words.When(h.zone, *s.RecalledAt) + "."})
+		list = append(list, storyLine{Text: words.Escaped(text.Counted(s.Recalled, "recipient")+" had it taken back ") + words.When(h.zone, *s.RecalledAt) + "."})
 	}
 	switch n := s.Messages.Dead; {
 	case n > 0 && s.AtRest():
@@ -257,27 +255,43 @@ func (h *handler) story(report jobReport) (list []storyLine) {
 	return list
 }
 
+// jobTime is a time of a job.
+type jobTime struct {
+	name string
+	at   time.Time
+}
+
+// jobTimes returns the known times of a job after its request.
+func jobTimes(s jobs.JobState) (list []jobTime) {
+	add := func(name string, at *time.Time) {
+		if at != nil {
+			list = append(list, jobTime{name, *at})
+		}
+	}
+	add("Due", &s.ScheduleAt)
+	add("Delivered from", s.DeliverAt)
+	add("Expires", s.ExpiresAt)
+	add("Started", s.StartedAt)
+	add(words.EndLabel(s), s.FinishedAt)
+	return list
+}
+
 // jobFacts returns the times and the route of a job.
 func (h *handler) jobFacts(s jobs.JobState) (facts []field) {
-	add := func(name string, value template.HTML) { facts = append(facts, field{name, value}) }
-	add("Requested", words.When(h.zone, s.CreatedAt)+escaped(" by "+s.RequestedBy))
-	for _, of := range []struct {
-		name string
-		at   *time.Time
-	}{{"Due", &s.ScheduleAt}, {"Delivered from", s.DeliverAt}, {"Expires", s.ExpiresAt}, {"Started", s.StartedAt}, {words.EndLabel(s), s.FinishedAt}} {
-		if of.at != nil {
-			add(of.name, words.When(h.zone, *of.at))
-		}
+	add := func(name string, value template.HTML) { facts = append(facts, field{Name: name, Text: value}) }
+	add("Requested", words.When(h.zone, s.CreatedAt)+words.Escaped(" by "+s.RequestedBy))
+	for _, of := range jobTimes(s) {
+		add(of.name, words.When(h.zone, of.at))
 	}
 	if s.StartedAt != nil && s.FinishedAt != nil {
 		took := "Took"
 		if s.Messages.Messages > 0 {
 			took = "Writing took"
 		}
-		add(took, escaped(words.Span(s.FinishedAt.Sub(*s.StartedAt))))
+		add(took, words.Escaped(words.Span(s.FinishedAt.Sub(*s.StartedAt))))
 	}
 	if len(s.Route) > 0 {
-		add("By", escaped(strings.Join(s.Route, ", then ")))
+		add("By", words.Escaped(strings.Join(s.Route, ", then ")))
 	}
 	if s.GroupID != nil {
 		if list, there := h.named(jobsList); there {
@@ -314,8 +328,7 @@ const maxEvents = "1000"
 
 // timeline returns the events of a job, oldest first.
 func (h *handler) timeline(id string) (list []timelineEntry, err error) {
-	a, err := h.query("jobs events", url.Values{"id": {id}, "limit": {maxEvents}})
-	events, _ := a.out.(operation.List[job.Event])
+	events, err := listOf[job.Event](h, "jobs events", url.Values{"id": {id}, "limit": {maxEvents}})
 	for _, e := range events.Items {
 		of, reason := words.JobEvent(e)
 		list = append(list, timelineEntry{Status: badge(of, ""), By: e.Actor, Text: text.OneLine(cmp.Or(reason, changes(e)), 300),

@@ -9,6 +9,7 @@ import (
 
 	"github.com/belfryhq/belfry/admin/console/draw"
 	"github.com/belfryhq/belfry/admin/console/parts"
+	"github.com/belfryhq/belfry/admin/console/views"
 	"github.com/belfryhq/belfry/admin/console/words"
 	"github.com/belfryhq/belfry/admin/jobs"
 	"github.com/belfryhq/belfry/admin/operation"
@@ -87,15 +88,15 @@ func (h *handler) jobsPage(o operation.Operation, shown, values url.Values) jobs
 		Sheet: h.csvLink(o), Matching: h.actionsOnMatching(values), New: h.action(enqueueOperation, "New notification", nil),
 		FilterBar: h.filterBar(o, shown, []input{{Name: "text", Label: "Title", Kind: "search"}},
 			parts.Choice{Name: "status", Label: "Status", Options: jobStatuses()},
-			parts.Names("category", "Category", h.names("categories list")),
+			parts.Names("category", "Category", h.names(views.CategoriesOperation)),
 			parts.Names("lane", "Lane", h.names("lanes list")), parts.Since("Requested")),
 	}
 	if shown.Get("before") != "" {
 		p.Newest = h.linkWith(o, parts.Without(shown, "before"))
 	}
-	for _, act := range []struct{ operation, name string }{{"abort", "Stop…"}, {"resume", "Resume…"}, {"retry", "Retry…"}, {"recall", "Recall…"}} {
+	for _, act := range listActs() {
 		if o, allowed := h.allowed(act.operation); allowed {
-			p.Selection = append(p.Selection, tab{Name: act.name, Link: h.link(barePath(o))})
+			p.Selection = append(p.Selection, tab{Name: act.name + "…", Link: h.link(barePath(o))})
 		}
 	}
 	return p
@@ -108,9 +109,7 @@ func (h *handler) filterBar(o operation.Operation, shown url.Values, texts []inp
 
 // listJobs returns the jobs that match a filter.
 func (h *handler) listJobs(filter url.Values) (operation.List[jobs.JobState], error) {
-	a, err := h.query(jobsList, filter)
-	list, _ := a.out.(operation.List[jobs.JobState])
-	return list, err
+	return listOf[jobs.JobState](h, jobsList, filter)
 }
 
 // jobRows returns the jobs that match a filter as rows.

@@ -12,6 +12,7 @@ import (
 
 	"github.com/belfryhq/belfry/admin/accounts"
 	"github.com/belfryhq/belfry/admin/console/draw"
+	"github.com/belfryhq/belfry/admin/console/views"
 	"github.com/belfryhq/belfry/admin/console/words"
 	"github.com/belfryhq/belfry/admin/jobs"
 	"github.com/belfryhq/belfry/admin/operation"
@@ -78,9 +79,8 @@ func (h *handler) jobSamples(s jobs.JobState, begin, end time.Time) (list []samp
 	if end.Sub(begin) < time.Minute {
 		return nil, step, nil
 	}
-	a, err := h.query("samples", url.Values{"kind": {string(samples.Job)}, "name": {text.Int(s.ID)}, "since": {begin.Format(time.RFC3339)},
+	found, err := listOf[samples.Point](h, views.SamplesOperation, url.Values{"kind": {string(samples.Job)}, "name": {text.Int(s.ID)}, "since": {begin.Format(time.RFC3339)},
 		"until": {end.Format(time.RFC3339)}, "step": {step.String()}})
-	found, _ := a.out.(operation.List[samples.Point])
 	var denied *operation.DeniedError
 	if errors.As(err, &denied) { // the figures of a radius reveal who is inside
 		return nil, step, nil
@@ -122,7 +122,7 @@ func (h *handler) jobDelivery(report jobReport) *jobDelivery {
 	}
 	if counts.Dead > 0 {
 		id := text.Int(report.State().ID)
-		d.Failed = append(h.action("dead-letters list", "Show the failed messages", url.Values{"job": {id}}),
+		d.Failed = append(h.action(views.LettersOperation, "Show the failed messages", url.Values{"job": {id}}),
 			h.action("dead-letters redrive", "Send them again…", url.Values{"job": {id}})...)
 	}
 	return d
@@ -238,19 +238,14 @@ func (h *handler) jobSettings(report jobReport) *jobSettings {
 	id := text.Int(s.ID)
 	var groups []settingGroup
 	add := func(name string, value any) {
-		if at, is := value.(*time.Time); is && at == nil {
-			return
-		}
 		last := &groups[len(groups)-1]
-		last.Fields = append(last.Fields, field{name, h.html(text.Line{text.CellOf(value)})})
+		last.Fields = append(last.Fields, field{Name: name, Text: h.html(text.Line{text.CellOf(value)})})
 	}
 	groups = append(groups, settingGroup{Name: "Times"})
 	add("Requested", s.CreatedAt)
-	add("Due", s.ScheduleAt)
-	add("Delivered from", s.DeliverAt)
-	add("Expires", s.ExpiresAt)
-	add("Started", s.StartedAt)
-	add(words.EndLabel(s), s.FinishedAt)
+	for _, of := range jobTimes(s) {
+		add(of.name, of.at)
+	}
 	groups = append(groups, settingGroup{Name: "Order"})
 	add("Lane", text.Ref("lane", s.Lane))
 	add("Priority", s.Priority)

@@ -9,6 +9,8 @@ import (
 	"strings"
 
 	"github.com/google/uuid"
+
+	"github.com/belfryhq/belfry/admin/console/views"
 )
 
 // jobNumber matches a job's id as people write it: 17, job 17, #17.
@@ -34,8 +36,8 @@ func (h *handler) resolve(q string) string {
 	if _, err := uuid.Parse(q); err == nil {
 		return h.pageFor("group", q)
 	}
-	for _, of := range []struct{ list, kind string }{{"schedules list", "schedule"}, {"lanes list", "lane"},
-		{"categories list", "category"}, {"senders list", "sender"}} {
+	for _, of := range []struct{ list, kind string }{{schedulesList, "schedule"}, {"lanes list", "lane"},
+		{views.CategoriesOperation, "category"}, {views.SendersOperation, "sender"}} {
 		if slices.Contains(h.names(of.list), q) {
 			return h.pageFor(of.kind, q)
 		}
@@ -43,7 +45,7 @@ func (h *handler) resolve(q string) string {
 	if q == "" {
 		return ""
 	}
-	if _, err := h.query(personOperation, url.Values{"external_id": {q}, "limit": {"1"}}); err == nil {
+	if _, err := h.query(views.PersonOperation, url.Values{"external_id": {q}, "limit": {"1"}}); err == nil {
 		return h.pageFor("person", q)
 	}
 	if list, err := h.listJobs(url.Values{"text": {q}, "limit": {"1"}}); err == nil && len(list.Items) > 0 {

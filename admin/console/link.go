@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/belfryhq/belfry/admin/console/views"
 	"github.com/belfryhq/belfry/admin/console/words"
 	"github.com/belfryhq/belfry/admin/operation"
 
@@ -14,10 +15,10 @@ import (
 
 // pagesOf has the page of an object by its kind: an operation, and the parameter with the object's id.
 var pagesOf = map[string]struct{ operation, param string }{
-	"job": {"jobs show", "id"}, "group": {jobsList, "group"}, "channel": {personOperation, "channel"},
-	"person":   {personOperation, "external_id"},
+	"job": {views.JobOperation, "id"}, "group": {jobsList, "group"}, "channel": {views.PersonOperation, "channel"},
+	"person":   {views.PersonOperation, "external_id"},
 	"schedule": {"schedules show", "name"}, "lane": {jobsList, "lane"}, "category": {jobsList, "category"},
-	"sender": {"senders events", "sender"},
+	"sender": {views.SenderEventsOperation, "sender"},
 }
 
 // pageFor returns the page of an object, or "" if it has none. Single messages have ids below 1 and no
@@ -64,7 +65,7 @@ func (c *Console) linkTo(command text.CommandCell) string {
 	switch {
 	case !allowed:
 		return ""
-	case o.Shared: // a part of /live, which Now shows
+	case o.Shared: // a part of /live, which the overview shows
 		return c.link("/")
 	}
 	values := make(url.Values)

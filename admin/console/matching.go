@@ -22,6 +22,21 @@ const (
 	maxNamed = 5
 )
 
+// listAct is an act on several jobs of a list, with the statuses of the jobs that it may change.
+type listAct struct {
+	operation, name string
+	statuses        []job.Status
+}
+
+func listActs() []listAct {
+	return []listAct{
+		{"abort", "Stop", []job.Status{job.Pending, job.Running, job.Processed, job.Failed}},
+		{"resume", "Resume", []job.Status{job.Aborted}},
+		{"retry", "Retry", []job.Status{job.Failed, job.Expired}},
+		{"recall", "Recall", []job.Status{job.Aborted, job.Processed, job.Failed}},
+	}
+}
+
 // actionsOnMatching returns links to acts on all jobs that match a list's filter. It omits acts that no
 // requested status allows.
 func (h *handler) actionsOnMatching(values url.Values) (actions []tab) {
@@ -35,19 +50,9 @@ func (h *handler) actionsOnMatching(values url.Values) (actions []tab) {
 		return nil
 	}
 	statuses := filter["status"]
-	of := func(these ...job.Status) bool {
-		return len(statuses) == 0 || slices.ContainsFunc(these, func(s job.Status) bool { return slices.Contains(statuses, string(s)) })
-	}
-	for _, act := range []struct {
-		operation, name string
-		fits            bool
-	}{
-		{"abort", "Stop", of(job.Pending, job.Running, job.Processed, job.Failed)},
-		{"resume", "Resume", of(job.Aborted)},
-		{"retry", "Retry", of(job.Failed, job.Expired)},
-		{"recall", "Recall", of(job.Aborted, job.Processed, job.Failed)},
-	} {
-		if o, allowed := h.allowed(act.operation); allowed && act.fits {
+	for _, act := range listActs() {
+		fits := len(statuses) == 0 || slices.ContainsFunc(act.statuses, func(s job.Status) bool { return slices.Contains(statuses, string(s)) })
+		if o, allowed := h.allowed(act.operation); allowed && fits {
 			actions = append(actions, h.matchingLink(o, act.name, filter.Encode()))
 		}
 	}

@@ -11,12 +11,12 @@ import (
 	"strings"
 	"time"
 
+	"github.com/belfryhq/belfry/admin/console/agenda"
 	"github.com/belfryhq/belfry/admin/console/draw"
 	"github.com/belfryhq/belfry/admin/console/views"
 	"github.com/belfryhq/belfry/admin/console/words"
 	"github.com/belfryhq/belfry/admin/delivery"
 	"github.com/belfryhq/belfry/admin/jobs"
-	"github.com/belfryhq/belfry/admin/operation"
 	"github.com/belfryhq/belfry/admin/upcoming"
 
 	"github.com/belfryhq/belfry/internal/text"
@@ -64,8 +64,9 @@ type upcomingEntry struct {
 
 const (
 	upcomingOperation = "upcoming" // lists pending jobs and occurrences of schedules
-	lastJobs          = 8          // the number of finished jobs
-	errorsFor         = "1h"       // the time of the most frequent errors
+	schedulesList     = "schedules list"
+	lastJobs          = 8    // the number of finished jobs
+	errorsFor         = "1h" // the time of the most frequent errors
 	// partTimeout limits the query of a part of the page that it can do without.
 	partTimeout = time.Second
 )
@@ -107,7 +108,7 @@ func (h *handler) readOverview(page *overviewPage) error {
 		return slices.ContainsFunc(page.Jobs, func(j running) bool { return j.ID == r.ID }) ||
 			slices.ContainsFunc(page.Stopped, func(j jobRow) bool { return j.ID == r.ID })
 	})
-	a, err := h.query("senders list", nil)
+	a, err := h.query(views.SendersOperation, nil)
 	if err != nil {
 		return err
 	}
@@ -122,13 +123,13 @@ func (h *handler) readOverview(page *overviewPage) error {
 	brief, cancel := context.WithTimeout(ctx, partTimeout)
 	defer cancel()
 	if page.Errors, err = views.FrequentErrors(brief, request, errorsFor); err == nil {
-		page.AllFails = request.Link("dead-letters errors", nil)
+		page.AllFails = request.Link(views.ErrorsOperation, nil)
 	}
-	if page.Health, err = h.health(senders, waiting); err != nil {
+	if page.Health, err = h.health(senders.Senders, waiting); err != nil {
 		return err
 	}
 	if len(page.Jobs)+len(page.Awaiting)+len(page.Days)+len(page.Last) == 0 {
-		page.First = slices.Concat(h.action("channels count", "Count the recipients", nil), h.action("senders list", "Check the senders", nil),
+		page.First = slices.Concat(h.action("channels count", "Count the recipients", nil), h.action(views.SendersOperation, "Check the senders", nil),
 			h.action(enqueueOperation, "Write a notification", nil), h.action("schedules add", "Add a schedule", nil))
 	}
 	return nil
@@ -196,16 +197,14 @@ func (c *Console) remedies(l text.Line) (actions []tab) {
 
 // upcomingDays returns the next entries by day, without held ones. A schedule has one entry.
 func (h *handler) upcomingDays() (days []upcomingDay, err error) {
-	a, err := h.query(upcomingOperation, url.Values{"skip_held": {"on"}, "occurrences": {"1"}, "limit": {"12"}})
-	entries, is := a.out.(operation.List[upcoming.Entry])
-	if err != nil || !is || len(entries.Items) == 0 {
+	entries, err := listOf[upcoming.Entry](h, upcomingOperation, url.Values{"skip_held": {"on"}, "occurrences": {"1"}, "limit": {"12"}})
+	if err != nil || len(entries.Items) == 0 {
 		return nil, err
 	}
-	a, err = h.query("schedules list", nil)
+	schedules, err := listOf[schedule.Schedule](h, schedulesList, nil)
 	if err != nil {
 		return nil, err
 	}
-	schedules, _ := a.out.(operation.List[schedule.Schedule])
 	now := time.Now()
 	for _, e := range entries.Items {
 		at := words.In(h.zone, e.At)
@@ -220,10 +219,7 @@ func (h *handler) upcomingDays() (days []upcomingDay, err error) {
 				one.About = words.Repetition(schedules.Items[i].Definition)
 			}
 		}
-		name := words.DayOf(at, now)
-		if e.At.Before(now) {
-			name = "Due"
-		}
+		name, _ := agenda.DayOf(at, now)
 		if len(days) == 0 || days[len(days)-1].Name != name {
 			days = append(days, upcomingDay{Name: name})
 		}

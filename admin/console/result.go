@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/belfryhq/belfry/admin/console/views"
 	"github.com/belfryhq/belfry/admin/console/words"
 	"github.com/belfryhq/belfry/admin/operation"
 
@@ -207,24 +208,18 @@ func filterFor(act operation.Operation, values url.Values) url.Values {
 	return of
 }
 
-// titleOf returns the title of an operation's page, such as "Jobs" or "Pause lane default". Operations of
-// the navigation have its names.
+// titleOf returns the title of an operation's page, such as "Jobs" or "Pause lane default".
 func titleOf(o operation.Operation, values url.Values) string {
 	var objects []string
 	for _, p := range arguments(o) {
 		objects = append(objects, values[p.Name]...)
-	}
-	for _, r := range routes() {
-		if r.operation == o.Name && r.name != "" && len(objects) == 0 {
-			return r.name
-		}
 	}
 	noun, verb := strings.ReplaceAll(o.Noun(), "-", " "), strings.ReplaceAll(o.Verb(), "-", " ")
 	if corrects(o) {
 		verb = "correct"
 	}
 	switch {
-	case o.Name == "dead-letters errors":
+	case o.Name == views.ErrorsOperation:
 		return "Errors of dead letters"
 	case verb == "list":
 		return words.Sentence(noun)

@@ -6,32 +6,33 @@ import (
 	"strings"
 
 	"github.com/belfryhq/belfry/admin/api"
+	"github.com/belfryhq/belfry/admin/console/views"
 	"github.com/belfryhq/belfry/admin/operation"
 )
 
-// route is a designed page, or the generated page of an operation in the navigation.
+// route is a designed page.
 type route struct {
-	pattern string // method and path; "" means the page that is generated from the operation
+	pattern string // method and path
 	name    string // in the navigation; "" means that it is not there
 	key     string // the key after g that opens it
 	// operation is the operation that the caller must be allowed to run. A designed page at its path replaces
 	// its generated page. It may be empty.
 	operation string
-	serve     func(*handler) // nil for a generated page
+	serve     func(*handler)
 }
 
-// routes is the list of designed pages, in the order of the navigation. A page is one line here, a file
-// with its view struct and its handler, and a template pages/NAME.html, which Console.parse finds.
+// routes returns the designed pages, in the order of the navigation. A page is one line here, its handler, its view
+// struct, and a template pages/NAME.html, which Console.parse finds.
 func routes() []route {
 	return []route{
 		{"GET /{$}", "Overview", "o", "", (*handler).overview},
 		{"GET /jobs", "Jobs", "j", jobsList, (*handler).jobs},
 		{"GET /upcoming", "Schedule", "s", upcomingOperation, (*handler).schedule},
-		{"GET /senders", "Delivery", "d", sendersList, (*handler).delivery},
-		{"GET /channels/show", "Person", "p", personOperation, (*handler).person},
+		{"GET /senders", "Delivery", "d", views.SendersOperation, (*handler).delivery},
+		{"GET /channels/show", "Person", "p", views.PersonOperation, (*handler).person},
 		{"GET /events", "Activity", "a", eventsOperation, (*handler).activity},
 		{"GET /settings", "Settings", "t", "", (*handler).settings},
-		{"GET /jobs/{id}", "", "", jobOperation, (*handler).job},
+		{"GET /jobs/{id}", "", "", views.JobOperation, (*handler).job},
 		{"GET /enqueue", "", "", enqueueOperation, (*handler).compose},
 		{"POST /enqueue", "", "", enqueueOperation, (*handler).compose},
 		{"GET /jobs/{id}/{act}", "", "", "", (*handler).jobAct},
@@ -41,11 +42,7 @@ func routes() []route {
 }
 
 // path returns the path of a page in the navigation.
-func (c *Console) path(r route) string {
-	if r.pattern == "" {
-		o, _ := c.named(r.operation)
-		return pathOf(o)
-	}
+func (r route) path() string {
 	return strings.TrimSuffix(strings.TrimPrefix(r.pattern, "GET "), "{$}")
 }
 
@@ -60,10 +57,8 @@ func (c *Console) route() {
 	c.mux.HandleFunc("GET /jump", c.authenticated((*handler).jump))
 	designed := make(map[string]bool)
 	for _, r := range routes() {
-		if r.serve != nil {
-			designed[r.pattern] = true
-			c.page(r.pattern, r.operation, r.serve)
-		}
+		designed[r.pattern] = true
+		c.page(r.pattern, r.operation, r.serve)
 	}
 	for _, o := range c.operations {
 		generated := func(pattern string, serve func(*handler, operation.Operation)) {
@@ -105,7 +100,7 @@ func (c *Console) page(pattern, operation string, serve func(*handler)) {
 func (c *Console) navigation(req *http.Request) (nav []tab) {
 	for _, r := range routes() {
 		if _, allowed := c.allowed(r.operation); r.name != "" && (allowed || r.operation == "") {
-			at := c.path(r)
+			at := r.path()
 			nav = append(nav, tab{Name: r.name, Link: c.link(at), Here: isUnder(req.URL.Path, at), Key: r.key})
 		}
 	}

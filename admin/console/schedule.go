@@ -28,7 +28,7 @@ type schedulePage struct {
 	Fault       template.HTML
 }
 
-// schedule renders what comes: by default in a week.
+// schedule renders upcoming work: by default of a week.
 func (h *handler) schedule() {
 	o, _ := h.named(upcomingOperation)
 	shown, served := h.filters(o)
@@ -44,12 +44,11 @@ func (h *handler) schedule() {
 	page := schedulePage{Key: agenda.Key(), Sheet: h.csvLink(o), FilterBar: h.filterBar(o, shown, nil, agenda.Ranges(),
 		parts.Names("lane", "Lane", h.names("lanes list")), agenda.Held()),
 		New: slices.Concat(h.action(enqueueOperation, "New notification", nil), h.action("schedules add", "Add a schedule", nil))}
-	a, err := h.query(upcomingOperation, values)
-	entries, _ := a.out.(operation.List[upcoming.Entry])
+	entries, err := listOf[upcoming.Entry](h, upcomingOperation, values)
+	var schedules operation.List[schedule.Schedule]
 	if err == nil {
-		a, err = h.query("schedules list", nil)
+		schedules, err = listOf[schedule.Schedule](h, schedulesList, nil)
 	}
-	schedules, _ := a.out.(operation.List[schedule.Schedule])
 	status := http.StatusOK
 	if err != nil {
 		page.Fault, status = h.failure(err), statusFor(err)

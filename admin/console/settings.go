@@ -6,7 +6,8 @@ import (
 
 	"github.com/belfryhq/belfry/admin/console/parts"
 	"github.com/belfryhq/belfry/admin/console/settings"
-	"github.com/belfryhq/belfry/admin/operation"
+	"github.com/belfryhq/belfry/admin/console/views"
+	"github.com/belfryhq/belfry/channels"
 	"github.com/belfryhq/belfry/internal/text"
 	"github.com/belfryhq/belfry/job"
 )
@@ -16,9 +17,10 @@ const settingsShown = 12
 
 // settings renders the index of the settings.
 func (h *handler) settings() {
+	categories, err := listOf[channels.Category](h, views.CategoriesOperation, nil)
 	cards := []settings.Card{
-		cardOf(h, "categories list", settings.Categories), cardOf(h, "categories list", settings.Approvals),
-		cardOf(h, "lanes list", settings.Lanes),
+		h.listed(views.CategoriesOperation, settings.Categories(categories.Items, h.site()), err),
+		h.listed(views.CategoriesOperation, settings.Approvals(categories.Items, h.site()), err), cardOf(h, "lanes list", settings.Lanes),
 		h.limits(), cardOf(h, "channels segment list", settings.Segments), cardOf(h, "users list", settings.Users),
 		cardOf(h, "tokens list", settings.Tokens), cardOf(h, "sessions list", settings.Sessions),
 	}
@@ -30,11 +32,14 @@ func (h *handler) settings() {
 	h.show(http.StatusOK, "settings", layout{Title: "Settings", About: about, Page: cards})
 }
 
-// cardOf returns the card of a list. A list that fails is a fault of its card.
+// cardOf reads a list and returns its card.
 func cardOf[T any](h *handler, list string, describe func([]T, parts.Site) settings.Card) settings.Card {
-	a, err := h.query(list, nil)
-	rows, _ := a.out.(operation.List[T])
-	card := describe(rows.Items, h.site())
+	rows, err := listOf[T](h, list, nil)
+	return h.listed(list, describe(rows.Items, h.site()), err)
+}
+
+// listed returns the card of a list with its first rows. An error of the list is a fault of its card.
+func (h *handler) listed(list string, card settings.Card, err error) settings.Card {
 	if err != nil {
 		card.Fault = h.failure(err)
 	}
@@ -49,9 +54,5 @@ func cardOf[T any](h *handler, list string, describe func([]T, parts.Site) setti
 func (h *handler) limits() settings.Card {
 	a, err := h.query("limits list", nil)
 	l, _ := a.out.(job.Limits)
-	card := settings.Limits(l, h.site())
-	if err != nil {
-		card.Fault = h.failure(err)
-	}
-	return card
+	return h.listed("limits list", settings.Limits(l, h.site()), err)
 }

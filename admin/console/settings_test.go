@@ -30,7 +30,7 @@ func TestSettings_ShowsValuesAndWhereToChangeThem(t *testing.T) {
 	}
 	p = h.as(t, "admin").get(t, "/settings")
 	for _, says := range []string{
-		"push · quiet 21:00-08:00 · at most 3 in 24h · up to 100,000 recipients", "above 5,000 recipients", "each job", "1 job waiting",
+		"push · quiet 21:00-08:00 · at most 3 in 1 d · up to 100,000 recipients", "above 5,000 recipients", "each job", "1 job waiting",
 		"Priority at least -5, at most 100", "at most 50 %", "who test · 0 members", "ann operator", "Paused by ann",
 	} {
 		require.Contains(t, p.text, says)

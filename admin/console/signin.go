@@ -1,12 +1,9 @@
 package console
 
 import (
-	"errors"
 	"html/template"
-	"math"
 	"net/http"
 	"net/url"
-	"strconv"
 	"strings"
 
 	"github.com/belfryhq/belfry/admin/api"
@@ -59,15 +56,13 @@ func (c *Console) signIn(w http.ResponseWriter, req *http.Request) {
 		c.problem(w, req, http.StatusBadRequest, err)
 		return
 	}
-	formValues := api.Credentials{Name: req.PostForm.Get("name"), Password: req.PostForm.Get("password")}
+	credentials := api.Credentials{Name: req.PostForm.Get("name"), Password: req.PostForm.Get("password")}
 	if link := strings.TrimSpace(req.PostForm.Get("link")); link != "" {
-		formValues = api.Credentials{Link: link}
+		credentials = api.Credentials{Link: link}
 	}
-	if _, err := c.api.SignIn(w, req, formValues); err != nil {
-		if refused := new(api.RefusedError); errors.As(err, &refused) && refused.After > 0 {
-			w.Header().Set("Retry-After", strconv.Itoa(int(math.Ceil(refused.After.Seconds()))))
-		}
-		c.showSignIn(w, req, statusFor(err), signInForm{ReturnTo: req.PostForm.Get("return_to"), Name: formValues.Name, Fault: c.failure(err)})
+	if _, err := c.api.SignIn(w, req, credentials); err != nil {
+		setRetryAfter(w, err)
+		c.showSignIn(w, req, statusFor(err), signInForm{ReturnTo: req.PostForm.Get("return_to"), Name: credentials.Name, Fault: c.failure(err)})
 		return
 	}
 	http.Redirect(w, req, c.back(req.PostForm.Get("return_to")), http.StatusSeeOther) //nolint:gosec // back takes paths of this console only

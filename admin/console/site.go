@@ -12,12 +12,6 @@ import (
 	"github.com/belfryhq/belfry/channels"
 )
 
-// The operations of the designed pages of package views.
-const (
-	sendersList     = "senders list"
-	personOperation = "channels show" // pages call a channel a person
-)
-
 // site runs operations for the caller of a page of package views.
 type site struct{ *handler }
 
@@ -43,7 +37,7 @@ func (s site) Link(name string, values url.Values) string {
 
 // delivery renders the senders, the errors, the carrier and the relays.
 func (h *handler) delivery() {
-	o, _ := h.named(sendersList)
+	o, _ := h.named(views.SendersOperation)
 	if h.req.URL.Query().Get(formParam) == "csv" {
 		h.sheet(o, o.NewInput(), nil)
 		return
@@ -66,7 +60,7 @@ func (h *handler) delivery() {
 
 // person renders a person, or the empty field for one.
 func (h *handler) person() {
-	o, _ := h.named(personOperation)
+	o, _ := h.named(views.PersonOperation)
 	h.extendDeadline(o)
 	values, err := h.formValues(o)
 	if err != nil {
@@ -91,7 +85,7 @@ func (h *handler) person() {
 	title := "Person"
 	if asked {
 		var a answer
-		a, err = h.query(personOperation, values)
+		a, err = h.query(views.PersonOperation, values)
 		if found, is := a.out.(accounts.Person); is && err == nil {
 			page.Person = views.NewPerson(h.req.Context(), request, found, values)
 			title += " " + page.Person.Name

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/belfryhq/belfry/admin/console/draw"
+	"github.com/belfryhq/belfry/admin/console/parts"
 	"github.com/belfryhq/belfry/admin/console/words"
 	"github.com/belfryhq/belfry/admin/operation"
 
@@ -32,10 +33,7 @@ type block struct {
 }
 
 // field is a name with its value.
-type field struct {
-	Name string
-	Text template.HTML
-}
+type field = parts.Field
 
 // line is a line of text. An indented line is code.
 type line struct {
@@ -52,15 +50,8 @@ type table struct {
 }
 
 type row struct {
-	Cells   []cell
+	Cells   []draw.Cell
 	Actions []tab
-}
-
-// cell is a value.
-type cell struct {
-	draw.Column
-
-	Text template.HTML
 }
 
 // show renders the blocks of a document.
@@ -102,7 +93,7 @@ func (t *view) note(format string, args ...any) {
 
 // field adds a name with its value.
 func (t *view) field(of text.Field) {
-	f := field{of.Name, t.c.html(of.Value)}
+	f := field{Name: of.Name, Text: t.c.html(of.Value)}
 	if n := len(t.Blocks); n > 0 && t.Blocks[n-1].Fields != nil {
 		t.Blocks[n-1].Fields = append(t.Blocks[n-1].Fields, f)
 		return
@@ -139,7 +130,7 @@ func (c *Console) row(of *table, cells []text.Cell) (r row) {
 				value = command.As(verbOf(o) + "…")
 			}
 		}
-		r.Cells = append(r.Cells, cell{of.Columns[i], c.html(text.Line{value})})
+		r.Cells = append(r.Cells, draw.Cell{Column: of.Columns[i], Text: c.html(text.Line{value})})
 	}
 	return r
 }
@@ -216,7 +207,7 @@ func badge(s words.Status, live string) template.HTML {
 // anchor renders a link, or the text alone without an address.
 func anchor(class, to, shown string) template.HTML {
 	if to == "" {
-		return escaped(shown)
+		return words.Escaped(shown)
 	}
 	if class != "" {
 		class = ` class="` + class + `"`
@@ -227,11 +218,6 @@ func anchor(class, to, shown string) template.HTML {
 // failure renders an error.
 func (c *Console) failure(err error) template.HTML { return c.html(text.OfError(err)) }
 
-// escaped returns text as HTML.
-func escaped(text string) template.HTML {
-	return template.HTML(template.HTMLEscapeString(text)) //nolint:gosec // it is escaped
-}
-
 // command renders a command as a link to the page of its operation, or as code without one.
 func (c *Console) command(v text.CommandCell) template.HTML {
 	switch to := c.linkTo(v); {
@@ -241,9 +227,9 @@ func (c *Console) command(v text.CommandCell) template.HTML {
 		o, _ := c.named(v.Operation)
 		return anchor("command", to, cmp.Or(v.Label, phraseOf(o, v.Args)))
 	case v.Label != "":
-		return escaped(v.Label) + ": <code>" + escaped(v.Shell()) + "</code>"
+		return words.Escaped(v.Label) + ": <code>" + words.Escaped(v.Shell()) + "</code>"
 	}
-	return "<code>" + escaped(v.Shell()) + "</code>"
+	return "<code>" + words.Escaped(v.Shell()) + "</code>"
 }
 
 // phraseOf returns what an operation does, for a link: "list senders", "show job 17".

@@ -8,7 +8,6 @@ import (
 	"html/template"
 	"net/url"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -28,6 +27,8 @@ type Day struct {
 	Only  *Lane  // the lane, if there is one
 	Drawn bool   // the day has several starts
 	Now   string // the position of now in the drawing; "" on other days
+
+	due bool // the entries are overdue
 }
 
 // Lane has the entries of a lane. An empty name means that a query decides.
@@ -91,17 +92,22 @@ func Held() parts.Choice {
 	return parts.Choice{Name: "skip_held", Label: "Held jobs", Options: []parts.Option{{Text: "Shown"}, {Value: "on", Text: "Hidden"}}}
 }
 
+// DayOf returns the name of the day of an entry for a heading. due reports that the entry is overdue, on any day.
+func DayOf(at, now time.Time) (name string, due bool) {
+	if at.Before(now) {
+		return "Due", true
+	}
+	return words.DayOf(at, now), false
+}
+
 // Days groups entries, which are in the order of their times, by day and lane. paused are the paused lanes.
 func Days(entries []upcoming.Entry, schedules []schedule.Schedule, paused []string, site parts.Site, now time.Time) (days []Day) {
 	for _, e := range entries {
 		at := site.In(e.At)
-		name := words.DayOf(at, now)
-		if e.At.Before(now) {
-			name = "Due"
-		}
+		name, due := DayOf(at, now)
 		if len(days) == 0 || days[len(days)-1].Name != name {
-			days = append(days, Day{Name: name})
-			if name == "Today" {
+			days = append(days, Day{Name: name, due: due})
+			if !due && words.IsToday(at, now) {
 				days[len(days)-1].Now, _ = place(site.In(now), 0)
 			}
 		}
@@ -120,7 +126,7 @@ func Days(entries []upcoming.Entry, schedules []schedule.Schedule, paused []stri
 		for i := range d.Lanes {
 			d.Lanes[i].describe()
 		}
-		d.Drawn = d.Name != "Due" && (len(d.Lanes) > 1 || len(d.Lanes[0].Blocks) > 1)
+		d.Drawn = !d.due && (len(d.Lanes) > 1 || len(d.Lanes[0].Blocks) > 1)
 		if len(d.Lanes) == 1 {
 			d.Only = &d.Lanes[0]
 		}
@@ -242,6 +248,5 @@ func Schedules(list []schedule.Schedule, lane string, site parts.Site) (rows []S
 func place(at time.Time, took time.Duration) (x, width string) {
 	start := time.Date(at.Year(), at.Month(), at.Day(), 0, 0, 0, 0, at.Location())
 	length := start.AddDate(0, 0, 1).Sub(start).Seconds()
-	percent := func(seconds float64) string { return strconv.FormatFloat(100*seconds/length, 'f', 2, 64) + "%" }
-	return percent(at.Sub(start).Seconds()), percent(took.Seconds())
+	return draw.Portion(at.Sub(start).Seconds(), length), draw.Portion(took.Seconds(), length)
 }

@@ -22,6 +22,7 @@ func TestDays_DrawsEntriesInTheReadersZone(t *testing.T) {
 	hour, id := int64(3_600_000), int64(7)
 	days := agenda.Days([]upcoming.Entry{
 		{At: now.Add(-time.Hour), Lane: "default", JobID: &id, Title: "Late"},
+		{At: now.Add(-time.Minute), Lane: "default", JobID: &id, Title: "Late, too"},
 		{At: now.Add(6 * time.Hour), Lane: "default", JobID: &id, Title: "Today", ExpectedMS: &hour},
 		{At: time.Date(2026, 10, 25, 12, 0, 0, 0, berlin), Lane: "night", JobID: &id, Overlaps: []string{"job 8"}},
 		{At: time.Date(2026, 10, 25, 13, 0, 0, 0, berlin), Schedule: "s", Held: "the schedule is paused"},
@@ -29,17 +30,18 @@ func TestDays_DrawsEntriesInTheReadersZone(t *testing.T) {
 	}, nil, []string{"night"}, site, now)
 	require.Len(t, days, 3)
 	require.Equal(t, "Due", days[0].Name)
-	require.False(t, days[0].Drawn)
+	require.False(t, days[0].Drawn, "what is overdue has no place in a day")
+	require.Empty(t, days[0].Now)
 	require.Equal(t, "Today", days[1].Name)
-	require.Equal(t, "50.00%", days[1].Now)
+	require.Equal(t, "50%", days[1].Now)
 	require.Equal(t, "Lane default", days[1].Only.Words())
 	require.Equal(t, "1 start", days[1].Only.About)
 	require.Empty(t, days[1].Only.Resume)
 	require.Equal(t, []parts.Link{{Name: "lanes resume"}}, days[2].Lanes[0].Resume)
 	require.False(t, days[1].Drawn, "one start needs no drawing")
-	require.Equal(t, agenda.Block{X: "75.00%", Width: "4.17%", Tone: "done", About: "18:00 Today"}, days[1].Lanes[0].Blocks[0])
+	require.Equal(t, agenda.Block{X: "75%", Width: "4.167%", Tone: "done", About: "18:00 Today"}, days[1].Lanes[0].Blocks[0])
 	require.Equal(t, "Tomorrow", days[2].Name)
-	require.Equal(t, "52.00%", days[2].Lanes[0].Blocks[0].X, "the day has 25 hours")
+	require.Equal(t, "52%", days[2].Lanes[0].Blocks[0].X, "the day has 25 hours")
 	require.Equal(t, "s3", days[2].Lanes[0].Blocks[0].Tone)
 	require.Equal(t, "Overlaps job 8", days[2].Lanes[0].Entries[0].Overlaps)
 	require.Len(t, days[2].Lanes[1].Entries, 1, "a schedule is one entry")

@@ -239,7 +239,7 @@
 
   if (address && "EventSource" in window) follow();
 
-  // Relative times follow the server's clock, which each event contains. Console.when has the same units.
+  // Relative times follow the server's clock, which each event contains. The function relative of package words has the same units.
   function relative(at) {
     const left = (at - Date.now() + ahead) / 1000, away = Math.abs(left);
     if (away < 10) return left > 0 ? "now" : "just now";

@@ -129,7 +129,7 @@ func talliesOf(counts map[string]int64) (list []Tallied) {
 	}
 	add := func(name string, n int64) {
 		if n > 0 {
-			list = append(list, Tallied{cmp.Or(name, "none"), text.Grouped(n), strconv.FormatFloat(100*float64(n)/float64(all), 'f', 1, 64) + "%"})
+			list = append(list, Tallied{cmp.Or(name, "none"), text.Grouped(n), draw.Portion(float64(n), float64(all))})
 		}
 	}
 	for i, name := range names {
@@ -169,7 +169,7 @@ func NewReview(s Source, p *enqueue.Preview, reach *Reach, role operation.Role, 
 	}
 	r.Question = r.Button + "?"
 	fact := func(name, value string) {
-		r.Facts = append(r.Facts, parts.Field{Name: name, Text: template.HTML(template.HTMLEscapeString(value))}) //nolint:gosec // it is escaped
+		r.Facts = append(r.Facts, parts.Field{Name: name, Text: words.Escaped(value)})
 	}
 	fact("Title", s.Values.Get("title"))
 	who := words.Sentence(p.Audience.String())

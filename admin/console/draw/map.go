@@ -75,13 +75,13 @@ func NewAudience(a channels.Audience) Audience {
 // newMap draws a radius and describes the places in it.
 func newMap(a channels.Audience) (m *Map, words string) {
 	seen := a.RadiusM * mapEdge / mapCircle // from the centre to the edge of the map
-	navigation := cities.Around(a.Latitude, a.Longitude, min(seen*math.Sqrt2, math.Pi*6371008.8))
+	around := cities.Around(a.Latitude, a.Longitude, min(seen*math.Sqrt2, math.Pi*6371008.8))
 	m = &Map{Circle: mapCircle,
 		Places: NewTable("the largest places on the map", "place", "country", ">inhabitants", ">distance", "direction", "in the circle")}
 	unit := mapCircle / a.RadiusM // per metre
 	var within []cities.Place
 	var people int64
-	for _, p := range navigation {
+	for _, p := range around {
 		inside := p.Metres <= a.RadiusM
 		if inside {
 			within = append(within, p)

@@ -48,7 +48,7 @@ func (t *Table) Add(zone *time.Location, values ...any) {
 	var row []Cell
 	for i, value := range values {
 		c := text.CellOf(value)
-		shown := template.HTML(template.HTMLEscapeString(c.String())) //nolint:gosec // it is escaped
+		shown := words.Escaped(c.String())
 		if at, is := c.(text.Instant); is {
 			shown = words.Instant(zone, time.Time(at))
 		}

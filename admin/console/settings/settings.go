@@ -42,15 +42,20 @@ func Categories(list []channels.Category, site parts.Site) Card {
 			of = append(of, "quiet "+c.Quiet.String())
 		}
 		if c.Cap != nil {
-			of = append(of, "at most "+strings.Replace(c.Cap.String(), "/", " in ", 1))
+			of = append(of, "at most "+text.Grouped(int64(c.Cap.Max))+" in "+words.Span(c.Cap.Window))
 		}
 		if c.MaxRecipients != nil {
 			of = append(of, "up to "+text.Counted(int64(*c.MaxRecipients), "recipient"))
 		}
-		card.Rows = append(card.Rows, Row{Name: c.Name, Link: site.Page("category", c.Name), About: strings.Join(of, " · "),
-			Actions: site.Action("categories set", "Change…", url.Values{"category": {c.Name}})})
+		card.Rows = append(card.Rows, categoryRow(c, strings.Join(of, " · "), site))
 	}
 	return card
+}
+
+// categoryRow returns a category with the act that changes it.
+func categoryRow(c channels.Category, about string, site parts.Site) Row {
+	return Row{Name: c.Name, Link: site.Page("category", c.Name), About: about,
+		Actions: site.Action("categories set", "Change…", url.Values{"category": {c.Name}})}
 }
 
 // Approvals returns the card of the categories whose jobs a second person approves.
@@ -65,8 +70,7 @@ func Approvals(list []channels.Category, site parts.Site) Card {
 		if *c.ApprovalAbove == 0 {
 			about = "each job"
 		}
-		card.Rows = append(card.Rows, Row{Name: c.Name, Link: site.Page("category", c.Name), About: about,
-			Actions: site.Action("categories set", "Change…", url.Values{"category": {c.Name}})})
+		card.Rows = append(card.Rows, categoryRow(c, about, site))
 	}
 	return card
 }

@@ -4,15 +4,14 @@ import (
 	"cmp"
 	"context"
 	"html/template"
+	"iter"
 	"net/url"
-	"slices"
 	"time"
 
 	"github.com/belfryhq/belfry/admin/console/parts"
 	"github.com/belfryhq/belfry/admin/console/words"
 	"github.com/belfryhq/belfry/admin/delivery"
 	"github.com/belfryhq/belfry/internal/text"
-	"github.com/belfryhq/belfry/outbox"
 )
 
 // carrierTimeout limits the query of a carrier, which may not answer.
@@ -45,12 +44,12 @@ type CarrierWorker struct {
 // newCarrier returns the contents of the carrier, if a relay uses one. A carrier that does not answer is a fault of
 // this part alone.
 func newCarrier(ctx context.Context, r Request, relays []delivery.RelayState) *Carrier {
-	if !slices.ContainsFunc(relays, func(one delivery.RelayState) bool { return one.Transport != outbox.NoCarrier }) {
+	if !UsesCarrier(transportsOf(relays, false)) {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, carrierTimeout)
 	defer cancel()
-	result, err := r.Query(ctx, "transport status", nil)
+	result, err := r.Query(ctx, CarrierOperation, nil)
 	v := &Carrier{}
 	if err != nil {
 		v.Fault = r.fault(err)
@@ -87,7 +86,7 @@ func newCarrier(ctx context.Context, r Request, relays []delivery.RelayState) *C
 		v.Queues = append(v.Queues, one)
 	}
 	back := url.Values{BackParam: {r.Here}}
-	used := slices.ContainsFunc(relays, func(one delivery.RelayState) bool { return one.Live && one.Transport != outbox.NoCarrier })
+	used := UsesCarrier(transportsOf(relays, true))
 	if used && queued > 0 {
 		v.Actions = append(v.Actions, r.action("transport rebuild", "Hand over again…", back)...)
 	}
@@ -95,6 +94,17 @@ func newCarrier(ctx context.Context, r Request, relays []delivery.RelayState) *C
 		v.Actions = append(v.Actions, r.action("transport drain", "Take back and empty…", back)...)
 	}
 	return v
+}
+
+// transportsOf yields the transports of relays, or of live relays only.
+func transportsOf(relays []delivery.RelayState, live bool) iter.Seq[string] {
+	return func(yield func(string) bool) {
+		for _, one := range relays {
+			if (one.Live || !live) && !yield(one.Transport) {
+				return
+			}
+		}
+	}
 }
 
 // carrierStatus returns the status of a queue in the carrier.

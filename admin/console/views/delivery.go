@@ -59,15 +59,12 @@ type Relay struct {
 	Heartbeat, Started      template.HTML
 }
 
-// The operation that lists senders has the path of the page.
-const sendersList = "senders list"
-
 // listedRelays is the number of relays on the page.
 const listedRelays = 50
 
 // NewDelivery reads the parts of the page until one fails.
 func NewDelivery(ctx context.Context, r Request) (d Delivery, err error) {
-	out, err := r.Query(ctx, sendersList, nil)
+	out, err := r.Query(ctx, SendersOperation, nil)
 	if err != nil {
 		return d, err
 	}
@@ -112,7 +109,7 @@ func deliverySummary(list delivery.Senders) string {
 // newSender returns a sender with its forms.
 func newSender(ctx context.Context, r Request, s delivery.SenderState, i int) (one Sender, err error) {
 	card, err := senderCard(ctx, r, s, i < chartedSenders)
-	one = Sender{SenderCard: card, ID: placeOf(s), History: r.Link("senders events", url.Values{"sender": {s.Name}}), Calls: text.Grouped(int64(s.Calling)),
+	one = Sender{SenderCard: card, ID: placeOf(s), History: r.Link(SenderEventsOperation, url.Values{"sender": {s.Name}}), Calls: text.Grouped(int64(s.Calling)),
 		Relays: text.Grouped(int64(s.Relays)), Limits: words.Sentence(limitsOf(s)), Idle: s.Relays == 0,
 		Why: whyNotSending(s)}
 	if s.RatePerSecond != nil || s.Concurrency != nil {
@@ -159,7 +156,7 @@ func newLimitsForm(s delivery.SenderState, form Form) *LimitsForm {
 	if s.RatePerSecond != nil {
 		f.Rate = strconv.FormatFloat(*s.RatePerSecond, 'f', -1, 64)
 	} else if len(s.InForce) > 0 {
-		f.RateNow = strings.ReplaceAll(ratesOf(s.InForce), "/s", "")
+		f.RateNow = ratesOf(s.InForce, "")
 	}
 	if s.Concurrency != nil {
 		f.Slots = strconv.Itoa(*s.Concurrency)
@@ -175,9 +172,9 @@ func newLimitsForm(s delivery.SenderState, form Form) *LimitsForm {
 
 // limitsOf returns the limits of a sender in words, such as "500/s, 8 calls at once on each relay".
 func limitsOf(s delivery.SenderState) string {
-	rate, slots := ratesOf(s.InForce), slotsOf(s.InForce)
+	rate, slots := ratesOf(s.InForce, perSecond), slotsOf(s.InForce)
 	if s.RatePerSecond != nil {
-		rate = rateOf(*s.RatePerSecond)
+		rate = rateOf(*s.RatePerSecond, perSecond)
 	}
 	if s.Concurrency != nil {
 		slots = text.Grouped(int64(*s.Concurrency))
@@ -193,22 +190,25 @@ func limitsOf(s delivery.SenderState) string {
 	return rate + ", " + slots + " at once on each relay"
 }
 
-// ratesOf returns the different rates of the relays.
-func ratesOf(limits []outbox.SenderLimits) string {
+// perSecond is the unit of a rate in a sentence.
+const perSecond = "/s"
+
+// ratesOf returns the different rates of the relays in a unit.
+func ratesOf(limits []outbox.SenderLimits, unit string) string {
 	return differing(limits, func(l outbox.SenderLimits) string {
 		if l.RatePerSecond == 0 {
 			return "no limit"
 		}
-		return rateOf(l.RatePerSecond)
+		return rateOf(l.RatePerSecond, unit)
 	})
 }
 
-// rateOf returns a limit, which is exact, such as "12.5/s".
-func rateOf(rate float64) string {
+// rateOf returns a limit, which is exact, in a unit, such as "12.5/s".
+func rateOf(rate float64, unit string) string {
 	if rate == math.Trunc(rate) {
-		return text.Grouped(int64(rate)) + "/s"
+		return text.Grouped(int64(rate)) + unit
 	}
-	return strconv.FormatFloat(rate, 'f', -1, 64) + "/s"
+	return strconv.FormatFloat(rate, 'f', -1, 64) + unit
 }
 
 // slotsOf returns the different concurrencies of the relays.

@@ -25,6 +25,7 @@ func TestLimitsOf_NamesWhatIsInForce(t *testing.T) {
 	} {
 		require.Equal(t, want, limitsOf(s))
 	}
+	require.Equal(t, "500 or no limit", newLimitsForm(delivery.SenderState{InForce: force}, Form{}).RateNow, "its field has the unit")
 }
 
 func TestDeliverySummary_CountsLiveRelays(t *testing.T) {

@@ -55,15 +55,14 @@ type LettersPlan struct {
 const PlanParam = "_plan"
 
 const (
-	errorsOperation = "dead-letters errors"
-	lettersPlace    = "failed messages"
+	lettersPlace = "failed messages"
 	// errorsTimeout limits the query of the errors.
 	errorsTimeout = 5 * time.Second
 )
 
 // FrequentErrors returns the three most frequent errors since a time ago, or none if the caller may not read them.
 func FrequentErrors(ctx context.Context, r Request, since string) (groups []ErrorGroup, err error) {
-	if r.Link(errorsOperation, nil) == "" {
+	if r.Link(ErrorsOperation, nil) == "" {
 		return nil, nil
 	}
 	list, err := readErrors(ctx, r, url.Values{"since": {since}, "limit": {"3"}})
@@ -74,7 +73,7 @@ func FrequentErrors(ctx context.Context, r Request, since string) (groups []Erro
 }
 
 func readErrors(ctx context.Context, r Request, filter url.Values) (delivery.DeadErrorList, error) {
-	out, err := r.Query(ctx, errorsOperation, filter)
+	out, err := r.Query(ctx, ErrorsOperation, filter)
 	list, _ := out.(delivery.DeadErrorList)
 	return list, err
 }
@@ -86,7 +85,7 @@ func newErrors(ctx context.Context, r Request) (g Errors) {
 	if g.Since = since != ""; g.Since {
 		filter.Set("since", since)
 	}
-	if g.All = r.Link(errorsOperation, without(filter, "limit")); g.All == "" {
+	if g.All = r.Link(ErrorsOperation, parts.Without(filter, "limit")); g.All == "" {
 		return Errors{Hidden: true}
 	}
 	for _, p := range []struct{ since, name string }{{"", "Any time"}, {"1h", "Last hour"}, {"24h", "Last 24 hours"}, {"7d", "Last 7 days"}} {
@@ -94,7 +93,7 @@ func newErrors(ctx context.Context, r Request) (g Errors) {
 		if p.since != "" {
 			at.Set("since", p.since)
 		}
-		g.Periods = append(g.Periods, parts.Link{Name: p.name, Link: r.Link(sendersList, at) + "#errors", Here: p.since == since})
+		g.Periods = append(g.Periods, parts.Link{Name: p.name, Link: r.Link(SendersOperation, at) + "#errors", Here: p.since == since})
 	}
 	g.Done = r.Outcome.At(lettersPlace)
 	brief, cancel := context.WithTimeout(ctx, errorsTimeout)
@@ -120,13 +119,6 @@ func newErrors(ctx context.Context, r Request) (g Errors) {
 		}
 	}
 	return g
-}
-
-// without returns values without a name.
-func without(values url.Values, name string) url.Values {
-	rest := maps.Clone(values)
-	rest.Del(name)
-	return rest
 }
 
 // newErrorGroup returns an error with the acts on its messages.
@@ -157,13 +149,13 @@ func newErrorGroup(r Request, e delivery.DeadError, list delivery.DeadErrorList)
 	if s := list.Filter.Since; s != nil {
 		of.Set("since", s.UTC().Format(time.RFC3339Nano))
 	}
-	g.Letters = r.Link("dead-letters list", of)
+	g.Letters = r.Link(LettersOperation, of)
 	g.Example = r.Link("dead-letters show", url.Values{"job": {text.Int(e.ExampleJobID)}, "channel": {text.Int(e.ExampleChannelID)}})
 	for _, act := range []struct{ verb, name string }{{"redrive", "Send again…"}, {"discard", "Discard…"}} {
 		if r.Link("dead-letters "+act.verb, nil) != "" {
 			with := maps.Clone(of)
 			with.Set(PlanParam, act.verb)
-			g.Actions = append(g.Actions, parts.Link{Name: act.name, Link: r.Link(sendersList, with) + "#plan"})
+			g.Actions = append(g.Actions, parts.Link{Name: act.name, Link: r.Link(SendersOperation, with) + "#plan"})
 		}
 	}
 	return g
@@ -182,7 +174,7 @@ func newLettersPlan(ctx context.Context, r Request) *LettersPlan {
 			filter.Set(one, v)
 		}
 	}
-	p := &LettersPlan{Cancel: r.Link(sendersList, nil) + "#errors", Danger: verb == "discard"}
+	p := &LettersPlan{Cancel: r.Link(SendersOperation, nil) + "#errors", Danger: verb == "discard"}
 	asked := maps.Clone(filter)
 	asked.Set("dry_run", "on")
 	out, err := r.Query(ctx, name, asked)
@@ -193,7 +185,7 @@ func newLettersPlan(ctx context.Context, r Request) *LettersPlan {
 	}
 	filter.Set("plan", report.Plan.Token)
 	p.Form = r.Form(name, lettersPlace, filter)
-	p.back(r.Link(sendersList, nil)) // without the plan
+	p.back(r.Link(SendersOperation, nil)) // without the plan
 	p.Action += "#errors"
 	p.describe(verb, report.DeadDone)
 	return p

@@ -62,8 +62,7 @@ type OptOutForm struct {
 }
 
 const (
-	personOperation = "channels show"
-	showParam       = "_show" // the fate of the entries that are shown
+	showParam = "_show" // the fate of the entries that are shown
 	// OptOutPlace is the place of the forms of a person.
 	OptOutPlace = "opt-outs"
 )
@@ -88,7 +87,7 @@ func NewPerson(ctx context.Context, r Request, p accounts.Person, values url.Val
 		show fate
 		name string
 	}{{"", "Everything"}, {fateGot, "Got"}, {fateMissed, "Did not get"}} {
-		v.Views = append(v.Views, parts.Link{Name: one.name, Link: r.Link(personOperation, showing(one.show, values)), Here: one.show == show})
+		v.Views = append(v.Views, parts.Link{Name: one.name, Link: r.Link(PersonOperation, showing(one.show, values)), Here: one.show == show})
 	}
 	slices.SortStableFunc(p.ToCome, func(a, b accounts.HistoryLine) int {
 		return cmp.Or(a.StartsAt, &a.CreatedAt).Compare(*cmp.Or(b.StartsAt, &b.CreatedAt))
@@ -102,12 +101,12 @@ func NewPerson(ctx context.Context, r Request, p accounts.Person, values url.Val
 		}
 	}
 	if !v.First {
-		v.Newest = r.Link(personOperation, showing(show, without(values, "before")))
+		v.Newest = r.Link(PersonOperation, showing(show, parts.Without(values, "before")))
 	}
 	if p.Next != "" {
 		older := maps.Clone(values)
 		older.Set("before", p.Next)
-		v.Next = r.Link(personOperation, showing(show, older))
+		v.Next = r.Link(PersonOperation, showing(show, older))
 	}
 	v.Empty = "Nothing was sent to this person yet."
 	if show != "" || !v.First || v.Next != "" || len(v.ToCome) > 0 {
@@ -115,7 +114,7 @@ func NewPerson(ctx context.Context, r Request, p accounts.Person, values url.Val
 	}
 	v.addOptOuts(ctx, r, p, who(values))
 	erase := who(values)
-	erase.Set(BackParam, r.Link(personOperation, nil))
+	erase.Set(BackParam, r.Link(PersonOperation, nil))
 	v.Actions = slices.Concat(r.action("send", "Send a message…", who(values)), r.action("channels forget", "Erase all data…", erase))
 	return v
 }
@@ -182,7 +181,7 @@ func newEntry(r Request, l accounts.HistoryLine, id int64) (Entry, fate) {
 	if l.Type == accounts.TypeActivity {
 		e.Title, e.About = cmp.Or(text.OneLine(unmasked(l.Title), 120), "Single message"), words.AboutJob("", "Single message", l.Category)
 	} else {
-		e.Title, e.Link = cmp.Or(text.OneLine(l.JobTitle, 120), "Without a title"), r.Link("jobs show", url.Values{"id": {text.Int(l.JobID)}})
+		e.Title, e.Link = cmp.Or(text.OneLine(l.JobTitle, 120), "Without a title"), r.Link(JobOperation, url.Values{"id": {text.Int(l.JobID)}})
 		e.About = words.AboutJob("", "Job "+text.Int(l.JobID), l.Type, l.Category)
 	}
 	at := cmp.Or(l.Withdrawn, l.ReadAt, l.SentAt, l.DeadAt, l.StartsAt, &l.CreatedAt)
@@ -229,7 +228,7 @@ func (v *Person) addOptOuts(ctx context.Context, r Request, p accounts.Person, w
 
 // categories returns the names of the categories, or none if they cannot be read.
 func categories(ctx context.Context, r Request) (names []string) {
-	out, _ := r.Query(ctx, "categories list", nil)
+	out, _ := r.Query(ctx, CategoriesOperation, nil)
 	list, _ := out.(operation.List[channels.Category])
 	for _, c := range list.Items {
 		names = append(names, c.Name)

@@ -62,7 +62,7 @@ func placeOf(s delivery.SenderState) string { return "sender-" + url.PathEscape(
 // senderCard returns a sender, with its chart if it is to be drawn.
 func senderCard(ctx context.Context, r Request, s delivery.SenderState, draws bool) (SenderCard, error) {
 	card := SenderCard{
-		Name: text.OneLine(s.Name, 80), Medium: s.Medium, Link: r.Link(sendersList, nil) + "#" + placeOf(s),
+		Name: text.OneLine(s.Name, 80), Medium: s.Medium, Link: r.Link(SendersOperation, nil) + "#" + placeOf(s),
 		Status: words.SenderStatus(s), Rate: words.PerSecond(s.SentPerSecond, ""),
 		Failed: words.Ratio(s.FailedPerSecond, s.SentPerSecond+s.FailedPerSecond), Waiting: text.Grouped(int64(s.Waiting)),
 		Fails: s.FailedPerSecond > 0, PausedBy: text.OneLine(s.PausedBy, 80), Reason: text.OneLine(s.PauseReason, 300),
@@ -105,7 +105,7 @@ func heldBy(s delivery.SenderState) string {
 
 // readSamples returns the figures of a sender since a time ago.
 func readSamples(ctx context.Context, r Request, name, since, step string) ([]samples.Point, error) {
-	out, err := r.Query(ctx, "samples", url.Values{"kind": {string(samples.Sender)}, "name": {name}, "since": {since}, "step": {step}})
+	out, err := r.Query(ctx, SamplesOperation, url.Values{"kind": {string(samples.Sender)}, "name": {name}, "since": {since}, "step": {step}})
 	list, _ := out.(operation.List[samples.Point])
 	return list.Items, err
 }

@@ -10,6 +10,19 @@ import (
 	"github.com/belfryhq/belfry/internal/text"
 )
 
+// The operations that pages of this package and of the console use.
+const (
+	SendersOperation      = "senders list"
+	SenderEventsOperation = "senders events"
+	PersonOperation       = "channels show" // pages call a channel a person
+	ErrorsOperation       = "dead-letters errors"
+	LettersOperation      = "dead-letters list"
+	CarrierOperation      = "transport status"
+	JobOperation          = "jobs show"
+	SamplesOperation      = "samples"
+	CategoriesOperation   = "categories list"
+)
+
 // Site runs operations for the caller of a page.
 type Site interface {
 	// Query runs a read operation, or the plan of an act. The result is nil if the operation does not exist.

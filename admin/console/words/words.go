@@ -252,8 +252,8 @@ func JobTimeLeft(w jobs.WatchedJob, zone *time.Location, now time.Time) string {
 // clock returns the time of a day, such as "17:35" of today or "Tomorrow 17:35".
 func clock(at, now time.Time) string {
 	shown := at.Format("15:04")
-	if day := DayOf(at, now); day != "Today" {
-		shown = day + " " + shown
+	if !IsToday(at, now) {
+		shown = DayOf(at, now) + " " + shown
 	}
 	return shown
 }
@@ -295,8 +295,7 @@ func When(zone *time.Location, at time.Time) template.HTML {
 		return ""
 	}
 	exact := text.Times{Zone: zone}.Clock(at)
-	return template.HTML(`<time datetime="` + strings.Replace(exact, " ", "T", 1) + `" title="` + exact + `" data-relative>` + //nolint:gosec // digits and words
-		relative(In(zone, at), time.Now()) + `</time>`)
+	return timeElement(exact, ` title="`+exact+`" data-relative`, relative(In(zone, at), time.Now()))
 }
 
 // In returns an instant in a zone. Nil is the server's zone.
@@ -311,16 +310,12 @@ func In(zone *time.Location, at time.Time) time.Time {
 // is its title.
 func TimeOfDay(zone *time.Location, at time.Time) template.HTML {
 	exact := text.Times{Zone: zone}.Clock(at)
-	shown := clock(In(zone, at), time.Now())
-	return template.HTML(`<time datetime="` + strings.Replace(exact, " ", "T", 1) + `" title="` + exact + `">` + shown + "</time>") //nolint:gosec // digits and words
+	return timeElement(exact, ` title="`+exact+`"`, clock(In(zone, at), time.Now()))
 }
 
 // DayOf returns the name of an instant's day for a heading: Yesterday, Today, Tomorrow, or "Mon 30 Nov".
 func DayOf(at, now time.Time) string {
-	day := func(t time.Time) int64 {
-		return time.Date(t.Year(), t.Month(), t.Day(), 0, 0, 0, 0, time.UTC).Unix() / 86400
-	}
-	switch now = now.In(at.Location()); day(at) - day(now) {
+	switch daysUntil(at, now) {
 	case 0:
 		return "Today"
 	case 1:
@@ -328,10 +323,21 @@ func DayOf(at, now time.Time) string {
 	case -1:
 		return "Yesterday"
 	}
-	if at.Year() == now.Year() {
+	if at.Year() == now.In(at.Location()).Year() {
 		return at.Format("Mon 2 Jan")
 	}
 	return at.Format("Mon 2 Jan 2006")
+}
+
+// IsToday reports whether an instant is on the day of now in its zone.
+func IsToday(at, now time.Time) bool { return daysUntil(at, now) == 0 }
+
+// daysUntil returns the number of days from the day of now to the day of an instant, in the instant's zone.
+func daysUntil(at, now time.Time) int64 {
+	day := func(t time.Time) int64 {
+		return time.Date(t.Year(), t.Month(), t.Day(), 0, 0, 0, 0, time.UTC).Unix() / 86400
+	}
+	return day(at) - day(now.In(at.Location()))
 }
 
 // Repetition returns the repetition of a schedule in words, with the zone of its times.
@@ -425,6 +431,16 @@ func Sentence(text string) string {
 
 // Instant renders an instant in a zone. Nil is the server's zone.
 func Instant(zone *time.Location, at time.Time) template.HTML {
-	shown := text.Times{Zone: zone}.Clock(at)
-	return template.HTML(`<time datetime="` + strings.Replace(shown, " ", "T", 1) + `">` + shown + "</time>") //nolint:gosec // digits
+	exact := text.Times{Zone: zone}.Clock(at)
+	return timeElement(exact, "", exact)
+}
+
+// timeElement renders an instant as an element with attributes. All of them are digits and words.
+func timeElement(exact, attributes, shown string) template.HTML {
+	return template.HTML(`<time datetime="` + strings.Replace(exact, " ", "T", 1) + `"` + attributes + `>` + shown + `</time>`) //nolint:gosec // see above
+}
+
+// Escaped returns text as HTML.
+func Escaped(text string) template.HTML {
+	return template.HTML(template.HTMLEscapeString(text)) //nolint:gosec // it is escaped
 }

@@ -152,6 +152,7 @@ func TestDayOf_IsInTheZoneOfTheInstant(t *testing.T) {
 		now.Add(72 * time.Hour): "Mon 23 Nov", now.Add(-24 * time.Hour): "Yesterday", now.Add(-48 * time.Hour): "Wed 18 Nov", time.Date(2027, 1, 4, 0, 0, 0, 0, time.UTC): "Mon 4 Jan 2027",
 	} {
 		require.Equal(t, want, DayOf(at, now))
+		require.Equal(t, want == "Today", IsToday(at, now), want)
 	}
 }
 

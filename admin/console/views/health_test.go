@@ -1,4 +1,4 @@
-package console
+package views
 
 import (
 	"testing"
@@ -10,20 +10,21 @@ import (
 	"github.com/belfryhq/belfry/admin/doctor"
 	"github.com/belfryhq/belfry/admin/operation"
 	"github.com/belfryhq/belfry/job"
+	"github.com/belfryhq/belfry/outbox"
 )
 
-func TestProblemsOf_NamesWhatNeedsAnOperator(t *testing.T) {
+func TestProblems_NamesWhatNeedsAnOperator(t *testing.T) {
 	t.Parallel()
 	at := new(time.Now())
 	well := doctor.ServerHealth{Server: "15.18 (Debian 15.18-1)", Connections: 12, MaxConnections: 100, Relays: map[string]int{"postgres": 2},
 		OldestTransaction: new(3.0), ReplayLag: new(0.5)}
-	require.Empty(t, problemsOf(well, operation.Status{}, []delivery.SenderState{{Relays: 1, Breakers: []string{"closed"}}}, 1000))
-	require.Equal(t, "PostgreSQL 15.18 · 12 of 100 connections · 2 relays", healthSummary(well))
+	require.Empty(t, Problems(well, operation.Status{}, []delivery.SenderState{{Relays: 1, Breakers: []string{"closed"}}}, 1000))
+	require.Equal(t, "PostgreSQL 15.18 · 12 of 100 connections · 2 relays", HealthSummary(well))
 	sick := doctor.ServerHealth{Standby: true, Connections: 95, MaxConnections: 100, OldestTransaction: new(7300.0), ReplayLag: new(90.0)}
 	var words []string
-	for _, p := range problemsOf(sick, operation.Status{Halt: job.Halt{At: at}, PausedLanes: []string{"night"}},
+	for _, p := range Problems(sick, operation.Status{Halt: job.Halt{At: at}, PausedLanes: []string{"night"}},
 		[]delivery.SenderState{{Name: "fcm", PausedAt: at}, {Name: "gate", Breakers: []string{"open"}}}, 2000) {
-		words = append(words, string(p.Status.Tone)+": "+p.Status.Word+" ["+p.remedy.String()+"]")
+		words = append(words, string(p.Status.Tone)+": "+p.Status.Word+" ["+p.Remedy.String()+"]")
 	}
 	require.Equal(t, []string{
 		"bad: Everything is halted [end the halt: `belfry unhalt`]",
@@ -36,5 +37,13 @@ func TestProblemsOf_NamesWhatNeedsAnOperator(t *testing.T) {
 		"wait: A transaction has been open for 2 h 1 min, which keeps the database from cleaning up: end its session []",
 		"wait: A standby of the database is 1 min 30 s behind []",
 	}, words)
-	require.Empty(t, problemsOf(doctor.ServerHealth{}, operation.Status{}, nil, 0), "without messages no relay is needed")
+	require.Empty(t, Problems(doctor.ServerHealth{}, operation.Status{}, nil, 0), "without messages no relay is needed")
+}
+
+func TestUsesCarrier_IsOfTheRelaysInQuestion(t *testing.T) {
+	t.Parallel()
+	relays := []delivery.RelayState{{Transport: outbox.NoCarrier, Live: true}, {Transport: "jetstream"}}
+	require.True(t, UsesCarrier(transportsOf(relays, false)))
+	require.False(t, UsesCarrier(transportsOf(relays, true)), "the relay with the carrier is not live")
+	require.False(t, UsesCarrier(transportsOf(nil, false)))
 }
