@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/net/html"
 
+	"github.com/belfryhq/belfry/dev/dbtest"
 	"github.com/belfryhq/belfry/internal/text"
 )
 
@@ -90,6 +91,23 @@ func TestConsole_APersonHasAPage(t *testing.T) {
 		require.Contains(t, b.get(t, at).links(), person, at)
 	}
 	require.Contains(t, b.get(t, "/dead-letters").links(), "/jobs/"+text.Int(id))
+}
+
+// The attempts of a message that was sent before a correction of its job have the text that was sent.
+func TestPerson_AttemptsHaveTheTextThatWasSent(t *testing.T) {
+	t.Parallel()
+	h := open(t, nil)
+	id := h.deliveredPercent(t)
+	h.exec(t, `INSERT INTO belfry.job_revisions (job_id, revision, "cursor", title, body, data, audience, edited_by)
+		SELECT id, 1, "cursor", title, 'Sale until Friday', data, audience, 'ann' FROM belfry.jobs WHERE id = $1`, id)
+	dbtest.Past(t, h.db.Pool, `UPDATE belfry.jobs SET revision = 1, body = 'Sale until Monday' WHERE id = $1`, id)
+	h.exec(t, `UPDATE belfry.messages SET revision = 1 WHERE job_id = $1 AND channel_id = 2`, id)
+	b := h.as(t, "operator")
+	for channel, want := range map[string]string{"1": "body Sale until Friday sent text from before the correction of the job", "2": "body Sale until Monday sent text the corrected one"} {
+		attempts := "/dead-letters/show?channel=" + channel + "&job=" + id
+		require.Contains(t, b.get(t, "/channels/show?channel="+channel).links(), attempts)
+		require.Contains(t, b.get(t, attempts).text, want)
+	}
 }
 
 // Opt-outs are added and removed on the page, and an erased person is on no page.

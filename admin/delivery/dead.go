@@ -322,25 +322,30 @@ const (
 
 // MessageRecord is one message with its record.
 type MessageRecord struct {
-	JobID         int64           `json:"job_id" db:"job_id"` // negative: an activity
-	ChannelID     int64           `json:"channel_id" db:"channel_id"`
-	Status        outbox.Status   `json:"status" db:"status"`
-	Step          int             `json:"step" db:"step"` // index into the route
-	Route         []string        `json:"route" db:"route" nullable:"true"`
-	Category      string          `json:"category" db:"category"`
-	Title         string          `json:"title" db:"title" mask:"text"` // as enqueued; may be a template
-	Attempts      int             `json:"attempts" db:"attempts"`
-	Crashes       int             `json:"crashes" db:"crashes"`
-	Reason        outbox.Reason   `json:"reason" db:"reason"`
-	Error         string          `json:"error" db:"error" mask:"text"`
-	Receipt       string          `json:"receipt" db:"receipt" mask:"text"`
-	NextAttemptAt time.Time       `json:"next_attempt_at" db:"next_attempt_at"`
-	SentAt        *time.Time      `json:"sent_at" db:"sent_at"`
-	RecalledAt    *time.Time      `json:"recalled_at" db:"recalled_at"`
-	DeadAt        *time.Time      `json:"dead_at" db:"dead_at"` // null unless it is DEAD
-	Held          bool            `json:"held" db:"held"`       // as of DeadLetter, also while it waits
-	Kept          string          `json:"kept" db:"kept"`       // as of DeadLetter
-	Record        []AttemptRecord `json:"record" db:"-"`
+	JobID         int64         `json:"job_id" db:"job_id"` // negative: an activity
+	ChannelID     int64         `json:"channel_id" db:"channel_id"`
+	Status        outbox.Status `json:"status" db:"status"`
+	Step          int           `json:"step" db:"step"` // index into the route
+	Route         []string      `json:"route" db:"route" nullable:"true"`
+	Category      string        `json:"category" db:"category"`
+	Title         string        `json:"title" db:"title" mask:"text"` // as enqueued or corrected; may be a template
+	Body          string        `json:"body" db:"body" mask:"text"`   // like the title
+	Attempts      int           `json:"attempts" db:"attempts"`
+	Crashes       int           `json:"crashes" db:"crashes"`
+	Reason        outbox.Reason `json:"reason" db:"reason"`
+	Error         string        `json:"error" db:"error" mask:"text"`
+	Receipt       string        `json:"receipt" db:"receipt" mask:"text"`
+	NextAttemptAt time.Time     `json:"next_attempt_at" db:"next_attempt_at"`
+	SentAt        *time.Time    `json:"sent_at" db:"sent_at"`
+	RecalledAt    *time.Time    `json:"recalled_at" db:"recalled_at"`
+	DeadAt        *time.Time    `json:"dead_at" db:"dead_at"` // null unless it is DEAD
+	Held          bool          `json:"held" db:"held"`       // as of DeadLetter, also while it waits
+	Kept          string        `json:"kept" db:"kept"`       // as of DeadLetter
+	// Corrections counts the corrections of its job's content. Revision is their number before the text that was
+	// sent, which Title and Body are; null if no provider has accepted it, or without corrections.
+	Corrections int             `json:"corrections" db:"corrections"`
+	Revision    *int            `json:"revision" db:"revision"`
+	Record      []AttemptRecord `json:"record" db:"-"`
 }
 
 // Becoming returns the fate of the message, like an audit, and the reason.

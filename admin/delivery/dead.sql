@@ -174,16 +174,18 @@ UPDATE belfry.events e
  WHERE e.id = @id;
 
 -- name: MessageShow :one
--- One message in any status, with columns of its job or activity (messages_pkey). No row
--- without the message.
+-- One message in any status, with columns of its job or activity (messages_pkey). The text is the
+-- one that was sent, if a provider has accepted it. No row without the message.
 SELECT m.job_id, m.channel_id, m.status, m.step, coalesce(j.route, t.route, '{}') AS route,
-       coalesce(j.category, t.category, '') AS category, coalesce(j.title, t.title, '') AS title,
+       coalesce(j.category, t.category, '') AS category, coalesce(c.title, t.title, '') AS title, coalesce(c.body, t.body, '') AS body,
+       CASE WHEN j.revision > 0 AND (m.status = 'SENT' OR m.receipt IS NOT NULL) THEN coalesce(m.revision, 0) END AS revision, coalesce(j.revision, 0) AS corrections,
        m.attempts, m.crashes, coalesce(m.reason, '') AS reason, coalesce(m.last_error, '') AS error, coalesce(m.receipt, '') AS receipt,
        m.next_attempt_at, m.sent_at, m.recalled_at, d.dead_at,
        coalesce(j.status = 'ABORTED' OR j.awaits_approval, false) AND m.status IN ('PENDING', 'QUEUED', 'DEAD') AS held, coalesce(d.kept, '') AS kept
   FROM belfry.messages m
   LEFT JOIN belfry.jobs j ON j.id = m.job_id
   LEFT JOIN belfry.activities t ON t.id = m.job_id
+  LEFT JOIN LATERAL belfry.job_content(m.job_id, m.channel_id) c ON m.job_id > 0
   LEFT JOIN LATERAL (SELECT v.dead_at, v.kept FROM belfry.dead_letters v
                       WHERE v.job_id = @job_id AND v.channel_id = @channel_id LIMIT 1) d ON true
  WHERE m.job_id = @job_id AND m.channel_id = @channel_id;

@@ -259,6 +259,25 @@ func TestShowMessage_TellsEverythingThatWasRecorded(t *testing.T) {
 	require.ErrorIs(t, err, delivery.ErrNoMessage)
 }
 
+// A message has the text that was sent, although its job was corrected later.
+func TestShowMessage_HasTheTextThatWasSent(t *testing.T) {
+	t.Parallel()
+	b := setup(t, 0)
+	id := b.Rest(t, outbox.TypePush, 5, job.Processed)
+	b.States(t, id, "SENT", "SENT", "SENT", "PENDING", "PROCESSING")
+	b.Exec(t, `INSERT INTO belfry.job_revisions (job_id, revision, "cursor", title, body, data, audience, edited_by)
+		SELECT id, r, "cursor", 'title ' || r - 1, 'body ' || r - 1, data, audience, 'ann' FROM belfry.jobs, generate_series(1, 2) r WHERE id = $1`, id)
+	b.Past(t, `UPDATE belfry.jobs SET revision = 2, title = 'title 2', body = 'body 2' WHERE id = $1`, id)
+	b.Exec(t, `UPDATE belfry.messages SET revision = CASE channel_id WHEN 2 THEN 1 WHEN 3 THEN 2 END, receipt = CASE channel_id WHEN 5 THEN 'r' END WHERE job_id = $1`, id)
+	for channel, want := range map[int64]string{1: "0", 2: "1", 3: "2", 4: "2", 5: "0"} {
+		m, err := delivery.ShowMessage(t.Context(), b.DB.Pool, outbox.Key{JobID: id, ChannelID: channel})
+		require.NoError(t, err)
+		require.Equal(t, []any{"title " + want, "body " + want, 2}, []any{m.Title, m.Body, m.Corrections}, channel)
+		require.Equal(t, channel == 4, m.Revision == nil, "which was not sent")
+		require.True(t, m.Revision == nil || strconv.Itoa(*m.Revision) == want, channel)
+	}
+}
+
 // events are the acts on dead letters, oldest first.
 func (b *bundle) deadEvents(t require.TestingT) (list []deadEvent) {
 	rows, err := b.DB.Pool.Query(context.Background(), `SELECT name, kind, actor, reason, detail - 'session_user' FROM belfry.events WHERE subject = 'dead_letter' ORDER BY id`)

@@ -300,6 +300,12 @@ func messageText(p *text.Doc, _ messageRef, m MessageRecord) {
 	p.Field("status", "%s", messageStatus(m))
 	p.Field("category", "%s", m.Category)
 	p.Field("title", "%s", text.OneLine(m.Title, 500))
+	if m.Body != "" {
+		p.Field("body", "%s", text.OneLine(m.Body, 500))
+	}
+	if m.Revision != nil {
+		p.Field("sent text", "%s", sentText(*m.Revision, m.Corrections))
+	}
 	route := slices.Clone(m.Route)
 	if m.Step < len(route) && m.Status != outbox.Sent {
 		route[m.Step] = "[" + route[m.Step] + "]"
@@ -338,6 +344,17 @@ func messageText(p *text.Doc, _ messageRef, m MessageRecord) {
 		t.Add(r.At, r.Medium, r.Sender, attempt, text.Status(r.Outcome), string(r.Reason), text.OneLine(r.Code, 40), text.OneLine(r.Error, 200))
 	}
 	p.Table(t)
+}
+
+// sentText describes the revision of the text that was sent.
+func sentText(revision, corrections int) string {
+	switch {
+	case revision >= corrections:
+		return "the corrected one"
+	case revision == 0:
+		return "from before the correction of the job"
+	}
+	return fmt.Sprintf("after correction %d of %d of the job", revision, corrections)
 }
 
 // messageStatus returns a message's status with its reason.
