@@ -60,6 +60,13 @@ type Entry struct {
 
 	schedule string
 	times    []time.Time
+	overlaps []overlap
+}
+
+// overlap is another entry that is expected to run at the same time as an occurrence.
+type overlap struct {
+	at   time.Time // of the occurrence
+	name string
 }
 
 // Schedule is a schedule as a row of a table.
@@ -102,7 +109,8 @@ func DayOf(at, now time.Time) (name string, due bool) {
 
 // Days groups entries, which are in the order of their times, by day and lane. paused are the paused lanes.
 func Days(entries []upcoming.Entry, schedules []schedule.Schedule, paused []string, site parts.Site, now time.Time) (days []Day) {
-	for _, e := range entries {
+	overlaps := overlapsOf(entries)
+	for n, e := range entries {
 		at := site.In(e.At)
 		name, due := DayOf(at, now)
 		if len(days) == 0 || days[len(days)-1].Name != name {
@@ -119,7 +127,11 @@ func Days(entries []upcoming.Entry, schedules []schedule.Schedule, paused []stri
 				day.Lanes[i].Resume = site.Action("lanes resume", "Resume the lane…", url.Values{"lane": {e.Lane}})
 			}
 		}
-		day.Lanes[i].add(entryOf(e, schedules, site), at, e.ExpectedMS)
+		one := entryOf(e, schedules, site)
+		for _, name := range overlaps[n] {
+			one.overlaps = append(one.overlaps, overlap{at, name})
+		}
+		day.Lanes[i].add(one, at, e.ExpectedMS)
 	}
 	for n := range days {
 		d := &days[n]
@@ -134,6 +146,23 @@ func Days(entries []upcoming.Entry, schedules []schedule.Schedule, paused []stri
 	return days
 }
 
+// overlapsOf returns the names of the entries that each entry overlaps. An entry itself names only earlier ones.
+func overlapsOf(entries []upcoming.Entry) [][]string {
+	all := make([][]string, len(entries))
+	for i, e := range entries {
+		for _, name := range e.Overlaps {
+			all[i] = append(all[i], name)
+			for j := i - 1; j >= 0 && name != e.Name; j-- {
+				if entries[j].Name == name && entries[j].Lane == e.Lane {
+					all[j] = append(all[j], e.Name)
+					break
+				}
+			}
+		}
+	}
+	return all
+}
+
 // add adds an entry, or an occurrence to the entry of its schedule.
 func (l *Lane) add(one Entry, at time.Time, expected *int64) {
 	took := shortest
@@ -145,7 +174,7 @@ func (l *Lane) add(one Entry, at time.Time, expected *int64) {
 	switch {
 	case one.Held != "":
 		b.Tone = "idle"
-	case one.Overlaps != "":
+	case len(one.overlaps) > 0:
 		b.Tone = "s3"
 	case one.schedule != "":
 		b.Tone = "wait"
@@ -154,17 +183,18 @@ func (l *Lane) add(one Entry, at time.Time, expected *int64) {
 	i := slices.IndexFunc(l.Entries, func(other Entry) bool { return one.schedule != "" && other.schedule == one.schedule })
 	if i >= 0 {
 		first := &l.Entries[i]
-		first.times, first.Overlaps = append(first.times, at), cmp.Or(first.Overlaps, one.Overlaps)
+		first.times, first.overlaps = append(first.times, at), append(first.overlaps, one.overlaps...)
 		return
 	}
 	one.times = []time.Time{at}
 	l.Entries = append(l.Entries, one)
 }
 
-// describe counts the entries, and names the occurrences of schedules: a few by their times.
+// describe counts the entries, and names their overlaps and the occurrences of schedules: a few by their times.
 func (l *Lane) describe() {
 	for i := range l.Entries {
 		e := &l.Entries[i]
+		e.describeOverlaps()
 		switch n := len(e.times); {
 		case n < 2:
 		case n <= timesNamed:
@@ -180,13 +210,26 @@ func (l *Lane) describe() {
 	l.About = text.Counted(int64(len(l.Blocks)), "start")
 }
 
+// describeOverlaps names the overlaps, with the times of the occurrences of a schedule.
+func (e *Entry) describeOverlaps() {
+	var names []string
+	for _, o := range e.overlaps {
+		if len(e.times) > 1 {
+			o.name += " at " + o.at.Format("15:04")
+		}
+		if !slices.Contains(names, o.name) {
+			names = append(names, o.name)
+		}
+	}
+	if len(names) > 0 {
+		e.Overlaps = "Overlaps " + operation.SomeNames(names)
+	}
+}
+
 // entryOf returns an entry.
 func entryOf(e upcoming.Entry, schedules []schedule.Schedule, site parts.Site) Entry {
 	one := Entry{schedule: e.Schedule, Held: words.Sentence(e.Held), Clock: site.In(e.At).Format("15:04"), Title: cmp.Or(e.Title, e.Schedule),
 		When: site.When(e.At), About: words.AboutJob("", strings.Join(e.Types, ", "), e.Category)}
-	if len(e.Overlaps) > 0 {
-		one.Overlaps = "Overlaps " + operation.SomeNames(e.Overlaps)
-	}
 	if e.ExpectedMS != nil {
 		one.About += " · takes about " + words.Span(max(time.Duration(*e.ExpectedMS)*time.Millisecond, time.Second))
 	}

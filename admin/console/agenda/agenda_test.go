@@ -48,3 +48,36 @@ func TestDays_DrawsEntriesInTheReadersZone(t *testing.T) {
 	require.Contains(t, days[2].Lanes[1].Entries[0].Repeats, "also at 14:00")
 	require.Equal(t, "idle", days[2].Lanes[1].Blocks[0].Tone)
 }
+
+// An overlap is marked on both rows, also on the row of a schedule whose occurrences are one entry.
+func TestDays_MarksOverlapsOnBothRows(t *testing.T) {
+	t.Parallel()
+	site := parts.Site{Zone: time.UTC, Action: func(string, string, url.Values) []parts.Link { return nil }, Page: func(_, id string) string { return "/" + id }}
+	now := time.Date(2026, 10, 24, 6, 0, 0, 0, time.UTC)
+	at := func(hour, minute int) time.Time {
+		return now.Add(time.Duration(hour)*time.Hour + time.Duration(minute)*time.Minute)
+	}
+	seven, eight := int64(7), int64(8)
+	days := agenda.Days([]upcoming.Entry{
+		{At: at(1, 0), Name: "schedule hourly", Lane: "default", Schedule: "hourly"},
+		{At: at(2, 0), Name: "schedule hourly", Lane: "default", Schedule: "hourly"},
+		{At: at(2, 1), Name: "job 7", Lane: "default", JobID: &seven, Title: "Sale", Overlaps: []string{"schedule hourly"}},
+		{At: at(2, 1), Name: "schedule hourly", Lane: "night", Schedule: "hourly"}, // of another lane
+		{At: at(2, 59), Name: "job 8", Lane: "default", JobID: &eight, Title: "News", Overlaps: []string{"job 7"}},
+		{At: at(3, 0), Name: "schedule hourly", Lane: "default", Schedule: "hourly", Overlaps: []string{"job 7", "job 8"}},
+		{At: at(4, 0), Name: "schedule hourly", Lane: "default", Schedule: "hourly", Overlaps: []string{"schedule hourly"}},
+		{At: at(5, 0), Name: "schedule hourly", Lane: "default", Schedule: "hourly"},
+	}, nil, nil, site, now)
+	require.Len(t, days, 1)
+	rows := days[0].Lanes[0].Entries
+	require.Len(t, rows, 3)
+	require.Equal(t, "Overlaps job 7 at 08:00, job 7 at 09:00, job 8 at 09:00 and 1 more", rows[0].Overlaps)
+	require.Equal(t, "Overlaps schedule hourly and job 8", rows[1].Overlaps)
+	require.Equal(t, "Overlaps job 7 and schedule hourly", rows[2].Overlaps)
+	require.Empty(t, days[0].Lanes[1].Entries[0].Overlaps)
+	var tones []string
+	for _, b := range days[0].Lanes[0].Blocks {
+		tones = append(tones, b.Tone)
+	}
+	require.Equal(t, []string{"wait", "s3", "s3", "s3", "s3", "s3", "wait"}, tones)
+}
