@@ -26,8 +26,8 @@
 //
 // A page authenticates its request once (api.Handler.Caller), builds the input of an operation from
 // the form, and runs the operation by api.Handler.Do, as the HTTP routes do. Do enforces roles, masks,
-// read-only mode, limits, idempotency keys and deadlines. This package has one check of its own: the number of
-// people that the dialogs to resume and to retry a job ask for.
+// read-only mode, limits, idempotency keys and deadlines. This package itself checks only that the caller has
+// confirmed the question of an act, and has typed its number if there is one.
 //
 // The page of an operation that stops something, such as /halt or /jobs/17/stop, is authenticated and, for a caller
 // who may run it, read on the connections that are reserved for stops, so that other requests do not delay it.
