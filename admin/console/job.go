@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/belfryhq/belfry/admin/console/draft"
 	"github.com/belfryhq/belfry/admin/console/draw"
 	"github.com/belfryhq/belfry/admin/console/views"
 	"github.com/belfryhq/belfry/admin/console/words"
@@ -304,7 +305,7 @@ func (h *handler) jobFacts(s jobs.JobState) (facts []field) {
 // cardsOf returns a job's texts: the default, and each locale with the default for missing texts.
 func cardsOf(j job.Job) []card {
 	cards := []card{{Title: j.Title, Body: j.Body}}
-	variants := variantsOf(j)
+	variants := draft.Variants(j)
 	for _, locale := range slices.Sorted(maps.Keys(variants)) {
 		v := variants[locale]
 		cards = append(cards, card{About: locale, Title: *cmp.Or(v.Title, &j.Title), Body: *cmp.Or(v.Body, &j.Body)})

@@ -1,16 +1,14 @@
 package console
 
 import (
-	"encoding/json"
 	"html/template"
-	"maps"
 	"net/http"
 	"net/url"
 	"slices"
 	"strconv"
-	"strings"
 
 	"github.com/belfryhq/belfry/admin/api"
+	"github.com/belfryhq/belfry/admin/console/draft"
 	"github.com/belfryhq/belfry/admin/console/words"
 	"github.com/belfryhq/belfry/admin/delivery"
 	"github.com/belfryhq/belfry/admin/jobs"
@@ -64,6 +62,7 @@ type jobActPage struct {
 	Live            bool // the stream updates the effect
 	Notes           []string
 	Inputs, Hidden  []input
+	Language        []input // of one more locale in a correction
 	Reason          string
 	Count           string // the number to type; "" if a click suffices
 	Button, Action  string
@@ -133,7 +132,7 @@ func (h *handler) jobActPage(act jobAct, s jobs.JobState, err error) (page jobAc
 		return page, status
 	case "correct":
 		page.Hidden = append(page.Hidden, input{Name: "if_version", Value: text.Int(s.Version)})
-		page.Inputs = h.textInputs(s.Job)
+		page.Inputs, page.Language = draft.Corrections(s.Job, form)
 		return page, status
 	}
 	plan, planErr := h.actPlan(act, id)
@@ -247,7 +246,7 @@ func (h *handler) actValues(act jobAct, s jobs.JobState) (url.Values, error) {
 		return nil, operation.Invalid("", "type the number of people who will get it, %s", text.Grouped(n))
 	}
 	if act.name == "correct" {
-		return values, h.correctedTexts(s.Job, values)
+		return values, draft.Correct(s.Job, form, values)
 	}
 	return values, nil
 }
@@ -280,81 +279,4 @@ func (h *handler) jobActDone(act jobAct, s jobs.JobState, out any) jobActPage {
 		page.Next = append(h.stop(id), page.Next...)
 	}
 	return page
-}
-
-// localeTexts are the texts of a locale. A nil text is the default's.
-type localeTexts struct {
-	Title *string `json:"title,omitempty"`
-	Body  *string `json:"body,omitempty"`
-}
-
-// variantsOf returns the texts of a job by locale, or nil if they are masked.
-func variantsOf(j job.Job) (variants map[string]localeTexts) {
-	if json.Unmarshal(j.Variants, &variants) != nil {
-		return nil
-	}
-	return variants
-}
-
-// jobTexts calls each for each text of a job with the name of its field: title and body, and then those of the
-// locales.
-func jobTexts(j job.Job, each func(field, label string, text *string)) map[string]localeTexts {
-	each("title", "Title", &j.Title)
-	each("body", "Text", &j.Body)
-	variants := variantsOf(j)
-	for _, locale := range slices.Sorted(maps.Keys(variants)) {
-		v := variants[locale]
-		for _, one := range []struct {
-			field, label string
-			text         *string
-		}{{"title", "Title", v.Title}, {"body", "Text", v.Body}} {
-			if one.text != nil {
-				each(one.field+"."+locale, one.label+", "+locale, one.text)
-			}
-		}
-	}
-	return variants
-}
-
-// textInputs returns the fields of a correction with the texts of a job, or with the submitted ones.
-func (h *handler) textInputs(j job.Job) (inputs []input) {
-	jobTexts(j, func(field, label string, of *string) {
-		in := input{Name: field, Label: label, Value: *of, Kind: "area"}
-		if strings.HasPrefix(field, "title") {
-			in.Kind = "text"
-		}
-		if sent, is := h.req.PostForm[field]; is {
-			in.Value = sent[0]
-		}
-		inputs = append(inputs, in)
-	})
-	return inputs
-}
-
-// correctedTexts adds the texts that differ from the job's to the parameters of its change.
-func (h *handler) correctedTexts(j job.Job, values url.Values) error {
-	form := h.req.PostForm
-	changed := false
-	variants := jobTexts(j, func(field, _ string, of *string) {
-		if _, sent := form[field]; !sent || normalized(form.Get(field)) == normalized(*of) {
-			return
-		}
-		*of = normalized(form.Get(field))
-		if field == "title" || field == "body" {
-			values.Set(field, *of)
-		} else {
-			changed = true
-		}
-	})
-	if changed {
-		encoded, err := json.Marshal(variants)
-		if err != nil {
-			return err
-		}
-		values.Set("variants", string(encoded))
-	}
-	if !changed && !values.Has("title") && !values.Has("body") {
-		return operation.Invalid("", "no text was changed")
-	}
-	return nil
 }

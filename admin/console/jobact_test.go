@@ -108,6 +108,45 @@ func TestJobAct_HasTheNumbersBeforeAndAfter(t *testing.T) {
 	require.Equal(t, "390", h.text(t, `SELECT count(*)::text FROM belfry.messages WHERE status = 'CANCELLED'`))
 }
 
+// A correction can add a language, or the missing text of one.
+func TestJobAct_CorrectionAddsALanguage(t *testing.T) {
+	t.Parallel()
+	h := open(t, nil)
+	id, err := h.jobs.Enqueue(t.Context(), job.Spec{Type: "inbox", Category: "operator_notice", Title: "Closed on Tuesday", Body: "All day."})
+	require.NoError(t, err)
+	boss := h.as(t, "operator")
+	at := "/jobs/" + text.Int(id) + "/correct"
+	add := func(locale, title, body string) page {
+		form := boss.get(t, at).typed()
+		form.Set("_locale", locale)
+		form.Set("_title", title)
+		form.Set("_body", body)
+		return boss.post(t, at, form)
+	}
+	p := add("ko", "화요일 휴무", "")
+	require.Equal(t, http.StatusOK, p.status, p.text)
+	require.Contains(t, p.dialog(t), "Corrected.")
+	require.Equal(t, "화요일 휴무", boss.get(t, at).typed().Get("title.ko"))
+	require.Equal(t, http.StatusOK, add(" ko ", "", "하루 종일").status)
+	require.Equal(t, http.StatusOK, add("pt-BR", "Fechado", "O dia todo").status)
+	all := `{"ko": {"body": "하루 종일", "title": "화요일 휴무"}, "pt-BR": {"body": "O dia todo", "title": "Fechado"}}`
+	require.JSONEq(t, all, h.text(t, `SELECT variants::text FROM belfry.jobs`))
+	for _, c := range []struct{ locale, title, body, fault string }{
+		{"ko", "수요일", "", "the language ko has this text already; change it above"},
+		{"", "수요일", "", "a language needs its name and a title or a text"},
+		{"de", " ", "", "a language needs its name and a title or a text"},
+		{"no language!", "x", "", "no language!"},
+	} {
+		p := add(c.locale, c.title, c.body)
+		require.Equal(t, http.StatusUnprocessableEntity, p.status, c.fault)
+		require.Contains(t, p.dialog(t), c.fault)
+		require.Equal(t, c.title, p.typed().Get("_title"), "what was typed is not lost")
+		require.Contains(t, p.source, "<details open>")
+	}
+	require.JSONEq(t, all, h.text(t, `SELECT variants::text FROM belfry.jobs`))
+	require.Equal(t, http.StatusUnprocessableEntity, add("", "", "").status, "no text was changed")
+}
+
 // An act is refused for callers who may not run it, and for a job that does not allow it.
 func TestJobAct_IsRefused(t *testing.T) {
 	t.Parallel()

@@ -1,4 +1,5 @@
-// Package draft is the form of a new notification: its texts, audience, time and route.
+// Package draft is the form of a new notification: its texts, audience, time and route; and the form that corrects the
+// texts of a job.
 //
 // The form has choices (_to, _when) and languages (_locale, _title, _body) in addition to the parameters of the
 // operation enqueue. Apply turns them into parameters, and leaves out the fields of choices that are not chosen, which
@@ -105,7 +106,7 @@ func Apply(values, fields url.Values, zone *time.Location) (faults map[string]st
 	}
 	if len(fields["_locale"]) > 0 {
 		values.Del("variants")
-		variants, fault := variantsOf(fields)
+		variants, fault := languageVariants(fields)
 		if fault != "" {
 			faults["variants"] = fault
 		} else if len(variants) > 0 {
@@ -173,8 +174,8 @@ func languagesIn(fields url.Values) (list []Language) {
 	return list
 }
 
-// variantsOf returns the variants of the languages of a submitted form.
-func variantsOf(fields url.Values) (variants map[string]map[string]string, fault string) {
+// languageVariants returns the variants of the languages of a submitted form.
+func languageVariants(fields url.Values) (variants map[string]map[string]string, fault string) {
 	variants = make(map[string]map[string]string)
 	for _, l := range languagesIn(fields) {
 		one := map[string]string{"title": l.Title, "body": l.Body}
