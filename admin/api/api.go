@@ -2,6 +2,7 @@ package api
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 	"runtime/debug"
 	"sync"
@@ -128,7 +129,7 @@ func Document(operations []operation.Operation) []byte {
 }
 
 func (h *Handler) logPanic(cause any) {
-	h.Log.Error().Interface("reason", cause).Bytes("detail", debug.Stack()).Msg("panic in an operation of the API")
+	h.Log.Error().Str("reason", fmt.Sprint(cause)).Bytes("detail", debug.Stack()).Msg("panic in an operation of the API")
 }
 
 // reserve returns the connections and sessions for a request.

@@ -446,4 +446,15 @@ func TestAPI_ErrorsByKind(t *testing.T) {
 	require.Equal(t, http.StatusInternalServerError, a.status)
 	a.problem(t)
 	require.Equal(t, 1, strings.Count(b.log.String(), "panic in an operation of the API"))
+	require.NotContains(t, b.log.String(), `"reason":{`, "the text of the error")
+}
+
+// A schedule without an audience is for everyone, in its preview too.
+func TestAPI_PreviewsAScheduleWithoutAnAudience(t *testing.T) {
+	t.Parallel()
+	b := setup(t, nil)
+	b.exec(t, `INSERT INTO belfry.schedules (name, every, template) VALUES ('digest', '1 hour', '{"type": "inbox", "category": "operator_notice", "title": "x"}')`)
+	got := b.call(t, "operator", "GET", "/schedules/digest/preview", "")
+	require.Equal(t, http.StatusOK, got.status, got.text)
+	require.Contains(t, got.text, `"audience":{"kind":"everyone"}`)
 }

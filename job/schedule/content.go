@@ -100,7 +100,7 @@ func enqueueOne(ctx context.Context, tx pgx.Tx, r job.Request, jobs *[]int64) (e
 func (t Template) spec(o time.Time) (job.Spec, error) {
 	spec := job.Spec{
 		Category: t.Category, Title: t.Title, Body: t.Body, Lane: t.Lane, Priority: t.Priority, Route: t.Route,
-		MaxRecipients: t.MaxRecipients, NeedsApproval: t.NeedsApproval, ScheduleAt: &o,
+		MaxRecipients: t.MaxRecipients, NeedsApproval: t.NeedsApproval, ScheduleAt: &o, Audience: channels.Everyone(),
 	}
 	for _, content := range []struct {
 		key  string
