@@ -10,6 +10,7 @@ import (
 	"strconv"
 
 	"github.com/belfryhq/belfry/admin/console/views"
+	"github.com/belfryhq/belfry/admin/console/words"
 	"github.com/belfryhq/belfry/admin/operation"
 
 	"github.com/belfryhq/belfry/internal/text"
@@ -81,7 +82,7 @@ func selectsAnything(o operation.Operation, values url.Values) bool {
 // actPage returns the page of an act without inputs.
 func (h *handler) actPage(o operation.Operation, values url.Values) operationPage {
 	page := operationPage{
-		Title: titleOf(o, values), Short: o.Short + ".", Method: "post", Action: h.link(h.req.URL.Path), Plans: planParam(o) != "",
+		Title: titleOf(o, values), Short: words.Label(o.Short) + ".", Method: "post", Action: h.link(h.req.URL.Path), Plans: planParam(o) != "",
 		Danger: dangerous(o),
 		Button: titleOf(o, values), Back: h.backLink(o, values),
 	}

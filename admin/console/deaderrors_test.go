@@ -13,7 +13,7 @@ import (
 func TestConsole_DeadLettersAreCountedByError(t *testing.T) {
 	t.Parallel()
 	h := open(t, nil)
-	require.Contains(t, h.as(t, "operator").get(t, "/dead-letters/errors").text, "no dead letters: every message is sent, cancelled, or still to be sent")
+	require.Contains(t, h.as(t, "operator").get(t, "/dead-letters/errors").text, "no failed messages: every message is sent, cancelled, or still to be sent")
 	id := h.deliveredPercent(t)
 	h.exec(t, `INSERT INTO belfry.attempts (job_id, channel_id, step, attempt, medium, sender, outcome, code) SELECT job_id, channel_id, step, 1, 'push', 'fcm', 'permanent', '404' FROM belfry.messages WHERE status = 'DEAD' AND step = 0`)
 
@@ -37,7 +37,7 @@ func TestConsole_DeadLettersAreCountedByError(t *testing.T) {
 	require.Contains(t, p.source, `value="2026-11-26T02:00:00Z"`, "the form says how the page is narrowed")
 	plan := b.get(t, "/dead-letters/redrive?"+of)
 	require.Equal(t, http.StatusOK, plan.status, plan.text)
-	require.Contains(t, plan.text, "would be redriven: 5 messages")
+	require.Contains(t, plan.text, "failed messages of job "+id+" at push with error "+errID+" for permanent since 2026-11-26T02:00:00Z: would be sent again: 5 messages")
 	require.Contains(t, b.get(t, "/dead-letters").links(), "/dead-letters/errors")
 
 	for _, role := range []string{"viewer", "author"} {

@@ -11,6 +11,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/belfryhq/belfry/admin/console/parts"
+	"github.com/belfryhq/belfry/admin/console/words"
 	"github.com/belfryhq/belfry/admin/operation"
 	"github.com/belfryhq/belfry/internal/text"
 )
@@ -32,8 +33,8 @@ func (c *Console) inputs(o operation.Operation, formValues url.Values, faults ma
 			continue
 		}
 		one := input{
-			Name: p.Name, Label: strings.ReplaceAll(p.Name, "_", " "), Value: strings.Join(formValues[p.Name], "\n"), Kind: "text",
-			Help: c.html(text.Parse(cmp.Or(p.Help, p.Is))), Fault: c.html(text.Parse(faults[p.Name])), Required: p.Required, Placeholder: p.Default,
+			Name: p.Name, Label: words.Label(strings.ReplaceAll(p.Name, "_", " ")), Value: strings.Join(formValues[p.Name], "\n"), Kind: "text",
+			Help: c.html(worded(text.Parse(cmp.Or(p.Help, p.Is)), words.Label)), Fault: c.html(text.Parse(faults[p.Name])), Required: p.Required, Placeholder: p.Default,
 		}
 		choices := p.Choices()
 		switch {

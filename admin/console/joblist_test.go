@@ -98,7 +98,7 @@ func TestJobs_SelectedOnesAreActedOn(t *testing.T) {
 	})
 	require.Equal(t, map[string]string{"Stop…": "/abort", "Resume…": "/resume", "Retry…": "/retry", "Recall…": "/recall"}, acts)
 	form := b.get(t, acts["Stop…"]+"?"+url.Values{"id": {"1", "3"}}.Encode())
-	require.Contains(t, form.text, "would be aborted: 2 jobs")
+	require.Contains(t, form.text, "would be stopped: 2 jobs")
 	viewer := h.as(t, "viewer").get(t, "/jobs")
 	require.NotContains(t, viewer.source, "formaction")
 	require.NotContains(t, viewer.source, "checkbox")

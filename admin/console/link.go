@@ -145,11 +145,11 @@ func arguments(o operation.Operation) (args []operation.Param) {
 	return args
 }
 
-// verbOf and nounOf return the words of an operation's name for a label: "Test send", "Dead letters".
+// verbOf and nounOf return the words of an operation's name for a label: "Test send", "Failed messages".
 func verbOf(o operation.Operation) string {
-	return words.Sentence(strings.ReplaceAll(o.Verb(), "-", " "))
+	return words.Sentence(words.Label(strings.ReplaceAll(o.Verb(), "-", " ")))
 }
 
 func nounOf(o operation.Operation) string {
-	return words.Sentence(strings.ReplaceAll(o.Noun(), "-", " "))
+	return words.Sentence(words.Label(strings.ReplaceAll(o.Noun(), "-", " ")))
 }

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/belfryhq/belfry/admin/console/words"
 	"github.com/belfryhq/belfry/admin/operation"
 )
 
@@ -28,7 +29,7 @@ func (h *handler) allOperations() {
 	query := strings.TrimSpace(h.req.URL.Query().Get("q"))
 	page := operationsPage{Query: query, Groups: h.operationGroups(func(o operation.Operation) bool {
 		for word := range strings.FieldsSeq(strings.ToLower(query)) {
-			if !strings.Contains(strings.ToLower(o.Name+" "+o.Short), word) {
+			if !strings.Contains(strings.ToLower(o.Name+" "+o.Short+" "+words.Label(o.Short)), word) {
 				return false
 			}
 		}
@@ -51,7 +52,7 @@ func (h *handler) operationGroups(match func(operation.Operation) bool) (groups 
 		if i < 0 {
 			i, groups = len(groups), append(groups, operationGroup{Name: name})
 		}
-		groups[i].Operations = append(groups[i].Operations, operationEntry{verbOf(o), o.Short, h.entrance(o)})
+		groups[i].Operations = append(groups[i].Operations, operationEntry{verbOf(o), words.Label(o.Short), h.entrance(o)})
 	}
 	return groups
 }

@@ -57,7 +57,7 @@ func (h *handler) showResult(o operation.Operation) {
 		return
 	}
 	in, faults := read(o, values)
-	page := operationPage{Title: titleOf(o, values), Short: o.Short + ".", Method: "get", Action: h.link(h.req.URL.Path),
+	page := operationPage{Title: titleOf(o, values), Short: words.Label(o.Short) + ".", Method: "get", Action: h.link(h.req.URL.Path),
 		Tabs: h.tabs(o), Actions: h.listActions(o, values), Button: "Show"}
 	status := http.StatusOK
 	switch {
@@ -214,13 +214,17 @@ func titleOf(o operation.Operation, values url.Values) string {
 	for _, p := range arguments(o) {
 		objects = append(objects, values[p.Name]...)
 	}
-	noun, verb := strings.ReplaceAll(o.Noun(), "-", " "), strings.ReplaceAll(o.Verb(), "-", " ")
+	noun, verb := words.Label(strings.ReplaceAll(o.Noun(), "-", " ")), words.Label(strings.ReplaceAll(o.Verb(), "-", " "))
 	if corrects(o) {
 		verb = "correct"
 	}
 	switch {
+	case o.Name == "dead-letters redrive":
+		return "Send failed messages again"
+	case o.Name == "dead-letters discard":
+		return "Discard failed messages"
 	case o.Name == views.ErrorsOperation:
-		return "Errors of dead letters"
+		return "Errors of failed messages"
 	case verb == "list":
 		return words.Sentence(noun)
 	case verb == "halt":

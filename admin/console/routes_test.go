@@ -116,7 +116,7 @@ func TestOperations_AreGroupedAndSearched(t *testing.T) {
 	for _, to := range []string{"/lanes", "/new/lanes/pause", "/new/tokens/create", "/doctor", "/dead-letters/errors", "/jobs"} {
 		require.Contains(t, p.links(), to)
 	}
-	require.Subset(t, p.headings(), []string{"General", "Jobs", "Dead letters", "Channels segment"})
+	require.Subset(t, p.headings(), []string{"General", "Jobs", "Failed messages", "Channels segment"})
 	require.NotContains(t, h.as(t, "viewer").get(t, "/operations").links(), "/new/lanes/pause")
 	found := boss.get(t, "/operations?q=PAUSE+lane")
 	require.Contains(t, found.headings(), "Lanes")
@@ -125,6 +125,24 @@ func TestOperations_AreGroupedAndSearched(t *testing.T) {
 	require.Contains(t, none.text, "No operation matches “<b>”.")
 	require.Equal(t, []string{"Approvals", "Categories", "Lanes", "Limits", "Segments", "Sessions", "Tokens", "Users"}, sorted(boss.get(t, "/settings").headings()))
 	require.Equal(t, http.StatusOK, boss.get(t, "/jobs/"+id+"/events").status, "the pages of operations stay")
+}
+
+// Generated pages have the words of designed ones, except in the names of values and columns.
+func TestOperations_HaveTheWordsOfPages(t *testing.T) {
+	t.Parallel()
+	h := open(t, nil)
+	id := h.deliveredPercent(t)
+	b := h.as(t, "admin")
+	for path, has := range map[string]string{
+		"/operations": "Send again", "/operations?q=dead": "Failed messages", "/dead-letters": "Failed messages", "/dead-letters/errors": "messages",
+		"/dead-letters/redrive?job=" + id: "would be sent again: 10 messages", "/dead-letters/discard?job=" + id: "Discard failed messages",
+		"/dead-letters/show?channel=31&job=" + id: "failed since", "/abort?id=" + id: "would be stopped",
+	} {
+		p := b.get(t, path)
+		require.Equal(t, http.StatusOK, p.status, path)
+		require.Contains(t, p.text, has, path)
+		require.NotRegexp(t, `(?i)dead letter|redriv|\babort`, p.text, path)
+	}
 }
 
 func sorted(names []string) []string {

@@ -59,9 +59,9 @@ func (t *view) show(d *text.Doc) {
 	for _, b := range d.Blocks {
 		switch b := b.(type) {
 		case text.Heading:
-			t.Blocks = append(t.Blocks, block{Heading: words.Sentence(string(b))})
+			t.Blocks = append(t.Blocks, block{Heading: words.Sentence(words.Label(string(b)))})
 		case text.Note:
-			t.Blocks = append(t.Blocks, block{Note: t.c.html(text.Line(b))})
+			t.Blocks = append(t.Blocks, block{Note: t.c.html(worded(text.Line(b), words.Notice))})
 		case text.Field:
 			t.field(b)
 		case text.Line:
@@ -72,13 +72,24 @@ func (t *view) show(d *text.Doc) {
 	}
 }
 
+// worded returns a line in the words of pages. Commands and references in it stay.
+func worded(l text.Line, words func(string) string) text.Line {
+	l = slices.Clone(l)
+	for i, one := range l {
+		if part, is := one.(text.Text); is {
+			l[i] = text.Text(words(string(part)))
+		}
+	}
+	return l
+}
+
 // line adds a line of text. Blank lines are dropped, since blocks have margins.
 func (t *view) line(l text.Line) {
 	plain := l.String()
 	if strings.TrimSpace(plain) == "" {
 		return
 	}
-	one := line{Text: t.c.html(l), Code: strings.HasPrefix(plain, " ")}
+	one := line{Text: t.c.html(worded(l, words.Notice)), Code: strings.HasPrefix(plain, " ")}
 	if n := len(t.Blocks); n > 0 && t.Blocks[n-1].Lines != nil {
 		t.Blocks[n-1].Lines = append(t.Blocks[n-1].Lines, one)
 		return
@@ -93,7 +104,7 @@ func (t *view) note(format string, args ...any) {
 
 // field adds a name with its value.
 func (t *view) field(of text.Field) {
-	f := field{Name: of.Name, Text: t.c.html(of.Value)}
+	f := field{Name: words.Label(of.Name), Text: t.c.html(of.Value)}
 	if n := len(t.Blocks); n > 0 && t.Blocks[n-1].Fields != nil {
 		t.Blocks[n-1].Fields = append(t.Blocks[n-1].Fields, f)
 		return
@@ -103,7 +114,7 @@ func (t *view) field(of text.Field) {
 
 // table adds a table. The first column of a list links to the page of its object.
 func (t *view) table(from *text.Table) {
-	of := &table{Label: t.label(), Columns: draw.Columns(from.Headings...)}
+	of := &table{Label: t.label(), Columns: draw.Columns(labels(from.Headings)...)}
 	lists := t.of.Verb() == "list" && t.of.Suggests != "" && !slices.ContainsFunc(t.Blocks, func(b block) bool { return b.Table != nil })
 	for _, cells := range from.Rows {
 		r := t.c.row(of, cells)
@@ -118,6 +129,14 @@ func (t *view) table(from *text.Table) {
 		of.Rows = append(of.Rows, r)
 	}
 	t.Blocks = append(t.Blocks, block{Table: of})
+}
+
+// labels returns the headings of a table in the words of pages.
+func labels(headings []string) (list []string) {
+	for _, one := range headings {
+		list = append(list, words.Label(one))
+	}
+	return list
 }
 
 // row renders a row. A command without a label is labelled with its operation's verb, and omitted if the
@@ -238,7 +257,7 @@ func phraseOf(o operation.Operation, args []string) string {
 	if len(args) > 0 {
 		noun = singular(noun)
 	}
-	return strings.Join(strings.Fields(strings.ReplaceAll(o.Verb()+" "+noun, "-", " ")+" "+strings.Join(args, " ")), " ")
+	return strings.Join(strings.Fields(words.Label(strings.ReplaceAll(o.Verb()+" "+noun, "-", " "))+" "+strings.Join(args, " ")), " ")
 }
 
 // plain returns a line for a cell that is updated, in the reader's zone.

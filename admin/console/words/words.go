@@ -112,9 +112,9 @@ func SenderStatus(s delivery.SenderState) Status {
 	return Status{"Ready", text.Done}
 }
 
-// genericWords are the words of generated pages for statuses in capital letters. Other words are written in
+// genericWords are the words of generated pages for statuses in capital letters, and for outcomes. Other statuses are written in
 // small letters.
-var genericWords = map[string]string{"ABORTED": "Stopped", "PROCESSED": "Done", "DEAD": "Failed"}
+var genericWords = map[string]string{"ABORTED": "Stopped", "PROCESSED": "Done", "DEAD": "Failed", "aborted": "stopped", "redriven": "sent again"}
 
 // CellStatus returns the status of a cell of a generated page.
 func CellStatus(s text.StatusCell) Status {
