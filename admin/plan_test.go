@@ -216,10 +216,10 @@ func TestPlan_PruneIsAsPlanned(t *testing.T) {
 		}
 	}
 	d.Exec(`SELECT belfry.abort(5)`) // has no row
-	d.Exec(`INSERT INTO belfry.notifications (job_id, channel_id) SELECT j, n FROM generate_series(1, 3, 2) j, generate_series(1, 8) n`)
+	d.Exec(`INSERT INTO belfry.notifications (arrival, channel_id) SELECT j.arrival, n FROM belfry.jobs j, generate_series(1, 8) n WHERE j.id IN (1, 3)`)
 	d.Exec(`INSERT INTO belfry.messages (job_id, channel_id, status, sent_at, next_attempt_at) SELECT j, n, 'SENT', now() - interval '40 days', now() - interval '40 days' FROM generate_series(2, 4, 2) j, generate_series(1, 8) n`)
 	d.Exec(`SELECT belfry.send(1, 'activity', 'liked') FROM generate_series(1, 2)`)
-	dbtest.Past(t, d.DB.Pool, `UPDATE belfry.activities SET created_at = now() - make_interval(days => CASE id WHEN -1 THEN 40 ELSE 10 END)`)
+	dbtest.Past(t, d.DB.Pool, `UPDATE belfry.activities SET created_at = now() - make_interval(days => CASE id WHEN -5 THEN 40 ELSE 10 END)`)
 	d.Exec(`UPDATE belfry.messages SET status = 'SENT', sent_at = now() - interval '40 days', next_attempt_at = now() - interval '40 days' WHERE job_id < 0`)
 	d.Exec(`INSERT INTO belfry.events (subject, kind, actor, at) SELECT 'lane', 'paused', 'ann', now() - make_interval(days => n) FROM generate_series(10, 40, 30) n`)
 	dbtest.Past(t, d.DB.Pool, `UPDATE belfry.jobs SET finished_at = now() - make_interval(days => CASE WHEN id < 3 THEN 40 ELSE 10 END)`)

@@ -189,7 +189,7 @@ func (w *world) look(t *testing.T) {
 func (w *world) requireTold(t *testing.T, j *chaosJob) {
 	t.Helper()
 	rows, err := w.b.db.Pool.Query(t.Context(), `SELECT r.channel_id, c.title
-		  FROM (SELECT job_id, channel_id FROM belfry.notifications UNION ALL SELECT job_id, channel_id FROM belfry.messages) r
+		  FROM (SELECT job_id, channel_id FROM belfry.job_notifications UNION ALL SELECT job_id, channel_id FROM belfry.messages) r
 		 CROSS JOIN LATERAL belfry.job_content(r.job_id, r.channel_id) c WHERE r.job_id = $1`, j.id)
 	require.NoError(t, err)
 	var channel int64
@@ -225,7 +225,7 @@ func (w *world) seen(t *testing.T, j *chaosJob) (s chaosState) {
 		rows, err := w.b.db.Pool.Query(ctx, `SELECT status, coalesce(nullif("cursor", ''), '0')::bigint AS "cursor", fence, chunks,
 			nullif(bound, '')::bigint AS bound, channels_read AS read, channels_matched AS matched, rows_written AS written, declined, skipped,
 			coalesce(last_error, '') AS last_error,
-			ARRAY(SELECT channel_id FROM belfry.notifications WHERE job_id = j.id
+			ARRAY(SELECT channel_id FROM belfry.job_notifications WHERE job_id = j.id
 			      UNION ALL SELECT channel_id FROM belfry.messages WHERE job_id = j.id ORDER BY 1) AS rows,
 			ARRAY(SELECT key::bigint FROM belfry.job_skips WHERE job_id = j.id ORDER BY 1) AS skips
 			FROM belfry.jobs j WHERE id = $1`, j.id)

@@ -24,7 +24,7 @@ func (b *bundle) noting(interfere func(ctx context.Context, tx pgx.Tx, ids []int
 			if err := interfere(ctx, tx, ids); err != nil {
 				return 0, err
 			}
-			tag, err := tx.Exec(ctx, `INSERT INTO belfry.notifications (job_id, channel_id) SELECT $1, unnest($2::bigint[])`, j.ID, ids)
+			tag, err := tx.Exec(ctx, `INSERT INTO belfry.notifications (arrival, channel_id) SELECT $1, unnest($2::bigint[])`, j.Arrival, ids)
 			return tag.RowsAffected(), err
 		}))
 }
@@ -343,7 +343,7 @@ func TestRunner_ShortagesAreWaitedOut(t *testing.T) {
 func TestRunner_JobDeletedUnderItsRun(t *testing.T) {
 	t.Parallel()
 	b := setup(t, 300)
-	id := b.enqueue(t, job.Spec{})
+	b.enqueue(t, job.Spec{})
 	events := map[string]int{}
 	nth := 0
 	b.runDue(t, b.runner(t, "r", job.WithObserver(func(p job.Progress) { events[p.Event]++ }),
@@ -358,7 +358,7 @@ func TestRunner_JobDeletedUnderItsRun(t *testing.T) {
 			return nil
 		})))
 	require.Equal(t, map[string]int{"claimed": 1, "chunk": 1, "lost": 1}, events)
-	require.EqualValues(t, 100, one[int64](t, b, `SELECT count(*) FROM belfry.notifications WHERE job_id = $1`, id), "the first chunk's; the second rolled back")
+	require.EqualValues(t, 100, one[int64](t, b, `SELECT count(*) FROM belfry.notifications`), "the first chunk's; the second rolled back")
 }
 
 // A runner without a schema, or without a database, says so and ends.

@@ -19,7 +19,7 @@ import (
 // requireExact compares a job's rows with a set of channels by SQL alone.
 func (b *bundle) requireExact(t *testing.T, id int64, set string) {
 	t.Helper()
-	const rows = `(SELECT channel_id FROM belfry.notifications WHERE job_id = $1 UNION ALL SELECT channel_id FROM belfry.messages WHERE job_id = $1)`
+	const rows = `(SELECT channel_id FROM belfry.job_notifications WHERE job_id = $1 UNION ALL SELECT channel_id FROM belfry.messages WHERE job_id = $1)`
 	require.Empty(t, one[[]int64](t, b, `SELECT ARRAY((`+set+`) EXCEPT `+rows+`) FROM belfry.jobs WHERE id = $1`, id), "missing")
 	require.Empty(t, one[[]int64](t, b, `SELECT ARRAY(`+rows+` EXCEPT (`+set+`)) FROM belfry.jobs WHERE id = $1`, id), "too many")
 	require.Equal(t, one[int64](t, b, `SELECT count(*) FROM (`+set+`) s`), one[int64](t, b, `SELECT count(*) FROM `+rows+` r`, id), "twice")
@@ -172,7 +172,7 @@ func TestRunner_DuplicateRowIsSkippedAndRecorded(t *testing.T) {
 	t.Parallel()
 	b := setup(t, 500)
 	for kind, insert := range map[string]string{
-		outbox.TypeInbox: `INSERT INTO belfry.notifications (job_id, channel_id) VALUES ($1, 2500)`,
+		outbox.TypeInbox: `INSERT INTO belfry.notifications (arrival, channel_id) SELECT last_value + is_called::integer, 2500 FROM belfry.arrivals_seq WHERE $1::bigint > 0`,
 		outbox.TypePush:  `INSERT INTO belfry.messages (job_id, channel_id, next_attempt_at) VALUES ($1, 2500, now())`,
 	} {
 		inOrder(t, kind, func(t *testing.T) {
@@ -238,7 +238,7 @@ func (b *bundle) observe(t *testing.T, id int64) (s state) {
 	err := pgx.BeginTxFunc(t.Context(), b.db.Pool, pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}, func(tx pgx.Tx) error {
 		return errors.Join(
 			tx.QueryRow(t.Context(), `SELECT coalesce("cursor", ''), rows_written FROM belfry.jobs WHERE id = $1`, id).Scan(&s.Cursor, &s.Written),
-			tx.QueryRow(t.Context(), `SELECT ARRAY(SELECT channel_id FROM belfry.notifications WHERE job_id = $1
+			tx.QueryRow(t.Context(), `SELECT ARRAY(SELECT channel_id FROM belfry.job_notifications WHERE job_id = $1
 				UNION ALL SELECT channel_id FROM belfry.messages WHERE job_id = $1 ORDER BY 1)`, id).Scan(&s.Rows))
 	})
 	require.NoError(t, err)

@@ -72,7 +72,9 @@ type Job struct {
 	RecalledAt     *time.Time `json:"recalled_at" db:"recalled_at"`
 	CreatedAt      time.Time  `json:"created_at" db:"created_at"`
 	StartedAt      *time.Time `json:"started_at" db:"started_at"`
-	FinishedAt     *time.Time `json:"finished_at" db:"finished_at"`
+	// Arrival is the number of the job's notifications, in the order in which jobs were first claimed; 0: never.
+	Arrival    int64      `json:"arrival" db:"arrival"`
+	FinishedAt *time.Time `json:"finished_at" db:"finished_at"`
 	// WalkedAt is set when the walk is complete, also while the job is ABORTED: no runner has anything to do
 	// about it.
 	WalkedAt *time.Time `json:"walked_at" db:"walked_at"`

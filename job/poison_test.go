@@ -78,7 +78,7 @@ func TestPoison_OneRowCostsOneRecipientAndFewChunks(t *testing.T) {
 			require.Equal(t, strconv.FormatInt(bad, 10), skips[0].Key)
 			require.Empty(t, skips[0].SQLState)
 			require.Equal(t, "write rows: no template for this one", skips[0].Error)
-			require.False(t, one[bool](t, b, `SELECT EXISTS (SELECT FROM belfry.notifications WHERE job_id = $1 AND channel_id = $2)`, id, bad))
+			require.False(t, one[bool](t, b, `SELECT EXISTS (SELECT FROM belfry.job_notifications WHERE job_id = $1 AND channel_id = $2)`, id, bad))
 		})
 	}
 }

@@ -35,7 +35,7 @@ SELECT id, group_id, type, category, title, body, data, variants, route, audienc
        coalesce(runner, '') AS runner, heartbeat_at, backend_pid, backend_start, attempts, takeovers,
        coalesce(last_error, '') AS last_error, chunks, channels_read, channels_total, channels_matched, rows_written,
        declined, skipped, coalesce(throttle, '') AS throttle, coalesce(throttle_detail, '') AS throttle_detail,
-       throttled_ms, recalled, erased, recalled_at, created_at, started_at, finished_at, walked_at, revision,
+       throttled_ms, recalled, erased, recalled_at, created_at, started_at, coalesce(arrival, 0) AS arrival, finished_at, walked_at, revision,
        CASE WHEN awaits_approval THEN coalesce(unapproved_at, created_at) END AS awaits_approval_since,
        approved_at, coalesce(approved_by, '') AS approved_by, approved_count, approved_recipients,
        CASE WHEN @versioned::boolean THEN belfry.job_version(id) ELSE 0 END AS version
@@ -50,7 +50,7 @@ SELECT id, group_id, type, category, title, body, data, variants, route, audienc
        coalesce(runner, '') AS runner, heartbeat_at, backend_pid, backend_start, attempts, takeovers,
        coalesce(last_error, '') AS last_error, chunks, channels_read, channels_total, channels_matched, rows_written,
        declined, skipped, coalesce(throttle, '') AS throttle, coalesce(throttle_detail, '') AS throttle_detail,
-       throttled_ms, recalled, erased, recalled_at, created_at, started_at, finished_at, walked_at, revision,
+       throttled_ms, recalled, erased, recalled_at, created_at, started_at, coalesce(arrival, 0) AS arrival, finished_at, walked_at, revision,
        CASE WHEN awaits_approval THEN coalesce(unapproved_at, created_at) END AS awaits_approval_since,
        approved_at, coalesce(approved_by, '') AS approved_by, approved_count, approved_recipients,
        belfry.job_version(id) AS version
@@ -100,7 +100,7 @@ SELECT id, group_id, type, category, title, body, data, variants, route, audienc
        coalesce(runner, '') AS runner, heartbeat_at, backend_pid, backend_start, attempts, takeovers,
        coalesce(last_error, '') AS last_error, chunks, channels_read, channels_total, channels_matched, rows_written,
        declined, skipped, coalesce(throttle, '') AS throttle, coalesce(throttle_detail, '') AS throttle_detail,
-       throttled_ms, recalled, erased, recalled_at, created_at, started_at, finished_at, walked_at, revision,
+       throttled_ms, recalled, erased, recalled_at, created_at, started_at, coalesce(arrival, 0) AS arrival, finished_at, walked_at, revision,
        CASE WHEN awaits_approval THEN coalesce(unapproved_at, created_at) END AS awaits_approval_since,
        approved_at, coalesce(approved_by, '') AS approved_by, approved_count, approved_recipients,
        belfry.job_version(id) AS version

@@ -323,7 +323,7 @@ type state struct {
 }
 
 const stateSQL = `SELECT status, coalesce("cursor", '') AS "cursor", fence, chunks, rows_written AS written, coalesce(last_error, '') AS last_error,
-       ARRAY(SELECT channel_id FROM belfry.notifications WHERE job_id = j.id
+       ARRAY(SELECT channel_id FROM belfry.job_notifications WHERE job_id = j.id
              UNION ALL SELECT channel_id FROM belfry.messages WHERE job_id = j.id ORDER BY 1) AS rows
   FROM belfry.jobs j WHERE id = $1`
 

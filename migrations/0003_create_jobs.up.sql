@@ -41,6 +41,10 @@ $$;
 -- use the numbers of future or deleted jobs.
 CREATE SEQUENCE belfry.jobs_id_seq;
 
+-- The order in which notifications arrive at people, of jobs and activities together. A job draws its number at
+-- its first claim: one that was enqueued earlier and runs later arrives later.
+CREATE SEQUENCE belfry.arrivals_seq;
+
 CREATE TABLE belfry.jobs (
     id              bigint CONSTRAINT jobs_pkey PRIMARY KEY, -- from jobs_id_seq, for all clients
     group_id        uuid,
@@ -106,6 +110,7 @@ CREATE TABLE belfry.jobs (
     throttled_ms    bigint      NOT NULL DEFAULT 0,
     created_at      timestamptz NOT NULL DEFAULT now(),
     started_at      timestamptz,
+    arrival         bigint, -- from arrivals_seq, at the first claim: the number of its notifications
     finished_at     timestamptz,
     walked_at       timestamptz, -- the walk was completed, and no other one was asked for since
     -- How often the content or the audience was corrected after the walk had begun.
@@ -130,6 +135,7 @@ CREATE TABLE belfry.jobs (
         least(heartbeat_at, backend_start, recalled_at, created_at, started_at, finished_at, walked_at, approved_at, unapproved_at, delivered_at, retention_at, pruned_at) >= '1970-01-01 00:00:00+00'
         AND greatest(heartbeat_at, backend_start, recalled_at, created_at, started_at, finished_at, walked_at, approved_at, unapproved_at, delivered_at, retention_at, pruned_at) < '9999-12-31 00:00:00+00'),
     CONSTRAINT jobs_id_check CHECK (id > 0), -- ids of activities are negative
+    CONSTRAINT jobs_arrival_check CHECK (arrival > 0),
     CONSTRAINT jobs_idempotency_key UNIQUE (idempotency_key, type),
     CONSTRAINT jobs_status_check CHECK (status IN ('PENDING', 'RUNNING', 'PROCESSED', 'ABORTED', 'FAILED', 'EXPIRED')),
     CONSTRAINT jobs_abort_check CHECK (abort_requested = (status = 'ABORTED')),
@@ -180,6 +186,7 @@ CREATE INDEX jobs_kind_idx ON belfry.jobs (category, status, (-1 * id));
 CREATE INDEX jobs_type_idx ON belfry.jobs (type, status, (id * -1));
 -- For lists of the jobs of a period, which it translates into a range of ids.
 CREATE INDEX jobs_created_idx ON belfry.jobs (created_at);
+CREATE UNIQUE INDEX jobs_arrival_idx ON belfry.jobs (arrival) WHERE arrival IS NOT NULL;
 
 -- The timeline of each job.
 CREATE TABLE belfry.job_events (
@@ -413,6 +420,7 @@ BEGIN
     IF TG_OP = 'DELETE' THEN
         RETURN OLD;
     END IF;
+    NEW.arrival := OLD.arrival;
     IF (OLD.status, OLD.fence) = ('RUNNING', NEW.fence) AND NEW.status = 'RUNNING' AND NOT NEW.abort_requested THEN
         RETURN CASE WHEN (SELECT i.halted_at FROM belfry.installation i WHERE i.one) IS NULL THEN NEW END;
     END IF;
@@ -421,6 +429,7 @@ BEGIN
         IF NOT FOUND OR NOT EXISTS (SELECT FROM belfry.installation i WHERE i.one AND i.halted_at IS NULL) THEN
             RETURN NULL;
         END IF;
+        NEW.arrival := coalesce(OLD.arrival, nextval('belfry.arrivals_seq'));
     END IF;
     IF OLD.status IN ('PROCESSED', 'FAILED') AND (NEW.abort_requested OR NEW.status = 'ABORTED') THEN
         left_over := belfry.has_unsent(OLD.id);
@@ -484,7 +493,7 @@ BEGIN
     RETURN NEW;
 END $$;
 
-CREATE TRIGGER jobs_transition BEFORE DELETE OR UPDATE OF status, abort_requested, fence, "cursor", rows_written
+CREATE TRIGGER jobs_transition BEFORE DELETE OR UPDATE OF status, abort_requested, fence, "cursor", rows_written, arrival
     ON belfry.jobs FOR EACH ROW EXECUTE FUNCTION belfry.jobs_transition();
 
 -- Writes the timeline and wakes runners (NOTIFY belfry_jobs), which then poll: the job is due now or later,

@@ -6,19 +6,26 @@
 -- Expressions that are bound at creation must not resolve to functions of other roles.
 SET LOCAL search_path = pg_catalog, pg_temp;
 
--- One notification per (job, channel) (I2). The key starts with the channel so that one index carries both
--- uniqueness and the inbox listing, newest job first. Withdrawn notifications remain, marked, for audits: an
--- inbox lists only notifications whose withdrawn_at is NULL. A NULL costs no space.
+-- One notification per (job, channel) (I2): arrival is the job's, and no other job has it. The key starts with
+-- the channel so that one index serves both uniqueness and the list of a channel, newest first. Withdrawn
+-- notifications remain, marked, for audits, and are not listed. A NULL costs no space.
 CREATE TABLE belfry.notifications (
     channel_id   bigint NOT NULL,
-    job_id       bigint NOT NULL,
-    read_at      timestamptz,
+    arrival      bigint NOT NULL,
+    read_at      timestamptz, -- NULL: see belfry.inbox
+    archived_at  timestamptz,
     withdrawn_at timestamptz,
+    CONSTRAINT notifications_arrival_check CHECK (arrival > 0),
     CONSTRAINT notifications_times_check CHECK (
-        least(read_at, withdrawn_at) >= '1970-01-01 00:00:00+00'
-        AND greatest(read_at, withdrawn_at) < '9999-12-31 00:00:00+00'),
-    CONSTRAINT notifications_pkey PRIMARY KEY (channel_id, job_id)
+        least(read_at, archived_at, withdrawn_at) >= '1970-01-01 00:00:00+00'
+        AND greatest(read_at, archived_at, withdrawn_at) < '9999-12-31 00:00:00+00'),
+    CONSTRAINT notifications_pkey PRIMARY KEY (channel_id, arrival)
 );
+
+-- The notifications of jobs by the job's id. Rows of one job are found by reading all.
+CREATE VIEW belfry.job_notifications AS
+SELECT j.id AS job_id, n.channel_id, n.arrival, n.read_at, n.archived_at, n.withdrawn_at
+  FROM belfry.notifications n JOIN belfry.jobs j ON j.arrival = n.arrival;
 
 -- One message per (job, channel) (I2), PENDING and due at next_attempt_at: the job's deliver_at, or the time
 -- its chunk was written; for a DEAD or CANCELLED message the time of that. step is its position in the
@@ -147,11 +154,9 @@ REVOKE EXECUTE ON FUNCTION belfry.has_unsent(bigint) FROM PUBLIC;
 -- One message to one channel, enqueued by a plain INSERT; its row in belfry.messages
 -- comes by a trigger. Ids are negative, those of jobs positive, by a CHECK on either table:
 -- a message's job_id is in at most one of the two tables, so that it has one content or
--- none. As for jobs, only the trigger draws ids.
-CREATE SEQUENCE belfry.activities_id_seq INCREMENT BY -1;
-
+-- none. As for jobs, only the trigger draws ids: the id is its arrival, negated.
 CREATE TABLE belfry.activities (
-    id              bigint CONSTRAINT activities_pkey PRIMARY KEY, -- from activities_id_seq, for all clients
+    id              bigint CONSTRAINT activities_pkey PRIMARY KEY, -- from arrivals_seq, negated, for all clients
     channel_id      bigint      NOT NULL,
     category        text        NOT NULL DEFAULT 'activity',
     title           text        NOT NULL,
@@ -169,8 +174,6 @@ CREATE TABLE belfry.activities (
     CONSTRAINT activities_id_check CHECK (id < 0)
 );
 
-ALTER SEQUENCE belfry.activities_id_seq OWNED BY belfry.activities.id;
-
 CREATE INDEX activities_channel_idx ON belfry.activities (channel_id, created_at);
 
 -- Validates an activity and rejects every change, because its message may be in flight.
@@ -183,7 +186,7 @@ DECLARE
 BEGIN
     -- One statement checks valid rows. PL/pgSQL prepares every expression again in every transaction, so the
     -- checks below, which produce the error message, cost three times as much.
-    SELECT nextval('belfry.activities_id_seq'), c.route, c.approval_above IS NOT NULL OR NEW.test_of IS NOT NULL, session_user INTO drawn, usual, NEW.limited, NEW.logged_in_as FROM belfry.categories c
+    SELECT -nextval('belfry.arrivals_seq'), c.route, c.approval_above IS NOT NULL OR NEW.test_of IS NOT NULL, session_user INTO drawn, usual, NEW.limited, NEW.logged_in_as FROM belfry.categories c
      WHERE c.name = NEW.category AND TG_OP = 'INSERT' AND NEW.route IS NULL AND NEW.variants = '{}'
        AND NEW.id IS NULL AND NEW.created_at = now() AND NEW.channel_id IS NOT NULL
        AND NEW.title ~ '[^[:space:]]' AND length(NEW.title) <= 200 AND position('{{' IN NEW.title) = 0
@@ -203,7 +206,7 @@ BEGIN
         OR belfry.reject('activities', 'id', format('activity %s was sent on its way when it was inserted; allowed changes: none', OLD.id), 'Insert another.');
     ok := NEW.id IS NULL AND NEW.created_at = now()
         OR belfry.reject('activities', CASE WHEN NEW.id IS NULL THEN 'created_at' ELSE 'id' END, 'belongs to belfry; allowed values for a new activity: none, leave it out');
-    NEW.id := nextval('belfry.activities_id_seq');
+    NEW.id := -nextval('belfry.arrivals_seq');
     ok := NEW.channel_id IS NOT NULL OR belfry.reject('activities', 'channel_id', 'is required; allowed values: the id of a channel');
     ok := belfry.check_word('activities', 'category', 'category', NEW.category)
         AND belfry.check_content('activities', NEW.title, NEW.body, NEW.data, NEW.variants);

@@ -44,7 +44,7 @@ func TestWrite_StoresExactlyTheGivenChannels(t *testing.T) {
 	next := int64(0)
 	rapid.Check(t, func(t *rapid.T) {
 		next++
-		j := job.Job{ID: next}
+		j := job.Job{ID: next, Arrival: next}
 		start := rapid.Int64Range(-1<<62, 1<<62).Draw(t, "start")
 		n := rapid.OneOf(rapid.IntRange(1, 40), rapid.IntRange(1670, 1690), rapid.IntRange(2510, 2530), rapid.IntRange(5000, 5100)).Draw(t, "n")
 		ids := make([]int64, n)
@@ -55,7 +55,7 @@ func TestWrite_StoresExactlyTheGivenChannels(t *testing.T) {
 		wrote, err := write(db, outbox.Inbox{}, j, ids)
 		require.NoError(t, err)
 		require.Equal(t, int64(n), wrote)
-		require.Equal(t, ids, stored(t, db, `SELECT channel_id FROM belfry.notifications WHERE job_id = $1 ORDER BY 1`, j.ID))
+		require.Equal(t, ids, stored(t, db, `SELECT channel_id FROM belfry.notifications WHERE arrival = $1 ORDER BY 1`, j.Arrival))
 
 		wrote, err = write(db, outbox.Push{}, j, ids)
 		require.NoError(t, err)
@@ -69,7 +69,7 @@ func TestWrite_RefusesADuplicate(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Reused(t, 4)
 	for _, w := range []job.Writer[int64]{outbox.Inbox{}, outbox.Push{}} {
-		j := job.Job{ID: 1}
+		j := job.Job{ID: 1, Arrival: 1}
 		_, err := write(db, w, j, []int64{1, 2, 3})
 		require.NoError(t, err)
 		_, err = write(db, w, j, []int64{5, 3, 4})
@@ -128,12 +128,12 @@ func TestTables_ServeInboxByIndex(t *testing.T) {
 		ids[i] = int64(i)
 	}
 	for j := range 100 {
-		_, err := write(db, outbox.Inbox{}, job.Job{ID: int64(j)}, ids)
+		_, err := write(db, outbox.Inbox{}, job.Job{Arrival: int64(j + 1)}, ids)
 		require.NoError(t, err)
 	}
 	_, err := db.Pool.Exec(ctx, `VACUUM (ANALYZE) belfry.notifications`)
 	require.NoError(t, err)
-	rows, err := db.Pool.Query(ctx, `EXPLAIN SELECT job_id FROM belfry.notifications WHERE channel_id = 7 AND withdrawn_at IS NULL ORDER BY job_id DESC LIMIT 20`)
+	rows, err := db.Pool.Query(ctx, `EXPLAIN SELECT arrival FROM belfry.notifications WHERE channel_id = 7 AND withdrawn_at IS NULL ORDER BY arrival DESC LIMIT 20`)
 	require.NoError(t, err)
 	plan, err := pgx.CollectRows(rows, pgx.RowTo[string])
 	require.NoError(t, err)

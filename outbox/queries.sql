@@ -4,7 +4,7 @@
 -- name: NotificationCopy :exec
 -- One notification per channel of a chunk, binary rows from the client. A
 -- duplicate (channel, job) is 23505 on notifications_pkey (I2).
-COPY belfry.notifications (channel_id, job_id) FROM STDIN (FORMAT binary);
+COPY belfry.notifications (channel_id, arrival) FROM STDIN (FORMAT binary);
 
 -- name: MessageCopy :exec
 -- One PENDING message per channel of a chunk, binary rows from the client. A

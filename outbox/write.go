@@ -17,7 +17,7 @@ func (Inbox) Write(ctx context.Context, tx pgx.Tx, j job.Job, ids []int64) (int6
 	rows := newCopyRows(len(ids), 2, 8+8)
 	return rows.send(ctx, tx, queries.notificationCopy, func(i int, b []byte) []byte {
 		b = appendInt64(b, ids[i])
-		return appendInt64(b, j.ID)
+		return appendInt64(b, j.Arrival)
 	})
 }
 

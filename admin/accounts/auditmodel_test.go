@@ -176,10 +176,10 @@ func (w *world) load(t require.TestingT, b *bundle) int64 {
 				id, p.id, status[string(p.state)], string(p.why))
 		default:
 			rows++
-			all.Queue(`INSERT INTO belfry.notifications (channel_id, job_id, read_at, withdrawn_at)
-				VALUES ($1, $2, CASE WHEN $3 = 'read' THEN now() END, CASE WHEN $3 = 'withdrawn' THEN now() END)`, p.id, id, string(p.state))
+			all.Queue(`INSERT INTO belfry.notifications (channel_id, arrival, read_at, withdrawn_at)
+				VALUES ($1, (SELECT arrival FROM belfry.jobs WHERE id = $2), CASE WHEN $3 = 'read' THEN now() END, CASE WHEN $3 = 'withdrawn' THEN now() END)`, p.id, id, string(p.state))
 		}
-		all.Queue(`INSERT INTO belfry.notifications (channel_id, job_id) VALUES ($1, 0)`, p.id) // of another job
+		all.Queue(`INSERT INTO belfry.notifications (channel_id, arrival) VALUES ($1, 1000000)`, p.id) // of another job
 	}
 	all.Queue(`UPDATE belfry.jobs SET audience = $2, bound = $3, "cursor" = $4, rows_written = $5, skipped = $6, channels_matched = $7, channels_read = $7 WHERE id = $1`,
 		id, w.audience, strconv.FormatInt(w.bound, 10), strconv.FormatInt(w.cursor, 10), rows, skips, rows+skips)

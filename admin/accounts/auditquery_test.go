@@ -181,7 +181,7 @@ func TestAudit_FindsWhatMustNotBe(t *testing.T) {
 	}{
 		"a row is gone":          {`DELETE FROM belfry.notifications WHERE channel_id = 17`, "the job wrote 40 rows, and 39 are there"},
 		"so somebody is missing": {`DELETE FROM belfry.notifications WHERE channel_id = 17`, "1 channels were in the audience all the time and have no row, and 0 were declined"},
-		"a row too many":         {`INSERT INTO belfry.notifications (channel_id, job_id) SELECT 45, id FROM belfry.jobs WHERE id = $1`, "1 rows are of channels above the cursor"},
+		"a row too many":         {`INSERT INTO belfry.notifications (channel_id, arrival) SELECT 45, arrival FROM belfry.jobs WHERE id = $1`, "1 rows are of channels above the cursor"},
 		"a skip too many":        {`INSERT INTO belfry.job_skips (job_id, key, after, error) SELECT id, '45', '44', 'x' FROM belfry.jobs WHERE id = $1`, "the job skipped 0 channels, and 1 are recorded"},
 		"sums":                   {`UPDATE belfry.jobs SET channels_matched = 41, channels_read = 41 WHERE id = $1`, "41 channels matched, but 40 written, 0 declined and 0 skipped make 40"},
 		"more than were read":    {`UPDATE belfry.jobs SET channels_read = 39 WHERE id = $1`, "40 channels matched of only 39 that were read"},

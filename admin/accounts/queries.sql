@@ -47,9 +47,9 @@ SELECT j.id AS job_id, j.retention_at IS NOT NULL AS pruned, coalesce(f.state, '
        CASE WHEN m.status IS NULL THEN '' ELSE coalesce(j.route[least(m.step + 1, cardinality(j.route))], '') END AS medium,
        coalesce(m.sender, '') AS sender, coalesce(m.attempts, 0)::integer AS attempts, m.due_at, m.sent_at, m.dead_at
   FROM unnest(@job_ids::bigint[]) WITH ORDINALITY k (id, n)
- CROSS JOIN LATERAL (SELECT j.id, j.route, j.retention_at FROM belfry.jobs j WHERE j.id = k.id LIMIT 1) j
-  LEFT JOIN LATERAL (SELECT CASE WHEN f.withdrawn_at IS NOT NULL THEN 'withdrawn' WHEN f.read_at IS NOT NULL THEN 'read' ELSE 'unread' END AS state, f.read_at, f.withdrawn_at
-                       FROM belfry.notifications f WHERE f.channel_id = @channel_id AND f.job_id = k.id LIMIT 1) f ON true
+ CROSS JOIN LATERAL (SELECT j.id, j.route, j.retention_at, j.arrival FROM belfry.jobs j WHERE j.id = k.id LIMIT 1) j
+  LEFT JOIN LATERAL (SELECT CASE WHEN f.withdrawn_at IS NOT NULL THEN 'withdrawn' WHEN belfry.inbox_is_read(f.channel_id, f.arrival, f.read_at) THEN 'read' ELSE 'unread' END AS state, f.read_at, f.withdrawn_at
+                       FROM belfry.notifications f WHERE f.channel_id = @channel_id AND f.arrival = j.arrival LIMIT 1) f ON true
   LEFT JOIN LATERAL (SELECT s.error FROM belfry.job_skips s WHERE s.job_id = k.id AND s.key = @channel_id::bigint::text LIMIT 1) s ON true
   LEFT JOIN LATERAL (SELECT m.status, m.reason, m.last_error, m.receipt IS NOT NULL AS awaited, m.step, m.sender, m.attempts, m.sent_at,
                             CASE WHEN m.status = 'SENT' OR m.receipt IS NOT NULL THEN coalesce(m.revision, 0)::integer END AS revision,

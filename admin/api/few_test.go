@@ -141,7 +141,7 @@ func TestMask_JobsToARadiusTellNobodyWhoIsInside(t *testing.T) {
 			require.Equal(t, http.StatusForbidden, b.call(t, role, "GET", path, "").status, "%s %s", role, path)
 		}
 		require.NotContains(t, b.call(t, role, "GET", "/jobs/watch", "").text, `"id":4`)
-		differing := regexp.MustCompile(`"id":\d+|"fence":\d+|"version":\d+|"longitude":\d+|"job_id":\d+|"20[^"]*"|"bound":"1"`)
+		differing := regexp.MustCompile(`"id":\d+|"fence":\d+|"arrival":\d+|"version":\d+|"longitude":\d+|"job_id":\d+|"20[^"]*"|"bound":"1"`)
 		for _, path := range []string{"/jobs/4", "/jobs/4/events", "/jobs/4/runs", "/jobs/4/revisions"} {
 			inside, outside := b.call(t, role, "GET", path, ""), b.call(t, role, "GET", strings.Replace(path, "/4", "/5", 1), "")
 			require.Equal(t, http.StatusOK, inside.status, path)

@@ -55,7 +55,7 @@ func fixture() []string {
 		`UPDATE belfry.jobs SET bound = '8', "cursor" = '8', chunks = 1, channels_read = 8, channels_matched = 8, rows_written = 6, skipped = 1, declined = 1 WHERE id IN (2, 3, 4, 5)`,
 		`UPDATE belfry.jobs SET throttle = 'rate', throttle_detail = 'x', throttled_ms = 5 WHERE id = 2`,
 		`INSERT INTO belfry.messages (job_id, channel_id, next_attempt_at) SELECT j, g, now() FROM generate_series(3, 5) j, generate_series(1, 48) g`,
-		`INSERT INTO belfry.notifications (channel_id, job_id, read_at, withdrawn_at) VALUES (1, 3, now(), now())`,
+		`INSERT INTO belfry.notifications (channel_id, arrival, read_at, withdrawn_at) SELECT 1, arrival, now(), now() FROM belfry.jobs WHERE id = 3`,
 		`INSERT INTO belfry.leases (id, relay, expires_at, job_ids, channel_ids) VALUES (7, 'r', now() + interval '1 hour', '{3}', '{2}')`,
 		`INSERT INTO belfry.handovers (lease_id, job_ids, channel_ids, steps, reasons) VALUES (7, '{3}', '{2}', '{0}', '{x}')`,
 		`UPDATE belfry.messages SET status = 'PROCESSING', lease_id = 7, receipt = 'x' WHERE (job_id + (channel_id - 1) / 8) % 6 = 1`,

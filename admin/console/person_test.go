@@ -67,7 +67,7 @@ func TestConsole_APersonHasAPage(t *testing.T) {
 	require.Contains(t, p.actions(), "/channels/opt-out")
 	require.NotContains(t, p.links(), "/channels/forget?_back=%2Fchannels%2Fshow&external_id=kim%40example.org", "which an operator may not")
 	require.Contains(t, h.as(t, "admin").get(t, person).links(), "/channels/forget?_back=%2Fchannels%2Fshow&channel=3")
-	require.Contains(t, b.get(t, person+"&limit=1").links(), "/channels/show?before=0%3A-1&channel=3&limit=1", "the next page")
+	require.Contains(t, b.get(t, person+"&limit=1").links(), "/channels/show?before=0%3A-2&channel=3&limit=1", "the next page")
 	require.NotContains(t, b.get(t, person+"&_show=got").part("History"), "Hello")
 	require.Contains(t, b.get(t, person+"&_show=missed").part("History"), "Hello")
 	require.Contains(t, b.get(t, "/channels/show?_form=csv&channel=3").source, "job_id,type,status")

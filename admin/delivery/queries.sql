@@ -80,22 +80,21 @@ WITH RECURSIVE walk (channel_id, n) AS (
                           ORDER BY f.channel_id LIMIT 1) x
      WHERE w.n < @keys
 ), looked AS MATERIALIZED (
-    SELECT w.channel_id, m.read_at IS NOT NULL AS read,
-           m.job_id IS NOT NULL AND m.read_at IS NULL AND m.withdrawn_at IS NULL AS open
+    SELECT w.channel_id, m.read, NOT m.read AND m.withdrawn_at IS NULL AS open
       FROM walk w
-      LEFT JOIN LATERAL (SELECT f.job_id, f.read_at, f.withdrawn_at FROM belfry.notifications f
-                          WHERE f.channel_id = w.channel_id AND f.job_id = @job_id LIMIT 1) m ON true
+      LEFT JOIN LATERAL (SELECT belfry.inbox_is_read(f.channel_id, f.arrival, f.read_at) AS read, f.withdrawn_at FROM belfry.notifications f
+                          WHERE f.channel_id = w.channel_id AND f.arrival = (SELECT j.arrival FROM belfry.jobs j WHERE j.id = @job_id) LIMIT 1) m ON true
 ), locked AS MATERIALIZED (
     SELECT k.tid
       FROM (SELECT channel_id FROM looked WHERE open ORDER BY channel_id) o
      CROSS JOIN LATERAL (SELECT m.ctid AS tid FROM belfry.notifications m
-                          WHERE m.channel_id = o.channel_id AND m.job_id = @job_id
+                          WHERE m.channel_id = o.channel_id AND m.arrival = (SELECT j.arrival FROM belfry.jobs j WHERE j.id = @job_id)
                             FOR UPDATE SKIP LOCKED) k
 ), withdrawn AS (
     UPDATE belfry.notifications m
        SET withdrawn_at = clock_timestamp()
      WHERE m.ctid = ANY (ARRAY(SELECT l.tid FROM locked l))
-       AND m.job_id = @job_id AND m.read_at IS NULL AND m.withdrawn_at IS NULL
+       AND NOT belfry.inbox_is_read(m.channel_id, m.arrival, m.read_at) AND m.withdrawn_at IS NULL
     RETURNING m.channel_id
 )
 SELECT (SELECT count(*) FROM looked), (SELECT max(channel_id) FROM looked),
@@ -137,9 +136,9 @@ WITH RECURSIVE walk (channel_id, n) AS (
 )
 SELECT w.channel_id, m.state, '', '', false, NULL::integer
   FROM walk w
-  LEFT JOIN LATERAL (SELECT CASE WHEN f.withdrawn_at IS NOT NULL THEN 'withdrawn' WHEN f.read_at IS NOT NULL THEN 'read' ELSE 'unread' END AS state
+  LEFT JOIN LATERAL (SELECT CASE WHEN f.withdrawn_at IS NOT NULL THEN 'withdrawn' WHEN belfry.inbox_is_read(f.channel_id, f.arrival, f.read_at) THEN 'read' ELSE 'unread' END AS state
                        FROM belfry.notifications f
-                      WHERE f.channel_id = w.channel_id AND f.job_id = @job_id LIMIT 1) m ON true;
+                      WHERE f.channel_id = w.channel_id AND f.arrival = (SELECT j.arrival FROM belfry.jobs j WHERE j.id = @job_id) LIMIT 1) m ON true;
 
 -- name: UnsentJobs :many
 -- At most @limit jobs with messages that are not final, the most urgent first, or only jobs

@@ -71,8 +71,8 @@ func TestRecall_WithdrawsNotificationsThatAreNotRead(t *testing.T) {
 	got, err := delivery.Recall(t.Context(), b.DB.Pool, id, ann, nil)
 	require.NoError(t, err)
 	require.Equal(t, delivery.Recalled{Notifications: 9900, Read: 1100}, got)
-	require.EqualValues(t, 9900, one[int64](t, b, `SELECT count(*) FROM belfry.notifications WHERE job_id = $1 AND withdrawn_at IS NOT NULL AND read_at IS NULL`, id))
-	require.EqualValues(t, 0, one[int64](t, b, `SELECT count(*) FROM belfry.notifications WHERE job_id IN ($1, $2) AND withdrawn_at IS NOT NULL`, older, newer))
+	require.EqualValues(t, 9900, one[int64](t, b, `SELECT count(*) FROM belfry.job_notifications WHERE job_id = $1 AND withdrawn_at IS NOT NULL AND read_at IS NULL`, id))
+	require.EqualValues(t, 0, one[int64](t, b, `SELECT count(*) FROM belfry.job_notifications WHERE job_id IN ($1, $2) AND withdrawn_at IS NOT NULL`, older, newer))
 	require.Equal(t, [][2]int64{{0, 0}, {0, 9900}}, b.recallEvents(t, id))
 
 	// Nothing was written: nothing to recall, and the act is recorded all the same.
@@ -189,7 +189,7 @@ func recallKilled(t *testing.T, kind string) {
 	b := setup(t, 0)
 	id := b.Rest(t, kind, 27000, job.Aborted)
 	taken := `SELECT (SELECT count(*) FROM belfry.messages WHERE job_id = $1 AND status = 'CANCELLED')
-		+ (SELECT count(*) FROM belfry.notifications WHERE job_id = $1 AND withdrawn_at IS NOT NULL)`
+		+ (SELECT count(*) FROM belfry.job_notifications WHERE job_id = $1 AND withdrawn_at IS NOT NULL)`
 	var sum int64
 	for try := 0; ; try++ {
 		ctx, cancel := context.WithCancel(t.Context())

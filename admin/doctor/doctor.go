@@ -41,7 +41,7 @@ type Report struct {
 
 // doctorInput is the input of `doctor`.
 type doctorInput struct {
-	For []string `flag:"for" label:"WHAT" choices:"migrate,enqueue,run,deliver,operate,monitor" help:"WHAT the connected role does, see belfry roles (default: the profiles that it has entirely)"`
+	For []string `flag:"for" label:"WHAT" choices:"migrate,enqueue,run,deliver,operate,inbox,monitor" help:"WHAT the connected role does, see belfry roles (default: the profiles that it has entirely)"`
 }
 
 func doctorOperation() operation.Operation {

@@ -79,7 +79,7 @@ func profiles() []profile {
 			{"INSERT, UPDATE, DELETE", "segments", ""}, {"INSERT, UPDATE, DELETE", "segment_members", ""},
 			{"INSERT, UPDATE, DELETE", "opt_outs", ""},
 			{"DELETE", "invalid_addresses", ""}, {"INSERT, UPDATE, DELETE", "activities", ""}, {"UPDATE, DELETE", "messages", ""},
-			{"UPDATE, DELETE", "notifications", ""}, {"INSERT", "attempts", attemptColumns}, {"DELETE", "attempts", ""},
+			{"UPDATE, DELETE", "notifications", ""}, {"DELETE", "inbox", ""}, {"INSERT", "attempts", attemptColumns}, {"DELETE", "attempts", ""},
 			{"INSERT, UPDATE, DELETE", "retention_walks", ""},
 			{"INSERT", "events", "subject, name, kind, actor, reason, detail"}, {"UPDATE", "events", "name, reason, detail"},
 			{"DELETE", "events", ""}, {"INSERT, UPDATE, DELETE", "job_deliveries", ""}, {"UPDATE, DELETE", "samples", ""},
@@ -90,6 +90,11 @@ func profiles() []profile {
 			{"INSERT", "tokens", "name, role, sha256, created_by, expires_at"}, {"UPDATE", "tokens", ""},
 			{"INSERT, UPDATE, DELETE", "requests", ""}, {"INSERT, UPDATE, DELETE", "users", ""},
 			{"INSERT", "sessions", "kind, sha256, name, role, via, address, expires_at"}, {"UPDATE, DELETE", "sessions", ""},
+		}},
+		{name: "inbox", does: "show and mark the notifications of people: `belfry.inbox_page` and its kind", grants: []grant{
+			{"EXECUTE", "inbox_page(bigint, bigint, integer, boolean, text)", ""}, {"EXECUTE", "inbox_unread(bigint)", ""},
+			{"EXECUTE", "inbox_seen(bigint)", ""}, {"EXECUTE", "inbox_read_all(bigint)", ""},
+			{"EXECUTE", "inbox_read(bigint, bigint[], boolean)", ""}, {"EXECUTE", "inbox_archive(bigint, bigint[], boolean)", ""},
 		}},
 		{name: "monitor", does: "read only: lists, `show`, `audit`, `belfry doctor`", reads: true},
 	}
@@ -148,7 +153,7 @@ func (p *profile) statements(role, relation string) []string {
 
 // rolesInput is the input of `roles`.
 type rolesInput struct {
-	For  []string `flag:"for" label:"WHAT" required:"true" choices:"migrate,enqueue,run,deliver,operate,monitor" help:"purpose of the role: migrate, enqueue, run, deliver, operate, monitor"`
+	For  []string `flag:"for" label:"WHAT" required:"true" choices:"migrate,enqueue,run,deliver,operate,inbox,monitor" help:"purpose of the role: migrate, enqueue, run, deliver, operate, inbox, monitor"`
 	Role string   `flag:"role" label:"NAME" help:"NAME of the role (default belfry_ and the first WHAT)"`
 }
 

@@ -80,12 +80,12 @@ func TestRoles_AreOfTheKindsThatThereAre(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{"roles", "doctor"} {
 		o := admintest.Operation(t, name)
-		require.ErrorContains(t, admintest.Set(t, o, o.NewInput(), "for", "rule"), "allowed values: migrate, enqueue, run, deliver, operate, monitor")
+		require.ErrorContains(t, admintest.Set(t, o, o.NewInput(), "for", "rule"), "allowed values: migrate, enqueue, run, deliver, operate, inbox, monitor")
 		for kind := range doctor.ProfilesDo() {
 			require.NoError(t, admintest.Set(t, o, o.NewInput(), "for", kind), kind)
 		}
 	}
-	require.Len(t, doctor.ProfilesDo(), 6)
+	require.Len(t, doctor.ProfilesDo(), 7)
 }
 
 // Go, JSON and pages know neither infinite instants nor years of five digits: one row with such a value made every list

@@ -20,16 +20,16 @@ func TestSend_IsAnEvent(t *testing.T) {
 	for range 2 {
 		require.NoError(t, d.Run("send", "external_id", "u3", "title", "Hello u3", "idempotency_key", "order-17"))
 	}
-	sent := `3 sent_to ann@host {"activity": -2, "category": "activity"}`
+	sent := `3 sent_to ann@host {"activity": -4, "category": "activity"}`
 	require.Equal(t, sent, events(), "once for its key")
 	require.NoError(t, d.Run("jobs test-send", "id", "1", "to", "u3", "requested_by", "kim"))
-	require.Equal(t, sent+`; 3 sent_to kim {"test_of": 1, "activity": -4, "category": "operator_notice"}`, events())
+	require.Equal(t, sent+`; 3 sent_to kim {"test_of": 1, "activity": -6, "category": "operator_notice"}`, events())
 	require.Error(t, d.Run("send", "external_id", "u3", "title", "Hello", "category", "nonsense"))
 	require.Error(t, d.Run("jobs test-send", "id", "99", "to", "u3"))
 
 	require.NoError(t, d.Run("events list", "of", "channel"))
-	require.Regexp(t, `(?m)^20\S+ \S+ +kim +channel +3 +sent_to +activity -4, a test of job 1 *$`, d.Out)
-	require.Regexp(t, `(?m)^20\S+ \S+ +ann@host +channel +3 +sent_to +activity -2 *$`, d.Out)
+	require.Regexp(t, `(?m)^20\S+ \S+ +kim +channel +3 +sent_to +activity -6, a test of job 1 *$`, d.Out)
+	require.Regexp(t, `(?m)^20\S+ \S+ +ann@host +channel +3 +sent_to +activity -4 *$`, d.Out)
 	require.NoError(t, d.Run("channels events", "channel", "3"))
 	require.Contains(t, d.Out, "a test of job 1")
 	require.Contains(t, d.Kept(), "events")

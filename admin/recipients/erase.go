@@ -251,15 +251,25 @@ func (f *forget) account(ctx context.Context, tx pgx.Tx, list []forgotMessage) (
 }
 
 func (f *forget) notifications(ctx context.Context) error {
-	for after, more := int64(math.MinInt64), true; more; {
+	for after, more := int64(0), true; more; {
 		err := f.step(ctx, func(ctx context.Context, tx pgx.Tx) (d Forgotten, err error) {
-			ids, err := db.Column[int64](ctx, tx, queries.forgetNotifications, pgx.StrictNamedArgs{
+			list, err := db.All[struct {
+				Arrival int64 `db:"arrival"`
+				JobID   int64 `db:"job_id"`
+			}](ctx, tx, queries.forgetNotifications, pgx.StrictNamedArgs{
 				"channel_id": f.id, "after": after, "keys": forgetKeys, "dry_run": f.options.DryRun,
 			})
-			if more = err == nil && len(ids) > 0; !more {
+			if more = err == nil && len(list) > 0; !more {
 				return d, err
 			}
-			after, d.Notifications = ids[len(ids)-1], int64(len(ids))
+			var ids []int64
+			for _, n := range list {
+				after = n.Arrival
+				if n.JobID != 0 {
+					ids = append(ids, n.JobID)
+				}
+			}
+			d.Notifications = int64(len(list))
 			if !f.options.DryRun {
 				_, err = tx.Exec(ctx, queries.forgetErased, pgx.StrictNamedArgs{"job_ids": ids})
 			}

@@ -52,17 +52,24 @@ SELECT l.id, coalesce(f.status, ''), coalesce(f.awaited, false),
  ORDER BY l.id;
 
 -- name: ForgetNotifications :many
--- Deletes up to @keys notifications of @channel_id (notifications_pkey), or with @dry_run
--- counts them. Returns their jobs. No row: there are none.
+-- Deletes the marks and up to @keys notifications of @channel_id (inbox_pkey, notifications_pkey), or with @dry_run
+-- counts them. Returns their arrivals and the jobs of these, 0 for others (jobs_arrival_idx). No row: there are
+-- none.
 WITH looked AS MATERIALIZED (
-    SELECT f.job_id, f.ctid AS tid FROM belfry.notifications f
-     WHERE f.channel_id = @channel_id AND f.job_id > @after::bigint ORDER BY f.job_id LIMIT @keys
+    SELECT f.arrival, f.ctid AS tid FROM belfry.notifications f
+     WHERE f.channel_id = @channel_id AND f.arrival > @after::bigint ORDER BY f.arrival LIMIT @keys
 ), gone AS (
     DELETE FROM belfry.notifications f
      WHERE NOT @dry_run::boolean AND f.ctid = ANY (ARRAY(SELECT l.tid FROM looked l)) AND f.channel_id = @channel_id
-    RETURNING f.job_id
+    RETURNING f.arrival
+), unmarked AS (
+    DELETE FROM belfry.inbox i WHERE NOT @dry_run::boolean AND i.channel_id = @channel_id
 )
-SELECT l.job_id FROM looked l WHERE @dry_run::boolean OR l.job_id IN (SELECT g.job_id FROM gone g) ORDER BY l.job_id;
+SELECT l.arrival, coalesce(j.id, 0) AS job_id
+  FROM looked l
+  LEFT JOIN belfry.jobs j ON j.arrival = l.arrival
+ WHERE @dry_run::boolean OR l.arrival IN (SELECT g.arrival FROM gone g)
+ ORDER BY l.arrival;
 
 -- name: ForgetActivities :one
 -- Deletes up to @keys activities to @channel_id below @after (activities_channel_idx), with

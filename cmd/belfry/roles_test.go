@@ -243,7 +243,7 @@ func TestDoctor_NamesTheGrants(t *testing.T) {
 	require.Contains(t, r.stderr, "belfry roles")
 	r = command(t, nil, "roles", "--for", "rule")
 	require.Equal(t, codeUsage, r.code)
-	require.Contains(t, r.stderr, `invalid argument "rule" for "--for" flag: allowed values: migrate, enqueue, run, deliver, operate, monitor`)
+	require.Contains(t, r.stderr, `invalid argument "rule" for "--for" flag: allowed values: migrate, enqueue, run, deliver, operate, inbox, monitor`)
 }
 
 // Of the kinds of roles only operate sees tokens, users and sessions, and it makes and ends them;

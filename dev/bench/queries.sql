@@ -22,11 +22,11 @@ DELETE FROM belfry.jobs;
 
 -- name: RowCount :one
 -- The rows of a job, of either type.
-SELECT (SELECT count(*) FROM belfry.notifications WHERE job_id = @job_id) + (SELECT count(*) FROM belfry.messages WHERE job_id = @job_id);
+SELECT (SELECT count(*) FROM belfry.notifications WHERE arrival = (SELECT j.arrival FROM belfry.jobs j WHERE j.id = @job_id)) + (SELECT count(*) FROM belfry.messages WHERE job_id = @job_id);
 
 -- name: NotificationInsertAll :exec
 -- Writes all rows of an inbox job to everyone in one statement.
-INSERT INTO belfry.notifications (channel_id, job_id)
+INSERT INTO belfry.notifications (channel_id, arrival)
 SELECT id, @job_id FROM belfry.channels WHERE active;
 
 -- name: MessageInsertAll :exec
@@ -39,7 +39,7 @@ SELECT @job_id, id, now() FROM belfry.channels WHERE active;
 WITH page AS (
     SELECT id, active FROM belfry.channels ORDER BY id LIMIT @limit OFFSET @offset
 ), written AS (
-    INSERT INTO belfry.notifications (channel_id, job_id) SELECT id, @job_id FROM page WHERE active
+    INSERT INTO belfry.notifications (channel_id, arrival) SELECT id, @job_id FROM page WHERE active
 )
 SELECT count(*) FROM page;
 

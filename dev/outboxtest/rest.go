@@ -35,7 +35,7 @@ func (d *Database) Rest(t require.TestingT, kind string, n int, status job.Statu
 		 WHERE id = $1`, id, strconv.Itoa(n), n)
 	switch kind {
 	case outbox.TypeInbox:
-		d.Exec(t, `INSERT INTO belfry.notifications (channel_id, job_id) SELECT g, $1 FROM generate_series(1, $2::bigint) g`, id, n)
+		d.Exec(t, `INSERT INTO belfry.notifications (channel_id, arrival) SELECT g, j.arrival FROM belfry.jobs j, generate_series(1, $2::bigint) g WHERE j.id = $1`, id, n)
 	case outbox.TypePush:
 		d.Exec(t, `INSERT INTO belfry.messages (job_id, channel_id, next_attempt_at) SELECT $1, g, now()
 			FROM generate_series(1, $2::bigint) g`, id, n)

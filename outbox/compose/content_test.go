@@ -1,9 +1,14 @@
 package compose
 
 import (
+	"context"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/belfryhq/belfry/dev/dbtest"
 )
 
 // The most specific variant says it, and what it does not say, the next one does.
@@ -51,4 +56,17 @@ func TestContent_FallsBackFromLocaleToLocale(t *testing.T) {
 		require.Equal(t, want, [3]string{w.locale, w.title.title(templateValues{}), w.body.body(templateValues{})}, "%q", locale)
 		require.Same(t, w, c.in(locale), "once a batch")
 	}
+}
+
+// The database finds the words of notifications for a locale in the same order.
+func TestFallbacks_AgreeWithTheDatabase(t *testing.T) {
+	t.Parallel()
+	db := dbtest.Reused(t, 4)
+	part := rapid.SampledFrom([]string{"zh", "TW", "HK", "cn", "sg", "Hant", "hans", "he", "iw", "in", "id", "ji", "yi", "ko", "KR", "x", ""})
+	rapid.Check(t, func(t *rapid.T) {
+		locale := strings.Join(rapid.SliceOfN(part, 0, 4).Draw(t, "parts"), rapid.SampledFrom([]string{"-", "_"}).Draw(t, "between"))
+		var names []string
+		require.NoError(t, db.Pool.QueryRow(context.Background(), `SELECT belfry.locale_fallbacks($1)`, locale).Scan(&names))
+		require.Equal(t, append([]string{}, fallbacks(strings.ToLower(strings.ReplaceAll(locale, "_", "-")))...), append([]string{}, names...), locale)
+	})
 }

@@ -30,7 +30,7 @@ func TestLong_StepsKeepTheirPlans(t *testing.T) {
 	explain(t, b, &out, "MessagePrune", step(pgx.StrictNamedArgs{"as_of": nil, "seconds": 3600.0, "aborted": true}))
 	explain(t, b, &out, "MessagesPrunable", step(pgx.StrictNamedArgs{"as_of": nil, "seconds": 3600.0}))
 	explain(t, b, &out, "JobHoldForRetention", pgx.StrictNamedArgs{"id": ids[1], "as_of": nil, "seconds": 3600.0})
-	explain(t, b, &out, "NotificationPrune", pgx.StrictNamedArgs{"job_ids": []int64{ids[0], ids[2]}, "after": int64(2000), "keys": 1000})
+	explain(t, b, &out, "NotificationPrune", pgx.StrictNamedArgs{"arrivals": []int64{ids[0], ids[2]}, "after": int64(2000), "keys": 1000})
 	explain(t, b, &out, "RetentionWalkBegin", pgx.StrictNamedArgs{"as_of": nil, "seconds": 3600.0, "jobs": 100})
 	explain(t, b, &out, "JobsWithOldMessages", list)
 	explain(t, b, &out, "JobsPrunable", list)

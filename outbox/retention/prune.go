@@ -351,9 +351,9 @@ func (p *prune) beginWalk(ctx context.Context, tx pgx.Tx) (begun bool, err error
 
 // walkStep runs one step of the walk. found is false when there is no walk, or another process runs it.
 func (p *prune) walkStep(ctx context.Context, tx pgx.Tx) (found bool, left, deleted int64, err error) {
-	var ids []int64
+	var ids, arrivals []int64
 	var after, most int64
-	err = tx.QueryRow(ctx, queries.retentionWalk).Scan(&ids, &after, &most)
+	err = tx.QueryRow(ctx, queries.retentionWalk).Scan(&ids, &arrivals, &after, &most)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return false, 0, 0, nil
 	}
@@ -362,7 +362,7 @@ func (p *prune) walkStep(ctx context.Context, tx pgx.Tx) (found bool, left, dele
 	}
 	var last *int64
 	err = tx.QueryRow(ctx, queries.notificationPrune, pgx.StrictNamedArgs{
-		"job_ids": ids, "after": after, "keys": max(1, int64(p.config.StepRows)/max(1, most)),
+		"arrivals": arrivals, "after": after, "keys": max(1, int64(p.config.StepRows)/max(1, most)),
 	}).Scan(&last, &deleted, &left)
 	switch {
 	case err != nil || left > 0:

@@ -25,7 +25,7 @@ func month() outbox.Retention {
 }
 
 func (b *bundle) rows(t require.TestingT, id int64) int64 {
-	return one[int64](t, b, `SELECT (SELECT count(*) FROM belfry.messages WHERE job_id = $1) + (SELECT count(*) FROM belfry.notifications WHERE job_id = $1)`, id)
+	return one[int64](t, b, `SELECT (SELECT count(*) FROM belfry.messages WHERE job_id = $1) + (SELECT count(*) FROM belfry.job_notifications WHERE job_id = $1)`, id)
 }
 
 func (b *bundle) exists(t require.TestingT, id int64) bool {
@@ -217,7 +217,7 @@ func TestPrune_TakesJobsOfOtherTypes(t *testing.T) {
 	b := setup(t)
 	b.Exec(t, `INSERT INTO belfry.job_types (name) VALUES ('letter')`)
 	id := b.Rest(t, "letter", 20, job.Processed)
-	b.Exec(t, `INSERT INTO belfry.notifications (channel_id, job_id) SELECT g, $1 FROM generate_series(-5, 5) g`, id)
+	b.Exec(t, `INSERT INTO belfry.notifications (channel_id, arrival) SELECT g, j.arrival FROM belfry.jobs j, generate_series(-5, 5) g WHERE j.id = $1`, id)
 	b.Exec(t, `INSERT INTO belfry.messages (job_id, channel_id, next_attempt_at, status) SELECT $1, g, now(), 'SENT' FROM generate_series(1, 5) g`, id)
 	b.Age(t, "40 days", id)
 	got, err := retention.Prune(t.Context(), b.DB.Pool, month(), retention.Options{})

@@ -1,15 +1,16 @@
 -- Retention deletes old rows, and a job after its last row. Ages are counted back from @as_of, or from now.
 
 -- name: RetentionWalk :one
--- The current walk through the notifications, locked for one step, and the maximum number of
--- rows that a channel has between the walk's lowest and highest job. No row: there is no walk, or
--- another process runs it.
-SELECT w.job_ids, w.channel_id,
+-- The current walk through the notifications, locked for one step: its jobs, their arrivals, the channel, and
+-- the maximum number of rows of jobs that a channel has between the lowest and the highest arrival. No row:
+-- there is no walk, or another process runs it.
+SELECT w.job_ids, a.arrivals, w.channel_id,
        (SELECT count(*) FROM belfry.jobs j
-         WHERE j.id BETWEEN w.job_ids[1] AND w.job_ids[cardinality(w.job_ids)] AND j.rows_written > 0 AND j.type <> 'push')
+         WHERE j.arrival BETWEEN a.arrivals[1] AND a.arrivals[cardinality(a.arrivals)] AND j.rows_written > 0 AND j.type <> 'push')
   FROM belfry.retention_walks w
+ CROSS JOIN LATERAL (SELECT ARRAY(SELECT j.arrival FROM belfry.jobs j WHERE j.id = ANY (w.job_ids) AND j.arrival IS NOT NULL ORDER BY j.arrival) AS arrivals) a
  WHERE w.name = 'notifications'
-   FOR UPDATE SKIP LOCKED;
+   FOR UPDATE OF w SKIP LOCKED;
 
 -- name: RetentionWalkExists :one
 -- Whether a walk has begun and not ended, locked or not.
@@ -45,7 +46,7 @@ WITH old AS (
 SELECT coalesce((SELECT cardinality(job_ids) FROM begun), 0);
 
 -- name: NotificationPrune :one
--- One step of the walk: deletes the rows of @job_ids of the next @keys channels after @after with
+-- One step of the walk: deletes the rows of @arrivals of the next @keys channels after @after with
 -- notifications (notifications_pkey: one descent for each channel and one range of its rows).
 -- Locked rows are skipped. Returns the last channel (NULL if there was none), the count of deleted
 -- rows and the count of locked rows.
@@ -59,22 +60,22 @@ WITH RECURSIVE walk (channel_id, n) AS (
                           WHERE f.channel_id > w.channel_id ORDER BY f.channel_id LIMIT 1) x
      WHERE w.n < @keys
 ), looked AS MATERIALIZED (
-    SELECT m.channel_id, m.job_id
+    SELECT m.channel_id, m.arrival
       FROM walk w
-     CROSS JOIN LATERAL (SELECT f.channel_id, f.job_id FROM belfry.notifications f
+     CROSS JOIN LATERAL (SELECT f.channel_id, f.arrival FROM belfry.notifications f
                           WHERE f.channel_id = w.channel_id
-                            AND f.job_id BETWEEN (@job_ids::bigint[])[1] AND (@job_ids::bigint[])[cardinality(@job_ids::bigint[])]
-                          ORDER BY f.job_id OFFSET 0) m
-     WHERE m.job_id = ANY (@job_ids::bigint[])
+                            AND f.arrival BETWEEN (@arrivals::bigint[])[1] AND (@arrivals::bigint[])[cardinality(@arrivals::bigint[])]
+                          ORDER BY f.arrival OFFSET 0) m
+     WHERE m.arrival = ANY (@arrivals::bigint[])
 ), locked AS MATERIALIZED (
     SELECT k.tid
       FROM looked l
      CROSS JOIN LATERAL (SELECT m.ctid AS tid FROM belfry.notifications m
-                          WHERE m.channel_id = l.channel_id AND m.job_id = l.job_id
+                          WHERE m.channel_id = l.channel_id AND m.arrival = l.arrival
                             FOR UPDATE SKIP LOCKED) k
 ), gone AS (
     DELETE FROM belfry.notifications m
-     WHERE m.ctid = ANY (ARRAY(SELECT l.tid FROM locked l)) AND m.job_id = ANY (@job_ids::bigint[])
+     WHERE m.ctid = ANY (ARRAY(SELECT l.tid FROM locked l)) AND m.arrival = ANY (@arrivals::bigint[])
     RETURNING m.channel_id
 )
 SELECT (SELECT max(channel_id) FROM walk), (SELECT count(*) FROM gone),

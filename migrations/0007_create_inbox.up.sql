@@ -1,0 +1,168 @@
+-- The notification centre: functions by which applications list and mark the notifications of a person, with the
+-- owner's rights. A role that may execute them needs no rights on tables.
+
+-- Expressions that are bound at creation must not resolve to functions of other roles.
+SET LOCAL search_path = pg_catalog, pg_temp;
+
+-- What a person has seen and read, one row per channel that has opened its notification centre. A notification is
+-- seen, or read, if its arrival is at most seen_to, or read_to, and not among the exceptions. These are the arrivals
+-- of jobs that had not reached the channel then, and the notifications that the person marked as unread.
+CREATE TABLE belfry.inbox (
+    channel_id  bigint   CONSTRAINT inbox_pkey PRIMARY KEY,
+    seen_to     bigint   NOT NULL DEFAULT 0,
+    seen_except bigint[] NOT NULL DEFAULT '{}',
+    read_to     bigint   NOT NULL DEFAULT 0,
+    read_except bigint[] NOT NULL DEFAULT '{}',
+    CONSTRAINT inbox_exceptions_check CHECK (cardinality(seen_except) <= 200 AND cardinality(read_except) <= 200)
+) WITH (fillfactor = 70);
+
+-- Jobs that may yet write notifications with an arrival that people have passed.
+CREATE INDEX jobs_late_idx ON belfry.jobs (arrival) WHERE arrival IS NOT NULL AND type <> 'push' AND (walked_at IS NULL OR skipped > 0);
+
+-- The arrivals up to one, at most 100, of jobs that have not written the channel's notification and may write it:
+-- the walk has not reached the channel, or skipped it. Only the 100 newest unfinished jobs are examined: a
+-- notification of an older one, which was stopped and is resumed, arrives as seen or read.
+CREATE FUNCTION belfry.inbox_late(channel_id bigint, arrival bigint) RETURNS bigint[]
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT coalesce(array_agg(l.arrival), '{}')
+      FROM (SELECT j.id, j.arrival, j."cursor" FROM belfry.jobs j
+             WHERE j.arrival <= $2 AND j.arrival IS NOT NULL AND j.type <> 'push' AND (j.walked_at IS NULL OR j.skipped > 0)
+             ORDER BY j.arrival DESC LIMIT 100) l
+     WHERE (CASE WHEN l."cursor" ~ '^-?[0-9]{1,18}$' THEN l."cursor"::bigint < $1 ELSE true END
+            OR EXISTS (SELECT FROM belfry.job_skips s WHERE s.job_id = l.id AND s.key = $1::text))
+       AND NOT EXISTS (SELECT FROM belfry.notifications n WHERE n.channel_id = $1 AND n.arrival = l.arrival)
+$$;
+
+-- Whether a person has read a notification, by its own mark or by the marks of the channel.
+CREATE FUNCTION belfry.inbox_is_read(channel_id bigint, arrival bigint, read_at timestamptz) RETURNS boolean
+LANGUAGE sql STABLE
+RETURN $3 IS NOT NULL OR EXISTS (SELECT FROM belfry.inbox i WHERE i.channel_id = $1 AND i.read_to >= $2 AND $2 <> ALL (i.read_except));
+
+-- Locales in the order in which a text is searched for them, in lower case, as package outbox/compose does it:
+-- zh-Hant-TW, zh-Hant, zh; renamed languages such as iw and he; and the scripts of Chinese regions.
+CREATE FUNCTION belfry.locale_fallbacks(locale text) RETURNS text[]
+LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    whole    constant text := lower(replace(locale, '_', '-'));
+    language constant text := split_part(whole, '-', 1);
+    region   constant text := split_part(whole, '-', 2);
+    renamed  constant text := CASE language WHEN 'iw' THEN 'he' WHEN 'he' THEN 'iw' WHEN 'in' THEN 'id' WHEN 'id' THEN 'in' WHEN 'ji' THEN 'yi' WHEN 'yi' THEN 'ji' END;
+    script   constant text := CASE WHEN region IN ('tw', 'hk', 'mo') THEN 'hant' WHEN region IN ('cn', 'sg') THEN 'hans' END;
+    names    text[] := '{}';
+    name     text;
+BEGIN
+    FOREACH name IN ARRAY ARRAY[whole, renamed || substr(whole, length(language) + 1)] LOOP
+        WHILE name <> '' LOOP
+            IF name = 'zh' AND script IS NOT NULL THEN
+                names := names || ('zh-' || script);
+            END IF;
+            names := names || name;
+            name := CASE WHEN position('-' IN name) > 0 THEN regexp_replace(name, '-[^-]*$', '') ELSE '' END;
+        END LOOP;
+    END LOOP;
+    RETURN names;
+END $$;
+
+-- The title and the body for a locale: of the first variant in the order of locale_fallbacks that has one.
+CREATE FUNCTION belfry.localized(locale text, variants jsonb, INOUT title text, INOUT body text)
+LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    IF variants <> '{}' AND locale <> '' THEN
+        SELECT coalesce((array_agg(v.value ->> 'title' ORDER BY l.n) FILTER (WHERE v.value ->> 'title' IS NOT NULL))[1], title),
+               coalesce((array_agg(v.value ->> 'body' ORDER BY l.n) FILTER (WHERE v.value ->> 'body' IS NOT NULL))[1], body)
+          INTO title, body
+          FROM unnest(belfry.locale_fallbacks(locale)) WITH ORDINALITY l (name, n)
+          JOIN jsonb_each(variants) v (key, value) ON lower(replace(v.key, '_', '-')) = l.name;
+    END IF;
+END $$;
+
+-- One page of a person's notifications, newest first: those that arrived before the number before, or all, and that
+-- are archived or not. It leaves out withdrawn ones, and those of categories from which the person had opted out in
+-- every medium. The LIMIT keeps each job to one descent. Texts are those of the locale, which is by default the one in belfry.channels.
+CREATE FUNCTION belfry.inbox_page(channel_id bigint, before bigint DEFAULT NULL, max_rows integer DEFAULT 20, archived boolean DEFAULT false, locale text DEFAULT NULL)
+RETURNS TABLE (id bigint, at timestamptz, category text, title text, body text, data jsonb, seen boolean, read boolean)
+LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_column
+DECLARE
+    ok constant boolean := max_rows BETWEEN 1 AND 100
+        OR belfry.reject('inbox', 'max_rows', format('%s is not allowed; allowed values: 1 to 100', coalesce(max_rows::text, 'null')));
+    speaks constant text := coalesce($5, (SELECT c.locale FROM belfry.channels c WHERE c.id = $1), '');
+BEGIN
+    RETURN QUERY
+    SELECT n.arrival, j.started_at, j.category, t.title, t.body, coalesce(r.data, j.data),
+           coalesce(i.seen_to >= n.arrival AND n.arrival <> ALL (i.seen_except), false) OR n.read_at IS NOT NULL OR coalesce(i.read_to >= n.arrival AND n.arrival <> ALL (i.read_except), false),
+           n.read_at IS NOT NULL OR coalesce(i.read_to >= n.arrival AND n.arrival <> ALL (i.read_except), false)
+      FROM belfry.notifications n
+     CROSS JOIN LATERAL (SELECT j.id, j.started_at, j.category, j.title, j.body, j.data, j.variants FROM belfry.jobs j WHERE j.arrival = n.arrival LIMIT 1) j
+      LEFT JOIN belfry.inbox i ON i.channel_id = n.channel_id
+      LEFT JOIN LATERAL (SELECT v.title, v.body, v.data, v.variants FROM belfry.job_revisions v
+                          WHERE v.job_id = j.id AND v."cursor" ~ '^-?[0-9]{1,18}$' AND v."cursor"::bigint >= $1
+                          ORDER BY v.revision LIMIT 1) r ON true
+     CROSS JOIN LATERAL belfry.localized(speaks, coalesce(r.variants, j.variants), coalesce(r.title, j.title), coalesce(r.body, j.body)) t
+     WHERE n.channel_id = $1 AND n.arrival < coalesce($2, 9223372036854775807) AND n.withdrawn_at IS NULL AND (n.archived_at IS NOT NULL) = $4
+       AND NOT EXISTS (SELECT FROM belfry.opt_outs o WHERE o.channel_id = $1 AND o.medium = '*' AND o.category IN ('*', j.category) AND o.opted_out_at <= j.started_at)
+     ORDER BY n.arrival DESC
+     LIMIT max_rows;
+END $$;
+
+-- The counts of unread and of unseen notifications among the newest 100 that are neither archived nor withdrawn: 100
+-- means 100 or more.
+CREATE FUNCTION belfry.inbox_unread(channel_id bigint, OUT unread integer, OUT unseen integer)
+LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+    SELECT count(*) FILTER (WHERE NOT n.read), count(*) FILTER (WHERE NOT n.seen)
+      FROM belfry.inbox_page($1, max_rows => 100, locale => '') n
+$$;
+
+-- Marks all notifications of a person as seen: the list was opened.
+CREATE FUNCTION belfry.inbox_seen(channel_id bigint) RETURNS void
+LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+    INSERT INTO belfry.inbox AS i (channel_id, seen_to, seen_except)
+    SELECT $1, n.arrival, belfry.inbox_late($1, n.arrival)
+      FROM (SELECT n.arrival FROM belfry.notifications n WHERE n.channel_id = $1 ORDER BY n.arrival DESC LIMIT 1) n
+        ON CONFLICT ON CONSTRAINT inbox_pkey DO UPDATE SET seen_to = excluded.seen_to, seen_except = excluded.seen_except
+     WHERE i.seen_to <= excluded.seen_to AND (i.seen_to, i.seen_except) <> (excluded.seen_to, excluded.seen_except)
+$$;
+
+-- Marks all notifications of a person as read, in one row.
+CREATE FUNCTION belfry.inbox_read_all(channel_id bigint) RETURNS void
+LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+    INSERT INTO belfry.inbox AS i (channel_id, read_to, read_except)
+    SELECT $1, n.arrival, belfry.inbox_late($1, n.arrival)
+      FROM (SELECT n.arrival FROM belfry.notifications n WHERE n.channel_id = $1 ORDER BY n.arrival DESC LIMIT 1) n
+        ON CONFLICT ON CONSTRAINT inbox_pkey DO UPDATE SET read_to = excluded.read_to, read_except = excluded.read_except
+     WHERE i.read_to <= excluded.read_to AND (i.read_to, i.read_except) <> (excluded.read_to, excluded.read_except)
+$$;
+
+-- Marks notifications of a person as read, or with read => false as unread, by their ids in inbox_page.
+CREATE FUNCTION belfry.inbox_read(channel_id bigint, ids bigint[], read boolean DEFAULT true) RETURNS void
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    ok constant boolean := cardinality(ids) <= 100 AND read IS NOT NULL
+        OR belfry.reject('inbox', 'ids', format('%s ids are not allowed; allowed values: up to 100 ids', coalesce(cardinality(ids)::text, 'null')));
+BEGIN
+    UPDATE belfry.notifications n SET read_at = CASE WHEN $3 THEN clock_timestamp() END
+     WHERE n.channel_id = $1 AND n.arrival = ANY ($2) AND n.withdrawn_at IS NULL AND (n.read_at IS NULL) = $3;
+    IF $3 THEN
+        UPDATE belfry.inbox i SET read_except = ARRAY(SELECT e FROM unnest(i.read_except) e WHERE e <> ALL ($2) ORDER BY e)
+         WHERE i.channel_id = $1 AND i.read_except && $2;
+    ELSE
+        UPDATE belfry.inbox i
+           SET read_except = ARRAY(SELECT e FROM (SELECT e FROM unnest(i.read_except) e UNION SELECT n.arrival FROM belfry.notifications n WHERE n.channel_id = $1 AND n.arrival = ANY ($2)) u (e)
+                                    ORDER BY e DESC LIMIT 200)
+         WHERE i.channel_id = $1 AND i.read_to >= (SELECT min(d) FROM unnest($2) d);
+    END IF;
+END $$;
+
+-- Archives notifications of a person, or with archived => false returns them to the list.
+CREATE FUNCTION belfry.inbox_archive(channel_id bigint, ids bigint[], archived boolean DEFAULT true) RETURNS void
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    ok constant boolean := cardinality(ids) <= 100 AND archived IS NOT NULL
+        OR belfry.reject('inbox', 'ids', format('%s ids are not allowed; allowed values: up to 100 ids', coalesce(cardinality(ids)::text, 'null')));
+BEGIN
+    UPDATE belfry.notifications n SET archived_at = CASE WHEN $3 THEN clock_timestamp() END
+     WHERE n.channel_id = $1 AND n.arrival = ANY ($2) AND n.withdrawn_at IS NULL AND (n.archived_at IS NULL) = $3;
+END $$;
+
+REVOKE EXECUTE ON FUNCTION belfry.inbox_late(bigint, bigint), belfry.inbox_page(bigint, bigint, integer, boolean, text), belfry.inbox_unread(bigint),
+    belfry.inbox_seen(bigint), belfry.inbox_read_all(bigint), belfry.inbox_read(bigint, bigint[], boolean), belfry.inbox_archive(bigint, bigint[], boolean) FROM PUBLIC;
