@@ -45,6 +45,8 @@
 //   - At maxmemory only pushes stop: each script begins with a write that needs no memory, and Redis
 //     checks only the first write. Pushes are answered with full from 80 % of maxmemory, so a full server
 //     drains.
+//   - Items that belfry has not written hide no ids: take.lua takes them without credit, and they go to dead.
+//     While they wait, they do not count for Inside.Oldest.
 //
 // # Failures
 //

@@ -75,9 +75,9 @@ func (*carrier) String() string { return "redislist" }
 // Receive implements outbox.Transport.
 func (c *carrier) Receive(ctx context.Context, credits outbox.Credits) ([]outbox.Claimed, error) {
 	for ctx.Err() == nil {
-		found, err := c.take(ctx, credits)
+		found, bulkFrom, err := c.take(ctx, credits)
 		if len(found) > 0 {
-			claimed, e := c.claimAll(ctx, found)
+			claimed, e := c.claimAll(ctx, found, bulkFrom)
 			if err = errors.Join(err, e); err != nil || len(claimed) > 0 {
 				return claimed, err
 			}
@@ -91,17 +91,18 @@ func (c *carrier) Receive(ctx context.Context, credits outbox.Credits) ([]outbox
 	return nil, ctx.Err()
 }
 
-// take takes ids within the credits, activities first.
-func (c *carrier) take(ctx context.Context, credits outbox.Credits) (found []string, err error) {
+// take takes ids within the credits, activities first. bulkFrom is the index of the first id of bulk.
+func (c *carrier) take(ctx context.Context, credits outbox.Credits) (found []string, bulkFrom int, err error) {
 	if n := min(credits.Activities(), outbox.MaxBatch); n > 0 && !c.quiet(c.taken[activities]) {
 		_, _, found, err = c.takeOf(ctx, c.taken[activities], n, true, nil)
 	}
+	bulkFrom = len(found)
 	if n := min(credits.Bulk(), outbox.MaxBatch-len(found)); n > 0 && err == nil && !c.quiet(c.taken[bulk]) {
 		var items []string
 		items, err = c.takeBulk(ctx, credits, n)
 		found = append(found, items...)
 	}
-	return found, err
+	return found, bulkFrom, err
 }
 
 // quiet reports whether main was empty at the last read and no ids have arrived since. It then makes
@@ -252,15 +253,18 @@ func (t *taken) doubts() {
 	t.mu.Unlock()
 }
 
-// claimAll claims the taken ids and applies the verdict of each.
-func (c *carrier) claimAll(ctx context.Context, items []string) (claimed []outbox.Claimed, err error) {
+// claimAll claims the taken ids and applies the verdict of each. The ids of bulk begin at bulkFrom.
+func (c *carrier) claimAll(ctx context.Context, items []string, bulkFrom int) (claimed []outbox.Claimed, err error) {
 	copies, kept := make([]outbox.Copy, 0, len(items)), items[:0]
 	changes := [2][]change{}
-	for _, item := range items {
+	for i, item := range items {
+		from := activities
+		if i >= bulkFrom {
+			from = bulk
+		}
 		copied, err := parse(item)
-		if err != nil { // not written by belfry: stored for inspection
-			changes[bulk] = append(changes[bulk], change{item, "dead"})
-			changes[activities] = append(changes[activities], change{item, "dead"})
+		if err != nil || queueOf(copied.Key) != from { // not written by belfry: stored for inspection
+			changes[from] = append(changes[from], change{item, "dead"})
 			continue
 		}
 		copies, kept = append(copies, copied), append(kept, item)

@@ -21,7 +21,7 @@ end
 local dead = ttl < 0 or seen + ttl < now
 local all, items = redis.call('HGETALL', KEYS[4]), {}
 for i = 1, #all, 2 do
-  if dead or all[i + 1] + ARGV[3] < now then
+  if dead or (tonumber(all[i + 1]) or 0) + ARGV[3] < now then
     items[#items + 1] = all[i]
   end
 end

@@ -11,8 +11,9 @@ local oldest = -1
 local function scan(items)
   local pushes = {}
   for _, item in ipairs(items) do
-    pushes[item:sub(1, 12)] = true
+    pushes[item:match('^(%d%d%d%d%d%d%d%d%d%d%d%d)/') or 0] = true
   end
+  pushes[0] = nil -- not items of belfry
   for push in pairs(pushes) do
     push = tonumber(push)
     if oldest < 0 or push < oldest then

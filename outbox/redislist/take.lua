@@ -19,7 +19,7 @@ redis.call('ZADD', KEYS[4], now, ARGV[1])
 
 local n, window, any = tonumber(ARGV[2]), tonumber(ARGV[3]), ARGV[5] == '1'
 local length = redis.call('LLEN', KEYS[2])
-local limits = {}
+local limits, most = {}, '9223372036854775807' -- the largest job id
 for i = 6, #ARGV, 2 do
   limits[ARGV[i]] = tonumber(ARGV[i + 1])
 end
@@ -28,7 +28,13 @@ local from, size = 0, math.min(n, window)
 while #taken < n and from < window do
   local items = redis.call('LRANGE', KEYS[2], from, from + size - 1)
   for _, item in ipairs(items) do
-    local job = not any and item:match('^%d+/([^/]+)/[^/]+/')
+    local job, lane
+    if not any then
+      job, lane = item:match('^%d+/([1-9]%d*)/%-?%d+/(.*)$')
+      if job and (#job > #most or #job == #most and job > most) then
+        job = nil
+      end
+    end
     local limit = job and limits[job]
     if not job then
       limit = 1 -- any job, or not an item of belfry, which is taken in order to be removed
@@ -48,7 +54,7 @@ while #taken < n and from < window do
       if not limit and not reported[job] then
         reported[job] = true
         unknown[#unknown + 1] = job
-        unknown[#unknown + 1] = item:match('^[^/]+/[^/]+/[^/]+/(.*)$')
+        unknown[#unknown + 1] = lane
       end
     end
   end
