@@ -38,9 +38,18 @@ end
 local known = redis.call('HMGET', state, 'epoch', 'last')
 local last = tonumber(known[2] or 0)
 local oldest = last + 1
+-- Entries that were not written by belfry are passed, until a worker removes them. Behind too many of them
+-- there may be any push.
 local first = redis.call('XRANGE', stream, '-', '+', 'COUNT', 1)[1]
-if first then
-  oldest = math.min(oldest, tonumber(string.match(first[2][2], '^%S+ %S+ (%d+)')))
+for passed = 1, 1000 do
+  local push = first and tonumber(string.match(first[2][2] or '', '^%-?%d+ %-?%d+ (%d+) '))
+  if push or not first then
+    oldest = math.min(oldest, push or oldest)
+    break
+  elseif passed == 1000 then
+    oldest = 1
+  end
+  first = redis.call('XRANGE', stream, after(first[1]), '+', 'COUNT', 1)[1]
 end
 -- Copies that were waiting have an earlier push than their place in the stream. Records of deleted copies
 -- are removed.

@@ -9,8 +9,11 @@ local due = redis.call('ZRANGEBYSCORE', waiting, '-inf', string.format('%.0f', n
 if #due > 0 then
   redis.call('ZREM', waiting, '') -- a write that maxmemory permits, see settle.lua
   for _, copy in ipairs(due) do
-    local id = redis.call('XADD', stream, '*', 'c', copy)
-    redis.call('ZADD', returned, string.match(copy, '^%S+ %S+ (%d+)'), id)
+    local push = string.match(copy, '^%-?%d+ %-?%d+ (%d+) ')
+    if push and #push < 20 then -- other members were not written by belfry and are only removed
+      local id = redis.call('XADD', stream, '*', 'c', copy)
+      redis.call('ZADD', returned, push, id)
+    end
   end
   redis.call('ZREM', waiting, unpack(due))
   redis.call('ZREM', returned, unpack(due))
