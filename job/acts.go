@@ -103,7 +103,7 @@ func (s *Store) Abort(ctx context.Context, sel Selection, act Act) (list []Job, 
 		return err
 	})
 	if err == nil && list == nil && sel.Held == nil { // a run has aborted them because of the flag
-		list, err = s.GetAll(ctx, ids)
+		list, err = s.Summaries(ctx, ids)
 	}
 	return list, err
 }
@@ -207,7 +207,7 @@ func (s *Store) act(ctx context.Context, o operation, sel Selection, act Act) (l
 		if sel.Group != nil {
 			listed = ids
 		}
-		if list, err = getAll(ctx, tx, listed); err != nil {
+		if list, err = getAll(ctx, tx, listed, len(listed) > 1); err != nil {
 			return err
 		}
 		switch n := int64(len(done.changed)); {

@@ -79,7 +79,7 @@ func enqueueRequest(ctx context.Context, tx pgx.Tx, r Request, began time.Time) 
 	if err != nil {
 		return made, err
 	}
-	if made.Jobs, err = getAll(ctx, tx, ids); err != nil {
+	if made.Jobs, err = getAll(ctx, tx, ids, false); err != nil {
 		return made, err
 	}
 	slices.SortFunc(made.Jobs, func(a, b Job) int { return cmp.Compare(slices.Index(ids, a.ID), slices.Index(ids, b.ID)) })

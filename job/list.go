@@ -68,7 +68,7 @@ func (s *Store) Page(ctx context.Context, f Filter) (list []Job, lookedTo int64,
 			if ids, lookedTo, err = f.looked(ctx, tx, args); err != nil {
 				return fmt.Errorf("list jobs: %w", err)
 			}
-			statement, args = queries.jobGetAll, pgx.StrictNamedArgs{"ids": ids}
+			statement, args = queries.jobGetAll, pgx.StrictNamedArgs{"ids": ids, "summary": false}
 		}
 		rows, err := tx.Query(ctx, statement, args)
 		if err != nil {
@@ -86,7 +86,7 @@ func (s *Store) Page(ctx context.Context, f Filter) (list []Job, lookedTo int64,
 	return list, lookedTo, err
 }
 
-// pageBytes is the size of the rows after which a page ends. An audience of 10,000 external ids has up to 2 MB.
+// pageBytes is the size of the rows after which a page ends. A job has up to 1.2 MB.
 const pageBytes = 16 << 20
 
 // firstOf returns the first rows up to pageBytes, at least one, and whether there are more.

@@ -43,8 +43,14 @@ SELECT id, group_id, type, category, title, body, data, variants, route, audienc
  WHERE id = @id;
 
 -- name: JobGetAll :many
--- Reads the jobs among @ids that there are, newest first (jobs_pkey).
-SELECT id, group_id, type, category, title, body, data, variants, route, audience, lane, priority, schedule_at, deliver_at,
+-- Reads the jobs among @ids that there are, newest first (jobs_pkey). With @summary it leaves out body, data and
+-- variants, and the entries of a list of channels after the tenth: of many jobs they would be many megabytes.
+SELECT id, group_id, type, category, title, CASE WHEN @summary::boolean THEN '' ELSE body END AS body, CASE WHEN @summary THEN '{}' ELSE data END AS data,
+       CASE WHEN @summary THEN '{}' ELSE variants END AS variants, route,
+       CASE WHEN @summary AND audience ? 'ids' THEN audience || jsonb_build_object('ids', jsonb_path_query_array(audience, '$.ids[0 to 9]'))
+            WHEN @summary AND audience ? 'external_ids' THEN audience || jsonb_build_object('external_ids', jsonb_path_query_array(audience, '$.external_ids[0 to 9]'))
+            ELSE audience END AS audience,
+       lane, priority, schedule_at, deliver_at,
        expires_at, idempotency_key, requested_by, needs_approval, max_recipients, max_rows_per_second, duty_cycle, chunk_target_ms, max_chunk_rows,
        health_checks, max_skips, status, coalesce("cursor", '') AS "cursor", bound, fence,
        coalesce(runner, '') AS runner, heartbeat_at, backend_pid, backend_start, attempts, takeovers,

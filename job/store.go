@@ -109,17 +109,18 @@ func find(ctx context.Context, tx pgx.Tx, id int64, versioned bool) (Job, error)
 	return j, nil
 }
 
-// GetAll reads the jobs of these ids that there are, by id, in one statement.
-func (s *Store) GetAll(ctx context.Context, ids []int64) (list []Job, err error) {
+// Summaries reads the jobs of these ids that there are, by id, in one statement. They have no Body, Data and Variants,
+// and at most ten entries of a list of channels.
+func (s *Store) Summaries(ctx context.Context, ids []int64) (list []Job, err error) {
 	err = s.read(ctx, func(ctx context.Context, tx pgx.Tx) error {
-		list, err = getAll(ctx, tx, ids)
+		list, err = getAll(ctx, tx, ids, true)
 		return err
 	})
 	return list, err
 }
 
-func getAll(ctx context.Context, tx pgx.Tx, ids []int64) (list []Job, err error) {
-	if list, err = db.All[Job](ctx, tx, queries.jobGetAll, pgx.StrictNamedArgs{"ids": ids}); err != nil {
+func getAll(ctx context.Context, tx pgx.Tx, ids []int64, summary bool) (list []Job, err error) {
+	if list, err = db.All[Job](ctx, tx, queries.jobGetAll, pgx.StrictNamedArgs{"ids": ids, "summary": summary}); err != nil {
 		return nil, fmt.Errorf("read jobs: %w", err)
 	}
 	slices.Reverse(list)

@@ -530,6 +530,8 @@ BEGIN
         col := CASE WHEN a ? 'ids' THEN 'ids' ELSE 'external_ids' END;
         ok := CASE jsonb_typeof(a -> col) WHEN 'array' THEN jsonb_array_length(a -> col) BETWEEN 1 AND 10000 END
             OR belfry.reject(tab, 'audience.' || col, 'must be a list of 1 to 10000 entries', 'Longer lists: fill a segment and use kind segment.');
+        ok := octet_length(a::text) <= 1048576
+            OR belfry.reject(tab, 'audience.' || col, format('has %s bytes; allowed values: lists of up to 1048576 bytes', octet_length(a::text)), 'Longer lists: fill a segment and use kind segment.');
         SELECT CASE col WHEN 'ids' THEN format('%L is not a channel id; allowed values: whole numbers from -9223372036854775807 to 9223372036854775807', coalesce(e #>> '{}', 'null'))
                     ELSE format('%L is not an external id; allowed values: texts of 1 to 200 characters', left(coalesce(e #>> '{}', 'null'), 60)) END
           INTO problem

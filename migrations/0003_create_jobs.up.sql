@@ -422,7 +422,10 @@ BEGIN
     END IF;
     NEW.arrival := OLD.arrival;
     IF (OLD.status, OLD.fence) = ('RUNNING', NEW.fence) AND NEW.status = 'RUNNING' AND NOT NEW.abort_requested THEN
-        RETURN CASE WHEN (SELECT i.halted_at FROM belfry.installation i WHERE i.one) IS NULL THEN NEW END;
+        IF (SELECT i.halted_at FROM belfry.installation i WHERE i.one) IS NOT NULL THEN
+            RETURN NULL;
+        END IF;
+        RETURN NEW; -- not by an expression, which would read the audience and write it again
     END IF;
     IF NEW.status = 'RUNNING' AND NEW.fence > OLD.fence THEN
         PERFORM FROM belfry.locks l WHERE l.name = 'claims' FOR SHARE SKIP LOCKED;
@@ -511,8 +514,6 @@ DECLARE
     actor  text := belfry.actor();
     reason text := belfry.reason();
     said   constant jsonb := jsonb_build_object('session_user', session_user);
-    was    jsonb;
-    is_now jsonb;
 BEGIN
     IF TG_OP = 'INSERT' THEN
         INSERT INTO belfry.job_events (job_id, kind, actor, detail)
@@ -562,6 +563,30 @@ BEGIN
         reason := belfry.reason();
     END IF;
 
+    IF NEW.recalled_at IS DISTINCT FROM OLD.recalled_at THEN
+        INSERT INTO belfry.job_events (job_id, kind, actor, reason, detail)
+        VALUES (NEW.id, 'recalled', actor, reason, said || jsonb_build_object(
+            'before', jsonb_build_object('recalled', coalesce((SELECT (e.detail #>> '{after,recalled}')::bigint FROM belfry.job_events e
+                WHERE e.job_id = NEW.id AND e.kind = 'recalled' ORDER BY e.id DESC LIMIT 1), 0)),
+            'after', jsonb_build_object('recalled', NEW.recalled)));
+    END IF;
+    RETURN NULL;
+END $$;
+
+CREATE TRIGGER jobs_record AFTER INSERT OR UPDATE OF status, abort_requested, fence, recalled_at
+    ON belfry.jobs FOR EACH ROW EXECUTE FUNCTION belfry.jobs_record();
+
+-- Records a correction, as jobs_record does its part. It is a trigger of its own because it compares the content and the
+-- audience, which may have a megabyte: an act that only changes the status reads neither.
+CREATE FUNCTION belfry.jobs_record_changes() RETURNS trigger
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    actor  constant text := belfry.actor();
+    reason constant text := belfry.reason();
+    said   constant jsonb := jsonb_build_object('session_user', session_user);
+    was    jsonb;
+    is_now jsonb;
+BEGIN
     IF belfry.jobs_forget(OLD.audience, NEW.audience) THEN -- the record of it has not whom
         INSERT INTO belfry.job_events (job_id, kind, actor, reason, detail)
         VALUES (NEW.id, 'changed', actor, reason, said || '{"erased": "audience.external_ids"}');
@@ -586,21 +611,13 @@ BEGIN
             PERFORM belfry.ring('belfry_messages');
         END IF;
     END IF;
-
-    IF NEW.recalled_at IS DISTINCT FROM OLD.recalled_at THEN
-        INSERT INTO belfry.job_events (job_id, kind, actor, reason, detail)
-        VALUES (NEW.id, 'recalled', actor, reason, said || jsonb_build_object(
-            'before', jsonb_build_object('recalled', coalesce((SELECT (e.detail #>> '{after,recalled}')::bigint FROM belfry.job_events e
-                WHERE e.job_id = NEW.id AND e.kind = 'recalled' ORDER BY e.id DESC LIMIT 1), 0)),
-            'after', jsonb_build_object('recalled', NEW.recalled)));
-    END IF;
     RETURN NULL;
 END $$;
 
-CREATE TRIGGER jobs_record AFTER INSERT OR UPDATE OF status, abort_requested, fence, recalled_at,
+CREATE TRIGGER jobs_record_changes AFTER UPDATE OF
     type, category, title, body, data, variants, route, audience, lane, priority, schedule_at, deliver_at, expires_at, idempotency_key, requested_by, group_id,
     max_recipients, max_rows_per_second, duty_cycle, chunk_target_ms, max_chunk_rows, health_checks, max_skips, needs_approval, approved_count
-    ON belfry.jobs FOR EACH ROW EXECUTE FUNCTION belfry.jobs_record();
+    ON belfry.jobs FOR EACH ROW EXECUTE FUNCTION belfry.jobs_record_changes();
 
 -- Records when a run slows down or goes on, by rule: details change without events.
 CREATE FUNCTION belfry.jobs_record_throttle() RETURNS trigger
@@ -618,4 +635,4 @@ CREATE TRIGGER jobs_record_throttle AFTER UPDATE OF throttle ON belfry.jobs
     FOR EACH ROW WHEN (OLD.throttle IS DISTINCT FROM NEW.throttle AND NEW.status = 'RUNNING')
     EXECUTE FUNCTION belfry.jobs_record_throttle();
 
-REVOKE EXECUTE ON FUNCTION belfry.jobs_validate(), belfry.jobs_transition(), belfry.jobs_record(), belfry.jobs_record_throttle() FROM PUBLIC;
+REVOKE EXECUTE ON FUNCTION belfry.jobs_validate(), belfry.jobs_transition(), belfry.jobs_record(), belfry.jobs_record_changes(), belfry.jobs_record_throttle() FROM PUBLIC;

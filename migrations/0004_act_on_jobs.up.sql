@@ -134,7 +134,7 @@ CREATE TRIGGER jobs_count AFTER INSERT ON belfry.jobs
 CREATE FUNCTION belfry.jobs_limit() RETURNS trigger
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-    asked   constant jsonb := to_jsonb(NEW);
+    asked   jsonb;
     limited constant text := nullif(current_setting('belfry.limited', true), '');
     usual   constant text := 'null (the runner''s setting), ';
     col     text;
@@ -168,6 +168,7 @@ BEGIN
     IF NEW.priority = 0 AND num_nonnulls(NEW.max_rows_per_second, NEW.duty_cycle, NEW.chunk_target_ms, NEW.max_chunk_rows, NEW.max_skips, NEW.health_checks, most) = 0 THEN
         RETURN NEW; -- as most
     END IF;
+    asked := to_jsonb(NEW);
     FOR col, problem, allowed IN
         SELECT v.col, CASE WHEN c.over THEN 'beyond the ceiling' ELSE 'below the floor' END,
                v.usual || CASE WHEN v.boundless = '0' AND l.of ->> v.col IS NULL THEN '0 (no limit), ' ELSE '' END

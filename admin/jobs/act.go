@@ -77,7 +77,7 @@ type jobResult struct {
 type jobsResult struct {
 	Plan  *operation.Plan `json:"plan,omitempty"`  // then nothing was changed
 	Group *groupSteps     `json:"group,omitempty"` // of an act in steps
-	Jobs  []jobResult     `json:"jobs" doc:"of an act in steps, the first 1,000"`
+	Jobs  []jobResult     `json:"jobs" doc:"of an act in steps, the first 1,000; several jobs have no body, data and variants, and ten entries of a list of channels"`
 }
 
 // ResourceVersion returns the version of the single job.

@@ -240,7 +240,7 @@ func readWatched(ctx context.Context, env *operation.Env, ids []int64) (r readin
 	if ids = slices.Compact(ids); len(ids) == 0 {
 		return r, nil
 	}
-	jobs, err := env.Jobs.GetAll(ctx, ids)
+	jobs, err := env.Jobs.Summaries(ctx, ids)
 	if err != nil {
 		return r, err
 	}

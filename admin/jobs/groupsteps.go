@@ -75,7 +75,7 @@ type groupAct struct {
 // returns the stopped jobs. If it cannot read the jobs, which an abort cache does not require, it stops one
 // after the other.
 func (act jobsAct) abortEach(ctx context.Context, env *operation.Env, ids []int64, who job.Act) (done jobsResult, err error) {
-	jobs, unread := env.Jobs.GetAll(ctx, ids)
+	jobs, unread := env.Jobs.Summaries(ctx, ids)
 	if unread != nil {
 		return act.run(ctx, env, operation.PlanFlags{}, ids, nil, who)
 	}
@@ -147,7 +147,7 @@ func (act jobsAct) runSteps(ctx context.Context, env *operation.Env, members []j
 	}
 	brief, cancel := context.WithTimeout(context.WithoutCancel(ctx), operation.DefaultDeadline)
 	defer cancel()
-	jobs, unread := env.Jobs.GetAll(brief, listed)
+	jobs, unread := env.Jobs.Summaries(brief, listed)
 	done = resultOf(jobs)
 	done.Group = &g.steps
 	if done.Jobs == nil {
@@ -252,7 +252,7 @@ func (g *groupAct) step(ctx context.Context, ids []int64, held *[]int64) error {
 func (g *groupAct) reread(ctx context.Context, ids []int64) (changed int) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), groupWait)
 	defer cancel()
-	jobs, err := g.env.Jobs.GetAll(ctx, ids)
+	jobs, err := g.env.Jobs.Summaries(ctx, ids)
 	if err != nil {
 		g.unknown = len(ids)
 	}

@@ -114,7 +114,7 @@ func selectedJobs(ctx context.Context, env *operation.Env, ids []int64, group *u
 		for _, m := range members {
 			ids = append(ids, m.ID)
 		}
-		jobs, err = env.Jobs.GetAll(ctx, ids)
+		jobs, err = env.Jobs.Summaries(ctx, ids)
 		return jobs, err
 	}
 	for _, id := range slices.Compact(slices.Sorted(slices.Values(ids))) {
