@@ -103,9 +103,6 @@ func (h *Handler) fromProvider(w http.ResponseWriter, req *http.Request) *Proble
 		return problemf(http.StatusNotFound, errNoProvider)
 	}
 	from, ctx := h.Proxy.client(req), context.WithoutCancel(req.Context())
-	if wait := h.signIns.addresses.bad(from); wait > 0 {
-		return tooMany(wait, "too many sign-ins from this address were refused").problem()
-	}
 	query, err := url.ParseQuery(req.URL.RawQuery)
 	if err != nil {
 		return problemf(http.StatusBadRequest, "the query is malformed")
@@ -113,6 +110,12 @@ func (h *Handler) fromProvider(w http.ResponseWriter, req *http.Request) *Proble
 	cookie, has := cookieNamed(req, h.pendingName(req), maxPending)
 	if has {
 		http.SetCookie(w, h.cookieNamed(req, h.pendingName(req), "", time.Unix(1, 0)))
+	}
+	if err := h.OIDC.Pending(cookie, query); err != nil { // not a guess: another site's page may send it
+		return h.notSignedIn(ctx, err, from)
+	}
+	if wait := h.signIns.addresses.bad(from); wait > 0 {
+		return tooMany(wait, "too many sign-ins from this address were refused").problem()
 	}
 	person, err := h.OIDC.Finish(ctx, cookie, query)
 	if err != nil {

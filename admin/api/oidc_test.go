@@ -285,13 +285,33 @@ func TestOIDC_RefusalsAreBounded(t *testing.T) {
 	require.NoError(t, d.db.Pool.QueryRow(t.Context(), `SELECT count(*) FROM belfry.events WHERE kind = 'locked out' AND name = 'oidc:ann'`).Scan(&events))
 	require.Equal(t, 1, events)
 	d = newDoor(t, nil)
+	cookie, path := d.begun(t, "")
+	back, err := url.ParseQuery(strings.TrimPrefix(path, callback+"?"))
+	require.NoError(t, err)
+	back.Set("code", "y")
 	var last answer
 	for i := 0; i < 1000 && last.status != http.StatusTooManyRequests; i++ { // one more is allowed every six seconds
-		last = d.call(t, "", "GET", callback+"?state=x&code=y", "")
+		last = d.call(t, "", "GET", callback+"?"+back.Encode(), "", "Cookie", cookie)
 	}
 	require.Equal(t, http.StatusTooManyRequests, last.status)
 	require.Contains(t, last.problem(t).Detail, "from this address")
-	require.Zero(t, d.issuer.Calls("/token"), "no guess gets as far as the provider")
+}
+
+// A page of another site, which knows no pending sign-in, locks nobody out of its visitor's address.
+func TestOIDC_OtherSitesLockNobodyOut(t *testing.T) {
+	t.Parallel()
+	d := newDoor(t, nil)
+	d.withAnn(t)
+	cookie, _ := d.begun(t, "")
+	for i := range 60 {
+		var headers []string
+		if i%2 > 0 {
+			headers = []string{"Cookie", cookie}
+		}
+		require.Equal(t, http.StatusBadRequest, d.call(t, "", "GET", callback+"?state=x&code=y", "", headers...).status)
+	}
+	require.Zero(t, d.issuer.Calls("/token"))
+	require.Equal(t, http.StatusOK, d.call(t, "", "POST", "/login", login).status)
 }
 
 // A provider that is away is said to be, and keeps nobody out who has a password.

@@ -143,21 +143,16 @@ func (p *Provider) Begin(ctx context.Context, returnTo string) (cookie, location
 // Finish completes the sign-in of cookie with the query of the provider's redirect. The caller
 // deletes the cookie in any case. Errors are *RefusedError.
 func (p *Provider) Finish(ctx context.Context, cookie string, query url.Values) (Person, error) {
+	if err := p.Pending(cookie, query); err != nil {
+		return Person{}, err
+	}
 	ctx, cancel := context.WithTimeout(goidc.ClientContext(ctx, p.client), p.timeout)
 	defer cancel()
 	d, err := p.discover(ctx)
 	if err != nil {
 		return Person{}, err
 	}
-	begun, returnTo, ok := parseCookie(cookie)
 	switch {
-	case !ok || p.now().Sub(begun).Abs() >= Lifetime:
-		return Person{}, refuse(http.StatusBadRequest, nil,
-			"this browser has no pending sign-in: it took longer than %d minutes, or was started in another browser or at another "+
-				"address than belfry's public URL; sign in again", int(Lifetime.Minutes()))
-	case !hmac.Equal([]byte(query.Get("state")), []byte(derive(cookie, "state"))):
-		return Person{}, refuse(http.StatusBadRequest, nil,
-			"this response belongs to another sign-in than the last one of this browser; sign in again")
 	case query.Get("iss") != p.config.Issuer && (query.Has("iss") || d.SendsIssuer):
 		return Person{}, refuse(http.StatusBadRequest, nil, "this response is not from the provider of api.oidc.issuer; sign in again")
 	case query.Has("error") || query.Get("code") == "":
@@ -189,7 +184,24 @@ func (p *Provider) Finish(ctx context.Context, cookie string, query url.Values) 
 	if err != nil {
 		return Person{}, &RefusedError{Status: http.StatusForbidden, Text: err.Error(), Name: name, Identity: identity}
 	}
+	_, returnTo, _ := parseCookie(cookie)
 	return Person{name, groups, identity, derive(cookie, "state"), returnTo}, nil
+}
+
+// Pending refuses a response to no sign-in of this browser, such as a request that another site's page has
+// made. It does not call the provider.
+func (p *Provider) Pending(cookie string, query url.Values) error {
+	begun, _, ok := parseCookie(cookie)
+	switch {
+	case !ok || p.now().Sub(begun).Abs() >= Lifetime:
+		return refuse(http.StatusBadRequest, nil,
+			"this browser has no pending sign-in: it took longer than %d minutes, or was started in another browser or at another "+
+				"address than belfry's public URL; sign in again", int(Lifetime.Minutes()))
+	case !hmac.Equal([]byte(query.Get("state")), []byte(derive(cookie, "state"))):
+		return refuse(http.StatusBadRequest, nil,
+			"this response belongs to another sign-in than the last one of this browser; sign in again")
+	}
+	return nil
 }
 
 // discover returns the discovery document of the provider.
