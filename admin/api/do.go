@@ -164,10 +164,10 @@ func (h *Handler) Stream(ctx context.Context, c Call, each func(item any) error,
 	if err := h.check(c); err != nil {
 		return nil, err
 	}
-	if err := h.streams.enter(c.Caller.Name); err != nil {
+	if err := h.streams.enter(c.Caller.Key()); err != nil {
 		return nil, err
 	}
-	defer h.streams.leave(c.Caller.Name)
+	defer h.streams.leave(c.Caller.Key())
 	own := &streamSlot{limiter: h.limiter, name: c.Caller.Key(), free: c.Operation.Shared}
 	if err := own.begin(ctx); err != nil {
 		return nil, err

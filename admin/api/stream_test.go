@@ -88,7 +88,10 @@ func serveStream(t *testing.T, o operation.Operation, http2 bool, change func(*a
 			if s.revoked.Load() {
 				return access.Identity{}, access.ErrToken
 			}
-			return tokens(ctx, token)
+			name, proxied := strings.CutPrefix(token, "proxy:")
+			who, err := tokens(ctx, name)
+			who.Proxy = proxied
+			return who, err
 		},
 	})
 	s.server = httptest.NewUnstartedServer(s.handler)
@@ -320,7 +323,7 @@ func TestStream_AreNotMoreThanSoMany(t *testing.T) {
 	res := s.get(t, t.Context(), "")
 	require.Equal(t, http.StatusServiceUnavailable, res.status, "of one identity")
 	require.NotEmpty(t, res.header.Get("Retry-After"))
-	require.Equal(t, http.StatusOK, s.get(t, ctx, "", "Authorization", "Bearer operator").status)
+	require.Equal(t, http.StatusOK, s.get(t, ctx, "", "Authorization", "Bearer proxy:viewer").status, "a user of the proxy by the token's name")
 	require.Equal(t, http.StatusServiceUnavailable, s.get(t, t.Context(), "", "Authorization", "Bearer admin").status, "in all")
 	leave()
 	for range 3 {
