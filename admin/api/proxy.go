@@ -44,6 +44,9 @@ var headerName = regexp.MustCompile(`^[A-Za-z0-9-]{1,100}$`)
 // proxyUser matches allowed user names. Headers have no common encoding of other characters.
 var proxyUser = regexp.MustCompile(`^[!-~](?:[ -~]{0,98}[!-~])?$`)
 
+// scheduleName matches the requesters of schedules' jobs. belfry.jobs lets them use the schedules' idempotency keys.
+var scheduleName = regexp.MustCompile(`(?i)^schedule `)
+
 // refusedHeaders have a meaning of their own.
 var refusedHeaders = []string{"Authorization", "Cookie", "Host", forwardedFor}
 
@@ -188,8 +191,8 @@ func (p *Proxy) has(address netip.Addr) bool {
 // errProxyUser rejects missing, repeated or malformed headers of the proxy. A client may have added headers
 // of its own.
 var errProxyUser = errors.New(
-	"the proxy must send one user name of up to 100 visible ASCII characters (api.proxy.user_header) and the user's groups " +
-		"(api.proxy.role_header), each in one header")
+	"the proxy must send one user name of up to 100 visible ASCII characters (api.proxy.user_header), which does not begin " +
+		"with \"schedule \", and the user's groups (api.proxy.role_header), each in one header")
 
 // errProxyRole rejects a user whose groups have no role.
 var errProxyRole = errors.New("no role is mapped to any of the proxy's groups (api.proxy.roles)")
@@ -204,7 +207,7 @@ func (p *Proxy) identity(req *http.Request) (who access.Identity, named bool, er
 		return who, false, nil
 	}
 	name := users[0]
-	if len(users) > 1 || len(groups) > 1 || !proxyUser.MatchString(name) {
+	if len(users) > 1 || len(groups) > 1 || !proxyUser.MatchString(name) || scheduleName.MatchString(name) {
 		return who, false, errProxyUser
 	}
 	who = access.Identity{Name: name, Proxy: true}

@@ -101,6 +101,7 @@ func TestProxy_NamesWhoAsks(t *testing.T) {
 		"groups without a role":         {inner, append(secret, "X-Forwarded-User", "ann", "X-Forwarded-Groups", "OPS,opsx"), http.StatusForbidden},
 		"a name of two lines":           {inner, append(secret, "X-Forwarded-User", "ann\nroot", "X-Forwarded-Groups", "ops"), http.StatusForbidden},
 		"a name that hides":             {inner, append(secret, "X-Forwarded-User", "ann\u202e", "X-Forwarded-Groups", "ops"), http.StatusForbidden},
+		"the name of a schedule":        {inner, append(secret, "X-Forwarded-User", "Schedule night", "X-Forwarded-Groups", "ops"), http.StatusForbidden},
 		"a long name":                   {inner, append(secret, "X-Forwarded-User", strings.Repeat("a", 101), "X-Forwarded-Groups", "ops"), http.StatusForbidden},
 		"other names of the headers":    {inner, append(secret, "X_Forwarded_User", "ann", "X_Forwarded_Groups", "ops"), http.StatusUnauthorized},
 	} {
