@@ -3,11 +3,18 @@ package api_test
 import (
 	"bufio"
 	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/binary"
+	"encoding/pem"
 	"errors"
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"net/url"
+	"os"
+	"path/filepath"
 	"testing"
 	"time"
 
@@ -127,4 +134,36 @@ func TestConnections_OfTheProxyAreOfManyClients(t *testing.T) {
 	require.True(t, answered200(t, first))
 	require.True(t, answered200(t, second))
 	require.True(t, answered200(t, first))
+}
+
+// A connection has few requests at once, so that the memory of an address's connections is bounded.
+func TestServer_LimitsRequestsOfAnHTTP2Connection(t *testing.T) {
+	t.Parallel()
+	made := httptest.NewUnstartedServer(nil)
+	made.StartTLS()
+	pair := made.TLS.Certificates[0]
+	made.Close()
+	key, err := x509.MarshalPKCS8PrivateKey(pair.PrivateKey)
+	require.NoError(t, err)
+	config := api.TLS{CertFile: filepath.Join(t.TempDir(), "tls.crt"), KeyFile: filepath.Join(t.TempDir(), "tls.key")}
+	require.NoError(t, os.WriteFile(config.CertFile, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: pair.Certificate[0]}), 0o600))
+	require.NoError(t, os.WriteFile(config.KeyFile, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: key}), 0o600))
+	dial, _ := limited(t, 10, 10, func(c *api.Config) { c.TLS = config })
+	conn := tls.Client(dial("127.0.0.1"), &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"h2"}}) //nolint:gosec // its own
+	_, err = conn.Write([]byte("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x00\x04\x00\x00\x00\x00\x00"))
+	require.NoError(t, err)
+	head := make([]byte, 9)
+	_, err = io.ReadFull(conn, head)
+	require.NoError(t, err)
+	require.EqualValues(t, 4, head[3], "SETTINGS")
+	settings := make([]byte, int(head[1])<<8|int(head[2]))
+	_, err = io.ReadFull(conn, settings)
+	require.NoError(t, err)
+	most := -1
+	for ; len(settings) >= 6; settings = settings[6:] {
+		if binary.BigEndian.Uint16(settings) == 3 { // MAX_CONCURRENT_STREAMS
+			most = int(binary.BigEndian.Uint32(settings[2:]))
+		}
+	}
+	require.Equal(t, 40, most)
 }

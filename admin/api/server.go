@@ -168,6 +168,9 @@ const (
 	idleTime    = 2 * time.Minute
 	stopTime    = 40 * time.Second
 	headerBytes = 32 << 10
+	// http2Streams is the number of concurrent requests of an HTTP/2 connection: more than the streams of one
+	// identity, so that a browser with many open pages has requests left.
+	http2Streams = 40
 )
 
 // Server serves the API at one address.
@@ -186,7 +189,7 @@ func Listen(ctx context.Context, c Config, h http.Handler) (*Server, error) {
 		ConnState: limit.changed,
 
 		Handler: h, ReadHeaderTimeout: headerTime, ReadTimeout: readTime, WriteTimeout: writeTime,
-		IdleTimeout: idleTime, MaxHeaderBytes: headerBytes,
+		IdleTimeout: idleTime, MaxHeaderBytes: headerBytes, HTTP2: &http.HTTP2Config{MaxConcurrentStreams: http2Streams},
 	}}
 	if streams, has := h.(interface{ EndStreams() }); has {
 		s.http.RegisterOnShutdown(streams.EndStreams)
