@@ -59,3 +59,21 @@ func TestConsole_ApprovesWhatWasShown(t *testing.T) {
 	require.NotContains(t, boss.get(t, "/").text, "Waits for approval")
 	require.NotContains(t, boss.get(t, at).text, "Approve job")
 }
+
+// What a job is called, and who requested it, turns no text of a page; a form sends it back as it is.
+func TestConsole_TurnsNoText(t *testing.T) {
+	t.Parallel()
+	h := open(t, nil)
+	h.exec(t, `INSERT INTO belfry.channels (external_id, platform) VALUES ('u', 'ios')`)
+	boss, evil := h.as(t, "operator"), "a\u202eb\u2066c"
+	id, err := h.jobs.Enqueue(t.Context(), job.Spec{Type: "push", Category: "operator_notice", Title: evil, Body: evil, NeedsApproval: true, RequestedBy: evil})
+	require.NoError(t, err)
+	at := "/jobs/" + text.Int(id)
+	for _, path := range []string{"/", "/jobs", at, at + "/approve", "/events"} {
+		p := boss.get(t, path)
+		require.Equal(t, http.StatusOK, p.status, path)
+		require.Contains(t, p.text, "a b c", path)
+		require.NotContains(t, p.text, "\u202e", path)
+		require.NotContains(t, p.text, "\u2066", path)
+	}
+}

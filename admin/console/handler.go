@@ -124,7 +124,7 @@ func (c *Console) show(w http.ResponseWriter, req *http.Request, status int, pag
 	}
 	var b bytes.Buffer
 	must(0, c.pages[page].Execute(&b, f))
-	content := b.Bytes()
+	content := text.CleanHTML(b.Bytes())
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")
 	w.Header().Add("Vary", "Accept-Encoding")
 	if req.Method == http.MethodGet && strings.Contains(req.Header.Get("Accept-Encoding"), "gzip") {

@@ -40,7 +40,33 @@ func obeyed(r rune) bool {
 	case r < ' ', r >= 0x7f && r < 0xa0:
 		return true
 	}
-	return r >= '\u202a' && r <= '\u202e' || r >= '\u2066' && r <= '\u2069' || r == '\u2028' || r == '\u2029'
+	return turns(r) || r == '\u2028' || r == '\u2029'
+}
+
+// turns reports whether a character changes the direction of the text after it.
+func turns(r rune) bool { return r >= '\u202a' && r <= '\u202e' || r >= '\u2066' && r <= '\u2069' }
+
+// CleanHTML replaces characters that change the direction of text by blanks in an HTML document. Tags and textareas
+// stay unchanged, because forms send their values back.
+func CleanHTML(document []byte) []byte {
+	if bytes.IndexFunc(document, turns) < 0 {
+		return document
+	}
+	var b bytes.Buffer
+	tag, field := false, false
+	for i, r := range string(document) {
+		switch {
+		case r == '<':
+			tag = true
+			field = bytes.HasPrefix(document[i:], []byte("<textarea")) || field && !bytes.HasPrefix(document[i:], []byte("</textarea"))
+		case r == '>':
+			tag = false
+		case turns(r) && !tag && !field:
+			r = ' '
+		}
+		b.WriteRune(r)
+	}
+	return b.Bytes()
 }
 
 // maxIndented is the depth up to which IndentJSON indents. Indentation multiplies the size of a document by its

@@ -41,3 +41,12 @@ func TestTerminal_ExecutesNothing(t *testing.T) {
 	require.Equal(t, "\ra [2J ]0;title    ", out.String()[:len("\ra [2J ]0;title    ")])
 	require.Equal(t, "one\ttwo\nthree", text.Clean("one\ttwo\nthree"))
 }
+
+// Text of a document turns nothing around it; what a form sends back is unchanged.
+func TestCleanHTML_BlanksWhatTurns(t *testing.T) {
+	t.Parallel()
+	require.Equal(t, "<p title=\"a\u202eb\">a b c\u200f</p><TEXTAREA>x</TEXTAREA><textarea name=\"x\">\u202ea</textarea><h1> é \u2028</h1>", string(text.CleanHTML([]byte(
+		"<p title=\"a\u202eb\">a\u202eb\u2066c\u200f</p><TEXTAREA>x</TEXTAREA><textarea name=\"x\">\u202ea</textarea><h1>\u2069é\u202a\u2028</h1>"))))
+	same := []byte("<p>ä\u200e</p>")
+	require.Equal(t, same, text.CleanHTML(same))
+}
