@@ -130,7 +130,7 @@ func TestCompose_LimitsTheRate(t *testing.T) {
 	require.Contains(t, p.text, "Most recipients per second allowed values: whole numbers from 0 to 10000000")
 	h.exec(t, `INSERT INTO belfry.channels (external_id, platform) SELECT 'x' || n, 'ios' FROM generate_series(1, 970) n`)
 	p = operator.post(t, "/enqueue", notice("max_rows_per_second", "5"))
-	require.Contains(t, p.text, "Rate At most 5 recipients per second, so it takes at least 3m20s")
+	require.Contains(t, p.text, "Rate At most 5 recipients per second, so it takes at least 3 min 20 s")
 	p = operator.post(t, "/enqueue", p.agreed(""))
 	require.Contains(t, p.text, "Open job")
 	j, err := h.jobs.Get(t.Context(), 1)

@@ -199,7 +199,7 @@ func rateWords(limit string, recipients int64) string {
 	}
 	rate := "At most " + text.Counted(perSecond, "recipient") + " per second"
 	if least := time.Duration(recipients/perSecond) * time.Second; least >= time.Minute {
-		rate += ", so it takes at least " + text.Short(least)
+		rate += ", so it takes at least " + words.Span(least)
 	}
 	return rate
 }
