@@ -169,6 +169,10 @@ func TestAudit_NamesTheRevisionThatWasSent(t *testing.T) {
 	require.Equal(t, []any{nil, nil, nil, nil}, revisions(), "there is one content")
 	b.Past(t, `UPDATE belfry.jobs SET revision = 2 WHERE id = $1`, id)
 	require.Equal(t, []any{0, 1, nil, 2}, revisions())
+	_, lines := b.history(t, 2, 10)
+	require.Len(t, lines, 1)
+	require.Equal(t, 1, *lines[0].Revision)
+	require.Equal(t, 2, lines[0].Corrected, "the text is not the newest")
 }
 
 // I1, I3: the audit finds violations.

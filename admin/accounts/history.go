@@ -34,6 +34,7 @@ type HistoryLine struct {
 	CreatedAt time.Time  `json:"created_at"`        // when it was enqueued or sent
 	StartsAt  *time.Time `json:"starts_at"`         // when a PENDING job starts; nil after its start
 	Entry                // as in an audit; also ReasonPruned and ReasonOwnType
+	Corrected int        `json:"corrected"` // number of corrections of the job's content; 0 for an activity
 	Medium    string     `json:"medium"`   // of the route, where the message is or ended; empty without a message
 	Sender    string     `json:"sender"`   // that accepted the message; may be empty
 	Attempts  int        `json:"attempts"` // calls by that medium
@@ -244,7 +245,7 @@ func (r *historian) lines(ctx context.Context, tx pgx.Tx, jobs []job.Job, revisi
 // line returns the line for one job.
 func (r *historian) line(ctx context.Context, tx pgx.Tx, j job.Job, revisions []job.Revision, row historyRow) (HistoryLine, error) {
 	l := HistoryLine{JobID: j.ID, Type: j.Type, Status: j.Status, Category: j.Category, JobTitle: j.Title,
-		CreatedAt: j.CreatedAt.UTC(), Entry: Entry{ChannelID: r.id}}
+		CreatedAt: j.CreatedAt.UTC(), Entry: Entry{ChannelID: r.id}, Corrected: j.Revision}
 	if j.Status == job.Pending {
 		l.StartsAt = utc(&j.ScheduleAt)
 	}

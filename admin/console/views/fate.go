@@ -2,6 +2,7 @@ package views
 
 import (
 	"cmp"
+	"fmt"
 	"strings"
 
 	"github.com/belfryhq/belfry/admin/accounts"
@@ -54,10 +55,21 @@ func outcomeOf(l accounts.HistoryLine) (s words.Status, why string, of fate) {
 	if l.LeftSince {
 		why += "; the person is not in the audience now"
 	}
-	if l.Revision != nil && *l.Revision == 0 {
-		why += "; it has the text from before the correction"
+	if l.Revision != nil && *l.Revision < l.Corrected {
+		why += "; " + earlierText(*l.Revision, l.Corrected)
 	}
 	return s, strings.TrimSuffix(why, ".") + ".", of
+}
+
+// earlierText describes the text of a message that was sent after a number of corrections, fewer than the job has.
+func earlierText(after, all int) string {
+	switch {
+	case all == 1:
+		return "it has the text from before the correction"
+	case after == 0:
+		return fmt.Sprintf("it has the text from before the %d corrections", all)
+	}
+	return fmt.Sprintf("it has the text of correction %d of %d, which is not the newest", after, all)
 }
 
 // notReached returns the prospect of a job that has not reached a person of its audience.

@@ -32,7 +32,7 @@ func TestOutcomeOf_KnowsEachReason(t *testing.T) {
 
 func TestOutcomeOf_HasTheWay(t *testing.T) {
 	t.Parallel()
-	line := accounts.HistoryLine{Entry: accounts.Entry{Reason: outbox.ReasonSent, LeftSince: true, Revision: new(int)}, Medium: "sms", Sender: "gate", Attempts: 3}
+	line := accounts.HistoryLine{Entry: accounts.Entry{Reason: outbox.ReasonSent, LeftSince: true, Revision: new(int)}, Corrected: 1, Medium: "sms", Sender: "gate", Attempts: 3}
 	s, why, of := outcomeOf(line)
 	require.Equal(t, "Got it", s.Word)
 	require.Equal(t, fateGot, of)
@@ -41,6 +41,24 @@ func TestOutcomeOf_HasTheWay(t *testing.T) {
 	_, why, of = outcomeOf(line)
 	require.Equal(t, fateMissed, of)
 	require.Equal(t, "The provider refused it permanently (push).", why)
+}
+
+func TestOutcomeOf_NotesATextThatIsNotTheNewest(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		revision, corrected int
+		note                string
+	}{
+		{0, 0, ""}, {0, 1, "; it has the text from before the correction"}, {1, 1, ""},
+		{0, 2, "; it has the text from before the 2 corrections"},
+		{1, 2, "; it has the text of correction 1 of 2, which is not the newest"}, {2, 2, ""},
+	} {
+		line := accounts.HistoryLine{Entry: accounts.Entry{Reason: outbox.ReasonSent, Revision: &c.revision}, Corrected: c.corrected}
+		_, why, _ := outcomeOf(line)
+		require.Equal(t, "Sent"+c.note+".", why)
+	}
+	_, why, _ := outcomeOf(accounts.HistoryLine{Entry: accounts.Entry{Reason: outbox.ReasonSent}, Corrected: 2})
+	require.Equal(t, "Sent.", why, "an unsent text has no revision")
 }
 
 func TestOutcomeOf_PromisesNothingOfAStoppedJob(t *testing.T) {
