@@ -85,6 +85,20 @@ func TestSenders_AreSetPausedAndResumed(t *testing.T) {
 	require.Equal(t, []any{nil, 12.5}, []any{detail.Before["rate_per_second"], detail.After["rate_per_second"]})
 }
 
+// Rows of a thousand ended relays hide no live one.
+func TestSenderStates_ListsLiveRelaysFirst(t *testing.T) {
+	t.Parallel()
+	b := setup(t, 0)
+	b.Exec(t, `INSERT INTO belfry.relays (name, started_at, heartbeat_at) SELECT 'old' || n, now() - interval '2 hours', now() - interval '1 hour' FROM generate_series(1, 1000) n`)
+	b.Exec(t, `INSERT INTO belfry.relays (name) VALUES ('z2'), ('z1')`)
+	_, relays, err := delivery.SenderStates(t.Context(), b.DB.Pool, alive)
+	require.NoError(t, err)
+	require.Len(t, relays, 1000)
+	require.Equal(t, []string{"z1", "z2", "old1"}, []string{relays[0].Name, relays[1].Name, relays[2].Name})
+	require.True(t, relays[1].Live)
+	require.False(t, relays[2].Live)
+}
+
 // A role that delivers writes the rows of relays. Whatever numbers it writes, the list of senders is
 // read, and senders are paused and resumed.
 func TestSenders_AreReadWhateverARelayReports(t *testing.T) {

@@ -39,11 +39,12 @@ SELECT n.name, s.rate_per_second, s.concurrency, s.paused_at, coalesce(s.paused_
  ORDER BY n.name;
 
 -- name: RelayStates :many
--- The 1,000 first relays by name, and whether they are live: with a heartbeat within @seconds.
+-- At most 1,000 relays, and whether they are live: with a heartbeat within @seconds. Live relays are first, then by
+-- name, so that rows of ended relays cannot hide a live one.
 SELECT r.name, r.started_at, r.heartbeat_at, r.senders, r.media, r.in_flight, r.transport,
        r.heartbeat_at BETWEEN clock_timestamp() - make_interval(secs => @seconds) AND clock_timestamp() + interval '1 minute' AS live
   FROM belfry.relays r
- ORDER BY r.name
+ ORDER BY live DESC, r.name
  LIMIT 1000;
 
 -- name: SenderSet :exec

@@ -19,7 +19,7 @@ type Transport struct {
 	Server    string           `json:"server"`    // of the carrier, without user and password; "" without a carrier
 	Error     string           `json:"error"`     // the error of the query of the carrier; "" means none
 	Queues    []TransportQueue `json:"queues"`
-	Relays    []RelayState     `json:"relays"` // by their last heartbeat
+	Relays    []RelayState     `json:"relays"` // live ones first, then by name
 }
 
 // TransportQueue is one queue in the database and in the carrier.
