@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"golang.org/x/net/html"
 
 	"github.com/belfryhq/belfry/internal/text"
 	"github.com/belfryhq/belfry/job"
@@ -76,4 +77,69 @@ func TestConsole_TurnsNoText(t *testing.T) {
 		require.NotContains(t, p.text, "\u202e", path)
 		require.NotContains(t, p.text, "\u2066", path)
 	}
+}
+
+// An approval and a test message are dialogs on the page of the job, and pages without a script. The approver reads
+// each text, the audience and its number.
+func TestConsole_ApprovesAndTestsInDialogs(t *testing.T) {
+	t.Parallel()
+	h := open(t, nil)
+	h.exec(t, `INSERT INTO belfry.channels (external_id, platform) SELECT 'u' || n, 'ios' FROM generate_series(1, 30) n`)
+	id := h.text(t, `INSERT INTO belfry.jobs (type, category, title, body, route, variants, needs_approval, requested_by)
+		VALUES ('push', 'operator_notice', 'Maintenance', 'At night.', '{push}', '{"ko": {"title": "점검", "body": "밤에"}}', true, 'kim') RETURNING id::text`)
+	at := "/jobs/" + id
+	boss := h.as(t, "operator")
+	p := boss.get(t, at)
+	approve, test := p.dialogLink("Approve job "+id+"…"), p.dialogLink("Send a test…")
+	require.NotEmpty(t, approve)
+	require.NotEmpty(t, test)
+
+	p = boss.get(t, approve)
+	for _, part := range []string{"Approve job " + id, "Maintenance", "At night.", "title, ko 점검", "body, ko 밤에", "everyone", "would be approved: 30 recipients"} {
+		require.Contains(t, p.dialog(t), part)
+	}
+	require.NotContains(t, p.source, "data-done")
+	form := p.hidden()
+	form.Set("plan", "")
+	p = boss.post(t, at+"/approve", form)
+	require.Equal(t, http.StatusUnprocessableEntity, p.status)
+	require.Contains(t, p.dialog(t), "requires", "a fault is in the dialog, too")
+	form = p.hidden()
+	form.Set("_plan", "on")
+	p = boss.post(t, at+"/approve", form)
+	require.Contains(t, p.dialog(t), "would be approved: 30 recipients")
+	p = boss.post(t, at+"/approve", p.hidden())
+	require.Contains(t, p.dialog(t), "approved")
+	require.Contains(t, p.source, "data-act data-done")
+
+	p = boss.get(t, test)
+	require.Contains(t, p.dialog(t), "Test send")
+	form = p.hidden()
+	form.Set("to", "nobody")
+	require.Contains(t, boss.post(t, test, form).dialog(t), "nobody")
+	form = boss.get(t, test).hidden()
+	form.Set("to", "u7")
+	p = boss.post(t, test, form)
+	require.Equal(t, http.StatusOK, p.status, p.text)
+	require.Contains(t, p.dialog(t), "a test of job")
+	require.Contains(t, p.source, "data-act data-done")
+	require.Equal(t, "1", h.text(t, `SELECT count(*)::text FROM belfry.activities WHERE test_of = $1::bigint`, id))
+	require.NotContains(t, boss.get(t, at+"/report").source, "data-act", "a result is no act")
+}
+
+// dialogLink returns the address of the link with a name that opens a dialog, or "".
+func (p page) dialogLink(name string) (to string) {
+	p.each(func(n *html.Node) {
+		href, opens := "", false
+		for _, a := range n.Attr {
+			if a.Key == "href" {
+				href = a.Val
+			}
+			opens = opens || a.Key == "data-dialog"
+		}
+		if said, _ := within(n); opens && said == name {
+			to = href
+		}
+	})
+	return to
 }

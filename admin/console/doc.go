@@ -53,7 +53,8 @@
 // On the page of a job, stop, resume, retry, correct and recall are dialogs (jobact.go). Each is a page, such as
 // /jobs/17/stop, with the effect of the act in numbers; the script shows its content in a dialog, and the
 // content of the response after it. Stop is bound to no plan, because a job in motion changes while its operator
-// reads; the stream updates its numbers instead.
+// reads; the stream updates its numbers instead. An approval and a test message open their generated pages in the
+// same dialog.
 //
 // # A notification
 //

@@ -2,8 +2,11 @@ package jobs
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/belfryhq/belfry/admin/content"
@@ -136,6 +139,7 @@ func approvalText(d *text.Doc, _ approveInput, a approval) {
 		return
 	}
 	showContent(d, a.Job)
+	showVariants(d, a.Variants)
 	d.Field("due", "%s", a.ScheduleAt)
 	if a.DeliverAt != nil {
 		d.Field("deliver", "%s", a.DeliverAt)
@@ -144,6 +148,22 @@ func approvalText(d *text.Doc, _ approveInput, a approval) {
 	a.Plan.Table(d, "recipient", approved)
 	if a.Plan.Count > 0 {
 		a.Plan.Note(d)
+	}
+}
+
+// showVariants writes the texts of each locale.
+func showVariants(d *text.Doc, variants json.RawMessage) {
+	var by map[string]struct{ Title, Body string }
+	if json.Unmarshal(variants, &by) != nil { // they are masked
+		return
+	}
+	for _, locale := range slices.Sorted(maps.Keys(by)) {
+		if title := by[locale].Title; title != "" {
+			d.Field("title, "+locale, "%s", title)
+		}
+		if body := by[locale].Body; body != "" {
+			d.Field("body, "+locale, "%s", body)
+		}
 	}
 }
 

@@ -304,9 +304,9 @@
       done ||= part.matches("[data-done]");
       act.replaceChildren(document.adoptNode(part));
       if (!act.open) act.showModal();
-      (act.querySelector(".effect ~ .do a") ?? act.querySelector("input:not([type=hidden]), textarea, a"))?.focus();
+      (act.querySelector("[data-done] [data-closes]") ?? act.querySelector("input:not([type=hidden]), select, textarea") ?? act.querySelector("[data-closes]"))?.focus();
     } else if (options && act.open) { // the form stays, and can be sent again
-      const place = act.querySelector(".fault") ?? act.querySelector(".effect").insertAdjacentElement("beforebegin", document.createElement("p"));
+      const place = act.querySelector(".fault") ?? act.querySelector(".effect, form").insertAdjacentElement("beforebegin", document.createElement("p"));
       place.className = "fault";
       place.setAttribute("role", "alert");
       place.textContent = page?.querySelector("main .fault")?.textContent ?? "The server does not answer. Try again: it is done once.";
@@ -331,7 +331,7 @@
   });
   act?.addEventListener("submit", (event) => {
     event.preventDefault();
-    const form = event.target, body = new URLSearchParams(new FormData(form));
+    const form = event.target, body = new URLSearchParams(new FormData(form, event.submitter));
     for (const e of form.querySelectorAll("button")) e.disabled = true;
     acted = performance.now();
     ask(form.action, { method: "POST", body });
