@@ -276,6 +276,26 @@ CREATE TABLE belfry.job_deliveries (
     CONSTRAINT job_deliveries_relay_check CHECK (octet_length(relay) <= 1000)
 ) WITH (fillfactor = 50); -- room for HOT updates: every settlement changes one
 
+-- Bounds the rows of a job, so that whatever a role that delivers writes, their sum can be read: the relays after the
+-- first 1,000 share the row ''. Rows keep their job and relay.
+CREATE FUNCTION belfry.job_deliveries_fold() RETURNS trigger
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    ok constant boolean := TG_OP = 'INSERT' OR (NEW.job_id, NEW.relay) = (OLD.job_id, OLD.relay)
+        OR belfry.reject('job_deliveries', 'relay', format('the row of job %s and relay %L keeps both; allowed changes: its counts', OLD.job_id, left(OLD.relay, 60)));
+BEGIN
+    IF TG_OP = 'INSERT' AND NOT EXISTS (SELECT FROM belfry.job_deliveries d WHERE d.job_id = NEW.job_id AND d.relay = NEW.relay)
+        AND 1000 <= (SELECT count(*) FROM (SELECT FROM belfry.job_deliveries d WHERE d.job_id = NEW.job_id LIMIT 1000) l) THEN
+        NEW.relay := '';
+    END IF;
+    RETURN NEW;
+END $$;
+
+CREATE TRIGGER job_deliveries_fold BEFORE INSERT OR UPDATE OF job_id, relay ON belfry.job_deliveries
+    FOR EACH ROW WHEN (NEW.relay <> '') EXECUTE FUNCTION belfry.job_deliveries_fold();
+
+REVOKE EXECUTE ON FUNCTION belfry.job_deliveries_fold() FROM PUBLIC;
+
 -- One row per job: its messages, what became of them, and how many are not final yet. The sums end
 -- at 10^12: whatever rows a role that delivers has written, the view can be read.
 CREATE VIEW belfry.job_progress AS

@@ -71,3 +71,26 @@ func TestProgress_SettlementsOfOneRelayDoNotDeadlock(t *testing.T) {
 	require.Equal(t, outbox.Progress{JobID: first, Messages: 400, Sent: 200, Dead: 200}, got[first])
 	require.Equal(t, outbox.Progress{JobID: second, Messages: 400, Sent: 200, Dead: 200}, got[second])
 }
+
+// A role that delivers cannot add rows to a job without bound: the relays after the first 1,000 share one row, with exact
+// sums, and a row stays that of its job and relay.
+func TestProgress_RowsOfAJobAreBounded(t *testing.T) {
+	t.Parallel()
+	db := dbtest.Reused(t, 4)
+	_, err := db.Pool.Exec(t.Context(), `INSERT INTO belfry.jobs (type, category, title) VALUES ('push', 'operator_notice', 'x'), ('push', 'operator_notice', 'y')`)
+	require.NoError(t, err)
+	for range 2 {
+		_, err = db.Pool.Exec(t.Context(), `DO $$ BEGIN FOR n IN 1..1100 LOOP
+			INSERT INTO belfry.job_deliveries AS d (job_id, relay, sent) VALUES (1, 'r' || n, 1)
+				ON CONFLICT ON CONSTRAINT job_deliveries_pkey DO UPDATE SET sent = d.sent + excluded.sent;
+			END LOOP; END $$`)
+		require.NoError(t, err)
+	}
+	var rows, sent int
+	require.NoError(t, db.Pool.QueryRow(t.Context(), `SELECT count(*), sum(sent) FROM belfry.job_deliveries WHERE job_id = 1`).Scan(&rows, &sent))
+	require.Equal(t, []int{1001, 2200}, []int{rows, sent})
+	_, err = db.Pool.Exec(t.Context(), `INSERT INTO belfry.job_deliveries (job_id, relay) SELECT 2, 'q' || n FROM generate_series(1, 3000) n`)
+	require.Error(t, err)
+	_, err = db.Pool.Exec(t.Context(), `UPDATE belfry.job_deliveries SET job_id = 2 WHERE relay = 'r1'`)
+	require.ErrorContains(t, err, "belfry.job_deliveries.relay: the row of job 1 and relay 'r1' keeps both; allowed changes: its counts")
+}
