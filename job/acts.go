@@ -62,6 +62,8 @@ func retrySkippedOperation() operation {
 type Selection struct {
 	IDs   []int64
 	Group *uuid.UUID // all jobs of this group; nil means IDs
+	// Summary returns the jobs as Summaries does, which an act on several jobs always does.
+	Summary bool
 	// Held, unless nil, receives the jobs that other sessions lock. The act then skips them, and may change none.
 	Held *[]int64
 	// Count is the number of jobs that the act must change; another number is a *CountError.
@@ -207,7 +209,7 @@ func (s *Store) act(ctx context.Context, o operation, sel Selection, act Act) (l
 		if sel.Group != nil {
 			listed = ids
 		}
-		if list, err = getAll(ctx, tx, listed, len(listed) > 1); err != nil {
+		if list, err = getAll(ctx, tx, listed, sel.Summary || len(listed) > 1); err != nil {
 			return err
 		}
 		switch n := int64(len(done.changed)); {

@@ -100,7 +100,7 @@ func copying(who *channels.Store, at func(context.Context, string) error) job.Ty
 	return job.NewType("copying", "of a test", job.RecipientIDs(who), job.WriterFunc[int64](
 		func(ctx context.Context, tx pgx.Tx, j job.Job, ids []int64) (int64, error) {
 			i := -1
-			return tx.CopyFrom(ctx, pgx.Identifier{"belfry", "notifications"}, []string{"channel_id", "job_id"}, pgx.CopyFromFunc(func() ([]any, error) {
+			return tx.CopyFrom(ctx, pgx.Identifier{"belfry", "notifications"}, []string{"channel_id", "arrival"}, pgx.CopyFromFunc(func() ([]any, error) {
 				if i++; i == len(ids) {
 					return nil, nil
 				}
@@ -109,7 +109,7 @@ func copying(who *channels.Store, at func(context.Context, string) error) job.Ty
 						return nil, err
 					}
 				}
-				return []any{ids[i], j.ID}, nil
+				return []any{ids[i], j.Arrival}, nil
 			}))
 		}))
 }

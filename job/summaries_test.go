@@ -87,3 +87,16 @@ func TestEnqueue_RefusesAHugeList(t *testing.T) {
 	require.ErrorContains(t, err, "belfry.jobs.audience.external_ids: has 6")
 	require.ErrorContains(t, err, "bytes; allowed values: lists of up to 1048576 bytes")
 }
+
+// One job is returned without its content as well, if the act asks for a summary.
+func TestResume_OfASelectionReturnsASummary(t *testing.T) {
+	t.Parallel()
+	b := setup(t, 10)
+	id := b.enqueue(t, job.Spec{Body: "body"})
+	_, err := b.jobs.Abort(t.Context(), job.One(id), job.Act{})
+	require.NoError(t, err)
+	list, err := b.jobs.Resume(t.Context(), job.Selection{IDs: []int64{id}, Summary: true}, job.Act{})
+	require.NoError(t, err)
+	require.Equal(t, job.Pending, list[0].Status)
+	require.Empty(t, list[0].Body)
+}

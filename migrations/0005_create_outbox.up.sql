@@ -210,6 +210,9 @@ BEGIN
     ok := NEW.channel_id IS NOT NULL OR belfry.reject('activities', 'channel_id', 'is required; allowed values: the id of a channel');
     ok := belfry.check_word('activities', 'category', 'category', NEW.category)
         AND belfry.check_content('activities', NEW.title, NEW.body, NEW.data, NEW.variants);
+    -- Relays keep the texts of all messages in flight. An operator's test of a job has all texts of the job.
+    ok := octet_length(NEW.variants::text) <= 16384 OR NEW.test_of IS NOT NULL AND has_column_privilege(session_user, 'belfry.jobs', 'approved_count', 'UPDATE')
+        OR belfry.reject('activities', 'variants', format('has %s bytes; allowed values: JSON objects of up to 16384 bytes', octet_length(NEW.variants::text)));
     ok := NEW.deliver_at IS NULL OR NEW.deliver_at BETWEEN '1970-01-01 00:00:00+00' AND '9999-12-30 00:00:00+00'
         OR belfry.reject('activities', 'deliver_at', format('%s is not allowed; allowed values: null (at once), or timestamps of the years 1970 to 9999', NEW.deliver_at));
     ok := NEW.idempotency_key IS NULL OR length(NEW.idempotency_key) BETWEEN 1 AND 200

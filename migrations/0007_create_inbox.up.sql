@@ -19,18 +19,30 @@ CREATE TABLE belfry.inbox (
 -- Jobs that may yet write notifications with an arrival that people have passed.
 CREATE INDEX jobs_late_idx ON belfry.jobs (arrival) WHERE arrival IS NOT NULL AND type <> 'push' AND (walked_at IS NULL OR skipped > 0);
 
--- The arrivals up to one, at most 100, of jobs that have not written the channel's notification and may write it:
--- the walk has not reached the channel, or skipped it. Only the 100 newest unfinished jobs are examined: a
--- notification of an older one, which was stopped and is resumed, arrives as seen or read.
+-- The arrivals up to one, at most 200, of jobs that have not written the channel's notification and may write it:
+-- the walk has not reached the channel, or skipped it. Running jobs and the 100 newest other unfinished ones are
+-- examined: a notification of an older one, which was stopped and is resumed, arrives as seen or read.
 CREATE FUNCTION belfry.inbox_late(channel_id bigint, arrival bigint) RETURNS bigint[]
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
     SELECT coalesce(array_agg(l.arrival), '{}')
-      FROM (SELECT j.id, j.arrival, j."cursor" FROM belfry.jobs j
-             WHERE j.arrival <= $2 AND j.arrival IS NOT NULL AND j.type <> 'push' AND (j.walked_at IS NULL OR j.skipped > 0)
-             ORDER BY j.arrival DESC LIMIT 100) l
+      FROM ((SELECT j.id, j.arrival, j."cursor" FROM belfry.jobs j
+              WHERE j.status = 'RUNNING' AND j.arrival <= $2 AND j.type <> 'push'
+              ORDER BY j.arrival DESC LIMIT 100)
+            UNION
+            (SELECT j.id, j.arrival, j."cursor" FROM belfry.jobs j
+              WHERE j.arrival <= $2 AND j.arrival IS NOT NULL AND j.type <> 'push' AND (j.walked_at IS NULL OR j.skipped > 0)
+              ORDER BY j.arrival DESC LIMIT 100)) l
      WHERE (CASE WHEN l."cursor" ~ '^-?[0-9]{1,18}$' THEN l."cursor"::bigint < $1 ELSE true END
             OR EXISTS (SELECT FROM belfry.job_skips s WHERE s.job_id = l.id AND s.key = $1::text))
        AND NOT EXISTS (SELECT FROM belfry.notifications n WHERE n.channel_id = $1 AND n.arrival = l.arrival)
+$$;
+
+-- The newest arrival of the channel's notifications, of a job that exists; NULL: none.
+CREATE FUNCTION belfry.inbox_newest(channel_id bigint) RETURNS bigint
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT n.arrival FROM belfry.notifications n
+     WHERE n.channel_id = $1 AND EXISTS (SELECT FROM belfry.jobs j WHERE j.arrival = n.arrival)
+     ORDER BY n.arrival DESC LIMIT 1
 $$;
 
 -- Whether a person has read a notification, by its own mark or by the marks of the channel.
@@ -86,7 +98,7 @@ LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp A
 DECLARE
     ok constant boolean := max_rows BETWEEN 1 AND 100
         OR belfry.reject('inbox', 'max_rows', format('%s is not allowed; allowed values: 1 to 100', coalesce(max_rows::text, 'null')));
-    speaks constant text := coalesce($5, (SELECT c.locale FROM belfry.channels c WHERE c.id = $1), '');
+    speaks constant text := left(coalesce($5, (SELECT c.locale FROM belfry.channels c WHERE c.id = $1), ''), 35);
 BEGIN
     RETURN QUERY
     SELECT n.arrival, j.started_at, j.category, t.title, t.body, coalesce(r.data, j.data),
@@ -118,7 +130,8 @@ CREATE FUNCTION belfry.inbox_seen(channel_id bigint) RETURNS void
 LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
     INSERT INTO belfry.inbox AS i (channel_id, seen_to, seen_except)
     SELECT $1, n.arrival, belfry.inbox_late($1, n.arrival)
-      FROM (SELECT n.arrival FROM belfry.notifications n WHERE n.channel_id = $1 ORDER BY n.arrival DESC LIMIT 1) n
+      FROM (SELECT greatest(belfry.inbox_newest($1), coalesce((SELECT m.seen_to FROM belfry.inbox m WHERE m.channel_id = $1), 0)) AS arrival) n
+     WHERE n.arrival > 0
         ON CONFLICT ON CONSTRAINT inbox_pkey DO UPDATE SET seen_to = excluded.seen_to, seen_except = excluded.seen_except
      WHERE i.seen_to <= excluded.seen_to AND (i.seen_to, i.seen_except) <> (excluded.seen_to, excluded.seen_except)
 $$;
@@ -128,7 +141,8 @@ CREATE FUNCTION belfry.inbox_read_all(channel_id bigint) RETURNS void
 LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
     INSERT INTO belfry.inbox AS i (channel_id, read_to, read_except)
     SELECT $1, n.arrival, belfry.inbox_late($1, n.arrival)
-      FROM (SELECT n.arrival FROM belfry.notifications n WHERE n.channel_id = $1 ORDER BY n.arrival DESC LIMIT 1) n
+      FROM (SELECT greatest(belfry.inbox_newest($1), coalesce((SELECT m.read_to FROM belfry.inbox m WHERE m.channel_id = $1), 0)) AS arrival) n
+     WHERE n.arrival > 0
         ON CONFLICT ON CONSTRAINT inbox_pkey DO UPDATE SET read_to = excluded.read_to, read_except = excluded.read_except
      WHERE i.read_to <= excluded.read_to AND (i.read_to, i.read_except) <> (excluded.read_to, excluded.read_except)
 $$;
@@ -143,12 +157,12 @@ BEGIN
     UPDATE belfry.notifications n SET read_at = CASE WHEN $3 THEN clock_timestamp() END
      WHERE n.channel_id = $1 AND n.arrival = ANY ($2) AND n.withdrawn_at IS NULL AND (n.read_at IS NULL) = $3;
     IF $3 THEN
-        UPDATE belfry.inbox i SET read_except = ARRAY(SELECT e FROM unnest(i.read_except) e WHERE e <> ALL ($2) ORDER BY e)
+        UPDATE belfry.inbox i SET read_except = ARRAY(SELECT e FROM unnest(i.read_except) e WHERE e <> ALL (array_remove($2, NULL)) ORDER BY e)
          WHERE i.channel_id = $1 AND i.read_except && $2;
     ELSE
         UPDATE belfry.inbox i
            SET read_except = ARRAY(SELECT e FROM (SELECT e FROM unnest(i.read_except) e UNION SELECT n.arrival FROM belfry.notifications n WHERE n.channel_id = $1 AND n.arrival = ANY ($2)) u (e)
-                                    ORDER BY e DESC LIMIT 200)
+                                    ORDER BY EXISTS (SELECT FROM belfry.notifications n WHERE n.channel_id = $1 AND n.arrival = e), e DESC LIMIT 200) -- first those that have not arrived
          WHERE i.channel_id = $1 AND i.read_to >= (SELECT min(d) FROM unnest($2) d);
     END IF;
 END $$;
@@ -164,5 +178,5 @@ BEGIN
      WHERE n.channel_id = $1 AND n.arrival = ANY ($2) AND n.withdrawn_at IS NULL AND (n.archived_at IS NULL) = $3;
 END $$;
 
-REVOKE EXECUTE ON FUNCTION belfry.inbox_late(bigint, bigint), belfry.inbox_page(bigint, bigint, integer, boolean, text), belfry.inbox_unread(bigint),
+REVOKE EXECUTE ON FUNCTION belfry.inbox_late(bigint, bigint), belfry.inbox_newest(bigint), belfry.inbox_page(bigint, bigint, integer, boolean, text), belfry.inbox_unread(bigint),
     belfry.inbox_seen(bigint), belfry.inbox_read_all(bigint), belfry.inbox_read(bigint, bigint[], boolean), belfry.inbox_archive(bigint, bigint[], boolean) FROM PUBLIC;

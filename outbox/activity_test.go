@@ -6,6 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/belfryhq/belfry/dev/dbtest"
 	"github.com/belfryhq/belfry/job"
 	"github.com/belfryhq/belfry/outbox"
 )
@@ -69,4 +70,22 @@ func TestActivities_AreNotDueBeforeTheyWereSent(t *testing.T) {
 	}
 	id := one[int64](t, b, `INSERT INTO belfry.activities (channel_id, title, deliver_at) VALUES (1, 'hi', now() + interval '1 year') RETURNING id`)
 	require.True(t, one[bool](t, b, `SELECT m.next_attempt_at = a.deliver_at FROM belfry.messages m JOIN belfry.activities a ON a.id = m.job_id WHERE a.id = $1`, id))
+}
+
+// Relays keep the texts of all messages in flight, so the variants of a single message are bounded.
+func TestActivity_VariantsAreBounded(t *testing.T) {
+	t.Parallel()
+	db := dbtest.Reused(t, 4)
+	_, err := db.Pool.Exec(t.Context(), `INSERT INTO belfry.activities (channel_id, title, variants)
+		SELECT 1, 'x', jsonb_object_agg('ko-' || lpad(g::text, 3, '0'), jsonb_build_object('body', repeat('x', 1000))) FROM generate_series(1, 17) g`)
+	require.ErrorContains(t, err, "belfry.activities.variants: has 1")
+	require.ErrorContains(t, err, "allowed values: JSON objects of up to 16384 bytes")
+
+	// An operator's test of a job has the texts of the job.
+	var id int64
+	require.NoError(t, db.Pool.QueryRow(t.Context(), `INSERT INTO belfry.jobs (type, category, title, variants)
+		SELECT 'push', 'operator_notice', 'x', jsonb_object_agg('ko-' || lpad(g::text, 3, '0'), jsonb_build_object('body', repeat('x', 1000))) FROM generate_series(1, 17) g
+		RETURNING id`).Scan(&id))
+	_, err = outbox.SendTest(t.Context(), db.Pool, id, 1, "ann", true)
+	require.NoError(t, err)
 }

@@ -2,6 +2,7 @@ package outbox_test
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
@@ -247,4 +248,53 @@ func TestInbox_IsForItsRole(t *testing.T) {
 	}
 	_, err := centres.Exec(t.Context(), `SELECT FROM belfry.notifications`)
 	require.ErrorContains(t, err, "permission denied")
+}
+
+// Marks pass no running job, however many other jobs are unfinished, and whatever numbers rows have.
+func TestInbox_MarksPassNoRunningJob(t *testing.T) {
+	t.Parallel()
+	c := openCentre(t)
+	walks := c.claim(t, "walks")
+	for i := range 105 {
+		c.Exec(t, `UPDATE belfry.jobs SET status = 'ABORTED', abort_requested = true WHERE id = $1`, c.claim(t, fmt.Sprint("ends-", i)))
+	}
+	c.reach(t, c.claim(t, "passes"))
+	c.Exec(t, `INSERT INTO belfry.notifications (channel_id, arrival) VALUES (2, 9223372036854775807)`) // of no job
+	c.Exec(t, `SELECT belfry.inbox_read_all(2), belfry.inbox_seen(2)`)
+	require.Equal(t, [2]int{0, 0}, c.counts(t))
+	c.reach(t, walks)
+	require.Equal(t, [2]int{1, 1}, c.counts(t))
+
+	// Many marks as unread drop no job that is still to come.
+	later := c.claim(t, "later")
+	var ids []int64
+	for i := range 210 {
+		id := c.claim(t, fmt.Sprint("many-", i))
+		c.reach(t, id)
+		c.finish(t, id)
+		ids = append(ids, c.page(t, ", max_rows => 1")[0].ID)
+	}
+	c.Exec(t, `SELECT belfry.inbox_read_all(2)`)
+	for part := range slices.Chunk(ids, 100) {
+		c.Exec(t, `SELECT belfry.inbox_read(2, $1, read => false)`, part)
+	}
+	c.Exec(t, `SELECT belfry.inbox_read(2, '{1,NULL}')`)
+	c.reach(t, later)
+	require.False(t, outboxtest.One[bool](t, c.Database, `SELECT p.read FROM belfry.inbox_page(2, before => $1, max_rows => 1) p`, ids[0]))
+
+	// A mark works after the newest notification was deleted.
+	c.Exec(t, `DELETE FROM belfry.notifications WHERE arrival >= $1`, ids[200])
+	c.Exec(t, `SELECT belfry.inbox_read_all(2), belfry.inbox_seen(2)`)
+	require.Equal(t, [2]int{0, 0}, c.counts(t))
+}
+
+// A long text as a locale costs no more than a short one.
+func TestInbox_CutsALongLocale(t *testing.T) {
+	t.Parallel()
+	c := openCentre(t)
+	id := c.claim(t, "x")
+	c.Exec(t, `UPDATE belfry.jobs SET status = 'PENDING' WHERE id = $1`, id)
+	c.Exec(t, `SELECT belfry.abort($1), belfry.set($1, '{"variants": {"ko": {"title": "a"}}}')`, id)
+	c.Exec(t, `INSERT INTO belfry.notifications (arrival, channel_id) SELECT arrival, 2 FROM belfry.jobs WHERE id = $1`, id)
+	require.Equal(t, "a", c.page(t, ", locale => 'ko-' || repeat('a-', 1000000)")[0].Title)
 }

@@ -35,10 +35,10 @@ type HistoryLine struct {
 	StartsAt  *time.Time `json:"starts_at"`         // when a PENDING job starts; nil after its start
 	Entry                // as in an audit; also ReasonPruned and ReasonOwnType
 	Corrected int        `json:"corrected"` // number of corrections of the job's content; 0 for an activity
-	Medium    string     `json:"medium"`   // of the route, where the message is or ended; empty without a message
-	Sender    string     `json:"sender"`   // that accepted the message; may be empty
-	Attempts  int        `json:"attempts"` // calls by that medium
-	DueAt     *time.Time `json:"due_at"`   // time of the next attempt; nil if the message is final or in flight
+	Medium    string     `json:"medium"`    // of the route, where the message is or ended; empty without a message
+	Sender    string     `json:"sender"`    // that accepted the message; may be empty
+	Attempts  int        `json:"attempts"`  // calls by that medium
+	DueAt     *time.Time `json:"due_at"`    // time of the next attempt; nil if the message is final or in flight
 	SentAt    *time.Time `json:"sent_at"`
 	DeadAt    *time.Time `json:"dead_at"`
 	ReadAt    *time.Time `json:"read_at"`      // of the notification
@@ -92,13 +92,13 @@ func (r *historian) page(ctx context.Context, o HistoryOptions) (h History, err 
 		return h, channels.ErrNoChannel
 	}
 	others := slices.DeleteFunc(job.Statuses(), func(s job.Status) bool { return s == job.Pending })
-	list, err := r.jobs.List(ctx, job.Filter{Statuses: others, BeforeID: o.Before.JobID, Limit: o.Limit + 1})
+	list, older, err := r.jobs.Page(ctx, job.Filter{Statuses: others, BeforeID: o.Before.JobID, Limit: o.Limit + 1})
 	if err != nil {
 		return h, err
 	}
 	var waiting []job.Job
 	if o.Before == (HistoryKey{}) {
-		if waiting, err = r.jobs.List(ctx, job.Filter{Statuses: []job.Status{job.Pending}, Limit: o.Limit}); err != nil {
+		if waiting, _, err = r.jobs.Page(ctx, job.Filter{Statuses: []job.Status{job.Pending}, Limit: o.Limit}); err != nil {
 			return h, err
 		}
 	}
@@ -131,16 +131,19 @@ func (r *historian) page(ctx context.Context, o HistoryOptions) (h History, err 
 	h.Waiting = slices.DeleteFunc(h.Waiting, func(l HistoryLine) bool {
 		return l.Reason == "" || l.Reason == outbox.ReasonOutOfAudience || l.Reason == outbox.ReasonInactive
 	})
-	h.Lines, h.Next = merged(told, activities, o)
+	h.Lines, h.Next = merged(told, activities, o, older)
 	return h, nil
 }
 
 // merged merges jobs and activities, newest first, each in the order of its keys. It counts and omits jobs
-// without a row of a deleted channel.
-func merged(jobs, activities []HistoryLine, o HistoryOptions) (list []HistoryLine, next *HistoryKey) {
+// without a row of a deleted channel. older is the id below which more jobs may follow, or 0.
+func merged(jobs, activities []HistoryLine, o HistoryOptions, older int64) (list []HistoryLine, next *HistoryKey) {
 	at := o.Before
 	for range o.Limit {
 		switch {
+		case len(jobs) == 0 && older != 0:
+			at.JobID = older
+			return list, &at
 		case len(jobs)+len(activities) == 0:
 			return list, nil
 		case len(activities) == 0 || len(jobs) > 0 && !jobs[0].CreatedAt.Before(activities[0].CreatedAt):
@@ -154,7 +157,7 @@ func merged(jobs, activities []HistoryLine, o HistoryOptions) (list []HistoryLin
 			list, activities = append(list, activities[0]), activities[1:]
 		}
 	}
-	if len(jobs)+len(activities) == 0 {
+	if len(jobs)+len(activities) == 0 && older == 0 {
 		return list, nil
 	}
 	return list, &at

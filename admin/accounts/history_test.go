@@ -125,6 +125,25 @@ func TestHistory_IsPagedByTime(t *testing.T) {
 	}
 }
 
+// A page ends with the jobs that are read at once, 16 MB, and the next one continues there.
+func TestHistory_ContinuesAfterLargeJobs(t *testing.T) {
+	t.Parallel()
+	b := setup(t, 4)
+	var want []int64
+	for range 20 {
+		want = append(want, b.Rest(t, outbox.TypePush, 4, job.Processed), one[int64](t, b, `SELECT belfry.send(3, 'activity', 'Kim likes it')`))
+	}
+	b.Past(t, `UPDATE belfry.jobs SET audience = jsonb_build_object('kind', 'channels', 'external_ids', (SELECT jsonb_agg(rpad(i || '-', 100, 'x')) FROM generate_series(1, 10000) i))`)
+	first, all := b.history(t, 3, 50)
+	var got []int64
+	for i := range all {
+		got = append(got, all[len(all)-1-i].JobID)
+	}
+	require.Equal(t, want, got)
+	require.Less(t, len(first.Lines), len(want))
+	require.NotNil(t, first.Next)
+}
+
 // Jobs that an audit rejects are marked. An existing message is shown nevertheless.
 func TestHistory_OfWhatIsNotKnown(t *testing.T) {
 	t.Parallel()

@@ -168,7 +168,7 @@ func (act jobsAct) run(ctx context.Context, env *operation.Env, c operation.Plan
 		return done, err
 	}
 	for _, id := range ids {
-		one, failed := act.do(ctx, job.One(id), who)
+		one, failed := act.do(ctx, job.Selection{IDs: []int64{id}, Summary: len(ids) > 1}, who)
 		if failed != nil {
 			err = errors.Join(err, recallInstead(operation.NoSuchJob(act.adviseUnknown(failed, id)), text.Int(id), func() bool {
 				j, unread := env.Jobs.Get(ctx, id)

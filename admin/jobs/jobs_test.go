@@ -18,6 +18,21 @@ import (
 	"github.com/belfryhq/belfry/job"
 )
 
+// Acts on several jobs read and return no content, which whoever enqueues makes large.
+func TestActs_OnSeveralJobsReturnNoContent(t *testing.T) {
+	t.Parallel()
+	d := admintest.NewDesk(t)
+	for range 3 {
+		d.Enqueue("inbox", "body", "the body")
+	}
+	for _, act := range []string{"abort", "resume"} {
+		require.NoError(t, d.Run(act, "id", "1", "id", "2"))
+		require.NotContains(t, d.JSON, "the body", act)
+		require.NoError(t, d.Run(act, "id", "3"))
+		require.Contains(t, d.JSON, "the body", act)
+	}
+}
+
 // An abort of a group with --recall recalls its ended jobs, too.
 func TestAbort_OfAGroupRecallsItsOtherJobsToo(t *testing.T) {
 	t.Parallel()

@@ -117,12 +117,17 @@ func selectedJobs(ctx context.Context, env *operation.Env, ids []int64, group *u
 		jobs, err = env.Jobs.Summaries(ctx, ids)
 		return jobs, err
 	}
-	for _, id := range slices.Compact(slices.Sorted(slices.Values(ids))) {
-		j, err := env.Jobs.Get(ctx, id)
-		if err != nil {
-			return nil, operation.NoSuchJob(err)
+	if ids = slices.Compact(slices.Sorted(slices.Values(ids))); len(ids) == 1 {
+		j, err := env.Jobs.Get(ctx, ids[0])
+		return []job.Job{j}, operation.NoSuchJob(err)
+	}
+	if jobs, err = env.Jobs.Summaries(ctx, ids); err != nil {
+		return nil, err
+	}
+	for i, id := range ids {
+		if i == len(jobs) || jobs[i].ID != id {
+			return nil, operation.NoSuchJob(fmt.Errorf("job %d: %w", id, job.ErrNotFound))
 		}
-		jobs = append(jobs, j)
 	}
 	return jobs, nil
 }
