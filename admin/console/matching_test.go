@@ -41,7 +41,7 @@ func TestLong_ConsoleActsOnAllThatMatch(t *testing.T) {
 
 	form := b.get(t, to)
 	require.Equal(t, http.StatusOK, form.status, form.text)
-	require.Contains(t, form.text, "Abort 7 jobs")
+	require.Contains(t, form.text, "Stop 7 jobs")
 	require.Contains(t, form.text, "would be stopped: 7 jobs")
 	send := form.hidden()
 	require.Empty(t, send.Get("plan"))
@@ -75,7 +75,7 @@ func TestLong_ConsoleActsOnAllThatMatch(t *testing.T) {
 
 	enqueue("crowd", 1001)
 	many := b.get(t, at+"?"+url.Values{"_matching": {"lane=crowd"}}.Encode())
-	require.Contains(t, many.text, "Abort 1,000 jobs")
+	require.Contains(t, many.text, "Stop 1,000 jobs")
 	require.Contains(t, many.text, "the newest 1,000 matching jobs")
 	require.Contains(t, many.text, "1,000 jobs from 12 to 1011: would be stopped: 1,000 jobs")
 }
