@@ -149,7 +149,7 @@ func TestServer_LimitsRequestsOfAnHTTP2Connection(t *testing.T) {
 	require.NoError(t, os.WriteFile(config.CertFile, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: pair.Certificate[0]}), 0o600))
 	require.NoError(t, os.WriteFile(config.KeyFile, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: key}), 0o600))
 	dial, _ := limited(t, 10, 10, func(c *api.Config) { c.TLS = config })
-	conn := tls.Client(dial("127.0.0.1"), &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"h2"}}) //nolint:gosec // its own
+	conn := tls.Client(dial("127.0.0.1"), &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"h2"}})
 	_, err = conn.Write([]byte("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x00\x04\x00\x00\x00\x00\x00"))
 	require.NoError(t, err)
 	head := make([]byte, 9)

@@ -150,7 +150,7 @@ func TestBrowser_ACampaignIsCorrectedInMidDelivery(t *testing.T) {
 	p.sound()
 	p.press("Correct job " + name)
 	p.shows("Corrected. ")
-	require.Equal(t, `{"ko": {"title": "수요일 휴무"}}`, h.text("SELECT variants::text FROM belfry.jobs WHERE id = $1", id))
+	require.JSONEq(t, `{"ko": {"title": "수요일 휴무"}}`, h.text("SELECT variants::text FROM belfry.jobs WHERE id = $1", id))
 	require.EqualValues(t, 1, h.number("SELECT count(*) FROM belfry.job_revisions WHERE job_id = $1", id), "what was not corrected is as it was")
 	p.dialog("Resume…")
 	p.shows(text.Grouped(h.number("SELECT count(*) FROM belfry.messages WHERE status = 'PENDING'")) + " people will still get it")
