@@ -127,6 +127,47 @@ func TestPoison_OnePercentFinishesWithExactlyTheGoodOnes(t *testing.T) {
 	}
 }
 
+// A recipient that was skipped before a correction and is written after it has the corrected text, also after later
+// corrections: the cursor of a correction was shown for it, with the text that it never had.
+func TestPoison_RetryOfSkipsAfterACorrectionHasTheTextOfTheRetry(t *testing.T) {
+	t.Parallel()
+	b := setup(t, 300)
+	for _, kind := range []string{outbox.TypeInbox, outbox.TypePush} {
+		inOrder(t, kind, func(t *testing.T) {
+			b.poisoned(t, `NEW.channel_id IN (500, 1000)`)
+			id := b.enqueue(t, job.Spec{Type: kind, Title: "first", Body: "x"})
+			b.runDue(t, b.runner(t, "r"))
+			correct := func(title string, poison string) {
+				b.poisoned(t, poison)
+				_, err := b.jobs.RetrySkipped(t.Context(), id, job.Act{}, nil)
+				require.NoError(t, err)
+				_, err = b.jobs.Set(t.Context(), id, job.Changes{"title": title}, job.Act{})
+				require.NoError(t, err)
+			}
+			correct("second", `NEW.channel_id = 1000`)
+			b.runDue(t, b.runner(t, "r"))
+			correct("third", "")
+			b.runDue(t, b.runner(t, "r"))
+			b.requireDone(t, id, everyone(300))
+
+			want := map[int64]string{10: "first", 500: "second", 1000: "third", 3000: "first"}
+			if kind == outbox.TypePush { // unsent messages get the present text
+				for channel, revision := range map[int64]any{10: nil, 500: 1, 1000: 2, 3000: nil} {
+					require.Equal(t, "third", one[string](t, b, `SELECT title FROM belfry.job_content($1, $2)`, id, channel))
+					b.exec(t, `UPDATE belfry.messages SET status = 'SENT', sent_at = now(), revision = $3 WHERE job_id = $1 AND channel_id = $2`, id, channel, revision)
+				}
+			}
+			for channel, title := range want {
+				require.Equal(t, title, one[string](t, b, `SELECT title FROM belfry.job_content($1, $2)`, id, channel), channel)
+				if kind == outbox.TypeInbox {
+					require.Equal(t, title, one[string](t, b, `SELECT title FROM belfry.inbox_page($1, max_rows => 1)`, channel), channel)
+				}
+			}
+		})
+	}
+	require.Equal(t, [3]int64{298, 1, 1}, one[[3]int64](t, b, `SELECT ARRAY[count(*) FILTER (WHERE revision IS NULL), count(*) FILTER (WHERE revision = 1), count(*) FILTER (WHERE revision = 2)] FROM belfry.notifications`))
+}
+
 // A run that dies in the middle of trying skipped recipients again leaves the rest
 // to its successor: nobody twice, nobody forgotten.
 func TestPoison_RetryOfSkipsSurvivesACrash(t *testing.T) {

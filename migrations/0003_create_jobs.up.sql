@@ -242,8 +242,9 @@ CREATE TABLE belfry.job_skips (
 CREATE INDEX job_skips_retry_idx ON belfry.job_skips (job_id, key) WHERE retry;
 
 -- The content and audience of a job before its correction number "revision". The rows above the previous
--- revision's cursor, up to and including "cursor", were written under it. Messages that were sent under it
--- have this number less one as their revision, with NULL for 0.
+-- revision's cursor, up to and including "cursor", were written under it. Messages that were sent under it, and
+-- notifications of skipped recipients that were written under it, have this number less one as their revision;
+-- for messages NULL is 0.
 CREATE TABLE belfry.job_revisions (
     job_id    bigint      NOT NULL CONSTRAINT job_revisions_job_fkey REFERENCES belfry.jobs (id) ON DELETE CASCADE,
     revision  integer     NOT NULL,

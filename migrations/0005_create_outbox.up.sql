@@ -8,13 +8,14 @@ SET LOCAL search_path = pg_catalog, pg_temp;
 
 -- One notification per (job, channel) (I2): arrival is the job's, and no other job has it. The key starts with
 -- the channel so that one index serves both uniqueness and the list of a channel, newest first. Withdrawn
--- notifications remain, marked, for audits, and are not listed. A NULL costs no space.
+-- notifications remain, marked, for audits, and are not listed. A NULL costs no space, up to eight columns.
 CREATE TABLE belfry.notifications (
     channel_id   bigint NOT NULL,
     arrival      bigint NOT NULL,
     read_at      timestamptz, -- NULL: see belfry.inbox
     archived_at  timestamptz,
     withdrawn_at timestamptz,
+    revision     integer, -- of the content, if it was written after the cursor had passed; NULL: by job_revisions.cursor
     CONSTRAINT notifications_arrival_check CHECK (arrival > 0),
     CONSTRAINT notifications_times_check CHECK (
         least(read_at, archived_at, withdrawn_at) >= '1970-01-01 00:00:00+00'
@@ -105,7 +106,7 @@ BEGIN ATOMIC
       LEFT JOIN belfry.messages m ON m.job_id = j.id AND m.channel_id = $2
       LEFT JOIN LATERAL (SELECT v.title, v.body, v.data FROM belfry.job_revisions v
                           WHERE v.job_id = j.id
-                            AND CASE WHEN m.job_id IS NULL THEN v."cursor"::bigint >= $2
+                            AND CASE WHEN m.job_id IS NULL THEN coalesce(v.revision > (SELECT n.revision FROM belfry.notifications n WHERE n.channel_id = $2 AND n.arrival = j.arrival), v."cursor"::bigint >= $2)
                                      ELSE (m.status = 'SENT' OR m.receipt IS NOT NULL) AND v.revision > coalesce(m.revision, 0) END
                           ORDER BY v.revision LIMIT 1) r ON true
      WHERE j.id = $1;

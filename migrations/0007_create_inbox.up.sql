@@ -108,7 +108,8 @@ BEGIN
      CROSS JOIN LATERAL (SELECT j.id, j.started_at, j.category, j.title, j.body, j.data, j.variants FROM belfry.jobs j WHERE j.arrival = n.arrival LIMIT 1) j
       LEFT JOIN belfry.inbox i ON i.channel_id = n.channel_id
       LEFT JOIN LATERAL (SELECT v.title, v.body, v.data, v.variants FROM belfry.job_revisions v
-                          WHERE v.job_id = j.id AND v."cursor" ~ '^-?[0-9]{1,18}$' AND v."cursor"::bigint >= $1
+                          WHERE v.job_id = j.id
+                            AND CASE WHEN n.revision IS NOT NULL THEN v.revision > n.revision ELSE v."cursor" ~ '^-?[0-9]{1,18}$' AND v."cursor"::bigint >= $1 END
                           ORDER BY v.revision LIMIT 1) r ON true
      CROSS JOIN LATERAL belfry.localized(speaks, coalesce(r.variants, j.variants), coalesce(r.title, j.title), coalesce(r.body, j.body)) t
      WHERE n.channel_id = $1 AND n.arrival < coalesce($2, 9223372036854775807) AND n.withdrawn_at IS NULL AND (n.archived_at IS NOT NULL) = $4

@@ -6,6 +6,10 @@
 -- duplicate (channel, job) is 23505 on notifications_pkey (I2).
 COPY belfry.notifications (channel_id, arrival) FROM STDIN (FORMAT binary);
 
+-- name: NotificationCopyLate :exec
+-- Like NotificationCopy, with the revision of the content, for recipients that the cursor has passed.
+COPY belfry.notifications (channel_id, arrival, revision) FROM STDIN (FORMAT binary);
+
 -- name: MessageCopy :exec
 -- One PENDING message per channel of a chunk, binary rows from the client. A
 -- duplicate (job, channel) is 23505 on messages_pkey (I2).

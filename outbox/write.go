@@ -2,6 +2,9 @@ package outbox
 
 import (
 	"context"
+	"encoding/binary"
+	"slices"
+	"strconv"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -14,11 +17,26 @@ type Inbox struct{}
 
 // Write implements job.Writer.
 func (Inbox) Write(ctx context.Context, tx pgx.Tx, j job.Job, ids []int64) (int64, error) {
+	if j.Revision > 0 && late(j, ids) {
+		rows := newCopyRows(len(ids), 3, 8+8+4)
+		return rows.send(ctx, tx, queries.notificationCopyLate, func(i int, b []byte) []byte {
+			b = appendInt64(b, ids[i])
+			b = appendInt64(b, j.Arrival)
+			return binary.BigEndian.AppendUint32(append(b, 0, 0, 0, 4), uint32(j.Revision)) //nolint:gosec // an integer of the database
+		})
+	}
 	rows := newCopyRows(len(ids), 2, 8+8)
 	return rows.send(ctx, tx, queries.notificationCopy, func(i int, b []byte) []byte {
 		b = appendInt64(b, ids[i])
 		return appendInt64(b, j.Arrival)
 	})
+}
+
+// late reports whether the cursor has passed a channel, as it has when a skipped recipient is retried. The cursor of a
+// correction no longer shows the content of its notification.
+func late(j job.Job, ids []int64) bool {
+	cursor, err := strconv.ParseInt(j.Cursor, 10, 64)
+	return err == nil && slices.ContainsFunc(ids, func(id int64) bool { return id <= cursor })
 }
 
 // Push writes one message per channel, PENDING and due at the job's deliver_at or at the time its chunk's

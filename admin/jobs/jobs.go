@@ -88,8 +88,9 @@ rows, and its corrections.`,
 			Long: `Show the content and the audience of a job before each correction after the begin of its
 walk, oldest first. The rows between the previous revision's cursor and a revision's cursor
 were written under this revision, the rows above the last cursor under the present content
-(` + "`belfry jobs show ID`" + `). A message has the job's content at the time of its sending, which the
-SQL function belfry.job_content(ID, CHANNEL) returns.`,
+(` + "`belfry jobs show ID`" + `). A retried skipped recipient has the content at the time of the retry,
+and a message the job's content at the time of its sending. The SQL function
+belfry.job_content(ID, CHANNEL) returns both.`,
 			Example: "  belfry jobs revisions 17",
 		}, func(ctx context.Context, env *operation.Env, in operation.JobRef) (operation.List[job.Revision], error) {
 			list, err := env.Jobs.Revisions(ctx, in.ID)
