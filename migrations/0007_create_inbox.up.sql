@@ -37,14 +37,6 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
        AND NOT EXISTS (SELECT FROM belfry.notifications n WHERE n.channel_id = $1 AND n.arrival = l.arrival)
 $$;
 
--- The newest arrival of the channel's notifications, of a job that exists; NULL: none.
-CREATE FUNCTION belfry.inbox_newest(channel_id bigint) RETURNS bigint
-LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
-    SELECT n.arrival FROM belfry.notifications n
-     WHERE n.channel_id = $1 AND EXISTS (SELECT FROM belfry.jobs j WHERE j.arrival = n.arrival)
-     ORDER BY n.arrival DESC LIMIT 1
-$$;
-
 -- Whether a person has read a notification, by its own mark or by the marks of the channel.
 CREATE FUNCTION belfry.inbox_is_read(channel_id bigint, arrival bigint, read_at timestamptz) RETURNS boolean
 LANGUAGE sql STABLE
@@ -126,27 +118,31 @@ LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
       FROM belfry.inbox_page($1, max_rows => 100, locale => '') n
 $$;
 
--- Marks all notifications of a person as seen: the list was opened.
-CREATE FUNCTION belfry.inbox_seen(channel_id bigint) RETURNS void
-LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
-    INSERT INTO belfry.inbox AS i (channel_id, seen_to, seen_except)
-    SELECT $1, n.arrival, belfry.inbox_late($1, n.arrival)
-      FROM (SELECT greatest(belfry.inbox_newest($1), coalesce((SELECT m.seen_to FROM belfry.inbox m WHERE m.channel_id = $1), 0)) AS arrival) n
-     WHERE n.arrival > 0
-        ON CONFLICT ON CONSTRAINT inbox_pkey DO UPDATE SET seen_to = excluded.seen_to, seen_except = excluded.seen_except
-     WHERE i.seen_to <= excluded.seen_to AND (i.seen_to, i.seen_except) <> (excluded.seen_to, excluded.seen_except)
+-- Marks all notifications of a person as seen and, with read, as read. It locks the newest notification of a job that
+-- exists: an erasure deletes the marks after the notifications, so that none outlive it.
+CREATE FUNCTION belfry.inbox_mark(channel_id bigint, read boolean) RETURNS void
+LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
+    INSERT INTO belfry.inbox AS i (channel_id, seen_to, seen_except, read_to, read_except)
+    SELECT $1, m.arrival, m.late, CASE WHEN $2 THEN m.arrival ELSE 0 END, CASE WHEN $2 THEN m.late ELSE '{}' END
+      FROM (SELECT n.arrival, belfry.inbox_late($1, n.arrival) AS late
+              FROM (SELECT greatest(f.arrival, (SELECT o.seen_to FROM belfry.inbox o WHERE o.channel_id = $1)) AS arrival
+                      FROM belfry.notifications f
+                     WHERE f.channel_id = $1 AND EXISTS (SELECT FROM belfry.jobs j WHERE j.arrival = f.arrival)
+                     ORDER BY f.arrival DESC LIMIT 1 FOR KEY SHARE OF f) n) m
+        ON CONFLICT ON CONSTRAINT inbox_pkey DO UPDATE
+       SET seen_to = excluded.seen_to, seen_except = excluded.seen_except,
+           read_to = greatest(i.read_to, excluded.read_to), read_except = CASE WHEN $2 THEN excluded.read_except ELSE i.read_except END
+     WHERE i.seen_to <= excluded.seen_to
+       AND ((i.seen_to, i.seen_except) <> (excluded.seen_to, excluded.seen_except) OR $2 AND (i.read_to, i.read_except) <> (excluded.read_to, excluded.read_except))
 $$;
 
--- Marks all notifications of a person as read, in one row.
+-- Marks all notifications of a person as seen: the list was opened.
+CREATE FUNCTION belfry.inbox_seen(channel_id bigint) RETURNS void
+LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$ SELECT belfry.inbox_mark($1, false) $$;
+
+-- Marks all notifications of a person as read, which are seen, too.
 CREATE FUNCTION belfry.inbox_read_all(channel_id bigint) RETURNS void
-LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
-    INSERT INTO belfry.inbox AS i (channel_id, read_to, read_except)
-    SELECT $1, n.arrival, belfry.inbox_late($1, n.arrival)
-      FROM (SELECT greatest(belfry.inbox_newest($1), coalesce((SELECT m.read_to FROM belfry.inbox m WHERE m.channel_id = $1), 0)) AS arrival) n
-     WHERE n.arrival > 0
-        ON CONFLICT ON CONSTRAINT inbox_pkey DO UPDATE SET read_to = excluded.read_to, read_except = excluded.read_except
-     WHERE i.read_to <= excluded.read_to AND (i.read_to, i.read_except) <> (excluded.read_to, excluded.read_except)
-$$;
+LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$ SELECT belfry.inbox_mark($1, true) $$;
 
 -- Marks notifications of a person as read, or with read => false as unread, by their ids in inbox_page.
 CREATE FUNCTION belfry.inbox_read(channel_id bigint, ids bigint[], read boolean DEFAULT true) RETURNS void
@@ -179,5 +175,5 @@ BEGIN
      WHERE n.channel_id = $1 AND n.arrival = ANY ($2) AND n.withdrawn_at IS NULL AND (n.archived_at IS NULL) = $3;
 END $$;
 
-REVOKE EXECUTE ON FUNCTION belfry.inbox_late(bigint, bigint), belfry.inbox_newest(bigint), belfry.inbox_page(bigint, bigint, integer, boolean, text), belfry.inbox_unread(bigint),
+REVOKE EXECUTE ON FUNCTION belfry.inbox_late(bigint, bigint), belfry.inbox_mark(bigint, boolean), belfry.inbox_page(bigint, bigint, integer, boolean, text), belfry.inbox_unread(bigint),
     belfry.inbox_seen(bigint), belfry.inbox_read_all(bigint), belfry.inbox_read(bigint, bigint[], boolean), belfry.inbox_archive(bigint, bigint[], boolean) FROM PUBLIC;

@@ -155,6 +155,7 @@ func TestInbox_MarksSingleNotifications(t *testing.T) {
 	require.Zero(t, c.counts(t)[0])
 	c.Exec(t, `SELECT belfry.inbox_read(2, $1, read => false)`, ids(1, 2))
 	require.Equal(t, []string{"job-3", "job-0"}, read())
+	require.Equal(t, [2]int{2, 0}, c.counts(t), "they stay seen")
 	c.Exec(t, `SELECT belfry.inbox_read(2, $1)`, ids(1))
 	require.Equal(t, []string{"job-3", "job-2", "job-0"}, read())
 	c.Exec(t, `SELECT belfry.inbox_archive(2, $1)`, ids(0, 1))

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -155,4 +156,45 @@ func TestForget_ErasesWhatAChunkInProgressWrites(t *testing.T) {
 	require.NoError(t, <-ended)
 	require.Empty(t, d.Kept())
 	require.Equal(t, "8|1|7", d.One(`SELECT concat_ws('|', messages, cancelled, waiting) FROM belfry.job_progress WHERE job_id = 3`))
+}
+
+// A call of the notification centre beside an erasure left the marks of the erased channel: they were written, or
+// committed, after the erasure had deleted them.
+func TestForget_LeavesNoMarksOfACallBesideIt(t *testing.T) {
+	t.Parallel()
+	beside := func(t *testing.T, d *admintest.Desk, first string, second func() error) {
+		t.Helper()
+		tx, err := d.DB.Pool.Begin(t.Context())
+		require.NoError(t, err)
+		defer tx.Rollback(t.Context()) //nolint:errcheck // after a failure
+		_, err = tx.Exec(t.Context(), first)
+		require.NoError(t, err)
+		ended := make(chan error, 1)
+		go func() { ended <- second() }()
+		require.Eventually(t, func() bool {
+			return len(ended) > 0 || d.One(`SELECT count(*)::text FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`) == "1"
+		}, admintest.Patience, time.Millisecond)
+		require.NoError(t, tx.Commit(t.Context()))
+		require.NoError(t, <-ended)
+	}
+	for _, call := range []string{`SELECT belfry.inbox_seen(3)`, `SELECT belfry.inbox_read_all(3)`} {
+		t.Run(call, func(t *testing.T) {
+			t.Parallel()
+			d := admintest.Crowd(t)
+			beside(t, d, call, func() error {
+				_, err := recipients.Forget(t.Context(), d.DB.Pool, d.Env.Channels, 3, "u3", recipients.ForgetOptions{Patience: admintest.Patience})
+				return err
+			})
+			require.Empty(t, d.Kept(), "the call began first")
+
+			d = admintest.Crowd(t)
+			d.Exec(call)
+			require.Contains(t, d.Kept(), "inbox")
+			beside(t, d, `WITH n AS (DELETE FROM belfry.notifications WHERE channel_id = 3) DELETE FROM belfry.inbox WHERE channel_id = 3`, func() error {
+				_, err := d.DB.Pool.Exec(t.Context(), call)
+				return err
+			})
+			require.NotContains(t, d.Kept(), "inbox", "the erasure deleted first")
+		})
+	}
 }

@@ -104,7 +104,7 @@ SELECT t.what FROM (
     UNION ALL SELECT 'invalid_addresses', to_jsonb(x) FROM belfry.invalid_addresses x
     UNION ALL SELECT 'segment_members', to_jsonb(x) FROM belfry.segment_members x
     UNION ALL SELECT 'messages', to_jsonb(x) FROM belfry.messages x UNION ALL SELECT 'attempts', to_jsonb(x) FROM belfry.attempts x
-    UNION ALL SELECT 'notifications', to_jsonb(x) FROM belfry.notifications x
+    UNION ALL SELECT 'notifications', to_jsonb(x) FROM belfry.notifications x UNION ALL SELECT 'inbox', to_jsonb(x) FROM belfry.inbox x
     UNION ALL SELECT 'activities', to_jsonb(x) FROM belfry.activities x
     UNION ALL SELECT 'jobs', to_jsonb(x) FROM belfry.jobs x UNION ALL SELECT 'job_revisions', to_jsonb(x) FROM belfry.job_revisions x
     UNION ALL SELECT 'job_events', to_jsonb(x) FROM belfry.job_events x UNION ALL SELECT 'schedules', to_jsonb(x) FROM belfry.schedules x
