@@ -2,6 +2,7 @@ package outbox
 
 import (
 	"crypto/sha256"
+	"sync/atomic"
 	"time"
 
 	"github.com/belfryhq/belfry/outbox/sender"
@@ -23,6 +24,10 @@ type Composed struct {
 	Action  Action
 	// Delivery is complete with ActionSend.
 	Delivery sender.Delivery
+	// Own is the number of bytes of Delivery's title and body that no other message shares. Shared counts
+	// its other texts; nil means that there are none.
+	Own    int
+	Shared *SharedText
 	// Category and Route are empty when the content is gone.
 	Category string
 	Route    []string
@@ -37,6 +42,30 @@ type Composed struct {
 	Reason Reason // with ActionRefuse and ActionDefer
 	// Wait, with ActionDefer, counts from the database's present time.
 	Wait time.Duration
+}
+
+// SharedText counts the messages that share texts in memory. It is safe for concurrent use.
+type SharedText struct {
+	Bytes int // of the texts
+
+	messages atomic.Int64
+}
+
+// Hold adds a message and returns the number of bytes that are in memory because of it: all for the first
+// one, then none.
+func (s *SharedText) Hold() int {
+	if s == nil || s.messages.Add(1) > 1 {
+		return 0
+	}
+	return s.Bytes
+}
+
+// Drop removes a message and returns the number of bytes that are no longer needed: all after the last one.
+func (s *SharedText) Drop() int {
+	if s == nil || s.messages.Add(-1) > 0 {
+		return 0
+	}
+	return s.Bytes
 }
 
 // AddressHash returns the SHA-256 of Delivery.Address, the key of belfry.invalid_addresses.

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -26,7 +27,9 @@ type Composer struct {
 	zones  zones
 	turns  turns
 	random func() float64
-	made   atomic.Int64 // transactions
+	// maxTexts is the constant of that name, except in tests.
+	maxTexts int
+	made     atomic.Int64 // transactions
 }
 
 // New returns a Composer over pool, which the caller closes. random returns numbers in [0, 1) and must
@@ -41,7 +44,7 @@ func New(pool *pgxpool.Pool, who *channels.Store, config Config, random func() f
 	}
 	return &Composer{
 		pool: pool, who: who, config: config, zone: zone, zones: zones{known: make(map[string]*time.Location)},
-		turns: turns{turn: make(map[int64]int64), active: make(map[int64]bool)}, random: random,
+		turns: turns{turn: make(map[int64]int64), active: make(map[int64]bool)}, random: random, maxTexts: maxTexts,
 	}, nil
 }
 
@@ -97,8 +100,8 @@ func (c *Composer) Compose(ctx context.Context, claimed []outbox.Claimed) ([]out
 	if err := c.capped(ctx, counting{c.pool, &c.made}, b, list, turn); err != nil {
 		return nil, fmt.Errorf("compose %d messages: %w", len(claimed), err)
 	}
-	for i := range list {
-		b.write(&list[i])
+	if err := c.write(ctx, counting{c.pool, &c.made}, b, list); err != nil {
+		return nil, fmt.Errorf("compose %d messages: %w", len(claimed), err)
 	}
 	return list, nil
 }
@@ -108,6 +111,7 @@ type batch struct {
 	installation [16]byte
 	now          time.Time // the database's
 	contents     map[int64]*content
+	texts        int // bytes of the texts in contents
 	people       map[int64]*person
 }
 
@@ -142,7 +146,7 @@ func (b *batch) route(m outbox.Claimed, targeted []string) outbox.Composed {
 	medium := content.route[chosen.step]
 	out.Delivery = sender.Delivery{
 		Key: Key(b.installation, m.JobID, content.created, m.ChannelID, medium), JobID: m.JobID, ChannelID: m.ChannelID, ExternalID: p.ExternalID,
-		Category: content.category, Medium: medium, Platform: p.Platform, Address: chosen.address, Data: content.data,
+		Category: content.category, Medium: medium, Platform: p.Platform, Address: chosen.address,
 		Attempt: out.Attempts + 1,
 	}
 	return out
@@ -167,23 +171,56 @@ func (c *Composer) quiet(b *batch, out *outbox.Composed) {
 	}
 }
 
-// write fills in title, body and data.
-func (b *batch) write(out *outbox.Composed) {
+// write fills in title, body and data of all messages. It reads texts that are not in memory in portions of
+// up to maxTexts bytes. A text that was corrected since the first read has the earlier revision, so that the
+// recheck rejects the message.
+func (c *Composer) write(ctx context.Context, q channels.Querier, b *batch, list []outbox.Composed) error {
+	var left []*outbox.Composed
+	for i := range list {
+		if !b.write(&list[i]) {
+			left = append(left, &list[i])
+		}
+	}
+	for len(left) > 0 {
+		if err := b.readContents(ctx, q, b.nextTexts(left, c.maxTexts), c.maxTexts); err != nil {
+			return err
+		}
+		left = slices.DeleteFunc(left, b.write)
+	}
+	return nil
+}
+
+// write fills in title, body and data of one message. It returns false if the texts are not in memory.
+func (b *batch) write(out *outbox.Composed) bool {
 	if out.Action != outbox.ActionSend {
-		return
+		return true
+	}
+	content, known := b.contents[out.Claimed.JobID]
+	if known && content.texts == nil {
+		return false
 	}
 	p := b.people[out.Claimed.ChannelID]
-	words := b.contents[out.Claimed.JobID].in(p.Locale)
-	if words.err != nil {
+	var words *wording
+	if known {
+		words = content.texts.in(p.Locale)
+	}
+	if words == nil || words.err != nil { // nil: the content was deleted since it was routed
 		refuse(out, outbox.Dead, outbox.ReasonBadContent)
-		return
+		return true
 	}
 	values := templateValues{Locale: p.Locale, Platform: p.Platform, ExternalID: p.ExternalID, TimeZone: p.TimeZone}
 	if words.title.needsAttributes() || words.body.needsAttributes() {
 		values.Attributes = members(p.Attributes)
 	}
-	out.Delivery.Locale = words.locale
+	out.Delivery.Locale, out.Delivery.Data, out.Shared = words.locale, content.texts.data, &words.shared
 	out.Delivery.Title, out.Delivery.Body = words.title.title(values), words.body.body(values)
+	if !words.title.fixed() {
+		out.Own += len(out.Delivery.Title)
+	}
+	if !words.body.fixed() {
+		out.Own += len(out.Delivery.Body)
+	}
+	return true
 }
 
 // refuse ends a claimed message. If a provider may have accepted it, the reason is always unknown.

@@ -33,6 +33,9 @@ func TestCompose_MakesWholeDeliveries(t *testing.T) {
 			Platform: "ios", Locale: "ko", Address: "token-1", Title: "Mina님", Body: "u-1 ios", Data: []byte(`{"a": 1}`), Attempt: 1,
 		},
 	}
+	require.Equal(t, len("Mina님")+len("u-1 ios"), list[0].Own)
+	require.Equal(t, len("{{attributes.name}}님")+len("{{external_id}} {{platform}}")+len(`{"a": 1}`), list[0].Shared.Bytes)
+	list[0].Own, list[0].Shared = 0, nil
 	require.Equal(t, want, list[0])
 	require.EqualValues(t, 4, b.composer.Transactions(), "content, channels, opt-outs, invalid addresses")
 	require.Equal(t, outbox.ActionSend, list[1].Action)

@@ -1,25 +1,35 @@
 package compose
 
 import (
+	"bytes"
 	"encoding/json"
 	"strings"
 	"time"
 
 	"github.com/belfryhq/belfry/channels"
+	"github.com/belfryhq/belfry/outbox"
 )
 
-// content is the text of one job's, or one activity's, messages, with the limits of its category.
+// content is the content of one job's, or one activity's, messages, with the limits of its category.
 type content struct {
 	created  time.Time // the job or activity
 	category string
-	title    string
-	body     string
-	data     json.RawMessage
-	variants json.RawMessage
 	route    []string
 	revision int
 	quiet    *channels.QuietHours
 	cap      *channels.Cap
+
+	attributes bool   // the texts may refer to an attribute
+	size       int    // of the texts, in bytes
+	texts      *texts // nil: not in memory
+}
+
+// texts are the texts of a content.
+type texts struct {
+	title    string
+	body     string
+	data     json.RawMessage
+	variants json.RawMessage // nil once they are parsed
 
 	parsed map[string]variant  // by lower-case locale; nil: not parsed yet
 	words  map[string]*wording // by the channel's locale
@@ -35,20 +45,21 @@ type variant struct {
 type wording struct {
 	locale      string // of the variant; "": the job's own words
 	title, body *template
+	shared      outbox.SharedText // with messages of the same locale
 	err         error
 }
 
 // in returns the words for a channel's locale. They are parsed once per batch.
-func (c *content) in(locale string) *wording {
+func (t *texts) in(locale string) *wording {
 	locale = strings.ToLower(strings.ReplaceAll(locale, "_", "-"))
-	if w, ok := c.words[locale]; ok {
+	if w, ok := t.words[locale]; ok {
 		return w
 	}
-	if c.words == nil {
-		c.words = make(map[string]*wording)
+	if t.words == nil {
+		t.words = make(map[string]*wording)
 	}
-	w := c.word(locale)
-	c.words[locale] = w
+	w := t.word(locale)
+	t.words[locale] = w
 	return w
 }
 
@@ -76,14 +87,14 @@ func fallbacks(locale string) (names []string) {
 	return names
 }
 
-func (c *content) word(locale string) *wording {
+func (t *texts) word(locale string) *wording {
 	w := &wording{}
 	var title, body *string
-	if err := c.parse(); err != nil {
+	if err := t.parse(); err != nil {
 		return &wording{err: err}
 	}
 	for _, l := range fallbacks(locale) {
-		if v, ok := c.parsed[l]; ok {
+		if v, ok := t.parsed[l]; ok {
 			if w.locale == "" {
 				w.locale = v.locale
 			}
@@ -96,43 +107,42 @@ func (c *content) word(locale string) *wording {
 		}
 	}
 	if title == nil {
-		title = &c.title
+		title = &t.title
 	}
 	if body == nil {
-		body = &c.body
+		body = &t.body
 	}
 	if w.title, w.err = parseTemplate(*title); w.err == nil {
 		w.body, w.err = parseTemplate(*body)
 	}
+	w.shared.Bytes = len(*title) + len(*body) + len(t.data)
 	return w
 }
 
-func (c *content) parse() error {
-	if c.parsed != nil {
+func (t *texts) parse() error {
+	if t.parsed != nil {
 		return nil
 	}
-	c.parsed = make(map[string]variant)
-	if string(c.variants) == "{}" {
+	t.parsed = make(map[string]variant)
+	if string(t.variants) == "{}" {
 		return nil
 	}
 	var raw map[string]struct{ Title, Body *string }
-	if err := json.Unmarshal(c.variants, &raw); err != nil {
+	if err := json.Unmarshal(t.variants, &raw); err != nil {
 		return err
 	}
+	t.variants = nil
 	for name, v := range raw {
-		c.parsed[strings.ToLower(strings.ReplaceAll(name, "_", "-"))] = variant{Title: v.Title, Body: v.Body, locale: name}
+		t.parsed[strings.ToLower(strings.ReplaceAll(name, "_", "-"))] = variant{Title: v.Title, Body: v.Body, locale: name}
 	}
 	return nil
 }
 
-// needsAttributes reports whether any words of any locale may refer to an attribute.
-func (c *content) needsAttributes() bool {
-	for _, words := range []string{c.title, c.body, string(c.variants)} {
-		if strings.Contains(words, "attributes.") {
-			return true
-		}
-	}
-	return false
+// hold stores the texts in the content.
+func (c *content) hold(t *texts) {
+	c.texts, c.size = t, len(t.title)+len(t.body)+len(t.data)+len(t.variants)
+	c.attributes = strings.Contains(t.title, "attributes.") || strings.Contains(t.body, "attributes.") ||
+		bytes.Contains(t.variants, []byte("attributes."))
 }
 
 // seconds converts whole seconds to a duration.

@@ -50,7 +50,7 @@ func TestContent_FallsBackFromLocaleToLocale(t *testing.T) {
 		"--zh--":        {"", "own", "own body"},
 		"zh--":          {"zh", "zh", "zh body"},
 	} {
-		c := &content{title: "own", body: "own body", variants: []byte(variants)}
+		c := &texts{title: "own", body: "own body", variants: []byte(variants)}
 		w := c.in(locale)
 		require.NoError(t, w.err)
 		require.Equal(t, want, [3]string{w.locale, w.title.title(templateValues{}), w.body.body(templateValues{})}, "%q", locale)

@@ -32,8 +32,9 @@
 //  5. The idempotency key is a function of installation, job, time of the job's request, channel and
 //     medium. Every attempt of a message by a medium has the same key, in every relay (I9), and no other
 //     message has it, even after a restore (Key).
-//  6. A batch costs at most seven statements, none of them per message, and memory in proportion to the
-//     batch and its contents. The count for a cap reads each job of the category that may have sent
+//  6. A batch costs at most seven statements, none of them per message, and one more for each further
+//     16 MB of texts of its jobs: Compose reads texts in portions, and its memory contains one portion and
+//     the batch's rendered texts. The count for a cap reads each job of the category that may have sent
 //     messages in the window: once if the job has few messages, otherwise once for each range of the
 //     batch's channel ids with gaps below 17; and at most 16 messages of a job per message of the batch.
 //     A count that does not finish within half of the time that ctx leaves continues in parts while there

@@ -105,10 +105,12 @@ func (c *Composer) Preview(ctx context.Context, what Content, audience channels.
 // previewed reads the settings of the category.
 func previewed(ctx context.Context, reads db.Reader, what Content) (*batch, error) {
 	b := &batch{}
-	t := &content{category: what.Category, title: what.Title, body: what.Body, data: what.Data, variants: what.Variants, route: what.Route}
-	if len(t.variants) == 0 {
-		t.variants = json.RawMessage("{}")
+	words := &texts{title: what.Title, body: what.Body, data: what.Data, variants: what.Variants}
+	if len(words.variants) == 0 {
+		words.variants = json.RawMessage("{}")
 	}
+	t := &content{category: what.Category, route: what.Route}
+	t.hold(words)
 	var from, until, window *int64
 	var most *int
 	var installation *uuid.UUID
@@ -231,7 +233,7 @@ func (v *preview) words(out *outbox.Composed) {
 		if out.Action != outbox.ActionSend {
 			return
 		}
-		medium, words := out.Delivery.Medium, v.batch.contents[0].in(p.Locale)
+		medium, words := out.Delivery.Medium, v.batch.contents[0].texts.in(p.Locale)
 		if v.batch.write(out); words.err != nil {
 			v.out.Media[medium]--
 			v.out.BadContent++

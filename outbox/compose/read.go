@@ -33,21 +33,27 @@ func (c *Composer) read(ctx context.Context, claimed []outbox.Claimed) (*batch, 
 	}
 	defer conn.Release()
 	q := counting{conn, &c.made}
-	if err := b.readContents(ctx, q, jobs); err != nil {
+	if err := b.readContents(ctx, q, jobs, c.maxTexts); err != nil {
 		return nil, err
 	}
 	return b, b.readPeople(ctx, q, c.who, ids)
 }
 
-func (b *batch) readContents(ctx context.Context, q channels.Querier, ids []int64) error {
+// maxTexts is the maximum number of bytes of texts that one Compose has read and not rendered. A claim by key
+// may consist of messages of as many jobs, each with up to 190 KB.
+const maxTexts = 16 << 20
+
+// readContents reads contents with up to limit bytes of texts, or with one that is longer. The others stay
+// without.
+func (b *batch) readContents(ctx context.Context, q channels.Querier, ids []int64, limit int) error {
 	_, err := db.Collect(ctx, q, queries.contents, pgx.StrictNamedArgs{"ids": ids}, func(row pgx.CollectableRow) (struct{}, error) {
 		var id int64
 		var from, until, window *int64
 		var most *int
-		t := &content{}
+		t, words := &content{}, &texts{}
 		var installation *uuid.UUID
-		if err := row.Scan(&b.now, &installation, &id, &t.created, &t.category, &t.title, &t.body, &t.data, &t.variants, &t.route,
-			&t.revision, &from, &until, &most, &window); err != nil {
+		if err := row.Scan(&b.now, &installation, &id, &t.created, &t.category, &words.title, &words.body, &words.data, &words.variants,
+			&t.route, &t.revision, &from, &until, &most, &window); err != nil {
 			return struct{}{}, err
 		}
 		if installation == nil {
@@ -55,10 +61,38 @@ func (b *batch) readContents(ctx context.Context, q channels.Querier, ids []int6
 		}
 		b.installation = *installation
 		t.limits(from, until, most, window)
+		t.hold(words)
+		if b.texts > 0 && b.texts+t.size > limit {
+			t.texts = nil
+		} else {
+			b.texts += t.size
+		}
 		b.contents[id] = t
 		return struct{}{}, nil
 	})
 	return err
+}
+
+// nextTexts drops the texts in memory and returns the contents of messages whose texts can be read next, by
+// their size at the previous read. It removes these contents: they may have been deleted.
+func (b *batch) nextTexts(messages []*outbox.Composed, limit int) (ids []int64) {
+	for _, t := range b.contents {
+		t.texts = nil
+	}
+	b.texts = 0
+	for size, i := 0, 0; i < len(messages); i++ {
+		id := messages[i].Claimed.JobID
+		t, known := b.contents[id]
+		if !known {
+			continue // it is in ids
+		}
+		if size += t.size; len(ids) > 0 && size > limit {
+			break
+		}
+		ids = append(ids, id)
+		delete(b.contents, id)
+	}
+	return ids
 }
 
 // limits are the quiet hours and the cap of the category, in seconds; nil: none.
@@ -74,7 +108,7 @@ func (c *content) limits(from, until *int64, most *int, window *int64) {
 func (b *batch) readPeople(ctx context.Context, q channels.Querier, who *channels.Store, ids []int64) error {
 	read := who.RecipientsBare
 	for _, t := range b.contents {
-		if t.needsAttributes() {
+		if t.attributes {
 			read = who.Recipients
 			break
 		}

@@ -154,8 +154,13 @@ func (t *template) title(v templateValues) string { return cut(oneLine(t.execute
 // body is the output of at most maxBody characters.
 func (t *template) body(v templateValues) string { return cut(t.execute(v), maxBody) }
 
+// fixed reports whether the output is a part of the template's text, whatever the values are.
+func (t *template) fixed() bool {
+	return len(t.parts) == 0 || len(t.parts) == 1 && t.parts[0].value == ""
+}
+
 func (t *template) execute(v templateValues) string {
-	if len(t.parts) == 1 && t.parts[0].value == "" {
+	if t.fixed() && len(t.parts) == 1 {
 		return t.parts[0].literal
 	}
 	var out strings.Builder

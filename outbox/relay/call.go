@@ -24,6 +24,7 @@ func (q *queue) call(ctx context.Context, c call) (failing []streak) {
 		o.Called(config.Name, results, time.Since(began))
 	}
 	for i, it := range c.items {
+		r.content.drop(it.Composed)
 		r.outcomes.add(decide(it.Composed, config.Name, config.Retry, r.settings().Receipts.Interval, results[i], r.random()))
 		final, accepted := counts(it.Composed, results[i]), results[i].Class == sender.Accepted || results[i].Class == sender.Pending
 		if p := q.probes.of(it.Claimed.JobID); p != nil {

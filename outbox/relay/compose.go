@@ -94,6 +94,7 @@ func (r *Relay) enqueue(b batch, composed []outbox.Composed) map[int64][]int {
 			q := r.queueFor(m.Delivery.Medium, m.Delivery.Platform)
 			if q < 0 {
 				settlements = append(settlements, r.unserved(m, now))
+				withoutText(m)
 				continue
 			}
 			to[q] = append(to[q], m)

@@ -44,11 +44,19 @@ func newCredits(r *Relay) *credits {
 
 // Activities implements Credits.
 func (c *credits) Activities() int {
+	if c.relay.content.full(true, 0) {
+		return 0
+	}
 	return c.relay.inflight.room(c.relay.settings(), "", 0, true)
 }
 
 // Bulk implements Credits.
-func (c *credits) Bulk() int { return c.relay.inflight.bulkRoom(c.relay.settings()) }
+func (c *credits) Bulk() int {
+	if !c.relay.content.claims() {
+		return 0
+	}
+	return c.relay.inflight.bulkRoom(c.relay.settings())
+}
 
 // Idle implements Credits.
 func (c *credits) Idle() bool { return c.relay.idle() }
@@ -58,8 +66,8 @@ func (c *credits) Changed() <-chan struct{} { return c.relay.inflight.changed }
 
 // Job implements Credits.
 func (c *credits) Job(id int64, lane string, lanes int) int {
-	if c.relay.probing(id) {
-		return 0 // except its sample
+	if c.relay.probing(id) || !c.relay.content.claims() {
+		return 0 // of a probed job, except its sample
 	}
 	config, now := c.relay.settings(), time.Now()
 	room := c.relay.inflight.room(config, lane, lanes, false)

@@ -60,8 +60,9 @@
 //     messages divide the slots that activities leave: no lane exceeds its share, and one share is free for a new lane.
 //     However many lanes there are, a share is at least a tenth of a batch. A queue contains the messages of five seconds
 //     of its sender, but bulk messages only up to half of a lane's share or two rounds of calls, whichever is more.
-//     Receipts are requested while fewer outcomes than max_in_flight wait to be recorded. All jobs without due messages
-//     together cost two hundred claims per second.
+//     The texts of queued messages and of calls use at most 64 MB (maxContent), and the texts that a composer has read and
+//     not rendered 16 MB, whatever the number of jobs in a claim. Receipts are requested while fewer outcomes than
+//     max_in_flight wait to be recorded. All jobs without due messages together cost two hundred claims per second.
 //
 // # Credits
 //

@@ -28,6 +28,12 @@ func WithFailpoint(f func(ctx context.Context, point string) error) Option {
 // WithRest has a Relay that hears hints rest for so long.
 func WithRest(d time.Duration) Option { return func(r *Relay) { r.rest = d } }
 
+// WithMaxContent bounds the texts in memory.
+func WithMaxContent(bytes int64) Option { return func(r *Relay) { r.content.limit = bytes } }
+
+// Content returns the number of bytes of texts in memory.
+func (r *Relay) Content() int64 { return r.content.held.Load() }
+
 // Resting reports whether the relay waits for hints alone, and hears them.
 func (r *Relay) Resting() bool { return r.resting.Load() && r.listener.Load().Listening() }
 

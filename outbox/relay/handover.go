@@ -47,6 +47,7 @@ func (q *queue) handOver(hard context.Context, calls []call) {
 	for _, c := range calls {
 		if err != nil {
 			for _, it := range c.items {
+				r.content.drop(it.Composed)
 				r.outcomes.add(outbox.Release(it.Claimed)) // as no call was made
 			}
 			q.end(c, nil, time.Time{})

@@ -85,8 +85,8 @@ func (q *queue) grants(share int, now time.Time) int {
 	return q.limits.Depth(share) - bulk
 }
 
-// enqueue adds messages and defers messages beyond the queue's bound. A drain has no bound: no other
-// message waits to be claimed instead.
+// enqueue adds messages and defers messages beyond the queue's bound or the relay's bound on texts. In a
+// drain a queue has no bound: no other message waits to be claimed instead.
 func (q *queue) enqueue(messages []*outbox.Composed, share int, now time.Time) {
 	if reason, after := q.limits.Blocked(now); reason != "" {
 		q.deferAll(messages, reason, after, now)
@@ -96,28 +96,44 @@ func (q *queue) enqueue(messages []*outbox.Composed, share int, now time.Time) {
 	if q.relay.draining.Load() {
 		depth = q.relay.settings().MaxInFlight
 	}
+	reserve := q.relay.settings().ActivityShare
 	var waits []*outbox.Composed // for a sample of their job
 	q.mu.Lock()
 	for _, c := range messages {
-		p := q.probes.of(c.Claimed.JobID)
+		p, activity := q.probes.of(c.Claimed.JobID), c.Claimed.JobID < 0
+		to := &q.bulk
+		if activity {
+			to = &q.activities
+		}
 		switch {
 		case p != nil && !p.has(c.Claimed.Key):
 			waits = append(waits, c)
-		case c.Claimed.JobID < 0 && len(q.activities) < depth:
-			q.activities = append(q.activities, item{c, now})
-		case c.Claimed.JobID > 0 && len(q.bulk) < depth:
-			q.bulk = append(q.bulk, item{c, now})
-		default:
+		case len(*to) >= depth || q.relay.content.full(activity, reserve):
 			excess = append(excess, c)
+		default:
+			q.relay.content.add(c)
+			*to = append(*to, item{c, now})
 		}
 	}
 	q.mu.Unlock()
 	q.wake()
 	for _, c := range waits {
+		withoutText(c)
 		q.relay.outcomes.add(outbox.Release(c.Claimed))
 	}
-	if len(excess) > 0 {
-		q.deferAll(excess, outbox.ReasonSenderBusy, 0, now)
+	q.later(excess, now)
+}
+
+// later defers messages for which there is no room or no time. A drain returns them instead, so that
+// they are claimed and composed again.
+func (q *queue) later(messages []*outbox.Composed, now time.Time) {
+	if !q.relay.draining.Load() {
+		q.deferAll(messages, outbox.ReasonSenderBusy, 0, now)
+		return
+	}
+	for _, c := range messages {
+		withoutText(c)
+		q.relay.outcomes.add(outbox.Release(c.Claimed))
 	}
 }
 
@@ -126,6 +142,7 @@ func (q *queue) enqueue(messages []*outbox.Composed, share int, now time.Time) {
 func (q *queue) deferAll(messages []*outbox.Composed, reason outbox.Reason, after time.Duration, now time.Time) {
 	var kinds [2][]*outbox.Composed // activities, bulk
 	for _, c := range messages {
+		withoutText(c)
 		kind := 0
 		if c.Claimed.JobID > 0 {
 			kind = 1
@@ -156,8 +173,7 @@ func deferred(c outbox.Claimed, reason outbox.Reason, pause time.Duration) outbo
 // address were read when it was enqueued.
 const longestQueued = 15 * time.Second
 
-// expire defers the messages of a blocked sender, and messages that have waited for too long. A drain
-// returns the latter instead, so that they are claimed and composed again.
+// expire defers the messages of a blocked sender, and messages that have waited for too long (later).
 func (q *queue) expire(now time.Time) {
 	blocked, after := q.limits.Blocked(now)
 	limit := longestQueued
@@ -176,17 +192,14 @@ func (q *queue) expire(now time.Time) {
 	q.mu.Lock()
 	q.activities, q.bulk = old(q.activities), old(q.bulk)
 	q.mu.Unlock()
-	switch {
-	case len(out) == 0:
-	case blocked != "":
-		q.deferAll(out, blocked, after, now)
-	case q.relay.draining.Load():
-		for _, c := range out {
-			q.relay.outcomes.add(outbox.Release(c.Claimed))
-		}
-	default:
-		q.deferAll(out, outbox.ReasonSenderBusy, 0, now)
+	for _, c := range out {
+		q.relay.content.drop(c)
 	}
+	if blocked != "" {
+		q.deferAll(out, blocked, after, now)
+		return
+	}
+	q.later(out, now)
 }
 
 // shift removes the first n items and their pointers.
@@ -281,6 +294,7 @@ func (q *queue) giveBack() {
 	q.activities, q.bulk = nil, nil
 	q.mu.Unlock()
 	for _, it := range items {
+		q.relay.content.drop(it.Composed)
 		q.relay.outcomes.add(outbox.Release(it.Claimed))
 	}
 }

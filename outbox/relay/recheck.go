@@ -42,6 +42,9 @@ func (r *Relay) rechecked(hard context.Context, items []item, verdicts []outbox.
 	send = items[:0]
 	var lost []outbox.Settlement
 	for i, it := range items {
+		if verdicts[i] != outbox.VerdictSend {
+			r.content.drop(it.Composed)
+		}
 		switch verdicts[i] {
 		case outbox.VerdictSend:
 			send = append(send, it)

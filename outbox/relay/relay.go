@@ -66,6 +66,7 @@ type Relay struct {
 	requeue   time.Duration
 	credits   *credits
 	inflight  *inflight
+	content   content
 	outcomes  *batcher
 	tally     tally
 	handing   chan struct{}  // one for each group that is being handed over
@@ -128,7 +129,7 @@ func New(pool *pgxpool.Pool, composer Composer, config Config, senders []Sender,
 	r := &Relay{
 		name: config.Name, ledger: outbox.NewLedger(pool, config.Name, config.Lease), composer: composer, log: zerolog.Nop(),
 		random: randv2.Float64, at: func(context.Context, string) error { return nil },
-		inflight: newInflight(), outcomes: newBatcher(), handing: make(chan struct{}, handovers), stop: lifecycle.NewStop(),
+		inflight: newInflight(), content: content{limit: maxContent}, outcomes: newBatcher(), handing: make(chan struct{}, handovers), stop: lifecycle.NewStop(),
 		pool: pool, suspects: make(chan *probe, 64), rest: restAtMost, beatSoon: make(chan struct{}, 1), receiptsSoon: make(chan struct{}, 1),
 	}
 	r.ledger.At(config.Place)
