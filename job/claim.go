@@ -11,7 +11,8 @@ import (
 	"github.com/belfryhq/belfry/internal/db"
 )
 
-// expireLimit bounds the jobs that one transaction makes EXPIRED.
+// expireLimit bounds the jobs that one transaction makes EXPIRED. A claim or a chunk follows each such transaction, so
+// that many jobs that expired do not delay one that is due; it steps over the rest.
 const expireLimit = 1000
 
 // giveUpLimit bounds the jobs that one transaction fails because every run of them was lost, and those that it hands
@@ -105,18 +106,30 @@ func (r *Runner) claimOn(ctx context.Context, held *conn, seen snapshot, out *Ou
 	if len(seen.gone) > 0 {
 		r.rest(ctx, reconnectGrace) // a live run has reconnected by then
 	}
-	if len(seen.gone) > 0 || seen.dead || seen.overdue {
-		if err := r.cleanUp(ctx, held, seen.gone, out); err != nil {
-			return claimed{}, err
+	for more := true; more; {
+		more = false
+		if len(seen.gone) > 0 || seen.dead || seen.overdue {
+			var err error
+			if more, err = r.cleanUp(ctx, held, seen.gone, out); err != nil {
+				return claimed{}, err
+			}
+			t, err := r.take(ctx, held, queries.jobResumeDead, pgx.StrictNamedArgs{"stale_after": r.config.StaleAfter, "gone": seen.gone})
+			if err != nil || t.id != 0 {
+				t.resumed = true
+				return t, err
+			}
+		} else if !seen.due {
+			return claimed{}, nil
 		}
-		t, err := r.take(ctx, held, queries.jobResumeDead, pgx.StrictNamedArgs{"stale_after": r.config.StaleAfter, "gone": seen.gone})
-		if err != nil || t.id != 0 {
-			t.resumed = true
+		if t, err := r.claimDue(ctx, held); err != nil || t.id != 0 {
 			return t, err
 		}
-	} else if !seen.due {
-		return claimed{}, nil
 	}
+	return claimed{}, nil
+}
+
+// claimDue claims the most urgent due job.
+func (r *Runner) claimDue(ctx context.Context, held *conn) (claimed, error) {
 	for range claimTries {
 		t, err := r.take(ctx, held, queries.jobClaim, pgx.StrictNamedArgs{})
 		if errors.Is(err, ErrLocked) {
@@ -145,14 +158,17 @@ func (r *Runner) register(ctx context.Context, held *conn) error {
 	return nil
 }
 
-// cleanUp ends or releases jobs that would obstruct the claim: it expires all jobs that did not start in
-// time, fails all jobs that lose every run, and hands back dead runs of types that this runner does not have.
-func (r *Runner) cleanUp(ctx context.Context, held *conn, gone []int64, out *Outcome) error {
-	for more := true; more; {
+// cleanUp ends or releases jobs that would obstruct the claim: it expires jobs that did not start in time, at most
+// expireLimit, fails all jobs that lose every run, and hands back dead runs of types that this runner does not have. It
+// reports whether more jobs may have to expire.
+func (r *Runner) cleanUp(ctx context.Context, held *conn, gone []int64, out *Outcome) (more bool, err error) {
+	for again := true; again; {
 		var expired, hopeless, released []int64
 		err := held.often(ctx, r.config.StatementTimeout, func(ctx context.Context, tx pgx.Tx) (err error) {
-			if expired, err = r.expire(ctx, tx); err != nil || len(expired) == expireLimit {
-				return err
+			if !more {
+				if expired, err = r.expire(ctx, tx); err != nil {
+					return err
+				}
 			}
 			hopeless, err = db.Column[int64](ctx, tx, queries.jobGiveUp, pgx.StrictNamedArgs{
 				"max_takeovers": r.config.MaxTakeovers, "stale_after": r.config.StaleAfter, "gone": gone,
@@ -167,7 +183,7 @@ func (r *Runner) cleanUp(ctx context.Context, held *conn, gone []int64, out *Out
 			return err
 		})
 		if err != nil {
-			return fmt.Errorf("clean up: %w", mapError(err))
+			return false, fmt.Errorf("clean up: %w", mapError(err))
 		}
 		r.logExpired(expired, out)
 		out.GivenUp = append(out.GivenUp, hopeless...)
@@ -177,9 +193,10 @@ func (r *Runner) cleanUp(ctx context.Context, held *conn, gone []int64, out *Out
 		for _, id := range released {
 			r.log.Warn().Int64("job_id", id).Msg("job of an unknown type handed back from a dead run")
 		}
-		more = len(expired) == expireLimit || len(hopeless) == giveUpLimit
+		more = more || len(expired) == expireLimit
+		again = len(hopeless) == giveUpLimit
 	}
-	return nil
+	return more, nil
 }
 
 // expire makes up to expireLimit jobs that did not start in time EXPIRED.

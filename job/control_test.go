@@ -160,27 +160,39 @@ func TestExpiry_OnlyOfWhatNeverStarted(t *testing.T) {
 	b.requireDone(t, late, everyone(500))
 }
 
-// However many jobs are overdue, none of them is left for a claim to step over; and
-// those that become overdue in the middle of a run are EXPIRED before the next chunk
-// looks for a more urgent job.
-func TestLong_ExpiryLeavesNoneInTheWayOfAClaimOrARun(t *testing.T) {
+// Many jobs that expired delay neither a claim nor a chunk by more than one step of their expiry: a job that was due
+// waited until all had ended. Between the steps a claim and the check for a more urgent job step over the rest.
+func TestLong_ExpiryDelaysAClaimAndAChunkByOneStep(t *testing.T) {
 	t.Parallel()
 	b := setup(t, 500)
-	overdue := `INSERT INTO belfry.jobs (id, type, category, title, route, priority, schedule_at, expires_at)
-		SELECT nextval('belfry.jobs_id_seq'), 'inbox', 'operator_notice', 'late', '{}', 9, now() - interval '2 hours', now() - interval '1 hour' FROM generate_series(1, $1)`
-	dbtest.Past(t, b.db.Pool, overdue, 2100)
+	overdue := func(n int) {
+		t.Helper()
+		dbtest.Past(t, b.db.Pool, `INSERT INTO belfry.jobs (id, type, category, title, route, priority, schedule_at, expires_at)
+			SELECT nextval('belfry.jobs_id_seq'), 'inbox', 'operator_notice', 'late', '{}', 9, now() - interval '2 hours', now() - interval '1 hour' FROM generate_series(1, $1)`, n)
+	}
+	expired := func() int {
+		t.Helper()
+		return one[int](t, b, `SELECT count(*) FROM belfry.jobs WHERE status = 'EXPIRED'`)
+	}
+	overdue(7100)
 	id := b.enqueue(t, job.Spec{})
-	first, second := b.gate(job.PointBegun, 1), b.gate(job.PointWritten, 3)
-	s := b.start(t, b.runner(t, "r", job.WithFailpoint(both(first.at, second.at))))
+	first, second, last := b.gate(job.PointBegun, 1), b.gate(job.PointBegun, 2), b.gate(job.PointWritten, 5)
+	s := b.start(t, b.runner(t, "r", job.WithFailpoint(both(both(first.at, second.at), last.at))))
 	first.await(t)
-	require.Equal(t, 2100, one[int](t, b, `SELECT count(*) FROM belfry.jobs WHERE status = 'EXPIRED'`))
-	dbtest.Past(t, b.db.Pool, overdue, 1100)
+	require.Equal(t, 2000, expired(), "one step of the claim and one of the run")
 	first.release(nil)
 	second.await(t)
-	require.Equal(t, 3200, one[int](t, b, `SELECT count(*) FROM belfry.jobs WHERE status = 'EXPIRED'`))
+	require.Equal(t, 3000, expired())
 	second.release(nil)
-	require.Len(t, s.wait(t).Expired, 3200)
+	last.await(t)
+	require.Equal(t, 6000, expired())
+	last.release(nil)
+	require.Len(t, s.wait(t).Expired, 7100, "the next claim ends the others")
 	b.requireDone(t, id, everyone(500))
+
+	// Without a job that is due, a poll ends all.
+	overdue(2100)
+	require.Len(t, b.runDue(t, b.runner(t, "r")).Expired, 2100)
 }
 
 // A job that loses every run it gets is FAILED after max_takeovers of them, and a

@@ -155,6 +155,7 @@ func (u *run) step(soft, ctx context.Context) (done bool, err error) {
 		return false, u.open(ctx)
 	}
 	if u.overdue {
+		u.overdue = false // until the check before the next chunk
 		u.expireOverdue(ctx)
 		return false, nil
 	}
@@ -171,15 +172,15 @@ func (u *run) step(soft, ctx context.Context) (done bool, err error) {
 	return true, u.finish(ctx)
 }
 
-// expireOverdue makes jobs that did not start in time EXPIRED. A run may take hours, and the check for a
-// more urgent job before each chunk would read over all of them. After a failure the next chunk tries again.
+// expireOverdue makes jobs that did not start in time EXPIRED, at most expireLimit. A run may take hours, and the check
+// for a more urgent job before each chunk would read over all of them. After a failure the next chunk tries again.
 func (u *run) expireOverdue(ctx context.Context) {
 	var expired []int64
 	err := u.conn.act(ctx, u.config.StatementTimeout, func(ctx context.Context, tx pgx.Tx) (err error) {
 		expired, err = u.expire(ctx, tx)
 		return err
 	})
-	if u.overdue = err == nil && len(expired) == expireLimit; err != nil {
+	if err != nil {
 		u.log.WithLevel(u.quietly(err)).Err(err).Msg("overdue jobs not expired")
 		return
 	}
