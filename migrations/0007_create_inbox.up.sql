@@ -177,3 +177,31 @@ END $$;
 
 REVOKE EXECUTE ON FUNCTION belfry.inbox_late(bigint, bigint), belfry.inbox_mark(bigint, boolean), belfry.inbox_page(bigint, bigint, integer, boolean, text), belfry.inbox_unread(bigint),
     belfry.inbox_seen(bigint), belfry.inbox_read_all(bigint), belfry.inbox_read(bigint, bigint[], boolean), belfry.inbox_archive(bigint, bigint[], boolean) FROM PUBLIC;
+
+-- A person's preferences: one row for each category and medium, with '*' for all of them. opted_out: there is this
+-- opt-out. receives: no opt-out, such as one of every category, covers the row.
+CREATE FUNCTION belfry.inbox_preferences(channel_id bigint)
+RETURNS TABLE (category text, medium text, opted_out boolean, receives boolean)
+LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+    SELECT c.name, m.name, coalesce(bool_or(o.category = c.name AND o.medium = m.name), false), count(o.channel_id) = 0
+      FROM (SELECT '*' UNION ALL SELECT name FROM belfry.categories) c (name)
+     CROSS JOIN (SELECT '*' UNION ALL SELECT name FROM belfry.media) m (name)
+      LEFT JOIN belfry.opt_outs o ON o.channel_id = $1 AND o.category IN ('*', c.name) AND o.medium IN ('*', m.name)
+     GROUP BY c.name, m.name
+     ORDER BY c.name COLLATE "C", m.name COLLATE "C"
+$$;
+
+-- Records a person's opt-out, or with opted_out => false deletes it, as opt_out and opt_in.
+CREATE FUNCTION belfry.inbox_prefer(channel_id bigint, category text, medium text, opted_out boolean) RETURNS void
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    ok constant boolean := opted_out IS NOT NULL OR belfry.reject('inbox', 'opted_out', 'null is not allowed; allowed values: true, false');
+BEGIN
+    IF $4 THEN
+        PERFORM belfry.opt_out($1, $2, $3, 'by the recipient, in the notification centre');
+    ELSE
+        PERFORM belfry.opt_in($1, $2, $3);
+    END IF;
+END $$;
+
+REVOKE EXECUTE ON FUNCTION belfry.inbox_preferences(bigint), belfry.inbox_prefer(bigint, text, text, boolean) FROM PUBLIC;

@@ -64,12 +64,7 @@ func proxyProblem(key, format string, args ...any) error {
 func (p ProxyConfig) validate() error {
 	var errs []error
 	bad := func(key, format string, args ...any) { errs = append(errs, proxyProblem(key, format, args...)) }
-	for _, address := range p.Addresses {
-		if _, err := networkOf(address); err != nil {
-			bad("addresses", "%q is not allowed; allowed values: addresses and networks, such as 10.0.0.7 or 10.1.0.0/16, except "+
-				"networks of all addresses", text.OneLine(address, 60))
-		}
-	}
+	errs = append(errs, Endpoint{ProxyKey: "api.proxy.addresses", Proxies: p.Addresses}.ValidateProxies())
 	headers := []struct{ key, name string }{{"secret_header", p.SecretHeader}, {"user_header", p.UserHeader}, {"role_header", p.RoleHeader}}
 	for i, h := range headers {
 		taken := slices.ContainsFunc(headers[:i], func(o struct{ key, name string }) bool { return strings.EqualFold(o.name, h.name) })

@@ -7,9 +7,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
-	"net/netip"
 	"slices"
-	"strconv"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -128,36 +126,15 @@ func (c Config) Validate() error {
 
 // validateListen checks the address and its protection.
 func (c Config) validateListen() error {
-	if c.Listen == "" {
-		return nil
+	if problem := c.Proxy.together(c.PublicURL); c.Listen != "" && isAddress(c.Listen) && problem != nil {
+		return problem
 	}
-	host, port, err := net.SplitHostPort(c.Listen)
-	if n, bad := strconv.Atoi(port); err != nil || bad != nil || n < 0 || n > 65535 {
-		return fmt.Errorf(
-			"api.listen: %q is not allowed; allowed values: HOST:PORT with a port of 0 to 65535, such as 127.0.0.1:8470 or "+
-				":8470, or empty for none", c.Listen)
-	}
-	switch {
-	case c.Proxy.together(c.PublicURL) != nil:
-		return c.Proxy.together(c.PublicURL)
-	case c.TLS.CertFile != "" && c.TLS.KeyFile == "":
-		return errors.New("api.tls.key_file: is empty; allowed values: the file with the key of api.tls.cert_file")
-	case c.TLS.CertFile == "" && c.TLS.KeyFile != "":
-		return errors.New("api.tls.cert_file: is empty; allowed values: the file with the certificate of api.tls.key_file")
-	case c.TLS.CertFile == "" && len(c.Proxy.Addresses) == 0 && !loopback(host):
-		return fmt.Errorf(
-			"api.tls.cert_file: is empty, and api.listen %s is beyond this machine, where tokens do not travel in the clear; "+
-				"allowed values: the file with a certificate, and api.tls.key_file with its key, the proxy in front of it "+
-				"(api.proxy.addresses), or an api.listen of 127.0.0.1:PORT or [::1]:PORT", c.Listen)
-	}
-	return nil
+	return c.endpoint().Validate()
 }
 
-// loopback reports whether a host is this machine. Except localhost (RFC 6761), names are not, because they
-// may resolve to any address.
-func loopback(host string) bool {
-	address, err := netip.ParseAddr(host)
-	return host == "localhost" || err == nil && address.IsLoopback()
+// endpoint returns the address of the API.
+func (c Config) endpoint() Endpoint {
+	return Endpoint{Section: "api", ProxyKey: "api.proxy.addresses", Path: Prefix, Listen: c.Listen, TLS: c.TLS, Proxies: c.Proxy.Addresses}
 }
 
 // Limits of a server. The deadline of an operation is added to them: operate extends the write deadline.
@@ -173,19 +150,24 @@ const (
 	http2Streams = 40
 )
 
-// Server serves the API at one address.
+// Server serves a handler at one address.
 type Server struct {
 	listener    net.Listener
 	http        *http.Server
-	config      Config
+	endpoint    Endpoint
 	connections *connections
 	certificate atomic.Pointer[tls.Certificate]
 }
 
-// Listen opens the address and reads the certificate. The caller must call Run or Close.
+// Listen opens the address of the API and reads the certificate. The caller must call Run or Close.
 func Listen(ctx context.Context, c Config, h http.Handler) (*Server, error) {
-	limit := newConnections(c)
-	s := &Server{config: c, connections: limit, http: &http.Server{
+	return c.endpoint().Serve(ctx, h)
+}
+
+// Serve opens the address and reads the certificate. The caller must call Run or Close.
+func (e Endpoint) Serve(ctx context.Context, h http.Handler) (*Server, error) {
+	limit := newConnections(e)
+	s := &Server{endpoint: e, connections: limit, http: &http.Server{
 		ConnState: limit.changed,
 
 		Handler: h, ReadHeaderTimeout: headerTime, ReadTimeout: readTime, WriteTimeout: writeTime,
@@ -194,7 +176,7 @@ func Listen(ctx context.Context, c Config, h http.Handler) (*Server, error) {
 	if streams, has := h.(interface{ EndStreams() }); has {
 		s.http.RegisterOnShutdown(streams.EndStreams)
 	}
-	if c.TLS.CertFile != "" {
+	if e.TLS.CertFile != "" {
 		if err := s.Reload(); err != nil {
 			return nil, err
 		}
@@ -204,29 +186,29 @@ func Listen(ctx context.Context, c Config, h http.Handler) (*Server, error) {
 	}
 	var err error
 	var config net.ListenConfig
-	if s.listener, err = config.Listen(ctx, "tcp", c.Listen); err != nil {
-		return nil, fmt.Errorf("api.listen: %w", err)
+	if s.listener, err = config.Listen(ctx, "tcp", e.Listen); err != nil {
+		return nil, fmt.Errorf("%s.listen: %w", e.Section, err)
 	}
 	return s, nil
 }
 
-// URL returns the URL of the API on this machine.
+// URL returns the URL of the paths on this machine.
 func (s *Server) URL() string {
 	scheme := "http"
-	if s.config.TLS.CertFile != "" {
+	if s.endpoint.TLS.CertFile != "" {
 		scheme = "https"
 	}
-	return scheme + "://" + s.listener.Addr().String() + Prefix
+	return scheme + "://" + s.listener.Addr().String() + s.endpoint.Path
 }
 
 // Reload reads the certificate again. After an error the previous certificate remains in use.
 func (s *Server) Reload() error {
-	if s.config.TLS.CertFile == "" {
+	if s.endpoint.TLS.CertFile == "" {
 		return nil
 	}
-	pair, err := tls.LoadX509KeyPair(s.config.TLS.CertFile, s.config.TLS.KeyFile)
+	pair, err := tls.LoadX509KeyPair(s.endpoint.TLS.CertFile, s.endpoint.TLS.KeyFile)
 	if err != nil {
-		return fmt.Errorf("api.tls: %w", err)
+		return fmt.Errorf("%s.tls: %w", s.endpoint.Section, err)
 	}
 	s.certificate.Store(&pair)
 	return nil
@@ -237,7 +219,7 @@ func (s *Server) Reload() error {
 func (s *Server) Run(ctx context.Context) error {
 	ended := make(chan error, 1)
 	go func() {
-		if s.config.TLS.CertFile != "" {
+		if s.endpoint.TLS.CertFile != "" {
 			ended <- s.http.ServeTLS(s.listener, "", "")
 		} else {
 			ended <- s.http.Serve(s.listener)

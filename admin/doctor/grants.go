@@ -91,10 +91,11 @@ func profiles() []profile {
 			{"INSERT, UPDATE, DELETE", "requests", ""}, {"INSERT, UPDATE, DELETE", "users", ""},
 			{"INSERT", "sessions", "kind, sha256, name, role, via, address, expires_at"}, {"UPDATE, DELETE", "sessions", ""},
 		}},
-		{name: "inbox", does: "show and mark the notifications of people: `belfry.inbox_page` and its kind", grants: []grant{
+		{name: "inbox", does: "show and mark the notifications of people: `belfry.inbox_page` and its kind, and serve `inbox.listen`", grants: []grant{
 			{"EXECUTE", "inbox_page(bigint, bigint, integer, boolean, text)", ""}, {"EXECUTE", "inbox_unread(bigint)", ""},
 			{"EXECUTE", "inbox_seen(bigint)", ""}, {"EXECUTE", "inbox_read_all(bigint)", ""},
 			{"EXECUTE", "inbox_read(bigint, bigint[], boolean)", ""}, {"EXECUTE", "inbox_archive(bigint, bigint[], boolean)", ""},
+			{"EXECUTE", "inbox_preferences(bigint)", ""}, {"EXECUTE", "inbox_prefer(bigint, text, text, boolean)", ""},
 		}},
 		{name: "monitor", does: "read only: lists, `show`, `audit`, `belfry doctor`", reads: true},
 	}

@@ -128,6 +128,12 @@ func sample(t *testing.T, k keys.Key) string {
 		"api.oidc.issuer":                  "https://login.example.com/realms/x",
 		"api.oidc.scopes":                  "email,groups",
 		"api.oidc.roles":                   "ops=operator,all=viewer",
+		"inbox.listen":                     "127.0.0.1:8471",
+		"inbox.subject":                    "external_id",
+		"inbox.keys":                       `[{"id": "a", "algorithm": "HS256", "key_file": "/etc/belfry/a"}]`,
+		"inbox.origins":                    "https://www.example.com",
+		"inbox.proxies":                    "10.0.0.7,10.1.0.0/16",
+		"inbox.rate_per_second":            "2.5",
 		"metrics.listen":                   "127.0.0.1:9464",
 		"schedules":                        `[{"name": "digest", "cron": "0 9 * * *", "time_zone": "Asia/Seoul", "template": {"types": ["inbox"], "category": "popular_content", "title": "Ten things", "data": {"postId": "p7"}}}]`,
 	}

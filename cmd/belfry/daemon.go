@@ -26,7 +26,7 @@ on one database. A daemon also fires schedules, brings those of the configuratio
 into the database when it starts, and deletes what retention lets go. With senders in
 the configuration it delivers messages as well, as ` + "`belfry relay`" + ` does, unless
 delivery.enabled is false or --no-deliver is given. With api.listen or --listen it serves the
-HTTP API, as ` + "`belfry serve`" + ` does.
+HTTP API, as ` + "`belfry serve`" + ` does, and with inbox.listen the notification centre.
 
 SIGHUP: the configuration is read again. runner.chunk, runner.load, runner.retry,
 runner.max_skips, retention, schedules, log.level, and limits and policies of
@@ -77,13 +77,18 @@ func runDaemon(ctx context.Context, o *daemonOptions) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, served.close()) }()
+	centre, err := openInbox(ctx, o.app, s, n.db.DSN, logger)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, centre.close()) }()
 	defer reloadOnHangup(ctx, o.sources, s.Config, n.Node, logger, level)()
 	if err := n.Start(ctx); err != nil {
 		return err
 	}
 	logger.Info().Str("worker_id", n.Name()).Msg("daemon started")
 	if err := serve(ctx, o.streams, logger, "stopping after the chunk in progress; a second signal stops at once",
-		served.beside(n.shown, n.Loops()...)...); err != nil {
+		centre.beside(n.shown, served.beside(n.shown, n.Loops()...)...)...); err != nil {
 		return err
 	}
 	logger.Info().Msg("daemon stopped")

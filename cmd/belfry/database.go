@@ -37,9 +37,10 @@ const privateDatabase = "belfry"
 type schemaNeed int
 
 const (
-	schemaCurrent schemaNeed = iota // reject a database that is not migrated
-	schemaMigrate                   // migrate it
-	schemaAny                       // accept any version
+	schemaCurrent  schemaNeed = iota // reject a database that is not migrated
+	schemaReadable                   // as schemaCurrent, if the role may read the version
+	schemaMigrate                    // migrate it
+	schemaAny                        // accept any version
 )
 
 // database is an open connection pool, and its private server if there is one.
@@ -121,7 +122,7 @@ func openDatabase(ctx context.Context, s settings.Settings, need schemaNeed, wri
 		if err := d.startPrivate(ctx, s, logger); err != nil {
 			return nil, err
 		}
-		if need == schemaCurrent {
+		if need != schemaAny {
 			need = schemaMigrate
 		}
 	}
@@ -255,6 +256,9 @@ func (d *database) ensureSchema(ctx context.Context, need schemaNeed) error {
 	checking, cancel := context.WithTimeout(ctx, statementDeadline)
 	defer cancel()
 	version, err := node.SchemaVersion(checking, d.Pool)
+	if need == schemaReadable && err != nil && db.KindOf(err) == db.KindForbidden {
+		return nil
+	}
 	if err != nil {
 		return err
 	}

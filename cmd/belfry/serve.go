@@ -48,6 +48,9 @@ request needs a token, of ` + "`belfry tokens create`" + `, or a session of some
 may do what its role may. ` + "`belfry daemon --listen`" + `
 serves the same beside its other work.
 
+With inbox.listen it also serves the notification centre to its readers, on an address of its own;
+without api.listen it serves nothing else, and needs a database role for inbox only.
+
 Without TLS it is served to this machine only: beyond it, api.tls.cert_file and
 api.tls.key_file have to be set, or the proxy in front of it (api.proxy), or the exit code
 is 78. SIGHUP: the certificate and api.unsubscribe_keys_file are read again. With --read-only
@@ -75,8 +78,9 @@ func runServe(ctx context.Context, o *processOptions) (err error) {
 	if err != nil {
 		return err
 	}
-	if s.API.Listen == "" {
-		return &exitError{codeConfiguration, errors.New("api.listen: is empty; allowed values: HOST:PORT, such as 127.0.0.1:8470, here or by --listen")}
+	if s.API.Listen == "" && s.Inbox.Listen == "" {
+		return &exitError{codeConfiguration,
+			errors.New("api.listen: is empty; allowed values: HOST:PORT, such as 127.0.0.1:8470, here or by --listen, or inbox.listen alone")}
 	}
 	if err := o.checkPrivate(s); err != nil {
 		return err
@@ -87,6 +91,9 @@ func runServe(ctx context.Context, o *processOptions) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, shown.Close()) }()
+	if s.API.Listen == "" {
+		return runInbox(ctx, o, s, shown, logger)
+	}
 	s.Database.MaxConnections = min(s.Database.MaxConnections, apiConnections)
 	db, err := openDatabase(ctx, s, schemaCurrent, !s.API.ReadOnly, logger)
 	if err != nil {
@@ -103,9 +110,16 @@ func runServe(ctx context.Context, o *processOptions) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, served.close()) }()
-	return serve(ctx, o.streams, logger, "stopping after the requests in progress; a second signal stops at once",
-		shown.Serving(db.Pool, s.Senders.Configs(), served.run)...)
+	centre, err := openInbox(ctx, o.app, s, db.DSN, logger)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, centre.close()) }()
+	return serve(ctx, o.streams, logger, stoppingServer,
+		centre.beside(shown, shown.Serving(db.Pool, s.Senders.Configs(), served.run)...)...)
 }
+
+const stoppingServer = "stopping after the requests in progress; a second signal stops at once"
 
 // apiServer serves the HTTP API in this process. Nil serves nothing.
 type apiServer struct {
@@ -182,11 +196,7 @@ func openAPI(ctx context.Context, a *app, s settings.Settings, db *database, sho
 		Authenticate: all.Authenticate,
 	})
 	if x.server, err = api.Listen(ctx, s.API, handler); err != nil {
-		code := codeConfiguration
-		if errors.Is(err, syscall.EADDRINUSE) {
-			code = codeUnavailable
-		}
-		return nil, errors.Join(&exitError{code, fmt.Errorf("%w; allowed values: HOST:PORT of this machine that is free", err)}, x.closeReserve())
+		return nil, errors.Join(listenError(err), x.closeReserve())
 	}
 	x.over = a.onHardStop(func(error) { _ = x.server.Close() })
 	logger.Info().Str("detail", x.server.URL()).Msg("the HTTP API is served")
@@ -236,6 +246,20 @@ func (x *apiServer) beside(shown *metrics.Monitor, loops ...func(context.Context
 
 // run serves until ctx is cancelled. At SIGHUP it reads the certificate and the keys of links again.
 func (x *apiServer) run(ctx context.Context) error {
+	return untilStopped(ctx, x.server, x.log, func() {
+		if x.links == nil {
+			return
+		}
+		if changed, err := x.links.Reload(); err != nil {
+			x.log.Error().Err(fmt.Errorf("api.unsubscribe_keys_file: %w", err)).Msg("keys of links refused; those before stay")
+		} else if changed {
+			x.log.Info().Msg("keys of links read again")
+		}
+	})
+}
+
+// untilStopped serves until ctx is cancelled. At SIGHUP it reads the certificate again and calls reload.
+func untilStopped(ctx context.Context, server *api.Server, log zerolog.Logger, reload func()) error {
 	hangups := make(chan os.Signal, 1)
 	signal.Notify(hangups, syscall.SIGHUP)
 	defer signal.Stop(hangups)
@@ -243,20 +267,13 @@ func (x *apiServer) run(ctx context.Context) error {
 	var loop sync.WaitGroup
 	loop.Go(func() {
 		on(living, hangups, func(context.Context) {
-			if err := x.server.Reload(); err != nil {
-				x.log.Error().Err(err).Msg("certificate refused; the one before stays")
+			if err := server.Reload(); err != nil {
+				log.Error().Err(err).Msg("certificate refused; the one before stays")
 			}
-			if x.links == nil {
-				return
-			}
-			if changed, err := x.links.Reload(); err != nil {
-				x.log.Error().Err(fmt.Errorf("api.unsubscribe_keys_file: %w", err)).Msg("keys of links refused; those before stay")
-			} else if changed {
-				x.log.Info().Msg("keys of links read again")
-			}
+			reload()
 		})
 	})
-	err := x.server.Run(ctx)
+	err := server.Run(ctx)
 	end()
 	loop.Wait()
 	return err

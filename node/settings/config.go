@@ -33,6 +33,7 @@ type Config struct {
 	Senders   Senders               `mapstructure:"senders"`
 	Schedules []schedule.Definition `mapstructure:"schedules"`
 	API       api.Config            `mapstructure:"api"`
+	Inbox     Inbox                 `mapstructure:"inbox"`
 	CLI       CLI                   `mapstructure:"cli"`
 	Metrics   node.MetricsConfig    `mapstructure:"metrics"`
 	Log       Log                   `mapstructure:"log"`
@@ -82,6 +83,7 @@ func Default() Config {
 		Senders:   Senders{},
 		Schedules: n.Schedules,
 		API:       api.DefaultConfig(),
+		Inbox:     defaultInbox(),
 		Metrics:   node.DefaultMetricsConfig(),
 		Log:       Log{Level: zerolog.LevelInfoValue, Format: "auto"},
 	}
@@ -114,7 +116,7 @@ func (c Config) Update(next Config) node.Update {
 
 // Validate returns every problem. Each begins with its key.
 func (c Config) Validate() error {
-	errs := []error{c.Node().Validate(), c.Abort.Validate(), c.API.Validate(), c.Metrics.Validate(),
+	errs := []error{c.Node().Validate(), c.Abort.Validate(), c.API.Validate(), c.Inbox.validate(), c.Metrics.Validate(),
 		c.Delivery.Carrier.validate(c.Delivery.Relay)}
 	if !slices.Contains(logLevels, c.Log.Level) {
 		errs = append(errs, fmt.Errorf("log.level: %q is not allowed; allowed values: %s", c.Log.Level, strings.Join(logLevels, ", ")))

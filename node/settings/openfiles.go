@@ -38,6 +38,13 @@ func (s Settings) OpenFiles() []string {
 			secret(k.Name)
 		}
 	}
+	for i, k := range s.Inbox.Centre.Keys {
+		if k.Secret() && k.KeyFile != "" {
+			files = append(files, k.KeyFile)
+		} else if k.Secret() {
+			secret(fmt.Sprintf("inbox.keys[%d]", i))
+		}
+	}
 	for i, sender := range s.Senders {
 		for _, part := range []reflect.Value{reflect.ValueOf(sender.SenderConfig), reflect.ValueOf(sender.Settings).Elem()} {
 			eachField("", part, func(path string, v reflect.Value) {

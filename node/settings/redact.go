@@ -11,6 +11,7 @@ import (
 
 	"github.com/belfryhq/belfry/internal/keys"
 	"github.com/belfryhq/belfry/job/schedule"
+	"github.com/belfryhq/belfry/outbox/inbox"
 )
 
 // openSettings are the text settings of senders that contain no secret. A setting that is not listed is
@@ -54,6 +55,10 @@ func (s Shown) Text() string {
 		for _, d := range v {
 			names = append(names, d.Name)
 		}
+	case []inbox.Key:
+		for _, k := range v {
+			names = append(names, k.ID)
+		}
 	case []map[string]any:
 		for _, sender := range v {
 			names = append(names, fmt.Sprint(sender["name"]))
@@ -78,6 +83,8 @@ func (s Settings) Shown() []Shown {
 			value = slices.Concat([]string{}, v)
 		case []schedule.Definition:
 			value = slices.Concat([]schedule.Definition{}, v)
+		case []inbox.Key:
+			value = shownKeys(v)
 		case Senders:
 			value = v.Shown()
 		}

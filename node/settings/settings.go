@@ -40,7 +40,8 @@ func Load(in config.Input, secrets func(Config) bool) (Settings, error) {
 				return err
 			},
 		},
-		"schedules": {Form: `[{"name": …, "cron": …, "template": {…}}]`, Of: "schedules, each with name, cron or every, and template"},
+		"schedules":  {Form: `[{"name": …, "cron": …, "template": {…}}]`, Of: "schedules, each with name, cron or every, and template"},
+		"inbox.keys": {Form: `[{"id": …, "algorithm": …, "key_file": …}]`, Of: "keys, each with id, algorithm, and key or key_file"},
 	})
 	loaded.Check(c.Validate())
 	if secrets != nil && secrets(c) {
@@ -48,6 +49,9 @@ func Load(in config.Input, secrets func(Config) bool) (Settings, error) {
 		loaded.Check(errors.Join(c.Senders.checkSecrets(loaded.Wrong), noLinks))
 		if c.API.Validate() == nil { // otherwise Validate has reported the problem
 			loaded.Check(c.API.CheckSecrets())
+		}
+		if c.Inbox.validate() == nil {
+			loaded.Check(c.Inbox.checkServed())
 		}
 	}
 	if err := loaded.Err(); err != nil {

@@ -1,0 +1,132 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/golang-jwt/jwt/v5"
+	"github.com/stretchr/testify/require"
+
+	"github.com/belfryhq/belfry/dev/dbtest"
+)
+
+const centreServed = "the notification centre is served"
+
+// readable is a database in which channel 4711 has two notifications.
+func readable(t *testing.T) *dbtest.DB {
+	t.Helper()
+	db := newKept(t)
+	require.NoError(t, execEach(db,
+		`INSERT INTO belfry.channels (id, external_id, platform) OVERRIDING SYSTEM VALUE VALUES (4711, 'user-4711', 'ios')`,
+		`INSERT INTO belfry.jobs (type, category, title, priority) VALUES ('inbox', 'operator_notice', 'Maintenance was yesterday', 0)`,
+		`INSERT INTO belfry.jobs (type, category, title, priority) VALUES ('inbox', 'operator_notice', 'Maintenance tonight', -1)`))
+	r := command(t, []string{"BELFRY_DATABASE_URL=" + db.DSN}, "run")
+	require.Equal(t, codeDone, r.code, r.stderr)
+	return db
+}
+
+// The session of docs/notification-centre.md runs, with a role that has the profile inbox alone.
+func TestDocs_TheSessionWithTheNotificationCentreRuns(t *testing.T) {
+	t.Parallel()
+	if exec.CommandContext(t.Context(), "curl", "--fail-with-body", "--version").Run() != nil ||
+		exec.CommandContext(t.Context(), "openssl", "pkeyutl", "-help").Run() != nil {
+		t.Skip("there is no curl of 2021 or later, or no openssl")
+	}
+	page, dir := pages(t)["docs/notification-centre.md"], t.TempDir()
+	shells, role := blocks(page, "sh"), withProfiles(t, readable(t), "", "inbox")
+	require.Len(t, shells, 4)
+	shell := func(script string) string {
+		t.Helper()
+		ctx, cancel := context.WithTimeout(t.Context(), 2*patience)
+		defer cancel()
+		cmd := exec.CommandContext(ctx, "bash", "-euc", "set -o pipefail; "+script)
+		cmd.Dir = dir
+		out, err := cmd.CombinedOutput()
+		require.NoError(t, err, "%s", out)
+		return string(out)
+	}
+	shell(shells[0])
+	config := filepath.Join(dir, "belfry.yaml")
+	text := strings.NewReplacer("/etc/belfry/", "", ":8471", ":0").Replace(blocks(page, "yaml")[0])
+	require.NoError(t, os.WriteFile(config, []byte(text), 0o600))
+	p := start(t, []string{"BELFRY_DATABASE_URL=" + role.DSN}, "serve", "--config", config)
+	p.says(t, centreServed)
+	url, _ := p.logged(t, centreServed)[0]["detail"].(string)
+	require.Contains(t, shells[3], "http://127.0.0.1:8471/v1")
+	out := shell(shells[2] + "\n" + strings.ReplaceAll(shells[3], "http://127.0.0.1:8471/v1", url))
+	for line := range strings.SplitSeq(blocks(page, "json")[0], "\n") {
+		require.Contains(t, out, strings.TrimSpace(strings.NewReplacer(`": `, `":`, `, "`, `,"`).Replace(strings.TrimSuffix(line, ","))), out)
+	}
+	require.Contains(t, out, `{"category":"popular_content","medium":"push","opted_out":true,"receives":false}`)
+	require.Equal(t, http.StatusNotFound, answered(t, "GET", strings.TrimSuffix(url, "/v1")+"/api/v1/lanes", "x"), "operators' access is elsewhere")
+	p.terminate(t)
+	require.Equal(t, codeDone, p.exit(t), p.stderr.String())
+}
+
+// A server and a daemon serve operators and readers at two addresses.
+func TestProcess_ServesReadersBesideOperators(t *testing.T) {
+	t.Parallel()
+	db := readable(t)
+	secret := strings.Repeat("s", 32)
+	environ := []string{
+		"BELFRY_DATABASE_URL=" + db.DSN, "BELFRY_INBOX_LISTEN=127.0.0.1:0", "BELFRY_INBOX_AUDIENCE=inbox",
+		`BELFRY_INBOX_KEYS=[{"id": "a", "algorithm": "HS256", "key": "` + secret + `"}]`,
+	}
+	token := jwt.NewWithClaims(jwt.SigningMethodHS256, jwt.MapClaims{"aud": "inbox", "sub": "4711", "exp": time.Now().Add(30 * time.Minute).Unix()})
+	token.Header["kid"] = "a"
+	reader, err := token.SignedString([]byte(secret))
+	require.NoError(t, err)
+	operator := newToken(t, environ, "operator")
+	for _, name := range []string{"serve", "daemon"} {
+		p := start(t, environ, name, "--listen", "127.0.0.1:0")
+		api := p.served(t)
+		p.says(t, centreServed)
+		url, _ := p.logged(t, centreServed)[0]["detail"].(string)
+		require.Equal(t, http.StatusOK, answered(t, "GET", url+"/inbox", reader))
+		require.Equal(t, http.StatusOK, answered(t, "GET", api+"/lanes", operator))
+		require.Equal(t, http.StatusUnauthorized, answered(t, "GET", url+"/inbox", operator))
+		require.Equal(t, http.StatusUnauthorized, answered(t, "GET", api+"/lanes", reader))
+		require.Equal(t, http.StatusUnauthorized, answered(t, "GET", api+"/inbox", reader))
+		p.terminate(t)
+		require.Equal(t, codeDone, p.exit(t), p.stderr.String())
+		require.NotContains(t, p.stderr.String(), secret)
+	}
+	r := command(t, environ, "config", "show", "--json")
+	require.Equal(t, codeDone, r.code)
+	require.Contains(t, r.stdout, `"id": "a"`)
+	require.NotContains(t, r.stdout, secret)
+
+	busy, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer busy.Close() //nolint:errcheck // the test ends
+	poor := withProfiles(t, db, "", "operate")
+	for _, c := range []struct {
+		setting, want string
+		code          code
+	}{
+		{"BELFRY_DATABASE_URL=" + poor.DSN, "lacks rights for inbox.listen; `belfry roles --for inbox` prints them", codeConfiguration},
+		{"BELFRY_INBOX_LISTEN=" + busy.Addr().String(), "inbox.listen: ", codeUnavailable},
+		{"BELFRY_INBOX_LISTEN=0.0.0.0:0", "inbox.tls.cert_file: is empty, and inbox.listen 0.0.0.0:0 is beyond this machine", codeConfiguration},
+		{"BELFRY_INBOX_AUDIENCE=", "inbox.audience: is empty", codeConfiguration},
+		{`BELFRY_INBOX_KEYS=[{"id": "a", "algorithm": "ES256", "key_file": "/nowhere"}]`, "inbox.keys[0].key_file: ", codeConfiguration},
+	} {
+		name, _, _ := strings.Cut(c.setting, "=")
+		var changed []string
+		for _, e := range environ {
+			if !strings.HasPrefix(e, name+"=") {
+				changed = append(changed, e)
+			}
+		}
+		r := command(t, append(changed, c.setting), "serve", "--listen", "127.0.0.1:0")
+		require.Equal(t, c.code, r.code, "%s: %s", c.setting, r.stderr)
+		require.Contains(t, r.stderr, c.want, fmt.Sprint(c.setting))
+	}
+}
