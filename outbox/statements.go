@@ -28,6 +28,6 @@ type querySet struct {
 	messagesNext, installationID string
 
 	// queries.sql
-	notificationCopy, notificationCopyLate, messageCopy, deliveriesAdd, jobProgress, chunkDue, activityTest, activityRecord, activityUnapproved,
-	activityGet, activitySend string
+	notificationCopy, notificationCopyLate, messageCopy, deliveriesAdd, jobProgress, chunkDue, activityTest, activityRecord,
+	activityUnapproved, activityGet, activitySend string
 }

@@ -119,10 +119,14 @@ func (w deadWalk) step(ctx context.Context, tx pgx.Tx, end *outbox.Key, high out
 	var held *bool
 	var kept string
 	var recalledAt *time.Time
-	err = db.Each(ctx, tx, queries.deadStep, w.filter.args(pgx.StrictNamedArgs{
+	args := w.filter.args(pgx.StrictNamedArgs{
 		"after_job_id": end.JobID, "after_channel_id": end.ChannelID, "high_job_id": high.JobID, "high_channel_id": high.ChannelID,
 		"keys": w.keys, "by_error": w.filter.Error != "",
-	}), []any{&end.JobID, &end.ChannelID, &jobID, &channelID, &medium, &reason, &held, &kept, &recalledAt, &sender, &code, &message}, func() error {
+	})
+	to := []any{
+		&end.JobID, &end.ChannelID, &jobID, &channelID, &medium, &reason, &held, &kept, &recalledAt, &sender, &code, &message,
+	}
+	err = db.Each(ctx, tx, queries.deadStep, args, to, func() error {
 		if jobID != nil && w.filter.ofError(medium, reason, sender, code, message) {
 			list = append(list, deadFound{Key: outbox.Key{JobID: *jobID, ChannelID: *channelID}, medium: textOf(medium),
 				reason: outbox.Reason(textOf(reason)), held: *held, kept: kept, recalledAt: recalledAt})

@@ -96,7 +96,8 @@ func (c Carriers) Standstill(u Unsent, now time.Time) Standstill {
 	case u.Awaits:
 		return still(text.Command("jobs approve", u.JobID).Flag("dry-run").To("show the recipients"), "held, the job waits for approval")
 	case u.Held:
-		return held(text.Command("lanes resume", u.Lane).To("resume the lane"), "held, lane %s is paused%s", text.Ref("lane", u.Lane), by(u.PausedBy))
+		return held(text.Command("lanes resume", u.Lane).To("resume the lane"),
+			"held, lane %s is paused%s", text.Ref("lane", u.Lane), by(u.PausedBy))
 	case c.Halted:
 		return held(text.Command("unhalt").To("end the halt"), "held, everything is halted")
 	case c.Copied:

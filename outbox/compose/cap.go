@@ -180,10 +180,12 @@ func spans(pairs []pair) []span {
 	})
 	var list []span
 	for _, p := range sorted {
-		// The distance of two ids may exceed an int64.
-		if n := len(list); n > 0 && list[n-1].category == p.category && uint64(p.channel)-uint64(list[n-1].high) <= spanGap { //nolint:gosec // wraps as it should
-			list[n-1].high = p.channel
-			continue
+		if n := len(list); n > 0 && list[n-1].category == p.category {
+			// The distance of two ids may exceed an int64.
+			if uint64(p.channel)-uint64(list[n-1].high) <= spanGap { //nolint:gosec // wraps as it should
+				list[n-1].high = p.channel
+				continue
+			}
 		}
 		list = append(list, span{category: p.category, low: p.channel, high: p.channel})
 	}

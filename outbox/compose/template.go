@@ -18,7 +18,8 @@ const (
 )
 
 // templateAllowed ends the errors here and in belfry.template_problem.
-const templateAllowed = `{{locale}}, {{platform}}, {{external_id}}, {{time_zone}}, {{attributes.NAME}}, each with | upper, | lower, | trim, | default "text", | truncate 1 to 200, and {{"{{"}} for two braces`
+const templateAllowed = `{{locale}}, {{platform}}, {{external_id}}, {{time_zone}}, {{attributes.NAME}}, ` +
+	`each with | upper, | lower, | trim, | default "text", | truncate 1 to 200, and {{"{{"}} for two braces`
 
 var (
 	// templateAction is the expression of belfry.template_problem (0001_create_vocabulary), with
