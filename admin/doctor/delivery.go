@@ -80,7 +80,7 @@ func (d *doctor) checkSenders(check string, live []delivery.RelayState) {
 }
 
 // checkTransport checks the configured carrier, the carriers of live relays, and messages that are QUEUED
-// but not pushed.
+// but not pushed, or for long.
 func (d *doctor) checkTransport(ctx context.Context, check string, live []delivery.RelayState) error {
 	configured := d.Carrier.Transport
 	d.checkBroker(ctx, check)
@@ -108,8 +108,18 @@ func (d *doctor) checkTransport(ctx context.Context, check string, live []delive
 	if err != nil {
 		return err
 	}
+	late, err := d.queuedLate(ctx)
+	if err != nil {
+		return err
+	}
 	var queued int64
 	for _, q := range states {
+		if n := late[q.Name]; n > 0 && q.LeadsUntil != nil {
+			d.warn(check, text.Sprintf("start more relays if %s shows as many copies; otherwise the carrier has lost some: %s",
+				text.Command("transport status"), text.Command("transport rebuild").To("push them again")),
+				"%s of the queue %s are QUEUED for longer than delivery.requeue_after (%s)",
+				text.CountedTo(n, delivery.QueueCounts, "message"), q.Name, text.Short(d.Carrier.RequeueAfter))
+		}
 		if queued += q.Queued; q.Queued > 0 && q.LeadsUntil == nil {
 			d.warn(check, text.Sprintf("start a relay, which takes them back or pushes them again; %s",
 				text.Command("transport drain").To("take them back now")),
@@ -121,6 +131,25 @@ func (d *doctor) checkTransport(ctx context.Context, check string, live []delive
 		d.ok(check, "%s; %s QUEUED", configured, text.CountedTo(queued, delivery.QueueCounts, "message"))
 	}
 	return nil
+}
+
+// queuedLate returns the number of messages of each queue that are QUEUED for longer than RequeueAfter.
+func (d *doctor) queuedLate(ctx context.Context) (late map[string]int64, err error) {
+	if d.Carrier.RequeueAfter == 0 {
+		return nil, nil
+	}
+	type queued struct {
+		Name string
+		N    int64
+	}
+	list, err := collect[queued](ctx, d, queries.doctorQueued, pgx.StrictNamedArgs{
+		"seconds": d.Carrier.RequeueAfter.Seconds(), "most": delivery.QueueCounts + 1,
+	})
+	late = make(map[string]int64)
+	for _, q := range list {
+		late[q.Name] = q.N
+	}
+	return late, err
 }
 
 // checkBroker checks the carrier's server, if there is one.

@@ -53,6 +53,30 @@ func TestDoctor_LooksAtTheProcess(t *testing.T) {
 	require.Equal(t, doctor.HealthOK, found(d.Examined(), "installation")[0].Status)
 }
 
+// Messages that are QUEUED for longer than delivery.requeue_after are counted, by queue.
+func TestDoctor_CountsMessagesThatAreQueuedForLong(t *testing.T) {
+	t.Parallel()
+	d := admintest.NewDesk(t)
+	d.Env.Carrier.Transport, d.Env.Carrier.RequeueAfter = "redislist", 10*time.Minute
+	d.Enqueue("push")
+	d.Exec(`INSERT INTO belfry.queues (name, transport, dispatcher, leads_until, last_push)
+		SELECT n, 'redislist', 'r', now() + interval '1 minute', 2 FROM unnest('{activities,bulk}'::text[]) n`)
+	d.Exec(`INSERT INTO belfry.pushes (queue, number, made_at) VALUES ('bulk', 1, now() - interval '11 minutes'), ('bulk', 2, now() - interval '9 minutes')`)
+	d.Exec(`INSERT INTO belfry.messages (job_id, channel_id, next_attempt_at, status, push)
+		SELECT 1, g, now(), 'QUEUED', CASE WHEN g <= 3 THEN 1 ELSE 2 END FROM generate_series(1, 5) g`)
+	warnings := func() (list []string) {
+		for _, f := range found(d.Examined(), "transport") {
+			list = append(list, f.Detail.String())
+		}
+		return list
+	}
+	require.Equal(t, []string{"3 messages of the queue bulk are QUEUED for longer than delivery.requeue_after (10m0s)"}, warnings())
+	d.Exec(`UPDATE belfry.pushes SET made_at = now() - interval '11 minutes'`)
+	require.Equal(t, []string{"5 messages of the queue bulk are QUEUED for longer than delivery.requeue_after (10m0s)"}, warnings())
+	d.Exec(`UPDATE belfry.pushes SET made_at = now()`)
+	require.Equal(t, []string{"redislist; 5 messages QUEUED"}, warnings())
+}
+
 // An empty relation is filled by who owns it: belfry imports into its own table only.
 func TestDoctor_SaysWhoFillsAnEmptyRelation(t *testing.T) {
 	t.Parallel()

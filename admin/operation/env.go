@@ -85,6 +85,8 @@ type Carrier struct {
 	// 0 means no limit. A relay has up to InFlight messages in flight.
 	TakenMost, InFlight int
 	TakenKey            string
+	// RequeueAfter is delivery.requeue_after.
+	RequeueAfter time.Duration
 	// Open connects to the carrier. The caller closes the connection. Nil means that no carrier is
 	// configured.
 	Open func() (outbox.Broker, error)

@@ -110,7 +110,8 @@ func (a *app) carrier(s settings.Settings) operation.Carrier {
 	key, most := c.TakenMost()
 	return operation.Carrier{
 		Transport: c.Transport, Server: at, TakenKey: key, TakenMost: most, InFlight: s.Delivery.Relay.MaxInFlight,
-		Open: func() (outbox.Broker, error) { return c.Open(s.Delivery.Relay, a.briefLogger(s)) },
+		RequeueAfter: c.RequeueAfter,
+		Open:         func() (outbox.Broker, error) { return c.Open(s.Delivery.Relay, a.briefLogger(s)) },
 	}
 }
 
