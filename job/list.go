@@ -24,6 +24,7 @@ type Filter struct {
 	Until    *time.Time // only those that were requested before; nil: all
 	BeforeID int64      // only older jobs: for paging; 0: from the newest
 	Limit    int        // at most this many; 0: 100
+	Summary  bool       // without contents, as by Summaries; not with Awaiting
 }
 
 // pageLooks is the maximum number of the newest jobs of each status that a page examines by each of its
@@ -68,7 +69,7 @@ func (s *Store) Page(ctx context.Context, f Filter) (list []Job, lookedTo int64,
 			if ids, lookedTo, err = f.looked(ctx, tx, args); err != nil {
 				return fmt.Errorf("list jobs: %w", err)
 			}
-			statement, args = queries.jobGetAll, pgx.StrictNamedArgs{"ids": ids, "summary": false}
+			statement, args = queries.jobGetAll, pgx.StrictNamedArgs{"ids": ids, "summary": f.Summary}
 		}
 		rows, err := tx.Query(ctx, statement, args)
 		if err != nil {

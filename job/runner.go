@@ -109,7 +109,7 @@ func uniqueName() string {
 // Name returns the runner's name in jobs.runner and in events.
 func (r *Runner) Name() string { return r.config.Name }
 
-// Outcome is the result of RunDue.
+// Outcome is the result of RunDue. Its jobs are summaries (Store.Summaries), because there may be thousands.
 type Outcome struct {
 	Jobs        []Job   // the jobs it ran, in order, as they were when their run ended
 	Held        []Job   // RUNNING under other runners when it looked last
@@ -164,7 +164,7 @@ func (r *Runner) drain(ctx, hard context.Context, out *Outcome) (seen snapshot, 
 		if err != nil {
 			return seen, err
 		}
-		out.Jobs = append(out.Jobs, ended)
+		out.Jobs = append(out.Jobs, ended.summary())
 	}
 	return seen, nil
 }
@@ -181,17 +181,8 @@ func (r *Runner) held(ctx context.Context) (list []Job, err error) {
 		if err != nil {
 			return fmt.Errorf("read held lanes: %w", err)
 		}
-		for _, id := range ids {
-			j, err := get(ctx, tx, id)
-			if errors.Is(err, ErrNotFound) {
-				continue
-			}
-			if err != nil {
-				return err
-			}
-			list = append(list, j)
-		}
-		return nil
+		list, err = getAll(ctx, tx, ids, true)
+		return err
 	})
 	return list, err
 }

@@ -2,6 +2,7 @@ package job
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -117,6 +118,26 @@ func (s *Store) Summaries(ctx context.Context, ids []int64) (list []Job, err err
 		return err
 	})
 	return list, err
+}
+
+// Summary is Summaries of one job, or ErrNotFound.
+func (s *Store) Summary(ctx context.Context, id int64) (Job, error) {
+	list, err := s.Summaries(ctx, []int64{id})
+	if err == nil && len(list) == 0 {
+		err = fmt.Errorf("job %d: %w", id, ErrNotFound)
+	}
+	if err != nil {
+		return Job{}, err
+	}
+	return list[0], nil
+}
+
+// summary returns the job as Summaries does.
+func (j Job) summary() Job {
+	j.Body, j.Data, j.Variants = "", json.RawMessage("{}"), json.RawMessage("{}")
+	j.Audience.IDs = slices.Clone(j.Audience.IDs[:min(10, len(j.Audience.IDs))])
+	j.Audience.ExternalIDs = slices.Clone(j.Audience.ExternalIDs[:min(10, len(j.Audience.ExternalIDs))])
+	return j
 }
 
 func getAll(ctx context.Context, tx pgx.Tx, ids []int64, summary bool) (list []Job, err error) {

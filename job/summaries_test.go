@@ -47,6 +47,32 @@ func TestAbort_OfSeveralJobsReadsNoContent(t *testing.T) {
 	}
 }
 
+// Runs of many jobs return summaries, and lists do if they are asked for them.
+func TestRunDue_ReturnsNoContent(t *testing.T) {
+	t.Parallel()
+	b := setup(t, 10)
+	var ids []int64
+	for range 12 {
+		ids = append(ids, int64(len(ids)+1))
+	}
+	b.enqueue(t, job.Spec{Body: "body", Data: json.RawMessage(`{"a": 1}`), Variants: json.RawMessage(`{"ko": {"title": "x"}}`), Audience: channels.WithIDs(ids...)})
+	list, err := b.jobs.List(t.Context(), job.Filter{Summary: true})
+	require.NoError(t, err)
+	require.Len(t, list, 1)
+	whole, err := b.jobs.List(t.Context(), job.Filter{})
+	require.NoError(t, err)
+	require.Equal(t, "body", whole[0].Body)
+	out := b.runDue(t, b.runner(t, "r"))
+	require.Len(t, out.Jobs, 1)
+	require.Equal(t, job.Processed, out.Jobs[0].Status)
+	for _, j := range append(list, out.Jobs...) {
+		require.Empty(t, j.Body)
+		require.JSONEq(t, "{}", string(j.Data))
+		require.JSONEq(t, "{}", string(j.Variants))
+		require.Equal(t, ids[:10], j.Audience.IDs)
+	}
+}
+
 // A change of the status, and a chunk, read no content.
 func TestStatus_ChangesReadNoContent(t *testing.T) {
 	t.Parallel()

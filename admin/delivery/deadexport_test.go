@@ -6,6 +6,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/belfryhq/belfry/job"
 	"github.com/belfryhq/belfry/outbox"
 )
 
@@ -39,6 +40,9 @@ func DeadErrorsIn(ctx context.Context, pool *pgxpool.Pool, f DeadFilter, limit, 
 	w := deadErrorWalk{pool: pool, filter: f, keys: keys, kinds: kinds, until: until}
 	return w.run(ctx, limit)
 }
+
+// RecalledJob is the job of a recall.
+func RecalledJob(r *BegunRecall) job.Job { return r.job }
 
 // ErrorKind is errorKind.
 func ErrorKind(text string) string { return errorKind(text) }

@@ -90,18 +90,22 @@ type BegunRecall struct{ recall }
 func BeginRecalls(ctx context.Context, pool *pgxpool.Pool, sel job.Selection, act job.Act) (begun []*BegunRecall, err error) {
 	var refused error
 	ids := slices.Compact(slices.Sorted(slices.Values(sel.IDs)))
-	for _, id := range ids {
+	jobs, err := job.NewStore(pool).Summaries(ctx, ids)
+	if err != nil {
+		return nil, fmt.Errorf("recall jobs: %w", err)
+	}
+	for i, id := range ids {
+		if i == len(jobs) || jobs[i].ID != id {
+			return nil, fmt.Errorf("recall job %d: %w", id, job.ErrNotFound)
+		}
 		r := &BegunRecall{recall{pool: pool, act: act}}
-		err := r.find(ctx, id)
+		err := r.of(jobs[i])
 		if err == nil && sel.AsOf != nil && r.job.FinishedAt.After(*sel.AsOf) {
 			err = &job.YoungerError{JobID: id, AsOf: *sel.AsOf}
 		}
-		switch {
-		case err == nil:
+		if err == nil {
 			begun = append(begun, r)
-		case !errors.As(err, new(*job.WrongStatusError)) && !errors.As(err, new(*job.YoungerError)):
-			return nil, fmt.Errorf("recall job %d: %w", id, err)
-		case refused == nil:
+		} else if refused == nil {
 			refused = err
 		}
 	}
@@ -142,7 +146,7 @@ type recall struct {
 	pool    *pgxpool.Pool
 	act     job.Act
 	observe func(RecallProgress)
-	job     job.Job
+	job     job.Job // a summary
 	done    RecallProgress
 }
 
@@ -154,7 +158,11 @@ func recallable(s job.Status) bool {
 // begin checks the job and records the act before its steps change rows, so that no change lacks an
 // actor and a reason.
 func (r *recall) begin(ctx context.Context, jobID int64) error {
-	if err := r.find(ctx, jobID); err != nil {
+	j, err := job.NewStore(r.pool).Summary(ctx, jobID)
+	if err != nil {
+		return err
+	}
+	if err := r.of(j); err != nil {
 		return refusal(ctx, r.pool, r.act, err)
 	}
 	return operation.ChangeTx(ctx, r.pool, r.act, r.record)
@@ -170,13 +178,11 @@ func refusal(ctx context.Context, pool *pgxpool.Pool, act job.Act, err error) er
 	return cmp.Or(stale, err)
 }
 
-// find reads the job and checks it.
-func (r *recall) find(ctx context.Context, jobID int64) (err error) {
-	if r.job, err = job.NewStore(r.pool).Get(ctx, jobID); err != nil {
-		return err
-	}
-	if !recallable(r.job.Status) {
-		return &job.WrongStatusError{JobID: jobID, Act: "recall", Status: r.job.Status,
+// of checks the job, and takes it.
+func (r *recall) of(j job.Job) error {
+	r.job = j
+	if !recallable(j.Status) {
+		return &job.WrongStatusError{JobID: j.ID, Act: "recall", Status: r.job.Status,
 			Needs: []job.Status{job.Aborted, job.Processed, job.Failed}}
 	}
 	r.done.Rows = r.job.RowsWritten

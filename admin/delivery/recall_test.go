@@ -104,6 +104,32 @@ func TestRecall_RefusesAJobThatIsNotAtRest(t *testing.T) {
 	require.ErrorIs(t, err, job.ErrNotFound)
 }
 
+// A recall of several jobs reads no content, which whoever enqueues makes large.
+func TestRecall_OfSeveralJobsReadsNoContent(t *testing.T) {
+	t.Parallel()
+	b := setup(t, 0)
+	var ids []int64
+	for range 3 {
+		ids = append(ids, b.Rest(t, outbox.TypePush, 3, job.Aborted))
+	}
+	b.Past(t, `UPDATE belfry.jobs SET body = 'the body', data = '{"a": 1}', variants = '{"ko": {"title": "x"}}'`)
+	begun, err := delivery.BeginRecalls(t.Context(), b.DB.Pool, job.Selection{IDs: ids}, ann)
+	require.NoError(t, err)
+	require.Len(t, begun, 3)
+	for i, r := range begun {
+		j := delivery.RecalledJob(r)
+		require.Equal(t, ids[i], j.ID)
+		require.Empty(t, j.Body)
+		require.JSONEq(t, "{}", string(j.Data))
+		require.JSONEq(t, "{}", string(j.Variants))
+		done, err := r.Run(t.Context(), nil)
+		require.NoError(t, err)
+		require.Equal(t, delivery.Recalled{Messages: 3}, done)
+	}
+	_, err = delivery.BeginRecalls(t.Context(), b.DB.Pool, job.Selection{IDs: []int64{ids[0], ids[2] + 1000}}, ann)
+	require.ErrorIs(t, err, job.ErrNotFound)
+}
+
 // A job that goes on is not recalled behind its back: neither while it is PENDING
 // nor when it was claimed and aborted again, under another fence.
 func TestRecall_EndsWhenTheJobGoesOn(t *testing.T) {

@@ -161,7 +161,7 @@ func (act jobsAct) run(ctx context.Context, env *operation.Env, c operation.Plan
 	case group != nil:
 		if done, err = act.runGroup(ctx, env, *group, who); err != nil {
 			err = recallInstead(operation.NoSuchJob(err), "--group "+group.String(), func() bool {
-				members, unread := env.Jobs.List(ctx, job.Filter{GroupID: group, Type: outbox.TypeInbox, Limit: 1})
+				members, unread := env.Jobs.List(ctx, job.Filter{GroupID: group, Type: outbox.TypeInbox, Limit: 1, Summary: true})
 				return unread == nil && len(members) > 0
 			})
 		}
@@ -171,7 +171,7 @@ func (act jobsAct) run(ctx context.Context, env *operation.Env, c operation.Plan
 		one, failed := act.do(ctx, job.Selection{IDs: []int64{id}, Summary: len(ids) > 1}, who)
 		if failed != nil {
 			err = errors.Join(err, recallInstead(operation.NoSuchJob(act.adviseUnknown(failed, id)), text.Int(id), func() bool {
-				j, unread := env.Jobs.Get(ctx, id)
+				j, unread := env.Jobs.Summary(ctx, id)
 				return unread == nil && j.Type == outbox.TypeInbox
 			}))
 		}
@@ -417,7 +417,7 @@ func recallJobs(ctx context.Context, env *operation.Env, c operation.PlanFlags, 
 		}
 	}
 	for i, run := range runs {
-		one, failed := recallOne(ctx, env, ids[i], run)
+		one, failed := recallOne(ctx, env, ids[i], len(runs) > 1, run)
 		if one.Recall != nil && len(done.Jobs) < maxGroup {
 			done.Jobs = append(done.Jobs, one)
 		}
@@ -447,7 +447,8 @@ func recallable(ctx context.Context, store *job.Store, group uuid.UUID) ([]int64
 	return ids, nil
 }
 
-func recallOne(ctx context.Context, env *operation.Env, id int64,
+// recallOne runs the recall of a job and returns the job, without contents for a summary.
+func recallOne(ctx context.Context, env *operation.Env, id int64, summary bool,
 	run func(context.Context, func(delivery.RecallProgress)) (delivery.Recalled, error)) (jobResult, error) {
 	done, err := run(ctx, func(p delivery.RecallProgress) {
 		env.Progressf("job %d: %s examined, %s recalled", id, text.Grouped(p.Looked), text.Counted(p.Messages+p.Notifications, "row"))
@@ -457,7 +458,11 @@ func recallOne(ctx context.Context, env *operation.Env, id int64,
 	}
 	brief, cancel := context.WithTimeout(context.WithoutCancel(ctx), operation.DefaultDeadline)
 	defer cancel()
-	j, getErr := env.Jobs.Get(brief, id)
+	read := env.Jobs.Get
+	if summary {
+		read = env.Jobs.Summary
+	}
+	j, getErr := read(brief, id)
 	return jobResult{Job: j, Recall: &done}, errors.Join(err, getErr)
 }
 

@@ -31,6 +31,12 @@ func TestActs_OnSeveralJobsReturnNoContent(t *testing.T) {
 		require.NoError(t, d.Run(act, "id", "3"))
 		require.Contains(t, d.JSON, "the body", act)
 	}
+	require.NoError(t, d.Run("abort", "id", "1", "id", "2", "recall", "on"))
+	require.NotContains(t, d.JSON, "the body", "abort with recall")
+	require.NoError(t, d.Run("recall", "id", "1", "id", "2"))
+	require.NotContains(t, d.JSON, "the body", "recall")
+	require.NoError(t, d.Run("recall", "id", "1"))
+	require.Contains(t, d.JSON, "the body", "recall")
 }
 
 // An abort of a group with --recall recalls its ended jobs, too.

@@ -245,7 +245,7 @@ func occurrences(s schedule.Schedule, q upcomingQuery, now time.Time) (times []t
 // expectDurations sets the expected durations of entries. It returns the running jobs of a lane, or of
 // all lanes, as entries that are due now and take the rest of their expected durations.
 func expectDurations(ctx context.Context, env *operation.Env, lane string, entries []Entry, now time.Time) (running []Entry, err error) {
-	jobs, err := env.Jobs.List(ctx, job.Filter{Statuses: []job.Status{job.Running}, Lane: lane, Limit: runningRead})
+	jobs, err := env.Jobs.List(ctx, job.Filter{Statuses: []job.Status{job.Running}, Lane: lane, Limit: runningRead, Summary: true})
 	if err != nil {
 		return nil, err
 	}

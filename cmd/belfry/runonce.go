@@ -106,10 +106,10 @@ func (r *oneRun) walk(ctx context.Context, wait time.Duration) error {
 	}
 	store := job.NewStore(r.db.Pool)
 	var err error
-	if r.expired, err = jobsOf(ctx, store, r.outcome.Expired); err != nil {
+	if r.expired, err = store.Summaries(ctx, r.outcome.Expired); err != nil {
 		return err
 	}
-	if r.givenUp, err = jobsOf(ctx, store, r.outcome.GivenUp); err != nil {
+	if r.givenUp, err = store.Summaries(ctx, r.outcome.GivenUp); err != nil {
 		return err
 	}
 	if r.lost, err = withoutAddress(ctx, r.db, r.settings, r.outcome.Jobs); err != nil {
@@ -199,21 +199,6 @@ func (r *oneRun) findUnsent(ctx context.Context) {
 		still := c.Standstill(u, r.now())
 		r.unsent = append(r.unsent, unsentMessages{u.JobID, u.Waiting, still.Why, still.Remedy})
 	}
-}
-
-// jobsOf reads jobs. It skips those that have been pruned meanwhile.
-func jobsOf(ctx context.Context, store *job.Store, ids []int64) (list []job.Job, err error) {
-	for _, id := range ids {
-		j, err := store.Get(ctx, id)
-		if errors.Is(err, job.ErrNotFound) {
-			continue
-		}
-		if err != nil {
-			return nil, err
-		}
-		list = append(list, j)
-	}
-	return list, nil
 }
 
 // fire stores the configured schedules in the database and fires the due ones. It returns only errors of
