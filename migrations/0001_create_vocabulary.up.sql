@@ -461,15 +461,67 @@ BEGIN
     END IF;
 END $$;
 
--- The grammar of templates, the same in outbox/compose: {{value | function …}}, and
--- {{"{{"}} for two braces. Texts without {{ are not templates. Returns the error, or NULL.
+-- The grammar of an action of a template, the same in outbox/compose: {{value | function …}}, and
+-- {{"{{"}} for two braces.
+CREATE FUNCTION belfry.template_action() RETURNS text
+LANGUAGE sql IMMUTABLE PARALLEL SAFE
+RETURN '\{\{[ \t]*("\{\{"|(locale|platform|external_id|time_zone|count|(attributes|value)\.[A-Za-z_][A-Za-z0-9_]{0,62})([ \t]*\|[ \t]*(upper|lower|trim|default[ \t]+"[^"{}]{0,200}"|truncate[ \t]+(200|1[0-9][0-9]|[1-9][0-9]?)))*)[ \t]*\}\}';
+
+-- What is wrong with a template, or NULL. Texts without {{ are not templates.
 CREATE FUNCTION belfry.template_problem(template text) RETURNS text
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
 RETURN (
-    SELECT format('%L is not allowed; allowed values: {{locale}}, {{platform}}, {{external_id}}, {{time_zone}}, {{attributes.NAME}}, each with | upper, | lower, | trim, | default "text", | truncate 1 to 200, and {{"{{"}} for two braces',
+    SELECT format('%L is not allowed; allowed values: {{locale}}, {{platform}}, {{external_id}}, {{time_zone}}, {{count}}, {{attributes.NAME}}, {{value.NAME}}, each with | upper, | lower, | trim, | default "text", | truncate 1 to 200, and {{"{{"}} for two braces',
                left(substring(rest FROM position('{{' IN rest)), 60))
-      FROM (SELECT regexp_replace(template, '\{\{[ \t]*("\{\{"|(locale|platform|external_id|time_zone|attributes\.[A-Za-z_][A-Za-z0-9_]{0,62})([ \t]*\|[ \t]*(upper|lower|trim|default[ \t]+"[^"{}]{0,200}"|truncate[ \t]+(200|1[0-9][0-9]|[1-9][0-9]?)))*)[ \t]*\}\}', ' ', 'g') AS rest) t
+      FROM (SELECT regexp_replace(template, belfry.template_action(), ' ', 'g') AS rest) t
      WHERE position('{{' IN rest) > 0);
+
+-- A template with its values, as outbox/compose renders it: {"locale": "ko", "count": 1, "attributes": {…},
+-- "value": {…}}. Unlike there, upper and lower follow the database's collation, and a cut may part a letter from its marks.
+CREATE FUNCTION belfry.rendered(template text, max_length integer, known jsonb) RETURNS text
+LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    -- Of a value: controls and ends of lines become blanks, and characters that turn the text are removed.
+    controls constant text := '[' || chr(1) || '-' || chr(31) || chr(127) || '-' || chr(159) || chr(8232) || chr(8233) || ']';
+    turns    constant text := '[' || chr(8234) || '-' || chr(8238) || chr(8294) || '-' || chr(8297) || ']';
+    blanks   constant text := ' ' || chr(9) || chr(10) || chr(11) || chr(12) || chr(13) || chr(133) || chr(160) || chr(5760) || chr(8192) || chr(8193) || chr(8194) || chr(8195) || chr(8196) || chr(8197) || chr(8198) || chr(8199) || chr(8200) || chr(8201) || chr(8202) || chr(8232) || chr(8233) || chr(8239) || chr(8287) || chr(12288);
+    done     text := '';
+    rest     text := template;
+    action   text;
+    name     text;
+    raw      jsonb;
+    said     text;
+    call     text[];
+BEGIN
+    IF position('{{' IN template) > 0 THEN
+        LOOP
+            action := substring(rest FROM '(' || belfry.template_action() || ')');
+            EXIT WHEN action IS NULL;
+            done := done || left(rest, position(action IN rest) - 1);
+            rest := substr(rest, position(action IN rest) + length(action));
+            name := substring(action FROM '^[{][{][[:blank:]]*([a-z_]+([.][A-Za-z0-9_]+)?)');
+            IF name IS NULL THEN
+                done := done || '{{';
+                CONTINUE;
+            END IF;
+            raw := CASE WHEN position('.' IN name) > 0 THEN known -> split_part(name, '.', 1) -> split_part(name, '.', 2) ELSE known -> name END;
+            said := CASE WHEN jsonb_typeof(raw) IN ('string', 'number', 'boolean') THEN raw #>> '{}' ELSE '' END;
+            said := regexp_replace(regexp_replace(said, controls, ' ', 'g'), turns, '', 'g');
+            said := CASE WHEN length(said) > 200 THEN left(said, 199) || '…' ELSE said END;
+            FOR call IN SELECT regexp_matches(action, '[|][[:blank:]]*(upper|lower|trim|default|truncate)(?:[[:blank:]]+(?:"([^"{}]*)"|([0-9]+)))?', 'g') LOOP
+                said := CASE call[1]
+                    WHEN 'upper' THEN upper(said)
+                    WHEN 'lower' THEN lower(said)
+                    WHEN 'trim' THEN btrim(said, blanks)
+                    WHEN 'default' THEN CASE WHEN btrim(said, blanks) = '' THEN regexp_replace(regexp_replace(call[2], controls, ' ', 'g'), turns, '', 'g') ELSE said END
+                    ELSE CASE WHEN length(said) > call[3]::integer THEN left(said, call[3]::integer - 1) || '…' ELSE said END END;
+            END LOOP;
+            done := done || said;
+        END LOOP;
+    END IF;
+    done := done || rest;
+    RETURN CASE WHEN length(done) > max_length THEN left(done, max_length - 1) || '…' ELSE done END;
+END $$;
 
 -- Raises through belfry.reject unless route is a list of different media.
 CREATE FUNCTION belfry.check_route(tab text, route text[], OUT ok boolean)
@@ -489,6 +541,7 @@ LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     -- A character that a reader sees: neither a blank nor one without width, as U+200B and U+3164.
     shown   constant text := '[^[:space:]' || chr(133) || chr(160) || chr(173) || chr(847) || chr(1564) || chr(4447) || '-' || chr(4448) || chr(5760) || chr(6068) || '-' || chr(6069) || chr(6155) || '-' || chr(6159) || chr(8192) || '-' || chr(8207) || chr(8232) || '-' || chr(8239) || chr(8287) || '-' || chr(8303) || chr(10240) || chr(12288) || chr(12644) || chr(65024) || '-' || chr(65039) || chr(65279) || chr(65440) || ']';
+    allowed constant text[] := CASE tab WHEN 'activities' THEN '{title,body,collapsed_title}' ELSE '{title,body}' END;
     locale  text;
     variant jsonb;
     twins   text[];
@@ -516,28 +569,23 @@ BEGIN
         ok := locale ~ '^[A-Za-z]{2,8}([-_][A-Za-z0-9]{1,8}){0,3}$'
             OR belfry.reject(tab, 'variants', format('%L is not a locale; allowed values: as ko, en-GB or zh_Hant_TW', left(locale, 60)));
         ok := jsonb_typeof(variant) = 'object' AND variant <> '{}'
-            OR belfry.reject(tab, 'variants.' || locale, 'must be a JSON object; allowed keys: title, body');
-        key := (SELECT min(k) FROM jsonb_object_keys(variant) k WHERE k NOT IN ('title', 'body'));
-        ok := key IS NULL OR belfry.reject(tab, format('variants.%s.%s', locale, left(key, 60)), 'is not allowed; allowed keys: title, body');
+            OR belfry.reject(tab, 'variants.' || locale, 'must be a JSON object; allowed keys: ' || array_to_string(allowed, ', '));
+        key := (SELECT min(k) FROM jsonb_object_keys(variant) k WHERE k <> ALL (allowed));
+        ok := key IS NULL OR belfry.reject(tab, format('variants.%s.%s', locale, left(key, 60)), 'is not allowed; allowed keys: ' || array_to_string(allowed, ', '));
         FOR key, said IN SELECT k, v FROM jsonb_each_text(variant) e(k, v) ORDER BY k LOOP
-            ok := jsonb_typeof(variant -> key) = 'string' AND CASE key WHEN 'title' THEN said ~ shown AND length(said) <= 200 ELSE length(said) <= 10000 END
+            ok := jsonb_typeof(variant -> key) = 'string' AND CASE key WHEN 'body' THEN length(said) <= 10000 ELSE said ~ shown AND length(said) <= 200 END
                 OR belfry.reject(tab, format('variants.%s.%s', locale, key),
-                    CASE key WHEN 'title' THEN 'is not allowed; allowed values: texts of 1 to 200 characters, not blank' ELSE 'is not allowed; allowed values: texts of 0 to 10000 characters' END);
+                    CASE key WHEN 'body' THEN 'is not allowed; allowed values: texts of 0 to 10000 characters' ELSE 'is not allowed; allowed values: texts of 1 to 200 characters, not blank' END);
             ok := belfry.template_problem(said) IS NULL OR belfry.reject(tab, format('variants.%s.%s', locale, key), belfry.template_problem(said));
         END LOOP;
     END LOOP;
 END $$;
 
--- Raises through belfry.reject if nothing of a text can ever be shown or sent as it is
--- meant: the notification centre renders no templates, and AlimTalk has a content of 1 to
+-- Raises through belfry.reject if nothing of a text can ever be sent as it is meant: AlimTalk has a content of 1 to
 -- 1000 characters and no title. type is NULL for an activity.
 CREATE FUNCTION belfry.check_deliverable(tab text, type text, route text[], title text, body text, variants jsonb, OUT ok boolean)
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-    ok := type IS DISTINCT FROM 'inbox' OR position('{{' IN title || body) = 0
-        OR belfry.reject(tab, CASE WHEN position('{{' IN title) > 0 THEN 'title' ELSE 'body' END,
-            'has {{, which a notification shows as it stands; allowed values for type inbox: texts without {{',
-            'Enqueue the inbox job by itself, with a text of its own.');
     ok := type <> 'push' OR 'alimtalk' <> ALL (route) OR EXISTS (
             SELECT FROM (SELECT body UNION ALL SELECT v ->> 'body' FROM jsonb_each(variants) e(k, v)) texts(text)
              WHERE length(texts.text) BETWEEN 1 AND 1000 OR position('{{' IN texts.text) > 0);

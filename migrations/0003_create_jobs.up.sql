@@ -239,6 +239,42 @@ CREATE TABLE belfry.job_skips (
     CONSTRAINT job_skips_attempts_check CHECK (attempts >= 1)
 );
 
+-- Content of a job for single recipients, which its templates name {{value.NAME}}. The transaction that enqueues the
+-- job writes them, by INSERT or COPY, before it commits. If a template of the job has such a value, recipients without
+-- a row are declined. No foreign key: it would cost as much as the row.
+CREATE TABLE belfry.job_values (
+    job_id     bigint NOT NULL,
+    channel_id bigint NOT NULL,
+    value      jsonb  NOT NULL,
+    CONSTRAINT job_values_pkey PRIMARY KEY (job_id, channel_id),
+    CONSTRAINT job_values_value_check CHECK (jsonb_typeof(value) = 'object' AND octet_length(value::text) <= 4096
+        OR belfry.reject('job_values', 'value', CASE jsonb_typeof(value) WHEN 'object' THEN format('of job %s, channel %s has %s bytes', job_id, channel_id, octet_length(value::text)) ELSE 'is a JSON ' || jsonb_typeof(value) END
+            || '; allowed values: JSON objects of up to 4096 bytes, as {"score": 9}'))
+);
+
+-- Rejects values of jobs that this transaction did not enqueue: nobody changes the content of another's job. A visible
+-- row whose transaction is in progress is this transaction's own; xmin has the low half of that transaction's number.
+CREATE FUNCTION belfry.job_values_validate() RETURNS trigger
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    current constant bigint := pg_current_xact_id()::text::bigint;
+    other   bigint;
+    ok      boolean;
+BEGIN
+    SELECT v.job_id INTO other
+      FROM (SELECT DISTINCT f.job_id FROM fresh f) v LEFT JOIN belfry.jobs j ON j.id = v.job_id
+     WHERE CASE WHEN j.created_at = now()
+                THEN pg_xact_status((current - 2147483648 + (j.xmin::text::bigint - current + 2147483648 & 4294967295))::text::xid8) <> 'in progress' ELSE true END LIMIT 1;
+    ok := other IS NULL
+        OR belfry.reject('job_values', 'job_id', format('job %s was not enqueued by this transaction; allowed values: ids of jobs that it enqueued', other));
+    RETURN NULL;
+END $$;
+
+CREATE TRIGGER job_values_validate AFTER INSERT ON belfry.job_values REFERENCING NEW TABLE AS fresh
+    FOR EACH STATEMENT EXECUTE FUNCTION belfry.job_values_validate();
+
+REVOKE EXECUTE ON FUNCTION belfry.job_values_validate() FROM PUBLIC;
+
 CREATE INDEX job_skips_retry_idx ON belfry.job_skips (job_id, key) WHERE retry;
 
 -- The content and audience of a job before its correction number "revision". The rows above the previous
@@ -394,8 +430,7 @@ BEGIN
      WHERE v.fits IS NOT TRUE LIMIT 1;
     ok := NOT FOUND OR belfry.reject('jobs', col, problem);
     ok := NOT changed && '{type,category}' OR belfry.check_word('jobs', 'type', 'job type', NEW.type) AND belfry.check_word('jobs', 'category', 'category', NEW.category);
-    ok := NOT changed && '{title,body,data,variants}' OR NEW.type = 'inbox' AND position('{{' IN NEW.title || NEW.body) > 0 -- check_deliverable rejects it
-        OR belfry.check_content('jobs', NEW.title, NEW.body, NEW.data, NEW.variants);
+    ok := NOT changed && '{title,body,data,variants}' OR belfry.check_content('jobs', NEW.title, NEW.body, NEW.data, NEW.variants);
     ok := 'audience' <> ALL (changed) OR belfry.check_audience('jobs', NEW.audience);
     ok := 'route' <> ALL (changed) OR belfry.check_route('jobs', NEW.route);
     ok := NOT changed && '{title,body,variants,route}' OR belfry.check_deliverable('jobs', NEW.type, NEW.route, NEW.title, NEW.body, NEW.variants);

@@ -6,7 +6,7 @@
 -- Expressions that are bound at creation must not resolve to functions of other roles.
 SET LOCAL search_path = pg_catalog, pg_temp;
 
--- One notification per (job, channel) (I2): arrival is the job's, and no other job has it. The key starts with
+-- One notification per (job, channel) (I2): arrival is the job's, and no other job has it, or the negated id of an activity. The key starts with
 -- the channel so that one index serves both uniqueness and the list of a channel, newest first. Withdrawn
 -- notifications remain, marked, for audits, and are not listed. A NULL costs no space, up to eight columns.
 CREATE TABLE belfry.notifications (
@@ -16,7 +16,9 @@ CREATE TABLE belfry.notifications (
     archived_at  timestamptz,
     withdrawn_at timestamptz,
     revision     integer, -- of the content, if it was written after the cursor had passed; NULL: by job_revisions.cursor
+    collapsed    integer, -- how many notifications it stands for (belfry.notify with a collapse key); NULL: one
     CONSTRAINT notifications_arrival_check CHECK (arrival > 0),
+    CONSTRAINT notifications_collapsed_check CHECK (collapsed > 1),
     CONSTRAINT notifications_times_check CHECK (
         least(read_at, archived_at, withdrawn_at) >= '1970-01-01 00:00:00+00'
         AND greatest(read_at, archived_at, withdrawn_at) < '9999-12-31 00:00:00+00'),
@@ -153,7 +155,7 @@ END $$;
 REVOKE EXECUTE ON FUNCTION belfry.has_unsent(bigint) FROM PUBLIC;
 
 -- One message to one channel, enqueued by a plain INSERT; its row in belfry.messages
--- comes by a trigger. Ids are negative, those of jobs positive, by a CHECK on either table:
+-- comes by a trigger. With inbox it is a notification too, and with the route {} nothing else. Ids are negative, those of jobs positive, by a CHECK on either table:
 -- a message's job_id is in at most one of the two tables, so that it has one content or
 -- none. As for jobs, only the trigger draws ids: the id is its arrival, negated.
 CREATE TABLE belfry.activities (
@@ -165,7 +167,10 @@ CREATE TABLE belfry.activities (
     data            jsonb       NOT NULL DEFAULT '{}',
     variants        jsonb       NOT NULL DEFAULT '{}',
     route           text[]      NOT NULL, -- by default the category's
-    deliver_at      timestamptz,
+    deliver_at      timestamptz, -- of the message
+    inbox           boolean     NOT NULL DEFAULT false,
+    collapse_key    text, -- of a notification that counts the unread ones of the channel with the same key
+    collapsed_title text, -- shown instead of the title when it stands for several
     idempotency_key text        CONSTRAINT activities_idempotency_key UNIQUE,
     requested_by    text        NOT NULL DEFAULT session_user,
     logged_in_as    text        NOT NULL DEFAULT session_user, -- the login, whatever requested_by contains
@@ -176,6 +181,8 @@ CREATE TABLE belfry.activities (
 );
 
 CREATE INDEX activities_channel_idx ON belfry.activities (channel_id, created_at);
+-- Serves collapsing, newest first.
+CREATE INDEX activities_collapse_idx ON belfry.activities (channel_id, collapse_key, id) WHERE collapse_key IS NOT NULL;
 
 -- Validates an activity and rejects every change, because its message may be in flight.
 CREATE FUNCTION belfry.activities_validate() RETURNS trigger
@@ -187,8 +194,9 @@ DECLARE
 BEGIN
     -- One statement checks valid rows. PL/pgSQL prepares every expression again in every transaction, so the
     -- checks below, which produce the error message, cost three times as much.
-    SELECT -nextval('belfry.arrivals_seq'), c.route, c.approval_above IS NOT NULL OR NEW.test_of IS NOT NULL, session_user INTO drawn, usual, NEW.limited, NEW.logged_in_as FROM belfry.categories c
-     WHERE c.name = NEW.category AND TG_OP = 'INSERT' AND NEW.route IS NULL AND NEW.variants = '{}'
+    -- The transaction has its number before the activity does: readers of new activities wait for it.
+    SELECT CASE WHEN pg_current_xact_id() IS NOT NULL THEN -nextval('belfry.arrivals_seq') END, c.route, c.approval_above IS NOT NULL OR NEW.test_of IS NOT NULL, session_user INTO drawn, usual, NEW.limited, NEW.logged_in_as FROM belfry.categories c
+     WHERE c.name = NEW.category AND TG_OP = 'INSERT' AND NEW.route IS NULL AND NEW.variants = '{}' AND NEW.collapse_key IS NULL AND NEW.collapsed_title IS NULL
        AND NEW.id IS NULL AND NEW.created_at = now() AND NEW.channel_id IS NOT NULL
        AND NEW.title ~ '[^[:space:]]' AND length(NEW.title) <= 200 AND position('{{' IN NEW.title) = 0
        AND length(NEW.body) <= 10000 AND position('{{' IN NEW.body) = 0
@@ -207,7 +215,7 @@ BEGIN
         OR belfry.reject('activities', 'id', format('activity %s was sent on its way when it was inserted; allowed changes: none', OLD.id), 'Insert another.');
     ok := NEW.id IS NULL AND NEW.created_at = now()
         OR belfry.reject('activities', CASE WHEN NEW.id IS NULL THEN 'created_at' ELSE 'id' END, 'belongs to belfry; allowed values for a new activity: none, leave it out');
-    NEW.id := -nextval('belfry.arrivals_seq');
+    NEW.id := CASE WHEN pg_current_xact_id() IS NOT NULL THEN -nextval('belfry.arrivals_seq') END;
     ok := NEW.channel_id IS NOT NULL OR belfry.reject('activities', 'channel_id', 'is required; allowed values: the id of a channel');
     ok := belfry.check_word('activities', 'category', 'category', NEW.category)
         AND belfry.check_content('activities', NEW.title, NEW.body, NEW.data, NEW.variants);
@@ -220,7 +228,13 @@ BEGIN
         OR belfry.reject('activities', 'idempotency_key', format('has %s characters; allowed values: null, or texts of 1 to 200 characters', length(NEW.idempotency_key)));
     ok := NEW.requested_by ~ '[^[:space:]]' AND length(NEW.requested_by) <= 200
         OR belfry.reject('activities', 'requested_by', 'is null, blank or too long; allowed values: texts of 1 to 200 characters');
-    ok := NEW.route IS NULL OR belfry.check_route('activities', NEW.route);
+    ok := NEW.inbox IS NOT NULL OR belfry.reject('activities', 'inbox', 'is null; allowed values: true, false');
+    ok := NEW.collapse_key IS NULL OR NEW.inbox AND length(NEW.collapse_key) BETWEEN 1 AND 200
+        OR belfry.reject('activities', 'collapse_key', CASE WHEN NEW.inbox THEN format('has %s characters', length(NEW.collapse_key)) ELSE 'is given without inbox' END
+            || '; allowed values: null, or with inbox texts of 1 to 200 characters');
+    ok := NEW.collapsed_title IS NULL OR NEW.collapse_key IS NOT NULL AND belfry.check_content('activities', NEW.collapsed_title, '', '{}', '{}')
+        OR belfry.reject('activities', 'collapsed_title', 'is given without collapse_key; allowed values: null, or with a collapse_key texts of 1 to 200 characters');
+    ok := NEW.route IS NULL OR NEW.inbox AND NEW.route = '{}' OR belfry.check_route('activities', NEW.route);
     NEW.route := coalesce(NEW.route, (SELECT c.route FROM belfry.categories c WHERE c.name = NEW.category));
     ok := 'alimtalk' <> ALL (NEW.route) -- a call costs
         OR belfry.check_deliverable('activities', NULL, NEW.route, NEW.title, NEW.body, NEW.variants);
@@ -230,13 +244,35 @@ END $$;
 CREATE TRIGGER activities_validate BEFORE INSERT OR UPDATE ON belfry.activities
     FOR EACH ROW EXECUTE FUNCTION belfry.activities_validate();
 
--- The message of an activity, in the same transaction, due when that commits. A deliver_at in the past does
--- not put it before the messages that wait.
+-- The notification and the message of an activity, in the same transaction; the message is due when that commits.
+-- A deliver_at in the past does not put it before the messages that wait. A notification with a collapse key
+-- takes the place of the channel's unread ones with this key, and sends no message: the first one did. It waits
+-- for no other transaction, and leaves alone what another one collapses; the next collapses both.
 CREATE FUNCTION belfry.activities_enqueue() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    unread bigint[];
+    n      bigint;
 BEGIN
-    INSERT INTO belfry.messages (job_id, channel_id, next_attempt_at)
-    VALUES (NEW.id, NEW.channel_id, greatest(NEW.deliver_at, NEW.created_at));
+    IF NEW.collapse_key IS NOT NULL THEN
+        unread := ARRAY(SELECT f.arrival
+                          FROM (SELECT a.id FROM belfry.activities a
+                                 WHERE a.channel_id = NEW.channel_id AND a.collapse_key = NEW.collapse_key AND a.id <> NEW.id ORDER BY a.id LIMIT 20) a
+                          JOIN belfry.notifications f ON f.channel_id = NEW.channel_id AND f.arrival = -a.id
+                         WHERE f.archived_at IS NULL AND f.withdrawn_at IS NULL AND NOT belfry.inbox_is_read(f.channel_id, f.arrival, f.read_at));
+        WITH gone AS (
+            DELETE FROM belfry.notifications f
+             WHERE f.ctid = ANY (ARRAY(SELECT k.ctid FROM belfry.notifications k WHERE k.channel_id = NEW.channel_id AND k.arrival = ANY (unread) FOR UPDATE SKIP LOCKED))
+            RETURNING f.collapsed)
+        SELECT sum(coalesce(g.collapsed, 1)) INTO n FROM gone g;
+    END IF;
+    IF NEW.inbox THEN
+        INSERT INTO belfry.notifications (channel_id, arrival, collapsed) VALUES (NEW.channel_id, -NEW.id, CASE WHEN n > 0 THEN least(n, 999999999) + 1 END);
+    END IF;
+    IF NEW.route <> '{}' AND coalesce(cardinality(unread), 0) = 0 THEN
+        INSERT INTO belfry.messages (job_id, channel_id, next_attempt_at)
+        VALUES (NEW.id, NEW.channel_id, greatest(NEW.deliver_at, NEW.created_at));
+    END IF;
     RETURN NULL;
 END $$;
 
@@ -334,35 +370,54 @@ END $$;
 CREATE CONSTRAINT TRIGGER activities_wake AFTER INSERT ON belfry.activities DEFERRABLE INITIALLY DEFERRED
     FOR EACH ROW EXECUTE FUNCTION belfry.activities_wake();
 
-REVOKE EXECUTE ON FUNCTION belfry.activities_validate(), belfry.activities_enqueue(), belfry.activities_wake() FROM PUBLIC;
+-- A person who marked everything before this transaction commits has not seen its notification: it is an exception.
+CREATE FUNCTION belfry.activities_arrive() RETURNS trigger
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    UPDATE belfry.inbox i
+       SET seen_except = CASE WHEN i.seen_to >= -NEW.id THEN i.seen_except[1:199] || -NEW.id ELSE i.seen_except END,
+           read_except = CASE WHEN i.read_to >= -NEW.id THEN i.read_except[1:199] || -NEW.id ELSE i.read_except END
+     WHERE i.channel_id = NEW.channel_id AND greatest(i.seen_to, i.read_to) >= -NEW.id;
+    RETURN NULL;
+END $$;
 
--- send inserts one activity in the caller's transaction and returns its id, which is
--- negative. With an idempotency key that was seen, it returns the first one's id.
+CREATE CONSTRAINT TRIGGER activities_arrive AFTER INSERT ON belfry.activities DEFERRABLE INITIALLY DEFERRED
+    FOR EACH ROW WHEN (NEW.inbox) EXECUTE FUNCTION belfry.activities_arrive();
+
+REVOKE EXECUTE ON FUNCTION belfry.activities_validate(), belfry.activities_enqueue(), belfry.activities_wake(), belfry.activities_arrive() FROM PUBLIC;
+
+-- Inserts one activity in the caller's transaction and returns its id, which is negative: send, notify and the library.
+-- With an idempotency key that was seen, it returns the first one's id.
+CREATE FUNCTION belfry.insert_activity(
+    channel_id bigint, category text, title text, body text, data jsonb, variants jsonb, route text[], deliver_at timestamptz,
+    idempotency_key text, requested_by text, inbox boolean, collapse_key text, collapsed_title text, OUT activity_id bigint
+)
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_column
+BEGIN
+    INSERT INTO belfry.activities (channel_id, category, title, body, data, variants, route, deliver_at, idempotency_key, requested_by, inbox, collapse_key, collapsed_title)
+    VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, coalesce($10, session_user), $11, $12, $13)
+    ON CONFLICT ON CONSTRAINT activities_idempotency_key DO NOTHING
+    RETURNING id INTO activity_id;
+    IF activity_id IS NULL THEN
+        SELECT a.id INTO activity_id FROM belfry.activities a WHERE a.idempotency_key = $9;
+        IF activity_id IS NULL THEN
+            RAISE EXCEPTION USING ERRCODE = 'serialization_failure',
+                MESSAGE = format('belfry.activities.idempotency_key: %L was sent by a transaction this one cannot see', $9),
+                HINT = 'Repeat the transaction.';
+        END IF;
+    END IF;
+END $$;
+
+-- Sends one message in the caller's transaction and returns the id of its activity, which is negative. With an
+-- idempotency key that was seen, it returns the first one's id.
 CREATE FUNCTION belfry.send(
     channel_id bigint, category text, title text, body text DEFAULT '', data jsonb DEFAULT '{}',
     variants jsonb DEFAULT '{}', route text[] DEFAULT NULL, deliver_at timestamptz DEFAULT NULL,
     idempotency_key text DEFAULT NULL, requested_by text DEFAULT NULL
 ) RETURNS bigint
-LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
-#variable_conflict use_column
-DECLARE
-    activity_id bigint;
-BEGIN
-    INSERT INTO belfry.activities (channel_id, category, title, body, data, variants, route, deliver_at, idempotency_key, requested_by)
-    VALUES (send.channel_id, send.category, send.title, send.body, send.data, send.variants, send.route, send.deliver_at,
-            send.idempotency_key, coalesce(send.requested_by, session_user))
-    ON CONFLICT ON CONSTRAINT activities_idempotency_key DO NOTHING
-    RETURNING id INTO activity_id;
-    IF activity_id IS NULL THEN
-        SELECT a.id INTO activity_id FROM belfry.activities a WHERE a.idempotency_key = send.idempotency_key;
-        IF activity_id IS NULL THEN
-            RAISE EXCEPTION USING ERRCODE = 'serialization_failure',
-                MESSAGE = format('belfry.activities.idempotency_key: %L was sent by a transaction this one cannot see', send.idempotency_key),
-                HINT = 'Repeat the transaction.';
-        END IF;
-    END IF;
-    RETURN activity_id;
-END $$;
+LANGUAGE sql
+RETURN belfry.insert_activity($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, false, NULL, NULL);
 
 -- The id of the channel of channels.relation (belfry.recipients) with an external id. A role that calls it
 -- needs SELECT on the relation. A row that a policy hides from the caller is an error and not an id that is

@@ -119,8 +119,7 @@ BEGIN
         OR belfry.reject(tab, 'route', format('%s is not a list of texts; allowed values: 1 to 10 different media of %s, in the order in which they are tried',
             left((t -> 'route')::text, 120), belfry.known('medium')));
     -- For a title that is left to the query's rows stands one that is none.
-    ok := NOT has_query AND types ? 'inbox' AND position('{{' IN concat(t ->> 'title', t ->> 'body')) > 0 -- check_deliverable rejects it
-        OR belfry.check_content(tab, coalesce(t ->> 'title', '-'), coalesce(t ->> 'body', ''), coalesce(t -> 'data', '{}'), coalesce(t -> 'variants', '{}'));
+    ok := belfry.check_content(tab, coalesce(t ->> 'title', '-'), coalesce(t ->> 'body', ''), coalesce(t -> 'data', '{}'), coalesce(t -> 'variants', '{}'));
     route := CASE WHEN t ? 'route' THEN ARRAY(SELECT m FROM jsonb_array_elements_text(t -> 'route') WITH ORDINALITY u(m, o) ORDER BY o)
         ELSE (SELECT c.route FROM belfry.categories c WHERE c.name = t ->> 'category') END;
     ok := NOT t ? 'route' OR belfry.check_route(tab, route);

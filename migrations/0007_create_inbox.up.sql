@@ -67,12 +67,14 @@ BEGIN
     RETURN names;
 END $$;
 
--- The title and the body for a locale: of the first variant in the order of locale_fallbacks that has one.
-CREATE FUNCTION belfry.localized(locale text, variants jsonb, INOUT title text, INOUT body text)
+-- The title and the body for a locale: of the first variant in the order of locale_fallbacks that has one. The title
+-- of several is collapsed_title, if the variant has one.
+CREATE FUNCTION belfry.localized(locale text, variants jsonb, several boolean, INOUT title text, INOUT body text)
 LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     IF variants <> '{}' AND locale <> '' THEN
-        SELECT coalesce((array_agg(v.value ->> 'title' ORDER BY l.n) FILTER (WHERE v.value ->> 'title' IS NOT NULL))[1], title),
+        SELECT coalesce((array_agg(coalesce(CASE WHEN several THEN v.value ->> 'collapsed_title' END, v.value ->> 'title') ORDER BY l.n)
+                         FILTER (WHERE v.value ->> 'title' IS NOT NULL OR several AND v.value ->> 'collapsed_title' IS NOT NULL))[1], title),
                coalesce((array_agg(v.value ->> 'body' ORDER BY l.n) FILTER (WHERE v.value ->> 'body' IS NOT NULL))[1], body)
           INTO title, body
           FROM unnest(belfry.locale_fallbacks(locale)) WITH ORDINALITY l (name, n)
@@ -80,11 +82,21 @@ BEGIN
     END IF;
 END $$;
 
+-- The values of a template for a person: those of belfry.channels, of the job for this person, and the count of
+-- notifications for which one stands.
+CREATE FUNCTION belfry.inbox_values(channel_id bigint, job_id bigint, count integer) RETURNS jsonb
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT jsonb_build_object('count', $3, 'value', (SELECT v.value FROM belfry.job_values v WHERE v.job_id = $2 AND v.channel_id = $1))
+           || coalesce((SELECT jsonb_build_object('locale', c.locale, 'platform', c.platform, 'external_id', c.external_id, 'time_zone', c.time_zone, 'attributes', c.attributes)
+                          FROM belfry.channels c WHERE c.id = $1), '{}')
+$$;
+
 -- One page of a person's notifications, newest first: those that arrived before the number before, or all, and that
 -- are archived or not. It leaves out withdrawn ones, and those of categories from which the person had opted out in
--- every medium. The LIMIT keeps each job to one descent. Texts are those of the locale, which is by default the one in belfry.channels.
+-- every medium. The LIMITs keep each to one descent. Texts are those of the locale, which is by default the one in
+-- belfry.channels, with the values of their templates. count is how many notifications one stands for (collapse_key).
 CREATE FUNCTION belfry.inbox_page(channel_id bigint, before bigint DEFAULT NULL, max_rows integer DEFAULT 20, archived boolean DEFAULT false, locale text DEFAULT NULL)
-RETURNS TABLE (id bigint, at timestamptz, category text, title text, body text, data jsonb, seen boolean, read boolean)
+RETURNS TABLE (id bigint, at timestamptz, category text, title text, body text, data jsonb, seen boolean, read boolean, count integer)
 LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
 DECLARE
@@ -93,17 +105,24 @@ DECLARE
     speaks constant text := left(coalesce($5, (SELECT c.locale FROM belfry.channels c WHERE c.id = $1), ''), 35);
 BEGIN
     RETURN QUERY
-    SELECT n.arrival, j.started_at, j.category, t.title, t.body, coalesce(r.data, j.data),
+    SELECT n.arrival, j.started_at, j.category,
+           CASE WHEN position('{{' IN t.title) > 0 THEN belfry.rendered(t.title, 200, belfry.inbox_values($1, j.id, coalesce(n.collapsed, 1))) ELSE t.title END,
+           CASE WHEN position('{{' IN t.body) > 0 THEN belfry.rendered(t.body, 10000, belfry.inbox_values($1, j.id, coalesce(n.collapsed, 1))) ELSE t.body END,
+           coalesce(r.data, j.data),
            coalesce(i.seen_to >= n.arrival AND n.arrival <> ALL (i.seen_except), false) OR n.read_at IS NOT NULL OR coalesce(i.read_to >= n.arrival AND n.arrival <> ALL (i.read_except), false),
-           n.read_at IS NOT NULL OR coalesce(i.read_to >= n.arrival AND n.arrival <> ALL (i.read_except), false)
+           n.read_at IS NOT NULL OR coalesce(i.read_to >= n.arrival AND n.arrival <> ALL (i.read_except), false),
+           coalesce(n.collapsed, 1)
       FROM belfry.notifications n
-     CROSS JOIN LATERAL (SELECT j.id, j.started_at, j.category, j.title, j.body, j.data, j.variants FROM belfry.jobs j WHERE j.arrival = n.arrival LIMIT 1) j
+     CROSS JOIN LATERAL ((SELECT j.id, j.started_at, j.category, j.title, j.body, j.data, j.variants FROM belfry.jobs j WHERE j.arrival = n.arrival LIMIT 1)
+                         UNION ALL
+                         (SELECT a.id, a.created_at, a.category, coalesce(CASE WHEN n.collapsed > 1 THEN a.collapsed_title END, a.title), a.body, a.data, a.variants
+                            FROM belfry.activities a WHERE a.id = -n.arrival LIMIT 1)) j
       LEFT JOIN belfry.inbox i ON i.channel_id = n.channel_id
       LEFT JOIN LATERAL (SELECT v.title, v.body, v.data, v.variants FROM belfry.job_revisions v
                           WHERE v.job_id = j.id
                             AND CASE WHEN n.revision IS NOT NULL THEN v.revision > n.revision ELSE v."cursor" ~ '^-?[0-9]{1,18}$' AND v."cursor"::bigint >= $1 END
                           ORDER BY v.revision LIMIT 1) r ON true
-     CROSS JOIN LATERAL belfry.localized(speaks, coalesce(r.variants, j.variants), coalesce(r.title, j.title), coalesce(r.body, j.body)) t
+     CROSS JOIN LATERAL belfry.localized(speaks, coalesce(r.variants, j.variants), coalesce(n.collapsed > 1, false), coalesce(r.title, j.title), coalesce(r.body, j.body)) t
      WHERE n.channel_id = $1 AND n.arrival < coalesce($2, 9223372036854775807) AND n.withdrawn_at IS NULL AND (n.archived_at IS NOT NULL) = $4
        AND NOT EXISTS (SELECT FROM belfry.opt_outs o WHERE o.channel_id = $1 AND o.medium = '*' AND o.category IN ('*', j.category) AND o.opted_out_at <= j.started_at)
      ORDER BY n.arrival DESC
@@ -127,7 +146,7 @@ LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
       FROM (SELECT n.arrival, belfry.inbox_late($1, n.arrival) AS late
               FROM (SELECT greatest(f.arrival, (SELECT o.seen_to FROM belfry.inbox o WHERE o.channel_id = $1)) AS arrival
                       FROM belfry.notifications f
-                     WHERE f.channel_id = $1 AND EXISTS (SELECT FROM belfry.jobs j WHERE j.arrival = f.arrival)
+                     WHERE f.channel_id = $1 AND coalesce((SELECT true FROM belfry.jobs j WHERE j.arrival = f.arrival LIMIT 1), (SELECT true FROM belfry.activities a WHERE a.id = -f.arrival LIMIT 1))
                      ORDER BY f.arrival DESC LIMIT 1 FOR KEY SHARE OF f) n) m
         ON CONFLICT ON CONSTRAINT inbox_pkey DO UPDATE
        SET seen_to = excluded.seen_to, seen_except = excluded.seen_except,
@@ -175,7 +194,31 @@ BEGIN
      WHERE n.channel_id = $1 AND n.arrival = ANY ($2) AND n.withdrawn_at IS NULL AND (n.archived_at IS NULL) = $3;
 END $$;
 
-REVOKE EXECUTE ON FUNCTION belfry.inbox_late(bigint, bigint), belfry.inbox_mark(bigint, boolean), belfry.inbox_page(bigint, bigint, integer, boolean, text), belfry.inbox_unread(bigint),
+-- Inserts one notification in the caller's transaction, and a message to the channel by the route, which is by
+-- default the category's; the route {} sends none. It returns the id of the activity, which is negative: in inbox_page
+-- the notification has its absolute value. deliver_at is the message's. With an idempotency key that was seen, it
+-- returns the first one's id. With a collapse key it takes the place of the channel's unread ones with this key, shows
+-- collapsed_title (or the variant's) with {{count}}, and sends no message.
+CREATE FUNCTION belfry.notify(
+    channel_id bigint, category text, title text, body text DEFAULT '', data jsonb DEFAULT '{}',
+    variants jsonb DEFAULT '{}', route text[] DEFAULT NULL, deliver_at timestamptz DEFAULT NULL,
+    idempotency_key text DEFAULT NULL, requested_by text DEFAULT NULL, collapse_key text DEFAULT NULL, collapsed_title text DEFAULT NULL
+) RETURNS bigint
+LANGUAGE sql
+RETURN belfry.insert_activity($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, true, $11, $12);
+
+-- As notify, to the channel with an external id.
+CREATE FUNCTION belfry.notify_external(
+    external_id text, category text, title text, body text DEFAULT '', data jsonb DEFAULT '{}',
+    variants jsonb DEFAULT '{}', route text[] DEFAULT NULL, deliver_at timestamptz DEFAULT NULL,
+    idempotency_key text DEFAULT NULL, requested_by text DEFAULT NULL, collapse_key text DEFAULT NULL, collapsed_title text DEFAULT NULL
+) RETURNS bigint
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    RETURN belfry.notify(belfry.channel_id($1), $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12);
+END $$;
+
+REVOKE EXECUTE ON FUNCTION belfry.inbox_values(bigint, bigint, integer), belfry.inbox_late(bigint, bigint), belfry.inbox_mark(bigint, boolean), belfry.inbox_page(bigint, bigint, integer, boolean, text), belfry.inbox_unread(bigint),
     belfry.inbox_seen(bigint), belfry.inbox_read_all(bigint), belfry.inbox_read(bigint, bigint[], boolean), belfry.inbox_archive(bigint, bigint[], boolean) FROM PUBLIC;
 
 -- A person's preferences: one row for each category and medium, with '*' for all of them. opted_out: there is this

@@ -29,6 +29,12 @@ SELECT k.job_id, '', k.written, k.dead, k.cancelled
 -- The counts of the messages of some jobs (jobs_pkey, job_deliveries_pkey).
 SELECT p.job_id, p.messages, p.sent, p.dead, p.cancelled, p.waiting FROM belfry.job_progress p WHERE p.job_id = ANY (@ids::bigint[]);
 
+-- name: ChannelsWithValue :many
+-- The channels from @low to @high with a value of the job @job_id, ascending (job_values_pkey).
+SELECT v.channel_id FROM belfry.job_values v
+ WHERE v.job_id = @job_id AND v.channel_id BETWEEN @low AND @high
+ ORDER BY v.channel_id;
+
 -- name: ChunkDue :one
 -- The due time of a chunk's messages: @deliver_at or, if that is NULL, the start of the chunk's transaction.
 -- Wakes relays when it commits.
@@ -60,16 +66,14 @@ SELECT 'channel', a.channel_id::text, 'sent_to', coalesce(nullif(@actor, ''), se
 -- Reads the activity @id and the status of its message, '' if that is deleted. Relies on activities_pkey and
 -- messages_pkey. No row: it was deleted with its message.
 SELECT a.id, a.channel_id, a.category, a.title, a.body, a.data, a.variants, a.route, a.deliver_at, a.idempotency_key,
-       a.requested_by, a.created_at, a.test_of, coalesce(m.status, '') AS status, m.reason
+       a.inbox, a.collapse_key, a.collapsed_title, a.requested_by, a.created_at, a.test_of, coalesce(m.status, '') AS status, m.reason
   FROM belfry.activities a
   LEFT JOIN belfry.messages m ON m.job_id = a.id AND m.channel_id = a.channel_id
  WHERE a.id = @id;
 
 -- name: ActivitySend :one
--- Sends one message to the channel @channel_id, in a transaction of its own, and returns the activity's id.
+-- Sends one message, or with @inbox a notification, to the channel @channel_id and returns the activity's id.
 -- A NULL @route means the category's route, a NULL @deliver_at at once. For a known @idempotency_key it
 -- returns the id of the first activity. Bad input raises 23514 with the column in the error. Always one row.
-SELECT belfry.send(
-    channel_id => @channel_id, category => @category, title => @title, body => @body, data => coalesce(@data::jsonb, '{}'),
-    variants => coalesce(@variants::jsonb, '{}'), route => @route, deliver_at => @deliver_at,
-    idempotency_key => @idempotency_key, requested_by => @requested_by);
+SELECT belfry.insert_activity(@channel_id, @category, @title, @body, coalesce(@data::jsonb, '{}'), coalesce(@variants::jsonb, '{}'), @route, @deliver_at,
+    @idempotency_key, @requested_by, @inbox, @collapse_key, @collapsed_title);

@@ -20,6 +20,7 @@ const (
 const (
 	ReasonSkipped       Reason = "skipped"
 	ReasonInactive      Reason = "inactive"
+	ReasonNoValue       Reason = "no_value"
 	ReasonOutOfAudience Reason = "out_of_audience"
 	ReasonNotReached    Reason = "not_reached"
 	ReasonArrivedLater  Reason = "arrived_later"
@@ -35,6 +36,9 @@ const (
 	ReasonLeftSince      Reason = "left_since"
 	ReasonChannelDeleted Reason = "channel_deleted"
 )
+
+// ReasonCollapsed is the state of a notification that another one counts.
+const ReasonCollapsed Reason = "collapsed"
 
 // The reasons for which the history is not sufficient for an audit.
 const (
@@ -57,6 +61,7 @@ var texts = []struct {
 	{ReasonCancelled, "has a message that is not sent"},
 	{ReasonDead, "has a message that could not be sent: a dead letter"},
 	{ReasonSkipped, "was skipped because the row could not be written"},
+	{ReasonNoValue, "is in the audience, and the job has no value for it"},
 	{ReasonInactive, "is in the audience but not active: opted out"},
 	{ReasonOutOfAudience, "is not in the audience"},
 	{ReasonNotReached, "is in the audience and its turn has not come"},
@@ -139,10 +144,12 @@ func (r Reason) Text() string {
 			return t.text
 		}
 	}
-	if r == ReasonPruned {
+	switch r {
+	case ReasonCollapsed:
+		return "has a later notification that counts this one"
+	case ReasonPruned:
 		return "has no row any more, if it had one: retention deletes them"
-	}
-	if r == ReasonOwnType {
+	case ReasonOwnType:
 		return "may have got it: the job is of the application's own type, whose rows belfry does not know"
 	}
 	return string(r)

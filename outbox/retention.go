@@ -13,7 +13,7 @@ type Retention struct {
 	Notifications time.Duration `mapstructure:"notifications"`
 	// Messages is the time for which a message is stored after it was sent, died or was cancelled. Messages of a
 	// category with a cap are stored at least for the cap's period. An activity and its idempotency key are
-	// deleted with its message.
+	// deleted with its message; one with a notification when the times of both have passed.
 	Messages time.Duration `mapstructure:"messages"`
 	// Jobs is the time for which a job's row, with its events, skips and revisions, is stored after it has
 	// finished, and at least as long as its notifications and messages. Its idempotency key is deleted with it.

@@ -29,5 +29,5 @@ type querySet struct {
 
 	// queries.sql
 	notificationCopy, notificationCopyLate, messageCopy, deliveriesAdd, jobProgress, chunkDue, activityTest, activityRecord,
-	activityUnapproved, activityGet, activitySend string
+	activityUnapproved, activityGet, activitySend, channelsWithValue string
 }

@@ -3,20 +3,28 @@ package outbox
 import (
 	"context"
 	"encoding/binary"
+	"regexp"
 	"slices"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/belfryhq/belfry/internal/db"
 	"github.com/belfryhq/belfry/job"
 )
 
-// Inbox writes one notification per channel. It is safe for concurrent use.
+// Inbox writes one notification per channel. It is safe for concurrent use. It declines channels without a value
+// in belfry.job_values, if a text of the job refers to one.
 type Inbox struct{}
 
 // Write implements job.Writer.
 func (Inbox) Write(ctx context.Context, tx pgx.Tx, j job.Job, ids []int64) (int64, error) {
+	ids, err := withValue(ctx, tx, j, ids)
+	if err != nil || len(ids) == 0 {
+		return 0, err
+	}
 	if j.Revision > 0 && late(j, ids) {
 		rows := newCopyRows(len(ids), 3, 8+8+4)
 		return rows.send(ctx, tx, queries.notificationCopyLate, func(i int, b []byte) []byte {
@@ -41,11 +49,15 @@ func late(j job.Job, ids []int64) bool {
 
 // Push writes one message per channel, PENDING and due at the job's deliver_at or at the time its chunk's
 // transaction began (database clock), and counts them (belfry.job_progress). Custom job types call it to
-// write messages. It is safe for concurrent use.
+// write messages. It is safe for concurrent use. It declines channels as Inbox does.
 type Push struct{}
 
 // Write implements job.Writer.
 func (Push) Write(ctx context.Context, tx pgx.Tx, j job.Job, ids []int64) (int64, error) {
+	ids, err := withValue(ctx, tx, j, ids)
+	if err != nil || len(ids) == 0 {
+		return 0, err
+	}
 	due, err := dueAt(ctx, tx, j)
 	if err != nil {
 		return 0, err
@@ -61,6 +73,37 @@ func (Push) Write(ctx context.Context, tx pgx.Tx, j job.Job, ids []int64) (int64
 		return n, err
 	}
 	return n, ChangeProgressTx(ctx, tx, map[int64]ProgressChange{j.ID: {Written: n}})
+}
+
+// refersToValue matches a template with {{value.NAME}}, in a text or in the JSON of variants.
+var refersToValue = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`\{\{[ \t]*value\.`) })
+
+// RefersToValue reports whether a text of the job refers to a value in belfry.job_values, so that channels without
+// one are declined.
+func RefersToValue(j job.Job) bool {
+	re := refersToValue()
+	return re.MatchString(j.Title) || re.MatchString(j.Body) || re.Match(j.Variants)
+}
+
+// withValue returns the channels of ids that have a value in belfry.job_values, or ids if no text of the job refers
+// to one. ids are ascending, and so is the result.
+func withValue(ctx context.Context, tx pgx.Tx, j job.Job, ids []int64) ([]int64, error) {
+	if !RefersToValue(j) {
+		return ids, nil
+	}
+	kept := make([]int64, 0, len(ids))
+	var id int64
+	args := pgx.StrictNamedArgs{"job_id": j.ID, "low": ids[0], "high": ids[len(ids)-1]}
+	err := db.Each(ctx, tx, queries.channelsWithValue, args, []any{&id}, func() error {
+		for len(ids) > 0 && ids[0] < id {
+			ids = ids[1:]
+		}
+		if len(ids) > 0 && ids[0] == id {
+			kept = append(kept, id)
+		}
+		return nil
+	})
+	return kept, err
 }
 
 // dueAt returns the time from which the chunk's messages may be sent, and wakes relays then.

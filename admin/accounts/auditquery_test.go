@@ -2,11 +2,13 @@ package accounts_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"runtime"
 	"slices"
 	"testing"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
 	"github.com/belfryhq/belfry/admin/accounts"
@@ -126,6 +128,32 @@ func TestAudit_SaysOfEveryChannelWhatBecameOfIt(t *testing.T) {
 	require.ErrorIs(t, err, channels.ErrNoChannel)
 	_, err = accounts.AuditChannel(t.Context(), b.DB.Pool, b.Channels, ids[outbox.TypePush], 1000)
 	require.ErrorIs(t, err, channels.ErrNoChannel)
+}
+
+// A job whose texts refer to values reaches the channels with a value, and the audit and the history name the others.
+func TestAudit_NamesChannelsWithoutValue(t *testing.T) {
+	t.Parallel()
+	b := setup(t, 30)
+	for _, kind := range []string{outbox.TypeInbox, outbox.TypePush} {
+		var id int64
+		require.NoError(t, pgx.BeginFunc(t.Context(), b.DB.Pool, func(tx pgx.Tx) (err error) {
+			id, err = job.EnqueueTx(t.Context(), tx, job.Spec{Type: kind, Category: "operator_notice", Title: "x", Variants: json.RawMessage(`{"ko": {"title": "{{value.n}}"}}`)})
+			if err != nil {
+				return err
+			}
+			_, err = tx.Exec(t.Context(), `INSERT INTO belfry.job_values SELECT $1, n, '{"n": 1}' FROM generate_series(2, 60, 2) n WHERE n <> 12`, id)
+			return err
+		}))
+		b.run(t)
+		state := map[string]string{outbox.TypeInbox: "unread", outbox.TypePush: "pending"}[kind]
+		report, list := b.audit(t, id)
+		require.Equal(t, counts{"no_value": 16, state: 14}, countsOf(report))
+		require.True(t, report.Agree, "%v", report.Disagreements)
+		require.EqualValues(t, 16, report.Job.Declined)
+		require.Contains(t, list, accounts.Entry{ChannelID: 12, Reason: outbox.ReasonNoValue})
+		_, lines := b.history(t, 12, 10)
+		require.Equal(t, outbox.ReasonNoValue, lines[0].Reason)
+	}
 }
 
 // Each part of the keys is judged by the audience it was walked with.

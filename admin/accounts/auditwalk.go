@@ -30,6 +30,7 @@ type facts struct {
 	passed  int64 // like cursor, and the bound once the job is PROCESSED
 	bound   int64 // keys above it arrived after the start; the highest number before the start
 	since   time.Time
+	values  bool // channels without a value in belfry.job_values are declined
 }
 
 // KeyError reports a cursor, a bound or a skip that is not the key of a channel. A role that runs jobs can
@@ -54,7 +55,7 @@ func keyOf(name, key string) (int64, error) {
 }
 
 func factsOf(j job.Job) (f facts, err error) {
-	f = facts{aborted: j.Status == job.Aborted, cursor: math.MinInt64, passed: math.MinInt64, bound: math.MaxInt64}
+	f = facts{aborted: j.Status == job.Aborted, values: outbox.RefersToValue(j), cursor: math.MinInt64, passed: math.MinInt64, bound: math.MaxInt64}
 	if j.StartedAt != nil {
 		f.since = j.StartedAt.Add(-auditSlack)
 	}
@@ -115,11 +116,12 @@ type row struct {
 
 // slice contains the channels and rows up to high that one step of the walk has read.
 type slice struct {
-	high  int64
-	end   bool // high is the end of the range
-	who   []channels.Inspected
-	rows  []row
-	skips map[int64]string
+	high   int64
+	end    bool // high is the end of the range
+	who    []channels.Inspected
+	rows   []row
+	skips  map[int64]string
+	valued map[int64]bool // channels of who with a value, if the job refers to values
 }
 
 // walk goes through all ranges.
@@ -192,10 +194,31 @@ func (a *audit) read(ctx context.Context, inspection *channels.Inspection, after
 			}
 			s.who = s.who[:n]
 		}
-		s.skips, err = a.skips(ctx, tx, s.who)
+		if s.skips, err = a.skips(ctx, tx, s.who); err != nil {
+			return err
+		}
+		s.valued, err = a.valued(ctx, tx, s.who)
 		return err
 	})
 	return s, err
+}
+
+// valued returns the channels among who with a value, if the job refers to values.
+func (a *audit) valued(ctx context.Context, tx pgx.Tx, who []channels.Inspected) (map[int64]bool, error) {
+	if !a.facts.values {
+		return nil, nil
+	}
+	ids := make([]int64, len(who))
+	for i, c := range who {
+		ids[i] = c.ID
+	}
+	valued := make(map[int64]bool)
+	var id int64
+	err := db.Each(ctx, tx, queries.valuesOf, pgx.StrictNamedArgs{"job_id": a.report.Job.ID, "ids": ids}, []any{&id}, func() error {
+		valued[id] = true
+		return nil
+	})
+	return valued, err
 }
 
 func (a *audit) rows(ctx context.Context, tx pgx.Tx, after, bound int64, limit int) ([]row, error) {
@@ -264,7 +287,7 @@ func (a *audit) merge(s slice, kind channels.Kind) error {
 			e = Entry{ChannelID: c.ID, Reason: outbox.ReasonSkipped, Error: text}
 			a.skipped++
 		} else {
-			e = Entry{ChannelID: c.ID, Reason: a.facts.withoutRow(c, kind)}
+			e = Entry{ChannelID: c.ID, Reason: a.facts.withoutRow(c, kind, s.valued[c.ID])}
 		}
 		if i < len(s.rows) && s.rows[i].id == c.ID {
 			i++
@@ -299,7 +322,7 @@ func (a *audit) withRow(r row, deleted, left bool) Entry {
 }
 
 // withoutRow returns the reason of a channel with neither a row nor a skip.
-func (f facts) withoutRow(c channels.Inspected, kind channels.Kind) outbox.Reason {
+func (f facts) withoutRow(c channels.Inspected, kind channels.Kind, valued bool) outbox.Reason {
 	after := func(at *time.Time) bool { return at == nil || at.After(f.since) }
 	switch {
 	case !c.Matches:
@@ -310,6 +333,8 @@ func (f facts) withoutRow(c channels.Inspected, kind channels.Kind) outbox.Reaso
 		return outbox.ReasonArrivedLater
 	case c.ID > f.passed:
 		return outbox.ReasonNotReached
+	case f.values && !valued:
+		return outbox.ReasonNoValue
 	case c.CreatedAt != nil && after(c.CreatedAt):
 		return outbox.ReasonArrivedLater
 	case kind == channels.KindSegment || after(c.UpdatedAt):

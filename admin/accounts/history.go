@@ -221,6 +221,7 @@ type historyRow struct {
 	ReadAt    *time.Time `db:"read_at"`
 	Withdrawn *time.Time `db:"withdrawn_at"`
 	Skip      *string    `db:"skip"` // the error of a skip; nil if the channel was not skipped
+	Valued    bool       `db:"valued"`
 }
 
 // lines returns a line for each job, in order. A job without a row of a deleted channel has no reason. A job
@@ -284,7 +285,7 @@ func (r *historian) line(ctx context.Context, tx pgx.Tx, j job.Job, revisions []
 	case row.Pruned:
 		l.Reason = outbox.ReasonPruned
 	case !l.ChannelDeleted:
-		l.Reason = f.withoutRow(who[0], audience.Kind)
+		l.Reason = f.withoutRow(who[0], audience.Kind, row.Valued)
 	}
 	return l, nil
 }
@@ -321,13 +322,18 @@ func (r *historian) activities(ctx context.Context, tx pgx.Tx, o HistoryOptions)
 	args := pgx.StrictNamedArgs{"channel_id": r.id, "before": o.Before.ActivityID, "limit": o.Limit + 1}
 	return db.Collect(ctx, tx, queries.historyActivities, args, func(row pgx.CollectableRow) (HistoryLine, error) {
 		var m messageFacts
+		var state outbox.Reason // of its notification
 		l := HistoryLine{Type: TypeActivity, Entry: Entry{ChannelID: r.id}}
 		err := row.Scan(&l.JobID, &l.Category, &l.Title, &l.CreatedAt, &m.Status, &m.Reason, &m.Error, &m.Revision, &m.Awaited,
-			&m.Medium, &m.Sender, &m.Attempts, &m.DueAt, &m.SentAt, &m.DeadAt)
-		if l.CreatedAt = l.CreatedAt.UTC(); m.Status == "" {
-			l.Reason = outbox.ReasonPruned
-		} else {
+			&m.Medium, &m.Sender, &m.Attempts, &m.DueAt, &m.SentAt, &m.DeadAt, &state, &l.ReadAt, &l.Withdrawn)
+		l.CreatedAt, l.ReadAt, l.Withdrawn = l.CreatedAt.UTC(), utc(l.ReadAt), utc(l.Withdrawn)
+		switch {
+		case m.Status != "":
 			m.describe(&l, false)
+		case state != "":
+			l.Reason = state
+		default:
+			l.Reason = outbox.ReasonPruned
 		}
 		return l, err
 	})

@@ -13,5 +13,5 @@ var queries = db.MustQueries[querySet](sqlFiles)
 
 // querySet has the statements of queries.sql.
 type querySet struct {
-	messageSlice, skipsOf, jobLeft, reportPage, historyRows, historyActivities string
+	messageSlice, skipsOf, valuesOf, jobLeft, reportPage, historyRows, historyActivities string
 }

@@ -49,9 +49,9 @@ const channelColumns = "external_id, platform, active, location, locale, time_zo
 func profiles() []profile {
 	return []profile{
 		{name: "migrate", does: "make and upgrade the schema, and own it", migrates: true},
-		{name: "enqueue", does: "enqueue jobs and activities by INSERT, with RETURNING, by `belfry.enqueue` and `belfry.send`", grants: []grant{
+		{name: "enqueue", does: "enqueue jobs and activities by INSERT, with RETURNING, by `belfry.enqueue`, `belfry.send` and `belfry.notify`", grants: []grant{
 			{"INSERT", "jobs", ""}, {"SELECT", "jobs", "id, type, group_id, idempotency_key"},
-			{"INSERT", "activities", ""}, {"SELECT", "activities", "id, idempotency_key"},
+			{"INSERT", "activities", ""}, {"SELECT", "activities", "id, idempotency_key"}, {"INSERT", "job_values", ""},
 			{"SELECT", "recipients", ""},
 		}},
 		{name: "run", does: "run jobs and fire schedules: `belfry run`, `belfry daemon`", reads: true, grants: []grant{
@@ -72,7 +72,7 @@ func profiles() []profile {
 		{name: "operate", does: "act on jobs, lanes, schedules, senders, categories, messages and recipients, prune, adopt, " +
 			"halt, and serve the HTTP API: `belfry serve`", reads: true, grants: []grant{
 			{"INSERT, UPDATE, DELETE", "jobs", ""}, {"UPDATE", "limits", ""}, {"UPDATE, DELETE", "job_skips", ""},
-			{"DELETE", "job_events", ""}, {"DELETE", "job_revisions", ""},
+			{"DELETE", "job_events", ""}, {"DELETE", "job_revisions", ""}, {"DELETE", "job_values", ""},
 			{"INSERT, UPDATE, DELETE", "lanes", ""}, {"INSERT, UPDATE, DELETE", "schedules", ""}, {"INSERT, UPDATE, DELETE", "senders", ""},
 			{"INSERT, UPDATE, DELETE", "categories", ""}, {"INSERT", "channels", channelColumns},
 			{"UPDATE, DELETE", "channels", ""}, {"INSERT, UPDATE", "platforms", ""},

@@ -3,7 +3,8 @@
 -- name: ForgetMessages :many
 -- One step through the next @keys jobs after @after, or through the jobs @only: deletes the
 -- messages to @channel_id and their attempts (messages_pkey, attempts_message_idx), and
--- blanks the errors of skips, whose key remains for the accounting (job_skips_pkey). It skips
+-- blanks the errors of skips, whose key remains for the accounting (job_skips_pkey), and the
+-- channel's values of the jobs (job_values_pkey). It skips
 -- messages that a live relay has leased, because a call may be in progress. Returns a row for
 -- each job with any of these: the counted state of its message, the counts of attempts and
 -- skips, and whether the message was skipped. The last row is the highest examined job, in any
@@ -34,6 +35,11 @@ WITH looked AS MATERIALIZED (
 ), forgotten AS (
     DELETE FROM belfry.attempts a
      WHERE a.id = ANY (ARRAY(SELECT t.id FROM tried t WHERE t.job_id IN (SELECT g.job_id FROM gone g)))
+), valueless AS (
+    DELETE FROM belfry.job_values v
+     WHERE v.ctid = ANY (ARRAY(SELECT k.tid FROM looked l
+                                CROSS JOIN LATERAL (SELECT k.ctid AS tid FROM belfry.job_values k WHERE k.job_id = l.id AND k.channel_id = @channel_id OFFSET 0) k
+                                WHERE NOT @dry_run::boolean)) AND v.channel_id = @channel_id
 ), skips AS MATERIALIZED (
     SELECT s.job_id FROM looked l
      CROSS JOIN LATERAL (SELECT s.job_id FROM belfry.job_skips s WHERE s.job_id = l.id AND s.key = @channel_id::bigint::text AND s.error <> 'erased' OFFSET 0) s

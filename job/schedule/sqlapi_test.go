@@ -73,7 +73,6 @@ var badSQL = []struct{ name, sql string }{
 	{"data too large", `(name, cron, template) VALUES ('a', '@daily', '` + good + `'::jsonb || jsonb_build_object('data', jsonb_build_object('x', repeat('x', 20000))))`},
 	{"title that is no template", `(name, cron, template) VALUES ('a', '@daily', '` + good + `'::jsonb || '{"title": "Hello {{name}}"}')`},
 	{"body that is no template", `(name, cron, template) VALUES ('a', '@daily', '` + good + `'::jsonb || '{"body": "{{attributes.name | shout}}"}')`},
-	{"template in a notification", `(name, cron, template) VALUES ('a', '@daily', ('` + good + `'::jsonb || '{"types": ["push", "inbox"], "title": "{{locale}}"}') - 'type')`},
 	{"only a title for AlimTalk", `(name, cron, template) VALUES ('a', '@daily', '` + good + `'::jsonb || '{"type": "push", "route": ["alimtalk"]}')`},
 	{"no title, and a body that is no template", `(name, cron, query, template) VALUES ('a', '@daily', 'SELECT 1', '{"type": "push", "body": "{{"}')`},
 	{"variants is a list", `(name, cron, template) VALUES ('a', '@daily', '` + good + `'::jsonb || '{"variants": ["ko"]}')`},

@@ -113,6 +113,8 @@ type batch struct {
 	contents     map[int64]*content
 	texts        int // bytes of the texts in contents
 	people       map[int64]*person
+	values       map[outbox.Key]json.RawMessage // of belfry.job_values; no entry: none, or not referred to
+	sample       bool                           // for a preview
 }
 
 // route chooses a message's medium, or finds that none is left. Media in targeted need no address.
@@ -208,10 +210,13 @@ func (b *batch) write(out *outbox.Composed) bool {
 		refuse(out, outbox.Dead, outbox.ReasonBadContent)
 		return true
 	}
-	values := templateValues{Locale: p.Locale, Platform: p.Platform, ExternalID: p.ExternalID, TimeZone: p.TimeZone}
-	if words.title.needsAttributes() || words.body.needsAttributes() {
-		values.Attributes = members(p.Attributes)
+	value, valued := b.values[out.Claimed.Key]
+	if !valued && !b.sample && (words.title.value || words.body.value) {
+		refuse(out, outbox.Dead, outbox.ReasonBadContent)
+		return true
 	}
+	values := b.valuesFor(p, words)
+	values.Value = members(value)
 	out.Delivery.Locale, out.Delivery.Data, out.Shared = words.locale, content.texts.data, &words.shared
 	out.Delivery.Title, out.Delivery.Body = words.title.title(values), words.body.body(values)
 	if !words.title.fixed() {
@@ -221,6 +226,15 @@ func (b *batch) write(out *outbox.Composed) bool {
 		out.Own += len(out.Delivery.Body)
 	}
 	return true
+}
+
+// valuesFor returns the values of a person to which the words refer.
+func (b *batch) valuesFor(p *person, words *wording) templateValues {
+	values := templateValues{Locale: p.Locale, Platform: p.Platform, ExternalID: p.ExternalID, TimeZone: p.TimeZone, Sample: b.sample}
+	if words.title.attributes || words.body.attributes {
+		values.Attributes = members(p.Attributes)
+	}
+	return values
 }
 
 // refuse ends a claimed message. If a provider may have accepted it, the reason is always unknown.
@@ -245,7 +259,7 @@ func putOff(out *outbox.Composed, reason outbox.Reason, wait time.Duration) {
 // members decodes a JSON object. It returns no members for any other value.
 func members(raw json.RawMessage) map[string]json.RawMessage {
 	var object map[string]json.RawMessage
-	if string(raw) == "{}" || json.Unmarshal(raw, &object) != nil {
+	if len(raw) == 0 || string(raw) == "{}" || json.Unmarshal(raw, &object) != nil {
 		return nil
 	}
 	return object

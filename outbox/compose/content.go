@@ -16,12 +16,13 @@ type content struct {
 	category string
 	route    []string
 	revision int
+	valuesOf int64 // the job with the values of its channels: itself, or the job that an activity tests
 	quiet    *channels.QuietHours
 	cap      *channels.Cap
 
-	attributes bool   // the texts may refer to an attribute
-	size       int    // of the texts, in bytes
-	texts      *texts // nil: not in memory
+	attributes, values bool   // the texts may refer to one
+	size               int    // of the texts, in bytes
+	texts              *texts // nil: not in memory
 }
 
 // texts are the texts of a content.
@@ -141,8 +142,10 @@ func (t *texts) parse() error {
 // hold stores the texts in the content.
 func (c *content) hold(t *texts) {
 	c.texts, c.size = t, len(t.title)+len(t.body)+len(t.data)+len(t.variants)
-	c.attributes = strings.Contains(t.title, "attributes.") || strings.Contains(t.body, "attributes.") ||
-		bytes.Contains(t.variants, []byte("attributes."))
+	refer := func(prefix string) bool {
+		return strings.Contains(t.title, prefix) || strings.Contains(t.body, prefix) || bytes.Contains(t.variants, []byte(prefix))
+	}
+	c.attributes, c.values = refer("attributes."), refer("value.")
 }
 
 // seconds converts whole seconds to a duration.

@@ -104,7 +104,7 @@ func (c *Composer) Preview(ctx context.Context, what Content, audience channels.
 
 // previewed reads the settings of the category.
 func previewed(ctx context.Context, reads db.Reader, what Content) (*batch, error) {
-	b := &batch{}
+	b := &batch{sample: true}
 	words := &texts{title: what.Title, body: what.Body, data: what.Data, variants: what.Variants}
 	if len(words.variants) == 0 {
 		words.variants = json.RawMessage("{}")
@@ -227,25 +227,24 @@ func name(counts map[string]int64, key string) {
 // words renders a channel's message and stores samples.
 func (v *preview) words(out *outbox.Composed) {
 	p := v.batch.people[out.Claimed.ChannelID]
-	sample := Sample{ChannelID: p.ID, ExternalID: p.ExternalID, Platform: p.Platform, Locale: p.Locale, Title: v.what.Title,
-		Body: v.what.Body, Data: v.what.Data}
-	if v.what.Messages {
-		if out.Action != outbox.ActionSend {
-			return
+	if v.what.Messages && out.Action != outbox.ActionSend {
+		return
+	}
+	words := v.batch.contents[0].texts.in(p.Locale)
+	if words.err != nil {
+		v.out.BadContent++
+		if v.what.Messages {
+			v.out.Media[out.Delivery.Medium]--
 		}
-		medium, words := out.Delivery.Medium, v.batch.contents[0].texts.in(p.Locale)
-		if v.batch.write(out); words.err != nil {
-			v.out.Media[medium]--
-			v.out.BadContent++
-			return
-		}
-		values := templateValues{Attributes: members(p.Attributes)}
-		missing := append(words.title.missing(values), words.body.missing(values)...)
-		slices.Sort(missing)
-		for _, attribute := range slices.Compact(missing) {
-			name(v.out.MissingAttributes, attribute)
-		}
-		sample.Medium, sample.Title, sample.Body = out.Delivery.Medium, out.Delivery.Title, out.Delivery.Body
+		return
+	}
+	values := v.batch.valuesFor(p, words)
+	sample := Sample{ChannelID: p.ID, ExternalID: p.ExternalID, Platform: p.Platform, Locale: p.Locale, Medium: out.Delivery.Medium,
+		Title: words.title.title(values), Body: words.body.body(values), Data: v.what.Data}
+	missing := append(words.title.missing(values), words.body.missing(values)...)
+	slices.Sort(missing)
+	for _, attribute := range slices.Compact(missing) {
+		name(v.out.MissingAttributes, attribute)
 	}
 	if v.seen == nil {
 		v.seen = make(map[string]bool)

@@ -49,12 +49,15 @@ func TestPreview_SaysWhatWouldBeComposed(t *testing.T) {
 		},
 	}, p)
 
-	// A notification is not composed and goes by no medium.
+	// A notification goes by no medium.
 	what.Messages = false
 	p = b.preview(t, what, channels.WithExternalIDs("u-1", "u-3", "nobody"))
 	require.Equal(t, int64(2), p.Channels)
 	require.Empty(t, p.Media)
-	require.Equal(t, "Hello {{attributes.name}}", p.Samples[0].Title)
+	require.Equal(t, "Hello Mina", p.Samples[0].Title)
+	what.Body = "{{value.score}}"
+	p = b.preview(t, what, channels.WithExternalIDs("u-1"))
+	require.Equal(t, "[score]", p.Samples[0].Body, "values are known when the job is enqueued")
 
 	// Quiet hours hold at the time that it is to be sent; the cap counts what was sent.
 	what.Messages = true

@@ -3,23 +3,30 @@
 
 -- name: Contents :many
 -- Returns the contents of the jobs and activities of @ids with the settings of their categories: quiet hours
--- in seconds since midnight, the cap's window in seconds; NULL means none. An unknown id has no row
+-- in seconds since midnight, the cap's window in seconds; NULL means none; and the job with their values. An unknown id has no row
 -- (jobs_pkey, activities_pkey, categories_pkey). An id is searched in both tables: the tables' checks keep it
 -- out of one of them, so that no id has two contents. Each row also has the database's now and the
 -- installation's id. The array is in a subquery, so that the plan does not depend on its length: otherwise
 -- PostgreSQL would prefer a custom plan for each array.
-SELECT statement_timestamp(), (SELECT i.id FROM belfry.installation i), t.id, t.created_at, t.category, t.title, t.body, t.data, t.variants, t.route, t.revision,
+SELECT statement_timestamp(), (SELECT i.id FROM belfry.installation i), t.id, t.created_at, t.category, t.title, t.body, t.data, t.variants, t.route, t.revision, t.values_of,
        extract(epoch FROM c.quiet_start)::bigint, extract(epoch FROM c.quiet_end)::bigint, c.cap, extract(epoch FROM c.cap_window)::bigint
-  FROM (SELECT j.id, j.created_at, j.category, j.title, j.body, j.data, j.variants, j.route, j.revision
+  FROM (SELECT j.id, j.created_at, j.category, j.title, j.body, j.data, j.variants, j.route, j.revision, j.id AS values_of
           FROM unnest((SELECT @ids::bigint[])) k (id)
          CROSS JOIN LATERAL (SELECT j.id, j.created_at, j.category, j.title, j.body, j.data, j.variants, j.route, j.revision
                                FROM belfry.jobs j WHERE j.id = k.id LIMIT 1) j
         UNION ALL
-        SELECT a.id, a.created_at, a.category, a.title, a.body, a.data, a.variants, a.route, 0
+        SELECT a.id, a.created_at, a.category, a.title, a.body, a.data, a.variants, a.route, 0, coalesce(a.test_of, 0)
           FROM unnest((SELECT @ids::bigint[])) k (id)
-         CROSS JOIN LATERAL (SELECT a.id, a.created_at, a.category, a.title, a.body, a.data, a.variants, a.route
+         CROSS JOIN LATERAL (SELECT a.id, a.created_at, a.category, a.title, a.body, a.data, a.variants, a.route, a.test_of
                                FROM belfry.activities a WHERE a.id = k.id LIMIT 1) a) t
   LEFT JOIN belfry.categories c ON c.name = t.category;
+
+-- name: Values :many
+-- Returns the values of jobs for channels, of the parallel arrays @job_ids and @channel_ids. A pair without a
+-- value has no row (job_values_pkey).
+SELECT k.n::integer, v.value
+  FROM unnest(@job_ids::bigint[], @channel_ids::bigint[]) WITH ORDINALITY k (job_id, channel_id, n)
+ CROSS JOIN LATERAL (SELECT v.value FROM belfry.job_values v WHERE v.job_id = k.job_id AND v.channel_id = k.channel_id LIMIT 1) v;
 
 -- name: PreviewCategory :one
 -- Returns the settings of @category, as Contents does, for a job that is not enqueued. An unknown category

@@ -1,7 +1,9 @@
 package compose
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
@@ -36,7 +38,31 @@ func (c *Composer) read(ctx context.Context, claimed []outbox.Claimed) (*batch, 
 	if err := b.readContents(ctx, q, jobs, c.maxTexts); err != nil {
 		return nil, err
 	}
+	if err := b.readValues(ctx, q, claimed); err != nil {
+		return nil, err
+	}
 	return b, b.readPeople(ctx, q, c.who, ids)
+}
+
+// readValues reads belfry.job_values for the messages whose content refers to them.
+func (b *batch) readValues(ctx context.Context, q channels.Querier, claimed []outbox.Claimed) error {
+	var keys []outbox.Key
+	var jobs, ids []int64
+	for _, m := range claimed {
+		if t := b.contents[m.JobID]; t != nil && t.valuesOf != 0 && t.values {
+			keys, jobs, ids = append(keys, m.Key), append(jobs, t.valuesOf), append(ids, m.ChannelID)
+		}
+	}
+	if len(keys) == 0 {
+		return nil
+	}
+	b.values = make(map[outbox.Key]json.RawMessage, len(keys))
+	var n int
+	var value json.RawMessage
+	return db.Each(ctx, q, queries.values, pgx.StrictNamedArgs{"job_ids": jobs, "channel_ids": ids}, []any{&n, &value}, func() error {
+		b.values[keys[n-1]] = bytes.Clone(value)
+		return nil
+	})
 }
 
 // maxTexts is the maximum number of bytes of texts that one Compose has read and not rendered. A claim by key
@@ -53,7 +79,7 @@ func (b *batch) readContents(ctx context.Context, q channels.Querier, ids []int6
 		t, words := &content{}, &texts{}
 		var installation *uuid.UUID
 		if err := row.Scan(&b.now, &installation, &id, &t.created, &t.category, &words.title, &words.body, &words.data, &words.variants,
-			&t.route, &t.revision, &from, &until, &most, &window); err != nil {
+			&t.route, &t.revision, &t.valuesOf, &from, &until, &most, &window); err != nil {
 			return struct{}{}, err
 		}
 		if installation == nil {

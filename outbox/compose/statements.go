@@ -13,5 +13,5 @@ var queries = db.MustQueries[querySet](sqlFiles)
 
 // querySet contains the statements of the .sql files.
 type querySet struct {
-	contents, previewCategory, lastFailures, capCounts string
+	contents, values, previewCategory, lastFailures, capCounts string
 }

@@ -18,16 +18,16 @@ const (
 )
 
 // templateAllowed ends the errors here and in belfry.template_problem.
-const templateAllowed = `{{locale}}, {{platform}}, {{external_id}}, {{time_zone}}, {{attributes.NAME}}, ` +
+const templateAllowed = `{{locale}}, {{platform}}, {{external_id}}, {{time_zone}}, {{count}}, {{attributes.NAME}}, {{value.NAME}}, ` +
 	`each with | upper, | lower, | trim, | default "text", | truncate 1 to 200, and {{"{{"}} for two braces`
 
 var (
-	// templateAction is the expression of belfry.template_problem (0001_create_vocabulary), with
+	// templateAction is the expression of belfry.template_action (0001_create_vocabulary), with
 	// groups. An action has one end only, so that both engines find the same ones. It is
 	// compiled when it is needed: it is long, and most commands render nothing.
 	templateAction = sync.OnceValue(func() *regexp.Regexp {
 		return regexp.MustCompile(
-			`\{\{[ \t]*(?:"\{\{"|(locale|platform|external_id|time_zone|attributes\.[A-Za-z_][A-Za-z0-9_]{0,62})((?:[ \t]*\|[ \t]*(?:upper|lower|trim|default[ \t]+"[^"{}]{0,200}"|truncate[ \t]+(?:200|1[0-9][0-9]|[1-9][0-9]?)))*))[ \t]*\}\}`)
+			`\{\{[ \t]*(?:"\{\{"|(locale|platform|external_id|time_zone|count|(?:attributes|value)\.[A-Za-z_][A-Za-z0-9_]{0,62})((?:[ \t]*\|[ \t]*(?:upper|lower|trim|default[ \t]+"[^"{}]{0,200}"|truncate[ \t]+(?:200|1[0-9][0-9]|[1-9][0-9]?)))*))[ \t]*\}\}`)
 	})
 	// templateCall is one function of an action's chain.
 	templateCall = regexp.MustCompile(`\|[ \t]*(upper|lower|trim|default|truncate)(?:[ \t]+(?:"([^"{}]*)"|([0-9]+)))?`)
@@ -36,7 +36,9 @@ var (
 // templateValues are the values to which a template can refer.
 type templateValues struct {
 	Locale, Platform, ExternalID, TimeZone string
-	Attributes                             map[string]json.RawMessage
+	Attributes                             map[string]json.RawMessage // of the channel
+	Value                                  map[string]json.RawMessage // of the job for the channel (belfry.job_values)
+	Sample                                 bool                       // a preview: a value is its name in brackets
 }
 
 // template renders a title or a body: a text with values of the recipient.
@@ -44,13 +46,14 @@ type templateValues struct {
 //	Hello {{attributes.name | trim | default "friend"}}, {{attributes.count}} new answers
 //	      └── value ──────┘ └─ functions, applied from left to right ─┘
 //
-//	value      locale, platform, external_id, time_zone, attributes.NAME
+//	value      locale, platform, external_id, time_zone, count, attributes.NAME, value.NAME
 //	function   upper, lower, trim, default "text", truncate 1 to 200
 //	{{"{{"}}   two braces
 //
 // NAME is 1 to 63 letters, digits and _, and does not begin with a digit. The text of default has up to
 // 200 characters and none of " { }. Blanks and tabs are allowed around each part. {{ in any other form
-// is an error. A text without {{ renders as itself.
+// is an error. A text without {{ renders as itself. value.NAME is of belfry.job_values, and count is 1: the
+// notification centre, which belfry.rendered renders for, counts collapsed notifications.
 //
 // # Invariants
 //
@@ -79,8 +82,8 @@ type templateValues struct {
 //
 // A template is immutable and safe for concurrent use.
 type template struct {
-	parts      []templatePart
-	attributes bool
+	parts             []templatePart
+	attributes, value bool // refers to one
 }
 
 // templatePart is a literal, or a value with its functions.
@@ -115,6 +118,7 @@ func parseTemplate(text string) (*template, error) {
 			p.functions = append(p.functions, templateFunction{name: f[1], text: f[2], limit: limit})
 		}
 		t.attributes = t.attributes || strings.HasPrefix(p.value, "attributes.")
+		t.value = t.value || strings.HasPrefix(p.value, "value.")
 		t.parts = append(t.parts, p)
 	}
 	if err := t.literal(text[end:]); err != nil {
@@ -132,9 +136,6 @@ func (t *template) literal(text string) error {
 	}
 	return nil
 }
-
-// needsAttributes reports whether the template refers to an attribute.
-func (t *template) needsAttributes() bool { return t.attributes }
 
 // missing returns the attributes without a value to which the template refers without a default, each
 // once.
@@ -208,12 +209,21 @@ func (v templateValues) get(name string) string {
 		return v.ExternalID
 	case "time_zone":
 		return v.TimeZone
+	case "count":
+		return "1"
 	}
-	return attributeText(v.Attributes[strings.TrimPrefix(name, "attributes.")])
+	of, key, _ := strings.Cut(name, ".")
+	switch {
+	case of == "value" && v.Sample:
+		return "[" + key + "]"
+	case of == "value":
+		return scalarText(v.Value[key])
+	}
+	return scalarText(v.Attributes[key])
 }
 
-// attributeText returns a string, a number or a boolean as text, and "" for any other value.
-func attributeText(raw json.RawMessage) string {
+// scalarText returns a string, a number or a boolean as text, and "" for any other value.
+func scalarText(raw json.RawMessage) string {
 	if len(raw) == 0 {
 		return ""
 	}

@@ -51,7 +51,7 @@ func TestTemplate_SaysItsValues(t *testing.T) {
 		require.NoError(t, err, text)
 		require.Equal(t, want, parsed.body(sampleValues()), text)
 		require.Equal(t, want, parsed.title(sampleValues()), text)
-		require.Equal(t, strings.Contains(text, "attributes."), parsed.needsAttributes(), text)
+		require.Equal(t, strings.Contains(text, "attributes."), parsed.attributes, text)
 	}
 }
 

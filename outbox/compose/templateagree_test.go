@@ -2,6 +2,7 @@ package compose
 
 import (
 	"context"
+	"encoding/json"
 	"strings"
 	"testing"
 
@@ -16,7 +17,8 @@ import (
 var templates = map[string]bool{
 	"": true, "plain": true, "{": true, "}}": true, "{}": true, "{ {locale}}": true,
 	"{{locale}}": true, "{{ locale }}": true, "{{\tlocale\t}}": true, "{{locale}}{{platform}}": true,
-	"{{external_id}} {{time_zone}}": true, "{{attributes.a}}": true, "{{attributes._1}}": true,
+	"{{external_id}} {{time_zone}}": true, "{{attributes.a}}": true, "{{attributes._1}}": true, "{{value.a}}": true, "{{value.}}": false, "{{value}}": false,
+	"{{count}}": true, "{{count | upper}}": true, "{{counts}}": false,
 	"{{attributes." + strings.Repeat("a", 63) + "}}": true,
 	"{{attributes." + strings.Repeat("a", 64) + "}}": false,
 	"{{attributes.}}":                   false,
@@ -109,7 +111,7 @@ func TestTemplate_AgreesWithTheDatabaseOnAnything(t *testing.T) {
 	db := dbtest.Reused(t, 4)
 	piece := rapid.OneOf(
 		rapid.SampledFrom([]string{
-			"{", "}", "{{", "}}", "{{", "}}", "|", `"`, " ", "\t", "\n", `"{{"`, "locale", "platform", "external_id", "time_zone", "attributes.", "a", "_",
+			"{", "}", "{{", "}}", "{{", "}}", "|", `"`, " ", "\t", "\n", `"{{"`, "locale", "platform", "external_id", "time_zone", "count", "attributes.", "value.", "a", "_",
 			"1", "0", "20", "200", "upper", "lower", "trim", "default", "truncate", ` default "x"`, " truncate 5", "é", "x",
 			"{{locale}}", "{{ attributes.a | trim }}", ` | upper`, ` | default "y"`,
 		}),
@@ -123,6 +125,42 @@ func TestTemplate_AgreesWithTheDatabaseOnAnything(t *testing.T) {
 		for i, problem := range templateProblems(rt, db, texts) {
 			_, err := parseTemplate(texts[i])
 			require.Equal(rt, problem == "", err == nil, "%q: Go says %v, SQL says %q", texts[i], err, problem)
+		}
+	})
+}
+
+// belfry.rendered, which the notification centre uses, renders as messages are rendered.
+func TestTemplate_RendersAsTheDatabase(t *testing.T) {
+	t.Parallel()
+	db := dbtest.Reused(t, 4)
+	const known = `{"locale": "ko", "platform": "ios", "external_id": "u 1", "count": 1, "attributes": {"a": " Ann\t\u202e", "n": 1.50, "list": [1]}, "value": {"a": "x\ny", "t": true}}`
+	values := templateValues{Locale: "ko", Platform: "ios", ExternalID: "u 1"}
+	var objects struct{ Attributes, Value map[string]json.RawMessage }
+	require.NoError(t, json.Unmarshal([]byte(known), &objects))
+	values.Attributes, values.Value = objects.Attributes, objects.Value
+	value := rapid.SampledFrom([]string{"locale", "platform", "external_id", "time_zone", "count", "attributes.a", "attributes.n", "attributes.list", "attributes.none", "value.a", "value.t"})
+	function := rapid.SampledFrom([]string{"upper", "lower", "trim", `default "b | upper"`, `default ""`, "truncate 1", "truncate 3", "truncate 200"})
+	piece := rapid.OneOf(
+		rapid.SampledFrom([]string{"", " ", "x", "}}", "{", `{{"{{"}}`, "\n", "é", strings.Repeat("long ", 30)}),
+		rapid.Custom(func(t *rapid.T) string {
+			return "{{" + strings.Join(append([]string{value.Draw(t, "value")}, rapid.SliceOfN(function, 0, 3).Draw(t, "functions")...), " | ") + "}}"
+		}),
+	)
+	rapid.Check(t, func(rt *rapid.T) {
+		var texts, want []string
+		for range 100 {
+			text := strings.Join(rapid.SliceOfN(piece, 0, 6).Draw(rt, "pieces"), "")
+			if parsed, err := parseTemplate(text); err == nil {
+				texts, want = append(texts, text), append(want, cut(parsed.execute(values), maxTitle))
+			}
+		}
+		rows, err := db.Pool.Query(context.Background(),
+			`SELECT belfry.rendered(u.text, 200, $2) FROM unnest($1::text[]) WITH ORDINALITY u (text, n) ORDER BY u.n`, texts, known)
+		require.NoError(rt, err)
+		got, err := pgx.CollectRows(rows, pgx.RowTo[string])
+		require.NoError(rt, err)
+		for i := range texts {
+			require.Equal(rt, want[i], got[i], "%q", texts[i])
 		}
 	})
 }

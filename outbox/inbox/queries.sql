@@ -2,7 +2,7 @@
 
 -- name: InboxPage :many
 -- The notifications of a channel before an id, 0 for the newest, in the locale, '' for the channel's.
-SELECT id, at, category, title, body, data, seen, read
+SELECT id, at, category, title, body, data, seen, read, count
   FROM belfry.inbox_page(@channel_id, nullif(@before::bigint, 0), @limit, @archived, nullif(@locale::text, ''));
 
 -- name: InboxCounts :one

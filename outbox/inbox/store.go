@@ -40,6 +40,7 @@ type Notification struct {
 	Data     json.RawMessage `json:"data" db:"data" doc:"the data of the notification, a JSON object"`
 	Seen     bool            `json:"seen" db:"seen"`
 	Read     bool            `json:"read" db:"read"`
+	Count    int             `json:"count" db:"count" doc:"how many notifications it stands for, by a collapse key; 1: itself"`
 }
 
 // Counts are the counts among the newest 100 notifications; 100 means 100 or more.

@@ -54,7 +54,7 @@ func TestLong_StepsKeepTheirPlansBesideRelays(t *testing.T) {
 		b := &bundle{Database: d}
 		var out strings.Builder
 		explain(t, b, &out, "MessagePrune", pgx.StrictNamedArgs{"job_id": id, "after": int64(2000), "keys": 100, "as_of": nil, "seconds": 3600.0, "aborted": false})
-		explain(t, b, &out, "ActivityPrune", pgx.StrictNamedArgs{"as_of": nil, "seconds": 3600.0, "after": int64(-100), "keys": 100})
+		explain(t, b, &out, "ActivityPrune", pgx.StrictNamedArgs{"as_of": nil, "seconds": 3600.0, "inbox_seconds": 3600.0, "after": int64(-100), "keys": 100})
 		require.NotContains(t, out.String(), "Seq Scan on messages")
 		require.NotContains(t, out.String(), "Seq Scan on attempts")
 		if one[int](t, b, `SELECT current_setting('server_version_num')::int / 10000`) == 15 {
@@ -65,7 +65,7 @@ func TestLong_StepsKeepTheirPlansBesideRelays(t *testing.T) {
 			out.Reset()
 			for name, args := range map[string]pgx.StrictNamedArgs{
 				"MessagePrune":  {"job_id": id, "after": int64(2000), "keys": 100, "as_of": nil, "seconds": 3600.0, "aborted": false},
-				"ActivityPrune": {"as_of": nil, "seconds": 3600.0, "after": int64(-100), "keys": 100},
+				"ActivityPrune": {"as_of": nil, "seconds": 3600.0, "inbox_seconds": 3600.0, "after": int64(-100), "keys": 100},
 			} {
 				outboxtest.Plan(t, b.DB.Pool, &out, name, "EXPLAIN (ANALYZE) "+retention.Statement(name), args)
 			}

@@ -246,8 +246,12 @@ func (p *prune) pruneMessages(ctx context.Context, tx pgx.Tx, id, after int64) (
 	return last, deleted, err
 }
 
-// activities deletes or counts old activities and their messages.
+// activities deletes or counts old activities, their messages and notifications.
 func (p *prune) activities(ctx context.Context) error {
+	inbox := p.config.Notifications
+	if inbox == 0 {
+		inbox = outbox.MaxRetention // of 0: permanently
+	}
 	statement := queries.activityPrune
 	if p.options.DryRun {
 		statement = queries.activitiesPrunable
@@ -256,7 +260,7 @@ func (p *prune) activities(ctx context.Context) error {
 		err := p.step(ctx, func(ctx context.Context, tx pgx.Tx) (d Pruned, err error) {
 			after := *last
 			err = tx.QueryRow(ctx, statement, pgx.StrictNamedArgs{
-				"as_of": p.options.AsOf, "seconds": p.config.Messages.Seconds(), "after": after, "keys": p.config.StepRows,
+				"as_of": p.options.AsOf, "seconds": p.config.Messages.Seconds(), "inbox_seconds": inbox.Seconds(), "after": after, "keys": p.config.StepRows,
 			}).Scan(&last, &d.Messages)
 			return d, err
 		})
@@ -400,7 +404,7 @@ func (p *prune) jobs(ctx context.Context) error {
 			return err
 		}
 		args := pgx.StrictNamedArgs{"id": e.id, "keys": p.config.StepRows}
-		for _, statement := range []string{queries.jobSkipsPrune, queries.jobEventsPrune} {
+		for _, statement := range []string{queries.jobSkipsPrune, queries.jobValuesPrune, queries.jobEventsPrune} {
 			for full := true; full; {
 				err := p.step(ctx, func(ctx context.Context, tx pgx.Tx) (Pruned, error) {
 					tag, err := tx.Exec(ctx, statement, args)

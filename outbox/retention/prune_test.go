@@ -324,6 +324,33 @@ func TestPrune_DeletesActivitiesAndAttempts(t *testing.T) {
 	require.Zero(t, got)
 }
 
+// An activity with a notification is deleted with it, when the times of both have passed, also without a message.
+func TestPrune_DeletesActivitiesWithTheirNotifications(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.Exec(t, `INSERT INTO belfry.channels (external_id, platform) SELECT 'u' || n, 'ios' FROM generate_series(1, 6) n ON CONFLICT DO NOTHING`)
+	b.Exec(t, `INSERT INTO belfry.activities (channel_id, title, inbox, route) SELECT n, 'x', n <= 4, CASE WHEN n IN (3, 4) THEN '{}' ELSE '{push}'::text[] END FROM generate_series(1, 6) n`)
+	b.Past(t, `UPDATE belfry.activities SET created_at = now() - CASE WHEN channel_id % 2 = 1 THEN interval '40 days' ELSE interval '100 days' END`)
+	b.Exec(t, `UPDATE belfry.messages SET status = 'SENT', lease_id = 1, sent_at = now() - interval '38 days', next_attempt_at = now() - interval '38 days'`)
+	b.Exec(t, `UPDATE belfry.messages SET sent_at = now() - interval '99 days', next_attempt_at = now() - interval '99 days' WHERE channel_id % 2 = 0`)
+	config := month()
+	prune := func(notifications time.Duration, want int64, left ...int64) {
+		config.Notifications = notifications
+		would, err := retention.Prune(t.Context(), b.DB.Pool, config, retention.Options{DryRun: true})
+		require.NoError(t, err)
+		got, err := retention.Prune(t.Context(), b.DB.Pool, config, retention.Options{Act: ann})
+		require.NoError(t, err)
+		require.Equal(t, retention.Pruned{Messages: want}, got)
+		require.Equal(t, got, would)
+		for _, of := range []string{"activities", "notifications"} {
+			require.Equal(t, left, one[[]int64](t, b, `SELECT array_agg(channel_id ORDER BY channel_id) FROM belfry.`+of), of)
+		}
+	}
+	prune(0, 2, 1, 2, 3, 4)
+	prune(60*24*time.Hour, 2, 1, 3)
+	prune(30*24*time.Hour, 2)
+}
+
 // What retention deletes stays counted, and the counts go with the job.
 func TestProgress_OutlivesTheMessages(t *testing.T) {
 	t.Parallel()

@@ -182,20 +182,24 @@ SELECT max(k.channel_id), count(*), count(*) FILTER (WHERE k.status IN ('SENT', 
 
 -- name: ActivityPrune :one
 -- One step through the activities, oldest first: at most @keys below @after
--- (activities_pkey; their ids descend). Deletes activities older than @seconds, with their message and its
--- attempts, if the message will not be sent any more and has been in its state for @seconds, and for the
--- window of its category's cap (categories_pkey, messages_pkey, attempts_message_idx). Returns the last id
+-- (activities_pkey; their ids descend). Deletes activities older than @seconds, with their message, its attempts and
+-- their notification, if the message will not be sent any more and has been in its state for @seconds, and for the
+-- window of its category's cap (categories_pkey, messages_pkey, attempts_message_idx, notifications_pkey). One with a
+-- notification is kept for @inbox_seconds, if that is longer. Returns the last id
 -- (NULL if all that follow are younger, or there was none) and the count of deleted activities.
 WITH looked AS MATERIALIZED (
     SELECT t.id, t.channel_id, t.created_at < coalesce(@as_of::timestamptz, statement_timestamp()) - make_interval(secs => @seconds) AS old,
-           t.created_at, greatest(make_interval(secs => @seconds), (SELECT c.cap_window FROM belfry.categories c WHERE c.name = t.category)) AS kept
+           t.created_at, greatest(make_interval(secs => @seconds), CASE WHEN t.inbox THEN make_interval(secs => @inbox_seconds) END,
+                                  (SELECT c.cap_window FROM belfry.categories c WHERE c.name = t.category)) AS kept
       FROM belfry.activities t
      WHERE t.id < @after::bigint
      ORDER BY t.id DESC
      LIMIT @keys
+), due AS MATERIALIZED (
+    SELECT l.id, l.channel_id, l.kept FROM looked l WHERE l.created_at < coalesce(@as_of::timestamptz, statement_timestamp()) - l.kept
 ), locked AS MATERIALIZED (
     SELECT k.tid
-      FROM (SELECT l.id, l.channel_id, l.kept FROM looked l WHERE l.created_at < coalesce(@as_of::timestamptz, statement_timestamp()) - l.kept ORDER BY l.id DESC) o
+      FROM (SELECT d.id, d.channel_id, d.kept FROM due d ORDER BY d.id DESC) o
      CROSS JOIN LATERAL (SELECT m.ctid AS tid FROM belfry.messages m
                           WHERE m.job_id = o.id AND m.channel_id = o.channel_id AND m.status IN ('SENT', 'DEAD', 'CANCELLED')
                             AND greatest(m.next_attempt_at, m.sent_at, m.recalled_at) < coalesce(@as_of::timestamptz, statement_timestamp()) - o.kept
@@ -208,21 +212,29 @@ WITH looked AS MATERIALIZED (
     DELETE FROM belfry.attempts a
      WHERE a.id = ANY (ARRAY(SELECT k.id FROM gone g
                               CROSS JOIN LATERAL (SELECT k.id FROM belfry.attempts k WHERE k.job_id = g.job_id OFFSET 0) k))
+), ends AS MATERIALIZED (
+    SELECT d.id, d.channel_id FROM due d
+     WHERE d.id IN (SELECT g.job_id FROM gone g) OR (SELECT true FROM belfry.messages m WHERE m.job_id = d.id AND m.channel_id = d.channel_id LIMIT 1) IS NULL
+), unlisted AS (
+    DELETE FROM belfry.notifications n
+     WHERE n.ctid = ANY (ARRAY(SELECT k.tid FROM ends e CROSS JOIN LATERAL (SELECT k.ctid AS tid FROM belfry.notifications k WHERE k.channel_id = e.channel_id AND k.arrival = -e.id OFFSET 0) k))
 ), ended AS (
     DELETE FROM belfry.activities t
-     WHERE t.id = ANY (ARRAY(SELECT g.job_id FROM gone g))
+     WHERE t.id = ANY (ARRAY(SELECT e.id FROM ends e))
+    RETURNING t.id
 )
-SELECT (SELECT min(l.id) FROM looked l HAVING bool_and(l.old)), (SELECT count(*) FROM gone);
+SELECT (SELECT min(l.id) FROM looked l HAVING bool_and(l.old)), (SELECT count(*) FROM ended);
 
 -- name: ActivitiesPrunable :one
 -- Counts the activities that ActivityPrune would delete: one step of a dry run. Returns the same columns.
 SELECT CASE WHEN bool_and(k.old) THEN min(k.id) END, count(*) FILTER (WHERE k.old AND k.final)
   FROM (SELECT t.id, t.created_at < coalesce(@as_of::timestamptz, statement_timestamp()) - make_interval(secs => @seconds) AS old,
-               coalesce((SELECT m.status IN ('SENT', 'DEAD', 'CANCELLED')
-                                AND greatest(t.created_at, m.next_attempt_at, m.sent_at, m.recalled_at) < coalesce(@as_of::timestamptz, statement_timestamp())
-                                    - greatest(make_interval(secs => @seconds), (SELECT c.cap_window FROM belfry.categories c WHERE c.name = t.category))
-                           FROM belfry.messages m WHERE m.job_id = t.id AND m.channel_id = t.channel_id), false) AS final
-          FROM belfry.activities t
+               t.created_at < t.kept_from
+               AND coalesce((SELECT m.status IN ('SENT', 'DEAD', 'CANCELLED') AND greatest(m.next_attempt_at, m.sent_at, m.recalled_at) < t.kept_from
+                               FROM belfry.messages m WHERE m.job_id = t.id AND m.channel_id = t.channel_id), true) AS final
+          FROM (SELECT a.id, a.channel_id, a.created_at, coalesce(@as_of::timestamptz, statement_timestamp())
+                       - greatest(make_interval(secs => @seconds), CASE WHEN a.inbox THEN make_interval(secs => @inbox_seconds) END,
+                                  (SELECT c.cap_window FROM belfry.categories c WHERE c.name = a.category)) AS kept_from FROM belfry.activities a) t
          WHERE t.id < @after::bigint
          ORDER BY t.id DESC
          LIMIT @keys) k;
@@ -262,6 +274,12 @@ SELECT k.id, k.finished_at, ''
 DELETE FROM belfry.job_skips s
  WHERE s.job_id = @id
    AND s.key = ANY (ARRAY(SELECT k.key FROM belfry.job_skips k WHERE k.job_id = @id ORDER BY k.key LIMIT @keys));
+
+-- name: JobValuesPrune :exec
+-- Deletes up to @keys values of a job that is about to be deleted (job_values_pkey).
+DELETE FROM belfry.job_values v
+ WHERE v.job_id = @id
+   AND v.channel_id = ANY (ARRAY(SELECT k.channel_id FROM belfry.job_values k WHERE k.job_id = @id ORDER BY k.channel_id LIMIT @keys));
 
 -- name: JobEventsPrune :exec
 -- Deletes up to @keys events of a job that is about to be deleted (job_events_job_idx).
