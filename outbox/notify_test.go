@@ -3,10 +3,12 @@ package outbox_test
 import (
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
+	"github.com/belfryhq/belfry/dev/dbtest"
 	"github.com/belfryhq/belfry/dev/outboxtest"
 )
 
@@ -157,6 +159,16 @@ func TestJobValues_AreOfJobsOfTheirTransaction(t *testing.T) {
 	id := outboxtest.One[int64](t, c.Database, enqueue)
 	_, err := c.DB.Pool.Exec(t.Context(), `INSERT INTO belfry.job_values VALUES ($1, 2, '{"a": 1}')`, id)
 	require.ErrorContains(t, err, fmt.Sprintf("belfry.job_values.job_id: job %d was not enqueued by this transaction; allowed values: ids of jobs that it enqueued", id))
+	err = pgx.BeginFunc(t.Context(), c.DB.Pool, func(tx pgx.Tx) error { // also if both transactions began in the same microsecond
+		var now time.Time
+		if err := tx.QueryRow(t.Context(), `SELECT now()`).Scan(&now); err != nil {
+			return err
+		}
+		dbtest.Past(t, c.DB.Pool, `UPDATE belfry.jobs SET created_at = $2 WHERE id = $1`, id, now)
+		_, err := tx.Exec(t.Context(), `INSERT INTO belfry.job_values VALUES ($1, 2, '{"a": 1}')`, id)
+		return err
+	})
+	require.ErrorContains(t, err, "was not enqueued by this transaction")
 	_, err = c.DB.Pool.Exec(t.Context(), `INSERT INTO belfry.job_values VALUES (1000000, 2, '{"a": 1}')`)
 	require.ErrorContains(t, err, "job 1000000 was not enqueued by this transaction")
 	require.NoError(t, pgx.BeginFunc(t.Context(), c.DB.Pool, func(tx pgx.Tx) error {

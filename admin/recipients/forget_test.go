@@ -22,7 +22,7 @@ func TestForget_LeavesNothingOfTheChannel(t *testing.T) {
 	t.Parallel()
 	d := admintest.Crowd(t)
 	require.NoError(t, d.Run("channels opt-out", "channel", "3", "category", "popular_content", "reason", "u3 asked"))
-	require.Equal(t, []string{"activities", "attempts", "channels", "events", "invalid_addresses", "messages", "notifications", "opt_outs", "segment_members"}, d.Kept())
+	require.Equal(t, []string{"activities", "attempts", "channels", "events", "invalid_addresses", "job_values", "messages", "notifications", "opt_outs", "segment_members"}, d.Kept())
 	d.Audited(1)
 	require.NoError(t, d.Run("channels forget", "external_id", "u3", "reason", "ticket 815"))
 	require.Equal(t, "erased: 1 channel, 2 opt-outs, 1 invalid address, 1 membership, 2 messages, 1 attempt, 1 notification, 1 activity\n", d.Out)

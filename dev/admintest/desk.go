@@ -105,7 +105,7 @@ SELECT t.what FROM (
     UNION ALL SELECT 'segment_members', to_jsonb(x) FROM belfry.segment_members x
     UNION ALL SELECT 'messages', to_jsonb(x) FROM belfry.messages x UNION ALL SELECT 'attempts', to_jsonb(x) FROM belfry.attempts x
     UNION ALL SELECT 'notifications', to_jsonb(x) FROM belfry.notifications x UNION ALL SELECT 'inbox', to_jsonb(x) FROM belfry.inbox x
-    UNION ALL SELECT 'activities', to_jsonb(x) FROM belfry.activities x
+    UNION ALL SELECT 'activities', to_jsonb(x) FROM belfry.activities x UNION ALL SELECT 'job_values', to_jsonb(x) FROM belfry.job_values x
     UNION ALL SELECT 'jobs', to_jsonb(x) FROM belfry.jobs x UNION ALL SELECT 'job_revisions', to_jsonb(x) FROM belfry.job_revisions x
     UNION ALL SELECT 'job_events', to_jsonb(x) FROM belfry.job_events x UNION ALL SELECT 'schedules', to_jsonb(x) FROM belfry.schedules x
     UNION ALL SELECT 'events', to_jsonb(x) FROM belfry.events x) t
@@ -348,6 +348,7 @@ func Crowd(t *testing.T) *Desk {
 	d.Exec(`INSERT INTO belfry.segments (name) VALUES ('beta')`)
 	d.Exec(`INSERT INTO belfry.segment_members VALUES ('beta', 3), ('beta', 4)`)
 	d.Exec(`SELECT belfry.send(3, 'activity', 'Kim likes your answer')`)
+	dbtest.Past(d.T, d.DB.Pool, `INSERT INTO belfry.job_values SELECT 1, n, '{}' FROM generate_series(3, 4) n`)
 	return d
 }
 

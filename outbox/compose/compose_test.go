@@ -53,6 +53,20 @@ func TestCompose_MakesWholeDeliveries(t *testing.T) {
 	require.Empty(t, empty)
 }
 
+// A text with a value has that of the channel. Without one nothing is sent. A test of the job has its values.
+func TestCompose_RendersValues(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	id := b.job(t, pgx.NamedArgs{"title": "{{value.points}} points", "body": "", "route": []string{"push", "sms"}, "data": `{}`, "variants": `{}`})
+	b.past(t, `INSERT INTO belfry.job_values VALUES ($1, 1, '{"points": 12}')`, id)
+	list := b.compose(t, id, 1, 2)
+	require.Equal(t, "12 points", list[0].Delivery.Title)
+	require.Equal(t, outbox.ActionRefuse, list[1].Action)
+	require.Equal(t, outbox.ReasonBadContent, list[1].Reason)
+	test := one[int64](t, b, `INSERT INTO belfry.activities (channel_id, title, test_of) VALUES (1, '{{value.points}}', $1) RETURNING id`, id)
+	require.Equal(t, "12", b.compose(t, test, 1)[0].Delivery.Title)
+}
+
 // Jobs and activities, known and gone, channels that are there and not, in one batch and
 // in its order.
 func TestCompose_TakesMixedBatches(t *testing.T) {
