@@ -336,7 +336,7 @@ SELECT u.id, coalesce(a.id, 0), coalesce(a.at, 'epoch'), coalesce(a.subject, '')
 -- name: TypesRegister :exec
 -- Adds a runner's job types to the vocabulary unless they are there.
 INSERT INTO belfry.job_types (name, description)
-SELECT t.name, t.description
+SELECT t.name, left(t.description, 1000)
   FROM unnest(@names::text[], @descriptions::text[]) AS t (name, description)
  WHERE NOT EXISTS (SELECT FROM belfry.job_types k WHERE k.name = t.name)
     ON CONFLICT DO NOTHING;
@@ -502,7 +502,7 @@ RETURNING id, fence;
 UPDATE belfry.jobs
    SET status = 'FAILED',
        last_error = format('gave up: %s runs in a row were lost without a committed chunk, the last on %s%s',
-                           least(takeovers, 2147483646) + 1, runner, '; the error before: ' || last_error)
+                           least(takeovers, 2147483646) + 1, runner, '; the error before: ' || left(last_error, 1000))
  WHERE id = ANY (ARRAY(SELECT j.id
                           FROM belfry.jobs j
                          WHERE j.status = 'RUNNING' AND j.takeovers >= @max_takeovers

@@ -136,10 +136,10 @@ func errorText(err error) string {
 	if err == nil {
 		return ""
 	}
-	const longest = 4000
+	const longest, cut = 4000, " …" // job_skips_error_check
 	text := strings.ReplaceAll(strings.ToValidUTF8(err.Error(), "\uFFFD"), "\x00", "\uFFFD")
 	if len(text) > longest {
-		text = strings.ToValidUTF8(text[:longest], "") + " …"
+		text = strings.ToValidUTF8(text[:longest-len(cut)], "") + cut
 	}
 	return text
 }

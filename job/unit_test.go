@@ -6,8 +6,10 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"strings"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/stretchr/testify/require"
@@ -86,4 +88,16 @@ func TestNewType_PanicsOnAProgrammersError(t *testing.T) {
 	writer := WriterFunc[int64](nil)
 	require.Panics(t, func() { NewType[int64]("Bad Name", "", RecipientIDs(nil), writer) })
 	require.Panics(t, func() { NewType[int64]("name", "", nil, writer) })
+}
+
+// An error of any length fits into belfry.job_skips, whatever its characters.
+func TestErrorText_FitsItsColumn(t *testing.T) {
+	t.Parallel()
+	for _, word := range []string{"x", "é", "한", "\xff"} {
+		for n := range 4 {
+			text := errorText(errors.New(strings.Repeat("x", n) + strings.Repeat(word, 5000)))
+			require.LessOrEqual(t, len(text), 4000)
+			require.True(t, utf8.ValidString(text))
+		}
+	}
 }

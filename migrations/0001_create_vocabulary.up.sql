@@ -3,7 +3,10 @@
 -- schedules and categories share.
 
 -- Each table bounds the instants that another role than the owner can write (…_times_check): Go and JSON know
--- neither infinity nor years of five digits, and one such row would make a list fail for all readers.
+-- neither infinity nor years of five digits, and one such row would make a list fail for all readers. Likewise each
+-- text, array and JSON value that such a role can write has a greatest length: a text of hundreds of megabytes,
+-- compressed, costs its writer nothing and each of its readers gigabytes. pg_column_size reads no value, and counts
+-- a new one before its compression.
 
 -- Expressions that are bound at creation must not resolve to functions of other roles.
 SET LOCAL search_path = pg_catalog, pg_temp;
@@ -30,12 +33,12 @@ END $$;
 CREATE FUNCTION belfry.act(actor text, reason text) RETURNS void
 LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$ SELECT set_config('belfry.actor', coalesce(actor, ''), true), set_config('belfry.reason', coalesce(reason, ''), true) $$;
 
--- The actor and the reason set by belfry.act, or else the login.
+-- The actor and the reason set by belfry.act, or else the login. Longer texts are cut, so that no act fails for them.
 CREATE FUNCTION belfry.actor() RETURNS text
-LANGUAGE sql STABLE RETURN coalesce(nullif(current_setting('belfry.actor', true), ''), session_user);
+LANGUAGE sql STABLE RETURN coalesce(nullif(left(current_setting('belfry.actor', true), 255), ''), session_user);
 
 CREATE FUNCTION belfry.reason() RETURNS text
-LANGUAGE sql STABLE RETURN coalesce(current_setting('belfry.reason', true), '');
+LANGUAGE sql STABLE RETURN left(coalesce(current_setting('belfry.reason', true), ''), 4000);
 
 -- Whether belfry.ring notifies. All databases of a server share one notification queue, and any login can fill
 -- it: a listening session with an open transaction stops its cleanup. When the queue is full, PostgreSQL
@@ -76,6 +79,9 @@ CREATE TABLE belfry.events (
     reason  text        NOT NULL DEFAULT '',
     detail  jsonb       NOT NULL DEFAULT '{}',
     CONSTRAINT events_times_check CHECK (at >= '1970-01-01 00:00:00+00' AND at < '9999-12-31 00:00:00+00'),
+    CONSTRAINT events_lengths_check CHECK (greatest(octet_length(name), octet_length(kind), octet_length(actor)) <= 1100 AND pg_column_size(detail) <= 4194304),
+    CONSTRAINT events_reason_check CHECK (length(reason) <= 4000
+        OR belfry.reject('events', 'reason', format('has %s characters; allowed values: texts of 0 to 4000 characters', length(reason)))),
     CONSTRAINT events_subject_check CHECK (subject IN ('lane', 'schedule', 'retention', 'sender', 'category', 'dead_letter', 'channel', 'limits', 'installation', 'transport', 'token', 'user', 'segment', 'attachment'))
 );
 
@@ -200,6 +206,7 @@ CREATE TABLE belfry.tokens (
     CONSTRAINT tokens_role_check CHECK (role IN ('viewer', 'author', 'operator', 'admin')
         OR belfry.reject('tokens', 'role', format('%L is not a role; allowed values: viewer, author, operator, admin', left(role, 60)))),
     CONSTRAINT tokens_sha256_check CHECK (octet_length(sha256) = 32),
+    CONSTRAINT tokens_created_by_check CHECK (length(created_by) <= 255),
     CONSTRAINT tokens_expires_at_check CHECK (expires_at > created_at AND expires_at <= created_at + interval '366 days'
         OR belfry.reject('tokens', 'expires_at', 'is not allowed; allowed values: after now, and within 366 days'))
 );
@@ -228,7 +235,7 @@ CREATE TABLE belfry.requests (
         least(at, ends_at) >= '1970-01-01 00:00:00+00'
         AND greatest(at, ends_at) < '9999-12-31 00:00:00+00'),
     CONSTRAINT requests_pkey PRIMARY KEY (who, key),
-    CONSTRAINT requests_key_check CHECK (length(key) BETWEEN 1 AND 255),
+    CONSTRAINT requests_key_check CHECK (length(key) BETWEEN 1 AND 255 AND length(who) <= 255),
     CONSTRAINT requests_fingerprint_check CHECK (octet_length(fingerprint) = 32),
     CONSTRAINT requests_answer_check CHECK (answer IS NULL OR status IS NOT NULL AND octet_length(answer) <= 65536)
 );
@@ -257,6 +264,7 @@ CREATE TABLE belfry.users (
         AND greatest(password_at, created_at, disabled_at, signed_in_at) < '9999-12-31 00:00:00+00'),
     CONSTRAINT users_name_check CHECK (CASE WHEN identity IS NULL THEN name ~ '^[a-z0-9][a-z0-9_.@-]{0,62}$' ELSE name ~ '^oidc:[!-~]([ -~]{0,98}[!-~])?$' END
         OR belfry.reject('users', 'name', format('%L is not the name of a user; allowed values: 1 to 63 of a-z, 0-9, _, -, . and @, starting with a letter or digit', left(name, 70)))),
+    CONSTRAINT users_lengths_check CHECK (greatest(length(created_by), length(password)) <= 255 AND length(identity) <= 2000),
     CONSTRAINT users_role_check CHECK (role IN ('viewer', 'author', 'operator', 'admin')
         OR belfry.reject('users', 'role', format('%L is not a role; allowed values: viewer, author, operator, admin', left(role, 60)))),
     CONSTRAINT users_identity_check CHECK ((identity IS NULL) = (password IS NOT NULL) AND (identity IS NULL) = (password_at IS NOT NULL)
@@ -286,6 +294,7 @@ CREATE TABLE belfry.sessions (
         AND greatest(created_at, used_at, expires_at) < '9999-12-31 00:00:00+00'),
     CONSTRAINT sessions_kind_check CHECK (kind IN ('session', 'link')),
     CONSTRAINT sessions_role_check CHECK (role IN ('viewer', 'author', 'operator', 'admin')),
+    CONSTRAINT sessions_address_check CHECK (length(address) <= 255),
     CONSTRAINT sessions_via_check CHECK (via IN ('password', 'link', 'oidc')),
     CONSTRAINT sessions_sha256_check CHECK (octet_length(sha256) = 32)
 );
@@ -331,13 +340,21 @@ CREATE TABLE belfry.names (
         AND greatest(since, beat_at, rival_at) < '9999-12-31 00:00:00+00'),
     CONSTRAINT names_pkey PRIMARY KEY (kind, name),
     CONSTRAINT names_kind_check CHECK (kind IN ('runner', 'relay')),
-    CONSTRAINT names_rival_check CHECK ((rival IS NULL) = (rival_at IS NULL))
+    CONSTRAINT names_rival_check CHECK ((rival IS NULL) = (rival_at IS NULL)),
+    CONSTRAINT names_name_check CHECK (octet_length(name) <= 255
+        OR belfry.reject('names', 'name', format('has %s bytes; allowed values: texts of up to 255 bytes', octet_length(name)))),
+    CONSTRAINT names_host_check CHECK (octet_length(host) <= 255
+        OR belfry.reject('names', 'host', format('has %s bytes; allowed values: texts of up to 255 bytes', octet_length(host)))),
+    CONSTRAINT names_rival_length_check CHECK (rival IS NULL OR octet_length(rival) <= 270
+        OR belfry.reject('names', 'rival', format('has %s bytes; allowed values: a host of up to 255 bytes, a colon and a process', octet_length(rival))))
 );
 
 -- An audience may only name platforms listed here.
 CREATE TABLE belfry.platforms (
     name        text CONSTRAINT platforms_pkey PRIMARY KEY,
     description text NOT NULL DEFAULT '',
+    CONSTRAINT platforms_description_check CHECK (length(description) <= 1000
+        OR belfry.reject('platforms', 'description', format('has %s characters; allowed values: texts of 0 to 1000 characters', length(description)))),
     CONSTRAINT platforms_name_check CHECK (name ~ '^[A-Za-z][A-Za-z0-9_-]{0,31}$'
         OR belfry.reject('platforms', 'name', format('%L is not allowed; allowed values: 1 to 32 letters, digits, _ and -, starting with a letter', left(name, 70))))
 );
@@ -351,6 +368,8 @@ INSERT INTO belfry.platforms (name, description) VALUES
 CREATE TABLE belfry.job_types (
     name        text CONSTRAINT job_types_pkey PRIMARY KEY,
     description text NOT NULL DEFAULT '',
+    CONSTRAINT job_types_description_check CHECK (length(description) <= 1000
+        OR belfry.reject('job_types', 'description', format('has %s characters; allowed values: texts of 0 to 1000 characters', length(description)))),
     CONSTRAINT job_types_name_check CHECK (name ~ '^[a-z][a-z0-9_]{0,62}$'
         OR belfry.reject('job_types', 'name', format('%L is not allowed; allowed values: 1 to 63 of a-z, 0-9 and _, starting with a letter', left(name, 70))))
 );
@@ -363,6 +382,8 @@ INSERT INTO belfry.job_types (name, description) VALUES
 CREATE TABLE belfry.media (
     name        text CONSTRAINT media_pkey PRIMARY KEY,
     description text NOT NULL DEFAULT '',
+    CONSTRAINT media_description_check CHECK (length(description) <= 1000
+        OR belfry.reject('media', 'description', format('has %s characters; allowed values: texts of 0 to 1000 characters', length(description)))),
     CONSTRAINT media_name_check CHECK (name ~ '^[a-z][a-z0-9_]{0,30}$'
         OR belfry.reject('media', 'name', format('%L is not allowed; allowed values: 1 to 31 of a-z, 0-9 and _, starting with a letter', left(name, 70))))
 );
@@ -392,6 +413,8 @@ CREATE TABLE belfry.categories (
     max_recipients integer,
     approval_above integer,
     activities_per_hour integer,
+    CONSTRAINT categories_description_check CHECK (length(description) <= 1000
+        OR belfry.reject('categories', 'description', format('has %s characters; allowed values: texts of 0 to 1000 characters', length(description)))),
     CONSTRAINT categories_name_check CHECK (name ~ '^[a-z][a-z0-9_]{0,62}$'
         OR belfry.reject('categories', 'name', format('%L is not a category''s name; allowed values: 1 to 63 of a-z, 0-9 and _, starting with a letter', left(name, 70)))),
     CONSTRAINT categories_quiet_check CHECK (num_nulls(quiet_start, quiet_end) = 2 OR quiet_start <> quiet_end

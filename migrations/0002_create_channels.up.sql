@@ -140,7 +140,8 @@ CREATE TABLE belfry.attachments (
         least(attached_at, filled_at, verified_at) >= '1970-01-01 00:00:00+00'
         AND greatest(attached_at, filled_at, verified_at) < '9999-12-31 00:00:00+00'),
     CONSTRAINT attachments_key_type_check CHECK (key_type IN ('uuid', 'text', 'character varying', 'bigint', 'integer', 'smallint')),
-    CONSTRAINT attachments_columns_check CHECK (jsonb_typeof(columns) = 'object')
+    CONSTRAINT attachments_columns_check CHECK (jsonb_typeof(columns) = 'object'),
+    CONSTRAINT attachments_position_check CHECK (octet_length(position) <= 8000)
 );
 
 CREATE TRIGGER attachments_named BEFORE INSERT OR UPDATE OF relation_schema, relation_name, relation_owner, key_column, key_type, columns, shape ON belfry.attachments
@@ -413,6 +414,8 @@ CREATE TABLE belfry.segments (
     description text        NOT NULL DEFAULT '',
     created_at  timestamptz NOT NULL DEFAULT now(),
     CONSTRAINT segments_times_check CHECK (created_at >= '1970-01-01 00:00:00+00' AND created_at < '9999-12-31 00:00:00+00'),
+    CONSTRAINT segments_description_check CHECK (length(description) <= 1000
+        OR belfry.reject('segments', 'description', format('has %s characters; allowed values: texts of 0 to 1000 characters', length(description)))),
     CONSTRAINT segments_name_check CHECK (name ~ '^[A-Za-z0-9][A-Za-z0-9_.-]{0,62}$')
 );
 

@@ -15,6 +15,9 @@ CREATE TABLE belfry.lanes (
     CONSTRAINT lanes_times_check CHECK (paused_at >= '1970-01-01 00:00:00+00' AND paused_at < '9999-12-31 00:00:00+00'),
     CONSTRAINT lanes_name_check CHECK (name ~ '^[a-z0-9][a-z0-9_-]{0,62}$'
         OR belfry.reject('lanes', 'name', format('%L is not a lane name; allowed values: 1 to 63 of a-z, 0-9, _ and -, starting with a letter or digit', left(name, 70)))),
+    CONSTRAINT lanes_paused_by_check CHECK (length(paused_by) <= 255),
+    CONSTRAINT lanes_pause_reason_check CHECK (length(pause_reason) <= 4000
+        OR belfry.reject('lanes', 'pause_reason', format('has %s characters; allowed values: texts of 0 to 4000 characters', length(pause_reason)))),
     CONSTRAINT lanes_paused_check CHECK ((paused_at IS NULL) = (paused_by IS NULL))
 );
 
@@ -134,6 +137,8 @@ CREATE TABLE belfry.jobs (
     CONSTRAINT jobs_times_check CHECK (
         least(heartbeat_at, backend_start, recalled_at, created_at, started_at, finished_at, walked_at, approved_at, unapproved_at, delivered_at, retention_at, pruned_at) >= '1970-01-01 00:00:00+00'
         AND greatest(heartbeat_at, backend_start, recalled_at, created_at, started_at, finished_at, walked_at, approved_at, unapproved_at, delivered_at, retention_at, pruned_at) < '9999-12-31 00:00:00+00'),
+    CONSTRAINT jobs_lengths_check CHECK (greatest(octet_length("cursor"), octet_length(bound), octet_length(last_error)) <= 8000
+        AND greatest(octet_length(runner), octet_length(throttle), octet_length(throttle_detail), octet_length(approved_by)) <= 4000),
     CONSTRAINT jobs_id_check CHECK (id > 0), -- ids of activities are negative
     CONSTRAINT jobs_arrival_check CHECK (arrival > 0),
     CONSTRAINT jobs_idempotency_key UNIQUE (idempotency_key, type),
@@ -236,7 +241,11 @@ CREATE TABLE belfry.job_skips (
         least(skipped_at, tried_at) >= '1970-01-01 00:00:00+00'
         AND greatest(skipped_at, tried_at) < '9999-12-31 00:00:00+00'),
     CONSTRAINT job_skips_pkey PRIMARY KEY (job_id, key),
-    CONSTRAINT job_skips_attempts_check CHECK (attempts >= 1)
+    CONSTRAINT job_skips_attempts_check CHECK (attempts >= 1),
+    CONSTRAINT job_skips_keys_check CHECK (greatest(octet_length(key), octet_length(after)) <= 8000 -- as jobs.cursor
+        OR belfry.reject('job_skips', 'key', 'or after has more than 8000 bytes; allowed values: keys of up to 8000 bytes')),
+    CONSTRAINT job_skips_error_check CHECK (octet_length(error) <= 4000 AND octet_length(sqlstate) <= 5
+        OR belfry.reject('job_skips', 'error', 'has more than 4000 bytes, or sqlstate more than 5; allowed values: shorter texts'))
 );
 
 -- Content of a job for single recipients, which its templates name {{value.NAME}}. The transaction that enqueues the
@@ -506,7 +515,7 @@ BEGIN
 
     IF NEW.status <> OLD.status THEN
         ok := NEW.status = ANY (string_to_array(allowed, ', '))
-            OR belfry.reject('jobs', 'status', format('job %s cannot go from %s to %s; allowed values now: %s', OLD.id, OLD.status, NEW.status, allowed),
+            OR belfry.reject('jobs', 'status', format('job %s cannot go from %s to %s; allowed values now: %s', OLD.id, OLD.status, left(NEW.status, 60), allowed),
                 'Stop a job with abort_requested = true, resume it with belfry.resume(id), retry it with belfry.retry(id).');
         ok := NEW.status <> 'RUNNING' OR NOT NEW.needs_approval OR NEW.approved_count IS NOT NULL
             OR belfry.reject('jobs', 'status', format('job %s waits for approval; allowed values now: PENDING, ABORTED', OLD.id), 'belfry.approve(id, count) gives it.');

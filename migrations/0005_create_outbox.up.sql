@@ -470,6 +470,7 @@ CREATE TABLE belfry.installation (
     CONSTRAINT installation_times_check CHECK (halted_at >= '1970-01-01 00:00:00+00' AND halted_at < '9999-12-31 00:00:00+00'),
     CONSTRAINT installation_one_check CHECK (one),
     CONSTRAINT installation_place_check CHECK (place ~ '^[A-Za-z0-9][A-Za-z0-9._/-]{0,99}$'),
+    CONSTRAINT installation_lengths_check CHECK (length(halted_by) <= 255 AND length(halt_reason) <= 4000),
     CONSTRAINT installation_halted_check CHECK ((halted_at IS NULL) = (halted_by IS NULL))
 );
 
@@ -530,7 +531,8 @@ CREATE TABLE belfry.retention_walks (
     channel_id  bigint      NOT NULL,
     started_at  timestamptz NOT NULL DEFAULT clock_timestamp(),
     CONSTRAINT retention_walks_times_check CHECK (started_at >= '1970-01-01 00:00:00+00' AND started_at < '9999-12-31 00:00:00+00'),
-    CONSTRAINT retention_walks_name_check CHECK (name = 'notifications')
+    CONSTRAINT retention_walks_name_check CHECK (name = 'notifications'),
+    CONSTRAINT retention_walks_job_ids_check CHECK (cardinality(job_ids) BETWEEN 1 AND 10000)
 );
 
 -- One claim of one relay, while any message of it is in flight. An expired lease is recovered: its messages
@@ -669,7 +671,8 @@ CREATE TABLE belfry.pushes (
     number  bigint      NOT NULL,
     made_at timestamptz NOT NULL DEFAULT clock_timestamp(),
     CONSTRAINT pushes_times_check CHECK (made_at >= '1970-01-01 00:00:00+00' AND made_at < '9999-12-31 00:00:00+00'),
-    CONSTRAINT pushes_pkey PRIMARY KEY (queue, number)
+    CONSTRAINT pushes_pkey PRIMARY KEY (queue, number),
+    CONSTRAINT pushes_queue_check CHECK (queue IN ('activities', 'bulk'))
 );
 
 -- Figures for charts, per minute: of the walks of a lane, of a job, and of a sender. Each process adds its own
@@ -721,6 +724,9 @@ CREATE TABLE belfry.senders (
         OR belfry.reject('senders', 'rate_per_second', rate_per_second || ' is not allowed; allowed values: null (the configuration''s), or above 0 to 1000000')),
     CONSTRAINT senders_concurrency_check CHECK (concurrency IS NULL OR concurrency BETWEEN 1 AND 10000
         OR belfry.reject('senders', 'concurrency', concurrency || ' is not allowed; allowed values: null (the configuration''s), 1 to 10000')),
+    CONSTRAINT senders_paused_by_check CHECK (length(paused_by) <= 255),
+    CONSTRAINT senders_pause_reason_check CHECK (length(pause_reason) <= 4000
+        OR belfry.reject('senders', 'pause_reason', format('has %s characters; allowed values: texts of 0 to 4000 characters', length(pause_reason)))),
     CONSTRAINT senders_paused_check CHECK ((paused_at IS NULL) = (paused_by IS NULL))
 );
 

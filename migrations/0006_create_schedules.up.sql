@@ -67,7 +67,10 @@ CREATE TABLE belfry.schedules (
     CONSTRAINT schedules_paused_check CHECK ((paused_at IS NULL) = (paused_by IS NULL)),
     CONSTRAINT schedules_paused_next_check CHECK (paused_at IS NULL OR next_at IS NULL AND retry_at IS NULL),
     CONSTRAINT schedules_counts_check CHECK (failures >= 0 AND fired >= 0 AND skipped >= 0),
-    CONSTRAINT schedules_last_jobs_check CHECK (array_position(last_jobs, NULL) IS NULL)
+    CONSTRAINT schedules_last_jobs_check CHECK (array_position(last_jobs, NULL) IS NULL AND cardinality(last_jobs) <= 10000),
+    CONSTRAINT schedules_lengths_check CHECK (length(paused_by) <= 255 AND length(last_error) <= 4000),
+    CONSTRAINT schedules_pause_reason_check CHECK (length(pause_reason) <= 4000
+        OR belfry.reject('schedules', 'pause_reason', format('has %s characters; allowed values: texts of 0 to 4000 characters', length(pause_reason))))
 );
 
 -- Serves the query of due schedules at each tick.

@@ -124,11 +124,12 @@ SELECT q.name, c.n
  ORDER BY q.name;
 
 -- name: DoctorNames :many
--- Names that were refused to another process within ten minutes.
+-- Names that were refused to another process within ten minutes, 20 at most.
 SELECT n.kind, n.name, n.host || ':' || n.pid AS holder, n.rival
   FROM belfry.names n
  WHERE n.rival_at > clock_timestamp() - interval '10 minutes'
- ORDER BY n.kind, n.name;
+ ORDER BY n.kind, n.name
+ LIMIT 20;
 
 -- name: DoctorNotifications :one
 -- Whether belfry notifies, and the used part of the server's notification queue, from 0 to 1. Always one row.

@@ -223,7 +223,7 @@ func (h *NameLock) During(ctx context.Context, do func(context.Context) error) e
 func (h *NameLock) beat(ctx context.Context) ([]Name, error) {
 	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
 	defer cancel()
-	return db.Collect(ctx, h.pool, queries.namesHeartbeat, pgx.StrictNamedArgs{"instance": h.instance}, pgx.RowToStructByPos[Name])
+	return db.Collect(ctx, h.pool, queries.namesHeartbeat, h.keys(), pgx.RowToStructByPos[Name])
 }
 
 // Release frees the names. A name that it cannot free expires by its heartbeat.
@@ -233,8 +233,17 @@ func (h *NameLock) Release(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), statementTimeout)
 	defer cancel()
-	if _, err := h.pool.Exec(ctx, queries.namesUnlock, pgx.StrictNamedArgs{"instance": h.instance}); err != nil {
+	if _, err := h.pool.Exec(ctx, queries.namesUnlock, h.keys()); err != nil {
 		return fmt.Errorf("release names: %w", err)
 	}
 	return nil
+}
+
+// keys returns the keys of the held names and the instance, as arguments.
+func (h *NameLock) keys() pgx.StrictNamedArgs {
+	kinds, names := make([]string, len(h.held)), make([]string, len(h.held))
+	for i, n := range h.held {
+		kinds[i], names[i] = n.Kind, n.Name
+	}
+	return pgx.StrictNamedArgs{"kinds": kinds, "names": names, "instance": h.instance}
 }

@@ -113,3 +113,30 @@ func TestNameLock_KindsBelongToRoles(t *testing.T) {
 		require.NoError(t, h.Release(t.Context()))
 	}
 }
+
+// A role that runs could write rows for the instance of another process: it renews and frees its own names alone.
+func TestHold_RenewsNoOtherName(t *testing.T) {
+	t.Parallel()
+	db := dbtest.New(t)
+	ctx, stop := context.WithTimeout(t.Context(), time.Minute)
+	defer stop()
+	h, err := lifecycle.LockNames(ctx, db.Pool, lifecycle.Name{Kind: lifecycle.RunnerName, Name: "a"})
+	require.NoError(t, err)
+	_, err = db.Pool.Exec(ctx, `INSERT INTO belfry.names (kind, name, instance, host, pid, since, beat_at)
+		SELECT 'runner', 'x' || g, n.instance, 'h', 1, '2026-01-01', '2026-01-01' FROM belfry.names n, generate_series(1, 3) g`)
+	require.NoError(t, err)
+	ended := make(chan error, 1)
+	beating, cease := context.WithCancel(ctx)
+	go func() { ended <- h.Run(beating) }()
+	require.Eventually(t, func() bool {
+		var beaten bool
+		require.NoError(t, db.Pool.QueryRow(ctx, `SELECT bool_or(beat_at > since) FROM belfry.names WHERE name = 'a'`).Scan(&beaten))
+		return beaten
+	}, 30*time.Second, 10*time.Millisecond)
+	cease()
+	require.NoError(t, <-ended)
+	require.NoError(t, h.Release(ctx))
+	var others int
+	require.NoError(t, db.Pool.QueryRow(ctx, `SELECT count(*) FILTER (WHERE beat_at = since) FROM belfry.names`).Scan(&others))
+	require.Equal(t, 3, others)
+}

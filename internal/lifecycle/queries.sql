@@ -24,14 +24,19 @@ SELECT @kind, @name, @instance, @host, @pid, t, t FROM clock_timestamp() t -- eq
 SELECT n.instance, n.host, n.pid, n.since, n.beat_at FROM belfry.names n WHERE n.kind = @kind AND n.name = @name;
 
 -- name: NamesHeartbeat :many
--- Renews the heartbeat of all names of a process. Another process has taken over the names that are not
--- returned.
-UPDATE belfry.names n SET beat_at = clock_timestamp() WHERE n.instance = @instance RETURNING n.kind, n.name;
+-- Renews the heartbeat of the names of a process, the parallel arrays @kinds and @names (names_pkey). Another
+-- process has taken over the names that are not returned.
+UPDATE belfry.names n SET beat_at = clock_timestamp()
+  FROM unnest(@kinds::text[], @names::text[]) k (kind, name)
+ WHERE n.kind = k.kind AND n.name = k.name AND n.instance = @instance
+RETURNING n.kind, n.name;
 
 -- name: NameRefused :exec
 -- Records the process that was refused a name.
 UPDATE belfry.names n SET rival = @rival, rival_at = clock_timestamp() WHERE n.kind = @kind AND n.name = @name AND n.instance <> @instance;
 
 -- name: NamesUnlock :exec
--- Frees the names of a process.
-DELETE FROM belfry.names n WHERE n.instance = @instance;
+-- Frees the names of a process, as NamesHeartbeat.
+DELETE FROM belfry.names n
+ USING unnest(@kinds::text[], @names::text[]) k (kind, name)
+ WHERE n.kind = k.kind AND n.name = k.name AND n.instance = @instance;
