@@ -9,6 +9,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
+
+	"github.com/belfryhq/belfry/dev/dbtest"
 )
 
 // An opt-out is recorded once, counts for its channel, and is taken back exactly.
@@ -105,6 +107,24 @@ func TestInvalidAddresses_AreTheChannels(t *testing.T) {
 	list, err := InvalidAddresses(b.ctx, b.pool, nil)
 	require.NoError(t, err)
 	require.Empty(t, list)
+}
+
+// A role that delivers cannot make a channel's rows a burden to relays: the 20 newest stay, however they are inserted.
+func TestInvalidAddresses_OfAChannelAreBounded(t *testing.T) {
+	t.Parallel()
+	db := dbtest.Reused(t, 10)
+	role := db.Role(t, `GRANT USAGE ON SCHEMA belfry TO :role`, `GRANT INSERT ON belfry.invalid_addresses TO :role`)
+	_, err := role.Pool.Exec(t.Context(), `INSERT INTO belfry.invalid_addresses (channel_id, medium, sha256, recorded_at)
+		SELECT 7 + g % 2, CASE WHEN g < 50 THEN 'push' ELSE 'sms' END, sha256(g::text::bytea), '2026-01-01'::timestamptz + g * interval '1 second' FROM generate_series(1, 100) g`)
+	require.NoError(t, err)
+	list, err := InvalidAddresses(t.Context(), db.Pool, []int64{7, 8})
+	require.NoError(t, err)
+	require.Len(t, list, 40)
+	_, err = role.Pool.Exec(t.Context(), `INSERT INTO belfry.invalid_addresses (channel_id, medium, sha256) VALUES (7, 'push', sha256('new'))`)
+	require.NoError(t, err)
+	var n, old int
+	require.NoError(t, db.Pool.QueryRow(t.Context(), `SELECT count(*), count(*) FILTER (WHERE recorded_at <= '2026-01-01'::timestamptz + interval '62 seconds') FROM belfry.invalid_addresses WHERE channel_id = 7`).Scan(&n, &old))
+	require.Equal(t, []int{20, 0}, []int{n, old}, "the oldest gave way")
 }
 
 // An operator's change of a category is recorded with what differs, before and after.

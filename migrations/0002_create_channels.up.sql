@@ -573,8 +573,30 @@ CREATE TABLE belfry.invalid_addresses (
     CONSTRAINT invalid_addresses_times_check CHECK (recorded_at >= '1970-01-01 00:00:00+00' AND recorded_at < '9999-12-31 00:00:00+00'),
     CONSTRAINT invalid_addresses_pkey PRIMARY KEY (channel_id, medium, sha256),
     CONSTRAINT invalid_addresses_sha256_check CHECK (length(sha256) = 32),
-    CONSTRAINT invalid_addresses_lengths_check CHECK (greatest(octet_length(medium), octet_length(sender), octet_length(error)) <= 4000)
+    CONSTRAINT invalid_addresses_medium_check CHECK (medium ~ '^[a-z][a-z0-9_]{0,30}$' -- as media.name
+        OR belfry.reject('invalid_addresses', 'medium', format('%L is not the name of a medium; allowed values: 1 to 31 of a-z, 0-9 and _, starting with a letter', left(medium, 60)))),
+    CONSTRAINT invalid_addresses_lengths_check CHECK (greatest(octet_length(sender), octet_length(error)) <= 4000)
 );
+
+-- Bounds the rows of a channel to its 20 newest, because each relay reads all of them with the channel. A channel has
+-- one address of each medium, and older ones do not come back. It runs with its owner's rights: relays may not DELETE. Rows that
+-- another transaction has locked stay until the next INSERT, so that no settlement waits.
+CREATE FUNCTION belfry.invalid_addresses_bound() RETURNS trigger
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    DELETE FROM belfry.invalid_addresses i
+     WHERE i.channel_id = NEW.channel_id AND (i.medium, i.sha256) IN (
+           SELECT o.medium, o.sha256 FROM belfry.invalid_addresses o
+            WHERE o.channel_id = NEW.channel_id AND (o.medium, o.sha256) IN (
+                  SELECT n.medium, n.sha256 FROM belfry.invalid_addresses n WHERE n.channel_id = NEW.channel_id ORDER BY n.recorded_at DESC OFFSET 20)
+              FOR UPDATE SKIP LOCKED);
+    RETURN NULL;
+END $$;
+
+CREATE TRIGGER invalid_addresses_bound AFTER INSERT ON belfry.invalid_addresses
+    FOR EACH ROW EXECUTE FUNCTION belfry.invalid_addresses_bound();
+
+REVOKE EXECUTE ON FUNCTION belfry.invalid_addresses_bound() FROM PUBLIC;
 
 -- Rejects opt-outs of misspelled categories and media.
 CREATE FUNCTION belfry.opt_outs_validate() RETURNS trigger

@@ -620,8 +620,10 @@ CREATE TABLE belfry.relays (
     -- Lists of senders read at most 100 of each relay: relay.MaxSenders.
     CONSTRAINT relays_lists_check CHECK (array_position(senders, NULL) IS NULL AND array_position(media, NULL) IS NULL
         AND greatest(cardinality(senders), cardinality(media)) <= 100),
-    CONSTRAINT relays_lengths_check CHECK (greatest(octet_length(name), octet_length(transport)) <= 1000
+    CONSTRAINT relays_lengths_check CHECK (octet_length(name) <= 1000
         AND greatest(octet_length(senders::text), octet_length(media::text)) <= 20000 AND octet_length(limits::text) <= 60000),
+    CONSTRAINT relays_transport_check CHECK (transport ~ '^[A-Za-z][A-Za-z0-9_.-]{0,62}$'
+        OR belfry.reject('relays', 'transport', format('%L is not the name of a transport; allowed values: 1 to 63 of A-Z, a-z, 0-9, _, . and -, starting with a letter', left(transport, 70)))),
     CONSTRAINT relays_counts_check CHECK (in_flight BETWEEN 0 AND 1000000000 AND transactions BETWEEN 0 AND 1000000000000000),
     -- The keys that lists read of each element. In strict mode an element without keys is an error, and thus NULL.
     CONSTRAINT relays_limits_check CHECK (CASE jsonb_typeof(limits) WHEN 'array' THEN jsonb_array_length(limits) <= 100 ELSE false END AND NOT coalesce(limits @? 'strict $[*].keyvalue() ? (
@@ -629,6 +631,28 @@ CREATE TABLE belfry.relays (
         || @.key like_regex "^(concurrency|waiting|calling|rate_per_second|sent_per_second|failed_per_second)$" && (@.value.type() != "number" || @.value < 0 || @.value > 1000000000)
         || @.key like_regex "^(concurrency|waiting|calling)$" && @.value.floor() != @.value)', true))
 ) WITH (fillfactor = 70);
+
+-- Bounds the rows, which each heartbeat, each probe of a runner and each page about relays reads. Relays without a
+-- heartbeat for a minute make room.
+CREATE FUNCTION belfry.relays_bound() RETURNS trigger
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    most constant integer := 2000;
+    ok   boolean := EXISTS (SELECT FROM belfry.relays r WHERE r.name = NEW.name);
+BEGIN
+    ok := ok OR most > (SELECT count(*) FROM (SELECT FROM belfry.relays r LIMIT most) l);
+    IF NOT ok THEN
+        DELETE FROM belfry.relays r WHERE r.name = ANY (ARRAY(SELECT k.name FROM belfry.relays k
+            WHERE k.heartbeat_at NOT BETWEEN clock_timestamp() - interval '1 minute' AND clock_timestamp() + interval '1 minute' FOR UPDATE SKIP LOCKED));
+        ok := FOUND OR belfry.reject('relays', 'name', format('%s relays have a heartbeat; allowed values now: their names', most));
+    END IF;
+    RETURN NEW;
+END $$;
+
+REVOKE EXECUTE ON FUNCTION belfry.relays_bound() FROM PUBLIC;
+
+CREATE TRIGGER relays_bound BEFORE INSERT ON belfry.relays
+    FOR EACH ROW EXECUTE FUNCTION belfry.relays_bound();
 
 -- The two queues of a carrier of ids, activities and bulk; no row: there has been none. Ids are handed over
 -- in pushes, numbered without gaps, each after the COMMIT that made its messages QUEUED. A carrier with

@@ -285,6 +285,10 @@ func TestBeat_CountsTheRelaysThatLive(t *testing.T) {
 	b.Exec(t, `INSERT INTO belfry.relays (name, senders) SELECT 'forged ' || g, '{fcm}' FROM generate_series(1, 1000) g`)
 	require.Equal(t, map[string]int{"fcm": 500}, beat("r1", "fcm"), "a share is a five-hundredth at least")
 	b.Exec(t, `DELETE FROM belfry.relays WHERE name <> 'r1'`)
+	b.Exec(t, `INSERT INTO belfry.relays (name, heartbeat_at) SELECT 'silent ' || g, now() - interval '1 hour' - (g % 3 - 1) * interval '30 minutes' FROM generate_series(1, 1999) g`)
+	require.Equal(t, map[string]int{"fcm": 2}, beat("r2", "fcm"), "silent relays make room")
+	require.NoError(t, b.ledger("r2").Deregister(bg))
+	b.Exec(t, `DELETE FROM belfry.relays WHERE name <> 'r1'`)
 
 	b.Exec(t, `INSERT INTO belfry.senders (name, rate_per_second, paused_at, paused_by, pause_reason) VALUES ('fcm', 2.5, now(), 'ann', 'limits'), ('gate', NULL, NULL, NULL, ''), ('other', 1, NULL, NULL, '')`)
 	b.Exec(t, `UPDATE belfry.senders SET concurrency = 9 WHERE name = 'gate'`)

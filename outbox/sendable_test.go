@@ -216,7 +216,10 @@ func TestTables_RejectRowsThatListsCannotRead(t *testing.T) {
 		`INSERT INTO belfry.handovers (lease_id, job_ids, channel_ids, steps) SELECT 1, array_agg(g), array_agg(g), array_agg(0) FROM generate_series(1, 11001) g`:    "handovers_keys_check",
 		`INSERT INTO belfry.handovers (lease_id, job_ids, channel_ids, steps) VALUES (1, '{1}', '{1, 2}', '{0}')`:                                                     "handovers_keys_check",
 		`INSERT INTO belfry.handovers (lease_id, job_ids, channel_ids, steps, reasons) VALUES (1, '{1}', '{1}', '{0}', '{a,b}')`:                                      "handovers_keys_check",
-		`INSERT INTO belfry.relays (name, transport) VALUES ('evil', repeat('x', 1001))`:                                                                              "relays_lengths_check",
+		`INSERT INTO belfry.relays (name, transport) VALUES ('evil', repeat('x', 64))`:                                                                                "is not the name of a transport",
+		`INSERT INTO belfry.relays (name, transport) VALUES ('evil', '')`:                                                                                             "is not the name of a transport",
+		`INSERT INTO belfry.relays (name) SELECT 'evil ' || g FROM generate_series(1, 2001) g`:                                                                        "2000 relays have a heartbeat",
+		`INSERT INTO belfry.invalid_addresses (channel_id, medium, sha256) VALUES (1, 'no medium', sha256('x'))`:                                                      "is not the name of a medium",
 		`INSERT INTO belfry.relays (name, senders) VALUES ('evil', ARRAY[repeat('x', 20001)])`:                                                                        "relays_lengths_check",
 		`INSERT INTO belfry.relays (name, limits) VALUES ('evil', jsonb_build_array(jsonb_build_object('name', repeat('x', 60001))))`:                                 "relays_lengths_check",
 		`INSERT INTO belfry.queues (name, transport, dispatcher, leads_until) VALUES ('bulk', repeat('x', 1001), 'evil', now())`:                                      "queues_lengths_check",
@@ -225,6 +228,9 @@ func TestTables_RejectRowsThatListsCannotRead(t *testing.T) {
 		require.ErrorContains(t, err, constraint, sql)
 	}
 	b.Exec(t, `INSERT INTO belfry.relays (name, limits) VALUES ('good', '[{"name": "a", "waiting": 3, "concurrency": 1e3, "rate_per_second": 0.5, "of another version": [1]}, {}]'), ('none', '[]')`)
+	b.Exec(t, `INSERT INTO belfry.relays (name, heartbeat_at) SELECT 'silent ' || g, now() - interval '2 minutes' FROM generate_series(1, 1998) g`)
+	b.Exec(t, `INSERT INTO belfry.relays (name) VALUES ('next')`)
+	require.Equal(t, 3, one[int](t, b, `SELECT count(*) FROM belfry.relays`), "relays without a heartbeat make room")
 }
 
 // Counts at their maximum, which a role that delivers can write, stop neither claims nor settlements nor

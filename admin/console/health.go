@@ -18,12 +18,17 @@ type health struct {
 }
 
 // health returns the health of the server, the relays, and their carrier. waiting is the number of messages
-// that wait.
-func (h *handler) health(senders []delivery.SenderState, waiting int64) (health, error) {
+// that wait. A health that cannot be read is a problem and no error: the rest of the page is shown.
+func (h *handler) health(senders []delivery.SenderState, waiting int64) health {
 	a, err := h.query("health", nil)
 	server, is := a.out.(doctor.ServerHealth)
-	if err != nil || !is {
-		return health{}, err
+	if err != nil {
+		problem := views.HealthProblem()
+		problem.Actions = h.remedies(problem.Remedy)
+		return health{Summary: h.plain(text.OfError(err)), Problems: []views.Problem{problem}}
+	}
+	if !is {
+		return health{}
 	}
 	all := health{Summary: views.HealthSummary(server), Problems: views.Problems(server, h.state, senders, waiting),
 		Checks: h.action("doctor", "Full check", nil)}
@@ -37,5 +42,5 @@ func (h *handler) health(senders []delivery.SenderState, waiting int64) (health,
 	for i := range all.Problems {
 		all.Problems[i].Actions = h.remedies(all.Problems[i].Remedy)
 	}
-	return all, nil
+	return all
 }

@@ -125,9 +125,7 @@ func (h *handler) readOverview(page *overviewPage) error {
 	if page.Errors, err = views.FrequentErrors(brief, request, errorsFor); err == nil {
 		page.AllFails = request.Link(views.ErrorsOperation, nil)
 	}
-	if page.Health, err = h.health(senders.Senders, waiting); err != nil {
-		return err
-	}
+	page.Health = h.health(senders.Senders, waiting)
 	if len(page.Jobs)+len(page.Awaiting)+len(page.Days)+len(page.Last) == 0 {
 		page.First = slices.Concat(h.action("channels count", "Count the recipients", nil), h.action(views.SendersOperation, "Check the senders", nil),
 			h.action(enqueueOperation, "Write a notification", nil), h.action("schedules add", "Add a schedule", nil))

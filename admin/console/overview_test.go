@@ -13,6 +13,7 @@ import (
 
 	"github.com/belfryhq/belfry/admin/api"
 	"github.com/belfryhq/belfry/admin/operation"
+	"github.com/belfryhq/belfry/dev/dbtest"
 	"github.com/belfryhq/belfry/outbox"
 )
 
@@ -155,5 +156,17 @@ func TestOverview_NamesACarrierThatIsAway(t *testing.T) {
 	require.True(t, away)
 	require.Contains(t, p.part("Health"), "1 relay")
 	require.Contains(t, p.part("Health"), "The carrier does not answer: ")
+	require.Contains(t, p.text, "Later")
+}
+
+// A health that cannot be read is a problem on the overview; the rest is shown.
+func TestOverview_WithoutTheServersHealth(t *testing.T) {
+	t.Parallel()
+	h := openOn(t, dbtest.New(t), nil) // not one whose plans other tests have prepared
+	h.exec(t, `INSERT INTO belfry.jobs (type, category, title, schedule_at) VALUES ('inbox', 'operator_notice', 'Later', now() + interval '1 hour')`)
+	h.exec(t, `ALTER TABLE belfry.relays DROP CONSTRAINT relays_transport_check, ALTER transport DROP DEFAULT, ALTER transport TYPE json USING to_json(transport)`) // not to be grouped by
+	p := h.as(t, "viewer").get(t, "/")
+	require.Equal(t, http.StatusOK, p.status, p.text)
+	require.Contains(t, p.part("Health"), "The health of the server cannot be read")
 	require.Contains(t, p.text, "Later")
 }

@@ -43,6 +43,7 @@ const (
 	ForeignKeyViolation  = "23503"
 	UniqueViolation      = "23505"
 	checkViolation       = "23514"
+	programLimit         = "54000"
 	ExclusionViolation   = "23P01"
 	NoSuchDatabase       = "3D000"
 	SerializationFailure = "40001"

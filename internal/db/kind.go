@@ -78,6 +78,8 @@ func KindOf(err error) Kind {
 		return kinded.Kind()
 	case errors.As(err, new(*pgconn.ConnectError)), errors.As(err, new(*net.OpError)):
 		return KindUnavailable
+	case Code(err) == programLimit: // of a row or a result that belfry reads or makes, and no value of the caller's
+		return KindFailed
 	case class == Unreachable && Code(err) == "": // an EOF may be a file's
 		return KindFailed
 	}

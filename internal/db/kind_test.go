@@ -34,6 +34,8 @@ func TestKindOf_OutermostKindCounts(t *testing.T) {
 		"stale version":                  {fmt.Errorf("pause: %w", &db.StaleError{}), db.KindStale},
 		"constraint":                     {server("23514"), db.KindConflict},
 		"no privilege":                   {server("42501"), db.KindForbidden},
+		"program limit":                  {server("54000"), db.KindFailed},
+		"value of a program limit":       {server("54001"), db.KindInvalid},
 		"network":                        {&net.OpError{Op: "dial", Err: errors.New("refused")}, db.KindUnavailable},
 		"deadline":                       {context.DeadlineExceeded, db.KindTooSlow},
 		"other":                          {errors.New("broken"), db.KindFailed},

@@ -58,6 +58,11 @@ func CarrierProblem(fault string) Problem {
 	return newProblem(text.Bad, remedy, "The carrier does not answer: %s", fault)
 }
 
+// HealthProblem returns the problem of a server whose health cannot be read.
+func HealthProblem() Problem {
+	return newProblem(text.Bad, text.Command("doctor").To("check the installation"), "The health of the server cannot be read")
+}
+
 // Problems returns the problems that need an operator, the worst first. waiting is the number of messages that wait.
 func Problems(
 	s doctor.ServerHealth, system operation.Status, senders []delivery.SenderState, waiting int64,
