@@ -130,11 +130,21 @@ BEGIN
 END $$;
 
 -- The counts of unread and of unseen notifications among the newest 100 that are neither archived nor withdrawn: 100
--- means 100 or more.
+-- means 100 or more. The rule is inbox_page's, without the texts: applications show the count on each of their pages.
 CREATE FUNCTION belfry.inbox_unread(channel_id bigint, OUT unread integer, OUT unseen integer)
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
-    SELECT count(*) FILTER (WHERE NOT n.read), count(*) FILTER (WHERE NOT n.seen)
-      FROM belfry.inbox_page($1, max_rows => 100, locale => '') n
+    SELECT count(*) FILTER (WHERE NOT l.read), count(*) FILTER (WHERE NOT l.read AND NOT l.seen)
+      FROM (SELECT coalesce(i.seen_to >= n.arrival AND n.arrival <> ALL (i.seen_except), false) AS seen,
+                   n.read_at IS NOT NULL OR coalesce(i.read_to >= n.arrival AND n.arrival <> ALL (i.read_except), false) AS read
+              FROM belfry.notifications n
+             CROSS JOIN LATERAL ((SELECT j.started_at AS at, j.category FROM belfry.jobs j WHERE j.arrival = n.arrival LIMIT 1)
+                                 UNION ALL
+                                 (SELECT a.created_at, a.category FROM belfry.activities a WHERE a.id = -n.arrival LIMIT 1)) j
+              LEFT JOIN belfry.inbox i ON i.channel_id = n.channel_id
+             WHERE n.channel_id = $1 AND n.withdrawn_at IS NULL AND n.archived_at IS NULL
+               AND NOT EXISTS (SELECT FROM belfry.opt_outs o WHERE o.channel_id = $1 AND o.medium = '*' AND o.category IN ('*', j.category) AND o.opted_out_at <= j.at)
+             ORDER BY n.arrival DESC
+             LIMIT 100) l
 $$;
 
 -- Marks all notifications of a person as seen and, with read, as read. It locks the newest notification of a job that

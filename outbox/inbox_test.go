@@ -231,6 +231,38 @@ func TestInbox_ReadsOneRangeOfAnIndex(t *testing.T) {
 	}
 }
 
+// The counts read no text of a notification, whatever its size, and are those of the page.
+func TestInbox_CountsWithoutTexts(t *testing.T) {
+	t.Parallel()
+	c := openCentre(t)
+	const long = `jsonb_build_object('ko', jsonb_build_object('body', (SELECT string_agg(md5(g || '.' || i), '') FROM generate_series(1, 300) i)))`
+	dbtest.Past(t, c.DB.Pool, `INSERT INTO belfry.jobs (id, type, category, title, body, variants, route, status, arrival, started_at, finished_at, walked_at, fence)
+		SELECT nextval('belfry.jobs_id_seq'), 'inbox', CASE WHEN g % 10 = 0 THEN 'popular_content' ELSE 'operator_notice' END, 'x {{locale}}', 'y {{locale}}', `+long+`,
+			'{push}', 'PROCESSED', g, now(), now(), now(), 1 FROM generate_series(1, 150) g`)
+	c.Exec(t, `INSERT INTO belfry.notifications (channel_id, arrival, read_at, archived_at, withdrawn_at)
+		SELECT 2, g, CASE WHEN g % 7 = 0 THEN now() END, CASE WHEN g % 11 = 0 THEN now() END, CASE WHEN g % 13 = 0 THEN now() END FROM generate_series(1, 150) g`)
+	c.Exec(t, `INSERT INTO belfry.inbox (channel_id, seen_to, seen_except, read_to, read_except) VALUES (2, 120, '{99,101}', 90, '{80,81}')`)
+	c.Exec(t, `INSERT INTO belfry.opt_outs (channel_id, category, opted_out_at) VALUES (2, 'popular_content', now() - interval '1 day')`)
+	of := func(sql string) (counts [2]int, texts int64) {
+		tx, err := c.DB.Pool.Begin(t.Context())
+		require.NoError(t, err)
+		defer func() { require.NoError(t, tx.Rollback(t.Context())) }()
+		const reads = `SELECT sum(pg_stat_get_xact_tuples_returned(i.indexrelid) + pg_stat_get_xact_tuples_fetched(i.indexrelid))::bigint
+			FROM pg_class c JOIN pg_index i ON i.indrelid = c.reltoastrelid WHERE c.oid = ANY ('{belfry.jobs,belfry.activities,belfry.job_revisions}'::regclass[])`
+		var before int64
+		require.NoError(t, tx.QueryRow(t.Context(), reads).Scan(&before))
+		require.NoError(t, tx.QueryRow(t.Context(), sql).Scan(&counts[0], &counts[1]))
+		require.NoError(t, tx.QueryRow(t.Context(), reads).Scan(&texts))
+		texts -= before
+		return counts, texts
+	}
+	want, texts := of(`SELECT count(*) FILTER (WHERE NOT read), count(*) FILTER (WHERE NOT seen) FROM belfry.inbox_page(2, max_rows => 100, locale => 'ko')`)
+	require.Positive(t, texts)
+	got, texts := of(`SELECT unread, unseen FROM belfry.inbox_unread(2)`)
+	require.Equal(t, want, got)
+	require.Zero(t, texts)
+}
+
 // The rights of `belfry roles --for inbox` are enough, and no other role may execute the functions.
 func TestInbox_IsForItsRole(t *testing.T) {
 	t.Parallel()
