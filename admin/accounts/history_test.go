@@ -133,7 +133,7 @@ func TestHistory_ContinuesAfterLargeJobs(t *testing.T) {
 	for range 20 {
 		want = append(want, b.Rest(t, outbox.TypePush, 4, job.Processed), one[int64](t, b, `SELECT belfry.send(3, 'activity', 'Kim likes it')`))
 	}
-	b.Past(t, `UPDATE belfry.jobs SET audience = jsonb_build_object('kind', 'channels', 'external_ids', (SELECT jsonb_agg(rpad(i || '-', 100, 'x')) FROM generate_series(1, 10000) i))`)
+	b.Past(t, `UPDATE belfry.jobs SET data = jsonb_build_object('x', repeat('x', 1020000))`)
 	first, all := b.history(t, 3, 50)
 	var got []int64
 	for i := range all {
