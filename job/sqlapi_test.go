@@ -94,8 +94,6 @@ var badSQL = []struct{ name, sql string }{
 	{"variant with a number for a title", `INSERT INTO belfry.jobs (type, category, title, variants) VALUES ('push', 'operator_notice', 'x', '{"ko": {"title": 5}}')`},
 	{"variant with a blank title", `INSERT INTO belfry.jobs (type, category, title, variants) VALUES ('push', 'operator_notice', 'x', '{"ko": {"title": " "}}')`},
 	{"variant with a long body", `INSERT INTO belfry.jobs (type, category, title, variants) VALUES ('push', 'operator_notice', 'x', jsonb_build_object('ko', jsonb_build_object('body', repeat('x', 10001))))`},
-	{"template in a notification's title", `INSERT INTO belfry.jobs (type, category, title) VALUES ('inbox', 'operator_notice', 'Hello {{attributes.name | default "you"}}')`},
-	{"template in a notification's body", `INSERT INTO belfry.jobs (type, category, title, body) VALUES ('inbox', 'operator_notice', 'x', 'Hello {{locale}}')`},
 	{"only a title for AlimTalk", `INSERT INTO belfry.jobs (type, category, title, route) VALUES ('push', 'operator_notice', 'x', '{push,alimtalk}')`},
 	{"more than AlimTalk takes", `INSERT INTO belfry.jobs (type, category, title, body, route, variants) VALUES ('push', 'operator_notice', 'x', repeat('x', 1001), '{alimtalk}', '{"ko": {"title": "y"}}')`},
 	{"variant with a bad template", `INSERT INTO belfry.jobs (type, category, title, variants) VALUES ('push', 'operator_notice', 'x', '{"ko": {"title": "{{attributes.name | shout}}"}}')`},
