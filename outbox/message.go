@@ -83,6 +83,7 @@ const (
 	ReasonRetry        Reason = "retry"         // the next attempt
 	ReasonFailover     Reason = "failover"      // its first attempt by the next medium
 	ReasonQuietHours   Reason = "quiet_hours"   // the end of the channel's quiet hours
+	ReasonUncounted    Reason = "uncounted"     // fewer jobs or activities in the window of the category's cap
 	ReasonBreakerOpen  Reason = "breaker_open"  // the provider to recover
 	ReasonSenderBusy   Reason = "sender_busy"   // its turn within the sender's rate
 	ReasonSenderPaused Reason = "sender_paused" // an operator

@@ -84,6 +84,7 @@ var whys = []struct {
 	{ReasonWaiting, ReasonRedriven, "an operator returned it to the queue"},
 	{ReasonWaiting, ReasonQuietHours, "it waits for the end of the channel's quiet hours"},
 	{ReasonWaiting, ReasonCapped, "it waits for others in flight that may fill the category's cap"},
+	{ReasonWaiting, ReasonUncounted, "the window of the category's cap has too many jobs or activities to count"},
 	{ReasonWaiting, ReasonBreakerOpen, "it waits for the provider to recover"},
 	{ReasonWaiting, ReasonSenderBusy, "it waits for its turn within the sender's rate"},
 	{ReasonWaiting, ReasonSenderPaused, "an operator paused the sender"},

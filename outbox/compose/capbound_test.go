@@ -77,7 +77,7 @@ func (b *bundle) blocks(t require.TestingT) int64 {
 		return one[int](t, b, `SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()`) == 0
 	}, time.Minute, time.Millisecond)
 	return one[int64](t, b, `SELECT sum(heap_blks_hit + heap_blks_read + coalesce(idx_blks_hit + idx_blks_read, 0))::bigint
-		FROM pg_statio_user_tables WHERE relname IN ('jobs', 'messages')`)
+		FROM pg_statio_user_tables WHERE relname IN ('jobs', 'activities', 'messages')`)
 }
 
 // Whatever way the jobs of the window are read, each channel's messages are counted, and
@@ -138,4 +138,92 @@ func TestLong_CapWhatTakesTooLongGoesOnInParts(t *testing.T) {
 	require.Equal(t, map[string]int{"send true": 4, "wait capped false": 12}, said)
 	require.Equal(t, outbox.ActionDefer, got[15].Action)
 	require.GreaterOrEqual(t, got[15].Wait, time.Second)
+}
+
+// A cap above whose limits of jobs or activities nothing is counted keeps the messages under it waiting, and no
+// others: an enqueuer chooses how many rows there are (invariant 13).
+func TestCap_CountsABoundedNumberOfRows(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.composer.LimitCounts(5, 3)
+	b.capTo(t, "operator_notice", 2)
+	now := b.job(t, map[string]any{"route": []string{"sms"}})
+	to := func(channel int64) string { return what(b.compose(t, now, channel)[0]) }
+	activities := func(channel int64, category string, n int) {
+		for range n {
+			b.sent(t, b.send(t, channel, category, "x"), channel, "1 minute")
+		}
+	}
+	activities(1, "activity", 5)
+	require.Equal(t, "send", to(1), "3 and the cap of 2")
+	activities(1, "activity", 1)
+	require.Equal(t, "wait uncounted", to(1))
+	require.Equal(t, "send", to(2), "another channel of the category")
+	activities(2, "operator_notice", 9)
+	require.Equal(t, "CANCELLED capped", to(2), "it is full by those that were counted")
+	b.exec(t, `UPDATE belfry.messages SET sent_at = now() - interval '2 hours' WHERE job_id < 0`)
+	require.Equal(t, "send", to(1))
+
+	for range 4 {
+		b.job(t, nil)
+	}
+	require.Equal(t, "send", to(1), "5 jobs")
+	more := b.job(t, nil)
+	other := b.claim(t, b.send(t, 1, "activity", "x"), 1)
+	got := b.composed(t, other, b.claim(t, now, 1))
+	require.Equal(t, []string{"send", "wait uncounted"}, []string{what(got[0]), what(got[1])})
+	require.GreaterOrEqual(t, got[1].Wait, 30*time.Second)
+	b.exec(t, `UPDATE belfry.jobs SET delivered_at = now() - interval '2 hours' WHERE id = $1`, more)
+	require.Equal(t, "wait uncounted", to(1), "it is not counted again at once")
+	b.composer.CountAgain()
+	require.Equal(t, "send", to(1))
+}
+
+// The cost of a count does not grow with the number of jobs in the window, nor with the activities of a channel,
+// of its category or another.
+func TestLong_CapCountsOfAnyWindowCostTheSame(t *testing.T) {
+	t.Parallel()
+	b := setupOn(t, dbtest.New(t))
+	b.composer.LimitCounts(100, 100)
+	b.capTo(t, "operator_notice", 3)
+	b.exec(t, `ALTER TABLE belfry.jobs DISABLE TRIGGER jobs_validate, ALTER id SET DEFAULT nextval('belfry.jobs_id_seq')`)
+	b.exec(t, `ALTER TABLE belfry.activities DISABLE TRIGGER USER`)
+	b.exec(t, `INSERT INTO belfry.activities (id, channel_id, title, route) SELECT -nextval('belfry.arrivals_seq'), 1000, 'x', '{push}' FROM generate_series(1, 20000) g`)
+	b.exec(t, `INSERT INTO belfry.messages (job_id, channel_id, next_attempt_at, status, sent_at) SELECT id, channel_id, now(), 'SENT', now() FROM belfry.activities`)
+	list := b.batchOf(t, 1000, 1, 1)
+	b.exec(t, `ANALYZE`)
+	before := b.blocks(t)
+	require.Equal(t, "wait uncounted", what(b.composed(t, list...)[0]))
+	read := b.blocks(t) - before
+	t.Logf("%d blocks with 20,000 activities to the channel", read)
+	require.Less(t, read, int64(1000))
+	b.manyJobs(t, 20000, 1)
+	b.exec(t, `ANALYZE`)
+	before = b.blocks(t)
+	require.Equal(t, "wait uncounted", what(b.composed(t, list...)[0]))
+	read = b.blocks(t) - before
+	t.Logf("%d blocks with 20,000 jobs", read)
+	require.Less(t, read, int64(1000))
+}
+
+// A category whose count does not end in time waits, and the messages of others are composed meanwhile.
+func TestLong_CapThatCannotBeCountedInTimeStopsNoOthers(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.capTo(t, "operator_notice", 3)
+	b.capTo(t, "popular_content", 3)
+	list := b.batchOf(t, 1001, 1, 4)
+	popular, activity := b.job(t, pgx.NamedArgs{"category": "popular_content"}), b.send(t, 1, "activity", "x")
+	list = append(list, b.claim(t, popular, 1), b.claim(t, activity, 1))
+	b.exec(t, `ALTER TABLE belfry.messages RENAME TO told`)
+	b.exec(t, `CREATE VIEW belfry.messages AS SELECT * FROM belfry.told WHERE CASE WHEN channel_id > 1000 THEN pg_sleep(60) IS NOT NULL ELSE true END`)
+	ctx, cancel := context.WithTimeout(t.Context(), 8*time.Second)
+	defer cancel()
+	got, err := b.composer.Compose(ctx, list)
+	require.NoError(t, err)
+	var said []string
+	for _, c := range got[3:] {
+		said = append(said, what(c))
+	}
+	require.Equal(t, []string{"wait uncounted", "send", "send"}, said)
 }

@@ -27,9 +27,11 @@ type Composer struct {
 	zones  zones
 	turns  turns
 	random func() float64
-	// maxTexts is the constant of that name, except in tests.
-	maxTexts int
-	made     atomic.Int64 // transactions
+	// The constants of these names, except in tests.
+	maxTexts, maxJobs, maxActivities int
+
+	uncounted uncounted
+	made      atomic.Int64 // transactions
 }
 
 // New returns a Composer over pool, which the caller closes. random returns numbers in [0, 1) and must
@@ -44,7 +46,8 @@ func New(pool *pgxpool.Pool, who *channels.Store, config Config, random func() f
 	}
 	return &Composer{
 		pool: pool, who: who, config: config, zone: zone, zones: zones{known: make(map[string]*time.Location)},
-		turns: turns{turn: make(map[int64]int64), active: make(map[int64]bool)}, random: random, maxTexts: maxTexts,
+		turns: turns{turn: make(map[int64]int64), active: make(map[int64]bool)}, random: random,
+		maxTexts: maxTexts, maxJobs: maxJobs, maxActivities: maxActivities,
 	}, nil
 }
 

@@ -42,7 +42,7 @@ func TestLong_PlansOfBatchStatements(t *testing.T) {
 			b.explain(t, "LastFailures", pgx.StrictNamedArgs{"job_ids": ids, "channel_ids": ids}) +
 			b.explain(t, "CapCounts", pgx.StrictNamedArgs{
 				"channel_ids": ids, "categories": categories, "windows": []float64{86400, 60, 60, 60, 60, 60},
-				"span_categories": categories, "lows": ids, "highs": ids,
+				"span_categories": categories, "lows": ids, "highs": ids, "jobs": 50000, "activities": 2003,
 			})
 	}
 	stale := plans()

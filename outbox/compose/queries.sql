@@ -50,8 +50,10 @@ SELECT k.n::integer, a.outcome
 
 -- name: CapCounts :many
 -- Returns, for each channel with a category and a window in seconds (parallel arrays), the number of messages
--- that count against the cap, and the jobs of the messages in flight that may come to count. A message that
--- awaits its receipt was accepted by the provider. A pair without messages has no row. @span_categories,
+-- that count against the cap, the jobs and leases of the messages in flight that may come to count, and whether
+-- the category has more than @jobs jobs or the channel more than @activities activities in the window. It
+-- reads no more of them, because an enqueuer chooses their number. A message that awaits its receipt was
+-- accepted by the provider. A pair without messages has no row. @span_categories,
 -- @lows and @highs are ranges of ids that contain the channels of a category. Reads each job of the category
 -- that may have sent messages in the window (jobs_category_idx): once if it has few messages, otherwise once
 -- per span (messages_pkey); and each channel's activities (messages_channel_idx, activities_pkey).
@@ -60,46 +62,59 @@ SELECT k.n::integer, a.outcome
           FROM unnest(@channel_ids::bigint[], @categories::text[], @windows::float8[]) WITH ORDINALITY k (channel_id, category, seconds, n)),
        s AS MATERIALIZED (
         SELECT s.category, s.low, s.high FROM unnest(@span_categories::text[], @lows::bigint[], @highs::bigint[]) s (category, low, high)),
-       c AS MATERIALIZED (
-        SELECT s.category, min(s.low) AS low, max(s.high) AS high, count(*) AS spans,
-               statement_timestamp() - make_interval(secs => (SELECT max(k.seconds) FROM k WHERE k.category = s.category)) AS since
-          FROM s GROUP BY s.category)
-SELECT f.n, count(*) FILTER (WHERE f.counts), coalesce(array_agg(f.job_id) FILTER (WHERE NOT f.counts), '{}'),
-       coalesce(array_agg(f.lease_id) FILTER (WHERE NOT f.counts), '{}')
-  FROM (SELECT k.n, m.job_id, m.lease_id, m.status = 'SENT' OR m.receipt IS NOT NULL AS counts
-          FROM c
+       j AS MATERIALIZED (
+        SELECT c.category, c.low, c.high, c.spans, c.since, j.id, j.rows_written
+          FROM (SELECT s.category, min(s.low) AS low, max(s.high) AS high, count(*) AS spans,
+                       statement_timestamp() - make_interval(secs => (SELECT max(k.seconds) FROM k WHERE k.category = s.category)) AS since
+                  FROM s GROUP BY s.category) c
          CROSS JOIN LATERAL (
                 SELECT j.id, j.rows_written
                   FROM belfry.jobs j
                  WHERE j.category = c.category AND j.started_at IS NOT NULL
                    AND coalesce(j.delivered_at, 'infinity'::timestamptz) >= c.since
-                OFFSET 0) j
-         CROSS JOIN LATERAL (
-                SELECT o.job_id, o.channel_id, o.lease_id, o.status, o.receipt, o.sent_at
-                  FROM belfry.messages o
-                 WHERE j.rows_written <= 16 * c.spans
-                   AND o.job_id = j.id AND o.channel_id BETWEEN c.low AND c.high
-                   AND (o.status = 'PROCESSING' OR o.status = 'SENT' AND o.sent_at >= c.since)
-                UNION ALL
-                SELECT o.job_id, o.channel_id, o.lease_id, o.status, o.receipt, o.sent_at
-                  FROM s
-                 CROSS JOIN LATERAL (SELECT o.job_id, o.channel_id, o.lease_id, o.status, o.receipt, o.sent_at
-                                       FROM belfry.messages o
-                                      WHERE o.job_id = j.id AND o.channel_id BETWEEN s.low AND s.high
-                                        AND (o.status = 'PROCESSING' OR o.status = 'SENT' AND o.sent_at >= c.since)
-                                     OFFSET 0) o
-                 WHERE j.rows_written > 16 * c.spans AND s.category = c.category
+                 LIMIT @jobs::bigint + 1) j),
+       o AS MATERIALIZED (
+        SELECT j.category FROM j GROUP BY j.category HAVING count(*) > @jobs::bigint)
+SELECT f.n, count(*) FILTER (WHERE f.counts), coalesce(array_agg(f.job_id) FILTER (WHERE NOT f.counts), '{}'),
+       coalesce(array_agg(f.lease_id) FILTER (WHERE NOT f.counts), '{}'),
+       coalesce(bool_or(f.job_id IS NULL), false), count(*) FILTER (WHERE f.job_id < 0) > @activities::bigint
+  FROM (SELECT k.n, m.job_id, m.lease_id, m.status = 'SENT' OR m.receipt IS NOT NULL AS counts
+          FROM (SELECT j.category, m.job_id, m.channel_id, m.lease_id, m.status, m.receipt
+                  FROM j
+                 CROSS JOIN LATERAL (
+                        SELECT m.job_id, m.channel_id, m.lease_id, m.status, m.receipt
+                          FROM belfry.messages m
+                         WHERE j.rows_written <= 16 * j.spans
+                           AND m.job_id = j.id AND m.channel_id BETWEEN j.low AND j.high
+                           AND (m.status = 'PROCESSING' OR m.status = 'SENT' AND m.sent_at >= j.since)
+                        UNION ALL
+                        SELECT m.job_id, m.channel_id, m.lease_id, m.status, m.receipt
+                          FROM s
+                         CROSS JOIN LATERAL (SELECT m.job_id, m.channel_id, m.lease_id, m.status, m.receipt
+                                               FROM belfry.messages m
+                                              WHERE m.job_id = j.id AND m.channel_id BETWEEN s.low AND s.high
+                                                AND (m.status = 'PROCESSING' OR m.status = 'SENT' AND m.sent_at >= j.since)
+                                             OFFSET 0) m
+                         WHERE j.rows_written > 16 * j.spans AND s.category = j.category) m
+                 WHERE j.category <> ALL (ARRAY(SELECT o.category FROM o))
                 OFFSET 0) m
-          JOIN k ON k.channel_id = m.channel_id AND k.category = c.category
+          JOIN k ON k.channel_id = m.channel_id AND k.category = m.category
         UNION ALL
-        SELECT k.n, m.job_id, m.lease_id, m.receipt IS NOT NULL
+        SELECT k.n, NULL, NULL, NULL
           FROM k
-          JOIN belfry.messages m ON m.channel_id = k.channel_id AND m.job_id < 0 AND m.status = 'PROCESSING'
-         WHERE (SELECT a.category FROM belfry.activities a WHERE a.id = m.job_id) = k.category
+         WHERE k.category = ANY (ARRAY(SELECT o.category FROM o))
         UNION ALL
-        SELECT k.n, m.job_id, m.lease_id, true
+        SELECT k.n, m.job_id, m.lease_id, CASE WHEN (SELECT a.category FROM belfry.activities a WHERE a.id = m.job_id) = k.category THEN m.counts END
           FROM k
-          JOIN belfry.messages m ON m.channel_id = k.channel_id AND m.job_id < 0 AND m.status = 'SENT'
-                                AND m.sent_at >= statement_timestamp() - make_interval(secs => k.seconds)
-         WHERE (SELECT a.category FROM belfry.activities a WHERE a.id = m.job_id) = k.category) f
+         CROSS JOIN LATERAL (
+               (SELECT m.job_id, m.lease_id, m.receipt IS NOT NULL AS counts
+                  FROM belfry.messages m
+                 WHERE m.channel_id = k.channel_id AND m.job_id < 0 AND m.status = 'PROCESSING'
+                 LIMIT @activities::bigint + 1)
+                UNION ALL
+               (SELECT m.job_id, m.lease_id, true
+                  FROM belfry.messages m
+                 WHERE m.channel_id = k.channel_id AND m.job_id < 0 AND m.status = 'SENT'
+                   AND m.sent_at >= statement_timestamp() - make_interval(secs => k.seconds)
+                 LIMIT @activities::bigint + 1)) m) f
  GROUP BY f.n;
