@@ -784,7 +784,7 @@ SELECT l.relation::regclass::text, coalesce(a.pid, 0), coalesce(a.usename::text,
   LEFT JOIN pg_prepared_xacts x ON l.pid IS NULL AND l.virtualtransaction = '-1/' || x.transaction::text
  WHERE l.locktype = 'relation' AND l.granted AND l.pid IS DISTINCT FROM pg_backend_pid()
    AND l.database = (SELECT d.oid FROM pg_database d WHERE d.datname = current_database())
-   AND l.relation IN ('belfry.jobs'::regclass, 'belfry.job_deliveries'::regclass, 'belfry.leases'::regclass)
+   AND l.relation IN ('belfry.jobs'::regclass, 'belfry.job_deliveries'::regclass)
    AND l.mode IN ('ShareLock', 'ShareRowExclusiveLock', 'ExclusiveLock', 'AccessExclusiveLock')
  ORDER BY 1, 2;
 

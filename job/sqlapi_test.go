@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/stretchr/testify/require"
 
@@ -301,4 +302,32 @@ func TestActs_ReturnWhatTheyDid(t *testing.T) {
 	b.exec(t, set(job.Processed), id)
 	require.Equal(t, "PROCESSED|PROCESSED|no message of it is left to hold", acted(`belfry.abort($1)`))
 	require.Equal(t, "PROCESSED|PROCESSED|no recipient of it was skipped", acted(`belfry.retry_skipped($1)`))
+}
+
+// An abort of finished jobs reads their messages for a bounded time, and no leases: whoever delivers chooses how
+// many there are. Jobs that are not read in this time are held.
+func TestLong_AbortOfFinishedJobsTakesABoundedTime(t *testing.T) {
+	t.Parallel()
+	b := setupOn(t, dbtest.New(t), 0)
+	ids := make([]int64, 3)
+	for i := range ids {
+		ids[i] = b.enqueue(t, job.Spec{Type: "push"})
+		b.exec(t, set(job.Running), ids[i])
+		b.exec(t, set(job.Processed), ids[i])
+		b.exec(t, `INSERT INTO belfry.messages (job_id, channel_id, next_attempt_at, status, sent_at)
+			SELECT $1, g, now(), 'SENT', now() FROM generate_series(1, $2::int) g`, ids[i], []int{1, 20001, 1}[i])
+	}
+	b.exec(t, `ALTER TABLE belfry.messages RENAME TO told`)
+	b.exec(t, `CREATE VIEW belfry.messages AS SELECT * FROM belfry.told
+		WHERE status = 'SENT' AND CASE WHEN channel_id = 2 THEN pg_sleep(5.2) IS NOT NULL ELSE true END`)
+	tx, err := b.db.Pool.Begin(t.Context())
+	require.NoError(t, err)
+	defer func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) }()
+	_, err = tx.Exec(t.Context(), `LOCK TABLE belfry.leases IN ACCESS EXCLUSIVE MODE`)
+	require.NoError(t, err)
+	rows, err := b.db.Pool.Query(t.Context(), `SELECT a.status FROM unnest($1::bigint[]) i CROSS JOIN LATERAL belfry.abort(i) a`, ids)
+	require.NoError(t, err)
+	became, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	require.NoError(t, err)
+	require.Equal(t, []string{"PROCESSED", "ABORTED", "ABORTED"}, became)
 }

@@ -127,12 +127,19 @@ CREATE INDEX messages_dead_idx ON belfry.messages (job_id, channel_id) WHERE sta
 CREATE INDEX messages_channel_idx ON belfry.messages (channel_id, status, sent_at) WHERE job_id < 0 AND status IN ('PROCESSING', 'SENT');
 
 -- Whether a message of a job is not final, by the index of each status: a job may have millions of
--- messages that are final. Messages in flight are found by their lease. A role that delivers can write the
--- counts and a PROCESSING row without a lease, so that the last statement reads the rows of the job: only
--- if nothing else is left. It can also lock the counts and the leases, but not the messages: rows that it
--- locks for half a second count as unsent, so that an abort holds the job.
+-- messages that are final. Messages in flight are found by the counts. A role that delivers can write the
+-- counts, so that the rows of the job are read if nothing else is left, until 5 seconds after the start of
+-- the client's statement, which may abort many jobs. It can also lock the counts, but not the messages. Rows
+-- that are locked for half a second, or not read in this time, count as unsent, so that an abort holds the
+-- job.
 CREATE FUNCTION belfry.has_unsent(id bigint) RETURNS boolean
 LANGUAGE plpgsql STABLE SET lock_timeout = '500ms' SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    slice   constant integer := 20000;
+    until   constant timestamptz := statement_timestamp() + interval '5 seconds';
+    last    bigint := -9223372036854775808;
+    sending boolean;
+    n       integer;
 BEGIN
     IF EXISTS (SELECT FROM belfry.messages m WHERE m.job_id = $1 AND m.job_id > 0 AND m.status = 'PENDING') THEN
         RETURN true;
@@ -142,14 +149,18 @@ BEGIN
     BEGIN
         IF EXISTS (SELECT FROM belfry.job_progress p WHERE p.job_id = $1 AND p.waiting > 0) THEN
             RETURN true;
-        ELSIF EXISTS (SELECT FROM belfry.leases l CROSS JOIN unnest(l.job_ids, l.channel_ids) u(job_id, channel_id)
-            JOIN belfry.messages m ON m.job_id = u.job_id AND m.channel_id = u.channel_id WHERE u.job_id = $1 AND m.status = 'PROCESSING') THEN
-            RETURN true;
         END IF;
     EXCEPTION WHEN lock_not_available THEN
         RETURN true;
     END;
-    RETURN EXISTS (SELECT FROM belfry.messages m WHERE m.job_id = $1 AND m.status = 'PROCESSING');
+    WHILE clock_timestamp() < until LOOP
+        SELECT count(*), coalesce(bool_or(m.status = 'PROCESSING'), false), max(m.channel_id) INTO n, sending, last
+          FROM (SELECT m.status, m.channel_id FROM belfry.messages m WHERE m.job_id = $1 AND m.channel_id >= last ORDER BY m.channel_id LIMIT slice) m;
+        IF sending OR n < slice THEN
+            RETURN sending;
+        END IF;
+    END LOOP;
+    RETURN true;
 END $$;
 
 REVOKE EXECUTE ON FUNCTION belfry.has_unsent(bigint) FROM PUBLIC;

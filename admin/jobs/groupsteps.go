@@ -20,7 +20,7 @@ const (
 	// groupStep is the number of jobs that a transaction of an act in steps changes.
 	groupStep = 500
 	// finishedStep is the number of finished jobs that a transaction of an abort examines. Each examination may
-	// wait half a second for a locked table (belfry.has_unsent), or read all messages of a job.
+	// wait half a second for a locked table, and all read the messages of jobs for 5 seconds (belfry.has_unsent).
 	finishedStep = 20
 	// groupWait bounds the wait for jobs that other sessions lock.
 	groupWait = 5 * time.Second
@@ -68,10 +68,10 @@ type groupAct struct {
 	finished map[int64]bool // the jobs of an abort that were PROCESSED or FAILED
 	steps    groupSteps
 	unknown  int   // the jobs of the failed step, if its outcome cannot be read
-	failed   error // of the first job that cannot be changed
+	failed   error // of the first job or step that cannot be changed
 }
 
-// abortEach stops jobs in steps, as runGroup does. Jobs that are over do not fail it if it stops another. It
+// abortEach stops jobs in steps, as runGroup does, RUNNING ones first, then PENDING ones. Jobs that are over do not fail it if it stops another. It
 // returns the stopped jobs. If it cannot read the jobs, which an abort cache does not require, it stops one
 // after the other.
 func (act jobsAct) abortEach(ctx context.Context, env *operation.Env, ids []int64, who job.Act) (done jobsResult, err error) {
@@ -83,6 +83,10 @@ func (act jobsAct) abortEach(ctx context.Context, env *operation.Env, ids []int6
 	for i, j := range jobs {
 		members[i] = job.Member{ID: j.ID, Status: j.Status}
 	}
+	urgent := []job.Status{job.Pending, job.Running} // the last first, and all others after these
+	slices.SortStableFunc(members, func(a, b job.Member) int {
+		return slices.Index(urgent, b.Status) - slices.Index(urgent, a.Status)
+	})
 	var missing error
 	for _, id := range slices.Compact(slices.Sorted(slices.Values(ids))) {
 		if !slices.ContainsFunc(members, func(m job.Member) bool { return m.ID == id }) {
@@ -217,7 +221,8 @@ func (g *groupAct) next(todo []int64) (n int) {
 }
 
 // step changes jobs in one transaction. Without held it waits for the locked ones. If the database rejects the
-// change of a job, it halves the step until it has found that job, and leaves it out.
+// change of a job, it halves the step until it has found that job, and leaves it out. A step that fails while
+// the database answers does not prevent the others: its error is in failed.
 func (g *groupAct) step(ctx context.Context, ids []int64, held *[]int64) error {
 	jobs, err := g.do(ctx, job.Selection{IDs: ids, Held: held}, g.who)
 	if errors.As(err, new(*job.WrongStatusError)) || errors.Is(err, job.ErrNotFound) { // changed or deleted meanwhile
@@ -236,6 +241,10 @@ func (g *groupAct) step(ctx context.Context, ids []int64, held *[]int64) error {
 		return err
 	case err != nil && !errors.Is(err, job.ErrLocked):
 		changed, skipped = g.reread(ctx, ids), 0
+		if ctx.Err() == nil && slices.Contains([]db.Class{db.TooSlow, db.Conflict, db.Internal}, db.ClassOf(err)) {
+			g.fail(err)
+			err = nil
+		}
 	case err != nil:
 		skipped = 0
 	case held != nil:
@@ -247,6 +256,15 @@ func (g *groupAct) step(ctx context.Context, ids []int64, held *[]int64) error {
 	return err
 }
 
+// fail records the failure of a step. The jobs of several flagged steps are in one error.
+func (g *groupAct) fail(err error) {
+	var before, now *job.FlaggedError
+	if errors.As(g.failed, &before) && errors.As(err, &now) {
+		before.JobIDs = slices.Concat(before.JobIDs, now.JobIDs)
+	}
+	g.failed = cmp.Or(g.failed, err)
+}
+
 // reread returns how many jobs of a failed step were changed, which is unknown after the loss of the connection
 // or an interruption.
 func (g *groupAct) reread(ctx context.Context, ids []int64) (changed int) {
@@ -254,7 +272,7 @@ func (g *groupAct) reread(ctx context.Context, ids []int64) (changed int) {
 	defer cancel()
 	jobs, err := g.env.Jobs.Summaries(ctx, ids)
 	if err != nil {
-		g.unknown = len(ids)
+		g.unknown += len(ids)
 	}
 	for _, j := range jobs {
 		if !slices.Contains(g.from, j.Status) {

@@ -122,7 +122,7 @@ func TestGroup_StopsWhatRunsBeforeWhatIsFinished(t *testing.T) {
 	tx, err := d.DB.Pool.Begin(t.Context())
 	require.NoError(t, err)
 	defer func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) }()
-	_, err = tx.Exec(t.Context(), `LOCK TABLE belfry.leases IN ACCESS EXCLUSIVE MODE`)
+	_, err = tx.Exec(t.Context(), `LOCK TABLE belfry.job_deliveries IN ACCESS EXCLUSIVE MODE`)
 	require.NoError(t, err)
 	done := make(chan error, 1)
 	go func() {
