@@ -580,7 +580,7 @@ CREATE TABLE belfry.handovers (
     CONSTRAINT handovers_keys_check CHECK ( -- of a claim, each with the 10 steps that were skipped before at most
         cardinality(job_ids) BETWEEN 1 AND 11000
         AND cardinality(channel_ids) = cardinality(job_ids) AND cardinality(steps) = cardinality(job_ids)
-        AND (reasons IS NULL OR cardinality(reasons) = cardinality(job_ids)) AND octet_length(reasons::text) <= 2000000),
+        AND (reasons IS NULL OR cardinality(reasons) = cardinality(job_ids)) AND octet_length(reasons::text) <= least(2000000, 1100 * cardinality(job_ids))),
     CONSTRAINT handovers_steps_check CHECK (0 <= ALL (steps) AND array_position(steps, NULL) IS NULL)
 );
 

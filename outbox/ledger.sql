@@ -289,7 +289,7 @@ WITH locked AS MATERIALIZED (
     RETURNING l.id
 )
 DELETE FROM belfry.handovers h
- WHERE h.lease_id = ANY (ARRAY(SELECT g.id FROM gone g));
+ WHERE h.ctid = ANY (ARRAY(SELECT o.ctid FROM belfry.handovers o WHERE o.lease_id = ANY (ARRAY(SELECT g.id FROM gone g)) LIMIT 5000));
 
 -- name: LeasesOf :many
 -- The leases of @relay: few, except during its stop.
@@ -320,22 +320,29 @@ SELECT e.id, e.relay, false
 -- The messages in PROCESSING under some leases, and whether they were handed to a provider (leases_pkey,
 -- handovers_lease_idx, messages_pkey). A handed message is at the step of its call: earlier steps were
 -- skipped and their attempts do not count. Their steps and reasons are returned in order, once per handover.
--- A reason that is longer than belfry.attempts allows is cut, so that it does not prevent the recovery.
+-- A reason that is longer than belfry.attempts allows is cut, so that it does not prevent the recovery. A relay
+-- writes up to a row per message, and some again after a lost reply. If a lease has more than 2,000 rows or
+-- 33,000 keys, none is read, and all its messages count as handed over.
 -- OFFSET 0 prevents a hash of all attempts in PostgreSQL 17 and later.
-WITH handed AS MATERIALIZED (
+WITH counted AS MATERIALIZED (
+    SELECT l.id, h.rows > 2000 OR coalesce(h.keys, 0) > 33000 AS many
+      FROM unnest(@ids::bigint[]) l(id)
+     CROSS JOIN LATERAL (SELECT count(*) AS rows, sum(cardinality(r.job_ids)) AS keys
+                           FROM (SELECT h.job_ids FROM belfry.handovers h WHERE h.lease_id = l.id LIMIT 2001) r) h
+), handed AS MATERIALIZED (
     SELECT h.lease_id, u.job_id, u.channel_id, max(u.step) AS step,
            array_agg(u.step ORDER BY u.step) FILTER (WHERE u.reason IS NOT NULL) AS bypassed,
            array_agg(left(u.reason, 250) ORDER BY u.step) FILTER (WHERE u.reason IS NOT NULL) AS reasons
       FROM belfry.handovers h
      CROSS JOIN LATERAL unnest(h.job_ids, h.channel_ids, h.steps, h.reasons) u(job_id, channel_id, step, reason)
-     WHERE h.lease_id = ANY (@ids::bigint[])
+     WHERE h.lease_id = ANY (ARRAY(SELECT c.id FROM counted c WHERE NOT c.many))
      GROUP BY h.lease_id, u.job_id, u.channel_id
 )
 SELECT m.job_id, m.channel_id, l.id, greatest(m.step, h.step), CASE WHEN h.step > m.step THEN 0 ELSE m.attempts END, m.crashes, coalesce(m.reason, ''),
        EXISTS (SELECT FROM belfry.attempts a WHERE a.job_id = m.job_id AND a.channel_id = m.channel_id AND a.outcome IN ('unknown', 'crashed') OFFSET 0),
        coalesce(CASE WHEN m.job_id > 0 THEN (SELECT j.route FROM belfry.jobs j WHERE j.id = m.job_id)
                      ELSE (SELECT t.route FROM belfry.activities t WHERE t.id = m.job_id) END, '{}'),
-       h.lease_id IS NOT NULL, h.bypassed, h.reasons
+       h.lease_id IS NOT NULL OR (SELECT c.many FROM counted c WHERE c.id = l.id), h.bypassed, h.reasons
   FROM belfry.leases l
  CROSS JOIN LATERAL unnest(l.job_ids, l.channel_ids) u(job_id, channel_id)
  CROSS JOIN LATERAL (SELECT m.job_id, m.channel_id, m.step, m.attempts, m.crashes, m.reason FROM belfry.messages m
@@ -359,11 +366,16 @@ SELECT l.id FROM belfry.leases l
 
 -- name: LeaseMessagesLock :many
 -- Locks the messages in PROCESSING under a lease, in key order, and returns for each whether it was handed
--- to a provider. Skips locked messages.
+-- to a provider, as LeaseMessages does. Skips locked messages.
+WITH counted AS MATERIALIZED (
+    SELECT count(*) > 2000 OR coalesce(sum(cardinality(r.job_ids)), 0) > 33000 AS many
+      FROM (SELECT h.job_ids FROM belfry.handovers h WHERE h.lease_id = @id LIMIT 2001) r
+)
 SELECT m.job_id, m.channel_id,
-       (m.job_id, m.channel_id) IN (SELECT v.job_id, v.channel_id FROM belfry.handovers h
-                                     CROSS JOIN LATERAL unnest(h.job_ids, h.channel_ids) v(job_id, channel_id)
-                                     WHERE h.lease_id = @id)
+       (SELECT c.many FROM counted c)
+       OR (m.job_id, m.channel_id) IN (SELECT v.job_id, v.channel_id FROM belfry.handovers h
+                                        CROSS JOIN LATERAL unnest(h.job_ids, h.channel_ids) v(job_id, channel_id)
+                                        WHERE h.lease_id = @id AND NOT (SELECT c.many FROM counted c))
   FROM (SELECT u.job_id, u.channel_id
           FROM belfry.leases l
          CROSS JOIN LATERAL unnest(l.job_ids, l.channel_ids) u(job_id, channel_id)
@@ -383,10 +395,17 @@ SELECT count(*)
  WHERE l.id = @id;
 
 -- name: HandoversDeleteOrphans :exec
--- Deletes handovers of deleted leases, which a relay wrote while it lost its lease. A handover is never
--- visible before its lease (leases_pkey).
+-- Deletes handovers of deleted leases, which a relay wrote while it lost its lease: among 2,000 from the first
+-- one and 2,000 from a random one (handovers_lease_idx). A handover is never visible before its lease
+-- (leases_pkey).
+WITH near AS MATERIALIZED (
+   (SELECT h.ctid AS tid, h.lease_id FROM belfry.handovers h ORDER BY h.lease_id LIMIT 2000)
+    UNION ALL
+   (SELECT h.ctid, h.lease_id FROM belfry.handovers h
+     WHERE h.lease_id >= (SELECT (random() * 9223372036854770000)::bigint) ORDER BY h.lease_id LIMIT 2000)
+)
 DELETE FROM belfry.handovers h
- WHERE NOT EXISTS (SELECT FROM belfry.leases l WHERE l.id = h.lease_id);
+ WHERE h.ctid = ANY (ARRAY(SELECT s.tid FROM near s WHERE NOT EXISTS (SELECT FROM belfry.leases l WHERE l.id = s.lease_id)));
 
 -- name: ReceiptsDue :many
 -- Takes up to @keys messages that are due for a receipt query (messages_receipt_idx), hides them from other

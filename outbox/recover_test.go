@@ -313,7 +313,7 @@ func TestRecover_CutsALongReason(t *testing.T) {
 	id := b.Rest(t, outbox.TypePush, 1, job.Processed)
 	claimed := claim(t, dead, id, 1)
 	b.Exec(t, `INSERT INTO belfry.handovers (lease_id, job_ids, channel_ids, steps, reasons) VALUES
-		($1, ARRAY[$2::bigint, $2], ARRAY[$3::bigint, $3], '{0,1}', ARRAY[repeat('ü', 3000), NULL])`, claimed[0].LeaseID, id, claimed[0].ChannelID)
+		($1, ARRAY[$2::bigint, $2], ARRAY[$3::bigint, $3], '{0,1}', ARRAY[repeat('ü', 1000), NULL])`, claimed[0].LeaseID, id, claimed[0].ChannelID)
 	b.expire(t, claimed[0].LeaseID)
 	lost, err := l.Lost(bg, nil, nil, 10)
 	require.NoError(t, err)
@@ -321,4 +321,38 @@ func TestRecover_CutsALongReason(t *testing.T) {
 	require.Len(t, lost[0].Handed, 1)
 	require.Len(t, lost[0].Handed[0].Bypassed, 1)
 	require.Len(t, lost[0].Handed[0].Bypassed[0].Reason, 500, "bytes, of 1,000 that belfry.attempts allows")
+}
+
+// A lease with more handovers than any relay writes is recovered: none of them is read, and all its messages count
+// as handed over. Handovers that are deleted with leases are bounded as well, and go with later recoveries.
+func TestRecover_ReadsABoundedNumberOfHandovers(t *testing.T) {
+	t.Parallel()
+	for name, fill := range map[string]string{
+		"rows": `INSERT INTO belfry.handovers SELECT $1, ARRAY[$2::bigint], ARRAY[1::bigint], ARRAY[0::smallint] FROM generate_series(1, 8001)`,
+		"keys": `INSERT INTO belfry.handovers SELECT $1, array_fill($2::bigint, ARRAY[11000]), array_fill(1::bigint, ARRAY[11000]), array_fill(0::smallint, ARRAY[11000]) FROM generate_series(1, 4)`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := setup(t, 0)
+			l := b.ledger("alive")
+			id := b.Rest(t, outbox.TypePush, 20, job.Processed)
+			lease, next := claim(t, b.ledger("dead"), id, 10)[0].LeaseID, claim(t, b.ledger("dead"), id, 10)[0].LeaseID
+			b.Exec(t, fill, lease, id)
+			b.expire(t, lease)
+			lost, err := l.Lost(t.Context(), nil, nil, 10)
+			require.NoError(t, err)
+			require.Len(t, lost, 1)
+			require.Len(t, lost[0].Handed, 10)
+			r, err := l.Recover(t.Context(), lost[0], decide(lost[0]))
+			require.NoError(t, err)
+			require.Equal(t, 10, r.Settled)
+			if name == "rows" {
+				require.Equal(t, 1001, one[int](t, b, `SELECT count(*) FROM belfry.handovers`))
+			}
+			b.expire(t, next)
+			require.NoError(t, recoverAll(l))
+			require.Zero(t, one[int](t, b, `SELECT count(*) FROM belfry.handovers`))
+			require.Zero(t, one[int](t, b, `SELECT count(*) FROM belfry.leases`))
+		})
+	}
 }
