@@ -505,9 +505,10 @@ SELECT m.job_id, m.channel_id, m.status, m.next_attempt_at, m.attempts, m.step, 
                                       FROM belfry.jobs j WHERE j.id = m.job_id), false));
 
 -- The jobs that may have messages to send, most urgent first, without jobs of paused lanes and jobs that
--- wait for approval.
+-- wait for approval. due_at is the time before which none of its messages is due, or NULL: deliver_at, which does
+-- not change after the start, unless no message is left.
 CREATE VIEW belfry.sendable_jobs AS
-SELECT j.id AS job_id, j.lane, j.priority
+SELECT j.id AS job_id, j.lane, j.priority, CASE WHEN j.rows_written > 0 AND j.recalled_at IS NULL THEN j.deliver_at END AS due_at
   FROM belfry.jobs j
  WHERE j.delivered_at IS NULL AND j.started_at IS NOT NULL AND j.status <> 'ABORTED' AND NOT j.awaits_approval
    AND NOT EXISTS (SELECT FROM belfry.lanes l WHERE l.name = j.lane AND l.paused_at IS NOT NULL)

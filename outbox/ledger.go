@@ -72,8 +72,8 @@ type Candidate struct {
 	Priority int
 }
 
-// Candidates lists the jobs that may have messages to send, most urgent first, then by id. It omits ABORTED
-// jobs and jobs that MarkDelivered has marked.
+// Candidates lists the jobs that may have messages to send within a minute, most urgent first, then by id. It
+// omits ABORTED jobs and jobs that MarkDelivered has marked.
 func (l *Ledger) Candidates(ctx context.Context) ([]Candidate, error) {
 	return list(ctx, l, "list jobs to deliver", queries.candidateList, nil, func(row pgx.CollectableRow) (c Candidate, err error) {
 		err = row.Scan(&c.JobID, &c.Lane, &c.Priority)

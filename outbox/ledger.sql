@@ -18,8 +18,9 @@ SELECT set_config('statement_timeout', @timeout_ms::text, true),
            ELSE current_setting('synchronous_commit') END, true);
 
 -- name: CandidateList :many
--- The jobs that may have messages to send, most urgent first (jobs_undelivered_idx).
-SELECT s.job_id, s.lane, s.priority FROM belfry.sendable_jobs s;
+-- The jobs that may have messages to send within a minute, most urgent first (jobs_undelivered_idx).
+SELECT s.job_id, s.lane, s.priority FROM belfry.sendable_jobs s
+ WHERE coalesce(s.due_at, '-infinity') <= statement_timestamp() + interval '1 minute';
 
 -- name: MessageClaim :many
 -- Puts up to @keys due messages of one job in flight at @relay, in the order of messages_due_idx after
@@ -265,7 +266,7 @@ SELECT k.job_id, @relay, count(*) FILTER (WHERE k.status = 'SENT'), count(*) FIL
 -- Deletes the leases @ids that have no message in PROCESSING, with their handovers (leases_pkey,
 -- handovers_lease_idx). Keys of one job that lie close together, such as the keys of a claim, are read as
 -- one range of messages_pkey; otherwise there is one index descent per key. A lease that another session has
--- locked remains until it expires.
+-- locked remains until it expires. Handovers beyond 5,000 become orphans.
 WITH locked AS MATERIALIZED (
     SELECT l.id, l.job_ids, l.channel_ids FROM belfry.leases l WHERE l.id = ANY (@ids::bigint[]) ORDER BY l.id FOR UPDATE SKIP LOCKED
 ), spans AS MATERIALIZED (
@@ -538,13 +539,14 @@ SELECT belfry.ring('belfry_messages');
 
 -- name: MessagesNext :one
 -- The seconds until the first message is due that is not due yet and not held (messages_activity_idx, and
--- messages_due_idx once for each job that may have messages to send). NULL: there is none.
+-- messages_due_idx once for each job that may have messages to send within a minute). NULL: there is none.
 SELECT extract(epoch FROM least(
            (SELECT m.next_attempt_at FROM belfry.messages m
              WHERE m.job_id < 0 AND m.status = 'PENDING' AND m.next_attempt_at > statement_timestamp()
              ORDER BY m.next_attempt_at LIMIT 1),
+           (SELECT min(s.due_at) FROM belfry.sendable_jobs s WHERE s.due_at > statement_timestamp() + interval '1 minute'),
            (SELECT min(n.next_attempt_at)
-              FROM belfry.sendable_jobs s
+              FROM (SELECT s.job_id FROM belfry.sendable_jobs s WHERE coalesce(s.due_at, '-infinity') <= statement_timestamp() + interval '1 minute' OFFSET 0) s
              CROSS JOIN LATERAL (SELECT m.next_attempt_at FROM belfry.messages m
                                   WHERE m.job_id = s.job_id AND m.job_id > 0 AND m.status = 'PENDING' AND m.next_attempt_at > statement_timestamp()
                                   ORDER BY m.next_attempt_at LIMIT 1) n)) - statement_timestamp())::double precision;

@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
+	"github.com/belfryhq/belfry/dev/dbtest"
 	"github.com/belfryhq/belfry/job"
 	"github.com/belfryhq/belfry/outbox"
 )
@@ -100,6 +101,38 @@ func TestLedger_DeliversAJob(t *testing.T) {
 	candidates, err = l.Candidates(ctx)
 	require.NoError(t, err)
 	require.Empty(t, candidates)
+}
+
+// Jobs whose messages are due later than in a minute cost a relay no memory, and are found in time.
+func TestCandidates_OmitJobsThatAreDueLater(t *testing.T) {
+	t.Parallel()
+	b := setup(t, 0)
+	l := b.ledger("r1")
+	id := b.Rest(t, outbox.TypePush, 3, job.Processed)
+	deliverIn := func(wait string, rows int, recalled bool) {
+		dbtest.Past(t, b.DB.Pool, `UPDATE belfry.jobs SET rows_written = $3, deliver_at = now() + $2::interval, recalled_at = CASE WHEN $4 THEN now() END WHERE id = $1`,
+			id, wait, rows, recalled)
+		b.Exec(t, `UPDATE belfry.messages SET next_attempt_at = now() + $2::interval WHERE job_id = $1`, id, wait)
+	}
+	candidates := func() int {
+		list, err := l.Candidates(t.Context())
+		require.NoError(t, err)
+		return len(list)
+	}
+	for wait, want := range map[string]int{"1 hour": 0, "30 seconds": 1, "-1 hour": 1} {
+		deliverIn(wait, 3, false)
+		require.Equal(t, want, candidates(), wait)
+		next, some, err := l.Next(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, wait != "-1 hour", some, wait)
+		if wait == "1 hour" {
+			require.InDelta(t, time.Hour, next, float64(time.Minute))
+		}
+	}
+	deliverIn("1 hour", 3, true)
+	require.Equal(t, 1, candidates(), "nothing of it is left, and it is marked as delivered")
+	deliverIn("1 hour", 0, false)
+	require.Equal(t, 1, candidates(), "nothing was written, and it is marked as delivered")
 }
 
 // Behind a pooler statements are not prepared: every one of them does without. And where

@@ -170,7 +170,7 @@ func (a *asked) add(sql string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.n++
-	if strings.Contains(sql, "FROM belfry.sendable_jobs s\n             CROSS JOIN LATERAL") {
+	if strings.Contains(sql, "min(n.next_attempt_at)") {
 		a.next, a.at = append(a.next, time.Now()), append(a.at, a.n)
 	}
 }
