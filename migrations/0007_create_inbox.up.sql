@@ -258,3 +258,71 @@ BEGIN
 END $$;
 
 REVOKE EXECUTE ON FUNCTION belfry.inbox_preferences(bigint), belfry.inbox_prefer(bigint, text, text, boolean) FROM PUBLIC;
+-- The four functions by which a server node follows new notifications (package outbox/inbox/live), with the owner's
+-- rights. Their results are those of the caller's snapshot.
+
+-- The arrivals above one, in ascending order, and those among holes, at most max_rows: of activities, with the
+-- channel of one in the notification centre, and of jobs. A NULL after begins max_rows below the newest.
+CREATE FUNCTION belfry.inbox_arrivals(after bigint, holes bigint[], max_rows integer) RETURNS TABLE (arrival bigint, channel_id bigint, walks boolean)
+LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_column
+DECLARE
+    start   constant bigint := coalesce(after, greatest(-(SELECT min(a.id) FROM belfry.activities a), (SELECT max(j.arrival) FROM belfry.jobs j)) - max_rows, 0);
+    negated constant bigint[] := ARRAY(SELECT -h FROM unnest(holes) h);
+BEGIN
+    RETURN QUERY
+    SELECT u.* FROM (
+        (SELECT -a.id, CASE WHEN a.inbox THEN a.channel_id END, false FROM belfry.activities a WHERE a.id < -start ORDER BY a.id DESC LIMIT max_rows)
+        UNION ALL
+        (SELECT j.arrival, NULL, j.type <> 'push' FROM belfry.jobs j WHERE j.arrival > start ORDER BY j.arrival LIMIT max_rows)
+        UNION ALL
+        SELECT -a.id, CASE WHEN a.inbox THEN a.channel_id END, false FROM belfry.activities a WHERE a.id = ANY (negated)
+        UNION ALL
+        SELECT j.arrival, NULL, j.type <> 'push' FROM belfry.jobs j WHERE j.arrival = ANY (holes)) u
+     ORDER BY 1 LIMIT max_rows;
+END $$;
+
+-- The progress of the jobs that write notifications: those that run, the 100 newest other unfinished ones, those with
+-- the arrivals followed, and with since also those that were walked since. by_channel means that the cursor is a channel.
+CREATE FUNCTION belfry.inbox_walks(followed bigint[], since timestamptz DEFAULT NULL) RETURNS TABLE (arrival bigint, "cursor" text, running boolean, walked boolean, by_channel boolean)
+LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_column
+BEGIN
+    RETURN QUERY
+    SELECT j.arrival, coalesce(j."cursor", ''), j.status = 'RUNNING', j.walked_at IS NOT NULL, j.type = 'inbox'
+      FROM belfry.jobs j
+     WHERE j.type <> 'push' AND j.arrival IS NOT NULL AND j.id IN (
+        (SELECT r.id FROM belfry.jobs r WHERE r.status = 'RUNNING')
+        UNION
+        (SELECT l.id FROM belfry.jobs l
+          WHERE l.arrival IS NOT NULL AND l.type <> 'push' AND (l.walked_at IS NULL OR l.skipped > 0)
+          ORDER BY l.arrival DESC LIMIT 100)
+        UNION
+        (SELECT f.id FROM belfry.jobs f WHERE f.arrival = ANY (followed))
+        UNION
+        (SELECT w.id FROM belfry.jobs w WHERE since IS NOT NULL AND w.walked_at >= since));
+END $$;
+
+-- Those among channels that have the notification with an arrival. The LIMIT keeps each to one descent.
+CREATE FUNCTION belfry.inbox_reached(arrival bigint, channels bigint[]) RETURNS SETOF bigint
+LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    RETURN QUERY
+    SELECT c.id FROM unnest($2) c (id)
+     CROSS JOIN LATERAL (SELECT FROM belfry.notifications n WHERE n.channel_id = c.id AND n.arrival = $1 AND n.withdrawn_at IS NULL LIMIT 1) n;
+END $$;
+
+-- The arrivals of a channel's notifications above one, and those among late, in ascending order, at most max_rows.
+CREATE FUNCTION belfry.inbox_since(channel_id bigint, after bigint, late bigint[], max_rows integer) RETURNS SETOF bigint
+LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    RETURN QUERY
+    SELECT u.arrival FROM (
+        (SELECT n.arrival FROM belfry.notifications n WHERE n.channel_id = $1 AND n.arrival > $2 AND n.withdrawn_at IS NULL ORDER BY n.arrival LIMIT $4)
+        UNION
+        SELECT n.arrival FROM belfry.notifications n WHERE n.channel_id = $1 AND n.arrival = ANY ($3) AND n.withdrawn_at IS NULL) u
+     ORDER BY u.arrival LIMIT $4;
+END $$;
+
+REVOKE EXECUTE ON FUNCTION belfry.inbox_arrivals(bigint, bigint[], integer), belfry.inbox_walks(bigint[], timestamptz), belfry.inbox_reached(bigint, bigint[]),
+    belfry.inbox_since(bigint, bigint, bigint[], integer) FROM PUBLIC;

@@ -20,6 +20,7 @@ type Endpoint struct {
 	Listen   string // HOST:PORT, or :PORT for all addresses; empty means none
 	TLS      TLS
 	Proxies  []string // the addresses and networks of proxies
+	Streams  int      // how many connections are expected in addition to the usual number
 }
 
 // Validate returns the first problem of the address and its protection, with its key.

@@ -1,7 +1,6 @@
 package api
 
 import (
-	"bytes"
 	"encoding/json"
 	"math"
 	"mime"
@@ -14,6 +13,7 @@ import (
 	"github.com/belfryhq/belfry/admin/operation"
 
 	"github.com/belfryhq/belfry/internal/db"
+	"github.com/belfryhq/belfry/internal/eventstream"
 )
 
 // Limits of streams. Each stream needs two goroutines and the memory of an item. The queries are shared
@@ -28,7 +28,7 @@ const (
 
 // eventStream and jsonLines are the forms of a stream.
 const (
-	eventStream = "text/event-stream"
+	eventStream = eventstream.ContentType
 	jsonLines   = "application/x-ndjson"
 )
 
@@ -92,13 +92,10 @@ func (h *Handler) EndStreams() { h.streams.stop.Do(func() { close(h.streams.stop
 
 // stream is a streamed response. Only the request's goroutine writes to it.
 type stream struct {
-	w      http.ResponseWriter
-	ctl    *http.ResponseController
+	w      *eventstream.Writer
+	to     http.ResponseWriter
 	events bool // text/event-stream; otherwise one JSON document per line
-	within time.Duration
 	id     uint64
-	begun  bool
-	failed bool // a write has failed
 }
 
 // ServeStream answers a request with the items of a stream, as render returns them. An error before the first
@@ -113,12 +110,11 @@ func (h *Handler) serveStream(r route, w http.ResponseWriter, req *http.Request,
 		problemf(http.StatusNotAcceptable, "allowed Accept: "+eventStream+", "+jsonLines).write(w)
 		return
 	}
-	s := &stream{w: w, ctl: http.NewResponseController(w), events: events, within: h.streams.event}
+	s := &stream{w: eventstream.NewWriter(w, h.streams.event), to: w, events: events}
 	s.id, _ = strconv.ParseUint(req.Header.Get("Last-Event-ID"), 10, 32)
-	_ = s.ctl.SetWriteDeadline(time.Time{})
 	out, err := h.Stream(req.Context(), c, func(item any) error { return s.item(render(item)) }, s.beat)
 	switch {
-	case s.failed || req.Context().Err() != nil: // the reader is gone, or too slow
+	case s.w.Failed() || req.Context().Err() != nil: // the reader is gone, or too slow
 	case err != nil:
 		s.cut(problemOf(r, err))
 	default:
@@ -158,86 +154,57 @@ func formOf(req *http.Request) (events, acceptable bool) {
 }
 
 // begin sets the headers of the response at the first item.
-func (s *stream) begin(b *bytes.Buffer) {
-	if s.begun {
-		return
-	}
-	s.begun = true
+func (s *stream) begin() (b []byte) {
 	kind := jsonLines
 	if s.events {
 		kind = eventStream
-		b.WriteString("retry: " + strconv.FormatInt(reconnectTime.Milliseconds(), 10) + "\n\n")
 	}
-	s.w.Header().Set("Content-Type", kind)
-	s.w.Header().Set("X-Accel-Buffering", "no") // for proxies that buffer responses
-	s.w.WriteHeader(http.StatusOK)
-}
-
-// send writes and flushes b. There is no deadline between writes.
-func (s *stream) send(b *bytes.Buffer) (err error) {
-	defer func() { s.failed = err != nil }()
-	_ = s.ctl.SetWriteDeadline(time.Now().Add(s.within))
-	if _, err := s.w.Write(b.Bytes()); err != nil {
-		return err
+	if s.w.Begin(kind) && s.events {
+		b = eventstream.AppendRetry(b, reconnectTime)
 	}
-	if err := s.ctl.Flush(); err != nil {
-		return err
-	}
-	return s.ctl.SetWriteDeadline(time.Time{})
+	return b
 }
 
 // event appends an event to b. Items have no name.
-func (s *stream) event(b *bytes.Buffer, name string, v any) {
+func (s *stream) event(b []byte, name string, v any) []byte {
 	s.id++
-	b.WriteString("id: " + strconv.FormatUint(s.id, 10) + "\n")
-	if name != "" {
-		b.WriteString("event: " + name + "\n")
-	}
-	b.WriteString("data: ")
-	b.Write(must(json.Marshal(v))) // without line breaks
-	b.WriteString("\n\n")
+	return eventstream.AppendEvent(b, strconv.FormatUint(s.id, 10), name, must(json.Marshal(v)))
 }
 
-func (s *stream) lines(b *bytes.Buffer, documents ...any) {
+func (s *stream) lines(b []byte, documents ...any) []byte {
 	for _, one := range documents {
-		b.Write(append(must(json.Marshal(one)), '\n'))
+		b = append(append(b, must(json.Marshal(one))...), '\n')
 	}
+	return b
 }
 
 func (s *stream) item(item any) error {
-	var b bytes.Buffer
-	if s.begin(&b); s.events {
-		s.event(&b, "", item)
-	} else {
-		s.lines(&b, operation.Lines(item)...)
+	if b := s.begin(); s.events {
+		return s.w.Send(s.event(b, "", item))
 	}
-	return s.send(&b)
+	return s.w.Send(s.lines(nil, operation.Lines(item)...))
 }
 
 // beat sends a heartbeat to the client and the proxies in between.
 func (s *stream) beat() error {
-	var b bytes.Buffer
-	if s.begin(&b); s.events {
-		b.WriteString(": still here\n\n")
-	} else {
-		b.WriteString("\n")
+	if b := s.begin(); s.events {
+		return s.w.Send(append(b, ": still here\n\n"...))
 	}
-	return s.send(&b)
+	return s.w.Send([]byte("\n"))
 }
 
 // last ends the stream with the result of its operation, which may be nil.
 func (s *stream) last(out any) {
-	var b bytes.Buffer
-	s.begin(&b)
+	b := s.begin()
 	switch {
 	case !s.events && out != nil:
-		s.lines(&b, out)
+		b = s.lines(b, out)
 	case s.events && out != nil:
-		s.event(&b, "end", out)
+		b = s.event(b, "end", out)
 	case s.events:
-		s.event(&b, "end", struct{}{})
+		b = s.event(b, "end", struct{}{})
 	}
-	_ = s.send(&b)
+	_ = s.w.Send(b)
 }
 
 // AbortResponse ends a handler and cuts its response off, so that the client does not take it for complete.
@@ -247,15 +214,13 @@ func AbortResponse() { panic(http.ErrAbortHandler) }
 // cut ends the stream with an error. It aborts a response of lines, so that the client does not take it for a
 // complete one.
 func (s *stream) cut(p *Problem) {
-	if !s.begun {
-		_ = s.ctl.SetWriteDeadline(time.Now().Add(s.within))
-		p.write(s.w)
+	if !s.w.Begun() {
+		s.w.Deadline()
+		p.write(s.to)
 		return
 	}
 	if !s.events {
 		AbortResponse()
 	}
-	var b bytes.Buffer
-	s.event(&b, "problem", p)
-	_ = s.send(&b)
+	_ = s.w.Send(s.event(nil, "problem", p))
 }

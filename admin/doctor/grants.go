@@ -96,6 +96,8 @@ func profiles() []profile {
 			{"EXECUTE", "inbox_seen(bigint)", ""}, {"EXECUTE", "inbox_read_all(bigint)", ""},
 			{"EXECUTE", "inbox_read(bigint, bigint[], boolean)", ""}, {"EXECUTE", "inbox_archive(bigint, bigint[], boolean)", ""},
 			{"EXECUTE", "inbox_preferences(bigint)", ""}, {"EXECUTE", "inbox_prefer(bigint, text, text, boolean)", ""},
+			{"EXECUTE", "inbox_arrivals(bigint, bigint[], integer)", ""}, {"EXECUTE", "inbox_walks(bigint[], timestamptz)", ""},
+			{"EXECUTE", "inbox_reached(bigint, bigint[])", ""}, {"EXECUTE", "inbox_since(bigint, bigint, bigint[], integer)", ""},
 		}},
 		{name: "monitor", does: "read only: lists, `show`, `audit`, `belfry doctor`", reads: true},
 	}

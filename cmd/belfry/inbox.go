@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"syscall"
 
 	"github.com/rs/zerolog"
@@ -15,12 +16,15 @@ import (
 	"github.com/belfryhq/belfry/node/metrics"
 	"github.com/belfryhq/belfry/node/settings"
 	"github.com/belfryhq/belfry/outbox/inbox"
+	"github.com/belfryhq/belfry/outbox/inbox/live"
 )
 
 // inboxServer serves the notification centre in this process. Nil serves nothing.
 type inboxServer struct {
 	server *api.Server
+	live   *live.Server
 	db     *database // its own
+	feed   *database // of the streams
 	log    zerolog.Logger
 	over   func() // ends the wait for the second signal
 }
@@ -30,16 +34,20 @@ func openInbox(ctx context.Context, a *app, s settings.Settings, dsn string, log
 	if s.Inbox.Listen == "" {
 		return nil, nil //nolint:nilnil // nothing to serve
 	}
-	own := &database{DSN: dsn, writes: true}
+	own, feed := &database{DSN: dsn, writes: true}, &database{DSN: dsn, writes: true}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, own.close(), feed.close())
+		}
+	}()
 	s.Database.MaxConnections = s.Inbox.Centre.MaxConnections
 	if err := own.prepare(ctx, s, logger); err != nil {
 		return nil, err
 	}
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, own.close())
-		}
-	}()
+	s.Database.MaxConnections = live.Connections
+	if err := feed.prepare(ctx, s, logger); err != nil {
+		return nil, err
+	}
 	store := inbox.NewStore(own.Pool)
 	if _, err := store.Counts(ctx, 0); err != nil && db.KindOf(err) == db.KindForbidden {
 		return nil, &exitError{codeConfiguration, fmt.Errorf("%s lacks rights for inbox.listen; `belfry roles --for inbox` prints them: %w",
@@ -50,7 +58,11 @@ func openInbox(ctx context.Context, a *app, s settings.Settings, dsn string, log
 		return nil, &exitError{codeConfiguration, err}
 	}
 	at := s.Inbox.Endpoint()
-	x = &inboxServer{db: own, log: logger}
+	x = &inboxServer{db: own, feed: feed, log: logger}
+	x.live = live.New(feed.Pool, s.Inbox.Centre.MaxStreams, handler, job.NewOutage(logger), logger)
+	handler.Handle("GET "+inbox.Prefix+"/stream", http.HandlerFunc(x.live.ServeEvents))
+	handler.Handle("GET "+inbox.Prefix+"/ws", http.HandlerFunc(x.live.ServeWebSocket))
+	handler.OnMark(x.live.Marked)
 	if x.server, err = at.Serve(ctx, at.RequireTLS(handler)); err != nil {
 		return nil, listenError(err)
 	}
@@ -73,7 +85,7 @@ func (x *inboxServer) beside(shown *metrics.Monitor, loops ...func(context.Conte
 	if x == nil {
 		return loops
 	}
-	return append(loops, shown.Loop("inbox", func(ctx context.Context) error {
+	return append(loops, shown.Loop("live", x.live.Run), shown.Loop("inbox", func(ctx context.Context) error {
 		return untilStopped(ctx, x.server, x.log, func() {})
 	}))
 }
@@ -83,7 +95,7 @@ func (x *inboxServer) close() error {
 		return nil
 	}
 	x.over()
-	return errors.Join(x.server.Close(), x.db.close())
+	return errors.Join(x.server.Close(), x.db.close(), x.feed.close())
 }
 
 // runInbox serves the notification centre alone. The database role may lack the right to read the schema's version.

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bufio"
 	"context"
 	"fmt"
 	"net"
@@ -71,6 +72,30 @@ func TestDocs_TheSessionWithTheNotificationCentreRuns(t *testing.T) {
 	require.Equal(t, codeDone, p.exit(t), p.stderr.String())
 }
 
+// streamed opens an event stream. The function waits for a line with a text, or for the end.
+func streamed(t *testing.T, url string) func(want string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 2*patience)
+	t.Cleanup(cancel)
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	require.NoError(t, err)
+	res, err := new(http.Transport).RoundTrip(req)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = res.Body.Close() })
+	require.Equal(t, http.StatusOK, res.StatusCode)
+	lines := bufio.NewScanner(res.Body)
+	return func(want string) {
+		t.Helper()
+		for lines.Scan() {
+			if strings.Contains(lines.Text(), want) {
+				return
+			}
+		}
+		require.Equal(t, "EOF", want)
+		require.NoError(t, lines.Err())
+	}
+}
+
 // A server and a daemon serve operators and readers at two addresses.
 func TestProcess_ServesReadersBesideOperators(t *testing.T) {
 	t.Parallel()
@@ -95,9 +120,18 @@ func TestProcess_ServesReadersBesideOperators(t *testing.T) {
 		require.Equal(t, http.StatusUnauthorized, answered(t, "GET", url+"/inbox", operator))
 		require.Equal(t, http.StatusUnauthorized, answered(t, "GET", api+"/lanes", reader))
 		require.Equal(t, http.StatusUnauthorized, answered(t, "GET", api+"/inbox", reader))
+		require.Equal(t, http.StatusUnauthorized, answered(t, "GET", url+"/stream?access_token=x", ""))
+		stream := streamed(t, url+"/stream?access_token="+reader)
+		stream(`"type":"reload"`)
+		require.NoError(t, execEach(db, `SELECT belfry.notify(4711, 'activity', 'Ann likes your post', route => '{}')`))
+		stream(`"title":"Ann likes your post"`)
+		require.Equal(t, http.StatusNoContent, answered(t, "POST", url+"/inbox/seen", reader))
+		stream(`"type":"read"`)
 		p.terminate(t)
+		stream("EOF")
 		require.Equal(t, codeDone, p.exit(t), p.stderr.String())
 		require.NotContains(t, p.stderr.String(), secret)
+		require.NotContains(t, p.stderr.String(), reader, "the token in a URL is not logged")
 	}
 	r := command(t, environ, "config", "show", "--json")
 	require.Equal(t, codeDone, r.code)

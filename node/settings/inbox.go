@@ -22,7 +22,10 @@ func defaultInbox() Inbox { return Inbox{Proxies: []string{}, Centre: inbox.Defa
 
 // Endpoint returns the address.
 func (i Inbox) Endpoint() api.Endpoint {
-	return api.Endpoint{Section: "inbox", ProxyKey: "inbox.proxies", Path: inbox.Prefix, Listen: i.Listen, TLS: i.TLS, Proxies: i.Proxies}
+	return api.Endpoint{
+		Section: "inbox", ProxyKey: "inbox.proxies", Path: inbox.Prefix, Listen: i.Listen, TLS: i.TLS, Proxies: i.Proxies,
+		Streams: i.Centre.MaxStreams,
+	}
 }
 
 func (i Inbox) validate() error {

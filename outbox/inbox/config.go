@@ -24,6 +24,8 @@ type Config struct {
 	Burst         int     `mapstructure:"burst"`
 	// MaxConnections is the size of the connection pool, which nothing else uses.
 	MaxConnections int `mapstructure:"max_connections"`
+	// MaxStreams is the maximum number of open streams of a process (package outbox/inbox/live).
+	MaxStreams int `mapstructure:"max_streams"`
 }
 
 // Values of Config.Subject.
@@ -34,7 +36,7 @@ const (
 
 // DefaultConfig returns the defaults that config.yaml documents.
 func DefaultConfig() Config {
-	return Config{Subject: SubjectID, Keys: []Key{}, Origins: []string{}, RatePerSecond: 10, Burst: 30, MaxConnections: 8}
+	return Config{Subject: SubjectID, Keys: []Key{}, Origins: []string{}, RatePerSecond: 10, Burst: 30, MaxConnections: 8, MaxStreams: 10_000}
 }
 
 // Validate returns every problem, each with its key path. A Handler also requires a Config that CheckServed accepts.
@@ -71,6 +73,9 @@ func (c Config) Validate() error {
 	}
 	if c.MaxConnections < 1 || c.MaxConnections > 1000 {
 		bad("max_connections", "%d is not allowed; allowed values: 1 to 1000", c.MaxConnections)
+	}
+	if c.MaxStreams < 1 || c.MaxStreams > 1_000_000 {
+		bad("max_streams", "%d is not allowed; allowed values: 1 to 1000000", c.MaxStreams)
 	}
 	return errors.Join(errs...)
 }

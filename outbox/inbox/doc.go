@@ -9,6 +9,7 @@
 //	POST /v1/inbox/archive       {"ids": [83], "archived": true}
 //	GET  /v1/inbox/preferences   opt-outs by category and medium
 //	PUT  /v1/inbox/preferences   {"preferences": [{"category": "popular_content", "medium": "push", "opted_out": true}]}
+//	GET  /v1/stream, /v1/ws      new notifications at once (package outbox/inbox/live)
 //	GET  /v1/openapi.json        the OpenAPI document, without a token
 //
 // # Tokens

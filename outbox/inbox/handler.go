@@ -34,6 +34,7 @@ type Handler struct {
 	log      zerolog.Logger
 	mux      *http.ServeMux
 	document []byte
+	marked   func(channelID int64) // may be nil
 }
 
 // New returns the handler of a valid configuration. It reads the files of keys.
@@ -50,6 +51,9 @@ func New(c Config, store *Store, log zerolog.Logger) (*Handler, error) {
 // Handle adds a route, before the first request. The route's handler calls Reader or Authenticate. Headers of CORS and
 // of security are set before it runs.
 func (h *Handler) Handle(pattern string, route http.Handler) { h.mux.Handle(pattern, route) }
+
+// OnMark has f called after a reader has marked notifications. It is set before the first request.
+func (h *Handler) OnMark(f func(channelID int64)) { h.marked = f }
 
 // Reader returns the channel of a request's token, and when the token expires. It counts the request against the
 // rate limit of the channel. Refuse answers the error.

@@ -87,11 +87,11 @@ func (h *Handler) register() ([]byte, error) {
 			return &out[Counts]{counts}, err
 		})
 	add(h, api, http.MethodPost, "/inbox/seen", "seen", "Mark the list as opened",
-		func(ctx context.Context, _ *none) (*none, error) { return nil, h.store.MarkSeen(ctx, channelOf(ctx)) })
+		func(ctx context.Context, _ *none) (*none, error) { return h.mark(ctx, h.store.MarkSeen(ctx, channelOf(ctx))) })
 	add(h, api, http.MethodPost, "/inbox/read", "read", "Mark notifications as read or unread", h.read)
 	add(h, api, http.MethodPost, "/inbox/archive", "archive", "Archive notifications, or return them to the list",
 		func(ctx context.Context, r *in[archiveBody]) (*none, error) {
-			return nil, h.store.Archive(ctx, channelOf(ctx), r.Body.IDs, r.Body.Archived == nil || *r.Body.Archived)
+			return h.mark(ctx, h.store.Archive(ctx, channelOf(ctx), r.Body.IDs, r.Body.Archived == nil || *r.Body.Archived))
 		})
 	add(h, api, http.MethodGet, "/inbox/preferences", "preferences", "List preferences by category and medium",
 		func(ctx context.Context, _ *none) (*out[preferencesBody], error) { return h.preferences(ctx) })
@@ -153,9 +153,17 @@ func (h *Handler) read(ctx context.Context, r *in[readBody]) (*none, error) {
 		return nil, problem(http.StatusUnprocessableEntity,
 			`allowed bodies: {"ids": […], "read": true}, {"ids": […], "read": false}, {"all": true}`)
 	case r.Body.All:
-		return nil, h.store.MarkAllRead(ctx, channelOf(ctx))
+		return h.mark(ctx, h.store.MarkAllRead(ctx, channelOf(ctx)))
 	}
-	return nil, h.store.MarkRead(ctx, channelOf(ctx), r.Body.IDs, read)
+	return h.mark(ctx, h.store.MarkRead(ctx, channelOf(ctx), r.Body.IDs, read))
+}
+
+// mark is the result of an operation that marks notifications.
+func (h *Handler) mark(ctx context.Context, err error) (*none, error) {
+	if err == nil && h.marked != nil {
+		h.marked(channelOf(ctx))
+	}
+	return nil, err
 }
 
 func (h *Handler) preferences(ctx context.Context) (*out[preferencesBody], error) {
