@@ -78,11 +78,13 @@ test-bench: servers ## check that all benchmarks work, with small sizes
 demo: build postgres ## run a job that crashes, resumes, stops and is delivered (N= JSON=1 SERVE=1)
 	@bin/belfry demo --channels $(or $(N),30000) $(if $(JSON),--json) $(if $(SERVE),--serve)
 
-run: build postgres ## run the daemon and its console until interrupted (LISTEN=127.0.0.1:8470)
+run: build postgres ## run the daemon, its console and two people with bells until interrupted (LISTEN=127.0.0.1:8470)
 	@bin/belfry migrate up >/dev/null
 	@bin/belfry users list --json | grep -q '"make-run"' || head -c 33 /dev/urandom | base64 | bin/belfry users add make-run --role admin --password-file - >/dev/null
 	@echo "console: http://$(or $(LISTEN),127.0.0.1:8470)/sign-in#link=$$(bin/belfry users link make-run 2>/dev/null)"
-	@bin/belfry daemon --private --listen $(or $(LISTEN),127.0.0.1:8470)
+	@bin/belfry demo-app --write bin/demo-app.yaml
+	@bin/belfry --config config.yaml --config bin/demo-app.yaml demo-app & app=$$!; trap "kill $$app" EXIT; \
+	bin/belfry --config config.yaml --config bin/demo-app.yaml daemon --private --listen $(or $(LISTEN),127.0.0.1:8470)
 
 screenshots: servers ## make docs/screenshots again, from a demo
 	@.ci/install chromium && rm -rf docs/screenshots && mkdir -p docs/screenshots

@@ -127,6 +127,22 @@ func newGenerateCommand(a *app) *cobra.Command {
 	return cmd
 }
 
+// newAppCommand returns the command that serves an application with bells, for `make run`.
+func newAppCommand(a *app) *cobra.Command {
+	cmd := &cobra.Command{Use: "demo-app", Short: "Serve a page of two people with bells, for make run", Hidden: true, Args: noArgs}
+	o := &commandOptions{}
+	write := cmd.Flags().String("write", "", "write the configuration of the notification centre to `FILE`, unless it exists, and end")
+	cmd.RunE = a.run(o, func(ctx context.Context) error {
+		if *write != "" {
+			return commands.WriteApp(*write)
+		}
+		return o.withDatabase(ctx, schemaCurrent, 0, func(ctx context.Context, s settings.Settings, db *database) error {
+			return commands.ServeApp(ctx, devOutput{o.streams}, s, db.Pool)
+		})
+	})
+	return cmd
+}
+
 // newManCommand returns the command that writes the manual pages, for `make man` and packagers.
 func newManCommand(a *app) *cobra.Command {
 	return &cobra.Command{

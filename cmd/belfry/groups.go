@@ -34,7 +34,7 @@ func helpGroups(a *app) []helpGroup {
 			newMigrateCommand(a), newConfigCommand(a), newDoctorCommand(a), newNounCommand(a, "events"), newVerbCommand(a, "adopt"),
 			newVerbCommand(a, "prune"), newVerbCommand(a, "samples"),
 		}},
-		{groupTools, "Tools:", []*cobra.Command{newFakeCommand(a), newDemoCommand(a), newManCommand(a), newVersionCommand(a)}},
+		{groupTools, "Tools:", []*cobra.Command{newFakeCommand(a), newDemoCommand(a), newManCommand(a), newAppCommand(a), newVersionCommand(a)}},
 	}
 }
 

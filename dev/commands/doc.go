@@ -1,4 +1,4 @@
-// Package commands runs the commands of belfry for development: `belfry fake`, `belfry demo` and
+// Package commands runs the commands of belfry for development: `belfry fake`, `belfry demo`, `belfry demo-app` and
 // `belfry channels generate`. cmd/belfry/dev.go parses their flags and is the only file of belfry
 // outside dev that imports this package.
 package commands

@@ -11,6 +11,7 @@
 //	PUT  /v1/inbox/preferences   {"preferences": [{"category": "popular_content", "medium": "push", "opted_out": true}]}
 //	GET  /v1/stream, /v1/ws      new notifications at once (package outbox/inbox/live)
 //	GET  /v1/openapi.json        the OpenAPI document, without a token
+//	GET  /v1/bell.js             a script for web pages, without a token
 //
 // # Tokens
 //

@@ -103,6 +103,7 @@ func (h *Handler) register() ([]byte, error) {
 			return h.preferences(ctx)
 		})
 
+	h.mux.HandleFunc("GET "+Prefix+"/bell.js", serveBell)
 	document, err := json.Marshal(api.OpenAPI())
 	h.mux.HandleFunc("GET "+Prefix+"/openapi.json", func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/openapi+json")

@@ -1,0 +1,147 @@
+package app_test
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/chromedp/chromedp"
+	"github.com/rs/zerolog"
+	"github.com/stretchr/testify/require"
+
+	"github.com/belfryhq/belfry/dev/app"
+	"github.com/belfryhq/belfry/dev/dbtest"
+	"github.com/belfryhq/belfry/job"
+	"github.com/belfryhq/belfry/outbox/inbox"
+	"github.com/belfryhq/belfry/outbox/inbox/live"
+)
+
+func TestMain(m *testing.M) { dbtest.Main(m) }
+
+// site is the application with its notification centre.
+type site struct {
+	*testing.T
+
+	db  *dbtest.DB
+	url string
+}
+
+func start(t *testing.T) *site {
+	t.Helper()
+	s := &site{T: t, db: dbtest.New(t)}
+	key := inbox.Key{ID: "k", Algorithm: "HS256", Key: "0123456789abcdef0123456789abcdef"}
+	pages := httptest.NewUnstartedServer(nil)
+	c := inbox.DefaultConfig()
+	c.Audience, c.Keys, c.Origins = "app", []inbox.Key{key}, []string{"http://" + pages.Listener.Addr().String()}
+	h, err := inbox.New(c, inbox.NewStore(s.db.Pool), zerolog.Nop())
+	require.NoError(t, err)
+	streams := live.New(s.db.Pool, c.MaxStreams, h, job.NewOutage(zerolog.Nop()), zerolog.Nop())
+	h.Handle("GET /v1/stream", http.HandlerFunc(streams.ServeEvents))
+	h.OnMark(streams.Marked)
+	centre := httptest.NewServer(h)
+	ctx, stop := context.WithCancel(context.WithoutCancel(t.Context()))
+	ended := make(chan error, 1)
+	go func() { ended <- streams.Run(ctx) }()
+	t.Cleanup(func() {
+		stop()
+		if err := <-ended; !errors.Is(err, context.Canceled) {
+			require.NoError(t, err)
+		}
+		centre.Close()
+	})
+	pages.Config.Handler, err = app.Handler(t.Context(), s.db.Pool, app.Config{URL: centre.URL, Audience: c.Audience, Key: key})
+	require.NoError(t, err)
+	pages.Start()
+	t.Cleanup(pages.Close)
+	s.url = pages.URL
+	return s
+}
+
+func (s *site) post(path string) {
+	s.Helper()
+	r, err := http.Post(s.url+path, "", nil) //nolint:noctx // this machine
+	require.NoError(s, err)
+	require.NoError(s, r.Body.Close())
+	require.Equal(s, http.StatusNoContent, r.StatusCode)
+}
+
+// tab is a page with a bell.
+type tab struct {
+	*testing.T
+
+	ctx context.Context //nolint:containedctx // chromedp's handle of a page is a context
+}
+
+func (p tab) text(js string) string {
+	p.Helper()
+	text, err := chromedp.Run(p.ctx, chromedp.Evaluate[string](`(() => { const bell = document.querySelector("belfry-bell"), root = bell.shadowRoot; return String(`+js+`) })()`))
+	require.NoError(p, err)
+	return text
+}
+
+// shows waits until an expression has a value.
+func (p tab) shows(js, want string) {
+	p.Helper()
+	var got string
+	for began := time.Now(); time.Since(began) < time.Minute; time.Sleep(20 * time.Millisecond) {
+		if got = p.text(js); got == want {
+			return
+		}
+	}
+	require.Equal(p, want, got, js)
+}
+
+const (
+	badge  = `root.querySelector("b").textContent`
+	titles = `[...root.querySelectorAll("li button")].map((b) => (b.className ? "*" : "") + b.firstChild.textContent).join("|")`
+)
+
+// The bell counts, lists, marks and receives, in two tabs of one person, and shows texts as texts.
+func TestBrowser_BellCountsOpensMarksAndReceives(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(dbtest.ChromiumProgram(t)), chromedp.UserDataDir(t.TempDir()))
+	if os.Getuid() == 0 { // Chromium's own sandbox does not start for root
+		options = append(options, chromedp.NoSandbox)
+	}
+	allocated, end := chromedp.NewExecAllocator(context.WithoutCancel(t.Context()), options...)
+	t.Cleanup(end)
+	var tabs [2]tab
+	in := allocated
+	for i := range tabs {
+		ctx, leave := chromedp.NewContext(in)
+		t.Cleanup(leave)
+		tabs[i], in = tab{t, ctx}, ctx
+		require.NoError(t, chromedp.Do(ctx, chromedp.Navigate(s.url+"/ben")))
+		tabs[i].shows(`bell.stream?.readyState`, "1")
+	}
+	s.post("/ann/like")
+	for _, p := range tabs {
+		p.shows(badge, "1")
+	}
+	tabs[0].text(`root.querySelector(".bell").click()`)
+	tabs[0].shows(titles, "*ann likes your post")
+	tabs[0].shows(`root.querySelector(".bell").getAttribute("aria-expanded")`, "true")
+	s.post("/ann/like") // the open list follows
+	tabs[0].shows(titles, "*2 likes of your post")
+	_, err := s.db.Pool.Exec(t.Context(), `SELECT belfry.notify((SELECT id FROM belfry.channels WHERE external_id = 'demo-app-ben'),
+		'activity', '<img src=x onerror=document.title="run">', '<b>body</b>', data => '{"url": "javascript:document.title=1"}')`)
+	require.NoError(t, err)
+	tabs[0].shows(titles, `*<img src=x onerror=document.title="run">|*2 likes of your post`)
+	tabs[1].shows(badge, "2")
+	require.Equal(t, "0", tabs[0].text(`root.querySelectorAll("img, li b").length`))
+	tabs[0].text(`root.querySelector("li button").click()`)
+	tabs[0].shows(titles, `<img src=x onerror=document.title="run">|*2 likes of your post`)
+	tabs[1].shows(badge, "1")
+	tabs[1].text(`root.querySelector(".bell").click()`)
+	tabs[1].shows(titles, `<img src=x onerror=document.title="run">|*2 likes of your post`)
+	tabs[1].text(`root.querySelector("div > button").click()`) // mark all as read
+	for _, p := range tabs {
+		p.shows(badge, "")
+	}
+	require.Equal(t, "ben", tabs[0].text(`document.title`))
+}
