@@ -145,12 +145,12 @@ func (r Reason) Text() string {
 			return t.text
 		}
 	}
-	switch r {
-	case ReasonCollapsed:
+	switch {
+	case r == ReasonCollapsed:
 		return "has a later notification that counts this one"
-	case ReasonPruned:
+	case r == ReasonPruned:
 		return "has no row any more, if it had one: retention deletes them"
-	case ReasonOwnType:
+	case r == ReasonOwnType:
 		return "may have got it: the job is of the application's own type, whose rows belfry does not know"
 	}
 	return string(r)

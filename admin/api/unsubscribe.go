@@ -155,6 +155,7 @@ func answerPage(w http.ResponseWriter, status int, title, content string) {
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")
 	w.Header().Set("X-Robots-Tag", "noindex")
 	w.WriteHeader(status)
+	//nolint:gosec // G705: the callers escape
 	fmt.Fprintf(w, `<!doctype html><html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width">`+
 		"<title>%s</title><h1>%[1]s</h1><div>%s</div></html>\n", title, content)
 }

@@ -19,7 +19,7 @@ import (
 )
 
 // Invariants 1 to 3: a token opens its own channel, by the algorithm of its key, and a bad one opens nothing.
-func TestToken_MisuseIsRefused(t *testing.T) {
+func TestToken_MisuseIsRefused(t *testing.T) { //nolint:funlen // a table
 	t.Parallel()
 	b := setup(t)
 	_, foreign, err := ed25519.GenerateKey(rand.Reader)

@@ -49,7 +49,7 @@ func TestRelay_HoldsTextsUpToABound(t *testing.T) {
 			var of atomic.Pointer[relay.Relay]
 			var most atomic.Int64
 			s := &script{answer: func(context.Context, sender.Delivery) sender.Result {
-				time.Sleep(5 * time.Millisecond) // others are claimed meanwhile
+				<-time.After(5 * time.Millisecond) // others are claimed meanwhile
 				for r := of.Load(); r != nil; {
 					now, held := most.Load(), r.Content()
 					if held <= now || most.CompareAndSwap(now, held) {
