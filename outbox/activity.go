@@ -30,7 +30,7 @@ type Activity struct {
 	Inbox bool `json:"inbox" db:"inbox"`
 	// CollapseKey lets it take the place of the channel's unread notifications with this key, without a message.
 	CollapseKey    *string   `json:"collapse_key" db:"collapse_key"`
-	CollapsedTitle *string   `json:"collapsed_title" db:"collapsed_title" mask:"text"` // of several; null: Title
+	CollapsedTitle string    `json:"collapsed_title" db:"collapsed_title" mask:"text"` // of several; empty: Title
 	IdempotencyKey *string   `json:"idempotency_key" db:"idempotency_key"`
 	RequestedBy    string    `json:"requested_by" db:"requested_by"`
 	CreatedAt      time.Time `json:"created_at" db:"created_at"`

@@ -66,7 +66,7 @@ SELECT 'channel', a.channel_id::text, 'sent_to', coalesce(nullif(@actor, ''), se
 -- Reads the activity @id and the status of its message, '' if that is deleted. Relies on activities_pkey and
 -- messages_pkey. No row: it was deleted with its message.
 SELECT a.id, a.channel_id, a.category, a.title, a.body, a.data, a.variants, a.route, a.deliver_at, a.idempotency_key,
-       a.inbox, a.collapse_key, a.collapsed_title, a.requested_by, a.created_at, a.test_of, coalesce(m.status, '') AS status, m.reason
+       a.inbox, a.collapse_key, coalesce(a.collapsed_title, '') AS collapsed_title, a.requested_by, a.created_at, a.test_of, coalesce(m.status, '') AS status, m.reason
   FROM belfry.activities a
   LEFT JOIN belfry.messages m ON m.job_id = a.id AND m.channel_id = a.channel_id
  WHERE a.id = @id;
@@ -76,4 +76,4 @@ SELECT a.id, a.channel_id, a.category, a.title, a.body, a.data, a.variants, a.ro
 -- A NULL @route means the category's route, a NULL @deliver_at at once. For a known @idempotency_key it
 -- returns the id of the first activity. Bad input raises 23514 with the column in the error. Always one row.
 SELECT belfry.insert_activity(@channel_id, @category, @title, @body, coalesce(@data::jsonb, '{}'), coalesce(@variants::jsonb, '{}'), @route, @deliver_at,
-    @idempotency_key, @requested_by, @inbox, @collapse_key, @collapsed_title);
+    @idempotency_key, @requested_by, @inbox, @collapse_key, nullif(@collapsed_title, ''));

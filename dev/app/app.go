@@ -130,11 +130,11 @@ func (a *app) like(w http.ResponseWriter, r *http.Request) {
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), 5*time.Second)
 	defer cancel()
-	key, several := "like-of-post", "{{count}} likes of your post"
+	key := "like-of-post"
 	err := pgx.BeginFunc(ctx, a.pool, func(tx pgx.Tx) error {
 		_, err := outbox.NotifyTx(ctx, tx, outbox.Activity{
 			ChannelID: a.channels[p.Other], Category: "activity", Title: p.Name + " likes your post", Route: []string{},
-			CollapseKey: &key, CollapsedTitle: &several, RequestedBy: "demo-app",
+			CollapseKey: &key, CollapsedTitle: "{{count}} likes of your post", RequestedBy: "demo-app",
 		})
 		return err
 	})

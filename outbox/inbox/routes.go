@@ -87,7 +87,9 @@ func (h *Handler) register() ([]byte, error) {
 			return &out[Counts]{counts}, err
 		})
 	add(h, api, http.MethodPost, "/inbox/seen", "seen", "Mark the list as opened",
-		func(ctx context.Context, _ *none) (*none, error) { return h.mark(ctx, h.store.MarkSeen(ctx, channelOf(ctx))) })
+		func(ctx context.Context, _ *none) (*none, error) {
+			return h.mark(ctx, h.store.MarkSeen(ctx, channelOf(ctx)))
+		})
 	add(h, api, http.MethodPost, "/inbox/read", "read", "Mark notifications as read or unread", h.read)
 	add(h, api, http.MethodPost, "/inbox/archive", "archive", "Archive notifications, or return them to the list",
 		func(ctx context.Context, r *in[archiveBody]) (*none, error) {
