@@ -11,11 +11,15 @@ import (
 // The polls read ranges of indexes, however many activities, jobs and notifications there are.
 func TestLive_PollsReadIndexes(t *testing.T) {
 	t.Parallel()
-	b := open4(t)
-	dbtest.Past(t, b.DB.Pool, `INSERT INTO belfry.activities (id, channel_id, title, route, inbox) SELECT -g, 1 + g % 300, 'x', '{}', true FROM generate_series(1, 20000) g`)
-	dbtest.Past(t, b.DB.Pool, `INSERT INTO belfry.notifications (channel_id, arrival) SELECT 1 + g % 300, g FROM generate_series(1, 25000) g`)
-	dbtest.Past(t, b.DB.Pool, `INSERT INTO belfry.jobs (id, type, category, title, route, status, arrival, started_at, finished_at, walked_at, fence)
-		SELECT nextval('belfry.jobs_id_seq'), 'inbox', 'operator_notice', 'x', '{push}', 'PROCESSED', g, now(), now(), now(), 1 FROM generate_series(20001, 25000) g`)
+	b := setup(t)
+	dbtest.Past(t, b.DB.Pool, `INSERT INTO belfry.activities (id, channel_id, title, route, inbox)
+		SELECT -g, 1 + g % 300, 'x', '{}', true FROM generate_series(1, 20000) g`)
+	dbtest.Past(t, b.DB.Pool, `INSERT INTO belfry.notifications (channel_id, arrival)
+		SELECT 1 + g % 300, g FROM generate_series(1, 25000) g`)
+	dbtest.Past(t, b.DB.Pool, `INSERT INTO belfry.jobs
+		(id, type, category, title, route, status, arrival, started_at, finished_at, walked_at, fence)
+		SELECT nextval('belfry.jobs_id_seq'), 'inbox', 'operator_notice', 'x', '{push}', 'PROCESSED', g, now(), now(), now(), 1
+		  FROM generate_series(20001, 25000) g`)
 	dbtest.Vacuum(t, b.DB.Pool, "belfry.notifications", "belfry.jobs", "belfry.activities")
 	for call, most := range map[string]int64{
 		`inbox_arrivals(24990, '{}', 4000)`:                                                40,

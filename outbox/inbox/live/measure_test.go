@@ -140,7 +140,8 @@ func dialEvents(ctx context.Context, url string, channel int64, after string) (n
 }
 
 func (f *fleet) readSocket(ctx context.Context, r *reader, url string) {
-	conn, _, err := websocket.Dial(ctx, strings.Replace(url, "http", "ws", 1)+"/v1/ws?token="+strconv.FormatInt(r.channel, 10)+"&after="+r.at, nil)
+	conn, _, err := websocket.Dial(ctx,
+		fmt.Sprintf("%s/v1/ws?token=%d&after=%s", strings.Replace(url, "http", "ws", 1), r.channel, r.at), nil)
 	if err != nil {
 		return
 	}
@@ -169,8 +170,9 @@ func number(name string, usual int) int {
 func TestLong_LiveNodesMissNothing(t *testing.T) {
 	const recipients, perSecond = 100_000, 50
 	clients, seconds := number("BELFRY_LIVE_CLIENTS", 300), number("BELFRY_LIVE_SECONDS", 20)
-	b := open4(t)
-	b.Exec(t, `INSERT INTO belfry.channels (id, external_id, platform) SELECT g, 'u-' || g, 'ios' FROM generate_series(301, $1::bigint) g`, recipients)
+	b := setup(t)
+	b.Exec(t, `INSERT INTO belfry.channels (id, external_id, platform)
+		SELECT g, 'u-' || g, 'ios' FROM generate_series(301, $1::bigint) g`, recipients)
 	b.Exec(t, `VACUUM ANALYZE belfry.channels`)
 	quiet := func(s *Server) { s.log = zerologNop }
 	nodes := []*node{b.serve(t, quiet), b.serve(t, quiet)}
@@ -199,7 +201,8 @@ func TestLong_LiveNodesMissNothing(t *testing.T) {
 	config.Listen = false
 	runner, err := job.NewRunner(b.DB.Pool, config, outbox.Types(who))
 	require.NoError(t, err)
-	id := outboxtest.One[int64](t, b.Database, `INSERT INTO belfry.jobs (type, category, title, max_rows_per_second) VALUES ('inbox', 'operator_notice', 'bulk', $1) RETURNING id`,
+	id := outboxtest.One[int64](t, b.Database, `INSERT INTO belfry.jobs (type, category, title, max_rows_per_second)
+		VALUES ('inbox', 'operator_notice', 'bulk', $1) RETURNING id`,
 		recipients/seconds)
 	walk := make(chan error, 1)
 	go func() {
@@ -279,7 +282,8 @@ func TestLong_LiveNodesMissNothing(t *testing.T) {
 	slices.Sort(f.delay)
 	q := func(p int) time.Duration { return f.delay[len(f.delay)*p/100].Round(time.Millisecond) }
 	t.Logf("2 nodes, %d clients each: %d notifications delivered, %d missed, %d repeated after reconnects, %d reloads beyond the first; "+
-		"commit to client of %d: p50 %v, p95 %v, p99 %v, most %v", clients, delivered, missed(), twice, reloads-len(list), len(f.delay), q(50), q(95), q(99), f.delay[len(f.delay)-1])
+		"commit to client of %d: p50 %v, p95 %v, p99 %v, most %v", clients, delivered, missed(), twice, reloads-len(list),
+		len(f.delay), q(50), q(95), q(99), f.delay[len(f.delay)-1])
 	require.Zero(t, missed())
 	cancel()
 	running.Wait()
@@ -289,7 +293,7 @@ func TestLong_LiveNodesMissNothing(t *testing.T) {
 // Idle clients cost little memory. The client's side is in the same process and counts, too.
 func TestLong_LiveClientsAreSmall(t *testing.T) {
 	clients := number("BELFRY_LIVE_CLIENTS", 300)
-	b := open4(t)
+	b := setup(t)
 	n := b.serve(t)
 	measure := func() uint64 {
 		for range 3 {
@@ -332,12 +336,13 @@ func TestLong_LiveClientsAreSmall(t *testing.T) {
 			require.NoError(t, err)
 		}
 		all, after := measure(), heap()
-		t.Logf("%s: %d bytes of heap and %d of heap and stacks per idle client", name, (after-plain)/uint64(clients), (all-before)/uint64(clients)) //nolint:gosec // small
+		per := func(n uint64) uint64 { return n / uint64(clients) } //nolint:gosec // small
+		t.Logf("%s: %d bytes of heap and %d of heap and stacks per idle client", name, per(after-plain), per(all-before))
 		limit := uint64(16 << 10)
 		if name == "WebSocket" {
 			limit = 32 << 10
 		}
-		require.LessOrEqual(t, (after-plain)/uint64(clients), limit, name) //nolint:gosec // small
+		require.LessOrEqual(t, per(after-plain), limit, name)
 		for _, c := range conns {
 			require.NoError(t, c.Close())
 		}

@@ -56,7 +56,7 @@ type bundle struct {
 	*outboxtest.Database
 }
 
-func open4(t testing.TB) *bundle {
+func setup(t testing.TB) *bundle {
 	t.Helper()
 	b := &bundle{&outboxtest.Database{DB: dbtest.Reused(t, 6)}}
 	b.OldChannels(t, 300)
@@ -71,7 +71,8 @@ type node struct {
 }
 
 // rights are those of the profile inbox.
-const rights = `GRANT EXECUTE ON FUNCTION belfry.inbox_page, belfry.inbox_arrivals, belfry.inbox_walks, belfry.inbox_reached, belfry.inbox_since TO :role`
+const rights = `GRANT EXECUTE ON FUNCTION belfry.inbox_page, belfry.inbox_arrivals, belfry.inbox_walks, belfry.inbox_reached,
+	belfry.inbox_since TO :role`
 
 // serve starts a node.
 func (b *bundle) serve(t testing.TB, change ...func(*Server)) *node {
@@ -234,7 +235,8 @@ func (c *client) maybe(t testing.TB) (got, bool) {
 // ends waits for the end of the stream.
 func (c *client) ends(t testing.TB) {
 	t.Helper()
-	for {
+	for began := time.Now(); ; {
+		require.Less(t, time.Since(began), patience, "the stream has not ended")
 		if _, ok := c.maybe(t); !ok {
 			return
 		}
@@ -290,7 +292,8 @@ func (b *bundle) claim(t testing.TB, kind string) (job, arrival int64) {
 func (b *bundle) run(t testing.TB, job int64) (arrival int64) {
 	t.Helper()
 	return outboxtest.One[int64](t, b.Database,
-		`UPDATE belfry.jobs SET status = 'RUNNING', fence = fence + 1, runner = 'r', heartbeat_at = now(), started_at = now() WHERE id = $1 RETURNING arrival`, job)
+		`UPDATE belfry.jobs SET status = 'RUNNING', fence = fence + 1, runner = 'r', heartbeat_at = now(), started_at = now()
+		  WHERE id = $1 RETURNING arrival`, job)
 }
 
 // chunk writes notifications to the channels above from, up to to.
@@ -299,9 +302,11 @@ func (b *bundle) chunk(t testing.TB, job, from, to int64) {
 	tx, err := b.DB.Pool.Begin(t.Context())
 	require.NoError(t, err)
 	defer func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) }()
-	_, err = tx.Exec(t.Context(), `INSERT INTO belfry.notifications (arrival, channel_id) SELECT j.arrival, n FROM belfry.jobs j, generate_series($2::bigint + 1, $3) n WHERE j.id = $1`, job, from, to)
+	_, err = tx.Exec(t.Context(), `INSERT INTO belfry.notifications (arrival, channel_id)
+		SELECT j.arrival, n FROM belfry.jobs j, generate_series($2::bigint + 1, $3) n WHERE j.id = $1`, job, from, to)
 	require.NoError(t, err)
-	_, err = tx.Exec(t.Context(), `UPDATE belfry.jobs SET bound = '300', "cursor" = $2, chunks = chunks + 1, channels_read = $3, channels_matched = $3, rows_written = $3 WHERE id = $1`,
+	_, err = tx.Exec(t.Context(), `UPDATE belfry.jobs SET bound = '300', "cursor" = $2, chunks = chunks + 1, channels_read = $3,
+		channels_matched = $3, rows_written = $3 WHERE id = $1`,
 		job, fmt.Sprint(to), to)
 	require.NoError(t, err)
 	require.NoError(t, tx.Commit(t.Context()))
