@@ -94,7 +94,8 @@ func (t *maintenance) prune(ctx context.Context) {
 	if c.Retention.Off() && db.ClassOf(err) == db.Forbidden { // a role without the profile operate
 		if !t.unable {
 			t.unable = true
-			t.log.Info().Msg("belfry.samples is not pruned: the role may not DELETE from it; let `belfry prune` do it, or set retention.samples to 0")
+			t.log.Info().Msg("belfry.samples is not pruned: the role may not DELETE from it; " +
+				"let `belfry prune` do it, or set retention.samples to 0")
 		}
 		return
 	}

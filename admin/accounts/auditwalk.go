@@ -55,7 +55,8 @@ func keyOf(name, key string) (int64, error) {
 }
 
 func factsOf(j job.Job) (f facts, err error) {
-	f = facts{aborted: j.Status == job.Aborted, values: outbox.RefersToValue(j), cursor: math.MinInt64, passed: math.MinInt64, bound: math.MaxInt64}
+	f = facts{aborted: j.Status == job.Aborted, values: outbox.RefersToValue(j), cursor: math.MinInt64, passed: math.MinInt64,
+		bound: math.MaxInt64}
 	if j.StartedAt != nil {
 		f.since = j.StartedAt.Add(-auditSlack)
 	}

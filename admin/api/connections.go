@@ -37,10 +37,11 @@ type connection struct {
 // newConnections allows as many connections as half of the descriptors, at most maxConnections, and a quarter of
 // them for one address.
 func newConnections(e Endpoint) *connections {
-	l := &connections{most: maxConnections + e.Streams, all: make(map[net.Conn]*connection), by: make(map[string]int), idle: list.New(), proxies: e.networks()}
+	l := &connections{most: maxConnections + e.Streams, all: make(map[net.Conn]*connection), by: make(map[string]int), idle: list.New(),
+		proxies: e.networks()}
 	var files syscall.Rlimit
 	if syscall.Getrlimit(syscall.RLIMIT_NOFILE, &files) == nil {
-		l.most = max(8, int(min(uint64(files.Cur)/2, uint64(l.most)))) //nolint:unconvert // signed on other systems
+		l.most = max(8, int(min(uint64(files.Cur)/2, uint64(l.most)))) //nolint:gosec,unconvert // positive; signed on other systems
 	}
 	l.own = l.most / 4
 	return l

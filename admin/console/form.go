@@ -34,7 +34,8 @@ func (c *Console) inputs(o operation.Operation, formValues url.Values, faults ma
 		}
 		one := input{
 			Name: p.Name, Label: words.Label(strings.ReplaceAll(p.Name, "_", " ")), Value: strings.Join(formValues[p.Name], "\n"), Kind: "text",
-			Help: c.html(worded(text.Parse(cmp.Or(p.Help, p.Is)), words.Label)), Fault: c.html(text.Parse(faults[p.Name])), Required: p.Required, Placeholder: p.Default,
+			Help: c.html(worded(text.Parse(cmp.Or(p.Help, p.Is)), words.Label)), Fault: c.html(text.Parse(faults[p.Name])), Required: p.Required,
+			Placeholder: p.Default,
 		}
 		choices := p.Choices()
 		switch {

@@ -163,7 +163,8 @@ func (h *handler) jobActions(s jobs.JobState, id string) (actions []tab) {
 		}
 	}
 	if s.Status == job.Processed && s.Skipped > 0 {
-		actions = append(actions, h.action("jobs retry-skipped", "Retry the skipped…", url.Values{"id": {id}, "if_version": {text.Int(s.Version)}})...)
+		actions = append(actions, h.action("jobs retry-skipped", "Retry the skipped…",
+			url.Values{"id": {id}, "if_version": {text.Int(s.Version)}})...)
 	}
 	return actions
 }
@@ -238,7 +239,8 @@ func (h *handler) story(report jobReport) (list []storyLine) {
 		list = append(list, storyLine{Text: "Begins " + words.When(h.zone, s.ScheduleAt) + "."})
 	}
 	if s.RecalledAt != nil {
-		list = append(list, storyLine{Text: words.Escaped(text.Counted(s.Recalled, "recipient")+" had it taken back ") + words.When(h.zone, *s.RecalledAt) + "."})
+		list = append(list, storyLine{Text: words.Escaped(text.Counted(s.Recalled, "recipient")+" had it taken back ") +
+			words.When(h.zone, *s.RecalledAt) + "."})
 	}
 	switch n := s.Messages.Dead; {
 	case n > 0 && s.AtRest():
@@ -251,7 +253,8 @@ func (h *handler) story(report jobReport) (list []storyLine) {
 			tab{Name: "See whom", Link: to("recipients")}, true)
 	}
 	if n := len(report.Corrections()); n > 0 {
-		add("Corrected "+text.Counted(int64(n), "time")+" since it began.", tab{Name: "Earlier texts", Link: h.linkTo(text.Command("jobs revisions", id))}, false)
+		add("Corrected "+text.Counted(int64(n), "time")+" since it began.",
+			tab{Name: "Earlier texts", Link: h.linkTo(text.Command("jobs revisions", id))}, false)
 	}
 	return list
 }

@@ -113,7 +113,8 @@ func (h *handler) jobActPage(act jobAct, s jobs.JobState, err error) (page jobAc
 	form := h.req.PostForm
 	page = jobActPage{
 		ID: id, Title: s.Title, Name: act.title + " " + id, Job: h.pageFor("job", id), Effect: act.effect(s), Live: act.name == "stop",
-		Reason: form.Get("reason"), Button: act.title + " " + id, Action: h.link("/jobs/" + id + "/" + act.name), Danger: act.name == "stop" || act.name == "recall",
+		Reason: form.Get("reason"), Button: act.title + " " + id, Action: h.link("/jobs/" + id + "/" + act.name),
+		Danger: act.name == "stop" || act.name == "recall",
 		Hidden: []input{{Name: "_key", Value: keyOf(h.req)}},
 	}
 	status = http.StatusOK
@@ -242,7 +243,8 @@ func (h *handler) actValues(act jobAct, s jobs.JobState) (url.Values, error) {
 			values.Set(name, value)
 		}
 	}
-	if n, known := words.Unserved(s); act.sends && known && n > operation.TypedAbove && typedCount(form.Get("_count")) != strconv.FormatInt(n, 10) {
+	if n, known := words.Unserved(s); act.sends && known && n > operation.TypedAbove &&
+		typedCount(form.Get("_count")) != strconv.FormatInt(n, 10) {
 		return nil, operation.Invalid("", "type the number of people who will get it, %s", text.Grouped(n))
 	}
 	if act.name == "correct" {

@@ -79,8 +79,9 @@ func (h *handler) jobSamples(s jobs.JobState, begin, end time.Time) (list []samp
 	if end.Sub(begin) < time.Minute {
 		return nil, step, nil
 	}
-	found, err := listOf[samples.Point](h, views.SamplesOperation, url.Values{"kind": {string(samples.Job)}, "name": {text.Int(s.ID)}, "since": {begin.Format(time.RFC3339)},
-		"until": {end.Format(time.RFC3339)}, "step": {step.String()}})
+	found, err := listOf[samples.Point](h, views.SamplesOperation,
+		url.Values{"kind": {string(samples.Job)}, "name": {text.Int(s.ID)}, "since": {begin.Format(time.RFC3339)},
+			"until": {end.Format(time.RFC3339)}, "step": {step.String()}})
 	var denied *operation.DeniedError
 	if errors.As(err, &denied) { // the figures of a radius reveal who is inside
 		return nil, step, nil
@@ -157,7 +158,8 @@ func (h *handler) jobRecipients(s jobs.JobState) *jobRecipients {
 	r := &jobRecipients{Person: normalized(query.Get("external_id"))}
 	self := h.pageFor("job", id) + "?tab=recipients"
 	reason := query.Get("reason")
-	for _, f := range []struct{ key, name string }{{"", "All"}, {"sent,unread,read", "Got it"}, {"dead", "Failed"}, {"pending,held,sending", "Waiting"},
+	for _, f := range []struct{ key, name string }{{"", "All"}, {"sent,unread,read", "Got it"}, {"dead", "Failed"},
+		{"pending,held,sending", "Waiting"},
 		{"inactive,cancelled", "Opted out or cancelled"}, {"skipped,missing", "Skipped"}} {
 		to := self
 		if f.key != "" {

@@ -25,7 +25,8 @@ func (h *handler) jump() {
 		return
 	}
 	h.problem(http.StatusNotFound,
-		fmt.Errorf("no match for %q: search by the id or title of a job, group id, external id, or the name of a schedule, lane, category or sender", q))
+		fmt.Errorf("no match for %q: search by the id or title of a job, group id, external id, or the name of a schedule, lane, "+
+			"category or sender", q))
 }
 
 // resolve returns the address of a search's match, or "".

@@ -32,8 +32,9 @@ func (c *Console) cellsOf(w jobs.WatchedJob) map[string]string {
 	}
 	return map[string]string{
 		id + "status": of.Word, id + "tone": string(of.Tone), id + "bar": draw.JobProgress(s).Update(), id + "rows": text.Grouped(w.RowsWritten),
-		id + "rate": words.JobRate(w), id + "left": words.JobTimeLeft(w, c.zone, time.Now()), id + "slowed": words.SlowedBy(s), id + "waits": c.plain(w.Waiting()),
-		id + "stop": stop, id + "moving": map[bool]string{false: "yes"}[w.AtRest],
+		id + "rate": words.JobRate(w), id + "left": words.JobTimeLeft(w, c.zone, time.Now()), id + "slowed": words.SlowedBy(s),
+		id + "waits": c.plain(w.Waiting()),
+		id + "stop":  stop, id + "moving": map[bool]string{false: "yes"}[w.AtRest],
 	}
 }
 

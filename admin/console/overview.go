@@ -127,7 +127,8 @@ func (h *handler) readOverview(page *overviewPage) error {
 	}
 	page.Health = h.health(senders.Senders, waiting)
 	if len(page.Jobs)+len(page.Awaiting)+len(page.Days)+len(page.Last) == 0 {
-		page.First = slices.Concat(h.action("channels count", "Count the recipients", nil), h.action(views.SendersOperation, "Check the senders", nil),
+		page.First = slices.Concat(h.action("channels count", "Count the recipients", nil),
+			h.action(views.SendersOperation, "Check the senders", nil),
 			h.action(enqueueOperation, "Write a notification", nil), h.action("schedules add", "Add a schedule", nil))
 	}
 	return nil
@@ -157,7 +158,8 @@ func (h *handler) running(w jobs.WatchedJob) running {
 	r := running{
 		ID: id, Title: w.Title, About: words.AboutJob(w.Lane, "Job "+id, w.Type), Link: h.pageFor("job", id),
 		Status: badge(words.JobStatus(s, w.Held || h.held(s)), id+".status"), Bar: draw.JobProgress(s),
-		Rate: words.JobRate(w), Left: words.JobTimeLeft(w, h.zone, time.Now()), Slowed: words.SlowedBy(s), Waits: h.html(w.Waiting()), Stop: h.stop(id),
+		Rate: words.JobRate(w), Left: words.JobTimeLeft(w, h.zone, time.Now()), Slowed: words.SlowedBy(s), Waits: h.html(w.Waiting()),
+		Stop: h.stop(id),
 	}
 	if r.Waits != "" {
 		r.Remedies = h.remedies(w.Remedy)
@@ -206,7 +208,8 @@ func (h *handler) upcomingDays() (days []upcomingDay, err error) {
 	now := time.Now()
 	for _, e := range entries.Items {
 		at := words.In(h.zone, e.At)
-		one := upcomingEntry{Clock: at.Format("15:04"), Title: e.Title, When: words.When(h.zone, e.At), About: words.AboutJob(e.Lane, strings.Join(e.Types, ", "), e.Category)}
+		one := upcomingEntry{Clock: at.Format("15:04"), Title: e.Title, When: words.When(h.zone, e.At),
+			About: words.AboutJob(e.Lane, strings.Join(e.Types, ", "), e.Category)}
 		if e.JobID != nil {
 			one.Link = h.pageFor("job", text.Int(*e.JobID))
 		} else {

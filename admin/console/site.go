@@ -17,7 +17,8 @@ type site struct{ *handler }
 
 // viewed returns the request for a page of package views.
 func (h *handler) viewed() views.Request {
-	return views.Request{Site: site{h}, Zone: h.zone, Values: h.req.URL.Query(), Here: h.link(h.req.URL.RequestURI()), Outcome: h.takeOutcome()}
+	return views.Request{Site: site{h}, Zone: h.zone, Values: h.req.URL.Query(), Here: h.link(h.req.URL.RequestURI()),
+		Outcome: h.takeOutcome()}
 }
 
 // Query implements views.Site.
@@ -81,7 +82,8 @@ func (h *handler) person() {
 		Done         *views.Outcome
 		Person       *views.Person // nil without a person
 	}
-	page.Query, page.Sheet, page.Asked, page.Done = values.Get("external_id"), h.csvLink(o), asked, cmp.Or(request.Outcome.At(views.OptOutPlace), request.Outcome.At(""))
+	page.Query, page.Sheet, page.Asked, page.Done = values.Get("external_id"), h.csvLink(o), asked,
+		cmp.Or(request.Outcome.At(views.OptOutPlace), request.Outcome.At(""))
 	title := "Person"
 	if asked {
 		var a answer

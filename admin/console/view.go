@@ -220,7 +220,8 @@ func badge(s words.Status, live string) template.HTML {
 	if live != "" {
 		cell = `" data-cell="` + template.HTMLEscapeString(live)
 	}
-	return template.HTML(`<span class="status" data-tone="` + string(s.Tone) + cell + `">` + template.HTMLEscapeString(s.Word) + "</span>") //nolint:gosec // escaped
+	return template.HTML(`<span class="status" data-tone="` + string(s.Tone) + cell + `">` + template.HTMLEscapeString(s.Word) + //nolint:gosec // escaped
+		"</span>")
 }
 
 // anchor renders a link, or the text alone without an address.
@@ -231,7 +232,8 @@ func anchor(class, to, shown string) template.HTML {
 	if class != "" {
 		class = ` class="` + class + `"`
 	}
-	return template.HTML("<a" + class + ` href="` + template.HTMLEscapeString(to) + `">` + template.HTMLEscapeString(shown) + "</a>") //nolint:gosec // escaped
+	return template.HTML("<a" + class + ` href="` + template.HTMLEscapeString(to) + `">` + template.HTMLEscapeString(shown) + //nolint:gosec // escaped
+		"</a>")
 }
 
 // failure renders an error.

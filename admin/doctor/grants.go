@@ -49,11 +49,12 @@ const channelColumns = "external_id, platform, active, location, locale, time_zo
 func profiles() []profile {
 	return []profile{
 		{name: "migrate", does: "make and upgrade the schema, and own it", migrates: true},
-		{name: "enqueue", does: "enqueue jobs and activities by INSERT, with RETURNING, by `belfry.enqueue`, `belfry.send` and `belfry.notify`", grants: []grant{
-			{"INSERT", "jobs", ""}, {"SELECT", "jobs", "id, type, group_id, idempotency_key"},
-			{"INSERT", "activities", ""}, {"SELECT", "activities", "id, idempotency_key"}, {"INSERT", "job_values", ""},
-			{"SELECT", "recipients", ""},
-		}},
+		{name: "enqueue", does: "enqueue jobs and activities by INSERT, with RETURNING, by `belfry.enqueue`, `belfry.send` and `belfry.notify`",
+			grants: []grant{
+				{"INSERT", "jobs", ""}, {"SELECT", "jobs", "id, type, group_id, idempotency_key"},
+				{"INSERT", "activities", ""}, {"SELECT", "activities", "id, idempotency_key"}, {"INSERT", "job_values", ""},
+				{"SELECT", "recipients", ""},
+			}},
 		{name: "run", does: "run jobs and fire schedules: `belfry run`, `belfry daemon`", reads: true, grants: []grant{
 			{"INSERT, UPDATE", "jobs", ""}, {"INSERT", "job_types", ""}, {"INSERT, UPDATE, DELETE", "job_skips", ""},
 			{"INSERT, UPDATE", "schedules", ""}, {"INSERT", "notifications", ""}, {"INSERT", "messages", ""},
@@ -91,14 +92,15 @@ func profiles() []profile {
 			{"INSERT, UPDATE, DELETE", "requests", ""}, {"INSERT, UPDATE, DELETE", "users", ""},
 			{"INSERT", "sessions", "kind, sha256, name, role, via, address, expires_at"}, {"UPDATE, DELETE", "sessions", ""},
 		}},
-		{name: "inbox", does: "show and mark the notifications of people: `belfry.inbox_page` and its kind, and serve `inbox.listen`", grants: []grant{
-			{"EXECUTE", "inbox_page(bigint, bigint, integer, boolean, text)", ""}, {"EXECUTE", "inbox_unread(bigint)", ""},
-			{"EXECUTE", "inbox_seen(bigint)", ""}, {"EXECUTE", "inbox_read_all(bigint)", ""},
-			{"EXECUTE", "inbox_read(bigint, bigint[], boolean)", ""}, {"EXECUTE", "inbox_archive(bigint, bigint[], boolean)", ""},
-			{"EXECUTE", "inbox_preferences(bigint)", ""}, {"EXECUTE", "inbox_prefer(bigint, text, text, boolean)", ""},
-			{"EXECUTE", "inbox_arrivals(bigint, bigint[], integer)", ""}, {"EXECUTE", "inbox_walks(bigint[], timestamptz)", ""},
-			{"EXECUTE", "inbox_reached(bigint, bigint[])", ""}, {"EXECUTE", "inbox_since(bigint, bigint, bigint[], integer)", ""},
-		}},
+		{name: "inbox", does: "show and mark the notifications of people: `belfry.inbox_page` and its kind, and serve `inbox.listen`",
+			grants: []grant{
+				{"EXECUTE", "inbox_page(bigint, bigint, integer, boolean, text)", ""}, {"EXECUTE", "inbox_unread(bigint)", ""},
+				{"EXECUTE", "inbox_seen(bigint)", ""}, {"EXECUTE", "inbox_read_all(bigint)", ""},
+				{"EXECUTE", "inbox_read(bigint, bigint[], boolean)", ""}, {"EXECUTE", "inbox_archive(bigint, bigint[], boolean)", ""},
+				{"EXECUTE", "inbox_preferences(bigint)", ""}, {"EXECUTE", "inbox_prefer(bigint, text, text, boolean)", ""},
+				{"EXECUTE", "inbox_arrivals(bigint, bigint[], integer)", ""}, {"EXECUTE", "inbox_walks(bigint[], timestamptz)", ""},
+				{"EXECUTE", "inbox_reached(bigint, bigint[])", ""}, {"EXECUTE", "inbox_since(bigint, bigint, bigint[], integer)", ""},
+			}},
 		{name: "monitor", does: "read only: lists, `show`, `audit`, `belfry doctor`", reads: true},
 	}
 }

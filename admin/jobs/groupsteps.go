@@ -71,7 +71,8 @@ type groupAct struct {
 	failed   error // of the first job or step that cannot be changed
 }
 
-// abortEach stops jobs in steps, as runGroup does, RUNNING ones first, then PENDING ones. Jobs that are over do not fail it if it stops another. It
+// abortEach stops jobs in steps, as runGroup does, RUNNING ones first, then PENDING ones. Jobs that are over do not fail
+// it if it stops another. It
 // returns the stopped jobs. If it cannot read the jobs, which an abort cache does not require, it stops one
 // after the other.
 func (act jobsAct) abortEach(ctx context.Context, env *operation.Env, ids []int64, who job.Act) (done jobsResult, err error) {

@@ -60,8 +60,9 @@ halt for at most 2 seconds; the command names it, and it may still commit rows o
 			}
 		}),
 		operation.Define(operation.Operation{
-			Name: "unhalt", Short: "Resume all jobs and deliveries after a halt", Role: operation.Operator, Changes: true, Stops: true, StopsAll: true,
-			Events: haltEvents,
+			Name: "unhalt", Short: "Resume all jobs and deliveries after a halt", Role: operation.Operator, Changes: true, Stops: true,
+			StopsAll: true,
+			Events:   haltEvents,
 			Long: `End a halt: jobs continue from their cursors, messages are sent, and schedules fire,
 without a restart of any process. A schedule handles missed occurrences by its policy
 (` + "`belfry schedules show NAME`" + `). A job that did not start before its expires_at is EXPIRED.`,

@@ -108,7 +108,8 @@ belfry.job_content(ID, CHANNEL) returns both.`,
 }
 
 func listJobs(ctx context.Context, env *operation.Env, in jobFilter) (page operation.List[JobState], err error) {
-	filter := job.Filter{Type: in.Type, Category: in.Category, Lane: in.Lane, Awaiting: in.Awaiting, Text: in.Text, BeforeID: in.Before, Limit: in.Limit + 1}
+	filter := job.Filter{Type: in.Type, Category: in.Category, Lane: in.Lane, Awaiting: in.Awaiting, Text: in.Text, BeforeID: in.Before,
+		Limit: in.Limit + 1}
 	for _, s := range in.Status {
 		filter.Statuses = append(filter.Statuses, job.Status(s))
 	}

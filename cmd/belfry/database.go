@@ -160,7 +160,8 @@ func (c commandOptions) withDatabase(ctx context.Context, need schemaNeed, limit
 
 // withUncheckedDatabase is withDatabase without the check of the schema if there is an abort cache, so
 // that the abort flag can be set while the database is down.
-func (c commandOptions) withUncheckedDatabase(ctx context.Context, do func(ctx context.Context, s settings.Settings, db *database) error) (err error) {
+func (c commandOptions) withUncheckedDatabase(ctx context.Context,
+	do func(ctx context.Context, s settings.Settings, db *database) error) (err error) {
 	s, err := c.settings()
 	if err != nil {
 		return err

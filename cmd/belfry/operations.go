@@ -47,8 +47,9 @@ func operationNamed(name string) operation.Operation {
 var synonyms = map[string][]string{
 	"add": {"create", "new"}, "create": {"add", "new"}, "drop": {"delete", "remove", "rm"}, "list": {"ls"}, "remove": {"delete", "drop", "rm"},
 	"revoke": {"delete", "remove", "rm"}, "set": {"edit", "update", "change"}, "show": {"get", "describe", "status"},
-	"abort": {"stop", "pause", "cancel", "kill", "suspend"}, "halt": {"freeze"}, "unhalt": {"go", "resume-all", "start", "unfreeze"}, "recall": {"undo", "revoke"},
-	"pause": {"stop", "cancel", "kill", "suspend", "freeze"}, "resume": {"start", "unpause", "continue"},
+	"abort": {"stop", "pause", "cancel", "kill", "suspend"}, "halt": {"freeze"}, "unhalt": {"go", "resume-all", "start", "unfreeze"},
+	"recall": {"undo", "revoke"},
+	"pause":  {"stop", "cancel", "kill", "suspend", "freeze"}, "resume": {"start", "unpause", "continue"},
 }
 
 // operationOptions are the options of an operation's command.

@@ -81,7 +81,8 @@ func runRelay(ctx context.Context, o *processOptions) (err error) {
 func canDeliver(s settings.Settings) error {
 	var problems []error
 	if len(s.Senders) == 0 {
-		problems = append(problems, errors.New("senders: none is configured, so nothing can be delivered; config.yaml shows how, and `belfry fake` prints a list to try with"))
+		problems = append(problems, errors.New("senders: none is configured, so nothing can be delivered; "+
+			"config.yaml shows how, and `belfry fake` prints a list to try with"))
 	}
 	if s.Database.MaxConnections < relay.Connections {
 		problems = append(problems, fmt.Errorf("database.max_connections: %d is too few to deliver; allowed values: %d to 1000",

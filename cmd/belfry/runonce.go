@@ -264,7 +264,8 @@ func (r *oneRun) judge() error {
 	}
 	if r.sent != nil {
 		for _, id := range r.sent.Aborted {
-			aborted = append(aborted, fmt.Sprintf("job %d was ABORTED, a sender failed too many of its messages in a row: `belfry jobs show %[1]d`", id))
+			aborted = append(aborted, fmt.Sprintf(
+				"job %d was ABORTED, a sender failed too many of its messages in a row: `belfry jobs show %[1]d`", id))
 		}
 	}
 	failed = append(failed, r.problems...)

@@ -48,7 +48,7 @@ inbox:
 
 type person struct{ Name, Other string }
 
-var people = map[string]person{"ann": {"ann", "ben"}, "ben": {"ben", "ann"}} //nolint:gochecknoglobals // constant
+var people = map[string]person{"ann": {"ann", "ben"}, "ben": {"ben", "ann"}}
 
 type app struct {
 	Config

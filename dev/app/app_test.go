@@ -63,7 +63,7 @@ func start(t *testing.T) *site {
 
 func (s *site) post(path string) {
 	s.Helper()
-	r, err := http.Post(s.url+path, "", nil) //nolint:noctx // this machine
+	r, err := http.Post(s.url+path, "", nil)
 	require.NoError(s, err)
 	require.NoError(s, r.Body.Close())
 	require.Equal(s, http.StatusNoContent, r.StatusCode)
@@ -87,7 +87,7 @@ func (p tab) text(js string) string {
 func (p tab) shows(js, want string) {
 	p.Helper()
 	var got string
-	for began := time.Now(); time.Since(began) < time.Minute; time.Sleep(20 * time.Millisecond) {
+	for began := time.Now(); time.Since(began) < time.Minute; <-time.After(20 * time.Millisecond) {
 		if got = p.text(js); got == want {
 			return
 		}

@@ -30,7 +30,8 @@ func ServeApp(ctx context.Context, out Output, s settings.Settings, pool *pgxpoo
 	if s.Inbox.Listen == "" || len(s.Inbox.Centre.Keys) == 0 {
 		return errors.New("the configuration has no notification centre; `belfry demo-app --write FILE` writes one")
 	}
-	h, err := app.Handler(ctx, pool, app.Config{URL: "http://" + s.Inbox.Listen, Audience: s.Inbox.Centre.Audience, Key: s.Inbox.Centre.Keys[0]})
+	h, err := app.Handler(ctx, pool, app.Config{URL: "http://" + s.Inbox.Listen, Audience: s.Inbox.Centre.Audience,
+		Key: s.Inbox.Centre.Keys[0]})
 	if err != nil {
 		return err
 	}

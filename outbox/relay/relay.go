@@ -130,7 +130,8 @@ func New(pool *pgxpool.Pool, composer Composer, config Config, senders []Sender,
 		name: config.Name, ledger: outbox.NewLedger(pool, config.Name, config.Lease), composer: composer, log: zerolog.Nop(),
 		random: randv2.Float64, at: func(context.Context, string) error { return nil },
 		inflight: newInflight(), content: content{limit: maxContent}, outcomes: newBatcher(),
-		handing: make(chan struct{}, handovers), stop: lifecycle.NewStop(), pool: pool, suspects: make(chan *probe, 64), rest: restAtMost, beatSoon: make(chan struct{}, 1), receiptsSoon: make(chan struct{}, 1),
+		handing: make(chan struct{}, handovers), stop: lifecycle.NewStop(), pool: pool, suspects: make(chan *probe, 64), rest: restAtMost,
+		beatSoon: make(chan struct{}, 1), receiptsSoon: make(chan struct{}, 1),
 	}
 	r.ledger.At(config.Place)
 	r.config.Store(&config)

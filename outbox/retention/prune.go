@@ -260,7 +260,8 @@ func (p *prune) activities(ctx context.Context) error {
 		err := p.step(ctx, func(ctx context.Context, tx pgx.Tx) (d Pruned, err error) {
 			after := *last
 			err = tx.QueryRow(ctx, statement, pgx.StrictNamedArgs{
-				"as_of": p.options.AsOf, "seconds": p.config.Messages.Seconds(), "inbox_seconds": inbox.Seconds(), "after": after, "keys": p.config.StepRows,
+				"as_of": p.options.AsOf, "seconds": p.config.Messages.Seconds(), "inbox_seconds": inbox.Seconds(), "after": after,
+				"keys": p.config.StepRows,
 			}).Scan(&last, &d.Messages)
 			return d, err
 		})

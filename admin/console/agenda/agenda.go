@@ -85,7 +85,8 @@ const shortest = 6 * time.Minute
 
 // Key names the tones of blocks.
 func Key() []draw.Series {
-	return []draw.Series{{Name: "job", Tone: "done"}, {Name: "schedule", Tone: "wait"}, {Name: "overlaps another", Tone: "s3"}, {Name: "held", Tone: "idle"}}
+	return []draw.Series{{Name: "job", Tone: "done"}, {Name: "schedule", Tone: "wait"}, {Name: "overlaps another", Tone: "s3"},
+		{Name: "held", Tone: "idle"}}
 }
 
 // Ranges returns the filter of the time.

@@ -60,7 +60,8 @@ func Corrections(j job.Job, form url.Values) (inputs, language []parts.Input) {
 		inputs = append(inputs, in)
 	})
 	return inputs, []parts.Input{{Name: "_locale", Label: "Language, such as ko or pt-BR", Kind: "text", Value: form.Get("_locale")},
-		{Name: "_title", Label: "Title", Kind: "text", Value: form.Get("_title")}, {Name: "_body", Label: "Text", Kind: "area", Value: form.Get("_body")}}
+		{Name: "_title", Label: "Title", Kind: "text", Value: form.Get("_title")},
+		{Name: "_body", Label: "Text", Kind: "area", Value: form.Get("_body")}}
 }
 
 // addLanguage adds the submitted texts of one more locale to variants. It reports false without any.

@@ -70,7 +70,8 @@ func (s Progress) Update() string {
 		About                   string
 	}
 	for _, p := range s.Parts {
-		event.Widths, event.Counts, event.Amounts = append(event.Widths, p.Width), append(event.Counts, text.Grouped(p.N)), append(event.Amounts, p.Amount)
+		event.Widths, event.Counts, event.Amounts = append(event.Widths, p.Width), append(event.Counts, text.Grouped(p.N)),
+			append(event.Amounts, p.Amount)
 	}
 	event.About = s.About
 	encoded, err := json.Marshal(event)

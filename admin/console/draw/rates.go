@@ -82,6 +82,7 @@ func NewRateChart(zone *time.Location, of RateChart, unit string, step time.Dura
 		}
 		of.Table.Add(zone, append(cells, strings.Join(during, "; "))...)
 	}
-	of.About = fmt.Sprintf("Lines from %s to %s: %s.", plain(zone, text.Instant(begin)), plain(zone, text.Instant(end)), strings.Join(phrases, "; "))
+	of.About = fmt.Sprintf("Lines from %s to %s: %s.", plain(zone, text.Instant(begin)), plain(zone, text.Instant(end)),
+		strings.Join(phrases, "; "))
 	return &of
 }

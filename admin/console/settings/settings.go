@@ -93,7 +93,8 @@ func Lanes(list []job.Lane, site parts.Site) Card {
 		if len(of) == 0 {
 			of = append(of, "no jobs")
 		}
-		r := Row{Name: l.Name, Link: site.Page("lane", l.Name), About: strings.Join(of, " · "), Status: words.Status{Word: "Open", Tone: text.Done}}
+		r := Row{Name: l.Name, Link: site.Page("lane", l.Name), About: strings.Join(of, " · "),
+			Status: words.Status{Word: "Open", Tone: text.Done}}
 		act := "lanes pause"
 		if l.PausedAt != nil {
 			act, r.Status = "lanes resume", words.Status{Word: "Paused by " + l.PausedBy, Tone: words.ToneHold}

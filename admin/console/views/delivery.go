@@ -109,7 +109,8 @@ func deliverySummary(list delivery.Senders) string {
 // newSender returns a sender with its forms.
 func newSender(ctx context.Context, r Request, s delivery.SenderState, i int) (one Sender, err error) {
 	card, err := senderCard(ctx, r, s, i < chartedSenders)
-	one = Sender{SenderCard: card, ID: placeOf(s), History: r.Link(SenderEventsOperation, url.Values{"sender": {s.Name}}), Calls: text.Grouped(int64(s.Calling)),
+	one = Sender{SenderCard: card, ID: placeOf(s), History: r.Link(SenderEventsOperation, url.Values{"sender": {s.Name}}),
+		Calls:  text.Grouped(int64(s.Calling)),
 		Relays: text.Grouped(int64(s.Relays)), Limits: words.Sentence(limitsOf(s)), Idle: s.Relays == 0,
 		Why: whyNotSending(s)}
 	if s.RatePerSecond != nil || s.Concurrency != nil {

@@ -76,7 +76,8 @@ func earlierText(after, all int) string {
 func notReached(of job.Status) (words.Status, string, fate) {
 	switch of {
 	case job.Aborted:
-		return words.Status{Word: "Not reached", Tone: words.ToneStop}, "The job was stopped before the person's turn; if it is resumed, the person gets it", fateMissed
+		return words.Status{Word: "Not reached", Tone: words.ToneStop},
+			"The job was stopped before the person's turn; if it is resumed, the person gets it", fateMissed
 	case job.Failed:
 		return words.Status{Word: "Not reached", Tone: text.Bad}, "The job failed before the person's turn; if it is retried, the person gets it", fateMissed
 	case job.Expired:

@@ -145,5 +145,6 @@ func DayOfDelivery(ctx context.Context, r Request, list []delivery.SenderState) 
 	if all == 0 {
 		return nil, nil
 	}
-	return draw.NewColumnChart(r.Zone, draw.ColumnChart{ID: "day", Title: "Delivery of the last 24 hours", Series: of}, 30*time.Minute, points, nil), nil
+	return draw.NewColumnChart(r.Zone, draw.ColumnChart{ID: "day", Title: "Delivery of the last 24 hours", Series: of}, 30*time.Minute,
+		points, nil), nil
 }

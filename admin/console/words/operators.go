@@ -8,7 +8,8 @@ import (
 // generated has the words of operations that pages replace by their own: as a whole in labels and sentences.
 var generated = []string{
 	"redrives and discards", "messages that were sent again or discarded", "Dead letter", "Failed message", "dead letter", "failed message",
-	"would be aborted", "would be stopped", "aborted: ", "stopped: ", "Redriven", "Sent again", "redriven", "sent again", "Redrive", "Send again", "redrive", "send again",
+	"would be aborted", "would be stopped", "aborted: ", "stopped: ", "Redriven", "Sent again", "redriven", "sent again", "Redrive",
+	"Send again", "redrive", "send again",
 }
 
 var (

@@ -114,7 +114,8 @@ func SenderStatus(s delivery.SenderState) Status {
 
 // genericWords are the words of generated pages for statuses in capital letters, and for outcomes. Other statuses are written in
 // small letters.
-var genericWords = map[string]string{"ABORTED": "Stopped", "PROCESSED": "Done", "DEAD": "Failed", "aborted": "stopped", "redriven": "sent again"}
+var genericWords = map[string]string{"ABORTED": "Stopped", "PROCESSED": "Done", "DEAD": "Failed", "aborted": "stopped",
+	"redriven": "sent again"}
 
 // CellStatus returns the status of a cell of a generated page.
 func CellStatus(s text.StatusCell) Status {
@@ -437,7 +438,8 @@ func Instant(zone *time.Location, at time.Time) template.HTML {
 
 // timeElement renders an instant as an element with attributes. All of them are digits and words.
 func timeElement(exact, attributes, shown string) template.HTML {
-	return template.HTML(`<time datetime="` + strings.Replace(exact, " ", "T", 1) + `"` + attributes + `>` + shown + `</time>`) //nolint:gosec // see above
+	return template.HTML(`<time datetime="` + strings.Replace(exact, " ", "T", 1) + `"` + attributes + `>` + shown + //nolint:gosec // see above
+		`</time>`)
 }
 
 // Escaped returns text as HTML.

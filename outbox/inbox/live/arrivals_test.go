@@ -14,7 +14,7 @@ var zerologNop = zerolog.Nop()
 
 // Whatever the order in which transactions draw numbers, commit and roll back, each number that commits is visible to
 // exactly one poll, and those that are rolled back are dropped in the end.
-func TestArrivals_FindsEveryNumberOnce(t *testing.T) {
+func TestArrivals_FindsEveryNumberOnce(t *testing.T) { //nolint:funlen // a model
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		type transaction struct {
@@ -60,7 +60,8 @@ func TestArrivals_FindsEveryNumberOnce(t *testing.T) {
 			}
 		}
 		for range rapid.IntRange(1, 60).Draw(t, "steps") {
-			switch i := 0; rapid.IntRange(0, 3).Draw(t, "step") {
+			var i int
+			switch rapid.IntRange(0, 3).Draw(t, "step") {
 			case 0:
 				running = append(running, &transaction{id: nextID})
 				nextID++

@@ -36,7 +36,7 @@ const maxReplayed = 100
 const bell = "belfry_messages"
 
 // reload is the event after which a client reads its list.
-var reload = []byte(`{"type":"reload"}`) //nolint:gochecknoglobals // constant
+var reload = []byte(`{"type":"reload"}`)
 
 // Server serves the streams of a node. It is safe for concurrent use.
 type Server struct {

@@ -140,7 +140,7 @@ func dialEvents(ctx context.Context, url string, channel int64, after string) (n
 }
 
 func (f *fleet) readSocket(ctx context.Context, r *reader, url string) {
-	conn, _, err := websocket.Dial(ctx,
+	conn, _, err := websocket.Dial(ctx, //nolint:bodyclose // a WebSocket has none
 		fmt.Sprintf("%s/v1/ws?token=%d&after=%s", strings.Replace(url, "http", "ws", 1), r.channel, r.at), nil)
 	if err != nil {
 		return
@@ -167,7 +167,7 @@ func number(name string, usual int) int {
 
 // Two nodes serve clients while a bulk job walks 100,000 channels and notifications are sent. One node is lost in between.
 // Each client gets each of its notifications. BELFRY_LIVE_CLIENTS is the number of clients of each node.
-func TestLong_LiveNodesMissNothing(t *testing.T) {
+func TestLong_LiveNodesMissNothing(t *testing.T) { //nolint:funlen,paralleltest // a measurement
 	const recipients, perSecond = 100_000, 50
 	clients, seconds := number("BELFRY_LIVE_CLIENTS", 300), number("BELFRY_LIVE_SECONDS", 20)
 	b := setup(t)
@@ -291,7 +291,7 @@ func TestLong_LiveNodesMissNothing(t *testing.T) {
 }
 
 // Idle clients cost little memory. The client's side is in the same process and counts, too.
-func TestLong_LiveClientsAreSmall(t *testing.T) {
+func TestLong_LiveClientsAreSmall(t *testing.T) { //nolint:paralleltest // a measurement
 	clients := number("BELFRY_LIVE_CLIENTS", 300)
 	b := setup(t)
 	n := b.serve(t)
@@ -336,7 +336,7 @@ func TestLong_LiveClientsAreSmall(t *testing.T) {
 			require.NoError(t, err)
 		}
 		all, after := measure(), heap()
-		per := func(n uint64) uint64 { return n / uint64(clients) } //nolint:gosec // small
+		per := func(n uint64) uint64 { return n / uint64(clients) }
 		t.Logf("%s: %d bytes of heap and %d of heap and stacks per idle client", name, per(after-plain), per(all-before))
 		limit := uint64(16 << 10)
 		if name == "WebSocket" {

@@ -167,7 +167,7 @@ func (n *node) try(t testing.TB, token, after string) *client {
 		req.Header.Set("Last-Event-ID", after)
 	}
 	transport := &http.Transport{}
-	res, err := transport.RoundTrip(req)
+	res, err := transport.RoundTrip(req) //nolint:bodyclose // the caller closes it
 	require.NoError(t, err)
 	c := &client{events: make(chan got, 4096), status: res.StatusCode, body: bufio.NewReader(res.Body)}
 	c.close = func() {
@@ -182,7 +182,7 @@ func (n *node) try(t testing.TB, token, after string) *client {
 // socket opens a WebSocket.
 func (n *node) socket(t testing.TB, token, after string) *client {
 	t.Helper()
-	conn, _, err := websocket.Dial(t.Context(), strings.Replace(n.url, "http", "ws", 1)+"/v1/ws?token="+token+"&after="+after, nil)
+	conn, _, err := websocket.Dial(t.Context(), strings.Replace(n.url, "http", "ws", 1)+"/v1/ws?token="+token+"&after="+after, nil) //nolint:bodyclose // a WebSocket has none
 	require.NoError(t, err)
 	c := &client{events: make(chan got, 4096), close: func() { _ = conn.CloseNow() }}
 	t.Cleanup(c.close)
