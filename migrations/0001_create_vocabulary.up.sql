@@ -490,14 +490,17 @@ CREATE FUNCTION belfry.template_action() RETURNS text
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
 RETURN '\{\{[ \t]*("\{\{"|(locale|platform|external_id|time_zone|count|(attributes|value)\.[A-Za-z_][A-Za-z0-9_]{0,62})([ \t]*\|[ \t]*(upper|lower|trim|default[ \t]+"[^"{}]{0,200}"|truncate[ \t]+(200|1[0-9][0-9]|[1-9][0-9]?)))*)[ \t]*\}\}';
 
--- What is wrong with a template, or NULL. Texts without {{ are not templates.
+-- What is wrong with a template, or NULL. Texts without {{ are not templates. A text has up to 100 actions: the
+-- notification centre renders it for each reader.
 CREATE FUNCTION belfry.template_problem(template text) RETURNS text
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
-RETURN (
+RETURN coalesce((
     SELECT format('%L is not allowed; allowed values: {{locale}}, {{platform}}, {{external_id}}, {{time_zone}}, {{count}}, {{attributes.NAME}}, {{value.NAME}}, each with | upper, | lower, | trim, | default "text", | truncate 1 to 200, and {{"{{"}} for two braces',
                left(substring(rest FROM position('{{' IN rest)), 60))
       FROM (SELECT regexp_replace(template, belfry.template_action(), ' ', 'g') AS rest) t
-     WHERE position('{{' IN rest) > 0);
+     WHERE position('{{' IN rest) > 0),
+    CASE WHEN length(template) > 100 AND regexp_count(template, belfry.template_action()) > 100
+         THEN format('has %s values in braces; allowed values: up to 100', regexp_count(template, belfry.template_action())) END);
 
 -- A template with its values, as outbox/compose renders it: {"locale": "ko", "count": 1, "attributes": {…},
 -- "value": {…}}. Unlike there, upper and lower follow the database's collation, and a cut may part a letter from its marks.
@@ -508,8 +511,9 @@ DECLARE
     controls constant text := '[' || chr(1) || '-' || chr(31) || chr(127) || '-' || chr(159) || chr(8232) || chr(8233) || ']';
     turns    constant text := '[' || chr(8234) || '-' || chr(8238) || chr(8294) || '-' || chr(8297) || ']';
     blanks   constant text := ' ' || chr(9) || chr(10) || chr(11) || chr(12) || chr(13) || chr(133) || chr(160) || chr(5760) || chr(8192) || chr(8193) || chr(8194) || chr(8195) || chr(8196) || chr(8197) || chr(8198) || chr(8199) || chr(8200) || chr(8201) || chr(8202) || chr(8232) || chr(8233) || chr(8239) || chr(8287) || chr(12288);
-    done     text := '';
-    rest     text := template;
+    literals constant text[] := regexp_split_to_array(template, belfry.template_action()); -- one pass, however many actions
+    done     text := literals[1];
+    n        integer := 1;
     action   text;
     name     text;
     raw      jsonb;
@@ -517,14 +521,11 @@ DECLARE
     call     text[];
 BEGIN
     IF position('{{' IN template) > 0 THEN
-        LOOP
-            action := substring(rest FROM '(' || belfry.template_action() || ')');
-            EXIT WHEN action IS NULL;
-            done := done || left(rest, position(action IN rest) - 1);
-            rest := substr(rest, position(action IN rest) + length(action));
+        FOR action IN SELECT m[1] FROM regexp_matches(template, '(' || belfry.template_action() || ')', 'g') m LOOP
+            n := n + 1;
             name := substring(action FROM '^[{][{][[:blank:]]*([a-z_]+([.][A-Za-z0-9_]+)?)');
             IF name IS NULL THEN
-                done := done || '{{';
+                done := done || '{{' || literals[n];
                 CONTINUE;
             END IF;
             raw := CASE WHEN position('.' IN name) > 0 THEN known -> split_part(name, '.', 1) -> split_part(name, '.', 2) ELSE known -> name END;
@@ -539,10 +540,9 @@ BEGIN
                     WHEN 'default' THEN CASE WHEN btrim(said, blanks) = '' THEN regexp_replace(regexp_replace(call[2], controls, ' ', 'g'), turns, '', 'g') ELSE said END
                     ELSE CASE WHEN length(said) > call[3]::integer THEN left(said, call[3]::integer - 1) || '…' ELSE said END END;
             END LOOP;
-            done := done || said;
+            done := done || said || literals[n];
         END LOOP;
     END IF;
-    done := done || rest;
     RETURN CASE WHEN length(done) > max_length THEN left(done, max_length - 1) || '…' ELSE done END;
 END $$;
 

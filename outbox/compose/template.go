@@ -15,6 +15,8 @@ const (
 	maxTitle = 200
 	maxBody  = 10000
 	maxValue = 200
+	// maxActions is the maximum number of actions of a template.
+	maxActions = 100
 )
 
 // templateAllowed ends the errors here and in belfry.template_problem.
@@ -103,7 +105,8 @@ type templateFunction struct {
 func parseTemplate(text string) (*template, error) {
 	t := &template{}
 	end := 0
-	for _, m := range templateAction().FindAllStringSubmatchIndex(text, -1) {
+	actions := templateAction().FindAllStringSubmatchIndex(text, -1)
+	for _, m := range actions {
 		if err := t.literal(text[end:m[0]]); err != nil {
 			return nil, err
 		}
@@ -123,6 +126,9 @@ func parseTemplate(text string) (*template, error) {
 	}
 	if err := t.literal(text[end:]); err != nil {
 		return nil, err
+	}
+	if len(actions) > maxActions {
+		return nil, fmt.Errorf("template: has %d values in braces; allowed values: up to %d", len(actions), maxActions)
 	}
 	return t, nil
 }

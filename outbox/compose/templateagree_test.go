@@ -18,6 +18,7 @@ var templates = map[string]bool{
 	"": true, "plain": true, "{": true, "}}": true, "{}": true, "{ {locale}}": true,
 	"{{locale}}": true, "{{ locale }}": true, "{{\tlocale\t}}": true, "{{locale}}{{platform}}": true,
 	"{{external_id}} {{time_zone}}": true, "{{attributes.a}}": true, "{{attributes._1}}": true, "{{value.a}}": true, "{{value.}}": false, "{{value}}": false,
+	strings.Repeat("{{count}}", 100): true, strings.Repeat("{{count}}", 101): false,
 	"{{count}}": true, "{{count | upper}}": true, "{{counts}}": false,
 	"{{attributes." + strings.Repeat("a", 63) + "}}": true,
 	"{{attributes." + strings.Repeat("a", 64) + "}}": false,
