@@ -27,7 +27,7 @@ const masksKey = "mask"
 // MaskedKeys are the JSON keys with masked values, such as in the before and after of events. A test compares
 // them with the fields.
 var MaskedKeys = []string{"body", "data", "variants", "external_ids", "external_id", "place", "query", "last_error", "error",
-	"address", "receipt", "sha256", "unknown_sample", "cursor", "rows_written"}
+	"address", "receipt", "sha256", "unknown_sample", "cursor", "rows_written", "collapsed_title"}
 
 // failureKinds are the kinds of events whose reason is an error, which may quote a row.
 var failureKinds = []string{job.EventFailed, job.EventInterrupted, "skipped"}

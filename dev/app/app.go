@@ -63,6 +63,7 @@ func Handler(ctx context.Context, pool *pgxpool.Pool, c Config) (http.Handler, e
 	a := &app{Config: c, pool: pool, channels: make(map[string]int64), page: template.Must(template.New("").Parse(pageHTML))}
 	for name := range people {
 		var id int64
+		//sql:allow as an application has it
 		err := pool.QueryRow(ctx, `INSERT INTO belfry.channels (external_id, platform) VALUES ('demo-app-' || $1, 'web')
 			ON CONFLICT (external_id) DO UPDATE SET active = true RETURNING id`, name).Scan(&id)
 		if err != nil {
