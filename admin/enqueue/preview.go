@@ -60,7 +60,7 @@ written.
 			at = *j.DeliverAt
 		}
 		return preview(ctx, env, compose.Content{
-			Category: j.Category, Title: j.Title, Body: j.Body, Data: j.Data, Variants: j.Variants, Route: j.Route,
+			JobID: j.ID, Category: j.Category, Title: j.Title, Body: j.Body, Data: j.Data, Variants: j.Variants, Route: j.Route,
 			Messages: j.Type != outbox.TypeInbox, At: at,
 		}, j.Audience)
 	}, func(p *text.Doc, _ operation.JobRef, out *Preview) { out.Text(p) })
@@ -100,6 +100,9 @@ func (out *Preview) Text(p *text.Doc) {
 	p.Field("channels", "%s%s", operation.AtMostText(out.Channels, out.AtMost), sample)
 	p.Field("by platform", "%s", tallied(out.Platforms))
 	p.Field("by locale", "%s", tallied(out.Locales))
+	if out.NoValue > 0 {
+		p.Field("without a value", "%s", text.Count(out.NoValue))
+	}
 	if out.HasMessages {
 		p.Field("first medium", "%s", tallied(out.Media))
 		p.Field("without address", "%s", operation.AtMostText(out.NoAddress, out.AtMost))
@@ -164,7 +167,7 @@ func (out *Preview) coarsen(r operation.Role) {
 	}
 	out.LookedAt = max(out.LookedAt, operation.MostHidden)
 	out.Samples = nil
-	for _, n := range []*int64{&out.NoAddress, &out.InvalidAddress, &out.OptedOut, &out.BadContent, &out.QuietHours, &out.Capped} {
+	for _, n := range []*int64{&out.NoAddress, &out.InvalidAddress, &out.OptedOut, &out.BadContent, &out.NoValue, &out.QuietHours, &out.Capped} {
 		if *n <= operation.MostHidden {
 			*n = 0
 		}

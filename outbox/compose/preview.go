@@ -18,10 +18,11 @@ import (
 
 // Content is the content of a job, enqueued or not, for a preview.
 type Content struct {
+	JobID                 int64 // whose values are used; 0: the job is not enqueued, and a value is its name in brackets
 	Category, Title, Body string
 	Data, Variants        json.RawMessage
 	Route                 []string  // nil: the route of the category
-	Messages              bool      // false for notifications, which are not composed
+	Messages              bool      // false for notifications, which have no medium
 	At                    time.Time // time of sending; a past time means now
 }
 
@@ -38,7 +39,7 @@ type Sample struct {
 }
 
 // Preview summarizes the messages for an audience. Each read channel counts in one of Media, NoAddress,
-// InvalidAddress, OptedOut and BadContent; QuietHours and Capped are subsets of Media.
+// InvalidAddress, OptedOut, BadContent and NoValue; QuietHours and Capped are subsets of Media.
 type Preview struct {
 	Channels  int64            `json:"channels"`  // current size of the audience
 	LookedAt  int64            `json:"looked_at"` // channels read; the fields below count these
@@ -51,6 +52,7 @@ type Preview struct {
 	InvalidAddress int64 `json:"invalid_address"`
 	OptedOut       int64 `json:"opted_out"`
 	BadContent     int64 `json:"bad_content"`
+	NoValue        int64 `json:"no_value"` // the job has no value for the channel (belfry.job_values)
 	QuietHours     int64 `json:"quiet_hours"`
 	Capped         int64 `json:"capped"`
 
@@ -104,12 +106,12 @@ func (c *Composer) Preview(ctx context.Context, what Content, audience channels.
 
 // previewed reads the settings of the category.
 func previewed(ctx context.Context, reads db.Reader, what Content) (*batch, error) {
-	b := &batch{sample: true}
+	b := &batch{sample: what.JobID == 0}
 	words := &texts{title: what.Title, body: what.Body, data: what.Data, variants: what.Variants}
 	if len(words.variants) == 0 {
 		words.variants = json.RawMessage("{}")
 	}
-	t := &content{category: what.Category, route: what.Route}
+	t := &content{category: what.Category, route: what.Route, valuesOf: what.JobID}
 	t.hold(words)
 	var from, until, window *int64
 	var most *int
@@ -157,12 +159,26 @@ func (v *preview) page(ctx context.Context, ids []int64) error {
 	if err := b.readPeople(ctx, v.reads, v.composer.who, ids); err != nil {
 		return err
 	}
+	claimed := make([]outbox.Claimed, len(ids))
+	for i, id := range ids {
+		claimed[i].ChannelID = id
+	}
+	if err := b.readValues(ctx, v.reads, claimed); err != nil {
+		return err
+	}
 	list := v.list[:0]
-	for _, id := range ids {
-		if b.people[id] == nil {
+	for _, m := range claimed {
+		p := b.people[m.ChannelID]
+		if p == nil {
 			continue // the channel was deleted in the meantime
 		}
-		m := outbox.Claimed{Key: outbox.Key{ChannelID: id}}
+		v.out.LookedAt++
+		name(v.out.Platforms, p.Platform)
+		name(v.out.Locales, p.Locale)
+		if _, valued := b.values[m.Key]; b.contents[0].values && !b.sample && !valued {
+			v.out.NoValue++
+			continue
+		}
 		if v.what.Messages {
 			list = append(list, b.route(m, v.composer.config.NoAddress))
 		} else {
@@ -198,12 +214,8 @@ func (v *preview) page(ctx context.Context, ids []int64) error {
 	return nil
 }
 
-// count counts a channel and the result of its route.
+// count counts the result of a channel's route.
 func (v *preview) count(out *outbox.Composed) {
-	p := v.batch.people[out.Claimed.ChannelID]
-	v.out.LookedAt++
-	name(v.out.Platforms, p.Platform)
-	name(v.out.Locales, p.Locale)
 	switch {
 	case out.Action == outbox.ActionSend:
 		v.out.Media[out.Delivery.Medium]++
@@ -239,6 +251,7 @@ func (v *preview) words(out *outbox.Composed) {
 		return
 	}
 	values := v.batch.valuesFor(p, words)
+	values.Value = members(v.batch.values[out.Claimed.Key])
 	sample := Sample{ChannelID: p.ID, ExternalID: p.ExternalID, Platform: p.Platform, Locale: p.Locale, Medium: out.Delivery.Medium,
 		Title: words.title.title(values), Body: words.body.body(values), Data: v.what.Data}
 	missing := append(words.title.missing(values), words.body.missing(values)...)

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
 	"github.com/belfryhq/belfry/channels"
@@ -58,6 +59,13 @@ func TestPreview_SaysWhatWouldBeComposed(t *testing.T) {
 	what.Body = "{{value.score}}"
 	p = b.preview(t, what, channels.WithExternalIDs("u-1"))
 	require.Equal(t, "[score]", p.Samples[0].Body, "values are known when the job is enqueued")
+	what.JobID = b.job(t, pgx.NamedArgs{"title": what.Title, "body": what.Body, "route": what.Route, "data": `{}`, "variants": `{}`})
+	b.past(t, `INSERT INTO belfry.job_values VALUES ($1, 3, '{"score": 12}')`, what.JobID)
+	p = b.preview(t, what, channels.WithExternalIDs("u-1", "u-3"))
+	require.Equal(t, []int64{2, 1}, []int64{p.LookedAt, p.NoValue})
+	require.Len(t, p.Samples, 1)
+	require.Equal(t, "12", p.Samples[0].Body)
+	what.JobID = 0
 
 	// Quiet hours hold at the time that it is to be sent; the cap counts what was sent.
 	what.Messages = true
