@@ -1,6 +1,6 @@
 // Package app is an application for trying the notification centre: two people, Ann and Ben, side by side in one page,
-// each with a bell. Each can like the other's post. `make run` starts it beside the daemon. It signs in nobody, so
-// it is for this machine only.
+// each with a bell. Each can like the other's post. `make run` starts it beside the daemon. It has no
+// sign-in: it is for this machine only.
 package app
 
 import (

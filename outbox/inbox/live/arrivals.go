@@ -12,7 +12,7 @@ const (
 // hole is an arrival below the highest one that was not visible: its transaction has not committed, or never will.
 type hole struct {
 	arrival int64
-	fence   int64 // a transaction id above that of the arrival's transaction; 0 means that none was drawn yet
+	fence   int64 // a transaction id above that of the arrival's transaction; 0: not drawn yet
 }
 
 // arrivals tracks which numbers of belfry.arrivals_seq were seen. Numbers are drawn in order by transactions that

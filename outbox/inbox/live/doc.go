@@ -1,4 +1,4 @@
-// Package live tells connected clients of new notifications at once, on whatever node they are connected to.
+// Package live sends new notifications to connected clients at once, on whatever node they are connected to.
 //
 //	GET /v1/stream  server-sent events; the position is the id of an event, which a browser sends as Last-Event-ID
 //	GET /v1/ws      the same as messages of a WebSocket; the position is in each message, and ?after= resumes
@@ -32,7 +32,7 @@
 //  4. A queue has at most 64 events. A client that is too slow is disconnected, and resumes.
 //  5. Nothing is polled on a node that had no clients for a minute.
 //
-// # What it does not promise
+// # Not guaranteed
 //
 //   - Notifications that `belfry retry --skipped` writes behind the cursor appear at the next fetch of the list.
 //   - A transaction that stays open while 10,000 later notifications commit, or that was open with 4,000 later ones when

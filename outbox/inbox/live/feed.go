@@ -14,7 +14,7 @@ import (
 )
 
 const (
-	// maxRows is the number of arrivals of a poll, and how far below the newest arrival a start looks for
+	// maxRows is the number of arrivals of a poll, and of numbers below the newest arrival that a start reads to find
 	// transactions that have not committed.
 	maxRows = 4000
 	// maxEntries is the number of notifications of a poll that are sent with their content.
@@ -34,7 +34,7 @@ const (
 	restAfter  = time.Minute            // without connections
 )
 
-// arrivalRow is a row of ArrivalList. Only that of arrival 0 has the last two.
+// arrivalRow is a row of ArrivalList. Only the row of arrival 0 has Settled and Server.
 type arrivalRow struct {
 	Arrival   int64
 	ChannelID int64
@@ -51,11 +51,11 @@ type feed struct {
 	again    bool      // another server answers: begin again, and have clients reload
 	walked   time.Time // the last poll of jobs
 	at       int64     // its time in the database's clock
-	pending  []advance // that were not looked up yet
+	pending  []advance // whose channels were not read yet
 	events   map[int64][][]byte
 }
 
-// cycle polls what is due and publishes the result. After an error the next cycle continues.
+// cycle polls the two sources and publishes the result. After an error the next cycle continues.
 func (s *Server) cycle(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, cycleTime)
 	defer cancel()
@@ -126,7 +126,7 @@ func (s *Server) pollArrivals(ctx context.Context) (more bool, err error) {
 	}
 	settled, rows := rows[0].Settled, rows[1:]
 	if f.arrivals.add(numbersOf(rows), probes, settled) {
-		s.log.Warn().Msg("too many transactions with notifications are open; streams were told to reload")
+		s.log.Warn().Msg("too many transactions with notifications are open; all streams get a reload")
 		s.hub.all(reload, open)
 	}
 	var channels, numbers []int64

@@ -20,7 +20,7 @@ const (
 	beatEvery = 25 * time.Second
 	// writeTime is the deadline of each write.
 	writeTime = 10 * time.Second
-	// Clients reconnect after a random time between these, so that those of a lost node do not come at once.
+	// Clients reconnect after a random time between these, so that the clients of a lost node do not come at once.
 	minReconnect, maxReconnect = time.Second, 5 * time.Second
 	// maxIncoming is the size of a message of a WebSocket client, which has nothing to send.
 	maxIncoming = 512

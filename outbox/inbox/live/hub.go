@@ -182,7 +182,7 @@ func (h *hub) within(a advance) (list []int64) {
 }
 
 // publish queues the events of a cycle and then moves the position to next. The last event of each channel has
-// the new position: a client that has it has the others.
+// the new position: a client that has it has all earlier ones.
 func (h *hub) publish(events map[int64][][]byte, next position) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -54,7 +54,7 @@ type Server struct {
 	walks walks
 }
 
-// Connections is the size of the pool of a Server: one for the feed, and others for clients that reconnect.
+// Connections is the size of the pool of a Server: one for the feed, and the rest for clients that reconnect.
 const Connections = 3
 
 // New returns a Server of at most maxStreams streams. Nothing else should use pool. Its role needs the profile inbox.
@@ -72,7 +72,7 @@ func (s *Server) Streams() int { return s.hub.count() }
 // EndStreams ends all open and all later streams. Their clients connect again, elsewhere.
 func (s *Server) EndStreams() { s.hub.all(nil, stopping) }
 
-// Marked tells the streams of a channel on this node that notifications were marked as seen, read or archived.
+// Marked sends a read event to the streams of a channel on this node: notifications were marked as seen, read or archived.
 func (s *Server) Marked(channelID int64) { s.hub.one(channelID, []byte(`{"type":"read"}`)) }
 
 // Run follows the database until ctx ends, and then ends the streams and waits for them.
@@ -158,7 +158,7 @@ func (s *Server) rouse() {
 // errNotReady reports that the database did not answer in time for a new stream.
 var errNotReady = errors.New("the database does not answer now")
 
-// start joins a connection and returns its first events: what its channel missed since a position, or a reload.
+// start joins a connection and returns its first events: the notifications since a position, or a reload.
 func (s *Server) start(ctx context.Context, channel int64, after string) (c *conn, first []event, err error) {
 	c, ready, err := s.hub.join(channel)
 	if err != nil {

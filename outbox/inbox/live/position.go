@@ -15,7 +15,7 @@ const (
 )
 
 // position is a place in the stream of a channel, as a client stores it: all notifications with arrivals up to
-// arrival were sent, and those of older jobs that were written before at. The zero value is no position.
+// arrival were sent, and all that older jobs wrote before at. The zero value is no position.
 type position struct {
 	arrival int64
 	at      int64 // seconds since 1970 in the database's clock

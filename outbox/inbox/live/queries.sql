@@ -1,8 +1,8 @@
 -- Statements of the live notification centre. Each calls functions of the role profile inbox.
 
 -- name: ArrivalList :many
--- The arrivals above @after, and those among @holes, at most @rows, ascending; without @after those of the newest
--- @rows numbers. The row of arrival 0 is always there. All transactions with an id below settled were over. server
+-- The visible arrivals above @after and among @holes, at most @rows, ascending; without @after the arrivals among the
+-- newest @rows numbers. The row of arrival 0 is always there. All transactions with an id below settled were over. server
 -- changes when the server restarts or another one takes over.
 SELECT 0::bigint AS arrival, 0::bigint AS channel_id, false AS walks, pg_snapshot_xmin(pg_current_snapshot())::text::bigint AS settled,
        extract(epoch FROM pg_postmaster_start_time())::float8 AS server
@@ -11,7 +11,7 @@ SELECT a.arrival, coalesce(a.channel_id, 0), a.walks, 0, 0 FROM belfry.inbox_arr
  ORDER BY 1;
 
 -- name: TransactionID :one
--- Draws a transaction id: those of all transactions that have one are below it.
+-- Draws a transaction id. All ids that are assigned are lower.
 SELECT pg_current_xact_id()::text::bigint;
 
 -- name: WalkList :many
@@ -22,7 +22,7 @@ SELECT w.arrival, w."cursor", w.running, w.walked, w.by_channel FROM belfry.inbo
  ORDER BY 1;
 
 -- name: ChannelsReached :many
--- Those among @channels that have the notification @arrival.
+-- The channels among @channels that have the notification @arrival.
 SELECT belfry.inbox_reached(@arrival, @channels);
 
 -- name: EntryList :many

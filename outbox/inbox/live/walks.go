@@ -20,7 +20,7 @@ type walk struct {
 // advance is a part of a job's walk that clients do not know of. Without exact bounds any channel may be in it.
 type advance struct {
 	arrival  int64
-	from, to int64 // channels above from, to the second inclusive
+	from, to int64 // greater than from, at most to
 	exact    bool
 }
 
