@@ -70,6 +70,8 @@ func fixture() []string {
 		`UPDATE belfry.jobs SET needs_approval = true WHERE id = 1`,
 		`SELECT set_config('belfry.acts_for', 'bob', true), belfry.approve(1, 5, 'bob'), belfry.set(6, '{"expires_at": null}')`,
 		`INSERT INTO belfry.job_skips (job_id, key, after, error, sqlstate) SELECT j, '7', '6', 'invalid', '22P02' FROM generate_series(2, 5) j`,
+		`WITH j AS (INSERT INTO belfry.jobs (type, category, title) VALUES ('push', 'operator_notice', '{{value.points}} points') RETURNING id)
+			INSERT INTO belfry.job_values SELECT j.id, 1, '{"points": 12}' FROM j`,
 		`INSERT INTO belfry.job_deliveries (job_id, relay, written, sent, dead, cancelled) VALUES (3, '', 6, 0, 0, 1), (3, 'relay', 0, 1, 1, 0), (4, '', 6, 1, 1, 1)`,
 		`INSERT INTO belfry.attempts (job_id, channel_id, step, attempt, medium, sender, outcome, code, error) SELECT 3, g, 0, 1, 'push', 'fcm', 'retryable', '503', 'busy' FROM generate_series(1, 5) g`,
 		`INSERT INTO belfry.samples (kind, name, at, medium, rows_written, sent, failed)
