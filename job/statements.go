@@ -13,8 +13,8 @@ var queries = db.MustQueries[querySet](sqlFiles)
 
 // querySet has the statements of the .sql files.
 type querySet struct {
-	jobEnqueue, jobEnqueueGroup, jobGet, jobGetAll, jobSpan, jobsLooked, jobsAwaiting, jobEvents, jobEventLast, jobsLock, jobsLockFree, jobGroup,
-	jobAbort, jobResume, jobRetry, jobRetrySkipped, jobActsFor, jobApprove, jobSet, jobResumeEdited, jobsNotResumable, jobHasCeiling,
+	jobEnqueue, jobEnqueueGroup, jobGet, jobGetAll, jobSpan, jobsLooked, jobsAwaiting, jobEvents, jobEventLast, jobsLock, jobsLockFree,
+	jobGroup, jobAbort, jobResume, jobRetry, jobRetrySkipped, jobActsFor, jobApprove, jobSet, jobResumeEdited, jobsNotResumable, jobHasCeiling,
 	jobSkips, jobRevisions,
 	laneList, lanesPaused, lanePause, laneResume, eventList, actsSince, jobActs, otherActs, typesRegister, jobClaim, jobResumeDead,
 	jobGiveUp, jobRelease, jobExpire, jobsLimited, actAs, runTerminateOldBackends, jobsHeld, runBegin,

@@ -270,7 +270,9 @@ func (h *handler) jobSettings(report jobReport) *jobSettings {
 		return words.PerSecond(float64(n), "recipients")
 	}))
 	add("Share of time at work", words.OrDefault(s.DutyCycle, defaultSetting, func(share float64) string { return words.Ratio(share, 1) }))
-	add("Slows with the database", words.OrDefault(s.HealthChecks, defaultSetting, func(on bool) string { return map[bool]string{true: "yes", false: "no"}[on] }))
+	add("Slows with the database", words.OrDefault(s.HealthChecks, defaultSetting, func(on bool) string {
+		return map[bool]string{true: "yes", false: "no"}[on]
+	}))
 	add("Recipients at once", words.OrDefault(s.MaxChunkRows, defaultSetting, func(n int) string { return "at most " + text.Grouped(int64(n)) }))
 	add("Recipients that may be skipped", words.OrDefault(s.MaxSkips, defaultSetting, func(n int) string { return text.Grouped(int64(n)) }))
 	groups = append(groups, settingGroup{Name: "Work so far"})

@@ -167,7 +167,9 @@ func (out *Preview) coarsen(r operation.Role) {
 	}
 	out.LookedAt = max(out.LookedAt, operation.MostHidden)
 	out.Samples = nil
-	for _, n := range []*int64{&out.NoAddress, &out.InvalidAddress, &out.OptedOut, &out.BadContent, &out.NoValue, &out.QuietHours, &out.Capped} {
+	for _, n := range []*int64{
+		&out.NoAddress, &out.InvalidAddress, &out.OptedOut, &out.BadContent, &out.NoValue, &out.QuietHours, &out.Capped,
+	} {
 		if *n <= operation.MostHidden {
 			*n = 0
 		}

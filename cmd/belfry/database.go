@@ -1,23 +1,18 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"net"
-	"strings"
 	"time"
 
-	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/rs/zerolog"
 	"github.com/spf13/cobra"
 
-	"github.com/belfryhq/belfry/internal/config"
 	"github.com/belfryhq/belfry/internal/db"
 	"github.com/belfryhq/belfry/internal/pgserver"
-	"github.com/belfryhq/belfry/internal/text"
 	"github.com/belfryhq/belfry/migrations"
 	"github.com/belfryhq/belfry/node"
 	"github.com/belfryhq/belfry/node/settings"
@@ -48,20 +43,9 @@ type database struct {
 	Pool    *pgxpool.Pool
 	DSN     string
 	Private *pgserver.Server // nil if database.url is set
-	Address address
+	Address node.Address
 
 	writes bool // a standby does not suffice
-}
-
-// address is the address of a database without secrets.
-type address struct {
-	Host     string `json:"host"` // with the port, or the directory of a Unix socket
-	Database string `json:"database"`
-	User     string `json:"user"`
-}
-
-func (a address) String() string {
-	return fmt.Sprintf("%s (database %s, user %s)", a.Host, a.Database, a.User)
 }
 
 // processOptions are the options that the commands running jobs, messages or the HTTP API share.
@@ -201,7 +185,7 @@ func (d *database) prepare(ctx context.Context, s settings.Settings, logger zero
 	if d.Pool, err = node.OpenPool(ctx, d.DSN, s.Database, d.writes, logger); err != nil {
 		return err
 	}
-	d.Address = addressOf(d.Pool.Config().ConnConfig)
+	d.Address = node.AddressOf(d.Pool)
 	return nil
 }
 
@@ -210,30 +194,7 @@ func (d *database) connect(ctx context.Context, s settings.Settings, logger zero
 	if err := d.prepare(ctx, s, logger); err != nil {
 		return err
 	}
-	if err := node.Ping(ctx, d.Pool); err != nil {
-		if ctx.Err() != nil {
-			return ctx.Err()
-		}
-		if reached(err) {
-			return fmt.Errorf("PostgreSQL at %s: %w", d.Address, err)
-		}
-		return &unreachableError{at: d.Address, from: s.Source("database.url"), err: err, waited: node.ConnectTimeout(d.Pool)}
-	}
-	return nil
-}
-
-// reached reports whether err is the response of a server to a statement, not to a connection attempt.
-func reached(err error) bool {
-	return errors.As(err, new(*node.UnfitError)) || errors.Is(err, db.ErrStatementPooling) ||
-		db.Code(err) != "" && !errors.As(err, new(*pgconn.ConnectError)) && !node.Unreachable(err)
-}
-
-func addressOf(c *pgx.ConnConfig) address {
-	host := c.Host
-	if !strings.HasPrefix(host, "/") {
-		host = net.JoinHostPort(host, fmt.Sprint(c.Port))
-	}
-	return address{Host: host, Database: c.Database, User: c.User}
+	return node.Connect(ctx, d.Pool, cmp.Or(s.Source("database.url").Name, "database.url"))
 }
 
 // close closes the pool, and stops the private server if this process was its last user.
@@ -268,58 +229,4 @@ func (d *database) ensureSchema(ctx context.Context, need schemaNeed) error {
 		return err
 	}
 	return migrations.Check(version)
-}
-
-// unreachableError reports a failed connection, its address and the remedies.
-type unreachableError struct {
-	at     address
-	from   config.Source
-	err    error
-	waited time.Duration
-}
-
-func (e *unreachableError) Unwrap() error {
-	if loginRefused(e.err) {
-		return &exitError{codeConfiguration, e.err}
-	}
-	return &exitError{codeUnavailable, e.err}
-}
-
-// Error names the host, the reason and the remedies.
-func (e *unreachableError) Error() string {
-	where := "database.url"
-	if e.from.Name != "" {
-		where = e.from.Name
-	}
-	if loginRefused(e.err) {
-		remedy := "correct user and password"
-		if db.Code(e.err) == db.NoSuchDatabase {
-			remedy = "create that database, or correct its name"
-		}
-		return fmt.Sprintf("PostgreSQL refuses the login at %s: %s\n%s; the address comes from %s: postgres://user:password@host:5432/database",
-			e.at, e.reason(), remedy, where)
-	}
-	if errors.Is(e.err, pgconn.ErrStandbyConnection) {
-		return fmt.Sprintf("PostgreSQL at %s is a standby and accepts no writes before it is promoted\npoint %s at the primary, or name both hosts", e.at, where)
-	}
-	return fmt.Sprintf(`cannot reach PostgreSQL at %s: %s
-three ways out:
-  1. start that server, or open the way to it
-  2. correct the address, which comes from %s: postgres://user:password@host:5432/database
-  3. leave database.url unset everywhere: belfry then runs a private PostgreSQL`, e.at, e.reason(), where)
-}
-
-// reason returns the message of the kernel or of the server, without the driver's.
-func (e *unreachableError) reason() string {
-	var server *pgconn.PgError
-	var network *net.OpError
-	switch {
-	case errors.As(e.err, &server):
-		return server.Message
-	case pgconn.Timeout(e.err), errors.Is(e.err, context.DeadlineExceeded):
-		return "no answer within " + text.Short(e.waited)
-	case errors.As(e.err, &network):
-		return network.Err.Error()
-	}
-	return strings.ReplaceAll(e.err.Error(), "\n", " ")
 }

@@ -92,21 +92,14 @@ func codeOf(err error) code {
 			return codeUsage
 		}
 		return codeConfiguration
-	case loginRefused(err), errors.Is(err, migrations.ErrOlder), errors.Is(err, migrations.ErrNewer), errors.As(err, new(*node.ConfigError)),
+	case node.LoginRefused(err), errors.Is(err, migrations.ErrOlder), errors.Is(err, migrations.ErrNewer), errors.As(err, new(*node.ConfigError)),
 		errors.As(err, new(*node.UnfitError)), errors.Is(err, db.ErrStatementPooling):
 		return codeConfiguration
-	case errors.Is(err, pgserver.ErrNotInstalled), errors.As(err, new(*node.BusyError)), node.Unreachable(err):
+	case errors.Is(err, pgserver.ErrNotInstalled), errors.As(err, new(*node.BusyError)), errors.As(err, new(*node.ConnectError)), node.Unreachable(err):
 		return codeUnavailable
 	default:
 		return codeFailure
 	}
-}
-
-// loginRefused reports whether err is the server's answer to a login with a wrong
-// user, password or database: trying again does not help.
-func loginRefused(err error) bool {
-	var connect *pgconn.ConnectError
-	return errors.As(err, &connect) && db.ClassOf(err) == db.Refused
 }
 
 // explain turns an error into what the person at the terminal reads.

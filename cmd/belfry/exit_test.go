@@ -18,6 +18,7 @@ import (
 	"github.com/belfryhq/belfry/internal/pgserver"
 	"github.com/belfryhq/belfry/job"
 	"github.com/belfryhq/belfry/migrations"
+	"github.com/belfryhq/belfry/node"
 	"github.com/belfryhq/belfry/outbox/relay"
 )
 
@@ -49,7 +50,7 @@ func TestCodeOf(t *testing.T) {
 		{(&oneRun{runOptions: &runOptions{quiet: true}, slow: relay.ErrSlowStart}).judge(), codeUnavailable},
 		{server("42P01"), codeFailure},
 		{&exitError{codeUnavailable, context.Canceled}, codeFailure},
-		{&unreachableError{err: errors.New("refused")}, codeUnavailable},
+		{&node.ConnectError{Err: errors.New("refused")}, codeUnavailable},
 		{migrations.Check(0), codeConfiguration},
 		{migrations.Check(migrations.Latest() - 1), codeConfiguration},
 		{migrations.Check(migrations.Latest() + 1), codeConfiguration},
@@ -137,5 +138,5 @@ func TestExecute_WrongUserPasswordOrDatabaseIsNoOutage(t *testing.T) {
 		}
 	}
 	refused := &pgconn.PgError{Code: "28P01", Message: "password authentication failed"}
-	require.False(t, loginRefused(refused), "a statement's error is no login's")
+	require.False(t, node.LoginRefused(refused), "a statement's error is no login's")
 }

@@ -4,9 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
-	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -42,7 +40,7 @@ over 1 MiB. The rows before it are imported; repeating the import is safe.`,
   belfry channels import crm.csv --map uid=external_id --map os=platform --map signed_up=`,
 		Args: exactArgs("FILE"),
 	}
-	cmd.Flags().StringVar(&o.rejects.name, "rejects", "", "`FILE` for rejected rows (default: FILE.rejects.csv, made only when needed)")
+	cmd.Flags().StringVar(&o.rejects.Name, "rejects", "", "`FILE` for rejected rows (default: FILE.rejects.csv, made only when needed)")
 	cmd.Flags().StringArrayVar(&o.maps, "map", nil, "read a `COLUMN` of the file as a field: COLUMN=FIELD; may be repeated")
 	o.batch = flagOf(cmd.Flags(), "batch", "ROWS", "rows per transaction, 1 to 100000 (default 10000)", intBetween(1, 100_000))
 	o.out = addOutput(cmd)
@@ -58,7 +56,7 @@ type importOptions struct {
 	commandOptions
 
 	file    string
-	rejects rejectFile
+	rejects importing.RejectFile
 	maps    []string
 	batch   *parsed[int64]
 	out     *output
@@ -66,19 +64,19 @@ type importOptions struct {
 
 // runImport upserts channels from a CSV file.
 func runImport(ctx context.Context, o *importOptions) (err error) {
-	columns, err := columnMap(o.maps)
+	columns, err := importing.ParseColumns(o.maps)
 	if err != nil {
-		return err
+		return usagef("--map: %w", err)
 	}
 	file, size, err := openInput(o.file)
 	if err != nil {
 		return usagef("%s", config.ReadProblem(o.file, err))
 	}
 	defer func() { _ = file.Close() }() // it is only read
-	if o.rejects.name == "" {
-		o.rejects.name = rejectName(o.file)
+	if o.rejects.Name == "" {
+		o.rejects.Name = importing.RejectName(o.file)
 	}
-	defer func() { err = errors.Join(err, o.rejects.close()) }()
+	defer func() { err = errors.Join(err, o.rejects.Close()) }()
 	return o.withDatabase(ctx, schemaCurrent, 0, func(ctx context.Context, s settings.Settings, db *database) error {
 		store, err := channels.New(s.Channels)
 		if err != nil {
@@ -95,25 +93,8 @@ func runImport(ctx context.Context, o *importOptions) (err error) {
 				progress.Show("%s read%s, %s, %s rejected", text.Counted(p.Rows, "row"), of, progress.PerSecond(p.Rows), text.Grouped(p.Rejected))
 			},
 		})
-		return o.report(importReport{result, o.rejects.made()}, progress.End(), err)
+		return o.report(importReport{result, o.rejects.Made()}, progress.End(), err)
 	})
-}
-
-// columnMap parses the values of --map. The name of a column may contain =, the name of a field does not.
-func columnMap(values []string) (map[string]string, error) {
-	columns := make(map[string]string, len(values))
-	for _, value := range values {
-		i := strings.LastIndexByte(value, '=')
-		if i < 1 {
-			return nil, usagef("--map %q is not allowed; write COLUMN=FIELD, such as --map uid=external_id", text.OneLine(value, 60))
-		}
-		column := strings.TrimSpace(value[:i])
-		if _, again := columns[column]; again {
-			return nil, usagef("--map names the column %s twice", text.OneLine(column, 60))
-		}
-		columns[column] = strings.TrimSpace(value[i+1:])
-	}
-	return columns, nil
 }
 
 // importReport is the JSON of `belfry channels import`.
@@ -160,44 +141,3 @@ func openInput(name string) (*os.File, int64, error) {
 	}
 	return file, info.Size(), nil
 }
-
-func rejectName(input string) string {
-	if input == "-" {
-		return "stdin.rejects.csv"
-	}
-	return input + ".rejects.csv"
-}
-
-// rejectFile is created by the first write, so that a clean import leaves none.
-type rejectFile struct {
-	name string
-	file *os.File
-}
-
-func (r *rejectFile) Write(b []byte) (int, error) {
-	if r.file == nil {
-		file, err := os.Create(r.name)
-		if err != nil {
-			return 0, err
-		}
-		r.file = file
-	}
-	return r.file.Write(b)
-}
-
-// made returns the name of the file if it was created.
-func (r *rejectFile) made() string {
-	if r.file == nil {
-		return ""
-	}
-	return r.name
-}
-
-func (r *rejectFile) close() error {
-	if r.file == nil {
-		return nil
-	}
-	return r.file.Close()
-}
-
-var _ io.Writer = (*rejectFile)(nil)

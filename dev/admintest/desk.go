@@ -340,7 +340,8 @@ func Crowd(t *testing.T) *Desk {
 	}
 	d.Exec(`INSERT INTO belfry.messages (job_id, channel_id, next_attempt_at) SELECT 1, n, now() FROM generate_series(1, 8) n`)
 	d.Exec(`INSERT INTO belfry.job_deliveries (job_id, relay, written) VALUES (1, '', 8)`)
-	d.Exec(`INSERT INTO belfry.notifications (arrival, channel_id) SELECT j.arrival, n FROM belfry.jobs j, generate_series(1, 8) n WHERE j.id = 2`)
+	d.Exec(`INSERT INTO belfry.notifications (arrival, channel_id) SELECT j.arrival, n
+		FROM belfry.jobs j, generate_series(1, 8) n WHERE j.id = 2`)
 	d.Exec(`INSERT INTO belfry.attempts (job_id, channel_id, step, attempt, medium, outcome, error)
 		VALUES (1, 3, 0, 1, 'push', 'retryable', 'busy: token')`)
 	d.Exec(`SELECT belfry.opt_out(3, '*', 'sms', 'asked for it')`)

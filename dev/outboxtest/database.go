@@ -66,8 +66,8 @@ func (d *Database) Job(t require.TestingT, lane string, from, to int, in time.Du
 		`INSERT INTO belfry.jobs (type, category, title, body, lane, route)
 			VALUES ('push', 'operator_notice', 'told', 'all', $1, $2) RETURNING id`, lane, route)
 	d.Exec(t, `UPDATE belfry.jobs SET status = 'RUNNING', fence = 1, runner = 'r', heartbeat_at = now(), started_at = now() WHERE id = $1`, id)
-	d.Exec(t, `UPDATE belfry.jobs SET bound = $2::text, "cursor" = $2::text, chunks = 1, channels_read = $3, channels_matched = $3, rows_written = $3
-		 WHERE id = $1`, id, fmt.Sprint(to), to-from+1)
+	d.Exec(t, `UPDATE belfry.jobs SET bound = $2::text, "cursor" = $2::text, chunks = 1,
+		 channels_read = $3, channels_matched = $3, rows_written = $3 WHERE id = $1`, id, fmt.Sprint(to), to-from+1)
 	d.Exec(t, `INSERT INTO belfry.messages (job_id, channel_id, next_attempt_at) SELECT $1, g, now() + $4
 		FROM generate_series($2::bigint, $3::bigint) g`, id, from, to, in)
 	dbtest.Recount(t, d.DB.Pool) // before the job is at rest: a relay that runs may find it delivered otherwise

@@ -31,11 +31,12 @@ func (d *Database) OldChannels(t require.TestingT, n int) {
 func (d *Database) Rest(t require.TestingT, kind string, n int, status job.Status) int64 {
 	id := One[int64](t, d, `INSERT INTO belfry.jobs (type, category, title) VALUES ($1, 'operator_notice', 'told') RETURNING id`, kind)
 	d.Exec(t, `UPDATE belfry.jobs SET status = 'RUNNING', fence = 1, runner = 'r', heartbeat_at = now(), started_at = now() WHERE id = $1`, id)
-	d.Exec(t, `UPDATE belfry.jobs SET bound = $2, "cursor" = nullif($2, '0'), chunks = 1, channels_read = $3, channels_matched = $3, rows_written = $3
-		 WHERE id = $1`, id, strconv.Itoa(n), n)
+	d.Exec(t, `UPDATE belfry.jobs SET bound = $2, "cursor" = nullif($2, '0'), chunks = 1,
+		 channels_read = $3, channels_matched = $3, rows_written = $3 WHERE id = $1`, id, strconv.Itoa(n), n)
 	switch kind {
 	case outbox.TypeInbox:
-		d.Exec(t, `INSERT INTO belfry.notifications (channel_id, arrival) SELECT g, j.arrival FROM belfry.jobs j, generate_series(1, $2::bigint) g WHERE j.id = $1`, id, n)
+		d.Exec(t, `INSERT INTO belfry.notifications (channel_id, arrival) SELECT g, j.arrival
+			FROM belfry.jobs j, generate_series(1, $2::bigint) g WHERE j.id = $1`, id, n)
 	case outbox.TypePush:
 		d.Exec(t, `INSERT INTO belfry.messages (job_id, channel_id, next_attempt_at) SELECT $1, g, now()
 			FROM generate_series(1, $2::bigint) g`, id, n)
