@@ -490,8 +490,13 @@ CREATE FUNCTION belfry.template_action() RETURNS text
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
 RETURN '\{\{[ \t]*("\{\{"|(locale|platform|external_id|time_zone|count|(attributes|value)\.[A-Za-z_][A-Za-z0-9_]{0,62})([ \t]*\|[ \t]*(upper|lower|trim|default[ \t]+"[^"{}]{0,200}"|truncate[ \t]+(200|1[0-9][0-9]|[1-9][0-9]?)))*)[ \t]*\}\}';
 
--- What is wrong with a template, or NULL. Texts without {{ are not templates. A text has up to 100 actions: the
--- notification centre renders it for each reader.
+-- The actions of a text without template_problem. It costs a fiftieth of template_action, which bounds names and texts.
+CREATE FUNCTION belfry.template_part() RETURNS text
+LANGUAGE sql IMMUTABLE PARALLEL SAFE
+RETURN '[{][{](?:[[:blank:]]*"[{][{]"[[:blank:]]*|[^{}]*)[}][}]';
+
+-- What is wrong with a template, or NULL. Texts without {{ are not templates. A text has up to 100 actions, and an
+-- action up to 8 functions: the notification centre renders it for each reader.
 CREATE FUNCTION belfry.template_problem(template text) RETURNS text
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
 RETURN coalesce((
@@ -499,10 +504,12 @@ RETURN coalesce((
                left(substring(rest FROM position('{{' IN rest)), 60))
       FROM (SELECT regexp_replace(template, belfry.template_action(), ' ', 'g') AS rest) t
      WHERE position('{{' IN rest) > 0),
-    CASE WHEN length(template) > 100 AND regexp_count(template, belfry.template_action()) > 100
-         THEN format('has %s values in braces; allowed values: up to 100', regexp_count(template, belfry.template_action())) END);
+    CASE WHEN length(template) > 100 AND regexp_count(template, belfry.template_part()) > 100
+         THEN format('has %s values in braces; allowed values: up to 100', regexp_count(template, belfry.template_part()))
+         WHEN template ~ '[{][{](?:(?:[^"{}|]|"[^"{}]*")*[|]){9}'
+         THEN 'has a value with more than 8 functions; allowed values: up to 8' END);
 
--- A template with its values, as outbox/compose renders it: {"locale": "ko", "count": 1, "attributes": {…},
+-- A template without template_problem with its values, as outbox/compose renders it: {"locale": "ko", "count": 1, "attributes": {…},
 -- "value": {…}}. Unlike there, upper and lower follow the database's collation, and a cut may part a letter from its marks.
 CREATE FUNCTION belfry.rendered(template text, max_length integer, known jsonb) RETURNS text
 LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $$
@@ -511,7 +518,7 @@ DECLARE
     controls constant text := '[' || chr(1) || '-' || chr(31) || chr(127) || '-' || chr(159) || chr(8232) || chr(8233) || ']';
     turns    constant text := '[' || chr(8234) || '-' || chr(8238) || chr(8294) || '-' || chr(8297) || ']';
     blanks   constant text := ' ' || chr(9) || chr(10) || chr(11) || chr(12) || chr(13) || chr(133) || chr(160) || chr(5760) || chr(8192) || chr(8193) || chr(8194) || chr(8195) || chr(8196) || chr(8197) || chr(8198) || chr(8199) || chr(8200) || chr(8201) || chr(8202) || chr(8232) || chr(8233) || chr(8239) || chr(8287) || chr(12288);
-    literals constant text[] := regexp_split_to_array(template, belfry.template_action()); -- one pass, however many actions
+    literals constant text[] := regexp_split_to_array(template, belfry.template_part()); -- one pass, however many actions
     done     text := literals[1];
     n        integer := 1;
     action   text;
@@ -521,7 +528,7 @@ DECLARE
     call     text[];
 BEGIN
     IF position('{{' IN template) > 0 THEN
-        FOR action IN SELECT m[1] FROM regexp_matches(template, '(' || belfry.template_action() || ')', 'g') m LOOP
+        FOR action IN SELECT m[1] FROM regexp_matches(template, belfry.template_part(), 'g') m LOOP
             n := n + 1;
             name := substring(action FROM '^[{][{][[:blank:]]*([a-z_]+([.][A-Za-z0-9_]+)?)');
             IF name IS NULL THEN

@@ -17,6 +17,8 @@ const (
 	maxValue = 200
 	// maxActions is the maximum number of actions of a template.
 	maxActions = 100
+	// maxFunctions is the maximum number of functions of an action.
+	maxFunctions = 8
 )
 
 // templateAllowed ends the errors here and in belfry.template_problem.
@@ -53,7 +55,7 @@ type templateValues struct {
 //	{{"{{"}}   two braces
 //
 // NAME is 1 to 63 letters, digits and _, and does not begin with a digit. The text of default has up to
-// 200 characters and none of " { }. Blanks and tabs are allowed around each part. {{ in any other form
+// 200 characters and none of " { }. A value has up to 8 functions. Blanks and tabs are allowed around each part. {{ in any other form
 // is an error. A text without {{ renders as itself. value.NAME is of belfry.job_values, and count is 1: the
 // notification centre, which belfry.rendered renders for, counts collapsed notifications.
 //
@@ -104,7 +106,7 @@ type templateFunction struct {
 // parseTemplate reads a template. An error names the first thing that is not allowed.
 func parseTemplate(text string) (*template, error) {
 	t := &template{}
-	end := 0
+	end, long := 0, false
 	actions := templateAction().FindAllStringSubmatchIndex(text, -1)
 	for _, m := range actions {
 		if err := t.literal(text[end:m[0]]); err != nil {
@@ -120,6 +122,7 @@ func parseTemplate(text string) (*template, error) {
 			limit, _ := strconv.Atoi(f[3]) // of other functions: none
 			p.functions = append(p.functions, templateFunction{name: f[1], text: f[2], limit: limit})
 		}
+		long = long || len(p.functions) > maxFunctions
 		t.attributes = t.attributes || strings.HasPrefix(p.value, "attributes.")
 		t.value = t.value || strings.HasPrefix(p.value, "value.")
 		t.parts = append(t.parts, p)
@@ -129,6 +132,9 @@ func parseTemplate(text string) (*template, error) {
 	}
 	if len(actions) > maxActions {
 		return nil, fmt.Errorf("template: has %d values in braces; allowed values: up to %d", len(actions), maxActions)
+	}
+	if long {
+		return nil, fmt.Errorf("template: has a value with more than %d functions; allowed values: up to %[1]d", maxFunctions)
 	}
 	return t, nil
 }
