@@ -2,6 +2,7 @@ package api
 
 import (
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -44,6 +45,37 @@ func FuzzInput(f *testing.F) {
 			}
 		}
 	})
+}
+
+// A problem is small, however many parameters are wrong and however long they are.
+func TestInput_ProblemsAreBrief(t *testing.T) {
+	t.Parallel()
+	var unknown strings.Builder
+	for i := range 4000 {
+		fmt.Fprintf(&unknown, `,"%x":0`, i)
+	}
+	long := strings.Repeat("x", 100_000)
+	for _, o := range admin.Operations() {
+		r := routeOf(o)
+		bodies := []string{`{"z": 0` + unknown.String() + `}`}
+		for _, p := range o.Params() {
+			if r.in[p.Name] == inBody {
+				bodies = append(bodies, fmt.Sprintf(`{%q: %q}`, p.Name, long), fmt.Sprintf(`{%q: [%q]}`, p.Name, long), fmt.Sprintf(`{%q: {%q: 1}}`, p.Name, long))
+			}
+		}
+		for _, body := range bodies {
+			req := httptest.NewRequest(r.method, "/x", strings.NewReader(body))
+			if !o.Changes {
+				req = httptest.NewRequest(r.method, "/x", nil)
+				req.URL.RawQuery = strings.NewReplacer(`,"`, "&", `":0`, "=0").Replace(unknown.String())
+			}
+			req.Header.Set("Content-Type", "application/json")
+			_, problem := inputOf(o, r, req)
+			text, err := json.Marshal(problem)
+			require.NoError(t, err)
+			require.Less(t, len(text), 20<<10, "%s: %.100s: %.300s", o.Name, body, text)
+		}
+	}
 }
 
 // A token is what its page begins with, whatever that is, and nothing else is a token.

@@ -194,7 +194,13 @@ func (h *Handler) callOf(o operation.Operation, r route, req *http.Request) (c C
 // maxBody is the maximum size of a request's body in bytes.
 const maxBody = 1 << 20
 
-// parsedRequest is a request that is being parsed into the input of an operation, with its faults.
+// Limits of a problem, which unknown names and long values would make larger than the request.
+const (
+	maxFaults  = 20
+	maxMessage = 1000 // characters
+)
+
+// parsedRequest is a request that is being parsed into the input of an operation, with its first faults.
 type parsedRequest struct {
 	op     operation.Operation
 	route  route
@@ -202,7 +208,7 @@ type parsedRequest struct {
 	faults []Fault
 }
 
-// inputOf parses a request into the input of an operation. The problem lists all faults.
+// inputOf parses a request into the input of an operation. The problem lists the first faults.
 func inputOf(o operation.Operation, r route, req *http.Request) (any, *Problem) {
 	read := &parsedRequest{op: o, route: r, in: o.NewInput()}
 	for _, p := range o.Params() {
@@ -233,13 +239,16 @@ func inputOf(o operation.Operation, r route, req *http.Request) (any, *Problem) 
 }
 
 func (r *parsedRequest) note(at place, name string, err error) {
-	if err != nil {
-		r.faults = append(r.faults, Fault{at.location(text.OneLine(name, 60)), err.Error()})
+	if err != nil && len(r.faults) < maxFaults {
+		r.faults = append(r.faults, Fault{at.location(text.OneLine(name, 60)), text.OneLine(err.Error(), maxMessage)})
 	}
 }
 
 // param returns the parameter with a name at a place, and notes a fault if there is none.
 func (r *parsedRequest) param(at place, name string) (operation.Param, bool) {
+	if len(r.faults) == maxFaults {
+		return operation.Param{}, false
+	}
 	var names []string
 	for _, p := range r.op.Params() {
 		switch {

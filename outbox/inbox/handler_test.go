@@ -2,7 +2,10 @@ package inbox_test
 
 import (
 	"fmt"
+	"math"
 	"net/http"
+	"net/http/httptest"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -131,6 +134,64 @@ func TestHandler_RefusesBadRequests(t *testing.T) {
 	require.Equal(t, http.StatusUnsupportedMediaType, a.status, a.text)
 	require.Equal(t, inbox.Counts{Unread: 2, Unseen: 2}, b.counts(2), "nothing has changed")
 	require.Empty(t, b.log.String())
+}
+
+// The response to a bad request is small, and so is the memory for it: it repeats no values.
+func TestHandler_AnswersBadRequestsBriefly(t *testing.T) { //nolint:paralleltest // it measures memory
+	b := setup(t)
+	var parameters strings.Builder
+	for i := range 200 {
+		fmt.Fprintf(&parameters, "&a%x", i)
+	}
+	unknown := func(n int) string {
+		var keys strings.Builder
+		for i := range n {
+			fmt.Fprintf(&keys, `"%x":0,`, i)
+		}
+		return `{` + keys.String() + `"ids": [1]}`
+	}
+	for _, c := range []struct {
+		name, method, path, body string
+		status                   int
+	}{
+		{"4,000 keys", "POST", "/v1/inbox/read", unknown(4000), 413},
+		{"1,900 keys", "POST", "/v1/inbox/read", unknown(1900), 400},
+		{"400 keys", "POST", "/v1/inbox/read", unknown(400), 422},
+		{"long key", "POST", "/v1/inbox/read", `{"` + strings.Repeat("k", 15_000) + `": 0, "ids": [1]}`, 422},
+		{"preferences", "PUT", "/v1/inbox/preferences", `{"preferences": [{}` + strings.Repeat(",{}", 5000) + `]}`, 400},
+		{"100 preferences", "PUT", "/v1/inbox/preferences", `{"preferences": [{}` + strings.Repeat(",{}", 99) + `]}`, 422},
+		{"texts as ids", "POST", "/v1/inbox/archive", `{"ids": ["` + strings.Repeat("x", 100) + `"` + strings.Repeat(`,"`+strings.Repeat("x", 100)+`"`, 99) + `]}`, 422},
+		{"no object", "POST", "/v1/inbox/archive", `"` + strings.Repeat("x", 15_000) + `"`, 422},
+		{"no JSON", "POST", "/v1/inbox/archive", strings.Repeat("x", 15_000), 400},
+		{"unknown parameters", "GET", "/v1/inbox?a0" + strings.Repeat("&a1", 9000), "", 414},
+		{"200 unknown parameters", "GET", "/v1/inbox?" + parameters.String(), "", 422},
+		{"long value", "GET", "/v1/inbox?before=" + strings.Repeat("x", 1000), "", 422},
+	} {
+		req := httptest.NewRequestWithContext(t.Context(), c.method, c.path, strings.NewReader(c.body))
+		req.Header.Set("Authorization", "Bearer "+b.token(2))
+		w := httptest.NewRecorder()
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		b.handler.ServeHTTP(w, req)
+		runtime.ReadMemStats(&after)
+		allocated := (after.TotalAlloc - before.TotalAlloc) >> 10
+		t.Logf("%s: %d bytes, %d kB allocated", c.name, w.Body.Len(), allocated)
+		require.Less(t, allocated, uint64(256), c.name)
+		require.Equal(t, c.status, w.Code, "%s: %.1000s", c.name, w.Body)
+		require.Less(t, w.Body.Len(), 4<<10, c.name)
+		require.NotContains(t, w.Body.String(), `"value"`, c.name)
+		require.NotContains(t, w.Body.String(), strings.Repeat("x", 100), c.name)
+	}
+}
+
+// The largest requests that make sense are within the limits.
+func TestHandler_TakesAHundredIDsAndPreferences(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.done("/v1/inbox/read", `{"ids": [`+strings.Repeat(strconv.FormatInt(math.MaxInt64, 10)+", ", 99)+`1], "read": false}`)
+	one := fmt.Sprintf(`{"category": "%s", "medium": "%s", "opted_out": false}`, strings.Repeat("c", 63), strings.Repeat("m", 31))
+	a := b.call(b.token(2), "PUT", "/v1/inbox/preferences", `{"preferences": [`+strings.Repeat(one+", ", 99)+one+`]}`)
+	require.Equal(t, http.StatusOK, a.status, a.text)
 }
 
 // Markup in titles, data and requests reaches no browser as HTML.

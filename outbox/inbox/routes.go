@@ -1,18 +1,32 @@
 package inbox
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
+
+	"github.com/belfryhq/belfry/internal/text"
 )
 
-// maxBody is the maximum size of a request's body, in bytes.
-const maxBody = 32 << 10
+// Limits of a request. They also bound the memory of its validation, in which huma collects all errors.
+const (
+	maxBody   = 16 << 10 // bytes
+	maxCommas = 400      // in a body: 100 preferences have 300
+	maxQuery  = 1 << 10  // bytes
+)
+
+// Limits of an error: the errors of parameters, and the characters of the texts of one.
+const (
+	maxErrors = 10
+	maxText   = 100
+)
 
 // channelKey is the key of the reader's channel in the context of an operation.
 type channelKey struct{}
@@ -62,7 +76,7 @@ type (
 
 // register adds the operations to the mux and returns the OpenAPI document.
 func (h *Handler) register() ([]byte, error) {
-	format := huma.Format{Unmarshal: json.Unmarshal, Marshal: func(w io.Writer, v any) error { return json.NewEncoder(w).Encode(v) }}
+	format := huma.Format{Unmarshal: decode, Marshal: func(w io.Writer, v any) error { return json.NewEncoder(w).Encode(v) }}
 	api := humago.New(h.mux, huma.Config{
 		OpenAPI: &huma.OpenAPI{
 			OpenAPI: "3.1.0",
@@ -76,7 +90,7 @@ func (h *Handler) register() ([]byte, error) {
 			Security: []map[string][]string{{"token": {}}},
 		},
 		Formats: map[string]huma.Format{"application/json": format, "json": format}, DefaultFormat: "application/json",
-		RejectUnknownQueryParameters: true,
+		RejectUnknownQueryParameters: true, Transformers: []huma.Transformer{brief},
 	})
 	api.UseMiddleware(h.authenticated)
 
@@ -129,12 +143,35 @@ func add[I, O any](h *Handler, api huma.API, method, path, id, summary string, d
 	})
 }
 
+// decode parses a body.
+func decode(body []byte, v any) error {
+	if bytes.Count(body, []byte(",")) > maxCommas {
+		return errors.New("has too many values")
+	}
+	return json.Unmarshal(body, v)
+}
+
+// brief is a huma.Transformer: it bounds an error. huma's errors repeat values, and each unknown key the whole body.
+func brief(_ huma.Context, _ string, answer any) (any, error) {
+	if p, is := answer.(*huma.ErrorModel); is {
+		p.Errors = p.Errors[:min(len(p.Errors), maxErrors)]
+		for _, e := range p.Errors {
+			e.Value, e.Location, e.Message = nil, text.OneLine(e.Location, maxText), text.OneLine(e.Message, maxText)
+		}
+	}
+	return answer, nil
+}
+
 // authenticated is the middleware of every operation.
 func (h *Handler) authenticated(ctx huma.Context, next func(huma.Context)) {
 	r, w := humago.Unwrap(ctx)
 	id, _, err := h.Reader(r)
 	if err != nil {
 		h.Refuse(w, err)
+		return
+	}
+	if len(r.URL.RawQuery) > maxQuery {
+		write(w, problem(http.StatusRequestURITooLong, fmt.Sprintf("the query is too long; allowed: up to %d bytes", maxQuery)))
 		return
 	}
 	next(huma.WithValue(ctx, channelKey{}, id))
