@@ -77,13 +77,14 @@ CREATE TABLE belfry.schedules (
 CREATE INDEX schedules_due_idx ON belfry.schedules ((coalesce(retry_at, next_at, '-infinity'::timestamptz))) WHERE paused_at IS NULL;
 
 -- Checks one template, so that a job that would be rejected is reported when the schedule is written and not when it
--- fires. With a query, category and title may come from its rows. deliver_after and expires_after are durations from
+-- fires. With a query, category and title may come from its rows, unless they are values of recipients. deliver_after and expires_after are durations from
 -- the occurrence on.
 CREATE FUNCTION belfry.check_schedule_template(t jsonb, has_query boolean, OUT ok boolean)
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     tab     constant text := 'schedules.template';
-    allowed constant text[] := '{type,types,category,title,body,data,variants,route,audience,lane,priority,deliver_after,expires_after,max_recipients,needs_approval}';
+    allowed constant text[] := '{type,types,category,title,body,data,variants,route,audience,lane,priority,deliver_after,expires_after,max_recipients,needs_approval,values}';
+    from_rows constant boolean := has_query AND NOT t @> '{"values": true}';
     types   constant jsonb := CASE WHEN t ? 'types' THEN t -> 'types' ELSE jsonb_build_array(t -> 'type') END;
     route   text[];
     col     text;
@@ -100,11 +101,13 @@ BEGIN
     PERFORM belfry.check_word(tab, 'types', 'job type', CASE jsonb_typeof(e) WHEN 'string' THEN e #>> '{}' ELSE 'JSON ' || jsonb_typeof(e) END) FROM jsonb_array_elements(types) e;
     col := (SELECT min(k) FROM unnest('{category,title,body,lane}'::text[]) k WHERE jsonb_typeof(t -> k) <> 'string');
     ok := col IS NULL OR belfry.reject(tab, col, format('is a JSON %s; allowed values: texts', jsonb_typeof(t -> col)));
-    ok := t ? 'category' OR has_query
-        OR belfry.reject(tab, 'category', 'is required without a query; allowed values: ' || belfry.known('category'));
+    ok := NOT t ? 'values' OR jsonb_typeof(t -> 'values') = 'boolean' AND (has_query OR t -> 'values' = 'false')
+        OR belfry.reject(tab, 'values', format('%s is not allowed%s; allowed values: true, false', left((t -> 'values')::text, 40), CASE WHEN has_query THEN '' ELSE ' without a query' END));
+    ok := t ? 'category' OR from_rows
+        OR belfry.reject(tab, 'category', 'is required without a query of jobs; allowed values: ' || belfry.known('category'));
     ok := NOT t ? 'category' OR belfry.check_word(tab, 'category', 'category', t ->> 'category');
-    ok := t ? 'title' OR has_query
-        OR belfry.reject(tab, 'title', 'is required without a query; allowed values: texts of 1 to 200 characters');
+    ok := t ? 'title' OR from_rows
+        OR belfry.reject(tab, 'title', 'is required without a query of jobs; allowed values: texts of 1 to 200 characters');
     ok := NOT t ? 'lane' OR t ->> 'lane' ~ '^[a-z0-9][a-z0-9_-]{0,62}$'
         OR belfry.reject(tab, 'lane', format('%L is not a lane name', left(t ->> 'lane', 70)) || '; allowed values: 1 to 63 of a-z, 0-9, _ and -, starting with a letter or digit');
     ok := NOT t ? 'priority' OR t -> 'priority' BETWEEN '-1000' AND '1000' AND t ->> 'priority' ~ '^-?[0-9]+$'
@@ -126,7 +129,7 @@ BEGIN
     route := CASE WHEN t ? 'route' THEN ARRAY(SELECT m FROM jsonb_array_elements_text(t -> 'route') WITH ORDINALITY u(m, o) ORDER BY o)
         ELSE (SELECT c.route FROM belfry.categories c WHERE c.name = t ->> 'category') END;
     ok := NOT t ? 'route' OR belfry.check_route(tab, route);
-    IF NOT has_query THEN -- whose columns may take the place of the texts
+    IF NOT from_rows THEN -- whose columns may take the place of the texts
         PERFORM belfry.check_deliverable(tab, k, route, t ->> 'title', coalesce(t ->> 'body', ''), coalesce(t -> 'variants', '{}')) FROM jsonb_array_elements_text(types) k;
     END IF;
     ok := NOT t ? 'audience' OR belfry.check_audience(tab, t -> 'audience');

@@ -57,7 +57,7 @@ func profiles() []profile {
 			}},
 		{name: "run", does: "run jobs and fire schedules: `belfry run`, `belfry daemon`", reads: true, grants: []grant{
 			{"INSERT, UPDATE", "jobs", ""}, {"INSERT", "job_types", ""}, {"INSERT, UPDATE, DELETE", "job_skips", ""},
-			{"INSERT, UPDATE", "schedules", ""}, {"INSERT", "notifications", ""}, {"INSERT", "messages", ""},
+			{"INSERT, UPDATE", "schedules", ""}, {"INSERT", "job_values", ""}, {"INSERT", "notifications", ""}, {"INSERT", "messages", ""},
 			{"INSERT, UPDATE", "job_deliveries", ""}, {"INSERT, UPDATE", "samples", ""}, {"INSERT, UPDATE, DELETE", "names", ""},
 		}},
 		{name: "deliver", does: "deliver messages: `belfry relay`, `belfry daemon` with senders", reads: true, grants: []grant{

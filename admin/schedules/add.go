@@ -33,6 +33,7 @@ type scheduleInput struct {
 	ExpiresAfter  string `flag:"expires-after" label:"DURATION" help:"a job is EXPIRED if it did not start within this time after the occurrence (default: never)"`
 	// A query runs with the rights of the daemon, which no token gives.
 	Query        string `flag:"query" label:"SQL" help:"returns a row for each job, up to 100" local:"true"`
+	Values       bool   `flag:"values" help:"the query returns the values of recipients: channel_id and value" local:"true"`
 	QueryTimeout string `flag:"query-timeout" label:"DURATION" help:"maximum duration of the query, 1s to 5m (default 10s)" local:"true"`
 	QueryRole    string `flag:"query-role" label:"ROLE" help:"database role of the query; you must be allowed to SET ROLE to it (default: the daemon's role)" local:"true"`
 	Missed       string `flag:"missed" label:"POLICY" values:"missed" help:"how to fire missed occurrences: skip, once or all (default once)"`
@@ -62,11 +63,11 @@ func (in scheduleInput) definition() (d schedule.Definition, err error) {
 		Template: schedule.Template{
 			Types: in.Types, Category: in.Category, Title: in.Title, Body: in.Body, Route: in.Route, Lane: in.Lane,
 			Priority: in.Priority, MaxRecipients: in.MaxRecipients, NeedsApproval: in.NeedsApproval, DeliverAfter: in.DeliverAfter,
-			ExpiresAfter: in.ExpiresAfter,
+			ExpiresAfter: in.ExpiresAfter, Values: in.Values,
 		},
 	}
 	var audience json.RawMessage
-	if in.Given() || d.Query == "" {
+	if in.Given() || d.Query == "" || in.Values {
 		var chosen channels.Audience
 		if chosen, err = in.Audience(); err != nil {
 			return d, err
@@ -123,7 +124,9 @@ enqueues one job, or a group if there are several types. With --query each row o
 query enqueues one job. Its columns have the names of the configuration keys (title, body,
 data, variants, route, audience, category, lane, priority, max_recipients, needs_approval,
 deliver_after, expires_after) and override the flags; the audience is optional then. The
-query is read-only and runs for --query-timeout at most. With --query-role it runs with the
+query is read-only and runs for --query-timeout at most. With --values its columns are
+channel_id and value instead: an occurrence enqueues one job with the content of single
+recipients. With --query-role it runs with the
 rights of that role and cannot leave it.
 
 The schedule is tried before it is stored: its query runs once, the database checks the

@@ -23,6 +23,7 @@ type wouldMake struct {
 	Audience channels.Audience `json:"audience"`
 	// Channels is the number of active channels of the audience. Nil means that counting took too long.
 	Channels *int64 `json:"channels"`
+	Values   int    `json:"values,omitempty"` // recipients with a value; 0 if the query makes jobs
 }
 
 // scheduleCounts bounds the counting of the audiences of a schedule.
@@ -39,7 +40,8 @@ func trySchedule(ctx context.Context, env *operation.Env, s schedule.Schedule, a
 	defer cancel()
 	counted := make(map[string]*int64)
 	list := make([]wouldMake, 0, len(made))
-	for _, r := range made {
+	for _, m := range made {
+		r := m.Request
 		audience := r.Spec.Audience.String()
 		n, known := counted[audience]
 		if !known {
@@ -48,7 +50,7 @@ func trySchedule(ctx context.Context, env *operation.Env, s schedule.Schedule, a
 			}
 			counted[audience] = n
 		}
-		list = append(list, wouldMake{r.Types, r.Spec.Category, r.Spec.Title, cmp.Or(r.Spec.Lane, "default"), r.Spec.Audience, n})
+		list = append(list, wouldMake{r.Types, r.Spec.Category, r.Spec.Title, cmp.Or(r.Spec.Lane, "default"), r.Spec.Audience, n, len(m.Values)})
 	}
 	return list, nil
 }
@@ -80,10 +82,14 @@ func wouldMakeText(list []wouldMake) string {
 
 // audienceText returns the audience with its number of channels.
 func (w wouldMake) audienceText() string {
-	if w.Channels == nil {
-		return w.Audience.String()
+	about := w.Audience.String()
+	if w.Channels != nil {
+		about += " (" + text.Counted(*w.Channels, "channel") + ")"
 	}
-	return w.Audience.String() + " (" + text.Counted(*w.Channels, "channel") + ")"
+	if w.Values > 0 {
+		about += ", with values for " + text.Counted(int64(w.Values), "channel")
+	}
+	return about
 }
 
 func schedulePreviewOperation() operation.Operation {

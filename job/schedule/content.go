@@ -13,7 +13,6 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/belfryhq/belfry/channels"
-	"github.com/belfryhq/belfry/internal/db"
 	"github.com/belfryhq/belfry/job"
 )
 
@@ -22,6 +21,8 @@ const (
 	// a row as JSON in characters. QueryRows in queries.sql reads one more of each.
 	maxRows      = 100
 	maxRowLength = 65536
+	// maxAnswer is the maximum size of all rows in bytes, because a firing has them in memory.
+	maxAnswer = 64 << 20
 )
 
 // columns are the columns that a query may have.
@@ -32,29 +33,46 @@ const columns = "category, title, body, data, variants, route, audience, lane, p
 // which the row number is appended if there is a query. OwnFault reports errors of the schedule, its query or a row. After
 // an error the caller must roll back the transaction or savepoint.
 func (s Schedule) enqueue(ctx context.Context, tx pgx.Tx, o time.Time, key string) ([]int64, error) {
-	requests, err := s.requests(ctx, tx, o, key)
+	made, err := s.make(ctx, tx, o, key)
 	if err != nil {
 		return nil, err
 	}
 	jobs := []int64{}
-	for i, r := range requests {
-		if err := enqueueOne(ctx, tx, r, &jobs); err != nil {
+	for i, m := range made {
+		ids, err := enqueueOne(ctx, tx, m)
+		if err != nil {
 			return nil, s.rowFault(i, err)
 		}
+		jobs = append(jobs, ids...)
 	}
 	return jobs, nil
 }
 
-// requests returns the jobs, or groups of jobs, of one occurrence.
-func (s Schedule) requests(ctx context.Context, tx pgx.Tx, o time.Time, key string) ([]job.Request, error) {
-	rows := []map[string]json.RawMessage{nil} // without a query, one row that replaces nothing
-	if s.Query != "" {
-		var err error
-		if rows, err = s.rows(ctx, tx, o); err != nil {
-			return nil, err
+// Made is a job, or a group of jobs, that an occurrence enqueues.
+type Made struct {
+	job.Request
+	Values []Value // of each job; nil unless Template.Values is set
+}
+
+// queriesJobs reports whether each row of the query makes a job.
+func (s Schedule) queriesJobs() bool { return s.Query != "" && !s.Template.Values }
+
+// make returns the jobs, or groups of jobs, of one occurrence.
+func (s Schedule) make(ctx context.Context, tx pgx.Tx, o time.Time, key string) (_ []Made, err error) {
+	rows := []map[string]json.RawMessage{nil} // one row that replaces nothing
+	var values []Value
+	switch {
+	case s.queriesJobs():
+		rows, err = s.rows(ctx, tx, o)
+	case s.Template.Values:
+		if values, err = s.values(ctx, tx, o); len(values) == 0 {
+			rows = nil
 		}
 	}
-	requests := make([]job.Request, 0, len(rows))
+	if err != nil {
+		return nil, err
+	}
+	made := make([]Made, 0, len(rows))
 	for i, row := range rows {
 		t, err := s.Template.with(row)
 		var spec job.Spec
@@ -65,35 +83,36 @@ func (s Schedule) requests(ctx context.Context, tx pgx.Tx, o time.Time, key stri
 			return nil, s.rowFault(i, err)
 		}
 		spec.IdempotencyKey, spec.RequestedBy = key, "schedule "+s.Name
-		if s.Query != "" {
+		if s.queriesJobs() {
 			spec.IdempotencyKey = fmt.Sprintf("%s:%d", key, i+1)
 		}
-		requests = append(requests, job.Request{Types: t.Types, Spec: spec})
+		made = append(made, Made{job.Request{Types: t.Types, Spec: spec}, values})
 	}
-	return requests, nil
+	return made, nil
 }
 
 // rowFault adds the row of the query to an error.
 func (s Schedule) rowFault(i int, err error) error {
-	if s.Query == "" {
+	if !s.queriesJobs() {
 		return err
 	}
 	return fmt.Errorf("row %d of the query: %w", i+1, err)
 }
 
-func enqueueOne(ctx context.Context, tx pgx.Tx, r job.Request, jobs *[]int64) (err error) {
-	ids := make([]int64, 1)
-	if len(r.Types) == 1 {
-		r.Spec.Type = r.Types[0]
-		ids[0], err = job.EnqueueTx(ctx, tx, r.Spec)
+func enqueueOne(ctx context.Context, tx pgx.Tx, m Made) (ids []int64, err error) {
+	ids = make([]int64, 1)
+	if len(m.Types) == 1 {
+		m.Spec.Type = m.Types[0]
+		ids[0], err = job.EnqueueTx(ctx, tx, m.Spec)
 	} else {
-		ids, err = job.EnqueueGroupTx(ctx, tx, r.Types, r.Spec)
+		ids, err = job.EnqueueGroupTx(ctx, tx, m.Types, m.Spec)
 	}
-	if err != nil {
-		return err
+	for _, id := range ids {
+		if err == nil {
+			err = copyValues(ctx, tx, id, m.Values)
+		}
 	}
-	*jobs = append(*jobs, ids...)
-	return nil
+	return ids, err
 }
 
 // spec returns the job of an occurrence without its type and requester.
@@ -353,9 +372,19 @@ func (s Schedule) read(ctx context.Context, tx pgx.Tx, sql string) ([]string, er
 	if s.QueryRole != "" {
 		sql, args = queries.queryGuarded, append(args, pgx.StrictNamedArgs{"query": sql})
 	}
-	texts, err := db.Column[string](ctx, tx, sql, args...)
+	rows, err := tx.Query(ctx, sql, args...)
 	if err != nil {
 		return nil, s.queryFault(err)
 	}
-	return texts, nil
+	var texts []string
+	var text string
+	size := 0
+	_, err = pgx.ForEachRow(rows, []any{&text}, func() error {
+		if size += len(text); size > maxAnswer {
+			return faultf("query: has rows of more than %d MiB; enqueue the job with its values by SQL instead", maxAnswer>>20)
+		}
+		texts = append(texts, text)
+		return nil
+	})
+	return texts, s.queryFault(err)
 }

@@ -23,7 +23,7 @@ type Definition struct {
 	Every    string   `json:"every,omitempty" db:"every" mapstructure:"every"`             // instead of Cron: 1s to 8784h
 	TimeZone string   `json:"time_zone" db:"time_zone" mapstructure:"time_zone"`           // of Cron; empty: UTC
 	Template Template `json:"template" db:"template" mapstructure:"template"`              // the job
-	Query    string   `json:"query,omitempty" db:"query" mapstructure:"query" mask:"text"` // makes a job of each of its rows, up to 100
+	Query    string   `json:"query,omitempty" db:"query" mapstructure:"query" mask:"text"` // makes jobs of its rows, or their values
 	// QueryTimeout is how long the query may take, 1s to 5m; empty: 10s.
 	QueryTimeout string `json:"query_timeout" db:"query_timeout" mapstructure:"query_timeout"`
 	// QueryRole is the role that the query runs as; empty: the node's. Who stores the
@@ -45,8 +45,8 @@ const (
 )
 
 // Template is the job that an occurrence enqueues, or with several Types the group of jobs. Zero values take
-// a job's defaults. With a query, columns of the same names replace the template's values; only Types cannot
-// be replaced. Title, Body and the texts of Variants may refer to the channel: see package outbox/compose.
+// a job's defaults. With a query, columns of the same names replace the template's values, except Types and
+// Values. With Values, the columns are channel_id and value instead, and fill belfry.job_values. Title, Body and the texts of Variants may refer to the channel: see package outbox/compose.
 type Template struct {
 	Types         []string       `json:"types" mapstructure:"types"`
 	Type          string         `json:"type,omitempty" mapstructure:"type"` // one type, instead of Types
@@ -61,6 +61,7 @@ type Template struct {
 	Priority      int            `json:"priority,omitempty" mapstructure:"priority"`
 	MaxRecipients *int           `json:"max_recipients,omitempty" mapstructure:"max_recipients"` // ceiling of each job; none: the category's
 	NeedsApproval bool           `json:"needs_approval,omitempty" mapstructure:"needs_approval"` // false: as the category demands
+	Values        bool           `json:"values,omitempty" mapstructure:"values"`                 // the query has values of recipients, not jobs
 	DeliverAfter  string         `json:"deliver_after,omitempty" mapstructure:"deliver_after"`   // deliver_at, from the occurrence on
 	ExpiresAfter  string         `json:"expires_after,omitempty" mapstructure:"expires_after"`   // expires_at, from the occurrence on
 }
@@ -148,7 +149,8 @@ func (d Definition) Validate(prefix string) error {
 	}
 	c.that(d.QueryRole == "" || d.Query != "", "query_role", "is for a schedule with a query; allowed without one is none")
 	c.that(len(d.QueryRole) <= 63, "query_role", "has %d bytes; allowed values: names of roles, up to 63", len(d.QueryRole))
-	d.Template.validate(&c, d.Query != "")
+	c.that(!d.Template.Values || d.Query != "", "template.values", "is for a schedule with a query; allowed without one is false")
+	d.Template.validate(&c, d.Query != "" && !d.Template.Values)
 	return errors.Join(c.problems...)
 }
 
@@ -169,7 +171,7 @@ func (t Template) validate(c *checker, hasQuery bool) {
 		c.that(!seen[name], "template.types", "%q is given twice; allowed values: different job types", name)
 		seen[name] = true
 	}
-	c.that(t.Category != "" || hasQuery, "template.category", "is required without a query; allowed values: the names in belfry.categories")
+	c.that(t.Category != "" || hasQuery, "template.category", "is required without a query of jobs; allowed values: the names in belfry.categories")
 	length := len([]rune(t.Title))
 	c.that(hasQuery && t.Title == "" || strings.TrimSpace(t.Title) != "" && length <= 200, "template.title",
 		"has %d characters, or only blanks; allowed values: texts of 1 to 200 characters", length)

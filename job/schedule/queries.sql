@@ -185,6 +185,14 @@ SELECT left(row_to_json(q)::text, 65537)
        ) q
  LIMIT 101;
 
+-- name: QueryValues :many
+-- Runs the operator's query of values, as QueryRows runs a query of jobs.
+SELECT left(row_to_json(q)::text, 65537)
+  FROM (
+/* query */
+       ) q
+ LIMIT 1000001;
+
 -- name: QueryRows :many
 -- Runs the operator's query, inserted at the mark. Returns one JSON object per row, up to one row more than is allowed,
 -- each truncated to one character more than is allowed.

@@ -244,7 +244,7 @@ func TestPut_BadInputIsToldWithItsKey(t *testing.T) {
 func TestDocs_TheStatementsWork(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	b.exec(t, `CREATE SCHEMA app; CREATE TABLE app.posts (id bigint, title text, views int, posted_at timestamptz)`)
+	b.exec(t, `CREATE SCHEMA app; CREATE TABLE app.posts (id bigint, title text, views int, posted_at timestamptz); CREATE TABLE app.quiz_of_today AS SELECT 7 AS channel_id, 'Why?' AS question`)
 	b.exec(t, `INSERT INTO app.posts SELECT g, 'Post ' || g, g, '2026-05-01 00:00Z'::timestamptz + g * interval '1 h' FROM generate_series(1, 9) g`)
 	page, err := os.ReadFile("../../docs/schedules.md")
 	require.NoError(t, err)
@@ -258,15 +258,16 @@ func TestDocs_TheStatementsWork(t *testing.T) {
 		b.exec(t, names.Replace(sql))
 		n++
 	}
-	require.Equal(t, 6, n)
+	require.Equal(t, 7, n)
 	require.Equal(t, reader, b.get(t, "popular").QueryRole)
 	_, err = b.db.Pool.Exec(context.Background(), `UPDATE belfry.schedules SET query_role = NULL WHERE name = 'popular'`)
 	require.ErrorContains(t, err, "app_schedules_role")
 	b.exec(t, `UPDATE belfry.schedules SET armed_at = '2026-05-01 04:00Z'`)
 	b.exec(t, `DELETE FROM belfry.schedules WHERE name IN ('morning', 'hello')`)
 	fired := b.fire(t, "05-02 03:00:00") // noon in Seoul; posts 4 to 9 are younger than a day
-	require.Len(t, fired.Occurrences, 1)
-	require.Equal(t, []string{"Post 9", "Post 8", "Post 7"}, one[[]string](t, b, `SELECT array_agg(title ORDER BY id) FROM belfry.jobs`))
+	require.Len(t, fired.Occurrences, 2)
+	require.Equal(t, []string{"Post 9", "Post 8", "Post 7"}, one[[]string](t, b, `SELECT array_agg(title ORDER BY id) FROM belfry.jobs WHERE requested_by = 'schedule popular'`))
+	require.Equal(t, `7 {"question": "Why?"}`, one[string](t, b, `SELECT channel_id || ' ' || value FROM belfry.job_values`))
 }
 
 // A NULL is refused through Go as any other value that is not allowed.

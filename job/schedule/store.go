@@ -338,7 +338,7 @@ func (s *Store) RunNow(ctx context.Context, name string, act job.Act) (jobs []in
 // Try returns the jobs that a schedule, stored or not, would enqueue if it fired now, and rolls them back: the query runs
 // in its role and for query_timeout at the most, and the database checks the job of each row. A
 // fault of the definition, of its query or of a row satisfies [OwnFault].
-func (s *Store) Try(ctx context.Context, one Schedule, act job.Act) (made []job.Request, err error) {
+func (s *Store) Try(ctx context.Context, one Schedule, act job.Act) (made []Made, err error) {
 	d := one.withDefaults()
 	if err := d.Validate(""); err != nil {
 		return nil, fmt.Errorf("schedule %s: %w", d.Name, err)
@@ -357,14 +357,14 @@ func (s *Store) Try(ctx context.Context, one Schedule, act job.Act) (made []job.
 			return err
 		}
 		key := "schedule:" + d.Name + ":try:" + now.UTC().Format(time.RFC3339Nano)
-		if made, err = one.requests(ctx, tx, now, key); err != nil {
+		if made, err = one.make(ctx, tx, now, key); err != nil {
 			return err
 		}
 		if d.Query == "" { // its template is checked when it is stored
 			return errRead
 		}
-		for i, r := range made {
-			if err := enqueueOne(ctx, tx, r, new([]int64)); err != nil {
+		for i, m := range made {
+			if _, err := enqueueOne(ctx, tx, m); err != nil {
 				return one.rowFault(i, err)
 			}
 		}
