@@ -324,6 +324,9 @@ func TestBeat_DeletesOnlyConsumersWithNothing(t *testing.T) {
 	})
 	require.Equal(t, "dead, with something", names())
 
+	b.Hurry(patience, patience, patience) // r1 must live until the next statement, on a busy machine too
+	_, err = b.Heartbeat(ctx, "r1")
+	require.NoError(t, err)
 	list, err := b.Queues(ctx)
 	require.NoError(t, err)
 	for i := range list[1].Workers {
