@@ -228,7 +228,7 @@ func (e *env) orders() {
 	delivering := newRelay(e.connect(e.dsn, nil), e.store, provider{hangs: true}, relay.DefaultSenderConfig().Concurrency, nil)
 	_, stop := e.start(delivering.Run)
 	defer stop()
-	var took [3][]float64 // by kind: the order alone, two statements, one statement
+	var took [4][]float64 // by kind: the order alone, two statements, one statement, two with belfry.notify
 	var mu sync.Mutex
 	began := time.Now()
 	running, ctx := errgroup.WithContext(e.Context())
@@ -259,6 +259,8 @@ func (e *env) orders() {
 	e.report(alone, "alone-p99-ms")
 	e.report(percentile(took[1], 99)/alone, "two-p99-to-alone", atMost(1.1))
 	e.report(percentile(took[2], 99)/alone, "one-p99-to-alone", atMost(1.1))
+	e.report(percentile(took[3], 50)/percentile(took[1], 50), "notify-p50-to-two", atMost(1.1))
+	e.report(percentile(took[3], 99)/percentile(took[1], 99), "notify-p99-to-two", atMost(1.1))
 }
 
 // order is the application's transaction of a kind.
@@ -270,8 +272,12 @@ func order(ctx context.Context, conn *pgx.Conn, customer int64, kind int) error 
 			return err
 		}
 		_, err := tx.Exec(ctx, queries.orderInsert, args)
-		if err == nil && kind == 1 {
+		switch {
+		case err != nil || kind == 0:
+		case kind == 1:
 			_, err = tx.Exec(ctx, queries.activityInsert, pgx.StrictNamedArgs{"customer": customer})
+		default:
+			_, err = tx.Exec(ctx, queries.activityNotify, pgx.StrictNamedArgs{"customer": customer})
 		}
 		return err
 	})

@@ -49,9 +49,17 @@ func ungoverned() job.Config {
 	return c
 }
 
-func (e *env) enqueue(spec job.Spec) (id int64) {
-	id, err := job.NewStore(e.pool).Enqueue(e.Context(), spec)
-	require.NoError(e, err)
+// enqueue enqueues a job, and runs statements with its id in the same transaction.
+func (e *env) enqueue(spec job.Spec, statements ...string) (id int64) {
+	require.NoError(e, pgx.BeginFunc(e.Context(), e.pool, func(tx pgx.Tx) (err error) {
+		id, err = job.EnqueueTx(e.Context(), tx, spec)
+		for _, sql := range statements {
+			if err == nil {
+				_, err = tx.Exec(e.Context(), sql, pgx.StrictNamedArgs{"job_id": id})
+			}
+		}
+		return err
+	}))
 	return id
 }
 
@@ -75,10 +83,11 @@ type jobRun struct {
 
 func (r jobRun) speed() float64 { return perSecond(r.job.RowsWritten, r.took) }
 
-// runJob runs one job on an empty outbox and counts its rows.
-func (e *env) runJob(spec job.Spec, config job.Config) (r jobRun) {
+// runJob runs one job on an empty outbox and counts its rows. For statements see enqueue.
+func (e *env) runJob(spec job.Spec, config job.Config, statements ...string) (r jobRun) {
 	e.clear()
-	id := e.enqueue(spec)
+	id := e.enqueue(spec, statements...)
+	e.checkpoint()
 	var read int64
 	r.took = e.runDue(e.Context(), config, job.WithObserver(func(p job.Progress) {
 		if p.Event == "chunk" {

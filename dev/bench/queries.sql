@@ -14,7 +14,7 @@ SELECT array_agg(c.id ORDER BY c.id) FROM (SELECT id FROM belfry.channels WHERE 
 
 -- name: OutboxEmpty :exec
 -- Gives the tables of the outbox new, empty files.
-TRUNCATE belfry.notifications, belfry.messages, belfry.leases, belfry.handovers, belfry.attempts, belfry.activities;
+TRUNCATE belfry.notifications, belfry.messages, belfry.leases, belfry.handovers, belfry.attempts, belfry.activities, belfry.job_values;
 
 -- name: JobsEmpty :exec
 -- Removes the jobs of earlier rounds.
@@ -93,6 +93,18 @@ INSERT INTO orders (customer, cents, items) VALUES (@customer, @cents, @items);
 -- name: ActivityInsert :exec
 -- The order's message.
 INSERT INTO belfry.activities (channel_id, title, body) VALUES (@customer, 'Your order is on its way', 'Thank you');
+
+-- name: ActivityNotify :exec
+-- The order's message, and a notification.
+SELECT belfry.notify(@customer, 'activity', 'Your order is on its way', 'Thank you');
+
+-- name: LikeNotify :one
+-- A message with a notification to one channel; returns the notification's number.
+SELECT belfry.notify(@channel, 'activity', 'Kim likes it', 'Look');
+
+-- name: ValuesInsert :exec
+-- Content of a job for each channel.
+INSERT INTO belfry.job_values (job_id, channel_id, value) SELECT @job_id, id, '{"points": 10}' FROM belfry.channels WHERE active;
 
 -- name: ActivityInsertLater :one
 -- A message that falls due later; returns its due time.

@@ -49,7 +49,8 @@ type querySet struct {
 	channelsVacuum, channelsActive, channelSample, outboxEmpty, jobsEmpty, rowCount, notificationInsertAll,
 	messageInsertAll, notificationInsertOffset, relationCreate, relationFill, platformRare,
 	messagesVacuum, messagesSent, snapshotTake, riverVacuum, riverCompleted,
-	ordersCreate, orderInsert, activityInsert, activityInsertLater, orderAndActivityInsert string
+	ordersCreate, orderInsert, activityInsert, activityInsertLater, orderAndActivityInsert,
+	activityNotify, likeNotify, valuesInsert string
 }
 
 func TestMain(m *testing.M) {

@@ -1,0 +1,133 @@
+package bench
+
+import (
+	"cmp"
+	"context"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+
+	"github.com/belfryhq/belfry/internal/lifecycle"
+	"github.com/belfryhq/belfry/job"
+	"github.com/belfryhq/belfry/outbox"
+	"github.com/belfryhq/belfry/outbox/inbox"
+	"github.com/belfryhq/belfry/outbox/relay"
+	"github.com/belfryhq/belfry/outbox/sender"
+)
+
+// BenchmarkInbox measures the notification centre.
+func BenchmarkInbox(b *testing.B) {
+	e := open(b, cmp.Or(*channelCount, size[int64](1_000_000, 4000)), true)
+	e.run("values", (*env).values)
+	e.run("single", (*env).single)
+	e.run("reads", (*env).reads) // the last: it fills the database with notifications
+}
+
+// values compares a push job with content for single recipients with one without.
+func (e *env) values() {
+	spec := everyone(outbox.TypePush)
+	spec.Title = "bench {{value.points}}"
+	speeds := sideBySide(
+		func() float64 {
+			r := e.runJob(spec, job.DefaultConfig(), queries.valuesInsert)
+			require.Equal(e, e.active, r.job.RowsWritten)
+			return r.speed()
+		},
+		func() float64 { return e.runEveryone(outbox.TypePush, job.DefaultConfig()).speed() })
+	e.report(speeds[0]/speeds[1], "to-plain", atLeast(0.7))
+}
+
+// likes is a provider that accepts all messages, and reports the times of calls for activities.
+type likes struct{ called sync.Map } // ids of activities to times
+
+// MaxBatch implements sender.Sender.
+func (*likes) MaxBatch() int { return 1 }
+
+// Send implements sender.Sender.
+func (l *likes) Send(_ context.Context, batch []sender.Delivery) []sender.Result {
+	now, results := time.Now(), make([]sender.Result, len(batch))
+	for i, d := range batch {
+		if d.JobID < 0 {
+			l.called.Store(d.JobID, now)
+		}
+		results[i] = sender.Result{Class: sender.Accepted}
+	}
+	return results
+}
+
+// single measures single notifications while a job to everyone is walked and delivered: from their commit to the call
+// of the provider.
+func (e *env) single() {
+	e.clear()
+	provider := &likes{}
+	delivering := newRelay(e.connect(e.dsn, nil), e.store, provider, relay.DefaultSenderConfig().Concurrency, nil)
+	running, stop := e.start(delivering.Run)
+	e.enqueue(everyone(outbox.TypePush))
+	var walked atomic.Bool
+	walking := make(chan struct{})
+	go func() {
+		defer close(walking)
+		e.runDue(e.Context(), job.DefaultConfig())
+		walked.Store(true)
+	}()
+	store, committed := inbox.NewStore(e.pool), make(map[int64]time.Time)
+	for !walked.Load() {
+		channel := 1 + rand.Int64N(e.size)
+		var id int64
+		e.read(queries.likeNotify, pgx.StrictNamedArgs{"channel": channel}, &id)
+		committed[id] = time.Now()
+		page, err := store.Page(e.Context(), channel, inbox.Page{Limit: 1})
+		require.NoError(e, err)
+		require.Equal(e, -id, page[0].ID, "a notification is visible at once")
+		require.NoError(e, lifecycle.Pause(running, 20*time.Millisecond))
+	}
+	<-walking
+	var took []float64
+	for id, at := range committed {
+		for {
+			if called, is := provider.called.Load(id); is {
+				took = append(took, milliseconds(called.(time.Time).Sub(at)))
+				break
+			}
+			require.NoError(e, lifecycle.Pause(running, time.Millisecond))
+		}
+	}
+	stop()
+	e.report(percentile(took, 50), "call-p50-ms")
+	e.report(percentile(took, 99), "call-p99-ms", atMost(100))
+}
+
+// reads measures the first page and the count of random channels with 20 notifications each.
+func (e *env) reads() {
+	e.clear()
+	e.do(queries.jobsEmpty)
+	for range size(20, 2) {
+		e.enqueue(everyone(outbox.TypeInbox))
+	}
+	e.runDue(e.Context(), ungoverned())
+	e.do("VACUUM (ANALYZE)")
+	e.checkpoint()
+	store := inbox.NewStore(e.pool)
+	p95 := func(read func(channel int64) error) float64 {
+		took := make([]float64, 0, 4000)
+		for range cap(took) {
+			channel, began := 1+rand.Int64N(e.size), time.Now()
+			require.NoError(e, read(channel))
+			took = append(took, milliseconds(time.Since(began)))
+		}
+		return percentile(took, 95)
+	}
+	e.report(p95(func(channel int64) error {
+		_, err := store.Page(e.Context(), channel, inbox.Page{Limit: 20})
+		return err
+	}), "page-p95-ms", atMost(5))
+	e.report(p95(func(channel int64) error {
+		_, err := store.Counts(e.Context(), channel)
+		return err
+	}), "count-p95-ms", atMost(5))
+}
