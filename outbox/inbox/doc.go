@@ -32,7 +32,9 @@
 //  4. Only origins in the configuration can read responses in a browser. There are no cookies, and no response
 //     permits credentials.
 //  5. A reader beyond the rate limit reaches no database. The limiter's memory has a bound.
-//  6. Every statement has a deadline.
+//  6. Every statement has a deadline. A reader has at most three requests in flight, and one mark; all marks leave half
+//     of the pool to reads.
+//  7. The response to a bad request repeats no value, and has at most 4 kB. A page has at most about 1 MB.
 //
 // Responses are JSON with nosniff. Titles and bodies are text: a client that renders them as HTML must escape them.
 //

@@ -31,6 +31,7 @@ type Handler struct {
 	keys     map[string]verifier
 	store    *Store
 	limiter  *limiter
+	flights  *flights
 	log      zerolog.Logger
 	mux      *http.ServeMux
 	document []byte
@@ -43,7 +44,7 @@ func New(c Config, store *Store, log zerolog.Logger) (*Handler, error) {
 	if err != nil {
 		return nil, err
 	}
-	h := &Handler{config: c, keys: keys, store: store, limiter: newLimiter(c), log: log, mux: http.NewServeMux()}
+	h := &Handler{config: c, keys: keys, store: store, limiter: newLimiter(c), flights: newFlights(c), log: log, mux: http.NewServeMux()}
 	h.document, err = h.register()
 	return h, err
 }
@@ -58,43 +59,71 @@ func (h *Handler) OnMark(f func(channelID int64)) { h.marked = f }
 // Reader returns the channel of a request's token, and when the token expires. It counts the request against the
 // rate limit of the channel. Refuse answers the error.
 func (h *Handler) Reader(r *http.Request) (channelID int64, expires time.Time, err error) {
+	return h.Authenticate(r.Context(), tokenOf(r))
+}
+
+// tokenOf returns the token of a request, or "".
+func tokenOf(r *http.Request) string {
 	scheme, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
 	if !strings.EqualFold(scheme, "Bearer") {
-		token = ""
+		return ""
 	}
-	return h.Authenticate(r.Context(), strings.TrimSpace(token))
+	return strings.TrimSpace(token)
 }
 
 // Authenticate is Reader for a token that is not in the header Authorization.
 func (h *Handler) Authenticate(ctx context.Context, token string) (channelID int64, expires time.Time, err error) {
-	if token == "" {
-		return 0, expires, errNoToken
+	v, leave, err := h.enter(ctx, token)
+	if err == nil {
+		leave()
 	}
+	return v.channel, v.expires, err
+}
+
+// visit is a request of a reader.
+type visit struct {
+	channel int64
+	expires time.Time // the token
+	flight  *flight
+}
+
+// enter authenticates a request, which is in flight until leave is called.
+func (h *Handler) enter(ctx context.Context, token string) (v visit, leave func(), err error) {
+	if token == "" {
+		return v, nil, errNoToken
+	}
+	var subject string
 	now := time.Now()
-	subject, expires, err := h.config.verify(h.keys, token, now)
-	if err != nil {
-		return 0, expires, err
+	if subject, v.expires, err = h.config.verify(h.keys, token, now); err != nil {
+		return v, nil, err
 	}
 	if wait := h.limiter.take(subject, now); wait > 0 {
-		return 0, expires, &limitError{wait}
+		return v, nil, &limitError{"too many requests of this reader", wait}
+	}
+	if v.flight, leave, err = h.flights.enter(ctx, subject); err != nil {
+		return v, nil, err
 	}
 	if h.config.Subject == SubjectID {
-		channelID, err = strconv.ParseInt(subject, 10, 64)
-		return channelID, expires, err
-	}
-	if channelID, err = h.store.ChannelID(ctx, subject); errors.Is(err, channels.ErrNoChannel) {
+		v.channel, err = strconv.ParseInt(subject, 10, 64)
+	} else if v.channel, err = h.store.ChannelID(ctx, subject); errors.Is(err, channels.ErrNoChannel) {
 		err = errSubject
 	}
-	return channelID, expires, err
+	if err != nil {
+		leave()
+	}
+	return v, leave, err
 }
 
 // AllowsOrigin reports whether pages of an origin may read responses. A WebSocket has to check it by itself.
 func (h *Handler) AllowsOrigin(origin string) bool { return h.config.allows(origin) }
 
-// limitError rejects a request beyond the rate limit.
-type limitError struct{ wait time.Duration }
+// limitError rejects a request beyond a limit of its reader.
+type limitError struct {
+	text string
+	wait time.Duration
+}
 
-func (e *limitError) Error() string { return "too many requests of this reader" }
+func (e *limitError) Error() string { return e.text }
 
 // ServeHTTP answers a request.
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -187,6 +216,10 @@ func (h *Handler) problemOf(err error) error {
 		return withHeader(problem(http.StatusUnauthorized, string(bad)), "WWW-Authenticate", challenge)
 	case errors.As(err, &limited):
 		return after(http.StatusTooManyRequests, limited.Error(), limited.wait)
+	case errors.Is(err, errMarks):
+		return after(http.StatusServiceUnavailable, err.Error(), maxQueue)
+	case errors.Is(err, context.Canceled): // the client is gone
+		return problem(http.StatusServiceUnavailable, "the request was cancelled")
 	case errors.Is(err, channels.ErrPreference):
 		return problem(http.StatusUnprocessableEntity, "a category or a medium is unknown; GET "+Prefix+"/inbox/preferences lists all")
 	case kind == db.KindInvalid: // such as a NUL character

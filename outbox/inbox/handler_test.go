@@ -1,6 +1,7 @@
 package inbox_test
 
 import (
+	"context"
 	"fmt"
 	"math"
 	"net/http"
@@ -334,9 +335,10 @@ func TestHandler_DatabaseThatDoesNotAnswer(t *testing.T) {
 	_, err = tx.Exec(t.Context(), `LOCK TABLE belfry.notifications IN ACCESS EXCLUSIVE MODE`)
 	require.NoError(t, err)
 	var calls sync.WaitGroup
-	answers := make([]answer, 8)
-	token, began := b.token(2), time.Now()
+	answers := make([]answer, 9)
+	began := time.Now()
 	for i := range answers {
+		token := b.token(1 + int64(i)%3)
 		calls.Go(func() { answers[i] = b.call(token, "GET", "/v1/inbox/count", "") })
 	}
 	calls.Wait()
@@ -345,6 +347,89 @@ func TestHandler_DatabaseThatDoesNotAnswer(t *testing.T) {
 	require.False(t, slices.ContainsFunc(answers, func(a answer) bool { return a.status != http.StatusServiceUnavailable }))
 	require.Equal(t, "5", answers[0].header.Get("Retry-After"))
 	require.Equal(t, inbox.Counts{Unread: 2, Unseen: 2}, b.counts(2))
+}
+
+// Marks that wait for locks use half of the pool, and one connection of each reader.
+func TestHandler_MarksLeaveConnectionsToReads(t *testing.T) {
+	t.Parallel()
+	b := setup(t, func(c *inbox.Config) { c.MaxConnections = 2 })
+	tx, err := b.DB.Pool.Begin(t.Context())
+	require.NoError(t, err)
+	_, err = tx.Exec(t.Context(), `SELECT FROM belfry.notifications FOR UPDATE`)
+	require.NoError(t, err)
+	_, ids, _ := b.list(2, "")
+	var calls sync.WaitGroup
+	statuses := make([]int, 8)
+	for i := range statuses {
+		token, body := b.token(2+int64(i)%2), fmt.Sprintf(`{"ids": [%d, 1, 2, 3]}`, ids[i%2])
+		calls.Go(func() {
+			a := b.call(token, "POST", "/v1/inbox/read", body)
+			statuses[i] = a.status
+			if a.status == http.StatusTooManyRequests {
+				require.Equal(t, "1", a.header.Get("Retry-After"))
+			}
+		})
+	}
+	waiting := func() int {
+		return outboxtest.One[int](t, b.Database, `SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`)
+	}
+	require.Eventually(t, func() bool { return waiting() > 0 }, 20*time.Second, time.Millisecond)
+	for range 10 {
+		require.LessOrEqual(t, waiting(), 1)
+		require.Equal(t, inbox.Counts{}, b.counts(1))
+	}
+	calls.Wait()
+	require.NoError(t, tx.Rollback(t.Context()))
+	for _, status := range statuses {
+		require.Contains(t, []int{http.StatusTooManyRequests, http.StatusServiceUnavailable}, status)
+	}
+}
+
+// A request that its client abandons is no line of the log.
+func TestHandler_AbandonedRequestsAreNotLogged(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	tx, err := b.DB.Pool.Begin(t.Context())
+	require.NoError(t, err)
+	_, err = tx.Exec(t.Context(), `LOCK TABLE belfry.notifications IN ACCESS EXCLUSIVE MODE`)
+	require.NoError(t, err)
+	ctx, cancel := context.WithCancel(t.Context())
+	time.AfterFunc(100*time.Millisecond, cancel)
+	req := httptest.NewRequestWithContext(ctx, "GET", "/v1/inbox", nil)
+	req.Header.Set("Authorization", "Bearer "+b.token(2))
+	w := httptest.NewRecorder()
+	b.handler.ServeHTTP(w, req)
+	require.Equal(t, http.StatusServiceUnavailable, w.Code)
+	require.NoError(t, tx.Rollback(t.Context()))
+	require.Empty(t, b.log.String())
+}
+
+// A page has about a megabyte, whatever its notifications contain, and next continues it.
+func TestHandler_PagesHaveABoundOfBytes(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.Exec(t, `SELECT belfry.notify(1, 'operator_notice', 'n', repeat('<', 10000)) FROM generate_series(1, 100)`)
+	most, pages, all := 0, 0, map[int64]bool{}
+	for next := int64(0); pages == 0 || next != 0; pages++ {
+		query := "?limit=100"
+		if next != 0 {
+			query += fmt.Sprint("&before=", next)
+		}
+		a := b.call(b.token(1), "GET", "/v1/inbox"+query, "")
+		most = max(most, len(a.text))
+		body := into[struct {
+			Notifications []inbox.Notification
+			Next          int64
+		}](t, a)
+		for _, n := range body.Notifications {
+			all[n.ID] = true
+		}
+		next = body.Next
+	}
+	t.Log(most, "bytes,", pages, "pages")
+	require.Len(t, all, 100)
+	require.LessOrEqual(t, most, 1<<20)
+	require.LessOrEqual(t, pages, 7)
 }
 
 func TestHandler_ServesItsDocument(t *testing.T) {

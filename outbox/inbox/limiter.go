@@ -1,6 +1,9 @@
 package inbox
 
 import (
+	"context"
+	"errors"
+	"strconv"
 	"sync"
 	"time"
 
@@ -46,4 +49,86 @@ func (l *limiter) take(reader string, now time.Time) time.Duration {
 		reserved.CancelAt(now)
 	}
 	return wait
+}
+
+// Limits of the requests in flight, so that one reader, and readers whose marks wait for a lock, leave connections to
+// the others.
+const (
+	maxInFlight = 3           // of one reader; further ones wait
+	maxQueue    = time.Second // the wait of one
+)
+
+// Errors of a request that waited in vain.
+var (
+	errInFlight = &limitError{"too many requests of this reader at once; allowed: " + strconv.Itoa(maxInFlight), maxQueue}
+	errMarks    = errors.New("too many notifications are being marked")
+)
+
+// flights limits the requests in flight.
+type flights struct {
+	marks slots // the marks of all readers
+
+	mu sync.Mutex
+	by map[string]*flight
+}
+
+// flight has the limits of a reader.
+type flight struct {
+	all, marks slots
+	users      int // requests that hold a slot or wait for one
+}
+
+type slots chan struct{}
+
+// newFlights reserves half of the pool for requests that mark nothing.
+func newFlights(c Config) *flights {
+	return &flights{marks: make(slots, max(1, c.MaxConnections/2)), by: make(map[string]*flight)}
+}
+
+// enter waits for a slot of a reader. leave must be called.
+func (f *flights) enter(ctx context.Context, reader string) (one *flight, leave func(), err error) {
+	f.mu.Lock()
+	if one = f.by[reader]; one == nil {
+		one = &flight{all: make(slots, maxInFlight), marks: make(slots, 1)}
+		f.by[reader] = one
+	}
+	one.users++
+	f.mu.Unlock()
+	gone := func() {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		if one.users--; one.users == 0 {
+			delete(f.by, reader)
+		}
+	}
+	if err := one.all.take(ctx, errInFlight); err != nil {
+		gone()
+		return nil, nil, err
+	}
+	return one, func() { <-one.all; gone() }, nil
+}
+
+// mark runs do alone among the marks of its reader, which would wait for each other in the database.
+func (f *flights) mark(ctx context.Context, one *flight, do func() error) error {
+	for _, s := range []slots{one.marks, f.marks} {
+		if err := s.take(ctx, errMarks); err != nil {
+			return err
+		}
+		defer func() { <-s }()
+	}
+	return do()
+}
+
+// take waits for a slot.
+func (s slots) take(ctx context.Context, late error) error {
+	timer := time.NewTimer(maxQueue)
+	defer timer.Stop()
+	select {
+	case s <- struct{}{}:
+		return nil
+	case <-timer.C:
+		return late
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 }

@@ -22,20 +22,25 @@ const (
 	maxQuery  = 1 << 10  // bytes
 )
 
+// maxPage is the maximum size of a page, in bytes, which stays in memory while a client does not read it.
+const maxPage = 1 << 20
+
 // Limits of an error: the errors of parameters, and the characters of the texts of one.
 const (
 	maxErrors = 10
 	maxText   = 100
 )
 
-// channelKey is the key of the reader's channel in the context of an operation.
-type channelKey struct{}
+// visitKey is the key of the visit in the context of an operation.
+type visitKey struct{}
 
-// channelOf returns the channel that authenticated set.
-func channelOf(ctx context.Context) int64 {
-	id, _ := ctx.Value(channelKey{}).(int64)
-	return id
+// visitOf returns the visit that authenticated set.
+func visitOf(ctx context.Context) visit {
+	v, _ := ctx.Value(visitKey{}).(visit)
+	return v
 }
+
+func channelOf(ctx context.Context) int64 { return visitOf(ctx).channel }
 
 type pageInput struct {
 	Before   int64  `query:"before" doc:"an id: the newest notifications before it; next of the previous page"`
@@ -102,18 +107,23 @@ func (h *Handler) register() ([]byte, error) {
 		})
 	add(h, api, http.MethodPost, "/inbox/seen", "seen", "Mark the list as opened",
 		func(ctx context.Context, _ *none) (*none, error) {
-			return h.mark(ctx, h.store.MarkSeen(ctx, channelOf(ctx)))
+			return nil, h.mark(ctx, func(channel int64) error { return h.store.MarkSeen(ctx, channel) })
 		})
 	add(h, api, http.MethodPost, "/inbox/read", "read", "Mark notifications as read or unread", h.read)
 	add(h, api, http.MethodPost, "/inbox/archive", "archive", "Archive notifications, or return them to the list",
 		func(ctx context.Context, r *in[archiveBody]) (*none, error) {
-			return h.mark(ctx, h.store.Archive(ctx, channelOf(ctx), r.Body.IDs, r.Body.Archived == nil || *r.Body.Archived))
+			return nil, h.mark(ctx, func(channel int64) error {
+				return h.store.Archive(ctx, channel, r.Body.IDs, r.Body.Archived == nil || *r.Body.Archived)
+			})
 		})
 	add(h, api, http.MethodGet, "/inbox/preferences", "preferences", "List preferences by category and medium",
 		func(ctx context.Context, _ *none) (*out[preferencesBody], error) { return h.preferences(ctx) })
 	add(h, api, http.MethodPut, "/inbox/preferences", "prefer", "Opt out of categories and media, or in",
 		func(ctx context.Context, r *in[preferencesInput]) (*out[preferencesBody], error) {
-			if err := h.store.SetPreferences(ctx, channelOf(ctx), r.Body.Preferences); err != nil {
+			err := h.flights.mark(ctx, visitOf(ctx).flight, func() error {
+				return h.store.SetPreferences(ctx, channelOf(ctx), r.Body.Preferences)
+			})
+			if err != nil {
 				return nil, err
 			}
 			return h.preferences(ctx)
@@ -165,25 +175,39 @@ func brief(_ huma.Context, _ string, answer any) (any, error) {
 // authenticated is the middleware of every operation.
 func (h *Handler) authenticated(ctx huma.Context, next func(huma.Context)) {
 	r, w := humago.Unwrap(ctx)
-	id, _, err := h.Reader(r)
+	v, leave, err := h.enter(r.Context(), tokenOf(r))
 	if err != nil {
 		h.Refuse(w, err)
 		return
 	}
+	defer leave()
 	if len(r.URL.RawQuery) > maxQuery {
 		write(w, problem(http.StatusRequestURITooLong, fmt.Sprintf("the query is too long; allowed: up to %d bytes", maxQuery)))
 		return
 	}
-	next(huma.WithValue(ctx, channelKey{}, id))
+	next(huma.WithValue(ctx, visitKey{}, v))
 }
 
 func (h *Handler) page(ctx context.Context, r *pageInput) (*out[pageBody], error) {
 	list, err := h.store.Page(ctx, channelOf(ctx), Page{Before: r.Before, Limit: r.Limit, Archived: r.Archived, Locale: r.Locale})
-	body := pageBody{Notifications: list}
-	if len(list) == r.Limit {
-		body.Next = list[len(list)-1].ID
+	n := fitting(list)
+	clear(list[n:]) // the rest keeps no memory while the response is written
+	body := pageBody{Notifications: list[:n]}
+	if n > 0 && (n < len(list) || n == r.Limit) {
+		body.Next = list[n-1].ID
 	}
 	return &out[pageBody]{body}, err
+}
+
+// fitting returns how many notifications fit into a page, at least one. A byte is up to 6 bytes of JSON, such as \u003c.
+func fitting(list []Notification) int {
+	size := 0
+	for i, n := range list {
+		if size += 300 + 6*(len(n.Title)+len(n.Body)+len(n.Data)); size > maxPage {
+			return max(1, i)
+		}
+	}
+	return len(list)
 }
 
 func (h *Handler) read(ctx context.Context, r *in[readBody]) (*none, error) {
@@ -193,17 +217,19 @@ func (h *Handler) read(ctx context.Context, r *in[readBody]) (*none, error) {
 		return nil, problem(http.StatusUnprocessableEntity,
 			`allowed bodies: {"ids": […], "read": true}, {"ids": […], "read": false}, {"all": true}`)
 	case r.Body.All:
-		return h.mark(ctx, h.store.MarkAllRead(ctx, channelOf(ctx)))
+		return nil, h.mark(ctx, func(channel int64) error { return h.store.MarkAllRead(ctx, channel) })
 	}
-	return h.mark(ctx, h.store.MarkRead(ctx, channelOf(ctx), r.Body.IDs, read))
+	return nil, h.mark(ctx, func(channel int64) error { return h.store.MarkRead(ctx, channel, r.Body.IDs, read) })
 }
 
-// mark is the result of an operation that marks notifications.
-func (h *Handler) mark(ctx context.Context, err error) (*none, error) {
+// mark runs an operation that marks notifications.
+func (h *Handler) mark(ctx context.Context, do func(channel int64) error) error {
+	v := visitOf(ctx)
+	err := h.flights.mark(ctx, v.flight, func() error { return do(v.channel) })
 	if err == nil && h.marked != nil {
-		h.marked(channelOf(ctx))
+		h.marked(v.channel)
 	}
-	return nil, err
+	return err
 }
 
 func (h *Handler) preferences(ctx context.Context) (*out[preferencesBody], error) {

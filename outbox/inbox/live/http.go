@@ -121,7 +121,9 @@ func (s *Server) enter(w http.ResponseWriter, r *http.Request, after string) (*c
 	case errors.Is(err, errTooManyOwn):
 		refuse(w, http.StatusTooManyRequests, err.Error()+"; allowed: "+strconv.Itoa(maxPerChannel))
 	case errors.Is(err, errNotReady):
-		s.log.Warn().Err(err).Msg("cannot open a stream")
+		if r.Context().Err() == nil { // the client is there
+			s.log.Warn().Err(err).Msg("cannot open a stream")
+		}
 		refuse(w, http.StatusServiceUnavailable, errNotReady.Error())
 	default:
 		refuse(w, http.StatusServiceUnavailable, err.Error())
