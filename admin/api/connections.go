@@ -34,21 +34,71 @@ type connection struct {
 	idle    *list.Element
 }
 
-// newConnections allows as many connections as half of the descriptors, at most maxConnections, and a quarter of
-// them for one address.
+// newConnections allows at most maxConnections, but no more than a quarter of the descriptors, and in addition the
+// expected ones, but no more than half of the descriptors: so the API and the notification centre leave a quarter to the
+// rest of their process. It allows a quarter of them for one address.
 func newConnections(e Endpoint) *connections {
 	l := &connections{most: maxConnections + e.Streams, all: make(map[net.Conn]*connection), by: make(map[string]int), idle: list.New(),
 		proxies: e.networks()}
 	var files syscall.Rlimit
 	if syscall.Getrlimit(syscall.RLIMIT_NOFILE, &files) == nil {
-		l.most = max(8, int(min(uint64(files.Cur)/2, uint64(l.most)))) //nolint:gosec,unconvert // positive; signed on other systems
+		l.most = share(uint64(files.Cur), l.most, e.Streams > 0) //nolint:unconvert // signed on other systems
 	}
 	l.own = l.most / 4
 	return l
 }
 
+// share returns how many connections a listener has of a number of descriptors.
+func share(files uint64, most int, streams bool) int {
+	part := uint64(4)
+	if streams {
+		part = 2
+	}
+	return max(8, int(min(files/part, uint64(most)))) //nolint:gosec // positive
+}
+
+// counted is a connection that counts until it is closed, also as a WebSocket, which the server does not know any more.
+type counted struct {
+	*net.TCPConn
+
+	limit *connections
+}
+
+// countedListener is the listener of a server with limited connections.
+type countedListener struct {
+	*net.TCPListener
+
+	limit *connections
+}
+
+func (l countedListener) Accept() (net.Conn, error) {
+	conn, err := l.AcceptTCP()
+	if err != nil {
+		return nil, err
+	}
+	return &counted{conn, l.limit}, nil
+}
+
+func (c *counted) Close() error {
+	c.limit.mu.Lock()
+	if one := c.limit.all[c]; one != nil {
+		c.limit.forget(one)
+	}
+	c.limit.mu.Unlock()
+	return c.TCPConn.Close()
+}
+
+// plain returns the connection below TLS.
+func plain(conn net.Conn) net.Conn {
+	if secure, is := conn.(*tls.Conn); is {
+		return secure.NetConn()
+	}
+	return conn
+}
+
 // changed is the ConnState of a server.
 func (l *connections) changed(conn net.Conn, state http.ConnState) {
+	conn = plain(conn)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	c := l.all[conn]
@@ -58,16 +108,17 @@ func (l *connections) changed(conn net.Conn, state http.ConnState) {
 	if c == nil {
 		return
 	}
+	l.busy(c)
+	if state == http.StateNew || state == http.StateIdle {
+		c.idle = l.idle.PushBack(c)
+	}
+}
+
+// busy removes a connection from the idle ones.
+func (l *connections) busy(c *connection) {
 	if c.idle != nil {
 		l.idle.Remove(c.idle)
 		c.idle = nil
-	}
-	switch state {
-	case http.StateNew, http.StateIdle:
-		c.idle = l.idle.PushBack(c)
-	case http.StateClosed, http.StateHijacked:
-		l.remove(c)
-	case http.StateActive:
 	}
 }
 
@@ -81,8 +132,7 @@ func (l *connections) add(conn net.Conn) *connection {
 			end(conn)
 			return nil
 		}
-		l.idle.Remove(idle.idle)
-		l.remove(idle)
+		l.forget(idle)
 		end(idle.conn)
 	}
 	l.all[conn] = c
@@ -100,7 +150,8 @@ func (l *connections) longestIdle(address string, own bool) *connection {
 	return nil
 }
 
-func (l *connections) remove(c *connection) {
+func (l *connections) forget(c *connection) {
+	l.busy(c)
 	delete(l.all, c.conn)
 	if l.by[c.address]--; l.by[c.address] == 0 {
 		delete(l.by, c.address)
@@ -120,10 +171,10 @@ func (l *connections) addressOf(conn net.Conn) string {
 	return keyOfAddress(address)
 }
 
-// end closes a connection without the close message of TLS, for which Close may wait.
+// end closes a connection that is not among all any more, without the close message of TLS, for which Close may wait.
 func end(conn net.Conn) {
-	if secure, is := conn.(*tls.Conn); is {
-		conn = secure.NetConn()
+	if c, is := conn.(*counted); is {
+		conn = c.TCPConn
 	}
 	_ = conn.Close()
 }

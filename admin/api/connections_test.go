@@ -18,6 +18,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/belfryhq/belfry/admin/api"
@@ -33,10 +34,17 @@ func limited(t *testing.T, most, own int, change func(*api.Config)) (dial func(f
 	if change != nil {
 		change(&config)
 	}
-	server, err := api.Listen(t.Context(), config, http.HandlerFunc(func(_ http.ResponseWriter, req *http.Request) {
+	server, err := api.Listen(t.Context(), config, http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		if req.URL.Path == "/wait" {
 			begun <- struct{}{}
 			<-req.Context().Done()
+		}
+		if req.URL.Path == "/hijack" {
+			conn, _, err := w.(http.Hijacker).Hijack()
+			assert.NoError(t, err)
+			begun <- struct{}{}
+			_, _ = conn.Read(make([]byte, 1))
+			_ = conn.Close()
 		}
 	}))
 	require.NoError(t, err)
@@ -114,6 +122,40 @@ func TestConnections_KeepActiveOnes(t *testing.T) {
 	closed(t, dial("127.0.0.1"))
 	require.NoError(t, active[0].Close())
 	require.Eventually(t, func() bool { return answered200(t, dial("127.0.0.1")) }, patience, time.Millisecond)
+}
+
+// A WebSocket counts until it is closed, and no new connection replaces it.
+func TestConnections_CountWebSockets(t *testing.T) {
+	t.Parallel()
+	for name, own := range map[string]int{"own": 2, "all": 100} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			dial, begun := limited(t, 2, own, nil)
+			sockets := []net.Conn{dial("127.0.0.1"), dial("127.0.0.1")}
+			for _, conn := range sockets {
+				_, err := io.WriteString(conn, "GET /hijack HTTP/1.1\r\nHost: belfry\r\n\r\n")
+				require.NoError(t, err)
+				<-begun
+			}
+			closed(t, dial("127.0.0.1"))
+			_, err := sockets[0].Write([]byte("x")) // the server closes it
+			require.NoError(t, err)
+			require.Eventually(t, func() bool { return answered200(t, dial("127.0.0.1")) }, patience, time.Millisecond)
+			require.NoError(t, sockets[1].SetReadDeadline(time.Now().Add(10*time.Millisecond)))
+			_, err = sockets[1].Read(make([]byte, 1))
+			require.ErrorIs(t, err, os.ErrDeadlineExceeded, "it is open")
+		})
+	}
+}
+
+// The API and the notification centre leave descriptors to the rest of their process.
+func TestConnections_LeaveDescriptors(t *testing.T) {
+	t.Parallel()
+	for _, files := range []uint64{256, 512, 1024, 65536, 1 << 62} {
+		operators, readers := api.Share(files, 4096, false), api.Share(files, 4096+10_000, true)
+		require.LessOrEqual(t, uint64(operators+readers), files-files/4)
+		require.GreaterOrEqual(t, operators, 64)
+	}
 }
 
 // A new connection over the limit of all addresses replaces the longest idle one, of whatever address.

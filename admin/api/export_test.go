@@ -47,3 +47,6 @@ func TokenOf(list, begins string) string { return tokenOf(operation.Operation{Na
 
 // LimitConnections sets the limits of connections, before Run.
 func (s *Server) LimitConnections(most, own int) { s.connections.most, s.connections.own = most, own }
+
+// Share returns how many connections a listener has of a number of descriptors.
+var Share = share

@@ -184,11 +184,12 @@ func (e Endpoint) Serve(ctx context.Context, h http.Handler) (*Server, error) {
 			return s.certificate.Load(), nil
 		}}
 	}
-	var err error
 	var config net.ListenConfig
-	if s.listener, err = config.Listen(ctx, "tcp", e.Listen); err != nil {
+	l, err := config.Listen(ctx, "tcp", e.Listen)
+	if err != nil {
 		return nil, fmt.Errorf("%s.listen: %w", e.Section, err)
 	}
+	s.listener = countedListener{l.(*net.TCPListener), limit} //nolint:forcetypeassert,errcheck // of tcp
 	return s, nil
 }
 
