@@ -91,11 +91,11 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
                           FROM belfry.channels c WHERE c.id = $1), '{}')
 $$;
 
--- One page of a person's notifications, newest first: those that arrived before the number before, or all, and that
--- are archived or not. It leaves out withdrawn ones, and those of categories from which the person had opted out in
--- every medium. The LIMITs keep each to one descent. Texts are those of the locale, which is by default the one in
+-- One page of a person's notifications, newest first: those that arrived before the number before and after the number
+-- after, or all, and that are archived or not. It leaves out withdrawn ones, and those of categories from which the
+-- person had opted out in every medium. It examines 1,000 at most (inbox_next). The LIMITs keep each to one descent. Texts are those of the locale, which is by default the one in
 -- belfry.channels, with the values of their templates. count is how many notifications one stands for (collapse_key).
-CREATE FUNCTION belfry.inbox_page(channel_id bigint, before bigint DEFAULT NULL, max_rows integer DEFAULT 20, archived boolean DEFAULT false, locale text DEFAULT NULL)
+CREATE FUNCTION belfry.inbox_page(channel_id bigint, before bigint DEFAULT NULL, max_rows integer DEFAULT 20, archived boolean DEFAULT false, locale text DEFAULT NULL, after bigint DEFAULT 0)
 RETURNS TABLE (id bigint, at timestamptz, category text, title text, body text, data jsonb, seen boolean, read boolean, count integer)
 LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
@@ -112,7 +112,9 @@ BEGIN
            coalesce(i.seen_to >= n.arrival AND n.arrival <> ALL (i.seen_except), false) OR n.read_at IS NOT NULL OR coalesce(i.read_to >= n.arrival AND n.arrival <> ALL (i.read_except), false),
            n.read_at IS NOT NULL OR coalesce(i.read_to >= n.arrival AND n.arrival <> ALL (i.read_except), false),
            coalesce(n.collapsed, 1)
-      FROM belfry.notifications n
+      FROM (SELECT n.* FROM belfry.notifications n
+             WHERE n.channel_id = $1 AND n.arrival > $6 AND n.arrival < coalesce($2, 9223372036854775807) AND n.withdrawn_at IS NULL AND (n.archived_at IS NOT NULL) = $4
+             ORDER BY n.arrival DESC LIMIT 1000) n
      CROSS JOIN LATERAL ((SELECT j.id, j.started_at, j.category, j.title, j.body, j.data, j.variants FROM belfry.jobs j WHERE j.arrival = n.arrival LIMIT 1)
                          UNION ALL
                          (SELECT a.id, a.created_at, a.category, coalesce(CASE WHEN n.collapsed > 1 THEN a.collapsed_title END, a.title), a.body, a.data, a.variants
@@ -123,26 +125,35 @@ BEGIN
                             AND CASE WHEN n.revision IS NOT NULL THEN v.revision > n.revision ELSE v."cursor" ~ '^-?[0-9]{1,18}$' AND v."cursor"::bigint >= $1 END
                           ORDER BY v.revision LIMIT 1) r ON true
      CROSS JOIN LATERAL belfry.localized(speaks, coalesce(r.variants, j.variants), coalesce(n.collapsed > 1, false), coalesce(r.title, j.title), coalesce(r.body, j.body)) t
-     WHERE n.channel_id = $1 AND n.arrival < coalesce($2, 9223372036854775807) AND n.withdrawn_at IS NULL AND (n.archived_at IS NOT NULL) = $4
-       AND NOT EXISTS (SELECT FROM belfry.opt_outs o WHERE o.channel_id = $1 AND o.medium = '*' AND o.category IN ('*', j.category) AND o.opted_out_at <= j.started_at)
+     WHERE NOT EXISTS (SELECT FROM belfry.opt_outs o WHERE o.channel_id = $1 AND o.medium = '*' AND o.category IN ('*', j.category) AND o.opted_out_at <= j.started_at)
      ORDER BY n.arrival DESC
      LIMIT max_rows;
 END $$;
 
+-- The number from which the list goes on, as before, if inbox_page returned fewer rows than it was to return: the last one
+-- that it examined. NULL: the list ends.
+CREATE FUNCTION belfry.inbox_next(channel_id bigint, before bigint DEFAULT NULL, archived boolean DEFAULT false) RETURNS bigint
+LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+    SELECT min(e.arrival)
+      FROM (SELECT n.arrival FROM belfry.notifications n
+             WHERE n.channel_id = $1 AND n.arrival < coalesce($2, 9223372036854775807) AND n.withdrawn_at IS NULL AND (n.archived_at IS NOT NULL) = $3
+             ORDER BY n.arrival DESC LIMIT 1000) e
+    HAVING count(*) = 1000
+$$;
+
 -- The counts of unread and of unseen notifications among the newest 100 that are neither archived nor withdrawn: 100
--- means 100 or more. The rule is inbox_page's, without the texts: applications show the count on each of their pages.
+-- means 100 or more. It examines 1,000 at most. The rule is inbox_page's, without the texts: applications show the count on each of their pages.
 CREATE FUNCTION belfry.inbox_unread(channel_id bigint, OUT unread integer, OUT unseen integer)
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
     SELECT count(*) FILTER (WHERE NOT l.read), count(*) FILTER (WHERE NOT l.read AND NOT l.seen)
       FROM (SELECT coalesce(i.seen_to >= n.arrival AND n.arrival <> ALL (i.seen_except), false) AS seen,
                    n.read_at IS NOT NULL OR coalesce(i.read_to >= n.arrival AND n.arrival <> ALL (i.read_except), false) AS read
-              FROM belfry.notifications n
+              FROM (SELECT n.* FROM belfry.notifications n WHERE n.channel_id = $1 AND n.withdrawn_at IS NULL AND n.archived_at IS NULL ORDER BY n.arrival DESC LIMIT 1000) n
              CROSS JOIN LATERAL ((SELECT j.started_at AS at, j.category FROM belfry.jobs j WHERE j.arrival = n.arrival LIMIT 1)
                                  UNION ALL
                                  (SELECT a.created_at, a.category FROM belfry.activities a WHERE a.id = -n.arrival LIMIT 1)) j
               LEFT JOIN belfry.inbox i ON i.channel_id = n.channel_id
-             WHERE n.channel_id = $1 AND n.withdrawn_at IS NULL AND n.archived_at IS NULL
-               AND NOT EXISTS (SELECT FROM belfry.opt_outs o WHERE o.channel_id = $1 AND o.medium = '*' AND o.category IN ('*', j.category) AND o.opted_out_at <= j.at)
+             WHERE NOT EXISTS (SELECT FROM belfry.opt_outs o WHERE o.channel_id = $1 AND o.medium = '*' AND o.category IN ('*', j.category) AND o.opted_out_at <= j.at)
              ORDER BY n.arrival DESC
              LIMIT 100) l
 $$;
@@ -228,7 +239,7 @@ BEGIN
     RETURN belfry.notify(belfry.channel_id($1), $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12);
 END $$;
 
-REVOKE EXECUTE ON FUNCTION belfry.inbox_values(bigint, bigint, integer), belfry.inbox_late(bigint, bigint), belfry.inbox_mark(bigint, boolean), belfry.inbox_page(bigint, bigint, integer, boolean, text), belfry.inbox_unread(bigint),
+REVOKE EXECUTE ON FUNCTION belfry.inbox_values(bigint, bigint, integer), belfry.inbox_late(bigint, bigint), belfry.inbox_mark(bigint, boolean), belfry.inbox_page(bigint, bigint, integer, boolean, text, bigint), belfry.inbox_next(bigint, bigint, boolean), belfry.inbox_unread(bigint),
     belfry.inbox_seen(bigint), belfry.inbox_read_all(bigint), belfry.inbox_read(bigint, bigint[], boolean), belfry.inbox_archive(bigint, bigint[], boolean) FROM PUBLIC;
 
 -- A person's preferences: one row for each category and medium, with '*' for all of them. opted_out: there is this

@@ -10,6 +10,7 @@ import (
 
 	"github.com/belfryhq/belfry/dev/dbtest"
 	"github.com/belfryhq/belfry/dev/outboxtest"
+	"github.com/belfryhq/belfry/outbox/inbox"
 )
 
 // centre is the notification centre of one channel.
@@ -229,6 +230,49 @@ func TestInbox_ReadsOneRangeOfAnIndex(t *testing.T) {
 		require.LessOrEqual(t, after-before, most, call)
 		t.Log(call, after-before)
 	}
+}
+
+// A page and the counts examine at most 1,000 notifications that an opt-out hides, and the list goes on after them.
+func TestInbox_BoundsHiddenNotifications(t *testing.T) {
+	t.Parallel()
+	c := openCentre(t)
+	for g := range 3 {
+		c.notify(t, fmt.Sprint("old-", g), ", route => '{}'")
+	}
+	c.Exec(t, `INSERT INTO belfry.opt_outs (channel_id, category, opted_out_at) VALUES (2, 'activity', now() - interval '1 day'), (3, 'activity', now() - interval '1 day')`)
+	dbtest.Past(t, c.DB.Pool, `UPDATE belfry.activities SET category = 'operator_notice' WHERE channel_id = 2`)
+	dbtest.Past(t, c.DB.Pool, `INSERT INTO belfry.activities (id, channel_id, title, route, inbox) SELECT -g, 2, 'x', '{}', true FROM generate_series(1001, 4500) g`)
+	dbtest.Past(t, c.DB.Pool, `INSERT INTO belfry.notifications (channel_id, arrival) SELECT 2, g FROM generate_series(1001, 4500) g`)
+	dbtest.Vacuum(t, c.DB.Pool, "belfry.notifications", "belfry.activities")
+	tx, err := c.DB.Pool.Begin(t.Context())
+	require.NoError(t, err)
+	defer tx.Rollback(t.Context()) //nolint:errcheck // it reads
+	for _, call := range []string{"inbox_page(2)", "inbox_unread(2)", "inbox_next(2)"} {
+		const reads = `SELECT sum(pg_stat_get_xact_tuples_fetched(c) + pg_stat_get_xact_tuples_returned(c))::bigint
+			FROM unnest('{belfry.notifications_pkey,belfry.activities_pkey,belfry.jobs_arrival_idx,belfry.activities,belfry.notifications}'::regclass[]) c`
+		var before, after int64
+		require.NoError(t, tx.QueryRow(t.Context(), reads).Scan(&before))
+		_, err = tx.Exec(t.Context(), `SELECT belfry.`+call)
+		require.NoError(t, err)
+		require.NoError(t, tx.QueryRow(t.Context(), reads).Scan(&after))
+		require.LessOrEqual(t, after-before, int64(5000), call)
+	}
+	store := inbox.NewStore(c.DB.Pool)
+	var titles []string
+	var nexts []int64
+	for before := int64(0); ; {
+		list, next, err := store.Page(t.Context(), 2, inbox.Page{Before: before, Limit: 2})
+		require.NoError(t, err)
+		for _, n := range list {
+			titles = append(titles, n.Title)
+		}
+		nexts = append(nexts, next)
+		if before = next; next == 0 {
+			break
+		}
+	}
+	require.Equal(t, []string{"old-2", "old-1", "old-0"}, titles)
+	require.Equal(t, []int64{3501, 2501, 1501, 2, 0}, nexts)
 }
 
 // The counts read no text of a notification, whatever its size, and are those of the page.

@@ -94,8 +94,8 @@ func profiles() []profile {
 		}},
 		{name: "inbox", does: "show and mark the notifications of people: `belfry.inbox_page` and its kind, and serve `inbox.listen`",
 			grants: []grant{
-				{"EXECUTE", "inbox_page(bigint, bigint, integer, boolean, text)", ""}, {"EXECUTE", "inbox_unread(bigint)", ""},
-				{"EXECUTE", "inbox_seen(bigint)", ""}, {"EXECUTE", "inbox_read_all(bigint)", ""},
+				{"EXECUTE", "inbox_page(bigint, bigint, integer, boolean, text, bigint)", ""}, {"EXECUTE", "inbox_next(bigint, bigint, boolean)", ""},
+				{"EXECUTE", "inbox_unread(bigint)", ""}, {"EXECUTE", "inbox_seen(bigint)", ""}, {"EXECUTE", "inbox_read_all(bigint)", ""},
 				{"EXECUTE", "inbox_read(bigint, bigint[], boolean)", ""}, {"EXECUTE", "inbox_archive(bigint, bigint[], boolean)", ""},
 				{"EXECUTE", "inbox_preferences(bigint)", ""}, {"EXECUTE", "inbox_prefer(bigint, text, text, boolean)", ""},
 				{"EXECUTE", "inbox_arrivals(bigint, bigint[], integer)", ""}, {"EXECUTE", "inbox_walks(bigint[], timestamptz)", ""},

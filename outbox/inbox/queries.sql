@@ -1,9 +1,17 @@
 -- Statements of the notification centre. Each calls functions of the role profile inbox.
 
 -- name: InboxPage :many
--- The notifications of a channel before an id, 0 for the newest, in the locale, '' for the channel's.
-SELECT id, at, category, title, body, data, seen, read, count
-  FROM belfry.inbox_page(@channel_id, nullif(@before::bigint, 0), @limit, @archived, nullif(@locale::text, ''));
+-- The notifications of a channel before an id, 0 for the newest, in the locale, '' for the channel's. If they are fewer than
+-- the limit and the list goes on, a last row with the count 0 has the id at which it does.
+  WITH p AS MATERIALIZED (
+        SELECT id, at, category, title, body, data, seen, read, count
+          FROM belfry.inbox_page(@channel_id, nullif(@before::bigint, 0), @limit, @archived, nullif(@locale::text, '')))
+SELECT p.id, p.at, p.category, p.title, p.body, p.data, p.seen, p.read, p.count FROM p
+UNION ALL
+SELECT n, 'epoch', '', '', '', '{}', false, false, 0
+  FROM belfry.inbox_next(@channel_id, nullif(@before::bigint, 0), @archived) n
+ WHERE n IS NOT NULL AND (SELECT count(*) FROM p) < @limit
+ ORDER BY id DESC, count DESC;
 
 -- name: InboxCounts :one
 -- The counts among the newest 100 notifications of a channel.

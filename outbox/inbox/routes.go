@@ -51,7 +51,7 @@ type pageInput struct {
 
 type pageBody struct {
 	Notifications []Notification `json:"notifications" nullable:"false"`
-	Next          int64          `json:"next,omitempty" doc:"before of the next page; absent on the last page"`
+	Next          int64          `json:"next,omitempty" doc:"before of the next page, which may be empty; absent on the last page"`
 }
 
 type readBody struct {
@@ -189,14 +189,13 @@ func (h *Handler) authenticated(ctx huma.Context, next func(huma.Context)) {
 }
 
 func (h *Handler) page(ctx context.Context, r *pageInput) (*out[pageBody], error) {
-	list, err := h.store.Page(ctx, channelOf(ctx), Page{Before: r.Before, Limit: r.Limit, Archived: r.Archived, Locale: r.Locale})
+	list, next, err := h.store.Page(ctx, channelOf(ctx), Page{Before: r.Before, Limit: r.Limit, Archived: r.Archived, Locale: r.Locale})
 	n := fitting(list)
 	clear(list[n:]) // the rest keeps no memory while the response is written
-	body := pageBody{Notifications: list[:n]}
-	if n > 0 && (n < len(list) || n == r.Limit) {
-		body.Next = list[n-1].ID
+	if n < len(list) {
+		next = list[n-1].ID
 	}
-	return &out[pageBody]{body}, err
+	return &out[pageBody]{pageBody{list[:n], next}}, err
 }
 
 // fitting returns how many notifications fit into a page, at least one. A byte is up to 6 bytes of JSON, such as \u003c.

@@ -72,16 +72,22 @@ type Effective struct {
 	Receives bool `json:"receives" db:"receives" doc:"no opt-out covers the category and medium, including those with *"`
 }
 
-// Page returns a page of a channel's notifications, newest first.
-func (s *Store) Page(ctx context.Context, channelID int64, p Page) ([]Notification, error) {
+// Page returns a page of a channel's notifications, newest first, and Before of the next page, or 0 if there is none. A
+// page that passes many notifications of categories that the reader has left may be short or empty.
+func (s *Store) Page(ctx context.Context, channelID int64, p Page) (list []Notification, next int64, err error) {
 	ctx, cancel := context.WithTimeout(ctx, statementTime)
 	defer cancel()
 	args := pgx.StrictNamedArgs{"channel_id": channelID, "before": p.Before, "limit": p.Limit, "archived": p.Archived, "locale": p.Locale}
-	list, err := db.All[Notification](ctx, s.db, queries.inboxPage, args)
+	list, err = db.All[Notification](ctx, s.db, queries.inboxPage, args)
 	for i := range list {
 		list[i].At = list[i].At.UTC()
 	}
-	return list, wrap("read a page", err)
+	if n := len(list); n > 0 && list[n-1].Count == 0 {
+		list, next = list[:n-1], list[n-1].ID
+	} else if n > 0 && n == p.Limit {
+		next = list[n-1].ID
+	}
+	return list, next, wrap("read a page", err)
 }
 
 // Counts returns the counts of a channel's notifications.

@@ -19,6 +19,9 @@ const (
 	maxRows = 4000
 	// maxEntries is the number of notifications of a poll that are sent with their content.
 	maxEntries = 200
+	// entryBatch is the number of notifications that one statement reads in entryTime.
+	entryBatch = 50
+	entryTime  = time.Second
 	// cycleTime bounds a cycle.
 	cycleTime = 10 * time.Second
 	// fenceEvery is the shortest time between two transaction ids that the feed draws.
@@ -148,11 +151,12 @@ func (s *Server) pollArrivals(ctx context.Context) (more bool, err error) {
 		f.arrivals.setFence(id[0])
 		f.fenced = time.Now()
 	}
-	return len(rows) >= maxRows, s.announce(ctx, channels, numbers)
+	s.announce(ctx, channels, numbers)
+	return len(rows) >= maxRows, nil
 }
 
 // announce adds the events of single notifications of connected channels.
-func (s *Server) announce(ctx context.Context, channels, numbers []int64) error {
+func (s *Server) announce(ctx context.Context, channels, numbers []int64) {
 	connected := make(map[int64]bool)
 	for _, id := range s.hub.connected(channels) {
 		connected[id] = true
@@ -166,20 +170,27 @@ func (s *Server) announce(ctx context.Context, channels, numbers []int64) error 
 	for i := maxEntries; i < len(to); i++ {
 		s.feed.events[to[i]] = append(s.feed.events[to[i]], newEvent(of[i]))
 	}
-	if len(to) == 0 {
-		return nil
+	for i := 0; i < min(len(to), maxEntries); i += entryBatch {
+		end := min(i+entryBatch, len(to), maxEntries)
+		if err := s.announceEntries(ctx, to[i:end], of[i:end]); err != nil { // the arrivals are not polled again
+			s.log.Warn().Err(err).Msg("cannot read notifications; streams get their ids")
+			for n := i; n < end; n++ {
+				s.feed.events[to[n]] = append(s.feed.events[to[n]], newEvent(of[n]))
+			}
+		}
 	}
-	to, of = to[:min(len(to), maxEntries)], of[:min(len(of), maxEntries)]
+}
+
+// announceEntries adds the events of a batch with their content, all or none.
+func (s *Server) announceEntries(ctx context.Context, to, of []int64) error {
+	ctx, cancel := context.WithTimeout(ctx, entryTime)
+	defer cancel()
 	type row struct {
 		N int64
 		inbox.Notification
 	}
 	list, err := db.All[row](ctx, s.pool, queries.entryList, pgx.StrictNamedArgs{"channels": to, "arrivals": of})
-	if err != nil { // the arrivals are not polled again
-		s.log.Warn().Err(err).Msg("cannot read notifications; streams get their ids")
-		for i, id := range to {
-			s.feed.events[id] = append(s.feed.events[id], newEvent(of[i]))
-		}
+	if err != nil {
 		return err
 	}
 	for _, r := range list {

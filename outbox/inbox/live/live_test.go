@@ -9,6 +9,9 @@ import (
 
 	"github.com/coder/websocket"
 	"github.com/stretchr/testify/require"
+
+	"github.com/belfryhq/belfry/dev/dbtest"
+	"github.com/belfryhq/belfry/dev/outboxtest"
 )
 
 // A notification reaches every client of its channel, on every node, with its content.
@@ -34,6 +37,27 @@ func TestLive_ReachesEveryClientOfTheChannel(t *testing.T) {
 	one.Marked(7)
 	require.Equal(t, "read", clients[0].next(t).Type)
 	require.Equal(t, "read", clients[1].next(t).Type)
+}
+
+// A batch of notifications that is not read in time delays no other one: its clients get the ids.
+func TestLive_PassesABatchThatIsSlow(t *testing.T) {
+	t.Parallel()
+	b := &bundle{&outboxtest.Database{DB: dbtest.New(t)}}
+	b.OldChannels(t, 10)
+	b.Exec(t, `ALTER FUNCTION belfry.inbox_page RENAME TO inbox_page_of`)
+	b.Exec(t, `CREATE FUNCTION belfry.inbox_page(channel_id bigint, before bigint, max_rows integer, after bigint)
+		RETURNS TABLE (id bigint, at timestamptz, category text, title text, body text, data jsonb, seen boolean, read boolean, count integer)
+		LANGUAGE sql SECURITY DEFINER AS $$
+			SELECT pg_sleep(CASE channel_id WHEN 5 THEN 60 ELSE 0 END);
+			SELECT * FROM belfry.inbox_page_of(channel_id, before, max_rows, after => after) $$`)
+	n := b.serve(t)
+	slow, other := n.stream(t, "5", ""), n.stream(t, "7", "")
+	slow.reloads(t)
+	other.reloads(t)
+	b.Exec(t, `SELECT belfry.notify(CASE WHEN g > $1 THEN 7 ELSE 5 END, 'activity', 'hello', route => '{}') FROM generate_series(1, $1 + 1) g`, entryBatch)
+	require.Equal(t, "hello", other.next(t).Notification.Title)
+	require.Len(t, slow.ids(t, entryBatch), entryBatch)
+	require.Equal(t, b.notify(t, 7), other.next(t).ID, "the feed goes on")
 }
 
 // Numbers are committed out of order. Each arrives when it is committed, and one that is rolled back delays nothing.

@@ -30,8 +30,7 @@ SELECT belfry.inbox_reached(@arrival, @channels);
 -- hidden by an opt-out has no row.
 SELECT u.n, p.id, p.at, p.category, p.title, p.body, p.data, p.seen, p.read, p.count
   FROM unnest(@channels::bigint[], @arrivals::bigint[]) WITH ORDINALITY u (channel_id, arrival, n)
- CROSS JOIN LATERAL belfry.inbox_page(u.channel_id, before => u.arrival + 1, max_rows => 1) p
- WHERE p.id = u.arrival
+ CROSS JOIN LATERAL belfry.inbox_page(u.channel_id, before => u.arrival + 1, max_rows => 1, after => u.arrival - 1) p
  ORDER BY u.n;
 
 -- name: ArrivalsSince :many
