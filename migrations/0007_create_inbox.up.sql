@@ -93,11 +93,12 @@ $$;
 
 -- One page of a person's notifications, newest first: those that arrived before the number before and after the number
 -- after, or all, and that are archived or not. It leaves out withdrawn ones, and those of categories from which the
--- person had opted out in every medium. It examines 1,000 at most (inbox_next). The LIMITs keep each to one descent. Texts are those of the locale, which is by default the one in
+-- person had opted out in every medium. It examines 1,000 at most (inbox_next), in the order of the index: a bitmap would
+-- read all. The LIMITs keep each to one descent. Texts are those of the locale, which is by default the one in
 -- belfry.channels, with the values of their templates. count is how many notifications one stands for (collapse_key).
 CREATE FUNCTION belfry.inbox_page(channel_id bigint, before bigint DEFAULT NULL, max_rows integer DEFAULT 20, archived boolean DEFAULT false, locale text DEFAULT NULL, after bigint DEFAULT 0)
 RETURNS TABLE (id bigint, at timestamptz, category text, title text, body text, data jsonb, seen boolean, read boolean, count integer)
-LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_bitmapscan = off SET enable_seqscan = off AS $$
 #variable_conflict use_column
 DECLARE
     ok constant boolean := max_rows BETWEEN 1 AND 100
@@ -133,7 +134,7 @@ END $$;
 -- The number from which the list goes on, as before, if inbox_page returned fewer rows than it was to return: the last one
 -- that it examined. NULL: the list ends.
 CREATE FUNCTION belfry.inbox_next(channel_id bigint, before bigint DEFAULT NULL, archived boolean DEFAULT false) RETURNS bigint
-LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_bitmapscan = off SET enable_seqscan = off AS $$
     SELECT min(e.arrival)
       FROM (SELECT n.arrival FROM belfry.notifications n
              WHERE n.channel_id = $1 AND n.arrival < coalesce($2, 9223372036854775807) AND n.withdrawn_at IS NULL AND (n.archived_at IS NOT NULL) = $3
@@ -144,7 +145,7 @@ $$;
 -- The counts of unread and of unseen notifications among the newest 100 that are neither archived nor withdrawn: 100
 -- means 100 or more. It examines 1,000 at most. The rule is inbox_page's, without the texts: applications show the count on each of their pages.
 CREATE FUNCTION belfry.inbox_unread(channel_id bigint, OUT unread integer, OUT unseen integer)
-LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_bitmapscan = off SET enable_seqscan = off AS $$
     SELECT count(*) FILTER (WHERE NOT l.read), count(*) FILTER (WHERE NOT l.read AND NOT l.seen)
       FROM (SELECT coalesce(i.seen_to >= n.arrival AND n.arrival <> ALL (i.seen_except), false) AS seen,
                    n.read_at IS NOT NULL OR coalesce(i.read_to >= n.arrival AND n.arrival <> ALL (i.read_except), false) AS read
