@@ -276,8 +276,10 @@ func TestRoles_OnlyOperateSeesTokensAndUsers(t *testing.T) {
 			require.NotEqual(t, codeDone, command(t, at(role), "tokens", "create", "mine", "--role", "admin").code, kind)
 		}
 	}
-	_, err = withProfiles(t, db, "", "enqueue").Pool.Exec(t.Context(), `SELECT FROM belfry.tokens`)
-	require.ErrorContains(t, err, "permission denied")
+	for _, kind := range []string{"enqueue", "inbox"} {
+		_, err = withProfiles(t, db, "", kind).Pool.Exec(t.Context(), `SELECT FROM belfry.tokens`)
+		require.ErrorContains(t, err, "permission denied", kind)
+	}
 	r = command(t, at(operator), "tokens", "revoke", "ci")
 	require.Equal(t, codeDone, r.code, r.stderr)
 }

@@ -12,7 +12,7 @@ import (
 )
 
 // everyProfile are the kinds of roles that do not own the schema.
-var everyProfile = []string{"enqueue", "run", "deliver", "operate", "monitor"}
+var everyProfile = []string{"enqueue", "run", "deliver", "operate", "monitor", "inbox"}
 
 // A role of each kind cannot have a stronger one execute code: it cannot name the relations
 // that SQL functions read with their caller's rights. If the row names its view after all, or
@@ -55,9 +55,16 @@ func TestRoles_NoneHasAnotherRunItsCode(t *testing.T) {
 			require.NoError(t, execEach(db, `SELECT belfry.enqueue('inbox', 'popular_content', 'x', audience => belfry.audience_channels(1, 2))`))
 			for _, sql := range []string{
 				`SELECT belfry.audience_missing(belfry.audience_channels(1, 2))`, `SELECT belfry.send_external('x', 'activity', 'x')`,
+				`SELECT belfry.notify_external('x', 'activity', 'x')`,
 				`SELECT belfry.attachment_step(NULL, 10, false)`, `SELECT belfry.attachment_strays(0, 10, false)`, `SELECT belfry.attachment_follow()`,
 			} {
 				require.ErrorContains(t, execEach(db, sql), "lair.evil belongs to "+weak.User, sql)
+			}
+			if kind == "inbox" { // its functions have the owner's rights, and none reads the relation
+				for _, sql := range []string{`belfry.inbox_page(1)`, `belfry.inbox_unread(1)`, `belfry.inbox_read_all(1)`, `belfry.inbox_prefer(1, '*', '*', true)`} {
+					_, err = weak.Pool.Exec(t.Context(), `SELECT FROM `+sql)
+					require.NoError(t, err, sql)
+				}
 			}
 			r := command(t, []string{"BELFRY_DATABASE_URL=" + db.DSN}, "channels", "verify", "--dry-run")
 			require.Equal(t, codeFailure, r.code)
