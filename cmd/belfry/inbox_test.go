@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/belfryhq/belfry/dev/dbtest"
+	"github.com/belfryhq/belfry/internal/text"
 )
 
 const centreServed = "the notification centre is served"
@@ -32,6 +33,34 @@ func readable(t *testing.T) *dbtest.DB {
 	r := command(t, []string{"BELFRY_DATABASE_URL=" + db.DSN}, "run")
 	require.Equal(t, codeDone, r.code, r.stderr)
 	return db
+}
+
+// readerKey is the key of the tokens of readers.
+const readerKey = "ssssssssssssssssssssssssssssssss"
+
+// centre is the environment of a process that serves the notification centre, and signs tokens of channels.
+func centre(t *testing.T, dsn string, settings ...string) (environ []string, tokenOf func(channel int64) string) {
+	t.Helper()
+	environ = append([]string{
+		"BELFRY_DATABASE_URL=" + dsn, "BELFRY_INBOX_LISTEN=127.0.0.1:0", "BELFRY_INBOX_AUDIENCE=inbox",
+		`BELFRY_INBOX_KEYS=[{"id": "a", "algorithm": "HS256", "key": "` + readerKey + `"}]`,
+	}, settings...)
+	return environ, func(channel int64) string {
+		t.Helper()
+		token := jwt.NewWithClaims(jwt.SigningMethodHS256, jwt.MapClaims{"aud": "inbox", "sub": text.Int(channel), "exp": time.Now().Add(30 * time.Minute).Unix()})
+		token.Header["kid"] = "a"
+		signed, err := token.SignedString([]byte(readerKey))
+		require.NoError(t, err)
+		return signed
+	}
+}
+
+// centre waits until a process serves the notification centre and returns its URL.
+func (p *process) centre(t *testing.T) string {
+	t.Helper()
+	p.says(t, centreServed)
+	url, _ := p.logged(t, centreServed)[0]["detail"].(string)
+	return url
 }
 
 // The session of docs/notification-centre.md runs, with a role that has the profile inbox alone.
@@ -59,8 +88,7 @@ func TestDocs_TheSessionWithTheNotificationCentreRuns(t *testing.T) {
 	text := strings.NewReplacer("/etc/belfry/", "", ":8471", ":0").Replace(blocks(page, "yaml")[0])
 	require.NoError(t, os.WriteFile(config, []byte(text), 0o600))
 	p := start(t, []string{"BELFRY_DATABASE_URL=" + role.DSN}, "serve", "--config", config)
-	p.says(t, centreServed)
-	url, _ := p.logged(t, centreServed)[0]["detail"].(string)
+	url := p.centre(t)
 	require.Contains(t, shells[3], "http://127.0.0.1:8471/v1")
 	out := shell(shells[2] + "\n" + strings.ReplaceAll(shells[3], "http://127.0.0.1:8471/v1", url))
 	for line := range strings.SplitSeq(blocks(page, "json")[0], "\n") {
@@ -100,21 +128,13 @@ func streamed(t *testing.T, url string) func(want string) {
 func TestProcess_ServesReadersBesideOperators(t *testing.T) {
 	t.Parallel()
 	db := readable(t)
-	secret := strings.Repeat("s", 32)
-	environ := []string{
-		"BELFRY_DATABASE_URL=" + db.DSN, "BELFRY_INBOX_LISTEN=127.0.0.1:0", "BELFRY_INBOX_AUDIENCE=inbox",
-		`BELFRY_INBOX_KEYS=[{"id": "a", "algorithm": "HS256", "key": "` + secret + `"}]`,
-	}
-	token := jwt.NewWithClaims(jwt.SigningMethodHS256, jwt.MapClaims{"aud": "inbox", "sub": "4711", "exp": time.Now().Add(30 * time.Minute).Unix()})
-	token.Header["kid"] = "a"
-	reader, err := token.SignedString([]byte(secret))
-	require.NoError(t, err)
+	environ, tokenOf := centre(t, db.DSN)
+	reader := tokenOf(4711)
 	operator := newToken(t, environ, "operator")
 	for _, name := range []string{"serve", "daemon"} {
 		p := start(t, environ, name, "--listen", "127.0.0.1:0")
 		api := p.served(t)
-		p.says(t, centreServed)
-		url, _ := p.logged(t, centreServed)[0]["detail"].(string)
+		url := p.centre(t)
 		require.Equal(t, http.StatusOK, answered(t, "GET", url+"/inbox", reader))
 		require.Equal(t, http.StatusOK, answered(t, "GET", api+"/lanes", operator))
 		require.Equal(t, http.StatusUnauthorized, answered(t, "GET", url+"/inbox", operator))
@@ -130,13 +150,13 @@ func TestProcess_ServesReadersBesideOperators(t *testing.T) {
 		p.terminate(t)
 		stream("EOF")
 		require.Equal(t, codeDone, p.exit(t), p.stderr.String())
-		require.NotContains(t, p.stderr.String(), secret)
+		require.NotContains(t, p.stderr.String(), readerKey)
 		require.NotContains(t, p.stderr.String(), reader, "the token in a URL is not logged")
 	}
 	r := command(t, environ, "config", "show", "--json")
 	require.Equal(t, codeDone, r.code)
 	require.Contains(t, r.stdout, `"id": "a"`)
-	require.NotContains(t, r.stdout, secret)
+	require.NotContains(t, r.stdout, readerKey)
 
 	busy, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	require.NoError(t, err)
