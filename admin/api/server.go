@@ -187,7 +187,7 @@ func (e Endpoint) Serve(ctx context.Context, h http.Handler) (*Server, error) {
 	var config net.ListenConfig
 	l, err := config.Listen(ctx, "tcp", e.Listen)
 	if err != nil {
-		return nil, fmt.Errorf("%s.listen: %w", e.Section, err)
+		return nil, fmt.Errorf("%s.listen: %w; allowed values: HOST:PORT of this machine that is free", e.Section, err)
 	}
 	s.listener = countedListener{l.(*net.TCPListener), limit} //nolint:forcetypeassert,errcheck // of tcp
 	return s, nil

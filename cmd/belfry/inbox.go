@@ -71,13 +71,13 @@ func openInbox(ctx context.Context, a *app, s settings.Settings, dsn string, log
 	return x, nil
 }
 
-// listenError is the error of an address that cannot be served.
+// listenError is the error of an address or a certificate that cannot be served.
 func listenError(err error) error {
 	code := codeConfiguration
 	if errors.Is(err, syscall.EADDRINUSE) {
 		code = codeUnavailable
 	}
-	return &exitError{code, fmt.Errorf("%w; allowed values: HOST:PORT of this machine that is free", err)}
+	return &exitError{code, err}
 }
 
 // beside returns the loops of a process and of the notification centre.

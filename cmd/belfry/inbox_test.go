@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"os"
@@ -111,16 +112,22 @@ func streamed(t *testing.T, url string) func(want string) {
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = res.Body.Close() })
 	require.Equal(t, http.StatusOK, res.StatusCode)
-	lines := bufio.NewScanner(res.Body)
+	return lines(t, res.Body)
+}
+
+// lines waits for a line of a stream with a text, or for the end.
+func lines(t *testing.T, r io.Reader) func(want string) {
+	t.Helper()
+	scanner := bufio.NewScanner(r)
 	return func(want string) {
 		t.Helper()
-		for lines.Scan() {
-			if strings.Contains(lines.Text(), want) {
+		for scanner.Scan() {
+			if strings.Contains(scanner.Text(), want) {
 				return
 			}
 		}
 		require.Equal(t, "EOF", want)
-		require.NoError(t, lines.Err())
+		require.NoError(t, scanner.Err())
 	}
 }
 
