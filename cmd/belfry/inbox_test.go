@@ -72,15 +72,19 @@ func TestDocs_TheSessionWithTheNotificationCentreRuns(t *testing.T) {
 		t.Skip("there is no curl of 2021 or later, or no openssl")
 	}
 	page, dir := pages(t)["docs/notification-centre.md"], t.TempDir()
-	shells, role := blocks(page, "sh"), withProfiles(t, readable(t), "", "inbox")
-	require.Len(t, shells, 4)
-	shell := func(script string) string {
-		t.Helper()
-		ctx, cancel := context.WithTimeout(t.Context(), 2*patience)
-		defer cancel()
+	shells, db := blocks(page, "sh"), readable(t)
+	role := withProfiles(t, db, "", "inbox")
+	require.Len(t, shells, 5)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*patience)
+	defer cancel()
+	bash := func(script string) *exec.Cmd {
 		cmd := exec.CommandContext(ctx, "bash", "-euc", "set -o pipefail; "+script)
 		cmd.Dir = dir
-		out, err := cmd.CombinedOutput()
+		return cmd
+	}
+	shell := func(script string) string {
+		t.Helper()
+		out, err := bash(script).CombinedOutput()
 		require.NoError(t, err, "%s", out)
 		return string(out)
 	}
@@ -97,8 +101,22 @@ func TestDocs_TheSessionWithTheNotificationCentreRuns(t *testing.T) {
 	}
 	require.Contains(t, out, `{"category":"popular_content","medium":"push","opted_out":true,"receives":false}`)
 	require.Equal(t, http.StatusNotFound, answered(t, "GET", strings.TrimSuffix(url, "/v1")+"/api/v1/lanes", "x"), "operators' access is elsewhere")
+
+	// The live session runs until the server stops, which ends it without an error.
+	var printed dbtest.Buffer
+	live := bash(shells[2] + "\n" + strings.ReplaceAll(shells[4], "http://127.0.0.1:8471/v1", url))
+	live.Stdout, live.Stderr = &printed, &printed
+	require.NoError(t, live.Start())
+	for i, line := range strings.Split(blocks(page, "text")[0], "\n") {
+		line = strings.TrimSpace(line)
+		require.Eventually(t, func() bool { return strings.Contains(printed.String(), line) }, patience, 5*time.Millisecond, "no %s", line)
+		if i == 0 {
+			require.NoError(t, execEach(db, blocks(page, "sql")...))
+		}
+	}
 	p.terminate(t)
 	require.Equal(t, codeDone, p.exit(t), p.stderr.String())
+	require.NoError(t, live.Wait(), printed.String())
 }
 
 // streamed opens an event stream. The function waits for a line with a text, or for the end.

@@ -3,9 +3,11 @@ package app_test
 import (
 	"context"
 	"errors"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"strings"
 	"testing"
 	"time"
 
@@ -53,12 +55,47 @@ func start(t *testing.T) *site {
 		}
 		centre.Close()
 	})
-	pages.Config.Handler, err = app.Handler(t.Context(), s.db.Pool, app.Config{URL: centre.URL, Audience: c.Audience, Key: key})
+	application, err := app.Handler(t.Context(), s.db.Pool, app.Config{URL: centre.URL, Audience: c.Audience, Key: key})
 	require.NoError(t, err)
+	mux := http.NewServeMux()
+	mux.Handle("/", application)
+	documented(t, mux, application, centre.URL)
+	pages.Config.Handler = mux
 	pages.Start()
 	t.Cleanup(pages.Close)
 	s.url = pages.URL
 	return s
+}
+
+// documented adds the pages of docs/notification-centre.md, for Ben: /docs/html has the bell, and /docs/js the script
+// with the functions that it takes from the application.
+func documented(t *testing.T, mux *http.ServeMux, application http.Handler, centre string) {
+	t.Helper()
+	text, err := os.ReadFile("../../docs/notification-centre.md")
+	require.NoError(t, err)
+	block := func(language string) string {
+		_, rest, _ := strings.Cut(string(text), "\n```"+language+"\n")
+		block, _, _ := strings.Cut(rest, "\n```")
+		require.Equal(t, 1, strings.Count(string(text), "\n```"+language+"\n"))
+		require.Contains(t, block, "https://inbox.example.com")
+		return strings.ReplaceAll(block, "https://inbox.example.com", centre)
+	}
+	serve := func(path, body string) {
+		mux.HandleFunc("GET "+path, func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "<!doctype html>"+body) })
+	}
+	serve("/docs/html", block("html"))
+	serve("/docs/js", `<script>
+		const got = { shown: [], lists: 0, tokens: 0 };
+		const show = (n) => got.shown.push(n.title);
+		const fetchList = () => got.lists++;
+		const newToken = () => { got.tokens++; return fetch("/inbox-token").then((r) => r.text()); };
+		`+block("js")+`
+		open("expired");
+		</script>`)
+	mux.HandleFunc("GET /inbox-token", func(w http.ResponseWriter, r *http.Request) {
+		r.URL.Path = "/ben/token"
+		application.ServeHTTP(w, r)
+	})
 }
 
 func (s *site) post(path string) {
@@ -78,7 +115,7 @@ type tab struct {
 
 func (p tab) text(js string) string {
 	p.Helper()
-	text, err := chromedp.Run(p.ctx, chromedp.Evaluate[string](`(() => { const bell = document.querySelector("belfry-bell"), root = bell.shadowRoot; return String(`+js+`) })()`))
+	text, err := chromedp.Run(p.ctx, chromedp.Evaluate[string](`(() => { const bell = document.querySelector("belfry-bell"), root = bell?.shadowRoot; return String(`+js+`) })()`))
 	require.NoError(p, err)
 	return text
 }
@@ -95,6 +132,24 @@ func (p tab) shows(js, want string) {
 	require.Equal(p, want, got, js)
 }
 
+// open opens paths in the tabs of a browser.
+func (s *site) open(paths ...string) (tabs []tab) {
+	s.Helper()
+	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(dbtest.ChromiumProgram(s)), chromedp.UserDataDir(s.TempDir()))
+	if os.Getuid() == 0 { // Chromium's own sandbox does not start for root
+		options = append(options, chromedp.NoSandbox)
+	}
+	in, end := chromedp.NewExecAllocator(context.WithoutCancel(s.Context()), options...)
+	s.Cleanup(end)
+	for _, path := range paths {
+		ctx, leave := chromedp.NewContext(in)
+		s.Cleanup(leave)
+		require.NoError(s, chromedp.Do(ctx, chromedp.Navigate(s.url+path)))
+		tabs, in = append(tabs, tab{s.T, ctx}), ctx
+	}
+	return tabs
+}
+
 const (
 	badge  = `root.querySelector("b").textContent`
 	titles = `[...root.querySelectorAll("li button")].map((b) => (b.className ? "*" : "") + b.firstChild.textContent).join("|")`
@@ -104,20 +159,9 @@ const (
 func TestBrowser_BellCountsOpensMarksAndReceives(t *testing.T) {
 	t.Parallel()
 	s := start(t)
-	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(dbtest.ChromiumProgram(t)), chromedp.UserDataDir(t.TempDir()))
-	if os.Getuid() == 0 { // Chromium's own sandbox does not start for root
-		options = append(options, chromedp.NoSandbox)
-	}
-	allocated, end := chromedp.NewExecAllocator(context.WithoutCancel(t.Context()), options...)
-	t.Cleanup(end)
-	var tabs [2]tab
-	in := allocated
-	for i := range tabs {
-		ctx, leave := chromedp.NewContext(in)
-		t.Cleanup(leave)
-		tabs[i], in = tab{t, ctx}, ctx
-		require.NoError(t, chromedp.Do(ctx, chromedp.Navigate(s.url+"/ben")))
-		tabs[i].shows(`bell.stream?.readyState`, "1")
+	tabs := s.open("/ben", "/ben")
+	for _, p := range tabs {
+		p.shows(`bell.stream?.readyState`, "1")
 	}
 	s.post("/ann/like")
 	for _, p := range tabs {
@@ -144,4 +188,19 @@ func TestBrowser_BellCountsOpensMarksAndReceives(t *testing.T) {
 		p.shows(badge, "")
 	}
 	require.Equal(t, "ben", tabs[0].text(`document.title`))
+}
+
+// The page and the script of docs/notification-centre.md run: the script gets a token when its own is refused, fetches
+// the list, and shows a notification.
+func TestBrowser_TheExamplesOfTheDocsRun(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	tabs := s.open("/docs/html", "/docs/js")
+	tabs[0].shows(`bell.stream?.readyState`, "1")
+	tabs[1].shows(`JSON.stringify(got)`, `{"shown":[],"lists":1,"tokens":1}`)
+	s.post("/ann/like")
+	tabs[0].shows(badge, "1")
+	tabs[0].text(`root.querySelector(".bell").click()`)
+	tabs[0].shows(titles, "*ann likes your post")
+	tabs[1].shows(`JSON.stringify(got.shown)`, `["ann likes your post"]`)
 }
