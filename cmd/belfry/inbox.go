@@ -85,6 +85,7 @@ func (x *inboxServer) beside(shown *metrics.Monitor, loops ...func(context.Conte
 	if x == nil {
 		return loops
 	}
+	shown.Inbox(x.live.Stats)
 	return append(loops, shown.Loop("live", x.live.Run), shown.Loop("inbox", func(ctx context.Context) error {
 		return untilStopped(ctx, x.server, x.log, func() {})
 	}))

@@ -157,9 +157,9 @@ func TestProcess_ServesReadersBesideOperators(t *testing.T) {
 	reader := tokenOf(4711)
 	operator := newToken(t, environ, "operator")
 	for _, name := range []string{"serve", "daemon"} {
-		p := start(t, environ, name, "--listen", "127.0.0.1:0")
+		p := start(t, environ, name, "--listen", "127.0.0.1:0", "--metrics-listen", "127.0.0.1:0")
 		api := p.served(t)
-		url := p.centre(t)
+		url, metrics := p.centre(t), p.shown(t)+"/metrics"
 		require.Equal(t, http.StatusOK, answered(t, "GET", url+"/inbox", reader))
 		require.Equal(t, http.StatusOK, answered(t, "GET", api+"/lanes", operator))
 		require.Equal(t, http.StatusUnauthorized, answered(t, "GET", url+"/inbox", operator))
@@ -172,6 +172,12 @@ func TestProcess_ServesReadersBesideOperators(t *testing.T) {
 		stream(`"title":"Ann likes your post"`)
 		require.Equal(t, http.StatusNoContent, answered(t, "POST", url+"/inbox/seen", reader))
 		stream(`"type":"read"`)
+		for _, pattern := range []string{
+			`^belfry_inbox_streams 1$`, `^belfry_inbox_events_total\{type="new"\} 1$`, `^belfry_inbox_events_total\{type="reload"\} 1$`,
+			`^belfry_inbox_streams_ended_total\{reason="too_slow"\} 0$`,
+		} {
+			becomes(t, p, metrics, http.StatusOK, "(?m)"+pattern)
+		}
 		p.terminate(t)
 		stream("EOF")
 		require.Equal(t, codeDone, p.exit(t), p.stderr.String())

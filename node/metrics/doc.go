@@ -4,6 +4,7 @@
 //	job.Runner ── observer ──┐
 //	relay.Relay ─ observer ──┼─► Metrics ──── /metrics ──┐
 //	api.Handler ─ Observe ───┤                           │
+//	live.Server ─ Stats ─────┤                           │
 //	pool, outage, Stats ─────┤                           ├── Server, on metrics.listen
 //	Collector ───────────────┘ by its own timer          │
 //	loops ──────────┐                                    │

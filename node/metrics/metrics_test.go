@@ -14,6 +14,7 @@ import (
 	"github.com/belfryhq/belfry/dev/dbtest"
 	"github.com/belfryhq/belfry/job"
 	"github.com/belfryhq/belfry/outbox"
+	"github.com/belfryhq/belfry/outbox/inbox/live"
 	"github.com/belfryhq/belfry/outbox/relay"
 	"github.com/belfryhq/belfry/outbox/sender"
 )
@@ -34,6 +35,9 @@ func full(t *testing.T) (*Metrics, func(job.Progress), relay.Observer) {
 	pool := dbtest.Reused(t, 2).Pool
 	m.Database(pool, job.NewOutage(zerolog.Nop()))
 	m.API([]string{"jobs list"}, func() int { return 3 })(Request{Operation: "jobs list", Method: "GET", Status: 200, Took: time.Millisecond})
+	m.Inbox(func() live.Stats {
+		return live.Stats{Open: 5, Sent: map[string]int64{"new": 6, "reload": 1}, Ended: map[string]int64{"too_slow": 2}}
+	})
 	m.Poller(time.Second, NewHealth(time.Second), nil)
 	c := m.Collector(time.Hour, pool, carrier{}, senders(), nil, zerolog.Nop())
 	var values []sample
@@ -195,7 +199,9 @@ func TestMetrics_ReadWhatTheProcessKnows(t *testing.T) {
 		`belfry_messages_claimed_total`: 7, `belfry_messages_recovered_total`: 2, `belfry_messages_in_flight`: 3,
 		`belfry_sender_queue_messages{sender="fcm"}`: 4, `belfry_sender_calls{sender="fcm"}`: 1, `belfry_sender_paused{sender="fcm"}`: 1,
 		`belfry_sender_breaker_state{sender="fcm",state="half_open"}`: 1, `belfry_sender_breaker_state{sender="fcm",state="closed"}`: 0,
-		`belfry_pool_max_connections`: 2, `belfry_database_away`: 0, `belfry_database_outages_total`: 0,
+		`belfry_inbox_streams`: 5, `belfry_inbox_events_total{type="new"}`: 6, `belfry_inbox_events_total{type="reload"}`: 1,
+		`belfry_inbox_streams_ended_total{reason="too_slow"}`: 2,
+		`belfry_pool_max_connections`:                         2, `belfry_database_away`: 0, `belfry_database_outages_total`: 0,
 		`belfry_build_info{commit="abc",go_version="go1.26",version="v1.2.3"}`: 1,
 	})
 	_, ok := m.value(t, `belfry_pool_connections{state="idle"}`)

@@ -13,6 +13,7 @@ import (
 	"github.com/belfryhq/belfry/job"
 	"github.com/belfryhq/belfry/migrations"
 	"github.com/belfryhq/belfry/node"
+	"github.com/belfryhq/belfry/outbox/inbox/live"
 	"github.com/belfryhq/belfry/outbox/relay"
 )
 
@@ -88,6 +89,13 @@ func (m *Monitor) API(operations []string, open func() int) func(Request) {
 		return nil
 	}
 	return m.metrics.API(operations, open)
+}
+
+// Inbox shows the notification centre's streams.
+func (m *Monitor) Inbox(stats func() live.Stats) {
+	if m != nil {
+		m.metrics.Inbox(stats)
+	}
 }
 
 // Poll implements node.Monitor.

@@ -110,7 +110,7 @@ func (s *Server) baseline(ctx context.Context) error {
 	s.feed = f
 	s.hub.begin(position{f.arrivals.low(), f.at})
 	if again {
-		s.hub.all(reload, open)
+		s.hub.all(open)
 	}
 	return nil
 }
@@ -130,7 +130,7 @@ func (s *Server) pollArrivals(ctx context.Context) (more bool, err error) {
 	settled, rows := rows[0].Settled, rows[1:]
 	if f.arrivals.add(numbersOf(rows), probes, settled) {
 		s.log.Warn().Msg("too many transactions with notifications are open; all streams get a reload")
-		s.hub.all(reload, open)
+		s.hub.all(open)
 	}
 	var channels, numbers []int64
 	s.mu.Lock()

@@ -156,14 +156,20 @@ func refuse(w http.ResponseWriter, status int, detail string) {
 	_, _ = w.Write(append(text, '\n'))
 }
 
-// pump sends the events of a connection until it ends.
+// pump sends the events of a connection until it ends, and counts both.
 func (s *Server) pump(ctx context.Context, c *conn, expires time.Time, list []event, send func([]event) error) closing {
 	beat := time.NewTimer(0)
 	defer beat.Stop()
+	counted := gone
+	defer func() { s.counts.ended[counted].Add(1) }()
 	for {
 		if len(list) > 0 {
-			if send(list) != nil {
+			if err := send(list); err != nil {
+				counted = c.lost(err)
 				return gone
+			}
+			for _, e := range list {
+				s.counts.sent[e.kind].Add(1)
 			}
 			list = nil
 			beat.Reset(min(s.beat, time.Until(expires)))
@@ -174,12 +180,14 @@ func (s *Server) pump(ctx context.Context, c *conn, expires time.Time, list []ev
 		case <-c.wake:
 		case <-beat.C:
 			if !time.Now().Before(expires) {
+				counted = expired
 				return expired
 			}
 			list = append(list, event{at: s.hub.at()}) // before the queue is read
 		}
 		queued, reason := c.take()
 		if reason != open {
+			counted = reason
 			return reason
 		}
 		if len(queued) > 0 {

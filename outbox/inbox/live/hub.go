@@ -32,6 +32,7 @@ const (
 
 // event is a JSON object, without the position that is sent with it.
 type event struct {
+	kind kind
 	data []byte
 	at   position
 }
@@ -193,22 +194,22 @@ func (h *hub) publish(events map[int64][][]byte, next position) {
 				if i == len(list)-1 {
 					at = next
 				}
-				c.add(event{data, at})
+				c.add(event{isNew, data, at})
 			}
 		}
 	}
 	h.place = next
 }
 
-// all queues an event for all connections, or with a reason ends them.
-func (h *hub) all(data []byte, reason closing) {
+// all queues a reload for all connections, or with a reason ends them.
+func (h *hub) all(reason closing) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.ended = h.ended || reason == stopping
 	for _, list := range h.conns {
 		for _, c := range list {
 			if reason == open {
-				c.add(event{data: data})
+				c.add(event{kind: isReload, data: reload})
 				continue
 			}
 			c.mu.Lock()
@@ -219,12 +220,12 @@ func (h *hub) all(data []byte, reason closing) {
 	}
 }
 
-// one queues an event for the connections of a channel.
-func (h *hub) one(channel int64, data []byte) {
+// marked queues a read event for the connections of a channel.
+func (h *hub) marked(channel int64) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, c := range h.conns[channel] {
-		c.add(event{data: data})
+		c.add(event{kind: isRead, data: []byte(`{"type":"read"}`)})
 	}
 }
 

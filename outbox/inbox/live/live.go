@@ -49,6 +49,7 @@ type Server struct {
 	hub     *hub
 	wake    chan struct{} // size 1
 	feed    *feed
+	counts  counts
 
 	mu    sync.Mutex
 	walks walks
@@ -70,10 +71,10 @@ func New(pool *pgxpool.Pool, maxStreams int, readers Readers, outage *lifecycle.
 func (s *Server) Streams() int { return s.hub.count() }
 
 // EndStreams ends all open and all later streams. Their clients connect again, elsewhere.
-func (s *Server) EndStreams() { s.hub.all(nil, stopping) }
+func (s *Server) EndStreams() { s.hub.all(stopping) }
 
 // Marked sends a read event to the streams of a channel on this node: notifications were marked as seen, read or archived.
-func (s *Server) Marked(channelID int64) { s.hub.one(channelID, []byte(`{"type":"read"}`)) }
+func (s *Server) Marked(channelID int64) { s.hub.marked(channelID) }
 
 // Run follows the database until ctx ends, and then ends the streams and waits for them.
 func (s *Server) Run(ctx context.Context) error {
@@ -187,7 +188,7 @@ func (s *Server) start(ctx context.Context, channel int64, after string) (c *con
 	now := s.hub.at()
 	p, ok := parsePosition(after)
 	if !ok || !p.resumable(now) {
-		return c, []event{{reload, now}}, nil
+		return c, []event{{isReload, reload, now}}, nil
 	}
 	s.mu.Lock()
 	late := s.walks.late(p.arrival, time.Unix(p.at, 0))
@@ -199,10 +200,10 @@ func (s *Server) start(ctx context.Context, channel int64, after string) (c *con
 	case err != nil:
 		return c, nil, fmt.Errorf("%w: %w", errNotReady, err)
 	case len(missed) > maxReplayed:
-		return c, []event{{reload, now}}, nil
+		return c, []event{{isReload, reload, now}}, nil
 	}
 	for _, arrival := range missed {
-		first = append(first, event{data: newEvent(arrival)})
+		first = append(first, event{kind: isNew, data: newEvent(arrival)})
 	}
 	return c, append(first, event{at: now}), nil
 }

@@ -1,7 +1,10 @@
 package live
 
 import (
+	"fmt"
+	"net"
 	"net/http"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -274,7 +277,32 @@ func TestLive_DisconnectsASlowClient(t *testing.T) {
 	require.Equal(t, websocket.StatusTryAgainLater, slow.code)
 	events.ends(t)
 	id := b.notify(t, 7)
-	require.Equal(t, []int64{id}, served.stream(t, "7", events.at).ids(t, 1))
+	again := served.stream(t, "7", events.at)
+	require.Equal(t, []int64{id}, again.ids(t, 1))
+	served.Marked(7)
+	require.Equal(t, "read", again.next(t).Type)
+	again.close()
+	require.Eventually(t, func() bool { return served.Stats().Ended["gone"] == 1 }, patience, time.Millisecond)
+	require.Equal(t, Stats{
+		Sent:  map[string]int64{"new": 1, "read": 1, "reload": 2},
+		Ended: map[string]int64{"too_slow": 2, "stopping": 0, "expired": 0, "gone": 1},
+	}, served.Stats())
+}
+
+// A client is slow that takes no data until the deadline of a write, and one that has too many events then.
+func TestLive_CountsSlowClientsWhoseWritesFail(t *testing.T) {
+	t.Parallel()
+	s := New(nil, 1, readers{}, nil, zerologNop)
+	for _, lost := range []struct {
+		had closing
+		err error
+	}{{open, net.ErrClosed}, {tooSlow, net.ErrClosed}, {open, fmt.Errorf("write: %w", os.ErrDeadlineExceeded)}} {
+		c := &conn{reason: lost.had}
+		reason := s.pump(t.Context(), c, time.Now().Add(time.Hour), []event{{kind: isNew}}, func([]event) error { return lost.err })
+		require.Equal(t, gone, reason)
+	}
+	require.Equal(t, map[string]int64{"too_slow": 2, "stopping": 0, "expired": 0, "gone": 1}, s.Stats().Ended)
+	require.Zero(t, s.Stats().Sent["new"])
 }
 
 // All events of a poll but the last have the position before it: a client that has lost the last one gets it again.
