@@ -17,13 +17,18 @@ CREATE TABLE belfry.notifications (
     withdrawn_at timestamptz,
     revision     integer, -- of the content, if it was written after the cursor had passed; NULL: by job_revisions.cursor
     collapsed    integer, -- how many notifications it stands for (belfry.notify with a collapse key); NULL: one
+    late         smallint, -- it was committed after a mark of everything, which does not count: 2: since then not seen, 1: seen
     CONSTRAINT notifications_arrival_check CHECK (arrival > 0),
     CONSTRAINT notifications_collapsed_check CHECK (collapsed > 1),
+    CONSTRAINT notifications_late_check CHECK (late BETWEEN 1 AND 2),
     CONSTRAINT notifications_times_check CHECK (
         least(read_at, archived_at, withdrawn_at) >= '1970-01-01 00:00:00+00'
         AND greatest(read_at, archived_at, withdrawn_at) < '9999-12-31 00:00:00+00'),
     CONSTRAINT notifications_pkey PRIMARY KEY (channel_id, arrival)
 );
+
+-- Serves marks of everything: they end late.
+CREATE INDEX notifications_late_idx ON belfry.notifications (channel_id) WHERE late IS NOT NULL;
 
 -- The notifications of jobs by the job's id. Rows of one job are found by reading all.
 CREATE VIEW belfry.job_notifications AS
@@ -381,14 +386,14 @@ END $$;
 CREATE CONSTRAINT TRIGGER activities_wake AFTER INSERT ON belfry.activities DEFERRABLE INITIALLY DEFERRED
     FOR EACH ROW EXECUTE FUNCTION belfry.activities_wake();
 
--- A person who marked everything before this transaction commits has not seen its notification: it is an exception.
+-- A person who marked everything before this transaction commits has not seen its notification. It takes no lock but on the
+-- transaction's own row: two transactions may notify the same people in any order.
 CREATE FUNCTION belfry.activities_arrive() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-    UPDATE belfry.inbox i
-       SET seen_except = CASE WHEN i.seen_to >= -NEW.id THEN i.seen_except[1:199] || -NEW.id ELSE i.seen_except END,
-           read_except = CASE WHEN i.read_to >= -NEW.id THEN i.read_except[1:199] || -NEW.id ELSE i.read_except END
-     WHERE i.channel_id = NEW.channel_id AND greatest(i.seen_to, i.read_to) >= -NEW.id;
+    IF EXISTS (SELECT FROM belfry.inbox i WHERE i.channel_id = NEW.channel_id AND i.seen_to >= -NEW.id) THEN
+        UPDATE belfry.notifications n SET late = 2 WHERE n.channel_id = NEW.channel_id AND n.arrival = -NEW.id;
+    END IF;
     RETURN NULL;
 END $$;
 

@@ -40,7 +40,8 @@ $$;
 -- Whether a person has read a notification, by its own mark or by the marks of the channel.
 CREATE FUNCTION belfry.inbox_is_read(channel_id bigint, arrival bigint, read_at timestamptz) RETURNS boolean
 LANGUAGE sql STABLE
-RETURN $3 IS NOT NULL OR EXISTS (SELECT FROM belfry.inbox i WHERE i.channel_id = $1 AND i.read_to >= $2 AND $2 <> ALL (i.read_except));
+RETURN $3 IS NOT NULL OR EXISTS (SELECT FROM belfry.inbox i WHERE i.channel_id = $1 AND i.read_to >= $2 AND $2 <> ALL (i.read_except))
+    AND NOT EXISTS (SELECT FROM belfry.notifications n WHERE n.channel_id = $1 AND n.arrival = $2 AND n.late IS NOT NULL);
 
 -- Locales in the order in which a text is searched for them, in lower case, as package outbox/compose does it:
 -- zh-Hant-TW, zh-Hant, zh; renamed languages such as iw and he; and the scripts of Chinese regions.
@@ -110,8 +111,8 @@ BEGIN
            CASE WHEN position('{{' IN t.title) > 0 THEN belfry.rendered(t.title, 200, belfry.inbox_values($1, j.id, coalesce(n.collapsed, 1))) ELSE t.title END,
            CASE WHEN position('{{' IN t.body) > 0 THEN belfry.rendered(t.body, 10000, belfry.inbox_values($1, j.id, coalesce(n.collapsed, 1))) ELSE t.body END,
            coalesce(r.data, j.data),
-           coalesce(i.seen_to >= n.arrival AND n.arrival <> ALL (i.seen_except), false) OR n.read_at IS NOT NULL OR coalesce(i.read_to >= n.arrival AND n.arrival <> ALL (i.read_except), false),
-           n.read_at IS NOT NULL OR coalesce(i.read_to >= n.arrival AND n.arrival <> ALL (i.read_except), false),
+           coalesce(i.seen_to >= n.arrival AND n.arrival <> ALL (i.seen_except) AND n.late IS DISTINCT FROM 2, false) OR n.read_at IS NOT NULL OR coalesce(i.read_to >= n.arrival AND n.arrival <> ALL (i.read_except) AND n.late IS NULL, false),
+           n.read_at IS NOT NULL OR coalesce(i.read_to >= n.arrival AND n.arrival <> ALL (i.read_except) AND n.late IS NULL, false),
            coalesce(n.collapsed, 1)
       FROM (SELECT n.* FROM belfry.notifications n
              WHERE n.channel_id = $1 AND n.arrival > $6 AND n.arrival < coalesce($2, 9223372036854775807) AND n.withdrawn_at IS NULL AND (n.archived_at IS NOT NULL) = $4
@@ -147,8 +148,8 @@ $$;
 CREATE FUNCTION belfry.inbox_unread(channel_id bigint, OUT unread integer, OUT unseen integer)
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_bitmapscan = off SET enable_seqscan = off AS $$
     SELECT count(*) FILTER (WHERE NOT l.read), count(*) FILTER (WHERE NOT l.read AND NOT l.seen)
-      FROM (SELECT coalesce(i.seen_to >= n.arrival AND n.arrival <> ALL (i.seen_except), false) AS seen,
-                   n.read_at IS NOT NULL OR coalesce(i.read_to >= n.arrival AND n.arrival <> ALL (i.read_except), false) AS read
+      FROM (SELECT coalesce(i.seen_to >= n.arrival AND n.arrival <> ALL (i.seen_except) AND n.late IS DISTINCT FROM 2, false) AS seen,
+                   n.read_at IS NOT NULL OR coalesce(i.read_to >= n.arrival AND n.arrival <> ALL (i.read_except) AND n.late IS NULL, false) AS read
               FROM (SELECT n.* FROM belfry.notifications n WHERE n.channel_id = $1 AND n.withdrawn_at IS NULL AND n.archived_at IS NULL ORDER BY n.arrival DESC LIMIT 1000) n
              CROSS JOIN LATERAL ((SELECT j.started_at AS at, j.category FROM belfry.jobs j WHERE j.arrival = n.arrival LIMIT 1)
                                  UNION ALL
@@ -159,17 +160,23 @@ LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET e
              LIMIT 100) l
 $$;
 
--- Marks all notifications of a person as seen and, with read, as read. It locks the newest notification of a job that
--- exists: an erasure deletes the marks after the notifications, so that none outlive it.
+-- Marks all notifications of a person as seen and, with read, as read. It locks one of the newest notifications: an erasure
+-- deletes the marks after the notifications, so that none outlive it. It waits for no transaction that deletes others, as
+-- one that collapses does: if there is none that it can lock, there is nothing to mark.
 CREATE FUNCTION belfry.inbox_mark(channel_id bigint, read boolean) RETURNS void
 LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
+    UPDATE belfry.notifications n SET late = CASE WHEN NOT $2 THEN 1 END
+     WHERE n.ctid = ANY (ARRAY(SELECT k.ctid FROM belfry.notifications k WHERE k.channel_id = $1 AND k.late >= CASE WHEN $2 THEN 1 ELSE 2 END FOR UPDATE SKIP LOCKED));
     INSERT INTO belfry.inbox AS i (channel_id, seen_to, seen_except, read_to, read_except)
     SELECT $1, m.arrival, m.late, CASE WHEN $2 THEN m.arrival ELSE 0 END, CASE WHEN $2 THEN m.late ELSE '{}' END
       FROM (SELECT n.arrival, belfry.inbox_late($1, n.arrival) AS late
               FROM (SELECT greatest(f.arrival, (SELECT o.seen_to FROM belfry.inbox o WHERE o.channel_id = $1)) AS arrival
                       FROM belfry.notifications f
                      WHERE f.channel_id = $1 AND coalesce((SELECT true FROM belfry.jobs j WHERE j.arrival = f.arrival LIMIT 1), (SELECT true FROM belfry.activities a WHERE a.id = -f.arrival LIMIT 1))
-                     ORDER BY f.arrival DESC LIMIT 1 FOR KEY SHARE OF f) n) m
+                     ORDER BY f.arrival DESC LIMIT 1) n
+             WHERE (SELECT true FROM belfry.notifications k
+                     WHERE k.channel_id = $1 AND k.arrival = ANY (ARRAY(SELECT a.arrival FROM belfry.notifications a WHERE a.channel_id = $1 ORDER BY a.arrival DESC LIMIT 20))
+                     LIMIT 1 FOR KEY SHARE SKIP LOCKED)) m
         ON CONFLICT ON CONSTRAINT inbox_pkey DO UPDATE
        SET seen_to = excluded.seen_to, seen_except = excluded.seen_except,
            read_to = greatest(i.read_to, excluded.read_to), read_except = CASE WHEN $2 THEN excluded.read_except ELSE i.read_except END

@@ -1,6 +1,7 @@
 package outbox_test
 
 import (
+	"errors"
 	"fmt"
 	"testing"
 	"time"
@@ -124,6 +125,69 @@ func TestNotify_IsNewAfterAMarkBeforeItsCommit(t *testing.T) {
 	require.Equal(t, [2]int{0, 0}, c.counts(t))
 	require.NoError(t, tx.Commit(t.Context()))
 	require.Equal(t, [2]int{1, 1}, c.counts(t))
+}
+
+// Transactions that notify the same people in opposite orders do not wait for each other, and their notifications are new
+// after marks before their commits. Later marks count.
+func TestNotify_CommitsInAnyOrder(t *testing.T) {
+	t.Parallel()
+	c := centre{&outboxtest.Database{DB: dbtest.Reused(t, 4)}, 2}
+	c.OldChannels(t, 300)
+	var txs []pgx.Tx
+	for _, order := range []string{"", " DESC"} {
+		tx, err := c.DB.Pool.Begin(t.Context())
+		require.NoError(t, err)
+		defer tx.Rollback(t.Context()) //nolint:errcheck // after a commit
+		_, err = tx.Exec(t.Context(), `SELECT belfry.notify(o.g, 'activity', 'slow', route => '{}') FROM (SELECT g FROM generate_series(1, 300) g ORDER BY g`+order+`) o`)
+		require.NoError(t, err)
+		txs = append(txs, tx)
+	}
+	c.Exec(t, `SELECT belfry.notify(g, 'activity', 'fast', route => '{}') FROM generate_series(1, 300) g`)
+	c.Exec(t, `SELECT belfry.inbox_read_all(g), belfry.inbox_seen(g) FROM generate_series(1, 300) g`)
+	ended := make(chan error)
+	for _, tx := range txs {
+		go func() { ended <- tx.Commit(t.Context()) }()
+	}
+	require.NoError(t, errors.Join(<-ended, <-ended))
+	require.Equal(t, [2]int{2, 2}, c.counts(t))
+	require.Equal(t, "600", outboxtest.One[string](t, c.Database, `SELECT count(*)::text FROM generate_series(1, 300) g, belfry.inbox_page(g) p WHERE NOT p.read AND NOT p.seen`))
+	require.False(t, outboxtest.One[bool](t, c.Database, `SELECT bool_or(belfry.inbox_is_read(n.channel_id, n.arrival, n.read_at)) FROM belfry.notifications n WHERE n.late IS NOT NULL`))
+	id := c.page(t, "")[1].ID
+	c.Exec(t, `SELECT belfry.inbox_read(2, $1)`, []int64{id})
+	require.Equal(t, [2]int{1, 1}, c.counts(t))
+	c.Exec(t, `SELECT belfry.inbox_read(2, $1, read => false)`, []int64{id})
+	c.Exec(t, `SELECT belfry.inbox_seen(2)`)
+	require.Equal(t, [2]int{2, 0}, c.counts(t))
+	c.Exec(t, `SELECT belfry.inbox_read_all(2)`)
+	require.Equal(t, [2]int{0, 0}, c.counts(t))
+	require.Equal(t, [2]int{2, 2}, centre{c.Database, 3}.counts(t), "those of other people are as they were")
+}
+
+// Marks wait for no transaction that collapses the newest notification. Its own is new.
+func TestNotify_CollapsesBesideMarks(t *testing.T) {
+	t.Parallel()
+	for mark, unread := range map[string]int{"seen": 2, "read_all": 1} {
+		t.Run(mark, func(t *testing.T) {
+			t.Parallel()
+			c := openCentre(t)
+			c.notify(t, "other", "")
+			c.notify(t, "a", ", collapse_key => 'k'")
+			tx, err := c.DB.Pool.Begin(t.Context())
+			require.NoError(t, err)
+			defer tx.Rollback(t.Context()) //nolint:errcheck // after a commit
+			_, err = tx.Exec(t.Context(), `SELECT belfry.notify(2, 'activity', 'b', collapse_key => 'k')`)
+			require.NoError(t, err)
+			require.NoError(t, pgx.BeginFunc(t.Context(), c.DB.Pool, func(tx pgx.Tx) error {
+				_, err := tx.Exec(t.Context(), `SET LOCAL lock_timeout = '2s'`)
+				require.NoError(t, err)
+				_, err = tx.Exec(t.Context(), `SELECT belfry.inbox_`+mark+`(2)`)
+				return err
+			}))
+			require.Zero(t, c.counts(t)[1])
+			require.NoError(t, tx.Commit(t.Context()))
+			require.Equal(t, [2]int{unread, 1}, c.counts(t))
+		})
+	}
 }
 
 // The list renders templates with the person's values, in the words of the person's locale.
