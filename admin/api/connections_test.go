@@ -137,7 +137,7 @@ func TestConnections_CountWebSockets(t *testing.T) {
 				require.NoError(t, err)
 				<-begun
 			}
-			closed(t, dial("127.0.0.1"))
+			require.False(t, answered200(t, dial("127.0.0.1")))
 			_, err := sockets[0].Write([]byte("x")) // the server closes it
 			require.NoError(t, err)
 			require.Eventually(t, func() bool { return answered200(t, dial("127.0.0.1")) }, patience, time.Millisecond)
