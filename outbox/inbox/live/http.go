@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/coder/websocket"
+	"golang.org/x/time/rate"
 
 	"github.com/belfryhq/belfry/internal/eventstream"
 )
@@ -22,6 +23,8 @@ const (
 	writeTime = 10 * time.Second
 	// Clients reconnect after a random time between these, so that the clients of a lost node do not come at once.
 	minReconnect, maxReconnect = time.Second, 5 * time.Second
+	// A WebSocket may send maxPings pings at once, and one in pingEvery.
+	pingEvery, maxPings = time.Second, 20
 	// maxIncoming is the size of a message of a WebSocket client, which has nothing to send.
 	maxIncoming = 512
 	// unauthorized is the registered close code for credentials that are not valid any more.
@@ -59,13 +62,26 @@ func (s *Server) ServeWebSocket(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	defer s.hub.leave(c)
-	socket, err := websocket.Accept(w, r, &websocket.AcceptOptions{InsecureSkipVerify: true}) // the origin is checked above
+	ctx, cancel := context.WithCancel(context.WithoutCancel(r.Context()))
+	defer cancel()
+	pings := rate.NewLimiter(rate.Every(pingEvery), maxPings)
+	pinged := func(context.Context, []byte) bool {
+		if !pings.Allow() {
+			cancel()
+			return false
+		}
+		return true
+	}
+	socket, err := websocket.Accept(w, r, &websocket.AcceptOptions{
+		InsecureSkipVerify: true, // the origin is checked above
+		OnPingReceived:     pinged, OnPongReceived: func(ctx context.Context, b []byte) { pinged(ctx, b) },
+	})
 	if err != nil {
 		return // Accept has answered
 	}
 	defer func() { _ = socket.CloseNow() }()
 	socket.SetReadLimit(maxIncoming)
-	ctx := socket.CloseRead(context.WithoutCancel(r.Context()))
+	ctx = socket.CloseRead(ctx)
 	reason := s.pump(ctx, c, expires, first, func(list []event) error {
 		for _, e := range list {
 			within, cancel := context.WithTimeout(ctx, writeTime)

@@ -1,7 +1,11 @@
 package live
 
 import (
+	"bufio"
+	"bytes"
+	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"os"
@@ -360,6 +364,34 @@ func TestLive_EndsStreams(t *testing.T) {
 	long[0].ends(t)
 	long[1].ends(t)
 	require.Equal(t, websocket.StatusServiceRestart, long[1].code)
+}
+
+// A client that sends many pings, or pongs, is disconnected.
+func TestLive_LimitsThePingsOfAWebSocket(t *testing.T) {
+	t.Parallel()
+	n := setup(t).serve(t)
+	for _, opcode := range []byte{0x9, 0xa} {
+		conn, err := net.Dial("tcp", strings.TrimPrefix(n.url, "http://"))
+		require.NoError(t, err)
+		t.Cleanup(func() { _ = conn.Close() })
+		require.NoError(t, conn.SetDeadline(time.Now().Add(patience)))
+		_, err = fmt.Fprintf(conn, "GET /v1/ws?token=7 HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"+
+			"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n")
+		require.NoError(t, err)
+		in := bufio.NewReader(conn)
+		for line := ""; line != "\r\n"; {
+			line, err = in.ReadString('\n')
+			require.NoError(t, err)
+		}
+		frame := []byte{0x80 | opcode, 0x80, 0, 0, 0, 0}
+		_, err = conn.Write(bytes.Repeat(frame, 20))
+		require.NoError(t, err)
+		require.Never(t, func() bool { return n.Streams() == 0 }, 100*time.Millisecond, 10*time.Millisecond, "a few are allowed")
+		_, _ = conn.Write(bytes.Repeat(frame, 10))
+		require.Eventually(t, func() bool { return n.Streams() == 0 }, patience, time.Millisecond, opcode)
+		_, err = io.Copy(io.Discard, in)
+		require.False(t, errors.Is(err, os.ErrDeadlineExceeded), "it is closed")
+	}
 }
 
 func TestLive_ChecksTheOriginOfAWebSocket(t *testing.T) {
