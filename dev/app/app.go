@@ -10,6 +10,8 @@ import (
 	"html/template"
 	"net"
 	"net/http"
+	"net/netip"
+	"net/url"
 	"strconv"
 	"time"
 
@@ -76,7 +78,19 @@ func Handler(ctx context.Context, pool *pgxpool.Pool, c Config) (http.Handler, e
 	mux.HandleFunc("GET /{person}", a.show)
 	mux.HandleFunc("GET /{person}/token", a.token)
 	mux.HandleFunc("POST /{person}/like", a.like)
-	return http.NewCrossOriginProtection().Handler(mux), nil
+	return local(http.NewCrossOriginProtection().Handler(mux)), nil
+}
+
+// local refuses other names of this machine: with one, a page of the internet could read tokens (DNS rebinding).
+func local(h http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		host := (&url.URL{Host: r.Host}).Hostname()
+		if at, err := netip.ParseAddr(host); host != "localhost" && (err != nil || !at.IsLoopback()) {
+			http.Error(w, "open this at 127.0.0.1 or localhost", http.StatusMisdirectedRequest)
+			return
+		}
+		h.ServeHTTP(w, r)
+	})
 }
 
 // Serve serves the application until ctx ends.
@@ -110,7 +124,12 @@ func (a *app) show(w http.ResponseWriter, r *http.Request) {
 
 // token answers a token of the person, for ten minutes.
 func (a *app) token(w http.ResponseWriter, r *http.Request) {
-	id := strconv.FormatInt(a.channels[r.PathValue("person")], 10)
+	channel, known := a.channels[r.PathValue("person")]
+	if !known {
+		http.NotFound(w, r)
+		return
+	}
+	id := strconv.FormatInt(channel, 10)
 	t := jwt.NewWithClaims(jwt.SigningMethodHS256, jwt.MapClaims{"aud": a.Audience, "sub": id, "exp": time.Now().Add(10 * time.Minute).Unix()})
 	t.Header["kid"] = a.Key.ID
 	text, err := t.SignedString([]byte(a.Key.Key))
