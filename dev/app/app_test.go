@@ -106,6 +106,28 @@ func (s *site) post(path string) {
 	require.Equal(s, http.StatusNoContent, r.StatusCode)
 }
 
+// Only people have tokens, and only pages of this machine get them.
+func TestApp_GivesTokensOfItsPeopleToThisMachine(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	for _, c := range []struct {
+		path, host string
+		want       int
+	}{
+		{"/ann/token", "", 200}, {"/ann/token", "localhost:8480", 200}, {"/ann/token", "[::1]:8480", 200},
+		{"/x/token", "", 404}, {"/x", "", 404}, {"/token", "", 404},
+		{"/ann/token", "rebound.example.com", 421}, {"/", "192.0.2.7:8480", 421}, {"/", "localhost.example.com:8480", 421},
+	} {
+		req, err := http.NewRequestWithContext(t.Context(), "GET", s.url+c.path, nil)
+		require.NoError(t, err)
+		req.Host = c.host
+		r, err := http.DefaultClient.Do(req)
+		require.NoError(t, err)
+		require.NoError(t, r.Body.Close())
+		require.Equal(t, c.want, r.StatusCode, c)
+	}
+}
+
 // tab is a page with a bell.
 type tab struct {
 	*testing.T
@@ -154,6 +176,26 @@ const (
 	badge  = `root.querySelector("b").textContent`
 	titles = `[...root.querySelectorAll("li button")].map((b) => (b.className ? "*" : "") + b.firstChild.textContent).join("|")`
 )
+
+// An element that is moved, or removed while it fetches, leaves one stream open, or none.
+func TestBrowser_BellClosesItsStreams(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	p := s.open("/ben")[0]
+	p.shows(`bell.stream?.readyState`, "1")
+	p.text(`(() => {
+		const made = window.made = [], of = window.EventSource;
+		window.EventSource = function (url) { const s = new of(url); made.push(s); return s; };
+		for (let i = 0; i < 15; i++) document.body.append(bell);
+	})()`)
+	p.shows(`made.length`, "15")
+	p.shows(`made.filter((s) => s.readyState == 2).length`, "14")
+	p.shows(`made.filter((s) => s.readyState == 1).length`, "1")
+	require.Equal(t, "true", p.text(`(window.gone = bell, document.body.append(bell), document.body.append(bell.cloneNode()), bell.remove(), gone.stream.readyState == 2)`))
+	p.shows(`made.at(-1).readyState`, "1") // the clone's
+	p.shows(`made.filter((s) => s.readyState != 2).length`, "1")
+	require.Equal(t, "16", p.text(`made.length`))
+}
 
 // The bell counts, lists, marks and receives, in two tabs of one person, and shows texts as texts.
 func TestBrowser_BellCountsOpensMarksAndReceives(t *testing.T) {

@@ -1,5 +1,5 @@
 // <belfry-bell url="https://inbox.example.com" token="/inbox-token"></belfry-bell>
-// token: a path of the page's server that answers the reader's token as text.
+// token: a path that answers the reader's token as text.
 customElements.define("belfry-bell", class extends HTMLElement {
 	connectedCallback() {
 		if (!this.box) {
@@ -45,7 +45,7 @@ small{display:block;font-weight:400}
 	async refresh() {
 		const { unread } = await this.call("/count");
 		this.badge.textContent = unread > 99 ? "99+" : unread || "";
-		this.bell.setAttribute("aria-label", `Notifications: ${unread} unread`);
+		this.bell.ariaLabel = `Notifications: ${unread} unread`;
 		if (!this.box.hidden) await this.list();
 	}
 	async list(before) {
@@ -73,26 +73,27 @@ small{display:block;font-weight:400}
 	open(yes) {
 		if (yes == !this.box.hidden) return;
 		this.box.hidden = !yes;
-		this.bell.setAttribute("aria-expanded", yes);
+		this.bell.ariaExpanded = yes;
 		if (yes) this.mark("/seen", {});
 	}
 	async follow() {
-		const again = (ms) => setTimeout(() => this.isConnected && this.follow(), ms * (1 + Math.random()));
+		const again = (ms) => {
+			clearTimeout(this.wait);
+			this.wait = setTimeout(() => this.isConnected && this.follow(), ms * (1 + Math.random()));
+		};
 		try {
 			await this.refresh();
 		} catch {
 			return again(5e3);
 		}
+		this.stream?.close();
+		if (!this.isConnected) return;
 		const s = (this.stream = new EventSource(this.getAttribute("url") + "/v1/stream?access_token=" + this.jwt));
 		s.onmessage = (e) => {
 			const m = JSON.parse(e.data);
 			clearTimeout(this.timer);
-			this.timer = setTimeout(() => this.refresh().catch(() => {}), m.notification || m.type == "read" ? 50 : 2e3 * Math.random());
+			this.timer = setTimeout(() => this.refresh().catch(() => {}), m.notification || m.type == "read" ? 50 : 5e3 * Math.random());
 		};
-		s.onerror = () => {
-			if (s.readyState != 2) return;
-			this.jwt = "";
-			again(1e3);
-		};
+		s.onerror = () => s.readyState == 2 && again(1e3);
 	}
 });
