@@ -62,7 +62,7 @@ cross: ## check that everything compiles on macOS
 	for dir in . dev/bench; do CGO_ENABLED=0 GOOS=darwin GOARCH=arm64 $(GO) vet -C $$dir ./... || exit 1; done
 
 bench: postgres ## compare a job with plain SQL (ARGS='-bench Jobs/walk -count 6': flags of go test)
-	@$(BENCH) -count 3 -bench 'Jobs/^(walk|offset|level|memory|latency|idle|radius)' $(ARGS)
+	@$(BENCH) -count 3 -bench 'Jobs/^(walk|offset|level|memory|latency|idle|radius)|Inbox' $(ARGS)
 bench-load: postgres ## measure a job's effect on pgbench on the same server (ARGS=)
 	@$(BENCH) -count 3 -bench Jobs/load $(ARGS)
 bench-relay: postgres ## compare delivery with River, and an order with its message with the order alone (ARGS=)

@@ -99,8 +99,13 @@ INSERT INTO belfry.activities (channel_id, title, body) VALUES (@customer, 'Your
 SELECT belfry.notify(@customer, 'activity', 'Your order is on its way', 'Thank you');
 
 -- name: LikeNotify :one
--- A message with a notification to one channel; returns the notification's number.
-SELECT belfry.notify(@channel, 'activity', 'Kim likes it', 'Look');
+-- A message with a notification to the first channel from @channel on that receives both; returns the activity's id and
+-- the channel.
+SELECT belfry.notify(c.id, 'activity', 'Kim likes it', 'Look'), c.id
+  FROM belfry.channels c
+ WHERE c.id >= @channel AND c.active AND NOT EXISTS (SELECT FROM belfry.opt_outs o WHERE o.channel_id = c.id)
+ ORDER BY c.id
+ LIMIT 1;
 
 -- name: ValuesInsert :exec
 -- Content of a job for each channel.
