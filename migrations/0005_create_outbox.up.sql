@@ -27,9 +27,6 @@ CREATE TABLE belfry.notifications (
     CONSTRAINT notifications_pkey PRIMARY KEY (channel_id, arrival)
 );
 
--- Serves marks of everything: they end late.
-CREATE INDEX notifications_late_idx ON belfry.notifications (channel_id) WHERE late IS NOT NULL;
-
 -- The notifications of jobs by the job's id. Rows of one job are found by reading all.
 CREATE VIEW belfry.job_notifications AS
 SELECT j.id AS job_id, n.channel_id, n.arrival, n.read_at, n.archived_at, n.withdrawn_at

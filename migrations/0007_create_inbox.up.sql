@@ -162,11 +162,16 @@ $$;
 
 -- Marks all notifications of a person as seen and, with read, as read. It locks one of the newest notifications: an erasure
 -- deletes the marks after the notifications, so that none outlive it. It waits for no transaction that deletes others, as
--- one that collapses does: if there is none that it can lock, there is nothing to mark.
+-- one that collapses does: if there is none that it can lock, there is nothing to mark. It ends late
+-- of the newest 200: an index on late would cost each notification of a job as much as a tenth of its COPY.
 CREATE FUNCTION belfry.inbox_mark(channel_id bigint, read boolean) RETURNS void
 LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
     UPDATE belfry.notifications n SET late = CASE WHEN NOT $2 THEN 1 END
-     WHERE n.ctid = ANY (ARRAY(SELECT k.ctid FROM belfry.notifications k WHERE k.channel_id = $1 AND k.late >= CASE WHEN $2 THEN 1 ELSE 2 END FOR UPDATE SKIP LOCKED));
+     WHERE n.ctid = ANY (ARRAY(
+           SELECT k.ctid FROM belfry.notifications k
+            WHERE k.channel_id = $1 AND k.late >= CASE WHEN $2 THEN 1 ELSE 2 END
+              AND k.arrival >= (SELECT min(a.arrival) FROM (SELECT a.arrival FROM belfry.notifications a WHERE a.channel_id = $1 ORDER BY a.arrival DESC LIMIT 200) a)
+              FOR UPDATE SKIP LOCKED));
     INSERT INTO belfry.inbox AS i (channel_id, seen_to, seen_except, read_to, read_except)
     SELECT $1, m.arrival, m.late, CASE WHEN $2 THEN m.arrival ELSE 0 END, CASE WHEN $2 THEN m.late ELSE '{}' END
       FROM (SELECT n.arrival, belfry.inbox_late($1, n.arrival) AS late
