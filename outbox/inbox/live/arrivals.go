@@ -3,16 +3,18 @@ package live
 import "slices"
 
 const (
-	// maxHoles bounds the arrivals that are awaited.
-	maxHoles = 10_000
-	// maxProbes bounds the holes that one poll reads again.
+	// maxHoles bounds the blocks of arrivals that are awaited, and maxAwaited the arrivals in them.
+	maxHoles   = 10_000
+	maxAwaited = 1_000_000
+	// maxProbes bounds the awaited arrivals that one poll reads again.
 	maxProbes = 500
 )
 
-// hole is an arrival below the highest one that was not visible: its transaction has not committed, or never will.
+// hole is a block of arrivals below the highest one that were not visible: their transactions have not committed, or
+// never will.
 type hole struct {
-	arrival int64
-	fence   int64 // a transaction id above that of the arrival's transaction; 0: not drawn yet
+	first, last int64
+	fence       int64 // a transaction id above those of the arrivals' transactions; 0: not drawn yet
 }
 
 // arrivals tracks which numbers of belfry.arrivals_seq were seen. Numbers are drawn in order by transactions that
@@ -22,25 +24,30 @@ type hole struct {
 type arrivals struct {
 	highest int64
 	holes   []hole // ascending
-	next    int    // the first hole of the next poll
+	next    int64  // the first awaited arrival of the next poll, or one below it
 }
 
 // low returns the highest arrival with no hole at or below it.
 func (a *arrivals) low() int64 {
 	if len(a.holes) > 0 {
-		return a.holes[0].arrival - 1
+		return a.holes[0].first - 1
 	}
 	return a.highest
 }
 
-// probes returns the holes that the next poll reads, in turns.
+// probes returns the awaited arrivals that the next poll reads, ascending and in turns.
 func (a *arrivals) probes() []int64 {
-	list := make([]int64, 0, min(len(a.holes), maxProbes))
-	for range cap(list) {
-		a.next %= len(a.holes)
-		list = append(list, a.holes[a.next].arrival)
-		a.next++
+	list := []int64{}
+	for _, h := range a.holes {
+		for n := max(h.first, a.next); n <= h.last; n++ {
+			if len(list) == maxProbes {
+				a.next = n
+				return list
+			}
+			list = append(list, n)
+		}
 	}
+	a.next = 0
 	return list
 }
 
@@ -48,35 +55,55 @@ func (a *arrivals) probes() []int64 {
 // one. All transactions below settled were over before. It reports whether holes were given up, because they are
 // too many.
 func (a *arrivals) add(visible, probes []int64, settled int64) (overflow bool) {
-	seen := make(map[int64]bool, len(visible))
-	for _, n := range visible {
-		seen[n] = true
-	}
-	probed := make(map[int64]bool, len(probes))
-	for _, n := range probes {
-		probed[n] = true
-	}
-	a.holes = slices.DeleteFunc(a.holes, func(h hole) bool {
-		return seen[h.arrival] || probed[h.arrival] && h.fence > 0 && settled >= h.fence
-	})
+	a.fill(visible, probes, settled)
 	for _, n := range visible {
 		if n <= a.highest {
 			continue
 		}
-		from := a.highest + 1
-		if n-from > maxHoles {
-			from, overflow = n-maxHoles, true
-		}
-		for ; from < n; from++ {
-			a.holes = append(a.holes, hole{arrival: from})
+		if n > a.highest+1 {
+			a.holes = append(a.holes, hole{first: a.highest + 1, last: n - 1})
 		}
 		a.highest = n
 	}
-	if most := len(a.holes) - maxHoles; most > 0 {
-		// Some more than necessary, so that clients do not read their lists after each poll.
-		a.holes, overflow = slices.Delete(a.holes, 0, min(len(a.holes), most+maxHoles/2)), true
+	// Some more than necessary are given up, so that clients do not read their lists after each poll.
+	if len(a.holes) > maxHoles {
+		a.holes, overflow = slices.Delete(a.holes, 0, len(a.holes)-maxHoles/2), true
+	}
+	var awaited int64
+	for i := len(a.holes) - 1; i >= 0; i-- {
+		if awaited += a.holes[i].last - a.holes[i].first + 1; awaited > maxAwaited {
+			a.holes[i].first = max(a.holes[i].first, a.holes[i].last-maxAwaited/2)
+			a.holes, overflow = slices.Delete(a.holes, 0, i), true
+			break
+		}
 	}
 	return overflow
+}
+
+// fill removes from the holes the visible arrivals, and the probes that were rolled back.
+func (a *arrivals) fill(visible, probes []int64, settled int64) {
+	seen := make(map[int64]bool, len(visible))
+	for _, n := range visible {
+		seen[n] = true
+	}
+	var rest []hole
+	for _, h := range a.holes {
+		for len(probes) > 0 && probes[0] <= h.last {
+			n := probes[0]
+			probes = probes[1:]
+			if n < h.first || !seen[n] && (h.fence == 0 || settled < h.fence) {
+				continue
+			}
+			if h.first < n {
+				rest = append(rest, hole{h.first, n - 1, h.fence})
+			}
+			h.first = n + 1
+		}
+		if h.first <= h.last {
+			rest = append(rest, h)
+		}
+	}
+	a.holes = rest
 }
 
 // unfenced reports whether a hole has no fence.

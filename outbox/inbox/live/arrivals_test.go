@@ -55,7 +55,7 @@ func TestArrivals_FindsEveryNumberOnce(t *testing.T) { //nolint:funlen // a mode
 			}
 			for _, x := range running {
 				for _, n := range x.numbers {
-					require.True(t, n > a.highest || slices.ContainsFunc(a.holes, func(h hole) bool { return h.arrival == n }), "%d is not awaited", n)
+					require.True(t, n > a.highest || slices.ContainsFunc(a.holes, func(h hole) bool { return h.first <= n && n <= h.last }), "%d is not awaited", n)
 				}
 			}
 		}
@@ -99,23 +99,39 @@ func TestArrivals_FindsEveryNumberOnce(t *testing.T) { //nolint:funlen // a mode
 	})
 }
 
+// A block of numbers that were rolled back is one hole, however long it is.
 func TestArrivals_BoundsHoles(t *testing.T) {
 	t.Parallel()
 	var a arrivals
 	require.False(t, a.add([]int64{1}, nil, 0))
-	require.False(t, a.add([]int64{maxHoles + 2}, nil, 0))
-	require.Len(t, a.holes, maxHoles)
-	require.True(t, a.add([]int64{maxHoles + 4}, nil, 0), "one more")
-	require.Len(t, a.holes, maxHoles/2)
+	require.False(t, a.add([]int64{maxAwaited + 2}, nil, 0))
+	require.Equal(t, []hole{{first: 2, last: maxAwaited + 1}}, a.holes)
+	require.True(t, a.add([]int64{maxAwaited + 4}, nil, 0), "one more")
+	require.Len(t, a.holes, 2)
 	require.True(t, a.add([]int64{1 << 40}, nil, 0), "a number far ahead")
-	require.LessOrEqual(t, len(a.holes), maxHoles)
+	require.Equal(t, []hole{{first: 1<<40 - 1 - maxAwaited/2, last: 1<<40 - 1}}, a.holes)
+
+	a = arrivals{}
+	var even []int64
+	for n := range int64(maxHoles) {
+		even = append(even, 2*n+2)
+	}
+	require.False(t, a.add(even, nil, 0))
+	require.Len(t, a.holes, maxHoles)
+	require.True(t, a.add([]int64{2*maxHoles + 2}, nil, 0), "one more")
+	require.Len(t, a.holes, maxHoles/2)
 	seen := map[int64]bool{}
-	for range (maxHoles + maxProbes - 1) / maxProbes {
+	for range maxHoles / 2 / maxProbes {
 		for _, n := range a.probes() {
 			seen[n] = true
 		}
 	}
 	require.Len(t, seen, len(a.holes), "all are read in turns")
+	a.setFence(7)
+	for range maxHoles/2/maxProbes + 1 {
+		require.False(t, a.add(nil, a.probes(), 7))
+	}
+	require.Empty(t, a.holes)
 }
 
 // Jobs are forgotten when no position can be older than their end.
