@@ -67,7 +67,7 @@ func profiles() []profile {
 			{"INSERT, UPDATE, DELETE", "leases", ""},
 			{"INSERT, DELETE", "handovers", ""}, {"INSERT", "attempts", attemptColumns}, {"INSERT, UPDATE, DELETE", "relays", ""},
 			{"INSERT", "queues", "name, transport, dispatcher, leads_until"}, {"UPDATE", "queues", ""}, {"INSERT, DELETE", "pushes", ""},
-			{"INSERT", "invalid_addresses", ""},
+			{"INSERT", "invalid_addresses", "channel_id, medium, sha256, sender, error, job_id"}, // without a time, by which the oldest give way
 			{"INSERT, UPDATE", "job_deliveries", ""}, {"INSERT, UPDATE", "samples", ""}, {"INSERT, UPDATE, DELETE", "names", ""},
 		}},
 		{name: "operate", does: "act on jobs, lanes, schedules, senders, categories, messages and recipients, prune, adopt, " +

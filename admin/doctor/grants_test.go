@@ -98,6 +98,9 @@ func TestRoles_WriteInstantsWithinBounds(t *testing.T) {
 	for _, statement := range grants(t, channels.DefaultRelation, "for", "enqueue,run,deliver,operate", "role", role.User).Statements {
 		d.Exec(statement)
 	}
+	var pins bool
+	require.NoError(t, d.DB.Pool.QueryRow(t.Context(), `SELECT has_column_privilege($1, 'belfry.invalid_addresses', 'recorded_at', 'INSERT')`, role.User).Scan(&pins))
+	require.False(t, pins, "a row of the year 9998 would stay among the newest of its channel")
 	rows, err := d.DB.Pool.Query(t.Context(), `
 SELECT c.relname || '.' || a.attname
   FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid
