@@ -189,7 +189,7 @@ func (e Endpoint) Serve(ctx context.Context, h http.Handler) (*Server, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s.listen: %w; allowed values: HOST:PORT of this machine that is free", e.Section, err)
 	}
-	s.listener = countedListener{l.(*net.TCPListener), limit} //nolint:forcetypeassert,errcheck // of tcp
+	s.listener = countedListener{l.(*net.TCPListener), limit} //nolint:forcetypeassert // of tcp
 	return s, nil
 }
 

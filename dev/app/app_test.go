@@ -118,7 +118,7 @@ func TestApp_GivesTokensOfItsPeopleToThisMachine(t *testing.T) {
 		{"/x/token", "", 404}, {"/x", "", 404}, {"/token", "", 404},
 		{"/ann/token", "rebound.example.com", 421}, {"/", "192.0.2.7:8480", 421}, {"/", "localhost.example.com:8480", 421},
 	} {
-		req, err := http.NewRequestWithContext(t.Context(), "GET", s.url+c.path, nil)
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, s.url+c.path, nil)
 		require.NoError(t, err)
 		req.Host = c.host
 		r, err := http.DefaultClient.Do(req)

@@ -110,12 +110,14 @@ func (f *flights) enter(ctx context.Context, reader string) (one *flight, leave 
 
 // mark runs do alone among the marks of its reader, which would wait for each other in the database.
 func (f *flights) mark(ctx context.Context, one *flight, do func() error) error {
-	for _, s := range []slots{one.marks, f.marks} {
-		if err := s.take(ctx, errMarks); err != nil {
-			return err
-		}
-		defer func() { <-s }()
+	if err := one.marks.take(ctx, errMarks); err != nil {
+		return err
 	}
+	defer func() { <-one.marks }()
+	if err := f.marks.take(ctx, errMarks); err != nil {
+		return err
+	}
+	defer func() { <-f.marks }()
 	return do()
 }
 

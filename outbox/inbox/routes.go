@@ -8,11 +8,10 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"strings"
 
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
-
-	"github.com/belfryhq/belfry/internal/text"
 )
 
 // Limits of a request. They also bound the memory of its validation, in which huma collects all errors.
@@ -25,7 +24,7 @@ const (
 // maxPage is the maximum size of a page, in bytes, which stays in memory while a client does not read it.
 const maxPage = 1 << 20
 
-// Limits of an error: the errors of parameters, and the characters of the texts of one.
+// Limits of an error: the errors of parameters, and the bytes of a text.
 const (
 	maxErrors = 10
 	maxText   = 100
@@ -166,10 +165,14 @@ func brief(_ huma.Context, _ string, answer any) (any, error) {
 	if p, is := answer.(*huma.ErrorModel); is {
 		p.Errors = p.Errors[:min(len(p.Errors), maxErrors)]
 		for _, e := range p.Errors {
-			e.Value, e.Location, e.Message = nil, text.OneLine(e.Location, maxText), text.OneLine(e.Message, maxText)
+			e.Value, e.Location, e.Message = nil, cut(e.Location), cut(e.Message)
 		}
 	}
 	return answer, nil
+}
+
+func cut(text string) string {
+	return strings.ToValidUTF8(text[:min(len(text), maxText)], "")
 }
 
 // authenticated is the middleware of every operation.
