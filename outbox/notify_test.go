@@ -1,6 +1,7 @@
 package outbox_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"testing"
@@ -137,7 +138,7 @@ func TestNotify_CommitsInAnyOrder(t *testing.T) {
 	for _, order := range []string{"", " DESC"} {
 		tx, err := c.DB.Pool.Begin(t.Context())
 		require.NoError(t, err)
-		defer tx.Rollback(t.Context()) //nolint:errcheck // after a commit
+		t.Cleanup(func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) })
 		_, err = tx.Exec(t.Context(), `SELECT belfry.notify(o.g, 'activity', 'slow', route => '{}') FROM (SELECT g FROM generate_series(1, 300) g ORDER BY g`+order+`) o`)
 		require.NoError(t, err)
 		txs = append(txs, tx)
