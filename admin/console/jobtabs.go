@@ -273,7 +273,9 @@ func (h *handler) jobSettings(report jobReport) *jobSettings {
 	add("Slows with the database", words.OrDefault(s.HealthChecks, defaultSetting, func(on bool) string {
 		return map[bool]string{true: "yes", false: "no"}[on]
 	}))
-	add("Recipients at once", words.OrDefault(s.MaxChunkRows, defaultSetting, func(n int) string { return "at most " + text.Grouped(int64(n)) }))
+	add("Recipients at once", words.OrDefault(s.MaxChunkRows, defaultSetting, func(n int) string {
+		return "at most " + text.Grouped(int64(n))
+	}))
 	add("Recipients that may be skipped", words.OrDefault(s.MaxSkips, defaultSetting, func(n int) string { return text.Grouped(int64(n)) }))
 	groups = append(groups, settingGroup{Name: "Work so far"})
 	add("Recipients examined", s.ChannelsRead)

@@ -92,10 +92,11 @@ func codeOf(err error) code {
 			return codeUsage
 		}
 		return codeConfiguration
-	case node.LoginRefused(err), errors.Is(err, migrations.ErrOlder), errors.Is(err, migrations.ErrNewer), errors.As(err, new(*node.ConfigError)),
-		errors.As(err, new(*node.UnfitError)), errors.Is(err, db.ErrStatementPooling):
+	case node.LoginRefused(err), errors.Is(err, migrations.ErrOlder), errors.Is(err, migrations.ErrNewer),
+		errors.As(err, new(*node.ConfigError)), errors.As(err, new(*node.UnfitError)), errors.Is(err, db.ErrStatementPooling):
 		return codeConfiguration
-	case errors.Is(err, pgserver.ErrNotInstalled), errors.As(err, new(*node.BusyError)), errors.As(err, new(*node.ConnectError)), node.Unreachable(err):
+	case errors.Is(err, pgserver.ErrNotInstalled), errors.As(err, new(*node.BusyError)), errors.As(err, new(*node.ConnectError)),
+		node.Unreachable(err):
 		return codeUnavailable
 	default:
 		return codeFailure
