@@ -73,6 +73,20 @@ func (e *env) single() {
 	provider := &likes{}
 	delivering := newRelay(e.connect(e.dsn, nil), e.store, provider, relay.DefaultSenderConfig().Concurrency, nil)
 	running, stop := e.start(delivering.Run)
+	like := func() (id, channel int64) {
+		e.read(queries.likeNotify, pgx.StrictNamedArgs{"channel": 1 + rand.Int64N(e.size*9/10)}, &id, &channel)
+		return id, channel
+	}
+	calledAt := func(id int64) time.Time {
+		for {
+			if at, is := provider.called.Load(id); is {
+				return at.(time.Time)
+			}
+			require.NoError(e, lifecycle.Pause(running, time.Millisecond))
+		}
+	}
+	first, _ := like()
+	calledAt(first) // the relay has started
 	e.enqueue(everyone(outbox.TypePush))
 	var walked atomic.Bool
 	walking := make(chan struct{})
@@ -83,8 +97,7 @@ func (e *env) single() {
 	}()
 	store, committed := inbox.NewStore(e.pool), make(map[int64]time.Time)
 	for !walked.Load() {
-		var id, channel int64
-		e.read(queries.likeNotify, pgx.StrictNamedArgs{"channel": 1 + rand.Int64N(e.size*9/10)}, &id, &channel)
+		id, channel := like()
 		committed[id] = time.Now()
 		page, _, err := store.Page(e.Context(), channel, inbox.Page{Limit: 1})
 		require.NoError(e, err)
@@ -94,13 +107,7 @@ func (e *env) single() {
 	<-walking
 	var took []float64
 	for id, at := range committed {
-		for {
-			if called, is := provider.called.Load(id); is {
-				took = append(took, milliseconds(called.(time.Time).Sub(at)))
-				break
-			}
-			require.NoError(e, lifecycle.Pause(running, time.Millisecond))
-		}
+		took = append(took, milliseconds(calledAt(id).Sub(at)))
 	}
 	stop()
 	e.report(percentile(took, 50), "call-p50-ms")
