@@ -3,6 +3,7 @@ package relay
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 	"time"
 
 	"github.com/rs/zerolog"
@@ -55,6 +56,7 @@ type dispatcher struct {
 	made    *pushing // queue and number of the last push
 	number  int64
 	changed chan struct{} // size 1: there may be something to push, or to lead
+	hints   atomic.Int64  // their number
 }
 
 // DispatchOptions configures Dispatch.
@@ -93,10 +95,11 @@ func newDispatcher(o DispatchOptions) *dispatcher {
 	}
 	d := &dispatcher{DispatchOptions: o, changed: make(chan struct{}, 1)}
 	d.walk = newPostgres(postgresOptions{
-		ledger: o.Ledger, claims: d, config: o.Config, rest: restAtMost, hears: o.hears, resting: func(bool) {},
-		act:  d.withTimeout,
-		pass: func() error { return nil },
-		name: o.name, transport: o.To.String(), log: o.Log,
+		ledger: o.Ledger, claims: d, config: o.Config, rest: restAtMost, hears: o.hears, hints: &d.hints,
+		resting: func(bool) {},
+		act:     d.withTimeout,
+		pass:    func() error { return nil },
+		name:    o.name, transport: o.To.String(), log: o.Log,
 	})
 	return d
 }
@@ -412,6 +415,7 @@ func (d *dispatcher) sweep(ctx context.Context) error {
 
 // wake starts a search for due messages.
 func (d *dispatcher) wake() {
+	d.hints.Add(1)
 	select {
 	case d.changed <- struct{}{}:
 	default:

@@ -41,6 +41,25 @@ func SweepPause(took time.Duration, more bool) time.Duration {
 	return time.Until(s.next)
 }
 
+// Looks reports whether a busy relay looks for activities at once after a claim that found none, after a hint then, and
+// again without another hint.
+func Looks(r *Relay) (unhinted, hinted, again bool) {
+	p := r.postgres(context.Background(), false).(*postgres)
+	p.claims, p.act = &steppedClaims{}, func(act func(context.Context) error) error { return act(context.Background()) }
+	look := func() bool {
+		p.activities.sweep.next = time.Now().Add(time.Hour)
+		p.activities.last = time.Now().Add(-p.config().PollInterval / 20)
+		_, _ = p.claimActivities(r.credits)
+		return p.activities.looked
+	}
+	p.activities.next = time.Now().Add(time.Hour)
+	unhinted = look()
+	r.wake()
+	hinted = look()
+	p.activities.next = time.Now().Add(time.Hour)
+	return unhinted, hinted, look()
+}
+
 // Swept makes claims of activities until a sweep that finds none ends, which takes steps claims. It lists
 // which of all claims were of recent activities.
 func Swept(r *Relay, steps int) []bool {

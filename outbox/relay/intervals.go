@@ -11,6 +11,7 @@ func (r *Relay) wake() {
 	if r.resting.Load() {
 		r.heartbeatNow()
 	}
+	r.hints.Add(1)
 	r.inflight.wake()
 	if r.dispatch != nil {
 		r.dispatch.wake()

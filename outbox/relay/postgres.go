@@ -5,6 +5,7 @@ import (
 	"errors"
 	"maps"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/rs/zerolog"
@@ -39,7 +40,8 @@ type postgres struct {
 		swept  bool            // by the last claim
 		recent outbox.Position // of the next claim of messages that became due lately
 		next   time.Time       // these are not claimed before
-		last   time.Time       // time of the last claim or search
+		last   time.Time       // time of the last claim or search, or the end of the pause after a failure
+		hints  int64           // before the last claim
 		looked bool            // by the last pass
 		full   bool            // more may be due
 	}
@@ -57,6 +59,7 @@ type postgresOptions struct {
 	drain   bool
 	rest    time.Duration // at most, where hints are heard
 	hears   func() bool   // hints
+	hints   *atomic.Int64 // their number
 	resting func(bool)    // called when polling pauses or resumes
 	// act executes a statement with a timeout. A soft stop does not interrupt it, because the result of
 	// its COMMIT would be unknown.
@@ -236,12 +239,17 @@ func (p *postgres) claimActivities(credits outbox.Credits) (found []outbox.Claim
 	a, config := &p.activities, p.config()
 	began := time.Now()
 	limit := min(config.Batch, credits.Activities())
+	hints := p.hints.Load()
+	if soon := a.last.Add(config.PollInterval / 20); hints != a.hints && soon.Before(a.next) {
+		a.next = soon // bulk keeps a relay busy, and does not delay an activity that has just been announced
+		p.again = earlier(p.again, a.next)
+	}
 	recent := !began.Before(a.next) && !p.drain
 	a.looked = recent || p.drain || !began.Before(a.sweep.next)
 	if !a.looked || limit <= 0 {
 		return nil, nil
 	}
-	a.last, a.swept = began, !recent || !began.Before(a.sweep.next) && !a.swept
+	a.last, a.hints, a.swept = began, hints, !recent || !began.Before(a.sweep.next) && !a.swept
 	from, within := a.recent, late
 	if a.swept {
 		from, within = a.sweep.at, 0
@@ -254,7 +262,7 @@ func (p *postgres) claimActivities(credits outbox.Credits) (found []outbox.Claim
 	if err != nil { // bulk is to have its turn
 		a.next = time.Now().Add(max(time.Second, time.Since(began)))
 		if a.swept {
-			a.sweep.next = a.next.Add(3 * time.Since(began))
+			a.last, a.sweep.next = a.next, a.next.Add(3*time.Since(began))
 		}
 		return nil, err
 	}

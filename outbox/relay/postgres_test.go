@@ -48,6 +48,15 @@ func TestSweep_AlternatesWithRecentActivities(t *testing.T) {
 	}
 }
 
+// A relay that bulk keeps busy looks for activities four times per PollInterval, and soon after a hint.
+func TestRelay_HintsEndThePauseBetweenClaimsOfActivities(t *testing.T) {
+	t.Parallel()
+	r, err := relay.New(nil, nil, config("r"), nil)
+	require.NoError(t, err)
+	unhinted, hinted, again := relay.Looks(r)
+	require.Equal(t, []bool{false, true, false}, []bool{unhinted, hinted, again})
+}
+
 // The pause after a sweep grows with its cost, up to half a minute: messages that a relay cannot take delay an
 // activity that became due during a halt by a bounded time.
 func TestSweep_PausesForHalfAMinuteAtMost(t *testing.T) {

@@ -83,6 +83,7 @@ type Relay struct {
 	listener     atomic.Pointer[lifecycle.Listener]
 	rest         time.Duration // at most
 	resting      atomic.Bool   // nothing was found for a while
+	hints        atomic.Int64  // their number
 	beatSoon     chan struct{} // size 1: the heartbeat is not to wait
 	awaited      atomic.Int64  // until when receipts are expected soon, in Unix nanoseconds
 	receiptsSoon chan struct{} // size 1: the search for receipts is not to wait
@@ -404,6 +405,7 @@ func (r *Relay) postgres(hard context.Context, drain bool) outbox.Transport {
 	return newPostgres(postgresOptions{
 		ledger: r.ledger, claims: r.ledger, config: r.settings, drain: drain, rest: r.rest,
 		hears:   func() bool { return r.listener.Load().Listening() },
+		hints:   &r.hints,
 		resting: r.setResting,
 		act:     func(f func(context.Context) error) error { return r.withTimeout(hard, f) },
 		pass:    func() error { return r.at(hard, pointClaim) },
