@@ -383,12 +383,13 @@ END $$;
 CREATE CONSTRAINT TRIGGER activities_wake AFTER INSERT ON belfry.activities DEFERRABLE INITIALLY DEFERRED
     FOR EACH ROW EXECUTE FUNCTION belfry.activities_wake();
 
--- A person who marked everything before this transaction commits has not seen its notification. It takes no lock but on the
--- transaction's own row: two transactions may notify the same people in any order.
+-- A person who marks everything before this transaction begins to commit has not seen its notification. A mark during the
+-- COMMIT, which runs this for each notification, includes it. It locks the transaction's own row only, so that two
+-- transactions may notify the same people in any order. In other isolation levels the marks are not visible here.
 CREATE FUNCTION belfry.activities_arrive() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-    IF EXISTS (SELECT FROM belfry.inbox i WHERE i.channel_id = NEW.channel_id AND i.seen_to >= -NEW.id) THEN
+    IF current_setting('transaction_isolation') <> 'read committed' OR EXISTS (SELECT FROM belfry.inbox i WHERE i.channel_id = NEW.channel_id AND i.seen_to >= -NEW.id) THEN
         UPDATE belfry.notifications n SET late = 2 WHERE n.channel_id = NEW.channel_id AND n.arrival = -NEW.id;
     END IF;
     RETURN NULL;

@@ -132,8 +132,8 @@ BEGIN
      LIMIT max_rows;
 END $$;
 
--- The number from which the list goes on, as before, if inbox_page returned fewer rows than it was to return: the last one
--- that it examined. NULL: the list ends.
+-- Returns the value of before for the next page if inbox_page returned fewer rows than max_rows. NULL means that the list
+-- has no more rows.
 CREATE FUNCTION belfry.inbox_next(channel_id bigint, before bigint DEFAULT NULL, archived boolean DEFAULT false) RETURNS bigint
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_bitmapscan = off SET enable_seqscan = off AS $$
     SELECT min(e.arrival)
@@ -160,18 +160,20 @@ LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET e
              LIMIT 100) l
 $$;
 
--- Marks all notifications of a person as seen and, with read, as read. It locks one of the newest notifications: an erasure
--- deletes the marks after the notifications, so that none outlive it. It waits for no transaction that deletes others, as
--- one that collapses does: if there is none that it can lock, there is nothing to mark. It ends late
--- of the newest 200: an index on late would cost each notification of a job as much as a tenth of its COPY.
+-- Marks all notifications of a person as seen and, with read, as read. It locks the person's marks, so that it waits for
+-- other marks of the person. A first mark locks one of the newest notifications: an erasure deletes the marks after the
+-- notifications, so that none outlive it. It does not wait for a transaction that deletes notifications, as one that collapses
+-- does; if all are locked, a first mark has no effect. It clears late in the newest 200 of the list: an index on late would
+-- cost each notification of a job a tenth of its COPY.
 CREATE FUNCTION belfry.inbox_mark(channel_id bigint, read boolean) RETURNS void
 LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
+    SELECT FROM belfry.inbox i WHERE i.channel_id = $1 FOR NO KEY UPDATE;
     UPDATE belfry.notifications n SET late = CASE WHEN NOT $2 THEN 1 END
      WHERE n.ctid = ANY (ARRAY(
            SELECT k.ctid FROM belfry.notifications k
             WHERE k.channel_id = $1 AND k.late >= CASE WHEN $2 THEN 1 ELSE 2 END
-              AND k.arrival >= (SELECT min(a.arrival) FROM (SELECT a.arrival FROM belfry.notifications a WHERE a.channel_id = $1 ORDER BY a.arrival DESC LIMIT 200) a)
-              FOR UPDATE SKIP LOCKED));
+              AND k.arrival >= (SELECT min(a.arrival) FROM (SELECT a.arrival FROM belfry.notifications a WHERE a.channel_id = $1 AND a.withdrawn_at IS NULL AND a.archived_at IS NULL ORDER BY a.arrival DESC LIMIT 200) a)
+              FOR NO KEY UPDATE SKIP LOCKED));
     INSERT INTO belfry.inbox AS i (channel_id, seen_to, seen_except, read_to, read_except)
     SELECT $1, m.arrival, m.late, CASE WHEN $2 THEN m.arrival ELSE 0 END, CASE WHEN $2 THEN m.late ELSE '{}' END
       FROM (SELECT n.arrival, belfry.inbox_late($1, n.arrival) AS late
@@ -179,9 +181,10 @@ LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
                       FROM belfry.notifications f
                      WHERE f.channel_id = $1 AND coalesce((SELECT true FROM belfry.jobs j WHERE j.arrival = f.arrival LIMIT 1), (SELECT true FROM belfry.activities a WHERE a.id = -f.arrival LIMIT 1))
                      ORDER BY f.arrival DESC LIMIT 1) n
-             WHERE (SELECT true FROM belfry.notifications k
-                     WHERE k.channel_id = $1 AND k.arrival = ANY (ARRAY(SELECT a.arrival FROM belfry.notifications a WHERE a.channel_id = $1 ORDER BY a.arrival DESC LIMIT 20))
-                     LIMIT 1 FOR KEY SHARE SKIP LOCKED)) m
+             WHERE coalesce((SELECT true FROM belfry.inbox o WHERE o.channel_id = $1),
+                            (SELECT true FROM belfry.notifications k
+                              WHERE k.channel_id = $1 AND k.arrival = ANY (ARRAY(SELECT a.arrival FROM belfry.notifications a WHERE a.channel_id = $1 ORDER BY a.arrival DESC LIMIT 20))
+                              LIMIT 1 FOR KEY SHARE SKIP LOCKED))) m
         ON CONFLICT ON CONSTRAINT inbox_pkey DO UPDATE
        SET seen_to = excluded.seen_to, seen_except = excluded.seen_except,
            read_to = greatest(i.read_to, excluded.read_to), read_except = CASE WHEN $2 THEN excluded.read_except ELSE i.read_except END

@@ -90,6 +90,63 @@ func TestNotify_CollapsesUnreadOnes(t *testing.T) {
 	require.EqualValues(t, 3, c.messages(t), "after it was read, the next is sent")
 }
 
+// A mark before a commit leaves the notification new in each isolation level.
+func TestNotify_IsNewAfterAMarkBeforeTheCommit(t *testing.T) {
+	t.Parallel()
+	for _, level := range []pgx.TxIsoLevel{pgx.ReadCommitted, pgx.RepeatableRead, pgx.Serializable} {
+		c := openCentre(t)
+		tx, err := c.DB.Pool.BeginTx(t.Context(), pgx.TxOptions{IsoLevel: level})
+		require.NoError(t, err)
+		_, err = tx.Exec(t.Context(), `SELECT belfry.notify(2, 'activity', 'late')`)
+		require.NoError(t, err)
+		c.notify(t, "newer", "")
+		c.Exec(t, `SELECT belfry.inbox_read_all(2)`)
+		require.NoError(t, tx.Commit(t.Context()))
+		require.Equal(t, [2]int{1, 1}, c.counts(t), level)
+		c.Exec(t, `SELECT belfry.inbox_read_all(2)`)
+		require.Equal(t, [2]int{}, c.counts(t), level)
+	}
+}
+
+// A mark waits for another mark of the person, and includes what that one had locked.
+func TestMark_WaitsForAMarkInAnotherTransaction(t *testing.T) {
+	t.Parallel()
+	c := openCentre(t)
+	c.notify(t, "first", "")
+	c.Exec(t, `SELECT belfry.inbox_seen(2)`)
+	c.Exec(t, `UPDATE belfry.notifications SET late = 2`)
+	tx, err := c.DB.Pool.Begin(t.Context())
+	require.NoError(t, err)
+	_, err = tx.Exec(t.Context(), `SELECT belfry.inbox_seen(2)`)
+	require.NoError(t, err)
+	marked := make(chan error, 1)
+	go func() {
+		_, err := c.DB.Pool.Exec(context.WithoutCancel(t.Context()), `SELECT belfry.inbox_read_all(2)`)
+		marked <- err
+	}()
+	c.Eventually(t, `SELECT count(*) = 1 FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`)
+	require.NoError(t, tx.Commit(t.Context()))
+	require.NoError(t, <-marked)
+	require.Equal(t, [2]int{}, c.counts(t))
+}
+
+// A transaction that collapses, and rolls back, does not make a mark ineffective.
+func TestMark_IsEffectiveBesideACollapseThatRollsBack(t *testing.T) {
+	t.Parallel()
+	c := openCentre(t)
+	c.reach(t, c.claim(t, "job"))
+	c.Exec(t, `SELECT belfry.inbox_seen(2)`)
+	c.Exec(t, `DELETE FROM belfry.notifications`)
+	c.notify(t, "a", ", collapse_key => 'k'")
+	tx, err := c.DB.Pool.Begin(t.Context())
+	require.NoError(t, err)
+	_, err = tx.Exec(t.Context(), `SELECT belfry.notify(2, 'activity', 'b', collapse_key => 'k')`)
+	require.NoError(t, err)
+	c.Exec(t, `SELECT belfry.inbox_read_all(2)`)
+	require.NoError(t, tx.Rollback(t.Context()))
+	require.Equal(t, [2]int{}, c.counts(t))
+}
+
 // A transaction that collapses waits for no other one.
 func TestNotify_CollapsesWithoutWaiting(t *testing.T) {
 	t.Parallel()

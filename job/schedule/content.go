@@ -107,10 +107,8 @@ func enqueueOne(ctx context.Context, tx pgx.Tx, m Made) (ids []int64, err error)
 	} else {
 		ids, err = job.EnqueueGroupTx(ctx, tx, m.Types, m.Spec)
 	}
-	for _, id := range ids {
-		if err == nil {
-			err = copyValues(ctx, tx, id, m.Values)
-		}
+	if err == nil && len(m.Values) > 0 {
+		err = copyValues(ctx, tx, ids, m.Values)
 	}
 	return ids, err
 }

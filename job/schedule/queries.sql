@@ -172,6 +172,10 @@ SELECT set_config('transaction_read_only', 'on', true), set_config('statement_ti
        set_config('search_path', (SELECT s.reset_val FROM pg_settings s WHERE s.name = 'search_path'), true),
        set_config('belfry.occurrence', @occurrence::text, true);
 
+-- name: ValuesBegin :exec
+-- Within a savepoint, bounds the COPY of values.
+SELECT set_config('statement_timeout', @timeout_ms::text, true);
+
 -- name: QueryGuarded :many
 -- Runs the operator's query, inserted into QueryRows, through QueryGuard.
 SELECT * FROM pg_temp.belfry_schedule_rows(@query);

@@ -17,5 +17,5 @@ type querySet struct {
 	scheduleResume, schedulesDue, schedulesNext, scheduleLock,
 	scheduleLockNow, scheduleArm, scheduleSkip, scheduleFired, scheduleRan, scheduleFailed,
 	txNow, queryWho, queryRole, queryGuard, queryUnlock, queryBegin, queryGuarded, queryPlan, queryRows string
-	queryTrusted, queryValues string
+	queryTrusted, queryValues, valuesBegin string
 }

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/belfryhq/belfry/internal/db"
 )
 
 // maxValues is the maximum number of recipients with a value per occurrence. QueryValues in queries.sql reads one more.
@@ -32,6 +34,7 @@ func (s Schedule) values(ctx context.Context, tx pgx.Tx, o time.Time) ([]Value, 
 	}
 	list := make([]Value, len(texts))
 	for i, text := range texts {
+		texts[i] = "" // a million of them take as much memory as the values
 		d := json.NewDecoder(bytes.NewReader([]byte(text)))
 		d.DisallowUnknownFields()
 		if err := d.Decode(&list[i]); err != nil || list[i].ChannelID == 0 || list[i].Value == nil {
@@ -48,15 +51,24 @@ func (s Schedule) values(ctx context.Context, tx pgx.Tx, o time.Time) ([]Value, 
 	return list, nil
 }
 
-// copyValues writes the values of a job.
-func copyValues(ctx context.Context, tx pgx.Tx, jobID int64, values []Value) error {
-	if len(values) == 0 {
-		return nil
+// copyTimeout is the timeout of the COPY of all values, below fireTimeout, so that the error is recorded.
+const copyTimeout = 25 * time.Second
+
+// copyValues writes the values of each job.
+func copyValues(ctx context.Context, tx pgx.Tx, jobs []int64, values []Value) error {
+	timeout := copyTimeout / time.Duration(len(jobs))
+	if _, err := tx.Exec(ctx, queries.valuesBegin, pgx.StrictNamedArgs{"timeout_ms": fmt.Sprint(timeout.Milliseconds())}); err != nil {
+		return err
 	}
-	_, err := tx.CopyFrom(ctx, pgx.Identifier{"belfry", "job_values"}, []string{"job_id", "channel_id", "value"},
-		pgx.CopyFromSlice(len(values), func(i int) ([]any, error) { return []any{jobID, values[i].ChannelID, values[i].Value}, nil }))
-	if err != nil {
-		return fmt.Errorf("values of job %d: %w", jobID, err)
+	for _, id := range jobs {
+		_, err := tx.CopyFrom(ctx, pgx.Identifier{"belfry", "job_values"}, []string{"job_id", "channel_id", "value"},
+			pgx.CopyFromSlice(len(values), func(i int) ([]any, error) { return []any{id, values[i].ChannelID, values[i].Value}, nil }))
+		if db.ClassOf(err) == db.TooSlow {
+			return faultf("values: %d rows were not written within %s", len(values), timeout)
+		}
+		if err != nil {
+			return fmt.Errorf("values of job %d: %w", id, err)
+		}
 	}
 	return nil
 }

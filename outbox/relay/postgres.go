@@ -261,8 +261,9 @@ func (p *postgres) claimActivities(credits outbox.Credits) (found []outbox.Claim
 	})
 	if err != nil { // bulk is to have its turn
 		a.next = time.Now().Add(max(time.Second, time.Since(began)))
+		a.last = a.next // no hint shortens this pause
 		if a.swept {
-			a.last, a.sweep.next = a.next, a.next.Add(3*time.Since(began))
+			a.sweep.next = a.next.Add(3 * time.Since(began))
 		}
 		return nil, err
 	}

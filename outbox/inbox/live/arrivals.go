@@ -69,15 +69,26 @@ func (a *arrivals) add(visible, probes []int64, settled int64) (overflow bool) {
 	if len(a.holes) > maxHoles {
 		a.holes, overflow = slices.Delete(a.holes, 0, len(a.holes)-maxHoles/2), true
 	}
-	var awaited int64
-	for i := len(a.holes) - 1; i >= 0; i-- {
-		if awaited += a.holes[i].last - a.holes[i].first + 1; awaited > maxAwaited {
-			a.holes[i].first = max(a.holes[i].first, a.holes[i].last-maxAwaited/2)
-			a.holes, overflow = slices.Delete(a.holes, 0, i), true
-			break
+	if awaited := a.awaited(); awaited > maxAwaited {
+		overflow = true
+		for excess := awaited - maxAwaited/2; excess > 0; {
+			first := &a.holes[0]
+			n := min(excess, first.last-first.first+1)
+			if first.first += n; first.first > first.last {
+				a.holes = a.holes[1:]
+			}
+			excess -= n
 		}
 	}
 	return overflow
+}
+
+// awaited returns the number of awaited arrivals.
+func (a *arrivals) awaited() (n int64) {
+	for _, h := range a.holes {
+		n += h.last - h.first + 1
+	}
+	return n
 }
 
 // fill removes from the holes the visible arrivals, and the probes that were rolled back.

@@ -109,7 +109,14 @@ func TestArrivals_BoundsHoles(t *testing.T) {
 	require.True(t, a.add([]int64{maxAwaited + 4}, nil, 0), "one more")
 	require.Len(t, a.holes, 2)
 	require.True(t, a.add([]int64{1 << 40}, nil, 0), "a number far ahead")
-	require.Equal(t, []hole{{first: 1<<40 - 1 - maxAwaited/2, last: 1<<40 - 1}}, a.holes)
+	require.Equal(t, []hole{{first: 1<<40 - maxAwaited/2, last: 1<<40 - 1}}, a.holes)
+
+	a = arrivals{}
+	require.False(t, a.add([]int64{1}, nil, 0))
+	require.False(t, a.add([]int64{maxAwaited*6/10 + 2}, nil, 0))
+	require.True(t, a.add([]int64{maxAwaited*12/10 + 3}, nil, 0), "two large blocks")
+	require.EqualValues(t, maxAwaited/2, a.awaited())
+	require.False(t, a.add(nil, nil, 0), "nothing more is given up")
 
 	a = arrivals{}
 	var even []int64

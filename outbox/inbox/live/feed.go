@@ -17,6 +17,8 @@ const (
 	// maxRows is the number of arrivals of a poll, and of numbers below the newest arrival that a start reads to find
 	// transactions that have not committed.
 	maxRows = 4000
+	// maxPolls is the number of polls of a cycle.
+	maxPolls = 50
 	// maxEntries is the number of notifications of a poll that are sent with their content.
 	maxEntries = 200
 	// entryBatch is the number of notifications that one statement reads in entryTime.
@@ -67,7 +69,7 @@ func (s *Server) cycle(ctx context.Context) error {
 			return err
 		}
 	}
-	for {
+	for range maxPolls { // events of others wait for the last one
 		more, err := s.pollArrivals(ctx)
 		if err != nil {
 			return err
@@ -127,7 +129,7 @@ func (s *Server) pollArrivals(ctx context.Context) (more bool, err error) {
 		f.again = true
 		return false, nil
 	}
-	settled, rows := rows[0].Settled, rows[1:]
+	settled, rows, awaited := rows[0].Settled, rows[1:], f.arrivals.awaited()
 	if f.arrivals.add(numbersOf(rows), probes, settled) {
 		s.log.Warn().Msg("too many transactions with notifications are open; all streams get a reload")
 		s.hub.all(open)
@@ -152,7 +154,8 @@ func (s *Server) pollArrivals(ctx context.Context) (more bool, err error) {
 		f.fenced = time.Now()
 	}
 	s.announce(ctx, channels, numbers)
-	return len(rows) >= maxRows, nil
+	// A block of awaited arrivals ends in several polls.
+	return len(rows) >= maxRows || len(probes) == maxProbes && f.arrivals.awaited() < awaited, nil
 }
 
 // announce adds the events of single notifications of connected channels.
