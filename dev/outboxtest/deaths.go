@@ -77,9 +77,10 @@ func Stops(t *testing.T, place Place) {
 	d.Eventually(t, `SELECT count(*) > 100 FROM public.calls WHERE worker = 'slow'`)
 	require.NoError(t, slow.Freeze(true))
 	w.Name = "other"
-	d.StartWorker(t, w)
+	other := d.StartWorker(t, w)
 	d.Delivered(t)
 	nothingLeft(t, d, b)
+	require.NoError(t, other.Stop(child.Step{Signal: syscall.SIGTERM, Wait: patience})) // it would deliver the next job alone
 	require.NoError(t, slow.Freeze(false))
 	d.Job(t, "a", 1, n, 0)
 	d.Eventually(t, `SELECT count(*) > 0 FROM public.calls WHERE worker = 'slow' AND job_id = (SELECT max(id) FROM belfry.jobs)`)

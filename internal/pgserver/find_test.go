@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -35,7 +36,10 @@ func fakeInstall(t *testing.T, dir, version, initdb string) {
 	require.NoError(t, os.MkdirAll(dir, 0o755))
 	for name, body := range map[string]string{"postgres": "echo '" + version + "'", "initdb": initdb} {
 		path := filepath.Join(dir, name)
-		require.NoError(t, os.WriteFile(path, []byte("#!/bin/sh\n"+body+"\n"), 0o600))
+		syscall.ForkLock.RLock() // a child of another test that has the file open would make it busy
+		err := os.WriteFile(path, []byte("#!/bin/sh\n"+body+"\n"), 0o600)
+		syscall.ForkLock.RUnlock()
+		require.NoError(t, err)
 		require.NoError(t, os.Chmod(path, 0o755))
 	}
 }
