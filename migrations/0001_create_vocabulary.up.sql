@@ -509,8 +509,8 @@ RETURN coalesce((
          WHEN template ~ '[{][{](?:(?:[^"{}|]|"[^"{}]*")*[|]){9}'
          THEN 'has a value with more than 8 functions; allowed values: up to 8' END);
 
--- A template without template_problem with its values, as outbox/compose renders it: {"locale": "ko", "count": 1, "attributes": {…},
--- "value": {…}}. Unlike there, upper and lower follow the database's collation, and a cut may part a letter from its marks.
+-- Renders a template in which template_problem finds nothing, as outbox/compose does. The values are {"locale": "ko",
+-- "count": 1, "attributes": {…}, "value": {…}}. Unlike there, upper and lower follow the database's collation, and a cut may part a letter from its marks.
 CREATE FUNCTION belfry.rendered(template text, max_length integer, known jsonb) RETURNS text
 LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE

@@ -77,8 +77,8 @@ CREATE TABLE belfry.schedules (
 CREATE INDEX schedules_due_idx ON belfry.schedules ((coalesce(retry_at, next_at, '-infinity'::timestamptz))) WHERE paused_at IS NULL;
 
 -- Checks one template, so that a job that would be rejected is reported when the schedule is written and not when it
--- fires. With a query, category and title may come from its rows, unless they are values of recipients. deliver_after and expires_after are durations from
--- the occurrence on.
+-- fires. With a query, category and title may come from its rows, unless these are values of recipients. deliver_after and
+-- expires_after are durations from the occurrence on.
 CREATE FUNCTION belfry.check_schedule_template(t jsonb, has_query boolean, OUT ok boolean)
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE

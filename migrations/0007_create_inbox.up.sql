@@ -144,7 +144,8 @@ LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET e
 $$;
 
 -- The counts of unread and of unseen notifications among the newest 100 that are neither archived nor withdrawn: 100
--- means 100 or more. It examines 1,000 at most. The rule is inbox_page's, without the texts: applications show the count on each of their pages.
+-- means 100 or more. It examines 1,000 at most. The rule is inbox_page's, without the texts: applications show the count on
+-- each of their pages.
 CREATE FUNCTION belfry.inbox_unread(channel_id bigint, OUT unread integer, OUT unseen integer)
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_bitmapscan = off SET enable_seqscan = off AS $$
     SELECT count(*) FILTER (WHERE NOT l.read), count(*) FILTER (WHERE NOT l.read AND NOT l.seen)

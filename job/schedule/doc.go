@@ -2,7 +2,7 @@
 //
 // A schedule is a row of belfry.schedules: a name, a recurrence (cron in a time zone, or an interval), a
 // template of the job or group of jobs, and optionally an operator's query. Each row of the query becomes one
-// job. Schedules are stored by plain SQL, by a Store, or from the configuration file (SyncConfig).
+// job, or with Template.Values the content of one recipient of a single job. Schedules are stored by plain SQL, by a Store, or from the configuration file (SyncConfig).
 //
 //	             occurrence due                     next_at moves on
 //	waiting ───────────────────────▶ one transaction ───────────────▶ waiting
@@ -61,4 +61,7 @@
 // with the rights of that role, which it cannot leave (QueryGuard in queries.sql). Without a query_role it runs
 // with the rights of the node's database role: a role that may write belfry.schedules can then read everything
 // that the node can.
+//
+// With Template.Values the rows fill belfry.job_values in the same transaction, by COPY as the node. A firing has
+// up to 64 MiB of rows in memory.
 package schedule

@@ -55,8 +55,8 @@ type templateValues struct {
 //	{{"{{"}}   two braces
 //
 // NAME is 1 to 63 letters, digits and _, and does not begin with a digit. The text of default has up to
-// 200 characters and none of " { }. A value has up to 8 functions. Blanks and tabs are allowed around each part. {{ in any other form
-// is an error. A text without {{ renders as itself. value.NAME is of belfry.job_values, and count is 1: the
+// 200 characters and none of " { }. A value has up to 8 functions. Blanks and tabs are allowed around each part.
+// {{ in any other form is an error. A text without {{ renders as itself. value.NAME is of belfry.job_values, and count is 1: the
 // notification centre, which belfry.rendered renders for, counts collapsed notifications.
 //
 // # Invariants

@@ -58,7 +58,7 @@ const (
 	maxQueue    = time.Second // the wait of one
 )
 
-// Errors of a request that waited in vain.
+// Errors of a request that got no slot within maxQueue.
 var (
 	errInFlight = &limitError{"too many requests of this reader at once; allowed: " + strconv.Itoa(maxInFlight), maxQueue}
 	errMarks    = errors.New("too many notifications are being marked")

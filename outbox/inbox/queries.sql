@@ -2,7 +2,7 @@
 
 -- name: InboxPage :many
 -- The notifications of a channel before an id, 0 for the newest, in the locale, '' for the channel's. If they are fewer than
--- the limit and the list goes on, a last row with the count 0 has the id at which it does.
+-- the limit and the list has more, a last row with the count 0 has the value of before for the next page.
   WITH p AS MATERIALIZED (
         SELECT id, at, category, title, body, data, seen, read, count
           FROM belfry.inbox_page(@channel_id, nullif(@before::bigint, 0), @limit, @archived, nullif(@locale::text, '')))

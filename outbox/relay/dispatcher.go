@@ -56,7 +56,7 @@ type dispatcher struct {
 	made    *pushing // queue and number of the last push
 	number  int64
 	changed chan struct{} // size 1: there may be something to push, or to lead
-	hints   atomic.Int64  // their number
+	hints   atomic.Int64  // that arrived
 }
 
 // DispatchOptions configures Dispatch.

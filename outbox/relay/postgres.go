@@ -59,7 +59,7 @@ type postgresOptions struct {
 	drain   bool
 	rest    time.Duration // at most, where hints are heard
 	hears   func() bool   // hints
-	hints   *atomic.Int64 // their number
+	hints   *atomic.Int64 // that arrived
 	resting func(bool)    // called when polling pauses or resumes
 	// act executes a statement with a timeout. A soft stop does not interrupt it, because the result of
 	// its COMMIT would be unknown.

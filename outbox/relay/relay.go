@@ -83,7 +83,7 @@ type Relay struct {
 	listener     atomic.Pointer[lifecycle.Listener]
 	rest         time.Duration // at most
 	resting      atomic.Bool   // nothing was found for a while
-	hints        atomic.Int64  // their number
+	hints        atomic.Int64  // that arrived
 	beatSoon     chan struct{} // size 1: the heartbeat is not to wait
 	awaited      atomic.Int64  // until when receipts are expected soon, in Unix nanoseconds
 	receiptsSoon chan struct{} // size 1: the search for receipts is not to wait
