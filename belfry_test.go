@@ -212,6 +212,30 @@ func TestImports_OnlyTheEngine(t *testing.T) {
 	}
 }
 
+// The longest chain of imports from the command has 9 edges at most: more of them make the program hard to follow.
+func TestImports_AreNotDeep(t *testing.T) {
+	t.Parallel()
+	out, err := exec.CommandContext(t.Context(), "go", "list", "-deps", "-f", `{{.ImportPath}} {{join .Imports " "}}`, "./cmd/belfry").Output()
+	require.NoError(t, err)
+	chains := make(map[string][]string) // go list names a package after all that it imports
+	for line := range strings.Lines(string(out)) {
+		of := strings.Fields(line)
+		if !strings.HasPrefix(of[0], "github.com/belfryhq/belfry/") {
+			continue
+		}
+		var longest []string
+		for _, path := range of[1:] {
+			if chain := chains[path]; len(chain) > len(longest) {
+				longest = chain
+			}
+		}
+		chains[of[0]] = append([]string{of[0]}, longest...)
+	}
+	chain := chains["github.com/belfryhq/belfry/cmd/belfry"]
+	require.Contains(t, chain, "github.com/belfryhq/belfry/job")
+	require.LessOrEqual(t, len(chain)-1, 9, "%s", strings.Join(chain, "\n"))
+}
+
 // Relays exchange ids through the carrier that the program gives, which stays open between runs.
 func TestWithCarrier_DeliversThroughIt(t *testing.T) {
 	t.Parallel()

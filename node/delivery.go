@@ -22,7 +22,11 @@ func NewRelay(o Options, options ...relay.Option) (*relay.Relay, error) {
 		return nil, err
 	}
 	if o.Samples != nil {
-		options = append(options, relay.WithObserver(o.Samples.Relay(o.senderConfigs())))
+		media := make(map[string]string, len(o.Senders))
+		for _, s := range o.Senders {
+			media[s.Name] = s.Medium
+		}
+		options = append(options, relay.WithObserver(o.Samples.Relay(media)))
 	}
 	return relay.New(o.Pool, composer, o.Config.Delivery.Relay, o.Senders, append(options, relay.WithLogger(o.Log))...)
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/belfryhq/belfry/admin/access"
 	"github.com/belfryhq/belfry/admin/operation"
+	"github.com/belfryhq/belfry/internal/text"
 
 	"github.com/rs/zerolog"
 
@@ -87,7 +88,7 @@ type Handler struct {
 // New returns the API. It panics if two operations have one route, or if Config.Validate would reject the
 // PublicURL.
 func New(c Options) *Handler {
-	at := must(publicOf(c.PublicURL))
+	at := text.Must(publicOf(c.PublicURL))
 	h := &Handler{Options: c, mux: http.NewServeMux(), stops: make(map[string]bool), public: at, streams: newStreams(),
 		limiter: newLimiter(c.Env.DB), stopLimiter: newStopLimiter()}
 	h.partLimiter = newPartLimiter(h.reserve(true).Env.DB)
@@ -103,19 +104,11 @@ func New(c Options) *Handler {
 		h.mux.HandleFunc(pattern, func(w http.ResponseWriter, req *http.Request) { h.operate(o, r, w, req) })
 		h.stops[pattern] = o.Stops
 	}
-	h.csrf = must(at.csrf())
+	h.csrf = text.Must(at.csrf())
 	if c.Pages != nil {
 		h.pages = c.Pages(h, at.path)
 	}
 	return h
-}
-
-// must returns a value, or panics with an error that only a fault of the program causes.
-func must[T any](value T, err error) T {
-	if err != nil {
-		panic(err)
-	}
-	return value
 }
 
 // Document returns the OpenAPI document of operations.

@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/belfryhq/belfry/admin/operation"
+	"github.com/belfryhq/belfry/internal/text"
 
 	"github.com/danielgtaylor/huma/v2"
 
@@ -428,7 +429,7 @@ func defaultOf(p operation.Param, shape operation.Shape) any {
 // copied.
 func (d *document) json() []byte {
 	for {
-		text := must(json.MarshalIndent(d.open, "", "  "))
+		text := text.Must(json.MarshalIndent(d.open, "", "  "))
 		all := d.schemas.Map()
 		used := len(all)
 		maps.DeleteFunc(all, func(name string, _ *huma.Schema) bool {

@@ -351,7 +351,7 @@ func respond(w http.ResponseWriter, status int, contentType string, v any) {
 	var body bytes.Buffer
 	e := json.NewEncoder(&body)
 	e.SetEscapeHTML(false) // texts are as on the command line; no browser takes this for HTML
-	must(v, e.Encode(v))
+	text.Must(v, e.Encode(v))
 	w.Header().Set("Content-Type", contentType)
 	w.WriteHeader(status)
 	_, _ = w.Write(body.Bytes()) // an error means that the client is gone

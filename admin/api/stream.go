@@ -14,6 +14,7 @@ import (
 
 	"github.com/belfryhq/belfry/internal/db"
 	"github.com/belfryhq/belfry/internal/eventstream"
+	"github.com/belfryhq/belfry/internal/text"
 )
 
 // Limits of streams. Each stream needs two goroutines and the memory of an item. The queries are shared
@@ -168,12 +169,12 @@ func (s *stream) begin() (b []byte) {
 // event appends an event to b. Items have no name.
 func (s *stream) event(b []byte, name string, v any) []byte {
 	s.id++
-	return eventstream.AppendEvent(b, strconv.FormatUint(s.id, 10), name, must(json.Marshal(v)))
+	return eventstream.AppendEvent(b, strconv.FormatUint(s.id, 10), name, text.Must(json.Marshal(v)))
 }
 
 func (s *stream) lines(b []byte, documents ...any) []byte {
 	for _, one := range documents {
-		b = append(append(b, must(json.Marshal(one))...), '\n')
+		b = append(append(b, text.Must(json.Marshal(one))...), '\n')
 	}
 	return b
 }

@@ -92,8 +92,8 @@ func readAssets() map[string]asset {
 	all := make(map[string]asset)
 	kinds := map[string]string{".css": "text/css; charset=utf-8", ".js": "text/javascript; charset=utf-8", ".svg": "image/svg+xml",
 		".txt": "text/plain; charset=utf-8"}
-	for _, e := range must(fs.ReadDir(files, "assets")) {
-		content := must(fs.ReadFile(files, path.Join("assets", e.Name())))
+	for _, e := range text.Must(fs.ReadDir(files, "assets")) {
+		content := text.Must(fs.ReadFile(files, path.Join("assets", e.Name())))
 		sum := sha256.Sum256(content)
 		all[e.Name()] = asset{kinds[path.Ext(e.Name())], content, sync.OnceValue(func() []byte { return zip(content) }),
 			hex.EncodeToString(sum[:6])}
@@ -125,18 +125,9 @@ func (c *Console) asset(w http.ResponseWriter, req *http.Request) {
 func zip(content []byte) []byte {
 	var b bytes.Buffer
 	z := gzip.NewWriter(&b)
-	must(z.Write(content))
-	must(0, z.Close())
+	text.Must(z.Write(content))
+	text.Must(0, z.Close())
 	return b.Bytes()
-}
-
-// must returns a value. It panics on an error of an embedded file, a template or a buffer, which only a
-// programming error causes.
-func must[T any](value T, err error) T {
-	if err != nil {
-		panic(err)
-	}
-	return value
 }
 
 // link returns the address of a path for browsers.
@@ -160,9 +151,9 @@ func (c *Console) named(name string) (operation.Operation, bool) {
 // parse parses the templates: each page with the layout.
 func (c *Console) parse() map[string]*template.Template {
 	pages := make(map[string]*template.Template)
-	for _, e := range must(fs.ReadDir(files, "pages")) {
+	for _, e := range text.Must(fs.ReadDir(files, "pages")) {
 		name := strings.TrimSuffix(e.Name(), ".html")
-		pages[name] = must(template.New("layout.html").Funcs(template.FuncMap{
+		pages[name] = text.Must(template.New("layout.html").Funcs(template.FuncMap{
 			"link": c.link, "asset": c.assetLink, "environment": func() api.Environment { return c.called }, "number": text.Grouped,
 		}).ParseFS(files, "pages/layout.html", "pages/parts.html", "pages/"+e.Name()))
 	}

@@ -123,7 +123,7 @@ func (c *Console) show(w http.ResponseWriter, req *http.Request, status int, pag
 		f.Nav = c.navigation(req)
 	}
 	var b bytes.Buffer
-	must(0, c.pages[page].Execute(&b, f))
+	text.Must(0, c.pages[page].Execute(&b, f))
 	content := text.CleanHTML(b.Bytes())
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")
 	w.Header().Add("Vary", "Accept-Encoding")

@@ -64,7 +64,7 @@ const (
 
 // setOutcome stores the outcome of an act for the page that the browser is led to.
 func (h *handler) setOutcome(place, sentence string) {
-	content := must(json.Marshal(views.Outcome{Place: place, Text: text.OneLine(sentence, 600)}))
+	content := text.Must(json.Marshal(views.Outcome{Place: place, Text: text.OneLine(sentence, 600)}))
 	h.setOutcomeCookie(base64.RawURLEncoding.EncodeToString(content), outcomeSeconds)
 }
 

@@ -126,7 +126,7 @@ func (h *handler) jobHead(s jobs.JobState, shown string) jobPage {
 	self := h.pageFor("job", id)
 	p := jobPage{
 		ID: id, Title: s.Title, About: words.AboutJob(s.Lane, "Job "+id, s.Type, s.Category), Self: self,
-		Status: badge(words.JobStatus(s, h.held(s)), id+".status"), Bar: draw.JobProgress(s), Slowed: words.SlowedBy(s),
+		Status: badge(views.JobStatus(s, h.held(s)), id+".status"), Bar: views.JobProgress(s), Slowed: views.SlowedBy(s),
 		Moving: !s.AtRest(), Actions: h.jobActions(s, id), ReportLink: self + "?tab=" + reportTab,
 	}
 	for _, t := range jobTabs() {
@@ -145,7 +145,7 @@ func (h *handler) jobHead(s jobs.JobState, shown string) jobPage {
 	p.Stop = h.stop(id)
 	if list, err := h.inProgress(); err == nil { // without it the page has no rates
 		if i := slices.IndexFunc(list, func(w jobs.WatchedJob) bool { return w.ID == s.ID }); i >= 0 {
-			p.Rate, p.Left, p.Waits = words.JobRate(list[i]), words.JobTimeLeft(list[i], h.zone, time.Now()), h.html(list[i].Waiting())
+			p.Rate, p.Left, p.Waits = views.JobRate(list[i]), views.JobTimeLeft(list[i], h.zone, time.Now()), h.html(list[i].Waiting())
 			p.Remedies = h.remedies(list[i].Remedy)
 		}
 	}
@@ -226,7 +226,7 @@ func (h *handler) story(report jobReport) (list []storyLine) {
 			line += "."
 		}
 		list = append(list, storyLine{Text: line})
-		add(words.Stopped(s), tab{}, false)
+		add(views.Stopped(s), tab{}, false)
 	}
 	switch {
 	case s.Status == job.Failed:
@@ -234,7 +234,7 @@ func (h *handler) story(report jobReport) (list []storyLine) {
 	case s.Status == job.Expired:
 		add("It did not start in time. To send it late, change its expiry, then retry it.", tab{Name: "Settings", Link: to("settings")}, true)
 	case s.AtRest() && s.Status == job.Processed:
-		add(words.Delivered(s), tab{}, false)
+		add(views.Delivered(s), tab{}, false)
 	case s.Status == job.Pending && s.ScheduleAt.After(time.Now()):
 		list = append(list, storyLine{Text: "Begins " + words.When(h.zone, s.ScheduleAt) + "."})
 	}
@@ -276,7 +276,7 @@ func jobTimes(s jobs.JobState) (list []jobTime) {
 	add("Delivered from", s.DeliverAt)
 	add("Expires", s.ExpiresAt)
 	add("Started", s.StartedAt)
-	add(words.EndLabel(s), s.FinishedAt)
+	add(views.EndLabel(s), s.FinishedAt)
 	return list
 }
 

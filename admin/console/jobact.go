@@ -9,7 +9,7 @@ import (
 
 	"github.com/belfryhq/belfry/admin/api"
 	"github.com/belfryhq/belfry/admin/console/draft"
-	"github.com/belfryhq/belfry/admin/console/words"
+	"github.com/belfryhq/belfry/admin/console/views"
 	"github.com/belfryhq/belfry/admin/delivery"
 	"github.com/belfryhq/belfry/admin/jobs"
 	"github.com/belfryhq/belfry/admin/operation"
@@ -34,15 +34,16 @@ func jobActs() []jobAct {
 		return func(s jobs.JobState) bool { return slices.Contains(these, s.Status) }
 	}
 	return []jobAct{
-		{"stop", "abort", "Stop job", "Stop job", false, func(s jobs.JobState) bool { return !s.AtRest() }, words.StopEffect, "It is not running."},
-		{"resume", "resume", "Resume…", "Resume job", true, status(job.Aborted), words.ResumeEffect, "Only a stopped job can be resumed."},
-		{"retry", "retry", "Retry…", "Retry job", true, status(job.Failed, job.Expired), words.ResumeEffect,
+		{"stop", "abort", "Stop job", "Stop job", false, func(s jobs.JobState) bool { return !s.AtRest() }, views.StopEffect,
+			"It is not running."},
+		{"resume", "resume", "Resume…", "Resume job", true, status(job.Aborted), views.ResumeEffect, "Only a stopped job can be resumed."},
+		{"retry", "retry", "Retry…", "Retry job", true, status(job.Failed, job.Expired), views.ResumeEffect,
 			"Only a job that failed or expired can be retried."},
-		{"correct", "jobs set", "Correct…", "Correct job", false, status(job.Pending, job.Aborted, job.Failed), words.CorrectEffect,
+		{"correct", "jobs set", "Correct…", "Correct job", false, status(job.Pending, job.Aborted, job.Failed), views.CorrectEffect,
 			"Its text cannot change while it runs or is delivered. Stop it first; then correct and resume it."},
 		{"recall", "recall", "Recall…", "Recall job", false, func(s jobs.JobState) bool {
 			return s.RowsWritten > 0 && slices.Contains([]job.Status{job.Aborted, job.Processed, job.Failed}, s.Status)
-		}, words.RecallEffect, "There is nothing to take back, or the job still runs. Stop it first."},
+		}, views.RecallEffect, "There is nothing to take back, or the job still runs. Stop it first."},
 	}
 }
 
@@ -148,7 +149,7 @@ func (h *handler) jobActPage(act jobAct, s jobs.JobState, err error) (page jobAc
 	}
 	if act.sends {
 		page.Notes = h.waitNotes(s)
-		if n, known := words.Unserved(s); known && n > operation.TypedAbove {
+		if n, known := views.Unserved(s); known && n > operation.TypedAbove {
 			page.Count = text.Grouped(n)
 		}
 	}
@@ -229,7 +230,7 @@ func (h *handler) endedBefore(act jobAct) bool {
 		return false
 	}
 	page := h.jobActDone(act, s, nil)
-	page.Done = words.Ended(s)
+	page.Done = views.Ended(s)
 	h.showAct(http.StatusOK, page)
 	return true
 }
@@ -243,7 +244,7 @@ func (h *handler) actValues(act jobAct, s jobs.JobState) (url.Values, error) {
 			values.Set(name, value)
 		}
 	}
-	if n, known := words.Unserved(s); act.sends && known && n > operation.TypedAbove &&
+	if n, known := views.Unserved(s); act.sends && known && n > operation.TypedAbove &&
 		typedCount(form.Get("_count")) != strconv.FormatInt(n, 10) {
 		return nil, operation.Invalid("", "type the number of people who will get it, %s", text.Grouped(n))
 	}
@@ -259,21 +260,21 @@ func (h *handler) jobActDone(act jobAct, s jobs.JobState, out any) jobActPage {
 	page := jobActPage{ID: id, Title: s.Title, Name: act.title + " " + id, Job: h.pageFor("job", id)}
 	switch act.name {
 	case "stop":
-		page.Done = "Stopped. " + words.Stopped(s)
+		page.Done = "Stopped. " + views.Stopped(s)
 	case "recall":
 		page.Done = "Recalled."
 		if of, is := resultOf(out).(interface{ Recalls() []delivery.Recalled }); is {
 			for _, r := range of.Recalls() {
-				page.Done = words.Recalled(r)
+				page.Done = views.Recalled(r)
 			}
 		}
 	case "correct":
-		page.Done = "Corrected. " + words.CorrectEffect(s)
+		page.Done = "Corrected. " + views.CorrectEffect(s)
 		if s.Status == job.Aborted {
 			page.Done += " The job is still stopped; resume it to send the rest."
 		}
 	default:
-		page.Done = "Continues. " + words.ResumeEffect(s)
+		page.Done = "Continues. " + views.ResumeEffect(s)
 		page.Notes = h.waitNotes(s)
 	}
 	page.Next = h.jobActions(s, id)

@@ -126,7 +126,7 @@ func (h *handler) jobRow(s jobs.JobState) jobRow {
 	id := text.Int(s.ID)
 	r := jobRow{
 		ID: id, Title: text.OneLine(s.Title, 120), About: words.AboutJob(s.Lane, "Job "+id, s.Type, s.Category),
-		Link: h.pageFor("job", id), Status: badge(words.JobStatus(s, h.held(s)), id+".status"), Bar: draw.JobProgress(s), Who: s.RequestedBy,
+		Link: h.pageFor("job", id), Status: badge(views.JobStatus(s, h.held(s)), id+".status"), Bar: views.JobProgress(s), Who: s.RequestedBy,
 		When: words.When(h.zone, *cmp.Or(s.FinishedAt, s.StartedAt, &s.ScheduleAt)),
 	}
 	if s.RowsWritten > 0 || s.AtRest() {

@@ -117,7 +117,7 @@ func (h *handler) jobDelivery(report jobReport) *jobDelivery {
 	if counts == nil {
 		return d
 	}
-	d.Results, d.Flow = draw.JobResults(h.zone, *counts), draw.JobDelivery(h.zone, *counts)
+	d.Results, d.Flow = views.JobResults(h.zone, *counts), views.JobDelivery(h.zone, *counts)
 	if !counts.Complete {
 		d.Note = fmt.Sprintf("Counted for two seconds: these are the channels up to %d.", counts.UpTo)
 	}

@@ -5,8 +5,7 @@ import (
 	"net/url"
 	"time"
 
-	"github.com/belfryhq/belfry/admin/console/draw"
-	"github.com/belfryhq/belfry/admin/console/words"
+	"github.com/belfryhq/belfry/admin/console/views"
 	"github.com/belfryhq/belfry/admin/jobs"
 	"github.com/belfryhq/belfry/admin/operation"
 
@@ -24,15 +23,15 @@ const eventsOperation = "events list"
 // cellsOf returns the values of a job that change, by the names of their cells.
 func (c *Console) cellsOf(w jobs.WatchedJob) map[string]string {
 	s := w.State()
-	of := words.JobStatus(s, w.Held)
+	of := views.JobStatus(s, w.Held)
 	id := text.Int(w.ID) + "."
 	stop := ""
 	if !w.AtRest {
-		stop = words.StopEffect(s)
+		stop = views.StopEffect(s)
 	}
 	return map[string]string{
-		id + "status": of.Word, id + "tone": string(of.Tone), id + "bar": draw.JobProgress(s).Update(), id + "rows": text.Grouped(w.RowsWritten),
-		id + "rate": words.JobRate(w), id + "left": words.JobTimeLeft(w, c.zone, time.Now()), id + "slowed": words.SlowedBy(s),
+		id + "status": of.Word, id + "tone": string(of.Tone), id + "bar": views.JobProgress(s).Update(), id + "rows": text.Grouped(w.RowsWritten),
+		id + "rate": views.JobRate(w), id + "left": views.JobTimeLeft(w, c.zone, time.Now()), id + "slowed": views.SlowedBy(s),
 		id + "waits": c.plain(w.Waiting()),
 		id + "stop":  stop, id + "moving": map[bool]string{false: "yes"}[w.AtRest],
 	}

@@ -157,8 +157,8 @@ func (h *handler) running(w jobs.WatchedJob) running {
 	id := text.Int(w.ID)
 	r := running{
 		ID: id, Title: w.Title, About: words.AboutJob(w.Lane, "Job "+id, w.Type), Link: h.pageFor("job", id),
-		Status: badge(words.JobStatus(s, w.Held || h.held(s)), id+".status"), Bar: draw.JobProgress(s),
-		Rate: words.JobRate(w), Left: words.JobTimeLeft(w, h.zone, time.Now()), Slowed: words.SlowedBy(s), Waits: h.html(w.Waiting()),
+		Status: badge(views.JobStatus(s, w.Held || h.held(s)), id+".status"), Bar: views.JobProgress(s),
+		Rate: views.JobRate(w), Left: views.JobTimeLeft(w, h.zone, time.Now()), Slowed: views.SlowedBy(s), Waits: h.html(w.Waiting()),
 		Stop: h.stop(id),
 	}
 	if r.Waits != "" {

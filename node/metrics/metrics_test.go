@@ -25,7 +25,7 @@ func senders() []relay.SenderConfig {
 }
 
 // full is what a daemon that delivers shows, with each of its metrics set.
-func full(t *testing.T) (*Metrics, func(job.Progress), relay.Observer) {
+func full(t *testing.T) (*Metrics, func(job.Progress), outbox.Observer) {
 	t.Helper()
 	m := New(Build{"v1.2.3", "abc", "go1.26"})
 	runs, observer := m.Runner([]string{"inbox", "push"}), m.Relay(senders())
@@ -170,11 +170,11 @@ func TestMetrics_CountMessagesByBoundedLabels(t *testing.T) {
 	m := New(Build{})
 	o := m.Relay(senders())
 	m.shows(t, map[string]float64{`belfry_dead_letters_total{reason="exhausted"}`: 0, `belfry_provider_call_duration_seconds{sender="apns"}`: 0})
-	o.Recorded(relay.Outcome{Recorded: relay.RecordedSent, Medium: "push"}, 40)
-	o.Recorded(relay.Outcome{Recorded: relay.RecordedSent, Medium: "push"}, 2)
-	o.Recorded(relay.Outcome{Recorded: relay.RecordedRetried, Medium: "carrier_pigeon"}, 1)
-	o.Recorded(relay.Outcome{Recorded: relay.RecordedDead, Medium: "sms", Reason: outbox.ReasonPermanent}, 3)
-	o.Recorded(relay.Outcome{Recorded: relay.RecordedDead, Reason: outbox.ReasonNoAddress}, 1)
+	o.Recorded(outbox.Recording{Recorded: outbox.RecordedSent, Medium: "push"}, 40)
+	o.Recorded(outbox.Recording{Recorded: outbox.RecordedSent, Medium: "push"}, 2)
+	o.Recorded(outbox.Recording{Recorded: outbox.RecordedRetried, Medium: "carrier_pigeon"}, 1)
+	o.Recorded(outbox.Recording{Recorded: outbox.RecordedDead, Medium: "sms", Reason: outbox.ReasonPermanent}, 3)
+	o.Recorded(outbox.Recording{Recorded: outbox.RecordedDead, Reason: outbox.ReasonNoAddress}, 1)
 	o.Called("text", []sender.Result{{Class: sender.Accepted}, {Class: sender.Retryable, Code: "503"}, {Class: "odd"}, {}}, 70*time.Millisecond)
 	o.Rebuilt(outbox.Activities)
 	m.shows(t, map[string]float64{

@@ -11,7 +11,7 @@ import (
 	"github.com/belfryhq/belfry/outbox/sender"
 )
 
-// relayed counts the events of one relay. It is a relay.Observer.
+// relayed counts the events of one relay. It is a outbox.Observer.
 type relayed struct {
 	messages, results, dead, rebuilds *prometheus.CounterVec
 	calls                             *prometheus.HistogramVec
@@ -25,7 +25,7 @@ const (
 
 // Relay registers the metrics of a relay with these senders, and returns its observer
 // (relay.WithObserver). RelayStats adds the state of the relay.
-func (m *Metrics) Relay(senders []relay.SenderConfig) relay.Observer {
+func (m *Metrics) Relay(senders []relay.SenderConfig) outbox.Observer {
 	r := &relayed{
 		messages: m.counter("belfry_messages_recorded_total",
 			"Outcomes of messages that this relay recorded, by the medium of the last call.", "medium", "outcome"),
@@ -45,7 +45,7 @@ func (m *Metrics) Relay(senders []relay.SenderConfig) relay.Observer {
 		}
 	}
 	for _, medium := range r.media {
-		for _, what := range relay.AllRecorded() {
+		for _, what := range outbox.AllRecorded() {
 			r.messages.WithLabelValues(medium, string(what))
 		}
 	}
@@ -59,7 +59,7 @@ func classes() []sender.Class {
 	return []sender.Class{sender.Accepted, sender.Pending, sender.Retryable, sender.Unknown, sender.Permanent, sender.InvalidAddress}
 }
 
-// Called implements relay.Observer.
+// Called implements outbox.Observer.
 func (r *relayed) Called(name string, results []sender.Result, took time.Duration) {
 	r.calls.WithLabelValues(name).Observe(took.Seconds())
 	for i := range results {
@@ -71,8 +71,8 @@ func (r *relayed) Called(name string, results []sender.Result, took time.Duratio
 	}
 }
 
-// Recorded implements relay.Observer.
-func (r *relayed) Recorded(o relay.Outcome, n int) {
+// Recorded implements outbox.Observer.
+func (r *relayed) Recorded(o outbox.Recording, n int) {
 	medium := o.Medium
 	switch {
 	case medium == "":
@@ -81,15 +81,15 @@ func (r *relayed) Recorded(o relay.Outcome, n int) {
 		medium = otherMedium
 	}
 	r.messages.WithLabelValues(medium, string(o.Recorded)).Add(float64(n))
-	if o.Recorded == relay.RecordedDead {
+	if o.Recorded == outbox.RecordedDead {
 		r.dead.WithLabelValues(string(o.Reason)).Add(float64(n))
 	}
 }
 
-// Rebuilt implements relay.Observer.
+// Rebuilt implements outbox.Observer.
 func (r *relayed) Rebuilt(q outbox.Queue) { r.rebuilds.WithLabelValues(string(q)).Inc() }
 
-// Beat implements relay.Observer; RelayStats reads the state of the senders.
+// Beat implements outbox.Observer; RelayStats reads the state of the senders.
 func (*relayed) Beat([]outbox.SenderWork) {}
 
 // breakers are the states of a circuit breaker.

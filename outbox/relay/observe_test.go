@@ -36,7 +36,7 @@ func (w *watcher) Called(name string, results []sender.Result, took time.Duratio
 	}
 }
 
-func (w *watcher) Recorded(o relay.Outcome, n int) {
+func (w *watcher) Recorded(o outbox.Recording, n int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.recorded[strings.Join(strings.Fields(fmt.Sprintf("%s %s %s", o.Recorded, o.Medium, o.Reason)), " ")] += n
@@ -120,7 +120,7 @@ func TestRelay_SaysHowManyTransactionsItMakes(t *testing.T) {
 // queue is deferred.
 func withoutPuttingBack(recorded map[string]int) map[string]int {
 	maps.DeleteFunc(recorded, func(key string, _ int) bool {
-		return strings.HasPrefix(key, string(relay.RecordedDeferred)) || strings.HasPrefix(key, string(relay.RecordedReturned))
+		return strings.HasPrefix(key, string(outbox.RecordedDeferred)) || strings.HasPrefix(key, string(outbox.RecordedReturned))
 	})
 	return recorded
 }

@@ -53,7 +53,7 @@ type Relay struct {
 	queues    []*queue // in the order of the configuration
 	log       zerolog.Logger
 	outage    *job.Outage
-	observers []Observer
+	observers []outbox.Observer
 	// mediaBySender and the senders' names never change.
 	mediaBySender map[string]string
 	random        func() float64

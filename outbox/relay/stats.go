@@ -124,29 +124,29 @@ func (t *tally) settledOne(s *outbox.Settlement, status outbox.Status) {
 			t.ambiguous.Add(1)
 		}
 	}
-	switch recordedOf(s, status) {
-	case RecordedSent:
+	switch s.RecordedAs(status) {
+	case outbox.RecordedSent:
 		t.sent.Add(1)
-	case RecordedUnconfirmed:
+	case outbox.RecordedUnconfirmed:
 		t.sent.Add(1)
 		t.unconfirmed.Add(1)
-	case RecordedAwaiting:
+	case outbox.RecordedAwaiting:
 		t.awaiting.Add(1)
-	case RecordedDead:
+	case outbox.RecordedDead:
 		t.died(s.Reason)
-	case RecordedRefused:
+	case outbox.RecordedRefused:
 		t.refused.Add(1)
-	case RecordedCancelled:
+	case outbox.RecordedCancelled:
 		t.cancelled.Add(1)
-	case RecordedReturned:
+	case outbox.RecordedReturned:
 		t.returned.Add(1)
-	case RecordedFailedOver:
+	case outbox.RecordedFailedOver:
 		t.failedOver.Add(1)
-	case RecordedRetried:
+	case outbox.RecordedRetried:
 		t.retried.Add(1)
-	case RecordedDeferred:
+	case outbox.RecordedDeferred:
 		t.deferred.Add(1)
-	case RecordedLost:
+	case outbox.RecordedLost:
 		t.lost.Add(1)
 	}
 }

@@ -67,7 +67,7 @@ func measure(b *testing.B, d *outboxtest.Database, counts bool) (walking, delive
 		r := samples.Every(samples.New(d.DB.Pool, nil, zerolog.Nop()), time.Second)
 		defer r.Start()()
 		walk = append(walk, job.WithObserver(r.Walk()))
-		deliver = append(deliver, relay.WithObserver(r.Relay([]relay.SenderConfig{s})))
+		deliver = append(deliver, relay.WithObserver(r.Relay(map[string]string{s.Name: s.Medium})))
 	}
 	runner, err := job.NewRunner(d.DB.Pool, c, outbox.Types(who), walk...)
 	require.NoError(b, err)
@@ -88,7 +88,7 @@ func measure(b *testing.B, d *outboxtest.Database, counts bool) (walking, delive
 // The cost of one event.
 func BenchmarkRecorder_Called(b *testing.B) {
 	r, _ := samples.NewFake(accepts)
-	observer := r.Relay([]relay.SenderConfig{{Name: "fcm", Medium: "push"}})
+	observer := r.Relay(map[string]string{"fcm": "push"})
 	results := []sender.Result{{Class: sender.Accepted}}
 	for b.Loop() {
 		observer.Called("fcm", results, 20*time.Millisecond)

@@ -1,7 +1,7 @@
 // Package samples stores figures per minute in belfry.samples, and reads them for charts.
 //
 //	job.Progress ───────────► Recorder ── after each minute, one statement ──► belfry.samples ──► Series
-//	relay.Observer's events ─►    └─ the present minute, in memory
+//	outbox.Observer's events ─►    └─ the present minute, in memory
 //
 // A Recorder is one process's. It counts the events that a runner and a relay report after their COMMIT:
 //

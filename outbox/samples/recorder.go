@@ -15,7 +15,6 @@ import (
 	"github.com/belfryhq/belfry/internal/lifecycle"
 	"github.com/belfryhq/belfry/job"
 	"github.com/belfryhq/belfry/outbox"
-	"github.com/belfryhq/belfry/outbox/relay"
 	"github.com/belfryhq/belfry/outbox/sender"
 )
 
@@ -86,14 +85,8 @@ func (f *figures) observe(took time.Duration) {
 	f.took.add(took)
 }
 
-// Relay returns an observer for a relay with these senders (relay.WithObserver).
-func (r *Recorder) Relay(senders []relay.SenderConfig) relay.Observer {
-	media := make(map[string]string, len(senders))
-	for _, s := range senders {
-		media[s.Name] = s.Medium
-	}
-	return relayed{r, media}
-}
+// Relay returns an observer for a relay with senders of these media by name.
+func (r *Recorder) Relay(media map[string]string) outbox.Observer { return relayed{r, media} }
 
 // relayed observes a relay.
 type relayed struct {
@@ -109,26 +102,26 @@ func (r relayed) sender(name string) *figures {
 	return f
 }
 
-// Called implements relay.Observer.
+// Called implements outbox.Observer.
 func (r relayed) Called(name string, _ []sender.Result, took time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.sender(name).observe(took)
 }
 
-// Recorded implements relay.Observer.
-func (r relayed) Recorded(o relay.Outcome, n int) {
+// Recorded implements outbox.Observer.
+func (r relayed) Recorded(o outbox.Recording, n int) {
 	var sent, failed, dead, deferred int64
 	switch o.Recorded {
-	case relay.RecordedSent, relay.RecordedUnconfirmed:
+	case outbox.RecordedSent, outbox.RecordedUnconfirmed:
 		sent = int64(n)
-	case relay.RecordedRetried, relay.RecordedFailedOver:
+	case outbox.RecordedRetried, outbox.RecordedFailedOver:
 		failed = int64(n)
-	case relay.RecordedDead:
+	case outbox.RecordedDead:
 		failed, dead = int64(n), int64(n)
-	case relay.RecordedDeferred:
+	case outbox.RecordedDeferred:
 		deferred = int64(n)
-	case relay.RecordedAwaiting, relay.RecordedReturned, relay.RecordedRefused, relay.RecordedCancelled, relay.RecordedLost:
+	case outbox.RecordedAwaiting, outbox.RecordedReturned, outbox.RecordedRefused, outbox.RecordedCancelled, outbox.RecordedLost:
 		return
 	}
 	r.mu.Lock()
@@ -143,10 +136,10 @@ func (r relayed) Recorded(o relay.Outcome, n int) {
 	}
 }
 
-// Rebuilt implements relay.Observer.
+// Rebuilt implements outbox.Observer.
 func (relayed) Rebuilt(outbox.Queue) {}
 
-// Beat implements relay.Observer.
+// Beat implements outbox.Observer.
 func (r relayed) Beat(senders []outbox.SenderWork) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/belfryhq/belfry/job"
-	"github.com/belfryhq/belfry/outbox/relay"
+	"github.com/belfryhq/belfry/outbox"
 	"github.com/belfryhq/belfry/outbox/samples"
 )
 
@@ -21,7 +21,7 @@ func accepts(int) (time.Time, bool, error) { return time.Now(), false, nil }
 
 // sent reports n sent messages of job 1.
 func sent(r *samples.Recorder, n int) {
-	r.Relay([]relay.SenderConfig{{Name: "fcm", Medium: "push"}}).Recorded(relay.Outcome{Recorded: relay.RecordedSent, JobID: 1, Sender: "fcm"}, n)
+	r.Relay(map[string]string{"fcm": "push"}).Recorded(outbox.Recording{Recorded: outbox.RecordedSent, JobID: 1, Sender: "fcm"}, n)
 }
 
 // One statement for each minute with events, whatever their number, and none for a minute without.
@@ -129,7 +129,7 @@ func TestRecorder_BoundsTheSubjects(t *testing.T) {
 		stop := r.Start()
 		observer := r.Relay(nil)
 		for id := range 20_000 {
-			observer.Recorded(relay.Outcome{Recorded: relay.RecordedSent, JobID: int64(id + 1)}, 1+id%1000)
+			observer.Recorded(outbox.Recording{Recorded: outbox.RecordedSent, JobID: int64(id + 1)}, 1+id%1000)
 		}
 		require.Equal(t, 10_001, samples.Jobs(r), "I13")
 		stop()
@@ -159,7 +159,7 @@ func TestRecorder_CountsActivitiesBySender(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, written := samples.NewFake(accepts)
 		stop := r.Start()
-		r.Relay([]relay.SenderConfig{{Name: "fcm", Medium: "push"}}).Recorded(relay.Outcome{Recorded: relay.RecordedSent, Sender: "fcm"}, 4)
+		r.Relay(map[string]string{"fcm": "push"}).Recorded(outbox.Recording{Recorded: outbox.RecordedSent, Sender: "fcm"}, 4)
 		stop()
 		require.Equal(t, []string{"sender fcm 0 4"}, written()[0].Rows)
 	})

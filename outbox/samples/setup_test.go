@@ -88,7 +88,7 @@ func newRelay(t require.TestingT, pool *pgxpool.Pool, name string, r *samples.Re
 	s.Retry = relay.RetryConfig{Attempts: 2, Policy: relay.Exponential, Initial: time.Millisecond, Max: 2 * time.Millisecond}
 	s.Breaker.Failures = 0
 	to, err := relay.New(pool, composer, c, []relay.Sender{{SenderConfig: s, Client: client}},
-		relay.WithObserver(r.Relay([]relay.SenderConfig{s})))
+		relay.WithObserver(r.Relay(map[string]string{s.Name: s.Medium})))
 	require.NoError(t, err)
 	return to
 }

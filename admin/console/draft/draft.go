@@ -150,11 +150,7 @@ func instant(value string) (time.Time, bool) {
 
 // marshalled returns variants as JSON, in the order of the locales.
 func marshalled(variants map[string]map[string]string) string {
-	b, err := json.Marshal(variants)
-	if err != nil {
-		panic(err) // strings have JSON
-	}
-	return string(b)
+	return string(text.Must(json.Marshal(variants)))
 }
 
 // languagesIn returns the languages of a submitted form that are not empty.

@@ -10,9 +10,7 @@ import (
 	"time"
 
 	"github.com/belfryhq/belfry/admin/console/words"
-	"github.com/belfryhq/belfry/admin/jobs"
 	"github.com/belfryhq/belfry/internal/text"
-	"github.com/belfryhq/belfry/job"
 )
 
 // Progress is a bar of the parts of a whole, the template part "segments".
@@ -74,26 +72,7 @@ func (s Progress) Update() string {
 			append(event.Amounts, p.Amount)
 	}
 	event.About = s.About
-	encoded, err := json.Marshal(event)
-	if err != nil { // the event has strings only
-		panic(err)
-	}
-	return string(encoded)
-}
-
-// JobProgress draws the recipients of a job: written without a message, as in an inbox; with a sent, failed,
-// cancelled or waiting message; and left, which is an estimate while the job runs.
-func JobProgress(s jobs.JobState) Progress {
-	m := s.Messages
-	n, _ := words.RecipientsLeft(s)
-	left := Segment{Name: "left", Tone: "left", N: n}
-	if s.Status == job.Aborted || s.Status == job.Failed || s.Status == job.Expired {
-		left.Name = "not reached"
-	}
-	return NewProgress(text.Int(s.ID)+".bar", "no recipients yet",
-		Segment{Name: "written", Tone: "done", N: s.RowsWritten - m.Messages}, Segment{Name: "sent", Tone: "done", N: m.Sent},
-		Segment{Name: "failed", Tone: "bad", N: m.Dead}, Segment{Name: "cancelled", Tone: "off", N: m.Cancelled},
-		Segment{Name: "waiting", Tone: "wait", N: m.Waiting}, left)
+	return string(text.Must(json.Marshal(event)))
 }
 
 // Point is an instant of a chart with the value of each series.

@@ -6,10 +6,6 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-
-	"github.com/belfryhq/belfry/admin/jobs"
-	"github.com/belfryhq/belfry/job"
-	"github.com/belfryhq/belfry/outbox"
 )
 
 func TestNewProgress_ShowsAFewFailures(t *testing.T) {
@@ -28,21 +24,6 @@ func TestNewProgress_ShowsAFewFailures(t *testing.T) {
 	empty := NewProgress("", "none", Segment{Name: "sent"})
 	require.Equal(t, "none", empty.About)
 	require.Equal(t, "0%", empty.Parts[0].Width)
-}
-
-func TestJobProgress_AddUpToTheRecipients(t *testing.T) {
-	t.Parallel()
-	for want, s := range map[string]jobs.JobState{
-		"no recipients yet":                 {},
-		"left 400 (100 %)":                  {Job: job.Job{Status: job.Running, ChannelsTotal: new(int64(400))}},
-		"written 25 (25 %), left 75 (75 %)": {Job: job.Job{Status: job.Running, ChannelsTotal: new(int64(400)), ChannelsRead: 100, RowsWritten: 25}},
-		"written 25 (100 %)":                {Job: job.Job{Status: job.Processed, ChannelsTotal: new(int64(400)), ChannelsRead: 100, RowsWritten: 25}},
-		"sent 5 (50 %), failed 1 (10 %), cancelled 1 (10 %), waiting 3 (30 %)": {Job: job.Job{Status: job.Processed, RowsWritten: 10},
-			Messages: outbox.Progress{Messages: 10, Sent: 5, Dead: 1, Cancelled: 1, Waiting: 3}},
-		"written 20 (50 %), not reached 20 (50 %)": {Job: job.Job{Status: job.Aborted, ChannelsTotal: new(int64(40)), ChannelsRead: 20, RowsWritten: 20}},
-	} {
-		require.Equal(t, want, JobProgress(s).About)
-	}
 }
 
 func TestNewSparkline_FitsItsBox(t *testing.T) {

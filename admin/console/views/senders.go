@@ -63,7 +63,7 @@ func placeOf(s delivery.SenderState) string { return "sender-" + url.PathEscape(
 func senderCard(ctx context.Context, r Request, s delivery.SenderState, draws bool) (SenderCard, error) {
 	card := SenderCard{
 		Name: text.OneLine(s.Name, 80), Medium: s.Medium, Link: r.Link(SendersOperation, nil) + "#" + placeOf(s),
-		Status: words.SenderStatus(s), Rate: words.PerSecond(s.SentPerSecond, ""),
+		Status: senderStatus(s), Rate: words.PerSecond(s.SentPerSecond, ""),
 		Failed: words.Ratio(s.FailedPerSecond, s.SentPerSecond+s.FailedPerSecond), Waiting: text.Grouped(int64(s.Waiting)),
 		Fails: s.FailedPerSecond > 0, PausedBy: text.OneLine(s.PausedBy, 80), Reason: text.OneLine(s.PauseReason, 300),
 	}
@@ -86,6 +86,25 @@ func senderCard(ctx context.Context, r Request, s delivery.SenderState, draws bo
 		card.Chart = draw.NewSparkline(r.Zone, "Sent by "+card.Name, "messages a minute", points)
 	}
 	return card, nil
+}
+
+// senderStatus returns the status of a sender.
+func senderStatus(s delivery.SenderState) words.Status {
+	switch s.Condition() {
+	case delivery.Paused:
+		return words.Status{Word: "Paused", Tone: words.ToneHold}
+	case delivery.Open:
+		return words.Status{Word: "Blocked after failures", Tone: text.Bad}
+	case delivery.HalfOpen:
+		return words.Status{Word: "Trying again", Tone: text.Wait}
+	case delivery.NoRelay:
+		return words.Status{Word: "No relay", Tone: text.Idle}
+	case delivery.Ready:
+	}
+	if s.SentPerSecond > 0 || s.Calling > 0 {
+		return words.Status{Word: "Sending", Tone: text.Go}
+	}
+	return words.Status{Word: "Ready", Tone: text.Done}
 }
 
 // heldBy returns the messages that wait for a paused sender, in the database or in relays.

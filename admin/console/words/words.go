@@ -10,10 +10,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/belfryhq/belfry/admin/delivery"
-	"github.com/belfryhq/belfry/admin/jobs"
 	"github.com/belfryhq/belfry/internal/text"
-	"github.com/belfryhq/belfry/job"
 	"github.com/belfryhq/belfry/job/schedule"
 )
 
@@ -29,88 +26,6 @@ const (
 	ToneStop text.Tone = "stop" // ended by an operator
 	ToneHold text.Tone = "hold" // held by a pause
 )
-
-// JobStatus returns the status of a job. held means that a halt or a paused lane holds it.
-func JobStatus(s jobs.JobState, held bool) Status {
-	switch {
-	case s.AwaitsApproval():
-		return Status{"Waits for approval", text.Wait}
-	case s.Status == job.Pending && held, s.Delivering() && held:
-		return Status{"Paused", ToneHold}
-	case s.Delivering():
-		return Status{"Delivering " + percentOf(s.Settled(), s.Messages.Messages), text.Go}
-	}
-	switch s.Status {
-	case job.Pending:
-		if s.Cursor != "" {
-			return Status{"Waiting to continue", text.Idle}
-		}
-		return Status{"Waiting", text.Idle}
-	case job.Running:
-		if s.Throttle != "" {
-			return Status{"Running, slowed", text.Go}
-		}
-		return Status{"Running", text.Go}
-	case job.Aborted:
-		if s.RecalledAt != nil {
-			return Status{"Recalled", ToneStop}
-		}
-		return Status{"Stopped", ToneStop}
-	case job.Failed:
-		return Status{"Failed", text.Bad}
-	case job.Expired:
-		return Status{"Expired", text.Bad}
-	case job.Processed:
-	}
-	return deliveredStatus(s)
-}
-
-// deliveredStatus returns the status of a finished job.
-func deliveredStatus(s jobs.JobState) Status {
-	m := s.Messages
-	switch {
-	case s.RecalledAt != nil:
-		return Status{"Recalled", ToneStop}
-	case m.Dead > 0 && m.Sent == 0:
-		return Status{"Not delivered, " + text.Grouped(m.Dead) + " failed", text.Bad}
-	case m.Dead > 0:
-		return Status{"Delivered, " + text.Grouped(m.Dead) + " failed", TonePart}
-	case s.Skipped > 0:
-		return Status{"Delivered, " + text.Grouped(s.Skipped) + " skipped", TonePart}
-	case m.Messages > 0 && m.Sent == 0:
-		return Status{"Cancelled", ToneStop}
-	case s.RowsWritten == 0:
-		return Status{"No recipients", text.Idle}
-	}
-	return Status{"Delivered", text.Done}
-}
-
-// EndLabel returns the name of a job's FinishedAt, which is the end of its walk: messages may still wait.
-func EndLabel(s jobs.JobState) string {
-	if s.Status == job.Processed && s.Messages.Messages > 0 {
-		return "All written"
-	}
-	return "Finished"
-}
-
-// SenderStatus returns the status of a sender.
-func SenderStatus(s delivery.SenderState) Status {
-	switch s.Condition() {
-	case delivery.Paused:
-		return Status{"Paused", ToneHold}
-	case delivery.Open:
-		return Status{"Blocked after failures", text.Bad}
-	case delivery.HalfOpen:
-		return Status{"Trying again", text.Wait}
-	case delivery.NoRelay:
-		return Status{"No relay", text.Idle}
-	case delivery.Ready:
-	}
-	if s.SentPerSecond > 0 || s.Calling > 0 {
-		return Status{"Sending", text.Go}
-	}
-	return Status{"Ready", text.Done}
-}
 
 // genericWords are the words of generated pages for statuses in capital letters, and for outcomes. Other statuses are written in
 // small letters.
@@ -147,29 +62,12 @@ func AboutJob(lane string, parts ...string) string {
 	return strings.Join(parts, " · ")
 }
 
-// SlowedBy returns the reason of a slow walk, or "" at full speed.
-func SlowedBy(s jobs.JobState) string {
-	if s.Throttle == "" {
-		return ""
-	}
-	why := throttledBy(s.Throttle)
-	if s.ThrottleDetail != "" {
-		why += " (" + s.ThrottleDetail + ")"
-	}
-	return "Slowed: " + why
-}
-
-// throttledBy returns the reason of a slow walk by its rule.
-func throttledBy(rule string) string {
+// ThrottledBy returns the reason of a slow walk by its rule.
+func ThrottledBy(rule string) string {
 	if why, known := throttles[rule]; known {
 		return why
 	}
 	return strings.ReplaceAll(rule, "_", " ")
-}
-
-// percentOf returns a part of an incomplete whole, at most 99 %.
-func percentOf(part, whole int64) string {
-	return strconv.FormatInt(jobs.Percentage(part, whole), 10) + " %"
 }
 
 // Ratio returns a part of a whole with a digit below 10 %, or "0 %" of nothing.
@@ -225,8 +123,8 @@ func Span(d time.Duration) string {
 	return ""
 }
 
-// timeLeft returns an expected duration of the rest, or "" if it is unknown.
-func timeLeft(seconds *float64) string {
+// TimeLeft returns an expected duration of the rest, or "" if it is unknown.
+func TimeLeft(seconds *float64) string {
 	if seconds == nil || math.IsNaN(*seconds) || *seconds < 0 || *seconds > 1e8 {
 		return ""
 	}
@@ -236,22 +134,8 @@ func timeLeft(seconds *float64) string {
 	return "about " + Span(time.Duration(*seconds)*time.Second) + " left"
 }
 
-// JobTimeLeft returns the expected time until a job has ended, and if it is a minute or more the time of its end in
-// a zone: "about 12 min left, until 14:32". The end is that of its walk or of its delivery, if that takes longer.
-func JobTimeLeft(w jobs.WatchedJob, zone *time.Location, now time.Time) string {
-	seconds := w.SecondsLeft
-	if seconds != nil && w.DeliveryLeft != nil && *w.DeliveryLeft > *seconds {
-		seconds = w.DeliveryLeft
-	}
-	left := timeLeft(seconds)
-	if left == "" || *seconds < 60 {
-		return left
-	}
-	return left + ", until " + clock(In(zone, now.Add(time.Duration(*seconds)*time.Second)), now)
-}
-
-// clock returns the time of a day, such as "17:35" of today or "Tomorrow 17:35".
-func clock(at, now time.Time) string {
+// Clock returns the time of a day, such as "17:35" of today or "Tomorrow 17:35".
+func Clock(at, now time.Time) string {
 	shown := at.Format("15:04")
 	if !IsToday(at, now) {
 		shown = DayOf(at, now) + " " + shown
@@ -311,7 +195,7 @@ func In(zone *time.Location, at time.Time) time.Time {
 // is its title.
 func TimeOfDay(zone *time.Location, at time.Time) template.HTML {
 	exact := text.Times{Zone: zone}.Clock(at)
-	return timeElement(exact, ` title="`+exact+`"`, clock(In(zone, at), time.Now()))
+	return timeElement(exact, ` title="`+exact+`"`, Clock(In(zone, at), time.Now()))
 }
 
 // DayOf returns the name of an instant's day for a heading: Yesterday, Today, Tomorrow, or "Mon 30 Nov".
@@ -399,19 +283,6 @@ func cronWords(cron, every string) string {
 func isNumber(s string) bool {
 	_, err := strconv.ParseUint(s, 10, 16)
 	return err == nil
-}
-
-// JobRate returns the rate of a job in progress: messages while they are delivered, else recipients. It is
-// empty if it is unknown or zero.
-func JobRate(w jobs.WatchedJob) string {
-	rate, noun := w.KeysPerSecond, "recipients"
-	if w.Status != job.Running {
-		rate, noun = w.SentPerSecond, "messages"
-	}
-	if rate == nil || *rate <= 0 || w.AtRest {
-		return ""
-	}
-	return PerSecond(*rate, noun)
 }
 
 // OrDefault renders an optional setting.

@@ -6,59 +6,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/belfryhq/belfry/admin/delivery"
-	"github.com/belfryhq/belfry/admin/jobs"
 	"github.com/belfryhq/belfry/internal/text"
-	"github.com/belfryhq/belfry/job"
-	"github.com/belfryhq/belfry/outbox"
 )
-
-func TestJobStatus_NamesEveryState(t *testing.T) {
-	t.Parallel()
-	at := new(time.Now())
-	for want, s := range map[Status]jobs.JobState{
-		{"Waiting", text.Idle}:              {Job: job.Job{Status: job.Pending}},
-		{"Waiting to continue", text.Idle}:  {Job: job.Job{Status: job.Pending, Cursor: "17"}},
-		{"Waits for approval", text.Wait}:   {Job: job.Job{Status: job.Pending, AwaitsApprovalSince: at}},
-		{"Running", text.Go}:                {Job: job.Job{Status: job.Running}},
-		{"Running, slowed", text.Go}:        {Job: job.Job{Status: job.Running, Throttle: "query"}},
-		{"Delivering 23 %", text.Go}:        {Job: job.Job{Status: job.Processed}, Messages: outbox.Progress{Messages: 100, Sent: 20, Dead: 3, Waiting: 77}},
-		{"Delivered", text.Done}:            {Job: job.Job{Status: job.Processed, RowsWritten: 1}},
-		{"Delivered, 1,200 failed", "part"}: {Job: job.Job{Status: job.Processed}, Messages: outbox.Progress{Messages: 2000, Sent: 800, Dead: 1200}},
-		{"Not delivered, 2 failed", "bad"}:  {Job: job.Job{Status: job.Processed}, Messages: outbox.Progress{Messages: 2, Dead: 2}},
-		{"Delivered, 3 skipped", TonePart}:  {Job: job.Job{Status: job.Processed, RowsWritten: 1, Skipped: 3}},
-		{"Cancelled", ToneStop}:             {Job: job.Job{Status: job.Processed}, Messages: outbox.Progress{Messages: 2, Cancelled: 2}},
-		{"No recipients", text.Idle}:        {Job: job.Job{Status: job.Processed}},
-		{"Recalled", ToneStop}:              {Job: job.Job{Status: job.Processed, RecalledAt: at}},
-		{"Stopped", ToneStop}:               {Job: job.Job{Status: job.Aborted}},
-		{"Failed", text.Bad}:                {Job: job.Job{Status: job.Failed}},
-		{"Expired", text.Bad}:               {Job: job.Job{Status: job.Expired}},
-	} {
-		require.Equal(t, want, JobStatus(s, false))
-	}
-	require.Equal(t, Status{"Paused", ToneHold}, JobStatus(jobs.JobState{Job: job.Job{Status: job.Pending}}, true))
-	require.Equal(t, Status{"Paused", ToneHold},
-		JobStatus(jobs.JobState{Job: job.Job{Status: job.Processed}, Messages: outbox.Progress{Messages: 2, Waiting: 2}}, true))
-	require.Equal(t, Status{"Delivered", text.Done}, JobStatus(jobs.JobState{Job: job.Job{Status: job.Processed, RowsWritten: 1}}, true))
-	for _, s := range job.Statuses() {
-		require.NotEmpty(t, JobStatus(jobs.JobState{Job: job.Job{Status: s}}, false).Word, s)
-	}
-}
-
-func TestSenderStatus_NamesEveryState(t *testing.T) {
-	t.Parallel()
-	at := new(time.Now())
-	for want, s := range map[Status]delivery.SenderState{
-		{"Ready", text.Done}:                 {Relays: 1, Breakers: []string{"closed"}},
-		{"Sending", text.Go}:                 {Relays: 1, SentPerSecond: 0.5},
-		{"Paused", ToneHold}:                 {Relays: 1, PausedAt: at, Breakers: []string{"open"}},
-		{"No relay", text.Idle}:              {},
-		{"Blocked after failures", text.Bad}: {Relays: 2, Breakers: []string{"closed", "open"}},
-		{"Trying again", text.Wait}:          {Relays: 1, Breakers: []string{"half_open"}},
-	} {
-		require.Equal(t, want, SenderStatus(s))
-	}
-}
 
 func TestCellStatus_HasNoCapitalLetters(t *testing.T) {
 	t.Parallel()
@@ -67,17 +16,6 @@ func TestCellStatus_HasNoCapitalLetters(t *testing.T) {
 		text.Status("dead", ", permanent"): "dead, permanent", text.Status("no", " relay"): "no relay", text.Status(""): "",
 	} {
 		require.Equal(t, want, CellStatus(cell).Word)
-	}
-}
-
-func TestSlowedBy_GivesTheReason(t *testing.T) {
-	t.Parallel()
-	for want, j := range map[string]job.Job{
-		"": {},
-		"Slowed: other work keeps the database busy (12 other active connections)": {Throttle: "foreground", ThrottleDetail: "12 other active connections"},
-		"Slowed: a new rule": {Throttle: "a_new_rule"},
-	} {
-		require.Equal(t, want, SlowedBy(jobs.JobState{Job: j}))
 	}
 }
 
@@ -105,31 +43,9 @@ func TestSpan_HasTwoUnitsAtMost(t *testing.T) {
 	} {
 		require.Equal(t, want, Span(d), d)
 	}
-	require.Empty(t, timeLeft(nil))
-	require.Equal(t, "almost done", timeLeft(new(0.4)))
-	require.Equal(t, "about 2 h left", timeLeft(new(7200.0)))
-}
-
-// The expected end is in the zone of the reader, with its day unless it is today.
-func TestJobTimeLeft_HasTheTimeOfTheEnd(t *testing.T) {
-	t.Parallel()
-	now := time.Date(2026, 11, 29, 13, 20, 0, 0, time.UTC)
-	seoul := time.FixedZone("", 9*60*60)
-	for _, c := range []struct {
-		walk, delivery *float64
-		zone           *time.Location
-		want           string
-	}{
-		{new(0.5), new(720.0), time.UTC, "about 12 min left, until 13:32"},
-		{new(720.0), nil, seoul, "about 12 min left, until 22:32"},
-		{new(5400.0), new(1.0), seoul, "about 1 h 30 min left, until 23:50"},
-		{new(7200.0), nil, seoul, "about 2 h left, until Tomorrow 00:20"},
-		{new(59.0), nil, time.UTC, "about 59 s left"},
-		{new(0.5), nil, time.UTC, "almost done"},
-		{nil, new(60.0), time.UTC, ""}, // the walk takes unknown time
-	} {
-		require.Equal(t, c.want, JobTimeLeft(jobs.WatchedJob{SecondsLeft: c.walk, DeliveryLeft: c.delivery}, c.zone, now))
-	}
+	require.Empty(t, TimeLeft(nil))
+	require.Equal(t, "almost done", TimeLeft(new(0.4)))
+	require.Equal(t, "about 2 h left", TimeLeft(new(7200.0)))
 }
 
 func TestNumbers_HaveUnits(t *testing.T) {
@@ -140,7 +56,6 @@ func TestNumbers_HaveUnits(t *testing.T) {
 	for of, want := range map[[2]float64]string{{0, 0}: "0 %", {1, 10000}: "under 0.1 %", {12, 1000}: "1.2 %", {1, 4}: "25 %", {1, 1}: "100 %"} {
 		require.Equal(t, want, Ratio(of[0], of[1]))
 	}
-	require.Equal(t, "99 %", percentOf(1000, 1000), "of a whole that is not complete")
 }
 
 func TestDayOf_IsInTheZoneOfTheInstant(t *testing.T) {

@@ -19,6 +19,8 @@ import (
 
 	goidc "github.com/coreos/go-oidc/v3/oidc"
 	lib "github.com/coreos/go-oidc/v3/oidc/oidctest"
+
+	"github.com/belfryhq/belfry/internal/text"
 )
 
 // The issuer's only client.
@@ -59,7 +61,8 @@ type Issuer struct {
 
 // New starts an issuer. The caller closes it.
 func New() *Issuer {
-	i := &Issuer{key: must(ecdsa.GenerateKey(elliptic.P256(), rand.Reader)), codes: make(map[string]url.Values), calls: make(map[string]int)}
+	i := &Issuer{key: text.Must(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))}
+	i.codes, i.calls = make(map[string]url.Values), make(map[string]int)
 	i.Server = httptest.NewServer(http.HandlerFunc(i.serve))
 	return i
 }
@@ -73,7 +76,7 @@ func (i *Issuer) Calls(path string) int {
 
 // Signed returns a token with claims, signed with the issuer's key.
 func (i *Issuer) Signed(claims map[string]any) string {
-	return lib.SignIDToken(i.key, "k", goidc.ES256, text(claims))
+	return lib.SignIDToken(i.key, "k", goidc.ES256, encoded(claims))
 }
 
 // Authorize plays a browser that is redirected to location and whose user signs in. It returns the
@@ -173,15 +176,7 @@ func (i *Issuer) token(w http.ResponseWriter, req *http.Request) {
 func answer(w http.ResponseWriter, status int, document any) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
-	_, _ = w.Write([]byte(text(document)))
+	_, _ = w.Write([]byte(encoded(document)))
 }
 
-func text(v any) string { return string(must(json.Marshal(v))) }
-
-// must returns a value. It panics on an error, which only a faulty test causes.
-func must[T any](value T, err error) T {
-	if err != nil {
-		panic(err)
-	}
-	return value
-}
+func encoded(v any) string { return string(text.Must(json.Marshal(v))) }

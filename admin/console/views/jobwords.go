@@ -1,15 +1,123 @@
-package words
+package views
 
 import (
-	"encoding/json"
+	"strconv"
 	"strings"
+	"time"
 
+	"github.com/belfryhq/belfry/admin/console/words"
 	"github.com/belfryhq/belfry/admin/delivery"
 	"github.com/belfryhq/belfry/admin/jobs"
 	"github.com/belfryhq/belfry/internal/text"
 	"github.com/belfryhq/belfry/job"
-	"github.com/belfryhq/belfry/outbox"
 )
+
+// JobStatus returns the status of a job. held means that a halt or a paused lane holds it.
+func JobStatus(s jobs.JobState, held bool) words.Status {
+	switch {
+	case s.AwaitsApproval():
+		return words.Status{Word: "Waits for approval", Tone: text.Wait}
+	case s.Status == job.Pending && held, s.Delivering() && held:
+		return words.Status{Word: "Paused", Tone: words.ToneHold}
+	case s.Delivering():
+		return words.Status{Word: "Delivering " + percentOf(s.Settled(), s.Messages.Messages), Tone: text.Go}
+	}
+	switch s.Status {
+	case job.Pending:
+		if s.Cursor != "" {
+			return words.Status{Word: "Waiting to continue", Tone: text.Idle}
+		}
+		return words.Status{Word: "Waiting", Tone: text.Idle}
+	case job.Running:
+		if s.Throttle != "" {
+			return words.Status{Word: "Running, slowed", Tone: text.Go}
+		}
+		return words.Status{Word: "Running", Tone: text.Go}
+	case job.Aborted:
+		if s.RecalledAt != nil {
+			return words.Status{Word: "Recalled", Tone: words.ToneStop}
+		}
+		return words.Status{Word: "Stopped", Tone: words.ToneStop}
+	case job.Failed:
+		return words.Status{Word: "Failed", Tone: text.Bad}
+	case job.Expired:
+		return words.Status{Word: "Expired", Tone: text.Bad}
+	case job.Processed:
+	}
+	return deliveredStatus(s)
+}
+
+// deliveredStatus returns the status of a finished job.
+func deliveredStatus(s jobs.JobState) words.Status {
+	m := s.Messages
+	switch {
+	case s.RecalledAt != nil:
+		return words.Status{Word: "Recalled", Tone: words.ToneStop}
+	case m.Dead > 0 && m.Sent == 0:
+		return words.Status{Word: "Not delivered, " + text.Grouped(m.Dead) + " failed", Tone: text.Bad}
+	case m.Dead > 0:
+		return words.Status{Word: "Delivered, " + text.Grouped(m.Dead) + " failed", Tone: words.TonePart}
+	case s.Skipped > 0:
+		return words.Status{Word: "Delivered, " + text.Grouped(s.Skipped) + " skipped", Tone: words.TonePart}
+	case m.Messages > 0 && m.Sent == 0:
+		return words.Status{Word: "Cancelled", Tone: words.ToneStop}
+	case s.RowsWritten == 0:
+		return words.Status{Word: "No recipients", Tone: text.Idle}
+	}
+	return words.Status{Word: "Delivered", Tone: text.Done}
+}
+
+// EndLabel returns the name of a job's FinishedAt, which is the end of its walk: messages may still wait.
+func EndLabel(s jobs.JobState) string {
+	if s.Status == job.Processed && s.Messages.Messages > 0 {
+		return "All written"
+	}
+	return "Finished"
+}
+
+// SlowedBy returns the reason of a slow walk, or "" at full speed.
+func SlowedBy(s jobs.JobState) string {
+	if s.Throttle == "" {
+		return ""
+	}
+	why := words.ThrottledBy(s.Throttle)
+	if s.ThrottleDetail != "" {
+		why += " (" + s.ThrottleDetail + ")"
+	}
+	return "Slowed: " + why
+}
+
+// percentOf returns a part of an incomplete whole, at most 99 %.
+func percentOf(part, whole int64) string {
+	return strconv.FormatInt(jobs.Percentage(part, whole), 10) + " %"
+}
+
+// JobTimeLeft returns the expected time until a job has ended, and if it is a minute or more the time of its end in
+// a zone: "about 12 min left, until 14:32". The end is that of its walk or of its delivery, if that takes longer.
+func JobTimeLeft(w jobs.WatchedJob, zone *time.Location, now time.Time) string {
+	seconds := w.SecondsLeft
+	if seconds != nil && w.DeliveryLeft != nil && *w.DeliveryLeft > *seconds {
+		seconds = w.DeliveryLeft
+	}
+	left := words.TimeLeft(seconds)
+	if left == "" || *seconds < 60 {
+		return left
+	}
+	return left + ", until " + words.Clock(words.In(zone, now.Add(time.Duration(*seconds)*time.Second)), now)
+}
+
+// JobRate returns the rate of a job in progress: messages while they are delivered, else recipients. It is
+// empty if it is unknown or zero.
+func JobRate(w jobs.WatchedJob) string {
+	rate, noun := w.KeysPerSecond, "recipients"
+	if w.Status != job.Running {
+		rate, noun = w.SentPerSecond, "messages"
+	}
+	if rate == nil || *rate <= 0 || w.AtRest {
+		return ""
+	}
+	return words.PerSecond(*rate, noun)
+}
 
 // RecipientsLeft estimates the recipients that the walk of a job has not reached. It returns false if the
 // number is unknown.
@@ -59,7 +167,7 @@ func Ended(s jobs.JobState) string {
 
 // ResumeEffect returns the effect of resuming a job, in numbers.
 func ResumeEffect(s jobs.JobState) string {
-	return Sentence(unserved(s, "will still get it")) + ". " + reached(s) + "."
+	return words.Sentence(unserved(s, "will still get it")) + ". " + reached(s) + "."
 }
 
 // reached returns the recipients that a job has reached, such as "412,300 of 1,000,000 recipients have a message,
@@ -125,7 +233,7 @@ func CorrectEffect(s jobs.JobState) string {
 	if had == 0 {
 		return "All recipients get the corrected text."
 	}
-	return Sentence(people(had)) + " already have the earlier text; " + unserved(s, "will get the corrected one") + "."
+	return words.Sentence(people(had)) + " already have the earlier text; " + unserved(s, "will get the corrected one") + "."
 }
 
 // Delivered returns the result of a job that has ended, in numbers.
@@ -135,9 +243,9 @@ func Delivered(s jobs.JobState) string {
 	case s.RowsWritten == 0:
 		return "It had no recipients."
 	case m.Messages == 0:
-		return Sentence(people(s.RowsWritten-s.Recalled-s.Erased)) + " have it in their inbox."
+		return words.Sentence(people(s.RowsWritten-s.Recalled-s.Erased)) + " have it in their inbox."
 	}
-	line := Sentence(were(m.Sent, "message")) + " sent of " + text.Grouped(m.Messages)
+	line := words.Sentence(were(m.Sent, "message")) + " sent of " + text.Grouped(m.Messages)
 	if m.Cancelled > 0 {
 		line += ", " + text.Grouped(m.Cancelled) + " cancelled"
 	}
@@ -156,64 +264,13 @@ func RecallEffect(s jobs.JobState) string {
 func Recalled(r delivery.Recalled) string {
 	line := ""
 	if r.Messages+r.Sent+r.Dead+r.InFlight+r.Awaiting > 0 || r.Notifications+r.Read == 0 {
-		line = Sentence(were(r.Messages, "message")) + " cancelled; " + text.Grouped(r.Sent) + " had been sent."
+		line = words.Sentence(were(r.Messages, "message")) + " cancelled; " + text.Grouped(r.Sent) + " had been sent."
 	}
 	if r.Notifications+r.Read > 0 {
-		line += " " + Sentence(were(r.Notifications, "notification")) + " taken back; " + text.Grouped(r.Read) + " had been read."
+		line += " " + words.Sentence(were(r.Notifications, "notification")) + " taken back; " + text.Grouped(r.Read) + " had been read."
 	}
 	if n := r.InFlight + r.Awaiting; n > 0 {
 		line += " " + text.Counted(n, "message") + " being sent at that moment may still arrive."
 	}
 	return strings.TrimSpace(line)
-}
-
-// jobEvents are the events of jobs in words, with their tones.
-var jobEvents = map[string]Status{
-	"enqueued": {"Requested", text.Idle}, job.EventClaimed: {"Started", text.Go},
-	job.EventResumed:     {"Taken over by another process", text.Wait},
-	job.EventInterrupted: {"Interrupted, to be continued", text.Wait}, job.EventPreempted: {"Made way for a more urgent job", text.Wait},
-	job.EventLanePaused: {"Held: its lane was paused", ToneHold}, job.EventHalted: {"Held: everything was halted", ToneHold},
-	job.EventAborted: {"Stopped", ToneStop}, job.EventFinished: {"All recipients written", text.Done}, job.EventFailed: {"Failed", text.Bad},
-	job.EventExpired: {"Expired before it started", text.Bad}, "resume_requested": {"Resumed", text.Go},
-	"retry_requested":         {"Retried", text.Go},
-	"retry_skipped_requested": {"Retried for the skipped recipients", text.Go}, job.EventChanged: {"Changed", text.Idle},
-	job.EventApproved: {"Approved", text.Done}, job.EventThrottled: {"Slowed", text.Wait}, job.EventReleased: {"At full speed again", text.Go},
-	job.EventRecalled: {"Recalled", ToneStop},
-}
-
-// JobEvent returns the words of an event of a job. The reason of a slow walk is in words, too.
-func JobEvent(e job.Event) (of Status, reason string) {
-	of, known := jobEvents[e.Kind]
-	if !known {
-		of = Status{Sentence(strings.ReplaceAll(e.Kind, "_", " ")), text.Idle}
-	}
-	var detail struct{ After struct{ Throttle string } }
-	if e.Kind == job.EventThrottled && json.Unmarshal(e.Detail, &detail) == nil && detail.After.Throttle != "" {
-		return of, throttledBy(detail.After.Throttle)
-	}
-	return of, e.Reason
-}
-
-// results are the results of recipients in words.
-var results = map[string]string{
-	string(outbox.ReasonUnread): "In the inbox", string(outbox.ReasonRead): "Read", string(outbox.ReasonWithdrawn): "Taken back",
-	string(outbox.ReasonSent):    "Sent",
-	string(outbox.ReasonSending): "Being sent", string(outbox.ReasonWaiting): "Waiting", string(outbox.ReasonHeld): "Held",
-	string(outbox.ReasonCancelled): "Cancelled",
-	string(outbox.ReasonDead):      "Failed", string(outbox.ReasonSkipped): "Skipped", string(outbox.ReasonInactive): "Opted out",
-	string(outbox.ReasonOutOfAudience): "Not in the audience", string(outbox.ReasonNotReached): "Not reached yet",
-	string(outbox.ReasonMissing): "Missing",
-	string(outbox.ReasonPruned):  "No record any more", string(outbox.ReasonOwnType): "Unknown",
-}
-
-// Result returns the result of a recipient, such as "Failed, invalid address".
-func Result(reason, why outbox.Reason) Status {
-	word, known := results[string(reason)]
-	if !known {
-		word = Sentence(strings.ReplaceAll(string(reason), "_", " "))
-	}
-	if why != "" {
-		word += ", " + strings.ReplaceAll(string(why), "_", " ")
-	}
-	return Status{word, text.Status(reason).Tone}
 }
