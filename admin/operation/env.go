@@ -90,6 +90,9 @@ type Carrier struct {
 	// Open connects to the carrier. The caller closes the connection. Nil means that no carrier is
 	// configured.
 	Open func() (outbox.Broker, error)
+	// CheckHints tests whether nodes of the notification centre can exchange hints by the carrier's server. Nil means
+	// that they exchange none.
+	CheckHints func(ctx context.Context) error
 }
 
 // Act has the actor and the reason of an act. belfry stores them in the events.

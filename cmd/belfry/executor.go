@@ -108,11 +108,21 @@ func (a *app) carrier(s settings.Settings) operation.Carrier {
 		return operation.Carrier{Transport: c.Transport}
 	}
 	key, most := c.TakenMost()
-	return operation.Carrier{
+	carrier := operation.Carrier{
 		Transport: c.Transport, Server: at, TakenKey: key, TakenMost: most, InFlight: s.Delivery.Relay.MaxInFlight,
 		RequeueAfter: c.RequeueAfter,
 		Open:         func() (outbox.Broker, error) { return c.Open(s.Delivery.Relay, a.briefLogger(s)) },
 	}
+	if s.Inbox.Listen != "" {
+		carrier.CheckHints = func(ctx context.Context) error {
+			hints, err := c.Hints(a.briefLogger(s))
+			if hints == nil {
+				return err
+			}
+			return errors.Join(hints.Check(ctx), hints.Close())
+		}
+	}
+	return carrier
 }
 
 // setupOf describes this process to the doctor.

@@ -60,6 +60,18 @@ func openInbox(ctx context.Context, a *app, s settings.Settings, dsn string, log
 	at := s.Inbox.Endpoint()
 	x = &inboxServer{db: own, feed: feed, log: logger}
 	x.live = live.New(feed.Pool, s.Inbox.Centre.MaxStreams, handler, job.NewOutage(logger), logger)
+	hints, err := s.Delivery.Carrier.Hints(logger)
+	if err != nil {
+		return nil, err
+	}
+	if hints != nil {
+		defer func() {
+			if err != nil {
+				err = errors.Join(err, hints.Close())
+			}
+		}()
+		x.live.Share(hints)
+	}
 	handler.Handle("GET "+inbox.Prefix+"/stream", http.HandlerFunc(x.live.ServeEvents))
 	handler.Handle("GET "+inbox.Prefix+"/ws", http.HandlerFunc(x.live.ServeWebSocket))
 	handler.OnMark(x.live.Marked)

@@ -13,6 +13,7 @@ import (
 	"github.com/belfryhq/belfry/node"
 	"github.com/belfryhq/belfry/outbox"
 	"github.com/belfryhq/belfry/outbox/jetstream"
+	"github.com/belfryhq/belfry/outbox/redishints"
 	"github.com/belfryhq/belfry/outbox/redislist"
 	"github.com/belfryhq/belfry/outbox/redisstream"
 	"github.com/belfryhq/belfry/outbox/relay"
@@ -38,6 +39,7 @@ func defaultCarrier() Carrier {
 // carrierKind is a value of delivery.transport.
 type carrierKind struct {
 	name     string
+	redis    bool
 	validate func(Carrier) error
 	open     func(Carrier, relay.Config, zerolog.Logger) (outbox.Broker, error)
 	at       func(Carrier) string // the address of its server, without secrets
@@ -48,6 +50,7 @@ type carrierKind struct {
 // carrierKinds returns all values except postgres.
 func carrierKinds() []carrierKind {
 	redis := carrierKind{
+		redis:    true,
 		validate: func(c Carrier) error { return c.Redis.Validate("delivery.redis") },
 		at:       func(c Carrier) string { return WithoutUser(c.Redis.URL) },
 	}
@@ -125,6 +128,19 @@ func (c Carrier) Open(r relay.Config, log zerolog.Logger) (outbox.Broker, error)
 		return nil, &node.ConfigError{Err: err}
 	}
 	return b, nil
+}
+
+// Hints opens the stream of hints between nodes (package redishints), or returns nil unless the carrier is in Redis.
+// The error is a *node.ConfigError.
+func (c Carrier) Hints(log zerolog.Logger) (*redishints.Stream, error) {
+	if kind, carried := c.kind(); !carried || !kind.redis {
+		return nil, nil //nolint:nilnil // nodes exchange no hints
+	}
+	s, err := redishints.New(c.Redis, "delivery.redis", log)
+	if err != nil {
+		return nil, &node.ConfigError{Err: err}
+	}
+	return s, nil
 }
 
 // TakenMost returns the maximum number of ids of a queue that are taken at once, and its key; 0 means no

@@ -1,6 +1,7 @@
 package settings_test
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/rs/zerolog"
@@ -45,5 +46,20 @@ func TestCarrier_GoesByTheLeaseOfItsRelays(t *testing.T) {
 		s.Delivery.Relay.Lease = 0
 		_, err = s.Delivery.Carrier.Open(s.Delivery.Relay, zerolog.Nop())
 		require.ErrorContains(t, err, "lease: 0s is not allowed", transport)
+	}
+}
+
+// Nodes exchange hints where there is a Redis, and nowhere else.
+func TestCarrier_HasHintsInRedis(t *testing.T) {
+	t.Parallel()
+	for _, transport := range settings.Transports() {
+		s, err := settings.Load(config.Input{Environ: []string{"BELFRY_DELIVERY_TRANSPORT=" + transport}}, nil)
+		require.NoError(t, err)
+		hints, err := s.Delivery.Carrier.Hints(zerolog.Nop())
+		require.NoError(t, err)
+		require.Equal(t, strings.HasPrefix(transport, "redis"), hints != nil, transport)
+		if hints != nil {
+			require.NoError(t, hints.Close())
+		}
 	}
 }

@@ -8,7 +8,7 @@
 //
 //	{"type":"new","id":83,"notification":{…}}  a new notification, as GET /v1/inbox lists it
 //	{"type":"new","id":84}                     a new notification of a bulk job, or one that was missed: fetch the list
-//	{"type":"read"}                            another client of the person marked notifications (on this node only)
+//	{"type":"read"}                            another client of the person marked notifications (on this node, with Hints on any)
 //	{"type":"reload"}                          fetch the list: the first event without a position, or when one is too old
 //	{"type":"position"}                        a heartbeat; a WebSocket only
 //
@@ -22,6 +22,9 @@
 //     transaction that drew it is over (type arrivals).
 //   - The notifications of a bulk job are found by the progress of its cursor: one query for each part of the walk
 //     reads which of the connected channels it reached (type walks).
+//
+// With Hints nodes tell each other of marks, and pass wakes on to nodes that cannot listen (nodes.go). Nothing depends on
+// them: a node without a wake polls every second.
 //
 // # Invariants
 //

@@ -47,12 +47,14 @@ type conn struct {
 	reason closing
 }
 
-// add queues an event, or ends a connection that has too many.
+// add queues an event, or ends a connection that has too many. Of read events in a row one is queued.
 func (c *conn) add(e event) {
 	c.mu.Lock()
-	if len(c.queue) >= maxQueued {
+	switch n := len(c.queue); {
+	case e.kind == isRead && n > 0 && c.queue[n-1].kind == isRead:
+	case n >= maxQueued:
 		c.end(tooSlow)
-	} else if c.reason == open {
+	case c.reason == open:
 		c.queue = append(c.queue, e)
 	}
 	c.mu.Unlock()

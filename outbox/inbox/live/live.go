@@ -46,10 +46,12 @@ type Server struct {
 	log     zerolog.Logger
 	beat    time.Duration
 	idle    time.Duration // without connections before the feed rests
+	quiet   time.Duration // between two polls if nothing happens
 	hub     *hub
 	wake    chan struct{} // size 1
 	feed    *feed
 	counts  counts
+	nodes   *nodes // nil without hints
 
 	mu    sync.Mutex
 	walks walks
@@ -62,7 +64,8 @@ const Connections = 3
 // outage may be nil.
 func New(pool *pgxpool.Pool, maxStreams int, readers Readers, outage *lifecycle.Outage, log zerolog.Logger) *Server {
 	return &Server{
-		pool: pool, readers: readers, outage: outage, log: log, beat: beatEvery, idle: restAfter, wake: make(chan struct{}, 1), feed: new(feed),
+		pool: pool, readers: readers, outage: outage, log: log, beat: beatEvery, idle: restAfter, quiet: quietEvery,
+		wake: make(chan struct{}, 1), feed: new(feed),
 		hub: &hub{most: maxStreams, conns: make(map[int64][]*conn), ready: make(chan struct{})},
 	}
 }
@@ -73,8 +76,12 @@ func (s *Server) Streams() int { return s.hub.count() }
 // EndStreams ends all open and all later streams. Their clients connect again, elsewhere.
 func (s *Server) EndStreams() { s.hub.all(stopping) }
 
-// Marked sends a read event to the streams of a channel on this node: notifications were marked as seen, read or archived.
-func (s *Server) Marked(channelID int64) { s.hub.marked(channelID) }
+// Marked sends a read event to the streams of a channel, with hints on every node: notifications were marked as seen, read
+// or archived.
+func (s *Server) Marked(channelID int64) {
+	s.hub.marked(channelID)
+	s.nodes.marked(channelID)
+}
 
 // Run follows the database until ctx ends, and then ends the streams and waits for them.
 func (s *Server) Run(ctx context.Context) error {
@@ -82,8 +89,12 @@ func (s *Server) Run(ctx context.Context) error {
 	defer listening.Wait()
 	defer s.hub.serving.Wait()
 	defer s.EndStreams()
-	listener := lifecycle.NewListener(s.pool, bell, startTime, s.rouse, s.outage, s.log)
+	listener := lifecycle.NewListener(s.pool, bell, startTime, func() { s.rouse(); s.nodes.pass() }, s.outage, s.log)
 	listening.Go(func() { listener.Run(ctx) })
+	if s.nodes != nil {
+		s.nodes.listens = listener.Listening
+		listening.Go(func() { s.nodes.hints.Run(ctx, s.hinted) })
+	}
 	var hot, used time.Time
 	for ctx.Err() == nil {
 		if s.hub.count() > 0 {
@@ -98,12 +109,13 @@ func (s *Server) Run(ctx context.Context) error {
 				continue
 			}
 		}
+		s.nodes.ask()
 		wait := s.interval(hot)
 		if began, err := time.Now(), s.cycle(ctx); err != nil && ctx.Err() == nil {
 			if !s.outage.Observe(began, err) {
 				s.log.Warn().Err(err).Msg("cannot read new notifications; trying again")
 			}
-			wait = quietEvery
+			wait = s.quiet
 		} else if err == nil {
 			s.outage.Observe(began, nil)
 			wait = s.interval(hot)
@@ -125,7 +137,7 @@ func (s *Server) interval(hot time.Time) time.Duration {
 	case s.walks.running() || len(s.feed.arrivals.holes) > 0:
 		return busyEvery
 	}
-	return quietEvery
+	return s.quiet
 }
 
 // pause waits until a time has passed or, except after a short one, until a wake. It reports whether there was a wake.
