@@ -202,11 +202,68 @@ LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$ BE
 
 REVOKE EXECUTE ON FUNCTION belfry.channels_follow() FROM PUBLIC;
 
--- The mapped columns of a row of the attached relation, as an object.
+-- The built-in type that has the values of a column: its own type or the type under its domains, an array of that,
+-- or text for other types.
+CREATE FUNCTION belfry.attached_type(type oid) RETURNS text
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    t    pg_type;
+    item text;
+BEGIN
+    SELECT * INTO t FROM pg_type y WHERE y.oid = type;
+    IF t.typtype = 'd' THEN
+        RETURN belfry.attached_type(t.typbasetype);
+    ELSIF t.typnamespace = 'pg_catalog'::regnamespace THEN
+        RETURN format('pg_catalog.%I', t.typname);
+    ELSIF t.typtype = 'b' AND t.typlen = -1 AND t.typelem <> 0 THEN
+        item := belfry.attached_type(t.typelem);
+        RETURN CASE WHEN item ~ '^pg_catalog[.]"?_|[[]' THEN 'pg_catalog.text' ELSE item END || '[]';
+    END IF;
+    RETURN 'pg_catalog.text';
+END $$;
+
+-- The mapped columns of a row of the attached relation, as an object. The owner of a type can define a cast that to_jsonb
+-- and :: execute with the rights of their caller. So a value of a type outside of pg_catalog is converted by its output
+-- function, which format executes and only superusers define, and then to the built-in type.
 CREATE FUNCTION belfry.attached_object(shape jsonb, r text) RETURNS text
-LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
-    SELECT format('(SELECT to_jsonb(x) FROM (SELECT %s) x)', string_agg(format('%1$s.%2$I AS %2$I', r, s.key), ', ' ORDER BY s.key)) FROM jsonb_each(shape) s
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT format('(SELECT to_jsonb(x) FROM (SELECT %s) x)', string_agg(format(
+               CASE WHEN starts_with(s.value ->> 'type', 'pg_catalog.') THEN '%1$s.%2$I AS %2$I'
+                    ELSE 'CASE WHEN %1$s.%2$I IS NULL THEN NULL ELSE format(''%%s'', %1$s.%2$I)::%3$s END AS %2$I' END,
+               r, s.key, coalesce(y.builtin, 'pg_catalog.text')), ', ' ORDER BY s.key))
+      FROM jsonb_each(shape) s
+      LEFT JOIN (SELECT format('%I.%I', n.nspname, t.typname) AS name, belfry.attached_type(t.oid) AS builtin
+                   FROM pg_type t JOIN pg_namespace n ON n.oid = t.typnamespace OFFSET 0) y ON y.name = s.value ->> 'type'
 $$;
+
+-- A condition: the mapped columns of a row have the types of the attachment, and the key has a built-in type. Until it
+-- holds, an operator or a cast may be one of another role.
+CREATE FUNCTION belfry.attached_types(a belfry.attachments, r text) RETURNS text
+LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT CASE WHEN starts_with(a.shape #>> ARRAY[a.key_column, 'type'], 'pg_catalog.') THEN '' ELSE 'false AND ' END
+        || string_agg(format('pg_typeof(%s.%I) = %L::regtype', r, s.key, s.value ->> 'type'), ' AND ' ORDER BY s.key) FROM jsonb_each(a.shape) s
+$$;
+
+-- The attached relation, locked as by a SELECT, for statements that read it with the rights of their caller. It raises unless
+-- the relation is a table whose mapped columns have the types of the attachment, because a view or other types have code of
+-- their owner.
+CREATE FUNCTION belfry.attached_relation(a belfry.attachments) RETURNS text
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    source constant text := belfry.trusted_relation('attachments', a.relation_schema, a.relation_name, a.relation_owner);
+    same   boolean;
+BEGIN
+    EXECUTE format('LOCK TABLE ONLY %s IN ACCESS SHARE MODE', source);
+    same := (SELECT c.relkind = 'r' FROM pg_class c WHERE c.oid = source::regclass);
+    IF same THEN
+        EXECUTE format('SELECT %s', belfry.attached_types(a, format('(NULL::%s)', source))) INTO same;
+    END IF;
+    IF NOT same THEN
+        RAISE EXCEPTION USING ERRCODE = 'datatype_mismatch', MESSAGE = source || ' is no table or has columns of other types than when it was attached',
+            HINT = 'Repeat `belfry channels attach`.';
+    END IF;
+    RETURN source;
+END $$;
 
 -- Puts the triggers on the attached relation, or puts them there anew. The lock keeps
 -- writers out for a moment: callers set lock_timeout.
@@ -235,7 +292,7 @@ BEGIN
     SELECT * INTO STRICT a FROM belfry.attachments;
     source := belfry.trusted_relation('attachments', a.relation_schema, a.relation_name, a.relation_owner);
     SELECT string_agg(format('OLD.%I', s.key), ', ' ORDER BY s.key), string_agg(format('NEW.%I', s.key), ', ' ORDER BY s.key),
-           string_agg(format('pg_typeof(NEW.%I) = %L::regtype', s.key, s.value ->> 'type'), ' AND ' ORDER BY s.key)
+           belfry.attached_types(a, 'NEW')
       INTO old_row, new_row, same_types
       FROM jsonb_each(a.shape) s;
     EXECUTE 'CREATE OR REPLACE FUNCTION belfry.channels_follow() RETURNS trigger
@@ -254,7 +311,7 @@ BEGIN
         IF TG_OP = 'UPDATE' AND record_image_eq(ROW(%1$s), ROW(%2$s)) THEN
             RETURN NULL;
         END IF;
-        went := OLD.%3$I::text;
+        went := format('%%s', OLD.%3$I); -- whatever its type is now: :: would execute a cast of its owner
     END IF;
     IF TG_OP <> 'DELETE' THEN
         IF NOT (%4$s) THEN
@@ -333,19 +390,19 @@ DECLARE
     n       bigint;
 BEGIN
     SELECT * INTO STRICT a FROM belfry.attachments;
-    source := belfry.trusted_relation('attachments', a.relation_schema, a.relation_name, a.relation_owner);
-    EXECUTE format('SELECT ARRAY(SELECT u.%1$I::text FROM %2$s u WHERE u.%1$I IS NOT NULL %3$s ORDER BY u.%1$I LIMIT $2)',
+    source := belfry.attached_relation(a);
+    EXECUTE format('SELECT ARRAY(SELECT u.%1$I::text FROM ONLY %2$s u WHERE u.%1$I IS NOT NULL %3$s ORDER BY u.%1$I LIMIT $2)',
         a.key_column, source, CASE WHEN after IS NULL THEN '' ELSE format('AND u.%I > $1::%s', a.key_column, a.key_type) END)
         INTO keys USING after, max_rows;
     looked := cardinality(keys);
     next := keys[looked];
     keyless := 0;
     IF after IS NULL THEN
-        EXECUTE format('SELECT count(*) FROM %2$s u WHERE u.%1$I IS NULL', a.key_column, source) INTO keyless;
+        EXECUTE format('SELECT count(*) FROM ONLY %2$s u WHERE u.%1$I IS NULL', a.key_column, source) INTO keyless;
         looked := looked + keyless;
     END IF;
     different := 0;
-    origin := format('WITH x AS MATERIALIZED (SELECT y.* FROM (SELECT %4$s AS r FROM %2$s u WHERE u.%1$I = ANY ($1::%3$s[]) OFFSET 0) u
+    origin := format('WITH x AS MATERIALIZED (SELECT y.* FROM (SELECT %4$s AS r FROM ONLY %2$s u WHERE u.%1$I = ANY ($1::%3$s[]) OFFSET 0) u
         CROSS JOIN LATERAL belfry.attached_channel(u.r, $2) y)', a.key_column, source, a.key_type, belfry.attached_object(a.shape, 'u'));
     IF NOT repair THEN
         EXECUTE origin || 'SELECT count(*) FILTER (WHERE x.external_id IS NOT NULL AND c.id IS NULL), count(*) FILTER (WHERE c.id IS NOT NULL AND ' || differ || '),
@@ -373,7 +430,7 @@ BEGIN
     GET DIAGNOSTICS different = ROW_COUNT;
     -- Rows that went meanwhile.
     EXECUTE format('UPDATE belfry.channels c SET active = false, location = NULL, attributes = ''{}'', addresses = ''{}''
-        WHERE c.external_id = ANY ($1) AND c.active AND NOT EXISTS (SELECT FROM %2$s u WHERE u.%1$I = c.external_id::%3$s)',
+        WHERE c.external_id = ANY ($1) AND c.active AND NOT EXISTS (SELECT FROM ONLY %2$s u WHERE u.%1$I = c.external_id::%3$s)',
         a.key_column, source, a.key_type) USING keys;
     GET DIAGNOSTICS n = ROW_COUNT;
     different := different + n;
@@ -393,8 +450,8 @@ BEGIN
     SELECT count(*), max(p.id), array_agg(p.external_id) FILTER (WHERE p.active) INTO looked, next, list
       FROM (SELECT c.id, c.external_id, c.active FROM belfry.channels c WHERE c.id > after ORDER BY c.id LIMIT max_rows) p;
     -- A text that is no key of the relation's type has no row.
-    stray := format('SELECT ARRAY(SELECT k FROM unnest($1) k WHERE NOT EXISTS (SELECT FROM %2$s u WHERE u.%1$I = %3$s AND u.%1$I::text = k) ORDER BY k)',
-        a.key_column, belfry.trusted_relation('attachments', a.relation_schema, a.relation_name, a.relation_owner),
+    stray := format('SELECT ARRAY(SELECT k FROM unnest($1) k WHERE NOT EXISTS (SELECT FROM ONLY %2$s u WHERE u.%1$I = %3$s AND u.%1$I::text = k) ORDER BY k)',
+        a.key_column, belfry.attached_relation(a),
         CASE a.key_type WHEN 'uuid' THEN 'CASE WHEN k ~ ''^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$'' THEN k::uuid END'
              WHEN 'text' THEN 'k' WHEN 'character varying' THEN 'k'
              ELSE 'CASE WHEN k ~ ''^-?[0-9]{1,19}$'' AND k::numeric BETWEEN -9223372036854775808 AND 9223372036854775807 THEN k::bigint END' END);
