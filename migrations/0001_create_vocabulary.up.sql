@@ -495,8 +495,9 @@ CREATE FUNCTION belfry.template_part() RETURNS text
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
 RETURN '[{][{](?:[[:blank:]]*"[{][{]"[[:blank:]]*|[^{}]*)[}][}]';
 
--- What is wrong with a template, or NULL. Texts without {{ are not templates. A text has up to 100 actions, and an
--- action up to 8 functions: the notification centre renders it for each reader.
+-- What is wrong with a template, or NULL. Texts without {{ are not templates. A text has up to 100 actions and functions
+-- together, and an action up to 8 functions: the notification centre renders 100 texts for each page of each reader. The
+-- counts of characters spare most texts the exact count.
 CREATE FUNCTION belfry.template_problem(template text) RETURNS text
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
 RETURN coalesce((
@@ -504,8 +505,11 @@ RETURN coalesce((
                left(substring(rest FROM position('{{' IN rest)), 60))
       FROM (SELECT regexp_replace(template, belfry.template_action(), ' ', 'g') AS rest) t
      WHERE position('{{' IN rest) > 0),
-    CASE WHEN length(template) > 100 AND regexp_count(template, belfry.template_part()) > 100
-         THEN format('has %s values in braces; allowed values: up to 100', regexp_count(template, belfry.template_part()))
+    CASE WHEN length(template) - length(replace(template, '{{', '-')) + length(template) - length(replace(template, '|', '')) > 100
+         THEN (SELECT format('has %s values and functions in braces; allowed values: up to 100', m.parts)
+                 FROM (SELECT count(*) + sum(regexp_count(regexp_replace(m[1], '"[^"]*"', '', 'g'), '[|]')) AS parts FROM regexp_matches(template, belfry.template_part(), 'g') m) m
+                WHERE m.parts > 100) END,
+    CASE
          WHEN template ~ '[{][{](?:(?:[^"{}|]|"[^"{}]*")*[|]){9}'
          THEN 'has a value with more than 8 functions; allowed values: up to 8' END);
 
@@ -519,37 +523,50 @@ DECLARE
     turns    constant text := '[' || chr(8234) || '-' || chr(8238) || chr(8294) || '-' || chr(8297) || ']';
     blanks   constant text := ' ' || chr(9) || chr(10) || chr(11) || chr(12) || chr(13) || chr(133) || chr(160) || chr(5760) || chr(8192) || chr(8193) || chr(8194) || chr(8195) || chr(8196) || chr(8197) || chr(8198) || chr(8199) || chr(8200) || chr(8201) || chr(8202) || chr(8232) || chr(8233) || chr(8239) || chr(8287) || chr(12288);
     literals constant text[] := regexp_split_to_array(template, belfry.template_part()); -- one pass, however many actions
-    done     text := literals[1];
+    pieces   text[] := ARRAY[literals[1]];
+    room     integer := max_length - length(literals[1]);
     n        integer := 1;
     action   text;
     name     text;
+    last     text := '';
     raw      jsonb;
+    value    text; -- of the name
     said     text;
     call     text[];
+    done     text;
 BEGIN
     IF position('{{' IN template) > 0 THEN
         FOR action IN SELECT m[1] FROM regexp_matches(template, belfry.template_part(), 'g') m LOOP
+            EXIT WHEN room < 0; -- the rest is cut
             n := n + 1;
             name := substring(action FROM '^[{][{][[:blank:]]*([a-z_]+([.][A-Za-z0-9_]+)?)');
             IF name IS NULL THEN
-                done := done || '{{' || literals[n];
-                CONTINUE;
+                said := '{{';
+            ELSE
+                IF name <> last THEN
+                    raw := known #> string_to_array(name, '.');
+                    value := CASE WHEN jsonb_typeof(raw) IN ('string', 'number', 'boolean') THEN left(raw #>> '{}', 1000) ELSE '' END;
+                    value := regexp_replace(regexp_replace(value, controls, ' ', 'g'), turns, '', 'g');
+                    value := CASE WHEN length(value) > 200 THEN left(value, 199) || '…' ELSE value END;
+                    last := name;
+                END IF;
+                said := value;
+                IF position('|' IN action) > 0 THEN
+                    FOR call IN SELECT regexp_matches(action, '[|][[:blank:]]*(upper|lower|trim|default|truncate)(?:[[:blank:]]+(?:"([^"{}]*)"|([0-9]+)))?', 'g') LOOP
+                        said := CASE call[1]
+                            WHEN 'upper' THEN upper(said)
+                            WHEN 'lower' THEN lower(said)
+                            WHEN 'trim' THEN btrim(said, blanks)
+                            WHEN 'default' THEN CASE WHEN btrim(said, blanks) = '' THEN regexp_replace(regexp_replace(call[2], controls, ' ', 'g'), turns, '', 'g') ELSE said END
+                            ELSE CASE WHEN length(said) > call[3]::integer THEN left(said, call[3]::integer - 1) || '…' ELSE said END END;
+                    END LOOP;
+                END IF;
             END IF;
-            raw := CASE WHEN position('.' IN name) > 0 THEN known -> split_part(name, '.', 1) -> split_part(name, '.', 2) ELSE known -> name END;
-            said := CASE WHEN jsonb_typeof(raw) IN ('string', 'number', 'boolean') THEN raw #>> '{}' ELSE '' END;
-            said := regexp_replace(regexp_replace(said, controls, ' ', 'g'), turns, '', 'g');
-            said := CASE WHEN length(said) > 200 THEN left(said, 199) || '…' ELSE said END;
-            FOR call IN SELECT regexp_matches(action, '[|][[:blank:]]*(upper|lower|trim|default|truncate)(?:[[:blank:]]+(?:"([^"{}]*)"|([0-9]+)))?', 'g') LOOP
-                said := CASE call[1]
-                    WHEN 'upper' THEN upper(said)
-                    WHEN 'lower' THEN lower(said)
-                    WHEN 'trim' THEN btrim(said, blanks)
-                    WHEN 'default' THEN CASE WHEN btrim(said, blanks) = '' THEN regexp_replace(regexp_replace(call[2], controls, ' ', 'g'), turns, '', 'g') ELSE said END
-                    ELSE CASE WHEN length(said) > call[3]::integer THEN left(said, call[3]::integer - 1) || '…' ELSE said END END;
-            END LOOP;
-            done := done || said || literals[n];
+            pieces := array_append(pieces, said || literals[n]);
+            room := room - length(said) - length(literals[n]);
         END LOOP;
     END IF;
+    done := array_to_string(pieces, '');
     RETURN CASE WHEN length(done) > max_length THEN left(done, max_length - 1) || '…' ELSE done END;
 END $$;
 

@@ -15,8 +15,9 @@ const (
 	maxTitle = 200
 	maxBody  = 10000
 	maxValue = 200
-	// maxActions is the maximum number of actions of a template.
-	maxActions = 100
+	maxRead  = 1000 // of a value, before characters are removed
+	// maxParts is the maximum number of actions and functions of a template together.
+	maxParts = 100
 	// maxFunctions is the maximum number of functions of an action.
 	maxFunctions = 8
 )
@@ -55,7 +56,8 @@ type templateValues struct {
 //	{{"{{"}}   two braces
 //
 // NAME is 1 to 63 letters, digits and _, and does not begin with a digit. The text of default has up to
-// 200 characters and none of " { }. A value has up to 8 functions. Blanks and tabs are allowed around each part.
+// 200 characters and none of " { }. A value has up to 8 functions, and a text up to 100 values and functions
+// together. Blanks and tabs are allowed around each part.
 // {{ in any other form is an error. A text without {{ renders as itself. value.NAME is of belfry.job_values, and count is 1: the
 // notification centre, which belfry.rendered renders for, counts collapsed notifications.
 //
@@ -108,6 +110,7 @@ func parseTemplate(text string) (*template, error) {
 	t := &template{}
 	end, long := 0, false
 	actions := templateAction().FindAllStringSubmatchIndex(text, -1)
+	parts := len(actions)
 	for _, m := range actions {
 		if err := t.literal(text[end:m[0]]); err != nil {
 			return nil, err
@@ -123,6 +126,7 @@ func parseTemplate(text string) (*template, error) {
 			p.functions = append(p.functions, templateFunction{name: f[1], text: f[2], limit: limit})
 		}
 		long = long || len(p.functions) > maxFunctions
+		parts += len(p.functions)
 		t.attributes = t.attributes || strings.HasPrefix(p.value, "attributes.")
 		t.value = t.value || strings.HasPrefix(p.value, "value.")
 		t.parts = append(t.parts, p)
@@ -130,8 +134,8 @@ func parseTemplate(text string) (*template, error) {
 	if err := t.literal(text[end:]); err != nil {
 		return nil, err
 	}
-	if len(actions) > maxActions {
-		return nil, fmt.Errorf("template: has %d values in braces; allowed values: up to %d", len(actions), maxActions)
+	if parts > maxParts {
+		return nil, fmt.Errorf("template: has %d values and functions in braces; allowed values: up to %d", parts, maxParts)
 	}
 	if long {
 		return nil, fmt.Errorf("template: has a value with more than %d functions; allowed values: up to %[1]d", maxFunctions)
@@ -183,7 +187,7 @@ func (t *template) execute(v templateValues) string {
 			out.WriteString(p.literal)
 			continue
 		}
-		s := cut(clean(v.get(p.value)), maxValue)
+		s := cut(clean(first(v.get(p.value), maxRead)), maxValue)
 		for _, f := range p.functions {
 			s = f.apply(s)
 		}

@@ -19,7 +19,12 @@ var templates = map[string]bool{
 	"{{locale}}": true, "{{ locale }}": true, "{{\tlocale\t}}": true, "{{locale}}{{platform}}": true,
 	"{{external_id}} {{time_zone}}": true, "{{attributes.a}}": true, "{{attributes._1}}": true, "{{value.a}}": true, "{{value.}}": false, "{{value}}": false,
 	strings.Repeat("{{count}}", 100): true, strings.Repeat("{{count}}", 101): false,
-	"{{count" + strings.Repeat("|upper", 8) + "}}": true, "{{{locale}}{{count" + strings.Repeat("|upper", 9) + "}}": false,
+	strings.Repeat("{{count|upper}}", 50): true, strings.Repeat("{{count|upper}}", 50) + "{{count}}": false,
+	strings.Repeat(`{{count|default "||" | trim}}|`, 33) + "{{count}}": true, strings.Repeat(`{{"{{"}}|`, 99) + `{{locale}}`: true,
+	strings.Repeat(`{{count|default "||" | trim}}|`, 33) + "{{count|trim}}": false, strings.Repeat(`{{"{{"}}|`, 99) + `{{locale|trim}}`: false,
+	strings.Repeat("{{count | upper | lower | upper | lower | upper | lower | upper | lower}}", 11): true,
+	strings.Repeat("{{count | upper | lower | upper | lower | upper | lower | upper | lower}}", 12): false,
+	"{{count" + strings.Repeat("|upper", 8) + "}}":                                                  true, "{{{locale}}{{count" + strings.Repeat("|upper", 9) + "}}": false,
 	"{{count" + strings.Repeat(`|default "|||"`, 8) + "}}": true, `{{"{{"}}{{count` + strings.Repeat(` | default "|" `, 9) + "}}": false,
 	"{{count" + strings.Repeat("|upper", 5) + "}}|||||||||{{count" + strings.Repeat("|upper", 5) + "}}": true, strings.Repeat("|", 20): true,
 	"{{count}}": true, "{{count | upper}}": true, "{{counts}}": false,
@@ -137,7 +142,8 @@ func TestTemplate_AgreesWithTheDatabaseOnAnything(t *testing.T) {
 func TestTemplate_RendersAsTheDatabase(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Reused(t, 4)
-	const known = `{"locale": "ko", "platform": "ios", "external_id": "u 1", "count": 1, "attributes": {"a": " Ann\t\u202e", "n": 1.50, "list": [1]}, "value": {"a": "x\ny", "t": true}}`
+	known := `{"locale": "ko", "platform": "ios", "external_id": "u 1", "count": 1, "attributes": {"a": " Ann\t\u202e", "n": 1.50, "list": [1],
+		"turns": "` + strings.Repeat(`\u202e`, 999) + `xy"}, "value": {"a": "x\ny", "t": true, "long": "` + strings.Repeat("é", 201) + `"}}`
 	var loose bool
 	require.NoError(t, db.Pool.QueryRow(t.Context(), `SELECT prosrc !~ 'template_action|template_problem' FROM pg_proc WHERE oid = 'belfry.rendered'::regproc`).Scan(&loose))
 	require.True(t, loose, "the grammar costs 6 ms of CPU for a title with three values")
@@ -145,7 +151,7 @@ func TestTemplate_RendersAsTheDatabase(t *testing.T) {
 	var objects struct{ Attributes, Value map[string]json.RawMessage }
 	require.NoError(t, json.Unmarshal([]byte(known), &objects))
 	values.Attributes, values.Value = objects.Attributes, objects.Value
-	value := rapid.SampledFrom([]string{"locale", "platform", "external_id", "time_zone", "count", "attributes.a", "attributes.n", "attributes.list", "attributes.none", "value.a", "value.t"})
+	value := rapid.SampledFrom([]string{"locale", "platform", "external_id", "time_zone", "count", "attributes.a", "attributes.n", "attributes.list", "attributes.none", "attributes.turns", "value.a", "value.t", "value.long"})
 	function := rapid.SampledFrom([]string{"upper", "lower", "trim", `default "b | upper"`, `default ""`, `default "|upper|trim"`, "truncate 1", "truncate 3", "truncate 200"})
 	piece := rapid.OneOf(
 		rapid.SampledFrom([]string{"", " ", "x", "}}", "{", `{{"{{"}}`, `{{ "{{"	}}`, "{{	locale }}", `"`, "|", "\n", "é", strings.Repeat("long ", 30)}),
