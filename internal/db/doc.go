@@ -1,6 +1,6 @@
-// Package db extends pgx with transactions that do not depend on the role's defaults (InTx), classes of
-// errors (ClassOf), connection pools that also work through a pooler (Open), and statements in .sql files as
-// fields of a package's queries (MustQueries).
+// Package db extends pgx with transactions that do not depend on the role's defaults (InTx), a savepoint for
+// statements that execute code of other roles (Foreign), classes of errors (ClassOf), connection pools that also
+// work through a pooler (Open), and statements in .sql files as fields of a package's queries (MustQueries).
 //
 // pgx prepares each statement once on each connection, under a name made from its text. A pooler in
 // transaction mode gives each transaction any free server connection. Unless it carries prepared statements

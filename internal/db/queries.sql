@@ -13,6 +13,10 @@ SELECT {{mark}}::text;
 -- Discards the plans of the session's statements, including the statements of functions.
 DISCARD PLANS;
 
+-- name: SessionUnlock :exec
+-- Releases the session's advisory locks.
+SELECT pg_catalog.pg_advisory_unlock_all();
+
 -- name: TxBegin :exec
 -- Sets the limits of one short transaction, in milliseconds. A row that another session locks ends it with
 -- 55P03 and not with a lost connection. A client that is stopped in the middle holds its locks only until

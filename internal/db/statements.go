@@ -10,4 +10,6 @@ var queries = MustQueries[querySet](sqlFiles)
 // querySet has the statements of the .sql files.
 type querySet struct {
 	backendPID, probe, forgetPlans, txBegin, versionLock, versionUnlock, lockHolders, tableHolders, schemaExists, schemaVersion string
+
+	sessionUnlock string
 }

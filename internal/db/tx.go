@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 )
 
 // ErrStandby reports that the server is a standby. It accepts reads, and no writes before it is promoted.
@@ -58,14 +59,24 @@ const planLife = time.Second
 const planned = "belfry planned"
 
 // InTx runs do in one transaction and commits it durably when do returns nil. If COMMIT itself fails, its
-// outcome is unknown. On a standby, a transaction that writes fails with ErrStandby.
+// outcome is unknown. On a standby, a transaction that writes fails with ErrStandby. A connection
+// on which do called Foreign is closed at the end.
 func InTx(ctx context.Context, on beginner, o Options, do func(context.Context, pgx.Tx) error) error {
 	ctx, cancel := context.WithTimeout(ctx, o.Limit+o.Grace)
 	defer cancel()
+	if pool, ok := on.(*pgxpool.Pool); ok { // so that Commit does not return the connection
+		conn, err := pool.Acquire(ctx)
+		if err != nil {
+			return err
+		}
+		defer conn.Release()
+		on = conn
+	}
 	tx, err := server{on}.BeginTx(ctx, o.begin())
 	if err != nil {
 		return err
 	}
+	defer endForeign(ctx, tx.Conn())
 	defer func() {
 		clean, cancel := context.WithTimeout(context.WithoutCancel(ctx), rollbackTimeout)
 		defer cancel()

@@ -130,33 +130,41 @@ var errNoNumber = errors.New("it must return one row with one number")
 // probeQuery runs the user's query, which has to return one row of one number.
 func probeQuery(ctx context.Context, pool *pgxpool.Pool, sql string) (value float64, err error) {
 	err = readOnly(ctx, pool, func(ctx context.Context, tx pgx.Tx) error {
-		rows, err := tx.Query(ctx, sql)
-		if err != nil {
+		return db.Foreign(ctx, tx, func(tx pgx.Tx) error {
+			value, err = readNumber(ctx, tx, sql)
 			return err
-		}
-		defer rows.Close()
-		if !rows.Next() {
-			if err := rows.Err(); err != nil {
-				return err
-			}
-			return fmt.Errorf("%w, not none", errNoNumber)
-		}
-		values, err := rows.Values()
-		if err != nil {
-			return err
-		}
-		if len(values) != 1 {
-			return fmt.Errorf("%w, not %d columns", errNoNumber, len(values))
-		}
-		if value, err = asNumber(values[0]); err != nil {
-			return err
-		}
-		if rows.Next() {
-			return fmt.Errorf("%w, not several rows", errNoNumber)
-		}
-		return rows.Err()
+		})
 	})
 	return value, err
+}
+
+// readNumber returns the only value of a query.
+func readNumber(ctx context.Context, tx pgx.Tx, sql string) (value float64, err error) {
+	rows, err := tx.Query(ctx, sql, pgx.QueryExecModeExec)
+	if err != nil {
+		return 0, err
+	}
+	defer rows.Close()
+	if !rows.Next() {
+		if err := rows.Err(); err != nil {
+			return 0, err
+		}
+		return 0, fmt.Errorf("%w, not none", errNoNumber)
+	}
+	values, err := rows.Values()
+	if err != nil {
+		return 0, err
+	}
+	if len(values) != 1 {
+		return 0, fmt.Errorf("%w, not %d columns", errNoNumber, len(values))
+	}
+	if value, err = asNumber(values[0]); err != nil {
+		return 0, err
+	}
+	if rows.Next() {
+		return 0, fmt.Errorf("%w, not several rows", errNoNumber)
+	}
+	return value, rows.Err()
 }
 
 // asNumber accepts the number types of PostgreSQL as pgx decodes them.

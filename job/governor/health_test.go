@@ -179,3 +179,38 @@ func TestProbe_QueryIsBounded(t *testing.T) {
 	require.Equal(t, "57014", pg.Code)
 	require.Less(t, time.Since(began), time.Minute)
 }
+
+// The functions that the user's query reaches leave nothing in a session of the run.
+func TestProbe_LeavesNothingOfTheQuery(t *testing.T) {
+	t.Parallel()
+	base := dbtest.New(t)
+	c := base.Pool.Config()
+	c.MaxConns = 1
+	pool, err := pgxpool.NewWithConfig(t.Context(), c)
+	require.NoError(t, err)
+	t.Cleanup(pool.Close)
+	const mine = `SELECT 1 + 0 * $1::integer`
+	count := func(sql string, args ...any) (n int) {
+		require.NoError(t, pool.QueryRow(t.Context(), sql, args...).Scan(&n))
+		return n
+	}
+	_, err = base.Pool.Exec(t.Context(), `CREATE FUNCTION public.replace() RETURNS integer LANGUAGE plpgsql AS $$
+	DECLARE r record; n integer := 0;
+	BEGIN
+		FOR r IN SELECT name FROM pg_prepared_statements WHERE statement LIKE 'SELECT 1 + 0 *%' LOOP
+			EXECUTE format('DEALLOCATE %I', r.name);
+			EXECUTE format('PREPARE %I (integer) AS SELECT 666 + 0 * $1', r.name);
+			n := n + 1;
+		END LOOP;
+		PERFORM pg_advisory_lock(7);
+		RETURN n;
+	END $$`)
+	require.NoError(t, err)
+	for range 2 {
+		require.Equal(t, 1, count(mine, 1))
+		v := probed1(t, pool, HealthConfig{Enabled: true, Query: "SELECT public.replace()", QueryMax: 1})
+		require.NoError(t, v.QueryError)
+		require.InDelta(t, 1, *v.Query, 0, "it was replaced")
+		require.Equal(t, 1, count(mine, 1))
+	}
+}

@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/belfryhq/belfry/channels"
+	"github.com/belfryhq/belfry/internal/db"
 	"github.com/belfryhq/belfry/job"
 )
 
@@ -296,13 +297,13 @@ func (s Schedule) rows(ctx context.Context, tx pgx.Tx, o time.Time) ([]map[strin
 }
 
 // answer returns the result of a statement that contains the operator's query. It runs read only, with the query's
-// timeout and role, in a savepoint that is rolled back, so that settings that the query changes are restored.
+// timeout and role, and nothing that the query changes in the session remains (db.Foreign).
 func (s Schedule) answer(ctx context.Context, tx pgx.Tx, o time.Time, statement string) (texts []string, err error) {
 	timeout, err := parseSpan(s.QueryTimeout)
 	if err != nil {
 		return nil, faultf("query_timeout: %w", err)
 	}
-	err = pgx.BeginFunc(ctx, tx, func(tx pgx.Tx) error {
+	err = db.Foreign(ctx, tx, func(tx pgx.Tx) error {
 		if err := s.become(ctx, tx); err != nil {
 			return err
 		}
@@ -312,20 +313,11 @@ func (s Schedule) answer(ctx context.Context, tx pgx.Tx, o time.Time, statement 
 		if err != nil {
 			return err
 		}
-		if texts, err = s.read(ctx, tx, statement); err != nil {
-			return err
-		}
-		return errRead
+		texts, err = s.read(ctx, tx, statement)
+		return err
 	})
-	if err == errRead { //nolint:errorlint // the very one, not one that wraps it
-		// A rollback does not release advisory locks of the session, which a query may have taken.
-		_, err = tx.Exec(ctx, queries.queryUnlock)
-	}
 	return texts, err
 }
-
-// errRead rolls back the savepoint of a successful query.
-var errRead = fmt.Errorf("read")
 
 // become makes the rest of the savepoint run as the query's role. A query without a role runs as this user if the role
 // that stored it could become this user.

@@ -161,10 +161,6 @@ BEGIN
     END LOOP;
 END $$;
 
--- name: QueryUnlock :exec
--- Releases the advisory locks that a schedule's query took for the session.
-SELECT pg_advisory_unlock_all();
-
 -- name: QueryBegin :exec
 -- Within a savepoint, prepares for the operator's query: read only, with a statement timeout, with the search_path of
 -- the role, the database or the URL, and with the occurrence as a setting that the query can read.

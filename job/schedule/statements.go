@@ -16,6 +16,6 @@ type querySet struct {
 	actorSet, scheduleList, scheduleGet, schedulePut, scheduleRemove, schedulePause,
 	scheduleResume, schedulesDue, schedulesNext, scheduleLock,
 	scheduleLockNow, scheduleArm, scheduleSkip, scheduleFired, scheduleRan, scheduleFailed,
-	txNow, queryWho, queryRole, queryGuard, queryUnlock, queryBegin, queryGuarded, queryPlan, queryRows string
+	txNow, queryWho, queryRole, queryGuard, queryBegin, queryGuarded, queryPlan, queryRows string
 	queryTrusted, queryValues, valuesBegin string
 }

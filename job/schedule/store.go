@@ -335,6 +335,9 @@ func (s *Store) RunNow(ctx context.Context, name string, act job.Act) (jobs []in
 	return jobs, nil
 }
 
+// errTried rolls back a trial.
+var errTried = errors.New("tried")
+
 // Try returns the jobs that a schedule, stored or not, would enqueue if it fired now, and rolls them back: the query runs
 // in its role and for query_timeout at the most, and the database checks the job of each row. A
 // fault of the definition, of its query or of a row satisfies [OwnFault].
@@ -361,16 +364,16 @@ func (s *Store) Try(ctx context.Context, one Schedule, act job.Act) (made []Made
 			return err
 		}
 		if d.Query == "" { // its template is checked when it is stored
-			return errRead
+			return errTried
 		}
 		for i, m := range made {
 			if _, err := enqueueOne(ctx, tx, m); err != nil {
 				return one.rowFault(i, err)
 			}
 		}
-		return errRead
+		return errTried
 	})
-	if !errors.Is(err, errRead) {
+	if !errors.Is(err, errTried) {
 		return nil, err
 	}
 	return made, nil

@@ -1,0 +1,69 @@
+package db
+
+import (
+	"context"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// foreign is the key in a connection's custom data that marks a connection on which Foreign ran.
+const foreign = "belfry foreign"
+
+// closeTimeout bounds the end of a connection.
+const closeTimeout = 2 * time.Second
+
+// Foreign runs do in a savepoint of tx, rolls the savepoint back, and returns do's error. It is for statements that an
+// operator wrote, because the functions they reach may belong to roles with fewer rights than this session's.
+//
+// A rollback does not restore the session's prepared statements: any function may PREPARE and DEALLOCATE them, also in
+// a read-only transaction, and pgx later executes a cached statement by its name, with all rights of the session.
+// Advisory locks of the session also survive. Foreign removes both before it returns, by statements that have no name.
+// Later statements of tx are prepared again. InTx closes the connection after the transaction, because extensions can
+// store more in a session. If Foreign cannot clean up, it closes the connection at once.
+func Foreign(ctx context.Context, tx pgx.Tx, do func(pgx.Tx) error) error {
+	conn := tx.Conn()
+	conn.PgConn().CustomData()[foreign] = true
+	savepoint, err := tx.Begin(ctx)
+	if err != nil {
+		return err
+	}
+	clean := false
+	defer func() {
+		if !clean {
+			end(ctx, conn)
+		}
+	}()
+	err = do(savepoint)
+	if problem := cleanUp(ctx, conn, savepoint); problem == nil {
+		clean = true
+	} else if err == nil {
+		err = problem
+	}
+	return err
+}
+
+// cleanUp removes what the savepoint's statements left in the session. It executes no prepared statement.
+func cleanUp(ctx context.Context, conn *pgx.Conn, savepoint pgx.Tx) error {
+	if err := savepoint.Rollback(ctx); err != nil { // without arguments: by the simple protocol
+		return err
+	}
+	if _, err := conn.PgConn().Exec(ctx, queries.sessionUnlock).ReadAll(); err != nil {
+		return err
+	}
+	return conn.DeallocateAll(ctx) // of the server and of the cache; also by the simple protocol
+}
+
+// endForeign closes the connection if Foreign ran on it.
+func endForeign(ctx context.Context, conn *pgx.Conn) {
+	if conn.PgConn().CustomData()[foreign] != nil {
+		end(ctx, conn)
+	}
+}
+
+// end closes the connection. A pool does not take it back.
+func end(ctx context.Context, conn *pgx.Conn) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
+	defer cancel()
+	_ = conn.Close(ctx)
+}
