@@ -1,6 +1,7 @@
 package live
 
 import (
+	"context"
 	"errors"
 	"sync"
 )
@@ -71,6 +72,26 @@ func (c *conn) signal() {
 	select {
 	case c.wake <- struct{}{}:
 	default:
+	}
+}
+
+// await waits until a connection may start. Events that are queued before, such as marks, remain in the queue.
+func (c *conn) await(ctx context.Context, ready <-chan struct{}) error {
+	defer c.signal() // for those events
+	for {
+		select {
+		case <-ready:
+			return nil
+		case <-ctx.Done():
+			return errNotReady
+		case <-c.wake:
+			c.mu.Lock()
+			stops := c.reason == stopping
+			c.mu.Unlock()
+			if stops {
+				return errStopping
+			}
+		}
 	}
 }
 

@@ -188,12 +188,8 @@ func (s *Server) start(ctx context.Context, channel int64, after string) (c *con
 	case <-ready:
 	default:
 		s.rouse()
-		select {
-		case <-ready:
-		case <-c.wake: // before the first event, only for the end
-			return c, nil, errStopping
-		case <-ctx.Done():
-			return c, nil, errNotReady
+		if err := c.await(ctx, ready); err != nil {
+			return c, nil, err
 		}
 	}
 	// The position is older than the statement below: everything up to it is found or was sent.

@@ -458,3 +458,49 @@ func TestLive_RestsWithoutClients(t *testing.T) {
 		b.notify(t, 7)
 	}
 }
+
+// A mark of the same reader does not refuse a stream that waits for the feed, and its event is not lost.
+func TestLive_AMarkDoesNotEndAStreamThatWaitsForTheFeed(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	s := New(b.DB.Pool, 10_000, readers{}, nil, zerologNop)
+	type started struct {
+		c   *conn
+		err error
+	}
+	start := func() <-chan started {
+		before := s.hub.count()
+		done := make(chan started, 1)
+		go func() {
+			c, _, err := s.start(t.Context(), 7, "")
+			done <- started{c, err}
+		}()
+		require.Eventually(t, func() bool { return s.hub.count() > before }, patience, time.Millisecond)
+		return done
+	}
+	first := start()
+	for range 3 {
+		s.hub.marked(7)
+		require.Eventually(t, func() bool {
+			s.hub.mu.Lock()
+			defer s.hub.mu.Unlock()
+			return s.hub.open == 0 || len(s.hub.conns[7][0].wake) == 0
+		}, patience, time.Millisecond, "the stream takes the wake")
+		require.Equal(t, 1, s.hub.count())
+	}
+	require.NoError(t, s.cycle(t.Context()))
+	got := <-first
+	require.NoError(t, got.err)
+	<-got.c.wake
+	list, reason := got.c.take()
+	require.Equal(t, open, reason)
+	require.Len(t, list, 1)
+	require.Equal(t, isRead, list[0].kind)
+	s.hub.leave(got.c)
+
+	require.True(t, s.hub.rest())
+	second := start()
+	s.hub.marked(7)
+	s.hub.all(stopping)
+	require.ErrorIs(t, (<-second).err, errStopping)
+}
