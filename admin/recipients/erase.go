@@ -19,8 +19,8 @@ import (
 	"github.com/belfryhq/belfry/outbox"
 )
 
-// ErrStillSent reports that a relay has a message of the channel, or that a run may be about
-// to write one. Completed steps are permanent, and another call continues.
+// ErrStillSent reports that a relay has a message of the channel, or that a run or another
+// transaction may be about to write rows of it. Completed steps are permanent, and another call continues.
 var ErrStillSent = db.NewError(db.KindConflict, "not everything could be erased yet")
 
 const (
@@ -61,13 +61,18 @@ type ForgetOptions struct {
 
 // Forget erases what belfry has of one channel, in transactions of bounded size:
 //
-//	blank the channel ─► messages, notifications, activities, lists, errors ─► wait for leased
-//	messages and running chunks, and erase them ─► preferences, memberships, the channel itself
+//	blank the channel ─► wait for open transactions ─► messages, activities, notifications, lists,
+//	errors ─► wait for leased messages and running chunks, and erase them ─► preferences,
+//	memberships, the channel itself
 //
 // The channel is blanked first, so that no run or relay writes or sends to it any more, and deleted
-// last, so that an interrupted erasure can be repeated by the external id. Forget waits for messages
-// that a live relay has in flight and for chunks that may write one. After the patience it returns
-// ErrStillSent.
+// last, so that an interrupted erasure can be repeated by the external id. Forget waits for the
+// transactions that write belfry's tables when the channel is blanked, since they may have read it or its
+// values before; for messages that a live relay has in flight; and for chunks that may write one. After
+// the patience it erases the visible rows and returns ErrStillSent.
+//
+// Activities are erased before notifications: a transaction that commits between both leaves no
+// notification without its activity.
 //
 // The counts of jobs remain: an erased message counts as cancelled if it was not final, and as sent
 // if its receipt was pending. jobs.erased is the count of erased rows, so that an audit agrees. The
@@ -97,9 +102,11 @@ type forget struct {
 	done     Forgotten
 	event    int64
 	kept     []int64 // jobs whose message a relay has; 0: an activity
+	deadline time.Time
 }
 
 func (f *forget) all(ctx context.Context) error {
+	f.deadline = time.Now().Add(f.options.Patience)
 	if err := f.begin(ctx); err != nil {
 		return err
 	}
@@ -107,9 +114,13 @@ func (f *forget) all(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	open, err := f.writers(ctx)
+	if err != nil {
+		return err
+	}
 	for _, part := range []func(context.Context) error{
 		func(ctx context.Context) error { return f.messages(ctx, nil) },
-		f.notifications, f.activities, f.lists,
+		f.activities, f.notifications, f.lists,
 	} {
 		if err := part(ctx); err != nil {
 			return err
@@ -119,6 +130,9 @@ func (f *forget) all(ctx context.Context) error {
 		if err := f.late(ctx, running); err != nil {
 			return err
 		}
+	}
+	if open != nil {
+		return fmt.Errorf("%w: a transaction (%s) that writes belfry's tables began before and has not ended", ErrStillSent, open)
 	}
 	return f.step(ctx, func(ctx context.Context, tx pgx.Tx) (d Forgotten, err error) {
 		d.Forgotten, err = f.store.Forget(ctx, tx, f.id, f.options.DryRun)
@@ -342,10 +356,54 @@ func (f *forget) running(ctx context.Context) (list []walking, err error) {
 	return list, err
 }
 
+// writer is a transaction that writes belfry's tables.
+type writer struct {
+	Transaction string
+	PID         int64 // 0: a prepared transaction
+}
+
+func (w *writer) String() string {
+	if w.PID == 0 {
+		return "prepared"
+	}
+	return fmt.Sprintf("pid %d", w.PID)
+}
+
+// writers waits until the transactions have ended that write belfry's tables now, and returns one that has not ended by
+// the deadline, or nil.
+func (f *forget) writers(ctx context.Context) (*writer, error) {
+	if f.options.DryRun {
+		return nil, nil //nolint:nilnil // no transaction
+	}
+	var open []writer
+	for first := true; ; first = false {
+		var now []writer
+		err := operation.StepTx(ctx, f.pool, func(ctx context.Context, tx pgx.Tx) (err error) {
+			now, err = db.Collect(ctx, tx, queries.forgetWriters, pgx.StrictNamedArgs{}, pgx.RowToStructByPos[writer])
+			return err
+		})
+		if err != nil {
+			return nil, err
+		}
+		if first {
+			open = now
+		}
+		open = slices.DeleteFunc(open, func(w writer) bool { return !slices.Contains(now, w) })
+		switch {
+		case len(open) == 0:
+			return nil, nil //nolint:nilnil // no transaction
+		case !time.Now().Before(f.deadline):
+			return &open[0], nil
+		}
+		if err := lifecycle.Pause(ctx, forgetRetry); err != nil {
+			return nil, err
+		}
+	}
+}
+
 // late waits until no relay has a message of the channel, and every run that might have read
 // the channel before it was blanked has ended its chunk; what came of both is erased.
 func (f *forget) late(ctx context.Context, running []walking) error {
-	deadline := time.Now().Add(f.options.Patience)
 	for {
 		now, err := f.running(ctx)
 		if err != nil {
@@ -362,19 +420,19 @@ func (f *forget) late(ctx context.Context, running []walking) error {
 			if err := f.messages(ctx, only); err != nil {
 				return err
 			}
-			if err := f.notifications(ctx); err != nil {
+			if err := f.activities(ctx); err != nil {
 				return err
 			}
-			if err := f.activities(ctx); err != nil {
+			if err := f.notifications(ctx); err != nil {
 				return err
 			}
 		}
 		switch {
 		case len(running)+len(f.kept) == 0:
 			return nil
-		case !time.Now().Before(deadline) && len(f.kept) > 0:
+		case !time.Now().Before(f.deadline) && len(f.kept) > 0:
 			return fmt.Errorf("%w: a relay has a message to the channel in flight", ErrStillSent)
-		case !time.Now().Before(deadline):
+		case !time.Now().Before(f.deadline):
 			return fmt.Errorf("%w: the run of job %d has not ended its chunk", ErrStillSent, running[0].JobID)
 		}
 		if err := lifecycle.Pause(ctx, forgetRetry); err != nil {

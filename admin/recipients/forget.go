@@ -55,8 +55,8 @@ its external id in the lists of jobs, their revisions and events, and of schedul
 opt-outs are erased, too, a recipient who returns with the same external id is new.
 
 The channel is emptied first, so that nothing more is written or sent to it. The command
-waits up to a minute for messages in flight and a chunk in progress; then it fails. Repeat
-it to resume, also after an interruption.
+waits up to a minute for messages in flight, a chunk in progress, and open transactions that
+write belfry's tables; then it fails. Repeat it to resume, also after an interruption.
 
 Counts do not change, and audits of jobs pass. The event has the number of rows of each
 kind, but not the channel: do not name it in --reason. The content of jobs, backups, logs

@@ -143,11 +143,24 @@ SELECT max(k.id), count(*) FILTER (WHERE k.listed) + (SELECT count(*) FROM belfr
 
 -- name: ForgetRunning :many
 -- The RUNNING jobs that may be in a chunk with @channel_id: their cursor is not known to be
--- beyond it. The other columns change when a chunk ends (jobs_one_running_per_lane).
+-- beyond it, or they retry it because it was skipped (job_skips_pkey). The other columns change
+-- when a chunk ends, and a retry that has ended is not marked (jobs_one_running_per_lane).
 SELECT j.id, j.fence, j.chunks FROM belfry.jobs j
  WHERE j.status = 'RUNNING'
-   AND NOT CASE WHEN j.type IN ('inbox', 'push') AND j."cursor" IS NOT NULL THEN j."cursor"::bigint >= @channel_id::bigint ELSE false END
+   AND (NOT CASE WHEN j.type IN ('inbox', 'push') AND j."cursor" IS NOT NULL THEN j."cursor"::bigint >= @channel_id::bigint ELSE false END
+        OR EXISTS (SELECT FROM belfry.job_skips s WHERE s.job_id = j.id AND s.key = @channel_id::bigint::text AND s.retry))
  ORDER BY j.id;
+
+-- name: ForgetWriters :many
+-- The transactions of other sessions that write belfry's tables, or have locked rows of them: a firing of a schedule
+-- locks its row before its query. pg_locks needs no privilege, and a snapshot of transaction ids would not show a
+-- transaction that has only read. Readers and VACUUM are not writers. The process id is 0 for a prepared transaction.
+SELECT DISTINCT l.virtualtransaction, coalesce(l.pid, 0) AS pid
+  FROM pg_catalog.pg_locks l
+ WHERE l.locktype = 'relation' AND l.granted AND l.mode IN ('RowShareLock', 'RowExclusiveLock') AND l.pid IS DISTINCT FROM pg_catalog.pg_backend_pid()
+   AND l.database = (SELECT d.oid FROM pg_catalog.pg_database d WHERE d.datname = current_database())
+   AND l.relation IN (SELECT c.oid FROM pg_catalog.pg_class c WHERE c.relkind IN ('r', 'p') AND c.relnamespace = 'belfry'::regnamespace)
+ ORDER BY 1;
 
 -- name: ForgetRecord :one
 -- The event of an erasure, without the channel.

@@ -172,7 +172,8 @@ func TestForget_LeavesNoMarksOfACallBesideIt(t *testing.T) {
 		ended := make(chan error, 1)
 		go func() { ended <- second() }()
 		require.Eventually(t, func() bool {
-			return len(ended) > 0 || d.One(`SELECT count(*)::text FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`) == "1"
+			return len(ended) > 0 || d.One(`SELECT (EXISTS (SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock')
+				OR EXISTS (SELECT FROM belfry.events WHERE kind = 'forgotten'))::text`) == "true"
 		}, admintest.Patience, time.Millisecond)
 		require.NoError(t, tx.Commit(t.Context()))
 		require.NoError(t, <-ended)
@@ -196,5 +197,88 @@ func TestForget_LeavesNoMarksOfACallBesideIt(t *testing.T) {
 			})
 			require.NotContains(t, d.Kept(), "inbox", "the erasure deleted first")
 		})
+	}
+}
+
+// forgetting starts the erasure of the third channel, and returns its result when the erasure has blanked the channel.
+func forgetting(t *testing.T, d *admintest.Desk) <-chan error {
+	t.Helper()
+	ended := make(chan error, 1)
+	go func() {
+		_, err := recipients.Forget(t.Context(), d.DB.Pool, d.Env.Channels, 3, "u3", recipients.ForgetOptions{Patience: admintest.Patience})
+		ended <- err
+	}()
+	require.Eventually(t, func() bool { return d.One(`SELECT count(*)::text FROM belfry.channels WHERE id = 3 AND active`) == "0" },
+		admintest.Patience, time.Millisecond)
+	return ended
+}
+
+// A retry of a skipped recipient may have read the channel before the erasure: the job's cursor is beyond the channel.
+func TestForget_WaitsForTheRetryOfASkip(t *testing.T) {
+	t.Parallel()
+	d := admintest.Crowd(t)
+	d.Enqueue("inbox")
+	d.Exec(`INSERT INTO belfry.job_skips (job_id, key, after, error, retry) VALUES (3, '3', '2', 'x', true), (3, '5', '4', 'x', true)`)
+	d.Exec(`UPDATE belfry.jobs SET status = 'RUNNING', runner = 'r', heartbeat_at = now(), fence = 1, started_at = now(), cursor = '8', bound = '8' WHERE id = 3`)
+	ended := forgetting(t, d)
+	time.Sleep(50 * time.Millisecond) // the run has read the channel and locked nothing yet
+	require.Empty(t, ended)
+	d.Exec(`WITH s AS (DELETE FROM belfry.job_skips WHERE job_id = 3 AND key = '3'), n AS (INSERT INTO belfry.notifications (channel_id, arrival) SELECT 3, arrival FROM belfry.jobs WHERE id = 3)
+		UPDATE belfry.jobs SET heartbeat_at = now() WHERE id = 3`)
+	require.NoError(t, <-ended, "the other skip is not waited for")
+	require.Empty(t, d.Kept())
+	require.Equal(t, "1", d.One(`SELECT erased::text FROM belfry.jobs WHERE id = 3`))
+}
+
+// A transaction that has read the channel or its source, and writes rows of the channel later: a firing with values, an
+// activity. One that does not end is an error, and the erasure can be repeated by the external id.
+func TestForget_WaitsForTransactionsThatBeganBefore(t *testing.T) {
+	t.Parallel()
+	d := admintest.Crowd(t)
+	d.Exec(`INSERT INTO belfry.schedules (name, every, template) VALUES ('s', '1 day', '{"type": "push", "category": "operator_notice", "title": "x"}')`)
+	tx, err := d.DB.Pool.Begin(t.Context())
+	require.NoError(t, err)
+	defer tx.Rollback(t.Context())                                                            //nolint:errcheck // after a failure
+	_, err = tx.Exec(t.Context(), `SELECT FROM belfry.schedules WHERE name = 's' FOR UPDATE`) // then its query
+	require.NoError(t, err)
+	reader, err := d.DB.Pool.Begin(t.Context())
+	require.NoError(t, err)
+	defer reader.Rollback(t.Context()) //nolint:errcheck // it only reads
+	_, err = reader.Exec(t.Context(), `SELECT FROM belfry.jobs`)
+	require.NoError(t, err)
+
+	done, err := recipients.Forget(t.Context(), d.DB.Pool, d.Env.Channels, 3, "u3", recipients.ForgetOptions{})
+	require.ErrorIs(t, err, recipients.ErrStillSent)
+	require.ErrorContains(t, err, fmt.Sprintf("a transaction (pid %d) that writes belfry's tables began before and has not ended", tx.Conn().PgConn().PID()))
+	require.EqualValues(t, 2, done.Messages, "what was there is erased")
+
+	ended := forgetting(t, d)
+	_, err = tx.Exec(t.Context(), `WITH j AS (INSERT INTO belfry.jobs (type, category, title) VALUES ('push', 'operator_notice', '{{value.a}}') RETURNING id)
+		SELECT FROM j`)
+	require.NoError(t, err)
+	_, err = tx.Exec(t.Context(), `INSERT INTO belfry.job_values (job_id, channel_id, value) SELECT max(id), 3, '{"a": "u3"}' FROM belfry.jobs`)
+	require.NoError(t, err)
+	_, err = tx.Exec(t.Context(), `SELECT belfry.notify(3, 'activity', 'x')`)
+	require.NoError(t, err)
+	require.Empty(t, ended)
+	require.NoError(t, tx.Commit(t.Context()))
+	require.NoError(t, <-ended, "a transaction that only reads is not waited for")
+	require.Empty(t, d.Kept())
+}
+
+// An application that still notifies the channel leaves no notification whose activity was erased.
+func TestForget_LeavesNoNotificationWithoutItsActivity(t *testing.T) {
+	t.Parallel()
+	d := admintest.Crowd(t)
+	for at := 1; at <= 12; at++ { // between each two of its steps
+		steps := 0
+		_, err := recipients.Forget(t.Context(), d.DB.Pool, d.Env.Channels, 3, "u3", recipients.ForgetOptions{Observe: func(recipients.Forgotten) {
+			if steps++; steps == at {
+				d.Exec(`SELECT belfry.notify(3, 'activity', 'x', route => '{}')`)
+			}
+		}})
+		require.NoError(t, err)
+		require.Equal(t, "0", d.One(`SELECT count(*)::text FROM belfry.notifications n WHERE n.channel_id = 3
+			AND NOT EXISTS (SELECT FROM belfry.activities a WHERE a.id = -n.arrival) AND NOT EXISTS (SELECT FROM belfry.jobs j WHERE j.arrival = n.arrival)`), at)
 	}
 }
