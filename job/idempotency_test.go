@@ -69,3 +69,23 @@ func TestEnqueue_NamesListedChannelsThatAreMissing(t *testing.T) {
 	require.NoError(t, err)
 	require.Empty(t, *said)
 }
+
+// A comparison with a stored job confirms a guess of its content, so only enqueuers can compare.
+func TestIdempotency_OnlyEnqueuersCompareContent(t *testing.T) {
+	t.Parallel()
+	db := dbtest.New(t)
+	_, err := db.Pool.Exec(t.Context(), `SELECT belfry.enqueue('inbox', 'operator_notice', 'Secret', idempotency_key => 'k')`)
+	require.NoError(t, err)
+	const compare = `SELECT belfry.says('k', 'inbox', 'operator_notice', 'Secret', '', '{"kind": "everyone"}', '{}', '{}')`
+	user := db.Role(t, "GRANT USAGE ON SCHEMA belfry TO :role")
+	_, err = user.Pool.Exec(t.Context(), compare)
+	require.ErrorContains(t, err, "permission denied for function says")
+	enqueuer := db.Role(t, "GRANT USAGE ON SCHEMA belfry TO :role", "GRANT INSERT ON belfry.jobs TO :role",
+		"GRANT SELECT (id, type, group_id, idempotency_key) ON belfry.jobs TO :role",
+		"GRANT EXECUTE ON FUNCTION belfry.says(text, text, text, text, text, jsonb, jsonb, jsonb) TO :role")
+	conn, said := session(t, enqueuer)
+	_, err = conn.Exec(t.Context(), `SELECT belfry.enqueue('inbox', 'operator_notice', 'Other', idempotency_key => 'k')`)
+	require.NoError(t, err)
+	require.Len(t, *said, 1)
+	require.Contains(t, (*said)[0], "says something else")
+}

@@ -294,12 +294,15 @@ END $$;
 REVOKE EXECUTE ON FUNCTION belfry.jobs_approve(belfry.jobs, belfry.jobs) FROM PUBLIC;
 
 -- Whether the job that was enqueued under a key has this content, for clients that repeat the key and may
--- not read jobs: it runs with its owner's rights and returns only a boolean.
+-- not read jobs: it runs with its owner's rights and returns only a boolean. It confirms a guess of the content, so
+-- the profiles that enqueue have EXECUTE.
 CREATE FUNCTION belfry.says(idempotency_key text, type text, category text, title text, body text, audience jsonb, data jsonb, variants jsonb) RETURNS boolean
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
     SELECT coalesce(bool_and((j.category, j.title, j.body, j.audience, j.data, j.variants) IS NOT DISTINCT FROM ($3, $4, $5, $6, $7, $8)), true)
       FROM belfry.jobs j WHERE j.idempotency_key = $1 AND j.type = $2
 $$;
+
+REVOKE EXECUTE ON FUNCTION belfry.says(text, text, text, text, text, jsonb, jsonb, jsonb) FROM PUBLIC;
 
 -- How many of the channels that an audience lists are not in channels.relation
 -- (belfry.recipients), and up to five of them. Other audiences list none. The caller

@@ -42,6 +42,9 @@ type profile struct {
 // next ones, and each INSERT of another role would fail.
 const attemptColumns = "job_id, channel_id, step, attempt, medium, sender, outcome, reason, code, error"
 
+// says is the function by which belfry.enqueue compares a repeated request with its job.
+const says = "says(text, text, text, text, text, jsonb, jsonb, jsonb)"
+
 // channelColumns are the columns of belfry.channels without its id, as attemptColumns, and without its times.
 const channelColumns = "external_id, platform, active, location, locale, time_zone, attributes, addresses"
 
@@ -53,12 +56,13 @@ func profiles() []profile {
 			grants: []grant{
 				{"INSERT", "jobs", ""}, {"SELECT", "jobs", "id, type, group_id, idempotency_key"},
 				{"INSERT", "activities", ""}, {"SELECT", "activities", "id, idempotency_key"}, {"INSERT", "job_values", ""},
-				{"SELECT", "recipients", ""},
+				{"SELECT", "recipients", ""}, {"EXECUTE", says, ""},
 			}},
 		{name: "run", does: "run jobs and fire schedules: `belfry run`, `belfry daemon`", reads: true, grants: []grant{
 			{"INSERT, UPDATE", "jobs", ""}, {"INSERT", "job_types", ""}, {"INSERT, UPDATE, DELETE", "job_skips", ""},
 			{"INSERT, UPDATE", "schedules", ""}, {"INSERT", "job_values", ""}, {"INSERT", "notifications", ""}, {"INSERT", "messages", ""},
 			{"INSERT, UPDATE", "job_deliveries", ""}, {"INSERT, UPDATE", "samples", ""}, {"INSERT, UPDATE, DELETE", "names", ""},
+			{"EXECUTE", says, ""},
 		}},
 		{name: "deliver", does: "deliver messages: `belfry relay`, `belfry daemon` with senders", reads: true, grants: []grant{
 			{"UPDATE", "jobs", "abort_requested, delivered_at"},
@@ -87,7 +91,7 @@ func profiles() []profile {
 			{"INSERT", "installation", ""}, {"UPDATE", "installation", "system_identifier, database_oid, place, halted_at, halted_by, halt_reason"},
 			{"UPDATE", "queues", "epoch, epoch_at"}, {"UPDATE", "attachments",
 				"position, rows_filled, rows_unusable, filled_at, verified_at"}, {"DELETE", "attachments", ""},
-			{"DELETE", "attachment_misses", ""}, {"EXECUTE", "forget_listed(text, bigint, integer)", ""},
+			{"DELETE", "attachment_misses", ""}, {"EXECUTE", "forget_listed(text, bigint, integer)", ""}, {"EXECUTE", says, ""},
 			{"INSERT", "tokens", "name, role, sha256, created_by, expires_at"}, {"UPDATE", "tokens", ""},
 			{"INSERT, UPDATE, DELETE", "requests", ""}, {"INSERT, UPDATE, DELETE", "users", ""},
 			{"INSERT", "sessions", "kind, sha256, name, role, via, address, expires_at"}, {"UPDATE, DELETE", "sessions", ""},
