@@ -148,7 +148,7 @@ SELECT max(k.id), count(*) FILTER (WHERE k.listed) + (SELECT count(*) FROM belfr
 SELECT j.id, j.fence, j.chunks FROM belfry.jobs j
  WHERE j.status = 'RUNNING'
    AND (NOT CASE WHEN j.type IN ('inbox', 'push') AND j."cursor" IS NOT NULL THEN j."cursor"::bigint >= @channel_id::bigint ELSE false END
-        OR EXISTS (SELECT FROM belfry.job_skips s WHERE s.job_id = j.id AND s.key = @channel_id::bigint::text AND s.retry))
+        OR EXISTS (SELECT FROM belfry.job_skips s WHERE s.job_id = j.id AND s.key = @channel_id::bigint::text AND s.retry OFFSET 0))
  ORDER BY j.id;
 
 -- name: ForgetWriters :many
