@@ -221,8 +221,11 @@ func TestForget_WaitsForTheRetryOfASkip(t *testing.T) {
 	d.Exec(`INSERT INTO belfry.job_skips (job_id, key, after, error, retry) VALUES (3, '3', '2', 'x', true), (3, '5', '4', 'x', true)`)
 	d.Exec(`UPDATE belfry.jobs SET status = 'RUNNING', runner = 'r', heartbeat_at = now(), fence = 1, started_at = now(), cursor = '8', bound = '8' WHERE id = 3`)
 	ended := forgetting(t, d)
-	time.Sleep(50 * time.Millisecond) // the run has read the channel and locked nothing yet
-	require.Empty(t, ended)
+	select { // the run has read the channel and locked nothing yet
+	case err := <-ended:
+		require.FailNow(t, "it does not wait", "%v", err)
+	case <-time.After(50 * time.Millisecond):
+	}
 	d.Exec(`WITH s AS (DELETE FROM belfry.job_skips WHERE job_id = 3 AND key = '3'), n AS (INSERT INTO belfry.notifications (channel_id, arrival) SELECT 3, arrival FROM belfry.jobs WHERE id = 3)
 		UPDATE belfry.jobs SET heartbeat_at = now() WHERE id = 3`)
 	require.NoError(t, <-ended, "the other skip is not waited for")

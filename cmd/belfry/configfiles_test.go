@@ -134,11 +134,11 @@ func TestConfig_TheShippedFileDoublesNoLine(t *testing.T) {
 	} {
 		s, err := settings.Load(in, nil)
 		require.NoError(t, err)
-		require.Equal(t, want, logLevel(s, true).String())
+		require.Equal(t, want, s.LogLevel(true).String())
 	}
 	s, err := settings.Load(config.Input{Files: shipped}, nil)
 	require.NoError(t, err)
-	require.Equal(t, zerolog.InfoLevel, logLevel(s, false), "a daemon logs")
+	require.Equal(t, zerolog.InfoLevel, s.LogLevel(false), "a daemon logs")
 }
 
 // A secret that other accounts of the machine may read is no secret.

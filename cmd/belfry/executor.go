@@ -114,13 +114,7 @@ func (a *app) carrier(s settings.Settings) operation.Carrier {
 		Open:         func() (outbox.Broker, error) { return c.Open(s.Delivery.Relay, a.briefLogger(s)) },
 	}
 	if s.Inbox.Listen != "" {
-		carrier.CheckHints = func(ctx context.Context) error {
-			hints, err := c.Hints(a.briefLogger(s))
-			if hints == nil {
-				return err
-			}
-			return errors.Join(hints.Check(ctx), hints.Close())
-		}
+		carrier.CheckHints = func(ctx context.Context) error { return c.CheckHints(ctx, a.briefLogger(s)) }
 	}
 	return carrier
 }

@@ -34,10 +34,14 @@ func openInbox(ctx context.Context, a *app, s settings.Settings, dsn string, log
 	if s.Inbox.Listen == "" {
 		return nil, nil //nolint:nilnil // nothing to serve
 	}
+	hints, err := s.Delivery.Carrier.Hints(logger)
+	if err != nil {
+		return nil, err
+	}
 	own, feed := &database{DSN: dsn, writes: true}, &database{DSN: dsn, writes: true}
 	defer func() {
 		if err != nil {
-			err = errors.Join(err, own.close(), feed.close())
+			err = errors.Join(err, own.close(), feed.close(), hints.Close())
 		}
 	}()
 	s.Database.MaxConnections = s.Inbox.Centre.MaxConnections
@@ -60,16 +64,7 @@ func openInbox(ctx context.Context, a *app, s settings.Settings, dsn string, log
 	at := s.Inbox.Endpoint()
 	x = &inboxServer{db: own, feed: feed, log: logger}
 	x.live = live.New(feed.Pool, s.Inbox.Centre.MaxStreams, handler, job.NewOutage(logger), logger)
-	hints, err := s.Delivery.Carrier.Hints(logger)
-	if err != nil {
-		return nil, err
-	}
 	if hints != nil {
-		defer func() {
-			if err != nil {
-				err = errors.Join(err, hints.Close())
-			}
-		}()
 		x.live.Share(hints)
 	}
 	handler.Handle("GET "+inbox.Prefix+"/stream", http.HandlerFunc(x.live.ServeEvents))

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"io"
 	"net/http"
 	"strings"
 	"testing"
@@ -26,20 +27,20 @@ func TestInbox_MarksReachOtherProcesses(t *testing.T) {
 			p := start(t, environ, "serve", "--listen", "127.0.0.1:0")
 			processes, urls = append(processes, p), append(urls, p.centre(t))
 		}
-		request := func(method, url string) *http.Response {
+		request := func(method, url string) (status int, body io.Reader) {
 			req, err := http.NewRequestWithContext(t.Context(), method, url, nil)
 			require.NoError(t, err)
 			req.Header.Set("Authorization", "Bearer "+tokenOf(4711))
 			res, err := http.DefaultClient.Do(req)
 			require.NoError(t, err)
 			t.Cleanup(func() { _ = res.Body.Close() })
-			return res
+			return res.StatusCode, res.Body
 		}
 		events := make(chan string, 100)
-		stream := request("GET", urls[1]+"/stream")
+		_, stream := request("GET", urls[1]+"/stream")
 		go func() {
 			defer close(events)
-			for lines := bufio.NewScanner(stream.Body); lines.Scan(); {
+			for lines := bufio.NewScanner(stream); lines.Scan(); {
 				if data, is := strings.CutPrefix(lines.Text(), "data: "); is {
 					events <- data
 				}
@@ -47,7 +48,8 @@ func TestInbox_MarksReachOtherProcesses(t *testing.T) {
 		}()
 		require.JSONEq(t, `{"type":"reload"}`, <-events)
 		require.Eventually(t, func() bool { // the second process may not follow yet
-			require.Equal(t, http.StatusNoContent, request("POST", urls[0]+"/inbox/seen").StatusCode)
+			status, _ := request("POST", urls[0]+"/inbox/seen")
+			require.Equal(t, http.StatusNoContent, status)
 			select {
 			case e := <-events:
 				return e == `{"type":"read"}`

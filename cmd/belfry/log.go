@@ -2,7 +2,6 @@ package main
 
 import (
 	"io"
-	"sync/atomic"
 	"time"
 
 	"github.com/rs/zerolog"
@@ -13,7 +12,7 @@ import (
 // progressLogger returns the logger of a command that shows its progress itself: its level is
 // warn unless the configuration sets one.
 func (x *streams) progressLogger(s settings.Settings, w io.Writer) zerolog.Logger {
-	return x.logger(s, w).Level(logLevel(s, true)).With().Timestamp().Logger()
+	return x.logger(s, w).Level(s.LogLevel(true)).With().Timestamp().Logger()
 }
 
 // briefLogger returns the logger of a short command. With a database of the user it drops
@@ -28,9 +27,9 @@ func (x *streams) briefLogger(s settings.Settings) zerolog.Logger {
 
 // liveLogger returns the logger of a process, and its level, which may change while the logger is
 // used.
-func (x *streams) liveLogger(s settings.Settings, w io.Writer) (zerolog.Logger, *liveLevel) {
-	level := new(liveLevel)
-	level.set(logLevel(s, false))
+func (x *streams) liveLogger(s settings.Settings, w io.Writer) (zerolog.Logger, *settings.LiveLevel) {
+	level := new(settings.LiveLevel)
+	level.Set(s.LogLevel(false))
 	return x.logger(s, w).Hook(level).With().Timestamp().Logger(), level
 }
 
@@ -41,28 +40,4 @@ func (x *streams) logger(s settings.Settings, w io.Writer) zerolog.Logger {
 		w = zerolog.ConsoleWriter{Out: w, TimeFormat: time.TimeOnly, NoColor: !tty || x.variable("NO_COLOR") != ""}
 	}
 	return zerolog.New(w)
-}
-
-// logLevel returns the configured level. If quiet is set and no level is configured, it is warn.
-func logLevel(s settings.Settings, quiet bool) zerolog.Level {
-	if quiet && s.QuietLog() {
-		return zerolog.WarnLevel
-	}
-	level, err := zerolog.ParseLevel(s.Log.Level)
-	if err != nil {
-		return zerolog.InfoLevel // Validate rejects other values
-	}
-	return level
-}
-
-// liveLevel discards events below a level that may change at any time.
-type liveLevel struct{ atomic.Int32 }
-
-func (l *liveLevel) set(level zerolog.Level) { l.Store(int32(level)) }
-
-// Run is zerolog's hook.
-func (l *liveLevel) Run(e *zerolog.Event, level zerolog.Level, _ string) {
-	if level < zerolog.Level(l.Load()) { //nolint:gosec // set stored a level
-		e.Discard()
-	}
 }

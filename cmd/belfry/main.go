@@ -6,6 +6,8 @@ import (
 	"runtime/debug"
 	_ "time/tzdata" // schedules have time zones, and not every machine has their data
 
+	"github.com/redis/go-redis/v9/logging"
+
 	"github.com/belfryhq/belfry/internal/pgserver"
 )
 
@@ -28,6 +30,7 @@ func collect(percent int) {
 }
 
 func main() {
+	logging.Disable()   // of go-redis: belfry reports the errors of Redis itself
 	pgserver.Watchdog() // never returns in the private server's watchdog
 	collect(gcRunner)
 	a := newApp(os.Stdout, os.Stderr, os.Environ())

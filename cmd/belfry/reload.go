@@ -17,7 +17,7 @@ import (
 // reloadOnHangup reloads the configuration of a node, which was started with current, at SIGHUP, until the returned function is called,
 // which waits for the end. Signals are received from the moment reloadOnHangup returns.
 func reloadOnHangup(ctx context.Context, sources config.Input, current settings.Config, n *node.Node, logger zerolog.Logger,
-	level *liveLevel) (end func()) {
+	level *settings.LiveLevel) (end func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	hangups := make(chan os.Signal, 1)
 	signal.Notify(hangups, syscall.SIGHUP)
@@ -33,7 +33,7 @@ func reloadOnHangup(ctx context.Context, sources config.Input, current settings.
 }
 
 // reload reads the configuration again. An invalid one changes nothing, and all of its problems are logged.
-func reload(ctx context.Context, sources config.Input, current settings.Config, n *node.Node, logger zerolog.Logger, level *liveLevel) {
+func reload(ctx context.Context, sources config.Input, current settings.Config, n *node.Node, logger zerolog.Logger, level *settings.LiveLevel) {
 	next, err := settings.Load(sources, nil)
 	var changed, waiting []string
 	if err == nil {
@@ -45,7 +45,7 @@ func reload(ctx context.Context, sources config.Input, current settings.Config, 
 		}
 		return
 	}
-	level.set(logLevel(next, false))
+	level.Set(next.LogLevel(false))
 	logger.Info().Strs("keys", changed).Msg("configuration reloaded")
 	if len(waiting) > 0 {
 		logger.Warn().Strs("keys", waiting).Msg("changed, and takes effect at the next start")

@@ -1,6 +1,7 @@
 package settings
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -141,6 +142,15 @@ func (c Carrier) Hints(log zerolog.Logger) (*redishints.Stream, error) {
 		return nil, &node.ConfigError{Err: err}
 	}
 	return s, nil
+}
+
+// CheckHints tries the rights on the stream of hints, if there is one.
+func (c Carrier) CheckHints(ctx context.Context, log zerolog.Logger) error {
+	hints, err := c.Hints(log)
+	if hints == nil {
+		return err
+	}
+	return errors.Join(hints.Check(ctx), hints.Close())
 }
 
 // TakenMost returns the maximum number of ids of a queue that are taken at once, and its key; 0 means no

@@ -75,8 +75,13 @@ func New(config redisdb.Config, path string, log zerolog.Logger) (*Stream, error
 	}, nil
 }
 
-// Close closes the connections.
-func (s *Stream) Close() error { return s.db.Close() }
+// Close closes the connections. A nil stream has none.
+func (s *Stream) Close() error {
+	if s == nil {
+		return nil
+	}
+	return s.db.Close()
+}
 
 // Check runs every command once, so that missing permissions are found.
 func (s *Stream) Check(ctx context.Context) error {
