@@ -13,7 +13,7 @@ import (
 	"github.com/belfryhq/belfry/admin/operation"
 
 	"github.com/belfryhq/belfry/internal/db"
-	"github.com/belfryhq/belfry/internal/eventstream"
+	"github.com/belfryhq/belfry/internal/lifecycle"
 	"github.com/belfryhq/belfry/internal/text"
 )
 
@@ -29,7 +29,7 @@ const (
 
 // eventStream and jsonLines are the forms of a stream.
 const (
-	eventStream = eventstream.ContentType
+	eventStream = lifecycle.EventStream
 	jsonLines   = "application/x-ndjson"
 )
 
@@ -93,7 +93,7 @@ func (h *Handler) EndStreams() { h.streams.stop.Do(func() { close(h.streams.stop
 
 // stream is a streamed response. Only the request's goroutine writes to it.
 type stream struct {
-	w      *eventstream.Writer
+	w      *lifecycle.EventWriter
 	to     http.ResponseWriter
 	events bool // text/event-stream; otherwise one JSON document per line
 	id     uint64
@@ -111,7 +111,7 @@ func (h *Handler) serveStream(r route, w http.ResponseWriter, req *http.Request,
 		problemf(http.StatusNotAcceptable, "allowed Accept: "+eventStream+", "+jsonLines).write(w)
 		return
 	}
-	s := &stream{w: eventstream.NewWriter(w, h.streams.event), to: w, events: events}
+	s := &stream{w: lifecycle.NewEventWriter(w, h.streams.event), to: w, events: events}
 	s.id, _ = strconv.ParseUint(req.Header.Get("Last-Event-ID"), 10, 32)
 	out, err := h.Stream(req.Context(), c, func(item any) error { return s.item(render(item)) }, s.beat)
 	switch {
@@ -161,7 +161,7 @@ func (s *stream) begin() (b []byte) {
 		kind = eventStream
 	}
 	if s.w.Begin(kind) && s.events {
-		b = eventstream.AppendRetry(b, reconnectTime)
+		b = lifecycle.AppendRetry(b, reconnectTime)
 	}
 	return b
 }
@@ -169,7 +169,7 @@ func (s *stream) begin() (b []byte) {
 // event appends an event to b. Items have no name.
 func (s *stream) event(b []byte, name string, v any) []byte {
 	s.id++
-	return eventstream.AppendEvent(b, strconv.FormatUint(s.id, 10), name, text.Must(json.Marshal(v)))
+	return lifecycle.AppendEvent(b, strconv.FormatUint(s.id, 10), name, text.Must(json.Marshal(v)))
 }
 
 func (s *stream) lines(b []byte, documents ...any) []byte {

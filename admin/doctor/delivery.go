@@ -176,7 +176,8 @@ func (d *doctor) checkBroker(ctx context.Context, check string) {
 		d.fail(check, "a relay fails to start with this error; change the configuration of the server, or use another server", "%s: %s", at, err)
 	case d.Carrier.CheckHints != nil:
 		if err := d.Carrier.CheckHints(ctx); err != nil {
-			d.warn(check, "correct this: grant the rights that it names", "%s: marks do not reach clients of other nodes of the notification centre: %s", at, err)
+			d.warn(check, "correct this: grant the rights that it names",
+				"%s: marks do not reach clients of other nodes of the notification centre: %s", at, err)
 		}
 	}
 }

@@ -33,7 +33,8 @@ func reloadOnHangup(ctx context.Context, sources config.Input, current settings.
 }
 
 // reload reads the configuration again. An invalid one changes nothing, and all of its problems are logged.
-func reload(ctx context.Context, sources config.Input, current settings.Config, n *node.Node, logger zerolog.Logger, level *settings.LiveLevel) {
+func reload(ctx context.Context, sources config.Input, current settings.Config, n *node.Node, logger zerolog.Logger,
+	level *settings.LiveLevel) {
 	next, err := settings.Load(sources, nil)
 	var changed, waiting []string
 	if err == nil {

@@ -1,6 +1,6 @@
 // Package lifecycle contains the building blocks of long-running loops: notifications (Listener), one log of
-// database outages (Outage), soft and hard stops (Stop), exclusive process names (NameLock), and the growth of
-// a count per second (Meter).
+// database outages (Outage), soft and hard stops (Stop), exclusive process names (NameLock), the growth of
+// a count per second (Meter), and streamed HTTP responses (EventWriter).
 //
 // An idle process polls the database rarely, because triggers notify a channel when a transaction commits
 // new work. A notification is only a hint. If it is lost, or switched off by the setting belfry.bell, work

@@ -13,7 +13,7 @@ import (
 	"github.com/coder/websocket"
 	"golang.org/x/time/rate"
 
-	"github.com/belfryhq/belfry/internal/eventstream"
+	"github.com/belfryhq/belfry/internal/lifecycle"
 )
 
 const (
@@ -38,12 +38,12 @@ func (s *Server) ServeEvents(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	defer s.hub.leave(c)
-	out := eventstream.NewWriter(w, writeTime)
-	b := eventstream.AppendRetry(nil, minReconnect+rand.N(maxReconnect-minReconnect)) //nolint:gosec // no secret
-	out.Begin(eventstream.ContentType)
+	out := lifecycle.NewEventWriter(w, writeTime)
+	b := lifecycle.AppendRetry(nil, minReconnect+rand.N(maxReconnect-minReconnect)) //nolint:gosec // no secret
+	out.Begin(lifecycle.EventStream)
 	s.pump(r.Context(), c, expires, first, func(list []event) error {
 		for _, e := range list {
-			b = eventstream.AppendEvent(b, e.at.String(), "", e.data)
+			b = lifecycle.AppendEvent(b, e.at.String(), "", e.data)
 		}
 		err := out.Send(b)
 		b = nil

@@ -1,6 +1,4 @@
-// Package eventstream writes streamed HTTP responses: server-sent events
-// (https://html.spec.whatwg.org/multipage/server-sent-events.html) or other pieces, each flushed at once.
-package eventstream
+package lifecycle
 
 import (
 	"net/http"
@@ -8,11 +6,12 @@ import (
 	"time"
 )
 
-// ContentType is the media type of server-sent events.
-const ContentType = "text/event-stream"
+// EventStream is the media type of server-sent events.
+const EventStream = "text/event-stream"
 
-// Writer writes one streamed response. It is not safe for concurrent use.
-type Writer struct {
+// EventWriter writes one streamed HTTP response: server-sent events
+// (https://html.spec.whatwg.org/multipage/server-sent-events.html) or other pieces, each flushed at once. It is not safe for concurrent use.
+type EventWriter struct {
 	w      http.ResponseWriter
 	ctl    *http.ResponseController
 	within time.Duration
@@ -20,17 +19,17 @@ type Writer struct {
 	failed bool
 }
 
-// NewWriter returns a Writer that gives each write a deadline, and none to the time between them. It removes the
+// NewEventWriter returns an EventWriter that gives each write a deadline, and none to the time between them. It removes the
 // server's write deadline.
-func NewWriter(w http.ResponseWriter, within time.Duration) *Writer {
-	s := &Writer{w: w, ctl: http.NewResponseController(w), within: within}
+func NewEventWriter(w http.ResponseWriter, within time.Duration) *EventWriter {
+	s := &EventWriter{w: w, ctl: http.NewResponseController(w), within: within}
 	_ = s.ctl.SetWriteDeadline(time.Time{})
 	return s
 }
 
 // Begin sends the headers with the first piece, for the media type of the stream. It reports whether this was the
 // first call.
-func (s *Writer) Begin(kind string) bool {
+func (s *EventWriter) Begin(kind string) bool {
 	if s.begun {
 		return false
 	}
@@ -42,16 +41,16 @@ func (s *Writer) Begin(kind string) bool {
 }
 
 // Begun reports whether Begin was called.
-func (s *Writer) Begun() bool { return s.begun }
+func (s *EventWriter) Begun() bool { return s.begun }
 
 // Failed reports whether the last Send failed.
-func (s *Writer) Failed() bool { return s.failed }
+func (s *EventWriter) Failed() bool { return s.failed }
 
 // Deadline sets the deadline of a write that does not go through Send.
-func (s *Writer) Deadline() { _ = s.ctl.SetWriteDeadline(time.Now().Add(s.within)) }
+func (s *EventWriter) Deadline() { _ = s.ctl.SetWriteDeadline(time.Now().Add(s.within)) }
 
 // Send writes and flushes a piece.
-func (s *Writer) Send(b []byte) (err error) {
+func (s *EventWriter) Send(b []byte) (err error) {
 	defer func() { s.failed = err != nil }()
 	s.Deadline()
 	if _, err := s.w.Write(b); err != nil {
