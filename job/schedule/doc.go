@@ -2,7 +2,8 @@
 //
 // A schedule is a row of belfry.schedules: a name, a recurrence (cron in a time zone, or an interval), a
 // template of the job or group of jobs, and optionally an operator's query. Each row of the query becomes one
-// job, or with Template.Values the content of one recipient of a single job. Schedules are stored by plain SQL, by a Store, or from the configuration file (SyncConfig).
+// job, or with Template.Values the content of one recipient of a single job. Schedules are stored by plain SQL, by a
+// Store, or from the configuration file (SyncConfig).
 //
 //	             occurrence due                     next_at moves on
 //	waiting ───────────────────────▶ one transaction ───────────────▶ waiting
