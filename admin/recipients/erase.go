@@ -356,10 +356,12 @@ func (f *forget) running(ctx context.Context) (list []walking, err error) {
 	return list, err
 }
 
-// writer is a transaction that writes belfry's tables.
+// writer is an open transaction.
 type writer struct {
 	Transaction string
-	PID         int64 // 0: a prepared transaction
+	PID         int64    // 0: a prepared transaction
+	IDs         []string // none before it writes
+	Writes      bool     // belfry's tables
 }
 
 func (w *writer) String() string {
@@ -367,6 +369,33 @@ func (w *writer) String() string {
 		return "prepared"
 	}
 	return fmt.Sprintf("pid %d", w.PID)
+}
+
+// is reports whether both are one transaction, which may have been prepared in between.
+func (w *writer) is(other writer) bool {
+	return w.Transaction == other.Transaction && w.PID == other.PID ||
+		slices.ContainsFunc(w.IDs, func(id string) bool { return slices.Contains(other.IDs, id) })
+}
+
+// stillOpen returns those of a list of transactions that are open now. One that had no id and has ended may have been prepared
+// since: prepared transactions that write belfry's tables take its place.
+func stillOpen(list, now []writer) (open []writer) {
+	unknown := false
+	for _, w := range list {
+		at := slices.IndexFunc(now, w.is)
+		switch {
+		case at >= 0:
+			open = append(open, now[at])
+		case len(w.IDs) == 0:
+			unknown = true
+		}
+	}
+	for _, w := range now {
+		if unknown && w.PID == 0 && w.Writes && !slices.ContainsFunc(open, w.is) {
+			open = append(open, w)
+		}
+	}
+	return open
 }
 
 // writers waits until the transactions have ended that write belfry's tables now, and returns one that has not ended by
@@ -386,9 +415,10 @@ func (f *forget) writers(ctx context.Context) (*writer, error) {
 			return nil, err
 		}
 		if first {
-			open = now
+			open = slices.DeleteFunc(now, func(w writer) bool { return !w.Writes })
+		} else {
+			open = stillOpen(open, now)
 		}
-		open = slices.DeleteFunc(open, func(w writer) bool { return !slices.Contains(now, w) })
 		switch {
 		case len(open) == 0:
 			return nil, nil //nolint:nilnil // no transaction

@@ -152,14 +152,21 @@ SELECT j.id, j.fence, j.chunks FROM belfry.jobs j
  ORDER BY j.id;
 
 -- name: ForgetWriters :many
--- The transactions of other sessions that write belfry's tables, or have locked rows of them: a firing of a schedule
--- locks its row before its query. pg_locks needs no privilege, and a snapshot of transaction ids would not show a
--- transaction that has only read. Readers and VACUUM are not writers. The process id is 0 for a prepared transaction.
-SELECT DISTINCT l.virtualtransaction, coalesce(l.pid, 0) AS pid
+-- The open transactions of other sessions, and whether they write belfry's tables or have locked rows of them now: a
+-- firing of a schedule locks its row before its query. pg_locks needs no privilege, and a snapshot of transaction ids
+-- would not show a transaction that has only read. Readers and VACUUM are not writers. A transaction holds its virtual
+-- id until it ends or is prepared, and its ids (none before it writes; more with savepoints) until it ends; its locks
+-- of tables end with a savepoint. The process id is 0 for a prepared transaction. One scan of pg_locks: a transaction
+-- that is prepared meanwhile is in it under one of its virtual ids.
+SELECT l.virtualtransaction, coalesce(l.pid, 0) AS pid,
+       coalesce(array_agg(l.transactionid::text) FILTER (WHERE l.locktype = 'transactionid'), '{}') AS ids,
+       bool_or(l.locktype = 'relation' AND l.mode IN ('RowShareLock', 'RowExclusiveLock')
+           AND l.database = (SELECT d.oid FROM pg_catalog.pg_database d WHERE d.datname = current_database())
+           AND l.relation = ANY (ARRAY(SELECT c.oid FROM pg_catalog.pg_class c WHERE c.relkind IN ('r', 'p') AND c.relnamespace = 'belfry'::regnamespace))) AS writes
   FROM pg_catalog.pg_locks l
- WHERE l.locktype = 'relation' AND l.granted AND l.mode IN ('RowShareLock', 'RowExclusiveLock') AND l.pid IS DISTINCT FROM pg_catalog.pg_backend_pid()
-   AND l.database = (SELECT d.oid FROM pg_catalog.pg_database d WHERE d.datname = current_database())
-   AND l.relation IN (SELECT c.oid FROM pg_catalog.pg_class c WHERE c.relkind IN ('r', 'p') AND c.relnamespace = 'belfry'::regnamespace)
+ WHERE l.granted AND l.pid IS DISTINCT FROM pg_catalog.pg_backend_pid()
+   AND (l.locktype = 'relation' OR l.locktype IN ('virtualxid', 'transactionid') AND l.mode = 'ExclusiveLock')
+ GROUP BY 1, 2
  ORDER BY 1;
 
 -- name: ForgetRecord :one

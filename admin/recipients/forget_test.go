@@ -12,7 +12,9 @@ import (
 	"github.com/belfryhq/belfry/admin/recipients"
 	"github.com/belfryhq/belfry/channels"
 	"github.com/belfryhq/belfry/dev/admintest"
+	"github.com/belfryhq/belfry/dev/dbtest"
 	"github.com/belfryhq/belfry/internal/db"
+	"github.com/belfryhq/belfry/internal/pgserver"
 	"github.com/belfryhq/belfry/job"
 )
 
@@ -267,6 +269,85 @@ func TestForget_WaitsForTransactionsThatBeganBefore(t *testing.T) {
 	require.NoError(t, tx.Commit(t.Context()))
 	require.NoError(t, <-ended, "a transaction that only reads is not waited for")
 	require.Empty(t, d.Kept())
+}
+
+// A transaction held its locks of belfry's tables no longer after a rollback to a savepoint, and wrote the channel's rows when
+// the erasure had ended.
+func TestForget_WaitsForATransactionThatRolledBackToASavepoint(t *testing.T) {
+	t.Parallel()
+	d := admintest.Crowd(t)
+	tx, err := d.DB.Pool.Begin(t.Context())
+	require.NoError(t, err)
+	defer tx.Rollback(t.Context()) //nolint:errcheck // after a failure
+	sub, err := tx.Begin(t.Context())
+	require.NoError(t, err)
+	_, err = sub.Exec(t.Context(), `SELECT belfry.notify(3, 'activity', 'x')`)
+	require.NoError(t, err)
+	ended := forgetting(t, d)
+	waits(t, ended)
+	require.NoError(t, sub.Rollback(t.Context()))
+	waits(t, ended)
+	_, err = tx.Exec(t.Context(), `SELECT belfry.notify(3, 'activity', 'x')`)
+	require.NoError(t, err)
+	require.NoError(t, tx.Commit(t.Context()))
+	require.NoError(t, <-ended)
+	require.Empty(t, d.Kept())
+}
+
+// waits requires that an erasure takes no notice of what has changed.
+func waits(t *testing.T, ended <-chan error) {
+	t.Helper()
+	select {
+	case err := <-ended:
+		require.FailNow(t, "it does not wait", "%v", err)
+	case <-time.After(250 * time.Millisecond): // it looks each 100 ms
+	}
+}
+
+// A prepared transaction has another virtual id than the session that prepared it, and no process.
+func TestFault_ForgetWaitsForAPreparedTransaction(t *testing.T) {
+	t.Parallel()
+	server := dbtest.NewServer(t, false)
+	base, ctx := dbtest.NewOn(t, server), t.Context()
+	_, err := base.Pool.Exec(ctx, `ALTER SYSTEM SET max_prepared_transactions = 5`)
+	require.NoError(t, err)
+	base.Pool.Reset()
+	require.NoError(t, server.Stop(ctx, pgserver.Fast))
+	require.NoError(t, server.Start(ctx))
+	store, err := channels.New(channels.Config{Relation: channels.DefaultRelation})
+	require.NoError(t, err)
+	_, err = base.Pool.Exec(ctx, `INSERT INTO belfry.channels (external_id, platform) SELECT 'u' || n, 'ios' FROM generate_series(1, 8) n`)
+	require.NoError(t, err)
+
+	// One writes before the erasure looks, the other has only locked a table then, and has no id.
+	for channel, first := range map[int64]string{
+		3: `SELECT belfry.notify(3, 'activity', 'x')`,
+		4: `LOCK TABLE belfry.activities IN ROW EXCLUSIVE MODE`,
+	} {
+		conn, err := base.Pool.Acquire(ctx)
+		require.NoError(t, err)
+		defer conn.Release()
+		exec := func(sql string) {
+			_, err := conn.Exec(ctx, sql)
+			require.NoError(t, err, sql)
+		}
+		exec(`BEGIN; SET LOCAL belfry.bell = off; ` + first)
+		ended := make(chan error, 1)
+		go func() {
+			_, err := recipients.Forget(ctx, base.Pool, store, channel, "", recipients.ForgetOptions{Patience: admintest.Patience})
+			ended <- err
+		}()
+		waits(t, ended)
+		exec(fmt.Sprintf(`SELECT belfry.notify(%d, 'activity', 'x'); PREPARE TRANSACTION 'x%[1]d'`, channel))
+		waits(t, ended)
+		exec(fmt.Sprintf(`COMMIT PREPARED 'x%d'`, channel))
+		require.NoError(t, <-ended)
+		var left int
+		require.NoError(t, base.Pool.QueryRow(ctx, `SELECT (SELECT count(*) FROM belfry.activities WHERE channel_id = $1)
+			+ (SELECT count(*) FROM belfry.notifications WHERE channel_id = $1)
+			+ (SELECT count(*) FROM belfry.messages WHERE channel_id = $1) + (SELECT count(*) FROM belfry.channels WHERE id = $1)`, channel).Scan(&left))
+		require.Zero(t, left, first)
+	}
 }
 
 // An application that still notifies the channel leaves no notification whose activity was erased.
