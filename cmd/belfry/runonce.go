@@ -212,7 +212,9 @@ func (r *oneRun) fire(ctx context.Context) error {
 		r.problems = append(r.problems, one.Error())
 	}
 	firer := schedule.NewFirer(r.db.Pool, schedule.WithName(r.runner.Name())) // its problems are reported here
-	r.fired, err = firer.FireDue(ctx)
+	if r.fired, err = firer.FireDue(ctx); err != nil && !node.Unreachable(err) {
+		r.problems, err = append(r.problems, err.Error()), nil
+	}
 	for _, f := range r.fired.Failed {
 		r.problems = append(r.problems, fmt.Sprintf("schedule %s: %s", f.Schedule, f.Err))
 	}

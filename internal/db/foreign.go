@@ -20,10 +20,16 @@ const closeTimeout = 2 * time.Second
 // a read-only transaction, and pgx later executes a cached statement by its name, with all rights of the session.
 // Advisory locks of the session also survive. Foreign removes both before it returns, by statements that have no name.
 // Later statements of tx are prepared again. InTx closes the connection after the transaction, because extensions can
-// store more in a session. If Foreign cannot clean up, it closes the connection at once.
+// store more in a session. If Foreign cannot clean up, it closes the connection at once and terminates its server process,
+// because a function can go on after a cancellation, with the transaction's locks.
 func Foreign(ctx context.Context, tx pgx.Tx, do func(pgx.Tx) error) error {
 	conn := tx.Conn()
 	conn.PgConn().CustomData()[foreign] = true
+	var pid int64
+	var began string
+	if err := tx.QueryRow(ctx, queries.session, pgx.QueryExecModeSimpleProtocol).Scan(&pid, &began); err != nil {
+		return err
+	}
 	savepoint, err := tx.Begin(ctx)
 	if err != nil {
 		return err
@@ -32,6 +38,7 @@ func Foreign(ctx context.Context, tx pgx.Tx, do func(pgx.Tx) error) error {
 	defer func() {
 		if !clean {
 			end(ctx, conn)
+			terminate(ctx, conn.Config(), pid, began)
 		}
 	}()
 	err = do(savepoint)
@@ -59,6 +66,19 @@ func endForeign(ctx context.Context, conn *pgx.Conn) {
 	if conn.PgConn().CustomData()[foreign] != nil {
 		end(ctx, conn)
 	}
+}
+
+// terminate ends a server process, if it still runs, by a new connection. It is optional: without a connection the process
+// ends with its statement.
+func terminate(ctx context.Context, config *pgx.ConnConfig, pid int64, began string) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
+	defer cancel()
+	conn, err := pgx.ConnectConfig(ctx, config)
+	if err != nil {
+		return
+	}
+	_, _ = conn.Exec(ctx, queries.sessionEnd, pgx.QueryExecModeExec, pgx.StrictNamedArgs{"pid": pid, "began": began})
+	end(ctx, conn)
 }
 
 // end closes the connection. A pool does not take it back.

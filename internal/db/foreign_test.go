@@ -74,6 +74,32 @@ func TestForeign_LeavesNoPreparedStatement(t *testing.T) {
 	}
 }
 
+// A function can go on after a cancellation. Its server process is ended, with the locks of the transaction.
+func TestForeign_EndsAProcessThatGoesOn(t *testing.T) {
+	t.Parallel()
+	base := dbtest.New(t)
+	pool := single(t, base.DSN)
+	query[string](t, pool, `SELECT set_config('application_name', 'goes on', false)`)
+	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+	defer cancel()
+	err := db.InTx(ctx, pool, db.Options{Limit: time.Minute}, func(ctx context.Context, tx pgx.Tx) error {
+		_, err := tx.Exec(ctx, `SELECT pg_advisory_xact_lock(8)`)
+		require.NoError(t, err)
+		return db.Foreign(ctx, tx, func(tx pgx.Tx) error {
+			_, err := tx.Exec(ctx, `DO $$ BEGIN LOOP BEGIN LOOP BEGIN LOOP BEGIN LOOP PERFORM pg_sleep(100); END LOOP;
+				EXCEPTION WHEN query_canceled THEN END; END LOOP;
+				EXCEPTION WHEN query_canceled THEN END; END LOOP;
+				EXCEPTION WHEN query_canceled THEN END; END LOOP; END $$`)
+			return err
+		})
+	})
+	require.Error(t, err)
+	require.Eventually(t, func() bool {
+		return query[int](t, pool, `SELECT count(*) FROM pg_stat_activity WHERE application_name = 'goes on' AND pid <> pg_backend_pid()`) == 0
+	}, 20*time.Second, 10*time.Millisecond)
+	require.True(t, query[bool](t, pool, `SELECT pg_try_advisory_lock(8)`))
+}
+
 // What else a session can remember ends with the connection, whatever the outcome is. Other connections stay.
 func TestForeign_EndsTheConnection(t *testing.T) {
 	t.Parallel()

@@ -13,6 +13,14 @@ SELECT {{mark}}::text;
 -- Discards the plans of the session's statements, including the statements of functions.
 DISCARD PLANS;
 
+-- name: Session :one
+-- The server process of this session, and the epoch of its start. Always one row.
+SELECT a.pid::bigint, extract(epoch FROM a.backend_start)::text FROM pg_catalog.pg_stat_get_activity(pg_catalog.pg_backend_pid()) a;
+
+-- name: SessionEnd :exec
+-- Terminates the server process @pid if it was started at @began.
+SELECT pg_catalog.pg_terminate_backend(a.pid) FROM pg_catalog.pg_stat_get_activity(@pid::integer) a WHERE extract(epoch FROM a.backend_start)::text = @began;
+
 -- name: SessionUnlock :exec
 -- Releases the session's advisory locks.
 SELECT pg_catalog.pg_advisory_unlock_all();

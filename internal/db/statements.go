@@ -11,5 +11,5 @@ var queries = MustQueries[querySet](sqlFiles)
 type querySet struct {
 	backendPID, probe, forgetPlans, txBegin, versionLock, versionUnlock, lockHolders, tableHolders, schemaExists, schemaVersion string
 
-	sessionUnlock string
+	session, sessionEnd, sessionUnlock string
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -297,7 +298,8 @@ func (s Schedule) rows(ctx context.Context, tx pgx.Tx, o time.Time) ([]map[strin
 }
 
 // answer returns the result of a statement that contains the operator's query. It runs read only, with the query's
-// timeout and role, and nothing that the query changes in the session remains (db.Foreign).
+// timeout and role, and nothing that the query changes in the session remains (db.Foreign). After a fault the connection
+// may be closed.
 func (s Schedule) answer(ctx context.Context, tx pgx.Tx, o time.Time, statement string) (texts []string, err error) {
 	timeout, err := parseSpan(s.QueryTimeout)
 	if err != nil {
@@ -316,6 +318,9 @@ func (s Schedule) answer(ctx context.Context, tx pgx.Tx, o time.Time, statement 
 		texts, err = s.read(ctx, tx, statement)
 		return err
 	})
+	if err != nil && tx.Conn().IsClosed() && !errors.Is(ctx.Err(), context.Canceled) && !errors.As(err, new(*faultError)) {
+		return nil, faultf("query: ended its connection, or was still running after its time: %w", err)
+	}
 	return texts, err
 }
 

@@ -73,8 +73,8 @@ func faultf(format string, args ...any) error {
 	return &faultError{fmt.Errorf(format, args...)}
 }
 
-// queryFault translates an error of the operator's query. A timeout and an attempt to write are transient
-// elsewhere, but faults of the query here.
+// queryFault translates an error of the operator's query. Each is a fault of the schedule, also one that is transient
+// elsewhere: a function can raise any SQLSTATE, and the fault is tried again.
 func (s Schedule) queryFault(err error) error {
 	var pg *pgconn.PgError
 	switch {
@@ -82,8 +82,6 @@ func (s Schedule) queryFault(err error) error {
 		return err
 	case db.ClassOf(err) == db.TooSlow:
 		return faultf("query: took longer than %s", s.QueryTimeout)
-	case db.ClassOf(err) != db.ReadOnly && transient(err):
-		return err
 	}
 	return faultf("query: %s (SQLSTATE %s)", pg.Message, pg.Code)
 }

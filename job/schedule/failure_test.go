@@ -215,6 +215,36 @@ func TestQuery_BadOnesAreRecordedAndHarmNobody(t *testing.T) {
 	dbtest.Golden(t, "testdata/bad_queries.golden", out.String())
 }
 
+// A function can raise the errors of a server that does not answer, and end its connection. That is the fault of the
+// query: it is recorded, tried again after a pause, and stops no other schedule.
+func TestQuery_RaisesTheErrorsOfAServer(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.exec(t, `CREATE FUNCTION boom(code text) RETURNS text LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'boom' USING ERRCODE = code; END $$`)
+	bad := map[string]string{"ended": `SELECT pg_terminate_backend(pg_backend_pid())::text AS title`}
+	for _, code := range []string{"57P01", "08006", "53300", "53400", "40001", "40P01", "55P03", "XX000", "25006"} {
+		bad["boom-"+strings.ToLower(code)] = `SELECT boom('` + code + `') AS title`
+	}
+	for name, query := range bad {
+		d := popular()
+		d.Name, d.Query = name, query
+		b.put(t, d, "05-01 08:00:00")
+	}
+	b.put(t, popular(), "05-01 08:00:00")
+	fired := b.fire(t, "05-01 09:00:00")
+	require.Equal(t, []string{"05-01 09:00:00"}, occurrences(fired))
+	require.Len(t, fired.Failed, len(bad))
+	for name := range bad {
+		s := b.get(t, name)
+		require.Equal(t, 1, s.Failures, name)
+		require.Equal(t, "09:00:01", s.RetryAt.Format("15:04:05"), name)
+		require.Contains(t, s.LastError, "query: ", name)
+		_, err := b.store.RunNow(context.Background(), name, operator)
+		require.True(t, schedule.OwnFault(err), "%s: %v", name, err)
+	}
+	require.Empty(t, b.fire(t, "05-01 09:00:00").Failed, "they are due in a second")
+}
+
 // The same holds where the pool speaks the simple protocol, in which a statement could
 // carry another one.
 func TestQuery_CannotEndTheTransactionInAnyMode(t *testing.T) {

@@ -12,6 +12,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/belfryhq/belfry/internal/db"
+	"github.com/belfryhq/belfry/internal/lifecycle"
 	"github.com/belfryhq/belfry/job"
 )
 
@@ -239,6 +240,7 @@ func (f *Firer) fireUntil(ctx context.Context, asking *sync.WaitGroup) (until ti
 					defer f.crew.leave(d)
 					if _, err := f.fireOnce(ctx, d); err != nil {
 						f.complain(ctx, time.Time{}, err)
+						_ = lifecycle.Pause(ctx, time.Second) // it is due still
 					}
 				})
 			}
@@ -292,8 +294,27 @@ func (f *Firer) fire(ctx context.Context, d due) (Fired, error) {
 	if err == nil {
 		err = f.at(ctx, "committed")
 	}
+	if fr.lost != nil && ctx.Err() == nil {
+		return f.record(ctx, d, fr.lost)
+	}
 	if err != nil {
 		return Fired{}, err
 	}
 	return fr.done, nil
+}
+
+// record records the fault of a query whose connection has ended.
+func (f *Firer) record(ctx context.Context, d due, fault error) (Fired, error) {
+	fr := firing{Firer: f, began: time.Now()}
+	err := inTx(ctx, f.pool, storeTimeout, func(ctx context.Context, tx pgx.Tx) (err error) {
+		fr.tx = tx
+		if fr.locked, err = lock(ctx, tx, queries.scheduleLock, pgx.StrictNamedArgs{"name": d.Name, "now": f.now()}); err != nil {
+			return err
+		}
+		return fr.failed(ctx, fault)
+	})
+	if errors.Is(err, pgx.ErrNoRows) { // another node has it, or it was changed
+		return Fired{}, nil
+	}
+	return fr.done, err
 }

@@ -36,6 +36,7 @@ type firing struct {
 	tx    pgx.Tx
 	began time.Time // process clock, for the budget only
 	done  Fired
+	lost  error // a fault whose connection has ended
 }
 
 // process skips and fires all due occurrences.
@@ -130,7 +131,10 @@ func (f *firing) fireOne(ctx context.Context, recurs recurrence, o time.Time) (b
 		jobs, err = f.enqueue(ctx, tx, o, "schedule:"+f.Name+":"+o.UTC().Format(time.RFC3339Nano))
 		return err
 	})
-	if OwnFault(err) {
+	if OwnFault(err) && f.tx.Conn().IsClosed() {
+		f.lost = err
+		return false, err
+	} else if OwnFault(err) {
 		return false, f.failed(ctx, err)
 	}
 	if err == nil {
