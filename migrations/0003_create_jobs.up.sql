@@ -465,7 +465,9 @@ CREATE TRIGGER jobs_validate BEFORE INSERT OR UPDATE OF
 -- job is PENDING and continues from its cursor. In other states a request to abort or resume is a NOTICE,
 -- not an error: aborting a whole group must not fail because one member has finished. A job of which
 -- retention has deleted rows cannot be walked again, whole or in part. Its delivery can still be aborted,
--- and resumed until retention deletes the held messages. A RUNNING job is not deleted under its runner.
+-- and resumed until retention deletes the held messages. A RUNNING job is not deleted under its runner, and neither is a job
+-- with messages, attempts or values: an erasure finds these by their job. Each takes one descent of an index (ORDER BY: a
+-- plan for a job with most of the rows would read the table).
 -- While belfry is halted no job is claimed or taken over. A claim takes a shared lock on the row claims of
 -- belfry.locks, and a halt waits for that lock: either the halt finds the job, or the claim finds the halt.
 -- The claim does not wait for the lock, because it has locked the job's row, which the halt may need; it
@@ -481,8 +483,14 @@ DECLARE
     allowed   constant text := CASE OLD.status WHEN 'PENDING' THEN 'RUNNING, ABORTED, EXPIRED' WHEN 'RUNNING' THEN 'PENDING, PROCESSED, ABORTED, FAILED'
         WHEN 'EXPIRED' THEN 'PENDING' WHEN 'ABORTED' THEN 'PENDING, PROCESSED' ELSE 'PENDING, ABORTED' END;
     left_over boolean := false;
+    kept      text;
 BEGIN
     IF TG_OP = 'DELETE' THEN
+        kept := CASE WHEN (SELECT m.channel_id FROM belfry.messages m WHERE m.job_id = OLD.id ORDER BY m.channel_id LIMIT 1) IS NOT NULL THEN 'messages'
+            WHEN (SELECT v.channel_id FROM belfry.job_values v WHERE v.job_id = OLD.id ORDER BY v.channel_id LIMIT 1) IS NOT NULL THEN 'values'
+            WHEN (SELECT a.channel_id FROM belfry.attempts a WHERE a.job_id = OLD.id ORDER BY a.channel_id, a.id LIMIT 1) IS NOT NULL THEN 'attempts' END;
+        ok := kept IS NULL
+            OR belfry.reject('jobs', 'id', format('job %s has %s and cannot be deleted', OLD.id, kept), 'Abort it. retention.messages and retention.jobs delete it with its rows.');
         RETURN OLD;
     END IF;
     NEW.arrival := OLD.arrival;

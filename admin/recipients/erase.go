@@ -235,6 +235,7 @@ func (f *forget) account(ctx context.Context, tx pgx.Tx, list []forgotMessage) (
 	var ended, erased []int64
 	var sent []bool
 	for _, m := range list {
+		d.Attempts += m.Attempts
 		d.Skips += m.Skips
 		switch {
 		case m.Status == "":
@@ -244,7 +245,6 @@ func (f *forget) account(ctx context.Context, tx pgx.Tx, list []forgotMessage) (
 			continue
 		}
 		d.Messages++
-		d.Attempts += m.Attempts
 		erased = append(erased, m.JobID)
 		switch outbox.Status(m.Status) {
 		case outbox.Pending, outbox.Queued, outbox.Processing:

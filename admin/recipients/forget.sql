@@ -2,7 +2,7 @@
 
 -- name: ForgetMessages :many
 -- One step through the next @keys jobs after @after, or through the jobs @only: deletes the
--- messages to @channel_id and their attempts (messages_pkey, attempts_message_idx), and
+-- messages to @channel_id and its attempts (messages_pkey, attempts_message_idx), and
 -- blanks the errors of skips, whose key remains for the accounting (job_skips_pkey), and the
 -- channel's values of the jobs (job_values_pkey). It skips
 -- messages that a live relay has leased, because a call may be in progress. Returns a row for
@@ -28,13 +28,14 @@ WITH looked AS MATERIALIZED (
 ), gone AS (
     DELETE FROM belfry.messages m WHERE m.ctid = ANY (ARRAY(SELECT l.tid FROM locked l)) AND m.channel_id = @channel_id
     RETURNING m.job_id
+), kept AS MATERIALIZED (
+    SELECT f.job_id FROM found f WHERE f.held OR NOT @dry_run::boolean AND f.job_id NOT IN (SELECT g.job_id FROM gone g)
 ), tried AS MATERIALIZED (
-    SELECT a.job_id, a.id FROM found f
-     CROSS JOIN LATERAL (SELECT a.job_id, a.id FROM belfry.attempts a WHERE a.job_id = f.job_id AND a.channel_id = @channel_id OFFSET 0) a
-     WHERE NOT f.held
+    SELECT a.job_id, a.id FROM looked l
+     CROSS JOIN LATERAL (SELECT a.job_id, a.id FROM belfry.attempts a WHERE a.job_id = l.id AND a.channel_id = @channel_id OFFSET 0) a
+     WHERE l.id NOT IN (SELECT k.job_id FROM kept k)
 ), forgotten AS (
-    DELETE FROM belfry.attempts a
-     WHERE a.id = ANY (ARRAY(SELECT t.id FROM tried t WHERE t.job_id IN (SELECT g.job_id FROM gone g)))
+    DELETE FROM belfry.attempts a WHERE NOT @dry_run::boolean AND a.id = ANY (ARRAY(SELECT t.id FROM tried t))
 ), valueless AS (
     DELETE FROM belfry.job_values v
      WHERE v.ctid = ANY (ARRAY(SELECT k.tid FROM looked l
@@ -49,12 +50,11 @@ WITH looked AS MATERIALIZED (
      WHERE NOT @dry_run::boolean AND s.job_id = ANY (ARRAY(SELECT k.job_id FROM skips k)) AND s.key = @channel_id::bigint::text
 )
 SELECT l.id, coalesce(f.status, ''), coalesce(f.awaited, false),
-       f.job_id IS NOT NULL AND (f.held OR NOT @dry_run::boolean AND g.job_id IS NULL) AS kept,
+       l.id IN (SELECT k.job_id FROM kept k),
        (SELECT count(*) FROM tried t WHERE t.job_id = l.id), (SELECT count(*) FROM skips s WHERE s.job_id = l.id)
   FROM looked l
   LEFT JOIN found f ON f.job_id = l.id
-  LEFT JOIN gone g ON g.job_id = l.id
- WHERE f.job_id IS NOT NULL OR EXISTS (SELECT FROM skips s WHERE s.job_id = l.id) OR l.id = (SELECT max(x.id) FROM looked x)
+ WHERE f.job_id IS NOT NULL OR EXISTS (SELECT FROM tried t WHERE t.job_id = l.id) OR EXISTS (SELECT FROM skips s WHERE s.job_id = l.id) OR l.id = (SELECT max(x.id) FROM looked x)
  ORDER BY l.id;
 
 -- name: ForgetNotifications :many

@@ -107,6 +107,24 @@ func TestForget_ItsWayIntoJobsIsNoOther(t *testing.T) {
 	}
 }
 
+// An erasure finds messages, values and attempts by their job, so that a job with any is not deleted: they would remain. An
+// attempt without a message, which a role that delivers can write, is found too.
+func TestForget_FindsWhatHasAJob(t *testing.T) {
+	t.Parallel()
+	d := admintest.Crowd(t)
+	for _, c := range [][2]string{{"messages", "messages"}, {"values", "job_values"}, {"attempts", "attempts"}} {
+		_, err := d.DB.Pool.Exec(t.Context(), `DELETE FROM belfry.jobs WHERE id = 1`)
+		require.ErrorContains(t, err, "job 1 has "+c[0]+" and cannot be deleted")
+		d.Exec(`DELETE FROM belfry.` + c[1] + ` WHERE job_id = 1`)
+	}
+	d.Exec(`DELETE FROM belfry.jobs WHERE id = 1`)
+	d.Exec(`INSERT INTO belfry.attempts (job_id, channel_id, step, attempt, medium, outcome, error) VALUES (2, 3, 0, 1, 'push', 'unknown', 'busy: token')`)
+	p := d.Planned("channels forget", "external_id", "u3")
+	require.Regexp(t, `attempts +erased +1\n`, d.Out)
+	require.NoError(t, d.Run("channels forget", append([]string{"external_id", "u3"}, admintest.As(p)...)...))
+	require.Empty(t, d.Kept())
+}
+
 // A message that a relay has in flight is not taken from it: it is waited for, and until then
 // the channel is found by its external id.
 func TestForget_WaitsForWhatIsInFlight(t *testing.T) {

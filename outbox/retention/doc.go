@@ -25,6 +25,6 @@ type querySet struct {
 	retentionWalk, retentionWalkExists, retentionWalkBegin, notificationPrune,
 	retentionWalkMove, retentionWalkEnd, jobsMarkPruned, jobsWithOldMessages,
 	jobHoldForRetention, jobMarkRetention, messagePrune, messagesPrunable, activityPrune,
-	activitiesPrunable, notificationsPrunable, jobsPrunable, jobSkipsPrune, jobValuesPrune, jobEventsPrune,
+	activitiesPrunable, notificationsPrunable, jobsPrunable, jobSkipsPrune, jobValuesPrune, jobAttemptsPrune, jobEventsPrune,
 	jobPrune, eventsPrune, eventsPrunable, samplesPrune, samplesPrunable, retentionRecord, retentionRecordMore string
 }

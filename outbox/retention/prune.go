@@ -405,7 +405,7 @@ func (p *prune) jobs(ctx context.Context) error {
 			return err
 		}
 		args := pgx.StrictNamedArgs{"id": e.id, "keys": p.config.StepRows}
-		for _, statement := range []string{queries.jobSkipsPrune, queries.jobValuesPrune, queries.jobEventsPrune} {
+		for _, statement := range []string{queries.jobSkipsPrune, queries.jobValuesPrune, queries.jobAttemptsPrune, queries.jobEventsPrune} {
 			for full := true; full; {
 				err := p.step(ctx, func(ctx context.Context, tx pgx.Tx) (Pruned, error) {
 					tag, err := tx.Exec(ctx, statement, args)

@@ -324,6 +324,21 @@ func TestPrune_DeletesActivitiesAndAttempts(t *testing.T) {
 	require.Zero(t, got)
 }
 
+// What a role that delivers writes about jobs without messages stops no prune, and remains only with its job.
+func TestPrune_DeletesStrayAttemptsAndKeepsJobsWithStrayMessages(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	stray, empty := b.Rest(t, outbox.TypePush, 0, job.Processed), b.Rest(t, outbox.TypePush, 0, job.Processed)
+	b.Exec(t, `INSERT INTO belfry.messages (job_id, channel_id, next_attempt_at) VALUES ($1, 1, now())`, stray)
+	b.Exec(t, `INSERT INTO belfry.attempts (job_id, channel_id, step, attempt, medium, outcome) SELECT k, 1, 0, 1, 'push', 'retryable' FROM unnest($1::bigint[]) k`,
+		[]int64{stray, empty})
+	b.Age(t, "40 days", stray, empty)
+	got, err := retention.Prune(t.Context(), b.DB.Pool, month(), retention.Options{})
+	require.NoError(t, err)
+	require.Equal(t, retention.Pruned{Jobs: 1}, got)
+	require.Equal(t, []int64{stray, stray}, one[[]int64](t, b, `SELECT array_agg(k) FROM (SELECT id FROM belfry.jobs UNION ALL SELECT job_id FROM belfry.attempts) t (k)`))
+}
+
 // An activity with a notification is deleted with it, when the times of both have passed, also without a message.
 func TestPrune_DeletesActivitiesWithTheirNotifications(t *testing.T) {
 	t.Parallel()

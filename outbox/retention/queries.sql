@@ -286,13 +286,23 @@ DELETE FROM belfry.job_values v
 DELETE FROM belfry.job_events e
  WHERE e.id = ANY (ARRAY(SELECT k.id FROM belfry.job_events k WHERE k.job_id = @id ORDER BY k.id LIMIT @keys));
 
+-- name: JobAttemptsPrune :exec
+-- Deletes up to @keys attempts of a job that is about to be deleted and has no messages (attempts_message_idx): those
+-- that were written without a message.
+DELETE FROM belfry.attempts a
+ WHERE a.id = ANY (ARRAY(SELECT k.id FROM belfry.attempts k WHERE k.job_id = @id ORDER BY k.channel_id, k.id LIMIT @keys))
+   AND (SELECT m.channel_id FROM belfry.messages m WHERE m.job_id = @id ORDER BY m.channel_id LIMIT 1) IS NULL;
+
 -- name: JobPrune :exec
 -- Deletes one job that finished @seconds ago or earlier and has no rows, with its revisions and the counts of
--- its messages. Zero rows: it was resumed, or another process has deleted it.
+-- its messages. Zero rows: it was resumed, a role that delivers has written rows of it, or another process has
+-- deleted it. jobs_transition rejects the deletion of a job with messages or attempts.
 WITH gone AS (
     DELETE FROM belfry.jobs j
      WHERE j.id = @id AND j.finished_at < coalesce(@as_of::timestamptz, statement_timestamp()) - make_interval(secs => @seconds)
        AND (j.pruned_at IS NOT NULL OR j.rows_written = 0)
+       AND (SELECT m.channel_id FROM belfry.messages m WHERE m.job_id = @id ORDER BY m.channel_id LIMIT 1) IS NULL
+       AND (SELECT a.channel_id FROM belfry.attempts a WHERE a.job_id = @id ORDER BY a.channel_id, a.id LIMIT 1) IS NULL
     RETURNING j.id
 ), uncounted AS (
     DELETE FROM belfry.job_deliveries d WHERE d.job_id = @id AND EXISTS (SELECT FROM gone)
