@@ -1,6 +1,7 @@
 package job
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -143,12 +144,34 @@ func (u *run) isolate(ctx context.Context, err error) error {
 	}
 	switch {
 	case u.job.Skipped >= int64(u.poison.allowed):
-		return givenUpError{fmt.Errorf("%d recipients are skipped, max_skips is %d: %w", u.job.Skipped, u.poison.allowed, fault.cause)}
+		return u.giveUp(fault, fmt.Sprintf("%d recipients are skipped, max_skips is %d", u.job.Skipped, u.poison.allowed))
 	case u.poison.inARow >= maxSkipsInARow:
-		return givenUpError{fmt.Errorf("%d recipients in a row cannot be written; the fault is not theirs: %w", u.poison.inARow, fault.cause)}
+		return u.giveUp(fault, fmt.Sprintf("%d recipients in a row cannot be written; the fault is not theirs", u.poison.inARow))
 	}
 	return u.skip(ctx, fault)
 }
+
+// giveUp ends the run because of one more recipient. The error is stored in the job and its event, and an erasure blanks only the
+// errors of skips: it has the recipient's key and the SQLSTATE, unless no skip tells an operator more.
+func (u *run) giveUp(fault faultError, why string) error {
+	key := u.kind.keyset.Encode(fault.step.next)
+	u.log.Warn().Err(fault.cause).Str("cursor", key).Msg("recipient cannot be written, and not be skipped")
+	if u.job.Skipped == 0 {
+		return givenUpError{fmt.Errorf("%s: %w", why, fault.cause)}
+	}
+	return givenUpError{unnamedError{cmp.Or(sqlState(fault.cause), "none"), why, key, fault.cause}}
+}
+
+// unnamedError is an error without its text, which may name a person.
+type unnamedError struct {
+	state, why, key string
+	cause           error
+}
+
+func (e unnamedError) Error() string {
+	return fmt.Sprintf("%s: recipient %s, SQLSTATE %s; the skipped recipients have such errors", e.why, e.key, e.state)
+}
+func (e unnamedError) Unwrap() error { return e.cause }
 
 // skip records one recipient in job_skips and moves the cursor past it.
 func (u *run) skip(ctx context.Context, fault faultError) error {

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -38,8 +39,8 @@ func (s Schedule) values(ctx context.Context, tx pgx.Tx, o time.Time) ([]Value, 
 		d := json.NewDecoder(bytes.NewReader([]byte(text)))
 		d.DisallowUnknownFields()
 		if err := d.Decode(&list[i]); err != nil || list[i].ChannelID == 0 || list[i].Value == nil {
-			return nil, faultf("row %d of the query: %.80s is not a recipient with a value; allowed columns: channel_id, a bigint, and "+
-				"value, a JSON object", i+1, text)
+			return nil, faultf("row %d of the query: %s is not a recipient with a value; allowed columns: channel_id, a bigint, and "+
+				"value, a JSON object", i+1, columnsOf(text))
 		}
 	}
 	slices.SortFunc(list, func(a, b Value) int { return cmp.Compare(a.ChannelID, b.ChannelID) }) // the order of the primary key
@@ -49,6 +50,26 @@ func (s Schedule) values(ctx context.Context, tx pgx.Tx, o time.Time) ([]Value, 
 		}
 	}
 	return list, nil
+}
+
+// columnsOf has the names of a row's columns and not their values, which may be personal data: an error is stored, and an erasure
+// does not find it.
+func columnsOf(row string) string {
+	var names []string
+	d := json.NewDecoder(strings.NewReader(row))
+	if _, err := d.Token(); err == nil {
+		for len(names) < 10 && d.More() {
+			name, err := d.Token()
+			if err != nil {
+				break
+			}
+			names = append(names, fmt.Sprintf("%.60s", name))
+			if d.Decode(new(json.RawMessage)) != nil { // a long row is cut
+				break
+			}
+		}
+	}
+	return fmt.Sprintf("(%s)", strings.Join(names, ", "))
 }
 
 // copyTimeout is the timeout of the COPY of all values, below fireTimeout, so that the error is recorded.

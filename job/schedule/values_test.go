@@ -50,8 +50,8 @@ func TestValues_ABadRowEnqueuesNothing(t *testing.T) {
 	g.put(t, g.quiz(`SELECT 1`), "05-01 08:00:00")
 	const columns = "is not a recipient with a value; allowed columns: channel_id, a bigint, and value, a JSON object"
 	for query, problem := range map[string]string{
-		`SELECT 'x' AS title`: `row 1 of the query: {"title":"x"} ` + columns,
-		`SELECT 1 AS channel_id, '{}'::jsonb AS value, 'x' AS title`:                   columns,
+		`SELECT 'x' AS title`: "row 1 of the query: (title) " + columns,
+		`SELECT 1 AS channel_id, '{}'::jsonb AS value, 'x' AS title`:                   "row 1 of the query: (channel_id, value, title) " + columns,
 		`SELECT 1 AS channel_id`:                                                       columns,
 		`SELECT '{}'::jsonb AS value`:                                                  columns,
 		`SELECT 'a' AS channel_id, '{}'::jsonb AS value`:                               columns,
@@ -60,13 +60,17 @@ func TestValues_ABadRowEnqueuesNothing(t *testing.T) {
 		`SELECT 7 AS channel_id, '{}'::jsonb AS value FROM generate_series(1, 2)`:      "query: has channel 7 twice; allowed: one row of a channel",
 		`SELECT 1 AS channel_id, '[1]'::jsonb AS value`:                                "belfry.job_values.value: is a JSON array; allowed values: JSON objects of up to 4096 bytes",
 		`SELECT 1 AS channel_id, jsonb_build_object('a', repeat('x', 5000)) AS value`:  "has 5009 bytes; allowed values: JSON objects of up to 4096 bytes",
-		`SELECT 1 AS channel_id, jsonb_build_object('a', repeat('x', 70000)) AS value`: columns,
+		`SELECT 1 AS channel_id, jsonb_build_object('a', repeat('x', 70000)) AS value`: "(channel_id, value) " + columns,
 	} {
 		g.exec(t, `UPDATE belfry.schedules SET query = $1`, query)
 		_, err := g.store.Try(t.Context(), g.get(t, "popular"), operator)
 		require.ErrorContains(t, err, problem, query)
 		require.True(t, schedule.OwnFault(err), "%s: %v", query, err)
 	}
+	g.exec(t, `UPDATE belfry.schedules SET query = 'SELECT 5 AS channel_id, ''{}''::jsonb AS value, ''Kim Minjun'' AS a_name'`)
+	_, err := g.store.Try(t.Context(), g.get(t, "popular"), operator)
+	require.ErrorContains(t, err, columns)
+	require.NotContains(t, err.Error(), "Kim", "schedules.last_error and events would keep it after an erasure")
 	require.Zero(t, one[int](t, g.bundle, `SELECT count(*) FROM belfry.jobs`))
 }
 
