@@ -10,7 +10,8 @@
 //  1. Send waits for nothing. While the server is unreachable, up to 500 hints wait, and later ones are dropped.
 //  2. A node continues after the last entry that it has read, also after an outage. It does not receive its own hints.
 //  3. Run ends with its context, whatever the server does.
-//  4. Entries are input: anything else than a kind and a number is ignored, and a flood is received in batches.
+//  4. Entries are input: anything else than a kind and a number is ignored, and so are entries that are larger than a node's.
+//     A flood is received in batches of up to 20 entries, which have 10,000 hints at most.
 //
 // # Not guaranteed
 //
@@ -36,9 +37,10 @@ import (
 )
 
 const (
-	maxPending = 500  // hints
-	maxEntries = 1000 // of the stream, approximately
-	maxRead    = 100  // entries of a batch
+	maxPending = 500    // hints
+	maxEntries = 1000   // of the stream, approximately
+	maxRead    = 20     // entries of a batch: a server sends them whole, whatever their size
+	maxBytes   = 20_000 // of the hints of an entry; 500 of a node are shorter
 	pace       = 10 * time.Millisecond
 	// The first and the longest pause after an error.
 	firstPause, longestPause = 100 * time.Millisecond, 5 * time.Second
@@ -193,6 +195,9 @@ func (s *Stream) read(ctx context.Context, at string, received func(kind string,
 			continue
 		}
 		text, _ := e.Values["hints"].(string)
+		if len(text) > maxBytes || strings.Count(text, ",") > maxPending {
+			continue
+		}
 		for one := range strings.SplitSeq(text, ",") {
 			kind, number, _ := strings.Cut(one, " ")
 			channel, wrong := strconv.ParseInt(number, 10, 64)
@@ -233,8 +238,12 @@ func (s *Stream) entries(ctx context.Context, at string, wait time.Duration) ([]
 	return list[0].Messages, nil
 }
 
-// explain adds the necessary rights to an error.
+// explain adds to an error the necessary rights, or what to delete: who may write the stream can add the greatest id, and
+// there is none after it.
 func (s *Stream) explain(err error) error {
+	if redis.HasErrorPrefix(err, "The stream has exhausted") || redis.HasErrorPrefix(err, "The ID specified in XADD") { // since 7.0, and 6.2
+		return fmt.Errorf("%w (somebody has added the greatest id; DEL %s)", err, s.key)
+	}
 	if redisdb.Denied(err) {
 		return fmt.Errorf("%w (ACL SETUSER … ~%s* +xadd +xread +xrevrange)", err, strings.TrimSuffix(s.key, "live}:hints"))
 	}

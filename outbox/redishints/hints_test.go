@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"math"
 	"strings"
 	"sync"
 	"testing"
@@ -153,12 +154,12 @@ func TestStream_IgnoresMalformedEntries(t *testing.T) {
 	s, _ := open(t, server.URL, time.Hour)
 	for _, hints := range []string{
 		"", "mark", "mark x,", ",,,", "mark 99999999999999999999", "mark 1 2", " 7x", "mark -", "\x00\xff mark 7", "mark  7",
-		strings.Repeat("mark 7,", 1000),
+		strings.Repeat("mark 1,", maxPending+1), "mark 1," + strings.Repeat("x", maxBytes),
 	} {
 		add(t, server, "*", "node", "x", "hints", hints)
 	}
 	add(t, server, "*", "else", "1")
-	for range 20 {
+	for range 7 {
 		add(t, server, "*", "node", "x", "hints", "mark 7,wake 0,mark 8")
 	}
 	var got []hint
@@ -166,6 +167,53 @@ func TestStream_IgnoresMalformedEntries(t *testing.T) {
 	require.NoError(t, err)
 	require.NotEqual(t, "0-0", at)
 	require.Equal(t, []hint{{"mark", 7}, {"wake", 0}, {"mark", 8}}, got)
+}
+
+// What a node sends at most is received.
+func TestStream_ReceivesTheLargestEntry(t *testing.T) {
+	t.Parallel()
+	server := dbtest.StartRedis(t)
+	s, _ := open(t, server.URL, time.Hour)
+	for i := range maxPending {
+		s.Send("mark", math.MinInt64+int64(i))
+	}
+	require.NoError(t, s.write(t.Context()))
+	other, _ := open(t, server.URL, time.Hour)
+	got := 0
+	_, err := other.read(t.Context(), "0-0", func(string, int64) { got++ })
+	require.NoError(t, err)
+	require.Equal(t, maxPending, got)
+}
+
+// Entries of 3 MiB took a node's memory: 7.4 million hints in one batch.
+func TestStream_ReadsAFloodInBatches(t *testing.T) {
+	t.Parallel()
+	server := dbtest.StartRedis(t)
+	s, _ := open(t, server.URL, time.Hour)
+	for i := range 2 * maxRead {
+		add(t, server, fmt.Sprint("1-", i+1), "node", "x", "hints", strings.Repeat("mark 7,", 450_000))
+	}
+	add(t, server, "*", "node", "x", "hints", "mark 8")
+	at, reads := "0-0", 0
+	var got []hint
+	for ; len(got) == 0; reads++ {
+		var err error
+		at, err = s.read(t.Context(), at, func(kind string, channel int64) { got = append(got, hint{kind, channel}) })
+		require.NoError(t, err)
+	}
+	require.Equal(t, []hint{{"mark", 8}}, got)
+	require.Equal(t, 3, reads)
+}
+
+// No entry follows the greatest id: the error has what to delete.
+func TestStream_SaysWhatEndsTheGreatestID(t *testing.T) {
+	t.Parallel()
+	server := dbtest.StartRedis(t)
+	s, _ := open(t, server.URL, time.Hour)
+	add(t, server, "18446744073709551615-18446744073709551615", "node", "x", "hints", "mark 7")
+	require.ErrorContains(t, s.Check(t.Context()), "(somebody has added the greatest id; DEL {test:live}:hints)")
+	require.Equal(t, ":1", server.Do(t, "DEL", "{test:live}:hints"))
+	require.NoError(t, s.Check(t.Context()))
 }
 
 // While the server is away hints wait, and it is logged once. A server without memory of the stream is followed, too.
