@@ -1,5 +1,5 @@
 // <belfry-bell url="https://inbox.example.com" token="/inbox-token"></belfry-bell>
-// token: a path that answers the reader's token as text.
+// token: a path that answers with the token.
 customElements.define("belfry-bell", class extends HTMLElement {
 	connectedCallback() {
 		if (!this.box) {
@@ -7,7 +7,7 @@ customElements.define("belfry-bell", class extends HTMLElement {
 			root.innerHTML = `<style>
 :host{position:relative;font:14px system-ui}
 button{font:inherit;background:none;border:0;padding:10px;cursor:pointer}
-b{background:#c00;color:#fff;border-radius:9px;padding:0 5px;font-size:11px}
+b:not(:empty){background:#c00;color:#fff;border-radius:9px;padding:0 5px;font-size:11px}
 div{position:absolute;right:0;z-index:9;width:min(340px,90vw);max-height:70vh;overflow:auto;background:#fff;border:1px solid #ccc}
 ol{margin:0;padding:0}
 li{display:block;border-top:1px solid #ddd}

@@ -290,7 +290,7 @@ func TestLong_LiveNodesMissNothing(t *testing.T) { //nolint:funlen,paralleltest 
 	nodes[1].stop()
 }
 
-// Idle clients cost little memory. The client's side is in the same process and counts, too.
+// Idle clients cost little memory. The client's side is in the same process: half of a bare pair of connections.
 func TestLong_LiveClientsAreSmall(t *testing.T) { //nolint:paralleltest // a measurement
 	clients := number("BELFRY_LIVE_CLIENTS", 300)
 	b := setup(t)
@@ -308,6 +308,24 @@ func TestLong_LiveClientsAreSmall(t *testing.T) { //nolint:paralleltest // a mea
 		runtime.ReadMemStats(&m)
 		return m.HeapAlloc
 	}
+	client := func() uint64 {
+		l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
+		require.NoError(t, err)
+		defer l.Close() //nolint:errcheck // nothing was written
+		plain, pairs := measure(), make([]net.Conn, 0, 2*clients)
+		for range clients {
+			to, err := new(net.Dialer).DialContext(t.Context(), "tcp", l.Addr().String())
+			require.NoError(t, err)
+			from, err := l.Accept()
+			require.NoError(t, err)
+			pairs = append(pairs, to, from)
+		}
+		half := (measure() - plain) / uint64(2*clients)
+		for _, c := range pairs {
+			require.NoError(t, c.Close())
+		}
+		return half
+	}()
 	for name, dial := range map[string]func(channel int64) net.Conn{
 		"SSE": func(channel int64) net.Conn {
 			conn, err := dialEvents(t.Context(), n.url, channel, "")
@@ -323,11 +341,14 @@ func TestLong_LiveClientsAreSmall(t *testing.T) { //nolint:paralleltest // a mea
 			return conn
 		},
 	} {
+		first := dial(1) // the feed and its connections begin with it
+		_, err := first.Read(make([]byte, 1024))
+		require.NoError(t, err)
 		base := n.Streams()
 		before, plain := measure(), heap()
 		conns := make([]net.Conn, clients)
 		for i := range conns {
-			conns[i] = dial(int64(i + 1))
+			conns[i] = dial(int64(i + 2))
 		}
 		require.Eventually(t, func() bool { return n.Streams() == base+clients }, patience, time.Millisecond)
 		buffer := make([]byte, 1024)
@@ -336,8 +357,8 @@ func TestLong_LiveClientsAreSmall(t *testing.T) { //nolint:paralleltest // a mea
 			require.NoError(t, err)
 		}
 		all, after := measure(), heap()
-		per := func(n uint64) uint64 { return n / uint64(clients) }
-		t.Logf("%s: %d bytes of heap and %d of heap and stacks per idle client", name, per(after-plain), per(all-before))
+		per := func(n uint64) uint64 { return n/uint64(clients) - client }
+		t.Logf("%s: %d bytes of heap and %d of heap and stacks per idle client, without %d of the client", name, per(after-plain), per(all-before), client)
 		limit := uint64(16 << 10)
 		if name == "WebSocket" {
 			limit = 32 << 10
@@ -347,5 +368,6 @@ func TestLong_LiveClientsAreSmall(t *testing.T) { //nolint:paralleltest // a mea
 			require.NoError(t, c.Close())
 		}
 		require.Eventually(t, func() bool { return n.Streams() == base }, patience, time.Millisecond)
+		require.NoError(t, first.Close())
 	}
 }
