@@ -4,7 +4,7 @@ DROP VIEW belfry.job_notifications, belfry.dead_letters, belfry.sendable_jobs, b
 DROP TABLE belfry.activity_counts, belfry.locks, belfry.installation, belfry.senders, belfry.samples, belfry.pushes, belfry.queues, belfry.relays, belfry.attempts, belfry.handovers,
     belfry.leases, belfry.retention_walks, belfry.activities, belfry.messages, belfry.notifications;
 DROP FUNCTION belfry.messages_keep, belfry.queues_number, belfry.relays_bound, belfry.activities_limit, belfry.activities_count, belfry.installation_halt, belfry.installation_record, belfry.delivers, belfry.here, belfry.send_external, belfry.channel_id, belfry.send, belfry.insert_activity,
-    belfry.activities_arrive, belfry.activities_wake, belfry.activities_enqueue, belfry.activities_validate;
+    belfry.activities_end, belfry.activities_arrive, belfry.activities_wake, belfry.activities_enqueue, belfry.activities_validate;
 DROP SEQUENCE belfry.activities_woken_seq;
 DROP TRIGGER names_guard ON belfry.names;
 DROP FUNCTION belfry.names_guard;

@@ -398,7 +398,26 @@ END $$;
 CREATE CONSTRAINT TRIGGER activities_arrive AFTER INSERT ON belfry.activities DEFERRABLE INITIALLY DEFERRED
     FOR EACH ROW WHEN (NEW.inbox) EXECUTE FUNCTION belfry.activities_arrive();
 
-REVOKE EXECUTE ON FUNCTION belfry.activities_validate(), belfry.activities_enqueue(), belfry.activities_wake(), belfry.activities_arrive() FROM PUBLIC;
+-- Rejects the deletion of an activity without its message and its attempts: an erasure finds these by the activity. It runs
+-- after the statement, which may delete them all in any order.
+CREATE FUNCTION belfry.activities_end() RETURNS trigger
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    kept bigint;
+    ok   boolean;
+BEGIN
+    kept := (SELECT g.id FROM gone g
+              CROSS JOIN LATERAL (SELECT FROM belfry.messages m WHERE m.job_id = g.id AND m.channel_id = g.channel_id
+                                  UNION ALL SELECT FROM belfry.attempts a WHERE a.job_id = g.id AND a.channel_id = g.channel_id OFFSET 0) r LIMIT 1);
+    ok := kept IS NULL
+        OR belfry.reject('activities', 'id', format('activity %s has a message or attempts and cannot be deleted', kept), 'retention.messages deletes it with them.');
+    RETURN NULL;
+END $$;
+
+CREATE TRIGGER activities_end AFTER DELETE ON belfry.activities REFERENCING OLD TABLE AS gone
+    FOR EACH STATEMENT EXECUTE FUNCTION belfry.activities_end();
+
+REVOKE EXECUTE ON FUNCTION belfry.activities_validate(), belfry.activities_enqueue(), belfry.activities_wake(), belfry.activities_arrive(), belfry.activities_end() FROM PUBLIC;
 
 -- Inserts one activity in the caller's transaction and returns its id, which is negative: send, notify and the library.
 -- With an idempotency key that was seen, it returns the first one's id.

@@ -107,7 +107,7 @@ func TestForget_ItsWayIntoJobsIsNoOther(t *testing.T) {
 	}
 }
 
-// An erasure finds messages, values and attempts by their job, so that a job with any is not deleted: they would remain. An
+// An erasure finds messages, values and attempts by their job or activity, so that one with any is not deleted. An
 // attempt without a message, which a role that delivers can write, is found too.
 func TestForget_FindsWhatHasAJob(t *testing.T) {
 	t.Parallel()
@@ -118,6 +118,16 @@ func TestForget_FindsWhatHasAJob(t *testing.T) {
 		d.Exec(`DELETE FROM belfry.` + c[1] + ` WHERE job_id = 1`)
 	}
 	d.Exec(`DELETE FROM belfry.jobs WHERE id = 1`)
+	for _, then := range []string{
+		`INSERT INTO belfry.attempts (job_id, channel_id, step, attempt, medium, outcome) SELECT id, 3, 0, 1, 'push', 'unknown' FROM belfry.activities;
+			DELETE FROM belfry.messages WHERE job_id < 0`,
+		`DELETE FROM belfry.attempts WHERE job_id < 0`,
+	} {
+		_, err := d.DB.Pool.Exec(t.Context(), `DELETE FROM belfry.activities`)
+		require.ErrorContains(t, err, "has a message or attempts and cannot be deleted")
+		d.Exec(then)
+	}
+	d.Exec(`DELETE FROM belfry.activities`)
 	d.Exec(`INSERT INTO belfry.attempts (job_id, channel_id, step, attempt, medium, outcome, error) VALUES (2, 3, 0, 1, 'push', 'unknown', 'busy: token')`)
 	p := d.Planned("channels forget", "external_id", "u3")
 	require.Regexp(t, `attempts +erased +1\n`, d.Out)

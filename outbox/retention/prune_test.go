@@ -333,9 +333,14 @@ func TestPrune_DeletesStrayAttemptsAndKeepsJobsWithStrayMessages(t *testing.T) {
 	b.Exec(t, `INSERT INTO belfry.attempts (job_id, channel_id, step, attempt, medium, outcome) SELECT k, 1, 0, 1, 'push', 'retryable' FROM unnest($1::bigint[]) k`,
 		[]int64{stray, empty})
 	b.Age(t, "40 days", stray, empty)
+	alone := b.ActivitiesFor(t, 1)
+	b.Past(t, `UPDATE belfry.activities SET created_at = now() - interval '40 days'`)
+	b.Exec(t, `INSERT INTO belfry.attempts (job_id, channel_id, step, attempt, medium, outcome) SELECT id, channel_id, 0, 1, 'push', 'retryable' FROM belfry.activities`)
+	b.Exec(t, `DELETE FROM belfry.messages WHERE job_id = $1`, alone[0])
 	got, err := retention.Prune(t.Context(), b.DB.Pool, month(), retention.Options{})
 	require.NoError(t, err)
-	require.Equal(t, retention.Pruned{Jobs: 1}, got)
+	require.Equal(t, retention.Pruned{Messages: 1, Jobs: 1}, got)
+	require.Zero(t, one[int64](t, b, `SELECT count(*) FROM belfry.activities`))
 	require.Equal(t, []int64{stray, stray}, one[[]int64](t, b, `SELECT array_agg(k) FROM (SELECT id FROM belfry.jobs UNION ALL SELECT job_id FROM belfry.attempts) t (k)`))
 }
 

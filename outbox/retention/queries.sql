@@ -208,13 +208,13 @@ WITH looked AS MATERIALIZED (
     DELETE FROM belfry.messages m
      WHERE m.ctid = ANY (ARRAY(SELECT l.tid FROM locked l))
     RETURNING m.job_id
-), forgotten AS (
-    DELETE FROM belfry.attempts a
-     WHERE a.id = ANY (ARRAY(SELECT k.id FROM gone g
-                              CROSS JOIN LATERAL (SELECT k.id FROM belfry.attempts k WHERE k.job_id = g.job_id OFFSET 0) k))
 ), ends AS MATERIALIZED (
     SELECT d.id, d.channel_id FROM due d
      WHERE d.id IN (SELECT g.job_id FROM gone g) OR (SELECT true FROM belfry.messages m WHERE m.job_id = d.id AND m.channel_id = d.channel_id LIMIT 1) IS NULL
+), forgotten AS (
+    DELETE FROM belfry.attempts a
+     WHERE a.id = ANY (ARRAY(SELECT k.id FROM ends e
+                              CROSS JOIN LATERAL (SELECT k.id FROM belfry.attempts k WHERE k.job_id = e.id OFFSET 0) k))
 ), unlisted AS (
     DELETE FROM belfry.notifications n
      WHERE n.ctid = ANY (ARRAY(SELECT k.tid FROM ends e CROSS JOIN LATERAL (SELECT k.ctid AS tid FROM belfry.notifications k WHERE k.channel_id = e.channel_id AND k.arrival = -e.id OFFSET 0) k))
