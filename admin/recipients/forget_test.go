@@ -354,7 +354,7 @@ func TestFault_ForgetWaitsForAPreparedTransaction(t *testing.T) {
 	} {
 		conn, err := base.Pool.Acquire(ctx)
 		require.NoError(t, err)
-		defer conn.Release()
+		t.Cleanup(conn.Release)
 		exec := func(sql string) {
 			_, err := conn.Exec(ctx, sql)
 			require.NoError(t, err, sql)
