@@ -303,18 +303,29 @@ func (f *Firer) fire(ctx context.Context, d due) (Fired, error) {
 	return fr.done, nil
 }
 
+// recordTries is how often the row of a schedule is looked for whose query's connection has ended. Its server process
+// releases the lock at its end.
+const recordTries = 30
+
 // record records the fault of a query whose connection has ended.
 func (f *Firer) record(ctx context.Context, d due, fault error) (Fired, error) {
-	fr := firing{Firer: f, began: time.Now()}
-	err := inTx(ctx, f.pool, storeTimeout, func(ctx context.Context, tx pgx.Tx) (err error) {
-		fr.tx = tx
-		if fr.locked, err = lock(ctx, tx, queries.scheduleLock, pgx.StrictNamedArgs{"name": d.Name, "now": f.now()}); err != nil {
-			return err
+	for try := 1; ; try++ {
+		fr := firing{Firer: f, began: time.Now()}
+		err := inTx(ctx, f.pool, storeTimeout, func(ctx context.Context, tx pgx.Tx) (err error) {
+			fr.tx = tx
+			if fr.locked, err = lock(ctx, tx, queries.scheduleLock, pgx.StrictNamedArgs{"name": d.Name, "now": f.now()}); err != nil {
+				return err
+			}
+			return fr.failed(ctx, fault)
+		})
+		switch {
+		case !errors.Is(err, pgx.ErrNoRows):
+			return fr.done, err
+		case try == recordTries: // another node has it, or it was changed
+			return Fired{}, nil
 		}
-		return fr.failed(ctx, fault)
-	})
-	if errors.Is(err, pgx.ErrNoRows) { // another node has it, or it was changed
-		return Fired{}, nil
+		if err := lifecycle.Pause(ctx, 100*time.Millisecond); err != nil {
+			return Fired{}, err
+		}
 	}
-	return fr.done, err
 }
