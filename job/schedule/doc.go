@@ -60,7 +60,8 @@
 // A query runs read only, for at most query_timeout, concurrently with queries of other schedules: a Firer runs up
 // to four, and reserves the last place for schedules that do not fail. It runs as query_role, inside a function
 // with the rights of that role, which it cannot leave (QueryGuard in queries.sql). It leaves nothing in the session, and
-// the connection is closed after the transaction (db.Foreign). Without a query_role it runs
+// the connection is closed after the transaction (db.Foreign). Every error of it is recorded with the schedule, also if it
+// has ended the connection; one that goes on after its time is terminated. Without a query_role it runs
 // with the rights of the node's database role: a role that may write belfry.schedules can then read everything
 // that the node can.
 //

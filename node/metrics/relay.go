@@ -11,7 +11,7 @@ import (
 	"github.com/belfryhq/belfry/outbox/sender"
 )
 
-// relayed counts the events of one relay. It is a outbox.Observer.
+// relayed counts the events of one relay. It is an outbox.Observer.
 type relayed struct {
 	messages, results, dead, rebuilds *prometheus.CounterVec
 	calls                             *prometheus.HistogramVec
