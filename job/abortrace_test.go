@@ -106,7 +106,7 @@ func (r *races) race(t *testing.T, mode raceMode, i int) (took time.Duration, ra
 	t.Helper()
 	b := r.b
 	if r.id == 0 {
-		b.exec(t, `TRUNCATE belfry.messages`)
+		b.exec(t, `TRUNCATE belfry.message_rows`)
 		r.id, r.checked = b.enqueue(t, job.Spec{Type: outbox.TypePush}), 0
 	} else {
 		_, err := b.jobs.Resume(t.Context(), job.One(r.id), job.Act{Actor: "races"})

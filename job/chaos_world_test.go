@@ -51,7 +51,7 @@ BEGIN
 	END LOOP;
 	RETURN struck;
 END $$;
-CREATE TRIGGER poison BEFORE INSERT ON belfry.messages FOR EACH ROW EXECUTE FUNCTION public.poison();
+CREATE TRIGGER poison BEFORE INSERT ON belfry.message_rows FOR EACH ROW EXECUTE FUNCTION public.poison();
 CREATE TRIGGER poison BEFORE INSERT ON belfry.notifications FOR EACH ROW EXECUTE FUNCTION public.poison();`
 
 // world is a server, two daemons on it, and one schedule at a time of what happens
@@ -185,7 +185,7 @@ func (w *world) begin(t *testing.T, seed uint64) {
 	w.began, w.diary, w.jobs = time.Now(), nil, nil
 	w.channels, w.ever, w.poisoned = map[int64]recipient{}, map[int64]bool{}, map[int64]bool{}
 	w.exec(t, `TRUNCATE belfry.jobs, belfry.job_events, belfry.job_skips, belfry.job_revisions, belfry.channels, belfry.lanes, belfry.events,
-		belfry.notifications, belfry.messages, belfry.job_deliveries, public.ledger, public.poisoned`)
+		belfry.notifications, belfry.message_rows, belfry.job_claims, belfry.job_deliveries, public.ledger, public.poisoned`)
 	var ids []int64
 	var platforms []string
 	for i := range int64(chaosChannels) {

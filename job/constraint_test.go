@@ -18,10 +18,10 @@ import (
 // at COMMIT.
 func (b *bundle) refusing(t tester, when, condition string) {
 	t.Helper()
-	b.exec(t, `DROP TRIGGER IF EXISTS refuse ON belfry.messages`)
+	b.exec(t, `DROP TRIGGER IF EXISTS refuse ON belfry.message_rows`)
 	b.exec(t, `CREATE OR REPLACE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS
 		$$ BEGIN RAISE EXCEPTION 'channel % is refused', NEW.channel_id USING ERRCODE = 'check_violation', CONSTRAINT = 'not_now', TABLE = 'messages'; END $$`)
-	b.exec(t, `CREATE CONSTRAINT TRIGGER refuse AFTER INSERT ON belfry.messages `+when+` FOR EACH ROW WHEN (`+condition+`) EXECUTE FUNCTION refuse()`)
+	b.exec(t, `CREATE CONSTRAINT TRIGGER refuse AFTER INSERT ON belfry.message_rows `+when+` FOR EACH ROW WHEN (`+condition+`) EXECUTE FUNCTION refuse()`)
 }
 
 // A constraint that suddenly refuses everybody is waited out, and nobody is skipped for it:
@@ -50,7 +50,7 @@ func TestLong_PoisonConstraintThatRefusesEverybodyIsAnOutage(t *testing.T) {
 			s := b.start(t, b.runnerWith(t, b.db.Pool, config, outbox.Types(b.who)))
 			if c.patience == patience {
 				b.eventually(t, `SELECT coalesce(last_error, '') LIKE '%all recipients%is refused%' FROM belfry.jobs WHERE id = $1`, id)
-				b.exec(t, `DROP TRIGGER refuse ON belfry.messages`)
+				b.exec(t, `DROP TRIGGER refuse ON belfry.message_rows`)
 			}
 			b.eventually(t, `SELECT status IN ('PROCESSED', 'FAILED') FROM belfry.jobs WHERE id = $1`, id)
 			s.wait(t)
@@ -72,11 +72,11 @@ func TestLong_PoisonConstraintThatRefusesEverybodyIsAnOutage(t *testing.T) {
 func TestLong_PoisonConstraintThatRefusesTheRest(t *testing.T) {
 	t.Parallel()
 	check := func(condition string) string {
-		return fmt.Sprintf(`ALTER TABLE belfry.messages DROP CONSTRAINT IF EXISTS not_now, ADD CONSTRAINT not_now CHECK (NOT (%s)) NOT VALID`, condition)
+		return fmt.Sprintf(`ALTER TABLE belfry.message_rows DROP CONSTRAINT IF EXISTS not_now, ADD CONSTRAINT not_now CHECK (NOT (%s)) NOT VALID`, condition)
 	}
 	raise := func(statements string) string {
 		return `CREATE FUNCTION plain() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN ` + statements + ` RETURN NEW; END $$;
-			CREATE TRIGGER plain BEFORE INSERT ON belfry.messages FOR EACH ROW EXECUTE FUNCTION plain()`
+			CREATE TRIGGER plain BEFORE INSERT ON belfry.message_rows FOR EACH ROW EXECUTE FUNCTION plain()`
 	}
 	const everybody = `RAISE EXCEPTION 'not %', NEW.channel_id;`
 	b := setup(t, 150)
@@ -94,14 +94,14 @@ func TestLong_PoisonConstraintThatRefusesTheRest(t *testing.T) {
 		"the rest":                     {channels: 115, then: check("channel_id > 1000"), skipped: 15},
 		"the rest, by a plain RAISE":   {channels: 115, then: raise("IF NEW.channel_id > 1000 THEN " + everybody + " END IF;"), skipped: 15},
 		"the rest and the first":       {channels: 115, before: check("channel_id <= 50 OR channel_id > 1000"), skipped: 20},
-		"whose row is there":           {channels: 150, then: `INSERT INTO belfry.messages (job_id, channel_id, next_attempt_at) SELECT max(id), 1500, now() FROM belfry.jobs`, skipped: 1},
+		"whose row is there":           {channels: 150, then: `INSERT INTO belfry.message_rows (job_id, channel_id, next_attempt_at) SELECT max(id), 1500, now() FROM belfry.jobs`, skipped: 1},
 		"one of one":                   {channels: 1, before: check("true"), skipped: 1},
 		"two of three":                 {channels: 3, before: check("channel_id > 10"), skipped: 2},
 		"one of three":                 {channels: 3, before: check("channel_id = 30"), skipped: 1},
 		"two of two, each for himself": {channels: 2, before: raise("IF NEW.channel_id = 10 THEN " + everybody + " END IF;\n" + everybody), skipped: 2},
 	} {
 		inOrder(t, name, func(t *testing.T) {
-			b.exec(t, `DROP TRIGGER IF EXISTS plain ON belfry.messages; DROP FUNCTION IF EXISTS plain; ALTER TABLE belfry.messages DROP CONSTRAINT IF EXISTS not_now`)
+			b.exec(t, `DROP TRIGGER IF EXISTS plain ON belfry.message_rows; DROP FUNCTION IF EXISTS plain; ALTER TABLE belfry.message_rows DROP CONSTRAINT IF EXISTS not_now`)
 			b.populate(t, c.channels)
 			if c.before != "" {
 				b.exec(t, c.before)
@@ -138,7 +138,7 @@ func TestPoison_ShortageInAProbeSkipsNobody(t *testing.T) {
 	const refuse = `RAISE check_violation USING MESSAGE = 'not now', CONSTRAINT = 'not_now';`
 	b := setup(t, 150)
 	b.exec(t, `CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RETURN NEW; END $$`)
-	b.exec(t, `CREATE TRIGGER refuse BEFORE INSERT ON belfry.messages FOR EACH ROW EXECUTE FUNCTION refuse()`)
+	b.exec(t, `CREATE TRIGGER refuse BEFORE INSERT ON belfry.message_rows FOR EACH ROW EXECUTE FUNCTION refuse()`)
 	for name, c := range map[string]struct {
 		trigger string
 		status  job.Status
@@ -170,7 +170,7 @@ func TestPoison_PlainRaiseOfATrigger(t *testing.T) {
 	t.Parallel()
 	b := setup(t, 300)
 	b.exec(t, `CREATE FUNCTION plain() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'no consent'; END $$`)
-	b.exec(t, `CREATE TRIGGER plain BEFORE INSERT ON belfry.messages FOR EACH ROW WHEN (NEW.channel_id = 1230) EXECUTE FUNCTION plain()`)
+	b.exec(t, `CREATE TRIGGER plain BEFORE INSERT ON belfry.message_rows FOR EACH ROW WHEN (NEW.channel_id = 1230) EXECUTE FUNCTION plain()`)
 	id := b.enqueue(t, job.Spec{Type: outbox.TypePush})
 	b.runDue(t, b.runner(t, "r"))
 	b.requireDone(t, id, slices.DeleteFunc(everyone(300), func(id int64) bool { return id == 1230 }))
@@ -179,7 +179,7 @@ func TestPoison_PlainRaiseOfATrigger(t *testing.T) {
 	require.Len(t, skips, 1)
 	require.Equal(t, "P0001", skips[0].SQLState)
 
-	b.exec(t, `DROP TRIGGER plain ON belfry.messages`)
+	b.exec(t, `DROP TRIGGER plain ON belfry.message_rows`)
 	b.exec(t, `CREATE TRIGGER plain BEFORE UPDATE OF "cursor" ON belfry.jobs FOR EACH ROW EXECUTE FUNCTION plain()`)
 	id = b.enqueue(t, job.Spec{Type: outbox.TypePush})
 	tries := 0
@@ -236,8 +236,8 @@ func fixedAfter(t *testing.T, refused ...int) {
 	b.exec(t, `CREATE TABLE until (max_refusals int); INSERT INTO until VALUES (0)`)
 	for _, when := range []string{"", "DEFERRABLE INITIALLY DEFERRED"} {
 		inOrder(t, when, func(t *testing.T) {
-			b.exec(t, `DROP TRIGGER IF EXISTS refuse ON belfry.messages`)
-			b.exec(t, `CREATE CONSTRAINT TRIGGER refuse AFTER INSERT ON belfry.messages `+when+` FOR EACH ROW WHEN (NEW.channel_id > 2000) EXECUTE FUNCTION refuse()`)
+			b.exec(t, `DROP TRIGGER IF EXISTS refuse ON belfry.message_rows`)
+			b.exec(t, `CREATE CONSTRAINT TRIGGER refuse AFTER INSERT ON belfry.message_rows `+when+` FOR EACH ROW WHEN (NEW.channel_id > 2000) EXECUTE FUNCTION refuse()`)
 			for _, refusals := range refused {
 				b.exec(t, `SELECT setval('refusals', 1, false)`)
 				b.exec(t, `UPDATE until SET max_refusals = $1`, refusals)

@@ -173,7 +173,7 @@ func TestRunner_DuplicateRowIsSkippedAndRecorded(t *testing.T) {
 	b := setup(t, 500)
 	for kind, insert := range map[string]string{
 		outbox.TypeInbox: `INSERT INTO belfry.notifications (arrival, channel_id) SELECT last_value + is_called::integer, 2500 FROM belfry.arrivals_seq WHERE $1::bigint > 0`,
-		outbox.TypePush:  `INSERT INTO belfry.messages (job_id, channel_id, next_attempt_at) VALUES ($1, 2500, now())`,
+		outbox.TypePush:  `INSERT INTO belfry.message_rows (job_id, channel_id, next_attempt_at) VALUES ($1, 2500, now())`,
 	} {
 		inOrder(t, kind, func(t *testing.T) {
 			id := b.enqueue(t, job.Spec{Type: kind})
@@ -190,7 +190,7 @@ func TestRunner_DuplicateRowIsSkippedAndRecorded(t *testing.T) {
 			require.Contains(t, skips[0].Error, "_pkey")
 
 			b.exec(t, `DELETE FROM belfry.notifications WHERE channel_id = 2500`)
-			b.exec(t, `DELETE FROM belfry.messages WHERE channel_id = 2500`)
+			b.exec(t, `DELETE FROM belfry.message_rows WHERE channel_id = 2500`)
 			_, err = b.jobs.RetrySkipped(t.Context(), id, job.Act{}, nil)
 			require.NoError(t, err)
 			b.runDue(t, b.runner(t, "r"))

@@ -97,7 +97,7 @@ type model struct {
 
 func newModel(t *rapid.T, b *bundle) *model {
 	m := &model{b: b, channels: map[int64]modelChannel{}}
-	b.exec(t, `TRUNCATE belfry.jobs, belfry.job_events, belfry.channels, belfry.segment_members, belfry.notifications, belfry.messages CASCADE`)
+	b.exec(t, `TRUNCATE belfry.jobs, belfry.job_events, belfry.channels, belfry.segment_members, belfry.notifications, belfry.message_rows, belfry.job_claims CASCADE`)
 	for range rapid.IntRange(0, 25).Draw(t, "channels") {
 		require.NoError(t, m.apply(t.Context(), drawChange(t, "insert")))
 	}

@@ -21,7 +21,7 @@ func (b *bundle) poisoned(t tester, condition string) {
 	t.Helper()
 	b.exec(t, `CREATE OR REPLACE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS
 		$$ BEGIN RAISE EXCEPTION 'channel % is poison', NEW.channel_id USING ERRCODE = '22023'; END $$`)
-	for _, table := range []string{"notifications", "messages"} {
+	for _, table := range []string{"notifications", "message_rows"} {
 		b.exec(t, `DROP TRIGGER IF EXISTS refuse ON belfry.`+table)
 		if condition != "" {
 			b.exec(t, `CREATE TRIGGER refuse BEFORE INSERT ON belfry.`+table+` FOR EACH ROW WHEN (`+condition+`) EXECUTE FUNCTION refuse()`)
@@ -154,7 +154,7 @@ func TestPoison_RetryOfSkipsAfterACorrectionHasTheTextOfTheRetry(t *testing.T) {
 			if kind == outbox.TypePush { // unsent messages get the present text
 				for channel, revision := range map[int64]any{10: nil, 500: 1, 1000: 2, 3000: nil} {
 					require.Equal(t, "third", one[string](t, b, `SELECT title FROM belfry.job_content($1, $2)`, id, channel))
-					b.exec(t, `UPDATE belfry.messages SET status = 'SENT', sent_at = now(), revision = $3 WHERE job_id = $1 AND channel_id = $2`, id, channel, revision)
+					b.exec(t, `UPDATE belfry.message_rows SET status = 'SENT', sent_at = now(), revision = $3 WHERE job_id = $1 AND channel_id = $2`, id, channel, revision)
 				}
 			}
 			for channel, title := range want {
@@ -294,7 +294,7 @@ func TestPoison_DeferredConstraint(t *testing.T) {
 	t.Parallel()
 	b := setup(t, 300)
 	b.exec(t, `CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'late' USING ERRCODE = '23514'; END $$`)
-	b.exec(t, `CREATE CONSTRAINT TRIGGER refuse AFTER INSERT ON belfry.messages DEFERRABLE INITIALLY DEFERRED
+	b.exec(t, `CREATE CONSTRAINT TRIGGER refuse AFTER INSERT ON belfry.message_rows DEFERRABLE INITIALLY DEFERRED
 		FOR EACH ROW WHEN (NEW.channel_id = 1230) EXECUTE FUNCTION refuse()`)
 	id := b.enqueue(t, job.Spec{Type: outbox.TypePush})
 	b.runDue(t, b.runner(t, "r"))

@@ -314,11 +314,11 @@ func TestLong_AbortOfFinishedJobsTakesABoundedTime(t *testing.T) {
 		ids[i] = b.enqueue(t, job.Spec{Type: "push"})
 		b.exec(t, set(job.Running), ids[i])
 		b.exec(t, set(job.Processed), ids[i])
-		b.exec(t, `INSERT INTO belfry.messages (job_id, channel_id, next_attempt_at, status, sent_at)
+		b.exec(t, `INSERT INTO belfry.message_rows (job_id, channel_id, next_attempt_at, status, sent_at)
 			SELECT $1, g, now(), 'SENT', now() FROM generate_series(1, $2::int) g`, ids[i], []int{1, 20001, 1}[i])
 	}
-	b.exec(t, `ALTER TABLE belfry.messages RENAME TO told`)
-	b.exec(t, `CREATE VIEW belfry.messages AS SELECT * FROM belfry.told
+	b.exec(t, `ALTER TABLE belfry.message_rows RENAME TO told`)
+	b.exec(t, `CREATE VIEW belfry.message_rows AS SELECT * FROM belfry.told
 		WHERE status = 'SENT' AND CASE WHEN channel_id = 2 THEN pg_sleep(5.2) IS NOT NULL ELSE true END`)
 	tx, err := b.db.Pool.Begin(t.Context())
 	require.NoError(t, err)

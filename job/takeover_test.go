@@ -75,7 +75,7 @@ func (b *bundle) clear(t *testing.T, id int64) {
 	t.Helper()
 	b.abort(t, id)
 	b.requirePrefix(t, id)
-	b.exec(t, `TRUNCATE belfry.messages`)
+	b.exec(t, `TRUNCATE belfry.message_rows`)
 }
 
 // percentiles is what is reported of a series of measurements.

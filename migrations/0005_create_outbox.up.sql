@@ -39,9 +39,14 @@ SELECT j.id AS job_id, n.channel_id, n.arrival, n.read_at, n.archived_at, n.with
 -- recalled_at is set by a recall on a message that it found PROCESSING: the attempt in progress is the last;
 -- when it fails the message becomes CANCELLED, and the constraint keeps it from becoming due again. push is
 -- the last of belfry.pushes that queued it: a QUEUED message always has one, a message that no carrier ever
--- had has none. Every statement that writes a message reads these conditions first, and its time grows with
+-- had has none.
+--
+-- A job's messages are claimed in the order of their channels without a change of their rows: see belfry.job_claims.
+-- A PENDING message of a job with the lease_id NULL has never been changed. It is in flight if the claims have
+-- passed it, and the view belfry.messages shows it as PROCESSING. A message that was returned, or that was written
+-- behind the claims, has a lease_id: its last lease, or 0. Every statement that writes a message reads these conditions first, and its time grows with
 -- their length: hence array literals, and one condition on the columns that waiting messages must not have.
-CREATE TABLE belfry.messages (
+CREATE TABLE belfry.message_rows (
     job_id           bigint      NOT NULL,
     channel_id       bigint      NOT NULL,
     next_attempt_at  timestamptz NOT NULL,
@@ -71,6 +76,55 @@ CREATE TABLE belfry.messages (
     CONSTRAINT messages_reason_check CHECK (status <> ALL ('{DEAD,CANCELLED}') OR reason IS NOT NULL)
 );
 
+-- How far the messages of a job are claimed: each claim takes the next ones after the channel claimed_to (NULL: the
+-- first ones) and moves it, in the
+-- transaction that writes its lease. A message that was never changed and is not after claimed_to is in flight under
+-- the lease with its key. The row's lock makes claims disjoint: a statement that changes such messages for another
+-- reason takes it first (belfry.own_claimed), and then the locks of messages.
+CREATE TABLE belfry.job_claims (
+    job_id     bigint CONSTRAINT job_claims_pkey PRIMARY KEY,
+    claimed_to bigint,
+    CONSTRAINT job_claims_job_id_check CHECK (job_id > 0)
+) WITH (fillfactor = 50); -- room for HOT updates: every claim changes one
+
+-- One claim of one relay, while any message of it is in flight. An expired lease is recovered: its messages
+-- are found by their keys. The relay draws the id at random, because a claim commits asynchronously and a
+-- sequence could assign its number again after a crash.
+CREATE TABLE belfry.leases (
+    id          bigint CONSTRAINT leases_pkey PRIMARY KEY,
+    relay       text        NOT NULL,
+    claimed_at  timestamptz NOT NULL DEFAULT clock_timestamp(),
+    expires_at  timestamptz NOT NULL,
+    job_ids     bigint[]    NOT NULL,
+    channel_ids bigint[]    NOT NULL,
+    CONSTRAINT leases_times_check CHECK (
+        least(claimed_at, expires_at) >= '1970-01-01 00:00:00+00'
+        AND greatest(claimed_at, expires_at) < '9999-12-31 00:00:00+00'),
+    CONSTRAINT leases_keys_check CHECK (cardinality(job_ids) = cardinality(channel_ids) AND cardinality(job_ids) BETWEEN 1 AND 1000), -- outbox.MaxBatch
+    CONSTRAINT leases_relay_check CHECK (octet_length(relay) <= 1000)
+) WITH (fillfactor = 70); -- room for renewals
+
+-- Keys do not compress, and each attempt costs a microsecond.
+ALTER TABLE belfry.leases ALTER COLUMN job_ids SET STORAGE EXTERNAL, ALTER COLUMN channel_ids SET STORAGE EXTERNAL;
+
+CREATE INDEX leases_expiry_idx ON belfry.leases (expires_at);
+
+-- The messages, with the status PROCESSING and their lease for those that are in flight and whose rows were never
+-- changed. The lease is searched in all leases, if it is read.
+CREATE VIEW belfry.messages AS
+SELECT r.job_id, r.channel_id, r.next_attempt_at, r.attempts,
+       CASE WHEN r.status = 'PENDING' AND r.lease_id IS NULL
+                 AND r.channel_id <= (SELECT c.claimed_to FROM belfry.job_claims c WHERE c.job_id = r.job_id)
+            THEN 'PROCESSING' ELSE r.status END AS status,
+       r.sent_at, r.last_error, r.recalled_at, r.step, r.crashes,
+       CASE WHEN r.status = 'PENDING' AND r.lease_id IS NULL
+                 AND r.channel_id <= (SELECT c.claimed_to FROM belfry.job_claims c WHERE c.job_id = r.job_id)
+            THEN (SELECT l.id FROM belfry.leases l
+                   WHERE EXISTS (SELECT FROM unnest(l.job_ids, l.channel_ids) u(job_id, channel_id) WHERE u.job_id = r.job_id AND u.channel_id = r.channel_id) LIMIT 1)
+            ELSE r.lease_id END AS lease_id,
+       r.receipt, r.reason, r.revision, r.sender, r.push
+  FROM belfry.message_rows r;
+
 -- A final message changes by an operator's act alone, such as a redrive of dead letters: a role that only
 -- delivers would otherwise send messages a second time. A message that a provider has accepted and that
 -- awaits its result gives up its receipt only with a recorded attempt that is newer than the acceptance.
@@ -80,7 +134,7 @@ CREATE TABLE belfry.messages (
 CREATE FUNCTION belfry.messages_keep() RETURNS trigger
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-    ok boolean := has_column_privilege('belfry.messages', 'recalled_at', 'UPDATE');
+    ok boolean := has_column_privilege('belfry.message_rows', 'recalled_at', 'UPDATE');
 BEGIN
     IF NOT ok AND OLD.status = 'PROCESSING' THEN
         ok := (SELECT a.outcome FROM belfry.attempts a WHERE a.job_id = OLD.job_id AND a.channel_id = OLD.channel_id ORDER BY a.id DESC LIMIT 1) <> 'accepted';
@@ -95,7 +149,7 @@ END $$;
 
 REVOKE EXECUTE ON FUNCTION belfry.messages_keep() FROM PUBLIC;
 
-CREATE TRIGGER messages_keep AFTER UPDATE ON belfry.messages
+CREATE TRIGGER messages_keep AFTER UPDATE ON belfry.message_rows
     FOR EACH ROW WHEN (OLD.status = ANY ('{SENT,DEAD,CANCELLED}') OR OLD.receipt IS NOT NULL AND NEW.receipt IS DISTINCT FROM OLD.receipt)
     EXECUTE FUNCTION belfry.messages_keep();
 
@@ -107,7 +161,7 @@ LANGUAGE sql STABLE
 BEGIN ATOMIC
     SELECT coalesce(r.title, j.title), coalesce(r.body, j.body), coalesce(r.data, j.data)
       FROM belfry.jobs j
-      LEFT JOIN belfry.messages m ON m.job_id = j.id AND m.channel_id = $2
+      LEFT JOIN belfry.message_rows m ON m.job_id = j.id AND m.channel_id = $2
       LEFT JOIN LATERAL (SELECT v.title, v.body, v.data FROM belfry.job_revisions v
                           WHERE v.job_id = j.id
                             AND CASE WHEN m.job_id IS NULL THEN coalesce(v.revision > (SELECT n.revision FROM belfry.notifications n WHERE n.channel_id = $2 AND n.arrival = j.arrival), v."cursor"::bigint >= $2)
@@ -116,17 +170,60 @@ BEGIN ATOMIC
      WHERE j.id = $1;
 END;
 
--- Claims walk one job in this order and go on where the last one ended, so that they
--- never step over the same dead entries twice. The messages of activities, whose
--- job_id is negative, are few and each of another: they go by time.
-CREATE INDEX messages_due_idx ON belfry.messages (job_id, next_attempt_at, channel_id) WHERE status = 'PENDING' AND job_id > 0;
-CREATE INDEX messages_activity_idx ON belfry.messages (next_attempt_at, job_id, channel_id) WHERE status = 'PENDING' AND job_id < 0;
-CREATE INDEX messages_receipt_idx ON belfry.messages (next_attempt_at) WHERE status = 'PROCESSING' AND receipt IS NOT NULL;
+-- The messages of a job that wait after a first claim, or were written behind the claims: claims walk them in this
+-- order and go on where the last one ended, so that they never step over the same dead entries twice. The messages
+-- of activities, whose job_id is negative, are few and each of another: they go by time.
+CREATE INDEX messages_due_idx ON belfry.message_rows (job_id, next_attempt_at, channel_id) WHERE status = 'PENDING' AND job_id > 0 AND lease_id IS NOT NULL;
+CREATE INDEX messages_activity_idx ON belfry.message_rows (next_attempt_at, job_id, channel_id) WHERE status = 'PENDING' AND job_id < 0;
+CREATE INDEX messages_receipt_idx ON belfry.message_rows (next_attempt_at) WHERE status = 'PROCESSING' AND receipt IS NOT NULL;
 -- The QUEUED messages of each queue by push, for one push and for lost pushes.
-CREATE INDEX messages_queued_idx ON belfry.messages ((job_id < 0), push, job_id, channel_id) WHERE status = 'QUEUED';
-CREATE INDEX messages_dead_idx ON belfry.messages (job_id, channel_id) WHERE status = 'DEAD';
+CREATE INDEX messages_queued_idx ON belfry.message_rows ((job_id < 0), push, job_id, channel_id) WHERE status = 'QUEUED';
+CREATE INDEX messages_dead_idx ON belfry.message_rows (job_id, channel_id) WHERE status = 'DEAD';
 -- Serves the frequency cap: a channel's activities that were sent or are in flight.
-CREATE INDEX messages_channel_idx ON belfry.messages (channel_id, status, sent_at) WHERE job_id < 0 AND status IN ('PROCESSING', 'SENT');
+CREATE INDEX messages_channel_idx ON belfry.message_rows (channel_id, status, sent_at) WHERE job_id < 0 AND status IN ('PROCESSING', 'SENT');
+
+-- The due time of the first message of a job that waits, among those that were claimed before and the first one
+-- that was not, and the reason of its wait. No row: none waits, or the next 2,000 messages after the claims are all
+-- cancelled.
+CREATE FUNCTION belfry.first_waiting(job bigint) RETURNS TABLE (next_attempt_at timestamptz, reason text)
+LANGUAGE sql STABLE SET enable_bitmapscan = off SET enable_seqscan = off SET enable_sort = off
+BEGIN ATOMIC
+    SELECT w.next_attempt_at, w.reason
+      FROM ((SELECT m.next_attempt_at, m.reason FROM belfry.message_rows m
+              WHERE m.job_id = $1 AND m.job_id > 0 AND m.status = 'PENDING' AND m.lease_id IS NOT NULL
+              ORDER BY m.next_attempt_at, m.channel_id LIMIT 1)
+            UNION ALL
+            (SELECT n.next_attempt_at, NULL
+               FROM (SELECT m.channel_id, m.next_attempt_at, m.status, m.lease_id FROM belfry.message_rows m
+                      WHERE m.job_id = $1 AND m.job_id > 0
+                        AND m.channel_id >= coalesce((SELECT c.claimed_to FROM belfry.job_claims c WHERE c.job_id = $1), -9223372036854775808)
+                        AND m.channel_id IS DISTINCT FROM (SELECT c.claimed_to FROM belfry.job_claims c WHERE c.job_id = $1)
+                      ORDER BY m.channel_id LIMIT 2000) n
+              WHERE n.status = 'PENDING' AND n.lease_id IS NULL LIMIT 1)) w
+     ORDER BY w.next_attempt_at LIMIT 1;
+END;
+
+-- Writes the lease into the messages of a job that are in flight and were never changed, and keeps the job's claims
+-- locked until the transaction ends, so that no more are claimed. It skips messages that are locked, because their
+-- result is about to be recorded: the view belfry.messages shows them as PROCESSING.
+CREATE FUNCTION belfry.own_claimed(job bigint) RETURNS void
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    INSERT INTO belfry.job_claims (job_id) SELECT $1 WHERE $1 > 0 ON CONFLICT ON CONSTRAINT job_claims_pkey DO NOTHING;
+    PERFORM FROM belfry.job_claims c WHERE c.job_id = $1 FOR UPDATE;
+    UPDATE belfry.message_rows m
+       SET status = 'PROCESSING', lease_id = k.lease_id
+      FROM (SELECT l.id AS lease_id, x.tid
+              FROM belfry.leases l
+             CROSS JOIN LATERAL unnest(l.job_ids, l.channel_ids) u(job_id, channel_id)
+             CROSS JOIN LATERAL (SELECT r.ctid AS tid FROM belfry.message_rows r
+                                  WHERE r.job_id = $1 AND r.job_id > 0 AND r.channel_id = u.channel_id AND r.status = 'PENDING' AND r.lease_id IS NULL
+                                    FOR UPDATE SKIP LOCKED) x
+             WHERE u.job_id = $1) k
+     WHERE m.ctid = k.tid AND m.job_id = $1;
+END $$;
+
+REVOKE EXECUTE ON FUNCTION belfry.own_claimed(bigint) FROM PUBLIC;
 
 -- Whether a message of a job is not final, by the index of each status: a job may have millions of
 -- messages that are final. Messages in flight are found by the counts. A role that delivers can write the
@@ -140,12 +237,12 @@ DECLARE
     slice   constant integer := 20000;
     until   constant timestamptz := statement_timestamp() + interval '5 seconds';
     last    bigint := -9223372036854775808;
-    sending boolean;
+    unsent  boolean;
     n       integer;
 BEGIN
-    IF EXISTS (SELECT FROM belfry.messages m WHERE m.job_id = $1 AND m.job_id > 0 AND m.status = 'PENDING') THEN
+    IF EXISTS (SELECT FROM belfry.message_rows m WHERE m.job_id = $1 AND m.job_id > 0 AND m.status = 'PENDING' AND m.lease_id IS NOT NULL) THEN
         RETURN true;
-    ELSIF EXISTS (SELECT FROM belfry.messages m WHERE NOT m.job_id < 0 AND m.job_id = $1 AND m.status = 'QUEUED') THEN
+    ELSIF EXISTS (SELECT FROM belfry.message_rows m WHERE NOT m.job_id < 0 AND m.job_id = $1 AND m.status = 'QUEUED') THEN
         RETURN true;
     END IF;
     BEGIN
@@ -156,10 +253,10 @@ BEGIN
         RETURN true;
     END;
     WHILE clock_timestamp() < until LOOP
-        SELECT count(*), coalesce(bool_or(m.status = 'PROCESSING'), false), max(m.channel_id) INTO n, sending, last
-          FROM (SELECT m.status, m.channel_id FROM belfry.messages m WHERE m.job_id = $1 AND m.channel_id >= last ORDER BY m.channel_id LIMIT slice) m;
-        IF sending OR n < slice THEN
-            RETURN sending;
+        SELECT count(*), coalesce(bool_or(m.status IN ('PENDING', 'PROCESSING')), false), max(m.channel_id) INTO n, unsent, last
+          FROM (SELECT m.status, m.channel_id FROM belfry.message_rows m WHERE m.job_id = $1 AND m.channel_id >= last ORDER BY m.channel_id LIMIT slice) m;
+        IF unsent OR n < slice THEN
+            RETURN unsent;
         END IF;
     END LOOP;
     RETURN true;
@@ -167,7 +264,7 @@ END $$;
 
 REVOKE EXECUTE ON FUNCTION belfry.has_unsent(bigint) FROM PUBLIC;
 
--- One message to one channel, enqueued by a plain INSERT; its row in belfry.messages
+-- One message to one channel, enqueued by a plain INSERT; its row in belfry.message_rows
 -- comes by a trigger. With inbox it is a notification too, and with the route {} nothing else. Ids are negative, those of jobs positive, by a CHECK on either table:
 -- a message's job_id is in at most one of the two tables, so that it has one content or
 -- none. As for jobs, only the trigger draws ids: the id is its arrival, negated.
@@ -283,7 +380,7 @@ BEGIN
         INSERT INTO belfry.notifications (channel_id, arrival, collapsed) VALUES (NEW.channel_id, -NEW.id, CASE WHEN n > 0 THEN least(n, 999999999) + 1 END);
     END IF;
     IF NEW.route <> '{}' AND coalesce(cardinality(unread), 0) = 0 THEN
-        INSERT INTO belfry.messages (job_id, channel_id, next_attempt_at)
+        INSERT INTO belfry.message_rows (job_id, channel_id, next_attempt_at)
         VALUES (NEW.id, NEW.channel_id, greatest(NEW.deliver_at, NEW.created_at));
     END IF;
     RETURN NULL;
@@ -407,7 +504,7 @@ DECLARE
     ok   boolean;
 BEGIN
     kept := (SELECT g.id FROM gone g
-              CROSS JOIN LATERAL (SELECT FROM belfry.messages m WHERE m.job_id = g.id AND m.channel_id = g.channel_id
+              CROSS JOIN LATERAL (SELECT FROM belfry.message_rows m WHERE m.job_id = g.id AND m.channel_id = g.channel_id
                                   UNION ALL SELECT FROM belfry.attempts a WHERE a.job_id = g.id AND a.channel_id = g.channel_id OFFSET 0) r LIMIT 1);
     ok := kept IS NULL
         OR belfry.reject('activities', 'id', format('activity %s has a message or attempts and cannot be deleted', kept), 'retention.messages deletes it with them.');
@@ -551,7 +648,7 @@ SELECT m.job_id, m.channel_id, coalesce(j.category, t.category) AS category, m.s
        coalesce(j.status = 'ABORTED' OR j.awaits_approval, false) AS held,
        CASE WHEN j.status = 'ABORTED' AND j.retention_at >= j.finished_at OR j.id IS NULL AND t.id IS NULL THEN 'retention'
             WHEN m.recalled_at IS NOT NULL OR j.recalled_at >= m.next_attempt_at THEN 'recalled' END AS kept
-  FROM belfry.messages m
+  FROM belfry.message_rows m
   LEFT JOIN belfry.jobs j ON j.id = m.job_id
   LEFT JOIN belfry.activities t ON t.id = m.job_id AND m.job_id < 0
  WHERE m.status = 'DEAD';
@@ -568,28 +665,6 @@ CREATE TABLE belfry.retention_walks (
     CONSTRAINT retention_walks_name_check CHECK (name = 'notifications'),
     CONSTRAINT retention_walks_job_ids_check CHECK (cardinality(job_ids) BETWEEN 1 AND 10000)
 );
-
--- One claim of one relay, while any message of it is in flight. An expired lease is recovered: its messages
--- are found by their keys. The relay draws the id at random, because a claim commits asynchronously and a
--- sequence could assign its number again after a crash.
-CREATE TABLE belfry.leases (
-    id          bigint CONSTRAINT leases_pkey PRIMARY KEY,
-    relay       text        NOT NULL,
-    claimed_at  timestamptz NOT NULL DEFAULT clock_timestamp(),
-    expires_at  timestamptz NOT NULL,
-    job_ids     bigint[]    NOT NULL,
-    channel_ids bigint[]    NOT NULL,
-    CONSTRAINT leases_times_check CHECK (
-        least(claimed_at, expires_at) >= '1970-01-01 00:00:00+00'
-        AND greatest(claimed_at, expires_at) < '9999-12-31 00:00:00+00'),
-    CONSTRAINT leases_keys_check CHECK (cardinality(job_ids) = cardinality(channel_ids) AND cardinality(job_ids) BETWEEN 1 AND 1000), -- outbox.MaxBatch
-    CONSTRAINT leases_relay_check CHECK (octet_length(relay) <= 1000)
-) WITH (fillfactor = 70); -- room for renewals
-
--- Keys do not compress, and each attempt costs a microsecond.
-ALTER TABLE belfry.leases ALTER COLUMN job_ids SET STORAGE EXTERNAL, ALTER COLUMN channel_ids SET STORAGE EXTERNAL;
-
-CREATE INDEX leases_expiry_idx ON belfry.leases (expires_at);
 
 -- The messages that were about to be handed to a provider under a lease, with the step of their routes.
 -- After the lease has expired these have an unknown outcome; the others were never sent. A step with a
@@ -723,7 +798,7 @@ REVOKE EXECUTE ON FUNCTION belfry.queues_number() FROM PUBLIC;
 CREATE TRIGGER queues_number BEFORE UPDATE OF last_push ON belfry.queues
     FOR EACH ROW WHEN (NEW.last_push <> OLD.last_push AND NEW.last_push - 1 <> OLD.last_push) EXECUTE FUNCTION belfry.queues_number();
 
--- The time of each push, while messages may be QUEUED by it. belfry.messages contains its messages.
+-- The time of each push, while messages may be QUEUED by it. belfry.message_rows contains its messages.
 CREATE TABLE belfry.pushes (
     queue   text        NOT NULL,
     number  bigint      NOT NULL,

@@ -31,7 +31,7 @@ func TestDump_KeepsIDs(t *testing.T) {
 		SELECT belfry.enqueue('inbox', 'operator_notice', 'job ' || g) FROM generate_series(1, 5) g;
 		SELECT belfry.send(g, 'activity', 'activity ' || g) FROM generate_series(1, 5) g;
 		DELETE FROM belfry.jobs WHERE id IN (2, 5);
-		DELETE FROM belfry.messages WHERE job_id IN (-1, -5);
+		DELETE FROM belfry.message_rows WHERE job_id IN (-1, -5);
 		DELETE FROM belfry.activities WHERE id IN (-1, -5)`)
 	require.NoError(t, err)
 	ids := func(db *dbtest.DB) (list string) {

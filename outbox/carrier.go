@@ -3,6 +3,7 @@ package outbox
 import (
 	"context"
 	"fmt"
+	"math"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -66,13 +67,33 @@ func (l *Ledger) RenewQueue(ctx context.Context, q PushQueue) (PushQueue, bool, 
 }
 
 // QueueJob makes a push of up to limit due messages of one job, which are durably QUEUED when it returns. It
-// selects them as ClaimJob does, for all media, and returns the same next. push is the number of the push,
+// selects them as ClaimJob does, for all media, but those that were never claimed and the others in different pushes,
+// and returns the same next. push is the number of the push,
 // or 0 if there are no messages or if this relay no longer pushes in that epoch.
 func (l *Ledger) QueueJob(ctx context.Context, q PushQueue, jobID int64, after Position, limit int, tries Tries) (keys []Key,
 	push int64, next Position, err error) {
-	return l.queue(ctx, fmt.Sprintf("queue messages of job %d", jobID), queries.messageQueue, q, after, limit, pgx.StrictNamedArgs{
+	what := fmt.Sprintf("queue messages of job %d", jobID)
+	var ahead Position
+	first := tries != LaterTry && after.turns < returnedTurn
+	if first {
+		args := pgx.StrictNamedArgs{"job_id": jobID, "bound": limit}
+		if after.skips {
+			args["bound"] = max(limit, examined)
+		}
+		keys, push, ahead, err = l.queue(ctx, what, queries.messageQueueNext, q, Position{}, limit, args)
+		if err != nil || len(keys) > 0 {
+			after.turns, after.skips, after.More = after.turns+1, ahead.skips, true
+			return keys, push, after, err
+		}
+	}
+	keys, push, next, err = l.queue(ctx, what, queries.messageQueue, q, after, limit, pgx.StrictNamedArgs{
 		"job_id": jobID, "after_at": after.DueAt, "after_channel": after.ChannelID, "retries": tries.retries(),
 	})
+	if after.turns > 0 || ahead.More {
+		next.turns = 1
+	}
+	next.skips, next.More = next.skips || ahead.skips, next.More || ahead.More || after.turns == returnedTurn
+	return keys, push, next, err
 }
 
 // QueueActivities is QueueJob for messages of activities. after, within and next are those of ClaimActivities.
@@ -83,9 +104,14 @@ func (l *Ledger) QueueActivities(ctx context.Context, q PushQueue, after Positio
 
 func (l *Ledger) queue(ctx context.Context, what, statement string, q PushQueue, after Position, limit int,
 	args pgx.StrictNamedArgs) (keys []Key, push int64, _ Position, err error) {
-	args["relay"], args["epoch"], args["keys"], args["bound"] = l.relay, q.Epoch, limit, examined
+	args["relay"], args["epoch"], args["keys"] = l.relay, q.Epoch, limit
 	next := reached{last: after}
 	var b pgx.Batch
+	if statement == queries.messageQueueNext {
+		b.Queue(queries.claimsBegin, pgx.StrictNamedArgs{"job_id": args["job_id"]})
+	} else {
+		args["bound"] = examined
+	}
 	b.Queue(statement, args).Query(func(rows pgx.Rows) error {
 		var k Key
 		var number int64
@@ -185,6 +211,28 @@ const lockedFor = 100 * time.Millisecond
 // new lease. A server crash can lose the claims, but not the states behind CopyHeld and CopyAnother. It
 // returns an error if messages may not leave the database (Installation.Err).
 func (l *Ledger) ClaimCopies(ctx context.Context, copies []Copy) ([]Answer, error) {
+	return l.claimCopies(ctx, copies, false)
+}
+
+// ClaimKeys claims messages of jobs by key under one new lease, whatever has queued them, and returns those that it
+// claimed. It is ClaimCopies without copies.
+func (l *Ledger) ClaimKeys(ctx context.Context, keys []Key) (claimed []Claimed, err error) {
+	copies := make([]Copy, len(keys))
+	for i, k := range keys {
+		copies[i] = Copy{Key: k, Push: math.MaxInt64}
+	}
+	answers, err := l.claimCopies(ctx, copies, true)
+	for i := range answers {
+		if answers[i].Verdict == CopyClaimed {
+			claimed = append(claimed, answers[i].Claimed)
+		}
+	}
+	return claimed, err
+}
+
+// claimCopies is ClaimCopies. With held it also claims messages that were never claimed, and holds the claims of their
+// jobs meanwhile.
+func (l *Ledger) claimCopies(ctx context.Context, copies []Copy, held bool) ([]Answer, error) {
 	what := fmt.Sprintf("claim %d messages by key", len(copies))
 	if err := checkBatch(len(copies)); err != nil || len(copies) == 0 {
 		return nil, err
@@ -201,8 +249,12 @@ func (l *Ledger) ClaimCopies(ctx context.Context, copies []Copy) ([]Answer, erro
 	}
 	n, lease := len(asked), newLeaseID()
 	var b pgx.Batch
+	jobs := different(k.jobs[:n])
+	if held {
+		b.Queue(queries.claimsHold, pgx.StrictNamedArgs{"jobs": jobs})
+	}
 	b.Queue(queries.copiesClaim, pgx.StrictNamedArgs{
-		"job_ids": k.jobs[:n], "channel_ids": k.channels[:n], "pushes": pushes, "jobs": different(k.jobs[:n]),
+		"job_ids": k.jobs[:n], "channel_ids": k.channels[:n], "pushes": pushes, "jobs": jobs, "held": held,
 		"lease": lease, "relay": l.relay, "seconds": l.leaseTime.Seconds(),
 	}).Query(func(rows pgx.Rows) error {
 		var a Answer

@@ -24,15 +24,79 @@ UPDATE belfry.queues q SET leads_until = 'epoch' WHERE q.dispatcher = @relay;
 -- No row: another relay leads, or has begun an epoch.
 UPDATE belfry.queues q
    SET epoch = gen_random_uuid(), epoch_at = clock_timestamp(),
-       first_push = greatest(1, least((SELECT m.push FROM belfry.messages m
+       first_push = greatest(1, least((SELECT m.push FROM belfry.message_rows m
                                         WHERE m.status = 'QUEUED' AND (m.job_id < 0) = @activities::boolean
                                         ORDER BY m.push LIMIT 1), q.last_push + 1))
  WHERE q.name = @name AND q.dispatcher = @relay AND q.epoch = @epoch::text::uuid
 RETURNING q.name, q.epoch::text, q.first_push, q.last_push;
 
+-- name: MessageQueueNext :many
+-- Makes a push of the next messages of a job that were never claimed: up to @keys in the order of their channels,
+-- under the conditions of MessageTake, for all media: PENDING → QUEUED. It moves the job's claims, and stops before
+-- a message that another session has locked. The rows are those of MessageQueue; the edge is the last message
+-- examined. Locks the job's claims first and the queue's row last.
+WITH allowed AS MATERIALIZED (
+    SELECT j.id
+      FROM belfry.jobs j
+     WHERE j.id = @job_id AND belfry.delivers() AND j.status <> 'ABORTED' AND NOT j.awaits_approval
+       AND NOT EXISTS (SELECT FROM belfry.lanes l WHERE l.name = j.lane AND l.paused_at IS NOT NULL)
+), claims AS MATERIALIZED (
+    SELECT c.claimed_to FROM belfry.job_claims c WHERE c.job_id = (SELECT a.id FROM allowed a) FOR UPDATE
+), ahead AS MATERIALIZED (
+    SELECT m.ctid AS tid, m.channel_id, m.next_attempt_at, m.status = 'PENDING' AND m.lease_id IS NULL AS waits
+      FROM belfry.message_rows m
+     WHERE m.job_id = @job_id AND m.job_id > 0 AND EXISTS (SELECT FROM claims)
+       AND m.channel_id >= coalesce((SELECT c.claimed_to FROM claims c), -9223372036854775808) AND m.channel_id IS DISTINCT FROM (SELECT c.claimed_to FROM claims c)
+     ORDER BY m.channel_id
+     LIMIT @bound
+), due AS MATERIALIZED (
+    SELECT a.tid, a.channel_id, a.waits FROM ahead a
+     WHERE (a.channel_id < (SELECT min(n.channel_id) FROM ahead n WHERE n.waits AND n.next_attempt_at > statement_timestamp())) IS NOT FALSE
+), taken AS MATERIALIZED (
+    SELECT d.tid, d.channel_id FROM due d WHERE d.waits ORDER BY d.channel_id LIMIT @keys
+), locked AS MATERIALIZED (
+    SELECT t.channel_id, k.tid
+      FROM taken t
+     CROSS JOIN LATERAL (SELECT m.ctid AS tid FROM belfry.message_rows m
+                          WHERE m.ctid = t.tid AND m.status = 'PENDING' AND m.lease_id IS NULL FOR UPDATE SKIP LOCKED) k
+), stop AS MATERIALIZED (
+    SELECT min(t.channel_id) AS channel_id FROM taken t WHERE t.channel_id NOT IN (SELECT l.channel_id FROM locked l)
+), queueable AS MATERIALIZED (
+    SELECT l.tid FROM locked l WHERE (l.channel_id < (SELECT s.channel_id FROM stop s)) IS NOT FALSE
+), reached AS MATERIALIZED (
+    SELECT CASE WHEN (SELECT s.channel_id FROM stop s) IS NOT NULL THEN (SELECT max(d.channel_id) FROM due d WHERE d.channel_id < (SELECT s.channel_id FROM stop s))
+                WHEN (SELECT count(*) FROM taken) = @keys THEN (SELECT max(t.channel_id) FROM taken t)
+                ELSE (SELECT max(d.channel_id) FROM due d) END AS channel_id
+), push AS (
+    UPDATE belfry.queues q
+       SET last_push = q.last_push + 1
+     WHERE q.name = 'bulk' AND q.dispatcher = @relay AND q.epoch = @epoch::text::uuid AND EXISTS (SELECT FROM queueable)
+    RETURNING q.name, q.last_push AS number
+), noted AS (
+    INSERT INTO belfry.pushes (queue, number)
+    SELECT p.name, p.number FROM push p
+        ON CONFLICT ON CONSTRAINT pushes_pkey DO NOTHING -- a role that delivers can insert numbers that come
+), moved AS (
+    UPDATE belfry.job_claims c
+       SET claimed_to = (SELECT r.channel_id FROM reached r)
+     WHERE c.job_id = @job_id AND coalesce(c.claimed_to < (SELECT r.channel_id FROM reached r), c.claimed_to IS NULL AND (SELECT r.channel_id FROM reached r) IS NOT NULL)
+       AND (EXISTS (SELECT FROM push) OR NOT EXISTS (SELECT FROM queueable))
+), queued AS (
+    UPDATE belfry.message_rows m
+       SET status = 'QUEUED', push = (SELECT p.number FROM push p), lease_id = 0
+     WHERE m.ctid = ANY (ARRAY(SELECT q.tid FROM queueable q)) AND EXISTS (SELECT FROM push)
+    RETURNING m.channel_id, m.push
+)
+(SELECT @job_id::bigint, k.channel_id, k.push, statement_timestamp()
+  FROM queued k
+ ORDER BY k.channel_id)
+UNION ALL
+SELECT @job_id::bigint, r.channel_id, 0, statement_timestamp() FROM reached r
+ WHERE (SELECT s.channel_id FROM stop s) IS NULL AND (SELECT count(*) FROM taken) < @keys AND (SELECT count(*) FROM due) = @bound;
+
 -- name: MessageQueue :many
--- Makes a push of up to @keys due messages of one job, in the order and under the conditions of
--- MessageClaim, for all media: PENDING → QUEUED. The row with the push 0 is the edge. No other row: no
+-- Makes a push of up to @keys due messages of one job that wait after a first claim, in the order and under the
+-- conditions of MessageClaim, for all media: PENDING → QUEUED. The row with the push 0 is the edge. No other row: no
 -- message is due there, the job is held or deleted, messages may not leave the database, or @relay no longer
 -- pushes in @epoch. Locks messages first and the queue's row last.
 WITH allowed AS MATERIALIZED (
@@ -41,16 +105,16 @@ WITH allowed AS MATERIALIZED (
       FROM belfry.jobs j WHERE j.id = @job_id
 ), edge AS MATERIALIZED (
     SELECT m.next_attempt_at, m.job_id, m.channel_id
-      FROM belfry.messages m
-     WHERE (SELECT a.yes FROM allowed a) AND m.job_id = @job_id AND m.job_id > 0 AND m.status = 'PENDING'
+      FROM belfry.message_rows m
+     WHERE (SELECT a.yes FROM allowed a) AND m.job_id = @job_id AND m.job_id > 0 AND m.status = 'PENDING' AND m.lease_id IS NOT NULL
        AND (m.next_attempt_at, m.channel_id) > (@after_at::timestamptz, @after_channel::bigint)
        AND m.next_attempt_at <= statement_timestamp()
      ORDER BY m.next_attempt_at, m.channel_id
     OFFSET @bound - 1 LIMIT 1
 ), due AS MATERIALIZED (
     SELECT m.ctid AS tid
-      FROM belfry.messages m
-     WHERE (SELECT a.yes FROM allowed a) AND m.job_id = @job_id AND m.job_id > 0 AND m.status = 'PENDING'
+      FROM belfry.message_rows m
+     WHERE (SELECT a.yes FROM allowed a) AND m.job_id = @job_id AND m.job_id > 0 AND m.status = 'PENDING' AND m.lease_id IS NOT NULL
        AND (m.next_attempt_at, m.channel_id) > (@after_at::timestamptz, @after_channel::bigint)
        AND (m.next_attempt_at, m.channel_id) <= (coalesce((SELECT e.next_attempt_at FROM edge e), statement_timestamp()),
                                                  coalesce((SELECT e.channel_id FROM edge e), 9223372036854775807))
@@ -68,7 +132,7 @@ WITH allowed AS MATERIALIZED (
     SELECT p.name, p.number FROM push p
         ON CONFLICT ON CONSTRAINT pushes_pkey DO NOTHING -- a role that delivers can insert numbers that come
 ), queued AS (
-    UPDATE belfry.messages m
+    UPDATE belfry.message_rows m
        SET status = 'QUEUED', push = (SELECT p.number FROM push p)
      WHERE m.ctid = ANY (ARRAY(SELECT d.tid FROM due d)) AND EXISTS (SELECT FROM push)
     RETURNING m.job_id, m.channel_id, m.push, m.next_attempt_at
@@ -83,7 +147,7 @@ SELECT e.job_id, e.channel_id, 0, e.next_attempt_at FROM edge e;
 -- MessageQueue for the messages of activities that ActivityClaim examines (messages_activity_idx).
 WITH edge AS MATERIALIZED (
     SELECT m.next_attempt_at, m.job_id, m.channel_id
-      FROM belfry.messages m
+      FROM belfry.message_rows m
      WHERE m.job_id < 0 AND m.status = 'PENDING'
        AND (m.next_attempt_at, m.job_id, m.channel_id)
            > (greatest(@after_at::timestamptz, statement_timestamp() - make_interval(secs => @within)), @after_job::bigint, @after_channel::bigint)
@@ -92,7 +156,7 @@ WITH edge AS MATERIALIZED (
     OFFSET @bound - 1 LIMIT 1
 ), due AS MATERIALIZED (
     SELECT m.ctid AS tid
-      FROM belfry.messages m
+      FROM belfry.message_rows m
      WHERE belfry.delivers() AND m.job_id < 0 AND m.status = 'PENDING'
        AND (m.next_attempt_at, m.job_id, m.channel_id)
            > (greatest(@after_at::timestamptz, statement_timestamp() - make_interval(secs => @within)), @after_job::bigint, @after_channel::bigint)
@@ -112,7 +176,7 @@ WITH edge AS MATERIALIZED (
     SELECT p.name, p.number FROM push p
         ON CONFLICT ON CONSTRAINT pushes_pkey DO NOTHING -- a role that delivers can insert numbers that come
 ), queued AS (
-    UPDATE belfry.messages m
+    UPDATE belfry.message_rows m
        SET status = 'QUEUED', push = (SELECT p.number FROM push p)
      WHERE m.ctid = ANY (ARRAY(SELECT d.tid FROM due d)) AND EXISTS (SELECT FROM push)
     RETURNING m.job_id, m.channel_id, m.push, m.next_attempt_at
@@ -127,7 +191,7 @@ SELECT e.job_id, e.channel_id, 0, e.next_attempt_at FROM edge e;
 -- The messages that are still QUEUED by the push @number of a queue, with the lane of their job, or '' for
 -- activities (messages_queued_idx, jobs_pkey).
 SELECT m.job_id, m.channel_id, coalesce((SELECT j.lane FROM belfry.jobs j WHERE j.id = m.job_id), '')
-  FROM belfry.messages m
+  FROM belfry.message_rows m
  WHERE m.status = 'QUEUED' AND (m.job_id < 0) = @activities::boolean AND m.push = @number
  ORDER BY m.job_id, m.channel_id;
 
@@ -135,12 +199,13 @@ SELECT m.job_id, m.channel_id, coalesce((SELECT j.lane FROM belfry.jobs j WHERE 
 -- The claim by key: one verdict for each copy of an id, in their order (messages_pkey, jobs_pkey). No
 -- message may occur twice. No row: messages may not leave the database.
 --   claimed     in flight at @relay under the lease @lease of @seconds: it was QUEUED, or
---               PENDING and due
+--               PENDING and due. One that was never claimed is only claimed with @held, after
+--               ClaimsHold in the same transaction
 --   held        its job is ABORTED, in a paused lane, waits for approval or is deleted. A QUEUED message is
 --               PENDING now and is pushed again when it is no longer held
 --   later       due in the returned number of seconds, or locked by another session
---   not queued  a later push than the copy's has queued it, or the message does not exist
---   another     PROCESSING
+--   not queued  a later push than the copy's has queued it or will, or the message does not exist
+--   another     in flight
 --   finished    SENT, CANCELLED or DEAD; another column marks DEAD
 -- Skips locked messages. The lease contains only the claimed keys.
 WITH k AS MATERIALIZED (
@@ -155,11 +220,16 @@ WITH k AS MATERIALIZED (
 ), waiting AS MATERIALIZED (
     SELECT k.n, k.job_id, k.channel_id, m.tid, m.status, m.next_attempt_at,
            CASE WHEN k.job_id > 0 AND k.job_id <> ALL (ARRAY(SELECT s.id FROM sendable s)) THEN 'held'
+                WHEN m.status = 'PENDING' AND m.lease_id IS NULL AND k.job_id > 0 THEN
+                    CASE WHEN k.channel_id <= (SELECT c.claimed_to FROM belfry.job_claims c WHERE c.job_id = k.job_id) THEN 'another'
+                         WHEN NOT @held::boolean THEN 'not queued'
+                         WHEN m.next_attempt_at > statement_timestamp() THEN 'later'
+                         ELSE 'claimed' END
                 WHEN m.next_attempt_at > statement_timestamp() THEN 'later'
                 WHEN m.status = 'QUEUED' AND m.push > k.push THEN 'not queued'
                 ELSE 'claimed' END AS verdict
       FROM k
-     CROSS JOIN LATERAL (SELECT m.ctid AS tid, m.status, m.push, m.next_attempt_at FROM belfry.messages m
+     CROSS JOIN LATERAL (SELECT m.ctid AS tid, m.status, m.push, m.next_attempt_at, m.lease_id FROM belfry.message_rows m
                           WHERE m.job_id = k.job_id AND m.channel_id = k.channel_id AND m.status IN ('PENDING', 'QUEUED')
                             FOR UPDATE SKIP LOCKED) m
 ), lease AS (
@@ -168,13 +238,13 @@ WITH k AS MATERIALIZED (
       FROM waiting w WHERE w.verdict = 'claimed' HAVING count(*) > 0
     RETURNING id
 ), claimed AS (
-    UPDATE belfry.messages m
+    UPDATE belfry.message_rows m
        SET status = 'PROCESSING', lease_id = (SELECT l.id FROM lease l)
      WHERE m.ctid = ANY (ARRAY(SELECT w.tid FROM waiting w WHERE w.verdict = 'claimed'))
     RETURNING m.ctid AS tid, m.job_id, m.channel_id, m.step, m.attempts, m.crashes, m.reason
 ), returned AS (
-    UPDATE belfry.messages m
-       SET status = 'PENDING'
+    UPDATE belfry.message_rows m
+       SET status = 'PENDING', lease_id = coalesce(m.lease_id, 0)
      WHERE m.ctid = ANY (ARRAY(SELECT w.tid FROM waiting w WHERE w.verdict = 'held' AND w.status = 'QUEUED'))
 )
 SELECT coalesce(w.verdict, CASE WHEN o.status IS NULL THEN 'not queued' WHEN o.status = 'PROCESSING' THEN 'another'
@@ -190,7 +260,7 @@ SELECT coalesce(w.verdict, CASE WHEN o.status IS NULL THEN 'not queued' WHEN o.s
   FROM k
   LEFT JOIN waiting w ON w.n = k.n
   LEFT JOIN claimed c ON c.job_id = k.job_id AND c.channel_id = k.channel_id
-  LEFT JOIN LATERAL (SELECT o.status FROM belfry.messages o
+  LEFT JOIN LATERAL (SELECT o.status FROM belfry.message_rows o
                       WHERE w.n IS NULL AND o.job_id = k.job_id AND o.channel_id = k.channel_id LIMIT 1) o ON true
  ORDER BY k.n;
 
@@ -199,7 +269,7 @@ SELECT coalesce(w.verdict, CASE WHEN o.status IS NULL THEN 'not queued' WHEN o.s
 -- The COMMIT then has to be flushed, with all earlier commits. Skips locked messages.
 SELECT k.n
   FROM unnest(@job_ids::bigint[], @channel_ids::bigint[]) WITH ORDINALITY k(job_id, channel_id, n)
- CROSS JOIN LATERAL (SELECT FROM belfry.messages m
+ CROSS JOIN LATERAL (SELECT FROM belfry.message_rows m
                       WHERE m.job_id = k.job_id AND m.channel_id = k.channel_id
                         FOR KEY SHARE SKIP LOCKED) m;
 
@@ -209,7 +279,7 @@ SELECT k.n
 -- Locked ones are skipped.
 WITH lost AS MATERIALIZED (
     SELECT m.ctid AS tid
-      FROM belfry.messages m
+      FROM belfry.message_rows m
      WHERE m.status = 'QUEUED' AND (m.job_id < 0) = @activities::boolean
        AND m.push < least(@oldest::bigint, (SELECT min(p.number) FROM belfry.pushes p
                                              WHERE p.queue = @name AND p.made_at > clock_timestamp() - make_interval(secs => @seconds)))
@@ -217,8 +287,8 @@ WITH lost AS MATERIALIZED (
      LIMIT @keys
        FOR UPDATE SKIP LOCKED
 )
-UPDATE belfry.messages m
-   SET status = 'PENDING'
+UPDATE belfry.message_rows m
+   SET status = 'PENDING', lease_id = coalesce(m.lease_id, 0)
  WHERE m.ctid = ANY (ARRAY(SELECT l.tid FROM lost l))
 RETURNING m.job_id;
 
@@ -227,14 +297,14 @@ RETURNING m.job_id;
 -- queues_pkey). Returns their jobs. Locked ones are skipped.
 WITH left_over AS MATERIALIZED (
     SELECT m.ctid AS tid
-      FROM belfry.messages m
+      FROM belfry.message_rows m
      WHERE m.status = 'QUEUED' AND NOT EXISTS (SELECT FROM belfry.queues q WHERE q.leads_until BETWEEN clock_timestamp() AND clock_timestamp() + interval '1 day')
      ORDER BY (m.job_id < 0), m.push, m.job_id, m.channel_id
      LIMIT @keys
        FOR UPDATE SKIP LOCKED
 )
-UPDATE belfry.messages m
-   SET status = 'PENDING'
+UPDATE belfry.message_rows m
+   SET status = 'PENDING', lease_id = coalesce(m.lease_id, 0)
  WHERE m.ctid = ANY (ARRAY(SELECT l.tid FROM left_over l))
 RETURNING m.job_id;
 
@@ -243,6 +313,6 @@ RETURNING m.job_id;
 -- pushes_pkey), except pushes of the last @seconds.
 DELETE FROM belfry.pushes p
  WHERE p.queue = @name AND p.made_at <= clock_timestamp() - make_interval(secs => @seconds)
-   AND p.number < coalesce((SELECT m.push FROM belfry.messages m
+   AND p.number < coalesce((SELECT m.push FROM belfry.message_rows m
                              WHERE m.status = 'QUEUED' AND (m.job_id < 0) = @activities::boolean
                              ORDER BY m.push LIMIT 1), p.number + 1);

@@ -65,13 +65,14 @@ func TestClaimCopies_HasAnAnswerForEachCopy(t *testing.T) {
 	l := b.ledger("r1")
 	_, bulk := lead(t, l)
 	id := b.Rest(t, outbox.TypePush, 12, job.Processed)
-	b.Exec(t, `UPDATE belfry.messages SET next_attempt_at = now() + interval '1 hour' WHERE channel_id = 8`)
+	b.Exec(t, `UPDATE belfry.message_rows SET next_attempt_at = now() + interval '1 hour' WHERE channel_id = 8`)
 	b.Exec(t, `INSERT INTO belfry.attempts (job_id, channel_id, step, attempt, medium, outcome) VALUES ($1, 2, 0, 1, 'push', 'unknown')`, id)
 	b.States(t, id, "PENDING", "PENDING", "PENDING", "PROCESSING", "SENT", "DEAD", "CANCELLED", "PENDING", "PENDING", "PENDING", "PENDING", "PENDING")
-	b.Exec(t, `UPDATE belfry.messages SET step = 1, attempts = 2, crashes = 1, reason = 'retry' WHERE channel_id = 2`)
+	b.returned(t)
+	b.Exec(t, `UPDATE belfry.message_rows SET step = 1, attempts = 2, crashes = 1, reason = 'retry' WHERE channel_id = 2`)
 	keys, first := queued(t, l, bulk, id, 2) // channels 1 and 2
 	require.Equal(t, []outbox.Key{{JobID: id, ChannelID: 1}, {JobID: id, ChannelID: 2}}, keys)
-	b.Exec(t, `UPDATE belfry.messages SET status = 'QUEUED', push = $1 WHERE channel_id IN (9, 10)`, first+1)
+	b.Exec(t, `UPDATE belfry.message_rows SET status = 'QUEUED', push = $1 WHERE channel_id IN (9, 10)`, first+1)
 	tx, err := b.DB.Pool.Begin(bg)
 	require.NoError(t, err)
 	_, err = tx.Exec(bg, `SELECT FROM belfry.messages WHERE channel_id = 11 FOR UPDATE`)
@@ -131,6 +132,7 @@ func TestClaimCopies_GivesBackWhatIsHeld(t *testing.T) {
 			l := b.ledger("r1")
 			_, bulk := lead(t, l)
 			id := b.Rest(t, outbox.TypePush, 6, job.Processed)
+			b.returned(t)
 			keys, push := queued(t, l, bulk, id, 5)
 			copies := copiesOf(push, append(keys, outbox.Key{JobID: id, ChannelID: 6})...)
 			b.Exec(t, what.hold, id)
@@ -316,7 +318,7 @@ func TestLead_OneRelayPushes(t *testing.T) {
 	require.Equal(t, renewed, taken)
 	keys, _ = queued(t, one, renewed, id, 5)
 	require.Empty(t, keys, "another relay leads")
-	b.Exec(t, `UPDATE belfry.messages SET status = 'CANCELLED', reason = 'recalled' WHERE status = 'QUEUED'`)
+	b.Exec(t, `UPDATE belfry.message_rows SET status = 'CANCELLED', reason = 'recalled' WHERE status = 'QUEUED'`)
 	_, ok, err = one.RenewQueue(bg, taken)
 	require.NoError(t, err)
 	require.False(t, ok, "another relay leads")
@@ -326,7 +328,7 @@ func TestLead_OneRelayPushes(t *testing.T) {
 	require.EqualValues(t, 2, last.First, "nothing is QUEUED")
 
 	b.Exec(t, `UPDATE belfry.queues SET dispatcher = 'forged', leads_until = '9998-01-01'`)
-	b.Exec(t, `UPDATE belfry.messages SET status = 'QUEUED', push = 1 WHERE channel_id = 10`)
+	b.Exec(t, `UPDATE belfry.message_rows SET status = 'QUEUED', push = 1 WHERE channel_id = 10`)
 	n, err := one.Unserved(bg, 10)
 	require.NoError(t, err)
 	require.Equal(t, 1, n, "no relay leads for so long")
@@ -381,7 +383,7 @@ func TestUnqueue_TakesBackWhatIsLost(t *testing.T) {
 	old(4)
 	require.NoError(t, l.ForgetPushes(bg, bulk, 10*time.Minute))
 	require.Equal(t, 1, one[int](t, b, `SELECT count(*) FROM belfry.pushes WHERE queue = 'bulk'`), "messages are QUEUED by it")
-	b.Exec(t, `UPDATE belfry.messages SET status = 'CANCELLED', reason = 'recalled' WHERE status = 'QUEUED'`)
+	b.Exec(t, `UPDATE belfry.message_rows SET status = 'CANCELLED', reason = 'recalled' WHERE status = 'QUEUED'`)
 	require.NoError(t, l.ForgetPushes(bg, bulk, 10*time.Minute))
 	require.Zero(t, one[int](t, b, `SELECT count(*) FROM belfry.pushes WHERE queue = 'bulk'`))
 }
@@ -430,12 +432,12 @@ func TestLong_QueriesOfCarriersKeepTheirPlans(t *testing.T) {
 					}
 					continue
 				}
-				for _, table := range []string{"messages", "jobs", "leases", "attempts", "queues", "pushes"} {
+				for _, table := range []string{"message_rows", "job_claims", "jobs", "leases", "attempts", "queues", "pushes"} {
 					b.Exec(t, "ANALYZE belfry."+table)
 				}
 			}
 			plans := b.carrierPlans(t, bulk, id)
-			require.NotContains(t, plans, "Seq Scan on messages")
+			require.NotContains(t, plans, "Seq Scan on message_rows")
 			if one[int](t, b, `SELECT current_setting('server_version_num')::int / 10000`) == 15 {
 				dbtest.Golden(t, "testdata/explain_carrier_"+name+".golden", plans)
 			}
@@ -461,7 +463,7 @@ func (b *bundle) carrierPlans(t *testing.T, q outbox.PushQueue, id int64) string
 	tx, err := b.DB.Pool.Begin(t.Context())
 	require.NoError(t, err)
 	defer func() { require.NoError(t, tx.Rollback(t.Context())) }()
-	_, err = tx.Exec(t.Context(), outbox.Statement("LedgerBegin"), pgx.StrictNamedArgs{"timeout_ms": "10000", "durable": false})
+	_, err = tx.Exec(t.Context(), outbox.Statement("LedgerBegin"), pgx.StrictNamedArgs{"timeout_ms": "10000", "lock_ms": "10000", "durable": false})
 	require.NoError(t, err)
 	push := pgx.StrictNamedArgs{"relay": "r1", "epoch": q.Epoch, "keys": 500, "bound": 2000}
 	with := func(more pgx.StrictNamedArgs) pgx.StrictNamedArgs {
@@ -472,11 +474,12 @@ func (b *bundle) carrierPlans(t *testing.T, q outbox.PushQueue, id int64) string
 	}
 	const explain = "EXPLAIN (COSTS OFF)"
 	at := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	explainGeneric(t, tx, &out, explain, "MessageQueueNext", with(pgx.StrictNamedArgs{"job_id": id}))
 	explainGeneric(t, tx, &out, explain, "MessageQueue", with(pgx.StrictNamedArgs{"job_id": id, "after_at": at, "after_channel": int64(5), "retries": nil}))
 	explainGeneric(t, tx, &out, explain, "ActivityQueue", with(pgx.StrictNamedArgs{"after_at": at, "after_job": int64(-5), "after_channel": int64(5), "within": nil, "retries": nil}))
 	explainGeneric(t, tx, &out, explain, "PushKeys", pgx.StrictNamedArgs{"activities": false, "number": int64(3)})
 	explainGeneric(t, tx, &out, explain, "CopiesClaim", pgx.StrictNamedArgs{
-		"job_ids": jobs, "channel_ids": channels, "pushes": pushes, "jobs": []int64{id}, "lease": int64(1) << 60, "relay": "r1", "seconds": 30.0,
+		"job_ids": jobs, "channel_ids": channels, "pushes": pushes, "jobs": []int64{id}, "lease": int64(1) << 60, "relay": "r1", "seconds": 30.0, "held": false,
 	})
 	explainGeneric(t, tx, &out, explain, "CopiesSure", pgx.StrictNamedArgs{"job_ids": jobs, "channel_ids": channels})
 	explainGeneric(t, tx, &out, explain, "MessagesUnqueue", pgx.StrictNamedArgs{"activities": false, "name": "bulk", "oldest": int64(3), "seconds": 600.0, "keys": 1000})

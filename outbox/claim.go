@@ -18,7 +18,11 @@ type Position struct {
 	More bool
 
 	skips bool // the claim reached its bound before its limit, because it skipped messages
+	turns int  // claims of messages that were never claimed; the zero Position has none
 }
+
+// returnedTurn is the number of claims in a row after which messages that were claimed before come first.
+const returnedTurn = 4
 
 // examined is the number of messages that one claim or push examines, at most. It skips messages that it may not
 // take, such as those for media that its relay does not serve, and any number of them can be due.
@@ -60,9 +64,10 @@ func (t Tries) retries() *bool {
 	return &later
 }
 
-// ClaimJob takes up to limit due messages of one job that this relay serves and that come
-// after a position, in the order of their due time and channel, under one new lease. next
-// is the position of the last one; that of the last examined one if these contain fewer than limit; or after
+// ClaimJob takes up to limit due messages of one job that this relay serves, under up to two new leases: those that
+// were never claimed, in the order of their channels, and those that wait after an earlier claim and come after a
+// position, in the order of their due time and channel. The latter come last, and first in one of a few claims. next
+// is the position of the last one of these; that of the last examined one if these contain fewer than limit; or after
 // when there is none.
 //
 // The cost of a claim is bounded, and depends on the messages after its position, not on earlier claims. Messages can become due
@@ -71,9 +76,53 @@ func (t Tries) retries() *bool {
 // so it must be rare.
 func (l *Ledger) ClaimJob(ctx context.Context, jobID int64, after Position, limit int, tries Tries) (claimed []Claimed,
 	next Position, err error) {
-	return l.claim(ctx, fmt.Sprintf("claim messages of job %d", jobID), queries.messageClaim, after, limit, pgx.StrictNamedArgs{
-		"job_id": jobID, "after_at": after.DueAt, "after_channel": after.ChannelID, "retries": tries.retries(),
-	})
+	what := fmt.Sprintf("claim messages of job %d", jobID)
+	again := func(after Position, limit int) ([]Claimed, Position, error) {
+		return l.claim(ctx, what, queries.messageClaim, after, limit, pgx.StrictNamedArgs{
+			"job_id": jobID, "after_at": after.DueAt, "after_channel": after.ChannelID, "retries": tries.retries(),
+		})
+	}
+	switch {
+	case tries == LaterTry:
+		return again(after, limit)
+	case after.turns == returnedTurn:
+		if claimed, next, err = again(after, limit); err == nil && len(claimed) < limit {
+			taken, more, _ := l.take(ctx, what, jobID, after.skips, limit-len(claimed)) // the next claim returns its error
+			claimed = append(claimed, taken...)
+			next.skips, next.More = next.skips || more, next.More || more || len(claimed) == limit
+		}
+		next.turns = 1
+		return claimed, next, err
+	}
+	claimed, more, err := l.take(ctx, what, jobID, after.skips, limit)
+	if err != nil {
+		return nil, after, err
+	}
+	if len(claimed) == limit {
+		after.turns, after.skips, after.More = after.turns+1, false, true
+		return claimed, after, nil
+	}
+	rest, next, err := again(after, limit-len(claimed))
+	if len(claimed) > 0 {
+		err = nil // the next claim returns it
+	}
+	if len(claimed) > 0 || more || after.turns > 0 {
+		next.turns = 1
+	}
+	next.skips, next.More = next.skips || more, next.More || more
+	return append(claimed, rest...), next, err
+}
+
+// take claims messages of a job that were never claimed. more reports that it examined as many messages as it may
+// before it found limit.
+func (l *Ledger) take(ctx context.Context, what string, jobID int64, skips bool, limit int) (taken []Claimed, more bool, err error) {
+	bound := limit
+	if skips {
+		bound = max(limit, examined)
+	}
+	args := pgx.StrictNamedArgs{"job_id": jobID, "bound": bound}
+	taken, err = l.claimed(ctx, what, queries.messageTake, args, limit, func(c *Claimed, _ time.Time) { more = more || c.LeaseID == 0 })
+	return taken, more, err
 }
 
 // ClaimActivities is ClaimJob for messages of activities. within omits those that have been due for longer;
@@ -111,20 +160,35 @@ func (l *Ledger) Next(ctx context.Context) (wait time.Duration, ok bool, err err
 
 func (l *Ledger) claim(ctx context.Context, what, statement string, after Position, limit int,
 	args pgx.StrictNamedArgs) ([]Claimed, Position, error) {
-	if limit < 1 || limit > MaxBatch {
-		return nil, after, fmt.Errorf("%s: %d messages are not allowed; allowed values: 1 to %d", what, limit, MaxBatch)
-	}
 	args["bound"] = after.bound(limit)
-	args["lease"], args["relay"], args["seconds"], args["keys"], args["media"] = newLeaseID(), l.relay, l.leaseTime.Seconds(), limit, l.media
-	var claimed []Claimed
 	next := reached{last: after}
+	claimed, err := l.claimed(ctx, what, statement, args, limit, func(c *Claimed, dueAt time.Time) {
+		next.add(c.Key, dueAt, c.LeaseID == 0)
+	})
+	if err != nil {
+		return nil, after, err
+	}
+	return claimed, next.of(len(claimed) == limit), nil
+}
+
+// claimed runs a statement that claims up to limit messages under a new lease, and returns them. row is called for
+// each row, also for the edge, whose lease is 0.
+func (l *Ledger) claimed(ctx context.Context, what, statement string, args pgx.StrictNamedArgs, limit int,
+	row func(c *Claimed, dueAt time.Time)) (claimed []Claimed, err error) {
+	if limit < 1 || limit > MaxBatch {
+		return nil, fmt.Errorf("%s: %d messages are not allowed; allowed values: 1 to %d", what, limit, MaxBatch)
+	}
+	args["lease"], args["relay"], args["seconds"], args["keys"], args["media"] = newLeaseID(), l.relay, l.leaseTime.Seconds(), limit, l.media
 	var b pgx.Batch
+	if statement == queries.messageTake {
+		b.Queue(queries.claimsBegin, pgx.StrictNamedArgs{"job_id": args["job_id"]})
+	}
 	b.Queue(statement, args).Query(func(rows pgx.Rows) error {
 		var c Claimed
 		var dueAt time.Time
 		_, err := pgx.ForEachRow(rows,
 			[]any{&c.JobID, &c.ChannelID, &c.LeaseID, &c.Step, &c.Attempts, &c.Crashes, &c.Reason, &c.Ambiguous, &dueAt, &c.tid}, func() error {
-				if next.add(c.Key, dueAt, c.LeaseID == 0) {
+				if row(&c, dueAt); c.LeaseID == 0 {
 					return nil
 				}
 				if claimed == nil {
@@ -136,9 +200,9 @@ func (l *Ledger) claim(ctx context.Context, what, statement string, after Positi
 		return err
 	})
 	if err := l.atOnce(ctx, false, &b); err != nil {
-		return nil, after, fmt.Errorf("%s: %w", what, err)
+		return nil, fmt.Errorf("%s: %w", what, err)
 	}
-	return claimed, next.of(len(claimed) == limit), nil
+	return claimed, nil
 }
 
 // reached collects the position that a claim or a push has reached.

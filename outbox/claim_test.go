@@ -34,10 +34,11 @@ func TestClaimJob_TakesWhatIsDueOfOneJob(t *testing.T) {
 	other := b.Rest(t, outbox.TypePush, 3, job.Processed)
 	aborted := b.Rest(t, outbox.TypePush, 5, job.Aborted)
 	b.States(t, done, "PENDING", "QUEUED", "PROCESSING", "SENT", "DEAD", "CANCELLED")
-	b.Exec(t, `UPDATE belfry.messages SET next_attempt_at = now() + interval '1 hour' WHERE channel_id = 7`)
-	b.Exec(t, `UPDATE belfry.messages SET next_attempt_at = now() - interval '1 hour' WHERE channel_id = 19`)
-	b.Exec(t, `UPDATE belfry.messages SET step = 1, attempts = 2, crashes = 1, reason = 'retry' WHERE channel_id = 13`)
-	b.Exec(t, `UPDATE belfry.messages SET step = 1, attempts = 0, reason = 'failover' WHERE channel_id = 25`)
+	b.returned(t)
+	b.Exec(t, `UPDATE belfry.message_rows SET next_attempt_at = now() + interval '1 hour' WHERE channel_id = 7`)
+	b.Exec(t, `UPDATE belfry.message_rows SET next_attempt_at = now() - interval '1 hour' WHERE channel_id = 19`)
+	b.Exec(t, `UPDATE belfry.message_rows SET step = 1, attempts = 2, crashes = 1, reason = 'retry' WHERE channel_id = 13`)
+	b.Exec(t, `UPDATE belfry.message_rows SET step = 1, attempts = 0, reason = 'failover' WHERE channel_id = 25`)
 	b.Exec(t, `INSERT INTO belfry.attempts (job_id, channel_id, step, attempt, medium, outcome) VALUES ($1, 13, 0, 1, 'push', 'unknown'), ($1, 25, 0, 1, 'push', 'permanent')`, done)
 
 	claimed := claim(t, l, done, 100)
@@ -55,7 +56,7 @@ func TestClaimJob_TakesWhatIsDueOfOneJob(t *testing.T) {
 
 	require.Empty(t, claim(t, l, done, 100))
 	require.Empty(t, claim(t, l, aborted, 100))
-	b.Exec(t, `INSERT INTO belfry.messages (job_id, channel_id, next_attempt_at) VALUES (1000000, 1, now())`)
+	b.Exec(t, `INSERT INTO belfry.message_rows (job_id, channel_id, next_attempt_at) VALUES (1000000, 1, now())`)
 	require.Empty(t, claim(t, l, 1000000, 100), "of no job")
 	_, err := b.jobs.Resume(t.Context(), job.One(aborted), job.Act{})
 	require.NoError(t, err)
@@ -73,6 +74,7 @@ func TestClaimJob_SkipsWhatIsLocked(t *testing.T) {
 	l := b.ledger("r1")
 	id := b.Rest(t, outbox.TypePush, 10, job.Processed)
 	b.ActivitiesFor(t, 10)
+	b.returned(t)
 	other, err := b.DB.Pool.Begin(t.Context())
 	require.NoError(t, err)
 	_, err = other.Exec(t.Context(), `SELECT FROM belfry.messages WHERE channel_id IN (3, 4, 8) FOR UPDATE`)
@@ -98,7 +100,7 @@ func TestClaimJob_GoesOnFromAPosition(t *testing.T) {
 	ctx := t.Context()
 	l := b.ledger("r1")
 	id := b.Rest(t, outbox.TypePush, 40, job.Processed)
-	b.Exec(t, `UPDATE belfry.messages SET next_attempt_at = date_trunc('hour', now()) - make_interval(mins => (channel_id % 4)::int)`)
+	b.Exec(t, `UPDATE belfry.message_rows SET next_attempt_at = date_trunc('hour', now()) - make_interval(mins => (channel_id % 4)::int), lease_id = 0`)
 	var position outbox.Position
 	var first []outbox.Claimed
 	var seen []int64
@@ -196,7 +198,7 @@ func TestClaimActivities_GoesByTime(t *testing.T) {
 	ids := b.ActivitiesFor(t, 6)
 	base := time.Now().Add(-time.Hour).Truncate(time.Second)
 	for i, minutes := range []int{3, 1, 2, 120, 0, 2} {
-		b.Exec(t, `UPDATE belfry.messages SET next_attempt_at = $2 WHERE job_id = $1`, ids[i], base.Add(time.Duration(minutes)*time.Minute))
+		b.Exec(t, `UPDATE belfry.message_rows SET next_attempt_at = $2 WHERE job_id = $1`, ids[i], base.Add(time.Duration(minutes)*time.Minute))
 	}
 	claimed, next, err := l.ClaimActivities(t.Context(), outbox.Position{DueAt: base.Add(time.Minute - time.Microsecond)}, 0, 2, outbox.AnyTry)
 	require.NoError(t, err)
@@ -231,11 +233,11 @@ func TestLedger_SkipsManyMessagesInBoundedClaims(t *testing.T) {
 	l.Serve([]string{"push"}, nil)
 	id := b.Rest(t, outbox.TypePush, 1, job.Processed)
 	b.Past(t, `INSERT INTO belfry.activities (id, channel_id, title, route) SELECT -g, g, 'like', CASE WHEN g <= $1 THEN '{sms}'::text[] ELSE '{push}' END FROM generate_series(1, $1::int + 1) g`, passed)
-	b.Past(t, `DELETE FROM belfry.messages`)
+	b.Past(t, `DELETE FROM belfry.message_rows`)
 	b.Past(t, `UPDATE belfry.jobs SET route = '{sms,push}'`)
 	// Of the job, the last one alone is at its step push; of either, it alone has an attempt.
-	b.Past(t, `INSERT INTO belfry.messages (job_id, channel_id, next_attempt_at, step, attempts)
-		SELECT CASE WHEN k THEN $2 ELSE -g END, g, now() - interval '1 hour' + make_interval(secs => g / 1e3), CASE WHEN g > $1 AND k THEN 1 ELSE 0 END, CASE WHEN g > $1 THEN 1 ELSE 0 END
+	b.Past(t, `INSERT INTO belfry.message_rows (job_id, channel_id, next_attempt_at, lease_id, step, attempts)
+		SELECT CASE WHEN k THEN $2 ELSE -g END, g, now() - interval '1 hour' + make_interval(secs => g / 1e3), 0, CASE WHEN g > $1 AND k THEN 1 ELSE 0 END, CASE WHEN g > $1 THEN 1 ELSE 0 END
 		  FROM generate_series(1, $1::int + 1) g CROSS JOIN unnest('{true,false}'::boolean[]) k`, passed, id)
 	activities, bulk := lead(t, l)
 	for what, claim := range map[string]func(outbox.Position) (int, outbox.Position, error){
@@ -256,7 +258,7 @@ func TestLedger_SkipsManyMessagesInBoundedClaims(t *testing.T) {
 			return len(keys), next, err
 		},
 	} {
-		b.Past(t, `UPDATE belfry.messages SET status = 'PENDING', lease_id = NULL WHERE status <> 'PENDING'`)
+		b.Past(t, `UPDATE belfry.message_rows SET status = 'PENDING', lease_id = 0 WHERE status <> 'PENDING'`)
 		var position outbox.Position
 		var reached []int64 // channels
 		for found := 0; found == 0; reached = append(reached, position.ChannelID) {
@@ -289,9 +291,9 @@ func TestLook_SaysWhatTheRuleSays(t *testing.T) {
 	waits := b.Rest(t, outbox.TypePush, 60, job.Processed)
 	b.Exec(t, `UPDATE belfry.jobs SET needs_approval = true WHERE id = $1`, waits)
 	gone := int64(1000000)
-	b.Exec(t, `INSERT INTO belfry.messages (job_id, channel_id, next_attempt_at) SELECT $1, g, now() FROM generate_series(1, 60) g`, gone)
+	b.Exec(t, `INSERT INTO belfry.message_rows (job_id, channel_id, next_attempt_at) SELECT $1, g, now() FROM generate_series(1, 60) g`, gone)
 	activity := b.ActivitiesFor(t, 1)[0]
-	b.Exec(t, `INSERT INTO belfry.messages (job_id, channel_id, next_attempt_at) SELECT $1, g, now() FROM generate_series(2, 60) g`, activity)
+	b.Exec(t, `INSERT INTO belfry.message_rows (job_id, channel_id, next_attempt_at) SELECT $1, g, now() FROM generate_series(2, 60) g`, activity)
 	leases := make(map[string]int64)
 	for i, left := range []string{"1 hour", "-1 second"} {
 		leases[[]string{"live", "expired"}[i]] = one[int64](t, b, `INSERT INTO belfry.leases (id, relay, expires_at, job_ids, channel_ids) VALUES ($2, 'r1', now() + $1::interval, '{1}', '{1}') RETURNING id`, left, i+1)
@@ -307,7 +309,7 @@ func TestLook_SaysWhatTheRuleSays(t *testing.T) {
 					if channel++; mark != "" && (status == "PENDING" || status == "QUEUED") {
 						continue
 					}
-					b.Exec(t, `UPDATE belfry.messages SET status = $3, lease_id = $4, reason = 'x', recalled_at = CASE $5 WHEN 'recalled' THEN now() END, receipt = CASE $5 WHEN 'receipt' THEN 'x' END
+					b.Exec(t, `UPDATE belfry.message_rows SET status = $3, lease_id = $4, reason = 'x', recalled_at = CASE $5 WHEN 'recalled' THEN now() END, receipt = CASE $5 WHEN 'receipt' THEN 'x' END
 						WHERE job_id = $1 AND channel_id = $2`, id, channel, status, leases[lease], mark)
 					mine := outbox.Claimed{Key: outbox.Key{JobID: id, ChannelID: channel}, LeaseID: leases[lease]}
 					others := mine
@@ -414,10 +416,10 @@ func TestClaim_LeavesOtherRelaysTheirMedia(t *testing.T) {
 	id, other := b.Rest(t, outbox.TypePush, 30, job.Processed), b.Rest(t, outbox.TypePush, 2000, job.Processed)
 	b.Past(t, `UPDATE belfry.jobs SET route = '{push,sms}' WHERE id = $1`, id)
 	b.Past(t, `UPDATE belfry.jobs SET route = '{email}' WHERE id = $1`, other)
-	b.Exec(t, `UPDATE belfry.messages SET step = 1 WHERE job_id = $1 AND channel_id % 3 = 0`, id)
-	b.Exec(t, `UPDATE belfry.messages SET step = 2 WHERE job_id = $1 AND channel_id = 1`, id) // beyond the route: somebody is to say so
+	b.Exec(t, `UPDATE belfry.message_rows SET step = 1, lease_id = 0 WHERE job_id = $1 AND channel_id % 3 = 0`, id)
+	b.Exec(t, `UPDATE belfry.message_rows SET step = 2, lease_id = 0 WHERE job_id = $1 AND channel_id = 1`, id) // beyond the route: somebody is to say so
 	b.ActivitiesFor(t, 4)
-	b.Exec(t, `UPDATE belfry.messages SET step = 1 WHERE job_id < 0 AND channel_id = 2`)
+	b.Exec(t, `UPDATE belfry.message_rows SET step = 1 WHERE job_id < 0 AND channel_id = 2`)
 	b.Past(t, `UPDATE belfry.activities SET route = '{push,sms}'`)
 
 	require.Empty(t, claim(t, none, id, 100))
@@ -427,11 +429,11 @@ func TestClaim_LeavesOtherRelaysTheirMedia(t *testing.T) {
 	require.Len(t, claim(t, push, id, 100), 19)
 	require.ElementsMatch(t, []int64{1, 3, 4}, channelsOf(claimActivities(t, push, 100)))
 
-	dbtest.Vacuum(t, b.DB.Pool, "belfry.messages")
+	dbtest.Vacuum(t, b.DB.Pool, "belfry.message_rows")
 	tx, err := b.DB.Pool.Begin(t.Context())
 	require.NoError(t, err)
 	defer func() { require.NoError(t, tx.Rollback(t.Context())) }()
-	_, err = tx.Exec(t.Context(), outbox.Statement("LedgerBegin"), pgx.StrictNamedArgs{"timeout_ms": "10000", "durable": false})
+	_, err = tx.Exec(t.Context(), outbox.Statement("LedgerBegin"), pgx.StrictNamedArgs{"timeout_ms": "10000", "lock_ms": "10000", "durable": false})
 	require.NoError(t, err)
 	rows, err := tx.Query(t.Context(), "EXPLAIN (ANALYZE, COSTS off, TIMING off) "+outbox.Statement("MessageClaim"), pgx.StrictNamedArgs{
 		"job_id": other, "after_at": time.Time{}, "after_channel": int64(0), "keys": 10, "lease": int64(1), "relay": "r1", "seconds": 30.0, "media": []string{"sms"}, "retries": nil, "bound": 10,
@@ -439,7 +441,7 @@ func TestClaim_LeavesOtherRelaysTheirMedia(t *testing.T) {
 	require.NoError(t, err)
 	lines, err := pgx.CollectRows(rows, pgx.RowTo[string])
 	require.NoError(t, err)
-	require.Regexp(t, `messages_due_idx on messages m \(never executed\)(.|\n)*messages_due_idx on messages m_1 \(never executed\)`, strings.Join(lines, "\n"))
+	require.Regexp(t, `messages_due_idx on message_rows m \(never executed\)(.|\n)*messages_due_idx on message_rows m_1 \(never executed\)`, strings.Join(lines, "\n"))
 }
 
 // A lease that a renewal brings back after the hand-over found it expired: nothing was recorded,

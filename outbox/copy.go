@@ -64,7 +64,7 @@ func (r *copyRows) Read(p []byte) (int, error) {
 func (r *copyRows) fill() {
 	b := r.all[:0]
 	for r.next < r.n && len(b)+r.rowBytes <= cap(b) {
-		b = binary.BigEndian.AppendUint16(b, uint16(r.columns)) //nolint:gosec // two or three
+		b = binary.BigEndian.AppendUint16(b, uint16(r.columns)) //nolint:gosec // two to four
 		b = r.row(r.next, b)
 		r.next++
 	}

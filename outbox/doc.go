@@ -5,7 +5,7 @@
 //
 //   - inbox: one row of belfry.notifications per channel. Nothing leaves the
 //     database because of it, so its chunks may commit asynchronously.
-//   - push: one row of belfry.messages per channel, PENDING and due at the job's
+//   - push: one row of belfry.message_rows per channel, PENDING and due at the job's
 //     deliver_at, or now when that is not set.
 //
 // Rows are narrow: title, body and data live once, in the job. They go out through COPY in binary form,
@@ -32,6 +32,14 @@
 // message is in flight under a lease, or a provider has accepted it and it awaits a receipt. Status.May is
 // the table of the transitions. Operators cause recall, redrive and discard.
 //
+// The first claim of a job's message does not change its row (ADR 0053). The row in belfry.message_rows tells, with
+// belfry.job_claims, which of these a message is:
+//
+//	PENDING, lease_id NULL      never claimed; after job_claims.claimed_to it waits, else it is in flight under the
+//	                            lease with its key, and the view belfry.messages shows PROCESSING
+//	PENDING, lease_id NOT NULL  waits after an earlier claim, or was written behind the claims
+//	other                       as it says
+//
 // # How a relay delivers
 //
 // A relay changes messages only through the Ledger.
@@ -53,8 +61,9 @@
 //
 //   - The view belfry.sendable_messages is the only definition of sendable messages: not finished, not
 //     recalled, and of a job that is not ABORTED. Claims and rechecks repeat it.
-//   - A claim takes messages of one job under a lease, in one transaction. It continues from a position,
-//     so that its cost is constant until the end of a job, and also while vacuum cannot clean up. It
+//   - A claim takes messages of one job under a lease, in one transaction: those that were never claimed in the
+//     order of their channels, from where the last claim of any relay ended, and the others from a position of
+//     this relay. Both cost the same until the end of a job, and also while vacuum cannot clean up. It
 //     becomes durable at the latest with the handover. If a server crash loses a claim, the recheck fails
 //     too, because lease ids are random and never reused.
 //   - A push is durable before the carrier receives it, and its number is unique over both queues. Its
@@ -86,9 +95,10 @@
 //   - A job's Progress matches its messages in every committed state. Chunks, settlements and operators'
 //     acts all maintain it.
 //
-// Transactions lock message rows first, in key order and skipping locked rows, and the job's row last. Only
-// a settlement waits for rows, in the order of their position in the table, and then locks leases, skipping
-// locked ones. A push locks its queue's row last. A recovery locks its lease, then rows, skipping locked
+// Transactions lock the job's claims first, then message rows, in key order and skipping locked rows, and the job's
+// row last. Claims wait for a job's claims, which a recall, an erasure or retention keeps until it has changed messages.
+// Only a settlement waits for rows, in the order of their position in the table and for a second, and then locks
+// leases, skipping locked ones. A push locks its queue's row last. A recovery locks its lease, then rows, skipping locked
 // ones. MarkDelivered locks only the job's row.
 //
 // # Failure behaviour

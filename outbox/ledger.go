@@ -32,7 +32,7 @@ const NoCarrier = "postgres"
 // Ledger executes all transitions that a relay causes. Each is a conditional UPDATE by the owner of the
 // message (I8).
 //
-//	PENDING ──ClaimJob, ClaimActivities──► PROCESSING, under a lease
+//	PENDING ──ClaimJob, ClaimActivities──► PROCESSING, under a lease (the first claim leaves the row as it is)
 //	                                          │ HandOver, then Recheck, then the call
 //	   SENT, DEAD, PENDING, CANCELLED ◄─Settle─┤
 //	   PENDING as it was ◄──Settle(Release)────┤
@@ -176,10 +176,15 @@ func take[T any](ctx context.Context, l *Ledger, what, statement string, args pg
 
 // atOnce sends statements as one transaction in one message.
 func (l *Ledger) atOnce(ctx context.Context, durable bool, b *pgx.Batch) error {
+	return l.within(ctx, durable, ledgerTimeout, b)
+}
+
+// within is atOnce, with the time for which it waits for each lock.
+func (l *Ledger) within(ctx context.Context, durable bool, locks time.Duration, b *pgx.Batch) error {
 	ctx, cancel := context.WithTimeout(ctx, ledgerTimeout)
 	defer cancel()
 	var all pgx.Batch
-	all.Queue(queries.ledgerBegin, beginArgs(durable))
+	all.Queue(queries.ledgerBegin, beginArgs(durable, locks))
 	all.QueuedQueries = append(all.QueuedQueries, b.QueuedQueries...)
 	return mapError(l.send(ctx, &all))
 }
@@ -206,8 +211,9 @@ func (l *Ledger) send(ctx context.Context, b *pgx.Batch) error {
 	})
 }
 
-func beginArgs(durable bool) pgx.StrictNamedArgs {
-	return pgx.StrictNamedArgs{"durable": durable, "timeout_ms": strconv.FormatInt(ledgerTimeout.Milliseconds(), 10)}
+func beginArgs(durable bool, locks time.Duration) pgx.StrictNamedArgs {
+	ms := func(d time.Duration) string { return strconv.FormatInt(d.Milliseconds(), 10) }
+	return pgx.StrictNamedArgs{"durable": durable, "timeout_ms": ms(ledgerTimeout), "lock_ms": ms(locks)}
 }
 
 // keys are the columns of messages, as array parameters.

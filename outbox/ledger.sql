@@ -1,7 +1,7 @@
 -- The ledger: claims, handovers, rechecks, settlements, receipts.
 
 -- name: LedgerBegin :exec
--- Begins a transaction of the ledger, which is sent in one message, and sets: its deadline on the server;
+-- Begins a transaction of the ledger, which is sent in one message, and sets: its deadlines on the server;
 -- PostgreSQL's own functions and operators, as in all transactions (db.Options.Path);
 -- durability whatever the role's defaults are, or an asynchronous commit with @durable false, for claims,
 -- which become durable with their handover; a DateStyle that a client without prepared statements can parse;
@@ -9,7 +9,7 @@
 -- because planning takes longer than some of the statements; and no JIT, because disabled plan types cost
 -- 1e10, above every threshold of JIT. Hash joins remain, for keys with the rows that their ctids return.
 SELECT set_config('statement_timeout', @timeout_ms::text, true),
-       set_config('lock_timeout', @timeout_ms::text, true),
+       set_config('lock_timeout', @lock_ms::text, true),
        set_config('datestyle', 'ISO', true), set_config('search_path', 'pg_catalog, pg_temp', true),
        set_config('enable_seqscan', 'off', true), set_config('enable_bitmapscan', 'off', true), set_config('enable_sort', 'off', true),
        set_config('enable_mergejoin', 'off', true),
@@ -22,11 +22,75 @@ SELECT set_config('statement_timeout', @timeout_ms::text, true),
 SELECT s.job_id, s.lane, s.priority FROM belfry.sendable_jobs s
  WHERE coalesce(s.due_at, '-infinity') <= statement_timestamp() + interval '1 minute';
 
+-- name: ClaimsBegin :exec
+-- Makes the claims of a job begin (job_claims_pkey).
+INSERT INTO belfry.job_claims (job_id) SELECT @job_id WHERE NOT EXISTS (SELECT FROM belfry.job_claims c WHERE c.job_id = @job_id)
+    ON CONFLICT ON CONSTRAINT job_claims_pkey DO NOTHING;
+
+-- name: ClaimsHold :exec
+-- Locks the claims of jobs until the transaction ends, in the order of the jobs (job_claims_pkey).
+SELECT c.job_id FROM belfry.job_claims c WHERE c.job_id = ANY (@jobs::bigint[]) ORDER BY c.job_id FOR UPDATE;
+
+-- name: MessageTake :many
+-- Claims the next messages of a job that were never claimed: up to @keys in the order of their channels, under the
+-- new lease @lease of @seconds (messages_pkey). It leaves their rows as they are and moves the job's claims
+-- (job_claims_pkey), whose lock makes it wait for another claim of the job. In a category with a cap it changes the
+-- rows, because the cap counts messages in flight by their channel. It examines at most @bound messages, and stops at
+-- the first one that is not due. If others follow the last one examined, it returns that one too, in a row with the
+-- lease 0. No other row: none is due, @media does not contain the first medium of the route (NULL means any), the job
+-- is ABORTED, in a paused lane, waits for approval or is deleted, or messages may not leave the database
+-- (belfry.delivers). A message that was cancelled meanwhile is claimed too; its recheck finds that.
+WITH allowed AS MATERIALIZED (
+    SELECT j.id, EXISTS (SELECT FROM belfry.categories c WHERE c.name = j.category AND c.cap_window IS NOT NULL) AS capped
+      FROM belfry.jobs j
+     WHERE j.id = @job_id AND belfry.delivers() AND j.status <> 'ABORTED' AND NOT j.awaits_approval AND coalesce(j.route[1] = ANY (@media::text[]), true)
+       AND NOT EXISTS (SELECT FROM belfry.lanes l WHERE l.name = j.lane AND l.paused_at IS NOT NULL)
+), claims AS MATERIALIZED (
+    SELECT c.claimed_to FROM belfry.job_claims c WHERE c.job_id = (SELECT a.id FROM allowed a) FOR UPDATE
+), ahead AS MATERIALIZED (
+    SELECT m.ctid AS tid, m.channel_id, m.next_attempt_at, m.status = 'PENDING' AND m.lease_id IS NULL AS waits
+      FROM belfry.message_rows m
+     WHERE m.job_id = @job_id AND m.job_id > 0 AND EXISTS (SELECT FROM claims)
+       AND m.channel_id >= coalesce((SELECT c.claimed_to FROM claims c), -9223372036854775808) AND m.channel_id IS DISTINCT FROM (SELECT c.claimed_to FROM claims c)
+     ORDER BY m.channel_id
+     LIMIT @bound
+), due AS MATERIALIZED (
+    SELECT a.tid, a.channel_id, a.next_attempt_at, a.waits FROM ahead a
+     WHERE (a.channel_id < (SELECT min(n.channel_id) FROM ahead n WHERE n.waits AND n.next_attempt_at > statement_timestamp())) IS NOT FALSE
+), taken AS MATERIALIZED (
+    SELECT d.tid, d.channel_id, d.next_attempt_at FROM due d WHERE d.waits ORDER BY d.channel_id LIMIT @keys
+), reached AS MATERIALIZED (
+    SELECT CASE WHEN (SELECT count(*) FROM taken) = @keys THEN (SELECT max(t.channel_id) FROM taken t) ELSE (SELECT max(d.channel_id) FROM due d) END AS channel_id
+), moved AS (
+    UPDATE belfry.job_claims c
+       SET claimed_to = (SELECT r.channel_id FROM reached r)
+     WHERE c.job_id = @job_id AND coalesce(c.claimed_to < (SELECT r.channel_id FROM reached r), c.claimed_to IS NULL AND (SELECT r.channel_id FROM reached r) IS NOT NULL)
+), lease AS (
+    INSERT INTO belfry.leases (id, relay, expires_at, job_ids, channel_ids)
+    SELECT @lease::bigint, @relay, clock_timestamp() + make_interval(secs => @seconds), array_agg(@job_id::bigint), array_agg(t.channel_id)
+      FROM taken t HAVING count(*) > 0
+    RETURNING id
+), changed AS (
+    UPDATE belfry.message_rows m
+       SET status = 'PROCESSING', lease_id = (SELECT l.id FROM lease l)
+     WHERE m.ctid = ANY (ARRAY(SELECT k.ctid FROM belfry.message_rows k
+                                WHERE k.ctid = ANY (ARRAY(SELECT t.tid FROM taken t WHERE (SELECT a.capped FROM allowed a))) FOR UPDATE SKIP LOCKED))
+       AND m.status = 'PENDING' AND m.lease_id IS NULL
+    RETURNING m.channel_id, m.ctid AS tid
+)
+(SELECT @job_id::bigint, t.channel_id, (SELECT l.id FROM lease l), 0, 0, 0, '', false, t.next_attempt_at,
+       coalesce((SELECT c.tid FROM changed c WHERE c.channel_id = t.channel_id), t.tid)
+  FROM taken t
+ ORDER BY t.channel_id)
+UNION ALL
+SELECT @job_id::bigint, r.channel_id, 0, 0, 0, 0, '', false, statement_timestamp(), NULL FROM reached r
+ WHERE (SELECT count(*) FROM taken) < @keys AND (SELECT count(*) FROM due) = @bound;
+
 -- name: MessageClaim :many
--- Puts up to @keys due messages of one job in flight at @relay, in the order of messages_due_idx after
--- (@after_at, @after_channel), under the new lease @lease of @seconds: messages at a step by one of @media
--- (NULL means any), with an attempt or without one as @retries specifies (NULL means both). Locked ones are
--- skipped. It examines at most @bound messages, whether it takes them or not. The last of these, the edge, is
+-- Puts up to @keys messages of one job that wait after a first claim in flight at @relay, in the order of
+-- messages_due_idx after (@after_at, @after_channel), under the new lease @lease of @seconds: due messages at a step
+-- by one of @media (NULL means any), with an attempt or without one as @retries specifies (NULL means both). Locked
+-- ones are skipped. It examines at most @bound messages, whether it takes them or not. The last of these, the edge, is
 -- returned in a row with the lease 0; the next claim continues there. Without that row, fewer are due. No
 -- other row: no message is due there, the job is ABORTED, in a paused lane, waits for approval, is
 -- deleted or uses other media, or messages may not leave the database (belfry.delivers). The lease may
@@ -39,16 +103,16 @@ WITH allowed AS MATERIALIZED (
       FROM belfry.jobs j WHERE j.id = @job_id
 ), edge AS MATERIALIZED (
     SELECT m.next_attempt_at, m.job_id, m.channel_id
-      FROM belfry.messages m
-     WHERE (SELECT a.yes FROM allowed a) AND m.job_id = @job_id AND m.job_id > 0 AND m.status = 'PENDING'
+      FROM belfry.message_rows m
+     WHERE (SELECT a.yes FROM allowed a) AND m.job_id = @job_id AND m.job_id > 0 AND m.status = 'PENDING' AND m.lease_id IS NOT NULL
        AND (m.next_attempt_at, m.channel_id) > (@after_at::timestamptz, @after_channel::bigint)
        AND m.next_attempt_at <= statement_timestamp()
      ORDER BY m.next_attempt_at, m.channel_id
     OFFSET @bound - 1 LIMIT 1
 ), due AS MATERIALIZED (
     SELECT m.ctid AS tid, m.job_id, m.channel_id
-      FROM belfry.messages m
-     WHERE (SELECT a.yes FROM allowed a) AND m.job_id = @job_id AND m.job_id > 0 AND m.status = 'PENDING'
+      FROM belfry.message_rows m
+     WHERE (SELECT a.yes FROM allowed a) AND m.job_id = @job_id AND m.job_id > 0 AND m.status = 'PENDING' AND m.lease_id IS NOT NULL
        AND (m.next_attempt_at, m.channel_id) > (@after_at::timestamptz, @after_channel::bigint)
        AND (m.next_attempt_at, m.channel_id) <= (coalesce((SELECT e.next_attempt_at FROM edge e), statement_timestamp()),
                                                  coalesce((SELECT e.channel_id FROM edge e), 9223372036854775807))
@@ -64,7 +128,7 @@ WITH allowed AS MATERIALIZED (
       FROM due d HAVING count(*) > 0
     RETURNING id
 ), claimed AS (
-    UPDATE belfry.messages m
+    UPDATE belfry.message_rows m
        SET status = 'PROCESSING', lease_id = (SELECT l.id FROM lease l)
      WHERE m.ctid = ANY (ARRAY(SELECT d.tid FROM due d))
     RETURNING m.ctid AS tid, m.job_id, m.channel_id, m.lease_id, m.step, m.attempts, m.crashes, m.reason, m.next_attempt_at
@@ -84,7 +148,7 @@ SELECT e.job_id, e.channel_id, 0, 0, 0, 0, '', false, e.next_attempt_at, NULL FR
 -- due within the last @within seconds (NULL means ever) (messages_activity_idx, activities_pkey).
 WITH edge AS MATERIALIZED (
     SELECT m.next_attempt_at, m.job_id, m.channel_id
-      FROM belfry.messages m
+      FROM belfry.message_rows m
      WHERE m.job_id < 0 AND m.status = 'PENDING'
        AND (m.next_attempt_at, m.job_id, m.channel_id)
            > (greatest(@after_at::timestamptz, statement_timestamp() - make_interval(secs => @within)), @after_job::bigint, @after_channel::bigint)
@@ -93,7 +157,7 @@ WITH edge AS MATERIALIZED (
     OFFSET @bound - 1 LIMIT 1
 ), due AS MATERIALIZED (
     SELECT m.ctid AS tid, m.job_id, m.channel_id
-      FROM belfry.messages m
+      FROM belfry.message_rows m
      WHERE belfry.delivers() AND m.job_id < 0 AND m.status = 'PENDING'
        AND (m.next_attempt_at, m.job_id, m.channel_id)
            > (greatest(@after_at::timestamptz, statement_timestamp() - make_interval(secs => @within)), @after_job::bigint, @after_channel::bigint)
@@ -110,7 +174,7 @@ WITH edge AS MATERIALIZED (
       FROM due d HAVING count(*) > 0
     RETURNING id
 ), claimed AS (
-    UPDATE belfry.messages m
+    UPDATE belfry.message_rows m
        SET status = 'PROCESSING', lease_id = (SELECT l.id FROM lease l)
      WHERE m.ctid = ANY (ARRAY(SELECT d.tid FROM due d))
     RETURNING m.ctid AS tid, m.job_id, m.channel_id, m.lease_id, m.step, m.attempts, m.crashes, m.reason, m.next_attempt_at
@@ -139,84 +203,100 @@ RETURNING lease_id;
 
 -- name: MessageRecheck :one
 -- The data of a recheck in one snapshot: whether belfry is halted; the jobs of @jobs whose messages may be
--- sent, with the revisions of their contents (jobs_pkey); and the messages in flight under the valid leases
--- of @leases (leases_pkey), with the columns that the view sendable_messages checks. Messages are found by
+-- sent, with the revisions of their contents (jobs_pkey); the valid leases of @leases (leases_pkey); and the messages
+-- in flight with their leases, with the columns that the view sendable_messages checks. A message whose row was never
+-- changed has no lease there: it belongs to the lease that claimed it, as long as that is valid. Messages are found by
 -- position, @tids, in which some may be NULL, and by keys, @job_ids and @channel_ids (messages_pkey). All
 -- ctids are read in one scan: one scan per ctid queries the file size each time and takes four times as
 -- long. Keys are not joined to positions: a position may hold another message, which the caller detects by
 -- its key and lease.
 WITH found AS (
     SELECT m.job_id, m.channel_id, m.lease_id, m.recalled_at
-      FROM belfry.messages m
-     WHERE m.ctid = ANY (@tids::tid[]) AND m.status = 'PROCESSING' AND m.receipt IS NULL
+      FROM belfry.message_rows m
+     WHERE m.ctid = ANY (@tids::tid[]) AND (m.status = 'PROCESSING' OR m.status = 'PENDING' AND m.lease_id IS NULL) AND m.receipt IS NULL
     UNION ALL
     SELECT m.job_id, m.channel_id, m.lease_id, m.recalled_at
       FROM unnest(@job_ids::bigint[], @channel_ids::bigint[]) k(job_id, channel_id)
-     CROSS JOIN LATERAL (SELECT m.job_id, m.channel_id, m.lease_id, m.recalled_at FROM belfry.messages m
-                          WHERE m.job_id = k.job_id AND m.channel_id = k.channel_id AND m.status = 'PROCESSING' AND m.receipt IS NULL LIMIT 1) m
+     CROSS JOIN LATERAL (SELECT m.job_id, m.channel_id, m.lease_id, m.recalled_at FROM belfry.message_rows m
+                          WHERE m.job_id = k.job_id AND m.channel_id = k.channel_id
+                            AND (m.status = 'PROCESSING' OR m.status = 'PENDING' AND m.lease_id IS NULL) AND m.receipt IS NULL LIMIT 1) m
 )
-SELECT (SELECT i.halted_at FROM belfry.installation i WHERE i.one) IS NOT NULL, j.ids, j.revisions, f.job_ids, f.channel_ids, f.lease_ids, f.recalled
+SELECT (SELECT i.halted_at FROM belfry.installation i WHERE i.one) IS NOT NULL, j.ids, j.revisions,
+       ARRAY(SELECT l.id FROM belfry.leases l WHERE l.id = ANY (@leases::bigint[]) AND l.expires_at > clock_timestamp()),
+       f.job_ids, f.channel_ids, f.lease_ids, f.unchanged, f.recalled
   FROM (SELECT array_agg(j.id) AS ids, array_agg(j.revision) AS revisions
           FROM belfry.jobs j
          WHERE j.id = ANY (@jobs::bigint[]) AND j.status <> 'ABORTED' AND NOT j.awaits_approval
            AND NOT EXISTS (SELECT FROM belfry.lanes l WHERE l.name = j.lane AND l.paused_at IS NOT NULL)) j
- CROSS JOIN (SELECT array_agg(f.job_id) AS job_ids, array_agg(f.channel_id) AS channel_ids, array_agg(f.lease_id) AS lease_ids, array_agg(f.recalled_at IS NOT NULL) AS recalled
-               FROM found f
-              WHERE f.lease_id = ANY (ARRAY(SELECT l.id FROM belfry.leases l WHERE l.id = ANY (@leases::bigint[]) AND l.expires_at > clock_timestamp()))) f;
+ CROSS JOIN (SELECT array_agg(f.job_id) AS job_ids, array_agg(f.channel_id) AS channel_ids, array_agg(coalesce(f.lease_id, 0)) AS lease_ids, array_agg(f.lease_id IS NULL) AS unchanged, array_agg(f.recalled_at IS NOT NULL) AS recalled
+               FROM found f) f;
 
 -- name: MessagesSent :one
--- Settles plain successes: PROCESSING → SENT, by their owner, for messages that are still at the position of
--- their claim, by ctid in one scan as in MessageRecheck. Returns the numbers of the changed keys.
+-- Settles plain successes: in flight → SENT, by their owner, for messages that are still at the position of
+-- their claim, by ctid in one scan as in MessageRecheck. A message whose row was never changed is in flight under the
+-- lease that claimed it, as long as that exists. Returns the numbers of the changed keys.
 -- MessagesSettle handles the others. Passes the jobs of the messages to DeliveriesSettled. Status and
 -- receipt are compared through expressions that are always true, and + 0 hides the key. Otherwise old
 -- statistics can estimate one row, and the planner chooses a nested loop.
-WITH changed AS (
-    UPDATE belfry.messages m
+WITH live AS MATERIALIZED (
+    SELECT l.id FROM belfry.leases l WHERE l.id = ANY (@leases::bigint[])
+), changed AS (
+    UPDATE belfry.message_rows m
        SET status = 'SENT', sent_at = statement_timestamp(), attempts = k.attempts, receipt = nullif(k.receipt, ''), sender = nullif(k.sender, ''),
-           reason = NULL, last_error = NULL
+           reason = NULL, last_error = NULL, lease_id = k.lease_id
       FROM unnest(@lease_ids::bigint[], @job_ids::bigint[], @channel_ids::bigint[], @attempts::smallint[], @receipts::text[], @senders::text[])
            WITH ORDINALITY k(lease_id, job_id, channel_id, attempts, receipt, sender, n)
-     WHERE m.ctid = ANY (@tids::tid[]) AND m.job_id + 0 = k.job_id AND m.channel_id = k.channel_id AND m.lease_id = k.lease_id
-       AND (m.status = 'PROCESSING' AND m.receipt IS NULL) = (k.n > 0)
+     WHERE m.ctid = ANY (@tids::tid[]) AND m.job_id + 0 = k.job_id AND m.channel_id = k.channel_id
+       AND (m.status = 'PROCESSING' AND m.receipt IS NULL AND m.lease_id = k.lease_id
+            OR m.status = 'PENDING' AND m.lease_id IS NULL AND k.lease_id = ANY (ARRAY(SELECT l.id FROM live l))) = (k.n > 0)
     RETURNING k.n, m.job_id
 )
 SELECT coalesce(array_agg(c.n), '{}'), set_config('belfry.sent_jobs', coalesce(array_agg(c.job_id), '{}')::text, true) FROM changed c;
 
 -- name: MessagesSettle :one
--- Settles any outcomes of messages in PROCESSING, by their owner or, if lease_id is 0, by the receipt
--- (messages_pkey). A message that was recalled in the meantime becomes CANCELLED instead of PENDING or DEAD.
+-- Settles any outcomes of messages in flight, by their owner or, if lease_id is 0, by the receipt
+-- (messages_pkey, leases_pkey). A message whose row was never changed is in flight under the lease that claimed it, as
+-- in MessagesSent. With @skip it skips messages that other sessions have locked. A message that was recalled in the meantime becomes CANCELLED instead of PENDING or DEAD.
 -- Appends the attempts and invalid addresses of changed keys only. With @take the lease is taken from its
 -- owner. Returns the numbers of the keys with their new status: changed keys, keys that an earlier call
 -- changed, and '' for keys that another transaction has just changed, which the caller retries. Keys that
 -- are not returned have another owner. Passes the changed keys to DeliveriesSettled.
-WITH looked AS MATERIALIZED (
+WITH live AS MATERIALIZED (
+    SELECT l.id FROM belfry.leases l WHERE l.id = ANY (@leases::bigint[])
+), looked AS MATERIALIZED (
     SELECT k.lease_id, k.status, k.reason, k.untouched, k.step, k.attempts, k.crashed, k.wait, k.receipt, k.error, k.sender, k.revision, k.n,
-           m.tid, m.status AS was, m.receipt AS had
+           m.tid, m.status AS was, m.receipt AS had, m.unchanged
       FROM unnest(@lease_ids::bigint[], @job_ids::bigint[], @channel_ids::bigint[], @statuses::text[], @reasons::text[], @untouched::boolean[],
                   @steps::smallint[], @attempts::smallint[], @crashed::smallint[], @waits::double precision[], @receipts::text[], @errors::text[],
                   @senders::text[], @revisions::smallint[])
            WITH ORDINALITY k(lease_id, job_id, channel_id, status, reason, untouched, step, attempts, crashed, wait, receipt, error, sender, revision, n)
-     CROSS JOIN LATERAL (SELECT m.ctid AS tid, m.status, m.receipt FROM belfry.messages m
+     CROSS JOIN LATERAL (SELECT m.ctid AS tid, m.status, m.receipt, m.status = 'PENDING' AND m.lease_id IS NULL AS unchanged FROM belfry.message_rows m
                           WHERE m.job_id = k.job_id AND m.channel_id = k.channel_id
-                            AND (m.lease_id = k.lease_id AND (m.status <> 'PROCESSING' OR m.receipt IS NULL)
+                            AND (k.lease_id <> 0 AND m.lease_id = k.lease_id AND (m.status <> 'PROCESSING' OR m.receipt IS NULL)
+                                 OR m.status = 'PENDING' AND m.lease_id IS NULL AND m.job_id > 0 AND k.lease_id = ANY (ARRAY(SELECT l.id FROM live l))
                                  OR (k.lease_id = 0 OR k.status = 'PROCESSING') AND m.receipt = k.receipt) LIMIT 1) m
 ), changed AS (
-    UPDATE belfry.messages m
+    UPDATE belfry.message_rows m
        SET status = CASE WHEN m.recalled_at IS NOT NULL AND k.status IN ('PENDING', 'DEAD') THEN 'CANCELLED' ELSE k.status END,
            reason = CASE WHEN m.recalled_at IS NOT NULL AND k.status IN ('PENDING', 'DEAD') THEN 'recalled' WHEN k.untouched THEN m.reason ELSE nullif(k.reason, '') END,
            step = CASE WHEN k.untouched THEN m.step ELSE k.step END,
            attempts = CASE WHEN k.untouched THEN m.attempts ELSE k.attempts END,
            crashes = least(m.crashes + k.crashed, 10000),
            next_attempt_at = CASE WHEN k.untouched OR k.status = 'SENT' THEN m.next_attempt_at ELSE statement_timestamp() + make_interval(secs => CASE WHEN k.status <> 'CANCELLED' THEN k.wait ELSE 0 END) END,
-           lease_id = CASE WHEN k.status = 'PROCESSING' OR @take THEN NULL ELSE m.lease_id END,
+           lease_id = CASE WHEN k.status = 'PROCESSING' THEN NULL WHEN @take THEN 0 ELSE coalesce(m.lease_id, k.lease_id) END,
            receipt = CASE WHEN k.status = 'PENDING' THEN NULL ELSE coalesce(nullif(k.receipt, ''), m.receipt) END,
            sent_at = CASE WHEN k.status = 'SENT' THEN statement_timestamp() END,
            last_error = CASE WHEN k.untouched THEN m.last_error ELSE nullif(k.error, '') END,
            sender = CASE WHEN k.status IN ('SENT', 'PROCESSING') THEN coalesce(nullif(k.sender, ''), m.sender) END,
            revision = CASE WHEN k.status IN ('SENT', 'PROCESSING') THEN coalesce(nullif(k.revision, 0), m.revision) END
       FROM looked k
-     WHERE m.ctid = ANY (ARRAY(SELECT l.tid FROM looked l)) AND m.ctid = k.tid AND m.status = 'PROCESSING'
-       AND (m.lease_id = k.lease_id AND m.receipt IS NULL OR k.lease_id = 0 AND m.receipt = k.receipt)
+     WHERE m.ctid = ANY (ARRAY(SELECT l.tid FROM looked l WHERE NOT @skip::boolean
+                                UNION ALL
+                               SELECT u.tid
+                                 FROM (SELECT o.ctid AS tid FROM belfry.message_rows o WHERE o.ctid = ANY (ARRAY(SELECT l.tid FROM looked l WHERE @skip)) FOR UPDATE SKIP LOCKED) u))
+       AND m.ctid = k.tid
+       AND (m.status = 'PROCESSING' AND (m.lease_id = k.lease_id AND m.receipt IS NULL OR k.lease_id = 0 AND m.receipt = k.receipt)
+            OR k.unchanged AND m.status = 'PENDING' AND m.lease_id IS NULL)
     RETURNING k.n, m.job_id, m.channel_id, m.status
 ), recorded AS (
     INSERT INTO belfry.attempts (job_id, channel_id, step, attempt, medium, sender, outcome, reason, code, error)
@@ -240,7 +320,7 @@ SELECT coalesce(array_agg(r.n), '{}'), coalesce(array_agg(r.status), '{}'),
        set_config('belfry.settled_statuses', coalesce((SELECT array_agg(c.status ORDER BY c.n) FROM changed c), '{}')::text, true)
   FROM (SELECT c.n, c.status FROM changed c
         UNION ALL
-        SELECT k.n, CASE WHEN k.was = 'PROCESSING' AND (k.had IS NULL OR k.lease_id = 0) THEN '' ELSE k.was END
+        SELECT k.n, CASE WHEN k.was = 'PROCESSING' AND (k.had IS NULL OR k.lease_id = 0) OR k.unchanged THEN '' ELSE k.was END
           FROM looked k WHERE k.n NOT IN (SELECT c.n FROM changed c)) r;
 
 -- name: DeliveriesSettled :exec
@@ -263,7 +343,7 @@ SELECT k.job_id, @relay, count(*) FILTER (WHERE k.status = 'SENT'), count(*) FIL
    SET sent = least(d.sent + excluded.sent, 1000000000000), dead = least(d.dead + excluded.dead, 1000000000000), cancelled = least(d.cancelled + excluded.cancelled, 1000000000000);
 
 -- name: LeasesEnd :exec
--- Deletes the leases @ids that have no message in PROCESSING, with their handovers (leases_pkey,
+-- Deletes the leases @ids that have no message in flight, with their handovers (leases_pkey,
 -- handovers_lease_idx). Keys of one job that lie close together, such as the keys of a claim, are read as
 -- one range of messages_pkey; otherwise there is one index descent per key. A lease that another session has
 -- locked remains until it expires. Handovers beyond 5,000 become orphans.
@@ -279,13 +359,14 @@ WITH locked AS MATERIALIZED (
     DELETE FROM belfry.leases l
      WHERE l.id = ANY (ARRAY(
            SELECT s.id FROM spans s
-            WHERE NOT EXISTS (SELECT FROM belfry.messages m
+            WHERE NOT EXISTS (SELECT FROM belfry.message_rows m
                                WHERE s.dense AND m.job_id = s.job_id AND m.channel_id BETWEEN s.low AND s.high
-                                 AND m.lease_id = s.id AND m.status = 'PROCESSING' OFFSET 0)
+                                 AND (m.lease_id = s.id AND m.status = 'PROCESSING'
+                                      OR m.lease_id IS NULL AND m.status = 'PENDING' AND m.job_id > 0 AND m.channel_id = ANY (s.channel_ids)) OFFSET 0)
               AND NOT EXISTS (SELECT FROM unnest(s.job_ids, s.channel_ids) u(job_id, channel_id)
-                               CROSS JOIN LATERAL (SELECT FROM belfry.messages m
+                               CROSS JOIN LATERAL (SELECT FROM belfry.message_rows m
                                                     WHERE m.job_id = u.job_id AND m.channel_id = u.channel_id
-                                                      AND m.lease_id = s.id AND m.status = 'PROCESSING' LIMIT 1) x
+                                                      AND (m.lease_id = s.id AND m.status = 'PROCESSING' OR m.lease_id IS NULL AND m.status = 'PENDING' AND m.job_id > 0) LIMIT 1) x
                                WHERE NOT s.dense)))
     RETURNING l.id
 )
@@ -318,7 +399,7 @@ SELECT e.id, e.relay, false
          ORDER BY l.expires_at LIMIT @n) e;
 
 -- name: LeaseMessages :many
--- The messages in PROCESSING under some leases, and whether they were handed to a provider (leases_pkey,
+-- The messages in flight under some leases, and whether they were handed to a provider (leases_pkey,
 -- handovers_lease_idx, messages_pkey). A handed message is at the step of its call: earlier steps were
 -- skipped and their attempts do not count. Their steps and reasons are returned in order, once per handover.
 -- A reason that is longer than belfry.attempts allows is cut, so that it does not prevent the recovery. A relay
@@ -346,8 +427,9 @@ SELECT m.job_id, m.channel_id, l.id, greatest(m.step, h.step), CASE WHEN h.step 
        h.lease_id IS NOT NULL OR (SELECT c.many FROM counted c WHERE c.id = l.id), h.bypassed, h.reasons
   FROM belfry.leases l
  CROSS JOIN LATERAL unnest(l.job_ids, l.channel_ids) u(job_id, channel_id)
- CROSS JOIN LATERAL (SELECT m.job_id, m.channel_id, m.step, m.attempts, m.crashes, m.reason FROM belfry.messages m
-                      WHERE m.job_id = u.job_id AND m.channel_id = u.channel_id AND m.lease_id = l.id AND m.status = 'PROCESSING' LIMIT 1) m
+ CROSS JOIN LATERAL (SELECT m.job_id, m.channel_id, m.step, m.attempts, m.crashes, m.reason FROM belfry.message_rows m
+                      WHERE m.job_id = u.job_id AND m.channel_id = u.channel_id
+                        AND (m.lease_id = l.id AND m.status = 'PROCESSING' OR m.lease_id IS NULL AND m.status = 'PENDING' AND m.job_id > 0) LIMIT 1) m
   LEFT JOIN handed h ON h.lease_id = l.id AND h.job_id = m.job_id AND h.channel_id = m.channel_id
  WHERE l.id = ANY (@ids::bigint[])
  ORDER BY l.id, m.job_id, m.channel_id;
@@ -366,7 +448,7 @@ SELECT l.id FROM belfry.leases l
    FOR UPDATE SKIP LOCKED;
 
 -- name: LeaseMessagesLock :many
--- Locks the messages in PROCESSING under a lease, in key order, and returns for each whether it was handed
+-- Locks the messages in flight under a lease, in key order, and returns for each whether it was handed
 -- to a provider, as LeaseMessages does. Skips locked messages.
 WITH counted AS MATERIALIZED (
     SELECT count(*) > 2000 OR coalesce(sum(cardinality(r.job_ids)), 0) > 33000 AS many
@@ -382,17 +464,19 @@ SELECT m.job_id, m.channel_id,
          CROSS JOIN LATERAL unnest(l.job_ids, l.channel_ids) u(job_id, channel_id)
          WHERE l.id = @id
          ORDER BY u.job_id, u.channel_id) k
- CROSS JOIN LATERAL (SELECT m.job_id, m.channel_id FROM belfry.messages m
-                      WHERE m.job_id = k.job_id AND m.channel_id = k.channel_id AND m.lease_id = @id AND m.status = 'PROCESSING'
+ CROSS JOIN LATERAL (SELECT m.job_id, m.channel_id FROM belfry.message_rows m
+                      WHERE m.job_id = k.job_id AND m.channel_id = k.channel_id
+                        AND (m.lease_id = @id AND m.status = 'PROCESSING' OR m.lease_id IS NULL AND m.status = 'PENDING' AND m.job_id > 0)
                         FOR UPDATE SKIP LOCKED) m;
 
 -- name: LeaseLeft :one
--- The number of messages in PROCESSING under a lease; 0 if it has ended.
+-- The number of messages in flight under a lease; 0 if it has ended.
 SELECT count(*)
   FROM belfry.leases l
  CROSS JOIN LATERAL unnest(l.job_ids, l.channel_ids) u(job_id, channel_id)
- CROSS JOIN LATERAL (SELECT FROM belfry.messages m
-                      WHERE m.job_id = u.job_id AND m.channel_id = u.channel_id AND m.lease_id = l.id AND m.status = 'PROCESSING' LIMIT 1) x
+ CROSS JOIN LATERAL (SELECT FROM belfry.message_rows m
+                      WHERE m.job_id = u.job_id AND m.channel_id = u.channel_id
+                        AND (m.lease_id = l.id AND m.status = 'PROCESSING' OR m.lease_id IS NULL AND m.status = 'PENDING' AND m.job_id > 0) LIMIT 1) x
  WHERE l.id = @id;
 
 -- name: HandoversDeleteOrphans :exec
@@ -415,7 +499,7 @@ DELETE FROM belfry.handovers h
 -- as in MessageClaim.
 WITH due AS MATERIALIZED (
     SELECT m.ctid AS tid
-      FROM belfry.messages m
+      FROM belfry.message_rows m
      WHERE m.status = 'PROCESSING' AND m.receipt IS NOT NULL AND m.next_attempt_at <= statement_timestamp()
        AND (@senders::text[] IS NULL OR m.next_attempt_at <= statement_timestamp() - make_interval(secs => 2 * @seconds)
             OR (SELECT a.sender FROM belfry.attempts a
@@ -425,7 +509,7 @@ WITH due AS MATERIALIZED (
      LIMIT @keys
        FOR UPDATE SKIP LOCKED
 ), taken AS (
-    UPDATE belfry.messages m
+    UPDATE belfry.message_rows m
        SET next_attempt_at = statement_timestamp() + make_interval(secs => @seconds)
      WHERE m.ctid = ANY (ARRAY(SELECT d.tid FROM due d))
     RETURNING m.job_id, m.channel_id, m.step, m.attempts, m.crashes, m.reason, m.receipt
@@ -457,16 +541,26 @@ SELECT a.note = ''
 
 -- name: JobSample :many
 -- Up to @n unsent messages of a job, distributed over all of them: half by id between the first and the last
--- PENDING message, half by rank among the next 20,000 due messages. No row: none is left (messages_due_idx,
--- messages_pkey). A sample point that is followed by 2,000 other messages returns none.
-WITH near AS MATERIALIZED (
-    SELECT m.channel_id, row_number() OVER () AS rank
-      FROM (SELECT m.channel_id FROM belfry.messages m
-             WHERE m.job_id = @job_id AND m.job_id > 0 AND m.status = 'PENDING' AND m.next_attempt_at <= statement_timestamp()
-             ORDER BY m.next_attempt_at, m.channel_id LIMIT 20000) m
+-- waiting message, half by rank among the next due messages, up to 10,000 that were claimed before and 10,000 others.
+-- No row: none is left (messages_due_idx, messages_pkey, job_claims_pkey). A sample point that is followed by 2,000
+-- other messages returns none.
+WITH claims AS MATERIALIZED (
+    SELECT (SELECT c.claimed_to FROM belfry.job_claims c WHERE c.job_id = @job_id) AS channel_id
+), near AS MATERIALIZED (
+    SELECT w.channel_id, row_number() OVER () AS rank
+      FROM ((SELECT m.channel_id FROM belfry.message_rows m
+              WHERE m.job_id = @job_id AND m.job_id > 0 AND m.status = 'PENDING' AND m.lease_id IS NOT NULL AND m.next_attempt_at <= statement_timestamp()
+              ORDER BY m.next_attempt_at, m.channel_id LIMIT 10000)
+            UNION ALL
+            (SELECT a.channel_id
+               FROM (SELECT m.channel_id, m.status, m.lease_id, m.next_attempt_at FROM belfry.message_rows m
+                      WHERE m.job_id = @job_id AND m.job_id > 0
+                        AND m.channel_id >= coalesce((SELECT c.channel_id FROM claims c), -9223372036854775808) AND m.channel_id IS DISTINCT FROM (SELECT c.channel_id FROM claims c)
+                      ORDER BY m.channel_id LIMIT 10000) a
+              WHERE a.status = 'PENDING' AND a.lease_id IS NULL AND a.next_attempt_at <= statement_timestamp())) w
 ), ends AS MATERIALIZED (
     SELECT (SELECT min(r.channel_id) FROM near r)::numeric AS low,
-           (SELECT m.channel_id FROM belfry.messages m WHERE m.job_id = @job_id ORDER BY m.channel_id DESC LIMIT 1)::numeric AS high,
+           (SELECT m.channel_id FROM belfry.message_rows m WHERE m.job_id = @job_id ORDER BY m.channel_id DESC LIMIT 1)::numeric AS high,
            greatest(1, (SELECT count(*) FROM near r) * 2 / @n::integer) AS step
 ), points AS MATERIALIZED ( -- a condition with random() itself would be none of an index
     SELECT (e.low + (e.high - e.low) * ((i + random()) / (@n::integer / 2 + 1))::numeric)::bigint AS at
@@ -476,10 +570,10 @@ WITH near AS MATERIALIZED (
     SELECT s.channel_id
       FROM points p
      CROSS JOIN LATERAL (SELECT o.channel_id
-                           FROM (SELECT m.channel_id, m.status FROM belfry.messages m
+                           FROM (SELECT m.channel_id, m.status, m.lease_id FROM belfry.message_rows m
                                   WHERE m.job_id = @job_id AND m.channel_id >= p.at
                                   ORDER BY m.channel_id LIMIT 2000) o
-                          WHERE o.status IN ('PENDING', 'QUEUED') LIMIT 1) s
+                          WHERE o.status IN ('PENDING', 'QUEUED') AND (o.lease_id IS NOT NULL OR (o.channel_id <= (SELECT c.channel_id FROM claims c)) IS NOT TRUE) LIMIT 1) s
     UNION
     SELECT r.channel_id FROM near r CROSS JOIN ends e WHERE r.rank % e.step = 0
 )
@@ -539,17 +633,26 @@ SELECT belfry.ring('belfry_messages');
 
 -- name: MessagesNext :one
 -- The seconds until the first message is due that is not due yet and not held (messages_activity_idx, and
--- messages_due_idx once for each job that may have messages to send within a minute). NULL: there is none.
+-- messages_due_idx and messages_pkey once for each job that may have messages to send within a minute). NULL: there
+-- is none.
 SELECT extract(epoch FROM least(
-           (SELECT m.next_attempt_at FROM belfry.messages m
+           (SELECT m.next_attempt_at FROM belfry.message_rows m
              WHERE m.job_id < 0 AND m.status = 'PENDING' AND m.next_attempt_at > statement_timestamp()
              ORDER BY m.next_attempt_at LIMIT 1),
            (SELECT min(s.due_at) FROM belfry.sendable_jobs s WHERE s.due_at > statement_timestamp() + interval '1 minute'),
            (SELECT min(n.next_attempt_at)
               FROM (SELECT s.job_id FROM belfry.sendable_jobs s WHERE coalesce(s.due_at, '-infinity') <= statement_timestamp() + interval '1 minute' OFFSET 0) s
-             CROSS JOIN LATERAL (SELECT m.next_attempt_at FROM belfry.messages m
-                                  WHERE m.job_id = s.job_id AND m.job_id > 0 AND m.status = 'PENDING' AND m.next_attempt_at > statement_timestamp()
-                                  ORDER BY m.next_attempt_at LIMIT 1) n)) - statement_timestamp())::double precision;
+             CROSS JOIN LATERAL ((SELECT m.next_attempt_at FROM belfry.message_rows m
+                                   WHERE m.job_id = s.job_id AND m.job_id > 0 AND m.status = 'PENDING' AND m.lease_id IS NOT NULL AND m.next_attempt_at > statement_timestamp()
+                                   ORDER BY m.next_attempt_at LIMIT 1)
+                                 UNION ALL
+                                 (SELECT a.next_attempt_at
+                                    FROM (SELECT m.next_attempt_at, m.status, m.lease_id, m.channel_id FROM belfry.message_rows m
+                                           WHERE m.job_id = s.job_id AND m.job_id > 0
+                                             AND m.channel_id >= coalesce((SELECT c.claimed_to FROM belfry.job_claims c WHERE c.job_id = s.job_id), -9223372036854775808)
+                                             AND m.channel_id IS DISTINCT FROM (SELECT c.claimed_to FROM belfry.job_claims c WHERE c.job_id = s.job_id)
+                                           ORDER BY m.channel_id LIMIT 2000) a
+                                   WHERE a.status = 'PENDING' AND a.lease_id IS NULL AND a.next_attempt_at > statement_timestamp() LIMIT 1)) n)) - statement_timestamp())::double precision;
 
 -- name: InstallationID :one
 -- The id that distinguishes this database from others that use the same providers.

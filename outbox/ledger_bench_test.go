@@ -26,7 +26,7 @@ func BenchmarkLedger(b *testing.B) {
 			for b.Loop() {
 				b.StopTimer()
 				id := bench.Rest(b, outbox.TypePush, messages, job.Processed)
-				bench.Exec(b, `VACUUM (ANALYZE) belfry.messages`)
+				bench.Exec(b, `VACUUM (ANALYZE) belfry.message_rows`)
 				bench.Exec(b, `CHECKPOINT`)
 				b.StartTimer()
 				began := time.Now()

@@ -112,7 +112,7 @@ func TestCandidates_OmitJobsThatAreDueLater(t *testing.T) {
 	deliverIn := func(wait string, rows int, recalled bool) {
 		dbtest.Past(t, b.DB.Pool, `UPDATE belfry.jobs SET rows_written = $3, deliver_at = now() + $2::interval, recalled_at = CASE WHEN $4 THEN now() END WHERE id = $1`,
 			id, wait, rows, recalled)
-		b.Exec(t, `UPDATE belfry.messages SET next_attempt_at = now() + $2::interval WHERE job_id = $1`, id, wait)
+		b.Exec(t, `UPDATE belfry.message_rows SET next_attempt_at = now() + $2::interval WHERE job_id = $1`, id, wait)
 	}
 	candidates := func() int {
 		list, err := l.Candidates(t.Context())
@@ -174,7 +174,7 @@ func TestLedger_NeedsNoSession(t *testing.T) {
 			require.NoError(t, err)
 			require.Equal(t, want, statuses)
 			require.Equal(t, 5, one[int](t, b, `SELECT count(*) FROM belfry.attempts`))
-			b.Exec(t, `UPDATE belfry.messages SET next_attempt_at = now() WHERE receipt IS NOT NULL`)
+			b.Exec(t, `UPDATE belfry.message_rows SET next_attempt_at = now() WHERE receipt IS NOT NULL`)
 			for _, a := range due(t, l, 10) {
 				_, err = l.Settle(ctx, []outbox.Settlement{{Claimed: a.Claimed, To: outbox.Sent, Receipt: a.Receipt}}, nil)
 				require.NoError(t, err)

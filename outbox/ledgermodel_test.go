@@ -279,7 +279,7 @@ func (p *postOffice) apply(s outbox.Settlement, owned, called bool) outbox.Statu
 
 // receipts asks for every receipt and settles it somehow, twice.
 func (p *postOffice) receipts(t *rapid.T) {
-	p.Exec(t, `UPDATE belfry.messages SET next_attempt_at = now() WHERE job_id = $1 AND receipt IS NOT NULL AND status = 'PROCESSING'`, p.id)
+	p.Exec(t, `UPDATE belfry.message_rows SET next_attempt_at = now() WHERE job_id = $1 AND receipt IS NOT NULL AND status = 'PROCESSING'`, p.id)
 	l := p.relays[p.relay(t)]
 	var settlements []outbox.Settlement
 	var want []outbox.Status
@@ -391,7 +391,7 @@ func (p *postOffice) finish(t *rapid.T) {
 	if p.aborted {
 		p.toggle(t)
 	}
-	p.Exec(t, `UPDATE belfry.messages SET next_attempt_at = now() WHERE job_id = $1`, p.id)
+	p.Exec(t, `UPDATE belfry.message_rows SET next_attempt_at = now() WHERE job_id = $1`, p.id)
 	l := p.relays[0]
 	for _, a := range due(t, l, 100) {
 		_, err := l.Settle(bg, []outbox.Settlement{{Claimed: a.Claimed, To: outbox.Sent, Receipt: a.Receipt}}, nil)
@@ -401,7 +401,7 @@ func (p *postOffice) finish(t *rapid.T) {
 		verdicts, err := l.Recheck(bg, claimed)
 		require.NoError(t, err)
 		require.Equal(t, all(len(claimed), outbox.VerdictSend), verdicts)
-		_, err = l.Settle(bg, each(claimed, sent), []int64{claimed[0].LeaseID})
+		_, err = l.Settle(bg, each(claimed, sent), leasesOf(claimed))
 		require.NoError(t, err)
 	}
 	require.Zero(t, one[int](t, p.bundle, `SELECT (SELECT count(*) FROM belfry.messages WHERE job_id = $1 AND status NOT IN ('SENT', 'DEAD', 'CANCELLED'))

@@ -22,10 +22,11 @@ func TestLedger_FindsMessagesThatMoved(t *testing.T) {
 	ctx := t.Context()
 	l := b.ledger("r1")
 	id := b.Rest(t, outbox.TypePush, 8, job.Processed)
+	b.returned(t)
 	claimed := claim(t, l, id, 8)
-	b.Exec(t, `UPDATE belfry.messages SET last_error = 'moved' WHERE channel_id IN (2, 3)`)
-	b.Exec(t, `UPDATE belfry.messages SET recalled_at = now() WHERE channel_id = 4`)
-	b.Exec(t, `UPDATE belfry.messages SET lease_id = 99 WHERE channel_id = 5`)
+	b.Exec(t, `UPDATE belfry.message_rows SET last_error = 'moved' WHERE channel_id IN (2, 3)`)
+	b.Exec(t, `UPDATE belfry.message_rows SET recalled_at = now() WHERE channel_id = 4`)
+	b.Exec(t, `UPDATE belfry.message_rows SET lease_id = 99 WHERE channel_id = 5`)
 	claimed[5] = outbox.Misplaced(claimed[5], claimed[6]) // channels 6 and 7
 	claimed[7] = outbox.Anywhere(claimed)[7]
 	handOver(t, l, claimed, nil)
@@ -73,7 +74,7 @@ func TestLook_IsOfOneSnapshot(t *testing.T) {
 	b := setup(t, 0)
 	id := b.Rest(t, outbox.TypePush, 3, job.Processed)
 	claimed := claim(t, b.ledger("r1"), id, 3)
-	b.Exec(t, `UPDATE belfry.messages SET last_error = 'moved' WHERE channel_id = 2`)
+	b.Exec(t, `UPDATE belfry.message_rows SET last_error = 'moved' WHERE channel_id = 2`)
 	config := b.DB.Pool.Config()
 	abort := &onBatch{n: 2, do: func() { b.Exec(t, `UPDATE belfry.jobs SET abort_requested = true WHERE id = $1`, id) }}
 	config.ConnConfig.Tracer = abort
@@ -95,7 +96,7 @@ func TestSettle_EndsALeaseWithItsLastMessage(t *testing.T) {
 		"close": {1, 2, 3, 4}, "with gaps": {1, 9, 20, 31}, "apart": {1, 2, 3, 1_000_000}, "at the ends": {math.MinInt64, -1, 0, math.MaxInt64}, "alone": {7},
 	} {
 		id := b.Rest(t, outbox.TypePush, 0, job.Processed)
-		b.Exec(t, `INSERT INTO belfry.messages (job_id, channel_id, next_attempt_at) SELECT $1, c, now() FROM unnest($2::bigint[]) c`, id, channels)
+		b.Exec(t, `INSERT INTO belfry.message_rows (job_id, channel_id, next_attempt_at) SELECT $1, c, now() FROM unnest($2::bigint[]) c`, id, channels)
 		claimed := claim(t, l, id, 10)
 		handOver(t, l, claimed, nil)
 		require.Len(t, claimed, len(channels))

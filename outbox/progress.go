@@ -40,6 +40,14 @@ func ProgressOf(ctx context.Context, pool *pgxpool.Pool, jobIDs []int64) (map[in
 	return of, nil
 }
 
+// OwnClaimedTx shows in their rows which messages of a job are in flight, except those that another session has
+// locked, and prevents further claims until the end of tx. Call it before a statement that changes messages for
+// another reason than their delivery, and before it locks any. An error is as pgx returned it.
+func OwnClaimedTx(ctx context.Context, tx pgx.Tx, jobID int64) error {
+	_, err := tx.Exec(ctx, queries.claimsOwn, pgx.StrictNamedArgs{"job_id": jobID})
+	return err
+}
+
 // ProgressChange is a change of one job's Progress by a chunk or an operator's act.
 type ProgressChange struct{ Written, Dead, Cancelled int64 }
 

@@ -13,7 +13,16 @@ COPY belfry.notifications (channel_id, arrival, revision) FROM STDIN (FORMAT bin
 -- name: MessageCopy :exec
 -- One PENDING message per channel of a chunk, binary rows from the client. A
 -- duplicate (job, channel) is 23505 on messages_pkey (I2).
-COPY belfry.messages (job_id, channel_id, next_attempt_at) FROM STDIN (FORMAT binary);
+COPY belfry.message_rows (job_id, channel_id, next_attempt_at) FROM STDIN (FORMAT binary);
+
+-- name: MessageCopyBehind :exec
+-- Like MessageCopy, for channels that are not all after the job's earlier messages. The last column is 0: claims
+-- find these messages as they find those that were returned.
+COPY belfry.message_rows (job_id, channel_id, next_attempt_at, lease_id) FROM STDIN (FORMAT binary);
+
+-- name: ClaimsOwn :exec
+-- Writes the leases of messages in flight into their rows, for the job @job_id, and keeps its claims locked.
+SELECT belfry.own_claimed(@job_id);
 
 -- name: DeliveriesAdd :exec
 -- Adds the changes of a chunk or an operator's act to the counts of jobs. @job_ids is ascending and
@@ -36,9 +45,13 @@ SELECT v.channel_id FROM belfry.job_values v
  ORDER BY v.channel_id;
 
 -- name: ChunkDue :one
--- The due time of a chunk's messages: @deliver_at or, if that is NULL, the start of the chunk's transaction.
--- Wakes relays when it commits.
-SELECT coalesce(@deliver_at::timestamptz, now()) FROM belfry.ring('belfry_messages');
+-- The due time of a chunk's messages: @deliver_at or, if that is NULL, the start of the chunk's transaction; and
+-- whether the job has a message at @channel_id or after it, or had one that was claimed (messages_pkey,
+-- job_claims_pkey). Wakes relays when it commits.
+SELECT coalesce(@deliver_at::timestamptz, now()),
+       EXISTS (SELECT FROM belfry.message_rows m WHERE m.job_id = @job_id AND m.channel_id >= @channel_id)
+           OR EXISTS (SELECT FROM belfry.job_claims c WHERE c.job_id = @job_id AND c.claimed_to >= @channel_id)
+  FROM belfry.ring('belfry_messages');
 
 -- name: ActivityTest :one
 -- Sends the content of the job @job_id to the channel @channel_id as a test, and returns the activity's id.

@@ -3,6 +3,7 @@ package outbox
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/jackc/pgx/v5"
 )
@@ -55,12 +56,14 @@ func (l *Ledger) Recheck(ctx context.Context, messages []Claimed) ([]Verdict, er
 type view struct {
 	halted bool
 	jobs   map[int64]int32 // content revisions of the jobs whose messages may be sent
-	owned  map[Key]owned   // messages in flight under valid leases
+	leases []int64         // valid ones
+	owned  map[Key]owned   // messages in flight
 }
 
 type owned struct {
-	lease    int64
-	recalled bool
+	lease     int64
+	unchanged bool // its row: it belongs to the lease that claimed it
+	recalled  bool
 }
 
 // verdict repeats the rule of the view sendable_messages.
@@ -68,7 +71,7 @@ func (v *view) verdict(m *Claimed) Verdict {
 	o, found := v.owned[m.Key]
 	revision, sendable := v.jobs[m.JobID]
 	switch {
-	case !found || o.lease != m.LeaseID:
+	case !found || !o.unchanged && o.lease != m.LeaseID || !slices.Contains(v.leases, m.LeaseID):
 		return VerdictLost
 	case o.recalled:
 		return VerdictRecalled
@@ -89,8 +92,8 @@ func (l *Ledger) recheck(ctx context.Context, all, of keys) (*view, error) {
 	}).QueryRow(func(row pgx.Row) error {
 		var revisions []int32
 		var ids, jobs, channels, leases []int64
-		var recalled []bool
-		if err := row.Scan(&v.halted, &ids, &revisions, &jobs, &channels, &leases, &recalled); err != nil {
+		var unchanged, recalled []bool
+		if err := row.Scan(&v.halted, &ids, &revisions, &v.leases, &jobs, &channels, &leases, &unchanged, &recalled); err != nil {
 			return err
 		}
 		v.jobs, v.owned = make(map[int64]int32, len(ids)), make(map[Key]owned, len(jobs))
@@ -98,7 +101,7 @@ func (l *Ledger) recheck(ctx context.Context, all, of keys) (*view, error) {
 			v.jobs[id] = revisions[i]
 		}
 		for i := range jobs {
-			v.owned[Key{jobs[i], channels[i]}] = owned{leases[i], recalled[i]}
+			v.owned[Key{jobs[i], channels[i]}] = owned{leases[i], unchanged[i], recalled[i]}
 		}
 		return nil
 	})

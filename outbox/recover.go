@@ -168,7 +168,7 @@ func (l *Ledger) Recover(ctx context.Context, lost Lost, settlements []Settlemen
 	}
 	err = inTx(ctx, l.pool, func(ctx context.Context, tx pgx.Tx) error {
 		r = Recovered{Statuses: make([]Status, len(settlements))}
-		if _, err := tx.Exec(ctx, queries.ledgerBegin, beginArgs(true)); err != nil {
+		if _, err := tx.Exec(ctx, queries.ledgerBegin, beginArgs(true, ledgerTimeout)); err != nil {
 			return err
 		}
 		tag, err := tx.Exec(ctx, queries.leaseLock, pgx.StrictNamedArgs{"id": lost.LeaseID})
@@ -225,7 +225,7 @@ func (l *Ledger) takeBack(ctx context.Context, tx pgx.Tx, lease int64, all []Set
 		todo[i] = i
 	}
 	changed := 0
-	queueSettlements(&b, all, todo, 1, func(i int, s Status) {
+	queueSettlements(&b, all, todo, 1, false, func(i int, s Status) {
 		if *of[i] = s; s != "" {
 			changed++
 		}

@@ -49,7 +49,7 @@ func TestRecover_TellsWhatWasHandedOver(t *testing.T) {
 	ctx := t.Context()
 	dead, l := b.ledger("dead"), b.ledger("alive")
 	id := b.Rest(t, outbox.TypePush, 10, job.Processed)
-	b.Exec(t, `UPDATE belfry.messages SET reason = 'retry', attempts = 1 WHERE channel_id = 9`)
+	b.Exec(t, `UPDATE belfry.message_rows SET reason = 'retry', attempts = 1 WHERE channel_id = 9`)
 	claimed := claim(t, dead, id, 10)
 	lease := claimed[0].LeaseID
 	due := one[time.Time](t, b, `SELECT next_attempt_at FROM belfry.messages WHERE channel_id = 9`)
@@ -62,7 +62,7 @@ func TestRecover_TellsWhatWasHandedOver(t *testing.T) {
 	b.expire(t, lease)
 	_, err = delivery.Recall(ctx, b.DB.Pool, id, ann, nil) // marks what is in flight
 	require.NoError(t, err)
-	b.Exec(t, `UPDATE belfry.messages SET recalled_at = NULL WHERE channel_id NOT IN (5, 6, 7)`)
+	b.Exec(t, `UPDATE belfry.message_rows SET recalled_at = NULL WHERE channel_id NOT IN (5, 6, 7)`)
 
 	lost, err = l.Lost(ctx, nil, nil, 10)
 	require.NoError(t, err)
@@ -246,7 +246,7 @@ func TestLost_TellsTheStepThatWasCalled(t *testing.T) {
 	b := setup(t, 0)
 	ctx := t.Context()
 	id := b.Rest(t, outbox.TypePush, 3, job.Processed)
-	b.Exec(t, `UPDATE belfry.messages SET attempts = 2, reason = 'retry'`)
+	b.Exec(t, `UPDATE belfry.message_rows SET attempts = 2, reason = 'retry', lease_id = 0`)
 	dead := b.ledger("dead")
 	claimed := claim(t, dead, id, 3)
 	b.Past(t, `UPDATE belfry.jobs SET route = '{push,email,sms}' WHERE id = $1`, id)

@@ -52,9 +52,9 @@ func TestSendable_HoldsTheMessagesOfAbortedJobs(t *testing.T) {
 	done := b.Rest(t, outbox.TypePush, 7, job.Processed)
 	failed := b.Rest(t, outbox.TypePush, 5, job.Failed)
 	later := b.Rest(t, outbox.TypePush, 5, job.Processed)
-	b.Exec(t, `UPDATE belfry.messages SET next_attempt_at = now() + interval '1 hour' WHERE job_id = $1`, later)
+	b.Exec(t, `UPDATE belfry.message_rows SET next_attempt_at = now() + interval '1 hour' WHERE job_id = $1`, later)
 	b.States(t, failed, "PENDING", "QUEUED", "PROCESSING", "SENT", "DEAD")
-	b.Exec(t, `INSERT INTO belfry.messages (job_id, channel_id, next_attempt_at) VALUES (1000000, 1, now())`) // of no job
+	b.Exec(t, `INSERT INTO belfry.message_rows (job_id, channel_id, next_attempt_at) VALUES (1000000, 1, now())`) // of no job
 	require.Equal(t, map[int64]int{done: 7, failed: 1}, b.claimed(t, b.DB.Pool))
 	for id, n := range map[int64]int64{aborted: 0, failed: 3} { // the look right before the call
 		require.Equal(t, n, one[int64](t, b, `SELECT count(*) FROM belfry.sendable_messages WHERE job_id = $1`, id))
@@ -82,7 +82,7 @@ func TestLong_HeldMessagesCostAClaimNothing(t *testing.T) {
 	b := setupOn(t, dbtest.New(t), 0)
 	b.Rest(t, outbox.TypePush, 50000, job.Aborted)
 	done := b.Rest(t, outbox.TypePush, 10, job.Processed)
-	b.Exec(t, `ANALYZE belfry.messages`)
+	b.Exec(t, `ANALYZE belfry.message_rows`)
 	b.Exec(t, `ANALYZE belfry.jobs`)
 	var plan []struct {
 		Plan struct {
@@ -99,11 +99,11 @@ func TestLong_HeldMessagesCostAClaimNothing(t *testing.T) {
 		b.Rest(t, outbox.TypePush, 10, job.Aborted)
 	}
 	b.JobsThatWait(t, 2000)
-	dbtest.Vacuum(t, b.DB.Pool, "belfry.messages", "belfry.jobs")
+	dbtest.Vacuum(t, b.DB.Pool, "belfry.message_rows", "belfry.jobs")
 	var out strings.Builder
 	outboxtest.Plan(t, b.DB.Pool, &out, "what is due", "EXPLAIN (COSTS OFF) "+dueSQL)
 	outboxtest.Plan(t, b.DB.Pool, &out, "a relay's look before the call", `EXPLAIN (COSTS OFF) SELECT FROM belfry.sendable_messages WHERE job_id = 5 AND channel_id = 7 AND status = 'PROCESSING' AND lease_id = 3`)
-	require.NotContains(t, out.String(), "Seq Scan on messages")
+	require.NotContains(t, out.String(), "Seq Scan on message_rows")
 	if one[int](t, b, `SELECT current_setting('server_version_num')::int / 10000`) == 15 { // each version words its plans a little differently
 		dbtest.Golden(t, "testdata/explain_sendable.golden", out.String())
 	}
@@ -125,17 +125,17 @@ func TestAbort_DecidesByTheMessages(t *testing.T) {
 				b := setup(t, 3)
 				id := b.Rest(t, outbox.TypePush, 3, job.Processed)
 				deliver := b.DB.Role(t, `GRANT USAGE ON SCHEMA belfry TO :role`, `GRANT SELECT, INSERT, UPDATE ON belfry.job_deliveries TO :role`)
-				b.Exec(t, `UPDATE belfry.messages SET status = 'SENT', sent_at = now() WHERE job_id = $1 AND channel_id < 3`, id)
+				b.Exec(t, `UPDATE belfry.message_rows SET status = 'SENT', sent_at = now() WHERE job_id = $1 AND channel_id < 3`, id)
 				switch in {
 				case "QUEUED":
-					b.Exec(t, `UPDATE belfry.messages SET status = 'QUEUED', push = 1 WHERE job_id = $1 AND channel_id = 3`, id)
+					b.Exec(t, `UPDATE belfry.message_rows SET status = 'QUEUED', push = 1 WHERE job_id = $1 AND channel_id = 3`, id)
 				case "PROCESSING":
 					b.Exec(t, `INSERT INTO belfry.leases (id, relay, expires_at, job_ids, channel_ids) VALUES (7, 'r', now() + interval '1 hour', ARRAY[$1::bigint], '{3}')`, id)
-					b.Exec(t, `UPDATE belfry.messages SET status = 'PROCESSING', lease_id = 7 WHERE job_id = $1 AND channel_id = 3`, id)
+					b.Exec(t, `UPDATE belfry.message_rows SET status = 'PROCESSING', lease_id = 7 WHERE job_id = $1 AND channel_id = 3`, id)
 				case "no lease":
-					b.Exec(t, `UPDATE belfry.messages SET status = 'PROCESSING', lease_id = 4711 WHERE job_id = $1 AND channel_id = 3`, id)
+					b.Exec(t, `UPDATE belfry.message_rows SET status = 'PROCESSING', lease_id = 4711 WHERE job_id = $1 AND channel_id = 3`, id)
 				case "receipt":
-					b.Exec(t, `UPDATE belfry.messages SET status = 'PROCESSING', receipt = 'x' WHERE job_id = $1 AND channel_id = 3`, id)
+					b.Exec(t, `UPDATE belfry.message_rows SET status = 'PROCESSING', receipt = 'x' WHERE job_id = $1 AND channel_id = 3`, id)
 				}
 				_, err := deliver.Pool.Exec(bg, `INSERT INTO belfry.job_deliveries (job_id, relay, written) VALUES ($1, 'evil', 9223372036854775807)`, id)
 				require.ErrorContains(t, err, "job_deliveries_counts_check")
@@ -159,7 +159,7 @@ func TestAbort_HoldsAJobWhoseCountsAreLocked(t *testing.T) {
 			b := setup(t, 3)
 			id := b.Rest(t, outbox.TypePush, 3, job.Processed)
 			b.Exec(t, `INSERT INTO belfry.leases (id, relay, expires_at, job_ids, channel_ids) VALUES (7, 'r', now() + interval '1 hour', ARRAY[$1::bigint], '{3}')`, id)
-			b.Exec(t, `UPDATE belfry.messages SET status = 'PROCESSING', lease_id = 7 WHERE job_id = $1`, id)
+			b.Exec(t, `UPDATE belfry.message_rows SET status = 'PROCESSING', lease_id = 7 WHERE job_id = $1`, id)
 			b.Exec(t, `DELETE FROM belfry.job_deliveries`)
 			deliver := b.DB.Role(t, `GRANT USAGE ON SCHEMA belfry TO :role`, `GRANT SELECT, INSERT, UPDATE ON belfry.job_deliveries, belfry.leases TO :role`)
 			tx, err := deliver.Pool.Begin(t.Context())
@@ -196,17 +196,17 @@ func TestTables_RejectRowsThatListsCannotRead(t *testing.T) {
 		`INSERT INTO belfry.relays (name, heartbeat_at) VALUES ('evil', 'infinity')`:                                                                                  "relays_times_check",
 		`INSERT INTO belfry.queues (name, transport, dispatcher, leads_until) VALUES ('bulk', 'x', 'evil', '-infinity')`:                                              "queues_times_check",
 		`UPDATE belfry.jobs SET started_at = '294276-12-31'`:                                                                                                          "jobs_times_check",
-		`INSERT INTO belfry.messages (job_id, channel_id, next_attempt_at, step) VALUES (1, 1, now(), -1)`:                                                            "messages_counts_check",
-		`INSERT INTO belfry.messages (job_id, channel_id, next_attempt_at) VALUES (1, 1, '-infinity')`:                                                                "messages_times_check",
-		`INSERT INTO belfry.messages (job_id, channel_id, next_attempt_at, sent_at) VALUES (1, 1, now(), 'infinity')`:                                                 "messages_times_check",
+		`INSERT INTO belfry.message_rows (job_id, channel_id, next_attempt_at, step) VALUES (1, 1, now(), -1)`:                                                        "messages_counts_check",
+		`INSERT INTO belfry.message_rows (job_id, channel_id, next_attempt_at) VALUES (1, 1, '-infinity')`:                                                            "messages_times_check",
+		`INSERT INTO belfry.message_rows (job_id, channel_id, next_attempt_at, sent_at) VALUES (1, 1, now(), 'infinity')`:                                             "messages_times_check",
 		`INSERT INTO belfry.handovers (lease_id, job_ids, channel_ids, steps) VALUES (1, '{1}', '{1}', '{-1}')`:                                                       "handovers_steps_check",
 		`INSERT INTO belfry.handovers (lease_id, job_ids, channel_ids, steps) VALUES (1, '{1, 1}', '{1, 2}', '{0, NULL}')`:                                            "handovers_steps_check",
-		`INSERT INTO belfry.messages (job_id, channel_id, next_attempt_at, attempts) VALUES (1, 1, now(), 10001)`:                                                     "messages_counts_check",
-		`INSERT INTO belfry.messages (job_id, channel_id, next_attempt_at, step) VALUES (1, 1, now(), 10001)`:                                                         "messages_counts_check",
-		`INSERT INTO belfry.messages (job_id, channel_id, next_attempt_at, crashes) VALUES (1, 1, now(), 10001)`:                                                      "messages_counts_check",
-		`INSERT INTO belfry.messages (job_id, channel_id, next_attempt_at, last_error) VALUES (1, 1, now(), repeat('x', 4001))`:                                       "messages_lengths_check",
-		`INSERT INTO belfry.messages (job_id, channel_id, next_attempt_at, receipt) VALUES (1, 1, now(), repeat('x', 4001))`:                                          "messages_lengths_check",
-		`INSERT INTO belfry.messages (job_id, channel_id, next_attempt_at, sender) VALUES (1, 1, now(), repeat('x', 4001))`:                                           "messages_lengths_check",
+		`INSERT INTO belfry.message_rows (job_id, channel_id, next_attempt_at, attempts) VALUES (1, 1, now(), 10001)`:                                                 "messages_counts_check",
+		`INSERT INTO belfry.message_rows (job_id, channel_id, next_attempt_at, step) VALUES (1, 1, now(), 10001)`:                                                     "messages_counts_check",
+		`INSERT INTO belfry.message_rows (job_id, channel_id, next_attempt_at, crashes) VALUES (1, 1, now(), 10001)`:                                                  "messages_counts_check",
+		`INSERT INTO belfry.message_rows (job_id, channel_id, next_attempt_at, last_error) VALUES (1, 1, now(), repeat('x', 4001))`:                                   "messages_lengths_check",
+		`INSERT INTO belfry.message_rows (job_id, channel_id, next_attempt_at, receipt) VALUES (1, 1, now(), repeat('x', 4001))`:                                      "messages_lengths_check",
+		`INSERT INTO belfry.message_rows (job_id, channel_id, next_attempt_at, sender) VALUES (1, 1, now(), repeat('x', 4001))`:                                       "messages_lengths_check",
 		`INSERT INTO belfry.attempts (job_id, channel_id, step, attempt, medium, outcome) VALUES (1, 1, 0, 0, repeat('x', 1001), 'crashed')`:                          "attempts_lengths_check",
 		`INSERT INTO belfry.attempts (job_id, channel_id, step, attempt, medium, outcome, reason) VALUES (1, 1, 0, 0, 'push', 'crashed', repeat('x', 1001))`:          "attempts_lengths_check",
 		`INSERT INTO belfry.invalid_addresses (channel_id, medium, sha256, error) VALUES (1, 'push', sha256('x'), repeat('x', 4001))`:                                 "invalid_addresses_lengths_check",
@@ -240,7 +240,7 @@ func TestClaim_TakesMessagesWithTheHighestCounts(t *testing.T) {
 	b := setup(t, 0)
 	l := b.ledger("r1")
 	id := b.Rest(t, outbox.TypePush, 3, job.Processed)
-	b.Exec(t, `UPDATE belfry.messages SET step = 10000, attempts = 10000, crashes = 10000 WHERE channel_id < 3`)
+	b.Exec(t, `UPDATE belfry.message_rows SET step = 10000, attempts = 10000, crashes = 10000 WHERE channel_id < 3`)
 	claimed := claim(t, l, id, 3)
 	again := outbox.Settlement{
 		Claimed: claimed[0], To: outbox.Pending, Reason: outbox.ReasonRetry, NextStep: claimed[0].Step, NextAttempts: claimed[0].Attempts + 1,

@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/belfryhq/belfry/internal/db"
+	"github.com/belfryhq/belfry/job"
 )
 
 const (
@@ -22,6 +23,8 @@ const (
 	// settleRounds bounds the retries for messages that another transaction has just changed, such as a
 	// recall, which marks each message once.
 	settleRounds = 100
+	// settleWait is how long a settlement waits for messages that other sessions have locked, before it skips them.
+	settleWait = time.Second
 )
 
 // ErrRowsLocked reports that other sessions have locked rows of the job. Changes made before that are
@@ -141,6 +144,7 @@ func (l *Ledger) Settle(ctx context.Context, settlements []Settlement, doneLease
 	for i := range todo {
 		todo[i] = i
 	}
+	skip := false
 	for round := 0; len(todo) > 0 || round == 0 && len(doneLeases) > 0; round++ {
 		if round == settleRounds {
 			return nil, fmt.Errorf("settle %d messages: %w: %d of them", len(settlements), ErrRowsLocked, len(todo))
@@ -155,9 +159,9 @@ func (l *Ledger) Settle(ctx context.Context, settlements []Settlement, doneLease
 		if round == 0 {
 			sent, other := parted(settlements)
 			queueSent(&b, settlements, sent, settled)
-			queueSettlements(&b, settlements, other, 0, settled)
+			queueSettlements(&b, settlements, other, 0, false, settled)
 		} else {
-			queueSettlements(&b, settlements, todo, 0, settled)
+			queueSettlements(&b, settlements, todo, 0, skip, settled)
 		}
 		if len(doneLeases) > 0 {
 			b.Queue(queries.leasesEnd, pgx.StrictNamedArgs{"ids": doneLeases})
@@ -165,7 +169,11 @@ func (l *Ledger) Settle(ctx context.Context, settlements []Settlement, doneLease
 		if len(todo) > 0 {
 			b.Queue(queries.deliveriesSettled, pgx.StrictNamedArgs{"relay": l.relay})
 		}
-		if err := l.atOnce(ctx, true, &b); err != nil {
+		switch err := l.within(ctx, true, settleWait, &b); {
+		case !skip && errors.Is(err, job.ErrLocked): // nothing is recorded
+			skip = true
+			continue
+		case err != nil:
 			return nil, fmt.Errorf("settle %d messages: %w", len(settlements), err)
 		}
 		todo = again
@@ -212,12 +220,14 @@ func queueSent(b *pgx.Batch, all []Settlement, of []int, settled func(i int, s S
 }
 
 // queueSettlements adds the statement for the settlements with the indexes todo. settled gets its results,
-// "" for a message to retry. crashed is 1 if the messages belonged to a relay that died.
-func queueSettlements(b *pgx.Batch, all []Settlement, todo []int, crashed int, settled func(i int, s Status)) {
+// "" for a message to retry. crashed is 1 if the messages belonged to a relay that died. skip skips locked messages.
+func queueSettlements(b *pgx.Batch, all []Settlement, todo []int, crashed int, skip bool, settled func(i int, s Status)) {
 	if len(todo) == 0 {
 		return
 	}
-	b.Queue(queries.messagesSettle, settleArgs(all, todo, crashed)).QueryRow(func(row pgx.Row) error {
+	args := settleArgs(all, todo, crashed)
+	args["skip"] = skip
+	b.Queue(queries.messagesSettle, args).QueryRow(func(row pgx.Row) error {
 		var numbers []int64 // from 1
 		var statuses []Status
 		if err := row.Scan(&numbers, &statuses, nil, nil); err != nil {
@@ -237,7 +247,7 @@ func sentArgs(all []Settlement, of []int) pgx.StrictNamedArgs {
 		attempts[n], receipts[n], senders[n] = small(all[i].NextAttempts), cut(all[i].Receipt, keptError), all[i].Sender
 	}
 	return pgx.StrictNamedArgs{"lease_ids": k.leases, "job_ids": k.jobs, "channel_ids": k.channels, "tids": k.tids,
-		"attempts": attempts, "receipts": receipts, "senders": senders}
+		"leases": different(k.leases), "attempts": attempts, "receipts": receipts, "senders": senders}
 }
 
 func keysAt(all []Settlement, of []int) keys {
@@ -288,7 +298,7 @@ func settleArgs(all []Settlement, of []int, crashed int) pgx.StrictNamedArgs {
 		}
 	}
 	return pgx.StrictNamedArgs{
-		"lease_ids": k.leases, "job_ids": k.jobs, "channel_ids": k.channels, "take": crashed != 0,
+		"lease_ids": k.leases, "job_ids": k.jobs, "channel_ids": k.channels, "leases": different(k.leases), "take": crashed != 0,
 		"statuses": statuses, "reasons": reasons, "untouched": untouched, "steps": steps, "attempts": attempts,
 		"crashed": crashes, "waits": waits, "receipts": receipts, "errors": texts, "senders": takers, "revisions": revisions,
 		"record_of": recordOf, "record_steps": recordSteps, "record_attempts": recordAttempts, "record_media": media, "record_senders": senders,

@@ -86,7 +86,7 @@ func TestSettle_RecordsEachOutcomeOnce(t *testing.T) {
 	l, late := b.ledger("r1"), b.ledger("r2")
 	for name, o := range outcomes() {
 		id := b.Rest(t, outbox.TypePush, 3, job.Processed)
-		b.Exec(t, `UPDATE belfry.messages SET reason = 'breaker_open' WHERE job_id = $1`, id)
+		b.Exec(t, `UPDATE belfry.message_rows SET reason = 'breaker_open' WHERE job_id = $1`, id)
 		claimed := handed(t, l, id, 3)
 		before := b.row(t, claimed[2].Key)
 		s := each(claimed[:2], o.settle)
@@ -116,7 +116,7 @@ func TestSettle_RecordsEachOutcomeOnce(t *testing.T) {
 		}
 		// Another relay has it now: nothing is told of what was ours before.
 		if o.row.Status == "PENDING" {
-			b.Exec(t, `UPDATE belfry.messages SET next_attempt_at = now() - interval '1 second' WHERE job_id = $1`, id)
+			b.Exec(t, `UPDATE belfry.message_rows SET next_attempt_at = now() - interval '1 second' WHERE job_id = $1`, id)
 			require.Len(t, claim(t, late, id, 10), 2)
 			statuses, err = l.Settle(ctx, s, nil)
 			require.NoError(t, err)
@@ -171,7 +171,7 @@ func TestLedger_TransitionsAreThoseOfTheTable(t *testing.T) {
 			b.Exec(t, `INSERT INTO belfry.leases (id, relay, expires_at, job_ids, channel_ids) VALUES ($1, 'r1', now(), ARRAY[$2::bigint], '{1}')
 				ON CONFLICT (id) DO UPDATE SET expires_at = now()`, lease, id)
 			b.Exec(t, `DELETE FROM belfry.handovers`)
-			b.Exec(t, `UPDATE belfry.messages SET status = $2, lease_id = $3, reason = 'x', receipt = NULL, recalled_at = NULL, sent_at = NULL, next_attempt_at = now() WHERE job_id = $1`, id, string(from), lease)
+			b.Exec(t, `UPDATE belfry.message_rows SET status = $2, lease_id = $3, reason = 'x', receipt = NULL, recalled_at = NULL, sent_at = NULL, next_attempt_at = now() WHERE job_id = $1`, id, string(from), lease)
 			require.NoError(t, act(), name)
 			to := outbox.Status(b.row(t, key).Status)
 			require.True(t, from == to || from.May(to), "%s: %s → %s", name, from, to)
@@ -226,7 +226,7 @@ func TestSettle_SaysThatARowWasRefused(t *testing.T) {
 	b := setup(t, 0)
 	l := b.ledger("r1")
 	c := claim(t, l, b.Rest(t, outbox.TypePush, 1, job.Processed), 1)[0]
-	b.Exec(t, `ALTER TABLE belfry.messages ADD CONSTRAINT of_somebody CHECK (status <> 'SENT')`)
+	b.Exec(t, `ALTER TABLE belfry.message_rows ADD CONSTRAINT of_somebody CHECK (status <> 'SENT')`)
 	_, err := l.Settle(t.Context(), []outbox.Settlement{sent(c)}, nil)
 	require.ErrorContains(t, err, "of_somebody")
 	require.Equal(t, db.Violation, db.ClassOf(err))
@@ -387,7 +387,8 @@ func TestSettle_MeetsARecallHalfWay(t *testing.T) {
 	claimed := handed(t, l, id, 30)
 	recall, err := b.DB.Pool.Begin(ctx)
 	require.NoError(t, err)
-	_, err = recall.Exec(ctx, `UPDATE belfry.messages SET recalled_at = now() WHERE job_id = $1 AND channel_id % 3 = 0`, id)
+	require.NoError(t, outbox.OwnClaimedTx(ctx, recall, id))
+	_, err = recall.Exec(ctx, `UPDATE belfry.message_rows SET recalled_at = now() WHERE job_id = $1 AND channel_id % 3 = 0`, id)
 	require.NoError(t, err)
 	type answer struct {
 		statuses []outbox.Status

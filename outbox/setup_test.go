@@ -2,6 +2,7 @@ package outbox_test
 
 import (
 	"context"
+	"slices"
 	"testing"
 	"time"
 
@@ -11,6 +12,7 @@ import (
 	"github.com/belfryhq/belfry/dev/dbtest"
 	"github.com/belfryhq/belfry/dev/outboxtest"
 	"github.com/belfryhq/belfry/job"
+	"github.com/belfryhq/belfry/outbox"
 )
 
 var (
@@ -47,4 +49,20 @@ func setupOn(t *testing.T, db *dbtest.DB, n int) *bundle {
 // one reads a single value.
 func one[T any](t require.TestingT, b *bundle, sql string, args ...any) T {
 	return outboxtest.One[T](t, b.Database, sql, args...)
+}
+
+// returned marks the waiting messages of jobs as claimed before.
+func (b *bundle) returned(t *testing.T) {
+	t.Helper()
+	b.Exec(t, `UPDATE belfry.message_rows SET lease_id = 0 WHERE job_id > 0 AND status = 'PENDING' AND lease_id IS NULL`)
+}
+
+// leasesOf returns the leases of messages, each once.
+func leasesOf(claimed []outbox.Claimed) (ids []int64) {
+	for _, c := range claimed {
+		if !slices.Contains(ids, c.LeaseID) {
+			ids = append(ids, c.LeaseID)
+		}
+	}
+	return ids
 }

@@ -14,20 +14,20 @@ var queries = db.MustQueries[querySet](sqlFiles)
 // querySet has the statements of the .sql files.
 type querySet struct {
 	// carrier.sql
-	queueLead, queueLeave, queueRenew, messageQueue, activityQueue, pushKeys, copiesClaim, copiesSure,
+	queueLead, queueLeave, queueRenew, messageQueueNext, messageQueue, activityQueue, pushKeys, copiesClaim, copiesSure,
 	messagesUnqueue, messagesUnserved, pushesForget string
 
 	// installation.sql
 	installationRead string
 
 	// ledger.sql
-	ledgerBegin, candidateList, messageClaim, activityClaim, handoverRecord, messageRecheck,
+	ledgerBegin, candidateList, claimsBegin, claimsHold, messageTake, messageClaim, activityClaim, handoverRecord, messageRecheck,
 	messagesSent, messagesSettle, deliveriesSettled, leasesEnd, leasesOf, leaseRenew, leasesLost,
 	leaseMessages, leaseExpire, leaseLock, leaseMessagesLock, leaseLeft, handoversDeleteOrphans,
 	receiptsDue, jobWaiting, jobAbort, jobSample, jobResumed, jobLockUndelivered, jobMarkDelivered, relayHeartbeat, relayLeave,
 	messagesNext, installationID string
 
 	// queries.sql
-	notificationCopy, notificationCopyLate, messageCopy, deliveriesAdd, jobProgress, chunkDue, activityTest, activityRecord,
-	activityUnapproved, activityGet, activitySend, channelsWithValue string
+	notificationCopy, notificationCopyLate, messageCopy, messageCopyBehind, claimsOwn, deliveriesAdd, jobProgress, chunkDue,
+	activityTest, activityRecord, activityUnapproved, activityGet, activitySend, channelsWithValue string
 }

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// Transport delivers a relay's messages: belfry.messages itself, or a Carrier of ids in addition.
+// Transport delivers a relay's messages: belfry.message_rows itself, or a Carrier of ids in addition.
 // PostgreSQL holds the truth in both cases: a transport claims there the messages that it returns.
 // Anything else that it remembers may be lost or arrive twice, and the claim decides.
 //

@@ -58,16 +58,23 @@ func (Push) Write(ctx context.Context, tx pgx.Tx, j job.Job, ids []int64) (int64
 	if err != nil || len(ids) == 0 {
 		return 0, err
 	}
-	due, err := dueAt(ctx, tx, j)
+	due, behind, err := dueAt(ctx, tx, j, slices.Min(ids))
 	if err != nil {
 		return 0, err
 	}
 	at := due.UnixMicro() - postgresEpoch
-	rows := newCopyRows(len(ids), 3, 8+8+8)
-	n, err := rows.send(ctx, tx, queries.messageCopy, func(i int, b []byte) []byte {
+	statement, columns := queries.messageCopy, 3
+	if behind { // claims go in the order of the channels and may have passed these
+		statement, columns = queries.messageCopyBehind, 4
+	}
+	rows := newCopyRows(len(ids), columns, 8*columns)
+	n, err := rows.send(ctx, tx, statement, func(i int, b []byte) []byte {
 		b = appendInt64(b, j.ID)
 		b = appendInt64(b, ids[i])
-		return appendInt64(b, at)
+		if b = appendInt64(b, at); behind {
+			b = appendInt64(b, 0)
+		}
+		return b
 	})
 	if err != nil {
 		return n, err
@@ -106,10 +113,12 @@ func withValue(ctx context.Context, tx pgx.Tx, j job.Job, ids []int64) ([]int64,
 	return kept, err
 }
 
-// dueAt returns the time from which the chunk's messages may be sent, and wakes relays then.
-func dueAt(ctx context.Context, tx pgx.Tx, j job.Job) (due time.Time, err error) {
-	err = tx.QueryRow(ctx, queries.chunkDue, pgx.StrictNamedArgs{"deliver_at": j.DeliverAt}).Scan(&due)
-	return due, err
+// dueAt returns the time from which the chunk's messages may be sent, and wakes relays then. behind reports whether
+// first, the lowest channel of the chunk, is not after all earlier messages of the job.
+func dueAt(ctx context.Context, tx pgx.Tx, j job.Job, first int64) (due time.Time, behind bool, err error) {
+	args := pgx.StrictNamedArgs{"deliver_at": j.DeliverAt, "job_id": j.ID, "channel_id": first}
+	err = tx.QueryRow(ctx, queries.chunkDue, args).Scan(&due, &behind)
+	return due, behind, err
 }
 
 // postgresEpoch is 2000-01-01 00:00:00 UTC in microseconds of the Unix epoch: the

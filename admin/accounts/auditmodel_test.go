@@ -149,7 +149,7 @@ func (w *world) goOn(t *rapid.T) {
 func (w *world) load(t require.TestingT, b *bundle) int64 {
 	id := b.Rest(t, w.kind, 0, job.Aborted)
 	var all pgx.Batch
-	for _, table := range []string{"channels", "segment_members", "notifications", "messages"} {
+	for _, table := range []string{"channels", "segment_members", "notifications", "message_rows"} {
 		all.Queue(`DELETE FROM belfry.` + table)
 	}
 	var rows, skips int64
@@ -171,7 +171,7 @@ func (w *world) load(t require.TestingT, b *bundle) int64 {
 		case p.state == "":
 		case w.kind == outbox.TypePush:
 			rows++
-			all.Queue(`INSERT INTO belfry.messages (job_id, channel_id, next_attempt_at, status, lease_id, reason, receipt)
+			all.Queue(`INSERT INTO belfry.message_rows (job_id, channel_id, next_attempt_at, status, lease_id, reason, receipt)
 				SELECT $1, $2, now(), $3, CASE WHEN $3 = 'PROCESSING' THEN 1 END, CASE WHEN $3 <> 'PROCESSING' THEN nullif($4, '') ELSE 'retry' END, CASE WHEN $4 = 'receipt' THEN 'r-1' END`,
 				id, p.id, status[string(p.state)], string(p.why))
 		default:

@@ -89,8 +89,8 @@ func TestAudit_SaysOfEveryChannelWhatBecameOfIt(t *testing.T) {
 	}
 
 	b.Exec(t, `UPDATE belfry.notifications SET read_at = now() WHERE channel_id <= 10`) // 7 on ios
-	b.Exec(t, `UPDATE belfry.messages SET status = 'SENT' WHERE channel_id <= 10`)
-	b.Exec(t, `UPDATE belfry.messages SET status = 'DEAD', reason = 'permanent', last_error = 'no such token' WHERE channel_id = 11`)
+	b.Exec(t, `UPDATE belfry.message_rows SET status = 'SENT' WHERE channel_id <= 10`)
+	b.Exec(t, `UPDATE belfry.message_rows SET status = 'DEAD', reason = 'permanent', last_error = 'no such token' WHERE channel_id = 11`)
 	b.Exec(t, `UPDATE belfry.channels SET platform = 'android' WHERE id IN (13, 14)`)                                 // left since
 	b.Exec(t, `UPDATE belfry.channels SET platform = 'ios' WHERE id IN (15, 18, 21)`)                                 // joined since
 	b.Exec(t, `UPDATE belfry.channels SET active = true WHERE id = 80`)                                               // joined since
@@ -181,7 +181,7 @@ func TestAudit_NamesTheRevisionThatWasSent(t *testing.T) {
 	b := setup(t, 0)
 	id := b.Rest(t, outbox.TypePush, 4, job.Processed)
 	b.States(t, id, "SENT", "SENT", "PENDING", "PROCESSING")
-	b.Exec(t, `UPDATE belfry.messages SET revision = CASE channel_id WHEN 2 THEN 1 WHEN 4 THEN 2 END, receipt = CASE channel_id WHEN 4 THEN 'r' END WHERE job_id = $1`, id)
+	b.Exec(t, `UPDATE belfry.message_rows SET revision = CASE channel_id WHEN 2 THEN 1 WHEN 4 THEN 2 END, receipt = CASE channel_id WHEN 4 THEN 'r' END WHERE job_id = $1`, id)
 	revisions := func() (list []any) {
 		for channel := range int64(4) {
 			e, err := accounts.AuditChannel(t.Context(), b.DB.Pool, b.Channels, id, channel+1)
@@ -239,7 +239,7 @@ func TestAudit_ListsSkippedChannelsThatAreGone(t *testing.T) {
 	t.Parallel()
 	b := setup(t, 20)
 	id := b.Rest(t, outbox.TypePush, 20, job.Processed)
-	b.Exec(t, `DELETE FROM belfry.messages WHERE channel_id IN (5, 9, 12)`)
+	b.Exec(t, `DELETE FROM belfry.message_rows WHERE channel_id IN (5, 9, 12)`)
 	b.Exec(t, `INSERT INTO belfry.job_skips (job_id, key, after, error) SELECT $1, k, k, 'bad row ' || k FROM unnest('{5,9,12}'::text[]) k`, id)
 	b.Exec(t, `UPDATE belfry.jobs SET rows_written = 17, skipped = 3 WHERE id = $1`, id)
 	b.Exec(t, `DELETE FROM belfry.channels WHERE id IN (9, 12)`)

@@ -28,12 +28,12 @@ func TestLong_QueriesOfAnAuditKeepTheirPlans(t *testing.T) {
 		ids = append(ids, b.Rest(t, outbox.TypeInbox, 10000, job.Processed), b.Rest(t, outbox.TypePush, 10000, job.Aborted))
 	}
 	b.JobsThatWait(t, 2000)
-	dbtest.Vacuum(t, b.DB.Pool, "belfry.notifications", "belfry.messages", "belfry.jobs")
+	dbtest.Vacuum(t, b.DB.Pool, "belfry.notifications", "belfry.message_rows", "belfry.jobs")
 	slice := pgx.StrictNamedArgs{"job_id": ids[1], "after": int64(2000), "keys": 1000, "bound": int64(9000)}
 	var out strings.Builder
 	b.explain(t, &out, "MessageSlice", slice)
 	b.explain(t, &out, "SkipsOf", pgx.StrictNamedArgs{"job_id": ids[1], "keys": []string{"1", "2"}})
-	for _, table := range []string{"notifications", "messages"} {
+	for _, table := range []string{"notifications", "message_rows"} {
 		require.NotContains(t, out.String(), "Seq Scan on "+table)
 	}
 	if one[int](t, b, `SELECT current_setting('server_version_num')::int / 10000`) == 15 { // each version words its plans a little differently

@@ -16,7 +16,7 @@ func TestPerson_IsShownWithEverythingAndWhy(t *testing.T) {
 	t.Parallel()
 	d := admintest.Crowd(t)
 	d.Exec(`UPDATE belfry.channels SET location = point(126.98, 37.57), locale = 'ko' WHERE id = 3`)
-	d.Exec(`UPDATE belfry.messages SET status = 'DEAD', reason = 'permanent', last_error = 'no such token' WHERE job_id = 1 AND channel_id = 3`)
+	d.Exec(`UPDATE belfry.message_rows SET status = 'DEAD', reason = 'permanent', last_error = 'no such token' WHERE job_id = 1 AND channel_id = 3`)
 	d.Exec(`UPDATE belfry.notifications SET read_at = now() WHERE channel_id = 3`)
 	d.Enqueue("inbox") // 3: upcoming
 	require.NoError(t, d.Run("channels show", "external_id", "u3"))
@@ -42,7 +42,7 @@ func TestPerson_IsMasked(t *testing.T) {
 	t.Parallel()
 	d := admintest.Crowd(t)
 	d.Exec(`UPDATE belfry.channels SET location = point(126.98, 37.57) WHERE id = 3`)
-	d.Exec(`UPDATE belfry.messages SET status = 'DEAD', reason = 'permanent', last_error = 'no such token' WHERE job_id = 1 AND channel_id = 3`)
+	d.Exec(`UPDATE belfry.message_rows SET status = 'DEAD', reason = 'permanent', last_error = 'no such token' WHERE job_id = 1 AND channel_id = 3`)
 	for _, role := range []operation.Role{operation.Viewer, operation.Author} {
 		d.Env.Role = role
 		require.NoError(t, d.Run("channels show", "channel", "3"))

@@ -130,7 +130,7 @@ func TestMask_JobsToARadiusTellNobodyWhoIsInside(t *testing.T) {
 		UPDATE belfry.jobs SET status = 'RUNNING', runner = 'r', heartbeat_at = now(), fence = fence + 1, started_at = now(), bound = '1' WHERE id = 4;
 		UPDATE belfry.jobs SET cursor = '1', chunks = 1, channels_total = 1, channels_read = 1, channels_matched = 1, rows_written = 1 WHERE id = 4;
 		UPDATE belfry.jobs SET status = 'PROCESSED' WHERE id = 4;
-		INSERT INTO belfry.messages (job_id, channel_id, next_attempt_at) VALUES (4, 1, now() - interval '1 hour');
+		INSERT INTO belfry.message_rows (job_id, channel_id, next_attempt_at) VALUES (4, 1, now() - interval '1 hour');
 		INSERT INTO belfry.job_deliveries (job_id, relay, written) VALUES (4, '', 1);
 		INSERT INTO belfry.lanes (name, paused_at, paused_by) VALUES ('default', now(), 'kim')`)
 	b.exec(t, `INSERT INTO belfry.jobs (type, category, title, audience, route) VALUES ('push', 'popular_content', 'ran', belfry.audience_radius(50, 12, 500), '{push}');

@@ -32,7 +32,7 @@ func secrets(t *testing.T) *bundle {
 	b.exec(t, `UPDATE belfry.jobs SET status = 'RUNNING', runner = 'r', heartbeat_at = now(), fence = fence + 1 WHERE id = 1`)
 	b.exec(t, `INSERT INTO belfry.job_skips (job_id, key, after, error) VALUES (1, '2', '1', 'invalid: s3cret')`)
 	b.exec(t, `UPDATE belfry.jobs SET status = 'FAILED', last_error = 'skipped too many, the last: s3cret' WHERE id = 1`)
-	b.exec(t, `INSERT INTO belfry.messages (job_id, channel_id, next_attempt_at, status, reason, attempts, last_error, receipt) VALUES (1, 1, now(), 'DEAD', 'permanent', 1, 'no such user: s3cret@example.org', NULL)`)
+	b.exec(t, `INSERT INTO belfry.message_rows (job_id, channel_id, next_attempt_at, status, reason, attempts, last_error, receipt) VALUES (1, 1, now(), 'DEAD', 'permanent', 1, 'no such user: s3cret@example.org', NULL)`)
 	b.exec(t, `INSERT INTO belfry.attempts (job_id, channel_id, step, attempt, medium, sender, outcome, reason, error) VALUES (1, 1, 0, 1, 'push', 'fcm', 'permanent', 'permanent', 'no such user: s3cret@example.org')`)
 	b.exec(t, `SELECT belfry.send(1, 'operator_notice', 's3cret likes you', 's3cret')`)
 	b.exec(t, `INSERT INTO belfry.invalid_addresses (channel_id, medium, sha256) VALUES (1, 'push', decode(repeat('5e', 32), 'hex'))`)

@@ -54,15 +54,16 @@ func fixture() []string {
 		`UPDATE belfry.jobs SET status = 'RUNNING', fence = 1, runner = 'r', heartbeat_at = now(), started_at = now(), channels_total = 8, backend_pid = 1, backend_start = now() WHERE id IN (2, 3, 4, 5)`,
 		`UPDATE belfry.jobs SET bound = '8', "cursor" = '8', chunks = 1, channels_read = 8, channels_matched = 8, rows_written = 6, skipped = 1, declined = 1 WHERE id IN (2, 3, 4, 5)`,
 		`UPDATE belfry.jobs SET throttle = 'rate', throttle_detail = 'x', throttled_ms = 5 WHERE id = 2`,
-		`INSERT INTO belfry.messages (job_id, channel_id, next_attempt_at) SELECT j, g, now() FROM generate_series(3, 5) j, generate_series(1, 48) g`,
+		`INSERT INTO belfry.message_rows (job_id, channel_id, next_attempt_at) SELECT j, g, now() FROM generate_series(3, 5) j, generate_series(1, 48) g`,
+		`INSERT INTO belfry.job_claims (job_id, claimed_to) VALUES (3, 28), (4, 8)`,
 		`INSERT INTO belfry.notifications (channel_id, arrival, read_at, withdrawn_at) SELECT 1, arrival, now(), now() FROM belfry.jobs WHERE id = 3`,
 		`INSERT INTO belfry.leases (id, relay, expires_at, job_ids, channel_ids) VALUES (7, 'r', now() + interval '1 hour', '{3}', '{2}')`,
 		`INSERT INTO belfry.handovers (lease_id, job_ids, channel_ids, steps, reasons) VALUES (7, '{3}', '{2}', '{0}', '{x}')`,
-		`UPDATE belfry.messages SET status = 'PROCESSING', lease_id = 7, receipt = 'x' WHERE (job_id + (channel_id - 1) / 8) % 6 = 1`,
-		`UPDATE belfry.messages SET status = 'SENT', sent_at = now(), sender = 'fcm', attempts = 1 WHERE (job_id + (channel_id - 1) / 8) % 6 = 2`,
-		`UPDATE belfry.messages SET status = 'DEAD', reason = 'permanent', last_error = 'no such user', attempts = 3, sender = 'fcm', recalled_at = now() WHERE (job_id + (channel_id - 1) / 8) % 6 = 3`,
-		`UPDATE belfry.messages SET status = 'CANCELLED', reason = 'recalled' WHERE (job_id + (channel_id - 1) / 8) % 6 = 4`,
-		`UPDATE belfry.messages SET status = 'QUEUED', push = 1 WHERE (job_id + (channel_id - 1) / 8) % 6 = 5`,
+		`UPDATE belfry.message_rows SET status = 'PROCESSING', lease_id = 7, receipt = 'x' WHERE (job_id + (channel_id - 1) / 8) % 6 = 1`,
+		`UPDATE belfry.message_rows SET status = 'SENT', sent_at = now(), sender = 'fcm', attempts = 1 WHERE (job_id + (channel_id - 1) / 8) % 6 = 2`,
+		`UPDATE belfry.message_rows SET status = 'DEAD', reason = 'permanent', last_error = 'no such user', attempts = 3, sender = 'fcm', recalled_at = now() WHERE (job_id + (channel_id - 1) / 8) % 6 = 3`,
+		`UPDATE belfry.message_rows SET status = 'CANCELLED', reason = 'recalled' WHERE (job_id + (channel_id - 1) / 8) % 6 = 4`,
+		`UPDATE belfry.message_rows SET status = 'QUEUED', push = 1 WHERE (job_id + (channel_id - 1) / 8) % 6 = 5`,
 		`UPDATE belfry.jobs SET status = 'PROCESSED' WHERE id = 3`,
 		`UPDATE belfry.jobs SET abort_requested = true WHERE id = 4`,
 		`SELECT belfry.resume_edited(4, '{"title": "Hello again"}', 'ann', 'a slip'), belfry.abort(4, 'ann')`,
@@ -195,7 +196,7 @@ SELECT c.relname, a.attname, format_type(a.atttypid, NULL), has_column_privilege
 
 // share returns the condition of the rows that get the value of a number: one row, or of messages one of each status.
 func share(table string, i, rows int) string {
-	if table == "messages" {
+	if table == "message_rows" {
 		return fmt.Sprintf("channel_id %% 8 = %d", i%8)
 	}
 	return fmt.Sprintf("ctid = (SELECT x.ctid FROM belfry.%s x ORDER BY x.ctid OFFSET %d LIMIT 1)", table, i%rows)
@@ -420,7 +421,7 @@ func (h *hostile) valuesFor(c column) (list []hostileValue) {
 	require.NotEmpty(h.t, values, "%s.%s: say what is hostile in a column of type %s", c.Table, c.Name, c.Type)
 	rows := rowsOf(h, pgx.RowTo[int], `SELECT count(*)::int FROM belfry.`+c.Table)[0]
 	require.Positive(h.t, rows, c.Table)
-	if c.Table == "messages" {
+	if c.Table == "message_rows" {
 		rows = 8
 	}
 	for i, value := range append(values, "NULL") {
@@ -437,7 +438,7 @@ func concerned(table string, ids, people map[string]bool) {
 		for n := 1; n <= 6; n++ {
 			ids[strconv.Itoa(n)] = true
 		}
-	case table == "messages":
+	case table == "message_rows":
 		for n := 1; n <= 8; n++ {
 			people[strconv.Itoa(n)] = true
 		}

@@ -24,7 +24,7 @@ func (h *house) deliveredPercent(t *testing.T) string {
 	require.NoError(t, h.db.Pool.QueryRow(t.Context(), `INSERT INTO belfry.jobs (type, category, title, body, route) VALUES ('push', 'operator_notice', 'Hello', 'Dear Kim', '{push,sms}') RETURNING id`).Scan(&id))
 	h.exec(t, `UPDATE belfry.jobs SET status = 'RUNNING', runner = 'r', heartbeat_at = now(), fence = 1, started_at = now() WHERE id = $1`, id)
 	h.exec(t, `UPDATE belfry.jobs SET "cursor" = '40', bound = '40', chunks = 2, channels_read = 40, channels_matched = 40, rows_written = 40 WHERE id = $1`, id)
-	h.exec(t, `INSERT INTO belfry.messages (job_id, channel_id, next_attempt_at, status, reason, last_error, sent_at, step)
+	h.exec(t, `INSERT INTO belfry.message_rows (job_id, channel_id, next_attempt_at, status, reason, last_error, sent_at, step)
 		SELECT $1, g, '2026-11-26 03:00Z'::timestamptz + make_interval(secs => g / 4), CASE WHEN g <= 30 THEN 'SENT' ELSE 'DEAD' END, CASE WHEN g > 30 THEN 'permanent' END,
 			CASE WHEN g > 30 THEN 'kim-' || g || ' is unknown' END, CASE WHEN g <= 30 THEN '2026-11-26 03:00Z'::timestamptz + make_interval(secs => g / 4) END, CASE WHEN g > 35 THEN 1 ELSE 0 END
 		FROM generate_series(1, 40) g`, id)

@@ -40,7 +40,7 @@ func (h *house) halfway(t *testing.T) string {
 	id := h.text(t, `INSERT INTO belfry.jobs (type, category, title, body, route, variants) VALUES ('push', 'operator_notice', 'Closed on Tuesday', 'All day.', '{push}', '{"ko": {"title": "화요일"}}') RETURNING id::text`)
 	h.exec(t, `UPDATE belfry.jobs SET status = 'RUNNING', runner = 'r', heartbeat_at = now(), fence = 1, started_at = now() WHERE id = $1::bigint`, id)
 	h.exec(t, `UPDATE belfry.jobs SET "cursor" = '1000', bound = '2000', chunks = 1, channels_read = 1000, channels_matched = 1000, channels_total = 2000, rows_written = 1000 WHERE id = $1::bigint`, id)
-	h.exec(t, `INSERT INTO belfry.messages (job_id, channel_id, next_attempt_at, status, reason, last_error, sent_at)
+	h.exec(t, `INSERT INTO belfry.message_rows (job_id, channel_id, next_attempt_at, status, reason, last_error, sent_at)
 		SELECT $1::bigint, g, now(), CASE WHEN g <= 600 THEN 'SENT' WHEN g <= 610 THEN 'DEAD' ELSE 'PENDING' END, CASE WHEN g BETWEEN 601 AND 610 THEN 'permanent' END,
 			CASE WHEN g BETWEEN 601 AND 610 THEN 'unknown' END, CASE WHEN g <= 600 THEN now() END FROM generate_series(1, 1000) g`, id)
 	h.exec(t, `INSERT INTO belfry.job_deliveries (job_id, relay, written, sent, dead, cancelled) VALUES ($1::bigint, '', 1000, 600, 10, 0) ON CONFLICT (job_id, relay) DO UPDATE SET written = 1000, sent = 600, dead = 10`, id)

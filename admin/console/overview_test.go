@@ -99,7 +99,7 @@ func TestOverview_ShowsSendersAndErrors(t *testing.T) {
 	require.Contains(t, p.part("Health"), "Sender gate is blocked after failures")
 	require.NotContains(t, p.part("Health"), "All is well")
 	require.Empty(t, p.part("Most frequent errors"), "these are older than an hour")
-	h.exec(t, `UPDATE belfry.messages SET next_attempt_at = now() - interval '5 minutes' WHERE status = 'DEAD'`)
+	h.exec(t, `UPDATE belfry.message_rows SET next_attempt_at = now() - interval '5 minutes' WHERE status = 'DEAD'`)
 	p = b.get(t, "/")
 	require.Contains(t, p.part("Most frequent errors"), "# is unknown")
 	require.Contains(t, p.part("Most frequent errors"), "5 messages")

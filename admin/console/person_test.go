@@ -38,7 +38,7 @@ func TestConsole_APersonHasAPage(t *testing.T) {
 	h.exec(t, `UPDATE belfry.jobs SET status = 'RUNNING', runner = 'r', heartbeat_at = now(), fence = 1, started_at = now() WHERE id = $1`, id)
 	h.exec(t, `UPDATE belfry.jobs SET "cursor" = '3', bound = '3', chunks = 1, channels_read = 1, channels_matched = 1, rows_written = 1 WHERE id = $1`, id)
 	h.exec(t, `UPDATE belfry.jobs SET status = 'PROCESSED' WHERE id = $1`, id)
-	h.exec(t, `INSERT INTO belfry.messages (job_id, channel_id, next_attempt_at, status, reason, last_error) VALUES ($1, 3, now(), 'DEAD', 'permanent', 'no such token')`, id)
+	h.exec(t, `INSERT INTO belfry.message_rows (job_id, channel_id, next_attempt_at, status, reason, last_error) VALUES ($1, 3, now(), 'DEAD', 'permanent', 'no such token')`, id)
 	h.exec(t, `SELECT belfry.send(3, 'activity', 'Lee likes it')`)
 	h.enqueue(t, "Later")
 
@@ -101,7 +101,7 @@ func TestPerson_AttemptsHaveTheTextThatWasSent(t *testing.T) {
 	h.exec(t, `INSERT INTO belfry.job_revisions (job_id, revision, "cursor", title, body, data, audience, edited_by)
 		SELECT id, 1, "cursor", title, 'Sale until Friday', data, audience, 'ann' FROM belfry.jobs WHERE id = $1`, id)
 	dbtest.Past(t, h.db.Pool, `UPDATE belfry.jobs SET revision = 1, body = 'Sale until Monday' WHERE id = $1`, id)
-	h.exec(t, `UPDATE belfry.messages SET revision = 1 WHERE job_id = $1 AND channel_id = 2`, id)
+	h.exec(t, `UPDATE belfry.message_rows SET revision = 1 WHERE job_id = $1 AND channel_id = 2`, id)
 	b := h.as(t, "operator")
 	for channel, want := range map[string]string{"1": "body Sale until Friday sent text from before the correction of the job", "2": "body Sale until Monday sent text the corrected one"} {
 		attempts := "/dead-letters/show?channel=" + channel + "&job=" + id

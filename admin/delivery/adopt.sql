@@ -21,6 +21,6 @@ SELECT a.within, count(*), sum(p.waiting)::bigint
 -- name: BacklogOther :one
 -- The number of messages of activities that are not final, up to 100,000; of jobs that have not
 -- written all rows; and of schedules that are not paused (messages_activity_idx).
-SELECT (SELECT count(*) FROM (SELECT FROM belfry.messages m WHERE m.job_id < 0 AND m.status = 'PENDING' LIMIT 100000) t),
+SELECT (SELECT count(*) FROM (SELECT FROM belfry.message_rows m WHERE m.job_id < 0 AND m.status = 'PENDING' LIMIT 100000) t),
        (SELECT count(*) FROM belfry.jobs j WHERE j.status IN ('PENDING', 'RUNNING')),
        (SELECT count(*) FROM belfry.schedules c WHERE c.paused_at IS NULL);

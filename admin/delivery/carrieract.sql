@@ -8,11 +8,11 @@
 SELECT n.name, coalesce(q.transport, '') AS transport, coalesce(q.dispatcher, '') AS dispatcher,
        CASE WHEN q.leads_until > clock_timestamp() THEN q.leads_until END AS leads_until,
        coalesce(q.epoch::text, '') AS epoch, q.epoch_at, coalesce(q.last_push, 0) AS last_push,
-       (SELECT count(*) FROM (SELECT FROM belfry.messages m
+       (SELECT count(*) FROM (SELECT FROM belfry.message_rows m
                                WHERE m.status = 'QUEUED' AND (m.job_id < 0) = n.activities
                                ORDER BY m.push, m.job_id, m.channel_id LIMIT @most::bigint) c) AS queued,
        (SELECT clock_timestamp() - p.made_at FROM belfry.pushes p
-         WHERE p.queue = n.name AND p.number = (SELECT m.push FROM belfry.messages m
+         WHERE p.queue = n.name AND p.number = (SELECT m.push FROM belfry.message_rows m
                                                  WHERE m.status = 'QUEUED' AND (m.job_id < 0) = n.activities
                                                  ORDER BY m.push LIMIT 1)) AS oldest
   FROM (VALUES ('activities', true), ('bulk', false)) n(name, activities)

@@ -115,7 +115,7 @@ func TestQueueStates_CountTo10000(t *testing.T) {
 	t.Parallel()
 	b := setup(t, 0)
 	id := b.Rest(t, outbox.TypePush, 30_000, job.Processed)
-	b.Past(t, `UPDATE belfry.messages SET status = 'QUEUED', push = 1 WHERE job_id = $1 AND channel_id <= $2`, id, delivery.QueueCounts)
+	b.Past(t, `UPDATE belfry.message_rows SET status = 'QUEUED', push = 1 WHERE job_id = $1 AND channel_id <= $2`, id, delivery.QueueCounts)
 	queued := func(read func(context.Context, *pgxpool.Pool) ([]delivery.QueueState, error)) int64 {
 		states, err := read(bg, b.DB.Pool)
 		require.NoError(t, err)
@@ -123,18 +123,18 @@ func TestQueueStates_CountTo10000(t *testing.T) {
 		return states[1].Queued
 	}
 	require.EqualValues(t, delivery.QueueCounts, queued(delivery.QueueStates), "exact as far as that")
-	b.Past(t, `UPDATE belfry.messages SET status = 'QUEUED', push = 2 WHERE job_id = $1 AND channel_id <= $2`, id, 15_000)
+	b.Past(t, `UPDATE belfry.message_rows SET status = 'QUEUED', push = 2 WHERE job_id = $1 AND channel_id <= $2`, id, 15_000)
 	require.EqualValues(t, delivery.QueueCounts+1, queued(delivery.QueueStates))
 	require.EqualValues(t, 15_000, queued(delivery.CountQueues))
 
-	dbtest.Vacuum(t, b.DB.Pool, "belfry.messages")
+	dbtest.Vacuum(t, b.DB.Pool, "belfry.message_rows")
 	for _, most := range []any{delivery.QueueCounts + 1, nil} {
 		rows, err := b.DB.Pool.Query(bg, "EXPLAIN (ANALYZE, COSTS OFF, TIMING OFF) "+delivery.Statement("QueueStates"), pgx.StrictNamedArgs{"most": most})
 		require.NoError(t, err)
 		lines, err := pgx.CollectRows(rows, pgx.RowTo[string])
 		require.NoError(t, err)
 		plan := strings.Join(lines, "\n")
-		require.NotContains(t, plan, "Seq Scan on messages")
+		require.NotContains(t, plan, "Seq Scan on message_rows")
 		require.Contains(t, plan, "using messages_queued_idx")
 		if most != nil {
 			require.NotContains(t, plan, "rows=15000", "no more is looked at than is counted")

@@ -9,7 +9,7 @@
 -- match there is one row with NULL in the other columns. No row at the end.
 WITH looked AS MATERIALIZED (
     SELECT m.job_id, m.channel_id
-      FROM belfry.messages m
+      FROM belfry.message_rows m
      WHERE m.status = 'DEAD'
        AND (m.job_id, m.channel_id) < (@before_job_id::bigint, @before_channel_id::bigint)
        AND (m.job_id, m.channel_id) > (@low_job_id::bigint, @low_channel_id::bigint)
@@ -45,7 +45,7 @@ SELECT e.job_id, e.channel_id, d.job_id, d.channel_id, d.category, d.step, d.med
 -- all its letters.
 WITH looked AS MATERIALIZED (
     SELECT m.job_id, m.channel_id
-      FROM belfry.messages m
+      FROM belfry.message_rows m
      WHERE m.status = 'DEAD'
        AND (m.job_id, m.channel_id) < (@before_job_id::bigint, @before_channel_id::bigint)
        AND (m.job_id, m.channel_id) > (@low_job_id::bigint, @low_channel_id::bigint)
@@ -62,7 +62,7 @@ WITH looked AS MATERIALIZED (
     SELECT k.job_id, d.channel_id, r.medium, d.reason, d.error, d.dead_at, a.sender, a.code
       FROM kinds k
      CROSS JOIN LATERAL (SELECT m.channel_id, m.step, m.reason, coalesce(m.last_error, '') AS error, m.next_attempt_at AS dead_at
-                           FROM belfry.messages m
+                           FROM belfry.message_rows m
                           WHERE m.job_id = k.job_id AND m.channel_id BETWEEN k.low AND k.high AND m.status = 'DEAD' OFFSET 0) d
      CROSS JOIN LATERAL (SELECT k.route[least(d.step + 1, cardinality(k.route))] AS medium) r
       LEFT JOIN LATERAL (SELECT t.sender, t.code FROM belfry.attempts t
@@ -87,7 +87,7 @@ SELECT e.job_id, e.channel_id, (SELECT count(*) FROM looked) AS looked,
 -- without a match there is one row with NULL in the other columns. No row at the end.
 WITH looked AS MATERIALIZED (
     SELECT m.job_id, m.channel_id
-      FROM belfry.messages m
+      FROM belfry.message_rows m
      WHERE m.status = 'DEAD'
        AND (m.job_id, m.channel_id) > (@after_job_id::bigint, @after_channel_id::bigint)
        AND (m.job_id, m.channel_id) <= (@high_job_id::bigint, @high_channel_id::bigint)
@@ -120,13 +120,13 @@ SELECT e.job_id, e.channel_id, d.job_id, d.channel_id, d.medium, d.reason, d.hel
 WITH locked AS MATERIALIZED (
     SELECT k.tid
       FROM unnest(@job_ids::bigint[], @channel_ids::bigint[]) c (job_id, channel_id)
-     CROSS JOIN LATERAL (SELECT m.ctid AS tid FROM belfry.messages m
+     CROSS JOIN LATERAL (SELECT m.ctid AS tid FROM belfry.message_rows m
                           WHERE m.job_id = c.job_id AND m.channel_id = c.channel_id AND m.status = 'DEAD'
                             FOR UPDATE) k
 )
-UPDATE belfry.messages m
+UPDATE belfry.message_rows m
    SET status = 'PENDING', reason = 'redriven', step = CASE WHEN @same_step::boolean THEN m.step ELSE 0 END,
-       attempts = 0, crashes = 0, lease_id = NULL, receipt = NULL, next_attempt_at = statement_timestamp()
+       attempts = 0, crashes = 0, lease_id = 0, receipt = NULL, next_attempt_at = statement_timestamp()
  WHERE m.ctid = ANY (ARRAY(SELECT l.tid FROM locked l)) AND m.status = 'DEAD'
 RETURNING m.job_id, m.channel_id;
 
@@ -135,11 +135,11 @@ RETURNING m.job_id, m.channel_id;
 WITH locked AS MATERIALIZED (
     SELECT k.tid
       FROM unnest(@job_ids::bigint[], @channel_ids::bigint[]) c (job_id, channel_id)
-     CROSS JOIN LATERAL (SELECT m.ctid AS tid FROM belfry.messages m
+     CROSS JOIN LATERAL (SELECT m.ctid AS tid FROM belfry.message_rows m
                           WHERE m.job_id = c.job_id AND m.channel_id = c.channel_id AND m.status = 'DEAD'
                             FOR UPDATE) k
 )
-UPDATE belfry.messages m
+UPDATE belfry.message_rows m
    SET status = 'CANCELLED', reason = 'discarded', next_attempt_at = statement_timestamp()
  WHERE m.ctid = ANY (ARRAY(SELECT l.tid FROM locked l)) AND m.status = 'DEAD'
 RETURNING m.job_id, m.channel_id;

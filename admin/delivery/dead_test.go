@@ -31,7 +31,7 @@ func (b *bundle) letters(t require.TestingT, n int, status job.Status) int64 {
 
 // kill makes all messages of a job dead, as letters does.
 func (b *bundle) kill(t require.TestingT, id int64) {
-	b.Exec(t, `UPDATE belfry.messages SET status = 'DEAD', next_attempt_at = now() - interval '1 hour', step = channel_id % 2, attempts = 3, crashes = 2, lease_id = 7, last_error = 'no',
+	b.Exec(t, `UPDATE belfry.message_rows SET status = 'DEAD', next_attempt_at = now() - interval '1 hour', step = channel_id % 2, attempts = 3, crashes = 2, lease_id = 7, last_error = 'no',
 		reason = CASE channel_id % 2 WHEN 1 THEN 'permanent' ELSE 'crashed' END WHERE job_id = $1`, id)
 	b.Exec(t, `INSERT INTO belfry.attempts (job_id, channel_id, step, attempt, medium, sender, outcome, code, error, at)
 		SELECT job_id, channel_id, step, 3, CASE step WHEN 0 THEN 'push' ELSE 'sms' END, 'main', CASE step WHEN 0 THEN 'crashed' ELSE 'permanent' END, '410', 'gone', now() - interval '1 hour'
@@ -41,8 +41,8 @@ func (b *bundle) kill(t require.TestingT, id int64) {
 // activity makes a dead activity message, on the route push, and returns its id.
 func (b *bundle) activity(t require.TestingT, channel int64) int64 {
 	id := one[int64](t, b, `INSERT INTO belfry.activities (channel_id, title, route) VALUES ($1, 'liked', '{push}') RETURNING id`, channel)
-	b.Exec(t, `INSERT INTO belfry.messages (job_id, channel_id, next_attempt_at) SELECT $1, $2, now() WHERE NOT EXISTS (SELECT FROM belfry.messages WHERE job_id = $1)`, id, channel)
-	b.Exec(t, `UPDATE belfry.messages SET status = 'DEAD', reason = 'no_address', next_attempt_at = now() - interval '2 hours' WHERE job_id = $1`, id)
+	b.Exec(t, `INSERT INTO belfry.message_rows (job_id, channel_id, next_attempt_at) SELECT $1, $2, now() WHERE NOT EXISTS (SELECT FROM belfry.messages WHERE job_id = $1)`, id, channel)
+	b.Exec(t, `UPDATE belfry.message_rows SET status = 'DEAD', reason = 'no_address', next_attempt_at = now() - interval '2 hours' WHERE job_id = $1`, id)
 	return id
 }
 
@@ -137,7 +137,7 @@ func TestDeadLetters_AreListedByFilterInPages(t *testing.T) {
 	late := b.letters(t, 4, job.Aborted)
 	like := b.activity(t, 3)
 	b.States(t, b.Rest(t, outbox.TypePush, 6, job.Processed), "PENDING", "QUEUED", "PROCESSING", "SENT", "CANCELLED")
-	b.Exec(t, `UPDATE belfry.messages SET next_attempt_at = now() - interval '3 hours' WHERE job_id = $1 AND channel_id = 5`, old)
+	b.Exec(t, `UPDATE belfry.message_rows SET next_attempt_at = now() - interval '3 hours' WHERE job_id = $1 AND channel_id = 5`, old)
 
 	all, _, err := delivery.DeadLetters(t.Context(), b.DB.Pool, delivery.DeadFilter{}, nil, 0)
 	require.NoError(t, err)
@@ -268,7 +268,7 @@ func TestShowMessage_HasTheTextThatWasSent(t *testing.T) {
 	b.Exec(t, `INSERT INTO belfry.job_revisions (job_id, revision, "cursor", title, body, data, audience, edited_by)
 		SELECT id, r, "cursor", 'title ' || r - 1, 'body ' || r - 1, data, audience, 'ann' FROM belfry.jobs, generate_series(1, 2) r WHERE id = $1`, id)
 	b.Past(t, `UPDATE belfry.jobs SET revision = 2, title = 'title 2', body = 'body 2' WHERE id = $1`, id)
-	b.Exec(t, `UPDATE belfry.messages SET revision = CASE channel_id WHEN 2 THEN 1 WHEN 3 THEN 2 END, receipt = CASE channel_id WHEN 5 THEN 'r' END WHERE job_id = $1`, id)
+	b.Exec(t, `UPDATE belfry.message_rows SET revision = CASE channel_id WHEN 2 THEN 1 WHEN 3 THEN 2 END, receipt = CASE channel_id WHEN 5 THEN 'r' END WHERE job_id = $1`, id)
 	for channel, want := range map[int64]string{1: "0", 2: "1", 3: "2", 4: "2", 5: "0"} {
 		m, err := delivery.ShowMessage(t.Context(), b.DB.Pool, outbox.Key{JobID: id, ChannelID: channel})
 		require.NoError(t, err)
@@ -319,7 +319,7 @@ func TestRedrive_ReturnsLettersToTheQueue(t *testing.T) {
 		who.Observe = func(delivery.DeadDone) {}
 	}
 	require.Equal(t, 3, one[int](t, b, `SELECT count(*) FROM belfry.messages WHERE job_id = $1 AND status = 'PENDING' AND reason = 'redriven'
-		AND step = 0 AND attempts = 0 AND crashes = 0 AND lease_id IS NULL AND next_attempt_at <= now() AND next_attempt_at > now() - interval '1 minute' AND last_error = 'no'`, id))
+		AND step = 0 AND attempts = 0 AND crashes = 0 AND lease_id = 0 AND next_attempt_at <= now() AND next_attempt_at > now() - interval '1 minute' AND last_error = 'no'`, id))
 	require.Equal(t, map[string]int{"PENDING": 3, "DEAD": 3}, b.Statuses(t, id))
 	require.Equal(t, map[string]int{"DEAD": 2}, b.Statuses(t, other))
 	require.True(t, one[bool](t, b, `SELECT delivered_at IS NULL FROM belfry.jobs WHERE id = $1`, id))
@@ -352,7 +352,7 @@ func TestRedrive_LeavesWhatIsNotToGoOutAgain(t *testing.T) {
 	_, err := delivery.Recall(t.Context(), b.DB.Pool, recalled, job.Act{}, nil)
 	require.NoError(t, err)
 	b.Exec(t, `UPDATE belfry.jobs SET recalled_at = now() - interval '2 hours' WHERE id = $1`, resumed) // they died after it
-	b.Exec(t, `UPDATE belfry.messages SET recalled_at = now() WHERE job_id = $1 AND channel_id = 5`, resumed)
+	b.Exec(t, `UPDATE belfry.message_rows SET recalled_at = now() WHERE job_id = $1 AND channel_id = 5`, resumed)
 
 	counts, err := delivery.DeadCounts(t.Context(), b.DB.Pool, delivery.DeadFilter{Medium: "sms"})
 	require.NoError(t, err)
@@ -500,7 +500,7 @@ func TestDeadLetters_AgreeWithANaiveModel(t *testing.T) {
 		f := delivery.DeadFilter{}
 		var world []letter
 		var all pgx.Batch
-		all.Queue(`DELETE FROM belfry.messages`)
+		all.Queue(`DELETE FROM belfry.message_rows`)
 		for _, id := range ids {
 			for channel := range int64(rapid.IntRange(0, 12).Draw(t, "letters")) {
 				step := rapid.IntRange(0, 1).Draw(t, "step")
@@ -508,7 +508,7 @@ func TestDeadLetters_AgreeWithANaiveModel(t *testing.T) {
 				if rapid.IntRange(0, 4).Draw(t, "other") == 0 {
 					l.status = "SENT"
 				}
-				all.Queue(`INSERT INTO belfry.messages (job_id, channel_id, next_attempt_at, status, step, reason) VALUES ($1, $2, now() - $6 * interval '1 hour', $3, $4, $5)`,
+				all.Queue(`INSERT INTO belfry.message_rows (job_id, channel_id, next_attempt_at, status, step, reason) VALUES ($1, $2, now() - $6 * interval '1 hour', $3, $4, $5)`,
 					id, l.key.ChannelID, l.status, step, string(l.reason), l.hours)
 				world = append(world, l)
 			}

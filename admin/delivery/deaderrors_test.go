@@ -21,7 +21,7 @@ import (
 // died sets what the letters of a job died of: the text, with the channel for %, and a last attempt
 // by a sender, with its code.
 func (b *bundle) died(t require.TestingT, id int64, which, text, sender, code string) {
-	b.Exec(t, `UPDATE belfry.messages SET last_error = replace($2, '%', channel_id::text) WHERE job_id = $1 AND `+which, id, text)
+	b.Exec(t, `UPDATE belfry.message_rows SET last_error = replace($2, '%', channel_id::text) WHERE job_id = $1 AND `+which, id, text)
 	b.Exec(t, `INSERT INTO belfry.attempts (job_id, channel_id, step, attempt, medium, sender, outcome, code, error)
 		SELECT job_id, channel_id, step, 4, 'push', $2, 'permanent', $3, '' FROM belfry.messages WHERE job_id = $1 AND `+which, id, sender, code)
 }
@@ -36,8 +36,8 @@ func TestDeadErrors_CountsByWhatTheyDiedOf(t *testing.T) {
 		b.died(t, id, "channel_id % 2 = 1", `user "u%" is unknown to +82-10-%`, "post", "410")
 	}
 	b.died(t, old, "channel_id = 5", "quota exceeded", "post", "429")
-	b.Exec(t, `UPDATE belfry.messages SET next_attempt_at = now() - interval '5 hours' WHERE job_id = $1 AND channel_id = 3`, old)
-	b.Exec(t, `UPDATE belfry.messages SET next_attempt_at = now() - interval '2 hours' WHERE job_id = $1`, late)
+	b.Exec(t, `UPDATE belfry.message_rows SET next_attempt_at = now() - interval '5 hours' WHERE job_id = $1 AND channel_id = 3`, old)
+	b.Exec(t, `UPDATE belfry.message_rows SET next_attempt_at = now() - interval '2 hours' WHERE job_id = $1`, late)
 
 	list, err := delivery.DeadErrors(t.Context(), b.DB.Pool, delivery.DeadFilter{}, 0, 0)
 	require.NoError(t, err)
@@ -159,8 +159,8 @@ func TestDeadErrors_AgreesWithTheList(t *testing.T) {
 	for i, n := range []int{7, 1, 12} {
 		id := b.letters(t, n, job.Processed)
 		b.died(t, id, "channel_id % 3 = 0", "user % is unknown", "post", "410")
-		b.Exec(t, `UPDATE belfry.messages SET reason = 'permanent' WHERE job_id = $1 AND channel_id = 4`, id) // a reason at two media
-		b.Exec(t, `UPDATE belfry.messages SET next_attempt_at = now() - make_interval(hours => channel_id::int % 4 + $2) WHERE job_id = $1`, id, i)
+		b.Exec(t, `UPDATE belfry.message_rows SET reason = 'permanent' WHERE job_id = $1 AND channel_id = 4`, id) // a reason at two media
+		b.Exec(t, `UPDATE belfry.message_rows SET next_attempt_at = now() - make_interval(hours => channel_id::int % 4 + $2) WHERE job_id = $1`, id, i)
 	}
 	b.activity(t, 3)
 	b.activity(t, 4)
@@ -230,8 +230,8 @@ func BenchmarkDeadErrors(b *testing.B) {
 		bench.States(b, bench.Rest(b, outbox.TypePush, letters*10/4, job.Processed), "SENT")
 	}
 	id := bench.letters(b, letters, job.Processed)
-	bench.Exec(b, `UPDATE belfry.messages SET last_error = 'no such user: kim-' || channel_id || '@example.org' WHERE job_id = $1`, id)
-	bench.Exec(b, `VACUUM (ANALYZE) belfry.messages, belfry.attempts, belfry.jobs`)
+	bench.Exec(b, `UPDATE belfry.message_rows SET last_error = 'no such user: kim-' || channel_id || '@example.org' WHERE job_id = $1`, id)
+	bench.Exec(b, `VACUUM (ANALYZE) belfry.message_rows, belfry.attempts, belfry.jobs`)
 	for b.Loop() {
 		began := time.Now()
 		list, err := delivery.DeadErrorsIn(b.Context(), db.Pool, delivery.DeadFilter{}, 100, 5000, 2000, time.Now().Add(time.Hour))

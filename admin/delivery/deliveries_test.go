@@ -74,7 +74,7 @@ func TestDeliveries_CountByReason(t *testing.T) {
 	b := setup(t, 0)
 	id := b.Rest(t, outbox.TypePush, 24, job.Processed)
 	b.States(t, id, "PENDING", "QUEUED", "PROCESSING", "SENT", "DEAD", "CANCELLED") // four of each
-	b.Exec(t, `UPDATE belfry.messages SET reason = CASE
+	b.Exec(t, `UPDATE belfry.message_rows SET reason = CASE
 			WHEN status IN ('PENDING', 'QUEUED', 'PROCESSING', 'SENT') AND channel_id <= 12 THEN 'retry' WHEN status = 'PENDING' THEN 'quiet_hours'
 			WHEN status = 'DEAD' AND channel_id <= 6 THEN 'no_address' WHEN status = 'DEAD' THEN 'unknown'
 			WHEN status = 'CANCELLED' AND channel_id <= 6 THEN 'capped' WHEN status = 'CANCELLED' THEN 'opted_out' END,
@@ -98,8 +98,8 @@ func TestAudit_RefusedMessagesAreNotRecalledOnes(t *testing.T) {
 	b.Exec(t, `UPDATE belfry.jobs SET recalled = 3 WHERE id = $1`, id)
 	report := b.audited(t, id)
 	require.True(t, report.Agree, "%v", report.Disagreements)
-	b.Exec(t, `UPDATE belfry.messages SET reason = 'opted_out' WHERE job_id = $1 AND channel_id = 1`, id)
-	b.Exec(t, `UPDATE belfry.messages SET reason = 'discarded' WHERE job_id = $1 AND channel_id = 2`, id)
+	b.Exec(t, `UPDATE belfry.message_rows SET reason = 'opted_out' WHERE job_id = $1 AND channel_id = 1`, id)
+	b.Exec(t, `UPDATE belfry.message_rows SET reason = 'discarded' WHERE job_id = $1 AND channel_id = 2`, id)
 	report = b.audited(t, id)
 	require.Equal(t, []string{"3 rows were recalled, and 1 are marked so"}, report.Disagreements)
 	require.Equal(t, tally("cancelled recalled 1", "cancelled opted_out 1", "cancelled discarded 1"), report.Why)

@@ -21,7 +21,7 @@ func ExampleRedrive() {
 	jobs := job.NewStore(db.Pool)
 	must(jobs.Enqueue(ctx, job.Spec{Type: outbox.TypePush, Category: "operator_notice", Title: "hello", Audience: channels.Everyone()}))
 	must(must(job.NewRunner(db.Pool, job.DefaultConfig(), outbox.Types(must(channels.New(channels.DefaultConfig()))))).RunDue(ctx))
-	must(db.Pool.Exec(ctx, `UPDATE belfry.messages SET status = 'DEAD', reason = CASE channel_id WHEN 2 THEN 'no_address' ELSE 'permanent' END`)) // as a relay does
+	must(db.Pool.Exec(ctx, `UPDATE belfry.message_rows SET status = 'DEAD', reason = CASE channel_id WHEN 2 THEN 'no_address' ELSE 'permanent' END`)) // as a relay does
 
 	for _, c := range must(delivery.DeadCounts(ctx, db.Pool, delivery.DeadFilter{})) {
 		fmt.Println(c.Medium, c.Reason, c.Letters)

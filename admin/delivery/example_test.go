@@ -39,7 +39,7 @@ func Example() {
 	fmt.Println("cancelled:", recalled.Messages)
 
 	must(db.Pool.Exec(ctx, `UPDATE belfry.jobs SET finished_at = finished_at - interval '90 days'`))
-	must(db.Pool.Exec(ctx, `UPDATE belfry.messages SET next_attempt_at = next_attempt_at - interval '90 days'`))
+	must(db.Pool.Exec(ctx, `UPDATE belfry.message_rows SET next_attempt_at = next_attempt_at - interval '90 days'`))
 	keep := outbox.DefaultRetention()
 	keep.Messages, keep.Jobs = 30*24*time.Hour, 60*24*time.Hour
 	pruned := must(retention.Prune(ctx, db.Pool, keep, retention.Options{Act: job.Act{Actor: "ann"}}))

@@ -35,7 +35,7 @@ func TestLong_QueriesOfStepsKeepTheirPlans(t *testing.T) {
 	b.explain(t, &out, "NotificationSlice", step(bound))
 	b.explain(t, &out, "DeliveryCounts", step(pgx.StrictNamedArgs{"seconds": int64(60)}))
 	b.explain(t, &out, "UnsentAhead", pgx.StrictNamedArgs{"id": ids[7], "limit": 20})
-	for _, table := range []string{"notifications", "messages", "activities", "job_events", "job_revisions"} {
+	for _, table := range []string{"notifications", "message_rows", "activities", "job_events", "job_revisions"} {
 		require.NotContains(t, out.String(), "Seq Scan on "+table)
 	}
 	if one[int](t, b, `SELECT current_setting('server_version_num')::int / 10000`) == 15 { // each version words its plans a little differently
@@ -68,7 +68,7 @@ func TestLong_QueriesOfDeadLettersKeepTheirPlans(t *testing.T) {
 	b.States(t, done, "SENT", "SENT", "CANCELLED")
 	b.JobsThatWait(t, 2000)
 	b.Exec(t, `INSERT INTO belfry.activities (channel_id, title, route) SELECT g, 'liked', '{push}' FROM generate_series(1, 2000) g`)
-	dbtest.Vacuum(t, b.DB.Pool, "belfry.messages", "belfry.jobs", "belfry.attempts", "belfry.activities")
+	dbtest.Vacuum(t, b.DB.Pool, "belfry.message_rows", "belfry.jobs", "belfry.attempts", "belfry.activities")
 	filter := pgx.StrictNamedArgs{"medium": "sms", "reason": "permanent", "since": nil, "until": nil, "channel_id": nil, "keys": 5000, "category": "operator_notice", "sender": "fcm"}
 	step := func(more pgx.StrictNamedArgs) pgx.StrictNamedArgs {
 		for k, v := range filter {

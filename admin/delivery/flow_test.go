@@ -22,7 +22,7 @@ func TestDeliveries_CountByMediumAndTime(t *testing.T) {
 	b.States(t, id, "PENDING", "QUEUED", "PROCESSING", "SENT", "DEAD", "CANCELLED") // four of each
 	begin := time.Date(2026, 11, 26, 3, 0, 0, 0, time.UTC)
 	dbtest.Past(t, b.DB.Pool, `UPDATE belfry.jobs SET route = '{push,sms}' WHERE id = $1`, id)
-	b.Exec(t, `UPDATE belfry.messages SET step = CASE WHEN channel_id > 12 THEN 1 ELSE 0 END,
+	b.Exec(t, `UPDATE belfry.message_rows SET step = CASE WHEN channel_id > 12 THEN 1 ELSE 0 END,
 		sent_at = CASE status WHEN 'SENT' THEN $2::timestamptz + make_interval(secs => channel_id) END,
 		next_attempt_at = $2::timestamptz + make_interval(secs => channel_id) WHERE job_id = $1`, id, begin)
 	got, err := delivery.Deliveries(t.Context(), b.DB.Pool, id)
@@ -39,7 +39,7 @@ func TestDeliveries_CountByMediumAndTime(t *testing.T) {
 		{at(4), 1, 0}, {at(5), 0, 1}, {at(10), 1, 0}, {at(11), 0, 1}, {at(16), 1, 0}, {at(17), 0, 1}, {at(22), 1, 0}, {at(23), 0, 1},
 	}}, got.Flow)
 
-	b.Exec(t, `UPDATE belfry.messages SET sent_at = sent_at + interval '5 hours' WHERE job_id = $1 AND channel_id = 22`, id)
+	b.Exec(t, `UPDATE belfry.message_rows SET sent_at = sent_at + interval '5 hours' WHERE job_id = $1 AND channel_id = 22`, id)
 	got, err = delivery.Deliveries(t.Context(), b.DB.Pool, id)
 	require.NoError(t, err)
 	require.Equal(t, delivery.Flow{StepSeconds: 600, Bins: []delivery.FlowBin{{begin, 3, 4}, {begin.Add(5 * time.Hour), 1, 0}}}, got.Flow, "what lies far apart is told in longer steps")

@@ -33,9 +33,9 @@ func TestPrune_DeadLettersOfALateJobWereDeletedAtOnce(t *testing.T) {
 	id := b.Rest(t, outbox.TypePush, 60, job.Processed)
 	b.States(t, id, "SENT", "DEAD", "CANCELLED", "PENDING", "PENDING", "PROCESSING")
 	b.Age(t, "3 days", id)
-	b.Exec(t, `UPDATE belfry.messages SET next_attempt_at = now() + interval '1 hour' WHERE job_id = $1 AND status = 'PENDING'`, id)
-	b.Exec(t, `UPDATE belfry.messages SET sent_at = now() WHERE job_id = $1 AND status = 'SENT'`, id)
-	b.Exec(t, `UPDATE belfry.messages SET next_attempt_at = now() WHERE job_id = $1 AND status IN ('DEAD', 'CANCELLED')`, id)
+	b.Exec(t, `UPDATE belfry.message_rows SET next_attempt_at = now() + interval '1 hour' WHERE job_id = $1 AND status = 'PENDING'`, id)
+	b.Exec(t, `UPDATE belfry.message_rows SET sent_at = now() WHERE job_id = $1 AND status = 'SENT'`, id)
+	b.Exec(t, `UPDATE belfry.message_rows SET next_attempt_at = now() WHERE job_id = $1 AND status IN ('DEAD', 'CANCELLED')`, id)
 	prune := func(want retention.Pruned) {
 		for _, dry := range []bool{true, false} {
 			got, err := retention.Prune(t.Context(), b.DB.Pool, hour, retention.Options{DryRun: dry})
@@ -46,8 +46,8 @@ func TestPrune_DeadLettersOfALateJobWereDeletedAtOnce(t *testing.T) {
 	prune(retention.Pruned{})
 	require.True(t, one[bool](t, b, `SELECT retention_at IS NULL FROM belfry.jobs WHERE id = $1`, id))
 
-	b.Exec(t, `UPDATE belfry.messages SET sent_at = now() - interval '2 hours' WHERE job_id = $1 AND status = 'SENT'`, id)
-	b.Exec(t, `UPDATE belfry.messages SET next_attempt_at = now() - interval '2 hours' WHERE job_id = $1 AND status IN ('DEAD', 'CANCELLED') AND channel_id <= 12`, id)
+	b.Exec(t, `UPDATE belfry.message_rows SET sent_at = now() - interval '2 hours' WHERE job_id = $1 AND status = 'SENT'`, id)
+	b.Exec(t, `UPDATE belfry.message_rows SET next_attempt_at = now() - interval '2 hours' WHERE job_id = $1 AND status IN ('DEAD', 'CANCELLED') AND channel_id <= 12`, id)
 	prune(retention.Pruned{Messages: 10 + 2 + 2})
 	require.Equal(t, map[string]int{"DEAD": 8, "CANCELLED": 8, "PENDING": 20, "PROCESSING": 10}, b.Statuses(t, id))
 	require.True(t, one[bool](t, b, `SELECT retention_at IS NOT NULL FROM belfry.jobs WHERE id = $1`, id))

@@ -28,7 +28,8 @@ UPDATE belfry.jobs
 -- the relay's to change). Locked rows are skipped. Returns the number of examined keys, the
 -- last one (NULL at the end), the number of cancelled messages, of messages for which it was
 -- too late (sent, dead, in flight, awaiting a receipt), and of skipped messages, which were
--- locked or just changed.
+-- locked or just changed. belfry.own_claimed precedes it in the transaction: a message that is in flight although its row
+-- was never changed was locked then.
 WITH looked AS MATERIALIZED (
     SELECT m.channel_id, m.status, m.receipt IS NOT NULL AS awaited,
            m.status IN ('PENDING', 'QUEUED') OR m.status = 'PROCESSING' AND m.recalled_at IS NULL AS open
@@ -39,17 +40,18 @@ WITH looked AS MATERIALIZED (
 ), locked AS MATERIALIZED (
     SELECT k.tid, k.status
       FROM (SELECT channel_id FROM looked WHERE open ORDER BY channel_id) o
-     CROSS JOIN LATERAL (SELECT m.ctid AS tid, m.status FROM belfry.messages m
+     CROSS JOIN LATERAL (SELECT m.ctid AS tid, m.status FROM belfry.message_rows m
                           WHERE m.job_id = @job_id AND m.channel_id = o.channel_id
+                            AND (m.status <> 'PENDING' OR m.lease_id IS NOT NULL OR (m.channel_id <= (SELECT c.claimed_to FROM belfry.job_claims c WHERE c.job_id = @job_id)) IS NOT TRUE)
                             FOR UPDATE SKIP LOCKED) k
 ), cancelled AS (
-    UPDATE belfry.messages m
+    UPDATE belfry.message_rows m
        SET status = 'CANCELLED', reason = 'recalled', next_attempt_at = statement_timestamp()
      WHERE m.ctid = ANY (ARRAY(SELECT l.tid FROM locked l WHERE l.status IN ('PENDING', 'QUEUED')))
        AND m.job_id = @job_id AND m.status IN ('PENDING', 'QUEUED')
     RETURNING m.channel_id
 ), marked AS (
-    UPDATE belfry.messages m
+    UPDATE belfry.message_rows m
        SET recalled_at = clock_timestamp()
      WHERE m.ctid = ANY (ARRAY(SELECT l.tid FROM locked l WHERE l.status = 'PROCESSING'))
        AND m.job_id = @job_id AND m.status = 'PROCESSING'
@@ -105,14 +107,16 @@ SELECT (SELECT count(*) FROM looked), (SELECT max(channel_id) FROM looked),
 -- name: DeliveryCounts :many
 -- One step of counting a job's messages by status, reason, whether a receipt is awaited,
 -- place in the route and time of sending or death, to @seconds: at most @keys after @after
--- (messages_pkey), with the highest key of each count. No row at the end.
-SELECT k.status, coalesce(k.reason, ''), k.receipt IS NOT NULL, k.step::integer, floor(date_part('epoch', k.at) / @seconds::integer)::bigint * @seconds::integer, count(*), max(k.channel_id)
-  FROM (SELECT m.channel_id, m.status, m.reason, m.receipt, m.step, CASE m.status WHEN 'SENT' THEN m.sent_at WHEN 'DEAD' THEN m.next_attempt_at END AS at
-          FROM belfry.messages m
+-- (messages_pkey, job_claims_pkey), with the highest key of each count. No row at the end.
+SELECT CASE WHEN k.claimed THEN 'PROCESSING' ELSE k.status END, coalesce(k.reason, ''), k.receipt IS NOT NULL, k.step::integer, floor(date_part('epoch', k.at) / @seconds::integer)::bigint * @seconds::integer, count(*), max(k.channel_id)
+  FROM (SELECT m.channel_id, m.status, m.reason, m.receipt, m.step, CASE m.status WHEN 'SENT' THEN m.sent_at WHEN 'DEAD' THEN m.next_attempt_at END AS at,
+               m.status = 'PENDING' AND m.lease_id IS NULL
+                   AND coalesce(m.channel_id <= (SELECT c.claimed_to FROM belfry.job_claims c WHERE c.job_id = @job_id), false) AS claimed
+          FROM belfry.message_rows m
          WHERE m.job_id = @job_id AND m.channel_id > @after::bigint
          ORDER BY m.channel_id
          LIMIT @keys) k
- GROUP BY 1, 2, 3, 4, 5;
+ GROUP BY k.status, k.claimed, 2, 3, 4, 5;
 
 -- name: LanePaused :one
 -- Whether a lane is paused, and its messages held (lanes_pkey).
@@ -150,9 +154,7 @@ SELECT j.id AS job_id, j.type, j.status, j.lane, NOT EXISTS (SELECT FROM belfry.
        coalesce((SELECT l.paused_by FROM belfry.lanes l WHERE l.name = j.lane AND l.paused_at IS NOT NULL), '') AS paused_by, j.route, p.waiting, m.next_attempt_at - now() AS due_in, coalesce(m.reason, '') AS reason
   FROM belfry.jobs j
   JOIN belfry.job_progress p ON p.job_id = j.id
-  LEFT JOIN LATERAL (SELECT next_attempt_at, reason FROM belfry.messages
-                      WHERE job_id = j.id AND job_id > 0 AND status = 'PENDING'
-                      ORDER BY next_attempt_at, channel_id LIMIT 1) m ON true
+  LEFT JOIN LATERAL belfry.first_waiting(j.id) m ON true
  WHERE j.delivered_at IS NULL AND j.started_at IS NOT NULL AND p.waiting > 0
    AND (@ids::bigint[] IS NULL OR j.id = ANY (@ids))
  ORDER BY j.priority DESC, j.id

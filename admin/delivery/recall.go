@@ -291,6 +291,11 @@ func (r *recall) each(ctx context.Context, t table) error {
 // row is the last and decides, as in a chunk.
 func (r *recall) step(ctx context.Context, t table, after int64) (l recallStep, err error) {
 	err = operation.StepTx(ctx, r.pool, func(ctx context.Context, tx pgx.Tx) error {
+		if t.messages {
+			if err := outbox.OwnClaimedTx(ctx, tx, r.job.ID); err != nil {
+				return err
+			}
+		}
 		err := tx.QueryRow(ctx, t.statement, pgx.StrictNamedArgs{
 			"job_id": r.job.ID, "after": after, "bound": t.bound, "keys": recallKeys,
 		}).Scan(&l.keys, &l.last, &l.recalled, &l.late, &l.left)

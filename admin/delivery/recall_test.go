@@ -170,7 +170,7 @@ func TestRecall_ComesBackToLockedRows(t *testing.T) {
 	id := b.Rest(t, outbox.TypePush, 100, job.Processed)
 	relay, err := b.DB.Pool.Begin(ctx)
 	require.NoError(t, err)
-	_, err = relay.Exec(ctx, `UPDATE belfry.messages SET status = 'PROCESSING', lease_id = 1
+	_, err = relay.Exec(ctx, `UPDATE belfry.message_rows SET status = 'PROCESSING', lease_id = 1
 		WHERE job_id = $1 AND channel_id = 7`, id)
 	require.NoError(t, err)
 	type result struct {
@@ -188,12 +188,12 @@ func TestRecall_ComesBackToLockedRows(t *testing.T) {
 	require.NoError(t, got.err)
 	require.Equal(t, delivery.Recalled{Messages: 99, InFlight: 1}, got.recalled)
 
-	_, err = b.DB.Pool.Exec(ctx, `UPDATE belfry.messages SET status = 'PENDING' WHERE job_id = $1 AND channel_id = 7`, id)
+	_, err = b.DB.Pool.Exec(ctx, `UPDATE belfry.message_rows SET status = 'PENDING' WHERE job_id = $1 AND channel_id = 7`, id)
 	var pg *pgconn.PgError
 	require.ErrorAs(t, err, &pg, "a recalled message never becomes due again")
 	require.Equal(t, "messages_waiting_check", pg.ConstraintName)
 	require.EqualValues(t, 0, one[int64](t, b, `SELECT count(*) FROM belfry.sendable_messages WHERE job_id = $1`, id))
-	b.Exec(t, `UPDATE belfry.messages SET status = 'CANCELLED', reason = 'recalled' WHERE job_id = $1 AND channel_id = 7`, id)
+	b.Exec(t, `UPDATE belfry.message_rows SET status = 'CANCELLED', reason = 'recalled' WHERE job_id = $1 AND channel_id = 7`, id)
 }
 
 // Whenever a recall ends, by cancellation or because its connections are killed, the
@@ -256,7 +256,7 @@ func TestRecall_StaysWhenTheJobIsResumed(t *testing.T) {
 	require.NoError(t, err)
 	_, err = b.Jobs.Resume(t.Context(), job.One(id), ann)
 	require.NoError(t, err)
-	b.Exec(t, `INSERT INTO belfry.messages (job_id, channel_id, next_attempt_at) VALUES ($1, 11, now())`, id)
+	b.Exec(t, `INSERT INTO belfry.message_rows (job_id, channel_id, next_attempt_at) VALUES ($1, 11, now())`, id)
 	rows, err := b.DB.Pool.Query(t.Context(), `SELECT channel_id FROM belfry.sendable_messages`)
 	require.NoError(t, err)
 	ids, err := pgx.CollectRows(rows, pgx.RowTo[int64])

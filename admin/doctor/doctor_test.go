@@ -62,7 +62,7 @@ func TestDoctor_CountsMessagesThatAreQueuedForLong(t *testing.T) {
 	d.Exec(`INSERT INTO belfry.queues (name, transport, dispatcher, leads_until, last_push)
 		SELECT n, 'redislist', 'r', now() + interval '1 minute', 2 FROM unnest('{activities,bulk}'::text[]) n`)
 	d.Exec(`INSERT INTO belfry.pushes (queue, number, made_at) VALUES ('bulk', 1, now() - interval '11 minutes'), ('bulk', 2, now() - interval '9 minutes')`)
-	d.Exec(`INSERT INTO belfry.messages (job_id, channel_id, next_attempt_at, status, push)
+	d.Exec(`INSERT INTO belfry.message_rows (job_id, channel_id, next_attempt_at, status, push)
 		SELECT 1, g, now(), 'QUEUED', CASE WHEN g <= 3 THEN 1 ELSE 2 END FROM generate_series(1, 5) g`)
 	warnings := func() (list []string) {
 		for _, f := range found(d.Examined(), "transport") {

@@ -106,7 +106,7 @@ SELECT c.relname || '.' || a.attname
   FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid
  WHERE c.relnamespace = 'belfry'::regnamespace AND c.relkind = 'r' AND a.attnum > 0 AND a.atttypid = ANY ('{timestamptz,timestamp,date}'::regtype[])
    AND (has_column_privilege($1, c.oid, a.attnum, 'INSERT') OR has_column_privilege($1, c.oid, a.attnum, 'UPDATE'))
-   AND NOT EXISTS (SELECT FROM pg_constraint k WHERE k.conrelid = c.oid AND k.conname = c.relname || '_times_check' AND a.attnum = ANY (k.conkey)
+   AND NOT EXISTS (SELECT FROM pg_constraint k WHERE k.conrelid = c.oid AND k.conname = replace(c.relname, 'message_rows', 'messages') || '_times_check' AND a.attnum = ANY (k.conkey)
                       AND pg_get_constraintdef(k.oid) ~ '1970-01-01 .*9999-12-31 ')
  ORDER BY 1`, role.User)
 	require.NoError(t, err)

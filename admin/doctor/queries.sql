@@ -92,18 +92,16 @@ SELECT pg_has_role(current_user, 'pg_read_all_stats', 'USAGE');
 
 -- name: DoctorUnsent :many
 -- Jobs whose first due message is due for longer than @longer_than, ten at most, and
--- activities as job 0. reason is the reason of its wait. Relies on messages_due_idx
--- and messages_activity_idx. No row is the healthy case.
+-- activities as job 0. reason is the reason of its wait. Relies on messages_due_idx,
+-- messages_pkey and messages_activity_idx. No row is the healthy case.
 (SELECT j.job_id, now() - m.next_attempt_at AS for, coalesce(m.reason, '') AS reason
    FROM belfry.sendable_jobs j
-  CROSS JOIN LATERAL (SELECT next_attempt_at, reason FROM belfry.messages
-                       WHERE job_id = j.job_id AND job_id > 0 AND status = 'PENDING'
-                       ORDER BY next_attempt_at, channel_id LIMIT 1) m
+  CROSS JOIN LATERAL belfry.first_waiting(j.job_id) m
   WHERE m.next_attempt_at < now() - @longer_than::interval
   ORDER BY m.next_attempt_at LIMIT 10)
 UNION ALL
 (SELECT 0, now() - next_attempt_at, coalesce(reason, '')
-   FROM belfry.messages
+   FROM belfry.message_rows
   WHERE status = 'PENDING' AND job_id < 0 AND next_attempt_at < now() - @longer_than::interval
   ORDER BY next_attempt_at LIMIT 1);
 
@@ -114,7 +112,7 @@ SELECT q.name, c.n
   FROM (VALUES ('activities', true), ('bulk', false)) q(name, activities)
  CROSS JOIN LATERAL (
        SELECT count(*) AS n
-         FROM (SELECT FROM belfry.messages m
+         FROM (SELECT FROM belfry.message_rows m
                 WHERE m.status = 'QUEUED' AND (m.job_id < 0) = q.activities
                   AND m.push < coalesce((SELECT min(p.number) FROM belfry.pushes p
                                           WHERE p.queue = q.name AND p.made_at > clock_timestamp() - make_interval(secs => @seconds)), 9223372036854775807)

@@ -44,7 +44,7 @@ func TestActiveJobs_WaitingJobsHideARunningOne(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, runs, u.Jobs[0].ID, "first on the overview")
 
-	dbtest.Past(t, d.DB.Pool, `ANALYZE belfry.jobs, belfry.messages, belfry.job_deliveries`)
+	dbtest.Past(t, d.DB.Pool, `ANALYZE belfry.jobs, belfry.message_rows, belfry.job_deliveries`)
 	rows, err := d.DB.Pool.Query(t.Context(), "EXPLAIN "+queries.activeJobs, pgx.StrictNamedArgs{"limit": watchMost})
 	require.NoError(t, err)
 	plan, err := pgx.CollectRows(rows, pgx.RowTo[string])

@@ -45,7 +45,7 @@ func TestAbort_ContinuesAfterAStepThatIsTooSlow(t *testing.T) {
 	group := uuid.MustParse("00000000-0000-4000-8000-000000000001")
 	dbtest.Past(t, base.Pool, `INSERT INTO belfry.jobs (id, type, category, title, group_id, route, status, fence, started_at, finished_at)
 		SELECT nextval('belfry.jobs_id_seq'), 'push', 'operator_notice', 'x', $1, '{push}', 'PROCESSED', 1, now(), now() FROM generate_series(1, 45)`, group)
-	dbtest.Past(t, base.Pool, `INSERT INTO belfry.messages (job_id, channel_id, next_attempt_at) SELECT id, 1, now() FROM belfry.jobs`)
+	dbtest.Past(t, base.Pool, `INSERT INTO belfry.message_rows (job_id, channel_id, next_attempt_at) SELECT id, 1, now() FROM belfry.jobs`)
 	_, err := base.Pool.Exec(t.Context(), `INSERT INTO belfry.jobs (type, category, title, group_id)
 		SELECT 'inbox', 'operator_notice', 'x', $1 FROM generate_series(1, 2)`, group)
 	require.NoError(t, err)

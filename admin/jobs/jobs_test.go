@@ -265,7 +265,7 @@ func TestLists_AreBoundedWhereFewPass(t *testing.T) {
 	require.Contains(t, d.Out, "\n 1 ")
 	require.Empty(t, d.Notes)
 
-	dbtest.Past(t, d.DB.Pool, `INSERT INTO belfry.messages (job_id, channel_id, status, reason, next_attempt_at)
+	dbtest.Past(t, d.DB.Pool, `INSERT INTO belfry.message_rows (job_id, channel_id, status, reason, next_attempt_at)
 		SELECT 2, g, 'DEAD', 'permanent', now() FROM generate_series(1, 3200) g`)
 	require.NoError(t, d.Run("dead-letters list", "dead_reason", "exhausted"))
 	require.Equal(t, "no entry of this page matches the filters\n", d.Out)
@@ -284,7 +284,7 @@ func TestLists_CountTo10000(t *testing.T) {
 	require.Regexp(t, `(?m)^day +open +- +10,000 +0`, d.Out)
 	require.Regexp(t, `(?m)^night +open +- +10,000\+ +0`, d.Out)
 
-	dbtest.Past(t, d.DB.Pool, `INSERT INTO belfry.messages (job_id, channel_id, next_attempt_at, status, push) SELECT 1, g, now(), 'QUEUED', 1 FROM generate_series(1, 10002) g`)
+	dbtest.Past(t, d.DB.Pool, `INSERT INTO belfry.message_rows (job_id, channel_id, next_attempt_at, status, push) SELECT 1, g, now(), 'QUEUED', 1 FROM generate_series(1, 10002) g`)
 	require.NoError(t, d.Run("transport status"))
 	require.Regexp(t, `(?m)^bulk +10,000\+ +no relay`, d.Out)
 	require.Contains(t, d.JSON, `"queued":10001,`)
@@ -296,7 +296,7 @@ func TestPlan_OfWhatIsQueuedIsExact(t *testing.T) {
 	t.Parallel()
 	d := admintest.NewDesk(t)
 	d.Exec(`INSERT INTO belfry.queues (name, transport, dispatcher, leads_until) SELECT n, 'memory', 'r1', now() FROM unnest('{activities,bulk}'::text[]) n`)
-	dbtest.Past(t, d.DB.Pool, `INSERT INTO belfry.messages (job_id, channel_id, next_attempt_at, status, push) SELECT 1, g, now(), 'QUEUED', 1 FROM generate_series(1, 10002) g`)
+	dbtest.Past(t, d.DB.Pool, `INSERT INTO belfry.message_rows (job_id, channel_id, next_attempt_at, status, push) SELECT 1, g, now(), 'QUEUED', 1 FROM generate_series(1, 10002) g`)
 	for act, done := range map[string]string{"transport drain": "taken back", "transport rebuild": "pushed again"} {
 		p, other := d.Planned(act), int64(10_001)
 		require.EqualValues(t, 10_002, p.Count)

@@ -9,8 +9,7 @@ SELECT a.id
         (SELECT j.id, 2
            FROM belfry.jobs j
           WHERE j.delivered_at IS NULL AND j.started_at IS NOT NULL AND j.status NOT IN ('ABORTED', 'PENDING')
-            AND EXISTS (SELECT FROM belfry.messages m
-                         WHERE m.job_id = j.id AND m.job_id > 0 AND m.status = 'PENDING' AND m.next_attempt_at <= now() OFFSET 0)
+            AND EXISTS (SELECT FROM belfry.first_waiting(j.id) w WHERE w.next_attempt_at <= now() OFFSET 0)
           ORDER BY j.id
           LIMIT @limit)
          UNION ALL

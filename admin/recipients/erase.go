@@ -210,8 +210,17 @@ func (f *forget) messages(ctx context.Context, only []int64) error {
 	for after, more := int64(math.MinInt64), true; more; {
 		var kept []int64
 		err := f.step(ctx, func(ctx context.Context, tx pgx.Tx) (d Forgotten, err error) {
+			held := []int64{}
+			if !f.options.DryRun {
+				held, err = db.Collect(ctx, tx, queries.forgetHold, pgx.StrictNamedArgs{
+					"after": after, "only": only, "channel_id": f.id, "keys": forgetKeys,
+				}, pgx.RowTo[int64])
+				if err != nil {
+					return d, err
+				}
+			}
 			list, err := db.Collect(ctx, tx, queries.forgetMessages, pgx.StrictNamedArgs{
-				"after": after, "only": only, "channel_id": f.id, "keys": forgetKeys, "dry_run": f.options.DryRun,
+				"after": after, "only": only, "channel_id": f.id, "keys": forgetKeys, "dry_run": f.options.DryRun, "held": held,
 			}, pgx.RowToStructByPos[forgotMessage])
 			if err != nil {
 				return d, err

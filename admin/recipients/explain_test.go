@@ -28,13 +28,14 @@ func TestLong_StepsOfForgetKeepTheirPlans(t *testing.T) {
 		}
 		return args
 	}
-	explain("ForgetMessages", of(pgx.StrictNamedArgs{"only": nil}))
+	explain("ForgetHold", pgx.StrictNamedArgs{"channel_id": int64(3), "after": int64(0), "keys": 1000, "only": nil})
+	explain("ForgetMessages", of(pgx.StrictNamedArgs{"only": nil, "held": ids}))
 	explain("ForgetNotifications", of(nil))
 	explain("ForgetActivities", of(nil))
 	explain("ForgetErased", pgx.StrictNamedArgs{"job_ids": ids})
 	explain("ForgetListing", pgx.StrictNamedArgs{"external_id": "u3", "after": int64(0), "keys": 1000})
 	explain("ForgetRunning", pgx.StrictNamedArgs{"channel_id": int64(3)})
-	for _, table := range []string{"notifications", "messages", "activities", "job_events", "job_revisions"} {
+	for _, table := range []string{"notifications", "message_rows", "activities", "job_events", "job_revisions"} {
 		require.NotContains(t, out.String(), "Seq Scan on "+table)
 	}
 	if outboxtest.One[int](t, b, `SELECT current_setting('server_version_num')::int / 10000`) == 15 { // each version words its plans a little differently

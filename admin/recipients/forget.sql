@@ -1,11 +1,24 @@
 -- Erasure of one channel, by its id in each table.
 
+-- name: ForgetHold :many
+-- Before ForgetMessages in its transaction: writes the leases of messages in flight into their rows, for those of its
+-- jobs with a message to @channel_id whose row was never changed, and keeps their claims locked. Returns these jobs.
+SELECT k.job_id
+  FROM (SELECT m.job_id
+          FROM (SELECT j.id FROM belfry.jobs j
+                 WHERE j.id > @after::bigint AND (@only::bigint[] IS NULL OR j.id = ANY (@only)) ORDER BY j.id LIMIT @keys) l
+         CROSS JOIN LATERAL (SELECT m.job_id FROM belfry.message_rows m
+                              WHERE m.job_id = l.id AND m.channel_id = @channel_id AND m.status = 'PENDING' AND m.lease_id IS NULL OFFSET 0) m
+         ORDER BY m.job_id) k
+ CROSS JOIN LATERAL (SELECT belfry.own_claimed(k.job_id) OFFSET 0) o;
+
 -- name: ForgetMessages :many
 -- One step through the next @keys jobs after @after, or through the jobs @only: deletes the
 -- messages to @channel_id and its attempts (messages_pkey, attempts_message_idx), and
 -- blanks the errors of skips, whose key remains for the accounting (job_skips_pkey), and the
 -- channel's values of the jobs (job_values_pkey). It skips
--- messages that a live relay has leased, because a call may be in progress. Returns a row for
+-- messages that a live relay has leased, because a call may be in progress, and messages that may be claimed now: their
+-- rows were never changed, and the claims of their job are not @held. Returns a row for
 -- each job with any of these: the counted state of its message, the counts of attempts and
 -- skips, and whether the message was skipped. The last row is the highest examined job, in any
 -- case; no row means no more jobs. With @dry_run nothing is changed.
@@ -17,16 +30,19 @@ WITH looked AS MATERIALIZED (
       FROM looked l
      CROSS JOIN LATERAL (SELECT m.job_id, m.ctid AS tid, m.status, m.receipt IS NOT NULL AS awaited,
                                 m.status = 'PROCESSING' AND m.receipt IS NULL
-                                    AND EXISTS (SELECT FROM belfry.leases h WHERE h.id = m.lease_id AND h.expires_at > clock_timestamp()) AS held
-                           FROM belfry.messages m WHERE m.job_id = l.id AND m.channel_id = @channel_id OFFSET 0) m
+                                    AND EXISTS (SELECT FROM belfry.leases h WHERE h.id = m.lease_id AND h.expires_at > clock_timestamp())
+                                OR m.status = 'PENDING' AND m.lease_id IS NULL
+                                    AND (coalesce(m.channel_id <= (SELECT c.claimed_to FROM belfry.job_claims c WHERE c.job_id = m.job_id), false)
+                                         OR NOT @dry_run::boolean AND NOT m.job_id = ANY (@held::bigint[])) AS held
+                           FROM belfry.message_rows m WHERE m.job_id = l.id AND m.channel_id = @channel_id OFFSET 0) m
 ), locked AS MATERIALIZED (
     SELECT k.job_id, k.tid
       FROM found f
-     CROSS JOIN LATERAL (SELECT m.job_id, m.ctid AS tid FROM belfry.messages m
+     CROSS JOIN LATERAL (SELECT m.job_id, m.ctid AS tid FROM belfry.message_rows m
                           WHERE m.ctid = f.tid AND m.job_id = f.job_id AND m.status = f.status FOR UPDATE SKIP LOCKED) k
      WHERE NOT @dry_run::boolean AND NOT f.held
 ), gone AS (
-    DELETE FROM belfry.messages m WHERE m.ctid = ANY (ARRAY(SELECT l.tid FROM locked l)) AND m.channel_id = @channel_id
+    DELETE FROM belfry.message_rows m WHERE m.ctid = ANY (ARRAY(SELECT l.tid FROM locked l)) AND m.channel_id = @channel_id
     RETURNING m.job_id
 ), kept AS MATERIALIZED (
     SELECT f.job_id FROM found f WHERE f.held OR NOT @dry_run::boolean AND f.job_id NOT IN (SELECT g.job_id FROM gone g)
@@ -89,13 +105,13 @@ WITH looked AS MATERIALIZED (
      CROSS JOIN LATERAL (SELECT m.job_id, m.ctid AS tid,
                                 m.status = 'PROCESSING' AND m.receipt IS NULL
                                     AND EXISTS (SELECT FROM belfry.leases h WHERE h.id = m.lease_id AND h.expires_at > clock_timestamp()) AS held
-                           FROM belfry.messages m WHERE m.job_id = l.id AND m.channel_id = @channel_id OFFSET 0) m
+                           FROM belfry.message_rows m WHERE m.job_id = l.id AND m.channel_id = @channel_id OFFSET 0) m
 ), locked AS MATERIALIZED (
     SELECT k.tid FROM found f
-     CROSS JOIN LATERAL (SELECT m.ctid AS tid FROM belfry.messages m WHERE m.ctid = f.tid AND m.job_id = f.job_id FOR UPDATE SKIP LOCKED) k
+     CROSS JOIN LATERAL (SELECT m.ctid AS tid FROM belfry.message_rows m WHERE m.ctid = f.tid AND m.job_id = f.job_id FOR UPDATE SKIP LOCKED) k
      WHERE NOT @dry_run::boolean AND NOT f.held
 ), gone AS (
-    DELETE FROM belfry.messages m WHERE m.ctid = ANY (ARRAY(SELECT l.tid FROM locked l)) AND m.channel_id = @channel_id
+    DELETE FROM belfry.message_rows m WHERE m.ctid = ANY (ARRAY(SELECT l.tid FROM locked l)) AND m.channel_id = @channel_id
     RETURNING m.job_id
 ), kept AS MATERIALIZED (
     SELECT f.job_id FROM found f WHERE f.held OR NOT @dry_run::boolean AND f.job_id NOT IN (SELECT g.job_id FROM gone g)

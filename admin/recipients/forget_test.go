@@ -112,7 +112,7 @@ func TestForget_ItsWayIntoJobsIsNoOther(t *testing.T) {
 func TestForget_FindsWhatHasAJob(t *testing.T) {
 	t.Parallel()
 	d := admintest.Crowd(t)
-	for _, c := range [][2]string{{"messages", "messages"}, {"values", "job_values"}, {"attempts", "attempts"}} {
+	for _, c := range [][2]string{{"messages", "message_rows"}, {"values", "job_values"}, {"attempts", "attempts"}} {
 		_, err := d.DB.Pool.Exec(t.Context(), `DELETE FROM belfry.jobs WHERE id = 1`)
 		require.ErrorContains(t, err, "job 1 has "+c[0]+" and cannot be deleted")
 		d.Exec(`DELETE FROM belfry.` + c[1] + ` WHERE job_id = 1`)
@@ -120,7 +120,7 @@ func TestForget_FindsWhatHasAJob(t *testing.T) {
 	d.Exec(`DELETE FROM belfry.jobs WHERE id = 1`)
 	for _, then := range []string{
 		`INSERT INTO belfry.attempts (job_id, channel_id, step, attempt, medium, outcome) SELECT id, 3, 0, 1, 'push', 'unknown' FROM belfry.activities;
-			DELETE FROM belfry.messages WHERE job_id < 0`,
+			DELETE FROM belfry.message_rows WHERE job_id < 0`,
 		`DELETE FROM belfry.attempts WHERE job_id < 0`,
 	} {
 		_, err := d.DB.Pool.Exec(t.Context(), `DELETE FROM belfry.activities`)
@@ -141,7 +141,7 @@ func TestForget_WaitsForWhatIsInFlight(t *testing.T) {
 	t.Parallel()
 	d := admintest.Crowd(t)
 	d.Exec(`INSERT INTO belfry.leases (id, relay, expires_at, job_ids, channel_ids) VALUES (7, 'r', now() + interval '1 hour', '{1}', '{3}')`)
-	d.Exec(`UPDATE belfry.messages SET status = 'PROCESSING', lease_id = 7 WHERE job_id = 1 AND channel_id = 3`)
+	d.Exec(`UPDATE belfry.message_rows SET status = 'PROCESSING', lease_id = 7 WHERE job_id = 1 AND channel_id = 3`)
 	store := d.Env.Channels
 	done, err := recipients.Forget(t.Context(), d.DB.Pool, store, 3, "u3", recipients.ForgetOptions{})
 	require.ErrorIs(t, err, recipients.ErrStillSent)
@@ -149,7 +149,7 @@ func TestForget_WaitsForWhatIsInFlight(t *testing.T) {
 	require.Equal(t, []string{"attempts", "channels", "invalid_addresses", "messages", "opt_outs", "segment_members"}, d.Kept())
 	require.Equal(t, "false{}", d.One(`SELECT active::text || addresses::text FROM belfry.channels WHERE id = 3`), "nothing more reaches it")
 
-	d.Exec(`UPDATE belfry.messages SET status = 'SENT', sent_at = now(), lease_id = NULL WHERE job_id = 1 AND channel_id = 3`)
+	d.Exec(`UPDATE belfry.message_rows SET status = 'SENT', sent_at = now(), lease_id = NULL WHERE job_id = 1 AND channel_id = 3`)
 	d.Exec(`INSERT INTO belfry.job_deliveries (job_id, relay, sent) VALUES (1, 'r', 1)`)
 	require.NoError(t, d.Run("channels forget", "external_id", "u3"))
 	require.Empty(t, d.Kept())
@@ -180,7 +180,7 @@ func TestForget_ErasesWhatAChunkInProgressWrites(t *testing.T) {
 		ended <- err
 	}()
 	<-seen
-	d.Exec(`BEGIN; INSERT INTO belfry.messages (job_id, channel_id, next_attempt_at) SELECT 3, n, now() FROM generate_series(1, 8) n;
+	d.Exec(`BEGIN; INSERT INTO belfry.message_rows (job_id, channel_id, next_attempt_at) SELECT 3, n, now() FROM generate_series(1, 8) n;
 		INSERT INTO belfry.job_deliveries (job_id, relay, written) VALUES (3, '', 8);
 		UPDATE belfry.jobs SET cursor = '8', bound = '8', chunks = 1, channels_read = 8, channels_matched = 8, rows_written = 8 WHERE id = 3; COMMIT`)
 	require.NoError(t, <-ended)

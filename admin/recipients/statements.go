@@ -14,7 +14,7 @@ var queries = db.MustQueries[querySet](sqlFiles)
 // querySet has the statements of the .sql files.
 type querySet struct {
 	// forget.sql
-	forgetMessages, forgetNotifications, forgetActivities, forgetDelivered, forgetErased,
+	forgetHold, forgetMessages, forgetNotifications, forgetActivities, forgetDelivered, forgetErased,
 	forgetListed, forgetListing, forgetActor, forgetRunning, forgetWriters, forgetRecord, forgetRecordMore string
 
 	// queries.sql

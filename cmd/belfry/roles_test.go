@@ -100,7 +100,7 @@ func TestLong_RolesEachIsEnoughForWhatItDoes(t *testing.T) {
 	require.Eventually(t, func() bool { return d.statuses()["PENDING"]+d.statuses()["PROCESSING"] == 0 }, time.Minute, 20*time.Millisecond)
 	cancel()
 	<-ended
-	_, err = relay.Pool.Exec(t.Context(), `UPDATE belfry.messages SET channel_id = 1`)
+	_, err = relay.Pool.Exec(t.Context(), `UPDATE belfry.message_rows SET channel_id = 1`)
 	require.ErrorContains(t, err, "permission denied", "whose message it is")
 	_, err = relay.Pool.Exec(t.Context(), `UPDATE belfry.jobs SET title = 'x'`)
 	require.ErrorContains(t, err, "permission denied", "what a job says")

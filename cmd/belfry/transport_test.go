@@ -55,7 +55,7 @@ func (d *courierTest) queue(transport string) {
 	d.Helper()
 	d.exec(`INSERT INTO belfry.queues (name, transport, dispatcher, leads_until, last_push)
 		SELECT n, $1, 'gone', 'epoch', 1 FROM unnest('{activities,bulk}'::text[]) n ON CONFLICT (name) DO UPDATE SET last_push = belfry.queues.last_push + 1`, transport)
-	d.exec(`UPDATE belfry.messages SET status = 'QUEUED', push = (SELECT last_push FROM belfry.queues WHERE name = 'bulk') WHERE status = 'PENDING'`)
+	d.exec(`UPDATE belfry.message_rows SET status = 'QUEUED', lease_id = 0, push = (SELECT last_push FROM belfry.queues WHERE name = 'bulk') WHERE status = 'PENDING'`)
 }
 
 // I10: from PostgreSQL to a carrier, to another, and back: each message is delivered once, and
@@ -229,7 +229,7 @@ func TestLong_TransportDoctorLooksAtCarriers(t *testing.T) {
 	require.Equal(t, "ok       transport      postgres; 0 messages QUEUED\n", find(d.environ()))
 	d.queue("redislist")
 	require.Equal(t, "warning  transport      5 messages of the queue bulk are QUEUED for redislist, and no relay pushes\n", find(d.environ()))
-	d.exec(`UPDATE belfry.messages SET status = 'PENDING'`)
+	d.exec(`UPDATE belfry.message_rows SET status = 'PENDING'`)
 	d.exec(`INSERT INTO belfry.relays (name, transport, heartbeat_at) VALUES ('a', 'redislist', now() + interval '50 seconds'), ('b', 'postgres', now() + interval '50 seconds')`)
 	require.Contains(t, find(d.environ()), "warning  transport      live relays use redislist, but delivery.transport is postgres here\n")
 	d.exec(`INSERT INTO belfry.relays (name, transport, heartbeat_at) VALUES ('c', 'jetstream', now() + interval '50 seconds')`)

@@ -251,7 +251,8 @@ func (d *Desk) Status(id string) string {
 // Letters turns all messages of job 5 into dead letters, an hour ago.
 func (d *Desk) Letters() {
 	d.T.Helper()
-	d.Exec(`UPDATE belfry.messages SET status = 'DEAD', reason = 'exhausted', next_attempt_at = now() - interval '1 hour' WHERE job_id = 5`)
+	d.Exec(`UPDATE belfry.message_rows SET status = 'DEAD', reason = 'exhausted', next_attempt_at = now() - interval '1 hour'
+		WHERE job_id = 5`)
 }
 
 // Receipt returns the receipt of the last operation.
@@ -338,7 +339,7 @@ func Crowd(t *testing.T) *Desk {
 		d.Exec(fmt.Sprintf(Walked, id))
 		d.Exec(fmt.Sprintf(`UPDATE belfry.jobs SET status = 'PROCESSED' WHERE id = %d`, id))
 	}
-	d.Exec(`INSERT INTO belfry.messages (job_id, channel_id, next_attempt_at) SELECT 1, n, now() FROM generate_series(1, 8) n`)
+	d.Exec(`INSERT INTO belfry.message_rows (job_id, channel_id, next_attempt_at) SELECT 1, n, now() FROM generate_series(1, 8) n`)
 	d.Exec(`INSERT INTO belfry.job_deliveries (job_id, relay, written) VALUES (1, '', 8)`)
 	d.Exec(`INSERT INTO belfry.notifications (arrival, channel_id) SELECT j.arrival, n
 		FROM belfry.jobs j, generate_series(1, 8) n WHERE j.id = 2`)
@@ -370,7 +371,7 @@ func Troop(t *testing.T) *Desk {
 	d.Stands(3, "ABORTED")
 	d.Stands(4, "FAILED")
 	d.Stands(5, "PROCESSED")
-	d.Exec(`INSERT INTO belfry.messages (job_id, channel_id, next_attempt_at) SELECT 5, n, now() FROM generate_series(1, 8) n`)
+	d.Exec(`INSERT INTO belfry.message_rows (job_id, channel_id, next_attempt_at) SELECT 5, n, now() FROM generate_series(1, 8) n`)
 	d.Exec(`INSERT INTO belfry.job_deliveries (job_id, relay, written) VALUES (5, '', 8)`)
 	d.Stands(6, "PROCESSED")
 	d.Stands(9, "ABORTED")

@@ -14,7 +14,7 @@ SELECT array_agg(c.id ORDER BY c.id) FROM (SELECT id FROM belfry.channels WHERE 
 
 -- name: OutboxEmpty :exec
 -- Gives the tables of the outbox new, empty files.
-TRUNCATE belfry.notifications, belfry.messages, belfry.leases, belfry.handovers, belfry.attempts, belfry.activities, belfry.job_values;
+TRUNCATE belfry.notifications, belfry.message_rows, belfry.job_claims, belfry.leases, belfry.handovers, belfry.attempts, belfry.activities, belfry.job_values;
 
 -- name: JobsEmpty :exec
 -- Removes the jobs of earlier rounds.
@@ -31,7 +31,7 @@ SELECT id, @job_id FROM belfry.channels WHERE active;
 
 -- name: MessageInsertAll :exec
 -- The same for a push job.
-INSERT INTO belfry.messages (job_id, channel_id, next_attempt_at)
+INSERT INTO belfry.message_rows (job_id, channel_id, next_attempt_at)
 SELECT @job_id, id, now() FROM belfry.channels WHERE active;
 
 -- name: NotificationInsertOffset :one
@@ -58,7 +58,7 @@ UPDATE belfry.channels SET platform = 'kiosk' WHERE id % 100000 IN (1, 2, 3) AND
 
 -- name: MessagesVacuum :exec
 -- Sets hint bits and statistics once, so that no measurement pays for it.
-VACUUM (ANALYZE) belfry.messages;
+VACUUM (ANALYZE) belfry.message_rows;
 
 -- name: MessagesSent :one
 -- The numbers of sent messages and of all messages.

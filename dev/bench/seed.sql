@@ -48,7 +48,7 @@ INSERT INTO belfry.job_deliveries (job_id, relay, written, sent, dead, cancelled
 SELECT n * every, 'seed', 1000, 985, 10, 5 FROM sizes, generate_series(1, delivered) n;
 
 -- 1 % of messages is DEAD, 0.5 % CANCELLED, the rest SENT.
-INSERT INTO belfry.messages (job_id, channel_id, next_attempt_at, attempts, status, sent_at, reason, sender)
+INSERT INTO belfry.message_rows (job_id, channel_id, next_attempt_at, attempts, status, sent_at, reason, sender)
 SELECT j * every, c, now() - (delivered - j) * interval '50 minutes', 1,
        CASE WHEN c <= 10 THEN 'DEAD' WHEN c <= 15 THEN 'CANCELLED' ELSE 'SENT' END, CASE WHEN c > 15 THEN now() END,
        CASE WHEN c <= 5 THEN 'permanent' WHEN c <= 10 THEN 'invalid_address' WHEN c <= 15 THEN 'expired' END, 'fcm'

@@ -62,7 +62,7 @@ func TestReused_IsAsItWasMade(t *testing.T) { //nolint:paralleltest // one after
 				`UPDATE belfry.limits SET max_skips = 5`,
 				`SELECT belfry.halt('me', 'a test')`,
 				`UPDATE belfry.installation SET database_oid = 1`,
-				`ALTER TABLE belfry.messages ADD CONSTRAINT of_test CHECK (channel_id > 0)`,
+				`ALTER TABLE belfry.message_rows ADD CONSTRAINT of_test CHECK (channel_id > 0)`,
 				`CREATE ROLE belfry_test_reused; GRANT USAGE ON SCHEMA belfry TO belfry_test_reused; GRANT SELECT ON ALL TABLES IN SCHEMA belfry TO belfry_test_reused`,
 				`DROP OWNED BY belfry_test_reused; DROP ROLE belfry_test_reused`,
 				`DELETE FROM belfry.platforms WHERE name = 'web'`,

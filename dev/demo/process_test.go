@@ -90,7 +90,7 @@ func TestDemoProcess_ProvesAndNoticesAMissingRow(t *testing.T) {
 		require.True(t, r.gone(), r.name)
 	}
 
-	b.exec(t, `DELETE FROM belfry.messages WHERE channel_id = (SELECT max(channel_id) FROM belfry.messages)`)
+	b.exec(t, `DELETE FROM belfry.message_rows WHERE channel_id = (SELECT max(channel_id) FROM belfry.messages)`)
 	r.Jobs, r.Problems = nil, nil
 	b.screen.Reset()
 	require.NoError(t, s.prove(t.Context()))
@@ -138,7 +138,7 @@ func TestDemoProcess_NoticesARowAfterTheAbort(t *testing.T) {
 	require.NoError(t, s.generate(t.Context()))
 	b.exec(t, `CREATE FUNCTION belfry.sneak() RETURNS trigger LANGUAGE plpgsql AS $$
 		BEGIN
-			INSERT INTO belfry.messages (job_id, channel_id, next_attempt_at)
+			INSERT INTO belfry.message_rows (job_id, channel_id, next_attempt_at)
 			SELECT NEW.id, c.id, now() FROM belfry.channels c WHERE c.id > NEW.cursor::bigint AND c.active
 			ORDER BY c.id DESC LIMIT 1; -- far from the chunk in flight, whose keys are locked
 			RETURN NULL;

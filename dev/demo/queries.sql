@@ -173,7 +173,7 @@ DELETE FROM belfry.job_events e WHERE e.kind = 'changed' AND e.at >= now();
 UPDATE belfry.job_events e SET at = pg_temp.moved(e.job_id, e.at);
 UPDATE belfry.job_revisions r SET edited_at = pg_temp.moved(r.job_id, r.edited_at);
 UPDATE belfry.attempts a SET at = m.begins + (a.at - m.was) * m.stretch FROM moved m WHERE m.id = a.job_id;
-UPDATE belfry.messages x SET sent_at = m.begins + (x.sent_at - m.was) * m.stretch, next_attempt_at = m.begins + (x.next_attempt_at - m.was) * m.stretch
+UPDATE belfry.message_rows x SET sent_at = m.begins + (x.sent_at - m.was) * m.stretch, next_attempt_at = m.begins + (x.next_attempt_at - m.was) * m.stretch
   FROM moved m WHERE m.id = x.job_id;
 
 DELETE FROM belfry.samples;

@@ -46,12 +46,12 @@ func TestLong_VerifyCountsEachFault(t *testing.T) {
 		require.NoError(t, err)
 	}
 	// Only without its primary key can a table hold a duplicate.
-	exec(`ALTER TABLE belfry.messages DROP CONSTRAINT messages_pkey`)
+	exec(`ALTER TABLE belfry.message_rows DROP CONSTRAINT messages_pkey`)
 
-	exec(`INSERT INTO belfry.messages (channel_id, job_id, next_attempt_at) VALUES (1, 1, now()), (1, 1, now()), (2, 1, now())`) // copies
-	exec(`DELETE FROM belfry.messages WHERE job_id = 1 AND channel_id IN (SELECT id FROM belfry.channels WHERE active AND id > 2 ORDER BY id LIMIT 5)`)
-	exec(`INSERT INTO belfry.messages (channel_id, job_id, next_attempt_at) SELECT id, 1, now() FROM belfry.channels WHERE NOT active LIMIT 7`)
-	exec(`INSERT INTO belfry.messages (channel_id, job_id, next_attempt_at) VALUES (987654321, 1, now())`) // no channel at all
+	exec(`INSERT INTO belfry.message_rows (channel_id, job_id, next_attempt_at) VALUES (1, 1, now()), (1, 1, now()), (2, 1, now())`) // copies
+	exec(`DELETE FROM belfry.message_rows WHERE job_id = 1 AND channel_id IN (SELECT id FROM belfry.channels WHERE active AND id > 2 ORDER BY id LIMIT 5)`)
+	exec(`INSERT INTO belfry.message_rows (channel_id, job_id, next_attempt_at) SELECT id, 1, now() FROM belfry.channels WHERE NOT active LIMIT 7`)
+	exec(`INSERT INTO belfry.message_rows (channel_id, job_id, next_attempt_at) VALUES (987654321, 1, now())`) // no channel at all
 	v, err := verify(ctx, db.Pool, 1, false)
 	require.NoError(t, err)
 	require.Equal(t, jobReport{
@@ -72,7 +72,7 @@ func TestLong_VerifyAtTheCursor(t *testing.T) {
 	require.Equal(t, v.Rows-v.Matched, v.Unexpected)
 	require.Positive(t, v.Unexpected)
 
-	_, err = db.Pool.Exec(ctx, `DELETE FROM belfry.messages WHERE channel_id > 999`)
+	_, err = db.Pool.Exec(ctx, `DELETE FROM belfry.message_rows WHERE channel_id > 999`)
 	require.NoError(t, err)
 	v, err = verify(ctx, db.Pool, 1, true)
 	require.NoError(t, err)

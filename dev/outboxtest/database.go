@@ -68,7 +68,7 @@ func (d *Database) Job(t require.TestingT, lane string, from, to int, in time.Du
 	d.Exec(t, `UPDATE belfry.jobs SET status = 'RUNNING', fence = 1, runner = 'r', heartbeat_at = now(), started_at = now() WHERE id = $1`, id)
 	d.Exec(t, `UPDATE belfry.jobs SET bound = $2::text, "cursor" = $2::text, chunks = 1,
 		 channels_read = $3, channels_matched = $3, rows_written = $3 WHERE id = $1`, id, fmt.Sprint(to), to-from+1)
-	d.Exec(t, `INSERT INTO belfry.messages (job_id, channel_id, next_attempt_at) SELECT $1, g, now() + $4
+	d.Exec(t, `INSERT INTO belfry.message_rows (job_id, channel_id, next_attempt_at) SELECT $1, g, now() + $4
 		FROM generate_series($2::bigint, $3::bigint) g`, id, from, to, in)
 	dbtest.Recount(t, d.DB.Pool) // before the job is at rest: a relay that runs may find it delivered otherwise
 	d.Exec(t, `UPDATE belfry.jobs SET status = 'PROCESSED' WHERE id = $1`, id)
@@ -121,6 +121,10 @@ func (d *Database) Subject(t testing.TB, transport func(name string) outbox.Tran
 		},
 		Strand: func(t testing.TB, keys []outbox.Key) func() {
 			t.Helper()
+			for _, k := range keys { // as if they were returned: a first claim takes messages without their locks
+				d.Exec(t, `UPDATE belfry.message_rows SET lease_id = 0
+					WHERE job_id = $1 AND channel_id = $2 AND status = 'PENDING'`, k.JobID, k.ChannelID)
+			}
 			tx, err := d.DB.Pool.Begin(t.Context())
 			require.NoError(t, err)
 			for _, k := range keys {
@@ -150,7 +154,7 @@ func (d *Database) Subject(t testing.TB, transport func(name string) outbox.Tran
 		Recall: func(t testing.TB, keys []outbox.Key) {
 			t.Helper()
 			for _, k := range keys {
-				d.Eventually(t, `WITH gone AS (UPDATE belfry.messages SET status = 'CANCELLED', reason = 'recalled'
+				d.Eventually(t, `WITH gone AS (UPDATE belfry.message_rows SET status = 'CANCELLED', reason = 'recalled'
 					WHERE job_id = $1 AND channel_id = $2 AND status IN ('PENDING', 'QUEUED') RETURNING 1) SELECT count(*) = 1 FROM gone`,
 					k.JobID, k.ChannelID)
 			}
@@ -174,7 +178,7 @@ func (d *Database) Carried(t testing.TB, b outbox.Broker, own CarrierSubject) *S
 	}
 	own.Requeued = func(t testing.TB, p outbox.PushGroup) outbox.PushGroup {
 		t.Helper()
-		d.Exec(t, `UPDATE belfry.messages SET status = 'PENDING' WHERE job_id = $1`, p.Keys[0].JobID)
+		d.Exec(t, `UPDATE belfry.message_rows SET status = 'PENDING' WHERE job_id = $1`, p.Keys[0].JobID)
 		return d.queued(t, p.Keys[0].JobID)
 	}
 	own.Unclaim = func(t testing.TB, keys []outbox.Key) {
@@ -182,7 +186,7 @@ func (d *Database) Carried(t testing.TB, b outbox.Broker, own CarrierSubject) *S
 		for _, k := range keys {
 			d.Exec(t, `WITH claimed AS (SELECT job_id, channel_id, lease_id FROM belfry.messages WHERE job_id = $1 AND channel_id = $2), ended AS (
 				DELETE FROM belfry.leases WHERE id IN (SELECT lease_id FROM claimed))
-				UPDATE belfry.messages m SET status = 'QUEUED', lease_id = NULL FROM claimed c WHERE m.job_id = c.job_id
+				UPDATE belfry.message_rows m SET status = 'QUEUED', lease_id = NULL FROM claimed c WHERE m.job_id = c.job_id
 				AND m.channel_id = c.channel_id`, k.JobID, k.ChannelID)
 		}
 	}

@@ -38,7 +38,7 @@ func (d *Database) Rest(t require.TestingT, kind string, n int, status job.Statu
 		d.Exec(t, `INSERT INTO belfry.notifications (channel_id, arrival) SELECT g, j.arrival
 			FROM belfry.jobs j, generate_series(1, $2::bigint) g WHERE j.id = $1`, id, n)
 	case outbox.TypePush:
-		d.Exec(t, `INSERT INTO belfry.messages (job_id, channel_id, next_attempt_at) SELECT $1, g, now()
+		d.Exec(t, `INSERT INTO belfry.message_rows (job_id, channel_id, next_attempt_at) SELECT $1, g, now()
 			FROM generate_series(1, $2::bigint) g`, id, n)
 	}
 	d.Exec(t, `UPDATE belfry.jobs SET status = $2 WHERE id = $1`, id, string(status))
@@ -63,14 +63,14 @@ func (d *Database) ActivitiesFor(t require.TestingT, n int) []int64 {
 		SELECT array_agg(id ORDER BY channel_id) FROM made`, n)
 }
 
-// States sets the statuses of the messages 1, 2, 3 … of a job, in turn.
+// States sets the statuses of the messages 1, 2, 3 … of a job, in turn. All were claimed before.
 func (d *Database) States(t require.TestingT, id int64, statuses ...string) {
 	lease := One[int64](t, d, `SELECT coalesce(max(id), 0) + 1 FROM belfry.leases`) // the first of one for each thousand
 	d.Exec(t, `INSERT INTO belfry.leases (id, relay, expires_at, job_ids, channel_ids)
 		SELECT $2 + channel_id / 1000, 'relay', now() + interval '1 hour', array_agg(job_id), array_agg(channel_id)
 		FROM belfry.messages WHERE job_id = $1 GROUP BY 1`, id, lease)
-	d.Exec(t, `UPDATE belfry.messages m SET status = s.next,
-		 lease_id = CASE s.next WHEN 'PROCESSING' THEN $3::bigint + m.channel_id / 1000 END,
+	d.Exec(t, `UPDATE belfry.message_rows m SET status = s.next,
+		 lease_id = CASE s.next WHEN 'PROCESSING' THEN $3::bigint + m.channel_id / 1000 WHEN 'PENDING' THEN 0 END,
 			reason = CASE s.next WHEN 'DEAD' THEN 'exhausted' WHEN 'CANCELLED' THEN 'recalled' END
 		  FROM (SELECT k.channel_id, ($2::text[])[1 + (k.channel_id - 1) % cardinality($2::text[])] AS next FROM belfry.messages k
 		WHERE k.job_id = $1) s
@@ -96,7 +96,7 @@ func (d *Database) Statuses(t require.TestingT, id int64) map[string]int {
 // Age moves the finish of the jobs and their messages into the past.
 func (d *Database) Age(t require.TestingT, age string, ids ...int64) {
 	d.Exec(t, `UPDATE belfry.jobs SET finished_at = finished_at - $1::interval WHERE id = ANY ($2)`, age, ids)
-	d.Exec(t, `UPDATE belfry.messages SET next_attempt_at = next_attempt_at - $1::interval, sent_at = sent_at - $1::interval
+	d.Exec(t, `UPDATE belfry.message_rows SET next_attempt_at = next_attempt_at - $1::interval, sent_at = sent_at - $1::interval
 		WHERE job_id = ANY ($2)`, age, ids)
 }
 
@@ -108,7 +108,7 @@ func (d *Database) Fill(t testing.TB) int64 {
 		ids[i] = d.Rest(t, outbox.TypePush, 2500, job.Processed)
 		d.States(t, ids[i], "PENDING", "SENT", "PENDING", "PROCESSING", "DEAD")
 	}
-	d.Exec(t, `UPDATE belfry.messages SET receipt = 'x', lease_id = NULL WHERE job_id = $1 AND status = 'PROCESSING'
+	d.Exec(t, `UPDATE belfry.message_rows SET receipt = 'x', lease_id = NULL WHERE job_id = $1 AND status = 'PROCESSING'
 		AND channel_id % 3 = 0`, ids[2])
 	d.JobsThatWait(t, 2000)
 	d.Exec(t, `INSERT INTO belfry.attempts (job_id, channel_id, step, attempt, medium, outcome)
@@ -131,7 +131,7 @@ func Grown(t *testing.T, f func(t *testing.T, d *Database, name string, id int64
 			if !stale {
 				id = d.Fill(t)
 			}
-			for _, table := range []string{"messages", "jobs", "leases", "handovers", "attempts"} {
+			for _, table := range []string{"message_rows", "job_claims", "jobs", "leases", "handovers", "attempts"} {
 				d.Exec(t, "ANALYZE belfry."+table)
 			}
 			if stale {
@@ -181,7 +181,7 @@ func (d *Database) FinishedJobs(t testing.TB) (ids []int64) {
 		`INSERT INTO belfry.job_events (job_id, kind, actor) SELECT j.id, 'claimed', 'ann' FROM belfry.jobs j, generate_series(1, 10)`)
 	dbtest.Past(t, d.DB.Pool, `INSERT INTO belfry.job_revisions (job_id, revision, "cursor", title, body, data, audience, edited_by)
 		SELECT j.id, 1, '', 'x', '', '{}', j.audience, 'ann' FROM belfry.jobs j`)
-	dbtest.Vacuum(t, d.DB.Pool, "belfry.notifications", "belfry.messages", "belfry.jobs", "belfry.events", "belfry.activities",
+	dbtest.Vacuum(t, d.DB.Pool, "belfry.notifications", "belfry.message_rows", "belfry.jobs", "belfry.events", "belfry.activities",
 		"belfry.job_events", "belfry.job_revisions")
 	return ids
 }

@@ -133,7 +133,7 @@ func (d *Database) Called(t require.TestingT) {
 	d.Exec(t, `CREATE TABLE public.sent (job_id bigint, channel_id bigint)`)
 	d.Exec(t, `CREATE FUNCTION public.sent() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
 		INSERT INTO public.sent VALUES (NEW.job_id, NEW.channel_id); RETURN NULL; END $$`)
-	d.Exec(t, `CREATE TRIGGER sent AFTER UPDATE ON belfry.messages FOR EACH ROW WHEN (NEW.status = 'SENT') EXECUTE FUNCTION public.sent()`)
+	d.Exec(t, `CREATE TRIGGER sent AFTER UPDATE ON belfry.message_rows FOR EACH ROW WHEN (NEW.status = 'SENT') EXECUTE FUNCTION public.sent()`)
 }
 
 // Accounted requires that each of n messages was called and SENT once, and called more than once only if an attempt with an

@@ -70,10 +70,10 @@ func seed(t *testing.T, on *dbtest.DB) {
 	for title, n := range map[string]int{"open": 30, "open too": 4, "pigeons": 5, "doves": 6, "held": 7, "held by its lane": 8, "at night": 9} {
 		dbtest.Past(t, on.Pool, `INSERT INTO belfry.job_deliveries (job_id, relay, written, sent, dead, cancelled) SELECT id, 'r1', $2::int + 6, 1, 2, 3 FROM belfry.jobs WHERE title = $1`, title, n)
 	}
-	dbtest.Past(t, on.Pool, `INSERT INTO belfry.messages (job_id, channel_id, next_attempt_at, status, push)
+	dbtest.Past(t, on.Pool, `INSERT INTO belfry.message_rows (job_id, channel_id, next_attempt_at, status, push)
 		SELECT j.id, n, now() - ago, s, CASE s WHEN 'QUEUED' THEN 3 END FROM belfry.jobs j
 		  JOIN (VALUES ('open', 1, '5 minutes'::interval, 'PENDING'), ('open', 2, '-1 day', 'PENDING'), ('held', 3, '1 day', 'PENDING'), ('open', 4, '1 day', 'QUEUED'), ('open too', 5, '1 day', 'QUEUED')) v (title, n, ago, s) USING (title)`)
-	dbtest.Past(t, on.Pool, `INSERT INTO belfry.messages (job_id, channel_id, next_attempt_at) VALUES (-1, 1, now() - interval '9 minutes'), (-2, 1, now() - interval '8 minutes')`)
+	dbtest.Past(t, on.Pool, `INSERT INTO belfry.message_rows (job_id, channel_id, next_attempt_at) VALUES (-1, 1, now() - interval '9 minutes'), (-2, 1, now() - interval '8 minutes')`)
 }
 
 func TestCollector_ShowsWhatTheDatabaseHas(t *testing.T) {
@@ -247,10 +247,10 @@ func TestLong_QueriesCollectByIndexes(t *testing.T) {
 	dbtest.Past(t, on.Pool, `INSERT INTO belfry.job_deliveries (job_id, relay, written, sent) SELECT id, 'r', 10, 9 FROM belfry.jobs`)
 	dbtest.Past(t, on.Pool, `INSERT INTO belfry.jobs (id, type, category, title, route, priority, lane) SELECT nextval('belfry.jobs_id_seq'), 'inbox', 'popular_content', 'new', '{}', g % 3, 'lane' || g % 5 FROM generate_series(1, 5000) g`)
 	dbtest.Past(t, on.Pool, `INSERT INTO belfry.jobs (id, type, category, title, route, needs_approval) SELECT nextval('belfry.jobs_id_seq'), 'inbox', 'popular_content', 'asked', '{}', true FROM generate_series(1, 2000) g`)
-	dbtest.Past(t, on.Pool, `INSERT INTO belfry.messages (job_id, channel_id, next_attempt_at, status, sent_at)
+	dbtest.Past(t, on.Pool, `INSERT INTO belfry.message_rows (job_id, channel_id, next_attempt_at, status, sent_at)
 		SELECT j.id, g, now(), CASE WHEN g = 10 AND j.delivered_at IS NULL THEN 'PENDING' ELSE 'SENT' END, CASE WHEN g < 10 OR j.delivered_at IS NOT NULL THEN now() END
 		  FROM belfry.jobs j, generate_series(1, 10) g WHERE j.status = 'PROCESSED' AND j.id <= 5000`)
-	dbtest.Vacuum(t, on.Pool, "belfry.jobs", "belfry.messages", "belfry.job_deliveries")
+	dbtest.Vacuum(t, on.Pool, "belfry.jobs", "belfry.message_rows", "belfry.job_deliveries")
 	var out strings.Builder
 	for _, name := range []string{"CollectJobs", "CollectMessages", "CollectQueues", "CollectControl"} {
 		sql, args := db.QueriesByName(queries)[name], pgx.StrictNamedArgs{"most": countAtMost}
@@ -263,7 +263,7 @@ func TestLong_QueriesCollectByIndexes(t *testing.T) {
 		require.NoError(t, err)
 		out.WriteString("# " + name + "\n" + strings.Join(plan, "\n") + "\n")
 	}
-	for _, table := range []string{"jobs", "messages", "job_deliveries"} {
+	for _, table := range []string{"jobs", "message_rows", "job_deliveries"} {
 		require.NotContains(t, out.String(), "Seq Scan on "+table)
 	}
 	var version int

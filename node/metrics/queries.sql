@@ -83,7 +83,7 @@ SELECT 'belfry_oldest_due_awaiting_approval_age_seconds', '{}',
 -- Messages that are not final, from the progress of the newest @most jobs that are not
 -- delivered, by state and by the first medium of the job's route; without relays no job is
 -- ever delivered. And the age of the oldest due message of these jobs and of activities.
--- Relies on jobs_undelivered_idx, job_deliveries_pkey, messages_due_idx and
+-- Relies on jobs_undelivered_idx, job_deliveries_pkey, messages_due_idx, messages_pkey and
 -- messages_activity_idx. No message is counted.
 WITH undelivered AS MATERIALIZED (
     SELECT j.id, coalesce(j.route[1], '') AS medium,
@@ -104,12 +104,10 @@ WITH undelivered AS MATERIALIZED (
 ), oldest AS (
     SELECT min(m.next_attempt_at) AS due_at
       FROM undelivered u
-     CROSS JOIN LATERAL (SELECT m.next_attempt_at FROM belfry.messages m
-                          WHERE m.job_id = u.id AND m.job_id > 0 AND m.status = 'PENDING'
-                          ORDER BY m.next_attempt_at, m.channel_id LIMIT 1) m
+     CROSS JOIN LATERAL belfry.first_waiting(u.id) m
      WHERE u.state = 'open' AND m.next_attempt_at <= statement_timestamp()
 ), activity AS (
-    SELECT m.next_attempt_at AS due_at FROM belfry.messages m
+    SELECT m.next_attempt_at AS due_at FROM belfry.message_rows m
      WHERE m.job_id < 0 AND m.status = 'PENDING'
      ORDER BY m.next_attempt_at, m.job_id, m.channel_id LIMIT 1
 )
@@ -128,13 +126,13 @@ SELECT v.metric, ARRAY[q.name] AS labels, v.value
   FROM belfry.queues q
  CROSS JOIN LATERAL (
         SELECT 'belfry_queued_messages' AS metric,
-               (SELECT count(*) FROM (SELECT 1 FROM belfry.messages m
+               (SELECT count(*) FROM (SELECT 1 FROM belfry.message_rows m
                                        WHERE m.status = 'QUEUED' AND (m.job_id < 0) = (q.name = 'activities')
                                        ORDER BY m.push, m.job_id, m.channel_id LIMIT @most) n)::double precision AS value
          UNION ALL
         SELECT 'belfry_oldest_queued_age_seconds',
                coalesce((SELECT extract(epoch FROM clock_timestamp() - p.made_at) FROM belfry.pushes p
-                          WHERE p.queue = q.name AND p.number = (SELECT m.push FROM belfry.messages m
+                          WHERE p.queue = q.name AND p.number = (SELECT m.push FROM belfry.message_rows m
                                                                   WHERE m.status = 'QUEUED' AND (m.job_id < 0) = (q.name = 'activities')
                                                                   ORDER BY m.push LIMIT 1)), 0)) v;
 

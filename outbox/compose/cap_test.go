@@ -21,7 +21,7 @@ func (b *bundle) capTo(t require.TestingT, category string, n int) {
 
 // sent makes a message SENT that long ago.
 func (b *bundle) sent(t require.TestingT, job, channel int64, ago string) {
-	b.exec(t, `UPDATE belfry.messages SET status = 'SENT', sent_at = now() - $3::interval, lease_id = NULL WHERE job_id = $1 AND channel_id = $2`, job, channel, ago)
+	b.exec(t, `UPDATE belfry.message_rows SET status = 'SENT', sent_at = now() - $3::interval, lease_id = NULL WHERE job_id = $1 AND channel_id = $2`, job, channel, ago)
 }
 
 // what is how a message was composed, in short.
@@ -53,7 +53,7 @@ func TestCap_CountsWhatWasSentInItsWindow(t *testing.T) {
 	b.sent(t, recent, 2, "1 minute")
 	b.sent(t, other, 1, "1 minute")
 	b.sent(t, otherActivity, 1, "1 minute")
-	b.exec(t, `UPDATE belfry.messages SET status = 'DEAD', reason = 'unknown' WHERE job_id = $1 AND channel_id = 1`, recent)
+	b.exec(t, `UPDATE belfry.message_rows SET status = 'DEAD', reason = 'unknown' WHERE job_id = $1 AND channel_id = 1`, recent)
 	require.Equal(t, "send", compose1(), "too old, another channel, another category, not sent")
 	b.sent(t, recent, 1, "59 minutes")
 	require.Equal(t, "send", compose1(), "one of two")
@@ -63,7 +63,7 @@ func TestCap_CountsWhatWasSentInItsWindow(t *testing.T) {
 	require.Equal(t, "CANCELLED capped", compose1(), "a job that is delivered counts")
 	b.exec(t, `UPDATE belfry.categories SET cap_window = '30 minutes' WHERE name = 'operator_notice'`)
 	require.Equal(t, "send", compose1())
-	b.exec(t, `UPDATE belfry.messages SET status = 'PROCESSING', receipt = 'r', lease_id = NULL, sent_at = NULL WHERE job_id = $1 AND channel_id = 1`, recent)
+	b.exec(t, `UPDATE belfry.message_rows SET status = 'PROCESSING', receipt = 'r', lease_id = NULL, sent_at = NULL WHERE job_id = $1 AND channel_id = 1`, recent)
 	b.exec(t, `UPDATE belfry.jobs SET delivered_at = NULL WHERE id = $1`, recent)
 	require.Equal(t, "CANCELLED capped", compose1(), "one whose receipt is awaited counts")
 
@@ -84,7 +84,7 @@ func TestCap_HoldsWhateverRetentionIs(t *testing.T) {
 	activity := b.send(t, 1, "activity", "x")
 	b.past(t, `UPDATE belfry.jobs SET status = 'PROCESSED', rows_written = 3, finished_at = now() - interval '2 hours', delivered_at = now() - interval '2 hours'`)
 	b.past(t, `UPDATE belfry.activities SET created_at = now() - interval '2 hours'`)
-	b.exec(t, `UPDATE belfry.messages SET next_attempt_at = now() - interval '2 hours'`)
+	b.exec(t, `UPDATE belfry.message_rows SET next_attempt_at = now() - interval '2 hours'`)
 	for _, id := range []int64{job, free, activity} {
 		for channel := range int64(3) {
 			b.sent(t, id, channel+1, "2 hours")
@@ -131,7 +131,7 @@ func TestCap_WaitsForOthersInFlight(t *testing.T) {
 	require.Equal(t, []string{"wait capped", "wait capped"}, all(b.composed(t, list[2:4]...)), "the first two are in other hands")
 	b.sent(t, list[0].JobID, 1, "0")
 	require.Equal(t, []string{"wait capped"}, all(b.composed(t, list[2])))
-	b.exec(t, `UPDATE belfry.messages SET status = 'PENDING', lease_id = NULL WHERE job_id < 0 AND job_id <> $1 AND status = 'PROCESSING'`, list[2].JobID)
+	b.exec(t, `UPDATE belfry.message_rows SET status = 'PENDING', lease_id = NULL WHERE job_id < 0 AND job_id <> $1 AND status = 'PROCESSING'`, list[2].JobID)
 	got := b.composed(t, list[2])
 	require.Equal(t, []string{"send"}, all(got), "they came back without being sent")
 	b.sent(t, list[1].JobID, 1, "0")
@@ -154,19 +154,19 @@ func TestCap_OfBatchesAtOnceTheFirstGoes(t *testing.T) {
 	claim := func(lease int64) outbox.Claimed {
 		m := b.claim(t, b.send(t, 1, "activity", "x"), 1)
 		m.LeaseID = lease
-		b.exec(t, `UPDATE belfry.messages SET lease_id = $2 WHERE job_id = $1`, m.JobID, lease)
+		b.exec(t, `UPDATE belfry.message_rows SET lease_id = $2 WHERE job_id = $1`, m.JobID, lease)
 		return m
 	}
 	one, two, three := claim(11), claim(12), claim(13)
 	b.composer.Expect([]outbox.Claimed{one})
 	b.composer.Expect([]outbox.Claimed{two})
 	require.Equal(t, "wait capped", what(b.composed(t, one)[0]), "nobody has said that the third is to come")
-	b.exec(t, `DELETE FROM belfry.messages WHERE job_id = $1`, three.JobID)
+	b.exec(t, `DELETE FROM belfry.message_rows WHERE job_id = $1`, three.JobID)
 	require.Equal(t, "send", what(b.composed(t, one)[0]))
 	require.Equal(t, "wait capped", what(b.composed(t, two)[0]))
 
 	for round := range int64(20) {
-		b.exec(t, `DELETE FROM belfry.messages`)
+		b.exec(t, `DELETE FROM belfry.message_rows`)
 		said := make(chan string, 3)
 		var list []outbox.Claimed
 		for n := range int64(3) {
@@ -212,7 +212,7 @@ func TestCap_HoldsInAnyOrder(t *testing.T) {
 	b := setup(t)
 	b.exec(t, `UPDATE belfry.categories SET route = '{sms}' WHERE name = 'activity'`)
 	rapid.Check(t, func(rt *rapid.T) {
-		b.exec(rt, `DELETE FROM belfry.messages`)
+		b.exec(rt, `DELETE FROM belfry.message_rows`)
 		b.exec(rt, `DELETE FROM belfry.activities`)
 		limit := rapid.IntRange(1, 3).Draw(rt, "cap")
 		b.capTo(rt, "activity", limit)
@@ -233,10 +233,10 @@ func TestCap_HoldsInAnyOrder(t *testing.T) {
 				case "send":
 					state[id] = "passed"
 				case "wait capped":
-					b.exec(rt, `UPDATE belfry.messages SET status = 'PENDING', lease_id = NULL WHERE job_id = $1`, id)
+					b.exec(rt, `UPDATE belfry.message_rows SET status = 'PENDING', lease_id = NULL WHERE job_id = $1`, id)
 					state[id] = ""
 				case "CANCELLED capped":
-					b.exec(rt, `UPDATE belfry.messages SET status = 'CANCELLED', reason = 'capped', lease_id = NULL WHERE job_id = $1`, id)
+					b.exec(rt, `UPDATE belfry.message_rows SET status = 'CANCELLED', reason = 'capped', lease_id = NULL WHERE job_id = $1`, id)
 					state[id] = "capped"
 				default:
 					rt.Fatalf("%s", what(got))
@@ -275,14 +275,14 @@ func TestCap_HoldsForTwoRelaysAtOnce(t *testing.T) {
 	b.capTo(t, "activity", 1)
 	both := make(map[string]int)
 	for range 20 {
-		b.exec(t, `DELETE FROM belfry.messages`)
+		b.exec(t, `DELETE FROM belfry.message_rows`)
 		said := make(chan string, 2)
 		for range 2 {
 			id := b.send(t, 1, "activity", "x")
 			go func() {
 				ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 				defer cancel()
-				_, err := b.db.Pool.Exec(ctx, `UPDATE belfry.messages SET status = 'PROCESSING', lease_id = 1 WHERE job_id = $1`, id)
+				_, err := b.db.Pool.Exec(ctx, `UPDATE belfry.message_rows SET status = 'PROCESSING', lease_id = 1 WHERE job_id = $1`, id)
 				if err != nil {
 					said <- err.Error()
 					return

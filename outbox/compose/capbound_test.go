@@ -20,7 +20,7 @@ import (
 func (b *bundle) manyJobs(t require.TestingT, n, messages int) {
 	b.exec(t, `INSERT INTO belfry.jobs (type, category, title, route, started_at, delivered_at, rows_written)
 		SELECT 'push', 'operator_notice', 'x', '{sms}', now(), now(), $2 FROM generate_series(1, $1::int)`, n, messages)
-	b.exec(t, `INSERT INTO belfry.messages (job_id, channel_id, next_attempt_at, status, sent_at)
+	b.exec(t, `INSERT INTO belfry.message_rows (job_id, channel_id, next_attempt_at, status, sent_at)
 		SELECT j.id, 100000 + g, now(), 'SENT', now() FROM belfry.jobs j, generate_series(1, $1::int) g WHERE j.rows_written = $1::int`, messages)
 }
 
@@ -29,7 +29,7 @@ func (b *bundle) batchOf(t require.TestingT, first, step, n int64) (list []outbo
 	id := b.job(t, pgx.NamedArgs{"route": []string{"sms"}})
 	b.exec(t, `INSERT INTO belfry.channels (id, external_id, platform, addresses)
 		SELECT g, 'u-' || g, 'web', '{"sms": "+82"}' FROM generate_series($1::bigint, $1 + ($3 - 1) * $2, $2::bigint) g ON CONFLICT DO NOTHING`, first, step, n)
-	b.exec(t, `INSERT INTO belfry.messages (job_id, channel_id, next_attempt_at, status, lease_id)
+	b.exec(t, `INSERT INTO belfry.message_rows (job_id, channel_id, next_attempt_at, status, lease_id)
 		SELECT $4, g, now(), 'PROCESSING', 1 FROM generate_series($1::bigint, $1 + ($3 - 1) * $2, $2::bigint) g`, first, step, n, id)
 	for channel := first; channel < first+step*n; channel += step {
 		list = append(list, outbox.Claimed{Key: outbox.Key{JobID: id, ChannelID: channel}, LeaseID: 1})
@@ -87,7 +87,7 @@ func TestCap_CountsTheSameByAnyWay(t *testing.T) {
 	b := setup(t)
 	b.exec(t, `ALTER TABLE belfry.jobs DISABLE TRIGGER jobs_validate, ALTER id SET DEFAULT nextval('belfry.jobs_id_seq')`)
 	rapid.Check(t, func(rt *rapid.T) {
-		b.exec(rt, `DELETE FROM belfry.messages`)
+		b.exec(rt, `DELETE FROM belfry.message_rows`)
 		b.exec(rt, `DELETE FROM belfry.jobs WHERE status <> 'RUNNING'`)
 		limit := rapid.IntRange(1, 3).Draw(rt, "cap")
 		b.capTo(rt, "operator_notice", limit)
@@ -101,7 +101,7 @@ func TestCap_CountsTheSameByAnyWay(t *testing.T) {
 		for range rapid.IntRange(0, 5).Draw(rt, "jobs") {
 			b.exec(rt, `INSERT INTO belfry.jobs (type, category, title, route, started_at, delivered_at, rows_written) VALUES ('push', $1, 'x', '{sms}', now(), now(), $2)`,
 				rapid.SampledFrom([]string{"operator_notice", "popular_content"}).Draw(rt, "category"), rapid.SampledFrom([]int{1, 50, 100000}).Draw(rt, "rows"))
-			b.exec(rt, `INSERT INTO belfry.messages (job_id, channel_id, next_attempt_at, status, sent_at)
+			b.exec(rt, `INSERT INTO belfry.message_rows (job_id, channel_id, next_attempt_at, status, sent_at)
 				SELECT (SELECT max(id) FROM belfry.jobs), g, now(), 'SENT', now() - CASE g % 5 WHEN 0 THEN interval '2 hours' ELSE interval '1 minute' END FROM unnest($1::bigint[]) g`,
 				rapid.SliceOfNDistinct(rapid.Int64Range(998, 1061), 0, 40, rapid.ID[int64]).Draw(rt, "to"))
 		}
@@ -125,8 +125,8 @@ func TestLong_CapWhatTakesTooLongGoesOnInParts(t *testing.T) {
 	b := setup(t)
 	b.capTo(t, "operator_notice", 3)
 	list := b.batchOf(t, 1001, 1, 16)
-	b.exec(t, `ALTER TABLE belfry.messages RENAME TO told`)
-	b.exec(t, `CREATE VIEW belfry.messages AS SELECT * FROM belfry.told WHERE CASE WHEN channel_id > 1004 THEN pg_sleep(60) IS NOT NULL ELSE true END`)
+	b.exec(t, `ALTER TABLE belfry.message_rows RENAME TO told`)
+	b.exec(t, `CREATE VIEW belfry.message_rows AS SELECT * FROM belfry.told WHERE CASE WHEN channel_id > 1004 THEN pg_sleep(60) IS NOT NULL ELSE true END`)
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
 	got, err := b.composer.Compose(ctx, list)
@@ -161,7 +161,7 @@ func TestCap_CountsABoundedNumberOfRows(t *testing.T) {
 	require.Equal(t, "send", to(2), "another channel of the category")
 	activities(2, "operator_notice", 9)
 	require.Equal(t, "CANCELLED capped", to(2), "it is full by those that were counted")
-	b.exec(t, `UPDATE belfry.messages SET sent_at = now() - interval '2 hours' WHERE job_id < 0`)
+	b.exec(t, `UPDATE belfry.message_rows SET sent_at = now() - interval '2 hours' WHERE job_id < 0`)
 	require.Equal(t, "send", to(1))
 
 	for range 4 {
@@ -189,7 +189,7 @@ func TestLong_CapCountsOfAnyWindowCostTheSame(t *testing.T) {
 	b.exec(t, `ALTER TABLE belfry.jobs DISABLE TRIGGER jobs_validate, ALTER id SET DEFAULT nextval('belfry.jobs_id_seq')`)
 	b.exec(t, `ALTER TABLE belfry.activities DISABLE TRIGGER USER`)
 	b.exec(t, `INSERT INTO belfry.activities (id, channel_id, title, route) SELECT -nextval('belfry.arrivals_seq'), 1000, 'x', '{push}' FROM generate_series(1, 20000) g`)
-	b.exec(t, `INSERT INTO belfry.messages (job_id, channel_id, next_attempt_at, status, sent_at) SELECT id, channel_id, now(), 'SENT', now() FROM belfry.activities`)
+	b.exec(t, `INSERT INTO belfry.message_rows (job_id, channel_id, next_attempt_at, status, sent_at) SELECT id, channel_id, now(), 'SENT', now() FROM belfry.activities`)
 	list := b.batchOf(t, 1000, 1, 1)
 	b.exec(t, `ANALYZE`)
 	before := b.blocks(t)
@@ -215,8 +215,8 @@ func TestLong_CapThatCannotBeCountedInTimeStopsNoOthers(t *testing.T) {
 	list := b.batchOf(t, 1001, 1, 4)
 	popular, activity := b.job(t, pgx.NamedArgs{"category": "popular_content"}), b.send(t, 1, "activity", "x")
 	list = append(list, b.claim(t, popular, 1), b.claim(t, activity, 1))
-	b.exec(t, `ALTER TABLE belfry.messages RENAME TO told`)
-	b.exec(t, `CREATE VIEW belfry.messages AS SELECT * FROM belfry.told WHERE CASE WHEN channel_id > 1000 THEN pg_sleep(60) IS NOT NULL ELSE true END`)
+	b.exec(t, `ALTER TABLE belfry.message_rows RENAME TO told`)
+	b.exec(t, `CREATE VIEW belfry.message_rows AS SELECT * FROM belfry.told WHERE CASE WHEN channel_id > 1000 THEN pg_sleep(60) IS NOT NULL ELSE true END`)
 	ctx, cancel := context.WithTimeout(t.Context(), 8*time.Second)
 	defer cancel()
 	got, err := b.composer.Compose(ctx, list)

@@ -77,7 +77,7 @@ func TestCompose_TakesMixedBatches(t *testing.T) {
 	activity, gone := b.send(t, 1, "activity", "liked"), b.send(t, 1, "activity", "gone")
 	dbtest.Past(t, b.db.Pool, fmt.Sprintf(`DELETE FROM belfry.activities WHERE id = %d`, gone)) // which activities_end rejects
 	b.exec(t, `UPDATE belfry.channels SET active = false WHERE id = 2`)
-	b.exec(t, `INSERT INTO belfry.messages (job_id, channel_id, next_attempt_at) VALUES ($1, 99, now())`, one)
+	b.exec(t, `INSERT INTO belfry.message_rows (job_id, channel_id, next_attempt_at) VALUES ($1, 99, now())`, one)
 	list := b.composed(t, b.claim(t, two, 1), b.claim(t, one, 99), b.claim(t, activity, 1), b.claim(t, one, 2), b.claim(t, gone, 1), b.claim(t, one, 1), b.claim(t, two, 3))
 	type short struct {
 		title  string

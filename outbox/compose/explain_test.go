@@ -30,8 +30,8 @@ func TestLong_PlansOfBatchStatements(t *testing.T) {
 		SELECT nextval('belfry.jobs_id_seq'), 'push', (ARRAY['operator_notice','popular_content','question_content'])[1 + g % 3], 'x', '{push}', now() - g * interval '1 hour', now() - g * interval '1 hour'
 		  FROM generate_series(1, 5000) g`)
 	b.exec(t, `INSERT INTO belfry.activities (id, channel_id, title, route) SELECT -nextval('belfry.arrivals_seq'), 1 + g % 1000, 'x', '{push}' FROM generate_series(1, 20000) g`)
-	b.exec(t, `INSERT INTO belfry.messages (job_id, channel_id, next_attempt_at, status, sent_at) SELECT 1 + g % 100, g / 100, now(), 'SENT', now() FROM generate_series(1, 50000) g`)
-	b.exec(t, `INSERT INTO belfry.messages (job_id, channel_id, next_attempt_at, status, sent_at) SELECT id, channel_id, now(), 'SENT', now() - -id * interval '1 minute' FROM belfry.activities`)
+	b.exec(t, `INSERT INTO belfry.message_rows (job_id, channel_id, next_attempt_at, status, sent_at) SELECT 1 + g % 100, g / 100, now(), 'SENT', now() FROM generate_series(1, 50000) g`)
+	b.exec(t, `INSERT INTO belfry.message_rows (job_id, channel_id, next_attempt_at, status, sent_at) SELECT id, channel_id, now(), 'SENT', now() - -id * interval '1 minute' FROM belfry.activities`)
 	b.exec(t, `INSERT INTO belfry.attempts (job_id, channel_id, step, attempt, medium, outcome) SELECT 1 + g % 100, g / 100, 0, 1, 'push', 'retryable' FROM generate_series(1, 20000) g`)
 	version := one[int](t, b, `SELECT current_setting('server_version_num')::int / 10000`)
 
@@ -48,7 +48,7 @@ func TestLong_PlansOfBatchStatements(t *testing.T) {
 	stale := plans()
 	b.exec(t, `ANALYZE`)
 	fresh := plans()
-	for _, table := range []string{"jobs", "activities", "messages", "attempts"} {
+	for _, table := range []string{"jobs", "activities", "message_rows", "attempts"} {
 		require.NotContains(t, stale, "Seq Scan on "+table)
 		require.NotContains(t, fresh, "Seq Scan on "+table)
 	}

@@ -103,7 +103,7 @@ func TestIDs_OfDeletedRowsAreNotTakenAgain(t *testing.T) {
 	}
 	require.NoError(t, exec(`INSERT INTO belfry.jobs (type, category, title) VALUES ('inbox', 'popular_content', 'x')`))
 	require.NoError(t, exec(`INSERT INTO belfry.activities (channel_id, title) VALUES (1, 'x')`))
-	b.exec(t, `DELETE FROM belfry.messages; DELETE FROM belfry.jobs; DELETE FROM belfry.activities`)
+	b.exec(t, `DELETE FROM belfry.message_rows; DELETE FROM belfry.jobs; DELETE FROM belfry.activities`)
 	require.ErrorContains(t, exec(`INSERT INTO belfry.jobs (id, type, category, title) VALUES (1, 'inbox', 'popular_content', 'x')`), "belfry.jobs.id")
 	require.ErrorContains(t, exec(`INSERT INTO belfry.activities (id, channel_id, title) VALUES (-1, 1, 'x')`), "belfry.activities.id")
 	for _, sql := range []string{`SELECT setval('belfry.jobs_id_seq', 1, false)`, `SELECT nextval('belfry.arrivals_seq')`, `UPDATE belfry.jobs SET id = 9`} {

@@ -76,7 +76,7 @@ func TestPreview_SaysWhatWouldBeComposed(t *testing.T) {
 	what.At = noon.Add(90 * time.Minute)
 	require.EqualValues(t, 1, b.preview(t, what, channels.Everyone()).QuietHours)
 	sent := b.send(t, 2, "popular_content", "before")
-	b.exec(t, `UPDATE belfry.messages SET status = 'SENT', sent_at = now() WHERE job_id = $1`, sent)
+	b.exec(t, `UPDATE belfry.message_rows SET status = 'SENT', sent_at = now() WHERE job_id = $1`, sent)
 	p = b.preview(t, what, channels.Everyone())
 	require.EqualValues(t, 1, p.Capped)
 	require.EqualValues(t, 2, p.Media["sms"], "those are among them")

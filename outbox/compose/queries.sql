@@ -83,7 +83,7 @@ SELECT f.n, count(*) FILTER (WHERE f.counts), coalesce(array_agg(f.job_id) FILTE
                   FROM j
                  CROSS JOIN LATERAL (
                         SELECT m.job_id, m.channel_id, m.lease_id, m.status, m.receipt
-                          FROM belfry.messages m
+                          FROM belfry.message_rows m
                          WHERE j.rows_written <= 16 * j.spans
                            AND m.job_id = j.id AND m.channel_id BETWEEN j.low AND j.high
                            AND (m.status = 'PROCESSING' OR m.status = 'SENT' AND m.sent_at >= j.since)
@@ -91,7 +91,7 @@ SELECT f.n, count(*) FILTER (WHERE f.counts), coalesce(array_agg(f.job_id) FILTE
                         SELECT m.job_id, m.channel_id, m.lease_id, m.status, m.receipt
                           FROM s
                          CROSS JOIN LATERAL (SELECT m.job_id, m.channel_id, m.lease_id, m.status, m.receipt
-                                               FROM belfry.messages m
+                                               FROM belfry.message_rows m
                                               WHERE m.job_id = j.id AND m.channel_id BETWEEN s.low AND s.high
                                                 AND (m.status = 'PROCESSING' OR m.status = 'SENT' AND m.sent_at >= j.since)
                                              OFFSET 0) m
@@ -108,12 +108,12 @@ SELECT f.n, count(*) FILTER (WHERE f.counts), coalesce(array_agg(f.job_id) FILTE
           FROM k
          CROSS JOIN LATERAL (
                (SELECT m.job_id, m.lease_id, m.receipt IS NOT NULL AS counts
-                  FROM belfry.messages m
+                  FROM belfry.message_rows m
                  WHERE m.channel_id = k.channel_id AND m.job_id < 0 AND m.status = 'PROCESSING'
                  LIMIT @activities::bigint + 1)
                 UNION ALL
                (SELECT m.job_id, m.lease_id, true
-                  FROM belfry.messages m
+                  FROM belfry.message_rows m
                  WHERE m.channel_id = k.channel_id AND m.job_id < 0 AND m.status = 'SENT'
                    AND m.sent_at >= statement_timestamp() - make_interval(secs => k.seconds)
                  LIMIT @activities::bigint + 1)) m) f

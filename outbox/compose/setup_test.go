@@ -75,7 +75,7 @@ func (b *bundle) job(t require.TestingT, columns pgx.NamedArgs) int64 {
 	var id int64
 	require.NoError(t, b.db.Pool.QueryRow(context.Background(), `SELECT belfry.enqueue('push', @category, @title, @body, variants => @variants, route => @route, data => @data)`, args).Scan(&id))
 	b.exec(t, `UPDATE belfry.jobs SET started_at = now() WHERE id = $1`, id)
-	b.exec(t, `INSERT INTO belfry.messages (job_id, channel_id, next_attempt_at) SELECT $1, g, now() FROM generate_series(1, 3) g`, id)
+	b.exec(t, `INSERT INTO belfry.message_rows (job_id, channel_id, next_attempt_at) SELECT $1, g, now() FROM generate_series(1, 3) g`, id)
 	return id
 }
 
@@ -86,7 +86,7 @@ func (b *bundle) send(t require.TestingT, channel int64, category, title string)
 
 // claim takes a message into flight.
 func (b *bundle) claim(t require.TestingT, job, channel int64) outbox.Claimed {
-	b.exec(t, `UPDATE belfry.messages SET status = 'PROCESSING', lease_id = 1 WHERE job_id = $1 AND channel_id = $2`, job, channel)
+	b.exec(t, `UPDATE belfry.message_rows SET status = 'PROCESSING', lease_id = 1 WHERE job_id = $1 AND channel_id = $2`, job, channel)
 	return outbox.Claimed{Key: outbox.Key{JobID: job, ChannelID: channel}, LeaseID: 1}
 }
 

@@ -98,7 +98,7 @@ func TestActivities_NeedNoOtherRight(t *testing.T) {
 			}
 		}
 		for _, sql := range []string{
-			`SELECT FROM belfry.messages`, `INSERT INTO belfry.messages (job_id, channel_id, next_attempt_at) VALUES (1, 1, now())`, `DELETE FROM belfry.activities`,
+			`SELECT FROM belfry.messages`, `INSERT INTO belfry.message_rows (job_id, channel_id, next_attempt_at) VALUES (1, 1, now())`, `DELETE FROM belfry.activities`,
 		} {
 			_, err := tx.Exec(t.Context(), sql)
 			require.ErrorContains(t, err, "permission denied", sql)

@@ -70,7 +70,7 @@ func BenchmarkRelay(b *testing.B) {
 		b.Run(on, func(b *testing.B) {
 			d := outboxtest.NewDatabase(b, dbtest.New(b), b.N)
 			d.Job(b, "default", 1, b.N, 0)
-			d.Exec(b, `VACUUM ANALYZE belfry.messages`)
+			d.Exec(b, `VACUUM ANALYZE belfry.message_rows`)
 			d.Exec(b, `CHECKPOINT`)
 			var options []relay.Option
 			if on == "redislist" {

@@ -37,7 +37,7 @@ func BenchmarkRelay_NothingSent(b *testing.B) {
 			db := dbtest.New(b)
 			d := outboxtest.NewDatabase(b, db, b.N)
 			d.Job(b, "default", 1, b.N, 0)
-			d.Exec(b, `VACUUM ANALYZE belfry.messages`)
+			d.Exec(b, `VACUUM ANALYZE belfry.message_rows`)
 			d.Exec(b, `CHECKPOINT`)
 			var options []relay.Option
 			if transport == "redisstream" {

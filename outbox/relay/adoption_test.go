@@ -35,7 +35,7 @@ func TestLong_RelayWaitsOnACopyUntilItIsAdopted(t *testing.T) {
 			b.job(t, "default", 1, 50)
 			b.activity(t, 7)
 			b.exec(t, `INSERT INTO belfry.leases (id, relay, expires_at, job_ids, channel_ids) VALUES (5, 'dead', now() - interval '1 minute', '{1}', '{50}')`)
-			b.exec(t, `UPDATE belfry.messages SET status = 'PROCESSING', lease_id = 5 WHERE job_id = 1 AND channel_id = 50`)
+			b.exec(t, `UPDATE belfry.message_rows SET status = 'PROCESSING', lease_id = 5 WHERE job_id = 1 AND channel_id = 50`)
 			b.copied(t)
 			was := b.statuses(t)
 			provider, log := &script{}, new(dbtest.Buffer)

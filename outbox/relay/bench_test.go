@@ -29,7 +29,7 @@ func (nothing) Send(_ context.Context, batch []sender.Delivery) []sender.Result 
 func BenchmarkDrain_NothingSent(b *testing.B) {
 	bundle := setup(b, b.N)
 	bundle.job(b, "default", 1, b.N)
-	bundle.exec(b, `VACUUM ANALYZE belfry.messages`)
+	bundle.exec(b, `VACUUM ANALYZE belfry.message_rows`)
 	bundle.exec(b, `CHECKPOINT`)
 	c := relay.DefaultConfig()
 	s := relay.DefaultSenderConfig()

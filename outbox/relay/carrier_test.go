@@ -118,7 +118,7 @@ func TestCarrier_PutsBackWhatIsNotItsRelaysAnyMore(t *testing.T) {
 	g, s := newGate(t, relay.PointHandOver), &script{}
 	b.start(t, carrying("r1"), []relay.Sender{push(s)}, on(memory, time.Hour), relay.WithFailpoint(g.stop))
 	g.await(t)
-	b.exec(t, `WITH ended AS (DELETE FROM belfry.leases) UPDATE belfry.messages SET status = 'QUEUED', lease_id = NULL WHERE job_id = $1 AND status = 'PROCESSING'`, id)
+	b.exec(t, `WITH ended AS (DELETE FROM belfry.leases) UPDATE belfry.message_rows SET status = 'QUEUED', lease_id = NULL WHERE job_id = $1 AND status = 'PROCESSING'`, id)
 	g.open()
 	b.Delivered(t)
 	require.Len(t, s.all(), 20)
@@ -163,7 +163,8 @@ func TestLong_CarrierForgetsInTheMiddle(t *testing.T) {
 		},
 		"the database its last pushes": func(t *testing.T, b *bundle, _ *outboxtest.Memory) {
 			t.Helper()
-			b.exec(t, `UPDATE belfry.messages SET status = 'PENDING', push = NULL WHERE status = 'QUEUED' AND push > 2`)
+			b.exec(t, `UPDATE belfry.message_rows SET status = 'PENDING', push = NULL, lease_id = NULL WHERE status = 'QUEUED' AND push > 2`)
+			b.exec(t, `UPDATE belfry.job_claims c SET claimed_to = (SELECT max(m.channel_id) FROM belfry.message_rows m WHERE m.job_id = c.job_id AND m.push <= 2)`)
 			b.exec(t, `DELETE FROM belfry.pushes WHERE queue = 'bulk' AND number > 2`)
 			b.exec(t, `ALTER TABLE belfry.queues DISABLE TRIGGER queues_number`)
 			b.exec(t, `UPDATE belfry.queues SET last_push = 2 WHERE name = 'bulk'`)
@@ -229,7 +230,7 @@ func TestCarrier_SweepsWhatIsLostAndNoBacklog(t *testing.T) {
 	}
 	_, err = ledger.Settle(t.Context(), record, nil)
 	require.NoError(t, err)
-	b.exec(t, `INSERT INTO belfry.messages (job_id, channel_id, next_attempt_at, status, push) VALUES ($1, 1, now(), 'QUEUED', 1), ($1, 2, now(), 'QUEUED', 1)`, lost)
+	b.exec(t, `INSERT INTO belfry.message_rows (job_id, channel_id, next_attempt_at, status, push) VALUES ($1, 1, now(), 'QUEUED', 1), ($1, 2, now(), 'QUEUED', 1)`, lost)
 	b.past(t, `UPDATE belfry.jobs SET delivered_at = NULL WHERE id = $1`, lost)
 	carrier.sweeps(t, 4)
 	require.Equal(t, 2, one[int](t, b, `SELECT count(*) FROM belfry.messages WHERE push = 1 AND status = 'QUEUED'`), "what is claimed and not settled is inside")

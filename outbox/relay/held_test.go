@@ -53,7 +53,7 @@ func TestRelay_EditInMidDeliveryChangesWhatIsQueued(t *testing.T) {
 	t.Parallel()
 	b := setup(t, 20)
 	id := b.job(t, "default", 1, 20)
-	b.exec(t, `UPDATE belfry.messages SET status = 'SENT', sent_at = now() WHERE channel_id = 1`) // before
+	b.exec(t, `UPDATE belfry.message_rows SET status = 'SENT', sent_at = now() WHERE channel_id = 1`) // before
 	dbtest.Recount(t, b.DB.Pool)
 	s := &script{}
 	g := newGate(t, relay.PointRecheck)

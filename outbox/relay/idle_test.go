@@ -65,7 +65,7 @@ func TestLong_RelayCalmRelayLooksAgainAtWhatItMissed(t *testing.T) {
 		if point != relay.PointClaim || missed.Load() > 0 {
 			return nil
 		}
-		tag, err := b.DB.Pool.Exec(ctx, `UPDATE belfry.messages SET next_attempt_at = clock_timestamp() + interval '2 seconds' WHERE next_attempt_at <= clock_timestamp()`)
+		tag, err := b.DB.Pool.Exec(ctx, `UPDATE belfry.message_rows SET next_attempt_at = clock_timestamp() + interval '2 seconds' WHERE next_attempt_at <= clock_timestamp()`)
 		missed.Add(tag.RowsAffected())
 		return err
 	}))
@@ -97,7 +97,7 @@ func TestLong_RelayRestingRelayMissesWork(t *testing.T) {
 		},
 		"message that was deferred": func(t *testing.T, b *bundle) {
 			id := b.job(t, "default", 1, 3)
-			b.exec(t, `UPDATE belfry.messages SET next_attempt_at = now() + interval '3 seconds' WHERE job_id = $1`, id)
+			b.exec(t, `UPDATE belfry.message_rows SET lease_id = 0, next_attempt_at = now() + interval '3 seconds' WHERE job_id = $1`, id)
 			b.restful(t, "r")
 			sent(t, b, 3)
 		},
@@ -118,9 +118,9 @@ func TestLong_RelayRestingRelayMissesWork(t *testing.T) {
 			run := b.restful(t, "r")
 			b.activity(t, 1)
 			b.eventually(t, `SELECT count(*) = 1 FROM belfry.messages WHERE reason = 'sender_paused'`)
-			b.exec(t, `UPDATE belfry.messages SET next_attempt_at = now() + interval '1 hour'`)
+			b.exec(t, `UPDATE belfry.message_rows SET next_attempt_at = now() + interval '1 hour'`)
 			rests(t, run)
-			b.exec(t, `UPDATE belfry.messages SET next_attempt_at = now()`) // says nothing
+			b.exec(t, `UPDATE belfry.message_rows SET next_attempt_at = now()`) // says nothing
 			b.exec(t, `UPDATE belfry.senders SET paused_at = NULL, paused_by = NULL`)
 			sent(t, b, 1)
 		},
@@ -129,7 +129,7 @@ func TestLong_RelayRestingRelayMissesWork(t *testing.T) {
 			b.restful(t, "r")
 			b.exec(t, `ALTER TABLE belfry.activities DISABLE TRIGGER activities_enqueue, DISABLE TRIGGER activities_wake`)
 			id := b.activity(t, 1)
-			b.exec(t, `INSERT INTO belfry.messages (job_id, channel_id, next_attempt_at) VALUES ($1, 1, now())`, id) // says nothing
+			b.exec(t, `INSERT INTO belfry.message_rows (job_id, channel_id, next_attempt_at) VALUES ($1, 1, now())`, id) // says nothing
 			other.end(t)
 			sent(t, b, 1)
 		},

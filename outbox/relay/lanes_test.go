@@ -17,7 +17,7 @@ func TestRelay_LanesOfLaterJobsStopBulk(t *testing.T) {
 	for i := range 60 {
 		b.job(t, fmt.Sprintf("later-%d", i), 1, 1)
 	}
-	b.past(t, `UPDATE belfry.messages SET next_attempt_at = now() + interval '1 year'`)
+	b.past(t, `UPDATE belfry.message_rows SET next_attempt_at = now() + interval '1 year'`)
 	id := b.job(t, "default", 2, 200)
 
 	answer := make(chan struct{})

@@ -26,7 +26,7 @@ func TestLong_RelayLeaseThatCannotBeRecoveredBlocksTheOthers(t *testing.T) {
 	t.Parallel()
 	b := setup(t, 14)
 	id := b.job(t, "default", 1, 14)
-	b.exec(t, `UPDATE belfry.messages SET next_attempt_at = now() - channel_id * interval '1 second'`)
+	b.exec(t, `UPDATE belfry.message_rows SET lease_id = 0, next_attempt_at = now() - channel_id * interval '1 second'`)
 	dying := outbox.NewLedger(b.DB.Pool, "dying", time.Hour)
 	for range 14 { // those of high channels first
 		claimed, _, err := dying.ClaimJob(t.Context(), id, outbox.Position{}, 1, outbox.AnyTry)
@@ -35,10 +35,10 @@ func TestLong_RelayLeaseThatCannotBeRecoveredBlocksTheOthers(t *testing.T) {
 	}
 	b.exec(t, `UPDATE belfry.leases l SET expires_at = now() - (100 - m.channel_id) * interval '1 second' FROM belfry.messages m WHERE m.lease_id = l.id`)
 	b.exec(t, `CREATE FUNCTION public.refuse() RETURNS trigger LANGUAGE plpgsql AS $$BEGIN RAISE EXCEPTION 'no' USING ERRCODE = '22000'; END$$`)
-	b.exec(t, `CREATE TRIGGER refuse BEFORE UPDATE ON belfry.messages FOR EACH ROW WHEN (OLD.channel_id <= 12 AND NEW.status = 'PENDING') EXECUTE FUNCTION public.refuse()`)
+	b.exec(t, `CREATE TRIGGER refuse BEFORE UPDATE ON belfry.message_rows FOR EACH ROW WHEN (OLD.channel_id <= 12 AND NEW.status = 'PENDING') EXECUTE FUNCTION public.refuse()`)
 	run := b.start(t, config("r"), []relay.Sender{push(&script{})})
 	b.eventually(t, `SELECT count(*) = 2 FROM belfry.messages WHERE channel_id > 12 AND status = 'SENT'`)
-	b.exec(t, `DROP TRIGGER refuse ON belfry.messages`)
+	b.exec(t, `DROP TRIGGER refuse ON belfry.message_rows`)
 	run.end(t)
 	b.drain(t, config("r2"), push(&script{}))
 }
@@ -48,8 +48,8 @@ func TestLong_RelayLeaseThatCannotBeRecoveredBlocksTheOthers(t *testing.T) {
 func (b *bundle) awaiting(t *testing.T, n int, sender, age string, route ...string) {
 	t.Helper()
 	id := b.job(t, "default", 1, n, route...)
-	b.exec(t, `UPDATE belfry.messages SET status = 'PROCESSING', lease_id = 1, attempts = 1 WHERE job_id = $1`, id)
-	b.exec(t, `UPDATE belfry.messages SET lease_id = NULL, receipt = 'r-' || channel_id, next_attempt_at = now() WHERE job_id = $1`, id)
+	b.exec(t, `UPDATE belfry.message_rows SET status = 'PROCESSING', lease_id = 1, attempts = 1 WHERE job_id = $1`, id)
+	b.exec(t, `UPDATE belfry.message_rows SET lease_id = NULL, receipt = 'r-' || channel_id, next_attempt_at = now() WHERE job_id = $1`, id)
 	b.exec(t, `INSERT INTO belfry.attempts (job_id, channel_id, step, attempt, medium, sender, outcome, at)
 		SELECT job_id, channel_id, 0, 1, 'push', $2, 'accepted', now() - $3::interval FROM belfry.messages WHERE job_id = $1`, id, sender, age)
 }
@@ -117,13 +117,13 @@ func TestRelay_ForeignReceiptIsCalledUnconfirmed(t *testing.T) {
 	b.awaiting(t, 3, "kakao", "5 seconds")
 	c := config("r")
 	c.Receipts = relay.ReceiptConfig{Interval: time.Hour, Limit: time.Second}
-	b.exec(t, `UPDATE belfry.messages SET next_attempt_at = now() - interval '3 hours'`)
+	b.exec(t, `UPDATE belfry.message_rows SET next_attempt_at = now() - interval '3 hours'`)
 	run := b.start(t, c, []relay.Sender{push(&script{})})
 	b.eventually(t, `SELECT bool_and(next_attempt_at > now() + interval '30 minutes') FROM belfry.messages`)
 	run.end(t)
 	require.Equal(t, map[string]int{"PROCESSING": 3}, b.statuses(t))
 	b.exec(t, `UPDATE belfry.attempts SET at = now() - interval '3 hours'`)
-	b.exec(t, `UPDATE belfry.messages SET next_attempt_at = now() - interval '3 hours'`)
+	b.exec(t, `UPDATE belfry.message_rows SET next_attempt_at = now() - interval '3 hours'`)
 	c.Name = "r2"
 	b.start(t, c, []relay.Sender{push(&script{})})
 	b.eventually(t, `SELECT count(*) = 3 FROM belfry.messages WHERE status = 'SENT'`)
@@ -164,7 +164,7 @@ func TestLong_RelaySlowStatementIsCalledUnreachable(t *testing.T) {
 	tx, err := b.DB.Pool.Begin(t.Context())
 	require.NoError(t, err)
 	defer func() { require.NoError(t, tx.Rollback(context.WithoutCancel(t.Context()))) }()
-	_, err = tx.Exec(t.Context(), `LOCK TABLE belfry.messages IN ACCESS EXCLUSIVE MODE`)
+	_, err = tx.Exec(t.Context(), `LOCK TABLE belfry.message_rows IN ACCESS EXCLUSIVE MODE`)
 	require.NoError(t, err)
 	require.Eventually(t, func() bool { return strings.Contains(log.String(), "claim messages of activities") }, patience, time.Millisecond)
 	// The second where the statement was still to be prepared on that connection: what is

@@ -78,7 +78,7 @@ func TestRelay_RetryAfterIsNeverEarly(t *testing.T) {
 	// An attempt is recorded later than its statement begins, from which the wait counts.
 	b.exec(t, `CREATE TABLE public.moves (channel_id bigint, reason text, at timestamptz DEFAULT statement_timestamp(), id bigserial)`)
 	b.exec(t, `CREATE FUNCTION public.move() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN INSERT INTO public.moves (channel_id, reason) VALUES (NEW.channel_id, CASE NEW.status WHEN 'PENDING' THEN NEW.reason END); RETURN NULL; END $$`)
-	b.exec(t, `CREATE TRIGGER move AFTER UPDATE ON belfry.messages FOR EACH ROW WHEN (NEW.status IN ('PENDING', 'PROCESSING')) EXECUTE FUNCTION public.move()`)
+	b.exec(t, `CREATE TRIGGER move AFTER UPDATE ON belfry.message_rows FOR EACH ROW WHEN (NEW.status IN ('PENDING', 'PROCESSING')) EXECUTE FUNCTION public.move()`)
 	id := b.job(t, "default", 1, 40)
 	provider := &script{answer: func(_ context.Context, d sender.Delivery) sender.Result {
 		if d.Attempt < 3 {
@@ -275,7 +275,7 @@ func TestLong_RelayManyJobsWithoutDueMessages(t *testing.T) {
 	first := b.job(t, "default", 1, 1)
 	b.past(t, `INSERT INTO belfry.jobs (id, type, category, title, lane, route, status, started_at, finished_at, fence, requested_by, bound, "cursor")
 		SELECT nextval('belfry.jobs_id_seq'), type, category, title, lane, route, status, started_at, finished_at, fence, requested_by, bound, "cursor" FROM belfry.jobs, generate_series(1, 300) WHERE id = $1`, first)
-	b.exec(t, `INSERT INTO belfry.messages (job_id, channel_id, next_attempt_at) SELECT id, 1, now() + interval '1 day' FROM belfry.jobs WHERE id <> $1`, first)
+	b.exec(t, `INSERT INTO belfry.message_rows (job_id, channel_id, next_attempt_at) SELECT id, 1, now() + interval '1 day' FROM belfry.jobs WHERE id <> $1`, first)
 	run := b.start(t, config("r"), []relay.Sender{push(&script{})})
 	activity, last := b.activity(t, 2), b.job(t, "default", 1, 100)
 	b.eventually(t, `SELECT status = 'SENT' FROM belfry.messages WHERE job_id = $1`, activity)

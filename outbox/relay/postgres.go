@@ -13,7 +13,7 @@ import (
 	"github.com/belfryhq/belfry/outbox"
 )
 
-// postgres is the Transport that reads belfry.messages itself: one statement selects and claims
+// postgres is the Transport that reads belfry.message_rows itself: one statement selects and claims
 // messages. Activities come first, then jobs by turns of their lanes. Each claim continues at the end
 // of the previous one; occasional claims from the beginning find messages that became due behind that
 // position. A claim examines a bounded number of messages, so that messages that this relay cannot take

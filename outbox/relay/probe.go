@@ -2,7 +2,6 @@ package relay
 
 import (
 	"context"
-	"math"
 	"sync"
 	"time"
 
@@ -239,16 +238,7 @@ func (r *Relay) claimSample(ctx context.Context, job int64) (claimed []outbox.Cl
 		if keys, left, err = r.ledger.Sample(ctx, job, sampleOf); err != nil || len(keys) == 0 {
 			return err
 		}
-		copies := make([]outbox.Copy, len(keys))
-		for i, k := range keys {
-			copies[i] = outbox.Copy{Key: k, Push: math.MaxInt64} // whatever has queued it
-		}
-		answers, err := r.ledger.ClaimCopies(ctx, copies)
-		for _, a := range answers {
-			if a.Verdict == outbox.CopyClaimed {
-				claimed = append(claimed, a.Claimed)
-			}
-		}
+		claimed, err = r.ledger.ClaimKeys(ctx, keys)
 		return err
 	})
 	if err != nil && ctx.Err() == nil && !r.outage.Observe(began, err) {

@@ -21,7 +21,7 @@ func (b *bundle) retrying(t *testing.T) {
 	for i := range 10 {
 		b.Activity(t, i+1, -time.Hour)
 	}
-	b.exec(t, `UPDATE belfry.messages SET step = CASE WHEN job_id > 0 AND channel_id % 2 = 0 THEN 1 ELSE 0 END, attempts = CASE WHEN job_id > 0 AND channel_id % 2 = 0 THEN 0 ELSE 1 END`)
+	b.exec(t, `UPDATE belfry.message_rows SET lease_id = 0, step = CASE WHEN job_id > 0 AND channel_id % 2 = 0 THEN 1 ELSE 0 END, attempts = CASE WHEN job_id > 0 AND channel_id % 2 = 0 THEN 0 ELSE 1 END`)
 	b.Job(t, "default", 1, 60, 0)
 	for i := range 10 {
 		b.Activity(t, i+1, 0)
@@ -66,7 +66,7 @@ func TestRetries_GiveWayToWhatComes(t *testing.T) {
 	t.Parallel()
 	b := setup(t, 60)
 	b.Job(t, "default", 1, 60, -time.Hour)
-	b.exec(t, `UPDATE belfry.messages SET attempts = 1`)
+	b.exec(t, `UPDATE belfry.message_rows SET lease_id = 0, attempts = 1`)
 	c := config("r")
 	c.Batch, c.Retries = 10, relay.RetriesLast
 	transport := relay.Postgres(b.relay(t, c, []relay.Sender{push(&script{})}))

@@ -28,7 +28,7 @@ func TestPostgres_JobIsDeliveredWithItsLastMessage(t *testing.T) {
 	t.Parallel()
 	b := setup(t, 2)
 	id := b.job(t, "default", 1, 2)
-	b.exec(t, `UPDATE belfry.messages SET next_attempt_at = now() + interval '2 seconds' WHERE channel_id = 2`)
+	b.exec(t, `UPDATE belfry.message_rows SET lease_id = 0, next_attempt_at = now() + interval '2 seconds' WHERE channel_id = 2`)
 	b.start(t, config("r"), []relay.Sender{push(&script{})})
 	b.eventually(t, `SELECT delivered_at IS NOT NULL FROM belfry.jobs WHERE id = $1`, id)
 	require.Less(t, b.unnoticed(t, id), 7.0, "not when it is asked for again without a reason, ten seconds later")

@@ -236,6 +236,11 @@ func (p *prune) pruneMessages(ctx context.Context, tx pgx.Tx, id, after int64) (
 	if err != nil {
 		return nil, 0, err
 	}
+	if aborted { // its messages that wait are deleted, too
+		if err := outbox.OwnClaimedTx(ctx, tx, id); err != nil {
+			return nil, 0, err
+		}
+	}
 	err = tx.QueryRow(ctx, queries.messagePrune, pgx.StrictNamedArgs{
 		"as_of": p.options.AsOf, "job_id": id, "after": after, "keys": p.config.StepRows, "seconds": seconds, "aborted": aborted,
 	}).Scan(&last, &deleted)

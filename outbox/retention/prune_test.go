@@ -180,7 +180,7 @@ func TestPrune_KeepsWhatIsStillToBeSent(t *testing.T) {
 
 	// The relay died with them, and the others were sent.
 	b.Exec(t, `UPDATE belfry.leases SET expires_at = now() - interval '1 second' WHERE job_ids[1] = $1`, aborted)
-	b.Exec(t, `UPDATE belfry.messages SET status = 'SENT' WHERE job_id IN ($1, $2)`, done, failed)
+	b.Exec(t, `UPDATE belfry.message_rows SET status = 'SENT' WHERE job_id IN ($1, $2)`, done, failed)
 	got, err = retention.Prune(t.Context(), b.DB.Pool, month(), retention.Options{})
 	require.NoError(t, err)
 	require.Equal(t, retention.Pruned{Messages: 70, Jobs: 3}, got)
@@ -218,7 +218,7 @@ func TestPrune_TakesJobsOfOtherTypes(t *testing.T) {
 	b.Exec(t, `INSERT INTO belfry.job_types (name) VALUES ('letter')`)
 	id := b.Rest(t, "letter", 20, job.Processed)
 	b.Exec(t, `INSERT INTO belfry.notifications (channel_id, arrival) SELECT g, j.arrival FROM belfry.jobs j, generate_series(-5, 5) g WHERE j.id = $1`, id)
-	b.Exec(t, `INSERT INTO belfry.messages (job_id, channel_id, next_attempt_at, status) SELECT $1, g, now(), 'SENT' FROM generate_series(1, 5) g`, id)
+	b.Exec(t, `INSERT INTO belfry.message_rows (job_id, channel_id, next_attempt_at, status) SELECT $1, g, now(), 'SENT' FROM generate_series(1, 5) g`, id)
 	b.Age(t, "40 days", id)
 	got, err := retention.Prune(t.Context(), b.DB.Pool, month(), retention.Options{})
 	require.NoError(t, err)
@@ -278,7 +278,7 @@ func TestPrune_KeepsWhatAwaitsAReceipt(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	id := b.Rest(t, outbox.TypePush, 4, job.Aborted)
-	b.Exec(t, `UPDATE belfry.messages SET status = 'PROCESSING', receipt = CASE WHEN channel_id > 2 THEN 'x' END, lease_id = CASE WHEN channel_id <= 2 THEN 99 END`)
+	b.Exec(t, `UPDATE belfry.message_rows SET status = 'PROCESSING', receipt = CASE WHEN channel_id > 2 THEN 'x' END, lease_id = CASE WHEN channel_id <= 2 THEN 99 END`)
 	b.Age(t, "40 days", id)
 	for _, dry := range []bool{true, false} {
 		got, err := retention.Prune(t.Context(), b.DB.Pool, month(), retention.Options{DryRun: dry})
@@ -295,10 +295,10 @@ func TestPrune_DeletesActivitiesAndAttempts(t *testing.T) {
 	b := setup(t)
 	push := b.Rest(t, outbox.TypePush, 20, job.Processed)
 	b.States(t, push, "SENT", "DEAD", "PENDING", "PROCESSING")
-	b.Exec(t, `UPDATE belfry.messages SET receipt = 'x', lease_id = NULL WHERE status = 'PROCESSING'`)
+	b.Exec(t, `UPDATE belfry.message_rows SET receipt = 'x', lease_id = NULL WHERE status = 'PROCESSING'`)
 	ids := b.ActivitiesFor(t, 250)
 	b.Past(t, `UPDATE belfry.activities SET created_at = now() - interval '40 days' WHERE channel_id <= 240`)
-	b.Exec(t, `UPDATE belfry.messages SET next_attempt_at = now() - interval '35 days', status = s.status, reason = 'x', lease_id = 1,
+	b.Exec(t, `UPDATE belfry.message_rows SET next_attempt_at = now() - interval '35 days', status = s.status, reason = 'x', lease_id = 1,
 			sent_at = CASE WHEN s.status = 'SENT' THEN now() - CASE WHEN channel_id > 200 THEN interval '1 day' ELSE interval '34 days' END END
 		  FROM (SELECT k.channel_id AS id, (ARRAY['SENT', 'DEAD', 'CANCELLED', 'PENDING', 'PROCESSING'])[1 + k.channel_id % 5] AS status FROM belfry.messages k WHERE k.job_id < 0) s
 		 WHERE job_id < 0 AND channel_id = s.id`)
@@ -329,14 +329,14 @@ func TestPrune_DeletesStrayAttemptsAndKeepsJobsWithStrayMessages(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	stray, empty := b.Rest(t, outbox.TypePush, 0, job.Processed), b.Rest(t, outbox.TypePush, 0, job.Processed)
-	b.Exec(t, `INSERT INTO belfry.messages (job_id, channel_id, next_attempt_at) VALUES ($1, 1, now())`, stray)
+	b.Exec(t, `INSERT INTO belfry.message_rows (job_id, channel_id, next_attempt_at) VALUES ($1, 1, now())`, stray)
 	b.Exec(t, `INSERT INTO belfry.attempts (job_id, channel_id, step, attempt, medium, outcome) SELECT k, 1, 0, 1, 'push', 'retryable' FROM unnest($1::bigint[]) k`,
 		[]int64{stray, empty})
 	b.Age(t, "40 days", stray, empty)
 	alone := b.ActivitiesFor(t, 1)
 	b.Past(t, `UPDATE belfry.activities SET created_at = now() - interval '40 days'`)
 	b.Exec(t, `INSERT INTO belfry.attempts (job_id, channel_id, step, attempt, medium, outcome) SELECT id, channel_id, 0, 1, 'push', 'retryable' FROM belfry.activities`)
-	b.Exec(t, `DELETE FROM belfry.messages WHERE job_id = $1`, alone[0])
+	b.Exec(t, `DELETE FROM belfry.message_rows WHERE job_id = $1`, alone[0])
 	got, err := retention.Prune(t.Context(), b.DB.Pool, month(), retention.Options{})
 	require.NoError(t, err)
 	require.Equal(t, retention.Pruned{Messages: 1, Jobs: 1}, got)
@@ -351,8 +351,8 @@ func TestPrune_DeletesActivitiesWithTheirNotifications(t *testing.T) {
 	b.Exec(t, `INSERT INTO belfry.channels (external_id, platform) SELECT 'u' || n, 'ios' FROM generate_series(1, 6) n ON CONFLICT DO NOTHING`)
 	b.Exec(t, `INSERT INTO belfry.activities (channel_id, title, inbox, route) SELECT n, 'x', n <= 4, CASE WHEN n IN (3, 4) THEN '{}' ELSE '{push}'::text[] END FROM generate_series(1, 6) n`)
 	b.Past(t, `UPDATE belfry.activities SET created_at = now() - CASE WHEN channel_id % 2 = 1 THEN interval '40 days' ELSE interval '100 days' END`)
-	b.Exec(t, `UPDATE belfry.messages SET status = 'SENT', lease_id = 1, sent_at = now() - interval '38 days', next_attempt_at = now() - interval '38 days'`)
-	b.Exec(t, `UPDATE belfry.messages SET sent_at = now() - interval '99 days', next_attempt_at = now() - interval '99 days' WHERE channel_id % 2 = 0`)
+	b.Exec(t, `UPDATE belfry.message_rows SET status = 'SENT', lease_id = 1, sent_at = now() - interval '38 days', next_attempt_at = now() - interval '38 days'`)
+	b.Exec(t, `UPDATE belfry.message_rows SET sent_at = now() - interval '99 days', next_attempt_at = now() - interval '99 days' WHERE channel_id % 2 = 0`)
 	config := month()
 	prune := func(notifications time.Duration, want int64, left ...int64) {
 		config.Notifications = notifications

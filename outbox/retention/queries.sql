@@ -129,6 +129,7 @@ UPDATE belfry.jobs j
 
 -- name: MessagePrune :one
 -- One step through an old job's messages: at most @keys after @after (messages_pkey).
+-- If the job is @aborted, belfry.own_claimed precedes it in the transaction.
 -- Deletes messages that will not be sent any more: SENT, DEAD and CANCELLED messages that have been in this
 -- state for @seconds; if the job is @aborted, held messages, which cannot be resumed any more; and, if the job
 -- is @aborted or they are recalled, messages in flight whose relay died. Other messages remain: unsent and younger messages,
@@ -136,24 +137,25 @@ UPDATE belfry.jobs j
 -- Returns the last key (NULL if there was none) and the count of deleted messages.
 WITH looked AS MATERIALIZED (
     SELECT m.channel_id, m.ctid AS tid
-      FROM belfry.messages m
+      FROM belfry.message_rows m
      WHERE m.job_id = @job_id AND m.channel_id > @after::bigint
      ORDER BY m.channel_id
      LIMIT @keys
 ), locked AS MATERIALIZED (
     SELECT k.tid
       FROM looked l
-     CROSS JOIN LATERAL (SELECT m.ctid AS tid FROM belfry.messages m
+     CROSS JOIN LATERAL (SELECT m.ctid AS tid FROM belfry.message_rows m
                           WHERE m.job_id = @job_id AND m.channel_id = l.channel_id
                             AND (m.status IN ('SENT', 'DEAD', 'CANCELLED')
                                     AND greatest(m.next_attempt_at, m.sent_at, m.recalled_at) < coalesce(@as_of::timestamptz, statement_timestamp()) - make_interval(secs => @seconds)
                                  OR m.status IN ('PENDING', 'QUEUED') AND @aborted::boolean
+                                    AND (m.status <> 'PENDING' OR m.lease_id IS NOT NULL OR (m.channel_id <= (SELECT c.claimed_to FROM belfry.job_claims c WHERE c.job_id = @job_id)) IS NOT TRUE)
                                  OR m.status = 'PROCESSING' AND m.receipt IS NULL
                                     AND NOT EXISTS (SELECT FROM belfry.leases h WHERE h.id = m.lease_id AND h.expires_at > clock_timestamp())
                                     AND (m.recalled_at IS NOT NULL OR @aborted::boolean))
                             FOR UPDATE SKIP LOCKED) k
 ), gone AS (
-    DELETE FROM belfry.messages m
+    DELETE FROM belfry.message_rows m
      WHERE m.ctid = ANY (ARRAY(SELECT l.tid FROM locked l)) AND m.job_id = @job_id
     RETURNING m.channel_id
 ), forgotten AS (
@@ -167,15 +169,23 @@ SELECT (SELECT max(channel_id) FROM looked), (SELECT count(*) FROM gone);
 -- name: MessagesPrunable :one
 -- Counts the messages that MessagePrune would delete: one step of a dry run, with the @seconds of
 -- JobHoldForRetention. Returns the same columns, and the count of examined messages.
+WITH live AS MATERIALIZED (
+    SELECT u.channel_id
+      FROM belfry.leases h CROSS JOIN LATERAL unnest(h.job_ids, h.channel_ids) u(job_id, channel_id)
+     WHERE u.job_id = @job_id AND h.expires_at > clock_timestamp()
+)
 SELECT max(k.channel_id), count(*), count(*) FILTER (WHERE k.status IN ('SENT', 'DEAD', 'CANCELLED') AND k.old
          OR k.status IN ('PENDING', 'QUEUED') AND k.aborted
          OR k.status = 'PROCESSING' AND k.ownerless AND (k.recalled_at IS NOT NULL OR k.aborted))
-  FROM (SELECT m.channel_id, m.status, m.recalled_at, j.status = 'ABORTED' AS aborted,
+  FROM (SELECT m.channel_id, m.recalled_at, j.status = 'ABORTED' AS aborted,
+               CASE WHEN m.status = 'PENDING' AND m.lease_id IS NULL
+                         AND m.channel_id <= (SELECT a.claimed_to FROM belfry.job_claims a WHERE a.job_id = @job_id) THEN 'PROCESSING' ELSE m.status END AS status,
                greatest(m.next_attempt_at, m.sent_at, m.recalled_at) < coalesce(@as_of::timestamptz, statement_timestamp()) - greatest(make_interval(secs => @seconds), c.cap_window) AS old,
-               m.receipt IS NULL AND NOT EXISTS (SELECT FROM belfry.leases h WHERE h.id = m.lease_id AND h.expires_at > clock_timestamp()) AS ownerless
+               m.receipt IS NULL AND CASE WHEN m.lease_id IS NULL THEN m.channel_id NOT IN (SELECT l.channel_id FROM live l)
+                                          ELSE NOT EXISTS (SELECT FROM belfry.leases h WHERE h.id = m.lease_id AND h.expires_at > clock_timestamp()) END AS ownerless
           FROM belfry.jobs j
           LEFT JOIN belfry.categories c ON c.name = j.category
-          JOIN belfry.messages m ON m.job_id = j.id
+          JOIN belfry.message_rows m ON m.job_id = j.id
          WHERE j.id = @job_id AND m.job_id = @job_id AND m.channel_id > @after::bigint
          ORDER BY m.channel_id
          LIMIT @keys) k;
@@ -200,12 +210,12 @@ WITH looked AS MATERIALIZED (
 ), locked AS MATERIALIZED (
     SELECT k.tid
       FROM (SELECT d.id, d.channel_id, d.kept FROM due d ORDER BY d.id DESC) o
-     CROSS JOIN LATERAL (SELECT m.ctid AS tid FROM belfry.messages m
+     CROSS JOIN LATERAL (SELECT m.ctid AS tid FROM belfry.message_rows m
                           WHERE m.job_id = o.id AND m.channel_id = o.channel_id AND m.status IN ('SENT', 'DEAD', 'CANCELLED')
                             AND greatest(m.next_attempt_at, m.sent_at, m.recalled_at) < coalesce(@as_of::timestamptz, statement_timestamp()) - o.kept
                             FOR UPDATE SKIP LOCKED) k
 ), gone AS (
-    DELETE FROM belfry.messages m
+    DELETE FROM belfry.message_rows m
      WHERE m.ctid = ANY (ARRAY(SELECT l.tid FROM locked l))
     RETURNING m.job_id
 ), ends AS MATERIALIZED (
@@ -306,6 +316,8 @@ WITH gone AS (
     RETURNING j.id
 ), uncounted AS (
     DELETE FROM belfry.job_deliveries d WHERE d.job_id = @id AND EXISTS (SELECT FROM gone)
+), unclaimed AS (
+    DELETE FROM belfry.job_claims c WHERE c.job_id = @id AND EXISTS (SELECT FROM gone)
 )
 SELECT g.id FROM gone g;
 
