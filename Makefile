@@ -95,7 +95,7 @@ postgres:
 
 servers:
 	@[ -n "$$BELFRY_TEST_DATABASE_URL" ] || .ci/install postgres
-	@.ci/install redis pgbouncer promtool
+	@.ci/install redis pgbouncer promtool systemd-analyze
 	@$(GO) tool -modfile=tools/go.mod -n nats-server >/dev/null || echo "no nats-server: its tests are skipped" >&2
 
 .PHONY: $(shell sed -n 's/^\([a-z-]*\):.*/\1/p' $(MAKEFILE_LIST))

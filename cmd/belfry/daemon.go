@@ -8,7 +8,6 @@ import (
 	"github.com/rs/zerolog"
 	"github.com/spf13/cobra"
 
-	"github.com/belfryhq/belfry/internal/lifecycle"
 	"github.com/belfryhq/belfry/node"
 	"github.com/belfryhq/belfry/node/metrics"
 	"github.com/belfryhq/belfry/node/settings"
@@ -33,8 +32,8 @@ runner.max_skips, retention, schedules, log.level, and limits and policies of
 delivery and senders take effect at once; the log says what changed and what waits for a
 restart. A configuration with a problem changes nothing, and every problem is logged.
 
-Under systemd use Type=notify, ExecReload=kill -HUP $MAINPID, Restart=on-failure,
-RestartPreventExitStatus=2 78, and a TimeoutStopSec longer than runner.grace_period.`,
+systemd gets READY=1, STOPPING=1, and WATCHDOG=1 while /livez of metrics.listen is live, or
+always without metrics.listen. contrib/systemd has units.`,
 		Example: `  belfry daemon
   belfry daemon --migrate --log-format json`,
 		Args: noArgs,
@@ -87,7 +86,7 @@ func runDaemon(ctx context.Context, o *daemonOptions) (err error) {
 		return err
 	}
 	logger.Info().Str("worker_id", n.Name()).Msg("daemon started")
-	if err := serve(ctx, o.streams, logger, "stopping after the chunk in progress; a second signal stops at once",
+	if err := serve(ctx, o.streams, n.shown, logger, "stopping after the chunk in progress; a second signal stops at once",
 		centre.beside(n.shown, served.beside(n.shown, n.Loops()...)...)...); err != nil {
 		return err
 	}
@@ -165,29 +164,10 @@ func (n *running) close() error {
 	return errors.Join(errs...)
 }
 
-// serve runs loops until ctx is cancelled, and notifies the service manager. A loop that ends with an
-// error ends the others.
-func serve(ctx context.Context, x *streams, logger zerolog.Logger, stopping string, loops ...func(context.Context) error) error {
-	notify := func(state string) {
-		if err := node.NotifyManager(x.variable("NOTIFY_SOCKET"), state); err != nil {
-			logger.Warn().Err(err).Msg("cannot notify the service manager")
-		}
-	}
-	notify("READY=1")
-	over, notified := make(chan struct{}), make(chan struct{})
-	go func() {
-		defer close(notified)
-		select {
-		case <-ctx.Done():
-			notify("STOPPING=1")
-			logger.Info().Msg(stopping)
-		case <-over:
-		}
-	}()
-	err := lifecycle.Together(ctx, loops...)
-	close(over)
-	<-notified
-	return err
+// serve runs loops until ctx is cancelled, and notifies the service manager.
+func serve(ctx context.Context, x *streams, shown *metrics.Monitor, log zerolog.Logger, stopping string,
+	loops ...func(context.Context) error) error {
+	return node.ServiceManager{Variable: x.variable, Live: shown.Live, Log: log}.Serve(ctx, stopping, loops...)
 }
 
 // untilSignal returns the error of a command that runs until a signal. A signal that interrupts its

@@ -121,5 +121,5 @@ func runInbox(ctx context.Context, o *processOptions, s settings.Settings, shown
 	}
 	defer func() { err = errors.Join(err, served.close()) }()
 	polls := shown.Poll(node.Polled{Pool: db.Pool, Outage: job.NewOutage(logger)})
-	return serve(ctx, o.streams, logger, stoppingServer, served.beside(shown, polls...)...)
+	return serve(ctx, o.streams, shown, logger, stoppingServer, served.beside(shown, polls...)...)
 }

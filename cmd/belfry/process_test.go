@@ -206,19 +206,36 @@ func TestProcess_DaemonHandsTheJobBackAndTellsSystemd(t *testing.T) {
 	socket := filepath.Join(t.TempDir(), "notify")
 	manager, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: socket, Net: "unixgram"})
 	require.NoError(t, err)
-	defer func() { require.NoError(t, manager.Close()) }()
-	told := func() string {
-		require.NoError(t, manager.SetReadDeadline(time.Now().Add(patience)))
+	told, ended := make(chan string, 10_000), make(chan struct{})
+	go func() {
+		defer close(ended)
 		buffer := make([]byte, 100)
-		n, err := manager.Read(buffer)
-		require.NoError(t, err)
-		return string(buffer[:n])
+		for n, err := manager.Read(buffer); err == nil; n, err = manager.Read(buffer) {
+			told <- string(buffer[:n])
+		}
+	}()
+	defer func() {
+		require.NoError(t, manager.Close())
+		<-ended
+	}()
+	next := func() string {
+		select {
+		case state := <-told:
+			return state
+		case <-time.After(patience):
+			return "nothing"
+		}
 	}
-	p := start(t, append(small(db), "NOTIFY_SOCKET="+socket), "daemon")
-	require.Equal(t, "READY=1", told())
+	p := start(t, append(small(db), "NOTIFY_SOCKET="+socket, "WATCHDOG_USEC=20000"), "daemon")
+	require.Equal(t, "READY=1", next())
+	require.Equal(t, "WATCHDOG=1", next())
 	waitUntil(t, db.Pool, "SELECT chunks >= 3 FROM belfry.jobs")
 	p.terminate(t)
-	require.Equal(t, "STOPPING=1", told())
+	state := next()
+	for state == "WATCHDOG=1" {
+		state = next()
+	}
+	require.Equal(t, "STOPPING=1", state)
 	require.Equal(t, codeDone, p.exit(t), p.stderr.String())
 	require.Empty(t, p.stdout.String())
 	require.Contains(t, p.stderr.String(), `"message":"daemon stopped"`)

@@ -74,7 +74,7 @@ func runRelay(ctx context.Context, o *processOptions) (err error) {
 	defer func() { err = errors.Join(err, n.close()) }()
 	defer reloadOnHangup(ctx, o.sources, s.Config, n.Node, logger, level)()
 	defer follow(ctx, n.db, show, &logger, n.Stats)()
-	return serve(ctx, o.streams, logger, stoppingCalls, n.Loops()...)
+	return serve(ctx, o.streams, n.shown, logger, stoppingCalls, n.Loops()...)
 }
 
 // canDeliver reports the settings that a relay lacks.

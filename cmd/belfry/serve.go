@@ -115,7 +115,7 @@ func runServe(ctx context.Context, o *processOptions) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, centre.close()) }()
-	return serve(ctx, o.streams, logger, stoppingServer,
+	return serve(ctx, o.streams, shown, logger, stoppingServer,
 		centre.beside(shown, shown.Serving(db.Pool, s.Senders.Configs(), served.run)...)...)
 }
 

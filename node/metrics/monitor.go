@@ -72,6 +72,14 @@ func (m *Monitor) Loop(name string, run func(context.Context) error) func(contex
 	return m.health.Loop(name, run)
 }
 
+// Live returns the reasons to restart the process; see Health.Live. It returns none if nothing is exposed.
+func (m *Monitor) Live(now time.Time) []string {
+	if m == nil {
+		return nil
+	}
+	return m.health.Live(now)
+}
+
 // Serving returns the loops of a process that only serves the HTTP API: serve, and the polls of its
 // database.
 func (m *Monitor) Serving(pool *pgxpool.Pool, senders []relay.SenderConfig,
