@@ -29,7 +29,8 @@ man: build ## write the manual pages into man/man1
 reference: ## write the command reference of a release, docs/cli.md
 	@BELFRY_REFERENCE=$(CURDIR)/docs/cli.md $(GO) test ./cmd/belfry -count 1 -run '^TestReference$$'
 
-lint: ## run golangci-lint (.golangci.yml)
+lint: ## run golangci-lint (.golangci.yml), and actionlint on the workflows
+	$(GO) tool -modfile=tools/actions/go.mod actionlint
 	for dir in . dev/bench; do (cd $$dir && $(GO) tool -modfile=$(CURDIR)/tools/go.mod golangci-lint run ./...) || exit 1; done
 
 test: servers ## run the fast tests under the race detector (PKG= RUN=)
