@@ -31,7 +31,7 @@ reference: ## write the command reference of a release, docs/cli.md
 
 lint: ## run golangci-lint (.golangci.yml), and actionlint on the workflows
 	$(GO) tool -modfile=tools/actions/go.mod actionlint
-	for dir in . dev/bench; do (cd $$dir && $(GO) tool -modfile=$(CURDIR)/tools/go.mod golangci-lint run ./...) || exit 1; done
+	for dir in . dev/bench contrib/helm; do (cd $$dir && $(GO) tool -modfile=$(CURDIR)/tools/go.mod golangci-lint run ./...) || exit 1; done
 
 test: servers ## run the fast tests under the race detector (PKG= RUN=)
 	@$(WITH_RACE); $(GO_TEST) $$race -parallel $(PARALLEL) $(if $(RUN),,-skip '$(FAULT_TESTS)') $(PKG)
@@ -48,7 +48,10 @@ test-browser: servers ## test the console in Chromium (RUN=)
 test-postgres: servers ## run all packages that open a database on other versions (POSTGRES='15 18' RUN= SAMPLE=.ci/fault-sample)
 	@GO='$(GO)' RUN='$(RUN)' SAMPLE='$(SAMPLE)' FAULT_TESTS='$(FAULT_TESTS)' PARALLEL=$(PARALLEL) .ci/test-postgres $(or $(POSTGRES),15 16 17 18)
 
-test-all: cross test test-fault test-bench test-postgres ## run all tests, before a release
+test-chart: build ## lint and render the Helm chart, and check its objects
+	@cd contrib/helm && BELFRY_TEST_PROGRAM=$(CURDIR)/bin/belfry $(GO_TEST) ./...
+
+test-all: cross test test-fault test-bench test-chart test-postgres ## run all tests, before a release
 	@.ci/with-stock-postgres $(MAKE) demo N=20000
 
 examples: servers ## build and run the programs of _examples
