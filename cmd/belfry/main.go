@@ -7,6 +7,7 @@ import (
 	_ "time/tzdata" // schedules have time zones, and not every machine has their data
 
 	"github.com/redis/go-redis/v9/logging"
+	_ "golang.org/x/crypto/x509roots/fallback" // nor the certificates of authorities
 
 	"github.com/belfryhq/belfry/internal/pgserver"
 )
