@@ -4,6 +4,7 @@
 GO ?= go
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null)
 COMMIT ?= $(shell git rev-parse HEAD 2>/dev/null)
+LDFLAGS = -s -w -X main.version=$(VERSION) -X main.commit=$(COMMIT)
 # make test PKG=./job/... RUN=Resumes: a part of the tests. The slowest packages come first.
 PKG ?= ./cmd/belfry ./outbox/sender/provider ./outbox/relay ./job ./admin ./dev/dbtest ./...
 RUN ?=
@@ -21,10 +22,16 @@ help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 build: ## build bin/belfry, a static binary
-	@CGO_ENABLED=0 $(GO) build -trimpath -ldflags '-s -w -X main.version=$(VERSION) -X main.commit=$(COMMIT)' -o bin/belfry ./cmd/belfry
+	@CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/belfry ./cmd/belfry
 
 man: build ## write the manual pages into man/man1
 	@rm -rf man && bin/belfry man man/man1
+
+dist: man ## write the files of a release into dist: archives, packages, bills of materials, checksums (PLATFORMS=linux/amd64)
+	@GO='$(GO)' VERSION='$(VERSION)' LDFLAGS='$(LDFLAGS)' .ci/dist
+
+test-dist: ## make the files of a release twice, compare them, install and remove the package (PLATFORMS=)
+	@.ci/test-dist
 
 reference: ## write the command reference of a release, docs/cli.md
 	@BELFRY_REFERENCE=$(CURDIR)/docs/cli.md $(GO) test ./cmd/belfry -count 1 -run '^TestReference$$'
@@ -51,7 +58,7 @@ test-postgres: servers ## run all packages that open a database on other version
 test-chart: build ## lint and render the Helm chart, and check its objects
 	@cd contrib/helm && BELFRY_TEST_PROGRAM=$(CURDIR)/bin/belfry $(GO_TEST) ./...
 
-test-all: cross test test-fault test-bench test-chart test-postgres ## run all tests, before a release
+test-all: cross test test-fault test-bench test-chart test-postgres test-dist ## run all tests, before a release
 	@.ci/with-stock-postgres $(MAKE) demo N=20000
 
 examples: servers ## build and run the programs of _examples
