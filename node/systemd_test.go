@@ -66,7 +66,7 @@ func TestServiceManager_KeepsAliveWhileTheProcessIsLive(t *testing.T) {
 			live.Add(1)
 			return nil
 		},
-		Log: zerolog.New(&log),
+		Log: zerolog.New(zerolog.SyncWriter(&log)),
 	}
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
@@ -98,6 +98,7 @@ func TestServiceManager_KeepsAliveWhileTheProcessIsLive(t *testing.T) {
 	for watchdogs++; watchdogs < live.Load(); watchdogs++ {
 		require.Equal(t, "WATCHDOG=1", <-states)
 	}
+	require.Equal(t, live.Load(), watchdogs)
 	select {
 	case state := <-states:
 		t.Fatalf("%s for a process that hangs, or after its end", state)
