@@ -251,6 +251,9 @@ func (l *Ledger) claimCopies(ctx context.Context, copies []Copy, held bool) ([]A
 	var b pgx.Batch
 	jobs := different(k.jobs[:n])
 	if held {
+		for _, id := range jobs { // a claim may begin them meanwhile
+			b.Queue(queries.claimsBegin, pgx.StrictNamedArgs{"job_id": id})
+		}
 		b.Queue(queries.claimsHold, pgx.StrictNamedArgs{"jobs": jobs})
 	}
 	b.Queue(queries.copiesClaim, pgx.StrictNamedArgs{
