@@ -84,6 +84,9 @@ func TestTake_FindsWhatIsBehindIt(t *testing.T) {
 	_, err = write(b.DB, outbox.Push{}, j, []int64{200})
 	require.NoError(t, err)
 	require.Equal(t, []int64{200}, channelsOf(claim(t, l, id, 10)))
+	_, err = write(b.DB, outbox.Push{}, j, []int64{300, 7000})
+	require.NoError(t, err)
+	require.Equal(t, []int64{300, 7000}, channelsOf(claim(t, l, id, 10)), "the lowest channel of a chunk counts")
 }
 
 // Messages that were returned come first in one of a few claims, however many were never claimed.
@@ -186,43 +189,51 @@ func TestTake_RecallFindsMessagesInFlight(t *testing.T) {
 	require.Empty(t, claim(t, l, id, 10))
 }
 
-// Claims wait for a statement that changes messages for another reason, and then leave what it changed.
+// Claims wait for a statement that changes messages for another reason, also the first claim of a job, and then leave
+// what it changed.
 func TestTake_WaitsForARecall(t *testing.T) {
 	t.Parallel()
 	b := setup(t, 0)
 	l := b.ledger("r1")
-	id := b.Rest(t, outbox.TypePush, 5, job.Processed)
-	tx, err := b.DB.Pool.Begin(bg)
-	require.NoError(t, err)
-	require.NoError(t, outbox.OwnClaimedTx(bg, tx, id))
-	type result struct {
-		claimed []outbox.Claimed
-		err     error
-	}
-	ended := make(chan result, 1)
-	go func() {
-		claimed, _, err := l.ClaimJob(bg, id, outbox.Position{}, 10, outbox.AnyTry)
-		ended <- result{claimed, err}
-	}()
-	b.Eventually(t, `SELECT EXISTS (SELECT FROM pg_locks WHERE NOT granted AND pid IN (SELECT pid FROM pg_stat_activity WHERE datname = current_database()))`)
-	_, err = tx.Exec(bg, `UPDATE belfry.message_rows SET status = 'CANCELLED', reason = 'recalled' WHERE job_id = $1 AND channel_id < 4`, id)
-	require.NoError(t, err)
-	require.NoError(t, tx.Commit(bg))
-	select {
-	case r := <-ended:
-		require.NoError(t, r.err)
-		verdicts, err := l.Recheck(bg, r.claimed)
-		require.NoError(t, err)
-		sendable := []int64{}
-		for i, c := range r.claimed {
-			if verdicts[i] == outbox.VerdictSend {
-				sendable = append(sendable, c.ChannelID)
-			}
+	for _, begun := range []bool{true, false} {
+		id := b.Rest(t, outbox.TypePush, 5, job.Processed)
+		if begun {
+			b.Exec(t, `INSERT INTO belfry.job_claims (job_id) VALUES ($1)`, id)
 		}
-		require.Equal(t, []int64{4, 5}, sendable)
-		require.Equal(t, map[string]int{"CANCELLED": 3, "PROCESSING": 2}, b.Statuses(t, id))
-	case <-time.After(patience):
-		t.Fatal("the claim does not end")
+		tx, err := b.DB.Pool.Begin(bg)
+		require.NoError(t, err)
+		require.NoError(t, outbox.OwnClaimedTx(bg, tx, id))
+		type result struct {
+			claimed []outbox.Claimed
+			err     error
+		}
+		ended := make(chan result, 1)
+		go func() {
+			claimed, _, err := l.ClaimJob(bg, id, outbox.Position{}, 10, outbox.AnyTry)
+			ended <- result{claimed, err}
+		}()
+		b.Eventually(t, `SELECT EXISTS (SELECT FROM pg_locks WHERE NOT granted AND pid IN (SELECT pid FROM pg_stat_activity WHERE datname = current_database()))
+			OR EXISTS (SELECT FROM belfry.job_claims WHERE job_id = $1 AND claimed_to IS NOT NULL)`, id)
+		_, err = tx.Exec(bg, `UPDATE belfry.message_rows SET status = 'CANCELLED', reason = 'recalled' WHERE job_id = $1 AND channel_id < 4`, id)
+		require.NoError(t, err)
+		require.Zero(t, one[int](t, b, `SELECT count(*) FROM belfry.job_claims WHERE job_id = $1 AND claimed_to IS NOT NULL`, id))
+		require.NoError(t, tx.Commit(bg))
+		select {
+		case r := <-ended:
+			require.NoError(t, r.err)
+			verdicts, err := l.Recheck(bg, r.claimed)
+			require.NoError(t, err)
+			sendable := []int64{}
+			for i, c := range r.claimed {
+				if verdicts[i] == outbox.VerdictSend {
+					sendable = append(sendable, c.ChannelID)
+				}
+			}
+			require.Equal(t, []int64{4, 5}, sendable)
+			require.Equal(t, map[string]int{"CANCELLED": 3, "PROCESSING": 2}, b.Statuses(t, id))
+		case <-time.After(patience):
+			t.Fatal("the claim does not end")
+		}
 	}
 }
 

@@ -18,7 +18,8 @@ import (
 func TestRecall_LeavesLockedMessagesInFlight(t *testing.T) {
 	t.Parallel()
 	b := setup(t, 0)
-	bg := context.Background()
+	bg, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
 	l := outbox.NewLedger(b.DB.Pool, "r1", time.Minute)
 	id := b.Rest(t, outbox.TypePush, 3, job.Processed)
 	claimed, _, err := l.ClaimJob(bg, id, outbox.Position{}, 2, outbox.AnyTry)
