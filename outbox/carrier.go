@@ -2,6 +2,7 @@ package outbox
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"time"
@@ -9,6 +10,8 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgtype"
+
+	"github.com/belfryhq/belfry/job"
 )
 
 // RequeueAfter is the default age after which a push without a copy in the carrier is pushed again.
@@ -74,6 +77,7 @@ func (l *Ledger) QueueJob(ctx context.Context, q PushQueue, jobID int64, after P
 	push int64, next Position, err error) {
 	what := fmt.Sprintf("queue messages of job %d", jobID)
 	var ahead Position
+	var held error // another session holds the job's claims
 	first := tries != LaterTry && after.turns < returnedTurn
 	if first {
 		args := pgx.StrictNamedArgs{"job_id": jobID, "bound": limit}
@@ -81,6 +85,9 @@ func (l *Ledger) QueueJob(ctx context.Context, q PushQueue, jobID int64, after P
 			args["bound"] = max(limit, examined)
 		}
 		keys, push, ahead, err = l.queue(ctx, what, queries.messageQueueNext, q, Position{}, limit, args)
+		if errors.Is(err, job.ErrLocked) {
+			held, err = err, nil
+		}
 		if err != nil || len(keys) > 0 {
 			after.turns, after.skips, after.More = after.turns+1, ahead.skips, true
 			return keys, push, after, err
@@ -89,6 +96,9 @@ func (l *Ledger) QueueJob(ctx context.Context, q PushQueue, jobID int64, after P
 	keys, push, next, err = l.queue(ctx, what, queries.messageQueue, q, after, limit, pgx.StrictNamedArgs{
 		"job_id": jobID, "after_at": after.DueAt, "after_channel": after.ChannelID, "retries": tries.retries(),
 	})
+	if held != nil && err == nil && len(keys) == 0 {
+		return nil, 0, after, held
+	}
 	if after.turns > 0 || ahead.More {
 		next.turns = 1
 	}
@@ -107,7 +117,9 @@ func (l *Ledger) queue(ctx context.Context, what, statement string, q PushQueue,
 	args["relay"], args["epoch"], args["keys"] = l.relay, q.Epoch, limit
 	next := reached{last: after}
 	var b pgx.Batch
+	locks := ledgerTimeout
 	if statement == queries.messageQueueNext {
+		locks = l.claimWait
 		b.Queue(queries.claimsBegin, pgx.StrictNamedArgs{"job_id": args["job_id"]})
 	} else {
 		args["bound"] = examined
@@ -124,7 +136,7 @@ func (l *Ledger) queue(ctx context.Context, what, statement string, q PushQueue,
 		})
 		return err
 	})
-	if err := l.atOnce(ctx, true, &b); err != nil {
+	if err := l.within(ctx, true, locks, &b); err != nil {
 		return nil, 0, after, fmt.Errorf("%s: %w", what, err)
 	}
 	return keys, push, next.of(len(keys) == limit), nil

@@ -4,10 +4,13 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/belfryhq/belfry/job"
 )
 
 // Position is the progress of the claims of one job, or of activities. The zero value is the beginning.
@@ -20,6 +23,10 @@ type Position struct {
 	skips bool // the claim reached its bound before its limit, because it skipped messages
 	turns int  // claims of messages that were never claimed; the zero Position has none
 }
+
+// claimWait is how long a claim waits for other claims of the job. Whoever holds them longer, such as an erasure that
+// waits itself, delays this job only.
+const claimWait = 50 * time.Millisecond
 
 // returnedTurn is the number of claims in a row after which messages that were claimed before come first.
 const returnedTurn = 4
@@ -70,6 +77,8 @@ func (t Tries) retries() *bool {
 // is the position of the last one of these; that of the last examined one if these contain fewer than limit; or after
 // when there is none.
 //
+// It returns job.ErrLocked if it found nothing and another session holds the job's claims.
+//
 // The cost of a claim is bounded, and depends on the messages after its position, not on earlier claims. Messages can become due
 // behind a position, because they were returned unchanged or were written by a transaction that committed
 // late. A claim from the beginning finds them. Such a claim steps over all rows taken since the last vacuum,
@@ -95,16 +104,21 @@ func (l *Ledger) ClaimJob(ctx context.Context, jobID int64, after Position, limi
 		return claimed, next, err
 	}
 	claimed, more, err := l.take(ctx, what, jobID, after.skips, limit)
-	if err != nil {
+	held := errors.Is(err, job.ErrLocked)
+	if err != nil && !held {
 		return nil, after, err
 	}
 	if len(claimed) == limit {
 		after.turns, after.skips, after.More = after.turns+1, false, true
 		return claimed, after, nil
 	}
+	locked := err
 	rest, next, err := again(after, limit-len(claimed))
-	if len(claimed) > 0 {
+	switch {
+	case len(claimed) > 0:
 		err = nil // the next claim returns it
+	case err == nil && len(rest) == 0 && held:
+		return nil, after, locked
 	}
 	if len(claimed) > 0 || more || after.turns > 0 {
 		next.turns = 1
@@ -180,7 +194,9 @@ func (l *Ledger) claimed(ctx context.Context, what, statement string, args pgx.S
 	}
 	args["lease"], args["relay"], args["seconds"], args["keys"], args["media"] = newLeaseID(), l.relay, l.leaseTime.Seconds(), limit, l.media
 	var b pgx.Batch
+	locks := ledgerTimeout
 	if statement == queries.messageTake {
+		locks = l.claimWait
 		b.Queue(queries.claimsBegin, pgx.StrictNamedArgs{"job_id": args["job_id"]})
 	}
 	b.Queue(statement, args).Query(func(rows pgx.Rows) error {
@@ -199,7 +215,7 @@ func (l *Ledger) claimed(ctx context.Context, what, statement string, args pgx.S
 			})
 		return err
 	})
-	if err := l.atOnce(ctx, false, &b); err != nil {
+	if err := l.within(ctx, false, locks, &b); err != nil {
 		return nil, fmt.Errorf("%s: %w", what, err)
 	}
 	return claimed, nil

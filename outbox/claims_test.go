@@ -194,6 +194,7 @@ func TestTake_PushesWaitForARecall(t *testing.T) {
 	t.Parallel()
 	b := setup(t, 0)
 	l := b.ledger("r1")
+	l.WaitForClaims()
 	_, bulk := lead(t, l)
 	for _, cancelled := range []int{3, 5} {
 		id := b.Rest(t, outbox.TypePush, 5, job.Processed)
@@ -229,6 +230,7 @@ func TestTake_WaitsForAnotherClaim(t *testing.T) {
 	t.Parallel()
 	b := setup(t, 0)
 	l := b.ledger("r1")
+	l.WaitForClaims()
 	id := b.Rest(t, outbox.TypePush, 5, job.Processed)
 	b.Exec(t, `INSERT INTO belfry.job_claims (job_id) VALUES ($1)`, id)
 	tx, err := b.DB.Pool.Begin(bg)

@@ -17,3 +17,6 @@ func Misplaced(c, other Claimed) Claimed {
 	c.tid = other.tid
 	return c
 }
+
+// WaitForClaims makes claims wait for other claims of their job as long as for other locks.
+func (l *Ledger) WaitForClaims() { l.claimWait = ledgerTimeout }

@@ -46,6 +46,7 @@ type Ledger struct {
 	pool      *pgxpool.Pool
 	relay     string
 	leaseTime time.Duration
+	claimWait time.Duration
 	media     []string     // nil: all
 	senders   []string     // nil: all
 	transport string       // of this relay
@@ -57,7 +58,7 @@ type Ledger struct {
 // NewLedger returns the ledger of a relay. The name must be different for each process. Messages it claims
 // belong to it for leaseTime without Renew.
 func NewLedger(pool *pgxpool.Pool, relay string, leaseTime time.Duration) *Ledger {
-	return &Ledger{pool: pool, relay: relay, leaseTime: leaseTime, transport: NoCarrier}
+	return &Ledger{pool: pool, relay: relay, leaseTime: leaseTime, claimWait: claimWait, transport: NoCarrier}
 }
 
 // Serve restricts the ledger to the media and senders of this relay: claims take only messages for the

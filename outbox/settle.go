@@ -24,8 +24,12 @@ const (
 	// recall, which marks each message once.
 	settleRounds = 100
 	// settleWait is how long a settlement waits for messages that other sessions have locked, before it skips them.
-	settleWait = time.Second
+	settleWait = 100 * time.Millisecond
 )
+
+// Unrecorded is the status that Settle returns, with ErrRowsLocked, for a message that another session has locked. It is
+// in flight as before: settle it again.
+const Unrecorded Status = "UNRECORDED"
 
 // ErrRowsLocked reports that other sessions have locked rows of the job. Changes made before that are
 // retained.
@@ -125,11 +129,21 @@ func (s Settlement) plain() bool {
 // Settle records the results of messages in one transaction and one round trip, and deletes the doneLeases
 // that have no message in flight. It returns the new status of each message, in the order of settlements:
 // CANCELLED instead of PENDING or DEAD if the message was recalled, and "" if this owner had lost the
-// message and nothing was recorded.
+// message and nothing was recorded. With ErrRowsLocked it returns the statuses, too, Unrecorded for messages that
+// other sessions keep locked; all others are recorded.
 //
 // Repeat it after an error. A result that an earlier call recorded is returned and not recorded twice,
 // unless another relay has claimed the message since.
 func (l *Ledger) Settle(ctx context.Context, settlements []Settlement, doneLeases []int64) ([]Status, error) {
+	return l.settle(ctx, settlements, doneLeases, false)
+}
+
+// SettleUnlocked is Settle without waiting for locked messages.
+func (l *Ledger) SettleUnlocked(ctx context.Context, settlements []Settlement, doneLeases []int64) ([]Status, error) {
+	return l.settle(ctx, settlements, doneLeases, true)
+}
+
+func (l *Ledger) settle(ctx context.Context, settlements []Settlement, doneLeases []int64, skip bool) ([]Status, error) {
 	err := checkBatch(len(settlements))
 	for i := range settlements {
 		err = errors.Join(err, settlements[i].problem())
@@ -144,11 +158,7 @@ func (l *Ledger) Settle(ctx context.Context, settlements []Settlement, doneLease
 	for i := range todo {
 		todo[i] = i
 	}
-	skip := false
 	for round := 0; len(todo) > 0 || round == 0 && len(doneLeases) > 0; round++ {
-		if round == settleRounds {
-			return nil, fmt.Errorf("settle %d messages: %w: %d of them", len(settlements), ErrRowsLocked, len(todo))
-		}
 		var b pgx.Batch
 		var again []int
 		settled := func(i int, s Status) {
@@ -156,7 +166,7 @@ func (l *Ledger) Settle(ctx context.Context, settlements []Settlement, doneLease
 				again = append(again, i)
 			}
 		}
-		if round == 0 {
+		if round == 0 && !skip {
 			sent, other := parted(settlements)
 			queueSent(&b, settlements, sent, settled)
 			queueSettlements(&b, settlements, other, 0, false, settled)
@@ -176,7 +186,13 @@ func (l *Ledger) Settle(ctx context.Context, settlements []Settlement, doneLease
 		case err != nil:
 			return nil, fmt.Errorf("settle %d messages: %w", len(settlements), err)
 		}
-		todo = again
+		stuck := skip && len(again) == len(todo) || round == settleRounds
+		if todo = again; stuck && len(todo) > 0 {
+			for _, i := range todo {
+				statuses[i] = Unrecorded
+			}
+			return statuses, fmt.Errorf("settle %d messages: %w: %d of them", len(settlements), ErrRowsLocked, len(todo))
+		}
 	}
 	return statuses, nil
 }

@@ -1,6 +1,7 @@
 package outbox_test
 
 import (
+	"context"
 	"testing"
 	"time"
 
@@ -195,6 +196,7 @@ func TestTake_WaitsForARecall(t *testing.T) {
 	t.Parallel()
 	b := setup(t, 0)
 	l := b.ledger("r1")
+	l.WaitForClaims()
 	for _, begun := range []bool{true, false} {
 		id := b.Rest(t, outbox.TypePush, 5, job.Processed)
 		if begun {
@@ -306,12 +308,35 @@ func TestTake_SettlesBesideALockedMessage(t *testing.T) {
 	require.NoError(t, err)
 	_, err = other.Exec(bg, `SELECT FROM belfry.message_rows WHERE job_id = $1 AND channel_id = 2 FOR UPDATE`, id)
 	require.NoError(t, err)
-	_, err = l.Settle(bg, each(claimed, sent), leasesOf(claimed))
-	require.ErrorIs(t, err, outbox.ErrRowsLocked)
-	require.Equal(t, map[string]int{"SENT": 3, "PROCESSING": 1}, b.Statuses(t, id))
+	for _, settle := range []func(context.Context, []outbox.Settlement, []int64) ([]outbox.Status, error){l.Settle, l.SettleUnlocked} {
+		statuses, err := settle(bg, each(claimed, sent), leasesOf(claimed))
+		require.ErrorIs(t, err, outbox.ErrRowsLocked)
+		require.Equal(t, []outbox.Status{outbox.Sent, outbox.Unrecorded, outbox.Sent, outbox.Sent}, statuses)
+		require.Equal(t, map[string]int{"SENT": 3, "PROCESSING": 1}, b.Statuses(t, id))
+	}
 	require.NoError(t, other.Rollback(bg))
 	statuses, err := l.Settle(bg, each(claimed, sent), leasesOf(claimed))
 	require.NoError(t, err)
 	require.Equal(t, all(4, outbox.Sent), statuses)
 	require.Zero(t, one[int](t, b, `SELECT count(*) FROM belfry.leases`))
+}
+
+// A claim does not wait for long for a session that holds the claims of its job, and takes what was returned.
+func TestTake_GivesUpHeldClaims(t *testing.T) {
+	t.Parallel()
+	b := setup(t, 0)
+	l := b.ledger("r1")
+	_, bulk := lead(t, l)
+	id := b.Rest(t, outbox.TypePush, 4, job.Processed)
+	tx, err := b.DB.Pool.Begin(bg)
+	require.NoError(t, err)
+	require.NoError(t, outbox.OwnClaimedTx(bg, tx, id))
+	_, _, err = l.ClaimJob(bg, id, outbox.Position{}, 10, outbox.AnyTry)
+	require.ErrorIs(t, err, job.ErrLocked)
+	_, _, _, err = l.QueueJob(bg, bulk, id, outbox.Position{}, 10, outbox.AnyTry)
+	require.ErrorIs(t, err, job.ErrLocked)
+	b.Exec(t, `UPDATE belfry.message_rows SET lease_id = 0 WHERE job_id = $1 AND channel_id > 2`, id)
+	require.Equal(t, []int64{3, 4}, channelsOf(claim(t, l, id, 10)))
+	require.NoError(t, tx.Rollback(bg))
+	require.Equal(t, []int64{1, 2}, channelsOf(claim(t, l, id, 10)))
 }

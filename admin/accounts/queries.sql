@@ -3,10 +3,14 @@
 -- (messages_pkey), with the revision of the content that a provider accepted, or NULL.
 SELECT m.channel_id, m.status, coalesce(m.last_error, ''), coalesce(m.reason, ''), m.receipt IS NOT NULL,
        CASE WHEN m.status = 'SENT' OR m.receipt IS NOT NULL THEN coalesce(m.revision, 0)::integer END
-  FROM belfry.messages m
- WHERE m.job_id = @job_id AND m.channel_id > @after::bigint AND m.channel_id <= @bound::bigint
- ORDER BY m.channel_id
- LIMIT @keys;
+  FROM (SELECT r.channel_id, r.last_error, r.reason, r.receipt, r.revision,
+               CASE WHEN r.status = 'PENDING' AND r.lease_id IS NULL AND r.channel_id <= (SELECT c.claimed_to FROM belfry.job_claims c WHERE c.job_id = @job_id)
+                    THEN 'PROCESSING' ELSE r.status END AS status
+          FROM belfry.message_rows r
+         WHERE r.job_id = @job_id AND r.channel_id > @after::bigint AND r.channel_id <= @bound::bigint
+         ORDER BY r.channel_id
+         LIMIT @keys) m
+ ORDER BY m.channel_id;
 
 -- name: SkipsOf :many
 -- The skips of a job among @keys, with their errors (job_skips_pkey).
@@ -33,11 +37,15 @@ SELECT m.channel_id, coalesce(j.route[least(m.step + 1, cardinality(j.route))], 
        CASE WHEN m.status IN ('PENDING', 'QUEUED') OR m.receipt IS NOT NULL AND m.status = 'PROCESSING' THEN m.next_attempt_at END,
        m.sent_at, CASE WHEN m.status = 'DEAD' THEN m.next_attempt_at END,
        CASE WHEN m.status = 'SENT' OR m.receipt IS NOT NULL THEN coalesce(m.revision, 0)::integer END
-  FROM belfry.messages m
+  FROM (SELECT r.job_id, r.channel_id, r.step, r.sender, r.reason, r.attempts, r.receipt, r.next_attempt_at, r.sent_at, r.revision,
+               CASE WHEN r.status = 'PENDING' AND r.lease_id IS NULL AND r.channel_id <= (SELECT c.claimed_to FROM belfry.job_claims c WHERE c.job_id = @id)
+                    THEN 'PROCESSING' ELSE r.status END AS status
+          FROM belfry.message_rows r
+         WHERE r.job_id = @id AND r.channel_id > @after
+         ORDER BY r.channel_id
+         LIMIT @limit) m
   JOIN belfry.jobs j ON j.id = m.job_id
- WHERE m.job_id = @id AND m.channel_id > @after
- ORDER BY m.channel_id
- LIMIT @limit;
+ ORDER BY m.channel_id;
 
 -- The history of one channel. No index of the large tables has it: jobs and activities are
 -- found first, and then the row of each by its key.

@@ -28,12 +28,17 @@ UPDATE belfry.jobs
 -- the relay's to change). Locked rows are skipped. Returns the number of examined keys, the
 -- last one (NULL at the end), the number of cancelled messages, of messages for which it was
 -- too late (sent, dead, in flight, awaiting a receipt), and of skipped messages, which were
--- locked or just changed. belfry.own_claimed precedes it in the transaction: a message that is in flight although its row
--- was never changed was locked then.
-WITH looked AS MATERIALIZED (
-    SELECT m.channel_id, m.status, m.receipt IS NOT NULL AS awaited,
+-- locked or just changed. belfry.own_claimed precedes it in the transaction: a message of a lease whose row was never
+-- changed was locked then, and is in flight.
+WITH leased AS MATERIALIZED (
+    SELECT u.channel_id
+      FROM belfry.leases l CROSS JOIN LATERAL unnest(l.job_ids, l.channel_ids) u(job_id, channel_id)
+     WHERE u.job_id = @job_id
+), looked AS MATERIALIZED (
+    SELECT m.channel_id, m.receipt IS NOT NULL AS awaited,
+           CASE WHEN m.status = 'PENDING' AND m.lease_id IS NULL AND m.channel_id IN (SELECT l.channel_id FROM leased l) THEN 'PROCESSING' ELSE m.status END AS status,
            m.status IN ('PENDING', 'QUEUED') OR m.status = 'PROCESSING' AND m.recalled_at IS NULL AS open
-      FROM belfry.messages m
+      FROM belfry.message_rows m
      WHERE m.job_id = @job_id AND m.channel_id > @after::bigint AND m.channel_id <= @bound::bigint
      ORDER BY m.channel_id
      LIMIT @keys
@@ -42,7 +47,7 @@ WITH looked AS MATERIALIZED (
       FROM (SELECT channel_id FROM looked WHERE open ORDER BY channel_id) o
      CROSS JOIN LATERAL (SELECT m.ctid AS tid, m.status FROM belfry.message_rows m
                           WHERE m.job_id = @job_id AND m.channel_id = o.channel_id
-                            AND (m.status <> 'PENDING' OR m.lease_id IS NOT NULL OR (m.channel_id <= (SELECT c.claimed_to FROM belfry.job_claims c WHERE c.job_id = @job_id)) IS NOT TRUE)
+                            AND (m.status <> 'PENDING' OR m.lease_id IS NOT NULL OR m.channel_id NOT IN (SELECT l.channel_id FROM leased l))
                             FOR UPDATE SKIP LOCKED) k
 ), cancelled AS (
     UPDATE belfry.message_rows m

@@ -22,7 +22,11 @@ SELECT k.job_id
 -- each job with any of these: the counted state of its message, the counts of attempts and
 -- skips, and whether the message was skipped. The last row is the highest examined job, in any
 -- case; no row means no more jobs. With @dry_run nothing is changed.
-WITH looked AS MATERIALIZED (
+WITH leased AS MATERIALIZED (
+    SELECT u.job_id
+      FROM belfry.leases l CROSS JOIN LATERAL unnest(l.job_ids, l.channel_ids) u(job_id, channel_id)
+     WHERE u.channel_id = @channel_id AND l.expires_at > clock_timestamp()
+), looked AS MATERIALIZED (
     SELECT j.id, j.type FROM belfry.jobs j
      WHERE j.id > @after::bigint AND (@only::bigint[] IS NULL OR j.id = ANY (@only)) ORDER BY j.id LIMIT @keys
 ), found AS MATERIALIZED (
@@ -32,8 +36,7 @@ WITH looked AS MATERIALIZED (
                                 m.status = 'PROCESSING' AND m.receipt IS NULL
                                     AND EXISTS (SELECT FROM belfry.leases h WHERE h.id = m.lease_id AND h.expires_at > clock_timestamp())
                                 OR m.status = 'PENDING' AND m.lease_id IS NULL
-                                    AND (coalesce(m.channel_id <= (SELECT c.claimed_to FROM belfry.job_claims c WHERE c.job_id = m.job_id), false)
-                                         OR NOT @dry_run::boolean AND NOT m.job_id = ANY (@held::bigint[])) AS held
+                                    AND (m.job_id IN (SELECT h.job_id FROM leased h) OR NOT @dry_run::boolean AND NOT m.job_id = ANY (@held::bigint[])) AS held
                            FROM belfry.message_rows m WHERE m.job_id = l.id AND m.channel_id = @channel_id OFFSET 0) m
 ), locked AS MATERIALIZED (
     SELECT k.job_id, k.tid

@@ -2,10 +2,12 @@ package relay
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"strings"
 	"time"
 
+	"github.com/belfryhq/belfry/job"
 	"github.com/belfryhq/belfry/outbox"
 )
 
@@ -143,7 +145,12 @@ func (p *postgres) claimJob(w *work, limit int) (found []outbox.Claimed, err err
 	if w.bare = w.bare || whole; w.bare || next.More && len(found) < limit {
 		w.took += took // it has stepped over what is dead, or not this relay's
 	}
-	if err != nil {
+	switch {
+	case errors.Is(err, job.ErrLocked): // another session holds its claims
+		w.ready = time.Now().Add(time.Second)
+		p.again = earlier(p.again, w.ready)
+		return nil, nil
+	case err != nil:
 		w.ready = time.Now().Add(time.Second) // the others are to have their turn
 		return nil, err
 	}

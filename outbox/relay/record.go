@@ -29,6 +29,9 @@ type batcher struct {
 	closed bool
 	woken  chan struct{} // size settlers
 
+	parked  int       // outcomes of messages that other sessions have locked; taken contains them, too
+	skipped time.Time // until then, settlements do not wait for locked messages
+
 	// receipts with a known result, and whether it is recorded: a receipt may become due for another
 	// read before the result of the first is recorded.
 	known map[outbox.Key]bool
@@ -39,6 +42,8 @@ const (
 	settlers = 2
 	// mostSettled is the maximum number of outcomes in one transaction.
 	mostSettled = outbox.MaxBatch
+	// parkedFor is the pause before a message that another session has locked is settled again.
+	parkedFor = time.Second
 )
 
 func newBatcher() *batcher {
@@ -118,7 +123,30 @@ func (b *batcher) next() (batch []outbox.Settlement, leases []int64, closed bool
 	}
 	leases, b.leases = b.leases, nil
 	b.taken += len(batch)
-	return batch, leases, b.closed
+	return batch, leases, b.closed && b.parked == 0
+}
+
+// park settles outcomes again after a pause, so that they delay no others.
+func (b *batcher) park(locked []outbox.Settlement) {
+	b.mu.Lock()
+	b.parked, b.skipped = b.parked+len(locked), time.Now().Add(2*parkedFor)
+	b.mu.Unlock()
+	time.AfterFunc(parkedFor, func() {
+		b.mu.Lock()
+		b.open = append(b.open, locked...)
+		b.parked, b.taken = b.parked-len(locked), b.taken-len(locked)
+		b.mu.Unlock()
+		for range settlers {
+			b.wake()
+		}
+	})
+}
+
+// skips reports whether messages were locked lately.
+func (b *batcher) skips() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return time.Now().Before(b.skipped)
 }
 
 // settled counts outcomes that are finished.
@@ -179,12 +207,17 @@ func (r *Relay) settle(ctx context.Context, batch []outbox.Settlement, leases []
 	messages := claimedOf(batch)
 	leases = append(leases, r.inflight.finishing(messages)...)
 	var statuses []outbox.Status
+	settle := r.ledger.Settle
+	if r.outcomes.skips() {
+		settle = r.ledger.SettleUnlocked
+	}
 	began := time.Now()
 	err := r.retry(ctx, "outcomes are not settled yet", func(ctx context.Context) (err error) {
 		if err = r.at(ctx, pointSettle); err != nil {
 			return err
 		}
-		if statuses, err = r.ledger.Settle(ctx, batch, leases); err != nil {
+		statuses, err = settle(ctx, batch, leases)
+		if err != nil && !errors.Is(err, outbox.ErrRowsLocked) {
 			return err
 		}
 		return r.at(ctx, pointSettled)
@@ -212,6 +245,12 @@ func (r *Relay) settle(ctx context.Context, batch []outbox.Settlement, leases []
 		}
 		ev.Msg("the database rejects an outcome")
 	}
+	var locked []outbox.Settlement
+	if batch, statuses, locked = recorded(batch, statuses); len(locked) > 0 {
+		r.log.Debug().Int("rows", len(locked)).Msg("messages are locked by other sessions, and are settled later")
+		messages, leases = claimedOf(batch), without(leases, leasesOf(locked))
+		r.outcomes.park(locked)
+	}
 	r.log.Debug().Int("rows", len(batch)).Int64("elapsed_ms", time.Since(began).Milliseconds()).Msg("settled messages")
 	if slices.ContainsFunc(batch, func(s outbox.Settlement) bool { return s.To == outbox.Processing }) {
 		r.expectReceipts()
@@ -225,6 +264,29 @@ func (r *Relay) settle(ctx context.Context, batch []outbox.Settlement, leases []
 	r.outcomes.settled(batch)
 	r.outcomes.endLeases(without(r.inflight.drop(messages), leases))
 	r.inflight.ended(leases)
+}
+
+// recorded separates the outcomes that are not recorded, because other sessions have locked their messages.
+func recorded(batch []outbox.Settlement, statuses []outbox.Status) (done []outbox.Settlement, as []outbox.Status, locked []outbox.Settlement) {
+	if !slices.Contains(statuses, outbox.Unrecorded) {
+		return batch, statuses, nil
+	}
+	for i, s := range statuses {
+		if s == outbox.Unrecorded {
+			locked = append(locked, batch[i])
+		} else {
+			done, as = append(done, batch[i]), append(as, s)
+		}
+	}
+	return done, as, locked
+}
+
+// leasesOf returns the leases of outcomes.
+func leasesOf(batch []outbox.Settlement) (ids []int64) {
+	for i := range batch {
+		ids = append(ids, batch[i].LeaseID)
+	}
+	return ids
 }
 
 // DeadLetter is the log message for each new dead letter.

@@ -226,6 +226,9 @@ func (p *prune) messages(ctx context.Context) error {
 // pruneMessages deletes messages of a job in one step. The step that deletes the first one marks the job as
 // final. last is nil when none is left, or the job has been resumed.
 func (p *prune) pruneMessages(ctx context.Context, tx pgx.Tx, id, after int64) (last *int64, deleted int64, err error) {
+	if err := outbox.OwnClaimedTx(ctx, tx, id); err != nil { // before the job's row, as recalls do
+		return nil, 0, err
+	}
 	var seconds float64
 	var aborted bool
 	err = tx.QueryRow(ctx, queries.jobHoldForRetention,
@@ -235,11 +238,6 @@ func (p *prune) pruneMessages(ctx context.Context, tx pgx.Tx, id, after int64) (
 	}
 	if err != nil {
 		return nil, 0, err
-	}
-	if aborted { // its messages that wait are deleted, too
-		if err := outbox.OwnClaimedTx(ctx, tx, id); err != nil {
-			return nil, 0, err
-		}
 	}
 	err = tx.QueryRow(ctx, queries.messagePrune, pgx.StrictNamedArgs{
 		"as_of": p.options.AsOf, "job_id": id, "after": after, "keys": p.config.StepRows, "seconds": seconds, "aborted": aborted,

@@ -129,13 +129,17 @@ UPDATE belfry.jobs j
 
 -- name: MessagePrune :one
 -- One step through an old job's messages: at most @keys after @after (messages_pkey).
--- If the job is @aborted, belfry.own_claimed precedes it in the transaction.
+-- belfry.own_claimed precedes it in the transaction: a message of a lease whose row was never changed was locked then.
 -- Deletes messages that will not be sent any more: SENT, DEAD and CANCELLED messages that have been in this
 -- state for @seconds; if the job is @aborted, held messages, which cannot be resumed any more; and, if the job
 -- is @aborted or they are recalled, messages in flight whose relay died. Other messages remain: unsent and younger messages,
 -- and messages with a pending receipt. Their attempts are deleted with them (attempts_message_idx).
 -- Returns the last key (NULL if there was none) and the count of deleted messages.
-WITH looked AS MATERIALIZED (
+WITH leased AS MATERIALIZED (
+    SELECT u.channel_id
+      FROM belfry.leases l CROSS JOIN LATERAL unnest(l.job_ids, l.channel_ids) u(job_id, channel_id)
+     WHERE u.job_id = @job_id
+), looked AS MATERIALIZED (
     SELECT m.channel_id, m.ctid AS tid
       FROM belfry.message_rows m
      WHERE m.job_id = @job_id AND m.channel_id > @after::bigint
@@ -149,7 +153,7 @@ WITH looked AS MATERIALIZED (
                             AND (m.status IN ('SENT', 'DEAD', 'CANCELLED')
                                     AND greatest(m.next_attempt_at, m.sent_at, m.recalled_at) < coalesce(@as_of::timestamptz, statement_timestamp()) - make_interval(secs => @seconds)
                                  OR m.status IN ('PENDING', 'QUEUED') AND @aborted::boolean
-                                    AND (m.status <> 'PENDING' OR m.lease_id IS NOT NULL OR (m.channel_id <= (SELECT c.claimed_to FROM belfry.job_claims c WHERE c.job_id = @job_id)) IS NOT TRUE)
+                                    AND (m.status <> 'PENDING' OR m.lease_id IS NOT NULL OR m.channel_id NOT IN (SELECT l.channel_id FROM leased l))
                                  OR m.status = 'PROCESSING' AND m.receipt IS NULL
                                     AND NOT EXISTS (SELECT FROM belfry.leases h WHERE h.id = m.lease_id AND h.expires_at > clock_timestamp())
                                     AND (m.recalled_at IS NOT NULL OR @aborted::boolean))

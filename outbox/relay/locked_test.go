@@ -1,0 +1,54 @@
+package relay_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/belfryhq/belfry/outbox/relay"
+)
+
+// Sessions that keep rows of a job locked delay these rows: neither other messages of the job, nor other jobs, nor
+// activities wait for them, and a stop leaves no other outcome unrecorded.
+func TestRelay_LockedRowsDelayNoOthers(t *testing.T) {
+	t.Parallel()
+	for name, lock := range map[string]struct {
+		sql  string
+		left int // messages of the job that are not sent meanwhile
+	}{
+		"messages": {`SELECT FROM belfry.message_rows WHERE job_id = $1 AND channel_id IN (100, 1000, 2000, 2900) FOR UPDATE`, 4},
+		"claims":   {`SELECT belfry.own_claimed($1)`, 3000},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := setup(t, 3000)
+			locked := b.job(t, "a", 1, 3000)
+			other := b.job(t, "b", 1, 3000)
+			tx, err := b.DB.Pool.Begin(t.Context())
+			require.NoError(t, err)
+			_, err = tx.Exec(t.Context(), lock.sql, locked)
+			require.NoError(t, err)
+			c := config("r")
+			c.MaxInFlight, c.StatementTimeout = 1250, 3*time.Second // a stop waits for twice that
+			s := &script{}
+			run := b.start(t, c, []relay.Sender{push(s)})
+			b.eventually(t, `SELECT count(*) = 3000 FROM belfry.messages WHERE job_id = $1 AND status = 'SENT'`, other)
+			b.eventually(t, `SELECT count(*) = 3000 - $2 FROM belfry.messages WHERE job_id = $1 AND status = 'SENT'`, locked, lock.left)
+			for i := range 10 {
+				id := b.activity(t, 1+i)
+				b.eventually(t, `SELECT count(*) = 1 FROM belfry.messages WHERE job_id = $1 AND status = 'SENT'`, id)
+			}
+			if name == "claims" {
+				require.NoError(t, tx.Rollback(t.Context()))
+				b.eventually(t, `SELECT count(*) = 3000 FROM belfry.messages WHERE job_id = $1 AND status = 'SENT'`, locked)
+				run.end(t)
+				return
+			}
+			run.end(t)
+			require.NoError(t, tx.Rollback(t.Context()))
+			require.Equal(t, 4, one[int](t, b, `SELECT count(*) FROM belfry.messages WHERE status <> 'SENT'`))
+			require.LessOrEqual(t, len(s.all()), 6010, "none is sent twice")
+		})
+	}
+}
