@@ -97,8 +97,9 @@
 //
 // Transactions lock the job's claims first, then message rows, in key order and skipping locked rows, and the job's
 // row last. Claims wait for a job's claims, which a recall, an erasure or retention keeps until it has changed messages.
-// Only a settlement waits for rows, in the order of their position in the table and for a second, and then locks
-// leases, skipping locked ones. A push locks its queue's row last. A recovery locks its lease, then rows, skipping locked
+// Only a settlement waits for rows, in the order of their position in the table, and then locks leases, skipping locked
+// ones. After a moment it gives up, records the messages that are not locked, and the relay settles the others later.
+// A claim waits a moment for the job's claims, too, and leaves the job for a second. A push locks its queue's row last. A recovery locks its lease, then rows, skipping locked
 // ones. MarkDelivered locks only the job's row.
 //
 // # Failure behaviour

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -27,13 +28,20 @@ const (
 	settleWait = 100 * time.Millisecond
 )
 
-// Unrecorded is the status that Settle returns, with ErrRowsLocked, for a message that another session has locked. It is
-// in flight as before: settle it again.
-const Unrecorded Status = "UNRECORDED"
-
 // ErrRowsLocked reports that other sessions have locked rows of the job. Changes made before that are
 // retained.
 var ErrRowsLocked = db.NewError(db.KindConflict, "rows of the job are locked by other sessions")
+
+// LockedError is the ErrRowsLocked of a settlement. These messages are in flight as before; all others are recorded.
+type LockedError struct{ Settlements []int } // the indexes of those that are not recorded, ascending
+
+// Error implements error.
+func (e *LockedError) Error() string {
+	return fmt.Sprintf("%v: %d of them", ErrRowsLocked, len(e.Settlements))
+}
+
+// Unwrap returns ErrRowsLocked.
+func (*LockedError) Unwrap() error { return ErrRowsLocked }
 
 // Settlement is the result to record for a message in flight.
 type Settlement struct {
@@ -129,8 +137,8 @@ func (s Settlement) plain() bool {
 // Settle records the results of messages in one transaction and one round trip, and deletes the doneLeases
 // that have no message in flight. It returns the new status of each message, in the order of settlements:
 // CANCELLED instead of PENDING or DEAD if the message was recalled, and "" if this owner had lost the
-// message and nothing was recorded. With ErrRowsLocked it returns the statuses, too, Unrecorded for messages that
-// other sessions keep locked; all others are recorded.
+// message and nothing was recorded. If other sessions keep messages locked, it records all others and returns
+// their statuses with a LockedError.
 //
 // Repeat it after an error. A result that an earlier call recorded is returned and not recorded twice,
 // unless another relay has claimed the message since.
@@ -188,10 +196,8 @@ func (l *Ledger) settle(ctx context.Context, settlements []Settlement, doneLease
 		}
 		stuck := skip && len(again) == len(todo) || round == settleRounds
 		if todo = again; stuck && len(todo) > 0 {
-			for _, i := range todo {
-				statuses[i] = Unrecorded
-			}
-			return statuses, fmt.Errorf("settle %d messages: %w: %d of them", len(settlements), ErrRowsLocked, len(todo))
+			slices.Sort(todo)
+			return statuses, fmt.Errorf("settle %d messages: %w", len(settlements), &LockedError{todo})
 		}
 	}
 	return statuses, nil

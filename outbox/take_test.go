@@ -311,7 +311,10 @@ func TestTake_SettlesBesideALockedMessage(t *testing.T) {
 	for _, settle := range []func(context.Context, []outbox.Settlement, []int64) ([]outbox.Status, error){l.Settle, l.SettleUnlocked} {
 		statuses, err := settle(bg, each(claimed, sent), leasesOf(claimed))
 		require.ErrorIs(t, err, outbox.ErrRowsLocked)
-		require.Equal(t, []outbox.Status{outbox.Sent, outbox.Unrecorded, outbox.Sent, outbox.Sent}, statuses)
+		var locked *outbox.LockedError
+		require.ErrorAs(t, err, &locked)
+		require.Equal(t, []int{1}, locked.Settlements)
+		require.Equal(t, []outbox.Status{outbox.Sent, "", outbox.Sent, outbox.Sent}, statuses)
 		require.Equal(t, map[string]int{"SENT": 3, "PROCESSING": 1}, b.Statuses(t, id))
 	}
 	require.NoError(t, other.Rollback(bg))
@@ -331,10 +334,12 @@ func TestTake_GivesUpHeldClaims(t *testing.T) {
 	tx, err := b.DB.Pool.Begin(bg)
 	require.NoError(t, err)
 	require.NoError(t, outbox.OwnClaimedTx(bg, tx, id))
+	began := time.Now()
 	_, _, err = l.ClaimJob(bg, id, outbox.Position{}, 10, outbox.AnyTry)
 	require.ErrorIs(t, err, job.ErrLocked)
 	_, _, _, err = l.QueueJob(bg, bulk, id, outbox.Position{}, 10, outbox.AnyTry)
 	require.ErrorIs(t, err, job.ErrLocked)
+	require.Less(t, time.Since(began), 9*time.Second, "other statements wait for 10 s each")
 	b.Exec(t, `UPDATE belfry.message_rows SET lease_id = 0 WHERE job_id = $1 AND channel_id > 2`, id)
 	require.Equal(t, []int64{3, 4}, channelsOf(claim(t, l, id, 10)))
 	require.NoError(t, tx.Rollback(bg))

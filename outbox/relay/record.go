@@ -207,6 +207,7 @@ func (r *Relay) settle(ctx context.Context, batch []outbox.Settlement, leases []
 	messages := claimedOf(batch)
 	leases = append(leases, r.inflight.finishing(messages)...)
 	var statuses []outbox.Status
+	var locked *outbox.LockedError
 	settle := r.ledger.Settle
 	if r.outcomes.skips() {
 		settle = r.ledger.SettleUnlocked
@@ -216,8 +217,8 @@ func (r *Relay) settle(ctx context.Context, batch []outbox.Settlement, leases []
 		if err = r.at(ctx, pointSettle); err != nil {
 			return err
 		}
-		statuses, err = settle(ctx, batch, leases)
-		if err != nil && !errors.Is(err, outbox.ErrRowsLocked) {
+		locked = nil
+		if statuses, err = settle(ctx, batch, leases); err != nil && !errors.As(err, &locked) {
 			return err
 		}
 		return r.at(ctx, pointSettled)
@@ -245,11 +246,12 @@ func (r *Relay) settle(ctx context.Context, batch []outbox.Settlement, leases []
 		}
 		ev.Msg("the database rejects an outcome")
 	}
-	var locked []outbox.Settlement
-	if batch, statuses, locked = recorded(batch, statuses); len(locked) > 0 {
-		r.log.Debug().Int("rows", len(locked)).Msg("messages are locked by other sessions, and are settled later")
-		messages, leases = claimedOf(batch), without(leases, leasesOf(locked))
-		r.outcomes.park(locked)
+	if locked != nil {
+		var later []outbox.Settlement
+		batch, statuses, later = recorded(batch, statuses, locked.Settlements)
+		r.log.Debug().Int("rows", len(later)).Msg("messages are locked by other sessions, and are settled later")
+		messages, leases = claimedOf(batch), without(leases, leasesOf(later))
+		r.outcomes.park(later)
 	}
 	r.log.Debug().Int("rows", len(batch)).Int64("elapsed_ms", time.Since(began).Milliseconds()).Msg("settled messages")
 	if slices.ContainsFunc(batch, func(s outbox.Settlement) bool { return s.To == outbox.Processing }) {
@@ -266,19 +268,17 @@ func (r *Relay) settle(ctx context.Context, batch []outbox.Settlement, leases []
 	r.inflight.ended(leases)
 }
 
-// recorded separates the outcomes that are not recorded, because other sessions have locked their messages.
-func recorded(batch []outbox.Settlement, statuses []outbox.Status) (done []outbox.Settlement, as []outbox.Status, locked []outbox.Settlement) {
-	if !slices.Contains(statuses, outbox.Unrecorded) {
-		return batch, statuses, nil
-	}
+// recorded separates the outcomes with these ascending indexes, which are not recorded, from the others.
+func recorded(batch []outbox.Settlement, statuses []outbox.Status, locked []int) (done []outbox.Settlement, as []outbox.Status,
+	later []outbox.Settlement) {
 	for i, s := range statuses {
-		if s == outbox.Unrecorded {
-			locked = append(locked, batch[i])
+		if _, is := slices.BinarySearch(locked, i); is {
+			later = append(later, batch[i])
 		} else {
 			done, as = append(done, batch[i]), append(as, s)
 		}
 	}
-	return done, as, locked
+	return done, as, later
 }
 
 // leasesOf returns the leases of outcomes.
