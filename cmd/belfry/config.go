@@ -2,21 +2,34 @@ package main
 
 import (
 	"context"
-	"errors"
 	"reflect"
-	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/belfryhq/belfry/internal/config"
-	"github.com/belfryhq/belfry/internal/keys"
 	"github.com/belfryhq/belfry/internal/text"
 	"github.com/belfryhq/belfry/node/settings"
 )
 
 func newConfigCommand(a *app) *cobra.Command {
-	return newGroup("config", "Show the configuration in effect, or check it",
-		newConfigShowCommand(a), newConfigCheckCommand(a))
+	return newGroup("config", "Write a configuration file, show the configuration in effect, or check it",
+		newConfigInitCommand(a), newConfigShowCommand(a), newConfigCheckCommand(a))
+}
+
+func newConfigInitCommand(a *app) *cobra.Command {
+	return &cobra.Command{
+		Use:   "init",
+		Short: "Write config.yaml with the keys that a new installation sets first",
+		Long:  "Write a commented config.yaml of about 20 lines into the working directory, where belfry reads it.\nIt replaces no file.",
+		Args:  noArgs,
+		RunE: func(*cobra.Command, []string) error {
+			if err := settings.WriteStarter(config.DefaultFile); err != nil {
+				return usagef("%w; remove the file, or change to another directory", err)
+			}
+			a.remark("%s written; next: edit it, then `belfry config check`", config.DefaultFile)
+			return nil
+		},
+	}
 }
 
 func newConfigShowCommand(a *app) *cobra.Command {
@@ -85,7 +98,7 @@ func runConfigCheck(o *configOptions) error {
 	if o.out.json() {
 		report := configReport{OK: err == nil, Files: []string{}, Problems: []string{}, OpenFiles: []string{}}
 		if err != nil {
-			report.Problems = problemLines(err)
+			report.Problems = config.Lines(err)
 		} else {
 			report.Files, report.OpenFiles = emptyList(s.Files), emptyList(s.OpenFiles())
 		}
@@ -97,32 +110,9 @@ func runConfigCheck(o *configOptions) error {
 	if err != nil {
 		return err
 	}
-	given := 0
-	for _, k := range keys.Of(s.Config) {
-		if s.Source(k.Name).Kind != config.FromDefault {
-			given++
-		}
-	}
-	o.printf("ok: %s read, %s set, the rest at defaults\n", filesRead(s), text.Counted(int64(given), "key"))
+	o.printf("ok: %s read, %s set, the rest at defaults\n", s.FilesRead(), text.Counted(s.Given(), "key"))
 	for _, file := range s.OpenFiles() {
 		o.remark("%s has a secret, and other accounts of this machine may read it: chmod 600 %s", file, text.ShellWord(file))
 	}
 	return nil
-}
-
-// filesRead lists the configuration files that were read.
-func filesRead(s settings.Settings) string {
-	if len(s.Files) == 0 {
-		return "no file"
-	}
-	return strings.Join(s.Files, ", ")
-}
-
-// problemLines lists every problem of a configuration.
-func problemLines(err error) []string {
-	var c *config.Error
-	if errors.As(err, &c) {
-		return c.Lines()
-	}
-	return []string{err.Error()}
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 
 	"github.com/belfryhq/belfry/admin/doctor"
+	"github.com/belfryhq/belfry/internal/config"
 	"github.com/belfryhq/belfry/internal/text"
 
 	"github.com/spf13/cobra"
@@ -31,7 +32,7 @@ func newDoctorCommand(a *app) *cobra.Command {
 func findingsOf(c commandOptions, err error) (findings []doctor.Finding) {
 	s, invalid := c.settings()
 	if invalid != nil {
-		for _, line := range problemLines(invalid) {
+		for _, line := range config.Lines(invalid) {
 			findings = append(findings, doctor.Finding{Check: "configuration", Status: doctor.HealthFailed, Detail: text.Sprintf("%s", line),
 				Remedy: text.Sprintf("see %s and config.yaml", text.Command("help configuration"))})
 		}
@@ -41,7 +42,7 @@ func findingsOf(c commandOptions, err error) (findings []doctor.Finding) {
 		return nil
 	}
 	return []doctor.Finding{
-		{Check: "configuration", Status: doctor.HealthOK, Detail: text.Sprintf("%s read", filesRead(s))},
+		{Check: "configuration", Status: doctor.HealthOK, Detail: text.Sprintf("%s read", s.FilesRead())},
 		{Check: "connection", Status: doctor.HealthFailed, Detail: text.Sprintf("%s", err)},
 	}
 }

@@ -41,7 +41,7 @@ func reload(ctx context.Context, sources config.Input, current settings.Config, 
 		changed, waiting, err = n.Reload(ctx, current.Update(next.Config))
 	}
 	if err != nil {
-		for _, line := range problemLines(err) {
+		for _, line := range config.Lines(err) {
 			logger.Error().Str("error", line).Msg("configuration refused; nothing changed")
 		}
 		return

@@ -32,6 +32,7 @@ package config
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"reflect"
 	"slices"
@@ -295,6 +296,14 @@ func (l *Loaded) Source(path string) Source {
 	return l.sources[list]
 }
 
+// FilesRead lists the files that were read.
+func (l *Loaded) FilesRead() string {
+	if len(l.Files) == 0 {
+		return "no file"
+	}
+	return strings.Join(l.Files, ", ")
+}
+
 // Err has every problem found so far, as *Error; nil when there is none.
 func (l *Loaded) Err() error {
 	if len(l.problems) == 0 {
@@ -333,6 +342,15 @@ func (e *Error) Lines() []string {
 	}
 	slices.SortStableFunc(lines, compareNatural)
 	return slices.Compact(lines)
+}
+
+// Lines returns one line for each problem of an *Error, or the text of another error.
+func Lines(err error) []string {
+	var e *Error
+	if errors.As(err, &e) {
+		return e.Lines()
+	}
+	return []string{err.Error()}
 }
 
 // Error lists the problems, one to a line.

@@ -9,6 +9,7 @@ import (
 
 	"github.com/belfryhq/belfry/channels/unsubscribe"
 	"github.com/belfryhq/belfry/internal/config"
+	"github.com/belfryhq/belfry/internal/keys"
 	"github.com/belfryhq/belfry/job/abortcache"
 	"github.com/belfryhq/belfry/outbox"
 	"github.com/belfryhq/belfry/outbox/relay"
@@ -113,6 +114,16 @@ func (c Config) OpenCache() (*abortcache.Cache, error) {
 		return nil, nil //nolint:nilnil // no cache is not an error
 	}
 	return abortcache.Open(c.Abort)
+}
+
+// Given returns the number of keys that a file, a variable or a flag sets.
+func (s Settings) Given() (n int64) {
+	for _, k := range keys.Of(s.Config) {
+		if s.Source(k.Name).Kind != config.FromDefault {
+			n++
+		}
+	}
+	return n
 }
 
 // QuietLog reports whether no log level was requested. A file that repeats the default, such as the shipped
