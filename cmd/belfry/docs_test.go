@@ -9,7 +9,9 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/spf13/cobra"
@@ -235,4 +237,78 @@ func TestDocs_MakeBuildsASmallBinaryAndPrintsALink(t *testing.T) {
 	require.NoError(t, err, "%s", out)
 	require.Regexp(t, `-trimpath -ldflags '-s -w `, string(out))
 	require.Regexp(t, `(?m)^echo "console: http://\S+/sign-in#link=\$\(bin/belfry users link make-run 2>/dev/null\)"$`, string(out))
+}
+
+// tutorialBlock is a block of commands of docs/tutorial.md, with the output that the page shows after it.
+var tutorialBlock = regexp.MustCompile("(?s)\n```sh\n(.*?)\n```\n(?:\n```text\n(.*?)\n```\n)?")
+
+// tutorial executes the commands of docs/tutorial.md in the order of the page, from a block on, in one shell with nothing but an
+// empty server. Each block prints what the page shows after it, except numbers and times. In the end each person has one mail.
+func tutorial(t *testing.T, from int, environ ...string) {
+	t.Helper()
+	for _, program := range []string{"psql", "createdb", "git", "bash"} {
+		if _, err := exec.LookPath(program); err != nil {
+			t.Skip("there is no " + program)
+		}
+	}
+	db := dbtest.NewEmpty(t)
+	c := db.Pool.Config().ConnConfig
+	shop := db.Name + "_shop"
+	t.Cleanup(func() {
+		_, err := db.Pool.Exec(context.WithoutCancel(t.Context()), "DROP DATABASE IF EXISTS "+shop+" WITH (FORCE)")
+		require.NoError(t, err)
+	})
+	found := tutorialBlock.FindAllStringSubmatch(pages(t)["docs/tutorial.md"], -1)
+	require.Len(t, found, strings.Count(pages(t)["docs/tutorial.md"], "```sh"))
+	const mark = "--- the output of a block ends here ---"
+	script := "set -eu\ntrap 'kill $(jobs -p) 2>/dev/null || true' EXIT\n"
+	for _, block := range found[from:] {
+		commands := strings.NewReplacer(" shop", " "+shop, "///shop", "///"+shop, "belfry fake ", "belfry fake --listen 127.0.0.1:0 ").Replace(block[1])
+		script += commands + "\necho '" + mark + "'\n"
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 10*patience)
+	defer cancel()
+	shell := exec.CommandContext(ctx, "bash", "-c", script)
+	shell.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	shell.Cancel = func() error { return syscall.Kill(-shell.Process.Pid, syscall.SIGKILL) } // with the processes that it started
+	shell.Dir = t.TempDir()
+	shell.Env = append(os.Environ(), append([]string{
+		"PGHOST=" + c.Host, "PGPORT=" + strconv.Itoa(int(c.Port)), "PGUSER=" + c.User, "PGPASSWORD=" + c.Password, "PGSSLMODE=disable",
+		"BELFRY_API_LISTEN=127.0.0.1:0", "USER=ann", "TZ=UTC",
+	}, environ...)...)
+	out, err := shell.CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	printed := strings.Split(string(out), mark+"\n")
+	for i, block := range found[from:] {
+		require.Equal(t, alike(block[2]), alike(printed[i]), "after %s:\n%s", block[1], out)
+	}
+	require.Regexp(t, `\nsmtp +1,999 +1,999 +1,999 +0 `, printed[len(found[from:])-1])
+}
+
+var (
+	number = regexp.MustCompile(`[0-9][0-9,.:]*`)
+	moving = regexp.MustCompile(`(?m)^job \d+ \(push\): DELIVERING .*\n`) // as often as time allows
+	blank  = regexp.MustCompile(`(?m)[ -]{2,}|[ \t]+$`)
+)
+
+// alike is a text without what differs from run to run: numbers, times, the widths of columns, and a job's progress.
+func alike(text string) string {
+	return strings.TrimSpace(blank.ReplaceAllString(number.ReplaceAllString(moving.ReplaceAllString(plain(text), ""), "0"), "  "))
+}
+
+// The commands of the tutorial run and print what it shows.
+func TestDocs_TheTutorialRuns(t *testing.T) {
+	t.Parallel()
+	tutorial(t, 1, "PATH="+filepath.Dir(binary(t))+string(filepath.ListSeparator)+os.Getenv("PATH"), mainVariable+"=1")
+}
+
+// The tutorial from its first command: belfry is cloned and built.
+func TestLong_TheTutorialInstallsBelfry(t *testing.T) {
+	t.Parallel()
+	root, err := filepath.Abs(tree)
+	require.NoError(t, err)
+	if exec.CommandContext(t.Context(), "git", "-C", root, "rev-parse", "HEAD").Run() != nil {
+		t.Skip("there is no clone to clone")
+	}
+	tutorial(t, 0, "GIT_CONFIG_COUNT=1", "GIT_CONFIG_KEY_0=url."+root+".insteadOf", "GIT_CONFIG_VALUE_0=https://github.com/belfryhq/belfry", "MAKEFLAGS=")
 }
