@@ -253,7 +253,7 @@ func tutorial(t *testing.T, from int, environ ...string) {
 	}
 	db := dbtest.NewEmpty(t)
 	c := db.Pool.Config().ConnConfig
-	shop := db.Name + "_shop"
+	shop := strings.Join(strings.SplitN(db.Name, "_", 5)[:4], "_") + "_shop" // PostgreSQL cuts long names
 	t.Cleanup(func() {
 		_, err := db.Pool.Exec(context.WithoutCancel(t.Context()), "DROP DATABASE IF EXISTS "+shop+" WITH (FORCE)")
 		require.NoError(t, err)
@@ -280,6 +280,9 @@ func tutorial(t *testing.T, from int, environ ...string) {
 	require.NoError(t, err, "%s", out)
 	printed := strings.Split(string(out), mark+"\n")
 	for i, block := range found[from:] {
+		if strings.Contains(block[1], "git clone") {
+			continue // prints what git and make print
+		}
 		require.Equal(t, alike(block[2]), alike(printed[i]), "after %s:\n%s", block[1], out)
 	}
 	require.Regexp(t, `\nsmtp +1,999 +1,999 +1,999 +0 `, printed[len(found[from:])-1])

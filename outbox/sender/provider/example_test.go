@@ -48,29 +48,50 @@ func ExampleValidate() {
 	// Output: senders[0].smtp.tls: "ssl" is not allowed; allowed values: starttls, opportunistic, implicit, none
 }
 
-// A fixed receiver in one's own network, whose addresses are let through, checks who
-// calls.
+// notify is a receiver of calls signed with secret. first reports whether a key is new, and stores it durably with what it causes.
+func notify(secret string, first func(key string, body []byte) error) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, 1<<20))
+		if err != nil {
+			w.WriteHeader(http.StatusRequestEntityTooLarge)
+			return
+		}
+		if err := provider.VerifyWebhook(r.Header, body, time.Now(), provider.WebhookTolerance, secret); err != nil {
+			w.WriteHeader(http.StatusUnauthorized)
+			return
+		}
+		if err := first(r.Header.Get("Idempotency-Key"), body); err != nil {
+			w.WriteHeader(http.StatusServiceUnavailable) // belfry tries again
+			return
+		}
+		w.WriteHeader(http.StatusNoContent) // also if the key was known
+	}
+}
+
+// A receiver in a private network, whose addresses are allowed, verifies the caller.
 func ExampleVerifyWebhook() {
 	const secret = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLwSwMfKQ9r8GKYqr"
-	receiver := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-		body, _ := io.ReadAll(r.Body)
-		fmt.Println(provider.VerifyWebhook(r.Header, body, time.Now(), provider.WebhookTolerance, secret), r.Header.Get("Idempotency-Key"))
+	receiver := httptest.NewServer(notify(secret, func(key string, _ []byte) error {
+		fmt.Println(key)
+		return nil
 	}))
 	defer receiver.Close()
 
-	client, err := provider.New(&provider.WebhookConfig{
-		URL: receiver.URL, AllowHTTP: true, Secrets: []string{secret},
-		HTTP: provider.HTTPConfig{AllowAddresses: []string{"127.0.0.0/8"}},
-	}, time.Now)
-	if err != nil {
-		fmt.Println(err)
-		return
+	for _, signedWith := range []string{secret, "whsec_AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA"} {
+		client, err := provider.New(&provider.WebhookConfig{
+			URL: receiver.URL, AllowHTTP: true, Secrets: []string{signedWith},
+			HTTP: provider.HTTPConfig{AllowAddresses: []string{"127.0.0.0/8"}},
+		}, time.Now)
+		if err != nil {
+			fmt.Println(err)
+			return
+		}
+		results := client.Send(context.Background(), []sender.Delivery{{Key: "k1", ChannelID: 42, Title: "hello", Data: []byte(`{}`)}})
+		fmt.Println(results[0].Class, results[0].Code)
+		_ = client.Close()
 	}
-	defer func() { _ = client.Close() }()
-
-	results := client.Send(context.Background(), []sender.Delivery{{Key: "k1", ChannelID: 42, Title: "hello", Data: []byte(`{}`)}})
-	fmt.Println(results[0].Class)
 	// Output:
-	// <nil> k1
-	// accepted
+	// k1
+	// accepted 204
+	// retryable 401
 }
