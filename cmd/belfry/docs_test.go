@@ -274,7 +274,7 @@ func tutorial(t *testing.T, from int, environ ...string) {
 	shell.Dir = t.TempDir()
 	shell.Env = append(os.Environ(), append([]string{
 		"PGHOST=" + c.Host, "PGPORT=" + strconv.Itoa(int(c.Port)), "PGUSER=" + c.User, "PGPASSWORD=" + c.Password, "PGSSLMODE=disable",
-		"BELFRY_API_LISTEN=127.0.0.1:0", "USER=ann", "TZ=UTC",
+		"BELFRY_API_LISTEN=127.0.0.1:0", "USER=ann", "TZ=UTC", "GORACE=" + quickExit,
 	}, environ...)...)
 	out, err := shell.CombinedOutput()
 	require.NoError(t, err, "%s", out)
