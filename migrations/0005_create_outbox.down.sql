@@ -1,6 +1,7 @@
 -- Removes notifications, messages, activities and the state of relays.
-DROP FUNCTION belfry.job_content, belfry.has_unsent, belfry.first_waiting, belfry.own_claimed, belfry.adopt, belfry.halt, belfry.unhalt;
+DROP FUNCTION belfry.job_content, belfry.has_unsent, belfry.first_waiting, belfry.own_claimed, belfry.own_pushed, belfry.queued_in, belfry.adopt, belfry.halt, belfry.unhalt;
 DROP VIEW belfry.job_notifications, belfry.dead_letters, belfry.sendable_jobs, belfry.sendable_messages, belfry.messages;
+DROP FUNCTION belfry.push_of;
 DROP TABLE belfry.activity_counts, belfry.locks, belfry.installation, belfry.senders, belfry.samples, belfry.pushes, belfry.queues, belfry.relays, belfry.attempts, belfry.handovers,
     belfry.leases, belfry.retention_walks, belfry.activities, belfry.message_rows, belfry.job_claims, belfry.notifications;
 DROP FUNCTION belfry.messages_keep, belfry.queues_number, belfry.relays_bound, belfry.activities_limit, belfry.activities_count, belfry.installation_halt, belfry.installation_record, belfry.delivers, belfry.here, belfry.send_external, belfry.channel_id, belfry.send, belfry.insert_activity,

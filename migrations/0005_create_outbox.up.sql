@@ -78,8 +78,8 @@ CREATE TABLE belfry.message_rows (
 
 -- How far the messages of a job are claimed: each claim takes the next ones after the channel claimed_to (NULL: the
 -- first ones) and moves it, in the
--- transaction that writes its lease. A message that was never changed and is not after claimed_to is in flight under
--- the lease with its key. The row's lock makes claims disjoint: a statement that changes such messages for another
+-- transaction that writes its lease, or the push with its keys. A message that was never changed and is not after
+-- claimed_to is in flight under the lease with its key, or QUEUED by the push with its key. The row's lock makes claims disjoint: a statement that changes such messages for another
 -- reason takes it first (belfry.own_claimed), and then the locks of messages.
 CREATE TABLE belfry.job_claims (
     job_id     bigint CONSTRAINT job_claims_pkey PRIMARY KEY,
@@ -109,20 +109,57 @@ ALTER TABLE belfry.leases ALTER COLUMN job_ids SET STORAGE EXTERNAL, ALTER COLUM
 
 CREATE INDEX leases_expiry_idx ON belfry.leases (expires_at);
 
--- The messages, with the status PROCESSING and their lease for those that are in flight and whose rows were never
--- changed. The lease is searched in all leases, if it is read.
+-- The pushes, while messages may be QUEUED by them. The messages of one push are either rows with its number, or
+-- messages of the job job_id that were never changed: channel_ids are those that no relay has claimed yet, up to
+-- last_channel, and tids the positions of their rows. Such pushes of a job follow each other in the order of its channels. A relay claims a message
+-- by taking its key out of channel_ids, under the lock of the push. A key can remain after its message was cancelled
+-- or deleted, until its copy is claimed or found lost.
+CREATE TABLE belfry.pushes (
+    queue        text        NOT NULL,
+    number       bigint      NOT NULL,
+    made_at      timestamptz NOT NULL DEFAULT clock_timestamp(),
+    job_id       bigint,
+    last_channel bigint,
+    channel_ids  bigint[]    NOT NULL DEFAULT '{}',
+    tids         tid[]       NOT NULL DEFAULT '{}',
+    queued       integer     NOT NULL GENERATED ALWAYS AS (cardinality(channel_ids)) STORED,
+    CONSTRAINT pushes_times_check CHECK (made_at >= '1970-01-01 00:00:00+00' AND made_at < '9999-12-31 00:00:00+00'),
+    CONSTRAINT pushes_pkey PRIMARY KEY (number, queue), -- claims find each by its number, whatever the statistics are
+    CONSTRAINT pushes_queue_check CHECK (queue IN ('activities', 'bulk')),
+    CONSTRAINT pushes_keys_check CHECK (cardinality(channel_ids) <= CASE WHEN job_id > 0 AND last_channel IS NOT NULL AND queue = 'bulk' THEN 1000 ELSE 0 END -- outbox.MaxBatch
+        AND cardinality(tids) = cardinality(channel_ids))
+) WITH (fillfactor = 70); -- room for HOT updates: every claim changes some
+
+-- Keys do not compress.
+ALTER TABLE belfry.pushes ALTER COLUMN channel_ids SET STORAGE EXTERNAL, ALTER COLUMN tids SET STORAGE EXTERNAL;
+
+CREATE INDEX pushes_job_idx ON belfry.pushes (job_id, last_channel) WHERE job_id IS NOT NULL;
+
+-- The push by which a message that was never changed is QUEUED; NULL: none (pushes_job_idx).
+CREATE FUNCTION belfry.push_of(job bigint, channel bigint) RETURNS bigint
+LANGUAGE sql STABLE
+BEGIN ATOMIC
+    SELECT CASE WHEN $2 = ANY (p.channel_ids) THEN p.number END
+      FROM belfry.pushes p
+     WHERE p.job_id = $1 AND p.last_channel >= $2
+     ORDER BY p.last_channel LIMIT 1;
+END;
+
+-- The messages, with the status QUEUED or PROCESSING, and their push or lease, for those that were claimed and whose
+-- rows were never changed. The lease is searched in all leases, if it is read.
 CREATE VIEW belfry.messages AS
 SELECT r.job_id, r.channel_id, r.next_attempt_at, r.attempts,
        CASE WHEN r.status = 'PENDING' AND r.lease_id IS NULL
                  AND r.channel_id <= (SELECT c.claimed_to FROM belfry.job_claims c WHERE c.job_id = r.job_id)
-            THEN 'PROCESSING' ELSE r.status END AS status,
+            THEN CASE WHEN belfry.push_of(r.job_id, r.channel_id) IS NULL THEN 'PROCESSING' ELSE 'QUEUED' END ELSE r.status END AS status,
        r.sent_at, r.last_error, r.recalled_at, r.step, r.crashes,
        CASE WHEN r.status = 'PENDING' AND r.lease_id IS NULL
                  AND r.channel_id <= (SELECT c.claimed_to FROM belfry.job_claims c WHERE c.job_id = r.job_id)
             THEN (SELECT l.id FROM belfry.leases l
                    WHERE EXISTS (SELECT FROM unnest(l.job_ids, l.channel_ids) u(job_id, channel_id) WHERE u.job_id = r.job_id AND u.channel_id = r.channel_id) LIMIT 1)
             ELSE r.lease_id END AS lease_id,
-       r.receipt, r.reason, r.revision, r.sender, r.push
+       r.receipt, r.reason, r.revision, r.sender,
+       CASE WHEN r.status = 'PENDING' AND r.lease_id IS NULL THEN belfry.push_of(r.job_id, r.channel_id) ELSE r.push END AS push
   FROM belfry.message_rows r;
 
 -- A final message changes by an operator's act alone, such as a redrive of dead letters: a role that only
@@ -203,14 +240,58 @@ BEGIN ATOMIC
      ORDER BY w.next_attempt_at LIMIT 1;
 END;
 
--- Writes the lease into the messages of a job that are in flight and were never changed, and keeps the job's claims
--- locked until the transaction ends, so that no more are claimed. It skips messages that are locked, because their
--- result is about to be recorded: the view belfry.messages shows them as PROCESSING.
-CREATE FUNCTION belfry.own_claimed(job bigint) RETURNS void
+-- Writes into the messages of some pushes that were never changed that they are QUEUED by it or, with back, that they
+-- wait again, and returns the job of each. It skips pushes that are locked, and keeps the keys of messages that are.
+CREATE FUNCTION belfry.own_pushed(numbers bigint[], back boolean) RETURNS SETOF bigint
+LANGUAGE sql SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off
+BEGIN ATOMIC
+    WITH held AS MATERIALIZED (
+        SELECT p.number, p.job_id, p.channel_ids FROM belfry.pushes p
+         WHERE p.number = ANY ($1) AND p.queue = 'bulk' AND p.queued > 0 ORDER BY p.number FOR UPDATE SKIP LOCKED
+    ), waiting AS MATERIALIZED (
+        SELECT h.number, u.channel_id, m.tid
+          FROM held h
+         CROSS JOIN unnest(h.channel_ids) u(channel_id)
+         CROSS JOIN LATERAL (SELECT m.ctid AS tid FROM belfry.message_rows m
+                              WHERE m.job_id = h.job_id AND m.channel_id = u.channel_id AND m.status = 'PENDING' AND m.lease_id IS NULL LIMIT 1) m
+    ), locked AS MATERIALIZED (
+        SELECT w.number, m.tid
+          FROM waiting w
+         CROSS JOIN LATERAL (SELECT m.ctid AS tid FROM belfry.message_rows m
+                              WHERE m.ctid = w.tid AND m.status = 'PENDING' AND m.lease_id IS NULL FOR UPDATE SKIP LOCKED) m
+    ), emptied AS (
+        UPDATE belfry.pushes p
+           SET channel_ids = ARRAY(SELECT w.channel_id FROM waiting w WHERE w.number = p.number AND w.tid NOT IN (SELECT k.tid FROM locked k)),
+               tids = ARRAY(SELECT w.tid FROM waiting w WHERE w.number = p.number AND w.tid NOT IN (SELECT k.tid FROM locked k))
+         WHERE p.number = ANY (ARRAY(SELECT h.number FROM held h)) AND p.queue = 'bulk'
+    )
+    UPDATE belfry.message_rows m
+       SET status = CASE WHEN $2 THEN m.status ELSE 'QUEUED' END, push = CASE WHEN $2 THEN m.push ELSE k.number END, lease_id = 0
+      FROM locked k
+     WHERE m.ctid = k.tid
+    RETURNING m.job_id;
+END;
+
+-- Shows in their rows which messages of a job that were never changed are in flight, and which of the next ones after a
+-- channel (by default: all) are QUEUED, and keeps the job's claims and these pushes locked until the transaction ends. It skips
+-- messages that are locked, because their result is about to be recorded: the view belfry.messages shows them.
+CREATE FUNCTION belfry.own_claimed(job bigint, after bigint DEFAULT -9223372036854775808, keys integer DEFAULT 2147483647) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    numbers bigint[];
 BEGIN
     INSERT INTO belfry.job_claims (job_id) SELECT $1 WHERE $1 > 0 ON CONFLICT ON CONSTRAINT job_claims_pkey DO NOTHING;
     PERFORM FROM belfry.job_claims c WHERE c.job_id = $1 FOR UPDATE;
+    numbers := ARRAY(SELECT p.number FROM belfry.pushes p
+                      WHERE p.job_id = $1 AND p.last_channel > $2 AND p.queued > 0
+                        AND p.last_channel <= coalesce((SELECT n.last_channel FROM belfry.pushes n
+                                                         WHERE n.job_id = $1
+                                                           AND n.last_channel >= (SELECT m.channel_id FROM belfry.message_rows m
+                                                                                   WHERE m.job_id = $1 AND m.channel_id > $2 ORDER BY m.channel_id OFFSET $3 - 1 LIMIT 1)
+                                                         ORDER BY n.last_channel LIMIT 1), 9223372036854775807)
+                      ORDER BY p.number
+                        FOR UPDATE);
+    PERFORM belfry.own_pushed(numbers, false);
     UPDATE belfry.message_rows m
        SET status = 'PROCESSING', lease_id = k.lease_id
       FROM (SELECT l.id AS lease_id, x.tid
@@ -223,7 +304,22 @@ BEGIN
      WHERE m.ctid = k.tid AND m.job_id = $1;
 END $$;
 
-REVOKE EXECUTE ON FUNCTION belfry.own_claimed(bigint) FROM PUBLIC;
+REVOKE EXECUTE ON FUNCTION belfry.own_claimed(bigint, bigint, integer) FROM PUBLIC;
+
+-- The number of QUEUED messages of a carrier's queue by pushes before a number (NULL: all), up to most (NULL: all), and
+-- the time of the oldest such push (messages_queued_idx, pushes_pkey).
+CREATE FUNCTION belfry.queued_in(queue text, before bigint, most bigint, OUT messages bigint, OUT since timestamptz)
+LANGUAGE sql STABLE SET enable_bitmapscan = off SET enable_seqscan = off
+BEGIN ATOMIC
+    SELECT least($3, (SELECT count(*) FROM (SELECT FROM belfry.message_rows m
+                                             WHERE m.status = 'QUEUED' AND (m.job_id < 0) = ($1 = 'activities') AND m.push < coalesce($2, 9223372036854775807)
+                                             ORDER BY m.push, m.job_id, m.channel_id LIMIT $3) c)
+                     + (SELECT coalesce(sum(p.queued), 0) FROM belfry.pushes p WHERE p.queue = $1 AND p.number < coalesce($2, 9223372036854775807))),
+           (SELECT p.made_at FROM belfry.pushes p
+             WHERE p.queue = $1
+               AND p.number = least((SELECT m.push FROM belfry.message_rows m WHERE m.status = 'QUEUED' AND (m.job_id < 0) = ($1 = 'activities') ORDER BY m.push LIMIT 1),
+                                    (SELECT n.number FROM belfry.pushes n WHERE n.queue = $1 AND n.queued > 0 ORDER BY n.number LIMIT 1)));
+END;
 
 -- Whether a message of a job is not final, by the index of each status: a job may have millions of
 -- messages that are final. Messages in flight are found by the counts. A role that delivers can write the
@@ -797,16 +893,6 @@ REVOKE EXECUTE ON FUNCTION belfry.queues_number() FROM PUBLIC;
 
 CREATE TRIGGER queues_number BEFORE UPDATE OF last_push ON belfry.queues
     FOR EACH ROW WHEN (NEW.last_push <> OLD.last_push AND NEW.last_push - 1 <> OLD.last_push) EXECUTE FUNCTION belfry.queues_number();
-
--- The time of each push, while messages may be QUEUED by it. belfry.message_rows contains its messages.
-CREATE TABLE belfry.pushes (
-    queue   text        NOT NULL,
-    number  bigint      NOT NULL,
-    made_at timestamptz NOT NULL DEFAULT clock_timestamp(),
-    CONSTRAINT pushes_times_check CHECK (made_at >= '1970-01-01 00:00:00+00' AND made_at < '9999-12-31 00:00:00+00'),
-    CONSTRAINT pushes_pkey PRIMARY KEY (queue, number),
-    CONSTRAINT pushes_queue_check CHECK (queue IN ('activities', 'bulk'))
-);
 
 -- Figures for charts, per minute: of the walks of a lane, of a job, and of a sender. Each process adds its own
 -- once a minute, after the minute, and never in the transaction of a chunk or a settlement (outbox/samples).

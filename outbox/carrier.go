@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -76,22 +77,23 @@ func (l *Ledger) RenewQueue(ctx context.Context, q PushQueue) (PushQueue, bool, 
 func (l *Ledger) QueueJob(ctx context.Context, q PushQueue, jobID int64, after Position, limit int, tries Tries) (keys []Key,
 	push int64, next Position, err error) {
 	what := fmt.Sprintf("queue messages of job %d", jobID)
-	var ahead Position
+	var more bool
 	var held error // another session holds the job's claims
-	first := tries != LaterTry && after.turns < returnedTurn
-	if first {
-		args := pgx.StrictNamedArgs{"job_id": jobID, "bound": limit}
-		if after.skips {
-			args["bound"] = max(limit, examined)
+	if tries != LaterTry && after.turns < returnedTurn {
+		taken, skipped, err := l.take(ctx, what, jobID, q.Epoch, after.skips, limit)
+		switch {
+		case errors.Is(err, job.ErrLocked):
+			held = err
+		case err != nil:
+			return nil, 0, after, err
+		case len(taken) > 0:
+			for i := range taken {
+				keys, push = append(keys, taken[i].Key), taken[i].LeaseID
+			}
+			after.turns, after.skips, after.More = after.turns+1, skipped, true
+			return keys, push, after, nil
 		}
-		keys, push, ahead, err = l.queue(ctx, what, queries.messageQueueNext, q, Position{}, limit, args)
-		if errors.Is(err, job.ErrLocked) {
-			held, err = err, nil
-		}
-		if err != nil || len(keys) > 0 {
-			after.turns, after.skips, after.More = after.turns+1, ahead.skips, true
-			return keys, push, after, err
-		}
+		more = skipped
 	}
 	keys, push, next, err = l.queue(ctx, what, queries.messageQueue, q, after, limit, pgx.StrictNamedArgs{
 		"job_id": jobID, "after_at": after.DueAt, "after_channel": after.ChannelID, "retries": tries.retries(),
@@ -99,10 +101,10 @@ func (l *Ledger) QueueJob(ctx context.Context, q PushQueue, jobID int64, after P
 	if held != nil && err == nil && len(keys) == 0 {
 		return nil, 0, after, held
 	}
-	if after.turns > 0 || ahead.More {
+	if after.turns > 0 || more {
 		next.turns = 1
 	}
-	next.skips, next.More = next.skips || ahead.skips, next.More || ahead.More || after.turns == returnedTurn
+	next.skips, next.More = next.skips || more, next.More || more || after.turns == returnedTurn
 	return keys, push, next, err
 }
 
@@ -114,16 +116,9 @@ func (l *Ledger) QueueActivities(ctx context.Context, q PushQueue, after Positio
 
 func (l *Ledger) queue(ctx context.Context, what, statement string, q PushQueue, after Position, limit int,
 	args pgx.StrictNamedArgs) (keys []Key, push int64, _ Position, err error) {
-	args["relay"], args["epoch"], args["keys"] = l.relay, q.Epoch, limit
+	args["relay"], args["epoch"], args["keys"], args["bound"] = l.relay, q.Epoch, limit, examined
 	next := reached{last: after}
 	var b pgx.Batch
-	locks := ledgerTimeout
-	if statement == queries.messageQueueNext {
-		locks = l.claimWait
-		b.Queue(queries.claimsBegin, pgx.StrictNamedArgs{"job_id": args["job_id"]})
-	} else {
-		args["bound"] = examined
-	}
 	b.Queue(statement, args).Query(func(rows pgx.Rows) error {
 		var k Key
 		var number int64
@@ -136,7 +131,7 @@ func (l *Ledger) queue(ctx context.Context, what, statement string, q PushQueue,
 		})
 		return err
 	})
-	if err := l.within(ctx, true, locks, &b); err != nil {
+	if err := l.atOnce(ctx, true, &b); err != nil {
 		return nil, 0, after, fmt.Errorf("%s: %w", what, err)
 	}
 	return keys, push, next.of(len(keys) == limit), nil
@@ -146,7 +141,7 @@ func (l *Ledger) queue(ctx context.Context, what, statement string, q PushQueue,
 // "" for activities. All messages of a push belong to one job, or to activities.
 func (l *Ledger) QueuedBy(ctx context.Context, q PushQueue, number int64) (keys []Key, lane string, err error) {
 	keys, err = take(ctx, l, fmt.Sprintf("read push %d of the queue %s", number, q.Name), queries.pushKeys, pgx.StrictNamedArgs{
-		"activities": q.activities(), "number": number,
+		"activities": q.activities(), "name": q.Name, "number": number,
 	}, func(row pgx.CollectableRow) (k Key, err error) {
 		err = row.Scan(&k.JobID, &k.ChannelID, &lane)
 		return k, err
@@ -154,9 +149,10 @@ func (l *Ledger) QueuedBy(ctx context.Context, q PushQueue, number int64) (keys 
 	return keys, lane, err
 }
 
-// Unqueue returns up to limit QUEUED messages that the carrier has lost to PENDING, and returns their
-// number. Their push precedes oldest, the oldest push in the carrier, and is older than age. Without the
-// limit on the age, copies that a worker has taken out and not claimed yet would be pushed again.
+// Unqueue returns up to limit QUEUED messages that the carrier has lost to PENDING, and those of a few pushes that were
+// never claimed before, and returns their number, 0 if none is left. Their push precedes oldest, the oldest push in the
+// carrier, and is older than age. Without the limit on the age, copies that a worker has taken out and not claimed yet
+// would be pushed again.
 func (l *Ledger) Unqueue(ctx context.Context, q PushQueue, oldest int64, age time.Duration, limit int) (int, error) {
 	of, err := take(ctx, l, "return lost messages of the queue "+q.Name, queries.messagesUnqueue, pgx.StrictNamedArgs{
 		"activities": q.activities(), "name": q.Name, "oldest": oldest, "seconds": age.Seconds(), "keys": limit,
@@ -164,8 +160,8 @@ func (l *Ledger) Unqueue(ctx context.Context, q PushQueue, oldest int64, age tim
 	return len(of), err
 }
 
-// Unserved returns up to limit QUEUED messages to PENDING if no relay pushes to a carrier, because the
-// relays have stopped or work without a carrier. It returns their number. Copies that remain in a carrier
+// Unserved is Unqueue for the messages of both queues if no relay pushes to a carrier, because the relays have
+// stopped or work without a carrier. It returns their number, 0 if none is left. Copies that remain in a carrier
 // stay valid.
 func (l *Ledger) Unserved(ctx context.Context, limit int) (int, error) {
 	of, err := take(ctx, l, "return messages of a carrier that no relay uses", queries.messagesUnserved,
@@ -217,16 +213,16 @@ type Answer struct {
 // lockedFor is the delay of a copy whose message is locked.
 const lockedFor = 100 * time.Millisecond
 
-// ClaimCopies claims up to MaxBatch copies by key in one statement and returns one answer each, in their
-// order. A message is claimed with the first copy, if it is QUEUED, or PENDING and due, and may be sent. If
-// a later push has queued it, only the copy of that push counts. The claimed messages, of any jobs, have one
-// new lease. A server crash can lose the claims, but not the states behind CopyHeld and CopyAnother. It
-// returns an error if messages may not leave the database (Installation.Err).
+// ClaimCopies claims up to MaxBatch copies by key and returns one answer each, in their order. A message is claimed with
+// the first copy, if it is QUEUED, or PENDING and due, and may be sent. If a later push has queued it, only the copy of
+// that push counts. The claimed messages, of any jobs, have up to two new leases: one for those that were never changed.
+// A server crash can lose the claims, but not the states behind CopyHeld and CopyAnother. It returns an error if
+// messages may not leave the database (Installation.Err).
 func (l *Ledger) ClaimCopies(ctx context.Context, copies []Copy) ([]Answer, error) {
 	return l.claimCopies(ctx, copies, false)
 }
 
-// ClaimKeys claims messages of jobs by key under one new lease, whatever has queued them, and returns those that it
+// ClaimKeys claims messages of jobs by key under up to two new leases, whatever has queued them, and returns those that it
 // claimed. It is ClaimCopies without copies.
 func (l *Ledger) ClaimKeys(ctx context.Context, keys []Key) (claimed []Claimed, err error) {
 	copies := make([]Copy, len(keys))
@@ -245,33 +241,77 @@ func (l *Ledger) ClaimKeys(ctx context.Context, keys []Key) (claimed []Claimed, 
 // claimCopies is ClaimCopies. With held it also claims messages that were never claimed, and holds the claims of their
 // jobs meanwhile.
 func (l *Ledger) claimCopies(ctx context.Context, copies []Copy, held bool) ([]Answer, error) {
-	what := fmt.Sprintf("claim %d messages by key", len(copies))
 	if err := checkBatch(len(copies)); err != nil || len(copies) == 0 {
 		return nil, err
 	}
-	k, pushes := newKeys(len(copies)), make([]int64, 0, len(copies))
 	answers, asked := make([]Answer, len(copies)), make([]int, 0, len(copies))
 	for i, best := range latest(copies) {
 		answers[i] = Answer{Verdict: CopyNotQueued, Claimed: Claimed{Key: copies[i].Key}}
 		if best {
-			n := len(asked)
-			k.jobs[n], k.channels[n] = copies[i].JobID, copies[i].ChannelID
-			pushes, asked = append(pushes, copies[i].Push), append(asked, i)
+			asked = append(asked, i)
 		}
 	}
-	n, lease := len(asked), newLeaseID()
+	left, err := l.takeCopies(ctx, copies, asked, answers, held)
+	if err != nil {
+		return nil, err
+	}
+	if err := l.judgeCopies(ctx, copies, left, answers, held); err != nil {
+		if len(left) == len(asked) {
+			return nil, err
+		}
+		for _, i := range left { // the next claim returns the error
+			answers[i].Verdict, answers[i].Wait = CopyLater, lockedFor
+		}
+	}
+	l.makeSure(ctx, answers)
+	return answers, nil
+}
+
+// takeCopies answers the copies of messages that were never changed, of those asked, and returns the others: all, if
+// another session holds one of their pushes for longer than claims do.
+func (l *Ledger) takeCopies(ctx context.Context, copies []Copy, asked []int, answers []Answer, held bool) (left []int, err error) {
+	args, _, _ := l.copyArgs(copies, asked, held)
+	taken := make([]bool, len(copies))
 	var b pgx.Batch
-	jobs := different(k.jobs[:n])
+	b.Queue(queries.copiesTake, args).Query(func(rows pgx.Rows) error {
+		var n int // from 1
+		var c Claimed
+		_, err := pgx.ForEachRow(rows, []any{&n, &c.LeaseID, &c.Lane, &c.tid}, func() error {
+			i := asked[n-1]
+			taken[i] = true
+			if c.LeaseID == 0 {
+				answers[i].Verdict = CopyHeld
+				return nil
+			}
+			c.Key = copies[i].Key
+			answers[i] = Answer{Verdict: CopyClaimed, Claimed: c}
+			return nil
+		})
+		return err
+	})
+	switch err := l.within(ctx, false, l.claimWait, &b); {
+	case errors.Is(err, job.ErrLocked):
+		return asked, nil
+	case err != nil:
+		return nil, fmt.Errorf("claim %d messages by key: %w", len(copies), err)
+	}
+	return slices.DeleteFunc(slices.Clone(asked), func(i int) bool { return taken[i] }), nil
+}
+
+// judgeCopies answers the copies of other messages.
+func (l *Ledger) judgeCopies(ctx context.Context, copies []Copy, asked []int, answers []Answer, held bool) error {
+	if len(asked) == 0 {
+		return nil
+	}
+	args, jobs, lease := l.copyArgs(copies, asked, held)
+	var b pgx.Batch
 	if held {
 		for _, id := range jobs { // a claim may begin them meanwhile
 			b.Queue(queries.claimsBegin, pgx.StrictNamedArgs{"job_id": id})
 		}
 		b.Queue(queries.claimsHold, pgx.StrictNamedArgs{"jobs": jobs})
 	}
-	b.Queue(queries.copiesClaim, pgx.StrictNamedArgs{
-		"job_ids": k.jobs[:n], "channel_ids": k.channels[:n], "pushes": pushes, "jobs": jobs, "held": held,
-		"lease": lease, "relay": l.relay, "seconds": l.leaseTime.Seconds(),
-	}).Query(func(rows pgx.Rows) error {
+	b.Queue(queries.copiesClaim, args).Query(func(rows pgx.Rows) error {
 		var a Answer
 		var wait float64
 		var tid pgtype.TID
@@ -285,10 +325,22 @@ func (l *Ledger) claimCopies(ctx context.Context, copies []Copy, held bool) ([]A
 		return letOr(tag, err)
 	})
 	if err := l.atOnce(ctx, false, &b); err != nil {
-		return nil, fmt.Errorf("%s: %w", what, err)
+		return fmt.Errorf("claim %d messages by key: %w", len(copies), err)
 	}
-	l.makeSure(ctx, answers)
-	return answers, nil
+	return nil
+}
+
+// copyArgs returns the arguments of a claim of those copies, the jobs among them, and the new lease.
+func (l *Ledger) copyArgs(copies []Copy, asked []int, held bool) (args pgx.StrictNamedArgs, jobs []int64, lease int64) {
+	k, pushes := newKeys(len(asked)), make([]int64, len(asked))
+	for n, i := range asked {
+		k.jobs[n], k.channels[n], pushes[n] = copies[i].JobID, copies[i].ChannelID, copies[i].Push
+	}
+	jobs, lease = different(k.jobs), newLeaseID()
+	return pgx.StrictNamedArgs{
+		"job_ids": k.jobs, "channel_ids": k.channels, "pushes": pushes, "jobs": jobs, "held": held,
+		"lease": lease, "relay": l.relay, "seconds": l.leaseTime.Seconds(),
+	}, jobs, lease
 }
 
 // makeSure makes the claims durable for which copies of unfinished messages are dropped. Otherwise a server

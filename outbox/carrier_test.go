@@ -291,6 +291,7 @@ func TestLead_OneRelayPushes(t *testing.T) {
 	one, two := b.ledger("r1"), b.ledger("r2")
 	_, bulk := lead(t, one)
 	id := b.Rest(t, outbox.TypePush, 10, job.Processed)
+	b.returned(t)
 	none, err := two.Lead(bg, "memory", time.Minute)
 	require.NoError(t, err)
 	require.Empty(t, none)
@@ -342,6 +343,7 @@ func TestUnqueue_TakesBackWhatIsLost(t *testing.T) {
 	l := b.ledger("r1")
 	activities, bulk := lead(t, l)
 	id := b.Rest(t, outbox.TypePush, 40, job.Processed)
+	b.returned(t)
 	b.ActivitiesFor(t, 3)
 	_, number, _, err := l.QueueActivities(bg, activities, outbox.Position{}, 0, 10, outbox.AnyTry)
 	require.NoError(t, err)
@@ -430,6 +432,10 @@ func TestLong_QueriesOfCarriersKeepTheirPlans(t *testing.T) {
 					for range 5 {
 						queued(t, l, bulk, id, 100)
 					}
+					b.returned(t)
+					for range 5 {
+						queued(t, l, bulk, id, 100)
+					}
 					continue
 				}
 				for _, table := range []string{"message_rows", "job_claims", "jobs", "leases", "attempts", "queues", "pushes"} {
@@ -474,13 +480,15 @@ func (b *bundle) carrierPlans(t *testing.T, q outbox.PushQueue, id int64) string
 	}
 	const explain = "EXPLAIN (COSTS OFF)"
 	at := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
-	explainGeneric(t, tx, &out, explain, "MessageQueueNext", with(pgx.StrictNamedArgs{"job_id": id}))
+	explainGeneric(t, tx, &out, explain, "MessageTake", with(pgx.StrictNamedArgs{"job_id": id, "media": nil, "lease": int64(1) << 60, "seconds": 30.0}))
 	explainGeneric(t, tx, &out, explain, "MessageQueue", with(pgx.StrictNamedArgs{"job_id": id, "after_at": at, "after_channel": int64(5), "retries": nil}))
 	explainGeneric(t, tx, &out, explain, "ActivityQueue", with(pgx.StrictNamedArgs{"after_at": at, "after_job": int64(-5), "after_channel": int64(5), "within": nil, "retries": nil}))
-	explainGeneric(t, tx, &out, explain, "PushKeys", pgx.StrictNamedArgs{"activities": false, "number": int64(3)})
-	explainGeneric(t, tx, &out, explain, "CopiesClaim", pgx.StrictNamedArgs{
+	explainGeneric(t, tx, &out, explain, "PushKeys", pgx.StrictNamedArgs{"activities": false, "name": "bulk", "number": int64(3)})
+	copies := pgx.StrictNamedArgs{
 		"job_ids": jobs, "channel_ids": channels, "pushes": pushes, "jobs": []int64{id}, "lease": int64(1) << 60, "relay": "r1", "seconds": 30.0, "held": false,
-	})
+	}
+	explainGeneric(t, tx, &out, explain, "CopiesTake", copies)
+	explainGeneric(t, tx, &out, explain, "CopiesClaim", copies)
 	explainGeneric(t, tx, &out, explain, "CopiesSure", pgx.StrictNamedArgs{"job_ids": jobs, "channel_ids": channels})
 	explainGeneric(t, tx, &out, explain, "MessagesUnqueue", pgx.StrictNamedArgs{"activities": false, "name": "bulk", "oldest": int64(3), "seconds": 600.0, "keys": 1000})
 	explainGeneric(t, tx, &out, explain, "MessagesUnserved", pgx.StrictNamedArgs{"keys": 1000})

@@ -96,14 +96,14 @@ func (l *Ledger) ClaimJob(ctx context.Context, jobID int64, after Position, limi
 		return again(after, limit)
 	case after.turns == returnedTurn:
 		if claimed, next, err = again(after, limit); err == nil && len(claimed) < limit {
-			taken, more, _ := l.take(ctx, what, jobID, after.skips, limit-len(claimed)) // the next claim returns its error
+			taken, more, _ := l.take(ctx, what, jobID, "", after.skips, limit-len(claimed)) // the next claim returns its error
 			claimed = append(claimed, taken...)
 			next.skips, next.More = next.skips || more, next.More || more || len(claimed) == limit
 		}
 		next.turns = 1
 		return claimed, next, err
 	}
-	claimed, more, err := l.take(ctx, what, jobID, after.skips, limit)
+	claimed, more, err := l.take(ctx, what, jobID, "", after.skips, limit)
 	held := errors.Is(err, job.ErrLocked)
 	if err != nil && !held {
 		return nil, after, err
@@ -127,14 +127,17 @@ func (l *Ledger) ClaimJob(ctx context.Context, jobID int64, after Position, limi
 	return append(claimed, rest...), next, err
 }
 
-// take claims messages of a job that were never claimed. more reports that it examined as many messages as it may
-// before it found limit.
-func (l *Ledger) take(ctx context.Context, what string, jobID int64, skips bool, limit int) (taken []Claimed, more bool, err error) {
+// take claims messages of a job that were never claimed or, in an epoch of the bulk queue, makes a push of them: their
+// lease is then its number. more reports that it examined as many messages as it may before it found limit.
+func (l *Ledger) take(ctx context.Context, what string, jobID int64, epoch string, skips bool, limit int) (taken []Claimed, more bool, err error) {
 	bound := limit
 	if skips {
 		bound = max(limit, examined)
 	}
-	args := pgx.StrictNamedArgs{"job_id": jobID, "bound": bound}
+	args := pgx.StrictNamedArgs{"job_id": jobID, "bound": bound, "media": l.media, "epoch": nil}
+	if epoch != "" {
+		args["media"], args["epoch"] = nil, epoch
+	}
 	taken, err = l.claimed(ctx, what, queries.messageTake, args, limit, func(c *Claimed, _ time.Time) { more = more || c.LeaseID == 0 })
 	return taken, more, err
 }
@@ -192,12 +195,14 @@ func (l *Ledger) claimed(ctx context.Context, what, statement string, args pgx.S
 	if limit < 1 || limit > MaxBatch {
 		return nil, fmt.Errorf("%s: %d messages are not allowed; allowed values: 1 to %d", what, limit, MaxBatch)
 	}
-	args["lease"], args["relay"], args["seconds"], args["keys"], args["media"] = newLeaseID(), l.relay, l.leaseTime.Seconds(), limit, l.media
+	args["lease"], args["relay"], args["seconds"], args["keys"] = newLeaseID(), l.relay, l.leaseTime.Seconds(), limit
 	var b pgx.Batch
-	locks := ledgerTimeout
+	locks, durable := ledgerTimeout, false
 	if statement == queries.messageTake {
-		locks = l.claimWait
+		locks, durable = l.claimWait, args["epoch"] != nil // a push is made known to the carrier
 		b.Queue(queries.claimsBegin, pgx.StrictNamedArgs{"job_id": args["job_id"]})
+	} else {
+		args["media"] = l.media
 	}
 	b.Queue(statement, args).Query(func(rows pgx.Rows) error {
 		var c Claimed
@@ -215,7 +220,7 @@ func (l *Ledger) claimed(ctx context.Context, what, statement string, args pgx.S
 			})
 		return err
 	})
-	if err := l.within(ctx, false, locks, &b); err != nil {
+	if err := l.within(ctx, durable, locks, &b); err != nil {
 		return nil, fmt.Errorf("%s: %w", what, err)
 	}
 	return claimed, nil

@@ -1,6 +1,7 @@
 package outbox_test
 
 import (
+	"math"
 	"testing"
 	"time"
 
@@ -111,35 +112,25 @@ func TestTake_WaitsForNoLockedMessage(t *testing.T) {
 	require.Equal(t, []int64{2}, stored(t, b.DB, `SELECT channel_id FROM belfry.message_rows WHERE job_id = $1 AND status = 'PENDING'`, id))
 }
 
-// A push ends before a message that another session has locked, and the claims do not pass it.
-func TestTake_PushesEndBeforeALockedMessage(t *testing.T) {
+// A message that another session has locked does not hold up those after it.
+func TestTake_PushesPassALockedMessage(t *testing.T) {
 	t.Parallel()
 	b := setup(t, 0)
 	l := b.ledger("r1")
 	_, bulk := lead(t, l)
-	id := b.Rest(t, outbox.TypePush, 6, job.Processed)
+	id := b.Rest(t, outbox.TypePush, 5, job.Processed)
 	b.Exec(t, `UPDATE belfry.message_rows SET status = 'CANCELLED', reason = 'recalled' WHERE job_id = $1 AND channel_id = 2`, id)
 	other, err := b.DB.Pool.Begin(bg)
 	require.NoError(t, err)
 	_, err = other.Exec(bg, `SELECT FROM belfry.message_rows WHERE job_id = $1 AND channel_id = 3 FOR UPDATE`, id)
 	require.NoError(t, err)
-	next := takers(l, bulk)["push"]
-	channels, _, err := next(id, outbox.Position{}, 5)
-	require.NoError(t, err)
-	require.Equal(t, []int64{1}, channels)
-	require.Equal(t, int64(2), one[int64](t, b, `SELECT claimed_to FROM belfry.job_claims WHERE job_id = $1`, id))
-	require.Equal(t, int64(0), one[int64](t, b, `SELECT lease_id FROM belfry.message_rows WHERE job_id = $1 AND channel_id = 1`, id), "a QUEUED message was claimed")
-	b.Exec(t, `UPDATE belfry.message_rows SET status = 'CANCELLED', reason = 'recalled' WHERE job_id = $1 AND channel_id = 4`, id)
-	pushes := one[int64](t, b, `SELECT last_push FROM belfry.queues WHERE name = 'bulk'`)
-	channels, position, err := next(id, outbox.Position{}, 4)
-	require.NoError(t, err)
-	require.Empty(t, channels)
-	require.False(t, position.More, "it would come back at once")
-	require.Equal(t, pushes, one[int64](t, b, `SELECT last_push FROM belfry.queues WHERE name = 'bulk'`), "no message, no number")
+	keys, push := queued(t, l, bulk, id, 10)
+	require.Len(t, keys, 4)
+	require.Equal(t, map[string]int{"QUEUED": 4, "CANCELLED": 1}, b.Statuses(t, id))
+	require.Equal(t, all(4, outbox.CopyClaimed), verdicts(t, l, copiesOf(push, keys...)))
+	require.Equal(t, map[string]int{"PROCESSING": 4, "CANCELLED": 1}, b.Statuses(t, id))
+	require.Equal(t, 4, one[int](t, b, `SELECT count(*) FROM belfry.message_rows WHERE job_id = $1 AND status = 'PENDING'`, id), "their rows are as they were")
 	require.NoError(t, other.Rollback(bg))
-	channels, _, err = next(id, outbox.Position{}, 10)
-	require.NoError(t, err)
-	require.Equal(t, []int64{3, 5, 6}, channels)
 }
 
 // The claims do not pass messages that a relay could not push, because it leads no longer.
@@ -189,23 +180,26 @@ func TestTake_CarriersReturnClaimedMessages(t *testing.T) {
 	}
 }
 
-// A push waits for a statement that changes messages for another reason, as a claim does, and leaves what it changed.
+// A push waits for a statement that changes messages for another reason, as a claim does. The recheck finds what was
+// cancelled.
 func TestTake_PushesWaitForARecall(t *testing.T) {
 	t.Parallel()
 	b := setup(t, 0)
 	l := b.ledger("r1")
 	l.WaitForClaims()
 	_, bulk := lead(t, l)
-	for _, cancelled := range []int{3, 5} {
+	for _, cancelled := range []int{2, 3} {
 		id := b.Rest(t, outbox.TypePush, 5, job.Processed)
 		b.Exec(t, `INSERT INTO belfry.job_claims (job_id) VALUES ($1)`, id)
-		pushes := one[int64](t, b, `SELECT last_push FROM belfry.queues WHERE name = 'bulk'`)
 		tx, err := b.DB.Pool.Begin(bg)
 		require.NoError(t, err)
-		require.NoError(t, outbox.OwnClaimedTx(bg, tx, id))
+		require.NoError(t, outbox.OwnClaimedTx(bg, tx, id, math.MinInt64, 1000))
 		ended := make(chan error, 1)
+		var keys []outbox.Key
+		var push int64
 		go func() {
-			_, _, _, err := l.QueueJob(bg, bulk, id, outbox.Position{}, 10, outbox.AnyTry)
+			var err error
+			keys, push, _, err = l.QueueJob(bg, bulk, id, outbox.Position{}, 10, outbox.AnyTry)
 			ended <- err
 		}()
 		b.waits(t)
@@ -218,10 +212,18 @@ func TestTake_PushesWaitForARecall(t *testing.T) {
 		case <-time.After(patience):
 			t.Fatal("the push does not end")
 		}
-		require.Equal(t, pushes, one[int64](t, b, `SELECT last_push FROM belfry.queues WHERE name = 'bulk'`), "no message, no number")
-		keys, _ := queued(t, l, bulk, id, 10)
-		require.Len(t, keys, 5-cancelled)
-		require.Equal(t, 5-cancelled, b.Statuses(t, id)["QUEUED"])
+		require.Len(t, keys, 5)
+		answers, err := l.ClaimCopies(bg, copiesOf(push, keys...))
+		require.NoError(t, err)
+		var claimed []outbox.Claimed
+		for _, a := range answers {
+			claimed = append(claimed, a.Claimed)
+		}
+		checked, err := l.Recheck(bg, claimed)
+		require.NoError(t, err)
+		require.Equal(t, append(all(cancelled, outbox.VerdictLost), all(5-cancelled, outbox.VerdictSend)...), checked)
+		require.Zero(t, one[int](t, b, `SELECT queued FROM belfry.pushes WHERE queue = 'bulk' AND number = $1`, push))
+		require.Equal(t, map[string]int{"CANCELLED": cancelled, "PROCESSING": 5 - cancelled}, b.Statuses(t, id))
 	}
 }
 

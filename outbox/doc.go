@@ -26,7 +26,8 @@
 //	             │           │           └──► PENDING, for another attempt, unless recalled
 //	             └───recall──┴──► CANCELLED
 //
-// A message is QUEUED by a push while a carrier has a copy of its key, and stores the number of the push.
+// A message is QUEUED by a push while a carrier has a copy of its key. The push has the keys of messages that were never
+// changed; the others store its number.
 // Without a carrier no message is QUEUED. PENDING and QUEUED messages of an ABORTED job are held and not
 // sent until the job is resumed. A QUEUED message becomes PENDING when a relay claims its copy. A PROCESSING
 // message is in flight under a lease, or a provider has accepted it and it awaits a receipt. Status.May is
@@ -35,8 +36,9 @@
 // The first claim of a job's message does not change its row (ADR 0053). The row in belfry.message_rows tells, with
 // belfry.job_claims, which of these a message is:
 //
-//	PENDING, lease_id NULL      never claimed; after job_claims.claimed_to it waits, else it is in flight under the
-//	                            lease with its key, and the view belfry.messages shows PROCESSING
+//	PENDING, lease_id NULL      never changed; after job_claims.claimed_to it waits, else it is QUEUED by the push with
+//	                            its key or in flight under the lease with its key, and the view belfry.messages
+//	                            shows that
 //	PENDING, lease_id NOT NULL  waits after an earlier claim, or was written behind the claims
 //	other                       as it says
 //
@@ -66,8 +68,9 @@
 //     this relay. Both cost the same until the end of a job, and also while vacuum cannot clean up. It
 //     becomes durable at the latest with the handover. If a server crash loses a claim, the recheck fails
 //     too, because lease ids are random and never reused.
-//   - A push is durable before the carrier receives it, and its number is unique over both queues. Its
-//     messages are those QUEUED by its number. Copies of messages that were claimed, finished, held or
+//   - A push is durable before the carrier receives it, and its number is unique in its queue. Its
+//     messages are its keys, or those QUEUED by its number. A claim of a copy takes the key out of the push, under the
+//     lock of the push. Copies of messages that were claimed, finished, held or
 //     pushed again remain in the carrier; the claim of such a copy returns this state.
 //   - A handover durably records the messages that are about to be sent, with the step of their routes.
 //     The recheck follows it, right before the call: without VerdictSend there is no call. After a recheck
@@ -95,12 +98,13 @@
 //   - A job's Progress matches its messages in every committed state. Chunks, settlements and operators'
 //     acts all maintain it.
 //
-// Transactions lock the job's claims first, then message rows, in key order and skipping locked rows, and the job's
+// Transactions lock the job's claims first, then pushes in the order of their numbers, then message rows, in key order and skipping locked rows, and the job's
 // row last. Claims wait for a job's claims, which a recall, an erasure or retention keeps until it has changed messages.
 // Only a settlement waits for rows, in the order of their position in the table, and then locks leases, skipping locked
 // ones. After a moment it gives up, records the messages that are not locked, and the relay settles the others later.
-// A claim waits a moment for the job's claims, too, and leaves the job for a second. A push locks its queue's row last. A recovery locks its lease, then rows, skipping locked
-// ones. MarkDelivered locks only the job's row.
+// A claim waits a moment for the job's claims, too, and leaves the job for a second; a claim of copies waits as long for
+// their pushes, and leaves them for a tenth of a second. A push locks its queue's row last. A recovery locks its lease,
+// then rows, skipping locked ones. MarkDelivered locks only the job's row.
 //
 // # Failure behaviour
 //

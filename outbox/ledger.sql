@@ -40,8 +40,11 @@ SELECT c.job_id FROM belfry.job_claims c WHERE c.job_id = ANY (@jobs::bigint[]) 
 -- lease 0. No other row: none is due, @media does not contain the first medium of the route (NULL means any), the job
 -- is ABORTED, in a paused lane, waits for approval or is deleted, or messages may not leave the database
 -- (belfry.delivers). A message that was cancelled meanwhile is claimed too; its recheck finds that.
+-- With @epoch it makes a push instead of a lease, and returns its number in place of the lease. It then returns none if
+-- @relay no longer pushes in @epoch. It locks the queue's row last. The push can replace a row of another
+-- role, which may insert any number.
 WITH allowed AS MATERIALIZED (
-    SELECT j.id, EXISTS (SELECT FROM belfry.categories c WHERE c.name = j.category AND c.cap_window IS NOT NULL) AS capped
+    SELECT j.id, @epoch::text IS NULL AND EXISTS (SELECT FROM belfry.categories c WHERE c.name = j.category AND c.cap_window IS NOT NULL) AS capped
       FROM belfry.jobs j
      WHERE j.id = @job_id AND belfry.delivers() AND j.status <> 'ABORTED' AND NOT j.awaits_approval AND coalesce(j.route[1] = ANY (@media::text[]), true)
        AND NOT EXISTS (SELECT FROM belfry.lanes l WHERE l.name = j.lane AND l.paused_at IS NOT NULL)
@@ -61,14 +64,25 @@ WITH allowed AS MATERIALIZED (
     SELECT d.tid, d.channel_id, d.next_attempt_at FROM due d WHERE d.waits ORDER BY d.channel_id LIMIT @keys
 ), reached AS MATERIALIZED (
     SELECT CASE WHEN (SELECT count(*) FROM taken) = @keys THEN (SELECT max(t.channel_id) FROM taken t) ELSE (SELECT max(d.channel_id) FROM due d) END AS channel_id
+), push AS (
+    UPDATE belfry.queues q
+       SET last_push = q.last_push + 1
+     WHERE q.name = 'bulk' AND q.dispatcher = @relay AND q.epoch = @epoch::text::uuid AND EXISTS (SELECT FROM taken)
+    RETURNING q.name, q.last_push AS number
+), pushed AS (
+    INSERT INTO belfry.pushes AS p (queue, number, job_id, last_channel, channel_ids, tids)
+    SELECT u.name, u.number, @job_id::bigint, max(t.channel_id), array_agg(t.channel_id), array_agg(t.tid) FROM push u CROSS JOIN taken t GROUP BY u.name, u.number
+        ON CONFLICT ON CONSTRAINT pushes_pkey DO UPDATE
+       SET made_at = excluded.made_at, job_id = excluded.job_id, last_channel = excluded.last_channel, channel_ids = excluded.channel_ids, tids = excluded.tids
 ), moved AS (
     UPDATE belfry.job_claims c
        SET claimed_to = (SELECT r.channel_id FROM reached r)
      WHERE c.job_id = @job_id AND coalesce(c.claimed_to < (SELECT r.channel_id FROM reached r), c.claimed_to IS NULL AND (SELECT r.channel_id FROM reached r) IS NOT NULL)
+       AND (@epoch::text IS NULL OR EXISTS (SELECT FROM push) OR NOT EXISTS (SELECT FROM taken))
 ), lease AS (
     INSERT INTO belfry.leases (id, relay, expires_at, job_ids, channel_ids)
     SELECT @lease::bigint, @relay, clock_timestamp() + make_interval(secs => @seconds), array_agg(@job_id::bigint), array_agg(t.channel_id)
-      FROM taken t HAVING count(*) > 0
+      FROM taken t WHERE @epoch::text IS NULL HAVING count(*) > 0
     RETURNING id
 ), changed AS (
     UPDATE belfry.message_rows m
@@ -78,9 +92,10 @@ WITH allowed AS MATERIALIZED (
        AND m.status = 'PENDING' AND m.lease_id IS NULL
     RETURNING m.channel_id, m.ctid AS tid
 )
-(SELECT @job_id::bigint, t.channel_id, (SELECT l.id FROM lease l), 0, 0, 0, '', false, t.next_attempt_at,
+(SELECT @job_id::bigint, t.channel_id, o.id, 0, 0, 0, '', false, t.next_attempt_at,
        coalesce((SELECT c.tid FROM changed c WHERE c.channel_id = t.channel_id), t.tid)
-  FROM taken t
+  FROM (SELECT l.id FROM lease l UNION ALL SELECT p.number FROM push p) o
+ CROSS JOIN taken t
  ORDER BY t.channel_id)
 UNION ALL
 SELECT @job_id::bigint, r.channel_id, 0, 0, 0, 0, '', false, statement_timestamp(), NULL FROM reached r
@@ -540,10 +555,10 @@ SELECT a.note = ''
  CROSS JOIN LATERAL belfry.abort(j.id, @actor, @reason) a;
 
 -- name: JobSample :many
--- Up to @n unsent messages of a job, distributed over all of them: half by id between the first and the last
--- waiting message, half by rank among the next due messages, up to 10,000 that were claimed before and 10,000 others.
--- No row: none is left (messages_due_idx, messages_pkey, job_claims_pkey). A sample point that is followed by 2,000
--- other messages returns none.
+-- Up to @n unsent messages of a job, distributed over all of them: half by id between the first waiting message, or
+-- the first one if a carrier has all, and the last one; half by rank among the next due messages, up to 10,000 that
+-- were claimed before and 10,000 others. No row: none is left (messages_due_idx, messages_pkey, job_claims_pkey,
+-- pushes_job_idx). A sample point that is followed by 2,000 other messages returns none.
 WITH claims AS MATERIALIZED (
     SELECT (SELECT c.claimed_to FROM belfry.job_claims c WHERE c.job_id = @job_id) AS channel_id
 ), near AS MATERIALIZED (
@@ -559,7 +574,7 @@ WITH claims AS MATERIALIZED (
                       ORDER BY m.channel_id LIMIT 10000) a
               WHERE a.status = 'PENDING' AND a.lease_id IS NULL AND a.next_attempt_at <= statement_timestamp())) w
 ), ends AS MATERIALIZED (
-    SELECT (SELECT min(r.channel_id) FROM near r)::numeric AS low,
+    SELECT coalesce((SELECT min(r.channel_id) FROM near r), (SELECT m.channel_id FROM belfry.message_rows m WHERE m.job_id = @job_id ORDER BY m.channel_id LIMIT 1))::numeric AS low,
            (SELECT m.channel_id FROM belfry.message_rows m WHERE m.job_id = @job_id ORDER BY m.channel_id DESC LIMIT 1)::numeric AS high,
            greatest(1, (SELECT count(*) FROM near r) * 2 / @n::integer) AS step
 ), points AS MATERIALIZED ( -- a condition with random() itself would be none of an index
@@ -573,7 +588,7 @@ WITH claims AS MATERIALIZED (
                            FROM (SELECT m.channel_id, m.status, m.lease_id FROM belfry.message_rows m
                                   WHERE m.job_id = @job_id AND m.channel_id >= p.at
                                   ORDER BY m.channel_id LIMIT 2000) o
-                          WHERE o.status IN ('PENDING', 'QUEUED') AND (o.lease_id IS NOT NULL OR (o.channel_id <= (SELECT c.channel_id FROM claims c)) IS NOT TRUE) LIMIT 1) s
+                          WHERE o.status IN ('PENDING', 'QUEUED') AND (o.lease_id IS NOT NULL OR (o.channel_id <= (SELECT c.channel_id FROM claims c)) IS NOT TRUE OR belfry.push_of(@job_id, o.channel_id) IS NOT NULL) LIMIT 1) s
     UNION
     SELECT r.channel_id FROM near r CROSS JOIN ends e WHERE r.rank % e.step = 0
 )

@@ -125,7 +125,7 @@ func (b *bundle) ledgerPlans(t *testing.T, id int64, explain string) string {
 	require.NoError(t, err)
 	_, err = tx.Exec(t.Context(), outbox.Statement("LedgerBegin"), pgx.StrictNamedArgs{"timeout_ms": "10000", "lock_ms": "10000", "durable": false})
 	require.NoError(t, err)
-	explainOn(t, tx, &out, explain, "MessageTake", with(pgx.StrictNamedArgs{"job_id": id}))
+	explainOn(t, tx, &out, explain, "MessageTake", with(pgx.StrictNamedArgs{"job_id": id, "epoch": nil}))
 	claim["lease"] = int64(1)<<60 - 1
 	explainOn(t, tx, &out, explain, "MessageClaim", with(pgx.StrictNamedArgs{"job_id": id, "after_at": time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC), "after_channel": int64(5), "retries": nil}))
 	claim["lease"] = int64(1)<<60 + 1
@@ -176,7 +176,8 @@ func TestLong_AClaimCostsTheSameBesideAnOldSnapshot(t *testing.T) {
 			defer func() { require.NoError(t, old.Rollback(ctx)) }()
 			pages := func(after outbox.Position) int {
 				args := pgx.StrictNamedArgs{"job_id": id, "keys": 10, "bound": 10, "lease": int64(1), "relay": "r1", "seconds": 30.0, "media": nil}
-				if statement == "MessageClaim" {
+				if args["epoch"] = nil; statement == "MessageClaim" {
+					delete(args, "epoch")
 					args["after_at"], args["after_channel"], args["bound"], args["retries"] = after.DueAt, after.ChannelID, 2000, nil
 				}
 				return b.pages(t, statement, args)

@@ -40,11 +40,12 @@ func ProgressOf(ctx context.Context, pool *pgxpool.Pool, jobIDs []int64) (map[in
 	return of, nil
 }
 
-// OwnClaimedTx shows in their rows which messages of a job are in flight, except those that another session has
-// locked, and prevents further claims until the end of tx. Call it before a statement that changes messages for
-// another reason than their delivery, and before it locks any. An error is as pgx returned it.
-func OwnClaimedTx(ctx context.Context, tx pgx.Tx, jobID int64) error {
-	_, err := tx.Exec(ctx, queries.claimsOwn, pgx.StrictNamedArgs{"job_id": jobID})
+// OwnClaimedTx shows in their rows which messages of a job are in flight, and which of the next keys messages after a
+// channel are QUEUED, except those that another session has locked. Until the end of tx it prevents claims of them, and
+// of messages that were never claimed. Call it before a statement that changes these messages for another reason than
+// their delivery, and before it locks any. An error is as pgx returned it.
+func OwnClaimedTx(ctx context.Context, tx pgx.Tx, jobID, after int64, keys int) error {
+	_, err := tx.Exec(ctx, queries.claimsOwn, pgx.StrictNamedArgs{"job_id": jobID, "after": after, "keys": keys})
 	return err
 }
 

@@ -21,8 +21,9 @@ COPY belfry.message_rows (job_id, channel_id, next_attempt_at) FROM STDIN (FORMA
 COPY belfry.message_rows (job_id, channel_id, next_attempt_at, lease_id) FROM STDIN (FORMAT binary);
 
 -- name: ClaimsOwn :exec
--- Writes the leases of messages in flight into their rows, for the job @job_id, and keeps its claims locked.
-SELECT belfry.own_claimed(@job_id);
+-- Writes into their rows which messages of the job @job_id are in flight, and which of the next @keys after @after are
+-- QUEUED, and keeps its claims and these pushes locked.
+SELECT belfry.own_claimed(@job_id, @after, @keys);
 
 -- name: DeliveriesAdd :exec
 -- Adds the changes of a chunk or an operator's act to the counts of jobs. @job_ids is ascending and

@@ -3,6 +3,7 @@ package outbox_test
 import (
 	"context"
 	"crypto/sha256"
+	"math"
 	"strings"
 	"sync"
 	"testing"
@@ -387,7 +388,7 @@ func TestSettle_MeetsARecallHalfWay(t *testing.T) {
 	claimed := handed(t, l, id, 30)
 	recall, err := b.DB.Pool.Begin(ctx)
 	require.NoError(t, err)
-	require.NoError(t, outbox.OwnClaimedTx(ctx, recall, id))
+	require.NoError(t, outbox.OwnClaimedTx(ctx, recall, id, math.MinInt64, 1000))
 	_, err = recall.Exec(ctx, `UPDATE belfry.message_rows SET recalled_at = now() WHERE job_id = $1 AND channel_id % 3 = 0`, id)
 	require.NoError(t, err)
 	type answer struct {

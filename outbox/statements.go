@@ -14,7 +14,7 @@ var queries = db.MustQueries[querySet](sqlFiles)
 // querySet has the statements of the .sql files.
 type querySet struct {
 	// carrier.sql
-	queueLead, queueLeave, queueRenew, messageQueueNext, messageQueue, activityQueue, pushKeys, copiesClaim, copiesSure,
+	queueLead, queueLeave, queueRenew, messageQueue, activityQueue, pushKeys, copiesTake, copiesClaim, copiesSure,
 	messagesUnqueue, messagesUnserved, pushesForget string
 
 	// installation.sql

@@ -2,6 +2,7 @@ package outbox_test
 
 import (
 	"context"
+	"math"
 	"testing"
 	"time"
 
@@ -204,7 +205,7 @@ func TestTake_WaitsForARecall(t *testing.T) {
 		}
 		tx, err := b.DB.Pool.Begin(bg)
 		require.NoError(t, err)
-		require.NoError(t, outbox.OwnClaimedTx(bg, tx, id))
+		require.NoError(t, outbox.OwnClaimedTx(bg, tx, id, math.MinInt64, 1000))
 		type result struct {
 			claimed []outbox.Claimed
 			err     error
@@ -333,7 +334,7 @@ func TestTake_GivesUpHeldClaims(t *testing.T) {
 	id := b.Rest(t, outbox.TypePush, 4, job.Processed)
 	tx, err := b.DB.Pool.Begin(bg)
 	require.NoError(t, err)
-	require.NoError(t, outbox.OwnClaimedTx(bg, tx, id))
+	require.NoError(t, outbox.OwnClaimedTx(bg, tx, id, math.MinInt64, 1000))
 	began := time.Now()
 	_, _, err = l.ClaimJob(bg, id, outbox.Position{}, 10, outbox.AnyTry)
 	require.ErrorIs(t, err, job.ErrLocked)

@@ -5,7 +5,7 @@ SELECT m.channel_id, m.status, coalesce(m.last_error, ''), coalesce(m.reason, ''
        CASE WHEN m.status = 'SENT' OR m.receipt IS NOT NULL THEN coalesce(m.revision, 0)::integer END
   FROM (SELECT r.channel_id, r.last_error, r.reason, r.receipt, r.revision,
                CASE WHEN r.status = 'PENDING' AND r.lease_id IS NULL AND r.channel_id <= (SELECT c.claimed_to FROM belfry.job_claims c WHERE c.job_id = @job_id)
-                    THEN 'PROCESSING' ELSE r.status END AS status
+                    THEN CASE WHEN belfry.push_of(r.job_id, r.channel_id) IS NULL THEN 'PROCESSING' ELSE 'QUEUED' END ELSE r.status END AS status
           FROM belfry.message_rows r
          WHERE r.job_id = @job_id AND r.channel_id > @after::bigint AND r.channel_id <= @bound::bigint
          ORDER BY r.channel_id
@@ -39,7 +39,7 @@ SELECT m.channel_id, coalesce(j.route[least(m.step + 1, cardinality(j.route))], 
        CASE WHEN m.status = 'SENT' OR m.receipt IS NOT NULL THEN coalesce(m.revision, 0)::integer END
   FROM (SELECT r.job_id, r.channel_id, r.step, r.sender, r.reason, r.attempts, r.receipt, r.next_attempt_at, r.sent_at, r.revision,
                CASE WHEN r.status = 'PENDING' AND r.lease_id IS NULL AND r.channel_id <= (SELECT c.claimed_to FROM belfry.job_claims c WHERE c.job_id = @id)
-                    THEN 'PROCESSING' ELSE r.status END AS status
+                    THEN CASE WHEN belfry.push_of(r.job_id, r.channel_id) IS NULL THEN 'PROCESSING' ELSE 'QUEUED' END ELSE r.status END AS status
           FROM belfry.message_rows r
          WHERE r.job_id = @id AND r.channel_id > @after
          ORDER BY r.channel_id

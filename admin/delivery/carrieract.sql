@@ -2,20 +2,15 @@
 
 -- name: QueueStates :many
 -- The two queues of a carrier in the database, also without a carrier (queues_pkey,
--- messages_queued_idx, pushes_pkey). leads_until is NULL while no relay pushes; queued is
+-- belfry.queued_in). leads_until is NULL while no relay pushes; queued is
 -- counted up to @most, NULL means all; oldest is the time since the oldest message became
 -- QUEUED, NULL without one.
 SELECT n.name, coalesce(q.transport, '') AS transport, coalesce(q.dispatcher, '') AS dispatcher,
        CASE WHEN q.leads_until > clock_timestamp() THEN q.leads_until END AS leads_until,
        coalesce(q.epoch::text, '') AS epoch, q.epoch_at, coalesce(q.last_push, 0) AS last_push,
-       (SELECT count(*) FROM (SELECT FROM belfry.message_rows m
-                               WHERE m.status = 'QUEUED' AND (m.job_id < 0) = n.activities
-                               ORDER BY m.push, m.job_id, m.channel_id LIMIT @most::bigint) c) AS queued,
-       (SELECT clock_timestamp() - p.made_at FROM belfry.pushes p
-         WHERE p.queue = n.name AND p.number = (SELECT m.push FROM belfry.message_rows m
-                                                 WHERE m.status = 'QUEUED' AND (m.job_id < 0) = n.activities
-                                                 ORDER BY m.push LIMIT 1)) AS oldest
-  FROM (VALUES ('activities', true), ('bulk', false)) n(name, activities)
+       c.messages AS queued, clock_timestamp() - c.since AS oldest
+  FROM (VALUES ('activities'), ('bulk')) n(name)
+ CROSS JOIN LATERAL belfry.queued_in(n.name, NULL, @most::bigint) c
   LEFT JOIN belfry.queues q ON q.name = n.name
  ORDER BY n.name;
 

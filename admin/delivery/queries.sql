@@ -113,15 +113,16 @@ SELECT (SELECT count(*) FROM looked), (SELECT max(channel_id) FROM looked),
 -- One step of counting a job's messages by status, reason, whether a receipt is awaited,
 -- place in the route and time of sending or death, to @seconds: at most @keys after @after
 -- (messages_pkey, job_claims_pkey), with the highest key of each count. No row at the end.
-SELECT CASE WHEN k.claimed THEN 'PROCESSING' ELSE k.status END, coalesce(k.reason, ''), k.receipt IS NOT NULL, k.step::integer, floor(date_part('epoch', k.at) / @seconds::integer)::bigint * @seconds::integer, count(*), max(k.channel_id)
-  FROM (SELECT m.channel_id, m.status, m.reason, m.receipt, m.step, CASE m.status WHEN 'SENT' THEN m.sent_at WHEN 'DEAD' THEN m.next_attempt_at END AS at,
-               m.status = 'PENDING' AND m.lease_id IS NULL
-                   AND coalesce(m.channel_id <= (SELECT c.claimed_to FROM belfry.job_claims c WHERE c.job_id = @job_id), false) AS claimed
-          FROM belfry.message_rows m
+SELECT CASE WHEN k.queued THEN 'QUEUED' WHEN k.claimed THEN 'PROCESSING' ELSE k.status END, coalesce(k.reason, ''), k.receipt IS NOT NULL, k.step::integer, floor(date_part('epoch', k.at) / @seconds::integer)::bigint * @seconds::integer, count(*), max(k.channel_id)
+  FROM (SELECT m.channel_id, m.status, m.reason, m.receipt, m.step, CASE m.status WHEN 'SENT' THEN m.sent_at WHEN 'DEAD' THEN m.next_attempt_at END AS at, m.claimed,
+               m.claimed AND belfry.push_of(@job_id, m.channel_id) IS NOT NULL AS queued
+          FROM (SELECT r.*, r.status = 'PENDING' AND r.lease_id IS NULL
+                            AND coalesce(r.channel_id <= (SELECT c.claimed_to FROM belfry.job_claims c WHERE c.job_id = @job_id), false) AS claimed
+                  FROM belfry.message_rows r) m
          WHERE m.job_id = @job_id AND m.channel_id > @after::bigint
          ORDER BY m.channel_id
          LIMIT @keys) k
- GROUP BY k.status, k.claimed, 2, 3, 4, 5;
+ GROUP BY k.status, k.claimed, k.queued, 2, 3, 4, 5;
 
 -- name: LanePaused :one
 -- Whether a lane is paused, and its messages held (lanes_pkey).

@@ -292,7 +292,7 @@ func (r *recall) each(ctx context.Context, t table) error {
 func (r *recall) step(ctx context.Context, t table, after int64) (l recallStep, err error) {
 	err = operation.StepTx(ctx, r.pool, func(ctx context.Context, tx pgx.Tx) error {
 		if t.messages {
-			if err := outbox.OwnClaimedTx(ctx, tx, r.job.ID); err != nil {
+			if err := outbox.OwnClaimedTx(ctx, tx, r.job.ID, after, recallKeys); err != nil {
 				return err
 			}
 		}

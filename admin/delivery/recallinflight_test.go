@@ -2,6 +2,7 @@ package delivery_test
 
 import (
 	"context"
+	"math"
 	"testing"
 	"time"
 
@@ -30,7 +31,7 @@ func TestRecall_LeavesLockedMessagesInFlight(t *testing.T) {
 	require.NoError(t, err)
 	tx, err := b.DB.Pool.Begin(bg)
 	require.NoError(t, err)
-	require.NoError(t, outbox.OwnClaimedTx(bg, tx, id))
+	require.NoError(t, outbox.OwnClaimedTx(bg, tx, id, math.MinInt64, 1000))
 	require.NoError(t, other.Rollback(bg))
 	var keys, cancelled, left int64
 	var last *int64

@@ -81,7 +81,7 @@ func TestRoles_WriteTextsOfBoundedLength(t *testing.T) {
 	rows, err := d.DB.Pool.Query(t.Context(), `
 SELECT c.relname, a.attname, CASE t.typname
          WHEN 'jsonb' THEN 'jsonb_build_object(''x'', repeat(''x'', 2200000))' WHEN 'bytea' THEN 'convert_to(repeat(''x'', 2200000), ''UTF8'')'
-         WHEN '_text' THEN 'ARRAY[repeat(''x'', 2200000)]' WHEN 'text' THEN 'repeat(''x'', 2200000)' ELSE 'array_fill(1, ARRAY[300000])::' || a.atttypid::regtype END
+         WHEN '_text' THEN 'ARRAY[repeat(''x'', 2200000)]' WHEN '_tid' THEN 'array_fill(''(0,1)''::tid, ARRAY[300000])' WHEN 'text' THEN 'repeat(''x'', 2200000)' ELSE 'array_fill(1, ARRAY[300000])::' || a.atttypid::regtype END
   FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid JOIN pg_type t ON t.oid = a.atttypid
  WHERE c.relnamespace = 'belfry'::regnamespace AND c.relkind = 'r' AND a.attnum > 0 AND a.attlen = -1 AND t.typname NOT IN ('numeric', 'point')
    AND (has_column_privilege($1, c.oid, a.attnum, 'INSERT') OR has_column_privilege($1, c.oid, a.attnum, 'UPDATE'))

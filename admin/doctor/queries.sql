@@ -107,18 +107,12 @@ UNION ALL
 
 -- name: DoctorQueued :many
 -- The queues of a carrier with messages that are QUEUED by a push older than @seconds, and their number, up to
--- @most (messages_queued_idx, pushes_pkey). No row is the healthy case.
-SELECT q.name, c.n
-  FROM (VALUES ('activities', true), ('bulk', false)) q(name, activities)
- CROSS JOIN LATERAL (
-       SELECT count(*) AS n
-         FROM (SELECT FROM belfry.message_rows m
-                WHERE m.status = 'QUEUED' AND (m.job_id < 0) = q.activities
-                  AND m.push < coalesce((SELECT min(p.number) FROM belfry.pushes p
-                                          WHERE p.queue = q.name AND p.made_at > clock_timestamp() - make_interval(secs => @seconds)), 9223372036854775807)
-                ORDER BY m.push, m.job_id, m.channel_id
-                LIMIT @most) m) c
- WHERE c.n > 0
+-- @most (belfry.queued_in). No row is the healthy case.
+SELECT q.name, c.messages AS n
+  FROM (VALUES ('activities'), ('bulk')) q(name)
+ CROSS JOIN LATERAL belfry.queued_in(q.name, (SELECT min(p.number) FROM belfry.pushes p
+                                               WHERE p.queue = q.name AND p.made_at > clock_timestamp() - make_interval(secs => @seconds)), @most) c
+ WHERE c.messages > 0
  ORDER BY q.name;
 
 -- name: DoctorNames :many

@@ -10,7 +10,7 @@ SELECT k.job_id
          CROSS JOIN LATERAL (SELECT m.job_id FROM belfry.message_rows m
                               WHERE m.job_id = l.id AND m.channel_id = @channel_id AND m.status = 'PENDING' AND m.lease_id IS NULL OFFSET 0) m
          ORDER BY m.job_id) k
- CROSS JOIN LATERAL (SELECT belfry.own_claimed(k.job_id) OFFSET 0) o;
+ CROSS JOIN LATERAL (SELECT belfry.own_claimed(k.job_id, @channel_id - 1, 1) OFFSET 0) o;
 
 -- name: ForgetMessages :many
 -- One step through the next @keys jobs after @after, or through the jobs @only: deletes the

@@ -154,6 +154,7 @@ func (d *Database) Subject(t testing.TB, transport func(name string) outbox.Tran
 		Recall: func(t testing.TB, keys []outbox.Key) {
 			t.Helper()
 			for _, k := range keys {
+				d.Exec(t, `SELECT belfry.own_claimed($1, $2 - 1, 1) WHERE $1 > 0`, k.JobID, k.ChannelID)
 				d.Eventually(t, `WITH gone AS (UPDATE belfry.message_rows SET status = 'CANCELLED', reason = 'recalled'
 					WHERE job_id = $1 AND channel_id = $2 AND status IN ('PENDING', 'QUEUED') RETURNING 1) SELECT count(*) = 1 FROM gone`,
 					k.JobID, k.ChannelID)
@@ -178,16 +179,22 @@ func (d *Database) Carried(t testing.TB, b outbox.Broker, own CarrierSubject) *S
 	}
 	own.Requeued = func(t testing.TB, p outbox.PushGroup) outbox.PushGroup {
 		t.Helper()
-		d.Exec(t, `UPDATE belfry.message_rows SET status = 'PENDING' WHERE job_id = $1`, p.Keys[0].JobID)
+		d.Exec(t, `UPDATE belfry.pushes SET channel_ids = '{}', tids = '{}' WHERE number = $1`, p.Number)
+		d.Exec(t, `UPDATE belfry.message_rows SET status = 'PENDING', lease_id = 0 WHERE job_id = $1`, p.Keys[0].JobID)
 		return d.queued(t, p.Keys[0].JobID)
 	}
 	own.Unclaim = func(t testing.TB, keys []outbox.Key) {
 		t.Helper()
 		for _, k := range keys {
-			d.Exec(t, `WITH claimed AS (SELECT job_id, channel_id, lease_id FROM belfry.messages WHERE job_id = $1 AND channel_id = $2), ended AS (
-				DELETE FROM belfry.leases WHERE id IN (SELECT lease_id FROM claimed))
+			d.Exec(t, `WITH claimed AS (SELECT m.job_id, m.channel_id, m.lease_id, r.ctid AS tid, r.status
+				  FROM belfry.messages m JOIN belfry.message_rows r USING (job_id, channel_id)
+				 WHERE job_id = $1 AND channel_id = $2), ended AS (
+				DELETE FROM belfry.leases WHERE id IN (SELECT lease_id FROM claimed)), unchanged AS (
+				UPDATE belfry.pushes p SET channel_ids = p.channel_ids || c.channel_id, tids = p.tids || c.tid FROM claimed c
+				 WHERE c.status = 'PENDING' AND (p.queue, p.number) = (SELECT n.queue, n.number FROM belfry.pushes n
+				       WHERE n.job_id = c.job_id AND n.last_channel >= c.channel_id ORDER BY n.last_channel LIMIT 1))
 				UPDATE belfry.message_rows m SET status = 'QUEUED', lease_id = NULL FROM claimed c WHERE m.job_id = c.job_id
-				AND m.channel_id = c.channel_id`, k.JobID, k.ChannelID)
+				AND m.channel_id = c.channel_id AND c.status = 'PROCESSING'`, k.JobID, k.ChannelID)
 		}
 	}
 	s.Carrier = &own

@@ -121,20 +121,12 @@ SELECT 'belfry_oldest_due_message_age_seconds', '{activities}',
 
 -- name: CollectQueues :many
 -- The number of QUEUED messages in each of a carrier's queues, up to @most, and the age of the
--- oldest. Relies on messages_queued_idx and pushes_pkey. No row if a carrier was never used.
+-- oldest (belfry.queued_in). No row if a carrier was never used.
 SELECT v.metric, ARRAY[q.name] AS labels, v.value
   FROM belfry.queues q
- CROSS JOIN LATERAL (
-        SELECT 'belfry_queued_messages' AS metric,
-               (SELECT count(*) FROM (SELECT 1 FROM belfry.message_rows m
-                                       WHERE m.status = 'QUEUED' AND (m.job_id < 0) = (q.name = 'activities')
-                                       ORDER BY m.push, m.job_id, m.channel_id LIMIT @most) n)::double precision AS value
-         UNION ALL
-        SELECT 'belfry_oldest_queued_age_seconds',
-               coalesce((SELECT extract(epoch FROM clock_timestamp() - p.made_at) FROM belfry.pushes p
-                          WHERE p.queue = q.name AND p.number = (SELECT m.push FROM belfry.message_rows m
-                                                                  WHERE m.status = 'QUEUED' AND (m.job_id < 0) = (q.name = 'activities')
-                                                                  ORDER BY m.push LIMIT 1)), 0)) v;
+ CROSS JOIN LATERAL belfry.queued_in(q.name, NULL, @most) c
+ CROSS JOIN LATERAL (VALUES ('belfry_queued_messages', c.messages::double precision),
+                            ('belfry_oldest_queued_age_seconds', coalesce(extract(epoch FROM clock_timestamp() - c.since), 0)::double precision)) v(metric, value);
 
 -- name: CollectControl :many
 -- The state of the halt, the number of paused lanes and senders and of relays with a heartbeat

@@ -118,7 +118,8 @@ func TestCarrier_PutsBackWhatIsNotItsRelaysAnyMore(t *testing.T) {
 	g, s := newGate(t, relay.PointHandOver), &script{}
 	b.start(t, carrying("r1"), []relay.Sender{push(s)}, on(memory, time.Hour), relay.WithFailpoint(g.stop))
 	g.await(t)
-	b.exec(t, `WITH ended AS (DELETE FROM belfry.leases) UPDATE belfry.message_rows SET status = 'QUEUED', lease_id = NULL WHERE job_id = $1 AND status = 'PROCESSING'`, id)
+	b.exec(t, `WITH ended AS (DELETE FROM belfry.leases), keys AS (SELECT array_agg(channel_id) AS channels, array_agg(ctid) AS tids FROM belfry.message_rows WHERE job_id = $1)
+		UPDATE belfry.pushes SET channel_ids = keys.channels, tids = keys.tids FROM keys`, id)
 	g.open()
 	b.Delivered(t)
 	require.Len(t, s.all(), 20)

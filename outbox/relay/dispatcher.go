@@ -33,7 +33,7 @@ const (
 //   - A push is QUEUED durably before its ids are pushed, and one dispatcher has at most one such push of a queue
 //     outstanding. A crash before the COMMIT leaves its messages PENDING, a crash after it a number that the carrier
 //     does not have.
-//   - The ids of a push are read from the messages that are still QUEUED by it, so that a push can be repeated at any
+//   - The ids of a push are those of the messages that are still QUEUED by it, so that a push can be repeated at any
 //     time.
 //   - Inside reveals losses of the carrier. It is called at least every ten seconds and after every error and gap: for a
 //     lower number, pushes are repeated from there; for another epoch or a higher number, in a new epoch, from the
@@ -392,7 +392,7 @@ func (d *dispatcher) sweep(ctx context.Context) error {
 			continue // its lost pushes are made again
 		}
 		swept := 0
-		for n := outbox.MaxBatch; n == outbox.MaxBatch && ctx.Err() == nil; swept += n {
+		for n := 1; n > 0 && ctx.Err() == nil; swept += n {
 			err := d.withTimeout(func(ctx context.Context) (err error) {
 				n, err = d.Ledger.Unqueue(ctx, q.PushQueue, inside.Oldest, d.RequeueAfter, outbox.MaxBatch)
 				return err

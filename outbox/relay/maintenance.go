@@ -186,7 +186,7 @@ func (r *Relay) takeBackQueued(ctx context.Context) error {
 		return nil
 	}
 	sum := 0
-	for n := outbox.MaxBatch; n == outbox.MaxBatch && ctx.Err() == nil; sum += n {
+	for n := 1; n > 0 && ctx.Err() == nil; sum += n {
 		err := r.withTimeout(ctx, func(ctx context.Context) (err error) {
 			n, err = r.ledger.Unserved(ctx, outbox.MaxBatch)
 			return err

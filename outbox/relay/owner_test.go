@@ -132,7 +132,7 @@ func TestCarrier_LostLeaseLeavesNoCopies(t *testing.T) {
 	g.await(t)
 	require.EqualValues(t, 20, taken())
 	b.exec(t, `INSERT INTO belfry.leases (id, relay, expires_at, job_ids, channel_ids) VALUES (8, 'other', now() + interval '1 hour', '{1}', '{1}')`)
-	b.exec(t, `UPDATE belfry.message_rows SET lease_id = 8 WHERE status = 'PROCESSING'`)
+	b.exec(t, `UPDATE belfry.message_rows SET status = 'PROCESSING', lease_id = 8`)
 	g.open()
 	require.Eventually(t, func() bool { return taken() == 0 }, patience, 5*time.Millisecond)
 	run.end(t)

@@ -2,6 +2,7 @@ package retention_test
 
 import (
 	"context"
+	"math"
 	"testing"
 	"time"
 
@@ -81,7 +82,7 @@ func TestPrune_LeavesLockedMessagesInFlight(t *testing.T) {
 	require.NoError(t, err)
 	tx, err := b.DB.Pool.Begin(ctx)
 	require.NoError(t, err)
-	require.NoError(t, outbox.OwnClaimedTx(ctx, tx, id))
+	require.NoError(t, outbox.OwnClaimedTx(ctx, tx, id, math.MinInt64, 1000))
 	require.NoError(t, other.Rollback(ctx))
 	var last *int64
 	var deleted int64

@@ -226,7 +226,7 @@ func (p *prune) messages(ctx context.Context) error {
 // pruneMessages deletes messages of a job in one step. The step that deletes the first one marks the job as
 // final. last is nil when none is left, or the job has been resumed.
 func (p *prune) pruneMessages(ctx context.Context, tx pgx.Tx, id, after int64) (last *int64, deleted int64, err error) {
-	if err := outbox.OwnClaimedTx(ctx, tx, id); err != nil { // before the job's row, as recalls do
+	if err := outbox.OwnClaimedTx(ctx, tx, id, after, p.config.StepRows); err != nil { // before the job's row, as recalls do
 		return nil, 0, err
 	}
 	var seconds float64

@@ -183,7 +183,7 @@ SELECT max(k.channel_id), count(*), count(*) FILTER (WHERE k.status IN ('SENT', 
          OR k.status = 'PROCESSING' AND k.ownerless AND (k.recalled_at IS NOT NULL OR k.aborted))
   FROM (SELECT m.channel_id, m.recalled_at, j.status = 'ABORTED' AS aborted,
                CASE WHEN m.status = 'PENDING' AND m.lease_id IS NULL
-                         AND m.channel_id <= (SELECT a.claimed_to FROM belfry.job_claims a WHERE a.job_id = @job_id) THEN 'PROCESSING' ELSE m.status END AS status,
+                         AND m.channel_id <= (SELECT a.claimed_to FROM belfry.job_claims a WHERE a.job_id = @job_id) AND belfry.push_of(@job_id, m.channel_id) IS NULL THEN 'PROCESSING' ELSE m.status END AS status,
                greatest(m.next_attempt_at, m.sent_at, m.recalled_at) < coalesce(@as_of::timestamptz, statement_timestamp()) - greatest(make_interval(secs => @seconds), c.cap_window) AS old,
                m.receipt IS NULL AND CASE WHEN m.lease_id IS NULL THEN m.channel_id NOT IN (SELECT l.channel_id FROM live l)
                                           ELSE NOT EXISTS (SELECT FROM belfry.leases h WHERE h.id = m.lease_id AND h.expires_at > clock_timestamp()) END AS ownerless
