@@ -24,9 +24,6 @@ type activityPage struct {
 	Fault               template.HTML
 }
 
-// By returns the address of the acts of one person.
-func (p activityPage) By(who string) string { return p.Action + "?" + url.Values{"by": {who}}.Encode() }
-
 // titlesOf returns the titles of the jobs of acts by id. Jobs that are much older than the newest one have none.
 func (h *handler) titlesOf(list []job.ControlEvent) map[string]string {
 	titles, newest := make(map[string]string), int64(0)
@@ -66,5 +63,10 @@ func (h *handler) activity() {
 		page.Fault, status = h.failure(err), statusFor(err)
 	}
 	page.Days, page.Next = views.ActDays(list.Items, h.titlesOf(list.Items), h.site(), time.Now()), h.next(o, list, values)
+	for _, day := range page.Days {
+		for i := range day.Acts {
+			day.Acts[i].ByWho = page.Action + "?" + url.Values{"by": {day.Acts[i].Who}}.Encode()
+		}
+	}
 	h.show(status, "activity", layout{Title: "Activity", About: aboutOf(o, values), Page: page})
 }

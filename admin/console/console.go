@@ -6,13 +6,14 @@ import (
 	"crypto/sha256"
 	"embed"
 	"encoding/hex"
-	"html/template"
 	"io/fs"
 	"net/http"
 	"path"
 	"strings"
 	"sync"
 	"time"
+
+	template "github.com/DataDog/datadog-agent/pkg/template/html"
 
 	"github.com/belfryhq/belfry/admin/operation"
 

@@ -235,7 +235,7 @@ func TestDocs_MakeBuildsASmallBinaryAndPrintsALink(t *testing.T) {
 	cmd := exec.CommandContext(t.Context(), "make", "-n", "-C", tree, "build", "run", "MAKEFLAGS=")
 	out, err := cmd.CombinedOutput()
 	require.NoError(t, err, "%s", out)
-	require.Regexp(t, `-trimpath -ldflags '-s -w `, string(out))
+	require.Regexp(t, `-trimpath -gcflags=all=-dwarf=false .* -ldflags '-s -w `, string(out))
 	require.Regexp(t, `(?m)^echo "console: http://\S+/sign-in#link=\$\(bin/belfry users link make-run 2>/dev/null\)"$`, string(out))
 }
 

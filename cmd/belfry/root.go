@@ -31,11 +31,15 @@ Without database.url it runs a private PostgreSQL in the user's data directory.`
 		SilenceErrors: true,
 		SilenceUsage:  true,
 		Args:          cobra.ArbitraryArgs,
-		RunE:          runGroup,
-		Version:       thisBuild().String(),
 	}
-	root.SetVersionTemplate("{{.Version}}\n")
-	root.Flags().BoolP("version", "V", false, "show version, commit, Go and platform")
+	shown := root.Flags().BoolP("version", "V", false, "show version, commit, Go and platform")
+	root.RunE = func(cmd *cobra.Command, args []string) error {
+		if *shown { // not by Command.Version, whose template would link all exported methods (ADR 0054)
+			a.printf("%s\n", thisBuild())
+			return nil
+		}
+		return runGroup(cmd, args)
+	}
 	flags := root.PersistentFlags()
 	flags.StringArrayVar(&a.configFiles, "config", nil, "configuration `FILE`, repeatable, the later wins (default: $BELFRY_CONFIG, else ./config.yaml)")
 	keyFlag(flags, "database-url", "database.url", "`URL` of the database")

@@ -7,13 +7,14 @@ import (
 	"context"
 	_ "embed" // page.html
 	"fmt"
-	"html/template"
 	"net"
 	"net/http"
 	"net/netip"
 	"net/url"
 	"strconv"
 	"time"
+
+	template "github.com/DataDog/datadog-agent/pkg/template/html"
 
 	"github.com/golang-jwt/jwt/v5"
 	"github.com/jackc/pgx/v5"

@@ -34,17 +34,10 @@ type Day struct {
 // Lane has the entries of a lane. An empty name means that a query decides.
 type Lane struct {
 	Name, About string
+	Words       string       // the name in a heading
 	Resume      []parts.Link // the act that ends its pause
 	Entries     []Entry
 	Blocks      []Block
-}
-
-// Words is the name of the lane in a heading.
-func (l Lane) Words() string {
-	if l.Name == "" {
-		return "Lane by a query"
-	}
-	return "Lane " + l.Name
 }
 
 // Block is an entry in the drawing of a day. X and Width are percentages.
@@ -123,7 +116,7 @@ func Days(entries []upcoming.Entry, schedules []schedule.Schedule, paused []stri
 		day := &days[len(days)-1]
 		i := slices.IndexFunc(day.Lanes, func(l Lane) bool { return l.Name == e.Lane })
 		if i < 0 {
-			i, day.Lanes = len(day.Lanes), append(day.Lanes, Lane{Name: e.Lane})
+			i, day.Lanes = len(day.Lanes), append(day.Lanes, Lane{Name: e.Lane, Words: "Lane " + cmp.Or(e.Lane, "by a query")})
 			if slices.Contains(paused, e.Lane) {
 				day.Lanes[i].Resume = site.Action("lanes resume", "Resume the lane…", url.Values{"lane": {e.Lane}})
 			}

@@ -34,7 +34,7 @@ func TestDays_DrawsEntriesInTheReadersZone(t *testing.T) {
 	require.Empty(t, days[0].Now)
 	require.Equal(t, "Today", days[1].Name)
 	require.Equal(t, "50%", days[1].Now)
-	require.Equal(t, "Lane default", days[1].Only.Words())
+	require.Equal(t, "Lane default", days[1].Only.Words)
 	require.Equal(t, "1 start", days[1].Only.About)
 	require.Empty(t, days[1].Only.Resume)
 	require.Equal(t, []parts.Link{{Name: "lanes resume"}}, days[2].Lanes[0].Resume)

@@ -22,6 +22,7 @@ type ActDay struct {
 type Act struct {
 	When           template.HTML
 	Who, Did       string
+	ByWho          string // the address of all acts of Who
 	Object         parts.Link
 	Title          string // of a job, or ""
 	Change, Reason string

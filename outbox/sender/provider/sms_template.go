@@ -8,8 +8,9 @@ import (
 	"net/url"
 	"slices"
 	"strings"
-	"text/template"
 	"text/template/parse"
+
+	template "github.com/DataDog/datadog-agent/pkg/template/text"
 )
 
 // smsTemplate is one template of a request, checked by parseSMSTemplate.
