@@ -182,9 +182,15 @@ func TestPush_IsNotClaimedDuringARecall(t *testing.T) {
 		keys, push := queued(t, l, bulk, id, 3)
 		copies = append(copies, copiesOf(push, keys...)...)
 	}
+	require.Equal(t, []int64{1, 1, 1, 2, 2, 2, 3, 3, 3}, stored(t, b.DB, `SELECT push FROM belfry.messages WHERE job_id = $1 AND status = 'QUEUED' ORDER BY channel_id`, id))
 	tx, err := b.DB.Pool.Begin(bg)
 	require.NoError(t, err)
 	require.NoError(t, outbox.OwnClaimedTx(bg, tx, id, 3, 3))
+	rows, err := tx.Query(bg, `SELECT channel_id FROM belfry.message_rows WHERE job_id = $1 AND status = 'QUEUED' AND push = 2`, id)
+	require.NoError(t, err)
+	shown, err := pgx.CollectRows(rows, pgx.RowTo[int64])
+	require.NoError(t, err)
+	require.ElementsMatch(t, []int64{4, 5, 6}, shown, "in their rows")
 	require.Equal(t, outbox.CopyClaimed, verdicts(t, l, copies[0:1])[0], "before them")
 	require.Equal(t, all(3, outbox.CopyLater), verdicts(t, l, copies[3:6]))
 	require.Equal(t, outbox.CopyClaimed, verdicts(t, l, copies[8:9])[0], "after them")
@@ -199,6 +205,28 @@ func TestPush_IsNotClaimedDuringARecall(t *testing.T) {
 	require.NoError(t, outbox.OwnClaimedTx(bg, tx, id, math.MinInt64, 1000))
 	require.Equal(t, all(2, outbox.CopyLater), verdicts(t, l, copies[6:8]), "more keys than there are")
 	require.NoError(t, tx.Rollback(bg))
+}
+
+// A recall waits for a claim from the pushes that it examines.
+func TestPush_ARecallWaitsForAClaim(t *testing.T) {
+	t.Parallel()
+	b := setup(t, 0)
+	l := b.ledger("r1")
+	_, bulk := lead(t, l)
+	id := b.Rest(t, outbox.TypePush, 3, job.Processed)
+	queued(t, l, bulk, id, 3)
+	end := b.begun(t, `SELECT FROM belfry.pushes WHERE number = 1 FOR UPDATE`)
+	tx, err := b.DB.Pool.Begin(bg)
+	require.NoError(t, err)
+	owned := make(chan error, 1)
+	go func() { owned <- outbox.OwnClaimedTx(bg, tx, id, math.MinInt64, 10) }()
+	b.waits(t)
+	end()
+	require.NoError(t, <-owned)
+	require.NoError(t, tx.Commit(bg))
+	require.Empty(t, b.keysLeft(t))
+	require.Equal(t, map[string]int{"QUEUED": 3}, b.Statuses(t, id))
+	require.Zero(t, b.unchanged(t, id))
 }
 
 // A held message whose row is locked keeps its key and its copy, until it can be returned.

@@ -102,6 +102,13 @@ func TestTakeBackQueued_TakesAllThatNobodyPushes(t *testing.T) {
 	require.Zero(t, taken)
 	require.Equal(t, map[string]int{"QUEUED": n, "PENDING": 3}, b.Statuses(t, id))
 
+	states, err := delivery.CountQueues(bg, b.DB.Pool)
+	require.NoError(t, err)
+	require.EqualValues(t, n+6, states[1].Queued)
+	b.Exec(t, `UPDATE belfry.pushes SET made_at = made_at - interval '1 hour' WHERE number = 1`) // with a key
+	states, err = delivery.QueueStates(bg, b.DB.Pool)
+	require.NoError(t, err)
+	require.Greater(t, *states[1].Oldest, time.Hour)
 	require.NoError(t, l.StopLeading(bg))
 	var seen []int64
 	taken, err = delivery.TakeBackQueued(bg, b.DB.Pool, job.Act{Actor: "ann", Reason: "to another"}, func(taken int64) { seen = append(seen, taken) })
