@@ -38,8 +38,8 @@ SELECT j.id AS job_id, n.channel_id, n.arrival, n.read_at, n.archived_at, n.with
 -- for which a PENDING message waits. receipt is the provider's id of a message that awaits its result.
 -- recalled_at is set by a recall on a message that it found PROCESSING: the attempt in progress is the last;
 -- when it fails the message becomes CANCELLED, and the constraint keeps it from becoming due again. push is
--- the last of belfry.pushes that queued it: a QUEUED message always has one, a message that no carrier ever
--- had has none.
+-- the last of belfry.pushes that queued it after a claim: a QUEUED row always has one. The view belfry.messages shows
+-- that of QUEUED messages that were never changed, too.
 --
 -- A job's messages are claimed in the order of their channels without a change of their rows: see belfry.job_claims.
 -- A PENDING message of a job with the lease_id NULL has never been changed. It is in flight if the claims have

@@ -122,6 +122,7 @@ func (d *Database) Subject(t testing.TB, transport func(name string) outbox.Tran
 		Strand: func(t testing.TB, keys []outbox.Key) func() {
 			t.Helper()
 			for _, k := range keys { // as if they were returned: a first claim takes messages without their locks
+				d.Exec(t, `SELECT belfry.own_claimed($1, $2 - 1, 1) WHERE $1 > 0`, k.JobID, k.ChannelID)
 				d.Exec(t, `UPDATE belfry.message_rows SET lease_id = 0
 					WHERE job_id = $1 AND channel_id = $2 AND status = 'PENDING'`, k.JobID, k.ChannelID)
 			}

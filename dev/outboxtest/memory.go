@@ -18,6 +18,7 @@ import (
 type Memory struct {
 	mu       sync.Mutex
 	capacity int
+	pushed   map[outbox.Key]bool
 	queues   map[outbox.Queue]*memoryQueue
 	changed  chan struct{} // closed and replaced when a copy waits
 	down     error
@@ -41,7 +42,7 @@ type waiting struct {
 
 // NewMemory returns a carrier with the given capacity per queue.
 func NewMemory(capacity int) *Memory {
-	m := &Memory{capacity: capacity, changed: make(chan struct{})}
+	m := &Memory{capacity: capacity, pushed: map[outbox.Key]bool{}, changed: make(chan struct{})}
 	m.Forget()
 	return m
 }
@@ -121,6 +122,13 @@ func (m *Memory) Fail(err error) {
 	m.down = err
 }
 
+// Pushed returns the number of messages that were ever pushed.
+func (m *Memory) Pushed() int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return len(m.pushed)
+}
+
 // Copies returns the number of waiting copies, including later due ones.
 func (m *Memory) Copies() (n int) {
 	m.mu.Lock()
@@ -166,6 +174,7 @@ func (m *memoryCarrier) Push(_ context.Context, p outbox.PushGroup) (outbox.Push
 	}
 	q.epoch, q.last = p.Epoch, p.Number
 	for _, k := range p.Keys {
+		m.pushed[k] = true
 		q.waiting = append(q.waiting, waiting{outbox.Copy{Key: k, Push: p.Number}, p.Lane, time.Time{}})
 	}
 	m.wake()
