@@ -100,7 +100,8 @@ CREATE TABLE belfry.leases (
     CONSTRAINT leases_times_check CHECK (
         least(claimed_at, expires_at) >= '1970-01-01 00:00:00+00'
         AND greatest(claimed_at, expires_at) < '9999-12-31 00:00:00+00'),
-    CONSTRAINT leases_keys_check CHECK (cardinality(job_ids) = cardinality(channel_ids) AND cardinality(job_ids) BETWEEN 1 AND 1000), -- outbox.MaxBatch
+    CONSTRAINT leases_keys_check CHECK (cardinality(job_ids) = cardinality(channel_ids) AND cardinality(job_ids) BETWEEN 1 AND 1000 -- outbox.MaxBatch
+        AND array_position(job_ids, NULL) IS NULL AND array_position(channel_ids, NULL) IS NULL),
     CONSTRAINT leases_relay_check CHECK (octet_length(relay) <= 1000)
 ) WITH (fillfactor = 70); -- room for renewals
 
@@ -127,7 +128,8 @@ CREATE TABLE belfry.pushes (
     CONSTRAINT pushes_pkey PRIMARY KEY (number, queue), -- claims find each by its number, whatever the statistics are
     CONSTRAINT pushes_queue_check CHECK (queue IN ('activities', 'bulk')),
     CONSTRAINT pushes_keys_check CHECK (cardinality(channel_ids) <= CASE WHEN job_id > 0 AND last_channel IS NOT NULL AND queue = 'bulk' THEN 1000 ELSE 0 END -- outbox.MaxBatch
-        AND cardinality(tids) = cardinality(channel_ids))
+        AND cardinality(tids) = cardinality(channel_ids) AND array_position(channel_ids, NULL) IS NULL AND array_position(tids, NULL) IS NULL),
+    CONSTRAINT pushes_number_check CHECK (number > 0)
 ) WITH (fillfactor = 70); -- room for HOT updates: every claim changes some
 
 -- Keys do not compress.

@@ -292,10 +292,12 @@ SELECT k.n
 -- name: MessagesUnqueue :many
 -- Returns up to @keys messages of a queue whose push precedes @oldest, so that the carrier has no copy of
 -- them, and is older than @seconds: QUEUED → PENDING (messages_queued_idx, pushes_pkey); and those of four
--- pushes that were never changed. Returns their jobs. Locked ones are skipped.
+-- pushes that were never changed, at random, because some may have locked messages only. Returns their jobs. Locked
+-- ones are skipped. A push in the future was made by a role that delivers, and is none.
 WITH before AS MATERIALIZED (
     SELECT least(@oldest::bigint, (SELECT min(p.number) FROM belfry.pushes p
-                                    WHERE p.queue = @name AND p.made_at > clock_timestamp() - make_interval(secs => @seconds))) AS number
+                                    WHERE p.queue = @name AND p.made_at > clock_timestamp() - make_interval(secs => @seconds)
+                                      AND p.made_at < clock_timestamp() + interval '1 minute')) AS number
 ), lost AS MATERIALIZED (
     SELECT m.ctid AS tid
       FROM belfry.message_rows m
@@ -314,7 +316,7 @@ UNION ALL
 SELECT r.job_id
   FROM belfry.own_pushed(ARRAY(SELECT p.number FROM belfry.pushes p
                                 WHERE p.queue = 'bulk' AND NOT @activities AND p.number < (SELECT b.number FROM before b) AND p.queued > 0
-                                ORDER BY p.number LIMIT 4), true) r(job_id);
+                                ORDER BY random() LIMIT 4), true) r(job_id);
 
 -- name: MessagesUnserved :many
 -- MessagesUnqueue for both queues while no relay leads (messages_queued_idx, queues_pkey, pushes_pkey).
@@ -338,13 +340,15 @@ UNION ALL
 SELECT r.job_id
   FROM belfry.own_pushed(ARRAY(SELECT p.number FROM belfry.pushes p
                                 WHERE p.queue = 'bulk' AND EXISTS (SELECT FROM idle) AND p.queued > 0
-                                ORDER BY p.number LIMIT 4), true) r(job_id);
+                                ORDER BY random() LIMIT 4), true) r(job_id);
 
 -- name: PushesForget :exec
 -- Deletes the pushes of a queue before the earliest push with QUEUED messages (messages_queued_idx,
--- pushes_pkey), except pushes of the last @seconds.
+-- pushes_pkey), except pushes of the last @seconds. Skips locked ones.
 DELETE FROM belfry.pushes p
- WHERE p.queue = @name AND p.queued = 0 AND p.made_at <= clock_timestamp() - make_interval(secs => @seconds)
-   AND p.number < coalesce((SELECT m.push FROM belfry.message_rows m
-                             WHERE m.status = 'QUEUED' AND (m.job_id < 0) = @activities::boolean
-                             ORDER BY m.push LIMIT 1), p.number + 1);
+ WHERE p.ctid = ANY (ARRAY(SELECT f.ctid FROM belfry.pushes f
+                            WHERE f.queue = @name AND f.queued = 0 AND f.made_at <= clock_timestamp() - make_interval(secs => @seconds)
+                              AND f.number < coalesce((SELECT m.push FROM belfry.message_rows m
+                                                        WHERE m.status = 'QUEUED' AND (m.job_id < 0) = @activities::boolean
+                                                        ORDER BY m.push LIMIT 1), f.number + 1)
+                              FOR UPDATE SKIP LOCKED));

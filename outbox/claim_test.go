@@ -145,6 +145,7 @@ func TestClaimJob_GivesEachMessageToOneRelay(t *testing.T) {
 	var wg sync.WaitGroup
 	for _, relay := range []string{"r1", "r2", "r3"} {
 		l := b.ledger(relay)
+		l.WaitForClaims()
 		take := func(claimed []outbox.Claimed, err error) bool {
 			mu.Lock()
 			defer mu.Unlock()

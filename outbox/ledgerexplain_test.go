@@ -221,3 +221,20 @@ func (b *bundle) pages(t *testing.T, statement string, args pgx.StrictNamedArgs)
 	require.NoError(t, json.Unmarshal(text, &plan))
 	return plan[0].Plan.Hit + plan[0].Plan.Read
 }
+
+// A chunk finds the last message of its job by the index, also if the statistics know one job with all messages.
+func TestLedger_ChunksReadOneMessage(t *testing.T) {
+	t.Parallel()
+	b := setupOn(t, dbtest.New(t), 0)
+	b.Rest(t, outbox.TypePush, 20000, job.Processed)
+	b.Exec(t, `ANALYZE belfry.message_rows`)
+	tx, err := b.DB.Pool.Begin(t.Context())
+	require.NoError(t, err)
+	defer func() { require.NoError(t, tx.Rollback(t.Context())) }()
+	_, err = tx.Exec(t.Context(), `SET LOCAL plan_cache_mode = force_generic_plan`)
+	require.NoError(t, err)
+	var out strings.Builder
+	explainGeneric(t, tx, &out, "EXPLAIN (COSTS OFF)", "ChunkDue", pgx.StrictNamedArgs{"job_id": int64(2), "channel_id": int64(5), "deliver_at": nil})
+	require.Contains(t, out.String(), "Scan Backward using messages_pkey on message_rows")
+	require.NotContains(t, out.String(), "Seq Scan on message_rows")
+}

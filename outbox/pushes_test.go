@@ -257,7 +257,7 @@ func TestPush_LostKeysReturn(t *testing.T) {
 	t.Parallel()
 	b := setup(t, 0)
 	l := b.ledger("r1")
-	_, bulk := lead(t, l)
+	activities, bulk := lead(t, l)
 	id := b.Rest(t, outbox.TypePush, 12, job.Processed)
 	for range 3 { // 1 to 4, 5 to 8, 9 to 12
 		queued(t, l, bulk, id, 4)
@@ -270,6 +270,12 @@ func TestPush_LostKeysReturn(t *testing.T) {
 	require.Zero(t, unqueue(9), "none is old")
 	b.Exec(t, `UPDATE belfry.pushes SET made_at = now() - interval '2 minutes' WHERE number <= 2`)
 	require.Zero(t, unqueue(1), "all are inside")
+	n, err := l.Unqueue(bg, activities, 9, time.Minute, 100)
+	require.NoError(t, err)
+	require.Zero(t, n, "of the other queue")
+	n, err = l.Unserved(bg, 100)
+	require.NoError(t, err)
+	require.Zero(t, n, "a relay leads")
 	b.Exec(t, `UPDATE belfry.message_rows SET status = 'CANCELLED', reason = 'recalled' WHERE job_id = $1 AND channel_id = 2`, id)
 	end := b.begun(t, `SELECT FROM belfry.message_rows WHERE job_id = $1 AND channel_id = 3 FOR UPDATE`, id)
 	locked := b.begun(t, `SELECT FROM belfry.pushes WHERE number = 2 FOR UPDATE`)
@@ -286,11 +292,51 @@ func TestPush_LostKeysReturn(t *testing.T) {
 	require.Equal(t, []int64{3}, stored(t, b.DB, `SELECT number FROM belfry.pushes WHERE queue = 'bulk'`))
 	require.Equal(t, map[string]int{"PENDING": 7, "CANCELLED": 1, "QUEUED": 4}, b.Statuses(t, id))
 	require.NoError(t, l.StopLeading(bg))
-	n, err := l.Unserved(bg, 1)
+	n, err = l.Unserved(bg, 1)
 	require.NoError(t, err)
 	require.Equal(t, 4, n)
 	require.Empty(t, b.keysLeft(t))
 	require.Len(t, claim(t, l, id, 20), 11)
+}
+
+// Pushes with a locked message hold up neither the return of the others nor the removal of pushes.
+func TestPush_LockedRowsDelayNoOtherReturn(t *testing.T) {
+	t.Parallel()
+	b := setup(t, 0)
+	l := b.ledger("r1")
+	_, bulk := lead(t, l)
+	id := b.Rest(t, outbox.TypePush, 40, job.Processed)
+	for range 20 {
+		queued(t, l, bulk, id, 2)
+	}
+	b.Exec(t, `UPDATE belfry.pushes SET made_at = now() - interval '2 minutes'`)
+	b.Exec(t, `INSERT INTO belfry.pushes (queue, number, made_at) VALUES ('bulk', 90, now() + interval '1 year')`) // by a role that delivers
+	end := b.begun(t, `SELECT FROM belfry.message_rows WHERE job_id = $1 AND channel_id IN (1, 3, 5, 7) FOR UPDATE`, id)
+	require.Eventually(t, func() bool {
+		_, err := l.Unqueue(bg, bulk, 99, time.Minute, 100)
+		require.NoError(t, err)
+		return b.Statuses(t, id)["PENDING"] == 36
+	}, patience, time.Millisecond)
+	require.Equal(t, "1:{1} 2:{3} 3:{5} 4:{7}", b.keysLeft(t))
+	forget := b.begun(t, `SELECT FROM belfry.pushes WHERE number = 20 FOR UPDATE`)
+	require.NoError(t, l.ForgetPushes(bg, bulk, time.Minute))
+	require.Equal(t, []int64{1, 2, 3, 4, 20, 90}, stored(t, b.DB, `SELECT number FROM belfry.pushes WHERE queue = 'bulk' ORDER BY number`))
+	forget()
+	end()
+}
+
+// Whoever may write pushes and leases writes no keys that are NULL, which their readers would not understand.
+func TestPush_KeysAreNotNull(t *testing.T) {
+	t.Parallel()
+	b := setup(t, 0)
+	for name, statement := range map[string]string{
+		"pushes_keys_check":   `INSERT INTO belfry.pushes (queue, number, job_id, last_channel, channel_ids, tids) VALUES ('bulk', 1, 7, 9, '{NULL}', '{"(0,1)"}')`,
+		"pushes_number_check": `INSERT INTO belfry.pushes (queue, number) VALUES ('bulk', -5)`,
+		"leases_keys_check":   `INSERT INTO belfry.leases (id, relay, expires_at, job_ids, channel_ids) VALUES (1, 'r', now(), '{35}', '{NULL}')`,
+	} {
+		_, err := b.DB.Pool.Exec(bg, statement)
+		require.ErrorContains(t, err, name)
+	}
 }
 
 // A new epoch begins with the first push that has keys or QUEUED rows, and a push is repeated with its keys.

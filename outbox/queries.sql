@@ -50,7 +50,7 @@ SELECT v.channel_id FROM belfry.job_values v
 -- whether the job has a message at @channel_id or after it, or had one that was claimed (messages_pkey,
 -- job_claims_pkey). Wakes relays when it commits.
 SELECT coalesce(@deliver_at::timestamptz, now()),
-       EXISTS (SELECT FROM belfry.message_rows m WHERE m.job_id = @job_id AND m.channel_id >= @channel_id)
+       coalesce((SELECT m.channel_id FROM belfry.message_rows m WHERE m.job_id = @job_id ORDER BY m.channel_id DESC LIMIT 1) >= @channel_id, false)
            OR EXISTS (SELECT FROM belfry.job_claims c WHERE c.job_id = @job_id AND c.claimed_to >= @channel_id)
   FROM belfry.ring('belfry_messages');
 

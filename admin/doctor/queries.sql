@@ -111,7 +111,8 @@ UNION ALL
 SELECT q.name, c.messages AS n
   FROM (VALUES ('activities'), ('bulk')) q(name)
  CROSS JOIN LATERAL belfry.queued_in(q.name, (SELECT min(p.number) FROM belfry.pushes p
-                                               WHERE p.queue = q.name AND p.made_at > clock_timestamp() - make_interval(secs => @seconds)), @most) c
+                                               WHERE p.queue = q.name AND p.made_at > clock_timestamp() - make_interval(secs => @seconds)
+                                                 AND p.made_at < clock_timestamp() + interval '1 minute'), @most) c
  WHERE c.messages > 0
  ORDER BY q.name;
 

@@ -146,8 +146,9 @@ func (p *postgres) claimJob(w *work, limit int) (found []outbox.Claimed, err err
 		w.took += took // it has stepped over what is dead, or not this relay's
 	}
 	switch {
-	case errors.Is(err, job.ErrLocked): // another session holds its claims
-		w.ready = time.Now().Add(time.Second)
+	case errors.Is(err, job.ErrLocked): // another session holds its claims: as if it had run out, so that others have their turn
+		w.empty++
+		w.ready = time.Now().Add(time.Second << min(w.empty-1, 3))
 		p.again = earlier(p.again, w.ready)
 		return nil, nil
 	case err != nil:

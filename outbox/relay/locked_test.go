@@ -55,3 +55,22 @@ func TestRelay_LockedRowsDelayNoOthers(t *testing.T) {
 		})
 	}
 }
+
+// Many jobs whose claims another session holds delay no other job of their lane.
+func TestRelay_HeldClaimsOfManyJobsDelayNoOthers(t *testing.T) {
+	t.Parallel()
+	b := setup(t, 3000)
+	for range 40 {
+		b.job(t, "a", 1, 10)
+	}
+	other := b.job(t, "a", 1, 3000)
+	tx, err := b.DB.Pool.Begin(t.Context())
+	require.NoError(t, err)
+	_, err = tx.Exec(t.Context(), `SELECT belfry.own_claimed(j.id) FROM belfry.jobs j WHERE j.id <> $1`, other)
+	require.NoError(t, err)
+	run := b.start(t, config("r"), []relay.Sender{push(&script{})})
+	b.eventually(t, `SELECT count(*) = 3000 FROM belfry.messages WHERE job_id = $1 AND status = 'SENT'`, other)
+	require.NoError(t, tx.Rollback(t.Context()))
+	b.Delivered(t)
+	run.end(t)
+}
