@@ -198,9 +198,10 @@ func (l *Ledger) claimed(ctx context.Context, what, statement string, args pgx.S
 	args["lease"], args["relay"], args["seconds"], args["keys"] = newLeaseID(), l.relay, l.leaseTime.Seconds(), limit
 	var b pgx.Batch
 	locks, durable := ledgerTimeout, false
-	if statement == queries.messageTake {
+	if jobID, ok := args["job_id"].(int64); ok && statement == queries.messageTake {
 		locks, durable = l.claimWait, args["epoch"] != nil // a push is made known to the carrier
 		b.Queue(queries.claimsBegin, pgx.StrictNamedArgs{"job_id": args["job_id"]})
+		b.Queue(queries.claimsHold, pgx.StrictNamedArgs{"jobs": []int64{jobID}}) // the snapshot of the next statement sees what was recalled
 	} else {
 		args["media"] = l.media
 	}

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
 	"github.com/belfryhq/belfry/dev/dbtest"
@@ -155,10 +156,19 @@ func (d *Database) Subject(t testing.TB, transport func(name string) outbox.Tran
 		Recall: func(t testing.TB, keys []outbox.Key) {
 			t.Helper()
 			for _, k := range keys {
-				d.Exec(t, `SELECT belfry.own_claimed($1, $2 - 1, 1) WHERE $1 > 0`, k.JobID, k.ChannelID)
-				d.Eventually(t, `WITH gone AS (UPDATE belfry.message_rows SET status = 'CANCELLED', reason = 'recalled'
-					WHERE job_id = $1 AND channel_id = $2 AND status IN ('PENDING', 'QUEUED') RETURNING 1) SELECT count(*) = 1 FROM gone`,
-					k.JobID, k.ChannelID)
+				require.Eventually(t, func() bool {
+					var gone int64
+					require.NoError(t, pgx.BeginFunc(t.Context(), d.DB.Pool, func(tx pgx.Tx) error {
+						if _, err := tx.Exec(t.Context(), `SELECT belfry.own_claimed($1, $2 - 1, 1) WHERE $1 > 0`, k.JobID, k.ChannelID); err != nil {
+							return err
+						}
+						tag, err := tx.Exec(t.Context(), `UPDATE belfry.message_rows SET status = 'CANCELLED', reason = 'recalled'
+							WHERE job_id = $1 AND channel_id = $2 AND status IN ('PENDING', 'QUEUED')`, k.JobID, k.ChannelID)
+						gone = tag.RowsAffected()
+						return err
+					}))
+					return gone == 1
+				}, time.Minute, time.Millisecond)
 			}
 		},
 	}
