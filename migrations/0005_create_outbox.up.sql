@@ -225,7 +225,7 @@ CREATE INDEX messages_channel_idx ON belfry.message_rows (channel_id, status, se
 -- that was not, and the reason of its wait. No row: none waits, or the next 2,000 messages after the claims are all
 -- cancelled.
 CREATE FUNCTION belfry.first_waiting(job bigint) RETURNS TABLE (next_attempt_at timestamptz, reason text)
-LANGUAGE sql STABLE SET enable_bitmapscan = off SET enable_seqscan = off SET enable_sort = off
+LANGUAGE sql STABLE SET enable_bitmapscan = off SET enable_seqscan = off SET enable_sort = off SET jit = off
 BEGIN ATOMIC
     SELECT w.next_attempt_at, w.reason
       FROM ((SELECT m.next_attempt_at, m.reason FROM belfry.message_rows m

@@ -270,7 +270,7 @@ func (l *Ledger) claimCopies(ctx context.Context, copies []Copy, held bool) ([]A
 // takeCopies answers the copies of messages that were never changed, of those asked, and returns the others: all, if
 // another session holds one of their pushes for longer than claims do.
 func (l *Ledger) takeCopies(ctx context.Context, copies []Copy, asked []int, answers []Answer, held bool) (left []int, err error) {
-	args, _, _ := l.copyArgs(copies, asked, held)
+	args, _ := l.copyArgs(copies, asked, held, newLeaseID())
 	taken := make([]bool, len(copies))
 	var b pgx.Batch
 	b.Queue(queries.copiesTake, args).Query(func(rows pgx.Rows) error {
@@ -303,7 +303,8 @@ func (l *Ledger) judgeCopies(ctx context.Context, copies []Copy, asked []int, an
 	if len(asked) == 0 {
 		return nil
 	}
-	args, jobs, lease := l.copyArgs(copies, asked, held)
+	lease := newLeaseID()
+	args, jobs := l.copyArgs(copies, asked, held, lease)
 	var b pgx.Batch
 	if held {
 		for _, id := range jobs { // a claim may begin them meanwhile
@@ -330,17 +331,17 @@ func (l *Ledger) judgeCopies(ctx context.Context, copies []Copy, asked []int, an
 	return nil
 }
 
-// copyArgs returns the arguments of a claim of those copies, the jobs among them, and the new lease.
-func (l *Ledger) copyArgs(copies []Copy, asked []int, held bool) (args pgx.StrictNamedArgs, jobs []int64, lease int64) {
+// copyArgs returns the arguments of a claim of those copies, and the jobs among them.
+func (l *Ledger) copyArgs(copies []Copy, asked []int, held bool, lease int64) (args pgx.StrictNamedArgs, jobs []int64) {
 	k, pushes := newKeys(len(asked)), make([]int64, len(asked))
 	for n, i := range asked {
 		k.jobs[n], k.channels[n], pushes[n] = copies[i].JobID, copies[i].ChannelID, copies[i].Push
 	}
-	jobs, lease = different(k.jobs), newLeaseID()
+	jobs = different(k.jobs)
 	return pgx.StrictNamedArgs{
 		"job_ids": k.jobs, "channel_ids": k.channels, "pushes": pushes, "jobs": jobs, "held": held,
 		"lease": lease, "relay": l.relay, "seconds": l.leaseTime.Seconds(),
-	}, jobs, lease
+	}, jobs
 }
 
 // makeSure makes the claims durable for which copies of unfinished messages are dropped. Otherwise a server

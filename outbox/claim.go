@@ -138,7 +138,7 @@ func (l *Ledger) take(ctx context.Context, what string, jobID int64, epoch strin
 	if epoch != "" {
 		args["media"], args["epoch"] = nil, epoch
 	}
-	taken, err = l.claimed(ctx, what, queries.messageTake, args, limit, func(c *Claimed, _ time.Time) { more = more || c.LeaseID == 0 })
+	taken, err = l.claimed(ctx, what, queries.messageTake, args, limit, jobID, func(c *Claimed, _ time.Time) { more = more || c.LeaseID == 0 })
 	return taken, more, err
 }
 
@@ -177,9 +177,9 @@ func (l *Ledger) Next(ctx context.Context) (wait time.Duration, ok bool, err err
 
 func (l *Ledger) claim(ctx context.Context, what, statement string, after Position, limit int,
 	args pgx.StrictNamedArgs) ([]Claimed, Position, error) {
-	args["bound"] = after.bound(limit)
+	args["bound"], args["media"] = after.bound(limit), l.media
 	next := reached{last: after}
-	claimed, err := l.claimed(ctx, what, statement, args, limit, func(c *Claimed, dueAt time.Time) {
+	claimed, err := l.claimed(ctx, what, statement, args, limit, 0, func(c *Claimed, dueAt time.Time) {
 		next.add(c.Key, dueAt, c.LeaseID == 0)
 	})
 	if err != nil {
@@ -188,22 +188,21 @@ func (l *Ledger) claim(ctx context.Context, what, statement string, after Positi
 	return claimed, next.of(len(claimed) == limit), nil
 }
 
-// claimed runs a statement that claims up to limit messages under a new lease, and returns them. row is called for
-// each row, also for the edge, whose lease is 0.
-func (l *Ledger) claimed(ctx context.Context, what, statement string, args pgx.StrictNamedArgs, limit int,
+// claimed runs a statement that claims up to limit messages under a new lease, and returns them. It holds the claims of
+// the job hold, unless that is 0, before the statement, whose snapshot thereby contains what others changed while they
+// held them. row is called for each row, also for the edge, whose lease is 0.
+func (l *Ledger) claimed(ctx context.Context, what, statement string, args pgx.StrictNamedArgs, limit int, hold int64,
 	row func(c *Claimed, dueAt time.Time)) (claimed []Claimed, err error) {
 	if limit < 1 || limit > MaxBatch {
 		return nil, fmt.Errorf("%s: %d messages are not allowed; allowed values: 1 to %d", what, limit, MaxBatch)
 	}
 	args["lease"], args["relay"], args["seconds"], args["keys"] = newLeaseID(), l.relay, l.leaseTime.Seconds(), limit
 	var b pgx.Batch
-	locks, durable := ledgerTimeout, false
-	if jobID, ok := args["job_id"].(int64); ok && statement == queries.messageTake {
-		locks, durable = l.claimWait, args["epoch"] != nil // a push is made known to the carrier
-		b.Queue(queries.claimsBegin, pgx.StrictNamedArgs{"job_id": args["job_id"]})
-		b.Queue(queries.claimsHold, pgx.StrictNamedArgs{"jobs": []int64{jobID}}) // the snapshot of the next statement sees what was recalled
-	} else {
-		args["media"] = l.media
+	locks := ledgerTimeout
+	if hold != 0 {
+		locks = l.claimWait
+		b.Queue(queries.claimsBegin, pgx.StrictNamedArgs{"job_id": hold})
+		b.Queue(queries.claimsHold, pgx.StrictNamedArgs{"jobs": []int64{hold}})
 	}
 	b.Queue(statement, args).Query(func(rows pgx.Rows) error {
 		var c Claimed
@@ -221,7 +220,8 @@ func (l *Ledger) claimed(ctx context.Context, what, statement string, args pgx.S
 			})
 		return err
 	})
-	if err := l.within(ctx, durable, locks, &b); err != nil {
+	push := args["epoch"] != nil // which the carrier gets to know
+	if err := l.within(ctx, push, locks, &b); err != nil {
 		return nil, fmt.Errorf("%s: %w", what, err)
 	}
 	return claimed, nil

@@ -98,8 +98,9 @@
 //   - A job's Progress matches its messages in every committed state. Chunks, settlements and operators'
 //     acts all maintain it.
 //
-// Transactions lock the job's claims first, then pushes in the order of their numbers, then message rows, in key order and skipping locked rows, and the job's
-// row last. Claims wait for a job's claims, which a recall, an erasure or retention keeps until it has changed messages.
+// Transactions lock the job's claims first, then pushes in the order of their numbers, then message rows, in key order
+// and skipping locked rows, and the job's row last. Claims wait for a job's claims, which a recall, an erasure or
+// retention keeps until it has changed messages.
 // Only a settlement waits for rows, in the order of their position in the table, and then locks leases, skipping locked
 // ones. After a moment it gives up, records the messages that are not locked, and the relay settles the others later.
 // A claim waits a moment for the job's claims, too, and leaves the job for a second; a claim of copies waits as long for

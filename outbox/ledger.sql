@@ -34,7 +34,7 @@ SELECT c.job_id FROM belfry.job_claims c WHERE c.job_id = ANY (@jobs::bigint[]) 
 -- name: MessageTake :many
 -- Claims the next messages of a job that were never claimed: up to @keys in the order of their channels, under the
 -- new lease @lease of @seconds (messages_pkey). It leaves their rows as they are and moves the job's claims
--- (job_claims_pkey), whose lock makes it wait for another claim of the job. In a category with a cap it changes the
+-- (job_claims_pkey), which ClaimsHold has locked in the same transaction. In a category with a cap it changes the
 -- rows, because the cap counts messages in flight by their channel. It examines at most @bound messages, and stops at
 -- the first one that is not due. If others follow the last one examined, it returns that one too, in a row with the
 -- lease 0. No other row: none is due, @media does not contain the first medium of the route (NULL means any), the job
@@ -49,7 +49,7 @@ WITH allowed AS MATERIALIZED (
      WHERE j.id = @job_id AND belfry.delivers() AND j.status <> 'ABORTED' AND NOT j.awaits_approval AND coalesce(j.route[1] = ANY (@media::text[]), true)
        AND NOT EXISTS (SELECT FROM belfry.lanes l WHERE l.name = j.lane AND l.paused_at IS NOT NULL)
 ), claims AS MATERIALIZED (
-    SELECT c.claimed_to FROM belfry.job_claims c WHERE c.job_id = (SELECT a.id FROM allowed a) FOR UPDATE
+    SELECT c.claimed_to FROM belfry.job_claims c WHERE c.job_id = (SELECT a.id FROM allowed a)
 ), ahead AS MATERIALIZED (
     SELECT m.ctid AS tid, m.channel_id, m.next_attempt_at, m.status = 'PENDING' AND m.lease_id IS NULL AS waits
       FROM belfry.message_rows m
