@@ -70,6 +70,9 @@ func (c *credits) Job(id int64, lane string, lanes int) int {
 		return 0 // of a probed job, except its sample
 	}
 	config, now := c.relay.settings(), time.Now()
+	if c.relay.inflight.stuckOf(id) >= config.Batch {
+		return 0
+	}
 	room := c.relay.inflight.room(config, lane, lanes, false)
 	if room < c.relay.inflight.least(config) {
 		return 0

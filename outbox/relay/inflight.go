@@ -11,18 +11,24 @@ import (
 
 // inflight contains the claimed messages that are not recorded: the leases of the claims, and the
 // counts by lane. All of it is bounded (I13).
+//
+// A message whose outcome cannot be recorded, because another session has locked its row, is parked: it takes no room,
+// so that it delays no others. A job with a batch of these gets no more claims, and no more are parked than four times
+// MaxInFlight.
 type inflight struct {
 	mu         sync.Mutex
 	leases     map[int64]int  // messages that are not recorded, by lease
 	lanes      map[string]int // by lane; activities have none
 	activities int
 	total      int
+	parked     map[outbox.Key]bool
+	stuck      map[int64]int // parked messages by job
 	parts      int           // the lanes with due messages, and one more
 	changed    chan struct{} // size 1: something has ended, or there may be more to receive
 }
 
 func newInflight() *inflight {
-	return &inflight{leases: make(map[int64]int), lanes: make(map[string]int), parts: 2, changed: make(chan struct{}, 1)}
+	return &inflight{leases: make(map[int64]int), lanes: make(map[string]int), parked: make(map[outbox.Key]bool), stuck: make(map[int64]int), parts: 2, changed: make(chan struct{}, 1)}
 }
 
 // take adds claimed messages.
@@ -36,12 +42,45 @@ func (f *inflight) take(claimed []outbox.Claimed) {
 
 func (f *inflight) add(c *outbox.Claimed, n int) {
 	f.leases[c.LeaseID] += n
+	if n < 0 && f.parked[c.Key] {
+		delete(f.parked, c.Key)
+		if f.stuck[c.JobID]--; f.stuck[c.JobID] == 0 {
+			delete(f.stuck, c.JobID)
+		}
+		return
+	}
+	f.count(c, n)
+}
+
+// count changes the room that messages take.
+func (f *inflight) count(c *outbox.Claimed, n int) {
 	f.total += n
 	if c.JobID < 0 {
 		f.activities += n
 	} else if f.lanes[c.Lane] += n; f.lanes[c.Lane] <= 0 {
 		delete(f.lanes, c.Lane)
 	}
+}
+
+// park gives back the room of messages whose outcome cannot be recorded now. They stay in flight.
+func (f *inflight) park(messages iter.Seq[*outbox.Claimed], most int) {
+	f.mu.Lock()
+	for c := range messages {
+		if _, known := f.leases[c.LeaseID]; known && !f.parked[c.Key] && len(f.parked) < most {
+			f.parked[c.Key] = true
+			f.stuck[c.JobID]++
+			f.count(c, -1)
+		}
+	}
+	f.mu.Unlock()
+	f.wake()
+}
+
+// stuckOf returns the number of parked messages of a job.
+func (f *inflight) stuckOf(jobID int64) int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.stuck[jobID]
 }
 
 // finishing returns the leases that have no messages left once these are recorded.
@@ -122,7 +161,7 @@ func (f *inflight) ids() []int64 {
 func (f *inflight) size() int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.total
+	return f.total + len(f.parked)
 }
 
 // room returns the number of messages of a lane, or of activities, that may be claimed, if the given number
@@ -182,5 +221,7 @@ func (f *inflight) forget() {
 	defer f.mu.Unlock()
 	clear(f.leases)
 	clear(f.lanes)
+	clear(f.parked)
+	clear(f.stuck)
 	f.activities, f.total = 0, 0
 }

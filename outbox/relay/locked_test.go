@@ -74,3 +74,25 @@ func TestRelay_HeldClaimsOfManyJobsDelayNoOthers(t *testing.T) {
 	b.Delivered(t)
 	run.end(t)
 }
+
+// More locked messages of a job than a relay has room for delay no other job of the lane, and are recorded once they are
+// free.
+func TestRelay_ManyLockedRowsDelayNoOthers(t *testing.T) {
+	t.Parallel()
+	b := setup(t, 3000)
+	locked, other := b.job(t, "a", 1, 3000), b.job(t, "a", 1, 3000)
+	tx, err := b.DB.Pool.Begin(t.Context())
+	require.NoError(t, err)
+	_, err = tx.Exec(t.Context(), `SELECT FROM belfry.message_rows WHERE job_id = $1 FOR UPDATE`, locked)
+	require.NoError(t, err)
+	c := config("r")
+	c.MaxInFlight, c.Batch = 400, 100
+	s := &script{}
+	run := b.start(t, c, []relay.Sender{push(s)})
+	b.eventually(t, `SELECT count(*) = 3000 FROM belfry.messages WHERE job_id = $1 AND status = 'SENT'`, other)
+	require.Less(t, len(s.all()), 4500, "the job whose outcomes cannot be recorded pauses")
+	require.NoError(t, tx.Rollback(t.Context()))
+	b.Delivered(t)
+	run.end(t)
+	require.Len(t, s.all(), 6000, "none is sent twice")
+}

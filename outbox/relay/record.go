@@ -251,6 +251,7 @@ func (r *Relay) settle(ctx context.Context, batch []outbox.Settlement, leases []
 		batch, statuses, later = recorded(batch, statuses, locked.Settlements)
 		r.log.Debug().Int("rows", len(later)).Msg("messages are locked by other sessions, and are settled later")
 		messages, leases = claimedOf(batch), without(leases, leasesOf(later))
+		r.inflight.park(claimedOf(later), 4*r.settings().MaxInFlight)
 		r.outcomes.park(later)
 	}
 	r.log.Debug().Int("rows", len(batch)).Int64("elapsed_ms", time.Since(began).Milliseconds()).Msg("settled messages")
