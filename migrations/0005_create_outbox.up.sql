@@ -100,6 +100,8 @@ CREATE TABLE belfry.leases (
     CONSTRAINT leases_times_check CHECK (
         least(claimed_at, expires_at) >= '1970-01-01 00:00:00+00'
         AND greatest(claimed_at, expires_at) < '9999-12-31 00:00:00+00'),
+    -- The longest lease that a relay may have. An erasure waits for the end of a message's lease.
+    CONSTRAINT leases_expires_at_check CHECK (expires_at <= clock_timestamp() + interval '1 hour'),
     CONSTRAINT leases_keys_check CHECK (cardinality(job_ids) = cardinality(channel_ids) AND cardinality(job_ids) BETWEEN 1 AND 1000 -- outbox.MaxBatch
         AND array_position(job_ids, NULL) IS NULL AND array_position(channel_ids, NULL) IS NULL),
     CONSTRAINT leases_relay_check CHECK (octet_length(relay) <= 1000)

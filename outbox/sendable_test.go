@@ -212,6 +212,7 @@ func TestTables_RejectRowsThatListsCannotRead(t *testing.T) {
 		`INSERT INTO belfry.invalid_addresses (channel_id, medium, sha256, error) VALUES (1, 'push', sha256('x'), repeat('x', 4001))`:                                 "invalid_addresses_lengths_check",
 		`INSERT INTO belfry.job_deliveries (job_id, relay) VALUES (1, repeat('x', 1001))`:                                                                             "job_deliveries_relay_check",
 		`INSERT INTO belfry.leases (id, relay, expires_at, job_ids, channel_ids) VALUES (1, repeat('x', 1001), now(), '{1}', '{1}')`:                                  "leases_relay_check",
+		`INSERT INTO belfry.leases (id, relay, expires_at, job_ids, channel_ids) VALUES (1, 'evil', now() + interval '61 minutes', '{1}', '{1}')`:                     "leases_expires_at_check",
 		`INSERT INTO belfry.leases (id, relay, expires_at, job_ids, channel_ids) SELECT 1, 'evil', now(), array_agg(g), array_agg(g) FROM generate_series(1, 1001) g`: "leases_keys_check",
 		`INSERT INTO belfry.handovers (lease_id, job_ids, channel_ids, steps) SELECT 1, array_agg(g), array_agg(g), array_agg(0) FROM generate_series(1, 11001) g`:    "handovers_keys_check",
 		`INSERT INTO belfry.handovers (lease_id, job_ids, channel_ids, steps) VALUES (1, '{1}', '{1, 2}', '{0}')`:                                                     "handovers_keys_check",

@@ -33,7 +33,8 @@ type Config struct {
 	// MaxInFlight bounds the messages in flight in this relay, whatever their state.
 	MaxInFlight int `mapstructure:"max_in_flight"`
 	// Lease is the duration of a claim without a renewal, in the database's clock. A dead relay delays
-	// its messages for that long, and a drain tries for that long to start in a slow database.
+	// its messages for that long, and a drain tries for that long to start in a slow database. At most
+	// an hour, as in belfry.leases.
 	Lease time.Duration `mapstructure:"lease"`
 	// PollInterval is the interval of claims while there are messages. After a while without messages a
 	// relay rests; see Listen.
