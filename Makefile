@@ -39,9 +39,12 @@ test-dist: ## make the files of a release twice, compare them, install and remov
 reference: ## write the command reference of a release, docs/cli.md
 	@BELFRY_REFERENCE=$(CURDIR)/docs/cli.md $(GO) test ./cmd/belfry -count 1 -run '^TestReference$$'
 
+site: ## write the site of README and docs into site, and check its links
+	@rm -rf site && cd contrib/site && $(GO) tool hugo build --noBuildLock --panicOnWarning --quiet && $(GO_TEST) -count 1 ./...
+
 lint: ## run golangci-lint (.golangci.yml), and actionlint on the workflows
 	$(GO) tool -modfile=tools/actions/go.mod actionlint
-	for dir in . dev/bench contrib/helm; do (cd $$dir && $(GO) tool -modfile=$(CURDIR)/tools/go.mod golangci-lint run ./...) || exit 1; done
+	for dir in . dev/bench contrib/helm contrib/site; do (cd $$dir && $(GO) tool -modfile=$(CURDIR)/tools/go.mod golangci-lint run ./...) || exit 1; done
 
 test: servers ## run the fast tests under the race detector (PKG= RUN=)
 	@$(WITH_RACE); $(GO_TEST) $$race -parallel $(PARALLEL) $(if $(RUN),,-skip '$(FAULT_TESTS)') $(PKG)
@@ -61,7 +64,7 @@ test-postgres: servers ## run all packages that open a database on other version
 test-chart: build ## lint and render the Helm chart, and check its objects
 	@cd contrib/helm && BELFRY_TEST_PROGRAM=$(CURDIR)/bin/belfry $(GO_TEST) ./...
 
-test-all: cross test test-fault test-bench test-chart test-postgres test-dist ## run all tests, before a release
+test-all: cross test test-fault test-bench test-chart site test-postgres test-dist ## run all tests, before a release
 	@.ci/with-stock-postgres $(MAKE) demo N=20000
 
 examples: servers ## build and run the programs of _examples
