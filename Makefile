@@ -27,13 +27,17 @@ help: ## list the targets
 build: ## build bin/belfry, a static binary
 	@CGO_ENABLED=0 $(GO) build -trimpath $(GCFLAGS) -ldflags '$(LDFLAGS)' -o bin/belfry ./cmd/belfry
 
-man: build ## write the manual pages into man/man1
-	@rm -rf man && bin/belfry man man/man1
+man: build ## write the manual pages into man/man1, and the completions of shells into man/completion
+	@rm -rf man && bin/belfry man man/man1 && mkdir man/completion
+	@for shell in bash:belfry.bash zsh:_belfry fish:belfry.fish powershell:belfry.ps1; do \
+		bin/belfry completion $${shell%:*} >man/completion/$${shell#*:} || exit 1; done
 
-dist: man ## write the files of a release into dist: archives, packages, bills of materials, checksums (PLATFORMS=linux/amd64)
-	@GO='$(GO)' VERSION='$(VERSION)' GCFLAGS='$(GCFLAGS)' LDFLAGS='$(LDFLAGS)' .ci/dist
+dist: ## write the files of a release into dist, as .goreleaser.yaml describes them, and the formula for Homebrew
+	@$(GO) tool -modfile=tools/goreleaser/go.mod goreleaser release --snapshot --clean
+	@cd dist && sed -n 's|^\([0-9a-f]*\)  belfry_\(.*\)_\([a-z]*_[a-z0-9]*\)\.tar\.gz$$|s/@\3@/\1/; s/@version@/\2/g|p' SHA256SUMS | \
+		sed -f /dev/stdin ../contrib/homebrew/belfry.rb >belfry.rb && sha256sum belfry.rb >>SHA256SUMS
 
-test-dist: ## make the files of a release twice, compare them, install and remove the package (PLATFORMS=)
+test-dist: ## make the files of a release twice, compare them, install and remove the package
 	@.ci/test-dist
 
 reference: ## write the command reference of a release, docs/cli.md

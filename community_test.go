@@ -100,6 +100,21 @@ func TestCommunity_VersionsOfPostgreSQLAgree(t *testing.T) {
 	require.Contains(t, readFile(t, "SUPPORT.md"), "| PostgreSQL | "+strings.Join(versions, ", ")+" |")
 }
 
+// A release is built as `make build` builds: with the same flags of the compiler and the linker.
+func TestCommunity_ReleaseIsBuiltAsByMake(t *testing.T) {
+	t.Parallel()
+	var release struct {
+		Builds []struct {
+			GCFlags []string `yaml:"gcflags"`
+			LDFlags []string `yaml:"ldflags"`
+		} `yaml:"builds"`
+	}
+	require.NoError(t, yaml.Unmarshal([]byte(readFile(t, ".goreleaser.yaml")), &release))
+	require.Len(t, release.Builds, 1)
+	ldflags := strings.NewReplacer("{{ .Summary }}", "$(VERSION)", "{{ .FullCommit }}", "$(COMMIT)").Replace(strings.Join(release.Builds[0].LDFlags, " "))
+	require.Contains(t, readFile(t, "Makefile"), "\nGCFLAGS = -gcflags="+strings.Join(release.Builds[0].GCFlags, " -gcflags=")+"\nLDFLAGS = "+ldflags+"\n")
+}
+
 // issueForm is an issue form of GitHub; unknown keys are errors.
 type issueForm struct {
 	Name        string   `yaml:"name"`

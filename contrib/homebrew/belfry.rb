@@ -1,4 +1,4 @@
-# The Homebrew formula of a release. .ci/dist fills in the version and the checksums of the archives.
+# The Homebrew formula of a release. `make dist` fills in the version and the checksums of the archives.
 class Belfry < Formula
   desc "Bulk notifications on PostgreSQL: one job at a time, resumable, stoppable"
   homepage "https://github.com/belfryhq/belfry"
@@ -7,22 +7,22 @@ class Belfry < Formula
 
   on_macos do
     on_arm do
-      url "https://github.com/belfryhq/belfry/releases/download/@tag@/belfry_@version@_darwin_arm64.tar.gz"
+      url "https://github.com/belfryhq/belfry/releases/download/v@version@/belfry_@version@_darwin_arm64.tar.gz"
       sha256 "@darwin_arm64@"
     end
     on_intel do
-      url "https://github.com/belfryhq/belfry/releases/download/@tag@/belfry_@version@_darwin_amd64.tar.gz"
+      url "https://github.com/belfryhq/belfry/releases/download/v@version@/belfry_@version@_darwin_amd64.tar.gz"
       sha256 "@darwin_amd64@"
     end
   end
 
   on_linux do
     on_arm do
-      url "https://github.com/belfryhq/belfry/releases/download/@tag@/belfry_@version@_linux_arm64.tar.gz"
+      url "https://github.com/belfryhq/belfry/releases/download/v@version@/belfry_@version@_linux_arm64.tar.gz"
       sha256 "@linux_arm64@"
     end
     on_intel do
-      url "https://github.com/belfryhq/belfry/releases/download/@tag@/belfry_@version@_linux_amd64.tar.gz"
+      url "https://github.com/belfryhq/belfry/releases/download/v@version@/belfry_@version@_linux_amd64.tar.gz"
       sha256 "@linux_amd64@"
     end
   end
