@@ -317,41 +317,97 @@ LANGUAGE sql IMMUTABLE PARALLEL SAFE
 RETURN (SELECT coalesce(jsonb_object_agg(d.key, CASE WHEN d.key IN ('before', 'after') AND d.value #> at IS NOT NULL
             THEN jsonb_set(d.value, at, belfry.audience_without(d.value #> at, external_id)) ELSE d.value END), '{}') FROM jsonb_each(detail) d);
 
--- Takes an external id out of every list in the next max_rows jobs above after, in their
--- revisions and events, and of schedules once, with after 0. next is the last examined job;
--- NULL means no more jobs. changed is the count of jobs and schedules that listed the id. It
--- changes nothing else and writes no event: an event would contain the erased id. OFFSET 0 makes
--- the planner find each job's revisions and events by index; a hash join would read all of them
--- in each step.
-CREATE FUNCTION belfry.forget_listed(external_id text, after bigint, max_rows integer, OUT next bigint, OUT changed bigint)
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+-- One step of an erasure: takes an external id out of the lists of schedules, of their events, and of jobs with their
+-- revisions and events, or with dry_run counts. after is the position after which it begins ({}: the first), next the last
+-- one that it examined; NULL means the end. It examines up to max_rows schedules, events or jobs, and ends after the first
+-- list that it examined when patience has passed: a job's audience, revision or event may have megabytes, and one job any
+-- number of these. changed is the count of jobs and schedules that listed the id. It changes nothing else, and the event of
+-- a job has not the id; that of a schedule has it until the events follow. It reads lists one by one, in the order of
+-- indexes.
+CREATE FUNCTION belfry.forget_listed(external_id text, after text[], max_rows integer, patience interval, dry_run boolean, OUT next text[], OUT changed bigint)
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off AS $$
 DECLARE
-    one     text := external_id;
-    looked  bigint[] := ARRAY(SELECT j.id FROM belfry.jobs j WHERE j.id > after ORDER BY j.id LIMIT max_rows);
-    listing bigint[];
-    listed  bigint; -- schedules
+    one     constant text := external_id;
+    ends    constant timestamptz := clock_timestamp() + patience;
+    place   constant text := coalesce(after[1], 'schedules');
+    job     constant bigint := CASE place WHEN 'jobs' THEN after[2] END;
+    at_part integer := CASE place WHEN 'jobs' THEN after[3] END; -- of the job: 0 its audience, 1 revisions, 2 events
+    at_key  bigint := CASE place WHEN 'jobs' THEN after[4] END;
+    counted boolean := CASE place WHEN 'jobs' THEN after[5] END;
+    left_over boolean := false;
+    rows    integer := 0;
+    r       record;
+    p       record;
 BEGIN
-    next := looked[cardinality(looked)];
-    PERFORM set_config('belfry.forget', one, true);
-    listing := ARRAY(SELECT j.id FROM belfry.jobs j WHERE j.id = ANY (looked)
-        AND (j.audience -> 'external_ids' ? one
-            OR EXISTS (SELECT FROM belfry.job_revisions r WHERE r.job_id = j.id AND r.audience -> 'external_ids' ? one OFFSET 0)
-            OR EXISTS (SELECT FROM belfry.job_events e WHERE e.job_id = j.id AND e.kind = 'changed'
-                AND (e.detail #> '{before,audience,external_ids}' ? one OR e.detail #> '{after,audience,external_ids}' ? one) OFFSET 0))
-        ORDER BY j.id);
-    changed := cardinality(listing);
-    UPDATE belfry.job_revisions r SET audience = belfry.audience_without(r.audience, one) WHERE r.job_id = ANY (listing) AND r.audience -> 'external_ids' ? one;
-    UPDATE belfry.job_events e SET detail = belfry.detail_without(e.detail, '{audience}', one) WHERE e.job_id = ANY (listing) AND e.kind = 'changed';
-    UPDATE belfry.jobs j SET audience = belfry.audience_without(j.audience, one) WHERE j.id = ANY (listing) AND j.audience -> 'external_ids' ? one;
-    IF after = 0 THEN
-        UPDATE belfry.schedules s SET template = jsonb_set(s.template, '{audience}', belfry.audience_without(s.template -> 'audience', one))
-         WHERE s.template #> '{audience,external_ids}' ? one;
-        GET DIAGNOSTICS listed = ROW_COUNT;
-        changed := changed + listed;
-        UPDATE belfry.events e SET detail = belfry.detail_without(e.detail, '{template,audience}', one)
-         WHERE e.subject = 'schedule' AND (e.detail #> '{before,template,audience,external_ids}' ? one OR e.detail #> '{after,template,audience,external_ids}' ? one);
+    changed := 0;
+    next := after;
+    PERFORM set_config('belfry.forget', CASE WHEN dry_run THEN '' ELSE one END, true);
+    IF place = 'schedules' THEN
+        FOR r IN SELECT s.name, s.template #> '{audience,external_ids}' ? one AS listed FROM belfry.schedules s
+                  WHERE s.name > coalesce(after[2], '') ORDER BY s.name LIMIT max_rows LOOP
+            rows := rows + 1;
+            next := ARRAY[place, r.name];
+            IF r.listed THEN
+                changed := changed + 1;
+                UPDATE belfry.schedules s SET template = jsonb_set(s.template, '{audience}', belfry.audience_without(s.template -> 'audience', one))
+                 WHERE s.name = r.name AND NOT dry_run;
+            END IF;
+            left_over := clock_timestamp() >= ends;
+            EXIT WHEN left_over;
+        END LOOP;
+        next := CASE WHEN left_over OR rows = max_rows THEN next ELSE '{events}' END;
+    ELSIF place = 'events' THEN
+        FOR r IN SELECT e.name, e.id, e.detail #> '{before,template,audience,external_ids}' ? one OR e.detail #> '{after,template,audience,external_ids}' ? one AS listed
+                   FROM belfry.events e WHERE e.subject = 'schedule' AND belfry.is_act(e.kind, e.detail) AND (e.name, e.id) > (coalesce(after[2], ''), coalesce(after[3]::bigint, 0))
+                  ORDER BY e.name, e.id LIMIT max_rows LOOP
+            rows := rows + 1;
+            next := ARRAY[place, r.name, r.id::text];
+            IF r.listed AND NOT dry_run THEN
+                UPDATE belfry.events e SET detail = belfry.detail_without(e.detail, '{template,audience}', one) WHERE e.id = r.id;
+            END IF;
+            left_over := clock_timestamp() >= ends;
+            EXIT WHEN left_over;
+        END LOOP;
+        next := CASE WHEN left_over OR rows = max_rows THEN next ELSE '{jobs}' END;
+    ELSE
+        <<jobs>>
+        FOR r IN SELECT j.id, j.audience -> 'external_ids' ? one AS listed,
+                        EXISTS (SELECT FROM belfry.job_revisions v WHERE v.job_id = j.id OFFSET 0) OR EXISTS (SELECT FROM belfry.job_events e WHERE e.job_id = j.id AND e.kind = 'changed' OFFSET 0) AS more
+                   FROM belfry.jobs j WHERE j.id >= coalesce(job, 1) ORDER BY j.id LIMIT max_rows + 1 LOOP -- the first may be the last step's
+            rows := rows + 1;
+            IF r.id IS DISTINCT FROM job THEN
+                at_part := 0;
+                at_key := 0;
+                counted := coalesce(r.listed, false);
+                changed := changed + counted::integer;
+                IF r.listed AND NOT dry_run THEN
+                    UPDATE belfry.jobs j SET audience = belfry.audience_without(j.audience, one) WHERE j.id = r.id AND j.audience -> 'external_ids' ? one;
+                END IF;
+                next := ARRAY[place, r.id::text, '0', '0', counted::text];
+                left_over := clock_timestamp() >= ends;
+                EXIT WHEN left_over;
+            END IF;
+            CONTINUE WHEN NOT r.more;
+            FOR p IN SELECT k.part, k.key
+                       FROM (SELECT 1 AS part, v.revision::bigint AS key FROM belfry.job_revisions v WHERE v.job_id = r.id
+                             UNION ALL
+                             SELECT 2, e.id FROM belfry.job_events e WHERE e.job_id = r.id AND e.kind = 'changed') k
+                      WHERE (k.part, k.key) > (at_part, at_key) ORDER BY k.part, k.key LOOP
+                IF (CASE p.part WHEN 1 THEN (SELECT v.audience -> 'external_ids' ? one FROM belfry.job_revisions v WHERE v.job_id = r.id AND v.revision = p.key)
+                        ELSE (SELECT e.detail #> '{before,audience,external_ids}' ? one OR e.detail #> '{after,audience,external_ids}' ? one FROM belfry.job_events e WHERE e.id = p.key) END) THEN
+                    changed := changed + (NOT counted)::integer;
+                    counted := true;
+                    UPDATE belfry.job_revisions v SET audience = belfry.audience_without(v.audience, one) WHERE p.part = 1 AND v.job_id = r.id AND v.revision = p.key AND NOT dry_run;
+                    UPDATE belfry.job_events e SET detail = belfry.detail_without(e.detail, '{audience}', one) WHERE p.part = 2 AND e.id = p.key AND NOT dry_run;
+                END IF;
+                next := ARRAY[place, r.id::text, p.part::text, p.key::text, counted::text];
+                left_over := clock_timestamp() >= ends;
+                EXIT jobs WHEN left_over;
+            END LOOP;
+        END LOOP;
+        next := CASE WHEN left_over OR rows > max_rows THEN next END;
     END IF;
     PERFORM set_config('belfry.forget', '', true);
 END $$;
 
-REVOKE EXECUTE ON FUNCTION belfry.forget_listed(text, bigint, integer) FROM PUBLIC;
+REVOKE EXECUTE ON FUNCTION belfry.forget_listed(text, text[], integer, interval, boolean) FROM PUBLIC;

@@ -93,7 +93,7 @@ func profiles() []profile {
 			{"INSERT", "installation", ""}, {"UPDATE", "installation", "system_identifier, database_oid, place, halted_at, halted_by, halt_reason"},
 			{"UPDATE", "queues", "epoch, epoch_at"}, {"UPDATE", "pushes", "channel_ids, tids"}, {"UPDATE", "attachments",
 				"position, rows_filled, rows_unusable, filled_at, verified_at"}, {"DELETE", "attachments", ""},
-			{"DELETE", "attachment_misses", ""}, {"EXECUTE", "forget_listed(text, bigint, integer)", ""}, {"EXECUTE", says, ""},
+			{"DELETE", "attachment_misses", ""}, {"EXECUTE", "forget_listed(text, text[], integer, interval, boolean)", ""}, {"EXECUTE", says, ""},
 			{"INSERT", "tokens", "name, role, sha256, created_by, expires_at"}, {"UPDATE", "tokens", ""},
 			{"INSERT, UPDATE, DELETE", "requests", ""}, {"INSERT, UPDATE, DELETE", "users", ""},
 			{"INSERT", "sessions", "kind, sha256, name, role, via, address, expires_at"}, {"UPDATE, DELETE", "sessions", ""},

@@ -24,8 +24,14 @@ import (
 var ErrStillSent = db.NewError(db.KindConflict, "not everything could be erased yet")
 
 const (
-	// forgetKeys is the number of jobs, notifications or activities that one step reads.
+	// forgetKeys is the number of jobs, schedules, events, notifications or activities that one step reads.
 	forgetKeys = 1000
+	// forgetTries is the number of attempts that one step deletes, at most.
+	forgetTries = 10_000
+	// forgetTriesCounted is the number of attempts that one step of a dry run counts, at most.
+	forgetTriesCounted = 1_000_000
+	// forgetLists is the time after which a step ends with the list that it reads: one may have megabytes.
+	forgetLists = 2 * time.Second
 	// forgetRetry is the pause before rows in use are read again.
 	forgetRetry = 100 * time.Millisecond
 )
@@ -120,7 +126,7 @@ func (f *forget) all(ctx context.Context) error {
 	}
 	for _, part := range []func(context.Context) error{
 		func(ctx context.Context) error { return f.messages(ctx, nil) },
-		f.activities, f.notifications, f.lists,
+		f.activities, f.notifications, f.lists, f.events,
 	} {
 		if err := part(ctx); err != nil {
 			return err
@@ -209,6 +215,7 @@ type forgotMessage struct {
 func (f *forget) messages(ctx context.Context, only []int64) error {
 	for after, more := int64(math.MinInt64), true; more; {
 		var kept []int64
+		var next int64
 		err := f.step(ctx, func(ctx context.Context, tx pgx.Tx) (d Forgotten, err error) {
 			held := []int64{}
 			if !f.options.DryRun {
@@ -221,22 +228,35 @@ func (f *forget) messages(ctx context.Context, only []int64) error {
 			}
 			list, err := db.Collect(ctx, tx, queries.forgetMessages, pgx.StrictNamedArgs{
 				"after": after, "only": only, "channel_id": f.id, "keys": forgetKeys, "dry_run": f.options.DryRun, "held": held,
+				"tries": f.tries(),
 			}, pgx.RowToStructByPos[forgotMessage])
 			if err != nil {
 				return d, err
 			}
-			if more = len(list) > 0; more {
-				after = list[len(list)-1].JobID
-			}
 			d, kept, err = f.account(ctx, tx, list)
+			more, next = len(list) > 0, after
+			switch {
+			case d.Attempts >= forgetTries && !f.options.DryRun: // the same jobs again
+				kept = nil
+			case more:
+				next = list[len(list)-1].JobID
+			}
 			return d, err
 		})
 		if err != nil {
 			return err
 		}
-		f.kept = append(f.kept, kept...)
+		f.kept, after = append(f.kept, kept...), next
 	}
 	return nil
+}
+
+// tries is the number of attempts that one step reads.
+func (f *forget) tries() int {
+	if f.options.DryRun {
+		return forgetTriesCounted
+	}
+	return forgetTries
 }
 
 // account adds the messages that are gone to the accounts of their jobs.
@@ -311,7 +331,7 @@ func (f *forget) activities(ctx context.Context) error {
 		err := f.step(ctx, func(ctx context.Context, tx pgx.Tx) (d Forgotten, err error) {
 			after := *last
 			err = tx.QueryRow(ctx, queries.forgetActivities, pgx.StrictNamedArgs{
-				"channel_id": f.id, "after": after, "keys": forgetKeys, "dry_run": f.options.DryRun,
+				"channel_id": f.id, "after": after, "keys": forgetKeys, "dry_run": f.options.DryRun, "tries": f.tries(),
 			}).Scan(&last, &d.Activities, &d.Messages, &d.Attempts, &kept)
 			return d, err
 		})
@@ -330,11 +350,8 @@ func (f *forget) lists(ctx context.Context) error {
 	if f.external == "" {
 		return nil
 	}
-	statement := queries.forgetListed
-	if f.options.DryRun {
-		statement = queries.forgetListing
-	}
-	for last := new(int64); last != nil; {
+	for after := []string{}; after != nil; {
+		var next []string
 		err := f.step(ctx, func(ctx context.Context, tx pgx.Tx) (d Forgotten, err error) {
 			if !f.options.DryRun {
 				if _, err := tx.Exec(ctx, queries.forgetActor,
@@ -342,9 +359,28 @@ func (f *forget) lists(ctx context.Context) error {
 					return d, err
 				}
 			}
-			after := *last
-			err = tx.QueryRow(ctx, statement,
-				pgx.StrictNamedArgs{"external_id": f.external, "after": after, "keys": forgetKeys}).Scan(&last, &d.Lists)
+			err = tx.QueryRow(ctx, queries.forgetListed, pgx.StrictNamedArgs{
+				"external_id": f.external, "after": after, "keys": forgetKeys, "seconds": forgetLists.Seconds(), "dry_run": f.options.DryRun,
+			}).Scan(&next, &d.Lists)
+			return d, err
+		})
+		if err != nil {
+			return err
+		}
+		after = next
+	}
+	return nil
+}
+
+// events takes the channel out of its events.
+func (f *forget) events(ctx context.Context) error {
+	if f.options.DryRun {
+		return nil
+	}
+	for full := true; full; {
+		err := f.step(ctx, func(ctx context.Context, tx pgx.Tx) (d Forgotten, err error) {
+			tag, err := tx.Exec(ctx, queries.forgetEvents, pgx.StrictNamedArgs{"channel_id": f.id, "keys": forgetKeys})
+			full = tag.RowsAffected() == forgetKeys
 			return d, err
 		})
 		if err != nil {

@@ -18,7 +18,9 @@ SELECT k.job_id
 -- blanks the errors of skips, whose key remains for the accounting (job_skips_pkey), and the
 -- channel's values of the jobs (job_values_pkey). It skips
 -- messages that a live relay has leased, because a call may be in progress, and messages that may be claimed now: their
--- rows were never changed, and the claims of their job are not @held. Returns a row for
+-- rows were never changed, and the claims of their job are not @held. It reads at most @tries attempts: with as many there
+-- may be more, for another step through the same jobs. Only attempts_message_idx has their order: with many attempts of one
+-- message, a plan without an order read the table for each job. Returns a row for
 -- each job with any of these: the counted state of its message, the counts of attempts and
 -- skips, and whether the message was skipped. The last row is the highest examined job, in any
 -- case; no row means no more jobs. With @dry_run nothing is changed.
@@ -51,8 +53,11 @@ WITH leased AS MATERIALIZED (
     SELECT f.job_id FROM found f WHERE f.held OR NOT @dry_run::boolean AND f.job_id NOT IN (SELECT g.job_id FROM gone g)
 ), tried AS MATERIALIZED (
     SELECT a.job_id, a.id FROM looked l
-     CROSS JOIN LATERAL (SELECT a.job_id, a.id FROM belfry.attempts a WHERE a.job_id = l.id AND a.channel_id = @channel_id OFFSET 0) a
+     CROSS JOIN LATERAL (SELECT a.job_id, a.id FROM belfry.attempts a
+                          WHERE a.job_id = l.id AND a.channel_id BETWEEN @channel_id AND @channel_id
+                          ORDER BY a.channel_id, a.id LIMIT @tries) a
      WHERE l.id NOT IN (SELECT k.job_id FROM kept k)
+     LIMIT @tries
 ), forgotten AS (
     DELETE FROM belfry.attempts a WHERE NOT @dry_run::boolean AND a.id = ANY (ARRAY(SELECT t.id FROM tried t))
 ), valueless AS (
@@ -98,9 +103,10 @@ SELECT l.arrival, coalesce(j.id, 0) AS job_id
 
 -- name: ForgetActivities :one
 -- Deletes up to @keys activities to @channel_id below @after (activities_channel_idx), with
--- their messages and attempts, except messages that a live relay has leased. Returns the
--- lowest examined id (NULL if there was none), the counts of activities, messages and
--- attempts, and the count of skipped messages. With @dry_run it only counts.
+-- their messages and attempts, except messages that a live relay has leased. It reads at most @tries attempts: with as
+-- many there may be more, and the activities remain for another step. Returns the
+-- lowest examined id (NULL if there was none; @after if activities remain), the counts of activities,
+-- messages and attempts, and the count of skipped messages. With @dry_run it only counts.
 WITH looked AS MATERIALIZED (
     SELECT t.id FROM belfry.activities t WHERE t.channel_id = @channel_id AND t.id < @after::bigint ORDER BY t.id DESC LIMIT @keys
 ), found AS MATERIALIZED (
@@ -120,16 +126,22 @@ WITH looked AS MATERIALIZED (
     SELECT f.job_id FROM found f WHERE f.held OR NOT @dry_run::boolean AND f.job_id NOT IN (SELECT g.job_id FROM gone g)
 ), tried AS MATERIALIZED (
     SELECT a.id FROM looked l
-     CROSS JOIN LATERAL (SELECT a.id FROM belfry.attempts a WHERE a.job_id = l.id AND a.channel_id = @channel_id OFFSET 0) a
+     CROSS JOIN LATERAL (SELECT a.id FROM belfry.attempts a
+                          WHERE a.job_id = l.id AND a.channel_id BETWEEN @channel_id AND @channel_id
+                          ORDER BY a.channel_id, a.id LIMIT @tries) a
      WHERE l.id NOT IN (SELECT k.job_id FROM kept k)
+     LIMIT @tries
 ), forgotten AS (
     DELETE FROM belfry.attempts a WHERE NOT @dry_run::boolean AND a.id = ANY (ARRAY(SELECT t.id FROM tried t))
+), ends AS MATERIALIZED (
+    SELECT l.id FROM looked l
+     WHERE l.id NOT IN (SELECT k.job_id FROM kept k) AND (@dry_run::boolean OR (SELECT count(*) FROM tried) < @tries)
 ), ended AS (
-    DELETE FROM belfry.activities t
-     WHERE NOT @dry_run::boolean AND t.id = ANY (ARRAY(SELECT l.id FROM looked l WHERE l.id NOT IN (SELECT k.job_id FROM kept k)))
+    DELETE FROM belfry.activities t WHERE NOT @dry_run::boolean AND t.id = ANY (ARRAY(SELECT e.id FROM ends e))
 )
-SELECT (SELECT min(id) FROM looked), (SELECT count(*) FROM looked) - (SELECT count(*) FROM kept),
-       (SELECT count(*) FROM found) - (SELECT count(*) FROM kept), (SELECT count(*) FROM tried), (SELECT count(*) FROM kept);
+SELECT CASE WHEN @dry_run::boolean OR (SELECT count(*) FROM tried) < @tries THEN (SELECT min(l.id) FROM looked l) ELSE @after::bigint END,
+       (SELECT count(*) FROM ends), (SELECT count(*) FROM found) - (SELECT count(*) FROM kept), (SELECT count(*) FROM tried),
+       (SELECT count(*) FROM kept);
 
 -- name: ForgetDelivered :exec
 -- Adds to the counts of jobs, each once in @job_ids and in that order, one message that became
@@ -147,18 +159,13 @@ WITH locked AS MATERIALIZED (
 UPDATE belfry.jobs j SET erased = j.erased + 1 FROM locked l WHERE j.id = l.id;
 
 -- name: ForgetListed :one
--- Takes an external id out of the lists of the next @keys jobs above @after; see the function.
-SELECT f.next, f.changed FROM belfry.forget_listed(@external_id, @after, @keys) f;
+-- Takes an external id out of the lists after a position, or with @dry_run counts them; see the function.
+SELECT f.next, f.changed FROM belfry.forget_listed(@external_id, @after, @keys, make_interval(secs => @seconds), @dry_run) f;
 
--- name: ForgetListing :one
--- Counts the jobs that ForgetListed would change: one step of a dry run. The schedules are
--- counted with @after 0.
-SELECT max(k.id), count(*) FILTER (WHERE k.listed) + (SELECT count(*) FROM belfry.schedules s WHERE @after::bigint = 0 AND s.template #> '{audience,external_ids}' ? @external_id)
-  FROM (SELECT j.id, j.audience -> 'external_ids' ? @external_id
-               OR EXISTS (SELECT FROM belfry.job_revisions r WHERE r.job_id = j.id AND r.audience -> 'external_ids' ? @external_id OFFSET 0)
-               OR EXISTS (SELECT FROM belfry.job_events e WHERE e.job_id = j.id AND e.kind = 'changed'
-                    AND (e.detail #> '{before,audience,external_ids}' ? @external_id OR e.detail #> '{after,audience,external_ids}' ? @external_id) OFFSET 0) AS listed
-          FROM belfry.jobs j WHERE j.id > @after::bigint ORDER BY j.id LIMIT @keys) k;
+-- name: ForgetEvents :exec
+-- Takes @channel_id out of up to @keys of its events (events_subject_idx): those of its opt-outs and of what it was sent.
+UPDATE belfry.events e SET name = '', reason = ''
+ WHERE e.id = ANY (ARRAY(SELECT k.id FROM belfry.events k WHERE k.subject = 'channel' AND k.name = @channel_id::bigint::text ORDER BY k.id LIMIT @keys));
 
 -- name: ForgetRunning :many
 -- The RUNNING jobs that may be in a chunk with @channel_id: their cursor is not known to be

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
 	"github.com/belfryhq/belfry/admin/operation"
@@ -132,6 +133,78 @@ func TestForget_FindsWhatHasAJob(t *testing.T) {
 	p := d.Planned("channels forget", "external_id", "u3")
 	require.Regexp(t, `attempts +erased +1\n`, d.Out)
 	require.NoError(t, d.Run("channels forget", append([]string{"external_id", "u3"}, admintest.As(p)...)...))
+	require.Empty(t, d.Kept())
+}
+
+// A role that delivers may write any number of attempts of one message: they are erased in steps. They were erased in one
+// statement, which timed out each time.
+func TestForget_ErasesAttemptsInSteps(t *testing.T) {
+	t.Parallel()
+	d := admintest.Crowd(t)
+	d.Exec(fmt.Sprintf(`INSERT INTO belfry.attempts (job_id, channel_id, step, attempt, medium, outcome)
+		SELECT k, 3, 0, 1, 'push', 'unknown' FROM generate_series(1, %d), (SELECT 1 UNION ALL SELECT 2 UNION ALL SELECT id FROM belfry.activities) t (k)`,
+		recipients.ForgetTries+1))
+	dbtest.Bound(t, d.DB.Pool, "DELETE", "attempts", recipients.ForgetTries)
+	p := d.Planned("channels forget", "external_id", "u3")
+	require.Regexp(t, `attempts +erased +30,004\n`, d.Out)
+	require.NoError(t, d.Run("channels forget", append([]string{"external_id", "u3"}, admintest.As(p)...)...))
+	require.Contains(t, d.Out, "2 messages, 30,004 attempts, 1 notification, 1 activity")
+	require.Empty(t, d.Kept())
+	d.Audited(1)
+}
+
+// A role that enqueues may list a person in any number of jobs, of a megabyte each: a step ends with the list after which
+// its time is over, and the next one continues there. A step took all lists of 1,000 jobs, and timed out each time.
+func TestForget_TakesListsOneByOne(t *testing.T) {
+	t.Parallel()
+	d := admintest.NewDesk(t)
+	const list = `{"kind": "channels", "external_ids": ["u3", "u4"]}`
+	d.Exec(`INSERT INTO belfry.jobs (type, category, title, audience) SELECT 'push', 'operator_notice', 'x', '` + list + `' FROM generate_series(1, 5)`)
+	d.Exec(`UPDATE belfry.jobs SET priority = 1 WHERE id = 1`)
+	d.Exec(`SELECT belfry.set(2, '{"audience": {"kind": "channels", "external_ids": ["u3", "u5"]}}'), belfry.set(2, '{"audience": {"kind": "everyone"}}')`)
+	d.Exec(`INSERT INTO belfry.job_revisions (job_id, revision, cursor, title, body, data, audience, edited_by) SELECT 2, n, '1', 'x', '', '{}', '` + list + `', 'ann' FROM generate_series(1, 2) n`)
+	d.Exec(`INSERT INTO belfry.schedules (name, every, template) SELECT 's' || n, '1 day', '{"type": "push", "category": "operator_notice", "title": "x", "audience": ` + list + `}' FROM generate_series(1, 3) n`)
+	d.Exec(`UPDATE belfry.schedules SET every = '2 days'; DELETE FROM belfry.schedules WHERE name = 's2'`)
+	// listing returns by table the number of rows that list the id.
+	listing := func() (n []int64) {
+		require.NoError(t, d.DB.Pool.QueryRow(t.Context(), `SELECT ARRAY[(SELECT count(*) FROM belfry.jobs WHERE audience::text ~ 'u3'),
+			(SELECT count(*) FROM belfry.job_revisions WHERE audience::text ~ 'u3'), (SELECT count(*) FROM belfry.job_events WHERE detail::text ~ 'u3'),
+			(SELECT count(*) FROM belfry.schedules WHERE template::text ~ 'u3'), (SELECT count(*) FROM belfry.events WHERE detail::text ~ 'u3')]`).Scan(&n))
+		return n
+	}
+	walk := func(keys int, dry bool) (sum int64) {
+		for after := []string{}; after != nil; {
+			before := listing()
+			var changed int64
+			require.NoError(t, d.DB.Pool.QueryRow(t.Context(), recipients.Statement("ForgetListed"), pgx.StrictNamedArgs{
+				"external_id": "u3", "after": after, "keys": keys, "seconds": 0.0, "dry_run": dry,
+			}).Scan(&after, &changed))
+			sum += changed
+			for i, n := range listing() {
+				if dry {
+					require.Equal(t, before[i], n)
+				} else {
+					require.LessOrEqual(t, before[i]-n, int64(1), "one list, at %v", after)
+				}
+			}
+		}
+		return sum
+	}
+	require.Equal(t, []int64{4, 2, 2, 2, 4}, listing())
+	require.EqualValues(t, 7, walk(1000, true), "each job and schedule once")
+	require.EqualValues(t, 7, walk(1, true))
+	require.EqualValues(t, 7, walk(1000, false))
+	require.Equal(t, make([]int64, 5), listing())
+	require.Zero(t, walk(1, false))
+}
+
+// A person's events are as many as the opt-outs and messages to the person: they are changed in steps.
+func TestForget_ChangesEventsInSteps(t *testing.T) {
+	t.Parallel()
+	d := admintest.Crowd(t)
+	d.Exec(`INSERT INTO belfry.events (subject, name, kind, actor) SELECT 'channel', '3', 'opted_out', 'ann' FROM generate_series(1, 2500)`)
+	dbtest.Bound(t, d.DB.Pool, "UPDATE", "events", 1000)
+	require.NoError(t, d.Run("channels forget", "external_id", "u3"))
 	require.Empty(t, d.Kept())
 }
 

@@ -66,7 +66,7 @@ func TestForget_ErasesWhatItHolds(t *testing.T) {
 	kept := func(channel int64, held []int64) bool {
 		var kept bool
 		require.NoError(t, tx.QueryRow(ctx, recipients.Statement("ForgetMessages"), pgx.StrictNamedArgs{
-			"after": 0, "only": []int64{1}, "channel_id": channel, "keys": 10, "dry_run": false, "held": held,
+			"after": 0, "only": []int64{1}, "channel_id": channel, "keys": 10, "dry_run": false, "held": held, "tries": 10,
 		}).Scan(nil, nil, nil, &kept, nil, nil))
 		return kept
 	}

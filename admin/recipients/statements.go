@@ -15,7 +15,7 @@ var queries = db.MustQueries[querySet](sqlFiles)
 type querySet struct {
 	// forget.sql
 	forgetHold, forgetMessages, forgetNotifications, forgetActivities, forgetDelivered, forgetErased,
-	forgetListed, forgetListing, forgetActor, forgetRunning, forgetWriters, forgetRecord, forgetRecordMore string
+	forgetListed, forgetEvents, forgetActor, forgetRunning, forgetWriters, forgetRecord, forgetRecordMore string
 
 	// queries.sql
 	segmentUsers string

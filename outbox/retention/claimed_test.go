@@ -87,8 +87,8 @@ func TestPrune_LeavesLockedMessagesInFlight(t *testing.T) {
 	var last *int64
 	var deleted int64
 	require.NoError(t, tx.QueryRow(ctx, retention.Statement("MessagePrune"), pgx.StrictNamedArgs{
-		"as_of": nil, "job_id": id, "after": int64(0), "keys": 10, "seconds": 0.0, "aborted": true,
-	}).Scan(&last, &deleted))
+		"as_of": nil, "job_id": id, "after": int64(0), "keys": 10, "seconds": 0.0, "aborted": true, "tries": 10,
+	}).Scan(&last, &deleted, nil))
 	require.EqualValues(t, 1, deleted)
 	require.NoError(t, tx.Commit(ctx))
 	require.Equal(t, map[string]int{"PROCESSING": 2}, b.Statuses(t, id))

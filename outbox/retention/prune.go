@@ -26,6 +26,10 @@ const (
 	lockedRetry = 20 * time.Millisecond
 	// lockedRetries bounds the retries to about ten seconds, far longer than a relay locks a row.
 	lockedRetries = 500
+	// maxTries bounds the attempts of one step, whatever its rows.
+	maxTries = 1_000_000
+	// stepBytes is the size of events after which a step ends: one may have four megabytes.
+	stepBytes = 32 << 20
 	// stepTimeout bounds one transaction.
 	stepTimeout = 15 * time.Second
 )
@@ -223,8 +227,8 @@ func (p *prune) messages(ctx context.Context) error {
 	})
 }
 
-// pruneMessages deletes messages of a job in one step. The step that deletes the first one marks the job as
-// final. last is nil when none is left, or the job has been resumed.
+// pruneMessages deletes messages of a job in one step. The step that deletes the first one, or its attempts, marks the
+// job as final. last is nil when none is left, or the job has been resumed.
 func (p *prune) pruneMessages(ctx context.Context, tx pgx.Tx, id, after int64) (last *int64, deleted int64, err error) {
 	if err := outbox.OwnClaimedTx(ctx, tx, id, after, p.config.StepRows); err != nil { // before the job's row, as recalls do
 		return nil, 0, err
@@ -239,15 +243,20 @@ func (p *prune) pruneMessages(ctx context.Context, tx pgx.Tx, id, after int64) (
 	if err != nil {
 		return nil, 0, err
 	}
+	var attempts int64
 	err = tx.QueryRow(ctx, queries.messagePrune, pgx.StrictNamedArgs{
 		"as_of": p.options.AsOf, "job_id": id, "after": after, "keys": p.config.StepRows, "seconds": seconds, "aborted": aborted,
-	}).Scan(&last, &deleted)
-	if err != nil || deleted == 0 {
+		"tries": p.tries(),
+	}).Scan(&last, &deleted, &attempts)
+	if err != nil || deleted+attempts == 0 {
 		return last, 0, err
 	}
 	_, err = tx.Exec(ctx, queries.jobMarkRetention, pgx.StrictNamedArgs{"as_of": p.options.AsOf, "id": id, "seconds": seconds})
 	return last, deleted, err
 }
+
+// tries is the number of attempts that one step deletes at most: a role that delivers may write any number for a message.
+func (p *prune) tries() int { return min(10*p.config.StepRows, maxTries) }
 
 // activities deletes or counts old activities, their messages and notifications.
 func (p *prune) activities(ctx context.Context) error {
@@ -256,16 +265,18 @@ func (p *prune) activities(ctx context.Context) error {
 		inbox = outbox.MaxRetention // of 0: permanently
 	}
 	statement := queries.activityPrune
+	args := pgx.StrictNamedArgs{
+		"as_of": p.options.AsOf, "seconds": p.config.Messages.Seconds(), "inbox_seconds": inbox.Seconds(), "keys": p.config.StepRows,
+	}
 	if p.options.DryRun {
 		statement = queries.activitiesPrunable
+	} else {
+		args["tries"] = p.tries()
 	}
 	for last := new(int64); last != nil; {
 		err := p.step(ctx, func(ctx context.Context, tx pgx.Tx) (d Pruned, err error) {
-			after := *last
-			err = tx.QueryRow(ctx, statement, pgx.StrictNamedArgs{
-				"as_of": p.options.AsOf, "seconds": p.config.Messages.Seconds(), "inbox_seconds": inbox.Seconds(), "after": after,
-				"keys": p.config.StepRows,
-			}).Scan(&last, &d.Messages)
+			args["after"] = *last
+			err = tx.QueryRow(ctx, statement, args).Scan(&last, &d.Messages)
 			return d, err
 		})
 		if err != nil {
@@ -408,7 +419,7 @@ func (p *prune) jobs(ctx context.Context) error {
 			return err
 		}
 		args := pgx.StrictNamedArgs{"id": e.id, "keys": p.config.StepRows}
-		for _, statement := range []string{queries.jobSkipsPrune, queries.jobValuesPrune, queries.jobAttemptsPrune, queries.jobEventsPrune} {
+		for _, statement := range []string{queries.jobSkipsPrune, queries.jobValuesPrune, queries.jobAttemptsPrune} {
 			for full := true; full; {
 				err := p.step(ctx, func(ctx context.Context, tx pgx.Tx) (Pruned, error) {
 					tag, err := tx.Exec(ctx, statement, args)
@@ -418,6 +429,15 @@ func (p *prune) jobs(ctx context.Context) error {
 				if err != nil {
 					return err
 				}
+			}
+		}
+		events := pgx.StrictNamedArgs{"id": e.id, "keys": p.config.StepRows, "bytes": stepBytes}
+		for more := true; more; {
+			err := p.step(ctx, func(ctx context.Context, tx pgx.Tx) (Pruned, error) {
+				return Pruned{}, tx.QueryRow(ctx, queries.jobEventsPrune, events).Scan(&more)
+			})
+			if err != nil {
+				return err
 			}
 		}
 		return p.step(ctx, func(ctx context.Context, tx pgx.Tx) (d Pruned, err error) {
@@ -433,7 +453,7 @@ func (p *prune) events(ctx context.Context) error {
 	for more := true; more; {
 		err := p.step(ctx, func(ctx context.Context, tx pgx.Tx) (d Pruned, err error) {
 			err = tx.QueryRow(ctx, queries.eventsPrune, pgx.StrictNamedArgs{
-				"as_of": p.options.AsOf, "seconds": p.config.Events.Seconds(), "keys": p.config.StepRows,
+				"as_of": p.options.AsOf, "seconds": p.config.Events.Seconds(), "keys": p.config.StepRows, "bytes": stepBytes,
 			}).Scan(&d.Events, &more)
 			return d, err
 		})

@@ -7,8 +7,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
+	"github.com/belfryhq/belfry/dev/dbtest"
 	"github.com/belfryhq/belfry/job"
 	"github.com/belfryhq/belfry/outbox"
 	"github.com/belfryhq/belfry/outbox/retention"
@@ -342,6 +344,65 @@ func TestPrune_DeletesStrayAttemptsAndKeepsJobsWithStrayMessages(t *testing.T) {
 	require.Equal(t, retention.Pruned{Messages: 1, Jobs: 1}, got)
 	require.Zero(t, one[int64](t, b, `SELECT count(*) FROM belfry.activities`))
 	require.Equal(t, []int64{stray, stray}, one[[]int64](t, b, `SELECT array_agg(k) FROM (SELECT id FROM belfry.jobs UNION ALL SELECT job_id FROM belfry.attempts) t (k)`))
+}
+
+// A role that delivers may write any number of attempts of one message: a prune deletes them in steps, before the
+// message or the activity. It deleted them with it, in one statement, which timed out each time.
+func TestPrune_DeletesAttemptsInSteps(t *testing.T) {
+	t.Parallel()
+	b := setupOn(dbtest.New(t))
+	id := b.Rest(t, outbox.TypePush, 3, job.Aborted)
+	activity := b.ActivitiesFor(t, 1)[0]
+	b.Exec(t, `UPDATE belfry.message_rows SET status = 'CANCELLED', reason = 'recalled' WHERE job_id IN ($1, $2)`, id, activity)
+	b.Exec(t, `INSERT INTO belfry.attempts (job_id, channel_id, step, attempt, medium, outcome)
+		SELECT k, 1, 0, 1, 'push', 'retryable' FROM unnest($1::bigint[]) k, generate_series(1, 2100)`, []int64{id, activity})
+	dbtest.Bound(t, b.DB.Pool, "DELETE", "attempts", 1000)
+	old := time.Now().Add(31 * day)
+	c := month()
+	c.Jobs = 0 // the end of a job deletes attempts without a message
+	_, err := retention.Prune(t.Context(), b.DB.Pool, c, retention.Options{AsOf: &old})
+	require.NoError(t, err)
+	for _, table := range []string{"attempts", "message_rows", "activities"} {
+		require.Zero(t, one[int64](t, b, `SELECT count(*) FROM belfry.`+table), table)
+	}
+}
+
+// Events and revisions may have megabytes each: a step ends after some of them, whatever their number.
+func TestPrune_DeletesLargeEventsInSteps(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.Exec(t, `INSERT INTO belfry.events (subject, name, kind, actor, detail)
+		SELECT 'schedule', 's', 'changed', 'ann', jsonb_build_object('x', (SELECT string_agg(md5(g::text || n), '') FROM generate_series(1, 32) n)) FROM generate_series(1, 6) g`)
+	var count int64
+	more := true
+	events := func(bytes int, seconds float64) {
+		require.NoError(t, b.DB.Pool.QueryRow(t.Context(), retention.Statement("EventsPrune"),
+			pgx.StrictNamedArgs{"as_of": nil, "seconds": seconds, "keys": 100, "bytes": bytes}).Scan(&count, &more))
+	}
+	events(1500, 0)
+	require.EqualValues(t, 2, count)
+	require.True(t, more)
+	b.Exec(t, `UPDATE belfry.events SET at = now() + interval '1 hour' WHERE id = (SELECT max(id) FROM belfry.events)`)
+	events(1500, 0)
+	require.True(t, more, "an old one is left")
+	events(1500, 0)
+	require.EqualValues(t, 1, count)
+	require.False(t, more)
+
+	id := b.Rest(t, outbox.TypePush, 0, job.Aborted)
+	b.Exec(t, `INSERT INTO belfry.job_events (job_id, kind, actor, detail)
+		SELECT $1, 'changed', 'ann', jsonb_build_object('x', (SELECT string_agg(md5(g::text || n), '') FROM generate_series(1, 32) n)) FROM generate_series(1, 4) g`, id)
+	b.Exec(t, `INSERT INTO belfry.job_revisions (job_id, revision, cursor, title, body, data, audience, edited_by)
+		SELECT $1, g, '1', 'x', '', '{}', jsonb_build_object('x', (SELECT string_agg(md5(g::text || n), '') FROM generate_series(1, 32) n)), 'ann' FROM generate_series(1, 4) g`, id)
+	left := func() [2]int64 {
+		return [2]int64{one[int64](t, b, `SELECT count(*) FROM belfry.job_events WHERE pg_column_size(detail) > 1000`), one[int64](t, b, `SELECT count(*) FROM belfry.job_revisions`)}
+	}
+	var steps [][2]int64
+	for more = true; more; steps = append(steps, left()) {
+		require.NoError(t, b.DB.Pool.QueryRow(t.Context(), retention.Statement("JobEventsPrune"), pgx.StrictNamedArgs{"id": id, "keys": 100, "bytes": 1500}).Scan(&more))
+	}
+	require.Equal(t, [2]int64{3, 2}, steps[0])
+	require.Equal(t, [2]int64{}, steps[len(steps)-1])
 }
 
 // An activity with a notification is deleted with it, when the times of both have passed, also without a message.

@@ -133,8 +133,9 @@ UPDATE belfry.jobs j
 -- Deletes messages that will not be sent any more: SENT, DEAD and CANCELLED messages that have been in this
 -- state for @seconds; if the job is @aborted, held messages, which cannot be resumed any more; and, if the job
 -- is @aborted or they are recalled, messages in flight whose relay died. Other messages remain: unsent and younger messages,
--- and messages with a pending receipt. Their attempts are deleted with them (attempts_message_idx).
--- Returns the last key (NULL if there was none) and the count of deleted messages.
+-- and messages with a pending receipt. Their attempts are deleted with them (attempts_message_idx), at most @tries: with
+-- as many there may be more, and the messages remain for another step. Returns the last key (NULL if there was none; @after
+-- if messages remain) and the counts of deleted messages and attempts.
 WITH leased AS MATERIALIZED (
     SELECT u.channel_id
       FROM belfry.leases l CROSS JOIN LATERAL unnest(l.job_ids, l.channel_ids) u(job_id, channel_id)
@@ -146,7 +147,7 @@ WITH leased AS MATERIALIZED (
      ORDER BY m.channel_id
      LIMIT @keys
 ), locked AS MATERIALIZED (
-    SELECT k.tid
+    SELECT l.channel_id, k.tid
       FROM looked l
      CROSS JOIN LATERAL (SELECT m.ctid AS tid FROM belfry.message_rows m
                           WHERE m.job_id = @job_id AND m.channel_id = l.channel_id
@@ -158,17 +159,21 @@ WITH leased AS MATERIALIZED (
                                     AND NOT EXISTS (SELECT FROM belfry.leases h WHERE h.id = m.lease_id AND h.expires_at > clock_timestamp())
                                     AND (m.recalled_at IS NOT NULL OR @aborted::boolean))
                             FOR UPDATE SKIP LOCKED) k
+), tried AS MATERIALIZED (
+    SELECT k.id FROM locked l
+     CROSS JOIN LATERAL (SELECT k.id FROM belfry.attempts k
+                          WHERE k.job_id = @job_id AND k.channel_id BETWEEN l.channel_id AND l.channel_id
+                          ORDER BY k.channel_id, k.id LIMIT @tries) k
+     LIMIT @tries
+), forgotten AS (
+    DELETE FROM belfry.attempts a WHERE a.id = ANY (ARRAY(SELECT t.id FROM tried t))
 ), gone AS (
     DELETE FROM belfry.message_rows m
-     WHERE m.ctid = ANY (ARRAY(SELECT l.tid FROM locked l)) AND m.job_id = @job_id
+     WHERE m.ctid = ANY (ARRAY(SELECT l.tid FROM locked l WHERE (SELECT count(*) FROM tried) < @tries)) AND m.job_id = @job_id
     RETURNING m.channel_id
-), forgotten AS (
-    DELETE FROM belfry.attempts a
-     WHERE a.id = ANY (ARRAY(SELECT k.id FROM belfry.attempts k
-                              WHERE k.job_id = @job_id AND k.channel_id > @after::bigint AND k.channel_id <= (SELECT max(l.channel_id) FROM looked l)
-                                AND k.channel_id IN (SELECT g.channel_id FROM gone g)))
 )
-SELECT (SELECT max(channel_id) FROM looked), (SELECT count(*) FROM gone);
+SELECT CASE WHEN (SELECT count(*) FROM tried) < @tries THEN (SELECT max(l.channel_id) FROM looked l) ELSE @after::bigint END,
+       (SELECT count(*) FROM gone), (SELECT count(*) FROM tried);
 
 -- name: MessagesPrunable :one
 -- Counts the messages that MessagePrune would delete: one step of a dry run, with the @seconds of
@@ -199,8 +204,9 @@ SELECT max(k.channel_id), count(*), count(*) FILTER (WHERE k.status IN ('SENT', 
 -- (activities_pkey; their ids descend). Deletes activities older than @seconds, with their message, its attempts and
 -- their notification, if the message will not be sent any more and has been in its state for @seconds, and for the
 -- window of its category's cap (categories_pkey, messages_pkey, attempts_message_idx, notifications_pkey). One with a
--- notification is kept for @inbox_seconds, if that is longer. Returns the last id
--- (NULL if all that follow are younger, or there was none) and the count of deleted activities.
+-- notification is kept for @inbox_seconds, if that is longer. It deletes at most @tries attempts: with as many there may be
+-- more, and the activities remain for another step. Returns the last id (NULL if all that follow are younger, or there was
+-- none; @after if activities remain) and the count of deleted activities.
 WITH looked AS MATERIALIZED (
     SELECT t.id, t.channel_id, t.created_at < coalesce(@as_of::timestamptz, statement_timestamp()) - make_interval(secs => @seconds) AS old,
            t.created_at, greatest(make_interval(secs => @seconds), CASE WHEN t.inbox THEN make_interval(secs => @inbox_seconds) END,
@@ -225,19 +231,24 @@ WITH looked AS MATERIALIZED (
 ), ends AS MATERIALIZED (
     SELECT d.id, d.channel_id FROM due d
      WHERE d.id IN (SELECT g.job_id FROM gone g) OR (SELECT true FROM belfry.messages m WHERE m.job_id = d.id AND m.channel_id = d.channel_id LIMIT 1) IS NULL
+), tried AS MATERIALIZED (
+    SELECT k.id FROM ends e
+     CROSS JOIN LATERAL (SELECT k.id FROM belfry.attempts k WHERE k.job_id = e.id ORDER BY k.channel_id, k.id LIMIT @tries) k
+     LIMIT @tries
 ), forgotten AS (
-    DELETE FROM belfry.attempts a
-     WHERE a.id = ANY (ARRAY(SELECT k.id FROM ends e
-                              CROSS JOIN LATERAL (SELECT k.id FROM belfry.attempts k WHERE k.job_id = e.id OFFSET 0) k))
+    DELETE FROM belfry.attempts a WHERE a.id = ANY (ARRAY(SELECT t.id FROM tried t))
+), alone AS MATERIALIZED (
+    SELECT e.id, e.channel_id FROM ends e WHERE (SELECT count(*) FROM tried) < @tries
 ), unlisted AS (
     DELETE FROM belfry.notifications n
-     WHERE n.ctid = ANY (ARRAY(SELECT k.tid FROM ends e CROSS JOIN LATERAL (SELECT k.ctid AS tid FROM belfry.notifications k WHERE k.channel_id = e.channel_id AND k.arrival = -e.id OFFSET 0) k))
+     WHERE n.ctid = ANY (ARRAY(SELECT k.tid FROM alone e CROSS JOIN LATERAL (SELECT k.ctid AS tid FROM belfry.notifications k WHERE k.channel_id = e.channel_id AND k.arrival = -e.id OFFSET 0) k))
 ), ended AS (
     DELETE FROM belfry.activities t
-     WHERE t.id = ANY (ARRAY(SELECT e.id FROM ends e))
+     WHERE t.id = ANY (ARRAY(SELECT e.id FROM alone e))
     RETURNING t.id
 )
-SELECT (SELECT min(l.id) FROM looked l HAVING bool_and(l.old)), (SELECT count(*) FROM ended);
+SELECT CASE WHEN (SELECT count(*) FROM tried) < @tries THEN (SELECT min(l.id) FROM looked l HAVING bool_and(l.old)) ELSE @after::bigint END,
+       (SELECT count(*) FROM ended);
 
 -- name: ActivitiesPrunable :one
 -- Counts the activities that ActivityPrune would delete: one step of a dry run. Returns the same columns.
@@ -295,10 +306,21 @@ DELETE FROM belfry.job_values v
  WHERE v.job_id = @id
    AND v.channel_id = ANY (ARRAY(SELECT k.channel_id FROM belfry.job_values k WHERE k.job_id = @id ORDER BY k.channel_id LIMIT @keys));
 
--- name: JobEventsPrune :exec
--- Deletes up to @keys events of a job that is about to be deleted (job_events_job_idx).
-DELETE FROM belfry.job_events e
- WHERE e.id = ANY (ARRAY(SELECT k.id FROM belfry.job_events k WHERE k.job_id = @id ORDER BY k.id LIMIT @keys));
+-- name: JobEventsPrune :one
+-- Deletes events and revisions of a job that is about to be deleted (job_events_job_idx, job_revisions_pkey): of each up to
+-- @keys, and none after the first @bytes, because one may have megabytes. Returns whether there may be more.
+WITH events AS MATERIALIZED (
+    SELECT k.id, sum(k.size) OVER (ORDER BY k.id ROWS UNBOUNDED PRECEDING) - k.size < @bytes AS within
+      FROM (SELECT e.id, pg_column_size(e.detail) AS size FROM belfry.job_events e WHERE e.job_id = @id ORDER BY e.id LIMIT @keys) k
+), revisions AS MATERIALIZED (
+    SELECT k.revision, sum(k.size) OVER (ORDER BY k.revision ROWS UNBOUNDED PRECEDING) - k.size < @bytes AS within
+      FROM (SELECT r.revision, pg_column_size(r.audience) AS size FROM belfry.job_revisions r WHERE r.job_id = @id ORDER BY r.revision LIMIT @keys) k
+), eventless AS (
+    DELETE FROM belfry.job_events e WHERE e.id = ANY (ARRAY(SELECT k.id FROM events k WHERE k.within))
+), unrevised AS (
+    DELETE FROM belfry.job_revisions r WHERE r.job_id = @id AND r.revision = ANY (ARRAY(SELECT k.revision FROM revisions k WHERE k.within))
+)
+SELECT (SELECT count(*) = @keys OR NOT coalesce(bool_and(k.within), true) FROM events k) OR (SELECT count(*) = @keys OR NOT coalesce(bool_and(k.within), true) FROM revisions k);
 
 -- name: JobAttemptsPrune :exec
 -- Deletes up to @keys attempts of a job that is about to be deleted and has no messages (attempts_message_idx): those
@@ -308,8 +330,7 @@ DELETE FROM belfry.attempts a
    AND (SELECT m.channel_id FROM belfry.messages m WHERE m.job_id = @id ORDER BY m.channel_id LIMIT 1) IS NULL;
 
 -- name: JobPrune :exec
--- Deletes one job that finished @seconds ago or earlier and has no rows, with its revisions and the counts of
--- its messages. Zero rows: it was resumed, a role that delivers has written rows of it, or another process has
+-- Deletes one job that finished @seconds ago or earlier and has no rows, with the counts of its messages. Zero rows: it was resumed, a role that delivers has written rows of it, or another process has
 -- deleted it. jobs_transition rejects the deletion of a job with messages or attempts.
 WITH gone AS (
     DELETE FROM belfry.jobs j
@@ -326,18 +347,20 @@ WITH gone AS (
 SELECT g.id FROM gone g;
 
 -- name: EventsPrune :one
--- Deletes events older than @seconds among the @keys oldest (events_pkey). Returns their count, and whether
--- all @keys were older, so that there may be more.
+-- Deletes events older than @seconds among the @keys oldest (events_pkey), and none after the first @bytes, because one
+-- may have megabytes. Returns their count, and whether there may be more.
 WITH looked AS MATERIALIZED (
-    SELECT e.id, e.at < coalesce(@as_of::timestamptz, statement_timestamp()) - make_interval(secs => @seconds) AS old
+    SELECT e.id, e.at < coalesce(@as_of::timestamptz, statement_timestamp()) - make_interval(secs => @seconds) AS old, pg_column_size(e.detail) AS size
       FROM belfry.events e
      ORDER BY e.id
      LIMIT @keys
        FOR UPDATE SKIP LOCKED
+), summed AS MATERIALIZED (
+    SELECT l.id, l.old, sum(l.size) OVER (ORDER BY l.id ROWS UNBOUNDED PRECEDING) - l.size < @bytes AS within FROM looked l
 ), gone AS (
-    DELETE FROM belfry.events e WHERE e.id = ANY (ARRAY(SELECT l.id FROM looked l WHERE l.old)) RETURNING e.id
+    DELETE FROM belfry.events e WHERE e.id = ANY (ARRAY(SELECT s.id FROM summed s WHERE s.old AND s.within)) RETURNING e.id
 )
-SELECT (SELECT count(*) FROM gone), (SELECT count(*) > 0 AND bool_and(old) FROM looked);
+SELECT (SELECT count(*) FROM gone), (SELECT count(*) > 0 AND bool_and(s.old) OR count(*) FILTER (WHERE s.old AND NOT s.within) > 0 FROM summed s);
 
 -- name: EventsPrunable :one
 -- Counts the events that EventsPrune would delete: one step of a dry run, after @after.
