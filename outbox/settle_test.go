@@ -322,6 +322,10 @@ func TestSettle_IsMadeAgainThroughLostConnections(t *testing.T) {
 	var killer sync.WaitGroup
 	defer killer.Wait()
 	defer end()
+	b.Exec(t, `CREATE FUNCTION public.slow() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN PERFORM pg_sleep(0.02); RETURN NULL; END'`)
+	for _, table := range []string{"leases", "message_rows"} { // so that the killer meets them on a busy machine, too
+		b.Exec(t, `CREATE TRIGGER slow AFTER INSERT OR UPDATE ON belfry.`+table+` EXECUTE FUNCTION public.slow()`)
+	}
 	killer.Go(func() {
 		for kills := 0; ctx.Err() == nil && kills < 25; {
 			var n int
