@@ -307,7 +307,8 @@ CREATE TABLE belfry.job_revisions (
 
 -- Counters of a job's messages by state. Every transaction that changes messages adds to a row of its own in
 -- the same transaction, so that the sums are exact in every committed state and no two relays wait for each
--- other: chunks and operators to the row with the relay '', each relay to the row with its name. dead is lowered
+-- other: chunks and operators to the row with the relay '', each relay to the row with its name, or while that is
+-- locked to one with '/2', '/3', … after its name. dead is lowered
 -- by a redrive, so that a single row's may be below zero. Messages that retention deletes stay counted. The
 -- rows come last in a transaction, in the order of their jobs, and before the job's own.
 CREATE TABLE belfry.job_deliveries (

@@ -84,7 +84,7 @@ func (l *Ledger) Candidates(ctx context.Context) ([]Candidate, error) {
 
 // MarkDelivered marks a finished job without messages left to send and reports whether it did. It reads the
 // job's counts (belfry.job_progress) and no messages. If messages are left it only reads, which costs no
-// durable commit.
+// durable commit. It does nothing, and does not wait, while another session has locked the job.
 func (l *Ledger) MarkDelivered(ctx context.Context, jobID int64) (bool, error) {
 	args := pgx.StrictNamedArgs{"id": jobID}
 	waiting, err := list(ctx, l, fmt.Sprintf("mark job %d delivered", jobID), queries.jobWaiting, args, pgx.RowTo[int64])

@@ -339,20 +339,31 @@ SELECT coalesce(array_agg(r.n), '{}'), coalesce(array_agg(r.status), '{}'),
           FROM looked k WHERE k.n NOT IN (SELECT c.n FROM changed c)) r;
 
 -- name: DeliveriesSettled :exec
--- Adds the changes of MessagesSent and MessagesSettle in this transaction to the counts of their jobs, in
--- this relay's rows (job_deliveries_pkey). It is the last statement, so that these rows are locked only
--- during COMMIT, and proceeds in the order of the jobs, so that two transactions of one relay never
--- deadlock. The statements pass the keys in settings of the transaction, because it is sent in one message.
+-- Adds the changes of MessagesSent and MessagesSettle in this transaction to the counts of their jobs, in a
+-- row of this relay that no other session has locked, such as its other settlement during a COMMIT, or a new
+-- row (job_deliveries_pkey). It is the last statement, and proceeds in the order of the jobs, so that no two
+-- transactions that insert the same rows deadlock. The statements pass the keys in settings of the transaction,
+-- because it is sent in one message.
+WITH k AS MATERIALIZED (
+    SELECT k.job_id, count(*) FILTER (WHERE k.status = 'SENT') AS sent, count(*) FILTER (WHERE k.status = 'DEAD') AS dead, count(*) FILTER (WHERE k.status = 'CANCELLED') AS cancelled
+      FROM (SELECT u.job_id, 'SENT' AS status
+              FROM unnest(nullif(current_setting('belfry.sent_jobs', true), '')::bigint[]) u(job_id)
+            UNION ALL
+            SELECT u.job_id, u.status
+              FROM unnest(nullif(current_setting('belfry.settled_jobs', true), '')::bigint[],
+                          nullif(current_setting('belfry.settled_statuses', true), '')::text[]) u(job_id, status)) k
+     WHERE k.job_id > 0 AND k.status IN ('SENT', 'DEAD', 'CANCELLED')
+     GROUP BY k.job_id
+)
 INSERT INTO belfry.job_deliveries AS d (job_id, relay, sent, dead, cancelled)
-SELECT k.job_id, @relay, count(*) FILTER (WHERE k.status = 'SENT'), count(*) FILTER (WHERE k.status = 'DEAD'), count(*) FILTER (WHERE k.status = 'CANCELLED')
-  FROM (SELECT u.job_id, 'SENT' AS status
-          FROM unnest(nullif(current_setting('belfry.sent_jobs', true), '')::bigint[]) u(job_id)
-        UNION ALL
-        SELECT u.job_id, u.status
-          FROM unnest(nullif(current_setting('belfry.settled_jobs', true), '')::bigint[],
-                      nullif(current_setting('belfry.settled_statuses', true), '')::text[]) u(job_id, status)) k
- WHERE k.job_id > 0 AND k.status IN ('SENT', 'DEAD', 'CANCELLED')
- GROUP BY k.job_id
+SELECT k.job_id,
+       coalesce((SELECT r.relay FROM belfry.job_deliveries r
+                  WHERE r.job_id = k.job_id AND (r.relay = @relay OR starts_with(r.relay, @relay || '/'))
+                  LIMIT 1 FOR UPDATE SKIP LOCKED),
+                (SELECT @relay || CASE WHEN count(*) > 0 THEN '/' || 1 + count(*) ELSE '' END FROM belfry.job_deliveries r
+                  WHERE r.job_id = k.job_id AND (r.relay = @relay OR starts_with(r.relay, @relay || '/')))),
+       k.sent, k.dead, k.cancelled
+  FROM k
  ORDER BY k.job_id
     ON CONFLICT ON CONSTRAINT job_deliveries_pkey DO UPDATE
    SET sent = least(d.sent + excluded.sent, 1000000000000), dead = least(d.dead + excluded.dead, 1000000000000), cancelled = least(d.cancelled + excluded.cancelled, 1000000000000);
@@ -600,18 +611,19 @@ SELECT EXISTS (SELECT FROM belfry.job_events e
                 WHERE e.job_id = @job_id AND belfry.is_job_act(e.kind) AND e.kind = 'resume_requested');
 
 -- name: JobLockUndelivered :exec
--- Locks a finished job that is not marked as delivered. This serialises with a redrive of its messages,
--- which also writes the job's row (jobs_pkey).
+-- Locks a finished job that is not marked as delivered, unless another session has locked it. This serialises with
+-- a redrive of its messages, which also writes the job's row (jobs_pkey).
 SELECT j.id FROM belfry.jobs j
  WHERE j.id = @id AND j.delivered_at IS NULL AND j.finished_at IS NOT NULL
-   FOR NO KEY UPDATE;
+   FOR NO KEY UPDATE SKIP LOCKED;
 
 -- name: JobMarkDelivered :exec
 -- Marks a finished job as delivered if all its messages are final (job_deliveries_pkey). Zero rows: messages
--- are left.
+-- are left, or another session has locked the job.
 UPDATE belfry.jobs j
    SET delivered_at = clock_timestamp()
- WHERE j.id = @id AND j.delivered_at IS NULL AND j.finished_at IS NOT NULL
+ WHERE j.id = (SELECT l.id FROM belfry.jobs l
+                WHERE l.id = @id AND l.delivered_at IS NULL AND l.finished_at IS NOT NULL FOR NO KEY UPDATE SKIP LOCKED)
    AND (SELECT p.waiting = 0 FROM belfry.job_progress p WHERE p.job_id = @id);
 
 -- name: RelayHeartbeat :many
