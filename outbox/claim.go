@@ -175,6 +175,13 @@ func (l *Ledger) Next(ctx context.Context) (wait time.Duration, ok bool, err err
 	return time.Duration(min(*seconds, 1e9) * float64(time.Second)), true, nil
 }
 
+// Due returns jobs with a message that became due in the last duration: a returned one, or the next one of the job that
+// was never claimed. It returns up to 1,000.
+func (l *Ledger) Due(ctx context.Context, last time.Duration) ([]int64, error) {
+	args := pgx.StrictNamedArgs{"seconds": last.Seconds()}
+	return list(ctx, l, "list jobs with messages that became due", queries.jobsDue, args, pgx.RowTo[int64])
+}
+
 func (l *Ledger) claim(ctx context.Context, what, statement string, after Position, limit int,
 	args pgx.StrictNamedArgs) ([]Claimed, Position, error) {
 	args["bound"], args["media"] = after.bound(limit), l.media

@@ -681,6 +681,27 @@ SELECT extract(epoch FROM least(
                                            ORDER BY m.channel_id LIMIT 2000) a
                                    WHERE a.status = 'PENDING' AND a.lease_id IS NULL AND a.next_attempt_at > statement_timestamp() LIMIT 1)) n)) - statement_timestamp())::double precision;
 
+-- name: JobsDue :many
+-- Up to 1,000 jobs with a message that became due in the last @seconds: a returned one, or the next one after the
+-- claims (messages_due_idx, messages_pkey and job_claims_pkey, once for each job that may have messages to send).
+SELECT s.job_id
+  FROM (SELECT s.job_id, statement_timestamp() - make_interval(secs => @seconds) AS since FROM belfry.sendable_jobs s
+         WHERE coalesce(s.due_at, '-infinity') <= statement_timestamp() OFFSET 0) s
+ CROSS JOIN LATERAL (SELECT FROM ((SELECT m.next_attempt_at FROM belfry.message_rows m
+                                    WHERE m.job_id = s.job_id AND m.job_id > 0 AND m.status = 'PENDING' AND m.lease_id IS NOT NULL
+                                      AND m.next_attempt_at > s.since AND m.next_attempt_at <= statement_timestamp()
+                                    ORDER BY m.next_attempt_at LIMIT 1)
+                                  UNION ALL
+                                  (SELECT a.next_attempt_at
+                                     FROM (SELECT m.next_attempt_at, m.status, m.lease_id FROM belfry.message_rows m
+                                            WHERE m.job_id = s.job_id AND m.job_id > 0
+                                              AND m.channel_id >= coalesce((SELECT c.claimed_to FROM belfry.job_claims c WHERE c.job_id = s.job_id), -9223372036854775808)
+                                              AND m.channel_id IS DISTINCT FROM (SELECT c.claimed_to FROM belfry.job_claims c WHERE c.job_id = s.job_id)
+                                            ORDER BY m.channel_id LIMIT 1) a
+                                    WHERE a.status = 'PENDING' AND a.lease_id IS NULL AND a.next_attempt_at > s.since AND a.next_attempt_at <= statement_timestamp())) d
+                     LIMIT 1) n
+ LIMIT 1000;
+
 -- name: InstallationID :one
 -- The id that distinguishes this database from others that use the same providers.
 SELECT i.id FROM belfry.installation i;

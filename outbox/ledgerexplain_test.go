@@ -118,6 +118,7 @@ func (b *bundle) ledgerPlans(t *testing.T, id int64, explain string) string {
 	explainOn(t, b.DB.Pool, &out, explain, "CandidateList", nil)
 	explainOn(t, b.DB.Pool, &out, explain, "LeasesLost", pgx.StrictNamedArgs{"relay": "r1", "known": []int64{}, "stay": []int64{}, "seconds": 15, "n": 10})
 	explainOn(t, b.DB.Pool, &out, explain, "LeaseMessages", pgx.StrictNamedArgs{"ids": []int64{4}})
+	explainOn(t, b.DB.Pool, &out, explain, "JobsDue", pgx.StrictNamedArgs{"seconds": 4.0})
 	tx, err := b.DB.Pool.Begin(t.Context())
 	require.NoError(t, err)
 	defer func() { require.NoError(t, tx.Rollback(t.Context())) }()

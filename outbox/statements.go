@@ -25,7 +25,7 @@ type querySet struct {
 	messagesSent, messagesSettle, deliveriesSettled, leasesEnd, leasesOf, leaseRenew, leasesLost,
 	leaseMessages, leaseExpire, leaseLock, leaseMessagesLock, leaseLeft, handoversDeleteOrphans,
 	receiptsDue, jobWaiting, jobAbort, jobSample, jobResumed, jobLockUndelivered, jobMarkDelivered, relayHeartbeat, relayLeave,
-	messagesNext, installationID string
+	messagesNext, jobsDue, installationID string
 
 	// queries.sql
 	notificationCopy, notificationCopyLate, messageCopy, messageCopyBehind, claimsOwn, deliveriesAdd, jobProgress, chunkDue,

@@ -27,6 +27,9 @@ const (
 // That pass finds claimable messages that are due by the returned time. Messages that are due later end
 // the sleep. Messages that are committed later come with a hint: their own, or the hint of an activity
 // that was being committed at the same time, after which the calm passes follow.
+//
+// With many jobs a pass over everything takes long, and is made more rarely (cost). The other passes read activities,
+// and the jobs whose messages became due (search).
 type idleness struct {
 	calm     int           // consecutive passes that found nothing
 	next     time.Time     // when the next message is due, if asked
@@ -56,7 +59,7 @@ func (p *postgres) calm(credits outbox.Credits, idle bool) time.Duration {
 			p.idleness = idleness{}
 			return time.Second
 		}
-		p.fresh()
+		p.look()
 		return 0
 	}
 	sleep := p.rest
@@ -67,7 +70,11 @@ func (p *postgres) calm(credits outbox.Credits, idle bool) time.Duration {
 	if !p.idleness.next.IsZero() {
 		sleep = min(sleep, time.Until(p.idleness.next))
 	}
-	sleep = max(sleep, p.cost(), time.Millisecond)
+	cost := p.cost()
+	if len(p.order) >= manyJobs { // only a search may follow
+		cost = min(cost, 20*p.searched.took)
+	}
+	sleep = max(sleep, cost, time.Millisecond)
 	p.idleness.sleeping = true
 	p.resting(true)
 	return sleep
@@ -110,6 +117,8 @@ func (p *postgres) soon(pause time.Duration) time.Duration {
 // planSleep reads when the next message is due, before a rest.
 func (p *postgres) planSleep() error {
 	p.idleness.asked = true
+	began := time.Now()
+	defer func() { p.searched.took = time.Since(began) }()
 	return p.readNext()
 }
 
@@ -152,5 +161,5 @@ func (p *postgres) stir() {
 	if woken || p.planSleep() != nil {
 		p.busy()
 	}
-	p.fresh()
+	p.look()
 }

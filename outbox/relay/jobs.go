@@ -21,6 +21,7 @@ type work struct {
 	long      bool          // as in sweep
 	empty     int           // claims in a row that found less than they might
 	dry       bool          // the last claim found nothing; not before the first
+	held      bool          // another session held its claims at the last claim
 	ready     time.Time     // not claimed from before
 	asked     time.Time     // whether anything is left, last
 }
@@ -69,6 +70,9 @@ func (p *postgres) atLeast() time.Duration { return time.Duration(len(p.order)) 
 func (p *postgres) claimBulk(ctx context.Context, credits outbox.Credits) ([]outbox.Claimed, error) {
 	p.more, p.starved = false, false
 	if err := p.refresh(); err != nil {
+		return nil, err
+	}
+	if err := p.search(); err != nil {
 		return nil, err
 	}
 	due := p.dueLanes()
@@ -145,8 +149,9 @@ func (p *postgres) claimJob(w *work, limit int) (found []outbox.Claimed, err err
 	if w.bare = w.bare || whole; w.bare || next.More && len(found) < limit {
 		w.took += took // it has stepped over what is dead, or not this relay's
 	}
+	w.held = errors.Is(err, job.ErrLocked)
 	switch {
-	case errors.Is(err, job.ErrLocked): // another session holds its claims: as if it had run out, so that others have their turn
+	case w.held: // another session holds its claims: as if it had run out, so that others have their turn
 		w.empty++
 		w.ready = time.Now().Add(time.Second << min(w.empty-1, 3))
 		p.again = earlier(p.again, w.ready)

@@ -23,13 +23,18 @@ import (
 // claims when the first walk finds nothing to claim.
 type postgres struct {
 	postgresOptions
-	tries      outbox.Tries
-	later      *postgres // the walk of retries; nil if this is that walk
-	jobs       map[int64]*work
-	order      []*work // most urgent first
-	lanes      []laneWork
-	turn       int // index into lanes of the next one
-	refreshed  time.Time
+	tries     outbox.Tries
+	later     *postgres // the walk of retries; nil if this is that walk
+	jobs      map[int64]*work
+	order     []*work // most urgent first
+	lanes     []laneWork
+	turn      int // index into lanes of the next one
+	refreshed time.Time
+	began     time.Time // of the last sweep over all jobs from the beginning
+	searched  struct {  // for messages that became due, if there are many jobs
+		at, next time.Time     // of the last search; not searched before
+		took     time.Duration // to read the time of the next message
+	}
 	more       bool            // this pass did not reach all jobs
 	starved    bool            // this pass skipped a job without credits
 	probed     map[string]bool // lanes whose last turn went to a job that had run out
@@ -311,7 +316,7 @@ func (p *postgres) drained() bool {
 // fresh makes the next pass read everything from the beginning.
 func (p *postgres) fresh() {
 	now := time.Now()
-	p.refreshed, p.activities.next, p.activities.sweep, p.activities.swept = time.Time{}, time.Time{}, sweep{}, false
+	p.began, p.refreshed, p.activities.next, p.activities.sweep, p.activities.swept = now, time.Time{}, time.Time{}, sweep{}, false
 	for _, w := range p.order {
 		w.rescan(now)
 		w.ready = time.Time{}
@@ -319,6 +324,47 @@ func (p *postgres) fresh() {
 	if p.later != nil {
 		p.later.fresh()
 	}
+}
+
+// manyJobs is the number of jobs from which on sweeps are so rare that the relay searches in between for messages
+// that became due.
+const manyJobs = 50
+
+// look makes the next pass find what became due: by a sweep or, if there are many jobs and the last sweep was
+// lately, by a search.
+func (p *postgres) look() {
+	if len(p.order) < manyJobs || time.Since(p.began) >= p.cost() {
+		p.fresh()
+		return
+	}
+	p.refreshed, p.activities.next, p.searched.next = time.Time{}, time.Time{}, time.Time{}
+}
+
+// search makes those of many jobs ready whose messages became due since the last search.
+func (p *postgres) search() error {
+	began := time.Now()
+	if p.later == nil || len(p.order) < manyJobs || began.Before(p.searched.next) {
+		return nil
+	}
+	var due []int64
+	err := p.act(func(ctx context.Context) (err error) {
+		due, err = p.ledger.Due(ctx, min(began.Sub(p.searched.at), time.Minute)+late)
+		return err
+	})
+	p.searched.next = time.Now().Add(max(time.Second, 20*time.Since(began)))
+	if err != nil {
+		return err
+	}
+	p.searched.at = began
+	for _, id := range due {
+		for _, w := range []*work{p.jobs[id], p.later.jobs[id]} {
+			if w != nil && w.empty > 0 && !w.after.More && !w.held {
+				w.rescan(began)
+				w.ready, w.dry = time.Time{}, false
+			}
+		}
+	}
+	return nil
 }
 
 // refresh reads which jobs have messages to send.
