@@ -77,9 +77,22 @@ func (l *Ledger) RenewQueue(ctx context.Context, q PushQueue) (PushQueue, bool, 
 func (l *Ledger) QueueJob(ctx context.Context, q PushQueue, jobID int64, after Position, limit int, tries Tries) (keys []Key,
 	push int64, next Position, err error) {
 	what := fmt.Sprintf("queue messages of job %d", jobID)
+	again := func() ([]Key, int64, Position, error) {
+		return l.queue(ctx, what, queries.messageQueue, q, after, limit, pgx.StrictNamedArgs{
+			"job_id": jobID, "after_at": after.DueAt, "after_channel": after.ChannelID, "retries": tries.retries(),
+		})
+	}
+	turned := after.turns > 0
+	if tries != LaterTry && after.turns == returnedTurn {
+		if keys, push, next, err = again(); err != nil || len(keys) > 0 {
+			next.turns, next.More = 1, true
+			return keys, push, next, err
+		}
+		after, after.turns = next, 0
+	}
 	var more bool
 	var held error // another session holds the job's claims
-	if tries != LaterTry && after.turns < returnedTurn {
+	if tries != LaterTry {
 		taken, skipped, err := l.take(ctx, what, jobID, q.Epoch, after.skips, limit)
 		switch {
 		case errors.Is(err, job.ErrLocked):
@@ -95,16 +108,14 @@ func (l *Ledger) QueueJob(ctx context.Context, q PushQueue, jobID int64, after P
 		}
 		more = skipped
 	}
-	keys, push, next, err = l.queue(ctx, what, queries.messageQueue, q, after, limit, pgx.StrictNamedArgs{
-		"job_id": jobID, "after_at": after.DueAt, "after_channel": after.ChannelID, "retries": tries.retries(),
-	})
+	keys, push, next, err = again()
 	if held != nil && err == nil && len(keys) == 0 {
 		return nil, 0, after, held
 	}
-	if after.turns > 0 || more {
+	if turned || more {
 		next.turns = 1
 	}
-	next.skips, next.More = next.skips || more, next.More || more || after.turns == returnedTurn
+	next.skips, next.More = next.skips || more, next.More || more
 	return keys, push, next, err
 }
 

@@ -60,6 +60,23 @@ func TestPush_IsClaimedWithoutChangesOfRows(t *testing.T) {
 	require.Empty(t, lane)
 }
 
+// While messages wait that were never claimed, each push in a row has as many as it may: none is spent on a search for
+// messages that were returned.
+func TestPush_EachInARowIsFull(t *testing.T) {
+	t.Parallel()
+	b := setup(t, 0)
+	l := b.ledger("r1")
+	_, bulk := lead(t, l)
+	id := b.Rest(t, outbox.TypePush, 20, job.Processed)
+	var at outbox.Position
+	for range 10 {
+		keys, _, next, err := l.QueueJob(bg, bulk, id, at, 2, outbox.AnyTry)
+		require.NoError(t, err)
+		require.Len(t, keys, 2)
+		at = next
+	}
+}
+
 // Copies of messages of both kinds, of several pushes and jobs, are claimed by one call.
 func TestPush_CopiesOfSeveralPushesAreClaimedTogether(t *testing.T) {
 	t.Parallel()
