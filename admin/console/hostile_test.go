@@ -124,6 +124,8 @@ func valuesOf(kind string) []string {
 		return []string{`'{}'`, `'{NULL}'`, `'{""}'`, `'{{a,b},{c,d}}'`, `'[5:6]={a,b}'`, `array_fill(repeat('x', 100), ARRAY[10000])`}
 	case "bigint[]", "smallint[]":
 		return []string{`'{}'`, `'{NULL}'`, `'{{1,2},{3,4}}'`, `'[5:6]={1,2}'`, `'{-32768,32767}'`}
+	case "tid[]":
+		return []string{`'{}'`, `'{NULL}'`, `'[5:6]={"(0,1)","(4294967295,65535)"}'`}
 	case "bytea":
 		return []string{`''`, `'\x00ff'`, `sha256('hostile')`, `decode(repeat('00', 60000), 'hex')`}
 	case "interval":

@@ -375,7 +375,7 @@ func (c *relayChaos) judgeEach(calls map[string][]fake.Call) {
 		count(a.id) FILTER (WHERE a.outcome IN ('unknown', 'crashed')), count(a.id) > 0, count(a.id) FILTER (WHERE a.outcome = 'refused')
 		  FROM belfry.messages m CROSS JOIN (VALUES ('push'), ('sms')) k(medium)
 		  LEFT JOIN belfry.attempts a ON a.job_id = m.job_id AND a.channel_id = m.channel_id AND a.medium = k.medium
-		 GROUP BY m.job_id, m.channel_id, k.medium ORDER BY m.job_id, m.channel_id, k.medium`)
+		 GROUP BY m.job_id, m.channel_id, m.status, m.revision, k.medium ORDER BY m.job_id, m.channel_id, k.medium`)
 	require.NoError(c, err)
 	keyOf := c.keys()
 	var jobID, channelID, ambiguous, bypassed, got int64
