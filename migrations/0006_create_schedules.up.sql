@@ -371,8 +371,7 @@ BEGIN
         next := CASE WHEN left_over OR rows = max_rows THEN next ELSE '{jobs}' END;
     ELSE
         <<jobs>>
-        FOR r IN SELECT j.id, j.audience -> 'external_ids' ? one AS listed,
-                        EXISTS (SELECT FROM belfry.job_revisions v WHERE v.job_id = j.id OFFSET 0) OR EXISTS (SELECT FROM belfry.job_events e WHERE e.job_id = j.id AND e.kind = 'changed' OFFSET 0) AS more
+        FOR r IN SELECT j.id, j.audience -> 'external_ids' ? one AS listed
                    FROM belfry.jobs j WHERE j.id >= coalesce(job, 1) ORDER BY j.id LIMIT max_rows + 1 LOOP -- the first may be the last step's
             rows := rows + 1;
             IF r.id IS DISTINCT FROM job THEN
@@ -387,7 +386,7 @@ BEGIN
                 left_over := clock_timestamp() >= ends;
                 EXIT WHEN left_over;
             END IF;
-            CONTINUE WHEN NOT r.more;
+            -- This reads what an operator's act, for which the UPDATE waited, has written.
             FOR p IN SELECT k.part, k.key
                        FROM (SELECT 1 AS part, v.revision::bigint AS key FROM belfry.job_revisions v WHERE v.job_id = r.id
                              UNION ALL

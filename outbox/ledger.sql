@@ -363,8 +363,7 @@ SELECT k.job_id,
                 (SELECT @relay || CASE WHEN count(*) > 0 THEN '/' || 1 + count(*) ELSE '' END FROM belfry.job_deliveries r
                   WHERE r.job_id = k.job_id AND (r.relay = @relay OR starts_with(r.relay, @relay || '/')))),
        k.sent, k.dead, k.cancelled
-  FROM k
- ORDER BY k.job_id
+  FROM (SELECT k.* FROM k ORDER BY k.job_id OFFSET 0) k
     ON CONFLICT ON CONSTRAINT job_deliveries_pkey DO UPDATE
    SET sent = least(d.sent + excluded.sent, 1000000000000), dead = least(d.dead + excluded.dead, 1000000000000), cancelled = least(d.cancelled + excluded.cancelled, 1000000000000);
 
@@ -611,19 +610,21 @@ SELECT EXISTS (SELECT FROM belfry.job_events e
                 WHERE e.job_id = @job_id AND belfry.is_job_act(e.kind) AND e.kind = 'resume_requested');
 
 -- name: JobLockUndelivered :exec
--- Locks a finished job that is not marked as delivered, unless another session has locked it. This serialises with
--- a redrive of its messages, which also writes the job's row (jobs_pkey).
-SELECT j.id FROM belfry.jobs j
- WHERE j.id = @id AND j.delivered_at IS NULL AND j.finished_at IS NOT NULL
-   FOR NO KEY UPDATE SKIP LOCKED;
+-- Locks a finished job that is not marked as delivered, unless another session has locked it, and passes its id to
+-- JobMarkDelivered in this transaction. This serialises with a redrive of its messages, which also writes the job's
+-- row (jobs_pkey).
+SELECT set_config('belfry.undelivered', l.id::text, true)
+  FROM (SELECT j.id FROM belfry.jobs j
+         WHERE j.id = @id AND j.delivered_at IS NULL AND j.finished_at IS NOT NULL
+           FOR NO KEY UPDATE SKIP LOCKED) l;
 
 -- name: JobMarkDelivered :exec
--- Marks a finished job as delivered if all its messages are final (job_deliveries_pkey). Zero rows: messages
--- are left, or another session has locked the job.
+-- Marks the job that JobLockUndelivered has locked as delivered if all its messages are final (job_deliveries_pkey).
+-- Its snapshot is younger than that lock, so that it sees the messages of each redrive. Zero rows: messages are left,
+-- or another session has locked the job.
 UPDATE belfry.jobs j
    SET delivered_at = clock_timestamp()
- WHERE j.id = (SELECT l.id FROM belfry.jobs l
-                WHERE l.id = @id AND l.delivered_at IS NULL AND l.finished_at IS NOT NULL FOR NO KEY UPDATE SKIP LOCKED)
+ WHERE j.id = @id AND current_setting('belfry.undelivered', true) = @id::bigint::text AND j.delivered_at IS NULL AND j.finished_at IS NOT NULL
    AND (SELECT p.waiting = 0 FROM belfry.job_progress p WHERE p.job_id = @id);
 
 -- name: RelayHeartbeat :many

@@ -31,7 +31,7 @@ const (
 	// forgetTriesCounted is the number of attempts that one step of a dry run counts, at most.
 	forgetTriesCounted = 1_000_000
 	// forgetLists is the time after which a step ends with the list that it reads: one may have megabytes.
-	forgetLists = 2 * time.Second
+	forgetLists = 500 * time.Millisecond
 	// forgetRetry is the pause before rows in use are read again.
 	forgetRetry = 100 * time.Millisecond
 )

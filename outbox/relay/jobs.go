@@ -72,9 +72,7 @@ func (p *postgres) claimBulk(ctx context.Context, credits outbox.Credits) ([]out
 	if err := p.refresh(); err != nil {
 		return nil, err
 	}
-	if err := p.search(); err != nil {
-		return nil, err
-	}
+	p.search()
 	due := p.dueLanes()
 	for began := time.Now(); ctx.Err() == nil; {
 		w, limit := p.next(credits, due, time.Now())

@@ -341,10 +341,10 @@ func (p *postgres) look() {
 }
 
 // search makes those of many jobs ready whose messages became due since the last search.
-func (p *postgres) search() error {
+func (p *postgres) search() {
 	began := time.Now()
 	if p.later == nil || len(p.order) < manyJobs || began.Before(p.searched.next) {
-		return nil
+		return
 	}
 	var due []int64
 	err := p.act(func(ctx context.Context) (err error) {
@@ -352,8 +352,9 @@ func (p *postgres) search() error {
 		return err
 	})
 	p.searched.next = time.Now().Add(max(time.Second, 20*time.Since(began)))
-	if err != nil {
-		return err
+	if err != nil { // claims go on, and the next search covers the time of this one, too
+		p.log.Warn().Err(err).Msg("jobs with due messages are not searched")
+		return
 	}
 	p.searched.at = began
 	for _, id := range due {
@@ -364,7 +365,6 @@ func (p *postgres) search() error {
 			}
 		}
 	}
-	return nil
 }
 
 // refresh reads which jobs have messages to send.

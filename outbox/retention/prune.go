@@ -27,7 +27,7 @@ const (
 	// lockedRetries bounds the retries to about ten seconds, far longer than a relay locks a row.
 	lockedRetries = 500
 	// maxTries bounds the attempts of one step, whatever its rows.
-	maxTries = 1_000_000
+	maxTries = 100_000
 	// stepBytes is the size of events after which a step ends: one may have four megabytes.
 	stepBytes = 32 << 20
 	// stepTimeout bounds one transaction.
