@@ -41,7 +41,8 @@
 // logged at the beginning and one at the end. Failed calls are not buffered; the relay retries. A missing
 // stream or consumer is created. A copy whose acknowledgement was lost is delivered again after the lease,
 // and the claim finds the message finished. Only the consumer's leader stores delays: after a change of
-// leader a copy may arrive early, and is delayed again. Copies of messages that are due in more than a
+// leader a copy may arrive early, and is delayed again. A leader that refuses a push for five seconds,
+// although it has all earlier ones, is asked to step down. Copies of messages that are due in more than a
 // minute leave the stream; the dispatcher pushes them when they are due.
 //
 // # Not guaranteed

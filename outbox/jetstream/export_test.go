@@ -29,3 +29,17 @@ func (b *Broker) Wait(pull, heartbeat time.Duration) { b.pace.pull, b.pace.heart
 func (b *Broker) Hurry(pull time.Duration) {
 	b.pace.pull, b.pace.heartbeat, b.pace.silent = pull, pull/4, 2*pull
 }
+
+// Refuse acts as after a push that the leader refuses, although the count is unchanged.
+func (b *Broker) Refuse(ctx context.Context, q outbox.Queue) error {
+	l := b.lines[q]
+	l.pushing.Lock()
+	defer l.pushing.Unlock()
+	return l.with(ctx, func(ctx context.Context, to *opened) error {
+		k, err := l.read(ctx, to)
+		if err == nil {
+			l.replaceLeader(ctx, to, k.seq)
+		}
+		return err
+	})
+}

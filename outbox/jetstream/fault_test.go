@@ -2,6 +2,7 @@ package jetstream_test
 
 import (
 	"context"
+	"strings"
 	"testing"
 	"time"
 
@@ -36,6 +37,29 @@ func (b *bundle) leader(t testing.TB, cluster []*dbtest.NATS) (leader *dbtest.NA
 		return leader != nil
 	})
 	return leader, followers
+}
+
+// A leader that refuses pushes for five seconds loses its office, and the push that it refused is done.
+func TestLong_BrokerReplacesALeaderThatRefusesPushes(t *testing.T) {
+	t.Parallel()
+	cluster := dbtest.StartNATS(t, 3)
+	b := setup(t, cluster)
+	c := b.worker(t, "r1", all)
+	push(t, c, nth(1, keys(10)))
+	before, _ := b.leader(t, cluster)
+	began := time.Now()
+	b.until(t, "another server leads", func(ctx context.Context) bool {
+		_ = b.Refuse(ctx, outbox.Bulk) // fails during the election
+		now, _ := b.leader(t, cluster)
+		return now != before
+	})
+	require.Greater(t, time.Since(began), 5*time.Second)
+	require.Equal(t, 1, strings.Count(b.log.String(), "refuses all pushes"), b.log.String())
+	b.until(t, "the next push is done", func(ctx context.Context) bool {
+		answer, err := c.Push(ctx, nth(2, keys(10)))
+		return err == nil && answer == outbox.PushDone
+	})
+	require.Len(t, receive(t, c, 20), 20)
 }
 
 // CARRIERS.md 7, I8, I10: whatever servers of a cluster are killed while relays deliver, each

@@ -38,6 +38,10 @@ type line struct {
 	pushing sync.Mutex // one push at a time
 	known   *stored    // the last known count, or nil
 	room    int        // minimum number of ids that fit
+	refused struct {   // pushes, although the count is the known one
+		seq   uint64    // of the count
+		since time.Time // zero if no push was refused
+	}
 
 	acked sync.Mutex
 	last  string // reply subject of the last unconfirmed acknowledgement, or empty

@@ -16,8 +16,12 @@ import (
 	"github.com/belfryhq/belfry/outbox"
 )
 
-// batchMost is the maximum size of an atomic batch.
-const batchMost = 1000
+const (
+	// batchMost is the maximum size of an atomic batch.
+	batchMost = 1000
+	// refusedFor is the time after which a leader that refuses every push is replaced.
+	refusedFor = 5 * time.Second
+)
 
 // Error codes of JetStream that the library does not define.
 const (
@@ -91,10 +95,29 @@ func (l *line) push(ctx context.Context, to *opened, p outbox.PushGroup) (answer
 			return answer, err
 		}
 		if fresh {
+			l.replaceLeader(ctx, to, k.seq)
 			return outbox.PushGap, nil // the dispatcher reads Inside
 		}
 		l.known = nil
 	}
+}
+
+// replaceLeader is called for a push that was refused although the count has the sequence that it names. If pushes
+// after this count have been refused for refusedFor, it makes the stream's leader step down. NATS 2.12 forgets a push that
+// its leader began to store, but did not store, only when another server leads.
+func (l *line) replaceLeader(ctx context.Context, to *opened, seq uint64) {
+	if l.refused.since.IsZero() || l.refused.seq != seq {
+		l.refused.seq, l.refused.since = seq, time.Now()
+	}
+	if time.Since(l.refused.since) < refusedFor {
+		return
+	}
+	l.refused.since = time.Time{}
+	log := l.b.options.Log.Warn().Str("transport", name).Str("detail", l.stream)
+	if _, err := to.conn.RequestWithContext(ctx, "$JS.API.STREAM.LEADER.STEPDOWN."+l.stream, nil); err != nil {
+		log = log.AnErr("error", err)
+	}
+	log.Msg("the leader of the stream refuses all pushes; another one is requested")
 }
 
 // read reads the count from the leader of the stream.
@@ -142,6 +165,7 @@ func (l *line) store(ctx context.Context, to *opened, p outbox.PushGroup) (outbo
 	answer, seq, err := l.batch(ctx, to, append(l.items(p, keys), counts))
 	if err == nil && answer == outbox.PushDone {
 		l.known = &stored{c, seq}
+		l.refused.since = time.Time{}
 	}
 	return answer, err
 }

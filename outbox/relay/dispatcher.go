@@ -3,6 +3,7 @@ package relay
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync/atomic"
 	"time"
 
@@ -18,6 +19,8 @@ const (
 	leadAtMost = 30 * time.Second
 	// onePass is the minimum time of a search for due messages, whatever else there is to do.
 	onePass = 200 * time.Millisecond
+	// gapsInARow is the number of gaps after which a carrier refuses a push: the first ones may be another dispatcher's pushes.
+	gapsInARow = 10
 )
 
 // dispatcher queues due messages and pushes their ids to a carrier. One dispatcher per database does so
@@ -53,7 +56,8 @@ type dispatcher struct {
 	leads   bool       // it has requested the lead since it last gave it up
 	failing time.Time  // since when the carrier fails; zero while it works
 	swept   time.Time
-	made    *pushing // queue and number of the last push
+	made    *pushing       // queue and number of the last push
+	gaps    map[string]int // since the last push that was done, by queue
 	number  int64
 	changed chan struct{} // size 1: there may be something to push, or to lead
 	hints   atomic.Int64  // that arrived
@@ -93,7 +97,7 @@ func newDispatcher(o DispatchOptions) *dispatcher {
 		o.blocked = func() bool { return false }
 		o.hears, o.at, o.rebuilt = func() bool { return false }, func(context.Context, string) error { return nil }, func(outbox.Queue) {}
 	}
-	d := &dispatcher{DispatchOptions: o, changed: make(chan struct{}, 1)}
+	d := &dispatcher{DispatchOptions: o, changed: make(chan struct{}, 1), gaps: make(map[string]int)}
 	d.walk = newPostgres(postgresOptions{
 		ledger: o.Ledger, claims: d, config: o.Config, rest: restAtMost, hears: o.hears, hints: &d.hints,
 		resting: func(bool) {},
@@ -329,8 +333,12 @@ func (d *dispatcher) push(ctx context.Context, q *pushing, lane string, keys []o
 	switch answer {
 	case outbox.PushDone:
 		q.handed++
+		delete(d.gaps, q.Name)
 	case outbox.PushGap:
 		q.known = false
+		if d.gaps[q.Name]++; d.gaps[q.Name] > gapsInARow {
+			return carrierError{fmt.Errorf("the carrier refuses push %d of the queue %s, and says that it has all earlier ones", q.handed+1, q.Name)}
+		}
 	case outbox.PushFull:
 		q.full = true
 	}

@@ -22,7 +22,7 @@ import (
 // severed is one relay's way to a carrier that others reach.
 type severed struct {
 	*outboxtest.Memory
-	all, pushes atomic.Bool // what fails
+	all, pushes, gap atomic.Bool // what fails
 }
 
 // severedCarrier is the carrier at its end.
@@ -38,6 +38,9 @@ func (s *severed) Carrier(name string, claim outbox.Claim) outbox.Carrier {
 func (c *severedCarrier) Push(ctx context.Context, p outbox.PushGroup) (outbox.PushAnswer, error) {
 	if c.way.all.Load() || c.way.pushes.Load() {
 		return "", &net.OpError{Op: "dial", Net: "tcp", Err: syscall.ECONNREFUSED}
+	}
+	if c.way.gap.Load() {
+		return outbox.PushGap, nil
 	}
 	return c.Carrier.Push(ctx, p)
 }
@@ -70,6 +73,7 @@ func TestCarrier_LeadGoesToARelayThatReachesTheCarrier(t *testing.T) {
 	for name, sever := range map[string]func(*severed){
 		"reaches nothing": func(s *severed) { s.all.Store(true) },
 		"may not push":    func(s *severed) { s.pushes.Store(true) },
+		"pushes nothing":  func(s *severed) { s.gap.Store(true) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
