@@ -388,6 +388,9 @@ func TestPrune_DeletesLargeEventsInSteps(t *testing.T) {
 	events(1500, 0)
 	require.EqualValues(t, 1, count)
 	require.False(t, more)
+	b.Exec(t, `INSERT INTO belfry.events (subject, name, kind, actor, at) VALUES ('schedule', 's', 'changed', 'ann', now() - interval '1 hour')`)
+	events(500, 0)
+	require.EqualValues(t, 1, count, "younger events with lower ids do not count")
 
 	id := b.Rest(t, outbox.TypePush, 0, job.Aborted)
 	b.Exec(t, `INSERT INTO belfry.job_events (job_id, kind, actor, detail)

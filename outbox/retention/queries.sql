@@ -356,7 +356,7 @@ WITH looked AS MATERIALIZED (
      LIMIT @keys
        FOR UPDATE SKIP LOCKED
 ), summed AS MATERIALIZED (
-    SELECT l.id, l.old, sum(l.size) OVER (ORDER BY l.id ROWS UNBOUNDED PRECEDING) - l.size < @bytes AS within FROM looked l
+    SELECT l.id, l.old, sum(l.size) FILTER (WHERE l.old) OVER (ORDER BY l.id ROWS UNBOUNDED PRECEDING) - l.size < @bytes AS within FROM looked l
 ), gone AS (
     DELETE FROM belfry.events e WHERE e.id = ANY (ARRAY(SELECT s.id FROM summed s WHERE s.old AND s.within)) RETURNING e.id
 )
