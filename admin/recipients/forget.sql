@@ -75,10 +75,11 @@ WITH leased AS MATERIALIZED (
 )
 SELECT l.id, coalesce(f.status, ''), coalesce(f.awaited, false),
        l.id IN (SELECT k.job_id FROM kept k),
-       (SELECT count(*) FROM tried t WHERE t.job_id = l.id), (SELECT count(*) FROM skips s WHERE s.job_id = l.id)
+       coalesce(t.n, 0), (SELECT count(*) FROM skips s WHERE s.job_id = l.id)
   FROM looked l
   LEFT JOIN found f ON f.job_id = l.id
- WHERE f.job_id IS NOT NULL OR EXISTS (SELECT FROM tried t WHERE t.job_id = l.id) OR EXISTS (SELECT FROM skips s WHERE s.job_id = l.id) OR l.id = (SELECT max(x.id) FROM looked x)
+  LEFT JOIN (SELECT t.job_id, count(*) AS n FROM tried t GROUP BY t.job_id) t ON t.job_id = l.id
+ WHERE f.job_id IS NOT NULL OR t.n > 0 OR EXISTS (SELECT FROM skips s WHERE s.job_id = l.id) OR l.id = (SELECT max(x.id) FROM looked x)
  ORDER BY l.id;
 
 -- name: ForgetNotifications :many
