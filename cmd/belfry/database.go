@@ -92,7 +92,8 @@ func (o *processOptions) checkPrivate(s settings.Settings) error {
 	case shown:
 		o.remark("on the private PostgreSQL in %s (database.url is not set)", dir)
 	case !o.private:
-		return &exitError{codeConfiguration, fmt.Errorf("database.url is not set: set BELFRY_DATABASE_URL or database.url of the configuration file; or --private, to work on the private PostgreSQL in %s", dir)}
+		return &exitError{codeConfiguration, fmt.Errorf("database.url is not set: set BELFRY_DATABASE_URL or database.url "+
+			"of the configuration file; or --private, to work on the private PostgreSQL in %s", dir)}
 	}
 	return nil
 }

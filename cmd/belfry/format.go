@@ -75,7 +75,8 @@ func outputOf(cmd *cobra.Command) *output {
 // check rejects flags that exclude each other.
 func (out *output) check(*cobra.Command, []string) error {
 	if out.bare && out.format == asJSON {
-		return usagef("--no-headers: JSON has no headings; leave it out, or choose -o %s", strings.Join(slices.DeleteFunc(out.names(), func(f string) bool { return f == string(asJSON) }), " or -o "))
+		return usagef("--no-headers: JSON has no headings; leave it out, or choose -o %s",
+			strings.Join(slices.DeleteFunc(out.names(), func(f string) bool { return f == string(asJSON) }), " or -o "))
 	}
 	return nil
 }

@@ -26,7 +26,8 @@ func withoutAddress(ctx context.Context, db *database, s settings.Settings, jobs
 	for _, j := range jobs {
 		media := slices.DeleteFunc(slices.Clone(j.Route), func(medium string) bool { return slices.Contains(own, medium) })
 		if j.Type == "push" && j.RowsWritten > 0 && len(media) > 0 {
-			remarks = append(remarks, fmt.Sprintf("job %d: %s has no column addresses, so its messages find none for %s and will be dead letters (no_address); `belfry channels check` says more",
+			remarks = append(remarks, fmt.Sprintf("job %d: %s has no column addresses, so its messages find none for %s "+
+				"and will be dead letters (no_address); `belfry channels check` says more",
 				j.ID, store.Relation(), strings.Join(media, ", ")))
 		}
 	}
