@@ -288,7 +288,7 @@ func (h *hostile) read(ids, people []string) (faults []string) {
 			req, err := http.NewRequestWithContext(h.t.Context(), http.MethodGet, h.url+prefix+at, nil)
 			require.NoError(h.t, err)
 			req.Header.Set("Authorization", "Bearer admin")
-			logged := len(h.log.String())
+			logged := h.log.Len()
 			res, err := h.b.client.Do(req)
 			if err != nil {
 				faults = append(faults, prefix+at+": "+err.Error())
