@@ -683,7 +683,7 @@ SELECT extract(epoch FROM least(
                                    WHERE a.status = 'PENDING' AND a.lease_id IS NULL AND a.next_attempt_at > statement_timestamp() LIMIT 1)) n)) - statement_timestamp())::double precision;
 
 -- name: JobsDue :many
--- Up to 1,000 jobs with a message that became due in the last @seconds: a returned one, or the next one after the
+-- Jobs with a message that became due in the last @seconds: a returned one, or the next one after the
 -- claims (messages_due_idx, messages_pkey and job_claims_pkey, once for each job that may have messages to send).
 SELECT s.job_id
   FROM (SELECT s.job_id, statement_timestamp() - make_interval(secs => @seconds) AS since FROM belfry.sendable_jobs s
@@ -700,8 +700,7 @@ SELECT s.job_id
                                               AND m.channel_id IS DISTINCT FROM (SELECT c.claimed_to FROM belfry.job_claims c WHERE c.job_id = s.job_id)
                                             ORDER BY m.channel_id LIMIT 1) a
                                     WHERE a.status = 'PENDING' AND a.lease_id IS NULL AND a.next_attempt_at > s.since AND a.next_attempt_at <= statement_timestamp())) d
-                     LIMIT 1) n
- LIMIT 1000;
+                     LIMIT 1) n;
 
 -- name: InstallationID :one
 -- The id that distinguishes this database from others that use the same providers.

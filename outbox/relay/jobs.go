@@ -63,8 +63,10 @@ func (p *postgres) dueLanes() (n int) {
 const askAgain = 10 * time.Second
 
 // atLeast is how long a job without a due message is skipped, so that at most two hundred claims per
-// second find nothing.
-func (p *postgres) atLeast() time.Duration { return time.Duration(len(p.order)) * 5 * time.Millisecond }
+// second find nothing, in at most half of the time.
+func (p *postgres) atLeast() time.Duration {
+	return time.Duration(len(p.order)) * max(5*time.Millisecond, 2*p.vain)
+}
 
 // claimBulk makes one claim that finds messages, if any does in the time that activities can wait.
 func (p *postgres) claimBulk(ctx context.Context, credits outbox.Credits) ([]outbox.Claimed, error) {
@@ -146,6 +148,9 @@ func (p *postgres) claimJob(w *work, limit int) (found []outbox.Claimed, err err
 	took := time.Since(began)
 	if w.bare = w.bare || whole; w.bare || next.More && len(found) < limit {
 		w.took += took // it has stepped over what is dead, or not this relay's
+	}
+	if len(found) == 0 {
+		p.vain += (took - p.vain) / 16
 	}
 	w.held = errors.Is(err, job.ErrLocked)
 	switch {

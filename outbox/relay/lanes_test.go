@@ -3,6 +3,7 @@ package relay_test
 import (
 	"context"
 	"fmt"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -49,9 +50,9 @@ func TestLong_ManyJobsWithoutASenderDelayNoOthers(t *testing.T) {
 	b.past(t, `UPDATE belfry.jobs SET status = 'PROCESSED', fence = 1, started_at = now(), walked_at = now(), finished_at = now(), bound = '1', "cursor" = '1', chunks = 1,
 		channels_read = 1, channels_matched = 1, rows_written = 1`)
 	b.exec(t, `INSERT INTO belfry.message_rows (job_id, channel_id, next_attempt_at) SELECT id, 1, now() FROM belfry.jobs`)
-	later := b.Job(t, "a", 1, 1, 20*time.Second)
-	s := &script{answer: func(_ context.Context, d sender.Delivery) sender.Result {
-		if d.Attempt == 1 && d.JobID != later {
+	var called atomic.Bool
+	s := &script{answer: func(context.Context, sender.Delivery) sender.Result {
+		if !called.Swap(true) {
 			return sender.Result{Class: sender.Retryable}
 		}
 		return sender.Result{Class: sender.Accepted}
@@ -59,6 +60,7 @@ func TestLong_ManyJobsWithoutASenderDelayNoOthers(t *testing.T) {
 	fcm := push(s)
 	fcm.Retry.Initial, fcm.Retry.Max = time.Second, time.Second
 	run := b.start(t, config("r"), []relay.Sender{fcm})
+	later := b.Job(t, "a", 1, 1, 40*time.Second) // after a first claim of each
 	delay := func(job int64) time.Duration {
 		b.eventually(t, `SELECT status = 'SENT' FROM belfry.messages WHERE job_id = $1`, job)
 		return time.Duration(one[float64](t, b, `SELECT extract(epoch FROM m.sent_at - greatest(m.next_attempt_at, (SELECT max(a.at) FROM belfry.attempts a WHERE a.job_id = m.job_id)))::float8
