@@ -256,6 +256,7 @@ func (l *Ledger) claimCopies(ctx context.Context, copies []Copy, held bool) ([]A
 		return nil, err
 	}
 	answers, asked := make([]Answer, len(copies)), make([]int, 0, len(copies))
+	began := time.Now()
 	for i, best := range latest(copies) {
 		answers[i] = Answer{Verdict: CopyNotQueued, Claimed: Claimed{Key: copies[i].Key}}
 		if best {
@@ -272,6 +273,11 @@ func (l *Ledger) claimCopies(ctx context.Context, copies []Copy, held bool) ([]A
 		}
 		for _, i := range left { // the next claim returns the error
 			answers[i].Verdict, answers[i].Wait = CopyLater, lockedFor
+		}
+	}
+	for i := range answers {
+		if answers[i].Verdict == CopyClaimed {
+			l.hold([]int64{answers[i].Claimed.LeaseID}, began)
 		}
 	}
 	l.makeSure(ctx, answers)

@@ -203,7 +203,8 @@ func (l *Ledger) claimed(ctx context.Context, what, statement string, args pgx.S
 	if limit < 1 || limit > MaxBatch {
 		return nil, fmt.Errorf("%s: %d messages are not allowed; allowed values: 1 to %d", what, limit, MaxBatch)
 	}
-	args["lease"], args["relay"], args["seconds"], args["keys"] = newLeaseID(), l.relay, l.leaseTime.Seconds(), limit
+	lease, began := newLeaseID(), time.Now()
+	args["lease"], args["relay"], args["seconds"], args["keys"] = lease, l.relay, l.leaseTime.Seconds(), limit
 	var b pgx.Batch
 	locks := ledgerTimeout
 	if hold != 0 {
@@ -230,6 +231,9 @@ func (l *Ledger) claimed(ctx context.Context, what, statement string, args pgx.S
 	push := args["epoch"] != nil // which the carrier gets to know
 	if err := l.within(ctx, push, locks, &b); err != nil {
 		return nil, fmt.Errorf("%s: %w", what, err)
+	}
+	if len(claimed) > 0 && !push {
+		l.hold([]int64{lease}, began)
 	}
 	return claimed, nil
 }

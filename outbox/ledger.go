@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strconv"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -39,7 +40,8 @@ const NoCarrier = "postgres"
 //	   awaiting a receipt ◄─────────────Settle─┤
 //	   by any relay, when the lease expired ◄──┘ Recover
 //
-// A Ledger has no state except its names and the number of its transactions, and is safe for concurrent use.
+// A Ledger has no state except its names, the number of its transactions and the ages of its leases (Holds), and is safe
+// for concurrent use.
 // Each call ends after ten seconds, or with its context. After job.ErrUnreachable the outcome of a COMMIT is
 // unknown; every call can be repeated. Lost finds the messages of a claim whose response was lost.
 type Ledger struct {
@@ -53,12 +55,15 @@ type Ledger struct {
 	place     string       // of the relay
 	readOnly  atomic.Bool  // the role's transactions are read-only by default
 	made      atomic.Int64 // number of transactions, for Beat
+
+	mu     sync.Mutex
+	leases map[int64]time.Time // when the statement began that claimed or renewed a lease last
 }
 
 // NewLedger returns the ledger of a relay. The name must be different for each process. Messages it claims
 // belong to it for leaseTime without Renew.
 func NewLedger(pool *pgxpool.Pool, relay string, leaseTime time.Duration) *Ledger {
-	return &Ledger{pool: pool, relay: relay, leaseTime: leaseTime, claimWait: claimWait, transport: NoCarrier}
+	return &Ledger{pool: pool, relay: relay, leaseTime: leaseTime, claimWait: claimWait, transport: NoCarrier, leases: make(map[int64]time.Time)}
 }
 
 // Serve restricts the ledger to the media and senders of this relay: claims take only messages for the

@@ -3,7 +3,9 @@ package outbox
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -48,18 +50,57 @@ func bypassedSteps(steps []int, reasons, route []string) (bypassed []Attempt) {
 	return bypassed
 }
 
+// Holds reports whether a lease is certainly valid: this ledger claimed or renewed it less than the lease time ago, by
+// this process's clocks. It queries no database, so that a call can ask directly before the step that cannot be undone.
+// A process that was stopped, or has lost its database, does not hold its leases.
+func (l *Ledger) Holds(leaseID int64) bool {
+	l.mu.Lock()
+	since, known := l.leases[leaseID]
+	l.mu.Unlock()
+	return known && l.age(since) < l.leaseTime
+}
+
+// age returns the time since then by the clock that has passed further: the monotonic clock stands still while the
+// machine is suspended.
+func (*Ledger) age(since time.Time) time.Duration {
+	now := time.Now()
+	return max(now.Sub(since), now.Round(0).Sub(since.Round(0)))
+}
+
+// hold records that leases are valid since then.
+func (l *Ledger) hold(leaseIDs []int64, since time.Time) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, id := range leaseIDs {
+		l.leases[id] = since
+	}
+}
+
+// letGo forgets leases that were lost, and those that ran out.
+func (l *Ledger) letGo(lost []int64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, id := range lost {
+		delete(l.leases, id)
+	}
+	maps.DeleteFunc(l.leases, func(_ int64, since time.Time) bool { return l.age(since) >= l.leaseTime })
+}
+
 // Renew extends leases to the lease time from the database's present time. It returns the leases that have
 // expired and were or will be recovered. An expired lease is never renewed.
 func (l *Ledger) Renew(ctx context.Context, leaseIDs []int64) (lost []int64, err error) {
+	defer func() { l.letGo(lost) }()
 	if len(leaseIDs) == 0 {
 		return nil, nil
 	}
+	began := time.Now()
 	renewed, err := list(ctx, l, "renew leases", queries.leaseRenew, pgx.StrictNamedArgs{
 		"ids": leaseIDs, "relay": l.relay, "seconds": l.leaseTime.Seconds(),
 	}, pgx.RowTo[int64])
 	if err != nil {
 		return nil, err
 	}
+	l.hold(renewed, began)
 	live := make(map[int64]bool, len(renewed))
 	for _, id := range renewed {
 		live[id] = true

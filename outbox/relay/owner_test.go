@@ -2,6 +2,7 @@ package relay_test
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -413,4 +414,25 @@ func TestInflight_Room(t *testing.T) {
 	require.Equal(t, 100, activities(), "activities may have what bulk does not use")
 	require.Equal(t, []int64{1}, relay.Drop(f, first[100:]))
 	require.Equal(t, 400, room("a", 1))
+}
+
+// A call that waits for its provider learns that its lease was lost before it sends.
+func TestRelay_CallsLearnThatTheirLeaseIsLost(t *testing.T) {
+	t.Parallel()
+	b := setup(t, 1)
+	b.job(t, "default", 1, 1)
+	learned := make(chan bool, 100)
+	s := &script{answer: func(ctx context.Context, _ sender.Delivery) sender.Result {
+		held := sender.Check(ctx) == nil
+		b.exec(t, `UPDATE belfry.leases SET expires_at = clock_timestamp()`)
+		for ; ctx.Err() == nil && sender.Check(ctx) == nil; time.Sleep(10 * time.Millisecond) {
+		}
+		learned <- held && errors.Is(sender.Check(ctx), sender.ErrLate)
+		return sender.Result{Class: sender.Retryable}
+	}}
+	c := config("r")
+	c.Lease, c.StatementTimeout = 6*time.Second, 2*time.Second
+	run := b.start(t, c, []relay.Sender{push(s)})
+	require.True(t, <-learned)
+	run.end(t)
 }

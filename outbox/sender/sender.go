@@ -21,13 +21,35 @@
 //  5. Return invalid address only for a provider's answer about that address; it is recorded permanently. An
 //     answer about the sender, its credentials, its reputation or the content is permanent or retryable, and
 //     so is a client's own refusal (Result.Refusal).
+//  6. Call Check directly before the step after which the provider may accept the message, as connecting can take longer
+//     than the relay's claim to the message lasts. Return retryable for its error.
 package sender
 
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"time"
 )
+
+// ErrLate reports that the messages of a call may no longer be sent: the relay's claim to them may have ended, because
+// its process was stopped or lost its database. They may have been recalled or erased, or sent by another relay.
+var ErrLate = errors.New("the claim to the message may have ended")
+
+type checkKey struct{}
+
+// WithCheck returns a context for Send whose messages may be sent as long as check returns nil.
+func WithCheck(ctx context.Context, check func() error) context.Context {
+	return context.WithValue(ctx, checkKey{}, check)
+}
+
+// Check returns ErrLate if the messages of this call to Send may no longer be sent. Without WithCheck they may.
+func Check(ctx context.Context) error {
+	if check, ok := ctx.Value(checkKey{}).(func() error); ok {
+		return check()
+	}
+	return nil
+}
 
 // Class is the outcome of one delivery.
 type Class string

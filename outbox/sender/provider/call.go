@@ -231,7 +231,13 @@ func (c *httpClient) exchange(ctx context.Context, original *http.Request, targe
 			&callError{class: sender.Permanent, code: "request", detail: "the body cannot be read again", refusal: sender.RefusedContent}
 	}
 	req.URL, req.Host, req.Header = target, host, header
+	if sender.Check(ctx) != nil {
+		return httpAnswer{}, errCallLate
+	}
 	resp, err := c.transport.RoundTrip(req)
+	if err != nil && w.late.Load() {
+		return httpAnswer{}, errCallLate
+	}
 	if err != nil {
 		return httpAnswer{}, readFailure(ctx, err, w.tried.Load(), w.begun.Load())
 	}

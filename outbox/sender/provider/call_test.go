@@ -279,3 +279,38 @@ senders[0].webhook.allow_addresses[2]: "localhost" is not allowed; allowed value
 	_, err = newHTTPClient(HTTPConfig{CAFile: file}, httpOptions{})
 	require.EqualError(t, err, "ca_file: has no PEM certificate")
 }
+
+// What may no longer be sent when there is a connection at last is not sent, over HTTP/1 and HTTP/2.
+func TestHTTP_ChecksBeforeItSends(t *testing.T) {
+	t.Parallel()
+	for _, http2 := range []bool{false, true} {
+		for checks := range 2 {
+			var bodies atomic.Int64
+			server := httptest.NewUnstartedServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+				if body, err := io.ReadAll(r.Body); err == nil && len(body) > 0 {
+					bodies.Add(1)
+				}
+			}))
+			server.Config.Protocols = new(http.Protocols)
+			server.Config.Protocols.SetHTTP1(true)
+			server.Config.Protocols.SetUnencryptedHTTP2(true)
+			server.Start()
+			t.Cleanup(server.Close)
+			c := httpOpen(t, HTTPConfig{}, httpOptions{http2: http2})
+			asked := 0
+			ctx := sender.WithCheck(httpWithin(t, long), func() error {
+				if asked++; asked > checks {
+					return sender.ErrLate
+				}
+				return nil
+			})
+			req, err := http.NewRequestWithContext(ctx, http.MethodPost, server.URL, strings.NewReader(`{"x": 1}`))
+			require.NoError(t, err)
+			_, err = c.do(req)
+			require.Equal(t, sender.Result{Class: sender.Retryable, Code: "late", Detail: "not sent: the claim to the message may have ended"}, failureOf(err))
+			server.Close()
+			require.Zero(t, bodies.Load())
+			require.Equal(t, checks+1, asked)
+		}
+	}
+}

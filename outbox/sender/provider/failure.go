@@ -15,6 +15,9 @@ import (
 // codeBlocked is the code of a call that the guard refused.
 const codeBlocked = "blocked_address"
 
+// codeLate is the code of a call that was not made because of sender.ErrLate.
+const codeLate = "late"
+
 // callError is a call without an answer.
 type callError struct {
 	class        sender.Class
@@ -22,11 +25,14 @@ type callError struct {
 	refusal      sender.Refusal
 }
 
+// errCallLate is the error of a call that was not made because of sender.ErrLate.
+var errCallLate = &callError{class: sender.Retryable, code: codeLate, detail: "not sent: " + sender.ErrLate.Error()}
+
 func (e *callError) Error() string { return e.code + ": " + e.detail }
 
 // failureOf returns the result of an error of do: retryable if the request certainly never began, unknown if it
 // may have been sent, permanent if it can never be sent. Codes: dns, dial, tls, timeout, canceled, connection,
-// blocked_address, request.
+// blocked_address, request, late.
 func failureOf(err error) sender.Result {
 	if e, ok := errors.AsType[*callError](err); ok {
 		return sender.Result{Class: e.class, Code: e.code, Detail: e.detail, Refusal: e.refusal}

@@ -73,7 +73,12 @@ func (s *smtpSession) send(ctx context.Context, limits smtpLimit, m *smtpMessage
 	}
 	s.sent++
 	s.client.SkipSMTPUTF8(!m.utf8) // a next server may not support it
-	if err := s.step(ctx, smtpMail, limits.mail, func() error { return s.client.Mail(m.from) }); err != nil {
+	if err := s.step(ctx, smtpMail, limits.mail, func() error {
+		if err := sender.Check(ctx); err != nil {
+			return err
+		}
+		return s.client.Mail(m.from)
+	}); err != nil {
 		return err
 	}
 	if err := s.step(ctx, smtpRcpt, limits.rcpt, func() error { return s.client.Rcpt(m.to) }); err != nil {
@@ -84,8 +89,10 @@ func (s *smtpSession) send(ctx context.Context, limits smtpLimit, m *smtpMessage
 		return err
 	}
 	if err := s.step(ctx, smtpContent, limits.content, func() error {
-		_, err := m.WriteTo(content)
-		return err
+		if _, err := m.WriteTo(content); err != nil {
+			return err
+		}
+		return sender.Check(ctx) // without the final dot the server discards the message
 	}); err != nil {
 		return err
 	}
@@ -126,7 +133,7 @@ func smtpReplied(err error) bool {
 // smtpStale reports whether err means that an idle connection was lost before a message began.
 func smtpStale(err error) bool {
 	failed, ok := errors.AsType[*smtpError](err)
-	return ok && failed.step == smtpMail && (failed.reply() == nil || failed.reply().Code == 421)
+	return ok && failed.step == smtpMail && (failed.reply() == nil || failed.reply().Code == 421) && !errors.Is(err, sender.ErrLate)
 }
 
 // smtpUnknownAddress are the enhanced codes of invalid addresses (RFC 3463 §3.2, RFC 5321, RFC 7505): no such
@@ -178,7 +185,9 @@ func classifySMTP(err error) sender.Result {
 // it.
 func smtpLost(failed *smtpError) sender.Result {
 	r := sender.Result{Class: sender.Retryable, Code: "connection", Detail: "the connection was lost at " + failed.step}
-	if failed.ended != nil {
+	if errors.Is(failed, sender.ErrLate) {
+		r.Code, r.Detail = codeLate, "not sent: "+sender.ErrLate.Error()
+	} else if failed.ended != nil {
 		r.Code, r.Detail = smtpEnded(failed.ended), "no answer to "+failed.step+" in time"
 	}
 	if failed.step == smtpDot {

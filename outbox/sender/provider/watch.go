@@ -3,9 +3,12 @@ package provider
 import (
 	"context"
 	"errors"
+	"io"
 	"net/http"
 	"net/http/httptrace"
 	"sync/atomic"
+
+	"github.com/belfryhq/belfry/outbox/sender"
 )
 
 // watch records whether a request may have reached its provider.
@@ -14,10 +17,31 @@ import (
 // provider cannot act without the body. If RoundTrip returns an error before the headers are written, no body
 // is sent afterwards: with HTTP/1 the writing goroutine has ended, and with HTTP/2 the stream is aborted, which
 // is checked before each part of a body. A request without a body begins when it has a connection, because
-// with HTTP/2 its headers cannot be stopped afterwards.
+// with HTTP/2 its headers cannot be stopped afterwards; so whether the message may still be sent is checked before its
+// connection, and for a body before its first byte.
 type watch struct {
 	tried atomic.Bool // a connection was requested, so the request is valid
 	begun atomic.Bool // the request may have been sent
+	late  atomic.Bool // the body was not sent, because the message may no longer be sent
+}
+
+// checkedBody is a body that fails before its first byte if the message may no longer be sent.
+type checkedBody struct {
+	io.ReadCloser
+	ctx   context.Context //nolint:containedctx // of the request that it belongs to
+	watch *watch
+	read  bool
+}
+
+func (b *checkedBody) Read(p []byte) (int, error) {
+	if !b.read {
+		if err := sender.Check(b.ctx); err != nil {
+			b.watch.late.Store(true)
+			return 0, err
+		}
+		b.read = true
+	}
+	return b.ReadCloser.Read(p)
 }
 
 // request returns a watched copy of the original with its own body.
@@ -42,7 +66,12 @@ func (w *watch) request(ctx context.Context, original *http.Request) (*http.Requ
 	if original.GetBody == nil {
 		return nil, errors.New("a body without GetBody")
 	}
+	req.GetBody = func() (io.ReadCloser, error) {
+		w.late.Store(false)
+		body, err := original.GetBody()
+		return &checkedBody{ReadCloser: body, ctx: ctx, watch: w}, err
+	}
 	var err error
-	req.Body, err = original.GetBody()
+	req.Body, err = req.GetBody()
 	return req, err
 }
