@@ -25,7 +25,8 @@
 //	locale, time_zone      text                                            optional
 //	attributes, addresses  jsonb objects                                   optional
 //
-// A missing optional column reads as NULL, empty text or {}. Radius audiences need the
+// A missing optional column reads as NULL, empty text or {}. A platform of more than 32
+// characters, a locale of more than 35 and a time zone of more than 64 read as empty text. Radius audiences need the
 // column location and a GiST index on it, best with INCLUDE (id). If a view computes its
 // location as point(lon, lat), the index must be on that expression. Check returns every
 // fault of the relation, and Vet rejects a relation with a fatal fault. Record stores the

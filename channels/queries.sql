@@ -5,6 +5,10 @@
 --   {{location}}, {{locale}}, {{time_zone}}, {{attributes}}, {{addresses}}
 --                    the column c.<name>, or its empty value where the relation
 --                    has no such column
+--   {{platform}}     the column c.platform
+--
+-- Of another relation than belfry.channels, {{platform}}, {{locale}} and {{time_zone}} are
+-- cut to one character more than is allowed, so that no megabytes leave the server.
 --
 -- Everything else is bound as a named argument. A page statement examines at
 -- most @limit keys and always returns one row: how many it examined, the last
@@ -124,7 +128,7 @@ SELECT p.id, p.matches,
        CASE WHEN p.matches THEN p.locale END, CASE WHEN p.matches THEN p.time_zone END,
        CASE WHEN p.matches THEN p.attributes END, CASE WHEN p.matches THEN p.addresses END
 FROM (
-    SELECT c.id::bigint AS id, c.external_id, c.platform, {{location}} AS location, {{locale}} AS locale,
+    SELECT c.id::bigint AS id, c.external_id, {{platform}} AS platform, {{location}} AS location, {{locale}} AS locale,
            {{time_zone}} AS time_zone, {{attributes}} AS attributes, {{addresses}} AS addresses,
            coalesce(c.active
                AND (@platforms::text[] IS NULL OR c.platform = ANY (@platforms::text[]))
@@ -144,7 +148,7 @@ FROM (
 SELECT m.id, true, m.external_id, m.platform, m.location, m.locale, m.time_zone, m.attributes, m.addresses
 FROM unnest(@ids::bigint[]) k (id)
 CROSS JOIN LATERAL (
-    SELECT c.id::bigint AS id, c.active, c.external_id, c.platform, {{location}} AS location, {{locale}} AS locale,
+    SELECT c.id::bigint AS id, c.active, c.external_id, {{platform}} AS platform, {{location}} AS location, {{locale}} AS locale,
            {{time_zone}} AS time_zone, {{attributes}} AS attributes, {{addresses}} AS addresses
     FROM {{relation}} c
     WHERE c.id = k.id
@@ -169,7 +173,7 @@ FROM (
     LIMIT @limit
 ) p
 LEFT JOIN LATERAL (
-    SELECT c.external_id, c.platform, {{location}} AS location, {{locale}} AS locale,
+    SELECT c.external_id, {{platform}} AS platform, {{location}} AS location, {{locale}} AS locale,
            {{time_zone}} AS time_zone, {{attributes}} AS attributes, {{addresses}} AS addresses,
            c.active AND (@platforms::text[] IS NULL OR c.platform = ANY (@platforms::text[])) AS matches
     FROM {{relation}} c
@@ -423,7 +427,7 @@ FROM (
 SELECT m.id, m.active, m.external_id, m.platform, m.locale, m.time_zone, m.attributes::text, m.addresses::text
 FROM unnest((SELECT @ids::bigint[])) k (id)
 CROSS JOIN LATERAL (
-    SELECT c.id::bigint AS id, c.active, c.external_id, c.platform, {{locale}} AS locale, {{time_zone}} AS time_zone,
+    SELECT c.id::bigint AS id, c.active, c.external_id, {{platform}} AS platform, {{locale}} AS locale, {{time_zone}} AS time_zone,
            CASE WHEN @attributes::boolean THEN {{attributes}} END AS attributes, {{addresses}} AS addresses
     FROM {{relation}} c
     WHERE c.id = k.id
@@ -432,7 +436,7 @@ CROSS JOIN LATERAL (
 
 -- name: RecipientsRange :many
 -- As Recipients, of all ids from @low to @high.
-SELECT c.id::bigint AS id, c.active, c.external_id, c.platform, {{locale}}, {{time_zone}},
+SELECT c.id::bigint AS id, c.active, c.external_id, {{platform}}, {{locale}}, {{time_zone}},
        CASE WHEN @attributes::boolean THEN ({{attributes}})::text END, ({{addresses}})::text
 FROM {{relation}} c
 WHERE c.id BETWEEN @low::bigint AND @high::bigint;

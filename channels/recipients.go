@@ -10,11 +10,12 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 )
 
-// Recipient has the data of a channel that sending a message needs.
+// Recipient has the data of a channel that sending a message needs. Another relation's platform, locale or time zone
+// that is longer than belfry.channels accepts (32, 35 and 64 characters) is "", as NULL is.
 type Recipient struct {
 	ID         int64
 	ExternalID string // the service's own user id
-	Platform   string
+	Platform   string // "" means unknown
 	Active     bool
 	Locale     string          // "" means unknown
 	TimeZone   string          // "" means unknown
@@ -90,7 +91,8 @@ func (s *Store) Place(ctx context.Context, q Querier, id int64) (latitude, longi
 func collectRecipients(rows pgx.Rows, expected int) ([]Recipient, error) {
 	list := make([]Recipient, 0, expected)
 	known := make(map[string]string)
-	common := func(b []byte) string {
+	common := func(b []byte, longest int) string {
+		b = atMost(b, longest)
 		s, ok := known[string(b)]
 		if !ok {
 			s = string(b)
@@ -106,8 +108,9 @@ func collectRecipients(rows pgx.Rows, expected int) ([]Recipient, error) {
 	)
 	_, err := pgx.ForEachRow(rows, []any{&id, &active, &external, &platform, &locale, &timeZone, &attributes, &addresses}, func() error {
 		list = append(list, Recipient{
-			ID: id, ExternalID: string(external), Platform: common(platform), Active: active.Bool,
-			Locale: common(locale), TimeZone: common(timeZone), Attributes: objectText(attributes), Addresses: objectText(addresses),
+			ID: id, ExternalID: string(external), Platform: common(platform, longestPlatform), Active: active.Bool,
+			Locale: common(locale, LongestLocale), TimeZone: common(timeZone, LongestTimeZone),
+			Attributes: objectText(attributes), Addresses: objectText(addresses),
 		})
 		return nil
 	})

@@ -4,9 +4,13 @@ import (
 	"context"
 	"encoding/json"
 	"slices"
+	"strings"
 	"testing"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
+
+	"github.com/belfryhq/belfry/cursor"
 )
 
 // Those that exist come, active or not, with what they are now.
@@ -95,4 +99,50 @@ func TestRecipients_OfAnotherRelation(t *testing.T) {
 	list, err = b.store.Recipients(b.ctx, b.pool, []int64{1})
 	require.NoError(t, err)
 	require.Equal(t, "fr", list[0].Locale, "a new column is seen at once")
+}
+
+// A user's own relation may hold texts of any length. What belfry.channels would refuse is unknown, and does not
+// leave the server whole.
+func TestRecipients_LongTextsAreUnknown(t *testing.T) {
+	t.Parallel()
+	b := setupOn(t, "people")
+	b.exec(t, `CREATE TABLE people (id bigint PRIMARY KEY, external_id text, platform text, active boolean, locale text, time_zone varchar, addresses jsonb)`)
+	b.exec(t, `INSERT INTO people SELECT g, 'u', repeat('é', 31 + n), true, repeat('é', 34 + n), repeat('é', 63 + n), '{}'
+		FROM generate_series(1, 40) g, LATERAL (SELECT CASE g % 3 WHEN 0 THEN 1 WHEN 1 THEN 2 ELSE 100000 END) l (n)`)
+	var near []int64
+	for id := range int64(40) {
+		near = append(near, id+1)
+	}
+	fits := [3]string{strings.Repeat("é", 32), strings.Repeat("é", 35), strings.Repeat("é", 64)}
+	for _, ids := range [][]int64{{1, 2, 3}, near} { // each, and a range
+		list, err := b.store.RecipientsBare(b.ctx, b.pool, ids)
+		require.NoError(t, err)
+		require.Len(t, list, len(ids))
+		for _, r := range list {
+			want := map[bool][3]string{true: fits}[r.ID%3 == 0]
+			require.Equal(t, want, [3]string{r.Platform, r.Locale, r.TimeZone}, r.ID)
+		}
+	}
+	have, err := b.store.Columns(b.ctx, b.pool)
+	require.NoError(t, err)
+	rows, err := b.pool.Query(b.ctx, b.store.renderOptional(queries.recipients, have), pgx.StrictNamedArgs{"ids": []int64{2}, "attributes": false})
+	require.NoError(t, err)
+	require.True(t, rows.Next())
+	for _, value := range rows.RawValues() {
+		require.Less(t, len(value), 200)
+	}
+	rows.Close()
+	bound, err := b.store.Bound(b.ctx, b.pool)
+	require.NoError(t, err)
+	for name, a := range map[string]Audience{"page": Everyone(), "slice": WithIDs(2, 3)} {
+		walk, err := b.store.Open(b.ctx, b.pool, a, cursor.Position{}, bound)
+		require.NoError(t, err)
+		page, err := walk.Channels(b.ctx, b.pool, cursor.Position{}, 3)
+		require.NoError(t, err)
+		require.NotEmpty(t, page.Rows, name)
+		for _, c := range page.Rows {
+			want := map[bool][3]string{true: fits}[c.ID%3 == 0]
+			require.Equal(t, want, [3]string{c.Platform, c.Locale, c.TimeZone}, "%s %d", name, c.ID)
+		}
+	}
 }

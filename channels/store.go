@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"unicode/utf8"
 
 	"github.com/jackc/pgx/v5"
 
@@ -177,6 +178,22 @@ type Column struct {
 	Virtual    bool // generated, and computed when it is read
 }
 
+// The longest texts that belfry.channels accepts, in characters (its CHECKs). Another relation may have longer
+// ones: its statements cut them to one character more, and reading them drops what was cut (see atMost).
+const (
+	LongestLocale   = 35
+	LongestTimeZone = 64
+	longestPlatform = 32
+)
+
+// atMost returns a text of at most longest characters, and nothing in place of a longer one.
+func atMost[T string | []byte](text T, longest int) (_ T) {
+	if len(text) > longest && utf8.RuneCountInString(string(text)) > longest {
+		return
+	}
+	return text
+}
+
 // optional lists the optional columns and the expressions that replace missing ones.
 var optional = []struct{ name, empty string }{
 	{"location", "NULL::point"},
@@ -210,17 +227,26 @@ func (s *Store) Columns(ctx context.Context, q Querier) (map[string]Column, erro
 	return found, nil
 }
 
-// renderOptional also replaces the markers of the optional columns.
+// renderOptional also replaces the markers of the platform and of the optional columns.
 func (s *Store) renderOptional(sql string, have map[string]Column) string {
-	sql = s.render(sql)
+	sql = strings.ReplaceAll(s.render(sql), "{{platform}}", s.column("platform"))
 	for _, o := range optional {
 		expression := o.empty
 		if _, ok := have[o.name]; ok {
-			expression = "c." + o.name
+			expression = s.column(o.name)
 		}
 		sql = strings.ReplaceAll(sql, "{{"+o.name+"}}", expression)
 	}
 	return sql
+}
+
+// column returns the expression of a column. It cuts long texts, except those of belfry.channels, which has none.
+func (s *Store) column(name string) string {
+	longest := map[string]int{"platform": longestPlatform, "locale": LongestLocale, "time_zone": LongestTimeZone}[name]
+	if longest == 0 || s.name == DefaultRelation {
+		return "c." + name
+	}
+	return fmt.Sprintf("left(c.%s::text, %d)", name, longest+1)
 }
 
 // window turns positions into the half-open interval (low, high] of ids. ok is

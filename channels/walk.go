@@ -18,7 +18,8 @@ import (
 type Point struct{ Latitude, Longitude float64 }
 
 // Channel is one recipient as a job type written in Go receives it: active, and
-// matching the job's audience when its page was read.
+// matching the job's audience when its page was read. As in Recipient, a platform, locale or time zone that is
+// too long is "".
 type Channel struct {
 	ID         int64
 	ExternalID string // the service's own user id
@@ -440,7 +441,8 @@ func scanChannels(rows pgx.Rows, limit int) (examined int, last int64, matching 
 			return nil
 		}
 		c := Channel{
-			ID: last, ExternalID: textOf(external), Platform: textOf(platform), Locale: textOf(locale), TimeZone: textOf(timeZone),
+			ID: last, ExternalID: textOf(external), Platform: atMost(textOf(platform), longestPlatform),
+			Locale: atMost(textOf(locale), LongestLocale), TimeZone: atMost(textOf(timeZone), LongestTimeZone),
 			Attributes: object(attributes), Addresses: object(addresses),
 		}
 		if location.Valid {

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/belfryhq/belfry/channels"
 	"github.com/belfryhq/belfry/outbox"
@@ -50,8 +51,12 @@ type wording struct {
 	err         error
 }
 
-// in returns the words for a channel's locale. They are parsed once per batch.
+// in returns the words for a channel's locale. They are parsed once per batch. A locale that is longer than those of
+// belfry.channels, and of variants, is unknown: there are as many fallbacks as parts, and all of them are hashed.
 func (t *texts) in(locale string) *wording {
+	if utf8.RuneCountInString(locale) > channels.LongestLocale {
+		locale = ""
+	}
 	locale = strings.ToLower(strings.ReplaceAll(locale, "_", "-"))
 	if w, ok := t.words[locale]; ok {
 		return w
@@ -70,7 +75,8 @@ var scripts = map[string]string{"tw": "hant", "hk": "hant", "mo": "hant", "cn": 
 // renamed maps deprecated language codes, which Android and Java still use, to the current ones.
 var renamed = map[string]string{"iw": "he", "he": "iw", "in": "id", "id": "in", "ji": "yi", "yi": "ji"}
 
-// fallbacks returns the names under which a locale's words are searched, in lower case and in order.
+// fallbacks returns the names under which a locale's words are searched, in lower case and in order. The caller
+// bounds the locale's length.
 func fallbacks(locale string) (names []string) {
 	language, rest, _ := strings.Cut(locale, "-")
 	chains := []string{locale}

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
+	"github.com/belfryhq/belfry/channels"
 	"github.com/belfryhq/belfry/dev/dbtest"
 )
 
@@ -55,6 +56,22 @@ func TestContent_FallsBackFromLocaleToLocale(t *testing.T) {
 		require.NoError(t, w.err)
 		require.Equal(t, want, [3]string{w.locale, w.title.title(templateValues{}), w.body.body(templateValues{})}, "%q", locale)
 		require.Same(t, w, c.in(locale), "once a batch")
+	}
+}
+
+// A locale without bound would occupy a relay for as many fallbacks as it has parts.
+func TestContent_ALongLocaleIsUnknown(t *testing.T) {
+	t.Parallel()
+	c := &texts{title: "own", body: "own body", variants: []byte(`{"ko": {"title": "ko"}}`)}
+	for locale, want := range map[string]string{
+		"ko-" + strings.Repeat("x", 32): "ko", "ko-" + strings.Repeat("é", 32): "ko",
+		"ko-" + strings.Repeat("x", 33): "own", "ko" + strings.Repeat("-", 20_000): "own",
+	} {
+		require.Equal(t, want, c.in(locale).title.title(templateValues{}))
+	}
+	require.Len(t, c.words, 3)
+	for locale := range c.words {
+		require.LessOrEqual(t, len(locale), 4*channels.LongestLocale)
 	}
 }
 
