@@ -50,8 +50,8 @@ func instants(year int, month time.Month, day int, clock time.Duration, zone *ti
 	return change, change
 }
 
-// zones caches time zones by name. Names come from users' data, so the cache is bounded; beyond the
-// bound each call reads the zone database.
+// zones caches time zones by name. Names come from users' data, so the cache is bounded, and so are its names;
+// beyond the number of names each call reads the zone database.
 type zones struct {
 	mu    sync.Mutex
 	known map[string]*time.Location // nil if the name is unknown
@@ -60,8 +60,12 @@ type zones struct {
 // maxZones is more than the names of the IANA database.
 const maxZones = 2048
 
-// get returns the zone of a name, or otherwise if the name is unknown.
+// get returns the zone of a name, or otherwise if the name is unknown. One that is longer than those of
+// belfry.channels is unknown.
 func (z *zones) get(name string, otherwise *time.Location) *time.Location {
+	if len(name) > channels.LongestTimeZone { // names of zones are ASCII
+		return otherwise
+	}
 	z.mu.Lock()
 	defer z.mu.Unlock()
 	zone, asked := z.known[name]

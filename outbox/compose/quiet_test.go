@@ -2,6 +2,7 @@ package compose
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 	_ "time/tzdata" // a machine without zone data tests the same
@@ -117,4 +118,9 @@ func TestZones_AreBounded(t *testing.T) {
 	for _, name := range []string{"", "Local", "../etc/passwd", "Asia/Seoul\x00", "+09:00"} {
 		require.Equal(t, time.UTC, z.get(name, time.UTC), name)
 	}
+	z = zones{known: make(map[string]*time.Location)}
+	for length := range 200 {
+		require.Equal(t, time.UTC, z.get(strings.Repeat("x", length), time.UTC))
+	}
+	require.Len(t, z.known, 65, "a name of 64 characters is kept, a longer one is not")
 }
