@@ -3,6 +3,7 @@ package job_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -12,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/belfryhq/belfry/cursor"
+	"github.com/belfryhq/belfry/dev/dbtest"
 	"github.com/belfryhq/belfry/job"
 	"github.com/belfryhq/belfry/outbox"
 )
@@ -124,6 +126,57 @@ func TestRunner_TakeOverEndsTheConnectionThatHoldsItsKeys(t *testing.T) {
 	b.eventually(t, `SELECT NOT EXISTS (SELECT FROM pg_stat_activity WHERE pid = $1)`, pid)
 	asleep.release(nil)
 	zombie.wait(t)
+}
+
+// Any session may take the name of a run. One that the runner's role may not terminate is left alone, and those that
+// it may are terminated all the same.
+func TestRunner_EndsOnlyConnectionsThatItMayEnd(t *testing.T) {
+	t.Parallel()
+	b := setup(t, 1)
+	may := b.db.Role(t)
+	other := b.db.Role(t)
+	signal := b.db.Role(t, `GRANT pg_signal_backend TO :role`)
+	member := b.db.Role(t, fmt.Sprintf(`GRANT %q TO :role`, may.User))
+	elevated := b.db.Role(t, fmt.Sprintf(`GRANT %q TO :role`, one[string](t, b, `SELECT current_user::text`)))
+	for _, c := range []struct {
+		name   string
+		by     *dbtest.DB
+		of     *dbtest.DB
+		killed bool
+	}{
+		{"own", may, may, true},
+		{"another role's", may, other, false},
+		{"a superuser's", may, b.db, false},
+		{"of a role it is a member of", member, may, true},
+		{"a member's", may, member, false},
+		{"with pg_signal_backend", signal, other, true},
+		{"a superuser's with pg_signal_backend", signal, b.db, false},
+		{"a superuser's as its member", elevated, b.db, false},
+		{"by a superuser", b.db, other, true},
+		{"a superuser's by a superuser", b.db, b.db, true},
+	} {
+		conn, err := pgx.Connect(t.Context(), c.of.DSN)
+		require.NoError(t, err)
+		t.Cleanup(func() { _ = conn.Close(context.WithoutCancel(t.Context())) })
+		_, err = conn.Exec(t.Context(), `SET application_name = 'belfry job 1 fence 0'`)
+		require.NoError(t, err)
+		for name, args := range map[string]pgx.StrictNamedArgs{"another job": {"id": 2, "fence": 1}, "an older run": {"id": 1, "fence": -1}} {
+			tag, err := c.by.Pool.Exec(t.Context(), job.Statement("RunTerminateOldBackends"), args)
+			require.NoError(t, err, c.name)
+			require.Zero(t, tag.RowsAffected(), "%s: %s", c.name, name)
+		}
+		tag, err := c.by.Pool.Exec(t.Context(), job.Statement("RunTerminateOldBackends"), pgx.StrictNamedArgs{"id": 1, "fence": 1})
+		require.NoError(t, err, c.name)
+		require.Equal(t, c.killed, tag.RowsAffected() == 1, c.name)
+		pid := conn.PgConn().PID()
+		if c.killed {
+			b.eventually(t, `SELECT NOT EXISTS (SELECT FROM pg_stat_activity WHERE pid = $1)`, pid)
+		} else {
+			require.NoError(t, conn.Ping(t.Context()), c.name)
+		}
+		require.NoError(t, conn.Close(t.Context()))
+		b.eventually(t, `SELECT NOT EXISTS (SELECT FROM pg_stat_activity WHERE pid = $1)`, pid)
+	}
 }
 
 // A run that was taken over and stumbles must not end its heir's connection.

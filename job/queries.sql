@@ -565,13 +565,18 @@ SELECT belfry.act(@actor, @reason), set_config('belfry.kind', @kind, true);
 -- transactions of a run have the job and the fence in application_name (see RunBegin). A run executes this
 -- only between its own transactions, so a connection with its fence or a lower one is left over; a higher
 -- fence is the run that took the job over. Fencing, not this statement, prevents old transactions from
--- committing.
-SELECT pg_terminate_backend(pid)
-  FROM pg_stat_activity
- WHERE datname = current_database() AND pid <> pg_backend_pid()
-   AND CASE WHEN application_name ~ '^belfry job [0-9]{1,18} fence [0-9]{1,18}$'
-            THEN split_part(application_name, ' ', 3)::bigint = @id AND split_part(application_name, ' ', 5)::bigint <= @fence
-       END;
+-- committing. Every session may take such a name: those that this role may not terminate, which would be an
+-- error, are left alone.
+SELECT pg_terminate_backend(a.pid)
+  FROM pg_stat_activity a
+  JOIN pg_roles r ON r.oid = a.usesysid
+  JOIN pg_roles me ON me.rolname = current_user
+ WHERE a.datname = current_database() AND a.pid <> pg_backend_pid()
+   AND CASE WHEN a.application_name ~ '^belfry job [0-9]{1,18} fence [0-9]{1,18}$'
+            THEN split_part(a.application_name, ' ', 3)::bigint = @id AND split_part(a.application_name, ' ', 5)::bigint <= @fence
+       END
+   AND (me.rolsuper OR NOT r.rolsuper)
+   AND (pg_has_role(r.oid, 'USAGE') OR pg_has_role('pg_signal_backend', 'USAGE'));
 
 -- name: JobsHeld :many
 -- RUNNING jobs in these lanes, of all runners.
