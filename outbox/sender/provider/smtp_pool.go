@@ -5,9 +5,12 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"io"
 	"net"
+	"os"
 	"slices"
 	"sync"
+	"syscall"
 	"time"
 
 	gomail "github.com/wneessen/go-mail"
@@ -45,8 +48,19 @@ type smtpPool struct {
 	closed bool
 }
 
-// take returns an idle session, or nil.
+// take returns an idle session, or nil. It closes a session if the server has closed it, or has sent more than its
+// replies: the next command would get a reply that is not its own.
 func (p *smtpPool) take() *smtpSession {
+	for {
+		s := p.pop()
+		if s == nil || s.quiet() {
+			return s
+		}
+		s.close()
+	}
+}
+
+func (p *smtpPool) pop() *smtpSession {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for len(p.idle) > 0 {
@@ -57,6 +71,15 @@ func (p *smtpPool) take() *smtpSession {
 		}
 	}
 	return nil
+}
+
+// quiet reports whether the connection is open and nothing is left to read: in the reader, in the TLS connection or
+// in the socket. It does not wait.
+func (s *smtpSession) quiet() bool {
+	s.link.poll(true)
+	defer s.link.poll(false)
+	_, err := s.client.Text.R.Peek(1)
+	return errors.Is(err, os.ErrDeadlineExceeded)
 }
 
 // keep returns a session to the pool after a message.
@@ -154,6 +177,7 @@ type smtpLink struct {
 	net.Conn
 	mu     sync.Mutex
 	budget int
+	polls  bool // reads do not wait
 }
 
 // bind makes the connection's reads and writes end with ctx, and resets the limit of bytes. The caller must call free,
@@ -168,16 +192,55 @@ func (l *smtpLink) bind(ctx context.Context) (free func() bool) {
 
 func (l *smtpLink) Read(b []byte) (int, error) {
 	l.mu.Lock()
-	left := l.budget
+	left, read := l.budget, l.Conn.Read
+	if l.polls {
+		read = l.readNow
+	}
 	l.mu.Unlock()
 	if left <= 0 {
 		return 0, errSMTPTooMuch
 	}
-	n, err := l.Conn.Read(b[:min(len(b), left)])
+	n, err := read(b[:min(len(b), left)])
 	l.mu.Lock()
 	l.budget -= n
 	l.mu.Unlock()
 	return n, err
+}
+
+// poll makes reads return os.ErrDeadlineExceeded instead of waiting, until it is undone. After that error a TLS
+// connection can be read again.
+func (l *smtpLink) poll(on bool) {
+	l.mu.Lock()
+	l.polls = on
+	l.mu.Unlock()
+}
+
+// readNow reads what has arrived. A deadline cannot do that: one in the past fails even if there is something, and
+// one in the future waits.
+func (l *smtpLink) readNow(b []byte) (n int, err error) {
+	conn, ok := l.Conn.(syscall.Conn)
+	if !ok {
+		return 0, errors.ErrUnsupported
+	}
+	raw, err := conn.SyscallConn()
+	if err != nil {
+		return 0, err
+	}
+	closed := raw.Read(func(fd uintptr) bool {
+		n, err = syscall.Read(int(fd), b)
+		return true
+	})
+	switch {
+	case closed != nil:
+		return 0, closed
+	case errors.Is(err, syscall.EAGAIN):
+		return 0, os.ErrDeadlineExceeded
+	case err != nil:
+		return 0, err
+	case n == 0:
+		return 0, io.EOF
+	}
+	return n, nil
 }
 
 func (l *smtpLink) SetDeadline(time.Time) error      { return nil }

@@ -127,13 +127,18 @@ func (s *smtpSession) step(ctx context.Context, name string, limit time.Duration
 // used.
 func smtpReplied(err error) bool {
 	failed, ok := errors.AsType[*smtpError](err)
-	return ok && failed.reply() != nil && failed.reply().Code != 421
+	return ok && failed.reply() != nil && !smtpStale(err) && failed.reply().Code != 421
 }
 
-// smtpStale reports whether err means that an idle connection was lost before a message began.
+// smtpStale reports whether err may mean that an idle connection was lost before a message began. A permanent refusal
+// of MAIL may be a late reply to an earlier command.
 func smtpStale(err error) bool {
 	failed, ok := errors.AsType[*smtpError](err)
-	return ok && failed.step == smtpMail && (failed.reply() == nil || failed.reply().Code == 421) && !errors.Is(err, sender.ErrLate)
+	if !ok || failed.step != smtpMail || errors.Is(err, sender.ErrLate) {
+		return false
+	}
+	reply := failed.reply()
+	return reply == nil || reply.Code == 421 || reply.Code >= 500
 }
 
 // smtpUnknownAddress are the enhanced codes of invalid addresses (RFC 3463 §3.2, RFC 5321, RFC 7505): no such

@@ -33,6 +33,8 @@ type smtpServer struct {
 
 	mu         sync.Mutex
 	replies    map[string]string // by command: sent instead of the usual reply
+	once       map[string]string // as replies, and only once
+	stray      string            // sent after the reply to each mail
 	faults     map[string]string // by command: drop, reset, hang, flood
 	noSTARTTLS bool
 	plain      bool // does not announce ENHANCEDSTATUSCODES
@@ -50,6 +52,7 @@ type smtpRecord struct {
 	connections int
 	auth        string
 	lines       []string // commands, as they came
+	strays      int
 	mails       []string // contents, as they came
 }
 
@@ -75,7 +78,8 @@ func smtpNewServer(t *testing.T, configure func(*smtpServer)) *smtpServer {
 	cert, err := x509.ParseCertificate(der)
 	require.NoError(t, err)
 	s := &smtpServer{
-		t: t, cert: cert, open: map[net.Conn]struct{}{}, hangs: make(chan struct{}, 1), replies: map[string]string{}, faults: map[string]string{},
+		t: t, cert: cert, open: map[net.Conn]struct{}{}, hangs: make(chan struct{}, 1), replies: map[string]string{},
+		once: map[string]string{}, faults: map[string]string{},
 		tls: &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: key}}},
 	}
 	if configure != nil {
@@ -224,9 +228,16 @@ func (s *smtpServer) content(raw, conn net.Conn, in *bufio.Reader) bool {
 	}
 	s.mu.Lock()
 	s.mails = append(s.mails, mail.String())
-	end := s.closeAfter
+	end, stray := s.closeAfter, s.stray
 	s.mu.Unlock()
-	return s.answer(raw, conn, "DOT", "250 2.0.0 queued as 1") && !end
+	if !s.answer(raw, conn, "DOT", "250 2.0.0 queued as 1") {
+		return false
+	}
+	if stray != "" {
+		_, _ = fmt.Fprint(conn, stray+"\r\n")
+		s.set(func(s *smtpServer) { s.strays++ })
+	}
+	return !end
 }
 
 // answer sends the reply ordered for a command, or the usual one, or does the fault
@@ -234,6 +245,10 @@ func (s *smtpServer) content(raw, conn net.Conn, in *bufio.Reader) bool {
 func (s *smtpServer) answer(raw, conn net.Conn, command, usual string) bool {
 	s.mu.Lock()
 	reply, fault := s.replies[command], s.faults[command]
+	if s.once[command] != "" {
+		reply = s.once[command]
+		delete(s.once, command)
+	}
 	s.mu.Unlock()
 	switch fault {
 	case "drop":

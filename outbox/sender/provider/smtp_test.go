@@ -431,6 +431,46 @@ func TestSMTP_ReplacesAStaleConnection(t *testing.T) {
 	require.Equal(t, 4, srv.seen().connections)
 }
 
+// What a server sends beside its replies would be read as the reply to the next mail's commands.
+func TestSMTP_ReplacesAConnectionWithUnreadReplies(t *testing.T) {
+	t.Parallel()
+	const stray = "550 5.1.1 no such mailbox"
+	for _, mode := range []string{"starttls", "implicit", "none"} {
+		t.Run(mode, func(t *testing.T) {
+			t.Parallel()
+			srv, s := smtpSetup(t, func(s *smtpServer) { s.implicit = mode == "implicit" }, func(c *SMTPConfig) { c.TLS = mode })
+			accepted := func(connections int) {
+				t.Helper()
+				require.Equal(t, sender.Accepted, deliver(t, s, smtpDelivery()).Class)
+				require.Equal(t, connections, srv.seen().connections)
+			}
+			for range 3 {
+				accepted(1)
+			}
+			srv.set(func(s *smtpServer) { s.once["DOT"] = "250 2.0.0 queued\r\n" + stray }) // read with the reply
+			accepted(1)
+			srv.set(func(s *smtpServer) { s.once["DOT"] = "250 2.0.0 queued\r\n250 2.0.0 queued" })
+			accepted(2)
+			srv.set(func(s *smtpServer) { s.stray = "250 2.0.0 queued" })
+			accepted(3)
+			require.Eventually(t, func() bool { return srv.seen().strays == 1 }, long, time.Millisecond) // not read yet
+			srv.set(func(s *smtpServer) { s.stray = "" })
+			accepted(4)
+			// Too late to be seen: MAIL gets it, and the connection is not used again.
+			srv.set(func(s *smtpServer) { s.once["MAIL"] = stray + "\r\n250 2.0.0 ok" })
+			accepted(5)
+			accepted(5)
+			require.NotContains(t, srv.seen().lines, "RSET")
+			require.Len(t, srv.seen().mails, 9)
+			// Once: the new connection's refusal is the answer.
+			srv.set(func(s *smtpServer) { s.replies["MAIL"] = "550 5.7.1 not you" })
+			got := deliver(t, s, smtpDelivery())
+			require.Equal(t, []any{sender.Permanent, "550 5.7.1"}, []any{got.Class, got.Code})
+			require.Equal(t, 6, srv.seen().connections)
+		})
+	}
+}
+
 func TestSMTP_ClosedSenderKeepsNothing(t *testing.T) {
 	t.Parallel()
 	srv, s := smtpSetup(t, nil, nil)
