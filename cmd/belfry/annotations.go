@@ -10,6 +10,12 @@ import (
 // nothing accept a standby; all others need a primary, even for a dry run.
 var readOnlyCommands = map[string]bool{"belfry migrate status": true}
 
+// creatingCommands may create the private server, in addition to the processes. All others need an existing one.
+var creatingCommands = map[string]bool{
+	"belfry migrate up": true, "belfry channels generate": true, "belfry channels import": true, "belfry enqueue": true,
+	"belfry demo": true, "belfry demo-app": true,
+}
+
 // readsAnnotation marks the command of an operation that changes nothing.
 const readsAnnotation = "belfry_reads"
 

@@ -101,6 +101,7 @@ type commandOptions struct {
 
 	sources config.Input // of the configuration
 	reads   bool         // the command changes nothing, so that a standby suffices
+	creates bool         // the command may create the private server
 }
 
 // options returns the shared options of cmd, whose flags have been parsed.
@@ -111,7 +112,7 @@ func (a *app) options(cmd *cobra.Command) commandOptions {
 			in.Flags[key] = config.Flag{Name: f.Name, Value: f.Value.String()}
 		}
 	})
-	return commandOptions{a, in, onlyReads(cmd)}
+	return commandOptions{a, in, onlyReads(cmd), creatingCommands[cmd.CommandPath()]}
 }
 
 // run returns the RunE of a command that sets the options o and calls do.

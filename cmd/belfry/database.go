@@ -80,20 +80,32 @@ func (o *processOptions) checkPrivate(s settings.Settings) error {
 	if s.Database.URL != "" {
 		return nil
 	}
-	dir := s.Server.DataDir
-	if dir == "" {
-		var err error
-		if dir, err = pgserver.DefaultDataDir(); err != nil {
-			return &exitError{codeConfiguration, err}
-		}
-	}
 	_, shown := terminal(o.stderr, o.environ)
+	return o.usePrivate(s, shown, shown || o.private, "--private, to work on the")
+}
+
+// checkPrivate names the private server before a command that changes something there. It rejects a server
+// that does not exist, unless the command creates it: an operator whose shell lacks the URL of the real
+// database would act on an empty one.
+func (c commandOptions) checkPrivate(s settings.Settings) error {
+	if s.Database.URL != "" {
+		return nil
+	}
+	return c.usePrivate(s, !c.reads, c.creates || pgserver.Exists(s.Server.DataDir), "`belfry migrate up`, to create a")
+}
+
+// usePrivate names the private server if it is used and shown. The error of a server that may not be used
+// ends with the way to it.
+func (c commandOptions) usePrivate(s settings.Settings, shown, use bool, way string) error {
+	dir, err := pgserver.DataDir(s.Server.DataDir)
 	switch {
-	case shown:
-		o.remark("on the private PostgreSQL in %s (database.url is not set)", dir)
-	case !o.private:
+	case err != nil:
+		return &exitError{codeConfiguration, err}
+	case !use:
 		return &exitError{codeConfiguration, fmt.Errorf("database.url is not set: set BELFRY_DATABASE_URL or database.url "+
-			"of the configuration file; or --private, to work on the private PostgreSQL in %s", dir)}
+			"of the configuration file; or %s private PostgreSQL in %s", way, dir)}
+	case shown:
+		c.remark("on the private PostgreSQL in %s (database.url is not set)", dir)
 	}
 	return nil
 }
@@ -129,6 +141,9 @@ func (c commandOptions) withDatabase(ctx context.Context, need schemaNeed, limit
 	s, err := c.settings()
 	if err != nil {
 		return err
+	}
+	if err := c.checkPrivate(s); err != nil {
+		return &unopenedError{err}
 	}
 	db, err := openDatabase(ctx, s, need, !c.reads, c.briefLogger(s))
 	if err != nil {

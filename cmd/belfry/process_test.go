@@ -2,6 +2,8 @@ package main
 
 import (
 	"context"
+	"fmt"
+	"io"
 	"net"
 	"os"
 	"os/exec"
@@ -292,11 +294,14 @@ func TestProcess_PrivateServer(t *testing.T) {
 	p := start(t, environ, "enqueue", "--type", "inbox", "--category", "operator_notice", "--title", "Hello", "--everyone")
 	require.Equal(t, codeDone, p.exit(t), p.stderr.String())
 	require.Equal(t, "1\n", p.stdout.String())
+	const named = "on the private PostgreSQL in %s (database.url is not set)\n"
+	require.True(t, strings.HasPrefix(p.stderr.String(), fmt.Sprintf(named, dir)), p.stderr.String())
 	require.Empty(t, postmasters(t, dir), "a server was left running")
 
 	p = start(t, environ, "jobs", "list")
 	require.Equal(t, codeDone, p.exit(t), p.stderr.String())
 	require.Contains(t, p.stdout.String(), "PENDING", "what was enqueued is kept")
+	require.Empty(t, p.stderr.String(), "it changes nothing")
 	require.Empty(t, postmasters(t, dir))
 
 	// cron has no variable of a shell: nothing would ever be sent.
@@ -308,6 +313,57 @@ func TestProcess_PrivateServer(t *testing.T) {
 	p = start(t, environ, "run", "--private", "--quiet")
 	require.Equal(t, codeDone, p.exit(t), p.stderr.String())
 	require.Empty(t, postmasters(t, dir))
+}
+
+// An operator whose shell lacks the URL of the real database does not stop an empty private one.
+func TestPrivateServer_OnlyCommandsThatCreateDataCreateIt(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	environ := []string{"BELFRY_SERVER_DATA_DIR=" + dir}
+	for _, line := range []string{
+		"halt --reason x", "unhalt", "abort 1", "resume 1", "recall 1", "send 1 --title x", "lanes pause default",
+		"jobs set 1 max_rows_per_second=5", "migrate down --to 0 --yes", "jobs list", "status", "migrate status",
+	} {
+		r := command(t, environ, strings.Fields(line)...)
+		require.Equal(t, result{"", "belfry: database.url is not set: set BELFRY_DATABASE_URL or database.url of the configuration file; " +
+			"or `belfry migrate up`, to create a private PostgreSQL in " + dir + "\n", codeConfiguration}, r, line)
+	}
+	r := command(t, environ, "doctor")
+	require.Equal(t, codeFailure, r.code)
+	require.Contains(t, r.stdout, "connection     database.url is not set")
+	made, err := os.ReadDir(dir)
+	require.NoError(t, err)
+	require.Empty(t, made, "a private server was created")
+
+	root := newRootCommand(newApp(io.Discard, io.Discard, nil))
+	for path := range creatingCommands {
+		cmd, _, err := root.Find(strings.Fields(path)[1:])
+		require.NoError(t, err, path)
+		require.Equal(t, path, cmd.CommandPath())
+		require.False(t, onlyReads(cmd), path)
+	}
+}
+
+// A command that changes something names the existing server first, also if it does not start.
+func TestPrivateServer_IsNamedByCommandsThatChangeSomething(t *testing.T) {
+	t.Parallel()
+	if _, err := pgserver.Find(t.Context()); err != nil {
+		t.Skipf("no PostgreSQL on this machine: %v", err)
+	}
+	dir := privateDir(t)
+	require.NoError(t, os.MkdirAll(filepath.Join(dir, "pg99", "data"), 0o755))
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "pg99", "data", "PG_VERSION"), []byte("99\n"), 0o600))
+	const failure = "belfry: private PostgreSQL (database.url is not set): the data in "
+	for line, first := range map[string]string{
+		"halt --reason x":     "on the private PostgreSQL in " + dir + " (database.url is not set)\n",
+		"channels generate 1": "on the private PostgreSQL in " + dir + " (database.url is not set)\n",
+		"jobs list":           "",
+	} {
+		r := command(t, []string{"BELFRY_SERVER_DATA_DIR=" + dir}, strings.Fields(line)...)
+		require.Equal(t, codeUnavailable, r.code, "%s: %s", line, r.stderr)
+		require.True(t, strings.HasPrefix(r.stderr, first+failure), "%s: %s", line, r.stderr)
+		require.Empty(t, r.stdout)
+	}
 }
 
 // privateDir is a short directory that the server's account can enter.

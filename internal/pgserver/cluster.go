@@ -75,7 +75,7 @@ func choose(ctx context.Context, cfg Config, places dirs, acct *account) (Instal
 	if err != nil {
 		return Install{}, err
 	}
-	made, err := fs.Glob(os.DirFS(cfg.DataDir), "pg[0-9][0-9]/data/PG_VERSION")
+	made, err := madeIn(cfg.DataDir)
 	if err != nil || cfg.Volatile || len(made) == 0 {
 		return installs[0], err
 	}

@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"io/fs"
 	"maps"
 	"os"
 	"path/filepath"
@@ -101,6 +102,29 @@ func DefaultDataDir() (string, error) {
 		}
 	}
 	return ReachableDir(dir)
+}
+
+// DataDir returns the absolute path of a Config's DataDir.
+func DataDir(configured string) (string, error) {
+	if configured == "" {
+		return DefaultDataDir()
+	}
+	return filepath.Abs(configured)
+}
+
+// Exists reports whether a Config's DataDir contains a durable cluster. It creates nothing.
+func Exists(configured string) bool {
+	dir, err := DataDir(configured)
+	if err != nil {
+		return false
+	}
+	made, err := madeIn(dir)
+	return err == nil && len(made) > 0
+}
+
+// madeIn returns the version files of the durable clusters in dir.
+func madeIn(dir string) ([]string, error) {
+	return fs.Glob(os.DirFS(dir), "pg[0-9][0-9]/data/PG_VERSION")
 }
 
 // ReachableDir returns dir. For root, if the server's account cannot enter dir, it returns a subdirectory of

@@ -9,7 +9,6 @@ import (
 	"io"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"strings"
 	"syscall"
 	"time"
@@ -55,12 +54,7 @@ func Open(ctx context.Context, cfg Config) (*Server, error) {
 		return nil, errors.New("open database server: main has to call pgserver.Watchdog first")
 	}
 	var err error
-	if cfg.DataDir == "" {
-		cfg.DataDir, err = DefaultDataDir()
-	} else {
-		cfg.DataDir, err = filepath.Abs(cfg.DataDir)
-	}
-	if err != nil {
+	if cfg.DataDir, err = DataDir(cfg.DataDir); err != nil {
 		return nil, fmt.Errorf("open database server: %w", err)
 	}
 	c, err := locate(ctx, cfg, localDirs())
