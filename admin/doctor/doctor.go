@@ -60,7 +60,7 @@ The exit code is 1 if a check failed, else 0; warnings do not count.`,
 	}, func(p *text.Doc, _ doctorInput, out *Report) {
 		for _, f := range out.Findings {
 			p.Line("%s %-14s %s", paddedStatus(f.Status), f.Check, f.Detail)
-			if len(f.Remedy) > 0 {
+			if f.Remedy.String() != "" {
 				p.Line("%-23s -> %s", "", f.Remedy)
 			}
 		}

@@ -113,6 +113,7 @@ func TestDoctor_FailsWithACheck(t *testing.T) {
 	require.NoError(t, d.Run("doctor"))
 	require.Regexp(t, `(?m)^failed   channels       users\.id: .*\n {23} -> `, d.Out)
 	require.Regexp(t, `(?m)^failed   installation   this database is a copy or was moved`, d.Out)
+	require.NotRegexp(t, `(?m)-> *$`, d.Out, "a check without a remedy has no line for it")
 
 	require.NoError(t, d.Run("channels check"))
 	require.Regexp(t, `(?m)^failed   users\.id: `, d.Out)
