@@ -62,7 +62,7 @@ var texts = []struct {
 	{ReasonDead, "has a message that could not be sent: a dead letter"},
 	{ReasonSkipped, "was skipped because the row could not be written"},
 	{ReasonNoValue, "is in the audience, and the job has no value for it"},
-	{ReasonInactive, "is in the audience but not active: opted out"},
+	{ReasonInactive, "is in the audience but not active"},
 	{ReasonOutOfAudience, "is not in the audience"},
 	{ReasonNotReached, "is in the audience and its turn has not come"},
 	{ReasonArrivedLater, "is in the audience and arrived after the start"},

@@ -47,7 +47,7 @@ func Example() {
 	// Output:
 	// channel 1 has a message that is still to be sent
 	// channel 2 is not in the audience
-	// channel 3 is in the audience but not active: opted out
+	// channel 3 is in the audience but not active
 	// channel 4 has a message that is still to be sent
 	// the sums agree: true
 	// to be sent: 2
