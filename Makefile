@@ -58,6 +58,12 @@ test-fault: servers ## run the slow tests: killed processes, random schedules, t
 	@.ci/install chromium
 	@$(WITH_RACE); $(GO_TEST) $$race -timeout 30m -run '$(or $(RUN),$(FAULT_TESTS))' -count $(or $(COUNT),1) $(PKG)
 
+PREVIOUS ?= HEAD~
+test-upgrade: servers ## run the relays' fault test with processes of another version beside this one (PREVIOUS=HEAD~)
+	@rm -rf bin/previous && mkdir -p bin/previous && git archive $(PREVIOUS) | tar -x -C bin/previous
+	@cd bin/previous && CGO_ENABLED=0 $(GO) build -trimpath -buildvcs=false $(GCFLAGS) -o ../belfry-previous ./cmd/belfry && rm -rf ../previous
+	@BELFRY_TEST_PREVIOUS=$(CURDIR)/bin/belfry-previous $(GO_TEST) -run '^TestProcess_UpgradeUnderLoad' -count 1 ./cmd/belfry
+
 test-browser: servers ## test the console in Chromium (RUN=)
 	@.ci/install chromium
 	@$(GO_TEST) -parallel 1 -run '$(or $(RUN),^TestBrowser_)' ./admin/console/walk
@@ -68,7 +74,7 @@ test-postgres: servers ## run all packages that open a database on other version
 test-chart: build ## lint and render the Helm chart, and check its objects
 	@cd contrib/helm && BELFRY_TEST_PROGRAM=$(CURDIR)/bin/belfry $(GO_TEST) ./...
 
-test-all: cross test test-fault test-bench test-chart site test-postgres test-dist ## run all tests, before a release
+test-all: cross test test-fault test-upgrade test-bench test-chart site test-postgres test-dist ## run all tests, before a release
 	@.ci/with-stock-postgres $(MAKE) demo N=20000
 
 examples: servers ## build and run the programs of _examples

@@ -169,7 +169,7 @@ func (i *Instance) open(ctx context.Context, c Config) (pool *pgxpool.Pool, err 
 	}
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
-	if err := node.CheckSchema(ctx, pool); err != nil || i.parts.Pool == nil {
+	if err := node.CheckSchema(ctx, pool, i.parts.Log); err != nil || i.parts.Pool == nil {
 		return pool, err
 	}
 	odd, err := node.OddSettings(ctx, pool)

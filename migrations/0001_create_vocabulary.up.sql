@@ -11,6 +11,11 @@
 -- Expressions that are bound at creation must not resolve to functions of other roles.
 SET LOCAL search_path = pg_catalog, pg_temp;
 
+-- The oldest version of belfry, by its newest migration, that may use this schema. Only a migration that removes
+-- something that a version uses replaces it.
+CREATE FUNCTION belfry.usable_from() RETURNS bigint
+LANGUAGE sql IMMUTABLE PARALLEL SAFE RETURN 7;
+
 -- Raises the common form of error of every rule below. The message itself contains the column and the
 -- allowed values, for drivers that show only the message. A rule has the same form in a CHECK and in a
 -- function: rule OR belfry.reject(…). The server reports a null column before any CHECK. Functions assign

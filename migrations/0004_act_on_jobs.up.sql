@@ -1,5 +1,7 @@
 -- The SQL interface to jobs: limits of requests and approval by a second person; functions that enqueue a
 -- job or a group, abort, resume, retry, correct and approve jobs, and return a job's content for a channel.
+--
+-- Locks: belfry.jobs SHARE ROW EXCLUSIVE (instant)
 
 -- Expressions that are bound at creation must not resolve to functions of other roles.
 SET LOCAL search_path = pg_catalog, pg_temp;

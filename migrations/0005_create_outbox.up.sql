@@ -2,6 +2,8 @@
 -- once. notifications and messages are hot (one row per job and channel), hence narrow rows, no foreign
 -- keys, no surrogate ids and nothing that needs ON CONFLICT: uniqueness comes from the key, integrity from
 -- the chunk's transaction. Title, body and data live once, in the job.
+--
+-- Locks: belfry.names SHARE ROW EXCLUSIVE (instant)
 
 -- Expressions that are bound at creation must not resolve to functions of other roles.
 SET LOCAL search_path = pg_catalog, pg_temp;

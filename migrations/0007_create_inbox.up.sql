@@ -1,5 +1,8 @@
 -- The notification centre: functions by which applications list and mark the notifications of a person, with the
 -- owner's rights. A role that may execute them needs no rights on tables.
+--
+-- Locks: belfry.jobs SHARE (scan)
+-- Locks: belfry.notifications ROW EXCLUSIVE (instant)
 
 -- Expressions that are bound at creation must not resolve to functions of other roles.
 SET LOCAL search_path = pg_catalog, pg_temp;

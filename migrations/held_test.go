@@ -62,7 +62,7 @@ func TestMigrations_GiveUpOnALockedTable(t *testing.T) {
 	var held *migrations.HeldError
 	require.ErrorAs(t, err, &held)
 	require.True(t, held.OfTable)
-	require.ErrorContains(t, err, "another session has locked a table for 100ms")
+	require.ErrorContains(t, err, "other sessions have kept a table locked at each attempt within 100ms")
 	require.NoError(t, tx.Rollback(t.Context()))
 	_, err = migrations.Config{LockTimeout: time.Hour}.Down(t.Context(), db.DSN, 0)
 	require.NoError(t, err)

@@ -9,11 +9,20 @@
 // no pending migration. It is a transaction's lock, not a session's, so it works
 // through PgBouncer in transaction mode and ends with its holder's connection.
 //
+// A release and the release before it run side by side on one schema. A migration
+// therefore expands: it adds what the new release needs and leaves everything that
+// the release before uses. The next release may contract: remove what only the
+// releases before this one used, and raise belfry.usable_from(), so that they
+// reject the schema (see Schema). The header of a migration declares the locks that
+// it takes on existing tables (see Lock). A table is locked in short attempts, so
+// that no statement waits for a second behind a migration that waits.
+//
 // Down removes data. It is for development and for undoing a release at once,
 // never part of normal operation.
 package migrations
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"embed"
@@ -49,10 +58,12 @@ const statementTimeout = time.Hour
 
 // Config has the options of migrations.
 type Config struct {
-	// LockTimeout limits the wait for another migrating node, whose lock any login can take, and for each
-	// lock of a table; then the error is a *HeldError. It is at most half of the remaining time of the
-	// context.
+	// LockTimeout limits the wait for another migrating node, whose lock any login can take, and the attempts
+	// of the migrations to lock tables; then the error is a *HeldError. It is at most half of the remaining
+	// time of the context.
 	LockTimeout time.Duration
+
+	files fs.FS // nil means FS
 }
 
 // DefaultConfig returns a Config that waits 30 seconds.
@@ -64,13 +75,6 @@ type Status struct {
 	Title   string     `json:"title"`
 	Applied *time.Time `json:"applied_at"` // nil if it is pending
 }
-
-// ErrOlder reports a schema that is missing, or older than this belfry.
-var ErrOlder = errors.New("the database schema is older than this belfry")
-
-// ErrNewer reports that a newer belfry migrated the database to a version that this binary does not
-// know.
-var ErrNewer = errors.New("the database schema is newer than this belfry")
 
 // Up is Config.Up with the default Config.
 func Up(ctx context.Context, dsn string) ([]int64, error) { return DefaultConfig().Up(ctx, dsn) }
@@ -84,17 +88,16 @@ func Down(ctx context.Context, dsn string, to int64) ([]int64, error) {
 func List(ctx context.Context, dsn string) ([]Status, error) { return DefaultConfig().List(ctx, dsn) }
 
 // Up applies every pending migration to the database at dsn and returns the
-// versions it applied, oldest first. It returns none if the schema is current.
+// versions it applied, oldest first. It returns none if the schema is current, or
+// newer and usable by this binary.
 func (c Config) Up(ctx context.Context, dsn string) ([]int64, error) {
 	var applied []int64
-	err := c.withProvider(ctx, dsn, primary, func(p *goose.Provider) error {
-		if err := rejectNewer(ctx, p); err != nil {
-			return err
+	err := c.withProvider(ctx, dsn, primary, func(db *sql.DB, p *goose.Provider) error {
+		if schema, err := c.readSchema(ctx, db, p); err != nil || schema.Version > c.latest() {
+			return cmp.Or(err, schema.Check())
 		}
 		results, err := p.Up(ctx)
-		for _, r := range results {
-			applied = append(applied, r.Source.Version)
-		}
+		applied = appendVersions(applied, results, err)
 		return err
 	})
 	if err != nil {
@@ -107,14 +110,13 @@ func (c Config) Up(ctx context.Context, dsn string) ([]int64, error) {
 // versions it undid, newest first. Zero removes everything, data included.
 func (c Config) Down(ctx context.Context, dsn string, to int64) ([]int64, error) {
 	var undone []int64
-	err := c.withProvider(ctx, dsn, primary, func(p *goose.Provider) error {
-		if err := rejectNewer(ctx, p); err != nil {
-			return err
+	err := c.withProvider(ctx, dsn, primary, func(db *sql.DB, p *goose.Provider) error {
+		if schema, err := c.readSchema(ctx, db, p); err != nil || schema.Version > c.latest() {
+			return cmp.Or(err, fmt.Errorf("%w: it is at version %d, and this belfry knows up to %d; undo its migrations with the newer belfry",
+				ErrNewer, schema.Version, c.latest()))
 		}
 		results, err := p.DownTo(ctx, to)
-		for _, r := range results {
-			undone = append(undone, r.Source.Version)
-		}
+		undone = appendVersions(undone, results, err)
 		return err
 	})
 	if err != nil {
@@ -128,13 +130,14 @@ func (c Config) Down(ctx context.Context, dsn string, to int64) ([]int64, error)
 // they are missing. List, Up and Down need two connections: one holds the lock.
 func (c Config) List(ctx context.Context, dsn string) ([]Status, error) {
 	var list []Status
-	err := c.withProvider(ctx, dsn, nil, func(p *goose.Provider) error {
+	err := c.withProvider(ctx, dsn, nil, func(_ *sql.DB, p *goose.Provider) error {
 		states, err := p.Status(ctx)
 		if err != nil {
 			return err
 		}
+		_, pairs := files(c.source())
 		for _, s := range states {
-			st := Status{Version: s.Source.Version, Title: title(s.Source.Version)}
+			st := Status{Version: s.Source.Version, Title: pairs[s.Source.Version].title}
 			if s.State == goose.StateApplied {
 				at := s.AppliedAt.UTC()
 				st.Applied = &at
@@ -149,41 +152,42 @@ func (c Config) List(ctx context.Context, dsn string) ([]Status, error) {
 	return list, nil
 }
 
+// Pending returns the number of migrations in a list that are not applied.
+func Pending(list []Status) (n int64) {
+	for _, s := range list {
+		if s.Applied == nil {
+			n++
+		}
+	}
+	return n
+}
+
 // Latest returns the newest version that this binary knows.
-func Latest() int64 {
-	versions, _ := files()
+func Latest() int64 { return Config{}.latest() }
+
+func (c Config) latest() int64 {
+	versions, _ := files(c.source())
 	return versions[len(versions)-1]
 }
 
-// Check compares the version of a database's schema with the binary's. It returns an error that is ErrOlder
-// or ErrNewer if they differ. Version 0 means that the database has no schema.
-func Check(have int64) error {
-	switch latest := Latest(); {
-	case have == 0:
-		return &olderError{"this database has no belfry schema yet; create it with `belfry migrate up`"}
-	case have < latest:
-		return &olderError{fmt.Sprintf("the schema is at version %d, this belfry needs %d; update it with `belfry migrate up`", have, latest)}
-	case have > latest:
-		return fmt.Errorf("%w: it is at version %d, this belfry knows up to %d; use the newer belfry", ErrNewer, have, latest)
+// source returns the migration files.
+func (c Config) source() fs.FS {
+	if c.files == nil {
+		return FS
 	}
-	return nil
+	return c.files
 }
 
-// olderError is ErrOlder with a text.
-type olderError struct{ text string }
-
-func (e *olderError) Error() string        { return e.text }
-func (e *olderError) Is(target error) bool { return target == ErrOlder }
-
-func rejectNewer(ctx context.Context, p *goose.Provider) error {
-	have, err := p.GetDBVersion(ctx)
-	if err != nil {
-		return err
+// appendVersions appends the versions of the migrations that goose ran, also before err.
+func appendVersions(versions []int64, results []*goose.MigrationResult, err error) []int64 {
+	var partial *goose.PartialError
+	if errors.As(err, &partial) {
+		results = partial.Applied
 	}
-	if err := Check(have); errors.Is(err, ErrNewer) {
-		return err
+	for _, r := range results {
+		versions = append(versions, r.Source.Version)
 	}
-	return nil
+	return versions
 }
 
 // primary rejects a standby, so that pgx tries the next host of the URL.
@@ -195,8 +199,9 @@ func primary(_ context.Context, conn *pgconn.PgConn) error {
 }
 
 // withProvider opens the database on a primary, unless the URL has target_session_attrs, takes the lock,
-// and calls do with a provider.
-func (c Config) withProvider(ctx context.Context, dsn string, fits pgconn.ValidateConnectFunc, do func(*goose.Provider) error) (err error) {
+// and calls do with a provider. It calls do again if a table is locked.
+func (c Config) withProvider(ctx context.Context, dsn string, fits pgconn.ValidateConnectFunc,
+	do func(*sql.DB, *goose.Provider) error) (err error) {
 	config, err := pgx.ParseConfig(dsn)
 	if err != nil {
 		return fmt.Errorf("parse database url: %w", err)
@@ -222,24 +227,29 @@ func (c Config) withProvider(ctx context.Context, dsn string, fits pgconn.Valida
 		return err
 	}
 	defer func() { _ = tx.Rollback() }() // releases the lock; the transaction has written nothing
-	bounded := Config{LockTimeout: c.wait(ctx)}
+	bounded := Config{LockTimeout: c.wait(ctx), files: c.files}
 	if _, err := tx.ExecContext(ctx,
 		fmt.Sprintf("SET LOCAL idle_in_transaction_session_timeout = 0; SET LOCAL statement_timeout = 0; SET LOCAL lock_timeout = %d",
 			bounded.LockTimeout.Milliseconds())); err != nil {
 		return err
 	}
+	// Without a parameter pgx uses the simple protocol. The extended one leaves an open portal, whose snapshot
+	// CREATE INDEX CONCURRENTLY would wait for.
 	//sql:allow migrations stands alone
-	if _, err := tx.ExecContext(ctx, "SELECT pg_advisory_xact_lock($1)", int64(lockKey)); err != nil {
+	if _, err := tx.ExecContext(ctx, fmt.Sprintf("SELECT pg_advisory_xact_lock(%d)", int64(lockKey))); err != nil {
 		return bounded.explainLock(ctx, db, err, true)
 	}
 	if err := bounded.createSchema(ctx, db); err != nil {
 		return explainRights(ctx, db, bounded.explainLock(ctx, db, err, false))
 	}
-	provider, err := bounded.newProvider(db)
-	if err != nil {
-		return err
-	}
-	return explainRights(ctx, db, bounded.explainLock(ctx, db, do(provider), false))
+	err = bounded.retryLocks(ctx, db, func(attempt Config) error {
+		provider, err := attempt.newProvider(db)
+		if err != nil {
+			return err
+		}
+		return do(db, provider)
+	})
+	return explainRights(ctx, db, bounded.explainLock(ctx, db, err, false))
 }
 
 // createSchema creates the schema and its bookkeeping table if they are missing. A role without the
@@ -257,7 +267,7 @@ func (c Config) createSchema(ctx context.Context, db *sql.DB) (err error) {
 		return err
 	}
 	defer func() { _ = tx.Rollback() }() // no effect after a commit
-	if err := c.begin(ctx, tx); err != nil {
+	if err := c.begin(ctx, tx, c.LockTimeout); err != nil {
 		return err
 	}
 	if !schema {
@@ -278,17 +288,19 @@ func (c Config) createSchema(ctx context.Context, db *sql.DB) (err error) {
 }
 
 // begin overrides the role's defaults of a new transaction. It must be a separate query, because the
-// server parses all statements of a query before it executes the first.
-func (c Config) begin(ctx context.Context, tx *sql.Tx) error {
+// server parses all statements of a query before it executes the first. A deadlock_timeout that is shorter
+// than the attempts lets PostgreSQL cancel an autovacuum that holds the table.
+func (c Config) begin(ctx context.Context, tx *sql.Tx, lockTimeout time.Duration) error {
 	_, err := tx.ExecContext(ctx,
 		fmt.Sprintf("SET TRANSACTION READ WRITE; SET LOCAL standard_conforming_strings = on; SET LOCAL row_security = off; SET "+
-			"LOCAL statement_timeout = %d; SET LOCAL lock_timeout = %d",
-			statementTimeout.Milliseconds(), c.LockTimeout.Milliseconds()))
+			"LOCAL statement_timeout = %d; SET LOCAL lock_timeout = %d; SELECT set_config('deadlock_timeout', '%dms', true) "+
+			"WHERE has_parameter_privilege('deadlock_timeout', 'SET')",
+			statementTimeout.Milliseconds(), max(lockTimeout.Milliseconds(), 1), deadlockTimeout.Milliseconds()))
 	return err
 }
 
 func (c Config) newProvider(db *sql.DB) (*goose.Provider, error) {
-	versions, pairs := files()
+	versions, pairs := files(c.source())
 	steps := make([]*goose.Migration, 0, len(versions))
 	for _, v := range versions {
 		steps = append(steps, goose.NewGoMigration(v, c.script(pairs[v].up), c.script(pairs[v].down)))
@@ -300,14 +312,32 @@ func (c Config) newProvider(db *sql.DB) (*goose.Provider, error) {
 }
 
 // script runs one file in goose's transaction. Without arguments pgx uses the simple protocol, so that a
-// file may contain any number of statements and functions.
+// file may contain any number of statements and functions. The locks that the file declares share the time of
+// one attempt, because the first blocks statements while the migration waits for the last.
+//
+// A file of CREATE INDEX CONCURRENTLY runs its statements without a transaction and without a limit on locks:
+// they wait for other transactions, but no statement of the foreground waits for them.
 func (c Config) script(file string) *goose.GoFunc {
+	text, err := fs.ReadFile(c.source(), file)
+	wait := c.LockTimeout
+	if wait <= lockAttempt { // a longer one is for autovacuum
+		wait /= time.Duration(max(len(locksOf(string(text))), 1))
+	}
+	if concurrent := statementsOf(string(text)); len(concurrent) > 0 {
+		return &goose.GoFunc{RunDB: func(ctx context.Context, db *sql.DB) error {
+			for _, statement := range concurrent {
+				if _, err := db.ExecContext(ctx, statement); err != nil {
+					return fmt.Errorf("%s: %w", file, err)
+				}
+			}
+			return nil
+		}}
+	}
 	return &goose.GoFunc{RunTx: func(ctx context.Context, tx *sql.Tx) error {
-		text, err := fs.ReadFile(FS, file)
 		if err != nil {
 			return err
 		}
-		if err := c.begin(ctx, tx); err != nil {
+		if err := c.begin(ctx, tx, wait); err != nil {
 			return err
 		}
 		if _, err := tx.ExecContext(ctx, string(text)); err != nil {
@@ -321,13 +351,13 @@ type pair struct{ title, up, down string }
 
 // files lists the embedded pairs by version. It panics if a file is not named NNNN_title.up.sql or
 // .down.sql or has no other half, which is a programming error.
-func files() ([]int64, map[int64]pair) {
+func files(source fs.FS) ([]int64, map[int64]pair) {
 	must := func(ok bool, problem, file string) {
 		if !ok {
 			panic("migrations: " + problem + " " + file)
 		}
 	}
-	names, err := fs.Glob(FS, "*.up.sql")
+	names, err := fs.Glob(source, "*.up.sql")
 	must(err == nil && len(names) > 0, "no embedded files", "*.up.sql")
 	var versions []int64
 	pairs := make(map[int64]pair, len(names))
@@ -337,15 +367,10 @@ func files() ([]int64, map[int64]pair) {
 		version, err := strconv.ParseInt(number, 10, 64)
 		must(ok && err == nil, "misnamed file", up)
 		down := stem + ".down.sql"
-		_, err = fs.Stat(FS, path.Clean(down))
+		_, err = fs.Stat(source, path.Clean(down))
 		must(err == nil, "missing file", down)
 		versions = append(versions, version)
 		pairs[version] = pair{title: strings.ReplaceAll(name, "_", " "), up: up, down: down}
 	}
 	return versions, pairs
-}
-
-func title(version int64) string {
-	_, pairs := files()
-	return pairs[version].title
 }

@@ -65,11 +65,11 @@ func TestStart_AServerThatCrashesIsUnreachable(t *testing.T) {
 	db := dbtest.New(t)
 	for words, start := range map[string]func(ctx context.Context, pool *pgxpool.Pool) error{
 		"to_regclass": func(ctx context.Context, pool *pgxpool.Pool) error {
-			_, err := SchemaVersion(ctx, pool)
+			_, err := ReadSchema(ctx, pool)
 			return err
 		},
 		"FROM belfry.schema_migrations": func(ctx context.Context, pool *pgxpool.Pool) error {
-			_, err := SchemaVersion(ctx, pool)
+			_, err := ReadSchema(ctx, pool)
 			return err
 		},
 		"belfry.names": func(ctx context.Context, pool *pgxpool.Pool) error {

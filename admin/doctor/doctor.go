@@ -218,13 +218,14 @@ func (d *doctor) checkSearchPath(ctx context.Context, check string) error {
 // checkSchema reports whether the tables can be read.
 func (d *doctor) checkSchema(ctx context.Context) bool {
 	const check = "schema"
-	have, err := db.SchemaVersion(ctx, d.Reads())
-	if err == nil && have < migrations.Latest() && d.Setup.Private {
-		d.warn(check, "", "version %d of %d; the next command that needs it migrates the private server", have, migrations.Latest())
+	version, usableFrom, err := db.ReadSchema(ctx, d.Reads(), migrations.Latest())
+	have := migrations.Schema{Version: version, UsableFrom: usableFrom}
+	if err == nil && have.Version < migrations.Latest() && d.Setup.Private {
+		d.warn(check, "", "version %d of %d; the next command that needs it migrates the private server", have.Version, migrations.Latest())
 		return false
 	}
 	if err == nil {
-		err = migrations.Check(have)
+		err = have.Check()
 	}
 	if err != nil {
 		remedy := text.Line{}
@@ -232,9 +233,13 @@ func (d *doctor) checkSchema(ctx context.Context) bool {
 			remedy = d.unreadable()
 		}
 		d.fail(check, remedy, "%s", err)
-		return have > 0 && !errors.Is(err, migrations.ErrNewer)
+		return have.Version > 0 && !errors.Is(err, migrations.ErrNewer)
 	}
-	d.ok(check, "version %d, the newest", have)
+	if have.Newer() {
+		d.ok(check, "%s", have)
+		return true
+	}
+	d.ok(check, "version %d, the newest", have.Version)
 	return true
 }
 

@@ -10,6 +10,7 @@ import (
 
 	"github.com/belfryhq/belfry/internal/db"
 	"github.com/belfryhq/belfry/internal/text"
+	"github.com/belfryhq/belfry/migrations"
 )
 
 // ownProfiles returns the profiles that the connected user needs without --for: monitor if it may not
@@ -32,7 +33,7 @@ func (d *doctor) enqueuesOnly(ctx context.Context) bool {
 	if slices.ContainsFunc(d.profiles, func(p *profile) bool { return p.name != "enqueue" }) {
 		return false
 	}
-	if _, err := db.SchemaVersion(ctx, d.Reads()); err == nil || db.KindOf(err) != db.KindForbidden {
+	if _, _, err := db.ReadSchema(ctx, d.Reads(), migrations.Latest()); err == nil || db.KindOf(err) != db.KindForbidden {
 		return false
 	}
 	if len(d.profiles) == 0 {

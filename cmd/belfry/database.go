@@ -125,7 +125,7 @@ func openDatabase(ctx context.Context, s settings.Settings, need schemaNeed, wri
 	}
 	err := d.connect(ctx, s, logger)
 	if err == nil {
-		err = d.ensureSchema(ctx, need)
+		err = d.ensureSchema(ctx, need, logger)
 	}
 	if err != nil {
 		return nil, errors.Join(err, d.close())
@@ -227,22 +227,22 @@ func (d *database) close() error {
 }
 
 // ensureSchema migrates or checks the schema, as need requires.
-func (d *database) ensureSchema(ctx context.Context, need schemaNeed) error {
+func (d *database) ensureSchema(ctx context.Context, need schemaNeed, logger zerolog.Logger) error {
 	if need == schemaAny {
 		return nil
 	}
 	checking, cancel := context.WithTimeout(ctx, statementDeadline)
 	defer cancel()
-	version, err := node.SchemaVersion(checking, d.Pool)
+	schema, err := node.ReadSchema(checking, d.Pool)
 	if need == schemaReadable && err != nil && db.KindOf(err) == db.KindForbidden {
 		return nil
 	}
 	if err != nil {
 		return err
 	}
-	if need == schemaMigrate && version < migrations.Latest() {
+	if need == schemaMigrate && schema.Version < migrations.Latest() {
 		_, err := migrations.Up(ctx, d.DSN) // the migrations have their own deadline
 		return err
 	}
-	return migrations.Check(version)
+	return node.AcceptSchema(schema, logger)
 }

@@ -51,9 +51,9 @@ func TestCodeOf(t *testing.T) {
 		{server("42P01"), codeFailure},
 		{&exitError{codeUnavailable, context.Canceled}, codeFailure},
 		{&node.ConnectError{Err: errors.New("refused")}, codeUnavailable},
-		{migrations.Check(0), codeConfiguration},
-		{migrations.Check(migrations.Latest() - 1), codeConfiguration},
-		{migrations.Check(migrations.Latest() + 1), codeConfiguration},
+		{migrations.Schema{}.Check(), codeConfiguration},
+		{migrations.Schema{Version: migrations.Latest() - 1}.Check(), codeConfiguration},
+		{migrations.Schema{Version: migrations.Latest() + 1, UsableFrom: migrations.Latest() + 1}.Check(), codeConfiguration},
 	} {
 		require.Equal(t, c.want, codeOf(c.err), "%v", c.err)
 	}

@@ -17,7 +17,7 @@ import (
 
 func newMigrateCommand(a *app) *cobra.Command {
 	return newGroup("migrate", "Bring the database's schema up or down, or show where it is",
-		newMigrateUpCommand(a), newMigrateDownCommand(a), newMigrateStatusCommand(a))
+		newMigrateUpCommand(a), newMigrateDownCommand(a), newMigrateStatusCommand(a), newMigratePlanCommand(a))
 }
 
 // migrationReport is the JSON of `belfry migrate up` and `down`.
@@ -27,7 +27,7 @@ type migrationReport struct {
 	Version int64   `json:"version"`
 }
 
-// migrateOptions are the options of `belfry migrate up`, `down` and `status`.
+// migrateOptions are the options of `belfry migrate up`, `down`, `status` and `plan`.
 type migrateOptions struct {
 	commandOptions
 
@@ -46,7 +46,7 @@ func (o *migrateOptions) config() migrations.Config {
 
 // addLockTimeout adds --lock-timeout.
 func (o *migrateOptions) addLockTimeout(cmd *cobra.Command) {
-	o.lockTimeout = flagOf(cmd.Flags(), "lock-timeout", "DURATION", "maximum wait for another session's lock, 100ms to 1h (default 30s)",
+	o.lockTimeout = flagOf(cmd.Flags(), "lock-timeout", "DURATION", "maximum wait for other sessions' locks, 100ms to 1h (default 30s)",
 		durationBetween(100*time.Millisecond, time.Hour, "of 100ms to 1h, such as 30s or 5m"))
 }
 
@@ -55,11 +55,12 @@ func newMigrateUpCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "up",
 		Short: "Apply every pending migration",
-		Long: `Apply every pending migration, each in a transaction of its own. Several nodes may
-do this at once: one works, the others wait and then find nothing to do. Whoever has waited
-for --lock-timeout, for another node or for the lock of a table, gives up with exit code
-75 and names the session, if it may read it. A channels.relation that is configured is
-then recorded in the database.`,
+		Long: `Apply every pending migration, while processes of this release and of the one before run.
+Several nodes may do this at once: one works, the others wait and then find nothing to do.
+Tables are locked in short attempts, so that other sessions do not wait behind them. After
+--lock-timeout, for another node or for tables, the command ends with exit code 75. On a
+newer schema it applies nothing, and fails if this belfry may not use the schema. A
+channels.relation that is configured is then recorded in the database.`,
 		Args: noArgs,
 	}
 	o.addLockTimeout(cmd)
@@ -80,12 +81,17 @@ func runMigrateUp(ctx context.Context, o *migrateOptions) error {
 				return err
 			}
 		}
-		return o.report("applied", applied, migrationReport{emptyList(applied), []int64{}, migrations.Latest()})
+		return o.report(ctx, db, "applied", applied, migrationReport{Applied: emptyList(applied), Undone: []int64{}})
 	})
 }
 
-// report shows the migrations that were applied or undone.
-func (o *migrateOptions) report(done string, versions []int64, r migrationReport) error {
+// report shows the migrations that were applied or undone, and the version of the schema.
+func (o *migrateOptions) report(ctx context.Context, db *database, done string, versions []int64, r migrationReport) error {
+	schema, err := node.ReadSchema(ctx, db.Pool)
+	if err != nil {
+		return err
+	}
+	r.Version = schema.Version
 	if o.out.json() {
 		return o.printJSON(r)
 	}
@@ -128,44 +134,59 @@ func runMigrateDown(ctx context.Context, o *migrateOptions) error {
 		if err != nil {
 			return err
 		}
-		version, err := node.SchemaVersion(ctx, db.Pool)
-		if err != nil {
-			return err
-		}
-		return o.report("undone", undone, migrationReport{[]int64{}, emptyList(undone), version})
+		return o.report(ctx, db, "undone", undone, migrationReport{Applied: []int64{}, Undone: emptyList(undone)})
 	})
 }
 
 func newMigrateStatusCommand(a *app) *cobra.Command {
-	o := &migrateOptions{}
-	cmd := &cobra.Command{Use: "status", Short: "List migrations and when they were applied", Args: noArgs}
-	o.out = addListOutput(cmd, text.RecordsOf(reflect.TypeFor[migrations.Status]()))
-	cmd.RunE = a.run(&o.commandOptions, func(ctx context.Context) error { return runMigrateStatus(ctx, o) })
-	return cmd
-}
-
-// runMigrateStatus lists the migrations.
-func runMigrateStatus(ctx context.Context, o *migrateOptions) error {
-	return o.withDatabase(ctx, schemaAny, statementDeadline, func(ctx context.Context, _ settings.Settings, db *database) error {
-		list, err := migrations.List(ctx, db.DSN)
-		if err != nil {
-			return err
-		}
-		if !o.out.forPeople() {
-			return printList(o.streams, o.out, emptyList(list))
-		}
-		page, t := o.pageOf(o.out), text.NewTable(">VERSION", "APPLIED", "TITLE")
-		pending := 0
+	cmd := &cobra.Command{Use: "status", Short: "List migrations and when they were applied"}
+	return listMigrations(a, cmd, migrations.List, func(o *migrateOptions, list []migrations.Status) *text.Table {
+		t := text.NewTable(">VERSION", "APPLIED", "TITLE")
 		for _, m := range list {
-			if m.Applied == nil {
-				pending++
-			}
 			t.Add(text.Int(m.Version), text.Or(m.Applied, "pending"), m.Title)
 		}
-		page.Table(t)
-		if pending > 0 {
-			o.remark("%s pending; apply with %s", text.Counted(int64(pending), "migration"), text.Command("migrate up"))
+		if pending := migrations.Pending(list); pending > 0 {
+			o.remark("%s pending; apply with %s", text.Counted(pending, "migration"), text.Command("migrate up"))
 		}
-		return nil
+		return t
 	})
+}
+
+func newMigratePlanCommand(a *app) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "plan",
+		Short: "List the locks of pending migrations and their expected duration",
+		Long: `List the pending migrations, each lock that they take on an existing table, the statements
+that wait for it, and for how long it is held once it is granted. A scan reads the table, at
+an assumed 100 MB per second. A rewrite writes it and its indexes, at 20 MB per second.`,
+	}
+	return listMigrations(a, cmd, migrations.Plan, func(o *migrateOptions, list []migrations.Planned) *text.Table {
+		t := text.NewTable(">VERSION", "TABLE", "LOCK", "BLOCKS", "WORK", "EXPECTED", "TITLE")
+		for _, p := range list {
+			t.Add(text.Int(p.Version), p.Table, p.Lock, p.Blocks, p.Effort(), p.Expected(), p.Title)
+		}
+		o.remark("%s", migrations.Summary(list))
+		return t
+	})
+}
+
+// listMigrations completes a command that reads a list of migrations. show returns it as a table.
+func listMigrations[T any](a *app, cmd *cobra.Command, read func(ctx context.Context, dsn string) ([]T, error),
+	show func(*migrateOptions, []T) *text.Table) *cobra.Command {
+	o := &migrateOptions{}
+	cmd.Args, o.out = noArgs, addListOutput(cmd, text.RecordsOf(reflect.TypeFor[T]()))
+	cmd.RunE = a.run(&o.commandOptions, func(ctx context.Context) error {
+		return o.withDatabase(ctx, schemaAny, statementDeadline, func(ctx context.Context, _ settings.Settings, db *database) error {
+			list, err := read(ctx, db.DSN)
+			if err != nil {
+				return err
+			}
+			if !o.out.forPeople() {
+				return printList(o.streams, o.out, emptyList(list))
+			}
+			o.pageOf(o.out).Table(show(o, list))
+			return nil
+		})
+	})
+	return cmd
 }

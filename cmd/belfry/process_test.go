@@ -45,7 +45,13 @@ func start(t *testing.T, environ []string, args ...string) *process {
 // startOn is start with a terminal as standard input and error, unless it is nil.
 func startOn(t *testing.T, terminal *os.File, environ []string, args ...string) *process {
 	t.Helper()
-	p := &process{Cmd: exec.CommandContext(t.Context(), binary(t), args...), ended: make(chan struct{})}
+	return startProgram(t, binary(t), terminal, environ, args...)
+}
+
+// startProgram is startOn of another belfry.
+func startProgram(t *testing.T, program string, terminal *os.File, environ []string, args ...string) *process {
+	t.Helper()
+	p := &process{Cmd: exec.CommandContext(t.Context(), program, args...), ended: make(chan struct{})}
 	p.Dir, p.Env = t.TempDir(), append([]string{"PATH=" + os.Getenv("PATH"), mainVariable + "=1", "GORACE=" + quickExit}, environ...)
 	p.Stdout, p.Stderr = &p.stdout, &p.stderr
 	if terminal != nil {

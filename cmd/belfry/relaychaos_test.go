@@ -61,6 +61,7 @@ type relayChaos struct {
 	total   int64
 	done    map[string]int // how often what was done
 	holds   []hold
+	upgrade *upgrade // nil: all are of one version
 }
 
 // hire starts the relay of a place. Some keep their name from life to life, some do not.
@@ -70,7 +71,7 @@ func (c *relayChaos) hire(place int) {
 	if place > 0 {
 		args = append(args, "--relay-name", "relay-"+strconv.Itoa(place))
 	}
-	c.relays[place] = start(c.T, c.environ, args...)
+	c.relays[place] = c.program(c.environ, args...)
 }
 
 // finished is how many messages are.
@@ -113,6 +114,9 @@ func (c *relayChaos) deck() []func() {
 	deck := []func(){c.kill, c.kill, c.stop, c.crash, c.pauseLane, c.abort, c.abort, c.edit, c.edit}
 	if c.carrier != nil {
 		deck = append(deck, c.crashCarrier, c.loseCarrier)
+	}
+	if c.upgrade != nil {
+		deck = append(deck, c.expand, c.walk, c.walk)
 	}
 	c.random.Shuffle(len(deck), func(i, k int) { deck[i], deck[k] = deck[k], deck[i] })
 	return deck
@@ -266,11 +270,11 @@ func TestProcess_KilledRelaysLoseNothing(t *testing.T) { //nolint:tparallel // o
 	seed := fromEnviron(t, "BELFRY_TEST_SEED", time.Now().UnixNano())
 	t.Logf("BELFRY_TEST_SEED=%d", seed)
 	for transport, carrier := range chaosTransports() {
-		t.Run(transport, func(t *testing.T) { testKilledRelays(t, transport, carrier, total, seed) })
+		t.Run(transport, func(t *testing.T) { testKilledRelays(t, transport, carrier, total, seed, nil) })
 	}
 }
 
-func testKilledRelays(t *testing.T, transport string, carrier func(t *testing.T) *chaosCarrier, total, seed int64) {
+func testKilledRelays(t *testing.T, transport string, carrier func(t *testing.T) *chaosCarrier, total, seed int64, upgrade *upgrade) {
 	t.Helper()
 	server := dbtest.NewServer(t, true)
 	db := dbtest.NewOn(t, server)
@@ -283,6 +287,7 @@ func testKilledRelays(t *testing.T, transport string, carrier func(t *testing.T)
 	d.limit["timeout"] = "1s" // for calls that hang
 	c := &relayChaos{
 		courierTest: d, server: server, random: rand.New(rand.NewPCG(uint64(seed), 1)), relays: make([]*process, 3), total: total / 2 * 2, done: map[string]int{},
+		upgrade: upgrade,
 	}
 	d.enqueueIn("other")
 	c.jobs = []*chaosJob{{id: 1, lane: "default"}, {id: 2, lane: "other"}}

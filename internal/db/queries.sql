@@ -68,6 +68,10 @@ SELECT to_regclass('belfry.schema_migrations') IS NOT NULL;
 -- The newest applied migration, or 0 after all were undone. Always one row. It needs SELECT on the table.
 SELECT coalesce(max(version_id), 0) FROM belfry.schema_migrations WHERE is_applied;
 
+-- name: SchemaUsableFrom :one
+-- The oldest version of belfry, by its newest migration, that may use the schema. Always one row.
+SELECT belfry.usable_from();
+
 -- name: TableHolders :many
 -- The sessions that keep the table @table locked against writes, as LockHolders. It does not read the table. No
 -- row: no session does.

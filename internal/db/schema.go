@@ -7,17 +7,22 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// SchemaVersion returns the version of the newest migration in the database, or 0 if it has none.
-func SchemaVersion(ctx context.Context, q interface {
+// ReadSchema returns the version of the newest migration in the database, and the oldest version that may use
+// the schema if it is newer than known, the newest migration of this binary. Version 0 means that the database
+// has no schema.
+func ReadSchema(ctx context.Context, q interface {
 	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
-},
-) (version int64, err error) {
+}, known int64,
+) (version, usableFrom int64, err error) {
 	var exists bool
 	if err = q.QueryRow(ctx, queries.schemaExists).Scan(&exists); err == nil && exists {
 		err = q.QueryRow(ctx, queries.schemaVersion).Scan(&version)
 	}
-	if err != nil {
-		return 0, fmt.Errorf("read the version of the schema: %w", err)
+	if err == nil && version > known {
+		err = q.QueryRow(ctx, queries.schemaUsableFrom).Scan(&usableFrom)
 	}
-	return version, nil
+	if err != nil {
+		return 0, 0, fmt.Errorf("read the version of the schema: %w", err)
+	}
+	return version, usableFrom, nil
 }

@@ -23,8 +23,8 @@
 //  5. The name, type, labels and meaning of each metric are in docs/metrics.md and do not change.
 //
 // A process is live from the start of its Server until one of its loops ends without a stop, or until
-// polls of the database no longer end. It is ready while all loops run, the last poll found the schema
-// that this program needs, and no stop has begun:
+// polls of the database no longer end. It is ready while all loops run, the last poll found a schema
+// that this program may use, and no stop has begun:
 //
 //	starting ──loops run, a poll succeeded──► ready ──a stop──► stopping
 //	                                           │ ▲

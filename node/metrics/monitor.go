@@ -11,7 +11,6 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/belfryhq/belfry/job"
-	"github.com/belfryhq/belfry/migrations"
 	"github.com/belfryhq/belfry/node"
 	"github.com/belfryhq/belfry/outbox/inbox/live"
 	"github.com/belfryhq/belfry/outbox/relay"
@@ -119,7 +118,7 @@ func (m *Monitor) Poll(p node.Polled) []func(context.Context) error {
 	failing := false
 	poller := m.metrics.Poller(m.every, m.health, func(ctx context.Context) (problem string, err error) {
 		began := time.Now()
-		version, err := node.SchemaVersion(ctx, p.Pool)
+		schema, err := node.ReadSchema(ctx, p.Pool)
 		if errors.Is(context.Cause(ctx), context.Canceled) {
 			return "", err // the process stops
 		}
@@ -129,7 +128,7 @@ func (m *Monitor) Poll(p node.Polled) []func(context.Context) error {
 		if failing = err != nil; failing {
 			return "", err
 		}
-		if wrong := migrations.Check(version); wrong != nil {
+		if wrong := schema.Check(); wrong != nil {
 			problem = wrong.Error()
 		}
 		return problem, nil
