@@ -41,7 +41,7 @@ func takeArguments(cmd *cobra.Command, o operation.Operation, in any, args []str
 			rest = rest[n:]
 		}
 	}
-	if len(keys) == 0 && len(rest) > 0 || len(keys) > 0 && len(rest) == 0 && !strings.Contains(usageOf(o), "[KEY=VALUE") {
+	if len(keys) == 0 && len(rest) > 0 || len(keys) > 0 && len(rest) == 0 && !strings.Contains(o.UsageLine(), "[KEY=VALUE") {
 		return miscounted(cmd, o, len(args))
 	}
 	return takeKeys(keys, names, in, rest)
@@ -97,7 +97,7 @@ func give(p operation.Param, in any, line string) error {
 
 // miscounted returns the error for too few or too many arguments.
 func miscounted(cmd *cobra.Command, o operation.Operation, n int) error {
-	usage := usageOf(o)
+	usage := o.UsageLine()
 	optional := strings.HasPrefix(usage, "[") && !strings.Contains(usage, " ")
 	switch {
 	case usage == "":

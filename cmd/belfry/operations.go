@@ -72,7 +72,7 @@ func newOperationCommand(a *app, op operation.Operation) *cobra.Command {
 func newOperationCommandOn(a *app, op operation.Operation, input any) *cobra.Command {
 	o := operationOptions{operation: op, input: input}
 	cmd := &cobra.Command{
-		Use: strings.TrimSpace(op.Verb() + " " + usageOf(op)), Short: op.Short, Long: longOf(op), Example: op.Example,
+		Use: strings.TrimSpace(op.Verb() + " " + op.UsageLine()), Short: op.Short, Long: longOf(op), Example: op.Example,
 		Annotations:       annotationsOf(op),
 		SuggestFor:        synonyms[op.Verb()],
 		Args:              func(cmd *cobra.Command, args []string) error { return takeArguments(cmd, op, input, args) },
@@ -223,34 +223,6 @@ func (o operationOptions) show(out any) error {
 	}
 	o.pageOf(o.out).Show(func(d *text.Doc) { o.operation.Text(d, o.input, out) })
 	return operation.Verdict(out)
-}
-
-// usageOf returns the parameters of an operation as its usage line has them.
-func usageOf(o operation.Operation) string {
-	if o.Usage != "" {
-		return o.Usage
-	}
-	var parts []string
-	for _, p := range o.Params() {
-		text := p.Label
-		if p.Repeated {
-			text += "..."
-		}
-		switch {
-		case p.Place == operation.Key:
-			if text = "KEY=VALUE..."; slices.Contains(parts, text) {
-				continue
-			}
-		case p.Place == operation.Flag && p.Required:
-			text = "--" + p.Flag + " " + p.Label
-		case p.Place == operation.Flag:
-			continue
-		case !p.Required:
-			text = "[" + text + "]"
-		}
-		parts = append(parts, text)
-	}
-	return strings.Join(parts, " ")
 }
 
 // longOf returns the help of an operation, including its keys.
