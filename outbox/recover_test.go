@@ -366,7 +366,9 @@ func TestLedger_HoldsItsLeases(t *testing.T) {
 	require.False(t, l.Holds(1))
 	lease := claim(t, l, id, 1)[0].LeaseID
 	require.True(t, l.Holds(lease))
-	for began := time.Now(); time.Since(began) < 4*time.Second; time.Sleep(100 * time.Millisecond) {
+	tick := time.NewTicker(100 * time.Millisecond)
+	defer tick.Stop()
+	for began := time.Now(); time.Since(began) < 4*time.Second; <-tick.C {
 		lost, err := l.Renew(t.Context(), []int64{lease})
 		require.NoError(t, err)
 		require.Empty(t, lost)

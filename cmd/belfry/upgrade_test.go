@@ -65,7 +65,9 @@ func (c *relayChaos) expand() {
 // expandSchema applies expandSQL. Like migrations, it tries again when a statement of a process has a table.
 func expandSchema(t *testing.T, db *dbtest.DB) {
 	t.Helper()
-	for deadline := time.Now().Add(patience); ; time.Sleep(time.Second) {
+	tick := time.NewTicker(time.Second)
+	defer tick.Stop()
+	for deadline := time.Now().Add(patience); ; <-tick.C {
 		_, err := db.Pool.Exec(t.Context(), expandSQL+";"+newerSQL)
 		var pg *pgconn.PgError
 		if errors.As(err, &pg) && (pg.Code == "55P03" || pg.Code == "40P01") && time.Now().Before(deadline) {

@@ -425,7 +425,10 @@ func TestRelay_CallsLearnThatTheirLeaseIsLost(t *testing.T) {
 	s := &script{answer: func(ctx context.Context, _ sender.Delivery) sender.Result {
 		held := sender.Check(ctx) == nil
 		b.exec(t, `UPDATE belfry.leases SET expires_at = clock_timestamp()`)
-		for ; ctx.Err() == nil && sender.Check(ctx) == nil; time.Sleep(10 * time.Millisecond) {
+		tick := time.NewTicker(10 * time.Millisecond)
+		defer tick.Stop()
+		for ctx.Err() == nil && sender.Check(ctx) == nil {
+			<-tick.C
 		}
 		learned <- held && errors.Is(sender.Check(ctx), sender.ErrLate)
 		return sender.Result{Class: sender.Retryable}

@@ -1,0 +1,43 @@
+package provider
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/belfryhq/belfry/outbox/sender"
+)
+
+// What may no longer be sent when the server is ready at last is not sent: neither its addresses, nor its end.
+func TestSMTP_ChecksBeforeItSends(t *testing.T) {
+	t.Parallel()
+	server, c := smtpSetup(t, nil, nil)
+	for sends, test := range []struct {
+		checks int // that pass
+		lines  []string
+	}{
+		{0, nil},
+		{1, []string{"MAIL", "RCPT", "DATA"}},
+	} {
+		before, asked := len(server.seen().lines), 0
+		ctx := sender.WithCheck(t.Context(), func() error {
+			if asked++; asked > test.checks {
+				return sender.ErrLate
+			}
+			return nil
+		})
+		result := c.Send(ctx, []sender.Delivery{smtpDelivery()})[0]
+		require.Equal(t, sender.Result{Class: sender.Retryable, Code: "late", Detail: "not sent: the claim to the message may have ended"}, result)
+		var commands []string
+		for _, line := range server.seen().lines[before:] {
+			if command, _, _ := strings.Cut(strings.ToUpper(line), " "); slices.Contains([]string{"MAIL", "RCPT", "DATA"}, strings.TrimSuffix(command, ":")) {
+				commands = append(commands, command)
+			}
+		}
+		require.Equal(t, test.lines, commands, sends)
+		require.Empty(t, server.seen().mails)
+	}
+	require.Equal(t, sender.Accepted, c.Send(t.Context(), []sender.Delivery{smtpDelivery()})[0].Class)
+}
