@@ -129,7 +129,8 @@ func (l *Ledger) ClaimJob(ctx context.Context, jobID int64, after Position, limi
 
 // take claims messages of a job that were never claimed or, in an epoch of the bulk queue, makes a push of them: their
 // lease is then its number. more reports that it examined as many messages as it may before it found limit.
-func (l *Ledger) take(ctx context.Context, what string, jobID int64, epoch string, skips bool, limit int) (taken []Claimed, more bool, err error) {
+func (l *Ledger) take(ctx context.Context, what string, jobID int64, epoch string, skips bool, limit int,
+) (taken []Claimed, more bool, err error) {
 	bound := limit
 	if skips {
 		bound = max(limit, examined)

@@ -63,7 +63,9 @@ type Ledger struct {
 // NewLedger returns the ledger of a relay. The name must be different for each process. Messages it claims
 // belong to it for leaseTime without Renew.
 func NewLedger(pool *pgxpool.Pool, relay string, leaseTime time.Duration) *Ledger {
-	return &Ledger{pool: pool, relay: relay, leaseTime: leaseTime, claimWait: claimWait, transport: NoCarrier, leases: make(map[int64]time.Time)}
+	return &Ledger{
+		pool: pool, relay: relay, leaseTime: leaseTime, claimWait: claimWait, transport: NoCarrier, leases: make(map[int64]time.Time),
+	}
 }
 
 // Serve restricts the ledger to the media and senders of this relay: claims take only messages for the

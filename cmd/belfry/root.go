@@ -45,8 +45,11 @@ Without database.url it runs a private PostgreSQL in the user's data directory.`
 	keyFlag(flags, "database-url", "database.url", "`URL` of the database")
 	keySwitch(flags, "no-input", "cli.no_input", "never prompt, even at a terminal: for scripts")
 	keyFlag(flags, "data-dir", "server.data_dir", "`DIRECTORY` of the private PostgreSQL")
-	a.color = choiceOf(flags, "color", "WHEN", "colours of statuses in text: auto (on a terminal, unless NO_COLOR is set or TERM is dumb), always, never (default auto)", "auto", "always", "never")
-	a.times = flagOf(flags, "times", "HOW", "times in text: local, utc, relative (3m ago, in 2h), or a time zone such as Europe/Berlin; JSON and CSV have UTC, and errors, questions and findings of doctor ignore it (default local)", a.parseTimes)
+	a.color = choiceOf(flags, "color", "WHEN",
+		"colours of statuses in text: auto (on a terminal, unless NO_COLOR is set or TERM is dumb), always, never (default auto)", "auto", "always", "never")
+	a.times = flagOf(flags, "times", "HOW",
+		"times in text: local, utc, relative (3m ago, in 2h), or a time zone such as Europe/Berlin; JSON and CSV have UTC, "+
+			"and errors, questions and findings of doctor ignore it (default local)", a.parseTimes)
 	a.times.words = timesWords
 	keyFlag(flags, "log-level", "log.level", "`LEVEL` of logs: debug, info, warn, error")
 	keyFlag(flags, "log-format", "log.format", "`FORMAT` of logs: auto, json, console")

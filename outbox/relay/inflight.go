@@ -28,7 +28,10 @@ type inflight struct {
 }
 
 func newInflight() *inflight {
-	return &inflight{leases: make(map[int64]int), lanes: make(map[string]int), parked: make(map[outbox.Key]bool), stuck: make(map[int64]int), parts: 2, changed: make(chan struct{}, 1)}
+	return &inflight{
+		leases: make(map[int64]int), lanes: make(map[string]int), parked: make(map[outbox.Key]bool), stuck: make(map[int64]int),
+		parts: 2, changed: make(chan struct{}, 1),
+	}
 }
 
 // take adds claimed messages.
