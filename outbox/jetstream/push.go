@@ -113,11 +113,9 @@ func (l *line) replaceLeader(ctx context.Context, to *opened, seq uint64) {
 		return
 	}
 	l.refused.since = time.Time{}
-	log := l.b.options.Log.Warn().Str("transport", name).Str("detail", l.stream)
-	if _, err := to.conn.RequestWithContext(ctx, "$JS.API.STREAM.LEADER.STEPDOWN."+l.stream, nil); err != nil {
-		log = log.AnErr("error", err)
-	}
-	log.Msg("the leader of the stream refuses all pushes; another one is requested")
+	_, err := to.conn.RequestWithContext(ctx, "$JS.API.STREAM.LEADER.STEPDOWN."+l.stream, nil)
+	l.b.options.Log.Warn().Err(err).Str("transport", name).Str("detail", l.stream).
+		Msg("the leader of the stream refuses all pushes; another one is requested")
 }
 
 // read reads the count from the leader of the stream.

@@ -34,6 +34,9 @@ func Turns(r *Relay, list []outbox.Candidate, flowing map[int64]bool, took time.
 	return ids
 }
 
+// JobPause returns the pause between two claims of a job from the beginning, which take this long.
+func JobPause(took time.Duration) time.Duration { return (&work{took: took}).rest() }
+
 // SweepPause returns the pause after the first claim of a sweep, which took this long and found nothing.
 func SweepPause(took time.Duration, more bool) time.Duration {
 	var s sweep

@@ -137,7 +137,7 @@ func (p *postgres) readNext() error {
 func (p *postgres) cost() time.Duration {
 	sum := p.atLeast()
 	for _, w := range p.order {
-		sum += 20 * w.took
+		sum += min(20*w.took, longestRest)
 	}
 	if p.later != nil {
 		sum += p.later.cost()

@@ -63,10 +63,8 @@ func (p *postgres) dueLanes() (n int) {
 const askAgain = 10 * time.Second
 
 // atLeast is how long a job without a due message is skipped, so that at most two hundred claims per
-// second find nothing, in at most half of the time.
-func (p *postgres) atLeast() time.Duration {
-	return time.Duration(len(p.order)) * max(5*time.Millisecond, 2*p.vain)
-}
+// second find nothing.
+func (p *postgres) atLeast() time.Duration { return time.Duration(len(p.order)) * 5 * time.Millisecond }
 
 // claimBulk makes one claim that finds messages, if any does in the time that activities can wait.
 func (p *postgres) claimBulk(ctx context.Context, credits outbox.Credits) ([]outbox.Claimed, error) {
@@ -136,7 +134,7 @@ func (p *postgres) inLane(credits outbox.Credits, lane laneWork, due int, now ti
 
 func (p *postgres) claimJob(w *work, limit int) (found []outbox.Claimed, err error) {
 	began := time.Now()
-	if w.empty > 0 && !w.after.More && began.Sub(w.rescanned) >= max(time.Second, 20*w.took) {
+	if w.empty > 0 && !w.after.More && began.Sub(w.rescanned) >= w.rest() {
 		w.rescan(began)
 	}
 	whole := w.after == outbox.Position{}
@@ -148,9 +146,6 @@ func (p *postgres) claimJob(w *work, limit int) (found []outbox.Claimed, err err
 	took := time.Since(began)
 	if w.bare = w.bare || whole; w.bare || next.More && len(found) < limit {
 		w.took += took // it has stepped over what is dead, or not this relay's
-	}
-	if len(found) == 0 {
-		p.vain += (took - p.vain) / 16
 	}
 	w.held = errors.Is(err, job.ErrLocked)
 	switch {
@@ -186,11 +181,15 @@ func (p *postgres) claimJob(w *work, limit int) (found []outbox.Claimed, err err
 			err = p.delivered(w, began)
 		}
 		if w.after == (outbox.Position{}) { // the next claim begins there, too
-			w.ready = time.Now().Add(max(time.Second, 20*w.took, p.atLeast()))
+			w.ready = time.Now().Add(max(w.rest(), p.atLeast()))
 		}
 	}
 	return found, err
 }
+
+// rest is the time between two claims from the beginning. A claim may also be slow because the server was, so it has a
+// limit, as the sweep of activities has.
+func (w *work) rest() time.Duration { return min(max(time.Second, 20*w.took), longestRest) }
 
 // rescan makes the job's next claim begin at the beginning: messages behind the position were locked,
 // or were returned. It costs as much as there are dead index entries, so it is rare.

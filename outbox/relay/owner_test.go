@@ -434,7 +434,7 @@ func TestRelay_CallsLearnThatTheirLeaseIsLost(t *testing.T) {
 		return sender.Result{Class: sender.Retryable}
 	}}
 	c := config("r")
-	c.Lease, c.StatementTimeout = 6*time.Second, 2*time.Second
+	c.Lease, c.StatementTimeout = 15*time.Second, 5*time.Second
 	run := b.start(t, c, []relay.Sender{push(s)})
 	require.True(t, <-learned)
 	run.end(t)

@@ -35,7 +35,6 @@ type postgres struct {
 		at, next time.Time     // of the last search; not searched before
 		took     time.Duration // to read the time of the next message
 	}
-	vain       time.Duration   // of a claim that finds nothing, on average
 	more       bool            // this pass did not reach all jobs
 	starved    bool            // this pass skipped a job without credits
 	probed     map[string]bool // lanes whose last turn went to a job that had run out

@@ -57,13 +57,15 @@ func TestRelay_HintsEndThePauseBetweenClaimsOfActivities(t *testing.T) {
 	require.Equal(t, []bool{false, true, false}, []bool{unhinted, hinted, again})
 }
 
-// The pause after a sweep grows with its cost, up to half a minute: messages that a relay cannot take delay an
+// The pause after a sweep, and between two claims of a job from the beginning, grows with its cost, up to half a minute: messages that a relay cannot take delay an
 // activity that became due during a halt by a bounded time.
 func TestSweep_PausesForHalfAMinuteAtMost(t *testing.T) {
 	t.Parallel()
 	require.InDelta(t, 19*time.Second, relay.SweepPause(time.Second, false), float64(time.Second))
 	require.InDelta(t, 30*time.Second, relay.SweepPause(time.Minute, false), float64(time.Second))
 	require.InDelta(t, 60*time.Second, relay.SweepPause(time.Minute, true), float64(time.Second), "it uses half of the time")
+	require.Equal(t, 20*time.Second, relay.JobPause(time.Second))
+	require.Equal(t, 30*time.Second, relay.JobPause(time.Minute))
 }
 
 // Of the jobs of a lane that have messages, one goes on until it has no more: the first.
