@@ -177,7 +177,7 @@ func (l *Ledger) Next(ctx context.Context) (wait time.Duration, ok bool, err err
 }
 
 // Due returns jobs with a message that became due in the last duration: a returned one, or the next one of the job that
-// was never claimed. It returns up to 1,000.
+// was never claimed.
 func (l *Ledger) Due(ctx context.Context, last time.Duration) ([]int64, error) {
 	args := pgx.StrictNamedArgs{"seconds": last.Seconds()}
 	return list(ctx, l, "list jobs with messages that became due", queries.jobsDue, args, pgx.RowTo[int64])

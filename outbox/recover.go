@@ -3,7 +3,6 @@ package outbox
 import (
 	"context"
 	"fmt"
-	"maps"
 	"slices"
 	"time"
 
@@ -76,20 +75,18 @@ func (l *Ledger) hold(leaseIDs []int64, since time.Time) {
 	}
 }
 
-// letGo forgets leases that were lost, and those that ran out.
-func (l *Ledger) letGo(lost []int64) {
+// letGo forgets leases that have ended or were lost.
+func (l *Ledger) letGo(leaseIDs []int64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for _, id := range lost {
+	for _, id := range leaseIDs {
 		delete(l.leases, id)
 	}
-	maps.DeleteFunc(l.leases, func(_ int64, since time.Time) bool { return l.age(since) >= l.leaseTime })
 }
 
 // Renew extends leases to the lease time from the database's present time. It returns the leases that have
 // expired and were or will be recovered. An expired lease is never renewed.
 func (l *Ledger) Renew(ctx context.Context, leaseIDs []int64) (lost []int64, err error) {
-	defer func() { l.letGo(lost) }()
 	if len(leaseIDs) == 0 {
 		return nil, nil
 	}
@@ -110,6 +107,7 @@ func (l *Ledger) Renew(ctx context.Context, leaseIDs []int64) (lost []int64, err
 			lost = append(lost, id)
 		}
 	}
+	l.letGo(lost)
 	return lost, nil
 }
 

@@ -194,6 +194,7 @@ func (l *Ledger) settle(ctx context.Context, settlements []Settlement, doneLease
 		case err != nil:
 			return nil, fmt.Errorf("settle %d messages: %w", len(settlements), err)
 		}
+		l.letGo(doneLeases)
 		stuck := skip && len(again) == len(todo) || round == settleRounds
 		if todo = again; stuck && len(todo) > 0 {
 			slices.Sort(todo)

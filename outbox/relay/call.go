@@ -4,8 +4,10 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"sync/atomic"
 	"time"
 
+	"github.com/belfryhq/belfry/outbox"
 	"github.com/belfryhq/belfry/outbox/sender"
 )
 
@@ -17,9 +19,15 @@ func (q *queue) call(ctx context.Context, c call) (failing []streak) {
 		batch[i] = it.Delivery
 	}
 	began := time.Now()
-	results := q.send(ctx, batch)
-	q.end(c, results, began)
+	var late atomic.Bool
+	results := q.send(sender.WithCheck(ctx, q.relay.checkOf(c, &late)), batch)
 	r, config := q.relay, q.settings()
+	if late.Load() && !slices.ContainsFunc(results, func(result sender.Result) bool { return result.Class != sender.Retryable }) {
+		r.release(c.items) // nothing was sent, which is no failure of the provider and no attempt
+		q.end(c, nil, time.Time{})
+		return nil
+	}
+	q.end(c, results, began)
 	for _, o := range r.observers {
 		o.Called(config.Name, results, time.Since(began))
 	}
@@ -39,6 +47,28 @@ func (q *queue) call(ctx context.Context, c call) (failing []streak) {
 		}
 	}
 	return failing
+}
+
+// checkOf returns the check of a call: its messages may be sent as long as this relay certainly holds their leases.
+// Afterwards they may have been recalled or erased, or belong to another relay. late is set if it fails.
+func (r *Relay) checkOf(c call, late *atomic.Bool) func() error {
+	return func() error {
+		for _, it := range c.items {
+			if !r.ledger.Holds(it.Claimed.LeaseID) {
+				late.Store(true)
+				return sender.ErrLate
+			}
+		}
+		return nil
+	}
+}
+
+// release returns messages as no call was made.
+func (r *Relay) release(items []item) {
+	for _, it := range items {
+		r.content.drop(it.Composed)
+		r.outcomes.add(outbox.Release(it.Claimed))
+	}
 }
 
 // send calls Send and enforces its contract.

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/belfryhq/belfry/outbox"
-	"github.com/belfryhq/belfry/outbox/sender"
 )
 
 // handOver hands over a group: the durable record, then a recheck of every message, then the calls at
@@ -47,10 +46,7 @@ func (q *queue) handOver(hard context.Context, calls []call) {
 	var called sync.WaitGroup
 	for _, c := range calls {
 		if err != nil {
-			for _, it := range c.items {
-				r.content.drop(it.Composed)
-				r.outcomes.add(outbox.Release(it.Claimed)) // as no call was made
-			}
+			r.release(c.items)
 			q.end(c, nil, time.Time{})
 			continue
 		}
@@ -61,22 +57,9 @@ func (q *queue) handOver(hard context.Context, calls []call) {
 			q.end(c, nil, time.Time{})
 			continue
 		}
-		called.Go(func() { q.suspect(q.call(sender.WithCheck(ctx, r.checkOf(c)), c)) })
+		called.Go(func() { q.suspect(q.call(ctx, c)) })
 	}
 	called.Wait()
-}
-
-// checkOf returns the check of a call: its messages may be sent as long as this relay certainly holds their leases.
-// Afterwards they may have been recalled or erased, or belong to another relay.
-func (r *Relay) checkOf(c call) func() error {
-	return func() error {
-		for _, it := range c.items {
-			if !r.ledger.Holds(it.Claimed.LeaseID) {
-				return sender.ErrLate
-			}
-		}
-		return nil
-	}
 }
 
 // recordHandOver records what is about to be handed to a provider, and returns the leases

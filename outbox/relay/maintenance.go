@@ -56,6 +56,9 @@ func levelOf(err error) zerolog.Level {
 // finds that its messages belong to another relay.
 func (r *Relay) renew(ctx context.Context) error {
 	ids := r.inflight.ids()
+	if len(ids) == 0 {
+		return nil
+	}
 	var lost []int64
 	err := r.withTimeout(ctx, func(ctx context.Context) (err error) {
 		lost, err = r.ledger.Renew(ctx, ids)

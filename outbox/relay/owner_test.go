@@ -416,26 +416,43 @@ func TestInflight_Room(t *testing.T) {
 	require.Equal(t, 400, room("a", 1))
 }
 
-// A call that waits for its provider learns that its lease was lost before it sends.
-func TestRelay_CallsLearnThatTheirLeaseIsLost(t *testing.T) {
+// A call that waits for its provider learns that its lease could not be renewed before it sends. That is no call: neither
+// an attempt nor a failure of the provider.
+func TestRelay_CallsLearnThatTheirLeaseIsNotRenewed(t *testing.T) {
 	t.Parallel()
 	b := setup(t, 1)
-	b.job(t, "default", 1, 1)
-	learned := make(chan bool, 100)
+	id := b.job(t, "default", 1, 1)
+	waits, late, again := make(chan struct{}, 1), make(chan struct{}), make(chan struct{})
+	var called atomic.Int64
 	s := &script{answer: func(ctx context.Context, _ sender.Delivery) sender.Result {
-		held := sender.Check(ctx) == nil
-		b.exec(t, `UPDATE belfry.leases SET expires_at = clock_timestamp()`)
+		if called.Add(1) > 1 {
+			return sender.Result{Class: sender.Accepted}
+		}
+		waits <- struct{}{}
 		tick := time.NewTicker(10 * time.Millisecond)
 		defer tick.Stop()
-		for ctx.Err() == nil && sender.Check(ctx) == nil {
+		for ctx.Err() == nil && !errors.Is(sender.Check(ctx), sender.ErrLate) {
 			<-tick.C
 		}
-		learned <- held && errors.Is(sender.Check(ctx), sender.ErrLate)
+		close(late)
+		<-again
 		return sender.Result{Class: sender.Retryable}
 	}}
-	c := config("r")
-	c.Lease, c.StatementTimeout = 15*time.Second, 5*time.Second
-	run := b.start(t, c, []relay.Sender{push(s)})
-	require.True(t, <-learned)
+	c, fcm := config("r"), push(s)
+	c.Lease, c.StatementTimeout, fcm.Retry.Attempts = 6*time.Second, 2*time.Second, 1
+	run := b.start(t, c, []relay.Sender{fcm})
+	<-waits
+	tx, err := b.DB.Pool.Begin(t.Context())
+	require.NoError(t, err)
+	tag, err := tx.Exec(t.Context(), `SELECT FROM belfry.leases FOR UPDATE`)
+	require.NoError(t, err)
+	require.EqualValues(t, 1, tag.RowsAffected())
+	<-late
+	_, err = tx.Exec(t.Context(), `UPDATE belfry.leases SET expires_at = clock_timestamp() + interval '30 minutes'`)
+	require.NoError(t, err)
+	require.NoError(t, tx.Commit(t.Context()))
+	close(again)
+	b.eventually(t, `SELECT status = 'SENT' FROM belfry.messages WHERE job_id = $1`, id)
+	require.Zero(t, one[int](t, b, `SELECT count(*) FROM belfry.attempts`))
 	run.end(t)
 }

@@ -22,7 +22,7 @@
 //     answer about the sender, its credentials, its reputation or the content is permanent or retryable, and
 //     so is a client's own refusal (Result.Refusal).
 //  6. Call Check directly before the step after which the provider may accept the message, as connecting can take longer
-//     than the relay's claim to the message lasts. Return retryable for its error.
+//     than the relay's claim to the message lasts. Return retryable for its error; the relay counts no attempt.
 package sender
 
 import (

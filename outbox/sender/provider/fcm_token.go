@@ -133,8 +133,10 @@ func (t *fcmTokens) ask(ctx context.Context) (string, *sender.Result) {
 	return "", failure
 }
 
-// request makes one request for a token. Its failures are retryable, because nothing was sent to FCM.
+// request makes one request for a token, whether or not the message that needs it may still be sent: others share it. Its
+// failures are retryable, because nothing was sent to FCM.
 func (t *fcmTokens) request(ctx context.Context) (string, time.Duration, *sender.Result) {
+	ctx = sender.WithCheck(ctx, func() error { return nil })
 	failed := func(code, detail string, wait time.Duration) (string, time.Duration, *sender.Result) {
 		return "", 0, &sender.Result{Class: sender.Retryable, Code: "oauth_" + code, Detail: "access token: " + detail, RetryAfter: wait}
 	}
