@@ -113,7 +113,15 @@ func (l *line) replaceLeader(ctx context.Context, to *opened, seq uint64) {
 		return
 	}
 	l.refused.since = time.Time{}
-	_, err := to.conn.RequestWithContext(ctx, "$JS.API.STREAM.LEADER.STEPDOWN."+l.stream, nil)
+	reply, err := to.conn.RequestWithContext(ctx, "$JS.API.STREAM.LEADER.STEPDOWN."+l.stream, nil)
+	if err == nil {
+		var answer struct {
+			Error *natsjs.APIError `json:"error"`
+		}
+		if err = json.Unmarshal(reply.Data, &answer); answer.Error != nil {
+			err = answer.Error
+		}
+	}
 	l.b.options.Log.Warn().Err(err).Str("transport", name).Str("detail", l.stream).
 		Msg("the leader of the stream refuses all pushes; another one is requested")
 }
