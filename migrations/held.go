@@ -47,8 +47,8 @@ func (c Config) retryLocks(ctx context.Context, db *sql.DB, do func(attempt Conf
 	}
 }
 
-// autovacuumWait returns an attempt in which PostgreSQL cancels the autovacuum of a table of belfry. It is lockAttempt
-// unless one runs, or if the role may set deadlock_timeout. Autovacuum is a session without a role.
+// autovacuumWait returns the duration of an attempt in which PostgreSQL cancels the autovacuum of a table of belfry, if one
+// runs and the role may not set deadlock_timeout, and lockAttempt otherwise. Autovacuum is a session without a role.
 func autovacuumWait(ctx context.Context, db *sql.DB) (time.Duration, error) {
 	var ms int64
 	//sql:allow migrations stands alone
@@ -112,7 +112,7 @@ func (c Config) wait(ctx context.Context) time.Duration {
 // explainLock returns a *HeldError for a timeout of lockKey or of a lock of a table.
 func (c Config) explainLock(ctx context.Context, db *sql.DB, err error, ofKey bool) error {
 	var pg *pgconn.PgError
-	if !errors.As(err, &pg) || pg.Code != lockNotAvailable {
+	if !errors.As(err, &pg) || pg.Code != lockNotAvailable && (ofKey || !lockedOut(err)) {
 		return err
 	}
 	held := &HeldError{Waited: c.LockTimeout, OfTable: !ofKey, Err: err}

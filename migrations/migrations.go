@@ -1,8 +1,9 @@
 // Package migrations contains belfry's schema as embedded SQL and applies it.
 //
 // Each change is a pair of plain SQL files, NNNN_title.up.sql and
-// NNNN_title.down.sql, run by goose in one transaction each and recorded in
-// belfry.schema_migrations. Everything lives in the schema "belfry".
+// NNNN_title.down.sql, run by goose in one transaction each, except files that only
+// build indexes concurrently, and recorded in belfry.schema_migrations. Everything
+// lives in the schema "belfry".
 //
 // Several nodes may migrate at once: a transaction-level advisory lock, held for
 // the whole of Up or Down, lets one node work at a time; the next node then finds
@@ -15,7 +16,8 @@
 // releases before this one used, and raise belfry.usable_from(), so that they
 // reject the schema (see Schema). The header of a migration declares the locks that
 // it takes on existing tables (see Lock). A table is locked in short attempts, so
-// that no statement waits for a second behind a migration that waits.
+// that statements wait for half a second behind a migration that waits, and for a
+// little more than a second if an autovacuum has the table.
 //
 // Down removes data. It is for development and for undoing a release at once,
 // never part of normal operation.
@@ -131,6 +133,7 @@ func (c Config) Down(ctx context.Context, dsn string, to int64) ([]int64, error)
 func (c Config) List(ctx context.Context, dsn string) ([]Status, error) {
 	var list []Status
 	err := c.withProvider(ctx, dsn, nil, func(_ *sql.DB, p *goose.Provider) error {
+		list = nil // of an attempt before
 		states, err := p.Status(ctx)
 		if err != nil {
 			return err

@@ -42,6 +42,7 @@ func Plan(ctx context.Context, dsn string) ([]Planned, error) { return DefaultCo
 // changes nothing except as List does, and returns none if the schema is current or newer.
 func (c Config) Plan(ctx context.Context, dsn string) (list []Planned, err error) {
 	err = c.withProvider(ctx, dsn, nil, func(db *sql.DB, p *goose.Provider) error {
+		list = nil // of an attempt before
 		schema, err := c.readSchema(ctx, db, p)
 		if err != nil {
 			return err

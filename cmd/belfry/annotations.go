@@ -8,7 +8,7 @@ import (
 
 // readOnlyCommands are the hand-written commands that only read. These and the operations that change
 // nothing accept a standby; all others need a primary, even for a dry run.
-var readOnlyCommands = map[string]bool{"belfry migrate status": true}
+var readOnlyCommands = map[string]bool{"belfry migrate status": true, "belfry migrate plan": true}
 
 // creatingCommands may create the private server, in addition to the processes. All others need an existing one.
 var creatingCommands = map[string]bool{

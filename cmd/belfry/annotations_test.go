@@ -17,7 +17,7 @@ import (
 // What looks at something is named so in each group, and only reads; config asks no database.
 func TestReading_IsWhatLooks(t *testing.T) {
 	t.Parallel()
-	looks := strings.Fields("audit check count doctor errors events health list next opt-outs preview recipients report revisions roles runs samples show skips status upcoming watch")
+	looks := strings.Fields("audit check count doctor errors events health list next opt-outs plan preview recipients report revisions roles runs samples show skips status upcoming watch")
 	found := 0
 	var walk func(*cobra.Command)
 	walk = func(cmd *cobra.Command) {
