@@ -127,7 +127,7 @@ func (s *smtpSession) step(ctx context.Context, name string, limit time.Duration
 // used.
 func smtpReplied(err error) bool {
 	failed, ok := errors.AsType[*smtpError](err)
-	return ok && failed.reply() != nil && !smtpStale(err) && failed.reply().Code != 421
+	return ok && failed.reply() != nil && failed.reply().Code != 421
 }
 
 // smtpStale reports whether err may mean that an idle connection was lost before a message began. A permanent refusal
