@@ -343,7 +343,7 @@ func TestLong_RowsOfARoleBreakNoPage(t *testing.T) {
 
 // columnsAtOnce is the number of columns whose hostile values are written before the pages are read: reading them takes
 // seconds.
-const columnsAtOnce = 4
+const columnsAtOnce = 8
 
 // hostileValue is the value that the row nth of a column is to get.
 type hostileValue struct {
