@@ -157,6 +157,8 @@ func (u *run) check(ctx context.Context, tx pgx.Tx, asyncCommit bool) error {
 	now, err := db.One[begun](ctx, tx, queries.runBegin, pgx.StrictNamedArgs{
 		"id": u.id, "application": application(u.id, u.fence), "types": u.names,
 		"timeout_ms": fmt.Sprint(u.config.StatementTimeout.Milliseconds()), "async_commit": asyncCommit,
+		// Before the statement's own end: a lock is waited out, and a slow chunk becomes smaller.
+		"lock_timeout_ms": fmt.Sprint((u.config.StatementTimeout * 4 / 5).Milliseconds()),
 	})
 	switch {
 	case errors.Is(err, pgx.ErrNoRows):

@@ -159,7 +159,7 @@ func (s situation) claim(t *testing.T, db *dbtest.DB, known knowledge) plan {
 	require.Zero(t, expire.looked("jobs"), "%s: %s", name, expire)
 	var id int64
 	require.NoError(t, db.Pool.QueryRow(t.Context(), `SELECT busy(lane) FROM belfry.jobs WHERE status = 'PENDING' ORDER BY awaits_approval, id DESC LIMIT 1`).Scan(&id))
-	begin := explained(t, db, "RunBegin", pgx.StrictNamedArgs{"application": "a", "timeout_ms": "100", "async_commit": true, "id": id, "types": types})
+	begin := explained(t, db, "RunBegin", pgx.StrictNamedArgs{"application": "a", "timeout_ms": "100", "lock_timeout_ms": "80", "async_commit": true, "id": id, "types": types})
 	require.LessOrEqual(t, begin.looked("jobs"), s.rows, "%s: %s", name, begin)
 	require.LessOrEqual(t, begin.Hit+begin.Read, 4*s.rows, "%s: %s", name, begin)
 	return claim

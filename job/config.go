@@ -52,8 +52,8 @@ type Config struct {
 type RetryConfig struct {
 	Limit int `mapstructure:"limit"` // retries of one chunk in a row; 0 means none
 	// For is the time for which a chunk is retried while the server is out of disk, memory, connections or
-	// files, is read-only, or has a constraint that rejects all rows. These retries do not count towards
-	// Limit.
+	// files, is read-only, or has a constraint that rejects all rows, or another session keeps a row or a table
+	// locked. These retries do not count towards Limit.
 	For     time.Duration `mapstructure:"for"`
 	Initial time.Duration `mapstructure:"initial"` // the first pause; each next one doubles
 	Max     time.Duration `mapstructure:"max"`     // the longest pause

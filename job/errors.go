@@ -198,11 +198,11 @@ func retryable(err error) bool {
 
 // shortage reports whether an administrator has to intervene, which takes longer than a deadlock: the server
 // is out of disk space, memory, connections or files, is read-only, or has a constraint that rejects all
-// rows.
+// rows, or another session keeps a row or a table locked.
 func shortage(err error) bool {
 	if errors.As(err, new(refusedForAllError)) {
 		return true
 	}
 	class := db.ClassOf(err)
-	return retryable(err) && (class == db.Shortage || class == db.ReadOnly || db.Code(err) == db.TooManyConnections)
+	return retryable(err) && (class == db.Shortage || class == db.ReadOnly || class == db.Locked || db.Code(err) == db.TooManyConnections)
 }

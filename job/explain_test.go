@@ -42,7 +42,7 @@ func TestQueries_HotStatementsKeepTheirPlans(t *testing.T) {
 	explain(t, db, &out, "JobGiveUp", pgx.StrictNamedArgs{"runner": "r2", "types": []string{"inbox"}, "lanes": nil, "stale_after": "30s", "max_takeovers": 5, "gone": []int64{3}, "limit": 100})
 	explain(t, db, &out, "JobRelease", pgx.StrictNamedArgs{"types": []string{"inbox"}, "lanes": nil, "stale_after": "30s", "limit": 100})
 	explain(t, db, &out, "JobExpire", pgx.StrictNamedArgs{"limit": 1000})
-	explain(t, db, &out, "RunBegin", pgx.StrictNamedArgs{"application": "a", "timeout_ms": "100", "async_commit": true, "id": int64(5), "types": []string{"inbox"}})
+	explain(t, db, &out, "RunBegin", pgx.StrictNamedArgs{"application": "a", "timeout_ms": "100", "lock_timeout_ms": "80", "async_commit": true, "id": int64(5), "types": []string{"inbox"}})
 	explain(t, db, &out, "ChunkCommit", pgx.StrictNamedArgs{"id": int64(5), "fence": int64(1), "before": "", "cursor": "9", "read": 1, "rows": 1,
 		"matched": 1, "declined": 0, "skipped": 0, "throttle": "", "detail": "", "throttled_ms": 0})
 	explain(t, db, &out, "RunHold", pgx.StrictNamedArgs{"id": int64(5), "fence": int64(1), "throttle": "", "detail": "", "throttled_ms": 0})

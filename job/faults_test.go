@@ -297,7 +297,7 @@ func TestRunner_GivesUpAfterTheRetryLimit(t *testing.T) {
 	require.Empty(t, s.Rows)
 }
 
-// A full disk that somebody clears is no reason to fail a job, however many tries that
+// A full disk that somebody clears, or a lock, is no reason to fail a job, however many tries that
 // takes; one that stays full is, when Retry.For is over. Other errors between do not
 // count the tries of the shortage.
 func TestRunner_ShortagesAreWaitedOut(t *testing.T) {
@@ -306,12 +306,14 @@ func TestRunner_ShortagesAreWaitedOut(t *testing.T) {
 	b.register(t)
 	for _, c := range []struct {
 		name   string
+		code   string
 		full   int // tries that find the disk full
 		limit  time.Duration
 		status job.Status
 	}{
-		{"cleared", 20, patience, job.Processed},
-		{"never cleared", 1 << 30, 20 * time.Millisecond, job.Failed},
+		{"cleared", "disk_full", 20, patience, job.Processed},
+		{"never cleared", "disk_full", 1 << 30, 20 * time.Millisecond, job.Failed},
+		{"unlocked", "lock_not_available", 20, patience, job.Processed},
 	} {
 		inOrder(t, c.name, func(t *testing.T) {
 			id := b.enqueue(t, job.Spec{Type: "noting"})
@@ -320,7 +322,7 @@ func TestRunner_ShortagesAreWaitedOut(t *testing.T) {
 				if tries++; tries > c.full+1 {
 					return nil
 				}
-				sql := `DO $$ BEGIN RAISE EXCEPTION 'no space left' USING ERRCODE = 'disk_full'; END $$`
+				sql := `DO $$ BEGIN RAISE EXCEPTION 'no space left' USING ERRCODE = '` + c.code + `'; END $$`
 				if tries == c.full+1 {
 					sql = `DO $$ BEGIN RAISE EXCEPTION 'busy' USING ERRCODE = 'serialization_failure'; END $$`
 				}

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -344,6 +345,68 @@ func TestHalt_AClaimThatCommitsLaterWritesNothing(t *testing.T) {
 	tag, err := b.db.Pool.Exec(t.Context(), `UPDATE belfry.jobs SET "cursor" = '5', rows_written = 5 WHERE id = $1 AND status = 'RUNNING' AND fence = $2`, id, fence+1)
 	require.NoError(t, err)
 	require.Zero(t, tag.RowsAffected(), "no chunk moves while belfry is halted")
+}
+
+// queue lets a login without rights lock out all others from a table: it keeps a weak lock, and waits for a strong one. It
+// returns both sessions, and what ends them.
+func (b *bundle) queue(t *testing.T, table string) (text string, end func()) {
+	t.Helper()
+	login := b.db.Role(t, `GRANT USAGE ON SCHEMA belfry TO :role`)
+	weak, err := login.Pool.Begin(t.Context())
+	require.NoError(t, err)
+	_, err = weak.Exec(t.Context(), `PREPARE p AS SELECT FROM belfry.`+table)
+	require.NoError(t, err)
+	strong, err := login.Pool.Acquire(t.Context())
+	require.NoError(t, err)
+	done := make(chan error, 1)
+	go func() {
+		_, err := strong.Exec(t.Context(), `CREATE RULE r AS ON INSERT TO belfry.`+table+` DO NOTHING`)
+		done <- err
+	}()
+	b.eventually(t, `SELECT EXISTS (SELECT FROM pg_locks WHERE pid = $1 AND NOT granted)`, strong.Conn().PgConn().PID())
+	var once sync.Once
+	end = func() {
+		once.Do(func() {
+			_ = weak.Rollback(context.WithoutCancel(t.Context()))
+			require.ErrorContains(t, <-done, "must be owner")
+			strong.Release()
+		})
+	}
+	t.Cleanup(end)
+	const session = "session %d of %s"
+	return fmt.Sprintf("belfry.%s is locked by "+session+", in", table, weak.Conn().PgConn().PID(), login.User) + "|" +
+		fmt.Sprintf(session+", in", strong.Conn().PgConn().PID(), login.User), end
+}
+
+// PostgreSQL takes the lock of a table before it checks rights, so that a login with USAGE on the schema can stop everything.
+// The errors say who it is, and a run waits for its end.
+func TestHalt_NamesWhoWaitsForALockOfTheTable(t *testing.T) {
+	t.Parallel()
+	b := setup(t, 300)
+	id := b.enqueue(t, job.Spec{})
+	who, end := b.queue(t, "installation")
+	_, _, err := b.jobs.Halt(t.Context(), job.Act{Actor: "ann"})
+	require.ErrorIs(t, err, job.ErrLocked)
+	weak, strong, _ := strings.Cut(who, "|")
+	require.ErrorContains(t, err, strings.TrimPrefix(weak, "belfry.installation is "))
+	require.ErrorContains(t, err, strong)
+	require.ErrorContains(t, err, "which waits for its lock before all others")
+	end()
+
+	c := config("r")
+	c.StatementTimeout, c.Retry.Limit = time.Second, 1
+	g := b.gate(job.PointCommitted, 1)
+	run := b.start(t, b.runnerWith(t, b.db.Pool, c, outbox.Types(b.who), job.WithFailpoint(g.at)))
+	g.await(t)
+	who, end = b.queue(t, "notifications")
+	weak, strong, _ = strings.Cut(who, "|")
+	g.release(nil)
+	b.eventually(t, `SELECT strpos(coalesce(last_error, ''), $2) > 0 AND strpos(last_error, $3) > 0 FROM belfry.jobs WHERE id = $1`, id, weak, strong)
+	b.eventually(t, `SELECT clock_timestamp() > $1::timestamptz + interval '4 seconds'`, one[time.Time](t, b, `SELECT clock_timestamp()`))
+	require.Equal(t, "RUNNING", one[string](t, b, `SELECT status FROM belfry.jobs WHERE id = $1`, id), "it is not given up")
+	end()
+	run.wait(t)
+	b.requireDone(t, id, everyone(300))
 }
 
 // A login that locks the row of an act kept it waiting for 5 seconds, and the error spoke of "the

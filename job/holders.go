@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/belfryhq/belfry/internal/db"
 )
@@ -16,33 +17,44 @@ import (
 const holdersLimit = 2 * time.Second
 
 // Holders describes the sessions that lock rows of these jobs now, or of all RUNNING jobs without ids, such
-// as "job 17 by session 4711 of app_web (psql)", or the sessions that lock the whole table if there are any.
-// It is empty if there are none, if several sessions share a row's lock, or if the database does not answer.
+// as "job 17 by session 4711 of app_web (psql)", or the sessions that lock the whole table or wait for such a lock, if
+// there are any. It is empty if there are none, if several sessions share a row's lock, or if the database does not answer.
 func (s *Store) Holders(ctx context.Context, ids ...int64) string {
-	names := s.holders(ctx, queries.tableHolders, pgx.StrictNamedArgs{})
-	if len(names) == 0 {
-		names = s.holders(ctx, queries.rowHolders, pgx.StrictNamedArgs{"ids": ids})
+	list := lockHolders(ctx, s.pool, []string{"jobs", "job_deliveries"}, ids)
+	var names []string
+	for _, h := range list {
+		name := fmt.Sprintf("%s by %s", h.Locked, h)
+		if h.Prepared != "" {
+			name += " (" + h.Remedy() + ")"
+		}
+		names = append(names, name)
 	}
 	return strings.Join(names, ", ")
 }
 
-func (s *Store) holders(ctx context.Context, statement string, args pgx.StrictNamedArgs) (names []string) {
-	ctx = context.WithoutCancel(ctx)
-	_ = db.InTx(ctx, s.pool, db.Options{Limit: holdersLimit, Reads: true}, func(ctx context.Context, tx pgx.Tx) (err error) {
-		names, err = db.Collect(ctx, tx, statement, args, holder)
+// lockHolders returns the sessions that lock tables of schema belfry, any of them if tables is nil, or wait for such a lock;
+// or those that lock rows of jobs. It returns none if the database does not answer.
+func lockHolders(ctx context.Context, pool *pgxpool.Pool, tables []string, ids []int64) (list []db.LockHolder) {
+	if list = db.TableHolders(ctx, pool, tables...); len(list) > 0 {
+		return list
+	}
+	_ = db.InTx(context.WithoutCancel(ctx), pool, db.Options{Limit: holdersLimit, Reads: true}, func(ctx context.Context, tx pgx.Tx) (err error) {
+		list, err = db.Collect(ctx, tx, queries.rowHolders, pgx.StrictNamedArgs{"ids": ids}, pgx.RowToStructByName[db.LockHolder])
 		return err
 	})
-	return names
+	return list
 }
 
-func holder(row pgx.CollectableRow) (string, error) {
-	var locked, prepared string
-	var h db.LockHolder
-	err := row.Scan(&locked, &h.PID, &h.Role, &h.Application, &h.Since, &prepared)
-	if prepared != "" {
-		return fmt.Sprintf("%s by a prepared transaction (ROLLBACK PREPARED '%s' ends it)", locked, strings.ReplaceAll(prepared, "'", "''")), err
+// blamed adds the sessions that lock tables, or the row of the job, to a lock error of a run.
+func (u *run) blamed(ctx context.Context, cause error) error {
+	if db.ClassOf(cause) != db.Locked {
+		return cause
 	}
-	return fmt.Sprintf("%s by %s", locked, h), err
+	list := lockHolders(ctx, u.pool, nil, []int64{u.id})
+	if len(list) == 0 {
+		return cause
+	}
+	return &db.LockedError{Object: list[0].Locked, Holders: list, Err: cause}
 }
 
 // named adds the sessions that lock the rows of these jobs to a lock error.

@@ -594,6 +594,7 @@ SELECT id FROM belfry.jobs
 -- the job was deleted.
 SELECT set_config('application_name', @application, true) IS NOT NULL
    AND set_config('statement_timeout', @timeout_ms::text, true) IS NOT NULL
+   AND set_config('lock_timeout', @lock_timeout_ms::text, true) IS NOT NULL
    AND set_config('idle_in_transaction_session_timeout', @timeout_ms::text, true) IS NOT NULL
    AND set_config('synchronous_commit', CASE WHEN @async_commit::boolean THEN 'off'
            WHEN current_setting('synchronous_commit') = 'off' THEN 'on'
@@ -772,26 +773,14 @@ SELECT i.halted_at, coalesce(i.halted_by, '') AS halted_by, coalesce(i.halt_reas
 -- The jobs @ids, NULL: all that are RUNNING, and the sessions that keep their rows locked: those
 -- whose transactions locked or changed them last. A pid is 0 of a prepared transaction, which has an identifier. No row: none
 -- is locked now, or several sessions share the lock.
-SELECT 'job ' || j.id, coalesce(a.pid, 0), coalesce(a.usename::text, ''), coalesce(a.application_name, ''), a.xact_start, coalesce(x.gid, '')
+SELECT 'job ' || j.id AS locked, coalesce(a.pid, 0) AS pid, coalesce(a.usename::text, '') AS role, coalesce(a.application_name, '') AS application,
+       a.xact_start AS since, coalesce(x.gid, '') AS prepared, false AS waits
   FROM belfry.jobs j
   JOIN pg_locks l ON l.locktype = 'transactionid' AND l.granted AND l.transactionid = j.xmax
   LEFT JOIN pg_stat_activity a ON a.pid = l.pid
   LEFT JOIN pg_prepared_xacts x ON l.pid IS NULL AND x.transaction = j.xmax
  WHERE j.id = ANY (CASE WHEN @ids::bigint[] IS NULL THEN ARRAY(SELECT r.id FROM belfry.jobs r WHERE r.status = 'RUNNING') ELSE @ids END)
  ORDER BY j.id, 2;
-
--- name: TableHolders :many
--- The sessions that keep a table locked which an abort or a halt needs, as RowHolders. It reads none of
--- these tables. No row: none is locked.
-SELECT l.relation::regclass::text, coalesce(a.pid, 0), coalesce(a.usename::text, ''), coalesce(a.application_name, ''), a.xact_start, coalesce(x.gid, '')
-  FROM pg_locks l
-  LEFT JOIN pg_stat_activity a ON a.pid = l.pid
-  LEFT JOIN pg_prepared_xacts x ON l.pid IS NULL AND l.virtualtransaction = '-1/' || x.transaction::text
- WHERE l.locktype = 'relation' AND l.granted AND l.pid IS DISTINCT FROM pg_backend_pid()
-   AND l.database = (SELECT d.oid FROM pg_database d WHERE d.datname = current_database())
-   AND l.relation IN ('belfry.jobs'::regclass, 'belfry.job_deliveries'::regclass)
-   AND l.mode IN ('ShareLock', 'ShareRowExclusiveLock', 'ExclusiveLock', 'AccessExclusiveLock')
- ORDER BY 1, 2;
 
 -- name: LimitsGet :one
 -- Reads the ceilings and floors for roles that may only enqueue. Always one row.

@@ -27,6 +27,7 @@ func (u *run) recover(ctx, hard context.Context, cause error) error {
 			u.pool.Reset() // idle connections to a server that went away fail one by one
 		}
 		u.conn.drop()
+		cause = u.blamed(hard, cause)
 		u.terminateOldBackends(hard)
 		began := time.Now()
 		now, err := u.heartbeat(hard, cause)

@@ -20,5 +20,5 @@ type querySet struct {
 	jobGiveUp, jobRelease, jobExpire, jobsLimited, actAs, runTerminateOldBackends, jobsHeld, runBegin,
 	runFreeze, chunkCommit, probeConstraints, skipAdd, skipNext, skipRemove, skipKeep,
 	runBook, runHold, runHeartbeat, runAbort, runExceeds, runFinish, runFail, runHandBack, tableBound,
-	tablePage, jobsSnapshot, halt, unhalt, haltGet, rowHolders, tableHolders, limitsGet, limitsSet, groupsFirst, serverClock, txClock string
+	tablePage, jobsSnapshot, halt, unhalt, haltGet, rowHolders, limitsGet, limitsSet, groupsFirst, serverClock, txClock string
 }

@@ -17,7 +17,10 @@ type LockHolder struct {
 	PID         int32      `db:"pid"`
 	Role        string     `db:"role"`
 	Application string     `db:"application"`
-	Since       *time.Time `db:"since"` // start of its transaction; nil if the caller may not read it
+	Since       *time.Time `db:"since"`    // start of its transaction; nil if the caller may not read it
+	Prepared    string     `db:"prepared"` // identifier of a prepared transaction
+	Locked      string     `db:"locked"`   // table, such as "belfry.jobs"; "" for a row
+	Waits       bool       `db:"waits"`    // for a lock of the table; PostgreSQL lets all others queue behind it
 }
 
 // String returns the session's number, role, application and age, such as "session 4711 of app_web
@@ -33,13 +36,16 @@ func (h LockHolder) String() string {
 	if h.Since != nil {
 		text += ", in a transaction since " + h.Since.UTC().Format(time.DateTime) + "Z"
 	}
+	if h.Waits {
+		text += ", which waits for its lock before all others"
+	}
 	return text
 }
 
 // Remedy returns the statement that ends the holder's lock.
 func (h LockHolder) Remedy() string {
 	if h.PID == 0 {
-		return "ROLLBACK PREPARED ends it (see pg_prepared_xacts)"
+		return "ROLLBACK PREPARED '" + strings.ReplaceAll(h.Prepared, "'", "''") + "' ends it"
 	}
 	//sql:allow text for people
 	return fmt.Sprintf("SELECT pg_terminate_backend(%d) ends the session", h.PID)
@@ -52,10 +58,21 @@ func LockHolders(ctx context.Context, on beginner, table, name string) (list []L
 	statement := strings.ReplaceAll(queries.lockHolders, "{{table}}", pgx.Identifier{"belfry", table}.Sanitize())
 	_ = InTx(context.WithoutCancel(ctx), on,
 		Options{Limit: lockHoldersTimeout, Reads: true}, func(ctx context.Context, tx pgx.Tx) (err error) {
-			if list, err = holders(ctx, tx, queries.tableHolders, pgx.StrictNamedArgs{"table": "belfry." + table}); err != nil || len(list) > 0 {
+			if list, err = holders(ctx, tx, queries.tableHolders, pgx.StrictNamedArgs{"tables": []string{table}}); err != nil || len(list) > 0 {
 				return err
 			}
 			list, err = holders(ctx, tx, statement, pgx.StrictNamedArgs{"name": name})
+			return err
+		})
+	return list
+}
+
+// TableHolders returns the sessions that keep tables of schema belfry locked against writes, those that wait for such a
+// lock, and those for which these wait; without names, of all its tables. It returns none if the database does not answer.
+func TableHolders(ctx context.Context, on beginner, tables ...string) (list []LockHolder) {
+	_ = InTx(context.WithoutCancel(ctx), on,
+		Options{Limit: lockHoldersTimeout, Reads: true}, func(ctx context.Context, tx pgx.Tx) (err error) {
+			list, err = holders(ctx, tx, queries.tableHolders, pgx.StrictNamedArgs{"tables": tables})
 			return err
 		})
 	return list

@@ -51,12 +51,14 @@ SELECT belfry.unlock_version(@subject, @name);
 
 -- name: LockHolders :many
 -- The sessions whose open transactions locked or changed the row named @name of {{table}} last, or
--- any of its rows if @name is empty. A prepared transaction has pid 0. No row: the row is not locked,
+-- any of its rows if @name is empty. A prepared transaction has pid 0 and an identifier. No row: the row is not locked,
 -- or several sessions share the lock.
-SELECT DISTINCT coalesce(a.pid, 0) AS pid, coalesce(a.usename::text, '') AS role, coalesce(a.application_name, '') AS application, a.xact_start AS since
+SELECT DISTINCT coalesce(a.pid, 0) AS pid, coalesce(a.usename::text, '') AS role, coalesce(a.application_name, '') AS application,
+       a.xact_start AS since, coalesce(x.gid, '') AS prepared, '' AS locked, false AS waits
   FROM {{table}} t
   JOIN pg_locks l ON l.locktype = 'transactionid' AND l.granted AND l.transactionid = t.xmax
   LEFT JOIN pg_stat_activity a ON a.pid = l.pid
+  LEFT JOIN pg_prepared_xacts x ON l.pid IS NULL AND x.transaction = t.xmax
  WHERE @name = '' OR to_jsonb(t) ->> 'name' = @name
  ORDER BY 1;
 
@@ -73,12 +75,26 @@ SELECT coalesce(max(version_id), 0) FROM belfry.schema_migrations WHERE is_appli
 SELECT belfry.usable_from();
 
 -- name: TableHolders :many
--- The sessions that keep the table @table locked against writes, as LockHolders. It does not read the table. No
--- row: no session does.
-SELECT DISTINCT coalesce(a.pid, 0) AS pid, coalesce(a.usename::text, '') AS role, coalesce(a.application_name, '') AS application, a.xact_start AS since
-  FROM pg_locks l
-  LEFT JOIN pg_stat_activity a ON a.pid = l.pid
- WHERE l.locktype = 'relation' AND l.granted AND l.relation = to_regclass(@table) AND l.pid IS DISTINCT FROM pg_backend_pid()
-   AND l.database = (SELECT d.oid FROM pg_database d WHERE d.datname = current_database())
-   AND l.mode IN ('ShareLock', 'ShareRowExclusiveLock', 'ExclusiveLock', 'AccessExclusiveLock')
- ORDER BY 1;
+-- The sessions that keep any of @tables of schema belfry locked against writes, or any table of it if @tables is NULL, as
+-- LockHolders. Also those that wait for such a lock, as all later statements wait behind them, and those for which these
+-- wait, whatever their lock. It reads none of the tables. No row: no session does.
+WITH strong AS (
+    SELECT l.relation, l.pid, l.granted, l.virtualtransaction
+      FROM pg_locks l
+     WHERE l.locktype = 'relation' AND l.pid IS DISTINCT FROM pg_backend_pid()
+       AND l.database = (SELECT d.oid FROM pg_database d WHERE d.datname = current_database())
+       AND l.relation IN (SELECT c.oid FROM pg_class c
+                           WHERE c.relnamespace = to_regnamespace('belfry') AND c.relkind = 'r' AND (@tables::text[] IS NULL OR c.relname = ANY (@tables)))
+       AND l.mode IN ('ShareLock', 'ShareRowExclusiveLock', 'ExclusiveLock', 'AccessExclusiveLock')
+)
+SELECT DISTINCT coalesce(a.pid, 0) AS pid, coalesce(a.usename::text, '') AS role, coalesce(a.application_name, '') AS application,
+       a.xact_start AS since, coalesce(x.gid, '') AS prepared, h.relation::regclass::text AS locked, NOT h.granted AS waits
+  FROM (SELECT * FROM strong
+        UNION ALL
+        SELECT l.relation, l.pid, true, l.virtualtransaction
+          FROM strong s
+          JOIN pg_locks l ON l.locktype = 'relation' AND l.relation = s.relation AND l.granted AND coalesce(l.pid, 0) = ANY (pg_blocking_pids(s.pid))
+         WHERE NOT s.granted) h
+  LEFT JOIN pg_stat_activity a ON a.pid = h.pid
+  LEFT JOIN pg_prepared_xacts x ON h.pid IS NULL AND h.virtualtransaction = '-1/' || x.transaction::text
+ ORDER BY locked, waits, pid;
