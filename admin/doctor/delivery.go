@@ -91,11 +91,14 @@ func (d *doctor) checkTransport(ctx context.Context, check string, live []delive
 		}
 	}
 	slices.Sort(carriers)
+	if len(carriers) == 0 {
+		carriers = []string{outbox.NoCarrier}
+	}
 	switch {
 	case len(carriers) > 1:
 		d.warn(check, "give all relays one delivery.transport and restart them",
 			"live relays use %s: messages go to one carrier at a time, and relays on other carriers are idle", strings.Join(carriers, " and "))
-	case len(carriers) == 1 && carriers[0] != configured:
+	case len(live) > 0 && carriers[0] != configured:
 		d.warn(check, "restart the relays, or check that this is their configuration",
 			"live relays use %s, but delivery.transport is %s here", carriers[0], configured)
 	}

@@ -166,7 +166,7 @@ func (d *doctor) examine(ctx context.Context) {
 		d.runAll(ctx, privileges)
 		return
 	}
-	d.runAll(ctx, check{"health checks", d.checkStatistics})
+	d.runAll(ctx, check{"locks", d.checkLocks}, check{"health checks", d.checkStatistics})
 	if !d.checkSchema(ctx) {
 		return
 	}
@@ -181,6 +181,14 @@ func (d *doctor) examine(ctx context.Context) {
 		check{"schedules", d.checkSchedules},
 	)
 	d.checkDelivery(ctx)
+}
+
+// checkLocks warns about sessions that keep others from writing to belfry's tables.
+func (d *doctor) checkLocks(ctx context.Context, check string) error {
+	for _, h := range db.TableHolders(ctx, d.DB) {
+		d.warn(check, h.Remedy(), "%s is locked by %s", h.Locked, h)
+	}
+	return nil
 }
 
 // checkSecured checks belfry's own tables for policies that hide rows.

@@ -2,6 +2,7 @@ package doctor_test
 
 import (
 	"context"
+	"fmt"
 	"testing"
 	"time"
 
@@ -53,6 +54,22 @@ func TestDoctor_LooksAtTheProcess(t *testing.T) {
 	require.Equal(t, doctor.HealthOK, found(d.Examined(), "installation")[0].Status)
 }
 
+// Who keeps others from writing is named with what ends it.
+func TestDoctor_NamesWhoLocksTables(t *testing.T) {
+	t.Parallel()
+	d := admintest.NewDesk(t)
+	require.Empty(t, found(d.Examined(), "locks"))
+	tx, err := d.Env.DB.Begin(t.Context())
+	require.NoError(t, err)
+	_, err = tx.Exec(t.Context(), `LOCK TABLE belfry.events IN SHARE MODE`)
+	require.NoError(t, err)
+	warning := found(d.Examined(), "locks")[0]
+	pid := tx.Conn().PgConn().PID()
+	require.Contains(t, warning.Detail.String(), fmt.Sprintf("is locked by session %d of", pid))
+	require.Equal(t, fmt.Sprintf("SELECT pg_terminate_backend(%d) ends the session", pid), warning.Remedy.String())
+	require.NoError(t, tx.Rollback(t.Context()))
+}
+
 // Messages that are QUEUED for longer than delivery.requeue_after are counted, by queue.
 func TestDoctor_CountsMessagesThatAreQueuedForLong(t *testing.T) {
 	t.Parallel()
@@ -75,6 +92,8 @@ func TestDoctor_CountsMessagesThatAreQueuedForLong(t *testing.T) {
 	require.Equal(t, []string{"5 messages of the queue bulk are QUEUED for longer than delivery.requeue_after (10m0s)"}, warnings())
 	d.Exec(`UPDATE belfry.pushes SET made_at = now()`)
 	require.Equal(t, []string{"redislist; 5 messages QUEUED"}, warnings())
+	d.Exec(`INSERT INTO belfry.relays (name, transport, heartbeat_at) VALUES ('r', 'postgres', now())`)
+	require.Equal(t, []string{"live relays use postgres, but delivery.transport is redislist here"}, warnings())
 }
 
 // An empty relation is filled by who owns it: belfry imports into its own table only.
