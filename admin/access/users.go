@@ -1,6 +1,7 @@
 package access
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -54,6 +55,7 @@ type SignInLink struct {
 	Name      string    `json:"name"`
 	ExpiresAt time.Time `json:"expires_at"`
 	Secret    string    `json:"secret"`
+	URL       string    `json:"url"` // opens it in the console, whose address is missing if the configuration does not serve one
 }
 
 // newPassword is the parameter of a new password.
@@ -131,12 +133,12 @@ name must not be reused.`,
 		operation.Define(operation.Operation{
 			Name: "users link", Short: "Create a link that signs a user in once within 10 minutes", Role: operation.Admin, Changes: true,
 			Secret: true, Events: events,
-			Long: `Create a link that signs a user in once within 10 minutes without a password. Its secret is
-shown once. POST /api/v1/login with {"link": SECRET} answers it with a session, whether or not
-the name is locked out.`,
+			Long: `Create a link that signs a user in once within 10 minutes without a password. It is shown
+once. POST /api/v1/login with {"link": SECRET} answers it with a session, whether or not the
+name is locked out.`,
 			Example: "  belfry users link ann",
 		}, linkUser, func(p *text.Doc, _ userAct, l SignInLink) {
-			p.Note("this link signs in as %s, once, until %s; POST /api/v1/login accepts it as \"link\":", l.Name, l.ExpiresAt)
+			p.Note("open %s to sign in as %s, once, until %s; the secret alone:", l.URL, l.Name, l.ExpiresAt)
 			p.Line("%s", l.Secret)
 		}),
 		operation.Timeline{
@@ -221,7 +223,7 @@ func linkUser(ctx context.Context, env *operation.Env, in userAct) (SignInLink, 
 	if err != nil {
 		return SignInLink{}, err
 	}
-	link.Secret = secret
+	link.Secret, link.URL = secret, cmp.Or(env.Setup.Console, "CONSOLE")+"/sign-in#link="+secret
 	return link, nil
 }
 

@@ -1,6 +1,7 @@
 package api
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -102,6 +103,20 @@ type TLS struct {
 	CertFile string `mapstructure:"cert_file"`
 	// KeyFile has the certificate's key.
 	KeyFile string `mapstructure:"key_file"`
+}
+
+// Console returns the URL of the console, such as http://127.0.0.1:8470, or "" if it is not served.
+func (c Config) Console() string {
+	host, port, err := net.SplitHostPort(c.Listen)
+	switch {
+	case c.PublicURL != "":
+		return strings.TrimSuffix(c.PublicURL, "/")
+	case err != nil:
+		return ""
+	case c.TLS.CertFile != "":
+		return "https://" + net.JoinHostPort(cmp.Or(host, "localhost"), port)
+	}
+	return "http://" + net.JoinHostPort(cmp.Or(host, "localhost"), port)
 }
 
 // DefaultConfig returns the defaults that config.yaml documents.

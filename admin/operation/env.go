@@ -125,6 +125,8 @@ type Setup struct {
 	// Configuration names the configuration files. Database is the source of the database's address, and
 	// Address the address without a password.
 	Configuration, Database, Address string
+	// Console is the URL of the console, or "" if this configuration does not serve it.
+	Console string
 	// OpenFiles are files with secrets that other accounts of the machine can read.
 	OpenFiles []string
 	// Private means that belfry started the server itself. The next command migrates it.

@@ -122,7 +122,7 @@ func (a *app) carrier(s settings.Settings) operation.Carrier {
 // setupOf describes this process to the doctor.
 func setupOf(s settings.Settings, db *database) operation.Setup {
 	setup := operation.Setup{
-		Configuration: s.FilesRead(), OpenFiles: s.OpenFiles(),
+		Configuration: s.FilesRead(), OpenFiles: s.OpenFiles(), Console: s.API.Console(),
 		Database: "given by " + s.Source("database.url").String(), Address: db.Address.String(), Private: db.Private != nil,
 		Listens: s.Runner.Listen || s.Delivery.Relay.Listen, StaleAfter: s.Runner.StaleAfter, Health: s.Runner.Load.Health,
 	}
