@@ -7,6 +7,7 @@ import (
 	"github.com/belfryhq/belfry/admin/console/views"
 	"github.com/belfryhq/belfry/admin/delivery"
 	"github.com/belfryhq/belfry/admin/doctor"
+	"github.com/belfryhq/belfry/admin/jobs"
 	"github.com/belfryhq/belfry/internal/text"
 )
 
@@ -18,8 +19,9 @@ type health struct {
 }
 
 // health returns the health of the server, the relays, and their carrier. waiting is the number of messages
-// that wait. A health that cannot be read is a problem and no error: the rest of the page is shown.
-func (h *handler) health(senders []delivery.SenderState, waiting int64) health {
+// that wait, and last the jobs that ended. A health that cannot be read is a problem and no error: the rest of the page is
+// shown.
+func (h *handler) health(senders []delivery.SenderState, waiting int64, last []jobs.JobState) health {
 	a, err := h.query("health", nil)
 	server, is := a.out.(doctor.ServerHealth)
 	if err != nil {
@@ -30,7 +32,7 @@ func (h *handler) health(senders []delivery.SenderState, waiting int64) health {
 	if !is {
 		return health{}
 	}
-	all := health{Summary: views.HealthSummary(server), Problems: views.Problems(server, h.state, senders, waiting),
+	all := health{Summary: views.HealthSummary(server), Problems: views.Problems(server, h.state, senders, waiting, last),
 		Checks: h.action("doctor", "Full check", nil)}
 	if views.UsesCarrier(maps.Keys(server.Relays)) {
 		ctx, cancel := context.WithTimeout(h.req.Context(), partTimeout)

@@ -101,13 +101,17 @@ func (h *handler) readOverview(page *overviewPage) error {
 		return err
 	}
 	ended := []string{string(job.Processed), string(job.Aborted), string(job.Failed), string(job.Expired)}
-	if page.Last, err = h.jobRows(url.Values{"status": ended, "limit": {text.Int(lastJobs)}}); err != nil {
+	last, err := h.listJobs(url.Values{"status": ended, "limit": {text.Int(lastJobs)}})
+	if err != nil {
 		return err
 	}
-	page.Last = slices.DeleteFunc(page.Last, func(r jobRow) bool {
-		return slices.ContainsFunc(page.Jobs, func(j running) bool { return j.ID == r.ID }) ||
-			slices.ContainsFunc(page.Stopped, func(j jobRow) bool { return j.ID == r.ID })
-	})
+	for _, s := range last.Items {
+		r := h.jobRow(s)
+		if !slices.ContainsFunc(page.Jobs, func(j running) bool { return j.ID == r.ID }) &&
+			!slices.ContainsFunc(page.Stopped, func(j jobRow) bool { return j.ID == r.ID }) {
+			page.Last = append(page.Last, r)
+		}
+	}
 	a, err := h.query(views.SendersOperation, nil)
 	if err != nil {
 		return err
@@ -125,7 +129,7 @@ func (h *handler) readOverview(page *overviewPage) error {
 	if page.Errors, err = views.FrequentErrors(brief, request, errorsFor); err == nil {
 		page.AllFails = request.Link(views.ErrorsOperation, nil)
 	}
-	page.Health = h.health(senders.Senders, waiting)
+	page.Health = h.health(senders.Senders, waiting, last.Items)
 	if len(page.Jobs)+len(page.Awaiting)+len(page.Days)+len(page.Last) == 0 {
 		page.First = slices.Concat(h.action("channels count", "Count the recipients", nil),
 			h.action(views.SendersOperation, "Check the senders", nil),

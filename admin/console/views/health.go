@@ -12,6 +12,7 @@ import (
 	"github.com/belfryhq/belfry/admin/console/words"
 	"github.com/belfryhq/belfry/admin/delivery"
 	"github.com/belfryhq/belfry/admin/doctor"
+	"github.com/belfryhq/belfry/admin/jobs"
 	"github.com/belfryhq/belfry/admin/operation"
 	"github.com/belfryhq/belfry/internal/text"
 	"github.com/belfryhq/belfry/outbox"
@@ -30,6 +31,9 @@ const (
 	longTransaction = time.Hour
 	longReplayLag   = time.Minute
 )
+
+// failedFor is the time for which a failed job is a problem.
+const failedFor = 24 * time.Hour
 
 // HealthSummary names the server, its connections, and the live relays.
 func HealthSummary(s doctor.ServerHealth) string {
@@ -63,9 +67,10 @@ func HealthProblem() Problem {
 	return newProblem(text.Bad, text.Command("doctor").To("check the installation"), "The health of the server cannot be read")
 }
 
-// Problems returns the problems that need an operator, the worst first. waiting is the number of messages that wait.
+// Problems returns the problems that need an operator, the worst first. waiting is the number of messages that wait, and
+// last are jobs that ended recently: those that failed are problems for a day.
 func Problems(
-	s doctor.ServerHealth, system operation.Status, senders []delivery.SenderState, waiting int64,
+	s doctor.ServerHealth, system operation.Status, senders []delivery.SenderState, waiting int64, last []jobs.JobState,
 ) (list []Problem) {
 	add := func(tone text.Tone, remedy any, format string, args ...any) {
 		list = append(list, newProblem(tone, remedy, format, args...))
@@ -84,6 +89,11 @@ func Problems(
 			add(text.Bad, text.Command(ErrorsOperation).To("show the errors"),
 				"Sender %s is blocked after failures and tries again by itself", one.Name)
 		case delivery.HalfOpen, delivery.NoRelay, delivery.Ready:
+		}
+	}
+	for _, j := range last {
+		if is := JobStatus(j, false); is.Tone == text.Bad && j.FinishedAt != nil && time.Since(*j.FinishedAt) < failedFor {
+			add(text.Bad, text.Command("jobs show", j.ID).To("show it"), "Job %d: %s", j.ID, strings.ToLower(is.Word))
 		}
 	}
 	for _, lane := range system.PausedLanes {
