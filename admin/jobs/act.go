@@ -125,6 +125,9 @@ func (a jobsResult) text(d *text.Doc, verb jobVerb) {
 	for _, j := range a.Jobs {
 		d.Line("%s", statusLine(j.Job))
 	}
+	if verb.continues && slices.ContainsFunc(a.Jobs, func(j jobResult) bool { return j.Status == job.Pending }) {
+		d.Note("a daemon, or the next `belfry run`, runs PENDING jobs")
+	}
 }
 
 // recallText writes the result of each recall.

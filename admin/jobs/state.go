@@ -150,6 +150,7 @@ func NextStep(j job.Job) text.Line {
 	switch {
 	case j.AwaitsApproval():
 		return text.Sprintf("; %s", approvalStep(j.ID))
+	case j.Status == job.Aborted && j.WalkedAt != nil && j.RecalledAt != nil: // nothing is left
 	case j.Status == job.Aborted && j.WalkedAt != nil:
 		return text.Sprintf("; %s", text.Command("resume", j.ID).To("send its messages"))
 	case j.Status == job.Aborted:
