@@ -63,3 +63,14 @@ func TestEnqueue_IsOfUnknownOutcomeIfItsResultCannotBeRead(t *testing.T) {
 		require.Equal(t, "1", d.One(`SELECT count(*)::text FROM belfry.`+c.table))
 	}
 }
+
+// A job whose category was renamed in the table cannot be previewed. That is no fault of the request.
+func TestPreview_NeedsTheCategoryOfTheJob(t *testing.T) {
+	t.Parallel()
+	d := admintest.NewDesk(t)
+	d.Enqueue("push")
+	d.Exec(`UPDATE belfry.categories SET name = 'zzz' WHERE name = (SELECT category FROM belfry.jobs)`)
+	err := d.Run("jobs preview", "id", "1")
+	require.ErrorContains(t, err, "job 1 has category operator_notice, which does not exist any more")
+	require.Equal(t, db.KindConflict, db.KindOf(err))
+}

@@ -74,6 +74,8 @@ func preview(ctx context.Context, env *operation.Env, what compose.Content, audi
 	}
 	p, err := composer.Preview(ctx, what, audience)
 	switch {
+	case errors.Is(err, channels.ErrNoCategory) && what.JobID != 0: // it was renamed in the table
+		return nil, operation.Conflict("job %d has category %s, which does not exist any more", what.JobID, text.OneLine(what.Category, 60))
 	case errors.Is(err, channels.ErrNoCategory):
 		return nil, operation.UnknownCategory(ctx, env.Reads(), what.Category)
 	case err != nil:
