@@ -37,6 +37,9 @@ dist: ## write the files of a release into dist, as .goreleaser.yaml describes t
 	@cd dist && sed -n 's|^\([0-9a-f]*\)  belfry_\(.*\)_\([a-z]*_[a-z0-9]*\)\.tar\.gz$$|s/@\3@/\1/; s/@version@/\2/g|p' SHA256SUMS | \
 		sed -f /dev/stdin ../contrib/homebrew/belfry.rb >belfry.rb && sha256sum belfry.rb >>SHA256SUMS
 
+image: ## write a container image of each Linux program in dist, for `docker load` (after make dist, by buildah)
+	@.ci/install buildah && .ci/image
+
 test-dist: ## make the files of a release twice, compare them, install and remove the package
 	@.ci/test-dist
 
