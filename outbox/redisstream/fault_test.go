@@ -132,11 +132,11 @@ func forgets(t *testing.T, forget func(server *dbtest.Redis), settings ...string
 	require.LessOrEqual(t, calls, n+unknown)
 }
 
-// A replica is promoted that lacks the last thousand pushes: Inside shows it, and they are made
+// A replica is promoted that lacks the last three hundred pushes: Inside shows it, and they are made
 // again (sentence 1).
 func TestFault_PromotedReplicaLacksPushes(t *testing.T) {
 	t.Parallel()
-	const n, lost = 3000, 1000
+	const n, lost = 900, 300
 	master, replica, d := dbtest.StartRedis(t), dbtest.StartRedis(t), outboxtest.NewDatabase(t, dbtest.New(t), n)
 	link := dbtest.StartProxy(t, master.Addr)
 	host, port, err := net.SplitHostPort(link.Addr)
