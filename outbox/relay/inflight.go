@@ -19,6 +19,7 @@ type inflight struct {
 	mu         sync.Mutex
 	leases     map[int64]int  // messages that are not recorded, by lease
 	lanes      map[string]int // by lane; activities have none
+	jobs       map[int64]int  // messages that are not recorded, by job
 	activities int
 	total      int
 	parked     map[outbox.Key]bool
@@ -29,7 +30,7 @@ type inflight struct {
 
 func newInflight() *inflight {
 	return &inflight{
-		leases: make(map[int64]int), lanes: make(map[string]int), parked: make(map[outbox.Key]bool), stuck: make(map[int64]int),
+		leases: make(map[int64]int), lanes: make(map[string]int), jobs: make(map[int64]int), parked: make(map[outbox.Key]bool), stuck: make(map[int64]int),
 		parts: 2, changed: make(chan struct{}, 1),
 	}
 }
@@ -45,6 +46,9 @@ func (f *inflight) take(claimed []outbox.Claimed) {
 
 func (f *inflight) add(c *outbox.Claimed, n int) {
 	f.leases[c.LeaseID] += n
+	if f.jobs[c.JobID] += n; f.jobs[c.JobID] <= 0 {
+		delete(f.jobs, c.JobID)
+	}
 	if n < 0 && f.parked[c.Key] {
 		delete(f.parked, c.Key)
 		if f.stuck[c.JobID]--; f.stuck[c.JobID] == 0 {
@@ -139,6 +143,13 @@ func (f *inflight) holds(lease int64) bool {
 	return f.leases[lease] > 0
 }
 
+// ofJob returns the number of messages of a job in flight.
+func (f *inflight) ofJob(jobID int64) int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.jobs[jobID]
+}
+
 // wake makes waiting receivers check the credits again.
 func (f *inflight) wake() {
 	select {
@@ -224,6 +235,7 @@ func (f *inflight) forget() {
 	defer f.mu.Unlock()
 	clear(f.leases)
 	clear(f.lanes)
+	clear(f.jobs)
 	clear(f.parked)
 	clear(f.stuck)
 	f.activities, f.total = 0, 0

@@ -204,6 +204,10 @@ func (r *Relay) failsSample(ctx context.Context, p *probe, out chan<- batch) boo
 	limited, cancel := context.WithTimeout(ctx, sampleFor)
 	defer cancel()
 	done := func() bool { return p.done() || limited.Err() != nil }
+	// The messages that putBack returned are recorded in several commits, the oldest first. They are what is left, too.
+	for began := time.Now(); r.inflight.ofJob(p.job) > 0 && time.Since(began) < sampleFor/2 && !done(); {
+		_ = lifecycle.Pause(limited, 10*time.Millisecond)
+	}
 	exhausted := false
 	for rounds := 0; rounds < sampleRounds && !done(); rounds++ {
 		claimed, left, err := r.claimSample(limited, p.job)

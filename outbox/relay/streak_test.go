@@ -105,6 +105,28 @@ func TestRelay_AbortsAJobThatFails(t *testing.T) {
 // sampled is how many messages are tried before a job is aborted.
 const sampled = 50
 
+// The sample is of all that is left: a relay that has returned the first addresses, which are gone, and not the others yet,
+// once took it of these.
+func TestRelay_SampleWaitsForReturnedMessages(t *testing.T) {
+	t.Parallel()
+	const n, gone = 1000, 300
+	b := setupOn(t, dbtest.New(t), n)
+	b.exec(t, `CREATE FUNCTION public.slow() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN PERFORM pg_sleep(3); RETURN NEW; END'`)
+	b.exec(t, `CREATE TRIGGER slow BEFORE UPDATE ON belfry.message_rows FOR EACH ROW WHEN (NEW.channel_id = 500 AND NEW.status = 'PENDING') EXECUTE FUNCTION public.slow()`)
+	id := b.job(t, "default", 1, n)
+	s := &script{answer: func(_ context.Context, d sender.Delivery) sender.Result {
+		if d.ChannelID <= gone {
+			return sender.Result{Class: sender.InvalidAddress, Code: "UNREGISTERED"}
+		}
+		return sender.Result{Class: sender.Accepted}
+	}}
+	fcm := cautious("fcm", "push", s)
+	fcm.Breaker.Failures = 0
+	b.start(t, config("r"), []relay.Sender{fcm})
+	b.eventually(t, `SELECT count(*) FILTER (WHERE status = 'SENT') = $1 OR (SELECT status = 'ABORTED' FROM belfry.jobs) FROM belfry.messages`, n-gone)
+	require.Zero(t, one[int](t, b, `SELECT count(*) FROM belfry.job_events WHERE job_id = $1 AND kind = 'aborted'`, id))
+}
+
 // A list whose first addresses are gone, far more of them than abort_after, is delivered, also where
 // other senders take most of it; one whose failures have another medium to go by is as well, and
 // so is one that the client refuses by itself.
