@@ -8,9 +8,11 @@ import (
 )
 
 // Recount sets belfry.job_progress to the counts of belfry.messages, for tests that write or change
-// messages themselves.
+// messages themselves. Relays may run: a transaction that changes messages also changes counts, so that with the table
+// locked, messages and counts of each are both committed, or neither.
 func Recount(t require.TestingT, pool *pgxpool.Pool) {
 	_, err := pool.Exec(context.Background(), `BEGIN;
+		LOCK TABLE belfry.job_deliveries IN EXCLUSIVE MODE;
 		DELETE FROM belfry.job_deliveries;
 		INSERT INTO belfry.job_deliveries (job_id, relay, written, sent, dead, cancelled)
 		SELECT m.job_id, '', count(*), count(*) FILTER (WHERE m.status = 'SENT'), count(*) FILTER (WHERE m.status = 'DEAD'),
