@@ -38,10 +38,11 @@ func lockHolders(ctx context.Context, pool *pgxpool.Pool, tables []string, ids [
 	if list = db.TableHolders(ctx, pool, tables...); len(list) > 0 {
 		return list
 	}
-	_ = db.InTx(context.WithoutCancel(ctx), pool, db.Options{Limit: holdersLimit, Reads: true}, func(ctx context.Context, tx pgx.Tx) (err error) {
-		list, err = db.Collect(ctx, tx, queries.rowHolders, pgx.StrictNamedArgs{"ids": ids}, pgx.RowToStructByName[db.LockHolder])
-		return err
-	})
+	_ = db.InTx(context.WithoutCancel(ctx), pool,
+		db.Options{Limit: holdersLimit, Reads: true}, func(ctx context.Context, tx pgx.Tx) (err error) {
+			list, err = db.Collect(ctx, tx, queries.rowHolders, pgx.StrictNamedArgs{"ids": ids}, pgx.RowToStructByName[db.LockHolder])
+			return err
+		})
 	return list
 }
 

@@ -30,7 +30,8 @@ type inflight struct {
 
 func newInflight() *inflight {
 	return &inflight{
-		leases: make(map[int64]int), lanes: make(map[string]int), jobs: make(map[int64]int), parked: make(map[outbox.Key]bool), stuck: make(map[int64]int),
+		leases: make(map[int64]int), lanes: make(map[string]int), jobs: make(map[int64]int),
+		parked: make(map[outbox.Key]bool), stuck: make(map[int64]int),
 		parts: 2, changed: make(chan struct{}, 1),
 	}
 }

@@ -57,8 +57,8 @@ func TestRelay_HintsEndThePauseBetweenClaimsOfActivities(t *testing.T) {
 	require.Equal(t, []bool{false, true, false}, []bool{unhinted, hinted, again})
 }
 
-// The pause after a sweep, and between two claims of a job from the beginning, grows with its cost, up to half a minute: messages that a relay cannot take delay an
-// activity that became due during a halt by a bounded time.
+// The pause after a sweep, and between two claims of a job from the beginning, grows with its cost, up to half a minute:
+// messages that a relay cannot take delay an activity that became due during a halt by a bounded time.
 func TestSweep_PausesForHalfAMinuteAtMost(t *testing.T) {
 	t.Parallel()
 	require.InDelta(t, 19*time.Second, relay.SweepPause(time.Second, false), float64(time.Second))

@@ -112,7 +112,8 @@ func TestRelay_SampleWaitsForReturnedMessages(t *testing.T) {
 	const n, gone = 1000, 300
 	b := setupOn(t, dbtest.New(t), n)
 	b.exec(t, `CREATE FUNCTION public.slow() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN PERFORM pg_sleep(3); RETURN NEW; END'`)
-	b.exec(t, `CREATE TRIGGER slow BEFORE UPDATE ON belfry.message_rows FOR EACH ROW WHEN (NEW.channel_id = 500 AND NEW.status = 'PENDING') EXECUTE FUNCTION public.slow()`)
+	b.exec(t, `CREATE TRIGGER slow BEFORE UPDATE ON belfry.message_rows
+		FOR EACH ROW WHEN (NEW.channel_id = 500 AND NEW.status = 'PENDING') EXECUTE FUNCTION public.slow()`)
 	id := b.job(t, "default", 1, n)
 	s := &script{answer: func(_ context.Context, d sender.Delivery) sender.Result {
 		if d.ChannelID <= gone {
