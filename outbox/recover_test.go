@@ -361,8 +361,8 @@ func TestRecover_ReadsABoundedNumberOfHandovers(t *testing.T) {
 func TestLedger_HoldsItsLeases(t *testing.T) {
 	t.Parallel()
 	b := setup(t, 0)
-	id := b.Rest(t, outbox.TypePush, 2, job.Processed)
-	l := outbox.NewLedger(b.DB.Pool, "r", 5*time.Second)
+	id := b.Rest(t, outbox.TypePush, 3, job.Processed)
+	l := outbox.NewLedger(b.DB.Pool, "r", 15*time.Second)
 	require.False(t, l.Holds(1))
 	lease := claim(t, l, id, 1)[0].LeaseID
 	require.Eventually(t, func() bool { return !l.Holds(lease) }, time.Minute, 10*time.Millisecond)
@@ -380,4 +380,11 @@ func TestLedger_HoldsItsLeases(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, []int64{lease}, lost)
 	require.False(t, l.Holds(lease))
+
+	last := claim(t, l, id, 1)
+	lease = last[0].LeaseID
+	require.True(t, l.Holds(lease))
+	_, err = l.Settle(t.Context(), each(last, outbox.Release), []int64{lease})
+	require.NoError(t, err)
+	require.False(t, l.Holds(lease), "it has ended")
 }

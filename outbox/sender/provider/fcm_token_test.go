@@ -33,6 +33,20 @@ func TestFCM_IsAskedForOnce(t *testing.T) {
 	require.Equal(t, []int{1, 20}, []int{asked, posted})
 }
 
+// Others wait for the token that a message requests: it is requested although the message may no longer be sent.
+func TestFCM_IsRequestedForALateMessage(t *testing.T) {
+	t.Parallel()
+	g := fcmStart(t)
+	s := g.sender(t, g.config(t))
+	ctx := sender.WithCheck(t.Context(), func() error { return sender.ErrLate })
+	require.Equal(t, "late", s.Send(ctx, []sender.Delivery{fcmDelivery()})[0].Code)
+	asked, posted := g.counts()
+	require.Equal(t, []int{1, 0}, []int{asked, posted})
+	require.Equal(t, fcmAccepted, send(t, s, fcmDelivery(), long))
+	asked, _ = g.counts()
+	require.Equal(t, 1, asked)
+}
+
 func TestFCM_IsRefreshedBeforeItExpires(t *testing.T) {
 	t.Parallel()
 	g := fcmStart(t)
