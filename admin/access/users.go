@@ -55,7 +55,7 @@ type SignInLink struct {
 	Name      string    `json:"name"`
 	ExpiresAt time.Time `json:"expires_at"`
 	Secret    string    `json:"secret"`
-	URL       string    `json:"url"` // opens it in the console, whose address is missing if the configuration does not serve one
+	URL       string    `json:"url"` // opens it in the console; empty if the configuration serves none
 }
 
 // newPassword is the parameter of a new password.
@@ -138,7 +138,8 @@ once. POST /api/v1/login with {"link": SECRET} answers it with a session, whethe
 name is locked out.`,
 			Example: "  belfry users link ann",
 		}, linkUser, func(p *text.Doc, _ userAct, l SignInLink) {
-			p.Note("open %s to sign in as %s, once, until %s; the secret alone:", l.URL, l.Name, l.ExpiresAt)
+			p.Note("open %s to sign in as %s, once, until %s; the secret alone:", cmp.Or(l.URL, "/sign-in#link=SECRET of the console"),
+				l.Name, l.ExpiresAt)
 			p.Line("%s", l.Secret)
 		}),
 		operation.Timeline{
@@ -223,7 +224,9 @@ func linkUser(ctx context.Context, env *operation.Env, in userAct) (SignInLink, 
 	if err != nil {
 		return SignInLink{}, err
 	}
-	link.Secret, link.URL = secret, cmp.Or(env.Setup.Console, "CONSOLE")+"/sign-in#link="+secret
+	if link.Secret = secret; env.Setup.Console != "" {
+		link.URL = env.Setup.Console + "/sign-in#link=" + secret
+	}
 	return link, nil
 }
 

@@ -37,3 +37,17 @@ func TestEndpoint_RequiresTLS(t *testing.T) {
 	require.ErrorContains(t, e.ValidateProxies(), `inbox.proxies: "0.0.0.0/0" is not allowed`)
 	require.ErrorContains(t, e.ValidateProxies(), `inbox.proxies: "nowhere" is not allowed`)
 }
+
+func TestConfig_Console(t *testing.T) {
+	t.Parallel()
+	for want, c := range map[string]api.Config{
+		"":                           {},
+		"http://127.0.0.1:8470":      {Listen: "127.0.0.1:8470"},
+		"http://localhost:8470":      {Listen: ":8470"},
+		"https://localhost:8470":     {Listen: "0.0.0.0:8470", TLS: api.TLS{CertFile: "cert.pem"}},
+		"https://example.com/belfry": {Listen: ":8470", PublicURL: "https://example.com/belfry/"},
+		"http://[2001:db8::1]:8470":  {Listen: "[2001:db8::1]:8470"},
+	} {
+		require.Equal(t, want, c.Console())
+	}
+}

@@ -1,7 +1,6 @@
 package api
 
 import (
-	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -105,7 +104,8 @@ type TLS struct {
 	KeyFile string `mapstructure:"key_file"`
 }
 
-// Console returns the URL of the console, such as http://127.0.0.1:8470, or "" if it is not served.
+// Console returns the URL of the console, such as http://127.0.0.1:8470, or "" if it is not served. The host of a
+// listener on all addresses is localhost.
 func (c Config) Console() string {
 	host, port, err := net.SplitHostPort(c.Listen)
 	switch {
@@ -113,10 +113,14 @@ func (c Config) Console() string {
 		return strings.TrimSuffix(c.PublicURL, "/")
 	case err != nil:
 		return ""
-	case c.TLS.CertFile != "":
-		return "https://" + net.JoinHostPort(cmp.Or(host, "localhost"), port)
+	case host == "" || net.ParseIP(host).IsUnspecified():
+		host = "localhost"
 	}
-	return "http://" + net.JoinHostPort(cmp.Or(host, "localhost"), port)
+	scheme := "http"
+	if c.TLS.CertFile != "" {
+		scheme = "https"
+	}
+	return scheme + "://" + net.JoinHostPort(host, port)
 }
 
 // DefaultConfig returns the defaults that config.yaml documents.
