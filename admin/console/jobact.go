@@ -15,6 +15,7 @@ import (
 	"github.com/belfryhq/belfry/admin/operation"
 	"github.com/belfryhq/belfry/internal/text"
 	"github.com/belfryhq/belfry/job"
+	"github.com/belfryhq/belfry/outbox"
 )
 
 // jobAct is an act on a job with a dialog: the page /jobs/{id}/NAME, which the script opens on the job's page.
@@ -42,7 +43,8 @@ func jobActs() []jobAct {
 		{"correct", "jobs set", "Correct…", "Correct job", false, status(job.Pending, job.Aborted, job.Failed), views.CorrectEffect,
 			"Its text cannot change while it runs or is delivered. Stop it first; then correct and resume it."},
 		{"recall", "recall", "Recall…", "Recall job", false, func(s jobs.JobState) bool {
-			return s.RowsWritten > 0 && slices.Contains([]job.Status{job.Aborted, job.Processed, job.Failed}, s.Status)
+			return s.RowsWritten > 0 && (s.Type != outbox.TypePush || s.Messages.Waiting > 0) &&
+				slices.Contains([]job.Status{job.Aborted, job.Processed, job.Failed}, s.Status)
 		}, views.RecallEffect, "There is nothing to take back, or the job still runs. Stop it first."},
 	}
 }

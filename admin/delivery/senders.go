@@ -86,7 +86,10 @@ an empty value, restores the configured limit. Keys:
 				Concurrency: in.Concurrency.To}
 			s, err := SetSender(ctx, env.DB, in.Sender, change, RelayAlive, operation.ActBy(env, in))
 			return actedOn(ctx, env, s, err)
-		}, func(p *text.Doc, _ senderChange, s Sender) { senderText(p, s) }),
+		}, func(p *text.Doc, _ senderChange, s Sender) {
+			s.InForce = nil // from the relays' last heartbeats, before the change
+			senderText(p, s)
+		}),
 		senderActOperation(operation.Operation{
 			Name: "senders pause", Short: "Pause a sender: its provider is not called until it is resumed",
 			Long: `Pause a sender: within about a second relays stop calling its provider, and its messages

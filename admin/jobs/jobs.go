@@ -174,8 +174,12 @@ func jobsText(d *text.Doc, in jobFilter, out operation.List[JobState]) {
 		if j.Messages.Messages > 0 {
 			sent = j.Messages.Sent
 		}
+		status := j.Badge()
+		if j.Messages.Dead > 0 {
+			status.More += " " + text.Grouped(j.Messages.Dead) + " dead"
+		}
 		ref, id := text.Ref("job", j.ID), text.Int(j.ID)
-		t.Add(ref, group, text.Live(id+".status", j.Badge()), j.Type, j.Category, j.Lane, text.Live(id+".walked", WalkDone(j.Job)),
+		t.Add(ref, group, text.Live(id+".status", status), j.Type, j.Category, j.Lane, text.Live(id+".walked", WalkDone(j.Job)),
 			text.Live(id+".rows", j.RowsWritten), text.Live(id+".sent", sent), j.ScheduleAt, ref.As(text.OneLine(j.Title, 60)))
 	}
 	if !grouped {

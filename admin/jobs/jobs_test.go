@@ -322,6 +322,18 @@ func TestJobsShow_SaysWhoAborted(t *testing.T) {
 	require.Regexp(t, `(?m)^status +ABORTED; .*\naborted +\S+ \S+ by kim: wrong text$`, d.Out)
 }
 
+// The list shows that a job is over whose messages are dead letters.
+func TestJobsList_CountsDeadLetters(t *testing.T) {
+	t.Parallel()
+	d := admintest.NewDesk(t)
+	d.Enqueue("push")
+	require.NoError(t, d.Run("jobs list"))
+	require.NotContains(t, d.Out, "dead")
+	d.Exec(`INSERT INTO belfry.job_deliveries (job_id, relay, written, dead) VALUES (1, 'r', 1200, 1200)`)
+	require.NoError(t, d.Run("jobs list"))
+	require.Regexp(t, `(?m)^ *1 +PENDING 1,200 dead +push `, d.Out)
+}
+
 // Runs that were lost are shown where there are any: not the attempts of a job that went well.
 func TestJobsShow_CountsTheRunsThatWereLost(t *testing.T) {
 	t.Parallel()
