@@ -24,8 +24,9 @@ const demoPatience = 3 * time.Minute
 
 // demoProcess is `belfry demo --json` in a process of its own.
 type demoProcess struct {
-	cmd            *exec.Cmd
-	stdout, stderr bytes.Buffer
+	cmd    *exec.Cmd
+	stdout bytes.Buffer
+	stderr dbtest.Buffer
 }
 
 func startDemo(t *testing.T, db *dbtest.DB, more ...string) *demoProcess {
@@ -73,7 +74,7 @@ func (p *demoProcess) until(t *testing.T, db *dbtest.DB, condition string) {
 		select {
 		case <-again.C:
 		case <-ctx.Done():
-			require.NoError(t, ctx.Err(), "waiting for %s", condition)
+			require.NoError(t, ctx.Err(), "waiting for %s\n%s", condition, p.stderr.String())
 		}
 	}
 }

@@ -87,11 +87,11 @@ func CheckListen(address string) error {
 	return nil
 }
 
-// The runners' settings in the demo. Small limits detect a dead runner at once; the defaults are for
-// slow servers.
+// The runners' settings in the demo. Small limits detect a dead runner soon; the defaults are for slow servers. On a
+// busy machine a first claim takes more than a second.
 const (
-	staleAfter       = 2 * time.Second
-	statementTimeout = time.Second
+	staleAfter       = 6 * time.Second
+	statementTimeout = 3 * time.Second
 	retryMax         = time.Second
 	pollInterval     = 100 * time.Millisecond
 )

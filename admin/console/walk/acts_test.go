@@ -265,8 +265,10 @@ func TestBrowser_SignsInAndOutAndLocksOut(t *testing.T) {
 
 	p.goTo("/")
 	p.do(chromedp.Click(".who details.more summary"))
+	p.goesAway(true) // the page's stream may begin again before the page of the sign-in is there
 	p.follow("Sign out")
 	p.shows("Sign in")
+	p.goesAway(false)
 	p.goTo("/jobs")
 	p.shows("Sign in")
 
