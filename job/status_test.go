@@ -95,6 +95,22 @@ func (b *bundle) waiting(t *testing.T, id int64, n int) {
 	b.exec(t, `INSERT INTO belfry.job_deliveries (job_id, relay, written) VALUES ($1, '', $2)`, id, n)
 }
 
+// I1: a role that may abort and resume marks no RUNNING job as done, which would leave out the rest of its recipients.
+func TestAbort_EndsNoWalk(t *testing.T) {
+	t.Parallel()
+	b := setup(t, 0)
+	id := b.enqueue(t, job.Spec{})
+	b.exec(t, set(job.Running), id)
+	role := b.db.Role(t, `GRANT USAGE ON SCHEMA belfry TO :role`, `GRANT SELECT, UPDATE (abort_requested, status) ON belfry.jobs TO :role`)
+	for _, end := range []job.Status{job.Processed, job.Failed} {
+		_, err := role.Pool.Exec(t.Context(), `UPDATE belfry.jobs SET status = $2 WHERE id = $1`, id, end)
+		require.ErrorContains(t, err, "is RUNNING, and its walk has not ended; allowed values for "+role.User+": ABORTED")
+	}
+	require.Equal(t, job.Running, b.get(t, id).Status)
+	_, err := role.Pool.Exec(t.Context(), `UPDATE belfry.jobs SET status = 'ABORTED' WHERE id = $1`, id)
+	require.NoError(t, err)
+}
+
 // I6, I7: a job whose walk is over is aborted while messages are left, by the flag alone of
 // a role that has no other right, and goes on without a runner; with nothing left to send
 // it stays, and one that was not walked to the end goes on from its cursor.

@@ -1,6 +1,7 @@
 package outbox_test
 
 import (
+	"encoding/json"
 	"fmt"
 	"slices"
 	"testing"
@@ -10,6 +11,8 @@ import (
 
 	"github.com/belfryhq/belfry/dev/dbtest"
 	"github.com/belfryhq/belfry/dev/outboxtest"
+	"github.com/belfryhq/belfry/job"
+	"github.com/belfryhq/belfry/outbox"
 	"github.com/belfryhq/belfry/outbox/inbox"
 )
 
@@ -377,4 +380,15 @@ func TestInbox_CutsALongLocale(t *testing.T) {
 	c.Exec(t, `SELECT belfry.abort($1), belfry.set($1, jsonb_build_object('variants', jsonb_build_object($2::text, '{"title": "a"}'::jsonb)))`, id, longest)
 	c.Exec(t, `INSERT INTO belfry.notifications (arrival, channel_id) SELECT arrival, 2 FROM belfry.jobs WHERE id = $1`, id)
 	require.Equal(t, "a", c.page(t, ", locale => '"+longest+"x'")[0].Title)
+}
+
+// A template of a variant in JSON has a tab as an escape.
+func TestRefersToValue_BehindAnyBlank(t *testing.T) {
+	t.Parallel()
+	for text, refers := range map[string]bool{"{{value.points}}": true, "{{ value.points}}": true, "{{\tvalue.points}}": true, "{{name}} value.points": false} {
+		variants, err := json.Marshal(map[string]map[string]string{"ko": {"title": text}})
+		require.NoError(t, err)
+		require.Equal(t, refers, outbox.RefersToValue(job.Job{Title: text}), text)
+		require.Equal(t, refers, outbox.RefersToValue(job.Job{Variants: variants}), text)
+	}
 }

@@ -82,8 +82,8 @@ func (Push) Write(ctx context.Context, tx pgx.Tx, j job.Job, ids []int64) (int64
 	return n, ChangeProgressTx(ctx, tx, map[int64]ProgressChange{j.ID: {Written: n}})
 }
 
-// refersToValue matches a template with {{value.NAME}}, in a text or in the JSON of variants.
-var refersToValue = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`\{\{[ \t]*value\.`) })
+// refersToValue matches a template with {{value.NAME}}, in a text or in the JSON of variants, where a tab is \t.
+var refersToValue = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`\{\{(?:[ \t]|\\t)*value\.`) })
 
 // RefersToValue reports whether a text of the job refers to a value in belfry.job_values, so that channels without
 // one are declined.

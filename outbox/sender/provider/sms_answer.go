@@ -61,16 +61,22 @@ type smsReader struct {
 
 func (r smsReader) read(answer httpAnswer) sender.Result {
 	var doc any
-	if answer.whole && (r.messageID != nil || r.code != nil) {
-		decoder := json.NewDecoder(bytes.NewReader(answer.body))
+	body := bytes.TrimSpace(bytes.TrimPrefix(answer.body, []byte("\xef\xbb\xbf"))) // a byte order mark
+	readable := answer.whole
+	if answer.whole && len(body) > 0 && (r.messageID != nil || r.code != nil) {
+		decoder := json.NewDecoder(bytes.NewReader(body))
 		decoder.UseNumber()
 		if err := decoder.Decode(&doc); err != nil {
-			doc = nil
+			doc, readable = nil, false
 		}
 	}
 	code := smsValueAt(doc, r.code)
 	byStatus := answer.result()
-	result := answer.as(r.classOf(answer.status, code), byStatus.Code, byStatus.Detail)
+	class := r.classOf(answer.status, code)
+	if class == sender.Accepted && code == "" && r.code != nil && !readable {
+		class = sender.Unknown // the body may contain the code of an error
+	}
+	result := answer.as(class, byStatus.Code, byStatus.Detail)
 	if kept := keptCode(code); kept != "" {
 		result.Code += " " + kept // after the status, because the relay recognizes 401 and 429
 	}

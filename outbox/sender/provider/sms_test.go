@@ -154,6 +154,13 @@ func smsAnswers() SMSConfig {
 	return *cfg
 }
 
+// errorCodes is a gateway that answers 200 to everything, and has codes for errors only.
+func errorCodes() SMSConfig {
+	cfg := DefaultSMS()
+	cfg.CodePath, cfg.Permanent.Codes = "error", []string{"blocked"}
+	return *cfg
+}
+
 // Every class by status, by code and by accident. I9, I11.
 func TestSMS_Classes(t *testing.T) {
 	t.Parallel()
@@ -201,6 +208,15 @@ func TestSMS_Classes(t *testing.T) {
 					return
 				}
 			}
+		}, long, sender.Result{Class: sender.Unknown, Code: "200", Detail: "OK"}},
+
+		{"error codes alone: no code", errorCodes(), say(200, `{}`), long, sender.Result{Class: sender.Accepted, Code: "200", Detail: "OK"}},
+		{"error codes alone: no body", errorCodes(), say(204, ``), long, sender.Result{Class: sender.Accepted, Code: "204", Detail: "No Content"}},
+		{"error codes alone: a page", errorCodes(), say(200, `<html>maintenance</html>`), long, sender.Result{Class: sender.Unknown, Code: "200", Detail: "OK"}},
+		{"error codes alone: a mark of the byte order", errorCodes(), say(200, "\xef\xbb\xbf{\"error\":\"blocked\"}"), long, sender.Result{Class: sender.Permanent, Code: "200 blocked", Detail: "OK"}},
+		{"error codes alone: cut off", errorCodes(), func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Length", "100")
+			_, _ = io.WriteString(w, `{"error":"blo`)
 		}, long, sender.Result{Class: sender.Unknown, Code: "200", Detail: "OK"}},
 
 		{"throttled, in the gateway's words", smsAnswers(), coded(429, `"too_many_requests"`), long, sender.Result{Class: sender.Retryable, Code: "429 too_many_requests", Detail: "Too Many Requests"}},

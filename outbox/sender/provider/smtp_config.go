@@ -121,6 +121,8 @@ func (c *SMTPConfig) validate(p *sender.ValidationErrors) {
 	check(slices.Contains(smtpModes, c.TLS), "tls", "%q is not allowed; allowed values: %s", c.TLS, strings.Join(smtpModes, ", "))
 	_, known := smtpMechanisms[c.Auth]
 	check(known, "auth", "%q is not allowed; allowed values: plain, login, cram-md5, scram-sha-256, xoauth2", c.Auth)
+	check(c.Auth != "xoauth2" || c.TLS != "opportunistic" && c.TLS != "none", "tls",
+		"%q is not allowed with auth xoauth2, whose token would travel in the clear; allowed values: starttls, implicit", c.TLS)
 	check(c.Password == "" || c.PasswordFile == "", "password", "is set, and so is password_file; set only one")
 	check(c.Username == "" || c.Password != "" || c.PasswordFile != "", "password",
 		"is empty; set a password, or a file in password_file, because username is set")

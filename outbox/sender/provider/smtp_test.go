@@ -492,6 +492,7 @@ func TestSMTP_Validate(t *testing.T) {
 	refuses(t, valid, map[string]func(*SMTPConfig){
 		"port":               func(c *SMTPConfig) { c.Port = 0 },
 		"tls":                func(c *SMTPConfig) { c.TLS = "ssl" },
+		"tls: ":              func(c *SMTPConfig) { c.TLS, c.Auth = "opportunistic", "xoauth2" },
 		"auth":               func(c *SMTPConfig) { c.Auth = "magic" },
 		"password":           func(c *SMTPConfig) { c.Username = "relay" },
 		"username":           func(c *SMTPConfig) { c.Password = "topsecret" },
