@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"strconv"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -116,6 +117,15 @@ type ControlEvent struct {
 	Actor   string          `json:"actor" db:"actor"`
 	Reason  string          `json:"reason" db:"reason" mask:"reason"`
 	Detail  json.RawMessage `json:"detail" db:"detail" mask:"keys"`
+}
+
+// JobID returns the id of the job that the event is about; zero if it is about something else.
+func (e ControlEvent) JobID() int64 {
+	id, err := strconv.ParseInt(e.Name, 10, 64)
+	if e.Subject != SubjectJob || err != nil {
+		return 0
+	}
+	return id
 }
 
 // ActsSince returns the acts on an object after event afterID, newest first, at most limit. The object is a

@@ -148,6 +148,15 @@ func TestMask_JobsToARadiusTellNobodyWhoIsInside(t *testing.T) {
 			require.Equal(t, differing.ReplaceAllString(outside.text, ""), differing.ReplaceAllString(inside.text, ""), "%s %s: with a person inside it reads as without", role, path)
 		}
 	}
+	b.exec(t, `INSERT INTO belfry.job_events (job_id, kind, actor, detail) VALUES (4, 'recalled', 'kim', '{"after": {"recalled": 1}}'), (2, 'recalled', 'kim', '{"after": {"recalled": 77}}');
+		INSERT INTO belfry.events (subject, name, kind, actor, detail) VALUES ('dead_letter', '4', 'redriven', 'kim', '{"filter": {"channel_id": 30043}}')`)
+	for _, role := range []string{"viewer", "author", "operator"} {
+		all := b.call(t, role, "GET", "/events", "").text + b.call(t, role, "GET", "/dead-letters/events", "").text
+		require.Contains(t, all, `"recalled":77`)
+		for _, detail := range []string{`"recalled":1}`, "30043"} {
+			require.Equal(t, role == "operator", strings.Contains(all, detail), "%s %s: %s", role, detail, all)
+		}
+	}
 	require.Contains(t, b.call(t, "operator", "GET", "/jobs/4", "").text, `"cursor":"1"`)
 	person := b.call(t, "operator", "GET", "/channels/show?channel=1", "").text
 	require.Contains(t, person, `"job_id":1,`)

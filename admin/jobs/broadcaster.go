@@ -5,7 +5,6 @@ import (
 	"context"
 	"maps"
 	"slices"
-	"strconv"
 	"sync"
 	"time"
 
@@ -16,7 +15,6 @@ import (
 	"github.com/belfryhq/belfry/channels"
 	"github.com/belfryhq/belfry/internal/db"
 	"github.com/belfryhq/belfry/internal/lifecycle"
-	"github.com/belfryhq/belfry/job"
 )
 
 const (
@@ -205,19 +203,10 @@ func (b *Broadcaster) poll(ctx context.Context, env *operation.Env) error {
 // newest returns the last eventsKept events.
 func newest[E any](events []E) []E { return events[max(0, len(events)-eventsKept):] }
 
-// jobOf returns the job of an event; zero if it is about something else.
-func jobOf(e job.ControlEvent) int64 {
-	id, err := strconv.ParseInt(e.Name, 10, 64)
-	if e.Subject != job.SubjectJob || err != nil {
-		return 0
-	}
-	return id
-}
-
 // jobsOf returns the jobs of the newest events, watchMost at most.
 func jobsOf(events []newEvent) (ids []int64) {
 	for _, e := range slices.Backward(events) {
-		if id := jobOf(e.ControlEvent); id != 0 && len(ids) < watchMost && !slices.Contains(ids, id) {
+		if id := e.JobID(); id != 0 && len(ids) < watchMost && !slices.Contains(ids, id) {
 			ids = append(ids, id)
 		}
 	}

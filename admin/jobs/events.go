@@ -96,6 +96,9 @@ func listEvents(ctx context.Context, env *operation.Env, in eventFilter) (operat
 		f.Before = in.Before.ActPosition
 	}
 	list, next, err := env.Jobs.Acts(ctx, f)
+	if err == nil {
+		err = env.HideInside(ctx, list)
+	}
 	page := operation.List[job.ControlEvent]{Items: list}
 	if next != (job.ActPosition{}) {
 		page.Next = fmt.Sprintf("%d.%d", next.Job, next.Event)

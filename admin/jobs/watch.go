@@ -3,6 +3,7 @@ package jobs
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"fmt"
 	"slices"
 	"time"
@@ -188,7 +189,10 @@ func (b *Broadcaster) update(env *operation.Env, s *subscription) (Update, error
 			continue
 		}
 		events = append(events, e.newEvent)
-		if e.Act && (len(s.ids) == 0 || slices.Contains(s.ids, jobOf(e.ControlEvent))) {
+		if e.Act && (len(s.ids) == 0 || slices.Contains(s.ids, e.JobID())) {
+			if one, there := b.jobs[e.JobID()]; !env.Role.ReadsContents() && (e.Subject == delivery.SubjectDeadLetter || e.JobID() != 0 && (!there || one.radius)) {
+				e.Detail = json.RawMessage("{}") // see HideInside
+			}
 			u.Events = append(u.Events, e.ControlEvent)
 		}
 	}

@@ -2,7 +2,9 @@ package operation
 
 import (
 	"context"
+	"encoding/json"
 	"reflect"
+	"slices"
 
 	"github.com/jackc/pgx/v5"
 
@@ -104,6 +106,25 @@ func ZeroFew(counts ...*int64) {
 // ToRadius returns the ids of jobs to a radius.
 func (e *Env) ToRadius(ctx context.Context, ids []int64) ([]int64, error) {
 	return db.Column[int64](ctx, e.Reads(), queries.jobsToRadius, pgx.StrictNamedArgs{"ids": ids})
+}
+
+// HideInside removes the details of acts on jobs to a radius and on dead letters for a role that reads no contents:
+// their counts and channels would reveal who is inside.
+func (e *Env) HideInside(ctx context.Context, acts []job.ControlEvent) error {
+	if e.Role.ReadsContents() || len(acts) == 0 {
+		return nil
+	}
+	ids := make([]int64, 0, len(acts))
+	for _, a := range acts {
+		ids = append(ids, a.JobID())
+	}
+	hidden, err := e.ToRadius(ctx, ids)
+	for i, a := range acts {
+		if slices.Contains(hidden, a.JobID()) || a.Subject == "dead_letter" {
+			acts[i].Detail = json.RawMessage("{}")
+		}
+	}
+	return err
 }
 
 // Coarse returns a count for the role. If atMost is not 0, the real count may be any number from 0 to atMost.

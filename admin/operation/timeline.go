@@ -35,6 +35,9 @@ func (t Timeline) Events() Operation {
 		Name: t.Noun + " events", Short: t.Short, Example: t.Example, Role: Viewer,
 	}, func(ctx context.Context, env *Env, in timelineInput) (List[job.ControlEvent], error) {
 		list, err := env.Jobs.ControlEvents(ctx, t.Subject, in.Name, in.Before, in.Limit+1)
+		if err == nil {
+			err = env.HideInside(ctx, list)
+		}
 		return PageOf(list, in.Limit, func(last job.ControlEvent) string { return text.Int(last.ID) }), err
 	}, t.text)
 	o.params[0].Label, o.params[0].Name, o.params[0].values = t.Label, strings.ToLower(t.Label), t.Values
