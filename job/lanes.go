@@ -103,8 +103,9 @@ func (s *Store) actLane(ctx context.Context, statement, name string, act Act) (l
 
 // The subjects of a ControlEvent.
 const (
-	SubjectLane     = "lane"
-	SubjectSchedule = "schedule"
+	SubjectLane       = "lane"
+	SubjectSchedule   = "schedule"
+	SubjectDeadLetter = "dead_letter" // redrives and discards
 )
 
 // ControlEvent is one entry of the timeline of objects other than jobs.

@@ -30,9 +30,6 @@ const (
 	maxAttemptsShown = 1000
 )
 
-// SubjectDeadLetter is the subject in belfry.events of redrives and discards.
-const SubjectDeadLetter = "dead_letter"
-
 // ErrNoMessage reports that a job has no message to a channel.
 var ErrNoMessage = db.NewError(db.KindNotFound, "no such message")
 

@@ -12,6 +12,7 @@ import (
 	"github.com/belfryhq/belfry/admin/operation"
 	"github.com/belfryhq/belfry/internal/keys"
 	"github.com/belfryhq/belfry/internal/text"
+	"github.com/belfryhq/belfry/job"
 	"github.com/belfryhq/belfry/outbox"
 )
 
@@ -202,7 +203,7 @@ and each skipped medium.`,
 		}, showMessage, messageText),
 		deadErrorsOperation(),
 		operation.Timeline{
-			Noun: "dead-letters", Subject: SubjectDeadLetter, Label: "JOB", Short: "Show redrives and discards, newest first",
+			Noun: "dead-letters", Subject: job.SubjectDeadLetter, Label: "JOB", Short: "Show redrives and discards, newest first",
 			Example: "  belfry dead-letters events\n  belfry dead-letters events 17 --json", None: "no dead letter was ever redriven or discarded",
 		}.Events(),
 	}, deadActs()...)

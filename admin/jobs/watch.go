@@ -190,8 +190,9 @@ func (b *Broadcaster) update(env *operation.Env, s *subscription) (Update, error
 		}
 		events = append(events, e.newEvent)
 		if e.Act && (len(s.ids) == 0 || slices.Contains(s.ids, e.JobID())) {
-			if one, there := b.jobs[e.JobID()]; !env.Role.ReadsContents() && (e.Subject == delivery.SubjectDeadLetter || e.JobID() != 0 && (!there || one.radius)) {
-				e.Detail = json.RawMessage("{}") // see HideInside
+			one, read := b.jobs[e.JobID()]
+			if env.Role.HidesDetail(e.ControlEvent, e.JobID() != 0 && (!read || one.radius)) {
+				e.Detail = json.RawMessage("{}")
 			}
 			u.Events = append(u.Events, e.ControlEvent)
 		}

@@ -2,6 +2,7 @@ package jobs
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"strings"
 	"sync/atomic"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/belfryhq/belfry/admin/delivery"
 	"github.com/belfryhq/belfry/admin/operation"
+	"github.com/belfryhq/belfry/channels"
 	"github.com/belfryhq/belfry/dev/dbtest"
 	"github.com/belfryhq/belfry/internal/text"
 	"github.com/belfryhq/belfry/job"
@@ -328,6 +330,45 @@ func TestWatch_SendsJobsWithEvents(t *testing.T) {
 			return errEnough
 		}), errEnough)
 	})
+}
+
+// The stream hides from a viewer what the pages of a job to a radius hide.
+func TestWatch_HidesWhoIsInside(t *testing.T) {
+	t.Parallel()
+	for role, hidden := range map[operation.Role]bool{operation.Viewer: true, operation.Author: true, operation.Operator: false} {
+		synctest.Test(t, func(t *testing.T) {
+			n := 0
+			b := polled(time.Second, func(ids []int64) (reading, error) {
+				r := at(job.Aborted, ids)
+				for i := range r.states {
+					if r.states[i].ID == 17 {
+						r.states[i].Audience.Kind = channels.KindRadius
+					}
+				}
+				return r, nil
+			}, func() (list []newEvent) {
+				if n++; n == 3 {
+					list = []newEvent{abortEvent(7, "17"), abortEvent(8, "18"), {ControlEvent: job.ControlEvent{ID: 9, Subject: job.SubjectDeadLetter, Name: "17"}, Act: true}}
+					for i := range list {
+						list[i].Detail = json.RawMessage(`{"n":1}`)
+					}
+				}
+				return list
+			})
+			told := make(map[int64]bool)
+			_, err := watchJobs(t.Context(), &operation.Env{Role: role, Broadcaster: b}, watchInput{Follow: true}, func(u Update) error {
+				for _, e := range u.Events {
+					told[e.ID] = string(e.Detail) == `{"n":1}`
+				}
+				if len(u.Events) > 0 {
+					return errEnough
+				}
+				return nil
+			})
+			require.ErrorIs(t, err, errEnough)
+			require.Equal(t, map[int64]bool{7: !hidden, 8: true, 9: !hidden}, told, role)
+		})
+	}
 }
 
 // A stream that is slower than the polls gets all that they found meanwhile.

@@ -108,8 +108,13 @@ func (e *Env) ToRadius(ctx context.Context, ids []int64) ([]int64, error) {
 	return db.Column[int64](ctx, e.Reads(), queries.jobsToRadius, pgx.StrictNamedArgs{"ids": ids})
 }
 
-// HideInside removes the details of acts on jobs to a radius and on dead letters for a role that reads no contents:
-// their counts and channels would reveal who is inside.
+// HidesDetail reports whether a role may not see the detail of an act, whose counts and channels would reveal who is
+// inside the radius of a job: of acts on such a job, and on dead letters.
+func (r Role) HidesDetail(act job.ControlEvent, toRadius bool) bool {
+	return !r.ReadsContents() && (toRadius || act.Subject == job.SubjectDeadLetter)
+}
+
+// HideInside removes the details of acts that the role may not see.
 func (e *Env) HideInside(ctx context.Context, acts []job.ControlEvent) error {
 	if e.Role.ReadsContents() || len(acts) == 0 {
 		return nil
@@ -120,7 +125,7 @@ func (e *Env) HideInside(ctx context.Context, acts []job.ControlEvent) error {
 	}
 	hidden, err := e.ToRadius(ctx, ids)
 	for i, a := range acts {
-		if slices.Contains(hidden, a.JobID()) || a.Subject == "dead_letter" {
+		if e.Role.HidesDetail(a, slices.Contains(hidden, a.JobID())) {
 			acts[i].Detail = json.RawMessage("{}")
 		}
 	}
