@@ -335,7 +335,7 @@ func TestWatch_SendsJobsWithEvents(t *testing.T) {
 // The stream hides from a viewer what the pages of a job to a radius hide.
 func TestWatch_HidesWhoIsInside(t *testing.T) {
 	t.Parallel()
-	for role, hidden := range map[operation.Role]bool{operation.Viewer: true, operation.Author: true, operation.Operator: false} {
+	for role, hidden := range map[operation.Role]bool{operation.Viewer: true, operation.Author: true, operation.Operator: false, operation.Admin: false} {
 		synctest.Test(t, func(t *testing.T) {
 			n := 0
 			b := polled(time.Second, func(ids []int64) (reading, error) {

@@ -154,13 +154,6 @@ func smsAnswers() SMSConfig {
 	return *cfg
 }
 
-// errorCodes is a gateway that answers 200 to everything, and has codes for errors only.
-func errorCodes() SMSConfig {
-	cfg := DefaultSMS()
-	cfg.CodePath, cfg.Permanent.Codes = "error", []string{"blocked"}
-	return *cfg
-}
-
 // Every class by status, by code and by accident. I9, I11.
 func TestSMS_Classes(t *testing.T) {
 	t.Parallel()
@@ -210,15 +203,6 @@ func TestSMS_Classes(t *testing.T) {
 			}
 		}, long, sender.Result{Class: sender.Unknown, Code: "200", Detail: "OK"}},
 
-		{"error codes alone: no code", errorCodes(), say(200, `{}`), long, sender.Result{Class: sender.Accepted, Code: "200", Detail: "OK"}},
-		{"error codes alone: no body", errorCodes(), say(204, ``), long, sender.Result{Class: sender.Accepted, Code: "204", Detail: "No Content"}},
-		{"error codes alone: a page", errorCodes(), say(200, `<html>maintenance</html>`), long, sender.Result{Class: sender.Unknown, Code: "200", Detail: "OK"}},
-		{"error codes alone: a mark of the byte order", errorCodes(), say(200, "\xef\xbb\xbf{\"error\":\"blocked\"}"), long, sender.Result{Class: sender.Permanent, Code: "200 blocked", Detail: "OK"}},
-		{"error codes alone: cut off", errorCodes(), func(w http.ResponseWriter, _ *http.Request) {
-			w.Header().Set("Content-Length", "100")
-			_, _ = io.WriteString(w, `{"error":"blo`)
-		}, long, sender.Result{Class: sender.Unknown, Code: "200", Detail: "OK"}},
-
 		{"throttled, in the gateway's words", smsAnswers(), coded(429, `"too_many_requests"`), long, sender.Result{Class: sender.Retryable, Code: "429 too_many_requests", Detail: "Too Many Requests"}},
 		{"refused credentials, in the gateway's words", smsAnswers(), coded(401, `"invalid_key"`), long, sender.Result{Class: sender.Retryable, Code: "401 invalid_key", Detail: "Unauthorized"}},
 
@@ -249,6 +233,38 @@ func TestSMS_Classes(t *testing.T) {
 			t.Parallel()
 			test.cfg.URL = serve(t, test.handler).URL
 			require.Equal(t, test.want, send(t, open(t, &test.cfg, smsNow), smsDelivery(), test.timeout))
+		})
+	}
+}
+
+// A gateway that answers 200 to everything and has codes for errors only: an answer that cannot be read may be an error.
+func TestSMS_AnswersThatCannotBeRead(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		name   string
+		status int
+		body   string
+		cut    bool
+		want   sender.Result
+	}{
+		{"no code", 200, `{}`, false, sender.Result{Class: sender.Accepted, Code: "200", Detail: "OK"}},
+		{"no body", 204, ``, false, sender.Result{Class: sender.Accepted, Code: "204", Detail: "No Content"}},
+		{"a page", 200, `<html>maintenance</html>`, false, sender.Result{Class: sender.Unknown, Code: "200", Detail: "OK"}},
+		{"a byte order mark", 200, "\xef\xbb\xbf" + `{"error":"blocked"}`, false, sender.Result{Class: sender.Permanent, Code: "200 blocked", Detail: "OK"}},
+		{"cut off", 200, `{"error":"blo`, true, sender.Result{Class: sender.Unknown, Code: "200", Detail: "OK"}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			cfg := DefaultSMS()
+			cfg.CodePath, cfg.Permanent.Codes = "error", []string{"blocked"}
+			cfg.URL = serve(t, func(w http.ResponseWriter, _ *http.Request) {
+				if test.cut {
+					w.Header().Set("Content-Length", "100")
+				}
+				w.WriteHeader(test.status)
+				_, _ = io.WriteString(w, test.body)
+			}).URL
+			require.Equal(t, test.want, send(t, open(t, cfg, smsNow), smsDelivery(), long))
 		})
 	}
 }
