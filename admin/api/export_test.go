@@ -50,3 +50,11 @@ func (s *Server) LimitConnections(most, own int) { s.connections.most, s.connect
 
 // Share returns how many connections a listener has of a number of descriptors.
 var Share = share
+
+// StopLockoutClock lets no lockout pass, however long the guesses take.
+func (h *Handler) StopLockoutClock() {
+	at := time.Now()
+	for _, l := range []*lockout{h.lockout, h.signIns.addresses, h.signIns.names} {
+		l.now = func() time.Time { return at }
+	}
+}

@@ -152,6 +152,7 @@ func TestSignIn_CookieIsBoundToThePublicURL(t *testing.T) {
 func TestSignIn_LocksANameOut(t *testing.T) {
 	t.Parallel()
 	b := setup(t, nil)
+	b.handler.StopLockoutClock()
 	b.withAnn(t)
 	guess := func(name string) (answers []answer) {
 		for range 12 {
@@ -181,6 +182,7 @@ func TestSignIn_LocksANameOut(t *testing.T) {
 func TestSignIn_ALockoutKeepsNobodyOutFromWhereTheySignIn(t *testing.T) {
 	t.Parallel()
 	b := setup(t, nil)
+	b.handler.StopLockoutClock()
 	b.withAnn(t)
 	signedIn := func(name, address, ago string) {
 		b.exec(t, fmt.Sprintf(`INSERT INTO belfry.events (subject, name, kind, actor, at, detail) VALUES ('user', '%s', 'signed in', '%s', now() - interval '%s', '{"address": "%s"}')`, name, name, ago, address))
@@ -202,8 +204,9 @@ func TestSignIn_ALockoutKeepsNobodyOutFromWhereTheySignIn(t *testing.T) {
 func TestLong_SignInLocksAnAddressOut(t *testing.T) {
 	t.Parallel()
 	b := setup(t, nil)
+	b.handler.StopLockoutClock()
 	var last answer
-	for i := 0; i < 1000 && last.status != http.StatusTooManyRequests; i++ { // one more is allowed every six seconds
+	for i := 0; i <= 20 && last.status != http.StatusTooManyRequests; i++ {
 		last = b.call(t, "", "POST", "/login", fmt.Sprintf(`{"name": "u%d", "password": "x"}`, i))
 	}
 	require.Equal(t, http.StatusTooManyRequests, last.status)
