@@ -16,7 +16,7 @@ type audienceCount struct {
 	Channels int64             `json:"channels"`
 	// AtMost is the highest value of Channels that may stand for a lower one, for viewers and authors.
 	// 0 means an exact count.
-	AtMost int64 `json:"at_most,omitempty" doc:"channels that is not above it may be any number from 0 to it: viewers and authors are not told of so few; absent: channels is exact"`
+	AtMost int64 `json:"at_most,omitempty" doc:"channels that is not above it may be any number from 0 to it, and inside a radius it is rounded down to a multiple of ten: so viewers and authors cannot locate a person; absent: channels is exact"`
 }
 
 // countOf counts an audience, as the role may read it.
@@ -26,7 +26,7 @@ func countOf(ctx context.Context, env *operation.Env, audience channels.Audience
 		return nil, err
 	}
 	c := &audienceCount{Audience: audience}
-	c.Channels, c.AtMost = env.Role.Coarse(n)
+	c.Channels, c.AtMost = env.Role.Coarse(n, audience)
 	return c, nil
 }
 

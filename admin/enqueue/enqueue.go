@@ -340,7 +340,10 @@ func (in enqueueInput) confirmCount(ctx context.Context, env *operation.Env, aud
 		return nil
 	}
 	c, err := countOf(ctx, env, audience)
-	if err != nil || c.Channels == max(*in.ConfirmCount, c.AtMost) {
+	if err != nil {
+		return err
+	}
+	if confirmed, _ := env.Role.Coarse(*in.ConfirmCount, audience); c.Channels == confirmed {
 		return err
 	}
 	return operation.Conflict("the audience has %s channels now, but --confirm-count is %s; nothing was enqueued",

@@ -32,7 +32,7 @@ type Preview struct {
 
 	// AtMost is the highest value of Channels that may stand for a lower one, for viewers and authors:
 	// parts of at most AtMost channels are left out or 0, and so are samples. 0 means exact counts.
-	AtMost int64 `json:"at_most,omitempty" doc:"channels that is not above it may be any number from 0 to it, parts of so few channels are left out or 0, and there are no samples: viewers and authors are not told of so few; absent: counts are exact"`
+	AtMost int64 `json:"at_most,omitempty" doc:"channels that is not above it may be any number from 0 to it, parts of so few channels are left out or 0, there are no samples, and counts inside a radius are rounded down to a multiple of ten: so viewers and authors cannot locate a person; absent: counts are exact"`
 	// HasMessages reports that there are messages in addition to notifications.
 	HasMessages bool `json:"has_messages"`
 	// Addressless is the relation of channels, if it has no addresses and they are needed.
@@ -160,11 +160,11 @@ func tallied(counts map[string]int64) string {
 	return text.OrNone(strings.Join(parts, ", "))
 }
 
-// coarsen removes from a preview, for a role that reads no contents, what would locate one person:
-// the samples, and the counts of at most mostHidden channels. A count that is 0 without such a channel
-// and not 0 with it would find out whether the circle contains the channel.
+// coarsen removes from a preview, for a role that reads no contents, what would locate one person: the samples, and what
+// Role.Coarse removes from counts. A count that is 0 without a channel and not 0 with it would find out whether the circle
+// contains the channel.
 func (out *Preview) coarsen(r operation.Role) {
-	if out.Channels, out.AtMost = r.Coarse(out.Channels); out.AtMost == 0 {
+	if out.Channels, out.AtMost = r.Coarse(out.Channels, out.Audience); out.AtMost == 0 {
 		return
 	}
 	out.LookedAt = max(out.LookedAt, operation.MostHidden)
@@ -172,11 +172,15 @@ func (out *Preview) coarsen(r operation.Role) {
 	for _, n := range []*int64{
 		&out.NoAddress, &out.InvalidAddress, &out.OptedOut, &out.BadContent, &out.NoValue, &out.QuietHours, &out.Capped,
 	} {
-		if *n <= operation.MostHidden {
+		if *n, _ = r.Coarse(*n, out.Audience); *n <= operation.MostHidden {
 			*n = 0
 		}
 	}
 	for _, tally := range []map[string]int64{out.Platforms, out.Locales, out.Media, out.MissingAttributes} {
-		maps.DeleteFunc(tally, func(_ string, n int64) bool { return n <= operation.MostHidden })
+		for part, n := range tally {
+			if tally[part], _ = r.Coarse(n, out.Audience); n <= operation.MostHidden {
+				delete(tally, part)
+			}
+		}
 	}
 }

@@ -183,6 +183,6 @@ func ThrottledBy(j job.Job) string {
 func (s *JobState) HideLocation() {
 	if s.Audience.Kind == channels.KindRadius {
 		s.HaltedAt = nil // it depends on waiting messages
-		operation.ZeroFew(&s.Messages.Messages, &s.Messages.Sent, &s.Messages.Dead, &s.Messages.Cancelled, &s.Messages.Waiting)
+		operation.Round(&s.Messages.Messages, &s.Messages.Sent, &s.Messages.Dead, &s.Messages.Cancelled, &s.Messages.Waiting)
 	}
 }

@@ -14,8 +14,9 @@ import (
 	"github.com/belfryhq/belfry/job"
 )
 
-// Roles that read no contents must not find out where a person is. The constants bound their audiences:
-// radiuses are at least LeastRadius metres, and counts of at most MostHidden people are hidden.
+// Roles that read no contents must not find out where a person is. The constants bound their audiences: radiuses are at
+// least leastRadius metres, and counts of at most MostHidden people are hidden. Counts inside a radius are rounded down
+// to a multiple of MostHidden+1, so that two of them seldom differ by one person.
 const (
 	MostHidden  = 9
 	leastRadius = 500
@@ -65,8 +66,7 @@ func (e *Env) Locates(ctx context.Context, jobID int64) (bool, error) {
 type locating interface{ HideLocation() }
 
 // hideLocation removes from a job to a radius each field that depends on a single person: the cursor, which
-// is the id of the last channel, counts of at most MostHidden channels, and effects of such a small number of
-// rows.
+// is the id of the last channel, exact counts, and effects of at most MostHidden rows.
 func hideLocation(v reflect.Value) {
 	if !v.CanAddr() || !v.Addr().CanInterface() {
 		return
@@ -80,27 +80,28 @@ func hideLocation(v reflect.Value) {
 		if s.ChannelsMatched <= MostHidden {
 			s.Chunks, s.Throttle, s.ThrottleDetail, s.ThrottledMS = 0, "", "", 0
 		}
-		ZeroFew(&s.ChannelsRead, &s.ChannelsMatched, &s.RowsWritten, &s.Declined, &s.Skipped, &s.Recalled, &s.Erased)
-		for _, n := range []**int{&s.ApprovedCount, &s.ApprovedRecipients} {
-			if *n != nil && **n <= MostHidden+1 { // a walk may write 5 % more, rounded up
-				*n = nil
-			}
-		}
-		if total := s.ChannelsTotal; total != nil && *total <= MostHidden {
-			s.ChannelsTotal = nil
-		}
+		Round(&s.ChannelsRead, &s.ChannelsMatched, &s.RowsWritten, &s.Declined, &s.Skipped, &s.Recalled, &s.Erased)
+		s.ApprovedCount = rounded(s.ApprovedCount, MostHidden+1) // a walk may write 5 % more, rounded up
+		s.ApprovedRecipients = rounded(s.ApprovedRecipients, MostHidden+1)
+		s.ChannelsTotal = rounded(s.ChannelsTotal, MostHidden)
 	case locating:
 		s.HideLocation()
 	}
 }
 
-// ZeroFew sets counts that are too small to be shown to 0.
-func ZeroFew(counts ...*int64) {
+// Round rounds counts inside a radius down.
+func Round(counts ...*int64) {
 	for _, n := range counts {
-		if *n <= MostHidden {
-			*n = 0
-		}
+		*n -= *n % (MostHidden + 1)
 	}
+}
+
+// rounded returns a copy of a count inside a radius, rounded down, or nil if it is at most hidden.
+func rounded[T int | int64](n *T, hidden T) *T {
+	if n == nil || *n <= hidden {
+		return nil
+	}
+	return new(*n - *n%(MostHidden+1))
 }
 
 // ToRadius returns the ids of jobs to a radius.
@@ -132,10 +133,14 @@ func (e *Env) HideInside(ctx context.Context, acts []job.ControlEvent) error {
 	return err
 }
 
-// Coarse returns a count for the role. If atMost is not 0, the real count may be any number from 0 to atMost.
-func (r Role) Coarse(n int64) (shown, atMost int64) {
+// Coarse returns a count of an audience for the role. If atMost is not 0, a real count that is not above it may be any
+// number from 0 to atMost, and one inside a radius is rounded down.
+func (r Role) Coarse(n int64, of channels.Audience) (shown, atMost int64) {
 	if r.ReadsContents() {
 		return n, 0
+	}
+	if of.Kind == channels.KindRadius {
+		Round(&n)
 	}
 	return max(n, MostHidden), MostHidden
 }
