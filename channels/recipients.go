@@ -11,7 +11,8 @@ import (
 )
 
 // Recipient has the data of a channel that sending a message needs. Another relation's platform, locale or time zone
-// that is longer than belfry.channels accepts (32, 35 and 64 characters) is "", as NULL is.
+// that is longer than belfry.channels accepts (32, 35 and 64 characters) is "", as NULL is. A channel whose addresses have
+// more than 64 KiB has none: a batch of such channels would take all memory.
 type Recipient struct {
 	ID         int64
 	ExternalID string // the service's own user id
@@ -107,6 +108,9 @@ func collectRecipients(rows pgx.Rows, expected int) ([]Recipient, error) {
 		external, platform, locale, timeZone, attributes, addresses pgtype.DriverBytes
 	)
 	_, err := pgx.ForEachRow(rows, []any{&id, &active, &external, &platform, &locale, &timeZone, &attributes, &addresses}, func() error {
+		if len(addresses) > longestAddresses {
+			addresses = nil
+		}
 		list = append(list, Recipient{
 			ID: id, ExternalID: string(external), Platform: common(platform, longestPlatform), Active: active.Bool,
 			Locale: common(locale, LongestLocale), TimeZone: common(timeZone, LongestTimeZone),

@@ -186,6 +186,9 @@ const (
 	longestPlatform = 32
 )
 
+// longestAddresses is the largest number of bytes of the addresses of a channel, which no CHECK limits.
+const longestAddresses = 64 << 10
+
 // atMost returns a text of at most longest characters, and nothing in place of a longer one.
 func atMost[T string | []byte](text T, longest int) (_ T) {
 	if len(text) > longest && utf8.RuneCountInString(string(text)) > longest {
