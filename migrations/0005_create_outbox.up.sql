@@ -410,7 +410,7 @@ BEGIN
     SELECT CASE WHEN pg_current_xact_id() IS NOT NULL THEN -nextval('belfry.arrivals_seq') END, c.route, c.approval_above IS NOT NULL OR NEW.test_of IS NOT NULL, session_user INTO drawn, usual, NEW.limited, NEW.logged_in_as FROM belfry.categories c
      WHERE c.name = NEW.category AND TG_OP = 'INSERT' AND NEW.route IS NULL AND NEW.variants = '{}' AND NEW.collapse_key IS NULL AND NEW.collapsed_title IS NULL
        AND NEW.id IS NULL AND NEW.created_at = now() AND NEW.channel_id IS NOT NULL
-       AND NEW.title ~ '[^[:space:]]' AND length(NEW.title) <= 200 AND position('{{' IN NEW.title) = 0
+       AND NEW.title ~ '[!-~가-힣]' AND length(NEW.title) <= 200 AND position('{{' IN NEW.title) = 0 AND 'alimtalk' <> ALL (c.route)
        AND length(NEW.body) <= 10000 AND position('{{' IN NEW.body) = 0
        AND jsonb_typeof(NEW.data) = 'object' AND octet_length(NEW.data::text) <= 16384
        AND (NEW.deliver_at IS NULL OR NEW.deliver_at BETWEEN '1970-01-01 00:00:00+00' AND '9999-12-30 00:00:00+00')

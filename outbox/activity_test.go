@@ -89,3 +89,23 @@ func TestActivity_VariantsAreBounded(t *testing.T) {
 	_, err = outbox.SendTest(t.Context(), db.Pool, id, 1, "ann", true)
 	require.NoError(t, err)
 }
+
+// The short check of common rows refuses what the long one refuses.
+func TestActivity_RefusesTextsThatNobodySees(t *testing.T) {
+	t.Parallel()
+	db := dbtest.Reused(t, 4)
+	for _, title := range []string{"", " ", "\u200b", "\u3164\u2060", "\ufeff\u00ad", "\u2800"} {
+		_, err := db.Pool.Exec(t.Context(), `INSERT INTO belfry.activities (channel_id, title) VALUES (1, $1)`, title)
+		require.ErrorContains(t, err, "belfry.activities.title: is blank", "%q", title)
+	}
+	for _, title := range []string{"x", "주문", "注文", "é"} {
+		_, err := db.Pool.Exec(t.Context(), `INSERT INTO belfry.activities (channel_id, title) VALUES (1, $1)`, title)
+		require.NoError(t, err)
+	}
+	_, err := db.Pool.Exec(t.Context(), `INSERT INTO belfry.categories (name, route) VALUES ('order', '{alimtalk}')`)
+	require.NoError(t, err)
+	_, err = db.Pool.Exec(t.Context(), `INSERT INTO belfry.activities (channel_id, category, title) VALUES (1, 'order', 'x')`)
+	require.ErrorContains(t, err, "belfry.activities.body: is empty, and AlimTalk sends a body alone")
+	_, err = db.Pool.Exec(t.Context(), `INSERT INTO belfry.activities (channel_id, category, title, body) VALUES (1, 'order', 'x', 'y')`)
+	require.NoError(t, err)
+}
