@@ -99,15 +99,17 @@ func (b *bundle) waiting(t *testing.T, id int64, n int) {
 func TestAbort_EndsNoWalk(t *testing.T) {
 	t.Parallel()
 	b := setup(t, 0)
-	id := b.enqueue(t, job.Spec{})
+	id, waits := b.enqueue(t, job.Spec{}), b.enqueue(t, job.Spec{})
 	b.exec(t, set(job.Running), id)
 	role := b.db.Role(t, `GRANT USAGE ON SCHEMA belfry TO :role`, `GRANT SELECT, UPDATE (abort_requested, status) ON belfry.jobs TO :role`)
 	for _, end := range []job.Status{job.Processed, job.Failed} {
 		_, err := role.Pool.Exec(t.Context(), `UPDATE belfry.jobs SET status = $2 WHERE id = $1`, id, end)
-		require.ErrorContains(t, err, "is RUNNING, and its walk has not ended; allowed values for "+role.User+": ABORTED")
+		require.ErrorContains(t, err, fmt.Sprintf("is RUNNING, and only a runner makes it %s; allowed values for %s: ABORTED", end, role.User))
 	}
+	_, err := role.Pool.Exec(t.Context(), `UPDATE belfry.jobs SET status = 'EXPIRED' WHERE id = $1`, waits)
+	require.ErrorContains(t, err, "is PENDING, and only a runner makes it EXPIRED; allowed values for "+role.User+": ABORTED")
 	require.Equal(t, job.Running, b.get(t, id).Status)
-	_, err := role.Pool.Exec(t.Context(), `UPDATE belfry.jobs SET status = 'ABORTED' WHERE id = $1`, id)
+	_, err = role.Pool.Exec(t.Context(), `UPDATE belfry.jobs SET status = 'ABORTED' WHERE id = $1`, id)
 	require.NoError(t, err)
 }
 

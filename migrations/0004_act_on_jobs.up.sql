@@ -132,8 +132,8 @@ CREATE TRIGGER jobs_count AFTER INSERT ON belfry.jobs
 -- gets the lower one; for roles that may UPDATE the column, only the category's ceiling applies. The rule of
 -- approval of the category is then applied to the result, for all roles.
 -- It also refuses to resume an aborted job to a role that may not UPDATE its status: one that delivers may
--- abort, and must not undo an operator's abort. Only a role that may UPDATE the cursor ends a walk: another could
--- mark a RUNNING job as PROCESSED, and the rest of its recipients would be left out.
+-- abort, and must not undo an operator's abort. Only a role that may UPDATE the cursor ends a walk or lets
+-- a job expire: another could mark a RUNNING job as PROCESSED, and the rest of its recipients would be left out.
 CREATE FUNCTION belfry.jobs_limit() RETURNS trigger
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -150,8 +150,9 @@ BEGIN
         ok := NEW.abort_requested OR NOT OLD.abort_requested OR has_column_privilege('belfry.jobs', 'status', 'UPDATE')
             OR belfry.reject('jobs', 'abort_requested', format('job %s is ABORTED, and %s may abort jobs and not resume them; allowed values: true', OLD.id, current_user),
                 'Roles that may UPDATE belfry.jobs (status) resume.');
-        ok := OLD.status <> 'RUNNING' OR NEW.status NOT IN ('PROCESSED', 'FAILED') OR has_column_privilege('belfry.jobs', 'cursor', 'UPDATE')
-            OR belfry.reject('jobs', 'status', format('job %s is RUNNING, and its walk has not ended; allowed values for %s: ABORTED', OLD.id, current_user),
+        ok := NOT (OLD.status = 'RUNNING' AND NEW.status IN ('PROCESSED', 'FAILED') OR OLD.status = 'PENDING' AND NEW.status = 'EXPIRED')
+            OR has_column_privilege('belfry.jobs', 'cursor', 'UPDATE')
+            OR belfry.reject('jobs', 'status', format('job %s is %s, and only a runner makes it %s; allowed values for %s: ABORTED', OLD.id, OLD.status, NEW.status, current_user),
                 'Roles that may UPDATE belfry.jobs (cursor) run jobs.');
         RETURN NEW;
     END IF;
