@@ -4,7 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"sync/atomic"
+	"sync"
 	"time"
 
 	"github.com/belfryhq/belfry/outbox"
@@ -19,15 +19,13 @@ func (q *queue) call(ctx context.Context, c call) (failing []streak) {
 		batch[i] = it.Delivery
 	}
 	began := time.Now()
-	var late atomic.Bool
-	results := q.send(sender.WithCheck(ctx, q.relay.checkOf(c, &late)), batch)
+	results := q.send(sender.WithCheck(ctx, q.relay.checkOf(ctx, c)), batch)
 	r, config := q.relay, q.settings()
-	if late.Load() && !slices.ContainsFunc(results, func(result sender.Result) bool { return result.Class != sender.Retryable }) {
-		r.release(c.items) // nothing was sent, which is no failure of the provider and no attempt
-		q.end(c, nil, time.Time{})
+	c.items, results = r.tried(c.items, results)
+	q.end(c, results, began)
+	if len(results) == 0 {
 		return nil
 	}
-	q.end(c, results, began)
 	for _, o := range r.observers {
 		o.Called(config.Name, results, time.Since(began))
 	}
@@ -36,8 +34,10 @@ func (q *queue) call(ctx context.Context, c call) (failing []streak) {
 		r.outcomes.add(decide(it.Composed, config.Name, config.Retry, r.settings().Receipts.Interval, results[i], r.random()))
 		final, accepted := counts(it.Composed, results[i]), results[i].Class == sender.Accepted || results[i].Class == sender.Pending
 		if p := q.probes.of(it.Claimed.JobID); p != nil {
-			p.observe(it.Claimed.Key, results[i].Class, final)
-			continue
+			p.observe(it.Claimed.Key, results[i].Class, final, false)
+			if !p.receipts {
+				continue
+			}
 		}
 		if !final && !accepted {
 			continue
@@ -49,16 +49,52 @@ func (q *queue) call(ctx context.Context, c call) (failing []streak) {
 	return failing
 }
 
+// tried returns the messages that were sent, with their results, and releases the others: their provider has not
+// failed, and they are sent again without an attempt.
+func (r *Relay) tried(items []item, results []sender.Result) (sent []item, of []sender.Result) {
+	untried := func(result sender.Result) bool { return result.Untried && result.Class == sender.Retryable }
+	if !slices.ContainsFunc(results, untried) {
+		return items, results
+	}
+	for i, it := range items {
+		if untried(results[i]) {
+			r.release(items[i : i+1])
+		} else {
+			sent, of = append(sent, it), append(of, results[i])
+		}
+	}
+	return sent, of
+}
+
 // checkOf returns the check of a call: its messages may be sent as long as this relay certainly holds their leases.
-// Afterwards they may have been recalled or erased, or belong to another relay. late is set if it fails.
-func (r *Relay) checkOf(c call, late *atomic.Bool) func() error {
+// Afterwards they may have been recalled or erased, or belong to another relay. A call that has waited long for its
+// provider rechecks them, so that it obeys an abort that returned in the meantime.
+func (r *Relay) checkOf(ctx context.Context, c call) func() error {
+	var mu sync.Mutex
+	checked := c.checked
 	return func() error {
+		mu.Lock()
+		defer mu.Unlock()
+		claimed := make([]outbox.Claimed, 0, len(c.items))
 		for _, it := range c.items {
 			if !r.ledger.Holds(it.Claimed.LeaseID) {
-				late.Store(true)
 				return sender.ErrLate
 			}
+			claimed = append(claimed, it.Claimed)
 		}
+		if time.Since(checked) < r.settings().Lease/3 {
+			return nil
+		}
+		began := time.Now()
+		var verdicts []outbox.Verdict
+		err := r.withTimeout(ctx, func(ctx context.Context) (err error) {
+			verdicts, err = r.ledger.Recheck(ctx, claimed)
+			return err
+		})
+		if err != nil || slices.ContainsFunc(verdicts, func(v outbox.Verdict) bool { return v != outbox.VerdictSend }) {
+			return sender.ErrLate
+		}
+		checked = began
 		return nil
 	}
 }

@@ -41,6 +41,7 @@ func (q *queue) handOver(hard context.Context, calls []call) {
 		}
 	}
 	q.handedOver()
+	checked := time.Now()
 	ctx, cancel := context.WithTimeoutCause(hard, q.settings().Timeout, errTimeout)
 	defer cancel()
 	var called sync.WaitGroup
@@ -57,7 +58,8 @@ func (q *queue) handOver(hard context.Context, calls []call) {
 			q.end(c, nil, time.Time{})
 			continue
 		}
-		called.Go(func() { q.suspect(q.call(ctx, c)) })
+		c.checked = checked
+		called.Go(func() { q.suspect(q.call(ctx, c), false) })
 	}
 	called.Wait()
 }

@@ -436,7 +436,7 @@ func TestRelay_CallsLearnThatTheirLeaseIsNotRenewed(t *testing.T) {
 		}
 		close(late)
 		<-again
-		return sender.Result{Class: sender.Retryable}
+		return sender.Result{Class: sender.Retryable, Untried: true}
 	}}
 	c, fcm := config("r"), push(s)
 	c.Lease, c.StatementTimeout, fcm.Retry.Attempts = 6*time.Second, 2*time.Second, 1
@@ -455,4 +455,62 @@ func TestRelay_CallsLearnThatTheirLeaseIsNotRenewed(t *testing.T) {
 	b.eventually(t, `SELECT status = 'SENT' FROM belfry.messages WHERE job_id = $1`, id)
 	require.Zero(t, one[int](t, b, `SELECT count(*) FROM belfry.attempts`))
 	run.end(t)
+}
+
+// A call that has waited long for its provider rechecks its messages before it sends: an abort that returned in the
+// meantime is obeyed.
+func TestRelay_LateCallsObeyAnAbort(t *testing.T) {
+	t.Parallel()
+	b := setup(t, 1)
+	id := b.job(t, "default", 1, 1)
+	waits, aborted := make(chan struct{}, 1), make(chan struct{})
+	s := &script{answer: func(ctx context.Context, _ sender.Delivery) sender.Result {
+		waits <- struct{}{}
+		<-aborted
+		tick := time.NewTicker(10 * time.Millisecond)
+		defer tick.Stop()
+		for ctx.Err() == nil {
+			if err := sender.Check(ctx); err != nil {
+				if sender.Check(ctx) == nil {
+					return sender.Result{Class: sender.Unknown, Code: "checked twice"}
+				}
+				return sender.Result{Class: sender.Retryable, Untried: true}
+			}
+			<-tick.C
+		}
+		return sender.Result{Class: sender.Unknown}
+	}}
+	c := config("r")
+	c.Lease, c.StatementTimeout = 6*time.Second, 2*time.Second
+	run := b.start(t, c, []relay.Sender{push(s)})
+	<-waits
+	b.exec(t, `SELECT belfry.abort($1, 'kim', 'a typing error')`, id)
+	close(aborted)
+	b.eventually(t, `SELECT status = 'PENDING' FROM belfry.messages WHERE job_id = $1`, id)
+	require.Zero(t, one[int](t, b, `SELECT count(*) FROM belfry.attempts`))
+	run.end(t)
+}
+
+// Of one call, a message that the client had no time to try is sent again, and has no attempt.
+func TestRelay_UntriedMessagesAreSentAgain(t *testing.T) {
+	t.Parallel()
+	b := setup(t, 10)
+	b.job(t, "default", 1, 10)
+	var mu sync.Mutex
+	tried := make(map[int64]bool)
+	s := &script{max: 10, answer: func(_ context.Context, d sender.Delivery) sender.Result {
+		mu.Lock()
+		defer mu.Unlock()
+		if d.ChannelID > 5 && !tried[d.ChannelID] {
+			tried[d.ChannelID] = true
+			return sender.Result{Class: sender.Retryable, Untried: true}
+		}
+		return sender.Result{Class: sender.Accepted}
+	}}
+	fcm := push(s)
+	fcm.Retry.Attempts = 1
+	b.drain(t, config("r"), fcm)
+	require.Equal(t, map[string]int{"SENT": 10}, b.statuses(t))
+	require.Zero(t, one[int](t, b, `SELECT count(*) FROM belfry.attempts`))
+	require.Len(t, s.all(), 15)
 }

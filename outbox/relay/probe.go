@@ -16,8 +16,8 @@ const (
 	sampleOf = 50
 	// sampleRounds bounds how often as many are taken: others of the sample may go to other senders.
 	sampleRounds = 20
-	// sampleFor bounds how long a job waits for its sample.
-	sampleFor = time.Minute
+	// sampleFor bounds how long a job waits for its sample, and receiptsFor for its receipts.
+	sampleFor, receiptsFor = time.Minute, 5 * time.Minute
 )
 
 // probe is a job's sample at one sender, which decides whether the job is aborted. A row of failures
@@ -28,53 +28,91 @@ const (
 //	    ├── resumed by an operator,     ├──sampleOf failures, or of all that are left──► the job is ABORTED
 //	    └── or deferred, or too slow ───┘
 //
-// While a job is suspected, for sampleFor at most, this relay claims no other message of it, and
+// A sample that decides nothing, such as that of a sender that gets few of the job's messages, is continued by the next
+// one, which is tried soon, until the sender accepts a message of the job.
+//
+// While a job is suspected, for probe.limit at most, this relay claims no other message of it, and
 // returns its messages that wait for the sender. The state is in this relay's memory: each relay tries
 // its own sample, and starts again after a restart. Only an operator's resume is durable, and prevents
 // another abort by a relay (Ledger.Sample, Ledger.Abort).
+//
+// After a row of receipts, failures may only have been faster than successes, and the receipts of the sample decide.
+// Messages whose receipt is not known when its time is over, or is read by another relay, speak for the job.
 type probe struct {
-	queue *queue
+	queue    *queue
+	receipts bool // after a row of receipts
 	streak
 
 	mu       sync.Mutex
-	keys     map[outbox.Key]bool // of the sample; true if answered
-	failed   int                 // permanent failures in the sample
-	deferred int                 // messages of the sample that will be retried
-	accepted bool                // any message of the job
+	keys     map[outbox.Key]answer // of the sample
+	answered int                   // of these, or awaited
+	awaited  int                   // of these
+	accepted bool                  // any message of the job
 }
 
-// observe records the sender's answer to a message of the job. final is the result of counts.
-func (p *probe) observe(k outbox.Key, class sender.Class, final bool) {
+// answer is a sender's answer to a message of a sample.
+type answer int
+
+const (
+	noAnswer answer = iota
+	awaitedAnswer
+	lastAnswer
+)
+
+// observe records the sender's answer to a message of the job, by a call or a receipt. final is the result of counts.
+func (p *probe) observe(k outbox.Key, class sender.Class, final, receipt bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	answered, is := p.keys[k]
+	was, is := p.keys[k]
+	awaits := class == sender.Pending && p.receipts
 	switch {
-	case class == sender.Accepted, class == sender.Pending:
+	case class == sender.Accepted && receipt == p.receipts, class == sender.Pending && !p.receipts:
 		p.accepted = true
-	case !is || answered:
+		return
+	case !is, was == lastAnswer, was == awaitedAnswer && !receipt, !awaits && !final && class != sender.Retryable && class != sender.Unknown:
+		return
+	}
+	if was == noAnswer {
+		p.answered++
+	} else {
+		p.awaited--
+	}
+	p.keys[k] = lastAnswer
+	switch {
+	case awaits:
+		p.keys[k] = awaitedAnswer
+		p.awaited++
 	case final:
-		p.keys[k] = true
-		p.failed++
-	case class == sender.Retryable, class == sender.Unknown:
-		p.keys[k] = true
-		p.deferred++
+		p.tally.failed++
+	default:
+		p.tally.deferred++
 	}
 }
 
-// fails reports whether the sample decides against the job: the sender has accepted none, and has
-// failed sampleOf of it or, if these are all that are left, more than it has deferred.
+// fails reports whether the sample decides against the job: the sender has accepted none, and has failed more than it
+// has deferred, and sampleOf of this and earlier samples or, if these are all that are left, all of this one.
 func (p *probe) fails(all bool) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return !p.accepted && (p.failed >= sampleOf || all && p.failed+p.deferred == len(p.keys) && p.failed > p.deferred)
+	return !p.accepted && p.tally.failed > p.tally.deferred+p.awaited && (p.tally.failed >= sampleOf || all && p.answered == len(p.keys))
 }
 
-// done reports whether the sample is large enough: a sender that defers as many messages as it
-// fails is not asked until sampleOf have failed.
+// done reports whether the sample decides: a sender that defers as many messages as it fails is not asked until
+// sampleOf have failed.
 func (p *probe) done() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.accepted || p.failed >= sampleOf || p.failed+p.deferred >= 2*sampleOf
+	return p.accepted || p.tally.failed >= max(sampleOf, p.tally.deferred+p.awaited+1) || p.answered-p.awaited >= 2*sampleOf
+}
+
+// enough reports whether no more messages are needed for the sample.
+func (p *probe) enough() bool {
+	if p.done() {
+		return true
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.receipts && p.awaited+p.tally.failed >= sampleOf
 }
 
 // has reports whether a message is of the sample.
@@ -85,11 +123,18 @@ func (p *probe) has(k outbox.Key) bool {
 	return is
 }
 
-// takenAny reports whether the sender has accepted any message of the job.
-func (p *probe) takenAny() bool {
+// awaits reports whether receipts of the sample are not known.
+func (p *probe) awaits() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.accepted
+	return p.awaited > 0
+}
+
+// outcome reports whether the sender has accepted any message of the job, and what else it answered to samples.
+func (p *probe) outcome() (accepted bool, tally score) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.accepted, p.tally
 }
 
 // expect adds messages to the sample.
@@ -97,8 +142,24 @@ func (p *probe) expect(claimed []outbox.Claimed) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for i := range claimed {
-		p.keys[claimed[i].Key] = false
+		p.keys[claimed[i].Key] = noAnswer
 	}
+}
+
+// streaks returns the rows to which the probe belongs.
+func (p *probe) streaks() *streaks {
+	if p.receipts {
+		return &p.queue.confirmations
+	}
+	return &p.queue.answers
+}
+
+// limit returns how long the job waits for the sample at most, and for its receipts.
+func (p *probe) limit() time.Duration {
+	if p.receipts {
+		return sampleFor + min(receiptsFor, p.queue.relay.settings().Receipts.Limit)
+	}
+	return sampleFor
 }
 
 // probes are the probes of a sender, by job.
@@ -134,13 +195,13 @@ func (r *Relay) probing(job int64) bool {
 	return false
 }
 
-// suspect starts the sample of a job.
-func (q *queue) suspect(failing []streak) {
+// suspect starts the sample of a job, after a row of answers to calls or of receipts.
+func (q *queue) suspect(failing []streak, receipts bool) {
 	for _, f := range failing {
 		if q.probes.of(f.job) != nil {
 			continue
 		}
-		p := &probe{queue: q, streak: f, keys: make(map[outbox.Key]bool)}
+		p := &probe{queue: q, receipts: receipts, streak: f, keys: make(map[outbox.Key]answer)}
 		q.probes.set(f.job, p)
 		q.relay.suspected.Add(1)
 		select {
@@ -201,9 +262,9 @@ func (r *Relay) probeAll(ctx context.Context, out chan<- batch) {
 // failsSample delivers a sample that is spread over the rest of the job, and reports whether it decides
 // against the job (probe.fails).
 func (r *Relay) failsSample(ctx context.Context, p *probe, out chan<- batch) bool {
-	limited, cancel := context.WithTimeout(ctx, sampleFor)
+	limited, cancel := context.WithTimeout(ctx, p.limit())
 	defer cancel()
-	done := func() bool { return p.done() || limited.Err() != nil }
+	done := func() bool { return p.enough() || limited.Err() != nil }
 	// The messages that putBack returned are recorded in several commits, the oldest first. They are what is left, too.
 	for began := time.Now(); r.inflight.ofJob(p.job) > 0 && time.Since(began) < sampleFor/2 && !done(); {
 		_ = lifecycle.Pause(limited, 10*time.Millisecond)
@@ -227,10 +288,17 @@ func (r *Relay) failsSample(ctx context.Context, p *probe, out chan<- batch) boo
 			_ = lifecycle.Pause(limited, 10*time.Millisecond)
 		}
 	}
-	if p.takenAny() {
-		p.queue.answers.acquit(p.job)
+	for p.receipts && !p.done() && p.awaits() && limited.Err() == nil {
+		_ = lifecycle.Pause(limited, 100*time.Millisecond)
 	}
-	return p.fails(exhausted) && ctx.Err() == nil
+	fails := p.fails(exhausted) && ctx.Err() == nil
+	switch accepted, tally := p.outcome(); {
+	case accepted:
+		p.streaks().acquit(p.job)
+	case !fails:
+		p.streaks().undecided(p.job, tally)
+	}
+	return fails
 }
 
 // claimSample claims up to sampleOf messages of a job. left is false if the job is not to be

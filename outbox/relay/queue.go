@@ -214,7 +214,8 @@ func shift(items []item, n int) []item {
 // call is an allowed call of the sender that has not been made.
 type call struct {
 	limit.Permit
-	items []item
+	items   []item
+	checked time.Time // when the verdicts of the items were read
 }
 
 // dequeue removes messages that may be sent now, at most limit.
@@ -231,7 +232,7 @@ func (q *queue) dequeue(limit int, now time.Time) (calls []call, pause time.Dura
 		if p.Bulk {
 			from = &q.bulk
 		}
-		calls = append(calls, call{p, append(make([]item, 0, p.N), (*from)[:p.N]...)})
+		calls = append(calls, call{Permit: p, items: append(make([]item, 0, p.N), (*from)[:p.N]...)})
 		*from = shift(*from, p.N)
 	}
 	if len(calls) > 0 {

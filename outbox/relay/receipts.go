@@ -73,14 +73,17 @@ func (r *Relay) askFor(ctx context.Context, q *queue, list []outbox.Awaited, con
 		if s, settled := decideReceipt(a, limit, results[i]); settled {
 			r.outcomes.addReceipt(s)
 		}
-		if q != nil && (results[i].Class == sender.Accepted || a.Step+1 >= len(a.Route)) && results[i].Class != sender.Pending {
-			if s, full := q.confirmations.add(a.JobID, results[i], q.settings().AbortAfter); full {
-				failing = append(failing, s)
-			}
+		if q == nil || results[i].Class != sender.Accepted && a.Step+1 < len(a.Route) || results[i].Class == sender.Pending {
+			continue
+		}
+		if p := q.probes.of(a.JobID); p != nil && p.receipts {
+			p.observe(a.Key, results[i].Class, true, true)
+		} else if s, full := q.confirmations.add(a.JobID, results[i], q.settings().AbortAfter); full {
+			failing = append(failing, s)
 		}
 	}
 	if q != nil {
-		q.abort(ctx, failing)
+		q.suspect(failing, true)
 	}
 }
 

@@ -244,6 +244,49 @@ func TestRelay_AbortsAJobWhoseReceiptsFail(t *testing.T) {
 		one[string](t, b, `SELECT reason FROM belfry.job_events WHERE job_id = $1 AND kind = 'aborted' ORDER BY id LIMIT 1`, id))
 }
 
+// A provider may know failures long before successes: a sample's receipts decide.
+func TestRelay_DeliversAJobWhoseReceiptsFailFirst(t *testing.T) {
+	t.Parallel()
+	const n = 600
+	b := setup(t, n)
+	b.job(t, "default", 1, n, "push")
+	var failed atomic.Int64
+	p := &patient{results: func(receipt string) sender.Result {
+		switch {
+		case strings.HasSuffix(receipt, "7"):
+			failed.Add(1)
+			return sender.Result{Class: sender.Permanent, Code: "3018"}
+		case failed.Load() > abortAfter:
+			return sender.Result{Class: sender.Accepted}
+		}
+		return sender.Result{Class: sender.Pending}
+	}}
+	p.answer = func(_ context.Context, d sender.Delivery) sender.Result {
+		return sender.Result{Class: sender.Pending, Receipt: fmt.Sprintf("r-%d", d.ChannelID)}
+	}
+	c := cautious("alimtalk", "push", nil)
+	c.Client = p
+	b.start(t, config("r"), []relay.Sender{c})
+	b.eventually(t, `SELECT NOT EXISTS (SELECT FROM belfry.messages WHERE status IN ('PENDING', 'PROCESSING'))`)
+	require.Equal(t, map[string]int{"SENT": n - n/10, "DEAD permanent": n / 10}, b.statuses(t))
+}
+
+// A sender that gets few of a job's messages fails them all: each sample contains few of them, and the next one is added.
+func TestRelay_AbortsForASenderOfFewMessages(t *testing.T) {
+	t.Parallel()
+	const n, share = 8000, 40
+	b := setup(t, n)
+	b.exec(t, `UPDATE belfry.channels SET platform = CASE WHEN id % $1 = 0 THEN 'ios' ELSE 'android' END`, share)
+	id := b.job(t, "default", 1, n, "push")
+	wrong := cautious("apns", "push", &script{answer: always(sender.Result{Class: sender.InvalidAddress, Code: "BadDeviceToken"})})
+	right := relay.Sender{SenderConfig: settings("fcm", "push"), Client: &script{}}
+	wrong.Platforms, right.Platforms = []string{"ios"}, []string{"android"}
+	b.start(t, config("r"), []relay.Sender{wrong, right})
+	b.eventually(t, `SELECT EXISTS (SELECT FROM belfry.jobs WHERE status = 'ABORTED') OR NOT EXISTS (SELECT FROM belfry.messages WHERE status IN ('PENDING', 'PROCESSING'))`)
+	require.Equal(t, 1, one[int](t, b, `SELECT count(*) FROM belfry.job_events WHERE job_id = $1 AND kind = 'aborted'`, id))
+	require.Less(t, one[int](t, b, `SELECT count(*) FROM belfry.attempts WHERE job_id = $1`, id), n/share)
+}
+
 // A relay that may not abort says so, and delivers on.
 func TestRelay_MayNotAbort(t *testing.T) {
 	t.Parallel()

@@ -22,7 +22,9 @@
 //     answer about the sender, its credentials, its reputation or the content is permanent or retryable, and
 //     so is a client's own refusal (Result.Refusal).
 //  6. Call Check directly before the step after which the provider may accept the message, as connecting can take longer
-//     than the relay's claim to the message lasts. Return retryable for its error; the relay counts no attempt.
+//     than the relay's claim to the message lasts. If it returns an error, return Untried.
+//  7. A Send that makes several calls, for a batch that its provider refused as a whole, returns Untried for messages
+//     that it has no time left for.
 package sender
 
 import (
@@ -78,6 +80,9 @@ const (
 	RefusedContent Refusal = "content"
 )
 
+// CodeGreylisted ends the code of a mail server's answer that refuses one address for some minutes.
+const CodeGreylisted = "greylisted"
+
 // Delivery is one message to one address by one medium.
 type Delivery struct {
 	// Key is the idempotency key, a UUID in lower-case text, the same in every attempt.
@@ -116,6 +121,9 @@ type Result struct {
 	Receipt string
 	// Refusal is set, with Permanent, when the client refused the delivery itself.
 	Refusal Refusal
+	// Untried is set, with Retryable, if this Send ends without an answer about the delivery, and its provider has
+	// certainly not accepted it: the relay sends the message again, and counts no attempt.
+	Untried bool
 }
 
 // Sender is a provider client. It is safe for concurrent use.

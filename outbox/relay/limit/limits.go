@@ -269,7 +269,8 @@ func judge(results []sender.Result) error {
 			}
 			verdict = errFailing
 		case sender.Retryable:
-			if _, enhanced, _ := strings.Cut(r.Code, " "); slices.Contains(addresses, enhanced) {
+			_, enhanced, _ := strings.Cut(r.Code, " ")
+			if slices.Contains(addresses, enhanced) || strings.HasSuffix(enhanced, sender.CodeGreylisted) {
 				return nil
 			}
 			if !matches(r.Code, "429", throttling) {

@@ -279,7 +279,7 @@ func TestLimits_ATemporaryRefusalOfOneAddressIsASignOfLife(t *testing.T) {
 	for code, reason := range map[string]outbox.Reason{
 		"450 4.1.1": "", "450 4.1.2": "", "450 4.2.0": "", "450 4.2.1": "", "452 4.2.2": "",
 		"450 4.1.8": outbox.ReasonBreakerOpen, // the sender's domain
-		"451 4.3.0": outbox.ReasonBreakerOpen, "450 4.7.1": outbox.ReasonBreakerOpen, "451": outbox.ReasonBreakerOpen, "": outbox.ReasonBreakerOpen, "421 4.4.2": outbox.ReasonBreakerOpen,
+		"451 4.3.0": outbox.ReasonBreakerOpen, "450 4.7.1": outbox.ReasonBreakerOpen, "451 4.7.1 greylisted": "", "451 greylisted": "", "451": outbox.ReasonBreakerOpen, "": outbox.ReasonBreakerOpen, "421 4.4.2": outbox.ReasonBreakerOpen,
 	} {
 		c := settings()
 		c.Breaker = limit.BreakerConfig{Failures: 3, OpenFor: time.Hour, Probes: 1}

@@ -46,7 +46,8 @@ func (s *alimtalkClient) Close() error { return s.client.Close() }
 // MaxBatch implements sender.Sender.
 func (s *alimtalkClient) MaxBatch() int { return s.cfg.MaxBatch }
 
-// Send implements sender.Sender. It makes one or more calls for each template of the batch.
+// Send implements sender.Sender. It makes one or more calls for each template of the batch. Each has at least half of the
+// time that Send was given; parts that no further call has time for are Untried.
 func (s *alimtalkClient) Send(ctx context.Context, batch []sender.Delivery) []sender.Result {
 	results := make([]sender.Result, len(batch))
 	var parts []alimtalkPart
@@ -59,16 +60,34 @@ func (s *alimtalkClient) Send(ctx context.Context, batch []sender.Delivery) []se
 		parts = append(parts, p)
 	}
 	slices.SortStableFunc(parts, func(a, b alimtalkPart) int { return strings.Compare(a.template, b.template) })
+	until := s.now().Add(callTimeout)
+	if deadline, limited := ctx.Deadline(); limited {
+		until = s.now().Add(time.Until(deadline) / 2)
+	}
+	var todo [][]alimtalkPart
 	for len(parts) > 0 {
 		n := takeParts(parts, s.cfg.MaxBatch)
-		s.call(ctx, parts[:n], results)
-		parts = parts[n:]
+		todo, parts = append(todo, parts[:n]), parts[n:]
+	}
+	for answered := false; len(todo) > 0; {
+		call := todo[0]
+		refused := s.call(ctx, call, results)
+		if todo = todo[1:]; refused {
+			todo = slices.Insert(todo, 0, call[:len(call)/2], call[len(call)/2:])
+		}
+		if answered = answered || !refused; answered && !s.now().Before(until) {
+			for _, p := range slices.Concat(todo...) {
+				results[p.at] = sender.Result{Class: sender.Retryable, Code: "timeout", Detail: "no time was left for a call", Untried: true}
+			}
+			break
+		}
 	}
 	return results
 }
 
-// call sends parts that have the same template, and stores their results.
-func (s *alimtalkClient) call(ctx context.Context, parts []alimtalkPart, results []sender.Result) {
+// call sends parts that have the same template, and stores their results. It returns true instead if the provider
+// refused several as a whole, because of any of them.
+func (s *alimtalkClient) call(ctx context.Context, parts []alimtalkPart, results []sender.Result) (refused bool) {
 	all := func(r sender.Result) {
 		for _, p := range parts {
 			results[p.at] = r
@@ -81,21 +100,20 @@ func (s *alimtalkClient) call(ctx context.Context, parts []alimtalkPart, results
 	body, err := json.Marshal(map[string]any{"plusFriendId": s.cfg.PlusFriendID, "templateCode": parts[0].template, "messages": messages})
 	if err != nil {
 		all(refuseContent("content", "the request cannot be encoded"))
-		return
+		return false
 	}
 	answer, err := s.do(ctx, http.MethodPost, "", body)
 	switch {
 	case err != nil:
 		all(failureOf(err))
 	case answer.status == http.StatusBadRequest && len(parts) > 1:
-		half := len(parts) / 2
-		s.call(ctx, parts[:half], results)
-		s.call(ctx, parts[half:], results)
+		return true
 	case answer.status >= 300:
 		all(alimtalkRefusal(answer))
 	default:
 		s.accepted(answer, parts, results)
 	}
+	return false
 }
 
 // do makes one signed call to the service's messages resource.

@@ -8,6 +8,7 @@ import (
 	"net/url"
 	"slices"
 	"strconv"
+	"strings"
 
 	"golang.org/x/sync/errgroup"
 
@@ -78,15 +79,20 @@ func alimtalkReplies(body []byte) []alimtalkReply {
 	return said
 }
 
-// numberTail returns the part of a number that all its spellings have.
-func numberTail(to string) string { return to[max(0, len(to)-8):] }
+// sameNumber reports whether two texts are one number, with or without its country code and the zero before it.
+func sameNumber(a, b string) bool {
+	a, b = strings.TrimLeft(a, "+0"), strings.TrimLeft(b, "+0")
+	if len(a) < len(b) {
+		a, b = b, a
+	}
+	return a == b || len(b) >= 7 && len(a)-len(b) <= 3 && strings.HasSuffix(a, b) // a country code has up to three digits
+}
 
 // matchReply returns the index of the reply to the part at i, which was sent to the number to: the reply with
-// the same index if it has that number, otherwise the first unused one that has, or -1. The provider may write
-// a number with or without its country code.
+// the same index if it has that number, otherwise the first unused one that has, or -1.
 func matchReply(said []alimtalkReply, used []bool, i int, to string) int {
 	fits := func(at int) bool {
-		return at < len(said) && !used[at] && said[at].Code != "" && (numberTail(said[at].To) == numberTail(to) || said[at].To == "" && at == i)
+		return at < len(said) && !used[at] && said[at].Code != "" && (sameNumber(said[at].To, to) || said[at].To == "" && at == i)
 	}
 	if fits(i) {
 		return i

@@ -15,6 +15,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -223,11 +224,12 @@ func TestAlimtalk_ReadsTwoMessagesToOneNumber(t *testing.T) {
 		_, _ = io.WriteString(w, `{"messages":[
 			{"messageId":"3","to":"01055550000","requestStatusCode":"A000"},
 			{"messageId":"1","to":"01055550001","requestStatusCode":"A000"},
-			{"messageId":"2","to":"01055550001","requestStatusCode":"A000"}
+			{"messageId":"4","to":"821155550001","requestStatusCode":"A000"},
+			{"messageId":"2","to":"1055550001","requestStatusCode":"A000"}
 		]}`)
 	}, nil)
-	got := alimtalkSend(t, s, alimtalkDelivery("01055550001"), alimtalkDelivery("01055550001"), alimtalkDelivery("01055550000"))
-	require.Equal(t, []string{"1", "2", "3"}, []string{got[0].Receipt, got[1].Receipt, got[2].Receipt})
+	got := alimtalkSend(t, s, alimtalkDelivery("01055550001"), alimtalkDelivery("01055550001"), alimtalkDelivery("01055550000"), alimtalkDelivery("01155550001"))
+	require.Equal(t, []string{"1", "2", "3", "4"}, []string{got[0].Receipt, got[1].Receipt, got[2].Receipt, got[3].Receipt})
 }
 
 // Every class of a whole call; all its messages share it.
@@ -299,6 +301,47 @@ func TestAlimtalk_ABadRequestHarmsNoNeighbour(t *testing.T) {
 	}
 	require.Len(t, taken, 99)
 	require.LessOrEqual(t, len(p.seen()), 15) // 1 + 2 × ⌈log₂ 100⌉
+}
+
+// Bad messages cost their neighbours no attempt, however many calls it takes to find them: what this Send has no time for
+// is sent by the next one. Each Send answers at least one message.
+func TestAlimtalk_BadRequestsTakeNoNeighboursAttempt(t *testing.T) {
+	t.Parallel()
+	var elapsed atomic.Int64
+	p := &alimtalkProvider{answer: func(w http.ResponseWriter, c alimtalkCall) {
+		elapsed.Add(int64(long / 5))
+		if strings.Contains(c.body, `7"`) { // each tenth number, and no other text
+			w.WriteHeader(http.StatusBadRequest)
+			return
+		}
+		alimtalkAccept(w, c)
+	}}
+	service := httptest.NewServer(p)
+	t.Cleanup(service.Close)
+	cfg := DefaultAlimtalk()
+	cfg.Endpoint, cfg.ServiceID, cfg.PlusFriendID, cfg.TemplateCode = service.URL, "ncp:kkobizmsg:kr:1234:belfry", "@belfry", "NOTICE1"
+	cfg.AccessKey, cfg.SecretKey = "ACCESS", "not for your eyes"
+	s := open(t, cfg, func() time.Time { return alimtalkAt.Add(time.Duration(elapsed.Load())) })
+	left, sends := alimtalkDeliveries(100), 0
+	var refused []string
+	for ; len(left) > 0; sends++ {
+		var again []sender.Delivery
+		for i, got := range alimtalkSend(t, s, left...) {
+			switch {
+			case got.Untried:
+				require.Equal(t, sender.Result{Class: sender.Retryable, Code: "timeout", Detail: "no time was left for a call", Untried: true}, got)
+				again = append(again, left[i])
+			case got.Class == sender.Permanent:
+				refused = append(refused, left[i].Address)
+			default:
+				require.Equal(t, sender.Pending, got.Class)
+			}
+		}
+		require.Less(t, len(again), len(left))
+		left = again
+	}
+	require.Len(t, refused, 10)
+	require.Greater(t, sends, 3)
 }
 
 // A lost answer is unknown for every message of the call; what the same Send had no time

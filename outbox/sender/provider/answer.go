@@ -19,7 +19,8 @@ type httpAnswer struct {
 	body   []byte // at most answerLimit bytes
 	// whole is false if the body is incomplete: it exceeds answerLimit, or the connection or the context ended
 	// during the read. The status is valid nevertheless.
-	whole bool
+	whole      bool
+	redirected bool // it is from another URL than the requested one
 
 	now time.Time
 }

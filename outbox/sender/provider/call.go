@@ -206,6 +206,7 @@ func (c *httpClient) do(req *http.Request) (httpAnswer, error) {
 	target, host := req.URL, req.Host
 	for hop := 0; ; hop++ {
 		answer, err := c.exchange(ctx, req, target, host, header)
+		answer.redirected = hop > 0
 		if err != nil || hop == c.redirects {
 			return answer, err
 		}

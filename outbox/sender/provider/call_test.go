@@ -307,7 +307,7 @@ func TestHTTP_ChecksBeforeItSends(t *testing.T) {
 			req, err := http.NewRequestWithContext(ctx, http.MethodPost, server.URL, strings.NewReader(`{"x": 1}`))
 			require.NoError(t, err)
 			_, err = c.do(req)
-			require.Equal(t, sender.Result{Class: sender.Retryable, Code: "late", Detail: "not sent: the claim to the message may have ended"}, failureOf(err))
+			require.Equal(t, sender.Result{Class: sender.Retryable, Code: "late", Detail: "not sent: the claim to the message may have ended", Untried: true}, failureOf(err))
 			server.Close()
 			require.Zero(t, bodies.Load())
 			require.Equal(t, checks+1, asked)

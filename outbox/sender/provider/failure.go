@@ -23,10 +23,11 @@ type callError struct {
 	class        sender.Class
 	code, detail string
 	refusal      sender.Refusal
+	untried      bool
 }
 
 // errCallLate is the error of a call that was not made because of sender.ErrLate.
-var errCallLate = &callError{class: sender.Retryable, code: codeLate, detail: "not sent: " + sender.ErrLate.Error()}
+var errCallLate = &callError{class: sender.Retryable, code: codeLate, detail: "not sent: " + sender.ErrLate.Error(), untried: true}
 
 func (e *callError) Error() string { return e.code + ": " + e.detail }
 
@@ -35,7 +36,7 @@ func (e *callError) Error() string { return e.code + ": " + e.detail }
 // blocked_address, request, late.
 func failureOf(err error) sender.Result {
 	if e, ok := errors.AsType[*callError](err); ok {
-		return sender.Result{Class: e.class, Code: e.code, Detail: e.detail, Refusal: e.refusal}
+		return sender.Result{Class: e.class, Code: e.code, Detail: e.detail, Refusal: e.refusal, Untried: e.untried}
 	}
 	return sender.Result{Class: sender.Unknown, Code: "connection", Detail: "no answer"}
 }

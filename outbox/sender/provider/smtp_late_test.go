@@ -29,7 +29,7 @@ func TestSMTP_ChecksBeforeItSends(t *testing.T) {
 			return nil
 		})
 		result := c.Send(ctx, []sender.Delivery{smtpDelivery()})[0]
-		require.Equal(t, sender.Result{Class: sender.Retryable, Code: "late", Detail: "not sent: the claim to the message may have ended"}, result)
+		require.Equal(t, sender.Result{Class: sender.Retryable, Code: "late", Detail: "not sent: the claim to the message may have ended", Untried: true}, result)
 		var commands []string
 		for _, line := range server.seen().lines[before:] {
 			if command, _, _ := strings.Cut(strings.ToUpper(line), " "); slices.Contains([]string{"MAIL", "RCPT", "DATA"}, strings.TrimSuffix(command, ":")) {

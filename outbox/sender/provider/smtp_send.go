@@ -149,6 +149,10 @@ var smtpUnknownAddress = []string{"5.1.1", "5.1.2", "5.1.3", "5.1.6", "5.1.10"}
 // ENHANCEDSTATUSCODES, and some write a number sign before it.
 var enhancedCode = regexp.MustCompile(`^#?([245]\.[0-9]{1,3}\.[0-9]{1,3})(?:\s|$)`)
 
+// greylisted matches the text of a server that refuses a new sender of an address for some minutes. Its enhanced code
+// may be that of any policy, such as 4.7.1.
+var greylisted = regexp.MustCompile(`(?i)gr[ae]y-?list`)
+
 // classifySMTP returns the result of a message whose transaction ended with err. Only the codes of the server's text
 // are stored, because it may repeat the address.
 func classifySMTP(err error) sender.Result {
@@ -180,6 +184,9 @@ func classifySMTP(err error) sender.Result {
 		r.Class, r.Detail = sender.Unknown, "the server answered the content with an unexpected code"
 	case reply.Code < 500:
 		r.Class = sender.Retryable
+		if greylisted.MatchString(reply.Msg) {
+			r.Code += " " + sender.CodeGreylisted
+		}
 	case failed.step == smtpRcpt && slices.Contains(smtpUnknownAddress, enhanced):
 		r.Class = sender.InvalidAddress
 	}
@@ -191,7 +198,7 @@ func classifySMTP(err error) sender.Result {
 func smtpLost(failed *smtpError) sender.Result {
 	r := sender.Result{Class: sender.Retryable, Code: "connection", Detail: "the connection was lost at " + failed.step}
 	if errors.Is(failed, sender.ErrLate) {
-		r.Code, r.Detail = codeLate, "not sent: "+sender.ErrLate.Error()
+		return failureOf(errCallLate)
 	} else if failed.ended != nil {
 		r.Code, r.Detail = smtpEnded(failed.ended), "no answer to "+failed.step+" in time"
 	}

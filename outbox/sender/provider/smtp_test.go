@@ -101,6 +101,8 @@ func TestSMTP_ClassifiesAnswers(t *testing.T) {
 		"sender refused":           {reply("MAIL", "550 5.7.1 not you"), sender.Permanent, "550 5.7.1"},
 		"mailbox busy":             {reply("RCPT", "450 4.2.1 busy"), sender.Retryable, "450 4.2.1"},
 		"mailbox full":             {reply("RCPT", "452 4.2.2 full"), sender.Retryable, "452 4.2.2"},
+		"greylisted":               {reply("RCPT", "451 4.7.1 Greylisting in action, come back later"), sender.Retryable, "451 4.7.1 greylisted"},
+		"graylisted":               {reply("RCPT", "450 You are graylisted"), sender.Retryable, "450 greylisted"},
 		"no such mailbox":          {reply("RCPT", "550 5.1.1 who is kim@example.org"), sender.InvalidAddress, "550 5.1.1"},
 		"not a local user":         {reply("RCPT", "551 5.1.6 moved"), sender.InvalidAddress, "551 5.1.6"},
 		"not a mailbox name":       {reply("RCPT", "553 5.1.3 syntax"), sender.InvalidAddress, "553 5.1.3"},

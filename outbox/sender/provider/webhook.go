@@ -96,7 +96,7 @@ func (c *webhookClient) deliver(ctx context.Context, d sender.Delivery) sender.R
 		}
 		return failure
 	}
-	if answer.status == http.StatusGone && c.fixed == nil {
+	if answer.status == http.StatusGone && c.fixed == nil && !answer.redirected {
 		return answer.as(sender.InvalidAddress, "410", "the receiver answers 410 Gone")
 	}
 	return answer.result()

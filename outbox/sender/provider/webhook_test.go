@@ -94,6 +94,13 @@ func TestWebhook_Classes(t *testing.T) {
 		{"gateway timeout", status(504), 0, sender.Result{Class: sender.Unknown, Code: "504", Detail: "Gateway Timeout"}},
 		{"redirect by GET", func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/x", http.StatusFound) }, 0,
 			sender.Result{Class: sender.Permanent, Code: "302", Detail: "Found (not followed)"}},
+		{"a redirect to what is gone", func(w http.ResponseWriter, r *http.Request) {
+			if r.URL.Path == "/gone" {
+				w.WriteHeader(http.StatusGone)
+				return
+			}
+			http.Redirect(w, r, "/gone", http.StatusTemporaryRedirect)
+		}, 0, sender.Result{Class: sender.Permanent, Code: "410", Detail: "Gone"}},
 		{"redirects without end", func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/x", http.StatusTemporaryRedirect) }, 0,
 			sender.Result{Class: sender.Permanent, Code: "307", Detail: "Temporary Redirect (not followed)"}},
 		{"redirect to where nobody may go", func(w http.ResponseWriter, r *http.Request) {
