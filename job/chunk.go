@@ -121,7 +121,7 @@ func (u *run) move(ctx context.Context, tx pgx.Tx, s step, to string) error {
 func (u *run) inTx(ctx context.Context, asyncCommit bool, do func(context.Context, pgx.Tx) error) error {
 	ctx, cancel := context.WithTimeout(ctx, u.config.StaleAfter)
 	defer cancel()
-	if _, err := u.conn.get(ctx); err != nil {
+	if _, err := u.conn.Get(ctx); err != nil {
 		return fmt.Errorf("connect: %w", err)
 	}
 	if u.conn.moved() {

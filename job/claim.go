@@ -70,8 +70,8 @@ func (r *Runner) takeSnapshot(ctx context.Context, held *conn) (seen snapshot, e
 
 // lostConnection reports whether a job of this runner has lost its server connection.
 func (r *Runner) lostConnection(ctx context.Context) (bool, error) {
-	held := &conn{pool: r.pool}
-	defer held.drop()
+	held := &conn{Held: db.Held{Pool: r.pool}}
+	defer held.Drop()
 	seen, err := r.takeSnapshot(ctx, held)
 	return len(seen.gone) > 0, err
 }
@@ -81,7 +81,7 @@ func (r *Runner) lostConnection(ctx context.Context) (bool, error) {
 // the job RUNNING under this runner's name; the next claim resumes it (JobResumeDead). The caller drops the
 // connection. Jobs that the cleanup ended are added to out.
 func (r *Runner) claim(ctx context.Context, out *Outcome) (claimed, snapshot, error) {
-	held := &conn{pool: r.pool}
+	held := &conn{Held: db.Held{Pool: r.pool}}
 	seen, err := r.takeSnapshot(ctx, held)
 	var t claimed
 	if err == nil {
@@ -90,7 +90,7 @@ func (r *Runner) claim(ctx context.Context, out *Outcome) (claimed, snapshot, er
 		t, err = r.claimOn(ctx, held, seen, out)
 	}
 	if err != nil || t.id == 0 {
-		held.drop()
+		held.Drop()
 		return claimed{}, seen, err
 	}
 	t.conn = held
@@ -220,13 +220,13 @@ func (r *Runner) logExpired(ids []int64, out *Outcome) {
 func (r *Runner) take(ctx context.Context, held *conn, statement string, args pgx.StrictNamedArgs) (t claimed, err error) {
 	args["runner"], args["types"], args["lanes"] = r.config.Name, r.names, r.lanes()
 	err = held.often(ctx, r.config.StatementTimeout, func(ctx context.Context, tx pgx.Tx) error {
-		args["pid"] = held.pid()
+		args["pid"] = held.PID()
 		err := tx.QueryRow(ctx, statement, args).Scan(&t.id, &t.fence)
 		if errors.Is(err, pgx.ErrNoRows) {
 			t = claimed{}
 			return nil
 		}
-		held.recorded = held.pid()
+		held.recorded = held.PID()
 		return err
 	})
 	if err != nil {

@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/belfryhq/belfry/internal/db"
 )
@@ -13,47 +12,14 @@ import (
 // conn is the server connection that a run holds from its claim to its end. Its backend is recorded in the
 // job's row: when the runner's process dies, so does the backend, and any other runner detects that at once.
 type conn struct {
-	pool *pgxpool.Pool
-	conn *pgxpool.Conn // nil if there is none now
+	db.Held
 	// recorded is the pid that was last written to the job's row; see moved.
 	recorded int64
 }
 
-// get returns the connection, a new one if the last was lost or dropped.
-func (l *conn) get(ctx context.Context) (*pgxpool.Conn, error) {
-	if l.conn != nil && l.conn.Conn().IsClosed() {
-		l.drop()
-	}
-	if l.conn == nil {
-		conn, err := l.pool.Acquire(ctx)
-		if err != nil {
-			return nil, err
-		}
-		l.conn = conn
-	}
-	return l.conn, nil
-}
-
-// drop gives the connection up; the next get takes another.
-func (l *conn) drop() {
-	if l.conn != nil {
-		l.conn.Release()
-		l.conn = nil
-	}
-}
-
-// pid returns the backend pid of the connection, or 0 without one. Behind a pooler in transaction mode the
-// server does not know that number.
-func (l *conn) pid() int64 {
-	if l.conn == nil {
-		return 0
-	}
-	return int64(l.conn.Conn().PgConn().PID())
-}
-
 // moved reports whether the job's row contains another connection than this one. That connection is closed,
 // so that the run seems dead.
-func (l *conn) moved() bool { return l.pid() != l.recorded }
+func (l *conn) moved() bool { return l.PID() != l.recorded }
 
 // act runs do in one short transaction on the connection (see db.InTx).
 func (l *conn) act(ctx context.Context, limit time.Duration, do func(context.Context, pgx.Tx) error) error {
@@ -68,7 +34,7 @@ func (l *conn) often(ctx context.Context, limit time.Duration, do func(context.C
 func (l *conn) inTx(ctx context.Context, o db.Options, do func(context.Context, pgx.Tx) error) error {
 	ctx, cancel := context.WithTimeout(ctx, o.Limit)
 	defer cancel()
-	conn, err := l.get(ctx)
+	conn, err := l.Get(ctx)
 	if err != nil {
 		return err
 	}

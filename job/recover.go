@@ -26,7 +26,7 @@ func (u *run) recover(ctx, hard context.Context, cause error) error {
 		if lost {
 			u.pool.Reset() // idle connections to a server that went away fail one by one
 		}
-		u.conn.drop()
+		u.conn.Drop()
 		cause = u.blamed(hard, cause)
 		u.terminateOldBackends(hard)
 		began := time.Now()
@@ -113,7 +113,7 @@ func (u *run) adopt(now progress) error {
 func (u *run) heartbeat(ctx context.Context, cause error) (now progress, err error) {
 	err = u.conn.act(ctx, u.config.StaleAfter, func(ctx context.Context, tx pgx.Tx) error {
 		now, err = db.One[progress](ctx, tx, queries.runHeartbeat, pgx.StrictNamedArgs{
-			"id": u.id, "fence": u.fence, "pid": u.conn.pid(), "error": errorText(cause),
+			"id": u.id, "fence": u.fence, "pid": u.conn.PID(), "error": errorText(cause),
 		})
 		if errors.Is(err, pgx.ErrNoRows) {
 			return errRunOver
@@ -121,7 +121,7 @@ func (u *run) heartbeat(ctx context.Context, cause error) (now progress, err err
 		return err
 	})
 	if err == nil {
-		u.conn.recorded = u.conn.pid()
+		u.conn.recorded = u.conn.PID()
 	}
 	return now, err
 }

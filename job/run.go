@@ -51,7 +51,7 @@ func (r *Runner) run(ctx, hard context.Context, t claimed, out *Outcome) (Job, e
 		Runner: r, claimed: t, job: Job{ID: t.id, Fence: t.fence}, outcome: out,
 		log: r.log.With().Int64("job_id", t.id).Int64("fence", t.fence).Logger(),
 	}
-	defer t.conn.drop()
+	defer t.conn.Drop()
 	err := u.begin(context.WithoutCancel(hard)) // the job belongs to this run: a stop must hand it back
 	if err == nil {
 		err = u.walk(ctx, hard)
