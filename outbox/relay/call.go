@@ -8,12 +8,13 @@ import (
 	"time"
 
 	"github.com/belfryhq/belfry/outbox"
+	"github.com/belfryhq/belfry/outbox/relay/judge"
 	"github.com/belfryhq/belfry/outbox/sender"
 )
 
 // call calls the provider once and records the outcomes. It returns the jobs that have failed too often
 // in a row.
-func (q *queue) call(ctx context.Context, c call) (failing []streak) {
+func (q *queue) call(ctx context.Context, c call) (failing []judge.Row) {
 	batch := make([]sender.Delivery, len(c.items))
 	for i, it := range c.items {
 		batch[i] = it.Delivery
@@ -34,15 +35,15 @@ func (q *queue) call(ctx context.Context, c call) (failing []streak) {
 		r.outcomes.add(decide(it.Composed, config.Name, config.Retry, r.settings().Receipts.Interval, results[i], r.random()))
 		final, accepted := counts(it.Composed, results[i]), results[i].Class == sender.Accepted || results[i].Class == sender.Pending
 		if p := q.probes.of(it.Claimed.JobID); p != nil {
-			p.observe(it.Claimed.Key, results[i].Class, final, false)
-			if !p.receipts {
+			p.Observe(it.Claimed.Key, results[i].Class, final, false)
+			if !p.Receipts {
 				continue
 			}
 		}
 		if !final && !accepted {
 			continue
 		}
-		if s, full := q.answers.add(it.Claimed.JobID, results[i], config.AbortAfter); full {
+		if s, full := q.answers.Add(it.Claimed.JobID, results[i], config.AbortAfter); full {
 			failing = append(failing, s)
 		}
 	}

@@ -4,12 +4,12 @@ import (
 	"context"
 	"errors"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/belfryhq/belfry/outbox"
+	"github.com/belfryhq/belfry/outbox/relay/limit"
 )
 
 // Composer decides for each claimed message, in order, whether it is sent, deferred or refused. It is
@@ -139,36 +139,8 @@ func (r *Relay) unserved(m *outbox.Composed, now time.Time) outbox.Settlement {
 			NextStep: m.Step, NextAttempts: m.Attempts, Record: m.Record,
 		}
 	}
-	pause := r.absent.pause(m.Claimed.JobID < 0, now) + time.Duration(r.random()*float64(absentLeast))
+	pause := r.absent.Pause(m.Claimed.JobID < 0, now) + time.Duration(r.random()*float64(limit.AbsentLeast))
 	return deferred(m.Claimed, outbox.ReasonNoSender, pause)
-}
-
-const (
-	// absentLeast is how long a message waits for a sender for its platform, at least.
-	absentLeast = 10 * time.Second
-	// absentRate is how many of them come again a second: it may be a tenth of all channels.
-	absentRate = 500
-)
-
-// absent spaces the returns of messages without a sender, activities and bulk separately.
-type absent struct {
-	mu               sync.Mutex
-	activities, bulk time.Time // when the next one does
-}
-
-func (a *absent) pause(activity bool, now time.Time) time.Duration {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	next := &a.bulk
-	if activity {
-		next = &a.activities
-	}
-	at := now.Add(absentLeast)
-	if at.Before(*next) {
-		at = *next
-	}
-	*next = at.Add(time.Second / absentRate)
-	return at.Sub(now)
 }
 
 // queueFor is the index of the queue of the first sender that takes a medium and platform,

@@ -102,17 +102,6 @@ func (s *steppedClaims) ClaimActivities(_ context.Context, after outbox.Position
 	return nil, outbox.Position{ChannelID: n, More: !s.ended}, nil
 }
 
-// Absences says how long the last of n messages waits for a sender that is not there, and
-// one that comes later, and an activity.
-func Absences(n int, later time.Duration) (last, next, activity time.Duration) {
-	var a absent
-	now := time.Now()
-	for range n {
-		last = a.pause(false, now)
-	}
-	return last, a.pause(false, now.Add(later)), a.pause(true, now)
-}
-
 // Waited lists what a relay's first queue lets go of n bulk messages that were enqueued so long ago.
 func Waited(r *Relay, n int, d time.Duration, draining bool) []outbox.Settlement {
 	r.draining.Store(draining)

@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"github.com/belfryhq/belfry/outbox"
-	"github.com/belfryhq/belfry/outbox/sender"
 )
 
 // The points at which tests interfere.
@@ -47,15 +46,6 @@ var (
 	DecideReceipt = decideReceipt
 	Wait          = wait
 )
-
-// Streaks are a sender's, by themselves.
-type Streaks = streaks
-
-// FailedTooOften is add.
-func FailedTooOften(s *Streaks, job int64, r sender.Result, most int) bool {
-	_, full := s.add(job, r, most)
-	return full
-}
 
 // Inflight is what a relay has in flight.
 type Inflight = inflight

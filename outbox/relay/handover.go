@@ -59,7 +59,7 @@ func (q *queue) handOver(hard context.Context, calls []call) {
 			continue
 		}
 		c.checked = checked
-		called.Go(func() { q.suspect(q.call(ctx, c), false) })
+		called.Go(func() { q.suspect(q.call(ctx, c), &q.answers) })
 	}
 	called.Wait()
 }

@@ -2,187 +2,50 @@ package relay
 
 import (
 	"context"
+	"fmt"
 	"sync"
 	"time"
 
 	"github.com/belfryhq/belfry/internal/lifecycle"
 	"github.com/belfryhq/belfry/outbox"
+	"github.com/belfryhq/belfry/outbox/relay/judge"
 	"github.com/belfryhq/belfry/outbox/sender"
 )
 
 const (
-	// sampleOf is how many messages of a job a sender must fail before the job is aborted, after as
-	// many failures in a row as SenderConfig.AbortAfter.
-	sampleOf = 50
-	// sampleRounds bounds how often as many are taken: others of the sample may go to other senders.
+	// sampleRounds bounds how often judge.SampleOf messages are taken: others of the sample may go to other senders.
 	sampleRounds = 20
 	// sampleFor bounds how long a job waits for its sample, and receiptsFor for its receipts.
 	sampleFor, receiptsFor = time.Minute, 5 * time.Minute
 )
 
-// probe is a job's sample at one sender, which decides whether the job is aborted. A row of failures
-// alone may consist of the oldest addresses of a good list.
+// probe is a job's sample at one sender, which decides whether the job is aborted (package judge).
 //
-//	counting ──a row of failures──► suspected ──an acceptance──► counting, twice as many in a row
-//	    ▲                               │
-//	    ├── resumed by an operator,     ├──sampleOf failures, or of all that are left──► the job is ABORTED
-//	    └── or deferred, or too slow ───┘
-//
-// A sample that decides nothing, such as that of a sender that gets few of the job's messages, is continued by the next
-// one, which is tried soon, until the sender accepts a message of the job.
-//
-// While a job is suspected, for probe.limit at most, this relay claims no other message of it, and
-// returns its messages that wait for the sender. The state is in this relay's memory: each relay tries
-// its own sample, and starts again after a restart. Only an operator's resume is durable, and prevents
+// While a job is suspected, for limit at most, this relay claims no other message of it, and
+// returns its messages that wait for the sender. Only an operator's resume is durable, and prevents
 // another abort by a relay (Ledger.Sample, Ledger.Abort).
-//
-// After a row of receipts, failures may only have been faster than successes, and the receipts of the sample decide.
-// Messages whose receipt is not known when its time is over, or is read by another relay, speak for the job.
 type probe struct {
-	queue    *queue
-	receipts bool // after a row of receipts
-	streak
-
-	mu       sync.Mutex
-	keys     map[outbox.Key]answer // of the sample
-	answered int                   // of these, or awaited
-	awaited  int                   // of these
-	accepted bool                  // any message of the job
-}
-
-// answer is a sender's answer to a message of a sample.
-type answer int
-
-const (
-	noAnswer answer = iota
-	awaitedAnswer
-	lastAnswer
-)
-
-// observe records the sender's answer to a message of the job, by a call or a receipt. final is the result of counts.
-func (p *probe) observe(k outbox.Key, class sender.Class, final, receipt bool) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	was, is := p.keys[k]
-	awaits := class == sender.Pending && p.receipts
-	switch {
-	case class == sender.Accepted && receipt == p.receipts, class == sender.Pending && !p.receipts:
-		p.accepted = true
-		return
-	case !is, was == lastAnswer, was == awaitedAnswer && !receipt, !awaits && !final && class != sender.Retryable && class != sender.Unknown:
-		return
-	}
-	if was == noAnswer {
-		p.answered++
-	} else {
-		p.awaited--
-	}
-	p.keys[k] = lastAnswer
-	switch {
-	case awaits:
-		p.keys[k] = awaitedAnswer
-		p.awaited++
-	case final:
-		p.tally.failed++
-	default:
-		p.tally.deferred++
-	}
-}
-
-// fails reports whether the sample decides against the job: the sender has accepted none, and has failed more than it
-// has deferred, and sampleOf of this and earlier samples or, if these are all that are left, all of this one.
-func (p *probe) fails(all bool) bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return !p.accepted && p.tally.failed > p.tally.deferred+p.awaited && (p.tally.failed >= sampleOf || all && p.answered == len(p.keys))
-}
-
-// done reports whether the sample decides: a sender that defers as many messages as it fails is not asked until
-// sampleOf have failed.
-func (p *probe) done() bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.accepted || p.tally.failed >= max(sampleOf, p.tally.deferred+p.awaited+1) || p.answered-p.awaited >= 2*sampleOf
-}
-
-// enough reports whether no more messages are needed for the sample.
-func (p *probe) enough() bool {
-	if p.done() {
-		return true
-	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.receipts && p.awaited+p.tally.failed >= sampleOf
-}
-
-// has reports whether a message is of the sample.
-func (p *probe) has(k outbox.Key) bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	_, is := p.keys[k]
-	return is
-}
-
-// awaits reports whether receipts of the sample are not known.
-func (p *probe) awaits() bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.awaited > 0
-}
-
-// outcome reports whether the sender has accepted any message of the job, and what else it answered to samples.
-func (p *probe) outcome() (accepted bool, tally score) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.accepted, p.tally
-}
-
-// expect adds messages to the sample.
-func (p *probe) expect(claimed []outbox.Claimed) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for i := range claimed {
-		p.keys[claimed[i].Key] = noAnswer
-	}
-}
-
-// streaks returns the rows to which the probe belongs.
-func (p *probe) streaks() *streaks {
-	if p.receipts {
-		return &p.queue.confirmations
-	}
-	return &p.queue.answers
+	*judge.Sample
+	queue *queue
+	rows  *judge.Rows // of the queue, to which the sample belongs
 }
 
 // limit returns how long the job waits for the sample at most, and for its receipts.
 func (p *probe) limit() time.Duration {
-	if p.receipts {
+	if p.Receipts {
 		return sampleFor + min(receiptsFor, p.queue.relay.settings().Receipts.Limit)
 	}
 	return sampleFor
 }
 
 // probes are the probes of a sender, by job.
-type probes struct {
-	mu  sync.Mutex
-	all map[int64]*probe
-}
+type probes struct{ sync.Map }
 
+// of returns the probe of a job, or nil.
 func (p *probes) of(job int64) *probe {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.all[job]
-}
-
-func (p *probes) set(job int64, to *probe) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.all == nil {
-		p.all = make(map[int64]*probe)
-	}
-	if p.all[job] = to; to == nil {
-		delete(p.all, job)
-	}
+	found, _ := p.Load(job)
+	of, _ := found.(*probe)
+	return of
 }
 
 // probing reports whether a sample of the job is tried at any sender.
@@ -195,14 +58,13 @@ func (r *Relay) probing(job int64) bool {
 	return false
 }
 
-// suspect starts the sample of a job, after a row of answers to calls or of receipts.
-func (q *queue) suspect(failing []streak, receipts bool) {
+// suspect starts the sample of a job, after one of the queue's rows.
+func (q *queue) suspect(failing []judge.Row, rows *judge.Rows) {
 	for _, f := range failing {
-		if q.probes.of(f.job) != nil {
+		p := &probe{judge.NewSample(f, rows == &q.confirmations), q, rows}
+		if _, is := q.probes.LoadOrStore(f.JobID, p); is {
 			continue
 		}
-		p := &probe{queue: q, receipts: receipts, streak: f, keys: make(map[outbox.Key]answer)}
-		q.probes.set(f.job, p)
 		q.relay.suspected.Add(1)
 		select {
 		case q.relay.suspects <- p:
@@ -215,7 +77,7 @@ func (q *queue) suspect(failing []streak, receipts bool) {
 
 // acquit lets the job continue.
 func (q *queue) acquit(p *probe) {
-	q.probes.set(p.job, nil)
+	q.probes.Delete(p.JobID)
 	q.relay.suspected.Add(-1)
 	q.relay.inflight.wake()
 }
@@ -226,7 +88,7 @@ func (q *queue) putBack(p *probe) {
 	q.mu.Lock()
 	left := q.bulk[:0]
 	for _, it := range q.bulk {
-		if it.Claimed.JobID == p.job && !p.has(it.Claimed.Key) {
+		if it.Claimed.JobID == p.JobID && !p.Has(it.Claimed.Key) {
 			out = append(out, it)
 		} else {
 			left = append(left, it)
@@ -252,7 +114,7 @@ func (r *Relay) probeAll(ctx context.Context, out chan<- batch) {
 			trying.Go(func() {
 				defer p.queue.acquit(p)
 				if r.failsSample(ctx, p, out) {
-					p.queue.abort(ctx, []streak{p.streak})
+					p.queue.abort(ctx, p.Row)
 				}
 			})
 		}
@@ -260,18 +122,18 @@ func (r *Relay) probeAll(ctx context.Context, out chan<- batch) {
 }
 
 // failsSample delivers a sample that is spread over the rest of the job, and reports whether it decides
-// against the job (probe.fails).
+// against the job (judge.Sample.Fails).
 func (r *Relay) failsSample(ctx context.Context, p *probe, out chan<- batch) bool {
 	limited, cancel := context.WithTimeout(ctx, p.limit())
 	defer cancel()
-	done := func() bool { return p.enough() || limited.Err() != nil }
+	done := func() bool { return p.Enough() || limited.Err() != nil }
 	// The messages that putBack returned are recorded in several commits, the oldest first. They are what is left, too.
-	for began := time.Now(); r.inflight.ofJob(p.job) > 0 && time.Since(began) < sampleFor/2 && !done(); {
+	for began := time.Now(); r.inflight.ofJob(p.JobID) > 0 && time.Since(began) < sampleFor/2 && !done(); {
 		_ = lifecycle.Pause(limited, 10*time.Millisecond)
 	}
 	exhausted := false
 	for rounds := 0; rounds < sampleRounds && !done(); rounds++ {
-		claimed, left, err := r.claimSample(limited, p.job)
+		claimed, left, err := r.claimSample(limited, p.JobID)
 		if err != nil || !left {
 			break
 		}
@@ -282,32 +144,29 @@ func (r *Relay) failsSample(ctx context.Context, p *probe, out chan<- batch) boo
 			_ = lifecycle.Pause(limited, 100*time.Millisecond)
 			continue
 		}
-		p.expect(claimed)
+		p.Expect(claimed)
 		out <- r.credits.spend(claimed)
 		for r.inflight.holds(claimed[0].LeaseID) && !done() {
 			_ = lifecycle.Pause(limited, 10*time.Millisecond)
 		}
 	}
-	for p.receipts && !p.done() && p.awaits() && limited.Err() == nil {
+	for p.Awaits() && limited.Err() == nil {
 		_ = lifecycle.Pause(limited, 100*time.Millisecond)
 	}
-	fails := p.fails(exhausted) && ctx.Err() == nil
-	switch accepted, tally := p.outcome(); {
-	case accepted:
-		p.streaks().acquit(p.job)
-	case !fails:
-		p.streaks().undecided(p.job, tally)
+	fails := p.Fails(exhausted) && ctx.Err() == nil
+	if !fails {
+		p.rows.End(p.Sample)
 	}
 	return fails
 }
 
-// claimSample claims up to sampleOf messages of a job. left is false if the job is not to be
+// claimSample claims up to judge.SampleOf messages of a job. left is false if the job is not to be
 // aborted, because an operator has resumed it.
 func (r *Relay) claimSample(ctx context.Context, job int64) (claimed []outbox.Claimed, left bool, err error) {
 	began := time.Now()
 	err = r.withTimeout(ctx, func(ctx context.Context) error {
 		var keys []outbox.Key
-		if keys, left, err = r.ledger.Sample(ctx, job, sampleOf); err != nil || len(keys) == 0 {
+		if keys, left, err = r.ledger.Sample(ctx, job, judge.SampleOf); err != nil || len(keys) == 0 {
 			return err
 		}
 		claimed, err = r.ledger.ClaimKeys(ctx, keys)
@@ -327,4 +186,26 @@ func (r *Relay) claimSample(ctx context.Context, job int64) (claimed []outbox.Cl
 // provider, not a refusal by the client.
 func counts(c *outbox.Composed, r sender.Result) bool {
 	return r.Refusal == "" && c.Step+1 >= len(c.Route) && (r.Class == sender.Permanent || r.Class == sender.InvalidAddress)
+}
+
+// abort makes a failing job ABORTED: its remaining messages are held until an operator decides. A job
+// that cannot be aborted continues, and is tried again after as many failures.
+func (q *queue) abort(ctx context.Context, f judge.Row) {
+	r, name := q.relay, q.settings().Name
+	reason := fmt.Sprintf("%s: %d permanent failures in a row", name, f.Length)
+	if f.Code != "" {
+		reason += fmt.Sprintf(", the last with the code %.100q", f.Code) // without control characters
+	}
+	var done bool
+	err := r.withTimeout(ctx, func(ctx context.Context) (err error) {
+		done, err = r.ledger.Abort(ctx, f.JobID, reason)
+		return err
+	})
+	switch {
+	case err != nil:
+		r.log.Error().Err(err).Int64("job_id", f.JobID).Str("sender", name).Int("failures", f.Length).Msg("cannot abort a failing job")
+	case done:
+		r.tally.abort(f.JobID)
+		r.log.Warn().Int64("job_id", f.JobID).Str("sender", name).Int("failures", f.Length).Str("code", f.Code).Msg("aborted a failing job")
+	}
 }

@@ -26,45 +26,6 @@ func cautious(name, medium string, s *script) relay.Sender {
 	return relay.Sender{SenderConfig: c, Client: s}
 }
 
-// What lengthens a streak, what ends it, and what leaves it as it is.
-func TestStreaks_Count(t *testing.T) {
-	t.Parallel()
-	classes := map[rune]sender.Class{
-		'A': sender.Accepted, 'r': sender.Pending, 'P': sender.Permanent, 'i': sender.InvalidAddress, 'R': sender.Retryable, 'U': sender.Unknown,
-	}
-	for answers, times := range map[string]int{
-		"PP": 0, "PPP": 1, "PiP": 1, "iii": 1, "PPAP": 0, "PPrP": 0, "PPRP": 1, "PUPRP": 1, "PPAPPP": 1, "PPPPPP": 2, "PPPPP": 1, "RRRUUU": 0,
-	} {
-		var s relay.Streaks
-		n := 0
-		for _, answer := range answers {
-			if relay.FailedTooOften(&s, 1, sender.Result{Class: classes[answer]}, 3) {
-				n++
-			}
-			require.False(t, relay.FailedTooOften(&s, 2, sender.Result{Class: sender.Permanent}, 0), "never")
-		}
-		require.Equal(t, times, n, answers)
-	}
-}
-
-// Streaks are remembered of a bounded number of jobs, and activities take no room.
-func TestStreaks_AreBounded(t *testing.T) {
-	t.Parallel()
-	var s relay.Streaks
-	failed := sender.Result{Class: sender.Permanent}
-	full := func(job int64) bool { return relay.FailedTooOften(&s, job, failed, 2) }
-	require.False(t, full(1))
-	for activity := range int64(20_000) {
-		require.False(t, full(-1-activity))
-	}
-	require.True(t, full(1))
-	require.False(t, full(1))
-	for job := range int64(10_000) {
-		require.False(t, full(2+job))
-	}
-	require.False(t, full(1), "all are counted anew")
-}
-
 // A job of which one sender fails so many messages in a row is aborted, and no medium costs what it
 // would have cost for all: what is left is held, other jobs and activities go on, and after a
 // resume the rest goes out.

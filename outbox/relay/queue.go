@@ -7,6 +7,7 @@ import (
 
 	"github.com/belfryhq/belfry/internal/lifecycle"
 	"github.com/belfryhq/belfry/outbox"
+	"github.com/belfryhq/belfry/outbox/relay/judge"
 	"github.com/belfryhq/belfry/outbox/relay/limit"
 	"github.com/belfryhq/belfry/outbox/sender"
 )
@@ -24,7 +25,7 @@ type queue struct {
 	client sender.Sender
 	limits *limit.Limits
 
-	answers, confirmations streaks // to calls, and in receipts
+	answers, confirmations judge.Rows // to calls, and in receipts
 	probes                 probes
 
 	mu         sync.Mutex
@@ -106,7 +107,7 @@ func (q *queue) enqueue(messages []*outbox.Composed, share int, now time.Time) {
 			to = &q.activities
 		}
 		switch {
-		case p != nil && !p.has(c.Claimed.Key):
+		case p != nil && !p.Has(c.Claimed.Key):
 			waits = append(waits, c)
 		case len(*to) >= depth || q.relay.content.full(activity, reserve):
 			excess = append(excess, c)

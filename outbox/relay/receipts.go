@@ -5,6 +5,7 @@ import (
 	"sync"
 
 	"github.com/belfryhq/belfry/outbox"
+	"github.com/belfryhq/belfry/outbox/relay/judge"
 	"github.com/belfryhq/belfry/outbox/sender"
 )
 
@@ -68,7 +69,7 @@ func (r *Relay) askFor(ctx context.Context, q *queue, list []outbox.Awaited, con
 	} else {
 		limit += 2 * config.Interval
 	}
-	var failing []streak
+	var failing []judge.Row
 	for i, a := range list {
 		if s, settled := decideReceipt(a, limit, results[i]); settled {
 			r.outcomes.addReceipt(s)
@@ -76,14 +77,14 @@ func (r *Relay) askFor(ctx context.Context, q *queue, list []outbox.Awaited, con
 		if q == nil || results[i].Class != sender.Accepted && a.Step+1 < len(a.Route) || results[i].Class == sender.Pending {
 			continue
 		}
-		if p := q.probes.of(a.JobID); p != nil && p.receipts {
-			p.observe(a.Key, results[i].Class, true, true)
-		} else if s, full := q.confirmations.add(a.JobID, results[i], q.settings().AbortAfter); full {
+		if p := q.probes.of(a.JobID); p != nil && p.Receipts {
+			p.Observe(a.Key, results[i].Class, true, true)
+		} else if s, full := q.confirmations.Add(a.JobID, results[i], q.settings().AbortAfter); full {
 			failing = append(failing, s)
 		}
 	}
 	if q != nil {
-		q.suspect(failing, true)
+		q.suspect(failing, &q.confirmations)
 	}
 }
 

@@ -19,6 +19,7 @@ import (
 	"github.com/belfryhq/belfry/internal/lifecycle"
 	"github.com/belfryhq/belfry/job"
 	"github.com/belfryhq/belfry/outbox"
+	"github.com/belfryhq/belfry/outbox/relay/limit"
 )
 
 const (
@@ -78,7 +79,7 @@ type Relay struct {
 	suspects  chan *probe  // jobs of which a sample is to be tried
 	suspected atomic.Int32 // jobs of which one is
 	pool      *pgxpool.Pool
-	absent    absent
+	absent    limit.Absent
 
 	listener     atomic.Pointer[lifecycle.Listener]
 	rest         time.Duration // at most

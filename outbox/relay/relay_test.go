@@ -122,13 +122,3 @@ func TestQueue_LetsGoOfWhatHasWaitedTooLong(t *testing.T) {
 		}
 	}
 }
-
-// Messages for which there is no sender come again after ten seconds, but no more than
-// five hundred a second, and activities wait behind none of them.
-func TestRelay_MessagesWithoutASenderComeInTurn(t *testing.T) {
-	t.Parallel()
-	last, next, activity := relay.Absences(10_001, time.Second)
-	require.Equal(t, []time.Duration{30 * time.Second, 29*time.Second + 2*time.Millisecond, 10 * time.Second}, []time.Duration{last, next, activity})
-	_, next, _ = relay.Absences(10_001, time.Hour)
-	require.Equal(t, 10*time.Second, next)
-}

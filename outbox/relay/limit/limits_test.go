@@ -331,3 +331,19 @@ func TestLimits_ActivitiesWaitBehindBulkBacklog(t *testing.T) {
 	start, _ = l.NextTurns(100, true, 0, now)
 	require.Equal(t, 10*time.Second, start)
 }
+
+// Messages for which there is no sender come again after ten seconds, but no more than
+// five hundred a second, and activities wait behind none of them.
+func TestAbsent_MessagesComeInTurn(t *testing.T) {
+	t.Parallel()
+	for later, next := range map[time.Duration]time.Duration{time.Second: 29*time.Second + 2*time.Millisecond, time.Hour: 10 * time.Second} {
+		var a limit.Absent
+		now, last := time.Now(), time.Duration(0)
+		for range 10_001 {
+			last = a.Pause(false, now)
+		}
+		require.Equal(t, 30*time.Second, last)
+		require.Equal(t, next, a.Pause(false, now.Add(later)))
+		require.Equal(t, 10*time.Second, a.Pause(true, now))
+	}
+}
