@@ -52,6 +52,15 @@ func TestMask_NobodyIsFoundByWhereTheyAre(t *testing.T) {
 	require.Contains(t, ask("operator", crowd, "500m").text, `"opted_out":3,`)
 	require.Contains(t, ask("operator", crowd, "500m").text, `"channel_id":`)
 
+	// A person more in the crowd changes nothing that they read.
+	seen := func() string {
+		return told(crowd) + b.call(t, "viewer", "GET", "/channels/count?near="+crowd+"&radius=500m", "").text
+	}
+	before, operators := seen(), ask("operator", crowd, "500m").text
+	b.exec(t, `INSERT INTO belfry.channels (external_id, platform, location, addresses) VALUES ('one more', 'ios', point(10, 50), '{"push": "t"}')`)
+	require.Equal(t, before, seen())
+	require.NotEqual(t, operators, ask("operator", crowd, "500m").text)
+
 	confirmed := func(n string) answer {
 		return b.call(t, "author", "POST", "/enqueue", `{"type": ["push"], "category": "popular_content", "title": "x", "near": "`+home+`", "radius": "500m", "confirm_count": `+n+`}`)
 	}

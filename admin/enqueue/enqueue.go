@@ -344,7 +344,7 @@ func (in enqueueInput) confirmCount(ctx context.Context, env *operation.Env, aud
 		return err
 	}
 	if confirmed, _ := env.Role.Coarse(*in.ConfirmCount, audience); c.Channels == confirmed {
-		return err
+		return nil
 	}
 	return operation.Conflict("the audience has %s channels now, but --confirm-count is %s; nothing was enqueued",
 		operation.AtMostText(c.Channels, c.AtMost), text.Grouped(*in.ConfirmCount))

@@ -167,7 +167,7 @@ func (out *Preview) coarsen(r operation.Role) {
 	if out.Channels, out.AtMost = r.Coarse(out.Channels, out.Audience); out.AtMost == 0 {
 		return
 	}
-	out.LookedAt = max(out.LookedAt, operation.MostHidden)
+	out.LookedAt, _ = r.Coarse(out.LookedAt, out.Audience) // all channels, unless they are a sample
 	out.Samples = nil
 	for _, n := range []*int64{
 		&out.NoAddress, &out.InvalidAddress, &out.OptedOut, &out.BadContent, &out.NoValue, &out.QuietHours, &out.Capped,
