@@ -80,9 +80,6 @@ const (
 	RefusedContent Refusal = "content"
 )
 
-// CodeGreylisted ends the code of a mail server's answer that refuses one address for some minutes.
-const CodeGreylisted = "greylisted"
-
 // Delivery is one message to one address by one medium.
 type Delivery struct {
 	// Key is the idempotency key, a UUID in lower-case text, the same in every attempt.
@@ -121,6 +118,9 @@ type Result struct {
 	Receipt string
 	// Refusal is set, with Permanent, when the client refused the delivery itself.
 	Refusal Refusal
+	// AboutAddress is set, with Retryable, if the provider temporarily refused only this address, for example because
+	// its mailbox is full. The breaker counts it as a sign of life.
+	AboutAddress bool
 	// Untried is set, with Retryable, if this Send ends without an answer about the delivery, and its provider has
 	// certainly not accepted it: the relay sends the message again, and counts no attempt.
 	Untried bool

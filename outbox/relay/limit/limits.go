@@ -241,11 +241,6 @@ var credentials = []string{
 	"InvalidProviderToken", "MissingProviderToken", "UnrelatedKeyIdInToken",
 }
 
-// addresses lists the enhanced codes (RFC 3463) with which a healthy mail server temporarily refuses
-// one address: the domain or mailbox is not known yet, or the mailbox is full, disabled or greylisted.
-// 4.1.7 and 4.1.8 concern the sender and are not listed.
-var addresses = []string{"4.1.1", "4.1.2", "4.1.3", "4.1.6", "4.1.10", "4.2.0", "4.2.1", "4.2.2", "4.2.3", "4.2.4"}
-
 // judge rates the provider by the results of one call. An answer about a single address or message is a
 // sign of life, even a permanent or temporary refusal.
 func judge(results []sender.Result) error {
@@ -269,8 +264,7 @@ func judge(results []sender.Result) error {
 			}
 			verdict = errFailing
 		case sender.Retryable:
-			_, enhanced, _ := strings.Cut(r.Code, " ")
-			if slices.Contains(addresses, enhanced) || strings.HasSuffix(enhanced, sender.CodeGreylisted) {
+			if r.AboutAddress {
 				return nil
 			}
 			if !matches(r.Code, "429", throttling) {

@@ -64,19 +64,19 @@ func (s *alimtalkClient) Send(ctx context.Context, batch []sender.Delivery) []se
 	if deadline, limited := ctx.Deadline(); limited {
 		until = s.now().Add(time.Until(deadline) / 2)
 	}
-	var todo [][]alimtalkPart
+	var calls [][]alimtalkPart
 	for len(parts) > 0 {
 		n := takeParts(parts, s.cfg.MaxBatch)
-		todo, parts = append(todo, parts[:n]), parts[n:]
+		calls, parts = append(calls, parts[:n]), parts[n:]
 	}
-	for answered := false; len(todo) > 0; {
-		call := todo[0]
-		refused := s.call(ctx, call, results)
-		if todo = todo[1:]; refused {
-			todo = slices.Insert(todo, 0, call[:len(call)/2], call[len(call)/2:])
+	for answered := false; len(calls) > 0; {
+		first := calls[0]
+		refused := s.call(ctx, first, results)
+		if calls = calls[1:]; refused {
+			calls = slices.Insert(calls, 0, first[:len(first)/2], first[len(first)/2:])
 		}
 		if answered = answered || !refused; answered && !s.now().Before(until) {
-			for _, p := range slices.Concat(todo...) {
+			for _, p := range slices.Concat(calls...) {
 				results[p.at] = sender.Result{Class: sender.Retryable, Code: "timeout", Detail: "no time was left for a call", Untried: true}
 			}
 			break

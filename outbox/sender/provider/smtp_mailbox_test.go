@@ -82,3 +82,18 @@ func TestSMTP_RefusesAddressesThatAreNotOneMailbox(t *testing.T) {
 		require.Contains(t, srv.seen().lines, "RCPT TO:<"+to+">")
 	}
 }
+
+// A temporary refusal of one address is told from one of the server or the sender.
+func TestSMTP_TemporaryRefusalsOfAnAddress(t *testing.T) {
+	t.Parallel()
+	srv, s := smtpSetup(t, nil, nil)
+	for reply, about := range map[string]bool{
+		"450 4.1.1 not yet": true, "450 4.1.2 no": true, "450 4.2.0 no": true, "450 4.2.1 busy": true, "452 4.2.2 full": true,
+		"451 4.7.1 Greylisting in action": true, "450 You are graylisted": true, "451 grey-listed": true,
+		"450 4.1.8 your domain": false, "451 4.3.0 later": false, "450 4.7.1 policy": false, "451 later": false, "421 4.4.2 timeout": false,
+		"550 5.7.1 no greylisting": false,
+	} {
+		srv.set(func(s *smtpServer) { s.replies = map[string]string{"RCPT": reply} })
+		require.Equal(t, about, deliver(t, s, smtpDelivery()).AboutAddress, reply)
+	}
+}

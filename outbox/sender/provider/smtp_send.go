@@ -149,8 +149,12 @@ var smtpUnknownAddress = []string{"5.1.1", "5.1.2", "5.1.3", "5.1.6", "5.1.10"}
 // ENHANCEDSTATUSCODES, and some write a number sign before it.
 var enhancedCode = regexp.MustCompile(`^#?([245]\.[0-9]{1,3}\.[0-9]{1,3})(?:\s|$)`)
 
-// greylisted matches the text of a server that refuses a new sender of an address for some minutes. Its enhanced code
-// may be that of any policy, such as 4.7.1.
+// smtpBusyAddress are the enhanced codes of temporary refusals of one address: its domain or mailbox is not known yet, or
+// the mailbox is full, disabled or greylisted. 4.1.7 and 4.1.8 concern the sender's address.
+var smtpBusyAddress = []string{"4.1.1", "4.1.2", "4.1.3", "4.1.6", "4.1.10", "4.2.0", "4.2.1", "4.2.2", "4.2.3", "4.2.4"}
+
+// greylisted matches the text of greylisting servers, which refuse an unknown sender and recipient for some minutes. Their
+// enhanced code may be that of any policy, such as 4.7.1.
 var greylisted = regexp.MustCompile(`(?i)gr[ae]y-?list`)
 
 // classifySMTP returns the result of a message whose transaction ended with err. Only the codes of the server's text
@@ -184,9 +188,7 @@ func classifySMTP(err error) sender.Result {
 		r.Class, r.Detail = sender.Unknown, "the server answered the content with an unexpected code"
 	case reply.Code < 500:
 		r.Class = sender.Retryable
-		if greylisted.MatchString(reply.Msg) {
-			r.Code += " " + sender.CodeGreylisted
-		}
+		r.AboutAddress = slices.Contains(smtpBusyAddress, enhanced) || greylisted.MatchString(reply.Msg)
 	case failed.step == smtpRcpt && slices.Contains(smtpUnknownAddress, enhanced):
 		r.Class = sender.InvalidAddress
 	}
