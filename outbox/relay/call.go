@@ -14,7 +14,7 @@ import (
 
 // call calls the provider once and records the outcomes. It returns the jobs that have failed too often
 // in a row.
-func (q *queue) call(ctx context.Context, c call) (failing []judge.Row) {
+func (q *queue) call(ctx context.Context, c call) (failing []judge.Streak) {
 	batch := make([]sender.Delivery, len(c.items))
 	for i, it := range c.items {
 		batch[i] = it.Delivery
@@ -76,15 +76,17 @@ func (r *Relay) checkOf(ctx context.Context, c call) func() error {
 	return func() error {
 		mu.Lock()
 		defer mu.Unlock()
-		claimed := make([]outbox.Claimed, 0, len(c.items))
 		for _, it := range c.items {
 			if !r.ledger.Holds(it.Claimed.LeaseID) {
 				return sender.ErrLate
 			}
-			claimed = append(claimed, it.Claimed)
 		}
 		if time.Since(checked) < r.settings().Lease/3 {
 			return nil
+		}
+		claimed := make([]outbox.Claimed, len(c.items))
+		for i, it := range c.items {
+			claimed[i] = it.Claimed
 		}
 		began := time.Now()
 		var verdicts []outbox.Verdict

@@ -416,6 +416,15 @@ func TestInflight_Room(t *testing.T) {
 	require.Equal(t, 400, room("a", 1))
 }
 
+// untilLate waits until a call may no longer send its messages, or ctx ends.
+func untilLate(ctx context.Context) {
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	for ctx.Err() == nil && !errors.Is(sender.Check(ctx), sender.ErrLate) {
+		<-tick.C
+	}
+}
+
 // A call that waits for its provider learns that its lease could not be renewed before it sends. That is no call: neither
 // an attempt nor a failure of the provider.
 func TestRelay_CallsLearnThatTheirLeaseIsNotRenewed(t *testing.T) {
@@ -429,11 +438,7 @@ func TestRelay_CallsLearnThatTheirLeaseIsNotRenewed(t *testing.T) {
 			return sender.Result{Class: sender.Accepted}
 		}
 		waits <- struct{}{}
-		tick := time.NewTicker(10 * time.Millisecond)
-		defer tick.Stop()
-		for ctx.Err() == nil && !errors.Is(sender.Check(ctx), sender.ErrLate) {
-			<-tick.C
-		}
+		untilLate(ctx)
 		close(late)
 		<-again
 		return sender.Result{Class: sender.Retryable, Untried: true}
@@ -467,18 +472,11 @@ func TestRelay_LateCallsObeyAnAbort(t *testing.T) {
 	s := &script{answer: func(ctx context.Context, _ sender.Delivery) sender.Result {
 		waits <- struct{}{}
 		<-aborted
-		tick := time.NewTicker(10 * time.Millisecond)
-		defer tick.Stop()
-		for ctx.Err() == nil {
-			if err := sender.Check(ctx); err != nil {
-				if sender.Check(ctx) == nil {
-					return sender.Result{Class: sender.Unknown, Code: "checked twice"}
-				}
-				return sender.Result{Class: sender.Retryable, Untried: true}
-			}
-			<-tick.C
+		untilLate(ctx)
+		if !errors.Is(sender.Check(ctx), sender.ErrLate) { // again
+			return sender.Result{Class: sender.Unknown}
 		}
-		return sender.Result{Class: sender.Unknown}
+		return sender.Result{Class: sender.Retryable, Untried: true}
 	}}
 	c := config("r")
 	c.Lease, c.StatementTimeout = 6*time.Second, 2*time.Second

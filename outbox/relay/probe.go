@@ -13,7 +13,7 @@ import (
 )
 
 const (
-	// sampleRounds bounds how often judge.SampleOf messages are taken: others of the sample may go to other senders.
+	// sampleRounds is the maximum number of claims of judge.SampleOf messages, because other senders may get some of them.
 	sampleRounds = 20
 	// sampleFor bounds how long a job waits for its sample, and receiptsFor for its receipts.
 	sampleFor, receiptsFor = time.Minute, 5 * time.Minute
@@ -27,7 +27,7 @@ const (
 type probe struct {
 	*judge.Sample
 	queue *queue
-	rows  *judge.Rows // of the queue, to which the sample belongs
+	from  *judge.Streaks // of the queue: answers or confirmations
 }
 
 // limit returns how long the job waits for the sample at most, and for its receipts.
@@ -58,10 +58,10 @@ func (r *Relay) probing(job int64) bool {
 	return false
 }
 
-// suspect starts the sample of a job, after one of the queue's rows.
-func (q *queue) suspect(failing []judge.Row, rows *judge.Rows) {
+// suspect starts a sample for each streak of the queue's answers or confirmations.
+func (q *queue) suspect(failing []judge.Streak, from *judge.Streaks) {
 	for _, f := range failing {
-		p := &probe{judge.NewSample(f, rows == &q.confirmations), q, rows}
+		p := &probe{judge.NewSample(f, from == &q.confirmations), q, from}
 		if _, is := q.probes.LoadOrStore(f.JobID, p); is {
 			continue
 		}
@@ -114,7 +114,7 @@ func (r *Relay) probeAll(ctx context.Context, out chan<- batch) {
 			trying.Go(func() {
 				defer p.queue.acquit(p)
 				if r.failsSample(ctx, p, out) {
-					p.queue.abort(ctx, p.Row)
+					p.queue.abort(ctx, p.Streak)
 				}
 			})
 		}
@@ -155,7 +155,7 @@ func (r *Relay) failsSample(ctx context.Context, p *probe, out chan<- batch) boo
 	}
 	fails := p.Fails(exhausted) && ctx.Err() == nil
 	if !fails {
-		p.rows.End(p.Sample)
+		p.from.End(p.Sample)
 	}
 	return fails
 }
@@ -190,7 +190,7 @@ func counts(c *outbox.Composed, r sender.Result) bool {
 
 // abort makes a failing job ABORTED: its remaining messages are held until an operator decides. A job
 // that cannot be aborted continues, and is tried again after as many failures.
-func (q *queue) abort(ctx context.Context, f judge.Row) {
+func (q *queue) abort(ctx context.Context, f judge.Streak) {
 	r, name := q.relay, q.settings().Name
 	reason := fmt.Sprintf("%s: %d permanent failures in a row", name, f.Length)
 	if f.Code != "" {

@@ -25,7 +25,7 @@ type queue struct {
 	client sender.Sender
 	limits *limit.Limits
 
-	answers, confirmations judge.Rows // to calls, and in receipts
+	answers, confirmations judge.Streaks // to calls, and in receipts
 	probes                 probes
 
 	mu         sync.Mutex

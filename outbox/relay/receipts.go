@@ -69,7 +69,7 @@ func (r *Relay) askFor(ctx context.Context, q *queue, list []outbox.Awaited, con
 	} else {
 		limit += 2 * config.Interval
 	}
-	var failing []judge.Row
+	var failing []judge.Streak
 	for i, a := range list {
 		if s, settled := decideReceipt(a, limit, results[i]); settled {
 			r.outcomes.addReceipt(s)

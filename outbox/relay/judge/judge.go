@@ -1,20 +1,21 @@
-// Package judge decides, from a sender's answers, whether a job fails there as a whole. Permanent failures are a sign of
-// life for the breaker. Invalid addresses count: a provider that is called in the wrong environment calls every address
-// invalid. But a row of failures alone may consist of the oldest addresses of a good list.
+// Package judge decides whether a sender fails a whole job, for example in the wrong environment or with a template that
+// is not approved. It counts permanent failures, which the breaker takes for a sign of life, and invalid addresses: in the
+// wrong environment each address is invalid. A streak of failures is no proof, because the oldest addresses of a good
+// list come first. So a sample of the remaining messages decides.
 //
-//	counting ──a row of failures──► suspected ──an acceptance──► counting, twice as many in a row
+//	counting ──streak of failures──► sampling ──a message accepted──► counting, with twice the limit
 //	    ▲                               │
-//	    ├── resumed by an operator,     ├──SampleOf failures, or of all that are left──► the job fails
-//	    └── or deferred, or too slow ───┘
+//	    └────────── undecided ──────────┼──SampleOf failures, or all remaining messages──► the job fails
 //
-// A sample that decides nothing, such as that of a sender that gets few of the job's messages, is continued by the next
-// one, which is tried soon, until the sender accepts a message of the job.
+// An undecided sample has more deferred than failed messages, or too few answers in time. This also happens if the
+// sender gets few of the job's messages. The next sample follows after SampleOf further failures and adds to the score,
+// until the sender accepts a message of the job.
 //
-// Answers to calls and receipts are counted separately. After a row of receipts, failures may only have been faster than
-// successes, and the receipts of the sample decide. Messages whose receipt is not known when its time is over, or is read
-// by another relay, speak for the job.
+// Calls and receipts have separate streaks. Failures may be reported long before successes, so after a streak of
+// receipts only the receipts of the sample count. Receipts that are still unknown, or that another relay has read,
+// count in favour of the job.
 //
-// The state is in memory: each relay judges for itself, and starts again after a restart.
+// The state is in memory. Each relay has its own, and a restart clears it.
 package judge
 
 import (
@@ -23,88 +24,87 @@ import (
 	"github.com/belfryhq/belfry/outbox/sender"
 )
 
-// SampleOf is how many messages of a job a sender must fail before the job fails, after a row of failures.
+// SampleOf is the number of failed messages with which a sample decides against the job.
 const SampleOf = 50
 
-// mostJobs is the maximum number of remembered jobs. Beyond it all counts restart, and allowed numbers are forgotten.
+// mostJobs is the maximum number of jobs in memory. Above it all counts are cleared.
 const mostJobs = 10_000
 
-// Rows counts the consecutive permanent failures of each job at one sender. The zero value is ready. It is safe for
+// Streaks counts the consecutive permanent failures of each job at one sender. The zero value is ready. It is safe for
 // concurrent use.
-type Rows struct {
+type Streaks struct {
 	mu   sync.Mutex
-	jobs map[int64]*suspicion
+	jobs map[int64]*count
 }
 
-// suspicion is what a sender's failures say about a job.
-type suspicion struct {
-	length  int   // of the row of failures
-	next    int   // the length at which the next sample is tried, if it is more than the caller's most
-	allowed int   // factor of most, after samples that were accepted; 0: 1
-	earlier Score // of the samples that decided nothing in this row
+// count is the state of one job.
+type count struct {
+	length  int   // failures since the last acceptance
+	next    int   // length of the next sample, if above the limit
+	factor  int   // of the limit, doubled by each accepted sample; 0 means 1
+	earlier score // of undecided samples since the last acceptance
 }
 
-// Row is a row of failures that is long enough for a sample.
-type Row struct {
+// Streak is a streak of failures that requires a sample.
+type Streak struct {
 	JobID   int64
 	Length  int
-	Code    string // of its last failure
-	earlier Score
+	Code    string // of the last failure
+	earlier score
 }
 
-// Score is what a sender answered to samples of a job.
-type Score struct{ failed, deferred int }
+// score counts the answers to samples.
+type score struct{ failed, deferred int }
 
-func (s *Rows) of(job int64) *suspicion {
+func (s *Streaks) of(job int64) *count {
 	found := s.jobs[job]
 	if found == nil {
 		if s.jobs == nil || len(s.jobs) >= mostJobs {
-			s.jobs = make(map[int64]*suspicion)
+			s.jobs = make(map[int64]*count)
 		}
-		found = &suspicion{}
+		found = &count{}
 		s.jobs[job] = found
 	}
 	return found
 }
 
-// Add counts the result of a job's message. It returns the job's row if that has reached most failures, and again after
-// as many more; most 0 means never. A result that is neither an acceptance nor a permanent failure says nothing about
-// the job and is ignored, and so is an activity, whose id is negative.
-func (s *Rows) Add(job int64, r sender.Result, most int) (full Row, is bool) {
-	if job < 0 || most == 0 {
-		return Row{}, false
+// Add counts a result. It returns the job's streak when its length reaches the limit, and again after as many more
+// failures; a limit of 0 disables it. Retryable and unknown results are ignored, and so are activities, whose ids are
+// negative.
+func (s *Streaks) Add(job int64, r sender.Result, limit int) (streak Streak, full bool) {
+	if job < 0 || limit == 0 {
+		return Streak{}, false
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch r.Class {
 	case sender.Accepted, sender.Pending:
-		if of := s.jobs[job]; of != nil && of.allowed > 0 {
-			*of = suspicion{allowed: of.allowed}
+		if of := s.jobs[job]; of != nil && of.factor > 0 {
+			*of = count{factor: of.factor}
 		} else if of != nil {
 			delete(s.jobs, job)
 		}
 	case sender.Permanent, sender.InvalidAddress:
 		of := s.of(job)
-		allowed := most * max(of.allowed, 1)
-		if of.length++; of.length >= max(of.next, allowed) {
-			full, is = Row{job, of.length, r.Code, of.earlier}, true
-			of.next = of.length + allowed
+		limit *= max(of.factor, 1)
+		if of.length++; of.length >= max(of.next, limit) {
+			streak, full = Streak{job, of.length, r.Code, of.earlier}, true
+			of.next = of.length + limit
 		}
 	case sender.Retryable, sender.Unknown:
 	}
-	return full, is
+	return streak, full
 }
 
-// End ends a job's row after its sample. If the sender has accepted some of its messages, twice as many failures are
-// allowed in the next row. If the sample decided nothing, its score is kept: after a failure in it the next sample is
-// tried soon, as the sender gets a small share of the job's messages, or answers slowly.
-func (s *Rows) End(p *Sample) {
+// End applies a sample that did not fail the job: an accepted one doubles the job's limit, and an undecided one leaves
+// its score to the next sample.
+func (s *Streaks) End(p *Sample) {
 	accepted, score := p.outcome()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	of := s.of(p.JobID)
 	if accepted {
-		*of = suspicion{allowed: min(2*max(of.allowed, 1), 1<<20)}
+		*of = count{factor: min(2*max(of.factor, 1), 1<<20)}
 	} else if of.earlier = score; score.failed > 0 {
 		of.next = min(of.next, of.length+SampleOf)
 	}

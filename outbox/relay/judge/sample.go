@@ -7,17 +7,17 @@ import (
 	"github.com/belfryhq/belfry/outbox/sender"
 )
 
-// Sample is a job's sample at one sender. It is safe for concurrent use.
+// Sample is a sample of a job's messages at one sender. It is safe for concurrent use.
 type Sample struct {
-	Row
-	Receipts bool // after a row of receipts
+	Streak
+	Receipts bool // after a streak of receipts
 
 	mu       sync.Mutex
 	keys     map[outbox.Key]answer
-	answered int   // of these, or awaited
-	awaited  int   // of these
-	score    Score // with that of earlier samples
-	accepted bool  // any message of the job
+	answered int   // number of keys with an answer, including awaited
+	awaited  int   // number of keys whose receipt is unknown
+	score    score // including earlier samples
+	accepted bool  // any message of the job was accepted
 }
 
 // answer is a sender's answer to a message of a sample.
@@ -29,12 +29,12 @@ const (
 	lastAnswer
 )
 
-// NewSample returns an empty sample after a row of answers to calls or of receipts.
-func NewSample(after Row, receipts bool) *Sample {
-	return &Sample{Row: after, Receipts: receipts, score: after.earlier, keys: make(map[outbox.Key]answer)}
+// NewSample returns an empty sample after a streak of calls or of receipts.
+func NewSample(after Streak, receipts bool) *Sample {
+	return &Sample{Streak: after, Receipts: receipts, score: after.earlier, keys: make(map[outbox.Key]answer)}
 }
 
-// Expect adds messages.
+// Expect adds claimed messages, which have no answer yet.
 func (p *Sample) Expect(claimed []outbox.Claimed) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -51,8 +51,8 @@ func (p *Sample) Has(k outbox.Key) bool {
 	return is
 }
 
-// Observe records the sender's answer to any message of the job, by a call or a receipt. final is set for a failure that
-// concerns the job: it ends the message, and is the provider's.
+// Observe records the sender's answer to any message of the job, from a call or from a receipt. final marks a failure by
+// the provider that ends the message.
 func (p *Sample) Observe(k outbox.Key, class sender.Class, final, receipt bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -82,16 +82,16 @@ func (p *Sample) Observe(k outbox.Key, class sender.Class, final, receipt bool) 
 	}
 }
 
-// Fails reports whether the sample decides against the job: the sender has accepted none, and has failed more than it
-// has deferred, and SampleOf of this and earlier samples or, if these are all that are left, all of this one.
+// Fails reports whether the sample decides against the job. The sender has accepted no message and failed more than it
+// deferred. Either SampleOf messages have failed, with earlier samples, or all is set, because no further messages of the
+// job remain, and each message of the sample has an answer.
 func (p *Sample) Fails(all bool) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return !p.accepted && p.score.failed > p.score.deferred+p.awaited && (p.score.failed >= SampleOf || all && p.answered == len(p.keys))
 }
 
-// Done reports whether the sample decides: a sender that defers as many messages as it fails is not asked until
-// SampleOf have failed.
+// Done reports whether the sample has enough answers. With twice SampleOf answers it remains undecided.
 func (p *Sample) Done() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -102,21 +102,21 @@ func (p *Sample) done() bool {
 	return p.accepted || p.score.failed >= max(SampleOf, p.score.deferred+p.awaited+1) || p.answered-p.awaited >= 2*SampleOf
 }
 
-// Enough reports whether no more messages are needed.
+// Enough reports whether the sample has enough messages.
 func (p *Sample) Enough() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.done() || p.Receipts && p.awaited+p.score.failed >= SampleOf
 }
 
-// Awaits reports whether receipts are needed that are not known.
+// Awaits reports whether the decision depends on unknown receipts.
 func (p *Sample) Awaits() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.Receipts && p.awaited > 0 && !p.done()
 }
 
-func (p *Sample) outcome() (accepted bool, score Score) {
+func (p *Sample) outcome() (accepted bool, score score) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.accepted, p.score
