@@ -506,7 +506,7 @@ BEGIN
         IF NOT FOUND OR NOT EXISTS (SELECT FROM belfry.installation i WHERE i.one AND i.halted_at IS NULL) THEN
             RETURN NULL;
         END IF;
-        NEW.arrival := coalesce(OLD.arrival, nextval('belfry.arrivals_seq'));
+        NEW.arrival := coalesce(OLD.arrival, belfry.next_arrival(NEW.type <> 'push'));
     END IF;
     IF OLD.status IN ('PROCESSED', 'FAILED') AND (NEW.abort_requested OR NEW.status = 'ABORTED') THEN
         left_over := belfry.has_unsent(OLD.id);

@@ -11,6 +11,8 @@ SET LOCAL search_path = pg_catalog, pg_temp;
 -- One notification per (job, channel) (I2): arrival is the job's, and no other job has it, or the negated id of an activity. The key starts with
 -- the channel so that one index serves both uniqueness and the list of a channel, newest first. Withdrawn
 -- notifications remain, marked, for audits, and are not listed. A NULL costs no space, up to eight columns.
+-- The partition notifications_N has the arrivals from N * 10^9 on. A job writes into the newest one: in one index of all
+-- notifications, a job to everyone would change a page for every few rows, and log the whole page (ADR 0057).
 CREATE TABLE belfry.notifications (
     channel_id   bigint NOT NULL,
     arrival      bigint NOT NULL,
@@ -27,7 +29,68 @@ CREATE TABLE belfry.notifications (
         least(read_at, archived_at, withdrawn_at) >= '1970-01-01 00:00:00+00'
         AND greatest(read_at, archived_at, withdrawn_at) < '9999-12-31 00:00:00+00'),
     CONSTRAINT notifications_pkey PRIMARY KEY (channel_id, arrival)
-);
+) PARTITION BY RANGE (arrival);
+
+-- The number of the partition of an arrival.
+CREATE FUNCTION belfry.notifications_part(arrival bigint) RETURNS bigint
+LANGUAGE sql IMMUTABLE PARALLEL SAFE
+RETURN $1 / 1000000000;
+
+-- The partition with a number; NULL: it does not exist.
+CREATE FUNCTION belfry.notifications_table(part bigint) RETURNS regclass
+LANGUAGE sql STABLE
+RETURN to_regclass('belfry.notifications_' || $1);
+
+-- The size in bytes from which the newest partition is followed by another one, if it is also a tenth of all: about
+-- twelve million notifications.
+CREATE FUNCTION belfry.notifications_part_bytes() RETURNS bigint
+LANGUAGE sql IMMUTABLE PARALLEL SAFE
+RETURN 536870912;
+
+-- Creates the partition with a number. ATTACH takes a weaker lock than PARTITION OF: readers and writers go on.
+CREATE FUNCTION belfry.notifications_add(part bigint) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET lock_timeout = '100ms' AS $$
+BEGIN
+    EXECUTE format('CREATE TABLE belfry.notifications_%s (LIKE belfry.notifications INCLUDING ALL)', part);
+    EXECUTE format('ALTER TABLE belfry.notifications ATTACH PARTITION belfry.notifications_%s FOR VALUES FROM (%s) TO (%s)',
+        part, part * 1000000000, (part + 1) * 1000000000);
+END $$;
+
+-- The arrival of a job that is claimed for the first time. A job that writes notifications creates the partition after
+-- the newest one if it does not exist, or, when the newest one is full, takes the first arrival of the next one: not both,
+-- because a claim that is rolled back takes the partition back, and not the arrival. If another session has locked the
+-- table, a later claim does it. When it never succeeds, the newest partition grows (`belfry doctor` warns).
+CREATE FUNCTION belfry.next_arrival(notifies boolean) RETURNS bigint
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET lock_timeout = '100ms' AS $$
+DECLARE
+    part bigint := belfry.notifications_part((SELECT s.last_value FROM belfry.arrivals_seq s));
+BEGIN
+    IF notifies AND (belfry.notifications_table(part + 1) IS NULL OR belfry.notifications_full(part)) THEN
+        BEGIN
+            LOCK TABLE belfry.notifications IN SHARE UPDATE EXCLUSIVE MODE;
+            part := belfry.notifications_part((SELECT s.last_value FROM belfry.arrivals_seq s));
+            IF belfry.notifications_table(part + 1) IS NULL THEN
+                PERFORM belfry.notifications_add(part + 1);
+            ELSIF belfry.notifications_full(part) THEN
+                PERFORM setval('belfry.arrivals_seq', (part + 1) * 1000000000, false);
+            END IF;
+        EXCEPTION WHEN OTHERS THEN
+            NULL; -- a claim does not depend on it
+        END;
+    END IF;
+    RETURN nextval('belfry.arrivals_seq');
+END $$;
+
+-- Whether the partition with a number is full.
+CREATE FUNCTION belfry.notifications_full(part bigint) RETURNS boolean
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT pg_relation_size(belfry.notifications_table($1)) >= greatest(belfry.notifications_part_bytes(),
+           (SELECT sum(pg_relation_size(h.inhrelid)) / 10 FROM pg_inherits h WHERE h.inhparent = 'belfry.notifications'::regclass))
+$$;
+
+REVOKE EXECUTE ON FUNCTION belfry.notifications_add(bigint), belfry.next_arrival(boolean), belfry.notifications_full(bigint) FROM PUBLIC;
+
+SELECT belfry.notifications_add(0), belfry.notifications_add(1);
 
 -- The notifications of jobs by the job's id. Rows of one job are found by reading all.
 CREATE VIEW belfry.job_notifications AS
@@ -474,7 +537,8 @@ BEGIN
                          WHERE f.archived_at IS NULL AND f.withdrawn_at IS NULL AND NOT belfry.inbox_is_read(f.channel_id, f.arrival, f.read_at));
         WITH gone AS (
             DELETE FROM belfry.notifications f
-             WHERE f.ctid = ANY (ARRAY(SELECT k.ctid FROM belfry.notifications k WHERE k.channel_id = NEW.channel_id AND k.arrival = ANY (unread) FOR UPDATE SKIP LOCKED))
+             WHERE f.channel_id = NEW.channel_id
+               AND f.arrival = ANY (ARRAY(SELECT k.arrival FROM belfry.notifications k WHERE k.channel_id = NEW.channel_id AND k.arrival = ANY (unread) FOR UPDATE SKIP LOCKED))
             RETURNING f.collapsed)
         SELECT sum(coalesce(g.collapsed, 1)) INTO n FROM gone g;
     END IF;
@@ -767,6 +831,53 @@ CREATE TABLE belfry.retention_walks (
     CONSTRAINT retention_walks_name_check CHECK (name = 'notifications'),
     CONSTRAINT retention_walks_job_ids_check CHECK (cardinality(job_ids) BETWEEN 1 AND 10000)
 );
+
+-- The partitions of notifications of which nothing is younger than a time: their jobs have finished before it, their
+-- activities are deleted, and so are the messages of jobs of custom types. A later partition has been in use for an hour, so
+-- that no job that is being claimed has an arrival of this one.
+CREATE FUNCTION belfry.old_notifications(before timestamptz) RETURNS SETOF bigint
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT p.part
+      FROM (SELECT substring(c.relname FROM '[0-9]+$')::bigint AS part
+              FROM pg_inherits h JOIN pg_class c ON c.oid = h.inhrelid WHERE h.inhparent = 'belfry.notifications'::regclass) p
+     WHERE EXISTS (SELECT FROM belfry.jobs j WHERE j.arrival >= (p.part + 1) * 1000000000 AND j.started_at < statement_timestamp() - interval '1 hour')
+       AND NOT EXISTS (SELECT FROM belfry.jobs j
+                        WHERE j.arrival >= p.part * 1000000000 AND j.arrival < (p.part + 1) * 1000000000 AND j.type <> 'push'
+                          AND (coalesce(j.finished_at, 'infinity') >= $1
+                               OR j.type <> 'inbox' AND (SELECT true FROM belfry.message_rows m WHERE m.job_id = j.id ORDER BY m.channel_id LIMIT 1)))
+       AND NOT EXISTS (SELECT FROM belfry.activities a WHERE a.inbox AND a.id <= p.part * -1000000000 AND a.id > (p.part + 1) * -1000000000)
+$$;
+
+-- Drops the oldest partition of old_notifications and marks its jobs as pruned. It waits for at most a second for the
+-- sessions that read notifications, and these wait for it. Returns the rows that its jobs wrote; NULL: there is none, or
+-- one is in use.
+CREATE FUNCTION belfry.drop_notifications(before timestamptz) RETURNS bigint
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET lock_timeout = '1s' AS $$
+DECLARE
+    part    bigint;
+    written bigint;
+BEGIN
+    part := (SELECT min(o) FROM belfry.old_notifications(before) o);
+    IF part IS NULL THEN
+        RETURN NULL;
+    END IF;
+    WITH marked AS (
+        UPDATE belfry.jobs j
+           SET retention_at = coalesce(j.retention_at, clock_timestamp()), pruned_at = clock_timestamp()
+         WHERE j.arrival >= part * 1000000000 AND j.arrival < (part + 1) * 1000000000 AND j.type <> 'push' AND j.pruned_at IS NULL
+        RETURNING j.finished_at, j.rows_written, j.type)
+    SELECT coalesce(sum(m.rows_written) FILTER (WHERE m.type = 'inbox'), 0) INTO written
+      FROM marked m HAVING count(*) FILTER (WHERE m.finished_at IS NULL OR m.finished_at >= before) = 0;
+    IF written IS NULL THEN
+        RAISE lock_not_available; -- a job was resumed meanwhile
+    END IF;
+    EXECUTE format('DROP TABLE belfry.notifications_%s', part);
+    RETURN written;
+EXCEPTION WHEN lock_not_available THEN
+    RETURN NULL;
+END $$;
+
+REVOKE EXECUTE ON FUNCTION belfry.old_notifications(timestamptz), belfry.drop_notifications(timestamptz) FROM PUBLIC;
 
 -- The messages that were about to be handed to a provider under a lease, with the step of their routes.
 -- After the lease has expired these have an unknown outcome; the others were never sent. A step with a

@@ -2,7 +2,6 @@
 -- owner's rights. A role that may execute them needs no rights on tables.
 --
 -- Locks: belfry.jobs SHARE (scan)
--- Locks: belfry.notifications ROW EXCLUSIVE (instant)
 
 -- Expressions that are bound at creation must not resolve to functions of other roles.
 SET LOCAL search_path = pg_catalog, pg_temp;
@@ -26,8 +25,10 @@ CREATE INDEX jobs_late_idx ON belfry.jobs (arrival) WHERE arrival IS NOT NULL AN
 -- the walk has not reached the channel, or skipped it. Running jobs and the 100 newest other unfinished ones are
 -- examined: a notification of an older one, which was stopped and is resumed, arrives as seen or read.
 CREATE FUNCTION belfry.inbox_late(channel_id bigint, arrival bigint) RETURNS bigint[]
-LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
-    SELECT coalesce(array_agg(l.arrival), '{}')
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_column
+BEGIN
+    RETURN (SELECT coalesce(array_agg(l.arrival), '{}')
       FROM ((SELECT j.id, j.arrival, j."cursor" FROM belfry.jobs j
               WHERE j.status = 'RUNNING' AND j.arrival <= $2 AND j.type <> 'push'
               ORDER BY j.arrival DESC LIMIT 100)
@@ -37,8 +38,8 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
               ORDER BY j.arrival DESC LIMIT 100)) l
      WHERE (CASE WHEN l."cursor" ~ '^-?[0-9]{1,18}$' THEN l."cursor"::bigint < $1 ELSE true END
             OR EXISTS (SELECT FROM belfry.job_skips s WHERE s.job_id = l.id AND s.key = $1::text))
-       AND NOT EXISTS (SELECT FROM belfry.notifications n WHERE n.channel_id = $1 AND n.arrival = l.arrival)
-$$;
+       AND NOT EXISTS (SELECT FROM belfry.notifications n WHERE n.channel_id = $1 AND n.arrival = l.arrival));
+END $$;
 
 -- Whether a person has read a notification, by its own mark or by the marks of the channel.
 CREATE FUNCTION belfry.inbox_is_read(channel_id bigint, arrival bigint, read_at timestamptz) RETURNS boolean
@@ -150,8 +151,10 @@ $$;
 -- means 100 or more. It examines 1,000 at most. The rule is inbox_page's, without the texts: applications show the count on
 -- each of their pages.
 CREATE FUNCTION belfry.inbox_unread(channel_id bigint, OUT unread integer, OUT unseen integer)
-LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_bitmapscan = off SET enable_seqscan = off AS $$
-    SELECT count(*) FILTER (WHERE NOT l.read), count(*) FILTER (WHERE NOT l.read AND NOT l.seen)
+LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_bitmapscan = off SET enable_seqscan = off AS $$
+#variable_conflict use_column
+BEGIN
+    SELECT count(*) FILTER (WHERE NOT l.read), count(*) FILTER (WHERE NOT l.read AND NOT l.seen) INTO unread, unseen
       FROM (SELECT coalesce(i.seen_to >= n.arrival AND n.arrival <> ALL (i.seen_except) AND n.late IS DISTINCT FROM 2, false) AS seen,
                    n.read_at IS NOT NULL OR coalesce(i.read_to >= n.arrival AND n.arrival <> ALL (i.read_except) AND n.late IS NULL, false) AS read
               FROM (SELECT n.* FROM belfry.notifications n WHERE n.channel_id = $1 AND n.withdrawn_at IS NULL AND n.archived_at IS NULL ORDER BY n.arrival DESC LIMIT 1000) n
@@ -161,8 +164,8 @@ LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET e
               LEFT JOIN belfry.inbox i ON i.channel_id = n.channel_id
              WHERE NOT EXISTS (SELECT FROM belfry.opt_outs o WHERE o.channel_id = $1 AND o.medium = '*' AND o.category IN ('*', j.category) AND o.opted_out_at <= j.at)
              ORDER BY n.arrival DESC
-             LIMIT 100) l
-$$;
+             LIMIT 100) l;
+END $$;
 
 -- Marks all notifications of a person as seen and, with read, as read. It locks the person's marks, so that it waits for
 -- other marks of the person. A first mark locks one of the newest notifications: an erasure deletes the marks after the
@@ -170,11 +173,14 @@ $$;
 -- does; if all are locked, a first mark has no effect. It clears late in the newest 200 of the list: an index on late would
 -- cost each notification of a job a tenth of its COPY.
 CREATE FUNCTION belfry.inbox_mark(channel_id bigint, read boolean) RETURNS void
-LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
-    SELECT FROM belfry.inbox i WHERE i.channel_id = $1 FOR NO KEY UPDATE;
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_column
+BEGIN
+    PERFORM FROM belfry.inbox i WHERE i.channel_id = $1 FOR NO KEY UPDATE;
     UPDATE belfry.notifications n SET late = CASE WHEN NOT $2 THEN 1 END
-     WHERE n.ctid = ANY (ARRAY(
-           SELECT k.ctid FROM belfry.notifications k
+     WHERE n.channel_id = $1
+       AND n.arrival = ANY (ARRAY(
+           SELECT k.arrival FROM belfry.notifications k
             WHERE k.channel_id = $1 AND k.late >= CASE WHEN $2 THEN 1 ELSE 2 END
               AND k.arrival >= (SELECT min(a.arrival) FROM (SELECT a.arrival FROM belfry.notifications a WHERE a.channel_id = $1 AND a.withdrawn_at IS NULL AND a.archived_at IS NULL ORDER BY a.arrival DESC LIMIT 200) a)
               FOR NO KEY UPDATE SKIP LOCKED));
@@ -193,8 +199,8 @@ LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
        SET seen_to = excluded.seen_to, seen_except = excluded.seen_except,
            read_to = greatest(i.read_to, excluded.read_to), read_except = CASE WHEN $2 THEN excluded.read_except ELSE i.read_except END
      WHERE i.seen_to <= excluded.seen_to
-       AND ((i.seen_to, i.seen_except) <> (excluded.seen_to, excluded.seen_except) OR $2 AND (i.read_to, i.read_except) <> (excluded.read_to, excluded.read_except))
-$$;
+       AND ((i.seen_to, i.seen_except) <> (excluded.seen_to, excluded.seen_except) OR $2 AND (i.read_to, i.read_except) <> (excluded.read_to, excluded.read_except));
+END $$;
 
 -- Marks all notifications of a person as seen: the list was opened.
 CREATE FUNCTION belfry.inbox_seen(channel_id bigint) RETURNS void

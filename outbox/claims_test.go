@@ -332,6 +332,7 @@ func TestTake_SettlesNothingThatWasTakenBackMeanwhile(t *testing.T) {
 	t.Parallel()
 	b := setup(t, 0)
 	l := b.ledger("r1")
+	l.WaitForMessages()
 	for name, settle := range map[string]func(outbox.Claimed) outbox.Settlement{"sent": sent, "released": outbox.Release} {
 		id := b.Rest(t, outbox.TypePush, 2, job.Processed)
 		claimed := handed(t, l, id, 2)
@@ -363,6 +364,7 @@ func TestTake_SettlesAfterAShortLock(t *testing.T) {
 	t.Parallel()
 	b := setup(t, 0)
 	l := b.ledger("r1")
+	l.WaitForMessages()
 	id := b.Rest(t, outbox.TypePush, 2, job.Processed)
 	claimed := handed(t, l, id, 2)
 	other, err := b.DB.Pool.Begin(bg)

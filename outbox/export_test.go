@@ -20,3 +20,6 @@ func Misplaced(c, other Claimed) Claimed {
 
 // WaitForClaims makes claims wait for other claims of their job as long as for other locks.
 func (l *Ledger) WaitForClaims() { l.claimWait = ledgerTimeout }
+
+// WaitForMessages makes settlements wait for locked messages as long as for other locks.
+func (l *Ledger) WaitForMessages() { l.settleWait = ledgerTimeout }

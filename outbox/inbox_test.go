@@ -224,7 +224,7 @@ func TestInbox_ReadsOneRangeOfAnIndex(t *testing.T) {
 		require.NoError(t, err)
 		var before, after int64
 		const reads = `SELECT sum(pg_stat_get_xact_tuples_fetched(c) + pg_stat_get_xact_tuples_returned(c))::bigint
-			FROM unnest('{belfry.notifications_pkey,belfry.jobs_arrival_idx,belfry.jobs_late_idx,belfry.jobs,belfry.notifications}'::regclass[]) c`
+			FROM unnest('{belfry.notifications_0_pkey,belfry.jobs_arrival_idx,belfry.jobs_late_idx,belfry.jobs,belfry.notifications_0}'::regclass[]) c`
 		require.NoError(t, tx.QueryRow(t.Context(), reads).Scan(&before))
 		_, err = tx.Exec(t.Context(), `SELECT belfry.`+call)
 		require.NoError(t, err)
@@ -252,7 +252,7 @@ func TestInbox_BoundsHiddenNotifications(t *testing.T) {
 	defer tx.Rollback(t.Context()) //nolint:errcheck // it reads
 	for _, call := range []string{"inbox_page(2)", "inbox_unread(2)", "inbox_next(2)"} {
 		const reads = `SELECT sum(pg_stat_get_xact_tuples_fetched(c) + pg_stat_get_xact_tuples_returned(c))::bigint
-			FROM unnest('{belfry.notifications_pkey,belfry.activities_pkey,belfry.jobs_arrival_idx,belfry.activities,belfry.notifications}'::regclass[]) c`
+			FROM unnest('{belfry.notifications_0_pkey,belfry.activities_pkey,belfry.jobs_arrival_idx,belfry.activities,belfry.notifications_0}'::regclass[]) c`
 		var before, after int64
 		require.NoError(t, tx.QueryRow(t.Context(), reads).Scan(&before))
 		_, err = tx.Exec(t.Context(), `SELECT belfry.`+call)
@@ -339,7 +339,7 @@ func TestInbox_MarksPassNoRunningJob(t *testing.T) {
 		c.Exec(t, `UPDATE belfry.jobs SET status = 'ABORTED', abort_requested = true WHERE id = $1`, c.claim(t, fmt.Sprint("ends-", i)))
 	}
 	c.reach(t, c.claim(t, "passes"))
-	c.Exec(t, `INSERT INTO belfry.notifications (channel_id, arrival) VALUES (2, 9223372036854775807)`) // of no job
+	c.Exec(t, `INSERT INTO belfry.notifications (channel_id, arrival) VALUES (2, 1999999999)`) // of no job
 	c.Exec(t, `SELECT belfry.inbox_read_all(2), belfry.inbox_seen(2)`)
 	require.Equal(t, [2]int{0, 0}, c.counts(t))
 	c.reach(t, walks)

@@ -45,16 +45,16 @@ const NoCarrier = "postgres"
 // Each call ends after ten seconds, or with its context. After job.ErrUnreachable the outcome of a COMMIT is
 // unknown; every call can be repeated. Lost finds the messages of a claim whose response was lost.
 type Ledger struct {
-	pool      *pgxpool.Pool
-	relay     string
-	leaseTime time.Duration
-	claimWait time.Duration
-	media     []string     // nil: all
-	senders   []string     // nil: all
-	transport string       // of this relay
-	place     string       // of the relay
-	readOnly  atomic.Bool  // the role's transactions are read-only by default
-	made      atomic.Int64 // number of transactions, for Beat
+	pool                  *pgxpool.Pool
+	relay                 string
+	leaseTime             time.Duration
+	claimWait, settleWait time.Duration
+	media                 []string     // nil: all
+	senders               []string     // nil: all
+	transport             string       // of this relay
+	place                 string       // of the relay
+	readOnly              atomic.Bool  // the role's transactions are read-only by default
+	made                  atomic.Int64 // number of transactions, for Beat
 
 	mu     sync.Mutex
 	leases map[int64]time.Time // when the statement began that claimed or renewed a lease last
@@ -64,7 +64,7 @@ type Ledger struct {
 // belong to it for leaseTime without Renew.
 func NewLedger(pool *pgxpool.Pool, relay string, leaseTime time.Duration) *Ledger {
 	return &Ledger{
-		pool: pool, relay: relay, leaseTime: leaseTime, claimWait: claimWait, transport: NoCarrier, leases: make(map[int64]time.Time),
+		pool: pool, relay: relay, leaseTime: leaseTime, claimWait: claimWait, settleWait: settleWait, transport: NoCarrier, leases: make(map[int64]time.Time),
 	}
 }
 

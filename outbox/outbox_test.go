@@ -137,6 +137,6 @@ func TestTables_ServeInboxByIndex(t *testing.T) {
 	require.NoError(t, err)
 	plan, err := pgx.CollectRows(rows, pgx.RowTo[string])
 	require.NoError(t, err)
-	require.True(t, slices.ContainsFunc(plan, func(line string) bool { return strings.Contains(line, "notifications_pkey") }), "%v", plan)
+	require.True(t, slices.ContainsFunc(plan, func(line string) bool { return strings.Contains(line, "notifications_0_pkey") }), "%v", plan)
 	require.False(t, slices.ContainsFunc(plan, func(line string) bool { return strings.Contains(line, "Sort") }), "%v", plan)
 }

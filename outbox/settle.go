@@ -187,7 +187,7 @@ func (l *Ledger) settle(ctx context.Context, settlements []Settlement, doneLease
 		if len(todo) > 0 {
 			b.Queue(queries.deliveriesSettled, pgx.StrictNamedArgs{"relay": l.relay})
 		}
-		switch err := l.within(ctx, true, settleWait, &b); {
+		switch err := l.within(ctx, true, l.settleWait, &b); {
 		case !skip && errors.Is(err, job.ErrLocked): // nothing is recorded
 			skip = true
 			continue

@@ -71,19 +71,23 @@ SELECT (SELECT count(*) FROM looked), (SELECT max(channel_id) FROM looked),
            - (SELECT count(*) FROM cancelled) - (SELECT count(*) FROM marked);
 
 -- name: NotificationRecall :one
--- One step of a recall through the notifications: the next @keys channels with notifications
--- after @after, up to @bound, and the row of this job for each (notifications_pkey, two
+-- One step of a recall through the notifications: the next @keys channels with notifications in the
+-- job's partition after @after, up to @bound, and the row of this job for each (notifications_pkey, two
 -- descents per channel at any number of older rows). Unread notifications are withdrawn.
 -- Columns as in MessageRecall; it is too late for read ones.
 WITH RECURSIVE walk (channel_id, n) AS (
     (SELECT f.channel_id, 1 FROM belfry.notifications f
       WHERE f.channel_id > @after::bigint AND f.channel_id <= @bound::bigint
+        AND f.arrival >= (SELECT belfry.notifications_part(j.arrival) * 1000000000 FROM belfry.jobs j WHERE j.id = @job_id)
+        AND f.arrival < (SELECT (belfry.notifications_part(j.arrival) + 1) * 1000000000 FROM belfry.jobs j WHERE j.id = @job_id)
       ORDER BY f.channel_id LIMIT 1)
     UNION ALL
     SELECT x.channel_id, w.n + 1
       FROM walk w
      CROSS JOIN LATERAL (SELECT f.channel_id FROM belfry.notifications f
                           WHERE f.channel_id > w.channel_id AND f.channel_id <= @bound::bigint
+                            AND f.arrival >= (SELECT belfry.notifications_part(j.arrival) * 1000000000 FROM belfry.jobs j WHERE j.id = @job_id)
+                            AND f.arrival < (SELECT (belfry.notifications_part(j.arrival) + 1) * 1000000000 FROM belfry.jobs j WHERE j.id = @job_id)
                           ORDER BY f.channel_id LIMIT 1) x
      WHERE w.n < @keys
 ), looked AS MATERIALIZED (
@@ -100,7 +104,7 @@ WITH RECURSIVE walk (channel_id, n) AS (
 ), withdrawn AS (
     UPDATE belfry.notifications m
        SET withdrawn_at = clock_timestamp()
-     WHERE m.ctid = ANY (ARRAY(SELECT l.tid FROM locked l))
+     WHERE m.ctid = ANY (ARRAY(SELECT l.tid FROM locked l)) AND m.arrival = (SELECT j.arrival FROM belfry.jobs j WHERE j.id = @job_id) -- positions are unique in its partition
        AND NOT belfry.inbox_is_read(m.channel_id, m.arrival, m.read_at) AND m.withdrawn_at IS NULL
     RETURNING m.channel_id
 )
@@ -129,18 +133,22 @@ SELECT CASE WHEN k.queued THEN 'QUEUED' WHEN k.claimed THEN 'PROCESSING' ELSE k.
 SELECT EXISTS (SELECT FROM belfry.lanes l WHERE l.name = @lane AND l.paused_at IS NOT NULL);
 
 -- name: NotificationSlice :many
--- The next @keys channels with any notification after @after, up to @bound, in key
+-- The next @keys channels with any notification in the job's partition after @after, up to @bound, in key
 -- order, and the row of this job for each (notifications_pkey, two descents per channel). The
 -- state is NULL without a row.
 WITH RECURSIVE walk (channel_id, n) AS (
     (SELECT f.channel_id, 1 FROM belfry.notifications f
       WHERE f.channel_id > @after::bigint AND f.channel_id <= @bound::bigint
+        AND f.arrival >= (SELECT belfry.notifications_part(j.arrival) * 1000000000 FROM belfry.jobs j WHERE j.id = @job_id)
+        AND f.arrival < (SELECT (belfry.notifications_part(j.arrival) + 1) * 1000000000 FROM belfry.jobs j WHERE j.id = @job_id)
       ORDER BY f.channel_id LIMIT 1)
     UNION ALL
     SELECT x.channel_id, w.n + 1
       FROM walk w
      CROSS JOIN LATERAL (SELECT f.channel_id FROM belfry.notifications f
                           WHERE f.channel_id > w.channel_id AND f.channel_id <= @bound::bigint
+                            AND f.arrival >= (SELECT belfry.notifications_part(j.arrival) * 1000000000 FROM belfry.jobs j WHERE j.id = @job_id)
+                            AND f.arrival < (SELECT (belfry.notifications_part(j.arrival) + 1) * 1000000000 FROM belfry.jobs j WHERE j.id = @job_id)
                           ORDER BY f.channel_id LIMIT 1) x
      WHERE w.n < @keys
 )

@@ -177,6 +177,7 @@ func (d *doctor) examine(ctx context.Context) {
 		check{"jobs", d.checkJobs},
 		check{"names", d.checkNames},
 		check{"notifications", d.checkNotifications},
+		check{"partitions", d.checkPartitions},
 		check{"stopped", d.checkStopped},
 		check{"schedules", d.checkSchedules},
 	)

@@ -3,6 +3,7 @@ package doctor_test
 import (
 	"context"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -198,4 +199,17 @@ func TestDoctor_WarnsOfAFullNotificationQueue(t *testing.T) {
 	require.Len(t, list, 1)
 	require.Equal(t, doctor.HealthWarning, list[0].Status)
 	require.Contains(t, list[0].Remedy.String(), "pg_terminate_backend")
+}
+
+// A partition that will be missing is reported with its remedy, which creates it.
+func TestDoctor_WarnsOfAMissingPartition(t *testing.T) {
+	t.Parallel()
+	d := admintest.NewDesk(t)
+	require.Equal(t, doctor.HealthOK, found(d.Examined(), "partitions")[0].Status)
+	d.Exec(`DROP TABLE belfry.notifications_1`)
+	list := found(d.Examined(), "partitions")
+	require.Equal(t, doctor.HealthWarning, list[0].Status)
+	_, sql, _ := strings.Cut(list[0].Remedy.String(), ": ")
+	d.Exec(sql)
+	require.Equal(t, doctor.HealthOK, found(d.Examined(), "partitions")[0].Status)
 }

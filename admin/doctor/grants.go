@@ -86,6 +86,7 @@ func profiles() []profile {
 			{"INSERT, UPDATE, DELETE", "opt_outs", ""},
 			{"DELETE", "invalid_addresses", ""}, {"INSERT, UPDATE, DELETE", "activities", ""}, {"UPDATE, DELETE", "message_rows", ""},
 			{"DELETE", "job_claims", ""}, {"EXECUTE", "own_claimed(bigint, bigint, integer)", ""},
+			{"EXECUTE", "old_notifications(timestamptz)", ""}, {"EXECUTE", "drop_notifications(timestamptz)", ""},
 			{"UPDATE, DELETE", "notifications", ""}, {"DELETE", "inbox", ""}, {"INSERT", "attempts", attemptColumns}, {"DELETE", "attempts", ""},
 			{"INSERT, UPDATE, DELETE", "retention_walks", ""},
 			{"INSERT", "events", "subject, name, kind, actor, reason, detail"}, {"UPDATE", "events", "name, reason, detail"},

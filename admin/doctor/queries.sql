@@ -54,7 +54,7 @@ SELECT n.relation, array_agg(n.privilege || coalesce(' (' || nullif(n.columns, '
         UNION ALL
         SELECT 'belfry.' || c.relname, 'SELECT', '', 0
           FROM pg_class c
-         WHERE @reads AND c.relnamespace = to_regnamespace('belfry') AND c.relkind IN ('r', 'v')) n
+         WHERE @reads AND c.relnamespace = to_regnamespace('belfry') AND c.relkind IN ('r', 'p', 'v') AND NOT c.relispartition) n
  WHERE CASE WHEN n.relation LIKE 'FUNCTION %' THEN to_regprocedure(substr(n.relation, 10)) IS NULL ELSE to_regclass(n.relation) IS NULL END
     OR NOT CASE WHEN n.relation LIKE 'FUNCTION %' THEN has_function_privilege(substr(n.relation, 10), n.privilege)
                 WHEN n.columns <> '' THEN (SELECT bool_and(has_column_privilege(n.relation, c, n.privilege)) FROM unnest(string_to_array(n.columns, ', ')) c)
@@ -65,7 +65,7 @@ SELECT n.relation, array_agg(n.privilege || coalesce(' (' || nullif(n.columns, '
 -- name: DoctorWrites :one
 -- Whether the connected user may change any of belfry's tables. Always one row.
 SELECT EXISTS (SELECT FROM pg_class c
-                WHERE c.relnamespace = to_regnamespace('belfry') AND c.relkind = 'r' AND has_table_privilege(c.oid, 'INSERT, UPDATE, DELETE'));
+                WHERE c.relnamespace = to_regnamespace('belfry') AND c.relkind IN ('r', 'p') AND has_table_privilege(c.oid, 'INSERT, UPDATE, DELETE'));
 
 -- name: DoctorStale :many
 -- RUNNING jobs whose heartbeat is older than @stale_after or a minute ahead, longest first: any
@@ -127,3 +127,8 @@ SELECT n.kind, n.name, n.host || ':' || n.pid AS holder, n.rival
 -- name: DoctorNotifications :one
 -- Whether belfry notifies, and the used part of the server's notification queue, from 0 to 1. Always one row.
 SELECT belfry.rings(), pg_notification_queue_usage();
+
+-- name: DoctorPartitions :one
+-- The partition of belfry.notifications that jobs write into, and whether the next one exists. Always one row.
+SELECT p.part, to_regclass('belfry.notifications_' || p.part + 1) IS NOT NULL
+  FROM (SELECT coalesce(belfry.notifications_part(max(j.arrival)), 0) AS part FROM belfry.jobs j) p;

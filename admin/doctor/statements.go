@@ -14,5 +14,5 @@ var queries = db.MustQueries[querySet](sqlFiles)
 // querySet has the statements of queries.sql.
 type querySet struct {
 	healthRead, doctorServer, doctorSecured, doctorCreators, doctorPrivileges, doctorWrites,
-	doctorStale, doctorOverdue, doctorStatistics, doctorUnsent, doctorQueued, doctorNames, doctorNotifications string
+	doctorStale, doctorOverdue, doctorStatistics, doctorUnsent, doctorQueued, doctorNames, doctorNotifications, doctorPartitions string
 }

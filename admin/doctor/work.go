@@ -144,6 +144,20 @@ func (d *doctor) checkNotifications(ctx context.Context, check string) error {
 	return nil
 }
 
+// checkPartitions warns if jobs will find no next partition when the newest one is full.
+func (d *doctor) checkPartitions(ctx context.Context, check string) error {
+	var part int64
+	var ahead bool
+	err := d.Reads().QueryRow(ctx, queries.doctorPartitions).Scan(&part, &ahead)
+	if err == nil && !ahead {
+		d.warn(check, fmt.Sprintf("as the owner of the schema: SELECT belfry.notifications_add(%d)", part+1),
+			"no partition follows belfry.notifications_%d: it grows, and inbox jobs become slower", part)
+	} else if err == nil {
+		d.ok(check, "belfry.notifications_%d has a next partition", part)
+	}
+	return err
+}
+
 // checkStopped warns about what operators have stopped: everything, lanes and senders.
 func (d *doctor) checkStopped(ctx context.Context, check string) error {
 	s, err := operation.ReadStatus(ctx, d.Env, operation.None{})

@@ -87,11 +87,11 @@ SELECT l.id, coalesce(f.status, ''), coalesce(f.awaited, false),
 -- counts them. Returns their arrivals and the jobs of these, 0 for others (jobs_arrival_idx). No row: there are
 -- none.
 WITH looked AS MATERIALIZED (
-    SELECT f.arrival, f.ctid AS tid FROM belfry.notifications f
+    SELECT f.arrival FROM belfry.notifications f
      WHERE f.channel_id = @channel_id AND f.arrival > @after::bigint ORDER BY f.arrival LIMIT @keys
 ), gone AS (
     DELETE FROM belfry.notifications f
-     WHERE NOT @dry_run::boolean AND f.ctid = ANY (ARRAY(SELECT l.tid FROM looked l)) AND f.channel_id = @channel_id
+     WHERE NOT @dry_run::boolean AND f.channel_id = @channel_id AND f.arrival = ANY (ARRAY(SELECT l.arrival FROM looked l))
     RETURNING f.arrival
 ), unmarked AS (
     DELETE FROM belfry.inbox i WHERE NOT @dry_run::boolean AND i.channel_id = @channel_id

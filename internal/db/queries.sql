@@ -84,7 +84,7 @@ WITH strong AS (
      WHERE l.locktype = 'relation' AND l.pid IS DISTINCT FROM pg_backend_pid()
        AND l.database = (SELECT d.oid FROM pg_database d WHERE d.datname = current_database())
        AND l.relation IN (SELECT c.oid FROM pg_class c
-                           WHERE c.relnamespace = to_regnamespace('belfry') AND c.relkind = 'r' AND (@tables::text[] IS NULL OR c.relname = ANY (@tables)))
+                           WHERE c.relnamespace = to_regnamespace('belfry') AND c.relkind IN ('r', 'p') AND (@tables::text[] IS NULL OR regexp_replace(c.relname, '_[0-9]+$', '') = ANY (@tables)))
        AND l.mode IN ('ShareLock', 'ShareRowExclusiveLock', 'ExclusiveLock', 'AccessExclusiveLock')
 )
 SELECT DISTINCT coalesce(a.pid, 0) AS pid, coalesce(a.usename::text, '') AS role, coalesce(a.application_name, '') AS application,

@@ -6,7 +6,8 @@
 // enough ago.
 //
 // `belfry prune` and every daemon call [Prune]; both may run at the same time. A walk through the notifications
-// is recorded in belfry.retention_walks, so that another process continues it after a kill.
+// is recorded in belfry.retention_walks, so that another process continues it after a kill. A partition of notifications
+// of which nothing is young enough is dropped, without a walk.
 package retention
 
 import (
@@ -22,7 +23,7 @@ var queries = db.MustQueries[querySet](sqlFiles)
 
 // querySet has the statements of queries.sql.
 type querySet struct {
-	retentionWalk, retentionWalkExists, retentionWalkBegin, notificationPrune,
+	notificationsDrop, retentionWalk, retentionWalkExists, retentionWalkBegin, notificationPrune,
 	retentionWalkMove, retentionWalkEnd, jobsMarkPruned, jobsWithOldMessages,
 	jobHoldForRetention, jobMarkRetention, messagePrune, messagesPrunable, activityPrune,
 	activitiesPrunable, notificationsPrunable, jobsPrunable, jobSkipsPrune, jobValuesPrune, jobAttemptsPrune, jobEventsPrune,

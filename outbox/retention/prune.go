@@ -36,7 +36,7 @@ const (
 
 // Pruned counts the deleted rows.
 type Pruned struct {
-	Notifications int64 `json:"notifications"`
+	Notifications int64 `json:"notifications"` // of dropped partitions as many as their jobs wrote
 	Messages      int64 `json:"messages"`
 	Jobs          int64 `json:"jobs"`
 	Events        int64 `json:"events"`
@@ -323,9 +323,22 @@ func (p *prune) countMessages(ctx context.Context, e ended) error {
 	return nil
 }
 
-// notifications continues the current walk, and starts more walks until no notification is old enough or another
-// process runs the walk.
+// notifications drops partitions, continues the current walk, and starts more walks until no notification is old enough
+// or another process runs the walk.
 func (p *prune) notifications(ctx context.Context) error {
+	for dropped := new(int64); dropped != nil; {
+		err := p.step(ctx, func(ctx context.Context, tx pgx.Tx) (d Pruned, err error) {
+			err = tx.QueryRow(ctx, queries.notificationsDrop,
+				pgx.StrictNamedArgs{"as_of": p.options.AsOf, "seconds": p.config.Notifications.Seconds()}).Scan(&dropped)
+			if dropped != nil {
+				d.Notifications = *dropped
+			}
+			return d, err
+		})
+		if err != nil {
+			return err
+		}
+	}
 	for {
 		var found, more bool
 		retries := 0

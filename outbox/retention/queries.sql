@@ -16,18 +16,26 @@ SELECT w.job_ids, a.arrivals, w.channel_id,
 -- Whether a walk has begun and not ended, locked or not.
 SELECT EXISTS (SELECT FROM belfry.retention_walks w WHERE w.name = 'notifications');
 
+-- name: NotificationsDrop :one
+-- Drops the oldest partition of notifications whose jobs all finished @seconds ago or earlier. Returns the rows that they
+-- wrote. NULL: there is none, or sessions use it.
+SELECT belfry.drop_notifications(coalesce(@as_of::timestamptz, statement_timestamp()) - make_interval(secs => @seconds));
+
 -- name: RetentionWalkBegin :one
--- Begins a walk over the notifications of up to @jobs jobs that finished @seconds ago or earlier
--- (jobs_unpruned_idx). They cannot be resumed any more. A job of a custom type waits until its
+-- Begins a walk over the notifications of up to @jobs jobs of one partition that finished @seconds ago or earlier
+-- (jobs_unpruned_idx). They cannot be resumed any more. A job waits for up to a third of this time longer if its whole
+-- partition is dropped then. A job of a custom type waits until its
 -- last message is deleted. Returns the count of jobs; 0 means that no job is old enough, or that
 -- another process has just begun a walk.
 WITH old AS (
-    SELECT j.id
+    SELECT j.id, belfry.notifications_part(j.arrival) AS part
       FROM belfry.jobs j
      WHERE j.finished_at < coalesce(@as_of::timestamptz, statement_timestamp()) - make_interval(secs => @seconds) AND j.pruned_at IS NULL
        AND j.rows_written > 0 AND j.type <> 'push'
        AND (j.type = 'inbox'
             OR (SELECT true FROM belfry.messages m WHERE m.job_id = j.id ORDER BY m.channel_id LIMIT 1) IS NULL)
+       AND belfry.notifications_part(j.arrival) <> ALL (ARRAY(
+           SELECT belfry.old_notifications(coalesce(@as_of::timestamptz, statement_timestamp()) - 0.75 * make_interval(secs => @seconds))))
      ORDER BY j.finished_at, j.id
      LIMIT @jobs
        FOR UPDATE SKIP LOCKED
@@ -35,7 +43,7 @@ WITH old AS (
     UPDATE belfry.jobs j
        SET retention_at = coalesce(j.retention_at, clock_timestamp())
       FROM old
-     WHERE j.id = old.id AND j.finished_at IS NOT NULL
+     WHERE j.id = old.id AND j.finished_at IS NOT NULL AND old.part = (SELECT min(o.part) FROM old o)
     RETURNING j.id
 ), begun AS (
     INSERT INTO belfry.retention_walks (name, job_ids, channel_id)
@@ -47,17 +55,19 @@ SELECT coalesce((SELECT cardinality(job_ids) FROM begun), 0);
 
 -- name: NotificationPrune :one
 -- One step of the walk: deletes the rows of @arrivals of the next @keys channels after @after with
--- notifications (notifications_pkey: one descent for each channel and one range of its rows).
+-- notifications in their partition (notifications_pkey: one descent for each channel and one range of its rows).
 -- Locked rows are skipped. Returns the last channel (NULL if there was none), the count of deleted
 -- rows and the count of locked rows.
 WITH RECURSIVE walk (channel_id, n) AS (
     (SELECT f.channel_id, 1 FROM belfry.notifications f
-      WHERE f.channel_id > @after::bigint ORDER BY f.channel_id LIMIT 1)
+      WHERE f.channel_id > @after::bigint AND f.arrival >= belfry.notifications_part((@arrivals::bigint[])[1]) * 1000000000 AND f.arrival < (belfry.notifications_part((@arrivals::bigint[])[1]) + 1) * 1000000000
+      ORDER BY f.channel_id LIMIT 1)
     UNION ALL
     SELECT x.channel_id, w.n + 1
       FROM walk w
      CROSS JOIN LATERAL (SELECT f.channel_id FROM belfry.notifications f
-                          WHERE f.channel_id > w.channel_id ORDER BY f.channel_id LIMIT 1) x
+                          WHERE f.channel_id > w.channel_id AND f.arrival >= belfry.notifications_part((@arrivals::bigint[])[1]) * 1000000000 AND f.arrival < (belfry.notifications_part((@arrivals::bigint[])[1]) + 1) * 1000000000
+                          ORDER BY f.channel_id LIMIT 1) x
      WHERE w.n < @keys
 ), looked AS MATERIALIZED (
     SELECT m.channel_id, m.arrival
@@ -76,6 +86,7 @@ WITH RECURSIVE walk (channel_id, n) AS (
 ), gone AS (
     DELETE FROM belfry.notifications m
      WHERE m.ctid = ANY (ARRAY(SELECT l.tid FROM locked l)) AND m.arrival = ANY (@arrivals::bigint[])
+       AND m.arrival BETWEEN (@arrivals::bigint[])[1] AND (@arrivals::bigint[])[cardinality(@arrivals::bigint[])] -- one partition: positions are unique in it
     RETURNING m.channel_id
 )
 SELECT (SELECT max(channel_id) FROM walk), (SELECT count(*) FROM gone),
@@ -242,6 +253,7 @@ WITH looked AS MATERIALIZED (
 ), unlisted AS (
     DELETE FROM belfry.notifications n
      WHERE n.ctid = ANY (ARRAY(SELECT k.tid FROM alone e CROSS JOIN LATERAL (SELECT k.ctid AS tid FROM belfry.notifications k WHERE k.channel_id = e.channel_id AND k.arrival = -e.id OFFSET 0) k))
+       AND n.arrival = ANY (ARRAY(SELECT -e.id FROM alone e)) -- positions are unique in a partition only
 ), ended AS (
     DELETE FROM belfry.activities t
      WHERE t.id = ANY (ARRAY(SELECT e.id FROM alone e))
@@ -266,12 +278,16 @@ SELECT CASE WHEN bool_and(k.old) THEN min(k.id) END, count(*) FILTER (WHERE k.ol
 
 -- name: NotificationsPrunable :one
 -- The count of notifications that retention would delete, by the sums of inbox jobs that are old enough
--- (jobs_unpruned_idx), and the count of these jobs that finished @jobs_seconds ago or earlier.
+-- (jobs_unpruned_idx) and do not wait for their partition, and the count of these jobs that finished @jobs_seconds ago or
+-- earlier.
 SELECT coalesce(sum(j.rows_written), 0)::bigint,
        count(*) FILTER (WHERE j.finished_at < coalesce(@as_of::timestamptz, statement_timestamp()) - make_interval(secs => @jobs_seconds))
   FROM belfry.jobs j
  WHERE j.finished_at < coalesce(@as_of::timestamptz, statement_timestamp()) - make_interval(secs => @seconds) AND j.pruned_at IS NULL
-   AND j.type = 'inbox' AND j.rows_written > 0;
+   AND j.type = 'inbox' AND j.rows_written > 0
+   AND belfry.notifications_part(j.arrival) <> ALL (ARRAY(
+       SELECT belfry.old_notifications(coalesce(@as_of::timestamptz, statement_timestamp()) - 0.75 * make_interval(secs => @seconds))
+       EXCEPT SELECT belfry.old_notifications(coalesce(@as_of::timestamptz, statement_timestamp()) - make_interval(secs => @seconds))));
 
 -- name: JobsPrunable :many
 -- Up to @jobs jobs that finished @seconds ago or earlier and have no rows, after a key, in the order of their

@@ -6,6 +6,10 @@ const (
 	// maxHoles bounds the blocks of arrivals that are awaited, and maxAwaited the arrivals in them.
 	maxHoles   = 10_000
 	maxAwaited = 1_000_000
+	// partition is the number of arrivals of a partition of belfry.notifications. When one is full, the numbers go on in
+	// the next (belfry.next_arrival), and maxJump of the last one are awaited.
+	partition = 1_000_000_000
+	maxJump   = 10_000
 	// maxProbes bounds the awaited arrivals that one poll reads again.
 	maxProbes = 500
 )
@@ -60,9 +64,7 @@ func (a *arrivals) add(visible, probes []int64, settled int64) (overflow bool) {
 		if n <= a.highest {
 			continue
 		}
-		if n > a.highest+1 {
-			a.holes = append(a.holes, hole{first: a.highest + 1, last: n - 1})
-		}
+		a.holes = append(a.holes, gaps(a.highest, n)...)
 		a.highest = n
 	}
 	// Some more than necessary are given up, so that clients do not read their lists after each poll.
@@ -81,6 +83,21 @@ func (a *arrivals) add(visible, probes []int64, settled int64) (overflow bool) {
 		}
 	}
 	return overflow
+}
+
+// gaps returns the holes between a visible arrival and the next visible one. If n is in a later partition, the arrivals
+// between maxJump and the first one of its partition were never drawn.
+func gaps(visible, n int64) []hole {
+	end, start := visible+maxJump, n/partition*partition
+	switch {
+	case n == visible+1:
+		return nil
+	case end >= start:
+		return []hole{{first: visible + 1, last: n - 1}}
+	case n == start:
+		return []hole{{first: visible + 1, last: end}}
+	}
+	return []hole{{first: visible + 1, last: end}, {first: start, last: n - 1}}
 }
 
 // awaited returns the number of awaited arrivals.

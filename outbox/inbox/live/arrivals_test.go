@@ -28,6 +28,7 @@ func TestArrivals_FindsEveryNumberOnce(t *testing.T) { //nolint:funlen // a mode
 			committed               = map[int64]bool{}
 			found                   = map[int64]int{}
 			want              []int64
+			jumps             int
 		)
 		poll := func() {
 			settled := nextID // as xmin, at most
@@ -61,7 +62,7 @@ func TestArrivals_FindsEveryNumberOnce(t *testing.T) { //nolint:funlen // a mode
 		}
 		for range rapid.IntRange(1, 60).Draw(t, "steps") {
 			var i int
-			switch rapid.IntRange(0, 3).Draw(t, "step") {
+			switch rapid.IntRange(0, 4).Draw(t, "step") {
 			case 0:
 				running = append(running, &transaction{id: nextID})
 				nextID++
@@ -84,10 +85,15 @@ func TestArrivals_FindsEveryNumberOnce(t *testing.T) { //nolint:funlen // a mode
 				}
 			case 3:
 				poll()
+			case 4: // the numbers go on in the next partition
+				if jumps < 3 {
+					jumps++
+					nextDrawn = (nextDrawn/partition + 1) * partition
+				}
 			}
 		}
 		running = nil
-		for range 10 {
+		for range 10 + jumps*2*maxJump/maxProbes {
 			poll()
 			a.setFence(nextID)
 			nextID++
