@@ -33,6 +33,15 @@ func (e exceedsError) Error() string {
 		e.most, e.written, e.rows, e.job, e.job)
 }
 
+// reason is the reason of the abort, without counts: roles that may not read errors see it.
+func (e exceedsError) reason() string {
+	if e.approved {
+		return fmt.Sprintf("the next chunk exceeds the approved number; after `belfry resume %d` it waits for another approval", e.job)
+	}
+	return fmt.Sprintf("the next chunk exceeds max_recipients, which is %d; `belfry jobs set %d max_recipients=N` raises it, `belfry resume %d` continues",
+		e.most, e.job, e.job)
+}
+
 // refused returns the error for a guard that matched no row: exceedsError if the rows would exceed the
 // ceiling that this run knows, otherwise errMoved.
 func (u *run) refused(rows int64) error {
@@ -48,7 +57,7 @@ func (u *run) refused(rows int64) error {
 // runner's next claim takes it over.
 func (u *run) exceed(ctx context.Context, e exceedsError) error {
 	return u.wait(ctx, func(ctx context.Context, tx pgx.Tx) error {
-		if _, err := tx.Exec(ctx, queries.actAs, pgx.StrictNamedArgs{"actor": u.config.Name, "reason": e.Error(), "kind": ""}); err != nil {
+		if _, err := tx.Exec(ctx, queries.actAs, pgx.StrictNamedArgs{"actor": u.config.Name, "reason": e.reason(), "kind": ""}); err != nil {
 			return err
 		}
 		tag, err := tx.Exec(ctx, queries.runExceeds, pgx.StrictNamedArgs{

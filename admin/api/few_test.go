@@ -71,6 +71,9 @@ func TestMask_NobodyIsFoundByWhereTheyAre(t *testing.T) {
 	require.Contains(t, refused.text, "the audience has fewer than 10 channels now")
 }
 
+// clock matches times and bounds.
+var clock = regexp.MustCompile(`"[0-9T:.+Z-]{20,35}"|"bound":"27"`)
+
 // Delivered, a job to a radius changes what is shown about each person inside: the one of an author waits
 // for approval, also in a batch.
 func TestEnqueue_AuthorsJobToARadiusWaitsForApproval(t *testing.T) {
@@ -170,4 +173,28 @@ func TestMask_JobsToARadiusTellNobodyWhoIsInside(t *testing.T) {
 	person := b.call(t, "operator", "GET", "/channels/show?channel=1", "").text
 	require.Contains(t, person, `"job_id":1,`)
 	require.Contains(t, person, `"job_id":3,`)
+}
+
+// A job that was to a radius, and was corrected, tells no more than before. Neither do its runs, nor the reason of an abort
+// at its ceiling.
+func TestMask_ACorrectedJobTellsNobodyWhoWasInside(t *testing.T) {
+	t.Parallel()
+	b := setup(t, nil)
+	b.exec(t, `INSERT INTO belfry.channels (external_id, platform, location) SELECT 'u' || n, 'ios', point(10, 50) FROM generate_series(1, 27) n`)
+	b.exec(t, `INSERT INTO belfry.jobs (type, category, title, audience) SELECT 'inbox', 'popular_content', 'x', a FROM unnest(ARRAY[belfry.audience_radius(50, 10, 500), belfry.audience_everyone()]) a;
+		UPDATE belfry.jobs SET status = 'RUNNING', runner = 'r', heartbeat_at = now(), fence = fence + 1, started_at = now(), bound = '27' WHERE id = 1;
+		UPDATE belfry.jobs SET cursor = '27', chunks = 1, channels_total = 27, channels_read = 27, channels_matched = 27, rows_written = 27 WHERE id = 1`)
+	require.Contains(t, b.call(t, "operator", "GET", "/jobs/1/runs", "").text, `"rows":27`)
+	require.Contains(t, b.call(t, "viewer", "GET", "/jobs/1/runs", "").text, `"rows":20`)
+	b.exec(t, `SELECT belfry.abort(1, 'ann', 'x'); SELECT belfry.resume_edited(1, '{"audience": {"kind": "everyone"}}', 'ann', 'all of them')`)
+	for _, role := range []string{"viewer", "author"} {
+		for _, path := range []string{"/jobs/1/audit", "/jobs/1/recipients", "/jobs/1/report"} {
+			require.Equal(t, http.StatusForbidden, b.call(t, role, "GET", path, "").status, path)
+			require.Equal(t, http.StatusOK, b.call(t, role, "GET", strings.Replace(path, "/1/", "/2/", 1), "").status, path)
+		}
+		for _, path := range []string{"/jobs/1", "/jobs", "/jobs/1/runs", "/jobs/1/events", "/jobs/1/revisions", "/events"} {
+			require.NotRegexp(t, `\b27\b`, clock.ReplaceAllString(b.call(t, role, "GET", path, "").text, ""), "%s %s", role, path)
+		}
+		require.NotContains(t, b.call(t, role, "GET", "/channels/show?channel=1", "").text, `"job_id":1,`)
+	}
 }

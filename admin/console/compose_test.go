@@ -174,7 +174,7 @@ func TestCompose_AnAudienceThatDoublesStopsAtTheCeiling(t *testing.T) {
 	became, err := pgx.CollectRows(rows, pgx.RowTo[string])
 	require.NoError(t, err)
 	require.Equal(t, []string{"ABORTED 45 40", "ABORTED 31 30", "ABORTED 44 40"}, became)
-	require.Contains(t, author.get(t, "/jobs/1").text, "max_recipients is 45: 40 rows are written")
+	require.Contains(t, author.get(t, "/jobs/1").text, "the next chunk exceeds max_recipients, which is 45")
 }
 
 func TestCompose_AnotherCountThanWasSeenIsRefused(t *testing.T) {

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/belfryhq/belfry/admin/operation"
-	"github.com/belfryhq/belfry/channels"
 	"github.com/belfryhq/belfry/internal/text"
 	"github.com/belfryhq/belfry/job"
 )
@@ -65,12 +64,14 @@ func jobRuns(ctx context.Context, env *operation.Env, in operation.JobRef) (JobR
 	}
 	events, complete, err := allEvents(ctx, env, in.ID)
 	runs := runsOf(j, events, complete, now)
-	if !env.Role.ReadsContents() && j.Audience.Kind == channels.KindRadius {
-		for i := range runs.Runs {
-			run := &runs.Runs[i]
-			if run.Rows <= operation.MostHidden {
-				run.Rows, run.Chunks, run.RowsPerSecond, run.ChunkMS = 0, 0, nil, nil
-			}
+	if err != nil {
+		return runs, err
+	}
+	locates, err := env.Locates(ctx, in.ID)
+	for i := range runs.Runs {
+		if run := &runs.Runs[i]; locates {
+			operation.Round(&run.Rows)
+			run.Chunks, run.RowsPerSecond, run.ChunkMS = 0, nil, nil
 		}
 	}
 	return runs, err

@@ -1,6 +1,7 @@
 package operation
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"reflect"
@@ -48,24 +49,24 @@ func (e *Env) MayLocate(ctx context.Context, operation string, jobID int64) erro
 	return &DeniedError{Operation: operation + " of a job to a radius", Has: e.Role, Needs: Operator}
 }
 
-// Locates reports whether a job is to a radius and the role reads no contents. The rows of such a job would
-// reveal places.
+// Locates reports whether a job is to a radius, or was before a correction, and the role reads no contents. The rows of
+// such a job would reveal places.
 func (e *Env) Locates(ctx context.Context, jobID int64) (bool, error) {
 	if e.Role.ReadsContents() {
 		return false, nil
 	}
-	j, err := e.Jobs.Get(ctx, jobID)
-	if err != nil {
+	if _, err := e.Jobs.Get(ctx, jobID); err != nil {
 		return false, NoSuchJob(err)
 	}
-	return j.Audience.Kind == channels.KindRadius, nil
+	found, err := e.ToRadius(ctx, []int64{jobID})
+	return len(found) > 0, err
 }
 
 // locating is a part of a result that depends on whether a person is inside the radius of a job. HideLocation
 // removes the difference.
 type locating interface{ HideLocation() }
 
-// hideLocation removes from a job to a radius each field that depends on a single person: the cursor, which
+// hideLocation removes from a job to a radius, and from each corrected one, which may have been to a radius, each field that depends on a single person: the cursor, which
 // is the id of the last channel, exact counts, and effects of at most MostHidden rows.
 func hideLocation(v reflect.Value) {
 	if !v.CanAddr() || !v.Addr().CanInterface() {
@@ -73,7 +74,7 @@ func hideLocation(v reflect.Value) {
 	}
 	switch s := v.Addr().Interface().(type) {
 	case *job.Job:
-		if s.Audience.Kind != channels.KindRadius {
+		if s.Audience.Kind != channels.KindRadius && s.Revision == 0 {
 			return
 		}
 		s.Cursor = ""
@@ -84,6 +85,10 @@ func hideLocation(v reflect.Value) {
 		s.ApprovedCount = rounded(s.ApprovedCount, MostHidden+1) // a walk may write 5 % more, rounded up
 		s.ApprovedRecipients = rounded(s.ApprovedRecipients, MostHidden+1)
 		s.ChannelsTotal = rounded(s.ChannelsTotal, MostHidden)
+	case *job.Revision:
+		if bytes.Contains(s.Audience, []byte(`"`+channels.KindRadius+`"`)) {
+			s.Cursor = ""
+		}
 	case locating:
 		s.HideLocation()
 	}
@@ -104,7 +109,7 @@ func rounded[T int | int64](n *T, hidden T) *T {
 	return new(*n - *n%(MostHidden+1))
 }
 
-// ToRadius returns the ids of jobs to a radius.
+// ToRadius returns the ids of jobs to a radius, or to one before a correction.
 func (e *Env) ToRadius(ctx context.Context, ids []int64) ([]int64, error) {
 	return db.Column[int64](ctx, e.Reads(), queries.jobsToRadius, pgx.StrictNamedArgs{"ids": ids})
 }

@@ -39,8 +39,11 @@ SELECT CASE WHEN e.kind = @kind THEN e.at END, coalesce((e.detail ->> 'jobs')::b
  LIMIT 1;
 
 -- name: JobsToRadius :many
--- The jobs among @ids whose audience is a radius (jobs_pkey).
-SELECT id FROM belfry.jobs WHERE id = ANY (@ids) AND audience ->> 'kind' = 'radius';
+-- The jobs among @ids whose audience is a radius, or was one before a correction (jobs_pkey, job_revisions_pkey).
+SELECT j.id FROM belfry.jobs j
+ WHERE j.id = ANY (@ids)
+   AND (j.audience ->> 'kind' = 'radius'
+        OR EXISTS (SELECT FROM belfry.job_revisions r WHERE r.job_id = j.id AND r.audience ->> 'kind' = 'radius'));
 
 -- name: StatusRead :one
 -- The halt, the number of running jobs (jobs_one_running_per_lane), the paused lanes and senders, at
