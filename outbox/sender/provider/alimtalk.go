@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/belfryhq/belfry/outbox/sender"
@@ -23,6 +24,7 @@ type alimtalkClient struct {
 	client *httpClient
 	secret []byte
 	now    func() time.Time
+	most   atomic.Int64 // messages of a call: half of those of a refused one, and twice as many after an answered one
 }
 
 func (c *AlimtalkConfig) kind() string { return "alimtalk" }
@@ -34,6 +36,7 @@ func (c *AlimtalkConfig) open(now func() time.Time) (Client, error) {
 		return nil, err
 	}
 	client := &alimtalkClient{cfg: *c, secret: []byte(secret), now: now}
+	client.most.Store(int64(c.MaxBatch))
 	if client.client, err = newHTTPClient(c.HTTP, httpOptions{now: now}); err != nil {
 		return nil, fmt.Errorf("alimtalk.%w", err)
 	}
@@ -46,8 +49,9 @@ func (s *alimtalkClient) Close() error { return s.client.Close() }
 // MaxBatch implements sender.Sender.
 func (s *alimtalkClient) MaxBatch() int { return s.cfg.MaxBatch }
 
-// Send implements sender.Sender. It makes one or more calls for each template of the batch. Each has at least half of the
-// time that Send was given; parts that no further call has time for are Untried.
+// Send implements sender.Sender. It makes one or more calls for each template of the batch. While a provider refuses calls
+// of several messages, Send makes a last one with a single message in time, which has an answer. Parts that no further call
+// has time for are Untried.
 func (s *alimtalkClient) Send(ctx context.Context, batch []sender.Delivery) []sender.Result {
 	results := make([]sender.Result, len(batch))
 	var parts []alimtalkPart
@@ -60,22 +64,32 @@ func (s *alimtalkClient) Send(ctx context.Context, batch []sender.Delivery) []se
 		parts = append(parts, p)
 	}
 	slices.SortStableFunc(parts, func(a, b alimtalkPart) int { return strings.Compare(a.template, b.template) })
-	until := s.now().Add(callTimeout)
+	began, limit := s.now(), 2*callTimeout
 	if deadline, limited := ctx.Deadline(); limited {
-		until = s.now().Add(time.Until(deadline) / 2)
+		limit = time.Until(deadline)
 	}
 	var calls [][]alimtalkPart
 	for len(parts) > 0 {
-		n := takeParts(parts, s.cfg.MaxBatch)
+		n := takeParts(parts, int(s.most.Load()))
 		calls, parts = append(calls, parts[:n]), parts[n:]
 	}
+	var longest time.Duration
 	for answered := false; len(calls) > 0; {
 		first := calls[0]
-		refused := s.call(ctx, first, results)
-		if calls = calls[1:]; refused {
-			calls = slices.Insert(calls, 0, first[:len(first)/2], first[len(first)/2:])
+		calls = calls[1:]
+		at := s.now()
+		if !answered && len(first) > 1 && at.Add(2*longest).After(began.Add(limit)) {
+			calls, first = slices.Insert(calls, 0, first[1:]), first[:1]
 		}
-		if answered = answered || !refused; answered && !s.now().Before(until) {
+		refused := s.call(ctx, first, results)
+		longest = max(longest, s.now().Sub(at))
+		if refused {
+			s.most.Store(int64(len(first) / 2))
+			calls = slices.Insert(calls, 0, first[:len(first)/2], first[len(first)/2:])
+		} else if int64(len(first)) >= s.most.Load() {
+			s.most.Store(min(2*int64(len(first)), int64(s.cfg.MaxBatch)))
+		}
+		if answered = answered || !refused; answered && s.now().Sub(began) >= limit/2 {
 			for _, p := range slices.Concat(calls...) {
 				results[p.at] = sender.Result{Class: sender.Retryable, Code: "timeout", Detail: "no time was left for a call", Untried: true}
 			}

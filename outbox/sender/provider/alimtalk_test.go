@@ -344,6 +344,46 @@ func TestAlimtalk_BadRequestsTakeNoNeighboursAttempt(t *testing.T) {
 	require.Greater(t, sends, 3)
 }
 
+// A Send ends in its time while halves are refused: a call that is cut off may have been accepted, and its messages would
+// come twice.
+func TestAlimtalk_StartsNoCallThatHasNoTime(t *testing.T) {
+	t.Parallel()
+	var elapsed atomic.Int64
+	const latency = long * 26 / 100
+	p := &alimtalkProvider{answer: func(w http.ResponseWriter, c alimtalkCall) {
+		elapsed.Add(int64(latency))
+		if strings.Contains(c.body, `55550000"`) {
+			w.WriteHeader(http.StatusBadRequest)
+			return
+		}
+		alimtalkAccept(w, c)
+	}}
+	service := httptest.NewServer(p)
+	t.Cleanup(service.Close)
+	cfg := DefaultAlimtalk()
+	cfg.Endpoint, cfg.ServiceID, cfg.PlusFriendID, cfg.TemplateCode = service.URL, "ncp:kkobizmsg:kr:1234:belfry", "@belfry", "NOTICE1"
+	cfg.AccessKey, cfg.SecretKey = "ACCESS", "not for your eyes"
+	s := open(t, cfg, func() time.Time { return alimtalkAt.Add(time.Duration(elapsed.Load())) })
+	left, permanent := alimtalkDeliveries(100), 0
+	for sends := 0; len(left) > 0; sends++ {
+		require.Less(t, sends, 12)
+		began := elapsed.Load()
+		var again []sender.Delivery
+		for i, got := range alimtalkSend(t, s, left...) {
+			switch {
+			case got.Untried:
+				again = append(again, left[i])
+			case got.Class == sender.Permanent:
+				permanent++
+			}
+		}
+		require.LessOrEqual(t, elapsed.Load()-began, int64(long))
+		require.Less(t, len(again), len(left))
+		left = again
+	}
+	require.Equal(t, 1, permanent)
+}
+
 // A lost answer is unknown for every message of the call; what the same Send had no time
 // to call for is retryable.
 func TestAlimtalk_WithoutAnAnswer(t *testing.T) {
