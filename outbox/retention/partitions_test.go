@@ -126,6 +126,18 @@ func TestPartitions_OldJobsBesideYoungOnesAreDeleted(t *testing.T) {
 			b.Age(t, "29 days", b.Rest(t, outbox.TypeInbox, 2, job.Failed))
 			b.Rest(t, outbox.TypeInbox, 0, job.Failed)
 		},
+		"unfinished": func(t *testing.T, b *bundle) {
+			t.Helper()
+			b.Exec(t, `SELECT belfry.retry($1)`, b.Rest(t, outbox.TypeInbox, 2, job.Failed))
+		},
+		"messages left": func(t *testing.T, b *bundle) {
+			t.Helper()
+			id := b.Rest(t, outbox.TypeInbox, 2, job.Processed)
+			b.Exec(t, `INSERT INTO belfry.job_types (name) VALUES ('own') ON CONFLICT DO NOTHING`)
+			b.Exec(t, `INSERT INTO belfry.message_rows (job_id, channel_id, next_attempt_at) VALUES ($1, 1, now())`, id)
+			dbtest.Past(t, b.DB.Pool, `UPDATE belfry.jobs SET type = 'own' WHERE id = $1`, id)
+			b.Age(t, "31 days", id)
+		},
 		"single": func(t *testing.T, b *bundle) {
 			t.Helper()
 			b.Exec(t, `SELECT belfry.notify(1, 'activity', 'x', route => '{}')`)
@@ -168,4 +180,21 @@ func TestPartitions_PositionsAreNotShared(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, int64(500), did.Notifications)
 	require.Equal(t, []int64{500, 0, 500}, []int64{b.rows(t, ids[0]), b.rows(t, ids[1]), b.rows(t, ids[2])})
+}
+
+// A walk deletes the rows of one partition: the next partition has other channels, and a walk of its own.
+func TestPartitions_EachHasItsOwnWalk(t *testing.T) {
+	t.Parallel()
+	b := small(t)
+	first := b.Rest(t, outbox.TypeInbox, 40, job.Processed)
+	b.Rest(t, outbox.TypeInbox, 500, job.Processed)
+	second := b.Rest(t, outbox.TypeInbox, 700, job.Processed)
+	require.Equal(t, []int64{0, 1}, []int64{b.part(t, first), b.part(t, second)})
+	b.Age(t, "31 days", first, second)
+	keep := month()
+	keep.Jobs = 0
+	did, err := retention.Prune(t.Context(), b.DB.Pool, keep, retention.Options{Act: ann})
+	require.NoError(t, err)
+	require.Equal(t, int64(740), did.Notifications)
+	require.Equal(t, []int64{0, 0}, []int64{b.rows(t, first), b.rows(t, second)})
 }
