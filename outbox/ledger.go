@@ -125,21 +125,31 @@ func (l *Ledger) Abort(ctx context.Context, jobID int64, reason string) (done bo
 	return done, nil
 }
 
-// Sample returns up to n unsent messages of a job, distributed over all of them. abortable is false if an
-// operator has resumed the job; relays do not abort such a job.
-func (l *Ledger) Sample(ctx context.Context, jobID int64, n int) (keys []Key, abortable bool, err error) {
-	resumed, err := list(ctx, l, fmt.Sprintf("read the acts on job %d", jobID), queries.jobResumed,
-		pgx.StrictNamedArgs{"job_id": jobID}, pgx.RowTo[bool])
-	if err != nil || len(resumed) != 1 || resumed[0] {
-		return nil, false, err
+// Walk is the progress of the walk that writes a job's messages.
+type Walk struct {
+	Written   int64
+	Continues bool
+	Exempt    bool // relays do not abort the job: an operator has resumed it, or it does not exist
+}
+
+// Walk returns the progress of a job's walk. With an error the job is exempt.
+func (l *Ledger) Walk(ctx context.Context, jobID int64) (Walk, error) {
+	found, err := list(ctx, l, fmt.Sprintf("read the walk of job %d", jobID), queries.jobWalk,
+		pgx.StrictNamedArgs{"job_id": jobID}, pgx.RowToStructByPos[Walk])
+	if err != nil || len(found) == 0 {
+		return Walk{Exempt: true}, err
 	}
-	keys, err = list(ctx, l, fmt.Sprintf("sample job %d", jobID), queries.jobSample,
+	return found[0], nil
+}
+
+// Sample returns up to n unsent messages of a job, distributed over all of them.
+func (l *Ledger) Sample(ctx context.Context, jobID int64, n int) ([]Key, error) {
+	return list(ctx, l, fmt.Sprintf("sample job %d", jobID), queries.jobSample,
 		pgx.StrictNamedArgs{"job_id": jobID, "n": n}, func(row pgx.CollectableRow) (Key, error) {
 			k := Key{JobID: jobID}
 			err := row.Scan(&k.ChannelID)
 			return k, err
 		})
-	return keys, true, err
 }
 
 // Installation returns the UUID of this database. It distinguishes databases that use the same providers.

@@ -604,10 +604,13 @@ WITH claims AS MATERIALIZED (
 )
 SELECT f.channel_id FROM found f ORDER BY random() LIMIT @n;
 
--- name: JobResumed :many
--- Whether an operator has resumed a job (job_events_acts_idx).
-SELECT EXISTS (SELECT FROM belfry.job_events e
-                WHERE e.job_id = @job_id AND belfry.is_job_act(e.kind) AND e.kind = 'resume_requested');
+-- name: JobWalk :many
+-- The number of rows that the walk of a job has written, whether it continues or has not begun, and whether an operator has
+-- resumed the job. Zero rows: no such job (jobs_pkey, job_events_acts_idx).
+SELECT j.rows_written, j.status IN ('PENDING', 'RUNNING'),
+       EXISTS (SELECT FROM belfry.job_events e WHERE e.job_id = j.id AND belfry.is_job_act(e.kind) AND e.kind = 'resume_requested')
+  FROM belfry.jobs j
+ WHERE j.id = @job_id;
 
 -- name: JobLockUndelivered :exec
 -- Locks a finished job that is not marked as delivered, unless another session has locked it, and passes its id to

@@ -24,7 +24,7 @@ type querySet struct {
 	ledgerBegin, candidateList, claimsBegin, claimsHold, messageTake, messageClaim, activityClaim, handoverRecord, messageRecheck,
 	messagesSent, messagesSettle, deliveriesSettled, leasesEnd, leasesOf, leaseRenew, leasesLost,
 	leaseMessages, leaseExpire, leaseLock, leaseMessagesLock, leaseLeft, handoversDeleteOrphans,
-	receiptsDue, jobWaiting, jobAbort, jobSample, jobResumed, jobLockUndelivered, jobMarkDelivered, relayHeartbeat, relayLeave,
+	receiptsDue, jobWaiting, jobAbort, jobSample, jobWalk, jobLockUndelivered, jobMarkDelivered, relayHeartbeat, relayLeave,
 	messagesNext, jobsDue, installationID string
 
 	// queries.sql

@@ -33,9 +33,9 @@ func (q *queue) call(ctx context.Context, c call) (failing []judge.Streak) {
 	for i, it := range c.items {
 		r.content.drop(it.Composed)
 		r.outcomes.add(decide(it.Composed, config.Name, config.Retry, r.settings().Receipts.Interval, results[i], r.random()))
-		final, accepted := counts(it.Composed, results[i]), results[i].Class == sender.Accepted || results[i].Class == sender.Pending
+		final, accepted := judge.Counts(it.Composed, results[i]), results[i].Class == sender.Accepted || results[i].Class == sender.Pending
 		if p := q.probes.of(it.Claimed.JobID); p != nil {
-			p.Observe(it.Claimed.Key, results[i].Class, final, false)
+			p.Observe(it.Claimed.Key, results[i], final, false)
 			if !p.Receipts {
 				continue
 			}
@@ -43,7 +43,7 @@ func (q *queue) call(ctx context.Context, c call) (failing []judge.Streak) {
 		if !final && !accepted {
 			continue
 		}
-		if s, full := q.answers.Add(it.Claimed.JobID, results[i], config.AbortAfter); full {
+		if s, full := q.answers.Add(it.Claimed.Key, results[i], config.AbortAfter); full {
 			failing = append(failing, s)
 		}
 	}

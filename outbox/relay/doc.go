@@ -88,8 +88,9 @@
 // seconds, because the rate may change.
 //
 // A job is aborted, as if by an operator, if abort_after of its messages in a row fail permanently at one sender of one
-// relay, including invalid addresses, without an accepted one , and a sample of the remaining messages fails too
-// (package judge). Messages that were already handed over are called. Answers to calls and receipts are counted separately. The
+// relay, including invalid addresses, without an accepted one, and a sample of the remaining messages fails too
+// (package judge). During its walk such a job is held instead, until a sample of ten times as many messages, or of all,
+// decides. Messages that were already handed over are called. Answers to calls and receipts are counted separately. The
 // counts are not durable and start at zero in each relay; a job that an operator has resumed is not aborted again.
 //
 // # Failures

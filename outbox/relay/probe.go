@@ -2,40 +2,24 @@ package relay
 
 import (
 	"context"
-	"fmt"
+	"slices"
 	"sync"
 	"time"
 
 	"github.com/belfryhq/belfry/internal/lifecycle"
 	"github.com/belfryhq/belfry/outbox"
 	"github.com/belfryhq/belfry/outbox/relay/judge"
-	"github.com/belfryhq/belfry/outbox/sender"
-)
-
-const (
-	// sampleRounds is the maximum number of claims of judge.SampleOf messages, because other senders may get some of them.
-	sampleRounds = 20
-	// sampleFor bounds how long a job waits for its sample, and receiptsFor for its receipts.
-	sampleFor, receiptsFor = time.Minute, 5 * time.Minute
 )
 
 // probe is a job's sample at one sender, which decides whether the job is aborted (package judge).
 //
-// While a job is suspected, for limit at most, this relay claims no other message of it, and
-// returns its messages that wait for the sender. Only an operator's resume is durable, and prevents
+// While a job is suspected, for judge.Sample.Limit at most, or held during its walk, this relay claims no other message of
+// it, and returns its messages that wait for the sender. Only an operator's resume is durable, and prevents
 // another abort by a relay (Ledger.Sample, Ledger.Abort).
 type probe struct {
 	*judge.Sample
 	queue *queue
 	from  *judge.Streaks // of the queue: answers or confirmations
-}
-
-// limit returns how long the job waits for the sample at most, and for its receipts.
-func (p *probe) limit() time.Duration {
-	if p.Receipts {
-		return sampleFor + min(receiptsFor, p.queue.relay.settings().Receipts.Limit)
-	}
-	return sampleFor
 }
 
 // probes are the probes of a sender, by job.
@@ -50,12 +34,7 @@ func (p *probes) of(job int64) *probe {
 
 // probing reports whether a sample of the job is tried at any sender.
 func (r *Relay) probing(job int64) bool {
-	for _, q := range r.queues {
-		if q.probes.of(job) != nil {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(r.queues, func(q *queue) bool { return q.probes.of(job) != nil })
 }
 
 // suspect starts a sample for each streak of the queue's answers or confirmations.
@@ -113,7 +92,7 @@ func (r *Relay) probeAll(ctx context.Context, out chan<- batch) {
 		case p := <-r.suspects:
 			trying.Go(func() {
 				defer p.queue.acquit(p)
-				if r.failsSample(ctx, p, out) {
+				if r.fails(ctx, p, out) {
 					p.queue.abort(ctx, p.Streak)
 				}
 			})
@@ -121,24 +100,59 @@ func (r *Relay) probeAll(ctx context.Context, out chan<- batch) {
 	}
 }
 
-// failsSample delivers a sample that is spread over the rest of the job, and reports whether it decides
-// against the job (judge.Sample.Fails).
-func (r *Relay) failsSample(ctx context.Context, p *probe, out chan<- batch) bool {
-	limited, cancel := context.WithTimeout(ctx, p.limit())
+// fails delivers samples until one decides, and reports whether it decides against the job.
+func (r *Relay) fails(ctx context.Context, p *probe, out chan<- batch) bool {
+	r.sample(ctx, p, out)
+	for r.hold(ctx, p) {
+		r.sample(ctx, p, out)
+	}
+	if p.Verdict() == judge.Fail && ctx.Err() == nil {
+		return true
+	}
+	p.from.End(p.Sample)
+	return false
+}
+
+// hold waits with a job of which a sample fails during its walk, and reports whether enough is written for the next sample.
+// It returns false if the sample has not failed, or if none follows because the sender has accepted a message, an operator
+// has resumed the job, or ctx has ended. A drain does not wait for held jobs.
+func (r *Relay) hold(ctx context.Context, p *probe) bool {
+	if p.Verdict() != judge.Hold {
+		return false
+	}
+	r.log.Warn().Int64("job_id", p.JobID).Str("sender", p.queue.settings().Name).Int("failures", p.Length).Str("code", p.Code).
+		Msg("holds a failing job until ten times as many of its messages are written, or all")
+	r.suspected.Add(-1)
+	defer r.suspected.Add(1)
+	for p.Verdict() == judge.Hold && lifecycle.Pause(ctx, r.settings().PollInterval) == nil {
+		if walk, err := r.ledger.Walk(ctx, p.JobID); err == nil && p.Renew(walk) {
+			return true
+		}
+	}
+	return false
+}
+
+// sample delivers a sample that is spread over the rest of the job.
+func (r *Relay) sample(ctx context.Context, p *probe, out chan<- batch) {
+	limited, cancel := context.WithTimeout(ctx, p.Limit(r.settings().Receipts.Limit))
 	defer cancel()
 	done := func() bool { return p.Enough() || limited.Err() != nil }
 	// The messages that putBack returned are recorded in several commits, the oldest first. They are what is left, too.
-	for began := time.Now(); r.inflight.ofJob(p.JobID) > 0 && time.Since(began) < sampleFor/2 && !done(); {
+	for began := time.Now(); r.inflight.ofJob(p.JobID) > 0 && time.Since(began) < judge.SampleFor/2 && !done(); {
 		_ = lifecycle.Pause(limited, 10*time.Millisecond)
 	}
-	exhausted := false
-	for rounds := 0; rounds < sampleRounds && !done(); rounds++ {
-		claimed, left, err := r.claimSample(limited, p.JobID)
-		if err != nil || !left {
+	walk, err := r.ledger.Walk(limited, p.JobID)
+	if p.Begin(walk); err != nil || walk.Exempt {
+		return
+	}
+	for rounds := 0; rounds < judge.Rounds && !done(); rounds++ {
+		claimed, err := r.claimSample(limited, p.JobID)
+		if err != nil {
 			break
 		}
 		if len(claimed) == 0 { // all remaining messages may be in flight here and be returned
-			if exhausted = r.inflight.empty(); exhausted {
+			if r.inflight.empty() {
+				p.Exhaust()
 				break
 			}
 			_ = lifecycle.Pause(limited, 100*time.Millisecond)
@@ -153,23 +167,16 @@ func (r *Relay) failsSample(ctx context.Context, p *probe, out chan<- batch) boo
 	for p.Awaits() && limited.Err() == nil {
 		_ = lifecycle.Pause(limited, 100*time.Millisecond)
 	}
-	fails := p.Fails(exhausted) && ctx.Err() == nil
-	if !fails {
-		p.from.End(p.Sample)
-	}
-	return fails
 }
 
-// claimSample claims up to judge.SampleOf messages of a job. left is false if the job is not to be
-// aborted, because an operator has resumed it.
-func (r *Relay) claimSample(ctx context.Context, job int64) (claimed []outbox.Claimed, left bool, err error) {
+// claimSample claims up to judge.SampleOf messages of a job.
+func (r *Relay) claimSample(ctx context.Context, job int64) (claimed []outbox.Claimed, err error) {
 	began := time.Now()
 	err = r.withTimeout(ctx, func(ctx context.Context) error {
-		var keys []outbox.Key
-		if keys, left, err = r.ledger.Sample(ctx, job, judge.SampleOf); err != nil || len(keys) == 0 {
-			return err
+		keys, err := r.ledger.Sample(ctx, job, judge.SampleOf)
+		if err == nil && len(keys) > 0 {
+			claimed, err = r.ledger.ClaimKeys(ctx, keys)
 		}
-		claimed, err = r.ledger.ClaimKeys(ctx, keys)
 		return err
 	})
 	if err != nil && ctx.Err() == nil && !r.outage.Observe(began, err) {
@@ -179,26 +186,16 @@ func (r *Relay) claimSample(ctx context.Context, job int64) (claimed []outbox.Cl
 		r.took(claimed, began)
 		r.composer.Expect(claimed)
 	}
-	return claimed, left, err
-}
-
-// counts reports whether a failure concerns the job: it ends the message, and it is an answer of the
-// provider, not a refusal by the client.
-func counts(c *outbox.Composed, r sender.Result) bool {
-	return r.Refusal == "" && c.Step+1 >= len(c.Route) && (r.Class == sender.Permanent || r.Class == sender.InvalidAddress)
+	return claimed, err
 }
 
 // abort makes a failing job ABORTED: its remaining messages are held until an operator decides. A job
 // that cannot be aborted continues, and is tried again after as many failures.
 func (q *queue) abort(ctx context.Context, f judge.Streak) {
 	r, name := q.relay, q.settings().Name
-	reason := fmt.Sprintf("%s: %d permanent failures in a row", name, f.Length)
-	if f.Code != "" {
-		reason += fmt.Sprintf(", the last with the code %.100q", f.Code) // without control characters
-	}
 	var done bool
 	err := r.withTimeout(ctx, func(ctx context.Context) (err error) {
-		done, err = r.ledger.Abort(ctx, f.JobID, reason)
+		done, err = r.ledger.Abort(ctx, f.JobID, f.Reason(name))
 		return err
 	})
 	switch {

@@ -146,6 +146,20 @@ func TestRelay_DeliversAListWhoseFirstAddressesAreGone(t *testing.T) {
 	}
 }
 
+// A drain leaves a held job's messages where they are: the walk may take hours.
+func TestRelay_DrainDoesNotWaitForAHeldJob(t *testing.T) {
+	t.Parallel()
+	const n = 1000
+	b := setup(t, n)
+	b.running(t, "default", 1, n)
+	s := &script{answer: always(sender.Result{Class: sender.Permanent, Code: "404"})}
+	b.drain(t, config("r"), cautious("fcm", "push", s))
+	got := b.statuses(t)
+	require.Equal(t, n, got["PENDING"]+got["DEAD permanent"], got)
+	require.GreaterOrEqual(t, got["DEAD permanent"], sampled)
+	require.NotZero(t, got["PENDING"])
+}
+
 // A job that an operator has resumed is not aborted by a relay again.
 func TestRelay_AbortsNoJobAgain(t *testing.T) {
 	t.Parallel()
@@ -230,6 +244,96 @@ func TestRelay_DeliversAJobWhoseReceiptsFailFirst(t *testing.T) {
 	b.start(t, config("r"), []relay.Sender{c})
 	b.eventually(t, `SELECT NOT EXISTS (SELECT FROM belfry.messages WHERE status IN ('PENDING', 'PROCESSING'))`)
 	require.Equal(t, map[string]int{"SENT": n - n/10, "DEAD permanent": n / 10}, b.statuses(t))
+}
+
+// A message that no receipt confirms in time is SENT. It is a sign of life also where the provider reports failures alone.
+func TestRelay_DeliversAJobWhoseReceiptsReportFailuresOnly(t *testing.T) {
+	t.Parallel()
+	const n = 400
+	b := setup(t, n)
+	id := b.job(t, "default", 1, n, "push")
+	p := &patient{results: func(receipt string) sender.Result {
+		if strings.ContainsAny(receipt[len(receipt)-1:], "147") {
+			return sender.Result{Class: sender.Permanent, Code: "3018"}
+		}
+		return sender.Result{Class: sender.Pending}
+	}}
+	p.answer = func(_ context.Context, d sender.Delivery) sender.Result {
+		return sender.Result{Class: sender.Pending, Receipt: fmt.Sprintf("r-%d", d.ChannelID)}
+	}
+	c, settings := cautious("alimtalk", "push", nil), config("r")
+	c.Client, settings.Receipts.Limit = p, 2*time.Second
+	b.start(t, settings, []relay.Sender{c})
+	b.eventually(t, `SELECT NOT EXISTS (SELECT FROM belfry.messages WHERE status IN ('PENDING', 'PROCESSING'))`)
+	require.Zero(t, one[int](t, b, `SELECT count(*) FROM belfry.job_events WHERE job_id = $1 AND kind = 'aborted'`, id))
+	require.Equal(t, map[string]int{"SENT": n * 7 / 10, "DEAD permanent": n * 3 / 10}, b.statuses(t))
+}
+
+// A server that greylists refuses each good address at first, while the others of the list are gone.
+func TestRelay_DeliversAListWhoseGoodAddressesAreGreylisted(t *testing.T) {
+	t.Parallel()
+	const n, gone = 1000, 600
+	b := setup(t, n)
+	id := b.job(t, "default", 1, n, "push")
+	s := &script{answer: func(_ context.Context, d sender.Delivery) sender.Result {
+		switch {
+		case d.ChannelID <= gone:
+			return sender.Result{Class: sender.InvalidAddress, Code: "550 5.1.1"}
+		case d.Attempt == 1:
+			return sender.Result{Class: sender.Retryable, Code: "451 4.7.1", AboutAddress: true, RetryAfter: 10 * time.Second}
+		}
+		return sender.Result{Class: sender.Accepted}
+	}}
+	mail := cautious("mail", "push", s)
+	mail.Breaker.Failures = 0
+	b.start(t, config("r"), []relay.Sender{mail})
+	b.eventually(t, `SELECT NOT EXISTS (SELECT FROM belfry.messages WHERE status IN ('PENDING', 'PROCESSING')) OR EXISTS (SELECT FROM belfry.jobs WHERE status = 'ABORTED')`)
+	require.Zero(t, one[int](t, b, `SELECT count(*) FROM belfry.job_events WHERE job_id = $1 AND kind = 'aborted'`, id))
+	require.Equal(t, n-gone, b.statuses(t)["SENT"])
+}
+
+// A sample during the walk contains the oldest addresses only. A list of which these are gone is held until ten times as
+// much of it is written, and delivered. In a wrong environment each factor of ten costs one sample more.
+func TestRelay_HoldsAFailingJobDuringItsWalk(t *testing.T) {
+	t.Parallel()
+	const n, gone, first = 1000, 300, 100
+	for name, wrong := range map[string]bool{"first addresses gone": false, "wrong environment": true} {
+		for written, name := range map[int]string{first: name, abortAfter: name + ", no message waits"} {
+			t.Run(name, func(t *testing.T) {
+				t.Parallel()
+				b := setup(t, n)
+				id := b.running(t, "default", 1, written)
+				s, log := &script{answer: func(_ context.Context, d sender.Delivery) sender.Result {
+					if wrong || d.ChannelID <= gone {
+						return sender.Result{Class: sender.InvalidAddress, Code: "UNREGISTERED"}
+					}
+					return sender.Result{Class: sender.Accepted}
+				}}, new(dbtest.Buffer)
+				b.start(t, config("r"), []relay.Sender{cautious("fcm", "push", s)}, relay.WithLogger(zerolog.New(log)))
+				held := func(times int) {
+					require.Eventually(t, func() bool { return strings.Count(log.String(), "holds a failing job") == times }, patience, time.Millisecond)
+					b.eventually(t, `SELECT NOT EXISTS (SELECT FROM belfry.messages WHERE status = 'PROCESSING')`)
+				}
+				held(1)
+				calls := func() int { return one[int](t, b, `SELECT count(*) FROM belfry.attempts`) }
+				before := calls()
+				b.exec(t, `INSERT INTO belfry.message_rows (job_id, channel_id, next_attempt_at) SELECT $1, g, now() FROM generate_series($2::bigint, $3::bigint) g`, id, written+1, n)
+				dbtest.Recount(t, b.DB.Pool)
+				b.past(t, `UPDATE belfry.jobs SET rows_written = $2 WHERE id = $1`, id, n)
+				if wrong {
+					held(2)
+					require.LessOrEqual(t, before, written)
+					b.exec(t, `UPDATE belfry.jobs SET status = 'PROCESSED' WHERE id = $1`, id)
+					b.eventually(t, `SELECT status = 'ABORTED' FROM belfry.jobs WHERE id = $1`, id)
+					require.LessOrEqual(t, calls(), before+2*2*sampled)
+					return
+				}
+				b.eventually(t, `SELECT NOT EXISTS (SELECT FROM belfry.messages WHERE status IN ('PENDING', 'PROCESSING'))`)
+				require.Zero(t, one[int](t, b, `SELECT count(*) FROM belfry.job_events WHERE job_id = $1 AND kind = 'aborted'`, id))
+				require.Equal(t, n-gone, b.statuses(t)["SENT"])
+			})
+		}
+	}
 }
 
 // A sender that gets few of a job's messages fails them all: each sample contains few of them, and the next one is added.

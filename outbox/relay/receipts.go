@@ -73,13 +73,16 @@ func (r *Relay) askFor(ctx context.Context, q *queue, list []outbox.Awaited, con
 	for i, a := range list {
 		if s, settled := decideReceipt(a, limit, results[i]); settled {
 			r.outcomes.addReceipt(s)
+			if s.To == outbox.Sent { // also unconfirmed, which is a sign of life
+				results[i].Class = sender.Accepted
+			}
 		}
 		if q == nil || results[i].Class != sender.Accepted && a.Step+1 < len(a.Route) || results[i].Class == sender.Pending {
 			continue
 		}
 		if p := q.probes.of(a.JobID); p != nil && p.Receipts {
-			p.Observe(a.Key, results[i].Class, true, true)
-		} else if s, full := q.confirmations.Add(a.JobID, results[i], q.settings().AbortAfter); full {
+			p.Observe(a.Key, results[i], true, true)
+		} else if s, full := q.confirmations.Add(a.Key, results[i], q.settings().AbortAfter); full {
 			failing = append(failing, s)
 		}
 	}

@@ -100,7 +100,7 @@ func (c *smtpClient) deliver(ctx context.Context, d sender.Delivery) sender.Resu
 		defer cancel()
 	}
 	if kept := c.pool.take(); kept != nil {
-		if err := c.transact(ctx, kept, message); !smtpStale(err) || ctx.Err() != nil {
+		if err := c.transact(ctx, kept, message); !smtpStale(kept, err) || ctx.Err() != nil {
 			return classifySMTP(err)
 		}
 	}
@@ -114,10 +114,11 @@ func (c *smtpClient) deliver(ctx context.Context, d sender.Delivery) sender.Resu
 // transact sends one message over a session, and then returns the session to the pool or closes it.
 func (c *smtpClient) transact(ctx context.Context, on *smtpSession, message *smtpMessage) error {
 	err := on.send(ctx, c.pool.limits, message)
+	on.delivered = on.delivered || err == nil
 	// After a rejected message the session can be reused if the server confirms RSET, unless the reply may belong to an
 	// earlier message.
 	usable := err == nil || errors.Is(err, errNoSMTPUTF8) ||
-		smtpReplied(err) && !(on.sent > 1 && smtpStale(err)) && on.step(ctx, "RSET", c.pool.limits.reset, on.client.Reset) == nil
+		smtpReplied(err) && !(on.sent > 1 && smtpStale(on, err)) && on.step(ctx, "RSET", c.pool.limits.reset, on.client.Reset) == nil
 	if usable && !on.late {
 		c.pool.keep(on)
 	} else {

@@ -41,3 +41,20 @@ func TestSMTP_ChecksBeforeItSends(t *testing.T) {
 	}
 	require.Equal(t, sender.Accepted, c.Send(t.Context(), []sender.Delivery{smtpDelivery()})[0].Class)
 }
+
+// A server with a limit of messages per session refuses MAIL of the next one temporarily. It goes over a fresh connection.
+func TestSMTP_ReplacesASessionThatMayDeliverNoMore(t *testing.T) {
+	t.Parallel()
+	server, c := smtpSetup(t, nil, nil)
+	send := func() sender.Class { return c.Send(t.Context(), []sender.Delivery{smtpDelivery()})[0].Class }
+	require.Equal(t, sender.Accepted, send())
+	server.set(func(s *smtpServer) { s.once["MAIL"] = "452 4.5.3 too many messages in this session" })
+	require.Equal(t, sender.Accepted, send())
+	require.Equal(t, 2, server.seen().connections)
+
+	server.set(func(s *smtpServer) { s.replies["MAIL"] = "452 4.3.1 no space" })
+	for range 3 {
+		require.Equal(t, sender.Retryable, send())
+	}
+	require.Equal(t, 3, server.seen().connections, "a fresh connection that is refused is no reason for another one")
+}

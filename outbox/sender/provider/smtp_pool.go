@@ -19,11 +19,12 @@ import (
 
 // smtpSession is one connection, ready for a message.
 type smtpSession struct {
-	link   *smtpLink
-	client *gosmtp.Client
-	sent   int
-	late   bool        // the last step timed out
-	expiry *time.Timer // while idle
+	link      *smtpLink
+	client    *gosmtp.Client
+	sent      int
+	delivered bool        // a message was accepted
+	late      bool        // the last step timed out
+	expiry    *time.Timer // while idle
 }
 
 // close closes the connection without QUIT.

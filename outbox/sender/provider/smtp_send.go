@@ -131,14 +131,15 @@ func smtpReplied(err error) bool {
 }
 
 // smtpStale reports whether err may mean that an idle connection was lost before a message began. A permanent refusal
-// of MAIL may be a late reply to an earlier command.
-func smtpStale(err error) bool {
+// of MAIL may be a late reply to an earlier command. A temporary one, such as 452 4.5.3, may be a limit of messages per
+// session, if the session has delivered some.
+func smtpStale(s *smtpSession, err error) bool {
 	failed, ok := errors.AsType[*smtpError](err)
 	if !ok || failed.step != smtpMail || errors.Is(err, sender.ErrLate) {
 		return false
 	}
 	reply := failed.reply()
-	return reply == nil || reply.Code == 421 || reply.Code >= 500
+	return reply == nil || reply.Code == 421 || reply.Code >= 500 || s.delivered
 }
 
 // smtpUnknownAddress are the enhanced codes of invalid addresses (RFC 3463 §3.2, RFC 5321, RFC 7505): no such
