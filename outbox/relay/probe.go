@@ -65,16 +65,13 @@ func (q *queue) acquit(p *probe) {
 func (q *queue) putBack(p *probe) {
 	var out []item
 	q.mu.Lock()
-	left := q.bulk[:0]
-	for _, it := range q.bulk {
-		if it.Claimed.JobID == p.JobID && !p.Has(it.Claimed.Key) {
+	q.bulk = slices.DeleteFunc(q.bulk, func(it item) bool {
+		back := it.Claimed.JobID == p.JobID && !p.Has(it.Claimed.Key)
+		if back {
 			out = append(out, it)
-		} else {
-			left = append(left, it)
 		}
-	}
-	clear(q.bulk[len(left):])
-	q.bulk = left
+		return back
+	})
 	q.mu.Unlock()
 	for _, it := range out {
 		q.relay.outcomes.add(outbox.Release(it.Claimed))
