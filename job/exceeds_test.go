@@ -37,7 +37,8 @@ func TestMaxRecipients_StopsTheWalkBeforeItIsPassed(t *testing.T) {
 			require.Equal(t, []string{"enqueued", "claimed", "aborted"}, b.kinds(t, id))
 			events, err := b.jobs.Events(t.Context(), id, 0, 0)
 			require.NoError(t, err)
-			require.Equal(t, []string{"r", want}, []string{events[2].Actor, events[2].Reason})
+			require.Equal(t, []string{"r", "the next chunk exceeds max_recipients, which is 250; `belfry jobs set " + textOf(id) + " max_recipients=N` raises it, " +
+				"`belfry resume " + textOf(id) + "` continues"}, []string{events[2].Actor, events[2].Reason}, "without counts")
 
 			// Resumed as it is, it stops again, and nothing more is written.
 			_, err = b.jobs.Resume(t.Context(), job.One(id), job.Act{Actor: "ann"})
