@@ -11,7 +11,7 @@ SET LOCAL search_path = pg_catalog, pg_temp;
 -- One notification per (job, channel) (I2): arrival is the job's, and no other job has it, or the negated id of an activity. The key starts with
 -- the channel so that one index serves both uniqueness and the list of a channel, newest first. Withdrawn
 -- notifications remain, marked, for audits, and are not listed. A NULL costs no space, up to eight columns.
--- The partition notifications_N has the arrivals from N * 10^9 on. A job writes into the newest one: in one index of all
+-- The partition notifications_N has 10^9 arrivals. A job writes into the newest one: in one index of all
 -- notifications, a job to everyone would change a page for every few rows, and log the whole page (ADR 0057).
 CREATE TABLE belfry.notifications (
     channel_id   bigint NOT NULL,
@@ -31,10 +31,14 @@ CREATE TABLE belfry.notifications (
     CONSTRAINT notifications_pkey PRIMARY KEY (channel_id, arrival)
 ) PARTITION BY RANGE (arrival);
 
--- The number of the partition of an arrival.
+-- The number of the partition of an arrival, and the first arrival of the partition with a number.
 CREATE FUNCTION belfry.notifications_part(arrival bigint) RETURNS bigint
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
 RETURN $1 / 1000000000;
+
+CREATE FUNCTION belfry.notifications_from(part bigint) RETURNS bigint
+LANGUAGE sql IMMUTABLE PARALLEL SAFE
+RETURN $1 * 1000000000;
 
 -- The partition with a number; NULL: it does not exist.
 CREATE FUNCTION belfry.notifications_table(part bigint) RETURNS regclass
@@ -53,7 +57,7 @@ LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET lock_timeout = '100ms
 BEGIN
     EXECUTE format('CREATE TABLE belfry.notifications_%s (LIKE belfry.notifications INCLUDING ALL)', part);
     EXECUTE format('ALTER TABLE belfry.notifications ATTACH PARTITION belfry.notifications_%s FOR VALUES FROM (%s) TO (%s)',
-        part, part * 1000000000, (part + 1) * 1000000000);
+        part, belfry.notifications_from(part), belfry.notifications_from(part + 1));
 END $$;
 
 -- The arrival of a job that is claimed for the first time. A job that writes notifications creates the partition after
@@ -72,10 +76,10 @@ BEGIN
             IF belfry.notifications_table(part + 1) IS NULL THEN
                 PERFORM belfry.notifications_add(part + 1);
             ELSIF belfry.notifications_full(part) THEN
-                PERFORM setval('belfry.arrivals_seq', (part + 1) * 1000000000, false);
+                PERFORM setval('belfry.arrivals_seq', belfry.notifications_from(part + 1), false);
             END IF;
         EXCEPTION WHEN OTHERS THEN
-            NULL; -- a claim does not depend on it
+            RAISE WARNING 'belfry: notifications gets no next partition now: %', SQLERRM; -- the claim does not need it
         END;
     END IF;
     RETURN nextval('belfry.arrivals_seq');
@@ -838,19 +842,19 @@ CREATE TABLE belfry.retention_walks (
 CREATE FUNCTION belfry.old_notifications(before timestamptz) RETURNS SETOF bigint
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
     SELECT p.part
-      FROM (SELECT substring(c.relname FROM '[0-9]+$')::bigint AS part
-              FROM pg_inherits h JOIN pg_class c ON c.oid = h.inhrelid WHERE h.inhparent = 'belfry.notifications'::regclass) p
-     WHERE EXISTS (SELECT FROM belfry.jobs j WHERE j.arrival >= (p.part + 1) * 1000000000 AND j.started_at < statement_timestamp() - interval '1 hour')
+      FROM generate_series(0, (SELECT belfry.notifications_part(max(j.arrival)) - 1 FROM belfry.jobs j)) p (part)
+     WHERE belfry.notifications_table(p.part) IS NOT NULL
+       AND EXISTS (SELECT FROM belfry.jobs j WHERE j.arrival >= belfry.notifications_from(p.part + 1) AND j.started_at < statement_timestamp() - interval '1 hour')
        AND NOT EXISTS (SELECT FROM belfry.jobs j
-                        WHERE j.arrival >= p.part * 1000000000 AND j.arrival < (p.part + 1) * 1000000000 AND j.type <> 'push'
+                        WHERE j.arrival >= belfry.notifications_from(p.part) AND j.arrival < belfry.notifications_from(p.part + 1) AND j.type <> 'push'
                           AND (coalesce(j.finished_at, 'infinity') >= $1
                                OR j.type <> 'inbox' AND (SELECT true FROM belfry.message_rows m WHERE m.job_id = j.id ORDER BY m.channel_id LIMIT 1)))
-       AND NOT EXISTS (SELECT FROM belfry.activities a WHERE a.inbox AND a.id <= p.part * -1000000000 AND a.id > (p.part + 1) * -1000000000)
+       AND NOT EXISTS (SELECT FROM belfry.activities a WHERE a.inbox AND a.id <= -belfry.notifications_from(p.part) AND a.id > -belfry.notifications_from(p.part + 1))
 $$;
 
 -- Drops the oldest partition of old_notifications and marks its jobs as pruned. It waits for at most a second for the
--- sessions that read notifications, and these wait for it. Returns the rows that its jobs wrote; NULL: there is none, or
--- one is in use.
+-- sessions that use notifications, and later ones wait for it; then it fails with 55P03. Returns the rows that the jobs of
+-- type inbox wrote; NULL: there is no such partition.
 CREATE FUNCTION belfry.drop_notifications(before timestamptz) RETURNS bigint
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET lock_timeout = '1s' AS $$
 DECLARE
@@ -864,7 +868,7 @@ BEGIN
     WITH marked AS (
         UPDATE belfry.jobs j
            SET retention_at = coalesce(j.retention_at, clock_timestamp()), pruned_at = clock_timestamp()
-         WHERE j.arrival >= part * 1000000000 AND j.arrival < (part + 1) * 1000000000 AND j.type <> 'push' AND j.pruned_at IS NULL
+         WHERE j.arrival >= belfry.notifications_from(part) AND j.arrival < belfry.notifications_from(part + 1) AND j.type <> 'push' AND j.pruned_at IS NULL
         RETURNING j.finished_at, j.rows_written, j.type)
     SELECT coalesce(sum(m.rows_written) FILTER (WHERE m.type = 'inbox'), 0) INTO written
       FROM marked m HAVING count(*) FILTER (WHERE m.finished_at IS NULL OR m.finished_at >= before) = 0;
@@ -873,8 +877,6 @@ BEGIN
     END IF;
     EXECUTE format('DROP TABLE belfry.notifications_%s', part);
     RETURN written;
-EXCEPTION WHEN lock_not_available THEN
-    RETURN NULL;
 END $$;
 
 REVOKE EXECUTE ON FUNCTION belfry.old_notifications(timestamptz), belfry.drop_notifications(timestamptz) FROM PUBLIC;

@@ -78,16 +78,16 @@ SELECT (SELECT count(*) FROM looked), (SELECT max(channel_id) FROM looked),
 WITH RECURSIVE walk (channel_id, n) AS (
     (SELECT f.channel_id, 1 FROM belfry.notifications f
       WHERE f.channel_id > @after::bigint AND f.channel_id <= @bound::bigint
-        AND f.arrival >= (SELECT belfry.notifications_part(j.arrival) * 1000000000 FROM belfry.jobs j WHERE j.id = @job_id)
-        AND f.arrival < (SELECT (belfry.notifications_part(j.arrival) + 1) * 1000000000 FROM belfry.jobs j WHERE j.id = @job_id)
+        AND f.arrival >= (SELECT belfry.notifications_from(belfry.notifications_part(j.arrival)) FROM belfry.jobs j WHERE j.id = @job_id)
+        AND f.arrival < (SELECT belfry.notifications_from(belfry.notifications_part(j.arrival) + 1) FROM belfry.jobs j WHERE j.id = @job_id)
       ORDER BY f.channel_id LIMIT 1)
     UNION ALL
     SELECT x.channel_id, w.n + 1
       FROM walk w
      CROSS JOIN LATERAL (SELECT f.channel_id FROM belfry.notifications f
                           WHERE f.channel_id > w.channel_id AND f.channel_id <= @bound::bigint
-                            AND f.arrival >= (SELECT belfry.notifications_part(j.arrival) * 1000000000 FROM belfry.jobs j WHERE j.id = @job_id)
-                            AND f.arrival < (SELECT (belfry.notifications_part(j.arrival) + 1) * 1000000000 FROM belfry.jobs j WHERE j.id = @job_id)
+                            AND f.arrival >= (SELECT belfry.notifications_from(belfry.notifications_part(j.arrival)) FROM belfry.jobs j WHERE j.id = @job_id)
+                            AND f.arrival < (SELECT belfry.notifications_from(belfry.notifications_part(j.arrival) + 1) FROM belfry.jobs j WHERE j.id = @job_id)
                           ORDER BY f.channel_id LIMIT 1) x
      WHERE w.n < @keys
 ), looked AS MATERIALIZED (
@@ -139,16 +139,16 @@ SELECT EXISTS (SELECT FROM belfry.lanes l WHERE l.name = @lane AND l.paused_at I
 WITH RECURSIVE walk (channel_id, n) AS (
     (SELECT f.channel_id, 1 FROM belfry.notifications f
       WHERE f.channel_id > @after::bigint AND f.channel_id <= @bound::bigint
-        AND f.arrival >= (SELECT belfry.notifications_part(j.arrival) * 1000000000 FROM belfry.jobs j WHERE j.id = @job_id)
-        AND f.arrival < (SELECT (belfry.notifications_part(j.arrival) + 1) * 1000000000 FROM belfry.jobs j WHERE j.id = @job_id)
+        AND f.arrival >= (SELECT belfry.notifications_from(belfry.notifications_part(j.arrival)) FROM belfry.jobs j WHERE j.id = @job_id)
+        AND f.arrival < (SELECT belfry.notifications_from(belfry.notifications_part(j.arrival) + 1) FROM belfry.jobs j WHERE j.id = @job_id)
       ORDER BY f.channel_id LIMIT 1)
     UNION ALL
     SELECT x.channel_id, w.n + 1
       FROM walk w
      CROSS JOIN LATERAL (SELECT f.channel_id FROM belfry.notifications f
                           WHERE f.channel_id > w.channel_id AND f.channel_id <= @bound::bigint
-                            AND f.arrival >= (SELECT belfry.notifications_part(j.arrival) * 1000000000 FROM belfry.jobs j WHERE j.id = @job_id)
-                            AND f.arrival < (SELECT (belfry.notifications_part(j.arrival) + 1) * 1000000000 FROM belfry.jobs j WHERE j.id = @job_id)
+                            AND f.arrival >= (SELECT belfry.notifications_from(belfry.notifications_part(j.arrival)) FROM belfry.jobs j WHERE j.id = @job_id)
+                            AND f.arrival < (SELECT belfry.notifications_from(belfry.notifications_part(j.arrival) + 1) FROM belfry.jobs j WHERE j.id = @job_id)
                           ORDER BY f.channel_id LIMIT 1) x
      WHERE w.n < @keys
 )

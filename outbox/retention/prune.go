@@ -324,14 +324,23 @@ func (p *prune) countMessages(ctx context.Context, e ended) error {
 }
 
 // notifications drops partitions, continues the current walk, and starts more walks until no notification is old enough
-// or another process runs the walk.
+// or another process runs the walk. A partition in use is an error after the walks: the next prune drops it.
 func (p *prune) notifications(ctx context.Context) error {
-	for dropped := new(int64); dropped != nil; {
+	dropped := p.dropPartitions(ctx)
+	if dropped != nil && !errors.Is(dropped, job.ErrLocked) {
+		return dropped
+	}
+	return errors.Join(p.walkNotifications(ctx), dropped)
+}
+
+// dropPartitions drops the partitions whose jobs are all old enough. It returns job.ErrLocked if one is in use.
+func (p *prune) dropPartitions(ctx context.Context) error {
+	for rows := new(int64); rows != nil; {
 		err := p.step(ctx, func(ctx context.Context, tx pgx.Tx) (d Pruned, err error) {
 			err = tx.QueryRow(ctx, queries.notificationsDrop,
-				pgx.StrictNamedArgs{"as_of": p.options.AsOf, "seconds": p.config.Notifications.Seconds()}).Scan(&dropped)
-			if dropped != nil {
-				d.Notifications = *dropped
+				pgx.StrictNamedArgs{"as_of": p.options.AsOf, "seconds": p.config.Notifications.Seconds()}).Scan(&rows)
+			if rows != nil {
+				d.Notifications = *rows
 			}
 			return d, err
 		})
@@ -339,6 +348,10 @@ func (p *prune) notifications(ctx context.Context) error {
 			return err
 		}
 	}
+	return nil
+}
+
+func (p *prune) walkNotifications(ctx context.Context) error {
 	for {
 		var found, more bool
 		retries := 0

@@ -18,7 +18,7 @@ SELECT EXISTS (SELECT FROM belfry.retention_walks w WHERE w.name = 'notification
 
 -- name: NotificationsDrop :one
 -- Drops the oldest partition of notifications whose jobs all finished @seconds ago or earlier. Returns the rows that they
--- wrote. NULL: there is none, or sessions use it.
+-- wrote. NULL: there is none. 55P03: sessions use it.
 SELECT belfry.drop_notifications(coalesce(@as_of::timestamptz, statement_timestamp()) - make_interval(secs => @seconds));
 
 -- name: RetentionWalkBegin :one
@@ -60,13 +60,17 @@ SELECT coalesce((SELECT cardinality(job_ids) FROM begun), 0);
 -- rows and the count of locked rows.
 WITH RECURSIVE walk (channel_id, n) AS (
     (SELECT f.channel_id, 1 FROM belfry.notifications f
-      WHERE f.channel_id > @after::bigint AND f.arrival >= belfry.notifications_part((@arrivals::bigint[])[1]) * 1000000000 AND f.arrival < (belfry.notifications_part((@arrivals::bigint[])[1]) + 1) * 1000000000
+      WHERE f.channel_id > @after::bigint
+        AND f.arrival >= belfry.notifications_from(belfry.notifications_part((@arrivals::bigint[])[1]))
+        AND f.arrival < belfry.notifications_from(belfry.notifications_part((@arrivals::bigint[])[1]) + 1)
       ORDER BY f.channel_id LIMIT 1)
     UNION ALL
     SELECT x.channel_id, w.n + 1
       FROM walk w
      CROSS JOIN LATERAL (SELECT f.channel_id FROM belfry.notifications f
-                          WHERE f.channel_id > w.channel_id AND f.arrival >= belfry.notifications_part((@arrivals::bigint[])[1]) * 1000000000 AND f.arrival < (belfry.notifications_part((@arrivals::bigint[])[1]) + 1) * 1000000000
+                          WHERE f.channel_id > w.channel_id
+                            AND f.arrival >= belfry.notifications_from(belfry.notifications_part((@arrivals::bigint[])[1]))
+                            AND f.arrival < belfry.notifications_from(belfry.notifications_part((@arrivals::bigint[])[1]) + 1)
                           ORDER BY f.channel_id LIMIT 1) x
      WHERE w.n < @keys
 ), looked AS MATERIALIZED (
