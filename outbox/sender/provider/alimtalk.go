@@ -24,7 +24,7 @@ type alimtalkClient struct {
 	client *httpClient
 	secret []byte
 	now    func() time.Time
-	most   atomic.Int64 // messages of a call: half of those of a refused one, and twice as many after an answered one
+	most   atomic.Int64 // messages of a call: half of those of a refused one, and twice as many after an accepted one
 }
 
 func (c *AlimtalkConfig) kind() string { return "alimtalk" }
@@ -86,7 +86,7 @@ func (s *alimtalkClient) Send(ctx context.Context, batch []sender.Delivery) []se
 		if refused {
 			s.most.Store(int64(len(first) / 2))
 			calls = slices.Insert(calls, 0, first[:len(first)/2], first[len(first)/2:])
-		} else if int64(len(first)) >= s.most.Load() {
+		} else if results[first[0].at].Class == sender.Pending && int64(len(first)) >= s.most.Load() {
 			s.most.Store(min(2*int64(len(first)), int64(s.cfg.MaxBatch)))
 		}
 		if answered = answered || !refused; answered && s.now().Sub(began) >= limit/2 {
