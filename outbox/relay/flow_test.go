@@ -52,7 +52,9 @@ func TestRelay_HangingSenderStarvesNobody(t *testing.T) {
 	require.LessOrEqual(t, run.Stats().InFlight, 500)
 	run.StopNow(context.Canceled)
 	require.NoError(t, receive(t, run.ended))
-	require.Zero(t, one[int](t, b, `SELECT count(*) FROM belfry.messages WHERE status = 'PROCESSING'`))
+	// The stop may cut off a claim whose COMMIT succeeds: its lease is recovered when it has expired.
+	require.LessOrEqual(t, one[int](t, b, `SELECT count(*) FROM belfry.messages WHERE status = 'PROCESSING'`), c.Batch)
+	require.Zero(t, one[int](t, b, `SELECT count(*) FROM belfry.messages m JOIN belfry.handovers h ON h.lease_id = m.lease_id WHERE m.status = 'PROCESSING'`))
 	require.Equal(t, 750, one[int](t, b, `SELECT count(*) FROM belfry.messages WHERE status = 'SENT'`))
 }
 
