@@ -1,7 +1,6 @@
 package operation
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"reflect"
@@ -86,7 +85,8 @@ func hideLocation(v reflect.Value) {
 		s.ApprovedRecipients = rounded(s.ApprovedRecipients, MostHidden+1)
 		s.ChannelsTotal = rounded(s.ChannelsTotal, MostHidden)
 	case *job.Revision:
-		if bytes.Contains(s.Audience, []byte(`"`+channels.KindRadius+`"`)) {
+		var was struct{ Kind channels.Kind }
+		if json.Unmarshal(s.Audience, &was) != nil || was.Kind == channels.KindRadius {
 			s.Cursor = ""
 		}
 	case locating:
