@@ -61,8 +61,8 @@ test-fault: servers ## run the slow tests: killed processes, random schedules, t
 	@.ci/install chromium
 	@$(WITH_RACE); $(GO_TEST) $$race -timeout 30m -run '$(or $(RUN),$(FAULT_TESTS))' -count $(or $(COUNT),1) $(PKG)
 
-# The last release before this commit, or this commit before the first one, until which migrations may be edited.
-PREVIOUS ?= $(or $(shell git describe --tags --abbrev=0 HEAD~ 2>/dev/null),HEAD)
+# The last release before this commit, or the commit before this one.
+PREVIOUS ?= $(or $(shell git describe --tags --abbrev=0 HEAD~ 2>/dev/null),HEAD~)
 test-upgrade: servers ## run the relays' fault test with processes of another version beside this one (PREVIOUS=v1.2.0)
 	@rm -rf bin/previous && mkdir -p bin/previous && git archive -o bin/previous.tar $(PREVIOUS) && tar -xf bin/previous.tar -C bin/previous
 	@cd bin/previous && CGO_ENABLED=0 $(GO) build -trimpath -buildvcs=false $(GCFLAGS) -o ../belfry-previous ./cmd/belfry
