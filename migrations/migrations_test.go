@@ -2,7 +2,10 @@ package migrations_test
 
 import (
 	"context"
+	"crypto/sha256"
+	"fmt"
 	"io/fs"
+	"os"
 	"strconv"
 	"strings"
 	"sync"
@@ -130,6 +133,22 @@ func TestMigrations_FilesComeInPairsWithAReason(t *testing.T) {
 		_, err = fs.Stat(migrations.FS, other)
 		require.NoError(t, err)
 	}
+}
+
+// Databases in use have the schema that the files made.
+func TestMigrations_NeverChange(t *testing.T) {
+	t.Parallel()
+	names, err := fs.Glob(migrations.FS, "*.sql")
+	require.NoError(t, err)
+	var sums strings.Builder
+	for _, name := range names {
+		text, err := fs.ReadFile(migrations.FS, name)
+		require.NoError(t, err)
+		fmt.Fprintf(&sums, "%x  %s\n", sha256.Sum256(text), name)
+	}
+	immutable, err := os.ReadFile("testdata/immutable.txt")
+	require.NoError(t, err)
+	require.Equal(t, string(immutable), sums.String(), "change the schema by another migration, and add the lines of its files")
 }
 
 // A function's text is read again in each session, by that session's rules: where
