@@ -106,11 +106,11 @@ func TestEnqueue_RefusesAHugeList(t *testing.T) {
 	t.Parallel()
 	b := setup(t, 1)
 	var ids []string
-	for i := range 10_000 {
+	for i := range 2_000 {
 		ids = append(ids, fmt.Sprint(i, strings.Repeat("😀", 160)))
 	}
 	_, err := b.jobs.Enqueue(t.Context(), job.Spec{Type: "inbox", Category: "operator_notice", Title: "x", Audience: channels.WithExternalIDs(ids...)})
-	require.ErrorContains(t, err, "belfry.jobs.audience.external_ids: has 6")
+	require.ErrorContains(t, err, "belfry.jobs.audience.external_ids: has 1")
 	require.ErrorContains(t, err, "bytes; allowed values: lists of up to 1048576 bytes")
 }
 
