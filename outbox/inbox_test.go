@@ -218,7 +218,7 @@ func TestInbox_ReadsOneRangeOfAnIndex(t *testing.T) {
 	dbtest.Past(t, c.DB.Pool, `INSERT INTO belfry.jobs (id, type, category, title, route, status, arrival, started_at, finished_at, walked_at, fence)
 		SELECT nextval('belfry.jobs_id_seq'), 'inbox', 'operator_notice', 'x', '{push}', 'PROCESSED', g, now(), now(), now(), 1 FROM generate_series(1, 5000) g`)
 	dbtest.Past(t, c.DB.Pool, `INSERT INTO belfry.notifications (channel_id, arrival) SELECT n, g FROM generate_series(1, 3) n, generate_series(1, 5000) g`)
-	dbtest.Vacuum(t, c.DB.Pool, "belfry.notifications", "belfry.jobs")
+	dbtest.Vacuum(t, c.DB.Pool, "belfry.notifications_0", "belfry.jobs")
 	for call, most := range map[string]int64{"inbox_page(2)": 300, "inbox_page(2, before => 2500)": 300, "inbox_unread(2)": 900, "inbox_seen(2)": 900, "inbox_read_all(2)": 900} {
 		tx, err := c.DB.Pool.Begin(t.Context())
 		require.NoError(t, err)
@@ -246,7 +246,7 @@ func TestInbox_BoundsHiddenNotifications(t *testing.T) {
 	dbtest.Past(t, c.DB.Pool, `UPDATE belfry.activities SET category = 'operator_notice' WHERE channel_id = 2`)
 	dbtest.Past(t, c.DB.Pool, `INSERT INTO belfry.activities (id, channel_id, title, route, inbox) SELECT -g, 2, 'x', '{}', true FROM generate_series(1001, 4500) g`)
 	dbtest.Past(t, c.DB.Pool, `INSERT INTO belfry.notifications (channel_id, arrival) SELECT 2, g FROM generate_series(1001, 4500) g`)
-	dbtest.Vacuum(t, c.DB.Pool, "belfry.notifications", "belfry.activities")
+	dbtest.Vacuum(t, c.DB.Pool, "belfry.notifications_0", "belfry.activities")
 	tx, err := c.DB.Pool.Begin(t.Context())
 	require.NoError(t, err)
 	defer tx.Rollback(t.Context()) //nolint:errcheck // it reads

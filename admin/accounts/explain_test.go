@@ -28,7 +28,7 @@ func TestLong_QueriesOfAnAuditKeepTheirPlans(t *testing.T) {
 		ids = append(ids, b.Rest(t, outbox.TypeInbox, 10000, job.Processed), b.Rest(t, outbox.TypePush, 10000, job.Aborted))
 	}
 	b.JobsThatWait(t, 2000)
-	dbtest.Vacuum(t, b.DB.Pool, "belfry.notifications", "belfry.message_rows", "belfry.jobs")
+	dbtest.Vacuum(t, b.DB.Pool, "belfry.notifications_0", "belfry.message_rows", "belfry.jobs")
 	slice := pgx.StrictNamedArgs{"job_id": ids[1], "after": int64(2000), "keys": 1000, "bound": int64(9000)}
 	var out strings.Builder
 	b.explain(t, &out, "MessageSlice", slice)

@@ -175,7 +175,7 @@ func TestLong_QueriesOfHistoryKeepTheirPlans(t *testing.T) {
 	b.JobsThatWait(t, 2000)
 	dbtest.Past(t, b.DB.Pool, `INSERT INTO belfry.activities (id, channel_id, title, route) SELECT -n, 1 + n % 2000, 'x', '{push}' FROM generate_series(1, 20000) n`)
 	b.Exec(t, `INSERT INTO belfry.job_skips (job_id, key, after, error, sqlstate) SELECT $1, n, n - 1, 'x', '22001' FROM generate_series(10001, 14000) n`, ids[1])
-	dbtest.Vacuum(t, b.DB.Pool, "belfry.notifications", "belfry.message_rows", "belfry.jobs", "belfry.activities", "belfry.job_skips")
+	dbtest.Vacuum(t, b.DB.Pool, "belfry.notifications_0", "belfry.message_rows", "belfry.jobs", "belfry.activities", "belfry.job_skips")
 	var out strings.Builder
 	b.explain(t, &out, "HistoryRows", pgx.StrictNamedArgs{"job_ids": ids, "channel_id": int64(3)})
 	b.explain(t, &out, "HistoryActivities", pgx.StrictNamedArgs{"channel_id": int64(3), "before": int64(-7), "limit": 51})

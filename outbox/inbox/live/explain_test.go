@@ -21,7 +21,7 @@ func TestLive_PollsReadIndexes(t *testing.T) {
 		(id, type, category, title, route, status, arrival, started_at, finished_at, walked_at, fence)
 		SELECT nextval('belfry.jobs_id_seq'), 'inbox', 'operator_notice', 'x', '{push}', 'PROCESSED', g, now(), now(), now(), 1
 		  FROM generate_series(20001, 25000) g`)
-	dbtest.Vacuum(t, b.DB.Pool, "belfry.notifications", "belfry.jobs", "belfry.activities")
+	dbtest.Vacuum(t, b.DB.Pool, "belfry.notifications_0", "belfry.jobs", "belfry.activities")
 	reads := func(name string, most int64, sql string, args ...any) {
 		tx, err := b.DB.Pool.Begin(t.Context())
 		require.NoError(t, err)
