@@ -11,6 +11,9 @@ func (h *Handler) SetStreams(most, own int, beat, event time.Duration) {
 	h.streams.most, h.streams.own, h.streams.beat, h.streams.event = most, own, beat, event
 }
 
+// HoldBeats puts the next heartbeat off until 2099, so that a stream's text is always the same.
+func (h *Handler) HoldBeats() { h.streams.beat = 100 * 365 * 24 * time.Hour }
+
 // SetLimits sets the limits of concurrent requests, before the first request.
 func (h *Handler) SetLimits(own int, within time.Duration) {
 	h.limiter.own, h.limiter.within = own, within

@@ -76,6 +76,7 @@ func setupOn(t *testing.T, db *dbtest.DB, change func(*api.Options)) *bundle {
 		change(&c)
 	}
 	b.handler = api.New(c)
+	b.handler.HoldBeats()
 	server := httptest.NewServer(b.handler)
 	t.Cleanup(server.Close)
 	b.url = server.URL + api.Prefix

@@ -94,6 +94,7 @@ func serveStream(t *testing.T, o operation.Operation, http2 bool, change func(*a
 			return who, err
 		},
 	})
+	s.handler.HoldBeats()
 	s.server = httptest.NewUnstartedServer(s.handler)
 	if change != nil {
 		change(s.handler, s.server.Config)
@@ -187,10 +188,9 @@ func TestStream_Ends(t *testing.T) {
 			}
 			fast := func(h *api.Handler, _ *http.Server) { h.SetStreams(8, 8, 10*time.Millisecond, 500*time.Millisecond) }
 			often := func(h *api.Handler, _ *http.Server) { h.SetStreams(8, 8, 10*time.Millisecond, time.Minute) }
-			slow := func(h *api.Handler, _ *http.Server) { h.SetStreams(8, 8, time.Hour, time.Minute) }
 
 			ended := make(chan struct{})
-			s := serveStream(t, forever("hi", ended), http2, slow)
+			s := serveStream(t, forever("hi", ended), http2, nil)
 			ctx, leave := context.WithCancel(t.Context())
 			res := s.get(t, ctx, "")
 			require.Equal(t, map[bool]string{false: "HTTP/1.1", true: "HTTP/2.0"}[http2], res.proto)
@@ -224,7 +224,7 @@ func TestStream_Ends(t *testing.T) {
 			wait(ended, "its token is revoked")
 
 			ended = make(chan struct{})
-			s = serveStream(t, forever("hi", ended), http2, slow)
+			s = serveStream(t, forever("hi", ended), http2, nil)
 			res = s.get(t, t.Context(), "", "Accept", "text/event-stream")
 			s.handler.EndStreams()
 			s.handler.EndStreams()
