@@ -7,7 +7,7 @@ const (
 	maxHoles   = 10_000
 	maxAwaited = 1_000_000
 	// partition is the number of arrivals of a partition of belfry.notifications. When one is full, the numbers go on in
-	// the next (belfry.next_arrival), and maxJump of the last one are awaited.
+	// the next (belfry.next_arrival): maxJump more of this one are awaited, and the first maxJump of each one skipped.
 	partition = 1_000_000_000
 	maxJump   = 10_000
 	// maxProbes bounds the awaited arrivals that one poll reads again.
@@ -85,19 +85,18 @@ func (a *arrivals) add(visible, probes []int64, settled int64) (overflow bool) {
 	return overflow
 }
 
-// gaps returns the holes between a visible arrival and the next visible one. If n is in a later partition, the arrivals
-// between maxJump and the first one of its partition were never drawn.
-func gaps(visible, n int64) []hole {
-	end, start := visible+maxJump, n/partition*partition
-	switch {
-	case n == visible+1:
-		return nil
-	case end >= start:
-		return []hole{{first: visible + 1, last: n - 1}}
-	case n == start:
-		return []hole{{first: visible + 1, last: end}}
+// gaps returns the holes between a visible arrival and the next visible one. If n is in a later partition, only the
+// first maxJump arrivals after visible, and of each partition in between, may have been drawn.
+func gaps(visible, n int64) (holes []hole) {
+	for start := n / partition * partition; visible+maxJump < start; {
+		next := ((visible+1)/partition + 1) * partition
+		holes = append(holes, hole{first: visible + 1, last: min(visible+maxJump, next-1)})
+		visible = next - 1
 	}
-	return []hole{{first: visible + 1, last: end}, {first: start, last: n - 1}}
+	if visible+1 < n {
+		holes = append(holes, hole{first: visible + 1, last: n - 1})
+	}
+	return holes
 }
 
 // awaited returns the number of awaited arrivals.
