@@ -85,8 +85,8 @@ func (a *arrivals) add(visible, probes []int64, settled int64) (overflow bool) {
 	return overflow
 }
 
-// gaps returns the holes between a visible arrival and the next visible one. If n is in a later partition, only the
-// first maxJump arrivals after visible, and of each partition in between, may have been drawn.
+// gaps returns the holes between a visible arrival and the next visible one. If n is in a later partition, it takes
+// as drawn the first maxJump arrivals after visible and of each partition in between, and all of its own before n.
 func gaps(visible, n int64) (holes []hole) {
 	for start := n / partition * partition; visible+maxJump < start; {
 		next := ((visible+1)/partition + 1) * partition
