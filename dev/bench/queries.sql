@@ -43,6 +43,27 @@ WITH page AS (
 )
 SELECT count(*) FROM page;
 
+-- name: SentInsert :exec
+-- A push job to everyone of which all messages were sent @age seconds ago. Triggers have to be off.
+WITH t AS (SELECT now() - make_interval(secs => @age) AS at), j AS (
+    INSERT INTO belfry.jobs (id, type, category, title, route, schedule_at, status, bound, "cursor", fence, attempts, chunks, channels_read,
+                             channels_total, channels_matched, rows_written, requested_by, created_at, started_at, finished_at, walked_at, delivered_at)
+    SELECT nextval('belfry.jobs_id_seq'), 'push', 'popular_content', 'bench', '{push}', t.at, 'PROCESSED', '1', '1', 1, 1, 1, @messages, @messages,
+           @messages, @messages, 'bench', t.at, t.at, t.at, t.at, t.at
+      FROM t
+    RETURNING id
+), d AS (
+    INSERT INTO belfry.job_deliveries (job_id, relay, written, sent) SELECT j.id, 'bench', @messages, @messages FROM j
+)
+INSERT INTO belfry.message_rows (job_id, channel_id, next_attempt_at, attempts, status, sent_at, sender)
+SELECT j.id, c.id, t.at, 1, 'SENT', t.at, 'bench' FROM t, j, belfry.channels c WHERE c.active ORDER BY c.id;
+
+-- name: OldestAge :exec
+-- Ages the jobs of the oldest partition of notifications that has young ones. Triggers have to be off.
+UPDATE belfry.jobs
+   SET finished_at = now() - make_interval(secs => @age)
+ WHERE type = 'inbox' AND arrival / 1000000000 = (SELECT min(j.arrival) / 1000000000 FROM belfry.jobs j WHERE j.finished_at > now() - make_interval(secs => @age / 2));
+
 -- name: RelationCreate :exec
 -- A relation of recipients of another size.
 CREATE TABLE IF NOT EXISTS {{relation}} (id bigint PRIMARY KEY, external_id text NOT NULL, platform text NOT NULL, active boolean NOT NULL);
@@ -61,8 +82,8 @@ UPDATE belfry.channels SET platform = 'kiosk' WHERE id % 100000 IN (1, 2, 3) AND
 VACUUM (ANALYZE) belfry.message_rows;
 
 -- name: MessagesSent :one
--- The numbers of sent messages and of all messages.
-SELECT count(*) FILTER (WHERE m.status = 'SENT'), count(*) FROM belfry.messages m;
+-- The numbers of sent messages and of all messages, from a job on.
+SELECT count(*) FILTER (WHERE m.status = 'SENT'), count(*) FROM belfry.messages m WHERE m.job_id >= @first;
 
 -- name: SnapshotTake :one
 -- Takes a snapshot, which holds back vacuum while its transaction is open.

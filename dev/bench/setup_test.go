@@ -47,7 +47,7 @@ var queries = db.MustQueries[querySet](sqlFiles)
 // querySet contains the statements of queries.sql.
 type querySet struct {
 	channelsVacuum, channelsActive, channelSample, outboxEmpty, jobsEmpty, rowCount, notificationInsertAll,
-	messageInsertAll, notificationInsertOffset, relationCreate, relationFill, platformRare,
+	messageInsertAll, notificationInsertOffset, sentInsert, oldestAge, relationCreate, relationFill, platformRare,
 	messagesVacuum, messagesSent, snapshotTake, riverVacuum, riverCompleted,
 	ordersCreate, orderInsert, activityInsert, activityInsertLater, orderAndActivityInsert,
 	activityNotify, likeNotify, valuesInsert string
@@ -77,10 +77,12 @@ type env struct {
 	store  *channels.Store
 	size   int64 // channels
 	active int64 // channels that a job to everyone reaches
+	keeps  bool  // clear and writeMessages delete no rows
+	first  int64 // the first job of writeMessages
 }
 
 // open starts a durable server, or uses the one of BELFRY_DATABASE_URL, and
-// fills a database there.
+// fills a database there. See fill for another one on the same server.
 func open(b *testing.B, channelCount int64, stock bool) *env {
 	b.Helper()
 	e := &env{B: b, admin: os.Getenv("BELFRY_DATABASE_URL"), size: channelCount}
@@ -97,6 +99,12 @@ func open(b *testing.B, channelCount int64, stock bool) *env {
 		e.Cleanup(func() { require.NoError(e, server.Close(context.WithoutCancel(e.Context()))) })
 		e.admin = server.DSN("postgres")
 	}
+	e.fill()
+	return e
+}
+
+// fill replaces the database by a new one.
+func (e *env) fill() {
 	e.dsn = e.database()
 	_, err := migrations.Up(e.Context(), e.dsn)
 	require.NoError(e, err)
@@ -107,7 +115,6 @@ func open(b *testing.B, channelCount int64, stock bool) *env {
 	require.NoError(e, err)
 	e.do(queries.channelsVacuum)
 	e.read(queries.channelsActive, nil, &e.active)
-	return e
 }
 
 // run runs one measurement on the database.
@@ -165,7 +172,9 @@ func (e *env) read(sql string, args pgx.StrictNamedArgs, to ...any) {
 // clear empties the outbox and writes all dirty pages to disk, so that no
 // measurement pays for the one before.
 func (e *env) clear() {
-	e.do(queries.outboxEmpty)
+	if !e.keeps {
+		e.do(queries.outboxEmpty)
+	}
 	e.checkpoint()
 }
 
