@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -13,6 +14,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/belfryhq/belfry/channels"
+	"github.com/belfryhq/belfry/dev/dbtest"
+	"github.com/belfryhq/belfry/migrations"
 )
 
 const usersTable = `CREATE SCHEMA app; CREATE TABLE app.users (
@@ -178,6 +181,76 @@ func TestAttach_FollowsEveryWrite(t *testing.T) {
 	require.ErrorIs(t, err, ErrNotAttached)
 	_, err = Verify(b.ctx, b.pool, Options{})
 	require.ErrorIs(t, err, ErrNotAttached)
+}
+
+// Columns of the table have the names of whatever belfry's statements name.
+func TestAttach_ColumnsMayHaveAnyName(t *testing.T) {
+	t.Parallel()
+	for _, key := range []string{"uuid", "text", "bigint", "character varying(40)"} {
+		for _, mapped := range []string{"k", "x"} {
+			b := setup(t)
+			names := strings.Split("a b c d e f g h i j k l m n o p q r s t u v w x y z old new came went done keys made list stray value builtin id_1", " ")
+			b.exec(t, `CREATE SCHEMA app; CREATE TABLE app.users (id `+key+` PRIMARY KEY, "`+strings.Join(names, `" text, "`)+`" text)`)
+			id := map[bool]string{true: "00000000-0000-0000-0000-000000000001", false: "1"}[key == "uuid"]
+			b.exec(t, `INSERT INTO app.users (id, k, x) VALUES ('`+id+`', 'k', 'x')`)
+			b.attach(t, Table{Relation: "app.users", ExternalID: "id", Platform: "=ios", Attributes: "told=" + mapped})
+			const channel = `SELECT active || '|' || attributes FROM belfry.channels`
+			require.Equal(t, `true|{"told": "`+mapped+`"}`, b.one(t, channel))
+			require.True(t, b.drift(t).None())
+			b.exec(t, `UPDATE app.users SET k = 'new', x = 'new'`)
+			require.Equal(t, `true|{"told": "new"}`, b.one(t, channel))
+			require.True(t, b.drift(t).None())
+		}
+	}
+}
+
+// A json value that jsonb rejects is left empty in the channel of its row, and stops no other row.
+func TestAttach_JSONThatJSONBRejectsIsLeftEmpty(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.exec(t, `CREATE SCHEMA app; CREATE DOMAIN app.traits AS json;
+		CREATE TABLE app.users (id text PRIMARY KEY, enabled boolean NOT NULL DEFAULT true, traits json, list json[], own app.traits, push text);
+		INSERT INTO app.users SELECT 'u' || n, true, '{"a": 1}', '{1}', '[2]', 'tok' FROM generate_series(1, 4) n`)
+	bad := []string{`"\u0000"`, `1e999999`, `"\ud800"`}
+	for i, value := range bad[:2] {
+		b.exec(t, fmt.Sprintf(`UPDATE app.users SET traits = '{"a": %[1]s}', list = ARRAY['%[1]s'::json], own = '%[1]s' WHERE id = 'u%[2]d'`, value, i+1))
+	}
+	b.attach(t, Table{Relation: "app.users", ExternalID: "id", Platform: "=ios", Active: "enabled",
+		Attributes: "traits=traits,list=list,own=own", Addresses: "push=push"})
+	for i, value := range bad[2:] {
+		b.exec(t, fmt.Sprintf(`UPDATE app.users SET traits = '{"a": %[1]s}', list = ARRAY['%[1]s'::json], own = '%[1]s' WHERE id = 'u%[2]d'`, value, i+3))
+	}
+	const channels = `SELECT string_agg(external_id || active || attributes || addresses, ' ' ORDER BY external_id) FROM belfry.channels`
+	whole := `true{"own": [2], "list": [1], "traits": {"a": 1}}{"push": "tok"}`
+	require.Equal(t, `u1true{}{"push": "tok"} u2true{}{"push": "tok"} u3true{}{"push": "tok"} u4`+whole, b.one(t, channels))
+	require.True(t, b.drift(t).None())
+	b.exec(t, `UPDATE app.users SET enabled = false, push = '' WHERE id < 'u4'`)
+	require.Equal(t, `u1false{}{} u2false{}{} u3false{}{} u4`+whole, b.one(t, channels))
+	require.True(t, b.drift(t).None())
+	require.Equal(t, "0", b.one(t, `SELECT count(*)::text FROM belfry.attachment_misses`))
+}
+
+// A table that was attached before an upgrade gets the functions of it, without another attach.
+func TestAttach_UpgradesTheTriggersOfATable(t *testing.T) {
+	t.Parallel()
+	b, db := setup(t), dbtest.New(t)
+	b.pool = db.Pool
+	b.exec(t, `CREATE SCHEMA app; CREATE TABLE app.users (id text PRIMARY KEY, x json, push text)`)
+	b.attach(t, Table{Relation: "app.users", ExternalID: "id", Platform: "=ios", Attributes: "told=x", Addresses: "push=push"})
+	misses := func(id string) (made string, missed string) {
+		b.exec(t, `INSERT INTO app.users VALUES ($1, '"\u0000"', 'tok')`, id)
+		return b.one(t, `SELECT count(*)::text FROM belfry.channels`), b.one(t, `SELECT count(*)::text FROM belfry.attachment_misses`)
+	}
+	made, missed := misses("u1")
+	require.Equal(t, []string{"1", "0"}, []string{made, missed})
+	_, err := migrations.Down(b.ctx, db.DSN, 7)
+	require.NoError(t, err)
+	made, missed = misses("u2")
+	require.Equal(t, []string{"1", "1"}, []string{made, missed})
+	_, err = migrations.Up(b.ctx, db.DSN)
+	require.NoError(t, err)
+	made, missed = misses("u3")
+	require.Equal(t, []string{"2", "1"}, []string{made, missed})
 }
 
 func TestAttach_VerifyRepairsWhatWroteAroundTheTriggers(t *testing.T) {
