@@ -367,6 +367,34 @@ func TestPrune_DeletesAttemptsInSteps(t *testing.T) {
 	}
 }
 
+// Who wrote a schedule may not approve its jobs, however long ago that was.
+func TestPrune_KeepsTheAuthorsOfSchedules(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.Exec(t, `SELECT belfry.act('ann', '')`+"; "+`INSERT INTO belfry.schedules (name, every, template)
+		VALUES ('weekly', '1 hour', '{"type": "push", "category": "popular_content", "title": "x", "audience": {"kind": "everyone"}}')`)
+	b.Exec(t, `SELECT belfry.act('bob', '')`+"; "+`UPDATE belfry.schedules SET template = template || '{"title": "y"}'`)
+	b.Exec(t, `INSERT INTO belfry.jobs (type, category, title, audience, requested_by) VALUES ('push', 'popular_content', 'y', '{"kind": "everyone"}', 'schedule weekly')`)
+	b.Exec(t, `UPDATE belfry.events SET at = at - interval '1 year'`)
+	hands := func() []string {
+		return one[[]string](t, b, `SELECT array_agg(h ORDER BY h) FROM belfry.jobs j, belfry.job_hands(j.id) h WHERE j.requested_by = 'schedule weekly'`)
+	}
+	prune := func() (events int64) {
+		would, err := retention.Prune(t.Context(), b.DB.Pool, outbox.Retention{Events: day, Interval: time.Hour, StepRows: 100}, retention.Options{DryRun: true})
+		require.NoError(t, err)
+		got, err := retention.Prune(t.Context(), b.DB.Pool, outbox.Retention{Events: day, Interval: time.Hour, StepRows: 100}, retention.Options{})
+		require.NoError(t, err)
+		require.Equal(t, would.Events, got.Events)
+		return got.Events
+	}
+	authors := hands()
+	require.Subset(t, authors, []string{"ann", "bob"})
+	prune()
+	require.Equal(t, authors, hands())
+	b.Exec(t, `UPDATE belfry.schedules SET paused_at = now(); DELETE FROM belfry.schedules`)
+	require.EqualValues(t, 2, prune(), "of a schedule that is gone")
+}
+
 // Events and revisions may have megabytes each: a step ends after some of them, whatever their number.
 func TestPrune_DeletesLargeEventsInSteps(t *testing.T) {
 	t.Parallel()

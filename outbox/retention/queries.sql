@@ -368,10 +368,12 @@ SELECT g.id FROM gone g;
 
 -- name: EventsPrune :one
 -- Deletes events older than @seconds among the @keys oldest (events_pkey), and none after the first @bytes, because one
--- may have megabytes. Returns their count, and whether there may be more.
+-- may have megabytes. Returns their count, and whether there may be more. The acts that wrote a schedule stay as long as it
+-- exists: belfry.job_hands reads the authors of its jobs there.
 WITH looked AS MATERIALIZED (
     SELECT e.id, e.at < coalesce(@as_of::timestamptz, statement_timestamp()) - make_interval(secs => @seconds) AS old, pg_column_size(e.detail) AS size
       FROM belfry.events e
+     WHERE e.subject <> 'schedule' OR e.kind NOT IN ('created', 'changed') OR NOT EXISTS (SELECT FROM belfry.schedules s WHERE s.name = e.name)
      ORDER BY e.id
      LIMIT @keys
        FOR UPDATE SKIP LOCKED
@@ -385,7 +387,12 @@ SELECT (SELECT count(*) FROM gone), (SELECT count(*) > 0 AND bool_and(s.old) OR 
 -- name: EventsPrunable :one
 -- Counts the events that EventsPrune would delete: one step of a dry run, after @after.
 SELECT max(k.id), count(*) FILTER (WHERE k.at < coalesce(@as_of::timestamptz, statement_timestamp()) - make_interval(secs => @seconds))
-  FROM (SELECT e.id, e.at FROM belfry.events e WHERE e.id > @after::bigint ORDER BY e.id LIMIT @keys) k;
+  FROM (SELECT e.id, e.at
+          FROM belfry.events e
+         WHERE e.id > @after::bigint
+           AND (e.subject <> 'schedule' OR e.kind NOT IN ('created', 'changed') OR NOT EXISTS (SELECT FROM belfry.schedules s WHERE s.name = e.name))
+         ORDER BY e.id
+         LIMIT @keys) k;
 
 -- name: SamplesPrune :exec
 -- Deletes samples older than @seconds, @keys at most (samples_at_idx).
