@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
 	"github.com/belfryhq/belfry/dev/outboxtest"
@@ -198,6 +199,27 @@ func TestMonitor_FindsWhatNobodyRegistered(t *testing.T) {
 	require.GreaterOrEqual(t, time.Since(began), soonDead)
 	require.Equal(t, "000000000001/9/9/a/b", s.client.LIndex(t.Context(), bulk+"main", -1).Val())
 	require.Zero(t, s.client.Exists(t.Context(), bulk+"processing:gone:1:{x}").Val())
+}
+
+// Another client wrote a string where a dead worker had its ids: it is deleted, and stops no push before.
+func TestMonitor_DeletesWhatIsNoProcessing(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	b := s.broker(t, "", nil)
+	b.Pace(soonTick, soonDead, neverAged)
+	c := b.Carrier("r1", claimer(outbox.CopyClaimed))
+	pushed(t, c, 1, 7, 1) // the first push of an epoch deletes all keys
+	require.NoError(t, s.client.Set(t.Context(), bulk+"processing:gone", "x", 0).Err())
+	require.NoError(t, s.client.ZAdd(t.Context(), bulk+"workers", redis.Z{Member: "gone", Score: float64(time.Now().UnixMilli())}).Err())
+	pushed(t, c, 2, 8, 1)
+	queues, err := b.Queues(t.Context())
+	require.NoError(t, err)
+	require.EqualValues(t, 2, queues[1].Ready)
+	defer keep(t, c)()
+	require.Eventually(t, func() bool {
+		return s.client.Exists(t.Context(), bulk+"processing:gone").Val() == 0 && s.client.ZScore(t.Context(), bulk+"workers", "gone").Err() != nil
+	}, patience, time.Millisecond)
+	require.Equal(t, 2, s.copies(t))
 }
 
 // Sentence 10: one relay at a time looks through all keys, as long as it runs, and another does when

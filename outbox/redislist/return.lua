@@ -19,7 +19,14 @@ if not seen and ttl >= 0 then
   return 0
 end
 local dead = ttl < 0 or seen + ttl < now
-local all, items = redis.call('HGETALL', KEYS[4]), {}
+local all, items = redis.pcall('HGETALL', KEYS[4]), {}
+if all.err then
+  if not dead or not all.err:find('WRONGTYPE') then
+    return all
+  end
+  redis.call('DEL', KEYS[4]) -- another client wrote the key: the ids are pushed again
+  all = {}
+end
 for i = 1, #all, 2 do
   if dead or (tonumber(all[i + 1]) or 0) + ARGV[3] < now then
     items[#items + 1] = all[i]

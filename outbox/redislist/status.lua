@@ -31,7 +31,13 @@ for from = 0, waiting - 1, 1000 do
 end
 local workers, list = redis.call('ZRANGE', KEYS[4], 0, -1, 'WITHSCORES'), {}
 for i = 1, #workers, 2 do
-  local taken = redis.call('HKEYS', ARGV[1] .. 'processing:' .. workers[i])
+  local taken = redis.pcall('HKEYS', ARGV[1] .. 'processing:' .. workers[i])
+  if taken.err then
+    if not taken.err:find('WRONGTYPE') then
+      return taken
+    end
+    taken = {} -- another client wrote the key: return.lua deletes it
+  end
   scan(taken)
   list[#list + 1] = workers[i]
   list[#list + 1] = tonumber(workers[i + 1])
