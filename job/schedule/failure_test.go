@@ -150,6 +150,7 @@ var badQueries = []struct{ name, query string }{
 	{"syntax", `SELECT 'x' AS title FROM`},
 	{"unknown column", `SELECT 'x' AS title, 5 AS id`},
 	{"unnamed column", `SELECT 'x'`},
+	{"a column of the subquery's name", `SELECT 'x' AS title, 5 AS q`},
 	{"title too long", `SELECT repeat('x', 201) AS title`},
 	{"second row bad", `SELECT t AS title FROM (VALUES ('fine'), ('')) v(t)`},
 	{"unknown category", `SELECT 'news' AS category`},

@@ -179,7 +179,7 @@ SELECT * FROM pg_temp.belfry_schedule_rows(@query);
 -- name: QueryPlan :many
 -- Plans QueryRows, which checks all permissions without reading rows.
 EXPLAIN
-SELECT left(row_to_json(q)::text, 65537)
+SELECT left(row_to_json(q.*)::text, 65537)
   FROM (
 /* query */
        ) q
@@ -187,7 +187,7 @@ SELECT left(row_to_json(q)::text, 65537)
 
 -- name: QueryValues :many
 -- Runs the operator's query of values, as QueryRows runs a query of jobs.
-SELECT left(row_to_json(q)::text, 65537)
+SELECT left(row_to_json(q.*)::text, 65537)
   FROM (
 /* query */
        ) q
@@ -196,7 +196,7 @@ SELECT left(row_to_json(q)::text, 65537)
 -- name: QueryRows :many
 -- Runs the operator's query, inserted at the mark. Returns one JSON object per row, up to one row more than is allowed,
 -- each truncated to one character more than is allowed.
-SELECT left(row_to_json(q)::text, 65537)
+SELECT left(row_to_json(q.*)::text, 65537)
   FROM (
 /* query */
        ) q
