@@ -101,7 +101,7 @@ bench-relay: postgres ## compare delivery with River, and an order with its mess
 	@$(BENCH) -count 3 -bench 'Delivery/^(river|stock|claims|orders)' $(ARGS)
 bench-carriers: servers ## compare the carriers with PostgreSQL alone and with asynq (ARGS=)
 	@$(BENCH) -count 3 -bench 'Delivery/^(carriers|due)' -messages 500000 $(ARGS)
-bench-history: postgres ## compare a database with 100,000,000 notifications and messages of history with an empty one; 40 GB (ARGS=)
+bench-history: postgres ## compare a database with 100,000,000 notifications and messages of history with an empty one (ARGS=)
 	@$(BENCH) -bench History $(ARGS)
 bench-seed: build ## fill the empty database of BELFRY_DATABASE_URL with a long past
 	@bin/belfry migrate up >/dev/null && bin/belfry channels generate 1000000
