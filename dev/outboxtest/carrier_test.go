@@ -69,7 +69,7 @@ func carry(f fault) *outboxtest.Subject {
 		},
 		Strand: func(_ testing.TB, keys []outbox.Key) func() {
 			w.set(keys, outbox.Cancelled) // its copy is dropped when it comes up
-			return func() { w.set(keys, outbox.Queued) }
+			return func() { w.lose(keys) }
 		},
 		Settle: func(_ testing.TB, list []outbox.Settlement) []outbox.Settled { return w.settle(list) },
 		Processing: func(testing.TB) (n int) {
@@ -130,6 +130,15 @@ func (w *truth) set(keys []outbox.Key, s outbox.Status) {
 	defer w.mu.Unlock()
 	for _, k := range keys {
 		w.rows[k].status = s
+	}
+}
+
+// lose queues rows by a push whose copies are gone, whether or not one had been made before.
+func (w *truth) lose(keys []outbox.Key) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, k := range keys {
+		w.rows[k].status, w.rows[k].push = outbox.Queued, 0
 	}
 }
 
