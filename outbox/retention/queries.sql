@@ -145,6 +145,7 @@ UPDATE belfry.jobs j
 -- name: MessagePrune :one
 -- One step through an old job's messages: at most @keys after @after (messages_pkey).
 -- belfry.own_claimed precedes it in the transaction: a message of a lease whose row was never changed was locked then.
+-- Messages are locked by the position in which the statement found them: a second search of the key costs more in a larger table.
 -- Deletes messages that will not be sent any more: SENT, DEAD and CANCELLED messages that have been in this
 -- state for @seconds; if the job is @aborted, held messages, which cannot be resumed any more; and, if the job
 -- is @aborted or they are recalled, messages in flight whose relay died. Other messages remain: unsent and younger messages,
@@ -165,7 +166,7 @@ WITH leased AS MATERIALIZED (
     SELECT l.channel_id, k.tid
       FROM looked l
      CROSS JOIN LATERAL (SELECT m.ctid AS tid FROM belfry.message_rows m
-                          WHERE m.job_id = @job_id AND m.channel_id = l.channel_id
+                          WHERE m.ctid = l.tid AND m.job_id = @job_id
                             AND (m.status IN ('SENT', 'DEAD', 'CANCELLED')
                                     AND greatest(m.next_attempt_at, m.sent_at, m.recalled_at) < coalesce(@as_of::timestamptz, statement_timestamp()) - make_interval(secs => @seconds)
                                  OR m.status IN ('PENDING', 'QUEUED') AND @aborted::boolean
@@ -179,6 +180,7 @@ WITH leased AS MATERIALIZED (
      CROSS JOIN LATERAL (SELECT k.id FROM belfry.attempts k
                           WHERE k.job_id = @job_id AND k.channel_id BETWEEN l.channel_id AND l.channel_id
                           ORDER BY k.channel_id, k.id LIMIT @tries) k
+     WHERE (SELECT true FROM belfry.attempts k WHERE k.job_id = @job_id ORDER BY k.channel_id LIMIT 1) -- a job without any: not for each message
      LIMIT @tries
 ), forgotten AS (
     DELETE FROM belfry.attempts a WHERE a.id = ANY (ARRAY(SELECT t.id FROM tried t))
