@@ -276,6 +276,8 @@ func (p *Provider) verify(ctx context.Context, d *discovery, nonce, raw string) 
 			"the provider's ID token is missing or cannot be verified; see belfry's log for the reason")
 	case !hmac.Equal([]byte(token.Nonce), []byte(nonce)) || token.Subject == "":
 		return nil, nil, refuse(http.StatusForbidden, nil, "the provider's ID token is for another sign-in (nonce) or has no subject (sub)")
+	case len(token.Subject) > 255: // OpenID Connect Core, 2
+		return nil, nil, refuse(http.StatusForbidden, nil, "the provider's ID token has a subject (sub) of more than 255 characters")
 	case given && party != p.config.ClientID || !given && len(token.Audience) > 1:
 		return nil, nil, refuse(http.StatusForbidden, nil, "the provider's ID token is for another client (azp)")
 	}
