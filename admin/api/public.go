@@ -1,6 +1,7 @@
 package api
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net/http"
@@ -65,11 +66,12 @@ func (p public) secure(req *http.Request) bool { return p.scheme == "https" || r
 // stripPrefix returns a request without the path of the public URL. A request without that path is returned
 // unchanged: a proxy may have removed it, and local requests do not need it.
 func (p public) stripPrefix(req *http.Request) *http.Request {
-	if p.path == "" || !strings.HasPrefix(req.URL.EscapedPath(), p.path+"/") {
+	at := req.URL.EscapedPath()
+	if p.path == "" || at != p.path && !strings.HasPrefix(at, p.path+"/") {
 		return req
 	}
 	own, to := *req, *req.URL
-	to.Path, to.RawPath = strings.TrimPrefix(to.Path, p.path), strings.TrimPrefix(to.RawPath, p.path)
+	to.Path, to.RawPath = cmp.Or(strings.TrimPrefix(to.Path, p.path), "/"), strings.TrimPrefix(to.RawPath, p.path)
 	own.URL = &to
 	return &own
 }
@@ -81,6 +83,13 @@ func (p public) csrf() (*http.CrossOriginProtection, error) {
 		return protection, nil
 	}
 	return protection, protection.AddTrustedOrigin(p.origin())
+}
+
+// downgraded reports whether a page without TLS on the host of a public URL with TLS changes something:
+// http.CrossOriginProtection compares hosts only.
+func (p public) downgraded(req *http.Request) bool {
+	safe := req.Method == http.MethodGet || req.Method == http.MethodHead || req.Method == http.MethodOptions
+	return !safe && p.scheme == "https" && strings.EqualFold(req.Header.Get("Origin"), "http://"+p.host)
 }
 
 // crossSite returns the error text of a cross-site request.

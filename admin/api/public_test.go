@@ -1,6 +1,7 @@
 package api_test
 
 import (
+	"io"
 	"net/http"
 	"strings"
 	"testing"
@@ -62,6 +63,22 @@ func TestLong_APIWorksUnderAPublicPath(t *testing.T) {
 	}
 }
 
+// The public URL leads to the first page with and without its last slash.
+func TestAPI_FirstPageOfThePublicURL(t *testing.T) {
+	t.Parallel()
+	b := setup(t, func(c *api.Options) {
+		c.PublicURL = "https://belfry.example.com/a/b"
+		c.Pages = func(*api.Handler, string) http.Handler {
+			return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) { _, _ = io.WriteString(w, req.URL.Path) })
+		}
+	})
+	root := strings.TrimSuffix(b.url, api.Prefix)
+	for at, want := range map[string]string{"/a/b": "/", "/a/b/": "/", "/a/b/jobs": "/jobs", "/a/bc": "/a/bc", "/jobs": "/jobs"} {
+		b.url = root + at
+		require.Equal(t, want, b.call(t, "", "GET", "", "").text, at)
+	}
+}
+
 // A page of api.public_url is belfry's own, whatever Host the proxy in front writes; any other
 // is refused by the name of the setting.
 func TestAPI_TrustsThePublicOriginAlone(t *testing.T) {
@@ -75,6 +92,8 @@ func TestAPI_TrustsThePublicOriginAlone(t *testing.T) {
 		{public, []string{"Origin", "https://belfry.example.com"}, 200},
 		{public, []string{"Origin", "https://belfry.example.com", "Sec-Fetch-Site", "same-origin"}, 200},
 		{public, []string{"Origin", "http://belfry.example.com"}, 403},
+		{public, []string{"Host", "belfry.example.com", "Origin", "https://belfry.example.com"}, 200},
+		{public, []string{"Host", "belfry.example.com", "Origin", "http://belfry.example.com"}, 403},
 		{public, []string{"Origin", "https://belfry.example.com.evil.example"}, 403},
 		{public, []string{"Origin", "https://evil.example", "Sec-Fetch-Site", "cross-site"}, 403},
 		{public, []string{"Origin", "https://x.example.com", "Sec-Fetch-Site", "same-site"}, 403},

@@ -55,7 +55,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 		h.unsubscribe(w, req)
 		return
 	}
-	if h.csrf.Check(req) != nil {
+	if h.csrf.Check(req) != nil || h.public.downgraded(req) {
 		problemf(http.StatusForbidden, h.public.crossSite()).write(w)
 		return
 	}

@@ -116,7 +116,9 @@ func (b *bundle) call(t *testing.T, role, method, path, body string, headers ...
 		req.Header.Set("Content-Type", "application/json")
 	}
 	for i := 0; i < len(headers); i += 2 {
-		req.Header.Set(headers[i], headers[i+1])
+		if req.Header.Set(headers[i], headers[i+1]); headers[i] == "Host" {
+			req.Host = headers[i+1]
+		}
 	}
 	return send(t, req)
 }

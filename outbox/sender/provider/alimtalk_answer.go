@@ -157,15 +157,16 @@ func (s *alimtalkClient) receipt(ctx context.Context, receipt string) sender.Res
 	case answer.status != http.StatusOK:
 		r = alimtalkRefusal(answer)
 	default:
-		return s.result(answer.body)
+		return s.result(answer.body, receipt)
 	}
 	r.Class, r.Receipt = sender.Pending, receipt
 	return r
 }
 
-// result reads the result of a message.
-func (s *alimtalkClient) result(body []byte) sender.Result {
+// result reads the result of the message of a receipt.
+func (s *alimtalkClient) result(body []byte, receipt string) sender.Result {
 	var said struct {
+		ID          string `json:"messageId"`
 		RequestCode string `json:"requestStatusCode"`
 		RequestName string `json:"requestStatusName"`
 		Code        string `json:"messageStatusCode"`
@@ -173,6 +174,8 @@ func (s *alimtalkClient) result(body []byte) sender.Result {
 	}
 	_ = json.Unmarshal(body, &said) // an unreadable body means pending
 	switch {
+	case said.ID != "" && said.ID != receipt:
+		return sender.Result{Class: sender.Pending, Detail: "the provider answered with the result of another message"}
 	case said.Name == "success":
 		return sender.Result{Class: sender.Accepted, Code: keptCode(said.Code)}
 	case said.Name == "fail":

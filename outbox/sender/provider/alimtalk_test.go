@@ -438,6 +438,10 @@ func TestAlimtalk_Receipts(t *testing.T) {
 			_, _ = io.WriteString(w, `{"requestStatusCode":"A110","requestStatusName":"fail"}`)
 		case "processing":
 			_, _ = io.WriteString(w, `{"requestStatusCode":"A000","requestStatusName":"success","messageStatusName":"processing"}`)
+		case "another":
+			_, _ = io.WriteString(w, `{"messageId":"sent","requestStatusCode":"A000","messageStatusCode":"3019","messageStatusName":"fail"}`)
+		case "own":
+			_, _ = io.WriteString(w, `{"messageId":"own","requestStatusCode":"A000","messageStatusCode":"0000","messageStatusName":"success"}`)
 		case "garbage":
 			_, _ = io.WriteString(w, `<html>`)
 		case "busy":
@@ -450,13 +454,15 @@ func TestAlimtalk_Receipts(t *testing.T) {
 		}
 	}, nil)
 	receipts := s.(sender.ReceiptReader).Receipts
-	got := receipts(t.Context(), []string{"sent", "nobody", "blocked", "refused", "processing", "garbage", "busy", "broken", "a/b?c"})
+	got := receipts(t.Context(), []string{"sent", "nobody", "blocked", "refused", "processing", "another", "own", "garbage", "busy", "broken", "a/b?c"})
 	require.Equal(t, []sender.Result{
 		{Class: sender.Accepted, Code: "0000"},
 		{Class: sender.InvalidAddress, Code: "3019", Detail: "the provider could not deliver the message"},
 		{Class: sender.Permanent, Code: "3020", Detail: "the provider could not deliver the message"},
 		{Class: sender.Permanent, Code: "A110", Detail: "the provider refused the message"},
 		{Class: sender.Pending, Detail: "the provider has no result yet"},
+		{Class: sender.Pending, Detail: "the provider answered with the result of another message"},
+		{Class: sender.Accepted, Code: "0000"},
 		{Class: sender.Pending, Detail: "the provider has no result yet"},
 		{Class: sender.Pending, Code: "429", Detail: "Too Many Requests", RetryAfter: 5 * time.Second, Receipt: "busy"},
 		{Class: sender.Pending, Code: "connection", Detail: "closed without an answer", Receipt: "broken"},
