@@ -5,6 +5,8 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"io"
+	"log" //nolint:depguard // http.Server takes no other logger, and this one is silenced
 	"net"
 	"net/http"
 	"slices"
@@ -189,7 +191,8 @@ func (e Endpoint) Serve(ctx context.Context, h http.Handler) (*Server, error) {
 	s := &Server{endpoint: e, connections: limit, http: &http.Server{
 		ConnState: limit.changed,
 
-		Handler: h, ReadHeaderTimeout: headerTime, ReadTimeout: readTime, WriteTimeout: writeTime,
+		ErrorLog: log.New(io.Discard, "", 0), // it names faults of clients, without the log's format and without a limit
+		Handler:  h, ReadHeaderTimeout: headerTime, ReadTimeout: readTime, WriteTimeout: writeTime,
 		IdleTimeout: idleTime, MaxHeaderBytes: headerBytes, HTTP2: &http.HTTP2Config{MaxConcurrentStreams: http2Streams},
 	}}
 	if streams, has := h.(interface{ EndStreams() }); has {

@@ -217,7 +217,7 @@ func (r fcmReply) blamesToken() bool {
 			named = true
 		}
 	}
-	return !named && strings.Contains(r.Error.Message, "registration token is not a valid")
+	return !named && strings.HasPrefix(r.Error.Message, "The registration token is not a valid") // not a quoted title
 }
 
 // readFCM returns the result of an answer, and whether the answer rejects the access token.

@@ -103,6 +103,8 @@ func TestFCM_Refusals(t *testing.T) {
 			sender.Result{Class: sender.InvalidAddress, Code: "INVALID_ARGUMENT", Detail: "the registration token is not valid"}},
 		{"data, by field", fcmFailure(400, "Invalid value at 'message.data[0].value' (TYPE_STRING), 12", "INVALID_ARGUMENT", fcmViolation("message.data[0].value")), long,
 			sender.Result{Class: sender.Permanent, Code: "INVALID_ARGUMENT", Detail: "FCM refuses the message"}},
+		{"title that quotes", fcmFailure(400, "Invalid value at 'message.notification.title' (\""+badToken+"\")", "INVALID_ARGUMENT", ""), long,
+			sender.Result{Class: sender.Permanent, Code: "INVALID_ARGUMENT", Detail: "FCM refuses the message"}},
 		{"too large", fcmFailure(400, "Request contains an invalid argument.", "INVALID_ARGUMENT", ""), long,
 			sender.Result{Class: sender.Permanent, Code: "INVALID_ARGUMENT", Detail: "FCM refuses the message"}},
 		{"another project's token", fcmFailure(403, "SenderId mismatch", "PERMISSION_DENIED", fcmFcmError("SENDER_ID_MISMATCH")), long,
