@@ -140,14 +140,22 @@ func insideTellsTheOldest(t testing.TB, s *Subject, c outbox.Carrier) {
 	require.Equal(t, outbox.Inside{Epoch: one.Epoch, Last: two.Number, Oldest: two.Number + 1}, inside(t, c))
 }
 
+// drops receives nothing until the carrier has no copies.
+func (s *Subject) drops(t testing.TB, what string) {
+	t.Helper()
+	s.until(t, what+" are dropped", func() bool {
+		s.nothing(t, plenty())
+		return s.Carrier.Copies(t) == 0
+	})
+}
+
 // Verdict "not queued (by that push)".
 func latestPushClaims(t testing.TB, s *Subject, c outbox.Carrier) {
 	t.Helper()
 	old := s.Carrier.Queued(t, 5)
 	later := s.Carrier.Requeued(t, old)
 	push(t, c, old)
-	s.nothing(t, plenty())
-	require.Zero(t, s.Carrier.Copies(t), "copies that a later push has made useless are dropped")
+	s.drops(t, "copies that a later push has made useless")
 	push(t, c, later)
 	require.Len(t, s.receive(t, s.Transport, plenty(), 5), 5)
 }
@@ -158,8 +166,7 @@ func heldLeavesTheCarrier(t testing.TB, s *Subject, c outbox.Carrier) {
 	p := s.Carrier.Queued(t, 5)
 	push(t, c, p)
 	release := s.Hold(t, p.Keys[0].JobID)
-	s.nothing(t, plenty())
-	require.Zero(t, s.Carrier.Copies(t), "held messages are not in the way of others")
+	s.drops(t, "held messages, which are in the way of others")
 	release()
 	defer s.dispatch(t)()
 	require.Len(t, s.receive(t, s.Transport, plenty(), 5), 5)
@@ -185,8 +192,7 @@ func forgottenClaimComesAgain(t testing.TB, s *Subject, c outbox.Carrier) {
 		s.settle(t, again, outbox.Release)
 	}
 	s.settle(t, s.receive(t, s.Transport, plenty(), 5), sent)
-	s.nothing(t, plenty())
-	require.Zero(t, s.Carrier.Copies(t))
+	s.drops(t, "copies of what is sent")
 }
 
 func recalledWhileQueued(t testing.TB, s *Subject, c outbox.Carrier) {
@@ -195,8 +201,7 @@ func recalledWhileQueued(t testing.TB, s *Subject, c outbox.Carrier) {
 	push(t, c, p)
 	s.Recall(t, p.Keys[:2])
 	require.NotContains(t, s.receive(t, s.Transport, plenty(), 3), p.Keys[0])
-	s.nothing(t, plenty())
-	require.Zero(t, s.Carrier.Copies(t))
+	s.drops(t, "copies of what is recalled")
 }
 
 // A dispatcher died between its COMMIT and the hand-over.
