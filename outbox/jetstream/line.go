@@ -110,6 +110,9 @@ func (l *line) open(ctx context.Context) (*opened, error) {
 		return nil, err
 	}
 	at, err := l.make(ctx, conn)
+	if errors.Is(err, nats.ErrReconnectBufExceeded) { // nothing is buffered, so it says only this
+		err = fmt.Errorf("no server of delivery.nats.urls is connected: %w", err)
+	}
 	if err != nil {
 		return nil, l.b.outage.Observe(fmt.Errorf("open stream %s: %w", l.stream, err))
 	}
