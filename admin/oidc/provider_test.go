@@ -253,7 +253,7 @@ func TestProvider_RefusesInvalidTokens(t *testing.T) {
 		"of the future":          {change: claim("nbf", time.Now().Add(time.Hour).Unix()), status: http.StatusForbidden, text: "cannot be verified"},
 		"another nonce":          {change: claim("nonce", "x"), status: http.StatusForbidden, text: "(nonce)"},
 		"no nonce":               {change: claim("nonce", nil), status: http.StatusForbidden, text: "(nonce)"},
-		"a name of 256":          {change: claim("sub", strings.Repeat("s", 256)), status: http.StatusForbidden, text: "a subject (sub) of more than 255 characters"},
+		"a subject of 256":       {change: claim("sub", strings.Repeat("s", 256)), status: http.StatusForbidden, text: "a subject (sub) of more than 255 characters"},
 		"nobody":                 {change: claim("sub", ""), status: http.StatusForbidden, text: "has no subject"},
 		"a wrong secret": {change: func(c *oidc.Config, _ *oidctest.Issuer) {
 			c.ClientSecretFile = filepath.Join(filepath.Dir(c.ClientSecretFile), "wrong")
