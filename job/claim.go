@@ -132,8 +132,9 @@ func (r *Runner) claimOn(ctx context.Context, held *conn, seen snapshot, out *Ou
 func (r *Runner) claimDue(ctx context.Context, held *conn) (claimed, error) {
 	for range claimTries {
 		t, err := r.take(ctx, held, queries.jobClaim, pgx.StrictNamedArgs{})
-		if errors.Is(err, ErrLocked) {
-			return claimed{}, nil // another runner is claiming a job of this lane
+		if errors.Is(err, ErrLocked) { // another runner is claiming a job of this lane, and may hang
+			r.log.Warn().Err(err).Msg("no job is claimed now: another session has a lock")
+			return claimed{}, nil
 		}
 		if !laneTaken(err) {
 			return t, err

@@ -188,7 +188,7 @@ func TestProcess_SecondTermRollsTheChunkBack(t *testing.T) {
 	require.NoError(t, err)
 
 	p := start(t, small(db), "run")
-	const hangs = "SELECT count(*) > 0 FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
+	const hangs = "SELECT count(*) > 0 FROM pg_stat_activity WHERE datname = current_database() AND application_name LIKE 'belfry job %' AND wait_event_type = 'Lock'"
 	waitUntil(t, db.Pool, hangs)
 	p.terminate(t)
 	p.says(t, "a second signal rolls it back") // or the two signals could arrive as one

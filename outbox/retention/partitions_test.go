@@ -51,7 +51,7 @@ func TestPartitions_FollowWhenFull(t *testing.T) {
 	require.Equal(t, int64(4), one[int64](t, b, `SELECT unread FROM belfry.inbox_unread(1)`))
 }
 
-// A claim does not wait for a session that keeps the table from new partitions.
+// A claim does not fail while a session keeps the table from new partitions, or from everything.
 func TestPartitions_ALockedTableStopsNoClaim(t *testing.T) {
 	t.Parallel()
 	b := small(t)
@@ -62,6 +62,10 @@ func TestPartitions_ALockedTableStopsNoClaim(t *testing.T) {
 	require.NoError(t, err)
 	second := b.Rest(t, outbox.TypeInbox, 500, job.Processed)
 	require.Zero(t, b.part(t, second))
+	_, err = tx.Exec(t.Context(), `LOCK TABLE belfry.notifications IN ACCESS EXCLUSIVE MODE`)
+	require.NoError(t, err)
+	_, err = b.DB.Pool.Exec(t.Context(), `SELECT belfry.next_arrival(true)`)
+	require.NoError(t, err)
 	require.NoError(t, tx.Rollback(t.Context()))
 	require.Equal(t, int64(1), b.part(t, b.Rest(t, outbox.TypeInbox, 1, job.Processed)))
 }
