@@ -290,6 +290,39 @@ func TestCarrier_PausesWhileItIsDown(t *testing.T) {
 	require.Equal(t, 1, strings.Count(log.String(), claims))
 }
 
+// deaf is a carrier that accepts no recorded outcome.
+type deaf struct {
+	*outboxtest.Memory
+	settled *atomic.Int32
+}
+
+func (d deaf) Carrier(name string, claim outbox.Claim) outbox.Carrier {
+	return deafCarrier{d.Memory.Carrier(name, claim), d.settled}
+}
+
+type deafCarrier struct {
+	outbox.Carrier
+	settled *atomic.Int32
+}
+
+func (c deafCarrier) Settled(ctx context.Context, outcomes []outbox.Settled) error {
+	c.settled.Add(1)
+	return errors.Join(errAway, c.Carrier.Settled(ctx, outcomes))
+}
+
+// What a carrier does not accept is recorded all the same, and is logged once a minute.
+func TestCarrier_OutcomesThatItDoesNotAcceptAreLoggedOnce(t *testing.T) {
+	t.Parallel()
+	b, log := setup(t, 100), &dbtest.Buffer{}
+	carrier := deaf{outboxtest.NewMemory(capacity), new(atomic.Int32)}
+	b.start(t, carrying("r1"), []relay.Sender{push(&script{})}, relay.WithBroker(carrier, time.Hour), relay.WithLogger(zerolog.New(log)))
+	for carrier.settled.Load() < 3 {
+		b.job(t, "default", 1, 100)
+		b.Delivered(t)
+	}
+	require.Equal(t, 1, strings.Count(log.String(), "the transport did not accept recorded outcomes"))
+}
+
 // A job that is corrected while its ids are in the carrier says what it was corrected to.
 func TestCarrier_DeliversWhatAQueuedJobWasCorrectedTo(t *testing.T) {
 	t.Parallel()

@@ -347,23 +347,15 @@ func (r *Relay) inform(ctx context.Context, batch []outbox.Settlement, statuses 
 		}
 	}
 	if err := r.transport.Settled(ctx, outcomes); err != nil && ctx.Err() == nil {
-		r.log.Warn().Err(err).Str("worker_id", r.name).Str("transport",
-			r.transport.String()).Msg("the transport did not accept recorded outcomes")
+		r.unheard.Do(func() {
+			r.log.Warn().Err(err).Str("worker_id", r.name).Str("transport", r.transport.String()).Msg("the transport did not accept recorded outcomes")
+		})
 	}
 }
 
 // without returns the ids that are not in done.
-func without(ids, done []int64) (left []int64) {
-	have := make(map[int64]bool, len(done))
-	for _, id := range done {
-		have[id] = true
-	}
-	for _, id := range ids {
-		if !have[id] {
-			left = append(left, id)
-		}
-	}
-	return left
+func without(ids, done []int64) []int64 {
+	return slices.DeleteFunc(slices.Clone(ids), func(id int64) bool { return slices.Contains(done, id) })
 }
 
 // retry repeats an idempotent function, with a timeout each, until it succeeds, ctx ends, or the

@@ -15,6 +15,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/rs/zerolog"
+	"golang.org/x/time/rate"
 
 	"github.com/belfryhq/belfry/internal/lifecycle"
 	"github.com/belfryhq/belfry/job"
@@ -91,6 +92,7 @@ type Relay struct {
 
 	blockedBy atomic.Pointer[outbox.Installation] // nil: messages may leave the database
 	reminded  time.Time                           // when kept was logged last; the heartbeat's own
+	unheard   rate.Sometimes                      // logs that the transport did not accept outcomes
 
 	stop *lifecycle.Stop
 }
@@ -133,7 +135,7 @@ func New(pool *pgxpool.Pool, composer Composer, config Config, senders []Sender,
 		random: randv2.Float64, at: func(context.Context, string) error { return nil },
 		inflight: newInflight(), content: content{limit: maxContent}, outcomes: newBatcher(),
 		handing: make(chan struct{}, handovers), stop: lifecycle.NewStop(), pool: pool, suspects: make(chan *probe, 64), rest: restAtMost,
-		beatSoon: make(chan struct{}, 1), receiptsSoon: make(chan struct{}, 1),
+		beatSoon: make(chan struct{}, 1), receiptsSoon: make(chan struct{}, 1), unheard: rate.Sometimes{Interval: time.Minute},
 	}
 	r.ledger.At(config.Place)
 	r.config.Store(&config)
