@@ -251,6 +251,8 @@ func TestAttach_UpgradesTheTriggersOfATable(t *testing.T) {
 	require.NoError(t, err)
 	made, missed = misses("u3")
 	require.Equal(t, []string{"2", "1"}, []string{made, missed})
+	require.Equal(t, "!belfry_follow_rows !belfry_follow_truncate",
+		b.one(t, `SELECT string_agg(tgname, ' ' ORDER BY tgname) FROM pg_trigger WHERE tgrelid = 'app.users'::regclass`))
 }
 
 func TestAttach_VerifyRepairsWhatWroteAroundTheTriggers(t *testing.T) {

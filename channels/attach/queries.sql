@@ -70,7 +70,7 @@ SELECT format('%I.%I', a.relation_schema, a.relation_name), a.key_column, a.colu
        coalesce(greatest(c.reltuples, 0)::bigint, 0), a.attached_at, a.filled_at, a.verified_at, c.oid IS NOT NULL,
        (SELECT count(*) = 2 FROM pg_catalog.pg_trigger t
          WHERE t.tgrelid = c.oid AND t.tgenabled IN ('O', 'A')
-           AND t.tgname IN ('belfry_follow_rows', 'belfry_follow_truncate')),
+           AND t.tgname IN ('!belfry_follow_rows', '!belfry_follow_truncate')),
        ARRAY(SELECT f.problem FROM (
            SELECT format('column %I is renamed to %I', s.key, w.attname)
              FROM jsonb_each(a.shape) s

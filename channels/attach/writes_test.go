@@ -67,6 +67,29 @@ func TestAttach_RecordsWritesThatItCannotFollow(t *testing.T) {
 	require.Equal(t, `1 web true {}`, b.one(t, addressesOf))
 }
 
+// Triggers of the application change and delete the row that was written, and insert a row after TRUNCATE. Whatever
+// they are called, the channel has what the row has in the end.
+func TestAttach_FollowsWhatOtherTriggersDo(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.exec(t, `CREATE TABLE users (id text PRIMARY KEY, note text, email text);
+		CREATE FUNCTION ban() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN DELETE FROM users WHERE id = new.id AND new.note = 'ban'; RETURN NULL; END $$;
+		CREATE FUNCTION tidy() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN UPDATE users SET email = lower(email) WHERE id = new.id AND email <> lower(email); RETURN NULL; END $$;
+		CREATE FUNCTION again() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN INSERT INTO users VALUES ('admin', '', 'A@X'); RETURN NULL; END $$;
+		CREATE TRIGGER "0_ban" AFTER UPDATE ON users FOR EACH ROW EXECUTE FUNCTION ban();
+		CREATE TRIGGER "A tidy" AFTER INSERT OR UPDATE ON users FOR EACH ROW EXECUTE FUNCTION tidy();
+		CREATE TRIGGER _again AFTER TRUNCATE ON users EXECUTE FUNCTION again()`)
+	b.attach(t, Table{Relation: "users", ExternalID: "id", Platform: "=ios", Addresses: "email=email"})
+	b.exec(t, `INSERT INTO users VALUES ('ann', '', 'ANN@X'), ('bob', '', 'BOB@X')`)
+	require.Equal(t, `ann ios true {"email": "ann@x"}; bob ios true {"email": "bob@x"}`, b.one(t, addressesOf))
+	b.exec(t, `UPDATE users SET note = 'ban', email = 'B@X' WHERE id = 'bob'`)
+	require.Equal(t, `ann ios true {"email": "ann@x"}; bob ios false {}`, b.one(t, addressesOf))
+	b.exec(t, `TRUNCATE users`)
+	require.Equal(t, `admin ios true {"email": "a@x"}; ann ios false {}; bob ios false {}`, b.one(t, addressesOf))
+	require.True(t, b.drift(t).None())
+	require.NotContains(t, b.faultsOf(t), "not followed")
+}
+
 // A transaction whose snapshot is older than the step that brought its user over writes
 // on, in every isolation level, and verify repairs what it missed.
 func TestAttach_OlderSnapshotsWrite(t *testing.T) {
