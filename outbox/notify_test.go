@@ -90,6 +90,25 @@ func TestNotify_CollapsesUnreadOnes(t *testing.T) {
 	require.EqualValues(t, 3, c.messages(t), "after it was read, the next is sent")
 }
 
+// A notification that is not listed, because the person has left its category in every medium, takes no other one's place,
+// of another category or of the same one from before.
+func TestNotify_CollapsesNothingThatIsListedIntoWhatIsNot(t *testing.T) {
+	t.Parallel()
+	c := openCentre(t)
+	const key = ", collapse_key => 'post-9'"
+	c.notify(t, "a comment", key)
+	c.notify(t, "another comment", key)
+	c.Exec(t, `SELECT belfry.inbox_prefer(2, 'activity', '*', true)`)
+	c.notify(t, "Kim likes it", key)
+	listed := c.page(t, "")
+	require.Len(t, listed, 1)
+	require.Equal(t, "another comment", listed[0].Title)
+	require.Equal(t, [2]int{1, 1}, c.counts(t))
+	c.Exec(t, `SELECT belfry.inbox_prefer(2, 'activity', '*', false)`)
+	c.notify(t, "Ben likes it", key)
+	require.Len(t, c.page(t, ""), 1)
+}
+
 // A mark before a commit leaves the notification new in each isolation level.
 func TestNotify_IsNewAfterAMarkBeforeTheCommit(t *testing.T) {
 	t.Parallel()
