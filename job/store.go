@@ -211,8 +211,10 @@ func (s *Store) LastEvent(ctx context.Context, id int64, kind string) (last *Eve
 // HasCeiling reports whether a job of a category that asks for no max_recipients gets one of at most
 // n, by its category or by the limits of who inserts it.
 func (s *Store) HasCeiling(ctx context.Context, category string, n int) (has bool, err error) {
-	if err = s.pool.QueryRow(ctx, queries.jobHasCeiling,
-		pgx.StrictNamedArgs{"category": category, "most": n, "limited": s.limited != ""}).Scan(&has); err != nil {
+	err = s.read(ctx, func(ctx context.Context, tx pgx.Tx) error {
+		return tx.QueryRow(ctx, queries.jobHasCeiling, pgx.StrictNamedArgs{"category": category, "most": n, "limited": s.limited != ""}).Scan(&has)
+	})
+	if err != nil {
 		return false, fmt.Errorf("read the ceiling of category %q: %w", category, err)
 	}
 	return has, nil
@@ -220,7 +222,8 @@ func (s *Store) HasCeiling(ctx context.Context, category string, n int) (has boo
 
 // Now is the database's clock, in UTC.
 func (s *Store) Now(ctx context.Context) (t time.Time, err error) {
-	if err = s.pool.QueryRow(ctx, queries.serverClock).Scan(&t); err != nil {
+	err = s.read(ctx, func(ctx context.Context, tx pgx.Tx) error { return tx.QueryRow(ctx, queries.serverClock).Scan(&t) })
+	if err != nil {
 		return t, fmt.Errorf("read the database's clock: %w", err)
 	}
 	return t.UTC(), nil
