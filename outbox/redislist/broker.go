@@ -181,7 +181,8 @@ func (b *Broker) rehearse(ctx context.Context) error {
 		b.run(ctx, b.scripts.settle, []string{k.state, k.main, k.waiting, k.dead, k.processing("check")}, deadKept, text, 0).Err(),
 		b.run(ctx, b.scripts.keep, []string{k.state, k.main, k.waiting, k.workers, k.monitor}, "check", 1000, 1).Err(),
 		b.run(ctx, b.scripts.giveBack, []string{k.state, k.main, k.workers, k.processing("check")}, "check", -1, 0).Err(),
-		b.run(ctx, b.scripts.status, []string{k.state, k.main, k.waiting, k.workers, k.dead}, k.tag, 1).Err(),
+		// EVAL, which a cached script does not need until the server forgets it.
+		b.scripts.status.Eval(ctx, b.db.Do, []string{k.state, k.main, k.waiting, k.workers, k.dead}, k.tag, 1).Err(),
 	} {
 		if err != nil && !errors.Is(err, redis.Nil) {
 			return errors.Join(err, empty())

@@ -213,7 +213,8 @@ func (b *Broker) rehearse(ctx context.Context) error {
 		_, err := b.run(ctx, s, keys, args...)
 		return err
 	}
-	if err := run(b.scripts.group, []string{q.stream, q.waiting}, group); err != nil {
+	// EVAL, which a cached script does not need until the server forgets it.
+	if err := b.scripts.group.Eval(ctx, b.db.Do, []string{q.stream, q.waiting}, group).Err(); err != nil && !errors.Is(err, redis.Nil) {
 		return err
 	}
 	if err := run(b.scripts.push, []string{q.stream, q.state, q.waiting}, group, "check", 1, 1, 1, memoryShare, item); err != nil {

@@ -58,6 +58,8 @@ func TestCarrier_AUserWithFewRights(t *testing.T) {
 func TestCarrier_AUserWithoutARight(t *testing.T) {
 	t.Parallel()
 	server := dbtest.StartRedis(t)
+	_, err := open(t, server.URL, "few:cached").Check(t.Context()) // the server knows the scripts
+	require.NoError(t, err)
 	for user, rights := range map[string]string{
 		"no-streams": "+@list +@hash +@sortedset +eval +evalsha +get +set +del +unlink +scan +time +info",
 		"no-hashes":  "+@stream +@sortedset +eval +evalsha +time +del +info",
@@ -68,6 +70,7 @@ func TestCarrier_AUserWithoutARight(t *testing.T) {
 		"no-info":    "+@stream -xinfo +@sortedset +@hash +eval +evalsha +time +del +info",
 		"no-add":     "+@stream -xadd +@sortedset +@hash +eval +evalsha +time +del +info",
 		"no-deletes": "+@stream +@sortedset +@hash +eval +evalsha +time +info",
+		"no-scripts": "+@stream +@sortedset +@hash +evalsha +time +del +info",
 	} {
 		t.Run(user, func(t *testing.T) {
 			t.Parallel()
