@@ -247,12 +247,27 @@ func (c Config) withProvider(ctx context.Context, dsn string, fits pgconn.Valida
 	}
 	err = bounded.retryLocks(ctx, db, func(attempt Config) error {
 		provider, err := attempt.newProvider(db)
-		if err != nil {
+		if err := cmp.Or(err, attempt.awaitVersions(ctx, db)); err != nil {
 			return err
 		}
 		return do(db, provider)
 	})
 	return explainRights(ctx, db, bounded.explainLock(ctx, db, err, false))
+}
+
+// awaitVersions waits for a lock of the bookkeeping table, which goose reads without a limit.
+func (c Config) awaitVersions(ctx context.Context, db *sql.DB) error {
+	tx, err := db.BeginTx(ctx, nil)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = tx.Rollback() }() // it has written nothing
+	if _, err := tx.ExecContext(ctx, fmt.Sprintf("SET LOCAL lock_timeout = %d", c.LockTimeout.Milliseconds())); err != nil {
+		return err
+	}
+	//sql:allow migrations stands alone
+	_, err = tx.ExecContext(ctx, "LOCK TABLE ONLY "+versionTable+" IN ACCESS SHARE MODE")
+	return err
 }
 
 // createSchema creates the schema and its bookkeeping table if they are missing. A role without the

@@ -134,6 +134,22 @@ func TestLong_SeveralLocksShareOneAttempt(t *testing.T) {
 	require.NoError(t, f.end(), "a statement waited for a second")
 }
 
+// A session that locks the bookkeeping table is waited for as long as one that locks a table of a migration.
+func TestMigrations_WaitForTheBookkeepingTable(t *testing.T) {
+	t.Parallel()
+	db := dbtest.New(t)
+	defer hold(t, db, "LOCK TABLE belfry.schema_migrations IN ACCESS EXCLUSIVE MODE")()
+	c := migrations.DefaultConfig()
+	c.LockTimeout = 300 * time.Millisecond
+	for _, migrate := range []func() error{
+		func() error { _, err := c.Up(t.Context(), db.DSN); return err },
+		func() error { _, err := c.List(t.Context(), db.DSN); return err },
+	} {
+		var held *migrations.HeldError
+		require.ErrorAs(t, migrate(), &held)
+	}
+}
+
 // An index is built while other sessions write. An interrupted build is repeated.
 func TestMigrations_ConcurrentIndexIsRepeatable(t *testing.T) {
 	t.Parallel()
