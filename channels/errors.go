@@ -38,8 +38,11 @@ var (
 	ErrNotOwn = db.NewError(db.KindConflict, "only belfry.channels can be written")
 )
 
-// wrap adds the operation and the relation to a database error.
+// wrap adds the operation and the relation to a database error, and ErrUnreachable to that of a lost connection.
 func (s *Store) wrap(operation string, err error) error {
+	if db.ClassOf(err) == db.Unreachable && !errors.Is(err, db.ErrUnreachable) {
+		err = fmt.Errorf("%w: %w", db.ErrUnreachable, err)
+	}
 	return fmt.Errorf("channels: %s of %s: %w", operation, s.name, Explain(err))
 }
 

@@ -8,10 +8,23 @@ import (
 	"testing"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
 	"github.com/belfryhq/belfry/cursor"
+	"github.com/belfryhq/belfry/internal/db"
 )
+
+// A lost connection is the database's, whoever asks.
+func TestRecipients_OfADatabaseThatIsLost(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	nowhere, err := pgxpool.New(b.ctx, "host="+t.TempDir()+" user=nobody dbname=none")
+	require.NoError(t, err)
+	t.Cleanup(nowhere.Close)
+	_, err = b.store.Recipients(b.ctx, nowhere, []int64{1})
+	require.ErrorIs(t, err, db.ErrUnreachable)
+}
 
 // Those that exist come, active or not, with what they are now.
 func TestRecipients_AreThoseThatExist(t *testing.T) {

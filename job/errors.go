@@ -19,7 +19,7 @@ var (
 	ErrNoSkips = db.NewError(db.KindConflict, "no recipient was skipped")
 	// ErrUnreachable reports that the database did not answer: the connection was refused, lost or timed
 	// out. A transaction in progress may or may not be committed; read the job's row.
-	ErrUnreachable = db.NewError(db.KindUnavailable, "database unreachable")
+	ErrUnreachable = db.ErrUnreachable
 	// errNoAnswer is an ErrUnreachable: the database did not respond within the deadline, because it is slow
 	// or cut off.
 	errNoAnswer error = noAnswerError{}
@@ -51,7 +51,7 @@ func (noAnswerError) Kind() db.Kind        { return db.KindUnavailable }
 // statement. Other errors stay as they are.
 func TranslateOutage(err, locked error) error {
 	switch class := db.ClassOf(err); {
-	case class == db.Unreachable:
+	case class == db.Unreachable && !errors.Is(err, ErrUnreachable):
 		return fmt.Errorf("%w: %w", ErrUnreachable, err)
 	case class == db.NoAnswer:
 		return fmt.Errorf("%w: %w", errNoAnswer, err)

@@ -46,7 +46,7 @@ func ReadActivity(ctx context.Context, pool *pgxpool.Pool, id int64) (a Activity
 		return err
 	})
 	if err != nil {
-		return a, fmt.Errorf("activity %d was sent; read it: %w", id, err)
+		return a, fmt.Errorf("read activity %d: %w", id, err)
 	}
 	a.CreatedAt = a.CreatedAt.UTC()
 	if a.DeliverAt != nil {

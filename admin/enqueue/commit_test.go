@@ -47,7 +47,7 @@ func TestEnqueue_IsOfUnknownOutcomeIfItsResultCannotBeRead(t *testing.T) {
 		act           []string
 	}{
 		{"jobs", "the request was enqueued: `belfry jobs show 1`", []string{"enqueue", "type", "inbox", "everyone", "on", "category", "operator_notice", "title", "Hello"}},
-		{"activities", "was sent to the outbox: do not repeat it", []string{"send", "channel", "1", "title", "Hello"}},
+		{"activities", "activity -1 is in the outbox: do not repeat it", []string{"send", "channel", "1", "title", "Hello"}},
 	} {
 		d := admintest.NewDesk(t)
 		d.Exec(`INSERT INTO belfry.channels (external_id, platform) VALUES ('u1', 'ios')`)

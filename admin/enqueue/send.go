@@ -80,10 +80,11 @@ func send(ctx context.Context, env *operation.Env, in sendInput) (sent sentActiv
 	if err != nil {
 		return sentActivity{}, content.SendRefused(err, in.IdempotencyKey != nil)
 	}
-	if activity, err = outbox.ReadActivity(ctx, env.DB, activity.ID); err != nil {
-		return sentActivity{}, operation.AfterCommit(err, fmt.Sprintf("message %d was sent to the outbox: do not repeat it", activity.ID))
+	sent.AskedAt = now
+	if sent.Activity, err = outbox.ReadActivity(ctx, env.DB, activity.ID); err != nil {
+		return sentActivity{}, operation.AfterCommit(err, fmt.Sprintf("activity %d is in the outbox: do not repeat it", activity.ID))
 	}
-	return sentActivity{activity, now}, nil
+	return sent, nil
 }
 
 func sentText(p *text.Doc, _ sendInput, sent sentActivity) {

@@ -28,6 +28,9 @@ const (
 	KindUnknown     Kind = "unknown"     // the operation may or may not have taken effect
 )
 
+// ErrUnreachable is job.ErrUnreachable, also for packages that job imports.
+var ErrUnreachable = NewError(KindUnavailable, "database unreachable")
+
 // NewError returns an error with a text and a kind, for a sentinel that callers compare by errors.Is.
 func NewError(kind Kind, text string) error { return &sentinel{kind, text} }
 
