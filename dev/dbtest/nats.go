@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -30,6 +31,17 @@ type NATS struct {
 	URL   string // "nats://127.0.0.1:12345", the same after a restart
 	Name  string // in the cluster
 	Store string // the directory of its streams
+
+	file, config string // of the configuration, and its text without settings
+}
+
+// Reload gives a running server other settings, as an operator does who edits its configuration. It returns
+// before the server has read them.
+func (n *NATS) Reload(settings ...string) error {
+	if err := os.WriteFile(n.file, []byte(n.config+strings.Join(settings, "\n")), 0o600); err != nil {
+		return err
+	}
+	return syscall.Kill(n.PID(), syscall.SIGHUP)
 }
 
 // StartNATS starts a cluster of n servers for one test, or one server in about 30 ms. The program is
@@ -123,11 +135,10 @@ func newNATS(t testing.TB, program string, dirs []string, settings ...string) []
 			config += fmt.Sprintf("cluster { name: belfry_%d, listen: %q, pool_size: -1, routes: [%s] }\n", first, route(i),
 				strings.Join(routes, ", "))
 		}
-		config += strings.Join(settings, "\n")
 		file := filepath.Join(dir, "server.conf")
-		require.NoError(t, os.WriteFile(file, []byte(config), 0o600))
+		require.NoError(t, os.WriteFile(file, []byte(config+strings.Join(settings, "\n")), 0o600))
 		cluster[i] = &NATS{
-			URL: "nats://" + addr, Name: name, Store: filepath.Join(dir, "store"),
+			URL: "nats://" + addr, Name: name, Store: filepath.Join(dir, "store"), file: file, config: config,
 			service: &service{
 				program: program, args: []string{"--config", file}, dir: dir,
 				ask: func(ctx context.Context, _ int) error { return askNATS(ctx, addr, name) },

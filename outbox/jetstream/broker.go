@@ -46,7 +46,7 @@ func New(config Config, options Options) (*Broker, error) {
 	}
 	b := &Broker{
 		config: config, options: options, lines: make(map[outbox.Queue]*line),
-		outage: outbox.NewCarrierOutage(options.Log, name, away, func(error) bool { return false }), // the caller reports other errors
+		outage: outbox.NewCarrierOutage(options.Log, name, away, refused),
 		pace:   intervals{pull: 10 * time.Second, heartbeat: 2 * time.Second, silent: 30 * time.Second},
 	}
 	if _, err := config.natsOptions(b.outage, options.Log); err != nil {
@@ -62,14 +62,15 @@ func New(config Config, options Options) (*Broker, error) {
 func queues() []outbox.Queue { return []outbox.Queue{outbox.Activities, outbox.Bulk} }
 
 // connection returns the connection, which the first call opens. It returns a connection even if no server
-// is reachable, and retries in the background.
+// is reachable, and retries in the background. A connection that nats.go has closed for ever, which it does
+// after some errors of a server, is replaced.
 func (b *Broker) connection() (*nats.Conn, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.closed {
 		return nil, nats.ErrConnectionClosed
 	}
-	if b.conn == nil {
+	if b.conn == nil || b.conn.IsClosed() {
 		options, err := b.config.natsOptions(b.outage, b.options.Log)
 		if err != nil {
 			return nil, err

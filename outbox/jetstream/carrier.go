@@ -5,6 +5,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	natsjs "github.com/nats-io/nats.go/jetstream"
 
 	"github.com/belfryhq/belfry/outbox"
@@ -112,11 +113,11 @@ func (l *line) drop(m natsjs.Msg, by func() error) error {
 // returns copies that are claimed and not settled.
 func (c *carrier) Keep(ctx context.Context) {
 	defer c.end()
-	var roll interface{ Unsubscribe() error }
+	var roll *nats.Subscription
 	tick := time.NewTicker(c.b.options.Lease / 3)
 	defer tick.Stop()
 	for {
-		if roll == nil {
+		if roll == nil || !roll.IsValid() { // its connection was closed
 			roll = c.answerCalls()
 		}
 		select {

@@ -115,11 +115,12 @@ func (o Options) validate() error {
 }
 
 // natsOptions returns the options of the connection. Nothing is buffered while it is broken, because the
-// callers of buffered pushes and pulls would no longer wait for them.
+// callers of buffered pushes and pulls would no longer wait for them. It tries again after every refused
+// login: by default nats.go closes a connection for ever whose login one server refuses twice.
 func (c Config) natsOptions(o *outbox.CarrierOutage, log zerolog.Logger) ([]nats.Option, error) {
 	options := []nats.Option{
 		nats.Name("belfry"), nats.Timeout(c.Timeout),
-		nats.RetryOnFailedConnect(true), nats.MaxReconnects(-1), nats.ReconnectWait(250 * time.Millisecond), nats.ReconnectBufSize(-1),
+		nats.RetryOnFailedConnect(true), nats.MaxReconnects(-1), nats.IgnoreAuthErrorAbort(), nats.ReconnectWait(250 * time.Millisecond), nats.ReconnectBufSize(-1),
 		nats.PingInterval(c.Timeout), nats.MaxPingsOutstanding(2),
 		nats.DisconnectErrHandler(func(_ *nats.Conn, err error) {
 			if err != nil { // nil after Close
@@ -128,6 +129,9 @@ func (c Config) natsOptions(o *outbox.CarrierOutage, log zerolog.Logger) ([]nats
 		}),
 		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
 			log.Debug().Err(err).Str("transport", name).Msg("the carrier reports an error")
+			if refused(err) {
+				_ = o.Observe(err)
+			}
 		}),
 	}
 	if c.User != "" {

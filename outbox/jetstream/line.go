@@ -71,12 +71,12 @@ func (l *line) wanted() natsjs.StreamConfig {
 	}
 }
 
-// refused describes how a stream differs from wanted; "" means in no relevant setting.
-func refused(has, want natsjs.StreamConfig) string {
-	var differences []string
+// differences describes how a stream differs from wanted; "" means in no relevant setting.
+func differences(has, want natsjs.StreamConfig) string {
+	var list []string
 	compare := func(key string, has, want any) {
 		if h, w := fmt.Sprint(has), fmt.Sprint(want); h != w {
-			differences = append(differences, fmt.Sprintf("%s is %s and not %s", key, h, w))
+			list = append(list, fmt.Sprintf("%s is %s and not %s", key, h, w))
 		}
 	}
 	compare("subjects", has.Subjects, want.Subjects)
@@ -95,7 +95,7 @@ func refused(has, want natsjs.StreamConfig) string {
 	compare("sealed", has.Sealed, want.Sealed)
 	compare("deny_delete", has.DenyDelete, want.DenyDelete)
 	compare("deny_purge", has.DenyPurge, want.DenyPurge)
-	return strings.Join(differences, ", ")
+	return strings.Join(list, ", ")
 }
 
 // open finds the stream and the consumer, and creates missing ones.
@@ -136,7 +136,7 @@ func (l *line) make(ctx context.Context, conn *nats.Conn) (*opened, error) {
 	if err != nil {
 		return nil, err
 	}
-	if differs := refused(stream.CachedInfo().Config, want); differs != "" {
+	if differs := differences(stream.CachedInfo().Config, want); differs != "" {
 		return nil, fmt.Errorf(
 			"the stream has other settings: %s; change the configuration, or the stream (nats stream edit), or delete the stream "+
 				"while no relay runs: its ids are pushed again", differs)

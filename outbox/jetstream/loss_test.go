@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"os"
+	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -267,5 +268,45 @@ func TestFault_ConnectionCutAtEachCommand(t *testing.T) {
 				require.Positive(t, lost.Load())
 			})
 		}
+	}
+}
+
+// A relay goes on by itself when a server lets it in again, however it was shut out: by a password that was
+// changed and changed back, or by an error after which nats.go never connects again.
+func TestBroker_GoesOnAfterARefusal(t *testing.T) {
+	t.Parallel()
+	for _, it := range []struct {
+		setting, logged string // by the server
+		times           int
+		tells           string // by belfry; the other outage is too short
+	}{
+		{`authorization { user: other, password: other }`, "authentication error", 4, "nats: authorization violation"},
+		{`max_control_line: 8`, "maximum control line exceeded", 1, ""},
+	} {
+		t.Run(it.logged, func(t *testing.T) {
+			t.Parallel()
+			server := dbtest.StartNATS(t, 1)
+			b := setup(t, server, impatient)
+			c := b.worker(t, "r1", all)
+			push(t, c, nth(1, keys(10)))
+			require.NoError(t, server[0].Reload(it.setting))
+			b.until(t, "the server refuses", func(ctx context.Context) bool {
+				_, _ = c.Push(ctx, nth(2, keys(10))) // it fails
+				log, err := os.ReadFile(filepath.Join(filepath.Dir(server[0].Store), "server.log"))
+				require.NoError(t, err)
+				return bytes.Count(log, []byte(it.logged)) >= it.times
+			})
+			require.NoError(t, server[0].Reload())
+			b.until(t, "it goes on", func(ctx context.Context) bool {
+				answer, err := c.Push(ctx, nth(2, keys(10)))
+				return err == nil && answer == outbox.PushDone
+			})
+			b.until(t, "the relay answers roll calls again", func(ctx context.Context) bool {
+				list, err := b.Queues(ctx)
+				return err == nil && len(list[0].Workers) == 1
+			})
+			require.Len(t, receive(t, c, 20), 20)
+			require.Contains(t, b.log.String(), it.tells)
+		})
 	}
 }

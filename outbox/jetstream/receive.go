@@ -312,7 +312,7 @@ func (c *carrier) credited(out []taken, credits outbox.Credits) []taken {
 }
 
 // answerCalls subscribes this worker to roll calls. It returns nil if it is not connected.
-func (c *carrier) answerCalls() interface{ Unsubscribe() error } {
+func (c *carrier) answerCalls() *nats.Subscription {
 	conn, err := c.b.connection()
 	if err != nil {
 		return nil
