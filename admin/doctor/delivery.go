@@ -32,9 +32,9 @@ func (d *doctor) checkDelivery(ctx context.Context) {
 	)
 }
 
-// checkInstallation fails unless belfry was created or adopted in this database. If messages are
-// delivered from it, it warns about a missing delivery.place, without which a copy of the server's files
-// would send as well.
+// checkInstallation fails unless belfry was created or adopted in this database, and for the place of this
+// configuration if it has senders. If messages are delivered from it, it warns about a missing delivery.place,
+// without which a copy of the server's files would send as well.
 func (d *doctor) checkInstallation(ctx context.Context, check string, delivers bool) error {
 	where, err := outbox.ReadInstallation(ctx, d.DB)
 	switch {
@@ -43,6 +43,10 @@ func (d *doctor) checkInstallation(ctx context.Context, check string, delivers b
 	case !where.Adopted:
 		d.fail(check, text.Sprintf("%s; do nothing if this copy must not send messages",
 			text.Command("adopt").To("show the waiting messages and adopt the database")), "%s", where.Err())
+	case len(d.Senders) > 0 && where.Name != d.Setup.Place:
+		d.fail(check, text.Sprintf("set delivery.place to %q in this configuration if its messages may leave this database, or %s",
+			where.Name, text.Command("adopt").Usage("--place NAME")),
+			"relays of this configuration deliver nothing: delivery.place is %q, and the database is adopted for %q", d.Setup.Place, where.Name)
 	case where.Here.SystemIdentifier == nil:
 		d.warn(check, text.Sprintf(
 			"GRANT EXECUTE ON FUNCTION pg_control_system() to the owner of the schema belfry, then %s; some hosted "+
@@ -124,7 +128,11 @@ func (d *doctor) checkTransport(ctx context.Context, check string, live []delive
 				text.CountedTo(n, delivery.QueueCounts, "message"), q.Name, text.Short(d.Carrier.RequeueAfter))
 		}
 		if queued += q.Queued; q.Queued > 0 && q.LeadsUntil == nil {
-			d.warn(check, text.Sprintf("start a relay, which takes them back or pushes them again; %s",
+			begin := "start a relay"
+			if slices.Contains(carriers, q.Transport) {
+				begin = "read why in the log of the relays, which are alive, or start another one"
+			}
+			d.warn(check, text.Sprintf("%s, which takes them back or pushes them again; %s", begin,
 				text.Command("transport drain").To("take them back now")),
 				"%s of the queue %s are QUEUED for %s, and no relay pushes", text.CountedTo(q.Queued, delivery.QueueCounts, "message"),
 				q.Name, text.OrNone(q.Transport))

@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/belfryhq/belfry/admin/delivery"
 	"github.com/belfryhq/belfry/admin/doctor"
 	"github.com/belfryhq/belfry/admin/operation"
 	"github.com/belfryhq/belfry/channels"
@@ -55,6 +56,29 @@ func TestDoctor_LooksAtTheProcess(t *testing.T) {
 	require.Equal(t, doctor.HealthOK, found(d.Examined(), "installation")[0].Status)
 }
 
+// Relays whose place is not the database's deliver nothing, which the doctor says of its configuration.
+func TestDoctor_ComparesPlaces(t *testing.T) {
+	t.Parallel()
+	d := admintest.NewDesk(t)
+	d.Env.Senders, d.Env.Media = []string{"fcm"}, []string{"push"}
+	status := func(configured string) doctor.Finding {
+		d.Env.Setup.Place = configured
+		return found(d.Examined(), "installation")[0]
+	}
+	require.Equal(t, doctor.HealthFailed, status("production").Status, "the database has none")
+	_, err := delivery.Adopt(t.Context(), d.Env.DB, "production", job.Act{Actor: "ann"})
+	require.NoError(t, err)
+	require.Equal(t, doctor.HealthOK, status("production").Status)
+	for _, wrong := range []string{"", "test"} {
+		f := status(wrong)
+		require.Equal(t, doctor.HealthFailed, f.Status)
+		require.Contains(t, f.Detail.String(), fmt.Sprintf("delivery.place is %q, and the database is adopted for %q", wrong, "production"))
+		require.Contains(t, f.Remedy.String(), `set delivery.place to "production"`)
+	}
+	d.Env.Senders = nil
+	require.Equal(t, doctor.HealthOK, status("").Status, "it delivers nothing by itself")
+}
+
 // Who keeps others from writing is named with what ends it.
 func TestDoctor_NamesWhoLocksTables(t *testing.T) {
 	t.Parallel()
@@ -95,6 +119,15 @@ func TestDoctor_CountsMessagesThatAreQueuedForLong(t *testing.T) {
 	require.Equal(t, []string{"redislist; 5 messages QUEUED"}, warnings())
 	d.Exec(`INSERT INTO belfry.relays (name, transport, heartbeat_at) VALUES ('r', 'postgres', now())`)
 	require.Equal(t, []string{"live relays use postgres, but delivery.transport is redislist here"}, warnings())
+	remedy := func() string {
+		list := found(d.Examined(), "transport")
+		require.Contains(t, list[len(list)-1].Detail.String(), "no relay pushes")
+		return list[len(list)-1].Remedy.String()
+	}
+	d.Exec(`UPDATE belfry.queues SET leads_until = now() - interval '1 minute'`)
+	require.Contains(t, remedy(), "start a relay, which takes them back")
+	d.Exec(`UPDATE belfry.relays SET transport = 'redislist'`)
+	require.Contains(t, remedy(), "read why in the log of the relays, which are alive, or start another one, which takes them back")
 }
 
 // An empty relation is filled by who owns it: belfry imports into its own table only.

@@ -131,6 +131,8 @@ type Setup struct {
 	OpenFiles []string
 	// Private means that belfry started the server itself. The next command migrates it.
 	Private bool
+	// Place is delivery.place.
+	Place string
 	// Listens means that this configuration has runners or relays that use LISTEN.
 	Listens bool
 	// StaleAfter is the age of a heartbeat after which a job is taken over.

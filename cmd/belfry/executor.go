@@ -124,7 +124,7 @@ func setupOf(s settings.Settings, db *database) operation.Setup {
 	setup := operation.Setup{
 		Configuration: s.FilesRead(), OpenFiles: s.OpenFiles(), Console: s.API.Console(),
 		Database: "given by " + s.Source("database.url").String(), Address: db.Address.String(), Private: db.Private != nil,
-		Listens: s.Runner.Listen || s.Delivery.Relay.Listen, StaleAfter: s.Runner.StaleAfter, Health: s.Runner.Load.Health,
+		Place: s.Delivery.Relay.Place, Listens: s.Runner.Listen || s.Delivery.Relay.Listen, StaleAfter: s.Runner.StaleAfter, Health: s.Runner.Load.Health,
 	}
 	if db.Private != nil {
 		setup.Database = "private server, PostgreSQL " + db.Private.Install().Version + " of " + db.Private.Install().BinDir
