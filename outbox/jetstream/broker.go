@@ -62,7 +62,7 @@ func New(config Config, options Options) (*Broker, error) {
 func queues() []outbox.Queue { return []outbox.Queue{outbox.Activities, outbox.Bulk} }
 
 // connection returns the connection, which the first call opens. It returns a connection even if no server
-// is reachable, and retries in the background. A connection that nats.go has closed for ever, which it does
+// is reachable, and retries in the background. A connection that nats.go has closed permanently, which it does
 // after some errors of a server, is replaced.
 func (b *Broker) connection() (*nats.Conn, error) {
 	b.mu.Lock()

@@ -116,7 +116,7 @@ func (o Options) validate() error {
 
 // natsOptions returns the options of the connection. Nothing is buffered while it is broken, because the
 // callers of buffered pushes and pulls would no longer wait for them. It tries again after every refused
-// login: by default nats.go closes a connection for ever whose login one server refuses twice.
+// login: by default nats.go permanently closes a connection whose login one server refuses twice.
 func (c Config) natsOptions(o *outbox.CarrierOutage, log zerolog.Logger) ([]nats.Option, error) {
 	options := []nats.Option{
 		nats.Name("belfry"), nats.Timeout(c.Timeout),
