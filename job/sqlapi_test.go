@@ -235,6 +235,27 @@ func TestSQL_ShortestInsertIsEnough(t *testing.T) {
 	require.NotEmpty(t, list[0].RequestedBy)
 }
 
+// The settings of the caller's session round nothing: neither a circle nor a value that has a ceiling.
+func TestSQL_SettingsRoundNothing(t *testing.T) {
+	t.Parallel()
+	db := dbtest.New(t)
+	_, err := db.Pool.Exec(t.Context(), `UPDATE belfry.limits SET duty_cycle = 0.5`)
+	require.NoError(t, err)
+	var circle string
+	require.NoError(t, db.Pool.QueryRow(t.Context(), `SELECT belfry.audience_radius(37.5665, 126.978, 30000)::text`).Scan(&circle))
+	caller := db.Role(t, `GRANT USAGE ON SCHEMA belfry TO :role`, `GRANT INSERT ON belfry.jobs TO :role`, `GRANT EXECUTE ON FUNCTION belfry.audience_radius(double precision, double precision, double precision) TO :role`)
+	tx, err := caller.Pool.Begin(t.Context())
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) }) // it failed
+	_, err = tx.Exec(t.Context(), `SET extra_float_digits = -14`)
+	require.NoError(t, err)
+	var rounded string
+	require.NoError(t, tx.QueryRow(t.Context(), `SELECT belfry.audience_radius(37.5665, 126.978, 30000)::text`).Scan(&rounded))
+	require.Equal(t, circle, rounded)
+	_, err = tx.Exec(t.Context(), `INSERT INTO belfry.jobs (type, category, title, duty_cycle) VALUES ('inbox', 'operator_notice', 'x', 0.54)`)
+	require.ErrorContains(t, err, "beyond the ceiling")
+}
+
 // One abort must not fail because another member of the group is done.
 func TestSQL_AbortOfAGroupSkipsFinishedMembers(t *testing.T) {
 	t.Parallel()

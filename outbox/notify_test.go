@@ -109,6 +109,21 @@ func TestNotify_CollapsesNothingThatIsListedIntoWhatIsNot(t *testing.T) {
 	require.Len(t, c.page(t, ""), 1)
 }
 
+// A notification that is not listed is counted by no other one, and spares no message: nobody can read it.
+func TestNotify_CountsListedOnesOnly(t *testing.T) {
+	t.Parallel()
+	c := openCentre(t)
+	c.Exec(t, `SELECT belfry.inbox_prefer(2, 'popular_content', '*', true)`)
+	c.Exec(t, `SELECT belfry.notify(2, 'popular_content', 'hidden', collapse_key => 'post-9')`)
+	before := c.messages(t)
+	c.notify(t, "Kim likes it", ", collapse_key => 'post-9', collapsed_title => '{{count}} people like it'")
+	require.Equal(t, before+1, c.messages(t))
+	require.Equal(t, "Kim likes it", c.page(t, "")[0].Title)
+	c.notify(t, "Ben likes it", ", collapse_key => 'post-9', collapsed_title => '{{count}} people like it'")
+	require.Equal(t, before+1, c.messages(t))
+	require.Equal(t, "2 people like it", c.page(t, "")[0].Title)
+}
+
 // A mark before a commit leaves the notification new in each isolation level.
 func TestNotify_IsNewAfterAMarkBeforeTheCommit(t *testing.T) {
 	t.Parallel()

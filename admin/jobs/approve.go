@@ -96,6 +96,9 @@ func approveJob(ctx context.Context, env *operation.Env, in approveInput) (appro
 		return approval{Plan: p, Job: j}, err
 	}
 	count := in.Plan.Count
+	if err := approvalError(env.Jobs.MayApprove(ctx, in.ID, who), in.ID); err != nil { // before the count: who may not approve has a plan of 0
+		return approval{}, err
+	}
 	switch {
 	case n > job.MostApproved(count) || count > job.MostApproved(n):
 		return approval{}, operation.Unexpected(n, count, "recipient", approved, asOf)
@@ -106,13 +109,15 @@ func approveJob(ctx context.Context, env *operation.Env, in approveInput) (appro
 	brief, cancel := context.WithTimeout(ctx, operation.DefaultDeadline)
 	defer cancel()
 	j, err = env.Jobs.Approve(brief, in.ID, int(count), who)
+	return approval{Job: j}, approvalError(err, in.ID)
+}
+
+// approvalError returns an error of an approval with advice, or nil.
+func approvalError(err error, id int64) error {
 	if errors.As(err, new(*job.NotAwaitingError)) {
-		err = operation.Advise(err, fmt.Sprintf("see `belfry jobs show %d`", in.ID))
+		err = operation.Advise(err, fmt.Sprintf("see `belfry jobs show %d`", id))
 	}
-	if err != nil {
-		return approval{}, operation.NoSuchJob(err)
-	}
-	return approval{Job: j}, nil
+	return operation.NoSuchJob(err)
 }
 
 // planApproval returns the plan of an approval. refusal is the reason why the approval is not allowed.

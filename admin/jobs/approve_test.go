@@ -53,13 +53,14 @@ func TestApprove_IsOfWhatWasShown(t *testing.T) {
 		want  string
 		kind  db.Kind
 	}{
-		"no plan":       {"lee", operation.Operator, []string{"id", "1"}, "requires --plan TOKEN from --dry-run", db.KindInvalid},
-		"another job":   {"lee", operation.Operator, []string{"id", "77", "plan", p.Token}, "plan: is the token of another request", db.KindInvalid},
-		"another count": {"lee", operation.Operator, seen(p, 94), "100 recipients would be approved", db.KindConflict},
-		"too many":      {"lee", operation.Operator, seen(p, 106), "100 recipients would be approved", db.KindConflict},
-		"the author":    {"kim", operation.Operator, seen(p, 100), "kim enqueued or changed job 1", db.KindConflict},
-		"an author":     {"lee", operation.Author, seen(p, 100), "jobs approve needs the role operator; this is author", db.KindDenied},
-		"needs none":    {"lee", operation.Operator, []string{"id", "2", "plan", none.Token}, "would be approved", db.KindConflict},
+		"no plan":                     {"lee", operation.Operator, []string{"id", "1"}, "requires --plan TOKEN from --dry-run", db.KindInvalid},
+		"another job":                 {"lee", operation.Operator, []string{"id", "77", "plan", p.Token}, "plan: is the token of another request", db.KindInvalid},
+		"another count":               {"lee", operation.Operator, seen(p, 94), "100 recipients would be approved", db.KindConflict},
+		"too many":                    {"lee", operation.Operator, seen(p, 106), "100 recipients would be approved", db.KindConflict},
+		"the author":                  {"kim", operation.Operator, seen(p, 100), "kim enqueued or changed job 1", db.KindConflict},
+		"an author":                   {"lee", operation.Author, seen(p, 100), "jobs approve needs the role operator; this is author", db.KindDenied},
+		"needs none":                  {"lee", operation.Operator, []string{"id", "2", "plan", none.Token}, "job 2 needs no approval", db.KindConflict},
+		"the author, by the own plan": {"kim", operation.Operator, []string{"id", "1", "plan", own.Token}, "another person must approve it", db.KindConflict},
 	} {
 		err := d.As(c.by, c.role).Run("jobs approve", c.given...)
 		require.ErrorContains(t, err, c.want, name)

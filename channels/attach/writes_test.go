@@ -90,6 +90,22 @@ func TestAttach_FollowsWhatOtherTriggersDo(t *testing.T) {
 	require.NotContains(t, b.faultsOf(t), "not followed")
 }
 
+// A channel has the same content whatever the settings of the session that writes its row.
+func TestAttach_WritersSettingsChangeNothing(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.exec(t, `CREATE TYPE mood AS ENUM ('sad', 'ok');
+		CREATE TABLE users (id int PRIMARY KEY, lat float8, lon float8, ends timestamptz, during tstzrange, every interval, key bytea, rate float8, paid money, type regclass, moods mood[]);
+		INSERT INTO users SELECT g, 37.5665, 126.978, '2026-01-02 00:00+00', '[2026-01-02 00:00+00,)', '1 day 2 hours', '\xdead', 0.123456789, 1234.5, 'pg_class', '{ok,NULL}' FROM generate_series(1, 2) g`)
+	b.attach(t, Table{Relation: "users", ExternalID: "id", Platform: "=ios", Location: "lat,lon", Attributes: "ends,during,every,key,rate,paid,type,moods"})
+	b.exec(t, `SET timezone = 'Asia/Seoul'; SET datestyle = 'SQL, DMY'; SET intervalstyle = iso_8601; SET extra_float_digits = -13;
+		SET bytea_output = escape; SET array_nulls = off; SET quote_all_identifiers = on; SET lc_monetary = 'C.UTF-8'; -- no other locale is everywhere
+		UPDATE users SET key = key || 'x'; UPDATE users SET key = 'x'; RESET ALL`)
+	require.Equal(t, `(126.978,37.5665) {"key": "\\x78", "ends": "2026-01-02T00:00:00+00:00", "paid": "$1,234.50", "rate": 0.123456789, "type": "pg_class", "every": "1 day 02:00:00", "moods": ["ok", null], "during": "[\"2026-01-02 00:00:00+00\",)"}`,
+		b.one(t, `SELECT string_agg(DISTINCT location::text || ' ' || attributes::text, '; ') FROM belfry.channels`))
+	require.True(t, b.drift(t).None())
+}
+
 // A transaction whose snapshot is older than the step that brought its user over writes
 // on, in every isolation level, and verify repairs what it missed.
 func TestAttach_OlderSnapshotsWrite(t *testing.T) {
