@@ -108,7 +108,8 @@ func New(c Config, redirect string) (*Provider, error) {
 	return &Provider{config: c, redirect: redirect, client: client, timeout: answerTimeout, now: time.Now}, nil
 }
 
-// bounded refuses requests without TLS and truncates long responses.
+// bounded refuses requests without TLS, truncates long responses, and refuses a switch of protocols, after which
+// the body of the response is the connection, and outlasts the context.
 type bounded struct{ *http.Transport }
 
 // RoundTrip implements http.RoundTripper.
@@ -117,10 +118,15 @@ func (b bounded) RoundTrip(req *http.Request) (*http.Response, error) {
 		return nil, errors.New("the URL is not allowed; allowed values: https://…, or http:// on this machine")
 	}
 	res, err := b.Transport.RoundTrip(req)
-	if err == nil {
-		res.Body = http.MaxBytesReader(nil, res.Body, maxAnswer)
+	if err != nil {
+		return nil, err
 	}
-	return res, err
+	if res.StatusCode == http.StatusSwitchingProtocols {
+		_ = res.Body.Close() // nothing of it is needed
+		return nil, fmt.Errorf("the response is %s", res.Status)
+	}
+	res.Body = http.MaxBytesReader(nil, res.Body, maxAnswer)
+	return res, nil
 }
 
 // Close closes idle connections.

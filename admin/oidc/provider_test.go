@@ -433,6 +433,47 @@ func TestProvider_CallsHaveADeadline(t *testing.T) {
 	}
 }
 
+// A provider that switches protocols keeps its connection, and no sign-in.
+func TestProvider_RefusesASwitchOfProtocols(t *testing.T) {
+	t.Parallel()
+	for _, path := range []string{discovery, "/token", "/keys", "/userinfo"} {
+		t.Run(path, func(t *testing.T) {
+			t.Parallel()
+			d := newFixture(t, func(c *oidc.Config, i *oidctest.Issuer) {
+				c.Userinfo = true
+				i.Userinfo = func() map[string]any { return nil }
+				i.Answer = func(w http.ResponseWriter, req *http.Request) bool {
+					if req.URL.Path == path {
+						w.Header().Set("Connection", "upgrade")
+						w.Header().Set("Upgrade", "x")
+						w.WriteHeader(http.StatusSwitchingProtocols)
+					}
+					return req.URL.Path == path
+				}
+			})
+			ended := make(chan error, 1)
+			go func() {
+				cookie, location, err := d.provider.Begin(t.Context(), "")
+				if err == nil {
+					var query url.Values
+					if query, err = d.issuer.Authorize(location); err == nil {
+						_, err = d.provider.Finish(t.Context(), cookie, query)
+					}
+				}
+				ended <- err
+			}()
+			select {
+			case err := <-ended:
+				require.ErrorContains(t, err, "101 Switching Protocols")
+			case <-time.After(30 * time.Second):
+				t.Error("the sign-in outlasts its deadline")
+				d.issuer.CloseClientConnections()
+				<-ended
+			}
+		})
+	}
+}
+
 // published changes a field of the discovery document.
 func published(name string, value any) func(*oidc.Config, *oidctest.Issuer) {
 	return func(_ *oidc.Config, i *oidctest.Issuer) {

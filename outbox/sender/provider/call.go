@@ -243,6 +243,9 @@ func (c *httpClient) exchange(ctx context.Context, original *http.Request, targe
 		return httpAnswer{}, readFailure(ctx, err, w.tried.Load(), w.begun.Load())
 	}
 	defer func() { _ = resp.Body.Close() }() // the answer was read
+	if resp.StatusCode == http.StatusSwitchingProtocols { // the body is the connection, which outlasts the context
+		return httpAnswer{status: resp.StatusCode, header: resp.Header, whole: true, now: c.now()}, nil
+	}
 	body, err := io.ReadAll(io.LimitReader(resp.Body, answerLimit+1))
 	whole := err == nil && len(body) <= answerLimit
 	return httpAnswer{status: resp.StatusCode, header: resp.Header, body: body[:min(len(body), answerLimit)], whole: whole, now: c.now()}, nil

@@ -13,6 +13,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -221,6 +222,30 @@ func TestHTTP_HTTP2HangIsUnknown(t *testing.T) {
 	_, err := c.do(httpPost(t, httpWithin(t, short), server.URL))
 	require.Equal(t, sender.Unknown, failureOf(err).Class)
 	require.Equal(t, "timeout", failureOf(err).Code)
+}
+
+// Invariant 4: a server that switches protocols keeps the connection, and no call.
+func TestHTTP_SwitchOfProtocolsEndsTheCall(t *testing.T) {
+	t.Parallel()
+	server := serve(t, func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Upgrade", "x")
+		w.Header().Set("Connection", "upgrade")
+		w.WriteHeader(http.StatusSwitchingProtocols) // and the connection stays open
+	})
+	c := httpOpen(t, HTTPConfig{}, httpOptions{})
+	answered := make(chan sender.Result, 1)
+	go func() {
+		answer, _ := c.do(httpPost(t, httpWithin(t, short), server.URL))
+		answered <- answer.result()
+	}()
+	select {
+	case r := <-answered:
+		require.Equal(t, sender.Result{Class: sender.Permanent, Code: "101", Detail: "Switching Protocols"}, r)
+	case <-time.After(long):
+		server.CloseClientConnections()
+		t.Error("the call outlasts its deadline")
+		<-answered
+	}
 }
 
 // Invariant 3: at the first dial, by name, and at a redirect.
