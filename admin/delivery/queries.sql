@@ -21,6 +21,20 @@ UPDATE belfry.jobs
    SET recalled = recalled + @recalled
  WHERE id = @id AND fence = @fence AND status IN ('ABORTED', 'PROCESSED', 'FAILED');
 
+-- name: RecallHolders :many
+-- The sessions that keep rows of the job locked, of the channels after @after up to @to, as db.LockHolder: those whose
+-- transactions locked or changed them last. No row: none is locked now, or several sessions share the lock.
+SELECT DISTINCT coalesce(a.pid, 0) AS pid, coalesce(a.usename::text, '') AS role, coalesce(a.application_name, '') AS application,
+       a.xact_start AS since, coalesce(x.gid, '') AS prepared, '' AS locked, false AS waits
+  FROM (SELECT m.xmax AS xid FROM belfry.message_rows m WHERE m.job_id = @job_id AND m.channel_id > @after::bigint AND m.channel_id <= @to::bigint
+        UNION ALL
+        SELECT f.xmax FROM belfry.notifications f
+         WHERE f.channel_id > @after::bigint AND f.channel_id <= @to::bigint AND f.arrival = (SELECT j.arrival FROM belfry.jobs j WHERE j.id = @job_id)) t
+  JOIN pg_locks l ON l.locktype = 'transactionid' AND l.granted AND l.transactionid = t.xid
+  LEFT JOIN pg_stat_activity a ON a.pid = l.pid
+  LEFT JOIN pg_prepared_xacts x ON l.pid IS NULL AND x.transaction = t.xid
+ ORDER BY 1;
+
 -- name: MessageRecall :one
 -- One step of a recall through a job's messages: at most @keys after @after, up to
 -- @bound, in key order (messages_pkey). PENDING and QUEUED become CANCELLED; those in

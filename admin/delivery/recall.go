@@ -27,9 +27,11 @@ const (
 	recallKeys = 5000
 	// recallRetry is the pause before locked rows are read again.
 	recallRetry = 20 * time.Millisecond
-	// recallRetries is the number of retries: about ten seconds, far longer than a relay's claim or a
-	// reader's update takes.
-	recallRetries = 500
+	// recallPatience is the time for which locked rows are read again after all others, far longer than a
+	// relay's claim or a reader's update takes.
+	recallPatience = 10 * time.Second
+	// holdersLimit bounds the query for the sessions that lock rows.
+	holdersLimit = 2 * time.Second
 )
 
 // ErrRecallStopped reports that the job was resumed or retried during its recall. Recalled rows stay
@@ -63,7 +65,8 @@ type RecallProgress struct {
 // It works in steps of a bounded number of keys, each in a transaction that also updates jobs.recalled,
 // so that the job's row is always correct. After an error the counts include the steps whose commit
 // this call knows; a second call continues. A job that is resumed meanwhile is ErrRecallStopped. Rows
-// that other sessions lock are retried for ten seconds; then it returns ErrRowsLocked.
+// that other sessions lock are retried after all others for ten seconds; then it returns ErrRowsLocked
+// with these sessions.
 //
 // The act is recorded when it begins, and with its counts when it ends (I14).
 // observe, unless nil, is called after each step.
@@ -255,49 +258,94 @@ type recallStep struct {
 	last                 *int64 // the last examined key; nil at the end
 }
 
-// each runs the steps of one table. It repeats a step with locked rows, which then reads only these.
+// span is a range of channels: those after a channel up to another one.
+type span struct{ after, to int64 }
+
+// each runs the steps of one table, and then again those that have found locked rows, until no row is locked or
+// recallPatience is over.
 func (r *recall) each(ctx context.Context, t table) error {
-	after, retries := int64(math.MinInt64), 0
-	for {
-		l, err := r.step(ctx, t, after)
+	var locked []span
+	for at := (span{math.MinInt64, t.bound}); ; {
+		left, last, err := r.attempt(ctx, t, at)
 		if err != nil {
 			return err
 		}
-		*t.recalled += l.recalled
-		switch {
-		case l.left > 0 && retries == recallRetries:
-			return fmt.Errorf("%w: %d of them", outbox.ErrRowsLocked, l.left)
-		case l.left > 0:
-			retries++
-			if err := lifecycle.Pause(ctx, recallRetry); err != nil {
+		if last == nil {
+			break
+		}
+		if left > 0 {
+			locked = append(locked, span{at.after, *last})
+		}
+		at.after = *last
+	}
+	for began := time.Now(); len(locked) > 0; {
+		if err := lifecycle.Pause(ctx, recallRetry); err != nil {
+			return err
+		}
+		var rows int64
+		still := locked[:0]
+		for _, at := range locked {
+			left, _, err := r.attempt(ctx, t, at)
+			if err != nil {
 				return err
 			}
-			continue
-		case l.last == nil:
-			return nil
+			if rows += left; left > 0 {
+				still = append(still, at)
+			}
 		}
-		for i, n := range l.late {
-			*t.late[i] += n
-		}
-		r.done.Looked += l.keys
-		after, retries = *l.last, 0
-		if r.observe != nil {
-			r.observe(r.done)
+		if locked = still; len(locked) > 0 && time.Since(began) > recallPatience {
+			return fmt.Errorf("%w: %d of them%s", outbox.ErrRowsLocked, rows, r.holders(ctx, locked[0]))
 		}
 	}
+	return nil
+}
+
+// attempt runs a step and counts it, completely if no row is locked. It returns the number of locked rows, and the last
+// examined key, nil if there was none.
+func (r *recall) attempt(ctx context.Context, t table, at span) (left int64, last *int64, err error) {
+	l, err := r.step(ctx, t, at)
+	if err != nil {
+		return 0, nil, err
+	}
+	*t.recalled += l.recalled
+	if l.left > 0 || l.last == nil {
+		return l.left, l.last, nil
+	}
+	for i, n := range l.late {
+		*t.late[i] += n
+	}
+	r.done.Looked += l.keys
+	if r.observe != nil {
+		r.observe(r.done)
+	}
+	return 0, l.last, nil
+}
+
+// holders describes the sessions that lock rows of the job in a range, with what ends them. It is empty if they are unknown.
+func (r *recall) holders(ctx context.Context, at span) (s string) {
+	var list []db.LockHolder
+	_ = db.InTx(ctx, r.pool, db.Options{Limit: holdersLimit, Reads: true}, func(ctx context.Context, tx pgx.Tx) (err error) {
+		list, err = db.Collect(ctx, tx, queries.recallHolders, pgx.StrictNamedArgs{"job_id": r.job.ID, "after": at.after, "to": at.to},
+			pgx.RowToStructByName[db.LockHolder])
+		return err
+	}) // the error has no names then
+	for _, h := range list {
+		s += fmt.Sprintf("; by %s: %s", h, h.Remedy())
+	}
+	return s
 }
 
 // step runs one transaction: it locks rows in key order and skips locked ones; the statement on the job's
 // row is the last and decides, as in a chunk.
-func (r *recall) step(ctx context.Context, t table, after int64) (l recallStep, err error) {
+func (r *recall) step(ctx context.Context, t table, at span) (l recallStep, err error) {
 	err = operation.StepTx(ctx, r.pool, func(ctx context.Context, tx pgx.Tx) error {
 		if t.messages {
-			if err := outbox.OwnClaimedTx(ctx, tx, r.job.ID, after, recallKeys); err != nil {
+			if err := outbox.OwnClaimedTx(ctx, tx, r.job.ID, at.after, recallKeys); err != nil {
 				return err
 			}
 		}
 		err := tx.QueryRow(ctx, t.statement, pgx.StrictNamedArgs{
-			"job_id": r.job.ID, "after": after, "bound": t.bound, "keys": recallKeys,
+			"job_id": r.job.ID, "after": at.after, "bound": at.to, "keys": recallKeys,
 		}).Scan(&l.keys, &l.last, &l.recalled, &l.late, &l.left)
 		if err != nil {
 			return err

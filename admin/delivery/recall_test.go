@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
@@ -195,6 +196,39 @@ func TestRecall_ComesBackToLockedRows(t *testing.T) {
 	require.Equal(t, "messages_waiting_check", pg.ConstraintName)
 	require.EqualValues(t, 0, one[int64](t, b, `SELECT count(*) FROM belfry.sendable_messages WHERE job_id = $1`, id))
 	b.Exec(t, `UPDATE belfry.message_rows SET status = 'CANCELLED', reason = 'recalled' WHERE job_id = $1 AND channel_id = 7`, id)
+}
+
+// A row that a session keeps locked, such as a reader's, delays no other row: the recall names the session, and a
+// second one does what is left.
+func TestLong_RecallALockedRowDelaysNoOther(t *testing.T) {
+	t.Parallel()
+	for _, kind := range []string{outbox.TypeInbox, outbox.TypePush} {
+		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
+			b := setup(t, 0)
+			ctx := t.Context()
+			const n = 12_000
+			id := b.Rest(t, kind, n, job.Processed)
+			reader, err := b.DB.Pool.Begin(ctx)
+			require.NoError(t, err)
+			lock := `SELECT FROM belfry.notifications WHERE channel_id = 7 AND arrival = (SELECT arrival FROM belfry.jobs WHERE id = $1) FOR UPDATE`
+			if kind == outbox.TypePush {
+				lock = `SELECT FROM belfry.message_rows WHERE channel_id = 7 AND job_id = $1 FOR UPDATE`
+			}
+			_, err = reader.Exec(ctx, lock, id)
+			require.NoError(t, err)
+			got, err := delivery.Recall(ctx, b.DB.Pool, id, ann, nil)
+			require.ErrorIs(t, err, outbox.ErrRowsLocked)
+			require.ErrorContains(t, err, fmt.Sprintf("1 of them; by session %d of ", reader.Conn().PgConn().PID()))
+			require.ErrorContains(t, err, fmt.Sprintf("SELECT pg_terminate_backend(%d) ends the session", reader.Conn().PgConn().PID()))
+			require.EqualValues(t, n-1, got.Messages+got.Notifications)
+			require.NoError(t, reader.Rollback(ctx))
+			got, err = delivery.Recall(ctx, b.DB.Pool, id, ann, nil)
+			require.NoError(t, err)
+			require.EqualValues(t, 1, got.Messages+got.Notifications)
+			require.EqualValues(t, n, one[int64](t, b, `SELECT recalled FROM belfry.jobs WHERE id = $1`, id))
+		})
+	}
 }
 
 // Whenever a recall ends, by cancellation or because its connections are killed, the

@@ -24,7 +24,7 @@ type querySet struct {
 	messageShow, attemptList, deadSubjectExists string
 
 	// queries.sql
-	messagesRing, operatorAct, recallRecord, recallCount, messageRecall, notificationRecall,
+	messagesRing, operatorAct, recallRecord, recallCount, recallHolders, messageRecall, notificationRecall,
 	deliveryCounts, messagesWaiting, messagesWaitingFor, lanePaused, notificationSlice, unsentJobs, unsentAhead string
 
 	// senders.sql

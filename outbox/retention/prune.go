@@ -1,6 +1,7 @@
 package retention
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -24,8 +25,8 @@ const (
 	pruneJobs = 100
 	// lockedRetry is the pause before locked rows are read again.
 	lockedRetry = 20 * time.Millisecond
-	// lockedRetries bounds the retries to about ten seconds, far longer than a relay locks a row.
-	lockedRetries = 500
+	// lockedPatience bounds the time for which they are read again. It is far longer than a relay locks a row.
+	lockedPatience = 10 * time.Second
 	// maxTries bounds the attempts of one step, whatever its rows.
 	maxTries = 100_000
 	// stepBytes is the size of events after which a step ends: one may have four megabytes.
@@ -77,7 +78,8 @@ type Options struct {
 //
 // Several processes may prune at the same time: they share the walk through the notifications, and skip rows
 // that another process has locked. After an error or a kill, committed deletions stay, and the next prune
-// continues. Each call writes one event with its counts in its first step and updates the event in later steps.
+// continues. Rows that stay locked keep only deletions of their own kind waiting: the error comes after the others.
+// Each call writes one event with its counts in its first step and updates the event in later steps.
 // A call that deletes only samples, as a daemon's do every hour, writes none.
 // Pruned counts committed deletions.
 func Prune(ctx context.Context, pool *pgxpool.Pool, c outbox.Retention, o Options) (Pruned, error) {
@@ -85,6 +87,7 @@ func Prune(ctx context.Context, pool *pgxpool.Pool, c outbox.Retention, o Option
 		return Pruned{}, err
 	}
 	p := prune{pool: pool, config: c, options: o}
+	var locked error
 	for _, part := range []struct {
 		name  string
 		age   time.Duration
@@ -106,10 +109,14 @@ func Prune(ctx context.Context, pool *pgxpool.Pool, c outbox.Retention, o Option
 			continue
 		}
 		if err := do(ctx); err != nil {
-			return p.done, fmt.Errorf("prune %s: %w", part.name, err)
+			err = fmt.Errorf("prune %s: %w", part.name, err)
+			if !errors.Is(err, outbox.ErrRowsLocked) && !errors.Is(err, job.ErrLocked) {
+				return p.done, errors.Join(locked, err)
+			}
+			locked = errors.Join(locked, err)
 		}
 	}
-	return p.done, nil
+	return p.done, locked
 }
 
 // prune is one call of Prune.
@@ -354,7 +361,7 @@ func (p *prune) dropPartitions(ctx context.Context) error {
 func (p *prune) walkNotifications(ctx context.Context) error {
 	for {
 		var found, more bool
-		retries := 0
+		var since time.Time // of locked rows
 		for found = true; found; {
 			var left int64
 			err := p.step(ctx, func(ctx context.Context, tx pgx.Tx) (d Pruned, err error) {
@@ -365,8 +372,8 @@ func (p *prune) walkNotifications(ctx context.Context) error {
 				return err
 			}
 			if left == 0 {
-				retries = 0
-			} else if retries++; retries > lockedRetries {
+				since = time.Time{}
+			} else if since = cmp.Or(since, time.Now()); time.Since(since) > lockedPatience {
 				return fmt.Errorf("%w: %d of them", outbox.ErrRowsLocked, left)
 			} else if err := lifecycle.Pause(ctx, lockedRetry); err != nil {
 				return err

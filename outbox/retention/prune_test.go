@@ -506,3 +506,24 @@ func requireLost(t *testing.T, err error) {
 	t.Helper()
 	require.ErrorIs(t, err, job.ErrUnreachable)
 }
+
+// A notification that a session keeps locked keeps only notifications from being deleted, and the error comes last.
+func TestLong_PruneALockedRowStopsNoOtherPart(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	id := b.Rest(t, outbox.TypeInbox, 100, job.Processed)
+	b.Age(t, "400 days", id)
+	b.Exec(t, `INSERT INTO belfry.samples (kind, name, at) VALUES ('sender', 'fcm', date_bin('1 day', now(), '1970-01-01 00:00:00+00') - interval '400 days')`)
+	tx, err := b.DB.Pool.Begin(t.Context())
+	require.NoError(t, err)
+	_, err = tx.Exec(t.Context(), `SELECT FROM belfry.notifications WHERE channel_id = 7 FOR UPDATE`)
+	require.NoError(t, err)
+	did, err := retention.Prune(t.Context(), b.DB.Pool, month(), retention.Options{Act: ann})
+	require.ErrorIs(t, err, outbox.ErrRowsLocked)
+	require.ErrorContains(t, err, "prune notifications: ")
+	require.Equal(t, retention.Pruned{Notifications: 99, Samples: 1}, did)
+	require.NoError(t, tx.Rollback(t.Context()))
+	did, err = retention.Prune(t.Context(), b.DB.Pool, month(), retention.Options{Act: ann})
+	require.NoError(t, err)
+	require.EqualValues(t, 1, did.Notifications)
+}

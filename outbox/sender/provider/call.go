@@ -243,7 +243,8 @@ func (c *httpClient) exchange(ctx context.Context, original *http.Request, targe
 		return httpAnswer{}, readFailure(ctx, err, w.tried.Load(), w.begun.Load())
 	}
 	defer func() { _ = resp.Body.Close() }() // the answer was read
-	if resp.StatusCode == http.StatusSwitchingProtocols { // the body is the connection, which outlasts the context
+	if resp.StatusCode == http.StatusSwitchingProtocols {
+		// The body is the connection, which outlasts the context.
 		return httpAnswer{status: resp.StatusCode, header: resp.Header, whole: true, now: c.now()}, nil
 	}
 	body, err := io.ReadAll(io.LimitReader(resp.Body, answerLimit+1))
