@@ -97,6 +97,15 @@ SELECT format('%I.%I', a.relation_schema, a.relation_name), a.key_column, a.colu
                     AND i.indisvalid AND i.indpred IS NULL AND i.indnkeyatts = 1 AND i.indkey[0] = t.attnum)
            UNION ALL
            SELECT 'other tables inherit from it now, whose rows are not followed' WHERE EXISTS (SELECT FROM pg_catalog.pg_inherits h WHERE h.inhparent = c.oid)
+           UNION ALL
+           SELECT 'it is unlogged now, and a crash of the server empties it without a trigger' WHERE c.relpersistence <> 'p'
+           UNION ALL
+           SELECT format('a subscription writes to it, for which its triggers do not fire: ALTER TABLE %I.%I ENABLE ALWAYS TRIGGER %s', n.nspname, c.relname,
+                      string_agg(quote_ident(t.tgname), ', ENABLE ALWAYS TRIGGER ' ORDER BY t.tgname))
+             FROM pg_catalog.pg_trigger t
+            WHERE t.tgrelid = c.oid AND t.tgenabled = 'O' AND t.tgname IN ('!belfry_follow_rows', '!belfry_follow_truncate')
+              AND EXISTS (SELECT FROM pg_catalog.pg_subscription_rel p WHERE p.srrelid = c.oid)
+           HAVING count(*) > 0
            ) f (problem) WHERE c.oid IS NOT NULL),
        m.missed, m.states
 FROM belfry.attachments a
