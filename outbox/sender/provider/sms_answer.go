@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"io"
+	"net/http"
 	"slices"
 	"strconv"
 	"strings"
@@ -62,11 +64,12 @@ type smsReader struct {
 func (r smsReader) read(answer httpAnswer) sender.Result {
 	var doc any
 	body := bytes.TrimSpace(bytes.TrimPrefix(answer.body, []byte("\xef\xbb\xbf"))) // a byte order mark
-	readable := answer.whole
+	readable := answer.whole && (len(body) > 0 || answer.status == http.StatusNoContent)
 	if answer.whole && len(body) > 0 && (r.messageID != nil || r.code != nil) {
 		decoder := json.NewDecoder(bytes.NewReader(body))
 		decoder.UseNumber()
-		if err := decoder.Decode(&doc); err != nil {
+		err := decoder.Decode(&doc)
+		if _, after := decoder.Token(); err != nil || !errors.Is(after, io.EOF) { // or a second value follows
 			doc, readable = nil, false
 		}
 	}

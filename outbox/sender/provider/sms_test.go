@@ -249,6 +249,8 @@ func TestSMS_AnswersThatCannotBeRead(t *testing.T) {
 	}{
 		{"no code", 200, `{}`, false, sender.Result{Class: sender.Accepted, Code: "200", Detail: "OK"}},
 		{"no body", 204, ``, false, sender.Result{Class: sender.Accepted, Code: "204", Detail: "No Content"}},
+		{"an empty body", 200, ``, false, sender.Result{Class: sender.Unknown, Code: "200", Detail: "OK"}},
+		{"a second value", 200, `{"id":"m1"} {"error":"blocked"}`, false, sender.Result{Class: sender.Unknown, Code: "200", Detail: "OK"}},
 		{"a page", 200, `<html>maintenance</html>`, false, sender.Result{Class: sender.Unknown, Code: "200", Detail: "OK"}},
 		{"a byte order mark", 200, "\xef\xbb\xbf" + `{"error":"blocked"}`, false, sender.Result{Class: sender.Permanent, Code: "200 blocked", Detail: "OK"}},
 		{"cut off", 200, `{"error":"blo`, true, sender.Result{Class: sender.Unknown, Code: "200", Detail: "OK"}},
