@@ -238,6 +238,26 @@ func TestHalt_ByPlainSQL(t *testing.T) {
 	b.requireDone(t, id, everyone(10))
 }
 
+// A due job whose row a session locks is not claimed; the runner says so, with the session, and claims it afterwards.
+func TestRunDue_SaysWhoLocksDueJobs(t *testing.T) {
+	t.Parallel()
+	b := setup(t, 10)
+	id := b.enqueue(t, job.Spec{})
+	tx, err := b.db.Pool.Begin(t.Context())
+	require.NoError(t, err)
+	_, err = tx.Exec(t.Context(), `SELECT FROM belfry.jobs FOR UPDATE`)
+	require.NoError(t, err)
+	log := new(dbtest.Buffer)
+	r := b.runner(t, "r", job.WithLogger(zerolog.New(log)))
+	require.Empty(t, b.runDue(t, r).Jobs)
+	require.Empty(t, b.runDue(t, r).Jobs)
+	said := fmt.Sprintf(`"detail":"job %d by session %d of `, id, tx.Conn().PgConn().PID())
+	require.Equal(t, 1, strings.Count(log.String(), said), "once a minute: %s", log)
+	require.NoError(t, tx.Rollback(t.Context()))
+	require.Len(t, b.runDue(t, r).Jobs, 1)
+	require.Equal(t, 1, strings.Count(log.String(), "due jobs are not claimed"))
+}
+
 // A runner that waits says once that everything is halted, and goes on when it is lifted,
 // without a restart, whether it hears hints or not.
 func TestHalt_ARunnerGoesOnByItself(t *testing.T) {

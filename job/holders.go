@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -20,27 +19,23 @@ const holdersLimit = 2 * time.Second
 // as "job 17 by session 4711 of app_web (psql)", or the sessions that lock the whole table or wait for such a lock, if
 // there are any. It is empty if there are none, if several sessions share a row's lock, or if the database does not answer.
 func (s *Store) Holders(ctx context.Context, ids ...int64) string {
-	list := lockHolders(ctx, s.pool, []string{"jobs", "job_deliveries"}, ids)
-	var names []string
-	for _, h := range list {
-		name := fmt.Sprintf("%s by %s", h.Locked, h)
-		if h.Prepared != "" {
-			name += " (" + h.Remedy() + ")"
-		}
-		names = append(names, name)
-	}
-	return strings.Join(names, ", ")
+	return db.DescribeHolders(lockHolders(ctx, s.pool, []string{"jobs", "job_deliveries"}, pgx.StrictNamedArgs{"ids": ids, "waiting": false}))
+}
+
+// WaitingHolders is Holders of the first thousand due jobs, which no runner claims while they are locked.
+func (s *Store) WaitingHolders(ctx context.Context) string {
+	return db.DescribeHolders(lockHolders(ctx, s.pool, []string{"jobs"}, pgx.StrictNamedArgs{"ids": nil, "waiting": true}))
 }
 
 // lockHolders returns the sessions that lock tables of schema belfry, any of them if tables is nil, or wait for such a lock;
-// or those that lock rows of jobs. It returns none if the database does not answer.
-func lockHolders(ctx context.Context, pool *pgxpool.Pool, tables []string, ids []int64) (list []db.LockHolder) {
+// or those that lock rows of the jobs of RowHolders. It returns none if the database does not answer.
+func lockHolders(ctx context.Context, pool *pgxpool.Pool, tables []string, jobs pgx.StrictNamedArgs) (list []db.LockHolder) {
 	if list = db.TableHolders(ctx, pool, tables...); len(list) > 0 {
 		return list
 	}
 	_ = db.InTx(context.WithoutCancel(ctx), pool,
 		db.Options{Limit: holdersLimit, Reads: true}, func(ctx context.Context, tx pgx.Tx) (err error) {
-			list, err = db.Collect(ctx, tx, queries.rowHolders, pgx.StrictNamedArgs{"ids": ids}, pgx.RowToStructByName[db.LockHolder])
+			list, err = db.Collect(ctx, tx, queries.rowHolders, jobs, pgx.RowToStructByName[db.LockHolder])
 			return err
 		})
 	return list
@@ -51,11 +46,10 @@ func (u *run) blamed(ctx context.Context, cause error) error {
 	if db.ClassOf(cause) != db.Locked {
 		return cause
 	}
-	list := lockHolders(ctx, u.pool, nil, []int64{u.id})
-	if len(list) == 0 {
-		return cause
+	if list := lockHolders(ctx, u.pool, nil, pgx.StrictNamedArgs{"ids": []int64{u.id}, "waiting": false}); len(list) > 0 {
+		return &db.LockedError{Object: list[0].Locked, Holders: list, Err: cause}
 	}
-	return &db.LockedError{Object: list[0].Locked, Holders: list, Err: cause}
+	return cause
 }
 
 // named adds the sessions that lock the rows of these jobs to a lock error.

@@ -770,7 +770,7 @@ SELECT i.halted_at, coalesce(i.halted_by, '') AS halted_by, coalesce(i.halt_reas
   FROM (SELECT true) o(one) LEFT JOIN belfry.installation i ON i.one = o.one;
 
 -- name: RowHolders :many
--- The jobs @ids, NULL: all that are RUNNING, and the sessions that keep their rows locked: those
+-- The jobs @ids, with @waiting the first due ones in the order of jobs_waiting_idx, else NULL: all that are RUNNING, and the sessions that keep their rows locked: those
 -- whose transactions locked or changed them last. A pid is 0 of a prepared transaction, which has an identifier. No row: none
 -- is locked now, or several sessions share the lock.
 SELECT 'job ' || j.id AS locked, coalesce(a.pid, 0) AS pid, coalesce(a.usename::text, '') AS role, coalesce(a.application_name, '') AS application,
@@ -779,7 +779,10 @@ SELECT 'job ' || j.id AS locked, coalesce(a.pid, 0) AS pid, coalesce(a.usename::
   JOIN pg_locks l ON l.locktype = 'transactionid' AND l.granted AND l.transactionid = j.xmax
   LEFT JOIN pg_stat_activity a ON a.pid = l.pid
   LEFT JOIN pg_prepared_xacts x ON l.pid IS NULL AND x.transaction = j.xmax
- WHERE j.id = ANY (CASE WHEN @ids::bigint[] IS NULL THEN ARRAY(SELECT r.id FROM belfry.jobs r WHERE r.status = 'RUNNING') ELSE @ids END)
+ WHERE j.id = ANY (CASE WHEN @ids::bigint[] IS NOT NULL THEN @ids
+                        WHEN @waiting::boolean THEN ARRAY(SELECT w.id FROM belfry.jobs w WHERE w.status = 'PENDING' AND NOT w.awaits_approval AND w.schedule_at <= statement_timestamp()
+                                                           ORDER BY w.lane, w.type, w.priority DESC, w.schedule_at, w.id LIMIT 1000)
+                        ELSE ARRAY(SELECT r.id FROM belfry.jobs r WHERE r.status = 'RUNNING') END)
  ORDER BY j.id, 2;
 
 -- name: LimitsGet :one

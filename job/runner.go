@@ -1,6 +1,7 @@
 package job
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/hex"
@@ -13,6 +14,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/rs/zerolog"
+	"golang.org/x/time/rate"
 
 	"github.com/belfryhq/belfry/internal/db"
 	"github.com/belfryhq/belfry/internal/lifecycle"
@@ -37,6 +39,7 @@ type Runner struct {
 	reloaded  atomic.Pointer[Config]
 	baselines map[string]*governor.Baseline // by job type
 	halted    bool                          // everything was, when it looked last
+	unclaimed rate.Sometimes                // logs that due jobs are locked
 
 	stop *lifecycle.Stop
 }
@@ -67,12 +70,10 @@ func NewRunner(pool *pgxpool.Pool, config Config, types []Type, options ...Optio
 	if err := config.Validate(); err != nil {
 		return nil, err
 	}
-	if config.Name == "" {
-		config.Name = uniqueName()
-	}
+	config.Name = cmp.Or(config.Name, uniqueName())
 	r := &Runner{
 		pool: pool, config: config, types: make(map[string]Type, len(types)), log: zerolog.Nop(),
-		hint: func() {},
+		hint: func() {}, unclaimed: rate.Sometimes{Interval: time.Minute},
 		at:   func(context.Context, string) error { return nil },
 		stop: lifecycle.NewStop(), baselines: make(map[string]*governor.Baseline),
 	}
@@ -153,8 +154,16 @@ func (r *Runner) drain(ctx, hard context.Context, out *Outcome) (seen snapshot, 
 			if out.Held = nil; seen.running || seen.due {
 				out.Held, err = r.held(hard)
 			}
-			if err != nil || len(out.Held) > 0 || sure || !seen.running && !seen.due {
+			if err != nil || len(out.Held) > 0 || !seen.running && !seen.due {
 				return seen, err
+			}
+			if sure {
+				r.unclaimed.Do(func() {
+					if by := NewStore(r.pool).WaitingHolders(hard); by != "" {
+						r.log.Warn().Str("detail", by).Msg("due jobs are not claimed: their rows are locked; SELECT pg_terminate_backend(number) ends a session")
+					}
+				})
+				return seen, nil
 			}
 			sure = true // who held a lane a moment ago may just have left it
 			continue

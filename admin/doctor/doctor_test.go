@@ -95,6 +95,21 @@ func TestDoctor_NamesWhoLocksTables(t *testing.T) {
 	require.NoError(t, tx.Rollback(t.Context()))
 }
 
+// A due job whose row a session locks is claimed by nobody, which the doctor says, with the session.
+func TestDoctor_NamesWhoLocksDueJobs(t *testing.T) {
+	t.Parallel()
+	d := admintest.NewDesk(t)
+	d.Enqueue("push")
+	require.Equal(t, "1 job due, none stale", found(d.Examined(), "jobs")[0].Detail.String())
+	tx, err := d.Env.DB.Begin(t.Context())
+	require.NoError(t, err)
+	_, err = tx.Exec(t.Context(), `SELECT FROM belfry.jobs FOR UPDATE`)
+	require.NoError(t, err)
+	warning := found(d.Examined(), "jobs")[0]
+	require.Contains(t, warning.Detail.String(), fmt.Sprintf("due jobs are not claimed, because their rows are locked: job 1 by session %d of", tx.Conn().PgConn().PID()))
+	require.NoError(t, tx.Rollback(t.Context()))
+}
+
 // Messages that are QUEUED for longer than delivery.requeue_after are counted, by queue.
 func TestDoctor_CountsMessagesThatAreQueuedForLong(t *testing.T) {
 	t.Parallel()

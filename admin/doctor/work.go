@@ -104,7 +104,11 @@ func (d *doctor) checkJobs(ctx context.Context, check string) error {
 	case longest > overdueAfter:
 		d.warn(check, text.Sprintf("start a daemon, or schedule %s", text.Command("run")), "%s due, the first for %s",
 			text.Counted(waiting, "job"), longest)
-	case len(list) == 0:
+	}
+	if locked := d.Jobs.WaitingHolders(ctx); locked != "" {
+		d.warn(check, "SELECT pg_terminate_backend(number) ends a session", "due jobs are not claimed, because their rows are locked: %s", locked)
+	}
+	if d.quiet(check) {
 		d.ok(check, "%s due, none stale", text.Counted(waiting, "job"))
 	}
 	return nil

@@ -51,6 +51,19 @@ func (h LockHolder) Remedy() string {
 	return fmt.Sprintf("SELECT pg_terminate_backend(%d) ends the session", h.PID)
 }
 
+// DescribeHolders returns what is locked and by whom, such as "job 17 by session 4711 of app_web (psql)".
+func DescribeHolders(list []LockHolder) string {
+	var names []string
+	for _, h := range list {
+		name := fmt.Sprintf("%s by %s", h.Locked, h)
+		if h.Prepared != "" {
+			name += " (" + h.Remedy() + ")"
+		}
+		names = append(names, name)
+	}
+	return strings.Join(names, ", ")
+}
+
 // LockHolders returns the sessions that lock a table of schema belfry, or the row of it with a name, or any row if name
 // is empty. It returns none if several sessions share the row's lock, if the role may not read the table, or if the
 // database does not answer.
