@@ -62,16 +62,16 @@ func parsePrefix(text string) (netip.Prefix, error) {
 
 // httpOptions contains the options that a sender sets, and operators cannot.
 type httpOptions struct {
-	// guard refuses connections to private addresses, except HTTPConfig.AllowAddresses. It is for URLs from
-	// users.
+	// guard refuses connections to private addresses, except HTTPConfig.AllowAddresses, and HTTP/2. It is for URLs
+	// from users.
 	guard bool
 	// redirects is the maximum number of redirects by 307 and 308, which preserve method and body. Any other
 	// redirect is returned as the answer.
 	redirects int
 	// http2 uses HTTP/2 only, with prior knowledge if the URL is http.
 	http2 bool
-	// fresh opens a connection for each call. It is for sends without a body, such as GET, which net/http
-	// repeats automatically if a kept-alive connection breaks.
+	// fresh opens a connection for each call, by HTTP/1. It is for sends without a body, such as GET, which net/http
+	// repeats automatically if a kept-alive connection breaks, or a server resets its HTTP/2 stream.
 	fresh bool
 	// now is the clock for dates in Retry-After. Nil means time.Now.
 	now func() time.Time
@@ -92,8 +92,9 @@ type httpOptions struct {
 //  2. One do is one request on the wire. net/http automatically repeats a request that has an Idempotency-Key
 //     header, or no body, if a kept-alive connection breaks; that second call would not be recorded. Therefore
 //     do spells the header idempotency-key, which net/http does not recognize and receivers do, and a send
-//     without a body requires httpOptions.fresh. net/http still repeats requests of which certainly nothing was
-//     processed.
+//     without a body requires httpOptions.fresh. With HTTP/2 it also repeats a request that the server has reset
+//     with PROTOCOL_ERROR, perhaps after it was processed; watch.go prevents that. It still repeats requests of which
+//     nothing was written.
 //  3. With httpOptions.guard no connection is opened to a private, loopback, link-local or otherwise special
 //     address. The address is checked after resolution, at every dial, which covers changed names and
 //     redirects.
@@ -102,8 +103,9 @@ type httpOptions struct {
 //  5. A failure's text contains no address, URL or content.
 //
 // Statuses are classified by classOfStatus, unless a sender recognizes its provider's own codes. Proxies of the
-// environment are not used. HTTP/2 is used if the provider supports it. Its connections are pinged, so that a
-// dead connection fails few calls.
+// environment are not used. HTTP/2 is used if the provider supports it, but not with httpOptions.guard: all hosts of a
+// client share a lock of net/http, in which one that overflows the window of a stream stops all of them permanently
+// (Go 1.26, processWindowUpdate). Its connections are pinged, so that a dead connection fails few calls.
 //
 // # Not guaranteed
 //
@@ -112,6 +114,7 @@ type httpOptions struct {
 // It is safe for concurrent use.
 type httpClient struct {
 	transport *http.Transport
+	http2     bool // only
 	redirects int
 	now       func() time.Time
 }
@@ -130,7 +133,7 @@ func newHTTPClient(cfg HTTPConfig, o httpOptions) (*httpClient, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &httpClient{redirects: o.redirects, now: o.now, transport: &http.Transport{
+	c := &httpClient{http2: o.http2, redirects: o.redirects, now: o.now, transport: &http.Transport{
 		Proxy:                  nil,
 		DialContext:            dialer.DialContext,
 		TLSClientConfig:        &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12},
@@ -141,14 +144,12 @@ func newHTTPClient(cfg HTTPConfig, o httpOptions) (*httpClient, error) {
 		MaxIdleConnsPerHost:    128,
 		IdleConnTimeout:        60 * time.Second,
 		MaxResponseHeaderBytes: 64 << 10,
-		ForceAttemptHTTP2:      true,
 		HTTP2:                  &http.HTTP2Config{SendPingTimeout: 15 * time.Second, PingTimeout: 5 * time.Second},
 	}}
-	if o.http2 {
-		c.transport.Protocols = new(http.Protocols)
-		c.transport.Protocols.SetHTTP2(true)
-		c.transport.Protocols.SetUnencryptedHTTP2(true)
-	}
+	c.transport.Protocols = new(http.Protocols)
+	c.transport.Protocols.SetHTTP1(!o.http2)
+	c.transport.Protocols.SetHTTP2(!o.guard && !o.fresh)
+	c.transport.Protocols.SetUnencryptedHTTP2(o.http2)
 	if c.now == nil {
 		c.now = time.Now
 	}
@@ -226,6 +227,7 @@ func (c *httpClient) do(req *http.Request) (httpAnswer, error) {
 func (c *httpClient) exchange(ctx context.Context, original *http.Request, target *url.URL, host string,
 	header http.Header) (httpAnswer, error) {
 	w := &watch{}
+	w.http2.Store(c.http2)
 	req, err := w.request(ctx, original)
 	if err != nil {
 		return httpAnswer{},

@@ -2,6 +2,7 @@ package provider
 
 import (
 	"bytes"
+	"crypto/tls"
 	"encoding/pem"
 	"fmt"
 	"io"
@@ -16,6 +17,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"golang.org/x/net/http2"
 
 	"github.com/belfryhq/belfry/outbox/sender"
 )
@@ -193,13 +195,15 @@ func TestHTTP_Protocols(t *testing.T) {
 		o               httpOptions
 	}{
 		{"TLS", secure.URL, "HTTP/2.0", httpOptions{}},
+		{"TLS, URLs from users", secure.URL, "HTTP/1.1", httpOptions{guard: true}},
+		{"TLS, sends without a body", secure.URL, "HTTP/1.1", httpOptions{fresh: true}},
 		{"TLS, HTTP/2 only", secure.URL, "HTTP/2.0", httpOptions{http2: true}},
 		{"clear", unencrypted.URL, "HTTP/1.1", httpOptions{}},
 		{"clear, HTTP/2 only", unencrypted.URL, "HTTP/2.0", httpOptions{http2: true}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
-			c := httpOpen(t, HTTPConfig{CAFile: httpAuthority(t, secure)}, test.o)
+			c := httpOpen(t, HTTPConfig{CAFile: httpAuthority(t, secure), AllowAddresses: httpLoopback().AllowAddresses}, test.o)
 			req := httpPost(t, httpWithin(t, long), test.url)
 			req.Header.Set("Idempotency-Key", "-k1")
 			answer, err := c.do(req)
@@ -209,6 +213,75 @@ func TestHTTP_Protocols(t *testing.T) {
 			_, err = c.do(httpPost(t, httpWithin(t, long), test.url+"/reset"))
 			require.Equal(t, sender.Unknown, failureOf(err).Class)
 		})
+	}
+}
+
+// Invariants 1, 2: net/http repeats a request whose HTTP/2 stream the server resets with PROTOCOL_ERROR, although
+// the server may have processed it.
+func TestHTTP_AResetStreamIsUnknown(t *testing.T) {
+	t.Parallel()
+	certified := httptest.NewTLSServer(http.NotFoundHandler())
+	t.Cleanup(certified.Close)
+	for _, test := range []struct {
+		code   http2.ErrCode
+		scheme string
+	}{
+		{http2.ErrCodeProtocol, "http://"},
+		{http2.ErrCodeProtocol, "https://"},
+		{http2.ErrCodeRefusedStream, "https://"},
+		{http2.ErrCodeInternal, "https://"},
+	} {
+		t.Run(test.scheme+test.code.String(), func(t *testing.T) {
+			t.Parallel()
+			listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+			require.NoError(t, err)
+			o := httpOptions{http2: true}
+			if test.scheme == "https://" {
+				listener, o = tls.NewListener(listener, &tls.Config{Certificates: certified.TLS.Certificates, NextProtos: []string{"h2"}}), httpOptions{}
+			}
+			t.Cleanup(func() { require.NoError(t, listener.Close()) })
+			var requests atomic.Int64
+			go func() {
+				for {
+					conn, err := listener.Accept()
+					if err != nil {
+						return
+					}
+					go resetStreams(conn, test.code, &requests)
+				}
+			}()
+			c := httpOpen(t, HTTPConfig{CAFile: httpAuthority(t, certified)}, o)
+			_, err = c.do(httpPost(t, httpWithin(t, long), test.scheme+listener.Addr().String()))
+			require.Equal(t, sender.Unknown, failureOf(err).Class)
+			require.EqualValues(t, 1, requests.Load())
+		})
+	}
+}
+
+// resetStreams reads each request of an HTTP/2 connection and resets its stream.
+func resetStreams(conn net.Conn, code http2.ErrCode, requests *atomic.Int64) {
+	defer func() { _ = conn.Close() }() // the client has ended it
+	if _, err := io.ReadFull(conn, make([]byte, len(http2.ClientPreface))); err != nil {
+		return
+	}
+	framer := http2.NewFramer(conn, conn)
+	err := framer.WriteSettings()
+	for err == nil {
+		var frame http2.Frame
+		if frame, err = framer.ReadFrame(); err != nil {
+			return
+		}
+		switch f := frame.(type) {
+		case *http2.SettingsFrame:
+			if !f.IsAck() {
+				err = framer.WriteSettingsAck()
+			}
+		case *http2.DataFrame:
+			if f.StreamEnded() {
+				requests.Add(1)
+				err = framer.WriteRSTStream(f.StreamID, code)
+			}
+		}
 	}
 }
 

@@ -2,6 +2,7 @@ package provider
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"io"
 	"net/http"
@@ -23,6 +24,7 @@ type watch struct {
 	tried atomic.Bool // a connection was requested, so the request is valid
 	begun atomic.Bool // the request may have been sent
 	late  atomic.Bool // the body was not sent, because the message may no longer be sent
+	http2 atomic.Bool // the connection speaks HTTP/2
 }
 
 // checkedBody is a body that fails before its first byte if the message may no longer be sent.
@@ -48,12 +50,15 @@ func (b *checkedBody) Read(p []byte) (int, error) {
 func (w *watch) request(ctx context.Context, original *http.Request) (*http.Request, error) {
 	hasBody := original.Body != nil && original.Body != http.NoBody
 	req := original.WithContext(httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
-		// net/http restarts a request only if no part of it was processed.
+		// net/http restarts a request only if nothing of it was written, or GetBody permits it.
 		GetConn: func(string) {
 			w.tried.Store(true)
 			w.begun.Store(false)
 		},
-		GotConn: func(httptrace.GotConnInfo) {
+		GotConn: func(info httptrace.GotConnInfo) {
+			if c, ok := info.Conn.(*tls.Conn); ok && c.ConnectionState().NegotiatedProtocol == "h2" {
+				w.http2.Store(true)
+			}
 			if !hasBody {
 				w.begun.Store(true)
 			}
@@ -67,6 +72,9 @@ func (w *watch) request(ctx context.Context, original *http.Request) (*http.Requ
 		return nil, errors.New("a body without GetBody")
 	}
 	req.GetBody = func() (io.ReadCloser, error) {
+		if w.http2.Load() && w.begun.Load() { // HTTP/1 restarts only what was not written, although it may have begun here
+			return nil, errors.New("the request was sent")
+		}
 		w.late.Store(false)
 		body, err := original.GetBody()
 		return &checkedBody{ReadCloser: body, ctx: ctx, watch: w}, err
