@@ -15,6 +15,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/belfryhq/belfry/outbox/sender"
@@ -98,7 +99,8 @@ type httpOptions struct {
 //  3. With httpOptions.guard no connection is opened to a private, loopback, link-local or otherwise special
 //     address. The address is checked after resolution, at every dial, which covers changed names and
 //     redirects.
-//  4. Every call ends with its context, and after 30 seconds without a deadline. At most 64 KiB of the body and
+//  4. Every call ends with its context, or two seconds later if net/http is in a deadlock, and after 30 seconds without
+//     a deadline. At most 64 KiB of the body and
 //     64 KiB of headers are read.
 //  5. A failure's text contains no address, URL or content.
 //
@@ -113,7 +115,7 @@ type httpOptions struct {
 //
 // It is safe for concurrent use.
 type httpClient struct {
-	transport *http.Transport
+	transport atomic.Pointer[http.Transport]
 	http2     bool // only
 	redirects int
 	now       func() time.Time
@@ -133,7 +135,8 @@ func newHTTPClient(cfg HTTPConfig, o httpOptions) (*httpClient, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &httpClient{http2: o.http2, redirects: o.redirects, now: o.now, transport: &http.Transport{
+	c := &httpClient{http2: o.http2, redirects: o.redirects, now: o.now}
+	transport := &http.Transport{
 		Proxy:                  nil,
 		DialContext:            dialer.DialContext,
 		TLSClientConfig:        &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12},
@@ -145,11 +148,12 @@ func newHTTPClient(cfg HTTPConfig, o httpOptions) (*httpClient, error) {
 		IdleConnTimeout:        60 * time.Second,
 		MaxResponseHeaderBytes: 64 << 10,
 		HTTP2:                  &http.HTTP2Config{SendPingTimeout: 15 * time.Second, PingTimeout: 5 * time.Second},
-	}}
-	c.transport.Protocols = new(http.Protocols)
-	c.transport.Protocols.SetHTTP1(!o.http2)
-	c.transport.Protocols.SetHTTP2(!o.guard && !o.fresh)
-	c.transport.Protocols.SetUnencryptedHTTP2(o.http2)
+		Protocols:              new(http.Protocols),
+	}
+	transport.Protocols.SetHTTP1(!o.http2)
+	transport.Protocols.SetHTTP2(!o.guard && !o.fresh)
+	transport.Protocols.SetUnencryptedHTTP2(o.http2)
+	c.transport.Store(transport)
 	if c.now == nil {
 		c.now = time.Now
 	}
@@ -176,7 +180,7 @@ func rootCAs(file string) (*x509.CertPool, error) {
 
 // Close closes idle connections. Calls in progress continue.
 func (c *httpClient) Close() error {
-	c.transport.CloseIdleConnections()
+	c.transport.Load().CloseIdleConnections()
 	return nil
 }
 
@@ -223,10 +227,42 @@ func (c *httpClient) do(req *http.Request) (httpAnswer, error) {
 	}
 }
 
-// exchange is one request and its answer.
+// stuckAfter is the time after the end of its context at which a call is abandoned. net/http ends it long before, unless it
+// is in a deadlock.
+const stuckAfter = 2 * time.Second
+
+// exchange is one request and its answer. If net/http does not end it with its context, its connections are abandoned
+// with it (invariant 4).
 func (c *httpClient) exchange(ctx context.Context, original *http.Request, target *url.URL, host string,
 	header http.Header) (httpAnswer, error) {
-	w := &watch{}
+	type result struct {
+		answer httpAnswer
+		err    error
+	}
+	w, transport, ended := &watch{}, c.transport.Load(), make(chan result, 1)
+	go func() {
+		answer, err := c.request(ctx, w, transport, original, target, host, header)
+		ended <- result{answer, err}
+	}()
+	select {
+	case r := <-ended:
+		return r.answer, r.err
+	case <-ctx.Done():
+	}
+	stuck := time.NewTimer(stuckAfter)
+	defer stuck.Stop()
+	select {
+	case r := <-ended:
+		return r.answer, r.err
+	case <-stuck.C:
+		c.transport.CompareAndSwap(transport, transport.Clone())
+		return httpAnswer{}, readFailure(ctx, ctx.Err(), w.tried.Load(), w.begun.Load())
+	}
+}
+
+// request makes the call of exchange.
+func (c *httpClient) request(ctx context.Context, w *watch, transport *http.Transport, original *http.Request, target *url.URL,
+	host string, header http.Header) (httpAnswer, error) {
 	w.http2.Store(c.http2)
 	req, err := w.request(ctx, original)
 	if err != nil {
@@ -237,7 +273,7 @@ func (c *httpClient) exchange(ctx context.Context, original *http.Request, targe
 	if sender.Check(ctx) != nil {
 		return httpAnswer{}, errCallLate
 	}
-	resp, err := c.transport.RoundTrip(req)
+	resp, err := transport.RoundTrip(req)
 	if err != nil && w.late.Load() {
 		return httpAnswer{}, errCallLate
 	}

@@ -258,8 +258,53 @@ func TestHTTP_AResetStreamIsUnknown(t *testing.T) {
 	}
 }
 
+// Invariant 4: a server that overflows the window of a stream, which is a deadlock in net/http, delays no other call.
+func TestHTTP_AStuckConnectionIsAbandoned(t *testing.T) {
+	t.Parallel()
+	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, listener.Close()) })
+	conns := make(chan net.Conn, 10)
+	go func() {
+		for {
+			conn, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			conns <- conn
+			go serveFrames(conn, func(framer *http2.Framer, stream uint32) error { return framer.WriteWindowUpdate(stream, 1<<31-1) })
+		}
+	}()
+	healthy := httptest.NewUnstartedServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	healthy.Config.Protocols = new(http.Protocols)
+	healthy.Config.Protocols.SetUnencryptedHTTP2(true)
+	healthy.Start()
+	t.Cleanup(healthy.Close)
+	c := httpOpen(t, HTTPConfig{}, httpOptions{http2: true})
+	for range 3 {
+		_, err := c.do(httpPost(t, httpWithin(t, short), "http://"+listener.Addr().String()))
+		require.Equal(t, sender.Result{Class: sender.Unknown, Code: "timeout", Detail: "no answer in time"}, failureOf(err))
+		select {
+		case conn := <-conns:
+			require.NoError(t, conn.Close())
+		default:
+			require.Fail(t, "no connection of its own")
+		}
+	}
+	_, err = c.do(httpPost(t, httpWithin(t, long), healthy.URL))
+	require.NoError(t, err)
+}
+
 // resetStreams reads each request of an HTTP/2 connection and resets its stream.
 func resetStreams(conn net.Conn, code http2.ErrCode, requests *atomic.Int64) {
+	serveFrames(conn, func(framer *http2.Framer, stream uint32) error {
+		requests.Add(1)
+		return framer.WriteRSTStream(stream, code)
+	})
+}
+
+// serveFrames answers each request of an HTTP/2 connection, when it is read whole.
+func serveFrames(conn net.Conn, answer func(framer *http2.Framer, stream uint32) error) {
 	defer func() { _ = conn.Close() }() // the client has ended it
 	if _, err := io.ReadFull(conn, make([]byte, len(http2.ClientPreface))); err != nil {
 		return
@@ -278,8 +323,7 @@ func resetStreams(conn net.Conn, code http2.ErrCode, requests *atomic.Int64) {
 			}
 		case *http2.DataFrame:
 			if f.StreamEnded() {
-				requests.Add(1)
-				err = framer.WriteRSTStream(f.StreamID, code)
+				err = answer(framer, f.StreamID)
 			}
 		}
 	}
