@@ -100,8 +100,7 @@ type httpOptions struct {
 //     address. The address is checked after resolution, at every dial, which covers changed names and
 //     redirects.
 //  4. Every call ends with its context, or two seconds later if net/http is in a deadlock, and after 30 seconds without
-//     a deadline. At most 64 KiB of the body and
-//     64 KiB of headers are read.
+//     a deadline. At most 64 KiB of the body and 64 KiB of headers are read.
 //  5. A failure's text contains no address, URL or content.
 //
 // Statuses are classified by classOfStatus, unless a sender recognizes its provider's own codes. Proxies of the

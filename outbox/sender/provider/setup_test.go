@@ -21,7 +21,7 @@ import (
 
 func TestMain(m *testing.M) {
 	_ = flag.Set("test.parallel", "16") // they wait more than they work
-	goleak.VerifyTestMain(m, // but for the goroutines of TestHTTP_AStuckConnectionIsAbandoned, which stand in net/http permanently
+	goleak.VerifyTestMain(m,            // but for the goroutines of TestHTTP_AStuckConnectionIsAbandoned, which stand in net/http permanently
 		goleak.IgnoreAnyFunction("net/http.(*http2clientStream).abortStream"),
 		goleak.IgnoreAnyFunction("net/http.(*http2clientStream).cleanupWriteRequest"),
 		goleak.IgnoreAnyFunction("net/http.(*http2ClientConn).healthCheck"))
