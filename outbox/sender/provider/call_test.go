@@ -350,9 +350,9 @@ func TestHTTP_SwitchOfProtocolsEndsTheCall(t *testing.T) {
 		w.WriteHeader(http.StatusSwitchingProtocols) // and the connection stays open
 	})
 	c := httpOpen(t, HTTPConfig{}, httpOptions{})
-	answered := make(chan sender.Result, 1)
+	answered, req := make(chan sender.Result, 1), httpPost(t, httpWithin(t, short), server.URL)
 	go func() {
-		answer, _ := c.do(httpPost(t, httpWithin(t, short), server.URL))
+		answer, _ := c.do(req) // an error has no answer
 		answered <- answer.result()
 	}()
 	select {
