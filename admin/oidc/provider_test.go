@@ -468,7 +468,7 @@ func TestProvider_RefusesASwitchOfProtocols(t *testing.T) {
 			case <-time.After(30 * time.Second):
 				t.Error("the sign-in outlasts its deadline")
 				d.issuer.CloseClientConnections()
-				_ = <-ended // it ends with its connection
+				require.Error(t, <-ended)
 			}
 		})
 	}
