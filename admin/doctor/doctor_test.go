@@ -95,6 +95,22 @@ func TestDoctor_NamesWhoLocksTables(t *testing.T) {
 	require.NoError(t, tx.Rollback(t.Context()))
 }
 
+// A schedule whose row a session keeps locked does not fire, which the doctor says, unless it may be firing.
+func TestDoctor_NamesWhoLocksSchedules(t *testing.T) {
+	t.Parallel()
+	d := admintest.NewDesk(t)
+	d.Exec(`INSERT INTO belfry.schedules (name, every, template) VALUES ('daily', '1 day', '{"type": "inbox", "category": "popular_content", "title": "x"}')`)
+	tx, err := d.Env.DB.Begin(t.Context())
+	require.NoError(t, err)
+	_, err = tx.Exec(t.Context(), `SELECT FROM belfry.schedules FOR UPDATE`)
+	require.NoError(t, err)
+	require.Equal(t, doctor.HealthOK, found(d.Examined(), "schedules")[0].Status)
+	d.Env.Now = func() time.Time { return time.Now().Add(2 * time.Minute) }
+	warning := found(d.Examined(), "schedules")[0]
+	require.Contains(t, warning.Detail.String(), fmt.Sprintf("schedules do not fire while their rows are locked, by session %d of", tx.Conn().PgConn().PID()))
+	require.NoError(t, tx.Rollback(t.Context()))
+}
+
 // A due job whose row a session locks is claimed by nobody, which the doctor says, with the session.
 func TestDoctor_NamesWhoLocksDueJobs(t *testing.T) {
 	t.Parallel()

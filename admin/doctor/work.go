@@ -11,6 +11,7 @@ import (
 	"github.com/belfryhq/belfry/admin/operation"
 	"github.com/belfryhq/belfry/channels"
 	"github.com/belfryhq/belfry/channels/attach"
+	"github.com/belfryhq/belfry/internal/db"
 	"github.com/belfryhq/belfry/internal/lifecycle"
 	"github.com/belfryhq/belfry/internal/text"
 	"github.com/belfryhq/belfry/job/schedule"
@@ -205,6 +206,11 @@ func (d *doctor) checkSchedules(ctx context.Context, check string) error {
 		}
 		if err := store.CheckQuery(ctx, s); err != nil {
 			d.warn(check, "correct it before it is due", "schedule %s will fail: %s", text.Ref("schedule", s.Name), text.OneLine(err.Error(), 300))
+		}
+	}
+	for _, h := range db.LockHolders(ctx, d.DB, "schedules", "") {
+		if h.Since == nil || d.Time().Sub(*h.Since) > overdueAfter {
+			d.warn(check, h.Remedy(), "schedules do not fire while their rows are locked, by %s", h)
 		}
 	}
 	if d.quiet(check) {

@@ -2,6 +2,7 @@ package schedule
 
 import (
 	"context"
+	"time"
 
 	"github.com/belfryhq/belfry/internal/db"
 )
@@ -13,6 +14,11 @@ func Statement(name string) string { return db.QueriesByName(queries)[name] }
 // last before it) and committed. What it returns is what the firing meets there.
 func WithFailpoint(f func(ctx context.Context, point string) error) Option {
 	return func(r *Firer) { r.at = f }
+}
+
+// WithAge sets how old the transactions are that lock schedules.
+func WithAge(age time.Duration) Option {
+	return func(r *Firer) { r.age = func(time.Time) time.Duration { return age } }
 }
 
 // MapError is the package's view of an error of the database.

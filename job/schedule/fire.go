@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/rs/zerolog"
+	"golang.org/x/time/rate"
 
 	"github.com/belfryhq/belfry/internal/db"
 	"github.com/belfryhq/belfry/internal/lifecycle"
@@ -36,6 +37,9 @@ type Firer struct {
 	crew *crew
 	now  func() *time.Time                             // nil means the database's clock
 	at   func(ctx context.Context, point string) error // failpoint of tests
+
+	locked rate.Sometimes                      // logs who keeps a due schedule from firing
+	age    func(began time.Time) time.Duration // of a transaction; tests set it
 }
 
 // Option sets a collaborator of a Firer.
@@ -60,8 +64,8 @@ func WithClock(now func() time.Time) Option {
 func NewFirer(pool *pgxpool.Pool, options ...Option) *Firer {
 	f := &Firer{
 		pool: pool, name: "belfry", log: zerolog.Nop(), crew: newCrew(int(pool.Config().MaxConns)),
-		now: func() *time.Time { return nil },
-		at:  func(context.Context, string) error { return nil },
+		now: func() *time.Time { return nil }, locked: rate.Sometimes{Interval: time.Minute}, age: time.Since,
+		at: func(context.Context, string) error { return nil },
 	}
 	for _, option := range options {
 		option(f)
@@ -273,10 +277,11 @@ func (f *Firer) wait(ctx context.Context, busy []string) (wait time.Duration, ok
 // fire fires one schedule unless another node does. After an error its result is not valid: the transaction was rolled
 // back, or the outcome of its COMMIT is unknown until the row is read again.
 func (f *Firer) fire(ctx context.Context, d due) (Fired, error) {
-	fr := firing{Firer: f, began: time.Now()}
+	fr, skipped := firing{Firer: f, began: time.Now()}, false
 	err := inTx(ctx, f.pool, d.limit(), func(ctx context.Context, tx pgx.Tx) error {
 		l, err := lock(ctx, tx, queries.scheduleLock, pgx.StrictNamedArgs{"name": d.Name, "now": f.now()})
 		if errors.Is(err, pgx.ErrNoRows) {
+			skipped = true
 			return nil
 		}
 		if err != nil {
@@ -300,7 +305,21 @@ func (f *Firer) fire(ctx context.Context, d due) (Fired, error) {
 	if err != nil {
 		return Fired{}, err
 	}
+	if skipped {
+		f.logLocked(ctx, d)
+	}
 	return fr.done, nil
+}
+
+// logLocked logs the session that has kept a due schedule locked for longer than a firing takes.
+func (f *Firer) logLocked(ctx context.Context, d due) {
+	for _, h := range db.LockHolders(ctx, f.pool, "schedules", d.Name) {
+		if h.Since == nil || f.age(*h.Since) > d.limit() {
+			f.locked.Do(func() {
+				f.log.Warn().Str("schedule", d.Name).Msgf("a due schedule does not fire: its row is locked by %s; %s", h, h.Remedy())
+			})
+		}
+	}
 }
 
 // recordTries is how often the row of a schedule is looked for whose query's connection has ended. Its server process

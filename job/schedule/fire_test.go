@@ -1,10 +1,14 @@
 package schedule_test
 
 import (
+	"bytes"
 	"context"
+	"fmt"
+	"strings"
 	"testing"
 	"time"
 
+	"github.com/rs/zerolog"
 	"github.com/stretchr/testify/require"
 
 	"github.com/belfryhq/belfry/channels"
@@ -224,4 +228,32 @@ func TestRunNow_IsOneMore(t *testing.T) {
 
 	_, err = b.store.RunNow(ctx, "nobody", operator)
 	require.ErrorIs(t, err, schedule.ErrNotFound)
+}
+
+// A due schedule whose row another session locks does not fire. The log says so, once, when the lock is older than any
+// firing.
+func TestFire_SaysWhoLocksADueSchedule(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.put(t, popular(), "03-01 12:00:00")
+	tx, err := b.db.Pool.Begin(t.Context())
+	require.NoError(t, err)
+	defer func() { require.NoError(t, tx.Rollback(context.Background())) }()
+	_, err = tx.Exec(t.Context(), `SELECT FROM belfry.schedules FOR UPDATE`)
+	require.NoError(t, err)
+	b.now = at(t, "03-02 10:00:00")
+	logged := func(age time.Duration) string {
+		log := new(bytes.Buffer)
+		f := b.firer(schedule.WithLogger(zerolog.New(log)), schedule.WithAge(age))
+		for range 2 {
+			fired, err := f.FireDue(t.Context())
+			require.NoError(t, err)
+			require.Empty(t, fired.Occurrences)
+		}
+		return log.String()
+	}
+	require.Empty(t, logged(10*time.Second))
+	line := logged(time.Hour)
+	require.Equal(t, 1, strings.Count(line, "a due schedule does not fire: its row is locked by session "), line)
+	require.Contains(t, line, fmt.Sprintf("SELECT pg_terminate_backend(%d)", tx.Conn().PgConn().PID()))
 }
