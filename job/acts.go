@@ -230,7 +230,7 @@ func (s *Store) act(ctx context.Context, o operation, sel Selection, act Act) (l
 		return nil
 	})
 	if err != nil {
-		return nil, s.named(ctx, err, ids...)
+		return nil, s.NameHolders(ctx, err, ids...)
 	}
 	return list, nil
 }

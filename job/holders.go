@@ -52,8 +52,8 @@ func (u *run) blamed(ctx context.Context, cause error) error {
 	return cause
 }
 
-// named adds the sessions that lock the rows of these jobs to a lock error.
-func (s *Store) named(ctx context.Context, err error, ids ...int64) error {
+// NameHolders adds the sessions that lock the rows of these jobs to an ErrLocked. Other errors stay as they are.
+func (s *Store) NameHolders(ctx context.Context, err error, ids ...int64) error {
 	if !errors.Is(err, ErrLocked) || len(ids) == 0 {
 		return err
 	}

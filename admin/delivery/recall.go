@@ -77,20 +77,9 @@ func Recall(ctx context.Context, pool *pgxpool.Pool, jobID int64, act job.Act, o
 		err = r.walk(ctx)
 	}
 	if err != nil {
-		return r.done.Recalled, fmt.Errorf("recall job %d: %w", jobID, named(ctx, pool, err, jobID))
+		return r.done.Recalled, fmt.Errorf("recall job %d: %w", jobID, job.NewStore(pool).NameHolders(ctx, err, jobID))
 	}
 	return r.done.Recalled, nil
-}
-
-// named adds the sessions that lock the rows of these jobs to an error that reports such a lock.
-func named(ctx context.Context, pool *pgxpool.Pool, err error, jobs ...int64) error {
-	if !errors.Is(err, job.ErrLocked) {
-		return err
-	}
-	if by := job.NewStore(pool).Holders(ctx, jobs...); by != "" {
-		err = fmt.Errorf("%w: %s; SELECT pg_terminate_backend(number) ends a session", err, by)
-	}
-	return err
 }
 
 // BegunRecall is the recall of one job that has begun, and is recorded.
@@ -138,7 +127,7 @@ func BeginRecalls(ctx context.Context, pool *pgxpool.Pool, sel job.Selection, ac
 		return nil
 	})
 	if err != nil {
-		return nil, named(ctx, pool, err, ids...)
+		return nil, job.NewStore(pool).NameHolders(ctx, err, ids...)
 	}
 	return begun, nil
 }
@@ -150,7 +139,7 @@ func (r *BegunRecall) JobID() int64 { return r.job.ID }
 func (r *BegunRecall) Run(ctx context.Context, observe func(RecallProgress)) (Recalled, error) {
 	r.observe = observe
 	if err := r.walk(ctx); err != nil {
-		return r.done.Recalled, fmt.Errorf("recall job %d: %w", r.job.ID, named(ctx, r.pool, err, r.job.ID))
+		return r.done.Recalled, fmt.Errorf("recall job %d: %w", r.job.ID, job.NewStore(r.pool).NameHolders(ctx, err, r.job.ID))
 	}
 	return r.done.Recalled, nil
 }
