@@ -69,11 +69,8 @@ type httpOptions struct {
 	// redirects is the maximum number of redirects by 307 and 308, which preserve method and body. Any other
 	// redirect is returned as the answer.
 	redirects int
-	// http2 uses HTTP/2 only, with prior knowledge if the URL is http.
+	// http2 uses HTTP/2 only, with prior knowledge if the URL is http. It is for requests with a body.
 	http2 bool
-	// fresh opens a connection for each call, by HTTP/1. It is for sends without a body, such as GET, which net/http
-	// repeats automatically if a kept-alive connection breaks, or a server resets its HTTP/2 stream.
-	fresh bool
 	// now is the clock for dates in Retry-After. Nil means time.Now.
 	now func() time.Time
 }
@@ -92,10 +89,10 @@ type httpOptions struct {
 //     request without a body had no connection. watch.go explains why.
 //  2. One do is one request on the wire. net/http automatically repeats a request that has an Idempotency-Key
 //     header, or no body, if a kept-alive connection breaks; that second call would not be recorded. Therefore
-//     do spells the header idempotency-key, which net/http does not recognize and receivers do, and a send
-//     without a body requires httpOptions.fresh. With HTTP/2 it also repeats a request that the server has reset
-//     with PROTOCOL_ERROR, perhaps after it was processed; watch.go prevents that. It still repeats requests of which
-//     nothing was written.
+//     do spells the header idempotency-key, which net/http does not recognize and receivers do, and makes each
+//     request without a body by HTTP/1 on a connection of its own. With HTTP/2 net/http also repeats a request that
+//     the server has reset with PROTOCOL_ERROR, perhaps after it was processed; watch.go prevents that. It still
+//     repeats requests of which nothing was written.
 //  3. With httpOptions.guard no connection is opened to a private, loopback, link-local or otherwise special
 //     address. The address is checked after resolution, at every dial, which covers changed names and
 //     redirects.
@@ -114,8 +111,9 @@ type httpOptions struct {
 //
 // It is safe for concurrent use.
 type httpClient struct {
-	transport atomic.Pointer[http.Transport]
-	http2     bool // only
+	transport atomic.Pointer[http.Transport] // of requests with a body
+	bodiless  *http.Transport                // of requests without one: invariant 2
+	http2     bool                           // only
 	redirects int
 	now       func() time.Time
 }
@@ -135,24 +133,29 @@ func newHTTPClient(cfg HTTPConfig, o httpOptions) (*httpClient, error) {
 		return nil, err
 	}
 	c := &httpClient{http2: o.http2, redirects: o.redirects, now: o.now}
-	transport := &http.Transport{
-		Proxy:                  nil,
-		DialContext:            dialer.DialContext,
-		TLSClientConfig:        &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12},
-		TLSHandshakeTimeout:    10 * time.Second,
-		DisableKeepAlives:      o.fresh,
-		DisableCompression:     true,
-		MaxIdleConns:           512,
-		MaxIdleConnsPerHost:    128,
-		IdleConnTimeout:        60 * time.Second,
-		MaxResponseHeaderBytes: 64 << 10,
-		HTTP2:                  &http.HTTP2Config{SendPingTimeout: 15 * time.Second, PingTimeout: 5 * time.Second},
-		Protocols:              new(http.Protocols),
+	transport := func() *http.Transport {
+		return &http.Transport{
+			Proxy:                  nil,
+			DialContext:            dialer.DialContext,
+			TLSClientConfig:        &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12},
+			TLSHandshakeTimeout:    10 * time.Second,
+			DisableCompression:     true,
+			MaxIdleConns:           512,
+			MaxIdleConnsPerHost:    128,
+			IdleConnTimeout:        60 * time.Second,
+			MaxResponseHeaderBytes: 64 << 10,
+			HTTP2:                  &http.HTTP2Config{SendPingTimeout: 15 * time.Second, PingTimeout: 5 * time.Second},
+			Protocols:              new(http.Protocols),
+		}
 	}
-	transport.Protocols.SetHTTP1(!o.http2)
-	transport.Protocols.SetHTTP2(!o.guard && !o.fresh)
-	transport.Protocols.SetUnencryptedHTTP2(o.http2)
-	c.transport.Store(transport)
+	c.bodiless = transport()
+	c.bodiless.DisableKeepAlives = true
+	c.bodiless.Protocols.SetHTTP1(true)
+	usual := transport()
+	usual.Protocols.SetHTTP1(!o.http2)
+	usual.Protocols.SetHTTP2(!o.guard)
+	usual.Protocols.SetUnencryptedHTTP2(o.http2)
+	c.transport.Store(usual)
 	if c.now == nil {
 		c.now = time.Now
 	}
@@ -239,6 +242,9 @@ func (c *httpClient) exchange(ctx context.Context, original *http.Request, targe
 		err    error
 	}
 	w, transport, ended := &watch{}, c.transport.Load(), make(chan result, 1)
+	if !hasBody(original) {
+		transport = c.bodiless
+	}
 	go func() {
 		answer, err := c.request(ctx, w, transport, original, target, host, header)
 		ended <- result{answer, err}

@@ -2,6 +2,7 @@ package provider
 
 import (
 	"bytes"
+	"context"
 	"crypto/tls"
 	"encoding/pem"
 	"fmt"
@@ -12,6 +13,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -30,10 +32,10 @@ func TestHTTP_NeverSendsTwiceByItself(t *testing.T) {
 		name   string
 		method string
 		body   string
-		o      httpOptions
 	}{
-		{"POST with a key", http.MethodPost, `{}`, httpOptions{}},
-		{"GET as a send", http.MethodGet, ``, httpOptions{fresh: true}},
+		{"POST with a key", http.MethodPost, `{}`},
+		{"GET as a send", http.MethodGet, ``},
+		{"POST without a body", http.MethodPost, ``},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
@@ -48,13 +50,10 @@ func TestHTTP_NeverSendsTwiceByItself(t *testing.T) {
 					httpReset(conn)
 				}
 			})
-			c := httpOpen(t, HTTPConfig{}, test.o)
+			c := httpOpen(t, HTTPConfig{}, httpOptions{})
 			call := func() (httpAnswer, error) {
 				req, err := http.NewRequestWithContext(httpWithin(t, long), test.method, server.URL, strings.NewReader(test.body))
 				require.NoError(t, err)
-				if test.body == "" {
-					req.Body, req.GetBody = http.NoBody, nil
-				}
 				req.Header.Set("Idempotency-Key", "k1")
 				return c.do(req)
 			}
@@ -196,7 +195,6 @@ func TestHTTP_Protocols(t *testing.T) {
 	}{
 		{"TLS", secure.URL, "HTTP/2.0", httpOptions{}},
 		{"TLS, URLs from users", secure.URL, "HTTP/1.1", httpOptions{guard: true}},
-		{"TLS, sends without a body", secure.URL, "HTTP/1.1", httpOptions{fresh: true}},
 		{"TLS, HTTP/2 only", secure.URL, "HTTP/2.0", httpOptions{http2: true}},
 		{"clear", unencrypted.URL, "HTTP/1.1", httpOptions{}},
 		{"clear, HTTP/2 only", unencrypted.URL, "HTTP/2.0", httpOptions{http2: true}},
@@ -209,6 +207,12 @@ func TestHTTP_Protocols(t *testing.T) {
 			answer, err := c.do(req)
 			require.NoError(t, err)
 			require.Equal(t, test.want+"-k1", string(answer.body))
+			if !test.o.http2 { // invariant 2: HTTP/2 repeats a reset stream without a body
+				req.Body, req.GetBody, req.ContentLength = http.NoBody, nil, 0
+				answer, err = c.do(req)
+				require.NoError(t, err)
+				require.Equal(t, "HTTP/1.1-k1", string(answer.body))
+			}
 
 			_, err = c.do(httpPost(t, httpWithin(t, long), test.url+"/reset"))
 			require.Equal(t, sender.Unknown, failureOf(err).Class)
@@ -256,6 +260,64 @@ func TestHTTP_AResetStreamIsUnknown(t *testing.T) {
 			require.EqualValues(t, 1, requests.Load())
 		})
 	}
+}
+
+// Invariant 1: a call gets a new HTTP/2 connection that another call has requested, of which net/http informs it in
+// another way, and the connection breaks.
+func TestHTTP_ABrokenConnectionOfAnotherCallIsUnknown(t *testing.T) {
+	t.Parallel()
+	certified := httptest.NewTLSServer(http.NotFoundHandler())
+	t.Cleanup(certified.Close)
+	for range 10 {
+		listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+		require.NoError(t, err)
+		t.Cleanup(func() { require.NoError(t, listener.Close()) })
+		accepted, canceled, ready := make(chan struct{}), make(chan struct{}), make(chan struct{})
+		var requests atomic.Int64
+		go func() {
+			for first := true; ; first = false {
+				conn, err := listener.Accept()
+				if err != nil {
+					return
+				}
+				conn = tls.Server(conn, &tls.Config{Certificates: certified.TLS.Certificates, NextProtos: []string{"h2"}})
+				if first {
+					close(accepted)
+					<-canceled
+				}
+				go serveFrames(readyConn{conn, sync.OnceFunc(func() {
+					if first {
+						close(ready)
+					}
+				})}, func(*http2.Framer, uint32) error {
+					requests.Add(1)
+					return io.EOF
+				})
+			}
+		}()
+		c, url := httpOpen(t, HTTPConfig{CAFile: httpAuthority(t, certified)}, httpOptions{}), "https://"+listener.Addr().String()
+		ctx, cancel := context.WithCancel(t.Context())
+		go func() { <-accepted; cancel() }()
+		_, err = c.do(httpPost(t, ctx, url))
+		require.Equal(t, "canceled", failureOf(err).Code)
+		close(canceled)
+		<-ready
+		_, err = c.do(httpPost(t, httpWithin(t, long), url))
+		require.Equal(t, sender.Unknown, failureOf(err).Class, "%+v", failureOf(err))
+		require.EqualValues(t, 1, requests.Load())
+	}
+}
+
+// readyConn reports that the client has sent something.
+type readyConn struct {
+	net.Conn
+	read func()
+}
+
+func (c readyConn) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b)
+	c.read()
+	return n, err
 }
 
 // Invariant 4: a server that overflows the window of a stream, which is a deadlock in net/http, delays no other call.

@@ -101,7 +101,7 @@ func TestHTTP_WithoutABodyIsUnknownOnceConnected(t *testing.T) {
 	url := "http://" + httpListen(t, func(c net.Conn) { httpReadRequest(c); httpReset(c) })
 	req, err := http.NewRequestWithContext(httpWithin(t, long), http.MethodGet, url, http.NoBody)
 	require.NoError(t, err)
-	_, err = httpOpen(t, HTTPConfig{}, httpOptions{fresh: true}).do(req)
+	_, err = httpOpen(t, HTTPConfig{}, httpOptions{}).do(req)
 	require.Equal(t, sender.Unknown, failureOf(err).Class)
 }
 

@@ -57,7 +57,7 @@ func (c *SMSConfig) open(now func() time.Time) (Client, error) {
 			}
 		}
 	}
-	client.http, err = newHTTPClient(HTTPConfig{CAFile: c.CAFile}, httpOptions{fresh: c.Method == http.MethodGet, now: now})
+	client.http, err = newHTTPClient(HTTPConfig{CAFile: c.CAFile}, httpOptions{now: now})
 	return &oneByOne{Closer: client.http, deliver: client.deliver}, err
 }
 

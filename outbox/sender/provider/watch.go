@@ -17,11 +17,10 @@ import (
 // A request with a body begins when its headers are written: net/http writes them before the body, and a
 // provider cannot act without the body. If RoundTrip returns an error before the headers are written, no body
 // is sent afterwards: with HTTP/1 the writing goroutine has ended, and with HTTP/2 the stream is aborted, which
-// is checked before each part of a body. A request without a body begins when it has a connection, because
-// with HTTP/2 its headers cannot be stopped afterwards; so whether the message may still be sent is checked before its
-// connection, and for a body before its first byte.
+// is checked before each part of a body. A request without a body begins when it has a connection; so whether the
+// message may still be sent is checked before its connection, and for a body before its first byte.
 type watch struct {
-	tried atomic.Bool // a connection was requested, so the request is valid
+	tried atomic.Bool // a connection was requested or received, so the request is valid
 	begun atomic.Bool // the request may have been sent
 	late  atomic.Bool // the body was not sent, because the message may no longer be sent
 	http2 atomic.Bool // the connection speaks HTTP/2
@@ -48,7 +47,6 @@ func (b *checkedBody) Read(p []byte) (int, error) {
 
 // request returns a watched copy of the original with its own body.
 func (w *watch) request(ctx context.Context, original *http.Request) (*http.Request, error) {
-	hasBody := original.Body != nil && original.Body != http.NoBody
 	req := original.WithContext(httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
 		// net/http restarts a request only if nothing of it was written, or GetBody permits it.
 		GetConn: func(string) {
@@ -56,16 +54,17 @@ func (w *watch) request(ctx context.Context, original *http.Request) (*http.Requ
 			w.begun.Store(false)
 		},
 		GotConn: func(info httptrace.GotConnInfo) {
+			w.tried.Store(true) // a new HTTP/2 connection, which other calls share, has no GetConn
 			if c, ok := info.Conn.(*tls.Conn); ok && c.ConnectionState().NegotiatedProtocol == "h2" {
 				w.http2.Store(true)
 			}
-			if !hasBody {
+			if !hasBody(original) {
 				w.begun.Store(true)
 			}
 		},
 		WroteHeaders: func() { w.begun.Store(true) },
 	}))
-	if !hasBody {
+	if !hasBody(original) {
 		return req, nil
 	}
 	if original.GetBody == nil {
@@ -83,3 +82,5 @@ func (w *watch) request(ctx context.Context, original *http.Request) (*http.Requ
 	req.Body, err = req.GetBody()
 	return req, err
 }
+
+func hasBody(req *http.Request) bool { return req.Body != nil && req.Body != http.NoBody }

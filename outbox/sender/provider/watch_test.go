@@ -17,9 +17,11 @@ func TestWatch_Begun(t *testing.T) {
 		name      string
 		body      string
 		connected bool // begun once it has got a connection
+		shared    bool // an HTTP/2 connection that another call has requested
 	}{
-		{"with a body", "x", false},
-		{"without a body", "", true},
+		{"with a body", "x", false, false},
+		{"without a body", "", true, false},
+		{"on a shared connection", "x", false, true},
 	} {
 		original, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://example.com", http.NoBody)
 		require.NoError(t, err)
@@ -32,10 +34,13 @@ func TestWatch_Begun(t *testing.T) {
 		require.NoError(t, err)
 		trace := httptrace.ContextClientTrace(req.Context())
 		require.False(t, w.tried.Load(), test.name)
-		trace.GetConn("example.com:80")
-		require.True(t, w.tried.Load(), test.name)
+		if !test.shared {
+			trace.GetConn("example.com:80")
+			require.True(t, w.tried.Load(), test.name)
+		}
 		require.False(t, w.begun.Load(), test.name)
 		trace.GotConn(httptrace.GotConnInfo{})
+		require.True(t, w.tried.Load(), test.name)
 		require.Equal(t, test.connected, w.begun.Load(), test.name)
 		trace.WroteHeaders()
 		require.True(t, w.begun.Load(), test.name)
