@@ -2,6 +2,8 @@ package main
 
 import (
 	"context"
+	"io"
+	"log" //nolint:depguard // it is silenced
 	"os"
 	"runtime/debug"
 	_ "time/tzdata" // schedules have time zones, and not every machine has their data
@@ -31,8 +33,9 @@ func collect(percent int) {
 }
 
 func main() {
-	logging.Disable()   // of go-redis: belfry reports the errors of Redis itself
-	pgserver.Watchdog() // never returns in the private server's watchdog
+	logging.Disable()         // of go-redis: belfry reports the errors of Redis itself
+	log.SetOutput(io.Discard) // of net/http: its lines contain providers' answers
+	pgserver.Watchdog()       // never returns in the private server's watchdog
 	collect(gcRunner)
 	a := newApp(os.Stdout, os.Stderr, os.Environ())
 	os.Exit(int(a.execute(context.Background(), os.Args[1:])))

@@ -88,10 +88,10 @@ func keptCode(text string) string {
 	return text
 }
 
-// longestWait is the maximum of Retry-After. It prevents an overflow when it is added to a time.
-const longestWait = 365 * 24 * time.Hour
+// longestWait is the maximum of Retry-After.
+const longestWait = 24 * time.Hour
 
-// retryAfter returns the wait of the header Retry-After from now, rounded up to whole seconds, at most a year.
+// retryAfter returns the wait of the header Retry-After from now, rounded up to whole seconds, at most a day.
 // It returns zero without a valid header. A date is compared to now and to the answer's own Date, and the
 // longer wait is returned, so that a wrong clock does not cause an early retry (I11).
 func retryAfter(h http.Header, now time.Time) time.Duration {

@@ -14,6 +14,7 @@ import (
 	"unicode"
 
 	gomail "github.com/wneessen/go-mail"
+	gosmtp "github.com/wneessen/go-mail/smtp"
 
 	"github.com/belfryhq/belfry/outbox/sender"
 )
@@ -61,32 +62,22 @@ func newSMTPPool(cfg *SMTPConfig) (*smtpPool, error) {
 			return nil, errors.New("smtp.ca_file: has no PEM certificate")
 		}
 	}
-	options := []gomail.Option{
-		gomail.WithPort(cfg.Port), gomail.WithTLSConfig(config),
-		gomail.WithTimeout(SMTPTimeout), // link obeys the call's context, which ends earlier
-	}
-	switch cfg.TLS {
-	case "implicit":
-		options = append(options, gomail.WithSSL())
-	case "opportunistic":
-		options = append(options, gomail.WithTLSPolicy(gomail.TLSOpportunistic))
-	case "none":
-		options = append(options, gomail.WithTLSPolicy(gomail.NoTLS))
-	default:
-		options = append(options, gomail.WithTLSPolicy(gomail.TLSMandatory))
-	}
-	if cfg.Hello != "" {
-		options = append(options, gomail.WithHELO(cfg.Hello))
+	pool := &smtpPool{cfg: *cfg, tls: config, limits: smtpLimits}
+	if cfg.Hello == "" {
+		host, err := os.Hostname()
+		if err != nil {
+			return nil, fmt.Errorf("smtp.hello: is empty, and the machine's name is unknown: %w", err)
+		}
+		pool.cfg.Hello = host
 	}
 	if cfg.Username != "" {
 		password, err := readSecret("smtp.password", cfg.Password, cfg.PasswordFile)
 		if err != nil {
 			return nil, err
 		}
-		options = append(options, gomail.WithSMTPAuth(smtpMechanisms[cfg.Auth]),
-			gomail.WithUsername(cfg.Username), gomail.WithPassword(password))
+		pool.auth = func() gosmtp.Auth { return smtpMechanisms[cfg.Auth](cfg.Username, password, cfg.Host) }
 	}
-	return &smtpPool{cfg: *cfg, tls: config, options: options, limits: smtpLimits}, nil
+	return pool, nil
 }
 
 func (c *smtpClient) deliver(ctx context.Context, d sender.Delivery) sender.Result {
@@ -99,19 +90,20 @@ func (c *smtpClient) deliver(ctx context.Context, d sender.Delivery) sender.Resu
 		ctx, cancel = context.WithTimeout(ctx, SMTPTimeout)
 		defer cancel()
 	}
-	if kept := c.pool.take(); kept != nil {
-		if err := c.transact(ctx, kept, message); !smtpStale(kept, err) || ctx.Err() != nil {
+	on, reused, err := c.pool.acquire(ctx, false)
+	if err == nil && reused {
+		if err := c.transact(ctx, on, message); !smtpStale(on, err) || ctx.Err() != nil {
 			return classifySMTP(err)
 		}
+		on, _, err = c.pool.acquire(ctx, true)
 	}
-	fresh, err := c.pool.open(ctx)
 	if err != nil {
 		return smtpUnopened(err)
 	}
-	return classifySMTP(c.transact(ctx, fresh, message))
+	return classifySMTP(c.transact(ctx, on, message))
 }
 
-// transact sends one message over a session, and then returns the session to the pool or closes it.
+// transact sends one message over a session, and releases the session.
 func (c *smtpClient) transact(ctx context.Context, on *smtpSession, message *smtpMessage) error {
 	err := on.send(ctx, c.pool.limits, message)
 	on.delivered = on.delivered || err == nil
@@ -119,11 +111,7 @@ func (c *smtpClient) transact(ctx context.Context, on *smtpSession, message *smt
 	// earlier message.
 	usable := err == nil || errors.Is(err, errNoSMTPUTF8) ||
 		smtpReplied(err) && !(on.sent > 1 && smtpStale(on, err)) && on.step(ctx, "RSET", c.pool.limits.reset, on.client.Reset) == nil
-	if usable && !on.late {
-		c.pool.keep(on)
-	} else {
-		on.close()
-	}
+	c.pool.release(on, usable && !on.late)
 	return err
 }
 

@@ -11,7 +11,7 @@ import (
 	"sync"
 	"time"
 
-	gomail "github.com/wneessen/go-mail"
+	gosmtp "github.com/wneessen/go-mail/smtp"
 
 	"github.com/belfryhq/belfry/outbox/sender"
 )
@@ -23,7 +23,8 @@ import (
 //	message:                          MAIL ─► RCPT ─► DATA ─► content ─► "." ─► reply
 //	          lost or refused (4yz):  └──────────── retryable ────────┘      unknown if lost
 //
-// Up to MaxIdle connections are reused, each for up to IdleTimeout and MaxPerConnection messages.
+// Up to MaxIdle connections are reused, each for up to IdleTimeout and MaxPerConnection messages. If the server refuses
+// a further connection, calls wait for those that it has accepted.
 // github.com/wneessen/go-mail implements the protocol; smtpClient runs the steps of a message and classifies the
 // answers.
 //
@@ -102,12 +103,12 @@ func DefaultSMTP() *SMTPConfig {
 var smtpModes = []string{"starttls", "opportunistic", "implicit", "none"}
 
 // smtpMechanisms are the values of SMTPConfig.Auth.
-var smtpMechanisms = map[string]gomail.SMTPAuthType{
-	"plain":         gomail.SMTPAuthPlain,
-	"login":         gomail.SMTPAuthLogin,
-	"cram-md5":      gomail.SMTPAuthCramMD5,
-	"scram-sha-256": gomail.SMTPAuthSCRAMSHA256,
-	"xoauth2":       gomail.SMTPAuthXOAUTH2,
+var smtpMechanisms = map[string]func(username, password, host string) gosmtp.Auth{
+	"plain":         func(u, p, host string) gosmtp.Auth { return gosmtp.PlainAuth("", u, p, host, false) },
+	"login":         func(u, p, host string) gosmtp.Auth { return gosmtp.LoginAuth(u, p, host, false) },
+	"cram-md5":      func(u, p, _ string) gosmtp.Auth { return gosmtp.CRAMMD5Auth(u, p) },
+	"scram-sha-256": func(u, p, _ string) gosmtp.Auth { return gosmtp.ScramSHA256Auth(u, p) },
+	"xoauth2":       func(u, p, _ string) gosmtp.Auth { return gosmtp.XOAuth2Auth(u, p) },
 }
 
 var domainName = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9.-]{0,251}[A-Za-z0-9])?$`) })

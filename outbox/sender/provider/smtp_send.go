@@ -19,6 +19,7 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	gosmtp "github.com/wneessen/go-mail/smtp"
 	"golang.org/x/net/idna"
 
 	"github.com/belfryhq/belfry/outbox/sender"
@@ -175,15 +176,11 @@ func classifySMTP(err error) sender.Result {
 	if reply == nil {
 		return smtpLost(failed)
 	}
-	r := sender.Result{Class: sender.Permanent, Code: strconv.Itoa(reply.Code), Detail: "the server refused " + failed.step}
+	r := sender.Result{Class: sender.Permanent, Code: smtpCode(reply), Detail: "the server refused " + failed.step}
 	if failed.step == smtpDot {
 		r.Detail = "the server refused the content"
 	}
-	enhanced := ""
-	if found := enhancedCode.FindStringSubmatch(reply.Msg); found != nil {
-		enhanced = found[1]
-		r.Code += " " + enhanced
-	}
+	_, enhanced, _ := strings.Cut(r.Code, " ")
 	switch {
 	case reply.Code < 400 && failed.step == smtpDot:
 		r.Class, r.Detail = sender.Unknown, "the server answered the content with an unexpected code"
@@ -211,34 +208,71 @@ func smtpLost(failed *smtpError) sender.Result {
 	return r
 }
 
+// smtpRefusedMore reports whether err may mean that the server limits connections.
+func smtpRefusedMore(err error) bool {
+	failed, ok := errors.AsType[*smtpError](err)
+	switch {
+	case !ok || failed.ended != nil:
+		return false
+	case failed.reply() != nil:
+		return failed.reply().Code < 500
+	}
+	return failed.step == smtpGreeting
+}
+
 // smtpUnopened returns the result of a failed connection. No message was begun, so it is retryable.
 func smtpUnopened(err error) sender.Result {
-	r := sender.Result{Class: sender.Retryable, Code: "connection", Detail: "the connection to the server could not be prepared"}
+	r := sender.Result{Class: sender.Retryable, Code: "connection"}
+	if errors.Is(err, errSMTPCrowded) {
+		r.Code, r.Detail, r.Untried = smtpEnded(err), errSMTPCrowded.Error(), true
+		return r
+	}
+	failed, ok := errors.AsType[*smtpError](err)
+	if !ok {
+		r.Detail = "the connection to the server could not be prepared"
+		return r
+	}
 	var (
-		reply  *textproto.Error
 		name   *net.DNSError
 		dial   *net.OpError
 		record tls.RecordHeaderError
 		verify *tls.CertificateVerificationError
 		host   x509.HostnameError
 	)
-	switch {
-	case errors.As(err, &reply):
-		r.Code, r.Detail = strconv.Itoa(reply.Code), "the server refused the connection, its encryption or the account"
-	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
-		r.Code, r.Detail = smtpEnded(err), "the server was not ready for a message in time"
+	switch reply := failed.reply(); {
+	case reply != nil && failed.step == smtpGreeting:
+		r.Code, r.Detail = smtpCode(reply), "the server refused the connection"
+	case reply != nil && failed.step == smtpAuth:
+		r.Code, r.Detail = smtpCode(reply), "the server refused the account"
+	case reply != nil:
+		r.Code, r.Detail = smtpCode(reply), "the server refused "+failed.step
+	case failed.ended != nil:
+		r.Code, r.Detail = smtpEnded(failed.ended), "no answer to "+failed.step+" in time"
 	case errors.As(err, &name):
 		r.Code, r.Detail = "dns", "the server name was not resolved"
 	case errors.As(err, &verify), errors.As(err, &host), errors.As(err, &record):
-		r.Code, r.Detail = "tls", fmt.Sprintf("the connection could not be encrypted: %v", err)
+		r.Code, r.Detail = "tls", fmt.Sprintf("the connection could not be encrypted: %v", failed.err)
 	case errors.As(err, &dial) && dial.Op == "dial":
 		r.Code, r.Detail = "dial", fmt.Sprintf("the server was not reached: %v", dial.Err)
-	case strings.Contains(err.Error(), "STARTTLS"):
-		r.Code, r.Detail = "tls", "the server does not offer STARTTLS"
-	case strings.Contains(err.Error(), "AUTH"):
-		r.Code, r.Detail = "auth", "the server does not offer the configured authentication mechanism"
+	case errors.Is(err, errNoSTARTTLS):
+		r.Code, r.Detail = "tls", errNoSTARTTLS.Error()
+	case errors.Is(err, errNoMechanism):
+		r.Code, r.Detail = "auth", errNoMechanism.Error()
+	case errors.Is(err, gosmtp.ErrUnencrypted):
+		r.Code, r.Detail = "auth", "plain and login require an encrypted connection"
+	default:
+		r.Detail = "the connection was lost at " + failed.step
 	}
 	return r
+}
+
+// smtpCode returns a reply's code, with its enhanced code if it has one.
+func smtpCode(reply *textproto.Error) string {
+	code := strconv.Itoa(reply.Code)
+	if found := enhancedCode.FindStringSubmatch(reply.Msg); found != nil {
+		code += " " + found[1]
+	}
+	return code
 }
 
 func smtpEnded(err error) string {

@@ -40,16 +40,19 @@ type smtpServer struct {
 	plain      bool // does not announce ENHANCEDSTATUSCODES
 	utf8       bool // offers SMTPUTF8
 	implicit   bool
+	most       int  // connections at once, or 0; another is refused, or dropped if the fault of CROWDED is drop
 	closeAfter bool // ends the connection after each message, without a word
 	smtpRecord
-	open  map[net.Conn]struct{}
-	hangs chan struct{} // has one when a fault has it hang
-	done  sync.WaitGroup
+	open   map[net.Conn]struct{}
+	served int           // of open, those that are not refused
+	hangs  chan struct{} // has one when a fault has it hang
+	done   sync.WaitGroup
 }
 
 // smtpRecord is what the server saw.
 type smtpRecord struct {
 	connections int
+	refused     int // connections above most
 	auth        string
 	lines       []string // commands, as they came
 	strays      int
@@ -133,6 +136,11 @@ func (s *smtpServer) serve(raw net.Conn) {
 		delete(s.open, raw)
 		s.mu.Unlock()
 	}()
+	if s.crowded() {
+		s.answer(raw, raw, "CROWDED", "421 4.7.0 too many concurrent connections")
+		return
+	}
+	defer func() { s.set(func(s *smtpServer) { s.served-- }) }()
 	conn := raw
 	if s.implicit {
 		conn = tls.Server(raw, s.tls)
@@ -180,6 +188,18 @@ func (s *smtpServer) serve(raw net.Conn) {
 			}
 		}
 	}
+}
+
+// crowded reports whether a connection is one too many.
+func (s *smtpServer) crowded() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.most == 0 || s.served < s.most {
+		s.served++
+		return false
+	}
+	s.refused++
+	return true
 }
 
 func (s *smtpServer) replaced(command string) bool {
