@@ -103,7 +103,7 @@ func (c *crontab) nextReal(after time.Time) time.Time {
 		local := from.In(c.zone)
 		_, seconds := local.Zone()
 		offset := time.Duration(seconds) * time.Second
-		_, end := local.ZoneBounds()
+		_, end := stretch(local)
 		w := from.Add(offset).UTC()
 		if up := w.Truncate(time.Minute); up.Before(w) {
 			w = up.Add(time.Minute)
@@ -119,6 +119,17 @@ func (c *crontab) nextReal(after time.Time) time.Time {
 	return time.Time{}
 }
 
+// stretch returns the bounds of the time around local in which the zone's offset is the same. A zero bound is none.
+// On 31 December of a leap year, Go's own end is the beginning of that day: time.tzset counts 365 days for each year.
+// The offset remains until the year ends.
+func stretch(local time.Time) (start, end time.Time) {
+	start, end = local.ZoneBounds()
+	for !end.IsZero() && !end.After(local) {
+		end = end.Add(24 * time.Hour)
+	}
+	return start, end
+}
+
 // first returns the first instant at which a clock in the zone shows w, or the first
 // instant after the gap that leaves w out.
 func (c *crontab) first(w time.Time) time.Time {
@@ -127,7 +138,7 @@ func (c *crontab) first(w time.Time) time.Time {
 	for at := w.Add(-26 * time.Hour); ; {
 		local := at.In(c.zone)
 		_, seconds := local.Zone()
-		start, end := local.ZoneBounds()
+		start, end := stretch(local)
 		t := w.Add(-time.Duration(seconds) * time.Second)
 		switch {
 		case !end.IsZero() && !t.Before(end):

@@ -138,6 +138,34 @@ func TestCron_AgreesWithTheNaiveOracle(t *testing.T) {
 	})
 }
 
+// On the last day of a leap year ZoneBounds ends a stretch before the instant, if the zone's table has ended and its rule
+// applies: after 2037 with the files of Debian, and today with those of Go.
+func TestCron_TheLastDayOfALeapYear(t *testing.T) {
+	t.Parallel()
+	for _, name := range []string{"America/New_York", "Europe/Berlin", "Europe/London", "Australia/Lord_Howe", "America/Santiago", "Asia/Seoul"} {
+		for _, text := range []string{"0 */6 * * *", "*/20 23 * * *", "0 9 31 12 *", "0 0 1 1 *"} {
+			for _, year := range []int{2028, 2040, 2044} {
+				c, from := mustCron(t, text, zone(t, name)), time.Date(year, 12, 30, 0, 0, 0, 0, time.UTC)
+				until := from.Add(4 * 24 * time.Hour)
+				walked := make(chan []time.Time, 1)
+				go func() {
+					var got []time.Time
+					for at := c.next(from); at.Before(until); at = c.next(at) {
+						got = append(got, at)
+					}
+					walked <- got
+				}()
+				select {
+				case got := <-walked:
+					require.Equal(t, oracle(c, from, until), got, "%s %s %d", name, text, year)
+				case <-time.After(time.Minute):
+					require.Fail(t, "the search does not end", "%s %s %d", name, text, year)
+				}
+			}
+		}
+	}
+}
+
 // drawCron makes an expression whose occurrences are mostly frequent and at night.
 func drawCron(t *rapid.T) string {
 	pick := func(label string, choices ...string) string { return rapid.SampledFrom(choices).Draw(t, label) }
