@@ -3,7 +3,6 @@ package job
 import (
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -58,9 +57,9 @@ func (s *Store) NameHolders(ctx context.Context, err error, ids ...int64) error 
 		return err
 	}
 	if holders := s.Holders(ctx, ids...); holders != "" {
-		return fmt.Errorf(
-			"%w: %s; SELECT pg_terminate_backend(number) ends a session; `belfry halt`, or a pause of the job's lane, holds "+
-				"its messages meanwhile", err, holders)
+		//sql:allow text for people
+		return &db.HeldError{Err: err, By: holders + "; SELECT pg_terminate_backend(number) ends a session; `belfry halt`, or a " +
+			"pause of the job's lane, holds its messages meanwhile"}
 	}
 	return err
 }

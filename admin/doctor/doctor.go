@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -105,6 +106,15 @@ type doctor struct {
 	user     string
 	profiles []*profile // from --for; if empty, see ownProfiles
 	findings []Finding
+	locked   bool // a session locks tables
+}
+
+// Reads returns a reader that hardly waits for tables that are known to be locked.
+func (d *doctor) Reads() db.Reader {
+	if d.locked {
+		return d.Env.Reads().Waiting(time.Second)
+	}
+	return d.Env.Reads()
 }
 
 // note adds a finding. The remedy is a text or a cell.
@@ -187,6 +197,7 @@ func (d *doctor) examine(ctx context.Context) {
 // checkLocks warns about sessions that keep others from writing to belfry's tables.
 func (d *doctor) checkLocks(ctx context.Context, check string) error {
 	for _, h := range db.TableHolders(ctx, d.DB) {
+		d.locked = true
 		d.warn(check, h.Remedy(), "%s is locked by %s", h.Locked, h)
 	}
 	return nil

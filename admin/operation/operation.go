@@ -13,6 +13,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgtype"
 
+	"github.com/belfryhq/belfry/internal/db"
 	"github.com/belfryhq/belfry/internal/keys"
 	"github.com/belfryhq/belfry/internal/text"
 )
@@ -315,6 +316,9 @@ func (o Operation) Run(ctx context.Context, env *Env, in any) (any, error) {
 	}
 	asked := env.Time()
 	out, err := o.run(ctx, env, in)
+	if env.Role >= Operator {
+		err = db.NameHolders(ctx, env.DB, err)
+	}
 	if o.Changes {
 		if env.Broadcaster != nil {
 			env.Broadcaster.Changed()

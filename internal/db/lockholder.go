@@ -2,6 +2,7 @@ package db
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -129,4 +130,43 @@ func ExplainLock(ctx context.Context, on beginner, err error, object, table, nam
 		return err
 	}
 	return &LockedError{Object: object, Holders: LockHolders(ctx, on, table, name), Err: err}
+}
+
+// HeldError adds to an error of the class Locked who holds the lock.
+type HeldError struct {
+	Err error
+	By  string // sessions, and how to end them
+}
+
+// Error appends the sessions to the error.
+func (e *HeldError) Error() string { return fmt.Sprintf("%v: %s", e.Err, e.By) }
+
+// Unwrap returns the error without the sessions.
+func (e *HeldError) Unwrap() error { return e.Err }
+
+// NameHolders wraps an error of the class Locked that names no session in a *HeldError: with the sessions that lock tables
+// of schema belfry, or else with those whose open transactions have locked or changed rows for the longest time. Other
+// errors stay as they are, and all if there are none or the database does not answer.
+func NameHolders(ctx context.Context, on beginner, err error) error {
+	if _, named := errors.AsType[*HeldError](err); named || ClassOf(err) != Locked {
+		return err
+	}
+	if locked, ok := errors.AsType[*LockedError](err); ok && len(locked.Holders) > 0 {
+		return err
+	}
+	by := DescribeHolders(TableHolders(ctx, on))
+	if by == "" {
+		var list []LockHolder
+		_ = InTx(context.WithoutCancel(ctx), on,
+			Options{Limit: lockHoldersTimeout, Reads: true}, func(ctx context.Context, tx pgx.Tx) (err error) {
+				list, err = holders(ctx, tx, queries.rowWriters, nil)
+				return err
+			})
+		if by = DescribeHolders(list); by == "" {
+			return err
+		}
+		by = "open transactions hold " + by
+	}
+	//sql:allow text for people
+	return &HeldError{Err: err, By: by + "; SELECT pg_terminate_backend(number) ends a session"}
 }

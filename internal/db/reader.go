@@ -22,16 +22,22 @@ func Left(ctx context.Context, limit time.Duration) time.Duration {
 // long work in many steps that must not hold a snapshot or a lock, and also works on a standby. Plans are
 // cached for one second. Callers must read rows to the end or close them. It is safe for concurrent use.
 type Reader struct {
-	on    beginner
-	limit time.Duration
+	on          beginner
+	limit, wait time.Duration // see Options
 }
 
 // NewReader returns a Reader of a pool. Each statement may take limit, or less if its context ends earlier.
-func NewReader(pool beginner, limit time.Duration) Reader { return Reader{pool, limit} }
+func NewReader(pool beginner, limit time.Duration) Reader { return Reader{on: pool, limit: limit} }
+
+// Waiting returns a Reader whose statements wait for the lock of a table for wait at most.
+func (r Reader) Waiting(wait time.Duration) Reader {
+	r.wait = wait
+	return r
+}
 
 // Query sends a statement.
 func (r Reader) Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error) {
-	o := Options{Limit: Left(ctx, r.limit), Reads: true, Often: true}
+	o := Options{Limit: Left(ctx, r.limit), Wait: r.wait, Reads: true, Often: true}
 	ctx, cancel := context.WithTimeout(ctx, o.Limit)
 	tx, err := server{r.on}.BeginTx(ctx, o.begin())
 	if err != nil {

@@ -26,7 +26,8 @@ type Options struct {
 	// Limit bounds the transaction in this process and, on the server, each statement and each pause between
 	// statements.
 	Limit time.Duration
-	// Wait bounds the wait for a row that another session has locked. Zero means four fifths of Limit.
+	// Wait bounds the wait for a row or a table that another session has locked. Zero means four fifths of Limit, and at
+	// most five seconds for a transaction that only reads, which waits for tables alone.
 	Wait time.Duration
 	// Grace is added to Limit in this process, so that the server's deadline is the first to pass.
 	Grace time.Duration
@@ -88,6 +89,9 @@ func InTx(ctx context.Context, on beginner, o Options, do func(context.Context, 
 	return explainHidden(err)
 }
 
+// tableWait is the default of Options.Wait for a transaction that only reads.
+const tableWait = 5 * time.Second
+
 // rollbackTimeout bounds a rollback, which also runs after the context has ended, so that the
 // connection remains usable.
 const rollbackTimeout = 5 * time.Second
@@ -123,7 +127,11 @@ func explainHidden(err error) error {
 
 // set sets the transaction's limits on the server.
 func (o Options) set(ctx context.Context, tx pgx.Tx) error {
-	args := pgx.StrictNamedArgs{"lock_timeout_ms": milliseconds(cmp.Or(o.Wait, o.Limit*4/5)), "timeout_ms": milliseconds(o.Limit), "fresh": 0}
+	wait := o.Limit * 4 / 5
+	if o.readsOnly() {
+		wait = min(wait, tableWait)
+	}
+	args := pgx.StrictNamedArgs{"lock_timeout_ms": milliseconds(cmp.Or(o.Wait, wait)), "timeout_ms": milliseconds(o.Limit), "fresh": 0}
 	if o.Often {
 		if err := forgetPlans(ctx, tx); err != nil {
 			return err
