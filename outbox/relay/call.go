@@ -134,8 +134,11 @@ func (q *queue) guard(n int, f func() []sender.Result) (results []sender.Result)
 
 // end returns the permit of a call that began then. No results: it was not made.
 func (q *queue) end(c call, results []sender.Result, began time.Time) {
-	now := time.Now()
-	q.limits.End(c.Permit, results, now.Sub(began), now)
+	now, recipients := time.Now(), make([]string, len(c.items))
+	for i, it := range c.items {
+		recipients[i] = it.Delivery.ExternalID
+	}
+	q.limits.End(c.Permit, results, recipients, now.Sub(began), now)
 	q.mu.Lock()
 	for _, result := range results {
 		if result.Class == sender.Accepted || result.Class == sender.Pending {

@@ -80,8 +80,8 @@
 // A sender's rate is divided by the number of live relays that have it. Activities precede bulk, and a share of the calls
 // is reserved for them. Beside bulk, activities are claimed every quarter of the poll interval, and sooner after a hint.
 // While both wait, every fifth call is for bulk, and a claim of bulk follows each claim that activities fill. In a lane, a job with messages alternates with jobs that had run out, the longest-waiting first. The
-// breaker opens after a number of consecutive failures: unknown outcomes, retryable answers except 429, and rejected
-// credentials (401 or the provider's code). Answers about one address or message show that the provider works; they include
+// breaker opens after consecutive failures at a number of recipients: unknown outcomes, retryable answers except 429, and
+// rejected credentials (401 or the provider's code). Answers about one address or message show that the provider works; they include
 // a mail server's 4.1.z and 4.2.z. The same number of consecutive 429 pauses the sender for the last Retry-After, at most a
 // minute. A paused sender grants no credit. Its claimed messages become PENDING and due one after the other at the sender's
 // rate, activities and bulk separately, so that the end of an outage or pause causes no burst. They are due within twenty

@@ -1,8 +1,8 @@
 package limit
 
 import (
-	"errors"
 	"math"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -29,7 +29,7 @@ func newBreaker(c Config, log zerolog.Logger) *breaker {
 		MaxRequests: uint32(min(max(c.Breaker.Probes, 1), math.MaxInt32)),
 		Timeout:     c.Breaker.OpenFor,
 		ReadyToTrip: func(n gobreaker.Counts) bool { return n.ConsecutiveFailures >= failures },
-		IsExcluded:  func(err error) bool { return errors.Is(err, errThrottled) || errors.Is(err, errNoCall) },
+		IsExcluded:  func(err error) bool { return slices.Contains([]error{errThrottled, errNoCall, errRepeated}, err) },
 		OnStateChange: func(name string, _, to gobreaker.State) {
 			switch to {
 			case gobreaker.StateOpen:

@@ -33,6 +33,9 @@ type Limits struct {
 	bulk     int // calls with bulk messages
 	passed   int // calls of activities in a row while bulk messages were waiting
 
+	// failed contains the recipients of failures and 429 answers since the last answer of another kind, each of which
+	// counts once: a recipient may choose the provider, such as the push service of a browser, and let it fail.
+	failed    map[string]struct{}
 	throttled int       // answers 429 in a row
 	heldUntil time.Time // by a provider that only answers 429
 
@@ -48,7 +51,7 @@ type turns struct{ activities, bulk time.Time }
 // New returns the limits of a sender whose calls take up to perCall messages. reserve is the share of calls for
 // activities.
 func New(c Config, perCall int, reserve float64, log zerolog.Logger) *Limits {
-	l := &Limits{relays: 1, perCall: max(1, perCall), bucket: rate.NewLimiter(rate.Inf, 1), log: log}
+	l := &Limits{relays: 1, perCall: max(1, perCall), bucket: rate.NewLimiter(rate.Inf, 1), failed: map[string]struct{}{}, log: log}
 	l.Configure(c, reserve, time.Now())
 	l.bucket = rate.NewLimiter(l.bucket.Limit(), l.bucket.Burst()) // full
 	return l
@@ -196,9 +199,9 @@ func (l *Limits) reserved() int {
 	return min(int(math.Ceil(l.reserve*float64(l.concurrency()))), l.concurrency()-1)
 }
 
-// End returns a permit, with the results and duration of its call. Without results no call was made.
-func (l *Limits) End(p Permit, results []sender.Result, took time.Duration, now time.Time) {
-	verdict := judge(results)
+// End returns a permit, with the results of its call, their recipients, and its duration. Without results no call was made.
+func (l *Limits) End(p Permit, results []sender.Result, recipients []string, took time.Duration, now time.Time) {
+	verdict := l.counted(judge(results), recipients)
 	p.done(verdict)
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -213,6 +216,9 @@ func (l *Limits) End(p Permit, results []sender.Result, took time.Duration, now 
 		l.took = took
 	}
 	l.took = max(1, (9*l.took+took)/10)
+	if errors.Is(verdict, errRepeated) {
+		return
+	}
 	if !errors.Is(verdict, errThrottled) {
 		l.throttled = 0
 		return
@@ -228,7 +234,36 @@ var (
 	errFailing   = errors.New("the provider fails")
 	errThrottled = errors.New("the provider asks for fewer calls")
 	errNoCall    = errors.New("no call was made")
+	errRepeated  = errors.New("earlier calls for the same recipients failed")
 )
+
+// mostFailed is the maximum of Limits.failed. Beyond it, recipients are counted again.
+const mostFailed = 10_000
+
+// counted returns the verdict, or errRepeated for a failure of recipients that all count already.
+func (l *Limits) counted(verdict error, recipients []string) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	switch {
+	case verdict == nil, len(l.failed) >= mostFailed:
+		clear(l.failed)
+	case errors.Is(verdict, errNoCall):
+		return verdict
+	}
+	if verdict == nil {
+		return nil
+	}
+	repeated := true
+	for _, name := range recipients {
+		if _, ok := l.failed[name]; !ok {
+			l.failed[name], repeated = struct{}{}, false
+		}
+	}
+	if repeated {
+		return errRepeated
+	}
+	return verdict
+}
 
 // throttling lists providers' codes for too many calls, in addition to the status 429.
 var throttling = []string{"QUOTA_EXCEEDED", "RESOURCE_EXHAUSTED", "TooManyRequests"}

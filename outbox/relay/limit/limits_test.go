@@ -1,6 +1,7 @@
 package limit_test
 
 import (
+	"crypto/rand"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -28,7 +29,7 @@ func pass(d time.Duration) { <-time.After(d) }
 // answered ends permits with one result each.
 func answered(l *limit.Limits, permits []limit.Permit, r sender.Result) {
 	for _, p := range permits {
-		l.End(p, []sender.Result{r}, time.Millisecond, time.Now())
+		l.End(p, []sender.Result{r}, []string{rand.Text()}, time.Millisecond, time.Now())
 	}
 }
 
@@ -204,11 +205,50 @@ func TestLimits_BreakerProbes(t *testing.T) {
 		}
 		pass(time.Minute + time.Millisecond)
 		permits, _ = l.Admit(0, 5, 5, time.Now())
-		l.End(permits[0], nil, 0, time.Now()) // it was not called: another may
+		l.End(permits[0], nil, nil, 0, time.Now()) // it was not called: another may
 		permits, _ = l.Admit(0, 5, 5, time.Now())
 		answered(l, permits, sender.Result{Class: sender.Accepted})
 		permits, _ = l.Admit(0, 5, 5, time.Now())
 		require.Len(t, permits, 5)
+	})
+}
+
+// A recipient whose own push service fails neither opens the breaker nor holds the sender, nor keeps an open breaker open.
+func TestLimits_ARecipientCountsOnce(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c := settings()
+		c.Breaker = limit.BreakerConfig{Failures: 3, OpenFor: time.Minute, Probes: 1}
+		l := limits(c, 1, 0)
+		fails := func(recipient, code string) (admitted bool) {
+			permits, _ := l.Admit(0, 1, 1, time.Now())
+			for _, p := range permits {
+				l.End(p, []sender.Result{{Class: sender.Retryable, Code: code, RetryAfter: time.Minute}}, []string{recipient}, time.Millisecond, time.Now())
+			}
+			return len(permits) == 1
+		}
+		for range 20 {
+			require.True(t, fails("kim", "503"))
+			require.True(t, fails("lee", "429"))
+		}
+		require.True(t, fails("ann", "503"))
+		require.True(t, fails("bob", "503"))
+		require.False(t, fails("bob", "503"), "three recipients in a row")
+		pass(time.Minute + time.Millisecond)
+		for range 5 {
+			require.True(t, fails("kim", "503"), "is no probe")
+		}
+		permits, _ := l.Admit(0, 5, 5, time.Now())
+		require.Len(t, permits, 1)
+		answered(l, permits, sender.Result{Class: sender.Accepted})
+		require.Equal(t, "closed", l.State().Breaker)
+		for _, recipient := range []string{"kim", "lee", "ann"} { // count again
+			require.True(t, fails(recipient, "503"))
+		}
+		require.False(t, fails("bob", "503"))
+		pass(time.Minute + time.Millisecond)
+		require.True(t, fails("cho", "503"))
+		require.False(t, fails("bob", "503"), "a probe for another recipient")
 	})
 }
 
@@ -299,7 +339,7 @@ func TestLimits_SlowSenderThatRecoversStandsIdle(t *testing.T) {
 	l := limits(c, 1, 0)
 	now := time.Now()
 	permits, _ := l.Admit(0, 1, 1, now)
-	l.End(permits[0], []sender.Result{{Class: sender.Accepted}}, 5*time.Second, now)
+	l.End(permits[0], []sender.Result{{Class: sender.Accepted}}, []string{"a"}, 5*time.Second, now)
 	for range 5 { // at a pace of 0.8 a second
 		start, span := l.NextTurns(300, true, 0, now)
 		require.GreaterOrEqual(t, start, time.Duration(0))
