@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -74,6 +75,15 @@ func WithIDs(ids ...int64) Audience {
 // WithExternalIDs selects the channels with the listed external ids.
 func WithExternalIDs(externalIDs ...string) Audience {
 	return Audience{Kind: KindChannels, ExternalIDs: externalIDs}
+}
+
+// erased stands in a list of external ids for an erased person who was listed alone. It selects nobody: a user may have
+// the same external id.
+const erased = "(erased)"
+
+// external returns the external ids to look up.
+func (a Audience) external() []string {
+	return slices.DeleteFunc(slices.Clone(a.ExternalIDs), func(id string) bool { return id == erased })
 }
 
 // InSegment selects the members of the named segment.

@@ -54,7 +54,7 @@ func (s *Store) Count(ctx context.Context, q Querier, a Audience) (int64, error)
 		if len(a.IDs) > 0 {
 			row = q.QueryRow(ctx, s.sql.countIDs, pgx.StrictNamedArgs{"ids": a.IDs})
 		} else {
-			row = q.QueryRow(ctx, s.sql.countExternalIDs, pgx.StrictNamedArgs{"external_ids": a.ExternalIDs})
+			row = q.QueryRow(ctx, s.sql.countExternalIDs, pgx.StrictNamedArgs{"external_ids": a.external()})
 		}
 	case KindSegment:
 		var exists bool

@@ -57,7 +57,7 @@ func (s *Store) Inspect(ctx context.Context, q Querier, a Audience) (*Inspection
 	case a.Kind == KindRadius:
 		i.boxes = boundingBoxes(a.Latitude, a.Longitude, a.RadiusM)
 	case len(a.ExternalIDs) > 0:
-		if i.ids, err = s.resolve(ctx, q, a.ExternalIDs); err != nil {
+		if i.ids, err = s.resolve(ctx, q, a.external()); err != nil {
 			return nil, err
 		}
 	}

@@ -100,3 +100,26 @@ func TestChannels_UpdatedAtFollowsWhatAnAudienceLooksAt(t *testing.T) {
 		require.Equal(t, c.touches, touched, c.set)
 	}
 }
+
+// The text that stands for an erased person selects nobody, not even a user who has chosen it.
+func TestAudience_TheErasedAreNobody(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.exec(t, `INSERT INTO belfry.channels (id, external_id, platform) VALUES (1, '(erased)', 'ios'), (2, 'u-2', 'ios')`)
+	for _, test := range []struct {
+		audience Audience
+		want     int
+	}{{WithExternalIDs("(erased)"), 0}, {WithExternalIDs("u-2", "(erased)"), 1}} {
+		ids, _ := b.walkAll(t, test.audience, 10)
+		require.Len(t, ids, test.want)
+		n, err := b.store.Count(b.ctx, b.pool, test.audience)
+		require.NoError(t, err)
+		require.EqualValues(t, test.want, n)
+		inspection, err := b.store.Inspect(b.ctx, b.pool, test.audience)
+		require.NoError(t, err)
+		page, err := inspection.Page(b.ctx, b.pool, 0, 2, 10)
+		require.NoError(t, err)
+		require.Equal(t, test.want == 1, page[1].Matches)
+		require.False(t, page[0].Matches)
+	}
+}

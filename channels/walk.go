@@ -192,7 +192,7 @@ func (w *Walk) openList(ctx context.Context, q Querier, low, high int64) error {
 		return nil
 	}
 	ids, err := queryIDs(ctx, q, w.store.sql.resolveExternalIDs, pgx.StrictNamedArgs{
-		"external_ids": w.audience.ExternalIDs, "after": low, "bound": high,
+		"external_ids": w.audience.external(), "after": low, "bound": high,
 	})
 	if err != nil {
 		return w.store.wrap("resolve external ids", err)
