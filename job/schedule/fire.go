@@ -303,7 +303,7 @@ func (f *Firer) fire(ctx context.Context, d due) (Fired, error) {
 		return f.record(ctx, d, fr.lost)
 	}
 	if err != nil {
-		return Fired{}, err
+		return Fired{}, db.NameHolders(ctx, f.pool, err)
 	}
 	if skipped {
 		f.logLocked(ctx, d)

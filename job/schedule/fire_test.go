@@ -257,3 +257,22 @@ func TestFire_SaysWhoLocksADueSchedule(t *testing.T) {
 	require.Equal(t, 1, strings.Count(line, "a due schedule does not fire: its row is locked by session "), line)
 	require.Contains(t, line, fmt.Sprintf("SELECT pg_terminate_backend(%d)", tx.Conn().PgConn().PID()))
 }
+
+// A firing that waits for another session's row, such as the sum of a category with approval_above, names the session.
+func TestFault_NamesWhoKeepsAFiringWaiting(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.exec(t, `UPDATE belfry.categories SET approval_above = 100 WHERE name = 'popular_content'`)
+	most, d := 10, popular()
+	d.Template.MaxRecipients = &most
+	b.put(t, d, "03-01 12:00:00")
+	tx, err := b.db.Pool.Begin(t.Context())
+	require.NoError(t, err)
+	defer func() { require.NoError(t, tx.Rollback(context.Background())) }()
+	_, err = tx.Exec(t.Context(), `SELECT belfry.approval_exceeded('popular_content', 1, 'schedule x')`)
+	require.NoError(t, err)
+	b.now = at(t, "03-02 10:00:00")
+	_, err = b.firer().FireDue(t.Context())
+	require.ErrorIs(t, err, schedule.ErrLocked)
+	require.ErrorContains(t, err, fmt.Sprintf("rows of belfry.activity_counts by session %d of ", tx.Conn().PgConn().PID()))
+}
