@@ -27,6 +27,12 @@ import (
 // /wait, which last as long as their connection.
 func limited(t *testing.T, most, own int, change func(*api.Config)) (dial func(from string) net.Conn, begun chan struct{}) {
 	t.Helper()
+	_, dial, begun = limitedServer(t, most, own, change)
+	return dial, begun
+}
+
+func limitedServer(t *testing.T, most, own int, change func(*api.Config)) (server *api.Server, dial func(from string) net.Conn, begun chan struct{}) {
+	t.Helper()
 	begun = make(chan struct{}, 10)
 	config := api.DefaultConfig()
 	config.Listen = "127.0.0.1:0"
@@ -62,7 +68,7 @@ func limited(t *testing.T, most, own int, change func(*api.Config)) (dial func(f
 	})
 	at, err := url.Parse(server.URL())
 	require.NoError(t, err)
-	return func(from string) net.Conn {
+	return server, func(from string) net.Conn {
 		t.Helper()
 		dialer := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}}
 		conn, err := dialer.DialContext(t.Context(), "tcp", at.Host)
@@ -99,10 +105,11 @@ func closed(t *testing.T, conn net.Conn) {
 // A new connection of an address that has all its connections replaces the longest idle one of this address.
 func TestConnections_ReplaceIdleOnesOfAnAddress(t *testing.T) {
 	t.Parallel()
-	dial, _ := limited(t, 100, 3, nil)
+	server, dial, _ := limitedServer(t, 100, 3, nil)
 	first, second, third := dial("127.0.0.1"), dial("127.0.0.1"), dial("127.0.0.1")
 	for _, conn := range []net.Conn{first, second, third, first} { // after a request the server waits longer for the next one
 		require.True(t, answered200(t, conn))
+		require.Eventually(t, func() bool { return server.IdleConnections() == 3 }, patience, time.Millisecond, "idle after its answer")
 	}
 	require.True(t, answered200(t, dial("127.0.0.1")), "the first is not the longest idle one any more")
 	closed(t, second)

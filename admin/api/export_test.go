@@ -51,6 +51,13 @@ func TokenOf(list, begins string) string { return tokenOf(operation.Operation{Na
 // LimitConnections sets the limits of connections, before Run.
 func (s *Server) LimitConnections(most, own int) { s.connections.most, s.connections.own = most, own }
 
+// IdleConnections returns the number of connections without a request.
+func (s *Server) IdleConnections() int {
+	s.connections.mu.Lock()
+	defer s.connections.mu.Unlock()
+	return s.connections.idle.Len()
+}
+
 // Share returns how many connections a listener has of a number of descriptors.
 var Share = share
 
