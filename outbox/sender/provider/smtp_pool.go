@@ -67,7 +67,7 @@ const smtpCrowded = time.Minute
 // errSMTPCrowded means that a call has ended while it waited for a session.
 var errSMTPCrowded = errors.New("the server accepts no further connection, and none was free in time")
 
-// acquire returns an idle session, unless fresh is true, or a new one. The caller must call release.
+// acquire returns an idle session, or a new one. With fresh it prefers a new one. The caller must call release.
 func (p *smtpPool) acquire(ctx context.Context, fresh bool) (s *smtpSession, reused bool, err error) {
 	for {
 		if err := p.enter(ctx); err != nil {
@@ -85,6 +85,7 @@ func (p *smtpPool) acquire(ctx context.Context, fresh bool) (s *smtpSession, reu
 		if !p.giveUp(smtpRefusedMore(err)) {
 			return nil, false, err
 		}
+		fresh = false // an idle session does not prevent that another connection is refused
 	}
 }
 

@@ -21,13 +21,15 @@ func TestSMTP_WaitsForAConnectionOfACrowdedServer(t *testing.T) {
 		"nothing idle": func(_ *smtpServer, c *SMTPConfig) { c.MaxIdle = 0 },
 		"few messages": func(_ *smtpServer, c *SMTPConfig) { c.MaxPerConnection = 3 },
 		"one":          func(s *smtpServer, _ *SMTPConfig) { s.most = 1 },
+		"encrypted":    func(s *smtpServer, c *SMTPConfig) { s.implicit, c.TLS = true, "implicit" },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			const calls, messages = 16, 10
 			cfg := DefaultSMTP()
+			cfg.TLS = "none"
 			srv, s := smtpSetup(t, func(s *smtpServer) { s.most = 5; adjust(s, cfg) }, func(c *SMTPConfig) {
-				c.TLS, c.MaxIdle, c.MaxPerConnection = "none", cfg.MaxIdle, cfg.MaxPerConnection
+				c.TLS, c.MaxIdle, c.MaxPerConnection = cfg.TLS, cfg.MaxIdle, cfg.MaxPerConnection
 			})
 			var all sync.WaitGroup
 			for range calls {
@@ -125,4 +127,25 @@ func TestSMTP_DropsAConnectionThatIsNotReset(t *testing.T) {
 	srv.set(func(s *smtpServer) { clear(s.replies) })
 	require.Equal(t, sender.Accepted, deliver(t, s, smtpDelivery()).Class)
 	require.Equal(t, 2, srv.seen().connections)
+}
+
+// A call whose idle session was lost uses another idle one if the server refuses a new connection.
+func TestSMTP_UsesAnIdleSessionWhenANewOneIsRefused(t *testing.T) {
+	t.Parallel()
+	srv, s := smtpSetup(t, nil, func(c *SMTPConfig) { c.TLS = "none" })
+	pool := s.(*oneByOne).Closer.(*smtpPool)
+	ctx, cancel := context.WithTimeout(t.Context(), long)
+	defer cancel()
+	first, _, err := pool.acquire(ctx, false)
+	require.NoError(t, err)
+	second, _, err := pool.acquire(ctx, false)
+	require.NoError(t, err)
+	pool.release(first, true)
+	pool.release(second, true)
+	srv.set(func(s *smtpServer) { s.most, s.served = 2, 2 })
+	third, reused, err := pool.acquire(ctx, true)
+	require.NoError(t, err)
+	require.True(t, reused)
+	require.Equal(t, 1, srv.seen().refused)
+	pool.release(third, true)
 }

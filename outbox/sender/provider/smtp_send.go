@@ -217,7 +217,8 @@ func smtpRefusedMore(err error) bool {
 	case failed.reply() != nil:
 		return failed.reply().Code < 500
 	}
-	return failed.step == smtpGreeting
+	_, untrusted := errors.AsType[*tls.CertificateVerificationError](err)
+	return failed.step == smtpGreeting || failed.step == smtpHandshake && !untrusted // a refusal before the handshake is not encrypted
 }
 
 // smtpUnopened returns the result of a failed connection. No message was begun, so it is retryable.
