@@ -109,7 +109,7 @@ type doctor struct {
 	locked   bool // a session locks tables
 }
 
-// Reads returns a reader that hardly waits for tables that are known to be locked.
+// Reads returns a reader that waits for a second for each table, if one is locked.
 func (d *doctor) Reads() db.Reader {
 	if d.locked {
 		return d.Env.Reads().Waiting(time.Second)

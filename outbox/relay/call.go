@@ -68,8 +68,8 @@ func (r *Relay) tried(items []item, results []sender.Result) (sent []item, of []
 }
 
 // checkOf returns the check of a call: its messages may be sent as long as this relay certainly holds their leases.
-// Afterwards they may have been recalled or erased, or belong to another relay. A call that has waited long for its
-// provider rechecks them, so that it obeys an abort that returned in the meantime.
+// Afterwards they may have been recalled or erased, or belong to another relay. A call that has waited for its provider
+// for more than a second rechecks them, so that it obeys an abort that returned in the meantime.
 func (r *Relay) checkOf(ctx context.Context, c call) func() error {
 	var mu sync.Mutex
 	checked := c.checked
@@ -81,7 +81,7 @@ func (r *Relay) checkOf(ctx context.Context, c call) func() error {
 				return sender.ErrLate
 			}
 		}
-		if time.Since(checked) < r.settings().Lease/3 {
+		if time.Since(checked) < min(r.settings().Lease/3, time.Second) {
 			return nil
 		}
 		claimed := make([]outbox.Claimed, len(c.items))

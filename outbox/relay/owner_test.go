@@ -462,7 +462,7 @@ func TestRelay_CallsLearnThatTheirLeaseIsNotRenewed(t *testing.T) {
 	run.end(t)
 }
 
-// A call that has waited long for its provider rechecks its messages before it sends: an abort that returned in the
+// A call that has waited for its provider, although its lease is long, rechecks its messages before it sends: an abort that returned in the
 // meantime is obeyed.
 func TestRelay_LateCallsObeyAnAbort(t *testing.T) {
 	t.Parallel()
@@ -479,7 +479,7 @@ func TestRelay_LateCallsObeyAnAbort(t *testing.T) {
 		return sender.Result{Class: sender.Retryable, Untried: true}
 	}}
 	c := config("r")
-	c.Lease, c.StatementTimeout = 6*time.Second, 2*time.Second
+	c.Lease, c.StatementTimeout = 10*time.Minute, 2*time.Second
 	run := b.start(t, c, []relay.Sender{push(s)})
 	<-waits
 	b.exec(t, `SELECT belfry.abort($1, 'kim', 'a typing error')`, id)

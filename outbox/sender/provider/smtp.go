@@ -109,7 +109,7 @@ func (c *smtpClient) transact(ctx context.Context, on *smtpSession, message *smt
 	on.delivered = on.delivered || err == nil
 	// After a rejected message the session can be reused if the server confirms RSET, unless the reply may belong to an
 	// earlier message.
-	usable := err == nil || errors.Is(err, errNoSMTPUTF8) ||
+	usable := err == nil || errors.Is(err, errNoSMTPUTF8) || smtpNotBegun(err) ||
 		smtpReplied(err) && !(on.sent > 1 && smtpStale(on, err)) && on.step(ctx, "RSET", c.pool.limits.reset, on.client.Reset) == nil
 	c.pool.release(on, usable && !on.late)
 	return err

@@ -38,6 +38,7 @@ func TestSMTP_ChecksBeforeItSends(t *testing.T) {
 		}
 		require.Equal(t, test.lines, commands, sends)
 		require.Empty(t, server.seen().mails)
+		require.Equal(t, 1, server.seen().connections, "nothing was sent over the first")
 	}
 	require.Equal(t, sender.Accepted, c.Send(t.Context(), []sender.Delivery{smtpDelivery()})[0].Class)
 }

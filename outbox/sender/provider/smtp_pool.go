@@ -124,8 +124,8 @@ func (p *smtpPool) leave() {
 	p.admit()
 }
 
-// giveUp ends the use of a session that was not opened. If its connection was refused, giveUp reports whether there are
-// others, one of which can be waited for.
+// giveUp ends the use of a session that was not opened. If its connection was refused, giveUp reports whether another
+// one is in use, being opened or idle.
 func (p *smtpPool) giveUp(refused bool) (others bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -124,6 +124,12 @@ func (s *smtpSession) step(ctx context.Context, name string, limit time.Duration
 	return nil
 }
 
+// smtpNotBegun reports whether err means that the message could no longer be sent before its first command.
+func smtpNotBegun(err error) bool {
+	failed, ok := errors.AsType[*smtpError](err)
+	return ok && failed.step == smtpMail && errors.Is(err, sender.ErrLate)
+}
+
 // smtpReplied reports whether err is a server's reply to a command of a message, after which the connection can be
 // used.
 func smtpReplied(err error) bool {
