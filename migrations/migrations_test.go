@@ -82,6 +82,23 @@ func TestMigrations_EachStepGoesDownAndUp(t *testing.T) {
 	require.Equal(t, whole, catalog(t, db.Pool))
 }
 
+// Locations from before 0015 whose difference from 0 is too small for their index become 0.
+func TestMigrations_TinyLocationsBecomeZero(t *testing.T) {
+	t.Parallel()
+	db := dbtest.New(t)
+	ctx := context.Background()
+	_, err := migrations.Down(ctx, db.DSN, 14)
+	require.NoError(t, err)
+	_, err = db.Pool.Exec(ctx, `INSERT INTO belfry.channels (external_id, platform, location) VALUES
+		('a', 'ios', point(1e-300, 1)), ('b', 'ios', point(2, -1e-300)), ('c', 'ios', point(1e-13, -1e-13)), ('d', 'ios', point(1e-11, 0)), ('e', 'ios', NULL)`)
+	require.NoError(t, err)
+	_, err = migrations.Up(ctx, db.DSN)
+	require.NoError(t, err)
+	var places string
+	require.NoError(t, db.Pool.QueryRow(ctx, `SELECT string_agg(coalesce(location::text, 'none'), ' ' ORDER BY external_id) FROM belfry.channels`).Scan(&places))
+	require.Equal(t, "(0,1) (2,0) (0,0) (1e-11,0) none", places)
+}
+
 func TestMigrations_SeveralNodesMayMigrateAtOnce(t *testing.T) {
 	t.Parallel()
 	db := dbtest.NewEmpty(t)

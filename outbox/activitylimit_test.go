@@ -102,7 +102,9 @@ func TestSendTest_OfAJobThatWaitsReachesTesters(t *testing.T) {
 			break
 		}
 	}
-	require.ErrorContains(t, err, "belfry.activities.test_of: 5 tests of job ")
+	require.ErrorContains(t, err, "belfry.activities.test_of: ann sent 5 tests of job ")
+	_, err = outbox.SendTest(t.Context(), db.Pool, id, 6, "bob", false)
+	require.NoError(t, err, "nobody uses up the tests of others")
 
 	// Also of a job whose category demands no approval, by SQL.
 	require.NoError(t, db.Pool.QueryRow(t.Context(), `INSERT INTO belfry.jobs (type, category, title, needs_approval) VALUES ('push', 'popular_content', 'Hello', true) RETURNING id`).Scan(&id))

@@ -106,6 +106,16 @@ func TestForget_ItsWayIntoJobsIsNoOther(t *testing.T) {
 		_, err := d.DB.Pool.Exec(t.Context(), `WITH s AS MATERIALIZED (SELECT set_config('belfry.forget', 'u3', false)) UPDATE belfry.jobs SET audience = '`+audience+`' FROM s WHERE id = 3`)
 		require.ErrorContains(t, err, "job 3 is RUNNING; allowed changes: none", audience)
 	}
+
+	// Nor does the setting give a role that corrects audiences the right to erase.
+	operator := d.DB.Role(t, `GRANT USAGE ON SCHEMA belfry TO :role`, `GRANT SELECT, UPDATE ON belfry.jobs TO :role`)
+	const shrink = `WITH s AS MATERIALIZED (SELECT set_config('belfry.forget', 'u3', false)) UPDATE belfry.jobs SET audience = '{"kind": "channels", "external_ids": ["u4"]}' FROM s WHERE id = 3`
+	_, err := operator.Pool.Exec(t.Context(), shrink)
+	require.ErrorContains(t, err, "job 3 is RUNNING; allowed changes: none")
+	member := d.DB.Role(t, `GRANT USAGE ON SCHEMA belfry TO :role`, `GRANT SELECT, UPDATE ON belfry.jobs TO :role`,
+		`GRANT EXECUTE ON FUNCTION belfry.forget_listed(text, text[], integer, interval, boolean) TO :role`)
+	_, err = member.Pool.Exec(t.Context(), shrink)
+	require.NoError(t, err)
 }
 
 // An erasure finds messages, values and attempts by their job or activity, so that one with any is not deleted. An

@@ -230,6 +230,21 @@ func TestAttach_JSONThatJSONBRejectsIsLeftEmpty(t *testing.T) {
 	require.Equal(t, "0", b.one(t, `SELECT count(*)::text FROM belfry.attachment_misses`))
 }
 
+// The product of two differences in degrees may be too small for a float8, and then no location near could be written.
+func TestAttach_LocationsTooCloseForTheIndex(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.exec(t, `CREATE SCHEMA app; CREATE TABLE app.users (id text PRIMARY KEY, place point, push text)`)
+	b.attach(t, Table{Relation: "app.users", ExternalID: "id", Platform: "=ios", Location: "place", Addresses: "push=push"})
+	b.exec(t, `INSERT INTO app.users SELECT 'z' || n, point(0, 0) FROM generate_series(1, 300) n;
+		INSERT INTO app.users SELECT 't' || n, point(('1e-' || 160 + n)::float8, -('1e-' || 165 + n)::float8) FROM generate_series(1, 100) n;
+		INSERT INTO app.users SELECT 'u' || n, point(n, -n) FROM generate_series(1, 50) n;
+		INSERT INTO app.users VALUES ('v', point(-1e-11, 1e-200))`)
+	require.Equal(t, "0", b.one(t, `SELECT count(*)::text FROM belfry.attachment_misses`))
+	require.Equal(t, "400 (-1e-11,0)", b.one(t, `SELECT count(*) FILTER (WHERE location::text = '(0,0)') || ' ' || min(location::text) FILTER (WHERE external_id = 'v') FROM belfry.channels`))
+	require.True(t, b.drift(t).None())
+}
+
 // A table that was attached before an upgrade gets the functions of it, without another attach.
 func TestAttach_UpgradesTheTriggersOfATable(t *testing.T) {
 	t.Parallel()

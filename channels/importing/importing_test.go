@@ -90,6 +90,16 @@ func TestImport_UpsertsOnlyWhatChanged(t *testing.T) {
 	require.Contains(t, b.dump(t), "u-1|web|t||||{}|{}\n", "an empty cell clears, an empty active keeps")
 }
 
+func TestImport_LocationsTooCloseForTheIndex(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	_, err := Import(b.ctx, b.store, b.pool, strings.NewReader("external_id,platform,latitude,longitude\nu-1,ios,-1e-300,1e-11\n"), Options{})
+	require.NoError(t, err)
+	require.Contains(t, b.dump(t), "u-1|ios|t|(1e-11,0)|")
+	_, err = b.pool.Exec(b.ctx, `UPDATE belfry.channels SET location = point(1e-300, 0)`)
+	require.ErrorContains(t, err, "channels_location_tiny_check")
+}
+
 func TestImport_LastOfRepeatedRowsWins(t *testing.T) {
 	t.Parallel()
 	b := setup(t)

@@ -248,6 +248,9 @@ func degrees(name, text string, limit float64) (float64, string) {
 	if err != nil || math.IsNaN(v) || math.Abs(v) > limit {
 		return 0, fmt.Sprintf("%s: %s is not allowed; allowed values: %.0f to %.0f degrees", name, channels.Clip(text), -limit, limit)
 	}
+	if math.Abs(v) < 1e-12 { // the index of locations multiplies differences, and such a product has no float8
+		v = 0
+	}
 	return v, ""
 }
 

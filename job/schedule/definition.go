@@ -122,7 +122,7 @@ func (d Definition) Validate(prefix string) error {
 		c.that(false, "cron", "and every are both set; set only one")
 	}
 	zone, err := loadZone(d.zoneName())
-	c.that(err == nil, "time_zone",
+	c.that(err == nil && !isZoneFile(d.TimeZone), "time_zone",
 		"%q is not a time zone; allowed values: names of the IANA database such as UTC, Asia/Seoul, Europe/Berlin", d.TimeZone)
 	if d.Cron != "" && err == nil {
 		_, err := parseCron(d.Cron, zone)
@@ -342,6 +342,15 @@ func (d Definition) recurrence(anchor time.Time) (recurrence, error) {
 		return nil, fmt.Errorf("cron: %w", err)
 	}
 	return c, nil
+}
+
+// isZoneFile reports whether the zone database has a file of this name that is no zone of its own.
+func isZoneFile(name string) bool {
+	switch name {
+	case "localtime", "posixrules", "Factory":
+		return true
+	}
+	return strings.HasPrefix(name, "posix/") || strings.HasPrefix(name, "right/")
 }
 
 // loadZone is time.LoadLocation without the zone "Local", which depends on the machine.

@@ -2,6 +2,7 @@ package schedule_test
 
 import (
 	"context"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -41,6 +42,10 @@ func TestDefinition_ValidateTellsEverything(t *testing.T) {
 	}, keys)
 	require.ErrorContains(t, schedule.Definition{}.Validate(""), "template.category: is required without a query")
 	require.ErrorContains(t, schedule.Definition{Name: "a", Cron: "0 9 * * 8", Template: popular().Template}.Validate("s"), "s.cron: ")
+	for _, zone := range []string{"localtime", "Local", "posixrules", "posix/Asia/Seoul", "right/UTC", "Factory"} {
+		require.ErrorContains(t, schedule.Definition{Name: "a", Cron: "@daily", TimeZone: zone, Template: popular().Template}.Validate("s"),
+			"s.time_zone: "+strconv.Quote(zone)+" is not a time zone")
+	}
 	none := popular()
 	none.Template.Route = []string{}
 	require.ErrorContains(t, none.Validate("s"), "s.template.route: has 0 media; allowed values: 1 to 10 different media")

@@ -39,6 +39,8 @@ var badSQL = []struct{ name, sql string }{
 	{"every two years", `(name, every, template) VALUES ('a', '800 days', '` + good + `')`},
 	{"unknown zone", `(name, cron, time_zone, template) VALUES ('a', '@daily', 'Seoul', '` + good + `')`},
 	{"an offset is no zone", `(name, cron, time_zone, template) VALUES ('a', '@daily', '+09', '` + good + `')`},
+	{"the zone of a machine", `(name, cron, time_zone, template) VALUES ('a', '@daily', 'localtime', '` + good + `')`},
+	{"a file of zones", `(name, cron, time_zone, template) VALUES ('a', '@daily', 'posix/Asia/Seoul', '` + good + `')`},
 	{"null zone", `(name, cron, time_zone, template) VALUES ('a', '@daily', NULL, '` + good + `')`},
 	{"unknown policy", `(name, cron, missed, template) VALUES ('a', '@daily', 'twice', '` + good + `')`},
 	{"query_timeout zero", `(name, cron, query_timeout, template) VALUES ('a', '@daily', '0', '` + good + `')`},
