@@ -87,7 +87,7 @@ func DeadErrors(ctx context.Context, pool *pgxpool.Pool, f DeadFilter, limit, ne
 	}
 	list, err := w.run(ctx, cmp.Or(limit, deadErrorsShown))
 	if err != nil {
-		return list, fmt.Errorf("errors of dead letters: %w", err)
+		return DeadErrorList{}, fmt.Errorf("errors of dead letters: %w", err)
 	}
 	return list, nil
 }

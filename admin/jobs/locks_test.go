@@ -38,6 +38,23 @@ func TestLocks_AreNamed(t *testing.T) {
 	require.NotContains(t, err.Error(), by)
 }
 
+// A list that could not be read is not shown as an empty one.
+func TestLocks_AnErrorIsNoEmptyList(t *testing.T) {
+	t.Parallel()
+	d := admintest.NewDesk(t)
+	d.Enqueue("push")
+	d.Enqueue("push")
+	tx, err := d.DB.Pool.Begin(t.Context())
+	require.NoError(t, err)
+	defer func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) }()
+	_, err = tx.Exec(t.Context(), `LOCK TABLE belfry.job_deliveries, belfry.message_rows`)
+	require.NoError(t, err)
+	for _, command := range []string{"jobs list", "dead-letters errors", "dead-letters list"} {
+		require.Error(t, d.Run(command, map[string][]string{"jobs list": {"limit", "1"}}[command]...), command)
+		require.Empty(t, d.Out+d.Notes+d.JSON, command)
+	}
+}
+
 // A lock of a row is named by the sessions whose transactions are open.
 func TestLocks_OfRowsAreNamed(t *testing.T) {
 	t.Parallel()

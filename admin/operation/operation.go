@@ -325,7 +325,8 @@ func (o Operation) Run(ctx context.Context, env *Env, in any) (any, error) {
 		}
 		err = UnlessUnknown(stale(ctx, env, in, err))
 	}
-	if err = env.RedactError(err); err != nil && (out == nil || reflect.ValueOf(out).IsZero()) {
+	_, list := out.(interface{ items() any }) // of an error, it has no items, and the text for none would be shown
+	if err = env.RedactError(err); err != nil && (out == nil || list || reflect.ValueOf(out).IsZero()) {
 		return nil, err
 	}
 	out = complete(env.Redact(out))
