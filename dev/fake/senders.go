@@ -1,6 +1,9 @@
 package fake
 
-import "net/netip"
+import (
+	"net/netip"
+	"net/url"
+)
 
 // Sender is an entry of belfry's setting senders.
 type Sender struct {
@@ -17,7 +20,7 @@ func (s *Server) Senders() []Sender {
 	return []Sender{
 		{"webpush", "webpush", map[string]any{
 			"private_key": base64url(must(s.keys.vapid.Bytes())), "subject": "mailto:ops@example.com",
-			"allow_http": true, "allow_addresses": local,
+			"hosts": []string{must(url.Parse(s.url)).Hostname()}, "allow_http": true, "allow_addresses": local,
 		}},
 		{"apns", "apns", map[string]any{
 			"endpoint": s.url, "team_id": apnsTeamID, "key_id": apnsKeyID, "key": privatePEM(s.keys.apns), "topic": "com.example.app",

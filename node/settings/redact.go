@@ -21,7 +21,7 @@ var openSettings = []string{
 	"method", "content_type", "idempotency_header", "message_id_path", "code_path", // sms
 	"project", "priority", // fcm
 	"team_id", "key_id", "topic", "sound", // apns
-	"subject", "urgency", // webpush
+	"subject", "urgency", "hosts", // webpush
 	"host", "tls", "auth", "from", "reply_to", "message_id_domain", "hello", // smtp
 	"service_id", "plus_friend_id", "template_code", "country_code", "invalid_address_codes", // alimtalk
 	"allow_addresses", // and names that end in _file

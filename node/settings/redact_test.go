@@ -56,7 +56,7 @@ func TestConfig_OfSendersOnlyWhatIsNoSecretIsShown(t *testing.T) {
 		"sms":      {"method", "content_type", "idempotency_header", "from", "auth", "secret_file", "message_id_path", "code_path", "ca_file"},
 		"fcm":      {"service_account_file", "project", "priority", "ca_file"},
 		"apns":     {"team_id", "key_id", "key_file", "topic", "sound", "allow_addresses", "ca_file"},
-		"webpush":  {"private_key_file", "subject", "urgency", "allow_addresses", "ca_file"},
+		"webpush":  {"private_key_file", "subject", "urgency", "hosts", "allow_addresses", "ca_file"},
 		"smtp":     {"host", "tls", "ca_file", "auth", "password_file", "from", "reply_to", "message_id_domain", "hello"},
 		"alimtalk": {"service_id", "secret_key_file", "plus_friend_id", "template_code", "country_code", "invalid_address_codes", "allow_addresses", "ca_file"},
 	}

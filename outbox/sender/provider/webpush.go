@@ -52,6 +52,9 @@ func (c *webpushClient) deliver(ctx context.Context, d sender.Delivery) sender.R
 	if err != nil {
 		return refuseAddress("subscription", err.Error())
 	}
+	if !c.cfg.serves(to.endpoint.Hostname()) {
+		return refuseAddress(codeBlocked, "the host of the endpoint is no push service; permit it with hosts")
+	}
 	body, err := sealPush(d, to)
 	switch {
 	case errors.Is(err, errRecordTooLarge):

@@ -1,6 +1,7 @@
 package provider
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -12,7 +13,8 @@ import (
 // RFC 8188) and VAPID for the sender's identity (RFC 8292).
 //
 //	address ─► subscription ─► payload ─► record ─► POST endpoint ─► 201   accepted
-//	   └ malformed: invalid      └ over 3,993 bytes: permanent      404, 410 invalid address
+//	   └ malformed, other host:  └ over 3,993 bytes: permanent      404, 410 invalid address
+//	     permanent
 //	                                                                 429, 5xx see httpClient
 //	                                                                 other 4xx permanent
 //
@@ -26,8 +28,9 @@ import (
 //     therefore replaces an undelivered earlier attempt in the push service, and a service worker that uses the
 //     key as the notification's tag shows one notification for both.
 //  2. Every call has a new key pair and salt: no two bodies share a key and nonce.
-//  3. The endpoint comes from a browser. It must be https, and no connection is opened to a private address
-//     (guard) unless the configuration permits it.
+//  3. The endpoint comes from a browser. It must be https and on one of Hosts, because whoever subscribes a server
+//     of their own makes calls that hang, and no connection is opened to a private address (guard) unless the
+//     configuration permits it.
 //  4. A VAPID token is for one push service, expires after 12 hours and is used for at most 6 hours. At most 256
 //     tokens are cached.
 //
@@ -48,8 +51,26 @@ type WebPushConfig struct {
 	TTL time.Duration `mapstructure:"ttl"`
 	// Urgency is very-low, low, normal or high. Devices that save power defer low urgencies (RFC 8030 §5.3).
 	Urgency string `mapstructure:"urgency"`
+	// Hosts are the hosts of endpoints: names, *.NAME for each name below NAME, and * for any. None means the push
+	// services of Chrome, Edge, Firefox and Safari.
+	Hosts []string `mapstructure:"hosts"`
 	// AllowHTTP permits http endpoints, for tests.
 	AllowHTTP bool `mapstructure:"allow_http"`
+}
+
+// pushServices are the hosts of the browsers' push services.
+var pushServices = []string{"fcm.googleapis.com", "android.googleapis.com", "*.push.services.mozilla.com", "*.push.apple.com", "*.notify.windows.com"}
+
+// serves reports whether an endpoint may be on a host.
+func (c *WebPushConfig) serves(host string) bool {
+	hosts := c.Hosts
+	if len(hosts) == 0 {
+		hosts = pushServices
+	}
+	return slices.ContainsFunc(hosts, func(h string) bool {
+		below, any := strings.CutPrefix(strings.ToLower(h), "*")
+		return any && strings.HasSuffix(strings.ToLower(host), below) || strings.EqualFold(h, host)
+	})
 }
 
 // DefaultWebPush returns settings with a TTL of a day.
@@ -69,6 +90,11 @@ func (c *WebPushConfig) validate(p *sender.ValidationErrors) {
 	}
 	check(validVAPIDSubject(c.Subject), "subject", "%q is not allowed; allowed values: mailto:user@host and https://host", c.Subject)
 	check(c.TTL >= 0 && c.TTL <= 28*24*time.Hour, "ttl", "%s is not allowed; allowed values: 0s to 672h0m0s", c.TTL)
+	for i, host := range c.Hosts {
+		name := strings.TrimPrefix(host, "*.")
+		check(host == "*" || name != "" && !strings.ContainsAny(name, "*/: ") && !strings.HasPrefix(name, "."), fmt.Sprintf("hosts[%d]", i),
+			"%q is not allowed; allowed values: names as push.example.com, *.example.com for names below it, * for any", host)
+	}
 	check(slices.Contains(webpushUrgencies, c.Urgency), "urgency", "%q is not allowed; allowed values: %s", c.Urgency,
 		strings.Join(webpushUrgencies, ", "))
 	c.HTTP.validate(p)

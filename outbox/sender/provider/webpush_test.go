@@ -93,6 +93,7 @@ func webpushSetup(t *testing.T, handler http.HandlerFunc, adjust func(*WebPushCo
 	t.Cleanup(service.Close)
 	cfg := DefaultWebPush()
 	cfg.PrivateKey, cfg.Subject = webpushPrivateKey, "mailto:ops@example.org"
+	cfg.Hosts = []string{"*"}
 	cfg.HTTP.AllowAddresses = []string{"127.0.0.0/8"}
 	cfg.HTTP.CAFile = httpAuthority(t, service)
 	if adjust != nil {
@@ -270,6 +271,30 @@ func TestWebPush_WithoutAnAnswer(t *testing.T) {
 	require.NotContains(t, got.Detail, "secret")
 }
 
+// Whoever subscribes a server of their own could make every call hang.
+func TestWebPush_CallsPushServicesOnly(t *testing.T) {
+	t.Parallel()
+	var called atomic.Int32
+	service, s := webpushSetup(t, func(http.ResponseWriter, *http.Request) { called.Add(1) }, func(c *WebPushConfig) { c.Hosts = nil }, time.Now)
+	got := deliver(t, s, webpushDelivery(webpushNewBrowser(t).subscription(t, service.URL+"/x")))
+	require.Equal(t, sender.Result{Class: sender.Permanent, Code: "blocked_address",
+		Detail: "the host of the endpoint is no push service; permit it with hosts", Refusal: sender.RefusedAddress}, got)
+	require.Zero(t, called.Load())
+
+	cfg := DefaultWebPush()
+	for host, serves := range map[string]bool{
+		"fcm.googleapis.com": true, "FCM.googleapis.com": true, "updates.push.services.mozilla.com": true, "web.push.apple.com": true, "wns2-by3p.notify.windows.com": true,
+		"push.apple.com": false, "xpush.apple.com": false, "fcm.googleapis.com.example.com": false, "example.com": false, "": false,
+	} {
+		require.Equal(t, serves, cfg.serves(host), host)
+	}
+	cfg.Hosts = []string{"Push.example.com"}
+	require.True(t, cfg.serves("push.Example.com"))
+	require.False(t, cfg.serves("fcm.googleapis.com"))
+	cfg.Hosts = []string{"*"}
+	require.True(t, cfg.serves("anything"))
+}
+
 // Endpoints come from browsers: no call goes to a private address or leaves https.
 func TestWebPush_RefusesPrivateAndMalformedAddresses(t *testing.T) {
 	t.Parallel()
@@ -353,6 +378,8 @@ func TestWebPush_Validate(t *testing.T) {
 		`subject: "mailto:g: ops@example.org;"`:   func(c *WebPushConfig) { c.Subject = "mailto:g: ops@example.org;" },
 		`subject: "mailto:Ops <ops@example.org>"`: func(c *WebPushConfig) { c.Subject = "mailto:Ops <ops@example.org>" },
 		"ttl":                func(c *WebPushConfig) { c.TTL = -time.Second },
+		"hosts[1]":           func(c *WebPushConfig) { c.Hosts = []string{"*.push.example.com", "*push.example.com"} },
+		"hosts[0]":           func(c *WebPushConfig) { c.Hosts = []string{"https://push.example.com"} },
 		"urgency":            func(c *WebPushConfig) { c.Urgency = "now" },
 		"allow_addresses[0]": func(c *WebPushConfig) { c.HTTP.AllowAddresses = []string{"anywhere"} },
 	})
