@@ -17,9 +17,9 @@ import (
 func TestProcess_LogsNoAnswerOfAProvider(t *testing.T) {
 	t.Parallel()
 	db := dbtest.New(t)
-	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	listener, err := net.ListenTCP("tcp", &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)})
 	require.NoError(t, err)
-	defer listener.Close()
+	defer func() { require.NoError(t, listener.Close()) }()
 	p := start(t, []string{
 		"BELFRY_DATABASE_URL=" + db.DSN,
 		`BELFRY_SENDERS=[{"name": "hook", "kind": "webhook", "webhook": {"url": "http://` + listener.Addr().String() + `", "allow_http": true, "allow_addresses": ["127.0.0.1"], "secrets": ["whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"]}}]`,
@@ -28,10 +28,10 @@ func TestProcess_LogsNoAnswerOfAProvider(t *testing.T) {
 		INSERT INTO belfry.activities (channel_id, title, route) VALUES (1, 'Hello', '{webhook}')`)
 	require.NoError(t, err)
 
-	require.NoError(t, listener.(*net.TCPListener).SetDeadline(time.Now().Add(patience)))
+	require.NoError(t, listener.SetDeadline(time.Now().Add(patience)))
 	conn, err := listener.Accept()
 	require.NoError(t, err, p.stderr.String())
-	defer conn.Close()
+	defer func() { require.NoError(t, conn.Close()) }()
 	require.NoError(t, conn.SetDeadline(time.Now().Add(patience)))
 	reader := bufio.NewReader(conn)
 	request, err := http.ReadRequest(reader)

@@ -68,8 +68,8 @@ func (c *WebPushConfig) serves(host string) bool {
 		hosts = pushServices
 	}
 	return slices.ContainsFunc(hosts, func(h string) bool {
-		below, any := strings.CutPrefix(strings.ToLower(h), "*")
-		return any && strings.HasSuffix(strings.ToLower(host), below) || strings.EqualFold(h, host)
+		below, wild := strings.CutPrefix(strings.ToLower(h), "*")
+		return wild && strings.HasSuffix(strings.ToLower(host), below) || strings.EqualFold(h, host)
 	})
 }
 
