@@ -68,7 +68,8 @@ func (r *Relay) tried(items []item, results []sender.Result) (sent []item, of []
 }
 
 // checkOf returns the check of a call: its messages may be sent as long as this relay certainly holds their leases.
-// Afterwards they may have been recalled or erased, or belong to another relay. A call that has waited for its provider
+// Afterwards they may have been recalled or erased, or belong to another relay. A call that has not begun when the relay
+// stops is left to another one: the stop would cut it off in the end. A call that has waited for its provider
 // for more than a second rechecks them, so that it obeys an abort that returned in the meantime.
 func (r *Relay) checkOf(ctx context.Context, c call) func() error {
 	var mu sync.Mutex
@@ -77,7 +78,7 @@ func (r *Relay) checkOf(ctx context.Context, c call) func() error {
 		mu.Lock()
 		defer mu.Unlock()
 		for _, it := range c.items {
-			if !r.ledger.Holds(it.Claimed.LeaseID) {
+			if r.stopping.Load() || !r.ledger.Holds(it.Claimed.LeaseID) {
 				return sender.ErrLate
 			}
 		}

@@ -489,6 +489,29 @@ func TestRelay_LateCallsObeyAnAbort(t *testing.T) {
 	run.end(t)
 }
 
+// A call that still waits for its provider when the relay stops is not made: its message returns without an attempt.
+func TestRelay_LateCallsObeyAStop(t *testing.T) {
+	t.Parallel()
+	b := setup(t, 1)
+	b.job(t, "default", 1, 1)
+	waits := make(chan struct{}, 1)
+	s := &script{answer: func(ctx context.Context, _ sender.Delivery) sender.Result {
+		waits <- struct{}{}
+		untilLate(ctx)
+		if ctx.Err() != nil {
+			return sender.Result{Class: sender.Unknown}
+		}
+		return sender.Result{Class: sender.Retryable, Untried: true}
+	}}
+	c := config("r")
+	c.Lease, c.StatementTimeout, c.GracePeriod = 10*time.Minute, 2*time.Second, 10*time.Second
+	run := b.start(t, c, []relay.Sender{push(s)})
+	<-waits
+	run.end(t)
+	require.Equal(t, map[string]int{"PENDING": 1}, b.statuses(t))
+	require.Zero(t, one[int](t, b, `SELECT count(*) FROM belfry.attempts`))
+}
+
 // Of one call, a message that the client had no time to try is sent again, and has no attempt.
 func TestRelay_UntriedMessagesAreSentAgain(t *testing.T) {
 	t.Parallel()

@@ -75,6 +75,7 @@ type Relay struct {
 	groups    sync.WaitGroup // that are handed over or called
 	running   atomic.Bool
 	draining  atomic.Bool
+	stopping  atomic.Bool
 	capped    atomic.Int64 // in a drain, the longest wait under a cap since nothing was due
 	searches  atomic.Int32 // that have not been made once
 	suspects  chan *probe  // jobs of which a sample is to be tried
@@ -238,6 +239,8 @@ func (r *Relay) run(ctx context.Context, drain bool) error {
 	r.outcomes = newBatcher()
 	hard, release := r.stop.After(ctx, func() time.Duration { return r.settings().GracePeriod })
 	defer release()
+	r.stopping.Store(false)
+	defer context.AfterFunc(ctx, func() { r.stopping.Store(true) })()
 	r.open(hard, drain)
 	r.ledger.Over(r.transport.String())
 	if err := r.announce(ctx); err != nil {

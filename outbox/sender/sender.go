@@ -34,8 +34,9 @@ import (
 	"time"
 )
 
-// ErrLate reports that the messages of a call may no longer be sent: the relay's claim to them may have ended, because
-// its process was stopped or lost its database. They may have been recalled or erased, or sent by another relay.
+// ErrLate reports that the messages of a call may no longer be sent: the relay stops, or its claim to them may have
+// ended, because its process was suspended or lost its database. They may have been recalled or erased, or sent by
+// another relay.
 var ErrLate = errors.New("the claim to the message may have ended")
 
 type checkKey struct{}
