@@ -62,7 +62,7 @@ func newSMTPPool(cfg *SMTPConfig) (*smtpPool, error) {
 			return nil, errors.New("smtp.ca_file: has no PEM certificate")
 		}
 	}
-	pool := &smtpPool{cfg: *cfg, tls: config, limits: smtpLimits}
+	pool := &smtpPool{cfg: *cfg, tls: config, limits: smtpLimits, orphans: make(map[*smtpWaiter]struct{})}
 	if cfg.Hello == "" {
 		host, err := os.Hostname()
 		if err != nil {

@@ -15,11 +15,13 @@ func TestSMTP_ChecksBeforeItSends(t *testing.T) {
 	t.Parallel()
 	server, c := smtpSetup(t, nil, nil)
 	for sends, test := range []struct {
-		checks int // that pass
-		lines  []string
+		checks      int // that pass
+		lines       []string
+		connections int
 	}{
-		{0, nil},
-		{1, []string{"MAIL", "RCPT", "DATA"}},
+		{0, nil, 0},
+		{1, nil, 1},
+		{1, []string{"MAIL", "RCPT", "DATA"}, 1},
 	} {
 		before, asked := len(server.seen().lines), 0
 		ctx := sender.WithCheck(t.Context(), func() error {
@@ -38,7 +40,7 @@ func TestSMTP_ChecksBeforeItSends(t *testing.T) {
 		}
 		require.Equal(t, test.lines, commands, sends)
 		require.Empty(t, server.seen().mails)
-		require.Equal(t, 1, server.seen().connections, "nothing was sent over the first")
+		require.Equal(t, test.connections, server.seen().connections, "nothing was sent over the first")
 	}
 	require.Equal(t, sender.Accepted, c.Send(t.Context(), []sender.Delivery{smtpDelivery()})[0].Class)
 }

@@ -16,6 +16,8 @@ import (
 	"time"
 
 	gosmtp "github.com/wneessen/go-mail/smtp"
+
+	"github.com/belfryhq/belfry/outbox/sender"
 )
 
 // smtpSession is one connection, ready for a message.
@@ -31,38 +33,60 @@ type smtpSession struct {
 // close closes the connection without QUIT.
 func (s *smtpSession) close() { _ = s.link.Close() }
 
-// quit sends QUIT and closes the connection without waiting for the reply.
+// quit sends QUIT, and closes the connection when the server has, or after a second: until then the server counts it.
 func (s *smtpSession) quit() {
-	s.sayQuit()
+	_ = s.link.Conn.SetDeadline(time.Now().Add(time.Second))
+	_, _ = s.client.Text.Cmd("QUIT")
+	_, _ = io.Copy(io.Discard, s.client.Text.R)
 	s.close()
 }
 
-// sayQuit sends QUIT. The connection's reads and writes then end within a second.
-func (s *smtpSession) sayQuit() {
-	_ = s.link.Conn.SetDeadline(time.Now().Add(time.Second))
-	_, _ = s.client.Text.Cmd("QUIT")
-}
-
-// smtpPool limits and opens sessions, and stores idle ones. Servers limit the connections of a client: if one refuses a
-// further connection temporarily, calls wait for one of the sessions in use, and no further connection is tried for
-// smtpCrowded. Lock order: no other lock is taken while mu is held.
+// smtpPool limits and opens sessions, and stores idle ones. A call takes an idle session, or waits for the first of two: the
+// session that is opened for it, and one that another call gives back. A server may accept connections and greet late. If
+// it refuses a further connection temporarily, no other one is opened for smtpCrowded. Lock order: no other lock is taken
+// while mu is held.
+//
+//	waiting ─► a session comes ─► in use ─► given back: to the first that waits, or idle
+//	   └─ being opened ─┘              └──► closed: another one may be opened
 type smtpPool struct {
 	cfg    SMTPConfig
 	tls    *tls.Config
 	auth   func() gosmtp.Auth // nil without authentication
 	limits smtpLimit
 
-	mu      sync.Mutex
-	idle    []*smtpSession // ordered by last use
-	closed  bool
-	inUse   int             // sessions in use or being opened
-	opened  int             // sessions in use
-	limit   int             // of inUse, or 0
-	waiting []chan struct{} // calls that wait for inUse to be below limit, in order
+	mu       sync.Mutex
+	idle     []*smtpSession // ordered by last use
+	closed   bool
+	sessions int       // in use or idle
+	opening  int       // being opened
+	limit    int       // of both together, or 0
+	parted   time.Time // when a session was closed last
+	waiting  []*smtpWaiter
+	orphans  map[*smtpWaiter]struct{} // that got another session than the one that is being opened
 }
 
-// smtpCrowded is the time for which no further connection is tried after one was refused.
-const smtpCrowded = time.Minute
+// smtpWaiter is a call that waits for a session.
+type smtpWaiter struct {
+	open   func() (cancel context.CancelFunc) // begins to open a session
+	cancel context.CancelFunc                 // while one is being opened
+	pause  time.Duration                      // after the last refusal
+	paused bool
+	came   chan smtpAnswer // receives one answer
+}
+
+// smtpAnswer is a session or an error.
+type smtpAnswer struct {
+	s   *smtpSession
+	err error
+}
+
+const (
+	// smtpCrowded is the time for which no further connection is opened after one was refused.
+	smtpCrowded = time.Minute
+	// smtpParting is the time after the end of a connection for which a server may count it: if it is the only one,
+	// a refusal is no answer, and the call tries again after a pause of smtpPause, or twice the last one.
+	smtpParting, smtpPause = 10 * time.Second, 100 * time.Millisecond
+)
 
 // errSMTPCrowded means that a call has ended while it waited for a session.
 var errSMTPCrowded = errors.New("the server accepts no further connection, and none was free in time")
@@ -70,106 +94,143 @@ var errSMTPCrowded = errors.New("the server accepts no further connection, and n
 // acquire returns an idle session, or a new one. With fresh it prefers a new one. The caller must call release.
 func (p *smtpPool) acquire(ctx context.Context, fresh bool) (s *smtpSession, reused bool, err error) {
 	for {
-		if err := p.enter(ctx); err != nil {
+		if s, err = p.wait(ctx, fresh); err != nil {
 			return nil, false, err
 		}
-		if !fresh {
-			if s = p.take(); s != nil {
-				return s, true, nil
-			}
+		// The server may have closed it, or sent more than its replies: the next command would get a reply that is not
+		// its own.
+		if reused = s.sent > 0 || s.expiry != nil; !reused || s.quiet() {
+			return s, reused, nil
 		}
-		if s, err = p.open(ctx); err == nil {
-			p.countOpened()
-			return s, false, nil
+		p.release(s, false)
+	}
+}
+
+func (p *smtpPool) wait(ctx context.Context, fresh bool) (*smtpSession, error) {
+	w := &smtpWaiter{came: make(chan smtpAnswer, 1)}
+	w.open = func() context.CancelFunc {
+		at, ok := ctx.Deadline()
+		if !ok {
+			at = time.Now().Add(p.limits.open)
 		}
-		if !p.giveUp(smtpRefusedMore(err)) {
-			return nil, false, err
+		opening, cancel := context.WithDeadline(context.WithoutCancel(ctx), at) // it goes on when another session comes first
+		go func() {
+			defer cancel()
+			p.openFor(opening, w)
+		}()
+		return cancel
+	}
+	p.mu.Lock()
+	if !fresh {
+		if s := p.pop(); s != nil {
+			p.mu.Unlock()
+			return s, nil
 		}
-		fresh = false // an idle session does not prevent that another connection is refused
 	}
-}
-
-// release stores a session if it can be used again, and otherwise closes it.
-func (p *smtpPool) release(s *smtpSession, usable bool) {
-	if usable && p.keep(s) {
-		return
-	}
-	if usable {
-		s.sayQuit()
-		_, _ = io.Copy(io.Discard, s.client.Text.R) // until the server no longer counts the connection
-	}
-	s.close()
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.leave()
-}
-
-// keep stores a session after a message, unless there are enough.
-func (p *smtpPool) keep(s *smtpSession) bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.closed || len(p.idle) >= p.cfg.MaxIdle || s.sent >= p.cfg.MaxPerConnection {
-		return false
-	}
-	s.expiry = time.AfterFunc(p.cfg.IdleTimeout, func() { p.drop(s) })
-	p.idle = append(p.idle, s)
-	p.leave()
-	return true
-}
-
-// leave ends the use of a session. p.mu is held.
-func (p *smtpPool) leave() {
-	p.inUse--
-	p.opened--
-	p.admit()
-}
-
-// giveUp ends the use of a session that was not opened. If its connection was refused, giveUp reports whether another
-// one is in use, being opened or idle.
-func (p *smtpPool) giveUp(refused bool) (others bool) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.inUse--
-	others = refused && p.inUse+len(p.idle) > 0
-	if others {
-		if p.limit == 0 {
-			time.AfterFunc(smtpCrowded, p.unlimit)
-		}
-		p.limit = max(p.opened+len(p.idle), 1)
-	}
-	p.admit()
-	return others
-}
-
-// enter waits until a session may be used.
-func (p *smtpPool) enter(ctx context.Context) error {
-	turn := make(chan struct{})
-	p.mu.Lock()
-	p.waiting = append(p.waiting, turn)
+	p.waiting = append(p.waiting, w)
 	p.admit()
 	p.mu.Unlock()
 	select {
-	case <-turn:
-		return nil
+	case answer := <-w.came:
+		return answer.s, answer.err
 	case <-ctx.Done():
 	}
 	p.mu.Lock()
-	defer p.mu.Unlock()
-	if i := slices.Index(p.waiting, turn); i >= 0 {
+	i, cancel := slices.Index(p.waiting, w), w.cancel
+	if i >= 0 {
 		p.waiting = slices.Delete(p.waiting, i, i+1)
-	} else { // admitted at the same time
-		p.inUse--
-		p.admit()
 	}
-	return errors.Join(errSMTPCrowded, ctx.Err())
+	p.mu.Unlock()
+	if i < 0 || cancel != nil {
+		if cancel != nil && !errors.Is(ctx.Err(), context.DeadlineExceeded) { // which ends it by itself
+			cancel()
+		}
+		answer := <-w.came
+		if answer.err != nil {
+			return nil, answer.err
+		}
+		p.release(answer.s, true)
+	}
+	return nil, errors.Join(errSMTPCrowded, ctx.Err())
 }
 
-// admit lets calls in that wait. p.mu is held.
+// openFor opens a session for a call that waits.
+func (p *smtpPool) openFor(ctx context.Context, w *smtpWaiter) {
+	var s *smtpSession
+	err := sender.Check(ctx)
+	if err == nil {
+		s, err = p.open(ctx)
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	defer p.admit()
+	p.opening--
+	w.cancel = nil
+	_, orphan := p.orphans[w]
+	delete(p.orphans, w)
+	if err == nil {
+		p.sessions++
+		if p.limit > 0 {
+			p.limit = max(p.limit, p.sessions)
+		}
+	}
+	switch {
+	case orphan && err == nil && !p.give(s):
+		go p.part(s)
+	case orphan:
+	case err != nil && smtpRefusedMore(err) && p.later(w):
+	default:
+		p.answer(w, smtpAnswer{s, err})
+	}
+}
+
+// later reports whether a call goes on waiting after the server has refused a connection: for another session, or for
+// the server to forget an earlier one. p.mu is held.
+func (p *smtpPool) later(w *smtpWaiter) bool {
+	switch {
+	case !slices.Contains(p.waiting, w): // the call has ended
+		return false
+	case p.sessions+p.opening > 0:
+		if p.limit == 0 {
+			time.AfterFunc(smtpCrowded, p.unlimit)
+		}
+		p.limit = max(p.sessions, 1)
+	case time.Since(p.parted) < smtpParting:
+		w.pause, w.paused = max(2*w.pause, smtpPause), true
+		time.AfterFunc(w.pause, func() {
+			p.mu.Lock()
+			defer p.mu.Unlock()
+			w.paused = false
+			p.admit()
+		})
+	default:
+		return false
+	}
+	return true
+}
+
+// answer ends the wait of a call. p.mu is held.
+func (p *smtpPool) answer(w *smtpWaiter, a smtpAnswer) {
+	p.waiting = slices.DeleteFunc(p.waiting, func(other *smtpWaiter) bool { return other == w })
+	if w.cancel != nil {
+		p.orphans[w] = struct{}{}
+	}
+	w.came <- a
+}
+
+// admit opens sessions for calls that wait, or gives them idle ones. p.mu is held.
 func (p *smtpPool) admit() {
-	for len(p.waiting) > 0 && (p.limit == 0 || p.inUse < p.limit) {
-		p.inUse++
-		close(p.waiting[0])
-		p.waiting = p.waiting[1:]
+	for _, w := range slices.Clone(p.waiting) {
+		switch {
+		case w.cancel != nil || w.paused:
+		case p.limit == 0 || p.sessions+p.opening < p.limit:
+			p.opening++
+			w.cancel = w.open()
+		default:
+			if s := p.pop(); s != nil {
+				p.answer(w, smtpAnswer{s: s})
+			}
+		}
 	}
 }
 
@@ -180,38 +241,56 @@ func (p *smtpPool) unlimit() {
 	p.admit()
 }
 
-func (p *smtpPool) countOpened() {
+// release gives a session back if it can be used again, and otherwise closes it.
+func (p *smtpPool) release(s *smtpSession, usable bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.opened++
-	if p.limit > 0 {
-		p.limit = max(p.limit, p.opened+len(p.idle))
-	}
-}
-
-// take returns an idle session, or nil. It closes a session if the server has closed it, or has sent more than its
-// replies: the next command would get a reply that is not its own.
-func (p *smtpPool) take() *smtpSession {
-	for {
-		s := p.pop()
-		if s == nil || s.quiet() {
-			return s
-		}
+	switch {
+	case !usable:
 		s.close()
-		p.mu.Lock()
-		p.opened--
-		p.mu.Unlock()
+		p.gone()
+	case !p.give(s):
+		go p.part(s) // the call does not wait for the server
 	}
 }
 
-func (p *smtpPool) pop() *smtpSession {
+// give hands a session to the first call that waits, or stores it. It reports whether the session is wanted. p.mu is held.
+func (p *smtpPool) give(s *smtpSession) bool {
+	switch {
+	case s.sent >= p.cfg.MaxPerConnection:
+		return false
+	case len(p.waiting) > 0:
+		p.answer(p.waiting[0], smtpAnswer{s: s})
+		return true
+	case p.closed || len(p.idle) >= p.cfg.MaxIdle:
+		return false
+	}
+	s.expiry = time.AfterFunc(p.cfg.IdleTimeout, func() { p.drop(s) })
+	p.idle = append(p.idle, s)
+	return true
+}
+
+// part ends a session with QUIT.
+func (p *smtpPool) part(s *smtpSession) {
+	s.quit()
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	p.gone()
+}
+
+// gone counts a session that was closed. p.mu is held.
+func (p *smtpPool) gone() {
+	p.sessions--
+	p.parted = time.Now()
+	p.admit()
+}
+
+// pop returns an idle session, or nil. p.mu is held.
+func (p *smtpPool) pop() *smtpSession {
 	for len(p.idle) > 0 {
 		last := p.idle[len(p.idle)-1]
 		p.idle = p.idle[:len(p.idle)-1]
 		if last.expiry.Stop() {
-			p.opened++
 			return last
 		}
 	}
@@ -227,30 +306,25 @@ func (s *smtpSession) quiet() bool {
 	return errors.Is(err, os.ErrDeadlineExceeded)
 }
 
-// drop closes an expired session, unless it is in use.
+// drop closes an expired session.
 func (p *smtpPool) drop(s *smtpSession) {
 	p.mu.Lock()
-	defer p.mu.Unlock()
-	for i, other := range p.idle {
-		if other == s {
-			p.idle = slices.Delete(p.idle, i, i+1)
-			break
-		}
-	}
-	s.quit()
+	p.idle = slices.DeleteFunc(p.idle, func(other *smtpSession) bool { return other == s })
+	p.mu.Unlock()
+	p.part(s)
 }
 
-// Close closes idle sessions. Calls in progress continue.
+// Close closes idle sessions, and those that are being opened for no call. Calls in progress continue.
 func (p *smtpPool) Close() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.closed = true
-	for _, s := range p.idle {
-		if s.expiry.Stop() {
-			s.quit()
-		}
+	for s := p.pop(); s != nil; s = p.pop() {
+		go p.part(s)
 	}
-	p.idle = nil
+	for w := range p.orphans {
+		w.cancel()
+	}
 	return nil
 }
 

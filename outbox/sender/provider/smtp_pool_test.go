@@ -18,6 +18,8 @@ func TestSMTP_WaitsForAConnectionOfACrowdedServer(t *testing.T) {
 	for name, adjust := range map[string]func(*smtpServer, *SMTPConfig){
 		"refused":      func(*smtpServer, *SMTPConfig) {},
 		"dropped":      func(s *smtpServer, _ *SMTPConfig) { s.faults["CROWDED"] = "drop" },
+		"EHLO dropped": func(s *smtpServer, _ *SMTPConfig) { s.faults["CROWDED"] = "EHLO" },
+		"frees late":   func(s *smtpServer, c *SMTPConfig) { s.most, s.frees, c.MaxIdle = 1, 20*time.Millisecond, 0 },
 		"nothing idle": func(_ *smtpServer, c *SMTPConfig) { c.MaxIdle = 0 },
 		"few messages": func(_ *smtpServer, c *SMTPConfig) { c.MaxPerConnection = 3 },
 		"one":          func(s *smtpServer, _ *SMTPConfig) { s.most = 1 },
@@ -42,10 +44,16 @@ func TestSMTP_WaitsForAConnectionOfACrowdedServer(t *testing.T) {
 				})
 			}
 			all.Wait()
+			require.Eventually(t, func() bool { // closed after their QUIT
+				pool := s.(*oneByOne).Closer.(*smtpPool)
+				pool.mu.Lock()
+				defer pool.mu.Unlock()
+				return pool.sessions == len(pool.idle)
+			}, long, time.Millisecond)
 			require.Equal(t, calls*messages, len(srv.seen().mails)) //nolint:testifylint // Len prints the mails
 			require.Less(t, srv.seen().refused, calls*messages/2)
 			pool := s.(*oneByOne).Closer.(*smtpPool)
-			require.Zero(t, pool.inUse+pool.opened+len(pool.waiting))
+			require.Zero(t, pool.opening+len(pool.waiting))
 			if cfg.MaxIdle > 0 && cfg.MaxPerConnection > messages {
 				require.Equal(t, srv.most, pool.limit)
 			}
@@ -148,4 +156,77 @@ func TestSMTP_UsesAnIdleSessionWhenANewOneIsRefused(t *testing.T) {
 	require.True(t, reused)
 	require.Equal(t, 1, srv.seen().refused)
 	pool.release(third, true)
+}
+
+// A server may accept a connection and greet it late, as one without a free process does. A call then takes the session that
+// another call gives back, and the late one is used afterwards.
+func TestSMTP_TakesTheFirstSessionThatComes(t *testing.T) {
+	t.Parallel()
+	srv, s := smtpSetup(t, nil, func(c *SMTPConfig) { c.TLS = "none" })
+	pool := s.(*oneByOne).Closer.(*smtpPool)
+	first, _, err := pool.acquire(t.Context(), false)
+	require.NoError(t, err)
+	greet := make(chan struct{})
+	srv.set(func(s *smtpServer) { s.greets = greet })
+	came := make(chan *smtpSession, 1)
+	go func() {
+		second, _, err := pool.acquire(t.Context(), false)
+		if err != nil {
+			t.Error(err)
+		}
+		came <- second
+	}()
+	require.Eventually(t, func() bool { return srv.seen().connections == 2 }, long, time.Millisecond)
+	pool.release(first, true)
+	require.Equal(t, first, <-came)
+	close(greet)
+	require.Eventually(t, func() bool {
+		pool.mu.Lock()
+		defer pool.mu.Unlock()
+		return len(pool.idle) == 1 && pool.sessions == 2 && pool.opening+len(pool.orphans) == 0
+	}, long, time.Millisecond)
+	third, reused, err := pool.acquire(t.Context(), false)
+	require.NoError(t, err)
+	require.True(t, reused)
+	require.NotEqual(t, first, third)
+	require.Equal(t, 2, srv.seen().connections)
+	pool.release(first, true)
+	pool.release(third, true)
+}
+
+// A connection that is opened for no call any more ends with the pool.
+func TestSMTP_CloseEndsWhatIsOpenedForNobody(t *testing.T) {
+	t.Parallel()
+	srv, s := smtpSetup(t, nil, func(c *SMTPConfig) { c.TLS = "none" })
+	pool := s.(*oneByOne).Closer.(*smtpPool)
+	first, _, err := pool.acquire(t.Context(), false)
+	require.NoError(t, err)
+	srv.set(func(s *smtpServer) { s.greets = make(chan struct{}) })
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		if second, _, err := pool.acquire(t.Context(), false); err == nil {
+			pool.release(second, true)
+		}
+	}()
+	require.Eventually(t, func() bool { return srv.seen().connections == 2 }, long, time.Millisecond)
+	pool.release(first, true)
+	<-ended
+	require.NoError(t, s.Close())
+	require.Eventually(t, func() bool {
+		pool.mu.Lock()
+		defer pool.mu.Unlock()
+		return pool.sessions+pool.opening+len(pool.orphans) == 0
+	}, long, time.Millisecond)
+}
+
+// A call does not wait for the answer to QUIT.
+func TestSMTP_QuitDelaysNoCall(t *testing.T) {
+	t.Parallel()
+	_, s := smtpSetup(t, func(s *smtpServer) { s.faults["QUIT"] = "hang" }, func(c *SMTPConfig) { c.TLS, c.MaxIdle = "none", 0 })
+	require.Equal(t, sender.Accepted, deliver(t, s, smtpDelivery()).Class)
+	pool := s.(*oneByOne).Closer.(*smtpPool)
+	pool.mu.Lock()
+	defer pool.mu.Unlock()
+	require.Equal(t, 1, pool.sessions, "it waits for a second")
 }

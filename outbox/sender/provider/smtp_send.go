@@ -224,12 +224,16 @@ func smtpRefusedMore(err error) bool {
 		return failed.reply().Code < 500
 	}
 	_, untrusted := errors.AsType[*tls.CertificateVerificationError](err)
-	return failed.step == smtpGreeting || failed.step == smtpHandshake && !untrusted // a refusal before the handshake is not encrypted
+	// a refusal before the handshake is not encrypted
+	return failed.step == smtpGreeting || failed.step == smtpHello || failed.step == smtpHandshake && !untrusted
 }
 
 // smtpUnopened returns the result of a failed connection. No message was begun, so it is retryable.
 func smtpUnopened(err error) sender.Result {
 	r := sender.Result{Class: sender.Retryable, Code: "connection"}
+	if errors.Is(err, sender.ErrLate) {
+		return failureOf(errCallLate)
+	}
 	if errors.Is(err, errSMTPCrowded) {
 		r.Code, r.Detail, r.Untried = smtpEnded(err), errSMTPCrowded.Error(), true
 		return r

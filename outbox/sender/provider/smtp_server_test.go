@@ -40,8 +40,10 @@ type smtpServer struct {
 	plain      bool // does not announce ENHANCEDSTATUSCODES
 	utf8       bool // offers SMTPUTF8
 	implicit   bool
-	most       int  // connections at once, or 0; another is refused, or dropped if the fault of CROWDED is drop
-	closeAfter bool // ends the connection after each message, without a word
+	most       int           // connections at once, or 0; another is refused, or dropped if the fault of CROWDED is drop
+	frees      time.Duration // for which an ended connection still counts
+	greets     chan struct{} // greetings wait until it is closed, or nil
+	closeAfter bool          // ends the connection after each message, without a word
 	smtpRecord
 	open   map[net.Conn]struct{}
 	served int           // of open, those that are not refused
@@ -137,16 +139,23 @@ func (s *smtpServer) serve(raw net.Conn) {
 		s.mu.Unlock()
 	}()
 	if s.crowded() {
+		if s.faults["CROWDED"] == "EHLO" {
+			s.answer(raw, raw, "GREETING", "220 test ESMTP")
+			_, _ = bufio.NewReader(raw).ReadString('\n')
+			return
+		}
 		s.answer(raw, raw, "CROWDED", "421 4.7.0 too many concurrent connections")
 		return
 	}
-	defer func() { s.set(func(s *smtpServer) { s.served-- }) }()
+	defer func() {
+		time.AfterFunc(s.frees, func() { s.set(func(s *smtpServer) { s.served-- }) })
+	}()
 	conn := raw
 	if s.implicit {
 		conn = tls.Server(raw, s.tls)
 	}
 	in := bufio.NewReader(conn)
-	if !s.answer(raw, conn, "GREETING", "220 test ESMTP") {
+	if s.late(); !s.answer(raw, conn, "GREETING", "220 test ESMTP") {
 		return
 	}
 	for {
@@ -180,6 +189,10 @@ func (s *smtpServer) serve(raw net.Conn) {
 				return
 			}
 		case "QUIT":
+			if s.faulty(verb) {
+				_, _ = in.ReadByte() // until the client leaves
+				return
+			}
 			_, _ = fmt.Fprint(conn, "221 bye\r\n")
 			return
 		default: // MAIL, RCPT, RSET, NOOP
@@ -200,6 +213,25 @@ func (s *smtpServer) crowded() bool {
 	}
 	s.refused++
 	return true
+}
+
+// late waits for the time of a greeting, or for the end of the test.
+func (s *smtpServer) late() {
+	s.mu.Lock()
+	greets := s.greets
+	s.mu.Unlock()
+	if greets != nil {
+		select {
+		case <-greets:
+		case <-s.t.Context().Done():
+		}
+	}
+}
+
+func (s *smtpServer) faulty(command string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.faults[command] != ""
 }
 
 func (s *smtpServer) replaced(command string) bool {
