@@ -218,12 +218,12 @@ func (p *smtpPool) answer(w *smtpWaiter, a smtpAnswer) {
 	w.came <- a
 }
 
-// admit opens sessions for calls that wait, or gives them idle ones. p.mu is held.
+// admit opens sessions, as many as calls wait, or gives the calls idle ones. p.mu is held.
 func (p *smtpPool) admit() {
 	for _, w := range slices.Clone(p.waiting) {
 		switch {
 		case w.cancel != nil || w.paused:
-		case p.limit == 0 || p.sessions+p.opening < p.limit:
+		case p.opening < len(p.waiting) && (p.limit == 0 || p.sessions+p.opening < p.limit):
 			p.opening++
 			w.cancel = w.open()
 		default:

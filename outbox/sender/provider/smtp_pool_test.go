@@ -194,6 +194,27 @@ func TestSMTP_TakesTheFirstSessionThatComes(t *testing.T) {
 	pool.release(third, true)
 }
 
+// Nor does each call open another connection then.
+func TestSMTP_OpensNoMoreThanCallsWait(t *testing.T) {
+	t.Parallel()
+	srv, s := smtpSetup(t, nil, func(c *SMTPConfig) { c.TLS = "none" })
+	require.Equal(t, sender.Accepted, deliver(t, s, smtpDelivery()).Class)
+	srv.set(func(s *smtpServer) { s.greets = make(chan struct{}) })
+	const calls, messages = 4, 20
+	var all sync.WaitGroup
+	for range calls {
+		all.Go(func() {
+			for range messages {
+				if got := s.Send(t.Context(), []sender.Delivery{smtpDelivery()})[0]; got.Class != sender.Accepted {
+					t.Error(got)
+				}
+			}
+		})
+	}
+	all.Wait()
+	require.LessOrEqual(t, srv.seen().connections, 1+calls)
+}
+
 // A connection that is opened for no call any more ends with the pool.
 func TestSMTP_CloseEndsWhatIsOpenedForNobody(t *testing.T) {
 	t.Parallel()
