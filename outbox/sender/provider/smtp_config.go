@@ -23,8 +23,9 @@ import (
 //	message:                          MAIL ─► RCPT ─► DATA ─► content ─► "." ─► reply
 //	          lost or refused (4yz):  └──────────── retryable ────────┘      unknown if lost
 //
-// Up to MaxIdle connections are reused, each for up to IdleTimeout and MaxPerConnection messages. If the server refuses
-// a further connection, calls wait for those that it has accepted.
+// Up to MaxIdle connections are reused, each for up to IdleTimeout and MaxPerConnection messages. A call takes the first
+// connection that is ready: a new one, or one that another call has finished with. If the server refuses a further
+// connection, calls wait for those that it has accepted.
 // github.com/wneessen/go-mail implements the protocol; smtpClient runs the steps of a message and classifies the
 // answers.
 //
