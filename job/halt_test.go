@@ -71,7 +71,7 @@ func TestHalt_StopsEveryWalkAtOnce(t *testing.T) {
 				}
 			}()
 			if point == job.PointMoved { // the chunk has its job's row: the halt waits for its COMMIT
-				b.blocked(t)
+				b.halting(t)
 				for _, g := range gates {
 					g.release(nil)
 				}
@@ -135,6 +135,12 @@ func TestLong_HaltRacesWithClaimsAndChunks(t *testing.T) {
 	b.requireDone(t, id, everyone(n))
 }
 
+// halting waits until a halt asks again and again for a lock.
+func (b *bundle) halting(t *testing.T) {
+	t.Helper()
+	b.eventually(t, `SELECT EXISTS (SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event = 'PgSleep')`)
+}
+
 // A claim whose COMMIT is on its way is found by the halt, which waits for it; one that comes
 // while a halt is being committed changes nothing and waits for nobody.
 func TestHalt_AndAClaimFindEachOther(t *testing.T) {
@@ -153,7 +159,7 @@ func TestHalt_AndAClaimFindEachOther(t *testing.T) {
 			t.Error(err)
 		}
 	}()
-	b.blocked(t)
+	b.halting(t)
 	require.NoError(t, tx.Commit(t.Context()))
 	<-done
 	require.Equal(t, job.Pending, b.state(t, id).Status)
@@ -346,6 +352,48 @@ func TestHalt_WaitsForNoLockOfARow(t *testing.T) {
 			b.requireDone(t, id, everyone(n))
 		})
 	}
+}
+
+// Sessions share the lock of a job that nobody runs, each for half a second and one before the other ends. A halt takes its
+// two seconds, and an abort says who they are.
+func TestHalt_WaitsForNoSharedLocks(t *testing.T) {
+	t.Parallel()
+	b := setup(t, 10)
+	id := b.enqueue(t, job.Spec{})
+	b.exec(t, `UPDATE belfry.jobs SET status = 'RUNNING', fence = fence + 1, runner = 'gone', heartbeat_at = now() WHERE id = $1`, id)
+	holder := b.db.Role(t, `GRANT USAGE ON SCHEMA belfry TO :role`, `GRANT SELECT, UPDATE ON belfry.jobs TO :role`)
+	ctx, end := context.WithCancel(context.WithoutCancel(t.Context()))
+	var all sync.WaitGroup
+	defer all.Wait()
+	defer end()
+	shared := make(chan struct{}, 1)
+	for n := range 3 {
+		all.Go(func() {
+			for ctx.Err() == nil {
+				_ = pgx.BeginFunc(ctx, holder.Pool, func(tx pgx.Tx) error {
+					if _, err := tx.Exec(ctx, `SELECT FROM belfry.jobs WHERE id = $1 FOR SHARE`, id); err != nil {
+						return err
+					}
+					select {
+					case shared <- struct{}{}:
+					default:
+					}
+					_, err := tx.Exec(ctx, `SELECT pg_sleep(0.5 + 0.1 * $1)`, n)
+					return err
+				})
+			}
+		})
+	}
+	<-shared
+	began := time.Now()
+	_, changed, err := b.jobs.Halt(t.Context(), job.Act{Actor: "ann"})
+	require.NoError(t, err)
+	require.True(t, changed)
+	require.Less(t, time.Since(began), 9*time.Second)
+	require.Equal(t, "["+strconv.FormatInt(id, 10)+"]", one[string](t, b, `SELECT detail ->> 'locked' FROM belfry.events WHERE kind = 'halted'`))
+	_, err = b.jobs.Abort(t.Context(), job.Selection{IDs: []int64{id}}, job.Act{Actor: "ann"})
+	require.ErrorIs(t, err, job.ErrLocked)
+	require.ErrorContains(t, db.NameHolders(t.Context(), b.db.Pool, err), "open transactions hold rows of belfry.jobs by session ")
 }
 
 // A claim that was open while belfry was halted, and commits later, writes nothing.

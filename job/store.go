@@ -23,6 +23,9 @@ const storeTimeout = 15 * time.Second
 // deadline of the HTTP API, so that callers get the reason.
 const rowWait = 5 * time.Second
 
+// serverFirst is the part of storeTimeout in which the server has ended a statement already, and says why.
+const serverFirst = time.Second
+
 // Store reads jobs and carries out operators' acts, each in a transaction of its own of at most 15 seconds.
 // An act that waits 5 seconds for a row that another session has locked fails with ErrLocked. It is safe for
 // concurrent use.
@@ -37,7 +40,7 @@ func NewStore(pool *pgxpool.Pool) *Store { return &Store{pool: pool} }
 
 // inTx runs do in one short transaction.
 func (s *Store) inTx(ctx context.Context, do func(context.Context, pgx.Tx) error) error {
-	return mapError(db.InTx(ctx, s.pool, db.Options{Limit: storeTimeout, Wait: rowWait}, do))
+	return mapError(db.InTx(ctx, s.pool, db.Options{Limit: storeTimeout - serverFirst, Grace: serverFirst, Wait: rowWait}, do))
 }
 
 // change is inTx for a change by an operator; it checks act.If first.
@@ -47,7 +50,7 @@ func (s *Store) change(ctx context.Context, act Act, do func(context.Context, pg
 
 // changes is change. The server caches the plans of an act that is made often, as a step of many.
 func (s *Store) changes(ctx context.Context, act Act, often bool, do func(context.Context, pgx.Tx) error) error {
-	return mapError(db.InTx(ctx, s.pool, db.Options{Limit: storeTimeout, Wait: rowWait, If: act.If, Often: often}, do))
+	return mapError(db.InTx(ctx, s.pool, db.Options{Limit: storeTimeout - serverFirst, Grace: serverFirst, Wait: rowWait, If: act.If, Often: often}, do))
 }
 
 // KeyWait bounds the wait of a request for another transaction with its idempotency key, and so the time for

@@ -129,6 +129,8 @@ SELECT n.kind, n.name, n.host || ':' || n.pid AS holder, n.rival
 SELECT belfry.rings(), pg_notification_queue_usage();
 
 -- name: DoctorPartitions :one
--- The partition of belfry.notifications that jobs write into, and whether the next one exists. Always one row.
-SELECT p.part, to_regclass('belfry.notifications_' || p.part + 1) IS NOT NULL
-  FROM (SELECT coalesce(belfry.notifications_part(max(j.arrival)), 0) AS part FROM belfry.jobs j) p;
+-- The partition of belfry.notifications that jobs and activities write into, and whether it and the next one exist. The number
+-- of the last activity is visible to roles with a right on the sequence. Always one row.
+SELECT p.part, num_nulls(to_regclass('belfry.notifications_' || p.part), to_regclass('belfry.notifications_' || p.part + 1)) = 0
+  FROM (SELECT coalesce(belfry.notifications_part(greatest(max(j.arrival), (SELECT s.last_value FROM pg_sequences s WHERE (s.schemaname, s.sequencename) = ('belfry', 'arrivals_seq')))), 0) AS part
+          FROM belfry.jobs j) p;

@@ -156,7 +156,7 @@ func (d *doctor) checkPartitions(ctx context.Context, check string) error {
 	var ahead bool
 	err := d.Reads().QueryRow(ctx, queries.doctorPartitions).Scan(&part, &ahead)
 	if err == nil && !ahead {
-		d.warn(check, fmt.Sprintf("as the owner of the schema: SELECT belfry.notifications_add(%d)", part+1),
+		d.warn(check, fmt.Sprintf("as the owner of the schema: SELECT belfry.notifications_ahead(%d)", part),
 			"no partition follows belfry.notifications_%d: it grows, and inbox jobs become slower", part)
 	} else if err == nil {
 		d.ok(check, "belfry.notifications_%d has a next partition", part)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"regexp"
 	"strings"
 
 	"github.com/jackc/pgx/v5/pgconn"
@@ -73,6 +74,11 @@ var classes = map[string]Class{
 	"XX": Internal,
 }
 
+// waitedForRow matches the context of an error that ended a wait for the lock of a row, such as "while locking tuple (0,5)
+// in relation "jobs"", in all languages. lock_timeout bounds each of the waits for sessions that share a lock, and not all
+// of them together: statement_timeout ends these.
+var waitedForRow = regexp.MustCompile(`^[^\n]*\(\d+,\d+\)`)
+
 // Terminated reports whether the server ended the connection: by a shutdown, a crash, pg_terminate_backend or an
 // idle timeout. A COMMIT in that moment may have taken effect.
 func Terminated(err error) bool {
@@ -96,6 +102,9 @@ func ClassOf(err error) Class {
 		}
 		return Unreachable
 	case errors.As(err, &pg):
+		if classOf(pg.Code) == TooSlow && waitedForRow.MatchString(pg.Where) {
+			return Locked
+		}
 		return classOf(pg.Code)
 	case errors.Is(err, context.DeadlineExceeded):
 		return NoAnswer

@@ -101,17 +101,23 @@ SELECT DISTINCT coalesce(a.pid, 0) AS pid, coalesce(a.usename::text, '') AS role
 
 -- name: RowWriters :many
 -- Up to three sessions whose transactions have been open for a second and have locked or changed rows of tables of schema
--- belfry, the longest first, as LockHolders. It reads none of the tables.
+-- belfry, the longest first, as LockHolders; without such, younger ones that have locked rows and changed none. It reads
+-- none of the tables.
+WITH w AS (
 SELECT coalesce(l.pid, 0) AS pid, coalesce(a.usename::text, '') AS role, coalesce(a.application_name, '') AS application,
        a.xact_start AS since, coalesce(x.gid, '') AS prepared,
-       'rows of ' || string_agg(DISTINCT l.relation::regclass::text, ' and ') AS locked, false AS waits
+       'rows of ' || string_agg(DISTINCT l.relation::regclass::text, ' and ') AS locked, false AS waits,
+       (a.xact_start < clock_timestamp() - interval '1 second') IS NOT FALSE AS long, bool_and(l.mode = 'RowShareLock') AS locks
   FROM pg_locks l
   JOIN pg_class c ON c.oid = l.relation AND c.relnamespace = to_regnamespace('belfry') AND c.relkind IN ('r', 'p')
   LEFT JOIN pg_stat_activity a ON a.pid = l.pid
   LEFT JOIN pg_prepared_xacts x ON l.pid IS NULL AND l.virtualtransaction = '-1/' || x.transaction::text
  WHERE l.locktype = 'relation' AND l.granted AND l.pid IS DISTINCT FROM pg_backend_pid() AND l.mode IN ('RowShareLock', 'RowExclusiveLock')
    AND l.database = (SELECT d.oid FROM pg_database d WHERE d.datname = current_database())
-   AND (a.xact_start < clock_timestamp() - interval '1 second') IS NOT FALSE
  GROUP BY l.pid, l.virtualtransaction, a.usename, a.application_name, a.xact_start, x.gid
- ORDER BY a.xact_start NULLS LAST, l.pid
+)
+SELECT w.pid, w.role, w.application, w.since, w.prepared, w.locked, w.waits
+  FROM w
+ WHERE w.long OR w.locks AND NOT EXISTS (SELECT FROM w o WHERE o.long)
+ ORDER BY w.since NULLS LAST, w.pid
  LIMIT 3;

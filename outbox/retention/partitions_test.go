@@ -51,6 +51,18 @@ func TestPartitions_FollowWhenFull(t *testing.T) {
 	require.Equal(t, int64(4), one[int64](t, b, `SELECT unread FROM belfry.inbox_unread(1)`))
 }
 
+// Numbers that activities or push jobs have taken pass the newest partition: the next activity or inbox job creates its own.
+func TestPartitions_FollowTheNumbers(t *testing.T) {
+	t.Parallel()
+	b := setupOn(dbtest.New(t))
+	b.Exec(t, `SELECT setval('belfry.arrivals_seq', 1999999999)`)
+	require.Equal(t, int64(2), b.part(t, b.Rest(t, outbox.TypeInbox, 5, job.Processed)))
+	b.Exec(t, `SELECT setval('belfry.arrivals_seq', 4999999998)`)
+	b.Exec(t, `INSERT INTO belfry.activities (channel_id, title, inbox) VALUES (1, 'x', true), (1, 'y', true)`)
+	require.Equal(t, []int64{0, 1, 2, 3, 4, 5, 6}, b.parts(t))
+	require.Equal(t, int64(3), one[int64](t, b, `SELECT unread FROM belfry.inbox_unread(1)`))
+}
+
 // A claim does not fail while a session keeps the table from new partitions, or from everything.
 func TestPartitions_ALockedTableStopsNoClaim(t *testing.T) {
 	t.Parallel()
